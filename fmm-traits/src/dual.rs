@@ -1,0 +1,130 @@
+//! Dual numbers: a value with its three partial derivatives. `Dual<V>` turns any kernel into its
+//! gradient, `Dual<Dual<V>>` into its Hessian, exactly (no differences).
+
+use crate::lane::Lane;
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+/// A value `v` and its derivatives `d` with respect to the three target coordinates.
+#[derive(Clone, Copy, Debug)]
+pub struct Dual<V> {
+    /// Value.
+    pub v: V,
+    /// ∂v/∂x, ∂v/∂y, ∂v/∂z.
+    pub d: [V; 3],
+}
+
+impl<V: Lane> Dual<V> {
+    /// A quantity that does not depend on the target.
+    #[inline(always)]
+    pub fn constant(v: V) -> Self {
+        Dual { v, d: [V::splat(0.0); 3] }
+    }
+
+    /// The coordinate `axis` of the target, with value `v`.
+    #[inline(always)]
+    pub fn variable(v: V, axis: usize) -> Self {
+        let mut x = Self::constant(v);
+        x.d[axis] = V::splat(1.0);
+        x
+    }
+
+    /// f(self) where `value` = f(v) and `slope` = f′(v).
+    #[inline(always)]
+    fn chain(self, value: V, slope: V) -> Self {
+        Dual { v: value, d: self.d.map(|d| d * slope) }
+    }
+}
+
+impl<V: Lane> Add for Dual<V> {
+    type Output = Self;
+    #[inline(always)]
+    fn add(self, o: Self) -> Self {
+        Dual { v: self.v + o.v, d: std::array::from_fn(|i| self.d[i] + o.d[i]) }
+    }
+}
+impl<V: Lane> Sub for Dual<V> {
+    type Output = Self;
+    #[inline(always)]
+    fn sub(self, o: Self) -> Self {
+        Dual { v: self.v - o.v, d: std::array::from_fn(|i| self.d[i] - o.d[i]) }
+    }
+}
+impl<V: Lane> Mul for Dual<V> {
+    type Output = Self;
+    #[inline(always)]
+    fn mul(self, o: Self) -> Self {
+        Dual { v: self.v * o.v, d: std::array::from_fn(|i| self.d[i].mul_add(o.v, self.v * o.d[i])) }
+    }
+}
+impl<V: Lane> Div for Dual<V> {
+    type Output = Self;
+    #[inline(always)]
+    fn div(self, o: Self) -> Self {
+        let v = self.v / o.v;
+        Dual { v, d: std::array::from_fn(|i| (self.d[i] - v * o.d[i]) / o.v) }
+    }
+}
+impl<V: Lane> Neg for Dual<V> {
+    type Output = Self;
+    #[inline(always)]
+    fn neg(self) -> Self {
+        Dual { v: -self.v, d: self.d.map(|d| -d) }
+    }
+}
+
+impl<V: Lane> Lane for Dual<V> {
+    type Mask = V::Mask;
+    #[inline(always)]
+    fn splat(x: f64) -> Self {
+        Self::constant(V::splat(x))
+    }
+    #[inline(always)]
+    fn mul_add(self, a: Self, b: Self) -> Self {
+        Dual {
+            v: self.v.mul_add(a.v, b.v),
+            d: std::array::from_fn(|i| self.d[i].mul_add(a.v, self.v.mul_add(a.d[i], b.d[i]))),
+        }
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        self.chain(self.v.sqrt(), V::splat(0.5) * self.v.rsqrt())
+    }
+    #[inline(always)]
+    fn rsqrt(self) -> Self {
+        let w = self.v.rsqrt();
+        self.chain(w, V::splat(-0.5) * (w * w * w))
+    }
+    #[inline(always)]
+    fn exp(self) -> Self {
+        let e = self.v.exp();
+        self.chain(e, e)
+    }
+    #[inline(always)]
+    fn ln(self) -> Self {
+        self.chain(self.v.ln(), V::splat(1.0) / self.v)
+    }
+    #[inline(always)]
+    fn sin(self) -> Self {
+        self.chain(self.v.sin(), self.v.cos())
+    }
+    #[inline(always)]
+    fn cos(self) -> Self {
+        self.chain(self.v.cos(), -self.v.sin())
+    }
+    #[inline(always)]
+    fn lt(self, other: Self) -> V::Mask {
+        self.v.lt(other.v)
+    }
+    #[inline(always)]
+    fn le(self, other: Self) -> V::Mask {
+        self.v.le(other.v)
+    }
+    #[inline(always)]
+    fn eq(self, other: Self) -> V::Mask {
+        self.v.eq(other.v)
+    }
+    #[inline(always)]
+    fn select(mask: V::Mask, a: Self, b: Self) -> Self {
+        Dual { v: V::select(mask, a.v, b.v), d: std::array::from_fn(|i| V::select(mask, a.d[i], b.d[i])) }
+    }
+}

@@ -1,0 +1,164 @@
+//! The one error type of the workspace. Every variant carries the numbers a caller needs.
+
+/// What can go wrong, with the numbers.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A NaN or an infinity in an input array.
+    #[error("{array}[{row}, {column}] is {value}: every entry must be finite")]
+    NotFinite {
+        /// Which array: sources, targets or strengths.
+        array: &'static str,
+        /// Row of the first bad entry.
+        row: usize,
+        /// Column of the first bad entry.
+        column: usize,
+        /// Its value.
+        value: f64,
+    },
+    /// An array whose shape does not fit.
+    #[error("{array} has {found} numbers, expected {expected} ({why})")]
+    Shape {
+        /// Which array.
+        array: &'static str,
+        /// Numbers found.
+        found: usize,
+        /// Numbers expected.
+        expected: usize,
+        /// Where the expectation comes from.
+        why: String,
+    },
+    /// A tolerance that is not a positive finite number.
+    #[error("tolerance {tolerance} is not a positive finite number")]
+    Tolerance {
+        /// What was asked.
+        tolerance: f64,
+    },
+    /// A tolerance below what the precision and the kernel can reach.
+    #[error("tolerance {tolerance:e} is below the floor {floor:e} of {output} for {kernel} in {precision}{hint}")]
+    ToleranceFloor {
+        /// What was asked.
+        tolerance: f64,
+        /// The smallest tolerance that can be promised.
+        floor: f64,
+        /// The output that sets the floor.
+        output: &'static str,
+        /// Kernel name.
+        kernel: &'static str,
+        /// f32 or f64.
+        precision: &'static str,
+        /// What to do instead.
+        hint: String,
+    },
+    /// Both a tolerance and an order were given.
+    #[error("both a tolerance ({tolerance:e}) and an order ({order}) were given: choose one")]
+    ToleranceAndOrder {
+        /// The tolerance.
+        tolerance: f64,
+        /// The order.
+        order: usize,
+    },
+    /// An order outside the supported range.
+    #[error("order {order} is outside {min}..={max}")]
+    Order {
+        /// What was asked.
+        order: usize,
+        /// Smallest.
+        min: usize,
+        /// Largest.
+        max: usize,
+    },
+    /// A kernel or plan parameter outside its domain.
+    #[error("{name} = {value}: {requirement}")]
+    Parameter {
+        /// Parameter name.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+        /// What it must satisfy.
+        requirement: &'static str,
+    },
+    /// No output was requested.
+    #[error("no output was requested")]
+    NoOutput,
+    /// An output that the kernel does not have.
+    #[error("kernel {kernel} has no output {output}; it has {supported}")]
+    UnsupportedOutput {
+        /// Kernel name.
+        kernel: &'static str,
+        /// What was asked.
+        output: String,
+        /// What there is.
+        supported: String,
+    },
+    /// An operation that this kernel or plan does not allow.
+    #[error("{operation} is not available: {reason}")]
+    Unsupported {
+        /// What was asked.
+        operation: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// The forecast memory does not fit.
+    #[error("{needed} bytes are needed and {available} are available: {what}")]
+    Memory {
+        /// Forecast.
+        needed: u64,
+        /// What the machine has left.
+        available: u64,
+        /// What the memory is for.
+        what: String,
+    },
+    /// More of something than the integer types hold.
+    #[error("{what}: {found} exceeds the limit {limit}")]
+    TooMany {
+        /// What is counted.
+        what: &'static str,
+        /// How many.
+        found: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A box violates an invariant, or an expansion cannot take an edge of the lists.
+    #[error("{what} (target box {target}, source box {source_box})")]
+    Edge {
+        /// What is wrong.
+        what: String,
+        /// Target box.
+        target: u32,
+        /// Source box.
+        source_box: u32,
+    },
+    /// The caller's callback asked to stop.
+    #[error("cancelled during {stage}")]
+    Cancelled {
+        /// The stage that would have come next.
+        stage: &'static str,
+    },
+    /// A numerical routine failed.
+    #[error("{routine} failed on a matrix of {rows} × {columns}")]
+    Numerical {
+        /// Routine.
+        routine: &'static str,
+        /// Rows.
+        rows: usize,
+        /// Columns.
+        columns: usize,
+    },
+    /// The thread pool could not be made.
+    #[error("cannot start {threads} threads: {reason}")]
+    Threads {
+        /// How many.
+        threads: usize,
+        /// The system's words.
+        reason: String,
+    },
+    /// A file could not be read or written.
+    #[error("{path}: {reason}")]
+    Io {
+        /// Which file.
+        path: String,
+        /// The system's words.
+        reason: String,
+    },
+}

@@ -1,0 +1,338 @@
+//! Green's functions, written once.
+//!
+//! A [`Kernel`] is a pairwise function: strengths at a source in, values at a target out. It
+//! knows no tree, no expansion, no device. Its author writes [`Kernel::eval`] and a few facts.
+//!
+//! A [`Family`] is what a plan is made for. What a source carries (charge, dipole, stresslet),
+//! what an equivalent density is, and what a target receives (potential, gradient, pressure) may
+//! be different kernels of one family; every plain kernel is a family by itself.
+//!
+//! # Dilation
+//!
+//! All expansion operators live on a box of side 1. A kernel therefore states how it behaves when
+//! lengths are multiplied by h > 0:
+//!
+//! K(params, h·r)\[i\]\[j\] = h^(value_degree(i) + strength_degree(j)) · K(dilated(params, h), r)\[i\]\[j\].
+//!
+//! A homogeneous kernel has `dilated(params, h) = params`: one operator set then serves all
+//! levels. Yukawa multiplies κ by h.
+
+use crate::{Error, dual::Dual, lane::Lane};
+use std::{fmt::Debug, marker::PhantomData};
+
+/// Upper bound on the strengths or values of any kernel, wrappers included (the Hessian of a
+/// three-component potential has 3·(1+3+6) = 30 values).
+pub const MAX_COMPONENTS: usize = 40;
+
+/// A pairwise function, written once over any [`Lane`]. Required: [`NAME`](Kernel::NAME),
+/// [`eval`](Kernel::eval) and [`value_degree`](Kernel::value_degree); all else has defaults.
+pub trait Kernel: Clone + Debug + Send + Sync + 'static {
+    /// Name used in reports, fingerprints and as the CUDA function name (an identifier).
+    const NAME: &'static str;
+    /// Spatial dimension.
+    const DIM: usize = 3;
+    /// Numbers a source carries.
+    const STRENGTHS: usize = 1;
+    /// Numbers a target receives.
+    const VALUES: usize = 1;
+    /// Whether the kernel is infinite at r = 0. A singular kernel must yield exactly 0 there
+    /// ([`Lane::rsqrt`] does that by itself).
+    const SINGULAR: bool = true;
+    /// Whether K(−r) = K(r)ᵀ, so that `apply_transpose` is `apply` with the roles exchanged.
+    const RECIPROCAL: bool = true;
+
+    /// The kernel: `values` ← K(r)·`strengths`, r = target − source. `r` has `DIM` entries,
+    /// `strengths` `STRENGTHS`, `values` `VALUES` (overwritten), `params` those of
+    /// [`parameters`](Kernel::parameters).
+    fn eval<V: Lane>(params: &[V], r: &[V], strengths: &[V], values: &mut [V]);
+
+    /// Values, then the gradient (∂x, ∂y, ∂z of value 0, of value 1, …) with respect to the
+    /// target: `VALUES·4` numbers. Default: dual numbers.
+    #[inline(always)]
+    fn eval_gradient<V: Lane>(params: &[V], r: &[V], strengths: &[V], out: &mut [V]) {
+        gradient_by_dual::<Self, V>(params, r, strengths, out);
+    }
+
+    /// Values, gradients, then Hessians (xx, xy, xz, yy, yz, zz of value 0, …): `VALUES·10`
+    /// numbers. Default: nested dual numbers.
+    #[inline(always)]
+    fn eval_hessian<V: Lane>(params: &[V], r: &[V], strengths: &[V], out: &mut [V]) {
+        hessian_by_dual::<Self, V>(params, r, strengths, out);
+    }
+
+    /// Degree of value `i` under dilation (module header). Laplace: −1.
+    fn value_degree(i: usize) -> i32;
+    /// Degree of strength `j` under dilation. Charges: 0; dipoles: −1.
+    fn strength_degree(j: usize) -> i32 {
+        let _ = j;
+        0
+    }
+    /// The parameters after a dilation by `h`; `None` for a kernel without parameters that change
+    /// (homogeneous).
+    fn dilated(params: &[f64], h: f64) -> Option<Vec<f64>> {
+        let _ = (params, h);
+        None
+    }
+    /// The numbers handed to `eval` as `params`.
+    fn parameters(&self) -> Vec<f64> {
+        Vec::new()
+    }
+    /// Constant factor of the whole sum, applied once outside the pair loop (1/(4π), …).
+    fn scale(&self) -> f64 {
+        1.0
+    }
+    /// Checks the parameters.
+    fn validate(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// `K` with its gradient; see [`Kernel::eval_gradient`] for the layout.
+#[derive(Clone, Copy, Debug)]
+pub struct Gradient<K>(PhantomData<K>);
+/// `K` with its gradient and Hessian; see [`Kernel::eval_hessian`] for the layout.
+#[derive(Clone, Copy, Debug)]
+pub struct Hessian<K>(PhantomData<K>);
+
+/// Degree of output `i` when `K` is extended by derivatives.
+fn derivative_degree<K: Kernel>(i: usize) -> i32 {
+    let n = K::VALUES;
+    match i {
+        _ if i < n => K::value_degree(i),
+        _ if i < 4 * n => K::value_degree((i - n) / 3) - 1,
+        _ => K::value_degree((i - 4 * n) / 6) - 2,
+    }
+}
+
+macro_rules! derivative {
+    ($wrapper:ident, $factor:expr, $eval:ident) => {
+        impl<K: Kernel> Kernel for $wrapper<K> {
+            const NAME: &'static str = K::NAME;
+            const DIM: usize = K::DIM;
+            const STRENGTHS: usize = K::STRENGTHS;
+            const VALUES: usize = K::VALUES * $factor;
+            const SINGULAR: bool = K::SINGULAR;
+            const RECIPROCAL: bool = false;
+            #[inline(always)]
+            fn eval<V: Lane>(params: &[V], r: &[V], strengths: &[V], values: &mut [V]) {
+                K::$eval(params, r, strengths, values);
+            }
+            fn value_degree(i: usize) -> i32 {
+                derivative_degree::<K>(i)
+            }
+            fn strength_degree(j: usize) -> i32 {
+                K::strength_degree(j)
+            }
+            fn dilated(params: &[f64], h: f64) -> Option<Vec<f64>> {
+                K::dilated(params, h)
+            }
+        }
+    };
+}
+derivative!(Gradient, 4, eval_gradient);
+derivative!(Hessian, 10, eval_hessian);
+
+#[inline(always)]
+fn lift<V: Lane>(x: &[V]) -> [Dual<V>; MAX_COMPONENTS] {
+    std::array::from_fn(|i| Dual::constant(if i < x.len() { x[i] } else { V::splat(0.0) }))
+}
+
+/// [`Kernel::eval_gradient`] through dual numbers, whatever the kernel overrides.
+#[inline(always)]
+pub fn gradient_by_dual<K: Kernel, V: Lane>(params: &[V], r: &[V], strengths: &[V], out: &mut [V]) {
+    let (params_, strengths_) = (lift(params), lift(strengths));
+    let r_: [Dual<V>; 3] = std::array::from_fn(|i| Dual::variable(r[i], i));
+    let mut u = [Dual::splat(0.0); MAX_COMPONENTS];
+    K::eval(&params_[..params.len()], &r_, &strengths_[..K::STRENGTHS], &mut u[..K::VALUES]);
+    for i in 0..K::VALUES {
+        out[i] = u[i].v;
+        for a in 0..3 {
+            out[K::VALUES + 3 * i + a] = u[i].d[a];
+        }
+    }
+}
+
+/// [`Kernel::eval_hessian`] through nested dual numbers, whatever the kernel overrides.
+#[inline(always)]
+pub fn hessian_by_dual<K: Kernel, V: Lane>(params: &[V], r: &[V], strengths: &[V], out: &mut [V]) {
+    let (p1, s1) = (lift(params), lift(strengths));
+    let (p2, s2) = (lift(&p1[..params.len()]), lift(&s1[..K::STRENGTHS]));
+    let r_: [Dual<Dual<V>>; 3] = std::array::from_fn(|i| Dual::variable(Dual::variable(r[i], i), i));
+    let mut u = [Dual::splat(0.0); MAX_COMPONENTS];
+    K::eval(&p2[..params.len()], &r_, &s2[..K::STRENGTHS], &mut u[..K::VALUES]);
+    let n = K::VALUES;
+    for i in 0..n {
+        out[i] = u[i].v.v;
+        let mut at = 4 * n + 6 * i;
+        for a in 0..3 {
+            out[n + 3 * i + a] = u[i].v.d[a];
+            for b in a..3 {
+                out[at] = u[i].d[a].d[b];
+                at += 1;
+            }
+        }
+    }
+}
+
+/// What a target receives, as a set.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Outputs(u8);
+
+impl Outputs {
+    /// The potential (velocity for Stokes).
+    pub const POTENTIAL: Outputs = Outputs(1);
+    /// +∇ of the potential with respect to the target.
+    pub const GRADIENT: Outputs = Outputs(2);
+    /// Second derivatives of the potential.
+    pub const HESSIAN: Outputs = Outputs(4);
+    /// Pressure (Stokes).
+    pub const PRESSURE: Outputs = Outputs(8);
+    /// Every output with its name on the command line and in reports.
+    pub const ALL: [(Outputs, &'static str); 4] = [
+        (Self::POTENTIAL, "potential"),
+        (Self::GRADIENT, "gradient"),
+        (Self::HESSIAN, "hessian"),
+        (Self::PRESSURE, "pressure"),
+    ];
+    /// No output at all.
+    pub const fn empty() -> Outputs {
+        Outputs(0)
+    }
+    /// Whether nothing is asked for.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+    /// Whether all of `other` is in `self`.
+    pub const fn contains(self, other: Outputs) -> bool {
+        self.0 & other.0 == other.0
+    }
+    /// What is in `self` but not in `other`.
+    pub const fn minus(self, other: Outputs) -> Outputs {
+        Outputs(self.0 & !other.0)
+    }
+    /// The names in `self`, in the order of [`Outputs::ALL`].
+    pub fn names(self) -> Vec<&'static str> {
+        Self::ALL.iter().filter(|(o, _)| self.contains(*o)).map(|(_, n)| *n).collect()
+    }
+}
+impl std::ops::BitOr for Outputs {
+    type Output = Outputs;
+    fn bitor(self, other: Outputs) -> Outputs {
+        Outputs(self.0 | other.0)
+    }
+}
+
+/// Where one requested output lies among the values of the kernel chosen by [`Family::visit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputColumns {
+    /// Which output.
+    pub output: Outputs,
+    /// For each component of the output as the user sees it, the value index; a full Hessian
+    /// repeats the index of a symmetric entry.
+    pub columns: Vec<usize>,
+}
+
+/// Receives the kernels that compute the outputs of a plan (a closure generic over types).
+pub trait Visitor {
+    /// What the visit returns.
+    type Output;
+    /// `S`: strengths → requested values. `E`: equivalent densities → the same values.
+    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output;
+}
+
+/// What a plan is made for: the kernels that belong together. Every [`Kernel`] is a family; a
+/// type implements this trait itself when its sources, equivalent densities and outputs differ.
+///
+/// All members share the parameters and the scale. `Check` and `Equivalent` have the same values;
+/// `Equivalent` is square up to its own null space.
+pub trait Family: Clone + Debug + Send + Sync + 'static {
+    /// Source → values at the targets.
+    type Source: Kernel;
+    /// Source → check values.
+    type Check: Kernel;
+    /// Equivalent density → check values.
+    type Equivalent: Kernel;
+    /// Equivalent density → values at the targets.
+    type Far: Kernel;
+
+    /// Name in reports.
+    fn name(&self) -> &'static str;
+    /// Parameters of all members.
+    fn parameters(&self) -> Vec<f64>;
+    /// Factor of the whole sum.
+    fn scale(&self) -> f64;
+    /// Checks the parameters.
+    fn validate(&self) -> Result<(), Error>;
+    /// Distance within which pairs must be summed directly for a relative error `tolerance`
+    /// (softened kernels, whose far field is that of the unsoftened one). 0: none.
+    fn near_radius(&self, tolerance: f64) -> f64 {
+        let _ = tolerance;
+        0.0
+    }
+    /// The outputs this family has.
+    fn outputs(&self) -> Outputs {
+        Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN
+    }
+    /// Calls `visitor` with the kernels for `outputs`, or says which output is missing.
+    fn visit<W: Visitor>(&self, outputs: Outputs, visitor: W) -> Result<W::Output, Error> {
+        check_outputs(self, outputs)?;
+        Ok(visit_derivatives::<Self::Source, Self::Far, W>(outputs, visitor))
+    }
+}
+
+/// Refuses an empty set of outputs and one that `family` does not have.
+pub fn check_outputs<F: Family>(family: &F, outputs: Outputs) -> Result<(), Error> {
+    let missing = outputs.minus(family.outputs());
+    if outputs.is_empty() {
+        return Err(Error::NoOutput);
+    }
+    if !missing.is_empty() {
+        return Err(Error::UnsupportedOutput {
+            kernel: family.name(),
+            output: missing.names().join(", "),
+            supported: family.outputs().names().join(", "),
+        });
+    }
+    Ok(())
+}
+
+/// Visits with `S`/`E` extended by as many derivatives as `outputs` need.
+pub fn visit_derivatives<S: Kernel, E: Kernel, W: Visitor>(outputs: Outputs, visitor: W) -> W::Output {
+    let n = S::VALUES;
+    let layout = |output: Outputs| match output {
+        Outputs::POTENTIAL => (0..n).collect(),
+        Outputs::GRADIENT => (n..4 * n).collect(),
+        _ => (0..n).flat_map(|i| [0, 1, 2, 1, 3, 4, 2, 4, 5].map(|k| 4 * n + 6 * i + k)).collect::<Vec<_>>(),
+    };
+    let columns = Outputs::ALL
+        .iter()
+        .filter(|(o, _)| outputs.contains(*o))
+        .map(|&(output, _)| OutputColumns { output, columns: layout(output) })
+        .collect();
+    if outputs.contains(Outputs::HESSIAN) {
+        visitor.visit::<Hessian<S>, Hessian<E>>(columns)
+    } else if outputs.contains(Outputs::GRADIENT) {
+        visitor.visit::<Gradient<S>, Gradient<E>>(columns)
+    } else {
+        visitor.visit::<S, E>(columns)
+    }
+}
+
+impl<K: Kernel> Family for K {
+    type Source = K;
+    type Check = K;
+    type Equivalent = K;
+    type Far = K;
+    fn name(&self) -> &'static str {
+        K::NAME
+    }
+    fn parameters(&self) -> Vec<f64> {
+        Kernel::parameters(self)
+    }
+    fn scale(&self) -> f64 {
+        Kernel::scale(self)
+    }
+    fn validate(&self) -> Result<(), Error> {
+        Kernel::validate(self)
+    }
+}

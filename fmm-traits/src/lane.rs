@@ -1,0 +1,169 @@
+//! The numbers a kernel is written over, and the closed set of operations it may use.
+//!
+//! A Green's function is one generic Rust function over a [`Lane`]. The same body then runs over
+//! scalars (`f32`, `f64`), SIMD vectors (`backend-cpu`), dual numbers ([`crate::dual::Dual`],
+//! which yield gradients and Hessians) and the recorder ([`crate::record`], which prints it as
+//! CUDA C). Everything a kernel can do is listed here: + − × ÷, negation, fused multiply-add,
+//! square root and its reciprocal, exp, ln, sin, cos, comparison and selection. Loops over
+//! components and helper functions are plain Rust; a branch on data goes through
+//! [`Lane::select`].
+
+use std::fmt::{Debug, Display};
+use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
+
+/// One number of a kernel: a scalar, a SIMD vector, a dual number or a recorded value.
+pub trait Lane:
+    Copy + 'static + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
+{
+    /// Result of a comparison.
+    type Mask: Copy + BitAnd<Output = Self::Mask> + BitOr<Output = Self::Mask> + Not<Output = Self::Mask>;
+
+    /// The constant `x` in every lane.
+    fn splat(x: f64) -> Self;
+    /// `self * a + b`, fused where the machine can.
+    fn mul_add(self, a: Self, b: Self) -> Self;
+    /// √self.
+    fn sqrt(self) -> Self;
+    /// 1/√self for self > 0 and **exactly 0 at self = 0**, so that a singular kernel built on it
+    /// contributes nothing when a source and a target coincide.
+    fn rsqrt(self) -> Self;
+    /// e^self.
+    fn exp(self) -> Self;
+    /// Natural logarithm.
+    fn ln(self) -> Self;
+    /// Sine of an angle in radians.
+    fn sin(self) -> Self;
+    /// Cosine of an angle in radians.
+    fn cos(self) -> Self;
+    /// self < other.
+    fn lt(self, other: Self) -> Self::Mask;
+    /// self ≤ other.
+    fn le(self, other: Self) -> Self::Mask;
+    /// self = other.
+    fn eq(self, other: Self) -> Self::Mask;
+    /// `a` where `mask` holds, else `b`.
+    fn select(mask: Self::Mask, a: Self, b: Self) -> Self;
+}
+
+/// A SIMD vector of `WIDTH` scalars.
+pub trait SimdLane: Lane {
+    /// The scalar in each lane.
+    type Scalar: Real;
+    /// Number of scalars.
+    const WIDTH: usize;
+    /// The scalar `x` in every lane.
+    fn broadcast(x: Self::Scalar) -> Self;
+    /// Loads the first `WIDTH` entries of `from`; panics if there are fewer.
+    fn load(from: &[Self::Scalar]) -> Self;
+    /// Stores into the first `WIDTH` entries of `to`; panics if there are fewer.
+    fn store(self, to: &mut [Self::Scalar]);
+    /// Sum over the lanes, always in the same order.
+    fn sum(self) -> Self::Scalar;
+}
+
+/// An instruction set: the vector types of both precisions, and a way to run code under it.
+pub trait Simd: Copy + Debug + Send + Sync + 'static {
+    /// Vector of f64.
+    type F64: SimdLane<Scalar = f64>;
+    /// Vector of f32.
+    type F32: SimdLane<Scalar = f32>;
+}
+
+/// The working precision: f32 or f64.
+pub trait Real:
+    Lane<Mask = bool>
+    + num_traits::Signed
+    + num_traits::FromPrimitive
+    + num_traits::ToPrimitive
+    + num_traits::NumAssign
+    + std::iter::Sum
+    + PartialOrd
+    + Default
+    + Debug
+    + Display
+    + Send
+    + Sync
+{
+    /// The vector of this scalar under instruction set `S`.
+    type Vector<S: Simd>: SimdLane<Scalar = Self>;
+    /// `"f32"` or `"f64"`.
+    const NAME: &'static str;
+    /// Unit roundoff times two: the distance from 1 to the next number.
+    const EPSILON: f64;
+    /// Rounds `x`.
+    fn of(x: f64) -> Self;
+    /// Widens `self`.
+    fn f64(self) -> f64;
+}
+
+macro_rules! scalar {
+    ($t:ident, $vector:ident) => {
+        impl Lane for $t {
+            type Mask = bool;
+            #[inline(always)]
+            fn splat(x: f64) -> Self {
+                x as $t
+            }
+            #[inline(always)]
+            fn mul_add(self, a: Self, b: Self) -> Self {
+                <$t>::mul_add(self, a, b)
+            }
+            #[inline(always)]
+            fn sqrt(self) -> Self {
+                <$t>::sqrt(self)
+            }
+            #[inline(always)]
+            fn rsqrt(self) -> Self {
+                if self == 0.0 { 0.0 } else { 1.0 / <$t>::sqrt(self) }
+            }
+            #[inline(always)]
+            fn exp(self) -> Self {
+                <$t>::exp(self)
+            }
+            #[inline(always)]
+            fn ln(self) -> Self {
+                <$t>::ln(self)
+            }
+            #[inline(always)]
+            fn sin(self) -> Self {
+                <$t>::sin(self)
+            }
+            #[inline(always)]
+            fn cos(self) -> Self {
+                <$t>::cos(self)
+            }
+            #[inline(always)]
+            fn lt(self, other: Self) -> bool {
+                self < other
+            }
+            #[inline(always)]
+            fn le(self, other: Self) -> bool {
+                self <= other
+            }
+            #[inline(always)]
+            fn eq(self, other: Self) -> bool {
+                self == other
+            }
+            #[inline(always)]
+            fn select(mask: bool, a: Self, b: Self) -> Self {
+                if mask { a } else { b }
+            }
+        }
+
+        impl Real for $t {
+            type Vector<S: Simd> = S::$vector;
+            const NAME: &'static str = stringify!($t);
+            const EPSILON: f64 = <$t>::EPSILON as f64;
+            #[inline(always)]
+            fn of(x: f64) -> Self {
+                x as $t
+            }
+            #[inline(always)]
+            fn f64(self) -> f64 {
+                self as f64
+            }
+        }
+    };
+}
+scalar!(f32, F32);
+scalar!(f64, F64);

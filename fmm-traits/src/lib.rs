@@ -1,0 +1,21 @@
+//! What all parts of the framework agree on. This crate knows no concrete tree, kernel or device.
+//!
+//! Start with [`driver`]: the whole method on one page. Then [`kernel`] (what a Green's function
+//! is), [`tree`] (boxes and the eight edge lists), [`expansion`] (the operators).
+
+pub mod driver;
+pub mod dual;
+pub mod error;
+pub mod expansion;
+pub mod kernel;
+pub mod lane;
+pub mod report;
+pub mod tree;
+
+pub use driver::{Observer, Stage, Stages, evaluate};
+pub use error::Error;
+pub use expansion::{Cloud, Cube, Expansion};
+pub use kernel::{Family, Gradient, Hessian, Kernel, OutputColumns, Outputs, Visitor};
+pub use lane::{Lane, Real, Simd, SimdLane};
+pub use report::{ErrorReport, OutputError};
+pub use tree::{Edges, Lists, Points, Tree};

@@ -1,0 +1,54 @@
+//! Errors against direct summation, as every part of the project states them.
+
+use crate::kernel::Outputs;
+
+/// Error of one output at the sampled targets.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct OutputError {
+    /// Which output.
+    pub output: Outputs,
+    /// ‖computed − direct‖₂ / ‖direct‖₂ over the sample: the headline. 0 when both are 0.
+    pub rel_l2: f64,
+    /// Root mean square of the difference.
+    pub rms: f64,
+    /// Largest difference divided by the root mean square of the direct values.
+    pub max_over_rms: f64,
+}
+
+impl OutputError {
+    /// Compares rows of `components` numbers.
+    pub fn of(output: Outputs, computed: &[f64], direct: &[f64], components: usize) -> Self {
+        let (mut diff2, mut ref2, mut worst2) = (0.0f64, 0.0f64, 0.0f64);
+        let c = components.max(1);
+        for (a, b) in computed.chunks(c).zip(direct.chunks(c)) {
+            let d2: f64 = a.iter().zip(b).map(|(x, y)| (x - y) * (x - y)).sum();
+            diff2 += d2;
+            ref2 += b.iter().map(|y| y * y).sum::<f64>();
+            worst2 = worst2.max(d2);
+        }
+        let rows = (direct.len() / c).max(1) as f64;
+        let ratio = |x: f64, y: f64| if x == 0.0 { 0.0 } else { x / y };
+        OutputError {
+            output,
+            rel_l2: ratio(diff2.sqrt(), ref2.sqrt()),
+            rms: (diff2 / rows).sqrt(),
+            max_over_rms: ratio(worst2.sqrt(), (ref2 / rows).sqrt()),
+        }
+    }
+}
+
+/// Errors of all requested outputs.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct ErrorReport {
+    /// How many targets were compared.
+    pub samples: usize,
+    /// One entry per requested output.
+    pub outputs: Vec<OutputError>,
+}
+
+impl ErrorReport {
+    /// The largest relative ℓ2 error over the outputs.
+    pub fn worst(&self) -> f64 {
+        self.outputs.iter().fold(0.0, |m, e| if e.rel_l2.is_nan() { f64::NAN } else { e.rel_l2.max(m) })
+    }
+}

@@ -1,0 +1,209 @@
+//! Boxes and edge lists: the geometry every stage works on, whatever tree made it.
+//!
+//! Invariants of [`Tree`] (checked by `fmm_tree::invariants`):
+//! * boxes are stored level by level, in Morton order within a level, so the children of a box
+//!   are consecutive; box 0 is the root;
+//! * the source (target) points of a box are a contiguous range of the tree order, and the
+//!   ranges of its children partition it;
+//! * box centres and sides are exact in f64: the root side is a few-bit mantissa times a power
+//!   of two and the root corner a multiple of side·2^−10, so that differences of centres are exact
+//!   integer multiples of the side.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Marks "no box" (the parent of the root).
+pub const NONE: u32 = u32::MAX;
+
+/// Points in tree order, one array per axis, in the user's units.
+#[derive(Clone, Debug, Default)]
+pub struct Points {
+    /// `xyz[axis][position]`, `position` in tree order.
+    pub xyz: [Vec<f64>; 3],
+    /// `order[position]` = index of that point in the user's array.
+    pub order: Vec<u32>,
+}
+
+impl Points {
+    /// Number of points.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+}
+
+/// An adaptive tree of cubes over the union of sources and targets.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    /// Lower corner of the root cube.
+    pub corner: [f64; 3],
+    /// Side of the root cube; a box of level ℓ has side `side·2^−ℓ`.
+    pub side: f64,
+    /// `level_start[l]..level_start[l + 1]` are the boxes of level `l`; `levels + 1` entries.
+    pub level_start: Vec<u32>,
+    /// Parent of each box, [`NONE`] for the root.
+    pub parent: Vec<u32>,
+    /// First child of each box (meaningless when `child_count` is 0).
+    pub child_start: Vec<u32>,
+    /// Number of children; 0 for a leaf.
+    pub child_count: Vec<u8>,
+    /// Position of each box in its parent: bit 0 = upper half in x, bit 1 in y, bit 2 in z.
+    pub octant: Vec<u8>,
+    /// Integer coordinates of each box on the grid of its level: corner = root corner + anchor·side.
+    pub anchor: Vec<[u64; 3]>,
+    /// Source positions of each box.
+    pub source_range: Vec<[u32; 2]>,
+    /// Target positions of each box.
+    pub target_range: Vec<[u32; 2]>,
+    /// The sources in tree order.
+    pub sources: Arc<Points>,
+    /// The targets in tree order; the same allocation as `sources` when targets are the sources.
+    pub targets: Arc<Points>,
+}
+
+impl Tree {
+    /// Number of boxes.
+    pub fn len(&self) -> usize {
+        self.parent.len()
+    }
+    /// Whether there is no box.
+    pub fn is_empty(&self) -> bool {
+        self.parent.is_empty()
+    }
+    /// Number of levels.
+    pub fn levels(&self) -> usize {
+        self.level_start.len().saturating_sub(1)
+    }
+    /// Boxes of level `l`.
+    pub fn level(&self, l: usize) -> Range<usize> {
+        self.level_start[l] as usize..self.level_start[l + 1] as usize
+    }
+    /// Level of box `b`.
+    pub fn level_of(&self, b: usize) -> usize {
+        self.level_start.partition_point(|&s| s as usize <= b) - 1
+    }
+    /// Whether box `b` has no children.
+    pub fn is_leaf(&self, b: usize) -> bool {
+        self.child_count[b] == 0
+    }
+    /// Children of box `b`.
+    pub fn children(&self, b: usize) -> Range<usize> {
+        let s = self.child_start[b] as usize;
+        s..s + self.child_count[b] as usize
+    }
+    /// Side of the boxes of level `l`.
+    pub fn side_at(&self, l: usize) -> f64 {
+        self.side * (-(l as f64)).exp2()
+    }
+    /// Centre of box `b`, which lies on level `l`.
+    pub fn center(&self, b: usize, l: usize) -> [f64; 3] {
+        let h = self.side_at(l);
+        std::array::from_fn(|a| self.corner[a] + (self.anchor[b][a] as f64 + 0.5) * h)
+    }
+    /// Source positions of box `b`.
+    pub fn sources_of(&self, b: usize) -> Range<usize> {
+        self.source_range[b][0] as usize..self.source_range[b][1] as usize
+    }
+    /// Target positions of box `b`.
+    pub fn targets_of(&self, b: usize) -> Range<usize> {
+        self.target_range[b][0] as usize..self.target_range[b][1] as usize
+    }
+    /// Whether targets are the sources (self terms are then skipped by index).
+    pub fn same_points(&self) -> bool {
+        Arc::ptr_eq(&self.sources, &self.targets)
+    }
+    /// Number of leaves.
+    pub fn leaves(&self) -> usize {
+        self.child_count.iter().filter(|&&c| c == 0).count()
+    }
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        let points = |p: &Points| p.len() as u64 * 28;
+        let boxes = self.len() as u64 * (4 + 4 + 1 + 1 + 24 + 8 + 8);
+        boxes + points(&self.sources) + if self.same_points() { 0 } else { points(&self.targets) }
+    }
+}
+
+/// Edges of one kind, grouped by target box (compressed sparse rows).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edges {
+    /// `starts[t]..starts[t + 1]` are the edges into target box `t`; boxes + 1 entries.
+    pub starts: Vec<usize>,
+    /// Source box of each edge.
+    pub sources: Vec<u32>,
+}
+
+impl Edges {
+    /// No edges, for `boxes` boxes.
+    pub fn none(boxes: usize) -> Self {
+        Edges { starts: vec![0; boxes + 1], sources: Vec::new() }
+    }
+    /// Source boxes of the edges into target box `t`.
+    pub fn row(&self, t: usize) -> &[u32] {
+        &self.sources[self.starts[t]..self.starts[t + 1]]
+    }
+    /// Number of edges.
+    pub fn len(&self) -> usize {
+        self.sources.len()
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.sources.is_empty()
+    }
+    /// All edges as (target box, source box).
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        (0..self.starts.len().saturating_sub(1)).flat_map(|t| self.row(t).iter().map(move |&s| (t as u32, s)))
+    }
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        8 * self.starts.len() as u64 + 4 * self.sources.len() as u64
+    }
+}
+
+/// Who meets whom and how. Every row is indexed by the box that *receives*.
+///
+/// `p2m` and `l2p` hold the edge (b, b) for each leaf that does that step; `m2m` holds
+/// (parent, child), `l2l` (child, parent). A policy may emit any (target, source) pair in the
+/// other five; an expansion may refuse it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lists {
+    /// Sources of a leaf → its multipole expansion.
+    pub p2m: Edges,
+    /// Multipole of a child → multipole of its parent.
+    pub m2m: Edges,
+    /// Multipole → local (V list).
+    pub m2l: Edges,
+    /// Sources → local (X list).
+    pub p2l: Edges,
+    /// Local of the parent → local of a child.
+    pub l2l: Edges,
+    /// Multipole → targets (W list).
+    pub m2p: Edges,
+    /// Local of a leaf → its targets.
+    pub l2p: Edges,
+    /// Sources → targets (U list).
+    pub p2p: Edges,
+}
+
+impl Lists {
+    /// The eight kinds with their names, in the order of the driver.
+    pub fn kinds(&self) -> [(&'static str, &Edges); 8] {
+        [
+            ("p2m", &self.p2m),
+            ("m2m", &self.m2m),
+            ("m2l", &self.m2l),
+            ("p2l", &self.p2l),
+            ("l2l", &self.l2l),
+            ("l2p", &self.l2p),
+            ("m2p", &self.m2p),
+            ("p2p", &self.p2p),
+        ]
+    }
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.kinds().iter().map(|(_, e)| e.bytes()).sum()
+    }
+}

@@ -1,0 +1,25 @@
+//! Green's functions, and the expansions that carry them.
+//!
+//! | family | strengths | outputs |
+//! |---|---|---|
+//! | [`Laplace`] | charge | potential, gradient, Hessian |
+//! | [`LaplaceDipole`] | dipole vector | potential, gradient, Hessian |
+//! | [`LaplaceMixed`] | charge, dipole vector | potential, gradient, Hessian |
+//! | [`Yukawa`] | charge | potential, gradient, Hessian |
+//! | [`Stokes`] | force vector | velocity, gradient, Hessian |
+//! | [`StokesPressure`] | force vector | velocity, gradient, Hessian, pressure |
+//! | [`Stresslet`] | force dipole, 9 entries | velocity, gradient, Hessian, pressure |
+//! | [`Gravity`] | mass | potential, gradient, Hessian |
+
+pub mod gravity;
+pub mod laplace;
+pub mod stokes;
+pub mod yukawa;
+
+pub use gravity::Gravity;
+pub use laplace::{Laplace, LaplaceDipole, LaplaceMixed};
+pub use stokes::{Stokes, StokesPressure, Stresslet};
+pub use yukawa::Yukawa;
+//! Green's functions and the expansions that carry them.
+
+pub mod equivalent;

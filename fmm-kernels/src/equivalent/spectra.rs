@@ -1,0 +1,160 @@
+//! M2L as a convolution: the kernel's Fourier transforms for the 316 offsets of the V list.
+//!
+//! The inner surfaces of two boxes of one level carry the same lattice, so the field of a
+//! multipole on the check surface of another box depends on differences of lattice coordinates
+//! only (Ying, Biros & Zorin 2004, §3.3.3). Densities are laid on a periodic grid of
+//! [`Grid::side`]³ points, zero off the surface. For a target box that is `offset` box sides from
+//! the source box,
+//!
+//! check\[a\] = restriction to the surface of IFFT( Σ_b Ĝ(offset, a, b) · FFT(density\[b\]) ).
+//!
+//! # Layout
+//!
+//! * A grid is real, `side³` numbers; lattice point (x, y, z) is entry `(x·side + y)·side + z`.
+//! * A spectrum is that of the real grid: entry `(kx·side + ky)·half + kz` holds frequency
+//!   (kx, ky, kz), with kx, ky in `0..side` and only kz in `0..half`, `half = side/2 + 1` (the
+//!   half spectrum is along z, the contiguous axis; the rest follows from
+//!   Ĝ(−k) = conj Ĝ(k)).
+//! * Forward: Σ x·e^(−2πi k·n/side); inverse: Σ X·e^(+2πi k·n/side), neither scaled. The factor
+//!   1/side³ is in Ĝ.
+//! * 2p − 1 is the smallest period without aliasing, and what is used: an even period 2p (used by
+//!   other codes) has `2p·2p·(p + 1)` frequencies instead of `(2p − 1)²·p`, 1.39 times as many at
+//!   p = 6 and 1.22 at p = 10, and the sum over the V list is linear in that number. All odd sides
+//!   up to 31 have fast transforms in rustfft.
+
+use super::{matrix::unit_strength, surface};
+use fmm_traits::Kernel;
+use rustfft::{FftPlanner, num_complex::Complex};
+
+/// Number of offsets: all of {−3..3}³ that are not adjacent, i.e. not in {−1..1}³.
+pub const OFFSETS: usize = 316;
+
+/// Target anchor minus source anchor for every offset index, in lexicographic order; the offset
+/// −o has index `OFFSETS − 1 − index(o)`.
+pub fn offsets() -> impl Iterator<Item = [i32; 3]> {
+    (0..343i32).map(|i| [i / 49 - 3, i / 7 % 7 - 3, i % 7 - 3]).filter(|o| o.iter().any(|d| d.abs() > 1))
+}
+
+/// Index of `offset` in [`offsets`], `None` if the boxes are adjacent or further apart than 3.
+pub fn offset_index(offset: [i32; 3]) -> Option<usize> {
+    if offset.iter().all(|d| d.abs() <= 1) || offset.iter().any(|d| d.abs() > 3) {
+        return None;
+    }
+    let [x, y, z] = offset.map(|d| d + 3);
+    // The 27 skipped entries lie in rows (x, y) of 2..=4: three each, before the current one.
+    let rows = 3 * (x - 2).clamp(0, 3) + if (2..=4).contains(&x) { (y - 2).clamp(0, 3) } else { 0 };
+    let here = (2..=4).contains(&x) && (2..=4).contains(&y) && z > 4;
+    Some((49 * x + 7 * y + z - 3 * rows - if here { 3 } else { 0 }) as usize)
+}
+
+/// The periodic grid of order p.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Points per edge.
+    pub side: usize,
+}
+
+impl Grid {
+    /// The grid for surfaces of order `p`.
+    pub const fn new(p: usize) -> Self {
+        Grid { side: 2 * p - 1 }
+    }
+    /// Number of grid points.
+    pub const fn points(self) -> usize {
+        self.side * self.side * self.side
+    }
+    /// Stored frequencies along z.
+    pub const fn half(self) -> usize {
+        self.side / 2 + 1
+    }
+    /// Number of stored frequencies.
+    pub const fn frequencies(self) -> usize {
+        self.side * self.side * self.half()
+    }
+    /// Grid entry of a lattice point.
+    pub const fn entry(self, point: [usize; 3]) -> usize {
+        (point[0] * self.side + point[1]) * self.side + point[2]
+    }
+    /// Grid entry of each surface point of order `p`, in the order of [`surface::lattice`].
+    pub fn surface(self, p: usize) -> Vec<usize> {
+        surface::lattice(p).into_iter().map(|c| self.entry(c)).collect()
+    }
+}
+
+/// Calls `visit(offset index, value a, strength b, spectrum)` once for every offset, value and
+/// strength of the equivalent kernel `K` on boxes of side 1 at order `p`; `spectrum` has
+/// [`Grid::frequencies`] entries. Offsets come in no particular order.
+pub fn for_each_spectrum<K: Kernel>(
+    params: &[f64],
+    p: usize,
+    mut visit: impl FnMut(usize, usize, usize, &[Complex<f64>]),
+) {
+    let grid = Grid::new(p);
+    let n = grid.side;
+    let spacing = surface::INNER / (p - 1) as f64;
+    let scale = 1.0 / grid.points() as f64;
+    let fft = FftPlanner::new().plan_fft_forward(n);
+    let mut scratch = vec![Complex::default(); fft.get_inplace_scratch_len()];
+    let zero = Complex::new(0.0, 0.0);
+    let mut cubes = vec![vec![zero; grid.points()]; K::VALUES];
+    let (mut other, mut spectrum) = (vec![zero; grid.points()], vec![zero; grid.frequencies()]);
+    let mut values = [0.0; fmm_traits::kernel::MAX_COMPONENTS];
+    // Periodic index → difference of lattice coordinates.
+    let difference = |i: usize| if i < p { i as f64 } else { i as f64 - n as f64 };
+    for (o, offset) in offsets().enumerate() {
+        // K(−r) = K(r)ᵀ: the opposite offset has the conjugate spectra, values and strengths swapped.
+        if K::RECIPROCAL && o >= OFFSETS / 2 {
+            break;
+        }
+        let r = |axis: usize, i: usize| offset[axis] as f64 + spacing * difference(i);
+        for b in 0..K::STRENGTHS {
+            let unit = unit_strength(b);
+            for g in 0..grid.points() {
+                let at = [r(0, g / (n * n)), r(1, g / n % n), r(2, g % n)];
+                K::eval(params, &at, &unit[..K::STRENGTHS], &mut values[..K::VALUES]);
+                for (cube, v) in cubes.iter_mut().zip(values) {
+                    cube[g] = Complex::new(scale * v, 0.0);
+                }
+            }
+            for (a, cube) in cubes.iter_mut().enumerate() {
+                // Three passes, each transforming the contiguous axis and rotating the axes.
+                let mut rotate = |from: &mut Vec<Complex<f64>>, to: &mut [Complex<f64>]| {
+                    fft.process_with_scratch(from, &mut scratch);
+                    for (row, line) in from.chunks_exact(n).enumerate() {
+                        for (k, &x) in line.iter().enumerate() {
+                            to[k * n * n + row] = x;
+                        }
+                    }
+                };
+                rotate(cube, &mut other);
+                rotate(&mut other, cube);
+                rotate(cube, &mut other);
+                for (to, from) in spectrum.chunks_exact_mut(grid.half()).zip(other.chunks_exact(n)) {
+                    to.copy_from_slice(&from[..grid.half()]);
+                }
+                visit(o, a, b, &spectrum);
+                if K::RECIPROCAL {
+                    spectrum.iter_mut().for_each(|x| *x = x.conj());
+                    visit(OFFSETS - 1 - o, b, a, &spectrum);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_are_indexed_in_order_and_reverse_to_their_negatives() {
+        let all: Vec<_> = offsets().collect();
+        assert_eq!(all.len(), OFFSETS);
+        for (i, &o) in all.iter().enumerate() {
+            assert_eq!(offset_index(o), Some(i), "{o:?}");
+            assert_eq!(all[OFFSETS - 1 - i], o.map(|d| -d));
+        }
+        assert_eq!(offset_index([1, -1, 0]), None);
+        assert_eq!(offset_index([4, 0, 0]), None);
+    }
+}

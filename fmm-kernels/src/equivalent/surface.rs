@@ -1,0 +1,67 @@
+//! The cube surfaces that carry equivalent densities and check values.
+//!
+//! A surface of order p holds the boundary points of a regular p × p × p grid on a cube that is
+//! concentric with the box (Ying, Biros & Zorin 2004, §3.1). Both the inner and the outer surface
+//! of a box use the same lattice, so one index names a point on either.
+
+/// Side of the inner cube over the side of the box: the multipole's equivalent density and the
+/// local's check values. It must exceed 1 (the surface must enclose the sources) and stay well
+/// below 3 − [`OUTER`] + 1. Every code in use takes 1.05; values from 1.02 to 1.2 change the error
+/// by less than a factor of two.
+pub const INNER: f64 = 1.05;
+
+/// Side of the outer cube over the side of the box: the multipole's check values and the local's
+/// equivalent density. It must stay below 3 (the surface must not reach the far field, which
+/// begins at 1.5 box sides from the centre); the closer to 3, the better conditioned the solves.
+pub const OUTER: f64 = 2.95;
+
+/// Number of points of the surface of order `p` ≥ 2.
+pub const fn len(p: usize) -> usize {
+    6 * (p - 1) * (p - 1) + 2
+}
+
+/// Lattice coordinates (x, y, z), each in `0..p`, of the surface points, in lexicographic order
+/// (z varies fastest): the order of every density and every check vector. Reversing the list
+/// reflects the surface in its centre.
+pub fn lattice(p: usize) -> Vec<[usize; 3]> {
+    let edge = |i: usize| i == 0 || i + 1 == p;
+    let mut points = Vec::with_capacity(len(p));
+    for x in 0..p {
+        for y in 0..p {
+            for z in 0..p {
+                if edge(x) || edge(y) || edge(z) {
+                    points.push([x, y, z]);
+                }
+            }
+        }
+    }
+    points
+}
+
+/// The points of the surface of order `p` with the given `side`, centred at the origin; the order
+/// is that of [`lattice`]. With `side` = [`INNER`] or [`OUTER`] it belongs to a box of side 1.
+pub fn points(p: usize, side: f64) -> Vec<[f64; 3]> {
+    let last = (p - 1) as f64;
+    // (2i − (p − 1))/(p − 1) is exactly antisymmetric in i ↔ p − 1 − i.
+    let at = |i: usize| 0.5 * side * ((2 * i) as f64 - last) / last;
+    lattice(p).into_iter().map(|c| c.map(at)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_lie_on_the_cube_and_are_distinct() {
+        for p in 2..=16 {
+            let points = points(p, INNER);
+            assert_eq!(points.len(), len(p));
+            for (i, a) in points.iter().enumerate() {
+                let radius = a.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+                assert_eq!(radius, 0.5 * INNER);
+                assert!(points[..i].iter().all(|b| a != b));
+                assert_eq!(points[points.len() - 1 - i], a.map(|x| -x));
+            }
+        }
+    }
+}

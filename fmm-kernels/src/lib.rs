@@ -11,6 +11,7 @@
 //! | [`Stresslet`] | force dipole, 9 entries | velocity, gradient, Hessian, pressure |
 //! | [`Gravity`] | mass | potential, gradient, Hessian |
 
+pub mod equivalent;
 pub mod gravity;
 pub mod laplace;
 pub mod stokes;
@@ -20,6 +21,3 @@ pub use gravity::Gravity;
 pub use laplace::{Laplace, LaplaceDipole, LaplaceMixed};
 pub use stokes::{Stokes, StokesPressure, Stresslet};
 pub use yukawa::Yukawa;
-//! Green's functions and the expansions that carry them.
-
-pub mod equivalent;

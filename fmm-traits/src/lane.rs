@@ -45,6 +45,12 @@ pub trait Lane:
     fn select(mask: Self::Mask, a: Self, b: Self) -> Self;
 }
 
+/// a·b of two vectors in space.
+#[inline(always)]
+pub fn dot<V: Lane>(a: &[V], b: &[V]) -> V {
+    a[0].mul_add(b[0], a[1].mul_add(b[1], a[2] * b[2]))
+}
+
 /// A SIMD vector of `WIDTH` scalars.
 pub trait SimdLane: Lane {
     /// The scalar in each lane.
@@ -53,10 +59,16 @@ pub trait SimdLane: Lane {
     const WIDTH: usize;
     /// The scalar `x` in every lane.
     fn broadcast(x: Self::Scalar) -> Self;
-    /// Loads the first `WIDTH` entries of `from`; panics if there are fewer.
-    fn load(from: &[Self::Scalar]) -> Self;
-    /// Stores into the first `WIDTH` entries of `to`; panics if there are fewer.
-    fn store(self, to: &mut [Self::Scalar]);
+    /// Loads `WIDTH` consecutive scalars, aligned or not.
+    ///
+    /// # Safety
+    /// `from` must be valid for reads of `WIDTH` scalars.
+    unsafe fn load(from: *const Self::Scalar) -> Self;
+    /// Stores `WIDTH` consecutive scalars, aligned or not.
+    ///
+    /// # Safety
+    /// `to` must be valid for writes of `WIDTH` scalars.
+    unsafe fn store(self, to: *mut Self::Scalar);
     /// Sum over the lanes, always in the same order.
     fn sum(self) -> Self::Scalar;
 }

@@ -3,6 +3,7 @@
 //! Start with [`driver`]: the whole method on one page. Then [`kernel`] (what a Green's function
 //! is), [`tree`] (boxes and the eight edge lists), [`expansion`] (the operators).
 
+pub mod constant_one;
 pub mod driver;
 pub mod dual;
 pub mod error;
@@ -10,6 +11,8 @@ pub mod expansion;
 pub mod kernel;
 pub mod lane;
 pub mod report;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 pub mod tree;
 
 pub use driver::{Observer, Stage, Stages, evaluate};

@@ -1,0 +1,156 @@
+//! The constant-one oracle: the kernel that is 1 everywhere.
+//!
+//! Every operator of [`ConstantOne`] just adds strengths, so each target must receive exactly the
+//! sum of all strengths (its own left out when targets are the sources). With integer strengths
+//! the sums are exact: a missed or doubled pair shows as a wrong integer, for any tree, list
+//! policy and backend. [`wrong_pairs`] then names the boxes (the idea is that of `boxtree`).
+
+use crate::tree::{Lists, NONE, Tree};
+use crate::{Cloud, Cube, Error, Expansion};
+
+/// An expansion of which every coefficient is a sum of strengths.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConstantOne;
+
+/// Sum of the strengths.
+fn total(strengths: &[f64]) -> f64 {
+    strengths.iter().sum()
+}
+
+/// Adds `x` to every value.
+fn add(values: &mut [f64], x: f64) {
+    values.iter_mut().for_each(|v| *v += x);
+}
+
+impl Expansion<f64> for ConstantOne {
+    fn multipole_len(&self) -> usize {
+        1
+    }
+    fn local_len(&self) -> usize {
+        1
+    }
+    fn strengths(&self) -> usize {
+        1
+    }
+    fn values(&self) -> usize {
+        1
+    }
+    fn p2m(&self, _: Cube, sources: Cloud<f64>, multipole: &mut [f64]) {
+        add(multipole, total(sources.strengths));
+    }
+    fn m2m(&self, _: Cube, _: Cube, from: &[f64], multipole: &mut [f64]) {
+        add(multipole, from[0]);
+    }
+    fn m2l(&self, _: Cube, _: Cube, from: &[f64], local: &mut [f64]) {
+        add(local, from[0]);
+    }
+    fn p2l(&self, _: Cube, _: Cube, sources: Cloud<f64>, local: &mut [f64]) {
+        add(local, total(sources.strengths));
+    }
+    fn l2l(&self, _: Cube, _: Cube, from: &[f64], local: &mut [f64]) {
+        add(local, from[0]);
+    }
+    fn l2p(&self, _: Cube, local: &[f64], _: &[[f64; 3]], values: &mut [f64]) {
+        add(values, local[0]);
+    }
+    fn m2p(&self, _: Cube, multipole: &[f64], _: &[[f64; 3]], values: &mut [f64]) {
+        add(values, multipole[0]);
+    }
+    fn p2p(&self, sources: Cloud<f64>, _: &[[f64; 3]], same: bool, values: &mut [f64]) {
+        add(values, total(sources.strengths));
+        if same {
+            values.iter_mut().zip(sources.strengths).for_each(|(v, s)| *v -= s);
+        }
+    }
+    fn admissible(&self, _: Cube, _: Cube) -> bool {
+        true
+    }
+    fn order_for(_: f64) -> Result<usize, Error> {
+        Ok(1)
+    }
+}
+
+/// What each target must receive: `targets` numbers in user order. `same`: targets are the
+/// sources and skip themselves.
+pub fn expected(strengths: &[f64], targets: usize, same: bool) -> Vec<f64> {
+    let all = total(strengths);
+    (0..targets).map(|i| if same { all - strengths[i] } else { all }).collect()
+}
+
+/// A source leaf that a target leaf meets not exactly once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WrongPair {
+    /// Target leaf.
+    pub target: u32,
+    /// Source leaf.
+    pub source_box: u32,
+    /// How often its sources reach the targets: 0 = missed, 2 = doubled.
+    pub times: usize,
+}
+
+/// Ranges of source positions.
+type Ranges = Vec<[u32; 2]>;
+
+/// Replays `lists` with sets of sources instead of numbers, as the driver runs them, and returns
+/// up to `limit` pairs of leaves that do not meet exactly once. Empty: `lists` are correct. Any
+/// list policy; edges are taken as they are, so a missing M2M or L2L edge shows here too.
+pub fn wrong_pairs(tree: &Tree, lists: &Lists, limit: usize) -> Vec<WrongPair> {
+    let range = |s: &u32| tree.source_range[*s as usize];
+    let n = tree.len();
+    let mut multipole: Vec<Ranges> = vec![Vec::new(); n];
+    for b in (0..n).rev() {
+        let mut r: Ranges = lists.p2m.row(b).iter().map(range).collect();
+        r.extend(lists.m2m.row(b).iter().flat_map(|&c| multipole[c as usize].clone()));
+        multipole[b] = merged(r);
+    }
+    let mut local: Vec<Ranges> = vec![Vec::new(); n];
+    for b in 0..n {
+        let mut r: Ranges = lists.p2l.row(b).iter().map(range).collect();
+        r.extend(lists.m2l.row(b).iter().flat_map(|&s| &multipole[s as usize]));
+        r.extend(lists.l2l.row(b).iter().flat_map(|&p| &local[p as usize]));
+        local[b] = merged(r);
+    }
+
+    let mut source_leaves: Vec<u32> = (0..n as u32).filter(|&b| tree.is_leaf(b as usize)).collect();
+    source_leaves.retain(|&b| !tree.sources_of(b as usize).is_empty());
+    source_leaves.sort_by_key(|b| range(b));
+    let mut wrong = Vec::new();
+    for t in (0..n).filter(|&t| tree.is_leaf(t) && !tree.targets_of(t).is_empty()) {
+        let mut r: Ranges = lists.l2p.row(t).iter().flat_map(|&b| local[b as usize].clone()).collect();
+        // Edges into an ancestor reach all its targets.
+        let mut b = t as u32;
+        while b != NONE {
+            r.extend(lists.m2p.row(b as usize).iter().flat_map(|&s| &multipole[s as usize]));
+            r.extend(lists.p2p.row(b as usize).iter().map(range));
+            b = tree.parent[b as usize];
+        }
+        if merged(r.clone()) == [[0, tree.sources.len() as u32]] {
+            continue;
+        }
+        for &s in &source_leaves {
+            let [lo, hi] = range(&s);
+            let times = r.iter().filter(|x| x[0] <= lo && hi <= x[1]).count();
+            if times != 1 {
+                wrong.push(WrongPair { target: t as u32, source_box: s, times });
+                if wrong.len() >= limit {
+                    return wrong;
+                }
+            }
+        }
+    }
+    wrong
+}
+
+/// Sorted, with ranges joined where one ends at the start of the next; overlaps stay.
+fn merged(mut r: Ranges) -> Ranges {
+    r.retain(|x| x[0] < x[1]);
+    r.sort_unstable();
+    let mut out: Ranges = Vec::with_capacity(r.len());
+    for x in r {
+        match out.last_mut() {
+            Some(last) if last[1] == x[0] => last[1] = x[1],
+            _ => out.push(x),
+        }
+    }
+    out
+}

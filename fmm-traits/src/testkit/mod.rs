@@ -1,0 +1,4 @@
+//! What the author of a kernel, an expansion, a tree or a backend tests against.
+
+pub mod clouds;
+pub mod expansion;

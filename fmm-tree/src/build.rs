@@ -1,0 +1,388 @@
+//! Points → adaptive octree, level by level over sorted keys.
+
+use crate::morton::{self, Frame, KEY_LEVELS};
+use crate::root::{self, Root};
+use crate::sort;
+use fmm_traits::Error;
+use fmm_traits::tree::{NONE, Points, Tree};
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// Deepest level; box sides are then still exact and points this close are a leaf.
+const MAX_LEVEL: usize = 48;
+/// A box `b` levels down a cube as wide as its coordinates needs `b + 9` bits of mantissa for an
+/// exact centre (7 of the side, 2 of the corner and the half): 53 hold 44 levels.
+const EXACT_LEVELS: f64 = 43.0;
+/// Poisson fluctuations above the mean that do not split a leaf, in standard deviations.
+const SLACK: f64 = 4.5;
+/// An extent this many times that of the middle 99 % of the points is worth a warning.
+const OUTLIER: f64 = 1e3;
+
+/// How to build a tree.
+#[derive(Clone, Copy, Debug)]
+pub struct BuildOptions {
+    /// Leaf capacity: a box with more sources or more targets is split. `None`: from `occupancy`.
+    pub ncrit: Option<usize>,
+    /// Mean number of points wanted in a full leaf; ignored when `ncrit` is given.
+    pub occupancy: f64,
+    /// No box gets a smaller side, in the user's units (softened kernels); 0 for no limit.
+    pub min_side: f64,
+    /// Lower corner and side of the root cube, which must contain all points; `None`: chosen.
+    pub root: Option<([f64; 3], f64)>,
+}
+
+impl Default for BuildOptions {
+    fn default() -> Self {
+        BuildOptions { ncrit: None, occupancy: 64.0, min_side: 0.0, root: None }
+    }
+}
+
+/// What [`build_reported`] chose and saw.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BuildReport {
+    /// Leaf capacity used.
+    pub ncrit: usize,
+    /// Points expected in a full leaf of the chosen root.
+    pub occupancy: f64,
+    /// Root side over the smallest side that holds the points, in [1, 2).
+    pub root_stretch: f64,
+    /// Points (sources or targets, the more numerous) per leaf, achieved.
+    pub mean_leaf: f64,
+    /// Positions held by more than one source (or target).
+    pub coincident_groups: usize,
+    /// Points in the largest such group; 0 when there is none.
+    pub largest_coincident: usize,
+    /// Extent of the cloud over that of its middle 99 %.
+    pub outlier_stretch: f64,
+    /// Sentences for the user; empty when all is ordinary.
+    pub warnings: Vec<String>,
+}
+
+/// Builds the adaptive octree of `sources` and `targets` (both N×3 row-major, finite; `None`:
+/// targets are the sources, and `Tree::sources` and `Tree::targets` share one allocation).
+///
+/// A box is split while it holds more than `ncrit` distinct sources or targets. The result depends
+/// on the input only, never on the number of threads; work runs on the current rayon pool.
+///
+/// # Errors
+/// [`Error::Shape`] when a length is no multiple of 3, [`Error::NotFinite`] for an infinity,
+/// [`Error::Parameter`] for an option outside its domain, [`Error::TooMany`] beyond 2³²−2 points.
+pub fn build(sources: &[f64], targets: Option<&[f64]>, options: &BuildOptions) -> Result<Tree, Error> {
+    build_reported(sources, targets, options).map(|(tree, _)| tree)
+}
+
+/// [`build`], with what was chosen.
+pub fn build_reported(
+    sources: &[f64],
+    targets: Option<&[f64]>,
+    options: &BuildOptions,
+) -> Result<(Tree, BuildReport), Error> {
+    check_options(options)?;
+    let arrays: Vec<&[f64]> = std::iter::once(sources).chain(targets).collect();
+    let mut bounds = Bounds::default();
+    for (&array, name) in arrays.iter().zip(["sources", "targets"]) {
+        bounds = bounds.join(check_points(array, name)?);
+    }
+    let more = *arrays.iter().max_by_key(|a| a.len()).unwrap_or(&sources);
+
+    let mut report = BuildReport { root_stretch: 1.0, outlier_stretch: 1.0, ..Default::default() };
+    let cube = choose_root(more, &bounds, options, &mut report)?;
+
+    let frame = Frame::new(cube.corner, cube.side);
+    let mut sets: Vec<Sorted> = arrays.iter().map(|a| Sorted::new(a, &frame)).collect();
+    for set in &sets {
+        let (groups, largest) = set.coincident();
+        report.coincident_groups += groups;
+        report.largest_coincident = report.largest_coincident.max(largest);
+    }
+    let mut tree = split(cube, &mut sets, report.ncrit, max_level(cube, &bounds, options.min_side))?;
+
+    let targets = if sets.len() > 1 { sets.pop() } else { None };
+    tree.sources = Arc::new(sets.pop().map(|s| s.points).unwrap_or_default());
+    tree.targets = targets.map_or_else(|| tree.sources.clone(), |t| Arc::new(t.points));
+    report.mean_leaf = (more.len() / 3) as f64 / tree.leaves() as f64;
+    report.warn();
+    Ok((tree, report))
+}
+
+impl BuildReport {
+    fn warn(&mut self) {
+        if self.coincident_groups > 0 {
+            self.warnings.push(format!(
+                "{} positions hold more than one point (up to {})",
+                self.coincident_groups, self.largest_coincident
+            ));
+        }
+        if self.outlier_stretch > OUTLIER {
+            self.warnings.push(format!(
+                "a few far points make the cloud {:.1e} times wider than its middle 99 %",
+                self.outlier_stretch
+            ));
+        }
+    }
+}
+
+fn check_options(o: &BuildOptions) -> Result<(), Error> {
+    let parameter = |name, value, requirement| Err(Error::Parameter { name, value, requirement });
+    if o.ncrit == Some(0) {
+        return parameter("ncrit", 0.0, "must be at least 1");
+    }
+    if !(o.occupancy > 0.0 && o.occupancy <= u32::MAX as f64) {
+        return parameter("occupancy", o.occupancy, "must be positive and below 2^32");
+    }
+    if !(o.min_side >= 0.0) {
+        return parameter("min_side", o.min_side, "must not be negative");
+    }
+    Ok(())
+}
+
+/// Bounding box and largest magnitude of the coordinates.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    low: [f64; 3],
+    high: [f64; 3],
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds { low: [f64::INFINITY; 3], high: [f64::NEG_INFINITY; 3] }
+    }
+}
+
+impl Bounds {
+    fn join(self, o: Bounds) -> Bounds {
+        Bounds {
+            low: std::array::from_fn(|a| self.low[a].min(o.low[a])),
+            high: std::array::from_fn(|a| self.high[a].max(o.high[a])),
+        }
+    }
+    fn largest(&self) -> f64 {
+        (0..3).fold(0.0, |m, a| m.max(self.low[a].abs()).max(self.high[a].abs()))
+    }
+}
+
+/// Bounding box of an N×3 array, after checking its shape and size.
+fn check_points(array: &[f64], name: &'static str) -> Result<Bounds, Error> {
+    let n = array.len() / 3;
+    if array.len() != 3 * n {
+        let why = "three coordinates a point".to_string();
+        return Err(Error::Shape { array: name, found: array.len(), expected: 3 * n, why });
+    }
+    if n >= NONE as usize {
+        return Err(Error::TooMany { what: name, found: n, limit: NONE as usize - 1 });
+    }
+    let bounds = array
+        .par_chunks(3 * 4096)
+        .map(|part| part.as_chunks::<3>().0.iter().fold(Bounds::default(), |b, p| b.join(Bounds { low: *p, high: *p })))
+        .reduce(Bounds::default, Bounds::join);
+    if n > 0 && !bounds.largest().is_finite() {
+        let at = array.iter().position(|x| !x.is_finite()).unwrap_or(0);
+        return Err(Error::NotFinite { array: name, row: at / 3, column: at % 3, value: array[at] });
+    }
+    Ok(bounds)
+}
+
+/// Root cube; fills in `ncrit` and what the report says of the root.
+fn choose_root(
+    points: &[f64],
+    bounds: &Bounds,
+    options: &BuildOptions,
+    report: &mut BuildReport,
+) -> Result<Root, Error> {
+    // Mean whose upward fluctuation by SLACK standard deviations is a given ncrit, and back.
+    let mean_of = |ncrit: usize| (((SLACK * SLACK + 4.0 * ncrit as f64).sqrt() - SLACK) / 2.0).powi(2);
+    let capacity_of = |mean: f64| (mean + SLACK * mean.sqrt()).ceil() as usize;
+    let wanted = options.ncrit.map_or(options.occupancy, mean_of);
+    report.occupancy = wanted;
+    report.ncrit = options.ncrit.unwrap_or(capacity_of(wanted));
+
+    if let Some((corner, side)) = options.root {
+        let inside = |a: usize| corner[a] <= bounds.low[a] && bounds.high[a] <= corner[a] + side;
+        if !(side > 0.0 && side.is_finite() && (points.is_empty() || (0..3).all(inside))) {
+            let requirement = "the root cube must be finite and contain all points";
+            return Err(Error::Parameter { name: "root side", value: side, requirement });
+        }
+        return Ok(Root { corner, side });
+    }
+    if points.is_empty() {
+        return Ok(Root { corner: [0.0; 3], side: 1.0 });
+    }
+    let base = root::smallest(bounds.low, bounds.high, bounds.largest());
+    if !(2.0 * base.side).is_finite() {
+        let requirement = "the extent of the points must be far below the largest f64";
+        return Err(Error::Parameter { name: "extent", value: base.side, requirement });
+    }
+    report.outlier_stretch = root::outlier_stretch(points, bounds.low, bounds.high);
+    if points.len() / 3 <= report.ncrit {
+        return Ok(base);
+    }
+    let choice = root::choose(points, bounds.low, bounds.high, base, wanted, options.ncrit.is_some());
+    report.root_stretch = choice.stretch;
+    report.occupancy = wanted * choice.ratio;
+    if options.ncrit.is_none() {
+        report.ncrit = capacity_of(report.occupancy);
+    }
+    Ok(choice.root)
+}
+
+/// Deepest level whose boxes are not smaller than `min_side` and have exact centres.
+fn max_level(cube: Root, bounds: &Bounds, min_side: f64) -> usize {
+    let halvings = |side: f64| (cube.side / side).log2();
+    let exact = EXACT_LEVELS + halvings(bounds.largest().max(cube.side));
+    let allowed = if min_side > 0.0 { exact.min(halvings(min_side) + 1e-9) } else { exact };
+    (allowed.max(0.0) as usize).min(MAX_LEVEL)
+}
+
+/// Points of one kind in Morton order, with their keys.
+struct Sorted {
+    keys: Vec<u64>,
+    points: Points,
+}
+
+impl Sorted {
+    fn new(array: &[f64], frame: &Frame) -> Self {
+        let p = array.as_chunks::<3>().0;
+        let items = sort::sorted(p.len(), |i| frame.key(p[i]));
+        let (mut keys, mut order) = (Vec::new(), Vec::new());
+        items.par_iter().map(|x| (x.key, x.index)).unzip_into_vecs(&mut keys, &mut order);
+        drop(items);
+        let mut xyz: [Vec<f64>; 3] = std::array::from_fn(|_| vec![0.0; p.len()]);
+        let [x, y, z] = &mut xyz;
+        (x, y, z, &order).into_par_iter().with_min_len(1024).for_each(|(x, y, z, &i)| {
+            [*x, *y, *z] = p[i as usize];
+        });
+        Sorted { keys, points: Points { xyz, order } }
+    }
+
+    /// Bits of a point, equal exactly when positions are.
+    fn position(&self, i: usize) -> [u64; 3] {
+        std::array::from_fn(|a| (self.points.xyz[a][i] + 0.0).to_bits())
+    }
+
+    /// Whether more than `ncrit` distinct positions lie in `lo..hi`.
+    fn exceeds(&self, [lo, hi]: [u32; 2], ncrit: usize) -> bool {
+        let (lo, hi) = (lo as usize, hi as usize);
+        if hi - lo <= ncrit || self.keys[lo] != self.keys[hi - 1] {
+            return hi - lo > ncrit;
+        }
+        let mut seen = vec![self.position(lo)];
+        for i in lo + 1..hi {
+            let p = self.position(i);
+            if let Err(place) = seen.binary_search(&p) {
+                seen.insert(place, p);
+                if seen.len() > ncrit {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Number of positions held by several points, and the most points at one.
+    fn coincident(&self) -> (usize, usize) {
+        let (mut groups, mut largest, mut start) = (0, 0, 0);
+        for run in self.keys.chunk_by(|a, b| a == b) {
+            if run.len() > 1 {
+                let mut p: Vec<[u64; 3]> = (start..start + run.len()).map(|i| self.position(i)).collect();
+                p.par_sort_unstable();
+                for group in p.chunk_by(|a, b| a == b).filter(|g| g.len() > 1) {
+                    groups += 1;
+                    largest = largest.max(group.len());
+                }
+            }
+            start += run.len();
+        }
+        (groups, largest)
+    }
+
+    /// Sorts `lo..hi` by keys relative to the cube that holds it.
+    fn rekey(&mut self, [lo, hi]: [u32; 2], frame: &Frame) {
+        let range = lo as usize..hi as usize;
+        let Points { xyz: [x, y, z], order } = &mut self.points;
+        let (x, y, z) = (&mut x[range.clone()], &mut y[range.clone()], &mut z[range.clone()]);
+        let items = sort::sorted(range.len(), |i| frame.key([x[i], y[i], z[i]]));
+        for axis in [x, y, z] {
+            permute(axis, &items);
+        }
+        permute(&mut order[range.clone()], &items);
+        for (key, item) in self.keys[range].iter_mut().zip(&items) {
+            *key = item.key;
+        }
+    }
+
+    /// The ends of the eight octants of a box of level `level` that holds `lo..hi`.
+    fn octants(&self, [lo, hi]: [u32; 2], level: usize) -> [u32; 9] {
+        let keys = &self.keys[lo as usize..hi as usize];
+        let mut ends = [lo; 9];
+        for o in 0..8 {
+            let done = (ends[o] - lo) as usize;
+            ends[o + 1] = ends[o] + keys[done..].partition_point(|&k| morton::octant(k, level) <= o) as u32;
+        }
+        ends
+    }
+}
+
+fn permute<T: Copy>(a: &mut [T], items: &[sort::Item]) {
+    let moved: Vec<T> = items.iter().map(|x| a[x.index as usize]).collect();
+    a.copy_from_slice(&moved);
+}
+
+/// Splits boxes level by level. `sets` holds the sources and, if they differ, the targets.
+fn split(cube: Root, sets: &mut [Sorted], ncrit: usize, max_level: usize) -> Result<Tree, Error> {
+    let last = sets.len() - 1;
+    let mut t = Tree { corner: cube.corner, side: cube.side, level_start: vec![0], ..Default::default() };
+    let all = |s: &Sorted| [0, s.points.len() as u32];
+    push(&mut t, NONE, 0, [0; 3], all(&sets[0]), all(&sets[last]));
+    for level in 0.. {
+        let start = t.level_start[level] as usize;
+        let boxes = start..t.len();
+        t.level_start.push(boxes.end as u32);
+        if level >= max_level {
+            break;
+        }
+        let range = |t: &Tree, b: usize, set: usize| if set == 0 { t.source_range[b] } else { t.target_range[b] };
+        let splits = |b: &usize| sets.iter().enumerate().any(|(i, s)| s.exceeds(range(&t, *b, i), ncrit));
+        let parents: Vec<usize> = boxes.into_par_iter().filter(splits).collect();
+        if level > 0 && level % KEY_LEVELS == 0 {
+            let side = t.side_at(level);
+            for &b in &parents {
+                let corner = std::array::from_fn(|a| t.corner[a] + t.anchor[b][a] as f64 * side);
+                for (i, s) in sets.iter_mut().enumerate() {
+                    s.rekey(range(&t, b, i), &Frame::new(corner, side));
+                }
+            }
+        }
+        let octants: Vec<[[u32; 9]; 2]> = parents
+            .par_iter()
+            .map(|&b| [sets[0].octants(t.source_range[b], level), sets[last].octants(t.target_range[b], level)])
+            .collect();
+        for (&b, [s, q]) in parents.iter().zip(&octants) {
+            t.child_start[b] = t.len() as u32;
+            for o in 0..8 {
+                if s[o] < s[o + 1] || q[o] < q[o + 1] {
+                    let anchor = std::array::from_fn(|a| 2 * t.anchor[b][a] + (o >> a & 1) as u64);
+                    push(&mut t, b as u32, o as u8, anchor, [s[o], s[o + 1]], [q[o], q[o + 1]]);
+                    t.child_count[b] += 1;
+                }
+            }
+        }
+        if t.len() >= NONE as usize {
+            return Err(Error::TooMany { what: "boxes", found: t.len(), limit: NONE as usize - 1 });
+        }
+        if parents.is_empty() {
+            break;
+        }
+    }
+    Ok(t)
+}
+
+/// Appends a leaf.
+fn push(t: &mut Tree, parent: u32, octant: u8, anchor: [u64; 3], sources: [u32; 2], targets: [u32; 2]) {
+    t.parent.push(parent);
+    t.child_start.push(0);
+    t.child_count.push(0);
+    t.octant.push(octant);
+    t.anchor.push(anchor);
+    t.source_range.push(sources);
+    t.target_range.push(targets);
+}

@@ -1,0 +1,179 @@
+//! The root cube: its side is free, and is chosen so that some level of the tree holds the wanted
+//! number of points a box.
+//!
+//! Halving boxes changes their occupancy by factors of eight (uniform points: 30 or 244 a leaf at
+//! a million); stretching the root by a factor in [1, 2) reaches everything in between. Sides are
+//! m·2^e with a mantissa of [`MANTISSA_BITS`] bits, so that box centres stay exact in f64.
+
+use crate::morton::{Frame, KEY_BITS, KEY_LEVELS};
+use crate::sort;
+
+/// Bits of the mantissa of the root side.
+const MANTISSA_BITS: i32 = 7;
+/// The root corner is a multiple of side / CORNER_GRID.
+const CORNER_GRID: f64 = 1024.0;
+/// Points whose keys are sampled to learn how they are distributed.
+const SAMPLE: usize = 1 << 16;
+/// Largest root side over the largest coordinate below which the corner would not be exact.
+const MIN_RELATIVE_SIDE: f64 = 1.0 / (1u64 << 34) as f64;
+
+/// A cube from its lower corner.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Root {
+    pub corner: [f64; 3],
+    pub side: f64,
+}
+
+/// What [`choose`] found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    pub root: Root,
+    /// Side of the root over the smallest admissible one, in [1, 2).
+    pub stretch: f64,
+    /// Expected points in a full box of the level that matters, over those wanted.
+    pub ratio: f64,
+}
+
+/// Smallest m·2^e not below `x`, with m of [`MANTISSA_BITS`] bits.
+fn round_up(x: f64) -> f64 {
+    let unit = (x.log2().floor() - (MANTISSA_BITS - 1) as f64).exp2();
+    (x / unit).ceil() * unit
+}
+
+/// The cube of side `side` whose lower corner is just below `low`.
+fn cube_at(low: [f64; 3], side: f64) -> Root {
+    let grid = side / CORNER_GRID;
+    Root { corner: low.map(|x| (x / grid).floor() * grid), side }
+}
+
+/// Smallest admissible cube around the box `low..high`, whose entries are at most `largest` in
+/// magnitude.
+pub(crate) fn smallest(low: [f64; 3], high: [f64; 3], largest: f64) -> Root {
+    let extent = (0..3).fold(0.0f64, |m, a| m.max(high[a] - low[a]));
+    let nominal = if extent > 0.0 {
+        extent
+    } else if largest > 0.0 {
+        largest
+    } else {
+        1.0
+    };
+    // The corner lies up to one grid step below the points.
+    let side = nominal.max(largest * MIN_RELATIVE_SIDE).max(f64::MIN_POSITIVE.sqrt()) * (1.0 + 2.0 / CORNER_GRID);
+    cube_at(low, round_up(side))
+}
+
+/// Chooses the root for `points` (the more numerous of sources and targets) inside `low..high`.
+///
+/// `base` is the smallest admissible cube, `wanted` the points a leaf should hold. With `at_most`
+/// a full box never holds more than `wanted`.
+pub(crate) fn choose(points: &[f64], low: [f64; 3], high: [f64; 3], base: Root, wanted: f64, at_most: bool) -> Choice {
+    let unstretched = Choice { root: base, stretch: 1.0, ratio: 1.0 };
+    let Some((level, slope)) = level_of_occupancy(points, base, wanted) else { return unstretched };
+    let wanted_side = base.side * (-level).exp2();
+
+    // With near and far field equally dear at the wanted occupancy, a box that holds r times as
+    // many points costs r in the near field and 1/r in the far field; boxes cut by the upper faces
+    // of the cloud are extra boxes.
+    let mut best = (f64::INFINITY, unstretched);
+    let mut side = base.side;
+    while side < 2.0 * base.side {
+        let root = cube_at(low, side);
+        let box_side = side * (-(side / wanted_side).log2().round()).exp2();
+        let ratio = (box_side / wanted_side).powf(slope);
+        let fill: f64 = (0..3)
+            .map(|a| (high[a] - root.corner[a]) / box_side)
+            .map(|boxes| if boxes > 1.0 { boxes / boxes.ceil() } else { 1.0 })
+            .product();
+        let cost = ratio + 1.0 / (ratio * fill);
+        if cost < best.0 && !(at_most && ratio > 1.01) {
+            best = (cost, Choice { root, stretch: side / base.side, ratio });
+        }
+        side = round_up(side * (1.0 + 1e-6));
+    }
+    best.1
+}
+
+/// The (fractional) level at which a point sees `wanted` others in its box, and by how many
+/// powers of two that number falls per level. `None` when no level of the keys reaches it.
+fn level_of_occupancy(points: &[f64], base: Root, wanted: f64) -> Option<(f64, f64)> {
+    let n = points.len() / 3;
+    let m = n.min(SAMPLE);
+    let frame = Frame::new(base.corner, base.side);
+    let keys: Vec<u64> = sort::sorted(m, |i| {
+        let p = &points[3 * sampled(i, m, n)..];
+        frame.key([p[0], p[1], p[2]])
+    })
+    .iter()
+    .map(|x| x.key)
+    .collect();
+    let mut coarser = (n - 1) as f64;
+    for level in 1..=KEY_LEVELS {
+        // Pairs in one box, unbiased: Σ n(n−1) over the sample, scaled to all points.
+        let shift = KEY_BITS - 3 * level as u32;
+        let pairs: f64 = keys.chunk_by(|a, b| a >> shift == b >> shift).map(|c| (c.len() * (c.len() - 1)) as f64).sum();
+        let seen = (pairs / m as f64 * (n as f64 / m as f64)).max(1e-3);
+        if seen <= wanted {
+            let slope = (coarser / seen).log2().max(0.5);
+            let below = ((coarser / wanted).log2() / slope).clamp(0.0, 1.0);
+            return (coarser > wanted).then_some((level as f64 - 1.0 + below, slope.min(3.0)));
+        }
+        coarser = seen;
+    }
+    None
+}
+
+/// Index, among `n`, of sample `i` of `m`: one from each stride, at a hashed place in it, so that
+/// points on a grid are not sampled in step with it.
+fn sampled(i: usize, m: usize, n: usize) -> usize {
+    let (start, end) = (i * n / m, (i + 1) * n / m);
+    let hash = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+    start + hash as usize % (end - start)
+}
+
+/// Extent of the cloud over that of its middle 99 %, the largest of the three axes: far outliers
+/// make it large. Infinite when the middle has no extent but the cloud has.
+pub(crate) fn outlier_stretch(points: &[f64], low: [f64; 3], high: [f64; 3]) -> f64 {
+    let n = points.len() / 3;
+    let m = n.min(4096);
+    let cut = m / 200;
+    if cut == 0 {
+        return 1.0;
+    }
+    let (mut whole, mut middle) = (0.0f64, 0.0f64);
+    for a in 0..3 {
+        let mut x: Vec<f64> = (0..m).map(|i| points[3 * sampled(i, m, n) + a]).collect();
+        x.sort_unstable_by(f64::total_cmp);
+        whole = whole.max(high[a] - low[a]);
+        middle = middle.max(x[m - 1 - cut] - x[cut]);
+    }
+    if whole > 0.0 { whole / middle } else { 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sides_have_few_bits_and_are_not_below() {
+        for x in [1.0, 1.0001, 3.7e-30, 9.99e29, 127.0, 128.5, 0.1] {
+            let s = round_up(x);
+            assert!(s >= x && s <= x * 1.016, "{x} {s}");
+            let unit = (s.log2().floor() - 6.0).exp2();
+            assert_eq!((s / unit).fract(), 0.0);
+            assert!(round_up(s * (1.0 + 1e-6)) > s);
+        }
+    }
+
+    #[test]
+    fn smallest_contains_its_box() {
+        for (low, high) in
+            [([0.0; 3], [1.0; 3]), ([-3e-30; 3], [5e-30; 3]), ([1e6; 3], [1e6 + 1e-3; 3]), ([7.0; 3], [7.0; 3])]
+        {
+            let r = smallest(low, high, high[0].abs().max(low[0].abs()));
+            for a in 0..3 {
+                assert!(r.corner[a] <= low[a] && high[a] <= r.corner[a] + r.side, "{r:?}");
+                assert_eq!((r.corner[a] / (r.side / CORNER_GRID)).fract(), 0.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Parallel radix sort of (Morton key, index): one parallel pass over the leading bits, then each
+//! bucket in cache. Stable, so the result depends on nothing but the keys.
+
+use crate::morton::KEY_BITS;
+use rayon::prelude::*;
+
+/// A key and the index of its point.
+#[derive(Clone, Copy, Default, Debug, PartialEq)]
+pub(crate) struct Item {
+    pub key: u64,
+    pub index: u32,
+}
+
+/// Below this length insertion sort is fastest.
+const SMALL: usize = 24;
+/// Above this length sub-buckets are sorted in parallel.
+const LARGE: usize = 1 << 15;
+/// Most bits of one pass inside a bucket: the counters stay in first-level cache.
+const MAX_DIGIT: u32 = 10;
+
+/// The points 0..n sorted by (`key_of`, index).
+pub(crate) fn sorted(n: usize, key_of: impl Fn(usize) -> u64 + Sync) -> Vec<Item> {
+    let item = |i: usize| Item { key: key_of(i), index: i as u32 };
+    if n <= LARGE {
+        let mut items: Vec<Item> = (0..n).map(item).collect();
+        sort(&mut items, &mut vec![Item::default(); n], KEY_BITS);
+        return items;
+    }
+
+    // Keys and, per chunk, how many fall into each bucket.
+    let digit = (n.ilog2() - 9).min(12);
+    let shift = KEY_BITS - digit;
+    let chunk = n.div_ceil(4 * rayon::current_num_threads());
+    let mut items = vec![Item::default(); n];
+    let mut counts: Vec<Vec<u32>> = items
+        .par_chunks_mut(chunk)
+        .enumerate()
+        .map(|(c, part)| {
+            let mut count = vec![0u32; 1 << digit];
+            for (i, slot) in part.iter_mut().enumerate() {
+                *slot = item(c * chunk + i);
+                count[(slot.key >> shift) as usize] += 1;
+            }
+            count
+        })
+        .collect();
+
+    // Counts → first position of each (bucket, chunk), bucket-major.
+    let mut ends = Vec::with_capacity(1 << digit);
+    let mut total = 0u32;
+    for bucket in 0..1usize << digit {
+        for count in &mut counts {
+            total += std::mem::replace(&mut count[bucket], total);
+        }
+        ends.push(total as usize);
+    }
+
+    let mut out = vec![Item::default(); n];
+    let to = Target(out.as_mut_ptr());
+    items.par_chunks(chunk).zip(counts.par_iter_mut()).for_each(|(part, next)| {
+        let to = &to;
+        for x in part {
+            let position = &mut next[(x.key >> shift) as usize];
+            // SAFETY: the (bucket, chunk) intervals computed above partition 0..n, and a chunk
+            // writes into one of its own exactly as many items as it counted; so every position
+            // is below n and written by one thread only.
+            unsafe { to.0.add(*position as usize).write(*x) };
+            *position += 1;
+        }
+    });
+
+    for_buckets(&mut out, &mut items, &ends, true, |a, scratch| sort(a, scratch, shift));
+    out
+}
+
+/// Where the scatter writes.
+struct Target(*mut Item);
+// SAFETY: shared only inside `sorted`, whose threads write disjoint positions.
+unsafe impl Sync for Target {}
+
+/// Calls `f` on each bucket (ends given) of `a` with the same part of `scratch`.
+fn for_buckets(
+    mut a: &mut [Item],
+    mut scratch: &mut [Item],
+    ends: &[usize],
+    parallel: bool,
+    f: impl Fn(&mut [Item], &mut [Item]) + Sync,
+) {
+    let mut parts = Vec::with_capacity(if parallel { ends.len() } else { 0 });
+    let mut start = 0;
+    for &end in ends {
+        let (x, rest) = a.split_at_mut(end - start);
+        let (y, rest_scratch) = scratch.split_at_mut(end - start);
+        (a, scratch, start) = (rest, rest_scratch, end);
+        if !parallel {
+            f(x, y);
+        } else if !x.is_empty() {
+            parts.push((x, y));
+        }
+    }
+    parts.into_par_iter().for_each(|(x, y)| f(x, y));
+}
+
+/// Stable sort of `a` by the lowest `bits` bits of the keys, the higher ones being equal.
+fn sort(a: &mut [Item], scratch: &mut [Item], mut bits: u32) {
+    while bits > 0 && a.len() > SMALL {
+        let digit = (a.len().ilog2() - 2).clamp(2, MAX_DIGIT).min(bits);
+        bits -= digit;
+        let mask = (1usize << digit) - 1;
+        let bucket = |x: &Item| (x.key >> bits) as usize & mask;
+        let mut ends = [0usize; 1 << MAX_DIGIT];
+        let ends = &mut ends[..=mask];
+        for x in a.iter() {
+            ends[bucket(x)] += 1;
+        }
+        if ends[bucket(&a[0])] == a.len() {
+            continue;
+        }
+        let mut total = 0;
+        for e in ends.iter_mut() {
+            total += std::mem::replace(e, total);
+        }
+        for x in a.iter() {
+            let e = &mut ends[bucket(x)];
+            scratch[*e] = *x;
+            *e += 1;
+        }
+        a.copy_from_slice(scratch);
+        let parallel = a.len() > LARGE;
+        return for_buckets(a, scratch, ends, parallel, |a, scratch| sort(a, scratch, bits));
+    }
+    if bits > 0 {
+        for i in 1..a.len() {
+            let x = a[i];
+            let mut j = i;
+            while j > 0 && a[j - 1].key > x.key {
+                a[j] = a[j - 1];
+                j -= 1;
+            }
+            a[j] = x;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(i: usize) -> u64 {
+        let z = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (z ^ z >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+    }
+
+    #[test]
+    fn equals_a_stable_comparison_sort() {
+        let masks: [u64; 4] = [u64::MAX >> 1, 0xff, 0x7fff_0000_0000_0000, 0x0003_0000_0000_0f00];
+        for n in [0, 1, 2, 25, 1000, 40_000, 200_000] {
+            for mask in masks {
+                let mut expected: Vec<Item> = (0..n).map(|i| Item { key: hash(i) & mask, index: i as u32 }).collect();
+                expected.sort_by_key(|x| x.key);
+                assert_eq!(sorted(n, |i| hash(i) & mask), expected, "n {n}, mask {mask:x}");
+            }
+        }
+    }
+}

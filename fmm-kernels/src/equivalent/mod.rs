@@ -23,11 +23,13 @@
 //! Vectors are component-major: entry `component·n + point`, n = [`surface::len`]`(p)`, points in
 //! the order of [`surface::lattice`].
 
+pub mod expansion;
 mod matrix;
 pub mod operators;
 pub mod spectra;
 pub mod surface;
 
+pub use expansion::EquivalentExpansion;
 pub use matrix::Matrix;
 pub use operators::{MAX_ORDER, MIN_ORDER, OperatorSet, Operators};
 
@@ -36,19 +38,4 @@ pub trait Scalar: fmm_traits::Real + faer::traits::RealField + rustfft::FftNum {
 impl<T: fmm_traits::Real + faer::traits::RealField + rustfft::FftNum> Scalar for T {}
 
 #[cfg(test)]
-mod tests {
-    use fmm_traits::{Kernel, Lane};
-
-    #[derive(Clone, Debug)]
-    pub struct Laplace;
-    impl Kernel for Laplace {
-        const NAME: &'static str = "laplace_test";
-        #[inline(always)]
-        fn eval<V: Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
-            u[0] = q[0] * r[0].mul_add(r[0], r[1].mul_add(r[1], r[2] * r[2])).rsqrt();
-        }
-        fn value_degree(_: usize) -> i32 {
-            -1
-        }
-    }
-}
+mod tests;

@@ -215,25 +215,3 @@ impl<T: Scalar> OperatorSet<T> {
         self.levels.iter().enumerate().filter(move |(l, _)| new(*l))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn time() {
-        for p in [3, 4, 6, 8, 10, 12, 16] {
-            let t = std::time::Instant::now();
-            let o = Operators::<f64>::build::<super::super::tests::Laplace>(&[], p).unwrap();
-            let t1 = t.elapsed().as_secs_f64();
-            let mut s = 0.0;
-            super::super::spectra::for_each_spectrum::<super::super::tests::Laplace>(&[], p, |_, _, _, x| s += x[0].re);
-            println!(
-                "p {p} build {t1:.4} spectra {:.4} rank {} of {} {s}",
-                t.elapsed().as_secs_f64() - t1,
-                o.upward()[0].ncols(),
-                o.points
-            );
-        }
-    }
-}

@@ -1,0 +1,249 @@
+//! The operators one box and one pair at a time: the oracle of every batched implementation.
+
+use super::matrix::multiply_add;
+use super::operators::{OperatorSet, Operators, unit_parameters};
+use super::spectra::{Convolution, offset_index};
+use super::{Scalar, surface};
+use fmm_traits::kernel::MAX_COMPONENTS;
+use fmm_traits::{Cloud, Cube, Error, Expansion, Family, Kernel};
+use std::marker::PhantomData;
+use std::sync::{Arc, OnceLock};
+
+/// Equivalent densities for family `F`: `S` takes the strengths to the requested values, `E` the
+/// densities (the two kernels of [`Family::visit`]).
+///
+/// A multipole row holds upward check values until [`finish_multipole`](Expansion::finish_multipole)
+/// turns them into a density; a local row likewise. Values are those of the kernel, without the
+/// family's `scale`.
+#[derive(Debug)]
+pub struct EquivalentExpansion<F: Family, T, S, E> {
+    params: Vec<f64>,
+    operators: Vec<Arc<Operators<T>>>,
+    inner: Vec<[T; 3]>,
+    outer: Vec<[T; 3]>,
+    convolution: OnceLock<Convolution<T>>,
+    kernels: PhantomData<(F, S, E)>,
+}
+
+impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E> {
+    /// The expansion of order `p` for boxes of the given `sides` (all of them matter only if the
+    /// kernel is not homogeneous; one is enough otherwise).
+    pub fn new(family: &F, p: usize, sides: &[f64]) -> Result<Self, Error> {
+        family.validate()?;
+        let params = family.parameters();
+        let set = OperatorSet::build::<F>(&params, sides, p)?;
+        let of = |points: Vec<[f64; 3]>| points.into_iter().map(|x| x.map(T::of)).collect();
+        Ok(EquivalentExpansion {
+            operators: set.distinct().map(|(_, operators)| operators.clone()).collect(),
+            params,
+            inner: of(surface::points(p, surface::INNER)),
+            outer: of(surface::points(p, surface::OUTER)),
+            convolution: OnceLock::new(),
+            kernels: PhantomData,
+        })
+    }
+
+    /// The operators for boxes like `at`. Panics if its side was not given to [`new`](Self::new).
+    pub fn operators(&self, at: Cube) -> &Operators<T> {
+        let unit = unit_parameters::<F>(&self.params, at.side);
+        let found = self.operators.iter().find(|o| o.params == unit);
+        found.expect("the expansion was not built for boxes of this side")
+    }
+
+    /// Kernel parameters on the unit box that stands for `at`.
+    fn params(&self, at: Cube) -> Vec<T> {
+        unit_parameters::<F>(&self.params, at.side).into_iter().map(T::of).collect()
+    }
+
+    /// M2L through Fourier space for a box of order p that is an offset of the V list away; the
+    /// same result as [`Expansion::m2l`] to rounding. Panics for other pairs, and for boxes that
+    /// are not all of one side if the kernel is not homogeneous.
+    pub fn m2l_fft(&self, at: Cube, source: Cube, from: &[T], local: &mut [T]) {
+        let operators = self.operators(at);
+        let new = || Convolution::new::<F::Equivalent>(&operators.params, operators.order);
+        let offset = std::array::from_fn(|a| ((at.center[a] - source.center[a]) / at.side).round() as i32);
+        let index = offset_index(offset).expect("not an offset of the V list");
+        self.convolution.get_or_init(new).apply(index, from, local);
+    }
+}
+
+/// `x` in units of `at`.
+fn to_unit<T: Scalar>(at: Cube, x: [f64; 3]) -> [T; 3] {
+    std::array::from_fn(|a| T::of((x[a] - at.center[a]) / at.side))
+}
+
+/// A point of a surface of `of`, in units of `at`.
+fn surface_point<T: Scalar>(of: Cube, at: Cube, x: [T; 3]) -> [T; 3] {
+    let user: [f64; 3] = std::array::from_fn(|a| of.center[a] + of.side * x[a].f64());
+    to_unit(at, user)
+}
+
+/// side^degree, rounded.
+fn power<T: Scalar>(side: f64, degree: i32) -> T {
+    T::of(side.powi(degree))
+}
+
+/// For every target and source: `add(target, value, K(target − source)·strength)`.
+fn sum<K: Kernel, T: Scalar>(
+    params: &[T],
+    targets: impl Iterator<Item = [T; 3]>,
+    sources: &[[T; 3]],
+    strength: impl Fn(usize, usize) -> T,
+    mut add: impl FnMut(usize, usize, T),
+) {
+    let (mut q, mut u) = ([T::of(0.0); MAX_COMPONENTS], [T::of(0.0); MAX_COMPONENTS]);
+    for (t, x) in targets.enumerate() {
+        for (s, y) in sources.iter().enumerate() {
+            let r: [T; 3] = std::array::from_fn(|a| x[a] - y[a]);
+            (0..K::STRENGTHS).for_each(|j| q[j] = strength(s, j));
+            K::eval(params, &r, &q[..K::STRENGTHS], &mut u[..K::VALUES]);
+            (0..K::VALUES).for_each(|i| add(t, i, u[i]));
+        }
+    }
+}
+
+/// row ← factors\[0\]·(factors\[1\]·row), in place.
+fn solve<T: Scalar>(factors: [faer::MatRef<'_, T>; 2], row: &mut [T]) {
+    let mut middle = vec![T::of(0.0); factors[1].nrows()];
+    multiply_add(factors[1], row, T::of(1.0), &mut middle);
+    row.fill(T::of(0.0));
+    multiply_add(factors[0], &middle, T::of(1.0), row);
+}
+
+/// Largest difference of the centres' coordinates.
+fn distance(a: Cube, b: Cube) -> f64 {
+    (0..3).fold(0.0, |m: f64, i| m.max((a.center[i] - b.center[i]).abs()))
+}
+
+/// Slack for the rounding of centres and sides.
+const ROUNDING: f64 = 1.0 - 1e-9;
+
+/// Whether the multipole of `source` may be evaluated in all of `at`: `at` lies outside the outer
+/// surface of `source`, 1.475 sides from its centre.
+pub fn m2p_valid(at: Cube, source: Cube) -> bool {
+    distance(at, source) - 0.5 * at.side >= 0.5 * surface::OUTER * source.side * ROUNDING
+}
+
+/// Whether sources anywhere in `source` may enter the local of `at`: they lie outside its outer
+/// surface.
+pub fn p2l_valid(at: Cube, source: Cube) -> bool {
+    m2p_valid(source, at)
+}
+
+/// Whether the multipole of `source` may enter the local of `at`: each inner surface lies outside
+/// the other's outer surface.
+pub fn m2l_valid(at: Cube, source: Cube) -> bool {
+    let clear = |a: Cube, b: Cube| {
+        distance(a, b) - 0.5 * surface::INNER * a.side >= 0.5 * surface::OUTER * b.side * ROUNDING
+    };
+    clear(at, source) && clear(source, at)
+}
+
+impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpansion<F, T, S, E> {
+    fn multipole_len(&self) -> usize {
+        self.inner.len() * F::Equivalent::VALUES.max(F::Equivalent::STRENGTHS)
+    }
+    fn local_len(&self) -> usize {
+        self.multipole_len()
+    }
+    fn strengths(&self) -> usize {
+        S::STRENGTHS
+    }
+    fn values(&self) -> usize {
+        S::VALUES
+    }
+
+    fn p2m(&self, at: Cube, sources: Cloud<T>, multipole: &mut [T]) {
+        self.check_values(at, sources, &self.outer, multipole);
+    }
+
+    fn finish_multipole(&self, at: Cube, multipole: &mut [T]) {
+        solve(self.operators(at).upward(), multipole);
+    }
+
+    fn m2m(&self, at: Cube, child: Cube, from: &[T], multipole: &mut [T]) {
+        multiply_add(self.operators(at).m2m(octant(at, child)), from, T::of(1.0), multipole);
+    }
+
+    fn m2l(&self, at: Cube, source: Cube, from: &[T], local: &mut [T]) {
+        let n = self.inner.len();
+        // In units of the source box, then hatted for the target box.
+        let factor = |i| power::<T>(source.side / at.side, F::Equivalent::value_degree(i));
+        let factors: Vec<T> = (0..F::Equivalent::VALUES).map(factor).collect();
+        let targets = self.inner.iter().map(|&x| surface_point(at, source, x));
+        sum::<F::Equivalent, T>(&self.params(source), targets, &self.inner, |s, j| from[j * n + s], |t, i, v| {
+            local[i * n + t] += factors[i] * v;
+        });
+    }
+
+    fn p2l(&self, at: Cube, _: Cube, sources: Cloud<T>, local: &mut [T]) {
+        self.check_values(at, sources, &self.inner, local);
+    }
+
+    fn l2l(&self, at: Cube, parent: Cube, from: &[T], local: &mut [T]) {
+        let operators = self.operators(parent);
+        multiply_add(operators.l2l(octant(parent, at)), from, operators.l2l_factor, local);
+    }
+
+    fn finish_local(&self, at: Cube, local: &mut [T]) {
+        solve(self.operators(at).downward(), local);
+    }
+
+    fn l2p(&self, at: Cube, local: &[T], targets: &[[f64; 3]], values: &mut [T]) {
+        self.evaluate(at, &self.outer, local, targets, values);
+    }
+
+    fn m2p(&self, source: Cube, multipole: &[T], targets: &[[f64; 3]], values: &mut [T]) {
+        self.evaluate(source, &self.inner, multipole, targets, values);
+    }
+
+    fn p2p(&self, sources: Cloud<T>, targets: &[[f64; 3]], same: bool, values: &mut [T]) {
+        let params: Vec<T> = self.params.iter().map(|&x| T::of(x)).collect();
+        let mut u = [T::of(0.0); MAX_COMPONENTS];
+        for (t, x) in targets.iter().enumerate() {
+            for (s, y) in sources.xyz.iter().enumerate().filter(|&(s, _)| !same || s != t) {
+                let r: [T; 3] = std::array::from_fn(|a| T::of(x[a] - y[a]));
+                let q = &sources.strengths[s * S::STRENGTHS..(s + 1) * S::STRENGTHS];
+                S::eval(&params, &r, q, &mut u[..S::VALUES]);
+                (0..S::VALUES).for_each(|i| values[t * S::VALUES + i] += u[i]);
+            }
+        }
+    }
+
+    fn admissible(&self, at: Cube, source: Cube) -> bool {
+        m2p_valid(at, source)
+    }
+
+    fn order_for(tolerance: f64) -> Result<usize, Error> {
+        let _ = tolerance;
+        Ok(6)
+    }
+}
+
+impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E> {
+    /// Hatted check values of `sources` on a surface of `at`, added to `row`.
+    fn check_values(&self, at: Cube, sources: Cloud<T>, surface: &[[T; 3]], row: &mut [T]) {
+        let n = surface.len();
+        let hat: Vec<T> = (0..F::Check::STRENGTHS).map(|j| power(at.side, F::Check::strength_degree(j))).collect();
+        let points: Vec<[T; 3]> = sources.xyz.iter().map(|&y| to_unit(at, y)).collect();
+        let strength = |s: usize, j: usize| hat[j] * sources.strengths[s * F::Check::STRENGTHS + j];
+        sum::<F::Check, T>(&self.params(at), surface.iter().copied(), &points, strength, |t, i, v| {
+            row[i * n + t] += v;
+        });
+    }
+
+    /// Values at `targets` of the hatted `density` on a surface of `of`.
+    fn evaluate(&self, of: Cube, surface: &[[T; 3]], density: &[T], targets: &[[f64; 3]], values: &mut [T]) {
+        let n = surface.len();
+        let factors: Vec<T> = (0..E::VALUES).map(|i| power(of.side, E::value_degree(i))).collect();
+        let points = targets.iter().map(|&x| to_unit(of, x));
+        sum::<E, T>(&self.params(of), points, surface, |s, j| density[j * n + s], |t, i, v| {
+            values[t * E::VALUES + i] += factors[i] * v;
+        });
+    }
+}
+
+/// Which octant of `parent` the cube `child` is.
+fn octant(parent: Cube, child: Cube) -> usize {
+    (0..3).filter(|&a| child.center[a] > parent.center[a]).map(|a| 1 << a).sum()
+}

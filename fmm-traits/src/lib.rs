@@ -10,6 +10,7 @@ pub mod error;
 pub mod expansion;
 pub mod kernel;
 pub mod lane;
+pub mod record;
 pub mod report;
 #[cfg(feature = "testkit")]
 pub mod testkit;
@@ -20,5 +21,6 @@ pub use error::Error;
 pub use expansion::{Cloud, Cube, Expansion};
 pub use kernel::{Family, Gradient, Hessian, Kernel, OutputColumns, Outputs, Visitor};
 pub use lane::{Lane, Real, Simd, SimdLane};
+pub use record::{Tape, record};
 pub use report::{ErrorReport, OutputError};
 pub use tree::{Edges, Lists, Points, Tree};

@@ -2,3 +2,4 @@
 
 pub mod clouds;
 pub mod expansion;
+pub mod kernel;

@@ -4,6 +4,27 @@
 use crate::lane::Lane;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
+/// `[e(0), e(1), e(2)]` without a closure: nested in vector code, closures that the compiler does
+/// not inline would fall out of the function that enables the instruction set.
+macro_rules! each {
+    ($i:ident => $e:expr) => {
+        [
+            {
+                let $i = 0;
+                $e
+            },
+            {
+                let $i = 1;
+                $e
+            },
+            {
+                let $i = 2;
+                $e
+            },
+        ]
+    };
+}
+
 /// A value `v` and its derivatives `d` with respect to the three target coordinates.
 #[derive(Clone, Copy, Debug)]
 pub struct Dual<V> {
@@ -31,7 +52,7 @@ impl<V: Lane> Dual<V> {
     /// f(self) where `value` = f(v) and `slope` = f′(v).
     #[inline(always)]
     fn chain(self, value: V, slope: V) -> Self {
-        Dual { v: value, d: self.d.map(|d| d * slope) }
+        Dual { v: value, d: each!(i => self.d[i] * slope) }
     }
 }
 
@@ -39,21 +60,21 @@ impl<V: Lane> Add for Dual<V> {
     type Output = Self;
     #[inline(always)]
     fn add(self, o: Self) -> Self {
-        Dual { v: self.v + o.v, d: std::array::from_fn(|i| self.d[i] + o.d[i]) }
+        Dual { v: self.v + o.v, d: each!(i => self.d[i] + o.d[i]) }
     }
 }
 impl<V: Lane> Sub for Dual<V> {
     type Output = Self;
     #[inline(always)]
     fn sub(self, o: Self) -> Self {
-        Dual { v: self.v - o.v, d: std::array::from_fn(|i| self.d[i] - o.d[i]) }
+        Dual { v: self.v - o.v, d: each!(i => self.d[i] - o.d[i]) }
     }
 }
 impl<V: Lane> Mul for Dual<V> {
     type Output = Self;
     #[inline(always)]
     fn mul(self, o: Self) -> Self {
-        Dual { v: self.v * o.v, d: std::array::from_fn(|i| self.d[i].mul_add(o.v, self.v * o.d[i])) }
+        Dual { v: self.v * o.v, d: each!(i => self.d[i].mul_add(o.v, self.v * o.d[i])) }
     }
 }
 impl<V: Lane> Div for Dual<V> {
@@ -61,14 +82,14 @@ impl<V: Lane> Div for Dual<V> {
     #[inline(always)]
     fn div(self, o: Self) -> Self {
         let v = self.v / o.v;
-        Dual { v, d: std::array::from_fn(|i| (self.d[i] - v * o.d[i]) / o.v) }
+        Dual { v, d: each!(i => (self.d[i] - v * o.d[i]) / o.v) }
     }
 }
 impl<V: Lane> Neg for Dual<V> {
     type Output = Self;
     #[inline(always)]
     fn neg(self) -> Self {
-        Dual { v: -self.v, d: self.d.map(|d| -d) }
+        Dual { v: -self.v, d: each!(i => -self.d[i]) }
     }
 }
 
@@ -80,10 +101,7 @@ impl<V: Lane> Lane for Dual<V> {
     }
     #[inline(always)]
     fn mul_add(self, a: Self, b: Self) -> Self {
-        Dual {
-            v: self.v.mul_add(a.v, b.v),
-            d: std::array::from_fn(|i| self.d[i].mul_add(a.v, self.v.mul_add(a.d[i], b.d[i]))),
-        }
+        Dual { v: self.v.mul_add(a.v, b.v), d: each!(i => self.d[i].mul_add(a.v, self.v.mul_add(a.d[i], b.d[i]))) }
     }
     #[inline(always)]
     fn sqrt(self) -> Self {
@@ -125,6 +143,6 @@ impl<V: Lane> Lane for Dual<V> {
     }
     #[inline(always)]
     fn select(mask: V::Mask, a: Self, b: Self) -> Self {
-        Dual { v: V::select(mask, a.v, b.v), d: std::array::from_fn(|i| V::select(mask, a.d[i], b.d[i])) }
+        Dual { v: V::select(mask, a.v, b.v), d: each!(i => V::select(mask, a.d[i], b.d[i])) }
     }
 }

@@ -23,6 +23,12 @@ use std::{fmt::Debug, marker::PhantomData};
 /// Upper bound on the strengths or values of any kernel, wrappers included (the Hessian of a
 /// three-component potential has 3·(1+3+6) = 30 values).
 pub const MAX_COMPONENTS: usize = 40;
+/// Most values of a kernel before derivatives are added.
+pub const MAX_POTENTIALS: usize = 4;
+/// Most strengths of a source.
+pub const MAX_STRENGTHS: usize = 9;
+/// Most parameters of a kernel.
+pub const MAX_PARAMETERS: usize = 4;
 
 /// A pairwise function, written once over any [`Lane`]. Required: [`NAME`](Kernel::NAME),
 /// [`eval`](Kernel::eval) and [`value_degree`](Kernel::value_degree); all else has defaults.
@@ -133,16 +139,20 @@ derivative!(Gradient, 4, eval_gradient);
 derivative!(Hessian, 10, eval_hessian);
 
 #[inline(always)]
-fn lift<V: Lane>(x: &[V]) -> [Dual<V>; MAX_COMPONENTS] {
-    std::array::from_fn(|i| Dual::constant(if i < x.len() { x[i] } else { V::splat(0.0) }))
+fn lift<V: Lane, const N: usize>(x: &[V]) -> [Dual<V>; N] {
+    let mut lifted = [Dual::splat(0.0); N];
+    for (to, &from) in lifted.iter_mut().zip(x) {
+        *to = Dual::constant(from);
+    }
+    lifted
 }
 
 /// [`Kernel::eval_gradient`] through dual numbers, whatever the kernel overrides.
 #[inline(always)]
 pub fn gradient_by_dual<K: Kernel, V: Lane>(params: &[V], r: &[V], strengths: &[V], out: &mut [V]) {
-    let (params_, strengths_) = (lift(params), lift(strengths));
-    let r_: [Dual<V>; 3] = std::array::from_fn(|i| Dual::variable(r[i], i));
-    let mut u = [Dual::splat(0.0); MAX_COMPONENTS];
+    let (params_, strengths_) = (lift::<V, MAX_PARAMETERS>(params), lift::<V, MAX_STRENGTHS>(strengths));
+    let r_ = [Dual::variable(r[0], 0), Dual::variable(r[1], 1), Dual::variable(r[2], 2)];
+    let mut u = [Dual::splat(0.0); MAX_POTENTIALS];
     K::eval(&params_[..params.len()], &r_, &strengths_[..K::STRENGTHS], &mut u[..K::VALUES]);
     for i in 0..K::VALUES {
         out[i] = u[i].v;
@@ -155,10 +165,12 @@ pub fn gradient_by_dual<K: Kernel, V: Lane>(params: &[V], r: &[V], strengths: &[
 /// [`Kernel::eval_hessian`] through nested dual numbers, whatever the kernel overrides.
 #[inline(always)]
 pub fn hessian_by_dual<K: Kernel, V: Lane>(params: &[V], r: &[V], strengths: &[V], out: &mut [V]) {
-    let (p1, s1) = (lift(params), lift(strengths));
-    let (p2, s2) = (lift(&p1[..params.len()]), lift(&s1[..K::STRENGTHS]));
-    let r_: [Dual<Dual<V>>; 3] = std::array::from_fn(|i| Dual::variable(Dual::variable(r[i], i), i));
-    let mut u = [Dual::splat(0.0); MAX_COMPONENTS];
+    let (p1, s1) = (lift::<V, MAX_PARAMETERS>(params), lift::<V, MAX_STRENGTHS>(strengths));
+    let p2 = lift::<Dual<V>, MAX_PARAMETERS>(&p1[..params.len()]);
+    let s2 = lift::<Dual<V>, MAX_STRENGTHS>(&s1[..K::STRENGTHS]);
+    let twice = |i: usize| Dual::variable(Dual::variable(r[i], i), i);
+    let r_ = [twice(0), twice(1), twice(2)];
+    let mut u = [Dual::splat(0.0); MAX_POTENTIALS];
     K::eval(&p2[..params.len()], &r_, &s2[..K::STRENGTHS], &mut u[..K::VALUES]);
     let n = K::VALUES;
     for i in 0..n {

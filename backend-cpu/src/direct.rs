@@ -1,0 +1,209 @@
+//! Direct summation: the O(N·M) oracle, at the arithmetic peak of the machine.
+
+use crate::lanes::{Isa, Vectorized, dispatch};
+use crate::soa::Soa;
+use crate::sum::sum;
+use fmm_traits::{Error, Family, Kernel, OutputColumns, Outputs, Real, Simd, Visitor};
+use rayon::prelude::*;
+
+/// The precision of the arithmetic.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Precision {
+    /// Single.
+    F32,
+    /// Double.
+    F64,
+}
+
+impl Precision {
+    /// `"f32"` or `"f64"`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "f32",
+            Precision::F64 => "f64",
+        }
+    }
+}
+
+/// Where a direct sum is evaluated.
+#[derive(Clone, Copy, Debug)]
+pub enum Targets<'a> {
+    /// At the sources with these indices (`None`: all), each skipping itself.
+    Sources(Option<&'a [usize]>),
+    /// At these points, M×3 row-major.
+    Points(&'a [f64]),
+}
+
+/// Sources per tile: a tile of four f64 rows stays in a 32 KiB cache.
+const TILE: usize = 1024;
+/// Targets per task.
+const TASK: usize = 64;
+
+/// Sums all pairs. `sources` N×3 and `strengths` N×c row-major; the result has the values of the
+/// kernel that [`Family::visit`] chose for `outputs`, target-major, with the columns of each output.
+/// Runs in the current rayon pool; the result does not depend on its size.
+///
+/// A source that coincides with a target contributes zero to a singular kernel; when the targets
+/// are sources, each skips itself by index.
+pub fn direct<F: Family>(
+    family: &F,
+    outputs: Outputs,
+    sources: &[f64],
+    strengths: &[f64],
+    targets: Targets,
+    precision: Precision,
+    isa: Isa,
+) -> Result<(Vec<f64>, Vec<OutputColumns>), Error> {
+    let (n, c) = (sources.len() / 3, F::Source::STRENGTHS);
+    if strengths.len() != n * c {
+        let why = format!("{n} sources × {c} strengths");
+        return Err(Error::Shape { array: "strengths", found: strengths.len(), expected: n * c, why });
+    }
+    let job = Direct { family, sources, strengths, targets, precision, isa };
+    family.visit(outputs, job)
+}
+
+struct Direct<'a, F> {
+    family: &'a F,
+    sources: &'a [f64],
+    strengths: &'a [f64],
+    targets: Targets<'a>,
+    precision: Precision,
+    isa: Isa,
+}
+
+impl<F: Family> Visitor for Direct<'_, F> {
+    type Output = (Vec<f64>, Vec<OutputColumns>);
+    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
+        let values = match self.precision {
+            Precision::F32 => self.all::<S, f32>(),
+            Precision::F64 => self.all::<S, f64>(),
+        };
+        (values, columns)
+    }
+}
+
+impl<F: Family> Direct<'_, F> {
+    fn all<K: Kernel, T: Real>(&self) -> Vec<f64> {
+        let n = self.sources.len() / 3;
+        let count = match self.targets {
+            Targets::Sources(None) => n,
+            Targets::Sources(Some(indices)) => indices.len(),
+            Targets::Points(points) => points.len() / 3,
+        };
+        let params = self.family.parameters();
+        // Coordinates relative to the centre of the sources, in units of their extent, when the
+        // arithmetic is f32; as they are in f64.
+        let (shift, unit) = if T::EPSILON > 1e-10 { frame(self.sources) } else { ([0.0; 3], 1.0) };
+        let params = K::dilated(&params, unit).unwrap_or(params);
+        let params: Vec<T> = params.into_iter().map(T::of).collect();
+        let mut packed = Soa::default();
+        packed.reset(3 + K::STRENGTHS, n);
+        for a in 0..3 {
+            let row = packed.row_mut(a);
+            for (to, point) in row.iter_mut().zip(self.sources.chunks_exact(3)) {
+                *to = T::of((point[a] - shift[a]) / unit);
+            }
+        }
+        for c in 0..K::STRENGTHS {
+            let factor = unit.powi(K::strength_degree(c));
+            let row = packed.row_mut(3 + c);
+            for (to, q) in row.iter_mut().zip(self.strengths.chunks_exact(K::STRENGTHS)) {
+                *to = T::of(q[c] * factor);
+            }
+        }
+        packed.pad();
+        let scale: Vec<f64> = (0..K::VALUES).map(|i| self.family.scale() * unit.powi(K::value_degree(i))).collect();
+        let mut out = vec![0.0; count * K::VALUES];
+        out.par_chunks_mut(TASK * K::VALUES).enumerate().for_each(|(task, out)| {
+            let at = |i: usize| match self.targets {
+                Targets::Sources(None) => point(self.sources, i),
+                Targets::Sources(Some(indices)) => point(self.sources, indices[i]),
+                Targets::Points(points) => point(points, i),
+            };
+            let own = |i: usize| match self.targets {
+                Targets::Sources(None) => Some(i),
+                Targets::Sources(Some(indices)) => Some(indices[i]),
+                Targets::Points(_) => None,
+            };
+            let first = task * TASK;
+            let targets: Vec<([f64; 3], Option<usize>)> =
+                (0..out.len() / K::VALUES).map(|i| (at(first + i), own(first + i))).collect();
+            let xyz: [Vec<T>; 3] =
+                std::array::from_fn(|a| targets.iter().map(|(x, _)| T::of((x[a] - shift[a]) / unit)).collect());
+            let own: Vec<Option<usize>> = targets.iter().map(|t| t.1).collect();
+            dispatch(
+                self.isa,
+                Task::<K, T> { params: &params, xyz: &xyz, own: &own, sources: &packed, out, _k: Default::default() },
+            );
+            for row in out.chunks_exact_mut(K::VALUES) {
+                for (x, s) in row.iter_mut().zip(&scale) {
+                    *x *= s;
+                }
+            }
+        });
+        out
+    }
+}
+
+fn point(points: &[f64], i: usize) -> [f64; 3] {
+    [points[3 * i], points[3 * i + 1], points[3 * i + 2]]
+}
+
+/// Centre and largest side of the bounding box (1 where that is 0).
+fn frame(points: &[f64]) -> ([f64; 3], f64) {
+    let mut low = [f64::INFINITY; 3];
+    let mut high = [f64::NEG_INFINITY; 3];
+    for p in points.chunks_exact(3) {
+        for a in 0..3 {
+            low[a] = low[a].min(p[a]);
+            high[a] = high[a].max(p[a]);
+        }
+    }
+    let side = (0..3).map(|a| high[a] - low[a]).fold(0.0, f64::max);
+    if points.is_empty() || side <= 0.0 {
+        return (if points.is_empty() { [0.0; 3] } else { low }, 1.0);
+    }
+    (std::array::from_fn(|a| 0.5 * low[a] + 0.5 * high[a]), side)
+}
+
+struct Task<'a, K, T> {
+    params: &'a [T],
+    xyz: &'a [Vec<T>; 3],
+    own: &'a [Option<usize>],
+    sources: &'a Soa<T>,
+    out: &'a mut [f64],
+    _k: std::marker::PhantomData<K>,
+}
+
+impl<K: Kernel, T: Real> Vectorized for Task<'_, K, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let n = self.sources.len();
+        let mut begin = 0;
+        while begin < n {
+            let end = (begin + TILE).min(n);
+            if K::SINGULAR || self.own.first().is_none_or(Option::is_none) {
+                let targets = [&self.xyz[0][..], &self.xyz[1][..], &self.xyz[2][..]];
+                let out = &mut *self.out;
+                sum::<K, S, T>(self.params, targets, self.sources, begin..end, None, |t, u| add::<K, T>(out, t, u));
+            } else {
+                for t in 0..self.own.len() {
+                    let targets = std::array::from_fn(|a| &self.xyz[a][t..t + 1]);
+                    let out = &mut *self.out;
+                    let own = self.own[t].filter(|o| (begin..end).contains(o));
+                    sum::<K, S, T>(self.params, targets, self.sources, begin..end, own, |_, u| add::<K, T>(out, t, u));
+                }
+            }
+            begin = end;
+        }
+    }
+}
+
+#[inline(always)]
+fn add<K: Kernel, T: Real>(out: &mut [f64], t: usize, u: &[T]) {
+    for (o, u) in out[t * K::VALUES..(t + 1) * K::VALUES].iter_mut().zip(u) {
+        *o += u.f64();
+    }
+}

@@ -1,0 +1,223 @@
+//! AVX2 + FMA vectors: 4 × f64, 8 × f32. As for AVX-512, a value exists only inside a function
+//! compiled for these instructions ([`super::dispatch`]).
+
+use super::each_lane;
+use fmm_traits::{Lane, Simd, SimdLane};
+use std::arch::x86_64::*;
+use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
+
+/// The AVX2 and FMA instruction sets.
+#[derive(Clone, Copy, Debug)]
+pub struct Avx2;
+impl Simd for Avx2 {
+    type F64 = F64x4;
+    type F32 = F32x8;
+}
+
+/// Four f64.
+#[derive(Clone, Copy, Debug)]
+pub struct F64x4(__m256d);
+/// Eight f32.
+#[derive(Clone, Copy, Debug)]
+pub struct F32x8(__m256);
+
+macro_rules! operator {
+    ($v:ident, $trait:ident, $method:ident, $intrinsic:ident) => {
+        impl $trait for $v {
+            type Output = Self;
+            #[inline(always)]
+            fn $method(self, o: Self) -> Self {
+                // SAFETY: a value of this type exists only where AVX2 and FMA were detected.
+                unsafe { $v($intrinsic(self.0, o.0)) }
+            }
+        }
+    };
+}
+
+macro_rules! avx2 {
+    ($v:ident, $mask:ident, $t:ty, $width:literal,
+     $add:ident, $sub:ident, $mul:ident, $div:ident, $set1:ident, $fmadd:ident, $sqrt:ident, $cmp:ident, $blend:ident,
+     $load:ident, $store:ident, $and:ident, $or:ident, $xor:ident, $not:expr, |$x:ident| $rsqrt:block) => {
+        /// A lane mask: all bits of a lane set or clear.
+        #[derive(Clone, Copy, Debug)]
+        pub struct $mask($v);
+        impl BitAnd for $mask {
+            type Output = Self;
+            #[inline(always)]
+            fn bitand(self, o: Self) -> Self {
+                // SAFETY: as for the operators.
+                unsafe { $mask($v($and(self.0.0, o.0.0))) }
+            }
+        }
+        impl BitOr for $mask {
+            type Output = Self;
+            #[inline(always)]
+            fn bitor(self, o: Self) -> Self {
+                // SAFETY: as for the operators.
+                unsafe { $mask($v($or(self.0.0, o.0.0))) }
+            }
+        }
+        impl Not for $mask {
+            type Output = Self;
+            #[inline(always)]
+            fn not(self) -> Self {
+                // SAFETY: as for the operators.
+                unsafe { $mask($v($xor(self.0.0, $not))) }
+            }
+        }
+        operator!($v, Add, add, $add);
+        operator!($v, Sub, sub, $sub);
+        operator!($v, Mul, mul, $mul);
+        operator!($v, Div, div, $div);
+        impl Neg for $v {
+            type Output = Self;
+            #[inline(always)]
+            fn neg(self) -> Self {
+                // SAFETY: as for the operators.
+                unsafe { $v($xor(self.0, $set1(-0.0))) }
+            }
+        }
+        impl Lane for $v {
+            type Mask = $mask;
+            #[inline(always)]
+            fn splat(x: f64) -> Self {
+                Self::broadcast(x as $t)
+            }
+            #[inline(always)]
+            fn mul_add(self, a: Self, b: Self) -> Self {
+                // SAFETY: as for the operators.
+                unsafe { $v($fmadd(self.0, a.0, b.0)) }
+            }
+            #[inline(always)]
+            fn sqrt(self) -> Self {
+                // SAFETY: as for the operators.
+                unsafe { $v($sqrt(self.0)) }
+            }
+            #[inline(always)]
+            fn rsqrt(self) -> Self {
+                let $x = self;
+                // SAFETY: as for the operators.
+                unsafe { $rsqrt }
+            }
+            #[inline(always)]
+            fn exp(self) -> Self {
+                each_lane(self, <$t>::exp)
+            }
+            #[inline(always)]
+            fn ln(self) -> Self {
+                each_lane(self, <$t>::ln)
+            }
+            #[inline(always)]
+            fn sin(self) -> Self {
+                each_lane(self, <$t>::sin)
+            }
+            #[inline(always)]
+            fn cos(self) -> Self {
+                each_lane(self, <$t>::cos)
+            }
+            #[inline(always)]
+            fn lt(self, o: Self) -> $mask {
+                // SAFETY: as for the operators.
+                unsafe { $mask($v($cmp::<_CMP_LT_OQ>(self.0, o.0))) }
+            }
+            #[inline(always)]
+            fn le(self, o: Self) -> $mask {
+                // SAFETY: as for the operators.
+                unsafe { $mask($v($cmp::<_CMP_LE_OQ>(self.0, o.0))) }
+            }
+            #[inline(always)]
+            fn eq(self, o: Self) -> $mask {
+                // SAFETY: as for the operators.
+                unsafe { $mask($v($cmp::<_CMP_EQ_OQ>(self.0, o.0))) }
+            }
+            #[inline(always)]
+            fn select(mask: $mask, a: Self, b: Self) -> Self {
+                // SAFETY: as for the operators.
+                unsafe { $v($blend(b.0, a.0, mask.0.0)) }
+            }
+        }
+        impl SimdLane for $v {
+            type Scalar = $t;
+            const WIDTH: usize = $width;
+            #[inline(always)]
+            fn broadcast(x: $t) -> Self {
+                // SAFETY: as for the operators.
+                unsafe { $v($set1(x)) }
+            }
+            #[inline(always)]
+            unsafe fn load(from: *const $t) -> Self {
+                // SAFETY: the caller vouches for WIDTH readable scalars.
+                unsafe { $v($load(from)) }
+            }
+            #[inline(always)]
+            unsafe fn store(self, to: *mut $t) {
+                // SAFETY: the caller vouches for WIDTH writable scalars.
+                unsafe { $store(to, self.0) }
+            }
+            #[inline(always)]
+            fn sum(self) -> $t {
+                let mut lanes = [0.0; $width];
+                // SAFETY: `lanes` has WIDTH entries.
+                unsafe { self.store(lanes.as_mut_ptr()) };
+                lanes.iter().sum()
+            }
+        }
+    };
+}
+
+avx2!(
+    F64x4,
+    MaskF64,
+    f64,
+    4,
+    _mm256_add_pd,
+    _mm256_sub_pd,
+    _mm256_mul_pd,
+    _mm256_div_pd,
+    _mm256_set1_pd,
+    _mm256_fmadd_pd,
+    _mm256_sqrt_pd,
+    _mm256_cmp_pd,
+    _mm256_blendv_pd,
+    _mm256_loadu_pd,
+    _mm256_storeu_pd,
+    _mm256_and_pd,
+    _mm256_or_pd,
+    _mm256_xor_pd,
+    _mm256_castsi256_pd(_mm256_set1_epi64x(-1)),
+    |x| {
+        let w = _mm256_div_pd(_mm256_set1_pd(1.0), _mm256_sqrt_pd(x.0));
+        F64x4(_mm256_and_pd(w, _mm256_cmp_pd::<_CMP_NEQ_UQ>(x.0, _mm256_setzero_pd())))
+    }
+);
+
+avx2!(
+    F32x8,
+    MaskF32,
+    f32,
+    8,
+    _mm256_add_ps,
+    _mm256_sub_ps,
+    _mm256_mul_ps,
+    _mm256_div_ps,
+    _mm256_set1_ps,
+    _mm256_fmadd_ps,
+    _mm256_sqrt_ps,
+    _mm256_cmp_ps,
+    _mm256_blendv_ps,
+    _mm256_loadu_ps,
+    _mm256_storeu_ps,
+    _mm256_and_ps,
+    _mm256_or_ps,
+    _mm256_xor_ps,
+    _mm256_castsi256_ps(_mm256_set1_epi32(-1)),
+    // 12 bits from the table, then one step of order 3. Where the table has no finite answer (zero and
+    // subnormals) the result is 0: such a distance is zero to f32.
+    |x| {
+        let normal = _mm256_cmp_ps::<_CMP_GE_OQ>(x.0, _mm256_set1_ps(f32::MIN_POSITIVE));
+        let w = _mm256_and_ps(_mm256_rsqrt_ps(x.0), normal);
+        let h = _mm256_fnmadd_ps(_mm256_mul_ps(x.0, w), w, _mm256_set1_ps(1.0));
+        let c = _mm256_fmadd_ps(h, _mm256_set1_ps(0.375), _mm256_set1_ps(0.5));
+        F32x8(_mm256_fmadd_ps(_mm256_mul_ps(h, w), c, w))
+    }
+);

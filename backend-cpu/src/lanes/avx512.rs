@@ -1,0 +1,248 @@
+//! AVX-512 vectors: 8 × f64, 16 × f32.
+//!
+//! Every method is inlined into a function compiled for AVX-512F/DQ ([`super::dispatch`]); a value
+//! of these types is only ever made there.
+
+use super::each_lane;
+use fmm_traits::{Lane, Simd, SimdLane};
+use std::arch::x86_64::*;
+use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
+
+/// The AVX-512 instruction set.
+#[derive(Clone, Copy, Debug)]
+pub struct Avx512;
+impl Simd for Avx512 {
+    type F64 = F64x8;
+    type F32 = F32x16;
+}
+
+/// Eight f64.
+#[derive(Clone, Copy, Debug)]
+pub struct F64x8(__m512d);
+/// Sixteen f32.
+#[derive(Clone, Copy, Debug)]
+pub struct F32x16(__m512);
+
+/// A lane mask, one bit a lane.
+#[derive(Clone, Copy, Debug)]
+pub struct Mask<M>(M);
+impl<M: BitAnd<Output = M>> BitAnd for Mask<M> {
+    type Output = Self;
+    #[inline(always)]
+    fn bitand(self, o: Self) -> Self {
+        Mask(self.0 & o.0)
+    }
+}
+impl<M: BitOr<Output = M>> BitOr for Mask<M> {
+    type Output = Self;
+    #[inline(always)]
+    fn bitor(self, o: Self) -> Self {
+        Mask(self.0 | o.0)
+    }
+}
+impl<M: Not<Output = M>> Not for Mask<M> {
+    type Output = Self;
+    #[inline(always)]
+    fn not(self) -> Self {
+        Mask(!self.0)
+    }
+}
+
+macro_rules! operator {
+    ($v:ident, $trait:ident, $method:ident, $intrinsic:ident) => {
+        impl $trait for $v {
+            type Output = Self;
+            #[inline(always)]
+            fn $method(self, o: Self) -> Self {
+                // SAFETY: a value of this type exists only where AVX-512F/DQ was detected.
+                unsafe { $v($intrinsic(self.0, o.0)) }
+            }
+        }
+    };
+}
+
+macro_rules! avx512 {
+    ($v:ident, $t:ty, $width:literal, $mask:ty, $suffix:tt,
+     $add:ident, $sub:ident, $mul:ident, $div:ident, $set1:ident, $fmadd:ident, $sqrt:ident, $cmp:ident, $blend:ident,
+     $load:ident, $store:ident, $reduce:ident, $xor:ident, |$x:ident| $rsqrt:block, |$y:ident| $exp:block) => {
+        operator!($v, Add, add, $add);
+        operator!($v, Sub, sub, $sub);
+        operator!($v, Mul, mul, $mul);
+        operator!($v, Div, div, $div);
+        impl Neg for $v {
+            type Output = Self;
+            #[inline(always)]
+            fn neg(self) -> Self {
+                // SAFETY: as for the operators.
+                unsafe { $v($xor(self.0, $set1(-0.0))) }
+            }
+        }
+        impl Lane for $v {
+            type Mask = Mask<$mask>;
+            #[inline(always)]
+            fn splat(x: f64) -> Self {
+                Self::broadcast(x as $t)
+            }
+            #[inline(always)]
+            fn mul_add(self, a: Self, b: Self) -> Self {
+                // SAFETY: as for the operators.
+                unsafe { $v($fmadd(self.0, a.0, b.0)) }
+            }
+            #[inline(always)]
+            fn sqrt(self) -> Self {
+                // SAFETY: as for the operators.
+                unsafe { $v($sqrt(self.0)) }
+            }
+            #[inline(always)]
+            fn rsqrt(self) -> Self {
+                let $x = self;
+                // SAFETY: as for the operators.
+                unsafe { $rsqrt }
+            }
+            #[inline(always)]
+            fn exp(self) -> Self {
+                let $y = self;
+                // SAFETY: as for the operators.
+                unsafe { $exp }
+            }
+            #[inline(always)]
+            fn ln(self) -> Self {
+                each_lane(self, <$t>::ln)
+            }
+            #[inline(always)]
+            fn sin(self) -> Self {
+                each_lane(self, <$t>::sin)
+            }
+            #[inline(always)]
+            fn cos(self) -> Self {
+                each_lane(self, <$t>::cos)
+            }
+            #[inline(always)]
+            fn lt(self, o: Self) -> Self::Mask {
+                // SAFETY: as for the operators.
+                unsafe { Mask($cmp::<_CMP_LT_OQ>(self.0, o.0)) }
+            }
+            #[inline(always)]
+            fn le(self, o: Self) -> Self::Mask {
+                // SAFETY: as for the operators.
+                unsafe { Mask($cmp::<_CMP_LE_OQ>(self.0, o.0)) }
+            }
+            #[inline(always)]
+            fn eq(self, o: Self) -> Self::Mask {
+                // SAFETY: as for the operators.
+                unsafe { Mask($cmp::<_CMP_EQ_OQ>(self.0, o.0)) }
+            }
+            #[inline(always)]
+            fn select(mask: Self::Mask, a: Self, b: Self) -> Self {
+                // SAFETY: as for the operators.
+                unsafe { $v($blend(mask.0, b.0, a.0)) }
+            }
+        }
+        impl SimdLane for $v {
+            type Scalar = $t;
+            const WIDTH: usize = $width;
+            #[inline(always)]
+            fn broadcast(x: $t) -> Self {
+                // SAFETY: as for the operators.
+                unsafe { $v($set1(x)) }
+            }
+            #[inline(always)]
+            unsafe fn load(from: *const $t) -> Self {
+                // SAFETY: the caller vouches for WIDTH readable scalars.
+                unsafe { $v($load(from)) }
+            }
+            #[inline(always)]
+            unsafe fn store(self, to: *mut $t) {
+                // SAFETY: the caller vouches for WIDTH writable scalars.
+                unsafe { $store(to, self.0) }
+            }
+            #[inline(always)]
+            fn sum(self) -> $t {
+                // SAFETY: as for the operators.
+                unsafe { $reduce(self.0) }
+            }
+        }
+    };
+}
+
+avx512!(
+    F64x8,
+    f64,
+    8,
+    __mmask8,
+    pd,
+    _mm512_add_pd,
+    _mm512_sub_pd,
+    _mm512_mul_pd,
+    _mm512_div_pd,
+    _mm512_set1_pd,
+    _mm512_fmadd_pd,
+    _mm512_sqrt_pd,
+    _mm512_cmp_pd_mask,
+    _mm512_mask_blend_pd,
+    _mm512_loadu_pd,
+    _mm512_storeu_pd,
+    _mm512_reduce_add_pd,
+    _mm512_xor_pd,
+    // 14 bits from the table, then one step of order 4: with h = 1 − x·w², 1/√x = w·(1−h)^(−1/2) and
+    // the first neglected term 35/128·h⁴ is below 2⁻⁵³.
+    |x| {
+        let zero = _mm512_setzero_pd();
+        let w = _mm512_maskz_rsqrt14_pd(_mm512_cmp_pd_mask::<_CMP_NEQ_UQ>(x.0, zero), x.0);
+        let h = _mm512_fnmadd_pd(_mm512_mul_pd(x.0, w), w, _mm512_set1_pd(1.0));
+        let c = _mm512_fmadd_pd(h, _mm512_set1_pd(0.3125), _mm512_set1_pd(0.375));
+        let c = _mm512_fmadd_pd(h, c, _mm512_set1_pd(0.5));
+        F64x8(_mm512_fmadd_pd(_mm512_mul_pd(h, w), c, w))
+    },
+    // e^x = 2^n·e^r with |r| ≤ ln 2 / 2; Taylor to r¹³ (remainder below 2⁻⁵³ of the sum).
+    |x| {
+        let x = _mm512_max_pd(_mm512_min_pd(x.0, _mm512_set1_pd(2000.0)), _mm512_set1_pd(-2000.0));
+        let n = _mm512_roundscale_pd::<8>(_mm512_mul_pd(x, _mm512_set1_pd(std::f64::consts::LOG2_E)));
+        let r = _mm512_fnmadd_pd(n, _mm512_set1_pd(super::LN2_HIGH), x);
+        let r = _mm512_fnmadd_pd(n, _mm512_set1_pd(super::LN2_LOW), r);
+        let mut p = _mm512_set1_pd(super::INVERSE_FACTORIALS[13]);
+        for k in (0..13).rev() {
+            p = _mm512_fmadd_pd(p, r, _mm512_set1_pd(super::INVERSE_FACTORIALS[k]));
+        }
+        F64x8(_mm512_scalef_pd(p, n))
+    }
+);
+
+avx512!(
+    F32x16,
+    f32,
+    16,
+    __mmask16,
+    ps,
+    _mm512_add_ps,
+    _mm512_sub_ps,
+    _mm512_mul_ps,
+    _mm512_div_ps,
+    _mm512_set1_ps,
+    _mm512_fmadd_ps,
+    _mm512_sqrt_ps,
+    _mm512_cmp_ps_mask,
+    _mm512_mask_blend_ps,
+    _mm512_loadu_ps,
+    _mm512_storeu_ps,
+    _mm512_reduce_add_ps,
+    _mm512_xor_ps,
+    // One Newton step: 3/8·h² < 2⁻²⁷.
+    |x| {
+        let zero = _mm512_setzero_ps();
+        let w = _mm512_maskz_rsqrt14_ps(_mm512_cmp_ps_mask::<_CMP_NEQ_UQ>(x.0, zero), x.0);
+        let h = _mm512_fnmadd_ps(_mm512_mul_ps(x.0, w), w, _mm512_set1_ps(1.0));
+        F32x16(_mm512_fmadd_ps(_mm512_mul_ps(h, w), _mm512_set1_ps(0.5), w))
+    },
+    |x| {
+        let x = _mm512_max_ps(_mm512_min_ps(x.0, _mm512_set1_ps(300.0)), _mm512_set1_ps(-300.0));
+        let n = _mm512_roundscale_ps::<8>(_mm512_mul_ps(x, _mm512_set1_ps(std::f32::consts::LOG2_E)));
+        let r = _mm512_fnmadd_ps(n, _mm512_set1_ps(super::LN2_HIGH_F32), x);
+        let r = _mm512_fnmadd_ps(n, _mm512_set1_ps(super::LN2_LOW_F32), r);
+        let mut p = _mm512_set1_ps(super::INVERSE_FACTORIALS[7] as f32);
+        for k in (0..7).rev() {
+            p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(super::INVERSE_FACTORIALS[k] as f32));
+        }
+        F32x16(_mm512_scalef_ps(p, n))
+    }
+);

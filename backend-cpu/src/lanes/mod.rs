@@ -1,0 +1,191 @@
+//! SIMD vectors and the choice among them at run time.
+//!
+//! A stage is a [`Vectorized`] operation, generic over the instruction set; [`dispatch`] runs it
+//! inside one function compiled for that set: one choice per call of a stage, no
+//! `target-cpu=native`, and every lane operation inlined.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+use fmm_traits::{Simd, SimdLane};
+
+/// An instruction set that the lanes can use.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Isa {
+    /// AVX-512F and DQ: 8 × f64, 16 × f32.
+    Avx512,
+    /// AVX2 and FMA: 4 × f64, 8 × f32.
+    Avx2,
+    /// The target's baseline (SSE2, NEON), through arrays that the compiler vectorises.
+    Portable,
+}
+
+impl Isa {
+    /// The best of this machine.
+    pub fn detect() -> Self {
+        Self::available()[0]
+    }
+
+    /// All that this machine has, best first.
+    pub fn available() -> Vec<Isa> {
+        [Isa::Avx512, Isa::Avx2, Isa::Portable].into_iter().filter(|isa| isa.is_available()).collect()
+    }
+
+    /// Whether this machine has it.
+    pub fn is_available(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => {
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+                    && Isa::Avx2.is_available()
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            Isa::Portable => true,
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => false,
+        }
+    }
+
+    /// Name for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Avx512 => "avx512",
+            Isa::Avx2 => "avx2+fma",
+            Isa::Portable => "portable",
+        }
+    }
+}
+
+/// Work that is generic over the instruction set. `run` must be `#[inline(always)]`, and so must
+/// everything it calls in its inner loops.
+pub trait Vectorized {
+    /// Result.
+    type Output;
+    /// Does the work with the vectors of `S`.
+    fn run<S: Simd>(self) -> Self::Output;
+}
+
+/// Runs `work` under `isa`, or under the portable set where the machine lacks it.
+#[inline]
+pub fn dispatch<W: Vectorized>(isa: Isa, work: W) -> W::Output {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2,fma")]
+        fn on_avx512<W: Vectorized>(work: W) -> W::Output {
+            work.run::<avx512::Avx512>()
+        }
+        #[target_feature(enable = "avx2,fma")]
+        fn on_avx2<W: Vectorized>(work: W) -> W::Output {
+            work.run::<avx2::Avx2>()
+        }
+        if isa.is_available() {
+            match isa {
+                // SAFETY: `is_available` has just found the features of this set.
+                Isa::Avx512 => return unsafe { on_avx512(work) },
+                // SAFETY: as above.
+                Isa::Avx2 => return unsafe { on_avx2(work) },
+                Isa::Portable => {}
+            }
+        }
+    }
+    let _ = isa;
+    work.run::<portable::Portable>()
+}
+
+/// Applies `f` to each lane (functions without a vector form).
+#[inline(always)]
+fn each_lane<V: SimdLane>(v: V, f: impl Fn(V::Scalar) -> V::Scalar) -> V {
+    let mut lanes = [V::Scalar::default(); 16];
+    // SAFETY: no vector has more than 16 lanes.
+    unsafe {
+        v.store(lanes.as_mut_ptr());
+        for x in &mut lanes[..V::WIDTH] {
+            *x = f(*x);
+        }
+        V::load(lanes.as_ptr())
+    }
+}
+
+/// ln 2 split so that n·LN2_HIGH is exact for |n| < 2²⁰.
+const LN2_HIGH: f64 = 6.931_471_803_691_238e-1;
+const LN2_LOW: f64 = 1.908_214_929_270_587_7e-10;
+const LN2_HIGH_F32: f32 = 0.693_359_4;
+const LN2_LOW_F32: f32 = -2.121_944_4e-4;
+
+/// 1/k!, k = 0 … 13.
+const INVERSE_FACTORIALS: [f64; 14] = {
+    let mut t = [1.0; 14];
+    let mut k = 1;
+    while k < 14 {
+        t[k] = t[k - 1] / k as f64;
+        k += 1;
+    }
+    t
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fmm_traits::{Lane, Real};
+
+    /// Applies every lane function to `input` and returns the results.
+    struct Functions<'a, T>(&'a [T]);
+    impl<T: Real> Vectorized for Functions<'_, T> {
+        type Output = Vec<[f64; 5]>;
+        #[inline(always)]
+        fn run<S: Simd>(self) -> Self::Output {
+            let mut out = Vec::new();
+            for chunk in self.0.chunks(T::Vector::<S>::WIDTH) {
+                let mut x = [T::of(1.0); 16];
+                x[..chunk.len()].copy_from_slice(chunk);
+                let mut y = [[T::of(0.0); 16]; 5];
+                // SAFETY: all buffers have 16 entries, the widest vector.
+                unsafe {
+                    let v = T::Vector::<S>::load(x.as_ptr());
+                    v.rsqrt().store(y[0].as_mut_ptr());
+                    v.sqrt().store(y[1].as_mut_ptr());
+                    (-v).exp().store(y[2].as_mut_ptr());
+                    v.ln().store(y[3].as_mut_ptr());
+                    T::Vector::<S>::select(v.lt(Lane::splat(1.0)), v.sin(), v.cos()).store(y[4].as_mut_ptr());
+                }
+                out.extend((0..chunk.len()).map(|i| y.map(|f| f[i].f64())));
+            }
+            out
+        }
+    }
+
+    fn check<T: Real>() {
+        let input: Vec<T> = (0..400).map(|i| T::of(10f64.powf(i as f64 / 50.0 - 6.0))).collect();
+        for isa in Isa::available() {
+            for (x, y) in input.iter().zip(dispatch(isa, Functions(&input))) {
+                let x = x.f64();
+                let trig = if x < 1.0 { x.sin() } else { x.cos() };
+                let expected = [1.0 / x.sqrt(), x.sqrt(), (-x).exp(), x.ln(), trig];
+                for (k, (a, b)) in y.into_iter().zip(expected).enumerate() {
+                    let slack = 4.0 * T::EPSILON * if k == 4 { x.max(1.0) } else { 1.0 };
+                    let tiny = if T::NAME == "f32" { 1e-37 } else { 1e-300 };
+                    assert!(
+                        (a - b).abs() <= slack * b.abs().max(if k >= 3 { 1.0 } else { 0.0 }) + tiny,
+                        "{} {} function {k} at {x}: {a} vs {b}",
+                        isa.name(),
+                        T::NAME
+                    );
+                }
+            }
+            let zero = dispatch(isa, Functions(&[T::of(0.0)]));
+            assert_eq!(zero[0][0], 0.0, "rsqrt(0) must be 0 on {}", isa.name());
+        }
+    }
+
+    #[test]
+    fn lane_functions_agree_with_std() {
+        check::<f64>();
+        check::<f32>();
+    }
+}

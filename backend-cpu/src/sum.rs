@@ -1,0 +1,123 @@
+//! The one loop over pairs. P2M, P2L, L2P, M2P, P2P and direct summation differ only in the kernel
+//! and in who the sources and targets are.
+
+use crate::soa::Soa;
+use fmm_traits::{Kernel, Lane, Real, Simd, SimdLane, kernel::{MAX_COMPONENTS, MAX_PARAMETERS, MAX_STRENGTHS}};
+use std::ops::Range;
+
+/// Targets of a sum: three coordinate rows.
+pub type Targets<'a, T> = [&'a [T]; 3];
+
+/// Σ over `sources` (rows x, y, z, then strengths; padded) of K(target − source)·strength.
+///
+/// `range` selects sources; its start must be a multiple of [`PAD`](crate::soa::PAD), and it is
+/// extended to the next multiple (padding contributes nothing). `own`: when the targets are among
+/// the sources, target t is source `own + t` and is skipped; singular kernels need no such help,
+/// they are zero there. Each target's sums (`K::VALUES`) are handed to `out(target, values)`.
+///
+/// Sources run along the lanes, a few targets stay in registers: leaves of any population waste
+/// only the padding of the whole source block, and each load of a source serves several targets.
+#[inline(always)]
+pub fn sum<K: Kernel, S: Simd, T: Real>(
+    params: &[T],
+    targets: Targets<T>,
+    sources: &Soa<T>,
+    range: Range<usize>,
+    own: Option<usize>,
+    out: impl FnMut(usize, &[T]),
+) {
+    match own {
+        Some(own) if !K::SINGULAR => blocked::<K, S, T, true>(params, targets, sources, range, own, out),
+        _ => blocked::<K, S, T, false>(params, targets, sources, range, 0, out),
+    }
+}
+
+/// Chooses how many targets share a pass: as many as leave their sums in registers.
+#[inline(always)]
+fn blocked<K: Kernel, S: Simd, T: Real, const SKIP: bool>(
+    params: &[T],
+    targets: Targets<T>,
+    sources: &Soa<T>,
+    range: Range<usize>,
+    own: usize,
+    out: impl FnMut(usize, &[T]),
+) {
+    match K::VALUES {
+        1 => pass::<K, S, T, SKIP, 1, 4>(params, targets, sources, range, own, out),
+        2..=4 => pass::<K, S, T, SKIP, 4, 2>(params, targets, sources, range, own, out),
+        5..=13 => pass::<K, S, T, SKIP, 13, 1>(params, targets, sources, range, own, out),
+        _ => pass::<K, S, T, SKIP, MAX_COMPONENTS, 1>(params, targets, sources, range, own, out),
+    }
+}
+
+static IOTA: [f64; 16] = [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
+
+#[inline(always)]
+fn pass<K: Kernel, S: Simd, T: Real, const SKIP: bool, const VALUES: usize, const TARGETS: usize>(
+    params: &[T],
+    targets: Targets<T>,
+    sources: &Soa<T>,
+    range: Range<usize>,
+    own: usize,
+    mut out: impl FnMut(usize, &[T]),
+) {
+    type V<S, T> = <T as Real>::Vector<S>;
+    let width = V::<S, T>::WIDTH;
+    let zero = V::<S, T>::splat(0.0);
+    // Always the full array, so that its length is a constant to the compiler.
+    let mut p = [zero; MAX_PARAMETERS];
+    for (p, &x) in p.iter_mut().zip(params) {
+        *p = SimdLane::broadcast(x);
+    }
+    let rows: [&[T]; 3] = std::array::from_fn(|a| sources.row(a));
+    let (begin, end) = (range.start, range.end.next_multiple_of(width).min(rows[0].len()));
+    assert!(sources.rows() == 3 + K::STRENGTHS && begin <= end && end <= rows[0].len() && end % width == 0);
+    let [x, y, z] = rows.map(<[T]>::as_ptr);
+    let strengths: [*const T; MAX_STRENGTHS] =
+        std::array::from_fn(|c| if c < K::STRENGTHS { sources.row(3 + c).as_ptr() } else { x });
+
+    let n = targets[0].len();
+    let mut first = 0;
+    while first < n {
+        let index: [usize; TARGETS] = std::array::from_fn(|b| (first + b).min(n - 1));
+        let at: [[V<S, T>; 3]; TARGETS] = index.map(|t| std::array::from_fn(|a| SimdLane::broadcast(targets[a][t])));
+        let mut sums = [[zero; VALUES]; TARGETS];
+        let mut j = begin;
+        while j < end {
+            // SAFETY: j is a multiple of `width` below `end`, which is at most the padded row length and a
+            // multiple of `width` (asserted), and all rows have that length: j + width stays inside.
+            let (s, q) = unsafe {
+                let s: [V<S, T>; 3] = [SimdLane::load(x.add(j)), SimdLane::load(y.add(j)), SimdLane::load(z.add(j))];
+                let mut q = [zero; MAX_STRENGTHS];
+                for c in 0..K::STRENGTHS {
+                    q[c] = SimdLane::load(strengths[c].add(j));
+                }
+                (s, q)
+            };
+            for b in 0..TARGETS {
+                let r = [at[b][0] - s[0], at[b][1] - s[1], at[b][2] - s[2]];
+                let mut u = [zero; VALUES];
+                K::eval(&p, &r, &q[..K::STRENGTHS], &mut u[..K::VALUES]);
+                if SKIP {
+                    let lane = IOTA.map(|i| T::of(i + j as f64));
+                    // SAFETY: `lane` has 16 entries, the widest vector.
+                    let lane: V<S, T> = unsafe { SimdLane::load(lane.as_ptr()) };
+                    let same = lane.eq(Lane::splat((own + index[b]) as f64));
+                    u = u.map(|u| Lane::select(same, zero, u));
+                }
+                for i in 0..K::VALUES {
+                    sums[b][i] = sums[b][i] + u[i];
+                }
+            }
+            j += width;
+        }
+        for b in 0..TARGETS.min(n - first) {
+            let mut values = [T::default(); VALUES];
+            for i in 0..K::VALUES {
+                values[i] = sums[b][i].sum();
+            }
+            out(first + b, &values[..K::VALUES]);
+        }
+        first += TARGETS;
+    }
+}

@@ -15,6 +15,8 @@ const MAX_LEVEL: usize = 48;
 const EXACT_LEVELS: f64 = 43.0;
 /// Poisson fluctuations above the mean that do not split a leaf, in standard deviations.
 const SLACK: f64 = 4.5;
+/// Times that the leaf capacity is raised where the density varies and leaves come out too empty.
+const CAPACITY_STEPS: usize = 2;
 /// An extent this many times that of the middle 99 % of the points is worth a warning.
 const OUTLIER: f64 = 1e3;
 
@@ -23,7 +25,8 @@ const OUTLIER: f64 = 1e3;
 pub struct BuildOptions {
     /// Leaf capacity: a box with more sources or more targets is split. `None`: from `occupancy`.
     pub ncrit: Option<usize>,
-    /// Mean number of points wanted in a full leaf; ignored when `ncrit` is given.
+    /// Number of others that a point should see in its leaf: for uniform points the mean of a full
+    /// leaf. Decides the side of the root and `ncrit`; ignored when `ncrit` is given.
     pub occupancy: f64,
     /// No box gets a smaller side, in the user's units (softened kernels); 0 for no limit.
     pub min_side: f64,
@@ -95,7 +98,21 @@ pub fn build_reported(
         report.coincident_groups += groups;
         report.largest_coincident = report.largest_coincident.max(largest);
     }
-    let mut tree = split(cube, &mut sets, report.ncrit, max_level(cube, &bounds, options.min_side))?;
+    let limit = max_level(cube, &bounds, options.min_side);
+    let mut tree = split(cube, &mut sets, report.ncrit, limit.min(KEY_LEVELS))?;
+    if options.ncrit.is_none() {
+        for _ in 0..CAPACITY_STEPS {
+            let seen = seen(&tree);
+            if tree.len() == 1 || seen > 0.9 * report.occupancy {
+                break;
+            }
+            report.ncrit = (report.ncrit as f64 * (report.occupancy / seen).min(2.0)).ceil() as usize;
+            tree = split(cube, &mut sets, report.ncrit, limit.min(KEY_LEVELS))?;
+        }
+    }
+    if tree.levels() > KEY_LEVELS && limit > KEY_LEVELS {
+        tree = split(cube, &mut sets, report.ncrit, limit)?;
+    }
 
     let targets = if sets.len() > 1 { sets.pop() } else { None };
     tree.sources = Arc::new(sets.pop().map(|s| s.points).unwrap_or_default());
@@ -103,6 +120,16 @@ pub fn build_reported(
     report.mean_leaf = (more.len() / 3) as f64 / tree.leaves() as f64;
     report.warn();
     Ok((tree, report))
+}
+
+/// How many others a point sees in its leaf, on average (sources or targets, whichever see more).
+fn seen(t: &Tree) -> f64 {
+    let others = |ranges: &[[u32; 2]]| {
+        let n = |b: usize| (ranges[b][1] - ranges[b][0]) as f64;
+        let pairs: f64 = (0..t.len()).filter(|&b| t.is_leaf(b)).map(|b| n(b) * (n(b) - 1.0)).sum();
+        pairs / n(0).max(1.0)
+    };
+    others(&t.source_range).max(others(&t.target_range))
 }
 
 impl BuildReport {
@@ -130,7 +157,7 @@ fn check_options(o: &BuildOptions) -> Result<(), Error> {
     if !(o.occupancy > 0.0 && o.occupancy <= u32::MAX as f64) {
         return parameter("occupancy", o.occupancy, "must be positive and below 2^32");
     }
-    if !(o.min_side >= 0.0) {
+    if o.min_side.is_nan() || o.min_side < 0.0 {
         return parameter("min_side", o.min_side, "must not be negative");
     }
     Ok(())

@@ -22,11 +22,31 @@ impl Frame {
     /// Key of a point; a point outside the cube gets that of the nearest cell.
     #[inline]
     pub(crate) fn key(&self, p: [f64; 3]) -> u64 {
-        let last = (1u64 << KEY_LEVELS) - 1;
-        // A float-to-integer cast saturates: below 0 (and NaN) → 0.
-        let cell = |a: usize| (((p[a] - self.corner[a]) * self.density) as u64).min(last);
-        spread(cell(0)) | spread(cell(1)) << 1 | spread(cell(2)) << 2
+        let cell: [u64; 3] = std::array::from_fn(|a| Self::cell((p[a] - self.corner[a]) * self.density));
+        interleave(cell)
     }
+
+    /// Key of a point followed by its key inside that cell: 42 levels.
+    pub(crate) fn deep_key(&self, p: [f64; 3]) -> u128 {
+        let at: [f64; 3] = std::array::from_fn(|a| (p[a] - self.corner[a]) * self.density);
+        let cell = at.map(Self::cell);
+        let cells = (1u64 << KEY_LEVELS) as f64;
+        let rest = std::array::from_fn(|a| Self::cell((at[a] - cell[a] as f64) * cells));
+        (interleave(cell) as u128) << KEY_BITS | interleave(rest) as u128
+    }
+
+    /// Cell of a coordinate in units of cells.
+    #[inline]
+    fn cell(x: f64) -> u64 {
+        // A float-to-integer cast saturates: below 0 (and NaN) → 0.
+        (x as u64).min((1 << KEY_LEVELS) - 1)
+    }
+}
+
+/// Key of the cell with these integer coordinates.
+#[inline]
+fn interleave(cell: [u64; 3]) -> u64 {
+    spread(cell[0]) | spread(cell[1]) << 1 | spread(cell[2]) << 2
 }
 
 /// Moves bit i of a 21-bit number to bit 3i.
@@ -67,5 +87,13 @@ mod tests {
         assert_eq!(octant(f.key([0.9, 0.0, 0.0]), 1), 1);
         assert_eq!(f.key([-5.0, f64::NAN, -0.0]), 0);
         assert_eq!(f.key([9.0, f64::INFINITY, 2.0]), (1 << 63) - 1);
+    }
+
+    #[test]
+    fn a_deep_key_is_the_key_and_that_inside_the_cell() {
+        let (f, p, cell) = (Frame::new([0.0; 3], 1.0), [0.3, 0.7, 0.1], (-21f64).exp2());
+        let corner = p.map(|x| (x / cell).floor() * cell);
+        assert_eq!((f.deep_key(p) >> KEY_BITS) as u64, f.key(p));
+        assert_eq!(f.deep_key(p) as u64 & ((1 << KEY_BITS) - 1), Frame::new(corner, cell).key(p));
     }
 }

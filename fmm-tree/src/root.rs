@@ -6,7 +6,7 @@
 //! m·2^e with a mantissa of [`MANTISSA_BITS`] bits, so that box centres stay exact in f64.
 
 use crate::morton::{Frame, KEY_BITS, KEY_LEVELS};
-use crate::sort;
+use rayon::prelude::*;
 
 /// Bits of the mantissa of the root side.
 const MANTISSA_BITS: i32 = 7;
@@ -99,17 +99,13 @@ fn level_of_occupancy(points: &[f64], base: Root, wanted: f64) -> Option<(f64, f
     let n = points.len() / 3;
     let m = n.min(SAMPLE);
     let frame = Frame::new(base.corner, base.side);
-    let keys: Vec<u64> = sort::sorted(m, |i| {
-        let p = &points[3 * sampled(i, m, n)..];
-        frame.key([p[0], p[1], p[2]])
-    })
-    .iter()
-    .map(|x| x.key)
-    .collect();
+    let sample = |i: usize| points.as_chunks::<3>().0[sampled(i, m, n)];
+    let mut keys: Vec<u128> = (0..m).map(|i| frame.deep_key(sample(i))).collect();
+    keys.par_sort_unstable();
     let mut coarser = (n - 1) as f64;
-    for level in 1..=KEY_LEVELS {
+    for level in 1..=2 * KEY_LEVELS {
         // Pairs in one box, unbiased: Σ n(n−1) over the sample, scaled to all points.
-        let shift = KEY_BITS - 3 * level as u32;
+        let shift = 2 * KEY_BITS - 3 * level as u32;
         let pairs: f64 = keys.chunk_by(|a, b| a >> shift == b >> shift).map(|c| (c.len() * (c.len() - 1)) as f64).sum();
         let seen = (pairs / m as f64 * (n as f64 / m as f64)).max(1e-3);
         if seen <= wanted {

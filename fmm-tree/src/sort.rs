@@ -20,9 +20,8 @@ const MAX_DIGIT: u32 = 10;
 
 /// The points 0..n sorted by (`key_of`, index).
 pub(crate) fn sorted(n: usize, key_of: impl Fn(usize) -> u64 + Sync) -> Vec<Item> {
-    let item = |i: usize| Item { key: key_of(i), index: i as u32 };
     if n <= LARGE {
-        let mut items: Vec<Item> = (0..n).map(item).collect();
+        let mut items: Vec<Item> = (0..n).map(|i| Item { key: key_of(i), index: i as u32 }).collect();
         sort(&mut items, &mut vec![Item::default(); n], KEY_BITS);
         return items;
     }
@@ -31,15 +30,15 @@ pub(crate) fn sorted(n: usize, key_of: impl Fn(usize) -> u64 + Sync) -> Vec<Item
     let digit = (n.ilog2() - 9).min(12);
     let shift = KEY_BITS - digit;
     let chunk = n.div_ceil(4 * rayon::current_num_threads());
-    let mut items = vec![Item::default(); n];
-    let mut counts: Vec<Vec<u32>> = items
+    let mut keys = vec![0u64; n];
+    let mut counts: Vec<Vec<u32>> = keys
         .par_chunks_mut(chunk)
         .enumerate()
         .map(|(c, part)| {
             let mut count = vec![0u32; 1 << digit];
-            for (i, slot) in part.iter_mut().enumerate() {
-                *slot = item(c * chunk + i);
-                count[(slot.key >> shift) as usize] += 1;
+            for (i, key) in part.iter_mut().enumerate() {
+                *key = key_of(c * chunk + i);
+                count[(*key >> shift) as usize] += 1;
             }
             count
         })
@@ -55,21 +54,24 @@ pub(crate) fn sorted(n: usize, key_of: impl Fn(usize) -> u64 + Sync) -> Vec<Item
         ends.push(total as usize);
     }
 
-    let mut out = vec![Item::default(); n];
+    let mut out: Vec<Item> = Vec::with_capacity(n);
     let to = Target(out.as_mut_ptr());
-    items.par_chunks(chunk).zip(counts.par_iter_mut()).for_each(|(part, next)| {
+    keys.par_chunks(chunk).zip(&mut counts).enumerate().for_each(|(c, (part, next))| {
         let to = &to;
-        for x in part {
-            let position = &mut next[(x.key >> shift) as usize];
+        for (i, &key) in part.iter().enumerate() {
+            let position = &mut next[(key >> shift) as usize];
             // SAFETY: the (bucket, chunk) intervals computed above partition 0..n, and a chunk
             // writes into one of its own exactly as many items as it counted; so every position
             // is below n and written by one thread only.
-            unsafe { to.0.add(*position as usize).write(*x) };
+            unsafe { to.0.add(*position as usize).write(Item { key, index: (c * chunk + i) as u32 }) };
             *position += 1;
         }
     });
+    // SAFETY: the scatter above has written each of the first n positions.
+    unsafe { out.set_len(n) };
+    drop(keys);
 
-    for_buckets(&mut out, &mut items, &ends, true, |a, scratch| sort(a, scratch, shift));
+    parts(&mut out, &ends).into_par_iter().for_each(|a| sort(a, &mut vec![Item::default(); a.len()], shift));
     out
 }
 
@@ -78,27 +80,17 @@ struct Target(*mut Item);
 // SAFETY: shared only inside `sorted`, whose threads write disjoint positions.
 unsafe impl Sync for Target {}
 
-/// Calls `f` on each bucket (ends given) of `a` with the same part of `scratch`.
-fn for_buckets(
-    mut a: &mut [Item],
-    mut scratch: &mut [Item],
-    ends: &[usize],
-    parallel: bool,
-    f: impl Fn(&mut [Item], &mut [Item]) + Sync,
-) {
-    let mut parts = Vec::with_capacity(if parallel { ends.len() } else { 0 });
-    let mut start = 0;
+/// The buckets of `a` that are not empty, from their ends.
+fn parts<'a>(mut a: &'a mut [Item], ends: &[usize]) -> Vec<&'a mut [Item]> {
+    let (mut out, mut start) = (Vec::with_capacity(ends.len()), 0);
     for &end in ends {
         let (x, rest) = a.split_at_mut(end - start);
-        let (y, rest_scratch) = scratch.split_at_mut(end - start);
-        (a, scratch, start) = (rest, rest_scratch, end);
-        if !parallel {
-            f(x, y);
-        } else if !x.is_empty() {
-            parts.push((x, y));
+        (a, start) = (rest, end);
+        if !x.is_empty() {
+            out.push(x);
         }
     }
-    parts.into_par_iter().for_each(|(x, y)| f(x, y));
+    out
 }
 
 /// Stable sort of `a` by the lowest `bits` bits of the keys, the higher ones being equal.
@@ -126,8 +118,16 @@ fn sort(a: &mut [Item], scratch: &mut [Item], mut bits: u32) {
             *e += 1;
         }
         a.copy_from_slice(scratch);
-        let parallel = a.len() > LARGE;
-        return for_buckets(a, scratch, ends, parallel, |a, scratch| sort(a, scratch, bits));
+        if a.len() > LARGE {
+            let both = parts(a, ends).into_par_iter().zip(parts(scratch, ends));
+            return both.for_each(|(x, y)| sort(x, y, bits));
+        }
+        let mut start = 0;
+        for &end in ends.iter() {
+            sort(&mut a[start..end], &mut scratch[start..end], bits);
+            start = end;
+        }
+        return;
     }
     if bits > 0 {
         for i in 1..a.len() {

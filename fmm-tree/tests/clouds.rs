@@ -77,6 +77,18 @@ fn occupancy_is_near_the_wanted_at_any_number_of_points() {
 }
 
 #[test]
+fn occupancy_is_near_the_wanted_on_other_clouds() {
+    use CloudKind::*;
+    for kind in [Plummer, Clustered, Ellipsoid, Sphere, Plane, Line, Outlier, TwoClusters] {
+        let p = kind.points(100_000, 3);
+        let (tree, report) = build_reported(&p, None, &BuildOptions::default()).unwrap();
+        let leaves = (0..tree.len()).filter(|&b| tree.is_leaf(b)).map(|b| tree.sources_of(b).len());
+        let seen = leaves.map(|n| n * n).sum::<usize>() as f64 / 1e5;
+        assert!((50.0..85.0).contains(&seen), "{} {seen} {report:?}", kind.name());
+    }
+}
+
+#[test]
 fn scales_from_tiny_to_huge() {
     for scale in [1e-300, 1e-30, 1e30, 1e150, 1e300] {
         for shift in [0.0, 1e3] {

@@ -160,7 +160,7 @@ impl CloudKind {
             CloudKind::Outlier if i == n / 2 => [1e6, 0.3, 0.4],
             CloudKind::Outlier => cube(g),
             CloudKind::Coincident => [0.1, 0.2, 0.3],
-            CloudKind::FiftyCopies if i % 50 != 0 => last,
+            CloudKind::FiftyCopies if !i.is_multiple_of(50) => last,
             CloudKind::FiftyCopies => cube(g),
         }
     }

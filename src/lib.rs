@@ -1,0 +1,62 @@
+//! Fast multipole summation: given N sources with strengths q and M targets,
+//!
+//! u(xᵢ) = Σⱼ K(xᵢ − yⱼ) qⱼ,  i = 1 … M,
+//!
+//! in O(N + M) time, for any Green's function K, to a tolerance that is a promise.
+//!
+//! ```
+//! use fmm::{Fmm, Laplace, Outputs, Targets, demo};
+//!
+//! let points = demo::points(demo::Demo::Uniform, 3000, 1);
+//! let charges = demo::strengths(3000, 1, 1);
+//! let plan = Fmm::new(Laplace)
+//!     .tolerance(1e-6)
+//!     .outputs(Outputs::POTENTIAL | Outputs::GRADIENT)
+//!     .plan(&points, Targets::Sources)?;
+//! let out = plan.apply(&charges)?;
+//! assert_eq!((out.potential.len(), out.gradient.len()), (3000, 9000));
+//! assert!(plan.verify(&charges, 500)?.worst() <= 1e-6);
+//! # Ok::<(), fmm::Error>(())
+//! ```
+//!
+//! # Shapes and order
+//! Points are flat `N×3` arrays, row-major (`points.as_flattened()` turns `&[[f64; 3]]` into one);
+//! strengths are `N×s`, outputs `M×…`, all in the caller's order. Units are the caller's.
+//!
+//! # Accuracy
+//! `tolerance` bounds the relative ℓ2 error of *each* requested output over the targets, for
+//! strengths drawn at random (uniform in (0, 1) or normal). Strengths made to cancel can make the
+//! sum itself small beside its terms; the error relative to it is then larger, and
+//! [`Plan::verify`] measures it for the strengths at hand.
+//!
+//! # Self terms
+//! When targets are the sources (all or a subset), target i skips source i by index. Otherwise a
+//! source that coincides with a target contributes zero if the kernel is singular, K(0)q if not.
+//! [`Method::Direct`] follows the same rule.
+//!
+//! # Threads
+//! Each plan has its own pool of [`Fmm::threads`] threads. Their number changes no result bit.
+
+pub mod demo;
+mod describe;
+mod family;
+mod machine;
+mod near;
+mod output;
+mod plan;
+mod request;
+mod rng;
+mod shim;
+pub mod tuning;
+mod validate;
+
+pub use backend_cpu::{Isa, Precision};
+pub use describe::{Description, Edges, PlanSeconds};
+pub use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
+pub use fmm_traits::{Error, ErrorReport, Family, Kernel, Lane, OutputError, Outputs, Stage, kernel::Visitor};
+pub use machine::{available_memory, peak_memory};
+pub use near::NearBlock;
+pub use output::Output;
+pub use plan::Plan;
+pub use request::{Backend, Cpu, Fmm, Method, Progress, Targets, evaluate};
+use shim as backend_cpu;

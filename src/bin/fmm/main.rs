@@ -1,0 +1,3 @@
+//! The command `fmm`.
+
+fn main() {}

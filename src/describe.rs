@@ -1,0 +1,147 @@
+//! What a plan chose and why, as plain data.
+
+use crate::plan::{Engine, Plan};
+use serde::Serialize;
+
+/// Seconds spent on planning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct PlanSeconds {
+    /// Octree.
+    pub tree: f64,
+    /// Edge lists.
+    pub lists: f64,
+    /// Translation operators and workspaces.
+    pub operators: f64,
+    /// The whole of it.
+    pub plan: f64,
+}
+
+/// Number of edges of each kind; box pairs, not point pairs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Edges {
+    /// Leaves with sources.
+    pub p2m: usize,
+    /// Child to parent.
+    pub m2m: usize,
+    /// V list.
+    pub m2l: usize,
+    /// X list.
+    pub p2l: usize,
+    /// Parent to child.
+    pub l2l: usize,
+    /// Leaves with targets.
+    pub l2p: usize,
+    /// W list.
+    pub m2p: usize,
+    /// U list.
+    pub p2p: usize,
+}
+
+/// What a plan chose and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Description {
+    /// Name of the family.
+    pub kernel: String,
+    /// Its parameters.
+    pub parameters: Vec<f64>,
+    /// Requested outputs.
+    pub outputs: Vec<&'static str>,
+    /// `equivalent` or `direct`.
+    pub method: &'static str,
+    /// Why this method.
+    pub why: String,
+    /// `cpu`.
+    pub backend: &'static str,
+    /// Instruction set.
+    pub isa: &'static str,
+    /// Precision of the sum.
+    pub precision: &'static str,
+    /// Precision of the near field inside that sum.
+    pub near_precision: &'static str,
+    /// Number of sources.
+    pub n_sources: usize,
+    /// Number of targets.
+    pub n_targets: usize,
+    /// Tolerance that is promised; none when an order was given.
+    pub tolerance: Option<f64>,
+    /// Order of the expansion; none when the sum is direct.
+    pub order: Option<usize>,
+    /// Leaf capacity; 0 without a tree, and so below.
+    pub ncrit: usize,
+    /// Levels of the tree.
+    pub levels: usize,
+    /// Boxes of the tree.
+    pub boxes: usize,
+    /// Leaves of the tree.
+    pub leaves: usize,
+    /// Side of the root cube.
+    pub root_side: f64,
+    /// Edges of the lists.
+    pub edges: Edges,
+    /// Point pairs summed directly.
+    pub near_pairs: u64,
+    /// Positions held by more than one point.
+    pub coincident_groups: usize,
+    /// Threads of the plan's pool.
+    pub threads: usize,
+    /// Bytes held by the plan.
+    pub bytes: u64,
+    /// Seconds spent on planning.
+    pub seconds: PlanSeconds,
+    /// What a careful user should know.
+    pub warnings: Vec<String>,
+}
+
+impl Plan {
+    /// What was chosen and why.
+    pub fn describe(&self) -> Description {
+        let (c, r) = (&self.choice, &self.request);
+        let mut d = Description {
+            kernel: r.family.name().to_string(),
+            parameters: r.family.parameters(),
+            outputs: r.outputs.names(),
+            method: if c.direct { "direct" } else { "equivalent" },
+            why: c.why.clone(),
+            backend: "cpu",
+            isa: c.isa.name(),
+            precision: crate::tuning::precision_name(r.precision),
+            near_precision: crate::tuning::precision_name(c.near),
+            n_sources: self.n_sources,
+            n_targets: self.n_targets,
+            tolerance: c.tolerance,
+            order: c.order,
+            ncrit: 0,
+            levels: 0,
+            boxes: 0,
+            leaves: 0,
+            root_side: 0.0,
+            edges: Edges::default(),
+            near_pairs: self.n_sources as u64 * self.n_targets as u64,
+            coincident_groups: self.report.coincident_groups,
+            threads: c.threads,
+            bytes: self.memory(),
+            seconds: self.seconds,
+            warnings: self.report.warnings.clone(),
+        };
+        if let Engine::Fast { solver, .. } = &self.engine {
+            let (tree, lists) = (solver.tree(), solver.lists());
+            d.ncrit = self.report.ncrit;
+            (d.levels, d.boxes, d.leaves, d.root_side) = (tree.levels(), tree.len(), tree.leaves(), tree.side);
+            d.edges = Edges {
+                p2m: lists.p2m.len(),
+                m2m: lists.m2m.len(),
+                m2l: lists.m2l.len(),
+                p2l: lists.p2l.len(),
+                l2l: lists.l2l.len(),
+                l2p: lists.l2p.len(),
+                m2p: lists.m2p.len(),
+                p2p: lists.p2p.len(),
+            };
+            let pairs = |(t, s): (u32, u32)| {
+                tree.targets_of(t as usize).len() as u64 * tree.sources_of(s as usize).len() as u64
+            };
+            d.near_pairs = lists.p2p.iter().map(pairs).sum();
+        }
+        d
+    }
+}

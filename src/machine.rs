@@ -1,0 +1,26 @@
+//! What the machine has: memory left, memory used.
+
+use std::fs::read_to_string;
+
+/// A `key: value kB` line of a Linux status file, in bytes.
+fn kilobytes(file: &str, key: &str) -> Option<u64> {
+    let text = read_to_string(file).ok()?;
+    let line = text.lines().find(|l| l.starts_with(key))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+}
+
+/// Bytes that can still be allocated: what the system calls available, within the limit of the
+/// control group if there is one. `None` where the system does not say.
+pub fn available_memory() -> Option<u64> {
+    let number = |file: &str| read_to_string(file).ok()?.trim().parse::<u64>().ok();
+    let group = number("/sys/fs/cgroup/memory.max")
+        .zip(number("/sys/fs/cgroup/memory.current"))
+        .map(|(most, used)| most.saturating_sub(used));
+    let system = kilobytes("/proc/meminfo", "MemAvailable:");
+    system.into_iter().chain(group).min()
+}
+
+/// Largest resident size of this process so far, in bytes. `None` where the system does not say.
+pub fn peak_memory() -> Option<u64> {
+    kilobytes("/proc/self/status", "VmHWM:")
+}

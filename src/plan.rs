@@ -1,0 +1,514 @@
+//! A plan: everything that depends on the points, ready for many strengths.
+
+use crate::backend_cpu::{self, Isa, Precision, Settings, Solver};
+use crate::describe::PlanSeconds;
+use crate::family::Facts;
+use crate::output::{Output, columns_of};
+use crate::request::{Backend, Fmm, Method, Progress, Targets};
+use crate::{machine, rng::Rng, tuning, validate};
+use fmm_traits::{Error, ErrorReport, OutputError, Outputs, Points, Stage};
+use fmm_tree::{BuildOptions, BuildReport};
+use rayon::ThreadPool;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// Most threads a plan may ask for.
+const MAX_THREADS: usize = 4096;
+/// Pairs of one uninterruptible piece of a direct sum.
+const PIECE: usize = 1 << 32;
+/// Seed of the sample of [`Plan::verify`].
+const SAMPLE_SEED: u64 = 0x5EED;
+
+/// What was decided from the request and the numbers of points.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    pub facts: Facts,
+    pub direct: bool,
+    pub why: String,
+    pub tolerance: Option<f64>,
+    pub order: Option<usize>,
+    pub near: Precision,
+    pub isa: Isa,
+    pub threads: usize,
+    pub occupancy: f64,
+    pub forecast: u64,
+}
+
+/// Checks the request and decides.
+pub(crate) fn choose(r: &Fmm, n: usize, m: usize) -> Result<Choice, Error> {
+    r.family.validate()?;
+    let facts = r.family.facts(r.outputs)?;
+    let kernel = r.family.name();
+    let tolerance = match (r.tolerance, r.order) {
+        (Some(tolerance), Some(order)) => return Err(Error::ToleranceAndOrder { tolerance, order }),
+        (Some(tolerance), None) => Some(tolerance),
+        (None, Some(_)) => None,
+        (None, None) => Some(tuning::default_tolerance(r.outputs, r.precision)),
+    };
+    let order = match (r.order, tolerance) {
+        (Some(order), _) if !(tuning::MIN_ORDER..=tuning::MAX_ORDER).contains(&order) => {
+            return Err(Error::Order { order, min: tuning::MIN_ORDER, max: tuning::MAX_ORDER });
+        }
+        (Some(order), _) => order,
+        // Direct summation in f64 reaches any tolerance.
+        (None, Some(e)) if r.method == Method::Direct && r.precision == Precision::F64 => {
+            tuning::check_positive(e)?;
+            tuning::MAX_ORDER
+        }
+        (None, e) => tuning::order_for(kernel, r.outputs, e.unwrap_or(f64::NAN), r.precision)?,
+    };
+    if r.ncrit == Some(0) {
+        return Err(Error::Parameter { name: "ncrit", value: 0.0, requirement: "must be at least 1" });
+    }
+    let threads = match r.threads {
+        None => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        Some(t) if (1..=MAX_THREADS).contains(&t) => t,
+        Some(t) => {
+            return Err(Error::Parameter { name: "threads", value: t as f64, requirement: "must be 1 to 4096" });
+        }
+    };
+    let Backend::Cpu(cpu) = r.backend;
+    let isa = cpu.isa.unwrap_or_else(Isa::detect);
+    if !Isa::available().contains(&isa) {
+        let reason = format!("this machine has no {}", isa.name());
+        return Err(Error::Unsupported { operation: "the instruction set", reason });
+    }
+    let cheaper = tuning::direct_is_cheaper(&facts, order, n, m);
+    let (direct, why) = match r.method {
+        Method::Direct => (true, "asked for"),
+        Method::EquivalentDensities => (false, "asked for"),
+        Method::Auto if cheaper => (true, "cheaper than the fast method for so few pairs"),
+        Method::Auto => (false, "cheaper than direct summation for so many pairs"),
+    };
+    let near = tuning::near_precision(r.outputs, tolerance, r.precision);
+    let occupancy = match r.ncrit {
+        Some(k) => k as f64,
+        None => r.family.occupancy(r.outputs, order, r.precision, near),
+    };
+    let order = (!direct).then_some(order);
+    let wide = if r.precision == Precision::F32 { 4 } else { 8 };
+    let forecast = tuning::forecast(&facts, order, n, m, occupancy, wide);
+    let near = if direct { r.precision } else { near };
+    Ok(Choice { facts, direct, why: why.to_string(), tolerance, order, near, isa, threads, occupancy, forecast })
+}
+
+/// What computes.
+pub(crate) enum Engine {
+    /// No source or no target.
+    Empty,
+    /// Pair by pair; `targets` is empty unless they are other points.
+    Direct { sources: Vec<f64>, targets: Vec<f64> },
+    /// The fast method. `pick`: the sources that are shown, when an evaluation at all sources
+    /// serves a subset.
+    Fast { solver: Box<dyn Solver>, pick: Option<Vec<usize>> },
+}
+
+/// A sum that is ready for strengths. `Plan` is `Sync`: several threads may evaluate at once.
+pub struct Plan {
+    pub(crate) request: Fmm,
+    pub(crate) choice: Choice,
+    pub(crate) engine: Engine,
+    pub(crate) report: BuildReport,
+    pub(crate) seconds: PlanSeconds,
+    pub(crate) n_sources: usize,
+    pub(crate) n_targets: usize,
+    /// The subset of the sources that are targets.
+    subset: Option<Vec<usize>>,
+    /// Whether targets are points of their own.
+    separate: bool,
+    pool: Arc<ThreadPool>,
+    transposed: Mutex<Option<Arc<Plan>>>,
+}
+
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.describe().fmt(f)
+    }
+}
+
+impl Plan {
+    pub(crate) fn new(request: Fmm, sources: &[f64], targets: Targets<'_>) -> Result<Plan, Error> {
+        let start = Instant::now();
+        let n_sources = validate::points("sources", sources)?;
+        let n_targets = count_targets(targets, n_sources)?;
+        let choice = choose(&request, n_sources, n_targets)?;
+        if let Some(available) = machine::available_memory()
+            && choice.forecast > available
+        {
+            let what = format!("{n_sources} sources and {n_targets} targets");
+            return Err(Error::Memory { needed: choice.forecast, available, what });
+        }
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(choice.threads).build();
+        let pool = pool.map_err(|e| Error::Threads { threads: choice.threads, reason: e.to_string() })?;
+        let mut plan = Plan {
+            request,
+            choice,
+            engine: Engine::Empty,
+            report: BuildReport::default(),
+            seconds: PlanSeconds::default(),
+            n_sources: 0,
+            n_targets: 0,
+            subset: None,
+            separate: false,
+            pool: Arc::new(pool),
+            transposed: Mutex::new(None),
+        };
+        plan.place(sources, targets)?;
+        plan.seconds.plan = start.elapsed().as_secs_f64();
+        Ok(plan)
+    }
+
+    /// Replaces the points; method, order, leaf capacity and operators stay. On an error the plan
+    /// is as before.
+    ///
+    /// # Errors
+    /// As [`Fmm::plan`].
+    pub fn set_points<'a>(&mut self, sources: &[f64], targets: impl Into<Targets<'a>>) -> Result<(), Error> {
+        let (start, targets) = (Instant::now(), targets.into());
+        let n_sources = validate::points("sources", sources)?;
+        count_targets(targets, n_sources)?;
+        self.place(sources, targets)?;
+        self.seconds.plan = start.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Builds the engine for checked points, or leaves everything as it was.
+    fn place(&mut self, sources: &[f64], targets: Targets<'_>) -> Result<(), Error> {
+        let n_sources = sources.len() / 3;
+        let n_targets = count_targets(targets, n_sources)?;
+        let mut seconds = PlanSeconds::default();
+        let mut report = BuildReport::default();
+        if n_sources == 0 || n_targets == 0 {
+            self.engine = Engine::Empty;
+        } else if self.choice.direct {
+            let targets = if let Targets::Points(t) = targets { t.to_vec() } else { Vec::new() };
+            self.engine = Engine::Direct { sources: sources.to_vec(), targets };
+        } else {
+            // A kernel that is zero at r = 0 needs no index to skip self terms.
+            let chosen: Vec<f64>;
+            let (points, pick) = match targets {
+                Targets::Points(t) => (Some(t), None),
+                Targets::Subset(s) if self.choice.facts.singular => {
+                    chosen = s.iter().flat_map(|&i| sources[3 * i..3 * i + 3].iter().copied()).collect();
+                    (Some(chosen.as_slice()), None)
+                }
+                Targets::Subset(s) => (None, Some(s.to_vec())),
+                Targets::Sources => (None, None),
+            };
+            let (c, r) = (&self.choice, &self.request);
+            let error = c.tolerance.unwrap_or_else(|| {
+                tuning::error_of_order(r.family.name(), r.outputs, c.order.unwrap_or(tuning::MIN_ORDER))
+            });
+            let order = c.order.unwrap_or(tuning::MAX_ORDER);
+            let options = BuildOptions {
+                ncrit: r.ncrit,
+                occupancy: c.occupancy,
+                min_side: r.family.near_radius(error),
+                root: r.root,
+            };
+            let policy = tuning::list_options(order);
+            let clock = |seconds: &mut f64, start: Instant| *seconds = start.elapsed().as_secs_f64();
+
+            self.watch("tree", 0.0)?;
+            let start = Instant::now();
+            let tree = self.pool.install(|| fmm_tree::build_reported(sources, points, &options))?;
+            let (tree, built) = tree;
+            report = built;
+            clock(&mut seconds.tree, start);
+
+            self.watch("lists", 0.3)?;
+            let start = Instant::now();
+            let lists = self.pool.install(|| fmm_tree::uvwx(&tree, &policy))?;
+            clock(&mut seconds.lists, start);
+
+            self.watch("operators", 0.5)?;
+            let start = Instant::now();
+            let pool = self.pool.clone();
+            if let Engine::Fast { solver, pick: old } = &mut self.engine {
+                pool.install(|| solver.set_tree(tree, lists))?;
+                *old = pick;
+            } else {
+                let settings = Settings { order, precision: r.precision, near: c.near, isa: c.isa };
+                let solver = pool.install(|| r.family.solver(r.outputs, tree, lists, &settings))?;
+                self.engine = Engine::Fast { solver, pick };
+            }
+            clock(&mut seconds.operators, start);
+            if options.min_side > 0.0 {
+                let radius = options.min_side;
+                report.warnings.push(format!("pairs closer than {radius:.3e} are summed directly (softening)"));
+            }
+        }
+        self.report = report;
+        self.seconds = seconds;
+        self.n_sources = n_sources;
+        self.n_targets = n_targets;
+        self.subset = if let Targets::Subset(s) = targets { Some(s.to_vec()) } else { None };
+        self.separate = matches!(targets, Targets::Points(_));
+        self.transposed = Mutex::new(None);
+        Ok(())
+    }
+
+    fn watch(&self, phase: &'static str, fraction: f64) -> Result<(), Error> {
+        match &self.request.watch {
+            Some(watch) if !watch(Progress { phase, fraction }) => Err(Error::Cancelled { stage: phase }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Number of sources.
+    pub fn n_sources(&self) -> usize {
+        self.n_sources
+    }
+    /// Number of targets.
+    pub fn n_targets(&self) -> usize {
+        self.n_targets
+    }
+    /// Numbers that each source carries.
+    pub fn strengths(&self) -> usize {
+        self.choice.facts.strengths
+    }
+    /// Components of one of the requested outputs at a target; 0 for any other.
+    pub fn components(&self, output: Outputs) -> usize {
+        self.choice.facts.components(output)
+    }
+    /// Bytes held.
+    pub fn memory(&self) -> u64 {
+        match &self.engine {
+            Engine::Empty => 0,
+            Engine::Direct { sources, targets } => 8 * (sources.len() + targets.len()) as u64,
+            Engine::Fast { solver, .. } => solver.bytes(),
+        }
+    }
+
+    /// The sums for `strengths` (N×s).
+    ///
+    /// # Errors
+    /// Wrong length, NaN or infinity, cancellation.
+    pub fn apply(&self, strengths: &[f64]) -> Result<Output, Error> {
+        let mut out = Output::default();
+        self.apply_into(strengths, &mut out)?;
+        Ok(out)
+    }
+
+    /// [`Plan::apply`] into buffers that are reused. On an error the outputs are as before.
+    ///
+    /// # Errors
+    /// As [`Plan::apply`].
+    pub fn apply_into(&self, strengths: &[f64], out: &mut Output) -> Result<(), Error> {
+        let start = Instant::now();
+        let facts = &self.choice.facts;
+        validate::matrix("strengths", strengths, self.n_sources, facts.strengths, self.request.family.name())?;
+        let stages = self.pool.install(|| self.run(strengths, &mut out.raw))?;
+        self.pool.install(|| out.split(facts));
+        out.stages = stages;
+        out.seconds = start.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// The sums for several sets of strengths, each N×s; the same bits as one [`Plan::apply`] each.
+    ///
+    /// # Errors
+    /// As [`Plan::apply`], for the first set that has one.
+    pub fn apply_batch<S: AsRef<[f64]>>(&self, strengths: &[S]) -> Result<Vec<Output>, Error> {
+        strengths.iter().map(|s| self.apply(s.as_ref())).collect()
+    }
+
+    /// Rows of kernel values for checked strengths, on the current pool; seconds per stage.
+    fn run(&self, strengths: &[f64], raw: &mut Vec<f64>) -> Result<[f64; Stage::ALL.len()], Error> {
+        let values = self.choice.facts.values;
+        raw.resize(self.n_targets * values, 0.0);
+        let mut seconds = [0.0; Stage::ALL.len()];
+        match &self.engine {
+            Engine::Empty => raw.fill(0.0),
+            Engine::Direct { sources, targets } => {
+                let start = Instant::now();
+                self.run_direct(sources, targets, strengths, raw)?;
+                seconds[Stage::P2p as usize] = start.elapsed().as_secs_f64();
+            }
+            Engine::Fast { solver, pick } => {
+                let mut observer = |stage: Stage, done: f64| self.watch(stage.name(), done).is_ok();
+                let Some(pick) = pick else {
+                    return Ok(solver.apply(strengths, raw, &mut observer)?.0);
+                };
+                let mut all = vec![0.0; self.n_sources * values];
+                seconds = solver.apply(strengths, &mut all, &mut observer)?.0;
+                for (row, &i) in raw.chunks_exact_mut(values).zip(pick) {
+                    row.copy_from_slice(&all[i * values..(i + 1) * values]);
+                }
+            }
+        }
+        Ok(seconds)
+    }
+
+    /// Direct summation in pieces, so that it can be watched.
+    fn run_direct(&self, sources: &[f64], targets: &[f64], strengths: &[f64], raw: &mut [f64]) -> Result<(), Error> {
+        let rows = (PIECE / self.n_sources).max(1024);
+        let values = self.choice.facts.values;
+        let every: Vec<usize>;
+        let indices = match &self.subset {
+            Some(s) => Some(s.as_slice()),
+            None if !self.separate && self.n_targets > rows => {
+                every = (0..self.n_targets).collect();
+                Some(every.as_slice())
+            }
+            None => None,
+        };
+        for (piece, out) in raw.chunks_mut(rows * values).enumerate() {
+            self.watch(Stage::P2p.name(), (piece * rows) as f64 / self.n_targets as f64)?;
+            let range = piece * rows..piece * rows + out.len() / values;
+            let place = match indices {
+                _ if self.separate => backend_cpu::Targets::Separate(&targets[3 * range.start..3 * range.end]),
+                Some(all) => backend_cpu::Targets::Same { indices: Some(&all[range]) },
+                None => backend_cpu::Targets::Same { indices: None },
+            };
+            out.copy_from_slice(&self.reference(sources, strengths, place, self.request.precision)?);
+        }
+        Ok(())
+    }
+
+    /// One direct sum of the requested outputs.
+    fn reference(
+        &self,
+        sources: &[f64],
+        strengths: &[f64],
+        targets: backend_cpu::Targets<'_>,
+        precision: Precision,
+    ) -> Result<Vec<f64>, Error> {
+        self.request.family.direct(self.request.outputs, sources, strengths, targets, precision, self.choice.isa)
+    }
+
+    /// Aᵀv for the matrix A that takes strengths to potentials; `v` is M×c, the result N×s.
+    /// For kernels with K(−r) = K(r)ᵀ. The first call may plan with sources and targets exchanged.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for other kernels; else as [`Plan::apply`].
+    pub fn apply_transpose(&self, v: &[f64]) -> Result<Vec<f64>, Error> {
+        let kernel = self.request.family.name();
+        let facts = self.request.family.facts(Outputs::POTENTIAL)?;
+        if !facts.reciprocal || facts.strengths != facts.values {
+            let reason = format!("K(−r) = K(r)ᵀ does not hold for kernel {kernel}");
+            return Err(Error::Unsupported { operation: "apply_transpose", reason });
+        }
+        validate::matrix("values", v, self.n_targets, facts.values, kernel)?;
+        if let Engine::Empty = self.engine {
+            return Ok(vec![0.0; self.n_sources * facts.strengths]);
+        }
+        let mut spread = Vec::new();
+        let mut v = v;
+        if let Some(subset) = &self.subset {
+            // The subset's rows of the matrix over all sources.
+            spread.resize(self.n_sources * facts.values, 0.0);
+            for (from, &i) in v.chunks_exact(facts.values).zip(subset) {
+                for (k, x) in from.iter().enumerate() {
+                    spread[i * facts.values + k] += x;
+                }
+            }
+            v = &spread;
+        }
+        Ok(self.exchanged()?.apply(v)?.potential)
+    }
+
+    /// The plan with sources and targets exchanged, potential only.
+    fn exchanged(&self) -> Result<Arc<Plan>, Error> {
+        let mut slot = self.transposed.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(plan) = &*slot {
+            return Ok(plan.clone());
+        }
+        let mut request = self.request.clone().outputs(Outputs::POTENTIAL);
+        request.method = if self.choice.direct { Method::Direct } else { Method::EquivalentDensities };
+        let (sources, targets) = self.points();
+        let plan = match self.separate {
+            true => Plan::new(request, &targets, Targets::Points(&sources))?,
+            false => Plan::new(request, &sources, Targets::Sources)?,
+        };
+        let plan = Arc::new(plan);
+        *slot = Some(plan.clone());
+        Ok(plan)
+    }
+
+    /// Sources and separate targets in the caller's order.
+    fn points(&self) -> (Vec<f64>, Vec<f64>) {
+        match &self.engine {
+            Engine::Empty => (Vec::new(), Vec::new()),
+            Engine::Direct { sources, targets } => (sources.clone(), targets.clone()),
+            Engine::Fast { solver, .. } => {
+                let tree = solver.tree();
+                let targets = if self.separate { user_order(&tree.targets) } else { Vec::new() };
+                (user_order(&tree.sources), targets)
+            }
+        }
+    }
+
+    /// The error of an evaluation for these strengths against direct summation in f64, at
+    /// `samples` targets drawn at random (always the same ones).
+    ///
+    /// # Errors
+    /// As [`Plan::apply`].
+    pub fn verify(&self, strengths: &[f64], samples: usize) -> Result<ErrorReport, Error> {
+        self.verify_output(strengths, &self.apply(strengths)?, samples)
+    }
+
+    /// [`Plan::verify`] for an evaluation that was made already.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] when `out` is not of this plan; else as [`Plan::apply`].
+    pub fn verify_output(&self, strengths: &[f64], out: &Output, samples: usize) -> Result<ErrorReport, Error> {
+        let facts = &self.choice.facts;
+        let kernel = self.request.family.name();
+        validate::matrix("strengths", strengths, self.n_sources, facts.strengths, kernel)?;
+        for c in &facts.columns {
+            let (found, expected) = (out.get(c.output).len(), self.n_targets * c.columns.len());
+            if found != expected {
+                let why = "the output of another plan?".to_string();
+                return Err(Error::Shape { array: "output", found, expected, why });
+            }
+        }
+        let rows = Rng::new(SAMPLE_SEED).sample(self.n_targets, samples);
+        let (sources, targets) = self.points();
+        let indices: Vec<usize> = rows.iter().map(|&i| self.subset.as_ref().map_or(i, |s| s[i])).collect();
+        let chosen: Vec<f64>;
+        let place = if self.separate {
+            chosen = rows.iter().flat_map(|&i| targets.iter().skip(3 * i).take(3).copied()).collect();
+            backend_cpu::Targets::Separate(&chosen)
+        } else {
+            backend_cpu::Targets::Same { indices: Some(&indices) }
+        };
+        let direct = match &self.engine {
+            Engine::Empty => vec![0.0; rows.len() * facts.values],
+            _ => self.pool.install(|| self.reference(&sources, strengths, place, Precision::F64))?,
+        };
+        let mut outputs = Vec::new();
+        for c in &facts.columns {
+            let k = c.columns.len();
+            let computed: Vec<f64> =
+                rows.iter().flat_map(|&i| out.get(c.output)[i * k..(i + 1) * k].iter().copied()).collect();
+            let mut expected = Vec::new();
+            columns_of(&direct, facts.values, &c.columns, &mut expected);
+            outputs.push(OutputError::of(c.output, &computed, &expected, k));
+        }
+        Ok(ErrorReport { samples: rows.len(), outputs })
+    }
+}
+
+/// Number of targets; checks their points or indices.
+fn count_targets(targets: Targets<'_>, n_sources: usize) -> Result<usize, Error> {
+    match targets {
+        Targets::Sources => Ok(n_sources),
+        Targets::Points(t) => validate::points("targets", t),
+        Targets::Subset(s) => match s.iter().find(|&&i| i >= n_sources) {
+            Some(&i) => Err(Error::TooMany { what: "index of a target", found: i, limit: n_sources.saturating_sub(1) }),
+            None => Ok(s.len()),
+        },
+    }
+}
+
+/// Points of a tree as the caller gave them.
+fn user_order(points: &Points) -> Vec<f64> {
+    let mut out = vec![0.0; 3 * points.len()];
+    for (k, &i) in points.order.iter().enumerate() {
+        for a in 0..3 {
+            out[3 * i as usize + a] = points.xyz[a][k];
+        }
+    }
+    out
+}

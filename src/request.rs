@@ -1,0 +1,201 @@
+//! What the caller asks for: the builder of a plan.
+
+use crate::backend_cpu::{Isa, Precision};
+use crate::family::{AnyFamily, Erased};
+use crate::output::Output;
+use crate::plan::Plan;
+use fmm_traits::{Error, Family, Outputs};
+use std::sync::Arc;
+
+/// How sums are computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Method {
+    /// The cheaper of the two, by a cost model that knows only the numbers of points and the
+    /// order.
+    #[default]
+    Auto,
+    /// The fast method by equivalent densities (Ying, Biros & Zorin 2004).
+    EquivalentDensities,
+    /// Pair by pair.
+    Direct,
+}
+
+/// The CPU as backend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cpu {
+    /// Instruction set; `None`: the widest of this machine. Results of different sets differ by
+    /// rounding.
+    pub isa: Option<Isa>,
+}
+
+/// Where sums are computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Backend {
+    /// Threads and SIMD of this machine.
+    Cpu(Cpu),
+}
+
+impl From<Cpu> for Backend {
+    fn from(cpu: Cpu) -> Self {
+        Backend::Cpu(cpu)
+    }
+}
+
+/// Where the sums are wanted.
+#[derive(Clone, Copy, Debug)]
+pub enum Targets<'a> {
+    /// At all sources, without self terms.
+    Sources,
+    /// At the sources with these indices, without self terms; outputs are in this order.
+    Subset(&'a [usize]),
+    /// At other points, M×3. A source at the same position as a target contributes zero if the
+    /// kernel is singular.
+    Points(&'a [f64]),
+}
+
+impl<'a> From<&'a [f64]> for Targets<'a> {
+    fn from(points: &'a [f64]) -> Self {
+        Targets::Points(points)
+    }
+}
+impl<'a> From<&'a Vec<f64>> for Targets<'a> {
+    fn from(points: &'a Vec<f64>) -> Self {
+        Targets::Points(points)
+    }
+}
+impl<'a, const N: usize> From<&'a [f64; N]> for Targets<'a> {
+    fn from(points: &'a [f64; N]) -> Self {
+        Targets::Points(points)
+    }
+}
+
+/// How far a plan or an evaluation is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Progress {
+    /// What comes next: `tree`, `lists`, `operators`, or the name of a [`Stage`](crate::Stage).
+    pub phase: &'static str,
+    /// Fraction done of the plan (first three phases) or of the evaluation, in [0, 1).
+    pub fraction: f64,
+}
+
+/// A callback that watches and may cancel by returning `false`.
+pub(crate) type Watch = Arc<dyn Fn(Progress) -> bool + Send + Sync>;
+
+/// A plan in the making. Defaults: tolerance 1e-6, potential only, f64, everything else chosen.
+#[derive(Clone)]
+pub struct Fmm {
+    pub(crate) family: Arc<dyn AnyFamily>,
+    pub(crate) tolerance: Option<f64>,
+    pub(crate) order: Option<usize>,
+    pub(crate) method: Method,
+    pub(crate) outputs: Outputs,
+    pub(crate) precision: Precision,
+    pub(crate) ncrit: Option<usize>,
+    pub(crate) root: Option<([f64; 3], f64)>,
+    pub(crate) threads: Option<usize>,
+    pub(crate) backend: Backend,
+    pub(crate) watch: Option<Watch>,
+}
+
+impl Fmm {
+    /// For the sums of `family`: one of this crate, or your own [`Kernel`](crate::Kernel).
+    pub fn new<F: Family>(family: F) -> Self {
+        Fmm {
+            family: Arc::new(Erased(family)),
+            tolerance: None,
+            order: None,
+            method: Method::Auto,
+            outputs: Outputs::POTENTIAL,
+            precision: Precision::F64,
+            ncrit: None,
+            root: None,
+            threads: None,
+            backend: Backend::Cpu(Cpu::default()),
+            watch: None,
+        }
+    }
+    /// Relative ℓ2 error promised for each output (crate documentation). Default 1e-6.
+    pub fn tolerance(mut self, tolerance: f64) -> Self {
+        self.tolerance = Some(tolerance);
+        self
+    }
+    /// Order p of the expansion, 3 … 16, instead of a tolerance. Giving both is an error.
+    pub fn order(mut self, order: usize) -> Self {
+        self.order = Some(order);
+        self
+    }
+    /// How. Default [`Method::Auto`].
+    pub fn method(mut self, method: Method) -> Self {
+        self.method = method;
+        self
+    }
+    /// What each target receives. Default the potential.
+    pub fn outputs(mut self, outputs: Outputs) -> Self {
+        self.outputs = outputs;
+        self
+    }
+    /// Arithmetic in f32 or f64 (coordinates are f64 in either case). Default f64.
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
+        self
+    }
+    /// Leaf capacity. Default: chosen, together with the root cube, from the cost model.
+    pub fn ncrit(mut self, ncrit: usize) -> Self {
+        self.ncrit = Some(ncrit);
+        self
+    }
+    /// Lower corner and side of the root cube, which must contain all points. Default: chosen.
+    pub fn root_cube(mut self, corner: [f64; 3], side: f64) -> Self {
+        self.root = Some((corner, side));
+        self
+    }
+    /// Number of threads. Default: all. Changes no result.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads);
+        self
+    }
+    /// Where. Default `Cpu::default()`.
+    pub fn backend(mut self, backend: impl Into<Backend>) -> Self {
+        self.backend = backend.into();
+        self
+    }
+    /// Called before each phase, from the thread that runs it; returning `false` cancels with
+    /// [`Error::Cancelled`] and leaves the plan usable.
+    pub fn progress(mut self, watch: impl Fn(Progress) -> bool + Send + Sync + 'static) -> Self {
+        self.watch = Some(Arc::new(watch));
+        self
+    }
+    /// Plans sums from `sources` (N×3) to `targets`.
+    ///
+    /// # Errors
+    /// Arguments outside their domain, NaN or infinity in the points, a tolerance below the floor,
+    /// an output that the kernel does not have, a forecast beyond the memory there is.
+    pub fn plan<'a>(&self, sources: &[f64], targets: impl Into<Targets<'a>>) -> Result<Plan, Error> {
+        Plan::new(self.clone(), sources, targets.into())
+    }
+    /// Bytes that a plan for `n_sources` and `n_targets` distinct points and one evaluation need,
+    /// forecast from counts alone.
+    ///
+    /// # Errors
+    /// As [`Fmm::plan`], for everything but the points.
+    pub fn memory(&self, n_sources: usize, n_targets: usize) -> Result<u64, Error> {
+        Ok(crate::plan::choose(self, n_sources, n_targets)?.forecast)
+    }
+}
+
+/// Plans, evaluates once, and forgets the plan: potential (and what else `outputs` names) at
+/// `targets` of `sources` (N×3) with `strengths` (N×s), to a relative error of `tolerance`.
+///
+/// # Errors
+/// As [`Fmm::plan`] and [`Plan::apply`].
+pub fn evaluate<'a, F: Family>(
+    family: F,
+    sources: &[f64],
+    strengths: &[f64],
+    targets: impl Into<Targets<'a>>,
+    outputs: Outputs,
+    tolerance: f64,
+) -> Result<Output, Error> {
+    Fmm::new(family).tolerance(tolerance).outputs(outputs).plan(sources, targets)?.apply(strengths)
+}

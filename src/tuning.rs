@@ -1,0 +1,204 @@
+//! Every number that was measured rather than derived: tolerance → order, precision of the near
+//! field, direct or fast, forecast of memory. Nothing here depends on the number of threads.
+//!
+//! The error table is printed by `fmm bench --calibrate`: for each order the largest relative ℓ2
+//! error, against direct summation at 1000 random targets, over the clouds of
+//! the testkit and over strengths uniform in (0, 1) and normal.
+
+use crate::backend_cpu::Precision;
+use crate::family::Facts;
+use fmm_traits::{Error, Outputs};
+use fmm_tree::ListOptions;
+
+/// Smallest order.
+pub const MIN_ORDER: usize = 3;
+/// Largest order.
+pub const MAX_ORDER: usize = 16;
+const ORDERS: usize = MAX_ORDER - MIN_ORDER + 1;
+
+/// log₁₀ of the largest error of each output ([`Outputs::ALL`]) for the orders from [`MIN_ORDER`].
+struct Row {
+    kernel: &'static str,
+    errors: [[f64; ORDERS]; 4],
+}
+
+/// A straight line, until the first calibration.
+const fn line(start: f64, slope: f64) -> [f64; ORDERS] {
+    let mut errors = [0.0; ORDERS];
+    let mut i = 0;
+    while i < ORDERS {
+        errors[i] = start + slope * (i + MIN_ORDER) as f64;
+        i += 1;
+    }
+    errors
+}
+
+/// By family name; a kernel without a row of its own has the first one's errors.
+const ERRORS: [Row; 1] =
+    [Row { kernel: "laplace", errors: [line(0.4, -0.82), line(1.9, -0.8), line(3.4, -0.8), line(1.9, -0.8)] }];
+
+/// The promise is kept with this much in hand: an order serves a tolerance when its table entry is
+/// at most `MARGIN` × tolerance.
+const MARGIN: f64 = 0.7;
+
+/// Smallest tolerance that can be promised for each output ([`Outputs::ALL`]).
+fn floors(precision: Precision) -> [f64; 4] {
+    match precision {
+        Precision::F64 => [1e-12, 1e-10, 1e-8, 1e-10],
+        Precision::F32 => [1e-5, 1e-4, 1e-2, 1e-4],
+    }
+}
+
+/// Largest error of a near field summed in f32 on coordinates relative to box centres, for each
+/// output ([`Outputs::ALL`]), with a safety factor of 3.
+const NEAR_F32: [f64; 4] = [1e-6, 1e-5, 1e-3, 1e-5];
+
+/// `f32` or `f64`.
+pub(crate) fn precision_name(precision: Precision) -> &'static str {
+    match precision {
+        Precision::F64 => "f64",
+        Precision::F32 => "f32",
+    }
+}
+
+/// Table error of output number `output` at `order`.
+fn error_at(kernel: &str, output: usize, order: usize) -> f64 {
+    let row = ERRORS.iter().find(|r| r.kernel == kernel).unwrap_or(&ERRORS[0]);
+    10f64.powf(row.errors[output][order - MIN_ORDER])
+}
+
+/// The numbers in [`Outputs::ALL`] of the requested outputs.
+fn requested(outputs: Outputs) -> impl Iterator<Item = (usize, &'static str)> {
+    Outputs::ALL.iter().enumerate().filter(move |(_, (o, _))| outputs.contains(*o)).map(|(i, (_, n))| (i, *n))
+}
+
+/// The tolerance when neither it nor an order is given: 1e-6, or the floor where that is higher.
+pub(crate) fn default_tolerance(outputs: Outputs, precision: Precision) -> f64 {
+    requested(outputs).fold(1e-6, |e, (i, _)| floors(precision)[i].max(e))
+}
+
+/// Refuses a tolerance that is not positive and finite.
+pub(crate) fn check_positive(tolerance: f64) -> Result<(), Error> {
+    if tolerance > 0.0 && tolerance.is_finite() { Ok(()) } else { Err(Error::Tolerance { tolerance }) }
+}
+
+/// Small leaves of W and X edges are summed pair by pair: those with fewer points than the
+/// equivalent surface of order p, 6(p − 1)² + 2.
+pub(crate) fn list_options(order: usize) -> ListOptions {
+    let surface = 6 * (order - 1).pow(2) + 2;
+    ListOptions { m2p_min_sources: surface, p2l_min_targets: surface }
+}
+
+/// Refuses a tolerance that is not positive and finite, or that no order reaches.
+pub fn check_tolerance(
+    kernel: &'static str,
+    outputs: Outputs,
+    tolerance: f64,
+    precision: Precision,
+) -> Result<(), Error> {
+    check_positive(tolerance)?;
+    for (i, output) in requested(outputs) {
+        let reach = error_at(kernel, i, MAX_ORDER) / MARGIN;
+        let floor = floors(precision)[i].max(reach);
+        if tolerance < floor {
+            let hint = match precision {
+                Precision::F32 if tolerance >= floors(Precision::F64)[i].max(reach) => "; f64 reaches it",
+                _ => "; direct summation in f64 has no such floor, and an order may be given instead",
+            };
+            return Err(Error::ToleranceFloor {
+                tolerance,
+                floor,
+                output,
+                kernel,
+                precision: precision_name(precision),
+                hint: hint.to_string(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Smallest order that keeps the error of each of `outputs` below `tolerance`.
+///
+/// # Errors
+/// As [`check_tolerance`].
+pub fn order_for(kernel: &'static str, outputs: Outputs, tolerance: f64, precision: Precision) -> Result<usize, Error> {
+    check_tolerance(kernel, outputs, tolerance, precision)?;
+    let enough = |p: &usize| requested(outputs).all(|(i, _)| error_at(kernel, i, *p) <= MARGIN * tolerance);
+    Ok((MIN_ORDER..=MAX_ORDER).find(enough).unwrap_or(MAX_ORDER))
+}
+
+/// The largest table error of `outputs` at `order`: what an order that was given stands for.
+pub fn error_of_order(kernel: &str, outputs: Outputs, order: usize) -> f64 {
+    requested(outputs).fold(0.0, |worst, (i, _)| error_at(kernel, i, order).max(worst))
+}
+
+/// The precision of the near field: f32 inside an f64 sum where the tolerance allows.
+pub fn near_precision(outputs: Outputs, tolerance: Option<f64>, precision: Precision) -> Precision {
+    match (precision, tolerance) {
+        (Precision::F64, Some(e)) if requested(outputs).all(|(i, _)| e >= NEAR_F32[i]) => Precision::F32,
+        _ => precision,
+    }
+}
+
+/// Nanoseconds of one core for a pair, per product of strengths and values (f64, AVX-512).
+const PAIR_NS: f64 = 0.25;
+/// Nanoseconds of one core for a point in a fast evaluation, per order and component.
+const POINT_NS: f64 = 450.0;
+/// Nanoseconds of one core for the smallest fast evaluation.
+const START_NS: f64 = 1e6;
+
+/// Whether direct summation is the cheaper way for `n` sources and `m` targets.
+pub(crate) fn direct_is_cheaper(facts: &Facts, order: usize, n: usize, m: usize) -> bool {
+    let pair = PAIR_NS * (facts.strengths + facts.values) as f64;
+    let components = facts.components(Outputs::POTENTIAL).max(facts.strengths).max(1) as f64;
+    let fast = START_NS + POINT_NS * order as f64 * components * 0.5 * (n + m) as f64;
+    pair * n as f64 * m as f64 <= fast
+}
+
+/// Bytes of the whole plan and one evaluation.
+pub(crate) fn forecast(facts: &Facts, order: Option<usize>, n: usize, m: usize, occupancy: f64, wide: u64) -> u64 {
+    let (points, values) = ((n + m) as u64, facts.values as u64);
+    let arrays = 48 * points + 8 * (n as u64 * facts.strengths as u64 + 3 * m as u64 * values);
+    let Some(p) = order else { return arrays };
+    let boxes = (1.5 * n.max(m) as f64 / occupancy) as u64 + 8;
+    let components = facts.strengths.max(facts.components(Outputs::POTENTIAL)) as u64;
+    let surface = 6 * (p as u64 - 1).pow(2) + 2;
+    let grid = 2 * (2 * p as u64).pow(2) * (p as u64 + 1);
+    let lists = boxes * (8 * 12 + 4 * (189 + 40));
+    let operators = (64 << 20) + 316 * grid * components * components * wide;
+    arrays + lists + operators + boxes * components * wide * (2 * surface + 2 * grid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_grow_as_the_tolerance_falls() {
+        let both = Outputs::POTENTIAL | Outputs::GRADIENT;
+        let mut last = 0;
+        for k in 2..=10 {
+            let p = order_for("laplace", both, 10f64.powi(-k), Precision::F64).unwrap();
+            assert!(
+                p >= last && p >= order_for("laplace", Outputs::POTENTIAL, 10f64.powi(-k), Precision::F64).unwrap()
+            );
+            last = p;
+        }
+        assert!(last > MIN_ORDER);
+    }
+
+    #[test]
+    fn below_the_floor_the_error_names_it() {
+        let low = order_for("laplace", Outputs::GRADIENT, 1e-11, Precision::F64);
+        assert!(matches!(low, Err(Error::ToleranceFloor { output: "gradient", precision: "f64", .. })), "{low:?}");
+        let single = order_for("laplace", Outputs::POTENTIAL, 1e-6, Precision::F32).unwrap_err();
+        assert!(single.to_string().contains("f64 reaches it"), "{single}");
+        for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(matches!(
+                order_for("laplace", Outputs::POTENTIAL, bad, Precision::F64),
+                Err(Error::Tolerance { .. })
+            ));
+        }
+    }
+}

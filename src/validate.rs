@@ -1,0 +1,44 @@
+//! Checks of what the caller hands in: one pass, the first bad entry named.
+
+use fmm_traits::Error;
+
+/// Most points of a kind: indices are 32-bit and one value is reserved.
+const MAX_POINTS: usize = u32::MAX as usize - 1;
+
+/// The first entry that is not finite, as an error; rows have `columns` entries.
+pub(crate) fn finite(array: &'static str, values: &[f64], columns: usize) -> Result<(), Error> {
+    match values.iter().position(|v| !v.is_finite()) {
+        None => Ok(()),
+        Some(i) => Err(Error::NotFinite { array, row: i / columns, column: i % columns, value: values[i] }),
+    }
+}
+
+/// The number of points in a flat N×3 array.
+pub(crate) fn points(array: &'static str, values: &[f64]) -> Result<usize, Error> {
+    let n = values.len() / 3;
+    if values.len() % 3 != 0 {
+        let why = "points are N × 3, row-major".to_string();
+        return Err(Error::Shape { array, found: values.len(), expected: 3 * (n + 1), why });
+    }
+    if n > MAX_POINTS {
+        return Err(Error::TooMany { what: array, found: n, limit: MAX_POINTS });
+    }
+    finite(array, values, 3)?;
+    Ok(n)
+}
+
+/// An array of `rows` × `columns` finite numbers.
+pub(crate) fn matrix(
+    array: &'static str,
+    values: &[f64],
+    rows: usize,
+    columns: usize,
+    kernel: &str,
+) -> Result<(), Error> {
+    let expected = rows * columns;
+    if values.len() != expected {
+        let why = format!("{rows} points × {columns} of kernel {kernel}");
+        return Err(Error::Shape { array, found: values.len(), expected, why });
+    }
+    finite(array, values, columns)
+}

@@ -93,11 +93,6 @@ pub fn build_reported(
 
     let frame = Frame::new(cube.corner, cube.side);
     let mut sets: Vec<Sorted> = arrays.iter().map(|a| Sorted::new(a, &frame)).collect();
-    for set in &sets {
-        let (groups, largest) = set.coincident();
-        report.coincident_groups += groups;
-        report.largest_coincident = report.largest_coincident.max(largest);
-    }
     let limit = max_level(cube, &bounds, options.min_side);
     let mut tree = split(cube, &mut sets, report.ncrit, limit.min(KEY_LEVELS))?;
     if options.ncrit.is_none() {
@@ -112,6 +107,14 @@ pub fn build_reported(
     }
     if tree.levels() > KEY_LEVELS && limit > KEY_LEVELS {
         tree = split(cube, &mut sets, report.ncrit, limit)?;
+    }
+
+    for (set, ranges) in sets.iter().zip([&tree.source_range, &tree.target_range]) {
+        let leaves = (0..tree.len()).into_par_iter().filter(|&b| tree.is_leaf(b));
+        let (groups, largest) =
+            leaves.map(|b| set.coincident(ranges[b])).reduce(|| (0, 0), |a, b| (a.0 + b.0, a.1.max(b.1)));
+        report.coincident_groups += groups;
+        report.largest_coincident = report.largest_coincident.max(largest);
     }
 
     let targets = if sets.len() > 1 { sets.pop() } else { None };
@@ -305,13 +308,13 @@ impl Sorted {
         false
     }
 
-    /// Number of positions held by several points, and the most points at one.
-    fn coincident(&self) -> (usize, usize) {
-        let (mut groups, mut largest, mut start) = (0, 0, 0);
-        for run in self.keys.chunk_by(|a, b| a == b) {
+    /// Number of positions held by several points of a leaf, and the most points at one.
+    fn coincident(&self, [lo, hi]: [u32; 2]) -> (usize, usize) {
+        let (mut groups, mut largest, mut start) = (0, 0, lo as usize);
+        for run in self.keys[lo as usize..hi as usize].chunk_by(|a, b| a == b) {
             if run.len() > 1 {
                 let mut p: Vec<[u64; 3]> = (start..start + run.len()).map(|i| self.position(i)).collect();
-                p.par_sort_unstable();
+                p.sort_unstable();
                 for group in p.chunk_by(|a, b| a == b).filter(|g| g.len() > 1) {
                     groups += 1;
                     largest = largest.max(group.len());
@@ -381,7 +384,10 @@ fn split(cube: Root, sets: &mut [Sorted], ncrit: usize, max_level: usize) -> Res
         }
         let octants: Vec<[[u32; 9]; 2]> = parents
             .par_iter()
-            .map(|&b| [sets[0].octants(t.source_range[b], level), sets[last].octants(t.target_range[b], level)])
+            .map(|&b| {
+                let s = sets[0].octants(t.source_range[b], level);
+                [s, if last == 0 { s } else { sets[last].octants(t.target_range[b], level) }]
+            })
             .collect();
         for (&b, [s, q]) in parents.iter().zip(&octants) {
             t.child_start[b] = t.len() as u32;

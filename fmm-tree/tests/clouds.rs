@@ -16,6 +16,18 @@ fn both(s: &[f64], t: Option<&[f64]>, o: &BuildOptions, l: &ListOptions) -> (Tre
     (tree, lists)
 }
 
+/// Centres carry no rounding: what was added to the corner can be taken off again.
+fn assert_exact_centres(tree: &Tree, of: &str) {
+    for l in 0..tree.levels() {
+        for b in tree.level(l) {
+            let (c, h) = (tree.center(b, l), tree.side_at(l));
+            for a in 0..3 {
+                assert_eq!((c[a] - tree.corner[a]) / h, tree.anchor[b][a] as f64 + 0.5, "{of}: box {b}, level {l}");
+            }
+        }
+    }
+}
+
 #[test]
 fn invariants_hold_on_every_cloud() {
     for kind in CloudKind::ALL {
@@ -24,6 +36,7 @@ fn invariants_hold_on_every_cloud() {
                 let p = kind.points(n, 5);
                 let (tree, lists) = both(&p, None, &with_ncrit(ncrit), &ListOptions::default());
                 assert!(tree.same_points());
+                assert_exact_centres(&tree, kind.name());
                 invariants::check(&tree, &lists).unwrap_or_else(|e| panic!("{} {n} {ncrit}: {e}", kind.name()));
             }
         }
@@ -90,12 +103,13 @@ fn occupancy_is_near_the_wanted_on_other_clouds() {
 
 #[test]
 fn scales_from_tiny_to_huge() {
-    for scale in [1e-300, 1e-30, 1e30, 1e150, 1e300] {
-        for shift in [0.0, 1e3] {
+    for scale in [1e-300, 1e-30, 1e30, 1e150, 1e298] {
+        for shift in [0.0, 1e3, 1e9] {
             let p: Vec<f64> = CloudKind::Clustered.points(1000, 8).iter().map(|x| (x + shift) * scale).collect();
             let (tree, lists) = both(&p, None, &with_ncrit(20), &ListOptions::default());
             invariants::check(&tree, &lists).unwrap_or_else(|e| panic!("{scale:e} {shift}: {e}"));
-            assert!(scale < 1e-100 || tree.levels() > 5);
+            assert_exact_centres(&tree, &format!("{scale:e} {shift}"));
+            assert!(scale < 1e-100 || tree.levels() > 5, "{scale:e} {shift}");
         }
     }
 }

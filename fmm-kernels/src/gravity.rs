@@ -20,8 +20,8 @@ pub struct Gravity {
 /// 1/√(r² + ε²), ε = `params[0]`. The source member of [`Gravity`]; `scale` −G is the family's.
 ///
 /// Not singular when ε > 0: a coincident pair contributes m/ε. At ε = 0 it contributes 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Plummer;
+#[derive(Clone, Copy, Debug)]
+pub enum Plummer {}
 
 /// r² + ε².
 #[inline(always)]

@@ -87,9 +87,10 @@ fn mixed_gradient<V: Lane>(r: &[V], q: V, v: &[V], out: &mut [V]) {
     }
 }
 
-/// Dipole vectors (3 strengths) → potential. The source member of [`LaplaceDipole`].
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct DipolePotential;
+/// Dipole vectors (3 strengths) → potential. The source member of [`LaplaceDipole`] (a type
+/// without values: members are only named).
+#[derive(Clone, Copy, Debug)]
+pub enum DipolePotential {}
 
 impl Kernel for DipolePotential {
     const NAME: &'static str = "laplace_dipole";
@@ -110,15 +111,12 @@ impl Kernel for DipolePotential {
     fn strength_degree(_: usize) -> i32 {
         -1
     }
-    fn scale(&self) -> f64 {
-        SCALE
-    }
 }
 
 /// A charge, then a dipole vector (4 strengths) → potential. The source member of
 /// [`LaplaceMixed`].
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct MixedPotential;
+#[derive(Clone, Copy, Debug)]
+pub enum MixedPotential {}
 
 impl Kernel for MixedPotential {
     const NAME: &'static str = "laplace_mixed";
@@ -138,9 +136,6 @@ impl Kernel for MixedPotential {
     }
     fn strength_degree(j: usize) -> i32 {
         if j == 0 { 0 } else { -1 }
-    }
-    fn scale(&self) -> f64 {
-        SCALE
     }
 }
 

@@ -111,7 +111,7 @@ pub trait Singularity: Copy + Debug + Send + Sync + 'static {
 
 /// A force vector (Stokeslet).
 #[derive(Clone, Copy, Debug)]
-pub struct Force;
+pub enum Force {}
 
 impl Singularity for Force {
     const STRENGTHS: usize = 3;
@@ -129,7 +129,7 @@ impl Singularity for Force {
 
 /// A symmetric force dipole, nine entries row by row (stresslet).
 #[derive(Clone, Copy, Debug)]
-pub struct ForceDipole;
+pub enum ForceDipole {}
 
 impl Singularity for ForceDipole {
     const STRENGTHS: usize = 9;
@@ -150,7 +150,7 @@ impl Singularity for ForceDipole {
 
 /// A force vector and a sink: the equivalent density that carries net flux.
 #[derive(Clone, Copy, Debug)]
-pub struct ForceSink;
+pub enum ForceSink {}
 
 impl Singularity for ForceSink {
     const STRENGTHS: usize = 4;

@@ -20,7 +20,7 @@
 //! | `&`, `\|`, `!` of masks | `a && b`, `a \|\| b`, `!a` | 0 |
 //! | `select(m, a, b)` | `m ? a : b` | 0 |
 
-use crate::kernel::{Kernel, MAX_COMPONENTS};
+use crate::kernel::{Kernel, MAX_COMPONENTS, MAX_PARAMETERS, MAX_STRENGTHS};
 use crate::lane::{Lane, Real};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -261,10 +261,13 @@ pub struct Tape {
 /// Records [`Kernel::eval`] of `K`. Wrap `K` in [`Gradient`](crate::Gradient) or
 /// [`Hessian`](crate::Hessian) for its derivatives.
 pub fn record<K: Kernel>() -> Tape {
+    fn inputs<const N: usize>(of: fn(usize) -> Op) -> [Recorded; N] {
+        std::array::from_fn(|i| Recorded(push(of(i), [])))
+    }
     RECORDER.take();
-    let inputs =
-        |of: fn(usize) -> Op| -> [Recorded; MAX_COMPONENTS] { std::array::from_fn(|i| Recorded(push(of(i), []))) };
-    let (params, r, strengths) = (inputs(Op::Parameter), inputs(Op::Coordinate), inputs(Op::Strength));
+    let params: [Recorded; MAX_PARAMETERS] = inputs(Op::Parameter);
+    let r: [Recorded; 3] = inputs(Op::Coordinate);
+    let strengths: [Recorded; MAX_STRENGTHS] = inputs(Op::Strength);
     let mut values = [Recorded::splat(0.0); MAX_COMPONENTS];
     K::eval(&params, &r[..K::DIM], &strengths[..K::STRENGTHS], &mut values[..K::VALUES]);
     let nodes = RECORDER.take().nodes;

@@ -40,7 +40,7 @@
 //! # Ok::<(), String>(())
 //! ```
 
-use crate::kernel::{MAX_COMPONENTS, gradient_by_dual, hessian_by_dual};
+use crate::kernel::{MAX_PARAMETERS, MAX_POTENTIALS, MAX_STRENGTHS, gradient_by_dual, hessian_by_dual};
 use crate::{Family, Gradient, Hessian, Kernel, OutputColumns, Outputs, Real, Visitor, record};
 
 /// Pairs tried per property.
@@ -92,11 +92,14 @@ impl Visitor for Outline {
 
 /// Checks one member of a family, under the parameters of the family.
 pub fn check_member<K: Kernel>(params: &[f64]) -> Result<(), String> {
-    if K::VALUES * 10 > MAX_COMPONENTS || K::STRENGTHS > MAX_COMPONENTS || params.len() > MAX_COMPONENTS {
-        return Err(format!(
-            "{}: more than {MAX_COMPONENTS} strengths, parameters or values with derivatives",
-            K::NAME
-        ));
+    for (what, count, most) in [
+        ("values", K::VALUES, MAX_POTENTIALS),
+        ("strengths", K::STRENGTHS, MAX_STRENGTHS),
+        ("parameters", params.len(), MAX_PARAMETERS),
+    ] {
+        if count > most {
+            return Err(format!("{}: {count} {what}, at most {most} are supported", K::NAME));
+        }
     }
     coincident::<K>(params)?;
     for pair in 0..PAIRS {

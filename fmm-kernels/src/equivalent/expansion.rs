@@ -31,7 +31,7 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
     pub fn new(family: &F, p: usize, sides: &[f64]) -> Result<Self, Error> {
         family.validate()?;
         let params = family.parameters();
-        let set = OperatorSet::build::<F>(&params, sides, p)?;
+        let set = OperatorSet::build::<F>(&params, sides, p, None)?;
         let of = |points: Vec<[f64; 3]>| points.into_iter().map(|x| x.map(T::of)).collect();
         Ok(EquivalentExpansion {
             operators: set.distinct().map(|(_, operators)| operators.clone()).collect(),
@@ -119,7 +119,7 @@ fn distance(a: Cube, b: Cube) -> f64 {
 const ROUNDING: f64 = 1.0 - 1e-9;
 
 /// Whether the multipole of `source` may be evaluated in all of `at`: `at` lies outside the outer
-/// surface of `source`, 1.475 sides from its centre.
+/// surface of `source`, [`surface::OUTER`]/2 sides from its centre.
 pub fn m2p_valid(at: Cube, source: Cube) -> bool {
     distance(at, source) - 0.5 * at.side >= 0.5 * surface::OUTER * source.side * ROUNDING
 }
@@ -133,9 +133,8 @@ pub fn p2l_valid(at: Cube, source: Cube) -> bool {
 /// Whether the multipole of `source` may enter the local of `at`: each inner surface lies outside
 /// the other's outer surface.
 pub fn m2l_valid(at: Cube, source: Cube) -> bool {
-    let clear = |a: Cube, b: Cube| {
-        distance(a, b) - 0.5 * surface::INNER * a.side >= 0.5 * surface::OUTER * b.side * ROUNDING
-    };
+    let clear =
+        |a: Cube, b: Cube| distance(a, b) - 0.5 * surface::INNER * a.side >= 0.5 * surface::OUTER * b.side * ROUNDING;
     clear(at, source) && clear(source, at)
 }
 
@@ -171,9 +170,15 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
         let factor = |i| power::<T>(source.side / at.side, F::Equivalent::value_degree(i));
         let factors: Vec<T> = (0..F::Equivalent::VALUES).map(factor).collect();
         let targets = self.inner.iter().map(|&x| surface_point(at, source, x));
-        sum::<F::Equivalent, T>(&self.params(source), targets, &self.inner, |s, j| from[j * n + s], |t, i, v| {
-            local[i * n + t] += factors[i] * v;
-        });
+        sum::<F::Equivalent, T>(
+            &self.params(source),
+            targets,
+            &self.inner,
+            |s, j| from[j * n + s],
+            |t, i, v| {
+                local[i * n + t] += factors[i] * v;
+            },
+        );
     }
 
     fn p2l(&self, at: Cube, _: Cube, sources: Cloud<T>, local: &mut [T]) {
@@ -237,9 +242,15 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
         let n = surface.len();
         let factors: Vec<T> = (0..E::VALUES).map(|i| power(of.side, E::value_degree(i))).collect();
         let points = targets.iter().map(|&x| to_unit(of, x));
-        sum::<E, T>(&self.params(of), points, surface, |s, j| density[j * n + s], |t, i, v| {
-            values[t * E::VALUES + i] += factors[i] * v;
-        });
+        sum::<E, T>(
+            &self.params(of),
+            points,
+            surface,
+            |s, j| density[j * n + s],
+            |t, i, v| {
+                values[t * E::VALUES + i] += factors[i] * v;
+            },
+        );
     }
 }
 

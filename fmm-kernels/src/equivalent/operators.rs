@@ -1,9 +1,10 @@
 //! The translation operators of one unit box: surface solves, M2M and L2L.
 
 use super::matrix::{Matrix, kernel_matrix, round};
-use super::{Scalar, surface};
+use super::{Scalar, cache, surface};
 use faer::MatRef;
 use fmm_traits::{Error, Family, Kernel};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Smallest order.
@@ -11,13 +12,22 @@ pub const MIN_ORDER: usize = 3;
 /// Largest order.
 pub const MAX_ORDER: usize = 16;
 
-/// Singular values below this fraction of the largest are dropped when the sum is in f64.
+/// Singular values below this fraction of the largest are dropped, whatever the order, when the
+/// sum is in f64 (below lies rounding; 1e-14 to 2e-16 differ by less than a factor of three).
 pub const CUTOFF_F64: f64 = 1e-15;
-/// As [`CUTOFF_F64`] for sums in f32.
+/// As [`CUTOFF_F64`] for sums in f32 (1e-6 to 1e-8 differ by less than a factor of three; 1e-5
+/// costs an order).
 pub const CUTOFF_F32: f64 = 1e-7;
 
-fn cutoff<T: Scalar>() -> f64 {
-    if T::EPSILON < 1e-10 { CUTOFF_F64 } else { CUTOFF_F32 }
+/// The cutoff for order `p`. At low orders it is 10^−(p+2) in either precision: the surfaces
+/// resolve fields to about 10^−p, so that smaller singular values carry only the error of that
+/// discretisation, amplified. Without this bound, Stokeslets at p = 7 are 500 times less accurate
+/// than at p = 6 to 8 on trend: the density along the normals, which has no field, leaves a
+/// singular value of 1e-13 whose left vector is not orthogonal to physical check values.
+/// 10^−(p+1) and 10^−(p+3) give the same errors to a factor of three.
+pub(super) fn cutoff<T: Scalar>(p: usize) -> f64 {
+    let rounding = if T::EPSILON < 1e-10 { CUTOFF_F64 } else { CUTOFF_F32 };
+    10f64.powi(-(p as i32) - 2).max(rounding)
 }
 
 /// The operators of order `order` on a box of side 1 for one set of kernel parameters; see the
@@ -53,7 +63,7 @@ impl<T: Scalar> Operators<T> {
     /// Errors: [`Error::Order`], and [`Error::Numerical`] if the singular value decomposition fails
     /// (not finite kernel values).
     pub fn build<F: Family>(params: &[f64], p: usize) -> Result<Self, Error> {
-        Self::with_cutoff::<F>(params, p, cutoff::<T>())
+        Self::with_cutoff::<F>(params, p, cutoff::<T>(p))
     }
 
     /// [`build`](Self::build) with singular values below `cutoff` times the largest dropped.
@@ -69,24 +79,19 @@ impl<T: Scalar> Operators<T> {
         let one = |_: usize, _: usize| 1.0;
         let strength_degree = F::Equivalent::strength_degree;
         let value_degree = F::Equivalent::value_degree;
-        let power = |degree: i32| (degree as f64).exp2();
 
         let upward = pseudo_inverse(&matrix(&outer, &inner, &one), cutoff)?;
         let children: Vec<Vec<[f64; 3]>> = (0..8).map(|octant| in_child(&inner, octant)).collect();
         // Strengths hatted for the child become hatted for the parent.
         let m2m = |child: &Vec<[f64; 3]>| round(&matrix(&outer, child, &|_, j| power(strength_degree(j))));
-        // K(−r) = K(r)ᵀ makes the downward matrices transposes, up to the factor between levels,
-        // which is one number if the degrees are reciprocal too.
-        let transposed = F::Equivalent::RECIPROCAL
-            && c == e
-            && (0..c).all(|i| value_degree(i) - strength_degree(i) == value_degree(0) - strength_degree(0));
-        let (down, l2l_factor) = if transposed {
-            (None, power(value_degree(0) - strength_degree(0)))
+        let (shared, l2l_factor) = l2l_factor::<F::Equivalent>();
+        let down = if shared {
+            None
         } else {
             let downward = pseudo_inverse(&matrix(&inner, &outer, &one), cutoff)?;
             // Values in the parent's units become values in the child's.
             let l2l = |child: &Vec<[f64; 3]>| round(&matrix(child, &outer, &|i, _| power(value_degree(i))));
-            (Some((downward.each_ref().map(round), children.iter().map(l2l).collect())), 1.0)
+            Some((downward.each_ref().map(round), children.iter().map(l2l).collect()))
         };
         Ok(Operators {
             order: p,
@@ -131,11 +136,54 @@ impl<T: Scalar> Operators<T> {
         }
     }
 
+    /// Every stored matrix: the upward solve, M2M, and if stored the downward solve and L2L.
+    pub(super) fn matrices(&self) -> impl Iterator<Item = &Matrix<T>> {
+        let down = self.down.iter().flat_map(|(factors, l2l)| factors.iter().chain(l2l));
+        self.upward.iter().chain(&self.m2m).chain(down)
+    }
+
+    /// The operators whose [`matrices`](Self::matrices) are those of `next`; `None` if it runs out
+    /// or a shape is wrong.
+    pub(super) fn from_matrices<F: Family>(
+        params: &[f64],
+        p: usize,
+        next: &mut dyn FnMut() -> Option<Matrix<T>>,
+    ) -> Option<Self> {
+        let (points, values, strengths) = (surface::len(p), F::Equivalent::VALUES, F::Equivalent::STRENGTHS);
+        let (c, e) = (values * points, strengths * points);
+        let mut half = || -> Option<([Matrix<T>; 2], Vec<Matrix<T>>)> {
+            let solve = [next()?, next()?];
+            let translate = (0..8).map(|_| next()).collect::<Option<Vec<_>>>()?;
+            let rank = solve[0].cols;
+            let fits = |m: &Matrix<T>, rows, cols| (m.rows, m.cols, m.data.len()) == (rows, cols, rows * cols);
+            let good = fits(&solve[0], e, rank) && fits(&solve[1], rank, c) && translate.iter().all(|m| fits(m, c, e));
+            good.then_some((solve, translate))
+        };
+        let (upward, m2m) = half()?;
+        let (shared, l2l_factor) = l2l_factor::<F::Equivalent>();
+        let down = if shared { None } else { Some(half()?) };
+        let (params, l2l_factor) = (params.to_vec(), T::of(l2l_factor));
+        Some(Operators { order: p, points, values, strengths, params, l2l_factor, upward, m2m, down })
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        let down = self.down.iter().flat_map(|(factors, l2l)| factors.iter().chain(l2l));
-        self.upward.iter().chain(&self.m2m).chain(down).map(|m| m.data.len() * size_of::<T>()).sum()
+        self.matrices().map(|m| m.data.len() * size_of::<T>()).sum()
     }
+}
+
+/// 2^degree: what a dilation by 2 does.
+fn power(degree: i32) -> f64 {
+    (degree as f64).exp2()
+}
+
+/// Whether the downward matrices are the transposes of the upward ones, and the factor of L2L.
+/// K(−r) = K(r)ᵀ makes them so up to the factor between levels, which is one number if the degrees
+/// are reciprocal too.
+fn l2l_factor<K: Kernel>() -> (bool, f64) {
+    let degree = |i: usize| K::value_degree(i) - K::strength_degree(i);
+    let shared = K::RECIPROCAL && K::VALUES == K::STRENGTHS && (0..K::VALUES).all(|i| degree(i) == degree(0));
+    (shared, if shared { power(degree(0)) } else { 1.0 })
 }
 
 /// The points of a child's copy of a surface, in units of the parent's side around its centre.
@@ -189,19 +237,12 @@ pub struct OperatorSet<T> {
 }
 
 impl<T: Scalar> OperatorSet<T> {
-    /// Builds the operators of family `F` with parameters `params` at order `p` for boxes of the
-    /// sides `sides[level]`.
-    pub fn build<F: Family>(params: &[f64], sides: &[f64], p: usize) -> Result<Self, Error> {
-        let mut levels: Vec<Arc<Operators<T>>> = Vec::with_capacity(sides.len());
-        for &side in sides {
-            let unit = unit_parameters::<F>(params, side);
-            let known = levels.last().filter(|o| o.params == unit).cloned();
-            levels.push(match known {
-                Some(operators) => operators,
-                None => Arc::new(Operators::build::<F>(&unit, p)?),
-            });
-        }
-        Ok(OperatorSet { levels })
+    /// The operators of family `F` with parameters `params` at order `p` for boxes of the sides
+    /// `sides[level]`, from the [`cache`](super::cache) or built; `disk` is a folder that keeps them
+    /// between runs.
+    pub fn build<F: Family>(params: &[f64], sides: &[f64], p: usize, disk: Option<&Path>) -> Result<Self, Error> {
+        let level = |&side: &f64| cache::operators::<F, T>(params, side, p, disk);
+        Ok(OperatorSet { levels: sides.iter().map(level).collect::<Result<_, _>>()? })
     }
 
     /// The operators of `level`. Panics if the set was built for fewer levels.

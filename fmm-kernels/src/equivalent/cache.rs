@@ -1,0 +1,161 @@
+//! Operators kept in memory and, if asked, on disk.
+//!
+//! A set is found by its full [`fingerprint`]: crate version, format, precision, order, radii and
+//! cutoff, the type of the family, the names and shapes of its kernels, and the bits of the
+//! parameters on the unit box (which contain the side of the box where it matters). A file holds
+//! its fingerprint in full; any other file – foreign, truncated, altered – is ignored and written
+//! anew.
+
+use super::operators::{Operators, cutoff, unit_parameters};
+use super::{Matrix, Scalar, surface};
+use fmm_traits::{Error, Family, Kernel};
+use std::any::{Any, type_name};
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Changes whenever the layout of a file or the meaning of an operator does.
+const FORMAT: u32 = 1;
+const MAGIC: &[u8; 8] = b"fmm-equi";
+
+/// Operators that nobody uses are dropped once all in memory together exceed this many bytes.
+const KEPT_BYTES: usize = 512 << 20;
+
+struct Entry {
+    bytes: usize,
+    operators: Arc<dyn Any + Send + Sync>,
+}
+
+fn memory() -> MutexGuard<'static, HashMap<String, Entry>> {
+    static MEMORY: OnceLock<Mutex<HashMap<String, Entry>>> = OnceLock::new();
+    MEMORY.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The operators of family `F` with parameters `params` at order `p` for a box of side `side`:
+/// from memory, else from the folder `disk`, else built (and stored in both). A folder that cannot
+/// be read or written is as good as none.
+pub fn operators<F: Family, T: Scalar>(
+    params: &[f64],
+    side: f64,
+    p: usize,
+    disk: Option<&Path>,
+) -> Result<Arc<Operators<T>>, Error> {
+    let params = unit_parameters::<F>(params, side);
+    let key = fingerprint::<F, T>(&params, p);
+    let known = memory().get(&key).map(|entry| entry.operators.clone());
+    if let Some(operators) = known.and_then(|o| o.downcast::<Operators<T>>().ok()) {
+        return Ok(operators);
+    }
+    let file = disk.map(|folder| file_name(folder, &key));
+    let stored =
+        file.as_deref().and_then(|f| fs::read(f).ok()).and_then(|bytes| decode::<F, T>(&bytes, &key, &params, p));
+    let found = match stored {
+        Some(operators) => Arc::new(operators),
+        None => {
+            let built = Arc::new(Operators::build::<F>(&params, p)?);
+            if let Some(file) = &file {
+                // A cache that cannot be written costs time, not correctness.
+                let _ = write(file, &encode(&built, &key));
+            }
+            built
+        }
+    };
+    let bytes = found.bytes();
+    let mut memory = memory();
+    if memory.values().map(|entry| entry.bytes).sum::<usize>() + bytes > KEPT_BYTES {
+        memory.retain(|_, entry| Arc::strong_count(&entry.operators) > 1);
+    }
+    memory.insert(key, Entry { bytes, operators: found.clone() });
+    Ok(found)
+}
+
+/// Forgets all operators in memory (those in use stay alive).
+pub fn clear() {
+    memory().clear();
+}
+
+/// Everything that determines a set of operators, as text.
+fn fingerprint<F: Family, T: Scalar>(params: &[f64], p: usize) -> String {
+    let bits: Vec<String> = params.iter().map(|x| format!("{:016x}", x.to_bits())).collect();
+    let shape = |name, c, e| format!("{name} {c}x{e}");
+    let check = shape(F::Check::NAME, F::Check::VALUES, F::Check::STRENGTHS);
+    let equivalent = shape(F::Equivalent::NAME, F::Equivalent::VALUES, F::Equivalent::STRENGTHS);
+    format!(
+        "format {FORMAT}, version {}, {}, order {p}, surfaces {} {}, cutoff {:e}, {}, check {check}, equivalent {equivalent} {}, parameters [{}]",
+        env!("CARGO_PKG_VERSION"),
+        T::NAME,
+        surface::INNER,
+        surface::OUTER,
+        cutoff::<T>(p),
+        type_name::<F>(),
+        type_name::<F::Equivalent>(),
+        bits.join(" ")
+    )
+}
+
+/// A file name for `key`; a collision is harmless because the file holds the key.
+fn file_name(folder: &Path, key: &str) -> PathBuf {
+    folder.join(format!("operators-{:016x}.bin", checksum(key.as_bytes())))
+}
+
+/// FNV-1a.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ b as u64).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// Writes beside the target and renames, so that no reader sees half a file.
+fn write(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let part = file.with_extension(format!("{}.part", std::process::id()));
+    let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, file));
+    if written.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    written
+}
+
+/// Magic, fingerprint, then rows, columns and little-endian numbers of every matrix, then a
+/// checksum of all that.
+fn encode<T: Scalar>(operators: &Operators<T>, key: &str) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend((key.len() as u64).to_le_bytes());
+    bytes.extend(key.as_bytes());
+    for m in operators.matrices() {
+        bytes.extend((m.rows as u64).to_le_bytes());
+        bytes.extend((m.cols as u64).to_le_bytes());
+        for x in &m.data {
+            match size_of::<T>() {
+                4 => bytes.extend((x.f64() as f32).to_le_bytes()),
+                _ => bytes.extend(x.f64().to_le_bytes()),
+            }
+        }
+    }
+    let sum = checksum(&bytes);
+    bytes.extend(sum.to_le_bytes());
+    bytes
+}
+
+/// The operators in a file, `None` unless it is whole and its fingerprint is `key`.
+fn decode<F: Family, T: Scalar>(bytes: &[u8], key: &str, params: &[f64], p: usize) -> Option<Operators<T>> {
+    let (body, sum) = bytes.split_last_chunk::<8>()?;
+    if checksum(body) != u64::from_le_bytes(*sum) {
+        return None;
+    }
+    let body = body.strip_prefix(MAGIC)?.strip_prefix(&(key.len() as u64).to_le_bytes())?;
+    let mut rest = body.strip_prefix(key.as_bytes())?;
+    let mut matrix = || -> Option<Matrix<T>> {
+        let rows = u64::from_le_bytes(*rest.split_off(..8)?.as_array()?) as usize;
+        let cols = u64::from_le_bytes(*rest.split_off(..8)?.as_array()?) as usize;
+        let data = rest.split_off(..rows.checked_mul(cols)?.checked_mul(size_of::<T>())?)?;
+        let number = |b: &[u8]| match b.len() {
+            4 => b.as_array().map(|b| T::of(f32::from_le_bytes(*b) as f64)),
+            _ => b.as_array().map(|b| T::of(f64::from_le_bytes(*b))),
+        };
+        Some(Matrix { rows, cols, data: data.chunks_exact(size_of::<T>()).filter_map(number).collect() })
+    };
+    let operators = Operators::from_matrices::<F>(params, p, &mut matrix)?;
+    rest.is_empty().then_some(operators)
+}

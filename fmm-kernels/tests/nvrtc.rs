@@ -20,19 +20,22 @@ struct Nvrtc {
 }
 
 impl Nvrtc {
-    fn open() -> Nvrtc {
+    fn open() -> Result<Nvrtc, String> {
         let folder = std::env::var_os("FMM_NVRTC").map_or_else(
             || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/nvrtc/nvidia/cu13/lib"),
             PathBuf::from,
         );
         let load = |name: &str| {
             // SAFETY: NVIDIA's libraries have no initialisers beyond their own state.
-            unsafe { Library::new(folder.join(name)) }.unwrap_or_else(|e| {
-                panic!("no NVRTC ({e}): run scripts/nvrtc.sh, or name the directory of {name} in FMM_NVRTC")
+            unsafe { Library::new(folder.join(name)) }.map_err(|e| {
+                format!(
+                    "no NVRTC in {} ({e}): run scripts/nvrtc.sh, or name the directory of {name} in FMM_NVRTC",
+                    folder.display()
+                )
             })
         };
-        let _builtins = load("libnvrtc-builtins.so.13.0");
-        Nvrtc { library: load("libnvrtc.so.13"), _builtins }
+        let _builtins = load("libnvrtc-builtins.so.13.0")?;
+        Ok(Nvrtc { library: load("libnvrtc.so.13")?, _builtins })
     }
 
     /// Compiles for sm_90; returns the size of the binary and the log, or the log as an error.
@@ -159,8 +162,8 @@ fn all_sources() -> Sources {
 }
 
 #[test]
-fn every_kernel_compiles_for_sm_90() {
-    let nvrtc = Nvrtc::open();
+fn every_kernel_compiles_for_sm_90() -> Result<(), String> {
+    let nvrtc = Nvrtc::open()?;
     let Sources(sources) = all_sources();
     // 14 members of which three (the check kernels) have no derivatives, in two precisions.
     assert_eq!(sources.len(), 2 * (11 * 3 + 3), "{:?}", sources.keys());
@@ -171,13 +174,15 @@ fn every_kernel_compiles_for_sm_90() {
         assert!(size > 0, "{name}: no binary");
         assert!(log.contains("0 bytes spill stores, 0 bytes spill loads"), "{name} spills registers:\n{log}");
     }
+    Ok(())
 }
 
 #[test]
-fn broken_source_does_not_compile() {
+fn broken_source_does_not_compile() -> Result<(), String> {
     let broken = source::<Laplace, f32>("laplace").replace("rsqrtf", "rsqrtff");
-    let log = Nvrtc::open().compile(&broken).expect_err("an undefined function");
+    let log = Nvrtc::open()?.compile(&broken).expect_err("an undefined function");
     assert!(log.contains("rsqrtff"), "{log}");
+    Ok(())
 }
 
 /// Floating-point operations of a pair, counted by hand: r² 5, its root 1, the potential 1; for the

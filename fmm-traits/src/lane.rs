@@ -2,7 +2,7 @@
 //!
 //! A Green's function is one generic Rust function over a [`Lane`]. The same body then runs over
 //! scalars (`f32`, `f64`), SIMD vectors (`backend-cpu`), dual numbers ([`crate::dual::Dual`],
-//! which yield gradients and Hessians) and the recorder ([`crate::record`], which prints it as
+//! which yield gradients and Hessians) and the recorder ([`crate::record`](mod@crate::record), which prints it as
 //! CUDA C). Everything a kernel can do is listed here: + − × ÷, negation, fused multiply-add,
 //! square root and its reciprocal, exp, ln, sin, cos, comparison and selection. Loops over
 //! components and helper functions are plain Rust; a branch on data goes through

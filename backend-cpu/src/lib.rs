@@ -1,13 +1,59 @@
 //! Execution on CPU cores: rayon over boxes, SIMD over pairs and frequencies.
 //!
 //! [`sum`] is the one loop over pairs, [`lanes`] the vectors it runs on, [`direct`] the oracle of sums,
-//! [`pairwise`] that of stages.
+//! [`pairwise`] that of stages, [`equivalent`] the fast stages of the equivalent-density method.
 
 pub mod direct;
+pub mod equivalent;
 pub mod lanes;
 pub mod pairwise;
 pub mod soa;
 pub mod sum;
 
 pub use direct::{Precision, Targets, direct};
+pub use equivalent::plan;
 pub use lanes::Isa;
+
+use fmm_traits::{Error, Lists, Observer, OutputColumns, Tree};
+use std::path::PathBuf;
+
+/// How a plan computes.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Order p of the surfaces.
+    pub order: usize,
+    /// Precision of the far field.
+    pub precision: Precision,
+    /// Precision of the near field; values are always summed over boxes in f64.
+    pub near: Precision,
+    /// Instruction set.
+    pub isa: Isa,
+    /// Folder in which operators are kept between runs; `None`: in memory only.
+    pub cache: Option<PathBuf>,
+}
+
+/// Seconds spent in each stage, indexed by `Stage as usize`.
+#[derive(Clone, Copy, Default, PartialEq, Debug)]
+pub struct StageSeconds(pub [f64; 10]);
+
+/// A plan without its types: tree, lists, operators and workspaces of one family and set of outputs.
+///
+/// `apply` may be called from several threads at once; each call takes a workspace of its own.
+pub trait Solver: Send + Sync {
+    /// Values per target in the output of [`apply`](Solver::apply).
+    fn values(&self) -> usize;
+    /// Where each requested output lies among them.
+    fn columns(&self) -> &[OutputColumns];
+    /// Sums for one set of strengths (sources × strengths of the kernel, user order) into `out` (targets ×
+    /// values, user order, overwritten), in the current rayon pool. The bits do not depend on the number of
+    /// threads.
+    fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error>;
+    /// Bytes held, one workspace included.
+    fn bytes(&self) -> u64;
+    /// The tree.
+    fn tree(&self) -> &Tree;
+    /// The edge lists.
+    fn lists(&self) -> &Lists;
+    /// Exchanges the points: a new tree and its lists. Buffers and operators are kept.
+    fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error>;
+}

@@ -2,7 +2,10 @@
 //! and in who the sources and targets are.
 
 use crate::soa::Soa;
-use fmm_traits::{Kernel, Lane, Real, Simd, SimdLane, kernel::{MAX_COMPONENTS, MAX_PARAMETERS, MAX_STRENGTHS}};
+use fmm_traits::{
+    Kernel, Lane, Real, Simd, SimdLane,
+    kernel::{MAX_COMPONENTS, MAX_PARAMETERS, MAX_STRENGTHS},
+};
 use std::ops::Range;
 
 /// Targets of a sum: three coordinate rows.

@@ -1,0 +1,94 @@
+//! Seconds per stage and the error at 1000 targets, on one thread:
+//! `cargo run --release -p backend-cpu --example stage_times -- N ORDER OCCUPANCY [cloud] [near] [outputs] [precision] [kernel]`
+//! with `near` and `precision` f32 or f64, `outputs` 1 (potential) or 3 (and gradient), `kernel` laplace, stokes or yukawa.
+
+use backend_cpu::{Isa, Precision, Settings, Targets, direct, plan};
+use fmm_kernels::equivalent::surface;
+use fmm_kernels::{Laplace, Stokes, Yukawa};
+use fmm_traits::testkit::clouds::{CloudKind, Generator, normal_strengths, uniform_strengths};
+use fmm_traits::{Family, Kernel, OutputError, Outputs, Stage};
+use fmm_tree::{BuildOptions, ListOptions, build_reported, uvwx};
+use std::time::Instant;
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    match args.get(8).map(String::as_str) {
+        Some("stokes") => run(&Stokes { mu: 1.0 }, &args),
+        Some("yukawa") => run(&Yukawa { kappa: 5.0 }, &args),
+        _ => run(&Laplace, &args),
+    }
+}
+
+fn run<F: Family>(family: &F, args: &[String]) {
+    let number = |i: usize, default: usize| args.get(i).and_then(|s| s.parse().ok()).unwrap_or(default);
+    let precision = |i: usize| if args.get(i).is_some_and(|s| s == "f32") { Precision::F32 } else { Precision::F64 };
+    let (n, order, occupancy) = (number(1, 100_000), number(2, 6), number(3, 64));
+    let kind = CloudKind::named(args.get(4).map_or("uniform", String::as_str)).expect("a cloud of the testkit");
+    let outputs = if number(6, 3) == 1 { Outputs::POTENTIAL } else { Outputs::POTENTIAL | Outputs::GRADIENT };
+    let settings = Settings { order, precision: precision(7), near: precision(5), isa: Isa::detect(), cache: None };
+    let points = kind.points(n, 1);
+    let c = F::Source::STRENGTHS;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(number(9, 1)).build().expect("threads");
+    pool.install(|| {
+        let clock = Instant::now();
+        let options = BuildOptions { occupancy: occupancy as f64, ..Default::default() };
+        let (tree, report) = build_reported(&points, None, &options).expect("tree");
+        let tree_seconds = clock.elapsed().as_secs_f64();
+        let small = surface::len(order);
+        let lists = uvwx(&tree, &ListOptions { m2p_min_sources: small, p2l_min_targets: small }).expect("lists");
+        let lists_seconds = clock.elapsed().as_secs_f64() - tree_seconds;
+        println!(
+            "{} leaves, {} boxes, {} levels, ncrit {}, mean leaf {:.1}",
+            tree.leaves(),
+            tree.len(),
+            tree.levels(),
+            report.ncrit,
+            report.mean_leaf
+        );
+        println!("m2l {} m2p {} p2l {} p2p {}", lists.m2l.len(), lists.m2p.len(), lists.p2l.len(), lists.p2p.len());
+        let solver = plan(family, outputs, tree, lists, &settings).expect("plan");
+        println!(
+            "tree {tree_seconds:.3} lists {lists_seconds:.3} plan {:.3} s, {} MB",
+            clock.elapsed().as_secs_f64(),
+            solver.bytes() >> 20
+        );
+        let mut out = vec![0.0; n * solver.values()];
+        for (name, q) in [("uniform", uniform_strengths(n * c, 2)), ("normal", normal_strengths(n * c, 2))] {
+            let mut best = f64::INFINITY;
+            let mut stages = [0.0; 10];
+            for _ in 0..3 {
+                let clock = Instant::now();
+                let s = solver.apply(&q, &mut out, &mut |_, _| true).expect("apply");
+                if clock.elapsed().as_secs_f64() < best {
+                    best = clock.elapsed().as_secs_f64();
+                    stages = s.0;
+                }
+            }
+            print!("{name}: apply {best:.3}");
+            for stage in Stage::ALL {
+                print!(" {} {:.3}", stage.name(), stages[stage as usize]);
+            }
+            let mut random = Generator::new(7);
+            let sample: Vec<usize> = (0..1000.min(n)).map(|_| (random.uniform() * n as f64) as usize).collect();
+            let (exact, columns) =
+                direct(family, outputs, &points, &q, Targets::Sources(Some(&sample)), Precision::F64, settings.isa)
+                    .expect("direct");
+            for column in columns {
+                let pick = |rows: &[f64], at: &dyn Fn(usize) -> usize| -> Vec<f64> {
+                    (0..sample.len())
+                        .flat_map(|i| column.columns.iter().map(move |&k| (i, k)))
+                        .map(|(i, k)| rows[at(i) * solver.values() + k])
+                        .collect()
+                };
+                let error = OutputError::of(
+                    column.output,
+                    &pick(&out, &|i| sample[i]),
+                    &pick(&exact, &|i| i),
+                    column.columns.len(),
+                );
+                print!(" {} {:.2e}", column.output.names()[0], error.rel_l2);
+            }
+            println!();
+        }
+    });
+}

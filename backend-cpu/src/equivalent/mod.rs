@@ -1,0 +1,20 @@
+//! The equivalent-density method on CPU cores. Mathematics and operators:
+//! [`fmm_kernels::equivalent`]; here is their execution, a file a stage:
+//!
+//! | stage | file |
+//! |---|---|
+//! | P2M, P2L, L2P, M2P | `points` |
+//! | M2M, L2L, surface solves | `translate` |
+//! | M2L | `m2l`, with its transforms in `fft` |
+//! | P2P | `near` |
+
+pub mod fft;
+pub mod m2l;
+pub mod near;
+pub mod plan;
+pub mod points;
+pub mod pool;
+mod stages;
+pub mod translate;
+
+pub use plan::plan;

@@ -1,0 +1,290 @@
+//! The plan of the equivalent-density method: operators, arranged edges, workspaces.
+
+use super::fft::Transforms;
+use super::points::Surface;
+use super::pool::Pool;
+use super::{m2l, points, stages::Run, translate};
+use crate::{Precision, Settings, Solver, StageSeconds};
+use fmm_kernels::equivalent::{OperatorSet, Operators, Scalar, expansion, surface};
+use fmm_traits::{Cube, Error, Family, Kernel, Lists, Observer, OutputColumns, Outputs, Tree, Visitor, evaluate};
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Plans the equivalent-density method for `family` on `tree` and `lists`, in the current rayon pool.
+///
+/// Errors: the outputs are not those of the family; the order is out of range; an edge of the
+/// lists is outside the region where equivalent densities are valid.
+pub fn plan<F: Family>(
+    family: &F,
+    outputs: Outputs,
+    tree: Tree,
+    lists: Lists,
+    settings: &Settings,
+) -> Result<Box<dyn Solver>, Error> {
+    family.validate()?;
+    family.visit(outputs, Maker { family, tree, lists, settings })?
+}
+
+struct Maker<'a, F> {
+    family: &'a F,
+    tree: Tree,
+    lists: Lists,
+    settings: &'a Settings,
+}
+
+impl<F: Family> Visitor for Maker<'_, F> {
+    type Output = Result<Box<dyn Solver>, Error>;
+    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
+        let Maker { family, tree, lists, settings } = self;
+        match (settings.precision, settings.near) {
+            (Precision::F32, _) => Ok(Box::new(Plan::<F, S, E, f32>::new(family, tree, lists, settings, columns)?)),
+            (Precision::F64, _) => Ok(Box::new(Plan::<F, S, E, f64>::new(family, tree, lists, settings, columns)?)),
+        }
+    }
+}
+
+/// What a plan holds that does not change between applications. `S`: sources → values, `E`:
+/// densities → values, `T`: precision of the far field.
+pub struct Plan<F: Family, S, E, T: Scalar> {
+    pub(super) tree: Tree,
+    pub(super) lists: Lists,
+    pub(super) settings: Settings,
+    pub(super) columns: Vec<OutputColumns>,
+    pub(super) scale: f64,
+    pub(super) operators: Vec<Arc<Operators<T>>>,
+    /// Parameters of every kernel on the unit box of each level.
+    pub(super) params: Vec<Vec<T>>,
+    pub(super) near_params: Vec<Vec<f64>>,
+    pub(super) raw_params: Vec<f64>,
+    pub(super) inner: Surface<T>,
+    pub(super) outer: Surface<T>,
+    pub(super) transforms: Transforms<T>,
+    pub(super) tables: Vec<Option<Arc<m2l::Table<T>>>>,
+    pub(super) geometry: Geometry,
+    pub(super) pools: Pools<T>,
+    workspaces: Mutex<Vec<Workspace<T>>>,
+    _kernels: PhantomData<fn() -> (F, S, E)>,
+}
+
+/// What follows from tree and lists.
+pub(super) struct Geometry {
+    pub m2l: Vec<m2l::LevelPlan>,
+    /// Boxes that have a local.
+    pub active: Vec<bool>,
+    /// Leaves with targets, in the order of their targets, with their levels.
+    pub leaves: Vec<(u32, u8)>,
+    /// `leaves[groups[g]..groups[g+1]]` is one task.
+    pub groups: Vec<usize>,
+    /// Tree position of each target of the user.
+    pub position: Vec<u32>,
+}
+
+/// Scratch per thread.
+pub(super) struct Pools<T: Scalar> {
+    pub translate: Pool<translate::Scratch<T>>,
+    pub points: Pool<points::Scratch<T>>,
+    pub near32: Pool<points::Scratch<f32>>,
+    pub near64: Pool<points::Scratch<f64>>,
+    pub m2l: Pool<m2l::Scratch<T>>,
+}
+
+/// Arrays of one application.
+#[derive(Default)]
+pub(super) struct Workspace<T> {
+    /// `strengths[component][tree position]`.
+    pub strengths: Vec<Vec<f64>>,
+    pub multipoles: Vec<T>,
+    pub locals: Vec<T>,
+    /// `values[tree position × K::VALUES ..]`.
+    pub values: Vec<f64>,
+    pub spectra: Vec<T>,
+}
+
+/// Targets per task of L2P, M2P and P2P.
+const TASK: usize = 256;
+
+impl Geometry {
+    fn new(tree: &Tree, lists: &Lists) -> Result<Self, Error> {
+        admissible(tree, lists)?;
+        let active = (0..tree.len())
+            .map(|b| !(lists.m2l.row(b).is_empty() && lists.p2l.row(b).is_empty() && lists.l2l.row(b).is_empty()))
+            .collect();
+        let mut leaves = Vec::new();
+        for level in 0..tree.levels() {
+            let has_targets = |&b: &usize| tree.is_leaf(b) && !tree.targets_of(b).is_empty();
+            leaves.extend(tree.level(level).filter(has_targets).map(|b| (b as u32, level as u8)));
+        }
+        leaves.sort_unstable_by_key(|&(b, _)| tree.target_range[b as usize][0]);
+        let mut groups = vec![0];
+        let mut count = 0;
+        for (i, &(b, _)) in leaves.iter().enumerate() {
+            count += tree.targets_of(b as usize).len();
+            if count >= TASK || i + 1 == leaves.len() {
+                groups.push(i + 1);
+                count = 0;
+            }
+        }
+        let mut position = vec![0; tree.targets.len()];
+        for (i, &user) in tree.targets.order.iter().enumerate() {
+            position[user as usize] = i as u32;
+        }
+        Ok(Geometry { m2l: m2l::arrange(tree, lists)?, active, leaves, groups, position })
+    }
+}
+
+/// Checks the W and X edges against the region where the expansion is valid ([`m2l::arrange`] checks V).
+fn admissible(tree: &Tree, lists: &Lists) -> Result<(), Error> {
+    let cube = |b: u32| {
+        let level = tree.level_of(b as usize);
+        Cube { center: tree.center(b as usize, level), side: tree.side_at(level) }
+    };
+    let refuse = |what: &str, t, s| Err(Error::Edge { what: what.into(), target: t, source_box: s });
+    for (t, s) in lists.m2p.iter() {
+        if !expansion::m2p_valid(cube(t), cube(s)) {
+            return refuse("an equivalent density is not valid on all of the target box", t, s);
+        }
+    }
+    for (t, s) in lists.p2l.iter() {
+        if !expansion::p2l_valid(cube(t), cube(s)) {
+            return refuse("the sources are too close for a local equivalent density", t, s);
+        }
+    }
+    Ok(())
+}
+
+impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Plan<F, S, E, T> {
+    fn new(
+        family: &F,
+        tree: Tree,
+        lists: Lists,
+        settings: &Settings,
+        columns: Vec<OutputColumns>,
+    ) -> Result<Self, Error> {
+        let p = settings.order;
+        let geometry = Geometry::new(&tree, &lists)?;
+        let transforms = Transforms::new(p);
+        let surface_points = surface::len(p);
+        let row = F::Equivalent::STRENGTHS.max(F::Equivalent::VALUES) * surface_points;
+        let pools = Pools {
+            translate: Pool::new(|| translate::Scratch::new(row)),
+            points: Pool::new(Default::default),
+            near32: Pool::new(Default::default),
+            near64: Pool::new(Default::default),
+            m2l: Pool::new(|| m2l::Scratch::new(&transforms, surface_points)),
+        };
+        let mut plan = Plan {
+            tree,
+            lists,
+            settings: settings.clone(),
+            columns,
+            scale: family.scale(),
+            operators: Vec::new(),
+            params: Vec::new(),
+            near_params: Vec::new(),
+            raw_params: family.parameters(),
+            inner: Surface::new(p, surface::INNER),
+            outer: Surface::new(p, surface::OUTER),
+            transforms,
+            tables: Vec::new(),
+            geometry,
+            pools,
+            workspaces: Mutex::default(),
+            _kernels: PhantomData,
+        };
+        plan.prepare_levels()?;
+        Ok(plan)
+    }
+
+    /// Operators, parameters and M2L tables of the levels of the tree.
+    fn prepare_levels(&mut self) -> Result<(), Error> {
+        let (tree, p) = (&self.tree, self.settings.order);
+        let far = !(self.lists.p2m.is_empty() && self.lists.l2p.is_empty());
+        let sides: Vec<f64> = (0..tree.levels()).map(|l| tree.side_at(l)).collect();
+        self.operators.clear();
+        if far {
+            let set = OperatorSet::<T>::build::<F>(&self.raw_params, &sides, p, self.settings.cache.as_deref())?;
+            self.operators = (0..tree.levels()).map(|l| set.level(l).clone()).collect();
+        }
+        let dilated = |side: f64| S::dilated(&self.raw_params, side).unwrap_or_else(|| self.raw_params.clone());
+        self.near_params = sides.iter().map(|&h| dilated(h)).collect();
+        self.params = self.near_params.iter().map(|x| x.iter().map(|&x| T::of(x)).collect()).collect();
+        self.tables.clear();
+        for (level, plan) in self.geometry.m2l.iter().enumerate() {
+            let table = (!plan.sources.is_empty()).then(|| {
+                let same =
+                    |l: &usize| self.tables[*l].is_some() && Arc::ptr_eq(&self.operators[*l], &self.operators[level]);
+                let known = (0..level).rev().find(same).and_then(|l| self.tables[l].clone());
+                known.unwrap_or_else(|| {
+                    let params = &self.operators[level].params;
+                    m2l::Table::shared::<F::Equivalent>(params, &self.transforms, p, self.settings.isa)
+                })
+            });
+            self.tables.push(table);
+        }
+        Ok(())
+    }
+
+    /// Numbers in a row of `locals`.
+    pub(super) fn local_row(&self) -> usize {
+        F::Equivalent::STRENGTHS.max(F::Equivalent::VALUES) * surface::len(self.settings.order)
+    }
+}
+
+impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Solver for Plan<F, S, E, T> {
+    fn values(&self) -> usize {
+        S::VALUES
+    }
+    fn columns(&self) -> &[OutputColumns] {
+        &self.columns
+    }
+    fn tree(&self) -> &Tree {
+        &self.tree
+    }
+    fn lists(&self) -> &Lists {
+        &self.lists
+    }
+
+    fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {
+        let (n, c) = (self.tree.sources.len(), S::STRENGTHS);
+        let shape = |array, found, expected, why: &str| Error::Shape { array, found, expected, why: why.into() };
+        if strengths.len() != n * c {
+            return Err(shape("strengths", strengths.len(), n * c, "sources × strengths of the kernel"));
+        }
+        let expected = self.tree.targets.len() * S::VALUES;
+        if out.len() != expected {
+            return Err(shape("out", out.len(), expected, "targets × values of the kernel"));
+        }
+        let free = || self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let workspace = free().pop().unwrap_or_default();
+        let mut run = Run::new(self, workspace, strengths, out);
+        let done = evaluate(&mut run, &self.lists, observer);
+        let (workspace, seconds) = run.finish();
+        free().push(workspace);
+        done.map(|()| seconds)
+    }
+
+    fn bytes(&self) -> u64 {
+        let mut tables: Vec<&Arc<m2l::Table<T>>> = self.tables.iter().flatten().collect();
+        tables.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let mut operators: Vec<&Arc<Operators<T>>> = self.operators.iter().collect();
+        operators.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let rows = (F::Equivalent::STRENGTHS * surface::len(self.settings.order) + self.local_row()) * self.tree.len();
+        let spectra = self.geometry.m2l.iter().map(|l| l.sources.len()).max().unwrap_or(0)
+            * self.transforms.grid().frequencies()
+            * 2
+            * F::Equivalent::STRENGTHS;
+        let points = self.tree.sources.len() * S::STRENGTHS + self.tree.targets.len() * S::VALUES;
+        self.tree.bytes()
+            + self.lists.bytes()
+            + tables.iter().map(|t| t.bytes()).sum::<u64>()
+            + operators.iter().map(|o| o.bytes() as u64).sum::<u64>()
+            + ((rows + spectra) * size_of::<T>() + points * 8) as u64
+    }
+
+    fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error> {
+        self.geometry = Geometry::new(&tree, &lists)?;
+        self.tree = tree;
+        self.lists = lists;
+        self.prepare_levels()
+    }
+}

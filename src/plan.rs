@@ -357,9 +357,9 @@ impl Plan {
             self.watch(Stage::P2p.name(), (piece * rows) as f64 / self.n_targets as f64)?;
             let range = piece * rows..piece * rows + out.len() / values;
             let place = match indices {
-                _ if self.separate => backend_cpu::Targets::Separate(&targets[3 * range.start..3 * range.end]),
-                Some(all) => backend_cpu::Targets::Same { indices: Some(&all[range]) },
-                None => backend_cpu::Targets::Same { indices: None },
+                _ if self.separate => backend_cpu::Targets::Points(&targets[3 * range.start..3 * range.end]),
+                Some(all) => backend_cpu::Targets::Sources(Some(&all[range])),
+                None => backend_cpu::Targets::Sources(None),
             };
             out.copy_from_slice(&self.reference(sources, strengths, place, self.request.precision)?);
         }
@@ -469,9 +469,9 @@ impl Plan {
         let chosen: Vec<f64>;
         let place = if self.separate {
             chosen = rows.iter().flat_map(|&i| targets.iter().skip(3 * i).take(3).copied()).collect();
-            backend_cpu::Targets::Separate(&chosen)
+            backend_cpu::Targets::Points(&chosen)
         } else {
-            backend_cpu::Targets::Same { indices: Some(&indices) }
+            backend_cpu::Targets::Sources(Some(&indices))
         };
         let direct = match &self.engine {
             Engine::Empty => vec![0.0; rows.len() * facts.values],

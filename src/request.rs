@@ -174,6 +174,13 @@ impl Fmm {
     pub fn plan<'a>(&self, sources: &[f64], targets: impl Into<Targets<'a>>) -> Result<Plan, Error> {
         Plan::new(self.clone(), sources, targets.into())
     }
+    /// Numbers that each source carries.
+    ///
+    /// # Errors
+    /// An output that the kernel does not have.
+    pub fn strengths(&self) -> Result<usize, Error> {
+        Ok(self.family.facts(self.outputs)?.strengths)
+    }
     /// Bytes that a plan for `n_sources` and `n_targets` distinct points and one evaluation need,
     /// forecast from counts alone.
     ///

@@ -1,89 +1,8 @@
-//! Scalar direct summation behind the interface of `backend-cpu`.
+//! The interface of the solver of `backend-cpu` over direct summation.
 #![allow(missing_docs, dead_code)]
-use crate::backend_cpu;
-use fmm_traits::kernel::Visitor;
-use fmm_traits::{Error, Family, Kernel, Lists, Observer, OutputColumns, Outputs, Stage, Tree};
+pub use ::backend_cpu::{Isa, Precision, Targets, direct};
+use fmm_traits::{Error, Family, Lists, Observer, OutputColumns, Outputs, Stage, Tree};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Isa {
-    Avx512,
-    Avx2,
-    Portable,
-}
-impl Isa {
-    pub fn detect() -> Self {
-        Isa::Portable
-    }
-    pub fn name(self) -> &'static str {
-        "portable"
-    }
-    pub fn available() -> Vec<Isa> {
-        vec![Isa::Portable]
-    }
-}
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precision {
-    F32,
-    F64,
-}
-#[derive(Clone, Copy)]
-pub enum Targets<'a> {
-    Same { indices: Option<&'a [usize]> },
-    Separate(&'a [f64]),
-}
-struct Run<'a> {
-    params: Vec<f64>,
-    scale: f64,
-    sources: &'a [f64],
-    strengths: &'a [f64],
-    targets: Targets<'a>,
-}
-impl Visitor for Run<'_> {
-    type Output = (Vec<f64>, Vec<OutputColumns>);
-    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
-        let n = self.sources.len() / 3;
-        let m = match self.targets {
-            Targets::Same { indices: None } => n,
-            Targets::Same { indices: Some(i) } => i.len(),
-            Targets::Separate(t) => t.len() / 3,
-        };
-        let mut out = vec![0.0; m * S::VALUES];
-        let mut one = [0.0; 40];
-        for t in 0..m {
-            let (skip, x) = match self.targets {
-                Targets::Same { indices } => {
-                    let i = indices.map_or(t, |v| v[t]);
-                    (i, &self.sources[3 * i..3 * i + 3])
-                }
-                Targets::Separate(p) => (usize::MAX, &p[3 * t..3 * t + 3]),
-            };
-            for j in (0..n).filter(|&j| j != skip) {
-                let y = &self.sources[3 * j..3 * j + 3];
-                S::eval(
-                    &self.params,
-                    &[x[0] - y[0], x[1] - y[1], x[2] - y[2]],
-                    &self.strengths[j * S::STRENGTHS..(j + 1) * S::STRENGTHS],
-                    &mut one[..S::VALUES],
-                );
-                for v in 0..S::VALUES {
-                    out[t * S::VALUES + v] += self.scale * one[v];
-                }
-            }
-        }
-        (out, columns)
-    }
-}
-pub fn direct<F: Family>(
-    family: &F,
-    outputs: Outputs,
-    sources: &[f64],
-    strengths: &[f64],
-    targets: Targets<'_>,
-    _p: Precision,
-    _isa: Isa,
-) -> Result<(Vec<f64>, Vec<OutputColumns>), Error> {
-    family.visit(outputs, Run { params: family.parameters(), scale: family.scale(), sources, strengths, targets })
-}
 pub struct Settings {
     pub order: usize,
     pub precision: Precision,
@@ -133,9 +52,9 @@ impl<F: Family> Solver for Fake<F> {
         }
         let s = user(&self.tree.sources);
         let t = user(&self.tree.targets);
-        let targets = if self.tree.same_points() { Targets::Same { indices: None } } else { Targets::Separate(&t) };
+        let targets = if self.tree.same_points() { Targets::Sources(None) } else { Targets::Points(&t) };
         out.copy_from_slice(
-            &backend_cpu::direct(&self.family, self.outputs, &s, strengths, targets, Precision::F64, Isa::Portable)?.0,
+            &direct(&self.family, self.outputs, &s, strengths, targets, Precision::F64, Isa::Portable)?.0,
         );
         Ok(StageSeconds([0.01; 10]))
     }
@@ -161,7 +80,7 @@ pub fn plan<F: Family>(
     lists: Lists,
     _s: &Settings,
 ) -> Result<Box<dyn Solver>, Error> {
-    let (v, columns) = direct(family, outputs, &[], &[], Targets::Separate(&[0.0; 3]), Precision::F64, Isa::Portable)?;
+    let (v, columns) = direct(family, outputs, &[], &[], Targets::Points(&[0.0; 3]), Precision::F64, Isa::Portable)?;
     Ok(Box::new(Fake { family: family.clone(), outputs, tree, lists, columns, values: v.len() }))
 }
 pub fn tuned_occupancy<F: Family>(_f: &F, _o: Outputs, order: usize, _p: Precision, _n: Precision) -> f64 {

@@ -53,14 +53,6 @@ fn floors(precision: Precision) -> [f64; 4] {
 /// output ([`Outputs::ALL`]), with a safety factor of 3.
 const NEAR_F32: [f64; 4] = [1e-6, 1e-5, 1e-3, 1e-5];
 
-/// `f32` or `f64`.
-pub(crate) fn precision_name(precision: Precision) -> &'static str {
-    match precision {
-        Precision::F64 => "f64",
-        Precision::F32 => "f32",
-    }
-}
-
 /// Table error of output number `output` at `order`.
 fn error_at(kernel: &str, output: usize, order: usize) -> f64 {
     let row = ERRORS.iter().find(|r| r.kernel == kernel).unwrap_or(&ERRORS[0]);
@@ -110,7 +102,7 @@ pub fn check_tolerance(
                 floor,
                 output,
                 kernel,
-                precision: precision_name(precision),
+                precision: precision.name(),
                 hint: hint.to_string(),
             });
         }

@@ -1,1 +1,69 @@
-//! Integration tests.
+//! Integration tests of the facade and the command, one binary.
+//!
+//! | module | what it holds to |
+//! |---|---|
+//! | `api` | batch = loop, linearity, transpose, subsets, moved points, cancellation, near field, own kernel |
+//! | `bad_input` | every wrong argument is an error that carries the numbers; nothing is half-done |
+//! | `cli` | the contract of `fmm run`: options, JSON, `.npz`, one-line errors, closed pipes |
+//! | `fuzz` | no bytes and no numbers make the command or the library panic |
+//! | `odd_input` | empty, single, coincident, far, huge and tiny inputs give the right sums |
+//! | `threads` | the number of threads changes no bit |
+//! | `tolerance` | errors stay below the tolerance for every kernel, cloud and precision |
+
+mod api;
+mod bad_input;
+mod cli;
+mod fuzz;
+mod odd_input;
+mod threads;
+mod tolerance;
+
+use fmm::{Fmm, Kernel, Lane, Method, Outputs, Targets};
+use fmm_traits::testkit::clouds::CloudKind;
+
+/// Potential and gradient.
+fn both() -> Outputs {
+    Outputs::POTENTIAL | Outputs::GRADIENT
+}
+
+/// A uniform cloud.
+fn uniform(n: usize, seed: u64) -> Vec<f64> {
+    CloudKind::Uniform.points(n, seed)
+}
+
+/// Strengths in (−1, 1).
+fn strengths(n: usize, seed: u64) -> Vec<f64> {
+    fmm::demo::strengths(n, 1, seed).into_iter().map(|x| 2.0 * x - 1.0).collect()
+}
+
+/// ‖a − b‖₂ / ‖b‖₂; 0 when both are 0.
+fn difference(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|v| v * v).sum::<f64>().sqrt();
+    let d = norm(&mut a.iter().zip(b).map(|(x, y)| x - y));
+    if d == 0.0 { 0.0 } else { d / norm(&mut b.iter().copied()) }
+}
+
+/// The fast method, whatever the size.
+fn fast<F: fmm::Family>(family: F) -> Fmm {
+    Fmm::new(family).method(Method::EquivalentDensities)
+}
+
+/// The direct sum of the same request.
+fn direct<'a>(builder: &Fmm, sources: &[f64], targets: impl Into<Targets<'a>>, q: &[f64]) -> fmm::Output {
+    builder.clone().method(Method::Direct).plan(sources, targets).unwrap().apply(q).unwrap()
+}
+
+/// A kernel of one's own: 1/r, in the fewest lines.
+#[derive(Clone, Debug)]
+struct Own;
+
+impl Kernel for Own {
+    const NAME: &'static str = "own";
+    fn eval<V: Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
+        u[0] = q[0] * (r[0] * r[0] + r[1] * r[1] + r[2] * r[2]).rsqrt();
+    }
+    fn value_degree(_: usize) -> i32 {
+        -1
+    }
+}

@@ -1,3 +1,46 @@
-//! The command `fmm`.
+//! The command `fmm`: sums from files or demos, a look at the machine, a sweep with a plot.
 
-fn main() {}
+mod args;
+mod bench;
+mod doctor;
+mod failure;
+mod kernel;
+mod npy;
+mod npz;
+mod report;
+mod run;
+
+use args::{Cli, Command};
+use clap::Parser;
+use failure::Failure;
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let result = match Cli::try_parse() {
+        Ok(cli) => match cli.command {
+            Command::Run(args) => run::run(&args),
+            Command::Doctor => doctor::doctor(),
+            Command::Bench(args) => bench::bench(&args),
+        },
+        Err(e) if !e.use_stderr() => print(&e.render().to_string()),
+        Err(e) => Err(Failure::Usage(e.to_string())),
+    };
+    let Err(failure) = result else { return ExitCode::SUCCESS };
+    if let Failure::Closed = failure {
+        // The reader of our output has what it wanted.
+        return ExitCode::SUCCESS;
+    }
+    let _ = writeln!(std::io::stderr(), "{failure}");
+    ExitCode::from(if let Failure::Usage(_) = failure { 2 } else { 1 })
+}
+
+/// Writes to standard output; a closed pipe is [`Failure::Closed`].
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(Failure::Closed),
+        Err(e) => Err(Failure::file("standard output", e)),
+        Ok(()) => Ok(()),
+    }
+}

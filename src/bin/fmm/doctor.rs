@@ -1,0 +1,38 @@
+//! `fmm doctor`: what this machine offers.
+
+use crate::{failure::Failure, print};
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// Prints the report.
+pub fn doctor() -> Result<(), Failure> {
+    let mut out = String::new();
+    let mut line = |key: &str, value: String| {
+        let _ = writeln!(out, "{key:<18} {value}");
+    };
+    line("fmm", format!("{} for {}-{}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, std::env::consts::OS));
+    line("processor", processor().unwrap_or_else(|| "unknown".to_string()));
+    let isas: Vec<&str> = fmm::Isa::available().into_iter().map(|isa| isa.name()).collect();
+    line("instruction sets", format!("{} (best first)", isas.join(", ")));
+    line("threads", std::thread::available_parallelism().map_or("unknown".to_string(), |n| n.to_string()));
+    let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
+    line("memory available", fmm::available_memory().map_or("unknown".to_string(), gigabytes));
+    line("CUDA library", cuda_library().map_or("not found".to_string(), |p| p.display().to_string()));
+    line("backends", "cpu".to_string());
+    print(&out)
+}
+
+fn processor() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|l| l.starts_with("model name"))?;
+    Some(line.split(':').nth(1)?.trim().to_string())
+}
+
+/// The driver's library, where loaders look for it.
+fn cuda_library() -> Option<PathBuf> {
+    let path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+    let usual =
+        ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/lib/wsl/lib"];
+    let folders = path.split(':').filter(|f| !f.is_empty()).chain(usual);
+    folders.map(|f| PathBuf::from(f).join("libcuda.so.1")).find(|p| p.exists())
+}

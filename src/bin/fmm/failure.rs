@@ -1,0 +1,48 @@
+//! Why the command stops: always one line.
+
+use std::fmt;
+use std::path::Path;
+
+/// A reason to stop.
+#[derive(Debug)]
+pub enum Failure {
+    /// Wrong options; the text is clap's, of which the first line is shown.
+    Usage(String),
+    /// Input that makes no sense, in our words.
+    Input(String),
+    /// The library's refusal.
+    Library(fmm::Error),
+    /// Standard output was closed.
+    Closed,
+}
+
+impl Failure {
+    /// A file that could not be read or written.
+    pub fn file(path: impl AsRef<Path>, reason: impl ToString) -> Self {
+        let path = path.as_ref().display().to_string();
+        Failure::Library(fmm::Error::Io { path, reason: reason.to_string() })
+    }
+}
+
+impl From<fmm::Error> for Failure {
+    fn from(e: fmm::Error) -> Self {
+        Failure::Library(e)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Failure::Usage(text) => {
+                // Clap names missing arguments on lines of their own.
+                let lines: Vec<&str> = text.lines().take_while(|l| !l.starts_with("Usage")).collect();
+                lines.join(" ").trim_start_matches("error: ").to_string()
+            }
+            Failure::Input(text) => text.clone(),
+            Failure::Library(e) => e.to_string(),
+            Failure::Closed => "standard output is closed".to_string(),
+        };
+        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        write!(f, "error: {line}")
+    }
+}

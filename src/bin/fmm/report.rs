@@ -1,0 +1,125 @@
+//! What `fmm run` says: one JSON object or a table.
+
+use fmm::{Description, ErrorReport, Outputs, Stage};
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+
+/// All that a run reports.
+pub struct Report {
+    /// Kernel as on the command line.
+    pub kernel: &'static str,
+    /// The plan's own words.
+    pub plan: Description,
+    /// Seconds of each stage in the median evaluation.
+    pub stages: [f64; Stage::ALL.len()],
+    /// Median seconds of an evaluation.
+    pub apply: f64,
+    /// Evaluations.
+    pub repeat: u32,
+    /// Errors, if verified.
+    pub errors: Option<ErrorReport>,
+}
+
+/// The stages that are reported.
+const STAGES: [Stage; 8] =
+    [Stage::P2m, Stage::M2m, Stage::M2l, Stage::P2l, Stage::L2l, Stage::M2p, Stage::L2p, Stage::P2p];
+
+fn name(output: Outputs) -> &'static str {
+    output.names().first().copied().unwrap_or("")
+}
+
+impl Report {
+    /// The object of the contract, and beyond it what the plan says of itself under `plan`.
+    pub fn json(&self) -> Value {
+        let p = &self.plan;
+        let mut seconds = Map::new();
+        for (key, value) in [
+            ("tree", p.seconds.tree),
+            ("lists", p.seconds.lists),
+            ("operators", p.seconds.operators),
+            ("plan", p.seconds.plan),
+            ("apply", self.apply),
+            ("total", p.seconds.plan + self.apply),
+        ] {
+            seconds.insert(key.into(), json!(value));
+        }
+        for stage in STAGES {
+            seconds.insert(stage.name().into(), json!(self.stages[stage as usize]));
+        }
+        let mut errors = Map::new();
+        for e in self.errors.iter().flat_map(|r| &r.outputs) {
+            let entry = json!({ "rel_l2": e.rel_l2, "rms": e.rms, "max_over_rms": e.max_over_rms });
+            errors.insert(name(e.output).into(), entry);
+        }
+        json!({
+            "kernel": self.kernel,
+            "method": p.method,
+            "backend": p.backend,
+            "precision": p.precision,
+            "n_sources": p.n_sources,
+            "n_targets": p.n_targets,
+            "tolerance": p.tolerance,
+            "order": p.order,
+            "ncrit": p.ncrit,
+            "levels": p.levels,
+            "boxes": p.boxes,
+            "leaves": p.leaves,
+            "threads": p.threads,
+            "seconds": seconds,
+            "errors": errors,
+            "peak_rss_bytes": fmm::peak_memory().unwrap_or(0),
+            "plan": p,
+        })
+    }
+
+    /// The table.
+    pub fn table(&self) -> String {
+        let p = &self.plan;
+        let mut out = String::new();
+        let mut line = |key: &str, value: String| {
+            let _ = writeln!(out, "{key:<12} {value}");
+        };
+        line("kernel", format!("{} → {}", self.kernel, p.outputs.join(", ")));
+        line("points", format!("{} sources, {} targets", p.n_sources, p.n_targets));
+        line("method", format!("{} ({})", p.method, p.why));
+        let order = p.order.map_or(String::new(), |o| format!(", order {o}"));
+        let tolerance = p.tolerance.map_or("none".to_string(), |t| format!("{t:.0e}"));
+        line("tolerance", format!("{tolerance}{order}, {} (near field {})", p.precision, p.near_precision));
+        line("machine", format!("{} threads, {}", p.threads, p.isa));
+        if p.boxes > 0 {
+            line("tree", format!("{} levels, {} boxes, {} leaves, ncrit {}", p.levels, p.boxes, p.leaves, p.ncrit));
+        }
+        for warning in &p.warnings {
+            line("note", warning.clone());
+        }
+        out.push('\n');
+        let s = &p.seconds;
+        let mut rows = vec![("tree", s.tree), ("lists", s.lists), ("operators", s.operators)];
+        rows.extend(STAGES.iter().map(|&stage| (stage.name(), self.stages[stage as usize])));
+        let largest = rows.iter().fold(0.0f64, |m, r| m.max(r.1));
+        for (key, seconds) in rows.into_iter().filter(|r| r.1 > 0.0) {
+            let bar = "█".repeat((40.0 * seconds / largest).round() as usize);
+            let _ = writeln!(out, "{key:<12} {seconds:>9.4} s  {bar}");
+        }
+        let median = if self.repeat > 1 { format!("  (median of {})", self.repeat) } else { String::new() };
+        let _ = writeln!(out, "{:<12} {:>9.4} s", "plan", s.plan);
+        let _ = writeln!(out, "{:<12} {:>9.4} s{median}", "apply", self.apply);
+        let _ = writeln!(out, "{:<12} {:>9.4} s", "total", s.plan + self.apply);
+        if let Some(bytes) = fmm::peak_memory() {
+            let _ = writeln!(out, "{:<12} {:>9.1} MB", "peak memory", bytes as f64 / 1e6);
+        }
+        if let Some(report) = &self.errors {
+            let _ = writeln!(out, "\nerror against direct summation at {} random targets", report.samples);
+            for e in &report.outputs {
+                let verdict = match p.tolerance {
+                    Some(t) if e.rel_l2 <= t => "  within tolerance",
+                    Some(_) => "  ABOVE TOLERANCE",
+                    None => "",
+                };
+                let (n, l2, max) = (name(e.output), e.rel_l2, e.max_over_rms);
+                let _ = writeln!(out, "{n:<12} relative ℓ2 {l2:.2e}, max/rms {max:.2e}{verdict}");
+            }
+        }
+        out
+    }
+}

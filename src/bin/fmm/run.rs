@@ -1,0 +1,172 @@
+//! `fmm run`.
+
+use crate::args::{DemoName, OutputName, RunArgs};
+use crate::failure::Failure;
+use crate::npz::Pending;
+use crate::report::Report;
+use crate::{kernel, npy, print};
+use fmm::{Error, Fmm, Output, Outputs, Plan, Targets};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+
+/// The default demonstration.
+const DEFAULT_POINTS: usize = 1_000_000;
+const DEFAULT_TOLERANCE: f64 = 1e-5;
+const DEFAULT_SAMPLES: usize = 1000;
+/// Points from which a progress bar is worth its flicker.
+const LONG: usize = 100_000;
+
+/// Points and strengths.
+struct Input {
+    sources: Vec<f64>,
+    strengths: Vec<f64>,
+    targets: Option<Vec<f64>>,
+}
+
+/// Runs.
+pub fn run(args: &RunArgs) -> Result<(), Failure> {
+    let showcase = args.sources.is_none() && args.demo.is_none();
+    let usual: &[OutputName] =
+        if showcase { &[OutputName::Potential, OutputName::Gradient] } else { &[OutputName::Potential] };
+    let outputs = kernel::outputs(args.outputs.as_deref().unwrap_or(usual));
+    let mut builder = kernel::builder(&args.kernel, outputs)?
+        .method(kernel::method(args.method))
+        .precision(kernel::precision(args.precision));
+    let tolerance = args.tolerance.or((showcase && args.order.is_none()).then_some(DEFAULT_TOLERANCE));
+    if let Some(tolerance) = tolerance {
+        builder = builder.tolerance(tolerance);
+    }
+    if let Some(order) = args.order {
+        builder = builder.order(order);
+    }
+    if let Some(ncrit) = args.ncrit {
+        builder = builder.ncrit(ncrit);
+    }
+    if let Some(threads) = args.threads {
+        builder = builder.threads(threads);
+    }
+    // Wrong options are refused before any file is read or any cloud made.
+    let demo_points = args.n.unwrap_or(DEFAULT_POINTS);
+    let n = if args.sources.is_some() { 0 } else { demo_points };
+    let forecast = builder.memory(n, n)?;
+    if let Some(available) = fmm::available_memory().filter(|a| forecast > *a) {
+        let what = format!("{n} points");
+        return Err(Error::Memory { needed: forecast, available, what }.into());
+    }
+    let strengths = builder.strengths()?;
+    let mut input = read(args, strengths, demo_points)?;
+    let mut pending = args.out.as_deref().map(Pending::create).transpose()?;
+
+    let bar = progress(input.sources.len() / 3);
+    let builder = watched(builder, &bar);
+    let targets = input.targets.as_deref().map_or(Targets::Sources, Targets::Points);
+    let plan = builder.plan(&input.sources, targets)?;
+    if args.demo.is_none() && !showcase {
+        input.sources = Vec::new();
+    }
+    let (out, seconds, stages) = evaluate(&plan, &input.strengths, args.repeat)?;
+    let samples = args.verify.or(showcase.then_some(DEFAULT_SAMPLES));
+    let errors = samples.map(|k| plan.verify_output(&input.strengths, &out, k)).transpose()?;
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    if let Some(file) = &mut pending {
+        save(file, &plan, &out, outputs)?;
+        if args.sources.is_none() {
+            let n = input.sources.len() / 3;
+            file.add("sources", &[n, 3], &input.sources)?;
+            let shape = [n, strengths];
+            file.add("strengths", if strengths == 1 { &shape[..1] } else { &shape }, &input.strengths)?;
+        }
+    }
+    if let Some(file) = pending {
+        file.finish()?;
+    }
+    let kernel = kernel::name(args.kernel.kernel);
+    let report = Report { kernel, plan: plan.describe(), stages, apply: seconds, repeat: args.repeat, errors };
+    if args.json { print(&format!("{}\n", report.json())) } else { print(&report.table()) }
+}
+
+/// The arrays, with the shapes the kernel needs.
+fn read(args: &RunArgs, strengths: usize, demo_points: usize) -> Result<Input, Failure> {
+    let targets = args.targets.as_deref().map(|path| points(path, "targets")).transpose()?;
+    let (Some(sources), Some(path)) = (&args.sources, &args.strengths) else {
+        let demo = kernel::demo(args.demo.unwrap_or(DemoName::Ellipsoid));
+        let sources = fmm::demo::points(demo, demo_points, args.seed);
+        return Ok(Input { sources, strengths: fmm::demo::strengths(demo_points, strengths, args.seed), targets });
+    };
+    let sources = points(sources, "sources")?;
+    let array = npy::read(path)?;
+    let n = sources.len() / 3;
+    if array.rows != n || (array.columns != strengths && array.rows > 0) {
+        let shape = format!("({}, {}), expected ({n}, {strengths})", array.rows, array.columns);
+        return Err(Failure::file(path, format!("strengths have shape {shape} for {n} sources")));
+    }
+    Ok(Input { sources, strengths: array.values, targets })
+}
+
+/// An N×3 array.
+fn points(path: &std::path::Path, what: &str) -> Result<Vec<f64>, Failure> {
+    let array = npy::read(path)?;
+    if array.columns != 3 && array.rows > 0 {
+        let reason = format!("{what} have shape ({}, {}), expected (N, 3)", array.rows, array.columns);
+        let hint = if array.rows == 3 { "; this looks transposed" } else { "" };
+        return Err(Failure::file(path, reason + hint));
+    }
+    Ok(array.values)
+}
+
+/// `repeat` evaluations: the output, and the seconds and stages of the median one.
+pub fn evaluate(plan: &Plan, strengths: &[f64], repeat: u32) -> Result<(Output, f64, [f64; 10]), Error> {
+    let mut out = Output::default();
+    let mut runs = Vec::new();
+    for _ in 0..repeat.max(1) {
+        plan.apply_into(strengths, &mut out)?;
+        runs.push((out.seconds, out.stages));
+    }
+    runs.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (seconds, stages) = runs[runs.len() / 2];
+    Ok((out, seconds, stages))
+}
+
+/// The requested arrays.
+fn save(file: &mut Pending, plan: &Plan, out: &Output, outputs: Outputs) -> Result<(), Failure> {
+    let m = plan.n_targets();
+    for (output, name) in Outputs::ALL.into_iter().filter(|(o, _)| outputs.contains(*o)) {
+        let derivatives: &[usize] = match output {
+            Outputs::GRADIENT => &[3],
+            Outputs::HESSIAN => &[3, 3],
+            _ => &[],
+        };
+        let components = plan.components(output) / derivatives.iter().product::<usize>();
+        let mut shape = vec![m];
+        if components != 1 {
+            shape.push(components);
+        }
+        shape.extend(derivatives);
+        file.add(name, &shape, out.get(output))?;
+    }
+    Ok(())
+}
+
+/// A bar on the terminal for long work.
+fn progress(points: usize) -> Option<ProgressBar> {
+    if points < LONG || !std::io::stderr().is_terminal() {
+        return None;
+    }
+    let bar = ProgressBar::new(100);
+    if let Ok(style) = ProgressStyle::with_template("{msg:>9} [{bar:40}] {elapsed}") {
+        bar.set_style(style);
+    }
+    Some(bar)
+}
+
+/// Shows the phases on the bar.
+fn watched(builder: Fmm, bar: &Option<ProgressBar>) -> Fmm {
+    let Some(bar) = bar.clone() else { return builder };
+    builder.progress(move |p| {
+        bar.set_position((100.0 * p.fraction) as u64);
+        bar.set_message(p.phase);
+        true
+    })
+}

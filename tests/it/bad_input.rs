@@ -1,0 +1,116 @@
+//! Every wrong argument is an error that carries the numbers.
+
+use crate::{both, fast, strengths, uniform};
+use fmm::{Error, Fmm, Gravity, Laplace, Method, Outputs, Precision, Stokes, Targets, Yukawa};
+
+/// The error of a plan for 100 uniform points.
+fn refused(builder: Fmm) -> Error {
+    builder.plan(&uniform(100, 1), Targets::Sources).expect_err("must be refused")
+}
+
+#[test]
+fn numbers_that_are_not_finite() {
+    let mut x = uniform(100, 1);
+    x[3 * 41 + 2] = f64::NAN;
+    match Fmm::new(Laplace).plan(&x, Targets::Sources).unwrap_err() {
+        Error::NotFinite { array: "sources", row: 41, column: 2, value } => assert!(value.is_nan()),
+        e => panic!("{e}"),
+    }
+    let good = uniform(100, 1);
+    let e = Fmm::new(Laplace).plan(&good, &[0.0, f64::INFINITY, 0.0]).unwrap_err();
+    assert_eq!(e, Error::NotFinite { array: "targets", row: 0, column: 1, value: f64::INFINITY });
+    assert_eq!(e.to_string(), "targets[0, 1] is inf: every entry must be finite");
+    let plan = Fmm::new(Stokes { mu: 1.0 }).plan(&good, Targets::Sources).unwrap();
+    let mut q = strengths(300, 1);
+    q[7] = f64::NEG_INFINITY;
+    let e = plan.apply(&q).unwrap_err();
+    assert_eq!(e, Error::NotFinite { array: "strengths", row: 2, column: 1, value: f64::NEG_INFINITY });
+}
+
+#[test]
+fn shapes() {
+    let x = uniform(100, 1);
+    let e = Fmm::new(Laplace).plan(&x[..7], Targets::Sources).unwrap_err();
+    assert!(matches!(e, Error::Shape { array: "sources", found: 7, .. }), "{e}");
+    let e = Fmm::new(Laplace).plan(&x, &[1.0, 2.0]).unwrap_err();
+    assert!(matches!(e, Error::Shape { array: "targets", found: 2, .. }), "{e}");
+    for method in [Method::Direct, Method::EquivalentDensities] {
+        let plan = Fmm::new(Laplace).method(method).plan(&x, Targets::Sources).unwrap();
+        for n in [0, 99, 101, 300] {
+            let e = plan.apply(&vec![1.0; n]).unwrap_err();
+            assert!(matches!(e, Error::Shape { array: "strengths", expected: 100, .. }), "{e}");
+        }
+        assert!(matches!(plan.verify(&[1.0], 10), Err(Error::Shape { .. })));
+        assert!(matches!(
+            plan.verify_output(&[1.0; 100], &fmm::Output::default(), 10),
+            Err(Error::Shape { array: "output", .. })
+        ));
+    }
+}
+
+#[test]
+fn indices_of_targets() {
+    let e = Fmm::new(Laplace).plan(&uniform(100, 1), Targets::Subset(&[5, 100])).unwrap_err();
+    assert!(matches!(e, Error::TooMany { found: 100, limit: 99, .. }), "{e}");
+    assert!(Fmm::new(Laplace).plan(&[], Targets::Subset(&[0])).is_err());
+}
+
+#[test]
+fn tolerances_and_orders() {
+    for tolerance in [0.0, -1e-3, f64::NAN, f64::INFINITY] {
+        for method in [Method::Auto, Method::Direct, Method::EquivalentDensities] {
+            let e = refused(Fmm::new(Laplace).tolerance(tolerance).method(method));
+            assert!(matches!(e, Error::Tolerance { .. }), "{e}");
+        }
+    }
+    let e = refused(Fmm::new(Laplace).tolerance(1e-3).order(6));
+    assert_eq!(e, Error::ToleranceAndOrder { tolerance: 1e-3, order: 6 });
+    for order in [0, 2, 17, usize::MAX] {
+        assert!(matches!(refused(Fmm::new(Laplace).order(order)), Error::Order { min: 3, max: 16, .. }));
+    }
+    for (builder, at) in [
+        (Fmm::new(Laplace).tolerance(1e-13), "potential"),
+        (Fmm::new(Laplace).outputs(both()).tolerance(1e-11), "gradient"),
+        (Fmm::new(Laplace).precision(Precision::F32).tolerance(1e-8), "potential"),
+    ] {
+        match refused(builder) {
+            Error::ToleranceFloor { floor, tolerance, output, .. } => assert!(floor > tolerance && output == at),
+            e => panic!("{e}"),
+        }
+    }
+    // Without a tolerance, single precision promises what it can.
+    assert!(Fmm::new(Laplace).precision(Precision::F32).plan(&uniform(10, 1), Targets::Sources).is_ok());
+}
+
+#[test]
+fn parameters() {
+    for e in [
+        refused(Fmm::new(Yukawa { kappa: -1.0 })),
+        refused(Fmm::new(Yukawa { kappa: f64::NAN })),
+        refused(Fmm::new(Stokes { mu: 0.0 })),
+        refused(Fmm::new(Gravity { g: 1.0, softening: -0.1 })),
+        refused(Fmm::new(Laplace).ncrit(0)),
+        refused(Fmm::new(Laplace).threads(0)),
+        refused(Fmm::new(Laplace).threads(usize::MAX)),
+    ] {
+        assert!(matches!(e, Error::Parameter { .. }), "{e}");
+    }
+    let outside = fast(Laplace).root_cube([0.0; 3], 0.5).plan(&uniform(100, 1), Targets::Sources);
+    assert!(outside.is_err());
+}
+
+#[test]
+fn outputs() {
+    assert_eq!(refused(Fmm::new(Laplace).outputs(Outputs::empty())), Error::NoOutput);
+    let e = refused(Fmm::new(Laplace).outputs(Outputs::POTENTIAL | Outputs::PRESSURE));
+    assert!(matches!(&e, Error::UnsupportedOutput { output, .. } if output == "pressure"), "{e}");
+    assert!(e.to_string().contains("potential, gradient, hessian"), "{e}");
+}
+
+#[test]
+fn memory() {
+    // Counts alone: 4 billion points are refused by any machine that runs this test.
+    let needed = Fmm::new(Laplace).memory(4_000_000_000, 4_000_000_000).unwrap();
+    assert!(needed > 100_000_000_000);
+    assert!(fmm::available_memory().is_none_or(|a| a > 0));
+}

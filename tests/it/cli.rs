@@ -1,0 +1,322 @@
+//! The contract of the command.
+
+use serde_json::Value;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Runs the command.
+pub fn fmm(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_fmm")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// What a refused run says, which is one line.
+pub fn last_line(run: &Output) -> String {
+    let text = String::from_utf8(run.stderr.clone()).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text.trim_end().to_string()
+}
+
+fn json(args: &[&str]) -> Value {
+    let run = fmm(args);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    serde_json::from_slice(&run.stdout).unwrap()
+}
+
+fn refused(args: &[&str]) -> String {
+    let run = fmm(args);
+    assert!(!run.status.success() && run.stdout.is_empty(), "{args:?}");
+    let line = last_line(&run);
+    assert!(line.starts_with("error: "), "{line}");
+    line
+}
+
+/// An `.npy` file written by another implementation.
+fn write_npy<T: npyz::Serialize + npyz::AutoSerialize + Copy>(
+    path: &Path,
+    shape: &[u64],
+    order: npyz::Order,
+    data: &[T],
+) {
+    use npyz::WriterBuilder;
+    let file = std::fs::File::create(path).unwrap();
+    let mut writer =
+        npyz::WriteOptions::new().default_dtype().shape(shape).order(order).writer(file).begin_nd().unwrap();
+    writer.extend(data.iter().copied()).unwrap();
+    writer.finish().unwrap();
+}
+
+/// Shape and numbers of one array of an `.npz` file, read by another implementation.
+fn read_npz(path: &Path, name: &str) -> (Vec<u64>, Vec<f64>) {
+    let mut zip = zip::ZipArchive::new(std::fs::File::open(path).unwrap()).unwrap();
+    let mut bytes = Vec::new();
+    zip.by_name(&format!("{name}.npy")).unwrap().read_to_end(&mut bytes).unwrap();
+    let array = npyz::NpyFile::new(&bytes[..]).unwrap();
+    (array.shape().to_vec(), array.into_vec::<f64>().unwrap())
+}
+
+#[test]
+fn the_json_has_the_keys_of_the_contract() {
+    let args = "run --demo uniform --n 20000 --seed 3 --tolerance 1e-4 --outputs potential,gradient --repeat 2 --verify 200 --json";
+    let v = json(&args.split(' ').collect::<Vec<_>>());
+    for key in [
+        "kernel",
+        "method",
+        "backend",
+        "precision",
+        "n_sources",
+        "n_targets",
+        "tolerance",
+        "order",
+        "ncrit",
+        "levels",
+        "boxes",
+        "leaves",
+        "threads",
+        "seconds",
+        "errors",
+        "peak_rss_bytes",
+    ] {
+        assert!(!v[key].is_null(), "{key}");
+    }
+    for key in
+        ["tree", "lists", "operators", "p2m", "m2m", "m2l", "p2l", "l2l", "m2p", "l2p", "p2p", "plan", "apply", "total"]
+    {
+        assert!(v["seconds"][key].as_f64().unwrap() >= 0.0, "{key}");
+    }
+    for output in ["potential", "gradient"] {
+        for key in ["rel_l2", "rms", "max_over_rms"] {
+            assert!(v["errors"][output][key].is_f64(), "{output} {key}");
+        }
+        assert!(v["errors"][output]["rel_l2"].as_f64().unwrap() <= 1e-4);
+    }
+    assert_eq!(
+        (&v["kernel"], &v["method"], &v["backend"], &v["precision"]),
+        (&Value::from("laplace"), &Value::from("equivalent"), &Value::from("cpu"), &Value::from("f64"),)
+    );
+    assert_eq!((v["n_sources"].as_u64(), v["n_targets"].as_u64()), (Some(20000), Some(20000)));
+    assert!(v["peak_rss_bytes"].as_u64().unwrap() > 1_000_000);
+}
+
+#[test]
+fn defaults_and_nulls() {
+    let v = json(&["run", "--demo", "plummer", "--n", "300", "--json"]);
+    assert_eq!((&v["tolerance"], &v["method"]), (&Value::from(1e-6), &Value::from("direct")));
+    assert_eq!(v["errors"], serde_json::json!({}));
+    let v = json(&["run", "--demo", "plane", "--n", "5000", "--order", "5", "--method", "equivalent", "--json"]);
+    assert!(v["tolerance"].is_null());
+    assert_eq!(v["order"], 5);
+    // Without points: the ellipsoid, verified; here with fewer points.
+    let v = json(&["run", "--n", "30000", "--json"]);
+    assert_eq!(v["tolerance"], 1e-5);
+    assert!(v["errors"]["potential"]["rel_l2"].as_f64().unwrap() <= 1e-5);
+    assert!(v["errors"]["gradient"]["rel_l2"].as_f64().unwrap() <= 1e-5);
+}
+
+#[test]
+fn every_kernel_source_and_output() {
+    for args in [
+        "--kernel yukawa --kappa 2 --outputs potential,gradient",
+        "--kernel stokes --mu 0.5",
+        "--kernel stokes --outputs potential,pressure",
+        "--kernel stokes --source stresslet --outputs pressure",
+        "--kernel gravity --softening 0.01 --outputs gradient",
+        "--source dipole",
+        "--source mixed --outputs potential,gradient,hessian",
+        "--precision f32 --tolerance 1e-3",
+        "--kernel laplace --backend cpu --threads 2 --ncrit 50",
+    ] {
+        let all = format!("run --demo uniform --n 3000 --method equivalent --verify 100 --json {args}");
+        let v = json(&all.split(' ').collect::<Vec<_>>());
+        let tolerance = v["tolerance"].as_f64().unwrap();
+        for (output, e) in v["errors"].as_object().unwrap() {
+            assert!(e["rel_l2"].as_f64().unwrap() <= tolerance, "{args}: {output} {e}");
+        }
+        assert!(!v["errors"].as_object().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn files_in_and_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    // Two charges 4π at distance 2 on the z axis, in every form.
+    write_npy(folder.path().join("c.npy").as_path(), &[2, 3], npyz::Order::C, &[0.0f32, 0.0, 0.0, 0.0, 0.0, 2.0]);
+    write_npy(folder.path().join("f.npy").as_path(), &[2, 3], npyz::Order::Fortran, &[0i64, 0, 0, 0, 0, 2]);
+    std::fs::write(at("x.csv"), "x,y,z\n0,0,0\n0,0,2\n").unwrap();
+    let q = 4.0 * std::f64::consts::PI;
+    write_npy(folder.path().join("q.npy").as_path(), &[2], npyz::Order::C, &[q, 2.0 * q]);
+    for sources in ["c.npy", "f.npy", "x.csv"] {
+        let out = at("out.npz");
+        let (sources, strengths) = (at(sources), at("q.npy"));
+        let v = json(&[
+            "run",
+            "--sources",
+            &sources,
+            "--strengths",
+            &strengths,
+            "--outputs",
+            "potential,gradient",
+            "--out",
+            &out,
+            "--json",
+        ]);
+        assert_eq!(v["n_sources"], 2);
+        let (shape, u) = read_npz(Path::new(&out), "potential");
+        assert_eq!(shape, [2]);
+        assert!((u[0] - 1.0).abs() < 1e-12 && (u[1] - 0.5).abs() < 1e-12);
+        let (shape, g) = read_npz(Path::new(&out), "gradient");
+        assert_eq!(shape, [2, 3]);
+        assert!((g[2] - 0.5).abs() < 1e-12 && (g[5] + 0.25).abs() < 1e-12);
+    }
+    std::fs::write(at("y.csv"), "0 0 1\n").unwrap();
+    let out = at("t.npz");
+    json(&[
+        "run",
+        "--sources",
+        &at("x.csv"),
+        "--strengths",
+        &at("q.npy"),
+        "--targets",
+        &at("y.csv"),
+        "--out",
+        &out,
+        "--json",
+    ]);
+    assert!((read_npz(Path::new(&out), "potential").1[0] - 3.0).abs() < 1e-12);
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.iter().all(|n| !n.to_string_lossy().ends_with(".part")), "{left:?}");
+}
+
+#[test]
+fn a_demo_saves_its_points() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("demo.npz");
+    json(&[
+        "run",
+        "--demo",
+        "uniform",
+        "--n",
+        "100",
+        "--kernel",
+        "stokes",
+        "--outputs",
+        "potential,gradient",
+        "--out",
+        out.to_str().unwrap(),
+        "--json",
+    ]);
+    for (name, expected) in [
+        ("potential", vec![100, 3]),
+        ("gradient", vec![100, 3, 3]),
+        ("sources", vec![100, 3]),
+        ("strengths", vec![100, 3]),
+    ] {
+        let (shape, values) = read_npz(&out, name);
+        assert_eq!(shape, expected);
+        assert!(values.iter().all(|x| x.is_finite()) && values.iter().any(|x| *x != 0.0));
+    }
+    assert_eq!(read_npz(&out, "sources").1, fmm::demo::points(fmm::demo::Demo::Uniform, 100, 1));
+}
+
+#[test]
+fn refusals_are_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    std::fs::write(at("x.csv"), "0,0,0\n1,1,1\n").unwrap();
+    std::fs::write(at("bad.csv"), "0,0,0\n1,nan,1\n").unwrap();
+    std::fs::write(at("q.csv"), "1\n2\n").unwrap();
+    std::fs::write(at("q3.csv"), "1\n2\n3\n").unwrap();
+    std::fs::write(at("t.csv"), "0,0\n1,1\n1,2\n").unwrap();
+    let (x, q) = (at("x.csv"), at("q.csv"));
+    let with = |more: &[&str]| {
+        let mut args = vec!["run", "--sources", &x, "--strengths", &q];
+        args.extend(more);
+        refused(&args)
+    };
+    assert!(with(&["--tolerance", "0"]).contains("tolerance 0"));
+    assert!(with(&["--tolerance", "-1"]).contains("tolerance -1"));
+    assert!(with(&["--tolerance", "nan"]).contains("NaN"));
+    assert!(with(&["--tolerance", "1e-14"]).contains("floor"));
+    assert!(with(&["--tolerance", "1e-3", "--order", "5"]).contains("choose one"));
+    assert!(with(&["--order", "99"]).contains("3..=16"));
+    assert!(with(&["--kernel", "yukawa", "--kappa", "-1"]).contains("kappa = -1"));
+    assert!(with(&["--kappa", "1"]).contains("no meaning for kernel laplace"));
+    assert!(with(&["--outputs", "pressure"]).contains("no output pressure"));
+    assert!(with(&["--outputs", "nonsense"]).contains("nonsense"));
+    assert!(with(&["--source", "stokeslet"]).contains("no sources of kind stokeslet"));
+    assert!(with(&["--demo", "uniform"]).contains("cannot be used with"));
+    assert!(with(&["--out", "/nonexistent/folder/out.npz"]).contains("/nonexistent/folder"));
+    assert!(with(&["--out", folder.path().to_str().unwrap()]).contains("is a folder"));
+    assert!(with(&["--targets", &at("none.npy")]).contains("none.npy"));
+    assert!(with(&["--targets", &at("t.csv")]).contains("looks transposed"));
+    assert!(with(&["--threads", "0"]).contains("threads = 0"));
+    assert!(with(&["--repeat", "0"]).contains("0"));
+    assert!(refused(&["run", "--sources", &x]).contains("--strengths"));
+    assert!(refused(&["run", "--sources", &at("bad.csv"), "--strengths", &q]).contains("sources[1, 1] is NaN"));
+    assert!(refused(&["run", "--sources", &x, "--strengths", &at("q3.csv")]).contains("(3, 1), expected (2, 1)"));
+    assert!(refused(&["run", "--sources", folder.path().to_str().unwrap(), "--strengths", &q]).contains("irectory"));
+    assert!(refused(&["run", "--n", "100000000000"]).contains("bytes are needed"));
+    assert!(refused(&["run", "--backend", "abacus"]).contains("abacus"));
+    assert!(refused(&["walk"]).contains("walk"));
+    // A refusal leaves no output behind.
+    let out = at("never.npz");
+    refused(&["run", "--sources", &at("bad.csv"), "--strengths", &q, "--out", &out]);
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 5, "{left:?}");
+}
+
+#[test]
+fn a_closed_pipe_is_no_accident() {
+    for args in [&["run", "--demo", "uniform", "--n", "200"][..], &["--help"], &["doctor"]] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_fmm"))
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let run = child.wait_with_output().unwrap();
+        assert!(run.status.success() && run.stderr.is_empty(), "{}", String::from_utf8_lossy(&run.stderr));
+    }
+}
+
+#[test]
+fn the_table_has_bars_and_a_verdict() {
+    let run = fmm(&["run", "--demo", "ellipsoid", "--n", "20000", "--method", "equivalent", "--verify", "100"]);
+    let text = String::from_utf8(run.stdout).unwrap();
+    for word in ["laplace", "█", "p2p", "m2l", "apply", "within tolerance", "threads"] {
+        assert!(text.contains(word), "{word} in\n{text}");
+    }
+    assert!(run.stderr.is_empty());
+}
+
+#[test]
+fn doctor_and_bench() {
+    let text = String::from_utf8(fmm(&["doctor"]).stdout).unwrap();
+    for word in ["instruction sets", "threads", "memory", "CUDA library", "portable"] {
+        assert!(text.contains(word), "{text}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("new/bench");
+    let run = fmm(&[
+        "bench",
+        "--n",
+        "500,2000",
+        "--tolerance",
+        "1e-3,1e-5",
+        "--method",
+        "equivalent,direct",
+        "--repeat",
+        "1",
+        "--out",
+        out.to_str().unwrap(),
+    ]);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let csv = std::fs::read_to_string(out.join("bench.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 9);
+    let columns = csv.lines().next().unwrap().split(',').count();
+    assert!(csv.lines().all(|l| l.split(',').count() == columns));
+    let svg = std::fs::read_to_string(out.join("bench.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("polyline"));
+}

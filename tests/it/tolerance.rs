@@ -1,0 +1,88 @@
+//! The tolerance is a promise: for every kernel, cloud, precision and both kinds of strengths the
+//! relative ℓ2 error of each output over 1000 random targets is at most the tolerance.
+
+use crate::both;
+use fmm::{
+    Family, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, Method, Outputs, Precision, Stokes, StokesPressure,
+    Stresslet, Targets, Yukawa, demo,
+};
+use fmm_traits::testkit::clouds::CloudKind;
+
+/// Points of a cloud; enough for several levels.
+const N: usize = 4000;
+
+fn holds<F: Family>(family: F, outputs: Outputs, tolerances: &[f64], precision: Precision, kinds: &[CloudKind]) {
+    let builder = Fmm::new(family.clone()).outputs(outputs).precision(precision).method(Method::EquivalentDensities);
+    let c = builder.strengths().unwrap();
+    let mut broken = Vec::new();
+    for (k, kind) in kinds.iter().enumerate() {
+        let x = kind.points(N, 100 + k as u64);
+        let n = x.len() / 3;
+        for &tolerance in tolerances {
+            let plan = builder.clone().tolerance(tolerance).ncrit(40).plan(&x, Targets::Sources).unwrap();
+            for q in [demo::strengths(n, c, 7), demo::normal_strengths(n, c, 7)] {
+                let report = plan.verify(&q, 1000).unwrap();
+                if !(report.worst() <= tolerance) {
+                    broken.push(format!("{} {tolerance:e} {:?}", kind.name(), report.outputs));
+                }
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{} {}:\n{}", family.name(), precision.name(), broken.join("\n"));
+}
+
+const DOUBLE: [f64; 5] = [1e-2, 1e-4, 1e-6, 1e-8, 1e-10];
+
+#[test]
+fn laplace() {
+    holds(Laplace, both(), &DOUBLE, Precision::F64, &CloudKind::ALL);
+    holds(Laplace, Outputs::POTENTIAL, &[1e-3, 1e-7, 1e-12], Precision::F64, &CloudKind::ALL);
+}
+
+#[test]
+fn laplace_single() {
+    holds(Laplace, both(), &[1e-2, 1e-3, 1e-4], Precision::F32, &CloudKind::ALL);
+    holds(Laplace, Outputs::POTENTIAL, &[1e-3, 1e-5], Precision::F32, &CloudKind::ALL);
+}
+
+#[test]
+fn laplace_second_derivatives() {
+    let all = both() | Outputs::HESSIAN;
+    holds(
+        Laplace,
+        all,
+        &[1e-2, 1e-5, 1e-8],
+        Precision::F64,
+        &[CloudKind::Uniform, CloudKind::Ellipsoid, CloudKind::Plane],
+    );
+}
+
+#[test]
+fn laplace_dipoles_and_mixed() {
+    holds(LaplaceDipole, both(), &[1e-3, 1e-6, 1e-9], Precision::F64, &CloudKind::ALL);
+    holds(LaplaceMixed, both(), &[1e-4, 1e-8], Precision::F64, &CloudKind::ALL);
+}
+
+#[test]
+fn yukawa() {
+    for kappa in [0.0, 1.0, 30.0] {
+        holds(Yukawa { kappa }, both(), &[1e-3, 1e-6, 1e-9], Precision::F64, &CloudKind::ALL);
+    }
+}
+
+#[test]
+fn gravity() {
+    for softening in [0.0, 1e-4] {
+        holds(Gravity { g: 1.0, softening }, both(), &[1e-3, 1e-6, 1e-9], Precision::F64, &CloudKind::ALL);
+    }
+}
+
+#[test]
+fn stokes() {
+    holds(Stokes { mu: 1.0 }, Outputs::POTENTIAL, &[1e-3, 1e-6, 1e-9], Precision::F64, &CloudKind::ALL);
+    let some = [CloudKind::Uniform, CloudKind::Ellipsoid, CloudKind::TwoClusters];
+    holds(Stokes { mu: 2.0 }, both(), &[1e-3, 1e-6], Precision::F64, &some);
+    let flow = Outputs::POTENTIAL | Outputs::PRESSURE;
+    holds(StokesPressure { mu: 0.5 }, flow, &[1e-3, 1e-6], Precision::F64, &some);
+    holds(Stresslet { mu: 0.5 }, flow, &[1e-3, 1e-6], Precision::F64, &some);
+}

@@ -98,7 +98,7 @@ impl Plan {
         let (c, r) = (&self.choice, &self.request);
         let mut d = Description {
             kernel: r.family.name().to_string(),
-            parameters: r.family.parameters(),
+            parameters: r.family.0.parameters(),
             outputs: r.outputs.names(),
             method: if c.direct { "direct" } else { "equivalent" },
             why: c.why.clone(),

@@ -1,7 +1,10 @@
-//! A family behind one virtual table, so that plans of different kernels have one type.
+//! A family behind one virtual table, so that plans of different kernels have one type, and so
+//! that programs which use this crate's families need not compile them again.
 
-use crate::backend_cpu::{self, Isa, Precision, Settings, Solver};
-use fmm_traits::{Error, Family, Kernel, Lists, OutputColumns, Outputs, Tree, kernel::Visitor};
+use backend_cpu::{Isa, Precision, Settings, Solver};
+use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
+use fmm_traits::{Error, Family, Kernel, Lists, OutputColumns, Outputs, Tree, Visitor};
+use std::sync::Arc;
 
 /// Facts about the kernel that computes a set of outputs.
 #[derive(Clone, Debug)]
@@ -34,14 +37,46 @@ impl Visitor for Ask {
     }
 }
 
+/// Any family of kernels: one of this crate's (`Laplace.into()`), or your own.
+#[derive(Clone)]
+pub struct AnyFamily(pub(crate) Arc<dyn Dynamic>);
+
+impl AnyFamily {
+    /// Of your own [`Kernel`] or [`Family`].
+    pub fn new<F: Family>(family: F) -> Self {
+        AnyFamily(Arc::new(Erased(family)))
+    }
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.0.name()
+    }
+}
+
+impl std::fmt::Debug for AnyFamily {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {:?}", self.0.name(), self.0.parameters())
+    }
+}
+
+macro_rules! compiled_here {
+    ($($family:ident),*) => {$(
+        impl From<$family> for AnyFamily {
+            #[inline(never)]
+            fn from(family: $family) -> Self {
+                AnyFamily::new(family)
+            }
+        }
+    )*};
+}
+compiled_here!(Laplace, LaplaceDipole, LaplaceMixed, Yukawa, Stokes, StokesPressure, Stresslet, Gravity);
+
 /// What the facade needs of a family.
-pub(crate) trait AnyFamily: Send + Sync {
+pub(crate) trait Dynamic: Send + Sync {
     fn name(&self) -> &'static str;
     fn parameters(&self) -> Vec<f64>;
     fn validate(&self) -> Result<(), Error>;
     fn near_radius(&self, tolerance: f64) -> f64;
     fn facts(&self, outputs: Outputs) -> Result<Facts, Error>;
-    fn occupancy(&self, outputs: Outputs, order: usize, precision: Precision, near: Precision) -> f64;
     fn direct(
         &self,
         outputs: Outputs,
@@ -56,9 +91,9 @@ pub(crate) trait AnyFamily: Send + Sync {
 }
 
 /// The one implementation.
-pub(crate) struct Erased<F>(pub F);
+struct Erased<F>(F);
 
-impl<F: Family> AnyFamily for Erased<F> {
+impl<F: Family> Dynamic for Erased<F> {
     fn name(&self) -> &'static str {
         self.0.name()
     }
@@ -73,9 +108,6 @@ impl<F: Family> AnyFamily for Erased<F> {
     }
     fn facts(&self, outputs: Outputs) -> Result<Facts, Error> {
         self.0.visit(outputs, Ask)
-    }
-    fn occupancy(&self, outputs: Outputs, order: usize, precision: Precision, near: Precision) -> f64 {
-        backend_cpu::tuned_occupancy(&self.0, outputs, order, precision, near)
     }
     fn direct(
         &self,

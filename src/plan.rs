@@ -1,11 +1,11 @@
 //! A plan: everything that depends on the points, ready for many strengths.
 
-use crate::backend_cpu::{self, Isa, Precision, Settings, Solver};
 use crate::describe::PlanSeconds;
 use crate::family::Facts;
 use crate::output::{Output, columns_of};
 use crate::request::{Backend, Fmm, Method, Progress, Targets};
 use crate::{machine, rng::Rng, tuning, validate};
+use backend_cpu::{Isa, Precision, Settings, Solver};
 use fmm_traits::{Error, ErrorReport, OutputError, Outputs, Points, Stage};
 use fmm_tree::{BuildOptions, BuildReport};
 use rayon::ThreadPool;
@@ -36,9 +36,9 @@ pub(crate) struct Choice {
 
 /// Checks the request and decides.
 pub(crate) fn choose(r: &Fmm, n: usize, m: usize) -> Result<Choice, Error> {
-    r.family.validate()?;
-    let facts = r.family.facts(r.outputs)?;
-    let kernel = r.family.name();
+    r.family.0.validate()?;
+    let facts = r.family.0.facts(r.outputs)?;
+    let kernel = r.family.0.name();
     let tolerance = match (r.tolerance, r.order) {
         (Some(tolerance), Some(order)) => return Err(Error::ToleranceAndOrder { tolerance, order }),
         (Some(tolerance), None) => Some(tolerance),
@@ -83,7 +83,7 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize) -> Result<Choice, Error> {
     let near = tuning::near_precision(r.outputs, tolerance, r.precision);
     let occupancy = match r.ncrit {
         Some(k) => k as f64,
-        None => r.family.occupancy(r.outputs, order, r.precision, near),
+        None => tuning::occupancy(order, r.precision, near),
     };
     let order = (!direct).then_some(order);
     let wide = if r.precision == Precision::F32 { 4 } else { 8 };
@@ -197,13 +197,13 @@ impl Plan {
             };
             let (c, r) = (&self.choice, &self.request);
             let error = c.tolerance.unwrap_or_else(|| {
-                tuning::error_of_order(r.family.name(), r.outputs, c.order.unwrap_or(tuning::MIN_ORDER))
+                tuning::error_of_order(r.family.0.name(), r.outputs, c.order.unwrap_or(tuning::MIN_ORDER))
             });
             let order = c.order.unwrap_or(tuning::MAX_ORDER);
             let options = BuildOptions {
                 ncrit: r.ncrit,
                 occupancy: c.occupancy,
-                min_side: r.family.near_radius(error),
+                min_side: r.family.0.near_radius(error),
                 root: r.root,
             };
             let policy = tuning::list_options(order);
@@ -228,8 +228,9 @@ impl Plan {
                 pool.install(|| solver.set_tree(tree, lists))?;
                 *old = pick;
             } else {
-                let settings = Settings { order, precision: r.precision, near: c.near, isa: c.isa };
-                let solver = pool.install(|| r.family.solver(r.outputs, tree, lists, &settings))?;
+                let settings =
+                    Settings { order, precision: r.precision, near: c.near, isa: c.isa, cache: r.cache.clone() };
+                let solver = pool.install(|| r.family.0.solver(r.outputs, tree, lists, &settings))?;
                 self.engine = Engine::Fast { solver, pick };
             }
             clock(&mut seconds.operators, start);
@@ -297,7 +298,7 @@ impl Plan {
     pub fn apply_into(&self, strengths: &[f64], out: &mut Output) -> Result<(), Error> {
         let start = Instant::now();
         let facts = &self.choice.facts;
-        validate::matrix("strengths", strengths, self.n_sources, facts.strengths, self.request.family.name())?;
+        validate::matrix("strengths", strengths, self.n_sources, facts.strengths, self.request.family.0.name())?;
         let stages = self.pool.install(|| self.run(strengths, &mut out.raw))?;
         self.pool.install(|| out.split(facts));
         out.stages = stages;
@@ -374,7 +375,7 @@ impl Plan {
         targets: backend_cpu::Targets<'_>,
         precision: Precision,
     ) -> Result<Vec<f64>, Error> {
-        self.request.family.direct(self.request.outputs, sources, strengths, targets, precision, self.choice.isa)
+        self.request.family.0.direct(self.request.outputs, sources, strengths, targets, precision, self.choice.isa)
     }
 
     /// Aᵀv for the matrix A that takes strengths to potentials; `v` is M×c, the result N×s.
@@ -383,8 +384,8 @@ impl Plan {
     /// # Errors
     /// [`Error::Unsupported`] for other kernels; else as [`Plan::apply`].
     pub fn apply_transpose(&self, v: &[f64]) -> Result<Vec<f64>, Error> {
-        let kernel = self.request.family.name();
-        let facts = self.request.family.facts(Outputs::POTENTIAL)?;
+        let kernel = self.request.family.0.name();
+        let facts = self.request.family.0.facts(Outputs::POTENTIAL)?;
         if !facts.reciprocal || facts.strengths != facts.values {
             let reason = format!("K(−r) = K(r)ᵀ does not hold for kernel {kernel}");
             return Err(Error::Unsupported { operation: "apply_transpose", reason });
@@ -454,7 +455,7 @@ impl Plan {
     /// [`Error::Shape`] when `out` is not of this plan; else as [`Plan::apply`].
     pub fn verify_output(&self, strengths: &[f64], out: &Output, samples: usize) -> Result<ErrorReport, Error> {
         let facts = &self.choice.facts;
-        let kernel = self.request.family.name();
+        let kernel = self.request.family.0.name();
         validate::matrix("strengths", strengths, self.n_sources, facts.strengths, kernel)?;
         for c in &facts.columns {
             let (found, expected) = (out.get(c.output).len(), self.n_targets * c.columns.len());

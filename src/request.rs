@@ -1,10 +1,11 @@
 //! What the caller asks for: the builder of a plan.
 
-use crate::backend_cpu::{Isa, Precision};
-use crate::family::{AnyFamily, Erased};
+use crate::family::AnyFamily;
 use crate::output::Output;
 use crate::plan::Plan;
+use backend_cpu::{Isa, Precision};
 use fmm_traits::{Error, Family, Outputs};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// How sums are computed.
@@ -85,7 +86,7 @@ pub(crate) type Watch = Arc<dyn Fn(Progress) -> bool + Send + Sync>;
 /// A plan in the making. Defaults: tolerance 1e-6, potential only, f64, everything else chosen.
 #[derive(Clone)]
 pub struct Fmm {
-    pub(crate) family: Arc<dyn AnyFamily>,
+    pub(crate) family: AnyFamily,
     pub(crate) tolerance: Option<f64>,
     pub(crate) order: Option<usize>,
     pub(crate) method: Method,
@@ -95,14 +96,15 @@ pub struct Fmm {
     pub(crate) root: Option<([f64; 3], f64)>,
     pub(crate) threads: Option<usize>,
     pub(crate) backend: Backend,
+    pub(crate) cache: Option<PathBuf>,
     pub(crate) watch: Option<Watch>,
 }
 
 impl Fmm {
-    /// For the sums of `family`: one of this crate, or your own [`Kernel`](crate::Kernel).
-    pub fn new<F: Family>(family: F) -> Self {
+    /// For the sums of `family`, one of this crate's; see [`Fmm::custom`] for your own.
+    pub fn new(family: impl Into<AnyFamily>) -> Self {
         Fmm {
-            family: Arc::new(Erased(family)),
+            family: family.into(),
             tolerance: None,
             order: None,
             method: Method::Auto,
@@ -112,8 +114,13 @@ impl Fmm {
             root: None,
             threads: None,
             backend: Backend::Cpu(Cpu::default()),
+            cache: None,
             watch: None,
         }
+    }
+    /// For the sums of your own [`Kernel`](crate::Kernel) or [`Family`]; compiles every stage for it.
+    pub fn custom<F: Family>(family: F) -> Self {
+        Fmm::new(AnyFamily::new(family))
     }
     /// Relative ℓ2 error promised for each output (crate documentation). Default 1e-6.
     pub fn tolerance(mut self, tolerance: f64) -> Self {
@@ -160,6 +167,12 @@ impl Fmm {
         self.backend = backend.into();
         self
     }
+    /// Folder that keeps translation operators between runs, under a fingerprint of all they depend
+    /// on. Default: they are kept in memory only.
+    pub fn operator_cache(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.cache = Some(folder.into());
+        self
+    }
     /// Called before each phase, from the thread that runs it; returning `false` cancels with
     /// [`Error::Cancelled`] and leaves the plan usable.
     pub fn progress(mut self, watch: impl Fn(Progress) -> bool + Send + Sync + 'static) -> Self {
@@ -179,7 +192,7 @@ impl Fmm {
     /// # Errors
     /// An output that the kernel does not have.
     pub fn strengths(&self) -> Result<usize, Error> {
-        Ok(self.family.facts(self.outputs)?.strengths)
+        Ok(self.family.0.facts(self.outputs)?.strengths)
     }
     /// Bytes that a plan for `n_sources` and `n_targets` distinct points and one evaluation need,
     /// forecast from counts alone.
@@ -196,8 +209,8 @@ impl Fmm {
 ///
 /// # Errors
 /// As [`Fmm::plan`] and [`Plan::apply`].
-pub fn evaluate<'a, F: Family>(
-    family: F,
+pub fn evaluate<'a>(
+    family: impl Into<AnyFamily>,
     sources: &[f64],
     strengths: &[f64],
     targets: impl Into<Targets<'a>>,

@@ -1,12 +1,12 @@
 //! Every number that was measured rather than derived: tolerance → order, precision of the near
 //! field, direct or fast, forecast of memory. Nothing here depends on the number of threads.
 //!
-//! The error table is printed by `fmm bench --calibrate`: for each order the largest relative ℓ2
+//! The error table is printed by `cargo run --release --example calibrate`: for each order the largest relative ℓ2
 //! error, against direct summation at 1000 random targets, over the clouds of
 //! the testkit and over strengths uniform in (0, 1) and normal.
 
-use crate::backend_cpu::Precision;
 use crate::family::Facts;
+use backend_cpu::Precision;
 use fmm_traits::{Error, Outputs};
 use fmm_tree::ListOptions;
 
@@ -131,6 +131,13 @@ pub fn near_precision(outputs: Outputs, tolerance: Option<f64>, precision: Preci
         (Precision::F64, Some(e)) if requested(outputs).all(|(i, _)| e >= NEAR_F32[i]) => Precision::F32,
         _ => precision,
     }
+}
+
+/// Points in a full leaf that balance near and far field: the former grows with the occupancy, the
+/// latter with p² log p over it.
+pub(crate) fn occupancy(order: usize, precision: Precision, near: Precision) -> f64 {
+    let cheap_near = if near == precision { 1.0 } else { 1.6 };
+    cheap_near * 6.5 * (order as f64).powf(1.5)
 }
 
 /// Nanoseconds of one core for a pair, per product of strengths and values (f64, AVX-512).

@@ -175,7 +175,7 @@ fn the_direct_twin_agrees() {
     check(Fmm::new(Laplace), &q[..3000], both() | Outputs::HESSIAN);
     check(Fmm::new(LaplaceDipole), &q, both());
     check(Fmm::new(StokesPressure { mu: 2.0 }), &q, both() | Outputs::PRESSURE);
-    check(Fmm::new(Own), &q[..3000], both());
+    check(Fmm::custom(Own), &q[..3000], both());
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn difference(a: &[f64], b: &[f64]) -> f64 {
 }
 
 /// The fast method, whatever the size.
-fn fast<F: fmm::Family>(family: F) -> Fmm {
+fn fast(family: impl Into<fmm::AnyFamily>) -> Fmm {
     Fmm::new(family).method(Method::EquivalentDensities)
 }
 

@@ -1,10 +1,10 @@
 //! The number of threads changes no bit.
 
 use crate::{both, strengths, uniform};
-use fmm::{Family, Fmm, Gravity, Laplace, Method, Precision, Stokes, Targets, Yukawa};
+use fmm::{AnyFamily, Fmm, Gravity, Laplace, Method, Precision, Stokes, Targets, Yukawa};
 use fmm_traits::testkit::clouds::CloudKind;
 
-fn same_bits<F: Family>(family: F, x: &[f64], q: &[f64], precision: Precision, method: Method) {
+fn same_bits(family: impl Into<AnyFamily>, x: &[f64], q: &[f64], precision: Precision, method: Method) {
     let builder = Fmm::new(family).outputs(both()).precision(precision).method(method).tolerance(1e-3);
     let [one, two, five] = [1, 2, 5].map(|threads| {
         let plan = builder.clone().threads(threads).plan(x, Targets::Sources).unwrap();

@@ -3,7 +3,7 @@
 
 use crate::both;
 use fmm::{
-    Family, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, Method, Outputs, Precision, Stokes, StokesPressure,
+    AnyFamily, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, Method, Outputs, Precision, Stokes, StokesPressure,
     Stresslet, Targets, Yukawa, demo,
 };
 use fmm_traits::testkit::clouds::CloudKind;
@@ -11,7 +11,14 @@ use fmm_traits::testkit::clouds::CloudKind;
 /// Points of a cloud; enough for several levels.
 const N: usize = 4000;
 
-fn holds<F: Family>(family: F, outputs: Outputs, tolerances: &[f64], precision: Precision, kinds: &[CloudKind]) {
+fn holds(
+    family: impl Into<AnyFamily>,
+    outputs: Outputs,
+    tolerances: &[f64],
+    precision: Precision,
+    kinds: &[CloudKind],
+) {
+    let family = family.into();
     let builder = Fmm::new(family.clone()).outputs(outputs).precision(precision).method(Method::EquivalentDensities);
     let c = builder.strengths().unwrap();
     let mut broken = Vec::new();

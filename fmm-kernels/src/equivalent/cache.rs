@@ -1,11 +1,13 @@
 //! Operators kept in memory and, if asked, on disk.
 //!
 //! A set is found by its full [`fingerprint`]: crate version, format, precision, order, radii and
-//! cutoff, the type of the family, the names and shapes of its kernels, and the bits of the
-//! parameters on the unit box (which contain the side of the box where it matters). A file holds
+//! cutoff, the type of the family, the names and shapes of its kernels, a checksum of values of the
+//! equivalent kernel (its body may change under the same name), and the bits of the parameters on
+//! the unit box (which contain the side of the box where it matters). A file holds
 //! its fingerprint in full; any other file – foreign, truncated, altered – is ignored and written
 //! anew.
 
+use super::matrix::kernel_matrix;
 use super::operators::{Operators, cutoff, unit_parameters};
 use super::{Matrix, Scalar, surface};
 use fmm_traits::{Error, Family, Kernel};
@@ -82,16 +84,26 @@ fn fingerprint<F: Family, T: Scalar>(params: &[f64], p: usize) -> String {
     let check = shape(F::Check::NAME, F::Check::VALUES, F::Check::STRENGTHS);
     let equivalent = shape(F::Equivalent::NAME, F::Equivalent::VALUES, F::Equivalent::STRENGTHS);
     format!(
-        "format {FORMAT}, version {}, {}, order {p}, surfaces {} {}, cutoff {:e}, {}, check {check}, equivalent {equivalent} {}, parameters [{}]",
+        "format {FORMAT}, version {}, {}, order {p}, surfaces {} {}, cutoff {:e}, {}, check {check}, equivalent {equivalent} {}, values {:016x}, parameters [{}]",
         env!("CARGO_PKG_VERSION"),
-        T::NAME,
+        <T as fmm_traits::Real>::NAME,
         surface::INNER,
         surface::OUTER,
         cutoff::<T>(p),
         type_name::<F>(),
         type_name::<F::Equivalent>(),
+        checksum(&sample::<F::Equivalent>(params)),
         bits.join(" ")
     )
+}
+
+/// The bytes of some values of `K`.
+fn sample<K: Kernel>(params: &[f64]) -> Vec<u8> {
+    let targets = [[0.9, -0.35, 1.1], [-1.3, 0.6, 0.25]];
+    let values = kernel_matrix::<K>(params, &targets, &[[0.0; 3]], |_, _| 1.0);
+    let degrees = (0..K::VALUES).map(K::value_degree).chain((0..K::STRENGTHS).map(K::strength_degree));
+    let flags = [K::RECIPROCAL as u8].into_iter();
+    flags.chain(values.data.iter().flat_map(|v| v.to_le_bytes())).chain(degrees.flat_map(i32::to_le_bytes)).collect()
 }
 
 /// A file name for `key`; a collision is harmless because the file holds the key.

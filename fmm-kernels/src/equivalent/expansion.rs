@@ -220,8 +220,7 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
     }
 
     fn order_for(tolerance: f64) -> Result<usize, Error> {
-        let _ = tolerance;
-        Ok(6)
+        super::accuracy::order_for::<F, T>(tolerance, S::VALUES > F::Source::VALUES)
     }
 }
 

@@ -23,6 +23,7 @@
 //! Vectors are component-major: entry `component·n + point`, n = [`surface::len`]`(p)`, points in
 //! the order of [`surface::lattice`].
 
+pub mod accuracy;
 pub mod cache;
 pub mod expansion;
 mod matrix;

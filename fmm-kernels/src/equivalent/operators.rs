@@ -21,14 +21,17 @@ pub const CUTOFF_F32: f64 = 1e-7;
 
 /// The cutoff for order `p`. At low orders it is 10^−(p+2) in either precision: the surfaces
 /// resolve fields to about 10^−p, so that smaller singular values carry only the error of that
-/// discretisation, amplified. Without this bound, Stokeslets at p = 7 are 500 times less accurate
-/// than at p = 6 to 8 on trend: the density along the normals, which has no field, leaves a
+/// discretisation, amplified. Without this bound, Stokeslets at p = 7 are hundreds of times less
+/// accurate than their neighbours in p: the density along the normals, which has no field, leaves a
 /// singular value of 1e-13 whose left vector is not orthogonal to physical check values.
 /// 10^−(p+1) and 10^−(p+3) give the same errors to a factor of three.
 pub(super) fn cutoff<T: Scalar>(p: usize) -> f64 {
     let rounding = if T::EPSILON < 1e-10 { CUTOFF_F64 } else { CUTOFF_F32 };
     10f64.powi(-(p as i32) - 2).max(rounding)
 }
+
+/// The factors of a surface solve, and the eight translations: one direction.
+type Half<T> = ([Matrix<T>; 2], Vec<Matrix<T>>);
 
 /// The operators of order `order` on a box of side 1 for one set of kernel parameters; see the
 /// [module header](super) for units and the order of vectors. n = `points`, C = `values`,
@@ -53,7 +56,7 @@ pub struct Operators<T> {
     pub(super) upward: [Matrix<T>; 2],
     pub(super) m2m: Vec<Matrix<T>>,
     /// Downward solve and L2L, stored only when they are not transposes.
-    pub(super) down: Option<([Matrix<T>; 2], Vec<Matrix<T>>)>,
+    pub(super) down: Option<Half<T>>,
 }
 
 impl<T: Scalar> Operators<T> {
@@ -151,7 +154,7 @@ impl<T: Scalar> Operators<T> {
     ) -> Option<Self> {
         let (points, values, strengths) = (surface::len(p), F::Equivalent::VALUES, F::Equivalent::STRENGTHS);
         let (c, e) = (values * points, strengths * points);
-        let mut half = || -> Option<([Matrix<T>; 2], Vec<Matrix<T>>)> {
+        let mut half = || -> Option<Half<T>> {
             let solve = [next()?, next()?];
             let translate = (0..8).map(|_| next()).collect::<Option<Vec<_>>>()?;
             let rank = solve[0].cols;

@@ -181,10 +181,10 @@ impl<T: Scalar> Convolution<T> {
                     let (kx, ky, kz) = (k / half / n, k / half % n, k % half);
                     let here = grid.entry([kx, ky, kz]);
                     let product = g * density[here];
-                    cube[here] = cube[here] + product;
+                    cube[here] += product;
                     if kz > 0 {
                         let mirror = grid.entry([(n - kx) % n, (n - ky) % n, n - kz]);
-                        cube[mirror] = cube[mirror] + product.conj();
+                        cube[mirror] += product.conj();
                     }
                 }
             }

@@ -122,14 +122,13 @@ impl<T: Real> Scene<T> {
             x.finish_local(target(levels), &mut row);
             row
         };
-        let up = match chain {
-            Chain::Multipole => 0,
-            Chain::Parent | Chain::Whole => 1,
-            Chain::Grandparent => 2,
-            Chain::Local | Chain::Across => 0,
-        };
         let local = match chain {
             Chain::Multipole | Chain::Parent | Chain::Grandparent => {
+                let up = match chain {
+                    Chain::Multipole => 0,
+                    Chain::Parent => 1,
+                    _ => 2,
+                };
                 assert!(x.admissible(target(0), source(up)), "{chain:?}: the boxes of this chain must be admissible");
                 x.m2p(source(up), &multipole(up), &self.targets, &mut values);
                 return values;

@@ -19,8 +19,9 @@
 //!   1/side³ is in Ĝ.
 //! * 2p − 1 is the smallest period without aliasing, and what is used: an even period 2p (used by
 //!   other codes) has `2p·2p·(p + 1)` frequencies instead of `(2p − 1)²·p`, 1.39 times as many at
-//!   p = 6 and 1.22 at p = 10, and the sum over the V list is linear in that number. All odd sides
-//!   up to 31 have fast transforms in rustfft.
+//!   p = 6 and 1.22 at p = 10, and the sum over the V list is linear in that number. The transforms,
+//!   one per box and not one per pair, are slower at the larger primes (sides 19, 23 and 31 at
+//!   p = 10, 12 and 16 take rustfft three to six times as long per point as 15 or 27).
 
 use super::{Scalar, matrix::unit_strength, surface};
 use fmm_traits::Kernel;

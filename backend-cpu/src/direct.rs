@@ -1,9 +1,9 @@
 //! Direct summation: the O(N·M) oracle, at the arithmetic peak of the machine.
 
-use crate::lanes::{Isa, Vectorized, dispatch};
+use crate::lanes::Isa;
 use crate::soa::Soa;
 use crate::sum::sum;
-use fmm_traits::{Error, Family, Kernel, OutputColumns, Outputs, Real, Simd, Visitor};
+use fmm_traits::{Error, Family, Kernel, OutputColumns, Outputs, Real, Visitor};
 use rayon::prelude::*;
 
 /// The precision of the arithmetic.
@@ -132,10 +132,22 @@ impl<F: Family> Direct<'_, F> {
             let xyz: [Vec<T>; 3] =
                 std::array::from_fn(|a| targets.iter().map(|(x, _)| T::of((x[a] - shift[a]) / unit)).collect());
             let own: Vec<Option<usize>> = targets.iter().map(|t| t.1).collect();
-            dispatch(
-                self.isa,
-                Task::<K, T> { params: &params, xyz: &xyz, own: &own, sources: &packed, out, _k: Default::default() },
-            );
+            let mut sums = vec![T::default(); out.len()];
+            for begin in (0..n).step_by(TILE) {
+                let range = begin..(begin + TILE).min(n);
+                sums.fill(T::default());
+                if K::SINGULAR || own.iter().all(Option::is_none) {
+                    let targets = xyz.each_ref().map(Vec::as_slice);
+                    sum::<K, T>(self.isa, &params, targets, &packed, range, None, &mut sums);
+                } else {
+                    for (t, own) in own.iter().enumerate() {
+                        let targets = std::array::from_fn(|a| &xyz[a][t..t + 1]);
+                        let sums = &mut sums[t * K::VALUES..(t + 1) * K::VALUES];
+                        sum::<K, T>(self.isa, &params, targets, &packed, range.clone(), *own, sums);
+                    }
+                }
+                out.iter_mut().zip(&sums).for_each(|(o, s)| *o += s.f64());
+            }
             for row in out.chunks_exact_mut(K::VALUES) {
                 for (x, s) in row.iter_mut().zip(&scale) {
                     *x *= s;
@@ -165,45 +177,4 @@ fn frame(points: &[f64]) -> ([f64; 3], f64) {
         return (if points.is_empty() { [0.0; 3] } else { low }, 1.0);
     }
     (std::array::from_fn(|a| 0.5 * low[a] + 0.5 * high[a]), side)
-}
-
-struct Task<'a, K, T> {
-    params: &'a [T],
-    xyz: &'a [Vec<T>; 3],
-    own: &'a [Option<usize>],
-    sources: &'a Soa<T>,
-    out: &'a mut [f64],
-    _k: std::marker::PhantomData<K>,
-}
-
-impl<K: Kernel, T: Real> Vectorized for Task<'_, K, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        let n = self.sources.len();
-        let mut begin = 0;
-        while begin < n {
-            let end = (begin + TILE).min(n);
-            if K::SINGULAR || self.own.first().is_none_or(Option::is_none) {
-                let targets = [&self.xyz[0][..], &self.xyz[1][..], &self.xyz[2][..]];
-                let out = &mut *self.out;
-                sum::<K, S, T>(self.params, targets, self.sources, begin..end, None, |t, u| add::<K, T>(out, t, u));
-            } else {
-                for t in 0..self.own.len() {
-                    let targets = std::array::from_fn(|a| &self.xyz[a][t..t + 1]);
-                    let out = &mut *self.out;
-                    let own = self.own[t].filter(|o| (begin..end).contains(o));
-                    sum::<K, S, T>(self.params, targets, self.sources, begin..end, own, |_, u| add::<K, T>(out, t, u));
-                }
-            }
-            begin = end;
-        }
-    }
-}
-
-#[inline(always)]
-fn add<K: Kernel, T: Real>(out: &mut [f64], t: usize, u: &[T]) {
-    for (o, u) in out[t * K::VALUES..(t + 1) * K::VALUES].iter_mut().zip(u) {
-        *o += u.f64();
-    }
 }

@@ -1,37 +1,61 @@
 //! The one loop over pairs. P2M, P2L, L2P, M2P, P2P and direct summation differ only in the kernel
 //! and in who the sources and targets are.
 
+use crate::lanes::{Isa, Vectorized, dispatch};
 use crate::soa::Soa;
 use fmm_traits::{
     Kernel, Lane, Real, Simd, SimdLane,
     kernel::{MAX_COMPONENTS, MAX_PARAMETERS, MAX_STRENGTHS},
 };
+use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Targets of a sum: three coordinate rows.
 pub type Targets<'a, T> = [&'a [T]; 3];
 
-/// Σ over `sources` (rows x, y, z, then strengths; padded) of K(target − source)·strength.
+/// `out[t·K::VALUES + i]` += Σ over `sources` (rows x, y, z, then strengths; padded) of
+/// K(target t − source)·strength.
 ///
 /// `range` selects sources; its start must be a multiple of [`PAD`](crate::soa::PAD), and it is
 /// extended to the next multiple (padding contributes nothing). `own`: when the targets are among
 /// the sources, target t is source `own + t` and is skipped; singular kernels need no such help,
-/// they are zero there. Each target's sums (`K::VALUES`) are handed to `out(target, values)`.
+/// they are zero there.
 ///
 /// Sources run along the lanes, a few targets stay in registers: leaves of any population waste
 /// only the padding of the whole source block, and each load of a source serves several targets.
-#[inline(always)]
-pub fn sum<K: Kernel, S: Simd, T: Real>(
+/// This is the only place where a kernel is compiled for the vectors, once a kernel and precision.
+#[inline(never)]
+pub fn sum<K: Kernel, T: Real>(
+    isa: Isa,
     params: &[T],
     targets: Targets<T>,
     sources: &Soa<T>,
     range: Range<usize>,
     own: Option<usize>,
-    out: impl FnMut(usize, &[T]),
+    out: &mut [T],
 ) {
-    match own {
-        Some(own) if !K::SINGULAR => blocked::<K, S, T, true>(params, targets, sources, range, own, out),
-        _ => blocked::<K, S, T, false>(params, targets, sources, range, 0, out),
+    dispatch(isa, Sum::<K, T> { params, targets, sources, range, own, out, _k: PhantomData });
+}
+
+struct Sum<'a, K, T> {
+    params: &'a [T],
+    targets: Targets<'a, T>,
+    sources: &'a Soa<T>,
+    range: Range<usize>,
+    own: Option<usize>,
+    out: &'a mut [T],
+    _k: PhantomData<K>,
+}
+
+impl<K: Kernel, T: Real> Vectorized for Sum<'_, K, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let Sum { params, targets, sources, range, own, out, .. } = self;
+        match own {
+            Some(own) if !K::SINGULAR => blocked::<K, S, T, true>(params, targets, sources, range, own, out),
+            _ => blocked::<K, S, T, false>(params, targets, sources, range, 0, out),
+        }
     }
 }
 
@@ -43,7 +67,7 @@ fn blocked<K: Kernel, S: Simd, T: Real, const SKIP: bool>(
     sources: &Soa<T>,
     range: Range<usize>,
     own: usize,
-    out: impl FnMut(usize, &[T]),
+    out: &mut [T],
 ) {
     match K::VALUES {
         1 => pass::<K, S, T, SKIP, 1, 4>(params, targets, sources, range, own, out),
@@ -62,7 +86,7 @@ fn pass<K: Kernel, S: Simd, T: Real, const SKIP: bool, const VALUES: usize, cons
     sources: &Soa<T>,
     range: Range<usize>,
     own: usize,
-    mut out: impl FnMut(usize, &[T]),
+    out: &mut [T],
 ) {
     type V<S, T> = <T as Real>::Vector<S>;
     let width = V::<S, T>::WIDTH;
@@ -115,11 +139,10 @@ fn pass<K: Kernel, S: Simd, T: Real, const SKIP: bool, const VALUES: usize, cons
             j += width;
         }
         for b in 0..TARGETS.min(n - first) {
-            let mut values = [T::default(); VALUES];
+            let out = &mut out[(first + b) * K::VALUES..][..K::VALUES];
             for i in 0..K::VALUES {
-                values[i] = sums[b][i].sum();
+                out[i] += sums[b][i].sum();
             }
-            out(first + b, &values[..K::VALUES]);
         }
         first += TARGETS;
     }

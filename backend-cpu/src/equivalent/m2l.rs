@@ -9,12 +9,12 @@
 //! Target and source spectra of a level are never all in memory with the targets: families go in batches
 //! whose sums are transformed back at once.
 
-use super::fft::{BOXES, Buffers, Octet, Transforms, frequency};
+use super::dft::{Buffers, Dft, FAMILY, frequency};
 use super::pool::Pool;
 use crate::lanes::{Isa, Vectorized, dispatch};
 use fmm_kernels::equivalent::Scalar;
 use fmm_kernels::equivalent::spectra::{OFFSETS, for_each_spectrum, offset_index};
-use fmm_traits::{Error, Kernel, Lane, Lists, Real, Simd, SimdLane, Tree, tree::NONE};
+use fmm_traits::{Error, Kernel, Lane, Lists, Simd, SimdLane, Tree, tree::NONE};
 use rayon::prelude::*;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -150,20 +150,10 @@ pub struct Table<T> {
 /// Kernel and precision, parameters, order, instruction set.
 type Key = (TypeId, Vec<u64>, usize, Isa);
 
-struct Width<T>(std::marker::PhantomData<T>);
-impl<T: Real> Vectorized for Width<T> {
-    type Output = usize;
-    #[inline(always)]
-    fn run<S: Simd>(self) -> usize {
-        T::Vector::<S>::WIDTH
-    }
-}
-
 impl<T: Scalar> Table<T> {
     /// Packs the spectra of `K` on unit boxes with parameters `params`.
-    pub fn new<K: Kernel>(params: &[f64], transforms: &Transforms<T>, p: usize, isa: Isa) -> Self {
-        let width = dispatch(isa, Width::<T>(Default::default()));
-        let grid = transforms.grid();
+    pub fn new<K: Kernel>(params: &[f64], dft: &Dft<T>, p: usize) -> Self {
+        let (width, grid) = (dft.width(), dft.grid());
         let chunks = grid.frequencies().div_ceil(width);
         let stride = (OFFSETS + 1) * 2 * width;
         let (values, strengths) = (K::VALUES, K::STRENGTHS);
@@ -182,14 +172,14 @@ impl<T: Scalar> Table<T> {
     }
 
     /// [`new`](Self::new), or the same table while another plan holds it.
-    pub fn shared<K: Kernel>(params: &[f64], transforms: &Transforms<T>, p: usize, isa: Isa) -> Arc<Self> {
+    pub fn shared<K: Kernel>(params: &[f64], dft: &Dft<T>, p: usize, isa: Isa) -> Arc<Self> {
         static TABLES: LazyLock<Mutex<HashMap<Key, Weak<dyn Any + Send + Sync>>>> = LazyLock::new(Mutex::default);
         let bits = params.iter().map(|x| x.to_bits()).collect();
         let key = (TypeId::of::<(K, T)>(), bits, p, isa);
         let tables = || TABLES.lock().unwrap_or_else(PoisonError::into_inner);
         let known = tables().get(&key).and_then(Weak::upgrade).and_then(|t| t.downcast().ok());
         known.unwrap_or_else(|| {
-            let table = Arc::new(Self::new::<K>(params, transforms, p, isa));
+            let table = Arc::new(Self::new::<K>(params, dft, p));
             let erased: Arc<dyn Any + Send + Sync> = table.clone();
             let mut tables = tables();
             tables.retain(|_, t| t.strong_count() > 0);
@@ -205,16 +195,15 @@ impl<T: Scalar> Table<T> {
 }
 
 /// Scratch of one thread.
-pub struct Scratch<T: Scalar> {
+pub struct Scratch<T> {
     buffers: Buffers<T>,
-    surface: Vec<Octet<T>>,
     sums: Vec<T>,
 }
 
 impl<T: Scalar> Scratch<T> {
-    /// Scratch for surfaces of `points` points.
-    pub fn new(transforms: &Transforms<T>, points: usize) -> Self {
-        Scratch { buffers: transforms.buffers(), surface: vec![Octet::splat(T::default()); points], sums: Vec::new() }
+    /// Scratch for the transforms of `dft`.
+    pub fn new(dft: &Dft<T>) -> Self {
+        Scratch { buffers: dft.buffers(), sums: Vec::new() }
     }
 }
 
@@ -228,7 +217,7 @@ pub fn m2l<T: Scalar>(
     tree: &Tree,
     plan: &LevelPlan,
     table: &Table<T>,
-    transforms: &Transforms<T>,
+    dft: &Dft<T>,
     isa: Isa,
     scratch: &Pool<Scratch<T>>,
     first: usize,
@@ -237,38 +226,37 @@ pub fn m2l<T: Scalar>(
     row: usize,
     spectra: &mut Vec<T>,
 ) {
-    let (w, points) = (table.width, transforms.points());
-    let chunks = transforms.grid().frequencies().div_ceil(w);
+    let (w, points, lanes) = (table.width, dft.points(), dft.lanes());
+    let chunks = dft.grid().frequencies().div_ceil(w);
     let (values, strengths) = (table.values, table.strengths);
     let per_source = strengths * 2 * w;
-    let slots = plan.sources.len().next_multiple_of(BOXES);
+    let slots = plan.sources.len().next_multiple_of(lanes);
     let need = chunks * slots * per_source;
     if spectra.len() < need {
         spectra.resize(need, T::default());
     }
 
-    // Sources → spectra[chunk][slot][strength][re, im], eight boxes at a time. A group of eight slots owns
-    // 8·per_source consecutive numbers of every chunk.
+    // Sources → spectra[chunk][slot][strength][re, im], a group of boxes at a time. A group owns
+    // lanes·per_source consecutive numbers of every chunk.
     let target = Shared(spectra.as_mut_ptr());
-    plan.sources.par_chunks(BOXES).enumerate().for_each(|(group, boxes)| {
+    plan.sources.par_chunks(lanes).enumerate().for_each(|(group, boxes)| {
         scratch.with(|s| {
             for b in 0..strengths {
-                for (i, value) in s.surface.iter_mut().enumerate() {
-                    for (k, &source) in boxes.iter().enumerate() {
-                        value.0[k] = multipoles[(source as usize - first) * strengths * points + b * points + i];
+                dft.forward(&mut s.buffers, |i, x| {
+                    for (x, &source) in x.iter_mut().zip(boxes) {
+                        *x = multipoles[((source as usize - first) * strengths + b) * points + i];
                     }
-                }
-                let spectrum = transforms.forward(&s.surface, &mut s.buffers);
-                for (chunk, frequencies) in spectrum.chunks(w).enumerate() {
-                    let at = (chunk * slots + group * BOXES) * per_source;
+                });
+                for (chunk, frequencies) in s.buffers.spectrum.chunks(w * 2 * lanes).enumerate() {
+                    let at = (chunk * slots + group * lanes) * per_source;
                     // SAFETY: the group's numbers of this chunk, inside `spectra` (need above) and touched by no
                     // other group.
-                    let to = unsafe { std::slice::from_raw_parts_mut(target.get().add(at), BOXES * per_source) };
-                    for k in 0..BOXES {
+                    let to = unsafe { std::slice::from_raw_parts_mut(target.get().add(at), lanes * per_source) };
+                    for k in 0..lanes {
                         let to = &mut to[k * per_source + b * 2 * w..][..2 * w];
-                        for (lane, f) in frequencies.iter().enumerate() {
-                            to[lane] = f.re.0[k];
-                            to[w + lane] = f.im.0[k];
+                        for (lane, f) in frequencies.chunks_exact(2 * lanes).enumerate() {
+                            to[lane] = f[k];
+                            to[w + lane] = f[lanes + k];
                         }
                     }
                 }
@@ -278,8 +266,9 @@ pub fn m2l<T: Scalar>(
     let spectra = &spectra[..need];
 
     // Families in batches; a batch owns the locals of its children.
-    let per_family = chunks * values * 8 * 2 * w;
-    let batch = (BATCH_BYTES / (per_family * size_of::<T>())).clamp(4, 64);
+    let per_family = chunks * values * FAMILY * 2 * w;
+    let together = lanes / FAMILY;
+    let batch = (BATCH_BYTES / (per_family * size_of::<T>())).clamp(4, 64).next_multiple_of(together);
     let operators = operator_table();
     let target = Shared(locals.as_mut_ptr());
     plan.parents.par_chunks(batch).enumerate().for_each(|(i, parents)| {
@@ -288,26 +277,27 @@ pub fn m2l<T: Scalar>(
             let families = i * batch..i * batch + parents.len();
             let job = Accumulate { plan, table, operators: &operators, spectra, slots, families, sums: &mut s.sums };
             dispatch(isa, job);
-            for (f, &parent) in parents.iter().enumerate() {
+            for (group, some) in parents.chunks(together).enumerate() {
                 for a in 0..values {
-                    let spectrum = transforms.spectrum(&mut s.buffers);
-                    for (chunk, frequencies) in spectrum.chunks_mut(w).enumerate() {
-                        let from = &s.sums[((chunk * parents.len() + f) * values + a) * 16 * w..][..16 * w];
-                        for (lane, x) in frequencies.iter_mut().enumerate() {
-                            for k in 0..BOXES {
-                                x.re.0[k] = from[k * 2 * w + lane];
-                                x.im.0[k] = from[k * 2 * w + w + lane];
+                    for (chunk, frequencies) in s.buffers.spectrum.chunks_mut(w * 2 * lanes).enumerate() {
+                        for member in 0..some.len() {
+                            let at = (chunk * parents.len() + group * together + member) * values + a;
+                            let from = &s.sums[at * FAMILY * 2 * w..][..FAMILY * 2 * w];
+                            for (lane, x) in frequencies.chunks_exact_mut(2 * lanes).enumerate() {
+                                for k in 0..FAMILY {
+                                    x[member * FAMILY + k] = from[k * 2 * w + lane];
+                                    x[lanes + member * FAMILY + k] = from[k * 2 * w + w + lane];
+                                }
                             }
                         }
                     }
-                    transforms.inverse(&mut s.buffers, |point, field| {
-                        for t in tree.children(parent as usize) {
-                            let at = (t - first) * row + a * points + point;
-                            // SAFETY: row of child t of this family, inside `locals`; a box has one parent and a
-                            // parent is in one batch, so no other task touches it.
-                            unsafe {
-                                let to = target.get().add(at);
-                                *to += field.0[tree.octant[t] as usize];
+                    dft.inverse(&mut s.buffers, |point, field| {
+                        for (member, &parent) in some.iter().enumerate() {
+                            for t in tree.children(parent as usize) {
+                                let at = (t - first) * row + a * points + point;
+                                // SAFETY: row of child t of this family, inside `locals`; a box has one parent and a
+                                // parent is in one batch, so no other task touches it.
+                                unsafe { *target.get().add(at) += field[member * FAMILY + tree.octant[t] as usize] };
                             }
                         }
                     });

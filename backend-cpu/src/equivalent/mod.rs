@@ -5,10 +5,10 @@
 //! |---|---|
 //! | P2M, P2L, L2P, M2P | `points` |
 //! | M2M, L2L, surface solves | `translate` |
-//! | M2L | `m2l`, with its transforms in `fft` |
+//! | M2L | `m2l`, with its transforms in `dft` |
 //! | P2P | `near` |
 
-pub mod fft;
+pub mod dft;
 pub mod m2l;
 pub mod near;
 pub mod plan;

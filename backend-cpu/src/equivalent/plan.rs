@@ -1,6 +1,6 @@
 //! The plan of the equivalent-density method: operators, arranged edges, workspaces.
 
-use super::fft::Transforms;
+use super::dft::Dft;
 use super::points::Surface;
 use super::pool::Pool;
 use super::{m2l, points, stages::Run, translate};
@@ -58,7 +58,7 @@ pub struct Plan<F: Family, S, E, T: Scalar> {
     pub(super) raw_params: Vec<f64>,
     pub(super) inner: Surface<T>,
     pub(super) outer: Surface<T>,
-    pub(super) transforms: Transforms<T>,
+    pub(super) dft: Dft<T>,
     pub(super) tables: Vec<Option<Arc<m2l::Table<T>>>>,
     pub(super) geometry: Geometry,
     pub(super) pools: Pools<T>,
@@ -162,7 +162,7 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Plan<F, S, E, T> {
     ) -> Result<Self, Error> {
         let p = settings.order;
         let geometry = Geometry::new(&tree, &lists)?;
-        let transforms = Transforms::new(p);
+        let dft = Dft::new(p, settings.isa);
         let surface_points = surface::len(p);
         let row = F::Equivalent::STRENGTHS.max(F::Equivalent::VALUES) * surface_points;
         let pools = Pools {
@@ -170,7 +170,7 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Plan<F, S, E, T> {
             points: Pool::new(Default::default),
             near32: Pool::new(Default::default),
             near64: Pool::new(Default::default),
-            m2l: Pool::new(|| m2l::Scratch::new(&transforms, surface_points)),
+            m2l: Pool::new(|| m2l::Scratch::new(&dft)),
         };
         let mut plan = Plan {
             tree,
@@ -184,7 +184,7 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Plan<F, S, E, T> {
             raw_params: family.parameters(),
             inner: Surface::new(p, surface::INNER),
             outer: Surface::new(p, surface::OUTER),
-            transforms,
+            dft,
             tables: Vec::new(),
             geometry,
             pools,
@@ -216,7 +216,7 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Plan<F, S, E, T> {
                 let known = (0..level).rev().find(same).and_then(|l| self.tables[l].clone());
                 known.unwrap_or_else(|| {
                     let params = &self.operators[level].params;
-                    m2l::Table::shared::<F::Equivalent>(params, &self.transforms, p, self.settings.isa)
+                    m2l::Table::shared::<F::Equivalent>(params, &self.dft, p, self.settings.isa)
                 })
             });
             self.tables.push(table);
@@ -270,7 +270,7 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Solver for Plan<F, S, E, T> {
         operators.dedup_by(|a, b| Arc::ptr_eq(a, b));
         let rows = (F::Equivalent::STRENGTHS * surface::len(self.settings.order) + self.local_row()) * self.tree.len();
         let spectra = self.geometry.m2l.iter().map(|l| l.sources.len()).max().unwrap_or(0)
-            * self.transforms.grid().frequencies()
+            * self.dft.grid().frequencies()
             * 2
             * F::Equivalent::STRENGTHS;
         let points = self.tree.sources.len() * S::STRENGTHS + self.tree.targets.len() * S::VALUES;

@@ -7,9 +7,9 @@ use crate::lanes::{Isa, Vectorized, dispatch};
 use crate::soa::Soa;
 use crate::sum::sum;
 use fmm_kernels::equivalent::{Operators, Scalar, surface};
+use fmm_traits::kernel::{MAX_COMPONENTS, MAX_STRENGTHS};
 use fmm_traits::{Kernel, Lists, Points, Real, Simd, Tree};
 use rayon::prelude::*;
-use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Coordinate rows of a surface.
@@ -32,6 +32,15 @@ impl<T: Real> Surface<T> {
 pub struct Scratch<T> {
     pub(super) sources: Soa<T>,
     pub(super) targets: Soa<T>,
+    pub(super) sums: Vec<T>,
+}
+
+impl<T: Real> Scratch<T> {
+    /// `values` zeros to sum into.
+    pub(super) fn clear_sums(&mut self, values: usize) {
+        self.sums.clear();
+        self.sums.resize(values, T::default());
+    }
 }
 
 /// A unit box: points are taken relative to `center`, in units of `side`.
@@ -48,36 +57,59 @@ impl Frame {
     pub fn of(tree: &Tree, b: usize, level: usize) -> Self {
         Frame { center: tree.center(b, level), side: tree.side_at(level) }
     }
+}
 
-    /// Writes the coordinates of `points[range]` into the first three rows of `to`, from `at` on.
-    #[inline(always)]
-    pub fn coordinates<T: Real>(self, points: &Points, range: Range<usize>, to: &mut Soa<T>, at: usize) {
-        let scale = 1.0 / self.side;
-        for a in 0..3 {
-            let from = &points.xyz[a][range.clone()];
-            let center = self.center[a];
-            for (to, x) in to.row_mut(a)[at..at + from.len()].iter_mut().zip(from) {
-                *to = T::of((x - center) * scale);
-            }
-        }
-    }
+/// Powers of the side of `frame` that hat the strengths of `K`.
+pub fn strength_factors<K: Kernel>(frame: Frame) -> [f64; MAX_STRENGTHS] {
+    std::array::from_fn(|c| if c < K::STRENGTHS { frame.side.powi(K::strength_degree(c)) } else { 0.0 })
+}
 
-    /// Writes hatted strengths of `range` into the rows after the coordinates.
+/// Powers of the side of `frame` that take the values of `K` from its unit box to the user's units.
+pub fn value_factors<K: Kernel>(frame: Frame) -> [f64; MAX_COMPONENTS] {
+    std::array::from_fn(|i| if i < K::VALUES { frame.side.powi(K::value_degree(i)) } else { 0.0 })
+}
+
+/// Copies the points of some ranges into a scratch block, in a frame.
+pub struct Fill<'a, T, I> {
+    /// Points in tree order.
+    pub points: &'a Points,
+    /// Strengths in tree order (none for targets) and the factor of each.
+    pub strengths: &'a [Vec<f64>],
+    /// See [`strength_factors`].
+    pub factors: &'a [f64],
+    /// Frame.
+    pub frame: Frame,
+    /// Ranges of positions.
+    pub ranges: I,
+    /// Receives rows x, y, z and the strengths.
+    pub to: &'a mut Soa<T>,
+}
+
+impl<T: Real, I: Iterator<Item = Range<usize>> + Clone> Vectorized for Fill<'_, T, I> {
+    type Output = ();
     #[inline(always)]
-    pub fn strengths<K: Kernel, T: Real>(
-        self,
-        strengths: &[Vec<f64>],
-        range: Range<usize>,
-        to: &mut Soa<T>,
-        at: usize,
-    ) {
-        for c in 0..K::STRENGTHS {
-            let factor = self.side.powi(K::strength_degree(c));
-            let from = &strengths[c][range.clone()];
-            for (to, q) in to.row_mut(3 + c)[at..at + from.len()].iter_mut().zip(from) {
-                *to = T::of(q * factor);
+    fn run<S: Simd>(self) {
+        let Fill { points, strengths, factors, frame, ranges, to } = self;
+        to.reset(3 + strengths.len(), ranges.clone().map(|r| r.len()).sum());
+        let scale = 1.0 / frame.side;
+        let mut at = 0;
+        for range in ranges {
+            for a in 0..3 {
+                let from = &points.xyz[a][range.clone()];
+                let center = frame.center[a];
+                for (to, x) in to.row_mut(a)[at..at + from.len()].iter_mut().zip(from) {
+                    *to = T::of((x - center) * scale);
+                }
             }
+            for (c, q) in strengths.iter().enumerate() {
+                let (from, factor) = (&q[range.clone()], factors[c]);
+                for (to, q) in to.row_mut(3 + c)[at..at + from.len()].iter_mut().zip(from) {
+                    *to = T::of(q * factor);
+                }
+            }
+            at += range.len();
         }
+        to.pad();
     }
 }
 
@@ -114,11 +146,9 @@ pub fn p2m<K: Kernel, T: Scalar>(
                 scratch.with(|s| {
                     batch.check[..check * count].fill(T::default());
                     for (k, &b) in leaves[..count].iter().enumerate() {
-                        let source = Gather { tree, strengths, frame: Frame::of(tree, b, level), boxes: &[b as u32] };
                         let out = &mut batch.check[k * check..][..check];
-                        let job =
-                            ToSurface::<K, T> { source, params, surface: outer, out, scratch: s, _k: PhantomData };
-                        dispatch(isa, job);
+                        let frame = Frame::of(tree, b, level);
+                        to_surface::<K, T>(tree, strengths, frame, &[b as u32], params, outer, isa, s, out);
                     }
                 });
                 batch.solve(operators.upward(), count, |k, density| {
@@ -150,114 +180,80 @@ pub fn p2l<K: Kernel, T: Scalar>(
         let b = boxes.start + i;
         if !lists.p2l.row(b).is_empty() {
             scratch.with(|s| {
-                let source = Gather { tree, strengths, frame: Frame::of(tree, b, level), boxes: lists.p2l.row(b) };
-                let job = ToSurface::<K, T> { source, params, surface: inner, out, scratch: s, _k: PhantomData };
-                dispatch(isa, job);
+                let frame = Frame::of(tree, b, level);
+                to_surface::<K, T>(tree, strengths, frame, lists.p2l.row(b), params, inner, isa, s, out);
             });
         }
     });
 }
 
-/// The sources of some boxes, in one frame.
-struct Gather<'a> {
-    tree: &'a Tree,
-    strengths: &'a [Vec<f64>],
+/// Sum of the sources of `boxes` on a surface of the box with `frame`, added to `out`
+/// (component-major).
+fn to_surface<K: Kernel, T: Real>(
+    tree: &Tree,
+    strengths: &[Vec<f64>],
     frame: Frame,
-    boxes: &'a [u32],
-}
-
-impl Gather<'_> {
-    #[inline(always)]
-    fn fill<K: Kernel, T: Real>(&self, to: &mut Soa<T>) {
-        let total = self.boxes.iter().map(|&b| self.tree.sources_of(b as usize).len()).sum();
-        to.reset(3 + K::STRENGTHS, total);
-        let mut at = 0;
-        for &b in self.boxes {
-            let range = self.tree.sources_of(b as usize);
-            self.frame.coordinates(&self.tree.sources, range.clone(), to, at);
-            self.frame.strengths::<K, T>(self.strengths, range.clone(), to, at);
-            at += range.len();
+    boxes: &[u32],
+    params: &[T],
+    surface: &Surface<T>,
+    isa: Isa,
+    scratch: &mut Scratch<T>,
+    out: &mut [T],
+) {
+    let n = surface.0[0].len();
+    scratch.clear_sums(n * K::VALUES);
+    let Scratch { sources, sums, .. } = scratch;
+    let factors = strength_factors::<K>(frame);
+    let ranges = boxes.iter().map(|&b| tree.sources_of(b as usize));
+    dispatch(isa, Fill { points: &tree.sources, strengths, factors: &factors, frame, ranges, to: sources });
+    sum::<K, T>(isa, params, surface.rows(), sources, 0..sources.len(), None, sums);
+    for (t, u) in sums.chunks_exact(K::VALUES).enumerate() {
+        for (c, u) in u.iter().enumerate() {
+            out[c * n + t] += *u;
         }
-        to.pad();
     }
 }
 
-/// Sum of a source set on a surface, added to `out` (component-major).
-struct ToSurface<'a, K, T> {
-    source: Gather<'a>,
-    params: &'a [T],
-    surface: &'a Surface<T>,
-    out: &'a mut [T],
-    scratch: &'a mut Scratch<T>,
-    _k: PhantomData<K>,
-}
-
-impl<K: Kernel, T: Real> Vectorized for ToSurface<'_, K, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        let sources = &mut self.scratch.sources;
-        self.source.fill::<K, T>(sources);
-        let n = self.surface.0[0].len();
-        let out = self.out;
-        sum::<K, S, T>(self.params, self.surface.rows(), sources, 0..sources.len(), None, |t, u| {
-            for (c, u) in u.iter().enumerate() {
-                out[c * n + t] += *u;
-            }
-        });
+/// Evaluates the hatted `density` (component-major) on a surface of the box with `frame` at the
+/// targets of a range, added to `out` (target-major, in the user's units).
+pub fn from_surface<K: Kernel, T: Real>(
+    tree: &Tree,
+    frame: Frame,
+    surface: &Surface<T>,
+    density: &[T],
+    params: &[T],
+    range: Range<usize>,
+    isa: Isa,
+    scratch: &mut Scratch<T>,
+    out: &mut [f64],
+) {
+    let (n, count) = (surface.0[0].len(), range.len());
+    scratch.clear_sums(count * K::VALUES);
+    let Scratch { sources, targets, sums } = scratch;
+    sources.reset(3 + K::STRENGTHS, n);
+    for (a, x) in surface.0.iter().enumerate() {
+        sources.row_mut(a)[..n].copy_from_slice(x);
     }
+    for (c, q) in density.chunks_exact(n).enumerate() {
+        sources.row_mut(3 + c)[..n].copy_from_slice(q);
+    }
+    sources.pad();
+    let ranges = std::iter::once(range);
+    dispatch(isa, Fill { points: &tree.targets, strengths: &[], factors: &[], frame, ranges, to: targets });
+    sum::<K, T>(isa, params, coordinates(targets), sources, 0..n, None, sums);
+    add_scaled::<K, T>(sums, &value_factors::<K>(frame), out);
 }
 
-/// Evaluates a density on a surface at targets, added to `out` (target-major, in the user's units).
-pub struct FromSurface<'a, K, T> {
-    /// Tree.
-    pub tree: &'a Tree,
-    /// Frame of the box that owns the density.
-    pub frame: Frame,
-    /// Surface of the density.
-    pub surface: &'a Surface<T>,
-    /// Hatted density, component-major.
-    pub density: &'a [T],
-    /// Kernel parameters on the unit box.
-    pub params: &'a [T],
-    /// Target positions.
-    pub targets: Range<usize>,
-    /// `targets.len() × K::VALUES`.
-    pub out: &'a mut [f64],
-    /// Scratch.
-    pub scratch: &'a mut Scratch<T>,
-    /// Kernel.
-    pub _k: PhantomData<K>,
+/// The coordinate rows of a block of targets.
+pub fn coordinates<T: Real>(targets: &Soa<T>) -> [&[T]; 3] {
+    std::array::from_fn(|a| &targets.row(a)[..targets.len()])
 }
 
-impl<K: Kernel, T: Real> Vectorized for FromSurface<'_, K, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        let n = self.surface.0[0].len();
-        let Scratch { sources, targets } = self.scratch;
-        sources.reset(3 + K::STRENGTHS, n);
-        for a in 0..3 {
-            sources.row_mut(a)[..n].copy_from_slice(&self.surface.0[a]);
+/// `out` += `sums`·factor, value by value.
+pub fn add_scaled<K: Kernel, T: Real>(sums: &[T], factors: &[f64], out: &mut [f64]) {
+    for (out, u) in out.chunks_exact_mut(K::VALUES).zip(sums.chunks_exact(K::VALUES)) {
+        for i in 0..K::VALUES {
+            out[i] += u[i].f64() * factors[i];
         }
-        for c in 0..K::STRENGTHS {
-            sources.row_mut(3 + c)[..n].copy_from_slice(&self.density[c * n..(c + 1) * n]);
-        }
-        sources.pad();
-        let count = self.targets.len();
-        targets.reset(3, count);
-        self.frame.coordinates(&self.tree.targets, self.targets, targets, 0);
-        let rows = [&targets.row(0)[..count], &targets.row(1)[..count], &targets.row(2)[..count]];
-        let mut factor = [0.0; fmm_traits::kernel::MAX_COMPONENTS];
-        for (i, f) in factor[..K::VALUES].iter_mut().enumerate() {
-            *f = self.frame.side.powi(K::value_degree(i));
-        }
-        let out = self.out;
-        sum::<K, S, T>(self.params, rows, sources, 0..n, None, |t, u| {
-            let out = &mut out[t * K::VALUES..(t + 1) * K::VALUES];
-            for i in 0..K::VALUES {
-                out[i] += u[i].f64() * factor[i];
-            }
-        });
     }
 }

@@ -1,15 +1,13 @@
 //! The stages of the equivalent-density method, bulk over whole lists, and their clock.
 
-use super::near::{NearField, near_frame};
+use super::near::{near_field, near_frame};
 use super::plan::{Plan, Workspace};
-use super::points::{self, Frame, FromSurface};
+use super::points::{self, Frame, from_surface};
 use super::{m2l, translate};
-use crate::lanes::dispatch;
 use crate::{Precision, StageSeconds};
 use fmm_kernels::equivalent::{Scalar, surface};
 use fmm_traits::{Error, Family, Kernel, Lists, Real, Stage, Stages};
 use rayon::prelude::*;
-use std::marker::PhantomData;
 use std::time::Instant;
 
 /// One application of a plan.
@@ -75,18 +73,8 @@ impl<'a, F: Family, S: Kernel, E: Kernel, T: Scalar> Run<'a, F, S, E, T> {
         self.for_each_leaf(|leaf, level, out, w| {
             let params = if near_frame::<N>(&plan.tree, leaf, level).is_some() { &unit[level] } else { &raw };
             pool.with(|scratch| {
-                let job = NearField::<S, N> {
-                    tree: &plan.tree,
-                    lists,
-                    strengths: &w.strengths,
-                    leaf,
-                    level,
-                    params,
-                    out,
-                    scratch,
-                    _k: PhantomData,
-                };
-                dispatch(plan.settings.isa, job);
+                let (tree, isa) = (&plan.tree, plan.settings.isa);
+                near_field::<S, N>(tree, lists, &w.strengths, leaf, level, params, isa, scratch, out);
             });
         });
     }
@@ -165,7 +153,7 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Stages for Run<'_, F, S, E, T> 
                         &plan.tree,
                         arranged,
                         table,
-                        &plan.transforms,
+                        &plan.dft,
                         plan.settings.isa,
                         &plan.pools.m2l,
                         boxes.start,
@@ -221,18 +209,11 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Stages for Run<'_, F, S, E, T> 
             r.for_each_leaf(|leaf, level, out, w| {
                 if !lists.l2p.row(leaf).is_empty() {
                     plan.pools.points.with(|scratch| {
-                        let job = FromSurface::<E, T> {
-                            tree: &plan.tree,
-                            frame: Frame::of(&plan.tree, leaf, level),
-                            surface: &plan.outer,
-                            density: &w.locals[leaf * row..][..density],
-                            params: &plan.params[level],
-                            targets: plan.tree.targets_of(leaf),
-                            out,
-                            scratch,
-                            _k: PhantomData,
-                        };
-                        dispatch(plan.settings.isa, job);
+                        let frame = Frame::of(&plan.tree, leaf, level);
+                        let local = &w.locals[leaf * row..][..density];
+                        let (params, range) = (&plan.params[level], plan.tree.targets_of(leaf));
+                        let (tree, isa) = (&plan.tree, plan.settings.isa);
+                        from_surface::<E, T>(tree, frame, &plan.outer, local, params, range, isa, scratch, out);
                     });
                 }
             });
@@ -251,18 +232,11 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Stages for Run<'_, F, S, E, T> 
                     let source = source as usize;
                     let level = plan.tree.level_of(source);
                     plan.pools.points.with(|scratch| {
-                        let job = FromSurface::<E, T> {
-                            tree: &plan.tree,
-                            frame: Frame::of(&plan.tree, source, level),
-                            surface: &plan.inner,
-                            density: &w.multipoles[source * density..][..density],
-                            params: &plan.params[level],
-                            targets: plan.tree.targets_of(leaf),
-                            out,
-                            scratch,
-                            _k: PhantomData,
-                        };
-                        dispatch(plan.settings.isa, job);
+                        let frame = Frame::of(&plan.tree, source, level);
+                        let multipole = &w.multipoles[source * density..][..density];
+                        let (params, range) = (&plan.params[level], plan.tree.targets_of(leaf));
+                        let (tree, isa) = (&plan.tree, plan.settings.isa);
+                        from_surface::<E, T>(tree, frame, &plan.inner, multipole, params, range, isa, scratch, out);
                     });
                 }
             });

@@ -11,6 +11,7 @@ mod avx512;
 mod portable;
 
 use fmm_traits::{Simd, SimdLane};
+use std::sync::OnceLock;
 
 /// An instruction set that the lanes can use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -36,13 +37,18 @@ impl Isa {
 
     /// Whether this machine has it.
     pub fn is_available(self) -> bool {
+        static FOUND: OnceLock<[bool; 3]> = OnceLock::new();
+        FOUND.get_or_init(|| [Isa::Avx512, Isa::Avx2, Isa::Portable].map(Isa::probe))[self as usize]
+    }
+
+    fn probe(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => {
                 is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
-                    && Isa::Avx2.is_available()
+                    && Isa::Avx2.probe()
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),

@@ -1,0 +1,339 @@
+//! Three-dimensional real Fourier transforms of several boxes at once, one box a lane.
+//!
+//! A surface of order p fills p of the n = 2p − 1 points of each axis, so that a line has p inputs and n
+//! outputs (inverse: n and p). At these lengths the plain sum over cosines and sines, with frequencies k
+//! and n − k sharing their products and all zero lines left out, costs about what a fast transform of
+//! the full cube does, and it runs at the width of the machine. (A fast transform generic over lanes was
+//! tried: no faster at p ≤ 8, and its 31 fixed-length routines took minutes to compile.)
+//!
+//! A real value is [`Dft::lanes`] scalars, a complex one twice as many (real parts, then imaginary).
+//! Spectra run over `(ky·half + kz)·n + kx`, the order in which the last pass leaves them;
+//! [`frequency`] gives the place in [`fmm_kernels::equivalent::spectra`]. Neither direction is scaled.
+
+use crate::lanes::{Isa, Vectorized, dispatch};
+use fmm_kernels::equivalent::{spectra::Grid, surface};
+use fmm_traits::{Lane, Real, Simd, SimdLane};
+
+/// Children of a box; a group of boxes is a whole number of families.
+pub const FAMILY: usize = 8;
+
+/// Place of entry `f` of a spectrum of this module in the layout of
+/// [`fmm_kernels::equivalent::spectra`].
+pub fn frequency(grid: Grid, f: usize) -> usize {
+    let (n, half) = (grid.side, grid.half());
+    let (ky, kz, kx) = (f / n / half, f / n % half, f % n);
+    (kx * n + ky) * half + kz
+}
+
+/// The transforms of one order and precision for one instruction set.
+pub struct Dft<T> {
+    p: usize,
+    grid: Grid,
+    isa: Isa,
+    width: usize,
+    /// Lattice entry (x·p + y)·p + z of each surface point.
+    surface: Vec<usize>,
+    /// cos and sin of 2π·jk/n at `[(k·p + j)·2]`, k in 0..half, j in 0..p.
+    angles: Vec<T>,
+}
+
+/// Buffers of one thread.
+#[derive(Default)]
+pub struct Buffers<T> {
+    lattice: Vec<T>,
+    a: Vec<T>,
+    b: Vec<T>,
+    /// Result of [`Dft::forward`], input of [`Dft::inverse`].
+    pub spectrum: Vec<T>,
+}
+
+struct Width<T>(std::marker::PhantomData<T>);
+impl<T: Real> Vectorized for Width<T> {
+    type Output = usize;
+    #[inline(always)]
+    fn run<S: Simd>(self) -> usize {
+        T::Vector::<S>::WIDTH
+    }
+}
+
+impl<T: Real> Dft<T> {
+    /// The transforms for surfaces of order `p`.
+    pub fn new(p: usize, isa: Isa) -> Self {
+        let grid = Grid::new(p);
+        let mut angles = Vec::new();
+        for k in 0..grid.half() {
+            for j in 0..p {
+                let angle = std::f64::consts::TAU * (j * k % grid.side) as f64 / grid.side as f64;
+                angles.extend([T::of(angle.cos()), T::of(angle.sin())]);
+            }
+        }
+        let surface = surface::lattice(p).into_iter().map(|[x, y, z]| (x * p + y) * p + z).collect();
+        Dft { p, grid, isa, width: dispatch(isa, Width::<T>(Default::default())), surface, angles }
+    }
+
+    /// The grid.
+    pub fn grid(&self) -> Grid {
+        self.grid
+    }
+    /// Points on the surface.
+    pub fn points(&self) -> usize {
+        self.surface.len()
+    }
+    /// Scalars in a vector of the instruction set.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+    /// Boxes per transform, a multiple of [`FAMILY`].
+    pub fn lanes(&self) -> usize {
+        self.width.max(FAMILY)
+    }
+
+    /// Buffers for one thread.
+    pub fn buffers(&self) -> Buffers<T> {
+        let (p, n, half, complex) = (self.p, self.grid.side, self.grid.half(), 2 * self.lanes());
+        let zeros = |len: usize| vec![T::default(); len];
+        Buffers {
+            lattice: zeros(p * p * p * self.lanes()),
+            a: zeros(p * half * p * complex),
+            b: zeros(n * half * p * complex),
+            spectrum: zeros(self.grid.frequencies() * complex),
+        }
+    }
+
+    /// Spectra of a group: `value(point, lanes)` fills in the surface values of the boxes.
+    pub fn forward(&self, buffers: &mut Buffers<T>, value: impl Fn(usize, &mut [T])) {
+        let lanes = self.lanes();
+        for (i, &at) in self.surface.iter().enumerate() {
+            value(i, &mut buffers.lattice[at * lanes..][..lanes]);
+        }
+        dispatch(self.isa, Forward { dft: self, buffers });
+    }
+
+    /// Surface values of a group from `buffers.spectrum`, handed to `value(point, lanes)`.
+    pub fn inverse(&self, buffers: &mut Buffers<T>, mut value: impl FnMut(usize, &[T])) {
+        let lanes = self.lanes();
+        dispatch(self.isa, Inverse { dft: self, buffers: &mut *buffers });
+        for (i, &at) in self.surface.iter().enumerate() {
+            value(i, &buffers.lattice[at * lanes..][..lanes]);
+        }
+    }
+}
+
+/// One vector of a buffer. Checked: the passes are bound by arithmetic.
+#[inline(always)]
+fn get<V: SimdLane>(from: &[V::Scalar], at: usize) -> V {
+    let from = &from[at..at + V::WIDTH];
+    // SAFETY: the slice has WIDTH entries.
+    unsafe { V::load(from.as_ptr()) }
+}
+
+#[inline(always)]
+fn put<V: SimdLane>(v: V, to: &mut [V::Scalar], at: usize) {
+    let to = &mut to[at..at + V::WIDTH];
+    // SAFETY: the slice has WIDTH entries.
+    unsafe { v.store(to.as_mut_ptr()) }
+}
+
+struct Forward<'a, T> {
+    dft: &'a Dft<T>,
+    buffers: &'a mut Buffers<T>,
+}
+
+impl<T: Real> Vectorized for Forward<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let Dft { p, grid, angles, .. } = self.dft;
+        let (p, n, half, lanes) = (*p, grid.side, grid.half(), self.dft.lanes());
+        let Buffers { lattice, a, b, spectrum } = self.buffers;
+        for v in (0..lanes).step_by(T::Vector::<S>::WIDTH) {
+            // z: real lines (x, y) of p values → a[(x·half + kz)·p + y].
+            for xy in 0..p * p {
+                for kz in 0..half {
+                    let mut re = T::Vector::<S>::splat(0.0);
+                    let mut im = re;
+                    for j in 0..p {
+                        let x: T::Vector<S> = get(lattice, (xy * p + j) * lanes + v);
+                        re = x.mul_add(SimdLane::broadcast(angles[(kz * p + j) * 2]), re);
+                        im = x.mul_add(SimdLane::broadcast(angles[(kz * p + j) * 2 + 1]), im);
+                    }
+                    let to = ((xy / p * half + kz) * p + xy % p) * 2 * lanes + v;
+                    put(re, a, to);
+                    put(-im, a, to + lanes);
+                }
+            }
+            // y: lines (x, kz) → b[(ky·half + kz)·p + x].
+            for x in 0..p {
+                for kz in 0..half {
+                    let place = |ky: usize| ((ky * half + kz) * p + x) * 2 * lanes + v;
+                    spread::<T, S>(angles, p, n, a, (x * half + kz) * p * 2 * lanes + v, lanes, b, place);
+                }
+            }
+            // x: lines (ky, kz) → spectrum.
+            for line in 0..n * half {
+                let place = |kx: usize| (line * n + kx) * 2 * lanes + v;
+                spread::<T, S>(angles, p, n, b, line * p * 2 * lanes + v, lanes, spectrum, place);
+            }
+        }
+    }
+}
+
+/// n frequencies of p consecutive complex values.
+#[inline(always)]
+fn spread<T: Real, S: Simd>(
+    angles: &[T],
+    p: usize,
+    n: usize,
+    from: &[T],
+    start: usize,
+    lanes: usize,
+    to: &mut [T],
+    place: impl Fn(usize) -> usize,
+) {
+    for k in 0..=n / 2 {
+        let zero = T::Vector::<S>::splat(0.0);
+        let (mut rc, mut rs, mut ic, mut is) = (zero, zero, zero, zero);
+        for j in 0..p {
+            let at = start + j * 2 * lanes;
+            let (re, im): (T::Vector<S>, T::Vector<S>) = (get(from, at), get(from, at + lanes));
+            let cos = SimdLane::broadcast(angles[(k * p + j) * 2]);
+            let sin = SimdLane::broadcast(angles[(k * p + j) * 2 + 1]);
+            rc = re.mul_add(cos, rc);
+            rs = re.mul_add(sin, rs);
+            ic = im.mul_add(cos, ic);
+            is = im.mul_add(sin, is);
+        }
+        // (re + i·im)·(cos ∓ i·sin) for k and n − k.
+        put(rc + is, to, place(k));
+        put(ic - rs, to, place(k) + lanes);
+        if k > 0 {
+            put(rc - is, to, place(n - k));
+            put(ic + rs, to, place(n - k) + lanes);
+        }
+    }
+}
+
+struct Inverse<'a, T> {
+    dft: &'a Dft<T>,
+    buffers: &'a mut Buffers<T>,
+}
+
+impl<T: Real> Vectorized for Inverse<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let Dft { p, grid, angles, .. } = self.dft;
+        let (p, n, half, lanes) = (*p, grid.side, grid.half(), self.dft.lanes());
+        let Buffers { lattice, a, b, spectrum } = self.buffers;
+        for v in (0..lanes).step_by(T::Vector::<S>::WIDTH) {
+            for line in 0..n * half {
+                let place = |kx: usize| (line * n + kx) * 2 * lanes + v;
+                collect::<T, S>(angles, p, n, spectrum, place, lanes, b, line * p * 2 * lanes + v);
+            }
+            for x in 0..p {
+                for kz in 0..half {
+                    let place = |ky: usize| ((ky * half + kz) * p + x) * 2 * lanes + v;
+                    collect::<T, S>(angles, p, n, b, place, lanes, a, (x * half + kz) * p * 2 * lanes + v);
+                }
+            }
+            // z: the half spectrum of a real line, kz > 0 counting twice; only points of the surface, the
+            // others stay zero for the next forward transform.
+            for xy in 0..p * p {
+                let edge = |i: usize| i == 0 || i + 1 == p;
+                let step = if edge(xy / p) || edge(xy % p) { 1 } else { p - 1 };
+                for j in (0..p).step_by(step) {
+                    let from = |kz: usize| ((xy / p * half + kz) * p + xy % p) * 2 * lanes + v;
+                    let mut sum = T::Vector::<S>::splat(0.0);
+                    for kz in 1..half {
+                        let (re, im): (T::Vector<S>, T::Vector<S>) = (get(a, from(kz)), get(a, from(kz) + lanes));
+                        sum = re.mul_add(SimdLane::broadcast(angles[(kz * p + j) * 2]), sum);
+                        sum = im.mul_add(SimdLane::broadcast(-angles[(kz * p + j) * 2 + 1]), sum);
+                    }
+                    put(sum + sum + get(a, from(0)), lattice, (xy * p + j) * lanes + v);
+                }
+            }
+        }
+    }
+}
+
+/// p consecutive complex values from n frequencies.
+#[inline(always)]
+fn collect<T: Real, S: Simd>(
+    angles: &[T],
+    p: usize,
+    n: usize,
+    from: &mut [T],
+    place: impl Fn(usize) -> usize,
+    lanes: usize,
+    to: &mut [T],
+    start: usize,
+) {
+    // Sum and difference of frequencies k and n − k, in place.
+    for k in 1..=n / 2 {
+        let (x, y) = (place(k), place(n - k));
+        for part in [0, lanes] {
+            let (f, g): (T::Vector<S>, T::Vector<S>) = (get(from, x + part), get(from, y + part));
+            put(f + g, from, x + part);
+            put(f - g, from, y + part);
+        }
+    }
+    for j in 0..p {
+        let mut re: T::Vector<S> = get(from, place(0));
+        let mut im: T::Vector<S> = get(from, place(0) + lanes);
+        for k in 1..=n / 2 {
+            let cos: T::Vector<S> = SimdLane::broadcast(angles[(k * p + j) * 2]);
+            let sin: T::Vector<S> = SimdLane::broadcast(angles[(k * p + j) * 2 + 1]);
+            let minus: T::Vector<S> = SimdLane::broadcast(-angles[(k * p + j) * 2 + 1]);
+            re = cos.mul_add(get(from, place(k)), minus.mul_add(get(from, place(n - k) + lanes), re));
+            im = cos.mul_add(get(from, place(k) + lanes), sin.mul_add(get(from, place(n - k)), im));
+        }
+        put(re, to, start + j * 2 * lanes);
+        put(im, to, start + j * 2 * lanes + lanes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip<T: Real>(tolerance: f64) {
+        for isa in Isa::available() {
+            for p in [3, 4, 6, 7, 10] {
+                let dft = Dft::<T>::new(p, isa);
+                let mut buffers = dft.buffers();
+                let value = |i: usize, k: usize| ((i * 7 + k * 13) % 31) as f64 - 15.0;
+                dft.forward(&mut buffers, |i, x| {
+                    x.iter_mut().enumerate().for_each(|(k, x)| *x = T::of(value(i, k)));
+                });
+                // The mean is entry 0, and the spectrum is that of the definition at one frequency.
+                let (grid, lanes) = (dft.grid(), dft.lanes());
+                let (ky, kz, kx) = (2, 1, grid.side - 1);
+                let mut expected = (0.0, 0.0);
+                for (i, [x, y, z]) in surface::lattice(p).into_iter().enumerate() {
+                    let angle = -std::f64::consts::TAU * (kx * x + ky * y + kz * z) as f64 / grid.side as f64;
+                    expected.0 += value(i, 3) * angle.cos();
+                    expected.1 += value(i, 3) * angle.sin();
+                }
+                let at = ((ky * grid.half() + kz) * grid.side + kx) * 2 * lanes + 3;
+                let scale = 15.0 * dft.points() as f64;
+                assert!((buffers.spectrum[at].f64() - expected.0).abs() < tolerance * scale);
+                assert!((buffers.spectrum[at + lanes].f64() - expected.1).abs() < tolerance * scale);
+                let n3 = grid.points() as f64;
+                let mut seen = 0;
+                dft.inverse(&mut buffers, |i, x| {
+                    seen += 1;
+                    for (k, x) in x.iter().enumerate() {
+                        assert!((x.f64() / n3 - value(i, k)).abs() < tolerance * 100.0, "{} p {p}", isa.name());
+                    }
+                });
+                assert_eq!(seen, dft.points());
+            }
+        }
+    }
+
+    #[test]
+    fn forward_is_the_definition_and_inverse_undoes_it() {
+        round_trip::<f64>(1e-14);
+        round_trip::<f32>(2e-6);
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::lanes::Isa;
 use crate::soa::Soa;
-use crate::sum::sum;
+use crate::sum::Pair;
 use fmm_traits::{Error, Family, Kernel, OutputColumns, Outputs, Real, Visitor};
 use rayon::prelude::*;
 
@@ -59,12 +59,19 @@ pub fn direct<F: Family>(
         let why = format!("{n} sources × {c} strengths");
         return Err(Error::Shape { array: "strengths", found: strengths.len(), expected: n * c, why });
     }
-    let job = Direct { family, sources, strengths, targets, precision, isa };
+    let (params, scale) = (family.parameters(), family.scale());
+    let job = Direct { params, scale, sources, strengths, targets, precision, isa };
     family.visit(outputs, job)
 }
 
-struct Direct<'a, F> {
-    family: &'a F,
+/// The parameters after a dilation.
+fn dilated<K: Kernel>(params: &[f64], h: f64) -> Vec<f64> {
+    K::dilated(params, h).unwrap_or_else(|| params.to_vec())
+}
+
+struct Direct<'a> {
+    params: Vec<f64>,
+    scale: f64,
     sources: &'a [f64],
     strengths: &'a [f64],
     targets: Targets<'a>,
@@ -72,50 +79,49 @@ struct Direct<'a, F> {
     isa: Isa,
 }
 
-impl<F: Family> Visitor for Direct<'_, F> {
+impl Visitor for Direct<'_> {
     type Output = (Vec<f64>, Vec<OutputColumns>);
     fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
         let values = match self.precision {
-            Precision::F32 => self.all::<S, f32>(),
-            Precision::F64 => self.all::<S, f64>(),
+            Precision::F32 => self.all(Pair::<f32>::of::<S>(), &dilated::<S>),
+            Precision::F64 => self.all(Pair::<f64>::of::<S>(), &dilated::<S>),
         };
         (values, columns)
     }
 }
 
-impl<F: Family> Direct<'_, F> {
-    fn all<K: Kernel, T: Real>(&self) -> Vec<f64> {
+impl Direct<'_> {
+    fn all<T: Real>(&self, pair: Pair<T>, dilated: &dyn Fn(&[f64], f64) -> Vec<f64>) -> Vec<f64> {
+        let values = pair.values();
         let n = self.sources.len() / 3;
         let count = match self.targets {
             Targets::Sources(None) => n,
             Targets::Sources(Some(indices)) => indices.len(),
             Targets::Points(points) => points.len() / 3,
         };
-        let params = self.family.parameters();
         // Coordinates relative to the centre of the sources, in units of their extent, when the
         // arithmetic is f32; as they are in f64.
         let (shift, unit) = if T::EPSILON > 1e-10 { frame(self.sources) } else { ([0.0; 3], 1.0) };
-        let params = K::dilated(&params, unit).unwrap_or(params);
-        let params: Vec<T> = params.into_iter().map(T::of).collect();
+        let params: Vec<T> = dilated(&self.params, unit).into_iter().map(T::of).collect();
         let mut packed = Soa::default();
-        packed.reset(3 + K::STRENGTHS, n);
+        packed.reset(3 + pair.strengths(), n);
         for a in 0..3 {
             let row = packed.row_mut(a);
             for (to, point) in row.iter_mut().zip(self.sources.chunks_exact(3)) {
                 *to = T::of((point[a] - shift[a]) / unit);
             }
         }
-        for c in 0..K::STRENGTHS {
-            let factor = unit.powi(K::strength_degree(c));
+        for c in 0..pair.strengths() {
+            let factor = unit.powi(pair.strength_degrees[c]);
             let row = packed.row_mut(3 + c);
-            for (to, q) in row.iter_mut().zip(self.strengths.chunks_exact(K::STRENGTHS)) {
+            for (to, q) in row.iter_mut().zip(self.strengths.chunks_exact(pair.strengths())) {
                 *to = T::of(q[c] * factor);
             }
         }
         packed.pad();
-        let scale: Vec<f64> = (0..K::VALUES).map(|i| self.family.scale() * unit.powi(K::value_degree(i))).collect();
-        let mut out = vec![0.0; count * K::VALUES];
-        out.par_chunks_mut(TASK * K::VALUES).enumerate().for_each(|(task, out)| {
+        let scale: Vec<f64> = (0..values).map(|i| self.scale * unit.powi(pair.value_degrees[i])).collect();
+        let mut out = vec![0.0; count * values];
+        out.par_chunks_mut(TASK * values).enumerate().for_each(|(task, out)| {
             let at = |i: usize| match self.targets {
                 Targets::Sources(None) => point(self.sources, i),
                 Targets::Sources(Some(indices)) => point(self.sources, indices[i]),
@@ -128,7 +134,7 @@ impl<F: Family> Direct<'_, F> {
             };
             let first = task * TASK;
             let targets: Vec<([f64; 3], Option<usize>)> =
-                (0..out.len() / K::VALUES).map(|i| (at(first + i), own(first + i))).collect();
+                (0..out.len() / values).map(|i| (at(first + i), own(first + i))).collect();
             let xyz: [Vec<T>; 3] =
                 std::array::from_fn(|a| targets.iter().map(|(x, _)| T::of((x[a] - shift[a]) / unit)).collect());
             let own: Vec<Option<usize>> = targets.iter().map(|t| t.1).collect();
@@ -136,19 +142,19 @@ impl<F: Family> Direct<'_, F> {
             for begin in (0..n).step_by(TILE) {
                 let range = begin..(begin + TILE).min(n);
                 sums.fill(T::default());
-                if K::SINGULAR || own.iter().all(Option::is_none) {
+                if pair.singular || own.iter().all(Option::is_none) {
                     let targets = xyz.each_ref().map(Vec::as_slice);
-                    sum::<K, T>(self.isa, &params, targets, &packed, range, None, &mut sums);
+                    (pair.sum)(self.isa, &params, targets, &packed, range, None, &mut sums);
                 } else {
                     for (t, own) in own.iter().enumerate() {
                         let targets = std::array::from_fn(|a| &xyz[a][t..t + 1]);
-                        let sums = &mut sums[t * K::VALUES..(t + 1) * K::VALUES];
-                        sum::<K, T>(self.isa, &params, targets, &packed, range.clone(), *own, sums);
+                        let sums = &mut sums[t * values..(t + 1) * values];
+                        (pair.sum)(self.isa, &params, targets, &packed, range.clone(), *own, sums);
                     }
                 }
                 out.iter_mut().zip(&sums).for_each(|(o, s)| *o += s.f64());
             }
-            for row in out.chunks_exact_mut(K::VALUES) {
+            for row in out.chunks_exact_mut(values) {
                 for (x, s) in row.iter_mut().zip(&scale) {
                     *x *= s;
                 }

@@ -37,6 +37,56 @@ pub fn sum<K: Kernel, T: Real>(
     dispatch(isa, Sum::<K, T> { params, targets, sources, range, own, out, _k: PhantomData });
 }
 
+/// [`sum`] of one kernel, with the facts the stages need: what keeps the stages themselves free of
+/// kernel types, so that they are compiled once for all kernels.
+#[derive(Clone, Debug)]
+pub struct Pair<T> {
+    /// [`sum`] for this kernel.
+    pub sum: fn(Isa, &[T], Targets<T>, &Soa<T>, Range<usize>, Option<usize>, &mut [T]),
+    /// Degree of each strength under dilation.
+    pub strength_degrees: Vec<i32>,
+    /// Degree of each value under dilation.
+    pub value_degrees: Vec<i32>,
+    /// Whether the kernel is zero by itself at r = 0.
+    pub singular: bool,
+}
+
+impl<T: Real> Pair<T> {
+    /// The pair sum of `K`.
+    pub fn of<K: Kernel>() -> Self {
+        Pair {
+            sum: sum::<K, T>,
+            strength_degrees: (0..K::STRENGTHS).map(K::strength_degree).collect(),
+            value_degrees: (0..K::VALUES).map(K::value_degree).collect(),
+            singular: K::SINGULAR,
+        }
+    }
+    /// Strengths per source.
+    pub fn strengths(&self) -> usize {
+        self.strength_degrees.len()
+    }
+    /// Values per target.
+    pub fn values(&self) -> usize {
+        self.value_degrees.len()
+    }
+    /// Factors that hat strengths for a unit box that stands for one of side `side`.
+    pub fn strength_factors(&self, side: f64) -> [f64; MAX_STRENGTHS] {
+        powers(side, &self.strength_degrees)
+    }
+    /// Factors that take values on the unit box to the user's units.
+    pub fn value_factors(&self, side: f64) -> [f64; MAX_COMPONENTS] {
+        powers(side, &self.value_degrees)
+    }
+}
+
+fn powers<const N: usize>(side: f64, degrees: &[i32]) -> [f64; N] {
+    let mut factors = [0.0; N];
+    for (f, &d) in factors.iter_mut().zip(degrees) {
+        *f = side.powi(d);
+    }
+    factors
+}
+
 struct Sum<'a, K, T> {
     params: &'a [T],
     targets: Targets<'a, T>,

@@ -4,6 +4,8 @@ use super::dft::Dft;
 use super::points::Surface;
 use super::pool::Pool;
 use super::{m2l, points, stages::Run, translate};
+use crate::lanes::Isa;
+use crate::sum::Pair;
 use crate::{Precision, Settings, Solver, StageSeconds};
 use fmm_kernels::equivalent::{OperatorSet, Operators, Scalar, expansion, surface};
 use fmm_traits::{Cube, Error, Family, Kernel, Lists, Observer, OutputColumns, Outputs, Tree, Visitor, evaluate};
@@ -36,16 +38,24 @@ impl<F: Family> Visitor for Maker<'_, F> {
     type Output = Result<Box<dyn Solver>, Error>;
     fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
         let Maker { family, tree, lists, settings } = self;
-        match (settings.precision, settings.near) {
-            (Precision::F32, _) => Ok(Box::new(Plan::<F, S, E, f32>::new(family, tree, lists, settings, columns)?)),
-            (Precision::F64, _) => Ok(Box::new(Plan::<F, S, E, f64>::new(family, tree, lists, settings, columns)?)),
+        match settings.precision {
+            Precision::F32 => Ok(Box::new(Plan::<f32>::new::<F, S, E>(family, tree, lists, settings, columns)?)),
+            Precision::F64 => Ok(Box::new(Plan::<f64>::new::<F, S, E>(family, tree, lists, settings, columns)?)),
         }
     }
 }
 
-/// What a plan holds that does not change between applications. `S`: sources → values, `E`:
-/// densities → values, `T`: precision of the far field.
-pub struct Plan<F: Family, S, E, T: Scalar> {
+/// What a plan holds that does not change between applications; `T` is the precision of the far field.
+/// Kernels enter as [`Pair`] sums and through [`Levels`], not as types.
+pub struct Plan<T: Scalar> {
+    /// Strengths → values, in both precisions of the near field.
+    pub(super) near32: Pair<f32>,
+    pub(super) near64: Pair<f64>,
+    /// Strengths → check values.
+    pub(super) check: Pair<T>,
+    /// Densities → values.
+    pub(super) far: Pair<T>,
+    levels: Box<dyn Levels<T>>,
     pub(super) tree: Tree,
     pub(super) lists: Lists,
     pub(super) settings: Settings,
@@ -63,7 +73,33 @@ pub struct Plan<F: Family, S, E, T: Scalar> {
     pub(super) geometry: Geometry,
     pub(super) pools: Pools<T>,
     workspaces: Mutex<Vec<Workspace<T>>>,
-    _kernels: PhantomData<fn() -> (F, S, E)>,
+}
+
+/// What depends on the kernels of a family and the side of a box.
+trait Levels<T: Scalar>: Send + Sync {
+    /// Components of an equivalent density and of check values.
+    fn components(&self) -> [usize; 2];
+    fn operators(&self, sides: &[f64], settings: &Settings) -> Result<OperatorSet<T>, Error>;
+    fn table(&self, operators: &Operators<T>, dft: &Dft<T>, isa: Isa) -> Arc<m2l::Table<T>>;
+    /// Parameters on the unit box that stands for one of side `side`.
+    fn parameters(&self, side: f64) -> Vec<f64>;
+}
+
+struct LevelsOf<F, S>(Vec<f64>, PhantomData<fn() -> (F, S)>);
+
+impl<F: Family, S: Kernel, T: Scalar> Levels<T> for LevelsOf<F, S> {
+    fn components(&self) -> [usize; 2] {
+        [F::Equivalent::STRENGTHS, F::Equivalent::VALUES]
+    }
+    fn operators(&self, sides: &[f64], settings: &Settings) -> Result<OperatorSet<T>, Error> {
+        OperatorSet::build::<F>(&self.0, sides, settings.order, settings.cache.as_deref())
+    }
+    fn table(&self, operators: &Operators<T>, dft: &Dft<T>, isa: Isa) -> Arc<m2l::Table<T>> {
+        m2l::Table::shared::<F::Equivalent>(&operators.params, dft, operators.order, isa)
+    }
+    fn parameters(&self, side: f64) -> Vec<f64> {
+        S::dilated(&self.0, side).unwrap_or_else(|| self.0.clone())
+    }
 }
 
 /// What follows from tree and lists.
@@ -152,8 +188,8 @@ fn admissible(tree: &Tree, lists: &Lists) -> Result<(), Error> {
     Ok(())
 }
 
-impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Plan<F, S, E, T> {
-    fn new(
+impl<T: Scalar> Plan<T> {
+    fn new<F: Family, S: Kernel, E: Kernel>(
         family: &F,
         tree: Tree,
         lists: Lists,
@@ -163,8 +199,7 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Plan<F, S, E, T> {
         let p = settings.order;
         let geometry = Geometry::new(&tree, &lists)?;
         let dft = Dft::new(p, settings.isa);
-        let surface_points = surface::len(p);
-        let row = F::Equivalent::STRENGTHS.max(F::Equivalent::VALUES) * surface_points;
+        let row = F::Equivalent::STRENGTHS.max(F::Equivalent::VALUES) * surface::len(p);
         let pools = Pools {
             translate: Pool::new(|| translate::Scratch::new(row)),
             points: Pool::new(Default::default),
@@ -172,7 +207,13 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Plan<F, S, E, T> {
             near64: Pool::new(Default::default),
             m2l: Pool::new(|| m2l::Scratch::new(&dft)),
         };
+        let raw_params = family.parameters();
         let mut plan = Plan {
+            near32: Pair::of::<S>(),
+            near64: Pair::of::<S>(),
+            check: Pair::of::<F::Check>(),
+            far: Pair::of::<E>(),
+            levels: Box::new(LevelsOf::<F, S>(raw_params.clone(), PhantomData)),
             tree,
             lists,
             settings: settings.clone(),
@@ -181,7 +222,7 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Plan<F, S, E, T> {
             operators: Vec::new(),
             params: Vec::new(),
             near_params: Vec::new(),
-            raw_params: family.parameters(),
+            raw_params,
             inner: Surface::new(p, surface::INNER),
             outer: Surface::new(p, surface::OUTER),
             dft,
@@ -189,7 +230,6 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Plan<F, S, E, T> {
             geometry,
             pools,
             workspaces: Mutex::default(),
-            _kernels: PhantomData,
         };
         plan.prepare_levels()?;
         Ok(plan)
@@ -197,16 +237,15 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Plan<F, S, E, T> {
 
     /// Operators, parameters and M2L tables of the levels of the tree.
     fn prepare_levels(&mut self) -> Result<(), Error> {
-        let (tree, p) = (&self.tree, self.settings.order);
+        let tree = &self.tree;
         let far = !(self.lists.p2m.is_empty() && self.lists.l2p.is_empty());
         let sides: Vec<f64> = (0..tree.levels()).map(|l| tree.side_at(l)).collect();
         self.operators.clear();
         if far {
-            let set = OperatorSet::<T>::build::<F>(&self.raw_params, &sides, p, self.settings.cache.as_deref())?;
+            let set = self.levels.operators(&sides, &self.settings)?;
             self.operators = (0..tree.levels()).map(|l| set.level(l).clone()).collect();
         }
-        let dilated = |side: f64| S::dilated(&self.raw_params, side).unwrap_or_else(|| self.raw_params.clone());
-        self.near_params = sides.iter().map(|&h| dilated(h)).collect();
+        self.near_params = sides.iter().map(|&h| self.levels.parameters(h)).collect();
         self.params = self.near_params.iter().map(|x| x.iter().map(|&x| T::of(x)).collect()).collect();
         self.tables.clear();
         for (level, plan) in self.geometry.m2l.iter().enumerate() {
@@ -214,25 +253,28 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Plan<F, S, E, T> {
                 let same =
                     |l: &usize| self.tables[*l].is_some() && Arc::ptr_eq(&self.operators[*l], &self.operators[level]);
                 let known = (0..level).rev().find(same).and_then(|l| self.tables[l].clone());
-                known.unwrap_or_else(|| {
-                    let params = &self.operators[level].params;
-                    m2l::Table::shared::<F::Equivalent>(params, &self.dft, p, self.settings.isa)
-                })
+                known.unwrap_or_else(|| self.levels.table(&self.operators[level], &self.dft, self.settings.isa))
             });
             self.tables.push(table);
         }
         Ok(())
     }
 
-    /// Numbers in a row of `locals`.
+    /// Numbers in a row of `multipoles`.
+    pub(super) fn multipole_row(&self) -> usize {
+        self.levels.components()[0] * surface::len(self.settings.order)
+    }
+
+    /// Numbers in a row of `locals`, which holds check values first and a density later.
     pub(super) fn local_row(&self) -> usize {
-        F::Equivalent::STRENGTHS.max(F::Equivalent::VALUES) * surface::len(self.settings.order)
+        let [densities, checks] = self.levels.components();
+        densities.max(checks) * surface::len(self.settings.order)
     }
 }
 
-impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Solver for Plan<F, S, E, T> {
+impl<T: Scalar> Solver for Plan<T> {
     fn values(&self) -> usize {
-        S::VALUES
+        self.far.values()
     }
     fn columns(&self) -> &[OutputColumns] {
         &self.columns
@@ -245,12 +287,12 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Solver for Plan<F, S, E, T> {
     }
 
     fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {
-        let (n, c) = (self.tree.sources.len(), S::STRENGTHS);
+        let (n, c) = (self.tree.sources.len(), self.near64.strengths());
         let shape = |array, found, expected, why: &str| Error::Shape { array, found, expected, why: why.into() };
         if strengths.len() != n * c {
             return Err(shape("strengths", strengths.len(), n * c, "sources × strengths of the kernel"));
         }
-        let expected = self.tree.targets.len() * S::VALUES;
+        let expected = self.tree.targets.len() * self.far.values();
         if out.len() != expected {
             return Err(shape("out", out.len(), expected, "targets × values of the kernel"));
         }
@@ -268,12 +310,12 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Solver for Plan<F, S, E, T> {
         tables.dedup_by(|a, b| Arc::ptr_eq(a, b));
         let mut operators: Vec<&Arc<Operators<T>>> = self.operators.iter().collect();
         operators.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let rows = (F::Equivalent::STRENGTHS * surface::len(self.settings.order) + self.local_row()) * self.tree.len();
+        let rows = (self.multipole_row() + self.local_row()) * self.tree.len();
         let spectra = self.geometry.m2l.iter().map(|l| l.sources.len()).max().unwrap_or(0)
             * self.dft.grid().frequencies()
             * 2
-            * F::Equivalent::STRENGTHS;
-        let points = self.tree.sources.len() * S::STRENGTHS + self.tree.targets.len() * S::VALUES;
+            * self.levels.components()[0];
+        let points = self.tree.sources.len() * self.near64.strengths() + self.tree.targets.len() * self.far.values();
         self.tree.bytes()
             + self.lists.bytes()
             + tables.iter().map(|t| t.bytes()).sum::<u64>()

@@ -5,10 +5,9 @@ use super::pool::Pool;
 use super::translate;
 use crate::lanes::{Isa, Vectorized, dispatch};
 use crate::soa::Soa;
-use crate::sum::sum;
+use crate::sum::Pair;
 use fmm_kernels::equivalent::{Operators, Scalar, surface};
-use fmm_traits::kernel::{MAX_COMPONENTS, MAX_STRENGTHS};
-use fmm_traits::{Kernel, Lists, Points, Real, Simd, Tree};
+use fmm_traits::{Lists, Points, Real, Simd, Tree};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -59,23 +58,13 @@ impl Frame {
     }
 }
 
-/// Powers of the side of `frame` that hat the strengths of `K`.
-pub fn strength_factors<K: Kernel>(frame: Frame) -> [f64; MAX_STRENGTHS] {
-    std::array::from_fn(|c| if c < K::STRENGTHS { frame.side.powi(K::strength_degree(c)) } else { 0.0 })
-}
-
-/// Powers of the side of `frame` that take the values of `K` from its unit box to the user's units.
-pub fn value_factors<K: Kernel>(frame: Frame) -> [f64; MAX_COMPONENTS] {
-    std::array::from_fn(|i| if i < K::VALUES { frame.side.powi(K::value_degree(i)) } else { 0.0 })
-}
-
 /// Copies the points of some ranges into a scratch block, in a frame.
 pub struct Fill<'a, T, I> {
     /// Points in tree order.
     pub points: &'a Points,
     /// Strengths in tree order (none for targets) and the factor of each.
     pub strengths: &'a [Vec<f64>],
-    /// See [`strength_factors`].
+    /// See [`Pair::strength_factors`].
     pub factors: &'a [f64],
     /// Frame.
     pub frame: Frame,
@@ -114,7 +103,8 @@ impl<T: Real, I: Iterator<Item = Range<usize>> + Clone> Vectorized for Fill<'_, 
 }
 
 /// Multipoles of the leaves of `level`: check values on the outer surface, then the upward solve.
-pub fn p2m<K: Kernel, T: Scalar>(
+pub fn p2m<T: Scalar>(
+    pair: &Pair<T>,
     tree: &Tree,
     lists: &Lists,
     level: usize,
@@ -148,7 +138,7 @@ pub fn p2m<K: Kernel, T: Scalar>(
                     for (k, &b) in leaves[..count].iter().enumerate() {
                         let out = &mut batch.check[k * check..][..check];
                         let frame = Frame::of(tree, b, level);
-                        to_surface::<K, T>(tree, strengths, frame, &[b as u32], params, outer, isa, s, out);
+                        to_surface(pair, tree, strengths, frame, &[b as u32], params, outer, isa, s, out);
                     }
                 });
                 batch.solve(operators.upward(), count, |k, density| {
@@ -160,7 +150,8 @@ pub fn p2m<K: Kernel, T: Scalar>(
 }
 
 /// Sources of X edges → check values on the inner surface of the target box. `locals` are all rows.
-pub fn p2l<K: Kernel, T: Scalar>(
+pub fn p2l<T: Real>(
+    pair: &Pair<T>,
     tree: &Tree,
     lists: &Lists,
     level: usize,
@@ -181,7 +172,7 @@ pub fn p2l<K: Kernel, T: Scalar>(
         if !lists.p2l.row(b).is_empty() {
             scratch.with(|s| {
                 let frame = Frame::of(tree, b, level);
-                to_surface::<K, T>(tree, strengths, frame, lists.p2l.row(b), params, inner, isa, s, out);
+                to_surface(pair, tree, strengths, frame, lists.p2l.row(b), params, inner, isa, s, out);
             });
         }
     });
@@ -189,7 +180,8 @@ pub fn p2l<K: Kernel, T: Scalar>(
 
 /// Sum of the sources of `boxes` on a surface of the box with `frame`, added to `out`
 /// (component-major).
-fn to_surface<K: Kernel, T: Real>(
+fn to_surface<T: Real>(
+    pair: &Pair<T>,
     tree: &Tree,
     strengths: &[Vec<f64>],
     frame: Frame,
@@ -201,13 +193,13 @@ fn to_surface<K: Kernel, T: Real>(
     out: &mut [T],
 ) {
     let n = surface.0[0].len();
-    scratch.clear_sums(n * K::VALUES);
+    scratch.clear_sums(n * pair.values());
     let Scratch { sources, sums, .. } = scratch;
-    let factors = strength_factors::<K>(frame);
+    let factors = pair.strength_factors(frame.side);
     let ranges = boxes.iter().map(|&b| tree.sources_of(b as usize));
     dispatch(isa, Fill { points: &tree.sources, strengths, factors: &factors, frame, ranges, to: sources });
-    sum::<K, T>(isa, params, surface.rows(), sources, 0..sources.len(), None, sums);
-    for (t, u) in sums.chunks_exact(K::VALUES).enumerate() {
+    (pair.sum)(isa, params, surface.rows(), sources, 0..sources.len(), None, sums);
+    for (t, u) in sums.chunks_exact(pair.values()).enumerate() {
         for (c, u) in u.iter().enumerate() {
             out[c * n + t] += *u;
         }
@@ -216,7 +208,8 @@ fn to_surface<K: Kernel, T: Real>(
 
 /// Evaluates the hatted `density` (component-major) on a surface of the box with `frame` at the
 /// targets of a range, added to `out` (target-major, in the user's units).
-pub fn from_surface<K: Kernel, T: Real>(
+pub fn from_surface<T: Real>(
+    pair: &Pair<T>,
     tree: &Tree,
     frame: Frame,
     surface: &Surface<T>,
@@ -228,9 +221,9 @@ pub fn from_surface<K: Kernel, T: Real>(
     out: &mut [f64],
 ) {
     let (n, count) = (surface.0[0].len(), range.len());
-    scratch.clear_sums(count * K::VALUES);
+    scratch.clear_sums(count * pair.values());
     let Scratch { sources, targets, sums } = scratch;
-    sources.reset(3 + K::STRENGTHS, n);
+    sources.reset(3 + pair.strengths(), n);
     for (a, x) in surface.0.iter().enumerate() {
         sources.row_mut(a)[..n].copy_from_slice(x);
     }
@@ -240,8 +233,8 @@ pub fn from_surface<K: Kernel, T: Real>(
     sources.pad();
     let ranges = std::iter::once(range);
     dispatch(isa, Fill { points: &tree.targets, strengths: &[], factors: &[], frame, ranges, to: targets });
-    sum::<K, T>(isa, params, coordinates(targets), sources, 0..n, None, sums);
-    add_scaled::<K, T>(sums, &value_factors::<K>(frame), out);
+    (pair.sum)(isa, params, coordinates(targets), sources, 0..n, None, sums);
+    add_scaled(sums, &pair.value_factors(frame.side), pair.values(), out);
 }
 
 /// The coordinate rows of a block of targets.
@@ -250,10 +243,10 @@ pub fn coordinates<T: Real>(targets: &Soa<T>) -> [&[T]; 3] {
 }
 
 /// `out` += `sums`·factor, value by value.
-pub fn add_scaled<K: Kernel, T: Real>(sums: &[T], factors: &[f64], out: &mut [f64]) {
-    for (out, u) in out.chunks_exact_mut(K::VALUES).zip(sums.chunks_exact(K::VALUES)) {
-        for i in 0..K::VALUES {
-            out[i] += u[i].f64() * factors[i];
+pub fn add_scaled<T: Real>(sums: &[T], factors: &[f64], values: usize, out: &mut [f64]) {
+    for (out, u) in out.chunks_exact_mut(values).zip(sums.chunks_exact(values)) {
+        for ((out, u), factor) in out.iter_mut().zip(u).zip(factors) {
+            *out += u.f64() * factor;
         }
     }
 }

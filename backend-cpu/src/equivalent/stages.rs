@@ -3,33 +3,31 @@
 use super::near::{near_field, near_frame};
 use super::plan::{Plan, Workspace};
 use super::points::{self, Frame, from_surface};
+use super::pool::Pool;
 use super::{m2l, translate};
+use crate::sum::Pair;
 use crate::{Precision, StageSeconds};
-use fmm_kernels::equivalent::{Scalar, surface};
-use fmm_traits::{Error, Family, Kernel, Lists, Real, Stage, Stages};
+use fmm_kernels::equivalent::Scalar;
+use fmm_traits::{Error, Lists, Real, Stage, Stages};
 use rayon::prelude::*;
 use std::time::Instant;
 
 /// One application of a plan.
-pub(super) struct Run<'a, F: Family, S, E, T: Scalar> {
-    plan: &'a Plan<F, S, E, T>,
+pub(super) struct Run<'a, T: Scalar> {
+    plan: &'a Plan<T>,
     w: Workspace<T>,
     strengths: &'a [f64],
     out: &'a mut [f64],
     seconds: StageSeconds,
 }
 
-impl<'a, F: Family, S: Kernel, E: Kernel, T: Scalar> Run<'a, F, S, E, T> {
-    pub fn new(plan: &'a Plan<F, S, E, T>, w: Workspace<T>, strengths: &'a [f64], out: &'a mut [f64]) -> Self {
+impl<'a, T: Scalar> Run<'a, T> {
+    pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &'a [f64], out: &'a mut [f64]) -> Self {
         Run { plan, w, strengths, out, seconds: StageSeconds::default() }
     }
 
     pub fn finish(self) -> (Workspace<T>, StageSeconds) {
         (self.w, self.seconds)
-    }
-
-    fn multipole_row(&self) -> usize {
-        F::Equivalent::STRENGTHS * surface::len(self.plan.settings.order)
     }
 
     /// Runs a stage and adds its time.
@@ -43,21 +41,21 @@ impl<'a, F: Family, S: Kernel, E: Kernel, T: Scalar> Run<'a, F, S, E, T> {
     /// Calls `work(leaf, level, values of its targets)` for every leaf that has targets, in tasks of
     /// consecutive targets.
     fn for_each_leaf(&mut self, work: impl Fn(usize, usize, &mut [f64], &Workspace<T>) + Sync) {
-        let (tree, geometry) = (&self.plan.tree, &self.plan.geometry);
+        let (tree, geometry, width) = (&self.plan.tree, &self.plan.geometry, self.plan.far.values());
         let mut values = std::mem::take(&mut self.w.values);
         let mut rest = &mut values[..];
         let mut tasks = Vec::with_capacity(geometry.groups.len());
         for group in geometry.groups.windows(2) {
             let leaves = &geometry.leaves[group[0]..group[1]];
             let count: usize = leaves.iter().map(|&(b, _)| tree.targets_of(b as usize).len()).sum();
-            let (here, after) = rest.split_at_mut(count * S::VALUES);
+            let (here, after) = rest.split_at_mut(count * width);
             tasks.push((leaves, here));
             rest = after;
         }
         let w = &self.w;
         tasks.into_par_iter().with_max_len(1).for_each(|(leaves, mut values)| {
             for &(b, level) in leaves {
-                let (here, after) = values.split_at_mut(tree.targets_of(b as usize).len() * S::VALUES);
+                let (here, after) = values.split_at_mut(tree.targets_of(b as usize).len() * width);
                 work(b as usize, level as usize, here, w);
                 values = after;
             }
@@ -65,7 +63,7 @@ impl<'a, F: Family, S: Kernel, E: Kernel, T: Scalar> Run<'a, F, S, E, T> {
         self.w.values = values;
     }
 
-    fn near<N: Real>(&mut self, lists: &Lists, pool: &super::pool::Pool<points::Scratch<N>>) {
+    fn near<N: Real>(&mut self, lists: &Lists, pair: &Pair<N>, pool: &Pool<points::Scratch<N>>) {
         let plan = self.plan;
         let convert = |x: &[f64]| -> Vec<N> { x.iter().map(|&x| N::of(x)).collect() };
         let raw = convert(&plan.raw_params);
@@ -74,13 +72,13 @@ impl<'a, F: Family, S: Kernel, E: Kernel, T: Scalar> Run<'a, F, S, E, T> {
             let params = if near_frame::<N>(&plan.tree, leaf, level).is_some() { &unit[level] } else { &raw };
             pool.with(|scratch| {
                 let (tree, isa) = (&plan.tree, plan.settings.isa);
-                near_field::<S, N>(tree, lists, &w.strengths, leaf, level, params, isa, scratch, out);
+                near_field(pair, tree, lists, &w.strengths, leaf, level, params, isa, scratch, out);
             });
         });
     }
 }
 
-impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Stages for Run<'_, F, S, E, T> {
+impl<T: Scalar> Stages for Run<'_, T> {
     type Lists = Lists;
 
     fn levels(&self) -> usize {
@@ -90,11 +88,12 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Stages for Run<'_, F, S, E, T> 
     fn scatter(&mut self) -> Result<(), Error> {
         self.timed(Stage::Scatter, |r| {
             let tree = &r.plan.tree;
-            r.w.strengths.resize_with(S::STRENGTHS, Vec::new);
+            let count = r.plan.near64.strengths();
+            r.w.strengths.resize_with(count, Vec::new);
             for (c, to) in r.w.strengths.iter_mut().enumerate() {
                 to.resize(tree.sources.len(), 0.0);
                 to.par_iter_mut().zip(&tree.sources.order).with_min_len(4096).for_each(|(to, &user)| {
-                    *to = r.strengths[user as usize * S::STRENGTHS + c];
+                    *to = r.strengths[user as usize * count + c];
                 });
             }
             let boxes = if r.plan.operators.is_empty() { 0 } else { tree.len() };
@@ -102,9 +101,9 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Stages for Run<'_, F, S, E, T> 
                 v.resize(len, T::default());
                 v.par_chunks_mut(1 << 16).for_each(|v| v.fill(T::default()));
             };
-            clear(&mut r.w.multipoles, boxes * (F::Equivalent::STRENGTHS * surface::len(r.plan.settings.order)));
+            clear(&mut r.w.multipoles, boxes * r.plan.multipole_row());
             clear(&mut r.w.locals, boxes * r.plan.local_row());
-            r.w.values.resize(tree.targets.len() * S::VALUES, 0.0);
+            r.w.values.resize(tree.targets.len() * r.plan.far.values(), 0.0);
             r.w.values.par_chunks_mut(1 << 16).for_each(|v| v.fill(0.0));
         })
     }
@@ -115,7 +114,8 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Stages for Run<'_, F, S, E, T> 
             for level in 0..plan.operators.len() {
                 let boxes = plan.tree.level(level);
                 if lists.p2m.starts[boxes.start] < lists.p2m.starts[boxes.end] {
-                    points::p2m::<F::Check, T>(
+                    points::p2m(
+                        &plan.check,
                         &plan.tree,
                         lists,
                         level,
@@ -145,7 +145,7 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Stages for Run<'_, F, S, E, T> 
     fn m2l(&mut self, _lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::M2l, |r| {
             let plan = r.plan;
-            let (multipole, local) = (r.multipole_row(), plan.local_row());
+            let (multipole, local) = (plan.multipole_row(), plan.local_row());
             for (level, arranged) in plan.geometry.m2l.iter().enumerate() {
                 if let Some(table) = &plan.tables[level] {
                     let boxes = plan.tree.level(level);
@@ -171,7 +171,8 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Stages for Run<'_, F, S, E, T> 
         self.timed(Stage::P2l, |r| {
             let plan = r.plan;
             for level in 0..plan.operators.len() {
-                points::p2l::<F::Check, T>(
+                points::p2l(
+                    &plan.check,
                     &plan.tree,
                     lists,
                     level,
@@ -202,7 +203,7 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Stages for Run<'_, F, S, E, T> 
     fn l2p(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::L2p, |r| {
             let plan = r.plan;
-            let (row, density) = (plan.local_row(), r.multipole_row());
+            let (row, density) = (plan.local_row(), plan.multipole_row());
             if lists.l2p.is_empty() {
                 return;
             }
@@ -213,7 +214,7 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Stages for Run<'_, F, S, E, T> 
                         let local = &w.locals[leaf * row..][..density];
                         let (params, range) = (&plan.params[level], plan.tree.targets_of(leaf));
                         let (tree, isa) = (&plan.tree, plan.settings.isa);
-                        from_surface::<E, T>(tree, frame, &plan.outer, local, params, range, isa, scratch, out);
+                        from_surface(&plan.far, tree, frame, &plan.outer, local, params, range, isa, scratch, out);
                     });
                 }
             });
@@ -223,7 +224,7 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Stages for Run<'_, F, S, E, T> 
     fn m2p(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::M2p, |r| {
             let plan = r.plan;
-            let density = r.multipole_row();
+            let density = plan.multipole_row();
             if lists.m2p.is_empty() {
                 return;
             }
@@ -236,7 +237,7 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Stages for Run<'_, F, S, E, T> 
                         let multipole = &w.multipoles[source * density..][..density];
                         let (params, range) = (&plan.params[level], plan.tree.targets_of(leaf));
                         let (tree, isa) = (&plan.tree, plan.settings.isa);
-                        from_surface::<E, T>(tree, frame, &plan.inner, multipole, params, range, isa, scratch, out);
+                        from_surface(&plan.far, tree, frame, &plan.inner, multipole, params, range, isa, scratch, out);
                     });
                 }
             });
@@ -245,17 +246,17 @@ impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Stages for Run<'_, F, S, E, T> 
 
     fn p2p(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::P2p, |r| match r.plan.settings.near {
-            Precision::F32 => r.near(lists, &r.plan.pools.near32),
-            Precision::F64 => r.near(lists, &r.plan.pools.near64),
+            Precision::F32 => r.near(lists, &r.plan.near32, &r.plan.pools.near32),
+            Precision::F64 => r.near(lists, &r.plan.near64, &r.plan.pools.near64),
         })
     }
 
     fn gather(&mut self) -> Result<(), Error> {
         self.timed(Stage::Gather, |r| {
-            let (values, scale) = (&r.w.values, r.plan.scale);
+            let (values, scale, width) = (&r.w.values, r.plan.scale, r.plan.far.values());
             let position = &r.plan.geometry.position;
-            r.out.par_chunks_mut(S::VALUES).zip(position).with_min_len(4096).for_each(|(to, &at)| {
-                let from = &values[at as usize * S::VALUES..][..S::VALUES];
+            r.out.par_chunks_mut(width).zip(position).with_min_len(4096).for_each(|(to, &at)| {
+                let from = &values[at as usize * width..][..width];
                 to.iter_mut().zip(from).for_each(|(to, x)| *to = x * scale);
             });
         })

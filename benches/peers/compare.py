@@ -107,7 +107,7 @@ def ours(args, folder, rows, exact, setting, repeat):
         found = arrays["potential"][rows], arrays["gradient"][rows]
     pot, grad = errors(found, exact)
     s = report["seconds"]
-    words = f"{setting[0].strip('-')} {setting[1]:g}, p {report['order']}, ncrit {report['ncrit']}"
+    words = f"{setting[0].strip('-')} {setting[1]:.2g}, p {report['order']}, ncrit {report['ncrit']}"
     return dict(code="fmm", version=commit(), setting=words, precision=report["precision"],
                 outputs="potential;gradient", potential_error=pot, gradient_error=grad, plan_s=s["plan"],
                 apply_s=s["apply"], total_s=s["total"], peak_rss_bytes=report["peak_rss_bytes"])
@@ -156,15 +156,18 @@ def write(folder, rows):
         if new:
             writer.writeheader()
         writer.writerows(rows)
-    command = "benches/peers/run.sh " + " ".join(a for a in sys.argv[1:] if not a.startswith("--binary"))
+    command = ["benches/peers/run.sh", *sys.argv[1:]]
+    if "--binary" in command:
+        at = command.index("--binary")
+        del command[at : at + 2]
     with (folder / "README.md").open("a") as f:
         if new:
             f.write(f"# Peers, {datetime.date.today()}\n\n{hardware()}.\n\n")
-        f.write(f"`{command.strip()}` at {commit()}.\n")
+        f.write(f"`{' '.join(command)}` at {commit()}.\n")
 
 
 def table(rows):
-    """Markdown: each row of ours beside the peer's row above it."""
+    """Markdown: each row of ours below the peer's row that it matches."""
     print("| cloud, N, threads | code, setting | error pot / grad | plan | apply | peer ÷ ours: apply (one-shot) |")
     print("|---|---|---|---|---|---|")
     last = None
@@ -202,7 +205,8 @@ def main():
                 theirs = case | peer(points, charges, rows, exact, eps, args)
                 mine = case | matched(args, scratch, rows, exact, theirs)
                 rows_out += [theirs, mine]
-                table([theirs, mine])
+                print(f"{name}, eps {eps:g}: {theirs['apply_s'] / mine['apply_s']:.2f}", file=sys.stderr)
+    table(rows_out)
     write(args.out or Path("runs") / f"{datetime.date.today()}-{platform.node()}", rows_out)
 
 

@@ -65,8 +65,7 @@ fn gmres(
 /// The capacitance with n nodes.
 fn capacitance(n: usize) -> Result<f64, Error> {
     let (points, areas) = nodes(n);
-    let plan =
-        Fmm::new(Laplace).tolerance(1e-7).method(Method::EquivalentDensities).plan(&points, Targets::Sources)?;
+    let plan = Fmm::new(Laplace).tolerance(1e-7).method(Method::EquivalentDensities).plan(&points, Targets::Sources)?;
     let own = areas.map(|w| 0.5 * (w / PI).sqrt());
     let product = |sigma: &DVector<f64>| -> Result<DVector<f64>, Error> {
         let others = plan.apply(sigma.component_mul(&areas).as_slice())?.potential;

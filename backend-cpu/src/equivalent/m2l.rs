@@ -62,6 +62,7 @@ pub fn arrange(tree: &Tree, lists: &Lists) -> Result<Vec<LevelPlan>, Error> {
             if rows.is_empty() {
                 return Ok(LevelPlan::default());
             }
+            let Some(above) = level.checked_sub(1) else { return Err(apart(0, lists.m2l.sources[rows.start])) };
             for &s in &lists.m2l.sources[rows] {
                 slot[s as usize] = 0;
             }
@@ -72,7 +73,7 @@ pub fn arrange(tree: &Tree, lists: &Lists) -> Result<Vec<LevelPlan>, Error> {
                     plan.sources.push(b as u32);
                 }
             }
-            let parents: Vec<usize> = tree.level(level - 1).filter(|&b| !tree.is_leaf(b)).collect();
+            let parents: Vec<usize> = tree.level(above).filter(|&b| !tree.is_leaf(b)).collect();
             let found: Result<Vec<Vec<(u32, u32)>>, Error> = parents
                 .par_iter()
                 .with_min_len(64)
@@ -91,6 +92,10 @@ pub fn arrange(tree: &Tree, lists: &Lists) -> Result<Vec<LevelPlan>, Error> {
         .collect()
 }
 
+fn apart(target: u32, source_box: u32) -> Error {
+    Error::Edge { what: "Fourier M2L takes boxes of one level, 2 or 3 sides apart".into(), target, source_box }
+}
+
 /// The sources around the children of `parent`, in order of position.
 fn family(
     tree: &Tree,
@@ -105,7 +110,7 @@ fn family(
     let (mut edges, mut members) = (0, 0u8);
     for t in tree.children(parent) {
         let row = lists.m2l.row(t);
-        if row.is_empty() {
+        if row.is_empty() && tree.targets_of(t).is_empty() {
             continue;
         }
         edges += row.len();
@@ -119,10 +124,7 @@ fn family(
                 {
                     around[code] = slot[s as usize];
                 }
-                _ => {
-                    let what = "Fourier M2L takes boxes of one level, 2 or 3 sides apart".into();
-                    return Err(Error::Edge { what, target: t as u32, source_box: s });
-                }
+                _ => return Err(apart(t as u32, s)),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The one loop over pairs. P2M, P2L, L2P, M2P, P2P and direct summation differ only in the kernel
 //! and in who the sources and targets are.
 
-use crate::lanes::{Isa, Vectorized, dispatch};
+use crate::lanes::{Isa, Vectorized, dispatch, dispatch_large};
 use crate::soa::Soa;
 use fmm_traits::{
     Kernel, Lane, Real, Simd, SimdLane,
@@ -9,6 +9,9 @@ use fmm_traits::{
 };
 use std::marker::PhantomData;
 use std::ops::Range;
+
+/// Kernels with more values than this (Hessians of vectors) are compiled for fewer instruction sets.
+const LARGE: usize = 13;
 
 /// Targets of a sum: three coordinate rows.
 pub type Targets<'a, T> = [&'a [T]; 3];
@@ -34,7 +37,12 @@ pub fn sum<K: Kernel, T: Real>(
     own: Option<usize>,
     out: &mut [T],
 ) {
-    dispatch(isa, Sum::<K, T> { params, targets, sources, range, own, out, _k: PhantomData });
+    let work = Sum::<K, T> { params, targets, sources, range, own, out, _k: PhantomData };
+    if const { K::VALUES > LARGE } {
+        dispatch_large(isa, work);
+    } else {
+        dispatch(isa, work);
+    }
 }
 
 /// [`sum`] of one kernel, with the facts the stages need: what keeps the stages themselves free of
@@ -176,10 +184,11 @@ fn pass<K: Kernel, S: Simd, T: Real, const SKIP: bool, const VALUES: usize, cons
                 let mut u = [zero; VALUES];
                 K::eval(&p, &r, &q[..K::STRENGTHS], &mut u[..K::VALUES]);
                 if SKIP {
-                    let lane = IOTA.map(|i| T::of(i + j as f64));
+                    let lane = IOTA.map(T::of);
                     // SAFETY: `lane` has 16 entries, the widest vector.
                     let lane: V<S, T> = unsafe { SimdLane::load(lane.as_ptr()) };
-                    let same = lane.eq(Lane::splat((own + index[b]) as f64));
+                    // Relative to j: f32 does not hold all indices.
+                    let same = lane.eq(Lane::splat((own + index[b]) as f64 - j as f64));
                     u = u.map(|u| Lane::select(same, zero, u));
                 }
                 for i in 0..K::VALUES {

@@ -99,9 +99,10 @@ impl Direct<'_> {
             Targets::Sources(Some(indices)) => indices.len(),
             Targets::Points(points) => points.len() / 3,
         };
+        let others = if let Targets::Points(points) = self.targets { points } else { &[] };
         // Coordinates relative to the centre of the sources, in units of their extent, when the
         // arithmetic is f32; as they are in f64.
-        let (shift, unit) = if T::EPSILON > 1e-10 { frame(self.sources) } else { ([0.0; 3], 1.0) };
+        let (shift, unit) = if T::EPSILON > 1e-10 { frame(self.sources, others) } else { ([0.0; 3], 1.0) };
         let params: Vec<T> = dilated(&self.params, unit).into_iter().map(T::of).collect();
         let mut packed = Soa::default();
         packed.reset(3 + pair.strengths(), n);
@@ -168,19 +169,25 @@ fn point(points: &[f64], i: usize) -> [f64; 3] {
     [points[3 * i], points[3 * i + 1], points[3 * i + 2]]
 }
 
-/// Centre and largest side of the bounding box (1 where that is 0).
-fn frame(points: &[f64]) -> ([f64; 3], f64) {
+/// Centre of the bounding box of the sources, and a unit of length in which neither the distances among
+/// them nor those of `targets` have squares beyond the range of f32: their largest extent, but at least
+/// 10⁻⁹ of the way to the farthest target, and all of it where the sources lie in one point (1 where
+/// that is 0).
+fn frame(sources: &[f64], targets: &[f64]) -> ([f64; 3], f64) {
     let mut low = [f64::INFINITY; 3];
     let mut high = [f64::NEG_INFINITY; 3];
-    for p in points.chunks_exact(3) {
+    for p in sources.chunks_exact(3) {
         for a in 0..3 {
             low[a] = low[a].min(p[a]);
             high[a] = high[a].max(p[a]);
         }
     }
-    let side = (0..3).map(|a| high[a] - low[a]).fold(0.0, f64::max);
-    if points.is_empty() || side <= 0.0 {
-        return (if points.is_empty() { [0.0; 3] } else { low }, 1.0);
+    if sources.is_empty() {
+        return ([0.0; 3], 1.0);
     }
-    (std::array::from_fn(|a| 0.5 * low[a] + 0.5 * high[a]), side)
+    let side = (0..3).map(|a| high[a] - low[a]).fold(0.0, f64::max);
+    let center = if side > 0.0 { std::array::from_fn(|a| 0.5 * low[a] + 0.5 * high[a]) } else { low };
+    let reach = targets.iter().enumerate().fold(0.0, |m: f64, (i, x)| m.max((x - center[i % 3]).abs()));
+    let unit = if side > 0.0 { side.max(1e-9 * reach) } else { reach };
+    (center, if unit > 0.0 { unit } else { 1.0 })
 }

@@ -1,0 +1,75 @@
+//! Errors against direct summation.
+
+use super::*;
+use backend_cpu::{Targets, direct};
+use fmm_kernels::equivalent::accuracy::expected_error;
+use fmm_kernels::{Laplace, LaplaceDipole, Stokes, Yukawa};
+
+/// Relative errors of potential and gradient at orders 4, 6 and 8 (far field in f64), and at order 5 with
+/// the near field, then both fields, in f32.
+fn errors<F: Family>(family: F) -> [f64; 5] {
+    let family = WithGradient(family);
+    let points = CloudKind::Uniform.points(3000, 8);
+    let q = strengths::<F>(&points);
+    let all = Targets::Sources(None);
+    let (exact, _) = direct(&family, both(), &points, &q, all, Precision::F64, Isa::detect()).unwrap();
+    let error =
+        |settings: Settings| difference::<F>(&solve(&family, geometry(&points, None, 50), &settings, &q), &exact);
+    let mut near = settings(5, Precision::F64);
+    near.near = Precision::F32;
+    let mut result = [4, 6, 8, 5, 5].map(|p| settings(p, Precision::F64));
+    (result[3], result[4]) = (near, settings(5, Precision::F32));
+    let errors = result.map(error);
+    let promised = [4, 6, 8, 5, 5].map(|p| expected_error::<F, f32>(p, true));
+    for (k, (error, promise)) in errors.iter().zip(promised).enumerate() {
+        assert!(*error < promise, "{} {k}: {error:e} above {promise:e}", family.name());
+    }
+    errors
+}
+
+fn fall<F: Family>(family: F) {
+    let name = family.name();
+    let e = errors(family);
+    assert!(e[1] < 0.2 * e[0] && e[2] < 0.2 * e[1], "{name}: errors do not fall with the order: {e:?}");
+}
+
+#[test]
+fn errors_fall_with_the_order() {
+    fall(Laplace);
+    fall(LaplaceDipole);
+    fall(Yukawa { kappa: 2.0 });
+    fall(Stokes { mu: 1.0 });
+}
+
+/// Powers of distances of 1e-10 overflow in f32, and coordinates do not resolve them, unless each box has
+/// units and an origin of its own.
+#[test]
+fn clusters_below_the_resolution_of_f32() {
+    fn check<F: Family>(family: F) {
+        let family = WithGradient(family);
+        let points = CloudKind::TwoClusters.points(1000, 8);
+        let q = strengths::<F>(&points);
+        let all = Targets::Sources(None);
+        let (exact, _) = direct(&family, both(), &points, &q, all, Precision::F64, Isa::detect()).unwrap();
+        let found = solve(&family, geometry(&points, None, 20), &settings(5, Precision::F32), &q);
+        let (d, promised) = (difference::<F>(&found, &exact), expected_error::<F, f32>(5, true));
+        assert!(d < promised, "{}: {d:e} above {promised:e}", family.name());
+    }
+    check(LaplaceDipole);
+    check(Stokes { mu: 1.0 });
+}
+
+/// Lengths of 1e±30 overflow squares in f32 unless each box has units of its own.
+#[test]
+fn huge_and_tiny_lengths_in_f32() {
+    for h in [1e30, 1e-30] {
+        let points: Vec<f64> = CloudKind::Ellipsoid.points(1000, 8).iter().map(|x| x * h).collect();
+        let family = WithGradient(Yukawa { kappa: 2.0 / h });
+        let q = strengths::<Yukawa>(&points);
+        let all = Targets::Sources(None);
+        let (exact, _) = direct(&family, both(), &points, &q, all, Precision::F64, Isa::detect()).unwrap();
+        let found = solve(&family, geometry(&points, None, 20), &settings(6, Precision::F32), &q);
+        let d = difference::<Yukawa>(&found, &exact);
+        assert!(d < 1e-4, "{h}: {d:e}");
+    }
+}

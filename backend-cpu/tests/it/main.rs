@@ -1,0 +1,107 @@
+//! Integration tests of the CPU backend, one binary.
+//!
+//! | module | what it holds to |
+//! |---|---|
+//! | `accuracy` | errors against direct summation stay below the table of orders, in every precision |
+//! | `bits` | threads, repetition, concurrency and moved points change no bit; instruction sets only the last ones |
+//! | `direct` | direct sums are those of a plain double loop, at any scale, with self terms skipped by index |
+//! | `edges` | lists that the plan cannot carry out are refused |
+//! | `oracle` | every stage agrees with the pair-by-pair form of the same expansion |
+//! | `sums` | the pair sum: padding, borders of tiles and blocks, skipped sources |
+
+mod accuracy;
+mod bits;
+mod direct;
+mod edges;
+mod oracle;
+mod sums;
+
+use backend_cpu::{Isa, Precision, Settings, Solver, plan};
+use fmm_traits::kernel::check_outputs;
+use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
+use fmm_traits::{Error, Family, Gradient, Kernel, Lists, OutputColumns, OutputError, Outputs, Tree, Visitor};
+use fmm_tree::{BuildOptions, ListOptions, build, uvwx};
+
+/// Potential and gradient of `F` and nothing else: other outputs need not be compiled.
+#[derive(Clone, Debug)]
+struct WithGradient<F>(F);
+
+impl<F: Family> Family for WithGradient<F> {
+    type Source = F::Source;
+    type Check = F::Check;
+    type Equivalent = F::Equivalent;
+    type Far = F::Far;
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+    fn parameters(&self) -> Vec<f64> {
+        self.0.parameters()
+    }
+    fn scale(&self) -> f64 {
+        self.0.scale()
+    }
+    fn validate(&self) -> Result<(), Error> {
+        self.0.validate()
+    }
+    fn outputs(&self) -> Outputs {
+        both()
+    }
+    fn visit<W: Visitor>(&self, outputs: Outputs, visitor: W) -> Result<W::Output, Error> {
+        check_outputs(self, outputs)?;
+        let n = F::Source::VALUES;
+        let columns = [(Outputs::POTENTIAL, 0..n), (Outputs::GRADIENT, n..4 * n)];
+        let columns = columns.map(|(output, columns)| OutputColumns { output, columns: columns.collect() });
+        Ok(visitor.visit::<Gradient<F::Source>, Gradient<F::Far>>(columns.into()))
+    }
+}
+
+/// Potential and gradient.
+fn both() -> Outputs {
+    Outputs::POTENTIAL | Outputs::GRADIENT
+}
+
+/// Normal strengths for the sources `points`.
+fn strengths<F: Family>(points: &[f64]) -> Vec<f64> {
+    normal_strengths(points.len() / 3 * F::Source::STRENGTHS, 5)
+}
+
+/// A tree with leaves of up to `ncrit` points and its lists, every W and X edge kept.
+fn geometry(sources: &[f64], targets: Option<&[f64]>, ncrit: usize) -> (Tree, Lists) {
+    let tree = build(sources, targets, &BuildOptions { ncrit: Some(ncrit), ..Default::default() }).unwrap();
+    let lists = uvwx(&tree, &ListOptions::default()).unwrap();
+    (tree, lists)
+}
+
+/// One precision for both fields.
+fn settings(order: usize, precision: Precision) -> Settings {
+    Settings { order, precision, near: precision, isa: Isa::detect(), cache: None }
+}
+
+/// Values of a new plan, potential and gradient of `family` itself.
+fn apply(solver: &dyn Solver, strengths: &[f64]) -> Vec<f64> {
+    let mut out = vec![f64::NAN; solver.tree().targets.len() * solver.values()];
+    solver.apply(strengths, &mut out, &mut |_, _| true).unwrap();
+    out
+}
+
+/// Plans and applies.
+fn solve<F: Family>(family: &F, (tree, lists): (Tree, Lists), settings: &Settings, strengths: &[f64]) -> Vec<f64> {
+    apply(&*plan(family, both(), tree, lists, settings).unwrap(), strengths)
+}
+
+/// Largest relative ℓ2 difference over potential and gradient, of rows with a quarter of potentials.
+fn difference<F: Family>(found: &[f64], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let n = F::Source::VALUES;
+    let part = |v: &[f64], from: usize, to: usize| -> Vec<f64> {
+        v.chunks_exact(4 * n).flat_map(|row| row[from..to].to_vec()).collect()
+    };
+    let errors = [(0, n), (n, 4 * n)]
+        .map(|(from, to)| OutputError::of(both(), &part(found, from, to), &part(expected, from, to), to - from).rel_l2);
+    errors.into_iter().fold(0.0, |m, e| if e.is_nan() { f64::INFINITY } else { e.max(m) })
+}
+
+/// `n` uniform points in the unit cube.
+fn uniform(n: usize, seed: u64) -> Vec<f64> {
+    CloudKind::Uniform.points(n, seed)
+}

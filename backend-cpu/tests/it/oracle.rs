@@ -1,0 +1,140 @@
+//! Batched stages against [`Pairwise`]: the same expansion, tree and lists, one operator call per edge
+//! and scalar kernels, so that only rounding may differ.
+
+use super::*;
+use backend_cpu::pairwise::Pairwise;
+use fmm_kernels::equivalent::{EquivalentExpansion, Scalar};
+use fmm_kernels::{Gravity, Laplace, LaplaceDipole, Stokes, Stresslet, Yukawa};
+use std::marker::PhantomData;
+
+struct PairByPair<'a, F, T> {
+    family: &'a F,
+    order: usize,
+    tree: &'a Tree,
+    lists: &'a Lists,
+    strengths: &'a [f64],
+    precision: PhantomData<T>,
+}
+
+impl<F: Family, T: Scalar> Visitor for PairByPair<'_, F, T> {
+    type Output = Vec<f64>;
+    fn visit<S: Kernel, E: Kernel>(self, _: Vec<OutputColumns>) -> Vec<f64> {
+        let sides: Vec<f64> = (0..self.tree.levels()).map(|l| self.tree.side_at(l)).collect();
+        let expansion = EquivalentExpansion::<F, T, S, E>::new(self.family, self.order, &sides).unwrap();
+        let mut run = Pairwise::new(self.tree, self.lists, &expansion).unwrap();
+        let values = run.apply(self.strengths, &mut |_, _| true).unwrap();
+        values.into_iter().map(|x| x * self.family.scale()).collect()
+    }
+}
+
+/// Potential and gradient, pair by pair.
+pub fn pair_by_pair<F: Family, T: Scalar>(
+    family: &F,
+    order: usize,
+    (tree, lists): &(Tree, Lists),
+    strengths: &[f64],
+) -> Vec<f64> {
+    family.visit(both(), PairByPair { family, order, tree, lists, strengths, precision: PhantomData::<T> }).unwrap()
+}
+
+/// Asserts agreement to `tolerance`.
+fn agree<F: Family, T: Scalar>(
+    family: &F,
+    order: usize,
+    sources: &[f64],
+    targets: Option<&[f64]>,
+    tolerance: f64,
+    what: &str,
+) {
+    let geometry = geometry(sources, targets, 15);
+    let q = strengths::<F>(sources);
+    let precision = if T::EPSILON < 1e-10 { Precision::F64 } else { Precision::F32 };
+    let expected = pair_by_pair::<F, T>(family, order, &geometry, &q);
+    let found = solve(family, geometry, &settings(order, precision), &q);
+    let d = difference::<F>(&found, &expected);
+    assert!(d <= tolerance, "{} {what}, order {order}, {}: {d:e}", family.name(), precision.name());
+}
+
+const CLOUDS: [CloudKind; 10] = [
+    CloudKind::Uniform,
+    CloudKind::Clustered,
+    CloudKind::Ellipsoid,
+    CloudKind::TwoClusters,
+    CloudKind::Plane,
+    CloudKind::Grid,
+    CloudKind::Outlier,
+    CloudKind::FiftyCopies,
+    CloudKind::Coincident,
+    CloudKind::Single,
+];
+
+fn clouds<F: Family>(family: F) {
+    let family = WithGradient(family);
+    for kind in CLOUDS {
+        // The oracle takes surfaces through the user's coordinates, where boxes of side 1e-9 at 0.6 keep few digits.
+        let tolerance = if kind == CloudKind::TwoClusters { 1e-8 } else { 1e-11 };
+        agree::<_, f64>(&family, 4, &kind.points(400, 3), None, tolerance, kind.name());
+    }
+    for kind in [CloudKind::Ellipsoid, CloudKind::Outlier, CloudKind::FiftyCopies] {
+        agree::<_, f32>(&family, 4, &kind.points(400, 3), None, 1e-4, kind.name());
+    }
+    let (ellipsoid, plane) = (CloudKind::Ellipsoid.points(400, 1), CloudKind::Plane.points(300, 2));
+    agree::<_, f64>(&family, 4, &ellipsoid, Some(&plane), 1e-11, "ellipsoid on a plane");
+    agree::<_, f64>(&family, 4, &plane, Some(&ellipsoid), 1e-11, "plane on an ellipsoid");
+    agree::<_, f64>(&family, 4, &[], Some(&plane), 0.0, "no sources");
+    agree::<_, f64>(&family, 4, &plane, Some(&[]), 0.0, "no targets");
+}
+
+#[test]
+fn laplace() {
+    clouds(Laplace);
+}
+
+#[test]
+fn several_components() {
+    clouds(Stokes { mu: 0.7 });
+}
+
+#[test]
+fn operators_of_every_level() {
+    clouds(Yukawa { kappa: 3.0 });
+}
+
+#[test]
+fn sources_unlike_densities() {
+    clouds(LaplaceDipole);
+}
+
+#[test]
+fn more_values_than_strengths_inside() {
+    let family = WithGradient(Stresslet { mu: 0.7 });
+    agree::<_, f64>(&family, 4, &CloudKind::Ellipsoid.points(300, 1), None, 1e-11, "ellipsoid");
+}
+
+/// Softened masses at one place act on each other but never on themselves.
+#[test]
+fn self_terms_are_skipped_by_index() {
+    let family = WithGradient(Gravity { g: 2.0, softening: 0.01 });
+    for kind in [CloudKind::Uniform, CloudKind::FiftyCopies, CloudKind::Coincident, CloudKind::Single] {
+        agree::<_, f64>(&family, 4, &kind.points(300, 3), None, 1e-11, kind.name());
+        agree::<_, f32>(&family, 4, &kind.points(300, 3), None, 1e-4, kind.name());
+    }
+}
+
+#[test]
+fn every_order() {
+    for order in 3..=10 {
+        let kind = if order < 6 { CloudKind::Uniform } else { CloudKind::Line };
+        agree::<_, f64>(&WithGradient(Laplace), order, &kind.points(300, 3), None, 1e-11, kind.name());
+        agree::<_, f32>(&WithGradient(Laplace), order, &kind.points(300, 3), None, 2e-4, kind.name());
+    }
+}
+
+/// The clouds above leave no stage idle.
+#[test]
+fn every_kind_of_edge_is_tested() {
+    let (_, lists) = geometry(&CloudKind::Ellipsoid.points(400, 3), None, 15);
+    for (name, edges) in lists.kinds() {
+        assert!(edges.len() > 10, "{name}: {}", edges.len());
+    }
+}

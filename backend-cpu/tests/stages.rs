@@ -1,2 +1,0 @@
-//! stub
-#[test] fn stub() {}

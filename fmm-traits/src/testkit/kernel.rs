@@ -14,6 +14,7 @@
 //!     const NAME: &'static str = "kelvin";
 //!     const STRENGTHS: usize = 3;
 //!     const VALUES: usize = 3;
+//!     #[inline(always)]
 //!     fn eval<V: Lane>(params: &[V], r: &[V], f: &[V], u: &mut [V]) {
 //!         let w = dot(r, r).rsqrt();
 //!         let s = dot(r, f) * (w * w);

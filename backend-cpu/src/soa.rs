@@ -35,6 +35,11 @@ impl<T: Real> Soa<T> {
         self.len
     }
 
+    /// Whether rows hold nothing but padding.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows

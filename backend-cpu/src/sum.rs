@@ -45,12 +45,15 @@ pub fn sum<K: Kernel, T: Real>(
     }
 }
 
+/// The signature of [`sum`].
+pub type PairSum<T> = fn(Isa, &[T], Targets<T>, &Soa<T>, Range<usize>, Option<usize>, &mut [T]);
+
 /// [`sum`] of one kernel, with the facts the stages need: what keeps the stages themselves free of
 /// kernel types, so that they are compiled once for all kernels.
 #[derive(Clone, Debug)]
 pub struct Pair<T> {
     /// [`sum`] for this kernel.
-    pub sum: fn(Isa, &[T], Targets<T>, &Soa<T>, Range<usize>, Option<usize>, &mut [T]),
+    pub sum: PairSum<T>,
     /// Degree of each strength under dilation.
     pub strength_degrees: Vec<i32>,
     /// Degree of each value under dilation.

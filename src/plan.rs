@@ -83,7 +83,7 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize) -> Result<Choice, Error> {
     let near = tuning::near_precision(r.outputs, tolerance, r.precision);
     let occupancy = match r.ncrit {
         Some(k) => k as f64,
-        None => tuning::occupancy(order, r.precision, near),
+        None => tuning::occupancy(&facts, order, r.precision, near),
     };
     let order = (!direct).then_some(order);
     let wide = if r.precision == Precision::F32 { 4 } else { 8 };

@@ -81,6 +81,14 @@ pub trait Simd: Copy + Debug + Send + Sync + 'static {
     type F32: SimdLane<Scalar = f32>;
 }
 
+/// One scalar at a time: the cheapest set to compile for.
+#[derive(Clone, Copy, Debug)]
+pub struct Scalar;
+impl Simd for Scalar {
+    type F64 = f64;
+    type F32 = f32;
+}
+
 /// The working precision: f32 or f64.
 pub trait Real:
     Lane<Mask = bool>
@@ -159,6 +167,29 @@ macro_rules! scalar {
             #[inline(always)]
             fn select(mask: bool, a: Self, b: Self) -> Self {
                 if mask { a } else { b }
+            }
+        }
+
+        impl SimdLane for $t {
+            type Scalar = $t;
+            const WIDTH: usize = 1;
+            #[inline(always)]
+            fn broadcast(x: $t) -> Self {
+                x
+            }
+            #[inline(always)]
+            unsafe fn load(from: *const $t) -> Self {
+                // SAFETY: the caller vouches for one readable scalar.
+                unsafe { from.read() }
+            }
+            #[inline(always)]
+            unsafe fn store(self, to: *mut $t) {
+                // SAFETY: the caller vouches for one writable scalar.
+                unsafe { to.write(self) }
+            }
+            #[inline(always)]
+            fn sum(self) -> $t {
+                self
             }
         }
 

@@ -9,6 +9,8 @@
 //! | `odd_input` | empty, single, coincident, far, huge and tiny inputs give the right sums |
 //! | `threads` | the number of threads changes no bit |
 //! | `tolerance` | errors stay below the tolerance for every kernel, cloud and precision |
+//! | `tuning` | orders grow as the tolerance falls; the floor is named |
+//! | `demo`, `rng` | the unit tests of these files of `src/`, compiled here |
 
 mod api;
 mod bad_input;
@@ -17,6 +19,14 @@ mod fuzz;
 mod odd_input;
 mod threads;
 mod tolerance;
+mod tuning;
+
+#[allow(dead_code, missing_docs, reason = "the files of the library, for their unit tests")]
+#[path = "../../src/demo.rs"]
+mod demo;
+#[allow(dead_code, reason = "as above")]
+#[path = "../../src/rng.rs"]
+mod rng;
 
 use fmm::{Fmm, Kernel, Lane, Method, Outputs, Targets};
 use fmm_traits::testkit::clouds::CloudKind;

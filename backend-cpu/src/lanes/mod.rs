@@ -10,7 +10,7 @@ mod avx2;
 mod avx512;
 mod portable;
 
-use fmm_traits::{Simd, SimdLane};
+use fmm_traits::{Simd, SimdLane, lane::Scalar};
 use std::sync::OnceLock;
 
 /// An instruction set that the lanes can use.
@@ -77,15 +77,30 @@ pub trait Vectorized {
     fn run<S: Simd>(self) -> Self::Output;
 }
 
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2,fma")]
+fn on_avx512<W: Vectorized>(work: W) -> W::Output {
+    work.run::<avx512::Avx512>()
+}
+
+/// As [`dispatch`], with single scalars wherever `isa` is not AVX-512: for work so large (Hessians)
+/// that compiling it for every set costs more than the rarer sets gain.
+#[inline]
+pub fn dispatch_large<W: Vectorized>(isa: Isa, work: W) -> W::Output {
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx512 && isa.is_available() {
+        // SAFETY: `is_available` has just found the features of this set.
+        return unsafe { on_avx512(work) };
+    }
+    let _ = isa;
+    work.run::<Scalar>()
+}
+
 /// Runs `work` under `isa`, or under the portable set where the machine lacks it.
 #[inline]
 pub fn dispatch<W: Vectorized>(isa: Isa, work: W) -> W::Output {
     #[cfg(target_arch = "x86_64")]
     {
-        #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2,fma")]
-        fn on_avx512<W: Vectorized>(work: W) -> W::Output {
-            work.run::<avx512::Avx512>()
-        }
         #[target_feature(enable = "avx2,fma")]
         fn on_avx2<W: Vectorized>(work: W) -> W::Output {
             work.run::<avx2::Avx2>()

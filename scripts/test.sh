@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every test of the workspace, in release. Printed kernels are compiled with NVIDIA's run-time
 # compiler (no GPU needed): scripts/nvrtc.sh fetches it once unless FMM_NVRTC names its directory.
-# Arguments go to cargo test: scripts/test.sh -p fmm-tree
+# Arguments go to cargo test instead of --workspace: scripts/test.sh -p fmm-tree
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ -z "${FMM_NVRTC:-}" ] && [ ! -e target/nvrtc/nvidia/cu13/lib/libnvrtc.so.13 ]; then
@@ -11,7 +11,7 @@ if [ -z "${FMM_NVRTC:-}" ] && [ ! -e target/nvrtc/nvidia/cu13/lib/libnvrtc.so.13
     fi
 fi
 # The last line adds up those of the crates.
-cargo test --release --workspace --no-fail-fast "$@" 2>&1 | awk '
+cargo test --release --no-fail-fast "${@:---workspace}" 2>&1 | awk '
     { print; fflush() }
     /^test result:/ { passed += $4; failed += $6; ignored += $8; binaries++ }
     END {

@@ -22,24 +22,74 @@ struct Row {
     errors: [[f64; ORDERS]; 4],
 }
 
-/// A straight line, until the first calibration.
-const fn line(start: f64, slope: f64) -> [f64; ORDERS] {
+/// A row measured for the first orders only, and 0.6 digits for each further one (the measured rows
+/// gain 0.6 to 0.9 there).
+const fn extended<const N: usize>(measured: [f64; N]) -> [f64; ORDERS] {
     let mut errors = [0.0; ORDERS];
     let mut i = 0;
     while i < ORDERS {
-        errors[i] = start + slope * (i + MIN_ORDER) as f64;
+        errors[i] = if i < N { measured[i] } else { errors[i - 1] - 0.6 };
         i += 1;
     }
     errors
 }
 
+/// Velocity and its derivatives. Orders 3 and 4 over all clouds; the others are those of one
+/// uniform two-level sum, with the 0.5 digits by which the clouds were worse there.
+const STOKES: [[f64; ORDERS]; 4] = [
+    extended([-1.40, -2.50, -3.15, -4.45, -5.30, -6.05, -6.75, -7.60]),
+    extended([-1.20, -2.00, -2.90, -3.90, -4.70, -5.45, -6.10, -6.90]),
+    extended([-0.40, -1.10, -1.90, -2.80, -3.60, -4.30, -4.90, -5.60]),
+    extended([-1.20, -2.00, -2.90, -3.90, -4.70, -5.45, -6.10, -6.90]),
+];
+
 /// By family name; a kernel without a row of its own has the first one's errors.
-const ERRORS: [Row; 1] =
-    [Row { kernel: "laplace", errors: [line(0.4, -0.82), line(1.9, -0.8), line(3.4, -0.8), line(1.9, -0.8)] }];
+const ERRORS: [Row; 7] = [
+    Row {
+        kernel: "laplace",
+        errors: [
+            [-2.49, -3.46, -4.52, -5.38, -6.32, -7.08, -8.02, -8.82, -9.70, -10.39, -11.08, -11.42, -12.21, -12.85],
+            [-2.04, -2.78, -3.65, -4.71, -5.53, -6.70, -7.53, -8.18, -8.98, -9.58, -10.18, -10.26, -11.02, -11.53],
+            [-0.93, -1.23, -2.49, -3.14, -4.16, -5.52, -6.43, -7.48, -8.23, -8.79, -9.29, -9.53, -10.28, -10.53],
+            [0.0; ORDERS],
+        ],
+    },
+    Row {
+        kernel: "laplace_dipole",
+        errors: [
+            extended([-1.98, -2.79, -3.63, -4.40, -5.35, -6.31, -7.03, -7.62, -8.26]),
+            extended([-1.66, -2.50, -3.34, -4.07, -5.25, -6.14, -6.75, -7.33, -7.86]),
+            extended([-1.74, -2.34, -3.17, -3.77, -5.11, -6.05, -6.70, -7.00, -7.53]),
+            [0.0; ORDERS],
+        ],
+    },
+    Row {
+        kernel: "laplace_mixed",
+        errors: [
+            extended([-1.99, -2.73, -3.61, -4.40, -5.57, -6.26, -6.99, -7.61, -8.27]),
+            extended([-1.70, -2.47, -3.35, -4.05, -5.30, -6.20, -6.80, -7.30, -7.87]),
+            extended([-1.74, -2.27, -3.12, -3.70, -5.13, -6.06, -6.74, -7.00, -7.55]),
+            [0.0; ORDERS],
+        ],
+    },
+    Row {
+        kernel: "yukawa",
+        errors: [
+            extended([-2.56, -3.43, -4.53, -5.48, -6.20, -7.01, -7.83, -8.90, -9.78]),
+            extended([-2.03, -2.52, -3.56, -4.24, -5.44, -6.37, -7.10, -7.68, -8.31]),
+            extended([-1.38, -1.64, -2.72, -3.20, -4.85, -5.55, -6.40, -6.78, -7.54]),
+            [0.0; ORDERS],
+        ],
+    },
+    Row { kernel: "stokes", errors: STOKES },
+    Row { kernel: "stokes_pressure", errors: STOKES },
+    Row { kernel: "stresslet", errors: STOKES },
+];
 
 /// The promise is kept with this much in hand: an order serves a tolerance when its table entry is
-/// at most `MARGIN` × tolerance.
-const MARGIN: f64 = 0.7;
+/// at most `MARGIN` × tolerance. The table is of clouds of 4000 to 8000 points; at a million uniform points
+/// with strengths in (0, 1) the gradient was 2.5 to 3.3 times worse (p = 4 … 10).
+const MARGIN: f64 = 0.25;
 
 /// Smallest tolerance that can be promised for each output ([`Outputs::ALL`]).
 fn floors(precision: Precision) -> [f64; 4] {

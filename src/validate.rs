@@ -16,7 +16,7 @@ pub(crate) fn finite(array: &'static str, values: &[f64], columns: usize) -> Res
 /// The number of points in a flat N×3 array.
 pub(crate) fn points(array: &'static str, values: &[f64]) -> Result<usize, Error> {
     let n = values.len() / 3;
-    if values.len() % 3 != 0 {
+    if !values.len().is_multiple_of(3) {
         let why = "points are N × 3, row-major".to_string();
         return Err(Error::Shape { array, found: values.len(), expected: 3 * (n + 1), why });
     }

@@ -70,6 +70,7 @@ struct Own;
 
 impl Kernel for Own {
     const NAME: &'static str = "own";
+    #[inline(always)]
     fn eval<V: Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
         u[0] = q[0] * (r[0] * r[0] + r[1] * r[1] + r[2] * r[2]).rsqrt();
     }

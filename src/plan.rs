@@ -80,7 +80,7 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize) -> Result<Choice, Error> {
         Method::Auto if cheaper => (true, "cheaper than the fast method for so few pairs"),
         Method::Auto => (false, "cheaper than direct summation for so many pairs"),
     };
-    let near = tuning::near_precision(r.outputs, tolerance, r.precision);
+    let near = tuning::near_precision();
     let occupancy = match r.ncrit {
         Some(k) => k as f64,
         None => tuning::occupancy(&facts, order, r.precision, near),

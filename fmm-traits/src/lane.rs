@@ -64,6 +64,24 @@ pub trait SimdLane: Lane {
     /// # Safety
     /// `from` must be valid for reads of `WIDTH` scalars.
     unsafe fn load(from: *const Self::Scalar) -> Self;
+    /// Scalars that [`repeat`](Self::repeat) reads: vectors of more than eight scalars hold several groups of
+    /// eight.
+    const REPEAT: usize = if Self::WIDTH > 8 { Self::WIDTH / 8 } else { 1 };
+    /// Loads [`REPEAT`](Self::REPEAT) consecutive scalars, aligned or not, and repeats them over the vector.
+    ///
+    /// # Safety
+    /// `from` must be valid for reads of `REPEAT` scalars.
+    #[inline(always)]
+    unsafe fn repeat(from: *const Self::Scalar) -> Self {
+        // SAFETY: the caller vouches for REPEAT readable scalars; no vector has more than 16.
+        unsafe {
+            if Self::REPEAT == 1 {
+                return Self::broadcast(from.read());
+            }
+            let all: [Self::Scalar; 16] = std::array::from_fn(|i| from.add(i % Self::REPEAT).read());
+            Self::load(all.as_ptr())
+        }
+    }
     /// Stores `WIDTH` consecutive scalars, aligned or not.
     ///
     /// # Safety

@@ -10,12 +10,11 @@
 //! Spectra run over `(ky·half + kz)·n + kx`, the order in which the last pass leaves them;
 //! [`frequency`] gives the place in [`fmm_kernels::equivalent::spectra`]. Neither direction is scaled.
 
+use super::families::FAMILY;
 use crate::lanes::{Isa, Vectorized, dispatch};
 use fmm_kernels::equivalent::{spectra::Grid, surface};
 use fmm_traits::{Lane, Real, Simd, SimdLane};
 
-/// Children of a box; a group of boxes is a whole number of families.
-pub const FAMILY: usize = 8;
 
 /// Place of entry `f` of a spectrum of this module in the layout of
 /// [`fmm_kernels::equivalent::spectra`].
@@ -79,11 +78,15 @@ impl<T: Real> Dft<T> {
     pub fn points(&self) -> usize {
         self.surface.len()
     }
-    /// Scalars in a vector of the instruction set.
-    pub fn width(&self) -> usize {
-        self.width
+    /// Frequencies in a block: as many as make a vector of one family.
+    pub fn group(&self) -> usize {
+        self.lanes() / FAMILY
     }
-    /// Boxes per transform, a multiple of [`FAMILY`].
+    /// Blocks in a spectrum.
+    pub fn groups(&self) -> usize {
+        self.grid.frequencies().div_ceil(self.group())
+    }
+    /// Boxes per transform: one family, or as many as fill a vector.
     pub fn lanes(&self) -> usize {
         self.width.max(FAMILY)
     }
@@ -107,6 +110,42 @@ impl<T: Real> Dft<T> {
             value(i, &mut buffers.lattice[at * lanes..][..lanes]);
         }
         dispatch(self.isa, Forward { dft: self, buffers });
+    }
+
+    /// Hands the spectrum of family `m` of the group to `to(block number, block)`: a block is
+    /// `[re, im][child][frequency]` for [`group`](Self::group) frequencies.
+    pub fn for_each_block(&self, buffers: &Buffers<T>, m: usize, mut to: impl FnMut(usize, &[T])) {
+        let (group, lanes) = (self.group(), self.lanes());
+        let mut block = [T::default(); 4 * FAMILY];
+        for (g, frequencies) in buffers.spectrum.chunks(group * 2 * lanes).enumerate() {
+            if group == 1 {
+                to(g, frequencies);
+                continue;
+            }
+            for (f, x) in frequencies.chunks_exact(lanes).enumerate() {
+                for (k, x) in x[m * FAMILY..][..FAMILY].iter().enumerate() {
+                    block[(f % 2 * FAMILY + k) * group + f / 2] = *x;
+                }
+            }
+            to(g, &block);
+        }
+    }
+
+    /// Sets the spectrum of family `m` of the group from the blocks of [`for_each_block`](Self::for_each_block).
+    pub fn fill_blocks<'a>(&self, buffers: &mut Buffers<T>, m: usize, from: impl Fn(usize) -> &'a [T]) {
+        let (group, lanes) = (self.group(), self.lanes());
+        for (g, frequencies) in buffers.spectrum.chunks_mut(group * 2 * lanes).enumerate() {
+            let block = from(g);
+            if group == 1 {
+                frequencies.copy_from_slice(block);
+                continue;
+            }
+            for (f, x) in frequencies.chunks_exact_mut(lanes).enumerate() {
+                for (k, x) in x[m * FAMILY..][..FAMILY].iter_mut().enumerate() {
+                    *x = block[(f % 2 * FAMILY + k) * group + f / 2];
+                }
+            }
+        }
     }
 
     /// Surface values of a group from `buffers.spectrum`, handed to `value(point, lanes)`.

@@ -5,10 +5,11 @@
 //! |---|---|
 //! | P2M, P2L, L2P, M2P | `points` |
 //! | M2M, L2L, surface solves | `translate` |
-//! | M2L | `m2l`, with its transforms in `dft` |
+//! | M2L | `m2l`, with its edges in `families` and its transforms in `dft` |
 //! | P2P | `near` |
 
 pub mod dft;
+pub mod families;
 pub mod m2l;
 pub mod near;
 pub mod plan;

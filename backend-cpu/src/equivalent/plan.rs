@@ -3,7 +3,7 @@
 use super::dft::Dft;
 use super::points::Surface;
 use super::pool::Pool;
-use super::{m2l, points, stages::Run, translate};
+use super::{families, m2l, points, stages::Run, translate};
 use crate::lanes::Isa;
 use crate::sum::Pair;
 use crate::{Precision, Settings, Solver, StageSeconds};
@@ -104,7 +104,7 @@ impl<F: Family, S: Kernel, T: Scalar> Levels<T> for LevelsOf<F, S> {
 
 /// What follows from tree and lists.
 pub(super) struct Geometry {
-    pub m2l: Vec<m2l::LevelPlan>,
+    pub m2l: Vec<families::Families>,
     /// Boxes that have a local.
     pub active: Vec<bool>,
     /// Leaves with targets, in the order of their targets, with their levels.
@@ -164,11 +164,11 @@ impl Geometry {
         for (i, &user) in tree.targets.order.iter().enumerate() {
             position[user as usize] = i as u32;
         }
-        Ok(Geometry { m2l: m2l::arrange(tree, lists)?, active, leaves, groups, position })
+        Ok(Geometry { m2l: families::arrange(tree, lists)?, active, leaves, groups, position })
     }
 }
 
-/// Checks the W and X edges against the region where the expansion is valid ([`m2l::arrange`] checks V).
+/// Checks the W and X edges against the region where the expansion is valid ([`families::arrange`] checks V).
 fn admissible(tree: &Tree, lists: &Lists) -> Result<(), Error> {
     let cube = |b: u32| {
         let level = tree.level_of(b as usize);
@@ -249,7 +249,7 @@ impl<T: Scalar> Plan<T> {
         self.params = self.near_params.iter().map(|x| x.iter().map(|&x| T::of(x)).collect()).collect();
         self.tables.clear();
         for (level, plan) in self.geometry.m2l.iter().enumerate() {
-            let table = (!plan.sources.is_empty()).then(|| {
+            let table = (!plan.is_empty()).then(|| {
                 let same =
                     |l: &usize| self.tables[*l].is_some() && Arc::ptr_eq(&self.operators[*l], &self.operators[level]);
                 let known = (0..level).rev().find(same).and_then(|l| self.tables[l].clone());
@@ -311,10 +311,9 @@ impl<T: Scalar> Solver for Plan<T> {
         let mut operators: Vec<&Arc<Operators<T>>> = self.operators.iter().collect();
         operators.dedup_by(|a, b| Arc::ptr_eq(a, b));
         let rows = (self.multipole_row() + self.local_row()) * self.tree.len();
-        let spectra = self.geometry.m2l.iter().map(|l| l.sources.len()).max().unwrap_or(0)
-            * self.dft.grid().frequencies()
-            * 2
-            * self.levels.components()[0];
+        let [densities, checks] = self.levels.components();
+        let families = self.geometry.m2l.iter().map(|l| l.parents.len()).max().unwrap_or(0);
+        let spectra = m2l::spectra_len(&self.dft, families, densities.max(checks));
         let points = self.tree.sources.len() * self.near64.strengths() + self.tree.targets.len() * self.far.values();
         self.tree.bytes()
             + self.lists.bytes()

@@ -64,7 +64,8 @@ macro_rules! operator {
 macro_rules! avx512 {
     ($v:ident, $t:ty, $width:literal, $mask:ty, $suffix:tt,
      $add:ident, $sub:ident, $mul:ident, $div:ident, $set1:ident, $fmadd:ident, $sqrt:ident, $cmp:ident, $blend:ident,
-     $load:ident, $store:ident, $reduce:ident, $xor:ident, |$x:ident| $rsqrt:block, |$y:ident| $exp:block) => {
+     $load:ident, $store:ident, $reduce:ident, $xor:ident, |$x:ident| $rsqrt:block, |$y:ident| $exp:block,
+     |$z:ident| $repeat:expr) => {
         operator!($v, Add, add, $add);
         operator!($v, Sub, sub, $sub);
         operator!($v, Mul, mul, $mul);
@@ -152,6 +153,11 @@ macro_rules! avx512 {
                 unsafe { $v($load(from)) }
             }
             #[inline(always)]
+            unsafe fn repeat($z: *const $t) -> Self {
+                // SAFETY: the caller vouches for WIDTH / 8 readable scalars.
+                unsafe { $v($repeat) }
+            }
+            #[inline(always)]
             unsafe fn store(self, to: *mut $t) {
                 // SAFETY: the caller vouches for WIDTH writable scalars.
                 unsafe { $store(to, self.0) }
@@ -205,7 +211,8 @@ avx512!(
             p = _mm512_fmadd_pd(p, r, _mm512_set1_pd(super::INVERSE_FACTORIALS[k]));
         }
         F64x8(_mm512_scalef_pd(p, n))
-    }
+    },
+    |from| _mm512_set1_pd(from.read())
 );
 
 avx512!(
@@ -244,5 +251,7 @@ avx512!(
             p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(super::INVERSE_FACTORIALS[k] as f32));
         }
         F32x16(_mm512_scalef_ps(p, n))
-    }
+    },
+    // Two f32 as one f64, which is only moved.
+    |from| _mm512_castpd_ps(_mm512_set1_pd(from.cast::<f64>().read_unaligned()))
 );

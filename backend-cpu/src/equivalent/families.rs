@@ -1,0 +1,160 @@
+//! The M2L edges of a level as pairs of *families*: the up to eight children of one box, and those of
+//! the 26 boxes around it.
+
+use fmm_kernels::equivalent::spectra::{OFFSETS, offset_index};
+use fmm_traits::{Error, Lists, Tree, tree::NONE};
+use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::LazyLock;
+
+/// Children of a box.
+pub const FAMILY: usize = 8;
+/// Boxes around a box.
+pub const AROUND: usize = 26;
+
+/// For two families in one of the [`AROUND`] positions, the operators between their children.
+pub struct Position {
+    /// `operator[source octant][target octant]`; [`OFFSETS`] for adjacent boxes, which have none.
+    pub operator: [[u16; FAMILY]; FAMILY],
+    /// The pairs that are not adjacent: bit `8·target + source`.
+    far: u64,
+}
+
+/// All positions of a source family around a target family, in lexicographic order of the offset.
+pub static POSITIONS: LazyLock<[Position; AROUND]> = LazyLock::new(|| {
+    std::array::from_fn(|d| {
+        let code = if d < 13 { d } else { d + 1 } as i32;
+        let family = [code / 9 - 1, code / 3 % 3 - 1, code % 3 - 1];
+        let bit = |octant: usize, axis: usize| (octant >> axis & 1) as i32;
+        let mut far = 0;
+        let operator = std::array::from_fn(|s| {
+            std::array::from_fn(|t| {
+                let offset = std::array::from_fn(|a| bit(t, a) - 2 * family[a] - bit(s, a));
+                let index = offset_index(offset);
+                far |= u64::from(index.is_some()) << (8 * t + s);
+                index.unwrap_or(OFFSETS) as u16
+            })
+        });
+        Position { operator, far }
+    })
+});
+
+/// The M2L edges of one level, family by family.
+#[derive(Debug, Default)]
+pub struct Families {
+    /// Parent box of each family that sends or receives; the place here is the family's *row*.
+    pub parents: Vec<u32>,
+    /// Rows of the families around each family that it receives from; [`NONE`] where there is none.
+    pub around: Vec<[u32; AROUND]>,
+    /// Children that have sources, by octant, of each family.
+    pub present: Vec<u8>,
+}
+
+impl Families {
+    /// Whether there are no edges.
+    pub fn is_empty(&self) -> bool {
+        self.parents.is_empty()
+    }
+    /// Whether the family of `row` receives anything.
+    pub fn receives(&self, row: usize) -> bool {
+        self.around[row].iter().any(|&r| r != NONE)
+    }
+}
+
+/// Arranges the M2L edges of `lists`. Between two families there are either no edges or all of those
+/// between boxes with sources and boxes with targets that are not adjacent; an edge that this form
+/// cannot take, and a pair of families with some edges missing or twice, is an error that names it.
+pub fn arrange(tree: &Tree, lists: &Lists) -> Result<Vec<Families>, Error> {
+    (0..tree.levels()).map(|level| arrange_level(tree, lists, level)).collect()
+}
+
+fn apart(target: u32, source_box: u32) -> Error {
+    Error::Edge { what: "Fourier M2L takes boxes of one level, 2 or 3 sides apart".into(), target, source_box }
+}
+
+fn arrange_level(tree: &Tree, lists: &Lists, level: usize) -> Result<Families, Error> {
+    let boxes = tree.level(level);
+    let mut families = Families::default();
+    let edges = lists.m2l.starts[boxes.start]..lists.m2l.starts[boxes.end];
+    if edges.is_empty() {
+        return Ok(families);
+    }
+    let first = lists.m2l.sources[edges.start];
+    let above = tree.level(level.checked_sub(1).ok_or_else(|| apart(0, first))?);
+    // Rows of the parents, in Morton order; first marked, then numbered.
+    let mut row = vec![NONE; above.len()];
+    for t in boxes.clone().filter(|&t| !lists.m2l.row(t).is_empty()) {
+        row[tree.parent[t] as usize - above.start] = 0;
+    }
+    for &s in &lists.m2l.sources[edges] {
+        if !boxes.contains(&(s as usize)) {
+            let target = lists.m2l.iter().find(|e| e.1 == s && boxes.contains(&(e.0 as usize)));
+            return Err(apart(target.map_or(NONE, |e| e.0), s));
+        }
+        row[tree.parent[s as usize] as usize - above.start] = 0;
+    }
+    for (b, row) in above.clone().zip(&mut row).filter(|(_, row)| **row != NONE) {
+        *row = families.parents.len() as u32;
+        families.parents.push(b as u32);
+    }
+    let members = |parent: u32, has: &dyn Fn(usize) -> bool| {
+        tree.children(parent as usize).filter(|&b| has(b)).fold(0u8, |m, b| m | 1 << tree.octant[b])
+    };
+    families.present =
+        families.parents.iter().map(|&parent| members(parent, &|b| !tree.sources_of(b).is_empty())).collect();
+    let present = &families.present;
+    families.around = families
+        .parents
+        .par_iter()
+        .with_min_len(64)
+        .map(|&parent| {
+            let receivers = members(parent, &|b| !tree.targets_of(b).is_empty());
+            around(tree, lists, parent as usize, receivers, present, &row, &above)
+        })
+        .collect::<Result<_, _>>()?;
+    Ok(families)
+}
+
+/// The rows around the family of `parent`, whose children `receivers` have targets.
+fn around(
+    tree: &Tree,
+    lists: &Lists,
+    parent: usize,
+    receivers: u8,
+    present: &[u8],
+    row: &[u32],
+    above: &Range<usize>,
+) -> Result<[u32; AROUND], Error> {
+    let mut rows = [NONE; AROUND];
+    let mut found = [0u64; AROUND];
+    for t in tree.children(parent) {
+        for &s in lists.m2l.row(t) {
+            let from = tree.parent[s as usize] as usize;
+            let step: [i64; 3] =
+                std::array::from_fn(|a| tree.anchor[from][a] as i64 - tree.anchor[parent][a] as i64 + 1);
+            let code = step.iter().try_fold(0, |c, &x| (0..3).contains(&x).then_some(3 * c + x as usize));
+            let Some(code) = code.filter(|&c| c != 13) else { return Err(apart(t as u32, s)) };
+            let d = code - usize::from(code > 13);
+            let edge = 1 << (8 * tree.octant[t] + tree.octant[s as usize]);
+            if POSITIONS[d].far & edge == 0 {
+                return Err(apart(t as u32, s));
+            }
+            if found[d] & edge != 0 {
+                return Err(Error::Edge { what: "an M2L edge is there twice".into(), target: t as u32, source_box: s });
+            }
+            found[d] |= edge;
+            rows[d] = row[from - above.start];
+        }
+    }
+    for d in (0..AROUND).filter(|&d| found[d] != 0) {
+        let senders = u64::from(present[rows[d] as usize]) * 0x0101_0101_0101_0101;
+        let expected = (0..FAMILY).filter(|t| receivers >> t & 1 == 1).fold(0, |m, t| m | 0xff << (8 * t)) & senders;
+        let missing = POSITIONS[d].far & expected & !found[d];
+        if missing != 0 {
+            let (all, some) = ((POSITIONS[d].far & expected).count_ones(), missing.count_ones());
+            let what = format!("{some} of the {all} M2L edges between two families are missing");
+            return Err(Error::Edge { what, target: parent as u32, source_box: rows[d] });
+        }
+    }
+    Ok(rows)
+}

@@ -15,7 +15,6 @@ use crate::lanes::{Isa, Vectorized, dispatch};
 use fmm_kernels::equivalent::{spectra::Grid, surface};
 use fmm_traits::{Lane, Real, Simd, SimdLane};
 
-
 /// Place of entry `f` of a spectrum of this module in the layout of
 /// [`fmm_kernels::equivalent::spectra`].
 pub fn frequency(grid: Grid, f: usize) -> usize {

@@ -2,11 +2,13 @@
 //!
 //! At one frequency, M2L between two families (the eight children of a box, and those of a box beside
 //! it) is a product of an 8×8 matrix of operators with the eight spectra of the sources
-//! (Malhotra & Biros 2015, §3.2). The 26 matrices of one frequency, put together from the 316 distinct operators,
-//! are 26 KB in f64 and stay in the first-level cache; the spectra of all families of the level at that
-//! frequency stay in the second. The eight targets run along the lanes, a source spectrum is a broadcast:
-//! 8 fused multiply-adds for 2 loads and 4 broadcasts with two target families at a time, so that the stage
-//! is bound by arithmetic. The sums of a frequency take the place of its spectra.
+//! (Malhotra & Biros 2015, §3.2). The 26 matrices of one frequency, put together from the 316 distinct
+//! operators, stay near the first-level cache (40 KB in f64), the spectra of the families of the level at that
+//! frequency in the second. The eight targets run along the lanes, a source spectrum is a broadcast, and four
+//! target families share the loads of a matrix. Three products make a complex one, (Gauss)
+//! re = Σ a·x − Σ b·y, im = Σ (a + b)·(x + y) − Σ a·x − Σ b·y, and as they are sums over all sources the
+//! differences are taken once: 12 fused multiply-adds for 3 loads and 12 broadcasts. The sums of a
+//! frequency take the place of its spectra.
 //!
 //! Vectors wider than a family (16 × f32) hold several frequencies of it, interleaved.
 
@@ -82,23 +84,23 @@ impl<T: Scalar> Table<T> {
         (self.data.len() * size_of::<T>()) as u64
     }
 
-    /// The matrices of a group, a value and a strength: `[position][source][re, im][target][frequency]`.
+    /// The matrices of a group, a value and a strength:
+    /// `[position][source][re, im, re + im][target][frequency of the group]`.
     fn matrices(&self, at: usize, to: &mut [T]) {
+        if self.group == 1 { self.matrices_of::<1>(at, to) } else { self.matrices_of::<2>(at, to) }
+    }
+
+    fn matrices_of<const GROUP: usize>(&self, at: usize, to: &mut [T]) {
         let operators = &self.data[at * self.stride()..][..self.stride()];
         let columns = POSITIONS.iter().flat_map(|p| &p.operator);
-        if self.group == 1 {
-            for (to, column) in to.chunks_exact_mut(2 * FAMILY).zip(columns) {
-                for (t, &o) in column.iter().enumerate() {
-                    [to[t], to[FAMILY + t]] = [operators[2 * o as usize], operators[2 * o as usize + 1]];
-                }
-            }
-        } else {
-            let g = self.group;
-            for (to, column) in to.chunks_exact_mut(2 * FAMILY * g).zip(columns) {
-                for (t, &o) in column.iter().enumerate() {
-                    let from = &operators[2 * g * o as usize..][..2 * g];
-                    to[t * g..][..g].copy_from_slice(&from[..g]);
-                    to[(FAMILY + t) * g..][..g].copy_from_slice(&from[g..]);
+        for (to, column) in to.chunks_exact_mut(3 * FAMILY * GROUP).zip(columns) {
+            for (t, &o) in column.iter().enumerate() {
+                let from = &operators[2 * GROUP * o as usize..][..2 * GROUP];
+                for f in 0..GROUP {
+                    let (re, im) = (from[f], from[GROUP + f]);
+                    to[t * GROUP + f] = re;
+                    to[(FAMILY + t) * GROUP + f] = im;
+                    to[(2 * FAMILY + t) * GROUP + f] = re + im;
                 }
             }
         }
@@ -109,21 +111,21 @@ impl<T: Scalar> Table<T> {
 pub struct Scratch<T> {
     buffers: Buffers<T>,
     matrices: Vec<T>,
-    sums: Vec<T>,
+    sources: Vec<T>,
 }
 
 impl<T: Scalar> Scratch<T> {
     /// Scratch for the transforms of `dft`.
     pub fn new(dft: &Dft<T>) -> Self {
-        let matrices = vec![T::default(); AROUND * FAMILY * 2 * FAMILY * dft.group()];
-        Scratch { buffers: dft.buffers(), matrices, sums: Vec::new() }
+        let matrices = vec![T::default(); AROUND * FAMILY * 3 * FAMILY * dft.group()];
+        Scratch { buffers: dft.buffers(), matrices, sources: Vec::new() }
     }
 }
 
 /// Numbers in the spectra of all families of a level, of which there are `families`, with `components`
 /// strengths or values.
 pub fn spectra_len<T: Scalar>(dft: &Dft<T>, families: usize, components: usize) -> usize {
-    dft.groups() * (families + 1) * components * 2 * FAMILY * dft.group()
+    dft.groups() * families * components * 2 * FAMILY * dft.group()
 }
 
 /// M2L on one level: `multipoles` and `locals` are the rows (E·n and `row` numbers) of the
@@ -143,7 +145,7 @@ pub fn m2l<T: Scalar>(
     spectra: &mut Vec<T>,
 ) {
     let (values, strengths, points) = (table.values, table.strengths, dft.points());
-    // spectra[group][row][component][re, im][child][frequency of the group], one row more, which is zero.
+    // spectra[group][row][component][re, im][child][frequency of the group].
     let components = values.max(strengths);
     let block = 2 * FAMILY * table.group;
     let rows = families.parents.len();
@@ -152,7 +154,7 @@ pub fn m2l<T: Scalar>(
         spectra.resize(need, T::default());
     }
     let spectra = &mut spectra[..need];
-    let level = (rows + 1) * components * block;
+    let level = rows * components * block;
     let at = |group: usize, row: usize, c: usize| group * level + (row * components + c) * block;
     let together = dft.lanes() / FAMILY;
     let batches = rows.div_ceil(together);
@@ -191,18 +193,24 @@ pub fn m2l<T: Scalar>(
 
     spectra.par_chunks_mut(level).enumerate().for_each(|(group, spectra)| {
         scratch.with(|s| {
-            spectra[rows * components * block..].fill(T::default());
-            s.sums.clear();
-            s.sums.resize(rows * values * block, T::default());
+            // Re, im and re + im of the sources; one row more, which is zero. The sums take their place.
+            let (half, column) = (block / 2, block / 2 * 3);
+            s.sources.resize((rows + 1) * strengths * column, T::default());
+            let blocks = spectra.chunks_exact(components * block).flat_map(|r| r.chunks_exact(block).take(strengths));
+            for (to, from) in s.sources.chunks_exact_mut(column).zip(blocks) {
+                for k in 0..half {
+                    (to[k], to[half + k], to[block + k]) = (from[k], from[half + k], from[k] + from[half + k]);
+                }
+            }
+            s.sources[rows * strengths * column..].fill(T::default());
+            spectra.fill(T::default());
             for a in 0..values {
                 for b in 0..strengths {
                     table.matrices((group * values + a) * strengths + b, &mut s.matrices);
-                    let (matrices, sums) = (&s.matrices[..], &mut s.sums[..]);
-                    dispatch(isa, Accumulate { families, matrices, spectra, components, b, sums, values, a });
+                    let (matrices, sources) = (&s.matrices[..], &s.sources[..]);
+                    let (to, from) = (Part { of: components, index: a }, Part { of: strengths, index: b });
+                    dispatch(isa, Accumulate { families, matrices, sources, from, sums: spectra, to });
                 }
-            }
-            for (to, sums) in spectra.chunks_exact_mut(components * block).zip(s.sums.chunks_exact(values * block)) {
-                to[..values * block].copy_from_slice(sums);
             }
         })
     });
@@ -248,17 +256,21 @@ impl<T> Shared<T> {
     }
 }
 
-/// Adds to value `a` of every family the field of strength `b` of the families around it, for one group
-/// of frequencies: `spectra[row][components][block]`, `sums[row][values][block]`.
+/// One of the components in a row.
+struct Part {
+    of: usize,
+    index: usize,
+}
+
+/// Adds to component `to` of every family the field of strength `from` of the families around it, for one
+/// group of frequencies: `sources[row][strength][re, im, re + im]`, `sums[row][component][re, im]`.
 struct Accumulate<'a, T> {
     families: &'a Families,
     matrices: &'a [T],
-    spectra: &'a [T],
-    components: usize,
-    b: usize,
+    sources: &'a [T],
+    from: Part,
     sums: &'a mut [T],
-    values: usize,
-    a: usize,
+    to: Part,
 }
 
 impl<T: Scalar> Vectorized for Accumulate<'_, T> {
@@ -266,7 +278,7 @@ impl<T: Scalar> Vectorized for Accumulate<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         match FAMILY * T::Vector::<S>::REPEAT / T::Vector::<S>::WIDTH {
-            1 => self.tiles::<S, 2, 1>(),
+            1 => self.tiles::<S, 4, 1>(),
             2 => self.tiles::<S, 1, 2>(),
             _ => self.tiles::<S, 1, 8>(),
         }
@@ -278,20 +290,20 @@ impl<T: Scalar> Accumulate<'_, T> {
     #[inline(always)]
     fn tiles<S: Simd, const TILE: usize, const PARTS: usize>(self) {
         type V<S, T> = <T as fmm_traits::Real>::Vector<S>;
-        let Accumulate { families, matrices, spectra, components, b, sums, values, a } = self;
+        let Accumulate { families, matrices, sources, from: strength, sums, to } = self;
         let (w, repeat) = (V::<S, T>::WIDTH, V::<S, T>::REPEAT);
         let (half, rows) = (FAMILY * repeat, families.parents.len());
         let parts = half / w;
-        let block = 2 * half;
-        assert!(parts <= PARTS && b < components && a < values);
-        assert!(matrices.len() == AROUND * FAMILY * block);
-        assert!(spectra.len() == (rows + 1) * components * block && sums.len() == rows * values * block);
+        let (block, column) = (2 * half, 3 * half);
+        assert!(parts <= PARTS && strength.index < strength.of && to.index < to.of);
+        assert!(matrices.len() == AROUND * FAMILY * column);
+        assert!(sources.len() == (rows + 1) * strength.of * column && sums.len() == rows * to.of * block);
         assert!(families.around.len() == rows && families.present.len() == rows);
         let zero = V::<S, T>::splat(0.0);
-        let sources = spectra[b * block..].as_ptr();
+        let sources = sources[strength.index * column..].as_ptr();
         for first in (0..rows).step_by(TILE) {
-            // Products re·re, im·im, re·im, im·re apart: eight chains, as many as the latency asks for.
-            let mut sum = [[[zero; PARTS]; 4]; TILE];
+            // Σ re·x, Σ im·y and Σ (re + im)·(x + y): three products for a complex one (Gauss).
+            let mut sum = [[[zero; PARTS]; 3]; TILE];
             for d in 0..AROUND {
                 let mut members = 0;
                 let mut from = [sources; TILE];
@@ -300,25 +312,26 @@ impl<T: Scalar> Accumulate<'_, T> {
                     // Row `rows` is zero.
                     let row = if around == NONE { rows } else { around as usize };
                     members |= families.present.get(row).copied().unwrap_or(0);
-                    // SAFETY: row ≤ rows and b < components: the block is inside `spectra`.
-                    *from = unsafe { sources.add(row * components * block) };
+                    // SAFETY: row ≤ rows and the strength is one of a row: the column is inside `sources`.
+                    *from = unsafe { sources.add(row * strength.of * column) };
                 }
-                let matrix = matrices[d * FAMILY * block..][..FAMILY * block].as_ptr();
+                let matrix = matrices[d * FAMILY * column..][..FAMILY * column].as_ptr();
                 // Not a closure: only what is inlined is compiled for the instruction set.
                 macro_rules! add {
                     ($j:expr) => {
                         for part in 0..parts {
-                            // SAFETY: j < 8 and part·w < half: inside `matrix` (8 blocks) and inside the blocks `from`.
+                            // SAFETY: j < 8 and part·w < half: inside `matrix` (8 columns) and inside the columns `from`.
                             unsafe {
-                                let m = matrix.add($j * block + part * w);
+                                let m = matrix.add($j * column + part * w);
                                 let (re, im) = (V::<S, T>::load(m), V::<S, T>::load(m.add(half)));
+                                let both = V::<S, T>::load(m.add(2 * half));
                                 for f in 0..TILE {
                                     let x = V::<S, T>::repeat(from[f].add($j * repeat));
                                     let y = V::<S, T>::repeat(from[f].add(half + $j * repeat));
+                                    let z = V::<S, T>::repeat(from[f].add(block + $j * repeat));
                                     sum[f][0][part] = re.mul_add(x, sum[f][0][part]);
                                     sum[f][1][part] = im.mul_add(y, sum[f][1][part]);
-                                    sum[f][2][part] = re.mul_add(y, sum[f][2][part]);
-                                    sum[f][3][part] = im.mul_add(x, sum[f][3][part]);
+                                    sum[f][2][part] = both.mul_add(z, sum[f][2][part]);
                                 }
                             }
                         }
@@ -337,14 +350,14 @@ impl<T: Scalar> Accumulate<'_, T> {
                 }
             }
             for (row, sum) in (first..rows).zip(&sum) {
-                let to = &mut sums[(row * values + a) * block..][..block];
+                let to = &mut sums[(row * to.of + to.index) * block..][..block];
                 for part in 0..parts {
                     // SAFETY: part·w < half, and `to` has two halves.
                     unsafe {
                         let re = to.as_mut_ptr().add(part * w);
                         let im = re.add(half);
                         (V::<S, T>::load(re) + (sum[0][part] - sum[1][part])).store(re);
-                        (V::<S, T>::load(im) + (sum[2][part] + sum[3][part])).store(im);
+                        (V::<S, T>::load(im) + (sum[2][part] - (sum[0][part] + sum[1][part]))).store(im);
                     }
                 }
             }

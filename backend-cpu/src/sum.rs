@@ -1,7 +1,7 @@
 //! The one loop over pairs. P2M, P2L, L2P, M2P, P2P and direct summation differ only in the kernel
 //! and in who the sources and targets are.
 
-use crate::lanes::{Isa, Vectorized, dispatch, dispatch_large};
+use crate::lanes::{Isa, Several, Vectorized, dispatch, dispatch_large};
 use crate::soa::Soa;
 use fmm_traits::{
     Kernel, Lane, Real, Simd, SimdLane,
@@ -153,9 +153,9 @@ fn pass<K: Kernel, S: Simd, T: Real, const SKIP: bool, const VALUES: usize, cons
     let width = V::<S, T>::WIDTH;
     let zero = V::<S, T>::splat(0.0);
     // Always the full array, so that its length is a constant to the compiler.
-    let mut p = [zero; MAX_PARAMETERS];
+    let mut p = [Several([zero; TARGETS]); MAX_PARAMETERS];
     for (p, &x) in p.iter_mut().zip(params) {
-        *p = SimdLane::broadcast(x);
+        *p = Several([SimdLane::broadcast(x); TARGETS]);
     }
     let rows: [&[T]; 3] = std::array::from_fn(|a| sources.row(a));
     let (begin, end) = (range.start, range.end.next_multiple_of(width).min(rows[0].len()));
@@ -168,42 +168,44 @@ fn pass<K: Kernel, S: Simd, T: Real, const SKIP: bool, const VALUES: usize, cons
     let mut first = 0;
     while first < n {
         let index: [usize; TARGETS] = std::array::from_fn(|b| (first + b).min(n - 1));
-        let at: [[V<S, T>; 3]; TARGETS] = index.map(|t| std::array::from_fn(|a| SimdLane::broadcast(targets[a][t])));
-        let mut sums = [[zero; VALUES]; TARGETS];
+        let at: [Several<V<S, T>, TARGETS>; 3] =
+            std::array::from_fn(|a| Several(index.map(|t| SimdLane::broadcast(targets[a][t]))));
+        let mut sums = [Several([zero; TARGETS]); VALUES];
         let mut j = begin;
         while j < end {
             // SAFETY: j is a multiple of `width` below `end`, which is at most the padded row length and a
             // multiple of `width` (asserted), and all rows have that length: j + width stays inside.
-            let (s, q) = unsafe {
-                let s: [V<S, T>; 3] = [SimdLane::load(x.add(j)), SimdLane::load(y.add(j)), SimdLane::load(z.add(j))];
-                let mut q = [zero; MAX_STRENGTHS];
+            let (s, q): ([V<S, T>; 3], _) = unsafe {
+                let mut q = [Several([zero; TARGETS]); MAX_STRENGTHS];
                 for c in 0..K::STRENGTHS {
-                    q[c] = SimdLane::load(strengths[c].add(j));
+                    q[c] = Several([SimdLane::load(strengths[c].add(j)); TARGETS]);
                 }
-                (s, q)
+                ([SimdLane::load(x.add(j)), SimdLane::load(y.add(j)), SimdLane::load(z.add(j))], q)
             };
-            for b in 0..TARGETS {
-                let r = [at[b][0] - s[0], at[b][1] - s[1], at[b][2] - s[2]];
-                let mut u = [zero; VALUES];
-                K::eval(&p, &r, &q[..K::STRENGTHS], &mut u[..K::VALUES]);
-                if SKIP {
-                    let lane = IOTA.map(T::of);
-                    // SAFETY: `lane` has 16 entries, the widest vector.
-                    let lane: V<S, T> = unsafe { SimdLane::load(lane.as_ptr()) };
+            let r = [at[0] - Several([s[0]; TARGETS]), at[1] - Several([s[1]; TARGETS]), at[2] - Several([s[2]; TARGETS])];
+            let mut u = [Several([zero; TARGETS]); VALUES];
+            K::eval(&p, &r, &q[..K::STRENGTHS], &mut u[..K::VALUES]);
+            if SKIP {
+                let lane = IOTA.map(T::of);
+                // SAFETY: `lane` has 16 entries, the widest vector.
+                let lane: V<S, T> = unsafe { SimdLane::load(lane.as_ptr()) };
+                for b in 0..TARGETS {
                     // Relative to j: f32 does not hold all indices.
                     let same = lane.eq(Lane::splat((own + index[b]) as f64 - j as f64));
-                    u = u.map(|u| Lane::select(same, zero, u));
+                    for i in 0..K::VALUES {
+                        u[i].0[b] = Lane::select(same, zero, u[i].0[b]);
+                    }
                 }
-                for i in 0..K::VALUES {
-                    sums[b][i] = sums[b][i] + u[i];
-                }
+            }
+            for i in 0..K::VALUES {
+                sums[i] = sums[i] + u[i];
             }
             j += width;
         }
         for b in 0..TARGETS.min(n - first) {
             let out = &mut out[(first + b) * K::VALUES..][..K::VALUES];
             for i in 0..K::VALUES {
-                out[i] += sums[b][i].sum();
+                out[i] += sums[i].0[b].sum();
             }
         }
         first += TARGETS;

@@ -73,8 +73,8 @@ macro_rules! avx2 {
             type Output = Self;
             #[inline(always)]
             fn neg(self) -> Self {
-                // SAFETY: as for the operators.
-                unsafe { $v($xor(self.0, $set1(-0.0))) }
+                // The compiler knows −0 − x for a change of sign, which a multiply-add takes in for nothing.
+                Self::broadcast(-0.0) - self
             }
         }
         impl Lane for $v {

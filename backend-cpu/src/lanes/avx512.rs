@@ -64,7 +64,7 @@ macro_rules! operator {
 macro_rules! avx512 {
     ($v:ident, $t:ty, $width:literal, $mask:ty, $suffix:tt,
      $add:ident, $sub:ident, $mul:ident, $div:ident, $set1:ident, $fmadd:ident, $sqrt:ident, $cmp:ident, $blend:ident,
-     $load:ident, $store:ident, $reduce:ident, $xor:ident, |$x:ident| $rsqrt:block, |$y:ident| $exp:block,
+     $load:ident, $store:ident, $reduce:ident, |$x:ident| $rsqrt:block, |$y:ident| $exp:block,
      |$z:ident| $repeat:expr) => {
         operator!($v, Add, add, $add);
         operator!($v, Sub, sub, $sub);
@@ -74,8 +74,8 @@ macro_rules! avx512 {
             type Output = Self;
             #[inline(always)]
             fn neg(self) -> Self {
-                // SAFETY: as for the operators.
-                unsafe { $v($xor(self.0, $set1(-0.0))) }
+                // The compiler knows −0 − x for a change of sign, which a multiply-add takes in for nothing.
+                Self::broadcast(-0.0) - self
             }
         }
         impl Lane for $v {
@@ -189,7 +189,6 @@ avx512!(
     _mm512_loadu_pd,
     _mm512_storeu_pd,
     _mm512_reduce_add_pd,
-    _mm512_xor_pd,
     // 14 bits from the table, then one step of order 4: with h = 1 − x·w², 1/√x = w·(1−h)^(−1/2) and
     // the first neglected term 35/128·h⁴ is below 2⁻⁵³.
     |x| {
@@ -233,7 +232,6 @@ avx512!(
     _mm512_loadu_ps,
     _mm512_storeu_ps,
     _mm512_reduce_add_ps,
-    _mm512_xor_ps,
     // One Newton step: 3/8·h² < 2⁻²⁷.
     |x| {
         let zero = _mm512_setzero_ps();

@@ -9,6 +9,9 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod portable;
+mod several;
+
+pub use several::Several;
 
 use fmm_traits::{Simd, SimdLane, lane::Scalar};
 use std::sync::OnceLock;

@@ -1,0 +1,108 @@
+//! Several vectors as one lane. A kernel over it works on several targets at once, operation by
+//! operation: the chains of dependent operations of the targets are interleaved in the instruction stream, where the
+//! processor's window (64 vector operations on Zen 4, about one evaluation) finds work for its units.
+//! Loops and no closures: only what is inlined is compiled for the instruction set.
+
+use fmm_traits::Lane;
+use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
+
+/// `N` vectors.
+#[derive(Clone, Copy)]
+pub struct Several<V, const N: usize>(pub [V; N]);
+
+/// A mask for each vector.
+#[derive(Clone, Copy)]
+pub struct Masks<M, const N: usize>([M; N]);
+
+macro_rules! operator {
+    ($type:ident: $($trait:ident $method:ident)*) => {
+        $(impl<V: Copy + $trait<Output = V>, const N: usize> $trait for $type<V, N> {
+            type Output = Self;
+            #[inline(always)]
+            fn $method(self, o: Self) -> Self {
+                let mut all = self.0;
+                for i in 0..N {
+                    all[i] = self.0[i].$method(o.0[i]);
+                }
+                $type(all)
+            }
+        })*
+    };
+}
+operator!(Several: Add add Sub sub Mul mul Div div);
+operator!(Masks: BitAnd bitand BitOr bitor);
+
+impl<V: Copy + Neg<Output = V>, const N: usize> Neg for Several<V, N> {
+    type Output = Self;
+    #[inline(always)]
+    fn neg(self) -> Self {
+        let mut all = self.0;
+        for x in &mut all {
+            *x = -*x;
+        }
+        Several(all)
+    }
+}
+impl<M: Copy + Not<Output = M>, const N: usize> Not for Masks<M, N> {
+    type Output = Self;
+    #[inline(always)]
+    fn not(self) -> Self {
+        let mut all = self.0;
+        for m in &mut all {
+            *m = !*m;
+        }
+        Masks(all)
+    }
+}
+
+macro_rules! function {
+    ($($name:ident)*) => {
+        $(#[inline(always)]
+        fn $name(self) -> Self {
+            let mut all = self.0;
+            for x in &mut all {
+                *x = x.$name();
+            }
+            Several(all)
+        })*
+    };
+}
+
+macro_rules! comparison {
+    ($($name:ident)*) => {
+        $(#[inline(always)]
+        fn $name(self, o: Self) -> Self::Mask {
+            let mut all = [self.0[0].$name(o.0[0]); N];
+            for i in 1..N {
+                all[i] = self.0[i].$name(o.0[i]);
+            }
+            Masks(all)
+        })*
+    };
+}
+
+impl<V: Lane, const N: usize> Lane for Several<V, N> {
+    type Mask = Masks<V::Mask, N>;
+    #[inline(always)]
+    fn splat(x: f64) -> Self {
+        Several([V::splat(x); N])
+    }
+    #[inline(always)]
+    fn mul_add(self, a: Self, b: Self) -> Self {
+        let mut all = self.0;
+        for i in 0..N {
+            all[i] = self.0[i].mul_add(a.0[i], b.0[i]);
+        }
+        Several(all)
+    }
+    function!(sqrt rsqrt exp ln sin cos);
+    comparison!(lt le eq);
+    #[inline(always)]
+    fn select(mask: Self::Mask, a: Self, b: Self) -> Self {
+        let mut all = a.0;
+        for i in 0..N {
+            all[i] = V::select(mask.0[i], a.0[i], b.0[i]);
+        }
+        Several(all)
+    }
+}

@@ -182,7 +182,8 @@ fn pass<K: Kernel, S: Simd, T: Real, const SKIP: bool, const VALUES: usize, cons
                 }
                 ([SimdLane::load(x.add(j)), SimdLane::load(y.add(j)), SimdLane::load(z.add(j))], q)
             };
-            let r = [at[0] - Several([s[0]; TARGETS]), at[1] - Several([s[1]; TARGETS]), at[2] - Several([s[2]; TARGETS])];
+            let r =
+                [at[0] - Several([s[0]; TARGETS]), at[1] - Several([s[1]; TARGETS]), at[2] - Several([s[2]; TARGETS])];
             let mut u = [Several([zero; TARGETS]); VALUES];
             K::eval(&p, &r, &q[..K::STRENGTHS], &mut u[..K::VALUES]);
             if SKIP {

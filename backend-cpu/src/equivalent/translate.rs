@@ -8,7 +8,7 @@ use fmm_traits::{Lists, Tree};
 use rayon::prelude::*;
 
 /// Boxes per product: wide enough for a matrix product at its peak, small enough to stay in cache.
-pub const BATCH: usize = 64;
+pub const BATCH: usize = 128;
 
 /// Matrices of one thread, a column a box.
 pub struct Scratch<T> {

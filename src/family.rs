@@ -19,6 +19,12 @@ pub(crate) struct Facts {
     pub singular: bool,
     /// Whether K(−r) = K(r)ᵀ.
     pub reciprocal: bool,
+    /// Components of an equivalent density.
+    pub densities: usize,
+    /// Components of a check value.
+    pub checks: usize,
+    /// Whether one set of operators serves all levels.
+    pub homogeneous: bool,
 }
 
 impl Facts {
@@ -28,12 +34,21 @@ impl Facts {
     }
 }
 
-struct Ask;
+struct Ask<'a, F>(&'a F);
 
-impl Visitor for Ask {
+impl<F: Family> Visitor for Ask<'_, F> {
     type Output = Facts;
     fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Facts {
-        Facts { strengths: S::STRENGTHS, values: S::VALUES, columns, singular: S::SINGULAR, reciprocal: S::RECIPROCAL }
+        Facts {
+            strengths: S::STRENGTHS,
+            values: S::VALUES,
+            columns,
+            singular: S::SINGULAR,
+            reciprocal: S::RECIPROCAL,
+            densities: F::Equivalent::STRENGTHS,
+            checks: F::Equivalent::VALUES,
+            homogeneous: F::Equivalent::dilated(&self.0.parameters(), 2.0).is_none(),
+        }
     }
 }
 
@@ -107,7 +122,7 @@ impl<F: Family> Dynamic for Erased<F> {
         self.0.near_radius(tolerance)
     }
     fn facts(&self, outputs: Outputs) -> Result<Facts, Error> {
-        self.0.visit(outputs, Ask)
+        self.0.visit(outputs, Ask(&self.0))
     }
     fn direct(
         &self,

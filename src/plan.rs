@@ -55,7 +55,7 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize) -> Result<Choice, Error> {
             tuning::check_positive(e)?;
             tuning::MAX_ORDER
         }
-        (None, e) => tuning::order_for(kernel, r.outputs, e.unwrap_or(f64::NAN), r.precision)?,
+        (None, e) => tuning::order_for(kernel, r.outputs, e.unwrap_or(f64::NAN), r.precision, n)?,
     };
     if r.ncrit == Some(0) {
         return Err(Error::Parameter { name: "ncrit", value: 0.0, requirement: "must be at least 1" });
@@ -85,9 +85,11 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize) -> Result<Choice, Error> {
         Some(k) => k as f64,
         None => tuning::occupancy(&facts, order, r.precision, near),
     };
+    // Leaves of at most ncrit points hold about a third of it on average.
+    let mean = if r.ncrit.is_some() { occupancy / 3.0 } else { occupancy };
     let order = (!direct).then_some(order);
     let wide = if r.precision == Precision::F32 { 4 } else { 8 };
-    let forecast = tuning::forecast(&facts, order, n, m, occupancy, wide);
+    let forecast = tuning::forecast(&facts, order, [n, m], mean, wide, threads);
     let near = if direct { r.precision } else { near };
     Ok(Choice { facts, direct, why: why.to_string(), tolerance, order, near, isa, threads, occupancy, forecast })
 }

@@ -88,9 +88,13 @@ const ERRORS: [Row; 8] = [
 ];
 
 /// The promise is kept with this much in hand: an order serves a tolerance when its table entry is
-/// at most `MARGIN` × tolerance. The table is of clouds of 4000 to 8000 points; at a million uniform points
-/// with strengths in (0, 1) the gradient was 2.5 to 3.3 times worse (p = 4 … 10).
-const MARGIN: f64 = 0.25;
+/// at most `margin` × tolerance. The table is of clouds of 4000 to 8000 points. Potentials do not get worse
+/// with more points; the gradient of strengths in (0, 1) on uniform points does for even orders (p = 6: 0.8, 1.8,
+/// 2.5 and 3.9 times the table at 1e5, 2.5e5, 1e6 and 4e6 points, `benches/rows.py`).
+fn margin(output: usize, n: usize) -> f64 {
+    let growth = (n as f64 / 5e4).powf(0.35).max(1.0);
+    [0.6, 0.6 / growth, 0.4 / growth, 0.6 / growth][output]
+}
 
 /// Smallest tolerance that can be promised for each output ([`Outputs::ALL`]).
 fn floors(precision: Precision) -> [f64; 4] {
@@ -134,10 +138,11 @@ pub fn check_tolerance(
     outputs: Outputs,
     tolerance: f64,
     precision: Precision,
+    n: usize,
 ) -> Result<(), Error> {
     check_positive(tolerance)?;
     for (i, output) in requested(outputs) {
-        let reach = error_at(kernel, i, MAX_ORDER) / MARGIN;
+        let reach = error_at(kernel, i, MAX_ORDER) / margin(i, n);
         let floor = floors(precision)[i].max(reach);
         if tolerance < floor {
             let hint = match precision {
@@ -157,13 +162,19 @@ pub fn check_tolerance(
     Ok(())
 }
 
-/// Smallest order that keeps the error of each of `outputs` below `tolerance`.
+/// Smallest order that keeps the error of each of `outputs` below `tolerance` for `n` sources.
 ///
 /// # Errors
 /// As [`check_tolerance`].
-pub fn order_for(kernel: &'static str, outputs: Outputs, tolerance: f64, precision: Precision) -> Result<usize, Error> {
-    check_tolerance(kernel, outputs, tolerance, precision)?;
-    let enough = |p: &usize| requested(outputs).all(|(i, _)| error_at(kernel, i, *p) <= MARGIN * tolerance);
+pub fn order_for(
+    kernel: &'static str,
+    outputs: Outputs,
+    tolerance: f64,
+    precision: Precision,
+    n: usize,
+) -> Result<usize, Error> {
+    check_tolerance(kernel, outputs, tolerance, precision, n)?;
+    let enough = |p: &usize| requested(outputs).all(|(i, _)| error_at(kernel, i, *p) <= margin(i, n) * tolerance);
     Ok((MIN_ORDER..=MAX_ORDER).find(enough).unwrap_or(MAX_ORDER))
 }
 
@@ -180,19 +191,20 @@ pub fn near_precision() -> Precision {
 }
 
 /// Mean points of a leaf that balance near and far field. The time of a point is A·n in the near
-/// field and B·p^q/n in M2L and the translations; at one million uniform points (Laplace, potential
-/// and gradient) both were equal at n = 44, 105, 132 for p = 6, 9, 10, which is 0.93·p^2.15. A pair
-/// costs about 6 + 2·values operations per strength, M2L the product of the components; a near
-/// field in f32 beside a far field in f64 takes half the time.
+/// field and B·p^q/n in M2L and the translations. At one million points (Laplace, potential and gradient, one Zen 4 core)
+/// the sum is flat around the best n, which is 45 to 60, 65 to 80 and 95 to 170 for p = 6, 8, 10 on uniform points
+/// and 65 to 80 for p = 6 on an ellipsoid, where M2L meets half-empty families: 1.12·p^2.15 is the upper
+/// side of these, which also saves memory. A pair costs about 6 + 2·values operations per strength, M2L the product
+/// of the components; a near field in f32 beside a far field in f64 takes half the time.
 pub(crate) fn occupancy(facts: &Facts, order: usize, precision: Precision, near: Precision) -> f64 {
-    let components = facts.components(Outputs::POTENTIAL).max(1) as f64;
+    let components = facts.densities as f64;
     let pair = (6 + 2 * facts.values) as f64 / 14.0 * (0.4 + 0.6 * components);
     let cheap_near: f64 = match (precision, near) {
         (Precision::F64, Precision::F32) => 2.0,
         (Precision::F32, Precision::F64) => 0.5,
         _ => 1.0,
     };
-    (0.93 * (order as f64).powf(2.15) * (components * components * cheap_near / pair).sqrt()).max(16.0)
+    (1.12 * (order as f64).powf(2.15) * (components * components * cheap_near / pair).sqrt()).max(16.0)
 }
 
 /// Nanoseconds of one core for a pair, per product of strengths and values (f64, AVX-512).
@@ -205,21 +217,34 @@ const START_NS: f64 = 1e6;
 /// Whether direct summation is the cheaper way for `n` sources and `m` targets.
 pub(crate) fn direct_is_cheaper(facts: &Facts, order: usize, n: usize, m: usize) -> bool {
     let pair = PAIR_NS * (facts.strengths + facts.values) as f64;
-    let components = facts.components(Outputs::POTENTIAL).max(facts.strengths).max(1) as f64;
+    let components = facts.densities.max(facts.strengths) as f64;
     let fast = START_NS + POINT_NS * order as f64 * components * 0.5 * (n + m) as f64;
     pair * n as f64 * m as f64 <= fast
 }
 
-/// Bytes of the whole plan and one evaluation.
-pub(crate) fn forecast(facts: &Facts, order: Option<usize>, n: usize, m: usize, occupancy: f64, wide: u64) -> u64 {
-    let (points, values) = ((n + m) as u64, facts.values as u64);
-    let arrays = 48 * points + 8 * (n as u64 * facts.strengths as u64 + 3 * m as u64 * values);
-    let Some(p) = order else { return arrays };
-    let boxes = (1.5 * n.max(m) as f64 / occupancy) as u64 + 8;
-    let components = facts.strengths.max(facts.components(Outputs::POTENTIAL)) as u64;
-    let surface = 6 * (p as u64 - 1).pow(2) + 2;
-    let grid = 2 * (2 * p as u64).pow(2) * (p as u64 + 1);
+/// Bytes of the whole plan and one evaluation on `threads` threads, from counts alone: `mean` points a leaf, a
+/// tree as deep as one of uniform points.
+pub(crate) fn forecast(
+    facts: &Facts,
+    order: Option<usize>,
+    [n, m]: [usize; 2],
+    mean: f64,
+    wide: usize,
+    threads: usize,
+) -> u64 {
+    let arrays = 48 * (n + m) + 8 * (n * facts.strengths + 3 * m * facts.values);
+    let Some(p) = order else { return arrays as u64 };
+    let leaves = n.max(m) as f64 / mean;
+    let boxes = (1.5 * leaves) as usize + 8;
+    let families = boxes / 7 + 1;
+    let (densities, row) = (facts.densities, facts.densities.max(facts.checks));
+    let surface = 6 * (p - 1).pow(2) + 2;
+    let frequencies = (2 * p - 1).pow(2) * p;
     let lists = boxes * (8 * 12 + 4 * (189 + 40));
-    let operators = (64 << 20) + 316 * grid * components * components * wide;
-    arrays + lists + operators + boxes * components * wide * (2 * surface + 2 * grid)
+    let rows = boxes * (densities + row) * surface + families * row * 16 * frequencies;
+    // Eight M2M matrices and two factors of a solve; 316 operators of M2L.
+    let level = 10 * densities * facts.checks * surface.pow(2) + 317 * 2 * frequencies * densities * facts.checks;
+    let levels = if facts.homogeneous { 1 } else { (leaves.max(1.0).log2() / 3.0).ceil() as usize + 2 };
+    let scratch = 4 * 128 * row * surface + 24 * families * densities;
+    (arrays + lists + wide * (rows + levels * level + threads * scratch)) as u64
 }

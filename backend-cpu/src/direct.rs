@@ -104,6 +104,7 @@ impl Direct<'_> {
         // arithmetic is f32; as they are in f64.
         let (shift, unit) = if T::EPSILON > 1e-10 { frame(self.sources, others) } else { ([0.0; 3], 1.0) };
         let params: Vec<T> = dilated(&self.params, unit).into_iter().map(T::of).collect();
+        let size = crate::unit_of(self.strengths);
         let mut packed = Soa::default();
         packed.reset(3 + pair.strengths(), n);
         for a in 0..3 {
@@ -113,14 +114,14 @@ impl Direct<'_> {
             }
         }
         for c in 0..pair.strengths() {
-            let factor = unit.powi(pair.strength_degrees[c]);
+            let factor = unit.powi(pair.strength_degrees[c]) / size;
             let row = packed.row_mut(3 + c);
             for (to, q) in row.iter_mut().zip(self.strengths.chunks_exact(pair.strengths())) {
                 *to = T::of(q[c] * factor);
             }
         }
         packed.pad();
-        let scale: Vec<f64> = (0..values).map(|i| self.scale * unit.powi(pair.value_degrees[i])).collect();
+        let scale: Vec<f64> = (0..values).map(|i| self.scale * size * unit.powi(pair.value_degrees[i])).collect();
         let mut out = vec![0.0; count * values];
         out.par_chunks_mut(TASK * values).enumerate().for_each(|(task, out)| {
             let at = |i: usize| match self.targets {

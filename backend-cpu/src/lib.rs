@@ -57,3 +57,12 @@ pub trait Solver: Send + Sync {
     /// Exchanges the points: a new tree and its lists. Buffers and operators are kept.
     fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error>;
 }
+
+/// The power of two at or below the largest magnitude of `strengths` (1 if there is none): sums are made of
+/// strengths divided by it, so that f32 holds them in whatever unit they come.
+pub(crate) fn unit_of(strengths: &[f64]) -> f64 {
+    let largest = strengths.iter().fold(0.0f64, |m, q| m.max(q.abs()));
+    // Exponent bits alone; subnormal numbers give 0.
+    let unit = f64::from_bits(largest.to_bits() & (0x7ff << 52));
+    if unit > 0.0 && unit.is_finite() { unit } else { 1.0 }
+}

@@ -48,8 +48,10 @@ pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     /// Whether the kernel is infinite at r = 0. A singular kernel must yield exactly 0 there
     /// ([`Lane::rsqrt`] does that by itself).
     const SINGULAR: bool = true;
-    /// Whether K(−r) = K(r)ᵀ, so that `apply_transpose` is `apply` with the roles exchanged.
-    const RECIPROCAL: bool = true;
+    /// Whether K(−r) = K(r)ᵀ, so that `apply_transpose` is `apply` with the roles exchanged and operators of
+    /// opposite offsets are one. A kernel that is not (one odd in r, say) must say so;
+    /// [`reciprocal_at`](crate::kernel::reciprocal_at) is checked where operators are built.
+    const RECIPROCAL: bool = Self::VALUES == Self::STRENGTHS;
 
     /// The kernel: `values` ← K(r)·`strengths`, r = target − source. `r` has `DIM` entries,
     /// `strengths` `STRENGTHS`, `values` `VALUES` (overwritten), `params` those of
@@ -95,6 +97,28 @@ pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     fn validate(&self) -> Result<(), Error> {
         Ok(())
     }
+}
+
+/// Whether K(−r) = K(r)ᵀ at `r`, to ten digits of the largest entry.
+pub fn reciprocal_at<K: Kernel>(params: &[f64], r: [f64; 3]) -> bool {
+    if K::VALUES != K::STRENGTHS {
+        return false;
+    }
+    let column = |r: [f64; 3], j: usize| {
+        let (mut unit, mut values) = ([0.0; MAX_STRENGTHS], [0.0; MAX_COMPONENTS]);
+        unit[j] = 1.0;
+        K::eval(params, &r, &unit[..K::STRENGTHS], &mut values[..K::VALUES]);
+        values
+    };
+    let (mut largest, mut difference) = (0f64, 0f64);
+    for j in 0..K::STRENGTHS {
+        let back = column(r.map(|x| -x), j);
+        for i in 0..K::VALUES {
+            largest = largest.max(back[i].abs());
+            difference = difference.max((back[i] - column(r, i)[j]).abs());
+        }
+    }
+    difference <= 1e-10 * largest
 }
 
 /// `K` with its gradient; see [`Kernel::eval_gradient`] for the layout.

@@ -64,7 +64,7 @@ pub struct BuildReport {
 /// Builds the adaptive octree of `sources` and `targets` (both N×3 row-major, finite; `None`:
 /// targets are the sources, and `Tree::sources` and `Tree::targets` share one allocation).
 ///
-/// A box is split while it holds more than `ncrit` distinct sources or targets. The result depends
+/// A box is split while it holds more than `ncrit` sources or targets that are not all at one point. The result depends
 /// on the input only, never on the number of threads; work runs on the current rayon pool.
 ///
 /// # Errors

@@ -102,27 +102,27 @@ fn arrange_level(tree: &Tree, lists: &Lists, level: usize) -> Result<Families, E
     };
     families.present =
         families.parents.iter().map(|&parent| members(parent, &|b| !tree.sources_of(b).is_empty())).collect();
-    let present = &families.present;
-    families.around = families
-        .parents
+    let (parents, present) = (&families.parents, &families.present);
+    families.around = parents
         .par_iter()
         .with_min_len(64)
         .map(|&parent| {
             let receivers = members(parent, &|b| !tree.targets_of(b).is_empty());
-            around(tree, lists, parent as usize, receivers, present, &row, &above)
+            around(tree, lists, parent as usize, receivers, [parents, &row], present, &above)
         })
         .collect::<Result<_, _>>()?;
     Ok(families)
 }
 
-/// The rows around the family of `parent`, whose children `receivers` have targets.
+/// The rows around the family of `parent`, whose children `receivers` have targets. `parents` of each row,
+/// `row` of each box of the level `above`.
 fn around(
     tree: &Tree,
     lists: &Lists,
     parent: usize,
     receivers: u8,
+    [parents, row]: [&[u32]; 2],
     present: &[u8],
-    row: &[u32],
     above: &Range<usize>,
 ) -> Result<[u32; AROUND], Error> {
     let mut rows = [NONE; AROUND];
@@ -152,8 +152,8 @@ fn around(
         let missing = POSITIONS[d].far & expected & !found[d];
         if missing != 0 {
             let (all, some) = ((POSITIONS[d].far & expected).count_ones(), missing.count_ones());
-            let what = format!("{some} of the {all} M2L edges between two families are missing");
-            return Err(Error::Edge { what, target: parent as u32, source_box: rows[d] });
+            let what = format!("{some} of the {all} M2L edges between the children of two boxes are missing");
+            return Err(Error::Edge { what, target: parent as u32, source_box: parents[rows[d] as usize] });
         }
     }
     Ok(rows)

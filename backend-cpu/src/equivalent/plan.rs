@@ -168,13 +168,42 @@ impl Geometry {
     }
 }
 
-/// Checks the W and X edges against the region where the expansion is valid ([`families::arrange`] checks V).
+/// Whether box `a` is an ancestor of box `b`.
+fn contains(tree: &Tree, a: u32, b: u32) -> bool {
+    let mut b = b;
+    while b > a {
+        b = tree.parent[b as usize];
+    }
+    b == a
+}
+
+/// Checks that points enter and leave the sums at leaves, each once and with a far field to meet there, as
+/// the stages assume; and the W and X edges against the region where the expansion is valid ([`families::arrange`] checks V).
 fn admissible(tree: &Tree, lists: &Lists) -> Result<(), Error> {
     let cube = |b: u32| {
         let level = tree.level_of(b as usize);
         Cube { center: tree.center(b as usize, level), side: tree.side_at(level) }
     };
     let refuse = |what: &str, t, s| Err(Error::Edge { what: what.into(), target: t, source_box: s });
+    let leaf = |b: u32| tree.is_leaf(b as usize);
+    for e in [&lists.p2m, &lists.l2p] {
+        if let Some((t, s)) = e.iter().find(|&(t, s)| t != s || !leaf(t)) {
+            return refuse("P2M and L2P are between a leaf and itself", t, s);
+        }
+    }
+    for e in [&lists.m2p, &lists.p2p] {
+        if let Some((t, s)) = e.iter().find(|&(t, _)| !leaf(t)) {
+            return refuse("targets are met at leaves", t, s);
+        }
+    }
+    if let Some((t, s)) = lists.p2p.iter().find(|&(t, s)| t != s && contains(tree, s, t)) {
+        return refuse("the sources of a P2P edge include the targets", t, s);
+    }
+    if lists.p2m.is_empty() && lists.l2p.is_empty() {
+        if let Some((t, s)) = lists.m2l.iter().chain(lists.m2p.iter()).chain(lists.p2l.iter()).next() {
+            return refuse("a far field without P2M and L2P", t, s);
+        }
+    }
     for (t, s) in lists.m2p.iter() {
         if !expansion::m2p_valid(cube(t), cube(s)) {
             return refuse("an equivalent density is not valid on all of the target box", t, s);
@@ -231,21 +260,26 @@ impl<T: Scalar> Plan<T> {
             pools,
             workspaces: Mutex::default(),
         };
-        plan.prepare_levels()?;
+        let operators = plan.operators_of(&plan.tree, &plan.lists)?;
+        plan.take_levels(operators);
         Ok(plan)
     }
 
-    /// Operators, parameters and M2L tables of the levels of the tree.
-    fn prepare_levels(&mut self) -> Result<(), Error> {
-        let tree = &self.tree;
-        let far = !(self.lists.p2m.is_empty() && self.lists.l2p.is_empty());
-        let sides: Vec<f64> = (0..tree.levels()).map(|l| tree.side_at(l)).collect();
-        self.operators.clear();
-        if far {
-            let set = self.levels.operators(&sides, &self.settings)?;
-            self.operators = (0..tree.levels()).map(|l| set.level(l).clone()).collect();
+    /// Operators of the levels of `tree`; none without a far field.
+    fn operators_of(&self, tree: &Tree, lists: &Lists) -> Result<Vec<Arc<Operators<T>>>, Error> {
+        if lists.p2m.is_empty() && lists.l2p.is_empty() {
+            return Ok(Vec::new());
         }
-        self.near_params = sides.iter().map(|&h| self.levels.parameters(h)).collect();
+        let sides: Vec<f64> = (0..tree.levels()).map(|l| tree.side_at(l)).collect();
+        let set = self.levels.operators(&sides, &self.settings)?;
+        Ok((0..tree.levels()).map(|l| set.level(l).clone()).collect())
+    }
+
+    /// Takes `operators`, and makes the parameters and M2L tables of the levels of the tree.
+    fn take_levels(&mut self, operators: Vec<Arc<Operators<T>>>) {
+        self.operators = operators;
+        let sides = (0..self.tree.levels()).map(|l| self.tree.side_at(l));
+        self.near_params = sides.map(|h| self.levels.parameters(h)).collect();
         self.params = self.near_params.iter().map(|x| x.iter().map(|&x| T::of(x)).collect()).collect();
         self.tables.clear();
         for (level, plan) in self.geometry.m2l.iter().enumerate() {
@@ -257,7 +291,6 @@ impl<T: Scalar> Plan<T> {
             });
             self.tables.push(table);
         }
-        Ok(())
     }
 
     /// Numbers in a row of `multipoles`.
@@ -323,9 +356,10 @@ impl<T: Scalar> Solver for Plan<T> {
     }
 
     fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error> {
-        self.geometry = Geometry::new(&tree, &lists)?;
-        self.tree = tree;
-        self.lists = lists;
-        self.prepare_levels()
+        let geometry = Geometry::new(&tree, &lists)?;
+        let operators = self.operators_of(&tree, &lists)?;
+        (self.tree, self.lists, self.geometry) = (tree, lists, geometry);
+        self.take_levels(operators);
+        Ok(())
     }
 }

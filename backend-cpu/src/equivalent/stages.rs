@@ -6,7 +6,7 @@ use super::points::{self, Frame, from_surface};
 use super::pool::Pool;
 use super::{m2l, translate};
 use crate::sum::Pair;
-use crate::{Precision, StageSeconds};
+use crate::{Precision, StageSeconds, unit_of};
 use fmm_kernels::equivalent::Scalar;
 use fmm_traits::{Error, Lists, Real, Stage, Stages};
 use rayon::prelude::*;
@@ -17,13 +17,15 @@ pub(super) struct Run<'a, T: Scalar> {
     plan: &'a Plan<T>,
     w: Workspace<T>,
     strengths: &'a [f64],
+    /// [`unit_of`] the strengths.
+    unit: f64,
     out: &'a mut [f64],
     seconds: StageSeconds,
 }
 
 impl<'a, T: Scalar> Run<'a, T> {
     pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &'a [f64], out: &'a mut [f64]) -> Self {
-        Run { plan, w, strengths, out, seconds: StageSeconds::default() }
+        Run { plan, w, strengths, unit: unit_of(strengths), out, seconds: StageSeconds::default() }
     }
 
     pub fn finish(self) -> (Workspace<T>, StageSeconds) {
@@ -88,12 +90,12 @@ impl<T: Scalar> Stages for Run<'_, T> {
     fn scatter(&mut self) -> Result<(), Error> {
         self.timed(Stage::Scatter, |r| {
             let tree = &r.plan.tree;
-            let count = r.plan.near64.strengths();
+            let (count, unit) = (r.plan.near64.strengths(), r.unit);
             r.w.strengths.resize_with(count, Vec::new);
             for (c, to) in r.w.strengths.iter_mut().enumerate() {
                 to.resize(tree.sources.len(), 0.0);
                 to.par_iter_mut().zip(&tree.sources.order).with_min_len(4096).for_each(|(to, &user)| {
-                    *to = r.strengths[user as usize * count + c];
+                    *to = r.strengths[user as usize * count + c] / unit;
                 });
             }
             let boxes = if r.plan.operators.is_empty() { 0 } else { tree.len() };
@@ -253,7 +255,7 @@ impl<T: Scalar> Stages for Run<'_, T> {
 
     fn gather(&mut self) -> Result<(), Error> {
         self.timed(Stage::Gather, |r| {
-            let (values, scale, width) = (&r.w.values, r.plan.scale, r.plan.far.values());
+            let (values, scale, width) = (&r.w.values, r.plan.scale * r.unit, r.plan.far.values());
             let position = &r.plan.geometry.position;
             r.out.par_chunks_mut(width).zip(position).with_min_len(4096).for_each(|(to, &at)| {
                 let from = &values[at as usize * width..][..width];

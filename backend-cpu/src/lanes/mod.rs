@@ -86,14 +86,26 @@ fn on_avx512<W: Vectorized>(work: W) -> W::Output {
     work.run::<avx512::Avx512>()
 }
 
+/// With the vectors of `S`, which are those of AVX2 or scalars.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn on_avx2<S: Simd, W: Vectorized>(work: W) -> W::Output {
+    work.run::<S>()
+}
+
 /// As [`dispatch`], with single scalars wherever `isa` is not AVX-512: for work so large (Hessians)
 /// that compiling it for every set costs more than the rarer sets gain.
 #[inline]
 pub fn dispatch_large<W: Vectorized>(isa: Isa, work: W) -> W::Output {
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512 && isa.is_available() {
-        // SAFETY: `is_available` has just found the features of this set.
-        return unsafe { on_avx512(work) };
+    if isa.is_available() {
+        match isa {
+            // SAFETY: `is_available` has just found the features of this set.
+            Isa::Avx512 => return unsafe { on_avx512(work) },
+            // SAFETY: as above. Scalars, but with a fused multiply-add of the machine.
+            Isa::Avx2 => return unsafe { on_avx2::<Scalar, W>(work) },
+            Isa::Portable => {}
+        }
     }
     let _ = isa;
     work.run::<Scalar>()
@@ -103,19 +115,13 @@ pub fn dispatch_large<W: Vectorized>(isa: Isa, work: W) -> W::Output {
 #[inline]
 pub fn dispatch<W: Vectorized>(isa: Isa, work: W) -> W::Output {
     #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx2,fma")]
-        fn on_avx2<W: Vectorized>(work: W) -> W::Output {
-            work.run::<avx2::Avx2>()
-        }
-        if isa.is_available() {
-            match isa {
-                // SAFETY: `is_available` has just found the features of this set.
-                Isa::Avx512 => return unsafe { on_avx512(work) },
-                // SAFETY: as above.
-                Isa::Avx2 => return unsafe { on_avx2(work) },
-                Isa::Portable => {}
-            }
+    if isa.is_available() {
+        match isa {
+            // SAFETY: `is_available` has just found the features of this set.
+            Isa::Avx512 => return unsafe { on_avx512(work) },
+            // SAFETY: as above.
+            Isa::Avx2 => return unsafe { on_avx2::<avx2::Avx2, W>(work) },
+            Isa::Portable => {}
         }
     }
     let _ = isa;

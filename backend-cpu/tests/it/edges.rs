@@ -75,6 +75,13 @@ fn edges_out_of_place_are_refused() {
     assert!(refused(&tree, near), "a multipole inside its own box");
     let near = Lists { p2l: added(&lists.p2l, last, last), ..lists.clone() };
     assert!(refused(&tree, near), "sources inside the box of the local");
+    let p2p = |target, source| Lists { p2p: added(&lists.p2p, target, source), ..lists.clone() };
+    assert!(refused(&tree, p2p(0, last)), "sources to targets of a box that is no leaf");
+    assert!(refused(&tree, p2p(last, 0)), "sources of a box that holds the target box");
+    let twice = Lists { p2m: added(&lists.p2m, parent, parent), ..lists.clone() };
+    assert!(refused(&tree, twice), "sources of a box that is no leaf");
+    let none = fmm_traits::Edges::none(tree.len());
+    assert!(refused(&tree, Lists { p2m: none.clone(), l2p: none, ..lists.clone() }), "multipoles of nothing");
 }
 
 /// A refused exchange of points leaves the plan as it was.

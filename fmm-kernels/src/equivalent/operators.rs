@@ -3,7 +3,7 @@
 use super::matrix::{Matrix, kernel_matrix, round};
 use super::{Scalar, cache, surface};
 use faer::MatRef;
-use fmm_traits::{Error, Family, Kernel};
+use fmm_traits::{Error, Family, Kernel, kernel::reciprocal_at};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -63,7 +63,8 @@ impl<T: Scalar> Operators<T> {
     /// Builds the operators of family `F` at order `p` for a unit box; `params` are the kernel
     /// parameters *after* dilation to that box ([`unit_parameters`]).
     ///
-    /// Errors: [`Error::Order`], and [`Error::Numerical`] if the singular value decomposition fails
+    /// Errors: [`Error::Order`], [`Error::Unsupported`] for a kernel that is not [`Kernel::RECIPROCAL`] though it
+    /// says so, and [`Error::Numerical`] if the singular value decomposition fails
     /// (not finite kernel values).
     pub fn build<F: Family>(params: &[f64], p: usize) -> Result<Self, Error> {
         Self::with_cutoff::<F>(params, p, cutoff::<T>(p))
@@ -73,6 +74,10 @@ impl<T: Scalar> Operators<T> {
     pub fn with_cutoff<F: Family>(params: &[f64], p: usize, cutoff: f64) -> Result<Self, Error> {
         if !(MIN_ORDER..=MAX_ORDER).contains(&p) {
             return Err(Error::Order { order: p, min: MIN_ORDER, max: MAX_ORDER });
+        }
+        if F::Equivalent::RECIPROCAL && !reciprocal_at::<F::Equivalent>(params, [0.9, -1.3, 0.7]) {
+            let reason = format!("kernel {} is declared RECIPROCAL, and K(−r) is not K(r)ᵀ", F::Equivalent::NAME);
+            return Err(Error::Unsupported { operation: "the equivalent-density method", reason });
         }
         let (c, e) = (F::Equivalent::VALUES, F::Equivalent::STRENGTHS);
         let (inner, outer) = (surface::points(p, surface::INNER), surface::points(p, surface::OUTER));

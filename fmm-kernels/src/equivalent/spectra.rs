@@ -91,6 +91,7 @@ pub fn for_each_spectrum<K: Kernel>(
     p: usize,
     mut visit: impl FnMut(usize, usize, usize, &[Complex<f64>]),
 ) {
+    let reciprocal = K::RECIPROCAL && K::VALUES == K::STRENGTHS;
     let grid = Grid::new(p);
     let n = grid.side;
     let spacing = surface::INNER / (p - 1) as f64;
@@ -104,7 +105,7 @@ pub fn for_each_spectrum<K: Kernel>(
     let difference = |i: usize| if i < p { i as f64 } else { i as f64 - n as f64 };
     for (o, offset) in offsets().enumerate() {
         // K(−r) = K(r)ᵀ: the opposite offset has the conjugate spectra, values and strengths swapped.
-        if K::RECIPROCAL && o >= OFFSETS / 2 {
+        if reciprocal && o >= OFFSETS / 2 {
             break;
         }
         let r = |axis: usize, i: usize| offset[axis] as f64 + spacing * difference(i);
@@ -123,7 +124,7 @@ pub fn for_each_spectrum<K: Kernel>(
                     to.copy_from_slice(&from[..grid.half()]);
                 }
                 visit(o, a, b, &spectrum);
-                if K::RECIPROCAL {
+                if reciprocal {
                     spectrum.iter_mut().for_each(|x| *x = x.conj());
                     visit(OFFSETS - 1 - o, b, a, &spectrum);
                 }

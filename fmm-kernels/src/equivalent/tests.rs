@@ -99,6 +99,25 @@ impl Kernel for OneWay {
     }
 }
 
+/// Odd in r, and silent about it.
+#[derive(Clone, Debug)]
+struct Odd;
+impl Kernel for Odd {
+    const NAME: &'static str = "odd";
+    fn eval<V: fmm_traits::Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
+        let w = fmm_traits::lane::dot(r, r).rsqrt();
+        u[0] = q[0] * r[0] * w * w * w;
+    }
+    fn value_degree(_: usize) -> i32 {
+        -2
+    }
+}
+
+#[test]
+fn a_kernel_that_is_not_reciprocal_must_say_so() {
+    assert!(matches!(Operators::<f64>::build::<Odd>(&[], 4), Err(Error::Unsupported { .. })));
+}
+
 #[test]
 fn shared_downward_operators_equal_separate_ones() {
     let (shared, separate) = (Operators::<f64>::build::<Laplace>(&[], 5), Operators::<f64>::build::<OneWay>(&[], 5));

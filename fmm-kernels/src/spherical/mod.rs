@@ -3,6 +3,14 @@
 //! A multipole of order p has the p² moments M = Σ q R(y) of the charges about the centre of its box, its field is
 //! Σ M S(x); a local is the field Σ L R(x). After Gumerov & Duraiswami (2008), §2.2–2.3.
 //!
+//! # Precision
+//!
+//! Every entry of the orthogonal basis is at most 1 for a point of the unit sphere, and the largest entry of a translation
+//! is about 10²² at order 40 (10³⁸ is the limit of f32), so that all orders work in f32 as in f64, for boxes
+//! of any side. What f32 cannot do is to profit from them: its errors stop falling at 7e-7 (potential and gradient),
+//! at order 14, and stay there up to order 40. (Gumerov & Duraiswami report a loss of accuracy from p = 16 on in f32: their
+//! entries carry factorials.) Tables are computed in f64 and rounded.
+//!
 //! | file | what |
 //! |---|---|
 //! | [`basis`] | R and S by recursion |

@@ -325,7 +325,8 @@ fn orders_follow_the_tolerance_down_to_the_floor() {
     for k in 1..=12 {
         let tolerance = 10f64.powi(-k);
         let [potential, gradient] =
-            [Values::<Laplace, f64>::order_for(tolerance), Gradients::<Laplace, f64>::order_for(tolerance)].map(Result::unwrap);
+            [Values::<Laplace, f64>::order_for(tolerance), Gradients::<Laplace, f64>::order_for(tolerance)]
+                .map(Result::unwrap);
         for (p, gradient) in [(potential, false), (gradient, true)] {
             assert!(expected_error::<f64>(p, gradient) <= tolerance);
             assert!(p == MIN_ORDER || expected_error::<f64>(p - 1, gradient) > tolerance);

@@ -47,7 +47,7 @@ impl<T: Real> Coaxial<T> {
                 for k in m..order {
                     let up = if k <= n { root_binomial(n + m, k + m) * root_binomial(n - m, k - m) } else { 0.0 };
                     tables.up.push(T::of(up));
-                    let sign = if (n + m) % 2 == 0 { 1.0 } else { -1.0 };
+                    let sign = if (n + m).is_multiple_of(2) { 1.0 } else { -1.0 };
                     tables.across.push(T::of(sign * root_binomial(n + k, n + m) * root_binomial(n + k, n - m)));
                 }
             }

@@ -42,7 +42,7 @@ fn complex<T: Real>(row: &[T], n: usize, m: isize) -> Complex<T> {
     let plus = Complex::new(h * row[cosine(n, a)], h * row[sine(n, a)]);
     match m {
         m if m > 0 => plus,
-        _ if a % 2 == 0 => plus.conj(),
+        _ if a.is_multiple_of(2) => plus.conj(),
         _ => -plus.conj(),
     }
 }
@@ -115,7 +115,7 @@ impl<T: Real> Direct<T> {
                     sum += term.scale(self.weight(nn, mm, n, m as isize) * a[n1]);
                 }
             }
-            let sign = T::of(if n % 2 == 0 { 1.0 } else { -1.0 });
+            let sign = T::of(if n.is_multiple_of(2) { 1.0 } else { -1.0 });
             add(to, n, m, sum.scale(sign * b[n + 1]));
         }
     }

@@ -15,6 +15,9 @@ pub struct Pairwise<'a, T: Real, E> {
     arrays: Arrays<'a, T, E>,
 }
 
+/// Adds what all multipoles send to all locals.
+type M2l<'a, T> = Box<dyn Fn(&[T], &mut [T]) + Send + Sync + 'a>;
+
 /// What the stages work on.
 struct Arrays<'a, T, E> {
     tree: &'a Tree,
@@ -33,6 +36,8 @@ struct Arrays<'a, T, E> {
     values: Vec<T>,
     multipoles: Vec<T>,
     locals: Vec<T>,
+    /// In place of edge by edge.
+    m2l: Option<M2l<'a, T>>,
 }
 
 impl<'a, T: Real, E: Expansion<T>> Pairwise<'a, T, E> {
@@ -65,8 +70,16 @@ impl<'a, T: Real, E: Expansion<T>> Pairwise<'a, T, E> {
             values: zeros(tree.targets.len() * expansion.values()),
             multipoles: zeros(tree.len() * expansion.multipole_len()),
             locals: zeros(tree.len() * expansion.local_len()),
+            m2l: None,
         };
         Ok(Pairwise { tree, lists, arrays })
+    }
+
+    /// Has M2L of all boxes done by `m2l(multipoles, locals)`, rows in the order of boxes, instead of edge by edge: a
+    /// batched stage runs in the whole method before the others are written.
+    pub fn with_m2l(mut self, m2l: impl Fn(&[T], &mut [T]) + Send + Sync + 'a) -> Self {
+        self.arrays.m2l = Some(Box::new(m2l));
+        self
     }
 
     /// One evaluation: `strengths` N×strengths in user order → values M×values in user order.
@@ -203,6 +216,10 @@ impl<T: Real, E: Expansion<T>> Stages for Arrays<'_, T, E> {
     }
 
     fn m2l(&mut self, lists: &Lists) -> Result<(), Error> {
+        if let Some(m2l) = &self.m2l {
+            m2l(&self.multipoles, &mut self.locals);
+            return Ok(());
+        }
         let (e, cubes, multipoles, n) = (self.expansion, &self.cubes, &self.multipoles, self.expansion.multipole_len());
         self.locals.par_chunks_mut(e.local_len().max(1)).enumerate().for_each(|(b, local)| {
             for &s in lists.m2l.row(b) {

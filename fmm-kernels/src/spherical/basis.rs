@@ -158,7 +158,7 @@ mod tests {
             let paper = eq15(order, x);
             let r = x.iter().map(|c| c * c).sum::<f64>().sqrt();
             for n in 0..order {
-                let sign = if n % 2 == 0 { 1.0 } else { -1.0 };
+                let sign = if n.is_multiple_of(2) { 1.0 } else { -1.0 };
                 for m in 0..=n {
                     let (c, s) = (sign * paper(n, m as isize), -sign * paper(n, -(m as isize)));
                     let close = |a: f64, b: f64| (a - b).abs() < 1e-13 * r.powi(n as i32);

@@ -25,6 +25,13 @@ pub struct Course<T> {
     scales: [Vec<T>; 2],
 }
 
+impl<T> Course<T> {
+    /// Orders read and written.
+    pub fn orders(&self) -> [usize; 2] {
+        self.orders
+    }
+}
+
 /// tan²β as a reduced fraction: the integers (ρ², k²) without their common factors.
 type Angle = [u32; 2];
 

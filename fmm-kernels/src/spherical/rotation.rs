@@ -17,6 +17,9 @@ use super::basis::{cosine, sine};
 use super::gradient::degree;
 use fmm_traits::{Real, SimdLane};
 
+/// Sums that run side by side, so that none waits for its own last product.
+const TILE: usize = 4;
+
 /// D_n, n < order, of the rotation about y that takes (sin β, 0, cos β) to the z axis.
 #[derive(Clone, Debug)]
 pub struct Rotation<T> {
@@ -56,12 +59,20 @@ impl<T: Real> Rotation<T> {
     pub fn apply<V: SimdLane<Scalar = T>>(&self, order: usize, from: &[V], to: &mut [V]) {
         self.each_block(order, |block, size, at| {
             let (x, y) = (&from[at..at + size], &mut to[at..at + size]);
-            for (y, row) in y.iter_mut().zip(block.chunks_exact(size)) {
-                let mut sum = V::splat(0.0);
-                for (&d, &x) in row.iter().zip(x) {
-                    sum = V::broadcast(d).mul_add(x, sum);
+            let mut done = 0;
+            for (y, rows) in y.chunks_exact_mut(TILE).zip(block.chunks_exact(TILE * size)) {
+                let rows: [&[T]; TILE] = std::array::from_fn(|i| &rows[i * size..(i + 1) * size]);
+                let mut sums = [V::splat(0.0); TILE];
+                for (j, &x) in x.iter().enumerate() {
+                    for (sum, row) in sums.iter_mut().zip(rows) {
+                        *sum = V::broadcast(row[j]).mul_add(x, *sum);
+                    }
                 }
-                *y = sum;
+                y.copy_from_slice(&sums);
+                done += TILE;
+            }
+            for (y, row) in y[done..].iter_mut().zip(block[done * size..].chunks_exact(size)) {
+                *y = row.iter().zip(x).fold(V::splat(0.0), |sum, (&d, &x)| V::broadcast(d).mul_add(x, sum));
             }
         });
     }
@@ -71,12 +82,20 @@ impl<T: Real> Rotation<T> {
     pub fn apply_back<V: SimdLane<Scalar = T>>(&self, order: usize, from: &[V], to: &mut [V]) {
         self.each_block(order, |block, size, at| {
             let (x, y) = (&from[at..at + size], &mut to[at..at + size]);
-            for (i, y) in y.iter_mut().enumerate() {
-                let mut sum = V::splat(0.0);
+            let mut done = 0;
+            for y in y.chunks_exact_mut(TILE) {
+                let mut sums = [V::splat(0.0); TILE];
                 for (row, &x) in block.chunks_exact(size).zip(x) {
-                    sum = V::broadcast(row[i]).mul_add(x, sum);
+                    for (sum, &d) in sums.iter_mut().zip(&row[done..done + TILE]) {
+                        *sum = V::broadcast(d).mul_add(x, *sum);
+                    }
                 }
-                *y = sum;
+                y.copy_from_slice(&sums);
+                done += TILE;
+            }
+            for (i, y) in y.iter_mut().enumerate().skip(done) {
+                let rows = block.chunks_exact(size).zip(x);
+                *y = rows.fold(V::splat(0.0), |sum, (row, &x)| V::broadcast(row[i]).mul_add(x, sum));
             }
         });
     }

@@ -1,6 +1,6 @@
 //! M2L in spherical harmonics, a box a lane.
 //!
-//! Boxes of one level in one octant of their parents have the same 189 offsets in their V lists. [`GROUP`] of
+//! Boxes of one level in one octant of their parents have the same 189 offsets in their V lists. Sixteen of
 //! them are the lanes of a few vectors: for each offset, the multipoles of the boxes that lie there are
 //! gathered, moved by one [`Course`] (rotation, coaxial shift, rotation back, the same tables for all lanes) and added
 //! to the locals, which stay in cache until all offsets are done. A lane without a source at some offset carries

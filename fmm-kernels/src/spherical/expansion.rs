@@ -48,7 +48,7 @@ struct Layout {
 ///   centre.
 /// * M2L: the spheres around the two boxes are apart, D > √3/2·(h₁ + h₂). For equal sides the centres are more than
 ///   √3 sides apart: one box between them is enough, in any direction. A source of half the side of the target must
-///   have its centre more than 3√3/4 ≈ 1.3 target sides away (the nearest edge of the 119 stencil: 1.58); touching
+///   have its centre more than 3√3/4 ≈ 1.3 target sides away (the nearest edge of the 119 stencil: 1.64); touching
 ///   boxes, and a leaf that is one small box away from a box of twice its side, never are.
 /// * P2L: as M2P with the roles exchanged.
 ///

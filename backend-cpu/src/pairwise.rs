@@ -3,7 +3,7 @@
 //! No batching and no SIMD: the plain form of the method, against which batched stages are
 //! tested, and the bed of research variants. Any list policy whose edges the expansion admits.
 
-use fmm_traits::tree::{Lists, NONE, Points, Tree};
+use fmm_traits::tree::{Edges, Lists, NONE, Points, Tree};
 use fmm_traits::{Cloud, Cube, Error, Expansion, Observer, Real, Stages, evaluate};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -14,6 +14,9 @@ pub struct Pairwise<'a, T: Real, E> {
     lists: &'a Lists,
     arrays: Arrays<'a, T, E>,
 }
+
+/// Adds what all multipoles send to all locals.
+type M2l<'a, T> = Box<dyn Fn(&[T], &mut [T]) + Send + Sync + 'a>;
 
 /// What the stages work on.
 struct Arrays<'a, T, E> {
@@ -33,10 +36,12 @@ struct Arrays<'a, T, E> {
     values: Vec<T>,
     multipoles: Vec<T>,
     locals: Vec<T>,
+    /// In place of edge by edge.
+    m2l: Option<M2l<'a, T>>,
 }
 
 impl<'a, T: Real, E: Expansion<T>> Pairwise<'a, T, E> {
-    /// Checks that `expansion` admits the M2L and M2P edges of `lists`, and that the lists have
+    /// Checks that `expansion` admits the M2L, P2L and M2P edges of `lists`, and that the lists have
     /// the form the stages rely on: P2M and L2P of a box itself, M2M and L2L between a box and
     /// its children.
     ///
@@ -46,7 +51,7 @@ impl<'a, T: Real, E: Expansion<T>> Pairwise<'a, T, E> {
         let cubes: Vec<Cube> = (0..tree.levels())
             .flat_map(|l| tree.level(l).map(move |b| Cube { center: tree.center(b, l), side: tree.side_at(l) }))
             .collect();
-        check(tree, lists, |t, s| expansion.admissible(cubes[t as usize], cubes[s as usize]))?;
+        check(tree, lists, expansion, &cubes)?;
         let rows = |p: &Points| (0..p.len()).map(|i| std::array::from_fn(|a| p.xyz[a][i])).collect();
         let mut leaves: Vec<u32> = (0..tree.len() as u32).filter(|&b| tree.is_leaf(b as usize)).collect();
         leaves.retain(|&b| !tree.targets_of(b as usize).is_empty());
@@ -65,8 +70,16 @@ impl<'a, T: Real, E: Expansion<T>> Pairwise<'a, T, E> {
             values: zeros(tree.targets.len() * expansion.values()),
             multipoles: zeros(tree.len() * expansion.multipole_len()),
             locals: zeros(tree.len() * expansion.local_len()),
+            m2l: None,
         };
         Ok(Pairwise { tree, lists, arrays })
+    }
+
+    /// Has M2L of all boxes done by `m2l(multipoles, locals)`, rows in the order of boxes, instead of edge by edge: a
+    /// batched stage runs in the whole method before the others are written.
+    pub fn with_m2l(mut self, m2l: impl Fn(&[T], &mut [T]) + Send + Sync + 'a) -> Self {
+        self.arrays.m2l = Some(Box::new(m2l));
+        self
     }
 
     /// One evaluation: `strengths` N×strengths in user order → values M×values in user order.
@@ -85,15 +98,18 @@ impl<'a, T: Real, E: Expansion<T>> Pairwise<'a, T, E> {
     }
 }
 
-fn check(tree: &Tree, lists: &Lists, admissible: impl Fn(u32, u32) -> bool) -> Result<(), Error> {
+fn check<T: Real>(tree: &Tree, lists: &Lists, expansion: &impl Expansion<T>, cubes: &[Cube]) -> Result<(), Error> {
     let parent = |b: u32| tree.parent[b as usize];
     let refused = |what: &str, edge: Option<(u32, u32)>| match edge {
         Some((target, source_box)) => Err(Error::Edge { what: what.into(), target, source_box }),
         None => Ok(()),
     };
-    for e in [&lists.m2l, &lists.m2p] {
-        refused("multipole not valid at the target box", e.iter().find(|&(t, s)| !admissible(t, s)))?;
-    }
+    let inadmissible = |e: &Edges, valid: &dyn Fn(Cube, Cube) -> bool| {
+        e.iter().find(|&(t, s)| !valid(cubes[t as usize], cubes[s as usize]))
+    };
+    refused("multipole not valid in the target box", inadmissible(&lists.m2p, &|t, s| expansion.admissible(t, s)))?;
+    refused("boxes too near for M2L", inadmissible(&lists.m2l, &|t, s| expansion.admissible_m2l(t, s)))?;
+    refused("sources too near for P2L", inadmissible(&lists.p2l, &|t, s| expansion.admissible_p2l(t, s)))?;
     for e in [&lists.p2m, &lists.l2p] {
         let leaf = |b: u32| tree.is_leaf(b as usize);
         refused("P2M or L2P edge is not (leaf, same leaf)", e.iter().find(|&(t, s)| t != s || !leaf(t)))?;
@@ -200,6 +216,10 @@ impl<T: Real, E: Expansion<T>> Stages for Arrays<'_, T, E> {
     }
 
     fn m2l(&mut self, lists: &Lists) -> Result<(), Error> {
+        if let Some(m2l) = &self.m2l {
+            m2l(&self.multipoles, &mut self.locals);
+            return Ok(());
+        }
         let (e, cubes, multipoles, n) = (self.expansion, &self.cubes, &self.multipoles, self.expansion.multipole_len());
         self.locals.par_chunks_mut(e.local_len().max(1)).enumerate().for_each(|(b, local)| {
             for &s in lists.m2l.row(b) {

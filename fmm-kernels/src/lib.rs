@@ -14,6 +14,8 @@
 pub mod equivalent;
 pub mod gravity;
 pub mod laplace;
+mod pairs;
+pub mod spherical;
 pub mod stokes;
 pub mod yukawa;
 

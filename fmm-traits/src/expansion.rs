@@ -64,8 +64,16 @@ pub trait Expansion<T: Real>: Send + Sync {
     /// Sources → values at targets, pair by pair. `same` when both are the same points: target i
     /// then skips source i.
     fn p2p(&self, sources: Cloud<T>, targets: &[[f64; 3]], same: bool, values: &mut [T]);
-    /// Whether the multipole of `source` may be evaluated in all of `at` (M2L, M2P).
+    /// Whether the multipole of `source` may be evaluated in all of `at` (M2P).
     fn admissible(&self, at: Cube, source: Cube) -> bool;
+    /// Whether the multipole of `source` may enter the local of `at` (M2L). Default: where it may be evaluated.
+    fn admissible_m2l(&self, at: Cube, source: Cube) -> bool {
+        self.admissible(at, source)
+    }
+    /// Whether sources anywhere in `source` may enter the local of `at` (P2L). Default: the mirror image of M2P.
+    fn admissible_p2l(&self, at: Cube, source: Cube) -> bool {
+        self.admissible(source, at)
+    }
     /// Smallest order whose measured error stays below `tolerance`, or the floor as an error.
     fn order_for(tolerance: f64) -> Result<usize, Error>
     where

@@ -107,9 +107,10 @@ impl Simd for Scalar {
     type F32 = f32;
 }
 
-/// The working precision: f32 or f64.
+/// The working precision: f32 or f64, a vector of one.
 pub trait Real:
     Lane<Mask = bool>
+    + SimdLane<Scalar = Self>
     + num_traits::Signed
     + num_traits::FromPrimitive
     + num_traits::ToPrimitive

@@ -80,20 +80,7 @@ pub fn build_reported(
     targets: Option<&[f64]>,
     options: &BuildOptions,
 ) -> Result<(Tree, BuildReport), Error> {
-    check_options(options)?;
-    let arrays: Vec<&[f64]> = std::iter::once(sources).chain(targets).collect();
-    let mut bounds = Bounds::default();
-    for (&array, name) in arrays.iter().zip(["sources", "targets"]) {
-        bounds = bounds.join(check_points(array, name)?);
-    }
-    let more = *arrays.iter().max_by_key(|a| a.len()).unwrap_or(&sources);
-
-    let mut report = BuildReport { root_stretch: 1.0, outlier_stretch: 1.0, ..Default::default() };
-    let cube = choose_root(more, &bounds, options, &mut report)?;
-
-    let frame = Frame::new(cube.corner, cube.side);
-    let mut sets: Vec<Sorted> = arrays.iter().map(|a| Sorted::new(a, &frame)).collect();
-    let limit = max_level(cube, &bounds, options.min_side);
+    let Cloud { root: cube, mut sets, limit, mut report } = Cloud::new(sources, targets, options)?;
     let mut tree = split(cube, &mut sets, report.ncrit, limit.min(KEY_LEVELS))?;
     if options.ncrit.is_none() {
         for _ in 0..CAPACITY_STEPS {
@@ -117,12 +104,68 @@ pub fn build_reported(
         report.largest_coincident = report.largest_coincident.max(largest);
     }
 
+    attach(&mut tree, sets);
+    report.mean_leaf = tree.sources.len().max(tree.targets.len()) as f64 / tree.leaves() as f64;
+    report.warn();
+    Ok((tree, report))
+}
+
+/// Builds the octree whose leaves all lie on level `depth`; boxes without points are left out (without any, there is the
+/// root alone). Points as in [`build`],
+/// root cube as in [`BuildOptions`] (`None`: the smallest).
+///
+/// # Errors
+/// As [`build`]; [`Error::Parameter`] for a depth whose boxes would have no exact centres.
+pub fn build_uniform(
+    sources: &[f64],
+    targets: Option<&[f64]>,
+    depth: usize,
+    root: Option<([f64; 3], f64)>,
+) -> Result<Tree, Error> {
+    let options = BuildOptions { ncrit: Some(usize::MAX), root, ..Default::default() };
+    let cloud = Cloud::new(sources, targets, &options)?;
+    if depth > cloud.limit && cloud.sets.iter().any(|s| !s.points.is_empty()) {
+        let requirement = "boxes of this level have no exact centres";
+        return Err(Error::Parameter { name: "depth", value: depth as f64, requirement });
+    }
+    let Cloud { root, mut sets, .. } = cloud;
+    let mut tree = split(root, &mut sets, 0, depth)?;
+    attach(&mut tree, sets);
+    Ok(tree)
+}
+
+/// Points in Morton order in their root cube.
+struct Cloud {
+    root: Root,
+    sets: Vec<Sorted>,
+    /// Deepest level.
+    limit: usize,
+    report: BuildReport,
+}
+
+impl Cloud {
+    fn new(sources: &[f64], targets: Option<&[f64]>, options: &BuildOptions) -> Result<Cloud, Error> {
+        check_options(options)?;
+        let arrays: Vec<&[f64]> = std::iter::once(sources).chain(targets).collect();
+        let mut bounds = Bounds::default();
+        for (&array, name) in arrays.iter().zip(["sources", "targets"]) {
+            bounds = bounds.join(check_points(array, name)?);
+        }
+        let more = *arrays.iter().max_by_key(|a| a.len()).unwrap_or(&sources);
+
+        let mut report = BuildReport { root_stretch: 1.0, outlier_stretch: 1.0, ..Default::default() };
+        let root = choose_root(more, &bounds, options, &mut report)?;
+        let frame = Frame::new(root.corner, root.side);
+        let sets = arrays.iter().map(|a| Sorted::new(a, &frame)).collect();
+        Ok(Cloud { root, sets, limit: max_level(root, &bounds, options.min_side), report })
+    }
+}
+
+/// Gives `tree` its points.
+fn attach(tree: &mut Tree, mut sets: Vec<Sorted>) {
     let targets = if sets.len() > 1 { sets.pop() } else { None };
     tree.sources = Arc::new(sets.pop().map(|s| s.points).unwrap_or_default());
     tree.targets = targets.map_or_else(|| tree.sources.clone(), |t| Arc::new(t.points));
-    report.mean_leaf = (more.len() / 3) as f64 / tree.leaves() as f64;
-    report.warn();
-    Ok((tree, report))
 }
 
 /// How many others a point sees in its leaf, on average (sources or targets, whichever see more).
@@ -292,6 +335,9 @@ impl Sorted {
     /// Whether more than `ncrit` distinct positions lie in `lo..hi`.
     fn exceeds(&self, [lo, hi]: [u32; 2], ncrit: usize) -> bool {
         let (lo, hi) = (lo as usize, hi as usize);
+        if ncrit == 0 {
+            return lo < hi;
+        }
         if hi - lo <= ncrit || self.keys[lo] != self.keys[hi - 1] {
             return hi - lo > ncrit;
         }

@@ -1,6 +1,7 @@
-//! Points → Morton order → adaptive octree → U, V, W, X edge lists.
+//! Points → Morton order → adaptive octree → edge lists.
 //!
-//! [`build`] makes the tree, [`uvwx`] its edge lists; [`invariants::check`] verifies both.
+//! [`build`] makes the tree, [`uvwx`] its edge lists; [`invariants::check`] verifies both. Other list policies:
+//! [`stencil119`] and [`treecode`].
 
 mod build;
 pub mod invariants;
@@ -8,6 +9,10 @@ mod lists;
 mod morton;
 mod root;
 mod sort;
+mod stencil;
+mod treecode;
 
-pub use build::{BuildOptions, BuildReport, build, build_reported};
+pub use build::{BuildOptions, BuildReport, build, build_reported, build_uniform};
 pub use lists::{ListOptions, uvwx};
+pub use stencil::stencil119;
+pub use treecode::{TreecodeOptions, treecode};

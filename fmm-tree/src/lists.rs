@@ -35,6 +35,13 @@ pub struct ListOptions {
 /// # Errors
 /// [`Error::Edge`] when the child ranges of `tree` are not those of an octree.
 pub fn uvwx(tree: &Tree, options: &ListOptions) -> Result<Lists, Error> {
+    let mut lists = across(tree, options)?;
+    complete(tree, &mut lists);
+    Ok(lists)
+}
+
+/// The rows of M2L, P2L, M2P and P2P by the U, V, W, X rules.
+pub(crate) fn across(tree: &Tree, options: &ListOptions) -> Result<Lists, Error> {
     if tree.is_empty() {
         return Ok(Lists::default());
     }
@@ -71,17 +78,21 @@ pub fn uvwx(tree: &Tree, options: &ListOptions) -> Result<Lists, Error> {
     }
 
     let n = tree.len();
-    let mut lists = Lists {
+    Ok(Lists {
         m2l: concatenate(n, &parts, 0),
         p2l: concatenate(n, &parts, 1),
         m2p: concatenate(n, &parts, 2),
         p2p: concatenate(n, &parts, 3),
         ..Default::default()
-    };
-    drop(parts);
-    upward(tree, &level, &mut lists);
-    downward(tree, &mut lists);
-    Ok(lists)
+    })
+}
+
+/// Fills in P2M, M2M, L2L and L2P as the other four kinds, with sorted rows, need them.
+pub(crate) fn complete(tree: &Tree, lists: &mut Lists) {
+    if !tree.is_empty() {
+        upward(tree, &levels(tree), lists);
+        downward(tree, lists);
+    }
 }
 
 /// Level of each box.
@@ -137,7 +148,7 @@ fn downward(tree: &Tree, lists: &mut Lists) {
 }
 
 /// Edges from a function that appends the row of a box.
-fn rows(tree: &Tree, mut row: impl FnMut(usize, &mut Vec<u32>)) -> Edges {
+pub(crate) fn rows(tree: &Tree, mut row: impl FnMut(usize, &mut Vec<u32>)) -> Edges {
     let mut e = Edges { starts: Vec::with_capacity(tree.len() + 1), sources: Vec::new() };
     e.starts.push(0);
     for b in 0..tree.len() {

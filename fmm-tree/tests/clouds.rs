@@ -3,7 +3,7 @@
 use fmm_traits::testkit::clouds::{CloudKind, any_cloud};
 use fmm_traits::tree::Lists;
 use fmm_traits::{Error, Tree};
-use fmm_tree::{BuildOptions, ListOptions, build, build_reported, invariants, uvwx};
+use fmm_tree::{BuildOptions, ListOptions, build, build_reported, build_uniform, invariants, uvwx};
 use proptest::prelude::*;
 
 fn with_ncrit(ncrit: usize) -> BuildOptions {
@@ -189,6 +189,28 @@ fn bad_input_is_an_error() {
     let mut nan = p.clone();
     nan[7] = f64::NAN;
     assert_eq!(build(&nan, None, &with_ncrit(3)).unwrap().sources.len(), 30);
+}
+
+#[test]
+fn uniform_depth_whatever_the_boxes_hold() {
+    for kind in CloudKind::ALL {
+        for (n, depth) in [(0, 2), (1, 3), (300, 0), (300, 4)] {
+            let p = kind.points(n, 5);
+            let tree = build_uniform(&p, None, depth, None).unwrap();
+            let lists = uvwx(&tree, &ListOptions::default()).unwrap();
+            invariants::check(&tree, &lists).unwrap_or_else(|e| panic!("{} {n} {depth}: {e}", kind.name()));
+            let depth = if n == 0 { 0 } else { depth };
+            let leaves = (0..tree.len()).filter(|&b| tree.is_leaf(b));
+            assert!(leaves.clone().all(|b| tree.level_of(b) == depth), "{} {n}", kind.name());
+            assert!(lists.p2l.is_empty() && lists.m2p.is_empty());
+        }
+    }
+    let p = CloudKind::Uniform.points(30, 5);
+    let root = Some(([-1.0; 3], 4.0));
+    let tree = build_uniform(&p, Some(&p[..6]), 3, root).unwrap();
+    assert_eq!((tree.side, tree.targets.len(), tree.levels()), (4.0, 2, 4));
+    assert!(matches!(build_uniform(&p, None, 90, None), Err(Error::Parameter { name: "depth", .. })));
+    assert!(build_uniform(&p, None, 2, Some(([0.0; 3], 0.1))).is_err());
 }
 
 #[test]

@@ -203,20 +203,15 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
     }
 
     fn p2p(&self, sources: Cloud<T>, targets: &[[f64; 3]], same: bool, values: &mut [T]) {
-        let params: Vec<T> = self.params.iter().map(|&x| T::of(x)).collect();
-        let mut u = [T::of(0.0); MAX_COMPONENTS];
-        for (t, x) in targets.iter().enumerate() {
-            for (s, y) in sources.xyz.iter().enumerate().filter(|&(s, _)| !same || s != t) {
-                let r: [T; 3] = std::array::from_fn(|a| T::of(x[a] - y[a]));
-                let q = &sources.strengths[s * S::STRENGTHS..(s + 1) * S::STRENGTHS];
-                S::eval(&params, &r, q, &mut u[..S::VALUES]);
-                (0..S::VALUES).for_each(|i| values[t * S::VALUES + i] += u[i]);
-            }
-        }
+        crate::pairs::add::<S, T>(&self.params, sources, targets, same, values);
     }
 
     fn admissible(&self, at: Cube, source: Cube) -> bool {
         m2p_valid(at, source)
+    }
+
+    fn admissible_m2l(&self, at: Cube, source: Cube) -> bool {
+        m2l_valid(at, source)
     }
 
     fn order_for(tolerance: f64) -> Result<usize, Error> {

@@ -1,0 +1,180 @@
+//! List policies and expansions against direct sums, pair by pair: what holds for one holds for any pair of
+//! them that the expansion admits.
+
+use backend_cpu::pairwise::Pairwise;
+use backend_cpu::spherical::SphericalM2l;
+use backend_cpu::{Isa, Precision, Targets, direct};
+use fmm_kernels::equivalent::EquivalentExpansion;
+use fmm_kernels::spherical::accuracy::expected_error;
+use fmm_kernels::spherical::{SphericalExpansion, SphericalOptions, Translation, Truncation};
+use fmm_kernels::{Gravity, Laplace, LaplaceMixed};
+use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
+use fmm_traits::{Error, Expansion, Family, Gradient, Kernel, Lists, OutputError, Outputs, Real, Tree};
+use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions, build, build_uniform, stencil119, treecode, uvwx};
+
+type Spherical<F, T> = SphericalExpansion<F, T, Gradient<<F as Family>::Source>, Gradient<Laplace>>;
+type Equivalent = EquivalentExpansion<Laplace, f64, Gradient<Laplace>, Gradient<Laplace>>;
+
+fn spherical<F: Family, T: Real>(family: &F, p: usize) -> Spherical<F, T> {
+    Spherical::new(family, p, SphericalOptions::default()).unwrap()
+}
+
+/// Points, strengths and the exact values.
+struct Case {
+    points: Vec<f64>,
+    strengths: Vec<f64>,
+    exact: Vec<f64>,
+}
+
+impl Case {
+    fn new<F: Family>(family: &F, kind: CloudKind, n: usize) -> Case {
+        let points = kind.points(n, 8);
+        let strengths = normal_strengths(points.len() / 3 * F::Source::STRENGTHS, 5);
+        let both = Outputs::POTENTIAL | Outputs::GRADIENT;
+        let all = Targets::Sources(None);
+        let (sums, _) = direct(family, both, &points, &strengths, all, Precision::F64, Isa::detect()).unwrap();
+        Case { points, strengths, exact: sums.iter().map(|x| x / family.scale()).collect() }
+    }
+
+    fn tree(&self, ncrit: usize) -> Tree {
+        build(&self.points, None, &BuildOptions { ncrit: Some(ncrit), ..Default::default() }).unwrap()
+    }
+
+    /// Relative errors of potential and gradient.
+    fn errors<T: Real>(&self, tree: &Tree, lists: &Lists, x: &impl Expansion<T>) -> [f64; 2] {
+        let found = Pairwise::new(tree, lists, x).unwrap().apply(&self.strengths, &mut |_, _| true).unwrap();
+        let part = |v: &[f64], from: usize, to: usize| -> Vec<f64> {
+            v.chunks_exact(4).flat_map(|row| row[from..to].to_vec()).collect()
+        };
+        [(0, 1), (1, 4)].map(|(from, to)| {
+            let (found, exact) = (part(&found, from, to), part(&self.exact, from, to));
+            OutputError::of(Outputs::POTENTIAL, &found, &exact, to - from).rel_l2
+        })
+    }
+}
+
+/// Errors stay below those that choose the order, on easy and nasty clouds.
+fn kept<F: Family, T: Real>(family: &F, orders: &[usize]) {
+    for kind in [CloudKind::Uniform, CloudKind::Clustered, CloudKind::Plane, CloudKind::TwoClusters] {
+        let case = Case::new(family, kind, 1500);
+        let tree = case.tree(20);
+        let lists = uvwx(&tree, &ListOptions::default()).unwrap();
+        for &p in orders {
+            let errors = case.errors(&tree, &lists, &spherical::<F, T>(family, p));
+            for (gradient, error) in errors.into_iter().enumerate() {
+                let expected = expected_error::<T>(p, gradient == 1);
+                assert!(error < expected, "{} {} {p}: {error:e} above {expected:e}", family.name(), kind.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn errors_stay_below_those_that_choose_the_order() {
+    kept::<_, f64>(&Laplace, &[2, 5, 8, 12, 18]);
+    kept::<_, f32>(&Laplace, &[4, 8, 16]);
+    kept::<_, f64>(&LaplaceMixed, &[4, 8, 14]);
+}
+
+/// 80 of 189 translations end at the parent, for more error (the stencil keeps its bound), but within what chooses the
+/// order.
+#[test]
+fn the_119_stencil_stays_below_the_errors_that_choose_the_order() {
+    let case = Case::new(&Laplace, CloudKind::Uniform, 4000);
+    let tree = build_uniform(&case.points, None, 3, None).unwrap();
+    let [plain, stencil] = [uvwx, stencil119].map(|policy| policy(&tree, &ListOptions::default()).unwrap());
+    assert!(4 * stencil.m2l.len() < 3 * plain.m2l.len(), "{} {}", stencil.m2l.len(), plain.m2l.len());
+    for p in [4, 8, 12] {
+        for truncation in [Truncation::Variable, Truncation::Fixed] {
+            let options = SphericalOptions { translation: Translation::Rcr, truncation };
+            let x = Spherical::<Laplace, f64>::new(&Laplace, p, options).unwrap();
+            let [before, after] = [&plain, &stencil].map(|lists| case.errors(&tree, lists, &x));
+            for k in 0..2 {
+                assert!(after[k] < 5.0 * before[k], "{p} {truncation:?}: {after:?} {before:?}");
+                assert!(after[k] < expected_error::<f64>(p, k == 1), "{p} {truncation:?}: {after:?}");
+            }
+        }
+    }
+    // Equivalent densities are not valid so near: the plan says so.
+    let refused = Pairwise::new(&tree, &stencil, &Equivalent::new(&Laplace, 3, &[1.0]).unwrap()).err();
+    assert!(matches!(refused, Some(Error::Edge { .. })), "{refused:?}");
+}
+
+#[test]
+fn treecode_errors_fall_with_the_angle_and_the_order() {
+    for kind in [CloudKind::Uniform, CloudKind::Plummer] {
+        let case = Case::new(&Laplace, kind, 3000);
+        let tree = case.tree(15);
+        let error = |theta: f64, p: usize| {
+            let x = spherical::<Laplace, f64>(&Laplace, p);
+            let options = TreecodeOptions { theta, m2p_min_sources: 0 };
+            let lists = treecode(&tree, &options, |t, s| Expansion::<f64>::admissible(&x, t, s)).unwrap();
+            case.errors(&tree, &lists, &x)
+        };
+        let errors = [(1.0, 4), (0.7, 4), (0.5, 4), (0.3, 4), (0.3, 8), (0.3, 12)].map(|(t, p)| error(t, p));
+        for k in 0..2 {
+            assert!(errors.windows(2).all(|w| w[1][k] < 0.6 * w[0][k]), "{}: {errors:?}", kind.name());
+            assert!(errors[5][k] < 1e-8, "{}: {errors:?}", kind.name());
+        }
+    }
+}
+
+/// The same policy with the other expansion, which refuses more boxes.
+#[test]
+fn a_treecode_of_equivalent_densities() {
+    let case = Case::new(&Laplace, CloudKind::Ellipsoid, 2000);
+    let tree = case.tree(15);
+    let x = Equivalent::new(&Laplace, 6, &[tree.side]).unwrap();
+    let options = TreecodeOptions { theta: 1.0, m2p_min_sources: 0 };
+    let wide = treecode(&tree, &options, |_, _| true).unwrap();
+    assert!(matches!(Pairwise::new(&tree, &wide, &x), Err(Error::Edge { .. })));
+    let lists = treecode(&tree, &options, |t, s| x.admissible(t, s)).unwrap();
+    assert!(lists.m2p.len() > 1000);
+    let errors = case.errors(&tree, &lists, &x);
+    assert!(errors[0] < 1e-5 && errors[1] < 1e-4, "{errors:?}");
+}
+
+/// Softened gravity: cores that overlap are kept in P2P by what the caller admits.
+#[test]
+fn a_treecode_of_softened_masses() {
+    let family = Gravity { g: 1.0, softening: 1e-3 };
+    let case = Case::new(&family, CloudKind::Plummer, 3000);
+    let tree = case.tree(15);
+    let x = spherical::<Gravity, f64>(&family, 8);
+    let near = family.near_radius(1e-5);
+    let lists = treecode(&tree, &TreecodeOptions::default(), |t, s| {
+        let gap = |a: usize| ((t.center[a] - s.center[a]).abs() - 0.5 * (t.side + s.side)).max(0.0);
+        Expansion::<f64>::admissible(&x, t, s) && gap(0).hypot(gap(1)).hypot(gap(2)) >= near
+    });
+    let errors = case.errors(&tree, &lists.unwrap(), &x);
+    assert!(errors[0] < 1e-5 && errors[1] < 1e-4, "{errors:?}");
+}
+
+/// The batched M2L in the whole method.
+#[test]
+fn m2l_in_lanes_gives_the_same_sums() {
+    let case = Case::new(&Laplace, CloudKind::Ellipsoid, 2000);
+    let tree = case.tree(15);
+    let lists = stencil119(&tree, &ListOptions::default()).unwrap();
+    let x = spherical::<Laplace, f64>(&Laplace, 8);
+    let m2l = SphericalM2l::<f64>::new(&tree, &lists.m2l, 8, Truncation::Variable, Isa::detect());
+    let run = || Pairwise::new(&tree, &lists, &x).unwrap();
+    let batched = run().with_m2l(|m, l| m2l.apply(m, l)).apply(&case.strengths, &mut |_, _| true).unwrap();
+    let e = OutputError::of(Outputs::POTENTIAL, &batched, &run().apply(&case.strengths, &mut |_, _| true).unwrap(), 4);
+    assert!(e.rel_l2 < 1e-14, "{e:?}");
+}
+
+/// Every method agrees with every other: the direct translations give the same sums.
+#[test]
+fn direct_translations_give_the_same_sums() {
+    let case = Case::new(&Laplace, CloudKind::Ellipsoid, 500);
+    let tree = case.tree(15);
+    let lists = uvwx(&tree, &ListOptions::default()).unwrap();
+    let sums = [Translation::Rcr, Translation::Direct].map(|translation| {
+        let options = SphericalOptions { translation, ..Default::default() };
+        let x = Spherical::<Laplace, f64>::new(&Laplace, 6, options).unwrap();
+        Pairwise::new(&tree, &lists, &x).unwrap().apply(&case.strengths, &mut |_, _| true).unwrap()
+    });
+    let e = OutputError::of(Outputs::POTENTIAL, &sums[0], &sums[1], 1);
+    assert!(e.rel_l2 < 1e-14, "{e:?}");
+}

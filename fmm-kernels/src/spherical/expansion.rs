@@ -1,0 +1,306 @@
+//! The operators one box and one pair at a time: the oracle of every batched implementation.
+
+use super::basis::Basis;
+use super::coaxial::Step;
+use super::direct::Direct;
+use super::gradient::Gradient;
+use super::rcr::Rcr;
+use super::shift::Shift;
+use super::truncation::{Truncation, sphere};
+use super::{MAX_ORDER, MIN_ORDER, accuracy};
+use crate::Laplace;
+use fmm_traits::{Cloud, Cube, Error, Expansion, Family, Kernel, Real};
+use std::any::TypeId;
+use std::marker::PhantomData;
+
+/// How M2M, M2L and L2L are done.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Translation {
+    /// Rotate – coaxial – rotate back, O(p³).
+    #[default]
+    Rcr,
+    /// Term by term, O(p⁴).
+    Direct,
+}
+
+/// The variants.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct SphericalOptions {
+    /// How expansions are translated.
+    pub translation: Translation,
+    /// Whether M2L uses fewer degrees for distant pairs.
+    pub truncation: Truncation,
+}
+
+/// Where the charge and the dipole vector of a source lie among its strengths.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    charge: Option<usize>,
+    dipole: Option<usize>,
+}
+
+/// Spherical harmonics for a family whose far field is that of Laplace charges and dipoles: `S` takes the strengths
+/// to the requested values, `E` charges to the same values (the two kernels of [`Family::visit`]).
+///
+/// # Where it is valid
+///
+/// * M2P: all of the target box lies outside the sphere around the source box, of radius √3/2 sides about its
+///   centre.
+/// * M2L: the spheres around the two boxes are apart, D > √3/2·(h₁ + h₂). For equal sides the centres are more than
+///   √3 sides apart: one box between them is enough, in any direction. A source of half the side of the target must
+///   have its centre more than 3√3/4 ≈ 1.3 target sides away (the nearest edge of the 119 stencil: 1.64); touching
+///   boxes, and a leaf that is one small box away from a box of twice its side, never are.
+/// * P2L: as M2P with the roles exchanged.
+///
+/// Truncation errors fall by a factor of at most R₁/(D − R₂) or R₂/(D − R₁) a degree ([`truncation`](super::truncation)),
+/// and R/d for points at distance d; [`order_for`](Expansion::order_for) counts on edges as near as those of
+/// U, V, W, X lists or of the 119 stencil.
+///
+/// Values are those of the kernel, without the family's `scale`.
+#[derive(Debug)]
+pub struct SphericalExpansion<F: Family, T, S, E> {
+    order: usize,
+    truncation: Truncation,
+    params: Vec<f64>,
+    layout: Layout,
+    basis: Basis<T>,
+    gradient: Gradient<T>,
+    translations: Translations<T>,
+    kernels: PhantomData<(F, S, E)>,
+}
+
+#[derive(Debug)]
+enum Translations<T> {
+    Rcr(Rcr<T>),
+    Direct(Direct<T>),
+}
+
+impl<F: Family, T: Real, S: Kernel, E: Kernel> SphericalExpansion<F, T, S, E> {
+    /// The expansion of order `p`, p² coefficients: degrees 0 … p − 1.
+    ///
+    /// # Errors
+    /// Those of the family's own check; [`Error::Order`]; [`Error::Unsupported`] for a family whose far field is not
+    /// that of charges 1/r and dipoles.
+    pub fn new(family: &F, p: usize, options: SphericalOptions) -> Result<Self, Error> {
+        family.validate()?;
+        if !(MIN_ORDER..=MAX_ORDER).contains(&p) {
+            return Err(Error::Order { order: p, min: MIN_ORDER, max: MAX_ORDER });
+        }
+        let derivatives = derivatives::<E>();
+        Ok(SphericalExpansion {
+            order: p,
+            truncation: options.truncation,
+            params: family.parameters(),
+            layout: layout::<F, E>(family)?,
+            basis: Basis::new(p + derivatives.max(1)),
+            gradient: Gradient::new(p + derivatives.max(1)),
+            translations: match options.translation {
+                Translation::Rcr => Translations::Rcr(Rcr::new(p)),
+                Translation::Direct => Translations::Direct(Direct::new(p)),
+            },
+            kernels: PhantomData,
+        })
+    }
+
+    /// The order.
+    pub fn order(&self) -> usize {
+        self.order
+    }
+
+    fn translate(&self, step: Step, shift: &Shift, from: &[T], to: &mut [T]) {
+        match &self.translations {
+            Translations::Direct(direct) => match step {
+                Step::Up => direct.m2m(shift, from, to),
+                Step::Across => direct.m2l(shift, from, to),
+                Step::Down => direct.l2l(shift, from, to),
+            },
+            Translations::Rcr(rcr) => {
+                let mut work = vec![T::of(0.0); 2 * self.order * self.order];
+                rcr.add(&rcr.course(step, shift), from, to, &mut work);
+            }
+        }
+    }
+
+    /// Σ strength · row(source), for the charges and for the three components of the dipoles, both hatted for
+    /// boxes of `side`.
+    fn moments(&self, sources: Cloud<T>, order: usize, at: Cube, row: impl Fn([f64; 3], &mut [T])) -> Moments<T> {
+        let zeros = |some: bool| vec![T::of(0.0); if some { order * order } else { 0 }];
+        let mut moments = Moments {
+            charge: zeros(self.layout.charge.is_some()),
+            dipole: std::array::from_fn(|_| zeros(self.layout.dipole.is_some())),
+        };
+        let hat = T::of(at.side.recip());
+        let mut r = vec![T::of(0.0); order * order];
+        for (&y, q) in sources.xyz.iter().zip(sources.strengths.chunks_exact(S::STRENGTHS)) {
+            row(to_unit(at, y), &mut r);
+            if let Some(k) = self.layout.charge {
+                add(q[k], &r, &mut moments.charge);
+            }
+            if let Some(k) = self.layout.dipole {
+                moments.dipole.iter_mut().zip(&q[k..]).for_each(|(to, &v)| add(v * hat, &r, to));
+            }
+        }
+        moments
+    }
+
+    /// Adds Σ coefficients·row at each target: the potential by `first`, its derivatives by what `derive` makes of it
+    /// for an axis.
+    fn evaluate(
+        &self,
+        at: Cube,
+        first: &[T],
+        derive: impl Fn(usize, &[T]) -> Vec<T>,
+        row: impl Fn([f64; 3]) -> Vec<T>,
+        targets: &[[f64; 3]],
+        values: &mut [T],
+    ) {
+        let mut coefficients = vec![first.to_vec()];
+        if derivatives::<E>() > 0 {
+            let gradients: Vec<Vec<T>> = (0..3).map(|a| derive(a, first)).collect();
+            let second = |a: usize| (a..3).map(|b| derive(b, &gradients[a])).collect::<Vec<_>>();
+            let hessians = if derivatives::<E>() > 1 { (0..3).flat_map(second).collect() } else { Vec::new() };
+            coefficients.extend(gradients.into_iter().chain(hessians));
+        }
+        let factors: Vec<T> = (0..E::VALUES).map(|i| T::of(at.side.powi(E::value_degree(i)))).collect();
+        for (&x, values) in targets.iter().zip(values.chunks_exact_mut(E::VALUES)) {
+            let r = row(to_unit(at, x));
+            for ((value, c), &factor) in values.iter_mut().zip(&coefficients).zip(&factors) {
+                *value += factor * c.iter().zip(&r).map(|(&c, &r)| c * r).sum::<T>();
+            }
+        }
+    }
+}
+
+/// Rows that wait for the gradient of the dipoles.
+struct Moments<T> {
+    charge: Vec<T>,
+    dipole: [Vec<T>; 3],
+}
+
+/// `to` += factor·`from`.
+fn add<T: Real>(factor: T, from: &[T], to: &mut [T]) {
+    to.iter_mut().zip(from).for_each(|(to, &x)| *to += factor * x);
+}
+
+/// `x` in units of `at`, from its centre.
+fn to_unit(at: Cube, x: [f64; 3]) -> [f64; 3] {
+    std::array::from_fn(|a| (x[a] - at.center[a]) / at.side)
+}
+
+/// Derivatives among the values of `E`: 0, 1 (gradient) or 2 (Hessian).
+fn derivatives<E: Kernel>() -> usize {
+    match E::VALUES {
+        1 => 0,
+        4 => 1,
+        _ => 2,
+    }
+}
+
+/// What the sources of `F` carry.
+fn layout<F: Family, E: Kernel>(family: &F) -> Result<Layout, Error> {
+    let degrees: Vec<i32> = (0..F::Source::STRENGTHS).map(F::Source::strength_degree).collect();
+    let harmonic = TypeId::of::<F::Equivalent>() == TypeId::of::<Laplace>() && matches!(E::VALUES, 1 | 4 | 10);
+    match degrees[..] {
+        [0] if harmonic => Ok(Layout { charge: Some(0), dipole: None }),
+        [-1, -1, -1] if harmonic => Ok(Layout { charge: None, dipole: Some(0) }),
+        [0, -1, -1, -1] if harmonic => Ok(Layout { charge: Some(0), dipole: Some(1) }),
+        _ => Err(Error::Unsupported {
+            operation: "an expansion in spherical harmonics",
+            reason: format!("the far field of {} is not that of charges 1/r or dipoles", family.name()),
+        }),
+    }
+}
+
+impl<F: Family, T: Real, S: Kernel, E: Kernel> Expansion<T> for SphericalExpansion<F, T, S, E> {
+    fn multipole_len(&self) -> usize {
+        self.order * self.order
+    }
+    fn local_len(&self) -> usize {
+        self.order * self.order
+    }
+    fn strengths(&self) -> usize {
+        S::STRENGTHS
+    }
+    fn values(&self) -> usize {
+        S::VALUES
+    }
+
+    fn p2m(&self, at: Cube, sources: Cloud<T>, multipole: &mut [T]) {
+        let p = self.order;
+        let moments = self.moments(sources, p, at, |y, r| self.basis.regular(p, y.map(T::of), r));
+        add(T::of(1.0), &moments.charge, multipole);
+        if self.layout.dipole.is_some() {
+            (0..3).for_each(|a| self.gradient.raise(a, p, T::of(1.0), &moments.dipole[a], multipole));
+        }
+    }
+
+    fn m2m(&self, at: Cube, child: Cube, from: &[T], multipole: &mut [T]) {
+        self.translate(Step::Up, &Shift::up(at, child, self.order), from, multipole);
+    }
+
+    fn m2l(&self, at: Cube, source: Cube, from: &[T], local: &mut [T]) {
+        self.translate(Step::Across, &Shift::across(at, source, self.order, self.truncation), from, local);
+    }
+
+    fn p2l(&self, at: Cube, _: Cube, sources: Cloud<T>, local: &mut [T]) {
+        let order = self.order + self.layout.dipole.map_or(0, |_| 1);
+        let moments = self.moments(sources, order, at, |y, s| self.basis.singular(order, y, s));
+        add(T::of(1.0), &moments.charge, local);
+        if self.layout.dipole.is_some() {
+            (0..3).for_each(|a| self.gradient.lower(a, order, T::of(-1.0), &moments.dipole[a], local));
+        }
+    }
+
+    fn l2l(&self, at: Cube, parent: Cube, from: &[T], local: &mut [T]) {
+        self.translate(Step::Down, &Shift::down(at, parent, self.order), from, local);
+    }
+
+    fn l2p(&self, at: Cube, local: &[T], targets: &[[f64; 3]], values: &mut [T]) {
+        let p = self.order;
+        let derive = |a: usize, c: &[T]| {
+            let mut to = vec![T::of(0.0); c.len()];
+            self.gradient.lower(a, p, T::of(1.0), c, &mut to);
+            to
+        };
+        let row = |x: [f64; 3]| {
+            let mut r = vec![T::of(0.0); p * p];
+            self.basis.regular(p, x.map(T::of), &mut r);
+            r
+        };
+        self.evaluate(at, local, derive, row, targets, values);
+    }
+
+    fn m2p(&self, source: Cube, multipole: &[T], targets: &[[f64; 3]], values: &mut [T]) {
+        let derive = |a: usize, c: &[T]| {
+            let order = c.len().isqrt() + 1;
+            let mut to = vec![T::of(0.0); order * order];
+            self.gradient.raise(a, order, T::of(-1.0), c, &mut to);
+            to
+        };
+        let order = self.order + derivatives::<E>();
+        let row = |x: [f64; 3]| {
+            let mut s = vec![T::of(0.0); order * order];
+            self.basis.singular(order, x, &mut s);
+            s
+        };
+        self.evaluate(source, multipole, derive, row, targets, values);
+    }
+
+    fn p2p(&self, sources: Cloud<T>, targets: &[[f64; 3]], same: bool, values: &mut [T]) {
+        crate::pairs::add::<S, T>(&self.params, sources, targets, same, values);
+    }
+
+    fn admissible(&self, at: Cube, source: Cube) -> bool {
+        let gap = |a: usize| ((at.center[a] - source.center[a]).abs() - 0.5 * at.side).max(0.0);
+        gap(0).hypot(gap(1)).hypot(gap(2)) > sphere(source)
+    }
+
+    fn admissible_m2l(&self, at: Cube, source: Cube) -> bool {
+        let offset = |a: usize| at.center[a] - source.center[a];
+        offset(0).hypot(offset(1)).hypot(offset(2)) > sphere(at) + sphere(source)
+    }
+
+    fn order_for(tolerance: f64) -> Result<usize, Error> {
+        accuracy::order_for::<F, T>(tolerance, S::VALUES > F::Source::VALUES)
+    }
+}

@@ -1,0 +1,142 @@
+//! Rotate – coaxial – rotate back: translations in O(p³) (Gumerov & Duraiswami 2008, §2.2.2, eq. 33).
+//!
+//! The axes are turned until the offset of the two boxes lies along z, the row is translated there, and
+//! turned back: of 2p³/3 + O(p²) products for each turn and as many between, instead of p⁴.
+//!
+//! The matrices of a rotation depend on the angle β between offset and z axis alone. Offsets of an octree are integer
+//! multiples of half the smaller side, so that there are few angles; each is made once, when it is first
+//! used. Directions with β > π/2 use that of π − β (eq. 34).
+
+use super::coaxial::{Coaxial, Step};
+use super::direct::powers;
+use super::rotation::{Phases, Rotation};
+use super::shift::Shift;
+use fmm_traits::{Real, SimdLane};
+use std::sync::{Arc, OnceLock};
+
+/// What a translation needs besides the tables: all of it depends on ratios of lengths only.
+#[derive(Clone, Debug)]
+pub struct Course<T> {
+    step: Step,
+    orders: [usize; 2],
+    phases: Phases<T>,
+    rotation: Arc<Rotation<T>>,
+    /// Scalings by degree, before and after.
+    scales: [Vec<T>; 2],
+}
+
+impl<T> Course<T> {
+    /// Orders read and written.
+    pub fn orders(&self) -> [usize; 2] {
+        self.orders
+    }
+}
+
+/// tan²β as a reduced fraction: the integers (ρ², k²) without their common factors.
+type Angle = [u32; 2];
+
+/// The tables of one order, and the rotations made so far.
+#[derive(Debug)]
+pub struct Rcr<T> {
+    order: usize,
+    coaxial: Coaxial<T>,
+    /// By angle.
+    rotations: Vec<(Angle, OnceLock<Arc<Rotation<T>>>)>,
+}
+
+/// Longest offset, per axis and in halves of the smaller side, whose angle is kept: the V list has up to 6 (even
+/// numbers), a child and the neighbourhood of its parent up to 5 (odd numbers).
+const REACH: u32 = 6;
+
+fn angle([i, j, k]: [u32; 3]) -> Angle {
+    let (rho2, k2) = (i * i + j * j, k * k);
+    let (mut a, mut b) = (rho2, k2);
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    [rho2 / a.max(1), k2 / a.max(1)]
+}
+
+impl<T: Real> Rcr<T> {
+    /// Tables for expansions of `order`.
+    pub fn new(order: usize) -> Self {
+        let mut angles: Vec<Angle> = (0..=REACH)
+            .flat_map(|i| (0..=REACH).flat_map(move |j| (0..=REACH).map(move |k| [i, j, k])))
+            .filter(|o| o.iter().all(|x| x % 2 == 0) || o.iter().all(|x| x % 2 == 1))
+            .map(angle)
+            .collect();
+        angles.sort_unstable();
+        angles.dedup();
+        let rotations = angles.into_iter().map(|a| (a, OnceLock::new())).collect();
+        Rcr { order, coaxial: Coaxial::new(order), rotations }
+    }
+
+    /// Bytes of the rotations made so far.
+    pub fn bytes(&self) -> u64 {
+        self.rotations.iter().filter_map(|(_, r)| r.get()).map(|r| r.bytes()).sum()
+    }
+
+    /// Prepares the translations by `shift`.
+    pub fn course(&self, step: Step, shift: &Shift) -> Course<T> {
+        let [x, y, z] = shift.offset;
+        let (rho, d) = (x.hypot(y), shift.distance());
+        let [cos_alpha, sin_alpha] = if rho > 0.0 { [x / rho, y / rho] } else { [1.0, 0.0] };
+        let [before, after] = shift.orders;
+        Course {
+            step,
+            orders: shift.orders,
+            phases: Phases::new(self.order, cos_alpha, sin_alpha, z < 0.0),
+            rotation: self.rotation(shift, z.abs() / d, rho / d),
+            scales: match step {
+                Step::Up => [powers(shift.from_side / d, before), powers(d / shift.to_side, after)],
+                Step::Across => {
+                    [powers(shift.from_side / d, before), powers::<T>(shift.to_side / d, after + 1).split_off(1)]
+                }
+                Step::Down => {
+                    let ratio = T::of(shift.to_side / shift.from_side);
+                    let after = powers::<T>(shift.to_side / d, after).into_iter().map(|x| ratio * x);
+                    [powers(d / shift.from_side, before), after.collect()]
+                }
+            },
+        }
+    }
+
+    /// The rotation of the direction, kept if it is one of an octree's.
+    fn rotation(&self, shift: &Shift, cos_beta: f64, sin_beta: f64) -> Arc<Rotation<T>> {
+        let new = || Arc::new(Rotation::new(self.order, cos_beta, sin_beta));
+        let half = 0.5 * shift.from_side.min(shift.to_side);
+        let steps = shift.offset.map(|x| (x / half).abs());
+        if steps.iter().any(|x| x.fract() != 0.0 || *x > REACH as f64) {
+            return new();
+        }
+        let key = angle(steps.map(|x| x as u32));
+        match self.rotations.binary_search_by_key(&key, |(a, _)| *a) {
+            Ok(at) => self.rotations[at].1.get_or_init(new).clone(),
+            Err(_) => new(),
+        }
+    }
+
+    /// `to` += translation of `from` along `course`. `work`: two rows of the order.
+    #[inline(always)]
+    pub fn add<V: SimdLane<Scalar = T>>(&self, course: &Course<T>, from: &[V], to: &mut [V], work: &mut [V]) {
+        let Course { orders: [read, write], scales: [before, after], .. } = course;
+        let (read, write) = (*read, *write);
+        let (a, b) = work.split_at_mut(self.order * self.order);
+        course.phases.apply(read, from, a);
+        course.rotation.apply(read, a, b);
+        scale(before, b);
+        self.coaxial.apply(course.step, course.orders, b, a);
+        scale(after, a);
+        course.rotation.apply_back(write, a, b);
+        course.phases.add_back(write, b, to);
+    }
+}
+
+/// Multiplies degree n of `row` by `factors[n]`.
+#[inline(always)]
+fn scale<V: SimdLane>(factors: &[V::Scalar], row: &mut [V]) {
+    for (n, &factor) in factors.iter().enumerate() {
+        let factor = V::broadcast(factor);
+        row[n * n..(n + 1) * (n + 1)].iter_mut().for_each(|x| *x = factor * *x);
+    }
+}

@@ -1,0 +1,171 @@
+//! The 119 stencil (Gumerov & Duraiswami 2008, §2.2.3): distant M2L edges of siblings end at their parent.
+//!
+//! The V list of a box has up to 189 boxes among the 216 children of its parent's colleagues. A source box of those
+//! that is far enough from the *parent* sends its multipole there once, instead of to each of the eight
+//! children; L2L then hands it down. Far enough: in units of the source's side, with the spheres around source and
+//! parent of radii R₁ = √3/2 and R₂ = √3, the centres are more than
+//!
+//! D* = min(R₁, R₂) + max(R₁, R₂)/η* = √3/2 + 4 − √3 = 3.134, η* = √3/(4 − √3)
+//!
+//! apart, eqs. 22 and 23, so that the error bound is that of the nearest boxes of the V list. That holds for 80 of the
+//! 216. A box receives 109 edges and its parent 80: 109 + 80/8 = 119 translations a box, of 189.
+//!
+//! The bound is kept, the error is not quite: that of typical points is larger over the edges that moved. 4000 uniform
+//! charges of normal strengths, leaves of 8: the error of the potential grows by a factor of 1.2 at order 4, 1.5 at 8 and
+//! 2.7 at 12 (with variable truncation; 1.4, 2.0 and 4.3 without), which one or two orders make good.
+//!
+//! The edges that moved go from a box to one of twice its side, less than 1.475 of the larger sides away: fine for
+//! multipoles outside their sphere, not for equivalent densities, whose `admissible_m2l` refuses them.
+
+use crate::lists::{ListOptions, across, complete, levels, rows};
+use fmm_traits::Error;
+use fmm_traits::tree::{Edges, Lists, Tree};
+
+/// The U, V, W, X lists of `tree` with the distant V edges of siblings moved to their parent.
+///
+/// Meant for trees of uniform depth ([`build_uniform`](crate::build_uniform)), where every box profits; correct for
+/// any. An edge that only one child has stays there.
+///
+/// # Errors
+/// As [`uvwx`](crate::uvwx).
+pub fn stencil119(tree: &Tree, options: &ListOptions) -> Result<Lists, Error> {
+    let mut lists = across(tree, options)?;
+    if !tree.is_empty() {
+        lists.m2l = consolidated(tree, &lists.m2l);
+    }
+    complete(tree, &mut lists);
+    Ok(lists)
+}
+
+/// Whether `source`, one level below `target`, is more than D* from its centre. The offset is odd in halves of the
+/// smaller side, so its square is 35 or less, or 43 or more; (2 D*)² = 39.3.
+fn is_distant(tree: &Tree, target: usize, source: u32) -> bool {
+    let offset = |a: usize| {
+        let (t, s) = (tree.anchor[target][a], tree.anchor[source as usize][a]);
+        (4 * t + 2).abs_diff(2 * s + 1)
+    };
+    (0..3).map(|a| offset(a).pow(2)).sum::<u64>() > 39
+}
+
+/// M2L with edges moved.
+fn consolidated(tree: &Tree, m2l: &Edges) -> Edges {
+    let level = levels(tree);
+    let receivers = |b: usize| tree.children(b).filter(|&c| !tree.targets_of(c).is_empty());
+    let families: Vec<bool> = (0..tree.len()).map(|b| receivers(b).count() > 1).collect();
+    // V edges join boxes of one level.
+    let moves = |child: usize, s: u32| {
+        level[child] > 0 && families[tree.parent[child] as usize] && is_distant(tree, tree.parent[child] as usize, s)
+    };
+    rows(tree, |b, row| {
+        let start = row.len();
+        row.extend(m2l.row(b).iter().filter(|&&s| !moves(b, s)));
+        if families[b] {
+            // All children that receive anything have the same distant boxes.
+            let first = receivers(b).next();
+            row.extend(first.into_iter().flat_map(|c| m2l.row(c)).filter(|&&s| is_distant(tree, b, s)));
+        }
+        row[start..].sort_unstable();
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BuildOptions, build, build_uniform, uvwx};
+    use fmm_traits::constant_one::wrong_pairs;
+    use fmm_traits::testkit::clouds::{CloudKind, any_cloud};
+    use proptest::prelude::*;
+
+    /// A point in each of the 16³ boxes of level 4, and a tree of that depth.
+    fn full() -> Tree {
+        let at = |i: usize| [i % 16, i / 16 % 16, i / 256].map(|k| (k as f64 + 0.5) / 16.0);
+        let points: Vec<f64> = (0..4096).flat_map(at).collect();
+        build_uniform(&points, None, 4, Some(([0.0; 3], 1.0))).unwrap()
+    }
+
+    /// Boxes two or more from the faces of the domain, on the level of parents.
+    fn interior(tree: &Tree, l: usize) -> impl Iterator<Item = usize> {
+        let inside = move |b: &usize| tree.anchor[*b].iter().all(|&i| (1..(1 << l) - 1).contains(&i));
+        tree.level(l).filter(inside)
+    }
+
+    #[test]
+    fn an_interior_box_has_119_translations_instead_of_189() {
+        let tree = full();
+        let [plain, stencil] = [uvwx, stencil119].map(|policy| policy(&tree, &ListOptions::default()).unwrap());
+        for parent in interior(&tree, 3) {
+            let fine = |e: &Edges, b: usize| e.row(b).iter().filter(|&&s| tree.level_of(s as usize) == 4).count();
+            assert_eq!(fine(&stencil.m2l, parent), 80);
+            assert_eq!(fine(&plain.m2l, parent), 0);
+            for child in tree.children(parent) {
+                assert_eq!((plain.m2l.row(child).len(), stencil.m2l.row(child).len()), (189, 109));
+            }
+        }
+        // Each parent of level 3 receives what its eight children had in common.
+        assert!(interior(&tree, 3).count() == 216 && stencil.m2l.len() < plain.m2l.len());
+        assert_eq!(wrong_pairs(&tree, &stencil, 3), []);
+    }
+
+    /// Eqs. 20–23 in floating point: the boxes of the neighbourhood whose ratio is no worse than the V list's.
+    #[test]
+    fn the_80_follow_from_the_error_bound() {
+        let (r1, r2) = (3f64.sqrt() / 2.0, 3f64.sqrt());
+        let worst = 3f64.sqrt() / (4.0 - 3f64.sqrt());
+        let nearest = r1 / (2.0 - r1);
+        assert!((worst - 0.7637).abs() < 1e-4 && (nearest - worst).abs() < 1e-15);
+        let least = r1.min(r2) + r1.max(r2) / worst;
+        assert!((least - 3.134).abs() < 1e-3);
+        let tree = full();
+        let stencil = stencil119(&tree, &ListOptions::default()).unwrap();
+        let steps = [-2.5f64, -1.5, -0.5, 0.5, 1.5, 2.5];
+        let (mut distant, mut all) = (0, 0);
+        let parent = interior(&tree, 3).next().unwrap();
+        for x in steps {
+            for y in steps {
+                for z in steps {
+                    let d = x.hypot(y).hypot(z);
+                    let eta = r1.max(r2) / (d - r1.min(r2));
+                    assert_eq!(d >= least, (0.0..=worst).contains(&eta));
+                    let offset = [x, y, z];
+                    let anchor = |a: usize| (2.0 * tree.anchor[parent][a] as f64 + 0.5 + offset[a]) as u64;
+                    let source = tree.level(4).find(|&b| tree.anchor[b] == std::array::from_fn(anchor)).unwrap();
+                    let moved = stencil.m2l.row(parent).contains(&(source as u32));
+                    assert_eq!(moved, d >= least, "{x} {y} {z}");
+                    distant += moved as usize;
+                    all += 1;
+                }
+            }
+        }
+        assert_eq!((distant, all), (80, 216));
+    }
+
+    #[test]
+    fn every_pair_meets_once_on_every_cloud() {
+        for kind in CloudKind::ALL {
+            for n in [0, 1, 2, 40, 3000] {
+                let points = kind.points(n, 11);
+                let options = BuildOptions { ncrit: Some(13), ..Default::default() };
+                let uniform = [0, 3].map(|depth| build_uniform(&points, None, depth, None).unwrap());
+                for tree in uniform.into_iter().chain([build(&points, None, &options).unwrap()]) {
+                    let lists = stencil119(&tree, &ListOptions::default()).unwrap();
+                    assert_eq!(wrong_pairs(&tree, &lists, 3), [], "{} {n}", kind.name());
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
+        #[test]
+        fn every_pair_meets_once_on_pairs_of_clouds(
+            (sk, sn, ss) in any_cloud(1500),
+            (tk, tn, ts) in any_cloud(1500),
+            ncrit in 1usize..200,
+        ) {
+            let options = BuildOptions { ncrit: Some(ncrit), ..Default::default() };
+            let tree = build(&sk.points(sn, ss), Some(&tk.points(tn, ts)), &options).unwrap();
+            let lists = stencil119(&tree, &ListOptions::default()).unwrap();
+            prop_assert_eq!(wrong_pairs(&tree, &lists, 3), []);
+        }
+    }
+}

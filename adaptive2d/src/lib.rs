@@ -1,0 +1,12 @@
+//! The asymmetric adaptive fast multipole method in two dimensions (Goude & Engblom 2012).
+//!
+//! [`pyramid`]: median splits, four children of equal population, every leaf on the last level.
+//! [`connect`]: the θ-criterion turns the pyramid into the edge lists of the framework.
+//! [`laurent`]: what an edge does, one pair at a time. Execution over whole lists lives in the backends.
+
+pub mod connect;
+pub mod pyramid;
+mod select;
+
+pub use connect::{ConnectOptions, connect};
+pub use pyramid::{PlanePoints, Pyramid, PyramidOptions};

@@ -1,0 +1,3 @@
+//! Integration tests of the two-dimensional method.
+
+mod lists;

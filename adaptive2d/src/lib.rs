@@ -5,6 +5,7 @@
 //! [`laurent`]: what an edge does, one pair at a time. Execution over whole lists lives in the backends.
 
 pub mod connect;
+mod partition;
 pub mod pyramid;
 mod select;
 

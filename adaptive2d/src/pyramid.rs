@@ -5,7 +5,7 @@
 //! and a box is a run of consecutive leaves. Boxes are shrunk to their points: the centre is that of
 //! their bounding rectangle, the radius reaches the farthest of them.
 
-use crate::select::{Item, select};
+use crate::select::{Items, select};
 use fmm_traits::tree::{Hierarchy, NONE};
 use fmm_traits::{Cube, Error};
 use rayon::prelude::*;
@@ -115,23 +115,32 @@ impl Bounds {
         }
     }
 
-    fn of(items: &[Item]) -> Bounds {
-        let point = |p: &Item| Bounds { low: p.at, high: p.at };
-        let mut four = [Bounds::EMPTY; 4];
-        let chunks = items.chunks_exact(4);
-        let rest = chunks.remainder();
-        for c in chunks {
-            for (b, p) in four.iter_mut().zip(c) {
-                *b = b.join(point(p));
+    /// Bounds of points; large sets in parallel.
+    fn of(x: &[f64], y: &[f64]) -> Bounds {
+        if x.len() > SEQUENTIAL {
+            let both = x.par_chunks(SEQUENTIAL).zip(y.par_chunks(SEQUENTIAL));
+            return both.map(|(x, y)| Bounds::of(x, y)).reduce(|| Bounds::EMPTY, Bounds::join);
+        }
+        const LANES: usize = 8;
+        let mut lanes = [Bounds::EMPTY; LANES];
+        let rest = x.len() / LANES * LANES;
+        for (x, y) in x.chunks_exact(LANES).zip(y.chunks_exact(LANES)) {
+            for l in 0..LANES {
+                lanes[l] = lanes[l].join(Bounds { low: [x[l], y[l]], high: [x[l], y[l]] });
             }
         }
-        let all = rest.iter().map(point).fold(Bounds::EMPTY, Bounds::join);
-        four.into_iter().fold(all, Bounds::join)
+        let tail = (rest..x.len()).map(|i| Bounds { low: [x[i], y[i]], high: [x[i], y[i]] });
+        lanes.into_iter().chain(tail).fold(Bounds::EMPTY, Bounds::join)
     }
 
     /// The axis across which to split.
     fn longer(&self) -> usize {
         usize::from(self.high[1] - self.low[1] > self.high[0] - self.low[0])
+    }
+
+    /// Half the diagonal, 0 when empty.
+    fn half_diagonal(&self) -> f64 {
+        if self.low[0] <= self.high[0] { 0.5 * length(difference(self.high, self.low)) } else { 0.0 }
     }
 
     /// Centre; that of an empty rectangle is the origin.
@@ -149,28 +158,42 @@ fn difference(a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
     [a[0] - b[0], a[1] - b[1]]
 }
 
+/// Largest square of a distance from `center`.
+fn farthest(x: &[f64], y: &[f64], center: [f64; 2]) -> f64 {
+    const LANES: usize = 8;
+    let mut lanes = [0.0; LANES];
+    let rest = x.len() / LANES * LANES;
+    let square = |x: f64, y: f64| {
+        let d = difference([x, y], center);
+        d[0] * d[0] + d[1] * d[1]
+    };
+    let more = |a: f64, b: f64| if a > b { a } else { b };
+    for (x, y) in x.chunks_exact(LANES).zip(y.chunks_exact(LANES)) {
+        for l in 0..LANES {
+            lanes[l] = more(square(x[l], y[l]), lanes[l]);
+        }
+    }
+    lanes.into_iter().chain((rest..x.len()).map(|i| square(x[i], y[i]))).fold(0.0, more)
+}
+
 /// Splits `items` twice in succession, `depth` times.
-fn split(items: &mut [Item], depth: usize) {
+fn split(mut items: Items, depth: usize) {
     if depth == 0 || items.len() < 2 {
         return;
     }
-    let bounds = if items.len() < SEQUENTIAL {
-        Bounds::of(items)
-    } else {
-        items.par_chunks(SEQUENTIAL).map(Bounds::of).reduce(|| Bounds::EMPTY, Bounds::join)
-    };
+    let bounds = Bounds::of(items.at[0], items.at[1]);
     let axis = bounds.longer();
-    let large = items.len() >= SEQUENTIAL;
-    let (left, right) = halve(items, axis);
-    let cut = right[0].at[axis];
+    let large = items.len() > SEQUENTIAL;
+    let (left, right) = halve(&mut items, axis);
+    let cut = right.at[axis][0];
     let (mut lower, mut upper) = (bounds, bounds);
     lower.high[axis] = cut;
     upper.low[axis] = cut;
-    let quarter = |half: &mut [Item], bounds: Bounds| {
-        if half.is_empty() {
+    let quarter = |mut half: Items, bounds: Bounds| {
+        if half.len() == 0 {
             return;
         }
-        let (a, b) = halve(half, bounds.longer());
+        let (a, b) = halve(&mut half, bounds.longer());
         if large {
             rayon::join(|| split(a, depth - 1), || split(b, depth - 1));
         } else {
@@ -187,14 +210,10 @@ fn split(items: &mut [Item], depth: usize) {
 }
 
 /// The two halves of `items` (not empty) along `axis`; the right one is the larger if they differ.
-fn halve(items: &mut [Item], axis: usize) -> (&mut [Item], &mut [Item]) {
+fn halve<'a>(items: &'a mut Items, axis: usize) -> (Items<'a>, Items<'a>) {
     let k = items.len() / 2;
-    if axis == 0 {
-        select::<0>(items, k);
-    } else {
-        select::<1>(items, k);
-    }
-    items.split_at_mut(k)
+    select(items, axis, k);
+    items.split_at(k)
 }
 
 /// First item of leaf `k` when `n` items are halved 2·`depth` times as [`halve`] does.
@@ -216,10 +235,13 @@ fn check(points: &[f64], array: &'static str) -> Result<usize, Error> {
         let why = "N×2 coordinates".into();
         return Err(Error::Shape { array, found: points.len(), expected: points.len() + 1, why });
     }
-    match points.par_iter().with_min_len(1 << 14).position_first(|x| !x.is_finite()) {
-        Some(i) => Err(Error::NotFinite { array, row: i / 2, column: i % 2, value: points[i] }),
-        None => Ok(points.len() / 2),
+    // Without an early exit inside a chunk the test is one of vectors.
+    let finite = |chunk: &[f64]| chunk.iter().fold(true, |all, x| all & x.is_finite());
+    if points.par_chunks(SEQUENTIAL).all(finite) {
+        return Ok(points.len() / 2);
     }
+    let i = points.iter().position(|x| !x.is_finite()).unwrap_or(0);
+    Err(Error::NotFinite { array, row: i / 2, column: i % 2, value: points[i] })
 }
 
 impl Pyramid {
@@ -248,37 +270,33 @@ impl Pyramid {
         let mean = if targets.is_some() { 0.5 * (count + others) as f64 } else { count as f64 };
         let depth = options.depth.unwrap_or_else(|| depth_for(mean, options.population));
 
-        let row = |(id, at): (usize, &[f64])| Item { at: [at[0], at[1]], id: id as u64 };
-        let both = sources.par_chunks(2).chain(targets.unwrap_or(&[]).par_chunks(2));
-        let mut items: Vec<Item> = both.enumerate().with_min_len(1 << 12).map(row).collect();
-        split(&mut items, depth);
+        let mut all = PlanePoints::zeros(count + others);
+        fill(&mut all, 0, sources);
+        fill(&mut all, count, targets.unwrap_or(&[]));
+        split(Items { at: [&mut all.x, &mut all.y], id: &mut all.order }, depth);
 
         let leaves = 1usize << (2 * depth);
-        let start: Vec<usize> = (0..leaves + 1)
-            .into_par_iter()
-            .with_min_len(1 << 10)
-            .map(|k| if k == leaves { items.len() } else { first_of_leaf(items.len(), depth, k) })
-            .collect();
+        let n = all.len();
+        let first = |k| if k == leaves { n as u32 } else { first_of_leaf(n, depth, k) as u32 };
+        let start: Vec<u32> = (0..leaves + 1).into_par_iter().with_min_len(1 << 10).map(first).collect();
         let mut pyramid = Pyramid { depth, ..Default::default() };
-        pyramid.shrink(&items, &start);
-        let sources_only = |p: &Item| (p.id as usize) < count;
+        pyramid.shrink(&all, &start);
         if targets.is_none() {
-            pyramid.source_start = start.iter().map(|&s| s as u32).collect();
-            pyramid.target_start = pyramid.source_start.clone();
-            pyramid.sources = Arc::new(unpack(&items, &pyramid.source_start, &start, 0, |_| true));
+            pyramid.source_start = start.clone();
+            pyramid.target_start = start;
+            pyramid.sources = Arc::new(all);
             pyramid.targets = pyramid.sources.clone();
         } else {
-            pyramid.source_start = starts(&items, &start, sources_only);
-            pyramid.target_start = starts(&items, &start, |p| !sources_only(p));
-            pyramid.sources = Arc::new(unpack(&items, &pyramid.source_start, &start, 0, sources_only));
-            let targets = unpack(&items, &pyramid.target_start, &start, count, |p| !sources_only(p));
-            pyramid.targets = Arc::new(targets);
+            let (sources, source_start) = pick(&all, &start, 0, |id| id < count as u32);
+            let (targets, target_start) = pick(&all, &start, count as u32, |id| id >= count as u32);
+            (pyramid.source_start, pyramid.target_start) = (source_start, target_start);
+            (pyramid.sources, pyramid.targets) = (Arc::new(sources), Arc::new(targets));
         }
         Ok(pyramid)
     }
 
     /// Centres and radii of all boxes: of leaves from their points, of others from their children.
-    fn shrink(&mut self, items: &[Item], start: &[usize]) {
+    fn shrink(&mut self, points: &PlanePoints, start: &[u32]) {
         let boxes = level_start(self.depth + 1);
         let first = level_start(self.depth);
         let mut bounds = vec![Bounds::EMPTY; boxes];
@@ -286,19 +304,13 @@ impl Pyramid {
         self.radius = vec![0.0; boxes];
         let leaves = bounds[first..].par_iter_mut().zip(&mut self.center[first..]).zip(&mut self.radius[first..]);
         leaves.enumerate().with_min_len(1 << 8).for_each(|(k, ((bounds, center), radius))| {
-            let own = &items[start[k]..start[k + 1]];
-            *bounds = Bounds::of(own);
+            let own = start[k] as usize..start[k + 1] as usize;
+            let (x, y) = (&points.x[own.clone()], &points.y[own]);
+            *bounds = Bounds::of(x, y);
             *center = bounds.center();
-            let square = |p: &Item| {
-                let d = difference(p.at, *center);
-                d[0] * d[0] + d[1] * d[1]
-            };
-            let squares = own.iter().map(square).fold(0.0, |a: f64, b| if a > b { a } else { b });
-            // Squares of coordinates below 1e-150 underflow: half the diagonal holds as well.
-            *radius = if squares > 1e-290 { squares.sqrt() } else { 0.5 * length(difference(bounds.high, bounds.low)) };
-            if own.is_empty() {
-                *radius = 0.0;
-            }
+            let squares = farthest(x, y, *center);
+            // Squares of lengths below 1e-145 underflow: half the diagonal is as good a bound.
+            *radius = if squares > 1e-290 { squares.sqrt() } else { bounds.half_diagonal() };
         });
         for b in (0..first).rev() {
             let children = 4 * b + 1..4 * b + 5;
@@ -306,11 +318,7 @@ impl Pyramid {
             self.center[b] = bounds[b].center();
             let filled = children.filter(|&c| bounds[c].low[0] <= bounds[c].high[0]);
             let reach = filled.map(|c| length(difference(self.center[c], self.center[b])) + self.radius[c]);
-            let reach = reach.fold(0.0, f64::max);
-            self.radius[b] = reach.min(0.5 * length(difference(bounds[b].high, bounds[b].low)).max(0.0));
-            if bounds[b].low[0] > bounds[b].high[0] {
-                self.radius[b] = 0.0;
-            }
+            self.radius[b] = reach.fold(0.0, f64::max).min(bounds[b].half_diagonal());
         }
     }
 
@@ -374,47 +382,35 @@ impl Pyramid {
     }
 }
 
-/// First of the items that satisfy `keep` in each leaf, and their number at the end.
-fn starts(items: &[Item], start: &[usize], keep: impl Fn(&Item) -> bool + Sync) -> Vec<u32> {
-    let count = |w: &[usize]| items[w[0]..w[1]].iter().filter(|p| keep(p)).count() as u32;
-    let counts: Vec<u32> = start.par_windows(2).with_min_len(1 << 8).map(count).collect();
-    let running = counts.iter().scan(0, |sum, &c| {
-        *sum += c;
-        Some(*sum)
+/// Writes `points` (N×2) from position `first` on.
+fn fill(all: &mut PlanePoints, first: usize, points: &[f64]) {
+    /// Points a task writes.
+    const RUN: usize = 1 << 12;
+    let (x, y, order) = (&mut all.x[first..], &mut all.y[first..], &mut all.order[first..]);
+    let to = x.par_chunks_mut(RUN).zip(y.par_chunks_mut(RUN)).zip(order.par_chunks_mut(RUN));
+    points.par_chunks(2 * RUN).zip(to).enumerate().for_each(|(run, (points, ((x, y), order)))| {
+        for (i, p) in points.chunks_exact(2).enumerate() {
+            (x[i], y[i], order[i]) = (p[0], p[1], (first + run * RUN + i) as u32);
+        }
     });
-    std::iter::once(0).chain(running).collect()
 }
 
-/// The items that satisfy `keep`, as arrays; `from` is the id of the caller's first.
-fn unpack(
-    items: &[Item],
-    kept_start: &[u32],
-    start: &[usize],
-    from: usize,
-    keep: impl Fn(&Item) -> bool + Sync,
-) -> PlanePoints {
-    /// Leaves a task unpacks.
-    const RUN: usize = 1 << 8;
-    let mut points = PlanePoints::zeros(*kept_start.last().unwrap_or(&0) as usize);
-    let PlanePoints { x, y, order } = &mut points;
-    let (mut x, mut y, mut order) = (&mut x[..], &mut y[..], &mut order[..]);
-    let leaves = start.len() - 1;
-    let mut runs = Vec::new();
-    for first in (0..leaves).step_by(RUN) {
-        let end = (first + RUN).min(leaves);
-        let n = (kept_start[end] - kept_start[first]) as usize;
-        let mine = (x.split_off_mut(..n), y.split_off_mut(..n), order.split_off_mut(..n));
-        if let (Some(x), Some(y), Some(order)) = mine {
-            runs.push((&items[start[first]..start[end]], x, y, order));
+/// The points whose id satisfies `keep`, with ids counted from `from`, and the first of each leaf.
+fn pick(points: &PlanePoints, start: &[u32], from: u32, keep: impl Fn(u32) -> bool) -> (PlanePoints, Vec<u32>) {
+    let mut kept = PlanePoints::default();
+    let mut kept_start = Vec::with_capacity(start.len());
+    kept_start.push(0);
+    for w in start.windows(2) {
+        for i in w[0] as usize..w[1] as usize {
+            if keep(points.order[i]) {
+                kept.x.push(points.x[i]);
+                kept.y.push(points.y[i]);
+                kept.order.push(points.order[i] - from);
+            }
         }
+        kept_start.push(kept.len() as u32);
     }
-    runs.into_par_iter().for_each(|(items, x, y, order)| {
-        let to = x.iter_mut().zip(y).zip(order);
-        for (p, ((x, y), order)) in items.iter().filter(|p| keep(p)).zip(to) {
-            (*x, *y, *order) = (p.at[0], p.at[1], (p.id as usize - from) as u32);
-        }
-    });
-    points
+    (kept, kept_start)
 }
 
 impl Hierarchy for Pyramid {

@@ -1,65 +1,90 @@
 //! Selection in place: the k-th smallest coordinate in its place, smaller ones before it, larger ones
 //! behind it, in little more than one and a half passes (after Floyd & Rivest 1975).
 
-/// A point on its way to its box.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Item {
-    /// x, y.
-    pub at: [f64; 2],
+use crate::partition::partition;
+
+/// Points on their way to their boxes, one array per property.
+#[derive(Debug)]
+pub(crate) struct Items<'a> {
+    /// x and y.
+    pub at: [&'a mut [f64]; 2],
     /// The caller's index; targets follow the sources.
-    pub id: u64,
+    pub id: &'a mut [u32],
+}
+
+impl Items<'_> {
+    /// Number of points.
+    pub fn len(&self) -> usize {
+        self.id.len()
+    }
+    /// The points at `start..end`.
+    pub fn part(&mut self, start: usize, end: usize) -> Items<'_> {
+        let [x, y] = &mut self.at;
+        Items { at: [&mut x[start..end], &mut y[start..end]], id: &mut self.id[start..end] }
+    }
+    /// The first `k` points and the others.
+    pub fn split_at(&mut self, k: usize) -> (Items<'_>, Items<'_>) {
+        let [x, y] = &mut self.at;
+        let ((x0, x1), (y0, y1), (id0, id1)) = (x.split_at_mut(k), y.split_at_mut(k), self.id.split_at_mut(k));
+        (Items { at: [x0, y0], id: id0 }, Items { at: [x1, y1], id: id1 })
+    }
+    /// Exchanges two points.
+    pub fn swap(&mut self, i: usize, j: usize) {
+        self.at[0].swap(i, j);
+        self.at[1].swap(i, j);
+        self.id.swap(i, j);
+    }
 }
 
 /// Windows up to this long are sorted by insertion.
-const SHORT: usize = 20;
-/// Largest sample: its ranks are those of the window within ±5 %.
-const SAMPLE: usize = 1023;
-/// Distance of the pivot from the wanted rank in standard deviations of the sample's rank. Measured at
-/// 3 million uniform points: 1.5 and 3 cost 5 % more.
+const SHORT: usize = 16;
+/// Distance of the pivot from the wanted rank in standard deviations of the sample's rank.
 const MARGIN: f64 = 2.0;
 
-/// Rearranges `items` so that no key before position `k` exceeds that at `k`, and none behind it is smaller.
-/// The key is coordinate `AXIS`; the result depends on the input only.
-pub(crate) fn select<const AXIS: usize>(items: &mut [Item], k: usize) {
+/// Rearranges `items` so that no coordinate along `axis` before position `k` exceeds that at `k`, and none
+/// behind it is smaller. The result depends on the input only.
+pub(crate) fn select(items: &mut Items, axis: usize, k: usize) {
     debug_assert!(k < items.len());
-    let (mut window, mut k) = (items, k);
-    while window.len() > SHORT {
-        let pivot = pivot::<AXIS>(window, k);
-        let mut cut = partition(window, |p| p.at[AXIS] < pivot);
-        if cut == 0 {
+    let (mut start, mut end) = (0, items.len());
+    while end - start > SHORT {
+        let pivot = pivot(&items.at[axis][start..end], k - start);
+        let mut cut = start + partition(&mut items.part(start, end), axis, pivot);
+        if cut == start {
             // The pivot is the smallest key: set its copies aside, so that the window shrinks.
-            cut = partition(window, |p| p.at[AXIS] <= pivot);
+            cut += partition(&mut items.part(start, end), axis, pivot.next_up());
             if k < cut {
                 return;
             }
         }
-        let (below, above) = window.split_at_mut(cut);
         if k < cut {
-            window = below;
+            end = cut;
         } else {
-            (window, k) = (above, k - cut);
+            start = cut;
         }
     }
-    for i in 1..window.len() {
-        let item = window[i];
+    for i in start + 1..end {
         let mut j = i;
-        while j > 0 && window[j - 1].at[AXIS] > item.at[AXIS] {
-            window[j] = window[j - 1];
+        while j > start && items.at[axis][j - 1] > items.at[axis][j] {
+            items.swap(j, j - 1);
             j -= 1;
         }
-        window[j] = item;
     }
 }
 
-/// A key of `window` a little beyond rank `k`, on the side that leaves rank `k` in the smaller part.
-fn pivot<const AXIS: usize>(window: &[Item], k: usize) -> f64 {
-    let n = window.len();
-    let size = (2.0 * (n as f64).sqrt()) as usize;
-    let size = size.min(n / 3).min(SAMPLE) | 1;
-    let mut sample = [0.0; SAMPLE];
+/// A key a little beyond rank `k`, on the side that leaves rank `k` in the smaller part.
+fn pivot(keys: &[f64], k: usize) -> f64 {
+    // A sample of √n ranks like the keys within 1/n^¼; more than 1023 would cost more than they save.
+    if keys.len() < 1 << 10 { pivot_of::<31>(keys, k) } else { pivot_of::<1023>(keys, k) }
+}
+
+/// As [`pivot`], with a sample of at most `N` keys.
+fn pivot_of<const N: usize>(keys: &[f64], k: usize) -> f64 {
+    let n = keys.len();
+    let size = ((n as f64).sqrt() as usize).min(N) | 1;
+    let mut sample = [0.0; N];
     let sample = &mut sample[..size];
     for (i, s) in sample.iter_mut().enumerate() {
-        *s = window[(2 * i + 1) * n / (2 * size)].at[AXIS];
+        *s = keys[(2 * i + 1) * n / (2 * size)];
     }
     let fraction = (k as f64 + 0.5) / n as f64;
     let margin = MARGIN * (fraction * (1.0 - fraction) * size as f64).sqrt();
@@ -68,53 +93,38 @@ fn pivot<const AXIS: usize>(window: &[Item], k: usize) -> f64 {
     *sample.select_nth_unstable_by(rank, f64::total_cmp).1
 }
 
-/// Moves the items that satisfy `below` to the front; returns how many there are. One pass without a
-/// branch on data.
-fn partition(items: &mut [Item], below: impl Fn(&Item) -> bool) -> usize {
-    let mut cut = 0;
-    for i in 0..items.len() {
-        let item = items[i];
-        // SAFETY: `cut` grows by at most one a turn, so cut ≤ i < items.len().
-        unsafe {
-            *items.get_unchecked_mut(i) = *items.get_unchecked(cut);
-            *items.get_unchecked_mut(cut) = item;
-        }
-        cut += usize::from(below(&item));
-    }
-    cut
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use fmm_traits::testkit::clouds::Generator;
 
-    fn items(n: usize, key: impl Fn(&mut Generator, usize) -> f64) -> Vec<Item> {
-        let mut g = Generator::new(n as u64);
-        (0..n).map(|i| Item { at: [0.0, key(&mut g, i)], id: i as u64 }).collect()
-    }
-
     #[test]
     fn every_rank_of_every_order() {
-        let keys: [fn(&mut Generator, usize) -> f64; 6] = [
+        let keys: [fn(&mut Generator, usize) -> f64; 7] = [
             |g, _| g.uniform(),
             |_, i| i as f64,
             |_, i| -(i as f64),
             |g, _| (g.bits() % 3) as f64,
             |_, _| 0.25,
             |_, i| (i % 17) as f64,
+            |_, i| if i % 2 == 0 { 0.0 } else { -0.0 },
         ];
         for (kind, key) in keys.into_iter().enumerate() {
-            for n in [1, 2, 19, 21, 64, 300, 5000] {
+            for n in [1, 2, 15, 16, 17, 18, 23, 24, 64, 300, 5000] {
                 for k in [0, n / 3, n / 2, n - 1] {
-                    let mut a = items(n, key);
-                    select::<1>(&mut a, k);
-                    let at = a[k].at[1];
-                    assert!(a[..k].iter().all(|p| p.at[1] <= at), "kind {kind}, n {n}, k {k}");
-                    assert!(a[k..].iter().all(|p| p.at[1] >= at), "kind {kind}, n {n}, k {k}");
-                    let mut ids: Vec<u64> = a.iter().map(|p| p.id).collect();
-                    ids.sort_unstable();
-                    assert!(ids.iter().enumerate().all(|(i, &id)| id == i as u64));
+                    let mut g = Generator::new(n as u64);
+                    let mut y: Vec<f64> = (0..n).map(|i| key(&mut g, i)).collect();
+                    let before = y.clone();
+                    let mut x: Vec<f64> = (0..n).map(|i| i as f64).collect();
+                    let mut id: Vec<u32> = (0..n as u32).collect();
+                    select(&mut Items { at: [&mut x, &mut y], id: &mut id }, 1, k);
+                    assert!(y[..k].iter().all(|&a| a <= y[k]), "kind {kind}, n {n}, k {k}");
+                    assert!(y[k..].iter().all(|&a| a >= y[k]), "kind {kind}, n {n}, k {k}");
+                    for i in 0..n {
+                        assert_eq!((x[i], y[i]), (id[i] as f64, before[id[i] as usize]));
+                    }
+                    id.sort_unstable();
+                    assert!(id.iter().enumerate().all(|(i, &id)| id == i as u32));
                 }
             }
         }

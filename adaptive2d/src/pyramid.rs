@@ -16,8 +16,7 @@ use std::sync::Arc;
 const MAX_DEPTH: usize = 15;
 /// Boxes of fewer points are split on one thread.
 const SEQUENTIAL: usize = 1 << 13;
-/// Radius below which a box is a point, relative to the root: expansions are then scaled as if it had this
-/// radius.
+/// Smallest length, relative to the root, by which expansions are scaled (a box may be one point at the origin).
 const POINT: f64 = 1.0 / (1u128 << 100) as f64 / (1u128 << 100) as f64;
 
 /// How to build a pyramid.
@@ -67,7 +66,7 @@ pub struct Pyramid {
     depth: usize,
     /// Centre of each box.
     pub center: Vec<[f64; 2]>,
-    /// Distance from the centre within which all points of a box lie (0 for an empty box).
+    /// Distance from the centre within which all points of a box lie, rounding included (0 for an empty box).
     pub radius: Vec<f64>,
     /// First source of each leaf, and the end of the last.
     source_start: Vec<u32>,
@@ -141,6 +140,13 @@ impl Bounds {
     /// Half the diagonal, 0 when empty.
     fn half_diagonal(&self) -> f64 {
         if self.low[0] <= self.high[0] { 0.5 * length(difference(self.high, self.low)) } else { 0.0 }
+    }
+
+    /// A bound on the rounding of a distance between points in here, which a radius must cover: a point on the
+    /// rim of one box may be the centre of another, where the expansion of that other is singular.
+    fn rounding(&self) -> f64 {
+        let largest = self.low.iter().chain(&self.high).fold(0.0, |m: f64, x| m.max(x.abs()));
+        if largest < f64::INFINITY { 16.0 * f64::EPSILON * largest } else { 0.0 }
     }
 
     /// Centre; that of an empty rectangle is the origin.
@@ -310,7 +316,8 @@ impl Pyramid {
             *center = bounds.center();
             let squares = farthest(x, y, *center);
             // Squares of lengths below 1e-145 underflow: half the diagonal is as good a bound.
-            *radius = if squares > 1e-290 { squares.sqrt() } else { bounds.half_diagonal() };
+            let reach = if squares > 1e-290 { squares.sqrt() } else { bounds.half_diagonal() };
+            *radius = reach + bounds.rounding();
         });
         for b in (0..first).rev() {
             let children = 4 * b + 1..4 * b + 5;
@@ -318,7 +325,7 @@ impl Pyramid {
             self.center[b] = bounds[b].center();
             let filled = children.filter(|&c| bounds[c].low[0] <= bounds[c].high[0]);
             let reach = filled.map(|c| length(difference(self.center[c], self.center[b])) + self.radius[c]);
-            self.radius[b] = reach.fold(0.0, f64::max).min(bounds[b].half_diagonal());
+            self.radius[b] = reach.fold(0.0, f64::max).min(bounds[b].half_diagonal()) + bounds[b].rounding();
         }
     }
 
@@ -367,8 +374,8 @@ impl Pyramid {
         Arc::ptr_eq(&self.sources, &self.targets)
     }
 
-    /// The length by which expansions of box `b` are scaled: its radius, or a tiny positive length for a box
-    /// without extent.
+    /// The length by which expansions of box `b` are scaled: its radius, or a tiny positive length where
+    /// that is zero.
     pub fn scale(&self, b: usize) -> f64 {
         let least = if self.radius[0] > 0.0 { self.radius[0] * POINT } else { 1.0 };
         self.radius[b].max(least)

@@ -62,7 +62,7 @@ fn leaves_are_equally_populated_and_boxes_hold_their_points() {
                 assert!((own.len() as f64 - mean).abs() < 2.0, "{} level {l}: {own:?} of {mean}", kind.name());
                 for i in own {
                     let d = (p.sources.x[i] - p.center[b][0]).hypot(p.sources.y[i] - p.center[b][1]);
-                    assert!(d <= p.radius[b] * (1.0 + 1e-14) + 1e-15, "{} box {b}: {d} > {}", kind.name(), p.radius[b]);
+                    assert!(d <= p.radius[b], "{} box {b}: {d} > {}", kind.name(), p.radius[b]);
                 }
                 if l > 0 {
                     let parent = p.parent(b) as usize;

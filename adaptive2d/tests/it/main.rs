@@ -1,3 +1,4 @@
 //! Integration tests of the two-dimensional method.
 
 mod lists;
+mod operators;

@@ -1,11 +1,13 @@
 //! Execution on CPU cores: rayon over boxes, SIMD over pairs and frequencies.
 //!
 //! [`sum`] is the one loop over pairs, [`lanes`] the vectors it runs on, [`direct`] the oracle of sums,
-//! [`pairwise`] that of stages, [`equivalent`] the fast stages of the equivalent-density method.
+//! [`pairwise`] that of stages, [`equivalent`] the fast stages of the equivalent-density method,
+//! [`laurent`] those of the two-dimensional one.
 
 pub mod direct;
 pub mod equivalent;
 pub mod lanes;
+pub mod laurent;
 pub mod pairwise;
 pub mod soa;
 pub mod sum;

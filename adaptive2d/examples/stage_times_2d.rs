@@ -7,7 +7,7 @@ use backend_cpu::Isa;
 use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
 use fmm_traits::testkit::clouds::{Generator, normal_strengths};
 use fmm_traits::testkit::plane::PlaneKind;
-use fmm_traits::{Cloud, Expansion, OutputError, Outputs, Stage};
+use fmm_traits::{Expansion, OutputError, Outputs, Stage};
 use std::time::Instant;
 
 fn main() {
@@ -50,12 +50,16 @@ fn main() {
     }
     println!("{shown}");
 
-    let xyz: Vec<[f64; 3]> = points.chunks_exact(2).map(|p| [p[0], p[1], 0.0]).collect();
+    // Direct sums: a pyramid of one box over all sources and the sampled targets.
     let mut random = Generator::new(7);
     let sample: Vec<usize> = (0..1000.min(n)).map(|_| (random.uniform() * n as f64) as usize).collect();
-    let at: Vec<[f64; 3]> = sample.iter().map(|&i| xyz[i]).collect();
-    let mut exact = vec![0.0; at.len() * series.values()];
-    series.p2p(Cloud { xyz: &xyz, strengths: &strengths }, &at, false, &mut exact);
+    let at: Vec<f64> = sample.iter().flat_map(|&i| [points[2 * i], points[2 * i + 1]]).collect();
+    let flat = PyramidOptions { population: 1.0, depth: Some(0) };
+    let pyramid = Pyramid::build(&points, Some(&at), &flat).expect("pyramid");
+    let lists = connect(&pyramid, &ConnectOptions::default()).expect("lists");
+    let plan = LaurentPlan::new(pyramid, lists, series, Isa::detect(), false).expect("plan");
+    let mut exact = vec![0.0; sample.len() * series.values()];
+    plan.apply(&mut LaurentWorkspace::default(), &strengths, &mut exact, &mut |_, _| true).expect("apply");
     let found: Vec<f64> =
         sample.iter().flat_map(|&i| &out[i * series.values()..][..series.values()]).copied().collect();
     let first = kernel.strengths();

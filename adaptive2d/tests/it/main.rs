@@ -2,3 +2,4 @@
 
 mod lists;
 mod operators;
+mod stages;

@@ -16,8 +16,8 @@ pub(super) const VALUES: usize = 4;
 pub(super) trait PairKernel: Send + Sync {
     /// Real numbers in a strength.
     const STRENGTHS: usize;
-    /// Which of Re f, Im f, Re f′, Im f′ a pair contributes to.
-    const USED: [bool; VALUES];
+    /// Whether a pair adds to number `c` of Re f, Im f, Re f′, Im f′. Inlined, so that unused ones vanish.
+    fn adds(c: usize) -> bool;
     /// What both directions have in common.
     fn shared<V: SimdLane, const ROUGH: bool>(d: [V; 2]) -> [V; VALUES];
     /// Adds source j to target i, or (`back`) source i to target j.
@@ -40,7 +40,10 @@ fn add_product<V: Lane>(g: [V; 2], s: [V; 2], minus: bool, to: &mut [V]) {
 
 impl<const D: bool> PairKernel for HarmonicPair<D> {
     const STRENGTHS: usize = 2;
-    const USED: [bool; VALUES] = [true, true, D, D];
+    #[inline(always)]
+    fn adds(c: usize) -> bool {
+        D || c < 2
+    }
     /// g = 1/d, and g².
     #[inline(always)]
     fn shared<V: SimdLane, const ROUGH: bool>(d: [V; 2]) -> [V; VALUES] {
@@ -63,7 +66,10 @@ pub(super) struct LogarithmPair<const D: bool>;
 
 impl<const D: bool> PairKernel for LogarithmPair<D> {
     const STRENGTHS: usize = 1;
-    const USED: [bool; VALUES] = [true, false, D, D];
+    #[inline(always)]
+    fn adds(c: usize) -> bool {
+        c == 0 || (D && c >= 2)
+    }
     /// ln|d|, and −1/d.
     #[inline(always)]
     fn shared<V: SimdLane, const ROUGH: bool>(d: [V; 2]) -> [V; VALUES] {
@@ -127,15 +133,15 @@ impl Gathered {
         }
     }
 
-    /// Pads with copies of the last point that carry nothing, and clears the sums of `values` numbers a point.
-    pub fn finish(&mut self, values: usize) {
+    /// Pads with copies of the last point that carry nothing, and clears the sums of which `adds` holds.
+    pub fn finish(&mut self, adds: impl Fn(usize) -> bool) {
         self.count = self.at[0].len();
         let padded = self.count.next_multiple_of(PAD);
         for at in &mut self.at {
             at.resize(padded, at.last().copied().unwrap_or(0.0));
         }
         self.strengths.iter_mut().for_each(|s| s.resize(padded, 0.0));
-        for v in &mut self.values[..values] {
+        for (_, v) in self.values.iter_mut().enumerate().filter(|(c, _)| adds(*c)) {
             v.clear();
             v.resize(padded, 0.0);
         }
@@ -175,7 +181,7 @@ impl<K: PairKernel, const BOTH: bool> Vectorized for Pairs<'_, K, BOTH> {
     fn run<S: Simd>(mut self) {
         let n = self.targets.at[0].len();
         // As many targets a turn as the registers hold with their strengths and sums.
-        let rows = if BOTH || K::USED[2] { 2 } else { 4 };
+        let rows = if BOTH || K::adds(2) { 2 } else { 4 };
         let mut i = 0;
         while i + rows <= n {
             match (rows, self.rough) {
@@ -215,8 +221,10 @@ impl<K: PairKernel, const BOTH: bool> Pairs<'_, K, BOTH> {
             let strength = [load(from[2]), if K::STRENGTHS > 1 { load(from[3]) } else { zero }];
             let mut values = [zero; VALUES];
             if BOTH {
-                for c in (0..VALUES).filter(|&c| K::USED[c]) {
-                    values[c] = load(back[c]);
+                for c in 0..VALUES {
+                    if K::adds(c) {
+                        values[c] = load(back[c]);
+                    }
                 }
             }
             for r in 0..R {
@@ -227,15 +235,19 @@ impl<K: PairKernel, const BOTH: bool> Pairs<'_, K, BOTH> {
                 }
             }
             if BOTH {
-                for c in (0..VALUES).filter(|&c| K::USED[c]) {
-                    // SAFETY: as for the loads.
-                    unsafe { values[c].store(back[c].add(j)) };
+                for c in 0..VALUES {
+                    if K::adds(c) {
+                        // SAFETY: as for the loads.
+                        unsafe { values[c].store(back[c].add(j)) };
+                    }
                 }
             }
         }
         for r in 0..R {
-            for c in (0..VALUES).filter(|&c| K::USED[c]) {
-                self.out[c][i + r] += sums[r][c].sum();
+            for c in 0..VALUES {
+                if K::adds(c) {
+                    self.out[c][i + r] += sums[r][c].sum();
+                }
             }
         }
     }

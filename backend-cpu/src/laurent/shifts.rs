@@ -60,6 +60,9 @@ impl Hankel {
     }
 }
 
+/// The row of a lane without an edge.
+static ZEROS: [f64; 2 * (MAX_ORDER + 1)] = [0.0; 2 * (MAX_ORDER + 1)];
+
 /// One complex number a lane.
 #[inline(always)]
 fn load<V: SimdLane<Scalar = f64>>(re: &[f64; LANES], im: &[f64; LANES]) -> Complex<V> {
@@ -74,11 +77,12 @@ impl Columns {
     fn new() -> Self {
         Columns([[0.0; LANES]; 2 * (MAX_ORDER + 1)])
     }
-    /// Row `lane` from `row`.
+    /// All rows, of one length.
     #[inline(always)]
-    fn set(&mut self, lane: usize, row: &[f64]) {
-        for (column, &x) in self.0.iter_mut().zip(row) {
-            column[lane] = x;
+    fn set(&mut self, rows: &[&[f64]; LANES], length: usize) {
+        let rows = rows.map(|row| &row[..length]);
+        for (j, column) in self.0[..length].iter_mut().enumerate() {
+            *column = std::array::from_fn(|lane| rows[lane][j]);
         }
     }
     /// Coefficient `j`.
@@ -135,7 +139,7 @@ fn between(pyramid: &Pyramid, to: usize, from: usize) -> Complex<f64> {
     Complex::new(a[0] - b[0], a[1] - b[1])
 }
 
-/// Multipole → local of the rows `targets`, whose first is the first of `locals`.
+/// Multipole → local of the rows `targets`, whose first is the first of `locals`; sets these rows.
 pub(super) struct M2l<'a> {
     pub pyramid: &'a Pyramid,
     pub edges: &'a Edges,
@@ -160,10 +164,12 @@ impl Vectorized for M2l<'_> {
         for (t, local) in self.targets.zip(self.locals.chunks_exact_mut(width)) {
             let row = self.edges.row(t);
             if row.is_empty() {
+                local.fill(0.0);
                 continue;
             }
             sums[..=p].fill(Complex::zero());
             let scale = self.pyramid.scale(t);
+            let mut rows = [&self.multipoles[..width]; LANES];
             for sources in row.chunks(S::F64::WIDTH) {
                 for lane in 0..S::F64::WIDTH {
                     match sources.get(lane) {
@@ -175,15 +181,15 @@ impl Vectorized for M2l<'_> {
                             let inverse = r.scaled(own.recip()).inverse();
                             let ln = if self.logarithms { r.re.hypot(r.im).ln() } else { 0.0 };
                             ratios.set(lane, inverse, inverse.scaled(scale / own), ln);
-                            columns.set(lane, &self.multipoles[s * width..(s + 1) * width]);
+                            rows[lane] = &self.multipoles[s * width..(s + 1) * width];
                         }
                         None => {
                             ratios.set(lane, Complex::zero(), Complex::zero(), 0.0);
-                            columns.0[0][lane] = 0.0;
-                            columns.0[1][lane] = 0.0;
+                            rows[lane] = &ZEROS[..width];
                         }
                     }
                 }
+                columns.set(&rows, width);
                 let (u, v, ln) = ratios.get::<S::F64>();
                 let step = Complex::zero() - u;
                 let mut power = step;
@@ -208,8 +214,8 @@ impl Vectorized for M2l<'_> {
                 }
             }
             for (sum, x) in sums.iter().zip(local.chunks_exact_mut(2)) {
-                x[0] += sum.re.sum();
-                x[1] += sum.im.sum();
+                x[0] = sum.re.sum();
+                x[1] = sum.im.sum();
             }
         }
     }
@@ -280,6 +286,7 @@ impl<A: Along> Vectorized for Shifts<'_, A> {
         // Edges in the order of the rows; a lane each.
         let mut edges = self.boxes.flat_map(|b| self.edges.row(b).iter().map(move |&s| (b, s as usize)));
         let mut lanes = [(0, 0); LANES];
+        let mut rows = [&ZEROS[..width]; LANES];
         loop {
             let count = (&mut edges).take(S::F64::WIDTH).zip(&mut lanes).map(|(e, lane)| *lane = e).count();
             if count == 0 {
@@ -289,6 +296,7 @@ impl<A: Along> Vectorized for Shifts<'_, A> {
             for lane in 0..S::F64::WIDTH {
                 if lane >= count {
                     ratios.set(lane, Complex::zero(), Complex::zero(), 0.0);
+                    rows[lane] = &ZEROS[..width];
                     continue;
                 }
                 let (to, from) = lanes[lane];
@@ -300,8 +308,9 @@ impl<A: Along> Vectorized for Shifts<'_, A> {
                 scaled &= far;
                 let u = if far { ratio.inverse() } else { Complex::zero() };
                 ratios.set(lane, u, r.scaled(large.recip()), small / large);
-                columns.set(lane, &self.from[(from - self.first) * width..][..width]);
+                rows[lane] = &self.from[(from - self.first) * width..][..width];
             }
+            columns.set(&rows, width);
             for j in 0..=p {
                 a[j] = columns.get(j);
             }

@@ -1,6 +1,8 @@
 //! The stages over whole lists, and their clock.
 //!
-//! Values go to the caller's rows at once: there is no second array of values in tree order.
+//! L2P, M2P and P2P into the leaves of one block run one after the other when P2P is called: their sums stay in
+//! cache and go to the caller's rows once, and there is no array of values in tree order. The time of the three
+//! is that of all, in the ratio of what each took on its threads.
 
 use super::near::{Charged, Gathered, HarmonicPair, LogarithmPair, PairKernel, VALUES, pairs};
 use super::points::{Frame, FromPoints, ToPoints};
@@ -15,6 +17,7 @@ use fmm_traits::{Error, Expansion, Lists, Stage, Stages};
 use rayon::prelude::*;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Boxes a task takes.
@@ -31,28 +34,29 @@ pub(super) struct Run<'a> {
     pub seconds: StageSeconds,
 }
 
-/// The caller's rows of values, written by several tasks.
+/// The caller's rows of values, set by several tasks.
 struct Rows {
     first: *mut f64,
     width: usize,
     kernel: PlaneKernel,
 }
-// SAFETY: a task writes only rows of targets that are its own (`Rows::add`).
+// SAFETY: a task writes only rows of targets that are its own (`Rows::set`).
 unsafe impl Sync for Rows {}
 
 impl Rows {
-    /// Adds sums of the targets at positions `range`, whose rows are `order[position]`.
+    /// Sets the rows of the targets at positions `range`, which are `order[position]`.
     ///
     /// # Safety
     /// `order` is a permutation of the rows of the array, and no other task has positions of `range`.
-    unsafe fn add(&self, order: &[u32], range: Range<usize>, sums: [&[f64]; VALUES]) {
+    unsafe fn set(&self, order: &[u32], range: Range<usize>, sums: &[Vec<f64>; VALUES]) {
+        let [a, b, c, d] = sums.each_ref().map(|s| &s[..range.len()]);
         for (i, position) in range.enumerate() {
             // SAFETY: `order[position]` is a row of the array, and only this task has it.
             let row = unsafe {
                 std::slice::from_raw_parts_mut(self.first.add(order[position] as usize * self.width), self.width)
             };
-            let [a, b, c, d] = sums.map(|s| s.get(i).copied().unwrap_or(0.0));
-            self.kernel.add(Complex::new(a, b), Complex::new(c, d), row);
+            row.fill(0.0);
+            self.kernel.add(Complex::new(a[i], b[i]), Complex::new(c[i], d[i]), row);
         }
     }
 }
@@ -63,12 +67,11 @@ struct Sums([Vec<f64>; VALUES]);
 
 impl Sums {
     /// `n` zeros in each of the arrays.
-    fn clear(&mut self, n: usize) -> [&mut [f64]; VALUES] {
+    fn clear(&mut self, n: usize) {
         for v in &mut self.0 {
             v.clear();
             v.resize(n, 0.0);
         }
-        self.0.each_mut().map(|v| &mut v[..])
     }
 }
 
@@ -89,48 +92,80 @@ impl Run<'_> {
         self.plan.series.multipole_len()
     }
 
-    fn rows(&mut self) -> Rows {
-        Rows { first: self.out.as_mut_ptr(), width: self.plan.values(), kernel: self.plan.series.kernel }
-    }
-
-    /// Calls `work(leaf, sums of its targets)` for each leaf for which `has` holds, and adds the sums to the
-    /// caller's rows.
-    fn each_leaf(
-        &mut self,
-        has: impl Fn(usize) -> bool + Sync,
-        work: impl Fn(usize, [&mut [f64]; VALUES], &LaurentWorkspace) + Sync,
-    ) {
-        let rows = self.rows();
-        let (pyramid, w) = (&self.plan.pyramid, &*self.w);
-        let leaves = pyramid.level(pyramid.depth());
-        leaves.into_par_iter().with_min_len(TASK).for_each_init(Sums::default, |sums, leaf| {
-            if has(leaf) {
-                let range = pyramid.targets_of(leaf);
-                work(leaf, sums.clear(range.len()), w);
-                // SAFETY: the order is a permutation, and the targets of a leaf are those of one task.
-                unsafe { rows.add(&pyramid.targets.order, range, sums.0.each_ref().map(|v| &v[..])) };
-            }
-        });
-    }
-
-    /// Sources with their strengths, in tree order.
-    fn near<K: PairKernel>(&mut self, lists: &Lists) {
-        let rows = self.rows();
-        let (plan, charged) = (self.plan, charged(self.plan, self.w));
+    /// L2P, M2P and P2P, block by block.
+    fn leaves<K: PairKernel>(&mut self, lists: &Lists) {
+        let rows = Rows { first: self.out.as_mut_ptr(), width: self.plan.values(), kernel: self.plan.series.kernel };
+        let (plan, w) = (self.plan, &*self.w);
+        let charged = charged(plan, &w.strengths);
         let pyramid = &plan.pyramid;
         let level = pyramid.depth().saturating_sub(BLOCK_LEVELS);
         let first = level_start(pyramid.depth());
+        let clocks: [AtomicU64; 3] = Default::default();
+        let start = Instant::now();
         pyramid.level(level).into_par_iter().with_max_len(1).for_each_init(Scratch::default, |scratch, block| {
             let leaves = pyramid.leaves_of(block);
             let leaves = leaves.start + first..leaves.end + first;
             let targets = pyramid.targets_of(block);
             scratch.sums.clear(targets.len());
-            for leaf in leaves.clone() {
-                near_leaf::<K>(plan, lists, &charged, leaf, &leaves, targets.start, scratch);
+            for (kind, clock) in clocks.iter().enumerate() {
+                let start = Instant::now();
+                for leaf in leaves.clone() {
+                    match kind {
+                        0 => l2p_leaf(plan, lists, w, leaf, targets.start, &mut scratch.sums),
+                        1 => m2p_leaf(plan, lists, w, leaf, targets.start, &mut scratch.sums),
+                        _ => p2p_leaf::<K>(plan, lists, &charged, leaf, &leaves, targets.start, scratch),
+                    }
+                }
+                clock.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
             }
             // SAFETY: the order is a permutation, and the targets of a block are those of one task.
-            unsafe { rows.add(&pyramid.targets.order, targets, scratch.sums.0.each_ref().map(|v| &v[..])) };
+            unsafe { rows.set(&pyramid.targets.order, targets, &scratch.sums.0) };
         });
+        let clocks = clocks.map(|c| c.into_inner() as f64);
+        let unit = start.elapsed().as_secs_f64() / clocks.iter().sum::<f64>().max(1.0);
+        for (stage, nanoseconds) in [Stage::L2p, Stage::M2p, Stage::P2p].into_iter().zip(clocks) {
+            self.seconds.0[stage as usize] += unit * nanoseconds;
+        }
+    }
+}
+
+/// Targets of `leaf` and their sums, in a block whose first target is `start`.
+fn part_of<'a>(
+    pyramid: &'a Pyramid,
+    leaf: usize,
+    start: usize,
+    sums: &'a mut Sums,
+) -> ([&'a [f64]; 2], [&'a mut [f64]; VALUES]) {
+    let own = pyramid.targets_of(leaf);
+    let inside = own.start - start..own.end - start;
+    let at = [&pyramid.targets.x[own.clone()], &pyramid.targets.y[own]];
+    (at, sums.0.each_mut().map(|v| &mut v[inside.clone()]))
+}
+
+fn l2p_leaf(plan: &LaurentPlan, lists: &Lists, w: &LaurentWorkspace, leaf: usize, start: usize, sums: &mut Sums) {
+    if lists.l2p.row(leaf).is_empty() {
+        return;
+    }
+    let length = plan.series.local_len();
+    let (at, out) = part_of(&plan.pyramid, leaf, start, sums);
+    let (frame, row) = (frame(&plan.pyramid, leaf), &w.locals[leaf * length..][..length]);
+    if plan.series.gradient {
+        dispatch(plan.isa, ToPoints::<false, true> { frame, row, at, out, logarithms: false });
+    } else {
+        dispatch(plan.isa, ToPoints::<false, false> { frame, row, at, out, logarithms: false });
+    }
+}
+
+fn m2p_leaf(plan: &LaurentPlan, lists: &Lists, w: &LaurentWorkspace, leaf: usize, start: usize, sums: &mut Sums) {
+    let (length, logarithms) = (plan.series.multipole_len(), plan.logarithms());
+    for s in lists.m2p.row(leaf).iter().map(|&s| s as usize) {
+        let (at, out) = part_of(&plan.pyramid, leaf, start, sums);
+        let (frame, row) = (frame(&plan.pyramid, s), &w.multipoles[s * length..][..length]);
+        if plan.series.gradient {
+            dispatch(plan.isa, ToPoints::<true, true> { frame, row, at, out, logarithms });
+        } else {
+            dispatch(plan.isa, ToPoints::<true, false> { frame, row, at, out, logarithms });
+        }
     }
 }
 
@@ -144,9 +179,9 @@ struct Scratch {
 }
 
 /// Strengths in tree order beside the sources.
-fn charged<'a>(plan: &'a LaurentPlan, w: &'a LaurentWorkspace) -> Charged<'a> {
+fn charged<'a>(plan: &'a LaurentPlan, strengths: &'a [Vec<f64>; 2]) -> Charged<'a> {
     let sources = &plan.pyramid.sources;
-    Charged { at: [&sources.x, &sources.y], strengths: w.strengths.each_ref().map(|s| &s[..]) }
+    Charged { at: [&sources.x, &sources.y], strengths: strengths.each_ref().map(|s| &s[..]) }
 }
 
 fn part<'a>(all: &Charged<'a>, range: Range<usize>) -> Charged<'a> {
@@ -156,7 +191,7 @@ fn part<'a>(all: &Charged<'a>, range: Range<usize>) -> Charged<'a> {
 
 /// P2P into `leaf`, of the block of `leaves` whose first target is `start`; where targets are the sources, also
 /// from `leaf` into the later leaves of the block that it meets.
-fn near_leaf<K: PairKernel>(
+fn p2p_leaf<K: PairKernel>(
     plan: &LaurentPlan,
     lists: &Lists,
     charged: &Charged,
@@ -181,19 +216,17 @@ fn near_leaf<K: PairKernel>(
             partners.push(s);
         }
     }
-    one_way.finish(0);
-    both_ways.finish(VALUES);
+    one_way.finish(|_| false);
+    both_ways.finish(K::adds);
     let own = pyramid.targets_of(leaf);
-    let (x, y) = (&pyramid.targets.x[own.clone()], &pyramid.targets.y[own.clone()]);
-    let inside = own.start - start..own.end - start;
-    let mut out = sums.0.each_mut().map(|v| &mut v[inside.clone()]);
-    let targets = Charged { at: [x, y], strengths: [&[], &[]] };
+    let (at, mut out) = part_of(pyramid, leaf, start, sums);
+    let targets = Charged { at, strengths: [&[], &[]] };
     pairs::<K, false>(plan.isa, plan.rough, targets, one_way, out.each_mut().map(|v| &mut **v));
     if partners.is_empty() {
         return;
     }
     pairs::<K, true>(plan.isa, plan.rough, part(charged, own), both_ways, out);
-    for c in 0..VALUES {
+    for c in (0..VALUES).filter(|&c| K::adds(c)) {
         let mut values = both_ways.values(c);
         for &s in partners.iter() {
             let range = pyramid.sources_of(s);
@@ -215,19 +248,22 @@ impl Stages for Run<'_> {
     fn scatter(&mut self) -> Result<(), Error> {
         self.timed(Stage::Scatter, |r| {
             let pyramid = &r.plan.pyramid;
-            let count = r.plan.series.kernel.strengths();
-            for (c, to) in r.w.strengths.iter_mut().enumerate().take(count) {
-                to.resize(pyramid.sources.len(), 0.0);
-                to.par_iter_mut().zip(&pyramid.sources.order).with_min_len(4096).for_each(|(to, &user)| {
-                    *to = r.strengths[user as usize * count + c];
+            let (count, strengths) = (r.plan.series.strengths(), r.strengths);
+            let [re, im] = &mut r.w.strengths;
+            re.resize(pyramid.sources.len(), 0.0);
+            im.resize(if count == 2 { pyramid.sources.len() } else { 0 }, 0.0);
+            let order = &pyramid.sources.order;
+            if count == 2 {
+                re.par_iter_mut().zip(im).zip(order).with_min_len(4096).for_each(|((re, im), &user)| {
+                    (*re, *im) = (strengths[2 * user as usize], strengths[2 * user as usize + 1]);
                 });
+            } else {
+                re.par_iter_mut().zip(order).with_min_len(4096).for_each(|(re, &user)| *re = strengths[user as usize]);
             }
+            // Rows are cleared by the first stage that writes them, while they are in cache.
             let length = pyramid.len() * r.plan.series.multipole_len();
-            for v in [&mut r.w.multipoles, &mut r.w.locals] {
-                v.resize(length, 0.0);
-                v.par_chunks_mut(1 << 16).for_each(|v| v.fill(0.0));
-            }
-            r.out.par_chunks_mut(1 << 16).for_each(|v| v.fill(0.0));
+            r.w.multipoles.resize(length, 0.0);
+            r.w.locals.resize(length, 0.0);
         })
     }
 
@@ -236,9 +272,9 @@ impl Stages for Run<'_> {
             let (plan, row) = (r.plan, r.row());
             let first = level_start(plan.pyramid.depth());
             let LaurentWorkspace { strengths, multipoles, .. } = &mut *r.w;
-            let sources = &plan.pyramid.sources;
-            let all = Charged { at: [&sources.x, &sources.y], strengths: strengths.each_ref().map(|s| &s[..]) };
+            let all = charged(plan, strengths);
             multipoles[first * row..].par_chunks_mut(row).enumerate().with_min_len(TASK).for_each(|(k, multipole)| {
+                multipole.fill(0.0);
                 for &s in lists.p2m.row(first + k) {
                     let s = s as usize;
                     dispatch(
@@ -259,8 +295,12 @@ impl Stages for Run<'_> {
         self.timed(Stage::M2m, |r| {
             let (plan, row) = (r.plan, r.row());
             let boxes = plan.pyramid.level(level);
+            if level == plan.pyramid.depth() {
+                return;
+            }
             let (to, from) = r.w.multipoles.split_at_mut(boxes.end * row);
             to[boxes.start * row..].par_chunks_mut(TASK * row).enumerate().for_each(|(i, to)| {
+                to.fill(0.0);
                 let start = boxes.start + i * TASK;
                 dispatch(
                     plan.isa,
@@ -307,8 +347,7 @@ impl Stages for Run<'_> {
             }
             let (plan, row) = (r.plan, r.row());
             let LaurentWorkspace { strengths, locals, .. } = &mut *r.w;
-            let sources = &plan.pyramid.sources;
-            let all = Charged { at: [&sources.x, &sources.y], strengths: strengths.each_ref().map(|s| &s[..]) };
+            let all = charged(plan, strengths);
             locals.par_chunks_mut(row).enumerate().with_min_len(TASK).for_each(|(b, local)| {
                 for &s in lists.p2l.row(b) {
                     dispatch(
@@ -349,58 +388,27 @@ impl Stages for Run<'_> {
         })
     }
 
-    fn l2p(&mut self, lists: &Lists) -> Result<(), Error> {
-        self.timed(Stage::L2p, |r| {
-            let (plan, row) = (r.plan, r.row());
-            let pyramid = &plan.pyramid;
-            r.each_leaf(
-                |b| !lists.l2p.row(b).is_empty(),
-                |b, out, w| {
-                    let range = pyramid.targets_of(b);
-                    let at = [&pyramid.targets.x[range.clone()], &pyramid.targets.y[range]];
-                    let (frame, row) = (frame(pyramid, b), &w.locals[b * row..][..row]);
-                    if plan.series.gradient {
-                        dispatch(plan.isa, ToPoints::<false, true> { frame, row, at, out, logarithms: false });
-                    } else {
-                        dispatch(plan.isa, ToPoints::<false, false> { frame, row, at, out, logarithms: false });
-                    }
-                },
-            );
-        })
+    /// Enqueued for [`p2p`](Stages::p2p).
+    fn l2p(&mut self, _: &Lists) -> Result<(), Error> {
+        Ok(())
     }
 
-    fn m2p(&mut self, lists: &Lists) -> Result<(), Error> {
-        self.timed(Stage::M2p, |r| {
-            let (plan, row) = (r.plan, r.row());
-            let (pyramid, logarithms) = (&plan.pyramid, plan.logarithms());
-            r.each_leaf(
-                |b| !lists.m2p.row(b).is_empty(),
-                |b, mut out, w| {
-                    let range = pyramid.targets_of(b);
-                    let at = [&pyramid.targets.x[range.clone()], &pyramid.targets.y[range]];
-                    for s in lists.m2p.row(b).iter().map(|&s| s as usize) {
-                        let (frame, row) = (frame(pyramid, s), &w.multipoles[s * row..][..row]);
-                        let out = out.each_mut().map(|v| &mut **v);
-                        if plan.series.gradient {
-                            dispatch(plan.isa, ToPoints::<true, true> { frame, row, at, out, logarithms });
-                        } else {
-                            dispatch(plan.isa, ToPoints::<true, false> { frame, row, at, out, logarithms });
-                        }
-                    }
-                },
-            );
-        })
+    /// Enqueued for [`p2p`](Stages::p2p).
+    fn m2p(&mut self, _: &Lists) -> Result<(), Error> {
+        Ok(())
     }
 
     fn p2p(&mut self, lists: &Lists) -> Result<(), Error> {
-        self.timed(Stage::P2p, |r| match (r.plan.series.kernel, r.plan.series.gradient) {
-            (PlaneKernel::Harmonic, false) => r.near::<HarmonicPair<false>>(lists),
-            (PlaneKernel::Harmonic, true) => r.near::<HarmonicPair<true>>(lists),
-            (PlaneKernel::Laplace, false) => r.near::<LogarithmPair<false>>(lists),
-            (PlaneKernel::Laplace, true) => r.near::<LogarithmPair<true>>(lists),
-        })
+        match (self.plan.series.kernel, self.plan.series.gradient) {
+            (PlaneKernel::Harmonic, false) => self.leaves::<HarmonicPair<false>>(lists),
+            (PlaneKernel::Harmonic, true) => self.leaves::<HarmonicPair<true>>(lists),
+            (PlaneKernel::Laplace, false) => self.leaves::<LogarithmPair<false>>(lists),
+            (PlaneKernel::Laplace, true) => self.leaves::<LogarithmPair<true>>(lists),
+        }
+        Ok(())
     }
 
+    /// Done with the sums of each block.
     fn gather(&mut self) -> Result<(), Error> {
         Ok(())
     }

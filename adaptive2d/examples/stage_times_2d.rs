@@ -1,5 +1,5 @@
 //! Seconds per stage, least of three runs, and the error at 1000 targets of the two-dimensional method:
-//! `cargo run --release -p adaptive2d --example stage_times_2d -- N POPULATION ORDER [cloud] [kernel] [gradient] [threads]`
+//! `cargo run --release -p adaptive2d --example stage_times_2d -- N POPULATION ORDER [cloud] [kernel] [gradient] [threads] [theta]`
 //! with `kernel` harmonic or laplace, `gradient` 0 or 1. Targets are the sources; strengths are normal.
 
 use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, Pyramid, PyramidOptions, connect};
@@ -23,6 +23,9 @@ fn main() {
     let mut out = vec![0.0; n * series.values()];
     let pool = rayon::ThreadPoolBuilder::new().num_threads(number(7, 1)).build().expect("threads");
 
+    let theta = args.get(8).and_then(|s| s.parse().ok()).unwrap_or(0.5);
+    let connection = ConnectOptions { theta, ..Default::default() };
+
     let (mut best, mut shown) = (f64::INFINITY, String::new());
     for _ in 0..3 {
         pool.install(|| {
@@ -30,7 +33,7 @@ fn main() {
             let options = PyramidOptions { population: population as f64, depth: None };
             let pyramid = Pyramid::build(&points, None, &options).expect("pyramid");
             let built = clock.elapsed().as_secs_f64();
-            let lists = connect(&pyramid, &ConnectOptions::default()).expect("lists");
+            let lists = connect(&pyramid, &connection).expect("lists");
             let connected = clock.elapsed().as_secs_f64();
             let plan = LaurentPlan::new(pyramid, lists, series, Isa::detect(), order <= 24).expect("plan");
             let mut workspace = LaurentWorkspace::default();

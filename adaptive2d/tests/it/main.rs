@@ -3,3 +3,4 @@
 mod lists;
 mod operators;
 mod stages;
+mod tolerance;

@@ -15,8 +15,8 @@ const OUTPUTS: usize = 6;
 
 /// The constant middle of algorithm 3.6: b_j = Σ_k C(j + k − 1, j) a_k, a Hankel-like matrix.
 ///
-/// As p² multiply-adds in registers it is as many operations as the additions of the algorithm, which run
-/// through memory; the table is that of the order. Measured at p = 17: see the header of the crate's changelog.
+/// As p² multiply-adds in registers it is as many operations as the additions of the algorithm, which would run
+/// through memory, and a machine that does as many multiply-adds as additions a cycle gains nothing from these.
 #[derive(Clone, Debug)]
 pub(super) struct Hankel {
     /// `[j / OUTPUTS][k − 1][j % OUTPUTS]`.
@@ -113,7 +113,7 @@ impl Columns {
 struct Ratios {
     u: [[f64; LANES]; 2],
     v: [[f64; LANES]; 2],
-    /// ρ_c/ρ_p or ln|r|.
+    /// ρ_c/ρ_p.
     t: [f64; LANES],
 }
 
@@ -158,7 +158,6 @@ impl Vectorized for M2l<'_> {
         let p = self.hankel.order;
         let width = 2 * (p + 1);
         let mut columns = Columns::new();
-        let mut ratios = Ratios::default();
         let mut scaled = [Complex::<S::F64>::zero(); MAX_ORDER];
         let mut sums = [Complex::<S::F64>::zero(); MAX_ORDER + 1];
         for (t, local) in self.targets.zip(self.locals.chunks_exact_mut(width)) {
@@ -168,29 +167,33 @@ impl Vectorized for M2l<'_> {
                 continue;
             }
             sums[..=p].fill(Complex::zero());
-            let scale = self.pyramid.scale(t);
-            let mut rows = [&self.multipoles[..width]; LANES];
+            let (scale, center) = (self.pyramid.scale(t), self.pyramid.center[t]);
+            let mut rows = [&ZEROS[..width]; LANES];
             for sources in row.chunks(S::F64::WIDTH) {
+                // r, ρ_i and ρ_o by lane; a lane without an edge has lengths and coefficients 0.
+                let mut lanes = [[1.0, 1.0, 0.0, 0.0]; LANES];
                 for lane in 0..S::F64::WIDTH {
-                    match sources.get(lane) {
+                    rows[lane] = match sources.get(lane) {
                         Some(&s) => {
                             let s = s as usize;
-                            let r = between(self.pyramid, t, s);
-                            let own = self.pyramid.scale(s);
-                            // Divided by a length first: no square overflows.
-                            let inverse = r.scaled(own.recip()).inverse();
-                            let ln = if self.logarithms { r.re.hypot(r.im).ln() } else { 0.0 };
-                            ratios.set(lane, inverse, inverse.scaled(scale / own), ln);
-                            rows[lane] = &self.multipoles[s * width..(s + 1) * width];
+                            let from = self.pyramid.center[s];
+                            lanes[lane] = [from[0] - center[0], from[1] - center[1], self.pyramid.scale(s), scale];
+                            &self.multipoles[s * width..(s + 1) * width]
                         }
-                        None => {
-                            ratios.set(lane, Complex::zero(), Complex::zero(), 0.0);
-                            rows[lane] = &ZEROS[..width];
-                        }
-                    }
+                        None => &ZEROS[..width],
+                    };
                 }
                 columns.set(&rows, width);
-                let (u, v, ln) = ratios.get::<S::F64>();
+                let number = |i: usize| {
+                    let number: [f64; LANES] = std::array::from_fn(|lane| lanes[lane][i]);
+                    // SAFETY: no vector has more than LANES lanes.
+                    unsafe { S::F64::load(number.as_ptr()) }
+                };
+                let r = Complex::new(number(0), number(1));
+                let square = r.square();
+                let w = square.inverse::<false>();
+                let conjugate = Complex::new(r.re, -r.im);
+                let (u, v) = (conjugate.scaled(number(2) * w), conjugate.scaled(number(3) * w));
                 let step = Complex::zero() - u;
                 let mut power = step;
                 for j in 1..=p {
@@ -200,7 +203,7 @@ impl Vectorized for M2l<'_> {
                 let mut power = Complex::one();
                 if self.logarithms {
                     let a0 = columns.get::<S::F64>(0);
-                    sums[0] += a0.scaled(ln);
+                    sums[0] += a0.scaled(S::F64::splat(0.5) * square.ln());
                     self.hankel.apply(&scaled[..p], |j, b| {
                         let b = b - a0.scaled(S::F64::splat(shift::INVERSES[j]));
                         sums[j] = b.mul_add(power, sums[j]);

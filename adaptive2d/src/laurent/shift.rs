@@ -48,7 +48,7 @@ pub fn m2m<V: Lane>(a: &mut [Complex<V>], u: Complex<V>, v: Complex<V>) {
     times_powers(a, u);
     for k in (2..=p).rev() {
         for j in k..=p {
-            a[j] = a[j] + a[j - 1];
+            a[j] += a[j - 1];
         }
     }
     subtract_logarithm(a);
@@ -89,7 +89,7 @@ pub fn l2l<V: Lane>(b: &mut [Complex<V>], u: Complex<V>, v: Complex<V>) {
     times_powers(b, v);
     for k in 0..=p {
         for j in p - k..p {
-            b[j] = b[j] - b[j + 1];
+            b[j] -= b[j + 1];
         }
     }
     times_powers(b, u);
@@ -120,12 +120,12 @@ pub fn m2l<V: Lane>(a: &mut [Complex<V>], u: Complex<V>, v: Complex<V>, ln: V) {
     a[p] = Complex::zero();
     for k in 2..=p {
         for j in p - k..p {
-            a[j] = a[j] + a[j + 1];
+            a[j] += a[j + 1];
         }
     }
     for k in (1..=p).rev() {
         for j in k..=p {
-            a[j] = a[j] + a[j - 1];
+            a[j] += a[j - 1];
         }
     }
     a[0] += a0.scaled(ln);

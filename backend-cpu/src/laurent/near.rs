@@ -180,7 +180,7 @@ impl<K: PairKernel, const BOTH: bool> Vectorized for Pairs<'_, K, BOTH> {
     #[inline(always)]
     fn run<S: Simd>(mut self) {
         let n = self.targets.at[0].len();
-        // As many targets a turn as the registers hold with their strengths and sums.
+        // As many targets a turn as the registers hold with their strengths and sums (three measure like two).
         let rows = if K::adds(2) {
             2
         } else if BOTH {
@@ -193,8 +193,6 @@ impl<K: PairKernel, const BOTH: bool> Vectorized for Pairs<'_, K, BOTH> {
             match (rows, self.rough) {
                 (2, true) => self.rows::<S, 2, true>(i),
                 (2, false) => self.rows::<S, 2, false>(i),
-                (3, true) => self.rows::<S, 3, true>(i),
-                (3, false) => self.rows::<S, 3, false>(i),
                 (_, true) => self.rows::<S, 4, true>(i),
                 (_, false) => self.rows::<S, 4, false>(i),
             }

@@ -180,14 +180,8 @@ impl<K: PairKernel, const BOTH: bool> Vectorized for Pairs<'_, K, BOTH> {
     #[inline(always)]
     fn run<S: Simd>(mut self) {
         let n = self.targets.at[0].len();
-        // As many targets a turn as the registers hold with their strengths and sums (three measure like two).
-        let rows = if K::adds(2) {
-            2
-        } else if BOTH {
-            3
-        } else {
-            4
-        };
+        // As many targets a turn as the registers hold with their strengths and sums.
+        let rows = if BOTH || K::adds(2) { 2 } else { 4 };
         let mut i = 0;
         while i + rows <= n {
             match (rows, self.rough) {

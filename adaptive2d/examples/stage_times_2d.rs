@@ -1,6 +1,6 @@
 //! Seconds per stage, least of three runs, and the error at 1000 targets of the two-dimensional method:
-//! `cargo run --release -p adaptive2d --example stage_times_2d -- N POPULATION ORDER [cloud] [kernel] [gradient] [threads] [theta] [half]`
-//! with `kernel` harmonic or laplace, `gradient` and `half` (levels) 0 or 1. Targets are the sources; strengths are normal.
+//! `cargo run --release -p adaptive2d --example stage_times_2d -- N POPULATION ORDER [cloud] [kernel] [gradient] [threads] [theta]`
+//! with `kernel` harmonic or laplace, `gradient` 0 or 1. Targets are the sources; strengths are normal.
 
 use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, Pyramid, PyramidOptions, connect};
 use backend_cpu::Isa;
@@ -30,7 +30,7 @@ fn main() {
     for _ in 0..3 {
         pool.install(|| {
             let clock = Instant::now();
-            let options = PyramidOptions { population: population as f64, depth: None, half_levels: number(9, 0) == 1 };
+            let options = PyramidOptions { population: population as f64, depth: None };
             let pyramid = Pyramid::build(&points, None, &options).expect("pyramid");
             let built = clock.elapsed().as_secs_f64();
             let lists = connect(&pyramid, &connection).expect("lists");
@@ -57,7 +57,7 @@ fn main() {
     let mut random = Generator::new(7);
     let sample: Vec<usize> = (0..1000.min(n)).map(|_| (random.uniform() * n as f64) as usize).collect();
     let at: Vec<f64> = sample.iter().flat_map(|&i| [points[2 * i], points[2 * i + 1]]).collect();
-    let flat = PyramidOptions { population: 1.0, depth: Some(0), half_levels: false };
+    let flat = PyramidOptions { population: 1.0, depth: Some(0) };
     let pyramid = Pyramid::build(&points, Some(&at), &flat).expect("pyramid");
     let lists = connect(&pyramid, &ConnectOptions::default()).expect("lists");
     let plan = LaurentPlan::new(pyramid, lists, series, Isa::detect(), false).expect("plan");

@@ -4,8 +4,8 @@
 //! at the level where this first holds. Leaves that stay coupled meet by P2P, or, when the criterion holds
 //! with r and R interchanged, by P2L into the smaller and M2P out of the smaller.
 
-use crate::pyramid::Pyramid;
-use fmm_traits::{Edges, Error, Hierarchy, Lists};
+use crate::pyramid::{Pyramid, level_start};
+use fmm_traits::{Edges, Error, Lists};
 use rayon::prelude::*;
 
 /// The θ-criterion and what pays at the finest level.
@@ -94,16 +94,16 @@ pub fn connect(pyramid: &Pyramid, options: &ConnectOptions) -> Result<Lists, Err
     let mut strong = Edges { starts: vec![0, usize::from(!root)], sources: if root { vec![] } else { vec![0] } };
     m2l.empty_rows(1);
     for l in 1..=depth {
-        let above = pyramid.level(l - 1);
-        let tasks = above.len().div_ceil(CHUNK);
+        let above = level_start(l - 1);
+        let tasks = (level_start(l) - above).div_ceil(CHUNK);
         let found: Vec<Found> = (0..tasks)
             .into_par_iter()
             .map(|t| {
-                let parents = t * CHUNK..((t + 1) * CHUNK).min(above.len());
-                split_coupling(pyramid, theta, above.start, parents, &strong)
+                let parents = t * CHUNK..((t + 1) * CHUNK).min(level_start(l) - above);
+                split_coupling(pyramid, theta, above, parents, &strong)
             })
             .collect();
-        let mut next = Builder::new(pyramid.level(l).len());
+        let mut next = Builder::new(level_start(l + 1) - level_start(l));
         for f in found {
             m2l.append(f.weak);
             next.append(f.strong);
@@ -127,13 +127,13 @@ fn split_coupling(
         let parent = above + k;
         candidates.clear();
         for &q in strong.row(k) {
-            for c in pyramid.children(q as usize) {
-                if !pyramid.sources_of(c).is_empty() {
-                    candidates.push((c as u32, pyramid.center[c], pyramid.radius[c]));
+            for c in 4 * q + 1..4 * q + 5 {
+                if !pyramid.sources_of(c as usize).is_empty() {
+                    candidates.push((c, pyramid.center[c as usize], pyramid.radius[c as usize]));
                 }
             }
         }
-        for t in pyramid.children(parent) {
+        for t in 4 * parent + 1..4 * parent + 5 {
             let (weak, near) = (&mut found.weak, &mut found.strong);
             let before = (weak.sources.len(), near.sources.len());
             if !pyramid.targets_of(t).is_empty() {
@@ -153,7 +153,7 @@ fn split_coupling(
 
 /// Sorts the couplings that are left at the finest level, and adds the edges along the pyramid.
 fn finest(pyramid: &Pyramid, options: &ConnectOptions, strong: &Edges, m2l: Edges) -> Result<Lists, Error> {
-    let (n, first) = (pyramid.len(), pyramid.level(pyramid.depth()).start);
+    let (n, first) = (pyramid.len(), level_start(pyramid.depth()));
     let leaves = n - first;
     let tasks = leaves.div_ceil(CHUNK);
     let found: Vec<[Rows; 3]> = (0..tasks)
@@ -188,10 +188,10 @@ fn finest(pyramid: &Pyramid, options: &ConnectOptions, strong: &Edges, m2l: Edge
         p2m: along(n, |b, row| row.extend((b >= first && has_sources(b)).then_some(b as u32))),
         m2m: along(n, |b, row| {
             if b < first {
-                row.extend(pyramid.children(b).filter(|&c| has_sources(c)).map(|c| c as u32));
+                row.extend((4 * b + 1..4 * b + 5).filter(|&c| has_sources(c)).map(|c| c as u32));
             }
         }),
-        l2l: along(n, |b, row| row.extend((b > 0 && has_targets(b)).then(|| pyramid.parent(b)))),
+        l2l: along(n, |b, row| row.extend((b > 0 && has_targets(b)).then(|| (b as u32 - 1) / 4))),
         l2p: along(n, |b, row| row.extend((b >= first && has_targets(b)).then_some(b as u32))),
         m2l,
         p2l,

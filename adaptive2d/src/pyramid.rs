@@ -1,8 +1,8 @@
 //! The asymmetric pyramid: each level splits every box twice in succession at the median, across the
 //! longer side of the box, so that its four children are equally populated (Goude & Engblom 2012, §2).
 //!
-//! The pyramid is complete: box b has the children 4b + 1 … 4b + 4 (4b − 1 … 4b + 2 where the root is split only
-//! once, and has the children 1 and 2), all leaves are on the last level, and a box is a run of consecutive leaves. Boxes are shrunk to their points: the centre is that of
+//! The pyramid is complete: box b has the children 4b + 1 … 4b + 4, all leaves are on the last level,
+//! and a box is a run of consecutive leaves. Boxes are shrunk to their points: the centre is that of
 //! their bounding rectangle, the radius reaches the farthest of them.
 
 use crate::select::{Items, select};
@@ -26,14 +26,11 @@ pub struct PyramidOptions {
     pub population: f64,
     /// Levels below the root, instead of eq. 5.2.
     pub depth: Option<usize>,
-    /// Whether the root may be split once only, so that the number of leaves is any power of two: eq. 5.2 without
-    /// its rounding to whole levels. Leaves then hold 0.8 to 1.6 times the desired population, not 0.4 to 1.6.
-    pub half_levels: bool,
 }
 
 impl Default for PyramidOptions {
     fn default() -> Self {
-        PyramidOptions { population: 40.0, depth: None, half_levels: false }
+        PyramidOptions { population: 40.0, depth: None }
     }
 }
 
@@ -67,8 +64,6 @@ impl PlanePoints {
 pub struct Pyramid {
     /// Levels below the root.
     depth: usize,
-    /// Whether the root has two children.
-    half: bool,
     /// Centre of each box.
     pub center: Vec<[f64; 2]>,
     /// Distance from the centre within which all points of a box lie, rounding included (0 for an empty box).
@@ -85,13 +80,18 @@ pub struct Pyramid {
 
 /// Levels below the root for `points` and a desired leaf population (eq. 5.2).
 pub fn depth_for(points: f64, population: f64) -> usize {
-    splits_for(points, population).div_ceil(2)
+    let depth = (0.5 * (5.0 * points / (8.0 * population)).log2()).ceil();
+    (depth.max(0.0) as usize).min(MAX_DEPTH)
 }
 
-/// Splits from the root to a leaf: twice the levels of eq. 5.2 before they are rounded.
-fn splits_for(points: f64, population: f64) -> usize {
-    let splits = (5.0 * points / (8.0 * population)).log2().ceil();
-    (splits.max(0.0) as usize).min(2 * MAX_DEPTH)
+/// Number of boxes above level `l`, that is, the first box of level `l`.
+pub fn level_start(l: usize) -> usize {
+    ((1 << (2 * l)) - 1) / 3
+}
+
+/// Level of box `b`.
+pub fn level_of(b: usize) -> usize {
+    (3 * b + 1).ilog2() as usize / 2
 }
 
 /// A rectangle along the axes.
@@ -182,9 +182,9 @@ fn farthest(x: &[f64], y: &[f64], center: [f64; 2]) -> f64 {
     lanes.into_iter().chain((rest..x.len()).map(|i| square(x[i], y[i]))).fold(0.0, more)
 }
 
-/// Splits `items` in succession, `splits` times; two by two, but the first alone if they are odd.
-fn split(mut items: Items, splits: usize) {
-    if splits == 0 || items.len() < 2 {
+/// Splits `items` twice in succession, `depth` times.
+fn split(mut items: Items, depth: usize) {
+    if depth == 0 || items.len() < 2 {
         return;
     }
     let bounds = Bounds::of(items.at[0], items.at[1]);
@@ -196,18 +196,15 @@ fn split(mut items: Items, splits: usize) {
     lower.high[axis] = cut;
     upper.low[axis] = cut;
     let quarter = |mut half: Items, bounds: Bounds| {
-        if splits % 2 == 1 {
-            return split(half, splits - 1);
-        }
         if half.len() == 0 {
             return;
         }
         let (a, b) = halve(&mut half, bounds.longer());
         if large {
-            rayon::join(|| split(a, splits - 2), || split(b, splits - 2));
+            rayon::join(|| split(a, depth - 1), || split(b, depth - 1));
         } else {
-            split(a, splits - 2);
-            split(b, splits - 2);
+            split(a, depth - 1);
+            split(b, depth - 1);
         }
     };
     if large {
@@ -225,10 +222,10 @@ fn halve<'a>(items: &'a mut Items, axis: usize) -> (Items<'a>, Items<'a>) {
     items.split_at(k)
 }
 
-/// First item of leaf `k` when `n` items are halved `splits` times as [`halve`] does.
-fn first_of_leaf(n: usize, splits: usize, k: usize) -> usize {
+/// First item of leaf `k` when `n` items are halved 2·`depth` times as [`halve`] does.
+fn first_of_leaf(n: usize, depth: usize, k: usize) -> usize {
     let (mut start, mut end) = (0, n);
-    for bit in (0..splits).rev() {
+    for bit in (0..2 * depth).rev() {
         let middle = start + (end - start) / 2;
         if k >> bit & 1 == 0 {
             end = middle;
@@ -277,22 +274,18 @@ impl Pyramid {
             return parameter("depth", depth as f64, "must be at most 15");
         }
         let mean = if targets.is_some() { 0.5 * (count + others) as f64 } else { count as f64 };
-        let splits = match options.depth {
-            Some(depth) => 2 * depth,
-            None if options.half_levels => splits_for(mean, options.population),
-            None => 2 * depth_for(mean, options.population),
-        };
+        let depth = options.depth.unwrap_or_else(|| depth_for(mean, options.population));
 
         let mut all = PlanePoints::zeros(count + others);
         fill(&mut all, 0, sources);
         fill(&mut all, count, targets.unwrap_or(&[]));
-        split(Items { at: [&mut all.x, &mut all.y], id: &mut all.order }, splits);
+        split(Items { at: [&mut all.x, &mut all.y], id: &mut all.order }, depth);
 
-        let leaves = 1usize << splits;
+        let leaves = 1usize << (2 * depth);
         let n = all.len();
-        let first = |k| if k == leaves { n as u32 } else { first_of_leaf(n, splits, k) as u32 };
+        let first = |k| if k == leaves { n as u32 } else { first_of_leaf(n, depth, k) as u32 };
         let start: Vec<u32> = (0..leaves + 1).into_par_iter().with_min_len(1 << 10).map(first).collect();
-        let mut pyramid = Pyramid { depth: splits.div_ceil(2), half: splits % 2 == 1, ..Default::default() };
+        let mut pyramid = Pyramid { depth, ..Default::default() };
         pyramid.shrink(&all, &start);
         if targets.is_none() {
             pyramid.source_start = start.clone();
@@ -310,8 +303,8 @@ impl Pyramid {
 
     /// Centres and radii of all boxes: of leaves from their points, of others from their children.
     fn shrink(&mut self, points: &PlanePoints, start: &[u32]) {
-        let boxes = self.level_start(self.depth + 1);
-        let first = self.level_start(self.depth);
+        let boxes = level_start(self.depth + 1);
+        let first = level_start(self.depth);
         let mut bounds = vec![Bounds::EMPTY; boxes];
         self.center = vec![[0.0; 2]; boxes];
         self.radius = vec![0.0; boxes];
@@ -327,7 +320,7 @@ impl Pyramid {
             *radius = reach + bounds.rounding();
         });
         for b in (0..first).rev() {
-            let children = self.children(b);
+            let children = 4 * b + 1..4 * b + 5;
             bounds[b] = bounds[children.clone()].iter().copied().fold(Bounds::EMPTY, Bounds::join);
             self.center[b] = bounds[b].center();
             let filled = children.filter(|&c| bounds[c].low[0] <= bounds[c].high[0]);
@@ -351,43 +344,16 @@ impl Pyramid {
         self.radius.is_empty()
     }
 
-    /// First box of level `l`, that is, the number of boxes above.
-    fn level_start(&self, l: usize) -> usize {
-        match (self.half, l) {
-            (_, 0) => 0,
-            (false, l) => ((1 << (2 * l)) - 1) / 3,
-            (true, l) => 1 + 2 * ((1 << (2 * l - 2)) - 1) / 3,
-        }
-    }
-
     /// Boxes of level `l`.
     pub fn level(&self, l: usize) -> Range<usize> {
-        self.level_start(l)..self.level_start(l + 1)
-    }
-
-    /// Level of box `b`.
-    pub fn level_of(&self, b: usize) -> usize {
-        match (self.half, b) {
-            (_, 0) => 0,
-            (false, b) => (3 * b + 1).ilog2() as usize / 2,
-            (true, b) => 1 + (3 * (b - 1) / 2 + 1).ilog2() as usize / 2,
-        }
-    }
-
-    /// The boxes that would be the children of box `b`, were it no leaf.
-    pub fn children(&self, b: usize) -> Range<usize> {
-        match (self.half, b) {
-            (false, b) => 4 * b + 1..4 * b + 5,
-            (true, 0) => 1..3,
-            (true, b) => 4 * b - 1..4 * b + 3,
-        }
+        level_start(l)..level_start(l + 1)
     }
 
     /// Leaves of box `b`, counted from the first leaf.
     pub fn leaves_of(&self, b: usize) -> Range<usize> {
-        let l = self.level_of(b);
-        let shift = 2 * (self.depth - l) - usize::from(self.half && l == 0);
-        let k = b - self.level_start(l);
+        let l = level_of(b);
+        let shift = 2 * (self.depth - l);
+        let k = b - level_start(l);
         k << shift..(k + 1) << shift
     }
 
@@ -462,14 +428,10 @@ impl Hierarchy for Pyramid {
         self.level(l)
     }
     fn parent(&self, b: usize) -> u32 {
-        match (self.half, b) {
-            (_, 0) => NONE,
-            (false, b) => (b as u32 - 1) / 4,
-            (true, b) => (b as u32 + 1) / 4,
-        }
+        if b == 0 { NONE } else { (b as u32 - 1) / 4 }
     }
     fn is_leaf(&self, b: usize) -> bool {
-        b >= self.level_start(self.depth)
+        b >= level_start(self.depth)
     }
     /// The cube of side twice the scale: expansions here see a circle, of half the side.
     fn cube(&self, b: usize, _: usize) -> Cube {

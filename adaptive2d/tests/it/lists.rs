@@ -10,15 +10,12 @@ use fmm_traits::{Error, Hierarchy};
 use proptest::prelude::*;
 
 fn exact(sources: &[f64], targets: Option<&[f64]>, population: f64, connection: &ConnectOptions) -> Result<(), String> {
-    for half_levels in [false, true] {
-        let options = PyramidOptions { population, depth: None, half_levels };
-        let pyramid = Pyramid::build(sources, targets, &options).unwrap();
-        let lists = connect(&pyramid, connection).unwrap();
-        let strengths = integer_strengths(pyramid.sources.len(), 7);
-        let found = Pairwise::new(&pyramid, &lists, &ConstantOne).unwrap().apply(&strengths, &mut |_, _| true).unwrap();
-        if found != expected(&strengths, pyramid.targets.len(), pyramid.same_points()) {
-            return Err(format!("wrong sums; wrong pairs: {:?}", wrong_pairs(&pyramid, &lists, 5)));
-        }
+    let pyramid = Pyramid::build(sources, targets, &PyramidOptions { population, depth: None }).unwrap();
+    let lists = connect(&pyramid, connection).unwrap();
+    let strengths = integer_strengths(pyramid.sources.len(), 7);
+    let found = Pairwise::new(&pyramid, &lists, &ConstantOne).unwrap().apply(&strengths, &mut |_, _| true).unwrap();
+    if found != expected(&strengths, pyramid.targets.len(), pyramid.same_points()) {
+        return Err(format!("wrong sums; wrong pairs: {:?}", wrong_pairs(&pyramid, &lists, 5)));
     }
     Ok(())
 }
@@ -53,10 +50,7 @@ proptest! {
 #[test]
 fn leaves_are_equally_populated_and_boxes_hold_their_points() {
     for kind in PlaneKind::ALL {
-        // 512 leaves: the root has two children.
-        let options = PyramidOptions { population: 7.0, depth: None, half_levels: true };
-        let p = Pyramid::build(&kind.points(5000, 3), None, &options).unwrap();
-        assert!(p.level(1).len() == 2 || p.depth() == 0);
+        let p = Pyramid::build(&kind.points(5000, 3), None, &PyramidOptions { population: 20.0, depth: None }).unwrap();
         let n = p.sources.len();
         let mut seen = vec![false; n];
         p.sources.order.iter().for_each(|&i| seen[i as usize] = true);
@@ -128,9 +122,7 @@ fn the_pyramid_does_not_depend_on_threads() {
 
 #[test]
 fn bad_input_is_refused() {
-    let build = |p: &[f64], population, depth| {
-        Pyramid::build(p, None, &PyramidOptions { population, depth, half_levels: false })
-    };
+    let build = |p: &[f64], population, depth| Pyramid::build(p, None, &PyramidOptions { population, depth });
     assert!(matches!(build(&[0.0, 1.0, 2.0], 40.0, None), Err(Error::Shape { found: 3, .. })));
     let at = Err(Error::NotFinite { array: "sources", row: 1, column: 0, value: f64::INFINITY });
     assert_eq!(build(&[0.0, 1.0, f64::INFINITY, 0.0], 40.0, None).map(|_| ()), at);

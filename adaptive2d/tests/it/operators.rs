@@ -275,7 +275,7 @@ fn the_plain_method_is_the_direct_sum() {
         for kind in PlaneKind::ALL {
             let points = kind.points(1500, 4);
             let strengths = normal_strengths(points.len() / 2 * kernel.strengths(), 6);
-            let options = PyramidOptions { population: 8.0, ..Default::default() };
+            let options = PyramidOptions { population: 8.0, depth: None };
             let pyramid = Pyramid::build(&points, None, &options).unwrap();
             let lists = connect(&pyramid, &ConnectOptions::default()).unwrap();
             let mut last = f64::INFINITY;

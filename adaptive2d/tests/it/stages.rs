@@ -24,7 +24,7 @@ impl Case {
         Case { sources: kind.points(n, 4), targets: None, population: 12.0, series }
     }
     fn plan(&self, isa: Isa, rough: bool) -> LaurentPlan {
-        let options = PyramidOptions { population: self.population, depth: None, half_levels: true };
+        let options = PyramidOptions { population: self.population, depth: None };
         let pyramid = Pyramid::build(&self.sources, self.targets.as_deref(), &options).unwrap();
         let lists = connect(&pyramid, &ConnectOptions::default()).unwrap();
         LaurentPlan::new(pyramid, lists, self.series, isa, rough).unwrap()

@@ -11,6 +11,7 @@ use super::{LaurentPlan, LaurentWorkspace};
 use crate::StageSeconds;
 use crate::lanes::dispatch;
 use adaptive2d::complex::Complex;
+use adaptive2d::pyramid::level_start;
 use adaptive2d::{PlaneKernel, Pyramid};
 use fmm_traits::{Error, Expansion, Lists, Stage, Stages};
 use rayon::prelude::*;
@@ -98,7 +99,7 @@ impl Run<'_> {
         let charged = charged(plan, &w.strengths);
         let pyramid = &plan.pyramid;
         let level = pyramid.depth().saturating_sub(BLOCK_LEVELS);
-        let first = pyramid.level(pyramid.depth()).start;
+        let first = level_start(pyramid.depth());
         let clocks: [AtomicU64; 3] = Default::default();
         let start = Instant::now();
         pyramid.level(level).into_par_iter().with_max_len(1).for_each_init(Scratch::default, |scratch, block| {
@@ -269,7 +270,7 @@ impl Stages for Run<'_> {
     fn p2m(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::P2m, |r| {
             let (plan, row) = (r.plan, r.row());
-            let first = plan.pyramid.level(plan.pyramid.depth()).start;
+            let first = level_start(plan.pyramid.depth());
             let LaurentWorkspace { strengths, multipoles, .. } = &mut *r.w;
             let all = charged(plan, strengths);
             multipoles[first * row..].par_chunks_mut(row).enumerate().with_min_len(TASK).for_each(|(k, multipole)| {

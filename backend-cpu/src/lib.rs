@@ -2,11 +2,12 @@
 //!
 //! [`sum`] is the one loop over pairs, [`lanes`] the vectors it runs on, [`direct`] the oracle of sums,
 //! [`pairwise`] that of stages, [`equivalent`] the fast stages of the equivalent-density method, [`spherical`] M2L of
-//! spherical harmonics.
+//! spherical harmonics, [`laurent`] the stages of the two-dimensional method.
 
 pub mod direct;
 pub mod equivalent;
 pub mod lanes;
+pub mod laurent;
 pub mod pairwise;
 pub mod soa;
 pub mod spherical;

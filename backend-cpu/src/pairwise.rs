@@ -3,24 +3,24 @@
 //! No batching and no SIMD: the plain form of the method, against which batched stages are
 //! tested, and the bed of research variants. Any list policy whose edges the expansion admits.
 
-use fmm_traits::tree::{Edges, Lists, NONE, Points, Tree};
+use fmm_traits::tree::{Edges, Hierarchy, Lists, NONE};
 use fmm_traits::{Cloud, Cube, Error, Expansion, Observer, Real, Stages, evaluate};
 use rayon::prelude::*;
 use std::ops::Range;
 
 /// A tree, its lists, an expansion, and the arrays between the stages.
-pub struct Pairwise<'a, T: Real, E> {
-    tree: &'a Tree,
+pub struct Pairwise<'a, H, T: Real, E> {
+    tree: &'a H,
     lists: &'a Lists,
-    arrays: Arrays<'a, T, E>,
+    arrays: Arrays<'a, H, T, E>,
 }
 
 /// Adds what all multipoles send to all locals.
 type M2l<'a, T> = Box<dyn Fn(&[T], &mut [T]) + Send + Sync + 'a>;
 
 /// What the stages work on.
-struct Arrays<'a, T, E> {
-    tree: &'a Tree,
+struct Arrays<'a, H, T, E> {
+    tree: &'a H,
     expansion: &'a E,
     /// Cube of each box.
     cubes: Vec<Cube>,
@@ -40,36 +40,34 @@ struct Arrays<'a, T, E> {
     m2l: Option<M2l<'a, T>>,
 }
 
-impl<'a, T: Real, E: Expansion<T>> Pairwise<'a, T, E> {
+impl<'a, H: Hierarchy, T: Real, E: Expansion<T>> Pairwise<'a, H, T, E> {
     /// Checks that `expansion` admits the M2L, P2L and M2P edges of `lists`, and that the lists have
     /// the form the stages rely on: P2M and L2P of a box itself, M2M and L2L between a box and
     /// its children.
     ///
     /// # Errors
     /// [`Error::Edge`] with the first edge refused.
-    pub fn new(tree: &'a Tree, lists: &'a Lists, expansion: &'a E) -> Result<Self, Error> {
-        let cubes: Vec<Cube> = (0..tree.levels())
-            .flat_map(|l| tree.level(l).map(move |b| Cube { center: tree.center(b, l), side: tree.side_at(l) }))
-            .collect();
+    pub fn new(tree: &'a H, lists: &'a Lists, expansion: &'a E) -> Result<Self, Error> {
+        let cubes: Vec<Cube> = (0..tree.levels()).flat_map(|l| tree.level(l).map(move |b| tree.cube(b, l))).collect();
         check(tree, lists, expansion, &cubes)?;
-        let rows = |p: &Points| (0..p.len()).map(|i| std::array::from_fn(|a| p.xyz[a][i])).collect();
-        let mut leaves: Vec<u32> = (0..tree.len() as u32).filter(|&b| tree.is_leaf(b as usize)).collect();
+        let (sources, targets) = (tree.source_order().len(), tree.target_order().len());
+        let mut leaves: Vec<u32> = (0..tree.boxes() as u32).filter(|&b| tree.is_leaf(b as usize)).collect();
         leaves.retain(|&b| !tree.targets_of(b as usize).is_empty());
-        leaves.sort_unstable_by_key(|&b| tree.target_range[b as usize]);
+        leaves.sort_unstable_by_key(|&b| tree.targets_of(b as usize).start);
         let zeros = |n: usize| vec![T::default(); n];
         let arrays = Arrays {
             tree,
             expansion,
             cubes,
             leaves,
-            sources: rows(&tree.sources),
-            targets: rows(&tree.targets),
+            sources: (0..sources).map(|i| tree.source(i)).collect(),
+            targets: (0..targets).map(|i| tree.target(i)).collect(),
             input: Vec::new(),
-            output: vec![0.0; tree.targets.len() * expansion.values()],
-            strengths: zeros(tree.sources.len() * expansion.strengths()),
-            values: zeros(tree.targets.len() * expansion.values()),
-            multipoles: zeros(tree.len() * expansion.multipole_len()),
-            locals: zeros(tree.len() * expansion.local_len()),
+            output: vec![0.0; targets * expansion.values()],
+            strengths: zeros(sources * expansion.strengths()),
+            values: zeros(targets * expansion.values()),
+            multipoles: zeros(tree.boxes() * expansion.multipole_len()),
+            locals: zeros(tree.boxes() * expansion.local_len()),
             m2l: None,
         };
         Ok(Pairwise { tree, lists, arrays })
@@ -89,7 +87,7 @@ impl<'a, T: Real, E: Expansion<T>> Pairwise<'a, T, E> {
     pub fn apply(&mut self, strengths: &[f64], observer: Observer) -> Result<Vec<f64>, Error> {
         let expected = self.arrays.strengths.len();
         if strengths.len() != expected {
-            let why = format!("{} sources", self.tree.sources.len());
+            let why = format!("{} sources", self.tree.source_order().len());
             return Err(Error::Shape { array: "strengths", found: strengths.len(), expected, why });
         }
         self.arrays.input = strengths.to_vec();
@@ -98,8 +96,13 @@ impl<'a, T: Real, E: Expansion<T>> Pairwise<'a, T, E> {
     }
 }
 
-fn check<T: Real>(tree: &Tree, lists: &Lists, expansion: &impl Expansion<T>, cubes: &[Cube]) -> Result<(), Error> {
-    let parent = |b: u32| tree.parent[b as usize];
+fn check<T: Real>(
+    tree: &impl Hierarchy,
+    lists: &Lists,
+    expansion: &impl Expansion<T>,
+    cubes: &[Cube],
+) -> Result<(), Error> {
+    let parent = |b: u32| tree.parent(b as usize);
     let refused = |what: &str, edge: Option<(u32, u32)>| match edge {
         Some((target, source_box)) => Err(Error::Edge { what: what.into(), target, source_box }),
         None => Ok(()),
@@ -132,7 +135,7 @@ fn to_user<T: Real>(from: &[T], order: &[u32], length: usize, to: &mut [f64]) {
     }
 }
 
-impl<T: Real, E: Expansion<T>> Arrays<'_, T, E> {
+impl<H: Hierarchy, T: Real, E: Expansion<T>> Arrays<'_, H, T, E> {
     /// Sources at tree positions `range`, with strengths.
     fn cloud(&self, range: Range<usize>) -> Cloud<'_, T> {
         cloud(&self.sources, &self.strengths, self.expansion.strengths(), range)
@@ -159,7 +162,7 @@ impl<T: Real, E: Expansion<T>> Arrays<'_, T, E> {
 
     /// `b` and its ancestors: an edge into any of them reaches the targets of `b`.
     fn lineage(&self, b: usize) -> impl Iterator<Item = usize> {
-        std::iter::successors(Some(b), |&b| Some(self.tree.parent[b]).filter(|&p| p != NONE).map(|p| p as usize))
+        std::iter::successors(Some(b), |&b| Some(self.tree.parent(b)).filter(|&p| p != NONE).map(|p| p as usize))
     }
 }
 
@@ -167,7 +170,7 @@ fn cloud<'a, T>(xyz: &'a [[f64; 3]], strengths: &'a [T], width: usize, r: Range<
     Cloud { strengths: &strengths[r.start * width..r.end * width], xyz: &xyz[r] }
 }
 
-impl<T: Real, E: Expansion<T>> Stages for Arrays<'_, T, E> {
+impl<H: Hierarchy, T: Real, E: Expansion<T>> Stages for Arrays<'_, H, T, E> {
     type Lists = Lists;
 
     fn levels(&self) -> usize {
@@ -176,7 +179,7 @@ impl<T: Real, E: Expansion<T>> Stages for Arrays<'_, T, E> {
 
     fn scatter(&mut self) -> Result<(), Error> {
         let width = self.expansion.strengths();
-        for (i, &user) in self.tree.sources.order.iter().enumerate() {
+        for (i, &user) in self.tree.source_order().iter().enumerate() {
             for c in 0..width {
                 self.strengths[i * width + c] = T::of(self.input[user as usize * width + c]);
             }
@@ -295,7 +298,7 @@ impl<T: Real, E: Expansion<T>> Stages for Arrays<'_, T, E> {
     }
 
     fn gather(&mut self) -> Result<(), Error> {
-        to_user(&self.values, &self.tree.targets.order, self.expansion.values(), &mut self.output);
+        to_user(&self.values, self.tree.target_order(), self.expansion.values(), &mut self.output);
         Ok(())
     }
 }

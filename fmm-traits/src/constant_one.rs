@@ -5,7 +5,7 @@
 //! the sums are exact: a missed or doubled pair shows as a wrong integer, for any tree, list
 //! policy and backend. [`wrong_pairs`] then names the boxes (the idea is that of `boxtree`).
 
-use crate::tree::{Lists, NONE, Tree};
+use crate::tree::{Hierarchy, Lists, NONE};
 use crate::{Cloud, Cube, Error, Expansion};
 
 /// An expansion of which every coefficient is a sum of strengths.
@@ -94,9 +94,12 @@ type Ranges = Vec<[u32; 2]>;
 /// Replays `lists` with sets of sources instead of numbers, as the driver runs them, and returns
 /// up to `limit` pairs of leaves that do not meet exactly once. Empty: `lists` are correct. Any
 /// list policy; edges are taken as they are, so a missing M2M or L2L edge shows here too.
-pub fn wrong_pairs(tree: &Tree, lists: &Lists, limit: usize) -> Vec<WrongPair> {
-    let range = |s: &u32| tree.source_range[*s as usize];
-    let n = tree.len();
+pub fn wrong_pairs<H: Hierarchy>(tree: &H, lists: &Lists, limit: usize) -> Vec<WrongPair> {
+    let range = |s: &u32| {
+        let r = tree.sources_of(*s as usize);
+        [r.start as u32, r.end as u32]
+    };
+    let n = tree.boxes();
     let mut multipole: Vec<Ranges> = vec![Vec::new(); n];
     for b in (0..n).rev() {
         let mut r: Ranges = lists.p2m.row(b).iter().map(range).collect();
@@ -122,9 +125,9 @@ pub fn wrong_pairs(tree: &Tree, lists: &Lists, limit: usize) -> Vec<WrongPair> {
         while b != NONE {
             r.extend(lists.m2p.row(b as usize).iter().flat_map(|&s| &multipole[s as usize]));
             r.extend(lists.p2p.row(b as usize).iter().map(range));
-            b = tree.parent[b as usize];
+            b = tree.parent(b as usize);
         }
-        if merged(r.clone()) == [[0, tree.sources.len() as u32]] {
+        if merged(r.clone()) == [[0, tree.source_order().len() as u32]] {
             continue;
         }
         for &s in &source_leaves {

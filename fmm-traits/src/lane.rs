@@ -89,6 +89,11 @@ pub trait SimdLane: Lane {
     unsafe fn store(self, to: *mut Self::Scalar);
     /// Sum over the lanes, always in the same order.
     fn sum(self) -> Self::Scalar;
+    /// 1/self for normal numbers; to half the digits (28 bits of an f64) is enough where `ROUGH`.
+    #[inline(always)]
+    fn inverse<const ROUGH: bool>(self) -> Self {
+        Self::splat(1.0) / self
+    }
 }
 
 /// An instruction set: the vector types of both precisions, and a way to run code under it.

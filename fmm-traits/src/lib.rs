@@ -23,4 +23,4 @@ pub use kernel::{Family, Gradient, Hessian, Kernel, OutputColumns, Outputs, Visi
 pub use lane::{Lane, Real, Simd, SimdLane};
 pub use record::{Tape, record};
 pub use report::{ErrorReport, OutputError};
-pub use tree::{Edges, Lists, Points, Tree};
+pub use tree::{Edges, Hierarchy, Lists, Points, Tree};

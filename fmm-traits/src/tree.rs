@@ -9,6 +9,7 @@
 //!   of two and the root corner a multiple of side·2^−10, so that differences of centres are exact
 //!   integer multiples of the side.
 
+use crate::Cube;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -124,6 +125,79 @@ impl Tree {
         let points = |p: &Points| p.len() as u64 * 28;
         let boxes = self.len() as u64 * (4 + 4 + 1 + 1 + 24 + 8 + 8);
         boxes + points(&self.sources) + if self.same_points() { 0 } else { points(&self.targets) }
+    }
+}
+
+/// What edge lists, their oracle and one-edge-at-a-time stages need to know of a tree, whatever its
+/// shape and dimension. Boxes are stored level by level, box 0 is the root; the points of a box
+/// are a contiguous range of the tree order, partitioned by its children.
+pub trait Hierarchy: Sync {
+    /// Number of levels.
+    fn levels(&self) -> usize;
+    /// Boxes of level `l`.
+    fn level(&self, l: usize) -> Range<usize>;
+    /// Parent of box `b`, [`NONE`] for the root.
+    fn parent(&self, b: usize) -> u32;
+    /// Whether box `b` has no children.
+    fn is_leaf(&self, b: usize) -> bool;
+    /// A cube that stands for box `b` of level `l` in the operators of an expansion.
+    fn cube(&self, b: usize, l: usize) -> Cube;
+    /// Source positions of box `b`.
+    fn sources_of(&self, b: usize) -> Range<usize>;
+    /// Target positions of box `b`.
+    fn targets_of(&self, b: usize) -> Range<usize>;
+    /// Whether targets are the sources.
+    fn same_points(&self) -> bool;
+    /// The user's index of each source position.
+    fn source_order(&self) -> &[u32];
+    /// The user's index of each target position.
+    fn target_order(&self) -> &[u32];
+    /// Source at `position`.
+    fn source(&self, position: usize) -> [f64; 3];
+    /// Target at `position`.
+    fn target(&self, position: usize) -> [f64; 3];
+    /// Number of boxes.
+    fn boxes(&self) -> usize {
+        self.level(self.levels() - 1).end
+    }
+}
+
+impl Hierarchy for Tree {
+    fn levels(&self) -> usize {
+        self.levels()
+    }
+    fn level(&self, l: usize) -> Range<usize> {
+        self.level(l)
+    }
+    fn parent(&self, b: usize) -> u32 {
+        self.parent[b]
+    }
+    fn is_leaf(&self, b: usize) -> bool {
+        self.is_leaf(b)
+    }
+    fn cube(&self, b: usize, l: usize) -> Cube {
+        Cube { center: self.center(b, l), side: self.side_at(l) }
+    }
+    fn sources_of(&self, b: usize) -> Range<usize> {
+        self.sources_of(b)
+    }
+    fn targets_of(&self, b: usize) -> Range<usize> {
+        self.targets_of(b)
+    }
+    fn same_points(&self) -> bool {
+        self.same_points()
+    }
+    fn source_order(&self) -> &[u32] {
+        &self.sources.order
+    }
+    fn target_order(&self) -> &[u32] {
+        &self.targets.order
+    }
+    fn source(&self, position: usize) -> [f64; 3] {
+        std::array::from_fn(|a| self.sources.xyz[a][position])
+    }
+    fn target(&self, position: usize) -> [f64; 3] {
+        std::array::from_fn(|a| self.targets.xyz[a][position])
     }
 }
 

@@ -65,7 +65,7 @@ macro_rules! avx512 {
     ($v:ident, $t:ty, $width:literal, $mask:ty, $suffix:tt,
      $add:ident, $sub:ident, $mul:ident, $div:ident, $set1:ident, $fmadd:ident, $sqrt:ident, $cmp:ident, $blend:ident,
      $load:ident, $store:ident, $reduce:ident, |$x:ident| $rsqrt:block, |$y:ident| $exp:block,
-     |$z:ident| $repeat:expr) => {
+     |$z:ident, $rough:ident| $inverse:block, |$from:ident| $repeat:expr) => {
         operator!($v, Add, add, $add);
         operator!($v, Sub, sub, $sub);
         operator!($v, Mul, mul, $mul);
@@ -153,7 +153,7 @@ macro_rules! avx512 {
                 unsafe { $v($load(from)) }
             }
             #[inline(always)]
-            unsafe fn repeat($z: *const $t) -> Self {
+            unsafe fn repeat($from: *const $t) -> Self {
                 // SAFETY: the caller vouches for WIDTH / 8 readable scalars.
                 unsafe { $v($repeat) }
             }
@@ -166,6 +166,12 @@ macro_rules! avx512 {
             fn sum(self) -> $t {
                 // SAFETY: as for the operators.
                 unsafe { $reduce(self.0) }
+            }
+            #[inline(always)]
+            fn inverse<const $rough: bool>(self) -> Self {
+                let $z = self;
+                // SAFETY: as for the operators.
+                unsafe { $inverse }
             }
         }
     };
@@ -211,6 +217,13 @@ avx512!(
         }
         F64x8(_mm512_scalef_pd(p, n))
     },
+    // 14 bits w from the table; with h = 1 − x·w, 1/x = w(1 + h)(1 + h²)/(1 − h⁴), and 2⁻⁵⁶ is left out.
+    |x, ROUGH| {
+        let w = _mm512_rcp14_pd(x.0);
+        let h = _mm512_fnmadd_pd(x.0, w, _mm512_set1_pd(1.0));
+        let w = _mm512_fmadd_pd(w, h, w);
+        F64x8(if ROUGH { w } else { _mm512_fmadd_pd(w, _mm512_mul_pd(h, h), w) })
+    },
     |from| _mm512_set1_pd(from.read())
 );
 
@@ -249,6 +262,11 @@ avx512!(
             p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(super::INVERSE_FACTORIALS[k] as f32));
         }
         F32x16(_mm512_scalef_ps(p, n))
+    },
+    |x, ROUGH| {
+        let w = _mm512_rcp14_ps(x.0);
+        let h = _mm512_fnmadd_ps(x.0, w, _mm512_set1_ps(1.0));
+        F32x16(if ROUGH { w } else { _mm512_fmadd_ps(w, h, w) })
     },
     // Two f32 as one f64, which is only moved.
     |from| _mm512_castpd_ps(_mm512_set1_pd(from.cast::<f64>().read_unaligned()))

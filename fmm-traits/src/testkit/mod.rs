@@ -3,3 +3,4 @@
 pub mod clouds;
 pub mod expansion;
 pub mod kernel;
+pub mod plane;

@@ -1,0 +1,86 @@
+//! Seconds per stage, least of three runs, and the error at 1000 targets of the two-dimensional method:
+//! `cargo run --release -p adaptive2d --example stage_times_2d -- N POPULATION ORDER [cloud] [kernel] [gradient] [threads] [theta]`
+//! with `kernel` harmonic or laplace, `gradient` 0 or 1. Targets are the sources; strengths are normal.
+
+use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, Pyramid, PyramidOptions, connect};
+use backend_cpu::Isa;
+use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
+use fmm_traits::testkit::clouds::{Generator, normal_strengths};
+use fmm_traits::testkit::plane::PlaneKind;
+use fmm_traits::{Expansion, OutputError, Outputs, Stage};
+use std::time::Instant;
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let number = |i: usize, default: usize| args.get(i).and_then(|s| s.parse().ok()).unwrap_or(default);
+    let (n, population, order) = (number(1, 100_000), number(2, 40), number(3, 17));
+    let kind = PlaneKind::named(args.get(4).map_or("uniform", String::as_str)).expect("a cloud of the testkit");
+    let laplace = args.get(5).is_some_and(|k| k == "laplace");
+    let kernel = if laplace { PlaneKernel::Laplace } else { PlaneKernel::Harmonic };
+    let series = Laurent::new(kernel, order, number(6, 0) == 1).expect("order");
+    let points = kind.points(n, 1);
+    let strengths = normal_strengths(n * kernel.strengths(), 2);
+    let mut out = vec![0.0; n * series.values()];
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(number(7, 1)).build().expect("threads");
+
+    let theta = args.get(8).and_then(|s| s.parse().ok()).unwrap_or(0.5);
+    let connection = ConnectOptions { theta, ..Default::default() };
+
+    let (mut best, mut shown) = (f64::INFINITY, String::new());
+    for _ in 0..3 {
+        pool.install(|| {
+            let clock = Instant::now();
+            let options = PyramidOptions { population: population as f64, depth: None };
+            let pyramid = Pyramid::build(&points, None, &options).expect("pyramid");
+            let built = clock.elapsed().as_secs_f64();
+            let lists = connect(&pyramid, &connection).expect("lists");
+            let connected = clock.elapsed().as_secs_f64();
+            let plan = LaurentPlan::new(pyramid, lists, series, Isa::detect(), order <= 24).expect("plan");
+            let mut workspace = LaurentWorkspace::default();
+            let seconds = plan.apply(&mut workspace, &strengths, &mut out, &mut |_, _| true).expect("apply");
+            let total = clock.elapsed().as_secs_f64();
+            if total < best {
+                best = total;
+                shown = format!("total {total:.3} pyramid {built:.3} connect {:.3}", connected - built);
+                for stage in Stage::ALL {
+                    shown += &format!(" {} {:.3}", stage.name(), seconds.0[stage as usize]);
+                }
+                let (lists, bytes) = (plan.lists(), plan.bytes() + workspace.bytes());
+                shown += &format!("\ndepth {} m2l {} p2p {}", plan.pyramid().depth(), lists.m2l.len(), lists.p2p.len());
+                shown += &format!(" p2l {} m2p {} MB {}", lists.p2l.len(), lists.m2p.len(), bytes >> 20);
+            }
+        });
+    }
+    println!("{shown}");
+
+    // Direct sums: a pyramid of one box over all sources and the sampled targets.
+    let mut random = Generator::new(7);
+    let sample: Vec<usize> = (0..1000.min(n)).map(|_| (random.uniform() * n as f64) as usize).collect();
+    let at: Vec<f64> = sample.iter().flat_map(|&i| [points[2 * i], points[2 * i + 1]]).collect();
+    let flat = PyramidOptions { population: 1.0, depth: Some(0) };
+    let pyramid = Pyramid::build(&points, Some(&at), &flat).expect("pyramid");
+    let lists = connect(&pyramid, &ConnectOptions::default()).expect("lists");
+    let plan = LaurentPlan::new(pyramid, lists, series, Isa::detect(), false).expect("plan");
+    let mut exact = vec![0.0; sample.len() * series.values()];
+    plan.apply(&mut LaurentWorkspace::default(), &strengths, &mut exact, &mut |_, _| true).expect("apply");
+    let found: Vec<f64> =
+        sample.iter().flat_map(|&i| &out[i * series.values()..][..series.values()]).copied().collect();
+    let first = kernel.strengths();
+    for (name, columns) in [("potential", 0..first), ("derivative", first..series.values())] {
+        if columns.is_empty() {
+            continue;
+        }
+        let pick = |rows: &[f64]| -> Vec<f64> {
+            rows.chunks_exact(series.values()).flat_map(|row| &row[columns.clone()]).copied().collect()
+        };
+        let (found, exact) = (pick(&found), pick(&exact));
+        let error = OutputError::of(Outputs::POTENTIAL, &found, &exact, columns.len());
+        let size = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let rows = found.chunks_exact(columns.len()).zip(exact.chunks_exact(columns.len()));
+        let worst = rows.map(|(a, b)| {
+            let difference: Vec<f64> = a.iter().zip(b).map(|(a, b)| a - b).collect();
+            size(&difference) / size(b)
+        });
+        println!("{name} rel_l2 {:.2e} largest relative {:.2e}", error.rel_l2, worst.fold(0.0, f64::max));
+    }
+}

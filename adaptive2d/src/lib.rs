@@ -1,0 +1,18 @@
+//! The asymmetric adaptive fast multipole method in two dimensions (Goude & Engblom 2012).
+//!
+//! [`pyramid`]: median splits, four children of equal population, every leaf on the last level.
+//! [`connect`]: the θ-criterion turns the pyramid into the edge lists of the framework.
+//! [`laurent`]: what an edge does, one pair at a time. Execution over whole lists lives in the backends.
+
+pub mod complex;
+pub mod connect;
+pub mod laurent;
+pub mod order;
+mod partition;
+pub mod pyramid;
+mod select;
+
+pub use connect::{ConnectOptions, connect};
+pub use laurent::{Laurent, PlaneKernel};
+pub use order::{Norm, order_for};
+pub use pyramid::{PlanePoints, Pyramid, PyramidOptions};

@@ -1,0 +1,461 @@
+//! The asymmetric pyramid: each level splits every box twice in succession at the median, across the
+//! longer side of the box, so that its four children are equally populated (Goude & Engblom 2012, §2).
+//!
+//! The pyramid is complete: box b has the children 4b + 1 … 4b + 4, all leaves are on the last level,
+//! and a box is a run of consecutive leaves. Boxes are shrunk to their points: the centre is that of
+//! their bounding rectangle, the radius reaches the farthest of them.
+
+use crate::select::{Items, select};
+use fmm_traits::tree::{Hierarchy, NONE};
+use fmm_traits::{Cube, Error};
+use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Deepest pyramid: 4^15 leaves still have 32-bit names.
+const MAX_DEPTH: usize = 15;
+/// Boxes of fewer points are split on one thread.
+const SEQUENTIAL: usize = 1 << 13;
+/// Smallest length, relative to the root, by which expansions are scaled (a box may be one point at the origin).
+const POINT: f64 = 1.0 / (1u128 << 100) as f64 / (1u128 << 100) as f64;
+
+/// How to build a pyramid.
+#[derive(Clone, Copy, Debug)]
+pub struct PyramidOptions {
+    /// Desired population N_d of a leaf, ≥ 1: the depth is that of eq. 5.2.
+    pub population: f64,
+    /// Levels below the root, instead of eq. 5.2.
+    pub depth: Option<usize>,
+}
+
+impl Default for PyramidOptions {
+    fn default() -> Self {
+        PyramidOptions { population: 40.0, depth: None }
+    }
+}
+
+/// Points in tree order, one array per axis.
+#[derive(Clone, Debug, Default)]
+pub struct PlanePoints {
+    /// x by position.
+    pub x: Vec<f64>,
+    /// y by position.
+    pub y: Vec<f64>,
+    /// The caller's index by position.
+    pub order: Vec<u32>,
+}
+
+impl PlanePoints {
+    fn zeros(n: usize) -> Self {
+        PlanePoints { x: vec![0.0; n], y: vec![0.0; n], order: vec![0; n] }
+    }
+    /// Number of points.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+}
+
+/// The pyramid over the union of sources and targets.
+#[derive(Clone, Debug, Default)]
+pub struct Pyramid {
+    /// Levels below the root.
+    depth: usize,
+    /// Centre of each box.
+    pub center: Vec<[f64; 2]>,
+    /// Distance from the centre within which all points of a box lie, rounding included (0 for an empty box).
+    pub radius: Vec<f64>,
+    /// First source of each leaf, and the end of the last.
+    source_start: Vec<u32>,
+    /// First target of each leaf, and the end of the last.
+    target_start: Vec<u32>,
+    /// The sources in tree order.
+    pub sources: Arc<PlanePoints>,
+    /// The targets in tree order; the same allocation when targets are the sources.
+    pub targets: Arc<PlanePoints>,
+}
+
+/// Levels below the root for `points` and a desired leaf population (eq. 5.2).
+pub fn depth_for(points: f64, population: f64) -> usize {
+    let depth = (0.5 * (5.0 * points / (8.0 * population)).log2()).ceil();
+    (depth.max(0.0) as usize).min(MAX_DEPTH)
+}
+
+/// Number of boxes above level `l`, that is, the first box of level `l`.
+pub fn level_start(l: usize) -> usize {
+    ((1 << (2 * l)) - 1) / 3
+}
+
+/// Level of box `b`.
+pub fn level_of(b: usize) -> usize {
+    (3 * b + 1).ilog2() as usize / 2
+}
+
+/// A rectangle along the axes.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    low: [f64; 2],
+    high: [f64; 2],
+}
+
+impl Bounds {
+    const EMPTY: Bounds = Bounds { low: [f64::INFINITY; 2], high: [f64::NEG_INFINITY; 2] };
+
+    fn join(self, o: Bounds) -> Bounds {
+        // Plain comparisons compile to one instruction each; there is no NaN.
+        let less = |a: f64, b: f64| if a < b { a } else { b };
+        let more = |a: f64, b: f64| if a > b { a } else { b };
+        Bounds {
+            low: [less(self.low[0], o.low[0]), less(self.low[1], o.low[1])],
+            high: [more(self.high[0], o.high[0]), more(self.high[1], o.high[1])],
+        }
+    }
+
+    /// Bounds of points; large sets in parallel.
+    fn of(x: &[f64], y: &[f64]) -> Bounds {
+        if x.len() > SEQUENTIAL {
+            let both = x.par_chunks(SEQUENTIAL).zip(y.par_chunks(SEQUENTIAL));
+            return both.map(|(x, y)| Bounds::of(x, y)).reduce(|| Bounds::EMPTY, Bounds::join);
+        }
+        const LANES: usize = 8;
+        let mut lanes = [Bounds::EMPTY; LANES];
+        let rest = x.len() / LANES * LANES;
+        for (x, y) in x.chunks_exact(LANES).zip(y.chunks_exact(LANES)) {
+            for l in 0..LANES {
+                lanes[l] = lanes[l].join(Bounds { low: [x[l], y[l]], high: [x[l], y[l]] });
+            }
+        }
+        let tail = (rest..x.len()).map(|i| Bounds { low: [x[i], y[i]], high: [x[i], y[i]] });
+        lanes.into_iter().chain(tail).fold(Bounds::EMPTY, Bounds::join)
+    }
+
+    /// The axis across which to split.
+    fn longer(&self) -> usize {
+        usize::from(self.high[1] - self.low[1] > self.high[0] - self.low[0])
+    }
+
+    /// Half the diagonal, 0 when empty.
+    fn half_diagonal(&self) -> f64 {
+        if self.low[0] <= self.high[0] { 0.5 * length(difference(self.high, self.low)) } else { 0.0 }
+    }
+
+    /// A bound on the rounding of a distance between points in here, which a radius must cover: a point on the
+    /// rim of one box may be the centre of another, where the expansion of that other is singular.
+    fn rounding(&self) -> f64 {
+        let largest = self.low.iter().chain(&self.high).fold(0.0, |m: f64, x| m.max(x.abs()));
+        if largest < f64::INFINITY { 16.0 * f64::EPSILON * largest } else { 0.0 }
+    }
+
+    /// Centre; that of an empty rectangle is the origin.
+    fn center(&self) -> [f64; 2] {
+        let mid = |a: usize| self.low[a] + 0.5 * (self.high[a] - self.low[a]);
+        if self.low[0] <= self.high[0] { [mid(0), mid(1)] } else { [0.0; 2] }
+    }
+}
+
+fn length(v: [f64; 2]) -> f64 {
+    v[0].hypot(v[1])
+}
+
+fn difference(a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
+    [a[0] - b[0], a[1] - b[1]]
+}
+
+/// Largest square of a distance from `center`.
+fn farthest(x: &[f64], y: &[f64], center: [f64; 2]) -> f64 {
+    const LANES: usize = 8;
+    let mut lanes = [0.0; LANES];
+    let rest = x.len() / LANES * LANES;
+    let square = |x: f64, y: f64| {
+        let d = difference([x, y], center);
+        d[0] * d[0] + d[1] * d[1]
+    };
+    let more = |a: f64, b: f64| if a > b { a } else { b };
+    for (x, y) in x.chunks_exact(LANES).zip(y.chunks_exact(LANES)) {
+        for l in 0..LANES {
+            lanes[l] = more(square(x[l], y[l]), lanes[l]);
+        }
+    }
+    lanes.into_iter().chain((rest..x.len()).map(|i| square(x[i], y[i]))).fold(0.0, more)
+}
+
+/// Splits `items` twice in succession, `depth` times.
+fn split(mut items: Items, depth: usize) {
+    if depth == 0 || items.len() < 2 {
+        return;
+    }
+    let bounds = Bounds::of(items.at[0], items.at[1]);
+    let axis = bounds.longer();
+    let large = items.len() > SEQUENTIAL;
+    let (left, right) = halve(&mut items, axis);
+    let cut = right.at[axis][0];
+    let (mut lower, mut upper) = (bounds, bounds);
+    lower.high[axis] = cut;
+    upper.low[axis] = cut;
+    let quarter = |mut half: Items, bounds: Bounds| {
+        if half.len() == 0 {
+            return;
+        }
+        let (a, b) = halve(&mut half, bounds.longer());
+        if large {
+            rayon::join(|| split(a, depth - 1), || split(b, depth - 1));
+        } else {
+            split(a, depth - 1);
+            split(b, depth - 1);
+        }
+    };
+    if large {
+        rayon::join(|| quarter(left, lower), || quarter(right, upper));
+    } else {
+        quarter(left, lower);
+        quarter(right, upper);
+    }
+}
+
+/// The two halves of `items` (not empty) along `axis`; the right one is the larger if they differ.
+fn halve<'a>(items: &'a mut Items, axis: usize) -> (Items<'a>, Items<'a>) {
+    let k = items.len() / 2;
+    select(items, axis, k);
+    items.split_at(k)
+}
+
+/// First item of leaf `k` when `n` items are halved 2·`depth` times as [`halve`] does.
+fn first_of_leaf(n: usize, depth: usize, k: usize) -> usize {
+    let (mut start, mut end) = (0, n);
+    for bit in (0..2 * depth).rev() {
+        let middle = start + (end - start) / 2;
+        if k >> bit & 1 == 0 {
+            end = middle;
+        } else {
+            start = middle;
+        }
+    }
+    start
+}
+
+fn check(points: &[f64], array: &'static str) -> Result<usize, Error> {
+    if !points.len().is_multiple_of(2) {
+        let why = "N×2 coordinates".into();
+        return Err(Error::Shape { array, found: points.len(), expected: points.len() + 1, why });
+    }
+    // Without an early exit inside a chunk the test is one of vectors.
+    let finite = |chunk: &[f64]| chunk.iter().fold(true, |all, x| all & x.is_finite());
+    if points.par_chunks(SEQUENTIAL).all(finite) {
+        return Ok(points.len() / 2);
+    }
+    let i = points.iter().position(|x| !x.is_finite()).unwrap_or(0);
+    Err(Error::NotFinite { array, row: i / 2, column: i % 2, value: points[i] })
+}
+
+impl Pyramid {
+    /// Builds the pyramid of `sources` and `targets` (N×2 row-major, finite; `None`: targets are the sources).
+    ///
+    /// Separate targets are points like the sources: the median is that of all points, and eq. 5.2 counts the
+    /// mean of both. The result depends on the input only, never on the number of threads.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], [`Error::NotFinite`], [`Error::Parameter`] for a population below 1 or a depth above
+    /// 15, [`Error::TooMany`] beyond 2³¹ points.
+    pub fn build(sources: &[f64], targets: Option<&[f64]>, options: &PyramidOptions) -> Result<Self, Error> {
+        let count = check(sources, "sources")?;
+        let others = targets.map_or(Ok(0), |t| check(t, "targets"))?;
+        let limit = 1 << 31;
+        if count + others > limit {
+            return Err(Error::TooMany { what: "points", found: count + others, limit });
+        }
+        let parameter = |name, value, requirement| Err(Error::Parameter { name, value, requirement });
+        if !(options.population >= 1.0 && options.population.is_finite()) {
+            return parameter("population", options.population, "must be at least 1 and finite");
+        }
+        if let Some(depth) = options.depth.filter(|&d| d > MAX_DEPTH) {
+            return parameter("depth", depth as f64, "must be at most 15");
+        }
+        let mean = if targets.is_some() { 0.5 * (count + others) as f64 } else { count as f64 };
+        let depth = options.depth.unwrap_or_else(|| depth_for(mean, options.population));
+
+        let mut all = PlanePoints::zeros(count + others);
+        fill(&mut all, 0, sources);
+        fill(&mut all, count, targets.unwrap_or(&[]));
+        split(Items { at: [&mut all.x, &mut all.y], id: &mut all.order }, depth);
+
+        let leaves = 1usize << (2 * depth);
+        let n = all.len();
+        let first = |k| if k == leaves { n as u32 } else { first_of_leaf(n, depth, k) as u32 };
+        let start: Vec<u32> = (0..leaves + 1).into_par_iter().with_min_len(1 << 10).map(first).collect();
+        let mut pyramid = Pyramid { depth, ..Default::default() };
+        pyramid.shrink(&all, &start);
+        if targets.is_none() {
+            pyramid.source_start = start.clone();
+            pyramid.target_start = start;
+            pyramid.sources = Arc::new(all);
+            pyramid.targets = pyramid.sources.clone();
+        } else {
+            let (sources, source_start) = pick(&all, &start, 0, |id| id < count as u32);
+            let (targets, target_start) = pick(&all, &start, count as u32, |id| id >= count as u32);
+            (pyramid.source_start, pyramid.target_start) = (source_start, target_start);
+            (pyramid.sources, pyramid.targets) = (Arc::new(sources), Arc::new(targets));
+        }
+        Ok(pyramid)
+    }
+
+    /// Centres and radii of all boxes: of leaves from their points, of others from their children.
+    fn shrink(&mut self, points: &PlanePoints, start: &[u32]) {
+        let boxes = level_start(self.depth + 1);
+        let first = level_start(self.depth);
+        let mut bounds = vec![Bounds::EMPTY; boxes];
+        self.center = vec![[0.0; 2]; boxes];
+        self.radius = vec![0.0; boxes];
+        let leaves = bounds[first..].par_iter_mut().zip(&mut self.center[first..]).zip(&mut self.radius[first..]);
+        leaves.enumerate().with_min_len(1 << 8).for_each(|(k, ((bounds, center), radius))| {
+            let own = start[k] as usize..start[k + 1] as usize;
+            let (x, y) = (&points.x[own.clone()], &points.y[own]);
+            *bounds = Bounds::of(x, y);
+            *center = bounds.center();
+            let squares = farthest(x, y, *center);
+            // Squares of lengths below 1e-145 underflow: half the diagonal is as good a bound.
+            let reach = if squares > 1e-290 { squares.sqrt() } else { bounds.half_diagonal() };
+            *radius = reach + bounds.rounding();
+        });
+        for b in (0..first).rev() {
+            let children = 4 * b + 1..4 * b + 5;
+            bounds[b] = bounds[children.clone()].iter().copied().fold(Bounds::EMPTY, Bounds::join);
+            self.center[b] = bounds[b].center();
+            let filled = children.filter(|&c| bounds[c].low[0] <= bounds[c].high[0]);
+            let reach = filled.map(|c| length(difference(self.center[c], self.center[b])) + self.radius[c]);
+            self.radius[b] = reach.fold(0.0, f64::max).min(bounds[b].half_diagonal()) + bounds[b].rounding();
+        }
+    }
+
+    /// Levels below the root: the leaves are on this level.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Number of boxes.
+    pub fn len(&self) -> usize {
+        self.radius.len()
+    }
+
+    /// Whether there is no box (only before [`build`](Pyramid::build)).
+    pub fn is_empty(&self) -> bool {
+        self.radius.is_empty()
+    }
+
+    /// Boxes of level `l`.
+    pub fn level(&self, l: usize) -> Range<usize> {
+        level_start(l)..level_start(l + 1)
+    }
+
+    /// Leaves of box `b`, counted from the first leaf.
+    pub fn leaves_of(&self, b: usize) -> Range<usize> {
+        let l = level_of(b);
+        let shift = 2 * (self.depth - l);
+        let k = b - level_start(l);
+        k << shift..(k + 1) << shift
+    }
+
+    /// Source positions of box `b`.
+    pub fn sources_of(&self, b: usize) -> Range<usize> {
+        let leaves = self.leaves_of(b);
+        self.source_start[leaves.start] as usize..self.source_start[leaves.end] as usize
+    }
+
+    /// Target positions of box `b`.
+    pub fn targets_of(&self, b: usize) -> Range<usize> {
+        let leaves = self.leaves_of(b);
+        self.target_start[leaves.start] as usize..self.target_start[leaves.end] as usize
+    }
+
+    /// Whether targets are the sources.
+    pub fn same_points(&self) -> bool {
+        Arc::ptr_eq(&self.sources, &self.targets)
+    }
+
+    /// The length by which expansions of box `b` are scaled: its radius, or a tiny positive length where
+    /// that is zero.
+    pub fn scale(&self, b: usize) -> f64 {
+        let least = if self.radius[0] > 0.0 { self.radius[0] * POINT } else { 1.0 };
+        self.radius[b].max(least)
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        let points = |p: &PlanePoints| 20 * p.len() as u64;
+        let arrays = 24 * self.len() as u64 + 4 * (self.source_start.len() + self.target_start.len()) as u64;
+        arrays + points(&self.sources) + if self.same_points() { 0 } else { points(&self.targets) }
+    }
+}
+
+/// Writes `points` (N×2) from position `first` on.
+fn fill(all: &mut PlanePoints, first: usize, points: &[f64]) {
+    /// Points a task writes.
+    const RUN: usize = 1 << 12;
+    let (x, y, order) = (&mut all.x[first..], &mut all.y[first..], &mut all.order[first..]);
+    let to = x.par_chunks_mut(RUN).zip(y.par_chunks_mut(RUN)).zip(order.par_chunks_mut(RUN));
+    points.par_chunks(2 * RUN).zip(to).enumerate().for_each(|(run, (points, ((x, y), order)))| {
+        for (i, p) in points.chunks_exact(2).enumerate() {
+            (x[i], y[i], order[i]) = (p[0], p[1], (first + run * RUN + i) as u32);
+        }
+    });
+}
+
+/// The points whose id satisfies `keep`, with ids counted from `from`, and the first of each leaf.
+fn pick(points: &PlanePoints, start: &[u32], from: u32, keep: impl Fn(u32) -> bool) -> (PlanePoints, Vec<u32>) {
+    let mut kept = PlanePoints::default();
+    let mut kept_start = Vec::with_capacity(start.len());
+    kept_start.push(0);
+    for w in start.windows(2) {
+        for i in w[0] as usize..w[1] as usize {
+            if keep(points.order[i]) {
+                kept.x.push(points.x[i]);
+                kept.y.push(points.y[i]);
+                kept.order.push(points.order[i] - from);
+            }
+        }
+        kept_start.push(kept.len() as u32);
+    }
+    (kept, kept_start)
+}
+
+impl Hierarchy for Pyramid {
+    fn levels(&self) -> usize {
+        self.depth + 1
+    }
+    fn level(&self, l: usize) -> Range<usize> {
+        self.level(l)
+    }
+    fn parent(&self, b: usize) -> u32 {
+        if b == 0 { NONE } else { (b as u32 - 1) / 4 }
+    }
+    fn is_leaf(&self, b: usize) -> bool {
+        b >= level_start(self.depth)
+    }
+    /// The cube of side twice the scale: expansions here see a circle, of half the side.
+    fn cube(&self, b: usize, _: usize) -> Cube {
+        Cube { center: [self.center[b][0], self.center[b][1], 0.0], side: 2.0 * self.scale(b) }
+    }
+    fn sources_of(&self, b: usize) -> Range<usize> {
+        self.sources_of(b)
+    }
+    fn targets_of(&self, b: usize) -> Range<usize> {
+        self.targets_of(b)
+    }
+    fn same_points(&self) -> bool {
+        self.same_points()
+    }
+    fn source_order(&self) -> &[u32] {
+        &self.sources.order
+    }
+    fn target_order(&self) -> &[u32] {
+        &self.targets.order
+    }
+    fn source(&self, position: usize) -> [f64; 3] {
+        [self.sources.x[position], self.sources.y[position], 0.0]
+    }
+    fn target(&self, position: usize) -> [f64; 3] {
+        [self.targets.x[position], self.targets.y[position], 0.0]
+    }
+}

@@ -1,0 +1,132 @@
+//! Selection in place: the k-th smallest coordinate in its place, smaller ones before it, larger ones
+//! behind it, in little more than one and a half passes (after Floyd & Rivest 1975).
+
+use crate::partition::partition;
+
+/// Points on their way to their boxes, one array per property.
+#[derive(Debug)]
+pub(crate) struct Items<'a> {
+    /// x and y.
+    pub at: [&'a mut [f64]; 2],
+    /// The caller's index; targets follow the sources.
+    pub id: &'a mut [u32],
+}
+
+impl Items<'_> {
+    /// Number of points.
+    pub fn len(&self) -> usize {
+        self.id.len()
+    }
+    /// The points at `start..end`.
+    pub fn part(&mut self, start: usize, end: usize) -> Items<'_> {
+        let [x, y] = &mut self.at;
+        Items { at: [&mut x[start..end], &mut y[start..end]], id: &mut self.id[start..end] }
+    }
+    /// The first `k` points and the others.
+    pub fn split_at(&mut self, k: usize) -> (Items<'_>, Items<'_>) {
+        let [x, y] = &mut self.at;
+        let ((x0, x1), (y0, y1), (id0, id1)) = (x.split_at_mut(k), y.split_at_mut(k), self.id.split_at_mut(k));
+        (Items { at: [x0, y0], id: id0 }, Items { at: [x1, y1], id: id1 })
+    }
+    /// Exchanges two points.
+    pub fn swap(&mut self, i: usize, j: usize) {
+        self.at[0].swap(i, j);
+        self.at[1].swap(i, j);
+        self.id.swap(i, j);
+    }
+}
+
+/// Windows up to this long are sorted by insertion.
+const SHORT: usize = 16;
+/// Distance of the pivot from the wanted rank in standard deviations of the sample's rank.
+const MARGIN: f64 = 2.0;
+
+/// Rearranges `items` so that no coordinate along `axis` before position `k` exceeds that at `k`, and none
+/// behind it is smaller. The result depends on the input only.
+pub(crate) fn select(items: &mut Items, axis: usize, k: usize) {
+    debug_assert!(k < items.len());
+    let (mut start, mut end) = (0, items.len());
+    while end - start > SHORT {
+        let pivot = pivot(&items.at[axis][start..end], k - start);
+        let mut cut = start + partition(&mut items.part(start, end), axis, pivot);
+        if cut == start {
+            // The pivot is the smallest key: set its copies aside, so that the window shrinks.
+            cut += partition(&mut items.part(start, end), axis, pivot.next_up());
+            if k < cut {
+                return;
+            }
+        }
+        if k < cut {
+            end = cut;
+        } else {
+            start = cut;
+        }
+    }
+    for i in start + 1..end {
+        let mut j = i;
+        while j > start && items.at[axis][j - 1] > items.at[axis][j] {
+            items.swap(j, j - 1);
+            j -= 1;
+        }
+    }
+}
+
+/// A key a little beyond rank `k`, on the side that leaves rank `k` in the smaller part.
+fn pivot(keys: &[f64], k: usize) -> f64 {
+    // A sample of √n ranks like the keys within 1/n^¼; more than 1023 would cost more than they save.
+    if keys.len() < 1 << 10 { pivot_of::<31>(keys, k) } else { pivot_of::<1023>(keys, k) }
+}
+
+/// As [`pivot`], with a sample of at most `N` keys.
+fn pivot_of<const N: usize>(keys: &[f64], k: usize) -> f64 {
+    let n = keys.len();
+    let size = ((n as f64).sqrt() as usize).min(N) | 1;
+    let mut sample = [0.0; N];
+    let sample = &mut sample[..size];
+    for (i, s) in sample.iter_mut().enumerate() {
+        *s = keys[(2 * i + 1) * n / (2 * size)];
+    }
+    let fraction = (k as f64 + 0.5) / n as f64;
+    let margin = MARGIN * (fraction * (1.0 - fraction) * size as f64).sqrt();
+    let rank = fraction * size as f64 + if fraction <= 0.5 { margin } else { -margin };
+    let rank = (rank.max(0.0) as usize).min(size - 1);
+    *sample.select_nth_unstable_by(rank, f64::total_cmp).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fmm_traits::testkit::clouds::Generator;
+
+    #[test]
+    fn every_rank_of_every_order() {
+        let keys: [fn(&mut Generator, usize) -> f64; 7] = [
+            |g, _| g.uniform(),
+            |_, i| i as f64,
+            |_, i| -(i as f64),
+            |g, _| (g.bits() % 3) as f64,
+            |_, _| 0.25,
+            |_, i| (i % 17) as f64,
+            |_, i| if i % 2 == 0 { 0.0 } else { -0.0 },
+        ];
+        for (kind, key) in keys.into_iter().enumerate() {
+            for n in [1, 2, 15, 16, 17, 18, 23, 24, 64, 300, 5000] {
+                for k in [0, n / 3, n / 2, n - 1] {
+                    let mut g = Generator::new(n as u64);
+                    let mut y: Vec<f64> = (0..n).map(|i| key(&mut g, i)).collect();
+                    let before = y.clone();
+                    let mut x: Vec<f64> = (0..n).map(|i| i as f64).collect();
+                    let mut id: Vec<u32> = (0..n as u32).collect();
+                    select(&mut Items { at: [&mut x, &mut y], id: &mut id }, 1, k);
+                    assert!(y[..k].iter().all(|&a| a <= y[k]), "kind {kind}, n {n}, k {k}");
+                    assert!(y[k..].iter().all(|&a| a >= y[k]), "kind {kind}, n {n}, k {k}");
+                    for i in 0..n {
+                        assert_eq!((x[i], y[i]), (id[i] as f64, before[id[i] as usize]));
+                    }
+                    id.sort_unstable();
+                    assert!(id.iter().enumerate().all(|(i, &id)| id == i as u32));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Each operator alone against direct sums and binomial forms, chains, rates in p, covariances.
+
+use adaptive2d::complex::Complex;
+use adaptive2d::laurent::shift;
+use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, Pyramid, PyramidOptions, connect};
+use backend_cpu::pairwise::Pairwise;
+use fmm_traits::testkit::clouds::{Generator, normal_strengths};
+use fmm_traits::testkit::plane::PlaneKind;
+use fmm_traits::{Cloud, Cube, Error, Expansion};
+use proptest::prelude::*;
+
+type C = Complex<f64>;
+const KERNELS: [PlaneKernel; 2] = [PlaneKernel::Harmonic, PlaneKernel::Laplace];
+
+/// A box that is a circle of the given centre and radius.
+fn circle(center: [f64; 2], radius: f64) -> Cube {
+    Cube { center: [center[0], center[1], 0.0], side: 2.0 * radius }
+}
+
+/// `n` points inside `at`, up to its rim.
+fn inside(at: Cube, n: usize, seed: u64) -> Vec<[f64; 3]> {
+    let mut g = Generator::new(seed);
+    let point = |_| {
+        let (sin, cos) = (std::f64::consts::TAU * g.uniform()).sin_cos();
+        let r = 0.5 * at.side * g.uniform().sqrt();
+        [at.center[0] + r * cos, at.center[1] + r * sin, 0.0]
+    };
+    (0..n).map(point).collect()
+}
+
+/// Largest difference over the largest value.
+fn difference(a: &[f64], b: &[f64]) -> f64 {
+    let largest = b.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+    let worst =
+        a.iter().zip(b).fold(0.0f64, |m, (x, y)| if (x - y).is_nan() { f64::NAN } else { m.max((x - y).abs()) });
+    worst / largest
+}
+
+/// Sources in one box seen from targets in another through a route of operators, beside the direct sum.
+struct Case {
+    e: Laurent,
+    strengths: Vec<f64>,
+    sources: Vec<[f64; 3]>,
+    targets: Vec<[f64; 3]>,
+}
+
+impl Case {
+    fn new(kernel: PlaneKernel, order: usize, source: Cube, target: Cube) -> Self {
+        let e = Laurent::new(kernel, order, true).unwrap();
+        let strengths = normal_strengths(20 * kernel.strengths(), 5);
+        Case { e, strengths, sources: inside(source, 20, 1), targets: inside(target, 15, 2) }
+    }
+    fn cloud(&self) -> Cloud<'_, f64> {
+        Cloud { xyz: &self.sources, strengths: &self.strengths }
+    }
+    fn row(&self) -> Vec<f64> {
+        vec![0.0; self.e.multipole_len()]
+    }
+    fn values(&self) -> Vec<f64> {
+        vec![0.0; self.targets.len() * self.e.values()]
+    }
+    fn p2m(&self, at: Cube) -> Vec<f64> {
+        let mut a = self.row();
+        self.e.p2m(at, self.cloud(), &mut a);
+        a
+    }
+    fn p2l(&self, at: Cube) -> Vec<f64> {
+        let mut b = self.row();
+        self.e.p2l(at, at, self.cloud(), &mut b);
+        b
+    }
+    fn m2m(&self, at: Cube, child: Cube, from: &[f64]) -> Vec<f64> {
+        let mut a = self.row();
+        self.e.m2m(at, child, from, &mut a);
+        a
+    }
+    fn m2l(&self, at: Cube, source: Cube, from: &[f64]) -> Vec<f64> {
+        let mut b = self.row();
+        self.e.m2l(at, source, from, &mut b);
+        b
+    }
+    fn l2l(&self, at: Cube, parent: Cube, from: &[f64]) -> Vec<f64> {
+        let mut b = self.row();
+        self.e.l2l(at, parent, from, &mut b);
+        b
+    }
+    fn l2p(&self, at: Cube, b: &[f64]) -> Vec<f64> {
+        let mut v = self.values();
+        self.e.l2p(at, b, &self.targets, &mut v);
+        v
+    }
+    fn m2p(&self, source: Cube, a: &[f64]) -> Vec<f64> {
+        let mut v = self.values();
+        self.e.m2p(source, a, &self.targets, &mut v);
+        v
+    }
+    fn direct(&self) -> Vec<f64> {
+        let mut v = self.values();
+        self.e.p2p(self.cloud(), &self.targets, false, &mut v);
+        v
+    }
+    /// Potential and derivative separately: they differ in size.
+    fn error(&self, found: &[f64]) -> f64 {
+        let n = self.e.kernel.strengths();
+        let pick = |v: &[f64], f: &dyn Fn(usize) -> bool| -> Vec<f64> {
+            v.iter().enumerate().filter(|(i, _)| f(i % (n + 2))).map(|(_, &x)| x).collect()
+        };
+        let direct = self.direct();
+        let potential = difference(&pick(found, &|i| i < n), &pick(&direct, &|i| i < n));
+        let gradient = difference(&pick(found, &|i| i >= n), &pick(&direct, &|i| i >= n));
+        if (potential + gradient).is_nan() { f64::NAN } else { potential.max(gradient) }
+    }
+}
+
+/// Source box at 0, targets three radii away, and a parent of each, all scaled by `s` about a far origin.
+fn boxes(s: f64) -> [Cube; 4] {
+    let at = |x: f64, y: f64, r: f64| circle([s * (x + 7.0), s * (y - 3.0)], s * r);
+    [at(0.0, 0.0, 1.0), at(0.6, -0.3, 1.7), at(6.1, 2.0, 1.7), at(5.5, 2.5, 0.9)]
+}
+
+#[test]
+fn each_operator_and_their_chains_converge() {
+    for kernel in KERNELS {
+        for s in [1.0, 1e30, 1e-30] {
+            let [child, parent, far_parent, far] = boxes(s);
+            let errors = |p: usize| {
+                let c = Case::new(kernel, p, child, far);
+                let a = c.p2m(child);
+                let up = c.m2m(parent, child, &a);
+                let b = c.m2l(far_parent, parent, &up);
+                [
+                    c.error(&c.m2p(child, &a)),
+                    c.error(&c.l2p(far, &c.p2l(far))),
+                    c.error(&c.l2p(far, &c.m2l(far, child, &a))),
+                    c.error(&c.m2p(parent, &up)),
+                    c.error(&c.l2p(far_parent, &b)),
+                    c.error(&c.l2p(far, &c.l2l(far, far_parent, &b))),
+                ]
+            };
+            // Every route converges at least as fast as the ratio of radius to the nearest point.
+            let rates = [1.0 / 5.0, 0.9 / 5.0, 0.35, 1.7 / 4.5, 0.6, 0.6];
+            for p in [6, 12, 24, 60] {
+                for (route, (e, rate)) in errors(p).into_iter().zip(rates).enumerate() {
+                    let bound = 40.0 * p as f64 * f64::powi(rate, p as i32) + 1e-12;
+                    assert!(e < bound, "{} s {s:e} p {p} route {route}: {e:e} > {bound:e}", kernel.name());
+                }
+            }
+        }
+    }
+}
+
+/// Binomial coefficient.
+fn binomial(n: usize, k: usize) -> f64 {
+    (0..k).fold(1.0, |b, i| b * (n - i) as f64 / (i + 1) as f64)
+}
+
+fn random_row(n: usize, seed: u64) -> Vec<C> {
+    let mut g = Generator::new(seed);
+    (0..n).map(|_| C::new(g.normal(), g.normal())).collect()
+}
+
+fn power(z: C, n: usize) -> C {
+    (0..n).fold(C::one(), |w, _| w * z)
+}
+
+fn close(a: &[C], b: &[C], tolerance: f64) {
+    for (j, (a, b)) in a.iter().zip(b).enumerate() {
+        assert!((*a - *b).square().sqrt() <= tolerance * (1.0 + b.square().sqrt()), "{j}: {a:?} {b:?}");
+    }
+}
+
+#[test]
+fn shifts_are_the_binomial_sums() {
+    for p in [1, 2, 5, 17, 40, 60] {
+        let a = random_row(p + 1, p as u64);
+        let (r, rho, rho_to) = (C::new(0.3, -0.4), 0.45, 1.1);
+        let (u, v) = (r.inverse().scaled(rho), r.scaled(1.0 / rho_to));
+        let (mut m, mut plain) = (a.clone(), a.clone());
+        shift::m2m(&mut m, u, v);
+        shift::m2m_plain(&mut plain, rho / rho_to, v);
+        // a'_j = Σ_k C(j−1, k−1) a_k r^(j−k) − a_0 r^j/j.
+        let sum = |j: usize| {
+            let terms = (1..=j).map(|k| {
+                let c = binomial(j - 1, k - 1) * (rho / rho_to).powi(k as i32);
+                (a[k] * power(v, j - k)).scaled(c)
+            });
+            terms.fold(a[0] * power(v, j), |s, t| if j == 0 { s } else { s + t })
+                - if j == 0 { C::zero() } else { (a[0] * power(v, j)).scaled(1.0 + 1.0 / j as f64) }
+        };
+        let exact: Vec<C> = (0..=p).map(sum).collect();
+        close(&m, &exact, 1e-12);
+        close(&plain, &exact, 1e-12);
+
+        let t = 0.5;
+        let (mut l, mut plain) = (a.clone(), a.clone());
+        shift::l2l(&mut l, r.inverse().scaled(t * rho_to), v);
+        shift::l2l_plain(&mut plain, t, v);
+        // b'_j = Σ_k C(k, j) b_k (−r)^(k−j).
+        let minus = C::zero() - v;
+        let sum = |j: usize| {
+            (j..=p).fold(C::zero(), |s, k| {
+                s + (a[k] * power(minus, k - j)).scaled(binomial(k, j) * f64::powi(t, j as i32))
+            })
+        };
+        let exact: Vec<C> = (0..=p).map(sum).collect();
+        close(&l, &exact, 1e-11);
+        close(&plain, &exact, 1e-11);
+
+        let r = C::new(-2.0, 3.0);
+        let (u, v) = (r.inverse().scaled(rho), r.inverse().scaled(rho_to));
+        let mut m = a.clone();
+        shift::m2l(&mut m, u, v, 1.25);
+        // b_j = r^−j (Σ_k (−1)^k C(j+k−1, j) a_k r^−k − a_0/j), b_0 with a_0 log(−r).
+        let sum = |j: usize| {
+            let first = if j == 0 { a[0].scaled(1.25) } else { a[0].scaled(-1.0 / j as f64) };
+            let term = |k: usize| (a[k] * power(C::zero() - u, k)).scaled(binomial(j + k - 1, j));
+            (1..=p).fold(first, |s, k| s + term(k)) * power(v, j)
+        };
+        let exact: Vec<C> = (0..=p).map(sum).collect();
+        close(&m, &exact, 1e-12);
+    }
+}
+
+#[test]
+fn shifts_between_almost_equal_centres() {
+    for kernel in KERNELS {
+        for p in [3, 17, 60] {
+            for distance in [0.0, 1e-300, 1e-20, 1e-9, 1e-3, 0.05, 0.3] {
+                let parent = circle([2.0, 1.0], 1.0);
+                let child = circle([2.0 + distance, 1.0], 0.4);
+                let (far, far_child) = (circle([8.0, 1.0], 1.0), circle([8.0 - distance, 1.0], 0.6));
+                let c = Case::new(kernel, p, child, far_child);
+                let a = c.p2m(child);
+                let through = c.m2p(parent, &c.m2m(parent, child, &a));
+                let at_once = c.m2p(parent, &c.p2m(parent));
+                assert!(difference(&through, &at_once) < 1e-13, "{} {p} {distance}", kernel.name());
+                let b = c.p2l(far);
+                let through = c.l2p(far_child, &c.l2l(far_child, far, &b));
+                assert!(difference(&through, &c.l2p(far, &b)) < 1e-12, "{} {p} {distance}", kernel.name());
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 50, failure_persistence: None, ..Default::default() })]
+    /// Two shifts are one: M2M∘M2M and L2L∘L2L lose nothing.
+    #[test]
+    fn shifts_compose(p in 1usize..=60, x in -0.3..0.3f64, y in -0.3..0.3f64, z in -0.3..0.3f64) {
+        for kernel in KERNELS {
+            let (a, b, d) = (circle([0.0, 0.0], 0.5), circle([x, y], 1.0), circle([y, z], 1.6));
+            let c = Case::new(kernel, p, a, circle([9.0, 9.0], 1.0));
+            let m = c.p2m(a);
+            let (twice, once) = (c.m2m(d, b, &c.m2m(b, a, &m)), c.m2m(d, a, &m));
+            prop_assert!(difference(&twice, &once) < 1e-12);
+            let l = c.p2l(circle([9.0, 9.0], 1.0));
+            let (d, b, a) = (circle([9.0, 9.0], 1.0), circle([9.0 + x, 9.0 + y], 0.6), circle([9.0 + z, 9.0 + x], 0.2));
+            let (twice, once) = (c.l2l(a, b, &c.l2l(b, d, &l)), c.l2l(a, d, &l));
+            prop_assert!(difference(&twice, &once) < 1e-11);
+        }
+    }
+}
+
+#[test]
+fn orders_outside_the_range_are_refused() {
+    for order in [0, 61] {
+        assert_eq!(Laurent::new(PlaneKernel::Harmonic, order, false), Err(Error::Order { order, min: 1, max: 60 }));
+    }
+}
+
+/// The whole method, one operator call an edge, against direct sums.
+#[test]
+fn the_plain_method_is_the_direct_sum() {
+    for kernel in KERNELS {
+        for kind in PlaneKind::ALL {
+            let points = kind.points(1500, 4);
+            let strengths = normal_strengths(points.len() / 2 * kernel.strengths(), 6);
+            let options = PyramidOptions { population: 8.0, depth: None };
+            let pyramid = Pyramid::build(&points, None, &options).unwrap();
+            let lists = connect(&pyramid, &ConnectOptions::default()).unwrap();
+            let mut last = f64::INFINITY;
+            for (order, bound) in [(8, 1e-2), (17, 1e-5), (34, 1e-10)] {
+                let e = Laurent::new(kernel, order, true).unwrap();
+                let found = Pairwise::new(&pyramid, &lists, &e).unwrap().apply(&strengths, &mut |_, _| true).unwrap();
+                let xyz: Vec<[f64; 3]> = points.chunks(2).map(|p| [p[0], p[1], 0.0]).collect();
+                let mut direct = vec![0.0; found.len()];
+                e.p2p(Cloud { xyz: &xyz, strengths: &strengths }, &xyz, true, &mut direct);
+                let error = if direct.iter().all(|&x| x == 0.0) {
+                    found.iter().fold(0.0, |m: f64, x| m.max(x.abs()))
+                } else {
+                    difference(&found, &direct)
+                };
+                assert!(error < bound, "{} {} p {order}: {error:e}", kernel.name(), kind.name());
+                assert!(error < last.max(1e-13), "{} {} p {order}: {error:e}", kernel.name(), kind.name());
+                last = error;
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The fast stages against the plain ones, on every instruction set; threads, symmetry, extreme sizes.
+
+use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, Pyramid, PyramidOptions, connect};
+use backend_cpu::Isa;
+use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
+use backend_cpu::pairwise::Pairwise;
+use fmm_traits::testkit::clouds::normal_strengths;
+use fmm_traits::testkit::plane::PlaneKind;
+use fmm_traits::{Error, Expansion};
+
+const KERNELS: [PlaneKernel; 2] = [PlaneKernel::Harmonic, PlaneKernel::Laplace];
+
+/// One set of points and a series, with lists that use every kind of edge.
+struct Case {
+    sources: Vec<f64>,
+    targets: Option<Vec<f64>>,
+    population: f64,
+    series: Laurent,
+}
+
+impl Case {
+    fn new(kind: PlaneKind, n: usize, kernel: PlaneKernel, order: usize, gradient: bool) -> Self {
+        let series = Laurent::new(kernel, order, gradient).unwrap();
+        Case { sources: kind.points(n, 4), targets: None, population: 12.0, series }
+    }
+    fn plan(&self, isa: Isa, rough: bool) -> LaurentPlan {
+        let options = PyramidOptions { population: self.population, depth: None };
+        let pyramid = Pyramid::build(&self.sources, self.targets.as_deref(), &options).unwrap();
+        let lists = connect(&pyramid, &ConnectOptions::default()).unwrap();
+        LaurentPlan::new(pyramid, lists, self.series, isa, rough).unwrap()
+    }
+    fn strengths(&self) -> Vec<f64> {
+        normal_strengths(self.sources.len() / 2 * self.series.strengths(), 8)
+    }
+    fn plain(&self) -> Vec<f64> {
+        let plan = self.plan(Isa::Portable, false);
+        let mut run = Pairwise::new(plan.pyramid(), plan.lists(), &self.series).unwrap();
+        run.apply(&self.strengths(), &mut |_, _| true).unwrap()
+    }
+    fn fast(&self, isa: Isa, rough: bool) -> Vec<f64> {
+        let plan = self.plan(isa, rough);
+        let targets = plan.pyramid().targets.len();
+        let mut out = vec![f64::NAN; targets * plan.values()];
+        // A workspace that has been used before holds other numbers.
+        let mut workspace = LaurentWorkspace::default();
+        for strengths in [vec![1.0; self.strengths().len()], self.strengths()] {
+            plan.apply(&mut workspace, &strengths, &mut out, &mut |_, _| true).unwrap();
+        }
+        out
+    }
+}
+
+/// Largest difference over the largest value, each column by itself.
+fn difference(a: &[f64], b: &[f64], columns: usize) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let mut worst = 0.0;
+    for c in 0..columns {
+        let pairs = || a.iter().zip(b).skip(c).step_by(columns);
+        let largest = pairs().fold(0.0f64, |m, (_, y)| m.max(y.abs()));
+        for (x, y) in pairs() {
+            let e = if x == y { 0.0 } else { (x - y).abs() / largest };
+            worst = if e.is_nan() || e > worst { e } else { worst };
+        }
+    }
+    worst
+}
+
+#[test]
+fn fast_stages_are_the_plain_ones() {
+    for kernel in KERNELS {
+        for gradient in [false, true] {
+            for kind in PlaneKind::ALL {
+                for (n, order) in [(0, 3), (1, 3), (30, 1), (900, 17), (700, 60)] {
+                    let case = Case::new(kind, n, kernel, order, gradient);
+                    let plain = case.plain();
+                    for isa in Isa::available() {
+                        for (rough, bound) in [(false, 1e-12), (true, 3e-8)] {
+                            let error = difference(&case.fast(isa, rough), &plain, case.series.values());
+                            let what = format!("{} {} {n} p {order} {}", kernel.name(), kind.name(), isa.name());
+                            assert!(error < bound, "{what} gradient {gradient} rough {rough}: {error:e}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn separate_targets() {
+    for kernel in KERNELS {
+        for (s, t) in [(PlaneKind::Uniform, PlaneKind::Normal), (PlaneKind::Spiral, PlaneKind::Uniform)] {
+            for (n, m) in [(800, 300), (100, 1500), (800, 0), (0, 10)] {
+                let mut case = Case::new(s, n, kernel, 12, true);
+                case.targets = Some(t.points(m, 5));
+                let plain = case.plain();
+                for isa in Isa::available() {
+                    let error = difference(&case.fast(isa, false), &plain, case.series.values());
+                    assert!(error < 1e-12, "{} {n} {m}: {error:e}", kernel.name());
+                }
+            }
+        }
+    }
+}
+
+/// Pairs served in both directions at once are the pairs served one by one.
+#[test]
+fn symmetric_near_field_is_the_directed_one() {
+    for kernel in KERNELS {
+        let mut case = Case::new(PlaneKind::Layer, 6000, kernel, 40, true);
+        let symmetric = case.fast(Isa::detect(), false);
+        case.targets = Some(case.sources.clone());
+        let error = difference(&case.fast(Isa::detect(), false), &symmetric, case.series.values());
+        assert!(error < 1e-10, "{}: {error:e}", kernel.name());
+    }
+}
+
+#[test]
+fn threads_change_no_bit() {
+    for kernel in KERNELS {
+        let mut case = Case::new(PlaneKind::Normal, 40_000, kernel, 9, true);
+        case.population = 5.0;
+        let run = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| case.fast(Isa::detect(), true))
+        };
+        let one = run(1);
+        for threads in [2, 5] {
+            assert!(one.iter().zip(&run(threads)).all(|(a, b)| a.to_bits() == b.to_bits()), "{}", kernel.name());
+        }
+    }
+}
+
+/// Translation, scaling by 1e±30, and rotation (a complex factor) of the points.
+#[test]
+fn covariance_and_extreme_sizes() {
+    for order in [17, 60] {
+        let mut case = Case::new(PlaneKind::Uniform, 2000, PlaneKernel::Harmonic, order, false);
+        let here = case.fast(Isa::detect(), false);
+        let unit = case.sources.clone();
+        for (scale, factor) in [(1e30, [1.0, 0.0]), (1e-30, [1.0, 0.0]), (1.0, [0.6, -0.8]), (1e3, [0.0, 1.0])] {
+            let turned = |p: &[f64]| [factor[0] * p[0] - factor[1] * p[1], factor[0] * p[1] + factor[1] * p[0]];
+            case.sources = unit.chunks(2).flat_map(turned).map(|x| scale * x).collect();
+            // Γ/(z_j − z) is divided by the factor.
+            let there = case.fast(Isa::detect(), false);
+            let back: Vec<f64> = there.chunks(2).flat_map(turned).map(|x| scale * x).collect();
+            let error = difference(&back, &here, 2);
+            // Another mesh: equal up to the error of the expansion.
+            assert!(error < 3.0 * 0.5f64.powi(order as i32).max(1e-12), "{order} {scale:e} {factor:?}: {error:e}");
+        }
+    }
+}
+
+#[test]
+fn arrays_that_do_not_fit_are_refused() {
+    let case = Case::new(PlaneKind::Uniform, 50, PlaneKernel::Harmonic, 5, false);
+    let plan = case.plan(Isa::detect(), false);
+    let (mut w, mut out) = (LaurentWorkspace::default(), vec![0.0; 100]);
+    let refused = plan.apply(&mut w, &[0.0; 50], &mut out, &mut |_, _| true);
+    assert!(matches!(refused, Err(Error::Shape { array: "strengths", found: 50, expected: 100, .. })));
+    let refused = plan.apply(&mut w, &[0.0; 100], &mut out[1..], &mut |_, _| true);
+    assert!(matches!(refused, Err(Error::Shape { array: "out", found: 99, expected: 100, .. })));
+    let stopped = plan.apply(&mut w, &[0.0; 100], &mut out, &mut |_, done| done < 0.5);
+    assert_eq!(stopped.map(|_| ()), Err(Error::Cancelled { stage: "l2l" }));
+    let other = Pyramid::build(&[0.0, 0.0], None, &PyramidOptions::default()).unwrap();
+    let foreign = LaurentPlan::new(other, plan.lists().clone(), case.series, Isa::detect(), false);
+    assert!(matches!(foreign.map(|_| ()), Err(Error::Shape { .. })));
+}

@@ -1,0 +1,67 @@
+//! What is promised for a tolerance, in both norms, potential and gradient.
+
+use adaptive2d::{ConnectOptions, Laurent, Norm, PlaneKernel, Pyramid, PyramidOptions, connect, order_for};
+use backend_cpu::Isa;
+use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
+use fmm_traits::testkit::clouds::normal_strengths;
+use fmm_traits::testkit::plane::PlaneKind;
+use fmm_traits::{Cloud, Error, Expansion, OutputError, Outputs};
+
+/// Columns `from..to` of rows of `width`.
+fn columns(rows: &[f64], width: usize, from: usize, to: usize) -> Vec<f64> {
+    rows.chunks(width).flat_map(|row| &row[from..to]).copied().collect()
+}
+
+#[test]
+fn errors_stay_below_the_tolerance() {
+    for kernel in [PlaneKernel::Harmonic, PlaneKernel::Laplace] {
+        for kind in [PlaneKind::Uniform, PlaneKind::Normal, PlaneKind::Layer, PlaneKind::Spiral, PlaneKind::Grid] {
+            let points = kind.points(6000, 9);
+            let strengths = normal_strengths(6000 * kernel.strengths(), 10);
+            let series = |order| Laurent::new(kernel, order, true).unwrap();
+            let (width, first) = (series(1).values(), kernel.strengths());
+            let xyz: Vec<[f64; 3]> = points.chunks(2).map(|p| [p[0], p[1], 0.0]).collect();
+            let mut exact = vec![0.0; 500 * width];
+            series(1).p2p(Cloud { xyz: &xyz, strengths: &strengths }, &xyz[..500], true, &mut exact);
+            for tolerance in [1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 1e-12] {
+                for norm in [Norm::L2, Norm::Max] {
+                    let order = order_for(tolerance, 0.5, norm).unwrap();
+                    let pyramid = Pyramid::build(&points, None, &PyramidOptions::default()).unwrap();
+                    let lists = connect(&pyramid, &ConnectOptions::default()).unwrap();
+                    let rough = tolerance >= 1e-7;
+                    let plan = LaurentPlan::new(pyramid, lists, series(order), Isa::detect(), rough).unwrap();
+                    let mut out = vec![0.0; 6000 * width];
+                    plan.apply(&mut LaurentWorkspace::default(), &strengths, &mut out, &mut |_, _| true).unwrap();
+                    let what = format!("{} {} {tolerance:e} {norm:?} p {order}", kernel.name(), kind.name());
+                    let rows =
+                        |from, to| (columns(&out[..500 * width], width, from, to), columns(&exact, width, from, to));
+                    for (from, to) in [(0, first), (first, width)] {
+                        let (found, exact) = rows(from, to);
+                        let error = OutputError::of(Outputs::POTENTIAL, &found, &exact, to - from);
+                        assert!(error.rel_l2 < tolerance, "{what}: {:e}", error.rel_l2);
+                    }
+                    if norm == Norm::Max && kernel == PlaneKernel::Harmonic {
+                        let (found, exact) = rows(0, 2);
+                        for (a, b) in found.chunks(2).zip(exact.chunks(2)) {
+                            let error = (a[0] - b[0]).hypot(a[1] - b[1]) / b[0].hypot(b[1]);
+                            assert!(error < tolerance, "{what}: {error:e}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn orders_are_those_that_were_measured() {
+    assert_eq!(order_for(1e-6, 0.5, Norm::L2), Ok(17));
+    assert_eq!(order_for(1e-6, 0.5, Norm::Max), Ok(19));
+    assert_eq!(order_for(1e-12, 0.5, Norm::Max), Ok(39));
+    assert_eq!(order_for(0.5, 0.5, Norm::L2), Ok(1));
+    for tolerance in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert!(matches!(order_for(tolerance, 0.5, Norm::L2), Err(Error::Tolerance { .. })));
+    }
+    assert!(matches!(order_for(1e-30, 0.5, Norm::L2), Err(Error::Order { .. })));
+    assert!(matches!(order_for(1e-3, 1.0, Norm::L2), Err(Error::Parameter { .. })));
+}

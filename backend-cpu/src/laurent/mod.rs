@@ -1,0 +1,107 @@
+//! The two-dimensional method of `adaptive2d`, fast: shifts and points along the lanes, rayon over boxes.
+//!
+//! The plain form of every stage is `adaptive2d::Laurent` under [`crate::pairwise`].
+
+mod near;
+mod points;
+mod shifts;
+mod stages;
+
+use crate::{Isa, StageSeconds};
+use adaptive2d::{Laurent, PlaneKernel, Pyramid};
+use fmm_traits::{Error, Expansion, Lists, Observer, evaluate};
+use shifts::Hankel;
+
+/// Pyramid, lists and series of one set of points.
+#[derive(Clone, Debug)]
+pub struct LaurentPlan {
+    pyramid: Pyramid,
+    lists: Lists,
+    series: Laurent,
+    hankel: Hankel,
+    isa: Isa,
+    rough: bool,
+}
+
+/// The arrays between the stages; one serves any number of applications, one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct LaurentWorkspace {
+    /// Strengths in tree order, one array a component.
+    strengths: [Vec<f64>; 2],
+    multipoles: Vec<f64>,
+    locals: Vec<f64>,
+}
+
+impl LaurentWorkspace {
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        let arrays = self.strengths.iter().chain([&self.multipoles, &self.locals]);
+        arrays.map(|v| 8 * v.capacity() as u64).sum()
+    }
+}
+
+impl LaurentPlan {
+    /// `rough`: reciprocals of the near field to 28 bits, for tolerances of 1e-7 and above.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] when the lists are those of another number of boxes.
+    pub fn new(pyramid: Pyramid, lists: Lists, series: Laurent, isa: Isa, rough: bool) -> Result<Self, Error> {
+        let expected = pyramid.len() + 1;
+        for (_, edges) in lists.kinds() {
+            if edges.starts.len() != expected {
+                let (found, why) = (edges.starts.len(), format!("{} boxes", pyramid.len()));
+                return Err(Error::Shape { array: "row starts of the lists", found, expected, why });
+            }
+        }
+        Ok(LaurentPlan { pyramid, lists, series, hankel: Hankel::new(series.order), isa, rough })
+    }
+
+    /// Values per target: those of [`PlaneKernel::values`].
+    pub fn values(&self) -> usize {
+        self.series.kernel.values(self.series.gradient)
+    }
+
+    /// The pyramid.
+    pub fn pyramid(&self) -> &Pyramid {
+        &self.pyramid
+    }
+
+    /// The edge lists.
+    pub fn lists(&self) -> &Lists {
+        &self.lists
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.pyramid.bytes() + self.lists.bytes()
+    }
+
+    /// Sums for one set of strengths (sources × [`PlaneKernel::strengths`], the caller's order) into `out`
+    /// (targets × [`values`](LaurentPlan::values), the caller's order, overwritten), in the current rayon pool.
+    /// The bits do not depend on the number of threads.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] when an array does not fit, [`Error::Cancelled`].
+    pub fn apply(
+        &self,
+        w: &mut LaurentWorkspace,
+        strengths: &[f64],
+        out: &mut [f64],
+        observer: Observer,
+    ) -> Result<StageSeconds, Error> {
+        let shape = |array, found, expected, why: String| {
+            if found == expected { Ok(()) } else { Err(Error::Shape { array, found, expected, why }) }
+        };
+        let (sources, targets) = (self.pyramid.sources.len(), self.pyramid.targets.len());
+        shape("strengths", strengths.len(), sources * self.series.strengths(), format!("{sources} sources"))?;
+        shape("out", out.len(), targets * self.values(), format!("{targets} targets"))?;
+        let mut run = stages::Run { plan: self, w, strengths, out, seconds: StageSeconds::default() };
+        evaluate(&mut run, &self.lists, observer)?;
+        Ok(run.seconds)
+    }
+
+    /// Whether the kernel has logarithms.
+    fn logarithms(&self) -> bool {
+        self.series.kernel == PlaneKernel::Laplace
+    }
+}

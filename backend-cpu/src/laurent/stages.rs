@@ -1,0 +1,415 @@
+//! The stages over whole lists, and their clock.
+//!
+//! L2P, M2P and P2P into the leaves of one block run one after the other when P2P is called: their sums stay in
+//! cache and go to the caller's rows once, and there is no array of values in tree order. The time of the three
+//! is that of all, in the ratio of what each took on its threads.
+
+use super::near::{Charged, Gathered, HarmonicPair, LogarithmPair, PairKernel, VALUES, pairs};
+use super::points::{Frame, FromPoints, ToPoints};
+use super::shifts::{Down, M2l, Shifts, Up};
+use super::{LaurentPlan, LaurentWorkspace};
+use crate::StageSeconds;
+use crate::lanes::dispatch;
+use adaptive2d::complex::Complex;
+use adaptive2d::pyramid::level_start;
+use adaptive2d::{PlaneKernel, Pyramid};
+use fmm_traits::{Error, Expansion, Lists, Stage, Stages};
+use rayon::prelude::*;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Boxes a task takes.
+const TASK: usize = 64;
+/// Levels from the leaves up to the blocks within which P2P serves both directions: 1024 leaves.
+const BLOCK_LEVELS: usize = 5;
+
+/// One application of a plan.
+pub(super) struct Run<'a> {
+    pub plan: &'a LaurentPlan,
+    pub w: &'a mut LaurentWorkspace,
+    pub strengths: &'a [f64],
+    pub out: &'a mut [f64],
+    pub seconds: StageSeconds,
+}
+
+/// The caller's rows of values, set by several tasks.
+struct Rows {
+    first: *mut f64,
+    width: usize,
+    kernel: PlaneKernel,
+}
+// SAFETY: a task writes only rows of targets that are its own (`Rows::set`).
+unsafe impl Sync for Rows {}
+
+impl Rows {
+    /// Sets the rows of the targets at positions `range`, which are `order[position]`.
+    ///
+    /// # Safety
+    /// `order` is a permutation of the rows of the array, and no other task has positions of `range`.
+    unsafe fn set(&self, order: &[u32], range: Range<usize>, sums: &[Vec<f64>; VALUES]) {
+        let [a, b, c, d] = sums.each_ref().map(|s| &s[..range.len()]);
+        for (i, position) in range.enumerate() {
+            // SAFETY: `order[position]` is a row of the array, and only this task has it.
+            let row = unsafe {
+                std::slice::from_raw_parts_mut(self.first.add(order[position] as usize * self.width), self.width)
+            };
+            row.fill(0.0);
+            self.kernel.add(Complex::new(a[i], b[i]), Complex::new(c[i], d[i]), row);
+        }
+    }
+}
+
+/// Sums of some targets, one array a number.
+#[derive(Default)]
+struct Sums([Vec<f64>; VALUES]);
+
+impl Sums {
+    /// `n` zeros in each of the arrays.
+    fn clear(&mut self, n: usize) {
+        for v in &mut self.0 {
+            v.clear();
+            v.resize(n, 0.0);
+        }
+    }
+}
+
+fn frame(pyramid: &Pyramid, b: usize) -> Frame {
+    Frame { center: pyramid.center[b], scale: pyramid.scale(b) }
+}
+
+impl Run<'_> {
+    /// Runs a stage and adds its time.
+    fn timed(&mut self, stage: Stage, work: impl FnOnce(&mut Self)) -> Result<(), Error> {
+        let start = Instant::now();
+        work(self);
+        self.seconds.0[stage as usize] += start.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    fn row(&self) -> usize {
+        self.plan.series.multipole_len()
+    }
+
+    /// L2P, M2P and P2P, block by block.
+    fn leaves<K: PairKernel>(&mut self, lists: &Lists) {
+        let rows = Rows { first: self.out.as_mut_ptr(), width: self.plan.values(), kernel: self.plan.series.kernel };
+        let (plan, w) = (self.plan, &*self.w);
+        let charged = charged(plan, &w.strengths);
+        let pyramid = &plan.pyramid;
+        let level = pyramid.depth().saturating_sub(BLOCK_LEVELS);
+        let first = level_start(pyramid.depth());
+        let clocks: [AtomicU64; 3] = Default::default();
+        let start = Instant::now();
+        pyramid.level(level).into_par_iter().with_max_len(1).for_each_init(Scratch::default, |scratch, block| {
+            let leaves = pyramid.leaves_of(block);
+            let leaves = leaves.start + first..leaves.end + first;
+            let targets = pyramid.targets_of(block);
+            scratch.sums.clear(targets.len());
+            for (kind, clock) in clocks.iter().enumerate() {
+                let start = Instant::now();
+                for leaf in leaves.clone() {
+                    match kind {
+                        0 => l2p_leaf(plan, lists, w, leaf, targets.start, &mut scratch.sums),
+                        1 => m2p_leaf(plan, lists, w, leaf, targets.start, &mut scratch.sums),
+                        _ => p2p_leaf::<K>(plan, lists, &charged, leaf, &leaves, targets.start, scratch),
+                    }
+                }
+                clock.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            }
+            // SAFETY: the order is a permutation, and the targets of a block are those of one task.
+            unsafe { rows.set(&pyramid.targets.order, targets, &scratch.sums.0) };
+        });
+        let clocks = clocks.map(|c| c.into_inner() as f64);
+        let unit = start.elapsed().as_secs_f64() / clocks.iter().sum::<f64>().max(1.0);
+        for (stage, nanoseconds) in [Stage::L2p, Stage::M2p, Stage::P2p].into_iter().zip(clocks) {
+            self.seconds.0[stage as usize] += unit * nanoseconds;
+        }
+    }
+}
+
+/// Targets of `leaf` and their sums, in a block whose first target is `start`.
+fn part_of<'a>(
+    pyramid: &'a Pyramid,
+    leaf: usize,
+    start: usize,
+    sums: &'a mut Sums,
+) -> ([&'a [f64]; 2], [&'a mut [f64]; VALUES]) {
+    let own = pyramid.targets_of(leaf);
+    let inside = own.start - start..own.end - start;
+    let at = [&pyramid.targets.x[own.clone()], &pyramid.targets.y[own]];
+    (at, sums.0.each_mut().map(|v| &mut v[inside.clone()]))
+}
+
+fn l2p_leaf(plan: &LaurentPlan, lists: &Lists, w: &LaurentWorkspace, leaf: usize, start: usize, sums: &mut Sums) {
+    if lists.l2p.row(leaf).is_empty() {
+        return;
+    }
+    let length = plan.series.local_len();
+    let (at, out) = part_of(&plan.pyramid, leaf, start, sums);
+    let (frame, row) = (frame(&plan.pyramid, leaf), &w.locals[leaf * length..][..length]);
+    if plan.series.gradient {
+        dispatch(plan.isa, ToPoints::<false, true> { frame, row, at, out, logarithms: false });
+    } else {
+        dispatch(plan.isa, ToPoints::<false, false> { frame, row, at, out, logarithms: false });
+    }
+}
+
+fn m2p_leaf(plan: &LaurentPlan, lists: &Lists, w: &LaurentWorkspace, leaf: usize, start: usize, sums: &mut Sums) {
+    let (length, logarithms) = (plan.series.multipole_len(), plan.logarithms());
+    for s in lists.m2p.row(leaf).iter().map(|&s| s as usize) {
+        let (at, out) = part_of(&plan.pyramid, leaf, start, sums);
+        let (frame, row) = (frame(&plan.pyramid, s), &w.multipoles[s * length..][..length]);
+        if plan.series.gradient {
+            dispatch(plan.isa, ToPoints::<true, true> { frame, row, at, out, logarithms });
+        } else {
+            dispatch(plan.isa, ToPoints::<true, false> { frame, row, at, out, logarithms });
+        }
+    }
+}
+
+/// Sources of one leaf within its block and beyond, and the sums of the block.
+#[derive(Default)]
+struct Scratch {
+    one_way: Gathered,
+    both_ways: Gathered,
+    partners: Vec<usize>,
+    sums: Sums,
+}
+
+/// Strengths in tree order beside the sources.
+fn charged<'a>(plan: &'a LaurentPlan, strengths: &'a [Vec<f64>; 2]) -> Charged<'a> {
+    let sources = &plan.pyramid.sources;
+    Charged { at: [&sources.x, &sources.y], strengths: strengths.each_ref().map(|s| &s[..]) }
+}
+
+fn part<'a>(all: &Charged<'a>, range: Range<usize>) -> Charged<'a> {
+    let cut = |a: &'a [f64]| if a.is_empty() { a } else { &a[range.clone()] };
+    Charged { at: all.at.map(cut), strengths: all.strengths.map(cut) }
+}
+
+/// P2P into `leaf`, of the block of `leaves` whose first target is `start`; where targets are the sources, also
+/// from `leaf` into the later leaves of the block that it meets.
+fn p2p_leaf<K: PairKernel>(
+    plan: &LaurentPlan,
+    lists: &Lists,
+    charged: &Charged,
+    leaf: usize,
+    leaves: &Range<usize>,
+    start: usize,
+    scratch: &mut Scratch,
+) {
+    let pyramid = &plan.pyramid;
+    let Scratch { one_way, both_ways, partners, sums } = scratch;
+    one_way.clear();
+    both_ways.clear();
+    partners.clear();
+    let mutual = |s: usize| {
+        pyramid.same_points() && s != leaf && leaves.contains(&s) && lists.p2p.row(s).contains(&(leaf as u32))
+    };
+    for s in lists.p2p.row(leaf).iter().map(|&s| s as usize) {
+        if !mutual(s) {
+            one_way.push(charged, pyramid.sources_of(s));
+        } else if s > leaf {
+            both_ways.push(charged, pyramid.sources_of(s));
+            partners.push(s);
+        }
+    }
+    one_way.finish(|_| false);
+    both_ways.finish(K::adds);
+    let own = pyramid.targets_of(leaf);
+    let (at, mut out) = part_of(pyramid, leaf, start, sums);
+    let targets = Charged { at, strengths: [&[], &[]] };
+    pairs::<K, false>(plan.isa, plan.rough, targets, one_way, out.each_mut().map(|v| &mut **v));
+    if partners.is_empty() {
+        return;
+    }
+    pairs::<K, true>(plan.isa, plan.rough, part(charged, own), both_ways, out);
+    for c in (0..VALUES).filter(|&c| K::adds(c)) {
+        let mut values = both_ways.values(c);
+        for &s in partners.iter() {
+            let range = pyramid.sources_of(s);
+            let (mine, rest) = values.split_at(range.len());
+            let to = &mut sums.0[c][range.start - start..range.end - start];
+            to.iter_mut().zip(mine).for_each(|(to, x)| *to += x);
+            values = rest;
+        }
+    }
+}
+
+impl Stages for Run<'_> {
+    type Lists = Lists;
+
+    fn levels(&self) -> usize {
+        self.plan.pyramid.depth() + 1
+    }
+
+    fn scatter(&mut self) -> Result<(), Error> {
+        self.timed(Stage::Scatter, |r| {
+            let pyramid = &r.plan.pyramid;
+            let (count, strengths) = (r.plan.series.strengths(), r.strengths);
+            let [re, im] = &mut r.w.strengths;
+            re.resize(pyramid.sources.len(), 0.0);
+            im.resize(if count == 2 { pyramid.sources.len() } else { 0 }, 0.0);
+            let order = &pyramid.sources.order;
+            if count == 2 {
+                re.par_iter_mut().zip(im).zip(order).with_min_len(4096).for_each(|((re, im), &user)| {
+                    (*re, *im) = (strengths[2 * user as usize], strengths[2 * user as usize + 1]);
+                });
+            } else {
+                re.par_iter_mut().zip(order).with_min_len(4096).for_each(|(re, &user)| *re = strengths[user as usize]);
+            }
+            // Rows are cleared by the first stage that writes them, while they are in cache.
+            let length = pyramid.len() * r.plan.series.multipole_len();
+            r.w.multipoles.resize(length, 0.0);
+            r.w.locals.resize(length, 0.0);
+        })
+    }
+
+    fn p2m(&mut self, lists: &Lists) -> Result<(), Error> {
+        self.timed(Stage::P2m, |r| {
+            let (plan, row) = (r.plan, r.row());
+            let first = level_start(plan.pyramid.depth());
+            let LaurentWorkspace { strengths, multipoles, .. } = &mut *r.w;
+            let all = charged(plan, strengths);
+            multipoles[first * row..].par_chunks_mut(row).enumerate().with_min_len(TASK).for_each(|(k, multipole)| {
+                multipole.fill(0.0);
+                for &s in lists.p2m.row(first + k) {
+                    let s = s as usize;
+                    dispatch(
+                        plan.isa,
+                        FromPoints::<false> {
+                            kernel: plan.series.kernel,
+                            frame: frame(&plan.pyramid, s),
+                            sources: part(&all, plan.pyramid.sources_of(s)),
+                            row: multipole,
+                        },
+                    );
+                }
+            });
+        })
+    }
+
+    fn m2m(&mut self, lists: &Lists, level: usize) -> Result<(), Error> {
+        self.timed(Stage::M2m, |r| {
+            let (plan, row) = (r.plan, r.row());
+            let boxes = plan.pyramid.level(level);
+            if level == plan.pyramid.depth() {
+                return;
+            }
+            let (to, from) = r.w.multipoles.split_at_mut(boxes.end * row);
+            to[boxes.start * row..].par_chunks_mut(TASK * row).enumerate().for_each(|(i, to)| {
+                to.fill(0.0);
+                let start = boxes.start + i * TASK;
+                dispatch(
+                    plan.isa,
+                    Shifts::<Up> {
+                        pyramid: &plan.pyramid,
+                        edges: &lists.m2m,
+                        order: plan.series.order,
+                        from,
+                        first: boxes.end,
+                        boxes: start..start + to.len() / row,
+                        to,
+                        _a: PhantomData,
+                    },
+                );
+            });
+        })
+    }
+
+    fn m2l(&mut self, lists: &Lists) -> Result<(), Error> {
+        self.timed(Stage::M2l, |r| {
+            let (plan, row) = (r.plan, r.row());
+            let LaurentWorkspace { multipoles, locals, .. } = &mut *r.w;
+            locals.par_chunks_mut(TASK * row).enumerate().for_each(|(i, locals)| {
+                dispatch(
+                    plan.isa,
+                    M2l {
+                        pyramid: &plan.pyramid,
+                        edges: &lists.m2l,
+                        hankel: &plan.hankel,
+                        multipoles,
+                        targets: i * TASK..i * TASK + locals.len() / row,
+                        locals,
+                        logarithms: plan.logarithms(),
+                    },
+                );
+            });
+        })
+    }
+
+    fn p2l(&mut self, lists: &Lists) -> Result<(), Error> {
+        self.timed(Stage::P2l, |r| {
+            if lists.p2l.is_empty() {
+                return;
+            }
+            let (plan, row) = (r.plan, r.row());
+            let LaurentWorkspace { strengths, locals, .. } = &mut *r.w;
+            let all = charged(plan, strengths);
+            locals.par_chunks_mut(row).enumerate().with_min_len(TASK).for_each(|(b, local)| {
+                for &s in lists.p2l.row(b) {
+                    dispatch(
+                        plan.isa,
+                        FromPoints::<true> {
+                            kernel: plan.series.kernel,
+                            frame: frame(&plan.pyramid, b),
+                            sources: part(&all, plan.pyramid.sources_of(s as usize)),
+                            row: local,
+                        },
+                    );
+                }
+            });
+        })
+    }
+
+    fn l2l(&mut self, lists: &Lists, level: usize) -> Result<(), Error> {
+        self.timed(Stage::L2l, |r| {
+            let (plan, row) = (r.plan, r.row());
+            let boxes = plan.pyramid.level(level);
+            let (from, to) = r.w.locals.split_at_mut(boxes.start * row);
+            to[..boxes.len() * row].par_chunks_mut(TASK * row).enumerate().for_each(|(i, to)| {
+                let start = boxes.start + i * TASK;
+                dispatch(
+                    plan.isa,
+                    Shifts::<Down> {
+                        pyramid: &plan.pyramid,
+                        edges: &lists.l2l,
+                        order: plan.series.order,
+                        from,
+                        first: 0,
+                        boxes: start..start + to.len() / row,
+                        to,
+                        _a: PhantomData,
+                    },
+                );
+            });
+        })
+    }
+
+    /// Enqueued for [`p2p`](Stages::p2p).
+    fn l2p(&mut self, _: &Lists) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Enqueued for [`p2p`](Stages::p2p).
+    fn m2p(&mut self, _: &Lists) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn p2p(&mut self, lists: &Lists) -> Result<(), Error> {
+        match (self.plan.series.kernel, self.plan.series.gradient) {
+            (PlaneKernel::Harmonic, false) => self.leaves::<HarmonicPair<false>>(lists),
+            (PlaneKernel::Harmonic, true) => self.leaves::<HarmonicPair<true>>(lists),
+            (PlaneKernel::Laplace, false) => self.leaves::<LogarithmPair<false>>(lists),
+            (PlaneKernel::Laplace, true) => self.leaves::<LogarithmPair<true>>(lists),
+        }
+        Ok(())
+    }
+
+    /// Done with the sums of each block.
+    fn gather(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}

@@ -93,7 +93,7 @@ pub fn build_reported(
 
     let frame = Frame::new(cube.corner, cube.side);
     let mut sets: Vec<Sorted> = arrays.iter().map(|a| Sorted::new(a, &frame)).collect();
-    let limit = max_level(cube, &bounds, options.min_side);
+    let limit = deepest_level(cube.side, bounds.largest(), options.min_side);
     let mut tree = split(cube, &mut sets, report.ncrit, limit.min(KEY_LEVELS))?;
     if options.ncrit.is_none() {
         for _ in 0..CAPACITY_STEPS {
@@ -255,10 +255,18 @@ fn choose_root(
     Ok(choice.root)
 }
 
-/// Deepest level whose boxes are not smaller than `min_side` and have exact centres.
-fn max_level(cube: Root, bounds: &Bounds, min_side: f64) -> usize {
-    let halvings = |side: f64| (cube.side / side).log2();
-    let exact = EXACT_LEVELS + halvings(bounds.largest().max(cube.side));
+/// The smallest root cube (lower corner, side) with exact box centres around the box `low..high`: what
+/// [`build`] takes for a single box.
+pub fn smallest_root(low: [f64; 3], high: [f64; 3]) -> ([f64; 3], f64) {
+    let Root { corner, side } = root::smallest(low, high, Bounds { low, high }.largest());
+    (corner, side)
+}
+
+/// Deepest level, under a root of side `side`, whose boxes are not smaller than `min_side` (0: no limit)
+/// and have exact centres; `largest` is the largest magnitude of a coordinate.
+pub fn deepest_level(side: f64, largest: f64, min_side: f64) -> usize {
+    let halvings = |x: f64| (side / x).log2();
+    let exact = EXACT_LEVELS + halvings(largest.max(side));
     let allowed = if min_side > 0.0 { exact.min(halvings(min_side) + 1e-9) } else { exact };
     (allowed.max(0.0) as usize).min(MAX_LEVEL)
 }

@@ -9,5 +9,5 @@ mod morton;
 mod root;
 mod sort;
 
-pub use build::{BuildOptions, BuildReport, build, build_reported};
+pub use build::{BuildOptions, BuildReport, build, build_reported, deepest_level, smallest_root};
 pub use lists::{ListOptions, uvwx};

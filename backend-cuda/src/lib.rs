@@ -23,4 +23,4 @@ pub use device::{Device, DeviceInfo, DeviceOptions};
 pub use direct::{Direct, Shape, Targets, direct};
 pub use lists::{DeviceEdges, DeviceLists, uvwx};
 pub use programs::{all_programs, direct_program};
-pub use tree::{DevicePoints, DeviceTree, TreeOptions, build};
+pub use tree::{CallerPoints, DevicePoints, DeviceTree, TreeOptions, build};

@@ -27,6 +27,32 @@ pub struct TreeOptions {
     pub root: Option<([f64; 3], f64)>,
 }
 
+/// Points in the caller's order in device memory, N×3.
+#[derive(Debug)]
+pub struct CallerPoints {
+    rows: Buffer<f64>,
+    n: usize,
+}
+
+impl CallerPoints {
+    /// Sends points.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] when the length is no multiple of 3, [`Error::TooMany`] beyond 2³² − 2 points, and
+    /// those of the device.
+    pub fn new(device: &Device, points: &[f64]) -> Result<CallerPoints, Error> {
+        let n = points.len() / 3;
+        if points.len() != 3 * n {
+            let why = "three coordinates a point".to_string();
+            return Err(Error::Shape { array: "points", found: points.len(), expected: 3 * n, why });
+        }
+        if n >= NONE as usize {
+            return Err(Error::TooMany { what: "points", found: n, limit: NONE as usize - 1 });
+        }
+        Ok(CallerPoints { rows: device.upload(points, "points")?, n })
+    }
+}
+
 /// Points in tree order in device memory.
 #[derive(Debug)]
 pub struct DevicePoints {
@@ -70,15 +96,15 @@ pub(crate) struct Boxes {
     pub target_range: Buffer<u32>,
 }
 
-/// Builds the tree of `sources` and `targets` (N×3 row-major; `None`: targets are the sources) on
-/// the device. With equal root and `ncrit` it is `fmm_tree::build`'s, array by array.
+/// Builds the tree of `sources` and `targets` (`None`: targets are the sources) on the device. With
+/// equal root and `ncrit` it is `fmm_tree::build`'s, array by array.
 ///
 /// # Errors
 /// As `fmm_tree::build`, and those of the device.
 pub fn build(
     device: &Device,
-    sources: &[f64],
-    targets: Option<&[f64]>,
+    sources: &CallerPoints,
+    targets: Option<&CallerPoints>,
     options: &TreeOptions,
 ) -> Result<DeviceTree, Error> {
     let parameter = |name, value, requirement| Err(Error::Parameter { name, value, requirement });
@@ -98,13 +124,13 @@ pub fn build(
     let (mut low, mut high) = ([f64::INFINITY; 3], [f64::NEG_INFINITY; 3]);
     for (name, array) in [("sources", Some(sources)), ("targets", targets)] {
         let Some(array) = array else { continue };
-        let (given, l, h) = builder.bounds(name, array)?;
+        let (l, h) = builder.bounds(name, array)?;
         for a in 0..3 {
             (low[a], high[a]) = (low[a].min(l[a]), high[a].max(h[a]));
         }
-        arrays.push((given, array.len() / 3));
+        arrays.push(array);
     }
-    let empty = arrays.iter().all(|a| a.1 == 0);
+    let empty = arrays.iter().all(|a| a.n == 0);
     let largest = (0..3).fold(0.0f64, |m, a| if empty { m } else { m.max(low[a].abs()).max(high[a].abs()) });
     let (corner, side) = match options.root {
         Some((corner, side)) => {
@@ -121,8 +147,8 @@ pub fn build(
         return parameter("extent", side, "the extent of the points must be far below the largest f64");
     }
     let mut sets = Vec::new();
-    for (given, n) in arrays {
-        sets.push(builder.sorted(&given, n, corner, side)?);
+    for given in arrays {
+        sets.push(builder.sorted(given, corner, side)?);
     }
     let limit = fmm_tree::deepest_level(side, largest, options.min_side);
     let (level_start, boxes) = builder.split(corner, side, &mut sets, options.ncrit, limit)?;
@@ -147,22 +173,13 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Sends points; returns them with their lower and upper ends.
-    fn bounds(&self, name: &'static str, array: &[f64]) -> Result<(Buffer<f64>, [f64; 3], [f64; 3]), Error> {
-        let n = array.len() / 3;
-        if array.len() != 3 * n {
-            let why = "three coordinates a point".to_string();
-            return Err(Error::Shape { array: name, found: array.len(), expected: 3 * n, why });
-        }
-        if n >= NONE as usize {
-            return Err(Error::TooMany { what: name, found: n, limit: NONE as usize - 1 });
-        }
-        let given = self.device.upload(array, name)?;
-        let grid = blocks(n, BLOCK as usize)?.clamp(1, WALKERS);
+    /// Lower and upper ends of finite points.
+    fn bounds(&self, name: &'static str, given: &CallerPoints) -> Result<([f64; 3], [f64; 3]), Error> {
+        let grid = blocks(given.n, BLOCK as usize)?.clamp(1, WALKERS);
         let parts: Buffer<u64> = self.device.alloc(7 * grid as usize, "bounds")?;
         // SAFETY: arguments as in points.cu; a part is seven numbers.
         unsafe {
-            let args = [(&given).into(), (n as u64).into(), (&parts).into()];
+            let args = [(&given.rows).into(), (given.n as u64).into(), (&parts).into()];
             self.device.launch(&self.points, "bounds", (grid, 1), BLOCK, &args)?;
             self.device.launch(&self.points, "join_bounds", (1, 1), BLOCK, &[(&parts).into(), grid.into()])?;
         }
@@ -170,14 +187,16 @@ impl Builder<'_> {
         let bad = all[6];
         if bad != u64::MAX {
             let bad = bad as usize;
-            return Err(Error::NotFinite { array: name, row: bad / 3, column: bad % 3, value: array[bad] });
+            let value = self.device.download_range(&given.rows, bad..bad + 1, name)?[0];
+            return Err(Error::NotFinite { array: name, row: bad / 3, column: bad % 3, value });
         }
         let end = |i: usize| -> [f64; 3] { std::array::from_fn(|a| f64::from_bits(all[i + a])) };
-        Ok((given, end(0), end(3)))
+        Ok((end(0), end(3)))
     }
 
     /// Sorts points by their keys in the root cube.
-    fn sorted(&self, given: &Buffer<f64>, n: usize, corner: [f64; 3], side: f64) -> Result<Set, Error> {
+    fn sorted(&self, given: &CallerPoints, corner: [f64; 3], side: f64) -> Result<Set, Error> {
+        let (rows, n) = (Arg::from(&given.rows), given.n);
         let density = (1u64 << KEY_LEVELS) as f64 / side;
         let frame = self.device.upload(&[corner[0], corner[1], corner[2], density], "frame")?;
         let mut keys = self.device.alloc(n, "keys")?;
@@ -186,12 +205,12 @@ impl Builder<'_> {
         let (grid, count): (_, Arg) = ((blocks(n, BLOCK as usize)?, 1), (n as u64).into());
         // SAFETY: arguments as in points.cu, all arrays of n points.
         unsafe {
-            let args = [given.into(), count, (&frame).into(), (&keys).into()];
+            let args = [rows, count, (&frame).into(), (&keys).into()];
             self.device.launch(&self.points, "point_keys", grid, BLOCK, &args)?;
             self.device.launch(&self.points, "iota", grid, BLOCK, &[(&order).into(), count])?;
         }
         self.primitives.sort(&mut keys, &mut order, n, KEY_BITS)?;
-        let args = [given.into(), (&order).into(), count, (&xyz).into()];
+        let args = [rows, (&order).into(), count, (&xyz).into()];
         // SAFETY: as above; the order is a permutation.
         unsafe { self.device.launch(&self.points, "gather", grid, BLOCK, &args)? };
         Ok(Set { keys, points: DevicePoints { xyz, order, n } })

@@ -1,7 +1,7 @@
 //! Errors are typed, and the device works after them.
 
 use crate::Test;
-use backend_cuda::{Device, DeviceOptions, Direct, Targets, TreeOptions, build, direct};
+use backend_cuda::{CallerPoints, Device, DeviceOptions, Direct, Targets, TreeOptions, build, direct};
 use fmm_kernels::Laplace;
 use fmm_traits::{Error, Outputs};
 
@@ -29,14 +29,16 @@ fn bad_input(device: &Device) {
     let mut points = vec![0.5; 300];
     points[151] = f64::NAN;
     points[200] = f64::INFINITY;
-    let e = build(device, &points, None, &options).unwrap_err();
+    let send = |x: &[f64]| CallerPoints::new(device, x).unwrap();
+    assert!(matches!(CallerPoints::new(device, &[0.0; 4]), Err(Error::Shape { found: 4, .. })));
+    let e = build(device, &send(&points), None, &options).unwrap_err();
     assert!(matches!(e, Error::NotFinite { array: "sources", row: 50, column: 1, .. }), "{e}");
-    let e = build(device, &[0.0; 3], Some(&[f64::INFINITY, 0.0, 0.0]), &options).unwrap_err();
+    let e = build(device, &send(&[0.0; 3]), Some(&send(&[f64::INFINITY, 0.0, 0.0])), &options).unwrap_err();
     assert!(matches!(e, Error::NotFinite { array: "targets", row: 0, column: 0, .. }), "{e}");
     for (ncrit, min_side, root) in
         [(0, 0.0, None), (1, -1.0, None), (1, 0.0, Some(([0.0; 3], 0.1))), (1, 0.0, Some(([0.0; 3], f64::NAN)))]
     {
-        let e = build(device, &[0.5; 3], None, &TreeOptions { ncrit, min_side, root }).unwrap_err();
+        let e = build(device, &send(&[0.5; 3]), None, &TreeOptions { ncrit, min_side, root }).unwrap_err();
         assert!(matches!(e, Error::Parameter { .. }), "{e}");
     }
     works(device);

@@ -1,7 +1,7 @@
 //! Trees and lists against the CPU's, array by array.
 
 use crate::Test;
-use backend_cuda::{Device, TreeOptions, build, uvwx};
+use backend_cuda::{CallerPoints, Device, DeviceTree, TreeOptions, uvwx};
 use fmm_traits::testkit::clouds::{CloudKind, Generator};
 use fmm_traits::{Lists, Tree};
 use fmm_tree::{BuildOptions, ListOptions, invariants};
@@ -14,11 +14,16 @@ pub const TESTS: &[Test] = &[
     ("topology::roots_of_the_caller_and_smallest_sides", options),
 ];
 
+fn build(device: &Device, s: &[f64], t: Option<&[f64]>, o: &TreeOptions) -> DeviceTree {
+    let send = |x: &[f64]| CallerPoints::new(device, x).unwrap();
+    backend_cuda::build(device, &send(s), t.map(send).as_ref(), o).unwrap()
+}
+
 fn same(device: &Device, s: &[f64], t: Option<&[f64]>, o: &BuildOptions, l: &ListOptions, what: &str) -> usize {
     let tree = fmm_tree::build(s, t, o).unwrap();
     let lists = fmm_tree::uvwx(&tree, l).unwrap();
     let given = TreeOptions { ncrit: o.ncrit.unwrap(), min_side: o.min_side, root: Some((tree.corner, tree.side)) };
-    let there = build(device, s, t, &given).unwrap();
+    let there = build(device, s, t, &given);
     equal_trees(&there.download().unwrap(), &tree, what);
     equal_lists(&uvwx(&there, l).unwrap().download().unwrap(), &lists, what);
     tree.levels()
@@ -127,8 +132,8 @@ fn options(device: &Device) {
         for t in [None, Some(&t[..])] {
             let o = TreeOptions { ncrit: 2000, min_side: 0.0, root: None };
             let here = fmm_tree::build(&p, t, &with_ncrit(2000)).unwrap();
-            equal_trees(&build(device, &p, t, &o).unwrap().download().unwrap(), &here, kind.name());
-            let split = build(device, &p, t, &TreeOptions { ncrit: 9, ..o }).unwrap();
+            equal_trees(&build(device, &p, t, &o).download().unwrap(), &here, kind.name());
+            let split = build(device, &p, t, &TreeOptions { ncrit: 9, ..o });
             let lists = uvwx(&split, &ListOptions::default()).unwrap();
             invariants::check(&split.download().unwrap(), &lists.download().unwrap()).unwrap();
         }

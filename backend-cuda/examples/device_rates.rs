@@ -1,11 +1,13 @@
 //! Rates of direct summation and times of tree and lists on the device, for docs/notes/gpu-performance.md.
 //!
-//! `device_rates [direct|shapes|tree] …`; all but `shapes` when none is named.
+//! `device_rates [direct|shapes|tree|far] …`; all but `shapes` when none is named.
 
-use backend_cuda::{CallerPoints, Device, DeviceOptions, Direct, Shape, Targets, TreeOptions, build, uvwx};
+use backend_cuda::{
+    CallerPoints, Device, DeviceOptions, DeviceScalar, Direct, Plan, Shape, Targets, TreeOptions, build, uvwx,
+};
 use fmm_kernels::{Laplace, Stokes};
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
-use fmm_traits::{Error, Family, Kernel, Outputs, Real};
+use fmm_traits::{Error, Family, Kernel, Outputs, Real, Stage};
 use fmm_tree::{BuildOptions, ListOptions};
 use std::time::Instant;
 
@@ -111,6 +113,69 @@ fn tree(device: &Device) -> Result<(), Error> {
     Ok(())
 }
 
+/// Stages of one case, the last of three runs, and errors at 1000 of the targets.
+fn case<T: DeviceScalar, F: Family>(
+    device: &Device,
+    family: &F,
+    outputs: Outputs,
+    kind: CloudKind,
+    log: usize,
+    ncrit: usize,
+    p: usize,
+) -> Result<(), Error> {
+    let n = 1 << log;
+    let points = kind.points(n, 1);
+    let q = normal_strengths(n * F::Source::STRENGTHS, 1);
+    let given = CallerPoints::new(device, &points)?;
+    let tree = build(device, &given, None, &TreeOptions { ncrit, min_side: 0.0, root: None })?;
+    let lists = uvwx(&tree, &ListOptions::default())?;
+    let edges = (lists.m2l.len(), lists.p2p.len());
+    let start = Instant::now();
+    let mut plan = Plan::<T, T>::new(family, outputs, p, tree, lists)?;
+    device.synchronize()?;
+    let planned = start.elapsed().as_secs_f64() * 1e3;
+    plan.apply(&q, &mut |_, _| true)?;
+    plan.apply(&q, &mut |_, _| true)?;
+    let (u, seconds) = plan.apply(&q, &mut |_, _| true)?;
+    let chosen: Vec<usize> = (0..1000).map(|i| i * (n / 1000)).collect();
+    let mut sum = Direct::<f64>::new(device, family, outputs, &points, Targets::Sources(Some(&chosen)), None)?;
+    let v = sum.apply(&q)?;
+    let width = u.len() / n;
+    let errors: Vec<String> = plan
+        .columns()
+        .iter()
+        .map(|o| {
+            let (mut e, mut size) = (0.0, 0.0);
+            for (k, &i) in chosen.iter().enumerate() {
+                for &c in &o.columns {
+                    e += (u[i * width + c] - v[k * width + c]).powi(2);
+                    size += v[k * width + c].powi(2);
+                }
+            }
+            format!("{:.1e}", f64::sqrt(e / size))
+        })
+        .collect();
+    print!("{} {} 2^{log} {} ncrit {ncrit} p {p}: plan {planned:.1} ms, apply", family.name(), kind.name(), T::NAME);
+    println!(" {:.3} ms, errors {}, edges {edges:?}", seconds.iter().sum::<f64>() * 1e3, errors.join(" "));
+    let stages: Vec<String> =
+        Stage::ALL.iter().zip(seconds).map(|(s, t)| format!("{} {:.3}", s.name(), t * 1e3)).collect();
+    println!("    {}", stages.join(", "));
+    Ok(())
+}
+
+fn far(device: &Device) -> Result<(), Error> {
+    let both = Outputs::POTENTIAL | Outputs::GRADIENT;
+    for ncrit in [64, 256] {
+        case::<f32, _>(device, &Laplace, Outputs::POTENTIAL, CloudKind::Uniform, 20, ncrit, 4)?;
+        case::<f32, _>(device, &Laplace, both, CloudKind::Uniform, 20, ncrit, 5)?;
+        case::<f64, _>(device, &Laplace, both, CloudKind::Uniform, 20, ncrit, 6)?;
+    }
+    case::<f32, _>(device, &Laplace, both, CloudKind::Plummer, 20, 128, 4)?;
+    case::<f64, _>(device, &Laplace, Outputs::POTENTIAL, CloudKind::Uniform, 20, 256, 8)?;
+    case::<f64, _>(device, &Stokes { mu: 1.0 }, Outputs::POTENTIAL, CloudKind::Uniform, 20, 256, 6)?;
+    case::<f32, _>(device, &Laplace, both, CloudKind::Uniform, 24, 256, 4)
+}
+
 fn main() -> Result<(), Error> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let start = Instant::now();
@@ -125,6 +190,9 @@ fn main() -> Result<(), Error> {
     }
     if wanted.is_empty() || is("tree") {
         tree(&device)?;
+    }
+    if wanted.is_empty() || is("far") {
+        far(&device)?;
     }
     Ok(())
 }

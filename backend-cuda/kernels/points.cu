@@ -69,11 +69,6 @@ extern "C" __global__ void point_keys(const double* points, u64 n, const double*
   if (i < n) keys[i] = key_of(points + 3 * i, frame, frame[3]);
 }
 
-extern "C" __global__ void iota(u32* out, u64 n) {
-  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) out[i] = (u32)i;
-}
-
 // xyz[axis · n + position] of the points in the order given; N×3 in, three arrays out.
 extern "C" __global__ void gather(const double* points, const u32* order, u64 n, double* xyz) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;

@@ -11,6 +11,12 @@
 
 __device__ __forceinline__ u32 digit_of(u64 key, u32 shift) { return (u32)(key >> shift) & (DIGITS - 1); }
 
+// 0, 1, 2, …: the values of a sort that is to yield the order.
+extern "C" __global__ void iota(u32* out, u64 n) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = (u32)i;
+}
+
 // counts[digit · tiles + tile].
 extern "C" __global__ void __launch_bounds__(THREADS) sort_count(const u64* keys, u64 n, u32 shift, u32* counts) {
   __shared__ u32 count[DIGITS];

@@ -75,6 +75,11 @@ impl From<u64> for Arg {
         Arg([x, 0])
     }
 }
+impl From<f64> for Arg {
+    fn from(x: f64) -> Arg {
+        Arg([x.to_bits(), 0])
+    }
+}
 /// Two numbers of four bytes, a struct in the kernel.
 impl From<[u32; 2]> for Arg {
     fn from([a, b]: [u32; 2]) -> Arg {
@@ -208,6 +213,11 @@ impl Device {
         Ok(buffer)
     }
 
+    /// Enqueues zeros for a whole buffer.
+    pub(crate) fn clear<T: DeviceRepr + ValidAsZeroBits>(&self, buffer: &mut Buffer<T>) -> Result<(), Error> {
+        self.0.stream.memset_zeros(&mut buffer.0).map_err(|e| failed("clearing memory", e))
+    }
+
     /// A copy of `data` on the device.
     pub(crate) fn upload<T: DeviceRepr>(&self, data: &[T], what: &str) -> Result<Buffer<T>, Error> {
         let mut buffer = self.alloc(data.len(), what)?;
@@ -225,6 +235,9 @@ impl Device {
         data: &[T],
         what: &str,
     ) -> Result<(), Error> {
+        if data.is_empty() {
+            return Ok(());
+        }
         let mut to = buffer.0.slice_mut(at..at + data.len());
         self.0.stream.memcpy_htod(data, &mut to).map_err(|e| failed(what, e))
     }

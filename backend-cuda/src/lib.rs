@@ -12,6 +12,7 @@ mod cache;
 mod compile;
 mod device;
 mod direct;
+mod equivalent;
 mod error;
 mod lists;
 mod primitives;
@@ -21,6 +22,9 @@ mod tree;
 pub use compile::{Compiled, Program, compile};
 pub use device::{Device, DeviceInfo, DeviceOptions};
 pub use direct::{Direct, Shape, Targets, direct};
+pub use equivalent::{DeviceScalar, Plan};
 pub use lists::{DeviceEdges, DeviceLists, uvwx};
-pub use programs::{all_programs, direct_program};
+pub use programs::{
+    all_programs, direct_program, l2p_program, m2l_program, multiply_program, p2m_program, p2p_program,
+};
 pub use tree::{CallerPoints, DevicePoints, DeviceTree, TreeOptions, build};

@@ -18,7 +18,7 @@ const WARPS: usize = BLOCK as usize / 32;
 pub struct DeviceEdges {
     pub(crate) starts: Buffer<u64>,
     pub(crate) sources: Buffer<u32>,
-    boxes: usize,
+    pub(crate) boxes: usize,
     edges: usize,
 }
 
@@ -60,7 +60,31 @@ impl DeviceEdges {
     }
 }
 
+impl DeviceEdges {
+    fn upload(device: &Device, edges: &Edges) -> Result<DeviceEdges, Error> {
+        let starts: Vec<u64> = edges.starts.iter().map(|&s| s as u64).collect();
+        let (boxes, count) = (starts.len().saturating_sub(1), edges.len());
+        let sources = device.upload(&edges.sources, "edges")?;
+        Ok(DeviceEdges { starts: device.upload(&starts, "edges")?, sources, boxes, edges: count })
+    }
+}
+
 impl DeviceLists {
+    /// Lists made on the host.
+    pub fn upload(device: &Device, lists: &Lists) -> Result<DeviceLists, Error> {
+        let of = |edges: &Edges| DeviceEdges::upload(device, edges);
+        Ok(DeviceLists {
+            device: device.clone(),
+            p2m: of(&lists.p2m)?,
+            m2m: of(&lists.m2m)?,
+            m2l: of(&lists.m2l)?,
+            p2l: of(&lists.p2l)?,
+            l2l: of(&lists.l2l)?,
+            m2p: of(&lists.m2p)?,
+            l2p: of(&lists.l2p)?,
+            p2p: of(&lists.p2p)?,
+        })
+    }
     /// A copy on the host.
     pub fn download(&self) -> Result<Lists, Error> {
         let of = |edges: &DeviceEdges| edges.download(&self.device);

@@ -50,6 +50,15 @@ impl Primitives {
         }
     }
 
+    /// 0, 1, 2, … n − 1.
+    pub fn iota(&self, n: usize, what: &str) -> Result<Buffer<u32>, Error> {
+        let numbers = self.device.alloc(n, what)?;
+        let (grid, args) = ((blocks(n, SORT_BLOCK)?, 1), [(&numbers).into(), (n as u64).into()]);
+        // SAFETY: arguments as in sort.cu.
+        unsafe { self.device.launch(&self.sort, "iota", grid, SORT_BLOCK as u32, &args)? };
+        Ok(numbers)
+    }
+
     /// Enqueues the stable sort of the first `n` keys, by their lowest `bits` bits, and of their values.
     pub fn sort(&self, keys: &mut Buffer<u64>, values: &mut Buffer<u32>, n: usize, bits: u32) -> Result<(), Error> {
         let tiles = blocks(n, SORT_TILE)?;

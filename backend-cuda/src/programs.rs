@@ -4,37 +4,88 @@ use crate::compile::Program;
 use crate::direct::Shape;
 use fmm_traits::{Kernel, Real, record};
 
-/// Direct summation of kernel `K` in precision `T`.
-pub fn direct_program<K: Kernel, T: Real>(shape: Shape) -> Program {
+/// `float` or `double`.
+fn real<T: Real>() -> &'static str {
+    if T::NAME == "f32" { "float" } else { "double" }
+}
+
+/// The two forms of kernel `K`: where a zero distance could hide, both test every pair for it.
+fn pairs<K: Kernel, T: Real>() -> String {
     let tape = record::record::<K>();
-    let guarded = tape.cuda::<T>("guarded_pair");
-    // Where a zero distance could hide, every pair is tested for it.
     let bare = if tape.shows_zero_root() {
         tape.cuda_unguarded::<T>("bare_pair", "bare_rsqrt")
     } else {
         tape.cuda::<T>("bare_pair")
     };
-    let real = if T::NAME == "f32" { "float" } else { "double" };
-    let Shape { block, targets, tile, unroll } = shape;
-    let (strengths, values) = (K::STRENGTHS, K::VALUES);
-    let source = format!(
-        "#define REAL {real}
-#define STRENGTHS {strengths}
-#define VALUES {values}
-#define BLOCK {block}
-#define TARGETS {targets}
-#define TILE {tile}
-#define UNROLL {unroll}
-#include \"shared/real.cuh\"
-{guarded}{bare}{}",
-        include_str!("../kernels/direct.cu")
-    );
+    format!("#include \"shared/real.cuh\"\n{}{bare}", tape.cuda::<T>("guarded_pair"))
+}
+
+/// `source` made for kernel `K` in precision `T`, with further definitions in front of it.
+fn of_kernel<K: Kernel, T: Real>(
+    file: &str,
+    source: &str,
+    definitions: &[(&str, usize)],
+    pairs: &str,
+    entries: &'static [&'static str],
+) -> Program {
+    let (real, strengths, values) = (real::<T>(), K::STRENGTHS, K::VALUES);
+    let mut text = format!("#define REAL {real}\n#define STRENGTHS {strengths}\n#define VALUES {values}\n");
+    for (name, value) in definitions {
+        text += &format!("#define {name} {value}\n");
+    }
     Program {
-        name: format!("direct.cu for {} ({} values) in {}", K::NAME, values, T::NAME),
-        source,
-        entries: &["pack_sources", "pack_targets", "direct_sum", "combine"],
+        name: format!("{file} for {} ({values} values) in {}", K::NAME, T::NAME),
+        source: text + pairs + source,
+        entries,
         contract: true,
     }
+}
+
+/// Direct summation of kernel `K` in precision `T`.
+pub fn direct_program<K: Kernel, T: Real>(shape: Shape) -> Program {
+    let Shape { block, targets, tile, unroll } = shape;
+    let definitions = [("BLOCK", block), ("TARGETS", targets), ("TILE", tile), ("UNROLL", unroll)];
+    let source = include_str!("../kernels/direct.cu");
+    let entries = &["pack_sources", "pack_targets", "direct_sum", "combine"];
+    of_kernel::<K, T>("direct.cu", source, &definitions, &pairs::<K, T>(), entries)
+}
+
+/// Threads for `n` items that a block shares.
+pub(crate) fn threads_for(n: usize) -> usize {
+    if n <= 64 { 64 } else { 128 }
+}
+
+/// P2M and P2L: sources to a surface of `n` points.
+pub fn p2m_program<K: Kernel, T: Real>(n: usize) -> Program {
+    let source = include_str!("../kernels/p2m.cu");
+    of_kernel::<K, T>("p2m.cu", source, &[("THREADS", threads_for(n))], &pairs::<K, T>(), &["to_surface"])
+}
+
+/// Threads of the stages that work on the targets of a leaf.
+pub(crate) const LEAF_THREADS: usize = 64;
+
+/// L2P and M2P: a surface to targets.
+pub fn l2p_program<K: Kernel, T: Real>() -> Program {
+    let source = include_str!("../kernels/l2p.cu");
+    of_kernel::<K, T>("l2p.cu", source, &[("THREADS", LEAF_THREADS)], &pairs::<K, T>(), &["from_surface"])
+}
+
+/// P2P; in f32 relative to the leaf.
+pub fn p2p_program<K: Kernel, T: Real>() -> Program {
+    let definitions = [("THREADS", LEAF_THREADS), ("FRAMED", usize::from(T::NAME == "f32"))];
+    of_kernel::<K, T>("p2p.cu", include_str!("../kernels/p2p.cu"), &definitions, &pairs::<K, T>(), &["p2p"])
+}
+
+/// The matrices of M2L, evaluated in f64 and rounded to `T`.
+pub fn m2l_program<K: Kernel, T: Real>() -> Program {
+    let source = include_str!("../kernels/m2l.cu");
+    of_kernel::<K, T>("m2l.cu", source, &[], &pairs::<K, f64>(), &["m2l_matrices"])
+}
+
+/// Matrix products.
+pub fn multiply_program<T: Real>() -> Program {
+    let source = format!("#define REAL {}\n{}", real::<T>(), include_str!("../kernels/multiply.cu"));
+    Program { name: format!("multiply.cu in {}", T::NAME), source, entries: &["multiply"], contract: true }
 }
 
 /// A file that needs nothing in front of it. Keys and boxes come from it: no contraction.
@@ -44,13 +95,13 @@ fn plain(name: &str, source: &str, entries: &'static [&'static str]) -> Program 
 
 /// Bounding box, keys and order of the points.
 pub(crate) fn points() -> Program {
-    let entries = &["bounds", "join_bounds", "point_keys", "gather", "iota"];
+    let entries = &["bounds", "join_bounds", "point_keys", "gather"];
     plain("points.cu", include_str!("../kernels/points.cu"), entries)
 }
 
 /// Radix sort.
 pub(crate) fn sort() -> Program {
-    plain("sort.cu", include_str!("../kernels/sort.cu"), &["sort_count", "sort_scatter"])
+    plain("sort.cu", include_str!("../kernels/sort.cu"), &["iota", "sort_count", "sort_scatter"])
 }
 
 /// Prefix sums.
@@ -82,7 +133,13 @@ pub(crate) fn lists() -> Program {
     plain("lists.cu", include_str!("../kernels/lists.cu"), entries)
 }
 
+/// Edges by operator, lists of boxes, the ends of a run.
+pub(crate) fn arrange() -> Program {
+    let entries = &["edge_keys", "take", "key_starts", "with_edges", "list_boxes", "scatter", "gather"];
+    plain("arrange.cu", include_str!("../kernels/arrange.cu"), entries)
+}
+
 /// Every program that needs no kernel.
 pub fn all_programs() -> Vec<Program> {
-    vec![points(), sort(), scan(), split(), lists()]
+    vec![points(), sort(), scan(), split(), lists(), arrange(), multiply_program::<f32>(), multiply_program::<f64>()]
 }

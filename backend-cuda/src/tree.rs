@@ -200,14 +200,13 @@ impl Builder<'_> {
         let density = (1u64 << KEY_LEVELS) as f64 / side;
         let frame = self.device.upload(&[corner[0], corner[1], corner[2], density], "frame")?;
         let mut keys = self.device.alloc(n, "keys")?;
-        let mut order = self.device.alloc(n, "order")?;
+        let mut order = self.primitives.iota(n, "order")?;
         let xyz = self.device.alloc(3 * n, "points in tree order")?;
         let (grid, count): (_, Arg) = ((blocks(n, BLOCK as usize)?, 1), (n as u64).into());
         // SAFETY: arguments as in points.cu, all arrays of n points.
         unsafe {
             let args = [rows, count, (&frame).into(), (&keys).into()];
             self.device.launch(&self.points, "point_keys", grid, BLOCK, &args)?;
-            self.device.launch(&self.points, "iota", grid, BLOCK, &[(&order).into(), count])?;
         }
         self.primitives.sort(&mut keys, &mut order, n, KEY_BITS)?;
         let args = [rows, (&order).into(), count, (&xyz).into()];
@@ -404,15 +403,10 @@ impl Builder<'_> {
         // By key, then stably by box. A sort moves its keys, so the unsorted ones are taken in order after it.
         let (grid, deep_count) = ((blocks(deep, BLOCK as usize)?, 1), Arg::from(all));
         let whole = (blocks(n, BLOCK as usize)?, 1);
-        let mut order: Buffer<u32> = device.alloc(deep, "deep order")?;
-        let from: Buffer<u32> = device.alloc(n, "deep map")?;
+        let mut order = self.primitives.iota(deep, "deep order")?;
+        let from = self.primitives.iota(n, "deep map")?;
         let unsorted = device.copy(&keys, "deep keys")?;
         let mut by_box: Buffer<u64> = device.alloc(deep, "deep boxes")?;
-        // SAFETY: as above.
-        unsafe {
-            device.launch(&self.points, "iota", grid, BLOCK, &[(&order).into(), deep_count])?;
-            device.launch(&self.points, "iota", whole, BLOCK, &[(&from).into(), (n as u64).into()])?;
-        }
         self.primitives.sort(&mut keys, &mut order, deep, KEY_BITS)?;
         let args = [(&boxes).into(), (&order).into(), deep_count, (&by_box).into()];
         // SAFETY: as above; the order is a permutation.

@@ -1,7 +1,10 @@
 //! What can be tested without a GPU: every program compiles for sm_90 (with the library that
 //! `scripts/nvrtc.sh` fetches; FMM_NVRTC may name another folder), and what is missing is an error.
 
-use backend_cuda::{Compiled, Device, DeviceOptions, Program, Shape, all_programs, compile, direct_program};
+use backend_cuda::{
+    Compiled, Device, DeviceOptions, Program, Shape, all_programs, compile, direct_program, l2p_program, m2l_program,
+    p2m_program, p2p_program,
+};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::lane::dot;
 use fmm_traits::{Error, Family, Gradient, Hessian, Kernel, Lane, OutputColumns, Outputs, Real, Visitor};
@@ -37,11 +40,22 @@ fn for_sm_90(program: &Program) -> Result<Compiled, Error> {
 struct Programs(BTreeMap<String, Program>);
 
 impl Programs {
-    fn member<K: Kernel, T: Real>(&mut self) {
-        let program = direct_program::<K, T>(Shape::tuned::<T>(K::VALUES));
+    fn add(&mut self, program: Program) {
         self.0.insert(program.name.clone(), program);
     }
+    /// What sums a kernel at targets.
+    fn member<K: Kernel, T: Real>(&mut self) {
+        self.add(direct_program::<K, T>(Shape::tuned::<T>(K::VALUES)));
+        self.add(p2p_program::<K, T>());
+    }
+    /// What sums a kernel between surfaces, and sources at them.
+    fn surfaces<F: Family, T: Real>(&mut self) {
+        self.add(p2m_program::<F::Check, T>(152));
+        self.add(m2l_program::<F::Equivalent, T>());
+    }
     fn family<F: Family>(&mut self, family: &F) {
+        self.surfaces::<F, f32>();
+        self.surfaces::<F, f64>();
         for outputs in [Outputs::POTENTIAL, Outputs::GRADIENT, Outputs::HESSIAN] {
             for outputs in [outputs, outputs | Outputs::PRESSURE] {
                 if family.outputs().contains(outputs) {
@@ -58,6 +72,8 @@ impl Visitor for Add<'_> {
     fn visit<S: Kernel, E: Kernel>(self, _: Vec<OutputColumns>) {
         self.0.member::<S, f32>();
         self.0.member::<S, f64>();
+        self.0.add(l2p_program::<E, f32>());
+        self.0.add(l2p_program::<E, f64>());
     }
 }
 
@@ -81,7 +97,7 @@ fn every_program_compiles_for_sm_90() {
 }
 
 #[test]
-fn direct_sums_of_every_kernel_compile_for_sm_90() {
+fn every_stage_of_every_kernel_compiles_for_sm_90() {
     let mut programs = Programs::default();
     programs.family(&Laplace);
     programs.family(&LaplaceDipole);
@@ -91,7 +107,7 @@ fn direct_sums_of_every_kernel_compile_for_sm_90() {
     programs.family(&Stokes { mu: 1.0 });
     programs.family(&StokesPressure { mu: 1.0 });
     programs.family(&Stresslet { mu: 1.0 });
-    assert!(programs.0.len() >= 2 * 3 * 7, "{:?}", programs.0.keys());
+    assert!(programs.0.len() >= 2 * 3 * 7 * 3, "{:?}", programs.0.keys());
     for (name, program) in &programs.0 {
         let log = for_sm_90(program).unwrap_or_else(|e| panic!("{e}\n{}", program.source)).log;
         // A few bytes are spilled outside the pair loop, where registers would cost a block a multiprocessor.

@@ -4,6 +4,7 @@
 
 mod direct;
 mod errors;
+mod far;
 mod topology;
 
 use backend_cuda::{Device, DeviceOptions};
@@ -12,7 +13,7 @@ use std::process::ExitCode;
 
 type Test = (&'static str, fn(&Device));
 
-const TESTS: &[&[Test]] = &[errors::TESTS, direct::TESTS, topology::TESTS];
+const TESTS: &[&[Test]] = &[errors::TESTS, direct::TESTS, topology::TESTS, far::TESTS];
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();

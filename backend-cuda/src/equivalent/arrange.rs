@@ -1,0 +1,127 @@
+//! Edges sorted by the operator they take, and lists of boxes by level: `kernels/arrange.cu`.
+
+use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::lists::DeviceEdges;
+use crate::primitives::Primitives;
+use crate::tree::DeviceTree;
+use fmm_traits::Error;
+use fmm_traits::tree::NONE;
+
+const BLOCK: u32 = 256;
+
+/// Edges of one kind, those of an operator together.
+#[derive(Debug)]
+pub(super) struct Arranged {
+    /// Box that each edge comes from.
+    pub from: Buffer<u32>,
+    /// Box that receives it.
+    pub to: Buffer<u32>,
+    /// First edge of each operator, and the number of edges.
+    pub starts: Vec<u64>,
+}
+
+/// Boxes in order.
+#[derive(Debug)]
+pub(super) struct Items {
+    pub boxes: Buffer<u32>,
+    /// First of each level, and how many there are.
+    pub level_start: Vec<u64>,
+}
+
+/// Which operators edges take; the number is that of `arrange.cu`.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    /// 316 for each set of operators; with the set of each level.
+    M2l,
+    /// By level and octant of the child.
+    M2m,
+    /// The same.
+    L2l,
+}
+
+pub(super) struct Arranger<'a> {
+    pub tree: &'a DeviceTree,
+    pub primitives: Primitives,
+    pub functions: Functions,
+    /// Addresses of the arrays of boxes.
+    pub boxes: &'a Buffer<u64>,
+}
+
+impl Arranger<'_> {
+    fn device(&self) -> &Device {
+        &self.tree.device
+    }
+
+    /// Edges by operator, of which there are `operators`; `sets`: the set of operators of each level.
+    ///
+    /// # Errors
+    /// [`Error::Edge`] with a box that receives an edge for which there is no operator.
+    pub fn edges(&self, edges: &DeviceEdges, kind: Kind, sets: &[u32], operators: usize) -> Result<Arranged, Error> {
+        let (device, n, count) = (self.device(), edges.len(), edges.boxes);
+        let mut keys: Buffer<u64> = device.alloc(n, "operators of edges")?;
+        if n >= NONE as usize {
+            return Err(Error::TooMany { what: "edges", found: n, limit: NONE as usize - 1 });
+        }
+        let mut order = self.primitives.iota(n, "order of edges")?;
+        let targets: Buffer<u32> = device.alloc(n, "receivers of edges")?;
+        let sets = device.upload(sets, "sets of operators")?;
+        let refused = device.upload(&[NONE], "refused edges")?;
+        let args = [
+            self.boxes.into(),
+            (&self.tree.boxes.octant).into(),
+            (count as u32).into(),
+            (kind as u32).into(),
+            (&edges.starts).into(),
+            (&edges.sources).into(),
+            (&sets).into(),
+            (&keys).into(),
+            (&targets).into(),
+            (&refused).into(),
+        ];
+        // SAFETY: arguments as in arrange.cu; an entry for each edge.
+        unsafe {
+            device.launch(&self.functions, "edge_keys", (blocks(32 * count, BLOCK as usize)?, 1), BLOCK, &args)?
+        };
+        let target = device.download(&refused, "refused edges")?[0];
+        if target != NONE {
+            let what = "there is no operator for an edge into this box".to_string();
+            return Err(Error::Edge { what, target, source_box: NONE });
+        }
+        let grid = (blocks(n, BLOCK as usize)?, 1);
+        let number = Arg::from(n as u64);
+        let (from, to) = (device.alloc(n, "edges")?, device.alloc(n, "edges")?);
+        let starts: Buffer<u64> = device.alloc(operators + 1, "edges of operators")?;
+        // SAFETY: as above; the order is a permutation.
+        unsafe {
+            self.primitives.sort(&mut keys, &mut order, n, u64::BITS - (operators as u64).leading_zeros())?;
+            let order = Arg::from(&order);
+            device.launch(&self.functions, "take", grid, BLOCK, &[(&edges.sources).into(), order, number, (&from).into()])?;
+            device.launch(&self.functions, "take", grid, BLOCK, &[(&targets).into(), order, number, (&to).into()])?;
+            let args = [(&keys).into(), number, (operators as u32).into(), (&starts).into()];
+            let grid = (blocks(operators + 1, BLOCK as usize)?, 1);
+            device.launch(&self.functions, "key_starts", grid, BLOCK, &args)?;
+        }
+        Ok(Arranged { from, to, starts: device.download(&starts, "edges of operators")? })
+    }
+
+    /// The boxes into which an edge of one of the kinds leads.
+    pub fn items(&self, kinds: [&DeviceEdges; 3]) -> Result<Items, Error> {
+        let (device, n) = (self.device(), self.tree.len());
+        let flags = device.alloc(n, "boxes")?;
+        let mut starts = device.alloc(n + 1, "boxes")?;
+        let [a, b, c] = kinds.map(|k| Arg::from(&k.starts));
+        let (grid, count) = ((blocks(n, BLOCK as usize)?, 1), Arg::from(n as u32));
+        // SAFETY: arguments as in arrange.cu; an entry for each box.
+        unsafe { device.launch(&self.functions, "with_edges", grid, BLOCK, &[count, a, b, c, (&flags).into()])? };
+        self.primitives.scan(&flags, n, 0, &mut starts, 0)?;
+        let mut level_start = Vec::new();
+        for &b in &self.tree.level_start {
+            level_start.push(device.download_range(&starts, b as usize..b as usize + 1, "boxes")?[0]);
+        }
+        let boxes = device.alloc(level_start.last().map_or(0, |&n| n as usize), "boxes")?;
+        let args = [count, (&flags).into(), (&starts).into(), (&boxes).into()];
+        // SAFETY: as above; there is room for what was counted.
+        unsafe { device.launch(&self.functions, "list_boxes", grid, BLOCK, &args)? };
+        Ok(Items { boxes, level_start })
+    }
+}

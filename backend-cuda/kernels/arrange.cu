@@ -3,49 +3,22 @@
 
 #include "shared/boxes.cuh"
 
-#define OFFSETS 316
-#define M2L 0
-#define M2M 1
-#define L2L 2
+#define M2M 0
+#define L2L 1
 
-// Number of an offset among {-3 … 3}³ without the adjacent ones, x slowest; OFFSETS if it is none of them.
-__device__ u32 offset_index(const int* d) {
-  bool adjacent = true;
-  for (int a = 0; a < 3; ++a) {
-    if (d[a] < -3 || d[a] > 3) return OFFSETS;
-    adjacent = adjacent && d[a] >= -1 && d[a] <= 1;
-  }
-  if (adjacent) return OFFSETS;
-  const int x = d[0] + 3, y = d[1] + 3, z = d[2] + 3;
-  const bool x_in = x >= 2 && x <= 4, y_in = y >= 2 && y <= 4;
-  const int rows = 3 * min(max(x - 2, 0), 3) + (x_in ? min(max(y - 2, 0), 3) : 0);
-  return 49 * x + 7 * y + z - 3 * rows - (x_in && y_in && z > 4 ? 3 : 0);
-}
-
-// For each edge the box that receives it, and the number of its operator: for M2L operators[level] · OFFSETS +
-// offset; else 8 · (level of the child) + octant of the child. An edge that has none raises `refused`. A warp a box.
+// For each edge of M2M or L2L the box that receives it, and the number of its operator: 8 · (level of the child) +
+// octant of the child. An edge that does not join a box and its child raises `refused`. A warp a box.
 extern "C" __global__ void edge_keys(const Boxes* boxes, const u8* octants, u32 count, u32 kind, const u64* starts,
-                                     const u32* sources, const u32* operators, u64* keys, u32* targets, u32* refused) {
+                                     const u32* sources, u64* keys, u32* targets, u32* refused) {
   const Boxes t = *boxes;
   const u32 b = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
   if (b >= count) return;
   for (u64 e = starts[b] + lane_id(); e < starts[b + 1]; e += 32) {
     const u32 s = sources[e];
     targets[e] = b;
-    if (kind == M2L) {
-      int d[3];
-      for (int a = 0; a < 3; ++a) {
-        const long long difference = (long long)(t.anchor[3ull * b + a] - t.anchor[3ull * s + a]);
-        d[a] = (int)min(max(difference, -9ll), 9ll);
-      }
-      const u32 offset = t.level[b] == t.level[s] ? offset_index(d) : OFFSETS;
-      if (offset == OFFSETS) atomicMin(refused, b);
-      keys[e] = (u64)operators[t.level[b]] * OFFSETS + offset;
-    } else {
-      const u32 child = kind == M2M ? s : b;
-      if (t.parent[child] != (kind == M2M ? b : s)) atomicMin(refused, b);
-      keys[e] = 8ull * t.level[child] + octants[child];
-    }
+    const u32 child = kind == M2M ? s : b;
+    if (t.parent[child] != (kind == M2M ? b : s)) atomicMin(refused, b);
+    keys[e] = 8ull * t.level[child] + octants[child];
   }
 }
 

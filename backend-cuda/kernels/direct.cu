@@ -9,15 +9,7 @@
 // whose sum is not finite, or which holds the target itself, is summed again with care.
 
 #include "shared/real.cuh"
-
-// A row of a packed source: x, y, z, strengths, padded to whole 16-byte words.
-#define WORD (16 / (int)sizeof(REAL))
-#define ROW ((3 + STRENGTHS + WORD - 1) / WORD * WORD)
-struct alignas(16) Source {
-  REAL v[ROW];
-};
-static_assert(sizeof(Source) == ROW * sizeof(REAL), "rows are packed");
-
+#include "shared/source.cuh"
 
 // Packs n points and what they carry: (x - shift) / unit, and strengths times the factors.
 extern "C" __global__ void pack_sources(const double* points, const double* strengths, const double* factors,

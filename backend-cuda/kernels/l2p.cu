@@ -5,17 +5,18 @@
 
 #include "shared/level.cuh"
 #include "shared/real.cuh"
+#include "shared/source.cuh"
 
 #define LEVEL_ROW (LEVEL_HEAD + VALUES)
 #define TILE 64
 
 // A block for each of `items` (leaves), which sees the densities of the row of boxes with its number. Values
 // are added to those of the targets. surface: x, y, z of n points of a unit box.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     from_surface(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
                  const u32* row, const double* surface, u32 n, const REAL* densities, const double* xyz, u64 points,
                  double* values) {
-  __shared__ REAL tile[TILE][3 + STRENGTHS];
+  __shared__ Source tile[TILE];
   const Boxes t = *boxes;
   const u32 b = items[blockIdx.x];
   const uint2 range = t.target_range[b];
@@ -39,13 +40,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const u32 count = min((u32)TILE, n - begin);
         __syncthreads();
         for (u32 j = threadIdx.x; j < count; j += THREADS) {
-          for (int a = 0; a < 3; ++a) tile[j][a] = (REAL)surface[a * n + begin + j];
-          for (int c = 0; c < STRENGTHS; ++c) tile[j][3 + c] = densities[((u64)s * STRENGTHS + c) * n + begin + j];
+          for (int a = 0; a < 3; ++a) tile[j].v[a] = (REAL)surface[a * n + begin + j];
+          for (int c = 0; c < STRENGTHS; ++c) tile[j].v[3 + c] = densities[((u64)s * STRENGTHS + c) * n + begin + j];
         }
         __syncthreads();
         for (u32 j = 0; j < count; ++j) {
           REAL u[VALUES];
-          bare_pair(params, x[0] - tile[j][0], x[1] - tile[j][1], x[2] - tile[j][2], tile[j] + 3, u);
+          const Source y = tile[j];
+          bare_pair(params, x[0] - y.v[0], x[1] - y.v[1], x[2] - y.v[2], y.v + 3, u);
 #pragma unroll
           for (int k = 0; k < VALUES; ++k) part[k] += u[k];
         }

@@ -5,17 +5,18 @@
 
 #include "shared/level.cuh"
 #include "shared/real.cuh"
+#include "shared/source.cuh"
 
 #define LEVEL_ROW (LEVEL_HEAD + STRENGTHS)
 #define TILE 64
 
 // A block for each of `items` (boxes; null: all), which receives the row of boxes with its number: check
 // values, component by component, added to its row of `out`. surface: x, y, z of n points of a unit box.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     to_surface(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
                const u32* row, const double* surface, u32 n, const double* xyz, u64 points, const double* strengths,
                REAL* out) {
-  __shared__ REAL tile[TILE][3 + STRENGTHS];
+  __shared__ Source tile[TILE];
   const Boxes t = *boxes;
   const u32 b = items ? items[blockIdx.x] : blockIdx.x;
   if (starts[b] == starts[b + 1]) return;
@@ -38,14 +39,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const u32 count = min((u32)TILE, range.y - begin);
         __syncthreads();
         for (u32 j = threadIdx.x; j < count; j += THREADS) {
-          for (int a = 0; a < 3; ++a) tile[j][a] = (REAL)((xyz[a * points + begin + j] - center[a]) * scale);
+          for (int a = 0; a < 3; ++a) tile[j].v[a] = (REAL)((xyz[a * points + begin + j] - center[a]) * scale);
           for (int c = 0; c < STRENGTHS; ++c)
-            tile[j][3 + c] = (REAL)(strengths[(u64)(begin + j) * STRENGTHS + c] * level[LEVEL_HEAD + c]);
+            tile[j].v[3 + c] = (REAL)(strengths[(u64)(begin + j) * STRENGTHS + c] * level[LEVEL_HEAD + c]);
         }
         __syncthreads();
         for (u32 j = 0; j < count; ++j) {
           REAL u[VALUES];
-          bare_pair(params, x[0] - tile[j][0], x[1] - tile[j][1], x[2] - tile[j][2], tile[j] + 3, u);
+          const Source s = tile[j];
+          bare_pair(params, x[0] - s.v[0], x[1] - s.v[1], x[2] - s.v[2], s.v + 3, u);
 #pragma unroll
           for (int k = 0; k < VALUES; ++k) sum[k] += u[k];
         }

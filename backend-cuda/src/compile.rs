@@ -30,10 +30,11 @@ pub struct Compiled {
 }
 
 /// The headers that a program can include, by the name it uses.
-const HEADERS: [(&CStr, &str); 4] = [
+const HEADERS: [(&CStr, &str); 5] = [
     (c"shared/real.cuh", include_str!("../kernels/shared/real.cuh")),
     (c"shared/warp.cuh", include_str!("../kernels/shared/warp.cuh")),
     (c"shared/boxes.cuh", include_str!("../kernels/shared/boxes.cuh")),
+    (c"shared/source.cuh", include_str!("../kernels/shared/source.cuh")),
     (c"shared/level.cuh", include_str!("../kernels/shared/level.cuh")),
 ];
 

@@ -25,6 +25,7 @@ pub use direct::{Direct, Shape, Targets, direct};
 pub use equivalent::{DeviceScalar, Plan};
 pub use lists::{DeviceEdges, DeviceLists, uvwx};
 pub use programs::{
-    all_programs, direct_program, l2p_program, m2l_program, multiply_program, p2m_program, p2p_program,
+    all_programs, direct_program, l2p_program, m2l_matrices_program, m2l_program, multiply_program, p2m_program,
+    p2p_program,
 };
 pub use tree::{CallerPoints, DevicePoints, DeviceTree, TreeOptions, build};

@@ -70,22 +70,44 @@ pub fn l2p_program<K: Kernel, T: Real>() -> Program {
     of_kernel::<K, T>("l2p.cu", source, &[("THREADS", LEAF_THREADS)], &pairs::<K, T>(), &["from_surface"])
 }
 
-/// P2P; in f32 relative to the leaf.
-pub fn p2p_program<K: Kernel, T: Real>() -> Program {
-    let definitions = [("THREADS", LEAF_THREADS), ("FRAMED", usize::from(T::NAME == "f32"))];
-    of_kernel::<K, T>("p2p.cu", include_str!("../kernels/p2p.cu"), &definitions, &pairs::<K, T>(), &["p2p"])
+/// Threads of P2P and targets of each, for leaves with `mean` targets.
+pub(crate) fn near_shape(mean: f64, values: usize) -> (usize, usize) {
+    match mean {
+        _ if mean <= 36.0 => (32, 1),
+        _ if mean <= 72.0 && values <= 4 => (32, 2),
+        _ if values <= 4 => (64, 2),
+        _ => (64, 1),
+    }
+}
+
+/// P2P with that shape; in f32 relative to the leaf.
+pub fn p2p_program<K: Kernel, T: Real>((threads, targets): (usize, usize)) -> Program {
+    let framed = usize::from(T::NAME == "f32");
+    let definitions = [("THREADS", threads), ("TARGETS", targets), ("FRAMED", framed)];
+    let file = format!("p2p.cu ({threads} × {targets})");
+    of_kernel::<K, T>(&file, include_str!("../kernels/p2p.cu"), &definitions, &pairs::<K, T>(), &["p2p"])
 }
 
 /// The matrices of M2L, evaluated in f64 and rounded to `T`.
-pub fn m2l_program<K: Kernel, T: Real>() -> Program {
-    let source = include_str!("../kernels/m2l.cu");
-    of_kernel::<K, T>("m2l.cu", source, &[], &pairs::<K, f64>(), &["m2l_matrices"])
+pub fn m2l_matrices_program<K: Kernel, T: Real>() -> Program {
+    let source = include_str!("../kernels/m2l_matrices.cu");
+    of_kernel::<K, T>("m2l_matrices.cu", source, &[], &pairs::<K, f64>(), &["m2l_matrices"])
+}
+
+/// A file that knows no kernel, in precision `T`.
+fn of_precision<T: Real>(file: &str, source: &str, entries: &'static [&'static str]) -> Program {
+    let source = format!("#define REAL {}\n{source}", real::<T>());
+    Program { name: format!("{file} in {}", T::NAME), source, entries, contract: true }
+}
+
+/// M2L by those matrices.
+pub fn m2l_program<T: Real>() -> Program {
+    of_precision::<T>("m2l.cu", include_str!("../kernels/m2l.cu"), &["m2l_table", "m2l_keys", "m2l"])
 }
 
 /// Matrix products.
 pub fn multiply_program<T: Real>() -> Program {
-    let source = format!("#define REAL {}\n{}", real::<T>(), include_str!("../kernels/multiply.cu"));
-    Program { name: format!("multiply.cu in {}", T::NAME), source, entries: &["multiply"], contract: true }
+    of_precision::<T>("multiply.cu", include_str!("../kernels/multiply.cu"), &["multiply"])
 }
 
 /// A file that needs nothing in front of it. Keys and boxes come from it: no contraction.
@@ -141,5 +163,5 @@ pub(crate) fn arrange() -> Program {
 
 /// Every program that needs no kernel.
 pub fn all_programs() -> Vec<Program> {
-    vec![points(), sort(), scan(), split(), lists(), arrange(), multiply_program::<f32>(), multiply_program::<f64>()]
+    vec![points(), sort(), scan(), split(), lists(), arrange(), multiply_program::<f32>(), multiply_program::<f64>(), m2l_program::<f32>(), m2l_program::<f64>()]
 }

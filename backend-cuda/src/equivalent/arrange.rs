@@ -1,4 +1,4 @@
-//! Edges sorted by the operator they take, and lists of boxes by level: `kernels/arrange.cu`.
+//! Edges sorted by the operator they take, and lists of boxes by level: `kernels/arrange.cu`, `kernels/m2l.cu`.
 
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::lists::DeviceEdges;
@@ -28,14 +28,25 @@ pub(super) struct Items {
     pub level_start: Vec<u64>,
 }
 
-/// Which operators edges take; the number is that of `arrange.cu`.
+/// Boxes with a V list, those of one set of operators and one octant together, and who is where.
+#[derive(Debug)]
+pub(super) struct Far {
+    pub boxes: Buffer<u32>,
+    /// First box of each set and octant, and how many there are.
+    pub starts: Vec<u64>,
+    /// For each of the 216 slots of `m2l.cu`, the source box of each box.
+    pub table: Buffer<u32>,
+}
+
+/// Slots of `m2l.cu`.
+const SLOTS: usize = 216;
+
+/// Edges between a box and its children; the number is that of `arrange.cu`.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
-    /// 316 for each set of operators; with the set of each level.
-    M2l,
-    /// By level and octant of the child.
+    /// Child to parent.
     M2m,
-    /// The same.
+    /// Parent to child.
     L2l,
 }
 
@@ -52,11 +63,11 @@ impl Arranger<'_> {
         &self.tree.device
     }
 
-    /// Edges by operator, of which there are `operators`; `sets`: the set of operators of each level.
+    /// Edges by level and octant of the child, `operators` in all.
     ///
     /// # Errors
     /// [`Error::Edge`] with a box that receives an edge for which there is no operator.
-    pub fn edges(&self, edges: &DeviceEdges, kind: Kind, sets: &[u32], operators: usize) -> Result<Arranged, Error> {
+    pub fn edges(&self, edges: &DeviceEdges, kind: Kind, operators: usize) -> Result<Arranged, Error> {
         let (device, n, count) = (self.device(), edges.len(), edges.boxes);
         let mut keys: Buffer<u64> = device.alloc(n, "operators of edges")?;
         if n >= NONE as usize {
@@ -64,7 +75,6 @@ impl Arranger<'_> {
         }
         let mut order = self.primitives.iota(n, "order of edges")?;
         let targets: Buffer<u32> = device.alloc(n, "receivers of edges")?;
-        let sets = device.upload(sets, "sets of operators")?;
         let refused = device.upload(&[NONE], "refused edges")?;
         let args = [
             self.boxes.into(),
@@ -73,7 +83,6 @@ impl Arranger<'_> {
             (kind as u32).into(),
             (&edges.starts).into(),
             (&edges.sources).into(),
-            (&sets).into(),
             (&keys).into(),
             (&targets).into(),
             (&refused).into(),
@@ -82,26 +91,76 @@ impl Arranger<'_> {
         unsafe {
             device.launch(&self.functions, "edge_keys", (blocks(32 * count, BLOCK as usize)?, 1), BLOCK, &args)?
         };
-        let target = device.download(&refused, "refused edges")?[0];
-        if target != NONE {
-            let what = "there is no operator for an edge into this box".to_string();
-            return Err(Error::Edge { what, target, source_box: NONE });
-        }
+        self.none_refused(&refused)?;
         let grid = (blocks(n, BLOCK as usize)?, 1);
         let number = Arg::from(n as u64);
         let (from, to) = (device.alloc(n, "edges")?, device.alloc(n, "edges")?);
-        let starts: Buffer<u64> = device.alloc(operators + 1, "edges of operators")?;
         // SAFETY: as above; the order is a permutation.
         unsafe {
             self.primitives.sort(&mut keys, &mut order, n, u64::BITS - (operators as u64).leading_zeros())?;
             let order = Arg::from(&order);
             device.launch(&self.functions, "take", grid, BLOCK, &[(&edges.sources).into(), order, number, (&from).into()])?;
             device.launch(&self.functions, "take", grid, BLOCK, &[(&targets).into(), order, number, (&to).into()])?;
-            let args = [(&keys).into(), number, (operators as u32).into(), (&starts).into()];
-            let grid = (blocks(operators + 1, BLOCK as usize)?, 1);
-            device.launch(&self.functions, "key_starts", grid, BLOCK, &args)?;
         }
-        Ok(Arranged { from, to, starts: device.download(&starts, "edges of operators")? })
+        Ok(Arranged { from, to, starts: self.starts(&keys, operators)? })
+    }
+
+    /// The first of the sorted `keys` that is not below each of 0 … `count`.
+    fn starts(&self, keys: &Buffer<u64>, count: usize) -> Result<Vec<u64>, Error> {
+        let starts: Buffer<u64> = self.device().alloc(count + 1, "starts")?;
+        let args = [keys.into(), (keys.len() as u64).into(), (count as u32).into(), (&starts).into()];
+        // SAFETY: arguments as in arrange.cu.
+        unsafe {
+            let grid = (blocks(count + 1, BLOCK as usize)?, 1);
+            self.device().launch(&self.functions, "key_starts", grid, BLOCK, &args)?;
+        }
+        self.device().download(&starts, "starts")
+    }
+
+    /// An error if a kernel has marked an edge.
+    fn none_refused(&self, refused: &Buffer<u32>) -> Result<(), Error> {
+        let target = self.device().download(refused, "refused edges")?[0];
+        if target == NONE {
+            return Ok(());
+        }
+        let what = "there is no operator for an edge into this box".to_string();
+        Err(Error::Edge { what, target, source_box: NONE })
+    }
+
+    /// Boxes with a V list and their table; `sets`: the set of operators of each level, `count` in all.
+    ///
+    /// # Errors
+    /// [`Error::Edge`] with a box that receives an edge for which there is no operator.
+    pub fn far(&self, m2l: &DeviceEdges, functions: &Functions, sets: &[u32], count: usize) -> Result<Far, Error> {
+        let device = self.device();
+        let mut boxes = self.items([m2l; 3])?.boxes;
+        let n = boxes.len();
+        let mut keys: Buffer<u64> = device.alloc(n, "operators of boxes")?;
+        let sets = device.upload(sets, "sets of operators")?;
+        let octants = Arg::from(&self.tree.boxes.octant);
+        let number = Arg::from(n as u32);
+        let args = [self.boxes.into(), octants, (&sets).into(), (&boxes).into(), number, (&keys).into()];
+        // SAFETY: arguments as in m2l.cu; a key for each box.
+        unsafe { device.launch(functions, "m2l_keys", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
+        let operators = 8 * count;
+        self.primitives.sort(&mut keys, &mut boxes, n, u64::BITS - (operators as u64).leading_zeros())?;
+        let starts = self.starts(&keys, operators)?;
+        let table = device.zeros(SLOTS * n, "table of the V list")?;
+        let refused = device.upload(&[NONE], "refused edges")?;
+        let args = [
+            self.boxes.into(),
+            octants,
+            (&boxes).into(),
+            number,
+            (&m2l.starts).into(),
+            (&m2l.sources).into(),
+            (&table).into(),
+            (&refused).into(),
+        ];
+        // SAFETY: as above; the table has an entry for each slot and box.
+        unsafe { device.launch(functions, "m2l_table", (blocks(32 * n, BLOCK as usize)?, 1), BLOCK, &args)? };
+        self.none_refused(&refused)?;
+        Ok(Far { boxes, starts, table })
     }
 
     /// The boxes into which an edge of one of the kinds leads.

@@ -54,7 +54,7 @@ impl<T: DeviceScalar> DeviceOperators<T> {
             m2l: device.alloc(0, "M2L matrices")?,
         };
         if with_m2l {
-            let functions = device.load(&programs::m2l_program::<F::Equivalent, T>())?;
+            let functions = device.load(&programs::m2l_matrices_program::<F::Equivalent, T>())?;
             operators.m2l = m2l_matrices(device, &functions, o)?;
         }
         Ok(operators)
@@ -84,7 +84,7 @@ fn m2l_matrices<T: DeviceScalar>(
     ];
     // A thread writes the values of one point.
     let grid = (blocks(entries / o.values, 256)?, 1);
-    // SAFETY: arguments as in m2l.cu; an entry of the matrices for each offset, column, point and value.
+    // SAFETY: arguments as in m2l_matrices.cu; an entry of the matrices for each offset, column, point and value.
     unsafe { device.launch(functions, "m2l_matrices", grid, 256, &args)? };
     Ok(matrices)
 }

@@ -1,7 +1,7 @@
 //! Everything that does not depend on strengths: programs, operators, tables, arranged edges, workspaces.
 
 use super::DeviceScalar;
-use super::arrange::{Arranged, Arranger, Items, Kind};
+use super::arrange::{Arranged, Arranger, Far, Items, Kind};
 use super::operators::{DeviceOperators, surface_rows};
 use super::stages::{Run, Workspace};
 use crate::device::{Buffer, Device, Functions};
@@ -10,7 +10,7 @@ use crate::primitives::Primitives;
 use crate::programs;
 use crate::tree::DeviceTree;
 use fmm_kernels::equivalent::operators::unit_parameters;
-use fmm_kernels::equivalent::{OperatorSet, spectra, surface};
+use fmm_kernels::equivalent::{OperatorSet, surface};
 use fmm_traits::kernel::MAX_PARAMETERS;
 use fmm_traits::{Error, Family, Kernel, Observer, OutputColumns, Outputs, Real, Stage, Visitor, evaluate};
 use std::marker::PhantomData;
@@ -40,8 +40,11 @@ pub(super) struct Programs {
     pub arrange: Functions,
     pub p2m: Functions,
     pub multiply: Functions,
+    pub m2l: Functions,
     pub l2p: Functions,
     pub p2p: Functions,
+    /// Threads of P2P.
+    pub near_threads: u32,
 }
 
 /// What the kernels read of boxes, levels and surfaces.
@@ -61,7 +64,7 @@ pub(super) struct Tables {
 #[derive(Debug)]
 pub(super) struct Edges {
     pub m2m: Arranged,
-    pub m2l: Arranged,
+    pub m2l: Far,
     pub l2l: Arranged,
     /// Leaves with a multipole, boxes with children in M2M, boxes with a local.
     pub leaves: Items,
@@ -168,26 +171,30 @@ impl<F: Family, T: DeviceScalar, N: Real> Visitor for New<F, T, N> {
         sets.resize(levels, 0);
 
         let boxes = device.upload(&tree.boxes.addresses(), "addresses of boxes")?;
+        let (primitives, functions) = (Primitives::new(&device)?, device.load(&programs::arrange())?);
+        let arranger = Arranger { tree: &tree, primitives, functions, boxes: &boxes };
+        let p2p = arranger.items([&lists.p2p; 3])?;
+        let near = programs::near_shape(tree.targets.len() as f64 / p2p.len().max(1) as f64, S::VALUES);
         let programs = Programs {
-            arrange: device.load(&programs::arrange())?,
+            arrange: arranger.functions.clone(),
             p2m: device.load(&programs::p2m_program::<F::Check, T>(n))?,
             multiply: device.load(&programs::multiply_program::<T>())?,
+            m2l: device.load(&programs::m2l_program::<T>())?,
             l2p: device.load(&programs::l2p_program::<E, T>())?,
-            p2p: device.load(&programs::p2p_program::<S, N>())?,
+            p2p: device.load(&programs::p2p_program::<S, N>(near))?,
+            near_threads: near.0 as u32,
         };
-        let (primitives, functions) = (Primitives::new(&device)?, programs.arrange.clone());
-        let arranger = Arranger { tree: &tree, primitives, functions, boxes: &boxes };
         let by_child = 8 * levels;
         let edges = Edges {
-            m2m: arranger.edges(&lists.m2m, Kind::M2m, &sets, by_child)?,
-            m2l: arranger.edges(&lists.m2l, Kind::M2l, &sets, operators.len() * spectra::OFFSETS)?,
-            l2l: arranger.edges(&lists.l2l, Kind::L2l, &sets, by_child)?,
+            m2m: arranger.edges(&lists.m2m, Kind::M2m, by_child)?,
+            m2l: arranger.far(&lists.m2l, &programs.m2l, &sets, operators.len())?,
+            l2l: arranger.edges(&lists.l2l, Kind::L2l, by_child)?,
             leaves: arranger.items([&lists.p2m; 3])?,
             parents: arranger.items([&lists.m2m; 3])?,
             active: arranger.items([&lists.m2l, &lists.p2l, &lists.l2l])?,
             l2p: arranger.items([&lists.l2p; 3])?,
             m2p: arranger.items([&lists.m2p; 3])?,
-            p2p: arranger.items([&lists.p2p; 3])?,
+            p2p,
         };
 
         // A row a level: side, parameters, factors of strengths, factors of values.
@@ -217,6 +224,14 @@ impl<F: Family, T: DeviceScalar, N: Real> Visitor for New<F, T, N> {
         let workspace = Workspace::new(&tree, &shape, &operators, &edges)?;
         let near = PhantomData;
         Ok(Plan { tree, lists, columns, scale, programs, tables, operators, sets, edges, shape, workspace, near })
+    }
+}
+
+impl Far {
+    /// Boxes of a set of operators and an octant: first, and how many.
+    pub fn of(&self, set: usize, octant: usize) -> (usize, usize) {
+        let k = 8 * set + octant;
+        (self.starts[k] as usize, (self.starts[k + 1] - self.starts[k]) as usize)
     }
 }
 

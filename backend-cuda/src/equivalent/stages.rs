@@ -8,10 +8,9 @@ use crate::lists::DeviceEdges;
 use crate::programs::{LEAF_THREADS, threads_for};
 use crate::tree::{DevicePoints, DeviceTree};
 use cudarc::driver::CudaEvent;
-use fmm_kernels::equivalent::spectra::OFFSETS;
 use fmm_traits::{Error, Real, Stage, Stages};
 
-/// Threads of `multiply.cu`, and rows and vectors of one of its blocks.
+/// Threads of `multiply.cu` and `m2l.cu`, and rows and vectors of one of their blocks.
 const MULTIPLY_BLOCK: u32 = 256;
 const MULTIPLY_EDGE: usize = 64;
 /// Threads of the kernels with one number each.
@@ -279,18 +278,26 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
         self.timed(Stage::M2l, |p| {
             let device = p.device().clone();
             device.clear(&mut p.workspace.check)?;
-            let (edges, w, shape) = (&p.edges.m2l, &p.workspace, p.shape);
+            let (far, w, shape) = (&p.edges.m2l, &p.workspace, p.shape);
             for (set, operators) in p.operators.iter().enumerate() {
-                for offset in 0..OFFSETS {
-                    let (first, count) = edges.of(set * OFFSETS + offset);
-                    if count == 0 {
-                        continue;
-                    }
-                    let matrix = (operators.m2l.at(offset * shape.check * shape.density), shape.check, shape.density);
-                    let from = (&w.multipoles, shape.density, edges.from.at(first));
-                    let to = (&w.check, shape.check, edges.to.at(first));
-                    // SAFETY: a box has one neighbour at an offset; the edges and the matrix exist.
-                    unsafe { p.multiply(matrix, from, to, count, 1.0, true)? };
+                for octant in 0..8 {
+                    let (first, count) = far.of(set, octant);
+                    let args = [
+                        (&operators.m2l).into(),
+                        (shape.check as u32).into(),
+                        (shape.density as u32).into(),
+                        (octant as u32).into(),
+                        (&w.multipoles).into(),
+                        (&far.table).into(),
+                        (far.boxes.len() as u32).into(),
+                        (&far.boxes).into(),
+                        (first as u32).into(),
+                        (count as u32).into(),
+                        (&w.check).into(),
+                    ];
+                    let grid = (blocks(count, MULTIPLY_EDGE)?, blocks(shape.check, MULTIPLY_EDGE)?);
+                    // SAFETY: arguments as in m2l.cu; the boxes are distinct, and so are the rows they receive.
+                    unsafe { device.launch(&p.programs.m2l, "m2l", grid, MULTIPLY_BLOCK, &args)? };
                 }
             }
             Ok(())
@@ -363,7 +370,7 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
             ];
             let grid = (blocks(p.edges.p2p.len(), 1)?, 1);
             // SAFETY: arguments as in p2p.cu; values have a row for each target.
-            unsafe { p.device().launch(&p.programs.p2p, "p2p", grid, LEAF_THREADS as u32, &args) }
+            unsafe { p.device().launch(&p.programs.p2p, "p2p", grid, p.programs.near_threads, &args) }
         })
     }
 

@@ -28,7 +28,9 @@ fn rate<T: Real, F: Family>(
 fn direct(device: &Device) -> Result<(), Error> {
     println!("direct summation, 1e12 pairs/s: kernel, output, N, f32, f64");
     for n in [1 << 14, 1 << 16, 1 << 18] {
-        for (outputs, name) in [(Outputs::POTENTIAL, "potential"), (Outputs::GRADIENT, "gradient"), (Outputs::HESSIAN, "hessian")] {
+        for (outputs, name) in
+            [(Outputs::POTENTIAL, "potential"), (Outputs::GRADIENT, "gradient"), (Outputs::HESSIAN, "hessian")]
+        {
             let single = rate::<f32, _>(device, &Laplace, outputs, n, None)? * 1e-12;
             let double = rate::<f64, _>(device, &Laplace, outputs, n, None)? * 1e-12;
             println!("laplace {name:9} {n:7} {single:6.3} {double:6.3}");

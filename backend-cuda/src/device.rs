@@ -1,8 +1,8 @@
 //! One GPU: opening it, its memory, its programs, its launches. All calls of the driver are here.
 
+use crate::cache;
 use crate::compile::{Program, compile, compiler};
 use crate::error::{failed, no_device, out_of_memory};
-use crate::cache;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags};
 use cudarc::driver::{
     CudaContext, CudaEvent, CudaFunction, CudaSlice, CudaStream, DevicePtr, DeviceRepr, DriverError, ValidAsZeroBits,
@@ -323,8 +323,7 @@ impl Device {
         })?;
         self.0.context.bind_to_thread().map_err(launching)?;
         let mut slots: Vec<[u64; 2]> = args.iter().map(|a| a.0).collect();
-        let mut pointers: Vec<*mut std::ffi::c_void> =
-            slots.iter_mut().map(|s| std::ptr::from_mut(s).cast()).collect();
+        let mut pointers: Vec<*mut std::ffi::c_void> = slots.iter_mut().map(|s| std::ptr::from_mut(s).cast()).collect();
         // SAFETY: each pointer leads to sixteen bytes that outlive the call, which copies them; the rest
         // is the promise of the caller.
         unsafe {
@@ -342,10 +341,7 @@ impl Device {
 
     /// A mark in the stream.
     pub(crate) fn mark(&self) -> Result<CudaEvent, Error> {
-        self.0
-            .stream
-            .record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))
-            .map_err(|e| failed("recording an event", e))
+        self.0.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(|e| failed("recording an event", e))
     }
 
     /// Seconds between two marks; waits for the second.

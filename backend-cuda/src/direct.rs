@@ -150,9 +150,7 @@ impl<T: Real> Direct<T> {
             (&self.packed).into(),
         ];
         // SAFETY: arguments as in direct.cu; points and strengths hold n rows, packed room for n.
-        unsafe {
-            self.device.launch(&self.functions, "pack_sources", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)
-        }
+        unsafe { self.device.launch(&self.functions, "pack_sources", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args) }
     }
 
     /// Enqueues the sum of what was packed.

@@ -238,7 +238,8 @@ impl Finder<'_> {
         let [v, x, w, u] = counts;
         let rows = [self.edges(&v)?, self.edges(&x)?, self.edges(&w)?, self.edges(&u)?];
         let starts = rows.iter().map(|r| Arg::from(&r.starts));
-        let args: Vec<Arg> = common.into_iter().chain(starts).chain(rows.iter().map(|r| Arg::from(&r.sources))).collect();
+        let args: Vec<Arg> =
+            common.into_iter().chain(starts).chain(rows.iter().map(|r| Arg::from(&r.sources))).collect();
         // SAFETY: as above; the rows have room for what was counted.
         unsafe { self.warps("rows_fill", n, &args)? };
         Ok(rows)
@@ -248,13 +249,7 @@ impl Finder<'_> {
     fn upward(&self, m2l: &DeviceEdges, m2p: &DeviceEdges) -> Result<[DeviceEdges; 2], Error> {
         let (boxes, n) = (Arg::from(&self.boxes), (self.n as u32).into());
         let first = self.device.upload(&[u8::MAX as u32], "first level")?;
-        let args = [
-            boxes,
-            n,
-            (&m2l.starts, &m2l.sources).into(),
-            (&m2p.starts, &m2p.sources).into(),
-            (&first).into(),
-        ];
+        let args = [boxes, n, (&m2l.starts, &m2l.sources).into(), (&m2p.starts, &m2p.sources).into(), (&first).into()];
         let counts = [self.counts(self.n)?, self.counts(self.n)?];
         // SAFETY: arguments as in lists.cu; all arrays have an entry for each box.
         unsafe {
@@ -284,14 +279,8 @@ impl Finder<'_> {
         let reached: Buffer<u8> = self.device.alloc(self.n, "boxes reached")?;
         for level in tree.level_start.windows(2) {
             let count = level[1] - level[0];
-            let args = [
-                boxes,
-                level[0].into(),
-                count.into(),
-                (&m2l.starts).into(),
-                (&p2l.starts).into(),
-                (&reached).into(),
-            ];
+            let args =
+                [boxes, level[0].into(), count.into(), (&m2l.starts).into(), (&p2l.starts).into(), (&reached).into()];
             // SAFETY: arguments as in lists.cu; the level above is complete.
             unsafe { self.threads("reach", count as usize, &args)? };
         }

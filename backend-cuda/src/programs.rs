@@ -134,7 +134,17 @@ pub(crate) fn scan() -> Program {
 
 /// Splitting of boxes.
 pub(crate) fn split() -> Program {
-    let entries = &["split_count", "split_coincident", "split_octants", "split_fill", "deep_count", "deep_keys", "deep_boxes", "deep_map", "deep_move"];
+    let entries = &[
+        "split_count",
+        "split_coincident",
+        "split_octants",
+        "split_fill",
+        "deep_count",
+        "deep_keys",
+        "deep_boxes",
+        "deep_map",
+        "deep_move",
+    ];
     plain("split.cu", include_str!("../kernels/split.cu"), entries)
 }
 
@@ -163,5 +173,16 @@ pub(crate) fn arrange() -> Program {
 
 /// Every program that needs no kernel.
 pub fn all_programs() -> Vec<Program> {
-    vec![points(), sort(), scan(), split(), lists(), arrange(), multiply_program::<f32>(), multiply_program::<f64>(), m2l_program::<f32>(), m2l_program::<f64>()]
+    vec![
+        points(),
+        sort(),
+        scan(),
+        split(),
+        lists(),
+        arrange(),
+        multiply_program::<f32>(),
+        multiply_program::<f64>(),
+        m2l_program::<f32>(),
+        m2l_program::<f64>(),
+    ]
 }

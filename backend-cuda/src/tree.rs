@@ -152,10 +152,8 @@ pub fn build(
     }
     let limit = fmm_tree::deepest_level(side, largest, options.min_side);
     let (level_start, boxes) = builder.split(corner, side, &mut sets, options.ncrit, limit)?;
-    let mut points = sets.into_iter().map(|s| Arc::new(s.points));
-    // There is always a set of sources.
-    let (Some(sources), targets) = (points.next(), points.next()) else { return Err(Error::NoOutput) };
-    let targets = targets.unwrap_or_else(|| sources.clone());
+    let points: Vec<Arc<DevicePoints>> = sets.into_iter().map(|s| Arc::new(s.points)).collect();
+    let [sources, targets] = [&points[0], &points[points.len() - 1]].map(Arc::clone);
     Ok(DeviceTree { device: device.clone(), corner, side, level_start, boxes, sources, targets })
 }
 
@@ -293,7 +291,15 @@ impl Builder<'_> {
                 let side = side * (-(level as f64)).exp2();
                 for (i, set) in sets.iter_mut().enumerate() {
                     let range = if i == 0 { &boxes.source_range } else { &boxes.target_range };
-                    self.rekey(set, start, count, range, &fate, &boxes.anchor, [corner[0], corner[1], corner[2], side])?;
+                    self.rekey(
+                        set,
+                        start,
+                        count,
+                        range,
+                        &fate,
+                        &boxes.anchor,
+                        [corner[0], corner[1], corner[2], side],
+                    )?;
                 }
             }
 
@@ -413,14 +419,8 @@ impl Builder<'_> {
         unsafe { device.launch(&self.split, "deep_boxes", grid, BLOCK, &args)? };
         self.primitives.sort(&mut by_box, &mut order, deep, u32::BITS - count.leading_zeros())?;
         let (xyz, moved) = (device.alloc(3 * n, "points in tree order")?, device.alloc(n, "order")?);
-        let map = [
-            (&unsorted).into(),
-            (&positions).into(),
-            (&order).into(),
-            deep_count,
-            (&from).into(),
-            (&set.keys).into(),
-        ];
+        let map =
+            [(&unsorted).into(), (&positions).into(), (&order).into(), deep_count, (&from).into(), (&set.keys).into()];
         let moves = [
             (&set.points.xyz).into(),
             (&set.points.order).into(),

@@ -137,7 +137,10 @@ fn the_test_for_zero_goes_only_where_a_zero_shows() {
     let shape = Shape::tuned::<f32>(1);
     let text = |p: Program| p.source.split("direct summation").next().unwrap_or_default().to_string();
     let laplace = text(direct_program::<Gradient<Laplace>, f32>(shape));
-    assert_eq!(laplace.matches("bare_rsqrt(").count(), 1 + text(direct_program::<Hides, f32>(shape)).matches("bare_rsqrt(").count());
+    assert_eq!(
+        laplace.matches("bare_rsqrt(").count(),
+        1 + text(direct_program::<Hides, f32>(shape)).matches("bare_rsqrt(").count()
+    );
     assert!(for_sm_90(&direct_program::<Hides, f32>(shape)).is_ok());
 }
 

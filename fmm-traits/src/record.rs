@@ -510,6 +510,29 @@ mod tests {
         }
     }
 
+    /// q/r, its gradient by duals.
+    #[derive(Clone, Debug)]
+    struct Inverse;
+    impl Kernel for Inverse {
+        const NAME: &'static str = "inverse";
+        fn eval<V: Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
+            u[0] = q[0] * dot(r, r).rsqrt();
+        }
+        fn value_degree(_: usize) -> i32 {
+            -1
+        }
+    }
+
+    #[test]
+    fn a_zero_root_shows_unless_it_can_hide() {
+        assert!(record::<Inverse>().shows_zero_root());
+        assert!(record::<Gradient<Inverse>>().shows_zero_root());
+        assert!(record::<Square>().shows_zero_root(), "there is no root");
+        assert!(!record::<Everything>().shows_zero_root(), "behind a divisor and a branch");
+        let text = record::<Gradient<Inverse>>().cuda_unguarded::<f32>("f", "fast");
+        assert!(text.contains("= fast(t") && !text.contains("== 0"), "{text}");
+    }
+
     #[test]
     fn common_work_is_recorded_once() {
         // r·r is 1 + 2 + 2; +, − and three products remain (0.5·r² is shared by + and −).

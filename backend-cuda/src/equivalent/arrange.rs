@@ -88,9 +88,7 @@ impl Arranger<'_> {
             (&refused).into(),
         ];
         // SAFETY: arguments as in arrange.cu; an entry for each edge.
-        unsafe {
-            device.launch(&self.functions, "edge_keys", (blocks(32 * count, BLOCK as usize)?, 1), BLOCK, &args)?
-        };
+        unsafe { device.launch(&self.functions, "edge_keys", (blocks(32 * count, BLOCK as usize)?, 1), BLOCK, &args)? };
         self.none_refused(&refused)?;
         let grid = (blocks(n, BLOCK as usize)?, 1);
         let number = Arg::from(n as u64);
@@ -99,7 +97,13 @@ impl Arranger<'_> {
         unsafe {
             self.primitives.sort(&mut keys, &mut order, n, u64::BITS - (operators as u64).leading_zeros())?;
             let order = Arg::from(&order);
-            device.launch(&self.functions, "take", grid, BLOCK, &[(&edges.sources).into(), order, number, (&from).into()])?;
+            device.launch(
+                &self.functions,
+                "take",
+                grid,
+                BLOCK,
+                &[(&edges.sources).into(), order, number, (&from).into()],
+            )?;
             device.launch(&self.functions, "take", grid, BLOCK, &[(&targets).into(), order, number, (&to).into()])?;
         }
         Ok(Arranged { from, to, starts: self.starts(&keys, operators)? })

@@ -61,11 +61,7 @@ impl<T: DeviceScalar> DeviceOperators<T> {
     }
 }
 
-fn m2l_matrices<T: DeviceScalar>(
-    device: &Device,
-    functions: &Functions,
-    o: &Operators<T>,
-) -> Result<Buffer<T>, Error> {
+fn m2l_matrices<T: DeviceScalar>(device: &Device, functions: &Functions, o: &Operators<T>) -> Result<Buffer<T>, Error> {
     let entries = spectra::OFFSETS * o.values * o.points * o.strengths * o.points;
     let matrices = device.alloc(entries, "M2L matrices")?;
     let mut parameters = o.params.clone();

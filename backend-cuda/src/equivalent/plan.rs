@@ -118,7 +118,11 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     ///
     /// # Errors
     /// [`Error::Shape`], [`Error::Cancelled`], and those of the device.
-    pub fn apply(&mut self, strengths: &[f64], observer: Observer) -> Result<(Vec<f64>, [f64; Stage::ALL.len()]), Error> {
+    pub fn apply(
+        &mut self,
+        strengths: &[f64],
+        observer: Observer,
+    ) -> Result<(Vec<f64>, [f64; Stage::ALL.len()]), Error> {
         let expected = self.tree.sources.len() * self.shape.strengths;
         if strengths.len() != expected {
             let why = "sources × strengths of the kernel".to_string();

@@ -173,7 +173,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     }
 
     /// Enqueues L2P or M2P: densities on a surface to the targets of leaves.
-    fn from_surface(
+    fn at_targets(
         &self,
         edges: &DeviceEdges,
         items: &Buffer<u32>,
@@ -211,8 +211,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         scale: Option<f64>,
         to: &Buffer<f64>,
     ) -> Result<(), Error> {
-        let mut args =
-            vec![from.into(), (&points.order).into(), (points.len() as u64).into(), (width as u32).into()];
+        let mut args = vec![from.into(), (&points.order).into(), (points.len() as u64).into(), (width as u32).into()];
         args.extend(scale.map(Arg::from));
         args.push(to.into());
         let grid = (blocks(points.len() * width, BLOCK as usize)?, 1);
@@ -338,14 +337,12 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
     }
 
     fn l2p(&mut self, _: &()) -> Result<(), Error> {
-        self.timed(Stage::L2p, |p| {
-            p.from_surface(&p.lists.l2p, &p.edges.l2p.boxes, &p.tables.outer, &p.workspace.locals)
-        })
+        self.timed(Stage::L2p, |p| p.at_targets(&p.lists.l2p, &p.edges.l2p.boxes, &p.tables.outer, &p.workspace.locals))
     }
 
     fn m2p(&mut self, _: &()) -> Result<(), Error> {
         self.timed(Stage::M2p, |p| {
-            p.from_surface(&p.lists.m2p, &p.edges.m2p.boxes, &p.tables.inner, &p.workspace.multipoles)
+            p.at_targets(&p.lists.m2p, &p.edges.m2p.boxes, &p.tables.inner, &p.workspace.multipoles)
         })
     }
 

@@ -13,7 +13,8 @@ pub const TESTS: &[Test] = &[
 ];
 
 fn works(device: &Device) {
-    let u = direct::<f64, _>(device, &Laplace, Outputs::POTENTIAL, &[0.0; 3], &[1.0], Targets::Points(&[2.0, 0.0, 0.0]));
+    let u =
+        direct::<f64, _>(device, &Laplace, Outputs::POTENTIAL, &[0.0; 3], &[1.0], Targets::Points(&[2.0, 0.0, 0.0]));
     let expected = 1.0 / (8.0 * std::f64::consts::PI);
     assert!((u.unwrap().0[0] - expected).abs() < 1e-15);
 }

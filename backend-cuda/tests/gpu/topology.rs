@@ -81,8 +81,7 @@ fn two_clouds(device: &Device) {
             (kind, kind.points(n, g.bits()).iter().map(|x| shift + scale * x).collect())
         };
         let (source_kind, s) = cloud(0.0, 1.0);
-        let (target_kind, t) =
-            cloud([0.0, 0.4, -2.0][case % 3], [1.0, 1e-3, 30.0][case / 3 % 3]);
+        let (target_kind, t) = cloud([0.0, 0.4, -2.0][case % 3], [1.0, 1e-3, 30.0][case / 3 % 3]);
         let ncrit = 1 + (case * case) % 190;
         let few = ListOptions { m2p_min_sources: case % 40, p2l_min_targets: (7 * case) % 40 };
         let what = format!("case {case}: {} to {}, ncrit {ncrit}, {few:?}", source_kind.name(), target_kind.name());

@@ -10,6 +10,7 @@
 
 mod cache;
 mod compile;
+mod deep;
 mod device;
 mod direct;
 mod equivalent;

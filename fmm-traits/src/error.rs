@@ -161,4 +161,26 @@ pub enum Error {
         /// The system's words.
         reason: String,
     },
+    /// No CUDA device can be used.
+    #[error("no CUDA device: {reason}")]
+    NoDevice {
+        /// What is missing: driver, device or the library of the run-time compiler.
+        reason: String,
+    },
+    /// The run-time compiler refused a device kernel.
+    #[error("{kernel} does not compile for the device: {log}")]
+    DeviceCompile {
+        /// Which kernel.
+        kernel: String,
+        /// The compiler's words.
+        log: String,
+    },
+    /// A call of the device's driver failed; [`Error::Memory`] where memory was the reason.
+    #[error("{call} failed on the device: {reason}")]
+    Device {
+        /// The call, with the kernel or buffer it was for.
+        call: String,
+        /// The driver's words.
+        reason: String,
+    },
 }

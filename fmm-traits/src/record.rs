@@ -317,9 +317,45 @@ impl Tape {
         }
     }
 
+    /// Whether a reciprocal root of 0 shows in the values when it is left infinite (or NaN) instead
+    /// of 0: of each root either no value depends on it, or one value cannot be finite then. Sums,
+    /// products, dividends, roots, logarithms, sines and cosines of what is not finite are not finite;
+    /// divisors, exponentials and branches may hide it.
+    pub fn shows_zero_root(&self) -> bool {
+        let roots = self.nodes.iter().enumerate().filter(|(_, n)| n.op == Op::Rsqrt);
+        roots.into_iter().all(|(root, _)| {
+            let (mut depends, mut shows) = (vec![false; self.nodes.len()], vec![false; self.nodes.len()]);
+            (depends[root], shows[root]) = (true, true);
+            for (i, node) in self.nodes.iter().enumerate().skip(root + 1) {
+                let args = &node.args[..node.op.arity()];
+                let any = |of: &[bool], args: &[u32]| args.iter().any(|&a| of[a as usize]);
+                depends[i] = any(&depends, args);
+                shows[i] = match node.op {
+                    Op::Add | Op::Sub | Op::Mul | Op::Neg | Op::Fma | Op::Sqrt | Op::Ln | Op::Sin | Op::Cos => {
+                        any(&shows, args)
+                    }
+                    Op::Div => shows[args[0] as usize],
+                    _ => false,
+                };
+            }
+            let among = |of: &[bool]| self.values.iter().any(|&v| of[v as usize]);
+            among(&shows) || !among(&depends)
+        })
+    }
+
     /// The tape as CUDA C in precision `T`:
     /// `void NAME(const T* params, T rx, T ry, T rz, const T* q, T* u)`, `u` overwritten.
     pub fn cuda<T: Real>(&self, name: &str) -> String {
+        self.print::<T>(name, None)
+    }
+
+    /// As [`cuda`](Tape::cuda), with the device function `rsqrt` for reciprocal roots and no test
+    /// for 0: see [`shows_zero_root`](Tape::shows_zero_root).
+    pub fn cuda_unguarded<T: Real>(&self, name: &str, rsqrt: &str) -> String {
+        self.print::<T>(name, Some(rsqrt))
+    }
+
+    fn print<T: Real>(&self, name: &str, unguarded: Option<&str>) -> String {
         let single = T::NAME == "f32";
         let (real, suffix) = if single { ("float", "f") } else { ("double", "") };
         let axes = &["rx", "ry", "rz"][..self.dimension];
@@ -342,7 +378,10 @@ impl Tape {
                 Op::Neg => format!("-{a}"),
                 Op::Fma => format!("fma{suffix}({a}, {b}, {c})"),
                 Op::Sqrt => call("sqrt"),
-                Op::Rsqrt => format!("{a} == 0 ? 0 : {}", call("rsqrt")),
+                Op::Rsqrt => match unguarded {
+                    Some(rsqrt) => format!("{rsqrt}({a})"),
+                    None => format!("{a} == 0 ? 0 : {}", call("rsqrt")),
+                },
                 Op::Exp => call("exp"),
                 Op::Ln => call("log"),
                 Op::Sin => call("sin"),
@@ -469,6 +508,29 @@ mod tests {
         fn value_degree(_: usize) -> i32 {
             2
         }
+    }
+
+    /// q/r, its gradient by duals.
+    #[derive(Clone, Debug)]
+    struct Inverse;
+    impl Kernel for Inverse {
+        const NAME: &'static str = "inverse";
+        fn eval<V: Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
+            u[0] = q[0] * dot(r, r).rsqrt();
+        }
+        fn value_degree(_: usize) -> i32 {
+            -1
+        }
+    }
+
+    #[test]
+    fn a_zero_root_shows_unless_it_can_hide() {
+        assert!(record::<Inverse>().shows_zero_root());
+        assert!(record::<Gradient<Inverse>>().shows_zero_root());
+        assert!(record::<Square>().shows_zero_root(), "there is no root");
+        assert!(!record::<Everything>().shows_zero_root(), "behind a divisor and a branch");
+        let text = record::<Gradient<Inverse>>().cuda_unguarded::<f32>("f", "fast");
+        assert!(text.contains("= fast(t") && !text.contains("== 0"), "{text}");
     }
 
     #[test]

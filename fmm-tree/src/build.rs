@@ -157,7 +157,7 @@ impl Cloud {
         let root = choose_root(more, &bounds, options, &mut report)?;
         let frame = Frame::new(root.corner, root.side);
         let sets = arrays.iter().map(|a| Sorted::new(a, &frame)).collect();
-        Ok(Cloud { root, sets, limit: max_level(root, &bounds, options.min_side), report })
+        Ok(Cloud { root, sets, limit: deepest_level(root.side, bounds.largest(), options.min_side), report })
     }
 }
 
@@ -298,10 +298,18 @@ fn choose_root(
     Ok(choice.root)
 }
 
-/// Deepest level whose boxes are not smaller than `min_side` and have exact centres.
-fn max_level(cube: Root, bounds: &Bounds, min_side: f64) -> usize {
-    let halvings = |side: f64| (cube.side / side).log2();
-    let exact = EXACT_LEVELS + halvings(bounds.largest().max(cube.side));
+/// The smallest root cube (lower corner, side) with exact box centres around the box `low..high`: what
+/// [`build`] takes for a single box.
+pub fn smallest_root(low: [f64; 3], high: [f64; 3]) -> ([f64; 3], f64) {
+    let Root { corner, side } = root::smallest(low, high, Bounds { low, high }.largest());
+    (corner, side)
+}
+
+/// Deepest level, under a root of side `side`, whose boxes are not smaller than `min_side` (0: no limit)
+/// and have exact centres; `largest` is the largest magnitude of a coordinate.
+pub fn deepest_level(side: f64, largest: f64, min_side: f64) -> usize {
+    let halvings = |x: f64| (side / x).log2();
+    let exact = EXACT_LEVELS + halvings(largest.max(side));
     let allowed = if min_side > 0.0 { exact.min(halvings(min_side) + 1e-9) } else { exact };
     (allowed.max(0.0) as usize).min(MAX_LEVEL)
 }

@@ -12,7 +12,7 @@ mod sort;
 mod stencil;
 mod treecode;
 
-pub use build::{BuildOptions, BuildReport, build, build_reported, build_uniform};
+pub use build::{BuildOptions, BuildReport, build, build_reported, build_uniform, deepest_level, smallest_root};
 pub use lists::{ListOptions, uvwx};
 pub use stencil::stencil119;
 pub use treecode::{TreecodeOptions, treecode};

@@ -3,7 +3,9 @@
 use fmm_traits::testkit::clouds::{CloudKind, any_cloud};
 use fmm_traits::tree::Lists;
 use fmm_traits::{Error, Tree};
-use fmm_tree::{BuildOptions, ListOptions, build, build_reported, build_uniform, invariants, uvwx};
+use fmm_tree::{
+    BuildOptions, ListOptions, build, build_reported, build_uniform, deepest_level, invariants, smallest_root, uvwx,
+};
 use proptest::prelude::*;
 
 fn with_ncrit(ncrit: usize) -> BuildOptions {
@@ -248,4 +250,19 @@ fn the_checker_sees_damage() {
     let mut damaged = tree.clone();
     damaged.source_range[tree.len() - 1][0] += 1;
     assert!(invariants::check_tree(&damaged).is_err());
+}
+
+#[test]
+fn the_root_and_the_depth_of_a_tree_can_be_asked_for() {
+    let p = CloudKind::Plummer.points(500, 9);
+    let end = |start: f64, f: fn(f64, f64) -> f64| {
+        std::array::from_fn(|a| p.iter().skip(a).step_by(3).copied().fold(start, f))
+    };
+    let (corner, side) = smallest_root(end(f64::INFINITY, f64::min), end(f64::NEG_INFINITY, f64::max));
+    let tree = build(&p, None, &with_ncrit(500)).unwrap();
+    assert_eq!((corner, side), (tree.corner, tree.side));
+    let limit = deepest_level(side, 1.0, side / 5.0);
+    assert_eq!(limit, 2);
+    let o = BuildOptions { ncrit: Some(1), min_side: side / 5.0, root: Some((corner, side)), ..Default::default() };
+    assert_eq!(build(&p, None, &o).unwrap().levels(), limit + 1);
 }

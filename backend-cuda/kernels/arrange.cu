@@ -1,0 +1,66 @@
+// Edges of one kind sorted by the operator they take, lists of boxes, and the ends of a run: strengths into
+// tree order, values into the caller's.
+
+#include "shared/boxes.cuh"
+
+#define M2M 0
+#define L2L 1
+
+// For each edge of M2M or L2L the box that receives it, and the number of its operator: 8 · (level of the child) +
+// octant of the child. An edge that does not join a box and its child raises `refused`. A warp a box.
+extern "C" __global__ void edge_keys(const Boxes* boxes, const u8* octants, u32 count, u32 kind, const u64* starts,
+                                     const u32* sources, u64* keys, u32* targets, u32* refused) {
+  const Boxes t = *boxes;
+  const u32 b = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  if (b >= count) return;
+  for (u64 e = starts[b] + lane_id(); e < starts[b + 1]; e += 32) {
+    const u32 s = sources[e];
+    targets[e] = b;
+    const u32 child = kind == M2M ? s : b;
+    if (t.parent[child] != (kind == M2M ? b : s)) atomicMin(refused, b);
+    keys[e] = 8ull * t.level[child] + octants[child];
+  }
+}
+
+// to[i] = from[order[i]].
+extern "C" __global__ void take(const u32* from, const u32* order, u64 n, u32* to) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) to[i] = from[order[i]];
+}
+
+// First edge of each operator: starts[k] for k = 0 … operators, of sorted keys.
+extern "C" __global__ void key_starts(const u64* keys, u64 n, u32 operators, u64* starts) {
+  const u32 k = blockIdx.x * blockDim.x + threadIdx.x;
+  if (k > operators) return;
+  u64 lo = 0, hi = n;
+  while (lo < hi) {
+    const u64 middle = lo + (hi - lo) / 2;
+    if (keys[middle] < k)
+      lo = middle + 1;
+    else
+      hi = middle;
+  }
+  starts[k] = lo;
+}
+
+// Boxes with an edge of one of up to three kinds: flags, then the boxes at the sums of the flags.
+extern "C" __global__ void with_edges(u32 count, const u64* a, const u64* b, const u64* c, u32* flags) {
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) flags[i] = a[i] < a[i + 1] || b[i] < b[i + 1] || c[i] < c[i + 1];
+}
+extern "C" __global__ void list_boxes(u32 count, const u32* flags, const u64* starts, u32* boxes) {
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count && flags[i]) boxes[starts[i]] = i;
+}
+
+// Rows of `width` numbers into tree order.
+extern "C" __global__ void scatter(const double* given, const u32* order, u64 n, u32 width, double* strengths) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n * width) strengths[i] = given[(u64)order[i / width] * width + i % width];
+}
+// And back, times `scale`.
+extern "C" __global__ void gather(const double* values, const u32* order, u64 n, u32 width, double scale,
+                                     double* out) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n * width) out[(u64)order[i / width] * width + i % width] = values[i] * scale;
+}

@@ -1,0 +1,303 @@
+// U, V, W and X lists by count - scan - fill. Twin of fmm-tree/src/lists.rs, which says what the lists
+// are: rows come out in the same order.
+//
+// Two kinds of rows are kept for every box: its colleagues (adjacent boxes of its level with sources)
+// and its coarse neighbours (adjacent leaves of coarser levels with sources). They are found level by
+// level from those of the parent; the lists then follow for all boxes at once. A warp works on a box.
+
+#include "shared/boxes.cuh"
+
+// Rows of boxes.
+struct Rows {
+  const u64* starts;
+  const u32* data;
+};
+static_assert(sizeof(Rows) == 16, "the host sends two addresses");
+
+__device__ __forceinline__ u32 warp_index() { return (blockIdx.x * blockDim.x + threadIdx.x) / 32; }
+
+// Adds a row's next entries in the order of the lanes: returns where this lane writes.
+__device__ __forceinline__ u64 place(bool mine, u64& end) {
+  const u32 all = __ballot_sync(~0u, mine);
+  const u64 at = end + __popc(all & lanes_below());
+  end += __popc(all);
+  return at;
+}
+
+// What the parent of b hands down, in order, 32 lanes at a time: visit(box, valid, adjacent to b, whether
+// it is a leaf no finer than the parent). All lanes call visit together.
+template <class Visit>
+__device__ void family(const Boxes& t, u32 b, const Rows& colleagues, const Rows& coarse, Visit visit) {
+  const u32 p = t.parent[b];
+  for (u64 at = coarse.starts[p]; at < coarse.starts[p + 1]; at += 32) {
+    const bool valid = at + lane_id() < coarse.starts[p + 1];
+    const u32 a = valid ? coarse.data[at + lane_id()] : 0;
+    visit(a, valid, valid && touch(t, a, b), true);
+  }
+  for (u64 at = colleagues.starts[p]; at < colleagues.starts[p + 1]; at += 4) {
+    const u64 mine = at + lane_id() / 8;
+    const u32 k = lane_id() % 8;
+    bool valid = mine < colleagues.starts[p + 1];
+    u32 c = valid ? colleagues.data[mine] : 0;
+    const bool leaf = valid && is_leaf(t, c);
+    if (leaf) {
+      valid = k == 0;
+    } else if (valid) {
+      valid = k < t.child_count[c];
+      c = t.child_start[c] + k;
+      valid = valid && sources_in(t, c) > 0;
+    }
+    visit(c, valid, valid && touch(t, c, b), leaf);
+  }
+}
+
+// Lengths of the rows of colleagues and coarse neighbours of a level below the root.
+extern "C" __global__ void family_count(const Boxes* boxes, u32 first, u32 count, Rows colleagues, Rows coarse,
+                                        u32* colleague_counts, u32* coarse_counts) {
+  const Boxes t = *boxes;
+  const u32 i = warp_index();
+  if (i >= count) return;
+  u32 n[2] = {0, 0};
+  if (targets_in(t, first + i) > 0)
+    family(t, first + i, colleagues, coarse, [&](u32, bool, bool adjacent, bool leaf) {
+      n[0] += __popc(__ballot_sync(~0u, adjacent && !leaf));
+      n[1] += __popc(__ballot_sync(~0u, adjacent && leaf));
+    });
+  if (lane_id() == 0) {
+    colleague_counts[i] = n[0];
+    coarse_counts[i] = n[1];
+  }
+}
+
+// The rows themselves, into the same arrays.
+extern "C" __global__ void family_fill(const Boxes* boxes, u32 first, u32 count, Rows colleagues, Rows coarse,
+                                       u32* colleague_data, u32* coarse_data) {
+  const Boxes t = *boxes;
+  const u32 b = first + warp_index();
+  if (warp_index() >= count || targets_in(t, b) == 0) return;
+  u64 ends[2] = {colleagues.starts[b], coarse.starts[b]};
+  family(t, b, colleagues, coarse, [&](u32 a, bool, bool adjacent, bool leaf) {
+    const u64 fine = place(adjacent && !leaf, ends[0]);
+    const u64 near = place(adjacent && leaf, ends[1]);
+    if (adjacent) (leaf ? coarse_data[near] : colleague_data[fine]) = a;
+  });
+}
+
+// Walks below colleague c of the leaf b as deep as `depth`: emit(box, depth, whether it is adjacent) for
+// the adjacent leaves and for the boxes that are not adjacent. Returns whether there is more below.
+template <class Emit>
+__device__ bool descend(const Boxes& t, u32 b, u32 c, u32 depth, Emit emit) {
+  if (is_leaf(t, c)) {
+    emit(c, 0, true);
+    return false;
+  }
+  if (depth == 0) return true;
+  bool more = false;
+  u32 at = t.child_start[c], d = 1;
+  while (true) {
+    if (sources_in(t, at) > 0) {
+      const bool adjacent = touch(t, b, at);
+      if (!adjacent || is_leaf(t, at)) {
+        emit(at, d, adjacent);
+      } else if (d < depth) {
+        at = t.child_start[at];
+        ++d;
+        continue;
+      } else {
+        more = true;
+      }
+    }
+    for (u32 p = t.parent[at]; at + 1 == t.child_start[p] + t.child_count[p]; p = t.parent[at]) {
+      at = p;
+      if (--d == 0) return more;
+    }
+    ++at;
+  }
+}
+
+// When a far edge is handled pair by pair.
+struct Few {
+  // A W box that is a leaf with fewer sources goes to U.
+  u32 sources;
+  // The X boxes of a leaf with fewer targets go to U.
+  u32 targets;
+};
+static_assert(sizeof(Few) == 8, "the host packs two numbers");
+
+__device__ __forceinline__ bool to_near(const Boxes& t, u32 w, const Few& few) {
+  return is_leaf(t, w) && sources_in(t, w) < few.sources;
+}
+
+// Lengths of the rows of V, X, W and U of all boxes.
+extern "C" __global__ void rows_count(const Boxes* boxes, u32 count, Rows colleagues, Rows coarse, Few few, u32* v,
+                                      u32* x, u32* w, u32* u) {
+  const Boxes t = *boxes;
+  const u32 b = warp_index();
+  if (b >= count) return;
+  u32 n[4] = {0, 0, 0, 0};
+  const bool active = targets_in(t, b) > 0;
+  if (active && b > 0)
+    family(t, b, colleagues, coarse, [&](u32, bool valid, bool adjacent, bool leaf) {
+      n[0] += __popc(__ballot_sync(~0u, valid && !adjacent && !leaf));
+      n[1] += __popc(__ballot_sync(~0u, valid && !adjacent && leaf));
+    });
+  if (active && is_leaf(t, b)) {
+    u32 near = 0, far = 0;
+    for (u64 at = colleagues.starts[b] + lane_id(); at < colleagues.starts[b + 1]; at += 32)
+      descend(t, b, colleagues.data[at], ~0u, [&](u32 s, u32, bool adjacent) {
+        if (adjacent || to_near(t, s, few))
+          ++near;
+        else
+          ++far;
+      });
+    n[2] = __shfl_sync(~0u, warp_inclusive(far), 31);
+    n[3] = __shfl_sync(~0u, warp_inclusive(near), 31) + (u32)(coarse.starts[b + 1] - coarse.starts[b]);
+    if (targets_in(t, b) < few.targets) {
+      n[3] += n[1];
+      n[1] = 0;
+    }
+  }
+  if (lane_id() == 0) {
+    v[b] = n[0];
+    x[b] = n[1];
+    w[b] = n[2];
+    u[b] = n[3];
+  }
+}
+
+// Sorts data[begin, end) in place; few entries, one lane.
+__device__ void sort_row(u32* data, u64 begin, u64 end) {
+  for (u64 i = begin + 1; i < end; ++i) {
+    const u32 entry = data[i];
+    u64 j = i;
+    for (; j > begin && data[j - 1] > entry; --j) data[j] = data[j - 1];
+    data[j] = entry;
+  }
+}
+
+// The rows themselves, each sorted: boxes of one level come in order, and levels one after the other.
+extern "C" __global__ void rows_fill(const Boxes* boxes, u32 count, Rows colleagues, Rows coarse, Few few,
+                                     const u64* v_starts, const u64* x_starts, const u64* w_starts,
+                                     const u64* u_starts, u32* v, u32* x, u32* w, u32* u) {
+  const Boxes t = *boxes;
+  const u32 b = warp_index();
+  if (b >= count || targets_in(t, b) == 0) return;
+  const bool leaf_box = is_leaf(t, b);
+  u64 end_u = u_starts[b], end_w = w_starts[b];
+  if (leaf_box) {
+    const u64 begin = coarse.starts[b], n = coarse.starts[b + 1] - begin;
+    for (u64 i = lane_id(); i < n; i += 32) u[end_u + i] = coarse.data[begin + i];
+    end_u += n;
+  }
+  if (b > 0) {
+    const bool all_near = leaf_box && targets_in(t, b) < few.targets;
+    u64 end_v = v_starts[b], end_x = all_near ? end_u : x_starts[b];
+    u32* x_data = all_near ? u : x;
+    family(t, b, colleagues, coarse, [&](u32 a, bool valid, bool adjacent, bool leaf) {
+      const u64 at_v = place(valid && !adjacent && !leaf, end_v);
+      const u64 at_x = place(valid && !adjacent && leaf, end_x);
+      if (valid && !adjacent) (leaf ? x_data[at_x] : v[at_v]) = a;
+    });
+    if (all_near) {
+      __syncwarp();
+      if (lane_id() == 0) sort_row(u, u_starts[b], end_x);
+      end_u = end_x;
+    }
+  }
+  if (!leaf_box) return;
+  bool more = true;
+  for (u32 depth = 0; more; ++depth) {
+    more = false;
+    for (u64 at = colleagues.starts[b]; at < colleagues.starts[b + 1]; at += 32) {
+      const bool valid = at + lane_id() < colleagues.starts[b + 1];
+      const u32 c = valid ? colleagues.data[at + lane_id()] : 0;
+      u32 near = 0, far = 0;
+      bool below = false;
+      if (valid)
+        below = descend(t, b, c, depth, [&](u32 s, u32 d, bool adjacent) {
+          if (d != depth) return;
+          if (adjacent || to_near(t, s, few))
+            ++near;
+          else
+            ++far;
+        });
+      more = more || __any_sync(~0u, below);
+      const u32 near_to = warp_inclusive(near), far_to = warp_inclusive(far);
+      u64 at_u = end_u + near_to - near, at_w = end_w + far_to - far;
+      if (near + far > 0)
+        descend(t, b, c, depth, [&](u32 s, u32 d, bool adjacent) {
+          if (d != depth) return;
+          if (adjacent || to_near(t, s, few))
+            u[at_u++] = s;
+          else
+            w[at_w++] = s;
+        });
+      end_u += __shfl_sync(~0u, near_to, 31);
+      end_w += __shfl_sync(~0u, far_to, 31);
+    }
+  }
+}
+
+// Coarsest level of a box in V or W: rows are sorted, so their first entries tell.
+extern "C" __global__ void first_level(const Boxes* boxes, u32 count, Rows v, Rows w, u32* level) {
+  const Boxes t = *boxes;
+  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  if (b >= count) return;
+  if (v.starts[b] < v.starts[b + 1]) atomicMin(level, (u32)t.level[v.data[v.starts[b]]]);
+  if (w.starts[b] < w.starts[b + 1]) atomicMin(level, (u32)t.level[w.data[w.starts[b]]]);
+}
+
+// Whether something reaches the local expansion of a box; level by level from the root.
+extern "C" __global__ void reach(const Boxes* boxes, u32 first, u32 count, const u64* v_starts, const u64* x_starts,
+                                 u8* reached) {
+  const Boxes t = *boxes;
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x, b = first + i;
+  if (i >= count) return;
+  const bool above = b > 0 && reached[t.parent[b]];
+  reached[b] = targets_in(t, b) > 0 && (above || v_starts[b] < v_starts[b + 1] || x_starts[b] < x_starts[b + 1]);
+}
+
+// Whether the multipole of b is read.
+__device__ __forceinline__ bool used(const Boxes& t, u32 b, u32 first) {
+  return t.level[b] >= first && sources_in(t, b) > 0;
+}
+
+// P2M and M2M: lengths, then rows.
+extern "C" __global__ void up_count(const Boxes* boxes, u32 count, const u32* first, u32* p2m, u32* m2m) {
+  const Boxes t = *boxes;
+  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  if (b >= count) return;
+  const bool mine = used(t, b, *first);
+  u32 children = 0;
+  if (mine)
+    for (u32 k = 0; k < t.child_count[b]; ++k) children += used(t, t.child_start[b] + k, *first);
+  p2m[b] = mine && is_leaf(t, b);
+  m2m[b] = children;
+}
+extern "C" __global__ void up_fill(const Boxes* boxes, u32 count, const u32* first, const u64* p2m_starts,
+                                   const u64* m2m_starts, u32* p2m, u32* m2m) {
+  const Boxes t = *boxes;
+  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  if (b >= count || !used(t, b, *first)) return;
+  if (is_leaf(t, b)) p2m[p2m_starts[b]] = b;
+  u64 at = m2m_starts[b];
+  for (u32 k = 0; k < t.child_count[b]; ++k)
+    if (used(t, t.child_start[b] + k, *first)) m2m[at++] = t.child_start[b] + k;
+}
+
+// L2L and L2P: lengths, then rows.
+extern "C" __global__ void down_count(const Boxes* boxes, u32 count, const u8* reached, u32* l2l, u32* l2p) {
+  const Boxes t = *boxes;
+  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  if (b >= count) return;
+  l2l[b] = reached[b] && b > 0 && reached[t.parent[b]];
+  l2p[b] = reached[b] && is_leaf(t, b);
+}
+extern "C" __global__ void down_fill(const Boxes* boxes, u32 count, const u8* reached, const u64* l2l_starts,
+                                     const u64* l2p_starts, u32* l2l, u32* l2p) {
+  const Boxes t = *boxes;
+  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  if (b >= count || !reached[b]) return;
+  if (b > 0 && reached[t.parent[b]]) l2l[l2l_starts[b]] = t.parent[b];
+  if (is_leaf(t, b)) l2p[l2p_starts[b]] = b;
+}

@@ -1,0 +1,59 @@
+// P2M and P2L: sources of boxes to check values on a surface around a box.
+//
+// In front of this file: REAL, STRENGTHS, VALUES, THREADS, and `bare_pair` (params, rx, ry, rz, q, u).
+// Sources never lie on the surface they are summed at, so no distance is zero.
+
+#include "shared/level.cuh"
+#include "shared/real.cuh"
+#include "shared/source.cuh"
+
+#define LEVEL_ROW (LEVEL_HEAD + STRENGTHS)
+#define TILE 64
+
+// A block for each of `items` (boxes; null: all), which receives the row of boxes with its number: check
+// values, component by component, added to its row of `out`. surface: x, y, z of n points of a unit box.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    to_surface(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
+               const u32* row, const double* surface, u32 n, const double* xyz, u64 points, const double* strengths,
+               REAL* out) {
+  __shared__ Source tile[TILE];
+  const Boxes t = *boxes;
+  const u32 b = items ? items[blockIdx.x] : blockIdx.x;
+  if (starts[b] == starts[b + 1]) return;
+  const double* level = levels + LEVEL_ROW * t.level[b];
+  double center[3];
+  center_of(t, b, corner, level[0], center);
+  const double scale = 1 / level[0];
+  REAL params[4];
+  for (int k = 0; k < 4; ++k) params[k] = (REAL)level[1 + k];
+
+  for (u32 first = 0; first < n; first += THREADS) {
+    const u32 i = first + threadIdx.x, at = min(i, n - 1);
+    REAL x[3], sum[VALUES];
+    for (int a = 0; a < 3; ++a) x[a] = (REAL)surface[a * n + at];
+#pragma unroll
+    for (int k = 0; k < VALUES; ++k) sum[k] = 0;
+    for (u64 e = starts[b]; e < starts[b + 1]; ++e) {
+      const uint2 range = t.source_range[row[e]];
+      for (u32 begin = range.x; begin < range.y; begin += TILE) {
+        const u32 count = min((u32)TILE, range.y - begin);
+        __syncthreads();
+        for (u32 j = threadIdx.x; j < count; j += THREADS) {
+          for (int a = 0; a < 3; ++a) tile[j].v[a] = (REAL)((xyz[a * points + begin + j] - center[a]) * scale);
+          for (int c = 0; c < STRENGTHS; ++c)
+            tile[j].v[3 + c] = (REAL)(strengths[(u64)(begin + j) * STRENGTHS + c] * level[LEVEL_HEAD + c]);
+        }
+        __syncthreads();
+        for (u32 j = 0; j < count; ++j) {
+          REAL u[VALUES];
+          const Source s = tile[j];
+          bare_pair(params, x[0] - s.v[0], x[1] - s.v[1], x[2] - s.v[2], s.v + 3, u);
+#pragma unroll
+          for (int k = 0; k < VALUES; ++k) sum[k] += u[k];
+        }
+      }
+    }
+    if (i < n)
+      for (int k = 0; k < VALUES; ++k) out[(u64)b * VALUES * n + k * n + i] += sum[k];
+  }
+}

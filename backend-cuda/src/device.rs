@@ -1,0 +1,364 @@
+//! One GPU: opening it, its memory, its programs, its launches. All calls of the driver are here.
+
+use crate::cache;
+use crate::compile::{Program, compile, compiler};
+use crate::error::{failed, no_device, out_of_memory};
+use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags};
+use cudarc::driver::{
+    CudaContext, CudaEvent, CudaFunction, CudaSlice, CudaStream, DevicePtr, DeviceRepr, DriverError, ValidAsZeroBits,
+    result,
+};
+use cudarc::nvrtc::Ptx;
+use fmm_traits::Error;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Which device, and what it may use.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceOptions {
+    /// Number of the device.
+    pub ordinal: usize,
+    /// Folder in which compiled programs are kept; `None`: they are compiled by each process.
+    pub cache: Option<PathBuf>,
+}
+
+/// What a device says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Its name.
+    pub name: String,
+    /// Compute capability.
+    pub capability: (u32, u32),
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Bytes of device memory.
+    pub memory: u64,
+    /// Newest CUDA that the driver supports, as 1000·major + 10·minor.
+    pub driver: i32,
+    /// Version of the run-time compiler.
+    pub compiler: (i32, i32),
+}
+
+/// An opened GPU. Work is enqueued on one stream, in order; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Device(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    context: Arc<CudaContext>,
+    stream: Arc<CudaStream>,
+    info: DeviceInfo,
+    cache: Option<PathBuf>,
+    /// Programs by fingerprint.
+    programs: Mutex<HashMap<String, Functions>>,
+}
+
+/// The entry points of a loaded program, by name.
+pub(crate) type Functions = Arc<HashMap<&'static str, CudaFunction>>;
+
+/// An array in device memory.
+#[derive(Debug)]
+pub(crate) struct Buffer<T>(CudaSlice<T>, usize);
+
+/// One argument of a kernel: sixteen bytes, of which it reads as many as its type has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arg([u64; 2]);
+
+impl From<u32> for Arg {
+    fn from(x: u32) -> Arg {
+        Arg([x as u64, 0])
+    }
+}
+impl From<u64> for Arg {
+    fn from(x: u64) -> Arg {
+        Arg([x, 0])
+    }
+}
+impl From<f64> for Arg {
+    fn from(x: f64) -> Arg {
+        Arg([x.to_bits(), 0])
+    }
+}
+/// Two numbers of four bytes, a struct in the kernel.
+impl From<[u32; 2]> for Arg {
+    fn from([a, b]: [u32; 2]) -> Arg {
+        Arg([a as u64 | (b as u64) << 32, 0])
+    }
+}
+impl<T> From<&Buffer<T>> for Arg {
+    fn from(b: &Buffer<T>) -> Arg {
+        Arg([b.address(), 0])
+    }
+}
+/// Two addresses, a struct in the kernel.
+impl<T, U> From<(&Buffer<T>, &Buffer<U>)> for Arg {
+    fn from((a, b): (&Buffer<T>, &Buffer<U>)) -> Arg {
+        Arg([a.address(), b.address()])
+    }
+}
+
+impl<T> Buffer<T> {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.1
+    }
+    /// Where it lies in device memory.
+    pub fn address(&self) -> u64 {
+        // There is one stream, so no other has to be waited for.
+        self.0.device_ptr(self.0.stream()).0
+    }
+    /// The address of element `i`, for a kernel.
+    pub fn at(&self, i: usize) -> Arg {
+        Arg([self.address() + (i * size_of::<T>()) as u64, 0])
+    }
+}
+
+impl Device {
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] without driver, device or run-time compiler; [`Error::Device`] when the
+    /// driver refuses.
+    pub fn open(options: &DeviceOptions) -> Result<Device, Error> {
+        // SAFETY: only opens libraries.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(Error::NoDevice { reason: "the driver's library libcuda is not there".to_string() });
+        }
+        result::init().map_err(no_device)?;
+        let count = CudaContext::device_count().map_err(no_device)?;
+        if options.ordinal as i64 >= count as i64 {
+            let reason = format!("device {} was asked for, there are {count}", options.ordinal);
+            return Err(Error::NoDevice { reason });
+        }
+        let context = CudaContext::new(options.ordinal).map_err(no_device)?;
+        let compiler = compiler()?;
+        let info = |e: DriverError| failed("asking for the properties of the device", e);
+        let (major, minor) = context.compute_capability().map_err(info)?;
+        let multiprocessors =
+            context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(info)?;
+        let mut driver = 0;
+        // SAFETY: the number outlives the call.
+        unsafe { sys::cuDriverGetVersion(&mut driver) }.result().map_err(info)?;
+        let info = DeviceInfo {
+            name: context.name().map_err(info)?,
+            capability: (major as u32, minor as u32),
+            multiprocessors: multiprocessors as u32,
+            memory: context.total_mem().map_err(info)? as u64,
+            driver,
+            compiler,
+        };
+        let stream = context.default_stream();
+        let cache = options.cache.clone();
+        Ok(Device(Arc::new(Inner { context, stream, info, cache, programs: Mutex::default() })))
+    }
+
+    /// What the device says of itself.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.0.info
+    }
+
+    /// Bytes of device memory that are free.
+    pub fn free_memory(&self) -> Result<u64, Error> {
+        Ok(self.0.context.mem_get_info().map_err(|e| failed("asking for free memory", e))?.0 as u64)
+    }
+
+    /// Waits until all that was enqueued is done.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        self.0.stream.synchronize().map_err(|e| failed("waiting for the device", e))
+    }
+
+    /// Compiles and loads `program`, or finds it in memory or on disk.
+    pub(crate) fn load(&self, program: &Program) -> Result<Functions, Error> {
+        let info = &self.0.info;
+        let fingerprint = program.fingerprint(info.capability, info.compiler, info.driver);
+        // A panic while the lock was held leaves the table as it was: entries are inserted whole.
+        let mut programs = self.0.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(functions) = programs.get(&fingerprint) {
+            return Ok(functions.clone());
+        }
+        let folder = self.0.cache.as_deref();
+        let cubin = match folder.and_then(|f| cache::load(f, &fingerprint)) {
+            Some(cubin) => cubin,
+            None => {
+                let cubin = compile(program, info.capability)?.cubin;
+                if let Some(folder) = folder {
+                    cache::store(folder, &fingerprint, &cubin)?;
+                }
+                cubin
+            }
+        };
+        let loading = |e: DriverError| failed(&format!("loading {}", program.name), e);
+        let module = self.0.context.load_module(Ptx::from_binary(cubin)).map_err(loading)?;
+        let mut functions = HashMap::new();
+        for &entry in program.entries {
+            functions.insert(entry, module.load_function(entry).map_err(loading)?);
+        }
+        let functions = Arc::new(functions);
+        programs.insert(fingerprint, functions.clone());
+        Ok(functions)
+    }
+
+    /// Memory for `n` elements, not initialised; `what` is named where it does not fit.
+    pub(crate) fn alloc<T: DeviceRepr>(&self, n: usize, what: &str) -> Result<Buffer<T>, Error> {
+        // SAFETY: every use of an uninitialised buffer is as the output of a kernel or a copy.
+        let slice = unsafe { self.0.stream.alloc(n.max(1)) };
+        Ok(Buffer(slice.map_err(|e| self.memory(e, n.max(1) * size_of::<T>(), what))?, n))
+    }
+
+    /// `n` zeros.
+    pub(crate) fn zeros<T: DeviceRepr + ValidAsZeroBits>(&self, n: usize, what: &str) -> Result<Buffer<T>, Error> {
+        let mut buffer = self.alloc(n, what)?;
+        self.0.stream.memset_zeros(&mut buffer.0).map_err(|e| failed(what, e))?;
+        Ok(buffer)
+    }
+
+    /// Enqueues zeros for a whole buffer.
+    pub(crate) fn clear<T: DeviceRepr + ValidAsZeroBits>(&self, buffer: &mut Buffer<T>) -> Result<(), Error> {
+        self.0.stream.memset_zeros(&mut buffer.0).map_err(|e| failed("clearing memory", e))
+    }
+
+    /// A copy of `data` on the device.
+    pub(crate) fn upload<T: DeviceRepr>(&self, data: &[T], what: &str) -> Result<Buffer<T>, Error> {
+        let mut buffer = self.alloc(data.len(), what)?;
+        if !data.is_empty() {
+            self.0.stream.memcpy_htod(data, &mut buffer.0).map_err(|e| failed(what, e))?;
+        }
+        Ok(buffer)
+    }
+
+    /// Overwrites elements of a buffer from `at` on.
+    pub(crate) fn write<T: DeviceRepr>(
+        &self,
+        buffer: &mut Buffer<T>,
+        at: usize,
+        data: &[T],
+        what: &str,
+    ) -> Result<(), Error> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let mut to = buffer.0.slice_mut(at..at + data.len());
+        self.0.stream.memcpy_htod(data, &mut to).map_err(|e| failed(what, e))
+    }
+
+    /// A copy of a buffer.
+    pub(crate) fn copy<T: DeviceRepr>(&self, from: &Buffer<T>, what: &str) -> Result<Buffer<T>, Error> {
+        let mut to = self.alloc(from.len(), what)?;
+        self.0.stream.memcpy_dtod(&from.0, &mut to.0).map_err(|e| failed(what, e))?;
+        Ok(to)
+    }
+
+    /// Elements `range` of a buffer, on the host.
+    pub(crate) fn download_range<T: DeviceRepr + Default + Clone>(
+        &self,
+        buffer: &Buffer<T>,
+        range: std::ops::Range<usize>,
+        what: &str,
+    ) -> Result<Vec<T>, Error> {
+        let mut data = vec![T::default(); range.len()];
+        if !range.is_empty() {
+            self.0.stream.memcpy_dtoh(&buffer.0.slice(range), &mut data).map_err(|e| failed(what, e))?;
+        }
+        self.synchronize()?;
+        Ok(data)
+    }
+
+    /// A whole buffer, on the host.
+    pub(crate) fn download<T: DeviceRepr + Default + Clone>(
+        &self,
+        buffer: &Buffer<T>,
+        what: &str,
+    ) -> Result<Vec<T>, Error> {
+        self.download_range(buffer, 0..buffer.len(), what)
+    }
+
+    /// Gives `buffer` room for `n` elements, of which the first `used` are kept.
+    pub(crate) fn grow<T: DeviceRepr>(
+        &self,
+        buffer: &mut Buffer<T>,
+        used: usize,
+        n: usize,
+        what: &str,
+    ) -> Result<(), Error> {
+        if n > buffer.len() {
+            let mut larger = self.alloc(n.max(buffer.len() + buffer.len() / 2), what)?;
+            if used > 0 {
+                let (from, mut to) = (buffer.0.slice(..used), larger.0.slice_mut(..used));
+                self.0.stream.memcpy_dtod(&from, &mut to).map_err(|e| failed(what, e))?;
+            }
+            *buffer = larger;
+        }
+        Ok(())
+    }
+
+    fn memory(&self, e: DriverError, needed: usize, what: &str) -> Error {
+        if out_of_memory(e) {
+            let available = self.free_memory().unwrap_or(0);
+            return Error::Memory { needed: needed as u64, available, what: format!("{what} on the device") };
+        }
+        failed(what, e)
+    }
+
+    /// Enqueues a kernel. Does nothing when the grid is empty.
+    ///
+    /// # Safety
+    /// `args` are those of the entry, in order and each with the right type, and every address is
+    /// valid for what the kernel does with it.
+    pub(crate) unsafe fn launch(
+        &self,
+        functions: &Functions,
+        entry: &'static str,
+        grid: (u32, u32),
+        block: u32,
+        args: &[Arg],
+    ) -> Result<(), Error> {
+        if grid.0 == 0 || grid.1 == 0 {
+            return Ok(());
+        }
+        let launching = |e: DriverError| failed(&format!("launching {entry}"), e);
+        let function = functions.get(entry).ok_or_else(|| Error::Device {
+            call: format!("launching {entry}"),
+            reason: "the program has no such entry".to_string(),
+        })?;
+        self.0.context.bind_to_thread().map_err(launching)?;
+        let mut slots: Vec<[u64; 2]> = args.iter().map(|a| a.0).collect();
+        let mut pointers: Vec<*mut std::ffi::c_void> = slots.iter_mut().map(|s| std::ptr::from_mut(s).cast()).collect();
+        // SAFETY: each pointer leads to sixteen bytes that outlive the call, which copies them; the rest
+        // is the promise of the caller.
+        unsafe {
+            result::launch_kernel(
+                function.cu_function(),
+                (grid.0, grid.1, 1),
+                (block, 1, 1),
+                0,
+                self.0.stream.cu_stream(),
+                &mut pointers,
+            )
+        }
+        .map_err(launching)
+    }
+
+    /// A mark in the stream.
+    pub(crate) fn mark(&self) -> Result<CudaEvent, Error> {
+        self.0.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(|e| failed("recording an event", e))
+    }
+
+    /// Seconds between two marks; waits for the second.
+    pub(crate) fn seconds(&self, from: &CudaEvent, to: &CudaEvent) -> Result<f64, Error> {
+        from.elapsed_ms(to).map(|ms| ms as f64 * 1e-3).map_err(|e| failed("timing", e))
+    }
+}
+
+/// Blocks of `block` threads that hold `n`.
+///
+/// # Errors
+/// [`Error::TooMany`] beyond the 2³¹ − 1 blocks of a launch.
+pub(crate) fn blocks(n: usize, block: usize) -> Result<u32, Error> {
+    let found = n.div_ceil(block);
+    let limit = i32::MAX as usize;
+    if found > limit {
+        return Err(Error::TooMany { what: "blocks of a launch", found, limit });
+    }
+    Ok(found as u32)
+}

@@ -1,0 +1,86 @@
+//! The operators of a unit box as dense matrices in device memory.
+
+use super::DeviceScalar;
+use crate::device::{Buffer, Device, Functions, blocks};
+use crate::programs;
+use faer::MatRef;
+use fmm_kernels::equivalent::{Operators, spectra, surface};
+use fmm_traits::kernel::MAX_PARAMETERS;
+use fmm_traits::{Error, Family};
+
+/// A matrix, column by column.
+#[derive(Debug)]
+pub(super) struct Dense<T> {
+    pub data: Buffer<T>,
+    pub rows: usize,
+    pub cols: usize,
+}
+
+/// What [`Operators`] holds, and M2L for each offset of the V list.
+#[derive(Debug)]
+pub(super) struct DeviceOperators<T> {
+    pub upward: [Dense<T>; 2],
+    pub downward: [Dense<T>; 2],
+    pub m2m: Vec<Dense<T>>,
+    pub l2l: Vec<Dense<T>>,
+    pub l2l_factor: f64,
+    /// The matrices of all offsets, C·n × E·n each.
+    pub m2l: Buffer<T>,
+}
+
+fn upload<T: DeviceScalar>(device: &Device, m: MatRef<'_, T>) -> Result<Dense<T>, Error> {
+    let (rows, cols) = (m.nrows(), m.ncols());
+    let data: Vec<T> = (0..cols).flat_map(|j| (0..rows).map(move |i| m[(i, j)])).collect();
+    Ok(Dense { data: device.upload(&data, "operators")?, rows, cols })
+}
+
+/// Coordinates of a surface, x of all points, then y, then z.
+pub(super) fn surface_rows(p: usize, side: f64) -> Vec<f64> {
+    let points = surface::points(p, side);
+    (0..3).flat_map(|a| points.iter().map(move |x| x[a])).collect()
+}
+
+impl<T: DeviceScalar> DeviceOperators<T> {
+    /// Sends `o`; the matrices of M2L are made on the device, if there are any edges for them.
+    pub fn new<F: Family>(device: &Device, o: &Operators<T>, with_m2l: bool) -> Result<Self, Error> {
+        let all = |of: &dyn Fn(usize) -> Result<Dense<T>, Error>| (0..8).map(of).collect::<Result<Vec<_>, _>>();
+        let [up, down] = [o.upward(), o.downward()];
+        let mut operators = DeviceOperators {
+            upward: [upload(device, up[0])?, upload(device, up[1])?],
+            downward: [upload(device, down[0])?, upload(device, down[1])?],
+            m2m: all(&|octant| upload(device, o.m2m(octant)))?,
+            l2l: all(&|octant| upload(device, o.l2l(octant)))?,
+            l2l_factor: o.l2l_factor.f64(),
+            m2l: device.alloc(0, "M2L matrices")?,
+        };
+        if with_m2l {
+            let functions = device.load(&programs::m2l_matrices_program::<F::Equivalent, T>())?;
+            operators.m2l = m2l_matrices(device, &functions, o)?;
+        }
+        Ok(operators)
+    }
+}
+
+fn m2l_matrices<T: DeviceScalar>(device: &Device, functions: &Functions, o: &Operators<T>) -> Result<Buffer<T>, Error> {
+    let entries = spectra::OFFSETS * o.values * o.points * o.strengths * o.points;
+    let matrices = device.alloc(entries, "M2L matrices")?;
+    let mut parameters = o.params.clone();
+    parameters.resize(MAX_PARAMETERS, 0.0);
+    let parameters = device.upload(&parameters, "parameters")?;
+    let inner = device.upload(&surface_rows(o.order, surface::INNER), "surface")?;
+    let offsets: Vec<f64> = spectra::offsets().flatten().map(f64::from).collect();
+    let offsets = device.upload(&offsets, "offsets")?;
+    let args = [
+        (&parameters).into(),
+        (&inner).into(),
+        (o.points as u32).into(),
+        (&offsets).into(),
+        (spectra::OFFSETS as u32).into(),
+        (&matrices).into(),
+    ];
+    // A thread writes the values of one point.
+    let grid = (blocks(entries / o.values, 256)?, 1);
+    // SAFETY: arguments as in m2l_matrices.cu; an entry of the matrices for each offset, column, point and value.
+    unsafe { device.launch(functions, "m2l_matrices", grid, 256, &args)? };
+    Ok(matrices)
+}

@@ -1,0 +1,32 @@
+//! Stages of the method on an NVIDIA GPU, compiled at run time for the device present.
+//!
+//! [`Device`] opens a GPU or says what is missing; nothing here needs CUDA to build or to start.
+//! [`Program`] is a source of `kernels/` with its options, compiled by NVRTC and cached under a full
+//! fingerprint. [`direct`] sums all pairs of any kernel; [`build`] and [`uvwx`] are the tree
+//! and the lists of `fmm_tree`, made on the device array by array the same.
+//!
+//! Sums are taken in a fixed order without atomics on floating-point numbers: equal input and equal
+//! device give equal bits.
+
+mod cache;
+mod compile;
+mod deep;
+mod device;
+mod direct;
+mod equivalent;
+mod error;
+mod lists;
+mod primitives;
+mod programs;
+mod tree;
+
+pub use compile::{Compiled, Program, compile};
+pub use device::{Device, DeviceInfo, DeviceOptions};
+pub use direct::{Direct, Shape, Targets, direct};
+pub use equivalent::{DeviceScalar, Plan};
+pub use lists::{DeviceEdges, DeviceLists, uvwx};
+pub use programs::{
+    all_programs, direct_program, l2p_program, m2l_matrices_program, m2l_program, multiply_program, p2m_program,
+    p2p_program,
+};
+pub use tree::{CallerPoints, DevicePoints, DeviceTree, TreeOptions, build};

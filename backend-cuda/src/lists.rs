@@ -1,0 +1,306 @@
+//! The edge lists of `fmm_tree::uvwx`, made on the device and equal row by row: `kernels/lists.cu`.
+
+use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::primitives::Primitives;
+use crate::programs;
+use crate::tree::DeviceTree;
+use fmm_traits::Error;
+use fmm_traits::tree::{Edges, Lists};
+use fmm_tree::ListOptions;
+
+/// Threads of a block.
+const BLOCK: u32 = 128;
+/// Boxes of a block where a warp works on each.
+const WARPS: usize = BLOCK as usize / 32;
+
+/// Edges of one kind in device memory: see [`Edges`].
+#[derive(Debug)]
+pub struct DeviceEdges {
+    pub(crate) starts: Buffer<u64>,
+    pub(crate) sources: Buffer<u32>,
+    pub(crate) boxes: usize,
+    edges: usize,
+}
+
+/// Edge lists in device memory: see [`Lists`].
+#[derive(Debug)]
+pub struct DeviceLists {
+    device: Device,
+    /// Sources of a leaf → its multipole.
+    pub p2m: DeviceEdges,
+    /// Multipole of a child → its parent.
+    pub m2m: DeviceEdges,
+    /// V list.
+    pub m2l: DeviceEdges,
+    /// X list.
+    pub p2l: DeviceEdges,
+    /// Local of the parent → a child.
+    pub l2l: DeviceEdges,
+    /// W list.
+    pub m2p: DeviceEdges,
+    /// Local of a leaf → its targets.
+    pub l2p: DeviceEdges,
+    /// U list.
+    pub p2p: DeviceEdges,
+}
+
+impl DeviceEdges {
+    /// Number of edges.
+    pub fn len(&self) -> usize {
+        self.edges
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.edges == 0
+    }
+    fn download(&self, device: &Device) -> Result<Edges, Error> {
+        let starts = device.download_range(&self.starts, 0..self.boxes + 1, "edges")?;
+        let sources = device.download_range(&self.sources, 0..self.edges, "edges")?;
+        Ok(Edges { starts: starts.into_iter().map(|s| s as usize).collect(), sources })
+    }
+}
+
+impl DeviceEdges {
+    fn upload(device: &Device, edges: &Edges) -> Result<DeviceEdges, Error> {
+        let starts: Vec<u64> = edges.starts.iter().map(|&s| s as u64).collect();
+        let (boxes, count) = (starts.len().saturating_sub(1), edges.len());
+        let sources = device.upload(&edges.sources, "edges")?;
+        Ok(DeviceEdges { starts: device.upload(&starts, "edges")?, sources, boxes, edges: count })
+    }
+}
+
+impl DeviceLists {
+    /// Lists made on the host.
+    pub fn upload(device: &Device, lists: &Lists) -> Result<DeviceLists, Error> {
+        let of = |edges: &Edges| DeviceEdges::upload(device, edges);
+        Ok(DeviceLists {
+            device: device.clone(),
+            p2m: of(&lists.p2m)?,
+            m2m: of(&lists.m2m)?,
+            m2l: of(&lists.m2l)?,
+            p2l: of(&lists.p2l)?,
+            l2l: of(&lists.l2l)?,
+            m2p: of(&lists.m2p)?,
+            l2p: of(&lists.l2p)?,
+            p2p: of(&lists.p2p)?,
+        })
+    }
+    /// A copy on the host.
+    pub fn download(&self) -> Result<Lists, Error> {
+        let of = |edges: &DeviceEdges| edges.download(&self.device);
+        Ok(Lists {
+            p2m: of(&self.p2m)?,
+            m2m: of(&self.m2m)?,
+            m2l: of(&self.m2l)?,
+            p2l: of(&self.p2l)?,
+            l2l: of(&self.l2l)?,
+            m2p: of(&self.m2p)?,
+            l2p: of(&self.l2p)?,
+            p2p: of(&self.p2p)?,
+        })
+    }
+}
+
+/// The edge lists of `tree` by the U, V, W, X rules, as `fmm_tree::uvwx` makes them.
+///
+/// # Errors
+/// Those of the device.
+pub fn uvwx(tree: &DeviceTree, options: &ListOptions) -> Result<DeviceLists, Error> {
+    let device = &tree.device;
+    let finder = Finder {
+        device,
+        primitives: Primitives::new(device)?,
+        functions: device.load(&programs::lists())?,
+        boxes: device.upload(&tree.boxes.addresses(), "addresses of boxes")?,
+        n: tree.len(),
+    };
+    let [colleagues, coarse] = finder.families(tree)?;
+    let [m2l, p2l, m2p, p2p] = finder.rows(&colleagues, &coarse, options)?;
+    let [p2m, m2m] = finder.upward(&m2l, &m2p)?;
+    let [l2l, l2p] = finder.downward(tree, &m2l, &p2l)?;
+    Ok(DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p })
+}
+
+struct Finder<'a> {
+    device: &'a Device,
+    primitives: Primitives,
+    functions: Functions,
+    /// Addresses of the arrays of boxes.
+    boxes: Buffer<u64>,
+    n: usize,
+}
+
+impl Finder<'_> {
+    /// Enqueues an entry with a thread for each of `count` boxes.
+    ///
+    /// # Safety
+    /// As [`Device::launch`].
+    unsafe fn threads(&self, entry: &'static str, count: usize, args: &[Arg]) -> Result<(), Error> {
+        let grid = (blocks(count, BLOCK as usize)?, 1);
+        // SAFETY: that of the caller.
+        unsafe { self.device.launch(&self.functions, entry, grid, BLOCK, args) }
+    }
+
+    /// The same with a warp for each box.
+    ///
+    /// # Safety
+    /// As [`Device::launch`].
+    unsafe fn warps(&self, entry: &'static str, count: usize, args: &[Arg]) -> Result<(), Error> {
+        // SAFETY: that of the caller.
+        unsafe { self.device.launch(&self.functions, entry, (blocks(count, WARPS)?, 1), BLOCK, args) }
+    }
+
+    fn counts(&self, n: usize) -> Result<Buffer<u32>, Error> {
+        self.device.alloc(n, "lengths of rows")
+    }
+
+    /// Rows of these lengths, not yet filled.
+    fn edges(&self, counts: &Buffer<u32>) -> Result<DeviceEdges, Error> {
+        let n = self.n;
+        let mut starts = self.device.alloc(n + 1, "edges")?;
+        self.primitives.scan(counts, n, 0, &mut starts, 0)?;
+        let edges = self.device.download_range(&starts, n..n + 1, "edges")?[0] as usize;
+        Ok(DeviceEdges { starts, sources: self.device.alloc(edges, "edges")?, boxes: n, edges })
+    }
+
+    /// Colleagues and coarse neighbours of every box with targets.
+    fn families(&self, tree: &DeviceTree) -> Result<[DeviceEdges; 2], Error> {
+        let device = self.device;
+        let root = usize::from(!tree.sources.is_empty());
+        let empty = || -> Result<DeviceEdges, Error> {
+            let starts = device.zeros(self.n + 1, "neighbours")?;
+            Ok(DeviceEdges { starts, sources: device.upload(&[0], "neighbours")?, boxes: self.n, edges: 0 })
+        };
+        let (mut colleagues, mut coarse) = (empty()?, empty()?);
+        // The root is its own colleague, if it has sources.
+        colleagues.edges = root;
+        device.write(&mut colleagues.starts, 1, &[root as u64], "neighbours")?;
+        let boxes = Arg::from(&self.boxes);
+        for level in 1..tree.level_start.len() - 1 {
+            let (first, end) = (tree.level_start[level], tree.level_start[level + 1]);
+            let count = (end - first) as usize;
+            let counts = [self.counts(count)?, self.counts(count)?];
+            let args = [
+                boxes,
+                first.into(),
+                (end - first).into(),
+                (&colleagues.starts, &colleagues.sources).into(),
+                (&coarse.starts, &coarse.sources).into(),
+                (&counts[0]).into(),
+                (&counts[1]).into(),
+            ];
+            // SAFETY: arguments as in lists.cu; the rows of the level above are complete.
+            unsafe { self.warps("family_count", count, &args)? };
+            for (edges, counts) in [&mut colleagues, &mut coarse].into_iter().zip(&counts) {
+                self.primitives.scan(counts, count, edges.edges as u64, &mut edges.starts, first as usize)?;
+            }
+            for edges in [&mut colleagues, &mut coarse] {
+                let end = end as usize;
+                let total = device.download_range(&edges.starts, end..end + 1, "neighbours")?[0] as usize;
+                device.grow(&mut edges.sources, edges.edges, total, "neighbours")?;
+                edges.edges = total;
+            }
+            let args = [
+                boxes,
+                first.into(),
+                (end - first).into(),
+                (&colleagues.starts, &colleagues.sources).into(),
+                (&coarse.starts, &coarse.sources).into(),
+                (&colleagues.sources).into(),
+                (&coarse.sources).into(),
+            ];
+            // SAFETY: as above; there is room for the rows.
+            unsafe { self.warps("family_fill", count, &args)? };
+        }
+        Ok([colleagues, coarse])
+    }
+
+    /// V, X, W and U.
+    fn rows(
+        &self,
+        colleagues: &DeviceEdges,
+        coarse: &DeviceEdges,
+        options: &ListOptions,
+    ) -> Result<[DeviceEdges; 4], Error> {
+        let n = self.n;
+        let counts = [self.counts(n)?, self.counts(n)?, self.counts(n)?, self.counts(n)?];
+        let few = [options.m2p_min_sources, options.p2l_min_targets].map(|x| x.min(u32::MAX as usize) as u32);
+        let common: [Arg; 5] = [
+            (&self.boxes).into(),
+            (n as u32).into(),
+            (&colleagues.starts, &colleagues.sources).into(),
+            (&coarse.starts, &coarse.sources).into(),
+            few.into(),
+        ];
+        let args: Vec<Arg> = common.into_iter().chain(counts.iter().map(Arg::from)).collect();
+        // SAFETY: arguments as in lists.cu; all arrays have an entry for each box.
+        unsafe { self.warps("rows_count", n, &args)? };
+        let [v, x, w, u] = counts;
+        let rows = [self.edges(&v)?, self.edges(&x)?, self.edges(&w)?, self.edges(&u)?];
+        let starts = rows.iter().map(|r| Arg::from(&r.starts));
+        let args: Vec<Arg> =
+            common.into_iter().chain(starts).chain(rows.iter().map(|r| Arg::from(&r.sources))).collect();
+        // SAFETY: as above; the rows have room for what was counted.
+        unsafe { self.warps("rows_fill", n, &args)? };
+        Ok(rows)
+    }
+
+    /// P2M and M2M, down to the coarsest level on which a multipole is read.
+    fn upward(&self, m2l: &DeviceEdges, m2p: &DeviceEdges) -> Result<[DeviceEdges; 2], Error> {
+        let (boxes, n) = (Arg::from(&self.boxes), (self.n as u32).into());
+        let first = self.device.upload(&[u8::MAX as u32], "first level")?;
+        let args = [boxes, n, (&m2l.starts, &m2l.sources).into(), (&m2p.starts, &m2p.sources).into(), (&first).into()];
+        let counts = [self.counts(self.n)?, self.counts(self.n)?];
+        // SAFETY: arguments as in lists.cu; all arrays have an entry for each box.
+        unsafe {
+            self.threads("first_level", self.n, &args)?;
+            let args = [boxes, n, (&first).into(), (&counts[0]).into(), (&counts[1]).into()];
+            self.threads("up_count", self.n, &args)?;
+        }
+        let rows = [self.edges(&counts[0])?, self.edges(&counts[1])?];
+        let [p2m, m2m] = &rows;
+        let args = [
+            boxes,
+            n,
+            (&first).into(),
+            (&p2m.starts).into(),
+            (&m2m.starts).into(),
+            (&p2m.sources).into(),
+            (&m2m.sources).into(),
+        ];
+        // SAFETY: as above; the rows have room for what was counted.
+        unsafe { self.threads("up_fill", self.n, &args)? };
+        Ok(rows)
+    }
+
+    /// L2L and L2P where a local has received something.
+    fn downward(&self, tree: &DeviceTree, m2l: &DeviceEdges, p2l: &DeviceEdges) -> Result<[DeviceEdges; 2], Error> {
+        let (boxes, n) = (Arg::from(&self.boxes), (self.n as u32).into());
+        let reached: Buffer<u8> = self.device.alloc(self.n, "boxes reached")?;
+        for level in tree.level_start.windows(2) {
+            let count = level[1] - level[0];
+            let args =
+                [boxes, level[0].into(), count.into(), (&m2l.starts).into(), (&p2l.starts).into(), (&reached).into()];
+            // SAFETY: arguments as in lists.cu; the level above is complete.
+            unsafe { self.threads("reach", count as usize, &args)? };
+        }
+        let counts = [self.counts(self.n)?, self.counts(self.n)?];
+        let args = [boxes, n, (&reached).into(), (&counts[0]).into(), (&counts[1]).into()];
+        // SAFETY: as above.
+        unsafe { self.threads("down_count", self.n, &args)? };
+        let rows = [self.edges(&counts[0])?, self.edges(&counts[1])?];
+        let [l2l, l2p] = &rows;
+        let args = [
+            boxes,
+            n,
+            (&reached).into(),
+            (&l2l.starts).into(),
+            (&l2p.starts).into(),
+            (&l2l.sources).into(),
+            (&l2p.sources).into(),
+        ];
+        // SAFETY: as above; the rows have room for what was counted.
+        unsafe { self.threads("down_fill", self.n, &args)? };
+        Ok(rows)
+    }
+}

@@ -1,0 +1,437 @@
+//! The octree of `fmm_tree`, built on the device level by level and equal array by array:
+//! `kernels/points.cu`, `kernels/split.cu`.
+
+use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::primitives::Primitives;
+use crate::programs;
+use fmm_traits::Error;
+use fmm_traits::tree::{NONE, Points, Tree};
+use std::sync::Arc;
+
+/// Levels that one key resolves, and its bits.
+pub(crate) const KEY_LEVELS: usize = 21;
+pub(crate) const KEY_BITS: u32 = 63;
+/// Threads of a block.
+pub(crate) const BLOCK: u32 = 256;
+/// Most blocks of a kernel that walks over its items.
+pub(crate) const WALKERS: u32 = 1024;
+
+/// How to build a tree on the device.
+#[derive(Clone, Copy, Debug)]
+pub struct TreeOptions {
+    /// Leaf capacity: a box with more sources or more targets, at distinct positions, is split.
+    pub ncrit: usize,
+    /// No box gets a smaller side; 0 for no limit.
+    pub min_side: f64,
+    /// Lower corner and side of the root cube, which must contain all points; `None`: the smallest.
+    pub root: Option<([f64; 3], f64)>,
+}
+
+/// Points in the caller's order in device memory, N×3.
+#[derive(Debug)]
+pub struct CallerPoints {
+    rows: Buffer<f64>,
+    n: usize,
+}
+
+impl CallerPoints {
+    /// Sends points.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] when the length is no multiple of 3, [`Error::TooMany`] beyond 2³² − 2 points, and
+    /// those of the device.
+    pub fn new(device: &Device, points: &[f64]) -> Result<CallerPoints, Error> {
+        let n = points.len() / 3;
+        if points.len() != 3 * n {
+            let why = "three coordinates a point".to_string();
+            return Err(Error::Shape { array: "points", found: points.len(), expected: 3 * n, why });
+        }
+        if n >= NONE as usize {
+            return Err(Error::TooMany { what: "points", found: n, limit: NONE as usize - 1 });
+        }
+        Ok(CallerPoints { rows: device.upload(points, "points")?, n })
+    }
+}
+
+/// Points in tree order in device memory.
+#[derive(Debug)]
+pub struct DevicePoints {
+    /// x of all points, then y, then z.
+    pub(crate) xyz: Buffer<f64>,
+    /// Index of each in the caller's array.
+    pub(crate) order: Buffer<u32>,
+    /// How many.
+    pub(crate) n: usize,
+}
+
+/// A tree in device memory; the fields are those of [`Tree`].
+#[derive(Debug)]
+pub struct DeviceTree {
+    pub(crate) device: Device,
+    /// Lower corner of the root cube.
+    pub corner: [f64; 3],
+    /// Side of the root cube.
+    pub side: f64,
+    /// First box of each level, and the number of boxes.
+    pub level_start: Vec<u32>,
+    pub(crate) boxes: Boxes,
+    /// The sources in tree order.
+    pub sources: Arc<DevicePoints>,
+    /// The targets in tree order; the same allocation where they are the sources.
+    pub targets: Arc<DevicePoints>,
+}
+
+/// What is stored for each box; the arrays may be longer than there are boxes.
+#[derive(Debug)]
+pub(crate) struct Boxes {
+    pub parent: Buffer<u32>,
+    pub child_start: Buffer<u32>,
+    pub child_count: Buffer<u8>,
+    pub octant: Buffer<u8>,
+    pub level: Buffer<u8>,
+    /// Three a box.
+    pub anchor: Buffer<u64>,
+    /// Two a box.
+    pub source_range: Buffer<u32>,
+    pub target_range: Buffer<u32>,
+}
+
+/// Builds the tree of `sources` and `targets` (`None`: targets are the sources) on the device. With
+/// equal root and `ncrit` it is `fmm_tree::build`'s, array by array.
+///
+/// # Errors
+/// As `fmm_tree::build`, and those of the device.
+pub fn build(
+    device: &Device,
+    sources: &CallerPoints,
+    targets: Option<&CallerPoints>,
+    options: &TreeOptions,
+) -> Result<DeviceTree, Error> {
+    let parameter = |name, value, requirement| Err(Error::Parameter { name, value, requirement });
+    if options.ncrit == 0 {
+        return parameter("ncrit", 0.0, "must be at least 1");
+    }
+    if options.min_side.is_nan() || options.min_side < 0.0 {
+        return parameter("min_side", options.min_side, "must not be negative");
+    }
+    let builder = Builder {
+        device,
+        primitives: Primitives::new(device)?,
+        points: device.load(&programs::points())?,
+        split: device.load(&programs::split())?,
+    };
+    let mut arrays = Vec::new();
+    let (mut low, mut high) = ([f64::INFINITY; 3], [f64::NEG_INFINITY; 3]);
+    for (name, array) in [("sources", Some(sources)), ("targets", targets)] {
+        let Some(array) = array else { continue };
+        let (l, h) = builder.bounds(name, array)?;
+        for a in 0..3 {
+            (low[a], high[a]) = (low[a].min(l[a]), high[a].max(h[a]));
+        }
+        arrays.push(array);
+    }
+    let empty = arrays.iter().all(|a| a.n == 0);
+    let largest = (0..3).fold(0.0f64, |m, a| if empty { m } else { m.max(low[a].abs()).max(high[a].abs()) });
+    let (corner, side) = match options.root {
+        Some((corner, side)) => {
+            let inside = |a: usize| corner[a] <= low[a] && high[a] <= corner[a] + side;
+            if !(side > 0.0 && side.is_finite() && (empty || (0..3).all(inside))) {
+                return parameter("root side", side, "the root cube must be finite and contain all points");
+            }
+            (corner, side)
+        }
+        None if empty => ([0.0; 3], 1.0),
+        None => fmm_tree::smallest_root(low, high),
+    };
+    if options.root.is_none() && !(2.0 * side).is_finite() {
+        return parameter("extent", side, "the extent of the points must be far below the largest f64");
+    }
+    let mut sets = Vec::new();
+    for given in arrays {
+        sets.push(builder.sorted(given, corner, side)?);
+    }
+    let limit = fmm_tree::deepest_level(side, largest, options.min_side);
+    let (level_start, boxes) = builder.split(corner, side, &mut sets, options.ncrit, limit)?;
+    let points: Vec<Arc<DevicePoints>> = sets.into_iter().map(|s| Arc::new(s.points)).collect();
+    let [sources, targets] = [&points[0], &points[points.len() - 1]].map(Arc::clone);
+    Ok(DeviceTree { device: device.clone(), corner, side, level_start, boxes, sources, targets })
+}
+
+/// Points of one kind in tree order, with their keys.
+pub(crate) struct Set {
+    pub keys: Buffer<u64>,
+    pub points: DevicePoints,
+}
+
+pub(crate) struct Builder<'a> {
+    pub device: &'a Device,
+    pub primitives: Primitives,
+    points: Functions,
+    pub split: Functions,
+}
+
+impl Builder<'_> {
+    /// Lower and upper ends of finite points.
+    fn bounds(&self, name: &'static str, given: &CallerPoints) -> Result<([f64; 3], [f64; 3]), Error> {
+        let grid = blocks(given.n, BLOCK as usize)?.clamp(1, WALKERS);
+        let parts: Buffer<u64> = self.device.alloc(7 * grid as usize, "bounds")?;
+        // SAFETY: arguments as in points.cu; a part is seven numbers.
+        unsafe {
+            let args = [(&given.rows).into(), (given.n as u64).into(), (&parts).into()];
+            self.device.launch(&self.points, "bounds", (grid, 1), BLOCK, &args)?;
+            self.device.launch(&self.points, "join_bounds", (1, 1), BLOCK, &[(&parts).into(), grid.into()])?;
+        }
+        let all = self.device.download_range(&parts, 0..7, "bounds")?;
+        let bad = all[6];
+        if bad != u64::MAX {
+            let bad = bad as usize;
+            let value = self.device.download_range(&given.rows, bad..bad + 1, name)?[0];
+            return Err(Error::NotFinite { array: name, row: bad / 3, column: bad % 3, value });
+        }
+        let end = |i: usize| -> [f64; 3] { std::array::from_fn(|a| f64::from_bits(all[i + a])) };
+        Ok((end(0), end(3)))
+    }
+
+    /// Sorts points by their keys in the root cube.
+    fn sorted(&self, given: &CallerPoints, corner: [f64; 3], side: f64) -> Result<Set, Error> {
+        let (rows, n) = (Arg::from(&given.rows), given.n);
+        let density = (1u64 << KEY_LEVELS) as f64 / side;
+        let frame = self.device.upload(&[corner[0], corner[1], corner[2], density], "frame")?;
+        let mut keys = self.device.alloc(n, "keys")?;
+        let mut order = self.primitives.iota(n, "order")?;
+        let xyz = self.device.alloc(3 * n, "points in tree order")?;
+        let (grid, count): (_, Arg) = ((blocks(n, BLOCK as usize)?, 1), (n as u64).into());
+        // SAFETY: arguments as in points.cu, all arrays of n points.
+        unsafe {
+            let args = [rows, count, (&frame).into(), (&keys).into()];
+            self.device.launch(&self.points, "point_keys", grid, BLOCK, &args)?;
+        }
+        self.primitives.sort(&mut keys, &mut order, n, KEY_BITS)?;
+        let args = [rows, (&order).into(), count, (&xyz).into()];
+        // SAFETY: as above; the order is a permutation.
+        unsafe { self.device.launch(&self.points, "gather", grid, BLOCK, &args)? };
+        Ok(Set { keys, points: DevicePoints { xyz, order, n } })
+    }
+
+    /// Splits boxes level by level. `sets` holds the sources and, if they differ, the targets.
+    fn split(
+        &self,
+        corner: [f64; 3],
+        side: f64,
+        sets: &mut [Set],
+        ncrit: usize,
+        limit: usize,
+    ) -> Result<(Vec<u32>, Boxes), Error> {
+        let device = self.device;
+        let last = sets.len() - 1;
+        let (n, m) = (sets[0].points.n, sets[last].points.n);
+        let mut boxes = Boxes {
+            parent: device.upload(&[NONE], "boxes")?,
+            child_start: device.upload(&[0], "boxes")?,
+            child_count: device.upload(&[0], "boxes")?,
+            octant: device.upload(&[0], "boxes")?,
+            level: device.upload(&[0], "boxes")?,
+            anchor: device.upload(&[0; 3], "boxes")?,
+            source_range: device.upload(&[0, n as u32], "boxes")?,
+            target_range: device.upload(&[0, m as u32], "boxes")?,
+        };
+        let found: Buffer<u32> = device.alloc(n + m, "distinct positions")?;
+        let (mut level_start, mut total) = (vec![0u32], 1usize);
+        let kinds: Arg = (sets.len() as u32).into();
+        let ncrit: Arg = (ncrit.min(u32::MAX as usize) as u32).into();
+        for level in 0.. {
+            let start = level_start[level];
+            let count = total as u32 - start;
+            level_start.push(total as u32);
+            if level >= limit {
+                break;
+            }
+            let (first, items) = (Arg::from(start), Arg::from(count));
+            let fate: Buffer<u32> = device.alloc(count as usize, "boxes to split")?;
+            let undecided: Buffer<u32> = device.alloc(count as usize, "undecided boxes")?;
+            let undecided_count: Buffer<u32> = device.zeros(1, "undecided boxes")?;
+            let ranges = [(&boxes.source_range).into(), (&boxes.target_range).into()];
+            let keys = |sets: &[Set]| [Arg::from(&sets[0].keys), Arg::from(&sets[last].keys)];
+            let [source_keys, target_keys] = keys(sets);
+            let args = [
+                first,
+                items,
+                ncrit,
+                kinds,
+                ranges[0],
+                ranges[1],
+                source_keys,
+                target_keys,
+                (&fate).into(),
+                (&undecided).into(),
+                (&undecided_count).into(),
+            ];
+            // SAFETY: arguments as in split.cu; boxes first … first + count exist.
+            unsafe {
+                device.launch(&self.split, "split_count", (blocks(count as usize, BLOCK as usize)?, 1), BLOCK, &args)?
+            };
+            let args = [
+                first,
+                ncrit,
+                kinds,
+                ranges[0],
+                ranges[1],
+                (&sets[0].points.xyz).into(),
+                (n as u64).into(),
+                (&sets[last].points.xyz).into(),
+                (m as u64).into(),
+                (&undecided).into(),
+                (&undecided_count).into(),
+                (&found).into(),
+                (&fate).into(),
+            ];
+            // SAFETY: as above; `found` has an entry for each source and each target.
+            unsafe { device.launch(&self.split, "split_coincident", (count.min(WALKERS), 1), BLOCK, &args)? };
+            if level > 0 && level % KEY_LEVELS == 0 {
+                let side = side * (-(level as f64)).exp2();
+                for (i, set) in sets.iter_mut().enumerate() {
+                    let range = if i == 0 { &boxes.source_range } else { &boxes.target_range };
+                    self.rekey(
+                        set,
+                        start,
+                        count,
+                        range,
+                        &fate,
+                        &boxes.anchor,
+                        [corner[0], corner[1], corner[2], side],
+                    )?;
+                }
+            }
+
+            let source_ends: Buffer<u32> = device.alloc(8 * count as usize, "octants")?;
+            let target_ends: Buffer<u32> = device.alloc(8 * count as usize, "octants")?;
+            let children: Buffer<u32> = device.alloc(count as usize, "children")?;
+            let mut starts: Buffer<u64> = device.alloc(count as usize + 1, "children")?;
+            let [source_keys, target_keys] = keys(sets);
+            let args = [
+                first,
+                items,
+                (level as u32).into(),
+                ranges[0],
+                ranges[1],
+                source_keys,
+                target_keys,
+                kinds,
+                (&fate).into(),
+                (&source_ends).into(),
+                (&target_ends).into(),
+                (&children).into(),
+            ];
+            let eight_lanes = (blocks(8 * count as usize, BLOCK as usize)?, 1);
+            // SAFETY: as above; eight ends a box.
+            unsafe { device.launch(&self.split, "split_octants", eight_lanes, BLOCK, &args)? };
+            self.primitives.scan(&children, count as usize, 0, &mut starts, 0)?;
+            let more = device.download_range(&starts, count as usize..count as usize + 1, "children")?[0] as usize;
+            if more == 0 {
+                break;
+            }
+            if total + more >= NONE as usize {
+                return Err(Error::TooMany { what: "boxes", found: total + more, limit: NONE as usize - 1 });
+            }
+            boxes.grow(device, total, total + more)?;
+            let args = [
+                first,
+                items,
+                (level as u32).into(),
+                (&fate).into(),
+                (&source_ends).into(),
+                (&target_ends).into(),
+                (&starts).into(),
+                (&boxes.parent).into(),
+                (&boxes.child_start).into(),
+                (&boxes.child_count).into(),
+                (&boxes.octant).into(),
+                (&boxes.level).into(),
+                (&boxes.anchor).into(),
+                (&boxes.source_range).into(),
+                (&boxes.target_range).into(),
+            ];
+            // SAFETY: as above; there is room for the children.
+            unsafe { device.launch(&self.split, "split_fill", eight_lanes, BLOCK, &args)? };
+            total += more;
+        }
+        Ok((level_start, boxes))
+    }
+}
+
+impl Boxes {
+    /// Room for `n` boxes, of which `used` exist.
+    fn grow(&mut self, device: &Device, used: usize, n: usize) -> Result<(), Error> {
+        device.grow(&mut self.parent, used, n, "boxes")?;
+        device.grow(&mut self.child_start, used, n, "boxes")?;
+        device.grow(&mut self.child_count, used, n, "boxes")?;
+        device.grow(&mut self.octant, used, n, "boxes")?;
+        device.grow(&mut self.level, used, n, "boxes")?;
+        device.grow(&mut self.anchor, 3 * used, 3 * n, "boxes")?;
+        device.grow(&mut self.source_range, 2 * used, 2 * n, "boxes")?;
+        device.grow(&mut self.target_range, 2 * used, 2 * n, "boxes")
+    }
+
+    /// The addresses, in the order of `Boxes` in `boxes.cuh`.
+    pub fn addresses(&self) -> [u64; 7] {
+        [
+            self.parent.address(),
+            self.child_start.address(),
+            self.child_count.address(),
+            self.level.address(),
+            self.anchor.address(),
+            self.source_range.address(),
+            self.target_range.address(),
+        ]
+    }
+}
+
+impl DevicePoints {
+    /// Number of points.
+    pub fn len(&self) -> usize {
+        self.n
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+    fn download(&self, device: &Device) -> Result<Points, Error> {
+        let xyz = device.download(&self.xyz, "points")?;
+        let axis = |a: usize| xyz[a * self.n..(a + 1) * self.n].to_vec();
+        Ok(Points { xyz: std::array::from_fn(axis), order: device.download(&self.order, "order")? })
+    }
+}
+
+impl DeviceTree {
+    /// Number of boxes.
+    pub fn len(&self) -> usize {
+        self.level_start.last().map_or(0, |&n| n as usize)
+    }
+    /// Whether there is no box; there always is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// A copy on the host.
+    pub fn download(&self) -> Result<Tree, Error> {
+        let (device, n) = (&self.device, self.len());
+        let pairs = |b: &Buffer<u32>| -> Result<Vec<[u32; 2]>, Error> {
+            Ok(device.download_range(b, 0..2 * n, "boxes")?.as_chunks::<2>().0.to_vec())
+        };
+        let sources = Arc::new(self.sources.download(device)?);
+        let same = Arc::ptr_eq(&self.sources, &self.targets);
+        Ok(Tree {
+            corner: self.corner,
+            side: self.side,
+            level_start: self.level_start.clone(),
+            parent: device.download_range(&self.boxes.parent, 0..n, "boxes")?,
+            child_start: device.download_range(&self.boxes.child_start, 0..n, "boxes")?,
+            child_count: device.download_range(&self.boxes.child_count, 0..n, "boxes")?,
+            octant: device.download_range(&self.boxes.octant, 0..n, "boxes")?,
+            anchor: device.download_range(&self.boxes.anchor, 0..3 * n, "boxes")?.as_chunks::<3>().0.to_vec(),
+            source_range: pairs(&self.boxes.source_range)?,
+            target_range: pairs(&self.boxes.target_range)?,
+            targets: if same { sources.clone() } else { Arc::new(self.targets.download(device)?) },
+            sources,
+        })
+    }
+}

@@ -1,0 +1,80 @@
+//! Errors are typed, and the device works after them.
+
+use crate::Test;
+use backend_cuda::{CallerPoints, Device, DeviceOptions, Direct, Targets, TreeOptions, build, direct};
+use fmm_kernels::{Laplace, StokesPressure};
+use fmm_traits::{Error, Outputs};
+
+pub const TESTS: &[Test] = &[
+    ("errors::bad_input_is_refused_and_the_next_call_works", bad_input),
+    ("errors::what_does_not_fit_says_how_much_is_needed", too_large),
+    ("errors::programs_are_cached_on_disk", cached),
+    ("errors::a_device_that_is_not_there_is_an_error", absent),
+];
+
+fn works(device: &Device) {
+    let u =
+        direct::<f64, _>(device, &Laplace, Outputs::POTENTIAL, &[0.0; 3], &[1.0], Targets::Points(&[2.0, 0.0, 0.0]));
+    let expected = 1.0 / (8.0 * std::f64::consts::PI);
+    assert!((u.unwrap().0[0] - expected).abs() < 1e-15);
+}
+
+fn bad_input(device: &Device) {
+    let potential = Outputs::POTENTIAL;
+    let sum = |x: &[f64], q: &[f64], t: Targets| direct::<f32, _>(device, &Laplace, potential, x, q, t).unwrap_err();
+    assert!(matches!(sum(&[0.0; 4], &[1.0], Targets::Sources(None)), Error::Shape { array: "sources", .. }));
+    assert!(matches!(sum(&[0.0; 3], &[1.0; 2], Targets::Sources(None)), Error::Shape { array: "strengths", .. }));
+    assert!(matches!(sum(&[0.0; 3], &[1.0], Targets::Points(&[0.0; 2])), Error::Shape { array: "targets", .. }));
+    assert!(matches!(sum(&[0.0; 3], &[1.0], Targets::Sources(Some(&[1]))), Error::TooMany { found: 1, .. }));
+    let options = TreeOptions { ncrit: 10, min_side: 0.0, root: None };
+    let mut points = vec![0.5; 300];
+    points[151] = f64::NAN;
+    points[200] = f64::INFINITY;
+    let send = |x: &[f64]| CallerPoints::new(device, x).unwrap();
+    assert!(matches!(CallerPoints::new(device, &[0.0; 4]), Err(Error::Shape { found: 4, .. })));
+    let e = build(device, &send(&points), None, &options).unwrap_err();
+    assert!(matches!(e, Error::NotFinite { array: "sources", row: 50, column: 1, .. }), "{e}");
+    let e = build(device, &send(&[0.0; 3]), Some(&send(&[f64::INFINITY, 0.0, 0.0])), &options).unwrap_err();
+    assert!(matches!(e, Error::NotFinite { array: "targets", row: 0, column: 0, .. }), "{e}");
+    for (ncrit, min_side, root) in
+        [(0, 0.0, None), (1, -1.0, None), (1, 0.0, Some(([0.0; 3], 0.1))), (1, 0.0, Some(([0.0; 3], f64::NAN)))]
+    {
+        let e = build(device, &send(&[0.5; 3]), None, &TreeOptions { ncrit, min_side, root }).unwrap_err();
+        assert!(matches!(e, Error::Parameter { .. }), "{e}");
+    }
+    works(device);
+}
+
+/// More than the memory of the device: sums of forty values at many targets.
+fn too_large(device: &Device) {
+    let before = device.free_memory().unwrap();
+    let targets = vec![0; (device.info().memory / 600) as usize];
+    let (family, outputs) = (StokesPressure { mu: 1.0 }, Outputs::HESSIAN | Outputs::PRESSURE);
+    let sum = Direct::<f64>::new(device, &family, outputs, &[0.0; 3], Targets::Sources(Some(&targets)), None);
+    match sum {
+        Err(Error::Memory { needed, available, what }) => {
+            assert!(needed > available && !what.is_empty(), "{needed} {available} {what}");
+        }
+        other => panic!("{:?}", other.map(|_| ())),
+    }
+    works(device);
+    device.synchronize().unwrap();
+    let after = device.free_memory().unwrap();
+    assert!(after + (1 << 30) > before, "{before} bytes were free, now {after}");
+}
+
+fn cached(_: &Device) {
+    let folder = tempfile::tempdir().unwrap();
+    let options = DeviceOptions { ordinal: 0, cache: Some(folder.path().to_path_buf()) };
+    for _ in 0..2 {
+        let start = std::time::Instant::now();
+        works(&Device::open(&options).unwrap());
+        println!("first sum after {:.3} s", start.elapsed().as_secs_f64());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}
+
+fn absent(_: &Device) {
+    let e = Device::open(&DeviceOptions { ordinal: 1000, cache: None }).unwrap_err();
+    assert!(matches!(&e, Error::NoDevice { reason } if reason.contains("1000")), "{e}");
+}

@@ -1,0 +1,256 @@
+//! The whole method on the device: each group of stages against the plain form on the CPU, whole runs
+//! against direct sums.
+
+use crate::Test;
+use backend_cpu::pairwise::Pairwise;
+use backend_cuda::{CallerPoints, Device, DeviceLists, DeviceTree, Direct, Plan, Targets, TreeOptions, build, uvwx};
+use fmm_kernels::equivalent::EquivalentExpansion;
+use fmm_kernels::{Gravity, Laplace, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
+use fmm_traits::lane::dot;
+use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
+use fmm_traits::tree::{Edges, Lists};
+use fmm_traits::{Error, Family, Kernel, Lane, OutputColumns, Outputs, Stage, Tree, Visitor};
+use fmm_tree::ListOptions;
+
+pub const TESTS: &[Test] = &[
+    ("far::each_group_of_stages_agrees_with_the_cpu", stages),
+    ("far::every_kernel_is_as_accurate_as_its_order", kernels),
+    ("far::every_cloud_in_f64", clouds),
+    ("far::errors_fall_with_the_order", orders),
+    ("far::single_precision", single),
+    ("far::a_kernel_of_the_user", own_kernel),
+    ("far::ten_runs_give_the_same_bits", repeatable),
+    ("far::bad_strengths_wrong_lists_and_a_stopped_run", errors),
+];
+
+fn difference(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+    let e = norm(&mut a.iter().zip(b).map(|(a, b)| a - b));
+    if e == 0.0 { 0.0 } else { e / norm(&mut b.iter().copied()) }
+}
+
+fn tree_of(device: &Device, s: &[f64], t: Option<&[f64]>, ncrit: usize) -> DeviceTree {
+    let send = |x: &[f64]| CallerPoints::new(device, x).unwrap();
+    build(device, &send(s), t.map(send).as_ref(), &TreeOptions { ncrit, min_side: 0.0, root: None }).unwrap()
+}
+
+/// Relative errors of the outputs of a whole run, against the direct sum on the device in f64.
+fn errors_of<T: backend_cuda::DeviceScalar, F: Family>(
+    device: &Device,
+    family: &F,
+    outputs: Outputs,
+    p: usize,
+    s: &[f64],
+    t: Option<&[f64]>,
+    ncrit: usize,
+) -> Vec<f64> {
+    let q = normal_strengths(s.len() / 3 * F::Source::STRENGTHS, 21);
+    let tree = tree_of(device, s, t, ncrit);
+    let lists = uvwx(&tree, &ListOptions::default()).unwrap();
+    let mut plan = Plan::<T, T>::new(family, outputs, p, tree, lists).unwrap();
+    let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
+    let at = t.map_or(Targets::Sources(None), Targets::Points);
+    let mut sum = Direct::<f64>::new(device, family, outputs, s, at, None).unwrap();
+    let v = sum.apply(&q).unwrap();
+    let m = t.unwrap_or(s).len() / 3;
+    let width = u.len() / m.max(1);
+    let outputs = plan.columns().iter().map(|o| {
+        let pick =
+            |x: &[f64]| -> Vec<f64> { x.chunks(width.max(1)).flat_map(|r| o.columns.iter().map(|&c| r[c])).collect() };
+        difference(&pick(&u), &pick(&v))
+    });
+    outputs.collect()
+}
+
+/// What order p reaches: the measured errors of the method (1e-3 … 1e-8 for p = 3 … 8), with a margin.
+fn bound(p: usize, derivative: usize) -> f64 {
+    let pot = 30.0 * 10f64.powi(-(p as i32));
+    pot.max(3e-13) * 30f64.powi(derivative as i32)
+}
+
+fn one<F: Family>(device: &Device, family: F) {
+    let s = CloudKind::Uniform.points(3000, 22);
+    let t = CloudKind::Uniform.points(1000, 23);
+    for p in [4, 6] {
+        let e = errors_of::<f64, F>(device, &family, Outputs::POTENTIAL | Outputs::GRADIENT, p, &s, Some(&t), 30);
+        println!("{} p {p}: {e:?}", family.name());
+        assert!(e[0] <= bound(p, 0) && e[1] <= bound(p, 1), "{} p {p}: {e:?}", family.name());
+        let e = errors_of::<f64, F>(device, &family, Outputs::POTENTIAL, p, &s, None, 30);
+        assert!(e[0] <= bound(p, 0), "{} p {p}: {e:?}", family.name());
+    }
+}
+
+fn kernels(device: &Device) {
+    one(device, Laplace);
+    one(device, LaplaceMixed);
+    one(device, Yukawa { kappa: 3.0 });
+    one(device, Gravity { g: 2.0, softening: 0.0 });
+    one(device, Stokes { mu: 0.7 });
+    one(device, StokesPressure { mu: 0.7 });
+    one(device, Stresslet { mu: 0.7 });
+}
+
+fn clouds(device: &Device) {
+    for kind in CloudKind::ALL {
+        for n in [0, 1, 20, 6000] {
+            let s = kind.points(n, 24);
+            let e = errors_of::<f64, _>(device, &Laplace, Outputs::GRADIENT, 6, &s, None, 25);
+            assert!(e[0] <= bound(6, 1), "{} {n}: {e:?}", kind.name());
+            let t = CloudKind::Plummer.points(500, 25);
+            let e = errors_of::<f64, _>(device, &Laplace, Outputs::POTENTIAL, 6, &s, Some(&t), 25);
+            assert!(e[0] <= bound(6, 0), "{} {n} to others: {e:?}", kind.name());
+        }
+    }
+}
+
+fn orders(device: &Device) {
+    let s = CloudKind::Uniform.points(20_000, 26);
+    let mut last = 1.0;
+    for p in [3, 5, 7, 9, 11] {
+        let e = errors_of::<f64, _>(device, &Laplace, Outputs::POTENTIAL, p, &s, None, 40)[0];
+        println!("p {p}: {e:.2e}");
+        assert!(e < 0.1 * last, "p {p}: {e:e} after {last:e}");
+        last = e;
+    }
+    assert!(last < 1e-8, "{last:e}");
+}
+
+fn single(device: &Device) {
+    for kind in [CloudKind::Uniform, CloudKind::Plummer, CloudKind::Ellipsoid] {
+        let s = kind.points(30_000, 27);
+        let e = errors_of::<f32, _>(device, &Laplace, Outputs::POTENTIAL | Outputs::GRADIENT, 5, &s, None, 60);
+        println!("{}: {e:?}", kind.name());
+        assert!(e[0] <= 1e-4 && e[1] <= 3e-3, "{}: {e:?}", kind.name());
+    }
+}
+
+/// e^(-κr)/r, written by somebody who knows no CUDA; its gradient comes from dual numbers.
+#[derive(Clone, Debug)]
+struct Own(f64);
+impl Kernel for Own {
+    const NAME: &'static str = "own_screened";
+    #[inline(always)]
+    fn eval<V: Lane>(p: &[V], r: &[V], q: &[V], u: &mut [V]) {
+        let r2 = dot(r, r);
+        let inverse = r2.rsqrt();
+        u[0] = q[0] * inverse * (-(p[0] * r2 * inverse)).exp();
+    }
+    fn value_degree(_: usize) -> i32 {
+        -1
+    }
+    fn dilated(params: &[f64], h: f64) -> Option<Vec<f64>> {
+        Some(params.iter().map(|p| p * h).collect())
+    }
+    fn parameters(&self) -> Vec<f64> {
+        vec![self.0]
+    }
+}
+
+fn own_kernel(device: &Device) {
+    one(device, Own(5.0));
+}
+
+fn repeatable(device: &Device) {
+    let s = CloudKind::Clustered.points(20_000, 28);
+    let q = normal_strengths(20_000, 28);
+    let tree = tree_of(device, &s, None, 30);
+    let lists = uvwx(&tree, &ListOptions::default()).unwrap();
+    let mut plan = Plan::<f32, f32>::new(&Laplace, Outputs::GRADIENT, 4, tree, lists).unwrap();
+    let first = plan.apply(&q, &mut |_, _| true).unwrap().0;
+    for _ in 0..9 {
+        let again = plan.apply(&q, &mut |_, _| true).unwrap().0;
+        assert!(again.iter().zip(&first).all(|(a, b)| a.to_bits() == b.to_bits()));
+    }
+}
+
+fn errors(device: &Device) {
+    let s = CloudKind::Uniform.points(2000, 29);
+    let tree = || tree_of(device, &s, None, 10);
+    let host = uvwx(&tree(), &ListOptions::default()).unwrap().download().unwrap();
+    let plan = |lists: &Lists, p| {
+        let lists = DeviceLists::upload(device, lists).unwrap();
+        Plan::<f64, f64>::new(&Laplace, Outputs::POTENTIAL, p, tree(), lists)
+    };
+    assert!(matches!(plan(&host, 2), Err(Error::Order { order: 2, .. })));
+    let mut adjacent = host.clone();
+    adjacent.m2l = host.p2p.clone();
+    assert!(matches!(plan(&adjacent, 4), Err(Error::Edge { .. })));
+    let mut good = plan(&host, 4).unwrap();
+    assert!(matches!(good.apply(&[1.0; 5], &mut |_, _| true), Err(Error::Shape { found: 5, .. })));
+    let stopped = good.apply(&[1.0; 2000], &mut |stage, _| stage != Stage::P2p);
+    assert!(matches!(stopped, Err(Error::Cancelled { stage: "p2p" })));
+    assert!(good.apply(&[1.0; 2000], &mut |_, _| true).is_ok());
+}
+
+/// Stages are isolated by leaving edges out: the same lists go to both.
+fn groups(all: &Lists) -> [(&'static str, Lists); 4] {
+    let none = Edges::none(all.p2p.starts.len() - 1);
+    let keep = |kinds: &[&str]| {
+        let of = |name: &str, e: &Edges| if kinds.contains(&name) { e.clone() } else { none.clone() };
+        Lists {
+            p2m: of("p2m", &all.p2m),
+            m2m: of("m2m", &all.m2m),
+            m2l: of("m2l", &all.m2l),
+            p2l: of("p2l", &all.p2l),
+            l2l: of("l2l", &all.l2l),
+            m2p: of("m2p", &all.m2p),
+            l2p: of("l2p", &all.l2p),
+            p2p: of("p2p", &all.p2p),
+        }
+    };
+    [
+        ("p2p", keep(&["p2p"])),
+        ("p2m m2m m2p", keep(&["p2m", "m2m", "m2p"])),
+        ("p2l l2l l2p", keep(&["p2l", "l2l", "l2p"])),
+        ("p2m m2m m2l l2l l2p", keep(&["p2m", "m2m", "m2l", "l2l", "l2p"])),
+    ]
+}
+
+/// The plain form on the CPU: values in the caller's order.
+struct Plain<'a, F> {
+    family: &'a F,
+    tree: &'a Tree,
+    lists: &'a Lists,
+    p: usize,
+    strengths: &'a [f64],
+}
+impl<F: Family> Visitor for Plain<'_, F> {
+    type Output = Vec<f64>;
+    fn visit<S: Kernel, E: Kernel>(self, _: Vec<OutputColumns>) -> Vec<f64> {
+        let sides: Vec<f64> = (0..self.tree.levels()).map(|l| self.tree.side_at(l)).collect();
+        let expansion = EquivalentExpansion::<F, f64, S, E>::new(self.family, self.p, &sides).unwrap();
+        let mut run = Pairwise::new(self.tree, self.lists, &expansion).unwrap();
+        let values = run.apply(self.strengths, &mut |_, _| true).unwrap();
+        values.iter().map(|x| x * self.family.scale()).collect()
+    }
+}
+
+fn stages_of<F: Family>(device: &Device, family: &F, kind: CloudKind, other: bool) {
+    let s = kind.points(1500, 30);
+    let t = other.then(|| CloudKind::Uniform.points(700, 31));
+    let q = normal_strengths(1500 * F::Source::STRENGTHS, 30);
+    let here = tree_of(device, &s, t.as_deref(), 12).download().unwrap();
+    let all = fmm_tree::uvwx(&here, &ListOptions::default()).unwrap();
+    for (name, lists) in groups(&all) {
+        let plain = Plain { family, tree: &here, lists: &lists, p: 5, strengths: &q };
+        let v = family.visit(Outputs::GRADIENT, plain).unwrap();
+        let there = tree_of(device, &s, t.as_deref(), 12);
+        let lists = DeviceLists::upload(device, &lists).unwrap();
+        let mut plan = Plan::<f64, f64>::new(family, Outputs::GRADIENT, 5, there, lists).unwrap();
+        let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
+        let e = difference(&u, &v);
+        println!("{} {} {name}: {e:.1e}", family.name(), kind.name());
+        // Both sum the same terms; surface solves amplify rounding by up to 1/cutoff at this order, 1e7.
+        assert!(e <= 1e-8, "{} {} {name}: {e:e}", family.name(), kind.name());
+        assert!(v.iter().any(|&x| x != 0.0), "{} {name} does nothing", kind.name());
+    }
+}
+
+fn stages(device: &Device) {
+    stages_of(device, &Laplace, CloudKind::Clustered, false);
+    stages_of(device, &Laplace, CloudKind::Plummer, true);
+    stages_of(device, &Yukawa { kappa: 2.0 }, CloudKind::Clustered, true);
+    stages_of(device, &LaplaceMixed, CloudKind::Clustered, true);
+    stages_of(device, &StokesPressure { mu: 0.7 }, CloudKind::Plummer, true);
+}

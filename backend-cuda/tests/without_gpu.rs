@@ -1,0 +1,173 @@
+//! What can be tested without a GPU: every program compiles for sm_90 (with the library that
+//! `scripts/nvrtc.sh` fetches; FMM_NVRTC may name another folder), and what is missing is an error.
+
+use backend_cuda::{
+    Compiled, Device, DeviceOptions, Program, Shape, all_programs, compile, direct_program, l2p_program,
+    m2l_matrices_program, p2m_program, p2p_program,
+};
+use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
+use fmm_traits::lane::dot;
+use fmm_traits::{Error, Family, Gradient, Hessian, Kernel, Lane, OutputColumns, Outputs, Real, Visitor};
+use libloading::Library;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+/// Opens the compiler that the script fetched, if there is one: `compile` then finds it by name.
+fn preload() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let folder = std::env::var_os("FMM_NVRTC").map_or_else(
+            || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/nvrtc/nvidia/cu13/lib"),
+            PathBuf::from,
+        );
+        for name in ["libnvrtc-builtins.so.13.0", "libnvrtc.so.13"] {
+            // SAFETY: NVIDIA's libraries have no initialisers beyond their own state.
+            if let Ok(library) = unsafe { Library::new(folder.join(name)) } {
+                std::mem::forget(library);
+            }
+        }
+    });
+}
+
+fn for_sm_90(program: &Program) -> Result<Compiled, Error> {
+    preload();
+    compile(program, (9, 0))
+}
+
+/// Programs by name; members that several families share appear once.
+#[derive(Default)]
+struct Programs(BTreeMap<String, Program>);
+
+impl Programs {
+    fn add(&mut self, program: Program) {
+        self.0.insert(program.name.clone(), program);
+    }
+    /// What sums a kernel at targets.
+    fn member<K: Kernel, T: Real>(&mut self) {
+        self.add(direct_program::<K, T>(Shape::tuned::<T>(K::VALUES)));
+        for shape in [(32, 1), (64, if K::VALUES <= 4 { 2 } else { 1 })] {
+            self.add(p2p_program::<K, T>(shape));
+        }
+    }
+    /// What sums a kernel between surfaces, and sources at them.
+    fn surfaces<F: Family, T: Real>(&mut self) {
+        self.add(p2m_program::<F::Check, T>(152));
+        self.add(m2l_matrices_program::<F::Equivalent, T>());
+    }
+    fn family<F: Family>(&mut self, family: &F) {
+        self.surfaces::<F, f32>();
+        self.surfaces::<F, f64>();
+        for outputs in [Outputs::POTENTIAL, Outputs::GRADIENT, Outputs::HESSIAN] {
+            for outputs in [outputs, outputs | Outputs::PRESSURE] {
+                if family.outputs().contains(outputs) {
+                    family.visit(outputs, Add(self)).expect("an output that the family has");
+                }
+            }
+        }
+    }
+}
+
+struct Add<'a>(&'a mut Programs);
+impl Visitor for Add<'_> {
+    type Output = ();
+    fn visit<S: Kernel, E: Kernel>(self, _: Vec<OutputColumns>) {
+        self.0.member::<S, f32>();
+        self.0.member::<S, f64>();
+        self.0.add(l2p_program::<E, f32>());
+        self.0.add(l2p_program::<E, f64>());
+    }
+}
+
+/// Bytes of registers that the entries of a program store in memory, at most.
+fn spilled(log: &str) -> usize {
+    let bytes = |line: &str| line.split(" bytes spill stores").next()?.split(' ').next_back()?.parse().ok();
+    log.lines().filter(|l| l.contains("spill stores")).filter_map(bytes).max().unwrap_or(usize::MAX)
+}
+
+#[test]
+fn every_program_compiles_for_sm_90() {
+    for program in all_programs() {
+        let Compiled { cubin, log } = for_sm_90(&program).unwrap_or_else(|e| panic!("{e}"));
+        assert!(!cubin.is_empty(), "{}: no binary", program.name);
+        assert_eq!(spilled(&log), 0, "{} spills registers:\n{log}", program.name);
+        assert!(!log.contains("warning"), "{}:\n{log}", program.name);
+        for entry in program.entries {
+            assert!(log.contains(&format!("'{entry}'")), "{} has no entry {entry}:\n{log}", program.name);
+        }
+    }
+}
+
+#[test]
+fn every_stage_of_every_kernel_compiles_for_sm_90() {
+    let mut programs = Programs::default();
+    programs.family(&Laplace);
+    programs.family(&LaplaceDipole);
+    programs.family(&LaplaceMixed);
+    programs.family(&Yukawa { kappa: 1.0 });
+    programs.family(&Gravity { g: 1.0, softening: 0.1 });
+    programs.family(&Stokes { mu: 1.0 });
+    programs.family(&StokesPressure { mu: 1.0 });
+    programs.family(&Stresslet { mu: 1.0 });
+    assert!(programs.0.len() >= 2 * 3 * 7 * 3, "{:?}", programs.0.keys());
+    for (name, program) in &programs.0 {
+        let log = for_sm_90(program).unwrap_or_else(|e| panic!("{e}\n{}", program.source)).log;
+        // A few bytes are spilled outside the pair loop, where registers would cost a block a multiprocessor;
+        // and 40 values in f64 are more than there are registers.
+        let allowed = if name.contains("(40 values) in f64") { 256 } else { 32 };
+        assert!(spilled(&log) <= allowed, "{name} spills registers:\n{log}");
+    }
+}
+
+/// Finite where its distance is 0 and the reciprocal root infinite: the test for 0 must stay.
+#[derive(Clone, Debug)]
+struct Hides;
+impl Kernel for Hides {
+    const NAME: &'static str = "hides";
+    fn eval<V: Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
+        u[0] = q[0] * (-dot(r, r).rsqrt()).exp();
+    }
+    fn value_degree(_: usize) -> i32 {
+        0
+    }
+}
+
+#[test]
+fn the_test_for_zero_goes_only_where_a_zero_shows() {
+    let shape = Shape::tuned::<f32>(1);
+    let text = |p: Program| p.source.split("direct summation").next().unwrap_or_default().to_string();
+    let laplace = text(direct_program::<Gradient<Laplace>, f32>(shape));
+    assert_eq!(
+        laplace.matches("bare_rsqrt(").count(),
+        1 + text(direct_program::<Hides, f32>(shape)).matches("bare_rsqrt(").count()
+    );
+    assert!(for_sm_90(&direct_program::<Hides, f32>(shape)).is_ok());
+}
+
+#[test]
+fn a_program_that_does_not_compile_says_which_and_why() {
+    let mut program = direct_program::<Hessian<Laplace>, f64>(Shape::tuned::<f64>(10));
+    program.source = program.source.replace("bare_rsqrt", "bear_rsqrt");
+    match for_sm_90(&program) {
+        Err(Error::DeviceCompile { kernel, log }) => {
+            assert!(kernel.contains("laplace") && log.contains("bear_rsqrt"), "{kernel}: {log}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_capability_that_the_compiler_does_not_know_is_an_error() {
+    preload();
+    let e = compile(&all_programs()[0], (1, 0)).unwrap_err();
+    assert!(matches!(&e, Error::DeviceCompile { .. }), "{e}");
+}
+
+#[test]
+fn a_missing_device_is_an_error() {
+    preload();
+    match Device::open(&DeviceOptions { ordinal: 1000, cache: None }) {
+        Err(Error::NoDevice { reason }) => assert!(!reason.is_empty()),
+        other => panic!("{other:?}"),
+    }
+}

@@ -199,10 +199,9 @@ fn admissible(tree: &Tree, lists: &Lists) -> Result<(), Error> {
     if let Some((t, s)) = lists.p2p.iter().find(|&(t, s)| t != s && contains(tree, s, t)) {
         return refuse("the sources of a P2P edge include the targets", t, s);
     }
-    if lists.p2m.is_empty() && lists.l2p.is_empty() {
-        if let Some((t, s)) = lists.m2l.iter().chain(lists.m2p.iter()).chain(lists.p2l.iter()).next() {
-            return refuse("a far field without P2M and L2P", t, s);
-        }
+    let mut far = lists.m2l.iter().chain(lists.m2p.iter()).chain(lists.p2l.iter());
+    if let (true, Some((t, s))) = (lists.p2m.is_empty() && lists.l2p.is_empty(), far.next()) {
+        return refuse("a far field without P2M and L2P", t, s);
     }
     for (t, s) in lists.m2p.iter() {
         if !expansion::m2p_valid(cube(t), cube(s)) {

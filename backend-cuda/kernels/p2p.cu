@@ -12,6 +12,18 @@
 #define TILE 128
 #define NOWHERE (~0u)
 
+#if THREADS == 32
+#define WAIT_FOR_ALL() __syncwarp()
+#else
+#define WAIT_FOR_ALL() __syncthreads()
+#endif
+
+// A number that is known when the program is compiled.
+template <int N>
+struct Number {
+  static constexpr int value = N;
+};
+
 // A block for each of `items` (leaves); `same`: targets are the sources, and each skips itself.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     p2p(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
@@ -30,11 +42,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   REAL params[4];
   for (int k = 0; k < 4; ++k) params[k] = (REAL)level[1 + k];
   const uint2 range = t.target_range[b];
-  for (u32 first = range.x; first < range.y; first += THREADS * TARGETS) {
-    REAL x[TARGETS][3];
-    double sum[TARGETS][VALUES];
+  // `each.value` targets a thread, from `first` on.
+  auto pass = [&](auto each, u32 first) {
+    constexpr int EACH = decltype(each)::value;
+    REAL x[EACH][3];
+    double sum[EACH][VALUES];
 #pragma unroll
-    for (int n = 0; n < TARGETS; ++n) {
+    for (int n = 0; n < EACH; ++n) {
       const u32 at = min(first + n * THREADS + threadIdx.x, range.y - 1);
       for (int a = 0; a < 3; ++a) x[n][a] = (REAL)((target_xyz[a * targets + at] - center[a]) * scale);
       for (int k = 0; k < VALUES; ++k) sum[n][k] = 0;
@@ -43,17 +57,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     u32 own_begin = NOWHERE, own_slot = 0, own_count = 0;
 
     auto add_tile = [&](u32 count) {
-      __syncthreads();
-      REAL part[TARGETS][VALUES];
+      WAIT_FOR_ALL();
+      REAL part[EACH][VALUES];
 #pragma unroll
-      for (int n = 0; n < TARGETS; ++n)
+      for (int n = 0; n < EACH; ++n)
 #pragma unroll
         for (int k = 0; k < VALUES; ++k) part[n][k] = 0;
 #pragma unroll 4
       for (u32 j = 0; j < count; ++j) {
         const Source y = tile[j];
 #pragma unroll
-        for (int n = 0; n < TARGETS; ++n) {
+        for (int n = 0; n < EACH; ++n) {
           REAL u[VALUES];
           bare_pair(params, x[n][0] - y.v[0], x[n][1] - y.v[1], x[n][2] - y.v[2], y.v + 3, u);
 #pragma unroll
@@ -61,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
       }
 #pragma unroll
-      for (int n = 0; n < TARGETS; ++n) {
+      for (int n = 0; n < EACH; ++n) {
         const u32 at = min(first + n * THREADS + threadIdx.x, range.y - 1);
         const u32 own = own_begin != NOWHERE && at - own_begin < own_count ? own_slot + at - own_begin : NOWHERE;
         bool good = own == NOWHERE;
@@ -81,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int k = 0; k < VALUES; ++k) sum[n][k] += (double)part[n][k];
       }
       own_begin = NOWHERE;
-      __syncthreads();
+      WAIT_FOR_ALL();
     };
 
     // Tiles are filled across boxes, so that all but the last are full.
@@ -109,11 +123,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     if (filled > 0) add_tile(filled);
 #pragma unroll
-    for (int n = 0; n < TARGETS; ++n) {
+    for (int n = 0; n < EACH; ++n) {
       const u32 i = first + n * THREADS + threadIdx.x;
       if (i >= range.y) continue;
 #pragma unroll
       for (int k = 0; k < VALUES; ++k) values[(u64)i * VALUES + k] += sum[n][k] * level[LEVEL_HEAD + STRENGTHS + k];
+    }
+  };
+  // What is left for one target a thread is not computed for several.
+  for (u32 first = range.x; first < range.y;) {
+    if (TARGETS == 1 || range.y - first <= THREADS) {
+      pass(Number<1>(), first);
+      first += THREADS;
+    } else {
+      pass(Number<TARGETS>(), first);
+      first += THREADS * TARGETS;
     }
   }
 }

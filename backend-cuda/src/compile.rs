@@ -45,6 +45,8 @@ impl Program {
             format!("--gpu-architecture=sm_{major}{minor}"),
             "--std=c++17".to_string(),
             format!("--fmad={}", self.contract),
+            // A lambda with a template's argument is a function of the device without saying so.
+            "--device-as-default-execution-space".to_string(),
             "--ptxas-options=-v".to_string(),
         ]
     }

@@ -73,8 +73,8 @@ pub fn l2p_program<K: Kernel, T: Real>() -> Program {
 /// Threads of P2P and targets of each, for leaves with `mean` targets.
 pub(crate) fn near_shape(mean: f64, values: usize) -> (usize, usize) {
     match mean {
-        _ if mean <= 36.0 => (32, 1),
         _ if mean <= 72.0 && values <= 4 => (32, 2),
+        _ if mean <= 36.0 => (32, 1),
         _ if values <= 4 => (64, 2),
         _ => (64, 1),
     }

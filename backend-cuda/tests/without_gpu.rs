@@ -46,7 +46,7 @@ impl Programs {
     /// What sums a kernel at targets.
     fn member<K: Kernel, T: Real>(&mut self) {
         self.add(direct_program::<K, T>(Shape::tuned::<T>(K::VALUES)));
-        for shape in [(32, 1), (64, if K::VALUES <= 4 { 2 } else { 1 })] {
+        for shape in [(32, if K::VALUES <= 4 { 2 } else { 1 }), (64, if K::VALUES <= 4 { 2 } else { 1 })] {
             self.add(p2p_program::<K, T>(shape));
         }
     }

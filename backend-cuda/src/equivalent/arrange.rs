@@ -32,8 +32,9 @@ pub(super) struct Items {
 #[derive(Debug)]
 pub(super) struct Far {
     pub boxes: Buffer<u32>,
-    /// First box of each set and octant, and how many there are.
+    /// First box of each set and octant, and how many there are; the same on the device.
     pub starts: Vec<u64>,
+    pub device_starts: Buffer<u64>,
     /// For each of the 216 slots of `m2l.cu`, the source box of each box.
     pub table: Buffer<u32>,
 }
@@ -106,19 +107,20 @@ impl Arranger<'_> {
             )?;
             device.launch(&self.functions, "take", grid, BLOCK, &[(&targets).into(), order, number, (&to).into()])?;
         }
-        Ok(Arranged { from, to, starts: self.starts(&keys, operators)? })
+        let starts = device.download(&self.starts(&keys, operators)?, "starts")?;
+        Ok(Arranged { from, to, starts })
     }
 
     /// The first of the sorted `keys` that is not below each of 0 … `count`.
-    fn starts(&self, keys: &Buffer<u64>, count: usize) -> Result<Vec<u64>, Error> {
-        let starts: Buffer<u64> = self.device().alloc(count + 1, "starts")?;
+    fn starts(&self, keys: &Buffer<u64>, count: usize) -> Result<Buffer<u64>, Error> {
+        let starts = self.device().alloc(count + 1, "starts")?;
         let args = [keys.into(), (keys.len() as u64).into(), (count as u32).into(), (&starts).into()];
         // SAFETY: arguments as in arrange.cu.
         unsafe {
             let grid = (blocks(count + 1, BLOCK as usize)?, 1);
             self.device().launch(&self.functions, "key_starts", grid, BLOCK, &args)?;
         }
-        self.device().download(&starts, "starts")
+        Ok(starts)
     }
 
     /// An error if a kernel has marked an edge.
@@ -148,7 +150,8 @@ impl Arranger<'_> {
         unsafe { device.launch(functions, "m2l_keys", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
         let operators = 8 * count;
         self.primitives.sort(&mut keys, &mut boxes, n, u64::BITS - (operators as u64).leading_zeros())?;
-        let starts = self.starts(&keys, operators)?;
+        let device_starts = self.starts(&keys, operators)?;
+        let starts = device.download(&device_starts, "starts")?;
         let table = device.zeros(SLOTS * n, "table of the V list")?;
         let refused = device.upload(&[NONE], "refused edges")?;
         let args = [
@@ -164,7 +167,7 @@ impl Arranger<'_> {
         // SAFETY: as above; the table has an entry for each slot and box.
         unsafe { device.launch(functions, "m2l_table", (blocks(32 * n, BLOCK as usize)?, 1), BLOCK, &args)? };
         self.none_refused(&refused)?;
-        Ok(Far { boxes, starts, table })
+        Ok(Far { boxes, starts, device_starts, table })
     }
 
     /// The boxes into which an edge of one of the kinds leads.

@@ -232,10 +232,9 @@ impl<F: Family, T: DeviceScalar, N: Real> Visitor for New<F, T, N> {
 }
 
 impl Far {
-    /// Boxes of a set of operators and an octant: first, and how many.
-    pub fn of(&self, set: usize, octant: usize) -> (usize, usize) {
-        let k = 8 * set + octant;
-        (self.starts[k] as usize, (self.starts[k + 1] - self.starts[k]) as usize)
+    /// Blocks of at most `edge` boxes of a set of operators, each within an octant.
+    pub fn blocks(&self, set: usize, edge: usize) -> usize {
+        self.starts[8 * set..=8 * set + 8].windows(2).map(|w| ((w[1] - w[0]) as usize).div_ceil(edge)).sum()
     }
 }
 

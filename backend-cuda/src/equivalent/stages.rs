@@ -12,6 +12,7 @@ use fmm_traits::{Error, Real, Stage, Stages};
 
 /// Threads of `multiply.cu` and `m2l.cu`, and rows and vectors of one of their blocks.
 const MULTIPLY_BLOCK: u32 = 256;
+const M2L_BLOCK: u32 = 128;
 const MULTIPLY_EDGE: usize = 64;
 /// Threads of the kernels with one number each.
 const BLOCK: u32 = 256;
@@ -279,25 +280,21 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
             device.clear(&mut p.workspace.check)?;
             let (far, w, shape) = (&p.edges.m2l, &p.workspace, p.shape);
             for (set, operators) in p.operators.iter().enumerate() {
-                for octant in 0..8 {
-                    let (first, count) = far.of(set, octant);
-                    let args = [
-                        (&operators.m2l).into(),
-                        (shape.check as u32).into(),
-                        (shape.density as u32).into(),
-                        (octant as u32).into(),
-                        (&w.multipoles).into(),
-                        (&far.table).into(),
-                        (far.boxes.len() as u32).into(),
-                        (&far.boxes).into(),
-                        (first as u32).into(),
-                        (count as u32).into(),
-                        (&w.check).into(),
-                    ];
-                    let grid = (blocks(count, MULTIPLY_EDGE)?, blocks(shape.check, MULTIPLY_EDGE)?);
-                    // SAFETY: arguments as in m2l.cu; the boxes are distinct, and so are the rows they receive.
-                    unsafe { device.launch(&p.programs.m2l, "m2l", grid, MULTIPLY_BLOCK, &args)? };
-                }
+                let args = [
+                    (&operators.m2l).into(),
+                    (shape.check as u32).into(),
+                    (shape.density as u32).into(),
+                    (&w.multipoles).into(),
+                    (&far.table).into(),
+                    (far.boxes.len() as u32).into(),
+                    (&far.boxes).into(),
+                    far.device_starts.at(8 * set),
+                    (&w.check).into(),
+                ];
+                let grid = (blocks(far.blocks(set, MULTIPLY_EDGE), 1)?, blocks(shape.check, MULTIPLY_EDGE)?);
+                // SAFETY: arguments as in m2l.cu; the boxes are distinct, and so are the rows they receive. A
+                // surface has an even number of points.
+                unsafe { device.launch(&p.programs.m2l, "m2l", grid, M2L_BLOCK, &args)? };
             }
             Ok(())
         })

@@ -320,3 +320,30 @@ fn doctor_and_bench() {
     let svg = std::fs::read_to_string(out.join("bench.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("polyline"));
 }
+
+#[test]
+fn an_error_above_the_tolerance_is_a_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    // Targets far from all sources: nothing but the far field, for which tolerances are no promise.
+    let sources = crate::uniform(5000, 1);
+    let targets: Vec<f64> = crate::uniform(500, 2).iter().map(|x| x + 3.0).collect();
+    write_npy(Path::new(&path("s.npy")), &[5000, 3], npyz::Order::C, &sources);
+    write_npy(Path::new(&path("t.npy")), &[500, 3], npyz::Order::C, &targets);
+    write_npy(Path::new(&path("q.npy")), &[5000], npyz::Order::C, &crate::strengths(5000, 3));
+    let (s, t, q) = (path("s.npy"), path("t.npy"), path("q.npy"));
+    let mut seen = [0; 2];
+    for tolerance in ["1e-2", "1e-3", "1e-4", "1e-5", "1e-6", "1e-7"] {
+        let files = ["run", "--sources", &s, "--targets", &t, "--strengths", &q, "--outputs", "potential,gradient"];
+        let how = ["--method", "equivalent", "--tolerance", tolerance, "--verify", "500", "--json"];
+        let run = fmm(&[&files[..], &how].concat());
+        let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+        let worst = ["potential", "gradient"].map(|o| report["errors"][o]["rel_l2"].as_f64().unwrap());
+        let met = worst.iter().all(|e| *e <= tolerance.parse().unwrap());
+        assert_eq!(run.status.success(), met, "{tolerance}: {worst:?}");
+        assert!(met || last_line(&run).contains("above the tolerance"));
+        seen[met as usize] += 1;
+    }
+    println!("{} above, {} within", seen[0], seen[1]);
+    assert!(refused(&["run", "--n", "1000", "--verify", "0"]).contains("--verify 0"));
+}

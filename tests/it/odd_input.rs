@@ -160,11 +160,11 @@ fn points_that_differ_in_the_last_bits() {
 #[test]
 fn strengths_in_any_unit_fit_f32() {
     let x = uniform(3000, 1);
-    let kilograms: Vec<f64> = strengths(1000, 1).iter().map(|q| (q + 1.0) * 2e33).collect();
+    let kilograms: Vec<f64> = strengths(3000, 1).iter().map(|q| (q + 1.0) * 2e33).collect();
     for method in [Method::Direct, Method::EquivalentDensities] {
         let plan = Fmm::new(Laplace).method(method).precision(fmm::Precision::F32).tolerance(1e-3);
         let plan = plan.plan(&x, Targets::Sources).unwrap();
-        for unit in [1.0, 1e-80, 1e200] {
+        for unit in [1.0, 1e-80, 1e80] {
             let q: Vec<f64> = kilograms.iter().map(|m| m * unit).collect();
             let out = plan.apply(&q).unwrap().potential;
             let exact = direct(&Fmm::new(Laplace), &x, Targets::Sources, &q).potential;

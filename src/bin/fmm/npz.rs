@@ -16,8 +16,9 @@ pub struct Pending {
 impl Pending {
     /// Makes the file beside `path`, so that an unwritable place is known before the work starts.
     pub fn create(path: &Path) -> Result<Self, Failure> {
-        if path.is_dir() {
-            return Err(Failure::file(path, "is a folder"));
+        if path.exists() && !path.is_file() {
+            // Its place would be taken, whatever it is.
+            return Err(Failure::file(path, if path.is_dir() { "is a folder" } else { "is not a regular file" }));
         }
         let name = path.file_name().ok_or_else(|| Failure::file(path, "is not a file name"))?;
         let temporary = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));

@@ -45,6 +45,9 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Some(threads) = args.threads {
         builder = builder.threads(threads);
     }
+    if args.verify == Some(0) {
+        return Err(Failure::Input("--verify 0: at least one target is needed".into()));
+    }
     // Wrong options are refused before any file is read or any cloud made.
     let demo_points = args.n.unwrap_or(DEFAULT_POINTS);
     let n = if args.sources.is_some() { 0 } else { demo_points };
@@ -84,7 +87,13 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let kernel = kernel::name(args.kernel.kernel);
     let report = Report { kernel, plan: plan.describe(), stages, apply: seconds, repeat: args.repeat, errors };
-    if args.json { print(&format!("{}\n", report.json())) } else { print(&report.table()) }
+    if args.json { print(&format!("{}\n", report.json())) } else { print(&report.table()) }?;
+    match (report.errors.as_ref().map(|e| e.worst()), report.plan.tolerance) {
+        (Some(error), Some(tolerance)) if error.is_nan() || error > tolerance => Err(Failure::Input(format!(
+            "the error {error:.2e} is above the tolerance {tolerance:.0e} (CONVENTIONS.md says for whom it is a promise)"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// The arrays, with the shapes the kernel needs.

@@ -35,7 +35,7 @@ pub(crate) struct Choice {
 }
 
 /// Checks the request and decides.
-pub(crate) fn choose(r: &Fmm, n: usize, m: usize) -> Result<Choice, Error> {
+pub(crate) fn choose(r: &Fmm, n: usize, m: usize, separate: bool) -> Result<Choice, Error> {
     r.family.0.validate()?;
     let facts = r.family.0.facts(r.outputs)?;
     let kernel = r.family.0.name();
@@ -55,7 +55,7 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize) -> Result<Choice, Error> {
             tuning::check_positive(e)?;
             tuning::MAX_ORDER
         }
-        (None, e) => tuning::order_for(kernel, r.outputs, e.unwrap_or(f64::NAN), r.precision, n)?,
+        (None, e) => tuning::order_for(kernel, r.outputs, e.unwrap_or(f64::NAN), r.precision, n, separate)?,
     };
     if r.ncrit == Some(0) {
         return Err(Error::Parameter { name: "ncrit", value: 0.0, requirement: "must be at least 1" });
@@ -124,7 +124,7 @@ impl Plan {
         let dim = request.family.0.dim();
         let n_sources = validate::points("sources", sources, dim)?;
         let n_targets = count_targets(targets, n_sources, dim)?;
-        let choice = choose(&request, n_sources, n_targets)?;
+        let choice = choose(&request, n_sources, n_targets, matches!(targets, Targets::Points(_)))?;
         if let Some(available) = machine::available_memory()
             && choice.forecast > available
         {

@@ -206,12 +206,12 @@ impl Fmm {
         Ok(self.family.0.facts(self.outputs)?.strengths)
     }
     /// Bytes that a plan for `n_sources` and `n_targets` distinct points and one evaluation need,
-    /// forecast from counts alone.
+    /// forecast from counts alone (targets are taken to be the sources when there are as many).
     ///
     /// # Errors
     /// As [`Fmm::plan`], for everything but the points.
     pub fn memory(&self, n_sources: usize, n_targets: usize) -> Result<u64, Error> {
-        Ok(crate::plan::choose(self, n_sources, n_targets)?.forecast)
+        Ok(crate::plan::choose(self, n_sources, n_targets, n_sources != n_targets)?.forecast)
     }
 }
 

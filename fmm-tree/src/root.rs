@@ -72,8 +72,8 @@ pub(crate) fn choose(points: &[f64], low: [f64; 3], high: [f64; 3], base: Root, 
     let wanted_side = base.side * (-level).exp2();
 
     // With near and far field equally dear at the wanted occupancy, a box that holds r times as
-    // many points costs r in the near field and 1/r in the far field; boxes cut by the upper faces
-    // of the cloud are extra boxes.
+    // many points costs r in the near field and 1/r in the far field. The far field works by families of eight boxes, and
+    // those cut by the upper faces of the cloud are extra families.
     let mut best = (f64::INFINITY, unstretched);
     let mut side = base.side;
     while side < 2.0 * base.side {
@@ -81,8 +81,8 @@ pub(crate) fn choose(points: &[f64], low: [f64; 3], high: [f64; 3], base: Root, 
         let box_side = side * (-(side / wanted_side).log2().round()).exp2();
         let ratio = (box_side / wanted_side).powf(slope);
         let fill: f64 = (0..3)
-            .map(|a| (high[a] - root.corner[a]) / box_side)
-            .map(|boxes| if boxes > 1.0 { boxes / boxes.ceil() } else { 1.0 })
+            .map(|a| (high[a] - root.corner[a]) / (2.0 * box_side))
+            .map(|families| if families > 1.0 { families / families.ceil() } else { 1.0 })
             .product();
         let cost = ratio + 1.0 / (ratio * fill);
         if cost < best.0 && !(at_most && ratio > 1.01) {

@@ -46,6 +46,48 @@ fn laplace() {
     holds(Laplace, Outputs::POTENTIAL, &[1e-3, 1e-7, 1e-12], Precision::F64, &CloudKind::ALL);
 }
 
+/// Targets inside the cloud, around it, and far away from it.
+#[test]
+fn targets_of_their_own() {
+    let mut broken = Vec::new();
+    for kind in CloudKind::ALL {
+        let x = kind.points(N, 11);
+        let cube = CloudKind::Uniform.points(N, 5);
+        let (mut low, mut high) = ([f64::INFINITY; 3], [f64::NEG_INFINITY; 3]);
+        for p in x.as_chunks::<3>().0 {
+            (0..3).for_each(|a| (low[a], high[a]) = (low[a].min(p[a]), high[a].max(p[a])));
+        }
+        let side = (0..3).fold(1e-3, |m: f64, a| m.max(high[a] - low[a]));
+        let placed = |scale: f64, shift: f64| -> Vec<f64> {
+            let at = |(k, u): (usize, &f64)| 0.5 * (low[k % 3] + high[k % 3]) + side * (scale * (u - 0.5) + shift);
+            cube.iter().enumerate().map(at).collect()
+        };
+        for (place, targets) in [
+            ("like the sources", kind.points(N, 12)),
+            ("inside", placed(0.9, 0.0)),
+            ("around", placed(3.0, 0.0)),
+            ("beside", placed(1.0, 1.2)),
+            ("far", placed(2.0, 20.0)),
+        ] {
+            for (family, tolerances) in
+                [(AnyFamily::from(Laplace), [1e-3, 1e-6, 1e-9]), (AnyFamily::from(LaplaceDipole), [1e-2, 1e-4, 1e-6])]
+            {
+                let builder = Fmm::new(family.clone()).outputs(both()).method(Method::EquivalentDensities);
+                let c = builder.strengths().unwrap();
+                for tolerance in tolerances {
+                    let plan = builder.clone().tolerance(tolerance).ncrit(40).plan(&x, &targets).unwrap();
+                    let q = demo::normal_strengths(x.len() / 3, c, 7);
+                    let worst = plan.verify(&q, 1000).unwrap().worst();
+                    if worst.is_nan() || worst > tolerance {
+                        broken.push(format!("{} {place} {} {tolerance:e}: {worst:.2e}", family.name(), kind.name()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
 #[test]
 fn laplace_single() {
     holds(Laplace, both(), &[1e-2, 1e-3, 1e-4], Precision::F32, &CloudKind::ALL);

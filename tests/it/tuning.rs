@@ -8,9 +8,11 @@ fn orders_grow_as_the_tolerance_falls() {
     let both = Outputs::POTENTIAL | Outputs::GRADIENT;
     let mut last = 0;
     for k in 2..=10 {
-        let p = order_for("laplace", both, 10f64.powi(-k), Precision::F64, 10_000).unwrap();
+        let p = order_for("laplace", both, 10f64.powi(-k), Precision::F64, 10_000, false).unwrap();
         assert!(
-            p >= last && p >= order_for("laplace", Outputs::POTENTIAL, 10f64.powi(-k), Precision::F64, 10_000).unwrap()
+            p >= last
+                && p >= order_for("laplace", Outputs::POTENTIAL, 10f64.powi(-k), Precision::F64, 10_000, false)
+                    .unwrap()
         );
         last = p;
     }
@@ -18,14 +20,22 @@ fn orders_grow_as_the_tolerance_falls() {
 }
 
 #[test]
+fn targets_apart_and_unknown_kernels_get_a_higher_order() {
+    let order =
+        |kernel, separate| order_for(kernel, Outputs::POTENTIAL, 1e-6, Precision::F64, 10_000, separate).unwrap();
+    assert!(order("laplace", true) > order("laplace", false));
+    assert!(order("one of the caller", false) > order("laplace", false));
+}
+
+#[test]
 fn below_the_floor_the_error_names_it() {
-    let low = order_for("laplace", Outputs::GRADIENT, 1e-11, Precision::F64, 10_000);
+    let low = order_for("laplace", Outputs::GRADIENT, 1e-11, Precision::F64, 10_000, false);
     assert!(matches!(low, Err(Error::ToleranceFloor { output: "gradient", precision: "f64", .. })), "{low:?}");
-    let single = order_for("laplace", Outputs::POTENTIAL, 1e-6, Precision::F32, 10_000).unwrap_err();
+    let single = order_for("laplace", Outputs::POTENTIAL, 1e-6, Precision::F32, 10_000, false).unwrap_err();
     assert!(single.to_string().contains("f64 reaches it"), "{single}");
     for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         assert!(matches!(
-            order_for("laplace", Outputs::POTENTIAL, bad, Precision::F64, 10_000),
+            order_for("laplace", Outputs::POTENTIAL, bad, Precision::F64, 10_000, false),
             Err(Error::Tolerance { .. })
         ));
     }

@@ -165,8 +165,10 @@ impl Plan {
 
     /// Gives checked points to the engine, or leaves everything as it was.
     fn place(&mut self, sources: &[f64], targets: Targets<'_>) -> Result<(), Error> {
-        let n_sources = sources.len() / self.choice.facts.dim;
-        let n_targets = count_targets(targets, n_sources, self.choice.facts.dim)?;
+        let dim = self.choice.facts.dim;
+        let n_sources = sources.len() / dim;
+        let n_targets = count_targets(targets, n_sources, dim)?;
+        validate::extent(sources, if let Targets::Points(t) = targets { t } else { &[] }, dim)?;
         let mut placed = Placed::default();
         if n_sources == 0 || n_targets == 0 {
             self.engine = None;

@@ -53,7 +53,7 @@ const LAPLACE: [[f64; ORDERS]; 4] = [
 ];
 
 /// By family name.
-const ERRORS: [Row; 9] = [
+const ERRORS: [Row; 8] = [
     Row { kernel: "laplace", trust: 1.0, errors: LAPLACE },
     Row { kernel: "gravity", trust: 1.0, errors: LAPLACE },
     Row {
@@ -88,7 +88,6 @@ const ERRORS: [Row; 9] = [
     },
     Row { kernel: "stokes", trust: ESTIMATED, errors: STOKES },
     Row { kernel: "stokes_pressure", trust: ESTIMATED, errors: STOKES },
-    Row { kernel: "stresslet", trust: ESTIMATED, errors: STOKES },
     Row { kernel: "stresslet_pressure", trust: ESTIMATED, errors: STOKES },
 ];
 

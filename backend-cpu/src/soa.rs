@@ -1,8 +1,8 @@
 //! Structure-of-arrays scratch for points: padded rows of coordinates, then one per strength.
 //!
 //! A coordinate is one number or a sum of two pieces: the nearest f32 and the f32 nearest to the rest, 49 bits
-//! together. The differences of both pieces, added, have the relative precision of f32 however close two points are: that
-//! of the first pieces is exact just where they nearly cancel (Sterbenz 1974).
+//! together. The differences of both pieces, added, resolve those 49 bits: that of the first pieces is exact just where they
+//! nearly cancel (Sterbenz 1974).
 
 use fmm_traits::Real;
 use std::ops::Range;

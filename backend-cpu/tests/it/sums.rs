@@ -113,7 +113,7 @@ fn blocks() {
     }
 }
 
-/// Two pieces hold 48 bits: the field of a point 10⁻⁹ away has the digits of f32, where one piece has none.
+/// Two pieces hold 49 bits: the field of a point 10⁻⁹ away has five digits, where one piece has none.
 #[test]
 fn two_pieces_keep_the_digits_of_short_distances() {
     let x = [0.3, -0.2, 0.1];

@@ -73,8 +73,6 @@ pub struct Description {
     pub isa: &'static str,
     /// Precision of the sum.
     pub precision: &'static str,
-    /// Precision of the near field inside that sum.
-    pub near_precision: &'static str,
     /// Number of sources.
     pub n_sources: usize,
     /// Number of targets.
@@ -123,7 +121,6 @@ impl Plan {
             backend: "cpu",
             isa: c.isa.name(),
             precision: r.precision.name(),
-            near_precision: c.near.name(),
             n_sources: self.n_sources,
             n_targets: self.n_targets,
             tolerance: c.tolerance,

@@ -27,7 +27,6 @@ pub(crate) struct Choice {
     pub why: String,
     pub tolerance: Option<f64>,
     pub order: Option<usize>,
-    pub near: Precision,
     pub isa: Isa,
     pub threads: usize,
     pub occupancy: f64,
@@ -80,18 +79,16 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize, separate: bool) -> Result<Choi
         method => (method, "asked for"),
     };
     let direct = method == Method::Direct;
-    let near = tuning::near_precision();
     let occupancy = match r.ncrit {
         Some(k) => k as f64,
-        None => tuning::occupancy(&facts, order, r.precision, near),
+        None => tuning::occupancy(&facts, order),
     };
     // Leaves of at most ncrit points hold about a third of it on average.
     let mean = if r.ncrit.is_some() { occupancy / 3.0 } else { occupancy };
     let order = (!direct).then_some(order);
     let wide = if r.precision == Precision::F32 { 4 } else { 8 };
     let forecast = tuning::forecast(&facts, order, [n, m], mean, wide, threads);
-    let near = if direct { r.precision } else { near };
-    Ok(Choice { facts, method, why: why.to_string(), tolerance, order, near, isa, threads, occupancy, forecast })
+    Ok(Choice { facts, method, why: why.to_string(), tolerance, order, isa, threads, occupancy, forecast })
 }
 
 /// A sum that is ready for strengths. `Plan` is `Sync`: several threads may evaluate at once.
@@ -168,8 +165,10 @@ impl Plan {
 
     /// Gives checked points to the engine, or leaves everything as it was.
     fn place(&mut self, sources: &[f64], targets: Targets<'_>) -> Result<(), Error> {
-        let n_sources = sources.len() / self.choice.facts.dim;
-        let n_targets = count_targets(targets, n_sources, self.choice.facts.dim)?;
+        let dim = self.choice.facts.dim;
+        let n_sources = sources.len() / dim;
+        let n_targets = count_targets(targets, n_sources, dim)?;
+        validate::extent(sources, if let Targets::Points(t) = targets { t } else { &[] }, dim)?;
         let mut placed = Placed::default();
         if n_sources == 0 || n_targets == 0 {
             self.engine = None;

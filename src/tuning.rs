@@ -1,5 +1,4 @@
-//! Every number that was measured rather than derived: tolerance → order, precision of the near
-//! field, direct or fast, forecast of memory. Nothing here depends on the number of threads.
+//! Every number that was measured rather than derived: tolerance → order, direct or fast, forecast of memory. Nothing here depends on the number of threads.
 //!
 //! The error table is printed by `cargo run --release --example calibrate`: for each order the largest relative ℓ2
 //! error, against direct summation at 1000 random targets, over the clouds of
@@ -54,7 +53,7 @@ const LAPLACE: [[f64; ORDERS]; 4] = [
 ];
 
 /// By family name.
-const ERRORS: [Row; 9] = [
+const ERRORS: [Row; 8] = [
     Row { kernel: "laplace", trust: 1.0, errors: LAPLACE },
     Row { kernel: "gravity", trust: 1.0, errors: LAPLACE },
     Row {
@@ -89,7 +88,6 @@ const ERRORS: [Row; 9] = [
     },
     Row { kernel: "stokes", trust: ESTIMATED, errors: STOKES },
     Row { kernel: "stokes_pressure", trust: ESTIMATED, errors: STOKES },
-    Row { kernel: "stresslet", trust: ESTIMATED, errors: STOKES },
     Row { kernel: "stresslet_pressure", trust: ESTIMATED, errors: STOKES },
 ];
 
@@ -211,27 +209,14 @@ pub fn error_of_order(kernel: &str, outputs: Outputs, order: usize) -> f64 {
     requested(outputs).fold(0.0, |worst, (i, _)| error_at(kernel, i, order).max(worst))
 }
 
-/// The precision of the near field: f64, whatever the far field. A near field in f32 on coordinates
-/// relative to the leaf takes half the time, but on points that lie close together on a line its error was 4e-3
-/// (2e-5 on the ellipsoid), whatever the order, and the tolerance is a promise.
-pub fn near_precision() -> Precision {
-    Precision::F64
-}
-
 /// Mean points of a leaf that balance near and far field. The time of a point is A·n in the near
 /// field and B·p^q/n in M2L and the translations. At one million uniform points (Laplace, potential and gradient, one
 /// Zen 4 core) the sum is flat to 3 % within 30 % of the best n, which is 57, 80 and 110 for p = 6, 8, 10. A pair
-/// costs about 6 + 2·values operations per strength, M2L the product of the components; a near field in f32 beside a far
-/// field in f64 takes half the time.
-pub(crate) fn occupancy(facts: &Facts, order: usize, precision: Precision, near: Precision) -> f64 {
+/// costs about 6 + 2·values operations per strength, M2L the product of the components.
+pub(crate) fn occupancy(facts: &Facts, order: usize) -> f64 {
     let components = facts.densities as f64;
     let pair = (6 + 2 * facts.values) as f64 / 14.0 * (0.4 + 0.6 * components);
-    let cheap_near: f64 = match (precision, near) {
-        (Precision::F64, Precision::F32) => 2.0,
-        (Precision::F32, Precision::F64) => 0.5,
-        _ => 1.0,
-    };
-    (4.2 * (order as f64).powf(1.46) * (components * components * cheap_near / pair).sqrt()).max(16.0)
+    (4.2 * (order as f64).powf(1.46) * (components * components / pair).sqrt()).max(16.0)
 }
 
 /// Nanoseconds of one core for a pair, per product of strengths and values (f64, AVX-512).

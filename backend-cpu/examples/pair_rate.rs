@@ -1,30 +1,8 @@
 //! Pair rate of direct summation on one core: `cargo run --release -p backend-cpu --example pair_rate`.
 use backend_cpu::{Isa, Precision, Targets, direct};
-use fmm_traits::{Kernel, Lane, Outputs};
-#[derive(Clone, Debug)]
-struct Laplace;
-impl Kernel for Laplace {
-    const NAME: &'static str = "l";
-    #[inline(always)]
-    fn eval<V: Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
-        let r2 = r[0].mul_add(r[0], r[1].mul_add(r[1], r[2] * r[2]));
-        u[0] = q[0] * r2.rsqrt();
-    }
-    fn value_degree(_: usize) -> i32 {
-        -1
-    }
-    #[inline(always)]
-    fn eval_gradient<V: Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
-        let r2 = r[0].mul_add(r[0], r[1].mul_add(r[1], r[2] * r[2]));
-        let w = r2.rsqrt();
-        let p = q[0] * w;
-        let g = -(p * (w * w));
-        u[0] = p;
-        for a in 0..3 {
-            u[1 + a] = g * r[a];
-        }
-    }
-}
+use fmm_kernels::Laplace;
+use fmm_traits::Outputs;
+
 fn main() {
     let n = 6000usize;
     let mut s = 1u64;

@@ -1,6 +1,6 @@
 //! Seconds per stage and the error at 1000 targets, on one thread:
-//! `cargo run --release -p backend-cpu --example stage_times -- N ORDER OCCUPANCY [cloud] [near] [outputs] [precision] [kernel]`
-//! with `near` and `precision` f32 or f64, `outputs` 1 (potential) or 3 (and gradient), `kernel` laplace, stokes or yukawa.
+//! `cargo run --release -p backend-cpu --example stage_times -- N ORDER OCCUPANCY [cloud] [outputs] [precision] [kernel]`
+//! with `outputs` 1 (potential) or 3 (and gradient), `precision` f32 or f64, `kernel` laplace, stokes or yukawa.
 
 use backend_cpu::{Isa, Precision, Settings, Targets, direct, plan};
 use fmm_kernels::equivalent::surface;
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
-    match args.get(8).map(String::as_str) {
+    match args.get(7).map(String::as_str) {
         Some("stokes") => run(&Stokes { mu: 1.0 }, &args),
         Some("yukawa") => run(&Yukawa { kappa: 5.0 }, &args),
         _ => run(&Laplace, &args),
@@ -24,11 +24,11 @@ fn run<F: Family>(family: &F, args: &[String]) {
     let precision = |i: usize| if args.get(i).is_some_and(|s| s == "f32") { Precision::F32 } else { Precision::F64 };
     let (n, order, occupancy) = (number(1, 100_000), number(2, 6), number(3, 64));
     let kind = CloudKind::named(args.get(4).map_or("uniform", String::as_str)).expect("a cloud of the testkit");
-    let outputs = if number(6, 3) == 1 { Outputs::POTENTIAL } else { Outputs::POTENTIAL | Outputs::GRADIENT };
-    let settings = Settings { order, precision: precision(7), near: precision(5), isa: Isa::detect(), cache: None };
+    let outputs = if number(5, 3) == 1 { Outputs::POTENTIAL } else { Outputs::POTENTIAL | Outputs::GRADIENT };
+    let settings = Settings { order, precision: precision(6), isa: Isa::detect(), cache: None };
     let points = kind.points(n, 1);
     let c = F::Source::STRENGTHS;
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(number(9, 1)).build().expect("threads");
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(number(8, 1)).build().expect("threads");
     pool.install(|| {
         let clock = Instant::now();
         let options = BuildOptions { occupancy: occupancy as f64, ..Default::default() };

@@ -5,6 +5,7 @@ use crate::soa::Soa;
 use crate::sum::Pair;
 use fmm_traits::{Error, Family, Kernel, OutputColumns, Outputs, Real, Visitor};
 use rayon::prelude::*;
+use std::sync::OnceLock;
 
 /// The precision of the arithmetic.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -64,11 +65,6 @@ pub fn direct<F: Family>(
     family.visit(outputs, job)
 }
 
-/// The parameters after a dilation.
-fn dilated<K: Kernel>(params: &[f64], h: f64) -> Vec<f64> {
-    K::dilated(params, h).unwrap_or_else(|| params.to_vec())
-}
-
 struct Direct<'a> {
     params: Vec<f64>,
     scale: f64,
@@ -82,87 +78,111 @@ struct Direct<'a> {
 impl Visitor for Direct<'_> {
     type Output = (Vec<f64>, Vec<OutputColumns>);
     fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
+        let double = || Packed::new(&self, Pair::<f64>::close::<S>(), S::unit_parameters);
         let values = match self.precision {
-            Precision::F32 => self.all(Pair::<f32>::of::<S>(), &dilated::<S>),
-            Precision::F64 => self.all(Pair::<f64>::of::<S>(), &dilated::<S>),
+            Precision::F64 => {
+                let packed = double();
+                self.tasks(S::VALUES, |targets, out| packed.sums(self.isa, targets, out))
+            }
+            Precision::F32 => {
+                let packed = Packed::new(&self, Pair::<f32>::close::<S>(), S::unit_parameters);
+                let wide = OnceLock::new();
+                self.tasks(S::VALUES, |targets, out| {
+                    packed.sums(self.isa, targets, out);
+                    // Powers of short distances leave the range of f32 (gradients of 1/r below 1e-13 units).
+                    if out.iter().any(|x| !x.is_finite()) {
+                        wide.get_or_init(double).sums(self.isa, targets, out);
+                    }
+                })
+            }
         };
         (values, columns)
     }
 }
 
+/// A target: its place, and the source that it is and skips.
+type Target = ([f64; 3], Option<usize>);
+
 impl Direct<'_> {
-    fn all<T: Real>(&self, pair: Pair<T>, dilated: &dyn Fn(&[f64], f64) -> Vec<f64>) -> Vec<f64> {
-        let values = pair.values();
-        let n = self.sources.len() / 3;
-        let count = match self.targets {
-            Targets::Sources(None) => n,
-            Targets::Sources(Some(indices)) => indices.len(),
-            Targets::Points(points) => points.len() / 3,
+    /// The values of all targets, [`TASK`] at a time from `sums`.
+    fn tasks(&self, values: usize, sums: impl Fn(&[Target], &mut [f64]) + Sync) -> Vec<f64> {
+        let (count, target): (_, Box<dyn Fn(usize) -> Target + Sync>) = match self.targets {
+            Targets::Sources(None) => (self.sources.len() / 3, Box::new(|i| (point(self.sources, i), Some(i)))),
+            Targets::Sources(Some(s)) => (s.len(), Box::new(|i| (point(self.sources, s[i]), Some(s[i])))),
+            Targets::Points(points) => (points.len() / 3, Box::new(|i| (point(points, i), None))),
         };
-        let others = if let Targets::Points(points) = self.targets { points } else { &[] };
+        let mut out = vec![0.0; count * values];
+        out.par_chunks_mut(TASK * values).enumerate().for_each(|(task, out)| {
+            let targets: Vec<Target> = (0..out.len() / values).map(|i| target(task * TASK + i)).collect();
+            sums(&targets, out);
+        });
+        out
+    }
+}
+
+/// The sources in precision `T`.
+struct Packed<T> {
+    pair: Pair<T>,
+    params: Vec<T>,
+    /// Factor of each value.
+    scale: Vec<f64>,
+    /// Coordinates are relative to `shift`, in units of `unit`.
+    shift: [f64; 3],
+    unit: f64,
+    sources: Soa<T>,
+}
+
+impl<T: Real> Packed<T> {
+    fn new(d: &Direct, pair: Pair<T>, dilated: fn(&[f64], f64) -> Vec<f64>) -> Self {
+        let n = d.sources.len() / 3;
+        let others = if let Targets::Points(points) = d.targets { points } else { &[] };
         // Coordinates relative to the centre of the sources, in units of their extent, when the
         // arithmetic is f32; as they are in f64.
-        let (shift, unit) = if T::EPSILON > 1e-10 { frame(self.sources, others) } else { ([0.0; 3], 1.0) };
-        let params: Vec<T> = dilated(&self.params, unit).into_iter().map(T::of).collect();
-        let size = crate::unit_of(self.strengths);
-        let mut packed = Soa::default();
-        packed.reset(3 + pair.strengths(), n);
+        let (shift, unit) = if T::EPSILON > 1e-10 { frame(d.sources, others) } else { ([0.0; 3], 1.0) };
+        let size = crate::unit_of(d.strengths);
+        let mut sources = Soa::default();
+        sources.reset(pair.pieces, pair.strengths(), n);
         for a in 0..3 {
-            let row = packed.row_mut(a);
-            for (to, point) in row.iter_mut().zip(self.sources.chunks_exact(3)) {
-                *to = T::of((point[a] - shift[a]) / unit);
-            }
+            sources.place(a, 0, d.sources.chunks_exact(3).map(|point| (point[a] - shift[a]) / unit));
         }
         for c in 0..pair.strengths() {
             let factor = unit.powi(pair.strength_degrees[c]) / size;
-            let row = packed.row_mut(3 + c);
-            for (to, q) in row.iter_mut().zip(self.strengths.chunks_exact(pair.strengths())) {
+            for (to, q) in sources.strength_mut(c).iter_mut().zip(d.strengths.chunks_exact(pair.strengths())) {
                 *to = T::of(q[c] * factor);
             }
         }
-        packed.pad();
-        let scale: Vec<f64> = (0..values).map(|i| self.scale * size * unit.powi(pair.value_degrees[i])).collect();
-        let mut out = vec![0.0; count * values];
-        out.par_chunks_mut(TASK * values).enumerate().for_each(|(task, out)| {
-            let at = |i: usize| match self.targets {
-                Targets::Sources(None) => point(self.sources, i),
-                Targets::Sources(Some(indices)) => point(self.sources, indices[i]),
-                Targets::Points(points) => point(points, i),
-            };
-            let own = |i: usize| match self.targets {
-                Targets::Sources(None) => Some(i),
-                Targets::Sources(Some(indices)) => Some(indices[i]),
-                Targets::Points(_) => None,
-            };
-            let first = task * TASK;
-            let targets: Vec<([f64; 3], Option<usize>)> =
-                (0..out.len() / values).map(|i| (at(first + i), own(first + i))).collect();
-            let xyz: [Vec<T>; 3] =
-                std::array::from_fn(|a| targets.iter().map(|(x, _)| T::of((x[a] - shift[a]) / unit)).collect());
-            let own: Vec<Option<usize>> = targets.iter().map(|t| t.1).collect();
-            let mut sums = vec![T::default(); out.len()];
-            for begin in (0..n).step_by(TILE) {
-                let range = begin..(begin + TILE).min(n);
-                sums.fill(T::default());
-                if pair.singular || own.iter().all(Option::is_none) {
-                    let targets = xyz.each_ref().map(Vec::as_slice);
-                    (pair.sum)(self.isa, &params, targets, &packed, range, None, &mut sums);
-                } else {
-                    for (t, own) in own.iter().enumerate() {
-                        let targets = std::array::from_fn(|a| &xyz[a][t..t + 1]);
-                        let sums = &mut sums[t * values..(t + 1) * values];
-                        (pair.sum)(self.isa, &params, targets, &packed, range.clone(), *own, sums);
-                    }
-                }
-                out.iter_mut().zip(&sums).for_each(|(o, s)| *o += s.f64());
-            }
-            for row in out.chunks_exact_mut(values) {
-                for (x, s) in row.iter_mut().zip(&scale) {
-                    *x *= s;
+        sources.pad();
+        let params = dilated(&d.params, unit).into_iter().map(T::of).collect();
+        let scale = pair.value_degrees.iter().map(|&degree| d.scale * size * unit.powi(degree)).collect();
+        Packed { pair, params, scale, shift, unit, sources }
+    }
+
+    /// The values of `targets`, overwriting `out`.
+    fn sums(&self, isa: Isa, targets: &[Target], out: &mut [f64]) {
+        let Packed { pair, params, scale, shift, unit, sources } = self;
+        let values = pair.values();
+        let mut places = Soa::default();
+        places.reset(pair.pieces, 0, targets.len());
+        for a in 0..3 {
+            places.place(a, 0, targets.iter().map(|(x, _)| (x[a] - shift[a]) / unit));
+        }
+        let mut sums = vec![T::default(); out.len()];
+        out.fill(0.0);
+        for begin in (0..sources.len()).step_by(TILE) {
+            let range = begin..(begin + TILE).min(sources.len());
+            sums.fill(T::default());
+            if pair.singular || targets.iter().all(|(_, own)| own.is_none()) {
+                (pair.sum)(isa, params, places.targets(0..targets.len()), sources, range, None, &mut sums);
+            } else {
+                for (t, ((_, own), sums)) in targets.iter().zip(sums.chunks_exact_mut(values)).enumerate() {
+                    (pair.sum)(isa, params, places.targets(t..t + 1), sources, range.clone(), *own, sums);
                 }
             }
-        });
-        out
+            out.iter_mut().zip(&sums).for_each(|(o, s)| *o += s.f64());
+        }
+        for row in out.chunks_exact_mut(values) {
+            row.iter_mut().zip(scale).for_each(|(x, s)| *x *= s);
+        }
     }
 }
 

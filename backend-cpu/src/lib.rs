@@ -25,10 +25,8 @@ use std::path::PathBuf;
 pub struct Settings {
     /// Order p of the surfaces.
     pub order: usize,
-    /// Precision of the far field.
+    /// Precision of the arithmetic; values are always summed over boxes in f64.
     pub precision: Precision,
-    /// Precision of the near field; values are always summed over boxes in f64.
-    pub near: Precision,
     /// Instruction set.
     pub isa: Isa,
     /// Folder in which operators are kept between runs; `None`: in memory only.

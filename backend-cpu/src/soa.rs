@@ -1,6 +1,14 @@
-//! Structure-of-arrays scratch for sources: one padded row per coordinate and per strength.
+//! Structure-of-arrays scratch for points: padded rows of coordinates, then one per strength.
+//!
+//! A coordinate is one number or a sum of two pieces: the nearest f32 and the f32 nearest to the rest, 49 bits
+//! together. The differences of both pieces, added, resolve those 49 bits: that of the first pieces is exact just where they
+//! nearly cancel (Sterbenz 1974).
 
 use fmm_traits::Real;
+use std::ops::Range;
+
+/// Coordinate rows of the targets of a sum; those of a second piece are empty where there is none.
+pub type Targets<'a, T> = [&'a [T]; 6];
 
 /// Rows are padded to a multiple of this many scalars, the widest vector.
 pub const PAD: usize = 16;
@@ -13,14 +21,17 @@ pub struct Soa<T> {
     offset: usize,
     stride: usize,
     rows: usize,
+    pieces: usize,
     len: usize,
 }
 
 impl<T: Real> Soa<T> {
-    /// Makes `rows` rows of `len` entries, keeping the allocation where it suffices. Contents are
-    /// unspecified until written.
-    pub fn reset(&mut self, rows: usize, len: usize) {
+    /// Makes rows of `len` entries for coordinates of so many pieces and for `strengths`, keeping the allocation
+    /// where it suffices. Contents are unspecified until written.
+    pub fn reset(&mut self, pieces: usize, strengths: usize, len: usize) {
+        let rows = 3 * pieces + strengths;
         self.rows = rows;
+        self.pieces = pieces;
         self.len = len;
         self.stride = len.next_multiple_of(PAD).max(PAD);
         let need = self.stride * rows + LINE / size_of::<T>();
@@ -45,26 +56,55 @@ impl<T: Real> Soa<T> {
         self.rows
     }
 
-    /// Row `r` with its padding.
+    /// Numbers that hold a coordinate.
+    pub fn pieces(&self) -> usize {
+        self.pieces
+    }
+
+    /// Row `r` with its padding: x, y, z of the first piece, of the second, strengths.
     #[inline(always)]
     pub fn row(&self, r: usize) -> &[T] {
         &self.data[self.offset + r * self.stride..][..self.stride]
     }
 
-    /// Row `r` with its padding.
+    /// As [`row`](Self::row).
     #[inline(always)]
     pub fn row_mut(&mut self, r: usize) -> &mut [T] {
         &mut self.data[self.offset + r * self.stride..][..self.stride]
+    }
+
+    /// Row of strength `c`, with its padding.
+    #[inline(always)]
+    pub fn strength_mut(&mut self, c: usize) -> &mut [T] {
+        self.row_mut(3 * self.pieces + c)
+    }
+
+    /// Writes coordinate `a` of the points from `at` on.
+    #[inline(always)]
+    pub fn place(&mut self, a: usize, at: usize, x: impl ExactSizeIterator<Item = f64> + Clone) {
+        for (to, x) in self.row_mut(a)[at..at + x.len()].iter_mut().zip(x.clone()) {
+            *to = T::of(x);
+        }
+        if self.pieces == 2 {
+            for (to, x) in self.row_mut(3 + a)[at..at + x.len()].iter_mut().zip(x) {
+                *to = T::of(x - T::of(x).f64());
+            }
+        }
+    }
+
+    /// The coordinate rows of `range`, as targets of a sum.
+    pub fn targets(&self, range: Range<usize>) -> Targets<'_, T> {
+        std::array::from_fn(|r| if r < 3 * self.pieces { &self.row(r)[range.clone()] } else { &[] })
     }
 
     /// Fills the padding: points repeat the first one, strengths are zero, so that padded entries
     /// contribute nothing.
     #[inline(always)]
     pub fn pad(&mut self) {
-        let len = self.len;
+        let (len, coordinates) = (self.len, 3 * self.pieces);
         for r in 0..self.rows {
             let row = self.row_mut(r);
-            let fill = if r < 3 && len > 0 { row[0] } else { T::default() };
+            let fill = if r < coordinates && len > 0 { row[0] } else { T::default() };
             row[len..].fill(fill);
         }
     }

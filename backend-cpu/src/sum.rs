@@ -2,7 +2,7 @@
 //! and in who the sources and targets are.
 
 use crate::lanes::{Isa, Several, Vectorized, dispatch, dispatch_large};
-use crate::soa::Soa;
+use crate::soa::{Soa, Targets};
 use fmm_traits::{
     Kernel, Lane, Real, Simd, SimdLane,
     kernel::{MAX_COMPONENTS, MAX_PARAMETERS, MAX_STRENGTHS},
@@ -13,11 +13,8 @@ use std::ops::Range;
 /// Kernels with more values than this (Hessians of vectors) are compiled for fewer instruction sets.
 const LARGE: usize = 13;
 
-/// Targets of a sum: three coordinate rows.
-pub type Targets<'a, T> = [&'a [T]; 3];
-
-/// `out[t·K::VALUES + i]` += Σ over `sources` (rows x, y, z, then strengths; padded) of
-/// K(target t − source)·strength.
+/// `out[t·K::VALUES + i]` += Σ over `sources` (rows of coordinates in so many `PIECES`, then strengths;
+/// padded) of K(target t − source)·strength.
 ///
 /// `range` selects sources; its start must be a multiple of [`PAD`](crate::soa::PAD), and it is
 /// extended to the next multiple (padding contributes nothing). `own`: when the targets are among
@@ -26,9 +23,9 @@ pub type Targets<'a, T> = [&'a [T]; 3];
 ///
 /// Sources run along the lanes, a few targets stay in registers: leaves of any population waste
 /// only the padding of the whole source block, and each load of a source serves several targets.
-/// This is the only place where a kernel is compiled for the vectors, once a kernel and precision.
+/// This is the only place where a kernel is compiled for the vectors, once a kernel, precision and number of pieces.
 #[inline(never)]
-pub fn sum<K: Kernel, T: Real>(
+pub fn sum<K: Kernel, T: Real, const PIECES: usize>(
     isa: Isa,
     params: &[T],
     targets: Targets<T>,
@@ -37,7 +34,7 @@ pub fn sum<K: Kernel, T: Real>(
     own: Option<usize>,
     out: &mut [T],
 ) {
-    let work = Sum::<K, T> { params, targets, sources, range, own, out, _k: PhantomData };
+    let work = Sum::<K, T, PIECES> { params, targets, sources, range, own, out, _k: PhantomData };
     if const { K::VALUES > LARGE } {
         dispatch_large(isa, work);
     } else {
@@ -54,6 +51,8 @@ pub type PairSum<T> = fn(Isa, &[T], Targets<T>, &Soa<T>, Range<usize>, Option<us
 pub struct Pair<T> {
     /// [`sum`] for this kernel.
     pub sum: PairSum<T>,
+    /// Numbers that hold a coordinate.
+    pub pieces: usize,
     /// Degree of each strength under dilation.
     pub strength_degrees: Vec<i32>,
     /// Degree of each value under dilation.
@@ -63,10 +62,18 @@ pub struct Pair<T> {
 }
 
 impl<T: Real> Pair<T> {
-    /// The pair sum of `K`.
+    /// The pair sum of `K` between points and a surface.
     pub fn of<K: Kernel>() -> Self {
+        Self::with::<K>(sum::<K, T, 1>, 1)
+    }
+    /// The pair sum of `K` between points, which may be close: f32 coordinates are in two pieces.
+    pub fn close<K: Kernel>() -> Self {
+        if const { T::EPSILON > 1e-10 } { Self::with::<K>(sum::<K, T, 2>, 2) } else { Self::of::<K>() }
+    }
+    fn with<K: Kernel>(sum: PairSum<T>, pieces: usize) -> Self {
         Pair {
-            sum: sum::<K, T>,
+            sum,
+            pieces,
             strength_degrees: (0..K::STRENGTHS).map(K::strength_degree).collect(),
             value_degrees: (0..K::VALUES).map(K::value_degree).collect(),
             singular: K::SINGULAR,
@@ -98,7 +105,7 @@ fn powers<const N: usize>(side: f64, degrees: &[i32]) -> [f64; N] {
     factors
 }
 
-struct Sum<'a, K, T> {
+struct Sum<'a, K, T, const PIECES: usize> {
     params: &'a [T],
     targets: Targets<'a, T>,
     sources: &'a Soa<T>,
@@ -108,21 +115,21 @@ struct Sum<'a, K, T> {
     _k: PhantomData<K>,
 }
 
-impl<K: Kernel, T: Real> Vectorized for Sum<'_, K, T> {
+impl<K: Kernel, T: Real, const PIECES: usize> Vectorized for Sum<'_, K, T, PIECES> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
         let Sum { params, targets, sources, range, own, out, .. } = self;
         match own {
-            Some(own) if !K::SINGULAR => blocked::<K, S, T, true>(params, targets, sources, range, own, out),
-            _ => blocked::<K, S, T, false>(params, targets, sources, range, 0, out),
+            Some(own) if !K::SINGULAR => blocked::<K, S, T, PIECES, true>(params, targets, sources, range, own, out),
+            _ => blocked::<K, S, T, PIECES, false>(params, targets, sources, range, 0, out),
         }
     }
 }
 
 /// Chooses how many targets share a pass: as many as leave their sums in registers.
 #[inline(always)]
-fn blocked<K: Kernel, S: Simd, T: Real, const SKIP: bool>(
+fn blocked<K: Kernel, S: Simd, T: Real, const PIECES: usize, const SKIP: bool>(
     params: &[T],
     targets: Targets<T>,
     sources: &Soa<T>,
@@ -131,17 +138,25 @@ fn blocked<K: Kernel, S: Simd, T: Real, const SKIP: bool>(
     out: &mut [T],
 ) {
     match K::VALUES {
-        1 => pass::<K, S, T, SKIP, 1, 4>(params, targets, sources, range, own, out),
-        2..=4 => pass::<K, S, T, SKIP, 4, 2>(params, targets, sources, range, own, out),
-        5..=13 => pass::<K, S, T, SKIP, 13, 1>(params, targets, sources, range, own, out),
-        _ => pass::<K, S, T, SKIP, MAX_COMPONENTS, 1>(params, targets, sources, range, own, out),
+        1 => pass::<K, S, T, PIECES, SKIP, 1, 1>(params, targets, sources, range, own, out),
+        2..=4 => pass::<K, S, T, PIECES, SKIP, 4, 2>(params, targets, sources, range, own, out),
+        5..=13 => pass::<K, S, T, PIECES, SKIP, 13, 1>(params, targets, sources, range, own, out),
+        _ => pass::<K, S, T, PIECES, SKIP, MAX_COMPONENTS, 1>(params, targets, sources, range, own, out),
     }
 }
 
 static IOTA: [f64; 16] = [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
 
 #[inline(always)]
-fn pass<K: Kernel, S: Simd, T: Real, const SKIP: bool, const VALUES: usize, const TARGETS: usize>(
+fn pass<
+    K: Kernel,
+    S: Simd,
+    T: Real,
+    const PIECES: usize,
+    const SKIP: bool,
+    const VALUES: usize,
+    const TARGETS: usize,
+>(
     params: &[T],
     targets: Targets<T>,
     sources: &Soa<T>,
@@ -157,35 +172,35 @@ fn pass<K: Kernel, S: Simd, T: Real, const SKIP: bool, const VALUES: usize, cons
     for (p, &x) in p.iter_mut().zip(params) {
         *p = Several([SimdLane::broadcast(x); TARGETS]);
     }
-    let rows: [&[T]; 3] = std::array::from_fn(|a| sources.row(a));
-    let (begin, end) = (range.start, range.end.next_multiple_of(width).min(rows[0].len()));
-    assert!(sources.rows() == 3 + K::STRENGTHS && begin <= end && end <= rows[0].len() && end % width == 0);
-    let [x, y, z] = rows.map(<[T]>::as_ptr);
-    let strengths: [*const T; MAX_STRENGTHS] =
-        std::array::from_fn(|c| if c < K::STRENGTHS { sources.row(3 + c).as_ptr() } else { x });
+    let length = sources.row(0).len();
+    let (begin, end) = (range.start, range.end.next_multiple_of(width).min(length));
+    assert!(sources.rows() == 3 * PIECES + K::STRENGTHS && begin <= end && end <= length && end % width == 0);
+    let rows: [*const T; 6 + MAX_STRENGTHS] = std::array::from_fn(|r| sources.row(r.min(sources.rows() - 1)).as_ptr());
 
     let n = targets[0].len();
     let mut first = 0;
     while first < n {
         let index: [usize; TARGETS] = std::array::from_fn(|b| (first + b).min(n - 1));
-        let at: [Several<V<S, T>, TARGETS>; 3] =
-            std::array::from_fn(|a| Several(index.map(|t| SimdLane::broadcast(targets[a][t]))));
+        let mut at = [Several([zero; TARGETS]); 6];
+        for r in 0..3 * PIECES {
+            at[r] = Several(index.map(|t| SimdLane::broadcast(targets[r][t])));
+        }
         let mut sums = [Several([zero; TARGETS]); VALUES];
         let mut j = begin;
         while j < end {
-            // SAFETY: j is a multiple of `width` below `end`, which is at most the padded row length and a
-            // multiple of `width` (asserted), and all rows have that length: j + width stays inside.
-            let (s, q): ([V<S, T>; 3], _) = unsafe {
-                let mut q = [Several([zero; TARGETS]); MAX_STRENGTHS];
-                for c in 0..K::STRENGTHS {
-                    q[c] = Several([SimdLane::load(strengths[c].add(j)); TARGETS]);
-                }
-                ([SimdLane::load(x.add(j)), SimdLane::load(y.add(j)), SimdLane::load(z.add(j))], q)
-            };
-            let r =
-                [at[0] - Several([s[0]; TARGETS]), at[1] - Several([s[1]; TARGETS]), at[2] - Several([s[2]; TARGETS])];
+            let mut s = [Several([zero; TARGETS]); 6 + MAX_STRENGTHS];
+            for i in 0..3 * PIECES + K::STRENGTHS {
+                // SAFETY: j is a multiple of `width` below `end`, which is at most the padded row length and a
+                // multiple of `width` (asserted), and all rows have that length: j + width stays inside.
+                s[i] = Several([unsafe { SimdLane::load(rows[i].add(j)) }; TARGETS]);
+            }
+            let mut r = [at[0] - s[0], at[1] - s[1], at[2] - s[2]];
+            for i in 3..3 * PIECES {
+                r[i % 3] = r[i % 3] - s[i] + at[i];
+            }
+            let q = &s[3 * PIECES..][..K::STRENGTHS];
             let mut u = [Several([zero; TARGETS]); VALUES];
-            K::eval(&p, &r, &q[..K::STRENGTHS], &mut u[..K::VALUES]);
+            K::eval(&p, &r, q, &mut u[..K::VALUES]);
             if SKIP {
                 let lane = IOTA.map(T::of);
                 // SAFETY: `lane` has 16 entries, the widest vector.

@@ -37,7 +37,7 @@ fn measure(kind: CloudKind, order: usize, precision: Precision) -> (u64, i64) {
     let before = LIVE.load(Relaxed);
     let tree = build(&points, None, &BuildOptions::default()).unwrap();
     let lists = uvwx(&tree, &ListOptions::default()).unwrap();
-    let settings = Settings { order, precision, near: precision, isa: Isa::detect(), cache: None };
+    let settings = Settings { order, precision, isa: Isa::detect(), cache: None };
     let solver = plan(&Laplace, Outputs::POTENTIAL, tree, lists, &settings).unwrap();
     solver.apply(&strengths, &mut out, &mut |_, _| true).unwrap();
     (solver.bytes(), LIVE.load(Relaxed) - before)

@@ -212,7 +212,7 @@ impl<T: Real> Visitor for New<'_, T> {
         let functions = device.load(&programs::direct_program::<S, T>(shape))?;
         let (n, size) = (self.sources.len() / 3, if T::NAME == "f32" { 4 } else { 8 });
         let (shift, unit) = if size == 4 { frame(self.sources, self.others) } else { ([0.0; 3], 1.0) };
-        let mut parameters = S::dilated(&self.params, unit).unwrap_or(self.params);
+        let mut parameters = S::unit_parameters(&self.params, unit);
         parameters.resize(MAX_PARAMETERS, 0.0);
         let factors: Vec<f64> = (0..S::STRENGTHS).map(|c| unit.powi(S::strength_degree(c))).collect();
         let scale: Vec<f64> = (0..S::VALUES).map(|i| self.scale * unit.powi(S::value_degree(i))).collect();

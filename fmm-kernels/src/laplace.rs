@@ -43,10 +43,11 @@ impl Kernel for Laplace {
 pub(crate) fn inverse_distance_gradient<V: Lane>(d2: V, r: &[V], q: V, out: &mut [V]) {
     let w = d2.rsqrt();
     let u = q * w;
-    let t = -(u * (w * w));
+    let t = u * (w * w);
     out[0] = u;
     for a in 0..3 {
-        out[1 + a] = t * r[a];
+        // A change of sign last goes into the sum for nothing.
+        out[1 + a] = -(t * r[a]);
     }
 }
 

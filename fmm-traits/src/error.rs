@@ -16,6 +16,16 @@ pub enum Error {
         /// Its value.
         value: f64,
     },
+    /// Points too far apart, or too close together, for the squares and cubes of their distances.
+    #[error("the points span {extent:e}: powers of their distances stay in the range of f64 from {low:e} to {high:e}")]
+    Extent {
+        /// Largest side of the box around all points.
+        extent: f64,
+        /// Smallest extent of points that are not all one.
+        low: f64,
+        /// Largest extent.
+        high: f64,
+    },
     /// An array whose shape does not fit.
     #[error("{array} has {found} numbers, expected {expected} ({why})")]
     Shape {

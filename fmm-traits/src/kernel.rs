@@ -85,6 +85,10 @@ pub trait Kernel: Clone + Debug + Send + Sync + 'static {
         let _ = (params, h);
         None
     }
+    /// The parameters in units of `h`: [`dilated`](Kernel::dilated), or `params` themselves.
+    fn unit_parameters(params: &[f64], h: f64) -> Vec<f64> {
+        Self::dilated(params, h).unwrap_or_else(|| params.to_vec())
+    }
     /// The numbers handed to `eval` as `params`.
     fn parameters(&self) -> Vec<f64> {
         Vec::new()

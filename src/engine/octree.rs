@@ -70,8 +70,7 @@ impl Engine for Octree {
         match &mut self.solver {
             Some(solver) => solver.set_tree(tree, lists)?,
             None => {
-                let settings =
-                    Settings { order, precision: r.precision, near: c.near, isa: c.isa, cache: r.cache.clone() };
+                let settings = Settings { order, precision: r.precision, isa: c.isa, cache: r.cache.clone() };
                 self.solver = Some(r.family.0.solver(r.outputs, tree, lists, &settings)?);
             }
         }

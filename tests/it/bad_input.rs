@@ -27,6 +27,22 @@ fn numbers_that_are_not_finite() {
     assert_eq!(e, Error::NotFinite { array: "strengths", row: 2, column: 1, value: f64::NEG_INFINITY });
 }
 
+/// Lengths of which a cube is no f64; those that are fine are in `odd_input`.
+#[test]
+fn extents_out_of_range() {
+    let unit = uniform(50, 1);
+    for (scale, method) in [(1e101, Method::Direct), (1e-101, Method::EquivalentDensities)] {
+        let x: Vec<f64> = unit.iter().map(|x| x * scale).collect();
+        let e = Fmm::new(Laplace).method(method).plan(&x, Targets::Sources).unwrap_err();
+        assert!(matches!(e, Error::Extent { extent, low: 1e-100, high: 1e100 } if extent > 0.5 * scale), "{e}");
+        let mut plan = Fmm::new(Laplace).method(method).plan(&unit, Targets::Sources).unwrap();
+        assert!(matches!(plan.set_points(&x, Targets::Sources), Err(Error::Extent { .. })));
+        assert!(plan.apply(&strengths(50, 1)).is_ok(), "the plan is as before");
+    }
+    let e = Fmm::new(Laplace).plan(&unit, &[1e150, 0.0, 0.0]).unwrap_err();
+    assert!(matches!(e, Error::Extent { extent, .. } if extent >= 1e150), "{e}");
+}
+
 #[test]
 fn shapes() {
     let x = uniform(100, 1);

@@ -257,13 +257,17 @@ fn refusals_are_one_line() {
     assert!(refused(&["run", "--sources", &x, "--strengths", &at("q3.csv")]).contains("(3, 1), expected (2, 1)"));
     assert!(refused(&["run", "--sources", folder.path().to_str().unwrap(), "--strengths", &q]).contains("irectory"));
     assert!(refused(&["run", "--n", "100000000000"]).contains("bytes are needed"));
+    std::fs::write(at("none.csv"), "x,y,z\n# nothing\n").unwrap();
+    std::fs::write(at("text.npy"), "0,0,0\n1,1,1\n").unwrap();
+    assert!(refused(&["run", "--sources", &at("none.csv"), "--strengths", &q]).contains("no line has a number"));
+    assert!(refused(&["run", "--sources", &at("text.npy"), "--strengths", &q]).contains("no .npy file"));
     assert!(refused(&["run", "--backend", "abacus"]).contains("abacus"));
     assert!(refused(&["walk"]).contains("walk"));
     // A refusal leaves no output behind.
     let out = at("never.npz");
     refused(&["run", "--sources", &at("bad.csv"), "--strengths", &q, "--out", &out]);
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 5, "{left:?}");
+    assert_eq!(left.len(), 7, "{left:?}");
 }
 
 #[test]
@@ -319,6 +323,36 @@ fn doctor_and_bench() {
     assert!(csv.lines().all(|l| l.split(',').count() == columns));
     let svg = std::fs::read_to_string(out.join("bench.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("polyline"));
+}
+
+#[test]
+fn rows_before_an_error_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let how = ["--repeat", "1", "--method", "equivalent", "--outputs", "potential"];
+    let run = fmm(&[&["bench", "--n", "500", "--tolerance", "1e-3,1e-20"], &how[..], &["--out", out]].concat());
+    assert!(!run.status.success() && last_line(&run).contains("floor"));
+    let csv = std::fs::read_to_string(folder.path().join("bench.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 2, "{csv}");
+    assert_eq!(csv, String::from_utf8(run.stdout).unwrap());
+    assert!(std::fs::read_to_string(folder.path().join("bench.svg")).unwrap().contains("<svg"));
+}
+
+#[test]
+fn help_is_help() {
+    let text = |args: &[&str]| {
+        let run = fmm(args);
+        assert!(run.status.success() && run.stderr.is_empty(), "{}", String::from_utf8_lossy(&run.stderr));
+        String::from_utf8(run.stdout).unwrap()
+    };
+    let bare = text(&[]);
+    assert_eq!(bare, text(&["--help"]));
+    assert!(bare.lines().count() > 8 && ["run", "doctor", "bench"].iter().all(|c| bare.contains(c)), "{bare}");
+    // What `defaults_and_nulls` measures.
+    let run = text(&["run", "--help"]);
+    for word in ["showcase: 1e-5", "showcase: potential,gradient", "showcase: 1000", "ellipsoid", "1000000"] {
+        assert!(run.contains(word), "{word} in\n{run}");
+    }
 }
 
 #[test]

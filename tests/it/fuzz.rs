@@ -61,9 +61,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn the_command(bytes: Vec<u8>, kind in 0..3, text in "[0-9eE+,.\\- \n#nainf]{0,60}") {
+    fn the_command(bytes: Vec<u8>, kind in 0usize..3, text in "[0-9eE+,.\\- \n#nainf]{0,60}") {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x.npy");
+        let path = folder.path().join(["x.csv", "x.csv", "x.npy"][kind]);
         let content = match kind {
             0 => bytes,
             1 => text.into_bytes(),

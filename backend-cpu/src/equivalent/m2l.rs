@@ -7,7 +7,8 @@
 //! frequency in the second. The eight targets run along the lanes, a source spectrum is a broadcast, and four
 //! target families share the loads of a matrix. Three products make a complex one, (Gauss)
 //! re = Σ a·x − Σ b·y, im = Σ (a + b)·(x + y) − Σ a·x − Σ b·y, and as they are sums over all sources the
-//! differences are taken once: 12 fused multiply-adds for 3 loads and 12 broadcasts. The sums of a
+//! differences are taken once: 12 fused multiply-adds for 3 loads and 12 broadcasts. The differences cancel: rounding
+//! is 1.4 to 1.7 times that of four products, which shows in f32 at high orders only. The sums of a
 //! frequency take the place of its spectra.
 //!
 //! Vectors wider than a family (16 × f32) hold several frequencies of it, interleaved.

@@ -48,8 +48,8 @@ impl<F: Family> Visitor for Maker<'_, F> {
 /// What a plan holds that does not change between applications; `T` is the precision of the far field.
 /// Kernels enter as [`Pair`] sums and through [`Levels`], not as types.
 pub struct Plan<T: Scalar> {
-    /// Strengths → values, in both precisions of the near field.
-    pub(super) near32: Pair<f32>,
+    /// Strengths → values: the near field, and that of leaves for which `T` has not the range.
+    pub(super) near: Pair<T>,
     pub(super) near64: Pair<f64>,
     /// Strengths → check values.
     pub(super) check: Pair<T>,
@@ -64,7 +64,6 @@ pub struct Plan<T: Scalar> {
     pub(super) operators: Vec<Arc<Operators<T>>>,
     /// Parameters of every kernel on the unit box of each level.
     pub(super) params: Vec<Vec<T>>,
-    pub(super) near_params: Vec<Vec<f64>>,
     pub(super) raw_params: Vec<f64>,
     pub(super) inner: Surface<T>,
     pub(super) outer: Surface<T>,
@@ -98,7 +97,7 @@ impl<F: Family, S: Kernel, T: Scalar> Levels<T> for LevelsOf<F, S> {
         m2l::Table::shared::<F::Equivalent>(&operators.params, dft, operators.order, isa)
     }
     fn parameters(&self, side: f64) -> Vec<f64> {
-        S::dilated(&self.0, side).unwrap_or_else(|| self.0.clone())
+        S::unit_parameters(&self.0, side)
     }
 }
 
@@ -119,7 +118,6 @@ pub(super) struct Geometry {
 pub(super) struct Pools<T: Scalar> {
     pub translate: Pool<translate::Scratch<T>>,
     pub points: Pool<points::Scratch<T>>,
-    pub near32: Pool<points::Scratch<f32>>,
     pub near64: Pool<points::Scratch<f64>>,
     pub m2l: Pool<m2l::Scratch<T>>,
 }
@@ -230,14 +228,13 @@ impl<T: Scalar> Plan<T> {
         let pools = Pools {
             translate: Pool::new(Default::default),
             points: Pool::new(Default::default),
-            near32: Pool::new(Default::default),
             near64: Pool::new(Default::default),
             m2l: Pool::new(|| m2l::Scratch::new(&dft)),
         };
         let raw_params = family.parameters();
         let mut plan = Plan {
-            near32: Pair::of::<S>(),
-            near64: Pair::of::<S>(),
+            near: Pair::close::<S>(),
+            near64: Pair::close::<S>(),
             check: Pair::of::<F::Check>(),
             far: Pair::of::<E>(),
             levels: Box::new(LevelsOf::<F, S>(raw_params.clone(), PhantomData)),
@@ -248,7 +245,6 @@ impl<T: Scalar> Plan<T> {
             scale: family.scale(),
             operators: Vec::new(),
             params: Vec::new(),
-            near_params: Vec::new(),
             raw_params,
             inner: Surface::new(p, surface::INNER),
             outer: Surface::new(p, surface::OUTER),
@@ -277,8 +273,7 @@ impl<T: Scalar> Plan<T> {
     fn take_levels(&mut self, operators: Vec<Arc<Operators<T>>>) {
         self.operators = operators;
         let sides = (0..self.tree.levels()).map(|l| self.tree.side_at(l));
-        self.near_params = sides.map(|h| self.levels.parameters(h)).collect();
-        self.params = self.near_params.iter().map(|x| x.iter().map(|&x| T::of(x)).collect()).collect();
+        self.params = sides.map(|h| self.levels.parameters(h).into_iter().map(T::of).collect()).collect();
         self.tables.clear();
         for (level, plan) in self.geometry.m2l.iter().enumerate() {
             let table = (!plan.is_empty()).then(|| {

@@ -11,18 +11,19 @@ use fmm_traits::{Lists, Points, Real, Simd, Tree};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Coordinate rows of a surface.
-pub struct Surface<T>([Vec<T>; 3]);
+/// The points of a surface.
+pub struct Surface<T>(Soa<T>);
 
 impl<T: Real> Surface<T> {
     /// The surface of order `p` with the given `side` (in box sides).
     pub fn new(p: usize, side: f64) -> Self {
         let points = surface::points(p, side);
-        Surface(std::array::from_fn(|a| points.iter().map(|x| T::of(x[a])).collect()))
-    }
-    /// The rows as targets of a sum.
-    fn rows(&self) -> [&[T]; 3] {
-        self.0.each_ref().map(Vec::as_slice)
+        let mut rows = Soa::default();
+        rows.reset(1, 0, points.len());
+        for a in 0..3 {
+            rows.place(a, 0, points.iter().map(|x| x[a]));
+        }
+        Surface(rows)
     }
 }
 
@@ -32,6 +33,7 @@ pub struct Scratch<T> {
     pub(super) sources: Soa<T>,
     pub(super) targets: Soa<T>,
     pub(super) sums: Vec<T>,
+    pub(super) totals: Vec<f64>,
 }
 
 impl<T: Real> Scratch<T> {
@@ -42,7 +44,7 @@ impl<T: Real> Scratch<T> {
     }
 }
 
-/// A unit box: points are taken relative to `center`, in units of `side`.
+/// Points are taken relative to `center`, in units of `side`.
 #[derive(Clone, Copy)]
 pub struct Frame {
     /// Centre in the user's units.
@@ -52,6 +54,8 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// The user's own coordinates.
+    pub const USER: Frame = Frame { center: [0.0; 3], side: 1.0 };
     /// The frame of box `b` on `level`.
     pub fn of(tree: &Tree, b: usize, level: usize) -> Self {
         Frame { center: tree.center(b, level), side: tree.side_at(level) }
@@ -70,7 +74,9 @@ pub struct Fill<'a, T, I> {
     pub frame: Frame,
     /// Ranges of positions.
     pub ranges: I,
-    /// Receives rows x, y, z and the strengths.
+    /// Numbers that hold a coordinate.
+    pub pieces: usize,
+    /// Receives the rows.
     pub to: &'a mut Soa<T>,
 }
 
@@ -78,21 +84,19 @@ impl<T: Real, I: Iterator<Item = Range<usize>> + Clone> Vectorized for Fill<'_, 
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let Fill { points, strengths, factors, frame, ranges, to } = self;
-        to.reset(3 + strengths.len(), ranges.clone().map(|r| r.len()).sum());
+        let Fill { points, strengths, factors, frame, ranges, pieces, to } = self;
+        to.reset(pieces, strengths.len(), ranges.clone().map(|r| r.len()).sum());
         let scale = 1.0 / frame.side;
         let mut at = 0;
         for range in ranges {
             for a in 0..3 {
                 let from = &points.xyz[a][range.clone()];
                 let center = frame.center[a];
-                for (to, x) in to.row_mut(a)[at..at + from.len()].iter_mut().zip(from) {
-                    *to = T::of((x - center) * scale);
-                }
+                to.place(a, at, from.iter().map(|x| (x - center) * scale));
             }
             for (c, q) in strengths.iter().enumerate() {
                 let (from, factor) = (&q[range.clone()], factors[c]);
-                for (to, q) in to.row_mut(3 + c)[at..at + from.len()].iter_mut().zip(from) {
+                for (to, q) in to.strength_mut(c)[at..at + from.len()].iter_mut().zip(from) {
                     *to = T::of(q * factor);
                 }
             }
@@ -192,13 +196,13 @@ fn to_surface<T: Real>(
     scratch: &mut Scratch<T>,
     out: &mut [T],
 ) {
-    let n = surface.0[0].len();
+    let n = surface.0.len();
     scratch.clear_sums(n * pair.values());
     let Scratch { sources, sums, .. } = scratch;
     let factors = pair.strength_factors(frame.side);
     let ranges = boxes.iter().map(|&b| tree.sources_of(b as usize));
-    dispatch(isa, Fill { points: &tree.sources, strengths, factors: &factors, frame, ranges, to: sources });
-    (pair.sum)(isa, params, surface.rows(), sources, 0..sources.len(), None, sums);
+    dispatch(isa, Fill { points: &tree.sources, strengths, factors: &factors, frame, ranges, pieces: 1, to: sources });
+    (pair.sum)(isa, params, surface.0.targets(0..n), sources, 0..sources.len(), None, sums);
     for (t, u) in sums.chunks_exact(pair.values()).enumerate() {
         for (c, u) in u.iter().enumerate() {
             out[c * n + t] += *u;
@@ -220,26 +224,21 @@ pub fn from_surface<T: Real>(
     scratch: &mut Scratch<T>,
     out: &mut [f64],
 ) {
-    let (n, count) = (surface.0[0].len(), range.len());
+    let (n, count) = (surface.0.len(), range.len());
     scratch.clear_sums(count * pair.values());
-    let Scratch { sources, targets, sums } = scratch;
-    sources.reset(3 + pair.strengths(), n);
-    for (a, x) in surface.0.iter().enumerate() {
-        sources.row_mut(a)[..n].copy_from_slice(x);
+    let Scratch { sources, targets, sums, .. } = scratch;
+    sources.reset(1, pair.strengths(), n);
+    for r in 0..3 {
+        sources.row_mut(r)[..n].copy_from_slice(&surface.0.row(r)[..n]);
     }
     for (c, q) in density.chunks_exact(n).enumerate() {
-        sources.row_mut(3 + c)[..n].copy_from_slice(q);
+        sources.strength_mut(c)[..n].copy_from_slice(q);
     }
     sources.pad();
     let ranges = std::iter::once(range);
-    dispatch(isa, Fill { points: &tree.targets, strengths: &[], factors: &[], frame, ranges, to: targets });
-    (pair.sum)(isa, params, coordinates(targets), sources, 0..n, None, sums);
+    dispatch(isa, Fill { points: &tree.targets, strengths: &[], factors: &[], frame, ranges, pieces: 1, to: targets });
+    (pair.sum)(isa, params, targets.targets(0..count), sources, 0..n, None, sums);
     add_scaled(sums, &pair.value_factors(frame.side), pair.values(), out);
-}
-
-/// The coordinate rows of a block of targets.
-pub fn coordinates<T: Real>(targets: &Soa<T>) -> [&[T]; 3] {
-    std::array::from_fn(|a| &targets.row(a)[..targets.len()])
 }
 
 /// `out` += `sums`·factor, value by value.

@@ -1,14 +1,12 @@
 //! The stages of the equivalent-density method, bulk over whole lists, and their clock.
 
-use super::near::{near_field, near_frame};
+use super::near::Near;
 use super::plan::{Plan, Workspace};
 use super::points::{self, Frame, from_surface};
-use super::pool::Pool;
 use super::{m2l, translate};
-use crate::sum::Pair;
-use crate::{Precision, StageSeconds, unit_of};
+use crate::{StageSeconds, unit_of};
 use fmm_kernels::equivalent::Scalar;
-use fmm_traits::{Error, Lists, Real, Stage, Stages};
+use fmm_traits::{Error, Lists, Stage, Stages};
 use rayon::prelude::*;
 use std::time::Instant;
 
@@ -63,20 +61,6 @@ impl<'a, T: Scalar> Run<'a, T> {
             }
         });
         self.w.values = values;
-    }
-
-    fn near<N: Real>(&mut self, lists: &Lists, pair: &Pair<N>, pool: &Pool<points::Scratch<N>>) {
-        let plan = self.plan;
-        let convert = |x: &[f64]| -> Vec<N> { x.iter().map(|&x| N::of(x)).collect() };
-        let raw = convert(&plan.raw_params);
-        let unit: Vec<Vec<N>> = plan.near_params.iter().map(|x| convert(x)).collect();
-        self.for_each_leaf(|leaf, level, out, w| {
-            let params = if near_frame::<N>(&plan.tree, leaf, level).is_some() { &unit[level] } else { &raw };
-            pool.with(|scratch| {
-                let (tree, isa) = (&plan.tree, plan.settings.isa);
-                near_field(pair, tree, lists, &w.strengths, leaf, level, params, isa, scratch, out);
-            });
-        });
     }
 }
 
@@ -249,9 +233,27 @@ impl<T: Scalar> Stages for Run<'_, T> {
     }
 
     fn p2p(&mut self, lists: &Lists) -> Result<(), Error> {
-        self.timed(Stage::P2p, |r| match r.plan.settings.near {
-            Precision::F32 => r.near(lists, &r.plan.near32, &r.plan.pools.near32),
-            Precision::F64 => r.near(lists, &r.plan.near64, &r.plan.pools.near64),
+        self.timed(Stage::P2p, |r| {
+            let plan = r.plan;
+            r.for_each_leaf(|leaf, level, out, w| {
+                let near = Near { tree: &plan.tree, lists, strengths: &w.strengths, leaf, isa: plan.settings.isa };
+                let frame = Frame::of(&plan.tree, leaf, level);
+                let add = |sums: &[f64], out: &mut [f64]| out.iter_mut().zip(sums).for_each(|(out, x)| *out += x);
+                // Powers of short distances leave the range of f32 (gradients of 1/r below 1e-13 sides).
+                let held = T::EPSILON > 1e-10
+                    && plan.pools.points.with(|scratch| {
+                        let sums = near.sums(&plan.near, frame, &plan.params[level], scratch);
+                        let finite = sums.iter().all(|x| x.is_finite());
+                        if finite {
+                            add(sums, out);
+                        }
+                        finite
+                    });
+                if !held {
+                    let raw = &plan.raw_params;
+                    plan.pools.near64.with(|s| add(near.sums(&plan.near64, Frame::USER, raw, s), out));
+                }
+            });
         })
     }
 

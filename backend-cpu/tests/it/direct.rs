@@ -168,3 +168,32 @@ fn targets_far_beyond_the_sources_in_f32() {
     single_precision(Laplace, &uniform(200, 1), &far);
     single_precision(Yukawa { kappa: 2.0 }, &uniform(200, 1), &far);
 }
+
+/// Errors of f32 against f64 on every cloud, however close its points.
+#[test]
+fn single_precision_on_every_cloud() {
+    let family = WithGradient(Laplace);
+    for kind in CloudKind::ALL {
+        let points = kind.points(1000, 5);
+        let q = strengths::<Laplace>(&points);
+        let sums = |p| direct(&family, both(), &points, &q, Targets::Sources(None), p, Isa::detect()).unwrap().0;
+        let d = difference::<Laplace>(&sums(Precision::F32), &sums(Precision::F64));
+        assert!(d < 1e-5, "{}: {d:e}", kind.name());
+    }
+}
+
+/// Cubes of 1e-14 are beyond f32.
+#[test]
+fn sums_beyond_the_range_of_f32_are_made_in_f64() {
+    let family = WithGradient(Laplace);
+    let mut points = uniform(300, 5);
+    points.extend([0.5, 0.5, 0.5, 0.5, 0.5, 0.5 + 1e-14]);
+    let q = strengths::<Laplace>(&points);
+    let sums = |p| direct(&family, both(), &points, &q, Targets::Sources(None), p, Isa::detect()).unwrap().0;
+    let exact = sums(Precision::F64);
+    let solved = solve(&family, geometry(&points, None, 20), &settings(6, Precision::F32), &q);
+    for (name, found) in [("direct", sums(Precision::F32)), ("fast", solved)] {
+        let d = difference::<Laplace>(&found, &exact);
+        assert!(d < 1e-6, "{name}: {d:e}");
+    }
+}

@@ -74,7 +74,7 @@ fn geometry(sources: &[f64], targets: Option<&[f64]>, ncrit: usize) -> (Tree, Li
 
 /// One precision for both fields.
 fn settings(order: usize, precision: Precision) -> Settings {
-    Settings { order, precision, near: precision, isa: Isa::detect(), cache: None }
+    Settings { order, precision, isa: Isa::detect(), cache: None }
 }
 
 /// Values of a new plan, potential and gradient of `family` itself.

@@ -2,31 +2,29 @@
 
 use super::direct::plain;
 use super::*;
-use backend_cpu::soa::{PAD, Soa};
+use backend_cpu::soa::{PAD, Soa, Targets};
 use backend_cpu::sum::sum;
 use fmm_kernels::{Gravity, Laplace, gravity::Plummer};
 use fmm_traits::Real;
 use fmm_traits::testkit::expansion::difference as by_component;
 
-/// Rows x, y, z, q for `points`, in a block that holds NaN wherever nothing is written.
-fn pack<T: Real>(block: &mut Soa<T>, points: &[f64], q: &[f64]) {
-    block.reset(4, q.len());
-    for a in 0..4 {
-        let row = block.row_mut(a);
-        row.fill(T::of(f64::NAN));
-        for (i, to) in row[..q.len()].iter_mut().enumerate() {
-            *to = T::of(if a < 3 { points[3 * i + a] } else { q[i] });
-        }
+/// `points` and `q`, in a block that holds NaN wherever nothing is written.
+fn pack<T: Real>(block: &mut Soa<T>, pieces: usize, points: &[f64], q: &[f64]) {
+    block.reset(pieces, 1, q.len());
+    (0..block.rows()).for_each(|r| block.row_mut(r).fill(T::of(f64::NAN)));
+    for a in 0..3 {
+        block.place(a, 0, points.chunks_exact(3).take(q.len()).map(|x| x[a]));
     }
+    block.strength_mut(0).iter_mut().zip(q).for_each(|(to, q)| *to = T::of(*q));
     block.pad();
 }
 
-fn check<K: Kernel, F: Family, T: Real>(family: &F, own: bool) {
+fn check<K: Kernel, F: Family, T: Real, const PIECES: usize>(family: &F, own: bool) {
     let (points, q) = (uniform(60, 1), normal_strengths(60, 1));
     let params: Vec<T> = family.parameters().into_iter().map(T::of).collect();
-    let mut block = Soa::default();
+    let (mut block, mut places) = (Soa::default(), Soa::default());
     for n in 1..=40 {
-        pack::<T>(&mut block, &points[..3 * n], &q[..n]);
+        pack::<T>(&mut block, PIECES, &points[..3 * n], &q[..n]);
         for m in 1..=9.min(if own { n } else { 9 }) {
             // The last m sources, or points that are none.
             let first = if own { n - m } else { 50 };
@@ -34,12 +32,11 @@ fn check<K: Kernel, F: Family, T: Real>(family: &F, own: bool) {
                 plain(family, both(), &points[..3 * n], &q[..n], (!own).then_some(&points[150..150 + 3 * m]));
             let expected: Vec<T> =
                 expected[expected.len() - 4 * m..].iter().map(|&x| T::of(x / family.scale())).collect();
-            let xyz: [Vec<T>; 3] =
-                std::array::from_fn(|a| (first..first + m).map(|i| T::of(points[3 * i + a])).collect());
+            pack::<T>(&mut places, PIECES, &points[3 * first..], &q[..m]);
             for isa in Isa::available() {
                 let mut out = vec![T::of(1.0); 4 * m];
-                let at = xyz.each_ref().map(Vec::as_slice);
-                sum::<Gradient<K>, T>(isa, &params, at, &block, 0..n, own.then_some(first), &mut out);
+                let at = places.targets(0..m);
+                sum::<Gradient<K>, T, PIECES>(isa, &params, at, &block, 0..n, own.then_some(first), &mut out);
                 let found: Vec<T> = out.iter().map(|&x| x - T::of(1.0)).collect();
                 let d = by_component(&found, &expected, 4);
                 assert!(d < 3e3 * T::EPSILON, "{} {} n {n} m {m}: {d:e}", family.name(), isa.name());
@@ -50,13 +47,14 @@ fn check<K: Kernel, F: Family, T: Real>(family: &F, own: bool) {
 
 #[test]
 fn any_number_of_sources_and_targets() {
-    check::<Laplace, _, f64>(&WithGradient(Laplace), false);
-    check::<Laplace, _, f32>(&WithGradient(Laplace), false);
-    check::<Laplace, _, f64>(&WithGradient(Laplace), true);
+    check::<Laplace, _, f64, 1>(&WithGradient(Laplace), false);
+    check::<Laplace, _, f32, 1>(&WithGradient(Laplace), false);
+    check::<Laplace, _, f32, 2>(&WithGradient(Laplace), false);
+    check::<Laplace, _, f64, 1>(&WithGradient(Laplace), true);
     let softened = WithGradient(Gravity { g: 1.0, softening: 0.1 });
-    check::<Plummer, _, f64>(&softened, false);
-    check::<Plummer, _, f64>(&softened, true);
-    check::<Plummer, _, f32>(&softened, true);
+    check::<Plummer, _, f64, 1>(&softened, false);
+    check::<Plummer, _, f64, 1>(&softened, true);
+    check::<Plummer, _, f32, 2>(&softened, true);
 }
 
 /// Blocks of one entry per source, a range that starts inside.
@@ -64,12 +62,12 @@ fn any_number_of_sources_and_targets() {
 fn a_range_of_sources() {
     let (points, q) = (uniform(100, 1), normal_strengths(100, 1));
     let mut block = Soa::<f64>::default();
-    pack(&mut block, &points, &q);
-    let at: [&[f64]; 3] = [&[0.5], &[0.5], &[0.5]];
+    pack(&mut block, 1, &points, &q);
+    let at: Targets<f64> = [&[0.5], &[0.5], &[0.5], &[], &[], &[]];
     for isa in Isa::available() {
         let mut parts = [0.0; 4];
         for start in (0..100).step_by(PAD) {
-            sum::<Gradient<Laplace>, f64>(isa, &[], at, &block, start..(start + PAD).min(100), None, &mut parts);
+            sum::<Gradient<Laplace>, f64, 1>(isa, &[], at, &block, start..(start + PAD).min(100), None, &mut parts);
         }
         let expected = plain(&WithGradient(Laplace), both(), &points, &q, Some(&[0.5; 3]));
         let expected: Vec<f64> = expected.iter().map(|x| x / WithGradient(Laplace).scale()).collect();
@@ -82,13 +80,13 @@ fn a_range_of_sources() {
 fn a_source_beyond_the_integers_of_f32_is_skipped_alone() {
     let n = (1 << 24) + 64;
     let mut block = Soa::<f32>::default();
-    block.reset(4, n);
-    block.row_mut(3).iter_mut().skip(n - 64).for_each(|q| *q = 1.0);
+    block.reset(1, 1, n);
+    block.strength_mut(0).iter_mut().skip(n - 64).for_each(|q| *q = 1.0);
     for isa in Isa::available() {
         for own in [n - 64, n - 63, n - 62, n - 1] {
             let mut out = [0.0; 4];
-            let at: [&[f32]; 3] = [&[0.0], &[0.0], &[0.0]];
-            sum::<Gradient<Plummer>, f32>(isa, &[0.5], at, &block, n - 64..n, Some(own), &mut out);
+            let at: Targets<f32> = [&[0.0], &[0.0], &[0.0], &[], &[], &[]];
+            sum::<Gradient<Plummer>, f32, 1>(isa, &[0.5], at, &block, n - 64..n, Some(own), &mut out);
             assert_eq!(out, [2.0 * 63.0, 0.0, 0.0, 0.0], "{} {own}", isa.name());
         }
     }
@@ -98,9 +96,10 @@ fn a_source_beyond_the_integers_of_f32_is_skipped_alone() {
 #[test]
 fn blocks() {
     let mut block = Soa::<f32>::default();
-    for (rows, len) in [(4, 100), (7, 3), (4, 0), (3, 1000), (12, 17)] {
-        block.reset(rows, len);
-        assert_eq!((block.rows(), block.len()), (rows, len));
+    for (pieces, strengths, len) in [(1, 1, 100), (2, 1, 3), (1, 1, 0), (1, 0, 1000), (2, 9, 17)] {
+        block.reset(pieces, strengths, len);
+        let rows = 3 * pieces + strengths;
+        assert_eq!((block.rows(), block.pieces(), block.len()), (rows, pieces, len));
         (0..rows).for_each(|r| block.row_mut(r).fill(r as f32 + 1.0));
         block.pad();
         for r in 0..rows {
@@ -108,8 +107,34 @@ fn blocks() {
             assert!(row.len() >= len && row.len().is_multiple_of(PAD) && !row.is_empty());
             assert_eq!(row.as_ptr() as usize % 64, 0);
             assert!(row[..len].iter().all(|&x| x == r as f32 + 1.0));
-            let padding = if r < 3 && len > 0 { r as f32 + 1.0 } else { 0.0 };
+            let padding = if r < 3 * pieces && len > 0 { r as f32 + 1.0 } else { 0.0 };
             assert!(row[len..].iter().all(|&x| x == padding));
         }
+    }
+}
+
+/// Two pieces hold 49 bits: the field of a point 10⁻⁹ away has five digits, where one piece has none.
+#[test]
+fn two_pieces_keep_the_digits_of_short_distances() {
+    let x = [0.3, -0.2, 0.1];
+    let y = [0.3 + 1e-9, -0.2 + 2e-9, 0.1 - 2e-9];
+    let r = [x[0] - y[0], x[1] - y[1], x[2] - y[2]];
+    let mut expected = [0.0; 4];
+    Gradient::<Laplace>::eval(&[], &r, &[1.0], &mut expected);
+    let expected = expected.map(|u| u as f32);
+    let (mut source, mut target) = (Soa::<f32>::default(), Soa::<f32>::default());
+    for isa in Isa::available() {
+        let mut out = [[0.0; 4]; 2];
+        for pieces in [1, 2] {
+            pack(&mut source, pieces, &y, &[1.0]);
+            pack(&mut target, pieces, &x, &[0.0]);
+            let (at, out) = (target.targets(0..1), &mut out[pieces - 1]);
+            match pieces {
+                1 => sum::<Gradient<Laplace>, f32, 1>(isa, &[], at, &source, 0..1, None, out),
+                _ => sum::<Gradient<Laplace>, f32, 2>(isa, &[], at, &source, 0..1, None, out),
+            }
+        }
+        let [one, two] = out.map(|out| by_component(&out, &expected, 4));
+        assert!(two < 2e-6 && !(one < 0.1), "{}: {one:e}, {two:e}", isa.name());
     }
 }

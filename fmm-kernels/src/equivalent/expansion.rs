@@ -3,12 +3,11 @@
 use super::dense::Dense;
 use super::matrix::{Matrix, multiply_add};
 use super::operators::{OperatorSet, Operators, unit_parameters};
-use super::spectra::{Convolution, offset_index};
 use super::{Scalar, surface};
 use fmm_traits::kernel::MAX_COMPONENTS;
 use fmm_traits::{Cloud, Cube, Error, Expansion, Family, Kernel};
 use std::marker::PhantomData;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Equivalent densities for family `F`: `S` takes the strengths to the requested values, `E` the
 /// densities (the two kernels of [`Family::visit`]).
@@ -22,7 +21,6 @@ pub struct EquivalentExpansion<F: Family, T, S, E> {
     operators: Vec<(Arc<Operators<T>>, Dense<T>)>,
     inner: Vec<[T; 3]>,
     outer: Vec<[T; 3]>,
-    convolution: OnceLock<Convolution<T>>,
     kernels: PhantomData<(F, S, E)>,
 }
 
@@ -39,7 +37,6 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
             params,
             inner: of(surface::points(p, surface::INNER)),
             outer: of(surface::points(p, surface::OUTER)),
-            convolution: OnceLock::new(),
             kernels: PhantomData,
         })
     }
@@ -58,17 +55,6 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
     /// Kernel parameters on the unit box that stands for `at`.
     fn params(&self, at: Cube) -> Vec<T> {
         unit_parameters::<F>(&self.params, at.side).into_iter().map(T::of).collect()
-    }
-
-    /// M2L through Fourier space for a box of order p that is an offset of the V list away; the
-    /// same result as [`Expansion::m2l`] to rounding. Panics for other pairs, and for boxes that
-    /// are not all of one side if the kernel is not homogeneous.
-    pub fn m2l_fft(&self, at: Cube, source: Cube, from: &[T], local: &mut [T]) {
-        let operators = self.operators(at);
-        let new = || Convolution::new::<F::Equivalent>(&operators.params, operators.order);
-        let offset = std::array::from_fn(|a| ((at.center[a] - source.center[a]) / at.side).round() as i32);
-        let index = offset_index(offset).expect("not an offset of the V list");
-        self.convolution.get_or_init(new).apply(index, from, local);
     }
 }
 

@@ -47,4 +47,6 @@ pub trait Scalar: fmm_traits::Real + faer::traits::RealField + rustfft::FftNum {
 impl<T: fmm_traits::Real + faer::traits::RealField + rustfft::FftNum> Scalar for T {}
 
 #[cfg(test)]
+mod convolution;
+#[cfg(test)]
 mod tests;

@@ -330,7 +330,7 @@ const SMALLEST: f64 = 1e-30;
 
 /// Parameters of family `F` on the unit box that stands for a box of side `side`.
 pub fn unit_parameters<F: Family>(params: &[f64], side: f64) -> Vec<f64> {
-    F::Equivalent::dilated(params, side).unwrap_or_else(|| params.to_vec())
+    F::Equivalent::unit_parameters(params, side)
 }
 
 /// The operators of every level of a tree: one shared set for a homogeneous kernel, one per level

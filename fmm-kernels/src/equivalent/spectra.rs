@@ -23,10 +23,9 @@
 //!   one per box and not one per pair, are slower at the larger primes (sides 19, 23 and 31 at
 //!   p = 10, 12 and 16 take rustfft three to six times as long per point as 15 or 27).
 
-use super::{Scalar, matrix::unit_strength, surface};
+use super::{matrix::unit_strength, surface};
 use fmm_traits::Kernel;
 use rustfft::{Fft, FftNum, FftPlanner, num_complex::Complex};
-use std::sync::Arc;
 
 /// Number of offsets: all of {−3..3}³ that are not adjacent, i.e. not in {−1..1}³.
 pub const OFFSETS: usize = 316;
@@ -133,80 +132,9 @@ pub fn for_each_spectrum<K: Kernel>(
     }
 }
 
-/// M2L of one pair through Fourier space: the reference for batched implementations.
-pub struct Convolution<T> {
-    grid: Grid,
-    surface: Vec<usize>,
-    values: usize,
-    strengths: usize,
-    /// `[offset][value][strength][frequency]`.
-    spectra: Vec<Complex<T>>,
-    forward: Arc<dyn Fft<T>>,
-    inverse: Arc<dyn Fft<T>>,
-}
-
-impl<T: Scalar> Convolution<T> {
-    /// All spectra of the equivalent kernel `K` at order `p`.
-    pub fn new<K: Kernel>(params: &[f64], p: usize) -> Self {
-        let grid = Grid::new(p);
-        let (f, c, e) = (grid.frequencies(), K::VALUES, K::STRENGTHS);
-        let mut spectra = vec![Complex::new(T::of(0.0), T::of(0.0)); OFFSETS * c * e * f];
-        for_each_spectrum::<K>(params, p, |o, a, b, spectrum| {
-            let at = ((o * c + a) * e + b) * f;
-            for (to, from) in spectra[at..at + f].iter_mut().zip(spectrum) {
-                *to = Complex::new(T::of(from.re), T::of(from.im));
-            }
-        });
-        let mut planner = FftPlanner::new();
-        let (forward, inverse) = (planner.plan_fft_forward(grid.side), planner.plan_fft_inverse(grid.side));
-        Convolution { grid, surface: grid.surface(p), values: c, strengths: e, spectra, forward, inverse }
-    }
-
-    /// `local` += check values from the density `multipole` at the offset with index `offset`.
-    pub fn apply(&self, offset: usize, multipole: &[T], local: &mut [T]) {
-        let (grid, n, half) = (self.grid, self.grid.side, self.grid.half());
-        let (f, points, zero) = (grid.frequencies(), self.surface.len(), Complex::new(T::of(0.0), T::of(0.0)));
-        let transformed: Vec<Vec<Complex<T>>> = (0..self.strengths)
-            .map(|b| {
-                let mut cube = vec![zero; grid.points()];
-                for (&g, &q) in self.surface.iter().zip(&multipole[b * points..]) {
-                    cube[g].re = q;
-                }
-                transform(&*self.forward, n, cube)
-            })
-            .collect();
-        for a in 0..self.values {
-            let mut cube = vec![zero; grid.points()];
-            for (b, density) in transformed.iter().enumerate() {
-                let at = ((offset * self.values + a) * self.strengths + b) * f;
-                for (k, &g) in self.spectra[at..at + f].iter().enumerate() {
-                    let (kx, ky, kz) = (k / half / n, k / half % n, k % half);
-                    let here = grid.entry([kx, ky, kz]);
-                    let product = g * density[here];
-                    cube[here] += product;
-                    if kz > 0 {
-                        let mirror = grid.entry([(n - kx) % n, (n - ky) % n, n - kz]);
-                        cube[mirror] += product.conj();
-                    }
-                }
-            }
-            let field = transform(&*self.inverse, n, cube);
-            for (t, &g) in self.surface.iter().enumerate() {
-                local[a * points + t] += field[g].re;
-            }
-        }
-    }
-}
-
-impl<T> std::fmt::Debug for Convolution<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Convolution").field("grid", &self.grid).finish_non_exhaustive()
-    }
-}
-
 /// The three-dimensional transform of a cube of `n`³ numbers: three passes, each transforming the
 /// contiguous axis and rotating the axes.
-fn transform<T: FftNum>(fft: &dyn Fft<T>, n: usize, mut cube: Vec<Complex<T>>) -> Vec<Complex<T>> {
+pub(super) fn transform<T: FftNum>(fft: &dyn Fft<T>, n: usize, mut cube: Vec<Complex<T>>) -> Vec<Complex<T>> {
     let mut rotated = cube.clone();
     for _ in 0..3 {
         fft.process(&mut cube);

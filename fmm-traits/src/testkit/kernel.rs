@@ -242,7 +242,7 @@ fn derivatives<K: Kernel>(params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), 
 /// The rule of the module [`kernel`](crate::kernel).
 fn dilation<K: Kernel>(params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
     for h in [0.25f64, 3.0] {
-        let inside = K::dilated(params, h).unwrap_or_else(|| params.to_vec());
+        let inside = K::unit_parameters(params, h);
         let s_: Vec<f64> = s.iter().enumerate().map(|(j, x)| x * h.powi(K::strength_degree(j))).collect();
         let mut want = values::<K, f64>(&inside, r, &s_);
         want.iter_mut().enumerate().for_each(|(i, u)| *u *= h.powi(K::value_degree(i)));

@@ -5,7 +5,8 @@ use crate::failure::Failure;
 use crate::{kernel, print, run};
 use fmm::Targets;
 use plotters::prelude::*;
-use std::fmt::Write;
+use std::fs::File;
+use std::io::Write;
 
 /// One case.
 struct Row {
@@ -13,18 +14,34 @@ struct Row {
     tolerance: f64,
     method: MethodName,
     apply: f64,
-    line: String,
 }
 
 const HEAD: &str =
     "kernel,demo,n,tolerance,method,precision,order,ncrit,threads,plan_s,apply_s,error_worst,peak_rss_bytes";
 
-/// Runs the sweep.
+/// Runs the sweep. Each row is in the file as soon as it is measured, and rows before an error are plotted.
 pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
-    let outputs = kernel::outputs(&args.outputs);
     std::fs::create_dir_all(&args.out).map_err(|e| Failure::file(&args.out, e))?;
-    print(&format!("{HEAD}\n"))?;
+    let path = args.out.join("bench.csv");
+    let mut csv = File::create(&path).map_err(|e| Failure::file(&path, e))?;
+    let mut record = |line: &str| {
+        let line = format!("{line}\n");
+        csv.write_all(line.as_bytes()).map_err(|e| Failure::file(&path, e))?;
+        print(&line)
+    };
+    record(HEAD)?;
     let mut rows = Vec::new();
+    let swept = sweep(args, |row, line| {
+        rows.push(row);
+        record(line)
+    });
+    let path = args.out.join("bench.svg");
+    swept.and(plot(&path, &rows).map_err(|e| Failure::file(&path, e)))
+}
+
+/// Hands every case to `measured`, with its line of the table.
+fn sweep(args: &BenchArgs, mut measured: impl FnMut(Row, &str) -> Result<(), Failure>) -> Result<(), Failure> {
+    let outputs = kernel::outputs(&args.outputs);
     for &n in &args.n {
         let points = fmm::demo::points(kernel::demo(args.demo), n, 1);
         for &tolerance in &args.tolerance {
@@ -53,19 +70,11 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
                     d.seconds.plan,
                     fmm::peak_memory().unwrap_or(0)
                 );
-                print(&format!("{line}\n"))?;
-                rows.push(Row { n, tolerance, method, apply, line });
+                measured(Row { n, tolerance, method, apply }, &line)?;
             }
         }
     }
-    let mut csv = format!("{HEAD}\n");
-    for row in &rows {
-        let _ = writeln!(csv, "{}", row.line);
-    }
-    let path = args.out.join("bench.csv");
-    std::fs::write(&path, csv).map_err(|e| Failure::file(&path, e))?;
-    let path = args.out.join("bench.svg");
-    plot(&path, &rows).map_err(|e| Failure::file(&path, e))
+    Ok(())
 }
 
 /// Seconds of one evaluation over N, both logarithmic; a line for each method and tolerance.

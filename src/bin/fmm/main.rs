@@ -11,9 +11,9 @@ mod report;
 mod run;
 
 use args::{Cli, Command};
-use clap::Parser;
+use clap::{Parser, error::ErrorKind};
 use failure::Failure;
-use std::io::{ErrorKind, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -23,7 +23,9 @@ fn main() -> ExitCode {
             Command::Doctor => doctor::doctor(),
             Command::Bench(args) => bench::bench(&args),
         },
-        Err(e) if !e.use_stderr() => print(&e.render().to_string()),
+        Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            print(&e.render().to_string())
+        }
         Err(e) => Err(Failure::Usage(e.to_string())),
     };
     let Err(failure) = result else { return ExitCode::SUCCESS };
@@ -39,7 +41,7 @@ fn main() -> ExitCode {
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() == ErrorKind::BrokenPipe => Err(Failure::Closed),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Closed),
         Err(e) => Err(Failure::file("standard output", e)),
         Ok(()) => Ok(()),
     }

@@ -20,7 +20,12 @@ pub struct Array {
 /// Reads the array in `path`.
 pub fn read(path: &Path) -> Result<Array, Failure> {
     let bytes = std::fs::read(path).map_err(|e| Failure::file(path, e))?;
-    let array = if bytes.starts_with(MAGIC) { parse_npy(&bytes) } else { parse_text(&bytes) };
+    let named = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy"));
+    let array = match bytes.starts_with(MAGIC) {
+        true => parse_npy(&bytes),
+        false if named => Err("no .npy file: it does not begin as one".into()),
+        false => parse_text(&bytes),
+    };
     array.map_err(|reason| Failure::file(path, reason))
 }
 
@@ -124,7 +129,7 @@ fn transposed(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {
 }
 
 /// Text: a row a line, numbers separated by commas, semicolons or blanks; `#` starts a comment; a
-/// first line that is not numbers is a heading.
+/// first line that is not numbers is a heading. No number at all is an error: no points are an empty `.npy` array.
 fn parse_text(bytes: &[u8]) -> Result<Array, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "neither a .npy file nor text")?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -164,7 +169,7 @@ fn parse_text(bytes: &[u8]) -> Result<Array, String> {
         }
         array.rows += 1;
     }
-    Ok(array)
+    if array.rows == 0 { Err("no line has a number".into()) } else { Ok(array) }
 }
 
 #[cfg(test)]
@@ -215,13 +220,13 @@ mod tests {
         assert!(parse_text(b"1,2,3\n1,2\n").is_err());
         assert!(parse_text(b"1,2,3\nx,2,3\n").is_err());
         assert!(parse_text(&[0xff, 0xfe, 0]).is_err());
+        assert!(parse_text(b"").is_err() && parse_text(b"x,y,z\n# nothing\n").is_err());
     }
 
     #[test]
     fn text_with_heading_comments_and_blanks() {
         let a = parse_text(b"x, y, z\n1, 2, 3\n\n# nothing\n4 5\t6\r\n").unwrap();
         assert_eq!(a, Array { rows: 2, columns: 3, values: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0] });
-        assert_eq!(parse_text(b"").unwrap().rows, 0);
     }
 
     proptest::proptest! {

@@ -84,7 +84,7 @@ impl Report {
         line("method", format!("{} ({})", p.method, p.why));
         let order = p.order.map_or(String::new(), |o| format!(", order {o}"));
         let tolerance = p.tolerance.map_or("none".to_string(), |t| format!("{t:.0e}"));
-        line("tolerance", format!("{tolerance}{order}, {} (near field {})", p.precision, p.near_precision));
+        line("tolerance", format!("{tolerance}{order}, {}", p.precision));
         line("machine", format!("{} threads, {}", p.threads, p.isa));
         if p.boxes > 0 {
             line("tree", format!("{} levels, {} boxes, {} leaves, ncrit {}", p.levels, p.boxes, p.leaves, p.ncrit));

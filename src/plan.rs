@@ -158,6 +158,11 @@ impl Plan {
         let dim = self.choice.facts.dim;
         let n_sources = validate::points("sources", sources, dim)?;
         count_targets(targets, n_sources, dim)?;
+        if matches!(targets, Targets::Points(_)) != self.separate {
+            // Another order keeps the tolerance there.
+            *self = Plan::new(self.request.clone(), sources, targets)?;
+            return Ok(());
+        }
         self.place(sources, targets)?;
         self.seconds.plan = start.elapsed().as_secs_f64();
         Ok(())
@@ -183,6 +188,16 @@ impl Plan {
             self.engine = fresh.or(self.engine.take());
         }
         self.report = placed.report;
+        let facts = &self.choice.facts;
+        if self.choice.method != Method::Direct
+            && matches!(targets, Targets::Points(_))
+            && facts.strengths != facts.densities
+        {
+            self.report.warnings.push(
+                "the far field of sources that are not charges or forces cancels: verify targets apart from them"
+                    .into(),
+            );
+        }
         self.seconds = placed.seconds;
         self.n_sources = n_sources;
         self.n_targets = n_targets;

@@ -69,18 +69,12 @@ fn targets_of_their_own() {
             ("beside", placed(1.0, 1.2)),
             ("far", placed(2.0, 20.0)),
         ] {
-            for (family, tolerances) in
-                [(AnyFamily::from(Laplace), [1e-3, 1e-6, 1e-9]), (AnyFamily::from(LaplaceDipole), [1e-2, 1e-4, 1e-6])]
-            {
-                let builder = Fmm::new(family.clone()).outputs(both()).method(Method::EquivalentDensities);
-                let c = builder.strengths().unwrap();
-                for tolerance in tolerances {
-                    let plan = builder.clone().tolerance(tolerance).ncrit(40).plan(&x, &targets).unwrap();
-                    let q = demo::normal_strengths(x.len() / 3, c, 7);
-                    let worst = plan.verify(&q, 1000).unwrap().worst();
-                    if worst.is_nan() || worst > tolerance {
-                        broken.push(format!("{} {place} {} {tolerance:e}: {worst:.2e}", family.name(), kind.name()));
-                    }
+            for tolerance in [1e-3, 1e-6, 1e-9] {
+                let builder = Fmm::new(Laplace).outputs(both()).method(Method::EquivalentDensities);
+                let plan = builder.tolerance(tolerance).ncrit(40).plan(&x, &targets).unwrap();
+                let worst = plan.verify(&demo::normal_strengths(x.len() / 3, 1, 7), 1000).unwrap().worst();
+                if worst.is_nan() || worst > tolerance {
+                    broken.push(format!("{place} {} {tolerance:e}: {worst:.2e}", kind.name()));
                 }
             }
         }

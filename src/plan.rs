@@ -148,7 +148,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Replaces the points; method, order, leaf capacity and operators stay. On an error the plan
+    /// Replaces the points; method, order, leaf capacity and operators stay, unless targets become points of their own or
+    /// cease to be (the tolerance then asks for another order). On an error the plan
     /// is as before.
     ///
     /// # Errors

@@ -5,10 +5,15 @@
 //! error, against direct summation at 1000 random targets, over the clouds of
 //! the testkit and over strengths uniform in (0, 1) and normal.
 
+mod treecode;
+mod variants;
+
 use crate::family::Facts;
+use crate::variant::{Expansion, Parts, Policy};
 use backend_cpu::Precision;
 use fmm_traits::{Error, Outputs};
 use fmm_tree::ListOptions;
+pub(crate) use variants::{chosen, error_of_order, given};
 
 /// Smallest order.
 pub const MIN_ORDER: usize = 3;
@@ -140,10 +145,14 @@ pub(crate) fn check_positive(tolerance: f64) -> Result<(), Error> {
 }
 
 /// Small leaves of W and X edges are summed pair by pair: those with fewer points than the
-/// equivalent surface of order p, 6(p − 1)² + 2.
-pub(crate) fn list_options(order: usize) -> ListOptions {
-    let surface = 6 * (order - 1).pow(2) + 2;
-    ListOptions { m2p_min_sources: surface, p2l_min_targets: surface }
+/// equivalent surface of order p, 6(p − 1)² + 2, or than harmonics; of a treecode half as many.
+pub(crate) fn list_options(order: usize, parts: &Parts) -> ListOptions {
+    let size = match (parts.expansion, parts.policy) {
+        (Expansion::Equivalent, _) => 6 * (order - 1).pow(2) + 2,
+        (Expansion::Spherical, Policy::Treecode { .. }) => order * order / 2,
+        (Expansion::Spherical, _) => order * order,
+    };
+    ListOptions { m2p_min_sources: size, p2l_min_targets: size }
 }
 
 /// Refuses a tolerance that is not positive and finite, or that no order reaches.
@@ -193,8 +202,8 @@ pub fn order_for(
     Ok((MIN_ORDER..=MAX_ORDER).find(enough).unwrap_or(MAX_ORDER))
 }
 
-/// The largest table error of `outputs` at `order`: what an order that was given stands for.
-pub fn error_of_order(kernel: &str, outputs: Outputs, order: usize) -> f64 {
+/// The largest table error of `outputs` at `order`.
+fn equivalent_error(kernel: &str, outputs: Outputs, order: usize) -> f64 {
     requested(outputs).fold(0.0, |worst, (i, _)| error_at(kernel, i, order).max(worst))
 }
 
@@ -211,7 +220,10 @@ pub fn near_precision() -> Precision {
 /// and 65 to 80 for p = 6 on an ellipsoid, where M2L meets half-empty families: 1.12·p^2.15 is the upper
 /// side of these, which also saves memory. A pair costs about 6 + 2·values operations per strength, M2L the product
 /// of the components; a near field in f32 beside a far field in f64 takes half the time.
-pub(crate) fn occupancy(facts: &Facts, order: usize, precision: Precision, near: Precision) -> f64 {
+pub(crate) fn occupancy(facts: &Facts, order: usize, precision: Precision, near: Precision, parts: &Parts) -> f64 {
+    if let Some(points) = variants::occupancy(order, parts) {
+        return points;
+    }
     let components = facts.densities as f64;
     let pair = (6 + 2 * facts.values) as f64 / 14.0 * (0.4 + 0.6 * components);
     let cheap_near: f64 = match (precision, near) {
@@ -246,11 +258,18 @@ pub(crate) fn forecast(
     mean: f64,
     wide: usize,
     threads: usize,
+    parts: &Parts,
 ) -> u64 {
     let arrays = 48 * (n + m) + 8 * (n * facts.strengths + 3 * m * facts.values);
     let Some(p) = order else { return arrays as u64 };
     let leaves = n.max(m) as f64 / mean;
     let boxes = (1.5 * leaves) as usize + 8;
+    if parts.expansion == Expansion::Spherical {
+        // Edges twice: as lists and arranged. Courses with their phases; lanes of 16 boxes and a family of locals.
+        let lists = boxes * (8 * 12 + 4 * (189 + 40) + 170);
+        let tables = 340 * 2 * p * (p + 1) + 60 * p.pow(3);
+        return (arrays + lists + wide * (3 * boxes * p * p + tables + threads * 16 * 11 * p * p)) as u64;
+    }
     let families = boxes / 7 + 1;
     let (densities, row) = (facts.densities, facts.densities.max(facts.checks));
     let surface = 6 * (p - 1).pow(2) + 2;

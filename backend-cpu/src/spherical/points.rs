@@ -4,10 +4,13 @@
 //! All four take points relative to the centre of a box in units of its side. Regular harmonics serve P2M and L2P; the
 //! singular ones of P2L and M2P are regular ones at the inverted point x/r², over r.
 
+use crate::equivalent::points::{Fill, Frame};
 use crate::lanes::{Isa, Several, Vectorized, dispatch};
 use crate::soa::Soa;
+use crate::sum::Pair;
 use fmm_kernels::spherical::basis::Basis;
-use fmm_traits::{Real, Simd, SimdLane};
+use fmm_traits::{Points, Real, Simd, SimdLane};
+use std::ops::Range;
 
 /// Which harmonics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,81 +102,100 @@ impl<T: Real> Vectorized for Sums<'_, T> {
     }
 }
 
-/// Σ coefficients·harmonics at each point of a block, `K` values at once, times `factors`, added to `out` (points × K).
-pub struct Values<'a, T, const K: usize> {
+/// One expansion to be evaluated: the box it is about, and the coefficients of each harmonic for all values.
+pub type Field<'a, T, const K: usize> = (Frame, &'a [[T; K]]);
+
+/// Σ coefficients·harmonics of all `fields` at each target of a range, `K` values at once, added to `out` (targets × K).
+pub struct Values<'b, T, I, const K: usize> {
     /// Recursions.
-    pub basis: &'a Basis<T>,
-    /// Degrees below it.
-    pub order: usize,
+    pub basis: &'b Basis<T>,
     /// Of which kind.
     pub harmonics: Harmonics,
-    /// Of each harmonic, for all values.
-    pub coefficients: &'a [[T; K]],
-    /// Rows x, y, z, padded.
-    pub points: &'a Soa<T>,
-    /// Of each value.
-    pub factors: [f64; K],
+    /// What is evaluated.
+    pub fields: I,
+    /// Targets in tree order.
+    pub targets: &'b Points,
+    /// Positions of those that are wanted.
+    pub range: Range<usize>,
+    /// Degrees of the values under dilation.
+    pub pair: &'b Pair<f64>,
+    /// Scratch.
+    pub block: &'b mut Soa<T>,
     /// Receives the values.
-    pub out: &'a mut [f64],
+    pub out: &'b mut [f64],
 }
 
-impl<T: Real, const K: usize> Values<'_, T, K> {
+impl<'a, T: Real, I: Iterator<Item = Field<'a, T, K>>, const K: usize> Values<'_, T, I, K> {
     /// Does it.
     pub fn add(self, isa: Isa) {
         dispatch(isa, self);
     }
 
     #[inline(always)]
-    fn lanes<V: SimdLane<Scalar = T>>(self) {
-        let Values { basis, order, harmonics, coefficients, points, factors, out } = self;
-        let mut row = vec![V::splat(0.0); order * order];
-        for i in (0..points.len()).step_by(V::WIDTH) {
-            // SAFETY: rows are padded to a multiple of 16 scalars, and no V has more (see `run`).
-            let load = |r: usize| unsafe { V::load(points.row(r)[i..i + V::WIDTH].as_ptr()) };
-            let (at, factor) = argument(harmonics, [load(0), load(1), load(2)], V::splat(1.0));
-            basis.multiples(order, factor, at, &mut row);
-            let mut values = [V::splat(0.0); K];
-            if K == 1 {
-                // Four sums side by side, so that none waits for its own last product.
-                let mut four = [V::splat(0.0); 4];
-                let (c, r) = (coefficients.chunks_exact(4), row.chunks_exact(4));
-                for (c, r) in c.remainder().iter().zip(r.remainder()) {
-                    values[0] = V::broadcast(c[0]).mul_add(*r, values[0]);
-                }
-                for (c, r) in c.zip(r) {
-                    for k in 0..4 {
-                        four[k] = V::broadcast(c[k][0]).mul_add(r[k], four[k]);
+    fn lanes<S: Simd, V: SimdLane<Scalar = T>>(self) {
+        let Values { basis, harmonics, fields, targets, range, pair, block, out } = self;
+        let mut row: Vec<V> = Vec::new();
+        for (frame, coefficients) in fields {
+            let ranges = std::iter::once(range.clone());
+            Fill { points: targets, strengths: &[], factors: &[], frame, ranges, to: block }.run::<S>();
+            let factors = pair.value_factors(frame.side);
+            row.resize(coefficients.len(), V::splat(0.0));
+            let order = coefficients.len().isqrt();
+            for i in (0..block.len()).step_by(V::WIDTH) {
+                // SAFETY: rows are padded to a multiple of 16 scalars, and no V has more (see `run`).
+                let load = |r: usize| unsafe { V::load(block.row(r)[i..i + V::WIDTH].as_ptr()) };
+                let (at, factor) = argument(harmonics, [load(0), load(1), load(2)], V::splat(1.0));
+                basis.multiples(order, factor, at, &mut row);
+                let values = products(coefficients, &row);
+                let count = V::WIDTH.min(block.len() - i);
+                for k in 0..K {
+                    let mut lanes = [T::default(); LANES];
+                    // SAFETY: no V has more than LANES scalars (see `run`).
+                    unsafe { values[k].store(lanes.as_mut_ptr()) };
+                    for (to, x) in out[i * K..].chunks_exact_mut(K).zip(&lanes[..count]) {
+                        to[k] += x.f64() * factors[k];
                     }
-                }
-                values[0] = values[0] + ((four[0] + four[1]) + (four[2] + four[3]));
-            } else {
-                for (c, &r) in coefficients.iter().zip(&row) {
-                    for k in 0..K {
-                        values[k] = V::broadcast(c[k]).mul_add(r, values[k]);
-                    }
-                }
-            }
-            let count = V::WIDTH.min(points.len() - i);
-            for k in 0..K {
-                let mut lanes = [T::default(); LANES];
-                // SAFETY: no V has more than LANES scalars (see `run`).
-                unsafe { values[k].store(lanes.as_mut_ptr()) };
-                for (to, x) in out[i * K..].chunks_exact_mut(K).zip(&lanes[..count]) {
-                    to[k] += x.f64() * factors[k];
                 }
             }
         }
     }
 }
 
-impl<T: Real, const K: usize> Vectorized for Values<'_, T, K> {
+/// Σ coefficients·row.
+#[inline(always)]
+fn products<V: SimdLane, const K: usize>(coefficients: &[[V::Scalar; K]], row: &[V]) -> [V; K] {
+    let mut values = [V::splat(0.0); K];
+    if K > 1 {
+        for (c, &r) in coefficients.iter().zip(row) {
+            for k in 0..K {
+                values[k] = V::broadcast(c[k]).mul_add(r, values[k]);
+            }
+        }
+        return values;
+    }
+    // Four sums side by side, so that none waits for its own last product.
+    let mut four = [V::splat(0.0); 4];
+    let (c, r) = (coefficients.chunks_exact(4), row.chunks_exact(4));
+    for (c, r) in c.remainder().iter().zip(r.remainder()) {
+        values[0] = V::broadcast(c[0]).mul_add(*r, values[0]);
+    }
+    for (c, r) in c.zip(r) {
+        for k in 0..4 {
+            four[k] = V::broadcast(c[k][0]).mul_add(r[k], four[k]);
+        }
+    }
+    values[0] = values[0] + ((four[0] + four[1]) + (four[2] + four[3]));
+    values
+}
+
+impl<'a, T: Real, I: Iterator<Item = Field<'a, T, K>>, const K: usize> Vectorized for Values<'_, T, I, K> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
         if 2 * <T::Vector<S> as SimdLane>::WIDTH <= LANES {
-            self.lanes::<Several<T::Vector<S>, 2>>();
+            self.lanes::<S, Several<T::Vector<S>, 2>>();
         } else {
-            self.lanes::<T::Vector<S>>();
+            self.lanes::<S, T::Vector<S>>();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The stages of the method by spherical harmonics, bulk over whole lists, and their clock.
 
 use super::plan::{Plan, Workspace};
-use super::points::{Harmonics, Sums, Values};
+use super::points::{Field, Harmonics, Sums, Values};
 use crate::equivalent::near::{near_field, near_frame};
 use crate::equivalent::points::{Fill, Frame, Scratch};
 use crate::equivalent::pool::Pool;
@@ -75,7 +75,8 @@ impl<'a, T: Real> Run<'a, T> {
         self.for_each_leaf(|leaf, level, out, w| {
             if !lists.l2p.row(leaf).is_empty() {
                 let field = plan.derived::<K>(Harmonics::Regular, &w.locals[leaf * len..][..len]);
-                plan.evaluate(Harmonics::Regular, Frame::of(&plan.tree, leaf, level), &field, leaf, out);
+                let fields = std::iter::once((Frame::of(&plan.tree, leaf, level), &field[..]));
+                plan.evaluate(Harmonics::Regular, fields, leaf, out);
             }
         });
     }
@@ -90,13 +91,13 @@ impl<'a, T: Real> Run<'a, T> {
             to.copy_from_slice(field.as_flattened());
         });
         self.for_each_leaf(|leaf, _, out, w| {
-            for source in lists.m2p.row(leaf) {
-                let Ok(at) = plan.evaluated.binary_search(source) else { continue };
-                let (field, _) = w.fields[at * width..][..width].as_chunks::<K>();
-                let level = plan.tree.level_of(*source as usize);
-                let frame = Frame::of(&plan.tree, *source as usize, level);
-                plan.evaluate(Harmonics::Singular, frame, field, leaf, out);
-            }
+            let fields = lists.m2p.row(leaf).iter().filter_map(|source| {
+                let at = plan.evaluated.binary_search(source).ok()?;
+                let b = *source as usize;
+                let frame = Frame::of(&plan.tree, b, plan.tree.level_of(b));
+                Some((frame, w.fields[at * width..][..width].as_chunks::<K>().0))
+            });
+            plan.evaluate(Harmonics::Singular, fields, leaf, out);
         });
     }
 }
@@ -169,23 +170,18 @@ impl<T: Real> Plan<T> {
         field
     }
 
-    /// Adds the values of `field`, about the box of `frame`, at the targets of `leaf`.
-    fn evaluate<const K: usize>(
-        &self,
+    /// Adds the values of `fields` at the targets of `leaf`.
+    fn evaluate<'a, const K: usize>(
+        &'a self,
         harmonics: Harmonics,
-        frame: Frame,
-        field: &[[T; K]],
+        fields: impl Iterator<Item = Field<'a, T, K>>,
         leaf: usize,
-        out: &mut [f64],
+        out: &'a mut [f64],
     ) {
         self.points.with(|scratch| {
-            let (points, isa) = (&mut scratch.targets, self.settings.isa);
-            let ranges = std::iter::once(self.tree.targets_of(leaf));
-            dispatch(isa, Fill { points: &self.tree.targets, strengths: &[], factors: &[], frame, ranges, to: points });
-            let all = self.facts.near64.value_factors(frame.side);
-            let factors = std::array::from_fn(|k| all[k]);
-            let order = field.len().isqrt();
-            Values { basis: &self.basis, order, harmonics, coefficients: field, points, factors, out }.add(isa);
+            let (basis, pair, targets) = (&self.basis, &self.facts.near64, &*self.tree.targets);
+            let (range, block) = (self.tree.targets_of(leaf), &mut scratch.targets);
+            Values { basis, harmonics, fields, targets, range, pair, block, out }.add(self.settings.isa);
         });
     }
 }

@@ -22,6 +22,16 @@ pub enum Translation {
     Direct,
 }
 
+impl Translation {
+    /// Its name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Translation::Rcr => "rcr",
+            Translation::Direct => "direct",
+        }
+    }
+}
+
 /// The variants.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct SphericalOptions {

@@ -3,8 +3,7 @@
 use super::DeviceScalar;
 use crate::device::{Buffer, Device, Functions, blocks};
 use crate::programs;
-use faer::MatRef;
-use fmm_kernels::equivalent::{Operators, spectra, surface};
+use fmm_kernels::equivalent::{Matrix, Operators, spectra, surface};
 use fmm_traits::kernel::MAX_PARAMETERS;
 use fmm_traits::{Error, Family};
 
@@ -28,10 +27,8 @@ pub(super) struct DeviceOperators<T> {
     pub m2l: Buffer<T>,
 }
 
-fn upload<T: DeviceScalar>(device: &Device, m: MatRef<'_, T>) -> Result<Dense<T>, Error> {
-    let (rows, cols) = (m.nrows(), m.ncols());
-    let data: Vec<T> = (0..cols).flat_map(|j| (0..rows).map(move |i| m[(i, j)])).collect();
-    Ok(Dense { data: device.upload(&data, "operators")?, rows, cols })
+fn upload<T: DeviceScalar>(device: &Device, m: &Matrix<T>) -> Result<Dense<T>, Error> {
+    Ok(Dense { data: device.upload(&m.data, "operators")?, rows: m.rows, cols: m.cols })
 }
 
 /// Coordinates of a surface, x of all points, then y, then z.
@@ -44,12 +41,13 @@ impl<T: DeviceScalar> DeviceOperators<T> {
     /// Sends `o`; the matrices of M2L are made on the device, if there are any edges for them.
     pub fn new<F: Family>(device: &Device, o: &Operators<T>, with_m2l: bool) -> Result<Self, Error> {
         let all = |of: &dyn Fn(usize) -> Result<Dense<T>, Error>| (0..8).map(of).collect::<Result<Vec<_>, _>>();
-        let [up, down] = [o.upward(), o.downward()];
+        let whole = fmm_kernels::equivalent::Dense::of(o);
+        let [up, down] = [&whole.upward, &whole.downward];
         let mut operators = DeviceOperators {
-            upward: [upload(device, up[0])?, upload(device, up[1])?],
-            downward: [upload(device, down[0])?, upload(device, down[1])?],
-            m2m: all(&|octant| upload(device, o.m2m(octant)))?,
-            l2l: all(&|octant| upload(device, o.l2l(octant)))?,
+            upward: [upload(device, &up[0])?, upload(device, &up[1])?],
+            downward: [upload(device, &down[0])?, upload(device, &down[1])?],
+            m2m: all(&|octant| upload(device, &whole.m2m[octant]))?,
+            l2l: all(&|octant| upload(device, &whole.l2l[octant]))?,
             l2l_factor: o.l2l_factor.f64(),
             m2l: device.alloc(0, "M2L matrices")?,
         };

@@ -1,6 +1,8 @@
 //! What a plan chose and why, as plain data.
 
 use crate::plan::Plan;
+use crate::request::Method;
+use crate::variant::Expansion;
 use fmm_traits::Lists;
 use serde::Serialize;
 
@@ -63,8 +65,18 @@ pub struct Description {
     pub parameters: Vec<f64>,
     /// Requested outputs.
     pub outputs: Vec<&'static str>,
-    /// `equivalent` or `direct`.
+    /// `equivalent`, `spherical`, `treecode` or `direct`.
     pub method: &'static str,
+    /// `spherical` or `equivalent`; none when the sum is direct, and so below.
+    pub expansion: Option<&'static str>,
+    /// `uvwx`, `stencil119` or `treecode`.
+    pub lists: Option<&'static str>,
+    /// Opening angle of a treecode.
+    pub theta: Option<f64>,
+    /// `rcr` or `direct`, of spherical harmonics.
+    pub translation: Option<&'static str>,
+    /// `variable` or `fixed`, of spherical harmonics with M2L.
+    pub truncation: Option<&'static str>,
     /// Why this method.
     pub why: String,
     /// `cpu`.
@@ -111,12 +123,19 @@ impl Plan {
     /// What was chosen and why.
     pub fn describe(&self) -> Description {
         let (c, r) = (&self.choice, &self.request);
+        let fast = (c.method != Method::Direct).then_some(&c.parts);
+        let spherical = fast.filter(|p| p.expansion == Expansion::Spherical);
         let mesh = self.engine.as_ref().map(|e| e.mesh()).unwrap_or_default();
         Description {
             kernel: r.family.name().to_string(),
             parameters: r.family.0.parameters(),
             outputs: r.outputs.names(),
             method: c.method.name(),
+            expansion: fast.map(|p| p.expansion.name()),
+            lists: fast.map(|p| p.policy.name()),
+            theta: fast.and_then(|p| p.policy.theta()),
+            translation: spherical.map(|p| p.spherical.translation.name()),
+            truncation: spherical.filter(|p| p.policy.theta().is_none()).map(|p| p.spherical.truncation.name()),
             why: c.why.clone(),
             backend: "cpu",
             isa: c.isa.name(),

@@ -2,6 +2,7 @@
 //! that programs which use this crate's families need not compile them again.
 
 use backend_cpu::{Isa, Precision, Settings, Solver};
+use fmm_kernels::spherical::{SphericalOptions, layout::layout};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::{Error, Family, Kernel, Lists, OutputColumns, Outputs, Tree, Visitor};
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub(crate) struct Facts {
     pub singular: bool,
     /// Whether K(−r) = K(r)ᵀ.
     pub reciprocal: bool,
+    /// Why it has no expansion in spherical harmonics, if it has none.
+    pub harmonic: Result<(), Error>,
     /// Components of an equivalent density.
     pub densities: usize,
     /// Components of a check value.
@@ -48,6 +51,7 @@ impl<F: Family> Visitor for Ask<'_, F> {
             columns,
             singular: S::SINGULAR,
             reciprocal: S::RECIPROCAL,
+            harmonic: layout::<F, E>(self.0).map(drop),
             densities: F::Equivalent::STRENGTHS,
             checks: F::Equivalent::VALUES,
             homogeneous: F::Equivalent::dilated(&self.0.parameters(), 2.0).is_none(),
@@ -106,8 +110,15 @@ pub(crate) trait Dynamic: Send + Sync {
         precision: Precision,
         isa: Isa,
     ) -> Result<Vec<f64>, Error>;
-    fn solver(&self, outputs: Outputs, tree: Tree, lists: Lists, settings: &Settings)
-    -> Result<Box<dyn Solver>, Error>;
+    /// By spherical harmonics if `spherical`, else by equivalent densities.
+    fn solver(
+        &self,
+        outputs: Outputs,
+        tree: Tree,
+        lists: Lists,
+        settings: &Settings,
+        spherical: Option<SphericalOptions>,
+    ) -> Result<Box<dyn Solver>, Error>;
 }
 
 /// The one implementation.
@@ -149,7 +160,11 @@ impl<F: Family> Dynamic for Erased<F> {
         tree: Tree,
         lists: Lists,
         settings: &Settings,
+        spherical: Option<SphericalOptions>,
     ) -> Result<Box<dyn Solver>, Error> {
-        backend_cpu::plan(&self.0, outputs, tree, lists, settings)
+        match spherical {
+            Some(options) => backend_cpu::spherical::plan(&self.0, outputs, tree, lists, settings, options),
+            None => backend_cpu::plan(&self.0, outputs, tree, lists, settings),
+        }
     }
 }

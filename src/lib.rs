@@ -49,6 +49,7 @@ mod request;
 mod rng;
 pub mod tuning;
 mod validate;
+mod variant;
 
 pub use backend_cpu::{Isa, Precision};
 pub use describe::{Description, Edges, PlanSeconds};
@@ -60,3 +61,4 @@ pub use near::NearBlock;
 pub use output::Output;
 pub use plan::Plan;
 pub use request::{Backend, Cpu, Fmm, Method, Progress, Targets, evaluate};
+pub use variant::{Expansion, ListPolicy, Translation, Truncation};

@@ -5,7 +5,9 @@ use crate::engine::{self, Engine, Placed};
 use crate::family::Facts;
 use crate::output::{Output, columns_of};
 use crate::request::{Backend, Fmm, Method, Progress, Targets};
-use crate::{machine, rng::Rng, tuning, validate};
+use crate::tuning::{self, Scene};
+use crate::variant::{Parts, parts};
+use crate::{machine, rng::Rng, validate};
 use backend_cpu::{Isa, Precision};
 use fmm_traits::{Error, ErrorReport, OutputError, Outputs, Stage};
 use fmm_tree::BuildReport;
@@ -24,6 +26,8 @@ pub(crate) struct Choice {
     pub facts: Facts,
     /// How; never [`Method::Auto`].
     pub method: Method,
+    /// What a fast method is made of.
+    pub parts: Parts,
     pub why: String,
     pub tolerance: Option<f64>,
     pub order: Option<usize>,
@@ -44,17 +48,21 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize, separate: bool) -> Result<Choi
         (None, Some(_)) => None,
         (None, None) => Some(tuning::default_tolerance(r.outputs, r.precision)),
     };
-    let order = match (r.order, tolerance) {
-        (Some(order), _) if !(tuning::MIN_ORDER..=tuning::MAX_ORDER).contains(&order) => {
-            return Err(Error::Order { order, min: tuning::MIN_ORDER, max: tuning::MAX_ORDER });
-        }
-        (Some(order), _) => order,
+    let (order, parts) = match (r.order, tolerance, parts(&r.variant, r.method, &facts.harmonic)?) {
         // Direct summation in f64 reaches any tolerance.
-        (None, Some(e)) if r.method == Method::Direct && r.precision == Precision::F64 => {
+        (None, Some(e), parts) if r.method == Method::Direct && r.precision == Precision::F64 => {
             tuning::check_positive(e)?;
-            tuning::MAX_ORDER
+            (tuning::MAX_ORDER, parts)
         }
-        (None, e) => tuning::order_for(kernel, r.outputs, e.unwrap_or(f64::NAN), r.precision, n, separate)?,
+        (Some(order), _, parts) => tuning::given(order, parts)?,
+        (None, e, parts) => tuning::chosen(
+            kernel,
+            r.outputs,
+            e.unwrap_or(f64::NAN),
+            r.precision,
+            Scene { sources: n, apart: separate },
+            parts,
+        )?,
     };
     if r.ncrit == Some(0) {
         return Err(Error::Parameter { name: "ncrit", value: 0.0, requirement: "must be at least 1" });
@@ -81,14 +89,15 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize, separate: bool) -> Result<Choi
     let direct = method == Method::Direct;
     let occupancy = match r.ncrit {
         Some(k) => k as f64,
-        None => tuning::occupancy(&facts, order),
+        None => tuning::occupancy(&facts, order, &parts),
     };
     // Leaves of at most ncrit points hold about a third of it on average.
     let mean = if r.ncrit.is_some() { occupancy / 3.0 } else { occupancy };
     let order = (!direct).then_some(order);
     let wide = if r.precision == Precision::F32 { 4 } else { 8 };
-    let forecast = tuning::forecast(&facts, order, [n, m], mean, wide, threads);
-    Ok(Choice { facts, method, why: why.to_string(), tolerance, order, isa, threads, occupancy, forecast })
+    let forecast = tuning::forecast(&facts, order, [n, m], mean, wide, threads, &parts);
+    let why = why.to_string();
+    Ok(Choice { facts, method, parts, why, tolerance, order, isa, threads, occupancy, forecast })
 }
 
 /// A sum that is ready for strengths. `Plan` is `Sync`: several threads may evaluate at once.

@@ -3,6 +3,7 @@
 use crate::family::AnyFamily;
 use crate::output::Output;
 use crate::plan::Plan;
+use crate::variant::Variant;
 use backend_cpu::{Isa, Precision};
 use fmm_traits::{Error, Family, Outputs};
 use std::path::PathBuf;
@@ -17,6 +18,10 @@ pub enum Method {
     Auto,
     /// The fast method by equivalent densities (Ying, Biros & Zorin 2004).
     EquivalentDensities,
+    /// The fast method by spherical harmonics (Gumerov & Duraiswami 2008): Laplace charges and dipoles, gravity.
+    SphericalHarmonics,
+    /// Multipoles straight to targets (Barnes & Hut 1986): O(N log N).
+    Treecode,
     /// Pair by pair.
     Direct,
 }
@@ -27,6 +32,8 @@ impl Method {
         match self {
             Method::Auto => "auto",
             Method::EquivalentDensities => "equivalent",
+            Method::SphericalHarmonics => "spherical",
+            Method::Treecode => "treecode",
             Method::Direct => "direct",
         }
     }
@@ -101,6 +108,7 @@ pub struct Fmm {
     pub(crate) tolerance: Option<f64>,
     pub(crate) order: Option<usize>,
     pub(crate) method: Method,
+    pub(crate) variant: Variant,
     pub(crate) outputs: Outputs,
     pub(crate) precision: Precision,
     pub(crate) ncrit: Option<usize>,
@@ -119,6 +127,7 @@ impl Fmm {
             tolerance: None,
             order: None,
             method: Method::Auto,
+            variant: Variant::default(),
             outputs: Outputs::POTENTIAL,
             precision: Precision::F64,
             ncrit: None,
@@ -138,7 +147,7 @@ impl Fmm {
         self.tolerance = Some(tolerance);
         self
     }
-    /// Order p of the expansion, 3 … 16, instead of a tolerance. Giving both is an error.
+    /// Order p of the expansion, 3 … 16 (spherical harmonics 1 … 40), instead of a tolerance. Giving both is an error.
     pub fn order(mut self, order: usize) -> Self {
         self.order = Some(order);
         self

@@ -4,10 +4,15 @@
 //! error, against direct summation at 1000 random targets, over the clouds of
 //! the testkit and over strengths uniform in (0, 1) and normal.
 
+mod treecode;
+mod variants;
+
 use crate::family::Facts;
+use crate::variant::{Expansion, Parts, Policy};
 use backend_cpu::Precision;
 use fmm_traits::{Error, Outputs};
 use fmm_tree::ListOptions;
+pub(crate) use variants::{chosen, error_of_order, given};
 
 /// Smallest order.
 pub const MIN_ORDER: usize = 3;
@@ -91,16 +96,31 @@ const ERRORS: [Row; 8] = [
     Row { kernel: "stresslet_pressure", trust: ESTIMATED, errors: STOKES },
 ];
 
+/// What is known of the points when the order is chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scene {
+    /// Number of sources.
+    pub sources: usize,
+    /// Whether the targets are points of their own.
+    pub apart: bool,
+}
+
+impl Scene {
+    /// Part of a margin that is left.
+    fn share(self) -> f64 {
+        if self.apart { APART } else { 1.0 }
+    }
+}
+
 /// The promise is kept with this much in hand: an order serves a tolerance when its table entry is
 /// at most `margin` × tolerance. The table is of clouds of 4000 to 8000 points. Potentials do not get worse
 /// with more points; the gradient of strengths in (0, 1) on uniform points does for even orders (p = 6: 0.8, 1.8,
 /// 2.5 and 3.9 times the table at 1e5, 2.5e5, 1e6 and 4e6 points, `benches/rows.py`).
 ///
 /// Targets apart from the sources lack the near pairs that dominate the norm otherwise: their share is [`APART`].
-fn margin(kernel: &str, output: usize, n: usize, separate: bool) -> f64 {
-    let growth = (n as f64 / 5e4).powf(0.35).max(1.0);
-    let share = if separate { APART } else { 1.0 };
-    share * row(kernel).trust * if output == 0 { 0.6 } else { 0.4 / growth }
+fn margin(kernel: &str, output: usize, scene: Scene) -> f64 {
+    let growth = (scene.sources as f64 / 5e4).powf(0.35).max(1.0);
+    scene.share() * row(kernel).trust * if output == 0 { 0.6 } else { 0.4 / growth }
 }
 
 /// Part of the margin that is left for targets that are not the sources: about an order. The largest error seen over clouds
@@ -147,10 +167,14 @@ pub(crate) fn check_positive(tolerance: f64) -> Result<(), Error> {
 }
 
 /// Small leaves of W and X edges are summed pair by pair: those with fewer points than the
-/// equivalent surface of order p, 6(p − 1)² + 2.
-pub(crate) fn list_options(order: usize) -> ListOptions {
-    let surface = 6 * (order - 1).pow(2) + 2;
-    ListOptions { m2p_min_sources: surface, p2l_min_targets: surface }
+/// equivalent surface of order p, 6(p − 1)² + 2, or than harmonics; of a treecode half as many.
+pub(crate) fn list_options(order: usize, parts: &Parts) -> ListOptions {
+    let size = match (parts.expansion, parts.policy) {
+        (Expansion::Equivalent, _) => 6 * (order - 1).pow(2) + 2,
+        (Expansion::Spherical, Policy::Treecode { .. }) => order * order / 2,
+        (Expansion::Spherical, _) => order * order,
+    };
+    ListOptions { m2p_min_sources: size, p2l_min_targets: size }
 }
 
 /// Refuses a tolerance that is not positive and finite, or that no order reaches.
@@ -159,12 +183,11 @@ pub fn check_tolerance(
     outputs: Outputs,
     tolerance: f64,
     precision: Precision,
-    n: usize,
-    separate: bool,
+    scene: Scene,
 ) -> Result<(), Error> {
     check_positive(tolerance)?;
     for (i, output) in requested(outputs) {
-        let reach = error_at(kernel, i, MAX_ORDER) / margin(kernel, i, n, separate);
+        let reach = error_at(kernel, i, MAX_ORDER) / margin(kernel, i, scene);
         let floor = floors(precision)[i].max(reach);
         if tolerance < floor {
             let hint = match precision {
@@ -184,8 +207,7 @@ pub fn check_tolerance(
     Ok(())
 }
 
-/// Smallest order that keeps the error of each of `outputs` below `tolerance` for `n` sources; `separate`: at targets that
-/// are not among them.
+/// Smallest order that keeps the error of each of `outputs` below `tolerance`.
 ///
 /// # Errors
 /// As [`check_tolerance`].
@@ -194,18 +216,16 @@ pub fn order_for(
     outputs: Outputs,
     tolerance: f64,
     precision: Precision,
-    n: usize,
-    separate: bool,
+    scene: Scene,
 ) -> Result<usize, Error> {
-    check_tolerance(kernel, outputs, tolerance, precision, n, separate)?;
-    let enough = |p: &usize| {
-        requested(outputs).all(|(i, _)| error_at(kernel, i, *p) <= margin(kernel, i, n, separate) * tolerance)
-    };
+    check_tolerance(kernel, outputs, tolerance, precision, scene)?;
+    let enough =
+        |p: &usize| requested(outputs).all(|(i, _)| error_at(kernel, i, *p) <= margin(kernel, i, scene) * tolerance);
     Ok((MIN_ORDER..=MAX_ORDER).find(enough).unwrap_or(MAX_ORDER))
 }
 
-/// The largest table error of `outputs` at `order`: what an order that was given stands for.
-pub fn error_of_order(kernel: &str, outputs: Outputs, order: usize) -> f64 {
+/// The largest table error of `outputs` at `order`.
+fn equivalent_error(kernel: &str, outputs: Outputs, order: usize) -> f64 {
     requested(outputs).fold(0.0, |worst, (i, _)| error_at(kernel, i, order).max(worst))
 }
 
@@ -213,7 +233,10 @@ pub fn error_of_order(kernel: &str, outputs: Outputs, order: usize) -> f64 {
 /// field and B·p^q/n in M2L and the translations. At one million uniform points (Laplace, potential and gradient, one
 /// Zen 4 core) the sum is flat to 3 % within 30 % of the best n, which is 57, 80 and 110 for p = 6, 8, 10. A pair
 /// costs about 6 + 2·values operations per strength, M2L the product of the components.
-pub(crate) fn occupancy(facts: &Facts, order: usize) -> f64 {
+pub(crate) fn occupancy(facts: &Facts, order: usize, parts: &Parts) -> f64 {
+    if let Some(points) = variants::occupancy(order, parts) {
+        return points;
+    }
     let components = facts.densities as f64;
     let pair = (6 + 2 * facts.values) as f64 / 14.0 * (0.4 + 0.6 * components);
     (4.2 * (order as f64).powf(1.46) * (components * components / pair).sqrt()).max(16.0)
@@ -243,11 +266,18 @@ pub(crate) fn forecast(
     mean: f64,
     wide: usize,
     threads: usize,
+    parts: &Parts,
 ) -> u64 {
     let arrays = 48 * (n + m) + 8 * (n * facts.strengths + 3 * m * facts.values);
     let Some(p) = order else { return arrays as u64 };
     let leaves = n.max(m) as f64 / mean;
     let boxes = (1.5 * leaves) as usize + 8;
+    if parts.expansion == Expansion::Spherical {
+        // Edges twice: as lists and arranged. Courses with their phases; lanes of 16 boxes and a family of locals.
+        let lists = boxes * (8 * 12 + 4 * (189 + 40) + 170);
+        let tables = 340 * 2 * p * (p + 1) + 60 * p.pow(3);
+        return (arrays + lists + wide * (3 * boxes * p * p + tables + threads * 16 * 11 * p * p)) as u64;
+    }
     let families = boxes / 7 + 1;
     let (densities, row) = (facts.densities, facts.densities.max(facts.checks));
     let surface = 6 * (p - 1).pow(2) + 2;

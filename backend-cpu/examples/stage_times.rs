@@ -1,13 +1,17 @@
 //! Seconds per stage and the error at 1000 targets, on one thread:
-//! `cargo run --release -p backend-cpu --example stage_times -- N ORDER OCCUPANCY [cloud] [outputs] [precision] [kernel]`
-//! with `outputs` 1 (potential) or 3 (and gradient), `precision` f32 or f64, `kernel` laplace, stokes or yukawa.
+//! `cargo run --release -p backend-cpu --example stage_times -- N ORDER OCCUPANCY [cloud] [outputs] [precision] [kernel]
+//! [threads] [method] [theta]`
+//! with `outputs` 1 (potential) or 3 (and gradient), `precision` f32 or f64, `kernel` laplace, stokes or yukawa,
+//! `method` equivalent, spherical, fixed (spherical without variable truncation), stencil119, treecode or
+//! equivalent-treecode.
 
-use backend_cpu::{Isa, Precision, Settings, Targets, direct, plan};
-use fmm_kernels::equivalent::surface;
+use backend_cpu::{Isa, Precision, Settings, Targets, direct, plan, spherical};
+use fmm_kernels::equivalent::{expansion, surface};
+use fmm_kernels::spherical::{SphericalOptions, Translation, Truncation, expansion as harmonics};
 use fmm_kernels::{Laplace, Stokes, Yukawa};
 use fmm_traits::testkit::clouds::{CloudKind, Generator, normal_strengths, uniform_strengths};
 use fmm_traits::{Family, Kernel, OutputError, Outputs, Stage};
-use fmm_tree::{BuildOptions, ListOptions, build_reported, uvwx};
+use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions, build_reported, stencil119, treecode, uvwx};
 use std::time::Instant;
 
 fn main() {
@@ -34,8 +38,18 @@ fn run<F: Family>(family: &F, args: &[String]) {
         let options = BuildOptions { occupancy: occupancy as f64, ..Default::default() };
         let (tree, report) = build_reported(&points, None, &options).expect("tree");
         let tree_seconds = clock.elapsed().as_secs_f64();
-        let small = surface::len(order);
-        let lists = uvwx(&tree, &ListOptions { m2p_min_sources: small, p2l_min_targets: small }).expect("lists");
+        let method = args.get(10).map_or("equivalent", String::as_str);
+        let theta = args.get(11).and_then(|x| x.parse().ok()).unwrap_or(2.0 / 3.0);
+        let small = if method.starts_with("equivalent") { surface::len(order) } else { order * order };
+        let options = ListOptions { m2p_min_sources: small, p2l_min_targets: small };
+        let mac = TreecodeOptions { theta, m2p_min_sources: small };
+        let lists = match method {
+            "treecode" => treecode(&tree, &mac, harmonics::m2p_valid),
+            "equivalent-treecode" => treecode(&tree, &mac, expansion::m2p_valid),
+            "stencil119" => stencil119(&tree, &options),
+            _ => uvwx(&tree, &options),
+        }
+        .expect("lists");
         let lists_seconds = clock.elapsed().as_secs_f64() - tree_seconds;
         println!(
             "{} leaves, {} boxes, {} levels, ncrit {}, mean leaf {:.1}",
@@ -46,7 +60,14 @@ fn run<F: Family>(family: &F, args: &[String]) {
             report.mean_leaf
         );
         println!("m2l {} m2p {} p2l {} p2p {}", lists.m2l.len(), lists.m2p.len(), lists.p2l.len(), lists.p2p.len());
-        let solver = plan(family, outputs, tree, lists, &settings).expect("plan");
+        let solver = if method.starts_with("equivalent") {
+            plan(family, outputs, tree, lists, &settings)
+        } else {
+            let truncation = if method == "fixed" { Truncation::Fixed } else { Truncation::Variable };
+            let options = SphericalOptions { translation: Translation::Rcr, truncation };
+            spherical::plan(family, outputs, tree, lists, &settings, options)
+        }
+        .expect("plan");
         println!(
             "tree {tree_seconds:.3} lists {lists_seconds:.3} plan {:.3} s, {} MB",
             clock.elapsed().as_secs_f64(),

@@ -1,13 +1,15 @@
 //! Execution on CPU cores: rayon over boxes, SIMD over pairs and frequencies.
 //!
 //! [`sum`] is the one loop over pairs, [`lanes`] the vectors it runs on, [`direct`] the oracle of sums,
-//! [`pairwise`] that of stages, [`equivalent`] the fast stages of the equivalent-density method, [`spherical`] M2L of
+//! [`pairwise`] that of stages, [`equivalent`] the fast stages of the equivalent-density method, [`spherical`] those of
 //! spherical harmonics, [`laurent`] the stages of the two-dimensional method.
 
+mod admissible;
 pub mod direct;
 pub mod equivalent;
 pub mod lanes;
 pub mod laurent;
+mod leaves;
 pub mod pairwise;
 pub mod soa;
 pub mod spherical;

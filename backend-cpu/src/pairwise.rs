@@ -15,9 +15,6 @@ pub struct Pairwise<'a, H, T: Real, E> {
     arrays: Arrays<'a, H, T, E>,
 }
 
-/// Adds what all multipoles send to all locals.
-type M2l<'a, T> = Box<dyn Fn(&[T], &mut [T]) + Send + Sync + 'a>;
-
 /// What the stages work on.
 struct Arrays<'a, H, T, E> {
     tree: &'a H,
@@ -36,8 +33,6 @@ struct Arrays<'a, H, T, E> {
     values: Vec<T>,
     multipoles: Vec<T>,
     locals: Vec<T>,
-    /// In place of edge by edge.
-    m2l: Option<M2l<'a, T>>,
 }
 
 impl<'a, H: Hierarchy, T: Real, E: Expansion<T>> Pairwise<'a, H, T, E> {
@@ -68,16 +63,8 @@ impl<'a, H: Hierarchy, T: Real, E: Expansion<T>> Pairwise<'a, H, T, E> {
             values: zeros(targets * expansion.values()),
             multipoles: zeros(tree.boxes() * expansion.multipole_len()),
             locals: zeros(tree.boxes() * expansion.local_len()),
-            m2l: None,
         };
         Ok(Pairwise { tree, lists, arrays })
-    }
-
-    /// Has M2L of all boxes done by `m2l(multipoles, locals)`, rows in the order of boxes, instead of edge by edge: a
-    /// batched stage runs in the whole method before the others are written.
-    pub fn with_m2l(mut self, m2l: impl Fn(&[T], &mut [T]) + Send + Sync + 'a) -> Self {
-        self.arrays.m2l = Some(Box::new(m2l));
-        self
     }
 
     /// One evaluation: `strengths` N×strengths in user order → values M×values in user order.
@@ -219,10 +206,6 @@ impl<H: Hierarchy, T: Real, E: Expansion<T>> Stages for Arrays<'_, H, T, E> {
     }
 
     fn m2l(&mut self, lists: &Lists) -> Result<(), Error> {
-        if let Some(m2l) = &self.m2l {
-            m2l(&self.multipoles, &mut self.locals);
-            return Ok(());
-        }
         let (e, cubes, multipoles, n) = (self.expansion, &self.cubes, &self.multipoles, self.expansion.multipole_len());
         self.locals.par_chunks_mut(e.local_len().max(1)).enumerate().for_each(|(b, local)| {
             for &s in lists.m2l.row(b) {

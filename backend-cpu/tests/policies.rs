@@ -2,7 +2,6 @@
 //! them that the expansion admits.
 
 use backend_cpu::pairwise::Pairwise;
-use backend_cpu::spherical::SphericalM2l;
 use backend_cpu::{Isa, Precision, Targets, direct};
 use fmm_kernels::equivalent::EquivalentExpansion;
 use fmm_kernels::spherical::accuracy::expected_error;
@@ -148,20 +147,6 @@ fn a_treecode_of_softened_masses() {
     });
     let errors = case.errors(&tree, &lists.unwrap(), &x);
     assert!(errors[0] < 1e-5 && errors[1] < 1e-4, "{errors:?}");
-}
-
-/// The batched M2L in the whole method.
-#[test]
-fn m2l_in_lanes_gives_the_same_sums() {
-    let case = Case::new(&Laplace, CloudKind::Ellipsoid, 2000);
-    let tree = case.tree(15);
-    let lists = stencil119(&tree, &ListOptions::default()).unwrap();
-    let x = spherical::<Laplace, f64>(&Laplace, 8);
-    let m2l = SphericalM2l::<f64>::new(&tree, &lists.m2l, 8, Truncation::Variable, Isa::detect());
-    let run = || Pairwise::new(&tree, &lists, &x).unwrap();
-    let batched = run().with_m2l(|m, l| m2l.apply(m, l)).apply(&case.strengths, &mut |_, _| true).unwrap();
-    let e = OutputError::of(Outputs::POTENTIAL, &batched, &run().apply(&case.strengths, &mut |_, _| true).unwrap(), 4);
-    assert!(e.rel_l2 < 1e-14, "{e:?}");
 }
 
 /// Every method agrees with every other: the direct translations give the same sums.

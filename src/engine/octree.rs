@@ -6,9 +6,10 @@ use crate::near::NearBlock;
 use crate::plan::Choice;
 use crate::request::{Fmm, Targets};
 use crate::tuning;
+use crate::variant::{Expansion, Policy};
 use backend_cpu::{Settings, Solver};
-use fmm_traits::{Error, Points, Stage};
-use fmm_tree::BuildOptions;
+use fmm_traits::{Cube, Error, Lists, Points, Stage, Tree};
+use fmm_tree::{BuildOptions, TreecodeOptions};
 use std::borrow::Cow;
 use std::time::Instant;
 
@@ -27,6 +28,28 @@ impl Octree {
         Octree { request: request.clone(), choice: choice.clone(), solver: None, pick: None }
     }
 
+    /// The lists of the policy. A treecode sees no box as a whole that is nearer than `near` (softened kernels); other
+    /// policies need only boxes that are large enough.
+    fn lists(&self, tree: &Tree, order: usize, near: f64) -> Result<Lists, Error> {
+        let parts = &self.choice.parts;
+        let options = tuning::list_options(order, parts);
+        let theta = match parts.policy {
+            Policy::Uvwx => return fmm_tree::uvwx(tree, &options),
+            Policy::Stencil119 => return fmm_tree::stencil119(tree, &options),
+            Policy::Treecode { theta } => theta,
+        };
+        let valid = match parts.expansion {
+            Expansion::Spherical => fmm_kernels::spherical::expansion::m2p_valid,
+            Expansion::Equivalent => fmm_kernels::equivalent::expansion::m2p_valid,
+        };
+        let apart = |t: Cube, s: Cube| {
+            let gap = |a: usize| ((t.center[a] - s.center[a]).abs() - 0.5 * (t.side + s.side)).max(0.0);
+            gap(0).hypot(gap(1)).hypot(gap(2)) >= near
+        };
+        let options = TreecodeOptions { theta, m2p_min_sources: options.m2p_min_sources };
+        fmm_tree::treecode(tree, &options, |t, s| valid(t, s) && (near == 0.0 || apart(t, s)))
+    }
+
     /// For a subset picked from an evaluation at all sources: the rows that show each source.
     fn rows_of_sources(&self, n_sources: usize) -> Option<Vec<Vec<u32>>> {
         let mut rows = vec![Vec::new(); n_sources];
@@ -41,7 +64,7 @@ impl Engine for Octree {
     fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<Placed, Error> {
         let (c, r) = (&self.choice, &self.request);
         let error = c.tolerance.unwrap_or_else(|| {
-            tuning::error_of_order(r.family.0.name(), r.outputs, c.order.unwrap_or(tuning::MIN_ORDER))
+            tuning::error_of_order(r.family.0.name(), r.outputs, c.order.unwrap_or(tuning::MIN_ORDER), &c.parts)
         });
         let order = c.order.unwrap_or(tuning::MAX_ORDER);
         let options = BuildOptions {
@@ -62,7 +85,7 @@ impl Engine for Octree {
 
         watch("lists", 0.3)?;
         let start = Instant::now();
-        let lists = fmm_tree::uvwx(&tree, &tuning::list_options(order))?;
+        let lists = self.lists(&tree, order, options.min_side)?;
         clock(&mut placed.seconds.lists, start);
 
         watch("operators", 0.5)?;
@@ -71,7 +94,8 @@ impl Engine for Octree {
             Some(solver) => solver.set_tree(tree, lists)?,
             None => {
                 let settings = Settings { order, precision: r.precision, isa: c.isa, cache: r.cache.clone() };
-                self.solver = Some(r.family.0.solver(r.outputs, tree, lists, &settings)?);
+                let spherical = (c.parts.expansion == Expansion::Spherical).then_some(c.parts.spherical);
+                self.solver = Some(r.family.0.solver(r.outputs, tree, lists, &settings, spherical)?);
             }
         }
         clock(&mut placed.seconds.operators, start);

@@ -10,6 +10,7 @@
 //! | `threads` | the number of threads changes no bit |
 //! | `tolerance` | errors stay below the tolerance for every kernel, cloud and precision |
 //! | `tuning` | orders grow as the tolerance falls; the floor is named |
+//! | `variants` | spherical harmonics and treecodes: tolerance, agreement, refusals, `fmm compare` |
 //! | `demo`, `rng` | the unit tests of these files of `src/`, compiled here |
 
 mod api;
@@ -20,6 +21,7 @@ mod odd_input;
 mod threads;
 mod tolerance;
 mod tuning;
+mod variants;
 
 #[allow(dead_code, missing_docs, reason = "the files of the library, for their unit tests")]
 #[path = "../../src/demo.rs"]

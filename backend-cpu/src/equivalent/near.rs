@@ -1,6 +1,7 @@
 //! P2P: the near field of each leaf.
 
 use super::points::{Fill, Frame, Scratch, add_scaled};
+use super::pool::Pool;
 use crate::lanes::{Isa, dispatch};
 use crate::sum::Pair;
 use fmm_traits::{Lists, Real, Tree};
@@ -23,14 +24,34 @@ pub struct Near<'a> {
 }
 
 impl Near<'_> {
-    /// The sums (targets × values of `pair`), with points taken relative to `frame`, to which `params` belong.
-    pub fn sums<'s, N: Real>(
+    /// Adds the sums to `out`, in precision `T` on the unit box of `frame` with the parameters `unit`; in f64 with the
+    /// user's coordinates and the parameters `raw` where powers of short distances leave the range of `T` (gradients of
+    /// 1/r below 1e-13 sides in f32), and where `T` is f64.
+    pub fn add<T: Real>(
         &self,
-        pair: &Pair<N>,
+        pairs: (&Pair<T>, &Pair<f64>),
         frame: Frame,
-        params: &[N],
-        scratch: &'s mut Scratch<N>,
-    ) -> &'s [f64] {
+        (unit, raw): (&[T], &[f64]),
+        pools: (&Pool<Scratch<T>>, &Pool<Scratch<f64>>),
+        out: &mut [f64],
+    ) {
+        let add = |sums: &[f64], out: &mut [f64]| out.iter_mut().zip(sums).for_each(|(out, x)| *out += x);
+        let held = T::EPSILON > 1e-10
+            && pools.0.with(|scratch| {
+                let sums = self.sums(pairs.0, frame, unit, scratch);
+                let finite = sums.iter().all(|x| x.is_finite());
+                if finite {
+                    add(sums, out);
+                }
+                finite
+            });
+        if !held {
+            pools.1.with(|scratch| add(self.sums(pairs.1, Frame::USER, raw, scratch), out));
+        }
+    }
+
+    /// The sums (targets × values of `pair`), with points taken relative to `frame`, to which `params` belong.
+    fn sums<'s, N: Real>(&self, pair: &Pair<N>, frame: Frame, params: &[N], scratch: &'s mut Scratch<N>) -> &'s [f64] {
         let Near { tree, strengths, leaf, isa, .. } = *self;
         let boxes = self.lists.p2p.row(leaf);
         let own = tree.same_points().then(|| {

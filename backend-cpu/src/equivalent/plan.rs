@@ -4,11 +4,13 @@ use super::dft::Dft;
 use super::points::Surface;
 use super::pool::Pool;
 use super::{families, m2l, points, stages::Run, translate};
+use crate::admissible::{self, Region};
 use crate::lanes::Isa;
+use crate::leaves::Leaves;
 use crate::sum::Pair;
 use crate::{Precision, Settings, Solver, StageSeconds};
 use fmm_kernels::equivalent::{OperatorSet, Operators, Scalar, expansion, surface};
-use fmm_traits::{Cube, Error, Family, Kernel, Lists, Observer, OutputColumns, Outputs, Tree, Visitor, evaluate};
+use fmm_traits::{Error, Family, Kernel, Lists, Observer, OutputColumns, Outputs, Tree, Visitor, evaluate};
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -106,12 +108,7 @@ pub(super) struct Geometry {
     pub m2l: Vec<families::Families>,
     /// Boxes that have a local.
     pub active: Vec<bool>,
-    /// Leaves with targets, in the order of their targets, with their levels.
-    pub leaves: Vec<(u32, u8)>,
-    /// `leaves[groups[g]..groups[g+1]]` is one task.
-    pub groups: Vec<usize>,
-    /// Tree position of each target of the user.
-    pub position: Vec<u32>,
+    pub leaves: Leaves,
 }
 
 /// Scratch per thread.
@@ -134,85 +131,18 @@ pub(super) struct Workspace<T> {
     pub spectra: Vec<T>,
 }
 
-/// Targets per task of L2P, M2P and P2P.
-const TASK: usize = 256;
-
 impl Geometry {
     fn new(tree: &Tree, lists: &Lists) -> Result<Self, Error> {
-        admissible(tree, lists)?;
+        admissible::check(tree, lists, &REGION)?;
         let active = (0..tree.len())
             .map(|b| !(lists.m2l.row(b).is_empty() && lists.p2l.row(b).is_empty() && lists.l2l.row(b).is_empty()))
             .collect();
-        let mut leaves = Vec::new();
-        for level in 0..tree.levels() {
-            let has_targets = |&b: &usize| tree.is_leaf(b) && !tree.targets_of(b).is_empty();
-            leaves.extend(tree.level(level).filter(has_targets).map(|b| (b as u32, level as u8)));
-        }
-        leaves.sort_unstable_by_key(|&(b, _)| tree.target_range[b as usize][0]);
-        let mut groups = vec![0];
-        let mut count = 0;
-        for (i, &(b, _)) in leaves.iter().enumerate() {
-            count += tree.targets_of(b as usize).len();
-            if count >= TASK || i + 1 == leaves.len() {
-                groups.push(i + 1);
-                count = 0;
-            }
-        }
-        let mut position = vec![0; tree.targets.len()];
-        for (i, &user) in tree.targets.order.iter().enumerate() {
-            position[user as usize] = i as u32;
-        }
-        Ok(Geometry { m2l: families::arrange(tree, lists)?, active, leaves, groups, position })
+        Ok(Geometry { m2l: families::arrange(tree, lists)?, active, leaves: Leaves::new(tree) })
     }
 }
 
-/// Whether box `a` is an ancestor of box `b`.
-fn contains(tree: &Tree, a: u32, b: u32) -> bool {
-    let mut b = b;
-    while b > a {
-        b = tree.parent[b as usize];
-    }
-    b == a
-}
-
-/// Checks that points enter and leave the sums at leaves, each once and with a far field to meet there, as
-/// the stages assume; and the W and X edges against the region where the expansion is valid ([`families::arrange`] checks V).
-fn admissible(tree: &Tree, lists: &Lists) -> Result<(), Error> {
-    let cube = |b: u32| {
-        let level = tree.level_of(b as usize);
-        Cube { center: tree.center(b as usize, level), side: tree.side_at(level) }
-    };
-    let refuse = |what: &str, t, s| Err(Error::Edge { what: what.into(), target: t, source_box: s });
-    let leaf = |b: u32| tree.is_leaf(b as usize);
-    for e in [&lists.p2m, &lists.l2p] {
-        if let Some((t, s)) = e.iter().find(|&(t, s)| t != s || !leaf(t)) {
-            return refuse("P2M and L2P are between a leaf and itself", t, s);
-        }
-    }
-    for e in [&lists.m2p, &lists.p2p] {
-        if let Some((t, s)) = e.iter().find(|&(t, _)| !leaf(t)) {
-            return refuse("targets are met at leaves", t, s);
-        }
-    }
-    if let Some((t, s)) = lists.p2p.iter().find(|&(t, s)| t != s && contains(tree, s, t)) {
-        return refuse("the sources of a P2P edge include the targets", t, s);
-    }
-    let mut far = lists.m2l.iter().chain(lists.m2p.iter()).chain(lists.p2l.iter());
-    if let (true, Some((t, s))) = (lists.p2m.is_empty() && lists.l2p.is_empty(), far.next()) {
-        return refuse("a far field without P2M and L2P", t, s);
-    }
-    for (t, s) in lists.m2p.iter() {
-        if !expansion::m2p_valid(cube(t), cube(s)) {
-            return refuse("an equivalent density is not valid on all of the target box", t, s);
-        }
-    }
-    for (t, s) in lists.p2l.iter() {
-        if !expansion::p2l_valid(cube(t), cube(s)) {
-            return refuse("the sources are too close for a local equivalent density", t, s);
-        }
-    }
-    Ok(())
-}
+/// Where equivalent densities are valid ([`families::arrange`] checks M2L).
+const REGION: Region = Region { m2p: expansion::m2p_valid, m2l: |_, _| true, p2l: expansion::p2l_valid };
 
 impl<T: Scalar> Plan<T> {
     fn new<F: Family, S: Kernel, E: Kernel>(

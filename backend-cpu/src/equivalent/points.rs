@@ -30,8 +30,8 @@ impl<T: Real> Surface<T> {
 /// Scratch of one thread.
 #[derive(Default)]
 pub struct Scratch<T> {
-    pub(super) sources: Soa<T>,
-    pub(super) targets: Soa<T>,
+    pub(crate) sources: Soa<T>,
+    pub(crate) targets: Soa<T>,
     pub(super) sums: Vec<T>,
     pub(super) totals: Vec<f64>,
 }

@@ -4,10 +4,10 @@ use super::near::Near;
 use super::plan::{Plan, Workspace};
 use super::points::{self, Frame, from_surface};
 use super::{m2l, translate};
+use crate::leaves::{clear, scatter};
 use crate::{StageSeconds, unit_of};
 use fmm_kernels::equivalent::Scalar;
 use fmm_traits::{Error, Lists, Stage, Stages};
-use rayon::prelude::*;
 use std::time::Instant;
 
 /// One application of a plan.
@@ -41,24 +41,11 @@ impl<'a, T: Scalar> Run<'a, T> {
     /// Calls `work(leaf, level, values of its targets)` for every leaf that has targets, in tasks of
     /// consecutive targets.
     fn for_each_leaf(&mut self, work: impl Fn(usize, usize, &mut [f64], &Workspace<T>) + Sync) {
-        let (tree, geometry, width) = (&self.plan.tree, &self.plan.geometry, self.plan.far.values());
+        let plan = self.plan;
         let mut values = std::mem::take(&mut self.w.values);
-        let mut rest = &mut values[..];
-        let mut tasks = Vec::with_capacity(geometry.groups.len());
-        for group in geometry.groups.windows(2) {
-            let leaves = &geometry.leaves[group[0]..group[1]];
-            let count: usize = leaves.iter().map(|&(b, _)| tree.targets_of(b as usize).len()).sum();
-            let (here, after) = rest.split_at_mut(count * width);
-            tasks.push((leaves, here));
-            rest = after;
-        }
         let w = &self.w;
-        tasks.into_par_iter().with_max_len(1).for_each(|(leaves, mut values)| {
-            for &(b, level) in leaves {
-                let (here, after) = values.split_at_mut(tree.targets_of(b as usize).len() * width);
-                work(b as usize, level as usize, here, w);
-                values = after;
-            }
+        plan.geometry.leaves.for_each(&plan.tree, plan.far.values(), &mut values, |leaf, level, out| {
+            work(leaf, level, out, w);
         });
         self.w.values = values;
     }
@@ -74,23 +61,11 @@ impl<T: Scalar> Stages for Run<'_, T> {
     fn scatter(&mut self) -> Result<(), Error> {
         self.timed(Stage::Scatter, |r| {
             let tree = &r.plan.tree;
-            let (count, unit) = (r.plan.near64.strengths(), r.unit);
-            r.w.strengths.resize_with(count, Vec::new);
-            for (c, to) in r.w.strengths.iter_mut().enumerate() {
-                to.resize(tree.sources.len(), 0.0);
-                to.par_iter_mut().zip(&tree.sources.order).with_min_len(4096).for_each(|(to, &user)| {
-                    *to = r.strengths[user as usize * count + c] / unit;
-                });
-            }
+            scatter(tree, r.strengths, r.plan.near64.strengths(), r.unit, &mut r.w.strengths);
             let boxes = if r.plan.operators.is_empty() { 0 } else { tree.len() };
-            let clear = |v: &mut Vec<T>, len| {
-                v.resize(len, T::default());
-                v.par_chunks_mut(1 << 16).for_each(|v| v.fill(T::default()));
-            };
             clear(&mut r.w.multipoles, boxes * r.plan.multipole_row());
             clear(&mut r.w.locals, boxes * r.plan.local_row());
-            r.w.values.resize(tree.targets.len() * r.plan.far.values(), 0.0);
-            r.w.values.par_chunks_mut(1 << 16).for_each(|v| v.fill(0.0));
+            clear(&mut r.w.values, tree.targets.len() * r.plan.far.values());
         })
     }
 
@@ -238,33 +213,16 @@ impl<T: Scalar> Stages for Run<'_, T> {
             r.for_each_leaf(|leaf, level, out, w| {
                 let near = Near { tree: &plan.tree, lists, strengths: &w.strengths, leaf, isa: plan.settings.isa };
                 let frame = Frame::of(&plan.tree, leaf, level);
-                let add = |sums: &[f64], out: &mut [f64]| out.iter_mut().zip(sums).for_each(|(out, x)| *out += x);
-                // Powers of short distances leave the range of f32 (gradients of 1/r below 1e-13 sides).
-                let held = T::EPSILON > 1e-10
-                    && plan.pools.points.with(|scratch| {
-                        let sums = near.sums(&plan.near, frame, &plan.params[level], scratch);
-                        let finite = sums.iter().all(|x| x.is_finite());
-                        if finite {
-                            add(sums, out);
-                        }
-                        finite
-                    });
-                if !held {
-                    let raw = &plan.raw_params;
-                    plan.pools.near64.with(|s| add(near.sums(&plan.near64, Frame::USER, raw, s), out));
-                }
+                let params = (&plan.params[level][..], &plan.raw_params[..]);
+                near.add((&plan.near, &plan.near64), frame, params, (&plan.pools.points, &plan.pools.near64), out);
             });
         })
     }
 
     fn gather(&mut self) -> Result<(), Error> {
         self.timed(Stage::Gather, |r| {
-            let (values, scale, width) = (&r.w.values, r.plan.scale * r.unit, r.plan.far.values());
-            let position = &r.plan.geometry.position;
-            r.out.par_chunks_mut(width).zip(position).with_min_len(4096).for_each(|(to, &at)| {
-                let from = &values[at as usize * width..][..width];
-                to.iter_mut().zip(from).for_each(|(to, x)| *to = x * scale);
-            });
+            let (scale, width) = (r.plan.scale * r.unit, r.plan.far.values());
+            r.plan.geometry.leaves.gather(&r.w.values, scale, width, r.out);
         })
     }
 }

@@ -3,7 +3,7 @@
 //! processor's window (64 vector operations on Zen 4, about one evaluation) finds work for its units.
 //! Loops and no closures: only what is inlined is compiled for the instruction set.
 
-use fmm_traits::Lane;
+use fmm_traits::{Lane, SimdLane};
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
 /// `N` vectors.
@@ -104,5 +104,44 @@ impl<V: Lane, const N: usize> Lane for Several<V, N> {
             all[i] = V::select(mask.0[i], a.0[i], b.0[i]);
         }
         Several(all)
+    }
+}
+
+impl<V: SimdLane, const N: usize> SimdLane for Several<V, N> {
+    type Scalar = V::Scalar;
+    const WIDTH: usize = V::WIDTH * N;
+    const REPEAT: usize = V::REPEAT;
+    #[inline(always)]
+    fn broadcast(x: V::Scalar) -> Self {
+        Several([V::broadcast(x); N])
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const V::Scalar) -> Self {
+        let mut all = [V::splat(0.0); N];
+        for (i, v) in all.iter_mut().enumerate() {
+            // SAFETY: the caller vouches for WIDTH readable scalars.
+            *v = unsafe { V::load(from.add(i * V::WIDTH)) };
+        }
+        Several(all)
+    }
+    #[inline(always)]
+    unsafe fn repeat(from: *const V::Scalar) -> Self {
+        // SAFETY: the caller vouches for REPEAT readable scalars, as many as one vector wants.
+        Several([unsafe { V::repeat(from) }; N])
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut V::Scalar) {
+        for (i, v) in self.0.iter().enumerate() {
+            // SAFETY: the caller vouches for WIDTH writable scalars.
+            unsafe { v.store(to.add(i * V::WIDTH)) };
+        }
+    }
+    #[inline(always)]
+    fn sum(self) -> V::Scalar {
+        let mut sum = self.0[0];
+        for v in &self.0[1..] {
+            sum = sum + *v;
+        }
+        sum.sum()
     }
 }

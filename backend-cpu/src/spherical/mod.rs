@@ -1,8 +1,17 @@
-//! Spherical harmonics in vectors. So far M2L, the stage that dominates; [`Pairwise::with_m2l`] runs it with the other
-//! stages edge by edge.
+//! Spherical harmonics on CPU cores. Mathematics and operators: [`fmm_kernels::spherical`]; here is their execution:
 //!
-//! [`Pairwise::with_m2l`]: crate::pairwise::Pairwise::with_m2l
+//! | stage | file |
+//! |---|---|
+//! | P2M, P2L, L2P, M2P | `points` |
+//! | M2M, M2L, L2L | `translate`, batched by `moves` |
+//! | P2P | as with equivalent densities |
+//!
+//! Any list policy: U, V, W, X, the 119 stencil, a treecode.
 
-pub mod m2l;
+pub mod moves;
+pub mod plan;
+pub mod points;
+mod stages;
+pub mod translate;
 
-pub use m2l::SphericalM2l;
+pub use plan::plan;

@@ -7,6 +7,7 @@
 //! | `direct` | direct sums are those of a plain double loop, at any scale, with self terms skipped by index |
 //! | `edges` | lists that the plan cannot carry out are refused |
 //! | `oracle` | every stage agrees with the pair-by-pair form of the same expansion |
+//! | `spherical` | every stage of spherical harmonics agrees with its pair-by-pair form, for every list policy |
 //! | `sums` | the pair sum: padding, borders of tiles and blocks, skipped sources |
 
 mod accuracy;
@@ -14,6 +15,7 @@ mod bits;
 mod direct;
 mod edges;
 mod oracle;
+mod spherical;
 mod sums;
 
 use backend_cpu::{Isa, Precision, Settings, Solver, plan};

@@ -18,6 +18,9 @@
 //!
 //! Degree n holds 2n + 1 entries from [`cosine`]`(n, 0)` = n²: the cosines m = 0 … n, then the sines m = 1 … n. An
 //! expansion of order p has the degrees 0 … p − 1, p² entries.
+//!
+//! Between the two rotations of a translation, where each m goes with itself, a row is sorted by m instead:
+//! [`column`].
 
 use fmm_traits::{Real, SimdLane};
 
@@ -31,6 +34,12 @@ pub const fn cosine(n: usize, m: usize) -> usize {
 #[inline(always)]
 pub const fn sine(n: usize, m: usize) -> usize {
     n * n + n + m
+}
+
+/// First place of m in a row sorted by m: the cosines of the degrees m … order − 1, then (m ≥ 1) their sines.
+#[inline(always)]
+pub const fn column(order: usize, m: usize) -> usize {
+    if m == 0 { 0 } else { (2 * m - 1) * order - m * (m - 1) }
 }
 
 /// Place of (n, m), m ≤ n, in a triangle.
@@ -69,11 +78,17 @@ impl<T: Real> Basis<T> {
 
     /// All R_n^m at (x, y, z) up to `order`, over `out` (Gumerov & Duraiswami eq. 15 in this normalisation).
     #[inline(always)]
-    pub fn regular<V: SimdLane<Scalar = T>>(&self, order: usize, [x, y, z]: [V; 3], out: &mut [V]) {
+    pub fn regular<V: SimdLane<Scalar = T>>(&self, order: usize, at: [V; 3], out: &mut [V]) {
+        self.multiples(order, V::splat(1.0), at, out);
+    }
+
+    /// As [`regular`](Self::regular), times `factor`: the recursions are linear, so a strength costs nothing.
+    #[inline(always)]
+    pub fn multiples<V: SimdLane<Scalar = T>>(&self, order: usize, factor: V, [x, y, z]: [V; 3], out: &mut [V]) {
         let out = &mut out[..order * order];
         let r2 = x.mul_add(x, y.mul_add(y, z * z));
         if let Some(first) = out.first_mut() {
-            *first = V::splat(1.0);
+            *first = factor;
         }
         for n in 1..order {
             for m in 0..n {

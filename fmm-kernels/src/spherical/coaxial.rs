@@ -8,9 +8,8 @@
 //! for cosines and sines alike. Other distances and sides are scalings by powers of the degree before and
 //! after (eq. 35), so that one set of tables serves all.
 
-use super::basis::{cosine, sine};
+use super::basis::column;
 use fmm_traits::{Real, SimdLane};
-use std::ops::Range;
 
 /// Which translation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -30,6 +29,8 @@ pub struct Coaxial<T> {
     /// For each m, (order − m)² numbers: row n − m, column k − m.
     up: Vec<T>,
     across: Vec<T>,
+    /// `up`, each block transposed.
+    down: Vec<T>,
 }
 
 /// √C(n, k), in f64.
@@ -38,15 +39,20 @@ fn root_binomial(n: usize, k: usize) -> f64 {
     (1..=k).map(|i| (n - k + i) as f64 / i as f64).product::<f64>().sqrt()
 }
 
+/// M2M from k to n, 0 for k > n.
+fn up(n: usize, k: usize, m: usize) -> f64 {
+    if k <= n { root_binomial(n + m, k + m) * root_binomial(n - m, k - m) } else { 0.0 }
+}
+
 impl<T: Real> Coaxial<T> {
     /// Tables for expansions up to `order`.
     pub fn new(order: usize) -> Self {
-        let mut tables = Coaxial { order, up: Vec::new(), across: Vec::new() };
+        let mut tables = Coaxial { order, up: Vec::new(), across: Vec::new(), down: Vec::new() };
         for m in 0..order {
             for n in m..order {
                 for k in m..order {
-                    let up = if k <= n { root_binomial(n + m, k + m) * root_binomial(n - m, k - m) } else { 0.0 };
-                    tables.up.push(T::of(up));
+                    tables.up.push(T::of(up(n, k, m)));
+                    tables.down.push(T::of(up(k, n, m)));
                     let sign = if (n + m).is_multiple_of(2) { 1.0 } else { -1.0 };
                     tables.across.push(T::of(sign * root_binomial(n + k, n + m) * root_binomial(n + k, n - m)));
                 }
@@ -55,48 +61,62 @@ impl<T: Real> Coaxial<T> {
         tables
     }
 
-    /// `to` ← translation of `from` by a unit distance along z; orders read and written.
+    /// `to` ← translation of `from` by a unit distance along z; orders read and written. Both rows are sorted by m
+    /// ([`column`]), and only m below both orders are written.
     #[inline(always)]
     pub fn apply<V: SimdLane<Scalar = T>>(&self, step: Step, [read, write]: [usize; 2], from: &[V], to: &mut [V]) {
-        match step {
-            Step::Up => product(&self.up, self.order, write, |width| (width, 1), |m, n| m..n + 1, from, to),
-            Step::Across => product(&self.across, self.order, write, |width| (width, 1), |m, _| m..read, from, to),
-            Step::Down => product(&self.up, self.order, write, |width| (1, width), |_, n| n..read, from, to),
+        let (table, p) = (
+            if step == Step::Across {
+                &self.across
+            } else if step == Step::Up {
+                &self.up
+            } else {
+                &self.down
+            },
+            self.order,
+        );
+        let mut rest = &table[..];
+        for m in 0..read.min(write) {
+            let width = p - m;
+            let (block, more) = rest.split_at(width * width);
+            rest = more;
+            let (count, rows) = (read - m, write - m);
+            let from = &from[column(p, m)..];
+            let (c, s) = if m > 0 { (&from[..count], &from[width..][..count]) } else { (&from[..count], &from[..0]) };
+            let to = &mut to[column(p, m)..];
+            for i in (0..rows).step_by(2) {
+                // Entries beside the triangle are zero.
+                let (begin, end) = match step {
+                    Step::Across => (0, count),
+                    Step::Up => (0, count.min(i + 2)),
+                    Step::Down => (i.min(count), count),
+                };
+                let two = i + 1 < rows;
+                let first = &block[i * width..][begin..end];
+                let second = if two { &block[(i + 1) * width..][begin..end] } else { first };
+                let sums = pair(first, second, &c[begin..end]);
+                to[i] = sums[0];
+                if two {
+                    to[i + 1] = sums[1];
+                }
+                if m > 0 {
+                    let sums = pair(first, second, &s[begin..end]);
+                    to[width + i] = sums[0];
+                    if two {
+                        to[width + i + 1] = sums[1];
+                    }
+                }
+            }
         }
     }
 }
 
-/// The product for each m with a block of `table`, whose entry (n, k) lies at the strides that `strides` tells for the
-/// width of the block; k in `columns(m, n)`.
+/// The products of two rows with `x`.
 #[inline(always)]
-fn product<V: SimdLane>(
-    table: &[V::Scalar],
-    order: usize,
-    write: usize,
-    strides: impl Fn(usize) -> (usize, usize),
-    columns: impl Fn(usize, usize) -> Range<usize>,
-    from: &[V],
-    to: &mut [V],
-) {
-    let mut rest = table;
-    for m in 0..write {
-        let width = order - m;
-        let (block, more) = rest.split_at(width * width);
-        rest = more;
-        let (row, column) = strides(width);
-        for n in m..write {
-            let (mut c, mut s) = (V::splat(0.0), V::splat(0.0));
-            for k in columns(m, n) {
-                let entry = V::broadcast(block[(n - m) * row + (k - m) * column]);
-                c = entry.mul_add(from[cosine(k, m)], c);
-                if m > 0 {
-                    s = entry.mul_add(from[sine(k, m)], s);
-                }
-            }
-            to[cosine(n, m)] = c;
-            if m > 0 {
-                to[sine(n, m)] = s;
-            }
-        }
+fn pair<V: SimdLane>(first: &[V::Scalar], second: &[V::Scalar], x: &[V]) -> [V; 2] {
+    let mut sums = [V::splat(0.0); 2];
+    for ((&a, &b), &x) in first.iter().zip(second).zip(x) {
+        sums = [V::broadcast(a).mul_add(x, sums[0]), V::broadcast(b).mul_add(x, sums[1])];
     }
+    sums
 }

@@ -4,13 +4,12 @@ use super::basis::Basis;
 use super::coaxial::Step;
 use super::direct::Direct;
 use super::gradient::Gradient;
+use super::layout::{Layout, derivatives, layout};
 use super::rcr::Rcr;
 use super::shift::Shift;
 use super::truncation::{Truncation, sphere};
 use super::{MAX_ORDER, MIN_ORDER, accuracy};
-use crate::Laplace;
 use fmm_traits::{Cloud, Cube, Error, Expansion, Family, Kernel, Real};
-use std::any::TypeId;
 use std::marker::PhantomData;
 
 /// How M2M, M2L and L2L are done.
@@ -23,6 +22,16 @@ pub enum Translation {
     Direct,
 }
 
+impl Translation {
+    /// Its name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Translation::Rcr => "rcr",
+            Translation::Direct => "direct",
+        }
+    }
+}
+
 /// The variants.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct SphericalOptions {
@@ -30,13 +39,6 @@ pub struct SphericalOptions {
     pub translation: Translation,
     /// Whether M2L uses fewer degrees for distant pairs.
     pub truncation: Truncation,
-}
-
-/// Where the charge and the dipole vector of a source lie among its strengths.
-#[derive(Clone, Copy, Debug)]
-struct Layout {
-    charge: Option<usize>,
-    dipole: Option<usize>,
 }
 
 /// Spherical harmonics for a family whose far field is that of Laplace charges and dipoles: `S` takes the strengths
@@ -187,30 +189,6 @@ fn to_unit(at: Cube, x: [f64; 3]) -> [f64; 3] {
     std::array::from_fn(|a| (x[a] - at.center[a]) / at.side)
 }
 
-/// Derivatives among the values of `E`: 0, 1 (gradient) or 2 (Hessian).
-fn derivatives<E: Kernel>() -> usize {
-    match E::VALUES {
-        1 => 0,
-        4 => 1,
-        _ => 2,
-    }
-}
-
-/// What the sources of `F` carry.
-fn layout<F: Family, E: Kernel>(family: &F) -> Result<Layout, Error> {
-    let degrees: Vec<i32> = (0..F::Source::STRENGTHS).map(F::Source::strength_degree).collect();
-    let harmonic = TypeId::of::<F::Equivalent>() == TypeId::of::<Laplace>() && matches!(E::VALUES, 1 | 4 | 10);
-    match degrees[..] {
-        [0] if harmonic => Ok(Layout { charge: Some(0), dipole: None }),
-        [-1, -1, -1] if harmonic => Ok(Layout { charge: None, dipole: Some(0) }),
-        [0, -1, -1, -1] if harmonic => Ok(Layout { charge: Some(0), dipole: Some(1) }),
-        _ => Err(Error::Unsupported {
-            operation: "an expansion in spherical harmonics",
-            reason: format!("the far field of {} is not that of charges 1/r or dipoles", family.name()),
-        }),
-    }
-}
-
 impl<F: Family, T: Real, S: Kernel, E: Kernel> Expansion<T> for SphericalExpansion<F, T, S, E> {
     fn multipole_len(&self) -> usize {
         self.order * self.order
@@ -291,16 +269,31 @@ impl<F: Family, T: Real, S: Kernel, E: Kernel> Expansion<T> for SphericalExpansi
     }
 
     fn admissible(&self, at: Cube, source: Cube) -> bool {
-        let gap = |a: usize| ((at.center[a] - source.center[a]).abs() - 0.5 * at.side).max(0.0);
-        gap(0).hypot(gap(1)).hypot(gap(2)) > sphere(source)
+        m2p_valid(at, source)
     }
 
     fn admissible_m2l(&self, at: Cube, source: Cube) -> bool {
-        let offset = |a: usize| at.center[a] - source.center[a];
-        offset(0).hypot(offset(1)).hypot(offset(2)) > sphere(at) + sphere(source)
+        m2l_valid(at, source)
     }
 
     fn order_for(tolerance: f64) -> Result<usize, Error> {
         accuracy::order_for::<F, T>(tolerance, S::VALUES > F::Source::VALUES)
     }
+}
+
+/// Whether all of `at` lies outside the sphere around `source`.
+pub fn m2p_valid(at: Cube, source: Cube) -> bool {
+    let gap = |a: usize| ((at.center[a] - source.center[a]).abs() - 0.5 * at.side).max(0.0);
+    gap(0).hypot(gap(1)).hypot(gap(2)) > sphere(source)
+}
+
+/// Whether the spheres around the boxes are apart.
+pub fn m2l_valid(at: Cube, source: Cube) -> bool {
+    let offset = |a: usize| at.center[a] - source.center[a];
+    offset(0).hypot(offset(1)).hypot(offset(2)) > sphere(at) + sphere(source)
+}
+
+/// Whether all of `source` lies outside the sphere around `at`.
+pub fn p2l_valid(at: Cube, source: Cube) -> bool {
+    m2p_valid(source, at)
 }

@@ -18,6 +18,7 @@
 //! | [`rotation`], [`coaxial`], [`rcr`] | translations in O(p³): rotate – coaxial – rotate back |
 //! | [`direct`] | the same term by term, O(p⁴) |
 //! | [`truncation`] | fewer degrees for pairs further apart |
+//! | [`layout`] | what sources carry, what targets want |
 //! | [`shift`] | the geometry of a translation, and units |
 //! | [`expansion`] | the operators of one box and one pair |
 //! | [`accuracy`] | errors as measured |
@@ -28,6 +29,7 @@ pub mod coaxial;
 pub mod direct;
 pub mod expansion;
 pub mod gradient;
+pub mod layout;
 pub mod rcr;
 pub mod rotation;
 pub mod shift;

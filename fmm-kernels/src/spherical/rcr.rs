@@ -19,16 +19,20 @@ use std::sync::{Arc, OnceLock};
 pub struct Course<T> {
     step: Step,
     orders: [usize; 2],
-    phases: Phases<T>,
+    /// Before and after, with the scalings by degree.
+    phases: [Phases<T>; 2],
     rotation: Arc<Rotation<T>>,
-    /// Scalings by degree, before and after.
-    scales: [Vec<T>; 2],
 }
 
 impl<T> Course<T> {
     /// Orders read and written.
     pub fn orders(&self) -> [usize; 2] {
         self.orders
+    }
+
+    /// Bytes held, the shared rotation not included.
+    pub fn bytes(&self) -> u64 {
+        self.phases.iter().map(Phases::bytes).sum()
     }
 }
 
@@ -82,22 +86,20 @@ impl<T: Real> Rcr<T> {
         let (rho, d) = (x.hypot(y), shift.distance());
         let [cos_alpha, sin_alpha] = if rho > 0.0 { [x / rho, y / rho] } else { [1.0, 0.0] };
         let [before, after] = shift.orders;
+        let (from, to) = (shift.from_side, shift.to_side);
+        let scales: [Vec<f64>; 2] = match step {
+            Step::Up => [powers(from / d, before), powers(d / to, after)],
+            Step::Across => [powers(from / d, before), powers::<f64>(to / d, after + 1).split_off(1)],
+            Step::Down => {
+                let after = powers::<f64>(to / d, after).into_iter().map(|x| to / from * x);
+                [powers(d / from, before), after.collect()]
+            }
+        };
         Course {
             step,
             orders: shift.orders,
-            phases: Phases::new(self.order, cos_alpha, sin_alpha, z < 0.0),
+            phases: scales.map(|scales| Phases::new(&scales, cos_alpha, sin_alpha, z < 0.0)),
             rotation: self.rotation(shift, z.abs() / d, rho / d),
-            scales: match step {
-                Step::Up => [powers(shift.from_side / d, before), powers(d / shift.to_side, after)],
-                Step::Across => {
-                    [powers(shift.from_side / d, before), powers::<T>(shift.to_side / d, after + 1).split_off(1)]
-                }
-                Step::Down => {
-                    let ratio = T::of(shift.to_side / shift.from_side);
-                    let after = powers::<T>(shift.to_side / d, after).into_iter().map(|x| ratio * x);
-                    [powers(d / shift.from_side, before), after.collect()]
-                }
-            },
         }
     }
 
@@ -119,24 +121,13 @@ impl<T: Real> Rcr<T> {
     /// `to` += translation of `from` along `course`. `work`: two rows of the order.
     #[inline(always)]
     pub fn add<V: SimdLane<Scalar = T>>(&self, course: &Course<T>, from: &[V], to: &mut [V], work: &mut [V]) {
-        let Course { orders: [read, write], scales: [before, after], .. } = course;
-        let (read, write) = (*read, *write);
-        let (a, b) = work.split_at_mut(self.order * self.order);
-        course.phases.apply(read, from, a);
-        course.rotation.apply(read, a, b);
-        scale(before, b);
+        let p = self.order;
+        let [read, write] = course.orders;
+        let (a, b) = work.split_at_mut(p * p);
+        course.phases[0].apply(read, from, a);
+        course.rotation.apply(read, write, p, a, b);
         self.coaxial.apply(course.step, course.orders, b, a);
-        scale(after, a);
-        course.rotation.apply_back(write, a, b);
-        course.phases.add_back(write, b, to);
-    }
-}
-
-/// Multiplies degree n of `row` by `factors[n]`.
-#[inline(always)]
-fn scale<V: SimdLane>(factors: &[V::Scalar], row: &mut [V]) {
-    for (n, &factor) in factors.iter().enumerate() {
-        let factor = V::broadcast(factor);
-        row[n * n..(n + 1) * (n + 1)].iter_mut().for_each(|x| *x = factor * *x);
+        course.rotation.apply_back(write, read, p, a, b);
+        course.phases[1].add_back(write, b, to);
     }
 }

@@ -13,7 +13,7 @@
 //! Only two rotations are needed. About z by α: a 2 × 2 rotation of each pair (cosine, sine). About y by β:
 //! [`Rotation`], which leaves sines and cosines apart because it keeps the sign of y.
 
-use super::basis::{cosine, sine};
+use super::basis::{column, cosine, sine, triangle};
 use super::gradient::degree;
 use fmm_traits::{Real, SimdLane};
 
@@ -54,66 +54,115 @@ impl<T: Real> Rotation<T> {
         (self.blocks.len() * size_of::<T>()) as u64
     }
 
-    /// `to` ← D·`from`, degrees below `order`.
+    /// `to` ← D·`from`, degrees below `order`; of the results those with m < `limit`, sorted by m
+    /// ([`column`] of `width`).
     #[inline(always)]
-    pub fn apply<V: SimdLane<Scalar = T>>(&self, order: usize, from: &[V], to: &mut [V]) {
-        self.each_block(order, |block, size, at| {
-            let (x, y) = (&from[at..at + size], &mut to[at..at + size]);
-            let mut done = 0;
-            for (y, rows) in y.chunks_exact_mut(TILE).zip(block.chunks_exact(TILE * size)) {
-                let rows: [&[T]; TILE] = std::array::from_fn(|i| &rows[i * size..(i + 1) * size]);
-                let mut sums = [V::splat(0.0); TILE];
-                for (j, &x) in x.iter().enumerate() {
-                    for (sum, row) in sums.iter_mut().zip(rows) {
-                        *sum = V::broadcast(row[j]).mul_add(x, *sum);
-                    }
+    pub fn apply<V: SimdLane<Scalar = T>>(&self, order: usize, limit: usize, width: usize, from: &[V], to: &mut [V]) {
+        self.each_block(order, |block, n, first| {
+            let size = n + 1 - first;
+            let x = &from[if first == 0 { cosine(n, 0) } else { sine(n, 1) }..][..size];
+            let rows = size.min(limit.saturating_sub(first));
+            let mut put = |i: usize, sums: &[V]| {
+                for (k, &sum) in sums.iter().enumerate() {
+                    to[place(width, n, i + k, first)] = sum;
                 }
-                y.copy_from_slice(&sums);
-                done += TILE;
+            };
+            let mut i = 0;
+            while i + TILE <= rows {
+                put(i, &products::<V, TILE>(&block[i * size..], x));
+                i += TILE;
             }
-            for (y, row) in y[done..].iter_mut().zip(block[done * size..].chunks_exact(size)) {
-                *y = row.iter().zip(x).fold(V::splat(0.0), |sum, (&d, &x)| V::broadcast(d).mul_add(x, sum));
+            match rows - i {
+                3 => put(i, &products::<V, 3>(&block[i * size..], x)),
+                2 => put(i, &products::<V, 2>(&block[i * size..], x)),
+                1 => put(i, &products::<V, 1>(&block[i * size..], x)),
+                _ => {}
             }
         });
     }
 
-    /// `to` ← Dᵀ·`from`, degrees below `order`: the rotation back.
+    /// `to` ← Dᵀ·`from`, degrees below `order`: the rotation back, of a row sorted by m that has only m < `limit`.
     #[inline(always)]
-    pub fn apply_back<V: SimdLane<Scalar = T>>(&self, order: usize, from: &[V], to: &mut [V]) {
-        self.each_block(order, |block, size, at| {
-            let (x, y) = (&from[at..at + size], &mut to[at..at + size]);
-            let mut done = 0;
-            for y in y.chunks_exact_mut(TILE) {
-                let mut sums = [V::splat(0.0); TILE];
-                for (row, &x) in block.chunks_exact(size).zip(x) {
-                    for (sum, &d) in sums.iter_mut().zip(&row[done..done + TILE]) {
-                        *sum = V::broadcast(d).mul_add(x, *sum);
-                    }
-                }
-                y.copy_from_slice(&sums);
-                done += TILE;
+    pub fn apply_back<V: SimdLane<Scalar = T>>(
+        &self,
+        order: usize,
+        limit: usize,
+        width: usize,
+        from: &[V],
+        to: &mut [V],
+    ) {
+        self.each_block(order, |block, n, first| {
+            let size = n + 1 - first;
+            let rows = size.min(limit.saturating_sub(first));
+            let x = |j: usize| from[place(width, n, j, first)];
+            let y = &mut to[if first == 0 { cosine(n, 0) } else { sine(n, 1) }..][..size];
+            let mut i = 0;
+            while i + TILE <= size {
+                y[i..i + TILE].copy_from_slice(&transposed::<V, TILE>(&block[i..], size, rows, x));
+                i += TILE;
             }
-            for (i, y) in y.iter_mut().enumerate().skip(done) {
-                let rows = block.chunks_exact(size).zip(x);
-                *y = rows.fold(V::splat(0.0), |sum, (row, &x)| V::broadcast(row[i]).mul_add(x, sum));
+            match size - i {
+                3 => y[i..].copy_from_slice(&transposed::<V, 3>(&block[i..], size, rows, x)),
+                2 => y[i..].copy_from_slice(&transposed::<V, 2>(&block[i..], size, rows, x)),
+                1 => y[i..].copy_from_slice(&transposed::<V, 1>(&block[i..], size, rows, x)),
+                _ => {}
             }
         });
     }
 
-    /// Calls `f(block, size, first place in a row)`.
+    /// Calls `f(block, n, first)` for cosines (`first` = 0) and sines (1) of each degree n; the block has rows and
+    /// columns for m = first … n.
     #[inline(always)]
     fn each_block(&self, order: usize, mut f: impl FnMut(&[T], usize, usize)) {
         let mut rest = &self.blocks[..];
         for n in 0..order {
-            for (size, at) in [(n + 1, cosine(n, 0)), (n, sine(n, 1))] {
+            for first in 0..2 {
+                let size = n + 1 - first;
                 let (block, more) = rest.split_at(size * size);
-                if size > 0 {
-                    f(block, size, at);
-                }
+                f(block, n, first);
                 rest = more;
             }
         }
     }
+}
+
+/// Place of entry i of a block of degree n (m = i + first) in a row sorted by m.
+#[inline(always)]
+const fn place(width: usize, n: usize, i: usize, first: usize) -> usize {
+    let m = i + first;
+    column(width, m) + first * (width - m) + n - m
+}
+
+/// The products of `K` rows with `x`.
+#[inline(always)]
+fn products<V: SimdLane, const K: usize>(rows: &[V::Scalar], x: &[V]) -> [V; K] {
+    let size = x.len();
+    let rows: [&[V::Scalar]; K] = std::array::from_fn(|k| &rows[k * size..][..size]);
+    let mut sums = [V::splat(0.0); K];
+    for j in 0..size {
+        for k in 0..K {
+            sums[k] = V::broadcast(rows[k][j]).mul_add(x[j], sums[k]);
+        }
+    }
+    sums
+}
+
+/// The products of `K` columns, `size` apart from row to row, with x(0) … x(rows − 1).
+#[inline(always)]
+fn transposed<V: SimdLane, const K: usize>(
+    block: &[V::Scalar],
+    size: usize,
+    rows: usize,
+    x: impl Fn(usize) -> V,
+) -> [V; K] {
+    let mut sums = [V::splat(0.0); K];
+    for j in 0..rows {
+        let (x, row) = (x(j), &block[j * size..][..K]);
+        for k in 0..K {
+            sums[k] = V::broadcast(row[k]).mul_add(x, sums[k]);
+        }
+    }
+    sums
 }
 
 /// D_n from D_{n−1} (module header).
@@ -137,62 +186,71 @@ fn next(n: usize, q: &[[f64; 3]; 3], last: &[f64]) -> Vec<f64> {
     d
 }
 
-/// The rotation about z that takes the direction (cos α, sin α, ·) into the half plane y = 0, x ≥ 0, and, for
-/// directions below the plane z = 0, the reflection z → −z (eq. 34 of Gumerov & Duraiswami: a factor (−1)^(n+m)), so
-/// that β ≤ π/2 serves all directions.
+/// The rotation about z that takes the direction (cos α, sin α, ·) into the half plane y = 0, x ≥ 0; for
+/// directions below the plane z = 0 also the reflection z → −z (eq. 34 of Gumerov & Duraiswami: a factor (−1)^(n+m)), so
+/// that β ≤ π/2 serves all directions; and a factor for each degree.
 #[derive(Clone, Debug)]
 pub struct Phases<T> {
-    /// cos mα and sin mα.
-    angles: Vec<[T; 2]>,
-    reflected: bool,
+    /// Cosine and sine of mα with all factors, for each (n, m) of a triangle.
+    turns: Vec<[T; 2]>,
+}
+
+impl<T> Phases<T> {
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        (self.turns.len() * size_of::<[T; 2]>()) as u64
+    }
 }
 
 impl<T: Real> Phases<T> {
-    /// m < order.
-    pub fn new(order: usize, cos_alpha: f64, sin_alpha: f64, reflected: bool) -> Self {
+    /// As many degrees as there are `factors`.
+    pub fn new(factors: &[f64], cos_alpha: f64, sin_alpha: f64, reflected: bool) -> Self {
         let mut at = [1.0, 0.0];
-        let angles = (0..order).map(|_| {
-            let now = at.map(T::of);
-            at = [at[0] * cos_alpha - at[1] * sin_alpha, at[1] * cos_alpha + at[0] * sin_alpha];
-            now
-        });
-        Phases { angles: angles.collect(), reflected }
+        let angles: Vec<[f64; 2]> = factors
+            .iter()
+            .map(|_| {
+                let now = at;
+                at = [at[0] * cos_alpha - at[1] * sin_alpha, at[1] * cos_alpha + at[0] * sin_alpha];
+                now
+            })
+            .collect();
+        let turn = |n: usize, m: usize| {
+            let factor = if reflected && (n + m) % 2 == 1 { -factors[n] } else { factors[n] };
+            angles[m].map(|x| T::of(factor * x))
+        };
+        Phases {
+            turns: (0..factors.len()).flat_map(|n| (0..=n).map(move |m| (n, m))).map(|(n, m)| turn(n, m)).collect(),
+        }
     }
 
     /// `to` ← rotated `from`.
     #[inline(always)]
     pub fn apply<V: SimdLane<Scalar = T>>(&self, order: usize, from: &[V], to: &mut [V]) {
-        self.turn(order, T::of(1.0), |c, s| (from[c], from[s]), |to: &mut V, v| *to = v, to);
+        for n in 0..order {
+            let turns = &self.turns[triangle(n, 0)..][..n + 1];
+            let (from, to) = (&from[n * n..][..2 * n + 1], &mut to[n * n..][..2 * n + 1]);
+            to[0] = V::broadcast(turns[0][0]) * from[0];
+            for m in 1..=n {
+                let [c, s] = turns[m].map(V::broadcast);
+                let (x, y) = (from[m], from[n + m]);
+                to[m] = c.mul_add(x, s * y);
+                to[n + m] = c.mul_add(y, -(s * x));
+            }
+        }
     }
 
     /// `to` += `from` rotated back.
     #[inline(always)]
     pub fn add_back<V: SimdLane<Scalar = T>>(&self, order: usize, from: &[V], to: &mut [V]) {
-        self.turn(order, T::of(-1.0), |c, s| (from[c], from[s]), |to: &mut V, v| *to = *to + v, to);
-    }
-
-    #[inline(always)]
-    fn turn<V: SimdLane<Scalar = T>>(
-        &self,
-        order: usize,
-        direction: T,
-        from: impl Fn(usize, usize) -> (V, V),
-        put: impl Fn(&mut V, V),
-        to: &mut [V],
-    ) {
         for n in 0..order {
-            for m in 0..=n {
-                let [c, s] = self.angles[m];
-                let sign = if self.reflected && (n + m) % 2 == 1 { T::of(-1.0) } else { T::of(1.0) };
-                let (c, s) = (V::broadcast(sign * c), V::broadcast(sign * direction * s));
-                let place = (cosine(n, m), if m > 0 { sine(n, m) } else { cosine(n, 0) });
-                let (x, y) = from(place.0, place.1);
-                if m == 0 {
-                    put(&mut to[place.0], c * x);
-                } else {
-                    put(&mut to[place.0], c * x + s * y);
-                    put(&mut to[place.1], c * y - s * x);
-                }
+            let turns = &self.turns[triangle(n, 0)..][..n + 1];
+            let (from, to) = (&from[n * n..][..2 * n + 1], &mut to[n * n..][..2 * n + 1]);
+            to[0] = V::broadcast(turns[0][0]).mul_add(from[0], to[0]);
+            for m in 1..=n {
+                let [c, s] = turns[m].map(V::broadcast);
+                let (x, y) = (from[m], from[n + m]);
+                to[m] = c.mul_add(x, to[m] - s * y);
+                to[n + m] = c.mul_add(y, s.mul_add(x, to[n + m]));
             }
         }
     }
@@ -204,14 +262,28 @@ mod tests {
     use super::super::basis::Basis;
     use super::*;
 
+    /// A row sorted by m, degree by degree.
+    fn by_degree(order: usize, row: &[f64]) -> Vec<f64> {
+        let mut to = vec![0.0; order * order];
+        for n in 0..order {
+            for m in 0..=n {
+                to[cosine(n, m)] = row[place(order, n, m, 0)];
+                if m > 0 {
+                    to[sine(n, m)] = row[place(order, n, m - 1, 1)];
+                }
+            }
+        }
+        to
+    }
+
     fn dense(order: usize, beta: f64) -> Vec<Vec<f64>> {
         let rotation = Rotation::<f64>::new(order, beta.cos(), beta.sin());
         let size = order * order;
         let column = |j: usize| {
             let (mut unit, mut to) = (vec![0.0; size], vec![0.0; size]);
             unit[j] = 1.0;
-            rotation.apply(order, &unit, &mut to);
-            to
+            rotation.apply(order, order, order, &unit, &mut to);
+            by_degree(order, &to)
         };
         (0..size).map(column).collect()
     }
@@ -250,15 +322,15 @@ mod tests {
                 basis.regular(order, [cb * x1 - sb * z1, y1, sb * x1 + cb * z1], &mut expected);
                 let (mut row, mut turned, mut found) = (vec![0.0; size], vec![0.0; size], vec![0.0; size]);
                 basis.regular(order, [x, y, z], &mut row);
-                let phases = Phases::new(order, ca, sa, c < 0.0);
+                let phases = Phases::new(&vec![1.0; order], ca, sa, c < 0.0);
                 let rotation = Rotation::new(order, cb, sb);
                 phases.apply(order, &row, &mut turned);
-                rotation.apply(order, &turned, &mut found);
-                for (i, (f, e)) in found.iter().zip(&expected).enumerate() {
+                rotation.apply(order, order, order, &turned, &mut found);
+                for (i, (f, e)) in by_degree(order, &found).iter().zip(&expected).enumerate() {
                     assert!((f - e).abs() < 1e-14, "{direction:?} {i}: {f} {e}");
                 }
                 let (mut unturned, mut back) = (vec![0.0; size], vec![0.0; size]);
-                rotation.apply_back(order, &found, &mut unturned);
+                rotation.apply_back(order, order, order, &found, &mut unturned);
                 phases.add_back(order, &unturned, &mut back);
                 assert!(back.iter().zip(&row).all(|(f, e)| (f - e).abs() < 1e-14), "{direction:?}: back");
             }

@@ -71,6 +71,15 @@ fn ratios_of(radius: f64, target: Cube, source: Cube) -> [f64; 2] {
 }
 
 impl Truncation {
+    /// Its name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Truncation::Variable => "variable",
+            Truncation::Bound => "bound",
+            Truncation::Fixed => "fixed",
+        }
+    }
+
     /// Degrees of the source and of the target, of `order`.
     pub fn orders(self, target: Cube, source: Cube, order: usize) -> [usize; 2] {
         match self {

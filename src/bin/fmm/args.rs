@@ -24,6 +24,8 @@ pub enum Command {
     Doctor,
     /// Sweep over sizes, tolerances and methods; write a table and a plot.
     Bench(BenchArgs),
+    /// Compare variants on the same points: errors, seconds, stages; write a table and a page of plots.
+    Compare(CompareArgs),
 }
 
 /// Green's functions.
@@ -74,8 +76,68 @@ pub enum MethodName {
     Auto,
     /// The fast method by equivalent densities.
     Equivalent,
+    /// The fast method by spherical harmonics (laplace, gravity).
+    Spherical,
+    /// Multipoles straight to targets.
+    Treecode,
     /// Pair by pair.
     Direct,
+}
+
+/// Translations of spherical harmonics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum TranslationName {
+    /// Rotate, shift along the axis, rotate back.
+    Rcr,
+    /// Term by term.
+    Direct,
+}
+
+/// Truncation of spherical harmonics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum TruncationName {
+    /// Fewer degrees for distant pairs.
+    Variable,
+    /// All degrees.
+    Fixed,
+}
+
+/// Lists of the fast multipole method.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ListsName {
+    /// U, V, W and X.
+    Uvwx,
+    /// 119 translations a box instead of 189 (spherical).
+    Stencil119,
+}
+
+/// Expansions of a treecode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ExpansionName {
+    /// Spherical harmonics.
+    Spherical,
+    /// Equivalent densities.
+    Equivalent,
+}
+
+/// Variants of the methods.
+#[derive(Args, Clone, Debug)]
+pub struct VariantArgs {
+    /// Translations of spherical harmonics [default: rcr].
+    #[arg(long, value_enum)]
+    pub translation: Option<TranslationName>,
+    /// Truncation of spherical harmonics [default: variable].
+    #[arg(long, value_enum)]
+    pub truncation: Option<TruncationName>,
+    /// Lists [default: uvwx].
+    #[arg(long, value_enum)]
+    pub lists: Option<ListsName>,
+    /// Expansion of a treecode [default: spherical where the kernel has it].
+    #[arg(long, value_enum)]
+    pub expansion: Option<ExpansionName>,
+    /// Opening angle of a treecode, side over distance [default: chosen].
+    #[arg(long, allow_negative_numbers = true)]
+    pub theta: Option<f64>,
 }
 
 /// Arithmetic.
@@ -154,10 +216,13 @@ pub struct RunArgs {
     /// How.
     #[arg(long, value_enum, default_value = "auto")]
     pub method: MethodName,
+    /// Variant of the method.
+    #[command(flatten)]
+    pub variant: VariantArgs,
     /// Largest relative ℓ2 error of each output [default: 1e-6, or the floor of f32; showcase: 1e-5].
     #[arg(long, allow_negative_numbers = true)]
     pub tolerance: Option<f64>,
-    /// Order of the expansion, 3 to 16, instead of a tolerance.
+    /// Order of the expansion, 3 to 16 (spherical harmonics 1 to 40), instead of a tolerance.
     #[arg(long)]
     pub order: Option<usize>,
     /// Leaf capacity [default: chosen].
@@ -221,5 +286,54 @@ pub struct BenchArgs {
     pub repeat: u32,
     /// Folder for bench.csv and bench.svg; made if missing.
     #[arg(long, default_value = "fmm-bench")]
+    pub out: PathBuf,
+}
+
+/// Options of `fmm compare`.
+#[derive(Args, Clone, Debug)]
+pub struct CompareArgs {
+    /// Kernel.
+    #[command(flatten)]
+    pub kernel: KernelArgs,
+    /// Sources, N×3 (.npy, else text with commas or blanks).
+    #[arg(long, requires = "strengths", conflicts_with = "demo")]
+    pub sources: Option<PathBuf>,
+    /// Strengths, (N,) or N×c.
+    #[arg(long, requires = "sources")]
+    pub strengths: Option<PathBuf>,
+    /// A seeded cloud with strengths in (0, 1) instead of files.
+    #[arg(long, value_enum, default_value = "uniform")]
+    pub demo: DemoName,
+    /// Numbers of points; of files the first so many.
+    #[arg(long, value_delimiter = ',', default_value = "10000,30000,100000")]
+    pub n: Vec<usize>,
+    /// Variants: method[+option…], where an option is a value of --translation, --truncation, --lists or --expansion, or an
+    /// angle θ.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "direct,equivalent,spherical,spherical+fixed,spherical+stencil119,treecode"
+    )]
+    pub variants: Vec<String>,
+    /// Orders to run each variant at.
+    #[arg(long, value_delimiter = ',', default_value = "4,6,8,10,12")]
+    pub orders: Vec<usize>,
+    /// The error of each output at which variants are compared over N.
+    #[arg(long, default_value_t = 1e-5)]
+    pub error: f64,
+    /// What each target receives.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "potential,gradient")]
+    pub outputs: Vec<OutputName>,
+    /// Arithmetic.
+    #[arg(long, value_enum, default_value = "f64")]
+    pub precision: PrecisionName,
+    /// Threads [default: all].
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Evaluations of each case; the median time is reported.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+    /// Folder for compare.csv, compare.svg and compare.html; made if missing.
+    #[arg(long, default_value = "fmm-compare")]
     pub out: PathBuf,
 }

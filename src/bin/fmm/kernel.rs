@@ -1,11 +1,14 @@
 //! From names on the command line to the library's types.
 
-use crate::args::{DemoName, KernelArgs, KernelName, MethodName, OutputName, PrecisionName, SourceName};
+use crate::args::{
+    DemoName, ExpansionName, KernelArgs, KernelName, ListsName, MethodName, OutputName, PrecisionName, SourceName,
+    TranslationName, TruncationName, VariantArgs,
+};
 use crate::failure::Failure;
 use fmm::demo::Demo;
 use fmm::{
-    Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, Method, Outputs, Precision, Stokes, StokesPressure, Stresslet,
-    Yukawa,
+    Expansion, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, ListPolicy, Method, Outputs, Precision, Stokes,
+    StokesPressure, Stresslet, Translation, Truncation, Yukawa,
 };
 
 /// The builder for a kernel and what its sources carry.
@@ -69,7 +72,41 @@ pub fn method(name: MethodName) -> Method {
     match name {
         MethodName::Auto => Method::Auto,
         MethodName::Equivalent => Method::EquivalentDensities,
+        MethodName::Spherical => Method::SphericalHarmonics,
+        MethodName::Treecode => Method::Treecode,
         MethodName::Direct => Method::Direct,
+    }
+}
+
+/// `builder` with the variant asked for.
+pub fn with_variant(mut builder: Fmm, args: &VariantArgs) -> Fmm {
+    if let Some(name) = args.translation {
+        builder = builder.translation(match name {
+            TranslationName::Rcr => Translation::Rcr,
+            TranslationName::Direct => Translation::Direct,
+        });
+    }
+    if let Some(name) = args.truncation {
+        builder = builder.truncation(match name {
+            TruncationName::Variable => Truncation::Variable,
+            TruncationName::Fixed => Truncation::Fixed,
+        });
+    }
+    if let Some(name) = args.lists {
+        builder = builder.lists(match name {
+            ListsName::Uvwx => ListPolicy::Uvwx,
+            ListsName::Stencil119 => ListPolicy::Stencil119,
+        });
+    }
+    if let Some(name) = args.expansion {
+        builder = builder.expansion(match name {
+            ExpansionName::Spherical => Expansion::Spherical,
+            ExpansionName::Equivalent => Expansion::Equivalent,
+        });
+    }
+    match args.theta {
+        Some(theta) => builder.theta(theta),
+        None => builder,
     }
 }
 

@@ -2,11 +2,13 @@
 
 mod args;
 mod bench;
+mod compare;
 mod doctor;
 mod failure;
 mod kernel;
 mod npy;
 mod npz;
+mod page;
 mod report;
 mod run;
 
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
             Command::Run(args) => run::run(&args),
             Command::Doctor => doctor::doctor(),
             Command::Bench(args) => bench::bench(&args),
+            Command::Compare(args) => compare::compare(&args),
         },
         Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             print(&e.render().to_string())

@@ -82,6 +82,11 @@ impl Report {
         line("kernel", format!("{} → {}", self.kernel, p.outputs.join(", ")));
         line("points", format!("{} sources, {} targets", p.n_sources, p.n_targets));
         line("method", format!("{} ({})", p.method, p.why));
+        if let (Some(lists), Some(expansion)) = (p.lists, p.expansion) {
+            let theta = p.theta.map_or(String::new(), |t| format!(", θ = {t}"));
+            let how = [p.translation, p.truncation].into_iter().flatten().map(|x| format!(", {x}")).collect::<String>();
+            line("variant", format!("{expansion} expansion, {lists} lists{theta}{how}"));
+        }
         let order = p.order.map_or(String::new(), |o| format!(", order {o}"));
         let tolerance = p.tolerance.map_or("none".to_string(), |t| format!("{t:.0e}"));
         line("tolerance", format!("{tolerance}{order}, {}", p.precision));

@@ -32,6 +32,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut builder = kernel::builder(&args.kernel, outputs)?
         .method(kernel::method(args.method))
         .precision(kernel::precision(args.precision));
+    builder = kernel::with_variant(builder, &args.variant);
     let tolerance = args.tolerance.or((showcase && args.order.is_none()).then_some(DEFAULT_TOLERANCE));
     if let Some(tolerance) = tolerance {
         builder = builder.tolerance(tolerance);
@@ -104,6 +105,16 @@ fn read(args: &RunArgs, strengths: usize, demo_points: usize) -> Result<Input, F
         let sources = fmm::demo::points(demo, demo_points, args.seed);
         return Ok(Input { sources, strengths: fmm::demo::strengths(demo_points, strengths, args.seed), targets });
     };
+    let (sources, strengths) = read_files(sources, path, strengths)?;
+    Ok(Input { sources, strengths, targets })
+}
+
+/// Sources and their strengths, `strengths` each.
+pub fn read_files(
+    sources: &std::path::Path,
+    path: &std::path::Path,
+    strengths: usize,
+) -> Result<(Vec<f64>, Vec<f64>), Failure> {
     let sources = points(sources, "sources")?;
     let array = npy::read(path)?;
     let n = sources.len() / 3;
@@ -111,7 +122,7 @@ fn read(args: &RunArgs, strengths: usize, demo_points: usize) -> Result<Input, F
         let shape = format!("({}, {}), expected ({n}, {strengths})", array.rows, array.columns);
         return Err(Failure::file(path, format!("strengths have shape {shape} for {n} sources")));
     }
-    Ok(Input { sources, strengths: array.values, targets })
+    Ok((sources, array.values))
 }
 
 /// An N×3 array.

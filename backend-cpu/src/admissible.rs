@@ -1,0 +1,67 @@
+//! What batched stages assume of edge lists, and what an expansion admits, checked once a plan.
+
+use fmm_traits::{Cube, Error, Lists, Tree};
+
+/// Where an expansion is valid: (target, source).
+pub struct Region {
+    /// Multipole of the source at targets.
+    pub m2p: fn(Cube, Cube) -> bool,
+    /// Multipole of the source into the local of the target.
+    pub m2l: fn(Cube, Cube) -> bool,
+    /// Sources into the local of the target.
+    pub p2l: fn(Cube, Cube) -> bool,
+}
+
+/// Whether box `a` is an ancestor of box `b`.
+fn contains(tree: &Tree, a: u32, b: u32) -> bool {
+    let mut b = b;
+    while b > a {
+        b = tree.parent[b as usize];
+    }
+    b == a
+}
+
+/// Checks that points enter and leave the sums at leaves, each once and with a far field to meet there, that M2M and L2L
+/// join a box and its children, and that the far edges lie in `region`.
+pub fn check(tree: &Tree, lists: &Lists, region: &Region) -> Result<(), Error> {
+    let cube = |b: u32| {
+        let level = tree.level_of(b as usize);
+        Cube { center: tree.center(b as usize, level), side: tree.side_at(level) }
+    };
+    let refuse = |what: &str, t, s| Err(Error::Edge { what: what.into(), target: t, source_box: s });
+    let leaf = |b: u32| tree.is_leaf(b as usize);
+    for e in [&lists.p2m, &lists.l2p] {
+        if let Some((t, s)) = e.iter().find(|&(t, s)| t != s || !leaf(t)) {
+            return refuse("P2M and L2P are between a leaf and itself", t, s);
+        }
+    }
+    for e in [&lists.m2p, &lists.p2p] {
+        if let Some((t, s)) = e.iter().find(|&(t, _)| !leaf(t)) {
+            return refuse("targets are met at leaves", t, s);
+        }
+    }
+    if let Some((t, s)) = lists.m2m.iter().find(|&(t, s)| tree.parent[s as usize] != t) {
+        return refuse("M2M is from a child to its parent", t, s);
+    }
+    if let Some((t, s)) = lists.l2l.iter().find(|&(t, s)| tree.parent[t as usize] != s) {
+        return refuse("L2L is from a parent to its child", t, s);
+    }
+    if let Some((t, s)) = lists.p2p.iter().find(|&(t, s)| t != s && contains(tree, s, t)) {
+        return refuse("the sources of a P2P edge include the targets", t, s);
+    }
+    let mut far = lists.m2l.iter().chain(lists.m2p.iter()).chain(lists.p2l.iter());
+    if let (true, Some((t, s))) = (lists.p2m.is_empty() && lists.l2p.is_empty(), far.next()) {
+        return refuse("a far field without P2M and L2P", t, s);
+    }
+    let kinds = [
+        (&lists.m2p, region.m2p, "the multipole is not valid on all of the target box"),
+        (&lists.m2l, region.m2l, "the boxes are too close for M2L"),
+        (&lists.p2l, region.p2l, "the sources are too close for a local expansion"),
+    ];
+    for (edges, valid, what) in kinds {
+        if let Some((t, s)) = edges.iter().find(|&(t, s)| !valid(cube(t), cube(s))) {
+            return refuse(what, t, s);
+        }
+    }
+    Ok(())
+}

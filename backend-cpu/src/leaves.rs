@@ -1,0 +1,96 @@
+//! Tasks over leaves, and the way of strengths and values between the user's order and that of the tree.
+
+use fmm_traits::Tree;
+use rayon::prelude::*;
+
+/// Targets per task of L2P, M2P and P2P.
+const TASK: usize = 256;
+
+/// The leaves of a tree that have targets.
+#[derive(Debug)]
+pub struct Leaves {
+    /// In the order of their targets, with their levels.
+    all: Vec<(u32, u8)>,
+    /// `all[groups[g]..groups[g+1]]` is one task.
+    groups: Vec<usize>,
+    /// Tree position of each target of the user.
+    position: Vec<u32>,
+}
+
+impl Leaves {
+    /// Those of `tree`.
+    pub fn new(tree: &Tree) -> Self {
+        let mut all = Vec::new();
+        for level in 0..tree.levels() {
+            let has_targets = |&b: &usize| tree.is_leaf(b) && !tree.targets_of(b).is_empty();
+            all.extend(tree.level(level).filter(has_targets).map(|b| (b as u32, level as u8)));
+        }
+        all.sort_unstable_by_key(|&(b, _)| tree.target_range[b as usize][0]);
+        let mut groups = vec![0];
+        let mut count = 0;
+        for (i, &(b, _)) in all.iter().enumerate() {
+            count += tree.targets_of(b as usize).len();
+            if count >= TASK || i + 1 == all.len() {
+                groups.push(i + 1);
+                count = 0;
+            }
+        }
+        let mut position = vec![0; tree.targets.len()];
+        for (i, &user) in tree.targets.order.iter().enumerate() {
+            position[user as usize] = i as u32;
+        }
+        Leaves { all, groups, position }
+    }
+
+    /// Calls `work(leaf, level, values of its targets)` for each leaf, in tasks of consecutive targets, on the current
+    /// rayon pool. `values`: `width` numbers a target, tree order.
+    pub fn for_each(
+        &self,
+        tree: &Tree,
+        width: usize,
+        values: &mut [f64],
+        work: impl Fn(usize, usize, &mut [f64]) + Sync,
+    ) {
+        let mut rest = values;
+        let mut tasks = Vec::with_capacity(self.groups.len());
+        for group in self.groups.windows(2) {
+            let leaves = &self.all[group[0]..group[1]];
+            let count: usize = leaves.iter().map(|&(b, _)| tree.targets_of(b as usize).len()).sum();
+            let (here, after) = rest.split_at_mut(count * width);
+            tasks.push((leaves, here));
+            rest = after;
+        }
+        tasks.into_par_iter().with_max_len(1).for_each(|(leaves, mut values)| {
+            for &(b, level) in leaves {
+                let (here, after) = values.split_at_mut(tree.targets_of(b as usize).len() * width);
+                work(b as usize, level as usize, here);
+                values = after;
+            }
+        });
+    }
+
+    /// Values to the user: `out` ← `values`·factor, `width` numbers a target.
+    pub fn gather(&self, values: &[f64], factor: f64, width: usize, out: &mut [f64]) {
+        out.par_chunks_mut(width).zip(&self.position).with_min_len(4096).for_each(|(to, &at)| {
+            let from = &values[at as usize * width..][..width];
+            to.iter_mut().zip(from).for_each(|(to, x)| *to = x * factor);
+        });
+    }
+}
+
+/// Strengths of the user, `count` a source, to one array a component in tree order, divided by `unit`.
+pub fn scatter(tree: &Tree, strengths: &[f64], count: usize, unit: f64, to: &mut Vec<Vec<f64>>) {
+    to.resize_with(count, Vec::new);
+    for (c, to) in to.iter_mut().enumerate() {
+        to.resize(tree.sources.len(), 0.0);
+        to.par_iter_mut().zip(&tree.sources.order).with_min_len(4096).for_each(|(to, &user)| {
+            *to = strengths[user as usize * count + c] / unit;
+        });
+    }
+}
+
+/// Makes `v` `len` zeros.
+pub fn clear<T: Default + Clone + Send>(v: &mut Vec<T>, len: usize) {
+    v.resize(len, T::default());
+    v.par_chunks_mut(1 << 16).for_each(|v| v.fill(T::default()));
+}

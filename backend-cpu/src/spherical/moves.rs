@@ -1,0 +1,308 @@
+//! M2M, M2L and L2L by rotations, a family a lane.
+//!
+//! Sixteen *anchors* (boxes, of M2L and L2L the parents of the targets) are the lanes of a few vectors. A source that
+//! lies at one place around each anchor is gathered from its sixteen rows once and translated to all targets of the
+//! anchors that want it: of M2L, from one of the 208 children around a family to the seven of its eight boxes that are
+//! not adjacent, on average. The translation is one [`Course`] for all lanes; locals stay in cache until
+//! all sources are done. A lane that has no source carries zeros. Rows stand for boxes of side 1, so lanes may lie on
+//! different levels.
+
+use crate::lanes::{Isa, Several, Vectorized, dispatch};
+use fmm_kernels::spherical::Truncation;
+use fmm_kernels::spherical::coaxial::Step;
+use fmm_kernels::spherical::rcr::{Course, Rcr};
+use fmm_kernels::spherical::shift::Shift;
+use fmm_traits::tree::{Edges, NONE, Tree};
+use fmm_traits::{Cube, Error, Real, Simd, SimdLane};
+use rayon::prelude::*;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Anchors that are done together: the lanes of the widest vector, f32 under AVX-512.
+const LANES: usize = 16;
+/// Targets of an anchor: its children.
+const SLOTS: usize = 8;
+/// Places of a source around an anchor, per axis and in sides of the source, from −`BEFORE`.
+const PLACES: i64 = 16;
+const BEFORE: i64 = 6;
+/// Levels that a source may lie below the anchor.
+const DEPTHS: usize = 3;
+/// All places.
+const KEYS: usize = DEPTHS * (PLACES * PLACES * PLACES) as usize;
+
+/// One source of each lane, and where it goes.
+#[derive(Debug)]
+struct Move {
+    /// Source boxes, or [`NONE`].
+    sources: [u32; LANES],
+    /// Slot and course; first the code of the course, later its place in the table.
+    steps: Vec<(u8, u32)>,
+}
+
+/// Sixteen anchors.
+#[derive(Debug)]
+struct Group {
+    /// Target boxes, or [`NONE`].
+    targets: [[u32; LANES]; SLOTS],
+    moves: Vec<Move>,
+}
+
+/// The edges of a step, arranged.
+#[derive(Debug, Default)]
+pub struct Moves(Vec<Group>);
+
+/// The courses of all steps of a tree.
+#[derive(Debug)]
+pub struct Courses<T> {
+    rcr: Rcr<T>,
+    order: usize,
+    truncation: Truncation,
+    all: Vec<Course<T>>,
+    /// By step, offset in halves of the smaller side, and levels from source to target.
+    known: HashMap<(Step, [i64; 3], i32), u32>,
+}
+
+impl<T: Real> Courses<T> {
+    /// None yet, for expansions of `order`.
+    pub fn new(order: usize, truncation: Truncation) -> Self {
+        Courses { rcr: Rcr::new(order), order, truncation, all: Vec::new(), known: HashMap::new() }
+    }
+
+    /// Numbers in a row.
+    pub fn row(&self) -> usize {
+        self.order * self.order
+    }
+
+    /// The course of `step` from the source at `key` to the target in `slot`.
+    fn of(&mut self, step: Step, key: usize, slot: usize) -> u32 {
+        let (depth, at) = place(key);
+        let side = (-(depth as f64)).exp2();
+        let source = Cube { center: at.map(|x| (x as f64 + 0.5) * side), side };
+        let target = match step {
+            Step::Up => Cube { center: [0.5; 3], side: 1.0 },
+            _ => Cube { center: std::array::from_fn(|a| 0.25 + 0.5 * (slot >> a & 1) as f64), side: 0.5 },
+        };
+        let half = 0.5 * source.side.min(target.side);
+        let offset = std::array::from_fn(|a| ((target.center[a] - source.center[a]) / half) as i64);
+        let levels = (target.side / source.side).log2() as i32;
+        *self.known.entry((step, offset, levels)).or_insert_with(|| {
+            let shift = match step {
+                Step::Up => Shift::up(target, source, self.order),
+                Step::Across => Shift::across(target, source, self.order, self.truncation),
+                Step::Down => Shift::down(target, source, self.order),
+            };
+            self.all.push(self.rcr.course(step, &shift));
+            self.all.len() as u32 - 1
+        })
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.rcr.bytes() + self.all.iter().map(Course::bytes).sum::<u64>()
+    }
+}
+
+/// Depth and place, in sides of the source, of a key.
+fn place(key: usize) -> (usize, [i64; 3]) {
+    let n = PLACES as usize;
+    (key / (n * n * n), std::array::from_fn(|a| (key / n.pow(a as u32) % n) as i64 - BEFORE))
+}
+
+/// The key of `source` as seen from `anchor`.
+fn key(tree: &Tree, anchor: usize, anchor_level: usize, source: usize) -> Option<usize> {
+    let depth = tree.level_of(source).checked_sub(anchor_level).filter(|&d| d < DEPTHS)?;
+    (0..3).rev().try_fold(depth, |key, a| {
+        let x = tree.anchor[source][a] as i64 - ((tree.anchor[anchor][a] as i64) << depth) + BEFORE;
+        (0..PLACES).contains(&x).then_some(key * PLACES as usize + x as usize)
+    })
+}
+
+impl Moves {
+    /// Arranges the edges into the boxes `targets`, which are those of whole families, for `step`.
+    ///
+    /// # Errors
+    /// [`Error::Edge`]: M2L takes boxes of one level, or a source of half the side of the target, of U, V, W, X lists or
+    /// the 119 stencil.
+    pub fn new<T: Real>(
+        tree: &Tree,
+        edges: &Edges,
+        targets: Range<usize>,
+        step: Step,
+        courses: &mut Courses<T>,
+    ) -> Result<Self, Error> {
+        let anchor = |b: usize| if step == Step::Up { b as u32 } else { tree.parent[b] };
+        let mut anchors: Vec<u32> = targets.filter(|&b| !edges.row(b).is_empty()).map(anchor).collect();
+        anchors.dedup();
+        if anchors.first() == Some(&NONE) {
+            return Err(Error::Edge { what: "an edge into the root".into(), target: 0, source_box: edges.row(0)[0] });
+        }
+        let groups: Result<Vec<Group>, Error> =
+            anchors.par_chunks(LANES).map(|anchors| Group::new(tree, edges, anchors, step)).collect();
+        let mut groups = groups?;
+        for (slot, course) in groups.iter_mut().flat_map(|g| &mut g.moves).flat_map(|m| &mut m.steps) {
+            *course = courses.of(step, *course as usize, *slot as usize);
+        }
+        Ok(Moves(groups))
+    }
+
+    /// Adds to the rows of the targets in `to` what the rows `from`, of which the first is that of box `first`, send
+    /// them; `to` begins with the row of box `first_to`. Runs on the current rayon pool; the number of threads
+    /// changes no bit.
+    pub fn add<T: Real>(&self, courses: &Courses<T>, isa: Isa, from: (usize, &[T]), to: (usize, &mut [T])) {
+        let rows = Rows { first: to.0, len: courses.row(), data: to.1.as_mut_ptr(), end: to.1.len() };
+        self.0.par_iter().for_each(|group| dispatch(isa, Work { courses, group, from, to: &rows }));
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        let moves = self.0.iter().flat_map(|g| &g.moves);
+        (self.0.len() * size_of::<Group>()) as u64
+            + moves.map(|m| (size_of::<Move>() + 8 * m.steps.len()) as u64).sum::<u64>()
+    }
+}
+
+impl Group {
+    fn new(tree: &Tree, edges: &Edges, anchors: &[u32], step: Step) -> Result<Group, Error> {
+        let mut group = Group { targets: [[NONE; LANES]; SLOTS], moves: Vec::new() };
+        // Place among the moves of each key; lanes that want each slot of each move.
+        let mut index = vec![NONE; KEYS];
+        let mut wanted: Vec<(usize, [u16; SLOTS])> = Vec::new();
+        let mut live = [0u16; SLOTS];
+        for (lane, &anchor) in anchors.iter().enumerate() {
+            let anchor = anchor as usize;
+            let level = tree.level_of(anchor);
+            let targets = if step == Step::Up { anchor..anchor + 1 } else { tree.children(anchor) };
+            for t in targets.filter(|&t| !edges.row(t).is_empty()) {
+                let slot = if step == Step::Up { 0 } else { tree.octant[t] as usize };
+                group.targets[slot][lane] = t as u32;
+                live[slot] |= 1 << lane;
+                for &s in edges.row(t) {
+                    let Some(key) = key(tree, anchor, level, s as usize) else {
+                        let what = "M2L by rotations takes the boxes of U, V, W, X lists and of the 119 stencil";
+                        return Err(Error::Edge { what: what.into(), target: t as u32, source_box: s });
+                    };
+                    if index[key] == NONE {
+                        index[key] = wanted.len() as u32;
+                        wanted.push((key, [0; SLOTS]));
+                        group.moves.push(Move { sources: [NONE; LANES], steps: Vec::new() });
+                    }
+                    let i = index[key] as usize;
+                    group.moves[i].sources[lane] = s;
+                    wanted[i].1[slot] |= 1 << lane;
+                }
+            }
+        }
+        let mut apart = Vec::new();
+        for (this, (key, slots)) in group.moves.iter_mut().zip(&wanted) {
+            let present = this.sources.iter().enumerate().fold(0u16, |m, (i, &s)| m | u16::from(s != NONE) << i);
+            for (slot, &lanes) in slots.iter().enumerate().filter(|(_, lanes)| **lanes != 0) {
+                let step = (slot as u8, *key as u32);
+                if present & live[slot] & !lanes == 0 {
+                    this.steps.push(step);
+                } else {
+                    // Some lanes have a target there that does not want this source.
+                    let sources = std::array::from_fn(|i| if lanes >> i & 1 == 1 { this.sources[i] } else { NONE });
+                    apart.push(Move { sources, steps: vec![step] });
+                }
+            }
+        }
+        group.moves.extend(apart);
+        group.moves.retain(|m| !m.steps.is_empty());
+        Ok(group)
+    }
+}
+
+/// Rows that tasks with targets of their own share.
+struct Rows<T> {
+    first: usize,
+    len: usize,
+    data: *mut T,
+    end: usize,
+}
+// SAFETY: each task writes only the rows of its own targets (argued where the pointer is used).
+unsafe impl<T: Send> Sync for Rows<T> {}
+
+/// One group.
+struct Work<'a, T> {
+    courses: &'a Courses<T>,
+    group: &'a Group,
+    from: (usize, &'a [T]),
+    to: &'a Rows<T>,
+}
+
+impl<T: Real> Vectorized for Work<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        // Two vectors where they fit: each entry of a matrix is loaded once for both.
+        if 2 * <T::Vector<S> as SimdLane>::WIDTH <= LANES {
+            self.lanes::<Several<T::Vector<S>, 2>>();
+        } else {
+            self.lanes::<T::Vector<S>>();
+        }
+    }
+}
+
+impl<T: Real> Work<'_, T> {
+    #[inline(always)]
+    fn lanes<V: SimdLane<Scalar = T>>(self) {
+        const { assert!(size_of::<V>() == V::WIDTH * size_of::<T>()) };
+        let Work { courses, group, from: (first, multipoles), to } = self;
+        let len = courses.row();
+        let zero = V::splat(0.0);
+        let mut from = vec![zero; len];
+        let mut locals = vec![zero; SLOTS * len];
+        let mut work = vec![zero; 2 * len];
+        for begin in (0..LANES).step_by(V::WIDTH) {
+            if begin > 0 {
+                locals.fill(zero);
+            }
+            for Move { sources, steps } in &group.moves {
+                let sources = &sources[begin..begin + V::WIDTH];
+                if sources.iter().all(|&s| s == NONE) {
+                    continue;
+                }
+                let read = steps.iter().map(|&(_, c)| courses.all[c as usize].orders()[0]).max().unwrap_or(0);
+                let row = |s: u32| &multipoles[(s as usize - first) * len..][..read * read];
+                gather(sources, row, &mut from[..read * read]);
+                for &(slot, course) in steps {
+                    let local = &mut locals[slot as usize * len..][..len];
+                    courses.rcr.add(&courses.all[course as usize], &from, local, &mut work);
+                }
+            }
+            for (local, targets) in locals.chunks_exact(len).zip(&group.targets) {
+                for (lane, &target) in targets[begin..begin + V::WIDTH].iter().enumerate().filter(|(_, t)| **t != NONE)
+                {
+                    let at = (target as usize - to.first) * to.len;
+                    assert!(at + len <= to.end);
+                    // SAFETY: the row lies inside the array (asserted), and a box is a target of one group only.
+                    let row = unsafe { std::slice::from_raw_parts_mut(to.data.add(at), len) };
+                    // SAFETY: a vector is WIDTH scalars without padding (asserted).
+                    let lanes = unsafe { std::slice::from_raw_parts(local.as_ptr().cast::<T>(), len * V::WIDTH) };
+                    for (k, to) in row.iter_mut().enumerate() {
+                        *to += lanes[k * V::WIDTH + lane];
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Rows into lanes: `to[k]` holds entry k of every row; zero for [`NONE`].
+#[inline(always)]
+fn gather<'a, T: Real, V: SimdLane<Scalar = T>>(sources: &[u32], row: impl Fn(u32) -> &'a [T], to: &mut [V]) {
+    const { assert!(size_of::<V>() == V::WIDTH * size_of::<T>()) };
+    let width = V::WIDTH;
+    // SAFETY: a vector is WIDTH scalars without padding (asserted).
+    let lanes = unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast::<T>(), to.len() * width) };
+    for (lane, &s) in sources.iter().enumerate() {
+        if s == NONE {
+            lanes[lane..].iter_mut().step_by(width).for_each(|x| *x = T::default());
+        } else {
+            for (x, &from) in lanes[lane..].iter_mut().step_by(width).zip(row(s)) {
+                *x = from;
+            }
+        }
+    }
+}

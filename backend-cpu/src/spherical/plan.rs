@@ -1,0 +1,220 @@
+//! The plan of the method by spherical harmonics: operators, arranged edges, workspaces.
+
+use super::stages::Run;
+use super::translate::Translations;
+use crate::admissible::{self, Region};
+use crate::equivalent::points::Scratch;
+use crate::equivalent::pool::Pool;
+use crate::leaves::Leaves;
+use crate::sum::Pair;
+use crate::{Precision, Settings, Solver, StageSeconds};
+use fmm_kernels::spherical::basis::Basis;
+use fmm_kernels::spherical::gradient::Gradient;
+use fmm_kernels::spherical::layout::{Layout, derivatives, layout};
+use fmm_kernels::spherical::{MAX_ORDER, MIN_ORDER, SphericalOptions, expansion};
+use fmm_traits::{Error, Family, Kernel, Lists, Observer, OutputColumns, Outputs, Real, Tree, Visitor, evaluate};
+use std::sync::{Mutex, PoisonError};
+
+/// Plans the method by spherical harmonics for `family` on `tree` and `lists`, in the current rayon pool.
+///
+/// # Errors
+/// The outputs are not those of the family, or its far field is not that of charges and dipoles; the order is out
+/// of range; an edge of the lists is outside the region where the expansion is valid.
+pub fn plan<F: Family>(
+    family: &F,
+    outputs: Outputs,
+    tree: Tree,
+    lists: Lists,
+    settings: &Settings,
+    options: SphericalOptions,
+) -> Result<Box<dyn Solver>, Error> {
+    family.validate()?;
+    family.visit(outputs, Maker { family, tree, lists, settings, options })?
+}
+
+struct Maker<'a, F> {
+    family: &'a F,
+    tree: Tree,
+    lists: Lists,
+    settings: &'a Settings,
+    options: SphericalOptions,
+}
+
+impl<F: Family> Visitor for Maker<'_, F> {
+    type Output = Result<Box<dyn Solver>, Error>;
+    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
+        let order = self.settings.order;
+        if !(MIN_ORDER..=MAX_ORDER).contains(&order) {
+            return Err(Error::Order { order, min: MIN_ORDER, max: MAX_ORDER });
+        }
+        let facts = Facts {
+            near64: Pair::close::<S>(),
+            dilated: S::unit_parameters,
+            layout: layout::<F, E>(self.family)?,
+            derivatives: derivatives::<E>(),
+            columns,
+            scale: self.family.scale(),
+            params: self.family.parameters(),
+        };
+        let Maker { tree, lists, settings, options, .. } = self;
+        match settings.precision {
+            Precision::F32 => {
+                Ok(Box::new(Plan::<f32>::new(facts, Pair::close::<S>(), tree, lists, settings, options)?))
+            }
+            Precision::F64 => {
+                Ok(Box::new(Plan::<f64>::new(facts, Pair::close::<S>(), tree, lists, settings, options)?))
+            }
+        }
+    }
+}
+
+/// What the kernels of a family leave behind.
+pub(super) struct Facts {
+    /// Strengths → values in f64.
+    pub near64: Pair<f64>,
+    /// Parameters on the unit box that stands for one of a side.
+    pub dilated: fn(&[f64], f64) -> Vec<f64>,
+    pub layout: Layout,
+    /// Derivatives among the values.
+    pub derivatives: usize,
+    pub columns: Vec<OutputColumns>,
+    pub scale: f64,
+    pub params: Vec<f64>,
+}
+
+/// What a plan holds that does not change between applications; `T` is the precision of the far field. No kernel types:
+/// compiled once for all families.
+pub struct Plan<T: Real> {
+    pub(super) facts: Facts,
+    /// Strengths → values of the near field.
+    pub(super) near: Pair<T>,
+    pub(super) tree: Tree,
+    pub(super) lists: Lists,
+    pub(super) settings: Settings,
+    pub(super) basis: Basis<T>,
+    pub(super) gradient: Gradient<T>,
+    pub(super) translations: Translations<T>,
+    pub(super) leaves: Leaves,
+    /// Boxes whose multipoles are evaluated at targets, sorted.
+    pub(super) evaluated: Vec<u32>,
+    pub(super) points: Pool<Scratch<T>>,
+    pub(super) near64: Pool<Scratch<f64>>,
+    workspaces: Mutex<Vec<Workspace<T>>>,
+}
+
+/// Arrays of one application.
+#[derive(Default)]
+pub(super) struct Workspace<T> {
+    /// `strengths[component][tree position]`.
+    pub strengths: Vec<Vec<f64>>,
+    pub multipoles: Vec<T>,
+    pub locals: Vec<T>,
+    /// Multipoles of [`Plan::evaluated`] with their derivatives, values of one harmonic side by side.
+    pub fields: Vec<T>,
+    /// `values[tree position × values ..]`.
+    pub values: Vec<f64>,
+}
+
+/// Where spherical harmonics are valid.
+const REGION: Region = Region { m2p: expansion::m2p_valid, m2l: expansion::m2l_valid, p2l: expansion::p2l_valid };
+
+/// Source boxes of M2P edges.
+fn evaluated(lists: &Lists) -> Vec<u32> {
+    let mut boxes = lists.m2p.sources.clone();
+    boxes.sort_unstable();
+    boxes.dedup();
+    boxes
+}
+
+impl<T: Real> Plan<T> {
+    fn new(
+        facts: Facts,
+        near: Pair<T>,
+        tree: Tree,
+        lists: Lists,
+        settings: &Settings,
+        options: SphericalOptions,
+    ) -> Result<Self, Error> {
+        admissible::check(&tree, &lists, &REGION)?;
+        // Dipoles differentiate a row once, as a gradient does.
+        let (p, more) = (settings.order, facts.derivatives.max(1));
+        Ok(Plan {
+            basis: Basis::new(p + more),
+            gradient: Gradient::new(p + more),
+            translations: Translations::new(&tree, &lists, p, options)?,
+            leaves: Leaves::new(&tree),
+            evaluated: evaluated(&lists),
+            points: Pool::new(Default::default),
+            near64: Pool::new(Default::default),
+            workspaces: Mutex::default(),
+            facts,
+            near,
+            tree,
+            lists,
+            settings: settings.clone(),
+        })
+    }
+
+    /// Numbers in a row of `multipoles` or `locals`.
+    pub(super) fn row(&self) -> usize {
+        self.settings.order * self.settings.order
+    }
+
+    /// Harmonics of a multipole that is evaluated with derivatives.
+    pub(super) fn field(&self) -> usize {
+        (self.settings.order + self.facts.derivatives).pow(2)
+    }
+
+    /// Boxes that have rows: none without a far field.
+    pub(super) fn rows(&self) -> usize {
+        if self.lists.p2m.is_empty() && self.lists.l2p.is_empty() { 0 } else { self.tree.len() }
+    }
+}
+
+impl<T: Real> Solver for Plan<T> {
+    fn values(&self) -> usize {
+        self.facts.near64.values()
+    }
+    fn columns(&self) -> &[OutputColumns] {
+        &self.facts.columns
+    }
+    fn tree(&self) -> &Tree {
+        &self.tree
+    }
+    fn lists(&self) -> &Lists {
+        &self.lists
+    }
+
+    fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {
+        let (n, c) = (self.tree.sources.len(), self.facts.near64.strengths());
+        let shape = |array, found, expected, why: &str| Error::Shape { array, found, expected, why: why.into() };
+        if strengths.len() != n * c {
+            return Err(shape("strengths", strengths.len(), n * c, "sources × strengths of the kernel"));
+        }
+        let expected = self.tree.targets.len() * self.values();
+        if out.len() != expected {
+            return Err(shape("out", out.len(), expected, "targets × values of the kernel"));
+        }
+        let free = || self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let workspace = free().pop().unwrap_or_default();
+        let mut run = Run::new(self, workspace, strengths, out);
+        let done = evaluate(&mut run, &self.lists, observer);
+        let (workspace, seconds) = run.finish();
+        free().push(workspace);
+        done.map(|()| seconds)
+    }
+
+    fn bytes(&self) -> u64 {
+        let rows = 2 * self.row() * self.rows() + self.evaluated.len() * self.field() * self.values();
+        let points = self.tree.sources.len() * self.facts.near64.strengths() + self.tree.targets.len() * self.values();
+        self.tree.bytes() + self.lists.bytes() + self.translations.bytes() + (rows * size_of::<T>() + points * 8) as u64
+    }
+
+    fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error> {
+        admissible::check(&tree, &lists, &REGION)?;
+        self.translations.set_tree(&tree, &lists)?;
+        (self.leaves, self.evaluated) = (Leaves::new(&tree), evaluated(&lists));
+        (self.tree, self.lists) = (tree, lists);
+        Ok(())
+    }
+}

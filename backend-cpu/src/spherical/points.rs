@@ -1,0 +1,201 @@
+//! Where points meet expansions: P2M and P2L sum over sources, L2P and M2P evaluate at targets, both with points along
+//! the lanes.
+//!
+//! All four take points relative to the centre of a box in units of its side. Regular harmonics serve P2M and L2P; the
+//! singular ones of P2L and M2P are regular ones at the inverted point x/r², over r.
+
+use crate::equivalent::points::{Fill, Frame};
+use crate::lanes::{Isa, Several, Vectorized, dispatch};
+use crate::soa::Soa;
+use crate::sum::Pair;
+use fmm_kernels::spherical::basis::Basis;
+use fmm_traits::{Points, Real, Simd, SimdLane};
+use std::ops::Range;
+
+/// Which harmonics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Harmonics {
+    /// R, inside.
+    Regular,
+    /// S, outside.
+    Singular,
+}
+
+/// Rows of scratch vectors: the widest that two vectors make.
+const LANES: usize = 16;
+
+/// Point and factor that make regular harmonics of those wanted.
+#[inline(always)]
+fn argument<V: SimdLane>(harmonics: Harmonics, at: [V; 3], strength: V) -> ([V; 3], V) {
+    if harmonics == Harmonics::Regular {
+        return (at, strength);
+    }
+    // In units of the largest coordinate, whose square does not overflow.
+    let magnitude = |x: V| V::select(x.lt(V::splat(0.0)), -x, x);
+    let larger = |a: V, b: V| V::select(a.lt(b), b, a);
+    let unit = V::splat(1.0) / larger(larger(magnitude(at[0]), magnitude(at[1])), magnitude(at[2]));
+    let [x, y, z] = at.map(|x| x * unit);
+    let r2 = x.mul_add(x, y.mul_add(y, z * z));
+    let inverse = unit / r2;
+    ([x * inverse, y * inverse, z * inverse], strength * unit / r2.sqrt())
+}
+
+/// Σ strength·harmonics over all points of a block, for each row of strengths by itself, added to `out` (one row of
+/// order² numbers each).
+pub struct Sums<'a, T> {
+    /// Recursions.
+    pub basis: &'a Basis<T>,
+    /// Degrees below it.
+    pub order: usize,
+    /// Of which kind.
+    pub harmonics: Harmonics,
+    /// Rows x, y, z and strengths, padded.
+    pub points: &'a Soa<T>,
+    /// Receives the sums.
+    pub out: &'a mut [T],
+}
+
+impl<T: Real> Sums<'_, T> {
+    /// Does it.
+    pub fn add(self, isa: Isa) {
+        dispatch(isa, self);
+    }
+
+    #[inline(always)]
+    fn lanes<V: SimdLane<Scalar = T>>(self) {
+        let Sums { basis, order, harmonics, points, out } = self;
+        let len = order * order;
+        let strengths = points.rows() - 3;
+        let mut row = vec![V::splat(0.0); len];
+        let mut sums = vec![V::splat(0.0); strengths * len];
+        for i in (0..points.len()).step_by(V::WIDTH) {
+            // SAFETY: rows are padded to a multiple of 16 scalars, and no V has more (see `run`).
+            let load = |r: usize| unsafe { V::load(points.row(r)[i..i + V::WIDTH].as_ptr()) };
+            let at = [load(0), load(1), load(2)];
+            if strengths == 1 {
+                let (at, factor) = argument(harmonics, at, load(3));
+                basis.multiples(order, factor, at, &mut row);
+                sums.iter_mut().zip(&row).for_each(|(sum, &r)| *sum = *sum + r);
+            } else {
+                let (at, factor) = argument(harmonics, at, V::splat(1.0));
+                basis.multiples(order, factor, at, &mut row);
+                for (c, sums) in sums.chunks_exact_mut(len).enumerate() {
+                    let q = load(3 + c);
+                    sums.iter_mut().zip(&row).for_each(|(sum, &r)| *sum = q.mul_add(r, *sum));
+                }
+            }
+        }
+        out.iter_mut().zip(&sums).for_each(|(to, sum)| *to += sum.sum());
+    }
+}
+
+impl<T: Real> Vectorized for Sums<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        // Two vectors where they fit: chains of dependent products interleave.
+        if 2 * <T::Vector<S> as SimdLane>::WIDTH <= LANES {
+            self.lanes::<Several<T::Vector<S>, 2>>();
+        } else {
+            self.lanes::<T::Vector<S>>();
+        }
+    }
+}
+
+/// One expansion to be evaluated: the box it is about, and the coefficients of each harmonic for all values.
+pub type Field<'a, T, const K: usize> = (Frame, &'a [[T; K]]);
+
+/// Σ coefficients·harmonics of all `fields` at each target of a range, `K` values at once, added to `out` (targets × K).
+pub struct Values<'b, T, I, const K: usize> {
+    /// Recursions.
+    pub basis: &'b Basis<T>,
+    /// Of which kind.
+    pub harmonics: Harmonics,
+    /// What is evaluated.
+    pub fields: I,
+    /// Targets in tree order.
+    pub targets: &'b Points,
+    /// Positions of those that are wanted.
+    pub range: Range<usize>,
+    /// Degrees of the values under dilation.
+    pub pair: &'b Pair<f64>,
+    /// Scratch.
+    pub block: &'b mut Soa<T>,
+    /// Receives the values.
+    pub out: &'b mut [f64],
+}
+
+impl<'a, T: Real, I: Iterator<Item = Field<'a, T, K>>, const K: usize> Values<'_, T, I, K> {
+    /// Does it.
+    pub fn add(self, isa: Isa) {
+        dispatch(isa, self);
+    }
+
+    #[inline(always)]
+    fn lanes<S: Simd, V: SimdLane<Scalar = T>>(self) {
+        let Values { basis, harmonics, fields, targets, range, pair, block, out } = self;
+        let mut row: Vec<V> = Vec::new();
+        for (frame, coefficients) in fields {
+            let ranges = std::iter::once(range.clone());
+            Fill { points: targets, strengths: &[], factors: &[], frame, ranges, pieces: 1, to: block }.run::<S>();
+            let factors = pair.value_factors(frame.side);
+            row.resize(coefficients.len(), V::splat(0.0));
+            let order = coefficients.len().isqrt();
+            for i in (0..block.len()).step_by(V::WIDTH) {
+                // SAFETY: rows are padded to a multiple of 16 scalars, and no V has more (see `run`).
+                let load = |r: usize| unsafe { V::load(block.row(r)[i..i + V::WIDTH].as_ptr()) };
+                let (at, factor) = argument(harmonics, [load(0), load(1), load(2)], V::splat(1.0));
+                basis.multiples(order, factor, at, &mut row);
+                let values = products(coefficients, &row);
+                let count = V::WIDTH.min(block.len() - i);
+                for k in 0..K {
+                    let mut lanes = [T::default(); LANES];
+                    // SAFETY: no V has more than LANES scalars (see `run`).
+                    unsafe { values[k].store(lanes.as_mut_ptr()) };
+                    for (to, x) in out[i * K..].chunks_exact_mut(K).zip(&lanes[..count]) {
+                        to[k] += x.f64() * factors[k];
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Σ coefficients·row.
+#[inline(always)]
+fn products<V: SimdLane, const K: usize>(coefficients: &[[V::Scalar; K]], row: &[V]) -> [V; K] {
+    let mut values = [V::splat(0.0); K];
+    if K > 1 {
+        for (c, &r) in coefficients.iter().zip(row) {
+            for k in 0..K {
+                values[k] = V::broadcast(c[k]).mul_add(r, values[k]);
+            }
+        }
+        return values;
+    }
+    // Four sums side by side, so that none waits for its own last product.
+    let mut four = [V::splat(0.0); 4];
+    let (c, r) = (coefficients.chunks_exact(4), row.chunks_exact(4));
+    for (c, r) in c.remainder().iter().zip(r.remainder()) {
+        values[0] = V::broadcast(c[0]).mul_add(*r, values[0]);
+    }
+    for (c, r) in c.zip(r) {
+        for k in 0..4 {
+            four[k] = V::broadcast(c[k][0]).mul_add(r[k], four[k]);
+        }
+    }
+    values[0] = values[0] + ((four[0] + four[1]) + (four[2] + four[3]));
+    values
+}
+
+impl<'a, T: Real, I: Iterator<Item = Field<'a, T, K>>, const K: usize> Vectorized for Values<'_, T, I, K> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        if 2 * <T::Vector<S> as SimdLane>::WIDTH <= LANES {
+            self.lanes::<S, Several<T::Vector<S>, 2>>();
+        } else {
+            self.lanes::<S, T::Vector<S>>();
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The stages of the method by spherical harmonics, bulk over whole lists, and their clock.
+
+use super::plan::{Plan, Workspace};
+use super::points::{Field, Harmonics, Sums, Values};
+use crate::equivalent::near::Near;
+use crate::equivalent::points::{Fill, Frame};
+use crate::lanes::dispatch;
+use crate::leaves::{clear, scatter};
+use crate::{StageSeconds, unit_of};
+use fmm_traits::{Error, Lists, Real, Stage, Stages};
+use rayon::prelude::*;
+use std::ops::Range;
+use std::time::Instant;
+
+/// One application of a plan.
+pub(super) struct Run<'a, T: Real> {
+    plan: &'a Plan<T>,
+    w: Workspace<T>,
+    strengths: &'a [f64],
+    /// [`unit_of`] the strengths.
+    unit: f64,
+    out: &'a mut [f64],
+    seconds: StageSeconds,
+}
+
+impl<'a, T: Real> Run<'a, T> {
+    pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &'a [f64], out: &'a mut [f64]) -> Self {
+        Run { plan, w, strengths, unit: unit_of(strengths), out, seconds: StageSeconds::default() }
+    }
+
+    pub fn finish(self) -> (Workspace<T>, StageSeconds) {
+        (self.w, self.seconds)
+    }
+
+    /// Runs a stage and adds its time.
+    fn timed(&mut self, stage: Stage, work: impl FnOnce(&mut Self)) -> Result<(), Error> {
+        let start = Instant::now();
+        work(self);
+        self.seconds.0[stage as usize] += start.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Calls `work(leaf, level, values of its targets)` for every leaf that has targets.
+    fn for_each_leaf(&mut self, work: impl Fn(usize, usize, &mut [f64], &Workspace<T>) + Sync) {
+        let plan = self.plan;
+        let mut values = std::mem::take(&mut self.w.values);
+        let w = &self.w;
+        plan.leaves.for_each(&plan.tree, plan.facts.near64.values(), &mut values, |leaf, level, out| {
+            work(leaf, level, out, w);
+        });
+        self.w.values = values;
+    }
+
+    /// Locals to targets, `K` values each.
+    fn locals<const K: usize>(&mut self, lists: &Lists) {
+        let (plan, len) = (self.plan, self.plan.row());
+        self.for_each_leaf(|leaf, level, out, w| {
+            if !lists.l2p.row(leaf).is_empty() {
+                let field = plan.derived::<K>(Harmonics::Regular, &w.locals[leaf * len..][..len]);
+                let fields = std::iter::once((Frame::of(&plan.tree, leaf, level), &field[..]));
+                plan.evaluate(Harmonics::Regular, fields, leaf, out);
+            }
+        });
+    }
+
+    /// Multipoles to targets, `K` values each.
+    fn multipoles<const K: usize>(&mut self, lists: &Lists) {
+        let (plan, len, width) = (self.plan, self.plan.row(), K * self.plan.field());
+        clear(&mut self.w.fields, plan.evaluated.len() * width);
+        let multipoles = &self.w.multipoles;
+        self.w.fields.par_chunks_mut(width).zip(&plan.evaluated).for_each(|(to, &b)| {
+            let field = plan.derived::<K>(Harmonics::Singular, &multipoles[b as usize * len..][..len]);
+            to.copy_from_slice(field.as_flattened());
+        });
+        self.for_each_leaf(|leaf, _, out, w| {
+            let fields = lists.m2p.row(leaf).iter().filter_map(|source| {
+                let at = plan.evaluated.binary_search(source).ok()?;
+                let b = *source as usize;
+                let frame = Frame::of(&plan.tree, b, plan.tree.level_of(b));
+                Some((frame, w.fields[at * width..][..width].as_chunks::<K>().0))
+            });
+            plan.evaluate(Harmonics::Singular, fields, leaf, out);
+        });
+    }
+}
+
+impl<T: Real> Plan<T> {
+    /// The rows of the sources in `ranges` about the box of `frame`, added to `to` (order² numbers).
+    fn gather(
+        &self,
+        harmonics: Harmonics,
+        frame: Frame,
+        ranges: impl Iterator<Item = Range<usize>> + Clone,
+        strengths: &[Vec<f64>],
+        to: &mut [T],
+    ) {
+        let (p, layout) = (self.settings.order, self.facts.layout);
+        // The field of a dipole is a derivative: its moments of P2M lie a degree below, those of P2L one above.
+        let order = if layout.dipole.is_some() && harmonics == Harmonics::Singular { p + 1 } else { p };
+        let (len, count) = (order * order, strengths.len());
+        let mut sums = vec![T::default(); count * len];
+        self.points.with(|scratch| {
+            let points = &mut scratch.sources;
+            let factors = &self.facts.near64.strength_factors(frame.side)[..count];
+            let fill = Fill { points: &self.tree.sources, strengths, factors, frame, ranges, pieces: 1, to: points };
+            dispatch(self.settings.isa, fill);
+            Sums { basis: &self.basis, order, harmonics, points, out: &mut sums }.add(self.settings.isa);
+        });
+        let row = |c: usize| &sums[c * len..(c + 1) * len];
+        if let Some(c) = layout.charge {
+            to.iter_mut().zip(row(c)).for_each(|(to, x)| *to += *x);
+        }
+        if let Some(first) = layout.dipole {
+            for a in 0..3 {
+                match harmonics {
+                    Harmonics::Regular => self.gradient.raise(a, p, T::of(1.0), row(first + a), to),
+                    Harmonics::Singular => self.gradient.lower(a, order, T::of(-1.0), row(first + a), to),
+                }
+            }
+        }
+    }
+
+    /// The coefficients `from` and those of their derivatives: potential, gradient, Hessian, as many as `K` says.
+    fn derived<const K: usize>(&self, harmonics: Harmonics, from: &[T]) -> Vec<[T; K]> {
+        let len = if harmonics == Harmonics::Regular { from.len() } else { self.field() };
+        let derive = |a: usize, from: &[T]| {
+            let order = from.len().isqrt();
+            let mut to =
+                vec![T::default(); if harmonics == Harmonics::Regular { from.len() } else { (order + 1).pow(2) }];
+            match harmonics {
+                Harmonics::Regular => self.gradient.lower(a, order, T::of(1.0), from, &mut to),
+                Harmonics::Singular => self.gradient.raise(a, order + 1, T::of(-1.0), from, &mut to),
+            }
+            to
+        };
+        let mut field = vec![[T::default(); K]; len];
+        let mut put = |k: usize, row: &[T]| field.iter_mut().zip(row).for_each(|(to, &x)| to[k] = x);
+        put(0, from);
+        if K > 1 {
+            let mut k = 4;
+            for a in 0..3 {
+                let first = derive(a, from);
+                put(1 + a, &first);
+                if K > 4 {
+                    for b in a..3 {
+                        put(k, &derive(b, &first));
+                        k += 1;
+                    }
+                }
+            }
+        }
+        field
+    }
+
+    /// Adds the values of `fields` at the targets of `leaf`.
+    fn evaluate<'a, const K: usize>(
+        &'a self,
+        harmonics: Harmonics,
+        fields: impl Iterator<Item = Field<'a, T, K>>,
+        leaf: usize,
+        out: &'a mut [f64],
+    ) {
+        self.points.with(|scratch| {
+            let (basis, pair, targets) = (&self.basis, &self.facts.near64, &*self.tree.targets);
+            let (range, block) = (self.tree.targets_of(leaf), &mut scratch.targets);
+            Values { basis, harmonics, fields, targets, range, pair, block, out }.add(self.settings.isa);
+        });
+    }
+}
+
+impl<T: Real> Stages for Run<'_, T> {
+    type Lists = Lists;
+
+    fn levels(&self) -> usize {
+        self.plan.tree.levels()
+    }
+
+    fn scatter(&mut self) -> Result<(), Error> {
+        self.timed(Stage::Scatter, |r| {
+            let (plan, tree) = (r.plan, &r.plan.tree);
+            scatter(tree, r.strengths, plan.facts.near64.strengths(), r.unit, &mut r.w.strengths);
+            clear(&mut r.w.multipoles, plan.rows() * plan.row());
+            clear(&mut r.w.locals, plan.rows() * plan.row());
+            clear(&mut r.w.values, tree.targets.len() * plan.facts.near64.values());
+        })
+    }
+
+    fn p2m(&mut self, lists: &Lists) -> Result<(), Error> {
+        self.timed(Stage::P2m, |r| {
+            let (plan, tree, strengths) = (r.plan, &r.plan.tree, &r.w.strengths);
+            r.w.multipoles.par_chunks_mut(plan.row()).enumerate().for_each(|(b, to)| {
+                if !lists.p2m.row(b).is_empty() {
+                    let frame = Frame::of(tree, b, tree.level_of(b));
+                    plan.gather(Harmonics::Regular, frame, std::iter::once(tree.sources_of(b)), strengths, to);
+                }
+            });
+        })
+    }
+
+    fn m2m(&mut self, lists: &Lists, level: usize) -> Result<(), Error> {
+        self.timed(Stage::M2m, |r| {
+            let plan = r.plan;
+            if plan.rows() > 0 {
+                let isa = plan.settings.isa;
+                plan.translations.up(&plan.tree, &lists.m2m, level, isa, &mut r.w.multipoles);
+            }
+        })
+    }
+
+    fn m2l(&mut self, lists: &Lists) -> Result<(), Error> {
+        self.timed(Stage::M2l, |r| {
+            let plan = r.plan;
+            if plan.rows() > 0 {
+                let isa = plan.settings.isa;
+                plan.translations.across(&plan.tree, &lists.m2l, isa, &r.w.multipoles, &mut r.w.locals);
+            }
+        })
+    }
+
+    fn p2l(&mut self, lists: &Lists) -> Result<(), Error> {
+        self.timed(Stage::P2l, |r| {
+            let (plan, tree, strengths) = (r.plan, &r.plan.tree, &r.w.strengths);
+            r.w.locals.par_chunks_mut(plan.row()).enumerate().for_each(|(b, to)| {
+                if !lists.p2l.row(b).is_empty() {
+                    let frame = Frame::of(tree, b, tree.level_of(b));
+                    let ranges = lists.p2l.row(b).iter().map(|&s| tree.sources_of(s as usize));
+                    plan.gather(Harmonics::Singular, frame, ranges, strengths, to);
+                }
+            });
+        })
+    }
+
+    fn l2l(&mut self, lists: &Lists, level: usize) -> Result<(), Error> {
+        self.timed(Stage::L2l, |r| {
+            let plan = r.plan;
+            if plan.rows() > 0 {
+                let isa = plan.settings.isa;
+                plan.translations.down(&plan.tree, &lists.l2l, level, isa, &mut r.w.locals);
+            }
+        })
+    }
+
+    fn l2p(&mut self, lists: &Lists) -> Result<(), Error> {
+        self.timed(Stage::L2p, |r| match r.plan.facts.derivatives {
+            _ if lists.l2p.is_empty() => {}
+            0 => r.locals::<1>(lists),
+            1 => r.locals::<4>(lists),
+            _ => r.locals::<10>(lists),
+        })
+    }
+
+    fn m2p(&mut self, lists: &Lists) -> Result<(), Error> {
+        self.timed(Stage::M2p, |r| match r.plan.facts.derivatives {
+            _ if lists.m2p.is_empty() => {}
+            0 => r.multipoles::<1>(lists),
+            1 => r.multipoles::<4>(lists),
+            _ => r.multipoles::<10>(lists),
+        })
+    }
+
+    fn p2p(&mut self, lists: &Lists) -> Result<(), Error> {
+        self.timed(Stage::P2p, |r| {
+            let (plan, raw) = (r.plan, &r.plan.facts.params[..]);
+            let dilated = |l: usize| (plan.facts.dilated)(raw, plan.tree.side_at(l)).into_iter().map(T::of).collect();
+            let unit: Vec<Vec<T>> = (0..plan.tree.levels()).map(dilated).collect();
+            r.for_each_leaf(|leaf, level, out, w| {
+                let near = Near { tree: &plan.tree, lists, strengths: &w.strengths, leaf, isa: plan.settings.isa };
+                let frame = Frame::of(&plan.tree, leaf, level);
+                let pools = (&plan.points, &plan.near64);
+                near.add((&plan.near, &plan.facts.near64), frame, (&unit[level], raw), pools, out);
+            });
+        })
+    }
+
+    fn gather(&mut self) -> Result<(), Error> {
+        self.timed(Stage::Gather, |r| {
+            let (plan, scale) = (r.plan, r.plan.facts.scale * r.unit);
+            plan.leaves.gather(&r.w.values, scale, plan.facts.near64.values(), r.out);
+        })
+    }
+}

@@ -1,0 +1,151 @@
+//! M2M, M2L and L2L, by rotations or term by term.
+
+use super::moves::{Courses, Moves};
+use crate::lanes::Isa;
+use fmm_kernels::spherical::coaxial::Step;
+use fmm_kernels::spherical::direct::Direct;
+use fmm_kernels::spherical::shift::Shift;
+use fmm_kernels::spherical::{SphericalOptions, Translation, Truncation};
+use fmm_traits::tree::{Edges, Lists, Tree};
+use fmm_traits::{Cube, Error, Real};
+use rayon::prelude::*;
+
+/// Translations of one order, and the edges of a tree as they take them.
+pub enum Translations<T> {
+    /// In O(p³), batched.
+    Rcr {
+        /// Operators.
+        courses: Courses<T>,
+        /// M2M and L2L of each level, M2L of all.
+        moves: Arranged,
+    },
+    /// In O(p⁴), edge by edge.
+    Direct(Direct<T>, usize, Truncation),
+}
+
+/// Edges in batches.
+#[derive(Default)]
+pub struct Arranged {
+    up: Vec<Moves>,
+    across: Moves,
+    down: Vec<Moves>,
+}
+
+impl Arranged {
+    fn new<T: Real>(tree: &Tree, lists: &Lists, courses: &mut Courses<T>) -> Result<Self, Error> {
+        let mut levels = |edges: &Edges, step| -> Result<Vec<Moves>, Error> {
+            (0..tree.levels()).map(|l| Moves::new(tree, edges, tree.level(l), step, courses)).collect()
+        };
+        let (up, down) = (levels(&lists.m2m, Step::Up)?, levels(&lists.l2l, Step::Down)?);
+        Ok(Arranged { up, down, across: Moves::new(tree, &lists.m2l, 0..tree.len(), Step::Across, courses)? })
+    }
+}
+
+impl<T: Real> Translations<T> {
+    /// For expansions of `order`.
+    ///
+    /// # Errors
+    /// As [`Moves::new`].
+    pub fn new(tree: &Tree, lists: &Lists, order: usize, options: SphericalOptions) -> Result<Self, Error> {
+        let mut new = match options.translation {
+            Translation::Direct => Translations::Direct(Direct::new(order), order, options.truncation),
+            Translation::Rcr => {
+                Translations::Rcr { courses: Courses::new(order, options.truncation), moves: Arranged::default() }
+            }
+        };
+        new.set_tree(tree, lists)?;
+        Ok(new)
+    }
+
+    /// Takes the edges of another tree; operators are kept.
+    ///
+    /// # Errors
+    /// As [`Moves::new`]; everything is then as before.
+    pub fn set_tree(&mut self, tree: &Tree, lists: &Lists) -> Result<(), Error> {
+        if let Translations::Rcr { courses, moves } = self {
+            *moves = Arranged::new(tree, lists, courses)?;
+        }
+        Ok(())
+    }
+
+    /// Multipoles of the boxes of `level` from those of their children.
+    pub fn up(&self, tree: &Tree, edges: &Edges, level: usize, isa: Isa, multipoles: &mut [T]) {
+        let boxes = tree.level(level);
+        match self {
+            Translations::Rcr { courses, moves } => {
+                let (to, from) = multipoles.split_at_mut(boxes.end * courses.row());
+                moves.up[level].add(courses, isa, (boxes.end, from), (0, to));
+            }
+            Translations::Direct(direct, order, _) => {
+                let (to, from) = multipoles.split_at_mut(boxes.end * order * order);
+                let to = &mut to[boxes.start * order * order..];
+                each_edge(edges, (boxes.start, to), (boxes.end, from), order * order, |b, c, from, to| {
+                    direct.m2m(&Shift::up(cube(tree, b), cube(tree, c), *order), from, to);
+                });
+            }
+        }
+    }
+
+    /// Locals from multipoles, all levels.
+    pub fn across(&self, tree: &Tree, edges: &Edges, isa: Isa, multipoles: &[T], locals: &mut [T]) {
+        match self {
+            Translations::Rcr { courses, moves } => moves.across.add(courses, isa, (0, multipoles), (0, locals)),
+            Translations::Direct(direct, order, truncation) => {
+                each_edge(edges, (0, locals), (0, multipoles), order * order, |t, s, from, to| {
+                    direct.m2l(&Shift::across(cube(tree, t), cube(tree, s), *order, *truncation), from, to);
+                });
+            }
+        }
+    }
+
+    /// Locals of the boxes of `level` from those of their parents.
+    pub fn down(&self, tree: &Tree, edges: &Edges, level: usize, isa: Isa, locals: &mut [T]) {
+        let boxes = tree.level(level);
+        match self {
+            Translations::Rcr { courses, moves } => {
+                let (from, to) = locals.split_at_mut(boxes.start * courses.row());
+                moves.down[level].add(courses, isa, (0, from), (boxes.start, to));
+            }
+            Translations::Direct(direct, order, _) => {
+                let (from, to) = locals.split_at_mut(boxes.start * order * order);
+                let to = &mut to[..boxes.len() * order * order];
+                each_edge(edges, (boxes.start, to), (0, from), order * order, |b, p, from, to| {
+                    direct.l2l(&Shift::down(cube(tree, b), cube(tree, p), *order), from, to);
+                });
+            }
+        }
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Translations::Rcr { courses, moves } => {
+                let moves = moves.up.iter().chain(&moves.down).chain([&moves.across]);
+                courses.bytes() + moves.map(Moves::bytes).sum::<u64>()
+            }
+            Translations::Direct(..) => 0,
+        }
+    }
+}
+
+/// Box `b` as a cube.
+pub(super) fn cube(tree: &Tree, b: usize) -> Cube {
+    let level = tree.level_of(b);
+    Cube { center: tree.center(b, level), side: tree.side_at(level) }
+}
+
+/// Calls `translate(target, source, row of the source, row of the target)` for each edge; rows of `len` numbers, the first
+/// of them those of the given boxes.
+fn each_edge<T: Real>(
+    edges: &Edges,
+    (first, to): (usize, &mut [T]),
+    (first_from, from): (usize, &[T]),
+    len: usize,
+    translate: impl Fn(usize, usize, &[T], &mut [T]) + Sync,
+) {
+    to.par_chunks_mut(len).enumerate().for_each(|(i, to)| {
+        for &s in edges.row(first + i) {
+            translate(first + i, s as usize, &from[(s as usize - first_from) * len..][..len], to);
+        }
+    });
+}

@@ -1,0 +1,222 @@
+//! The stages of spherical harmonics against [`Pairwise`], for every list policy, and the errors they leave.
+
+use super::*;
+use backend_cpu::pairwise::Pairwise;
+use fmm_kernels::spherical::{SphericalExpansion, SphericalOptions, Translation, Truncation};
+use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Yukawa};
+use fmm_traits::Real;
+use fmm_tree::{TreecodeOptions, stencil119, treecode};
+use std::marker::PhantomData;
+
+struct PairByPair<'a, F, T> {
+    family: &'a F,
+    order: usize,
+    options: SphericalOptions,
+    geometry: &'a (Tree, Lists),
+    strengths: &'a [f64],
+    precision: PhantomData<T>,
+}
+
+impl<F: Family, T: Real> Visitor for PairByPair<'_, F, T> {
+    type Output = Vec<f64>;
+    fn visit<S: Kernel, E: Kernel>(self, _: Vec<OutputColumns>) -> Vec<f64> {
+        let x = SphericalExpansion::<F, T, S, E>::new(self.family, self.order, self.options).unwrap();
+        let (tree, lists) = self.geometry;
+        let values = Pairwise::new(tree, lists, &x).unwrap().apply(self.strengths, &mut |_, _| true).unwrap();
+        values.into_iter().map(|x| x * self.family.scale()).collect()
+    }
+}
+
+fn fast<F: Family>(
+    family: &F,
+    outputs: Outputs,
+    (tree, lists): &(Tree, Lists),
+    settings: &Settings,
+    options: SphericalOptions,
+) -> Box<dyn Solver> {
+    backend_cpu::spherical::plan(family, outputs, tree.clone(), lists.clone(), settings, options).unwrap()
+}
+
+/// Asserts agreement of all `outputs` to `tolerance`.
+fn agree<F: Family, T: Real>(
+    family: &F,
+    outputs: Outputs,
+    order: usize,
+    geometry: &(Tree, Lists),
+    options: SphericalOptions,
+    tolerance: f64,
+    what: &str,
+) {
+    let q = normal_strengths(geometry.0.sources.len() * F::Source::STRENGTHS, 5);
+    let precision = if T::EPSILON < 1e-10 { Precision::F64 } else { Precision::F32 };
+    let oracle = PairByPair { family, order, options, geometry, strengths: &q, precision: PhantomData::<T> };
+    let expected = family.visit(outputs, oracle).unwrap();
+    let solver = fast(family, outputs, geometry, &settings(order, precision), options);
+    let found = apply(&*solver, &q);
+    for column in solver.columns() {
+        let part = |v: &[f64]| -> Vec<f64> {
+            v.chunks_exact(solver.values()).flat_map(|row| column.columns.iter().map(|&k| row[k])).collect()
+        };
+        let e = OutputError::of(column.output, &part(&found), &part(&expected), column.columns.len());
+        assert!(
+            e.rel_l2 <= tolerance,
+            "{} {what}, order {order}, {}, {:?}: {:e}",
+            family.name(),
+            precision.name(),
+            column.output.names(),
+            e.rel_l2
+        );
+    }
+}
+
+/// The lists of every policy.
+fn policies(points: &[f64], targets: Option<&[f64]>) -> Vec<(&'static str, (Tree, Lists))> {
+    let (tree, lists) = geometry(points, targets, 15);
+    let stencil = stencil119(&tree, &ListOptions::default()).unwrap();
+    let options = TreecodeOptions { theta: 0.7, m2p_min_sources: 0 };
+    let mac = treecode(&tree, &options, fmm_kernels::spherical::expansion::m2p_valid).unwrap();
+    vec![("uvwx", (tree.clone(), lists)), ("stencil119", (tree.clone(), stencil)), ("treecode", (tree, mac))]
+}
+
+const CLOUDS: [CloudKind; 9] = [
+    CloudKind::Uniform,
+    CloudKind::Clustered,
+    CloudKind::Ellipsoid,
+    CloudKind::Plane,
+    CloudKind::Grid,
+    CloudKind::Outlier,
+    CloudKind::FiftyCopies,
+    CloudKind::Coincident,
+    CloudKind::Single,
+];
+
+fn clouds<F: Family>(family: F) {
+    let family = WithGradient(family);
+    for kind in CLOUDS {
+        for (policy, geometry) in policies(&kind.points(400, 3), None) {
+            let what = format!("{} {policy}", kind.name());
+            agree::<_, f64>(&family, both(), 5, &geometry, SphericalOptions::default(), 1e-12, &what);
+            agree::<_, f32>(&family, both(), 5, &geometry, SphericalOptions::default(), 2e-4, &what);
+        }
+    }
+    let (ellipsoid, plane) = (CloudKind::Ellipsoid.points(400, 1), CloudKind::Plane.points(300, 2));
+    for (sources, targets) in [(&ellipsoid, &plane[..]), (&plane, &ellipsoid), (&Vec::new(), &plane), (&plane, &[])] {
+        for (policy, geometry) in policies(sources, Some(targets)) {
+            agree::<_, f64>(&family, both(), 5, &geometry, SphericalOptions::default(), 1e-12, policy);
+        }
+    }
+}
+
+#[test]
+fn charges() {
+    clouds(Laplace);
+}
+
+#[test]
+fn dipoles() {
+    clouds(LaplaceDipole);
+}
+
+#[test]
+fn charges_and_dipoles() {
+    clouds(LaplaceMixed);
+}
+
+#[test]
+fn softened_masses() {
+    clouds(Gravity { g: 2.0, softening: 1e-4 });
+}
+
+#[test]
+fn every_order_and_variant() {
+    let points = CloudKind::Ellipsoid.points(300, 3);
+    for (policy, geometry) in policies(&points, None) {
+        for order in (1..=14).chain([40]) {
+            let options = SphericalOptions::default();
+            agree::<_, f64>(&WithGradient(Laplace), both(), order, &geometry, options, 1e-12, policy);
+        }
+        for translation in [Translation::Rcr, Translation::Direct] {
+            for truncation in [Truncation::Variable, Truncation::Fixed, Truncation::Bound] {
+                let options = SphericalOptions { translation, truncation };
+                let what = format!("{policy} {options:?}");
+                agree::<_, f64>(&WithGradient(Laplace), both(), 6, &geometry, options, 1e-12, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn potentials_alone_and_second_derivatives() {
+    let points = CloudKind::Ellipsoid.points(300, 3);
+    for (policy, geometry) in policies(&points, None) {
+        for outputs in [Outputs::POTENTIAL, Outputs::POTENTIAL | Outputs::HESSIAN] {
+            agree::<_, f64>(&Laplace, outputs, 6, &geometry, SphericalOptions::default(), 1e-12, policy);
+        }
+    }
+}
+
+/// The clouds above leave no stage idle.
+#[test]
+fn every_kind_of_edge_is_tested() {
+    let all = policies(&CloudKind::Ellipsoid.points(400, 3), None);
+    for (name, edges) in all[0].1.1.kinds() {
+        assert!(edges.len() > 10, "{name}: {}", edges.len());
+    }
+    assert!(all[1].1.1.m2l.len() < all[0].1.1.m2l.len() && all[2].1.1.m2p.len() > 1000);
+}
+
+#[test]
+fn threads_instruction_sets_and_new_points() {
+    let family = WithGradient(LaplaceMixed);
+    let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    for precision in [Precision::F64, Precision::F32] {
+        for (policy, here) in policies(&CloudKind::Ellipsoid.points(2000, 4), None) {
+            let q = normal_strengths(8000, 1);
+            let settings = settings(5, precision);
+            let run = |isa, threads| {
+                let settings = Settings { isa, ..settings.clone() };
+                let run = || apply(&*fast(&family, both(), &here, &settings, SphericalOptions::default()), &q);
+                pool(threads).install(run)
+            };
+            let one = run(Isa::detect(), 1);
+            assert!(one == run(Isa::detect(), 3), "{policy}: threads");
+            for isa in Isa::available() {
+                let d = difference::<LaplaceMixed>(&run(isa, 1), &one);
+                assert!(d < if precision == Precision::F64 { 1e-13 } else { 1e-4 }, "{policy} {}: {d:e}", isa.name());
+            }
+            let other = geometry(&uniform(500, 1), None, 15);
+            let mut solver = fast(&family, both(), &other, &settings, SphericalOptions::default());
+            solver.set_tree(here.0, here.1).unwrap();
+            assert!(one == apply(&*solver, &q), "{policy}: new points");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_refused() {
+    let points = uniform(500, 1);
+    let plan = |lists: Lists, tree: Tree, order: usize| {
+        let options = SphericalOptions::default();
+        let settings = settings(order, Precision::F64);
+        backend_cpu::spherical::plan(&WithGradient(Laplace), both(), tree, lists, &settings, options).err()
+    };
+    let (tree, lists) = geometry(&points, None, 15);
+    assert!(matches!(plan(lists.clone(), tree.clone(), 41), Some(Error::Order { order: 41, .. })));
+    let yukawa = WithGradient(Yukawa { kappa: 1.0 });
+    let settings = settings(4, Precision::F64);
+    let options = SphericalOptions::default();
+    let refused = backend_cpu::spherical::plan(&yukawa, both(), tree.clone(), lists.clone(), &settings, options).err();
+    assert!(matches!(refused, Some(Error::Unsupported { .. })), "{refused:?}");
+    // P2P edges of neighbours as M2L, M2P and P2L edges.
+    for kind in 0..3 {
+        let mut wrong = lists.clone();
+        let edges = [&mut wrong.m2l, &mut wrong.m2p, &mut wrong.p2l];
+        for (i, edges) in edges.into_iter().enumerate() {
+            if i == kind {
+                *edges = lists.p2p.clone();
+            }
+        }
+        let refused = plan(wrong, tree.clone(), 4);
+        assert!(matches!(refused, Some(Error::Edge { .. })), "{kind}: {refused:?}");
+    }
+}

@@ -1,0 +1,41 @@
+//! What sources carry and targets want, as far as the expansion is concerned.
+
+use crate::Laplace;
+use fmm_traits::{Error, Family, Kernel};
+use std::any::TypeId;
+
+/// Where the charge and the dipole vector of a source lie among its strengths.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// The charge.
+    pub charge: Option<usize>,
+    /// The first of the three components of the dipole.
+    pub dipole: Option<usize>,
+}
+
+/// Derivatives among the values of `E`: 0, 1 (gradient) or 2 (Hessian).
+pub fn derivatives<E: Kernel>() -> usize {
+    match E::VALUES {
+        1 => 0,
+        4 => 1,
+        _ => 2,
+    }
+}
+
+/// What the sources of `F` carry.
+///
+/// # Errors
+/// [`Error::Unsupported`] for a family whose far field is not that of charges 1/r and dipoles, with values `E`.
+pub fn layout<F: Family, E: Kernel>(family: &F) -> Result<Layout, Error> {
+    let degrees: Vec<i32> = (0..F::Source::STRENGTHS).map(F::Source::strength_degree).collect();
+    let harmonic = TypeId::of::<F::Equivalent>() == TypeId::of::<Laplace>() && matches!(E::VALUES, 1 | 4 | 10);
+    match degrees[..] {
+        [0] if harmonic => Ok(Layout { charge: Some(0), dipole: None }),
+        [-1, -1, -1] if harmonic => Ok(Layout { charge: None, dipole: Some(0) }),
+        [0, -1, -1, -1] if harmonic => Ok(Layout { charge: Some(0), dipole: Some(1) }),
+        _ => Err(Error::Unsupported {
+            operation: "an expansion in spherical harmonics",
+            reason: format!("the far field of {} is not that of charges 1/r or dipoles", family.name()),
+        }),
+    }
+}

@@ -1,0 +1,229 @@
+//! `fmm compare`: variants on the same points, each checked against direct summation; a table, a CSV file, a plot and a page.
+
+use crate::args::{CompareArgs, DemoName, MethodName, VariantArgs};
+use crate::failure::Failure;
+use crate::page::{self, Bar, Line, Plot};
+use crate::{kernel, print, run};
+use clap::ValueEnum;
+use fmm::{Error, Fmm, Stage, Targets};
+use std::fmt::Write;
+
+/// Targets that are compared with direct sums.
+const SAMPLES: usize = 1000;
+
+/// One variant as named on the command line.
+#[derive(Clone)]
+struct Variant {
+    name: String,
+    method: MethodName,
+    options: VariantArgs,
+}
+
+/// One case.
+struct Row {
+    variant: usize,
+    n: usize,
+    order: Option<usize>,
+    theta: Option<f64>,
+    plan: f64,
+    apply: f64,
+    stages: [f64; Stage::ALL.len()],
+    /// Worst over the outputs.
+    error: f64,
+    line: String,
+}
+
+/// `method[+option…]`.
+fn parse(text: &str) -> Result<Variant, Failure> {
+    let mut words = text.split('+').map(str::trim);
+    let refuse = |word: &str| Failure::Input(format!("--variants {text}: {word} is neither a method nor an option"));
+    let first = words.next().unwrap_or("");
+    let method = MethodName::from_str(first, false).map_err(|_| refuse(first))?;
+    let mut options = VariantArgs { translation: None, truncation: None, lists: None, expansion: None, theta: None };
+    for word in words {
+        // `direct` and `spherical` after the first word are a translation and an expansion.
+        let known = [
+            ValueEnum::from_str(word, false).map(|x| options.translation = Some(x)).is_ok(),
+            ValueEnum::from_str(word, false).map(|x| options.truncation = Some(x)).is_ok(),
+            ValueEnum::from_str(word, false).map(|x| options.lists = Some(x)).is_ok(),
+            ValueEnum::from_str(word, false).map(|x| options.expansion = Some(x)).is_ok(),
+            word.parse().map(|x| options.theta = Some(x)).is_ok(),
+        ];
+        if !known.contains(&true) {
+            return Err(refuse(word));
+        }
+    }
+    Ok(Variant { name: text.to_string(), method, options })
+}
+
+/// Runs the comparison.
+pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
+    let variants = args.variants.iter().map(|v| parse(v)).collect::<Result<Vec<_>, _>>()?;
+    let outputs = kernel::outputs(&args.outputs);
+    let base = kernel::builder(&args.kernel, outputs)?.precision(kernel::precision(args.precision));
+    let base = if let Some(threads) = args.threads { base.threads(threads) } else { base };
+    let components = base.strengths()?;
+    let files = match (&args.sources, &args.strengths) {
+        (Some(sources), Some(strengths)) => Some(run::read_files(sources, strengths, components)?),
+        _ => None,
+    };
+    std::fs::create_dir_all(&args.out).map_err(|e| Failure::file(&args.out, e))?;
+    let names: Vec<&str> = args.outputs.iter().map(|o| output_name(*o)).collect();
+    let stages: Vec<&str> = Stage::ALL.iter().map(|s| s.name()).collect();
+    let errors: Vec<String> = names.iter().map(|n| format!("error_{n}")).collect();
+    let mut csv = format!("variant,n,order,theta,ncrit,plan_s,apply_s,{},{}\n", errors.join(","), stages.join(","));
+    let mut rows = Vec::new();
+    for &n in &args.n {
+        let (points, strengths) = match &files {
+            Some((points, strengths)) => {
+                let n = n.min(points.len() / 3);
+                (points[..3 * n].to_vec(), strengths[..n * components].to_vec())
+            }
+            None => (fmm::demo::points(kernel::demo(args.demo), n, 1), fmm::demo::strengths(n, components, 1)),
+        };
+        for (i, variant) in variants.iter().enumerate() {
+            let direct = variant.method == MethodName::Direct;
+            for &order in if direct { &args.orders[..1] } else { &args.orders[..] } {
+                let builder =
+                    kernel::with_variant(base.clone().method(kernel::method(variant.method)), &variant.options);
+                let builder = if direct { builder } else { builder.order(order) };
+                let repeat = if direct { 1 } else { args.repeat };
+                if let Some(mut row) = case(builder, &points, &strengths, repeat)? {
+                    row.variant = i;
+                    row.line.insert_str(0, &format!("{},", variant.name));
+                    let _ = writeln!(csv, "{}", row.line);
+                    rows.push(row);
+                }
+            }
+        }
+    }
+    print(&table(args, &variants, &rows))?;
+    let save = |name: &str, text: &str| {
+        let path = args.out.join(name);
+        std::fs::write(&path, text).map_err(|e| Failure::file(&path, e))
+    };
+    save("compare.csv", &csv)?;
+    let plots = plots(args, &variants, &rows);
+    save("compare.svg", &page::alone(&plots[1]))?;
+    let cloud = match &files {
+        Some(_) => "points from files".to_string(),
+        None => format!("{} cloud", demo_name(args.demo)),
+    };
+    let title = format!("{} on one {cloud}, {}", kernel::name(args.kernel.kernel), names.join(" + "));
+    save("compare.html", &page::html(&title, &plots))
+}
+
+/// Plans and evaluates one variant; none if the order is none of its expansion.
+fn case(builder: Fmm, points: &[f64], strengths: &[f64], repeat: u32) -> Result<Option<Row>, Failure> {
+    let plan = match builder.plan(points, Targets::Sources) {
+        Err(Error::Order { .. }) => return Ok(None),
+        plan => plan?,
+    };
+    let (out, apply, stages) = run::evaluate(&plan, strengths, repeat)?;
+    let report = plan.verify_output(strengths, &out, SAMPLES)?;
+    let d = plan.describe();
+    let text = |x: Option<String>| x.unwrap_or_default();
+    let errors: Vec<String> = report.outputs.iter().map(|e| format!("{:.3e}", e.rel_l2)).collect();
+    let seconds: Vec<String> = stages.iter().map(|s| format!("{s:.6}")).collect();
+    let line = format!(
+        "{},{},{},{},{:.6},{apply:.6},{},{}",
+        d.n_sources,
+        text(d.order.map(|p| p.to_string())),
+        text(d.theta.map(|t| t.to_string())),
+        d.ncrit,
+        d.seconds.plan,
+        errors.join(","),
+        seconds.join(",")
+    );
+    let (n, order, theta, plan, error) = (d.n_sources, d.order, d.theta, d.seconds.plan, report.worst());
+    Ok(Some(Row { variant: 0, n, order, theta, plan, apply, stages, error, line }))
+}
+
+/// The fastest row of a variant at `n` whose error is at most `error`.
+fn best<'a>(rows: &'a [Row], variant: usize, n: usize, error: f64) -> Option<&'a Row> {
+    let fits = rows.iter().filter(|r| r.variant == variant && r.n == n && r.error <= error);
+    fits.min_by(|a, b| a.apply.total_cmp(&b.apply))
+}
+
+/// Numbers of points that occur.
+fn sizes(rows: &[Row]) -> Vec<usize> {
+    let mut sizes: Vec<usize> = rows.iter().map(|r| r.n).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// At each size the fastest way of each variant that meets the error.
+fn table(args: &CompareArgs, variants: &[Variant], rows: &[Row]) -> String {
+    let mut out = format!(
+        "fastest order of each variant whose error, the worst over the outputs, is at most {:e}\n\n{:>9}  {:<28} {:>5} {:>5} {:>9} {:>9} {:>9} {:>7}\n",
+        args.error, "points", "variant", "order", "theta", "error", "plan s", "apply s", "ratio"
+    );
+    for n in sizes(rows) {
+        let found: Vec<_> = (0..variants.len()).map(|i| best(rows, i, n, args.error)).collect();
+        let fastest = found.iter().flatten().map(|r| r.apply).fold(f64::INFINITY, f64::min);
+        for (variant, row) in variants.iter().zip(found) {
+            let Some(r) = row else {
+                let _ = writeln!(out, "{n:>9}  {:<28} none of the orders reaches it", variant.name);
+                continue;
+            };
+            let order = r.order.map_or("–".to_string(), |p| p.to_string());
+            let theta = r.theta.map_or("–".to_string(), |t| t.to_string());
+            let ratio = r.apply / fastest;
+            let _ = writeln!(
+                out,
+                "{n:>9}  {:<28} {order:>5} {theta:>5} {:>9.1e} {:>9.4} {:>9.4} {ratio:>7.2}",
+                variant.name, r.error, r.plan, r.apply
+            );
+        }
+    }
+    out
+}
+
+/// Error over time, time over N, stages, error over order.
+fn plots(args: &CompareArgs, variants: &[Variant], rows: &[Row]) -> [Plot; 4] {
+    let largest = rows.iter().map(|r| r.n).max().unwrap_or(0);
+    let lines = |points: &dyn Fn(usize) -> Vec<[f64; 2]>| -> Vec<Line> {
+        let all = variants.iter().enumerate().map(|(i, v)| Line { name: v.name.clone(), points: points(i) });
+        all.filter(|l| !l.points.is_empty()).collect()
+    };
+    let at = |i: usize| rows.iter().filter(move |r| r.variant == i && r.n == largest);
+    let stage = |i: usize| {
+        let row = best(rows, i, largest, args.error)?;
+        let parts = Stage::ALL.iter().map(|&s| (s.name(), row.stages[s as usize])).filter(|p| p.1 > 0.0).collect();
+        Some(Bar { name: variants[i].name.clone(), parts })
+    };
+    let fits = |i: usize| {
+        let rows = sizes(rows).into_iter().filter_map(|n| best(rows, i, n, args.error));
+        rows.map(|r| [r.n as f64, r.apply]).collect::<Vec<_>>()
+    };
+    [
+        Plot::Lines {
+            title: format!("Error against time, {largest} points"),
+            axes: ["seconds", "relative ℓ2 error"],
+            lines: lines(&|i| at(i).map(|r| [r.apply, r.error]).collect()),
+        },
+        Plot::Lines {
+            title: format!("Time against N at errors of at most {:e}", args.error),
+            axes: ["points", "seconds"],
+            lines: lines(&fits),
+        },
+        Plot::Bars {
+            title: format!("Stages at {largest} points, errors of at most {:e}", args.error),
+            bars: (0..variants.len()).filter(|&i| variants[i].method != MethodName::Direct).filter_map(stage).collect(),
+        },
+        Plot::Lines {
+            title: format!("Error against order, {largest} points"),
+            axes: ["order", "relative ℓ2 error"],
+            lines: lines(&|i| at(i).filter_map(|r| Some([r.order? as f64, r.error])).collect()),
+        },
+    ]
+}
+
+fn output_name(name: crate::args::OutputName) -> &'static str {
+    kernel::outputs(&[name]).names().first().copied().unwrap_or("")
+}
+
+fn demo_name(name: DemoName) -> String {
+    name.to_possible_value().map_or(String::new(), |v| v.get_name().to_string())
+}

@@ -1,0 +1,157 @@
+//! Order and opening angle of the variants: spherical harmonics, and treecodes of both expansions.
+//!
+//! Errors of spherical harmonics are those of [`accuracy`], of treecodes those of [`treecode`]. A treecode of any other
+//! kernel than Laplace's has the errors of Laplace's, with less trust.
+
+use super::treecode::{self, ANGLES};
+use super::{MAX_ORDER, MIN_ORDER, Scene, check_positive, equivalent_error, floors, requested, row};
+use crate::variant::{Expansion, Parts, Policy};
+use backend_cpu::Precision;
+use fmm_kernels::spherical::{self, accuracy};
+use fmm_traits::{Error, Outputs};
+
+/// Opening angle where an order was given and no angle.
+const THETA: f64 = 0.6;
+
+/// The orders of an expansion.
+fn orders(expansion: Expansion) -> std::ops::RangeInclusive<usize> {
+    match expansion {
+        Expansion::Spherical => spherical::MIN_ORDER..=spherical::MAX_ORDER,
+        Expansion::Equivalent => MIN_ORDER..=MAX_ORDER,
+    }
+}
+
+/// Checks an order that was given; a treecode gets the usual angle.
+pub(crate) fn given(order: usize, mut parts: Parts) -> Result<(usize, Parts), Error> {
+    let range = orders(parts.expansion);
+    if !range.contains(&order) {
+        return Err(Error::Order { order, min: *range.start(), max: *range.end() });
+    }
+    if let Policy::Treecode { theta: theta @ 0.0 } = &mut parts.policy {
+        *theta = THETA;
+    }
+    Ok((order, parts))
+}
+
+/// Order, and angle of a treecode, for a tolerance.
+///
+/// # Errors
+/// As [`super::check_tolerance`]; second derivatives of the variants were not measured.
+pub(crate) fn chosen(
+    kernel: &'static str,
+    outputs: Outputs,
+    tolerance: f64,
+    precision: Precision,
+    scene: Scene,
+    mut parts: Parts,
+) -> Result<(usize, Parts), Error> {
+    if parts.expansion == Expansion::Equivalent && parts.policy == Policy::Uvwx {
+        return Ok((super::order_for(kernel, outputs, tolerance, precision, scene)?, parts));
+    }
+    check_positive(tolerance)?;
+    if outputs.contains(Outputs::HESSIAN) || outputs.contains(Outputs::PRESSURE) {
+        let reason = "errors of second derivatives and pressures were not measured: give an order".to_string();
+        return Err(Error::Unsupported { operation: "a tolerance for this method", reason });
+    }
+    let angles = match parts.policy {
+        Policy::Treecode { theta } if theta > 0.0 => vec![theta],
+        Policy::Treecode { .. } => ANGLES.to_vec(),
+        _ => vec![0.0],
+    };
+    let enough = |theta: f64, p: usize| {
+        requested(outputs).all(|(i, _)| {
+            let error = expected(&parts, theta, i, p) + rounding(precision, i);
+            floors(precision)[i] <= tolerance && error <= margin(kernel, i, scene) * tolerance
+        })
+    };
+    let found = angles.iter().filter_map(|&theta| {
+        let p = orders(parts.expansion).find(|&p| enough(theta, p))?;
+        Some((cost(&parts, theta, p, outputs), theta, p))
+    });
+    let Some((_, theta, p)) = found.min_by(|a, b| a.0.total_cmp(&b.0)) else {
+        return Err(floor(kernel, outputs, tolerance, precision, scene, &parts, &angles));
+    };
+    if let Policy::Treecode { theta: chosen } = &mut parts.policy {
+        *chosen = theta;
+    }
+    Ok((p, parts))
+}
+
+/// The error that says what can be promised.
+fn floor(
+    kernel: &'static str,
+    outputs: Outputs,
+    tolerance: f64,
+    precision: Precision,
+    scene: Scene,
+    parts: &Parts,
+    angles: &[f64],
+) -> Error {
+    let last = *orders(parts.expansion).end();
+    let theta = angles.iter().copied().fold(f64::INFINITY, f64::min);
+    let reach = |i: usize| {
+        let error = expected(parts, theta, i, last) + rounding(precision, i);
+        floors(precision)[i].max(error / margin(kernel, i, scene))
+    };
+    let worst = requested(outputs).map(|(i, name)| (reach(i), name)).max_by(|a, b| a.0.total_cmp(&b.0));
+    let (floor, output) = worst.unwrap_or((0.0, ""));
+    let hint = "; equivalent densities reach further, and an order may be given instead".to_string();
+    Error::ToleranceFloor { tolerance, floor, output, kernel, precision: precision.name(), hint }
+}
+
+/// The largest error that an order which was given stands for.
+pub(crate) fn error_of_order(kernel: &str, outputs: Outputs, order: usize, parts: &Parts) -> f64 {
+    if parts.expansion == Expansion::Equivalent && parts.policy == Policy::Uvwx {
+        return equivalent_error(kernel, outputs, order);
+    }
+    let theta = parts.policy.theta().unwrap_or(0.0);
+    requested(outputs).fold(0.0, |worst, (i, _)| expected(parts, theta, i, order).max(worst))
+}
+
+/// Part of the tolerance that a table entry may take: the tables are of 4000 points. Gradients of strengths in (0, 1)
+/// get worse with more; sources with dipoles err up to four times as much.
+fn margin(kernel: &str, output: usize, scene: Scene) -> f64 {
+    let dipoles = if kernel.contains("dipole") || kernel.contains("mixed") { 0.25 } else { 1.0 };
+    let other = row(kernel).trust.max(if dipoles < 1.0 { 1.0 } else { 0.0 });
+    let growth = if output == 0 { 1.0 } else { (scene.sources as f64 / 1e5).powf(0.2).max(1.0) };
+    0.6 * scene.share() * dipoles * other / growth
+}
+
+/// What f32 adds to output number `output`.
+fn rounding(precision: Precision, output: usize) -> f64 {
+    if precision == Precision::F64 { 0.0 } else { [1.5e-6, 1.5e-5, 1.0, 1.0][output] }
+}
+
+/// Expected error of output number `output`: 0 the potential, 1 the gradient.
+fn expected(parts: &Parts, theta: f64, output: usize, p: usize) -> f64 {
+    match (parts.policy, parts.expansion) {
+        (Policy::Treecode { .. }, Expansion::Spherical) => treecode::spherical(theta, output, p),
+        (Policy::Treecode { .. }, Expansion::Equivalent) => treecode::equivalent(theta, output, p),
+        _ => accuracy::expected_error::<f64>(p, output > 0),
+    }
+}
+
+/// Relative time of a treecode: θ^−3 boxes a level, as many harmonics (or densities) each, on about three levels, and the
+/// pairs of the leaves around.
+fn cost(parts: &Parts, theta: f64, p: usize, outputs: Outputs) -> f64 {
+    let p = p as f64;
+    let more = if outputs.contains(Outputs::GRADIENT) { 1.0 } else { 0.0 };
+    let far = match parts.expansion {
+        // A harmonic takes about 0.4 of the time of a pair.
+        Expansion::Spherical => 0.4 * (p + more).powi(2),
+        Expansion::Equivalent => 6.0 * (p - 1.0).powi(2) + 2.0,
+    };
+    if theta > 0.0 { (3.0 * far + 40.0) / theta.powi(3) } else { far }
+}
+
+/// Leaves that balance the near and the far field of spherical harmonics: flat between 28 and 40 points for p = 6, 35 and
+/// 50 for p = 10, 50 and 80 for p = 16 (a million uniform points, potential and gradient, one Zen 4 core). A treecode
+/// sees about as many points in a leaf as it has harmonics.
+pub(crate) fn occupancy(order: usize, parts: &Parts) -> Option<f64> {
+    let p = order as f64;
+    match (parts.policy, parts.expansion) {
+        (Policy::Treecode { .. }, _) => Some(64.0),
+        (_, Expansion::Spherical) => Some(14.0 + 2.8 * p),
+        _ => None,
+    }
+}

@@ -1,0 +1,160 @@
+//! The variants of the fast methods: which expansion, how it is translated, which lists.
+
+use crate::request::{Fmm, Method};
+use fmm_kernels::spherical::SphericalOptions;
+pub use fmm_kernels::spherical::{Translation, Truncation};
+use fmm_traits::Error;
+
+/// What carries the far field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expansion {
+    /// Spherical harmonics (Gumerov & Duraiswami 2008): charges 1/r, dipoles and masses.
+    Spherical,
+    /// Equivalent densities (Ying, Biros & Zorin 2004): any kernel.
+    Equivalent,
+}
+
+impl Expansion {
+    /// Its name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Expansion::Spherical => "spherical",
+            Expansion::Equivalent => "equivalent",
+        }
+    }
+}
+
+/// Who meets whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ListPolicy {
+    /// U, V, W and X lists (Lashuk et al. 2009).
+    Uvwx,
+    /// The same with 119 translations a box instead of 189 (Gumerov & Duraiswami 2008, §2.2.3).
+    Stencil119,
+}
+
+/// What was asked for beyond the method; `None`: the usual.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Variant {
+    pub translation: Option<Translation>,
+    pub truncation: Option<Truncation>,
+    pub lists: Option<ListPolicy>,
+    pub expansion: Option<Expansion>,
+    pub theta: Option<f64>,
+}
+
+/// What a fast method on an octree is made of.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Parts {
+    pub expansion: Expansion,
+    pub spherical: SphericalOptions,
+    pub policy: Policy,
+}
+
+/// Lists, with what they need.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Policy {
+    Uvwx,
+    Stencil119,
+    Treecode { theta: f64 },
+}
+
+impl Policy {
+    /// Its name in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Policy::Uvwx => "uvwx",
+            Policy::Stencil119 => "stencil119",
+            Policy::Treecode { .. } => "treecode",
+        }
+    }
+    /// The opening angle of a treecode.
+    pub(crate) fn theta(self) -> Option<f64> {
+        if let Policy::Treecode { theta } = self { Some(theta) } else { None }
+    }
+}
+
+impl Fmm {
+    /// How spherical harmonics are translated. Default [`Translation::Rcr`]; the direct way is the slow one.
+    pub fn translation(mut self, translation: Translation) -> Self {
+        self.variant.translation = Some(translation);
+        self
+    }
+    /// Whether distant pairs use fewer degrees of spherical harmonics. Default [`Truncation::Variable`].
+    pub fn truncation(mut self, truncation: Truncation) -> Self {
+        self.variant.truncation = Some(truncation);
+        self
+    }
+    /// Lists of the fast multipole method. Default [`ListPolicy::Uvwx`].
+    pub fn lists(mut self, lists: ListPolicy) -> Self {
+        self.variant.lists = Some(lists);
+        self
+    }
+    /// Expansion of a treecode. Default [`Expansion::Spherical`] where the kernel has it.
+    pub fn expansion(mut self, expansion: Expansion) -> Self {
+        self.variant.expansion = Some(expansion);
+        self
+    }
+    /// Opening angle of a treecode: a box of side l is seen as a whole from distance d if l ≤ θ·d. Default: chosen
+    /// with the order.
+    pub fn theta(mut self, theta: f64) -> Self {
+        self.variant.theta = Some(theta);
+        self
+    }
+}
+
+/// What `method` is made of; refuses options that have no meaning for it. `harmonic`: why the kernel has no expansion in
+/// spherical harmonics, if it has none. θ is that of the request, or 0: to be chosen.
+pub(crate) fn parts(variant: &Variant, method: Method, harmonic: &Result<(), Error>) -> Result<Parts, Error> {
+    let expansion = match (method, variant.expansion) {
+        (Method::SphericalHarmonics, _) => Expansion::Spherical,
+        (Method::Treecode, Some(expansion)) => expansion,
+        (Method::Treecode, None) if harmonic.is_ok() => Expansion::Spherical,
+        _ => Expansion::Equivalent,
+    };
+    let spherical = expansion == Expansion::Spherical;
+    let tree = method == Method::Treecode;
+    let refuse = |operation, reason: &str| {
+        Err(Error::Unsupported { operation, reason: format!("{reason}; the method is {}", method.name()) })
+    };
+    if variant.theta.is_some() && !tree {
+        return refuse("an opening angle θ", "only a treecode has one");
+    }
+    if variant.expansion.is_some() && !tree {
+        return refuse("a choice of expansion", "it belongs to the treecode, other methods are named by theirs");
+    }
+    if variant.lists.is_some() && method != Method::SphericalHarmonics && variant.lists != Some(ListPolicy::Uvwx) {
+        return refuse("the 119 stencil", "its edges reach inside the surfaces of equivalent densities");
+    }
+    if variant.lists.is_some() && (tree || method == Method::Direct) {
+        return refuse("a choice of lists", "it belongs to the fast multipole method");
+    }
+    if variant.translation.is_some() && !spherical {
+        return refuse("a choice of translations", "it belongs to spherical harmonics");
+    }
+    if variant.truncation.is_some() && (!spherical || tree) {
+        return refuse("a choice of truncation", "it belongs to spherical harmonics with M2L");
+    }
+    if let (true, Err(e)) = (spherical, harmonic) {
+        return Err(e.clone());
+    }
+    if let Some(theta) = variant.theta.filter(|t| !(*t > 0.0 && *t <= MAX_THETA)) {
+        let requirement = "must be above 0 and at most 1.1: the spheres around boxes end at 2/√3";
+        return Err(Error::Parameter { name: "theta", value: theta, requirement });
+    }
+    Ok(Parts {
+        expansion,
+        spherical: SphericalOptions {
+            translation: variant.translation.unwrap_or_default(),
+            truncation: variant.truncation.unwrap_or_default(),
+        },
+        policy: match (tree, variant.lists) {
+            (true, _) => Policy::Treecode { theta: variant.theta.unwrap_or(0.0) },
+            (false, Some(ListPolicy::Stencil119)) => Policy::Stencil119,
+            (false, _) => Policy::Uvwx,
+        },
+    })
+}
+
+/// Largest opening angle.
+const MAX_THETA: f64 = 1.1;

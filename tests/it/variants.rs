@@ -1,0 +1,190 @@
+//! Spherical harmonics and treecodes: the promise of the tolerance, agreement with the other methods, and what makes no
+//! sense together.
+
+use crate::cli::{fmm, last_line};
+use crate::{both, difference, direct, strengths, uniform};
+use fmm::{
+    Error, Expansion, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, ListPolicy, Method, Outputs, Precision,
+    Stokes, Targets, Translation, Truncation, Yukawa, demo,
+};
+use fmm_traits::testkit::clouds::CloudKind;
+
+/// The tolerance is a promise on every cloud, for both kinds of strengths.
+fn holds(builder: Fmm, tolerances: &[f64]) {
+    let c = builder.strengths().unwrap();
+    let mut broken = Vec::new();
+    for (k, kind) in CloudKind::ALL.into_iter().enumerate() {
+        let x = kind.points(2500, 100 + k as u64);
+        let n = x.len() / 3;
+        for &tolerance in tolerances {
+            let plan = builder.clone().tolerance(tolerance).ncrit(40).plan(&x, Targets::Sources).unwrap();
+            for q in [demo::strengths(n, c, 7), demo::normal_strengths(n, c, 7)] {
+                let report = plan.verify(&q, 500).unwrap();
+                if report.worst().is_nan() || report.worst() > tolerance {
+                    let d = plan.describe();
+                    broken.push(format!(
+                        "{} {tolerance:e} {:?} {:?} {:?}",
+                        kind.name(),
+                        d.order,
+                        d.theta,
+                        report.outputs
+                    ));
+                }
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+fn spherical(family: impl Into<fmm::AnyFamily>) -> Fmm {
+    Fmm::new(family).method(Method::SphericalHarmonics).outputs(both())
+}
+
+fn treecode(family: impl Into<fmm::AnyFamily>, expansion: Expansion) -> Fmm {
+    Fmm::new(family).method(Method::Treecode).expansion(expansion).outputs(both())
+}
+
+#[test]
+fn spherical_harmonics_keep_the_tolerance() {
+    holds(spherical(Laplace), &[1e-2, 1e-4, 1e-6]);
+    holds(spherical(Laplace).outputs(Outputs::POTENTIAL), &[1e-3, 1e-8]);
+    holds(spherical(Laplace).lists(ListPolicy::Stencil119), &[1e-3, 1e-5]);
+    holds(spherical(Laplace).truncation(Truncation::Fixed), &[1e-3, 1e-5]);
+    holds(spherical(Laplace).precision(Precision::F32), &[1e-2, 1e-3]);
+    holds(spherical(Gravity { g: 1.0, softening: 1e-4 }), &[1e-3, 1e-5]);
+}
+
+#[test]
+fn spherical_harmonics_of_dipoles_keep_the_tolerance() {
+    holds(spherical(LaplaceDipole), &[1e-3, 1e-5]);
+    holds(spherical(LaplaceMixed), &[1e-2, 1e-4]);
+}
+
+#[test]
+fn treecodes_keep_the_tolerance() {
+    for expansion in [Expansion::Spherical, Expansion::Equivalent] {
+        holds(treecode(Laplace, expansion), &[1e-2, 1e-4, 1e-7]);
+        holds(treecode(Laplace, expansion).outputs(Outputs::POTENTIAL), &[1e-3, 1e-8]);
+        holds(treecode(Laplace, expansion).theta(0.45), &[1e-5]);
+        holds(treecode(Gravity { g: 1.0, softening: 1e-4 }, expansion), &[1e-3, 1e-5]);
+    }
+    holds(treecode(LaplaceMixed, Expansion::Spherical), &[1e-3]);
+    holds(treecode(Yukawa { kappa: 2.0 }, Expansion::Equivalent), &[1e-3]);
+}
+
+/// Each variant agrees with the direct sum, for all sources, a subset of them and other targets; errors fall with the order.
+#[test]
+fn every_variant_gives_the_sums() {
+    let (x, other) = (CloudKind::Ellipsoid.points(3000, 1), uniform(500, 2));
+    let q = strengths(3000, 3);
+    let subset: Vec<usize> = (0..3000).step_by(7).collect();
+    let variants = [
+        spherical(Laplace),
+        spherical(Laplace).translation(Translation::Direct),
+        spherical(Laplace).lists(ListPolicy::Stencil119).truncation(Truncation::Fixed),
+        treecode(Laplace, Expansion::Spherical),
+        treecode(Laplace, Expansion::Spherical).theta(0.4),
+        treecode(Laplace, Expansion::Equivalent).theta(0.8),
+    ];
+    for (k, builder) in variants.into_iter().enumerate() {
+        for targets in [Targets::Sources, Targets::Subset(&subset), Targets::Points(&other)] {
+            let exact = direct(&builder, &x, targets, &q);
+            let errors = [4, 9].map(|order| {
+                let out = builder.clone().order(order).plan(&x, targets).unwrap().apply(&q).unwrap();
+                difference(&out.potential, &exact.potential).max(difference(&out.gradient, &exact.gradient))
+            });
+            assert!(errors[0] < 0.05 && errors[1] < 2e-3 && errors[1] < 0.2 * errors[0], "{k}: {errors:?}");
+        }
+    }
+}
+
+/// A wider angle sees fewer boxes, and the plan says what was chosen.
+#[test]
+fn plans_say_what_was_chosen() {
+    let x = uniform(5000, 1);
+    let of = |builder: Fmm| builder.plan(&x, Targets::Sources).unwrap().describe();
+    let [narrow, wide] = [0.3, 0.9].map(|t| of(treecode(Laplace, Expansion::Spherical).order(4).theta(t)));
+    assert!(narrow.edges.m2p > 2 * wide.edges.m2p && wide.edges.m2l == 0 && wide.theta == Some(0.9));
+    assert_eq!((wide.method, wide.expansion, wide.lists), ("treecode", Some("spherical"), Some("treecode")));
+    let chosen = of(treecode(Laplace, Expansion::Spherical).tolerance(1e-4));
+    assert!(chosen.theta.is_some_and(|t| (0.3..=1.0).contains(&t)) && chosen.order.is_some());
+    let s = of(spherical(Laplace).tolerance(1e-4));
+    assert_eq!((s.method, s.translation, s.truncation), ("spherical", Some("rcr"), Some("variable")));
+    let stencil = of(spherical(Laplace).order(6).ncrit(8).lists(ListPolicy::Stencil119));
+    assert_eq!(stencil.lists, Some("stencil119"));
+    assert!(stencil.edges.m2l < of(spherical(Laplace).order(6).ncrit(8)).edges.m2l);
+    assert_eq!(of(Fmm::new(Laplace).method(Method::Direct)).expansion, None);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let x = uniform(100, 1);
+    let of = |builder: Fmm| builder.plan(&x, Targets::Sources).err();
+    let unsupported = |builder: Fmm| assert!(matches!(of(builder), Some(Error::Unsupported { .. })));
+    unsupported(Fmm::new(Yukawa { kappa: 1.0 }).method(Method::SphericalHarmonics));
+    unsupported(Fmm::new(Stokes { mu: 1.0 }).method(Method::Treecode).expansion(Expansion::Spherical));
+    unsupported(spherical(Laplace).theta(0.5));
+    unsupported(Fmm::new(Laplace).theta(0.5));
+    unsupported(Fmm::new(Laplace).method(Method::EquivalentDensities).lists(ListPolicy::Stencil119));
+    unsupported(Fmm::new(Laplace).method(Method::Treecode).lists(ListPolicy::Uvwx));
+    unsupported(Fmm::new(Laplace).method(Method::EquivalentDensities).translation(Translation::Rcr));
+    unsupported(Fmm::new(Laplace).method(Method::Treecode).truncation(Truncation::Fixed));
+    unsupported(spherical(Laplace).expansion(Expansion::Equivalent));
+    unsupported(spherical(Laplace).outputs(both() | Outputs::HESSIAN).tolerance(1e-3));
+    for theta in [0.0, -1.0, f64::NAN, 1.2] {
+        let refused = of(treecode(Laplace, Expansion::Spherical).theta(theta));
+        assert!(matches!(refused, Some(Error::Parameter { name: "theta", .. })), "{refused:?}");
+    }
+    assert!(matches!(of(spherical(Laplace).order(41)), Some(Error::Order { order: 41, min: 1, max: 40 })));
+    assert!(matches!(of(spherical(Laplace).tolerance(1e-13)), Some(Error::ToleranceFloor { .. })));
+    assert!(matches!(of(treecode(Laplace, Expansion::Spherical).tolerance(-1.0)), Some(Error::Tolerance { .. })));
+}
+
+#[test]
+fn the_command_knows_the_variants() {
+    let run = |options: &str| {
+        fmm(&format!("run --demo uniform --n 3000 --verify 100 {options}").split(' ').collect::<Vec<_>>())
+    };
+    for options in [
+        "--method spherical --tolerance 1e-4",
+        "--method spherical --order 6 --translation direct --truncation fixed --lists stencil119",
+        "--method treecode --tolerance 1e-4",
+        "--method treecode --order 5 --theta 0.5 --expansion equivalent",
+    ] {
+        let done = run(options);
+        assert!(done.status.success(), "{options}: {}", String::from_utf8_lossy(&done.stderr));
+        assert!(String::from_utf8_lossy(&done.stdout).contains("variant"), "{options}");
+    }
+    for (options, word) in [
+        ("--method spherical --theta 0.5", "θ"),
+        ("--lists stencil119", "119"),
+        ("--kernel yukawa --method spherical", "yukawa"),
+    ] {
+        let refused = run(options);
+        assert!(!refused.status.success() && last_line(&refused).contains(word), "{options}");
+    }
+}
+
+#[test]
+fn compare_writes_a_table_and_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("compared");
+    let variants = "direct,equivalent,spherical+stencil119+fixed,treecode+0.6,treecode+equivalent";
+    let args = ["compare", "--n", "1000,3000", "--orders", "4,8,20", "--error", "1e-4", "--repeat", "1"];
+    let run = fmm(&[&args[..], &["--variants", variants, "--out", out.to_str().unwrap()]].concat());
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let table = String::from_utf8(run.stdout).unwrap();
+    assert!(variants.split(',').all(|v| table.contains(v)), "{table}");
+    let csv = std::fs::read_to_string(out.join("compare.csv")).unwrap();
+    // Direct once a size; equivalent densities have no order 20.
+    assert_eq!(csv.lines().count(), 1 + 2 * (1 + 2 + 3 + 3 + 2), "{csv}");
+    let columns = csv.lines().next().unwrap().split(',').count();
+    assert!(csv.lines().all(|l| l.split(',').count() == columns), "{csv}");
+    let page = std::fs::read_to_string(out.join("compare.html")).unwrap();
+    assert_eq!((page.matches("<svg ").count(), page.matches("</svg>").count()), (4, 4));
+    assert!(!page.contains("http://") || page.matches("http://").count() == page.matches("http://www.w3.org").count());
+    assert!(!page.contains("NaN") && !page.contains("inf"), "a plot of no numbers");
+    assert!(std::fs::read_to_string(out.join("compare.svg")).unwrap().starts_with("<?xml"));
+    let wrong = fmm(&["compare", "--variants", "spherical+spiral"]);
+    assert!(last_line(&wrong).contains("spiral"));
+}

@@ -1,6 +1,6 @@
 //! Seconds per stage, least of three runs, and the error at 1000 targets of the two-dimensional method:
 //! `cargo run --release -p adaptive2d --example stage_times_2d -- N POPULATION ORDER [cloud] [kernel] [gradient] [threads] [theta]`
-//! with `kernel` harmonic or laplace, `gradient` 0 or 1. Targets are the sources; strengths are normal.
+//! with `kernel` harmonic, harmonic-real (real strengths) or laplace, `gradient` 0 or 1. Targets are the sources; strengths are normal.
 
 use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, Pyramid, PyramidOptions, connect};
 use backend_cpu::Isa;
@@ -19,7 +19,10 @@ fn main() {
     let kernel = if laplace { PlaneKernel::Laplace } else { PlaneKernel::Harmonic };
     let series = Laurent::new(kernel, order, number(6, 0) == 1).expect("order");
     let points = kind.points(n, 1);
-    let strengths = normal_strengths(n * kernel.strengths(), 2);
+    let mut strengths = normal_strengths(n * kernel.strengths(), 2);
+    if args.get(5).is_some_and(|k| k == "harmonic-real") {
+        strengths.iter_mut().skip(1).step_by(2).for_each(|im| *im = 0.0);
+    }
     let mut out = vec![0.0; n * series.values()];
     let pool = rayon::ThreadPoolBuilder::new().num_threads(number(7, 1)).build().expect("threads");
 

@@ -10,7 +10,6 @@ use super::shifts::{Down, M2l, Shifts, Up};
 use super::{LaurentPlan, LaurentWorkspace};
 use crate::StageSeconds;
 use crate::lanes::dispatch;
-use adaptive2d::complex::Complex;
 use adaptive2d::pyramid::level_start;
 use adaptive2d::{PlaneKernel, Pyramid};
 use fmm_traits::{Error, Expansion, Lists, Stage, Stages};
@@ -25,6 +24,13 @@ const TASK: usize = 64;
 /// Levels from the leaves up to the blocks within which P2P serves both directions: 1024 leaves.
 const BLOCK_LEVELS: usize = 5;
 
+/// Points a task of the scatter takes.
+const RUN: usize = 4096;
+/// Rows of the caller's order that are fetched in advance: they lie anywhere.
+const AHEAD: usize = 16;
+/// −1/(2π).
+const SCALE: f64 = -0.5 * std::f64::consts::FRAC_1_PI;
+
 /// One application of a plan.
 pub(super) struct Run<'a> {
     pub plan: &'a LaurentPlan,
@@ -32,6 +38,16 @@ pub(super) struct Run<'a> {
     pub strengths: &'a [f64],
     pub out: &'a mut [f64],
     pub seconds: StageSeconds,
+}
+
+/// Gives `v` the length `n`; what it holds is anything.
+fn zeros(v: &mut Vec<f64>, n: usize) {
+    if v.capacity() < n {
+        // Zeros of a new allocation are those of untouched pages.
+        *v = vec![0.0; n];
+    } else {
+        v.resize(n, 0.0);
+    }
 }
 
 /// The caller's rows of values, set by several tasks.
@@ -49,16 +65,53 @@ impl Rows {
     /// # Safety
     /// `order` is a permutation of the rows of the array, and no other task has positions of `range`.
     unsafe fn set(&self, order: &[u32], range: Range<usize>, sums: &[Vec<f64>; VALUES]) {
-        let [a, b, c, d] = sums.each_ref().map(|s| &s[..range.len()]);
-        for (i, position) in range.enumerate() {
-            // SAFETY: `order[position]` is a row of the array, and only this task has it.
-            let row = unsafe {
-                std::slice::from_raw_parts_mut(self.first.add(order[position] as usize * self.width), self.width)
-            };
-            row.fill(0.0);
-            self.kernel.add(Complex::new(a[i], b[i]), Complex::new(c[i], d[i]), row);
+        // SAFETY: as for the caller; the width of rows is that of the kernel's values.
+        unsafe {
+            match (self.kernel, self.width) {
+                (PlaneKernel::Harmonic, 2) => self.set_as(order, range, sums, |[a, b, ..]| [a, b]),
+                (PlaneKernel::Harmonic, _) => self.set_as(order, range, sums, |all| all),
+                (PlaneKernel::Laplace, 1) => self.set_as(order, range, sums, |[a, ..]| [a * SCALE]),
+                (PlaneKernel::Laplace, _) => {
+                    self.set_as(order, range, sums, |[a, _, c, d]| [a * SCALE, c * SCALE, -(d * SCALE)])
+                }
+            }
         }
     }
+
+    /// As [`set`](Rows::set), with the numbers of a row from the sums of a target.
+    ///
+    /// # Safety
+    /// As for [`set`](Rows::set), and `W` is the width of the rows.
+    #[inline(always)]
+    unsafe fn set_as<const W: usize>(
+        &self,
+        order: &[u32],
+        range: Range<usize>,
+        sums: &[Vec<f64>; VALUES],
+        numbers: impl Fn([f64; VALUES]) -> [f64; W],
+    ) {
+        let sums = sums.each_ref().map(|s| &s[..range.len()]);
+        let order = &order[range];
+        for (i, &row) in order.iter().enumerate() {
+            if let Some(&later) = order.get(i + AHEAD) {
+                prefetch(self.first.wrapping_add(later as usize * W));
+            }
+            // SAFETY: `row` is a row of the array, and only this task has it.
+            unsafe { self.first.add(row as usize * W).cast::<[f64; W]>().write(numbers(sums.map(|s| s[i]))) };
+        }
+    }
+}
+
+/// Fetches the cache line at `at`, wherever that points.
+#[inline(always)]
+fn prefetch(at: *const f64) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast())
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 /// Sums of some targets, one array a number.
@@ -247,23 +300,23 @@ impl Stages for Run<'_> {
 
     fn scatter(&mut self) -> Result<(), Error> {
         self.timed(Stage::Scatter, |r| {
-            let pyramid = &r.plan.pyramid;
+            let sources = &r.plan.pyramid.sources;
             let (count, strengths) = (r.plan.series.strengths(), r.strengths);
+            // Imaginary parts that are all zero are left out: half the work of a pair.
+            let complex = count == 2 && strengths.chunks_exact(2).any(|s| s[1] != 0.0);
             let [re, im] = &mut r.w.strengths;
-            re.resize(pyramid.sources.len(), 0.0);
-            im.resize(if count == 2 { pyramid.sources.len() } else { 0 }, 0.0);
-            let order = &pyramid.sources.order;
-            if count == 2 {
-                re.par_iter_mut().zip(im).zip(order).with_min_len(4096).for_each(|((re, im), &user)| {
-                    (*re, *im) = (strengths[2 * user as usize], strengths[2 * user as usize + 1]);
-                });
+            zeros(re, sources.len());
+            zeros(im, if complex { sources.len() } else { 0 });
+            let rows = sources.order.par_iter().map(|&row| &strengths[count * row as usize..]).with_min_len(RUN);
+            if complex {
+                rows.zip(re).zip(im).for_each(|((row, re), im)| (*re, *im) = (row[0], row[1]));
             } else {
-                re.par_iter_mut().zip(order).with_min_len(4096).for_each(|(re, &user)| *re = strengths[user as usize]);
+                rows.zip(re).for_each(|(row, re)| *re = row[0]);
             }
             // Rows are cleared by the first stage that writes them, while they are in cache.
-            let length = pyramid.len() * r.plan.series.multipole_len();
-            r.w.multipoles.resize(length, 0.0);
-            r.w.locals.resize(length, 0.0);
+            let length = r.plan.pyramid.len() * r.plan.series.multipole_len();
+            zeros(&mut r.w.multipoles, length);
+            zeros(&mut r.w.locals, length);
         })
     }
 
@@ -399,11 +452,14 @@ impl Stages for Run<'_> {
     }
 
     fn p2p(&mut self, lists: &Lists) -> Result<(), Error> {
-        match (self.plan.series.kernel, self.plan.series.gradient) {
-            (PlaneKernel::Harmonic, false) => self.leaves::<HarmonicPair<false>>(lists),
-            (PlaneKernel::Harmonic, true) => self.leaves::<HarmonicPair<true>>(lists),
-            (PlaneKernel::Laplace, false) => self.leaves::<LogarithmPair<false>>(lists),
-            (PlaneKernel::Laplace, true) => self.leaves::<LogarithmPair<true>>(lists),
+        let real = self.w.strengths[1].is_empty();
+        match (self.plan.series.kernel, self.plan.series.gradient, real) {
+            (PlaneKernel::Harmonic, false, false) => self.leaves::<HarmonicPair<2, false>>(lists),
+            (PlaneKernel::Harmonic, true, false) => self.leaves::<HarmonicPair<2, true>>(lists),
+            (PlaneKernel::Harmonic, false, true) => self.leaves::<HarmonicPair<1, false>>(lists),
+            (PlaneKernel::Harmonic, true, true) => self.leaves::<HarmonicPair<1, true>>(lists),
+            (PlaneKernel::Laplace, false, _) => self.leaves::<LogarithmPair<false>>(lists),
+            (PlaneKernel::Laplace, true, _) => self.leaves::<LogarithmPair<true>>(lists),
         }
         Ok(())
     }

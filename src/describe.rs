@@ -1,6 +1,7 @@
 //! What a plan chose and why, as plain data.
 
-use crate::plan::{Engine, Plan};
+use crate::plan::Plan;
+use fmm_traits::Lists;
 use serde::Serialize;
 
 /// Seconds spent on planning.
@@ -35,6 +36,22 @@ pub struct Edges {
     pub m2p: usize,
     /// U list.
     pub p2p: usize,
+}
+
+impl Edges {
+    /// The numbers of edges of `lists`.
+    pub(crate) fn of(lists: &Lists) -> Self {
+        Edges {
+            p2m: lists.p2m.len(),
+            m2m: lists.m2m.len(),
+            m2l: lists.m2l.len(),
+            p2l: lists.p2l.len(),
+            l2l: lists.l2l.len(),
+            l2p: lists.l2p.len(),
+            m2p: lists.m2p.len(),
+            p2p: lists.p2p.len(),
+        }
+    }
 }
 
 /// What a plan chose and why.
@@ -96,11 +113,12 @@ impl Plan {
     /// What was chosen and why.
     pub fn describe(&self) -> Description {
         let (c, r) = (&self.choice, &self.request);
-        let mut d = Description {
+        let mesh = self.engine.as_ref().map(|e| e.mesh()).unwrap_or_default();
+        Description {
             kernel: r.family.name().to_string(),
             parameters: r.family.0.parameters(),
             outputs: r.outputs.names(),
-            method: if c.direct { "direct" } else { "equivalent" },
+            method: c.method.name(),
             why: c.why.clone(),
             backend: "cpu",
             isa: c.isa.name(),
@@ -110,38 +128,18 @@ impl Plan {
             n_targets: self.n_targets,
             tolerance: c.tolerance,
             order: c.order,
-            ncrit: 0,
-            levels: 0,
-            boxes: 0,
-            leaves: 0,
-            root_side: 0.0,
-            edges: Edges::default(),
-            near_pairs: self.n_sources as u64 * self.n_targets as u64,
+            ncrit: self.report.ncrit,
+            levels: mesh.levels,
+            boxes: mesh.boxes,
+            leaves: mesh.leaves,
+            root_side: mesh.root_side,
+            edges: mesh.edges,
+            near_pairs: mesh.near_pairs,
             coincident_groups: self.report.coincident_groups,
             threads: c.threads,
             bytes: self.memory(),
             seconds: self.seconds,
             warnings: self.report.warnings.clone(),
-        };
-        if let Engine::Fast { solver, .. } = &self.engine {
-            let (tree, lists) = (solver.tree(), solver.lists());
-            d.ncrit = self.report.ncrit;
-            (d.levels, d.boxes, d.leaves, d.root_side) = (tree.levels(), tree.len(), tree.leaves(), tree.side);
-            d.edges = Edges {
-                p2m: lists.p2m.len(),
-                m2m: lists.m2m.len(),
-                m2l: lists.m2l.len(),
-                p2l: lists.p2l.len(),
-                l2l: lists.l2l.len(),
-                l2p: lists.l2p.len(),
-                m2p: lists.m2p.len(),
-                p2p: lists.p2p.len(),
-            };
-            let pairs = |(t, s): (u32, u32)| {
-                tree.targets_of(t as usize).len() as u64 * tree.sources_of(s as usize).len() as u64
-            };
-            d.near_pairs = lists.p2p.iter().map(pairs).sum();
         }
-        d
     }
 }

@@ -9,6 +9,8 @@ use std::sync::Arc;
 /// Facts about the kernel that computes a set of outputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
+    /// Coordinates of a point.
+    pub dim: usize,
     /// Numbers per source.
     pub strengths: usize,
     /// Numbers per target as the kernel yields them.
@@ -40,6 +42,7 @@ impl<F: Family> Visitor for Ask<'_, F> {
     type Output = Facts;
     fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Facts {
         Facts {
+            dim: 3,
             strengths: S::STRENGTHS,
             values: S::VALUES,
             columns,
@@ -88,6 +91,8 @@ compiled_here!(Laplace, LaplaceDipole, LaplaceMixed, Yukawa, Stokes, StokesPress
 /// What the facade needs of a family.
 pub(crate) trait Dynamic: Send + Sync {
     fn name(&self) -> &'static str;
+    /// Coordinates of a point.
+    fn dim(&self) -> usize;
     fn parameters(&self) -> Vec<f64>;
     fn validate(&self) -> Result<(), Error>;
     fn near_radius(&self, tolerance: f64) -> f64;
@@ -111,6 +116,9 @@ struct Erased<F>(F);
 impl<F: Family> Dynamic for Erased<F> {
     fn name(&self) -> &'static str {
         self.0.name()
+    }
+    fn dim(&self) -> usize {
+        3
     }
     fn parameters(&self) -> Vec<f64> {
         self.0.parameters()

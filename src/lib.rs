@@ -39,6 +39,7 @@
 
 pub mod demo;
 mod describe;
+mod engine;
 mod family;
 mod machine;
 mod near;

@@ -1,21 +1,20 @@
 //! A plan: everything that depends on the points, ready for many strengths.
 
 use crate::describe::PlanSeconds;
+use crate::engine::{self, Engine, Placed};
 use crate::family::Facts;
 use crate::output::{Output, columns_of};
 use crate::request::{Backend, Fmm, Method, Progress, Targets};
 use crate::{machine, rng::Rng, tuning, validate};
-use backend_cpu::{Isa, Precision, Settings, Solver};
-use fmm_traits::{Error, ErrorReport, OutputError, Outputs, Points, Stage};
-use fmm_tree::{BuildOptions, BuildReport};
+use backend_cpu::{Isa, Precision};
+use fmm_traits::{Error, ErrorReport, OutputError, Outputs, Stage};
+use fmm_tree::BuildReport;
 use rayon::ThreadPool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Most threads a plan may ask for.
 const MAX_THREADS: usize = 4096;
-/// Pairs of one uninterruptible piece of a direct sum.
-const PIECE: usize = 1 << 32;
 /// Seed of the sample of [`Plan::verify`].
 const SAMPLE_SEED: u64 = 0x5EED;
 
@@ -23,7 +22,8 @@ const SAMPLE_SEED: u64 = 0x5EED;
 #[derive(Clone, Debug)]
 pub(crate) struct Choice {
     pub facts: Facts,
-    pub direct: bool,
+    /// How; never [`Method::Auto`].
+    pub method: Method,
     pub why: String,
     pub tolerance: Option<f64>,
     pub order: Option<usize>,
@@ -74,12 +74,12 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize) -> Result<Choice, Error> {
         return Err(Error::Unsupported { operation: "the instruction set", reason });
     }
     let cheaper = tuning::direct_is_cheaper(&facts, order, n, m);
-    let (direct, why) = match r.method {
-        Method::Direct => (true, "asked for"),
-        Method::EquivalentDensities => (false, "asked for"),
-        Method::Auto if cheaper => (true, "cheaper than the fast method for so few pairs"),
-        Method::Auto => (false, "cheaper than direct summation for so many pairs"),
+    let (method, why) = match r.method {
+        Method::Auto if cheaper => (Method::Direct, "cheaper than the fast method for so few pairs"),
+        Method::Auto => (Method::EquivalentDensities, "cheaper than direct summation for so many pairs"),
+        method => (method, "asked for"),
     };
+    let direct = method == Method::Direct;
     let near = tuning::near_precision();
     let occupancy = match r.ncrit {
         Some(k) => k as f64,
@@ -91,25 +91,15 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize) -> Result<Choice, Error> {
     let wide = if r.precision == Precision::F32 { 4 } else { 8 };
     let forecast = tuning::forecast(&facts, order, [n, m], mean, wide, threads);
     let near = if direct { r.precision } else { near };
-    Ok(Choice { facts, direct, why: why.to_string(), tolerance, order, near, isa, threads, occupancy, forecast })
-}
-
-/// What computes.
-pub(crate) enum Engine {
-    /// No source or no target.
-    Empty,
-    /// Pair by pair; `targets` is empty unless they are other points.
-    Direct { sources: Vec<f64>, targets: Vec<f64> },
-    /// The fast method. `pick`: the sources that are shown, when an evaluation at all sources
-    /// serves a subset.
-    Fast { solver: Box<dyn Solver>, pick: Option<Vec<usize>> },
+    Ok(Choice { facts, method, why: why.to_string(), tolerance, order, near, isa, threads, occupancy, forecast })
 }
 
 /// A sum that is ready for strengths. `Plan` is `Sync`: several threads may evaluate at once.
 pub struct Plan {
     pub(crate) request: Fmm,
     pub(crate) choice: Choice,
-    pub(crate) engine: Engine,
+    /// None without sources or targets.
+    pub(crate) engine: Option<Box<dyn Engine>>,
     pub(crate) report: BuildReport,
     pub(crate) seconds: PlanSeconds,
     pub(crate) n_sources: usize,
@@ -131,8 +121,9 @@ impl std::fmt::Debug for Plan {
 impl Plan {
     pub(crate) fn new(request: Fmm, sources: &[f64], targets: Targets<'_>) -> Result<Plan, Error> {
         let start = Instant::now();
-        let n_sources = validate::points("sources", sources)?;
-        let n_targets = count_targets(targets, n_sources)?;
+        let dim = request.family.0.dim();
+        let n_sources = validate::points("sources", sources, dim)?;
+        let n_targets = count_targets(targets, n_sources, dim)?;
         let choice = choose(&request, n_sources, n_targets)?;
         if let Some(available) = machine::available_memory()
             && choice.forecast > available
@@ -145,7 +136,7 @@ impl Plan {
         let mut plan = Plan {
             request,
             choice,
-            engine: Engine::Empty,
+            engine: None,
             report: BuildReport::default(),
             seconds: PlanSeconds::default(),
             n_sources: 0,
@@ -167,95 +158,39 @@ impl Plan {
     /// As [`Fmm::plan`].
     pub fn set_points<'a>(&mut self, sources: &[f64], targets: impl Into<Targets<'a>>) -> Result<(), Error> {
         let (start, targets) = (Instant::now(), targets.into());
-        let n_sources = validate::points("sources", sources)?;
-        count_targets(targets, n_sources)?;
+        let dim = self.choice.facts.dim;
+        let n_sources = validate::points("sources", sources, dim)?;
+        count_targets(targets, n_sources, dim)?;
         self.place(sources, targets)?;
         self.seconds.plan = start.elapsed().as_secs_f64();
         Ok(())
     }
 
-    /// Builds the engine for checked points, or leaves everything as it was.
+    /// Gives checked points to the engine, or leaves everything as it was.
     fn place(&mut self, sources: &[f64], targets: Targets<'_>) -> Result<(), Error> {
-        let n_sources = sources.len() / 3;
-        let n_targets = count_targets(targets, n_sources)?;
-        let mut seconds = PlanSeconds::default();
-        let mut report = BuildReport::default();
+        let n_sources = sources.len() / self.choice.facts.dim;
+        let n_targets = count_targets(targets, n_sources, self.choice.facts.dim)?;
+        let mut placed = Placed::default();
         if n_sources == 0 || n_targets == 0 {
-            self.engine = Engine::Empty;
-        } else if self.choice.direct {
-            let targets = if let Targets::Points(t) = targets { t.to_vec() } else { Vec::new() };
-            self.engine = Engine::Direct { sources: sources.to_vec(), targets };
+            self.engine = None;
         } else {
-            // A kernel that is zero at r = 0 needs no index to skip self terms.
-            let chosen: Vec<f64>;
-            let (points, pick) = match targets {
-                Targets::Points(t) => (Some(t), None),
-                Targets::Subset(s) if self.choice.facts.singular => {
-                    chosen = s.iter().flat_map(|&i| sources[3 * i..3 * i + 3].iter().copied()).collect();
-                    (Some(chosen.as_slice()), None)
-                }
-                Targets::Subset(s) => (None, Some(s.to_vec())),
-                Targets::Sources => (None, None),
+            let mut fresh = None;
+            let engine = match &mut self.engine {
+                Some(engine) => engine,
+                None => fresh.insert(engine::of(&self.request, &self.choice)),
             };
-            let (c, r) = (&self.choice, &self.request);
-            let error = c.tolerance.unwrap_or_else(|| {
-                tuning::error_of_order(r.family.0.name(), r.outputs, c.order.unwrap_or(tuning::MIN_ORDER))
-            });
-            let order = c.order.unwrap_or(tuning::MAX_ORDER);
-            let options = BuildOptions {
-                ncrit: r.ncrit,
-                occupancy: c.occupancy,
-                min_side: r.family.0.near_radius(error),
-                root: r.root,
-            };
-            let policy = tuning::list_options(order);
-            let clock = |seconds: &mut f64, start: Instant| *seconds = start.elapsed().as_secs_f64();
-
-            self.watch("tree", 0.0)?;
-            let start = Instant::now();
-            let tree = self.pool.install(|| fmm_tree::build_reported(sources, points, &options))?;
-            let (tree, built) = tree;
-            report = built;
-            clock(&mut seconds.tree, start);
-
-            self.watch("lists", 0.3)?;
-            let start = Instant::now();
-            let lists = self.pool.install(|| fmm_tree::uvwx(&tree, &policy))?;
-            clock(&mut seconds.lists, start);
-
-            self.watch("operators", 0.5)?;
-            let start = Instant::now();
-            let pool = self.pool.clone();
-            if let Engine::Fast { solver, pick: old } = &mut self.engine {
-                pool.install(|| solver.set_tree(tree, lists))?;
-                *old = pick;
-            } else {
-                let settings =
-                    Settings { order, precision: r.precision, near: c.near, isa: c.isa, cache: r.cache.clone() };
-                let solver = pool.install(|| r.family.0.solver(r.outputs, tree, lists, &settings))?;
-                self.engine = Engine::Fast { solver, pick };
-            }
-            clock(&mut seconds.operators, start);
-            if options.min_side > 0.0 {
-                let radius = options.min_side;
-                report.warnings.push(format!("pairs closer than {radius:.3e} are summed directly (softening)"));
-            }
+            let watch = |phase, fraction| watch(&self.request, phase, fraction);
+            placed = self.pool.install(|| engine.place(sources, targets, &watch))?;
+            self.engine = fresh.or(self.engine.take());
         }
-        self.report = report;
-        self.seconds = seconds;
+        self.report = placed.report;
+        self.seconds = placed.seconds;
         self.n_sources = n_sources;
         self.n_targets = n_targets;
         self.subset = if let Targets::Subset(s) = targets { Some(s.to_vec()) } else { None };
         self.separate = matches!(targets, Targets::Points(_));
         self.transposed = Mutex::new(None);
         Ok(())
-    }
-
-    fn watch(&self, phase: &'static str, fraction: f64) -> Result<(), Error> {
-        match &self.request.watch {
-            Some(watch) if !watch(Progress { phase, fraction }) => Err(Error::Cancelled { stage: phase }),
-            _ => Ok(()),
-        }
     }
 
     /// Number of sources.
@@ -276,11 +211,7 @@ impl Plan {
     }
     /// Bytes held.
     pub fn memory(&self) -> u64 {
-        match &self.engine {
-            Engine::Empty => 0,
-            Engine::Direct { sources, targets } => 8 * (sources.len() + targets.len()) as u64,
-            Engine::Fast { solver, .. } => solver.bytes(),
-        }
+        self.engine.as_ref().map_or(0, |e| e.bytes())
     }
 
     /// The sums for `strengths` (N×s).
@@ -318,55 +249,14 @@ impl Plan {
 
     /// Rows of kernel values for checked strengths, on the current pool; seconds per stage.
     fn run(&self, strengths: &[f64], raw: &mut Vec<f64>) -> Result<[f64; Stage::ALL.len()], Error> {
-        let values = self.choice.facts.values;
-        raw.resize(self.n_targets * values, 0.0);
-        let mut seconds = [0.0; Stage::ALL.len()];
+        raw.resize(self.n_targets * self.choice.facts.values, 0.0);
         match &self.engine {
-            Engine::Empty => raw.fill(0.0),
-            Engine::Direct { sources, targets } => {
-                let start = Instant::now();
-                self.run_direct(sources, targets, strengths, raw)?;
-                seconds[Stage::P2p as usize] = start.elapsed().as_secs_f64();
-            }
-            Engine::Fast { solver, pick } => {
-                let mut observer = |stage: Stage, done: f64| self.watch(stage.name(), done).is_ok();
-                let Some(pick) = pick else {
-                    return Ok(solver.apply(strengths, raw, &mut observer)?.0);
-                };
-                let mut all = vec![0.0; self.n_sources * values];
-                seconds = solver.apply(strengths, &mut all, &mut observer)?.0;
-                for (row, &i) in raw.chunks_exact_mut(values).zip(pick) {
-                    row.copy_from_slice(&all[i * values..(i + 1) * values]);
-                }
+            Some(engine) => engine.run(strengths, raw, &|phase, done| watch(&self.request, phase, done)),
+            None => {
+                raw.fill(0.0);
+                Ok([0.0; Stage::ALL.len()])
             }
         }
-        Ok(seconds)
-    }
-
-    /// Direct summation in pieces, so that it can be watched.
-    fn run_direct(&self, sources: &[f64], targets: &[f64], strengths: &[f64], raw: &mut [f64]) -> Result<(), Error> {
-        let rows = (PIECE / self.n_sources).max(1024);
-        let values = self.choice.facts.values;
-        let every: Vec<usize>;
-        let indices = match &self.subset {
-            Some(s) => Some(s.as_slice()),
-            None if !self.separate && self.n_targets > rows => {
-                every = (0..self.n_targets).collect();
-                Some(every.as_slice())
-            }
-            None => None,
-        };
-        for (piece, out) in raw.chunks_mut(rows * values).enumerate() {
-            self.watch(Stage::P2p.name(), (piece * rows) as f64 / self.n_targets as f64)?;
-            let range = piece * rows..piece * rows + out.len() / values;
-            let place = match indices {
-                _ if self.separate => backend_cpu::Targets::Points(&targets[3 * range.start..3 * range.end]),
-                Some(all) => backend_cpu::Targets::Sources(Some(&all[range])),
-                None => backend_cpu::Targets::Sources(None),
-            };
-            out.copy_from_slice(&self.reference(sources, strengths, place, self.request.precision)?);
-        }
-        Ok(())
     }
 
     /// One direct sum of the requested outputs.
@@ -393,7 +283,7 @@ impl Plan {
             return Err(Error::Unsupported { operation: "apply_transpose", reason });
         }
         validate::matrix("values", v, self.n_targets, facts.values, kernel)?;
-        if let Engine::Empty = self.engine {
+        if self.engine.is_none() {
             return Ok(vec![0.0; self.n_sources * facts.strengths]);
         }
         let mut spread = Vec::new();
@@ -418,7 +308,7 @@ impl Plan {
             return Ok(plan.clone());
         }
         let mut request = self.request.clone().outputs(Outputs::POTENTIAL);
-        request.method = if self.choice.direct { Method::Direct } else { Method::EquivalentDensities };
+        request.method = self.choice.method;
         let (sources, targets) = self.points();
         let plan = match self.separate {
             true => Plan::new(request, &targets, Targets::Points(&sources))?,
@@ -429,17 +319,9 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Sources and separate targets in the caller's order.
+    /// Sources, and targets of their own, in the caller's order.
     fn points(&self) -> (Vec<f64>, Vec<f64>) {
-        match &self.engine {
-            Engine::Empty => (Vec::new(), Vec::new()),
-            Engine::Direct { sources, targets } => (sources.clone(), targets.clone()),
-            Engine::Fast { solver, .. } => {
-                let tree = solver.tree();
-                let targets = if self.separate { user_order(&tree.targets) } else { Vec::new() };
-                (user_order(&tree.sources), targets)
-            }
-        }
+        self.engine.as_ref().map_or_else(Default::default, |e| e.points())
     }
 
     /// The error of an evaluation for these strengths against direct summation in f64, at
@@ -467,18 +349,18 @@ impl Plan {
             }
         }
         let rows = Rng::new(SAMPLE_SEED).sample(self.n_targets, samples);
-        let (sources, targets) = self.points();
+        let ((sources, targets), dim) = (self.points(), facts.dim);
         let indices: Vec<usize> = rows.iter().map(|&i| self.subset.as_ref().map_or(i, |s| s[i])).collect();
         let chosen: Vec<f64>;
         let place = if self.separate {
-            chosen = rows.iter().flat_map(|&i| targets.iter().skip(3 * i).take(3).copied()).collect();
+            chosen = rows.iter().flat_map(|&i| &targets[dim * i..dim * (i + 1)]).copied().collect();
             backend_cpu::Targets::Points(&chosen)
         } else {
             backend_cpu::Targets::Sources(Some(&indices))
         };
         let direct = match &self.engine {
-            Engine::Empty => vec![0.0; rows.len() * facts.values],
-            _ => self.pool.install(|| self.reference(&sources, strengths, place, Precision::F64))?,
+            None => vec![0.0; rows.len() * facts.values],
+            Some(_) => self.pool.install(|| self.reference(&sources, strengths, place, Precision::F64))?,
         };
         let mut outputs = Vec::new();
         for c in &facts.columns {
@@ -494,10 +376,10 @@ impl Plan {
 }
 
 /// Number of targets; checks their points or indices.
-fn count_targets(targets: Targets<'_>, n_sources: usize) -> Result<usize, Error> {
+fn count_targets(targets: Targets<'_>, n_sources: usize, dim: usize) -> Result<usize, Error> {
     match targets {
         Targets::Sources => Ok(n_sources),
-        Targets::Points(t) => validate::points("targets", t),
+        Targets::Points(t) => validate::points("targets", t, dim),
         Targets::Subset(s) => match s.iter().find(|&&i| i >= n_sources) {
             Some(&i) => Err(Error::TooMany { what: "index of a target", found: i, limit: n_sources.saturating_sub(1) }),
             None => Ok(s.len()),
@@ -505,13 +387,10 @@ fn count_targets(targets: Targets<'_>, n_sources: usize) -> Result<usize, Error>
     }
 }
 
-/// Points of a tree as the caller gave them.
-fn user_order(points: &Points) -> Vec<f64> {
-    let mut out = vec![0.0; 3 * points.len()];
-    for (k, &i) in points.order.iter().enumerate() {
-        for a in 0..3 {
-            out[3 * i as usize + a] = points.xyz[a][k];
-        }
+/// Tells the caller what comes next.
+fn watch(request: &Fmm, phase: &'static str, fraction: f64) -> Result<(), Error> {
+    match &request.watch {
+        Some(watch) if !watch(Progress { phase, fraction }) => Err(Error::Cancelled { stage: phase }),
+        _ => Ok(()),
     }
-    out
 }

@@ -21,6 +21,17 @@ pub enum Method {
     Direct,
 }
 
+impl Method {
+    /// Its name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Auto => "auto",
+            Method::EquivalentDensities => "equivalent",
+            Method::Direct => "direct",
+        }
+    }
+}
+
 /// The CPU as backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cpu {

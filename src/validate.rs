@@ -13,17 +13,17 @@ pub(crate) fn finite(array: &'static str, values: &[f64], columns: usize) -> Res
     }
 }
 
-/// The number of points in a flat N×3 array.
-pub(crate) fn points(array: &'static str, values: &[f64]) -> Result<usize, Error> {
-    let n = values.len() / 3;
-    if !values.len().is_multiple_of(3) {
-        let why = "points are N × 3, row-major".to_string();
-        return Err(Error::Shape { array, found: values.len(), expected: 3 * (n + 1), why });
+/// The number of points in a flat N×`dim` array.
+pub(crate) fn points(array: &'static str, values: &[f64], dim: usize) -> Result<usize, Error> {
+    let n = values.len() / dim;
+    if !values.len().is_multiple_of(dim) {
+        let why = format!("points are N × {dim}, row-major");
+        return Err(Error::Shape { array, found: values.len(), expected: dim * (n + 1), why });
     }
     if n > MAX_POINTS {
         return Err(Error::TooMany { what: array, found: n, limit: MAX_POINTS });
     }
-    finite(array, values, 3)?;
+    finite(array, values, dim)?;
     Ok(n)
 }
 

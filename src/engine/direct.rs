@@ -1,0 +1,113 @@
+//! Pair by pair.
+
+use super::{Engine, Mesh, Placed, Watch};
+use crate::family::AnyFamily;
+use crate::near::NearBlock;
+use crate::plan::Choice;
+use crate::request::{Fmm, Targets};
+use backend_cpu::{Isa, Precision};
+use fmm_traits::{Error, Outputs, Stage};
+use std::borrow::Cow;
+use std::time::Instant;
+
+/// Pairs of one uninterruptible piece of a sum.
+const PIECE: usize = 1 << 32;
+
+/// Direct summation.
+pub(crate) struct Direct {
+    family: AnyFamily,
+    outputs: Outputs,
+    precision: Precision,
+    isa: Isa,
+    dim: usize,
+    values: usize,
+    sources: Vec<f64>,
+    targets: At,
+}
+
+/// Where the sums are wanted.
+enum At {
+    /// At these sources.
+    Sources(Vec<usize>),
+    /// At points of their own.
+    Points(Vec<f64>),
+}
+
+impl Direct {
+    pub(super) fn new(request: &Fmm, choice: &Choice) -> Self {
+        Direct {
+            family: request.family.clone(),
+            outputs: request.outputs,
+            precision: request.precision,
+            isa: choice.isa,
+            dim: choice.facts.dim,
+            values: choice.facts.values,
+            sources: Vec::new(),
+            targets: At::Sources(Vec::new()),
+        }
+    }
+    fn n_sources(&self) -> usize {
+        self.sources.len() / self.dim
+    }
+    fn n_targets(&self) -> usize {
+        match &self.targets {
+            At::Sources(s) => s.len(),
+            At::Points(t) => t.len() / self.dim,
+        }
+    }
+}
+
+impl Engine for Direct {
+    fn place(&mut self, sources: &[f64], targets: Targets<'_>, _watch: Watch) -> Result<Placed, Error> {
+        self.sources = sources.to_vec();
+        self.targets = match targets {
+            Targets::Sources => At::Sources((0..self.n_sources()).collect()),
+            Targets::Subset(s) => At::Sources(s.to_vec()),
+            Targets::Points(t) => At::Points(t.to_vec()),
+        };
+        Ok(Placed::default())
+    }
+
+    /// In pieces, so that it can be watched.
+    fn run(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<[f64; Stage::ALL.len()], Error> {
+        let start = Instant::now();
+        let piece = (PIECE / self.n_sources()).max(1024);
+        for (i, out) in rows.chunks_mut(piece * self.values).enumerate() {
+            watch(Stage::P2p.name(), (i * piece) as f64 / self.n_targets() as f64)?;
+            let range = i * piece..i * piece + out.len() / self.values;
+            let place = match &self.targets {
+                At::Points(t) => backend_cpu::Targets::Points(&t[self.dim * range.start..self.dim * range.end]),
+                At::Sources(s) => backend_cpu::Targets::Sources(Some(&s[range])),
+            };
+            let (outputs, precision) = (self.outputs, self.precision);
+            let sums = self.family.0.direct(outputs, &self.sources, strengths, place, precision, self.isa)?;
+            out.copy_from_slice(&sums);
+        }
+        let mut seconds = [0.0; Stage::ALL.len()];
+        seconds[Stage::P2p as usize] = start.elapsed().as_secs_f64();
+        Ok(seconds)
+    }
+
+    fn points(&self) -> (Vec<f64>, Vec<f64>) {
+        let targets = if let At::Points(t) = &self.targets { t.clone() } else { Vec::new() };
+        (self.sources.clone(), targets)
+    }
+
+    fn mesh(&self) -> Mesh {
+        Mesh { near_pairs: self.n_sources() as u64 * self.n_targets() as u64, ..Mesh::default() }
+    }
+
+    fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
+        let all = |n: usize| Cow::Owned((0..n as u32).collect::<Vec<u32>>());
+        let block = NearBlock { targets: all(self.n_targets()), sources: all(self.n_sources()) };
+        Box::new(std::iter::once(block))
+    }
+
+    fn bytes(&self) -> u64 {
+        let targets = match &self.targets {
+            At::Sources(s) => s.len(),
+            At::Points(t) => t.len(),
+        };
+        8 * (self.sources.len() + targets) as u64
+    }
+}

@@ -1,0 +1,108 @@
+//! The ways of computing, one file each, behind one trait: a plan checks, chooses and keeps the caller's order, an
+//! engine holds the points and computes.
+
+mod direct;
+mod octree;
+
+use crate::describe::{Edges, PlanSeconds};
+use crate::family::Facts;
+use crate::near::NearBlock;
+use crate::plan::Choice;
+use crate::request::{Fmm, Method, Targets};
+use fmm_traits::{Error, Stage};
+use fmm_tree::BuildReport;
+
+/// Called before each phase with the fraction done; an error (cancellation) ends the work.
+pub(crate) type Watch<'a> = &'a dyn Fn(&'static str, f64) -> Result<(), Error>;
+
+/// What placing the points had to report.
+#[derive(Default)]
+pub(crate) struct Placed {
+    pub report: BuildReport,
+    /// All but the total.
+    pub seconds: PlanSeconds,
+}
+
+/// What an engine made of the points; all zero without boxes.
+#[derive(Default)]
+pub(crate) struct Mesh {
+    pub levels: usize,
+    pub boxes: usize,
+    pub leaves: usize,
+    pub root_side: f64,
+    pub edges: Edges,
+    pub near_pairs: u64,
+}
+
+/// Points in, then strengths → sums; everything in the caller's order. Points and strengths have been checked and
+/// are not empty. Called inside the thread pool of the plan.
+pub(crate) trait Engine: Send + Sync {
+    /// Takes the points; on an error the engine is as before.
+    fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<Placed, Error>;
+    /// Overwrites `rows` (targets × values of the kernel) with the sums; seconds per stage.
+    fn run(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<[f64; Stage::ALL.len()], Error>;
+    /// The sources, and the targets if they are points of their own (else empty).
+    fn points(&self) -> (Vec<f64>, Vec<f64>);
+    /// Boxes and edges.
+    fn mesh(&self) -> Mesh;
+    /// Blocks of pairs that are summed directly.
+    fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_>;
+    /// Bytes held.
+    fn bytes(&self) -> u64;
+}
+
+/// The engine of a choice, without points.
+pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
+    match choice.method {
+        Method::Direct => Box::new(direct::Direct::new(request, choice)),
+        _ => Box::new(octree::Octree::new(request, choice)),
+    }
+}
+
+/// How a subset of the sources is served by an engine that knows only points and whole sets.
+pub(crate) enum Placement<'a> {
+    /// All sources are targets, without self terms; `pick`: the ones that are shown.
+    Sources { pick: Option<Vec<usize>> },
+    /// Points of their own.
+    Points(std::borrow::Cow<'a, [f64]>),
+}
+
+impl<'a> Placement<'a> {
+    /// A kernel that is zero at r = 0 needs no index to skip self terms: its subsets are points.
+    pub(crate) fn of(facts: &Facts, sources: &[f64], targets: Targets<'a>) -> Self {
+        let dim = facts.dim;
+        match targets {
+            Targets::Points(t) => Placement::Points(t.into()),
+            Targets::Sources => Placement::Sources { pick: None },
+            Targets::Subset(s) if facts.singular => {
+                Placement::Points(s.iter().flat_map(|&i| &sources[dim * i..dim * (i + 1)]).copied().collect())
+            }
+            Targets::Subset(s) => Placement::Sources { pick: Some(s.to_vec()) },
+        }
+    }
+    /// The targets, when they are points of their own.
+    pub(crate) fn points(&self) -> Option<&[f64]> {
+        if let Placement::Points(t) = self { Some(t) } else { None }
+    }
+    /// The sources that are shown.
+    pub(crate) fn into_pick(self) -> Option<Vec<usize>> {
+        if let Placement::Sources { pick } = self { pick } else { None }
+    }
+}
+
+/// `sum` (which fills sources × `values` numbers) into `rows`, of which only those of `pick` are shown, if given.
+pub(crate) fn picked<T>(
+    pick: Option<&[usize]>,
+    n_sources: usize,
+    values: usize,
+    rows: &mut [f64],
+    sum: impl FnOnce(&mut [f64]) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let Some(pick) = pick else { return sum(rows) };
+    let mut all = vec![0.0; n_sources * values];
+    let done = sum(&mut all)?;
+    for (row, &i) in rows.chunks_exact_mut(values).zip(pick) {
+        row.copy_from_slice(&all[i * values..(i + 1) * values]);
+    }
+    Ok(done)
+}

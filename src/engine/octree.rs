@@ -1,0 +1,147 @@
+//! Octree and lists on the CPU.
+
+use super::{Engine, Mesh, Placed, Placement, Watch, picked};
+use crate::describe::Edges;
+use crate::near::NearBlock;
+use crate::plan::Choice;
+use crate::request::{Fmm, Targets};
+use crate::tuning;
+use backend_cpu::{Settings, Solver};
+use fmm_traits::{Error, Points, Stage};
+use fmm_tree::BuildOptions;
+use std::borrow::Cow;
+use std::time::Instant;
+
+/// A fast method on an octree.
+pub(crate) struct Octree {
+    request: Fmm,
+    choice: Choice,
+    /// None before the first points.
+    solver: Option<Box<dyn Solver>>,
+    /// The sources that are shown, when an evaluation at all sources serves a subset.
+    pick: Option<Vec<usize>>,
+}
+
+impl Octree {
+    pub(super) fn new(request: &Fmm, choice: &Choice) -> Self {
+        Octree { request: request.clone(), choice: choice.clone(), solver: None, pick: None }
+    }
+
+    /// For a subset picked from an evaluation at all sources: the rows that show each source.
+    fn rows_of_sources(&self, n_sources: usize) -> Option<Vec<Vec<u32>>> {
+        let mut rows = vec![Vec::new(); n_sources];
+        for (row, &i) in self.pick.as_ref()?.iter().enumerate() {
+            rows[i].push(row as u32);
+        }
+        Some(rows)
+    }
+}
+
+impl Engine for Octree {
+    fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<Placed, Error> {
+        let (c, r) = (&self.choice, &self.request);
+        let error = c.tolerance.unwrap_or_else(|| {
+            tuning::error_of_order(r.family.0.name(), r.outputs, c.order.unwrap_or(tuning::MIN_ORDER))
+        });
+        let order = c.order.unwrap_or(tuning::MAX_ORDER);
+        let options = BuildOptions {
+            ncrit: r.ncrit,
+            occupancy: c.occupancy,
+            min_side: r.family.0.near_radius(error),
+            root: r.root,
+        };
+        let placement = Placement::of(&c.facts, sources, targets);
+        let mut placed = Placed::default();
+        let clock = |seconds: &mut f64, start: Instant| *seconds = start.elapsed().as_secs_f64();
+
+        watch("tree", 0.0)?;
+        let start = Instant::now();
+        let (tree, report) = fmm_tree::build_reported(sources, placement.points(), &options)?;
+        placed.report = report;
+        clock(&mut placed.seconds.tree, start);
+
+        watch("lists", 0.3)?;
+        let start = Instant::now();
+        let lists = fmm_tree::uvwx(&tree, &tuning::list_options(order))?;
+        clock(&mut placed.seconds.lists, start);
+
+        watch("operators", 0.5)?;
+        let start = Instant::now();
+        match &mut self.solver {
+            Some(solver) => solver.set_tree(tree, lists)?,
+            None => {
+                let settings =
+                    Settings { order, precision: r.precision, near: c.near, isa: c.isa, cache: r.cache.clone() };
+                self.solver = Some(r.family.0.solver(r.outputs, tree, lists, &settings)?);
+            }
+        }
+        clock(&mut placed.seconds.operators, start);
+        self.pick = placement.into_pick();
+        if options.min_side > 0.0 {
+            let radius = options.min_side;
+            placed.report.warnings.push(format!("pairs closer than {radius:.3e} are summed directly (softening)"));
+        }
+        Ok(placed)
+    }
+
+    fn run(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<[f64; Stage::ALL.len()], Error> {
+        let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
+        let facts = &self.choice.facts;
+        let n_sources = strengths.len() / facts.strengths;
+        picked(self.pick.as_deref(), n_sources, facts.values, rows, |rows| match &self.solver {
+            Some(solver) => Ok(solver.apply(strengths, rows, &mut observer)?.0),
+            None => Ok([0.0; Stage::ALL.len()]),
+        })
+    }
+
+    fn points(&self) -> (Vec<f64>, Vec<f64>) {
+        let Some(tree) = self.solver.as_ref().map(|s| s.tree()) else { return Default::default() };
+        let targets = if tree.same_points() { Vec::new() } else { user_order(&tree.targets) };
+        (user_order(&tree.sources), targets)
+    }
+
+    fn mesh(&self) -> Mesh {
+        let Some(solver) = &self.solver else { return Mesh::default() };
+        let (tree, lists) = (solver.tree(), solver.lists());
+        let pairs =
+            |(t, s): (u32, u32)| tree.targets_of(t as usize).len() as u64 * tree.sources_of(s as usize).len() as u64;
+        Mesh {
+            levels: tree.levels(),
+            boxes: tree.len(),
+            leaves: tree.leaves(),
+            root_side: tree.side,
+            edges: Edges::of(lists),
+            near_pairs: lists.p2p.iter().map(pairs).sum(),
+        }
+    }
+
+    fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
+        let Some(solver) = &self.solver else { return Box::new(std::iter::empty()) };
+        let (tree, lists) = (solver.tree(), solver.lists());
+        let rows = self.rows_of_sources(tree.sources.len());
+        let blocks = lists.p2p.iter().map(move |(t, s)| {
+            let targets = &tree.targets.order[tree.targets_of(t as usize)];
+            let targets = match &rows {
+                None => Cow::Borrowed(targets),
+                Some(rows) => targets.iter().flat_map(|&i| rows[i as usize].iter().copied()).collect(),
+            };
+            NearBlock { targets, sources: Cow::Borrowed(&tree.sources.order[tree.sources_of(s as usize)]) }
+        });
+        Box::new(blocks.filter(|b: &NearBlock| !b.targets.is_empty()))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.solver.as_ref().map_or(0, |s| s.bytes())
+    }
+}
+
+/// Points of a tree as the caller gave them.
+fn user_order(points: &Points) -> Vec<f64> {
+    let mut out = vec![0.0; 3 * points.len()];
+    for (k, &i) in points.order.iter().enumerate() {
+        for a in 0..3 {
+            out[3 * i as usize + a] = points.xyz[a][k];
+        }
+    }
+    out
+}

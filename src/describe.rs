@@ -1,6 +1,7 @@
 //! What a plan chose and why, as plain data.
 
 use crate::plan::Plan;
+use adaptive2d::Norm;
 use fmm_traits::Lists;
 use serde::Serialize;
 
@@ -63,7 +64,7 @@ pub struct Description {
     pub parameters: Vec<f64>,
     /// Requested outputs.
     pub outputs: Vec<&'static str>,
-    /// `equivalent` or `direct`.
+    /// `equivalent`, `laurent` or `direct`.
     pub method: &'static str,
     /// Why this method.
     pub why: String,
@@ -81,6 +82,10 @@ pub struct Description {
     pub n_targets: usize,
     /// Tolerance that is promised; none when an order was given.
     pub tolerance: Option<f64>,
+    /// What the tolerance bounds: `l2` or `max`.
+    pub norm: &'static str,
+    /// θ of the criterion of separation; only in the plane.
+    pub theta: Option<f64>,
     /// Order of the expansion; none when the sum is direct.
     pub order: Option<usize>,
     /// Leaf capacity; 0 without a tree, and so below.
@@ -127,6 +132,8 @@ impl Plan {
             n_sources: self.n_sources,
             n_targets: self.n_targets,
             tolerance: c.tolerance,
+            norm: if r.norm == Norm::Max { "max" } else { "l2" },
+            theta: r.family.0.plane().and(c.order).map(|_| c.theta),
             order: c.order,
             ncrit: self.report.ncrit,
             levels: mesh.levels,

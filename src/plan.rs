@@ -5,7 +5,8 @@ use crate::engine::{self, Engine, Placed};
 use crate::family::Facts;
 use crate::output::{Output, columns_of};
 use crate::request::{Backend, Fmm, Method, Progress, Targets};
-use crate::{machine, rng::Rng, tuning, validate};
+use crate::{machine, plane, rng::Rng, tuning, validate};
+use adaptive2d::{Norm, PlaneKernel};
 use backend_cpu::{Isa, Precision};
 use fmm_traits::{Error, ErrorReport, OutputError, Outputs, Stage};
 use fmm_tree::BuildReport;
@@ -30,7 +31,10 @@ pub(crate) struct Choice {
     pub near: Precision,
     pub isa: Isa,
     pub threads: usize,
+    /// Mean points of a leaf; in the plane the desired population.
     pub occupancy: f64,
+    /// θ of the plane.
+    pub theta: f64,
     pub forecast: u64,
 }
 
@@ -45,17 +49,28 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize) -> Result<Choice, Error> {
         (None, Some(_)) => None,
         (None, None) => Some(tuning::default_tolerance(r.outputs, r.precision)),
     };
+    let plane = r.family.0.plane();
+    check_plane(r)?;
+    let theta = r.theta.unwrap_or(tuning::THETA);
+    let (min, max) = match plane {
+        Some(_) => (*tuning::PLANE_ORDERS.start(), *tuning::PLANE_ORDERS.end()),
+        None => (tuning::MIN_ORDER, tuning::MAX_ORDER),
+    };
     let order = match (r.order, tolerance) {
-        (Some(order), _) if !(tuning::MIN_ORDER..=tuning::MAX_ORDER).contains(&order) => {
-            return Err(Error::Order { order, min: tuning::MIN_ORDER, max: tuning::MAX_ORDER });
-        }
+        (Some(order), _) if !(min..=max).contains(&order) => return Err(Error::Order { order, min, max }),
         (Some(order), _) => order,
         // Direct summation in f64 reaches any tolerance.
         (None, Some(e)) if r.method == Method::Direct && r.precision == Precision::F64 => {
             tuning::check_positive(e)?;
-            tuning::MAX_ORDER
+            max
         }
-        (None, e) => tuning::order_for(kernel, r.outputs, e.unwrap_or(f64::NAN), r.precision, n)?,
+        (None, e) => {
+            let e = e.unwrap_or(f64::NAN);
+            match plane {
+                Some(_) => tuning::plane_order(kernel, r.outputs, e, theta, r.norm)?,
+                None => tuning::order_for(kernel, r.outputs, e, r.precision, n)?,
+            }
+        }
     };
     if r.ncrit == Some(0) {
         return Err(Error::Parameter { name: "ncrit", value: 0.0, requirement: "must be at least 1" });
@@ -73,25 +88,59 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize) -> Result<Choice, Error> {
         let reason = format!("this machine has no {}", isa.name());
         return Err(Error::Unsupported { operation: "the instruction set", reason });
     }
-    let cheaper = tuning::direct_is_cheaper(&facts, order, n, m);
+    let (cheaper, fast) = match plane {
+        Some(_) => (tuning::plane_direct_is_cheaper(order, n, m), Method::Laurent),
+        None => (tuning::direct_is_cheaper(&facts, order, n, m), Method::EquivalentDensities),
+    };
     let (method, why) = match r.method {
         Method::Auto if cheaper => (Method::Direct, "cheaper than the fast method for so few pairs"),
-        Method::Auto => (Method::EquivalentDensities, "cheaper than direct summation for so many pairs"),
+        Method::Auto => (fast, "cheaper than direct summation for so many pairs"),
         method => (method, "asked for"),
     };
     let direct = method == Method::Direct;
     let near = tuning::near_precision();
     let occupancy = match r.ncrit {
         Some(k) => k as f64,
+        None if plane.is_some() => tuning::plane_population(order),
         None => tuning::occupancy(&facts, order, r.precision, near),
     };
     // Leaves of at most ncrit points hold about a third of it on average.
     let mean = if r.ncrit.is_some() { occupancy / 3.0 } else { occupancy };
     let order = (!direct).then_some(order);
     let wide = if r.precision == Precision::F32 { 4 } else { 8 };
-    let forecast = tuning::forecast(&facts, order, [n, m], mean, wide, threads);
+    let forecast = match plane {
+        Some(_) => tuning::plane_forecast(&facts, order, [n, m], occupancy),
+        None => tuning::forecast(&facts, order, [n, m], mean, wide, threads),
+    };
     let near = if direct { r.precision } else { near };
-    Ok(Choice { facts, method, why: why.to_string(), tolerance, order, near, isa, threads, occupancy, forecast })
+    let why = why.to_string();
+    Ok(Choice { facts, method, why, tolerance, order, near, isa, threads, occupancy, theta, forecast })
+}
+
+/// Refuses what only kernels of the plane have, and what they do not have.
+fn check_plane(r: &Fmm) -> Result<(), Error> {
+    let kernel = r.family.0.name();
+    let refuse = |operation, reason: String| Err(Error::Unsupported { operation, reason });
+    let Some(plane) = r.family.0.plane() else {
+        return match (r.method, r.theta, r.norm) {
+            (Method::Laurent, ..) => refuse("Laurent series", format!("kernel {kernel} is not one of the plane")),
+            (_, Some(_), _) => refuse("theta", format!("the boxes of kernel {kernel} follow no θ-criterion")),
+            (.., Norm::Max) => refuse("the largest relative error", format!("kernel {kernel} promises ℓ2")),
+            _ => Ok(()),
+        };
+    };
+    plane::only_f64(r.precision)?;
+    match (r.method, r.theta, r.norm) {
+        (Method::EquivalentDensities, ..) => refuse("equivalent densities", format!("kernel {kernel} has Laurent series")),
+        (_, Some(theta), _) if !(theta > 0.0 && theta < 1.0) => {
+            Err(Error::Parameter { name: "theta", value: theta, requirement: "must lie between 0 and 1" })
+        }
+        (.., Norm::Max) if plane != PlaneKernel::Harmonic => {
+            refuse("the largest relative error", format!("potentials of kernel {kernel} pass through 0"))
+        }
+        _ if r.root.is_some() => refuse("a root cube", "boxes of the plane are shrunk to their points".to_string()),
+        _ => Ok(()),
+    }
 }
 
 /// A sum that is ready for strengths. `Plan` is `Sync`: several threads may evaluate at once.
@@ -200,6 +249,10 @@ impl Plan {
     /// Number of targets.
     pub fn n_targets(&self) -> usize {
         self.n_targets
+    }
+    /// Coordinates of a point: 3, or 2 in the plane.
+    pub fn dim(&self) -> usize {
+        self.choice.facts.dim
     }
     /// Numbers that each source carries.
     pub fn strengths(&self) -> usize {

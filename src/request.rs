@@ -3,6 +3,7 @@
 use crate::family::AnyFamily;
 use crate::output::Output;
 use crate::plan::Plan;
+use adaptive2d::Norm;
 use backend_cpu::{Isa, Precision};
 use fmm_traits::{Error, Family, Outputs};
 use std::path::PathBuf;
@@ -17,6 +18,8 @@ pub enum Method {
     Auto,
     /// The fast method by equivalent densities (Ying, Biros & Zorin 2004).
     EquivalentDensities,
+    /// The fast method of the plane, by Laurent series (Goude & Engblom 2012).
+    Laurent,
     /// Pair by pair.
     Direct,
 }
@@ -27,6 +30,7 @@ impl Method {
         match self {
             Method::Auto => "auto",
             Method::EquivalentDensities => "equivalent",
+            Method::Laurent => "laurent",
             Method::Direct => "direct",
         }
     }
@@ -100,6 +104,8 @@ pub struct Fmm {
     pub(crate) family: AnyFamily,
     pub(crate) tolerance: Option<f64>,
     pub(crate) order: Option<usize>,
+    pub(crate) norm: Norm,
+    pub(crate) theta: Option<f64>,
     pub(crate) method: Method,
     pub(crate) outputs: Outputs,
     pub(crate) precision: Precision,
@@ -118,6 +124,8 @@ impl Fmm {
             family: family.into(),
             tolerance: None,
             order: None,
+            norm: Norm::L2,
+            theta: None,
             method: Method::Auto,
             outputs: Outputs::POTENTIAL,
             precision: Precision::F64,
@@ -138,9 +146,19 @@ impl Fmm {
         self.tolerance = Some(tolerance);
         self
     }
-    /// Order p of the expansion, 3 … 16, instead of a tolerance. Giving both is an error.
+    /// Order p of the expansion, 3 … 16 (in the plane 1 … 60), instead of a tolerance. Giving both is an error.
     pub fn order(mut self, order: usize) -> Self {
         self.order = Some(order);
+        self
+    }
+    /// What the tolerance bounds. Default the relative ℓ2 error; [`Norm::Max`] is for `PlaneKernel::Harmonic`.
+    pub fn norm(mut self, norm: Norm) -> Self {
+        self.norm = norm;
+        self
+    }
+    /// θ of the criterion of separation in the plane, in (0, 1). Default [`THETA`](crate::tuning::THETA).
+    pub fn theta(mut self, theta: f64) -> Self {
+        self.theta = Some(theta);
         self
     }
     /// How. Default [`Method::Auto`].
@@ -158,7 +176,7 @@ impl Fmm {
         self.precision = precision;
         self
     }
-    /// Leaf capacity. Default: chosen, together with the root cube, from the cost model.
+    /// Leaf capacity, in the plane the desired population. Default: chosen, together with the root cube, from the cost model.
     pub fn ncrit(mut self, ncrit: usize) -> Self {
         self.ncrit = Some(ncrit);
         self
@@ -190,7 +208,7 @@ impl Fmm {
         self.watch = Some(Arc::new(watch));
         self
     }
-    /// Plans sums from `sources` (N×3) to `targets`.
+    /// Plans sums from `sources` (N×3, in the plane N×2) to `targets`.
     ///
     /// # Errors
     /// Arguments outside their domain, NaN or infinity in the points, a tolerance below the floor,

@@ -3,6 +3,7 @@
 
 mod direct;
 mod octree;
+mod plane;
 
 use crate::describe::{Edges, PlanSeconds};
 use crate::family::Facts;
@@ -53,8 +54,9 @@ pub(crate) trait Engine: Send + Sync {
 
 /// The engine of a choice, without points.
 pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
-    match choice.method {
-        Method::Direct => Box::new(direct::Direct::new(request, choice)),
+    match (choice.method, request.family.0.plane()) {
+        (Method::Direct, _) => Box::new(direct::Direct::new(request, choice)),
+        (_, Some(kernel)) => Box::new(plane::Plane::new(request, choice, kernel)),
         _ => Box::new(octree::Octree::new(request, choice)),
     }
 }

@@ -6,6 +6,7 @@
 
 use super::near::{Charged, Gathered, HarmonicPair, LogarithmPair, PairKernel, VALUES, pairs};
 use super::points::{Frame, FromPoints, ToPoints};
+use super::rows::Rows;
 use super::shifts::{Down, M2l, Shifts, Up};
 use super::{LaurentPlan, LaurentWorkspace};
 use crate::StageSeconds;
@@ -30,11 +31,6 @@ const LEAF_STAGES: [Stage; 6] = [Stage::M2l, Stage::P2l, Stage::L2l, Stage::L2p,
 
 /// Points a task of the scatter takes.
 const RUN: usize = 4096;
-/// Rows of the caller's order that are fetched in advance: they lie anywhere.
-const AHEAD: usize = 16;
-/// −1/(2π).
-const SCALE: f64 = -0.5 * std::f64::consts::FRAC_1_PI;
-
 /// One application of a plan.
 pub(super) struct Run<'a> {
     pub plan: &'a LaurentPlan,
@@ -52,70 +48,6 @@ fn zeros(v: &mut Vec<f64>, n: usize) {
     } else {
         v.resize(n, 0.0);
     }
-}
-
-/// The caller's rows of values, set by several tasks.
-struct Rows {
-    first: *mut f64,
-    width: usize,
-    kernel: PlaneKernel,
-}
-// SAFETY: a task writes only rows of targets that are its own (`Rows::set`).
-unsafe impl Sync for Rows {}
-
-impl Rows {
-    /// Sets the rows of the targets at positions `range`, which are `order[position]`.
-    ///
-    /// # Safety
-    /// `order` is a permutation of the rows of the array, and no other task has positions of `range`.
-    unsafe fn set(&self, order: &[u32], range: Range<usize>, sums: &[Vec<f64>; VALUES]) {
-        // SAFETY: as for the caller; the width of rows is that of the kernel's values.
-        unsafe {
-            match (self.kernel, self.width) {
-                (PlaneKernel::Harmonic, 2) => self.set_as(order, range, sums, |[a, b, ..]| [a, b]),
-                (PlaneKernel::Harmonic, _) => self.set_as(order, range, sums, |all| all),
-                (PlaneKernel::Laplace, 1) => self.set_as(order, range, sums, |[a, ..]| [a * SCALE]),
-                (PlaneKernel::Laplace, _) => {
-                    self.set_as(order, range, sums, |[a, _, c, d]| [a * SCALE, c * SCALE, -(d * SCALE)])
-                }
-            }
-        }
-    }
-
-    /// As [`set`](Rows::set), with the numbers of a row from the sums of a target.
-    ///
-    /// # Safety
-    /// As for [`set`](Rows::set), and `W` is the width of the rows.
-    #[inline(always)]
-    unsafe fn set_as<const W: usize>(
-        &self,
-        order: &[u32],
-        range: Range<usize>,
-        sums: &[Vec<f64>; VALUES],
-        numbers: impl Fn([f64; VALUES]) -> [f64; W],
-    ) {
-        let sums = sums.each_ref().map(|s| &s[..range.len()]);
-        let order = &order[range];
-        for (i, &row) in order.iter().enumerate() {
-            if let Some(&later) = order.get(i + AHEAD) {
-                prefetch(self.first.wrapping_add(later as usize * W));
-            }
-            // SAFETY: `row` is a row of the array, and only this task has it.
-            unsafe { self.first.add(row as usize * W).cast::<[f64; W]>().write(numbers(sums.map(|s| s[i]))) };
-        }
-    }
-}
-
-/// Fetches the cache line at `at`, wherever that points.
-#[inline(always)]
-fn prefetch(at: *const f64) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch never faults.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast())
-    };
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
 }
 
 /// Sums of some targets, one array a number.
@@ -151,7 +83,7 @@ impl Run<'_> {
 
     /// All that ends in a leaf, block by block.
     fn leaves<K: PairKernel>(&mut self, lists: &Lists) {
-        let rows = Rows { first: self.out.as_mut_ptr(), width: self.plan.values(), kernel: self.plan.series.kernel };
+        let rows = Rows::new(self.out, self.plan.values(), self.plan.series.kernel);
         let (plan, w) = (self.plan, &*self.w);
         let charged = charged(plan, &w.strengths);
         let pyramid = &plan.pyramid;

@@ -26,7 +26,8 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
     print(&format!("{HEAD}\n"))?;
     let mut rows = Vec::new();
     for &n in &args.n {
-        let points = fmm::demo::points(kernel::demo(args.demo), n, 1);
+        let demo = kernel::demo(Some(args.demo), kernel::dim(args.kernel.kernel))?;
+        let points = fmm::demo::points(demo, n, 1);
         for &tolerance in &args.tolerance {
             for &method in &args.method {
                 let mut builder = kernel::builder(&args.kernel, outputs)?

@@ -1,11 +1,11 @@
 //! From names on the command line to the library's types.
 
-use crate::args::{DemoName, KernelArgs, KernelName, MethodName, OutputName, PrecisionName, SourceName};
+use crate::args::{DemoName, KernelArgs, KernelName, MethodName, NormName, OutputName, PrecisionName, SourceName};
 use crate::failure::Failure;
 use fmm::demo::Demo;
 use fmm::{
-    Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, Method, Outputs, Precision, Stokes, StokesPressure, Stresslet,
-    Yukawa,
+    Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, Method, Norm, Outputs, PlaneKernel, Precision, Stokes,
+    StokesPressure, Stresslet, Yukawa,
 };
 
 /// The builder for a kernel and what its sources carry.
@@ -33,6 +33,8 @@ pub fn builder(args: &KernelArgs, outputs: Outputs) -> Result<Fmm, Failure> {
             Fmm::new(StokesPressure { mu })
         }
         (KernelName::Stokes, SourceName::Stokeslet) => Fmm::new(Stokes { mu }),
+        (KernelName::Harmonic2d, SourceName::Charge) => Fmm::new(PlaneKernel::Harmonic),
+        (KernelName::Laplace2d, SourceName::Charge) => Fmm::new(PlaneKernel::Laplace),
         (KernelName::Stokes, SourceName::Stresslet) => Fmm::new(Stresslet { mu }),
         (kernel, source) => {
             let text = format!("kernel {} has no sources of kind {source:?}", name(kernel));
@@ -49,7 +51,14 @@ pub fn name(kernel: KernelName) -> &'static str {
         KernelName::Stokes => "stokes",
         KernelName::Yukawa => "yukawa",
         KernelName::Gravity => "gravity",
+        KernelName::Harmonic2d => "harmonic2d",
+        KernelName::Laplace2d => "laplace2d",
     }
+}
+
+/// Coordinates of its points.
+pub fn dim(kernel: KernelName) -> usize {
+    if matches!(kernel, KernelName::Harmonic2d | KernelName::Laplace2d) { 2 } else { 3 }
 }
 
 /// The set of outputs.
@@ -69,7 +78,16 @@ pub fn method(name: MethodName) -> Method {
     match name {
         MethodName::Auto => Method::Auto,
         MethodName::Equivalent => Method::EquivalentDensities,
+        MethodName::Laurent => Method::Laurent,
         MethodName::Direct => Method::Direct,
+    }
+}
+
+/// The norm.
+pub fn norm(name: NormName) -> Norm {
+    match name {
+        NormName::L2 => Norm::L2,
+        NormName::Max => Norm::Max,
     }
 }
 
@@ -82,11 +100,24 @@ pub fn precision(name: PrecisionName) -> Precision {
 }
 
 /// The cloud.
-pub fn demo(name: DemoName) -> Demo {
+pub fn cloud(name: DemoName) -> Demo {
     match name {
         DemoName::Uniform => Demo::Uniform,
         DemoName::Ellipsoid => Demo::Ellipsoid,
         DemoName::Plummer => Demo::Plummer,
         DemoName::Plane => Demo::Plane,
+        DemoName::Uniform2d => Demo::Uniform2d,
+        DemoName::Normal2d => Demo::Normal2d,
+        DemoName::Layer2d => Demo::Layer2d,
     }
+}
+
+/// The cloud, the usual one unless named, for points of `dim` coordinates.
+pub fn demo(name: Option<DemoName>, dim: usize) -> Result<Demo, Failure> {
+    let demo = cloud(name.unwrap_or(if dim == 2 { DemoName::Uniform2d } else { DemoName::Ellipsoid }));
+    if demo.dim() == dim {
+        return Ok(demo);
+    }
+    let text = format!("the points of this demo have {} coordinates, the kernel takes {dim}", demo.dim());
+    Err(Failure::Input(text))
 }

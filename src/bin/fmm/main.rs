@@ -9,6 +9,7 @@ mod npy;
 mod npz;
 mod report;
 mod run;
+mod tree;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
             Command::Run(args) => run::run(&args),
             Command::Doctor => doctor::doctor(),
             Command::Bench(args) => bench::bench(&args),
+            Command::Tree(args) => tree::tree(&args),
         },
         Err(e) if !e.use_stderr() => print(&e.render().to_string()),
         Err(e) => Err(Failure::Usage(e.to_string())),

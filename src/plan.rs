@@ -131,7 +131,9 @@ fn check_plane(r: &Fmm) -> Result<(), Error> {
     };
     plane::only_f64(r.precision)?;
     match (r.method, r.theta, r.norm) {
-        (Method::EquivalentDensities, ..) => refuse("equivalent densities", format!("kernel {kernel} has Laurent series")),
+        (Method::EquivalentDensities, ..) => {
+            refuse("equivalent densities", format!("kernel {kernel} has Laurent series"))
+        }
         (_, Some(theta), _) if !(theta > 0.0 && theta < 1.0) => {
             Err(Error::Parameter { name: "theta", value: theta, requirement: "must lie between 0 and 1" })
         }

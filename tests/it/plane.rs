@@ -281,12 +281,17 @@ fn complex_files() {
     let parts = [0, 1].map(|c| -> Vec<f64> { gamma.iter().skip(c).step_by(2).copied().collect() });
     let parts = parts.map(|q| direct(PlaneKernel::Laplace, &z, Targets::Sources, &q));
     let [(_, potential), (_, gradient)] = run("laplace2d", "q.npy");
-    for (found, parts) in [(potential, parts.each_ref().map(|p| &p.potential)), (gradient, parts.each_ref().map(|p| &p.gradient))] {
+    for (found, parts) in
+        [(potential, parts.each_ref().map(|p| &p.potential)), (gradient, parts.each_ref().map(|p| &p.gradient))]
+    {
         let expected: Vec<f64> = parts[0].iter().zip(parts[1]).flat_map(|(a, b)| [*a, *b]).collect();
         assert_eq!(found, expected);
     }
     let complex: Vec<f64> = real.iter().flat_map(|&x| [x, 0.0]).collect();
-    assert_eq!(run("harmonic2d", "real.txt")[0].1, direct(PlaneKernel::Harmonic, &z, Targets::Sources, &complex).potential);
+    assert_eq!(
+        run("harmonic2d", "real.txt")[0].1,
+        direct(PlaneKernel::Harmonic, &z, Targets::Sources, &complex).potential
+    );
     assert!(run("laplace2d", "real.txt")[0].0.contains("'<f8'"));
 }
 
@@ -294,7 +299,9 @@ fn complex_files() {
 fn pictures() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tree.svg");
-    for (demo, colours) in [("normal2d", ["#000000", "#777777", "#d9d9d9"]), ("ellipsoid", ["#000000", "#777777", "#d9d9d9"])] {
+    for (demo, colours) in
+        [("normal2d", ["#000000", "#777777", "#d9d9d9"]), ("ellipsoid", ["#000000", "#777777", "#d9d9d9"])]
+    {
         let run = command(&["tree", "--plot", path.to_str().unwrap(), "--demo", demo, "--n", "3000"]);
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         let text = std::fs::read_to_string(&path).unwrap();

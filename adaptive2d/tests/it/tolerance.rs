@@ -5,7 +5,7 @@ use backend_cpu::Isa;
 use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
 use fmm_traits::testkit::clouds::normal_strengths;
 use fmm_traits::testkit::plane::PlaneKind;
-use fmm_traits::{Cloud, Error, Expansion, OutputError, Outputs};
+use fmm_traits::{Cloud, Error, ErrorReport, Expansion, OutputError, Outputs};
 
 /// Columns `from..to` of rows of `width`.
 fn columns(rows: &[f64], width: usize, from: usize, to: usize) -> Vec<f64> {
@@ -53,6 +53,21 @@ fn errors_stay_below_the_tolerance() {
             }
         }
     }
+}
+
+#[test]
+fn errors_of_rows() {
+    let of = |found: &[f64], exact: &[f64]| OutputError::of(Outputs::POTENTIAL, found, exact, 2);
+    let e = of(&[3.0, 4.0, 0.3, 0.1], &[3.0, 4.5, 0.3, 0.4]);
+    let close = |a: f64, b: f64| (a - b).abs() < 1e-15;
+    // Differences 0.5 and 0.3 of rows of lengths √29.25 and 0.5.
+    assert!(close(e.max_rel, 0.6) && close(e.rel_l2, (0.34f64 / 29.5).sqrt()) && close(e.rms, 0.17f64.sqrt()));
+    assert!(close(e.max_over_rms, 0.5 / 14.75f64.sqrt()));
+    assert_eq!(of(&[0.0; 2], &[0.0; 2]).max_rel, 0.0);
+    assert_eq!(of(&[0.0, 1.0], &[0.0; 2]).max_rel, f64::INFINITY);
+    let report = |e| ErrorReport { samples: 2, outputs: vec![e] };
+    let both = report(e).worse(&report(of(&[1.0, 0.0], &[0.5, 0.0])));
+    assert_eq!((both.outputs[0].rel_l2, both.outputs[0].max_rel), (1.0, 1.0));
 }
 
 #[test]

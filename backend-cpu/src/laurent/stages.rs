@@ -106,7 +106,9 @@ impl Run<'_> {
                     Stage::P2l => p2l(plan, lists, &charged, leaves.clone(), &mut scratch.locals),
                     Stage::L2l => l2l(plan, lists, &w.locals, leaves.clone(), &mut scratch.locals),
                     Stage::L2p => leaves.clone().for_each(|leaf| l2p_leaf(plan, lists, leaf, &leaves, scratch)),
-                    Stage::M2p => leaves.clone().for_each(|leaf| m2p_leaf(plan, lists, w, leaf, targets.start, scratch)),
+                    Stage::M2p => {
+                        leaves.clone().for_each(|leaf| m2p_leaf(plan, lists, w, leaf, targets.start, scratch))
+                    }
                     _ => leaves.clone().for_each(|leaf| p2p_leaf::<K>(plan, lists, &charged, leaf, &leaves, scratch)),
                 }
                 clock.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -194,14 +196,7 @@ fn l2p_leaf(plan: &LaurentPlan, lists: &Lists, leaf: usize, leaves: &Range<usize
     }
 }
 
-fn m2p_leaf(
-    plan: &LaurentPlan,
-    lists: &Lists,
-    w: &LaurentWorkspace,
-    leaf: usize,
-    start: usize,
-    scratch: &mut Scratch,
-) {
+fn m2p_leaf(plan: &LaurentPlan, lists: &Lists, w: &LaurentWorkspace, leaf: usize, start: usize, scratch: &mut Scratch) {
     let (length, logarithms) = (plan.series.multipole_len(), plan.logarithms());
     for s in lists.m2p.row(leaf).iter().map(|&s| s as usize) {
         let (at, out) = part_of(&plan.pyramid, leaf, start, &mut scratch.sums);

@@ -169,13 +169,7 @@ pub fn evaluate(plan: &Plan, strengths: &[f64], repeat: u32) -> Result<(Output, 
 }
 
 /// The requested arrays; complex ones of a kernel that is `complex`, or of two sets of strengths of a real one.
-fn save(
-    file: &mut Pending,
-    plan: &Plan,
-    outs: &[Output],
-    outputs: Outputs,
-    complex: bool,
-) -> Result<(), Failure> {
+fn save(file: &mut Pending, plan: &Plan, outs: &[Output], outputs: Outputs, complex: bool) -> Result<(), Failure> {
     let m = plan.n_targets();
     if complex || outs.len() == 2 {
         for (output, name) in Outputs::ALL.into_iter().filter(|(o, _)| outputs.contains(*o)) {

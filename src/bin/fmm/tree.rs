@@ -4,6 +4,7 @@ use crate::args::{DemoName, TreeArgs};
 use crate::failure::Failure;
 use crate::{kernel, npy, print};
 use adaptive2d::{ConnectOptions, Pyramid, PyramidOptions};
+use fmm_traits::tree::NONE;
 use fmm_traits::{Hierarchy, Lists};
 use std::fmt::Write;
 
@@ -20,6 +21,9 @@ const KINDS: [(&str, &str); 5] = [
     ("M2P (W)", "#7fc97f"),
     ("P2L (X)", "#80b1d3"),
 ];
+
+/// What the ancestors of the box meet by M2L, in the plane.
+const FAR: &str = "#f2f2f2";
 
 /// Rectangles, later ones on top.
 struct Picture {
@@ -102,11 +106,15 @@ fn summary<H: Hierarchy>(tree: &H, lists: &Lists, b: usize) -> String {
     let counts = rows(lists, b).map(<[u32]>::len);
     let [u, v, w, x] = counts;
     let leaves = (0..tree.boxes()).filter(|&b| tree.is_leaf(b)).count();
-    format!("{} levels, {} boxes, {leaves} leaves; box {b}: P2P {u}, M2L {v}, M2P {w}, P2L {x}", tree.levels(), tree.boxes())
+    format!(
+        "{} levels, {} boxes, {leaves} leaves; box {b}: P2P {u}, M2L {v}, M2P {w}, P2L {x}",
+        tree.levels(),
+        tree.boxes()
+    )
 }
 
 /// The leaves of a pyramid and the coupling of one (Goude & Engblom 2012, fig. 2.1 a); what its ancestors couple to
-/// weakly is drawn too, so that everything has its place.
+/// weakly is drawn too, paler, so that everything has its place.
 fn plane(points: &[f64], args: &TreeArgs) -> Result<(Picture, String), Failure> {
     let options = PyramidOptions { population: args.ncrit.unwrap_or(40) as f64, depth: None };
     let pyramid = Pyramid::build(points, None, &options)?;
@@ -117,23 +125,17 @@ fn plane(points: &[f64], args: &TreeArgs) -> Result<(Picture, String), Failure> 
     let mut picture = Picture::new(low, (high[0] - low[0]).max(high[1] - low[1]));
     let leaves = pyramid.level(pyramid.depth());
     let b = middle(&pyramid, leaves.clone().filter(|&b| !pyramid.sources_of(b).is_empty()));
-    for leaf in leaves {
-        let [low, high] = tiles[leaf];
-        picture.rectangle(low, high, "white");
+    let mut draw = |b: usize, fill: &str| picture.rectangle(tiles[b][0], tiles[b][1], fill);
+    let mut ancestor = pyramid.parent(b);
+    while ancestor != NONE {
+        lists.m2l.row(ancestor as usize).iter().for_each(|&s| draw(s as usize, FAR));
+        ancestor = pyramid.parent(ancestor as usize);
     }
-    let mut draw = |b: usize, kind: usize| {
-        let [low, high] = tiles[b];
-        picture.rectangle(low, high, KINDS[kind].1);
-    };
-    let mut ancestor = b;
-    while ancestor > 0 {
-        lists.m2l.row(ancestor).iter().for_each(|&s| draw(s as usize, 2));
-        ancestor = pyramid.parent(ancestor) as usize;
-    }
+    leaves.for_each(|leaf| draw(leaf, "none"));
     for (kind, row) in rows(&lists, b).into_iter().enumerate() {
-        row.iter().for_each(|&s| draw(s as usize, kind + 1));
+        row.iter().for_each(|&s| draw(s as usize, KINDS[kind + 1].1));
     }
-    draw(b, 0);
+    draw(b, KINDS[0].1);
     Ok((picture, summary(&pyramid, &lists, b)))
 }
 
@@ -181,10 +183,10 @@ fn tiles(pyramid: &Pyramid) -> Vec<[[f64; 2]; 2]> {
 
 /// The leaves of an octree on a plane across z through one of them, and its U, V, W and X.
 fn slice(points: &[f64], args: &TreeArgs) -> Result<(Picture, String), Failure> {
-    let options = fmm_tree::BuildOptions { ncrit: args.ncrit.map(|k| k as usize), occupancy: 40.0, ..Default::default() };
+    let options =
+        fmm_tree::BuildOptions { ncrit: args.ncrit.map(|k| k as usize), occupancy: 40.0, ..Default::default() };
     let tree = fmm_tree::build(points, None, &options)?;
     let lists = fmm_tree::uvwx(&tree, &fmm_tree::ListOptions { m2p_min_sources: 0, p2l_min_targets: 0 })?;
-    let root = tree.cube(0, 0);
     let levels: Vec<usize> = (0..tree.levels()).flat_map(|l| tree.level(l).map(move |_| l)).collect();
     // A leaf that meets others in as many ways as possible.
     let leaves = (0..tree.len()).filter(|&b| tree.is_leaf(b) && !tree.sources_of(b).is_empty());
@@ -192,17 +194,22 @@ fn slice(points: &[f64], args: &TreeArgs) -> Result<(Picture, String), Failure> 
     let most = leaves.clone().map(ways).max().unwrap_or(0);
     let b = middle(&tree, leaves.filter(|&b| ways(b) == most));
     let z = tree.cube(b, levels[b]).center[2];
-    let corner = [root.center[0] - 0.5 * root.side, root.center[1] - 0.5 * root.side];
-    let mut picture = Picture::new(corner, root.side);
-    let mut draw = |b: usize, fill: &str| {
+    let square = |b: usize| {
         let c = tree.cube(b, levels[b]);
         let half = 0.5 * c.side;
-        if (c.center[2] - z).abs() < half {
-            let low = [c.center[0] - half, c.center[1] - half];
-            picture.rectangle(low, [c.center[0] + half, c.center[1] + half], fill);
+        let [low, high] = [-half, half].map(|h| [c.center[0] + h, c.center[1] + h]);
+        ((c.center[2] - z).abs() < half).then_some([low, high])
+    };
+    let cut = || (0..tree.len()).filter(|&b| tree.is_leaf(b)).filter_map(square);
+    let low = [0, 1].map(|a| cut().map(|s| s[0][a]).fold(f64::INFINITY, f64::min));
+    let side = [0, 1].map(|a| cut().map(|s| s[1][a]).fold(f64::NEG_INFINITY, f64::max) - low[a]);
+    let mut picture = Picture::new(low, side[0].max(side[1]));
+    let mut draw = |b: usize, fill: &str| {
+        if let Some([low, high]) = square(b) {
+            picture.rectangle(low, high, fill);
         }
     };
-    (0..tree.len()).filter(|&b| tree.is_leaf(b)).for_each(|b| draw(b, "white"));
+    (0..tree.len()).filter(|&b| tree.is_leaf(b)).for_each(|b| draw(b, "none"));
     for (kind, row) in rows(&lists, b).into_iter().enumerate() {
         row.iter().for_each(|&s| draw(s as usize, KINDS[kind + 1].1));
     }

@@ -15,24 +15,38 @@ pub enum Demo {
     Plummer,
     /// Uniform on the square z = 1/2 of the unit cube.
     Plane,
+    /// Points of the plane: uniform in the unit square (Goude & Engblom 2012, fig. 5.8, as the next two).
+    Uniform2d,
+    /// Normal about the centre of the unit square with variance 1/100, those outside rejected.
+    Normal2d,
+    /// A layer: x uniform, y normal about 1/2 with variance 1/100, those outside rejected.
+    Layer2d,
 }
 
 impl Demo {
     /// Every cloud with its name on the command line.
-    pub const ALL: [(Demo, &'static str); 4] = [
+    pub const ALL: [(Demo, &'static str); 7] = [
         (Demo::Uniform, "uniform"),
         (Demo::Ellipsoid, "ellipsoid"),
         (Demo::Plummer, "plummer"),
         (Demo::Plane, "plane"),
+        (Demo::Uniform2d, "uniform2d"),
+        (Demo::Normal2d, "normal2d"),
+        (Demo::Layer2d, "layer2d"),
     ];
+
+    /// Coordinates of a point.
+    pub fn dim(self) -> usize {
+        if matches!(self, Demo::Uniform2d | Demo::Normal2d | Demo::Layer2d) { 2 } else { 3 }
+    }
 }
 
-/// `n` points of `demo`, flat n×3.
+/// `n` points of `demo`, flat n×[`dim`](Demo::dim).
 pub fn points(demo: Demo, n: usize, seed: u64) -> Vec<f64> {
     let mut rng = Rng::new(seed);
-    let mut out = Vec::with_capacity(3 * n);
+    let mut out = Vec::with_capacity(demo.dim() * n);
     for _ in 0..n {
-        out.extend(match demo {
+        let point = match demo {
             Demo::Uniform => [rng.uniform(), rng.uniform(), rng.uniform()],
             Demo::Plane => [rng.uniform(), rng.uniform(), 0.5],
             Demo::Ellipsoid => {
@@ -40,9 +54,23 @@ pub fn points(demo: Demo, n: usize, seed: u64) -> Vec<f64> {
                 [0.25 * theta.sin() * phi.cos(), 0.25 * theta.sin() * phi.sin(), theta.cos()]
             }
             Demo::Plummer => plummer(&mut rng),
-        });
+            Demo::Uniform2d => [rng.uniform(), rng.uniform(), 0.0],
+            Demo::Normal2d => [normal_in_unit(&mut rng), normal_in_unit(&mut rng), 0.0],
+            Demo::Layer2d => [rng.uniform(), normal_in_unit(&mut rng), 0.0],
+        };
+        out.extend(&point[..demo.dim()]);
     }
     out
+}
+
+/// Normal about 1/2 with variance 1/100, in [0, 1].
+fn normal_in_unit(rng: &mut Rng) -> f64 {
+    loop {
+        let x = 0.5 + 0.1 * rng.normal();
+        if (0.0..=1.0).contains(&x) {
+            return x;
+        }
+    }
 }
 
 /// The enclosed mass m(r) = (1 + r⁻²)^(−3/2), inverted.

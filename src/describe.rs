@@ -1,8 +1,10 @@
 //! What a plan chose and why, as plain data.
 
+use crate::choose::Layout;
 use crate::plan::Plan;
 use crate::request::Method;
 use crate::variant::Expansion;
+use adaptive2d::Norm;
 use fmm_traits::Lists;
 use serde::Serialize;
 
@@ -65,13 +67,13 @@ pub struct Description {
     pub parameters: Vec<f64>,
     /// Requested outputs.
     pub outputs: Vec<&'static str>,
-    /// `equivalent`, `spherical`, `treecode` or `direct`.
+    /// `equivalent`, `spherical`, `treecode`, `laurent` or `direct`.
     pub method: &'static str,
-    /// `spherical` or `equivalent`; none when the sum is direct, and so below.
+    /// `spherical`, `equivalent` or `laurent`; none when the sum is direct, and so below.
     pub expansion: Option<&'static str>,
-    /// `uvwx`, `stencil119` or `treecode`.
+    /// `uvwx`, `stencil119`, `treecode`, or in the plane `separation`.
     pub lists: Option<&'static str>,
-    /// Opening angle of a treecode.
+    /// Opening angle of a treecode, θ of the criterion of separation in the plane.
     pub theta: Option<f64>,
     /// `rcr` or `direct`, of spherical harmonics.
     pub translation: Option<&'static str>,
@@ -91,6 +93,8 @@ pub struct Description {
     pub n_targets: usize,
     /// Tolerance that is promised; none when an order was given.
     pub tolerance: Option<f64>,
+    /// What the tolerance bounds: `l2` or `max`.
+    pub norm: &'static str,
     /// Order of the expansion; none when the sum is direct.
     pub order: Option<usize>,
     /// Leaf capacity; 0 without a tree, and so below.
@@ -123,17 +127,21 @@ impl Plan {
     /// What was chosen and why.
     pub fn describe(&self) -> Description {
         let (c, r) = (&self.choice, &self.request);
-        let fast = (c.method != Method::Direct).then_some(&c.parts);
-        let spherical = fast.filter(|p| p.expansion == Expansion::Spherical);
+        let fast = (c.method != Method::Direct).then_some(c.layout);
+        let parts = fast.and_then(|l| if let Layout::Octree(parts) = l { Some(parts) } else { None });
+        let spherical = parts.filter(|p| p.expansion == Expansion::Spherical);
         let mesh = self.engine.as_ref().map(|e| e.mesh()).unwrap_or_default();
         Description {
             kernel: r.family.name().to_string(),
             parameters: r.family.0.parameters(),
             outputs: r.outputs.names(),
             method: c.method.name(),
-            expansion: fast.map(|p| p.expansion.name()),
-            lists: fast.map(|p| p.policy.name()),
-            theta: fast.and_then(|p| p.policy.theta()),
+            expansion: fast.map(|_| parts.map_or("laurent", |p| p.expansion.name())),
+            lists: fast.map(|_| parts.map_or("separation", |p| p.policy.name())),
+            theta: fast.and_then(|l| match l {
+                Layout::Octree(parts) => parts.policy.theta(),
+                Layout::Pyramid { theta } => Some(theta),
+            }),
             translation: spherical.map(|p| p.spherical.translation.name()),
             truncation: spherical.filter(|p| p.policy.theta().is_none()).map(|p| p.spherical.truncation.name()),
             why: c.why.clone(),
@@ -143,6 +151,7 @@ impl Plan {
             n_sources: self.n_sources,
             n_targets: self.n_targets,
             tolerance: c.tolerance,
+            norm: if r.norm == Norm::Max { "max" } else { "l2" },
             order: c.order,
             ncrit: self.report.ncrit,
             levels: mesh.levels,

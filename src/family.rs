@@ -1,6 +1,7 @@
 //! A family behind one virtual table, so that plans of different kernels have one type, and so
 //! that programs which use this crate's families need not compile them again.
 
+use adaptive2d::PlaneKernel;
 use backend_cpu::{Isa, Precision, Settings, Solver};
 use fmm_kernels::spherical::{SphericalOptions, layout::layout};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
@@ -97,6 +98,10 @@ pub(crate) trait Dynamic: Send + Sync {
     fn name(&self) -> &'static str;
     /// Coordinates of a point.
     fn dim(&self) -> usize;
+    /// The kernel, in the plane.
+    fn plane(&self) -> Option<PlaneKernel> {
+        None
+    }
     fn parameters(&self) -> Vec<f64>;
     fn validate(&self) -> Result<(), Error>;
     fn near_radius(&self, tolerance: f64) -> f64;

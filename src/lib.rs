@@ -21,7 +21,7 @@
 //!
 //! # Shapes and order
 //! Points are flat `N×3` arrays, row-major (`points.as_flattened()` turns `&[[f64; 3]]` into one);
-//! strengths are `N×s`, outputs `M×…`, all in the caller's order. Units are the caller's.
+//! in the plane ([`PlaneKernel`]) they are `N×2`. Strengths are `N×s`, outputs `M×…`, all in the caller's order. Units are the caller's.
 //!
 //! # Accuracy
 //! `tolerance` bounds the relative ℓ2 error of *each* requested output over the targets, for
@@ -37,6 +37,7 @@
 //! # Threads
 //! Each plan has its own pool of [`Fmm::threads`] threads. Their number changes no result bit.
 
+mod choose;
 pub mod demo;
 mod describe;
 mod engine;
@@ -45,12 +46,14 @@ mod machine;
 mod near;
 mod output;
 mod plan;
+mod plane;
 mod request;
 mod rng;
 pub mod tuning;
 mod validate;
 mod variant;
 
+pub use adaptive2d::{Norm, PlaneKernel};
 pub use backend_cpu::{Isa, Precision};
 pub use describe::{Description, Edges, PlanSeconds};
 pub use family::AnyFamily;

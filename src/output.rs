@@ -46,12 +46,14 @@ impl Output {
 
     /// Distributes `raw` to the arrays; outputs that were not requested are emptied.
     pub(crate) fn split(&mut self, facts: &Facts) {
-        let raw = std::mem::take(&mut self.raw);
+        let mut raw = std::mem::take(&mut self.raw);
         for (output, _) in Outputs::ALL {
             let columns = facts.columns.iter().find(|c| c.output == output);
             let to = self.get_mut(output);
             match columns {
                 None => to.clear(),
+                // The only output is its rows; what it held before serves the next evaluation.
+                Some(c) if c.columns.iter().copied().eq(0..facts.values) => std::mem::swap(to, &mut raw),
                 Some(c) => columns_of(&raw, facts.values, &c.columns, to),
             }
         }

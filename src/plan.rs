@@ -1,104 +1,20 @@
 //! A plan: everything that depends on the points, ready for many strengths.
 
+use crate::choose::{Choice, choose};
 use crate::describe::PlanSeconds;
 use crate::engine::{self, Engine, Placed};
-use crate::family::Facts;
 use crate::output::{Output, columns_of};
-use crate::request::{Backend, Fmm, Method, Progress, Targets};
-use crate::tuning::{self, Scene};
-use crate::variant::{Parts, parts};
+use crate::request::{Fmm, Method, Progress, Targets};
 use crate::{machine, rng::Rng, validate};
-use backend_cpu::{Isa, Precision};
+use backend_cpu::Precision;
 use fmm_traits::{Error, ErrorReport, OutputError, Outputs, Stage};
 use fmm_tree::BuildReport;
 use rayon::ThreadPool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Most threads a plan may ask for.
-const MAX_THREADS: usize = 4096;
 /// Seed of the sample of [`Plan::verify`].
 const SAMPLE_SEED: u64 = 0x5EED;
-
-/// What was decided from the request and the numbers of points.
-#[derive(Clone, Debug)]
-pub(crate) struct Choice {
-    pub facts: Facts,
-    /// How; never [`Method::Auto`].
-    pub method: Method,
-    /// What a fast method is made of.
-    pub parts: Parts,
-    pub why: String,
-    pub tolerance: Option<f64>,
-    pub order: Option<usize>,
-    pub isa: Isa,
-    pub threads: usize,
-    pub occupancy: f64,
-    pub forecast: u64,
-}
-
-/// Checks the request and decides.
-pub(crate) fn choose(r: &Fmm, n: usize, m: usize, separate: bool) -> Result<Choice, Error> {
-    r.family.0.validate()?;
-    let facts = r.family.0.facts(r.outputs)?;
-    let kernel = r.family.0.name();
-    let tolerance = match (r.tolerance, r.order) {
-        (Some(tolerance), Some(order)) => return Err(Error::ToleranceAndOrder { tolerance, order }),
-        (Some(tolerance), None) => Some(tolerance),
-        (None, Some(_)) => None,
-        (None, None) => Some(tuning::default_tolerance(r.outputs, r.precision)),
-    };
-    let (order, parts) = match (r.order, tolerance, parts(&r.variant, r.method, &facts.harmonic)?) {
-        // Direct summation in f64 reaches any tolerance.
-        (None, Some(e), parts) if r.method == Method::Direct && r.precision == Precision::F64 => {
-            tuning::check_positive(e)?;
-            (tuning::MAX_ORDER, parts)
-        }
-        (Some(order), _, parts) => tuning::given(order, parts)?,
-        (None, e, parts) => tuning::chosen(
-            kernel,
-            r.outputs,
-            e.unwrap_or(f64::NAN),
-            r.precision,
-            Scene { sources: n, apart: separate },
-            parts,
-        )?,
-    };
-    if r.ncrit == Some(0) {
-        return Err(Error::Parameter { name: "ncrit", value: 0.0, requirement: "must be at least 1" });
-    }
-    let threads = match r.threads {
-        None => std::thread::available_parallelism().map_or(1, |n| n.get()),
-        Some(t) if (1..=MAX_THREADS).contains(&t) => t,
-        Some(t) => {
-            return Err(Error::Parameter { name: "threads", value: t as f64, requirement: "must be 1 to 4096" });
-        }
-    };
-    let Backend::Cpu(cpu) = r.backend;
-    let isa = cpu.isa.unwrap_or_else(Isa::detect);
-    if !Isa::available().contains(&isa) {
-        let reason = format!("this machine has no {}", isa.name());
-        return Err(Error::Unsupported { operation: "the instruction set", reason });
-    }
-    let cheaper = tuning::direct_is_cheaper(&facts, order, n, m);
-    let (method, why) = match r.method {
-        Method::Auto if cheaper => (Method::Direct, "cheaper than the fast method for so few pairs"),
-        Method::Auto => (Method::EquivalentDensities, "cheaper than direct summation for so many pairs"),
-        method => (method, "asked for"),
-    };
-    let direct = method == Method::Direct;
-    let occupancy = match r.ncrit {
-        Some(k) => k as f64,
-        None => tuning::occupancy(&facts, order, &parts),
-    };
-    // Leaves of at most ncrit points hold about a third of it on average.
-    let mean = if r.ncrit.is_some() { occupancy / 3.0 } else { occupancy };
-    let order = (!direct).then_some(order);
-    let wide = if r.precision == Precision::F32 { 4 } else { 8 };
-    let forecast = tuning::forecast(&facts, order, [n, m], mean, wide, threads, &parts);
-    let why = why.to_string();
-    Ok(Choice { facts, method, parts, why, tolerance, order, isa, threads, occupancy, forecast })
-}
 
 /// A sum that is ready for strengths. `Plan` is `Sync`: several threads may evaluate at once.
 pub struct Plan {
@@ -224,6 +140,10 @@ impl Plan {
     /// Number of targets.
     pub fn n_targets(&self) -> usize {
         self.n_targets
+    }
+    /// Coordinates of a point: 3, or 2 in the plane.
+    pub fn dim(&self) -> usize {
+        self.choice.facts.dim
     }
     /// Numbers that each source carries.
     pub fn strengths(&self) -> usize {

@@ -4,6 +4,7 @@ use crate::family::AnyFamily;
 use crate::output::Output;
 use crate::plan::Plan;
 use crate::variant::Variant;
+use adaptive2d::Norm;
 use backend_cpu::{Isa, Precision};
 use fmm_traits::{Error, Family, Outputs};
 use std::path::PathBuf;
@@ -22,6 +23,8 @@ pub enum Method {
     SphericalHarmonics,
     /// Multipoles straight to targets (Barnes & Hut 1986): O(N log N).
     Treecode,
+    /// The fast method of the plane, by Laurent series (Goude & Engblom 2012).
+    Laurent,
     /// Pair by pair.
     Direct,
 }
@@ -34,6 +37,7 @@ impl Method {
             Method::EquivalentDensities => "equivalent",
             Method::SphericalHarmonics => "spherical",
             Method::Treecode => "treecode",
+            Method::Laurent => "laurent",
             Method::Direct => "direct",
         }
     }
@@ -107,6 +111,7 @@ pub struct Fmm {
     pub(crate) family: AnyFamily,
     pub(crate) tolerance: Option<f64>,
     pub(crate) order: Option<usize>,
+    pub(crate) norm: Norm,
     pub(crate) method: Method,
     pub(crate) variant: Variant,
     pub(crate) outputs: Outputs,
@@ -126,6 +131,7 @@ impl Fmm {
             family: family.into(),
             tolerance: None,
             order: None,
+            norm: Norm::L2,
             method: Method::Auto,
             variant: Variant::default(),
             outputs: Outputs::POTENTIAL,
@@ -147,9 +153,15 @@ impl Fmm {
         self.tolerance = Some(tolerance);
         self
     }
-    /// Order p of the expansion, 3 … 16 (spherical harmonics 1 … 40), instead of a tolerance. Giving both is an error.
+    /// Order p of the expansion, 3 … 16 (spherical harmonics 1 … 40, in the plane 1 … 60), instead of a tolerance. Giving
+    /// both is an error.
     pub fn order(mut self, order: usize) -> Self {
         self.order = Some(order);
+        self
+    }
+    /// What the tolerance bounds. Default the relative ℓ2 error; [`Norm::Max`] is for `PlaneKernel::Harmonic`.
+    pub fn norm(mut self, norm: Norm) -> Self {
+        self.norm = norm;
         self
     }
     /// How. Default [`Method::Auto`].
@@ -167,7 +179,7 @@ impl Fmm {
         self.precision = precision;
         self
     }
-    /// Leaf capacity. Default: chosen, together with the root cube, from the cost model.
+    /// Leaf capacity, in the plane the desired population. Default: chosen, together with the root cube, from the cost model.
     pub fn ncrit(mut self, ncrit: usize) -> Self {
         self.ncrit = Some(ncrit);
         self
@@ -199,7 +211,7 @@ impl Fmm {
         self.watch = Some(Arc::new(watch));
         self
     }
-    /// Plans sums from `sources` (N×3) to `targets`.
+    /// Plans sums from `sources` (N×3, in the plane N×2) to `targets`.
     ///
     /// # Errors
     /// Arguments outside their domain, NaN or infinity in the points, a tolerance below the floor,
@@ -220,7 +232,7 @@ impl Fmm {
     /// # Errors
     /// As [`Fmm::plan`], for everything but the points.
     pub fn memory(&self, n_sources: usize, n_targets: usize) -> Result<u64, Error> {
-        Ok(crate::plan::choose(self, n_sources, n_targets, n_sources != n_targets)?.forecast)
+        Ok(crate::choose::choose(self, n_sources, n_targets, n_sources != n_targets)?.forecast)
     }
 }
 

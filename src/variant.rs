@@ -96,7 +96,7 @@ impl Fmm {
         self
     }
     /// Opening angle of a treecode: a box of side l is seen as a whole from distance d if l ≤ θ·d. Default: chosen
-    /// with the order.
+    /// with the order. In the plane the θ of the criterion of separation (Goude & Engblom 2012, eq. 2.1).
     pub fn theta(mut self, theta: f64) -> Self {
         self.variant.theta = Some(theta);
         self

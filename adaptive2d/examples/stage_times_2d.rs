@@ -1,14 +1,18 @@
 //! Seconds per stage, least of three runs, and the error at 1000 targets of the two-dimensional method:
-//! `cargo run --release -p adaptive2d --example stage_times_2d -- N POPULATION ORDER [cloud] [kernel] [gradient] [threads] [theta]`
-//! with `kernel` harmonic or laplace, `gradient` 0 or 1. Targets are the sources; strengths are normal.
+//! `cargo run --release -p adaptive2d --example stage_times_2d -- N POPULATION ORDER [cloud] [kernel] [gradient] [threads] [theta] [positive]`
+//! with `kernel` harmonic, harmonic-real (real strengths) or laplace, `gradient` 0 or 1. Targets are the sources; strengths are
+//! normal, or (any ninth argument) uniform in (0, 1).
 
 use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, Pyramid, PyramidOptions, connect};
 use backend_cpu::Isa;
 use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
-use fmm_traits::testkit::clouds::{Generator, normal_strengths};
+use fmm_traits::testkit::clouds::{Generator, normal_strengths, uniform_strengths};
 use fmm_traits::testkit::plane::PlaneKind;
 use fmm_traits::{Expansion, OutputError, Outputs, Stage};
 use std::time::Instant;
+
+/// Sources that are summed at a time.
+const RUN: usize = 4096;
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
@@ -19,7 +23,13 @@ fn main() {
     let kernel = if laplace { PlaneKernel::Laplace } else { PlaneKernel::Harmonic };
     let series = Laurent::new(kernel, order, number(6, 0) == 1).expect("order");
     let points = kind.points(n, 1);
-    let strengths = normal_strengths(n * kernel.strengths(), 2);
+    let mut strengths = match args.get(9) {
+        Some(_) => uniform_strengths(n * kernel.strengths(), 2),
+        None => normal_strengths(n * kernel.strengths(), 2),
+    };
+    if args.get(5).is_some_and(|k| k == "harmonic-real") {
+        strengths.iter_mut().skip(1).step_by(2).for_each(|im| *im = 0.0);
+    }
     let mut out = vec![0.0; n * series.values()];
     let pool = rayon::ThreadPoolBuilder::new().num_threads(number(7, 1)).build().expect("threads");
 
@@ -53,16 +63,20 @@ fn main() {
     }
     println!("{shown}");
 
-    // Direct sums: a pyramid of one box over all sources and the sampled targets.
+    // Direct sums: pyramids of one box over the sampled targets and some sources each, so that long sums lose nothing.
     let mut random = Generator::new(7);
     let sample: Vec<usize> = (0..1000.min(n)).map(|_| (random.uniform() * n as f64) as usize).collect();
     let at: Vec<f64> = sample.iter().flat_map(|&i| [points[2 * i], points[2 * i + 1]]).collect();
     let flat = PyramidOptions { population: 1.0, depth: Some(0) };
-    let pyramid = Pyramid::build(&points, Some(&at), &flat).expect("pyramid");
-    let lists = connect(&pyramid, &ConnectOptions::default()).expect("lists");
-    let plan = LaurentPlan::new(pyramid, lists, series, Isa::detect(), false).expect("plan");
     let mut exact = vec![0.0; sample.len() * series.values()];
-    plan.apply(&mut LaurentWorkspace::default(), &strengths, &mut exact, &mut |_, _| true).expect("apply");
+    for (points, strengths) in points.chunks(2 * RUN).zip(strengths.chunks(RUN * kernel.strengths())) {
+        let pyramid = Pyramid::build(points, Some(&at), &flat).expect("pyramid");
+        let lists = connect(&pyramid, &ConnectOptions::default()).expect("lists");
+        let plan = LaurentPlan::new(pyramid, lists, series, Isa::detect(), false).expect("plan");
+        let mut part = vec![0.0; exact.len()];
+        plan.apply(&mut LaurentWorkspace::default(), strengths, &mut part, &mut |_, _| true).expect("apply");
+        exact.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+    }
     let found: Vec<f64> =
         sample.iter().flat_map(|&i| &out[i * series.values()..][..series.values()]).copied().collect();
     let first = kernel.strengths();

@@ -1,9 +1,9 @@
 //! Pair by pair.
 
 use super::{Engine, Mesh, Placed, Watch};
+use crate::choose::Choice;
 use crate::family::AnyFamily;
 use crate::near::NearBlock;
-use crate::plan::Choice;
 use crate::request::{Fmm, Targets};
 use backend_cpu::{Isa, Precision};
 use fmm_traits::{Error, Outputs, Stage};

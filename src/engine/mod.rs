@@ -3,11 +3,12 @@
 
 mod direct;
 mod octree;
+mod plane;
 
+use crate::choose::{Choice, Layout};
 use crate::describe::{Edges, PlanSeconds};
 use crate::family::Facts;
 use crate::near::NearBlock;
-use crate::plan::Choice;
 use crate::request::{Fmm, Method, Targets};
 use fmm_traits::{Error, Stage};
 use fmm_tree::BuildReport;
@@ -53,9 +54,14 @@ pub(crate) trait Engine: Send + Sync {
 
 /// The engine of a choice, without points.
 pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
-    match choice.method {
-        Method::Direct => Box::new(direct::Direct::new(request, choice)),
-        _ => Box::new(octree::Octree::new(request, choice)),
+    match (choice.method, choice.layout, request.family.0.plane()) {
+        (_, Layout::Octree(parts), _) if choice.method != Method::Direct => {
+            Box::new(octree::Octree::new(request, choice, parts))
+        }
+        (Method::Laurent, Layout::Pyramid { theta }, Some(kernel)) => {
+            Box::new(plane::Plane::new(request, choice, kernel, theta))
+        }
+        _ => Box::new(direct::Direct::new(request, choice)),
     }
 }
 

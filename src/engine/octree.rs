@@ -1,12 +1,12 @@
 //! Octree and lists on the CPU.
 
 use super::{Engine, Mesh, Placed, Placement, Watch, picked};
+use crate::choose::Choice;
 use crate::describe::Edges;
 use crate::near::NearBlock;
-use crate::plan::Choice;
 use crate::request::{Fmm, Targets};
 use crate::tuning;
-use crate::variant::{Expansion, Policy};
+use crate::variant::{Expansion, Parts, Policy};
 use backend_cpu::{Settings, Solver};
 use fmm_traits::{Cube, Error, Lists, Points, Stage, Tree};
 use fmm_tree::{BuildOptions, TreecodeOptions};
@@ -17,6 +17,7 @@ use std::time::Instant;
 pub(crate) struct Octree {
     request: Fmm,
     choice: Choice,
+    parts: Parts,
     /// None before the first points.
     solver: Option<Box<dyn Solver>>,
     /// The sources that are shown, when an evaluation at all sources serves a subset.
@@ -24,14 +25,14 @@ pub(crate) struct Octree {
 }
 
 impl Octree {
-    pub(super) fn new(request: &Fmm, choice: &Choice) -> Self {
-        Octree { request: request.clone(), choice: choice.clone(), solver: None, pick: None }
+    pub(super) fn new(request: &Fmm, choice: &Choice, parts: Parts) -> Self {
+        Octree { request: request.clone(), choice: choice.clone(), parts, solver: None, pick: None }
     }
 
     /// The lists of the policy. A treecode sees no box as a whole that is nearer than `near` (softened kernels); other
     /// policies need only boxes that are large enough.
     fn lists(&self, tree: &Tree, order: usize, near: f64) -> Result<Lists, Error> {
-        let parts = &self.choice.parts;
+        let parts = &self.parts;
         let options = tuning::list_options(order, parts);
         let theta = match parts.policy {
             Policy::Uvwx => return fmm_tree::uvwx(tree, &options),
@@ -64,7 +65,7 @@ impl Engine for Octree {
     fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<Placed, Error> {
         let (c, r) = (&self.choice, &self.request);
         let error = c.tolerance.unwrap_or_else(|| {
-            tuning::error_of_order(r.family.0.name(), r.outputs, c.order.unwrap_or(tuning::MIN_ORDER), &c.parts)
+            tuning::error_of_order(r.family.0.name(), r.outputs, c.order.unwrap_or(tuning::MIN_ORDER), &self.parts)
         });
         let order = c.order.unwrap_or(tuning::MAX_ORDER);
         let options = BuildOptions {
@@ -94,7 +95,7 @@ impl Engine for Octree {
             Some(solver) => solver.set_tree(tree, lists)?,
             None => {
                 let settings = Settings { order, precision: r.precision, isa: c.isa, cache: r.cache.clone() };
-                let spherical = (c.parts.expansion == Expansion::Spherical).then_some(c.parts.spherical);
+                let spherical = (self.parts.expansion == Expansion::Spherical).then_some(self.parts.spherical);
                 self.solver = Some(r.family.0.solver(r.outputs, tree, lists, &settings, spherical)?);
             }
         }

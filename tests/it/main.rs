@@ -7,6 +7,7 @@
 //! | `cli` | the contract of `fmm run`: options, JSON, `.npz`, one-line errors, closed pipes |
 //! | `fuzz` | no bytes and no numbers make the command or the library panic |
 //! | `odd_input` | empty, single, coincident, far, huge and tiny inputs give the right sums |
+//! | `plane` | the kernels of the plane: promise, conventions, options, complex files, pictures |
 //! | `threads` | the number of threads changes no bit |
 //! | `tolerance` | errors stay below the tolerance for every kernel, cloud and precision |
 //! | `tuning` | orders grow as the tolerance falls; the floor is named |
@@ -18,6 +19,7 @@ mod bad_input;
 mod cli;
 mod fuzz;
 mod odd_input;
+mod plane;
 mod threads;
 mod tolerance;
 mod tuning;

@@ -21,9 +21,8 @@ fn orders_grow_as_the_tolerance_falls() {
 
 #[test]
 fn targets_apart_and_unknown_kernels_get_a_higher_order() {
-    let order = |kernel, apart| {
-        order_for(kernel, Outputs::POTENTIAL, 1e-6, Precision::F64, Scene { apart, ..HERE }).unwrap()
-    };
+    let order =
+        |kernel, apart| order_for(kernel, Outputs::POTENTIAL, 1e-6, Precision::F64, Scene { apart, ..HERE }).unwrap();
     assert!(order("laplace", true) > order("laplace", false));
     assert!(order("one of the caller", false) > order("laplace", false));
 }

@@ -2,11 +2,11 @@
 
 use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, Pyramid, PyramidOptions, connect};
 use backend_cpu::Isa;
-use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
+use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace, direct};
 use backend_cpu::pairwise::Pairwise;
 use fmm_traits::testkit::clouds::normal_strengths;
 use fmm_traits::testkit::plane::PlaneKind;
-use fmm_traits::{Error, Expansion};
+use fmm_traits::{Cloud, Error, Expansion};
 
 const KERNELS: [PlaneKernel; 2] = [PlaneKernel::Harmonic, PlaneKernel::Laplace];
 
@@ -100,6 +100,57 @@ fn separate_targets() {
                 }
             }
         }
+    }
+}
+
+/// Direct sums in vectors against the plain pairs; sources at the place of a target count nothing.
+#[test]
+fn direct_sums() {
+    for kernel in KERNELS {
+        for (n, gradient) in [(0, true), (1, false), (90, true), (5000, false), (5000, true)] {
+            let mut case = Case::new(PlaneKind::Layer, n, kernel, 1, gradient);
+            case.targets = Some(
+                PlaneKind::Uniform.points(70, 3).into_iter().chain(case.sources.iter().copied().take(60)).collect(),
+            );
+            let targets = case.targets.clone().unwrap();
+            let xyz = |p: &[f64]| -> Vec<[f64; 3]> { p.chunks(2).map(|p| [p[0], p[1], 0.0]).collect() };
+            for real in [false, true] {
+                let mut strengths = case.strengths();
+                if real && kernel == PlaneKernel::Harmonic {
+                    strengths.iter_mut().skip(1).step_by(2).for_each(|im| *im = 0.0);
+                }
+                let mut plain = vec![0.0; targets.len() / 2 * case.series.values()];
+                let cloud = Cloud { xyz: &xyz(&case.sources), strengths: &strengths };
+                case.series.p2p(cloud, &xyz(&targets), false, &mut plain);
+                for isa in Isa::available() {
+                    let found = direct(kernel, gradient, &case.sources, &strengths, &targets, isa).unwrap();
+                    let error = difference(&found, &plain, case.series.values());
+                    assert!(error < 1e-12, "{} {n} {}: {error:e}", kernel.name(), isa.name());
+                }
+            }
+        }
+    }
+    let refused = direct(PlaneKernel::Harmonic, false, &[0.0; 4], &[1.0; 3], &[0.0; 2], Isa::Portable);
+    assert!(matches!(refused, Err(Error::Shape { array: "strengths", found: 3, expected: 4, .. })));
+}
+
+/// Strengths without imaginary parts take half the work and give the same sums.
+#[test]
+fn real_strengths() {
+    for gradient in [false, true] {
+        let case = Case::new(PlaneKind::Normal, 3000, PlaneKernel::Harmonic, 20, gradient);
+        let mut strengths = case.strengths();
+        strengths.iter_mut().skip(1).step_by(2).for_each(|im| *im = 0.0);
+        let plan = case.plan(Isa::detect(), false);
+        let mut run = Pairwise::new(plan.pyramid(), plan.lists(), &case.series).unwrap();
+        let plain = run.apply(&strengths, &mut |_, _| true).unwrap();
+        let mut workspace = LaurentWorkspace::default();
+        let mut out = vec![f64::NAN; plain.len()];
+        // Complex strengths before leave their imaginary parts in the workspace.
+        for q in [&case.strengths(), &strengths] {
+            plan.apply(&mut workspace, q, &mut out, &mut |_, _| true).unwrap();
+        }
+        assert!(difference(&out, &plain, case.series.values()) < 1e-12);
     }
 }
 

@@ -5,7 +5,7 @@ use backend_cpu::Isa;
 use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
 use fmm_traits::testkit::clouds::normal_strengths;
 use fmm_traits::testkit::plane::PlaneKind;
-use fmm_traits::{Cloud, Error, Expansion, OutputError, Outputs};
+use fmm_traits::{Cloud, Error, ErrorReport, Expansion, OutputError, Outputs};
 
 /// Columns `from..to` of rows of `width`.
 fn columns(rows: &[f64], width: usize, from: usize, to: usize) -> Vec<f64> {
@@ -15,7 +15,7 @@ fn columns(rows: &[f64], width: usize, from: usize, to: usize) -> Vec<f64> {
 #[test]
 fn errors_stay_below_the_tolerance() {
     for kernel in [PlaneKernel::Harmonic, PlaneKernel::Laplace] {
-        for kind in [PlaneKind::Uniform, PlaneKind::Normal, PlaneKind::Layer, PlaneKind::Spiral, PlaneKind::Grid] {
+        for kind in PlaneKind::ALL.into_iter().filter(|kind| *kind != PlaneKind::Single) {
             let points = kind.points(6000, 9);
             let strengths = normal_strengths(6000 * kernel.strengths(), 10);
             let series = |order| Laurent::new(kernel, order, true).unwrap();
@@ -40,7 +40,9 @@ fn errors_stay_below_the_tolerance() {
                         let error = OutputError::of(Outputs::POTENTIAL, &found, &exact, to - from);
                         assert!(error.rel_l2 < tolerance, "{what}: {:e}", error.rel_l2);
                     }
-                    if norm == Norm::Max && kernel == PlaneKernel::Harmonic {
+                    // Copies that cancel have no bound; of all at one place the potential is 0.
+                    let copies = matches!(kind, PlaneKind::FiftyCopies | PlaneKind::Coincident);
+                    if norm == Norm::Max && kernel == PlaneKernel::Harmonic && !copies {
                         let (found, exact) = rows(0, 2);
                         for (a, b) in found.chunks(2).zip(exact.chunks(2)) {
                             let error = (a[0] - b[0]).hypot(a[1] - b[1]) / b[0].hypot(b[1]);
@@ -54,10 +56,25 @@ fn errors_stay_below_the_tolerance() {
 }
 
 #[test]
+fn errors_of_rows() {
+    let of = |found: &[f64], exact: &[f64]| OutputError::of(Outputs::POTENTIAL, found, exact, 2);
+    let e = of(&[3.0, 4.0, 0.3, 0.1], &[3.0, 4.5, 0.3, 0.4]);
+    let close = |a: f64, b: f64| (a - b).abs() < 1e-15;
+    // Differences 0.5 and 0.3 of rows of lengths √29.25 and 0.5.
+    assert!(close(e.max_rel, 0.6) && close(e.rel_l2, (0.34f64 / 29.5).sqrt()) && close(e.rms, 0.17f64.sqrt()));
+    assert!(close(e.max_over_rms, 0.5 / 14.75f64.sqrt()));
+    assert_eq!(of(&[0.0; 2], &[0.0; 2]).max_rel, 0.0);
+    assert_eq!(of(&[0.0, 1.0], &[0.0; 2]).max_rel, f64::INFINITY);
+    let report = |e| ErrorReport { samples: 2, outputs: vec![e] };
+    let both = report(e).worse(&report(of(&[1.0, 0.0], &[0.5, 0.0])));
+    assert_eq!((both.outputs[0].rel_l2, both.outputs[0].max_rel), (1.0, 1.0));
+}
+
+#[test]
 fn orders_are_those_that_were_measured() {
     assert_eq!(order_for(1e-6, 0.5, Norm::L2), Ok(17));
-    assert_eq!(order_for(1e-6, 0.5, Norm::Max), Ok(19));
-    assert_eq!(order_for(1e-12, 0.5, Norm::Max), Ok(39));
+    assert_eq!(order_for(1e-6, 0.5, Norm::Max), Ok(21));
+    assert_eq!(order_for(1e-12, 0.5, Norm::Max), Ok(41));
     assert_eq!(order_for(0.5, 0.5, Norm::L2), Ok(1));
     for tolerance in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         assert!(matches!(order_for(tolerance, 0.5, Norm::L2), Err(Error::Tolerance { .. })));

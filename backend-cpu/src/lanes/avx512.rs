@@ -65,7 +65,7 @@ macro_rules! avx512 {
     ($v:ident, $t:ty, $width:literal, $mask:ty, $suffix:tt,
      $add:ident, $sub:ident, $mul:ident, $div:ident, $set1:ident, $fmadd:ident, $sqrt:ident, $cmp:ident, $blend:ident,
      $load:ident, $store:ident, $reduce:ident, |$x:ident| $rsqrt:block, |$y:ident| $exp:block,
-     |$z:ident, $rough:ident| $inverse:block, |$from:ident| $repeat:expr) => {
+     |$w:ident| $ln:expr, |$z:ident, $rough:ident| $inverse:block, |$from:ident| $repeat:expr) => {
         operator!($v, Add, add, $add);
         operator!($v, Sub, sub, $sub);
         operator!($v, Mul, mul, $mul);
@@ -108,7 +108,8 @@ macro_rules! avx512 {
             }
             #[inline(always)]
             fn ln(self) -> Self {
-                each_lane(self, <$t>::ln)
+                let $w = self;
+                $ln
             }
             #[inline(always)]
             fn sin(self) -> Self {
@@ -217,6 +218,26 @@ avx512!(
         }
         F64x8(_mm512_scalef_pd(p, n))
     },
+    // x = 2^e·m with √½ ≤ m < √2, f = m − 1 and s = f/(2 + f): ln m = 2 artanh s = f − s(f − z·p(z)), z = s².
+    // SAFETY: as for the operators.
+    |x| unsafe {
+        let one = _mm512_set1_pd(1.0);
+        let m = _mm512_getmant_pd::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_NAN>(x.0);
+        let e = _mm512_getexp_pd(x.0);
+        let large = _mm512_cmp_pd_mask::<_CMP_GE_OQ>(m, _mm512_set1_pd(std::f64::consts::SQRT_2));
+        let m = _mm512_mask_mul_pd(m, large, m, _mm512_set1_pd(0.5));
+        let e = _mm512_mask_add_pd(e, large, e, one);
+        let f = _mm512_sub_pd(m, one);
+        let s = _mm512_div_pd(f, _mm512_add_pd(m, one));
+        let z = _mm512_mul_pd(s, s);
+        let mut p = _mm512_set1_pd(super::ARTANH[6]);
+        for k in (0..6).rev() {
+            p = _mm512_fmadd_pd(p, z, _mm512_set1_pd(super::ARTANH[k]));
+        }
+        let rest = _mm512_fnmadd_pd(p, z, f);
+        let low = _mm512_fmsub_pd(s, rest, _mm512_mul_pd(e, _mm512_set1_pd(super::LN2_LOW)));
+        F64x8(_mm512_fmadd_pd(e, _mm512_set1_pd(super::LN2_HIGH), _mm512_sub_pd(f, low)))
+    },
     // 14 bits w from the table; with h = 1 − x·w, 1/x = w(1 + h)(1 + h²)/(1 − h⁴), and 2⁻⁵⁶ is left out.
     |x, ROUGH| {
         let w = _mm512_rcp14_pd(x.0);
@@ -265,6 +286,7 @@ avx512!(
         }
         F32x16(_mm512_scalef_ps(p, n))
     },
+    |x| each_lane(x, f32::ln),
     |x, ROUGH| {
         let w = _mm512_rcp14_ps(x.0);
         let h = _mm512_fnmadd_ps(x.0, w, _mm512_set1_ps(1.0));

@@ -2,10 +2,14 @@
 //!
 //! The plain form of every stage is `adaptive2d::Laurent` under [`crate::pairwise`].
 
+mod direct;
 mod near;
 mod points;
+mod rows;
 mod shifts;
 mod stages;
+
+pub use direct::direct;
 
 use crate::{Isa, StageSeconds};
 use adaptive2d::{Laurent, PlaneKernel, Pyramid};

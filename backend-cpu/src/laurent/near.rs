@@ -24,22 +24,26 @@ pub(super) trait PairKernel: Send + Sync {
     fn add<V: Lane>(shared: &[V; VALUES], strength: [V; 2], back: bool, values: &mut [V; VALUES]);
 }
 
-/// Γ/(z_j − z_i), with the complex derivative where `D`.
-pub(super) struct HarmonicPair<const D: bool>;
+/// Γ/(z_j − z_i) with `S` = 2 real numbers in Γ, or real Γ (`S` = 1); with the complex derivative where `D`.
+pub(super) struct HarmonicPair<const S: usize, const D: bool>;
 
 /// A square of a distance that pairs at one place are given: 1/z is then 0·10³⁰⁰.
 const AT_ZERO: f64 = 1e-300;
 
-/// a += ± s·g.
+/// a += ± s·g, where s has `S` numbers.
 #[inline(always)]
-fn add_product<V: Lane>(g: [V; 2], s: [V; 2], minus: bool, to: &mut [V]) {
+fn add_product<V: Lane, const S: usize>(g: [V; 2], s: [V; 2], minus: bool, to: &mut [V]) {
     let [re, im] = if minus { [-g[0], -g[1]] } else { g };
-    to[0] = s[0].mul_add(re, (-s[1]).mul_add(im, to[0]));
-    to[1] = s[0].mul_add(im, s[1].mul_add(re, to[1]));
+    if S == 2 {
+        to[0] = (-s[1]).mul_add(im, to[0]);
+        to[1] = s[1].mul_add(re, to[1]);
+    }
+    to[0] = s[0].mul_add(re, to[0]);
+    to[1] = s[0].mul_add(im, to[1]);
 }
 
-impl<const D: bool> PairKernel for HarmonicPair<D> {
-    const STRENGTHS: usize = 2;
+impl<const S: usize, const D: bool> PairKernel for HarmonicPair<S, D> {
+    const STRENGTHS: usize = S;
     #[inline(always)]
     fn adds(c: usize) -> bool {
         D || c < 2
@@ -54,9 +58,9 @@ impl<const D: bool> PairKernel for HarmonicPair<D> {
     }
     #[inline(always)]
     fn add<V: Lane>(shared: &[V; VALUES], strength: [V; 2], back: bool, values: &mut [V; VALUES]) {
-        add_product([shared[0], shared[1]], strength, back, &mut values[..2]);
+        add_product::<V, S>([shared[0], shared[1]], strength, back, &mut values[..2]);
         if D {
-            add_product([shared[2], shared[3]], strength, false, &mut values[2..]);
+            add_product::<V, S>([shared[2], shared[3]], strength, false, &mut values[2..]);
         }
     }
 }

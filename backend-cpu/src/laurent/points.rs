@@ -51,6 +51,7 @@ impl<const LOCAL: bool> Vectorized for FromPoints<'_, LOCAL> {
     fn run<S: Simd>(self) {
         let FromPoints { kernel, frame, sources, row, .. } = self;
         let harmonic = kernel == PlaneKernel::Harmonic;
+        let complex = !sources.strengths[1].is_empty();
         let p = row.len() / 2 - 1;
         let inverse = frame.scale.recip();
         let (scale, zero) = (S::F64::splat(inverse), S::F64::splat(0.0));
@@ -67,7 +68,7 @@ impl<const LOCAL: bool> Vectorized for FromPoints<'_, LOCAL> {
                     (load::<S::F64>(x, at, frame.center[0] + frame.scale) - center[0]) * scale,
                     (load::<S::F64>(y, at, frame.center[1] + frame.scale) - center[1]) * scale,
                 );
-                let im = if harmonic { load(sources.strengths[1], at, 0.0) } else { zero };
+                let im = if complex { load(sources.strengths[1], at, 0.0) } else { zero };
                 let strength = Complex::new(load(sources.strengths[0], at, 0.0), im);
                 ratio[l] = if LOCAL { z.inverse() } else { z };
                 power[l] = match (harmonic, LOCAL) {

@@ -1,16 +1,16 @@
 //! The stages over whole lists, and their clock.
 //!
-//! L2P, M2P and P2P into the leaves of one block run one after the other when P2P is called: their sums stay in
-//! cache and go to the caller's rows once, and there is no array of values in tree order. The time of the three
-//! is that of all, in the ratio of what each took on its threads.
+//! Everything that ends in a leaf – M2L, P2L, L2L, L2P, M2P and P2P – runs block by block when P2P is called: locals
+//! and sums stay in cache, sums go to the caller's rows once, and there is no array of leaves' locals nor of values in tree
+//! order. The time of these stages is that of all, in the ratio of what each took on its threads.
 
 use super::near::{Charged, Gathered, HarmonicPair, LogarithmPair, PairKernel, VALUES, pairs};
 use super::points::{Frame, FromPoints, ToPoints};
+use super::rows::Rows;
 use super::shifts::{Down, M2l, Shifts, Up};
 use super::{LaurentPlan, LaurentWorkspace};
 use crate::StageSeconds;
 use crate::lanes::dispatch;
-use adaptive2d::complex::Complex;
 use adaptive2d::pyramid::level_start;
 use adaptive2d::{PlaneKernel, Pyramid};
 use fmm_traits::{Error, Expansion, Lists, Stage, Stages};
@@ -22,9 +22,15 @@ use std::time::Instant;
 
 /// Boxes a task takes.
 const TASK: usize = 64;
-/// Levels from the leaves up to the blocks within which P2P serves both directions: 1024 leaves.
+/// Most levels from the leaves up to the blocks within which P2P serves both directions: 1024 leaves.
 const BLOCK_LEVELS: usize = 5;
+/// Level of the blocks at which there are enough of them for many threads.
+const BLOCKS: usize = 2;
+/// The stages that run block by block.
+const LEAF_STAGES: [Stage; 6] = [Stage::M2l, Stage::P2l, Stage::L2l, Stage::L2p, Stage::M2p, Stage::P2p];
 
+/// Points a task of the scatter takes.
+const RUN: usize = 4096;
 /// One application of a plan.
 pub(super) struct Run<'a> {
     pub plan: &'a LaurentPlan,
@@ -34,30 +40,13 @@ pub(super) struct Run<'a> {
     pub seconds: StageSeconds,
 }
 
-/// The caller's rows of values, set by several tasks.
-struct Rows {
-    first: *mut f64,
-    width: usize,
-    kernel: PlaneKernel,
-}
-// SAFETY: a task writes only rows of targets that are its own (`Rows::set`).
-unsafe impl Sync for Rows {}
-
-impl Rows {
-    /// Sets the rows of the targets at positions `range`, which are `order[position]`.
-    ///
-    /// # Safety
-    /// `order` is a permutation of the rows of the array, and no other task has positions of `range`.
-    unsafe fn set(&self, order: &[u32], range: Range<usize>, sums: &[Vec<f64>; VALUES]) {
-        let [a, b, c, d] = sums.each_ref().map(|s| &s[..range.len()]);
-        for (i, position) in range.enumerate() {
-            // SAFETY: `order[position]` is a row of the array, and only this task has it.
-            let row = unsafe {
-                std::slice::from_raw_parts_mut(self.first.add(order[position] as usize * self.width), self.width)
-            };
-            row.fill(0.0);
-            self.kernel.add(Complex::new(a[i], b[i]), Complex::new(c[i], d[i]), row);
-        }
+/// Gives `v` the length `n`; what it holds is anything.
+fn zeros(v: &mut Vec<f64>, n: usize) {
+    if v.capacity() < n {
+        // Zeros of a new allocation are those of untouched pages.
+        *v = vec![0.0; n];
+    } else {
+        v.resize(n, 0.0);
     }
 }
 
@@ -92,29 +81,35 @@ impl Run<'_> {
         self.plan.series.multipole_len()
     }
 
-    /// L2P, M2P and P2P, block by block.
+    /// All that ends in a leaf, block by block.
     fn leaves<K: PairKernel>(&mut self, lists: &Lists) {
-        let rows = Rows { first: self.out.as_mut_ptr(), width: self.plan.values(), kernel: self.plan.series.kernel };
+        let rows = Rows::new(self.out, self.plan.values(), self.plan.series.kernel);
         let (plan, w) = (self.plan, &*self.w);
         let charged = charged(plan, &w.strengths);
         let pyramid = &plan.pyramid;
-        let level = pyramid.depth().saturating_sub(BLOCK_LEVELS);
-        let first = level_start(pyramid.depth());
-        let clocks: [AtomicU64; 3] = Default::default();
+        let depth = pyramid.depth();
+        let level = depth - BLOCK_LEVELS.min(depth.saturating_sub(BLOCKS));
+        let first = level_start(depth);
+        let clocks: [AtomicU64; LEAF_STAGES.len()] = Default::default();
         let start = Instant::now();
         pyramid.level(level).into_par_iter().with_max_len(1).for_each_init(Scratch::default, |scratch, block| {
             let leaves = pyramid.leaves_of(block);
             let leaves = leaves.start + first..leaves.end + first;
             let targets = pyramid.targets_of(block);
             scratch.sums.clear(targets.len());
-            for (kind, clock) in clocks.iter().enumerate() {
+            // The first stage sets every row.
+            zeros(&mut scratch.locals, leaves.len() * plan.series.local_len());
+            for (stage, clock) in LEAF_STAGES.into_iter().zip(&clocks) {
                 let start = Instant::now();
-                for leaf in leaves.clone() {
-                    match kind {
-                        0 => l2p_leaf(plan, lists, w, leaf, targets.start, &mut scratch.sums),
-                        1 => m2p_leaf(plan, lists, w, leaf, targets.start, &mut scratch.sums),
-                        _ => p2p_leaf::<K>(plan, lists, &charged, leaf, &leaves, targets.start, scratch),
+                match stage {
+                    Stage::M2l => m2l(plan, lists, &w.multipoles, leaves.clone(), &mut scratch.locals),
+                    Stage::P2l => p2l(plan, lists, &charged, leaves.clone(), &mut scratch.locals),
+                    Stage::L2l => l2l(plan, lists, &w.locals, leaves.clone(), &mut scratch.locals),
+                    Stage::L2p => leaves.clone().for_each(|leaf| l2p_leaf(plan, lists, leaf, &leaves, scratch)),
+                    Stage::M2p => {
+                        leaves.clone().for_each(|leaf| m2p_leaf(plan, lists, w, leaf, targets.start, scratch))
                     }
+                    _ => leaves.clone().for_each(|leaf| p2p_leaf::<K>(plan, lists, &charged, leaf, &leaves, scratch)),
                 }
                 clock.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
             }
@@ -123,10 +118,54 @@ impl Run<'_> {
         });
         let clocks = clocks.map(|c| c.into_inner() as f64);
         let unit = start.elapsed().as_secs_f64() / clocks.iter().sum::<f64>().max(1.0);
-        for (stage, nanoseconds) in [Stage::L2p, Stage::M2p, Stage::P2p].into_iter().zip(clocks) {
+        for (stage, nanoseconds) in LEAF_STAGES.into_iter().zip(clocks) {
             self.seconds.0[stage as usize] += unit * nanoseconds;
         }
     }
+}
+
+/// Multipoles into the locals of `boxes`, which are set.
+fn m2l(plan: &LaurentPlan, lists: &Lists, multipoles: &[f64], boxes: Range<usize>, locals: &mut [f64]) {
+    dispatch(
+        plan.isa,
+        M2l {
+            pyramid: &plan.pyramid,
+            edges: &lists.m2l,
+            hankel: &plan.hankel,
+            multipoles,
+            targets: boxes,
+            locals,
+            logarithms: plan.logarithms(),
+        },
+    );
+}
+
+/// Sources into the locals of `boxes`.
+fn p2l(plan: &LaurentPlan, lists: &Lists, charged: &Charged, boxes: Range<usize>, locals: &mut [f64]) {
+    for (b, row) in boxes.zip(locals.chunks_exact_mut(plan.series.local_len())) {
+        for &s in lists.p2l.row(b) {
+            let sources = part(charged, plan.pyramid.sources_of(s as usize));
+            let frame = frame(&plan.pyramid, b);
+            dispatch(plan.isa, FromPoints::<true> { kernel: plan.series.kernel, frame, sources, row });
+        }
+    }
+}
+
+/// The locals `from` of all boxes above into those of `boxes`, the rows of `to`.
+fn l2l(plan: &LaurentPlan, lists: &Lists, from: &[f64], boxes: Range<usize>, to: &mut [f64]) {
+    dispatch(
+        plan.isa,
+        Shifts::<Down> {
+            pyramid: &plan.pyramid,
+            edges: &lists.l2l,
+            order: plan.series.order,
+            from,
+            first: 0,
+            boxes,
+            to,
+            _a: PhantomData,
+        },
+    );
 }
 
 /// Targets of `leaf` and their sums, in a block whose first target is `start`.
@@ -142,13 +181,14 @@ fn part_of<'a>(
     (at, sums.0.each_mut().map(|v| &mut v[inside.clone()]))
 }
 
-fn l2p_leaf(plan: &LaurentPlan, lists: &Lists, w: &LaurentWorkspace, leaf: usize, start: usize, sums: &mut Sums) {
+fn l2p_leaf(plan: &LaurentPlan, lists: &Lists, leaf: usize, leaves: &Range<usize>, scratch: &mut Scratch) {
     if lists.l2p.row(leaf).is_empty() {
         return;
     }
     let length = plan.series.local_len();
-    let (at, out) = part_of(&plan.pyramid, leaf, start, sums);
-    let (frame, row) = (frame(&plan.pyramid, leaf), &w.locals[leaf * length..][..length]);
+    let start = plan.pyramid.targets_of(leaves.start).start;
+    let (at, out) = part_of(&plan.pyramid, leaf, start, &mut scratch.sums);
+    let (frame, row) = (frame(&plan.pyramid, leaf), &scratch.locals[(leaf - leaves.start) * length..][..length]);
     if plan.series.gradient {
         dispatch(plan.isa, ToPoints::<false, true> { frame, row, at, out, logarithms: false });
     } else {
@@ -156,10 +196,10 @@ fn l2p_leaf(plan: &LaurentPlan, lists: &Lists, w: &LaurentWorkspace, leaf: usize
     }
 }
 
-fn m2p_leaf(plan: &LaurentPlan, lists: &Lists, w: &LaurentWorkspace, leaf: usize, start: usize, sums: &mut Sums) {
+fn m2p_leaf(plan: &LaurentPlan, lists: &Lists, w: &LaurentWorkspace, leaf: usize, start: usize, scratch: &mut Scratch) {
     let (length, logarithms) = (plan.series.multipole_len(), plan.logarithms());
     for s in lists.m2p.row(leaf).iter().map(|&s| s as usize) {
-        let (at, out) = part_of(&plan.pyramid, leaf, start, sums);
+        let (at, out) = part_of(&plan.pyramid, leaf, start, &mut scratch.sums);
         let (frame, row) = (frame(&plan.pyramid, s), &w.multipoles[s * length..][..length]);
         if plan.series.gradient {
             dispatch(plan.isa, ToPoints::<true, true> { frame, row, at, out, logarithms });
@@ -169,9 +209,10 @@ fn m2p_leaf(plan: &LaurentPlan, lists: &Lists, w: &LaurentWorkspace, leaf: usize
     }
 }
 
-/// Sources of one leaf within its block and beyond, and the sums of the block.
+/// Locals and sums of a block, and the sources of one leaf within its block and beyond.
 #[derive(Default)]
 struct Scratch {
+    locals: Vec<f64>,
     one_way: Gathered,
     both_ways: Gathered,
     partners: Vec<usize>,
@@ -189,7 +230,7 @@ fn part<'a>(all: &Charged<'a>, range: Range<usize>) -> Charged<'a> {
     Charged { at: all.at.map(cut), strengths: all.strengths.map(cut) }
 }
 
-/// P2P into `leaf`, of the block of `leaves` whose first target is `start`; where targets are the sources, also
+/// P2P into `leaf`, of the block of `leaves`; where targets are the sources, also
 /// from `leaf` into the later leaves of the block that it meets.
 fn p2p_leaf<K: PairKernel>(
     plan: &LaurentPlan,
@@ -197,11 +238,11 @@ fn p2p_leaf<K: PairKernel>(
     charged: &Charged,
     leaf: usize,
     leaves: &Range<usize>,
-    start: usize,
     scratch: &mut Scratch,
 ) {
     let pyramid = &plan.pyramid;
-    let Scratch { one_way, both_ways, partners, sums } = scratch;
+    let start = pyramid.targets_of(leaves.start).start;
+    let Scratch { one_way, both_ways, partners, sums, .. } = scratch;
     one_way.clear();
     both_ways.clear();
     partners.clear();
@@ -247,23 +288,23 @@ impl Stages for Run<'_> {
 
     fn scatter(&mut self) -> Result<(), Error> {
         self.timed(Stage::Scatter, |r| {
-            let pyramid = &r.plan.pyramid;
+            let sources = &r.plan.pyramid.sources;
             let (count, strengths) = (r.plan.series.strengths(), r.strengths);
+            // Imaginary parts that are all zero are left out: half the work of a pair.
+            let complex = count == 2 && strengths.chunks_exact(2).any(|s| s[1] != 0.0);
             let [re, im] = &mut r.w.strengths;
-            re.resize(pyramid.sources.len(), 0.0);
-            im.resize(if count == 2 { pyramid.sources.len() } else { 0 }, 0.0);
-            let order = &pyramid.sources.order;
-            if count == 2 {
-                re.par_iter_mut().zip(im).zip(order).with_min_len(4096).for_each(|((re, im), &user)| {
-                    (*re, *im) = (strengths[2 * user as usize], strengths[2 * user as usize + 1]);
-                });
+            zeros(re, sources.len());
+            zeros(im, if complex { sources.len() } else { 0 });
+            let rows = sources.order.par_iter().map(|&row| &strengths[count * row as usize..]).with_min_len(RUN);
+            if complex {
+                rows.zip(re).zip(im).for_each(|((row, re), im)| (*re, *im) = (row[0], row[1]));
             } else {
-                re.par_iter_mut().zip(order).with_min_len(4096).for_each(|(re, &user)| *re = strengths[user as usize]);
+                rows.zip(re).for_each(|(row, re)| *re = row[0]);
             }
             // Rows are cleared by the first stage that writes them, while they are in cache.
-            let length = pyramid.len() * r.plan.series.multipole_len();
-            r.w.multipoles.resize(length, 0.0);
-            r.w.locals.resize(length, 0.0);
+            let (pyramid, row) = (&r.plan.pyramid, r.plan.series.multipole_len());
+            zeros(&mut r.w.multipoles, pyramid.len() * row);
+            zeros(&mut r.w.locals, level_start(pyramid.depth()) * row);
         })
     }
 
@@ -319,71 +360,41 @@ impl Stages for Run<'_> {
         })
     }
 
+    /// Of the boxes above the leaves; those are enqueued for [`p2p`](Stages::p2p).
     fn m2l(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::M2l, |r| {
             let (plan, row) = (r.plan, r.row());
             let LaurentWorkspace { multipoles, locals, .. } = &mut *r.w;
             locals.par_chunks_mut(TASK * row).enumerate().for_each(|(i, locals)| {
-                dispatch(
-                    plan.isa,
-                    M2l {
-                        pyramid: &plan.pyramid,
-                        edges: &lists.m2l,
-                        hankel: &plan.hankel,
-                        multipoles,
-                        targets: i * TASK..i * TASK + locals.len() / row,
-                        locals,
-                        logarithms: plan.logarithms(),
-                    },
-                );
+                m2l(plan, lists, multipoles, i * TASK..i * TASK + locals.len() / row, locals);
             });
         })
     }
 
+    /// As for [`m2l`](Stages::m2l).
     fn p2l(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::P2l, |r| {
-            if lists.p2l.is_empty() {
-                return;
-            }
             let (plan, row) = (r.plan, r.row());
             let LaurentWorkspace { strengths, locals, .. } = &mut *r.w;
             let all = charged(plan, strengths);
-            locals.par_chunks_mut(row).enumerate().with_min_len(TASK).for_each(|(b, local)| {
-                for &s in lists.p2l.row(b) {
-                    dispatch(
-                        plan.isa,
-                        FromPoints::<true> {
-                            kernel: plan.series.kernel,
-                            frame: frame(&plan.pyramid, b),
-                            sources: part(&all, plan.pyramid.sources_of(s as usize)),
-                            row: local,
-                        },
-                    );
-                }
+            locals.par_chunks_mut(TASK * row).enumerate().for_each(|(i, locals)| {
+                p2l(plan, lists, &all, i * TASK..i * TASK + locals.len() / row, locals);
             });
         })
     }
 
+    /// As for [`m2l`](Stages::m2l).
     fn l2l(&mut self, lists: &Lists, level: usize) -> Result<(), Error> {
+        if level == self.plan.pyramid.depth() {
+            return Ok(());
+        }
         self.timed(Stage::L2l, |r| {
             let (plan, row) = (r.plan, r.row());
             let boxes = plan.pyramid.level(level);
             let (from, to) = r.w.locals.split_at_mut(boxes.start * row);
             to[..boxes.len() * row].par_chunks_mut(TASK * row).enumerate().for_each(|(i, to)| {
                 let start = boxes.start + i * TASK;
-                dispatch(
-                    plan.isa,
-                    Shifts::<Down> {
-                        pyramid: &plan.pyramid,
-                        edges: &lists.l2l,
-                        order: plan.series.order,
-                        from,
-                        first: 0,
-                        boxes: start..start + to.len() / row,
-                        to,
-                        _a: PhantomData,
-                    },
-                );
+                l2l(plan, lists, from, start..start + to.len() / row, to);
             });
         })
     }
@@ -399,11 +410,14 @@ impl Stages for Run<'_> {
     }
 
     fn p2p(&mut self, lists: &Lists) -> Result<(), Error> {
-        match (self.plan.series.kernel, self.plan.series.gradient) {
-            (PlaneKernel::Harmonic, false) => self.leaves::<HarmonicPair<false>>(lists),
-            (PlaneKernel::Harmonic, true) => self.leaves::<HarmonicPair<true>>(lists),
-            (PlaneKernel::Laplace, false) => self.leaves::<LogarithmPair<false>>(lists),
-            (PlaneKernel::Laplace, true) => self.leaves::<LogarithmPair<true>>(lists),
+        let real = self.w.strengths[1].is_empty();
+        match (self.plan.series.kernel, self.plan.series.gradient, real) {
+            (PlaneKernel::Harmonic, false, false) => self.leaves::<HarmonicPair<2, false>>(lists),
+            (PlaneKernel::Harmonic, true, false) => self.leaves::<HarmonicPair<2, true>>(lists),
+            (PlaneKernel::Harmonic, false, true) => self.leaves::<HarmonicPair<1, false>>(lists),
+            (PlaneKernel::Harmonic, true, true) => self.leaves::<HarmonicPair<1, true>>(lists),
+            (PlaneKernel::Laplace, false, _) => self.leaves::<LogarithmPair<false>>(lists),
+            (PlaneKernel::Laplace, true, _) => self.leaves::<LogarithmPair<true>>(lists),
         }
         Ok(())
     }

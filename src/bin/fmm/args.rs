@@ -26,6 +26,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Compare variants on the same points: errors, seconds, stages; write a table and a page of plots.
     Compare(CompareArgs),
+    /// Draw the boxes, and in colour what one of them meets.
+    Tree(TreeArgs),
 }
 
 /// Green's functions.
@@ -39,12 +41,16 @@ pub enum KernelName {
     Yukawa,
     /// −1/√(r² + ε²), ε = --softening.
     Gravity,
+    /// In the plane: Γ/(z_j − z), complex strengths and potentials.
+    Harmonic2d,
+    /// In the plane: −ln r/(2π).
+    Laplace2d,
 }
 
 /// What a source carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum SourceName {
-    /// A charge or mass: 1 number (laplace, yukawa, gravity).
+    /// A charge or mass: 1 number (laplace, yukawa, gravity, laplace2d), for harmonic2d complex.
     Charge,
     /// A dipole vector: 3 numbers (laplace).
     Dipole,
@@ -67,6 +73,12 @@ pub enum DemoName {
     Plummer,
     /// On a square.
     Plane,
+    /// In the plane: uniform in the unit square.
+    Uniform2d,
+    /// In the plane: normal, variance 1/100, within the unit square.
+    Normal2d,
+    /// In the plane: a layer, x uniform, y normal.
+    Layer2d,
 }
 
 /// Methods.
@@ -80,6 +92,8 @@ pub enum MethodName {
     Spherical,
     /// Multipoles straight to targets.
     Treecode,
+    /// The fast method of the plane by Laurent series.
+    Laurent,
     /// Pair by pair.
     Direct,
 }
@@ -135,9 +149,18 @@ pub struct VariantArgs {
     /// Expansion of a treecode [default: spherical where the kernel has it].
     #[arg(long, value_enum)]
     pub expansion: Option<ExpansionName>,
-    /// Opening angle of a treecode, side over distance [default: chosen].
+    /// Opening angle of a treecode, side over distance; in the plane θ of the criterion of separation [default: chosen].
     #[arg(long, allow_negative_numbers = true)]
     pub theta: Option<f64>,
+}
+
+/// What a tolerance bounds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum NormName {
+    /// The relative ℓ2 error of each output.
+    L2,
+    /// The largest relative error of the potential (harmonic2d).
+    Max,
 }
 
 /// Arithmetic.
@@ -195,13 +218,13 @@ pub struct RunArgs {
     /// Kernel.
     #[command(flatten)]
     pub kernel: KernelArgs,
-    /// Sources, N×3 (.npy, else text with commas or blanks).
+    /// Sources, N×3, in the plane N×2 or complex (.npy, else text with commas or blanks).
     #[arg(long, requires = "strengths", conflicts_with = "demo")]
     pub sources: Option<PathBuf>,
-    /// Strengths, (N,) or N×c.
+    /// Strengths, (N,) or N×c; in the plane real or complex.
     #[arg(long, requires = "sources")]
     pub strengths: Option<PathBuf>,
-    /// Targets, M×3 [default: the sources, without self terms].
+    /// Targets, like the sources [default: the sources, without self terms].
     #[arg(long)]
     pub targets: Option<PathBuf>,
     /// A seeded cloud with strengths in (0, 1) instead of files [default without files: ellipsoid, the showcase].
@@ -222,10 +245,13 @@ pub struct RunArgs {
     /// Largest relative ℓ2 error of each output [default: 1e-6, or the floor of f32; showcase: 1e-5].
     #[arg(long, allow_negative_numbers = true)]
     pub tolerance: Option<f64>,
-    /// Order of the expansion, 3 to 16 (spherical harmonics 1 to 40), instead of a tolerance.
+    /// What the tolerance bounds.
+    #[arg(long, value_enum, default_value = "l2")]
+    pub norm: NormName,
+    /// Order of the expansion, 3 to 16 (spherical harmonics 1 to 40, in the plane 1 to 60), instead of a tolerance.
     #[arg(long)]
     pub order: Option<usize>,
-    /// Leaf capacity [default: chosen].
+    /// Leaf capacity, in the plane desired population [default: chosen].
     #[arg(long)]
     pub ncrit: Option<usize>,
     /// Arithmetic.
@@ -252,6 +278,32 @@ pub struct RunArgs {
     /// One JSON object on standard output.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `fmm tree`.
+#[derive(Args, Clone, Debug)]
+pub struct TreeArgs {
+    /// The picture, .svg: the plane, or a slice across z.
+    #[arg(long)]
+    pub plot: PathBuf,
+    /// Points, N×2 or N×3.
+    #[arg(long, conflicts_with = "demo")]
+    pub sources: Option<PathBuf>,
+    /// A seeded cloud [default: normal2d].
+    #[arg(long, value_enum)]
+    pub demo: Option<DemoName>,
+    /// Points of the demo [default: 5000].
+    #[arg(long, conflicts_with = "sources")]
+    pub n: Option<usize>,
+    /// Seed of the demo.
+    #[arg(long, default_value_t = 1, conflicts_with = "sources")]
+    pub seed: u64,
+    /// Leaf capacity, in the plane desired population [default: 40].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub ncrit: Option<u32>,
+    /// θ of the criterion of separation in the plane [default: 0.5].
+    #[arg(long, allow_negative_numbers = true)]
+    pub theta: Option<f64>,
 }
 
 /// Options of `fmm bench`.

@@ -43,7 +43,8 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
 fn sweep(args: &BenchArgs, mut measured: impl FnMut(Row, &str) -> Result<(), Failure>) -> Result<(), Failure> {
     let outputs = kernel::outputs(&args.outputs);
     for &n in &args.n {
-        let points = fmm::demo::points(kernel::demo(args.demo), n, 1);
+        let demo = kernel::demo(Some(args.demo), kernel::dim(args.kernel.kernel))?;
+        let points = fmm::demo::points(demo, n, 1);
         for &tolerance in &args.tolerance {
             for &method in &args.method {
                 let mut builder = kernel::builder(&args.kernel, outputs)?

@@ -63,8 +63,9 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let base = kernel::builder(&args.kernel, outputs)?.precision(kernel::precision(args.precision));
     let base = if let Some(threads) = args.threads { base.threads(threads) } else { base };
     let components = base.strengths()?;
+    let dim = kernel::dim(args.kernel.kernel);
     let files = match (&args.sources, &args.strengths) {
-        (Some(sources), Some(strengths)) => Some(run::read_files(sources, strengths, components)?),
+        (Some(sources), Some(strengths)) => Some(run::read_files(sources, strengths, dim, components)?),
         _ => None,
     };
     std::fs::create_dir_all(&args.out).map_err(|e| Failure::file(&args.out, e))?;
@@ -75,11 +76,14 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for &n in &args.n {
         let (points, strengths) = match &files {
-            Some((points, strengths)) => {
-                let n = n.min(points.len() / 3);
-                (points[..3 * n].to_vec(), strengths[..n * components].to_vec())
+            Some((points, sets)) => {
+                let n = n.min(points.len() / dim);
+                (points[..dim * n].to_vec(), sets[0][..n * components].to_vec())
             }
-            None => (fmm::demo::points(kernel::demo(args.demo), n, 1), fmm::demo::strengths(n, components, 1)),
+            None => {
+                let demo = kernel::demo(Some(args.demo), dim)?;
+                (fmm::demo::points(demo, n, 1), fmm::demo::strengths(n, components, 1))
+            }
         };
         for (i, variant) in variants.iter().enumerate() {
             let direct = variant.method == MethodName::Direct;

@@ -1,14 +1,14 @@
 //! From names on the command line to the library's types.
 
 use crate::args::{
-    DemoName, ExpansionName, KernelArgs, KernelName, ListsName, MethodName, OutputName, PrecisionName, SourceName,
-    TranslationName, TruncationName, VariantArgs,
+    DemoName, ExpansionName, KernelArgs, KernelName, ListsName, MethodName, NormName, OutputName, PrecisionName,
+    SourceName, TranslationName, TruncationName, VariantArgs,
 };
 use crate::failure::Failure;
 use fmm::demo::Demo;
 use fmm::{
-    Expansion, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, ListPolicy, Method, Outputs, Precision, Stokes,
-    StokesPressure, Stresslet, Translation, Truncation, Yukawa,
+    Expansion, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, ListPolicy, Method, Norm, Outputs, PlaneKernel,
+    Precision, Stokes, StokesPressure, Stresslet, Translation, Truncation, Yukawa,
 };
 
 /// The builder for a kernel and what its sources carry.
@@ -36,6 +36,8 @@ pub fn builder(args: &KernelArgs, outputs: Outputs) -> Result<Fmm, Failure> {
             Fmm::new(StokesPressure { mu })
         }
         (KernelName::Stokes, SourceName::Stokeslet) => Fmm::new(Stokes { mu }),
+        (KernelName::Harmonic2d, SourceName::Charge) => Fmm::new(PlaneKernel::Harmonic),
+        (KernelName::Laplace2d, SourceName::Charge) => Fmm::new(PlaneKernel::Laplace),
         (KernelName::Stokes, SourceName::Stresslet) => Fmm::new(Stresslet { mu }),
         (kernel, source) => {
             let text = format!("kernel {} has no sources of kind {source:?}", name(kernel));
@@ -52,7 +54,14 @@ pub fn name(kernel: KernelName) -> &'static str {
         KernelName::Stokes => "stokes",
         KernelName::Yukawa => "yukawa",
         KernelName::Gravity => "gravity",
+        KernelName::Harmonic2d => "harmonic2d",
+        KernelName::Laplace2d => "laplace2d",
     }
+}
+
+/// Coordinates of its points.
+pub fn dim(kernel: KernelName) -> usize {
+    if matches!(kernel, KernelName::Harmonic2d | KernelName::Laplace2d) { 2 } else { 3 }
 }
 
 /// The set of outputs.
@@ -74,6 +83,7 @@ pub fn method(name: MethodName) -> Method {
         MethodName::Equivalent => Method::EquivalentDensities,
         MethodName::Spherical => Method::SphericalHarmonics,
         MethodName::Treecode => Method::Treecode,
+        MethodName::Laurent => Method::Laurent,
         MethodName::Direct => Method::Direct,
     }
 }
@@ -110,6 +120,14 @@ pub fn with_variant(mut builder: Fmm, args: &VariantArgs) -> Fmm {
     }
 }
 
+/// The norm.
+pub fn norm(name: NormName) -> Norm {
+    match name {
+        NormName::L2 => Norm::L2,
+        NormName::Max => Norm::Max,
+    }
+}
+
 /// The precision.
 pub fn precision(name: PrecisionName) -> Precision {
     match name {
@@ -119,11 +137,24 @@ pub fn precision(name: PrecisionName) -> Precision {
 }
 
 /// The cloud.
-pub fn demo(name: DemoName) -> Demo {
+pub fn cloud(name: DemoName) -> Demo {
     match name {
         DemoName::Uniform => Demo::Uniform,
         DemoName::Ellipsoid => Demo::Ellipsoid,
         DemoName::Plummer => Demo::Plummer,
         DemoName::Plane => Demo::Plane,
+        DemoName::Uniform2d => Demo::Uniform2d,
+        DemoName::Normal2d => Demo::Normal2d,
+        DemoName::Layer2d => Demo::Layer2d,
     }
+}
+
+/// The cloud, the usual one unless named, for points of `dim` coordinates.
+pub fn demo(name: Option<DemoName>, dim: usize) -> Result<Demo, Failure> {
+    let demo = cloud(name.unwrap_or(if dim == 2 { DemoName::Uniform2d } else { DemoName::Ellipsoid }));
+    if demo.dim() == dim {
+        return Ok(demo);
+    }
+    let text = format!("the points of this demo have {} coordinates, the kernel takes {dim}", demo.dim());
+    Err(Failure::Input(text))
 }

@@ -11,6 +11,7 @@ mod npz;
 mod page;
 mod report;
 mod run;
+mod tree;
 
 use args::{Cli, Command};
 use clap::{Parser, error::ErrorKind};
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
             Command::Doctor => doctor::doctor(),
             Command::Bench(args) => bench::bench(&args),
             Command::Compare(args) => compare::compare(&args),
+            Command::Tree(args) => tree::tree(&args),
         },
         Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             print(&e.render().to_string())

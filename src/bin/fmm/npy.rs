@@ -1,4 +1,4 @@
-//! Arrays from files: `.npy` of any real type in either memory order, or text.
+//! Arrays from files: `.npy` of any real type in either memory order, complex columns (as two real ones), or text.
 //!
 //! The `.npy` header (NumPy format versions 1 to 3) is read here rather than by a parser of Python
 //! literals: of such a file three fields matter, and no file may exhaust stack or memory.
@@ -56,13 +56,19 @@ fn parse_npy(bytes: &[u8]) -> Result<Array, String> {
         .filter(|s| !s.is_empty())
         .map(|s| s.parse().map_err(|_| format!("the shape has an entry '{s}'")))
         .collect::<Result<_, _>>()?;
+    let complex = descr.get(1..2) == Some("c");
     let (rows, columns) = match shape[..] {
+        [_, columns] if complex && columns != 1 => {
+            return Err(format!("a complex array has {columns} columns, expected 1"));
+        }
+        // Real and imaginary parts.
+        [rows] | [rows, _] if complex => (rows, 2),
         [rows] => (rows, 1),
         [rows, columns] => (rows, columns),
         _ => return Err(format!("the array has {} dimensions, expected 1 or 2", shape.len())),
     };
     let values = numbers(descr, data, rows, columns)?;
-    Ok(Array { rows, columns, values: if fortran { transposed(&values, rows, columns) } else { values } })
+    Ok(Array { rows, columns, values: if fortran && !complex { transposed(&values, rows, columns) } else { values } })
 }
 
 /// What follows `'name':` in the header.
@@ -96,8 +102,8 @@ fn numbers(descr: &str, data: &[u8], rows: usize, columns: usize) -> Result<Vec<
         }};
     }
     match descr.get(1..) {
-        Some("f8") => decode!(f64, |x| x),
-        Some("f4") => decode!(f32, |x| x as f64),
+        Some("f8" | "c16") => decode!(f64, |x| x),
+        Some("f4" | "c8") => decode!(f32, |x| x as f64),
         Some("f2") => decode!(u16, half),
         Some("i1") => decode!(i8, |x| x as f64),
         Some("i2") => decode!(i16, |x| x as f64),

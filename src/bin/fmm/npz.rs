@@ -29,11 +29,21 @@ impl Pending {
 
     /// Adds a row-major array of f64.
     pub fn add(&mut self, name: &str, shape: &[usize], values: &[f64]) -> Result<(), Failure> {
+        self.write(name, "<f8", shape, values)
+    }
+
+    /// Adds a row-major array of complex numbers: real and imaginary parts in turn.
+    pub fn add_complex(&mut self, name: &str, shape: &[usize], values: &[f64]) -> Result<(), Failure> {
+        self.write(name, "<c16", shape, values)
+    }
+
+    /// Adds an array of elements `descr` made of `values`.
+    fn write(&mut self, name: &str, descr: &str, shape: &[usize], values: &[f64]) -> Result<(), Failure> {
         let Some(zip) = &mut self.zip else { return Ok(()) };
         let options = FileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);
         zip.start_file(format!("{name}.npy"), options)
             .map_err(std::io::Error::from)
-            .and_then(|()| zip.write_all(&header(shape)))
+            .and_then(|()| zip.write_all(&header(descr, shape)))
             .and_then(|()| {
                 values.chunks(8192).try_for_each(|part| {
                     let bytes: Vec<u8> = part.iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -61,10 +71,10 @@ impl Drop for Pending {
     }
 }
 
-/// The header of a `.npy` file of little-endian f64 (format version 1), padded to 64 bytes.
-fn header(shape: &[usize]) -> Vec<u8> {
+/// The header of a `.npy` file of elements `descr` (format version 1), padded to 64 bytes.
+fn header(descr: &str, shape: &[usize]) -> Vec<u8> {
     let entries: String = shape.iter().map(|n| format!("{n}, ")).collect();
-    let mut text = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({}), }}", entries.trim_end());
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}", entries.trim_end());
     while (10 + text.len() + 1) % 64 != 0 {
         text.push(' ');
     }

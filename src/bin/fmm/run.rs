@@ -1,11 +1,11 @@
 //! `fmm run`.
 
-use crate::args::{DemoName, OutputName, RunArgs};
+use crate::args::{KernelName, OutputName, RunArgs};
 use crate::failure::Failure;
 use crate::npz::Pending;
 use crate::report::Report;
 use crate::{kernel, npy, print};
-use fmm::{Error, Fmm, Output, Outputs, Plan, Targets};
+use fmm::{Error, ErrorReport, Fmm, Output, Outputs, Plan, Targets};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 
@@ -19,7 +19,8 @@ const LONG: usize = 100_000;
 /// Points and strengths.
 struct Input {
     sources: Vec<f64>,
-    strengths: Vec<f64>,
+    /// Sets of strengths; two for complex strengths of a real kernel.
+    strengths: Vec<Vec<f64>>,
     targets: Option<Vec<f64>>,
 }
 
@@ -31,6 +32,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let outputs = kernel::outputs(args.outputs.as_deref().unwrap_or(usual));
     let mut builder = kernel::builder(&args.kernel, outputs)?
         .method(kernel::method(args.method))
+        .norm(kernel::norm(args.norm))
         .precision(kernel::precision(args.precision));
     builder = kernel::with_variant(builder, &args.variant);
     let tolerance = args.tolerance.or((showcase && args.order.is_none()).then_some(DEFAULT_TOLERANCE));
@@ -61,26 +63,41 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut input = read(args, strengths, demo_points)?;
     let mut pending = args.out.as_deref().map(Pending::create).transpose()?;
 
-    let bar = progress(input.sources.len() / 3);
+    let dim = kernel::dim(args.kernel.kernel);
+    let bar = progress(input.sources.len() / dim);
     let builder = watched(builder, &bar);
     let targets = input.targets.as_deref().map_or(Targets::Sources, Targets::Points);
     let plan = builder.plan(&input.sources, targets)?;
     if args.demo.is_none() && !showcase {
         input.sources = Vec::new();
     }
-    let (out, seconds, stages) = evaluate(&plan, &input.strengths, args.repeat)?;
     let samples = args.verify.or(showcase.then_some(DEFAULT_SAMPLES));
-    let errors = samples.map(|k| plan.verify_output(&input.strengths, &out, k)).transpose()?;
+    let (mut outs, mut seconds, mut stages) = (Vec::new(), 0.0, [0.0; 10]);
+    let mut errors: Option<ErrorReport> = None;
+    for strengths in &input.strengths {
+        let (out, time, part) = evaluate(&plan, strengths, args.repeat)?;
+        seconds += time;
+        stages.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
+        if let Some(k) = samples {
+            let report = plan.verify_output(strengths, &out, k)?;
+            errors = Some(errors.map_or(report.clone(), |other| other.worse(&report)));
+        }
+        outs.push(out);
+    }
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
     if let Some(file) = &mut pending {
-        save(file, &plan, &out, outputs)?;
+        save(file, &plan, &outs, outputs, args.kernel.kernel == KernelName::Harmonic2d)?;
         if args.sources.is_none() {
-            let n = input.sources.len() / 3;
-            file.add("sources", &[n, 3], &input.sources)?;
+            let n = input.sources.len() / dim;
+            file.add("sources", &[n, dim], &input.sources)?;
             let shape = [n, strengths];
-            file.add("strengths", if strengths == 1 { &shape[..1] } else { &shape }, &input.strengths)?;
+            match strengths {
+                1 => file.add("strengths", &shape[..1], &input.strengths[0])?,
+                2 => file.add_complex("strengths", &shape[..1], &input.strengths[0])?,
+                _ => file.add("strengths", &shape, &input.strengths[0])?,
+            }
         }
     }
     if let Some(file) = pending {
@@ -89,7 +106,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let kernel = kernel::name(args.kernel.kernel);
     let report = Report { kernel, plan: plan.describe(), stages, apply: seconds, repeat: args.repeat, errors };
     if args.json { print(&format!("{}\n", report.json())) } else { print(&report.table()) }?;
-    match (report.errors.as_ref().map(|e| e.worst()), report.plan.tolerance) {
+    match (report.worst(), report.plan.tolerance) {
         (Some(error), Some(tolerance)) if error.is_nan() || error > tolerance => Err(Failure::Input(format!(
             "the error {error:.2e} is above the tolerance {tolerance:.0e} (CONVENTIONS.md says for whom it is a promise)"
         ))),
@@ -99,38 +116,49 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
 
 /// The arrays, with the shapes the kernel needs.
 fn read(args: &RunArgs, strengths: usize, demo_points: usize) -> Result<Input, Failure> {
-    let targets = args.targets.as_deref().map(|path| points(path, "targets")).transpose()?;
+    let dim = kernel::dim(args.kernel.kernel);
+    let targets = args.targets.as_deref().map(|path| points(path, "targets", dim)).transpose()?;
     let (Some(sources), Some(path)) = (&args.sources, &args.strengths) else {
-        let demo = kernel::demo(args.demo.unwrap_or(DemoName::Ellipsoid));
+        let demo = kernel::demo(args.demo, dim)?;
         let sources = fmm::demo::points(demo, demo_points, args.seed);
-        return Ok(Input { sources, strengths: fmm::demo::strengths(demo_points, strengths, args.seed), targets });
+        let strengths = vec![fmm::demo::strengths(demo_points, strengths, args.seed)];
+        return Ok(Input { sources, strengths, targets });
     };
-    let (sources, strengths) = read_files(sources, path, strengths)?;
-    Ok(Input { sources, strengths, targets })
+    let (sources, values) = read_files(sources, path, dim, strengths)?;
+    Ok(Input { sources, strengths: values, targets })
 }
 
-/// Sources and their strengths, `strengths` each.
+/// Sources of dimension `dim` and their sets of strengths, `strengths` numbers each.
 pub fn read_files(
     sources: &std::path::Path,
     path: &std::path::Path,
+    dim: usize,
     strengths: usize,
-) -> Result<(Vec<f64>, Vec<f64>), Failure> {
-    let sources = points(sources, "sources")?;
+) -> Result<(Vec<f64>, Vec<Vec<f64>>), Failure> {
+    let sources = points(sources, "sources", dim)?;
     let array = npy::read(path)?;
-    let n = sources.len() / 3;
+    let n = sources.len() / dim;
+    if dim == 2 && array.rows == n && array.columns + strengths == 3 {
+        // Real strengths of a complex kernel, or complex ones of a real kernel.
+        let sets = match array.columns {
+            1 => vec![array.values.iter().flat_map(|&x| [x, 0.0]).collect()],
+            _ => [0, 1].map(|c| array.values.iter().skip(c).step_by(2).copied().collect()).to_vec(),
+        };
+        return Ok((sources, sets));
+    }
     if array.rows != n || (array.columns != strengths && array.rows > 0) {
         let shape = format!("({}, {}), expected ({n}, {strengths})", array.rows, array.columns);
         return Err(Failure::file(path, format!("strengths have shape {shape} for {n} sources")));
     }
-    Ok((sources, array.values))
+    Ok((sources, vec![array.values]))
 }
 
-/// An N×3 array.
-fn points(path: &std::path::Path, what: &str) -> Result<Vec<f64>, Failure> {
+/// An N×`dim` array.
+fn points(path: &std::path::Path, what: &str, dim: usize) -> Result<Vec<f64>, Failure> {
     let array = npy::read(path)?;
-    if array.columns != 3 && array.rows > 0 {
-        let reason = format!("{what} have shape ({}, {}), expected (N, 3)", array.rows, array.columns);
-        let hint = if array.rows == 3 { "; this looks transposed" } else { "" };
+    if array.columns != dim && array.rows > 0 {
+        let reason = format!("{what} have shape ({}, {}), expected (N, {dim})", array.rows, array.columns);
+        let hint = if array.rows == dim { "; this looks transposed" } else { "" };
         return Err(Failure::file(path, reason + hint));
     }
     Ok(array.values)
@@ -149,12 +177,28 @@ pub fn evaluate(plan: &Plan, strengths: &[f64], repeat: u32) -> Result<(Output, 
     Ok((out, seconds, stages))
 }
 
-/// The requested arrays.
-fn save(file: &mut Pending, plan: &Plan, out: &Output, outputs: Outputs) -> Result<(), Failure> {
+/// The requested arrays; complex ones of a kernel that is `complex`, or of two sets of strengths of a real one.
+fn save(file: &mut Pending, plan: &Plan, outs: &[Output], outputs: Outputs, complex: bool) -> Result<(), Failure> {
     let m = plan.n_targets();
+    if complex || outs.len() == 2 {
+        for (output, name) in Outputs::ALL.into_iter().filter(|(o, _)| outputs.contains(*o)) {
+            let parts: Vec<&[f64]> = outs.iter().map(|out| out.get(output)).collect();
+            let shape: &[usize] = if output == Outputs::GRADIENT { &[m, 2] } else { &[m] };
+            let width = shape.get(1).copied().unwrap_or(1);
+            // Rows of a complex kernel hold all real parts, then all imaginary parts.
+            let part = |i: usize, k: usize| match parts[..] {
+                [re, im] => [re[width * i + k], im[width * i + k]],
+                _ => [parts[0][2 * width * i + k], parts[0][2 * width * i + width + k]],
+            };
+            let values: Vec<f64> = (0..m * width).flat_map(|e| part(e / width, e % width)).collect();
+            file.add_complex(name, shape, &values)?;
+        }
+        return Ok(());
+    }
+    let (dim, out) = (plan.dim(), &outs[0]);
     for (output, name) in Outputs::ALL.into_iter().filter(|(o, _)| outputs.contains(*o)) {
         let derivatives: &[usize] = match output {
-            Outputs::GRADIENT => &[3],
+            Outputs::GRADIENT => std::slice::from_ref(&dim),
             Outputs::HESSIAN => &[3, 3],
             _ => &[],
         };

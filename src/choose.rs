@@ -1,0 +1,176 @@
+//! What a plan decides from the request and the numbers of points.
+
+use crate::family::Facts;
+use crate::plane::only_f64;
+use crate::request::{Backend, Fmm, Method};
+use crate::tuning::{self, Scene};
+use crate::variant::{Parts, parts};
+use adaptive2d::{Norm, PlaneKernel};
+use backend_cpu::{Isa, Precision};
+use fmm_traits::Error;
+
+/// Most threads a plan may ask for.
+const MAX_THREADS: usize = 4096;
+
+/// What was decided.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    pub facts: Facts,
+    /// How; never [`Method::Auto`].
+    pub method: Method,
+    pub why: String,
+    pub tolerance: Option<f64>,
+    /// None when the sum is direct.
+    pub order: Option<usize>,
+    /// Of the fast method.
+    pub layout: Layout,
+    pub isa: Isa,
+    pub threads: usize,
+    /// Mean points of a leaf; in the plane the desired population.
+    pub occupancy: f64,
+    pub forecast: u64,
+}
+
+/// Boxes and what they carry.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Layout {
+    /// In space.
+    Octree(Parts),
+    /// In the plane, with the θ of the criterion of separation.
+    Pyramid { theta: f64 },
+}
+
+/// The fast method that a request stands for, whether or not it is used.
+struct Fast {
+    method: Method,
+    layout: Layout,
+    order: usize,
+    occupancy: f64,
+    /// Whether direct summation takes less time.
+    direct_is_cheaper: bool,
+}
+
+/// Checks the request and decides, for `n` sources and `m` targets that are among them or `apart`.
+pub(crate) fn choose(r: &Fmm, n: usize, m: usize, apart: bool) -> Result<Choice, Error> {
+    r.family.0.validate()?;
+    let facts = r.family.0.facts(r.outputs)?;
+    let tolerance = match (r.tolerance, r.order) {
+        (Some(tolerance), Some(order)) => return Err(Error::ToleranceAndOrder { tolerance, order }),
+        (Some(tolerance), None) => Some(tolerance),
+        (None, Some(_)) => None,
+        (None, None) => Some(tuning::default_tolerance(r.outputs, r.precision)),
+    };
+    let plane = r.family.0.plane();
+    let fast = match plane {
+        Some(kernel) => in_plane(r, kernel, tolerance, n, m)?,
+        None => in_space(r, &facts, tolerance, n, m, apart)?,
+    };
+    if r.ncrit == Some(0) {
+        return Err(Error::Parameter { name: "ncrit", value: 0.0, requirement: "must be at least 1" });
+    }
+    let threads = match r.threads {
+        None => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        Some(t) if (1..=MAX_THREADS).contains(&t) => t,
+        Some(t) => {
+            return Err(Error::Parameter { name: "threads", value: t as f64, requirement: "must be 1 to 4096" });
+        }
+    };
+    let Backend::Cpu(cpu) = r.backend;
+    let isa = cpu.isa.unwrap_or_else(Isa::detect);
+    if !Isa::available().contains(&isa) {
+        let reason = format!("this machine has no {}", isa.name());
+        return Err(Error::Unsupported { operation: "the instruction set", reason });
+    }
+    let (method, why) = match r.method {
+        Method::Auto if fast.direct_is_cheaper => (Method::Direct, "cheaper than the fast method for so few pairs"),
+        Method::Auto => (fast.method, "cheaper than direct summation for so many pairs"),
+        method => (method, "asked for"),
+    };
+    let order = (method != Method::Direct).then_some(fast.order);
+    let occupancy = r.ncrit.map_or(fast.occupancy, |k| k as f64);
+    // Leaves of at most ncrit points hold about a third of it on average.
+    let mean = if r.ncrit.is_some() { occupancy / 3.0 } else { occupancy };
+    let wide = if r.precision == Precision::F32 { 4 } else { 8 };
+    let forecast = match &fast.layout {
+        Layout::Pyramid { .. } => tuning::plane_forecast(&facts, order, [n, m], occupancy),
+        Layout::Octree(parts) => tuning::forecast(&facts, order, [n, m], mean, wide, threads, parts),
+    };
+    let (layout, why) = (fast.layout, why.to_string());
+    Ok(Choice { facts, method, why, tolerance, order, layout, isa, threads, occupancy, forecast })
+}
+
+/// Whether the tolerance asks for no order: direct summation in f64 reaches any.
+fn any_tolerance(r: &Fmm) -> bool {
+    r.method == Method::Direct && r.precision == Precision::F64
+}
+
+/// The fast method on an octree.
+fn in_space(r: &Fmm, facts: &Facts, tolerance: Option<f64>, n: usize, m: usize, apart: bool) -> Result<Fast, Error> {
+    let kernel = r.family.0.name();
+    let refuse = |operation, reason: String| Err(Error::Unsupported { operation, reason });
+    if r.method == Method::Laurent {
+        return refuse("Laurent series", format!("kernel {kernel} is not one of the plane"));
+    }
+    if r.norm == Norm::Max {
+        return refuse("the largest relative error", format!("kernel {kernel} promises ℓ2"));
+    }
+    let parts = parts(&r.variant, r.method, &facts.harmonic)?;
+    let (order, parts) = match (r.order, tolerance) {
+        (None, Some(e)) if any_tolerance(r) => {
+            tuning::check_positive(e)?;
+            (tuning::MAX_ORDER, parts)
+        }
+        (Some(order), _) => tuning::given(order, parts)?,
+        (None, e) => {
+            let scene = Scene { sources: n, apart };
+            tuning::chosen(kernel, r.outputs, e.unwrap_or(f64::NAN), r.precision, scene, parts)?
+        }
+    };
+    Ok(Fast {
+        method: Method::EquivalentDensities,
+        layout: Layout::Octree(parts),
+        order,
+        occupancy: tuning::occupancy(facts, order, &parts),
+        direct_is_cheaper: tuning::direct_is_cheaper(facts, order, n, m),
+    })
+}
+
+/// The fast method in the plane.
+fn in_plane(r: &Fmm, kernel: PlaneKernel, tolerance: Option<f64>, n: usize, m: usize) -> Result<Fast, Error> {
+    let (name, v) = (r.family.0.name(), &r.variant);
+    let refuse = |operation, reason: String| Err(Error::Unsupported { operation, reason });
+    only_f64(r.precision)?;
+    if !matches!(r.method, Method::Auto | Method::Laurent | Method::Direct) {
+        return refuse("a method of space", format!("kernel {name} has Laurent series"));
+    }
+    if v.translation.is_some() || v.truncation.is_some() || v.lists.is_some() || v.expansion.is_some() {
+        return refuse("a variant", format!("kernel {name} has one method, by Laurent series"));
+    }
+    if r.norm == Norm::Max && kernel != PlaneKernel::Harmonic {
+        return refuse("the largest relative error", format!("potentials of kernel {name} pass through 0"));
+    }
+    if r.root.is_some() {
+        return refuse("a root cube", "boxes of the plane are shrunk to their points".to_string());
+    }
+    let theta = v.theta.unwrap_or(tuning::THETA);
+    if !(theta > 0.0 && theta < 1.0) {
+        return Err(Error::Parameter { name: "theta", value: theta, requirement: "must lie between 0 and 1" });
+    }
+    let (min, max) = (*tuning::PLANE_ORDERS.start(), *tuning::PLANE_ORDERS.end());
+    let order = match (r.order, tolerance) {
+        (Some(order), _) if !tuning::PLANE_ORDERS.contains(&order) => return Err(Error::Order { order, min, max }),
+        (Some(order), _) => order,
+        (None, Some(e)) if any_tolerance(r) => {
+            tuning::check_positive(e)?;
+            max
+        }
+        (None, e) => tuning::plane_order(name, r.outputs, e.unwrap_or(f64::NAN), theta, r.norm)?,
+    };
+    Ok(Fast {
+        method: Method::Laurent,
+        layout: Layout::Pyramid { theta },
+        order,
+        occupancy: tuning::plane_population(order),
+        direct_is_cheaper: tuning::plane_direct_is_cheaper(order, n, m),
+    })
+}

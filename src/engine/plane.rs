@@ -1,0 +1,133 @@
+//! Pyramid, θ-criterion and Laurent series on the CPU (Goude & Engblom 2012).
+
+use super::{Engine, Mesh, Placed, Placement, Watch};
+use crate::choose::Choice;
+use crate::describe::Edges;
+use crate::near::NearBlock;
+use crate::plane::{gradient, widen};
+use crate::request::{Fmm, Targets};
+use crate::tuning;
+use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, PlanePoints, PyramidOptions, connect};
+use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
+use fmm_traits::{Error, Hierarchy, Stage};
+use std::borrow::Cow;
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// The two-dimensional method.
+pub(crate) struct Plane {
+    kernel: PlaneKernel,
+    gradient: bool,
+    choice: Choice,
+    theta: f64,
+    plan: Option<LaurentPlan>,
+    /// One for each evaluation that runs at the same time.
+    workspaces: Mutex<Vec<LaurentWorkspace>>,
+}
+
+impl Plane {
+    pub(super) fn new(request: &Fmm, choice: &Choice, kernel: PlaneKernel, theta: f64) -> Self {
+        Plane {
+            kernel,
+            gradient: gradient(request.outputs),
+            choice: choice.clone(),
+            theta,
+            plan: None,
+            workspaces: Mutex::default(),
+        }
+    }
+
+    fn workspaces(&self) -> std::sync::MutexGuard<'_, Vec<LaurentWorkspace>> {
+        self.workspaces.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+impl Engine for Plane {
+    fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<Placed, Error> {
+        let c = &self.choice;
+        // Kernels of the plane are singular: subsets are points, and nothing is picked.
+        let placement = Placement::of(&c.facts, sources, targets);
+        let mut placed = Placed::default();
+        placed.report.ncrit = c.occupancy.ceil() as usize;
+
+        watch("tree", 0.0)?;
+        let start = Instant::now();
+        let options = PyramidOptions { population: c.occupancy, depth: None };
+        let pyramid = adaptive2d::Pyramid::build(sources, placement.points(), &options)?;
+        placed.seconds.tree = start.elapsed().as_secs_f64();
+
+        watch("lists", 0.5)?;
+        let start = Instant::now();
+        let lists = connect(&pyramid, &ConnectOptions { theta: self.theta, ..ConnectOptions::default() })?;
+        placed.seconds.lists = start.elapsed().as_secs_f64();
+
+        let order = c.order.unwrap_or(adaptive2d::laurent::MAX_ORDER);
+        let series = Laurent::new(self.kernel, order, self.gradient)?;
+        let rough = c.tolerance.is_some_and(|t| t >= tuning::ROUGH_NEAR_FIELD);
+        self.plan = Some(LaurentPlan::new(pyramid, lists, series, c.isa, rough)?);
+        Ok(placed)
+    }
+
+    fn run(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<[f64; Stage::ALL.len()], Error> {
+        let Some(plan) = &self.plan else { return Ok([0.0; Stage::ALL.len()]) };
+        let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
+        let mut workspace = self.workspaces().pop().unwrap_or_default();
+        let values = self.choice.facts.values;
+        let done = if plan.values() == values {
+            plan.apply(&mut workspace, strengths, rows, &mut observer)
+        } else {
+            let mut narrow = vec![0.0; rows.len() / values * plan.values()];
+            let done = plan.apply(&mut workspace, strengths, &mut narrow, &mut observer);
+            widen(self.kernel, self.gradient, &narrow, rows);
+            done
+        };
+        self.workspaces().push(workspace);
+        Ok(done?.0)
+    }
+
+    fn points(&self) -> (Vec<f64>, Vec<f64>) {
+        let Some(pyramid) = self.plan.as_ref().map(|p| p.pyramid()) else { return Default::default() };
+        let targets = if pyramid.same_points() { Vec::new() } else { user_order(&pyramid.targets) };
+        (user_order(&pyramid.sources), targets)
+    }
+
+    fn mesh(&self) -> Mesh {
+        let Some(plan) = &self.plan else { return Mesh::default() };
+        let (pyramid, lists) = (plan.pyramid(), plan.lists());
+        let pairs = |(t, s): (u32, u32)| {
+            pyramid.targets_of(t as usize).len() as u64 * pyramid.sources_of(s as usize).len() as u64
+        };
+        Mesh {
+            levels: pyramid.levels(),
+            boxes: pyramid.len(),
+            leaves: pyramid.level(pyramid.depth()).len(),
+            root_side: 2.0 * pyramid.radius[0],
+            edges: Edges::of(lists),
+            near_pairs: lists.p2p.iter().map(pairs).sum(),
+        }
+    }
+
+    fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
+        let Some(plan) = &self.plan else { return Box::new(std::iter::empty()) };
+        let pyramid = plan.pyramid();
+        Box::new(plan.lists().p2p.iter().map(|(t, s)| NearBlock {
+            targets: Cow::Borrowed(&pyramid.targets.order[pyramid.targets_of(t as usize)]),
+            sources: Cow::Borrowed(&pyramid.sources.order[pyramid.sources_of(s as usize)]),
+        }))
+    }
+
+    fn bytes(&self) -> u64 {
+        let workspaces: u64 = self.workspaces().iter().map(|w| w.bytes()).sum();
+        self.plan.as_ref().map_or(0, |p| p.bytes()) + workspaces
+    }
+}
+
+/// Points of the pyramid as the caller gave them.
+fn user_order(points: &PlanePoints) -> Vec<f64> {
+    let mut out = vec![0.0; 2 * points.len()];
+    for (k, &i) in points.order.iter().enumerate() {
+        out[2 * i as usize] = points.x[k];
+        out[2 * i as usize + 1] = points.y[k];
+    }
+    out
+}

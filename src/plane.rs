@@ -1,0 +1,131 @@
+//! The kernels of the plane as families.
+
+use crate::family::{AnyFamily, Dynamic, Facts};
+use adaptive2d::PlaneKernel;
+use backend_cpu::{Isa, Precision, Settings, Solver, Targets, laurent};
+use fmm_kernels::spherical::SphericalOptions;
+use fmm_traits::{Error, Lists, OutputColumns, Outputs, Tree};
+use std::sync::Arc;
+
+impl From<PlaneKernel> for AnyFamily {
+    fn from(kernel: PlaneKernel) -> Self {
+        AnyFamily(Arc::new(kernel))
+    }
+}
+
+/// Whether the derivative is computed.
+pub(crate) fn gradient(outputs: Outputs) -> bool {
+    outputs.contains(Outputs::GRADIENT)
+}
+
+/// Rows of a kernel (`PlaneKernel::values`) into rows of the facade: for complex potentials Re φ, Im φ and their gradients,
+/// by ∂φ/∂x = φ′, ∂φ/∂y = iφ′.
+pub(crate) fn widen(kernel: PlaneKernel, gradient: bool, narrow: &[f64], rows: &mut [f64]) {
+    if kernel == PlaneKernel::Harmonic && gradient {
+        for (to, from) in rows.chunks_exact_mut(6).zip(narrow.chunks_exact(4)) {
+            let [re, im] = [from[2], from[3]];
+            to.copy_from_slice(&[from[0], from[1], re, -im, im, re]);
+        }
+    } else {
+        rows.copy_from_slice(narrow);
+    }
+}
+
+impl Dynamic for PlaneKernel {
+    fn name(&self) -> &'static str {
+        PlaneKernel::name(*self)
+    }
+    fn dim(&self) -> usize {
+        2
+    }
+    fn plane(&self) -> Option<PlaneKernel> {
+        Some(*self)
+    }
+    fn parameters(&self) -> Vec<f64> {
+        Vec::new()
+    }
+    fn validate(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn near_radius(&self, _: f64) -> f64 {
+        0.0
+    }
+    fn facts(&self, outputs: Outputs) -> Result<Facts, Error> {
+        let supported = Outputs::POTENTIAL | Outputs::GRADIENT;
+        let missing = outputs.minus(supported);
+        if outputs.is_empty() {
+            return Err(Error::NoOutput);
+        }
+        if !missing.is_empty() {
+            let (output, supported) = (missing.names().join(", "), supported.names().join(", "));
+            return Err(Error::UnsupportedOutput { kernel: PlaneKernel::name(*self), output, supported });
+        }
+        let components = self.strengths();
+        let values = components * if gradient(outputs) { 3 } else { 1 };
+        let all = [(Outputs::POTENTIAL, 0..components), (Outputs::GRADIENT, components..values)];
+        let columns = all.into_iter().filter(|(output, _)| outputs.contains(*output));
+        Ok(Facts {
+            dim: 2,
+            strengths: components,
+            values,
+            columns: columns.map(|(output, c)| OutputColumns { output, columns: c.collect() }).collect(),
+            singular: true,
+            // Γ/(z_j − z) changes its sign.
+            reciprocal: *self == PlaneKernel::Laplace,
+            densities: 1,
+            checks: 1,
+            homogeneous: false,
+            harmonic: Err(no_octree(PlaneKernel::name(*self))),
+        })
+    }
+    fn direct(
+        &self,
+        outputs: Outputs,
+        sources: &[f64],
+        strengths: &[f64],
+        targets: Targets<'_>,
+        precision: Precision,
+        isa: Isa,
+    ) -> Result<Vec<f64>, Error> {
+        only_f64(precision)?;
+        let gradient = gradient(outputs);
+        let at: Vec<f64>;
+        let targets = match targets {
+            Targets::Points(points) => points,
+            // A source at the place of a target counts 0, whatever its index.
+            Targets::Sources(None) => sources,
+            Targets::Sources(Some(indices)) => {
+                at = indices.iter().flat_map(|&i| &sources[2 * i..2 * i + 2]).copied().collect();
+                &at
+            }
+        };
+        let narrow = laurent::direct(*self, gradient, sources, strengths, targets, isa)?;
+        let mut rows = vec![0.0; targets.len() / 2 * self.facts(outputs)?.values];
+        widen(*self, gradient, &narrow, &mut rows);
+        Ok(rows)
+    }
+    fn solver(
+        &self,
+        _: Outputs,
+        _: Tree,
+        _: Lists,
+        _: &Settings,
+        _: Option<SphericalOptions>,
+    ) -> Result<Box<dyn Solver>, Error> {
+        Err(no_octree(PlaneKernel::name(*self)))
+    }
+}
+
+/// Refuses f32.
+pub(crate) fn only_f64(precision: Precision) -> Result<(), Error> {
+    if precision == Precision::F64 {
+        return Ok(());
+    }
+    let reason = "kernels of the plane are summed in f64".to_string();
+    Err(Error::Unsupported { operation: "f32", reason })
+}
+
+fn no_octree(kernel: &str) -> Error {
+    let reason = format!("the points of kernel {kernel} lie in the plane");
+    Error::Unsupported { operation: "an octree", reason }
+}

@@ -1,0 +1,318 @@
+//! The kernels of the plane: promise, conventions, options, bad and odd input.
+
+use crate::cli::{fmm as command, last_line};
+use crate::{both, difference, strengths};
+use fmm::demo::{self, Demo};
+use fmm::{Error, Fmm, Laplace, Method, Norm, Outputs, PlaneKernel, Precision, Targets};
+use fmm_traits::testkit::plane::PlaneKind;
+use std::f64::consts::TAU;
+
+const KERNELS: [PlaneKernel; 2] = [PlaneKernel::Harmonic, PlaneKernel::Laplace];
+
+fn fast(kernel: PlaneKernel) -> Fmm {
+    Fmm::new(kernel).method(Method::Laurent).outputs(both())
+}
+
+fn direct<'a>(kernel: PlaneKernel, z: &[f64], targets: impl Into<Targets<'a>>, q: &[f64]) -> fmm::Output {
+    fast(kernel).method(Method::Direct).plan(z, targets).unwrap().apply(q).unwrap()
+}
+
+fn charges(kernel: PlaneKernel, n: usize) -> Vec<f64> {
+    strengths(n * kernel.strengths(), 7)
+}
+
+#[test]
+fn errors_stay_below_the_tolerance() {
+    for kernel in KERNELS {
+        for cloud in [Demo::Uniform2d, Demo::Normal2d, Demo::Layer2d] {
+            let z = demo::points(cloud, 20_000, 3);
+            let q = charges(kernel, 20_000);
+            for tolerance in [1e-3, 1e-6, 1e-10] {
+                let plan = fast(kernel).tolerance(tolerance).plan(&z, Targets::Sources).unwrap();
+                let worst = plan.verify(&q, 1000).unwrap().worst();
+                assert!(worst <= tolerance, "{} {cloud:?} {tolerance:e}: {worst:e}", kernel.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_largest_relative_error_on_request() {
+    let z = demo::points(Demo::Normal2d, 20_000, 3);
+    for tolerance in [1e-4, 1e-8] {
+        let builder = fast(PlaneKernel::Harmonic).tolerance(tolerance).norm(Norm::Max);
+        let plan = builder.plan(&z, Targets::Sources).unwrap();
+        let report = plan.verify(&charges(PlaneKernel::Harmonic, 20_000), 1000).unwrap();
+        assert!(report.outputs[0].max_rel <= tolerance && report.worst() <= tolerance, "{report:?}");
+        assert_eq!(plan.describe().norm, "max");
+    }
+}
+
+/// One pair by hand, in every output and method.
+#[test]
+fn conventions() {
+    for method in [Method::Direct, Method::Laurent] {
+        let at = |kernel, q: &[f64]| {
+            let plan = fast(kernel).method(method).plan(&[3.0, 1.0], &[1.0, 2.0]).unwrap();
+            plan.apply(q).unwrap()
+        };
+        // d = z_j − z = 2 − i, Γ = 5i: φ = Γ/d = −1 + 2i, φ′ = Γ/d² = (−1 + 2i)(2 + i)/5 = (−4 + 3i)/5.
+        let out = at(PlaneKernel::Harmonic, &[0.0, 5.0]);
+        assert!(difference(&out.potential, &[-1.0, 2.0]) < 1e-6);
+        assert!(difference(&out.gradient, &[-0.8, -0.6, 0.6, -0.8]) < 1e-6);
+        let out = at(PlaneKernel::Laplace, &[TAU]);
+        assert!(difference(&out.potential, &[-0.5 * 5f64.ln()]) < 1e-6);
+        assert!(difference(&out.gradient, &[0.4, -0.2]) < 1e-6);
+    }
+}
+
+/// For real Γ the complex potential is the gradient of the logarithmic one: φ = 2π (∂u/∂x − i ∂u/∂y).
+#[test]
+fn the_two_kernels_agree() {
+    let z = demo::points(Demo::Layer2d, 5000, 1);
+    let gamma = strengths(5000, 2);
+    let complex: Vec<f64> = gamma.iter().flat_map(|&g| [g, 0.0]).collect();
+    let run = |kernel, q: &[f64]| fast(kernel).tolerance(1e-10).plan(&z, Targets::Sources).unwrap().apply(q).unwrap();
+    let (phi, u) = (run(PlaneKernel::Harmonic, &complex), run(PlaneKernel::Laplace, &gamma));
+    let expected: Vec<f64> = u.gradient.chunks(2).flat_map(|g| [TAU * g[0], -TAU * g[1]]).collect();
+    assert!(difference(&phi.potential, &expected) < 1e-9);
+}
+
+#[test]
+fn subsets_and_separate_targets() {
+    for kernel in KERNELS {
+        let z = demo::points(Demo::Uniform2d, 6000, 1);
+        let q = charges(kernel, 6000);
+        let other = demo::points(Demo::Normal2d, 700, 2);
+        let subset: Vec<usize> = (0..6000).step_by(17).rev().collect();
+        for targets in [Targets::Points(&other), Targets::Subset(&subset), Targets::Points(&z)] {
+            let plan = fast(kernel).plan(&z, targets).unwrap();
+            let (out, exact) = (plan.apply(&q).unwrap(), direct(kernel, &z, targets, &q));
+            assert!(difference(&out.potential, &exact.potential) <= 1e-6, "{}", kernel.name());
+            assert!(difference(&out.gradient, &exact.gradient) <= 1e-6, "{}", kernel.name());
+            assert!(plan.verify(&q, 300).unwrap().worst() <= 1e-6);
+        }
+        // Where targets are sources given once more, each still skips its own place.
+        let all = direct(kernel, &z, Targets::Sources, &q);
+        assert_eq!(all.potential, direct(kernel, &z, &z, &q).potential);
+    }
+}
+
+#[test]
+fn moved_points_batches_and_transposes() {
+    let z = demo::points(Demo::Uniform2d, 4000, 1);
+    let moved = demo::points(Demo::Layer2d, 3000, 2);
+    let mut plan = fast(PlaneKernel::Laplace).plan(&z, Targets::Sources).unwrap();
+    plan.set_points(&moved, Targets::Sources).unwrap();
+    let q = strengths(3000, 1);
+    let fresh = fast(PlaneKernel::Laplace).plan(&moved, Targets::Sources).unwrap();
+    let out = fresh.apply(&q).unwrap();
+    assert_eq!(plan.apply(&q).unwrap().gradient, out.gradient);
+    assert_eq!(plan.apply_batch(&[&q, &q]).unwrap()[1].potential, out.potential);
+    assert!(difference(&plan.apply_transpose(&q).unwrap(), &out.potential) <= 1e-12);
+    let odd = fast(PlaneKernel::Harmonic).plan(&z, Targets::Sources).unwrap();
+    assert!(matches!(odd.apply_transpose(&[1.0; 8000]), Err(Error::Unsupported { .. })));
+    // Every pair that is summed directly is named once.
+    let pairs: usize = plan.near_field().map(|b| b.targets.len() * b.sources.len()).sum();
+    assert_eq!(pairs as u64, plan.describe().near_pairs);
+}
+
+#[test]
+fn odd_input() {
+    for kernel in KERNELS {
+        let s = kernel.strengths();
+        for method in [Method::Auto, Method::Direct, Method::Laurent] {
+            let builder = fast(kernel).method(method);
+            let none = builder.plan(&[], &[0.0, 1.0]).unwrap().apply(&[]).unwrap();
+            assert_eq!((none.potential, none.gradient), (vec![0.0; s], vec![0.0; 2 * s]));
+            let one = builder.plan(&[1.0, 2.0], Targets::Sources).unwrap().apply(&vec![3.0; s]).unwrap();
+            assert_eq!((one.potential, one.gradient), (vec![0.0; s], vec![0.0; 2 * s]));
+            let empty: &[f64] = &[];
+            assert!(builder.plan(&[1.0, 2.0], empty).unwrap().apply(&vec![3.0; s]).unwrap().potential.is_empty());
+            // A target on a source, and all at one place.
+            let on = builder.plan(&[1.0, 2.0], &[1.0, 2.0]).unwrap().apply(&vec![3.0; s]).unwrap();
+            assert_eq!(on.potential, vec![0.0; s]);
+            let z = PlaneKind::Coincident.points(500, 1);
+            let out = builder.plan(&z, Targets::Sources).unwrap().apply(&charges(kernel, 500)).unwrap();
+            assert!(out.potential.iter().chain(&out.gradient).all(|x| *x == 0.0));
+        }
+        for kind in PlaneKind::ALL {
+            let z = kind.points(3000, 4);
+            let q = charges(kernel, z.len() / 2);
+            let plan = fast(kernel).ncrit(5).plan(&z, Targets::Sources).unwrap();
+            let worst = plan.verify(&q, 500).unwrap().worst();
+            assert!(worst <= 1e-6, "{} {}: {worst:e}", kernel.name(), kind.name());
+        }
+    }
+}
+
+#[test]
+fn wrong_options_are_refused() {
+    let z = demo::points(Demo::Uniform2d, 100, 1);
+    let refused = |builder: Fmm| builder.plan(&z, Targets::Sources).expect_err("must be refused");
+    let unsupported = |builder: Fmm| match refused(builder) {
+        Error::Unsupported { operation, .. } => operation,
+        e => panic!("{e}"),
+    };
+    let harmonic = || Fmm::new(PlaneKernel::Harmonic);
+    assert_eq!(unsupported(harmonic().method(Method::EquivalentDensities)), "equivalent densities");
+    assert_eq!(unsupported(harmonic().precision(Precision::F32).tolerance(1e-3)), "f32");
+    assert_eq!(unsupported(harmonic().root_cube([0.0; 3], 1.0)), "a root cube");
+    assert_eq!(unsupported(Fmm::new(PlaneKernel::Laplace).norm(Norm::Max)), "the largest relative error");
+    let space = || Fmm::new(Laplace);
+    let at = [0.0; 9];
+    for builder in [space().method(Method::Laurent), space().theta(0.5), space().norm(Norm::Max)] {
+        assert!(matches!(builder.plan(&at, Targets::Sources), Err(Error::Unsupported { .. })));
+    }
+    for theta in [0.0, 1.0, -0.5, f64::NAN] {
+        assert!(matches!(refused(harmonic().theta(theta)), Error::Parameter { name: "theta", .. }));
+    }
+    assert_eq!(refused(harmonic().order(61)), Error::Order { order: 61, min: 1, max: 60 });
+    assert!(matches!(refused(harmonic().tolerance(1e-14)), Error::ToleranceFloor { .. }));
+    assert!(matches!(refused(harmonic().tolerance(-1.0)), Error::Tolerance { .. }));
+    assert!(matches!(refused(harmonic().outputs(Outputs::HESSIAN)), Error::UnsupportedOutput { .. }));
+    assert!(matches!(refused(harmonic().outputs(Outputs::empty())), Error::NoOutput));
+    let plan = harmonic().plan(&z, Targets::Sources).unwrap();
+    let wrong = plan.apply(&[1.0; 100]).unwrap_err();
+    assert!(matches!(wrong, Error::Shape { array: "strengths", found: 100, expected: 200, .. }));
+    let mut bad = z.clone();
+    bad[7] = f64::NAN;
+    let e = harmonic().plan(&bad, Targets::Sources).unwrap_err();
+    assert!(matches!(e, Error::NotFinite { array: "sources", row: 3, column: 1, .. }));
+    let e = harmonic().plan(&z[..5], Targets::Sources).unwrap_err();
+    assert!(matches!(e, Error::Shape { array: "sources", found: 5, .. }));
+}
+
+#[test]
+fn threads_change_no_bit() {
+    for kernel in KERNELS {
+        let z = demo::points(Demo::Normal2d, 30_000, 1);
+        let q = charges(kernel, 30_000);
+        let run = |threads, method| {
+            let plan = fast(kernel).method(method).threads(threads).plan(&z, Targets::Subset(&[1, 5, 29_999]));
+            plan.unwrap().apply(&q).unwrap().gradient
+        };
+        for method in [Method::Laurent, Method::Direct] {
+            assert_eq!(run(1, method), run(3, method));
+        }
+    }
+}
+
+fn run(args: &str) -> serde_json::Value {
+    let run = command(&args.split(' ').collect::<Vec<_>>());
+    assert!(run.status.success(), "{args}: {}", String::from_utf8_lossy(&run.stderr));
+    serde_json::from_slice(&run.stdout).unwrap()
+}
+
+#[test]
+fn the_command() {
+    for (kernel, demo) in [("harmonic2d", "uniform2d"), ("laplace2d", "normal2d"), ("harmonic2d", "layer2d")] {
+        let v = run(&format!(
+            "run --kernel {kernel} --demo {demo} --n 20000 --outputs potential,gradient --verify 200 --json"
+        ));
+        assert_eq!((&v["kernel"], &v["method"]), (&kernel.into(), &"laurent".into()));
+        for output in ["potential", "gradient"] {
+            assert!(v["errors"][output]["rel_l2"].as_f64().unwrap() <= 1e-6);
+            assert!(v["errors"][output]["max_rel"].is_f64());
+        }
+        assert!(v["levels"].as_u64() > Some(3) && v["plan"]["theta"].is_f64());
+    }
+    let v = run("run --kernel harmonic2d --n 9000 --norm max --theta 0.4 --tolerance 1e-5 --verify 100 --json");
+    assert_eq!((&v["norm"], v["plan"]["theta"].as_f64()), (&"max".into(), Some(0.4)));
+    assert_eq!(run("run --kernel laplace2d --demo uniform2d --n 100 --json")["method"], "direct");
+    for args in [
+        "run --kernel harmonic2d --demo plummer --n 100",
+        "run --kernel laplace --demo normal2d --n 100",
+        "run --kernel laplace2d --norm max --n 100",
+        "run --kernel laplace --theta 0.5 --n 100",
+        "run --kernel harmonic2d --source dipole --n 100",
+        "run --kernel harmonic2d --method equivalent --n 100",
+    ] {
+        let run = command(&args.split(' ').collect::<Vec<_>>());
+        assert!(!run.status.success() && run.stdout.is_empty(), "{args}");
+        assert!(last_line(&run).starts_with("error: "), "{args}");
+    }
+}
+
+/// Header and numbers of one array of an `.npz` file.
+fn read_npz(path: &std::path::Path, name: &str) -> (String, Vec<f64>) {
+    let mut zip = zip::ZipArchive::new(std::fs::File::open(path).unwrap()).unwrap();
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut zip.by_name(&format!("{name}.npy")).unwrap(), &mut bytes).unwrap();
+    let end = 10 + u16::from_le_bytes([bytes[8], bytes[9]]) as usize;
+    let numbers = bytes[end..].chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect();
+    (String::from_utf8_lossy(&bytes[10..end]).to_string(), numbers)
+}
+
+/// Complex numbers in files: potentials of harmonic2d, and strengths of either kernel.
+#[test]
+fn complex_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (n, z) = (400, demo::points(Demo::Uniform2d, 400, 1));
+    let gamma = strengths(2 * n, 3);
+    let text = |rows: &[f64], width: usize| -> String {
+        rows.chunks(width).map(|r| r.iter().map(|x| format!("{x:?} ")).collect::<String>() + "\n").collect()
+    };
+    std::fs::write(path("z.txt"), text(&z, 2)).unwrap();
+    let mut npy = b"\x93NUMPY\x01\x00\x46\x00".to_vec();
+    npy.extend(format!("{:<69}\n", "{'descr': '<c16', 'fortran_order': False, 'shape': (400,), }").bytes());
+    npy.extend(gamma.iter().flat_map(|x| x.to_le_bytes()));
+    std::fs::write(path("q.npy"), &npy).unwrap();
+    let real: Vec<f64> = gamma.iter().step_by(2).copied().collect();
+    std::fs::write(path("real.txt"), text(&real, 1)).unwrap();
+    let run = |kernel: &str, strengths: &str| {
+        let (z, q, out) = (path("z.txt"), path(strengths), path("out.npz"));
+        let files = [z.to_str().unwrap(), q.to_str().unwrap(), out.to_str().unwrap()];
+        let args = ["run", "--kernel", kernel, "--method", "direct", "--outputs", "potential,gradient", "--sources"];
+        let run = command(&[&args[..], &[files[0], "--strengths", files[1], "--out", files[2]]].concat());
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        ["potential", "gradient"].map(|name| read_npz(&out, name))
+    };
+
+    let out = direct(PlaneKernel::Harmonic, &z, Targets::Sources, &gamma);
+    let [(header, potential), (shape, gradient)] = run("harmonic2d", "q.npy");
+    assert!(header.contains("'<c16'") && header.contains("(400,)") && shape.contains("(400, 2)"), "{header} {shape}");
+    assert_eq!(potential, out.potential);
+    let expected: Vec<f64> = out.gradient.chunks(4).flat_map(|g| [g[0], g[2], g[1], g[3]]).collect();
+    assert_eq!(gradient, expected);
+
+    // Complex strengths of a real kernel are two sets of strengths; real ones of a complex kernel have no imaginary part.
+    let parts = [0, 1].map(|c| -> Vec<f64> { gamma.iter().skip(c).step_by(2).copied().collect() });
+    let parts = parts.map(|q| direct(PlaneKernel::Laplace, &z, Targets::Sources, &q));
+    let [(_, potential), (_, gradient)] = run("laplace2d", "q.npy");
+    for (found, parts) in
+        [(potential, parts.each_ref().map(|p| &p.potential)), (gradient, parts.each_ref().map(|p| &p.gradient))]
+    {
+        let expected: Vec<f64> = parts[0].iter().zip(parts[1]).flat_map(|(a, b)| [*a, *b]).collect();
+        assert_eq!(found, expected);
+    }
+    let complex: Vec<f64> = real.iter().flat_map(|&x| [x, 0.0]).collect();
+    assert_eq!(
+        run("harmonic2d", "real.txt")[0].1,
+        direct(PlaneKernel::Harmonic, &z, Targets::Sources, &complex).potential
+    );
+    assert!(run("laplace2d", "real.txt")[0].0.contains("'<f8'"));
+}
+
+#[test]
+fn pictures() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tree.svg");
+    for (demo, colours) in
+        [("normal2d", ["#000000", "#777777", "#d9d9d9"]), ("ellipsoid", ["#000000", "#777777", "#d9d9d9"])]
+    {
+        let run = command(&["tree", "--plot", path.to_str().unwrap(), "--demo", demo, "--n", "3000"]);
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        let text = std::fs::read_to_string(&path).unwrap();
+        // Each colour in the picture, not in the legend alone.
+        assert!(text.starts_with("<svg") && text.ends_with("</svg>\n"));
+        assert!(colours.iter().all(|c| text.matches(c).count() > 1), "{demo}");
+        assert!(!text.contains("NaN") && !text.contains("inf"));
+    }
+    let none = folder.path().join("none.txt");
+    std::fs::write(&none, "").unwrap();
+    let run = command(&["tree", "--plot", path.to_str().unwrap(), "--sources", none.to_str().unwrap()]);
+    assert!(!run.status.success());
+    assert!(last_line(&run).starts_with("error: "));
+}

@@ -67,10 +67,12 @@ pub struct Description {
     pub method: &'static str,
     /// Why this method.
     pub why: String,
-    /// `cpu`.
+    /// `cpu` or `cuda`.
     pub backend: &'static str,
-    /// Instruction set.
+    /// Instruction set of the CPU.
     pub isa: &'static str,
+    /// Name of the GPU that computes; none on a CPU.
+    pub device: Option<String>,
     /// Precision of the sum.
     pub precision: &'static str,
     /// Precision of the near field inside that sum.
@@ -120,8 +122,9 @@ impl Plan {
             outputs: r.outputs.names(),
             method: c.method.name(),
             why: c.why.clone(),
-            backend: "cpu",
+            backend: r.backend.name(),
             isa: c.isa.name(),
+            device: r.backend.device(r.cache.as_ref()).ok().map(|d| d.info().name.clone()),
             precision: r.precision.name(),
             near_precision: c.near.name(),
             n_sources: self.n_sources,

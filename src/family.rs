@@ -2,9 +2,10 @@
 //! that programs which use this crate's families need not compile them again.
 
 use backend_cpu::{Isa, Precision, Settings, Solver};
+use backend_cuda::{Device, Direct, Sum};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::{Error, Family, Kernel, Lists, OutputColumns, Outputs, Tree, Visitor};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Facts about the kernel that computes a set of outputs.
 #[derive(Clone, Debug)]
@@ -108,6 +109,25 @@ pub(crate) trait Dynamic: Send + Sync {
     ) -> Result<Vec<f64>, Error>;
     fn solver(&self, outputs: Outputs, tree: Tree, lists: Lists, settings: &Settings)
     -> Result<Box<dyn Solver>, Error>;
+    /// The fast method on a GPU, with the near field in f64.
+    fn device_solver(
+        &self,
+        device: &Device,
+        outputs: Outputs,
+        settings: &backend_cuda::Settings,
+        precision: Precision,
+        sources: &[f64],
+        targets: Option<&[f64]>,
+    ) -> Result<Box<dyn backend_cuda::Solver>, Error>;
+    /// A direct sum on a GPU.
+    fn device_sum(
+        &self,
+        device: &Device,
+        outputs: Outputs,
+        precision: Precision,
+        sources: &[f64],
+        targets: backend_cuda::Targets<'_>,
+    ) -> Result<Box<dyn Sum>, Error>;
 }
 
 /// The one implementation.
@@ -151,5 +171,36 @@ impl<F: Family> Dynamic for Erased<F> {
         settings: &Settings,
     ) -> Result<Box<dyn Solver>, Error> {
         backend_cpu::plan(&self.0, outputs, tree, lists, settings)
+    }
+    fn device_solver(
+        &self,
+        device: &Device,
+        outputs: Outputs,
+        settings: &backend_cuda::Settings,
+        precision: Precision,
+        sources: &[f64],
+        targets: Option<&[f64]>,
+    ) -> Result<Box<dyn backend_cuda::Solver>, Error> {
+        match precision {
+            Precision::F32 => backend_cuda::solver::<F, f32, f64>(device, &self.0, outputs, settings, sources, targets),
+            Precision::F64 => backend_cuda::solver::<F, f64, f64>(device, &self.0, outputs, settings, sources, targets),
+        }
+    }
+    fn device_sum(
+        &self,
+        device: &Device,
+        outputs: Outputs,
+        precision: Precision,
+        sources: &[f64],
+        targets: backend_cuda::Targets<'_>,
+    ) -> Result<Box<dyn Sum>, Error> {
+        Ok(match precision {
+            Precision::F32 => {
+                Box::new(Mutex::new(Direct::<f32>::new(device, &self.0, outputs, sources, targets, None)?))
+            }
+            Precision::F64 => {
+                Box::new(Mutex::new(Direct::<f64>::new(device, &self.0, outputs, sources, targets, None)?))
+            }
+        })
     }
 }

@@ -67,13 +67,17 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize) -> Result<Choice, Error> {
             return Err(Error::Parameter { name: "threads", value: t as f64, requirement: "must be 1 to 4096" });
         }
     };
-    let Backend::Cpu(cpu) = r.backend;
-    let isa = cpu.isa.unwrap_or_else(Isa::detect);
+    let isa = if let Backend::Cpu(cpu) = r.backend { cpu.isa } else { None };
+    let isa = isa.unwrap_or_else(Isa::detect);
     if !Isa::available().contains(&isa) {
         let reason = format!("this machine has no {}", isa.name());
         return Err(Error::Unsupported { operation: "the instruction set", reason });
     }
-    let cheaper = tuning::direct_is_cheaper(&facts, order, n, m);
+    let cuda = matches!(r.backend, Backend::Cuda(_));
+    let cheaper = match cuda {
+        true => tuning::direct_is_cheaper_on_gpu(&facts, order, n, m),
+        false => tuning::direct_is_cheaper(&facts, order, n, m),
+    };
     let (method, why) = match r.method {
         Method::Auto if cheaper => (Method::Direct, "cheaper than the fast method for so few pairs"),
         Method::Auto => (Method::EquivalentDensities, "cheaper than direct summation for so many pairs"),
@@ -83,13 +87,17 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize) -> Result<Choice, Error> {
     let near = tuning::near_precision();
     let occupancy = match r.ncrit {
         Some(k) => k as f64,
+        None if cuda => tuning::occupancy_on_gpu(&facts, order, r.precision),
         None => tuning::occupancy(&facts, order, r.precision, near),
     };
     // Leaves of at most ncrit points hold about a third of it on average.
     let mean = if r.ncrit.is_some() { occupancy / 3.0 } else { occupancy };
     let order = (!direct).then_some(order);
     let wide = if r.precision == Precision::F32 { 4 } else { 8 };
-    let forecast = tuning::forecast(&facts, order, [n, m], mean, wide, threads);
+    let forecast = match cuda {
+        true => tuning::forecast_on_gpu(&facts, order, [n, m], mean, wide),
+        false => tuning::forecast(&facts, order, [n, m], mean, wide, threads),
+    };
     let near = if direct { r.precision } else { near };
     Ok(Choice { facts, method, why: why.to_string(), tolerance, order, near, isa, threads, occupancy, forecast })
 }
@@ -125,7 +133,11 @@ impl Plan {
         let n_sources = validate::points("sources", sources, dim)?;
         let n_targets = count_targets(targets, n_sources, dim)?;
         let choice = choose(&request, n_sources, n_targets)?;
-        if let Some(available) = machine::available_memory()
+        let available = match request.backend {
+            Backend::Cpu(_) => machine::available_memory(),
+            Backend::Cuda(_) => Some(request.backend.device(request.cache.as_ref())?.free_memory()?),
+        };
+        if let Some(available) = available
             && choice.forecast > available
         {
             let what = format!("{n_sources} sources and {n_targets} targets");
@@ -259,15 +271,21 @@ impl Plan {
         }
     }
 
-    /// One direct sum of the requested outputs.
-    fn reference(
-        &self,
-        sources: &[f64],
-        strengths: &[f64],
-        targets: backend_cpu::Targets<'_>,
-        precision: Precision,
-    ) -> Result<Vec<f64>, Error> {
-        self.request.family.0.direct(self.request.outputs, sources, strengths, targets, precision, self.choice.isa)
+    /// The direct sum of the requested outputs in f64, at points (targets of their own) or at sources.
+    fn reference(&self, sources: &[f64], strengths: &[f64], at: Result<&[f64], &[usize]>) -> Result<Vec<f64>, Error> {
+        let (r, isa) = (&self.request, self.choice.isa);
+        if let Backend::Cpu(_) = r.backend {
+            let at = at.map_or_else(|s| backend_cpu::Targets::Sources(Some(s)), backend_cpu::Targets::Points);
+            return self.pool.install(|| r.family.0.direct(r.outputs, sources, strengths, at, Precision::F64, isa));
+        }
+        let device = r.backend.device(r.cache.as_ref())?;
+        let at = at.map_or_else(|s| backend_cuda::Targets::Sources(Some(s)), backend_cuda::Targets::Points);
+        let sum = r.family.0.device_sum(&device, r.outputs, Precision::F64, sources, at)?;
+        let targets = if let backend_cuda::Targets::Points(t) = at { t.len() / 3 } else { 0 };
+        let targets = if let backend_cuda::Targets::Sources(Some(s)) = at { s.len() } else { targets };
+        let mut rows = vec![0.0; targets * self.choice.facts.values];
+        sum.apply(strengths, &mut rows)?;
+        Ok(rows)
     }
 
     /// Aᵀv for the matrix A that takes strengths to potentials; `v` is M×c, the result N×s.
@@ -354,13 +372,13 @@ impl Plan {
         let chosen: Vec<f64>;
         let place = if self.separate {
             chosen = rows.iter().flat_map(|&i| &targets[dim * i..dim * (i + 1)]).copied().collect();
-            backend_cpu::Targets::Points(&chosen)
+            Ok(chosen.as_slice())
         } else {
-            backend_cpu::Targets::Sources(Some(&indices))
+            Err(indices.as_slice())
         };
         let direct = match &self.engine {
             None => vec![0.0; rows.len() * facts.values],
-            Some(_) => self.pool.install(|| self.reference(&sources, strengths, place, Precision::F64))?,
+            Some(_) => self.reference(&sources, strengths, place)?,
         };
         let mut outputs = Vec::new();
         for c in &facts.columns {

@@ -237,6 +237,32 @@ pub(crate) fn direct_is_cheaper(facts: &Facts, order: usize, n: usize, m: usize)
     pair * n as f64 * m as f64 <= fast
 }
 
+/// Mean points of a leaf that balance near and far field on a GPU: as [`occupancy`], from the rates of one NVIDIA H200,
+/// products of M2L in 1e12 multiply-adds a second and pairs in 1e12 a second in f64
+/// (`docs/notes/gpu-performance.md`). A box has 189 products with a matrix of surface² entries and meets 27 leaves.
+pub(crate) fn occupancy_on_gpu(facts: &Facts, order: usize, precision: Precision) -> f64 {
+    let surface = (6 * (order - 1).pow(2) + 2) as f64;
+    let products = (facts.densities * facts.checks) as f64;
+    let pairs = 0.8 / (facts.strengths + facts.values) as f64;
+    let rate = if precision == Precision::F32 { 13.0 } else { 14.0 };
+    (surface * (7.0 * products * pairs / rate).sqrt()).max(32.0)
+}
+
+/// [`direct_is_cheaper`] on a GPU: 1e12 pairs of f64 a second against 3 ms and 10 ns a point, order 6 and one component.
+pub(crate) fn direct_is_cheaper_on_gpu(facts: &Facts, order: usize, n: usize, m: usize) -> bool {
+    let pair = 0.5e-3 * (facts.strengths + facts.values) as f64;
+    let components = facts.densities.max(facts.strengths) as f64;
+    pair * n as f64 * m as f64 <= 3e6 + order as f64 * components * (n + m) as f64
+}
+
+/// [`forecast`] for a plan on a GPU.
+pub(crate) fn forecast_on_gpu(facts: &Facts, order: Option<usize>, [n, m]: [usize; 2], mean: f64, wide: usize) -> u64 {
+    // A plan holds what one on a CPU holds, and what sorts the points or arranges the edges.
+    let sorting = 64 * (n + m) + 24 * (n * facts.strengths + m * facts.values);
+    let edges = if order.is_some() { (n.max(m) as f64 / mean * 1.5) as usize * 8 * 216 } else { 0 };
+    forecast(facts, order, [n, m], mean, wide, 0) + (sorting + edges) as u64
+}
+
 /// Bytes of the whole plan and one evaluation on `threads` threads, from counts alone: `mean` points a leaf, a
 /// tree as deep as one of uniform points.
 pub(crate) fn forecast(

@@ -133,7 +133,7 @@ fn case<T: DeviceScalar, F: Family>(
     let lists = uvwx(&tree, &ListOptions::default())?;
     let edges = (lists.m2l.len(), lists.p2p.len());
     let start = Instant::now();
-    let mut plan = Plan::<T, T>::new(family, outputs, p, tree, lists)?;
+    let mut plan = Plan::<T, T>::new(family, outputs, p, None, tree, lists)?;
     device.synchronize()?;
     let planned = start.elapsed().as_secs_f64() * 1e3;
     plan.apply(&q, &mut |_, _| true)?;

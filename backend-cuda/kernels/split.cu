@@ -144,6 +144,21 @@ extern "C" __global__ void split_fill(u32 first, u32 count, u32 level, const u32
   target_range[c] = t;
 }
 
+// Over the leaves: sums of n(n - 1) for sources and for targets, and their number. `sums` comes as zeros; integers
+// may be added in any order.
+extern "C" __global__ void __launch_bounds__(256) leaf_sums(u32 count, const u8* child_count, const uint2* source_range,
+                                                            const uint2* target_range, u64* sums) {
+  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  const bool leaf = b < count && child_count[b] == 0;
+  const u64 n = leaf ? length(source_range[b]) : 0, m = leaf ? length(target_range[b]) : 0;
+  const u64 mine[3] = {n * (n - (n > 0)), m * (m - (m > 0)), leaf};
+  for (int i = 0; i < 3; ++i) {
+    u64 total;
+    block_exclusive(mine[i], total);
+    if (threadIdx.x == 0) atomicAdd(sums + i, total);
+  }
+}
+
 // Points of the boxes that are split.
 extern "C" __global__ void deep_count(u32 first, u32 count, const uint2* range, const u32* fate, u32* counts) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;

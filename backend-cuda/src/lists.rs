@@ -53,6 +53,10 @@ impl DeviceEdges {
     pub fn is_empty(&self) -> bool {
         self.edges == 0
     }
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.starts.bytes() + self.sources.bytes()
+    }
     fn download(&self, device: &Device) -> Result<Edges, Error> {
         let starts = device.download_range(&self.starts, 0..self.boxes + 1, "edges")?;
         let sources = device.download_range(&self.sources, 0..self.edges, "edges")?;
@@ -85,6 +89,10 @@ impl DeviceLists {
             p2p: of(&lists.p2p)?,
         })
     }
+    /// All kinds, in the order of [`Lists::kinds`].
+    pub fn kinds(&self) -> [&DeviceEdges; 8] {
+        [&self.p2m, &self.m2m, &self.m2l, &self.p2l, &self.l2l, &self.l2p, &self.m2p, &self.p2p]
+    }
     /// A copy on the host.
     pub fn download(&self) -> Result<Lists, Error> {
         let of = |edges: &DeviceEdges| edges.download(&self.device);
@@ -99,6 +107,24 @@ impl DeviceLists {
             p2p: of(&self.p2p)?,
         })
     }
+}
+
+/// Pairs of points that the U list of `lists` joins.
+///
+/// # Errors
+/// Those of the device.
+pub(crate) fn near_pairs(tree: &DeviceTree, lists: &DeviceLists) -> Result<u64, Error> {
+    let (device, n) = (&tree.device, lists.p2p.boxes);
+    let boxes = device.upload(&tree.boxes.addresses(), "addresses of boxes")?;
+    let pairs: Buffer<u64> = device.zeros(1, "pairs")?;
+    let edges = [(&lists.p2p.starts).into(), (&lists.p2p.sources).into()];
+    let args = [(&boxes).into(), (n as u32).into(), edges[0], edges[1], (&pairs).into()];
+    // SAFETY: arguments as in lists.cu; the rows are those of the boxes of the tree.
+    unsafe {
+        let functions = device.load(&programs::lists())?;
+        device.launch(&functions, "near_pairs", (blocks(n, WARPS)?, 1), BLOCK, &args)?;
+    }
+    Ok(device.download(&pairs, "pairs")?[0])
 }
 
 /// The edge lists of `tree` by the U, V, W, X rules, as `fmm_tree::uvwx` makes them.

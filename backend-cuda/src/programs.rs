@@ -139,6 +139,7 @@ pub(crate) fn split() -> Program {
         "split_coincident",
         "split_octants",
         "split_fill",
+        "leaf_sums",
         "deep_count",
         "deep_keys",
         "deep_boxes",
@@ -161,6 +162,7 @@ pub(crate) fn lists() -> Program {
         "up_fill",
         "down_count",
         "down_fill",
+        "near_pairs",
     ];
     plain("lists.cu", include_str!("../kernels/lists.cu"), entries)
 }

@@ -1,6 +1,7 @@
 //! The ways of computing, one file each, behind one trait: a plan checks, chooses and keeps the caller's order, an
 //! engine holds the points and computes.
 
+mod cuda;
 mod direct;
 mod octree;
 
@@ -8,9 +9,10 @@ use crate::describe::{Edges, PlanSeconds};
 use crate::family::Facts;
 use crate::near::NearBlock;
 use crate::plan::Choice;
-use crate::request::{Fmm, Method, Targets};
+use crate::request::{Backend, Fmm, Method, Targets};
+use crate::tuning;
 use fmm_traits::{Error, Stage};
-use fmm_tree::BuildReport;
+use fmm_tree::{BuildOptions, BuildReport};
 
 /// Called before each phase with the fraction done; an error (cancellation) ends the work.
 pub(crate) type Watch<'a> = &'a dyn Fn(&'static str, f64) -> Result<(), Error>;
@@ -54,8 +56,23 @@ pub(crate) trait Engine: Send + Sync {
 /// The engine of a choice, without points.
 pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
     match choice.method {
+        _ if matches!(request.backend, Backend::Cuda(_)) => Box::new(cuda::Cuda::new(request, choice)),
         Method::Direct => Box::new(direct::Direct::new(request, choice)),
         _ => Box::new(octree::Octree::new(request, choice)),
+    }
+}
+
+/// How the boxes of a choice are split.
+fn build_options(request: &Fmm, choice: &Choice) -> BuildOptions {
+    let family = &request.family.0;
+    let error = choice.tolerance.unwrap_or_else(|| {
+        tuning::error_of_order(family.name(), request.outputs, choice.order.unwrap_or(tuning::MIN_ORDER))
+    });
+    BuildOptions {
+        ncrit: request.ncrit,
+        occupancy: choice.occupancy,
+        min_side: family.near_radius(error),
+        root: request.root,
     }
 }
 

@@ -7,6 +7,7 @@
 mod arrange;
 mod operators;
 mod plan;
+mod recipe;
 mod stages;
 
 pub use plan::Plan;

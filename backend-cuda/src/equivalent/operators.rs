@@ -41,23 +41,25 @@ pub(super) fn surface_rows(p: usize, side: f64) -> Vec<f64> {
 }
 
 impl<T: DeviceScalar> DeviceOperators<T> {
-    /// Sends `o`; the matrices of M2L are made on the device, if there are any edges for them.
-    pub fn new<F: Family>(device: &Device, o: &Operators<T>, with_m2l: bool) -> Result<Self, Error> {
+    /// Sends `o`; the matrices of M2L are made on the device.
+    pub fn new<F: Family>(device: &Device, o: &Operators<T>) -> Result<Self, Error> {
         let all = |of: &dyn Fn(usize) -> Result<Dense<T>, Error>| (0..8).map(of).collect::<Result<Vec<_>, _>>();
         let [up, down] = [o.upward(), o.downward()];
-        let mut operators = DeviceOperators {
+        let functions = device.load(&programs::m2l_matrices_program::<F::Equivalent, T>())?;
+        Ok(DeviceOperators {
             upward: [upload(device, up[0])?, upload(device, up[1])?],
             downward: [upload(device, down[0])?, upload(device, down[1])?],
             m2m: all(&|octant| upload(device, o.m2m(octant)))?,
             l2l: all(&|octant| upload(device, o.l2l(octant)))?,
             l2l_factor: o.l2l_factor.f64(),
-            m2l: device.alloc(0, "M2L matrices")?,
-        };
-        if with_m2l {
-            let functions = device.load(&programs::m2l_matrices_program::<F::Equivalent, T>())?;
-            operators.m2l = m2l_matrices(device, &functions, o)?;
-        }
-        Ok(operators)
+            m2l: m2l_matrices(device, &functions, o)?,
+        })
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        let dense = [&self.upward[..], &self.downward, &self.m2m, &self.l2l];
+        dense.iter().flat_map(|d| d.iter()).map(|d| d.data.bytes()).sum::<u64>() + self.m2l.bytes()
     }
 }
 

@@ -32,6 +32,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
                 let mut builder = kernel::builder(&args.kernel, outputs)?
                     .tolerance(tolerance)
                     .method(kernel::method(method))
+                    .backend(kernel::backend(args.backend))
                     .precision(kernel::precision(args.precision));
                 if let Some(threads) = args.threads {
                     builder = builder.threads(threads);

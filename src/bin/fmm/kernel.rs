@@ -1,11 +1,11 @@
 //! From names on the command line to the library's types.
 
-use crate::args::{DemoName, KernelArgs, KernelName, MethodName, OutputName, PrecisionName, SourceName};
+use crate::args::{BackendName, DemoName, KernelArgs, KernelName, MethodName, OutputName, PrecisionName, SourceName};
 use crate::failure::Failure;
 use fmm::demo::Demo;
 use fmm::{
-    Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, Method, Outputs, Precision, Stokes, StokesPressure, Stresslet,
-    Yukawa,
+    Backend, Cpu, Cuda, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, Method, Outputs, Precision, Stokes,
+    StokesPressure, Stresslet, Yukawa,
 };
 
 /// The builder for a kernel and what its sources carry.
@@ -70,6 +70,14 @@ pub fn method(name: MethodName) -> Method {
         MethodName::Auto => Method::Auto,
         MethodName::Equivalent => Method::EquivalentDensities,
         MethodName::Direct => Method::Direct,
+    }
+}
+
+/// The backend.
+pub fn backend(name: BackendName) -> Backend {
+    match name {
+        BackendName::Cpu => Cpu::default().into(),
+        BackendName::Cuda => Cuda::default().into(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `fmm run`.
 
-use crate::args::{DemoName, OutputName, RunArgs};
+use crate::args::{BackendName, DemoName, OutputName, RunArgs};
 use crate::failure::Failure;
 use crate::npz::Pending;
 use crate::report::Report;
@@ -31,6 +31,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let outputs = kernel::outputs(args.outputs.as_deref().unwrap_or(usual));
     let mut builder = kernel::builder(&args.kernel, outputs)?
         .method(kernel::method(args.method))
+        .backend(kernel::backend(args.backend))
         .precision(kernel::precision(args.precision));
     let tolerance = args.tolerance.or((showcase && args.order.is_none()).then_some(DEFAULT_TOLERANCE));
     if let Some(tolerance) = tolerance {
@@ -52,7 +53,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let demo_points = args.n.unwrap_or(DEFAULT_POINTS);
     let n = if args.sources.is_some() { 0 } else { demo_points };
     let forecast = builder.memory(n, n)?;
-    if let Some(available) = fmm::available_memory().filter(|a| forecast > *a) {
+    let on_host = args.backend == BackendName::Cpu;
+    if let Some(available) = fmm::available_memory().filter(|a| on_host && forecast > *a) {
         let what = format!("{n} points");
         return Err(Error::Memory { needed: forecast, available, what }.into());
     }

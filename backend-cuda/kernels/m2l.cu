@@ -4,28 +4,15 @@
 // In front of this file: REAL.
 
 #include "shared/boxes.cuh"
+#include "shared/offset.cuh"
+#include "shared/product.cuh"
 
-#define OFFSETS 316
 // Offsets of one octant: target minus source is in -3 … 2 on an axis where the target is the lower half of
 // its parent, in -2 … 3 where it is the upper half.
 #define SIDE 6
 #define SLOTS (SIDE * SIDE * SIDE)
 // In the table, which holds the number of a box plus 1.
 #define NOBODY 0
-
-// Number of an offset among {-3 … 3}³ without the adjacent ones, x slowest; OFFSETS if it is none of them.
-__device__ u32 offset_index(const int* d) {
-  bool adjacent = true;
-  for (int a = 0; a < 3; ++a) {
-    if (d[a] < -3 || d[a] > 3) return OFFSETS;
-    adjacent = adjacent && d[a] >= -1 && d[a] <= 1;
-  }
-  if (adjacent) return OFFSETS;
-  const int x = d[0] + 3, y = d[1] + 3, z = d[2] + 3;
-  const bool x_in = x >= 2 && x <= 4, y_in = y >= 2 && y <= 4;
-  const int rows = 3 * min(max(x - 2, 0), 3) + (x_in ? min(max(y - 2, 0), 3) : 0);
-  return 49 * x + 7 * y + z - 3 * rows - (x_in && y_in && z > 4 ? 3 : 0);
-}
 
 // table[slot · count + i]: the source box at an offset from items[i]. The table comes filled with NOBODY. An edge
 // between boxes at any other offset raises `refused`. A warp an item.
@@ -70,58 +57,6 @@ extern "C" __global__ void m2l_keys(const Boxes* boxes, const u8* octants, const
 #define A_ROW (EDGE + (sizeof(REAL) == 4 ? 8 : 4))
 #define B_ROW (DEPTH + 4)
 
-// c += a b on the tensor cores: a is 16 × 8, b 8 × 8. With g = lane / 4 and t = lane % 4 a lane holds of a
-// (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), of b (t, g), (t + 4, g), of c (g, 2t), (g, 2t + 1), and the
-// same of row g + 8.
-__device__ __forceinline__ void add_product(double* c, const double* a, const double* b) {
-#if __CUDA_ARCH__ >= 900
-  asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
-      : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
-#else
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
-        : "+d"(c[i % 2 * 2]), "+d"(c[i % 2 * 2 + 1])
-        : "d"(a[i]), "d"(b[i / 2]));
-#endif
-}
-__device__ __forceinline__ void add_product(float* c, const u32* a, const u32* b) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
-// A number as the sum of two with the 11 bits of TF32; the unit drops at most the last bit of the second.
-__device__ __forceinline__ void halves(float x, u32& high, u32& low) {
-  high = (__float_as_uint(x) + 0x1000) & 0xffffe000u;
-  low = __float_as_uint(x - __uint_as_float(high));
-}
-
-// The products of a warp: all pairs of two a and four b.
-__device__ __forceinline__ void add_products(double (&c)[2][4][4], const double (&a)[2][4], const double (&b)[4][2]) {
-#pragma unroll
-  for (int i = 0; i < 2; ++i)
-#pragma unroll
-    for (int j = 0; j < 4; ++j) add_product(c[i][j], a[i], b[j]);
-}
-// Of the four products of halves the one of the two low ones is below rounding.
-__device__ __forceinline__ void add_products(float (&c)[2][4][4], const float (&a)[2][4], const float (&b)[4][2]) {
-  u32 high_a[2][4], low_a[2][4], high_b[4][2], low_b[4][2];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    halves(a[i / 4][i % 4], high_a[i / 4][i % 4], low_a[i / 4][i % 4]);
-    halves(b[i / 2][i % 2], high_b[i / 2][i % 2], low_b[i / 2][i % 2]);
-  }
-#pragma unroll
-  for (int term = 0; term < 3; ++term)
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        add_product(c[i][j], term == 0 ? low_a[i] : high_a[i], term == 1 ? low_b[j] : high_b[j]);
-}
-
 // Two numbers into shared memory, zeros unless `there`, without waiting for them.
 __device__ __forceinline__ void copy_two(REAL* to, const REAL* from, bool there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from),
@@ -133,7 +68,7 @@ __device__ __forceinline__ void copy_two(REAL* to, const REAL* from, bool there)
 // of one set: those of octant o are starts[o] … starts[o + 1]. A block finds its octant and keeps its sums in
 // registers over all slots. Matrices are `rows` × `columns`, column by column, both even. In f32 each slot is
 // summed apart: the tensor cores do not round sums but cut them.
-extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 5 : 3)
+extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 4 : 3)
     m2l(const REAL* matrices, u32 rows, u32 columns, const REAL* in, const u32* table, u32 items, const u32* boxes,
         const u64* starts, REAL* out) {
   __shared__ alignas(16) REAL a[BUFFERS][DEPTH][A_ROW], b[BUFFERS][EDGE][B_ROW];

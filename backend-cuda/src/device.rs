@@ -388,7 +388,23 @@ impl Device {
         block: u32,
         args: &[Arg],
     ) -> Result<(), Error> {
-        if grid.0 == 0 || grid.1 == 0 {
+        // SAFETY: that of the caller.
+        unsafe { self.launch_3d(functions, entry, [grid.0, grid.1, 1], block, args) }
+    }
+
+    /// [`launch`](Device::launch) with a grid of three dimensions.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn launch_3d(
+        &self,
+        functions: &Functions,
+        entry: &'static str,
+        grid: [u32; 3],
+        block: u32,
+        args: &[Arg],
+    ) -> Result<(), Error> {
+        if grid.contains(&0) {
             return Ok(());
         }
         let launching = |e: DriverError| failed(&format!("launching {entry}"), e);
@@ -404,7 +420,7 @@ impl Device {
         unsafe {
             result::launch_kernel(
                 function.cu_function(),
-                (grid.0, grid.1, 1),
+                grid.into(),
                 (block, 1, 1),
                 0,
                 self.0.stream.cu_stream(),

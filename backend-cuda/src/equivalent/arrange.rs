@@ -30,7 +30,7 @@ pub(super) struct Items {
 
 /// Boxes with a V list, those of one set of operators and one octant together, and who is where.
 #[derive(Debug)]
-pub(super) struct Far {
+pub(super) struct Table {
     pub boxes: Buffer<u32>,
     /// First box of each set and octant, and how many there are; the same on the device.
     pub starts: Vec<u64>,
@@ -60,7 +60,7 @@ pub(super) struct Arranger<'a> {
 }
 
 impl Arranger<'_> {
-    fn device(&self) -> &Device {
+    pub fn device(&self) -> &Device {
         &self.tree.device
     }
 
@@ -124,7 +124,7 @@ impl Arranger<'_> {
     }
 
     /// An error if a kernel has marked an edge.
-    fn none_refused(&self, refused: &Buffer<u32>) -> Result<(), Error> {
+    pub fn none_refused(&self, refused: &Buffer<u32>) -> Result<(), Error> {
         let target = self.device().download(refused, "refused edges")?[0];
         if target == NONE {
             return Ok(());
@@ -137,7 +137,7 @@ impl Arranger<'_> {
     ///
     /// # Errors
     /// [`Error::Edge`] with a box that receives an edge for which there is no operator.
-    pub fn far(&self, m2l: &DeviceEdges, functions: &Functions, sets: &[u32], count: usize) -> Result<Far, Error> {
+    pub fn table(&self, m2l: &DeviceEdges, functions: &Functions, sets: &[u32], count: usize) -> Result<Table, Error> {
         let device = self.device();
         let mut boxes = self.items([m2l; 3])?.boxes;
         let n = boxes.len();
@@ -167,27 +167,34 @@ impl Arranger<'_> {
         // SAFETY: as above; the table has an entry for each slot and box.
         unsafe { device.launch(functions, "m2l_table", (blocks(32 * n, BLOCK as usize)?, 1), BLOCK, &args)? };
         self.none_refused(&refused)?;
-        Ok(Far { boxes, starts, device_starts, table })
+        Ok(Table { boxes, starts, device_starts, table })
     }
 
     /// The boxes into which an edge of one of the kinds leads.
     pub fn items(&self, kinds: [&DeviceEdges; 3]) -> Result<Items, Error> {
         let (device, n) = (self.device(), self.tree.len());
         let flags = device.alloc(n, "boxes")?;
-        let mut starts = device.alloc(n + 1, "boxes")?;
         let [a, b, c] = kinds.map(|k| Arg::from(&k.starts));
         let (grid, count) = ((blocks(n, BLOCK as usize)?, 1), Arg::from(n as u32));
         // SAFETY: arguments as in arrange.cu; an entry for each box.
         unsafe { device.launch(&self.functions, "with_edges", grid, BLOCK, &[count, a, b, c, (&flags).into()])? };
-        self.primitives.scan(&flags, n, 0, &mut starts, 0)?;
+        Ok(self.listed(&flags)?.0)
+    }
+
+    /// The boxes that are flagged, and how many are before each.
+    pub fn listed(&self, flags: &Buffer<u32>) -> Result<(Items, Buffer<u64>), Error> {
+        let (device, n) = (self.device(), self.tree.len());
+        let mut starts = device.alloc(n + 1, "boxes")?;
+        let (grid, count) = ((blocks(n, BLOCK as usize)?, 1), Arg::from(n as u32));
+        self.primitives.scan(flags, n, 0, &mut starts, 0)?;
         let mut level_start = Vec::new();
         for &b in &self.tree.level_start {
             level_start.push(device.download_range(&starts, b as usize..b as usize + 1, "boxes")?[0]);
         }
         let boxes = device.alloc(level_start.last().map_or(0, |&n| n as usize), "boxes")?;
-        let args = [count, (&flags).into(), (&starts).into(), (&boxes).into()];
+        let args = [count, flags.into(), (&starts).into(), (&boxes).into()];
         // SAFETY: as above; there is room for what was counted.
         unsafe { device.launch(&self.functions, "list_boxes", grid, BLOCK, &args)? };
-        Ok(Items { boxes, level_start })
+        Ok((Items { boxes, level_start }, starts))
     }
 }

@@ -1,12 +1,13 @@
 //! The operators of a unit box as dense matrices in device memory.
 
 use super::DeviceScalar;
-use crate::device::{Buffer, Device, Functions, blocks};
+use crate::device::{Buffer, Device, blocks};
 use crate::programs;
 use faer::MatRef;
 use fmm_kernels::equivalent::{Operators, spectra, surface};
 use fmm_traits::kernel::MAX_PARAMETERS;
-use fmm_traits::{Error, Family};
+use fmm_traits::{Error, Kernel};
+use std::sync::Arc;
 
 /// A matrix, column by column.
 #[derive(Debug)]
@@ -16,16 +17,19 @@ pub(super) struct Dense<T> {
     pub cols: usize,
 }
 
-/// What [`Operators`] holds, and M2L for each offset of the V list.
+/// What [`Operators`] holds.
 #[derive(Debug)]
 pub(super) struct DeviceOperators<T> {
+    /// On the host.
+    pub host: Arc<Operators<T>>,
     pub upward: [Dense<T>; 2],
     pub downward: [Dense<T>; 2],
     pub m2m: Vec<Dense<T>>,
     pub l2l: Vec<Dense<T>>,
     pub l2l_factor: f64,
-    /// The matrices of all offsets, C·n × E·n each.
-    pub m2l: Buffer<T>,
+    /// M2L as the matrices of all offsets, C·n × E·n each, and as their spectra, where they are used.
+    pub dense: Option<Buffer<T>>,
+    pub fourier: Option<Buffer<T>>,
 }
 
 fn upload<T: DeviceScalar>(device: &Device, m: MatRef<'_, T>) -> Result<Dense<T>, Error> {
@@ -41,29 +45,33 @@ pub(super) fn surface_rows(p: usize, side: f64) -> Vec<f64> {
 }
 
 impl<T: DeviceScalar> DeviceOperators<T> {
-    /// Sends `o`; the matrices of M2L are made on the device.
-    pub fn new<F: Family>(device: &Device, o: &Operators<T>) -> Result<Self, Error> {
+    /// Sends `o`.
+    pub fn new(device: &Device, o: &Arc<Operators<T>>) -> Result<Self, Error> {
         let all = |of: &dyn Fn(usize) -> Result<Dense<T>, Error>| (0..8).map(of).collect::<Result<Vec<_>, _>>();
         let [up, down] = [o.upward(), o.downward()];
-        let functions = device.load(&programs::m2l_matrices_program::<F::Equivalent, T>())?;
         Ok(DeviceOperators {
+            host: o.clone(),
             upward: [upload(device, up[0])?, upload(device, up[1])?],
             downward: [upload(device, down[0])?, upload(device, down[1])?],
             m2m: all(&|octant| upload(device, o.m2m(octant)))?,
             l2l: all(&|octant| upload(device, o.l2l(octant)))?,
             l2l_factor: o.l2l_factor.f64(),
-            m2l: m2l_matrices(device, &functions, o)?,
+            dense: None,
+            fourier: None,
         })
     }
 
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
+        let m2l: u64 = self.dense.iter().chain(&self.fourier).map(Buffer::bytes).sum();
         let dense = [&self.upward[..], &self.downward, &self.m2m, &self.l2l];
-        dense.iter().flat_map(|d| d.iter()).map(|d| d.data.bytes()).sum::<u64>() + self.m2l.bytes()
+        dense.iter().flat_map(|d| d.iter()).map(|d| d.data.bytes()).sum::<u64>() + m2l
     }
 }
 
-fn m2l_matrices<T: DeviceScalar>(device: &Device, functions: &Functions, o: &Operators<T>) -> Result<Buffer<T>, Error> {
+/// The matrices of M2L of all offsets, made on the device.
+pub(super) fn m2l_matrices<T: DeviceScalar, K: Kernel>(device: &Device, o: &Operators<T>) -> Result<Buffer<T>, Error> {
+    let functions = device.load(&programs::m2l_matrices_program::<K, T>())?;
     let entries = spectra::OFFSETS * o.values * o.points * o.strengths * o.points;
     let matrices = device.alloc(entries, "M2L matrices")?;
     let mut parameters = o.params.clone();
@@ -83,6 +91,6 @@ fn m2l_matrices<T: DeviceScalar>(device: &Device, functions: &Functions, o: &Ope
     // A thread writes the values of one point.
     let grid = (blocks(entries / o.values, 256)?, 1);
     // SAFETY: arguments as in m2l_matrices.cu; an entry of the matrices for each offset, column, point and value.
-    unsafe { device.launch(functions, "m2l_matrices", grid, 256, &args)? };
+    unsafe { device.launch(&functions, "m2l_matrices", grid, 256, &args)? };
     Ok(matrices)
 }

@@ -1,7 +1,8 @@
 //! Everything that does not depend on strengths: programs, operators, tables, arranged edges, workspaces.
 
 use super::DeviceScalar;
-use super::arrange::{Arranged, Arranger, Far, Items, Kind};
+use super::arrange::{Arranged, Arranger, Items, Kind, Table};
+use super::fourier::Families;
 use super::operators::{DeviceOperators, surface_rows};
 use super::recipe::Recipe;
 use super::stages::{Run, Workspace};
@@ -38,7 +39,7 @@ pub(super) struct Placed<T> {
     pub tables: Tables,
     /// Which operators of the stock each level takes.
     pub sets: Vec<u32>,
-    pub edges: Edges,
+    pub edges: Edges<T>,
     /// P2P, and threads of one of its blocks.
     pub p2p: Functions,
     pub near_threads: u32,
@@ -52,6 +53,8 @@ pub(super) struct Programs {
     pub p2m: Functions,
     pub multiply: Functions,
     pub m2l: Functions,
+    pub m2l_fourier: Functions,
+    pub dft: Functions,
     pub l2p: Functions,
 }
 
@@ -70,9 +73,9 @@ pub(super) struct Tables {
 
 /// Edges by operator; boxes that a stage works on.
 #[derive(Debug)]
-pub(super) struct Edges {
+pub(super) struct Edges<T> {
     pub m2m: Arranged,
-    pub m2l: Far,
+    pub m2l: Far<T>,
     pub l2l: Arranged,
     /// Leaves with a multipole, boxes with children in M2M, boxes with a local.
     pub leaves: Items,
@@ -82,6 +85,17 @@ pub(super) struct Edges {
     pub l2p: Items,
     pub m2p: Items,
     pub p2p: Items,
+}
+
+/// The V list.
+#[derive(Debug)]
+pub(super) enum Far<T> {
+    /// No edge.
+    None,
+    /// Families of boxes, for Fourier space.
+    Fourier(Families<T>),
+    /// Any boxes of one level, for dense matrices.
+    Dense(Table),
 }
 
 /// Lengths.
@@ -256,6 +270,8 @@ impl<F: Family, T: DeviceScalar, N: Real> Visitor for New<F, T, N> {
             p2m: device.load(&programs::p2m_program::<F::Check, T>(n))?,
             multiply: device.load(&programs::multiply_program::<T>())?,
             m2l: device.load(&programs::m2l_program::<T>())?,
+            m2l_fourier: device.load(&programs::m2l_fourier_program::<T>())?,
+            dft: device.load(&programs::dft_program::<T>(p))?,
             l2p: device.load(&programs::l2p_program::<E, T>())?,
         };
         let recipe = Recipe::new::<F, S, E, N>(params, p, cache);
@@ -296,10 +312,27 @@ impl<T: DeviceScalar> Placed<T> {
         let arranger = Arranger { tree: &tree, primitives, functions, boxes: &boxes };
         let p2p = arranger.items([&lists.p2p; 3])?;
         let near = programs::near_shape(tree.targets.len() as f64 / p2p.len().max(1) as f64, shape.values);
+        let m2l = if lists.m2l.is_empty() {
+            Far::None
+        } else {
+            let families = Families::new(&arranger, &programs.m2l_fourier, &lists.m2l, &shape, recipe.order)?;
+            match families {
+                Some(families) => Far::Fourier(families),
+                None => Far::Dense(arranger.table(&lists.m2l, &programs.m2l, &sets, stock.len())?),
+            }
+        };
+        for &set in sets.iter().skip(1) {
+            let o = &mut stock[set as usize].1;
+            match m2l {
+                Far::Fourier(_) if o.fourier.is_none() => o.fourier = Some((recipe.fourier)(&device, &o.host)?),
+                Far::Dense(_) if o.dense.is_none() => o.dense = Some((recipe.dense)(&device, &o.host)?),
+                _ => {}
+            }
+        }
         let by_child = 8 * levels;
         let edges = Edges {
             m2m: arranger.edges(&lists.m2m, Kind::M2m, by_child)?,
-            m2l: arranger.far(&lists.m2l, &programs.m2l, &sets, stock.len())?,
+            m2l,
             l2l: arranger.edges(&lists.l2l, Kind::L2l, by_child)?,
             leaves: arranger.items([&lists.p2m; 3])?,
             parents: arranger.items([&lists.m2m; 3])?,
@@ -324,16 +357,21 @@ impl<T: DeviceScalar> Placed<T> {
     }
 }
 
-impl Edges {
+impl<T: DeviceScalar> Edges<T> {
     fn bytes(&self) -> u64 {
         let arranged = |a: &Arranged| a.from.bytes() + a.to.bytes();
         let items = [&self.leaves, &self.parents, &self.active, &self.l2p, &self.m2p, &self.p2p];
         let boxes: u64 = items.iter().map(|i| i.boxes.bytes()).sum();
-        boxes + arranged(&self.m2m) + arranged(&self.l2l) + self.m2l.boxes.bytes() + self.m2l.table.bytes()
+        let far = match &self.m2l {
+            Far::None => 0,
+            Far::Fourier(families) => families.bytes(),
+            Far::Dense(table) => table.boxes.bytes() + table.table.bytes(),
+        };
+        boxes + arranged(&self.m2m) + arranged(&self.l2l) + far
     }
 }
 
-impl Far {
+impl Table {
     /// Blocks of at most `edge` boxes of a set of operators, each within an octant.
     pub fn blocks(&self, set: usize, edge: usize) -> usize {
         self.starts[8 * set..=8 * set + 8].windows(2).map(|w| ((w[1] - w[0]) as usize).div_ceil(edge)).sum()

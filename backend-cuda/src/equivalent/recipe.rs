@@ -2,15 +2,19 @@
 //! and the numbers that the stages read of a level.
 
 use super::DeviceScalar;
-use super::operators::DeviceOperators;
+use super::fourier;
+use super::operators::{DeviceOperators, m2l_matrices};
 use crate::compile::Program;
-use crate::device::Device;
+use crate::device::{Buffer, Device};
 use crate::programs;
-use fmm_kernels::equivalent::OperatorSet;
 use fmm_kernels::equivalent::operators::unit_parameters;
+use fmm_kernels::equivalent::{OperatorSet, Operators};
 use fmm_traits::kernel::MAX_PARAMETERS;
 use fmm_traits::{Error, Family, Kernel};
 use std::path::PathBuf;
+
+/// Makes the operators of M2L.
+type MakeM2l<T> = fn(&Device, &Operators<T>) -> Result<Buffer<T>, Error>;
 
 /// How operators and tables are made for boxes of any side.
 #[derive(Debug)]
@@ -23,6 +27,9 @@ pub(super) struct Recipe<T> {
     pub unit: fn(&[f64], f64) -> Vec<f64>,
     /// Operators of boxes of this side.
     pub operators: fn(&Device, &Recipe<T>, f64) -> Result<DeviceOperators<T>, Error>,
+    /// M2L of those, as dense matrices or in Fourier space.
+    pub dense: MakeM2l<T>,
+    pub fourier: MakeM2l<T>,
     /// P2P of a shape.
     pub near: fn((usize, usize)) -> Program,
     /// Degrees in length: strengths of the check kernel; values at targets of the far field; both of the near field.
@@ -49,6 +56,8 @@ impl<T: DeviceScalar> Recipe<T> {
             cache,
             unit: unit_parameters::<F>,
             operators: operators::<F, T>,
+            dense: m2l_matrices::<T, F::Equivalent>,
+            fourier: fourier::operators::<T, F::Equivalent>,
             near: programs::p2p_program::<S, N>,
             check_strengths: degrees(F::Check::STRENGTHS, F::Check::strength_degree),
             far_values: degrees(E::VALUES, E::value_degree),
@@ -90,5 +99,5 @@ fn operators<F: Family, T: DeviceScalar>(
     side: f64,
 ) -> Result<DeviceOperators<T>, Error> {
     let set = OperatorSet::<T>::build::<F>(&recipe.params, &[side], recipe.order, recipe.cache.as_deref())?;
-    DeviceOperators::new::<F>(device, set.level(0))
+    DeviceOperators::new(device, set.level(0))
 }

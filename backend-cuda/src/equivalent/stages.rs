@@ -1,9 +1,11 @@
 //! The stages on the device, each enqueued whole: `kernels/{p2m,multiply,l2p,p2p,arrange}.cu`.
 
 use super::DeviceScalar;
+use super::arrange::Table;
+use super::fourier::Families;
 use super::operators::Dense;
-use super::plan::{Edges, Plan, Shape};
-use crate::device::{Arg, Buffer, Functions, blocks};
+use super::plan::{Edges, Far, Plan, Shape};
+use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::lists::DeviceEdges;
 use crate::programs::{LEAF_THREADS, threads_for};
 use crate::tree::{DevicePoints, DeviceTree};
@@ -39,7 +41,7 @@ pub(super) struct Workspace<T> {
 
 impl<T: DeviceScalar> Workspace<T> {
     /// `rank`: of the largest surface solve; `far`: whether there is a far field.
-    pub fn new(tree: &DeviceTree, shape: &Shape, rank: usize, far: bool, edges: &Edges) -> Result<Self, Error> {
+    pub fn new(tree: &DeviceTree, shape: &Shape, rank: usize, far: bool, edges: &Edges<T>) -> Result<Self, Error> {
         let (device, n, m) = (&tree.device, tree.sources.len(), tree.targets.len());
         let boxes = if far { tree.len() } else { 0 };
         let widest = edges.leaves.widest().max(edges.parents.widest()).max(edges.active.widest());
@@ -154,6 +156,38 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
             self.multiply(matrix(first_factor), (&w.check, shape.check, rows), middle, count, 1.0, false)?;
             self.multiply(matrix(second), middle, (densities, shape.density, rows), count, 1.0, false)
         }
+    }
+
+    fn m2l_fourier(&self, device: &Device, families: &Families<T>) -> Result<(), Error> {
+        let (w, programs) = (&self.placed().workspace, [&self.programs.dft, &self.programs.m2l_fourier]);
+        let missing = device.alloc(0, "spectra of M2L")?;
+        // Every level with a V list has them.
+        let operators = |level: usize| self.operators(level).fourier.as_ref().unwrap_or(&missing);
+        // SAFETY: multipoles and check values have a row for each box.
+        unsafe { families.enqueue(device, programs, &self.shape, &operators, &w.multipoles, &w.check) }
+    }
+
+    fn m2l_dense(&self, device: &Device, far: &Table) -> Result<(), Error> {
+        let (w, shape) = (&self.placed().workspace, self.shape);
+        for (set, operators) in self.stock().enumerate() {
+            let Some(matrices) = &operators.dense else { continue };
+            let args = [
+                matrices.into(),
+                (shape.check as u32).into(),
+                (shape.density as u32).into(),
+                (&w.multipoles).into(),
+                (&far.table).into(),
+                (far.boxes.len() as u32).into(),
+                (&far.boxes).into(),
+                far.device_starts.at(8 * set),
+                (&w.check).into(),
+            ];
+            let grid = (blocks(far.blocks(set, MULTIPLY_EDGE), 1)?, blocks(shape.check, MULTIPLY_EDGE)?);
+            // SAFETY: arguments as in m2l.cu; the boxes are distinct, and so are the rows they receive. A
+            // surface has an even number of points.
+            unsafe { device.launch(&self.programs.m2l, "m2l", grid, M2L_BLOCK, &args)? };
+        }
+        Ok(())
     }
 
     /// Enqueues P2M (to the boxes listed) or P2L (to all).
@@ -283,25 +317,11 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
         self.timed(Stage::M2l, |p| {
             let device = p.device().clone();
             device.clear(&mut p.placed_mut().workspace.check)?;
-            let (far, w, shape) = (&p.placed().edges.m2l, &p.placed().workspace, p.shape);
-            for (set, operators) in p.stock().enumerate() {
-                let args = [
-                    (&operators.m2l).into(),
-                    (shape.check as u32).into(),
-                    (shape.density as u32).into(),
-                    (&w.multipoles).into(),
-                    (&far.table).into(),
-                    (far.boxes.len() as u32).into(),
-                    (&far.boxes).into(),
-                    far.device_starts.at(8 * set),
-                    (&w.check).into(),
-                ];
-                let grid = (blocks(far.blocks(set, MULTIPLY_EDGE), 1)?, blocks(shape.check, MULTIPLY_EDGE)?);
-                // SAFETY: arguments as in m2l.cu; the boxes are distinct, and so are the rows they receive. A
-                // surface has an even number of points.
-                unsafe { device.launch(&p.programs.m2l, "m2l", grid, M2L_BLOCK, &args)? };
+            match &p.placed().edges.m2l {
+                Far::None => Ok(()),
+                Far::Fourier(families) => p.m2l_fourier(&device, families),
+                Far::Dense(table) => p.m2l_dense(&device, table),
             }
-            Ok(())
         })
     }
 

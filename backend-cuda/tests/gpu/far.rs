@@ -17,6 +17,7 @@ use fmm_tree::{BuildOptions, ListOptions};
 
 pub const TESTS: &[Test] = &[
     ("far::each_group_of_stages_agrees_with_the_cpu", stages),
+    ("far::a_v_list_with_an_edge_missing", incomplete),
     ("far::every_kernel_is_as_accurate_as_its_order", kernels),
     ("far::every_cloud_in_f64", clouds),
     ("far::errors_fall_with_the_order", orders),
@@ -139,12 +140,12 @@ fn solvers(device: &Device) {
     let tree = BuildOptions { occupancy: 40.0, ..Default::default() };
     let lists = ListOptions { m2p_min_sources: 50, p2l_min_targets: 50 };
     let settings = Settings { order: 5, tree, lists, cache: None };
+    let first = CloudKind::Uniform.points(200, 40);
     for kind in CloudKind::ALL {
         let (s, t) = (kind.points(8000, 41), CloudKind::Uniform.points(3000, 42));
         for t in [None, Some(&t[..])] {
             let mut plan =
-                solver::<_, f32, f64>(device, &Laplace, Outputs::POTENTIAL, &settings, &t.unwrap_or(&s)[..600], None)
-                    .unwrap();
+                solver::<_, f32, f64>(device, &Laplace, Outputs::POTENTIAL, &settings, &first, None).unwrap();
             plan.set_points(&s, t).unwrap();
             let (here, report) = fmm_tree::build_reported(&s, t, &tree).unwrap();
             let (there, rows) = plan.download().unwrap();
@@ -306,6 +307,23 @@ fn stages_of<F: Family>(device: &Device, family: &F, kind: CloudKind, other: boo
         assert!(e <= 1e-8, "{} {} {name}: {e:e}", family.name(), kind.name());
         assert!(v.iter().any(|&x| x != 0.0), "{} {name} does nothing", kind.name());
     }
+}
+
+/// A V list that is not that of the rules is summed by dense matrices.
+fn incomplete(device: &Device) {
+    let (s, q) = (CloudKind::Clustered.points(2000, 32), normal_strengths(2000, 32));
+    let here = tree_of(device, &s, None, 12).download().unwrap();
+    let mut lists = fmm_tree::uvwx(&here, &ListOptions::default()).unwrap();
+    lists.m2l.sources.pop();
+    let last = lists.m2l.sources.len();
+    lists.m2l.starts.iter_mut().for_each(|e| *e = (*e).min(last));
+    let plain = Plain { family: &Laplace, tree: &here, lists: &lists, p: 5, strengths: &q };
+    let v = Laplace.visit(Outputs::POTENTIAL, plain).unwrap();
+    let there = DeviceLists::upload(device, &lists).unwrap();
+    let outputs = Outputs::POTENTIAL;
+    let mut plan = Plan::<f64, f64>::new(&Laplace, outputs, 5, None, tree_of(device, &s, None, 12), there).unwrap();
+    let e = difference(&plan.apply(&q, &mut |_, _| true).unwrap().0, &v);
+    assert!(e <= 1e-8, "{e:e}");
 }
 
 fn stages(device: &Device) {

@@ -331,6 +331,16 @@ impl Device {
         Ok(data)
     }
 
+    /// One entry of each of these buffers, in one transfer.
+    pub(crate) fn entries(&self, of: &[(&Buffer<u64>, usize)], what: &str) -> Result<Vec<u64>, Error> {
+        let mut together: Buffer<u64> = self.alloc(of.len(), what)?;
+        for (k, (from, at)) in of.iter().enumerate() {
+            let (from, mut to) = (from.0.slice(*at..at + 1), together.0.slice_mut(k..k + 1));
+            self.0.stream.memcpy_dtod(&from, &mut to).map_err(|e| failed(what, e))?;
+        }
+        self.download(&together, what)
+    }
+
     /// A whole buffer into a slice of its length.
     pub(crate) fn read<T: DeviceRepr>(&self, buffer: &Buffer<T>, to: &mut [T], what: &str) -> Result<(), Error> {
         if !to.is_empty() {

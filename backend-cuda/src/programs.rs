@@ -146,7 +146,8 @@ pub(crate) fn points() -> Program {
 
 /// Radix sort.
 pub(crate) fn sort() -> Program {
-    plain("sort.cu", include_str!("../kernels/sort.cu"), &["iota", "sort_count", "sort_scatter"])
+    let entries = &["iota", "sort_count", "sort_starts", "sort_pass"];
+    plain("sort.cu", include_str!("../kernels/sort.cu"), entries)
 }
 
 /// Prefix sums.
@@ -178,7 +179,8 @@ pub(crate) fn lists() -> Program {
         "family_count",
         "family_fill",
         "rows_count",
-        "rows_fill",
+        "far_fill",
+        "near_fill",
         "first_level",
         "reach",
         "up_count",

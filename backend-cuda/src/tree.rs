@@ -305,7 +305,7 @@ impl Builder<'_> {
         let density = (1u64 << KEY_LEVELS) as f64 / side;
         let frame = self.device.upload(&[corner[0], corner[1], corner[2], density], "frame")?;
         let mut keys = self.device.alloc(n, "keys")?;
-        let mut order = self.primitives.iota(n, "order")?;
+        let mut order = self.device.alloc(n, "order")?;
         let xyz = self.device.alloc(3 * n, "points in tree order")?;
         let (grid, count): (_, Arg) = ((blocks(n, BLOCK as usize)?, 1), (n as u64).into());
         // SAFETY: arguments as in points.cu, all arrays of n points.
@@ -313,7 +313,7 @@ impl Builder<'_> {
             let args = [rows, count, (&frame).into(), (&keys).into()];
             self.device.launch(&self.points, "point_keys", grid, BLOCK, &args)?;
         }
-        self.primitives.sort(&mut keys, &mut order, n, KEY_BITS)?;
+        self.primitives.sort(&mut keys, &mut order, true, n, KEY_BITS)?;
         let args = [rows, (&order).into(), count, (&xyz).into()];
         // SAFETY: as above; the order is a permutation.
         unsafe { self.device.launch(&self.points, "gather", grid, BLOCK, &args)? };
@@ -432,7 +432,7 @@ impl Builder<'_> {
             let eight_lanes = (blocks(8 * count as usize, BLOCK as usize)?, 1);
             // SAFETY: as above; eight ends a box.
             unsafe { device.launch(&self.split, "split_octants", eight_lanes, BLOCK, &args)? };
-            self.primitives.scan(&children, count as usize, 0, &mut starts, 0)?;
+            self.primitives.scan((&children).into(), count as usize, 0, &mut starts, 0)?;
             let more = device.download_range(&starts, count as usize..count as usize + 1, "children")?[0] as usize;
             if more == 0 {
                 break;

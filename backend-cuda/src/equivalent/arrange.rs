@@ -74,7 +74,7 @@ impl Arranger<'_> {
         if n >= NONE as usize {
             return Err(Error::TooMany { what: "edges", found: n, limit: NONE as usize - 1 });
         }
-        let mut order = self.primitives.iota(n, "order of edges")?;
+        let mut order = device.alloc(n, "order of edges")?;
         let targets: Buffer<u32> = device.alloc(n, "receivers of edges")?;
         let refused = device.upload(&[NONE], "refused edges")?;
         let args = [
@@ -96,7 +96,7 @@ impl Arranger<'_> {
         let (from, to) = (device.alloc(n, "edges")?, device.alloc(n, "edges")?);
         // SAFETY: as above; the order is a permutation.
         unsafe {
-            self.primitives.sort(&mut keys, &mut order, n, u64::BITS - (operators as u64).leading_zeros())?;
+            self.primitives.sort(&mut keys, &mut order, true, n, u64::BITS - (operators as u64).leading_zeros())?;
             let order = Arg::from(&order);
             device.launch(
                 &self.functions,
@@ -149,7 +149,7 @@ impl Arranger<'_> {
         // SAFETY: arguments as in m2l.cu; a key for each box.
         unsafe { device.launch(functions, "m2l_keys", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
         let operators = 8 * count;
-        self.primitives.sort(&mut keys, &mut boxes, n, u64::BITS - (operators as u64).leading_zeros())?;
+        self.primitives.sort(&mut keys, &mut boxes, false, n, u64::BITS - (operators as u64).leading_zeros())?;
         let device_starts = self.starts(&keys, operators)?;
         let starts = device.download(&device_starts, "starts")?;
         let table = device.zeros(SLOTS * n, "table of the V list")?;
@@ -186,11 +186,9 @@ impl Arranger<'_> {
         let (device, n) = (self.device(), self.tree.len());
         let mut starts = device.alloc(n + 1, "boxes")?;
         let (grid, count) = ((blocks(n, BLOCK as usize)?, 1), Arg::from(n as u32));
-        self.primitives.scan(flags, n, 0, &mut starts, 0)?;
-        let mut level_start = Vec::new();
-        for &b in &self.tree.level_start {
-            level_start.push(device.download_range(&starts, b as usize..b as usize + 1, "boxes")?[0]);
-        }
+        self.primitives.scan(flags.into(), n, 0, &mut starts, 0)?;
+        let at: Vec<_> = self.tree.level_start.iter().map(|&b| (&starts, b as usize)).collect();
+        let level_start = device.entries(&at, "boxes")?;
         let boxes = device.alloc(level_start.last().map_or(0, |&n| n as usize), "boxes")?;
         let args = [count, flags.into(), (&starts).into(), (&boxes).into()];
         // SAFETY: as above; there is room for what was counted.

@@ -32,9 +32,12 @@ pub(super) struct DeviceOperators<T> {
     pub fourier: Option<Buffer<T>>,
 }
 
+/// Sends a matrix with even numbers of rows and columns, as `tile.cuh` wants them: a surface has an even number of
+/// points, and an odd rank of a solve gets a zero more.
 fn upload<T: DeviceScalar>(device: &Device, m: MatRef<'_, T>) -> Result<Dense<T>, Error> {
-    let (rows, cols) = (m.nrows(), m.ncols());
-    let data: Vec<T> = (0..cols).flat_map(|j| (0..rows).map(move |i| m[(i, j)])).collect();
+    let (rows, cols) = (m.nrows().next_multiple_of(2), m.ncols().next_multiple_of(2));
+    let entry = |i: usize, j: usize| if i < m.nrows() && j < m.ncols() { m[(i, j)] } else { T::default() };
+    let data: Vec<T> = (0..cols).flat_map(|j| (0..rows).map(move |i| (i, j))).map(|(i, j)| entry(i, j)).collect();
     Ok(Dense { data: device.upload(&data, "operators")?, rows, cols })
 }
 

@@ -13,8 +13,7 @@ use cudarc::driver::CudaEvent;
 use fmm_traits::{Error, Real, Stage, Stages};
 
 /// Threads of `multiply.cu` and `m2l.cu`, and rows and vectors of one of their blocks.
-const MULTIPLY_BLOCK: u32 = 256;
-const M2L_BLOCK: u32 = 128;
+const MULTIPLY_BLOCK: u32 = 128;
 const MULTIPLY_EDGE: usize = 64;
 /// Threads of the kernels with one number each.
 const BLOCK: u32 = 256;
@@ -185,7 +184,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
             let grid = (blocks(far.blocks(set, MULTIPLY_EDGE), 1)?, blocks(shape.check, MULTIPLY_EDGE)?);
             // SAFETY: arguments as in m2l.cu; the boxes are distinct, and so are the rows they receive. A
             // surface has an even number of points.
-            unsafe { device.launch(&self.programs.m2l, "m2l", grid, M2L_BLOCK, &args)? };
+            unsafe { device.launch(&self.programs.m2l, "m2l", grid, MULTIPLY_BLOCK, &args)? };
         }
         Ok(())
     }

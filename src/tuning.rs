@@ -237,15 +237,17 @@ pub(crate) fn direct_is_cheaper(facts: &Facts, order: usize, n: usize, m: usize)
     pair * n as f64 * m as f64 <= fast
 }
 
-/// Mean points of a leaf that balance near and far field on a GPU: as [`occupancy`], from the rates of one NVIDIA H200,
-/// products of M2L in 1e12 multiply-adds a second and pairs in 1e12 a second in f64
-/// (`docs/notes/gpu-performance.md`). A box has 189 products with a matrix of surface² entries and meets 27 leaves.
+/// Mean points of a leaf that balance near and far field on a GPU: as [`occupancy`], from the rates of one NVIDIA H200
+/// (`docs/notes/gpu-performance.md`). M2L of a box costs 26·8 products of complex numbers a frequency, the translations and
+/// solves 12·surface² operations, at 18 (f32: 28) operations a picosecond; a box meets 27 leaves, at 0.7 ps for a pair and a
+/// component of it in f64.
 pub(crate) fn occupancy_on_gpu(facts: &Facts, order: usize, precision: Precision) -> f64 {
+    let frequencies = ((2 * order - 1).pow(2) * order) as f64;
     let surface = (6 * (order - 1).pow(2) + 2) as f64;
-    let products = (facts.densities * facts.checks) as f64;
-    let pairs = 0.8 / (facts.strengths + facts.values) as f64;
-    let rate = if precision == Precision::F32 { 13.0 } else { 14.0 };
-    (surface * (7.0 * products * pairs / rate).sqrt()).max(32.0)
+    let operations = (1664.0 * frequencies + 12.0 * surface.powi(2)) * (facts.densities * facts.checks) as f64;
+    let far = operations / if precision == Precision::F32 { 28.0 } else { 18.0 };
+    let near = 27.0 * 0.7 * (facts.strengths + facts.values) as f64;
+    (far / near).sqrt().max(24.0)
 }
 
 /// [`direct_is_cheaper`] on a GPU: 1e12 pairs of f64 a second against 3 ms and 10 ns a point, order 6 and one component.
@@ -257,9 +259,11 @@ pub(crate) fn direct_is_cheaper_on_gpu(facts: &Facts, order: usize, n: usize, m:
 
 /// [`forecast`] for a plan on a GPU.
 pub(crate) fn forecast_on_gpu(facts: &Facts, order: Option<usize>, [n, m]: [usize; 2], mean: f64, wide: usize) -> u64 {
-    // A plan holds what one on a CPU holds, and what sorts the points or arranges the edges.
+    // A plan holds what one on a CPU holds, the neighbours of all boxes, and what sorts the points. Spectra that would
+    // fill the memory are done without.
     let sorting = 64 * (n + m) + 24 * (n * facts.strengths + m * facts.values);
-    let edges = if order.is_some() { (n.max(m) as f64 / mean * 1.5) as usize * 8 * 216 } else { 0 };
+    let boxes = (1.5 * n.max(m) as f64 / mean) as usize;
+    let edges = if order.is_some() { boxes * 4 * 100 } else { 0 };
     forecast(facts, order, [n, m], mean, wide, 0) + (sorting + edges) as u64
 }
 

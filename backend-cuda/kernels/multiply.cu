@@ -4,15 +4,25 @@
 
 #include "shared/tile.cuh"
 
-// out[to[j]] = (add ? out[to[j]] : 0) + factor · matrix · in[from[j]], j < count. The matrix has `rows` and
-// `columns`, column by column, both even; vectors start `in_stride` (`out_stride`) numbers apart, even too; without
-// `from` (`to`) the vector is j. A block computes EDGE rows of EDGE vectors.
+// out[to[j]] = factor · matrix · in[from[j]] for the vectors j of each group g, starts[g] ≤ j < starts[g + 1]; or all j < count
+// without `starts`. There is a matrix a group, of `rows` and `columns`, column by column, both even; vectors start
+// `in_stride` (`out_stride`) numbers apart, even too; without `from` (`to`) the vector is j. With `add` they are added. A
+// block computes EDGE rows of EDGE vectors of one group.
 extern "C" __global__ void __launch_bounds__(THREADS)
     multiply(const REAL* matrix, u32 rows, u32 columns, const REAL* in, u32 in_stride, const u32* from, REAL* out,
-             u32 out_stride, const u32* to, u32 count, double factor, u32 add) {
+             u32 out_stride, const u32* to, const u64* starts, u32 count, double factor, u32 add) {
   __shared__ alignas(16) Matrix a[BUFFERS];
   __shared__ alignas(16) Vectors b[BUFFERS];
-  const u32 first_row = blockIdx.y * EDGE, first = blockIdx.x * EDGE, mine = first + threadIdx.x / 2;
+  u32 begin = 0, tile = blockIdx.x;
+  if (starts) {
+    for (u32 group = 0;; ++group, matrix += (u64)rows * columns) {
+      begin = (u32)starts[group], count = (u32)starts[group + 1];
+      const u32 tiles = (count - begin + EDGE - 1) / EDGE;
+      if (tile < tiles) break;
+      tile -= tiles;
+    }
+  }
+  const u32 first_row = blockIdx.y * EDGE, first = begin + tile * EDGE, mine = first + threadIdx.x / 2;
   const bool row_there = first_row + threadIdx.x % 32 * 2 < rows;
   const REAL* vector = mine < count ? in + (u64)(from ? from[mine] : mine) * in_stride : nullptr;
   const u32 steps = (columns + DEPTH - 1) / DEPTH;
@@ -38,4 +48,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     REAL* target = out + (u64)(to ? to[v] : v) * out_stride + r;
     *target = (add ? *target : REAL(0)) + (REAL)factor * sum[i / 16][i / 4 % 4][i % 4];
   }
+}
+
+// The rows of `items` become the sums of the rows of others: row[starts[b]] … A thread a number.
+extern "C" __global__ void add_rows(const u32* items, u32 count, const u64* starts, const u32* row, u32 length, REAL* x) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= (u64)count * length) return;
+  const u32 b = items[i / length], k = i % length;
+  REAL sum = 0;
+  for (u64 e = starts[b]; e < starts[b + 1]; ++e) sum += x[(u64)row[e] * length + k];
+  x[(u64)b * length + k] = sum;
 }

@@ -130,7 +130,7 @@ pub fn dft_program<T: Real>(p: usize) -> Program {
 
 /// Matrix products.
 pub fn multiply_program<T: Real>() -> Program {
-    of_precision::<T>("multiply.cu", include_str!("../kernels/multiply.cu"), &["multiply"])
+    of_precision::<T>("multiply.cu", include_str!("../kernels/multiply.cu"), &["multiply", "add_rows"])
 }
 
 /// A file that needs nothing in front of it. Keys and boxes come from it: no contraction.

@@ -16,8 +16,9 @@ pub(super) struct Arranged {
     pub from: Buffer<u32>,
     /// Box that receives it.
     pub to: Buffer<u32>,
-    /// First edge of each operator, and the number of edges.
+    /// First edge of each operator, and the number of edges; the same on the device.
     pub starts: Vec<u64>,
+    pub device_starts: Buffer<u64>,
 }
 
 /// Boxes in order.
@@ -107,8 +108,9 @@ impl Arranger<'_> {
             )?;
             device.launch(&self.functions, "take", grid, BLOCK, &[(&targets).into(), order, number, (&to).into()])?;
         }
-        let starts = device.download(&self.starts(&keys, operators)?, "starts")?;
-        Ok(Arranged { from, to, starts })
+        let device_starts = self.starts(&keys, operators)?;
+        let starts = device.download(&device_starts, "starts")?;
+        Ok(Arranged { from, to, starts, device_starts })
     }
 
     /// The first of the sorted `keys` that is not below each of 0 … `count`.

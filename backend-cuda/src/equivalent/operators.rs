@@ -24,21 +24,27 @@ pub(super) struct DeviceOperators<T> {
     pub host: Arc<Operators<T>>,
     pub upward: [Dense<T>; 2],
     pub downward: [Dense<T>; 2],
-    pub m2m: Vec<Dense<T>>,
-    pub l2l: Vec<Dense<T>>,
+    /// Eight matrices each, by octant of the child.
+    pub m2m: Dense<T>,
+    pub l2l: Dense<T>,
     pub l2l_factor: f64,
     /// M2L as the matrices of all offsets, C·n × E·n each, and as their spectra, where they are used.
     pub dense: Option<Buffer<T>>,
     pub fourier: Option<Buffer<T>>,
 }
 
-/// Sends a matrix with even numbers of rows and columns, as `tile.cuh` wants them: a surface has an even number of
-/// points, and an odd rank of a solve gets a zero more.
-fn upload<T: DeviceScalar>(device: &Device, m: MatRef<'_, T>) -> Result<Dense<T>, Error> {
-    let (rows, cols) = (m.nrows().next_multiple_of(2), m.ncols().next_multiple_of(2));
-    let entry = |i: usize, j: usize| if i < m.nrows() && j < m.ncols() { m[(i, j)] } else { T::default() };
-    let data: Vec<T> = (0..cols).flat_map(|j| (0..rows).map(move |i| (i, j))).map(|(i, j)| entry(i, j)).collect();
-    Ok(Dense { data: device.upload(&data, "operators")?, rows, cols })
+/// Sends matrices of one shape, with even numbers of rows and columns, as `tile.cuh` wants them: a surface has an even
+/// number of points, and an odd rank of a solve gets a zero more.
+fn upload<T: DeviceScalar>(device: &Device, matrices: &[MatRef<'_, T>]) -> Result<Dense<T>, Error> {
+    let (mut data, mut shape) = (Vec::new(), (0, 0));
+    for m in matrices {
+        shape = (m.nrows().next_multiple_of(2), m.ncols().next_multiple_of(2));
+        let entry = |i: usize, j: usize| if i < m.nrows() && j < m.ncols() { m[(i, j)] } else { T::default() };
+        for j in 0..shape.1 {
+            data.extend((0..shape.0).map(|i| entry(i, j)));
+        }
+    }
+    Ok(Dense { data: device.upload(&data, "operators")?, rows: shape.0, cols: shape.1 })
 }
 
 /// Coordinates of a surface, x of all points, then y, then z.
@@ -50,14 +56,14 @@ pub(super) fn surface_rows(p: usize, side: f64) -> Vec<f64> {
 impl<T: DeviceScalar> DeviceOperators<T> {
     /// Sends `o`.
     pub fn new(device: &Device, o: &Arc<Operators<T>>) -> Result<Self, Error> {
-        let all = |of: &dyn Fn(usize) -> Result<Dense<T>, Error>| (0..8).map(of).collect::<Result<Vec<_>, _>>();
+        let one = |m: MatRef<'_, T>| upload(device, &[m]);
         let [up, down] = [o.upward(), o.downward()];
         Ok(DeviceOperators {
             host: o.clone(),
-            upward: [upload(device, up[0])?, upload(device, up[1])?],
-            downward: [upload(device, down[0])?, upload(device, down[1])?],
-            m2m: all(&|octant| upload(device, o.m2m(octant)))?,
-            l2l: all(&|octant| upload(device, o.l2l(octant)))?,
+            upward: [one(up[0])?, one(up[1])?],
+            downward: [one(down[0])?, one(down[1])?],
+            m2m: upload(device, &std::array::from_fn::<_, 8, _>(|octant| o.m2m(octant)))?,
+            l2l: upload(device, &std::array::from_fn::<_, 8, _>(|octant| o.l2l(octant)))?,
             l2l_factor: o.l2l_factor.f64(),
             dense: None,
             fourier: None,
@@ -67,8 +73,8 @@ impl<T: DeviceScalar> DeviceOperators<T> {
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
         let m2l: u64 = self.dense.iter().chain(&self.fourier).map(Buffer::bytes).sum();
-        let dense = [&self.upward[..], &self.downward, &self.m2m, &self.l2l];
-        dense.iter().flat_map(|d| d.iter()).map(|d| d.data.bytes()).sum::<u64>() + m2l
+        let dense = self.upward.iter().chain(&self.downward).chain([&self.m2m, &self.l2l]);
+        dense.map(|d| d.data.bytes()).sum::<u64>() + m2l
     }
 }
 

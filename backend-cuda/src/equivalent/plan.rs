@@ -321,7 +321,8 @@ impl<T: DeviceScalar> Placed<T> {
                 None => Far::Dense(arranger.table(&lists.m2l, &programs.m2l, &sets, stock.len())?),
             }
         };
-        for &set in sets.iter().skip(1) {
+        let used = if matches!(m2l, Far::None) { &[] } else { &sets[1..] };
+        for &set in used {
             let o = &mut stock[set as usize].1;
             match m2l {
                 Far::Fourier(_) if o.fourier.is_none() => o.fourier = Some((recipe.fourier)(&device, &o.host)?),
@@ -379,10 +380,13 @@ impl Table {
 }
 
 impl Arranged {
-    /// Edges of operator `k`: first, and how many.
-    pub fn of(&self, k: usize) -> (usize, usize) {
-        let (start, end) = (self.starts[k] as usize, self.starts[k + 1] as usize);
-        (start, end - start)
+    /// Whether there are edges to children of a level.
+    pub fn any(&self, level: usize) -> bool {
+        self.starts[8 * level] < self.starts[8 * level + 8]
+    }
+    /// Tiles of at most `edge` edges to children of a level, each within an octant.
+    pub fn tiles(&self, level: usize, edge: usize) -> usize {
+        self.starts[8 * level..=8 * level + 8].windows(2).map(|w| ((w[1] - w[0]) as usize).div_ceil(edge)).sum()
     }
 }
 

@@ -99,37 +99,49 @@ impl<'a, T: DeviceScalar, N: Real> Run<'a, T, N> {
 type Vectors<'a, T> = (&'a Buffer<T>, usize, Arg);
 /// All rows, in order.
 const ALL: u64 = 0;
+/// Which vectors a product takes.
+#[derive(Clone, Copy)]
+enum Which {
+    /// This many.
+    All(usize),
+    /// Those of groups from these starts on, in tiles.
+    Groups { starts: Arg, tiles: usize },
+}
 
 impl<T: DeviceScalar, N: Real> Plan<T, N> {
-    /// Enqueues `to` = `factor`·matrix·`from` for `count` vectors, added or not. `matrix`: address, rows,
-    /// columns.
+    /// Enqueues `to` = `factor`·matrix·`from`, added or not: for `count` vectors, or for those of groups, a matrix each.
     ///
     /// # Safety
-    /// The matrix and the rows that are picked exist; with `add`, those of `to` are distinct.
+    /// The matrices and the rows that are picked exist; those of `to` are distinct.
     unsafe fn multiply(
         &self,
-        (matrix, rows, columns): (Arg, usize, usize),
+        matrix: &Dense<T>,
         from: Vectors<T>,
         to: Vectors<T>,
-        count: usize,
+        which: Which,
         factor: f64,
         add: bool,
     ) -> Result<(), Error> {
+        let (starts, count, tiles) = match which {
+            Which::All(count) => (ALL.into(), count, count.div_ceil(MULTIPLY_EDGE)),
+            Which::Groups { starts, tiles } => (starts, 0, tiles),
+        };
         let args = [
-            matrix,
-            (rows as u32).into(),
-            (columns as u32).into(),
+            (&matrix.data).into(),
+            (matrix.rows as u32).into(),
+            (matrix.cols as u32).into(),
             from.0.into(),
             (from.1 as u32).into(),
             from.2,
             to.0.into(),
             (to.1 as u32).into(),
             to.2,
+            starts,
             (count as u32).into(),
             factor.into(),
             u32::from(add).into(),
         ];
-        let grid = (blocks(count, MULTIPLY_EDGE)?, blocks(rows, MULTIPLY_EDGE)?);
+        let grid = (blocks(tiles, 1)?, blocks(matrix.rows, MULTIPLY_EDGE)?);
         // SAFETY: arguments as in multiply.cu; the rest is the promise of the caller.
         unsafe { self.device().launch(&self.programs.multiply, "multiply", grid, MULTIPLY_BLOCK, &args) }
     }
@@ -147,13 +159,13 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     ) -> Result<(), Error> {
         let [second, first_factor] = factors;
         let (w, shape) = (&self.placed().workspace, &self.shape);
-        let matrix = |d: &Dense<T>| (Arg::from(&d.data), d.rows, d.cols);
         let (rank, rows) = (first_factor.rows, items.at(first));
         let middle = (&w.middle, rank, ALL.into());
         // SAFETY: that of the caller.
         unsafe {
-            self.multiply(matrix(first_factor), (&w.check, shape.check, rows), middle, count, 1.0, false)?;
-            self.multiply(matrix(second), middle, (densities, shape.density, rows), count, 1.0, false)
+            let all = Which::All(count);
+            self.multiply(first_factor, (&w.check, shape.check, rows), middle, all, 1.0, false)?;
+            self.multiply(second, middle, (densities, shape.density, rows), all, 1.0, false)
         }
     }
 
@@ -300,12 +312,24 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
                 return Ok(());
             }
             let operators = p.operators(level);
-            for (octant, matrix) in operators.m2m.iter().enumerate() {
-                let (first, count) = edges.of(8 * (level + 1) + octant);
-                let from = (&w.multipoles, p.shape.density, edges.from.at(first));
-                let to = (&w.check, p.shape.check, edges.to.at(first));
-                // SAFETY: a box has one child in an octant; the edges exist.
-                unsafe { p.multiply((Arg::from(&matrix.data), matrix.rows, matrix.cols), from, to, count, 1.0, true)? };
+            // Each child into its own row, which has served, then the rows of a family into that of the parent.
+            let from = (&w.multipoles, p.shape.density, (&edges.from).into());
+            let to = (&w.check, p.shape.check, (&edges.from).into());
+            let (starts, tiles) = (edges.device_starts.at(8 * (level + 1)), edges.tiles(level + 1, MULTIPLY_EDGE));
+            let ((first, count), rows) = (parents.of(level), &p.placed().lists.m2m);
+            let args = [
+                parents.boxes.at(first),
+                (count as u32).into(),
+                (&rows.starts).into(),
+                (&rows.sources).into(),
+                (p.shape.check as u32).into(),
+                (&w.check).into(),
+            ];
+            let grid = (blocks(count * p.shape.check, BLOCK as usize)?, 1);
+            // SAFETY: the edges exist, and a box has one parent; arguments as in multiply.cu.
+            unsafe {
+                p.multiply(&operators.m2m, from, to, Which::Groups { starts, tiles }, 1.0, false)?;
+                p.device().launch(&p.programs.multiply, "add_rows", grid, BLOCK, &args)?;
             }
             // SAFETY: the items of a level exist, and `middle` holds a row for each.
             unsafe { p.solve(&operators.upward, &parents.boxes, parents.of(level), &w.multipoles) }
@@ -339,17 +363,15 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
             if active.of(level).1 == 0 || p.stock().next().is_none() {
                 return Ok(());
             }
-            if level > 0 {
+            if level > 0 && edges.any(level) {
                 // The operator from the parent belongs to the parent's unit box.
                 let operators = p.operators(level - 1);
-                for (octant, matrix) in operators.l2l.iter().enumerate() {
-                    let (first, count) = edges.of(8 * level + octant);
-                    let from = (&w.locals, p.shape.density, edges.from.at(first));
-                    let to = (&w.check, p.shape.check, edges.to.at(first));
-                    let matrix = (Arg::from(&matrix.data), matrix.rows, matrix.cols);
-                    // SAFETY: a box has one parent; the edges exist.
-                    unsafe { p.multiply(matrix, from, to, count, operators.l2l_factor, true)? };
-                }
+                let from = (&w.locals, p.shape.density, (&edges.from).into());
+                let to = (&w.check, p.shape.check, (&edges.to).into());
+                let (starts, tiles) = (edges.device_starts.at(8 * level), edges.tiles(level, MULTIPLY_EDGE));
+                let (groups, factor) = (Which::Groups { starts, tiles }, operators.l2l_factor);
+                // SAFETY: a box has one parent; the edges exist.
+                unsafe { p.multiply(&operators.l2l, from, to, groups, factor, true)? };
             }
             let downward = &p.operators(level).downward;
             // SAFETY: the items of a level exist, and `middle` holds a row for each.

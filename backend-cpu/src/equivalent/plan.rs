@@ -227,9 +227,8 @@ impl<T: Scalar> Plan<T> {
         let p = settings.order;
         let geometry = Geometry::new(&tree, &lists)?;
         let dft = Dft::new(p, settings.isa);
-        let row = F::Equivalent::STRENGTHS.max(F::Equivalent::VALUES) * surface::len(p);
         let pools = Pools {
-            translate: Pool::new(|| translate::Scratch::new(row)),
+            translate: Pool::new(Default::default),
             points: Pool::new(Default::default),
             near32: Pool::new(Default::default),
             near64: Pool::new(Default::default),

@@ -134,14 +134,14 @@ pub fn p2m<T: Scalar>(
             }
             batches.with(|batch| {
                 scratch.with(|s| {
-                    batch.check[..check * count].fill(T::default());
+                    let checks = batch.clear(check, count);
                     for (k, &b) in leaves[..count].iter().enumerate() {
-                        let out = &mut batch.check[k * check..][..check];
+                        let out = &mut checks[k * check..][..check];
                         let frame = Frame::of(tree, b, level);
                         to_surface(pair, tree, strengths, frame, &[b as u32], params, outer, isa, s, out);
                     }
                 });
-                batch.solve(operators.upward(), count, |k, density| {
+                batch.solve(isa, operators.upward(), count, |k, density| {
                     to[(leaves[k] - first) * row..][..row].copy_from_slice(density);
                 });
             });

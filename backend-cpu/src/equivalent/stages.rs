@@ -139,7 +139,8 @@ impl<T: Scalar> Stages for Run<'_, T> {
         self.timed(Stage::M2m, |r| {
             let plan = r.plan;
             if let Some(operators) = plan.operators.get(level) {
-                translate::m2m(&plan.tree, lists, level, operators, &plan.pools.translate, &mut r.w.multipoles);
+                let (isa, pool) = (plan.settings.isa, &plan.pools.translate);
+                translate::m2m(&plan.tree, lists, level, operators, isa, pool, &mut r.w.multipoles);
             }
         })
     }
@@ -197,7 +198,8 @@ impl<T: Scalar> Stages for Run<'_, T> {
                 let parents = level.checked_sub(1).map(|l| &*plan.operators[l]);
                 let (active, pool) = (&plan.geometry.active, &plan.pools.translate);
                 let row = plan.local_row();
-                translate::l2l(&plan.tree, lists, level, operators, parents, active, pool, &mut r.w.locals, row);
+                let isa = plan.settings.isa;
+                translate::l2l(&plan.tree, lists, level, operators, parents, active, isa, pool, &mut r.w.locals, row);
             }
         })
     }

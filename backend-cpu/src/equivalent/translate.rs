@@ -1,49 +1,143 @@
-//! M2M, L2L and the surface solves: matrix products over batches of boxes of one level.
+//! M2M, L2L and the surface solves: products of small matrices with batches of boxes, parity by parity
+//! ([`fmm_kernels::equivalent::symmetry`]).
 
 use super::pool::Pool;
+use crate::lanes::{Isa, Vectorized, dispatch};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
-use fmm_kernels::equivalent::{Operators, Scalar};
-use fmm_traits::{Lists, Tree};
+use fmm_kernels::equivalent::{Direction, Operators, Scalar, symmetry::Side};
+use fmm_traits::{Lists, Simd, Tree};
 use rayon::prelude::*;
 
 /// Boxes per product: wide enough for a matrix product at its peak, small enough to stay in cache.
 pub const BATCH: usize = 128;
+/// Families (a box and its children) per product.
+const FAMILIES: usize = BATCH / 4;
 
 /// Matrices of one thread, a column a box.
+#[derive(Default)]
 pub struct Scratch<T> {
-    input: Vec<T>,
-    output: Vec<T>,
     /// Check values of a batch.
     pub check: Vec<T>,
+    folded: Vec<T>,
     inner: Vec<T>,
+    density: Vec<T>,
+    /// Children of octant o of family k: column `o·families + k`.
+    family: Vec<T>,
+}
+
+/// The first `len` numbers, made if there are fewer.
+fn room<T: Scalar>(v: &mut Vec<T>, len: usize) -> &mut [T] {
+    if v.len() < len {
+        v.resize(len, T::default());
+    }
+    &mut v[..len]
 }
 
 impl<T: Scalar> Scratch<T> {
-    /// Scratch for vectors of up to `len` numbers.
-    pub fn new(len: usize) -> Self {
-        let zeros = || vec![T::default(); len * BATCH];
-        Scratch { input: zeros(), output: zeros(), check: zeros(), inner: zeros() }
+    /// Zero check values for `columns` boxes of `len` numbers.
+    pub fn clear(&mut self, len: usize, columns: usize) -> &mut [T] {
+        let check = room(&mut self.check, len * columns);
+        check.fill(T::default());
+        check
     }
 
-    /// Densities of the first `columns` columns of `check`, by the two factors of a solve; handed to
-    /// `out(column, density)`.
-    pub fn solve(&mut self, factors: [MatRef<'_, T>; 2], columns: usize, mut out: impl FnMut(usize, &[T])) {
-        let (rank, rows, len) = (factors[1].nrows(), factors[1].ncols(), factors[0].nrows());
-        product(&mut self.inner, factors[1], &self.check[..rows * columns], columns);
-        product(&mut self.output, factors[0], &self.inner[..rank * columns], columns);
-        for (k, density) in self.output[..len * columns].chunks_exact(len).enumerate() {
+    /// Densities of the first `columns` columns of `check`; handed to `out(column, density)`.
+    pub fn solve(&mut self, isa: Isa, by: Direction<'_, T>, columns: usize, out: impl FnMut(usize, &[T])) {
+        let len = by.check().len();
+        let folded = room(&mut self.folded, len * columns);
+        dispatch(isa, Fold { side: by.check(), from: &self.check[..len * columns], to: folded });
+        self.solve_folded(isa, by, columns, out);
+    }
+
+    /// As [`solve`](Self::solve), of `folded`.
+    fn solve_folded(&mut self, isa: Isa, by: Direction<'_, T>, columns: usize, mut out: impl FnMut(usize, &[T])) {
+        let (check, len) = (by.check().len(), by.density().len());
+        let density = room(&mut self.density, len * columns);
+        for (parity, [left, right]) in by.solves() {
+            let rank = right.nrows();
+            let inner = MatMut::from_column_major_slice_mut(room(&mut self.inner, rank * columns), rank, columns);
+            let from = stack(&self.folded, check, columns).subrows(by.check().block(parity).start, right.ncols());
+            matmul(inner, Accum::Replace, right, from, T::one(), Par::Seq);
+            let inner = MatRef::from_column_major_slice(&self.inner[..rank * columns], rank, columns);
+            let to = stack_mut(density, len, columns).subrows_mut(by.density().block(parity).start, left.nrows());
+            matmul(to, Accum::Replace, left, inner, T::one(), Par::Seq);
+        }
+        let unfolded = room(&mut self.folded, len * columns);
+        dispatch(isa, Unfold { side: by.density(), from: density, to: unfolded });
+        for (k, density) in unfolded.chunks_exact(len).enumerate() {
             out(k, density);
         }
     }
 }
 
-/// `output` ← `matrix`·`input`, `columns` columns.
-fn product<T: Scalar>(output: &mut [T], matrix: MatRef<'_, T>, input: &[T], columns: usize) {
-    let (m, n) = (matrix.nrows(), matrix.ncols());
-    let input = MatRef::from_column_major_slice(input, n, columns);
-    let output = MatMut::from_column_major_slice_mut(&mut output[..m * columns], m, columns);
-    matmul(output, Accum::Replace, matrix, input, T::one(), Par::Seq);
+/// Columns of `len` numbers.
+fn stack<T: Scalar>(data: &[T], len: usize, columns: usize) -> MatRef<'_, T> {
+    MatRef::from_column_major_slice(&data[..len * columns], len, columns)
+}
+
+/// Columns of `len` numbers.
+fn stack_mut<T: Scalar>(data: &mut [T], len: usize, columns: usize) -> MatMut<'_, T> {
+    MatMut::from_column_major_slice_mut(&mut data[..len * columns], len, columns)
+}
+
+/// [`Side::fold`] of many vectors.
+struct Fold<'a, T> {
+    side: &'a Side,
+    from: &'a [T],
+    to: &'a mut [T],
+}
+
+impl<T: Scalar> Vectorized for Fold<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let len = self.side.len();
+        for (from, to) in self.from.chunks_exact(len).zip(self.to.chunks_exact_mut(len)) {
+            self.side.fold(from, to);
+        }
+    }
+}
+
+/// [`Side::unfold`] of many vectors.
+struct Unfold<'a, T> {
+    side: &'a Side,
+    from: &'a mut [T],
+    to: &'a mut [T],
+}
+
+impl<T: Scalar> Vectorized for Unfold<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let len = self.side.len();
+        for (from, to) in self.from.chunks_exact_mut(len).zip(self.to.chunks_exact_mut(len)) {
+            self.side.unfold(from, to);
+        }
+    }
+}
+
+/// [`Side::fold_family`] of many families, or its inverse.
+struct Families<'a, T> {
+    side: &'a Side,
+    family: &'a mut [T],
+    count: usize,
+    inverse: bool,
+}
+
+impl<T: Scalar> Vectorized for Families<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let len = self.side.len();
+        for k in 0..self.count {
+            let family = &mut self.family[k * len..];
+            match self.inverse {
+                false => self.side.fold_family(family, self.count * len),
+                true => self.side.unfold_family(family, self.count * len),
+            }
+        }
+    }
 }
 
 /// Multipoles of the non-leaf boxes of `level` from those of their children. Rows of E·n numbers.
@@ -52,47 +146,45 @@ pub fn m2m<T: Scalar>(
     lists: &Lists,
     level: usize,
     operators: &Operators<T>,
+    isa: Isa,
     scratch: &Pool<Scratch<T>>,
     multipoles: &mut [T],
 ) {
-    let boxes = tree.level(level);
-    if lists.m2m.starts[boxes.start] == lists.m2m.starts[boxes.end] {
-        return;
-    }
-    let (row, check) = (operators.strengths * operators.points, operators.values * operators.points);
+    let (boxes, by) = (tree.level(level), operators.upward());
+    let (check, row) = (by.check().len(), by.density().len());
     let (upper, lower) = multipoles.split_at_mut(boxes.end * row);
     let below = boxes.end;
-    upper[boxes.start * row..].par_chunks_mut(BATCH * row).enumerate().for_each(|(i, to)| {
-        let first = boxes.start + i * BATCH;
-        let count = to.len() / row;
-        if lists.m2m.starts[first] == lists.m2m.starts[first + count] {
+    upper[boxes.start * row..].par_chunks_mut(FAMILIES * row).enumerate().for_each(|(i, to)| {
+        let first = boxes.start + i * FAMILIES;
+        let mut parents = [0; FAMILIES];
+        let mut count = 0;
+        for b in (first..first + to.len() / row).filter(|&b| !lists.m2m.row(b).is_empty()) {
+            parents[count] = b;
+            count += 1;
+        }
+        if count == 0 {
             return;
         }
         scratch.with(|s| {
-            s.check[..check * count].fill(T::default());
-            for octant in 0..8 {
-                let mut columns = 0;
-                let mut parent = [0; BATCH];
-                for b in first..first + count {
-                    for &child in lists.m2m.row(b).iter().filter(|&&c| tree.octant[c as usize] as usize == octant) {
-                        let from = (child as usize - below) * row;
-                        s.input[columns * row..][..row].copy_from_slice(&lower[from..from + row]);
-                        parent[columns] = b - first;
-                        columns += 1;
-                    }
-                }
-                if columns > 0 {
-                    product(&mut s.output, operators.m2m(octant), &s.input[..row * columns], columns);
-                    for (k, &parent) in parent[..columns].iter().enumerate() {
-                        let from = &s.output[k * check..][..check];
-                        s.check[parent * check..][..check].iter_mut().zip(from).for_each(|(a, b)| *a += *b);
-                    }
+            let family = room(&mut s.family, 8 * count * row);
+            family.fill(T::default());
+            for (k, &parent) in parents[..count].iter().enumerate() {
+                for &child in lists.m2m.row(parent) {
+                    let place = tree.octant[child as usize] as usize * count + k;
+                    family[place * row..][..row].copy_from_slice(&lower[(child as usize - below) * row..][..row]);
                 }
             }
-            s.solve(operators.upward(), count, |k, density| {
-                if !lists.m2m.row(first + k).is_empty() {
-                    to[k * row..(k + 1) * row].copy_from_slice(density);
-                }
+            dispatch(isa, Families { side: by.density(), family, count, inverse: false });
+            let folded = room(&mut s.folded, check * count);
+            folded.fill(T::default());
+            for (parity, octant, matrix) in by.shifts() {
+                let from = stack(&family[(parity | octant) * count * row..], row, count);
+                let block = by.check().block(parity);
+                let to = stack_mut(folded, check, count).subrows_mut(block.start, block.len());
+                matmul(to, Accum::Add, matrix, from, T::one(), Par::Seq);
+            }
+            s.solve_folded(isa, by, count, |k, density| {
+                to[(parents[k] - first) * row..][..row].copy_from_slice(density);
             });
         });
     });
@@ -108,46 +200,95 @@ pub fn l2l<T: Scalar>(
     operators: &Operators<T>,
     parents: Option<&Operators<T>>,
     active: &[bool],
+    isa: Isa,
     scratch: &Pool<Scratch<T>>,
     locals: &mut [T],
     row: usize,
 ) {
     let boxes = tree.level(level);
-    let (density, check) = (operators.strengths * operators.points, operators.values * operators.points);
-    let (upper, lower) = locals.split_at_mut(boxes.start * row);
-    lower[..boxes.len() * row].par_chunks_mut(BATCH * row).enumerate().for_each(|(i, to)| {
-        let first = boxes.start + i * BATCH;
-        let count = to.len() / row;
-        if !active[first..first + count].contains(&true) {
+    let (upper, mut rest) = locals.split_at_mut(boxes.start * row);
+    rest = &mut rest[..boxes.len() * row];
+    // Tasks of whole families.
+    let mut tasks = Vec::new();
+    let mut first = boxes.start;
+    while first < boxes.end {
+        let (mut end, mut families) = (first, 0);
+        while end < boxes.end && families < FAMILIES {
+            let parent = tree.parent[end];
+            end += tree.parent[end..boxes.end].iter().take_while(|&&p| p == parent).count();
+            families += 1;
+        }
+        let (here, after) = rest.split_at_mut((end - first) * row);
+        tasks.push((first, here));
+        (rest, first) = (after, end);
+    }
+    tasks.into_par_iter().with_max_len(1).for_each(|(first, to)| {
+        let boxes = first..first + to.len() / row;
+        if !active[boxes.clone()].contains(&true) {
             return;
         }
         scratch.with(|s| {
-            for k in 0..count {
-                s.check[k * check..][..check].copy_from_slice(&to[k * row..][..check]);
+            if let Some(parents) = parents {
+                from_parents(tree, lists, boxes, parents, isa, s, upper, to, row);
             }
-            for octant in (0..8).filter(|_| parents.is_some()) {
-                let mut columns = 0;
-                let mut child = [0; BATCH];
-                for b in (first..first + count).filter(|&b| tree.octant[b] as usize == octant) {
-                    for &parent in lists.l2l.row(b) {
-                        let from = parent as usize * row;
-                        s.input[columns * density..][..density].copy_from_slice(&upper[from..from + density]);
-                        child[columns] = b - first;
-                        columns += 1;
-                    }
+            let by = operators.downward();
+            let (check, density) = (by.check().len(), by.density().len());
+            for to in to.chunks_mut(BATCH * row) {
+                let columns = to.len() / row;
+                for (to, from) in room(&mut s.check, check * columns).chunks_exact_mut(check).zip(to.chunks_exact(row))
+                {
+                    to.copy_from_slice(&from[..check]);
                 }
-                if columns > 0 {
-                    // The operator from the parent belongs to the parent's unit box.
-                    let from_parent = parents.unwrap_or(operators);
-                    product(&mut s.output, from_parent.l2l(octant), &s.input[..density * columns], columns);
-                    for (k, &child) in child[..columns].iter().enumerate() {
-                        let from = &s.output[k * check..][..check];
-                        let to = &mut s.check[child * check..][..check];
-                        to.iter_mut().zip(from).for_each(|(a, b)| *a += *b * from_parent.l2l_factor);
-                    }
-                }
+                s.solve(isa, by, columns, |k, d| to[k * row..][..density].copy_from_slice(d));
             }
-            s.solve(operators.downward(), count, |k, d| to[k * row..][..density].copy_from_slice(d));
         });
     });
+}
+
+/// Adds the field of the parents' locals `upper` to the check values `to` of whole families `boxes`.
+fn from_parents<T: Scalar>(
+    tree: &Tree,
+    lists: &Lists,
+    boxes: std::ops::Range<usize>,
+    parents: &Operators<T>,
+    isa: Isa,
+    s: &mut Scratch<T>,
+    upper: &[T],
+    to: &mut [T],
+    row: usize,
+) {
+    let by = parents.downward();
+    let (check, density) = (by.check().len(), by.density().len());
+    let edges = boxes.clone().filter_map(|b| Some((b, *lists.l2l.row(b).first()? as usize)));
+    let mut known = [0; FAMILIES];
+    let mut count = 0;
+    for (_, parent) in edges.clone() {
+        if count == 0 || known[count - 1] != parent {
+            known[count] = parent;
+            count += 1;
+        }
+    }
+    if count == 0 {
+        return;
+    }
+    let locals = room(&mut s.check, density * count);
+    for (to, parent) in locals.chunks_exact_mut(density).zip(&known) {
+        to.copy_from_slice(&upper[parent * row..][..density]);
+    }
+    let folded = room(&mut s.folded, density * count);
+    dispatch(isa, Fold { side: by.density(), from: locals, to: folded });
+    let family = room(&mut s.family, 8 * count * check);
+    for (parity, octant, matrix) in by.shifts() {
+        let block = by.density().block(parity);
+        let from = stack(folded, density, count).subrows(block.start, block.len());
+        let to = stack_mut(&mut family[(parity | octant) * count * check..], check, count);
+        matmul(to, Accum::Replace, matrix, from, parents.l2l_factor, Par::Seq);
+    }
+    dispatch(isa, Families { side: by.check(), family, count, inverse: true });
+    let mut k = 0;
+    for (b, parent) in edges {
+        k += (known[k] != parent) as usize;
+        let from = &family[(tree.octant[b] as usize * count + k) * check..][..check];
+        to[(b - boxes.start) * row..][..check].iter_mut().zip(from).for_each(|(a, b)| *a += *b);
+    }
 }

@@ -3,8 +3,7 @@
 use super::DeviceScalar;
 use crate::device::{Buffer, Device, blocks};
 use crate::programs;
-use faer::MatRef;
-use fmm_kernels::equivalent::{Operators, spectra, surface};
+use fmm_kernels::equivalent::{Matrix, Operators, spectra, surface};
 use fmm_traits::kernel::MAX_PARAMETERS;
 use fmm_traits::{Error, Kernel};
 use std::sync::Arc;
@@ -35,11 +34,11 @@ pub(super) struct DeviceOperators<T> {
 
 /// Sends matrices of one shape, with even numbers of rows and columns, as `tile.cuh` wants them: a surface has an even
 /// number of points, and an odd rank of a solve gets a zero more.
-fn upload<T: DeviceScalar>(device: &Device, matrices: &[MatRef<'_, T>]) -> Result<Dense<T>, Error> {
+fn upload<T: DeviceScalar>(device: &Device, matrices: &[Matrix<T>]) -> Result<Dense<T>, Error> {
     let (mut data, mut shape) = (Vec::new(), (0, 0));
     for m in matrices {
-        shape = (m.nrows().next_multiple_of(2), m.ncols().next_multiple_of(2));
-        let entry = |i: usize, j: usize| if i < m.nrows() && j < m.ncols() { m[(i, j)] } else { T::default() };
+        shape = (m.rows.next_multiple_of(2), m.cols.next_multiple_of(2));
+        let entry = |i: usize, j: usize| if i < m.rows && j < m.cols { m.data[j * m.rows + i] } else { T::default() };
         for j in 0..shape.1 {
             data.extend((0..shape.0).map(|i| entry(i, j)));
         }
@@ -56,14 +55,16 @@ pub(super) fn surface_rows(p: usize, side: f64) -> Vec<f64> {
 impl<T: DeviceScalar> DeviceOperators<T> {
     /// Sends `o`.
     pub fn new(device: &Device, o: &Arc<Operators<T>>) -> Result<Self, Error> {
-        let one = |m: MatRef<'_, T>| upload(device, &[m]);
-        let [up, down] = [o.upward(), o.downward()];
+        let whole = fmm_kernels::equivalent::Dense::of(o);
+        let solve = |[a, b]: &[Matrix<T>; 2]| -> Result<[Dense<T>; 2], Error> {
+            Ok([upload(device, std::slice::from_ref(a))?, upload(device, std::slice::from_ref(b))?])
+        };
         Ok(DeviceOperators {
             host: o.clone(),
-            upward: [one(up[0])?, one(up[1])?],
-            downward: [one(down[0])?, one(down[1])?],
-            m2m: upload(device, &std::array::from_fn::<_, 8, _>(|octant| o.m2m(octant)))?,
-            l2l: upload(device, &std::array::from_fn::<_, 8, _>(|octant| o.l2l(octant)))?,
+            upward: solve(&whole.upward)?,
+            downward: solve(&whole.downward)?,
+            m2m: upload(device, &whole.m2m)?,
+            l2l: upload(device, &whole.l2l)?,
             l2l_factor: o.l2l_factor.f64(),
             dense: None,
             fourier: None,

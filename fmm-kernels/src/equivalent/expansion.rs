@@ -1,6 +1,7 @@
 //! The operators one box and one pair at a time: the oracle of every batched implementation.
 
-use super::matrix::multiply_add;
+use super::dense::Dense;
+use super::matrix::{Matrix, multiply_add};
 use super::operators::{OperatorSet, Operators, unit_parameters};
 use super::spectra::{Convolution, offset_index};
 use super::{Scalar, surface};
@@ -18,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug)]
 pub struct EquivalentExpansion<F: Family, T, S, E> {
     params: Vec<f64>,
-    operators: Vec<Arc<Operators<T>>>,
+    operators: Vec<(Arc<Operators<T>>, Dense<T>)>,
     inner: Vec<[T; 3]>,
     outer: Vec<[T; 3]>,
     convolution: OnceLock<Convolution<T>>,
@@ -34,7 +35,7 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
         let set = OperatorSet::build::<F>(&params, sides, p, None)?;
         let of = |points: Vec<[f64; 3]>| points.into_iter().map(|x| x.map(T::of)).collect();
         Ok(EquivalentExpansion {
-            operators: set.distinct().map(|(_, operators)| operators.clone()).collect(),
+            operators: set.distinct().map(|(_, operators)| (operators.clone(), Dense::of(operators))).collect(),
             params,
             inner: of(surface::points(p, surface::INNER)),
             outer: of(surface::points(p, surface::OUTER)),
@@ -45,8 +46,12 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
 
     /// The operators for boxes like `at`. Panics if its side was not given to [`new`](Self::new).
     pub fn operators(&self, at: Cube) -> &Operators<T> {
+        &self.both(at).0
+    }
+
+    fn both(&self, at: Cube) -> &(Arc<Operators<T>>, Dense<T>) {
         let unit = unit_parameters::<F>(&self.params, at.side);
-        let found = self.operators.iter().find(|o| o.params == unit);
+        let found = self.operators.iter().find(|(o, _)| o.params == unit);
         found.expect("the expansion was not built for boxes of this side")
     }
 
@@ -103,11 +108,11 @@ fn sum<K: Kernel, T: Scalar>(
 }
 
 /// row ← factors\[0\]·(factors\[1\]·row), in place.
-fn solve<T: Scalar>(factors: [faer::MatRef<'_, T>; 2], row: &mut [T]) {
-    let mut middle = vec![T::of(0.0); factors[1].nrows()];
-    multiply_add(factors[1], row, T::of(1.0), &mut middle);
+fn solve<T: Scalar>(factors: &[Matrix<T>; 2], row: &mut [T]) {
+    let mut middle = vec![T::of(0.0); factors[1].rows];
+    multiply_add(factors[1].view(), row, T::of(1.0), &mut middle);
     row.fill(T::of(0.0));
-    multiply_add(factors[0], &middle, T::of(1.0), row);
+    multiply_add(factors[0].view(), &middle, T::of(1.0), row);
 }
 
 /// Largest difference of the centres' coordinates.
@@ -157,11 +162,11 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
     }
 
     fn finish_multipole(&self, at: Cube, multipole: &mut [T]) {
-        solve(self.operators(at).upward(), multipole);
+        solve(&self.both(at).1.upward, multipole);
     }
 
     fn m2m(&self, at: Cube, child: Cube, from: &[T], multipole: &mut [T]) {
-        multiply_add(self.operators(at).m2m(octant(at, child)), from, T::of(1.0), multipole);
+        multiply_add(self.both(at).1.m2m[octant(at, child)].view(), from, T::of(1.0), multipole);
     }
 
     fn m2l(&self, at: Cube, source: Cube, from: &[T], local: &mut [T]) {
@@ -186,12 +191,12 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
     }
 
     fn l2l(&self, at: Cube, parent: Cube, from: &[T], local: &mut [T]) {
-        let operators = self.operators(parent);
-        multiply_add(operators.l2l(octant(parent, at)), from, operators.l2l_factor, local);
+        let (operators, dense) = self.both(parent);
+        multiply_add(dense.l2l[octant(parent, at)].view(), from, operators.l2l_factor, local);
     }
 
     fn finish_local(&self, at: Cube, local: &mut [T]) {
-        solve(self.operators(at).downward(), local);
+        solve(&self.both(at).1.downward, local);
     }
 
     fn l2p(&self, at: Cube, local: &[T], targets: &[[f64; 3]], values: &mut [T]) {

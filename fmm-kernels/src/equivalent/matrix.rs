@@ -22,6 +22,19 @@ impl<T> Matrix<T> {
     }
 }
 
+impl<T: Copy> Matrix<T> {
+    /// The transpose.
+    pub(crate) fn transposed(&self) -> Self {
+        let entries = (0..self.rows).flat_map(|i| (0..self.cols).map(move |j| j * self.rows + i));
+        Matrix { rows: self.cols, cols: self.rows, data: entries.map(|k| self.data[k]).collect() }
+    }
+    /// Some of the columns.
+    pub(crate) fn columns(&self, columns: &[usize]) -> Self {
+        let data = columns.iter().flat_map(|j| &self.data[j * self.rows..(j + 1) * self.rows]).copied().collect();
+        Matrix { rows: self.rows, cols: columns.len(), data }
+    }
+}
+
 /// `to` += `factor`·`matrix`·`from`, one vector.
 pub(crate) fn multiply_add<T: Scalar>(matrix: MatRef<'_, T>, from: &[T], factor: T, to: &mut [T]) {
     for j in 0..matrix.ncols() {
@@ -33,29 +46,46 @@ pub(crate) fn multiply_add<T: Scalar>(matrix: MatRef<'_, T>, from: &[T], factor:
 }
 
 /// The kernel between point sets, component-major: row `i·targets + t` is value i at target t,
-/// column `j·sources + s` strength j at source s; entry = `row_factor(i)·column_factor(j)·K`.
+/// column `j·sources + s` strength j at source s; entry = `factor(i, j)·K`.
 pub(crate) fn kernel_matrix<K: Kernel>(
     params: &[f64],
     targets: &[[f64; 3]],
     sources: &[[f64; 3]],
     factor: impl Fn(usize, usize) -> f64,
 ) -> Matrix<f64> {
-    let (rows, cols) = (K::VALUES * targets.len(), K::STRENGTHS * sources.len());
-    let mut data = vec![0.0; rows * cols];
-    let factors: Vec<Vec<f64>> = (0..K::STRENGTHS).map(|j| (0..K::VALUES).map(|i| factor(i, j)).collect()).collect();
+    let columns: Vec<usize> = (0..K::STRENGTHS * sources.len()).collect();
+    let mut matrix = kernel_columns::<K>(params, targets, sources, &columns);
+    let n = targets.len();
+    for (c, column) in matrix.data.chunks_exact_mut((K::VALUES * n).max(1)).enumerate() {
+        for (i, x) in column.iter_mut().enumerate() {
+            *x *= factor(i / n, c / sources.len());
+        }
+    }
+    matrix
+}
+
+/// Some columns of [`kernel_matrix`], without factors.
+pub(crate) fn kernel_columns<K: Kernel>(
+    params: &[f64],
+    targets: &[[f64; 3]],
+    sources: &[[f64; 3]],
+    columns: &[usize],
+) -> Matrix<f64> {
+    let rows = K::VALUES * targets.len();
+    let mut data = vec![0.0; rows * columns.len()];
     let mut values = [0.0; fmm_traits::kernel::MAX_COMPONENTS];
-    for (c, column) in data.chunks_exact_mut(rows.max(1)).enumerate() {
+    for (column, c) in data.chunks_exact_mut(rows.max(1)).zip(columns) {
         let (j, s) = (c / sources.len(), c % sources.len());
         let unit = unit_strength(j);
         for (t, x) in targets.iter().enumerate() {
             let r: [f64; 3] = std::array::from_fn(|a| x[a] - sources[s][a]);
             K::eval(params, &r, &unit[..K::STRENGTHS], &mut values[..K::VALUES]);
             for i in 0..K::VALUES {
-                column[i * targets.len() + t] = factors[j][i] * values[i];
+                column[i * targets.len() + t] = values[i];
             }
         }
     }
-    Matrix { rows, cols, data }
+    Matrix { rows, cols: columns.len(), data }
 }
 
 /// Strength 1 in component `j`.

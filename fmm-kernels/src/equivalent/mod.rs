@@ -22,18 +22,25 @@
 //!
 //! Vectors are component-major: entry `component·n + point`, n = [`surface::len`]`(p)`, points in
 //! the order of [`surface::lattice`].
+//!
+//! # Reflections
+//!
+//! Kernels that know no left and right have operators in eight small blocks: [`symmetry`].
 
 pub mod accuracy;
 pub mod cache;
+mod dense;
 pub mod expansion;
 mod matrix;
 pub mod operators;
 pub mod spectra;
 pub mod surface;
+pub mod symmetry;
 
+pub use dense::Dense;
 pub use expansion::EquivalentExpansion;
 pub use matrix::Matrix;
-pub use operators::{MAX_ORDER, MIN_ORDER, OperatorSet, Operators};
+pub use operators::{Direction, MAX_ORDER, MIN_ORDER, OperatorSet, Operators};
 
 /// A working precision with dense linear algebra and fast Fourier transforms: f32 or f64.
 pub trait Scalar: fmm_traits::Real + faer::traits::RealField + rustfft::FftNum {}

@@ -1,6 +1,7 @@
 //! The translation operators of one unit box: surface solves, M2M and L2L.
 
-use super::matrix::{Matrix, kernel_matrix, round};
+use super::matrix::{Matrix, kernel_columns, kernel_matrix, round};
+use super::symmetry::{Side, Symmetry};
 use super::{Scalar, cache, surface};
 use faer::MatRef;
 use fmm_traits::{Error, Family, Kernel, kernel::reciprocal_at};
@@ -30,15 +31,22 @@ pub(super) fn cutoff<T: Scalar>(p: usize) -> f64 {
     10f64.powi(-(p as i32) - 2).max(rounding)
 }
 
-/// The factors of a surface solve, and the eight translations: one direction.
-type Half<T> = ([Matrix<T>; 2], Vec<Matrix<T>>);
+/// The operators of one direction, in the bases of [`Side::fold`].
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Half<T> {
+    symmetry: Symmetry,
+    /// By parity: the two factors of the surface solve.
+    solve: Vec<[Matrix<T>; 2]>,
+    /// By parity, then by octant ([`Symmetry::octants`]): the translation between a box and a family of children.
+    shift: Vec<Matrix<T>>,
+}
 
 /// The operators of order `order` on a box of side 1 for one set of kernel parameters; see the
 /// [module header](super) for units and the order of vectors. n = `points`, C = `values`,
 /// E = `strengths`.
 ///
-/// For a reciprocal kernel the downward operators are the transposes of the upward ones and are
-/// not stored: the accessors return transposed views.
+/// The downward operators are the transposes of the upward ones of the adjoint kernel K(−r)ᵀ. For a reciprocal kernel
+/// that is the kernel itself, and nothing more is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operators<T> {
     /// Order p: points per edge of a surface.
@@ -51,12 +59,118 @@ pub struct Operators<T> {
     pub strengths: usize,
     /// Kernel parameters on the unit box (already dilated).
     pub params: Vec<f64>,
-    /// [`Operators::l2l`] is to be multiplied by this number.
+    /// L2L is to be multiplied by this number.
     pub l2l_factor: T,
-    pub(super) upward: [Matrix<T>; 2],
-    pub(super) m2m: Vec<Matrix<T>>,
-    /// Downward solve and L2L, stored only when they are not transposes.
-    pub(super) down: Option<Half<T>>,
+    upward: Half<T>,
+    /// Of the adjoint kernel, if it is another.
+    adjoint: Option<Half<T>>,
+}
+
+/// The operators of one direction, by parity χ of folded vectors ([`super::symmetry`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Direction<'a, T> {
+    pub(super) half: &'a Half<T>,
+    /// Whether these are the transposes of `half`.
+    pub(super) downward: bool,
+}
+
+impl<'a, T: Scalar> Direction<'a, T> {
+    /// How check values fold.
+    pub fn check(&self) -> &'a Side {
+        if self.downward { &self.half.symmetry.strengths } else { &self.half.symmetry.values }
+    }
+    /// How densities fold.
+    pub fn density(&self) -> &'a Side {
+        if self.downward { &self.half.symmetry.values } else { &self.half.symmetry.strengths }
+    }
+    /// Whether `representative` stands for `octant`.
+    pub(super) fn represents(&self, representative: usize, octant: usize) -> bool {
+        self.half.symmetry.representative(octant) == representative
+    }
+    /// For each parity χ: χ, and the surface solve as two factors: density = `[0]·([1]·check)`, folded. One product matrix
+    /// would lose half the digits.
+    pub fn solves(&self) -> impl Iterator<Item = (usize, [MatRef<'a, T>; 2])> + use<'a, T> {
+        let Direction { half, downward } = *self;
+        half.symmetry.parities().zip(&half.solve).map(move |(parity, [a, b])| match downward {
+            false => (parity, [a.view(), b.view()]),
+            true => (parity, [b.view().transpose(), a.view().transpose()]),
+        })
+    }
+    /// For each parity χ and each octant o that stands for its images: χ, o, and the translation between parity χ
+    /// of a box and place χ|o of the folded family of its children ([`Side::fold_family`]).
+    /// Upward: M2M, density of the family → check values of the box. Downward: L2L, density of the box → check values of
+    /// the family, **divided by** [`Operators::l2l_factor`].
+    pub fn shifts(&self) -> impl Iterator<Item = (usize, usize, MatRef<'a, T>)> + use<'a, T> {
+        let Direction { half, downward } = *self;
+        let places = half.symmetry.parities().flat_map(|x| half.symmetry.octants().map(move |o| (x, o)));
+        places.zip(&half.shift).map(move |((parity, octant), m)| match downward {
+            false => (parity, octant, m.view()),
+            true => (parity, octant, m.view().transpose()),
+        })
+    }
+}
+
+impl<T: Scalar> Half<T> {
+    /// From the matrix `solve` between concentric surfaces (density → check values) and `shift(octant)` (density of
+    /// a child → check values), of which only columns named are asked for.
+    fn build(
+        symmetry: Symmetry,
+        cutoff: f64,
+        solve: impl Fn(&[usize]) -> Matrix<f64>,
+        shift: impl Fn(usize) -> Matrix<f64>,
+    ) -> Result<Self, Error> {
+        let mut folded = vec![0.0; symmetry.values.len()];
+        // A reflection takes column j to that of an image of j: the columns of parity χ are the parity χ of
+        // one column each, times the root of the number of images.
+        let mut block = |matrix: &Matrix<f64>, parity: usize, sizes: &mut dyn Iterator<Item = usize>| {
+            let rows = symmetry.values.block(parity);
+            let mut data = Vec::with_capacity(rows.len() * matrix.cols);
+            for (column, size) in matrix.data.chunks_exact(matrix.rows).zip(sizes) {
+                symmetry.values.fold(column, &mut folded);
+                data.extend(folded[rows.clone()].iter().map(|x| x * (size as f64).sqrt()));
+            }
+            Matrix { rows: rows.len(), cols: matrix.cols, data }
+        };
+        let blocks = symmetry.parities().map(|parity| {
+            let (columns, sizes): (Vec<_>, Vec<_>) = symmetry.strengths.representatives(parity).iter().copied().unzip();
+            block(&solve(&columns), parity, &mut sizes.into_iter())
+        });
+        let factors = pseudo_inverses(blocks.collect(), cutoff)?;
+        let octants: Vec<(usize, Matrix<f64>)> = symmetry.octants().map(|o| (o, shift(o))).collect();
+        let images = symmetry.parities().count();
+        let mut shifts = Vec::new();
+        for parity in symmetry.parities() {
+            for (_, matrix) in &octants {
+                shifts.push(round(&block(matrix, parity, &mut std::iter::repeat(images))));
+            }
+        }
+        let solve = factors.iter().map(|f| f.each_ref().map(round)).collect();
+        Ok(Half { symmetry, solve, shift: shifts })
+    }
+
+    fn matrices(&self) -> impl Iterator<Item = &Matrix<T>> {
+        self.solve.iter().flatten().chain(&self.shift)
+    }
+
+    /// From the [`matrices`](Self::matrices); `None` if they run out or a shape is wrong.
+    fn from_matrices(symmetry: Symmetry, next: &mut dyn FnMut() -> Option<Matrix<T>>) -> Option<Self> {
+        let fits = |m: &Matrix<T>, rows, cols| (m.rows, m.cols, m.data.len()) == (rows, cols, rows * cols);
+        let (mut solve, mut shift) = (Vec::new(), Vec::new());
+        for parity in symmetry.parities() {
+            let pair = [next()?, next()?];
+            let rank = pair[0].cols;
+            let (e, c) = (symmetry.strengths.block(parity).len(), symmetry.values.block(parity).len());
+            solve.push(pair);
+            (fits(&solve.last()?[0], e, rank) && fits(&solve.last()?[1], rank, c)).then_some(())?;
+        }
+        for parity in symmetry.parities() {
+            for _ in symmetry.octants() {
+                shift.push(next()?);
+                fits(shift.last()?, symmetry.values.block(parity).len(), symmetry.strengths.len()).then_some(())?;
+            }
+        }
+        Some(Half { symmetry, solve, shift })
+    }
 }
 
 impl<T: Scalar> Operators<T> {
@@ -79,75 +193,61 @@ impl<T: Scalar> Operators<T> {
             let reason = format!("kernel {} is declared RECIPROCAL, and K(−r) is not K(r)ᵀ", F::Equivalent::NAME);
             return Err(Error::Unsupported { operation: "the equivalent-density method", reason });
         }
-        let (c, e) = (F::Equivalent::VALUES, F::Equivalent::STRENGTHS);
         let (inner, outer) = (surface::points(p, surface::INNER), surface::points(p, surface::OUTER));
-        let matrix = |targets: &[[f64; 3]], sources: &[[f64; 3]], factor: &dyn Fn(usize, usize) -> f64| {
-            kernel_matrix::<F::Equivalent>(params, targets, sources, factor)
-        };
-        let one = |_: usize, _: usize| 1.0;
-        let strength_degree = F::Equivalent::strength_degree;
-        let value_degree = F::Equivalent::value_degree;
-
-        let upward = pseudo_inverse(&matrix(&outer, &inner, &one), cutoff)?;
-        let children: Vec<Vec<[f64; 3]>> = (0..8).map(|octant| in_child(&inner, octant)).collect();
-        // Strengths hatted for the child become hatted for the parent.
-        let m2m = |child: &Vec<[f64; 3]>| round(&matrix(&outer, child, &|_, j| power(strength_degree(j))));
+        let child = |octant| in_child(&inner, octant);
         let (shared, l2l_factor) = l2l_factor::<F::Equivalent>();
-        let down = if shared {
+        let symmetry = Symmetry::of::<F::Equivalent>(params, p);
+        let upward = Half::build(
+            symmetry.clone(),
+            cutoff,
+            |columns| kernel_columns::<F::Equivalent>(params, &outer, &inner, columns),
+            // Strengths hatted for the child become hatted for the parent.
+            |octant| {
+                let factor = |_: usize, j: usize| power(F::Equivalent::strength_degree(j));
+                kernel_matrix::<F::Equivalent>(params, &outer, &child(octant), factor)
+            },
+        )?;
+        let adjoint = if shared {
             None
         } else {
-            let downward = pseudo_inverse(&matrix(&inner, &outer, &one), cutoff)?;
-            // Values in the parent's units become values in the child's.
-            let l2l = |child: &Vec<[f64; 3]>| round(&matrix(child, &outer, &|i, _| power(value_degree(i))));
-            Some((downward.each_ref().map(round), children.iter().map(l2l).collect()))
+            let downward = kernel_matrix::<F::Equivalent>(params, &inner, &outer, |_, _| 1.0).transposed();
+            let half = Half::build(
+                symmetry.adjoint(),
+                cutoff,
+                |columns| downward.columns(columns),
+                // Values in the parent's units become values in the child's.
+                |octant| {
+                    let factor = |i: usize, _: usize| power(F::Equivalent::value_degree(i));
+                    kernel_matrix::<F::Equivalent>(params, &child(octant), &outer, factor).transposed()
+                },
+            )?;
+            Some(half)
         };
         Ok(Operators {
             order: p,
             points: surface::len(p),
-            values: c,
-            strengths: e,
+            values: F::Equivalent::VALUES,
+            strengths: F::Equivalent::STRENGTHS,
             params: params.to_vec(),
             l2l_factor: T::of(l2l_factor),
-            upward: upward.each_ref().map(round),
-            m2m: children.iter().map(m2m).collect(),
-            down,
+            upward,
+            adjoint,
         })
     }
 
-    /// The upward solve as two factors: multipole = `[0]·([1]·check)`; shapes E·n × rank and
-    /// rank × C·n. One product matrix would lose half the digits.
-    pub fn upward(&self) -> [MatRef<'_, T>; 2] {
-        self.upward.each_ref().map(Matrix::view)
+    /// From check values on the outer surface to densities on the inner one, and from children to parents.
+    pub fn upward(&self) -> Direction<'_, T> {
+        Direction { half: &self.upward, downward: false }
     }
 
-    /// The downward solve as two factors: local = `[0]·([1]·check)`; shapes E·n × rank and
-    /// rank × C·n. May be transposed views (rows contiguous).
-    pub fn downward(&self) -> [MatRef<'_, T>; 2] {
-        match &self.down {
-            Some((factors, _)) => factors.each_ref().map(Matrix::view),
-            None => [self.upward[1].view().transpose(), self.upward[0].view().transpose()],
-        }
+    /// From check values on the inner surface to densities on the outer one, and from parents to children.
+    pub fn downward(&self) -> Direction<'_, T> {
+        Direction { half: self.adjoint.as_ref().unwrap_or(&self.upward), downward: true }
     }
 
-    /// Multipole of the child in `octant` (bit 0: upper half in x, bit 1: y, bit 2: z) → upward
-    /// check values of its parent; C·n × E·n.
-    pub fn m2m(&self, octant: usize) -> MatRef<'_, T> {
-        self.m2m[octant].view()
-    }
-
-    /// Local of the parent → downward check values of the child in `octant`, **divided by**
-    /// [`l2l_factor`](Operators::l2l_factor); C·n × E·n. May be a transposed view.
-    pub fn l2l(&self, octant: usize) -> MatRef<'_, T> {
-        match &self.down {
-            Some((_, l2l)) => l2l[octant].view(),
-            None => self.m2m[octant].view().transpose(),
-        }
-    }
-
-    /// Every stored matrix: the upward solve, M2M, and if stored the downward solve and L2L.
+    /// Every stored matrix.
     pub(super) fn matrices(&self) -> impl Iterator<Item = &Matrix<T>> {
-        let down = self.down.iter().flat_map(|(factors, l2l)| factors.iter().chain(l2l));
-        self.upward.iter().chain(&self.m2m).chain(down)
+        self.upward.matrices().chain(self.adjoint.iter().flat_map(Half::matrices))
     }
 
     /// The operators whose [`matrices`](Self::matrices) are those of `next`; `None` if it runs out
@@ -157,21 +257,20 @@ impl<T: Scalar> Operators<T> {
         p: usize,
         next: &mut dyn FnMut() -> Option<Matrix<T>>,
     ) -> Option<Self> {
-        let (points, values, strengths) = (surface::len(p), F::Equivalent::VALUES, F::Equivalent::STRENGTHS);
-        let (c, e) = (values * points, strengths * points);
-        let mut half = || -> Option<Half<T>> {
-            let solve = [next()?, next()?];
-            let translate = (0..8).map(|_| next()).collect::<Option<Vec<_>>>()?;
-            let rank = solve[0].cols;
-            let fits = |m: &Matrix<T>, rows, cols| (m.rows, m.cols, m.data.len()) == (rows, cols, rows * cols);
-            let good = fits(&solve[0], e, rank) && fits(&solve[1], rank, c) && translate.iter().all(|m| fits(m, c, e));
-            good.then_some((solve, translate))
-        };
-        let (upward, m2m) = half()?;
+        let symmetry = Symmetry::of::<F::Equivalent>(params, p);
+        let upward = Half::from_matrices(symmetry.clone(), next)?;
         let (shared, l2l_factor) = l2l_factor::<F::Equivalent>();
-        let down = if shared { None } else { Some(half()?) };
-        let (params, l2l_factor) = (params.to_vec(), T::of(l2l_factor));
-        Some(Operators { order: p, points, values, strengths, params, l2l_factor, upward, m2m, down })
+        let adjoint = if shared { None } else { Some(Half::from_matrices(symmetry.adjoint(), next)?) };
+        Some(Operators {
+            order: p,
+            points: surface::len(p),
+            values: F::Equivalent::VALUES,
+            strengths: F::Equivalent::STRENGTHS,
+            params: params.to_vec(),
+            l2l_factor: T::of(l2l_factor),
+            upward,
+            adjoint,
+        })
     }
 
     /// Bytes held.
@@ -195,37 +294,34 @@ fn l2l_factor<K: Kernel>() -> (bool, f64) {
 }
 
 /// The points of a child's copy of a surface, in units of the parent's side around its centre.
-fn in_child(points: &[[f64; 3]], octant: usize) -> Vec<[f64; 3]> {
+pub(super) fn in_child(points: &[[f64; 3]], octant: usize) -> Vec<[f64; 3]> {
     let center = |axis: usize| if octant >> axis & 1 == 1 { 0.25 } else { -0.25 };
     points.iter().map(|x| std::array::from_fn(|a| 0.5 * x[a] + center(a))).collect()
 }
 
-/// The pseudo-inverse of `a` as two factors, `V·Σ^(−1/2)` and `Σ^(−1/2)·Uᵀ`, without the singular
-/// values below `cutoff` times the largest. The split keeps both in the range of f32 and makes
-/// the factors of aᵀ the transposes of these.
-fn pseudo_inverse(a: &Matrix<f64>, cutoff: f64) -> Result<[Matrix<f64>; 2], Error> {
-    let (m, n) = (a.rows, a.cols);
-    let failed = Error::Numerical { routine: "singular value decomposition", rows: m, columns: n };
-    if a.data.iter().any(|x| !x.is_finite()) {
-        return Err(failed);
-    }
-    let svd = a.view().thin_svd().map_err(|_| failed)?;
-    let (u, v) = (svd.U(), svd.V());
-    let sigma: Vec<f64> = svd.S().column_vector().iter().copied().collect();
-    let largest = sigma.first().copied().unwrap_or(0.0);
+/// The pseudo-inverse of each block of a block-diagonal matrix as two factors, `V·Σ^(−1/2)` and `Σ^(−1/2)·Uᵀ`,
+/// without the singular values below `cutoff` times the largest of all. The split keeps both in the range of f32
+/// and makes the factors of the transpose the transposes of these.
+fn pseudo_inverses(blocks: Vec<Matrix<f64>>, cutoff: f64) -> Result<Vec<[Matrix<f64>; 2]>, Error> {
+    let decompose = |a: &Matrix<f64>| {
+        let failed = Error::Numerical { routine: "singular value decomposition", rows: a.rows, columns: a.cols };
+        let finite = a.data.iter().all(|x| x.is_finite());
+        finite.then(|| a.view().thin_svd().ok()).flatten().ok_or(failed)
+    };
+    let all: Vec<_> = blocks.iter().map(decompose).collect::<Result<_, _>>()?;
+    let sigma = |k: usize| all[k].S().column_vector().iter().copied();
+    let largest = (0..all.len()).flat_map(sigma).fold(0.0, f64::max);
     // A kernel that underflows on the scale of the box (Yukawa, κh ≫ 1) has no far field to carry.
-    let rank = if largest < SMALLEST { 0 } else { sigma.iter().take_while(|&&s| s > cutoff * largest).count() };
-    let mut factors =
-        [Matrix { rows: n, cols: rank, data: Vec::new() }, Matrix { rows: rank, cols: m, data: Vec::new() }];
-    for k in 0..rank {
-        let weight = sigma[k].sqrt().recip();
-        factors[0].data.extend((0..n).map(|i| v[(i, k)] * weight));
-    }
-    let weights: Vec<f64> = sigma[..rank].iter().map(|s| s.sqrt().recip()).collect();
-    for j in 0..m {
-        factors[1].data.extend((0..rank).map(|k| u[(j, k)] * weights[k]));
-    }
-    Ok(factors)
+    let smallest = if largest < SMALLEST { f64::INFINITY } else { cutoff * largest };
+    let factors = |k: usize| {
+        let (u, v) = (all[k].U(), all[k].V());
+        let weights: Vec<f64> = sigma(k).take_while(|&s| s > smallest).map(|s| s.sqrt().recip()).collect();
+        let (m, n, rank) = (u.nrows(), v.nrows(), weights.len());
+        let right = (0..rank).flat_map(|k| (0..n).map(move |i| (i, k))).map(|(i, k)| v[(i, k)] * weights[k]);
+        let left = (0..m).flat_map(|j| (0..rank).map(move |k| (j, k))).map(|(j, k)| u[(j, k)] * weights[k]);
+        [Matrix { rows: n, cols: rank, data: right.collect() }, Matrix { rows: rank, cols: m, data: left.collect() }]
+    };
+    Ok((0..all.len()).map(factors).collect())
 }
 
 /// Largest singular value below which a kernel counts as zero outside its box; its square root

@@ -24,19 +24,50 @@ pub const fn len(p: usize) -> usize {
     6 * (p - 1) * (p - 1) + 2
 }
 
-/// Lattice coordinates (x, y, z), each in `0..p`, of the surface points, in lexicographic order
-/// (z varies fastest): the order of every density and every check vector. Reversing the list
-/// reflects the surface in its centre.
+/// Points that exist in the same number of mirror images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Axes, as bits, in whose middle the points lie: reflection leaves them in place.
+    pub fixed: usize,
+    /// First of its points.
+    pub start: usize,
+    /// Points of one image; the images follow each other by the bits of the axes along which they lie in the upper half.
+    pub len: usize,
+}
+
+/// The points of one segment and image, in lexicographic order of their coordinates folded into the lower half.
+fn representatives(p: usize, fixed: usize) -> Vec<[usize; 3]> {
+    let range = |axis: usize| if fixed >> axis & 1 == 1 { p / 2..p.div_ceil(2) } else { 0..p / 2 };
+    let mut points = Vec::new();
+    for x in range(0) {
+        for y in range(1) {
+            points.extend(range(2).filter(|&z| x == 0 || y == 0 || z == 0).map(|z| [x, y, z]));
+        }
+    }
+    points
+}
+
+/// The segments of the surface of order `p`: one for even p; for odd p also those of the middle planes and lines.
+pub fn segments(p: usize) -> Vec<Segment> {
+    let mut start = 0;
+    let all = (0..8usize).map(|fixed| {
+        let len = representatives(p, fixed).len();
+        let segment = Segment { fixed, start, len };
+        start += len << (3 - fixed.count_ones());
+        segment
+    });
+    all.filter(|s| s.len > 0).collect()
+}
+
+/// Lattice coordinates (x, y, z), each in `0..p`, of the surface points, in the order of every density and every
+/// check vector: by [`segments`], in each by image, so that reflections exchange consecutive stretches.
 pub fn lattice(p: usize) -> Vec<[usize; 3]> {
-    let edge = |i: usize| i == 0 || i + 1 == p;
     let mut points = Vec::with_capacity(len(p));
-    for x in 0..p {
-        for y in 0..p {
-            for z in 0..p {
-                if edge(x) || edge(y) || edge(z) {
-                    points.push([x, y, z]);
-                }
-            }
+    for s in segments(p) {
+        let lower = representatives(p, s.fixed);
+        for image in (0..8).filter(|image| image & s.fixed == 0) {
+            let at = |axis: usize, i: usize| if image >> axis & 1 == 1 { p - 1 - i } else { i };
+            points.extend(lower.iter().map(|&[x, y, z]| [at(0, x), at(1, y), at(2, z)]));
         }
     }
     points
@@ -64,7 +95,7 @@ mod tests {
                 let radius = a.iter().fold(0.0f64, |m, x| m.max(x.abs()));
                 assert_eq!(radius, 0.5 * INNER);
                 assert!(points[..i].iter().all(|b| a != b));
-                assert_eq!(points[points.len() - 1 - i], a.map(|x| -x));
+                assert!(points.contains(&a.map(|x| -x)));
             }
         }
     }

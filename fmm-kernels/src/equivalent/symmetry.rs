@@ -1,0 +1,400 @@
+//! The reflections of a cube, and what they save.
+//!
+//! A kernel that a reflection R of one axis takes to itself up to signs, K(Rr) = D K(r) D′ with diagonal D and D′
+//! of ±1, commutes with that reflection, and so does every operator between concentric surfaces. In
+//! the basis of vectors that are even or odd under each such reflection, the operators fall apart into 2^k blocks for
+//! k reflections: eight of an eighth of the rows and columns for Laplace, Stokes and every other isotropic kernel.
+//! Surface solves then cost 8 times fewer operations and their decompositions 64 times
+//! fewer. The eight children of a box exchange places under the reflections, so that M2M (and L2L) of all
+//! eight together falls apart the same way, and costs 8 times less as well.
+//!
+//! Signs are found by looking at values of the kernel. One that has no such symmetry keeps whole operators
+//! (k = 0) and pays for them; no code but [`Symmetry::of`] knows the difference.
+//!
+//! # Notation
+//! A *parity* χ is a set of axes as bits: those under whose reflections a vector is odd. [`Side::fold`] takes a
+//! vector over a surface to the orthonormal basis in which parities are consecutive; [`Side::unfold`] takes it
+//! back. [`Side::fold_family`] does the same for the vectors of eight children.
+
+use super::matrix::kernel_matrix;
+use super::surface::{self, Segment};
+use fmm_traits::{Kernel, Real};
+use std::ops::Range;
+
+/// Values that differ by this fraction of the largest are the same.
+const SAME: f64 = 1e-12;
+
+/// Which reflections a kernel has, and how its values and strengths transform.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Symmetry {
+    /// The axes, as bits.
+    axes: usize,
+    /// Vectors of check values (of strengths, for the adjoint kernel).
+    pub values: Side,
+    /// Vectors of densities.
+    pub strengths: Side,
+}
+
+impl Symmetry {
+    /// Of kernel `K` on surfaces of order `p`.
+    pub fn of<K: Kernel>(params: &[f64], p: usize) -> Self {
+        let (mut axes, mut values, mut strengths) = (0, vec![0; K::VALUES], vec![0; K::STRENGTHS]);
+        for axis in 0..3 {
+            if let Some([v, s]) = signs::<K>(params, axis) {
+                axes |= 1 << axis;
+                values.iter_mut().zip(v).for_each(|(mask, odd)| *mask |= (odd as usize) << axis);
+                strengths.iter_mut().zip(s).for_each(|(mask, odd)| *mask |= (odd as usize) << axis);
+            }
+        }
+        Symmetry { axes, values: Side::new(p, axes, &values), strengths: Side::new(p, axes, &strengths) }
+    }
+
+    /// Of the adjoint kernel K(−r)ᵀ.
+    pub(super) fn adjoint(&self) -> Self {
+        Symmetry { axes: self.axes, values: self.strengths.clone(), strengths: self.values.clone() }
+    }
+
+    /// The parities: all sets of the axes with a reflection.
+    pub fn parities(&self) -> impl Iterator<Item = usize> + use<> {
+        let axes = self.axes;
+        (0..8).filter(move |x| x & !axes == 0)
+    }
+
+    /// One octant of each set of octants that the reflections exchange.
+    pub fn octants(&self) -> impl Iterator<Item = usize> + use<> {
+        let axes = self.axes;
+        (0..8).filter(move |o| o & axes == 0)
+    }
+
+    /// The one of [`octants`](Self::octants) that reflections take to `octant`.
+    pub(super) fn representative(&self, octant: usize) -> usize {
+        octant & !self.axes
+    }
+}
+
+/// Whether each value and each strength of `K` changes sign when `axis` is reflected; `None` without that symmetry.
+fn signs<K: Kernel>(params: &[f64], axis: usize) -> Option<[Vec<bool>; 2]> {
+    let places = [[0.9, -1.3, 0.7], [0.31, 0.77, -1.1], [-1.7, 0.23, 0.45]];
+    let at = |r: [f64; 3]| kernel_matrix::<K>(params, &[r], &[[0.0; 3]], |_, _| 1.0).data;
+    let mut odd = vec![None; K::VALUES * K::STRENGTHS];
+    for r in places {
+        let mut image = r;
+        image[axis] = -r[axis];
+        let (here, there) = (at(r), at(image));
+        let largest = here.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+        for ((x, y), odd) in here.iter().zip(&there).zip(&mut odd) {
+            let (same, opposite) = ((x - y).abs() <= SAME * largest, (x + y).abs() <= SAME * largest);
+            match (same, opposite, *odd) {
+                (true, true, _) => {}
+                (true, false, None | Some(false)) => *odd = Some(false),
+                (false, true, None | Some(true)) => *odd = Some(true),
+                _ => return None,
+            }
+        }
+    }
+    // An entry that is not zero ties a value to a strength: spread the signs along the ties.
+    let (mut values, mut strengths) = (vec![None; K::VALUES], vec![None; K::STRENGTHS]);
+    for first in 0..K::VALUES {
+        values[first].get_or_insert(false);
+        for _ in 0..K::VALUES + K::STRENGTHS {
+            for (k, &odd) in odd.iter().enumerate() {
+                let (Some(odd), (j, i)) = (odd, (k / K::VALUES, k % K::VALUES)) else { continue };
+                match (values[i], strengths[j]) {
+                    (Some(v), None) => strengths[j] = Some(v ^ odd),
+                    (None, Some(s)) => values[i] = Some(s ^ odd),
+                    (Some(v), Some(s)) if v ^ s != odd => return None,
+                    _ => {}
+                }
+            }
+        }
+    }
+    Some([values, strengths].map(|side| side.into_iter().map(|odd| odd.unwrap_or(false)).collect()))
+}
+
+/// Consecutive numbers of a vector.
+#[derive(Clone, Debug, PartialEq)]
+struct Piece {
+    from: usize,
+    to: usize,
+    len: usize,
+}
+
+/// Images of points under one reflection, as offsets into a vector; the same offset for points that it leaves in place.
+#[derive(Clone, Debug, PartialEq)]
+struct Images {
+    here: usize,
+    there: usize,
+    len: usize,
+    odd: bool,
+}
+
+/// The even and odd vectors over one surface, for components with given signs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Side {
+    len: usize,
+    /// Where each parity begins in a folded vector, and the end.
+    starts: [usize; 9],
+    /// From the surface's order to the folded order.
+    pieces: Vec<Piece>,
+    /// In folded order: blocks that become their sum and their difference.
+    pairs: Vec<[usize; 3]>,
+    /// By axis with a reflection: the images of all points.
+    reflections: Vec<(usize, Vec<Images>)>,
+    /// By parity and row of its block: a point and component whose images make up that row, and their number.
+    rows: Vec<(usize, usize)>,
+}
+
+impl Side {
+    fn new(p: usize, axes: usize, odd: &[usize]) -> Self {
+        let (n, segments) = (surface::len(p), surface::segments(p));
+        let mut starts = [0; 9];
+        let (mut pieces, mut rows) = (Vec::new(), Vec::new());
+        for parity in 0..8 {
+            starts[parity] = rows.len();
+            for (c, sign) in odd.iter().enumerate() {
+                for s in &segments {
+                    // The combination number q of the images is odd under q.
+                    for image in s.images().filter(|q| (q & axes) ^ sign == parity) {
+                        let size = 1 << (axes & !s.fixed).count_ones();
+                        pieces.push(Piece { from: c * n + s.at(image), to: rows.len(), len: s.len });
+                        let representative = c * n + s.at(image & !axes);
+                        rows.extend((0..s.len).map(|k| (representative + k, size)));
+                    }
+                }
+            }
+        }
+        starts[8] = rows.len();
+        let folded = |from: usize| pieces.iter().find(|piece: &&Piece| piece.from == from).map_or(0, |piece| piece.to);
+        let (mut pairs, mut reflections) = (Vec::new(), Vec::new());
+        for axis in [1, 2, 4].into_iter().filter(|axis| axes & axis != 0) {
+            let mut images = Vec::new();
+            for (c, sign) in odd.iter().enumerate() {
+                for s in &segments {
+                    for image in s.images().filter(|image| image & axis == 0) {
+                        let (here, there) = (c * n + s.at(image), c * n + s.at(image | axis & !s.fixed));
+                        images.push(Images { here, there, len: s.len, odd: sign & axis != 0 });
+                        if here != there {
+                            pairs.push([folded(here), folded(there), s.len]);
+                        }
+                    }
+                }
+            }
+            reflections.push((axis, images));
+        }
+        Side { len: n * odd.len(), starts, pieces, pairs, reflections, rows }
+    }
+
+    /// Numbers in a vector: components × points.
+    #[expect(clippy::len_without_is_empty, reason = "a surface has points")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The numbers of parity `parity` in a folded vector.
+    pub fn block(&self, parity: usize) -> Range<usize> {
+        self.starts[parity]..self.starts[parity + 1]
+    }
+
+    /// For each number of parity `parity`: the entry of a vector that it and its images are made of, and their number.
+    pub(super) fn representatives(&self, parity: usize) -> &[(usize, usize)] {
+        &self.rows[self.block(parity)]
+    }
+
+    /// A vector in the basis of even and odd ones.
+    #[inline(always)]
+    pub fn fold<T: Real>(&self, vector: &[T], folded: &mut [T]) {
+        for p in &self.pieces {
+            folded[p.to..p.to + p.len].copy_from_slice(&vector[p.from..p.from + p.len]);
+        }
+        self.combine(folded);
+    }
+
+    /// The inverse of [`fold`](Self::fold); destroys `folded`.
+    #[inline(always)]
+    pub fn unfold<T: Real>(&self, folded: &mut [T], vector: &mut [T]) {
+        self.combine(folded);
+        for p in &self.pieces {
+            vector[p.from..p.from + p.len].copy_from_slice(&folded[p.to..p.to + p.len]);
+        }
+    }
+
+    /// Its own inverse.
+    #[inline(always)]
+    fn combine<T: Real>(&self, folded: &mut [T]) {
+        let half = T::of(std::f64::consts::FRAC_1_SQRT_2);
+        for &[a, b, len] in &self.pairs {
+            let (lower, upper) = folded.split_at_mut(a.max(b));
+            let (x, y) = (&mut lower[a.min(b)..][..len], &mut upper[..len]);
+            // The sum belongs to the even combination, which may come later.
+            if a < b {
+                for (x, y) in x.iter_mut().zip(y) {
+                    (*x, *y) = (half * (*x + *y), half * (*x - *y));
+                }
+            } else {
+                for (y, x) in x.iter_mut().zip(y) {
+                    (*x, *y) = (half * (*x + *y), half * (*x - *y));
+                }
+            }
+        }
+    }
+
+    /// The vectors of the eight octants of a family in the basis of even and odd ones, in place: octant o at
+    /// `family[o·stride..]`. Afterwards place χ|o holds parity χ of the octants that the reflections make of o, as
+    /// numbers over the surface of o.
+    #[inline(always)]
+    pub fn fold_family<T: Real>(&self, family: &mut [T], stride: usize) {
+        self.for_each_reflection(family, stride, |[a, b, c, d], sign| {
+            let half = T::of(std::f64::consts::FRAC_1_SQRT_2);
+            let (a1, b1) = (half * (a + sign * d), half * (b + sign * c));
+            (a1, b1, half * (a - sign * d), half * (b - sign * c))
+        });
+    }
+
+    /// The inverse of [`fold_family`](Self::fold_family).
+    #[inline(always)]
+    pub fn unfold_family<T: Real>(&self, family: &mut [T], stride: usize) {
+        self.for_each_reflection(family, stride, |[a, b, c, d], sign| {
+            let half = T::of(std::f64::consts::FRAC_1_SQRT_2);
+            (half * (a + c), half * (b + d), sign * half * (b - d), sign * half * (a - c))
+        });
+    }
+
+    /// For each reflection: `of([u, u′, v, v′], sign)` replaces the numbers of a lower octant u and an upper octant v at a
+    /// point and its image.
+    #[inline(always)]
+    fn for_each_reflection<T: Real>(
+        &self,
+        family: &mut [T],
+        stride: usize,
+        of: impl Fn([T; 4], T) -> (T, T, T, T) + Copy,
+    ) {
+        for (axis, images) in &self.reflections {
+            for octant in (0..8).filter(|o| o & axis == 0) {
+                let (lower, upper) = family.split_at_mut((octant | axis) * stride);
+                let (u, v) = (&mut lower[octant * stride..][..self.len], &mut upper[..self.len]);
+                for i in images {
+                    let sign = T::of(if i.odd { -1.0 } else { 1.0 });
+                    if i.here == i.there {
+                        for (u, v) in u[i.here..][..i.len].iter_mut().zip(&mut v[i.here..][..i.len]) {
+                            let (a, _, c, _) = of([*u, *u, *v, *v], sign);
+                            (*u, *v) = (a, c);
+                        }
+                    } else {
+                        let (u0, u1) = two(u, i.here, i.there, i.len);
+                        let (v0, v1) = two(v, i.here, i.there, i.len);
+                        for (((a, b), c), d) in u0.iter_mut().zip(u1).zip(v0).zip(v1) {
+                            (*a, *b, *c, *d) = of([*a, *b, *c, *d], sign);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The vector as seen after the reflections of `axes`, with the signs of the components.
+    pub(super) fn reflect<T: Real>(&self, vector: &mut [T], axes: usize) {
+        for (_, images) in self.reflections.iter().filter(|(axis, _)| axes & axis != 0) {
+            for i in images {
+                for k in 0..i.len {
+                    let sign = T::of(if i.odd { -1.0 } else { 1.0 });
+                    let (x, y) = (vector[i.here + k], vector[i.there + k]);
+                    (vector[i.here + k], vector[i.there + k]) = (sign * y, sign * x);
+                }
+            }
+        }
+    }
+}
+
+/// Two disjoint stretches; the second is later.
+#[inline(always)]
+fn two<T>(x: &mut [T], first: usize, second: usize, len: usize) -> (&mut [T], &mut [T]) {
+    let (lower, upper) = x.split_at_mut(second);
+    (&mut lower[first..first + len], &mut upper[..len])
+}
+
+impl Segment {
+    /// The images: sets of axes along which a point lies in the upper half.
+    fn images(&self) -> impl Iterator<Item = usize> + use<> {
+        let fixed = self.fixed;
+        (0..8).filter(move |image| image & fixed == 0)
+    }
+    /// The first point of `image`.
+    fn at(&self, image: usize) -> usize {
+        self.start + self.len * self.images().take_while(|&i| i < image).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Laplace, Stokes, StokesPressure};
+    use fmm_traits::{Family, Lane, lane::dot};
+
+    fn sine(n: usize, k: f64) -> Vec<f64> {
+        (0..n).map(|i| (k * i as f64 + k).sin()).collect()
+    }
+
+    fn symmetry<F: Family>(family: F, p: usize) -> Symmetry {
+        Symmetry::of::<F::Equivalent>(&family.parameters(), p)
+    }
+
+    #[test]
+    fn folding_is_orthogonal_and_separates_parities() {
+        for p in 3..=9 {
+            for side in [symmetry(Laplace, p).values, symmetry(StokesPressure { mu: 1.0 }, p).strengths] {
+                let x = sine(side.len(), 1.7);
+                let (mut folded, mut back) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+                side.fold(&x, &mut folded);
+                let norm = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>();
+                assert!((norm(&x) - norm(&folded)).abs() < 1e-13 * norm(&x));
+                for parity in 0..8 {
+                    let mut part = vec![0.0; x.len()];
+                    part[side.block(parity)].copy_from_slice(&folded[side.block(parity)]);
+                    side.unfold(&mut part, &mut back);
+                    for axes in 0..8usize {
+                        let sign = if (axes & parity).count_ones() % 2 == 1 { -1.0 } else { 1.0 };
+                        let mut image = back.clone();
+                        side.reflect(&mut image, axes);
+                        assert!(image.iter().zip(&back).all(|(a, b)| (a - sign * b).abs() < 1e-14));
+                    }
+                }
+                side.unfold(&mut folded, &mut back);
+                assert!(x.iter().zip(&back).all(|(a, b)| (a - b).abs() < 1e-14));
+            }
+        }
+    }
+
+    #[test]
+    fn families_fold_and_unfold() {
+        let side = symmetry(Stokes { mu: 1.0 }, 5).strengths;
+        let stride = side.len() + 3;
+        let x = sine(8 * stride, 0.3);
+        let mut family = x.clone();
+        side.fold_family(&mut family, stride);
+        assert!(family.iter().zip(&x).any(|(a, b)| (a - b).abs() > 0.1));
+        side.unfold_family(&mut family, stride);
+        assert!(family.iter().zip(&x).all(|(a, b)| (a - b).abs() < 1e-14));
+    }
+
+    /// 1/√(rᵀMr) with M coupling x and y: only z may be reflected, and x and y not.
+    #[derive(Clone, Debug)]
+    struct Tilted;
+    impl Kernel for Tilted {
+        const NAME: &'static str = "tilted";
+        fn eval<V: Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
+            u[0] = q[0] * (dot(r, r) + V::splat(0.5) * r[0] * r[1]).rsqrt();
+        }
+        fn value_degree(_: usize) -> i32 {
+            -1
+        }
+    }
+
+    #[test]
+    fn signs_are_found() {
+        assert_eq!(symmetry(Laplace, 4).axes, 7);
+        assert_eq!(Symmetry::of::<Tilted>(&[], 4).axes, 4);
+        let stokes = symmetry(Stokes { mu: 1.0 }, 4);
+        assert_eq!((stokes.axes, &stokes.values == &stokes.strengths), (7, true));
+        assert_eq!(symmetry(StokesPressure { mu: 1.0 }, 4).axes, 7);
+    }
+}

@@ -9,6 +9,17 @@
 #define UNDECIDED 2
 
 
+// Box 0, with all points. One thread.
+extern "C" __global__ void root_box(u32 sources, u32 targets, u32* parent, u32* child_start, u8* child_count,
+                                    u8* octant, u8* level, u64* anchor, uint2* source_range, uint2* target_range) {
+  parent[0] = ~0u;
+  child_start[0] = 0;
+  child_count[0] = octant[0] = level[0] = 0;
+  for (int a = 0; a < 3; ++a) anchor[a] = 0;
+  source_range[0] = make_uint2(0, sources);
+  target_range[0] = make_uint2(0, targets);
+}
+
 // A box with more than ncrit points is split, unless all have one key: then it depends on how many
 // positions there are. Undecided boxes are listed, in any order.
 extern "C" __global__ void split_count(u32 first, u32 count, u32 ncrit, u32 kinds, const uint2* source_range,

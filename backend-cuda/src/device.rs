@@ -54,6 +54,8 @@ struct Inner {
     cache: Option<PathBuf>,
     /// Programs by fingerprint.
     programs: Mutex<HashMap<String, Functions>>,
+    /// Those that are the same for all, by name.
+    fixed: Mutex<HashMap<&'static str, Functions>>,
 }
 
 /// The driver's pool of memory of a device. Freed buffers stay in it, so that the next plan of the same size takes
@@ -193,7 +195,15 @@ impl Device {
         let stream = context.default_stream();
         let pool = if context.has_async_alloc() { Some(Pool::keep(&context)?) } else { None };
         let cache = options.cache.clone();
-        Ok(Device(Arc::new(Inner { context, stream, pool, info, cache, programs: Mutex::default() })))
+        Ok(Device(Arc::new(Inner {
+            context,
+            stream,
+            pool,
+            info,
+            cache,
+            programs: Mutex::default(),
+            fixed: Mutex::default(),
+        })))
     }
 
     /// [`open`](Device::open), or the device that was opened before with the same options: compiled programs are
@@ -263,6 +273,17 @@ impl Device {
         }
         let functions = Arc::new(functions);
         programs.insert(fingerprint, functions.clone());
+        Ok(functions)
+    }
+
+    /// [`load`](Device::load) of a program that is the same for all; it is made the first time that its name is asked for.
+    pub(crate) fn fixed(&self, name: &'static str, program: fn() -> Program) -> Result<Functions, Error> {
+        let known = |device: &Device| device.0.fixed.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        if let Some(functions) = known(self) {
+            return Ok(functions);
+        }
+        let functions = self.load(&program())?;
+        self.0.fixed.lock().unwrap_or_else(PoisonError::into_inner).insert(name, functions.clone());
         Ok(functions)
     }
 

@@ -121,7 +121,7 @@ pub(crate) fn near_pairs(tree: &DeviceTree, lists: &DeviceLists) -> Result<u64, 
     let args = [(&boxes).into(), (n as u32).into(), edges[0], edges[1], (&pairs).into()];
     // SAFETY: arguments as in lists.cu; the rows are those of the boxes of the tree.
     unsafe {
-        let functions = device.load(&programs::lists())?;
+        let functions = device.fixed("lists", programs::lists)?;
         device.launch(&functions, "near_pairs", (blocks(n, WARPS)?, 1), BLOCK, &args)?;
     }
     Ok(device.download(&pairs, "pairs")?[0])
@@ -136,7 +136,7 @@ pub fn uvwx(tree: &DeviceTree, options: &ListOptions) -> Result<DeviceLists, Err
     let finder = Finder {
         device,
         primitives: Primitives::new(device)?,
-        functions: device.load(&programs::lists())?,
+        functions: device.fixed("lists", programs::lists)?,
         boxes: device.upload(&tree.boxes.addresses(), "addresses of boxes")?,
         n: tree.len(),
     };

@@ -26,7 +26,7 @@ pub(crate) struct Primitives {
 
 impl Primitives {
     pub fn new(device: &Device) -> Result<Primitives, Error> {
-        let (scan, sort) = (device.load(&programs::scan())?, device.load(&programs::sort())?);
+        let (scan, sort) = (device.fixed("scan", programs::scan)?, device.fixed("sort", programs::sort)?);
         Ok(Primitives { device: device.clone(), scan, sort })
     }
 

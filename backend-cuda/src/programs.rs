@@ -159,6 +159,7 @@ pub(crate) fn scan() -> Program {
 /// Splitting of boxes.
 pub(crate) fn split() -> Program {
     let entries = &[
+        "root_box",
         "split_count",
         "split_coincident",
         "split_octants",

@@ -208,8 +208,8 @@ impl<'a> Cloud<'a> {
         let builder = Builder {
             device,
             primitives: Primitives::new(device)?,
-            points: device.load(&programs::points())?,
-            split: device.load(&programs::split())?,
+            points: device.fixed("points", programs::points)?,
+            split: device.fixed("split", programs::split)?,
         };
         let mut arrays = Vec::new();
         let (mut low, mut high) = ([f64::INFINITY; 3], [f64::NEG_INFINITY; 3]);
@@ -332,16 +332,10 @@ impl Builder<'_> {
         let device = self.device;
         let last = sets.len() - 1;
         let (n, m) = (sets[0].points.n, sets[last].points.n);
-        let mut boxes = Boxes {
-            parent: device.upload(&[NONE], "boxes")?,
-            child_start: device.upload(&[0], "boxes")?,
-            child_count: device.upload(&[0], "boxes")?,
-            octant: device.upload(&[0], "boxes")?,
-            level: device.upload(&[0], "boxes")?,
-            anchor: device.upload(&[0; 3], "boxes")?,
-            source_range: device.upload(&[0, n as u32], "boxes")?,
-            target_range: device.upload(&[0, m as u32], "boxes")?,
-        };
+        let room = (3 * n.max(m) / ncrit).min(2 * (n + m)) + 512;
+        let mut boxes = Boxes::root(device, &self.split, room, [n, m])?;
+        let mut scratch = Scratch::new(device, room)?;
+        let undecided_counts: Buffer<u32> = device.zeros(limit + 1, "undecided boxes")?;
         let found: Buffer<u32> = device.alloc(n + m, "distinct positions")?;
         let (mut level_start, mut total) = (vec![0u32], 1usize);
         let kinds: Arg = (sets.len() as u32).into();
@@ -354,9 +348,11 @@ impl Builder<'_> {
                 break;
             }
             let (first, items) = (Arg::from(start), Arg::from(count));
-            let fate: Buffer<u32> = device.alloc(count as usize, "boxes to split")?;
-            let undecided: Buffer<u32> = device.alloc(count as usize, "undecided boxes")?;
-            let undecided_count: Buffer<u32> = device.zeros(1, "undecided boxes")?;
+            if count as usize > scratch.room {
+                scratch = Scratch::new(device, count as usize)?;
+            }
+            let Scratch { fate, undecided, source_ends, target_ends, children, starts, .. } = &mut scratch;
+            let undecided_count = undecided_counts.at(level);
             let ranges = [(&boxes.source_range).into(), (&boxes.target_range).into()];
             let keys = |sets: &[Set]| [Arg::from(&sets[0].keys), Arg::from(&sets[last].keys)];
             let [source_keys, target_keys] = keys(sets);
@@ -369,9 +365,9 @@ impl Builder<'_> {
                 ranges[1],
                 source_keys,
                 target_keys,
-                (&fate).into(),
-                (&undecided).into(),
-                (&undecided_count).into(),
+                (&*fate).into(),
+                (&*undecided).into(),
+                undecided_count,
             ];
             // SAFETY: arguments as in split.cu; boxes first … first + count exist.
             unsafe {
@@ -387,10 +383,10 @@ impl Builder<'_> {
                 (n as u64).into(),
                 (&sets[last].points.xyz).into(),
                 (m as u64).into(),
-                (&undecided).into(),
-                (&undecided_count).into(),
+                (&*undecided).into(),
+                undecided_count,
                 (&found).into(),
-                (&fate).into(),
+                (&*fate).into(),
             ];
             // SAFETY: as above; `found` has an entry for each source and each target.
             unsafe { device.launch(&self.split, "split_coincident", (count.min(WALKERS), 1), BLOCK, &args)? };
@@ -398,22 +394,10 @@ impl Builder<'_> {
                 let side = side * (-(level as f64)).exp2();
                 for (i, set) in sets.iter_mut().enumerate() {
                     let range = if i == 0 { &boxes.source_range } else { &boxes.target_range };
-                    self.rekey(
-                        set,
-                        start,
-                        count,
-                        range,
-                        &fate,
-                        &boxes.anchor,
-                        [corner[0], corner[1], corner[2], side],
-                    )?;
+                    self.rekey(set, start, count, range, fate, &boxes.anchor, [corner[0], corner[1], corner[2], side])?;
                 }
             }
 
-            let source_ends: Buffer<u32> = device.alloc(8 * count as usize, "octants")?;
-            let target_ends: Buffer<u32> = device.alloc(8 * count as usize, "octants")?;
-            let children: Buffer<u32> = device.alloc(count as usize, "children")?;
-            let mut starts: Buffer<u64> = device.alloc(count as usize + 1, "children")?;
             let [source_keys, target_keys] = keys(sets);
             let args = [
                 first,
@@ -424,16 +408,16 @@ impl Builder<'_> {
                 source_keys,
                 target_keys,
                 kinds,
-                (&fate).into(),
-                (&source_ends).into(),
-                (&target_ends).into(),
-                (&children).into(),
+                (&*fate).into(),
+                (&*source_ends).into(),
+                (&*target_ends).into(),
+                (&*children).into(),
             ];
             let eight_lanes = (blocks(8 * count as usize, BLOCK as usize)?, 1);
             // SAFETY: as above; eight ends a box.
             unsafe { device.launch(&self.split, "split_octants", eight_lanes, BLOCK, &args)? };
-            self.primitives.scan((&children).into(), count as usize, 0, &mut starts, 0)?;
-            let more = device.download_range(&starts, count as usize..count as usize + 1, "children")?[0] as usize;
+            self.primitives.scan((&*children).into(), count as usize, 0, starts, 0)?;
+            let more = device.download_range(starts, count as usize..count as usize + 1, "children")?[0] as usize;
             if more == 0 {
                 break;
             }
@@ -445,10 +429,10 @@ impl Builder<'_> {
                 first,
                 items,
                 (level as u32).into(),
-                (&fate).into(),
-                (&source_ends).into(),
-                (&target_ends).into(),
-                (&starts).into(),
+                (&*fate).into(),
+                (&*source_ends).into(),
+                (&*target_ends).into(),
+                (&*starts).into(),
                 (&boxes.parent).into(),
                 (&boxes.child_start).into(),
                 (&boxes.child_count).into(),
@@ -466,7 +450,65 @@ impl Builder<'_> {
     }
 }
 
+/// What a level needs while its boxes are split.
+struct Scratch {
+    /// Boxes of a level.
+    room: usize,
+    fate: Buffer<u32>,
+    undecided: Buffer<u32>,
+    /// Eight a box.
+    source_ends: Buffer<u32>,
+    target_ends: Buffer<u32>,
+    children: Buffer<u32>,
+    starts: Buffer<u64>,
+}
+
+impl Scratch {
+    fn new(device: &Device, room: usize) -> Result<Self, Error> {
+        let numbers = |n: usize| device.alloc(n, "boxes to split");
+        Ok(Scratch {
+            room,
+            fate: numbers(room)?,
+            undecided: numbers(room)?,
+            source_ends: numbers(8 * room)?,
+            target_ends: numbers(8 * room)?,
+            children: numbers(room)?,
+            starts: device.alloc(room + 1, "boxes to split")?,
+        })
+    }
+}
+
 impl Boxes {
+    /// The root, with these numbers of sources and targets, and room for `room` boxes.
+    fn root(device: &Device, split: &Functions, room: usize, [n, m]: [usize; 2]) -> Result<Self, Error> {
+        let what = "boxes";
+        let boxes = Boxes {
+            parent: device.alloc(room, what)?,
+            child_start: device.alloc(room, what)?,
+            child_count: device.alloc(room, what)?,
+            octant: device.alloc(room, what)?,
+            level: device.alloc(room, what)?,
+            anchor: device.alloc(3 * room, what)?,
+            source_range: device.alloc(2 * room, what)?,
+            target_range: device.alloc(2 * room, what)?,
+        };
+        let args = [
+            (n as u32).into(),
+            (m as u32).into(),
+            (&boxes.parent).into(),
+            (&boxes.child_start).into(),
+            (&boxes.child_count).into(),
+            (&boxes.octant).into(),
+            (&boxes.level).into(),
+            (&boxes.anchor).into(),
+            (&boxes.source_range).into(),
+            (&boxes.target_range).into(),
+        ];
+        // SAFETY: arguments as in split.cu; there is room for the root.
+        unsafe { device.launch(split, "root_box", (1, 1), 1, &args)? };
+        Ok(boxes)
+    }
+
     /// Room for `n` boxes, of which `used` exist.
     fn grow(&mut self, device: &Device, used: usize, n: usize) -> Result<(), Error> {
         device.grow(&mut self.parent, used, n, "boxes")?;

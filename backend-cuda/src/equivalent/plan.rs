@@ -266,7 +266,7 @@ impl<F: Family, T: DeviceScalar, N: Real> Visitor for New<F, T, N> {
             values: S::VALUES,
         };
         let programs = Programs {
-            arrange: device.load(&programs::arrange())?,
+            arrange: device.fixed("arrange", programs::arrange)?,
             p2m: device.load(&programs::p2m_program::<F::Check, T>(n))?,
             multiply: device.load(&programs::multiply_program::<T>())?,
             m2l: device.load(&programs::m2l_program::<T>())?,

@@ -4,7 +4,7 @@ use crate::family::Facts;
 use crate::plane::only_f64;
 use crate::request::{Backend, Fmm, Method};
 use crate::tuning::{self, Scene};
-use crate::variant::{Parts, parts};
+use crate::variant::{Expansion, Parts, Policy, parts};
 use adaptive2d::{Norm, PlaneKernel};
 use backend_cpu::{Isa, Precision};
 use fmm_traits::Error;
@@ -75,8 +75,8 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize, apart: bool) -> Result<Choice,
             return Err(Error::Parameter { name: "threads", value: t as f64, requirement: "must be 1 to 4096" });
         }
     };
-    let Backend::Cpu(cpu) = r.backend;
-    let isa = cpu.isa.unwrap_or_else(Isa::detect);
+    let isa = if let Backend::Cpu(cpu) = r.backend { cpu.isa } else { None };
+    let isa = isa.unwrap_or_else(Isa::detect);
     if !Isa::available().contains(&isa) {
         let reason = format!("this machine has no {}", isa.name());
         return Err(Error::Unsupported { operation: "the instruction set", reason });
@@ -93,10 +93,15 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize, apart: bool) -> Result<Choice,
     let wide = if r.precision == Precision::F32 { 4 } else { 8 };
     let forecast = match &fast.layout {
         Layout::Pyramid { .. } => tuning::plane_forecast(&facts, order, [n, m], occupancy),
+        Layout::Octree(parts) if on_gpu(r) => tuning::forecast_on_gpu(&facts, order, [n, m], mean, wide, parts),
         Layout::Octree(parts) => tuning::forecast(&facts, order, [n, m], mean, wide, threads, parts),
     };
     let (layout, why) = (fast.layout, why.to_string());
     Ok(Choice { facts, method, why, tolerance, order, layout, isa, threads, occupancy, forecast })
+}
+
+fn on_gpu(r: &Fmm) -> bool {
+    matches!(r.backend, Backend::Cuda(_))
 }
 
 /// Whether the tolerance asks for no order: direct summation in f64 reaches any.
@@ -115,6 +120,9 @@ fn in_space(r: &Fmm, facts: &Facts, tolerance: Option<f64>, n: usize, m: usize, 
         return refuse("the largest relative error", format!("kernel {kernel} promises ℓ2"));
     }
     let parts = parts(&r.variant, r.method, &facts.harmonic)?;
+    if on_gpu(r) && (parts.expansion, parts.policy) != (Expansion::Equivalent, Policy::Uvwx) {
+        return refuse("this method on a GPU", "it runs equivalent densities and direct sums".to_string());
+    }
     let (order, parts) = match (r.order, tolerance) {
         (None, Some(e)) if any_tolerance(r) => {
             tuning::check_positive(e)?;
@@ -130,8 +138,14 @@ fn in_space(r: &Fmm, facts: &Facts, tolerance: Option<f64>, n: usize, m: usize, 
         method: Method::EquivalentDensities,
         layout: Layout::Octree(parts),
         order,
-        occupancy: tuning::occupancy(facts, order, &parts),
-        direct_is_cheaper: tuning::direct_is_cheaper(facts, order, n, m),
+        occupancy: match on_gpu(r) {
+            true => tuning::occupancy_on_gpu(facts, order, r.precision),
+            false => tuning::occupancy(facts, order, &parts),
+        },
+        direct_is_cheaper: match on_gpu(r) {
+            true => tuning::direct_is_cheaper_on_gpu(facts, order, n, m),
+            false => tuning::direct_is_cheaper(facts, order, n, m),
+        },
     })
 }
 
@@ -140,6 +154,9 @@ fn in_plane(r: &Fmm, kernel: PlaneKernel, tolerance: Option<f64>, n: usize, m: u
     let (name, v) = (r.family.0.name(), &r.variant);
     let refuse = |operation, reason: String| Err(Error::Unsupported { operation, reason });
     only_f64(r.precision)?;
+    if on_gpu(r) {
+        return refuse("a GPU", format!("kernel {name} is of the plane"));
+    }
     if !matches!(r.method, Method::Auto | Method::Laurent | Method::Direct) {
         return refuse("a method of space", format!("kernel {name} has Laurent series"));
     }

@@ -81,10 +81,12 @@ pub struct Description {
     pub truncation: Option<&'static str>,
     /// Why this method.
     pub why: String,
-    /// `cpu`.
+    /// `cpu` or `cuda`.
     pub backend: &'static str,
-    /// Instruction set.
+    /// Instruction set of the CPU.
     pub isa: &'static str,
+    /// Name of the GPU that computes; none on a CPU.
+    pub device: Option<String>,
     /// Precision of the sum.
     pub precision: &'static str,
     /// Number of sources.
@@ -145,8 +147,9 @@ impl Plan {
             translation: spherical.map(|p| p.spherical.translation.name()),
             truncation: spherical.filter(|p| p.policy.theta().is_none()).map(|p| p.spherical.truncation.name()),
             why: c.why.clone(),
-            backend: "cpu",
+            backend: r.backend.name(),
             isa: c.isa.name(),
+            device: r.backend.device(r.cache.as_ref()).ok().map(|d| d.info().name.clone()),
             precision: r.precision.name(),
             n_sources: self.n_sources,
             n_targets: self.n_targets,

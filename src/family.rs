@@ -3,10 +3,11 @@
 
 use adaptive2d::PlaneKernel;
 use backend_cpu::{Isa, Precision, Settings, Solver};
+use backend_cuda::{Device, Direct, Sum};
 use fmm_kernels::spherical::{SphericalOptions, layout::layout};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::{Error, Family, Kernel, Lists, OutputColumns, Outputs, Tree, Visitor};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Facts about the kernel that computes a set of outputs.
 #[derive(Clone, Debug)]
@@ -124,6 +125,25 @@ pub(crate) trait Dynamic: Send + Sync {
         settings: &Settings,
         spherical: Option<SphericalOptions>,
     ) -> Result<Box<dyn Solver>, Error>;
+    /// The fast method on a GPU, with the near field in f64.
+    fn device_solver(
+        &self,
+        device: &Device,
+        outputs: Outputs,
+        settings: &backend_cuda::Settings,
+        precision: Precision,
+        sources: &[f64],
+        targets: Option<&[f64]>,
+    ) -> Result<Box<dyn backend_cuda::Solver>, Error>;
+    /// A direct sum on a GPU.
+    fn device_sum(
+        &self,
+        device: &Device,
+        outputs: Outputs,
+        precision: Precision,
+        sources: &[f64],
+        targets: backend_cuda::Targets<'_>,
+    ) -> Result<Box<dyn Sum>, Error>;
 }
 
 /// The one implementation.
@@ -171,5 +191,36 @@ impl<F: Family> Dynamic for Erased<F> {
             Some(options) => backend_cpu::spherical::plan(&self.0, outputs, tree, lists, settings, options),
             None => backend_cpu::plan(&self.0, outputs, tree, lists, settings),
         }
+    }
+    fn device_solver(
+        &self,
+        device: &Device,
+        outputs: Outputs,
+        settings: &backend_cuda::Settings,
+        precision: Precision,
+        sources: &[f64],
+        targets: Option<&[f64]>,
+    ) -> Result<Box<dyn backend_cuda::Solver>, Error> {
+        match precision {
+            Precision::F32 => backend_cuda::solver::<F, f32, f64>(device, &self.0, outputs, settings, sources, targets),
+            Precision::F64 => backend_cuda::solver::<F, f64, f64>(device, &self.0, outputs, settings, sources, targets),
+        }
+    }
+    fn device_sum(
+        &self,
+        device: &Device,
+        outputs: Outputs,
+        precision: Precision,
+        sources: &[f64],
+        targets: backend_cuda::Targets<'_>,
+    ) -> Result<Box<dyn Sum>, Error> {
+        Ok(match precision {
+            Precision::F32 => {
+                Box::new(Mutex::new(Direct::<f32>::new(device, &self.0, outputs, sources, targets, None)?))
+            }
+            Precision::F64 => {
+                Box::new(Mutex::new(Direct::<f64>::new(device, &self.0, outputs, sources, targets, None)?))
+            }
+        })
     }
 }

@@ -55,6 +55,7 @@ mod variant;
 
 pub use adaptive2d::{Norm, PlaneKernel};
 pub use backend_cpu::{Isa, Precision};
+pub use backend_cuda::DeviceInfo;
 pub use describe::{Description, Edges, PlanSeconds};
 pub use family::AnyFamily;
 pub use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
@@ -63,5 +64,5 @@ pub use machine::{available_memory, peak_memory};
 pub use near::NearBlock;
 pub use output::Output;
 pub use plan::Plan;
-pub use request::{Backend, Cpu, Fmm, Method, Progress, Targets, evaluate};
+pub use request::{Backend, Cpu, Cuda, Fmm, Method, Progress, Targets, evaluate};
 pub use variant::{Expansion, ListPolicy, Translation, Truncation};

@@ -3,6 +3,7 @@
 use crate::family::{AnyFamily, Dynamic, Facts};
 use adaptive2d::PlaneKernel;
 use backend_cpu::{Isa, Precision, Settings, Solver, Targets, laurent};
+use backend_cuda::{Device, Sum};
 use fmm_kernels::spherical::SphericalOptions;
 use fmm_traits::{Error, Lists, OutputColumns, Outputs, Tree};
 use std::sync::Arc;
@@ -112,6 +113,27 @@ impl Dynamic for PlaneKernel {
         _: &Settings,
         _: Option<SphericalOptions>,
     ) -> Result<Box<dyn Solver>, Error> {
+        Err(no_octree(PlaneKernel::name(*self)))
+    }
+    fn device_solver(
+        &self,
+        _: &Device,
+        _: Outputs,
+        _: &backend_cuda::Settings,
+        _: Precision,
+        _: &[f64],
+        _: Option<&[f64]>,
+    ) -> Result<Box<dyn backend_cuda::Solver>, Error> {
+        Err(no_octree(PlaneKernel::name(*self)))
+    }
+    fn device_sum(
+        &self,
+        _: &Device,
+        _: Outputs,
+        _: Precision,
+        _: &[f64],
+        _: backend_cuda::Targets<'_>,
+    ) -> Result<Box<dyn Sum>, Error> {
         Err(no_octree(PlaneKernel::name(*self)))
     }
 }

@@ -6,6 +6,7 @@ use crate::plan::Plan;
 use crate::variant::Variant;
 use adaptive2d::Norm;
 use backend_cpu::{Isa, Precision};
+use backend_cuda::{Device, DeviceInfo, DeviceOptions};
 use fmm_traits::{Error, Family, Outputs};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,14 +52,56 @@ pub struct Cpu {
     pub isa: Option<Isa>,
 }
 
+/// An NVIDIA GPU as backend. Needs its driver and NVIDIA's run-time compiler (NVRTC) when a plan is made, nothing
+/// before: without them a plan is an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cuda {
+    /// Number of the device.
+    pub device: usize,
+}
+
+impl Cuda {
+    /// What the device says of itself.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] with what is missing.
+    pub fn info(self) -> Result<DeviceInfo, Error> {
+        Ok(Backend::Cuda(self).device(None)?.info().clone())
+    }
+}
+
 /// Where sums are computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Backend {
     /// Threads and SIMD of this machine.
     Cpu(Cpu),
+    /// An NVIDIA GPU.
+    Cuda(Cuda),
 }
 
+impl Backend {
+    /// `cpu` or `cuda`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Cpu(_) => "cpu",
+            Backend::Cuda(_) => "cuda",
+        }
+    }
+    /// The device; compiled stages are kept in `cache`, if given.
+    pub(crate) fn device(self, cache: Option<&PathBuf>) -> Result<Device, Error> {
+        match self {
+            Backend::Cuda(Cuda { device }) => Device::shared(&DeviceOptions { ordinal: device, cache: cache.cloned() }),
+            Backend::Cpu(_) => Err(Error::NoDevice { reason: "the backend is cpu".to_string() }),
+        }
+    }
+}
+
+impl From<Cuda> for Backend {
+    fn from(cuda: Cuda) -> Self {
+        Backend::Cuda(cuda)
+    }
+}
 impl From<Cpu> for Backend {
     fn from(cpu: Cpu) -> Self {
         Backend::Cpu(cpu)
@@ -199,8 +242,8 @@ impl Fmm {
         self.backend = backend.into();
         self
     }
-    /// Folder that keeps translation operators between runs, under a fingerprint of all they depend
-    /// on. Default: they are kept in memory only.
+    /// Folder that keeps translation operators, and the stages compiled for a GPU, between runs, under a fingerprint of
+    /// all they depend on. Default: they are kept in memory only.
     pub fn operator_cache(mut self, folder: impl Into<PathBuf>) -> Self {
         self.cache = Some(folder.into());
         self

@@ -258,6 +258,43 @@ pub(crate) fn direct_is_cheaper(facts: &Facts, order: usize, n: usize, m: usize)
     pair * n as f64 * m as f64 <= fast
 }
 
+/// Mean points of a leaf that balance near and far field on a GPU: as [`occupancy`], from the rates of one NVIDIA H200
+/// (`docs/notes/gpu-performance.md`). M2L of a box costs 26·8 products of complex numbers a frequency, the translations and
+/// solves 12·surface² operations, at 18 (f32: 28) operations a picosecond; a box meets 27 leaves, at 0.7 ps for a pair and a
+/// component of it in f64.
+pub(crate) fn occupancy_on_gpu(facts: &Facts, order: usize, precision: Precision) -> f64 {
+    let frequencies = ((2 * order - 1).pow(2) * order) as f64;
+    let surface = (6 * (order - 1).pow(2) + 2) as f64;
+    let operations = (1664.0 * frequencies + 12.0 * surface.powi(2)) * (facts.densities * facts.checks) as f64;
+    let far = operations / if precision == Precision::F32 { 28.0 } else { 18.0 };
+    let near = 27.0 * 0.7 * (facts.strengths + facts.values) as f64;
+    (far / near).sqrt().max(24.0)
+}
+
+/// [`direct_is_cheaper`] on a GPU: 1e12 pairs of f64 a second against 3 ms and 10 ns a point, order 6 and one component.
+pub(crate) fn direct_is_cheaper_on_gpu(facts: &Facts, order: usize, n: usize, m: usize) -> bool {
+    let pair = 0.5e-3 * (facts.strengths + facts.values) as f64;
+    let components = facts.densities.max(facts.strengths) as f64;
+    pair * n as f64 * m as f64 <= 3e6 + order as f64 * components * (n + m) as f64
+}
+
+/// [`forecast`] for a plan on a GPU.
+pub(crate) fn forecast_on_gpu(
+    facts: &Facts,
+    order: Option<usize>,
+    [n, m]: [usize; 2],
+    mean: f64,
+    wide: usize,
+    parts: &Parts,
+) -> u64 {
+    // A plan holds what one on a CPU holds, the neighbours of all boxes, and what sorts the points. Spectra that would
+    // fill the memory are done without.
+    let sorting = 64 * (n + m) + 24 * (n * facts.strengths + m * facts.values);
+    let boxes = (1.5 * n.max(m) as f64 / mean) as usize;
+    let edges = if order.is_some() { boxes * 4 * 100 } else { 0 };
+    forecast(facts, order, [n, m], mean, wide, 0, parts) + (sorting + edges) as u64
+}
+
 /// Bytes of the whole plan and one evaluation on `threads` threads, from counts alone: `mean` points a leaf, a
 /// tree as deep as one of uniform points.
 pub(crate) fn forecast(

@@ -1,6 +1,7 @@
 //! Rates of direct summation and times of tree and lists on the device, for docs/notes/gpu-performance.md.
 //!
-//! `device_rates [direct|shapes|tree|far] …`; all but `shapes` when none is named.
+//! `device_rates [direct|shapes|tree|far|large|profile] …`; all but `shapes` and `profile` when none is
+//! named.
 
 use backend_cuda::{
     CallerPoints, Device, DeviceOptions, DeviceScalar, Direct, Plan, Shape, Targets, TreeOptions, build, uvwx,
@@ -116,7 +117,7 @@ fn tree(device: &Device) -> Result<(), Error> {
 }
 
 /// Stages of one case, the last of three runs, and errors at 1000 of the targets.
-fn case<T: DeviceScalar, F: Family>(
+fn case<T: DeviceScalar, N: Real, F: Family>(
     device: &Device,
     family: &F,
     outputs: Outputs,
@@ -130,10 +131,12 @@ fn case<T: DeviceScalar, F: Family>(
     let q = normal_strengths(n * F::Source::STRENGTHS, 1);
     let given = CallerPoints::new(device, &points)?;
     let tree = build(device, &given, None, &TreeOptions { ncrit, min_side: 0.0, root: None })?;
-    let lists = uvwx(&tree, &ListOptions::default())?;
+    // Leaves with fewer points than a surface are summed pair by pair, as the facade does.
+    let surface = 6 * (p - 1).pow(2) + 2;
+    let lists = uvwx(&tree, &ListOptions { m2p_min_sources: surface, p2l_min_targets: surface })?;
     let edges = (lists.m2l.len(), lists.p2p.len());
     let start = Instant::now();
-    let mut plan = Plan::<T, T>::new(family, outputs, p, tree, lists)?;
+    let mut plan = Plan::<T, N>::new(family, outputs, p, None, tree, lists)?;
     device.synchronize()?;
     let planned = start.elapsed().as_secs_f64() * 1e3;
     plan.apply(&q, &mut |_, _| true)?;
@@ -157,7 +160,13 @@ fn case<T: DeviceScalar, F: Family>(
             format!("{:.1e}", f64::sqrt(e / size))
         })
         .collect();
-    print!("{} {} 2^{log} {} ncrit {ncrit} p {p}: plan {planned:.1} ms, apply", family.name(), kind.name(), T::NAME);
+    print!(
+        "{} {} 2^{log} {} {} ncrit {ncrit} p {p}: plan {planned:.1} ms, apply",
+        family.name(),
+        kind.name(),
+        T::NAME,
+        N::NAME
+    );
     println!(" {:.3} ms, errors {}, edges {edges:?}", seconds.iter().sum::<f64>() * 1e3, errors.join(" "));
     let stages: Vec<String> =
         Stage::ALL.iter().zip(seconds).map(|(s, t)| format!("{} {:.3}", s.name(), t * 1e3)).collect();
@@ -166,16 +175,48 @@ fn case<T: DeviceScalar, F: Family>(
 }
 
 fn far(device: &Device) -> Result<(), Error> {
-    let both = Outputs::POTENTIAL | Outputs::GRADIENT;
-    for ncrit in [64, 256] {
-        case::<f32, _>(device, &Laplace, Outputs::POTENTIAL, CloudKind::Uniform, 20, ncrit, 4)?;
-        case::<f32, _>(device, &Laplace, both, CloudKind::Uniform, 20, ncrit, 5)?;
-        case::<f64, _>(device, &Laplace, both, CloudKind::Uniform, 20, ncrit, 6)?;
+    let (potential, both) = (Outputs::POTENTIAL, Outputs::POTENTIAL | Outputs::GRADIENT);
+    let uniform = CloudKind::Uniform;
+    for (p, ncrit) in [(4, 64), (5, 64), (6, 64), (6, 160)] {
+        case::<f32, f32, _>(device, &Laplace, potential, uniform, 20, ncrit, p)?;
     }
-    case::<f32, _>(device, &Laplace, both, CloudKind::Plummer, 20, 128, 4)?;
-    case::<f64, _>(device, &Laplace, Outputs::POTENTIAL, CloudKind::Uniform, 20, 256, 8)?;
-    case::<f64, _>(device, &Stokes { mu: 1.0 }, Outputs::POTENTIAL, CloudKind::Uniform, 20, 256, 6)?;
-    case::<f32, _>(device, &Laplace, both, CloudKind::Uniform, 24, 256, 4)
+    case::<f32, f64, _>(device, &Laplace, potential, uniform, 20, 64, 6)?;
+    for (p, ncrit) in [(5, 64), (6, 64), (7, 64)] {
+        case::<f32, f32, _>(device, &Laplace, both, uniform, 20, ncrit, p)?;
+    }
+    for (p, ncrit) in [(6, 64), (7, 64), (7, 256)] {
+        case::<f64, f64, _>(device, &Laplace, both, uniform, 20, ncrit, p)?;
+    }
+    for (p, ncrit) in [(8, 64), (8, 256), (10, 64), (10, 256)] {
+        case::<f64, f64, _>(device, &Laplace, potential, uniform, 20, ncrit, p)?;
+    }
+    for (p, ncrit) in [(6, 64), (6, 256), (8, 64), (8, 256)] {
+        case::<f64, f64, _>(device, &Stokes { mu: 1.0 }, potential, uniform, 20, ncrit, p)?;
+    }
+    case::<f32, f32, _>(device, &Laplace, both, CloudKind::Plummer, 20, 128, 4)?;
+    case::<f32, f32, _>(device, &Laplace, both, CloudKind::Plummer, 20, 128, 6)
+}
+
+fn large(device: &Device) -> Result<(), Error> {
+    let both = Outputs::POTENTIAL | Outputs::GRADIENT;
+    for (p, ncrit) in [(4, 256), (5, 96), (6, 96)] {
+        case::<f32, f32, _>(device, &Laplace, both, CloudKind::Uniform, 24, ncrit, p)?;
+    }
+    for kind in [CloudKind::Plummer, CloudKind::Ellipsoid] {
+        case::<f32, f32, _>(device, &Laplace, both, kind, 24, 128, 5)?;
+    }
+    Ok(())
+}
+
+/// One of each, to be watched by a profiler.
+fn profile(device: &Device) -> Result<(), Error> {
+    let points = CallerPoints::new(device, &CloudKind::Uniform.points(1 << 24, 1))?;
+    let tree = build(device, &points, None, &TreeOptions { ncrit: 64, min_side: 0.0, root: None })?;
+    uvwx(&tree, &ListOptions::default())?;
+    drop(tree);
+    let both = Outputs::POTENTIAL | Outputs::GRADIENT;
+    case::<f64, f64, _>(device, &Laplace, both, CloudKind::Uniform, 20, 64, 6)?;
+    case::<f32, f32, _>(device, &Laplace, both, CloudKind::Uniform, 20, 64, 6)
 }
 
 fn main() -> Result<(), Error> {
@@ -195,6 +236,12 @@ fn main() -> Result<(), Error> {
     }
     if wanted.is_empty() || is("far") {
         far(&device)?;
+    }
+    if wanted.is_empty() || is("large") {
+        large(&device)?;
+    }
+    if is("profile") {
+        profile(&device)?;
     }
     Ok(())
 }

@@ -53,14 +53,15 @@ extern "C" __global__ void list_boxes(u32 count, const u32* flags, const u64* st
   if (i < count && flags[i]) boxes[starts[i]] = i;
 }
 
-// Rows of `width` numbers into tree order.
-extern "C" __global__ void scatter(const double* given, const u32* order, u64 n, u32 width, double* strengths) {
+// Rows of `width` numbers into tree order, times `factor`.
+extern "C" __global__ void scatter(const double* given, const u32* order, u64 n, u32 width, double factor,
+                                   double* strengths) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n * width) strengths[i] = given[(u64)order[i / width] * width + i % width];
+  if (i < n * width) strengths[i] = given[(u64)order[i / width] * width + i % width] * factor;
 }
-// And back, times `scale`.
-extern "C" __global__ void gather(const double* values, const u32* order, u64 n, u32 width, double scale,
-                                     double* out) {
+// And back.
+extern "C" __global__ void gather(const double* values, const u32* order, u64 n, u32 width, double factor,
+                                  double* out) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n * width) out[(u64)order[i / width] * width + i % width] = values[i] * scale;
+  if (i < n * width) out[(u64)order[i / width] * width + i % width] = values[i] * factor;
 }

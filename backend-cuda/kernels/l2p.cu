@@ -44,13 +44,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
           for (int c = 0; c < STRENGTHS; ++c) tile[j].v[3 + c] = densities[((u64)s * STRENGTHS + c) * n + begin + j];
         }
         __syncthreads();
-        for (u32 j = 0; j < count; ++j) {
-          REAL u[VALUES];
-          const Source y = tile[j];
-          bare_pair(params, x[0] - y.v[0], x[1] - y.v[1], x[2] - y.v[2], y.v + 3, u);
-#pragma unroll
-          for (int k = 0; k < VALUES; ++k) part[k] += u[k];
-        }
+        add_tile(params, tile, count, x, part);
       }
 #pragma unroll
       for (int k = 0; k < VALUES; ++k) sum[k] += (double)part[k] * level[LEVEL_HEAD + k];

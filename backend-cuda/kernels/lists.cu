@@ -16,23 +16,63 @@ static_assert(sizeof(Rows) == 16, "the host sends two addresses");
 
 __device__ __forceinline__ u32 warp_index() { return (blockIdx.x * blockDim.x + threadIdx.x) / 32; }
 
-// Adds a row's next entries in the order of the lanes: returns where this lane writes.
-__device__ __forceinline__ u64 place(bool mine, u64& end) {
-  const u32 all = __ballot_sync(~0u, mine);
-  const u64 at = end + __popc(all & lanes_below());
-  end += __popc(all);
-  return at;
+// The children of a parent: one in each lane below `count`, with its octant, and whether it has targets.
+struct Children {
+  u32 begin, count, octant;
+  bool active;
+};
+__device__ __forceinline__ Children children_of(const Boxes& t, u32 p) {
+  Children c = {t.child_start[p], t.child_count[p], 0, false};
+  if (lane_id() < c.count) {
+    const u64* at = t.anchor + 3ull * (c.begin + lane_id());
+    c.octant = (u32)(at[0] & 1 | (at[1] & 1) << 1 | (at[2] & 1) << 2);
+    c.active = targets_in(t, c.begin + lane_id()) > 0;
+  }
+  return c;
 }
 
-// What the parent of b hands down, in order, 32 lanes at a time: visit(box, valid, adjacent to b, whether
-// it is a leaf no finer than the parent). All lanes call visit together.
+// Octants of p, as bits, whose boxes share at least a point with the box a, which is no finer than they are.
+__device__ __forceinline__ u32 octants_touching(const Boxes& t, u32 p, u32 a) {
+  const u32 d = t.level[p] + 1 - t.level[a];
+  u32 all = 0xff;
+#pragma unroll
+  for (int x = 0; x < 3; ++x) {
+    // Ends of a in units of a child, from the lower corner of p.
+    const long long from = (long long)((t.anchor[3ull * a + x] << d) - 2 * t.anchor[3ull * p + x]);
+    const long long to = from + (1ll << d);
+    const u32 upper = x == 0 ? 0xaau : x == 1 ? 0xccu : 0xf0u;
+    all &= (from <= 1 && to >= 0 ? ~upper : 0u) | (from <= 2 && to >= 1 ? upper : 0u);
+  }
+  return all;
+}
+
+// The kinds of rows of a child.
+#define COLLEAGUES 0
+#define COARSE 1
+#define V 2
+#define X 3
+
+// What a parent hands down to its children, in order, 32 lanes at a time: visit(child, kind, box, whether it is
+// one of that kind, bits of the lanes that have one). All lanes call visit together.
 template <class Visit>
-__device__ void family(const Boxes& t, u32 b, const Rows& colleagues, const Rows& coarse, Visit visit) {
-  const u32 p = t.parent[b];
+__device__ void family(const Boxes& t, u32 p, const Children& children, const Rows& colleagues, const Rows& coarse,
+                       Visit visit) {
+  auto hand_down = [&](u32 box, bool valid, bool leaf) {
+    const u32 octants = valid ? octants_touching(t, p, box) : 0;
+    const u32 leaves = __ballot_sync(~0u, valid && leaf), others = __ballot_sync(~0u, valid && !leaf);
+    for (u32 k = 0; k < children.count; ++k) {
+      const u32 octant = __shfl_sync(~0u, children.octant, k);
+      if (!__shfl_sync(~0u, children.active, k)) continue;
+      const u32 near = __ballot_sync(~0u, octants >> octant & 1), me = 1u << lane_id();
+      if (others & near) visit(k, COLLEAGUES, box, (others & near & me) != 0, others & near);
+      if (others & ~near) visit(k, V, box, (others & ~near & me) != 0, others & ~near);
+      if (leaves & near) visit(k, COARSE, box, (leaves & near & me) != 0, leaves & near);
+      if (leaves & ~near) visit(k, X, box, (leaves & ~near & me) != 0, leaves & ~near);
+    }
+  };
   for (u64 at = coarse.starts[p]; at < coarse.starts[p + 1]; at += 32) {
     const bool valid = at + lane_id() < coarse.starts[p + 1];
-    const u32 a = valid ? coarse.data[at + lane_id()] : 0;
-    visit(a, valid, valid && touch(t, a, b), true);
+    hand_down(valid ? coarse.data[at + lane_id()] : 0, valid, true);
   }
   for (u64 at = colleagues.starts[p]; at < colleagues.starts[p + 1]; at += 4) {
     const u64 mine = at + lane_id() / 8;
@@ -47,39 +87,44 @@ __device__ void family(const Boxes& t, u32 b, const Rows& colleagues, const Rows
       c = t.child_start[c] + k;
       valid = valid && sources_in(t, c) > 0;
     }
-    visit(c, valid, valid && touch(t, c, b), leaf);
+    hand_down(c, valid, leaf);
   }
 }
 
-// Lengths of the rows of colleagues and coarse neighbours of a level below the root.
+// Lengths of the rows of the children of the boxes of a level, four kinds. A warp a parent.
 extern "C" __global__ void family_count(const Boxes* boxes, u32 first, u32 count, Rows colleagues, Rows coarse,
-                                        u32* colleague_counts, u32* coarse_counts) {
+                                        u32* colleague_counts, u32* coarse_counts, u32* v, u32* x) {
   const Boxes t = *boxes;
-  const u32 i = warp_index();
-  if (i >= count) return;
-  u32 n[2] = {0, 0};
-  if (targets_in(t, first + i) > 0)
-    family(t, first + i, colleagues, coarse, [&](u32, bool, bool adjacent, bool leaf) {
-      n[0] += __popc(__ballot_sync(~0u, adjacent && !leaf));
-      n[1] += __popc(__ballot_sync(~0u, adjacent && leaf));
-    });
-  if (lane_id() == 0) {
-    colleague_counts[i] = n[0];
-    coarse_counts[i] = n[1];
-  }
+  const u32 p = first + warp_index();
+  if (warp_index() >= count || is_leaf(t, p)) return;
+  const Children children = children_of(t, p);
+  // Lane 4·child + kind counts.
+  u32 mine = 0;
+  family(t, p, children, colleagues, coarse, [&](u32 k, u32 kind, u32, bool, u32 bits) {
+    if (lane_id() == 4 * k + kind) mine += __popc(bits);
+  });
+  const u32 child = lane_id() / 4, kind = lane_id() % 4;
+  if (child >= children.count) return;
+  u32* counts = kind == COLLEAGUES ? colleague_counts : kind == COARSE ? coarse_counts : kind == V ? v : x;
+  counts[children.begin + child] = mine;
 }
 
-// The rows themselves, into the same arrays.
+// The rows of colleagues and coarse neighbours themselves, into the same arrays.
 extern "C" __global__ void family_fill(const Boxes* boxes, u32 first, u32 count, Rows colleagues, Rows coarse,
                                        u32* colleague_data, u32* coarse_data) {
   const Boxes t = *boxes;
-  const u32 b = first + warp_index();
-  if (warp_index() >= count || targets_in(t, b) == 0) return;
-  u64 ends[2] = {colleagues.starts[b], coarse.starts[b]};
-  family(t, b, colleagues, coarse, [&](u32 a, bool, bool adjacent, bool leaf) {
-    const u64 fine = place(adjacent && !leaf, ends[0]);
-    const u64 near = place(adjacent && leaf, ends[1]);
-    if (adjacent) (leaf ? coarse_data[near] : colleague_data[fine]) = a;
+  const u32 p = first + warp_index();
+  if (warp_index() >= count || is_leaf(t, p)) return;
+  const Children children = children_of(t, p);
+  const u32 child = lane_id() / 4, kind = lane_id() % 4;
+  u64 end = 0;
+  if (child < children.count && kind <= COARSE)
+    end = (kind == COLLEAGUES ? colleagues : coarse).starts[children.begin + child];
+  family(t, p, children, colleagues, coarse, [&](u32 k, u32 kind, u32 box, bool mine, u32 bits) {
+    if (kind > COARSE) return;
+    const u64 at = __shfl_sync(~0u, end, 4 * k + kind) + __popc(bits & lanes_below());
+    if (mine) (kind == COLLEAGUES ? colleague_data : coarse_data)[at] = box;
+    if (lane_id() == 4 * k + kind) end += __popc(bits);
   });
 }
 
@@ -128,21 +173,20 @@ __device__ __forceinline__ bool to_near(const Boxes& t, u32 w, const Few& few) {
   return is_leaf(t, w) && sources_in(t, w) < few.sources;
 }
 
-// Lengths of the rows of V, X, W and U of all boxes.
-extern "C" __global__ void rows_count(const Boxes* boxes, u32 count, Rows colleagues, Rows coarse, Few few, u32* v,
-                                      u32* x, u32* w, u32* u) {
+// The X list of a leaf with few targets is summed pair by pair.
+__device__ __forceinline__ bool all_near(const Boxes& t, u32 b, const Few& few) {
+  return is_leaf(t, b) && targets_in(t, b) < few.targets;
+}
+
+// Lengths of the rows of W and U of all boxes. Where the X list is to be summed pair by pair, U has `taken` it.
+extern "C" __global__ void rows_count(const Boxes* boxes, u32 count, Rows colleagues, Rows coarse, Few few, u32* x,
+                                      u32* w, u32* u, u32* taken) {
   const Boxes t = *boxes;
   const u32 b = warp_index();
   if (b >= count) return;
-  u32 n[4] = {0, 0, 0, 0};
-  const bool active = targets_in(t, b) > 0;
-  if (active && b > 0)
-    family(t, b, colleagues, coarse, [&](u32, bool valid, bool adjacent, bool leaf) {
-      n[0] += __popc(__ballot_sync(~0u, valid && !adjacent && !leaf));
-      n[1] += __popc(__ballot_sync(~0u, valid && !adjacent && leaf));
-    });
-  if (active && is_leaf(t, b)) {
-    u32 near = 0, far = 0;
+  u32 far = 0, near = 0;
+  const bool active = targets_in(t, b) > 0 && is_leaf(t, b);
+  if (active)
     for (u64 at = colleagues.starts[b] + lane_id(); at < colleagues.starts[b + 1]; at += 32)
       descend(t, b, colleagues.data[at], ~0u, [&](u32 s, u32, bool adjacent) {
         if (adjacent || to_near(t, s, few))
@@ -150,19 +194,40 @@ extern "C" __global__ void rows_count(const Boxes* boxes, u32 count, Rows collea
         else
           ++far;
       });
-    n[2] = __shfl_sync(~0u, warp_inclusive(far), 31);
-    n[3] = __shfl_sync(~0u, warp_inclusive(near), 31) + (u32)(coarse.starts[b + 1] - coarse.starts[b]);
-    if (targets_in(t, b) < few.targets) {
-      n[3] += n[1];
-      n[1] = 0;
-    }
+  far = warp_inclusive(far);
+  near = warp_inclusive(near);
+  if (lane_id() != 31) return;
+  if (active) near += (u32)(coarse.starts[b + 1] - coarse.starts[b]);
+  const u32 moved = active && all_near(t, b, few) ? x[b] : 0;
+  if (moved > 0) x[b] = 0;
+  taken[b] = moved;
+  w[b] = far;
+  u[b] = near + moved;
+}
+
+// The rows of V and X; an X list that is summed pair by pair goes to U, behind the coarse neighbours. A warp a parent.
+extern "C" __global__ void far_fill(const Boxes* boxes, u32 count, Rows colleagues, Rows coarse, Few few,
+                                    const u64* v_starts, const u64* x_starts, const u64* u_starts, u32* v, u32* x,
+                                    u32* u) {
+  const Boxes t = *boxes;
+  const u32 p = warp_index();
+  if (p >= count || is_leaf(t, p)) return;
+  const Children children = children_of(t, p);
+  const u32 child = lane_id() / 4, kind = lane_id() % 4, b = children.begin + child;
+  u64 end = 0;
+  bool near = false;
+  if (child < children.count && kind == V) end = v_starts[b];
+  if (child < children.count && kind == X) {
+    near = all_near(t, b, few);
+    end = near ? u_starts[b] + (coarse.starts[b + 1] - coarse.starts[b]) : x_starts[b];
   }
-  if (lane_id() == 0) {
-    v[b] = n[0];
-    x[b] = n[1];
-    w[b] = n[2];
-    u[b] = n[3];
-  }
+  family(t, p, children, colleagues, coarse, [&](u32 k, u32 kind, u32 box, bool mine, u32 bits) {
+    if (kind < V) return;
+    const u64 at = __shfl_sync(~0u, end, 4 * k + kind) + __popc(bits & lanes_below());
+    const bool to_u = __shfl_sync(~0u, near, 4 * k + kind);
+    if (mine) (kind == V ? v : to_u ? u : x)[at] = box;
+    if (lane_id() == 4 * k + kind) end += __popc(bits);
+  });
 }
 
 // Sorts data[begin, end) in place; few entries, one lane.
@@ -175,36 +240,22 @@ __device__ void sort_row(u32* data, u64 begin, u64 end) {
   }
 }
 
-// The rows themselves, each sorted: boxes of one level come in order, and levels one after the other.
-extern "C" __global__ void rows_fill(const Boxes* boxes, u32 count, Rows colleagues, Rows coarse, Few few,
-                                     const u64* v_starts, const u64* x_starts, const u64* w_starts,
-                                     const u64* u_starts, u32* v, u32* x, u32* w, u32* u) {
+// The rows of U and W, each sorted: boxes of one level come in order, and levels one after the other. `far_fill` has
+// been before.
+extern "C" __global__ void near_fill(const Boxes* boxes, u32 count, Rows colleagues, Rows coarse, Few few,
+                                     const u64* w_starts, const u64* u_starts, const u32* taken, u32* w, u32* u) {
   const Boxes t = *boxes;
   const u32 b = warp_index();
-  if (b >= count || targets_in(t, b) == 0) return;
-  const bool leaf_box = is_leaf(t, b);
+  if (b >= count || targets_in(t, b) == 0 || !is_leaf(t, b)) return;
   u64 end_u = u_starts[b], end_w = w_starts[b];
-  if (leaf_box) {
-    const u64 begin = coarse.starts[b], n = coarse.starts[b + 1] - begin;
-    for (u64 i = lane_id(); i < n; i += 32) u[end_u + i] = coarse.data[begin + i];
-    end_u += n;
+  const u64 begin = coarse.starts[b], n = coarse.starts[b + 1] - begin;
+  for (u64 i = lane_id(); i < n; i += 32) u[end_u + i] = coarse.data[begin + i];
+  end_u += n;
+  if (taken[b] > 0) {
+    end_u += taken[b];
+    __syncwarp();
+    if (lane_id() == 0) sort_row(u, u_starts[b], end_u);
   }
-  if (b > 0) {
-    const bool all_near = leaf_box && targets_in(t, b) < few.targets;
-    u64 end_v = v_starts[b], end_x = all_near ? end_u : x_starts[b];
-    u32* x_data = all_near ? u : x;
-    family(t, b, colleagues, coarse, [&](u32 a, bool valid, bool adjacent, bool leaf) {
-      const u64 at_v = place(valid && !adjacent && !leaf, end_v);
-      const u64 at_x = place(valid && !adjacent && leaf, end_x);
-      if (valid && !adjacent) (leaf ? x_data[at_x] : v[at_v]) = a;
-    });
-    if (all_near) {
-      __syncwarp();
-      if (lane_id() == 0) sort_row(u, u_starts[b], end_x);
-      end_u = end_x;
-    }
-  }
-  if (!leaf_box) return;
   bool more = true;
   for (u32 depth = 0; more; ++depth) {
     more = false;
@@ -300,4 +351,16 @@ extern "C" __global__ void down_fill(const Boxes* boxes, u32 count, const u8* re
   if (b >= count || !reached[b]) return;
   if (b > 0 && reached[t.parent[b]]) l2l[l2l_starts[b]] = t.parent[b];
   if (is_leaf(t, b)) l2p[l2p_starts[b]] = b;
+}
+
+// The number of pairs of points in the U list, added to *pairs. A warp a box.
+extern "C" __global__ void near_pairs(const Boxes* boxes, u32 count, const u64* starts, const u32* sources,
+                                      u64* pairs) {
+  const Boxes t = *boxes;
+  const u32 b = warp_index();
+  u64 mine = 0;
+  if (b < count)
+    for (u64 e = starts[b] + lane_id(); e < starts[b + 1]; e += 32) mine += sources_in(t, sources[e]);
+  const u64 all = warp_inclusive(mine);
+  if (b < count && lane_id() == 31) atomicAdd(pairs, all * targets_in(t, b));
 }

@@ -4,28 +4,15 @@
 // In front of this file: REAL.
 
 #include "shared/boxes.cuh"
+#include "shared/offset.cuh"
+#include "shared/tile.cuh"
 
-#define OFFSETS 316
 // Offsets of one octant: target minus source is in -3 … 2 on an axis where the target is the lower half of
 // its parent, in -2 … 3 where it is the upper half.
 #define SIDE 6
 #define SLOTS (SIDE * SIDE * SIDE)
 // In the table, which holds the number of a box plus 1.
 #define NOBODY 0
-
-// Number of an offset among {-3 … 3}³ without the adjacent ones, x slowest; OFFSETS if it is none of them.
-__device__ u32 offset_index(const int* d) {
-  bool adjacent = true;
-  for (int a = 0; a < 3; ++a) {
-    if (d[a] < -3 || d[a] > 3) return OFFSETS;
-    adjacent = adjacent && d[a] >= -1 && d[a] <= 1;
-  }
-  if (adjacent) return OFFSETS;
-  const int x = d[0] + 3, y = d[1] + 3, z = d[2] + 3;
-  const bool x_in = x >= 2 && x <= 4, y_in = y >= 2 && y <= 4;
-  const int rows = 3 * min(max(x - 2, 0), 3) + (x_in ? min(max(y - 2, 0), 3) : 0);
-  return 49 * x + 7 * y + z - 3 * rows - (x_in && y_in && z > 4 ? 3 : 0);
-}
 
 // table[slot · count + i]: the source box at an offset from items[i]. The table comes filled with NOBODY. An edge
 // between boxes at any other offset raises `refused`. A warp an item.
@@ -61,82 +48,15 @@ extern "C" __global__ void m2l_keys(const Boxes* boxes, const u8* octants, const
   if (i < count) keys[i] = 8ull * sets[boxes->level[items[i]]] + octants[items[i]];
 }
 
-// A block: EDGE rows of EDGE items by four warps, each a quarter: 2 × 4 products of 16 × 8.
-#define EDGE 64
-#define THREADS 128
-#define DEPTH 8
-#define BUFFERS 4
-// Lengths of rows in shared memory for which the reads of a warp fall into distinct banks.
-#define A_ROW (EDGE + (sizeof(REAL) == 4 ? 8 : 4))
-#define B_ROW (DEPTH + 4)
-
-// c += a b on the tensor cores: a is 16 × 8, b 8 × 8. With g = lane / 4 and t = lane % 4 a lane holds of a
-// (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), of b (t, g), (t + 4, g), of c (g, 2t), (g, 2t + 1), and the
-// same of row g + 8.
-__device__ __forceinline__ void add_product(double* c, const double* a, const double* b) {
-#if __CUDA_ARCH__ >= 900
-  asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
-      : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
-#else
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
-        : "+d"(c[i % 2 * 2]), "+d"(c[i % 2 * 2 + 1])
-        : "d"(a[i]), "d"(b[i / 2]));
-#endif
-}
-__device__ __forceinline__ void add_product(float* c, const u32* a, const u32* b) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-
-// A number as the sum of two with the 11 bits of TF32; the unit drops at most the last bit of the second.
-__device__ __forceinline__ void halves(float x, u32& high, u32& low) {
-  high = (__float_as_uint(x) + 0x1000) & 0xffffe000u;
-  low = __float_as_uint(x - __uint_as_float(high));
-}
-
-// The products of a warp: all pairs of two a and four b.
-__device__ __forceinline__ void add_products(double (&c)[2][4][4], const double (&a)[2][4], const double (&b)[4][2]) {
-#pragma unroll
-  for (int i = 0; i < 2; ++i)
-#pragma unroll
-    for (int j = 0; j < 4; ++j) add_product(c[i][j], a[i], b[j]);
-}
-// Of the four products of halves the one of the two low ones is below rounding.
-__device__ __forceinline__ void add_products(float (&c)[2][4][4], const float (&a)[2][4], const float (&b)[4][2]) {
-  u32 high_a[2][4], low_a[2][4], high_b[4][2], low_b[4][2];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    halves(a[i / 4][i % 4], high_a[i / 4][i % 4], low_a[i / 4][i % 4]);
-    halves(b[i / 2][i % 2], high_b[i / 2][i % 2], low_b[i / 2][i % 2]);
-  }
-#pragma unroll
-  for (int term = 0; term < 3; ++term)
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        add_product(c[i][j], term == 0 ? low_a[i] : high_a[i], term == 1 ? low_b[j] : high_b[j]);
-}
-
-// Two numbers into shared memory, zeros unless `there`, without waiting for them.
-__device__ __forceinline__ void copy_two(REAL* to, const REAL* from, bool there) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from),
-               "n"(2 * sizeof(REAL)), "r"(there ? (u32)(2 * sizeof(REAL)) : 0u)
-               : "memory");
-}
-
 // out[boxes[i]] += the sum over slots of the matrix of the offset times in[table[slot · items + i]], for the items
 // of one set: those of octant o are starts[o] … starts[o + 1]. A block finds its octant and keeps its sums in
 // registers over all slots. Matrices are `rows` × `columns`, column by column, both even. In f32 each slot is
 // summed apart: the tensor cores do not round sums but cut them.
-extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 5 : 3)
+extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 4 : 3)
     m2l(const REAL* matrices, u32 rows, u32 columns, const REAL* in, const u32* table, u32 items, const u32* boxes,
         const u64* starts, REAL* out) {
-  __shared__ alignas(16) REAL a[BUFFERS][DEPTH][A_ROW], b[BUFFERS][EDGE][B_ROW];
+  __shared__ alignas(16) Matrix a[BUFFERS];
+  __shared__ alignas(16) Vectors b[BUFFERS];
   __shared__ u32 used[SLOTS + 1];
   constexpr bool apart = sizeof(REAL) == 4;
   const u32 warp = threadIdx.x / 32, first_row = blockIdx.y * EDGE;
@@ -175,8 +95,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 5 : 3)
   const u32 count = used[SLOTS], depths = (columns + DEPTH - 1) / DEPTH, steps = count * depths;
 
   // What is copied next, and what this thread copies: of one item, and of the matrix.
-  const u32 item = threadIdx.x / 2, part = threadIdx.x % 2 * 2, row = threadIdx.x % 32 * 2;
-  const bool row_there = first_row + row < rows;
+  const u32 item = threadIdx.x / 2;
+  const bool row_there = first_row + threadIdx.x % 32 * 2 < rows;
   u32 place = 0, k = 0, source = NOBODY;
   const REAL *from = in, *matrix = matrices;
   auto copy = [&](u32 buffer) {
@@ -189,13 +109,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 5 : 3)
         from = in + (u64)(source == NOBODY ? 0 : source - 1) * columns;
         matrix = matrices + (u64)offset_index(d) * rows * columns + first_row;
       }
-#pragma unroll
-      for (int i = 0; i < DEPTH / 4; ++i) {
-        const u32 c = warp + 4 * i, e = part + 4 * i;
-        const bool a_there = row_there && k + c < columns, b_there = source != NOBODY && k + e < columns;
-        copy_two(&a[buffer][c][row], a_there ? matrix + (u64)(k + c) * rows + row : matrices, a_there);
-        copy_two(&b[buffer][item][e], b_there ? from + k + e : in, b_there);
-      }
+copy_step(a[buffer], b[buffer], matrix, rows, columns, k, row_there, source != NOBODY ? from : nullptr);
       k += DEPTH;
       if (k >= columns) k = 0, ++place;
     }
@@ -203,21 +117,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 5 : 3)
   };
 
   REAL sum[2][4][4] = {}, total[2][4][4] = {};
-  const u32 g = lane_id() / 4, t = lane_id() % 4, my_row = warp % 2 * 32 + g, my_item = warp / 2 * 32;
   for (u32 i = 0; i + 1 < BUFFERS; ++i) copy(i);
   for (u32 step = 0, depth = 0; step < steps; ++step) {
     asm volatile("cp.async.wait_group %0;" ::"n"(BUFFERS - 2) : "memory");
     __syncthreads();
     copy((step + BUFFERS - 1) % BUFFERS);
     const u32 buffer = step % BUFFERS;
-    REAL x[2][4], y[4][2];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int e = i % 4;
-      x[i / 4][e] = a[buffer][t + e / 2 * 4][my_row + i / 4 * 16 + e % 2 * 8];
-      y[i / 2][i % 2] = b[buffer][my_item + i / 2 * 8 + g][t + i % 2 * 4];
-    }
-    add_products(sum, x, y);
+    add_step(sum, a[buffer], b[buffer]);
     if (++depth == depths) {
       depth = 0;
       if (apart)
@@ -231,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 5 : 3)
 
 #pragma unroll
   for (int i = 0; i < 32; ++i) {
-    const u32 v = first + my_item + i / 4 % 4 * 8 + 2 * t + i % 2, r = first_row + my_row + i / 16 * 16 + i % 4 / 2 * 8;
+    const u32 v = first + vector_of(i), r = first_row + row_of(i);
     if (v < end && r < rows)
       out[(u64)boxes[v] * rows + r] += apart ? total[i / 16][i / 4 % 4][i % 4] : sum[i / 16][i / 4 % 4][i % 4];
   }

@@ -1,58 +1,86 @@
-// A matrix times many vectors: surface solves, M2M, M2L, L2L. Vectors are rows of an array, picked by number.
+// A matrix times many vectors: surface solves, M2M, L2L. Vectors are rows of an array, picked by number.
+//
+// In f64 on the tensor cores. Not in f32: three products of halves lose two bits, which the solves amplify (at order 6
+// the error of the sum was 1.1e-5 instead of 3.7e-6), and nothing was faster.
 //
 // In front of this file: REAL.
 
-#include "shared/warp.cuh"
+#include "shared/tile.cuh"
 
-#define EDGE 64
-#define DEPTH 16
-#define THREADS 256
+// Adds the products of a step; in f32 entry i of the 32 sums is row i / 4 of eight and vector i % 4 of four.
+__device__ __forceinline__ void add_tiles(float* sum, const Matrix& a, const Vectors& b) {
+  const u32 row = threadIdx.x % 8 * 8, vector = threadIdx.x / 8 * 4;
+#pragma unroll
+  for (int d = 0; d < DEPTH; ++d) {
+    REAL x[8], y[4];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = a[d][row + i];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) y[i] = b[vector + i][d];
+#pragma unroll
+    for (int i = 0; i < 32; ++i) sum[i] += x[i / 4] * y[i % 4];
+  }
+}
+__device__ __forceinline__ u32 row_of(float, int i) { return threadIdx.x % 8 * 8 + i / 4; }
+__device__ __forceinline__ u32 vector_of(float, int i) { return threadIdx.x / 8 * 4 + i % 4; }
+__device__ __forceinline__ void add_tiles(double* sum, const Matrix& a, const Vectors& b) {
+  add_step(*(REAL(*)[2][4][4])sum, a, b);
+}
+__device__ __forceinline__ u32 row_of(double, int i) { return row_of(i); }
+__device__ __forceinline__ u32 vector_of(double, int i) { return vector_of(i); }
 
-// out[to[j]] = (add ? out[to[j]] : 0) + factor · matrix · in[from[j]], j < count. The matrix has `rows` and
-// `columns`, column by column; vectors start `in_stride` (`out_stride`) numbers apart; without `from` (`to`)
-// the vector is j. A block computes EDGE rows of EDGE vectors, a thread 4 × 4 of them.
+// out[to[j]] = factor · matrix · in[from[j]] for the vectors j of each group g, starts[g] ≤ j < starts[g + 1]; or all j < count
+// without `starts`. There is a matrix a group, of `rows` and `columns`, column by column, both even; vectors start
+// `in_stride` (`out_stride`) numbers apart, even too; without `from` (`to`) the vector is j. With `add` they are added. A
+// block computes EDGE rows of EDGE vectors of one group.
 extern "C" __global__ void __launch_bounds__(THREADS)
     multiply(const REAL* matrix, u32 rows, u32 columns, const REAL* in, u32 in_stride, const u32* from, REAL* out,
-             u32 out_stride, const u32* to, u32 count, double factor, u32 add) {
-  __shared__ REAL a[DEPTH][EDGE], b[DEPTH][EDGE + 4];
-  const u32 first_row = blockIdx.y * EDGE, first = blockIdx.x * EDGE;
-  const u32 row = threadIdx.x % 16 * 4, vector = threadIdx.x / 16 * 4;
-  // The vector that this thread loads, four numbers at a time.
-  const u32 mine = threadIdx.x / 4, part = threadIdx.x % 4 * 4;
-  const bool valid = first + mine < count;
-  const REAL* source = valid ? in + (u64)(from ? from[first + mine] : first + mine) * in_stride : in;
-  REAL sum[4][4] = {};
-  for (u32 k = 0; k < columns; k += DEPTH) {
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < DEPTH * EDGE / THREADS; ++i) {
-      const u32 at = threadIdx.x + i * THREADS, r = first_row + at % EDGE, c = k + at / EDGE;
-      a[at / EDGE][at % EDGE] = r < rows && c < columns ? matrix[(u64)c * rows + r] : REAL(0);
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      b[part + i][mine] = valid && k + part + i < columns ? source[k + part + i] : REAL(0);
-    __syncthreads();
-#pragma unroll
-    for (int d = 0; d < DEPTH; ++d) {
-      REAL x[4], y[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) x[i] = a[d][row + i], y[i] = b[d][vector + i];
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-#pragma unroll
-        for (int j = 0; j < 4; ++j) sum[i][j] += x[i] * y[j];
+             u32 out_stride, const u32* to, const u64* starts, u32 count, double factor, u32 add) {
+  __shared__ alignas(16) Matrix a[BUFFERS];
+  __shared__ alignas(16) Vectors b[BUFFERS];
+  u32 begin = 0, tile = blockIdx.x;
+  if (starts) {
+    for (u32 group = 0;; ++group, matrix += (u64)rows * columns) {
+      begin = (u32)starts[group], count = (u32)starts[group + 1];
+      const u32 tiles = (count - begin + EDGE - 1) / EDGE;
+      if (tile < tiles) break;
+      tile -= tiles;
     }
   }
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const u32 v = first + vector + j;
-    if (v >= count) continue;
-    REAL* target = out + (u64)(to ? to[v] : v) * out_stride;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const u32 r = first_row + row + i;
-      if (r < rows) target[r] = (add ? target[r] : REAL(0)) + (REAL)factor * sum[i][j];
-    }
+  const u32 first_row = blockIdx.y * EDGE, first = begin + tile * EDGE, mine = first + threadIdx.x / 2;
+  const bool row_there = first_row + threadIdx.x % 32 * 2 < rows;
+  const REAL* vector = mine < count ? in + (u64)(from ? from[mine] : mine) * in_stride : nullptr;
+  const u32 steps = (columns + DEPTH - 1) / DEPTH;
+  u32 next = 0;
+  auto copy = [&] {
+    if (next < steps)
+      copy_step(a[next % BUFFERS], b[next % BUFFERS], matrix + first_row, rows, columns, next * DEPTH, row_there, vector);
+    ++next;
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  };
+  REAL sum[32] = {};
+  for (u32 i = 0; i + 1 < BUFFERS; ++i) copy();
+  for (u32 step = 0; step < steps; ++step) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(BUFFERS - 2) : "memory");
+    __syncthreads();
+    copy();
+    add_tiles(sum, a[step % BUFFERS], b[step % BUFFERS]);
   }
+#pragma unroll
+  for (int i = 0; i < 32; ++i) {
+    const u32 v = first + vector_of(REAL(), i), r = first_row + row_of(REAL(), i);
+    if (v >= count || r >= rows) continue;
+    REAL* target = out + (u64)(to ? to[v] : v) * out_stride + r;
+    *target = (add ? *target : REAL(0)) + (REAL)factor * sum[i];
+  }
+}
+
+// The rows of `items` become the sums of the rows of others: row[starts[b]] … A thread a number.
+extern "C" __global__ void add_rows(const u32* items, u32 count, const u64* starts, const u32* row, u32 length, REAL* x) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= (u64)count * length) return;
+  const u32 b = items[i / length], k = i % length;
+  REAL sum = 0;
+  for (u64 e = starts[b]; e < starts[b + 1]; ++e) sum += x[(u64)row[e] * length + k];
+  x[(u64)b * length + k] = sum;
 }

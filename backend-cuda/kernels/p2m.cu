@@ -44,13 +44,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             tile[j].v[3 + c] = (REAL)(strengths[(u64)(begin + j) * STRENGTHS + c] * level[LEVEL_HEAD + c]);
         }
         __syncthreads();
-        for (u32 j = 0; j < count; ++j) {
-          REAL u[VALUES];
-          const Source s = tile[j];
-          bare_pair(params, x[0] - s.v[0], x[1] - s.v[1], x[2] - s.v[2], s.v + 3, u);
-#pragma unroll
-          for (int k = 0; k < VALUES; ++k) sum[k] += u[k];
-        }
+        add_tile(params, tile, count, x, sum);
       }
     }
     if (i < n)

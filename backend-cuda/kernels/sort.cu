@@ -1,5 +1,6 @@
-// Stable radix sort of 64-bit keys with 32-bit values, one digit of eight bits a pass: counts of each
-// digit in each tile, their prefix sums (scan.cu), and the move.
+// Stable radix sort of 64-bit keys with 32-bit values, one digit of eight bits a pass. The digits of all passes are
+// counted in one reading of the keys; a pass then reads and writes them once, as each tile learns where its digits
+// begin from the tiles before it (decoupled look-back: Merrill & Garland 2016; Adinets & Merrill 2022).
 
 #include "shared/warp.cuh"
 
@@ -8,52 +9,79 @@
 #define WARPS (THREADS / 32)
 #define ITEMS 16
 #define TILE (THREADS * ITEMS)
+#define PASSES 8
 
 __device__ __forceinline__ u32 digit_of(u64 key, u32 shift) { return (u32)(key >> shift) & (DIGITS - 1); }
 
-// 0, 1, 2, …: the values of a sort that is to yield the order.
+// 0, 1, 2, …
 extern "C" __global__ void iota(u32* out, u64 n) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) out[i] = (u32)i;
 }
 
-// counts[digit · tiles + tile].
-extern "C" __global__ void __launch_bounds__(THREADS) sort_count(const u64* keys, u64 n, u32 shift, u32* counts) {
-  __shared__ u32 count[DIGITS];
-  count[threadIdx.x] = 0;
+// counts[pass · DIGITS + digit] over all keys; `counts` comes as zeros.
+extern "C" __global__ void __launch_bounds__(THREADS) sort_count(const u64* keys, u64 n, u32 passes, u64* counts) {
+  __shared__ u32 count[PASSES][DIGITS];
+  for (u32 p = 0; p < passes; ++p) count[p][threadIdx.x] = 0;
   __syncthreads();
-  const u64 start = (u64)blockIdx.x * TILE;
-#pragma unroll
-  for (int i = 0; i < ITEMS; ++i) {
-    const u64 at = start + i * THREADS + threadIdx.x;
-    if (at < n) atomicAdd(&count[digit_of(keys[at], shift)], 1u);
+  for (u64 i = (u64)blockIdx.x * THREADS + threadIdx.x; i < n; i += (u64)gridDim.x * THREADS) {
+    const u64 key = keys[i];
+    for (u32 p = 0; p < passes; ++p) atomicAdd(&count[p][digit_of(key, 8 * p)], 1u);
   }
   __syncthreads();
-  counts[threadIdx.x * gridDim.x + blockIdx.x] = count[threadIdx.x];
+  for (u32 p = 0; p < passes; ++p) {
+    const u32 mine = count[p][threadIdx.x];
+    if (mine > 0) atomicAdd(&counts[p * DIGITS + threadIdx.x], (u64)mine);
+  }
 }
 
-// A warp owns consecutive items, 32 at a time, so that ranks follow the order of the items.
+// Counts of each pass become what lies before each digit. A block a pass.
+extern "C" __global__ void __launch_bounds__(DIGITS) sort_starts(u64* counts) {
+  u64 total;
+  u64* mine = counts + blockIdx.x * DIGITS + threadIdx.x;
+  const u64 before = block_exclusive(*mine, total);
+  *mine = before;
+}
+
+// What a tile says of a digit: nothing yet; how many it has; how many it and all before it have.
+#define OF_TILE (1ull << 62)
+#define UP_TO_TILE (2ull << 62)
+#define COUNT_OF (OF_TILE - 1)
+
+// One pass. starts: those of this pass; states[tile · DIGITS + digit] and *next_tile come as zeros; without `values`
+// they are the positions. A warp owns consecutive items, 32 at a time, so that ranks follow the order of the items.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    sort_scatter(const u64* keys, const u32* values, u64 n, u32 shift, const u64* starts, u64* keys_out,
-                 u32* values_out) {
+    sort_pass(const u64* keys, const u32* values, u64 n, u32 shift, const u64* starts, volatile u64* states,
+              u32* next_tile, u64* keys_out, u32* values_out) {
   // Items of each digit in each warp, then before each warp; the last digit is of items beyond the end.
   __shared__ u32 count[WARPS][DIGITS + 1];
-  const u32 warp = threadIdx.x / 32;
+  __shared__ u64 staged[TILE];
+  // Where the digit begins in the tile, and what is to be added to get where it goes.
+  __shared__ u32 local[DIGITS];
+  __shared__ u64 offset[DIGITS];
+  __shared__ u32 own_tile;
+  const u32 warp = threadIdx.x / 32, digit = threadIdx.x;
+  if (threadIdx.x == 0) own_tile = atomicAdd(next_tile, 1u);
   for (u32 i = threadIdx.x; i < WARPS * (DIGITS + 1); i += THREADS) (&count[0][0])[i] = 0;
   __syncthreads();
 
-  const u64 start = (u64)blockIdx.x * TILE + warp * (32 * ITEMS) + lane_id();
+  const u32 tile = own_tile;
+  const u64 begin = (u64)tile * TILE, first = begin + warp * (32 * ITEMS) + lane_id();
+  const u32 items = (u32)min((u64)TILE, n - begin);
   u64 key[ITEMS];
   u32 rank[ITEMS];
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
-    const u64 at = start + i * 32;
+    const u64 at = first + i * 32;
     key[i] = at < n ? keys[at] : 0;
-    const u32 digit = at < n ? digit_of(key[i], shift) : DIGITS;
-    const u32 same = __match_any_sync(~0u, digit);
-    const u32 before = count[warp][digit];
+  }
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i) {
+    const u32 d = first + i * 32 < n ? digit_of(key[i], shift) : DIGITS;
+    const u32 same = __match_any_sync(~0u, d);
+    const u32 before = count[warp][d];
     __syncwarp();
-    if ((same & lanes_below()) == 0) count[warp][digit] = before + __popc(same);
+    if ((same & lanes_below()) == 0) count[warp][d] = before + __popc(same);
     __syncwarp();
     rank[i] = before + __popc(same & lanes_below());
   }
@@ -61,18 +89,55 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   u32 sum = 0;
 #pragma unroll
   for (int w = 0; w < WARPS; ++w) {
-    const u32 mine = count[w][threadIdx.x];
-    count[w][threadIdx.x] = sum;
+    const u32 mine = count[w][digit];
+    count[w][digit] = sum;
     sum += mine;
+  }
+  volatile u64* state = states + (u64)tile * DIGITS + digit;
+  *state = (tile == 0 ? UP_TO_TILE : OF_TILE) | sum;
+  u32 all;
+  local[digit] = block_exclusive(sum, all);
+  u64 before = 0;
+  for (u32 t = tile; t > 0;) {
+    const u64 said = states[(u64)(t - 1) * DIGITS + digit];
+    if (said == 0) continue;
+    before += said & COUNT_OF;
+    if (said >= UP_TO_TILE) break;
+    --t;
+  }
+  if (tile > 0) *state = UP_TO_TILE | (before + sum);
+  offset[digit] = starts[digit] + before - local[digit];
+  __syncthreads();
+
+  // Sorted within the tile first, so that neighbouring threads write neighbouring places.
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i) {
+    if (first + i * 32 >= n) continue;
+    const u32 d = digit_of(key[i], shift);
+    rank[i] += local[d] + count[warp][d];
+    staged[rank[i]] = key[i];
+  }
+  __syncthreads();
+  u32 to[ITEMS];
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i) {
+    const u32 at = threadIdx.x + i * THREADS;
+    if (at >= items) continue;
+    const u64 k = staged[at];
+    to[i] = (u32)(offset[digit_of(k, shift)] + at);
+    keys_out[to[i]] = k;
+  }
+  __syncthreads();
+  u32* staged_values = (u32*)staged;
+#pragma unroll
+  for (int i = 0; i < ITEMS; ++i) {
+    const u64 at = first + i * 32;
+    if (at < n) staged_values[rank[i]] = values ? values[at] : (u32)at;
   }
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
-    const u64 at = start + i * 32;
-    if (at >= n) continue;
-    const u32 digit = digit_of(key[i], shift);
-    const u64 to = starts[(u64)digit * gridDim.x + blockIdx.x] + count[warp][digit] + rank[i];
-    keys_out[to] = key[i];
-    values_out[to] = values[at];
+    const u32 at = threadIdx.x + i * THREADS;
+    if (at < items) values_out[to[i]] = staged_values[at];
   }
 }

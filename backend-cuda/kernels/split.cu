@@ -9,6 +9,17 @@
 #define UNDECIDED 2
 
 
+// Box 0, with all points. One thread.
+extern "C" __global__ void root_box(u32 sources, u32 targets, u32* parent, u32* child_start, u8* child_count,
+                                    u8* octant, u8* level, u64* anchor, uint2* source_range, uint2* target_range) {
+  parent[0] = ~0u;
+  child_start[0] = 0;
+  child_count[0] = octant[0] = level[0] = 0;
+  for (int a = 0; a < 3; ++a) anchor[a] = 0;
+  source_range[0] = make_uint2(0, sources);
+  target_range[0] = make_uint2(0, targets);
+}
+
 // A box with more than ncrit points is split, unless all have one key: then it depends on how many
 // positions there are. Undecided boxes are listed, in any order.
 extern "C" __global__ void split_count(u32 first, u32 count, u32 ncrit, u32 kinds, const uint2* source_range,
@@ -142,6 +153,21 @@ extern "C" __global__ void split_fill(u32 first, u32 count, u32 level, const u32
   for (int a = 0; a < 3; ++a) anchor[3ull * c + a] = 2 * anchor[3ull * b + a] + (octant >> a & 1);
   source_range[c] = s;
   target_range[c] = t;
+}
+
+// Over the leaves: sums of n(n - 1) for sources and for targets, and their number. `sums` comes as zeros; integers
+// may be added in any order.
+extern "C" __global__ void __launch_bounds__(256) leaf_sums(u32 count, const u8* child_count, const uint2* source_range,
+                                                            const uint2* target_range, u64* sums) {
+  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  const bool leaf = b < count && child_count[b] == 0;
+  const u64 n = leaf ? length(source_range[b]) : 0, m = leaf ? length(target_range[b]) : 0;
+  const u64 mine[3] = {n * (n - (n > 0)), m * (m - (m > 0)), leaf};
+  for (int i = 0; i < 3; ++i) {
+    u64 total;
+    block_exclusive(mine[i], total);
+    if (threadIdx.x == 0) atomicAdd(sums + i, total);
+  }
 }
 
 // Points of the boxes that are split.

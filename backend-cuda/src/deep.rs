@@ -26,7 +26,7 @@ impl Builder<'_> {
         unsafe {
             device.launch(&self.split, "deep_count", (blocks(count as usize, BLOCK as usize)?, 1), BLOCK, &args)?
         };
-        self.primitives.scan(&counts, count as usize, 0, &mut starts, 0)?;
+        self.primitives.scan((&counts).into(), count as usize, 0, &mut starts, 0)?;
         let all = device.download_range(&starts, count as usize..count as usize + 1, "points of deep boxes")?[0];
         let deep = all as usize;
         if deep == 0 {
@@ -56,15 +56,15 @@ impl Builder<'_> {
         // By key, then stably by box. A sort moves its keys, so the unsorted ones are taken in order after it.
         let (grid, deep_count) = ((blocks(deep, BLOCK as usize)?, 1), Arg::from(all));
         let whole = (blocks(n, BLOCK as usize)?, 1);
-        let mut order = self.primitives.iota(deep, "deep order")?;
+        let mut order = device.alloc(deep, "deep order")?;
         let from = self.primitives.iota(n, "deep map")?;
         let unsorted = device.copy(&keys, "deep keys")?;
         let mut by_box: Buffer<u64> = device.alloc(deep, "deep boxes")?;
-        self.primitives.sort(&mut keys, &mut order, deep, KEY_BITS)?;
+        self.primitives.sort(&mut keys, &mut order, true, deep, KEY_BITS)?;
         let args = [(&boxes).into(), (&order).into(), deep_count, (&by_box).into()];
         // SAFETY: as above; the order is a permutation.
         unsafe { device.launch(&self.split, "deep_boxes", grid, BLOCK, &args)? };
-        self.primitives.sort(&mut by_box, &mut order, deep, u32::BITS - count.leading_zeros())?;
+        self.primitives.sort(&mut by_box, &mut order, false, deep, u32::BITS - count.leading_zeros())?;
         let (xyz, moved) = (device.alloc(3 * n, "points in tree order")?, device.alloc(n, "order")?);
         let map =
             [(&unsorted).into(), (&positions).into(), (&order).into(), deep_count, (&from).into(), (&set.keys).into()];

@@ -3,7 +3,7 @@
 use crate::cache;
 use crate::compile::{Program, compile, compiler};
 use crate::error::{failed, no_device, out_of_memory};
-use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags};
+use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags, CUmemPool_attribute, CUmemoryPool};
 use cudarc::driver::{
     CudaContext, CudaEvent, CudaFunction, CudaSlice, CudaStream, DevicePtr, DeviceRepr, DriverError, ValidAsZeroBits,
     result,
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Which device, and what it may use.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceOptions {
     /// Number of the device.
     pub ordinal: usize,
@@ -48,10 +48,48 @@ pub struct Device(Arc<Inner>);
 struct Inner {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
+    /// Where buffers come from; `None` where the driver has no pools.
+    pool: Option<Pool>,
     info: DeviceInfo,
     cache: Option<PathBuf>,
     /// Programs by fingerprint.
     programs: Mutex<HashMap<String, Functions>>,
+    /// Those that are the same for all, by name.
+    fixed: Mutex<HashMap<&'static str, Functions>>,
+}
+
+/// The driver's pool of memory of a device. Freed buffers stay in it, so that the next plan of the same size takes
+/// nothing from the driver: by default they go back at every wait, and each costs more than what it is used for.
+#[derive(Debug)]
+struct Pool(CUmemoryPool);
+// SAFETY: a handle of the driver, whose calls may come from any thread.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+
+impl Pool {
+    fn keep(context: &CudaContext) -> Result<Pool, Error> {
+        let asking = |e: DriverError| failed("asking for the pool of memory", e);
+        let mut threshold = u64::MAX;
+        let (attribute, value) = (CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &raw mut threshold);
+        // SAFETY: the device exists, and the attribute is a number of 64 bits.
+        unsafe {
+            let pool = result::device::get_default_mem_pool(context.cu_device()).map_err(asking)?;
+            result::mem_pool::set_attribute(pool, attribute, value.cast()).map_err(asking)?;
+            Ok(Pool(pool))
+        }
+    }
+    fn bytes(&self, attribute: CUmemPool_attribute) -> Result<u64, Error> {
+        let mut bytes = 0u64;
+        // SAFETY: the pool is that of a device; the attributes asked for are numbers of 64 bits.
+        unsafe { result::mem_pool::get_attribute(self.0, attribute, (&raw mut bytes).cast()) }
+            .map_err(|e| failed("asking for the pool of memory", e))?;
+        Ok(bytes)
+    }
+    fn unused(&self) -> Result<u64, Error> {
+        let reserved = self.bytes(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
+        Ok(reserved.saturating_sub(self.bytes(CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?))
+    }
 }
 
 /// The entry points of a loaded program, by name.
@@ -103,6 +141,10 @@ impl<T> Buffer<T> {
     pub fn len(&self) -> usize {
         self.1
     }
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        (self.1.max(1) * size_of::<T>()) as u64
+    }
     /// Where it lies in device memory.
     pub fn address(&self) -> u64 {
         // There is one stream, so no other has to be waited for.
@@ -148,9 +190,37 @@ impl Device {
             driver,
             compiler,
         };
+        // SAFETY: all work is enqueued on one stream, so no buffer is used on another than its own.
+        unsafe { context.disable_event_tracking() };
         let stream = context.default_stream();
+        let pool = if context.has_async_alloc() { Some(Pool::keep(&context)?) } else { None };
         let cache = options.cache.clone();
-        Ok(Device(Arc::new(Inner { context, stream, info, cache, programs: Mutex::default() })))
+        Ok(Device(Arc::new(Inner {
+            context,
+            stream,
+            pool,
+            info,
+            cache,
+            programs: Mutex::default(),
+            fixed: Mutex::default(),
+        })))
+    }
+
+    /// [`open`](Device::open), or the device that was opened before with the same options: compiled programs are
+    /// shared by all that use it.
+    ///
+    /// # Errors
+    /// As [`open`](Device::open).
+    pub fn shared(options: &DeviceOptions) -> Result<Device, Error> {
+        static OPENED: Mutex<Vec<(DeviceOptions, Device)>> = Mutex::new(Vec::new());
+        // A panic while the lock was held leaves the table as it was: entries are inserted whole.
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, device)) = opened.iter().find(|(o, _)| o == options) {
+            return Ok(device.clone());
+        }
+        let device = Device::open(options)?;
+        opened.push((options.clone(), device.clone()));
+        Ok(device)
     }
 
     /// What the device says of itself.
@@ -158,9 +228,16 @@ impl Device {
         &self.0.info
     }
 
-    /// Bytes of device memory that are free.
+    /// Bytes of device memory that are free, those included that are kept for the next buffers.
     pub fn free_memory(&self) -> Result<u64, Error> {
-        Ok(self.0.context.mem_get_info().map_err(|e| failed("asking for free memory", e))?.0 as u64)
+        let free = self.0.context.mem_get_info().map_err(|e| failed("asking for free memory", e))?.0 as u64;
+        let kept = self.0.pool.as_ref().map_or(Ok(0), Pool::unused)?;
+        Ok(free + kept)
+    }
+
+    /// Bytes that the process has taken from the device for buffers, in use or kept; 0 where the driver keeps none.
+    pub fn reserved_memory(&self) -> Result<u64, Error> {
+        self.0.pool.as_ref().map_or(Ok(0), |p| p.bytes(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT))
     }
 
     /// Waits until all that was enqueued is done.
@@ -196,6 +273,17 @@ impl Device {
         }
         let functions = Arc::new(functions);
         programs.insert(fingerprint, functions.clone());
+        Ok(functions)
+    }
+
+    /// [`load`](Device::load) of a program that is the same for all; it is made the first time that its name is asked for.
+    pub(crate) fn fixed(&self, name: &'static str, program: fn() -> Program) -> Result<Functions, Error> {
+        let known = |device: &Device| device.0.fixed.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        if let Some(functions) = known(self) {
+            return Ok(functions);
+        }
+        let functions = self.load(&program())?;
+        self.0.fixed.lock().unwrap_or_else(PoisonError::into_inner).insert(name, functions.clone());
         Ok(functions)
     }
 
@@ -264,6 +352,24 @@ impl Device {
         Ok(data)
     }
 
+    /// One entry of each of these buffers, in one transfer.
+    pub(crate) fn entries(&self, of: &[(&Buffer<u64>, usize)], what: &str) -> Result<Vec<u64>, Error> {
+        let mut together: Buffer<u64> = self.alloc(of.len(), what)?;
+        for (k, (from, at)) in of.iter().enumerate() {
+            let (from, mut to) = (from.0.slice(*at..at + 1), together.0.slice_mut(k..k + 1));
+            self.0.stream.memcpy_dtod(&from, &mut to).map_err(|e| failed(what, e))?;
+        }
+        self.download(&together, what)
+    }
+
+    /// A whole buffer into a slice of its length.
+    pub(crate) fn read<T: DeviceRepr>(&self, buffer: &Buffer<T>, to: &mut [T], what: &str) -> Result<(), Error> {
+        if !to.is_empty() {
+            self.0.stream.memcpy_dtoh(&buffer.0.slice(..to.len()), to).map_err(|e| failed(what, e))?;
+        }
+        self.synchronize()
+    }
+
     /// A whole buffer, on the host.
     pub(crate) fn download<T: DeviceRepr + Default + Clone>(
         &self,
@@ -313,7 +419,23 @@ impl Device {
         block: u32,
         args: &[Arg],
     ) -> Result<(), Error> {
-        if grid.0 == 0 || grid.1 == 0 {
+        // SAFETY: that of the caller.
+        unsafe { self.launch_3d(functions, entry, [grid.0, grid.1, 1], block, args) }
+    }
+
+    /// [`launch`](Device::launch) with a grid of three dimensions.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn launch_3d(
+        &self,
+        functions: &Functions,
+        entry: &'static str,
+        grid: [u32; 3],
+        block: u32,
+        args: &[Arg],
+    ) -> Result<(), Error> {
+        if grid.contains(&0) {
             return Ok(());
         }
         let launching = |e: DriverError| failed(&format!("launching {entry}"), e);
@@ -329,7 +451,7 @@ impl Device {
         unsafe {
             result::launch_kernel(
                 function.cu_function(),
-                (grid.0, grid.1, 1),
+                grid.into(),
                 (block, 1, 1),
                 0,
                 self.0.stream.cu_stream(),

@@ -5,6 +5,7 @@ use crate::programs;
 use fmm_traits::kernel::MAX_PARAMETERS;
 use fmm_traits::{Error, Family, Kernel, OutputColumns, Outputs, Real, Visitor};
 use std::marker::PhantomData;
+use std::sync::{Mutex, PoisonError};
 
 /// Where a direct sum is evaluated.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +64,35 @@ pub fn direct<T: Real, F: Family>(
 ) -> Result<(Vec<f64>, Vec<OutputColumns>), Error> {
     let mut sum = Direct::<T>::new(device, family, outputs, sources, targets, None)?;
     Ok((sum.apply(strengths)?, sum.columns))
+}
+
+/// A direct sum of any family, outputs and precision; calls from several threads wait for each other.
+pub trait Sum: Send + Sync {
+    /// The sums for strengths N×c into targets × values, both in the caller's order.
+    fn apply(&self, strengths: &[f64], out: &mut [f64]) -> Result<(), Error>;
+    /// Bytes of device memory held.
+    fn bytes(&self) -> u64;
+}
+
+impl<T: Real> Sum for Mutex<Direct<T>> {
+    fn apply(&self, strengths: &[f64], out: &mut [f64]) -> Result<(), Error> {
+        // A panic of another thread leaves nothing that the next sum does not overwrite.
+        let mut sum = self.lock().unwrap_or_else(PoisonError::into_inner);
+        let (found, expected) = (out.len(), sum.m * sum.values);
+        if found != expected {
+            let why = "targets × values of the kernel".to_string();
+            return Err(Error::Shape { array: "values", found, expected, why });
+        }
+        sum.set_strengths(strengths)?;
+        sum.enqueue()?;
+        sum.device.read(&sum.out, out, "values")
+    }
+    fn bytes(&self) -> u64 {
+        let sum = self.lock().unwrap_or_else(PoisonError::into_inner);
+        let numbers = [&sum.parameters, &sum.factors, &sum.scale, &sum.frame, &sum.points, &sum.parts, &sum.out];
+        let packed = sum.packed.bytes() + sum.targets.bytes() + sum.own.bytes();
+        numbers.iter().map(|b| b.bytes()).sum::<u64>() + packed
+    }
 }
 
 /// A direct sum with its points on the device; strengths come with each [`apply`](Direct::apply).

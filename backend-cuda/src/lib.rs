@@ -18,15 +18,17 @@ mod error;
 mod lists;
 mod primitives;
 mod programs;
+mod solver;
 mod tree;
 
 pub use compile::{Compiled, Program, compile};
 pub use device::{Device, DeviceInfo, DeviceOptions};
-pub use direct::{Direct, Shape, Targets, direct};
+pub use direct::{Direct, Shape, Sum, Targets, direct};
 pub use equivalent::{DeviceScalar, Plan};
 pub use lists::{DeviceEdges, DeviceLists, uvwx};
 pub use programs::{
-    all_programs, direct_program, l2p_program, m2l_matrices_program, m2l_program, multiply_program, p2m_program,
-    p2p_program,
+    all_programs, dft_program, direct_program, l2p_program, m2l_fourier_program, m2l_matrices_program, m2l_program,
+    multiply_program, p2m_program, p2p_program,
 };
-pub use tree::{CallerPoints, DevicePoints, DeviceTree, TreeOptions, build};
+pub use solver::{Counts, PlanSeconds, Settings, Solver, solver};
+pub use tree::{CallerPoints, DevicePoints, DeviceTree, TreeOptions, build, build_reported};

@@ -53,6 +53,10 @@ impl DeviceEdges {
     pub fn is_empty(&self) -> bool {
         self.edges == 0
     }
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.starts.bytes() + self.sources.bytes()
+    }
     fn download(&self, device: &Device) -> Result<Edges, Error> {
         let starts = device.download_range(&self.starts, 0..self.boxes + 1, "edges")?;
         let sources = device.download_range(&self.sources, 0..self.edges, "edges")?;
@@ -85,6 +89,10 @@ impl DeviceLists {
             p2p: of(&lists.p2p)?,
         })
     }
+    /// All kinds, in the order of [`Lists::kinds`].
+    pub fn kinds(&self) -> [&DeviceEdges; 8] {
+        [&self.p2m, &self.m2m, &self.m2l, &self.p2l, &self.l2l, &self.l2p, &self.m2p, &self.p2p]
+    }
     /// A copy on the host.
     pub fn download(&self) -> Result<Lists, Error> {
         let of = |edges: &DeviceEdges| edges.download(&self.device);
@@ -101,6 +109,24 @@ impl DeviceLists {
     }
 }
 
+/// Pairs of points that the U list of `lists` joins.
+///
+/// # Errors
+/// Those of the device.
+pub(crate) fn near_pairs(tree: &DeviceTree, lists: &DeviceLists) -> Result<u64, Error> {
+    let (device, n) = (&tree.device, lists.p2p.boxes);
+    let boxes = device.upload(&tree.boxes.addresses(), "addresses of boxes")?;
+    let pairs: Buffer<u64> = device.zeros(1, "pairs")?;
+    let edges = [(&lists.p2p.starts).into(), (&lists.p2p.sources).into()];
+    let args = [(&boxes).into(), (n as u32).into(), edges[0], edges[1], (&pairs).into()];
+    // SAFETY: arguments as in lists.cu; the rows are those of the boxes of the tree.
+    unsafe {
+        let functions = device.fixed("lists", programs::lists)?;
+        device.launch(&functions, "near_pairs", (blocks(n, WARPS)?, 1), BLOCK, &args)?;
+    }
+    Ok(device.download(&pairs, "pairs")?[0])
+}
+
 /// The edge lists of `tree` by the U, V, W, X rules, as `fmm_tree::uvwx` makes them.
 ///
 /// # Errors
@@ -110,12 +136,12 @@ pub fn uvwx(tree: &DeviceTree, options: &ListOptions) -> Result<DeviceLists, Err
     let finder = Finder {
         device,
         primitives: Primitives::new(device)?,
-        functions: device.load(&programs::lists())?,
+        functions: device.fixed("lists", programs::lists)?,
         boxes: device.upload(&tree.boxes.addresses(), "addresses of boxes")?,
         n: tree.len(),
     };
-    let [colleagues, coarse] = finder.families(tree)?;
-    let [m2l, p2l, m2p, p2p] = finder.rows(&colleagues, &coarse, options)?;
+    let (neighbours, lengths) = finder.families(tree)?;
+    let [m2l, p2l, m2p, p2p] = finder.rows(neighbours, lengths, options)?;
     let [p2m, m2m] = finder.upward(&m2l, &m2p)?;
     let [l2l, l2p] = finder.downward(tree, &m2l, &p2l)?;
     Ok(DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p })
@@ -150,21 +176,38 @@ impl Finder<'_> {
         unsafe { self.device.launch(&self.functions, entry, (blocks(count, WARPS)?, 1), BLOCK, args) }
     }
 
-    fn counts(&self, n: usize) -> Result<Buffer<u32>, Error> {
-        self.device.alloc(n, "lengths of rows")
+    /// A number for each box, zeros.
+    fn counts(&self) -> Result<Buffer<u32>, Error> {
+        self.device.zeros(self.n, "lengths of rows")
     }
 
-    /// Rows of these lengths, not yet filled.
-    fn edges(&self, counts: &Buffer<u32>) -> Result<DeviceEdges, Error> {
-        let n = self.n;
-        let mut starts = self.device.alloc(n + 1, "edges")?;
-        self.primitives.scan(counts, n, 0, &mut starts, 0)?;
-        let edges = self.device.download_range(&starts, n..n + 1, "edges")?[0] as usize;
-        Ok(DeviceEdges { starts, sources: self.device.alloc(edges, "edges")?, boxes: n, edges })
+    /// Rows of these lengths, which `fill` fills.
+    fn filled<const K: usize>(
+        &self,
+        counts: &[Buffer<u32>; K],
+        fill: impl FnOnce(&[DeviceEdges; K]) -> Result<(), Error>,
+    ) -> Result<[DeviceEdges; K], Error> {
+        let (device, n) = (self.device, self.n);
+        let mut starts = Vec::new();
+        for counts in counts {
+            let mut to = device.alloc(n + 1, "edges")?;
+            self.primitives.scan(counts.into(), n, 0, &mut to, 0)?;
+            starts.push(to);
+        }
+        let totals = device.entries(&starts.iter().map(|s| (s, n)).collect::<Vec<_>>(), "edges")?;
+        let mut rows = Vec::new();
+        for (starts, &edges) in starts.into_iter().zip(&totals) {
+            let sources = device.alloc(edges as usize, "edges")?;
+            rows.push(DeviceEdges { starts, sources, boxes: n, edges: edges as usize });
+        }
+        let mut rows = rows.into_iter();
+        let rows = std::array::from_fn(|_| rows.next().expect("as many as there are counts"));
+        fill(&rows)?;
+        Ok(rows)
     }
 
-    /// Colleagues and coarse neighbours of every box with targets.
-    fn families(&self, tree: &DeviceTree) -> Result<[DeviceEdges; 2], Error> {
+    /// Colleagues and coarse neighbours of every box with targets, and the lengths of V and of X.
+    fn families(&self, tree: &DeviceTree) -> Result<([DeviceEdges; 2], [Buffer<u32>; 2]), Error> {
         let device = self.device;
         let root = usize::from(!tree.sources.is_empty());
         let empty = || -> Result<DeviceEdges, Error> {
@@ -176,54 +219,43 @@ impl Finder<'_> {
         colleagues.edges = root;
         device.write(&mut colleagues.starts, 1, &[root as u64], "neighbours")?;
         let boxes = Arg::from(&self.boxes);
-        for level in 1..tree.level_start.len() - 1 {
-            let (first, end) = (tree.level_start[level], tree.level_start[level + 1]);
-            let count = (end - first) as usize;
-            let counts = [self.counts(count)?, self.counts(count)?];
-            let args = [
-                boxes,
-                first.into(),
-                (end - first).into(),
-                (&colleagues.starts, &colleagues.sources).into(),
-                (&coarse.starts, &coarse.sources).into(),
-                (&counts[0]).into(),
-                (&counts[1]).into(),
-            ];
-            // SAFETY: arguments as in lists.cu; the rows of the level above are complete.
-            unsafe { self.warps("family_count", count, &args)? };
-            for (edges, counts) in [&mut colleagues, &mut coarse].into_iter().zip(&counts) {
+        let [near, far, v, x] = [self.counts()?, self.counts()?, self.counts()?, self.counts()?];
+        for level in tree.level_start.windows(3) {
+            let [parents, first, end] = [level[0], level[1], level[2]];
+            let (number, count) = (first - parents, (end - first) as usize);
+            let rows = [(&colleagues.starts, &colleagues.sources).into(), (&coarse.starts, &coarse.sources).into()];
+            let [c, f, v, x] = [&near, &far, &v, &x].map(Arg::from);
+            let args = [boxes, parents.into(), number.into(), rows[0], rows[1], c, f, v, x];
+            // SAFETY: arguments as in lists.cu; the rows of the parents are complete.
+            unsafe { self.warps("family_count", number as usize, &args)? };
+            for (edges, counts) in [(&mut colleagues, &near), (&mut coarse, &far)] {
+                let counts = counts.at(first as usize);
                 self.primitives.scan(counts, count, edges.edges as u64, &mut edges.starts, first as usize)?;
             }
-            for edges in [&mut colleagues, &mut coarse] {
-                let end = end as usize;
-                let total = device.download_range(&edges.starts, end..end + 1, "neighbours")?[0] as usize;
-                device.grow(&mut edges.sources, edges.edges, total, "neighbours")?;
-                edges.edges = total;
+            let at = end as usize;
+            let totals = device.entries(&[(&colleagues.starts, at), (&coarse.starts, at)], "neighbours")?;
+            for (edges, total) in [&mut colleagues, &mut coarse].into_iter().zip(totals) {
+                device.grow(&mut edges.sources, edges.edges, total as usize, "neighbours")?;
+                edges.edges = total as usize;
             }
-            let args = [
-                boxes,
-                first.into(),
-                (end - first).into(),
-                (&colleagues.starts, &colleagues.sources).into(),
-                (&coarse.starts, &coarse.sources).into(),
-                (&colleagues.sources).into(),
-                (&coarse.sources).into(),
-            ];
+            let rows = [(&colleagues.starts, &colleagues.sources).into(), (&coarse.starts, &coarse.sources).into()];
+            let data = [(&colleagues.sources).into(), (&coarse.sources).into()];
+            let args = [boxes, parents.into(), number.into(), rows[0], rows[1], data[0], data[1]];
             // SAFETY: as above; there is room for the rows.
-            unsafe { self.warps("family_fill", count, &args)? };
+            unsafe { self.warps("family_fill", number as usize, &args)? };
         }
-        Ok([colleagues, coarse])
+        Ok(([colleagues, coarse], [v, x]))
     }
 
     /// V, X, W and U.
     fn rows(
         &self,
-        colleagues: &DeviceEdges,
-        coarse: &DeviceEdges,
+        [colleagues, coarse]: [DeviceEdges; 2],
+        [v, x]: [Buffer<u32>; 2],
         options: &ListOptions,
     ) -> Result<[DeviceEdges; 4], Error> {
         let n = self.n;
-        let counts = [self.counts(n)?, self.counts(n)?, self.counts(n)?, self.counts(n)?];
+        let [w, u, taken] = [self.counts()?, self.counts()?, self.counts()?];
         let few = [options.m2p_min_sources, options.p2l_min_targets].map(|x| x.min(u32::MAX as usize) as u32);
         let common: [Arg; 5] = [
             (&self.boxes).into(),
@@ -232,50 +264,36 @@ impl Finder<'_> {
             (&coarse.starts, &coarse.sources).into(),
             few.into(),
         ];
-        let args: Vec<Arg> = common.into_iter().chain(counts.iter().map(Arg::from)).collect();
+        let with = |rest: &[Arg]| -> Vec<Arg> { common.iter().chain(rest).copied().collect() };
+        let lengths = with(&[(&x).into(), (&w).into(), (&u).into(), (&taken).into()]);
         // SAFETY: arguments as in lists.cu; all arrays have an entry for each box.
-        unsafe { self.warps("rows_count", n, &args)? };
-        let [v, x, w, u] = counts;
-        let rows = [self.edges(&v)?, self.edges(&x)?, self.edges(&w)?, self.edges(&u)?];
-        let starts = rows.iter().map(|r| Arg::from(&r.starts));
-        let args: Vec<Arg> =
-            common.into_iter().chain(starts).chain(rows.iter().map(|r| Arg::from(&r.sources))).collect();
-        // SAFETY: as above; the rows have room for what was counted.
-        unsafe { self.warps("rows_fill", n, &args)? };
-        Ok(rows)
+        unsafe { self.warps("rows_count", n, &lengths)? };
+        self.filled(&[v, x, w, u], |[v, x, w, u]| {
+            let starts = |e: &DeviceEdges| Arg::from(&e.starts);
+            let data = |e: &DeviceEdges| Arg::from(&e.sources);
+            let far = with(&[starts(v), starts(x), starts(u), data(v), data(x), data(u)]);
+            let near = with(&[starts(w), starts(u), (&taken).into(), data(w), data(u)]);
+            // SAFETY: as above; the rows have room for what was counted.
+            unsafe {
+                self.warps("far_fill", n, &far)?;
+                self.warps("near_fill", n, &near)
+            }
+        })
     }
 
     /// P2M and M2M, down to the coarsest level on which a multipole is read.
     fn upward(&self, m2l: &DeviceEdges, m2p: &DeviceEdges) -> Result<[DeviceEdges; 2], Error> {
-        let (boxes, n) = (Arg::from(&self.boxes), (self.n as u32).into());
+        let (boxes, n) = (Arg::from(&self.boxes), Arg::from(self.n as u32));
         let first = self.device.upload(&[u8::MAX as u32], "first level")?;
         let args = [boxes, n, (&m2l.starts, &m2l.sources).into(), (&m2p.starts, &m2p.sources).into(), (&first).into()];
-        let counts = [self.counts(self.n)?, self.counts(self.n)?];
         // SAFETY: arguments as in lists.cu; all arrays have an entry for each box.
-        unsafe {
-            self.threads("first_level", self.n, &args)?;
-            let args = [boxes, n, (&first).into(), (&counts[0]).into(), (&counts[1]).into()];
-            self.threads("up_count", self.n, &args)?;
-        }
-        let rows = [self.edges(&counts[0])?, self.edges(&counts[1])?];
-        let [p2m, m2m] = &rows;
-        let args = [
-            boxes,
-            n,
-            (&first).into(),
-            (&p2m.starts).into(),
-            (&m2m.starts).into(),
-            (&p2m.sources).into(),
-            (&m2m.sources).into(),
-        ];
-        // SAFETY: as above; the rows have room for what was counted.
-        unsafe { self.threads("up_fill", self.n, &args)? };
-        Ok(rows)
+        unsafe { self.threads("first_level", self.n, &args)? };
+        self.pairs("up_count", "up_fill", [boxes, n, (&first).into()])
     }
 
     /// L2L and L2P where a local has received something.
     fn downward(&self, tree: &DeviceTree, m2l: &DeviceEdges, p2l: &DeviceEdges) -> Result<[DeviceEdges; 2], Error> {
-        let (boxes, n) = (Arg::from(&self.boxes), (self.n as u32).into());
+        let (boxes, n) = (Arg::from(&self.boxes), Arg::from(self.n as u32));
         let reached: Buffer<u8> = self.device.alloc(self.n, "boxes reached")?;
         for level in tree.level_start.windows(2) {
             let count = level[1] - level[0];
@@ -284,23 +302,20 @@ impl Finder<'_> {
             // SAFETY: arguments as in lists.cu; the level above is complete.
             unsafe { self.threads("reach", count as usize, &args)? };
         }
-        let counts = [self.counts(self.n)?, self.counts(self.n)?];
-        let args = [boxes, n, (&reached).into(), (&counts[0]).into(), (&counts[1]).into()];
-        // SAFETY: as above.
-        unsafe { self.threads("down_count", self.n, &args)? };
-        let rows = [self.edges(&counts[0])?, self.edges(&counts[1])?];
-        let [l2l, l2p] = &rows;
-        let args = [
-            boxes,
-            n,
-            (&reached).into(),
-            (&l2l.starts).into(),
-            (&l2p.starts).into(),
-            (&l2l.sources).into(),
-            (&l2p.sources).into(),
-        ];
-        // SAFETY: as above; the rows have room for what was counted.
-        unsafe { self.threads("down_fill", self.n, &args)? };
-        Ok(rows)
+        self.pairs("down_count", "down_fill", [boxes, n, (&reached).into()])
+    }
+
+    /// Two kinds of rows, counted and filled by a thread a box, which share their first arguments.
+    fn pairs(&self, count: &'static str, fill: &'static str, common: [Arg; 3]) -> Result<[DeviceEdges; 2], Error> {
+        let counts = [self.counts()?, self.counts()?];
+        let args = [common[0], common[1], common[2], (&counts[0]).into(), (&counts[1]).into()];
+        // SAFETY: arguments as in lists.cu; all arrays have an entry for each box.
+        unsafe { self.threads(count, self.n, &args)? };
+        self.filled(&counts, |[a, b]| {
+            let rows = [(&a.starts).into(), (&b.starts).into(), (&a.sources).into(), (&b.sources).into()];
+            let args: Vec<Arg> = common.into_iter().chain(rows).collect();
+            // SAFETY: as above; the rows have room for what was counted.
+            unsafe { self.threads(fill, self.n, &args) }
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! Prefix sums and radix sort on the device: `kernels/scan.cu`, `kernels/sort.cu`.
 
-use crate::device::{Buffer, Device, Functions, blocks};
+use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::programs;
 use fmm_traits::Error;
 
@@ -13,6 +13,8 @@ const SORT_TILE: usize = 256 * 16;
 /// Bits and values of a digit.
 const DIGIT_BITS: u32 = 8;
 const DIGITS: usize = 1 << DIGIT_BITS;
+/// Most blocks that count digits.
+const COUNTERS: u32 = 1024;
 
 /// Both, compiled.
 #[derive(Debug)]
@@ -24,28 +26,21 @@ pub(crate) struct Primitives {
 
 impl Primitives {
     pub fn new(device: &Device) -> Result<Primitives, Error> {
-        let (scan, sort) = (device.load(&programs::scan())?, device.load(&programs::sort())?);
+        let (scan, sort) = (device.fixed("scan", programs::scan)?, device.fixed("sort", programs::sort)?);
         Ok(Primitives { device: device.clone(), scan, sort })
     }
 
-    /// Enqueues starts\[at + i\] = base + the sum of the first i counts, for i = 0 … n.
-    pub fn scan(
-        &self,
-        counts: &Buffer<u32>,
-        n: usize,
-        base: u64,
-        starts: &mut Buffer<u64>,
-        at: usize,
-    ) -> Result<(), Error> {
+    /// Enqueues starts\[at + i\] = base + the sum of the first i counts (u32), for i = 0 … n.
+    pub fn scan(&self, counts: Arg, n: usize, base: u64, starts: &mut Buffer<u64>, at: usize) -> Result<(), Error> {
         let grid = (blocks(n + 1, SCAN_BLOCK * SCAN_ITEMS)?, 1);
         let sums: Buffer<u64> = self.device.alloc(grid.0 as usize, "sums of a scan")?;
         let (n, block) = (n as u64, SCAN_BLOCK as u32);
         // SAFETY: arguments as in scan.cu; sums has one entry a block, starts n + 1 from `at` on.
         unsafe {
-            self.device.launch(&self.scan, "scan_blocks", grid, block, &[counts.into(), n.into(), (&sums).into()])?;
+            self.device.launch(&self.scan, "scan_blocks", grid, block, &[counts, n.into(), (&sums).into()])?;
             let args = [(&sums).into(), (grid.0 as u64).into()];
             self.device.launch(&self.scan, "scan_sums", (1, 1), 1024, &args)?;
-            let args = [counts.into(), n.into(), (&sums).into(), base.into(), starts.at(at)];
+            let args = [counts, n.into(), (&sums).into(), base.into(), starts.at(at)];
             self.device.launch(&self.scan, "scan_finish", grid, block, &args)
         }
     }
@@ -59,30 +54,51 @@ impl Primitives {
         Ok(numbers)
     }
 
-    /// Enqueues the stable sort of the first `n` keys, by their lowest `bits` bits, and of their values.
-    pub fn sort(&self, keys: &mut Buffer<u64>, values: &mut Buffer<u32>, n: usize, bits: u32) -> Result<(), Error> {
-        let tiles = blocks(n, SORT_TILE)?;
-        let entries = DIGITS * tiles as usize;
-        let counts = self.device.alloc(entries, "counts of a sort")?;
-        let mut starts = self.device.alloc(entries + 1, "starts of a sort")?;
+    /// Enqueues the stable sort of the first `n` keys, by their lowest `bits` bits, and of their values; the values of
+    /// fresh keys are their positions.
+    pub fn sort(
+        &self,
+        keys: &mut Buffer<u64>,
+        values: &mut Buffer<u32>,
+        fresh: bool,
+        n: usize,
+        bits: u32,
+    ) -> Result<(), Error> {
+        let (tiles, passes) = (blocks(n, SORT_TILE)?, bits.div_ceil(DIGIT_BITS));
+        if n == 0 || passes == 0 {
+            return Ok(());
+        }
+        let (block, number) = (SORT_BLOCK as u32, Arg::from(n as u64));
+        let starts: Buffer<u64> = self.device.zeros(DIGITS * passes as usize, "starts of a sort")?;
+        let args = [(&*keys).into(), number, passes.into(), (&starts).into()];
+        let grid = (tiles.min(COUNTERS), 1);
+        // SAFETY: arguments as in sort.cu; starts has an entry for each digit of each pass.
+        unsafe {
+            self.device.launch(&self.sort, "sort_count", grid, block, &args)?;
+            self.device.launch(&self.sort, "sort_starts", (passes, 1), DIGITS as u32, &[(&starts).into()])?;
+        }
+        let states = DIGITS * tiles as usize;
+        // The states of the tiles, and the number of the next tile.
+        let mut states_and_next: Buffer<u64> = self.device.alloc(states + 1, "states of a sort")?;
         let mut keys_out = self.device.alloc(keys.len(), "sorted keys")?;
         let mut values_out = self.device.alloc(values.len(), "sorted values")?;
-        for shift in (0..bits).step_by(DIGIT_BITS as usize) {
-            let args = [(&*keys).into(), (n as u64).into(), shift.into(), (&counts).into()];
-            // SAFETY: arguments as in sort.cu; counts has an entry for each digit and tile.
-            unsafe { self.device.launch(&self.sort, "sort_count", (tiles, 1), SORT_BLOCK as u32, &args)? };
-            self.scan(&counts, entries, 0, &mut starts, 0)?;
+        for pass in 0..passes {
+            self.device.clear(&mut states_and_next)?;
+            let from = if fresh && pass == 0 { 0u64.into() } else { Arg::from(&*values) };
             let args = [
                 (&*keys).into(),
-                (&*values).into(),
-                (n as u64).into(),
-                shift.into(),
-                (&starts).into(),
+                from,
+                number,
+                (pass * DIGIT_BITS).into(),
+                starts.at(DIGITS * pass as usize),
+                (&states_and_next).into(),
+                states_and_next.at(states),
                 (&keys_out).into(),
                 (&values_out).into(),
             ];
-            // SAFETY: as above; the starts make the n positions written distinct and below n.
-            unsafe { self.device.launch(&self.sort, "sort_scatter", (tiles, 1), SORT_BLOCK as u32, &args)? };
+            // SAFETY: as above; states has an entry for each digit and tile, and the n positions written are distinct
+            // and below n.
+            unsafe { self.device.launch(&self.sort, "sort_pass", (tiles, 1), block, &args)? };
             std::mem::swap(keys, &mut keys_out);
             std::mem::swap(values, &mut values_out);
         }

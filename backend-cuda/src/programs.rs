@@ -105,9 +105,32 @@ pub fn m2l_program<T: Real>() -> Program {
     of_precision::<T>("m2l.cu", include_str!("../kernels/m2l.cu"), &["m2l_table", "m2l_keys", "m2l"])
 }
 
+/// M2L through Fourier space.
+pub fn m2l_fourier_program<T: Real>() -> Program {
+    let entries = &["family_flags", "family_kids", "family_around", "family_edges", "m2l_product"];
+    of_precision::<T>("m2l_fourier.cu", include_str!("../kernels/m2l_fourier.cu"), entries)
+}
+
+/// Bytes of shared memory that a block has without asking.
+const SHARED_MEMORY: usize = 48 << 10;
+
+/// Boxes of a block of the transforms of order `p`: as many as its memory holds.
+pub(crate) fn dft_boxes<T: Real>(p: usize) -> usize {
+    let (side, complex) = (2 * p - 1, if T::NAME == "f32" { 8 } else { 16 });
+    let bytes = |boxes: usize| complex * (boxes * p * (p + side) + side) + 4 * boxes;
+    if bytes(8) <= SHARED_MEMORY { 8 } else { 4 }
+}
+
+/// Transforms between surfaces of order `p` and their spectra.
+pub fn dft_program<T: Real>(p: usize) -> Program {
+    let program = of_precision::<T>("dft.cu", include_str!("../kernels/dft.cu"), &["dft_forward", "dft_inverse"]);
+    let source = format!("#define P {p}\n#define BOXES {}\n{}", dft_boxes::<T>(p), program.source);
+    Program { name: format!("{} of order {p}", program.name), source, ..program }
+}
+
 /// Matrix products.
 pub fn multiply_program<T: Real>() -> Program {
-    of_precision::<T>("multiply.cu", include_str!("../kernels/multiply.cu"), &["multiply"])
+    of_precision::<T>("multiply.cu", include_str!("../kernels/multiply.cu"), &["multiply", "add_rows"])
 }
 
 /// A file that needs nothing in front of it. Keys and boxes come from it: no contraction.
@@ -123,7 +146,8 @@ pub(crate) fn points() -> Program {
 
 /// Radix sort.
 pub(crate) fn sort() -> Program {
-    plain("sort.cu", include_str!("../kernels/sort.cu"), &["iota", "sort_count", "sort_scatter"])
+    let entries = &["iota", "sort_count", "sort_starts", "sort_pass"];
+    plain("sort.cu", include_str!("../kernels/sort.cu"), entries)
 }
 
 /// Prefix sums.
@@ -135,10 +159,12 @@ pub(crate) fn scan() -> Program {
 /// Splitting of boxes.
 pub(crate) fn split() -> Program {
     let entries = &[
+        "root_box",
         "split_count",
         "split_coincident",
         "split_octants",
         "split_fill",
+        "leaf_sums",
         "deep_count",
         "deep_keys",
         "deep_boxes",
@@ -154,13 +180,15 @@ pub(crate) fn lists() -> Program {
         "family_count",
         "family_fill",
         "rows_count",
-        "rows_fill",
+        "far_fill",
+        "near_fill",
         "first_level",
         "reach",
         "up_count",
         "up_fill",
         "down_count",
         "down_fill",
+        "near_pairs",
     ];
     plain("lists.cu", include_str!("../kernels/lists.cu"), entries)
 }
@@ -184,5 +212,7 @@ pub fn all_programs() -> Vec<Program> {
         multiply_program::<f64>(),
         m2l_program::<f32>(),
         m2l_program::<f64>(),
+        m2l_fourier_program::<f32>(),
+        m2l_fourier_program::<f64>(),
     ]
 }

@@ -6,6 +6,7 @@ use crate::primitives::Primitives;
 use crate::programs;
 use fmm_traits::Error;
 use fmm_traits::tree::{NONE, Points, Tree};
+use fmm_tree::{BuildOptions, BuildReport, CAPACITY_STEPS};
 use std::sync::Arc;
 
 /// Levels that one key resolves, and its bits.
@@ -107,54 +108,160 @@ pub fn build(
     targets: Option<&CallerPoints>,
     options: &TreeOptions,
 ) -> Result<DeviceTree, Error> {
-    let parameter = |name, value, requirement| Err(Error::Parameter { name, value, requirement });
+    let parameter = |name, value, requirement| Error::Parameter { name, value, requirement };
     if options.ncrit == 0 {
-        return parameter("ncrit", 0.0, "must be at least 1");
+        return Err(parameter("ncrit", 0.0, "must be at least 1"));
     }
     if options.min_side.is_nan() || options.min_side < 0.0 {
-        return parameter("min_side", options.min_side, "must not be negative");
+        return Err(parameter("min_side", options.min_side, "must not be negative"));
     }
-    let builder = Builder {
-        device,
-        primitives: Primitives::new(device)?,
-        points: device.load(&programs::points())?,
-        split: device.load(&programs::split())?,
-    };
-    let mut arrays = Vec::new();
-    let (mut low, mut high) = ([f64::INFINITY; 3], [f64::NEG_INFINITY; 3]);
-    for (name, array) in [("sources", Some(sources)), ("targets", targets)] {
-        let Some(array) = array else { continue };
-        let (l, h) = builder.bounds(name, array)?;
-        for a in 0..3 {
-            (low[a], high[a]) = (low[a].min(l[a]), high[a].max(h[a]));
-        }
-        arrays.push(array);
-    }
-    let empty = arrays.iter().all(|a| a.n == 0);
-    let largest = (0..3).fold(0.0f64, |m, a| if empty { m } else { m.max(low[a].abs()).max(high[a].abs()) });
-    let (corner, side) = match options.root {
-        Some((corner, side)) => {
-            let inside = |a: usize| corner[a] <= low[a] && high[a] <= corner[a] + side;
-            if !(side > 0.0 && side.is_finite() && (empty || (0..3).all(inside))) {
-                return parameter("root side", side, "the root cube must be finite and contain all points");
+    let mut cloud = Cloud::new(device, sources, targets, options.min_side, |low, high| {
+        let empty = low[0] > high[0];
+        let (corner, side) = match options.root {
+            Some((corner, side)) => {
+                let inside = |a: usize| corner[a] <= low[a] && high[a] <= corner[a] + side;
+                if !(side > 0.0 && side.is_finite() && (empty || (0..3).all(inside))) {
+                    return Err(parameter("root side", side, "the root cube must be finite and contain all points"));
+                }
+                (corner, side)
             }
-            (corner, side)
+            None if empty => ([0.0; 3], 1.0),
+            None => fmm_tree::smallest_root(low, high),
+        };
+        if options.root.is_none() && !(2.0 * side).is_finite() {
+            return Err(parameter("extent", side, "the extent of the points must be far below the largest f64"));
         }
-        None if empty => ([0.0; 3], 1.0),
-        None => fmm_tree::smallest_root(low, high),
-    };
-    if options.root.is_none() && !(2.0 * side).is_finite() {
-        return parameter("extent", side, "the extent of the points must be far below the largest f64");
+        Ok((corner, side))
+    })?;
+    let split = cloud.split(options.ncrit, cloud.limit)?;
+    Ok(cloud.tree(split))
+}
+
+/// [`build`] for the points on the host that `sources` and `targets` were sent from, with the root cube and the leaf
+/// capacity that `fmm_tree::build_reported` chooses for them, and its report. Positions that hold several points are
+/// not counted.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_reported(
+    device: &Device,
+    sources: &[f64],
+    targets: Option<&[f64]>,
+    options: &BuildOptions,
+) -> Result<(DeviceTree, BuildReport), Error> {
+    let there = CallerPoints::new(device, sources)?;
+    let others = targets.map(|t| CallerPoints::new(device, t)).transpose()?;
+    let more = targets.filter(|t| t.len() >= sources.len()).unwrap_or(sources);
+    let mut report = BuildReport::default();
+    let mut cloud = Cloud::new(device, &there, others.as_ref(), options.min_side, |low, high| {
+        let (corner, side, chosen) = fmm_tree::root_for(more, low, high, options)?;
+        report = chosen;
+        Ok((corner, side))
+    })?;
+    drop((there, others));
+    // Deeper splits move the points, so they come last.
+    let shallow = cloud.limit.min(KEY_LEVELS);
+    let mut split = cloud.split(report.ncrit, shallow)?;
+    let mut seen = cloud.seen(&split)?;
+    for _ in 0..CAPACITY_STEPS {
+        if options.ncrit.is_some() || split.0.len() == 2 || !report.raise_capacity(seen.others) {
+            break;
+        }
+        split = cloud.split(report.ncrit, shallow)?;
+        seen = cloud.seen(&split)?;
     }
-    let mut sets = Vec::new();
-    for given in arrays {
-        sets.push(builder.sorted(given, corner, side)?);
+    if split.0.len() > KEY_LEVELS + 1 && cloud.limit > KEY_LEVELS {
+        split = cloud.split(report.ncrit, cloud.limit)?;
+        seen = cloud.seen(&split)?;
     }
-    let limit = fmm_tree::deepest_level(side, largest, options.min_side);
-    let (level_start, boxes) = builder.split(corner, side, &mut sets, options.ncrit, limit)?;
-    let points: Vec<Arc<DevicePoints>> = sets.into_iter().map(|s| Arc::new(s.points)).collect();
-    let [sources, targets] = [&points[0], &points[points.len() - 1]].map(Arc::clone);
-    Ok(DeviceTree { device: device.clone(), corner, side, level_start, boxes, sources, targets })
+    report.mean_leaf = (more.len() / 3) as f64 / seen.leaves.max(1) as f64;
+    report.warn();
+    Ok((cloud.tree(split), report))
+}
+
+/// Points of both kinds in Morton order in their root cube.
+struct Cloud<'a> {
+    builder: Builder<'a>,
+    corner: [f64; 3],
+    side: f64,
+    /// Deepest level.
+    limit: usize,
+    sets: Vec<Set>,
+}
+
+/// What a tree's leaves hold.
+struct Seen {
+    /// Others that a point sees in its leaf, on average: sources or targets, whichever see more.
+    others: f64,
+    leaves: u64,
+}
+
+impl<'a> Cloud<'a> {
+    /// `root`: lower corner and side of the root cube for a bounding box, which is empty (+∞, −∞) without points.
+    fn new(
+        device: &'a Device,
+        sources: &CallerPoints,
+        targets: Option<&CallerPoints>,
+        min_side: f64,
+        root: impl FnOnce([f64; 3], [f64; 3]) -> Result<([f64; 3], f64), Error>,
+    ) -> Result<Self, Error> {
+        let builder = Builder {
+            device,
+            primitives: Primitives::new(device)?,
+            points: device.fixed("points", programs::points)?,
+            split: device.fixed("split", programs::split)?,
+        };
+        let mut arrays = Vec::new();
+        let (mut low, mut high) = ([f64::INFINITY; 3], [f64::NEG_INFINITY; 3]);
+        for (name, array) in [("sources", Some(sources)), ("targets", targets)] {
+            let Some(array) = array else { continue };
+            let (l, h) = builder.bounds(name, array)?;
+            for a in 0..3 {
+                (low[a], high[a]) = (low[a].min(l[a]), high[a].max(h[a]));
+            }
+            arrays.push(array);
+        }
+        let empty = arrays.iter().all(|a| a.n == 0);
+        let largest = (0..3).fold(0.0f64, |m, a| if empty { m } else { m.max(low[a].abs()).max(high[a].abs()) });
+        let (corner, side) = root(low, high)?;
+        let sets = arrays.into_iter().map(|a| builder.sorted(a, corner, side)).collect::<Result<_, _>>()?;
+        let limit = fmm_tree::deepest_level(side, largest, min_side);
+        Ok(Cloud { builder, corner, side, limit, sets })
+    }
+
+    /// Boxes of at most `ncrit` points, to level `limit`. One that goes beyond [`KEY_LEVELS`] must be the last.
+    fn split(&mut self, ncrit: usize, limit: usize) -> Result<(Vec<u32>, Boxes), Error> {
+        self.builder.split(self.corner, self.side, &mut self.sets, ncrit, limit)
+    }
+
+    fn seen(&self, (level_start, boxes): &(Vec<u32>, Boxes)) -> Result<Seen, Error> {
+        let device = self.builder.device;
+        let count = level_start.last().copied().unwrap_or(0);
+        let sums: Buffer<u64> = device.zeros(3, "sums over leaves")?;
+        let args = [
+            count.into(),
+            (&boxes.child_count).into(),
+            (&boxes.source_range).into(),
+            (&boxes.target_range).into(),
+            (&sums).into(),
+        ];
+        // SAFETY: arguments as in split.cu; there are `count` boxes.
+        unsafe {
+            let grid = (blocks(count as usize, BLOCK as usize)?, 1);
+            device.launch(&self.builder.split, "leaf_sums", grid, BLOCK, &args)?;
+        }
+        let sums = device.download(&sums, "sums over leaves")?;
+        let last = self.sets.len() - 1;
+        let mean = |sum: u64, set: &Set| sum as f64 / (set.points.n as f64).max(1.0);
+        Ok(Seen { others: mean(sums[0], &self.sets[0]).max(mean(sums[1], &self.sets[last])), leaves: sums[2] })
+    }
+
+    fn tree(self, (level_start, boxes): (Vec<u32>, Boxes)) -> DeviceTree {
+        let points: Vec<Arc<DevicePoints>> = self.sets.into_iter().map(|s| Arc::new(s.points)).collect();
+        let [sources, targets] = [&points[0], &points[points.len() - 1]].map(Arc::clone);
+        let (device, corner, side) = (self.builder.device.clone(), self.corner, self.side);
+        DeviceTree { device, corner, side, level_start, boxes, sources, targets }
+    }
 }
 
 /// Points of one kind in tree order, with their keys.
@@ -198,7 +305,7 @@ impl Builder<'_> {
         let density = (1u64 << KEY_LEVELS) as f64 / side;
         let frame = self.device.upload(&[corner[0], corner[1], corner[2], density], "frame")?;
         let mut keys = self.device.alloc(n, "keys")?;
-        let mut order = self.primitives.iota(n, "order")?;
+        let mut order = self.device.alloc(n, "order")?;
         let xyz = self.device.alloc(3 * n, "points in tree order")?;
         let (grid, count): (_, Arg) = ((blocks(n, BLOCK as usize)?, 1), (n as u64).into());
         // SAFETY: arguments as in points.cu, all arrays of n points.
@@ -206,7 +313,7 @@ impl Builder<'_> {
             let args = [rows, count, (&frame).into(), (&keys).into()];
             self.device.launch(&self.points, "point_keys", grid, BLOCK, &args)?;
         }
-        self.primitives.sort(&mut keys, &mut order, n, KEY_BITS)?;
+        self.primitives.sort(&mut keys, &mut order, true, n, KEY_BITS)?;
         let args = [rows, (&order).into(), count, (&xyz).into()];
         // SAFETY: as above; the order is a permutation.
         unsafe { self.device.launch(&self.points, "gather", grid, BLOCK, &args)? };
@@ -225,16 +332,10 @@ impl Builder<'_> {
         let device = self.device;
         let last = sets.len() - 1;
         let (n, m) = (sets[0].points.n, sets[last].points.n);
-        let mut boxes = Boxes {
-            parent: device.upload(&[NONE], "boxes")?,
-            child_start: device.upload(&[0], "boxes")?,
-            child_count: device.upload(&[0], "boxes")?,
-            octant: device.upload(&[0], "boxes")?,
-            level: device.upload(&[0], "boxes")?,
-            anchor: device.upload(&[0; 3], "boxes")?,
-            source_range: device.upload(&[0, n as u32], "boxes")?,
-            target_range: device.upload(&[0, m as u32], "boxes")?,
-        };
+        let room = (3 * n.max(m) / ncrit).min(2 * (n + m)) + 512;
+        let mut boxes = Boxes::root(device, &self.split, room, [n, m])?;
+        let mut scratch = Scratch::new(device, room)?;
+        let undecided_counts: Buffer<u32> = device.zeros(limit + 1, "undecided boxes")?;
         let found: Buffer<u32> = device.alloc(n + m, "distinct positions")?;
         let (mut level_start, mut total) = (vec![0u32], 1usize);
         let kinds: Arg = (sets.len() as u32).into();
@@ -247,9 +348,11 @@ impl Builder<'_> {
                 break;
             }
             let (first, items) = (Arg::from(start), Arg::from(count));
-            let fate: Buffer<u32> = device.alloc(count as usize, "boxes to split")?;
-            let undecided: Buffer<u32> = device.alloc(count as usize, "undecided boxes")?;
-            let undecided_count: Buffer<u32> = device.zeros(1, "undecided boxes")?;
+            if count as usize > scratch.room {
+                scratch = Scratch::new(device, count as usize)?;
+            }
+            let Scratch { fate, undecided, source_ends, target_ends, children, starts, .. } = &mut scratch;
+            let undecided_count = undecided_counts.at(level);
             let ranges = [(&boxes.source_range).into(), (&boxes.target_range).into()];
             let keys = |sets: &[Set]| [Arg::from(&sets[0].keys), Arg::from(&sets[last].keys)];
             let [source_keys, target_keys] = keys(sets);
@@ -262,9 +365,9 @@ impl Builder<'_> {
                 ranges[1],
                 source_keys,
                 target_keys,
-                (&fate).into(),
-                (&undecided).into(),
-                (&undecided_count).into(),
+                (&*fate).into(),
+                (&*undecided).into(),
+                undecided_count,
             ];
             // SAFETY: arguments as in split.cu; boxes first … first + count exist.
             unsafe {
@@ -280,10 +383,10 @@ impl Builder<'_> {
                 (n as u64).into(),
                 (&sets[last].points.xyz).into(),
                 (m as u64).into(),
-                (&undecided).into(),
-                (&undecided_count).into(),
+                (&*undecided).into(),
+                undecided_count,
                 (&found).into(),
-                (&fate).into(),
+                (&*fate).into(),
             ];
             // SAFETY: as above; `found` has an entry for each source and each target.
             unsafe { device.launch(&self.split, "split_coincident", (count.min(WALKERS), 1), BLOCK, &args)? };
@@ -291,22 +394,10 @@ impl Builder<'_> {
                 let side = side * (-(level as f64)).exp2();
                 for (i, set) in sets.iter_mut().enumerate() {
                     let range = if i == 0 { &boxes.source_range } else { &boxes.target_range };
-                    self.rekey(
-                        set,
-                        start,
-                        count,
-                        range,
-                        &fate,
-                        &boxes.anchor,
-                        [corner[0], corner[1], corner[2], side],
-                    )?;
+                    self.rekey(set, start, count, range, fate, &boxes.anchor, [corner[0], corner[1], corner[2], side])?;
                 }
             }
 
-            let source_ends: Buffer<u32> = device.alloc(8 * count as usize, "octants")?;
-            let target_ends: Buffer<u32> = device.alloc(8 * count as usize, "octants")?;
-            let children: Buffer<u32> = device.alloc(count as usize, "children")?;
-            let mut starts: Buffer<u64> = device.alloc(count as usize + 1, "children")?;
             let [source_keys, target_keys] = keys(sets);
             let args = [
                 first,
@@ -317,16 +408,16 @@ impl Builder<'_> {
                 source_keys,
                 target_keys,
                 kinds,
-                (&fate).into(),
-                (&source_ends).into(),
-                (&target_ends).into(),
-                (&children).into(),
+                (&*fate).into(),
+                (&*source_ends).into(),
+                (&*target_ends).into(),
+                (&*children).into(),
             ];
             let eight_lanes = (blocks(8 * count as usize, BLOCK as usize)?, 1);
             // SAFETY: as above; eight ends a box.
             unsafe { device.launch(&self.split, "split_octants", eight_lanes, BLOCK, &args)? };
-            self.primitives.scan(&children, count as usize, 0, &mut starts, 0)?;
-            let more = device.download_range(&starts, count as usize..count as usize + 1, "children")?[0] as usize;
+            self.primitives.scan((&*children).into(), count as usize, 0, starts, 0)?;
+            let more = device.download_range(starts, count as usize..count as usize + 1, "children")?[0] as usize;
             if more == 0 {
                 break;
             }
@@ -338,10 +429,10 @@ impl Builder<'_> {
                 first,
                 items,
                 (level as u32).into(),
-                (&fate).into(),
-                (&source_ends).into(),
-                (&target_ends).into(),
-                (&starts).into(),
+                (&*fate).into(),
+                (&*source_ends).into(),
+                (&*target_ends).into(),
+                (&*starts).into(),
                 (&boxes.parent).into(),
                 (&boxes.child_start).into(),
                 (&boxes.child_count).into(),
@@ -359,7 +450,65 @@ impl Builder<'_> {
     }
 }
 
+/// What a level needs while its boxes are split.
+struct Scratch {
+    /// Boxes of a level.
+    room: usize,
+    fate: Buffer<u32>,
+    undecided: Buffer<u32>,
+    /// Eight a box.
+    source_ends: Buffer<u32>,
+    target_ends: Buffer<u32>,
+    children: Buffer<u32>,
+    starts: Buffer<u64>,
+}
+
+impl Scratch {
+    fn new(device: &Device, room: usize) -> Result<Self, Error> {
+        let numbers = |n: usize| device.alloc(n, "boxes to split");
+        Ok(Scratch {
+            room,
+            fate: numbers(room)?,
+            undecided: numbers(room)?,
+            source_ends: numbers(8 * room)?,
+            target_ends: numbers(8 * room)?,
+            children: numbers(room)?,
+            starts: device.alloc(room + 1, "boxes to split")?,
+        })
+    }
+}
+
 impl Boxes {
+    /// The root, with these numbers of sources and targets, and room for `room` boxes.
+    fn root(device: &Device, split: &Functions, room: usize, [n, m]: [usize; 2]) -> Result<Self, Error> {
+        let what = "boxes";
+        let boxes = Boxes {
+            parent: device.alloc(room, what)?,
+            child_start: device.alloc(room, what)?,
+            child_count: device.alloc(room, what)?,
+            octant: device.alloc(room, what)?,
+            level: device.alloc(room, what)?,
+            anchor: device.alloc(3 * room, what)?,
+            source_range: device.alloc(2 * room, what)?,
+            target_range: device.alloc(2 * room, what)?,
+        };
+        let args = [
+            (n as u32).into(),
+            (m as u32).into(),
+            (&boxes.parent).into(),
+            (&boxes.child_start).into(),
+            (&boxes.child_count).into(),
+            (&boxes.octant).into(),
+            (&boxes.level).into(),
+            (&boxes.anchor).into(),
+            (&boxes.source_range).into(),
+            (&boxes.target_range).into(),
+        ];
+        // SAFETY: arguments as in split.cu; there is room for the root.
+        unsafe { device.launch(split, "root_box", (1, 1), 1, &args)? };
+        Ok(boxes)
+    }
+
     /// Room for `n` boxes, of which `used` exist.
     fn grow(&mut self, device: &Device, used: usize, n: usize) -> Result<(), Error> {
         device.grow(&mut self.parent, used, n, "boxes")?;
@@ -370,6 +519,14 @@ impl Boxes {
         device.grow(&mut self.anchor, 3 * used, 3 * n, "boxes")?;
         device.grow(&mut self.source_range, 2 * used, 2 * n, "boxes")?;
         device.grow(&mut self.target_range, 2 * used, 2 * n, "boxes")
+    }
+
+    fn bytes(&self) -> u64 {
+        let words = [&self.parent, &self.child_start, &self.source_range, &self.target_range];
+        let bytes = [&self.child_count, &self.octant, &self.level];
+        words.map(Buffer::bytes).iter().sum::<u64>()
+            + bytes.map(Buffer::bytes).iter().sum::<u64>()
+            + self.anchor.bytes()
     }
 
     /// The addresses, in the order of `Boxes` in `boxes.cuh`.
@@ -410,6 +567,12 @@ impl DeviceTree {
     /// Whether there is no box; there always is.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+    /// Bytes of device memory held.
+    pub(crate) fn bytes(&self) -> u64 {
+        let points = |p: &DevicePoints| p.xyz.bytes() + p.order.bytes();
+        let targets = if Arc::ptr_eq(&self.sources, &self.targets) { 0 } else { points(&self.targets) };
+        self.boxes.bytes() + points(&self.sources) + targets
     }
     /// A copy on the host.
     pub fn download(&self) -> Result<Tree, Error> {

@@ -16,7 +16,7 @@ const EXACT_LEVELS: f64 = 43.0;
 /// Poisson fluctuations above the mean that do not split a leaf, in standard deviations.
 const SLACK: f64 = 4.5;
 /// Times that the leaf capacity is raised where the density varies and leaves come out too empty.
-const CAPACITY_STEPS: usize = 2;
+pub const CAPACITY_STEPS: usize = 2;
 /// An extent this many times that of the middle 99 % of the points is worth a warning.
 const OUTLIER: f64 = 1e3;
 
@@ -84,11 +84,9 @@ pub fn build_reported(
     let mut tree = split(cube, &mut sets, report.ncrit, limit.min(KEY_LEVELS))?;
     if options.ncrit.is_none() {
         for _ in 0..CAPACITY_STEPS {
-            let seen = seen(&tree);
-            if tree.len() == 1 || seen > 0.9 * report.occupancy {
+            if tree.len() == 1 || !report.raise_capacity(seen(&tree)) {
                 break;
             }
-            report.ncrit = (report.ncrit as f64 * (report.occupancy / seen).min(2.0)).ceil() as usize;
             tree = split(cube, &mut sets, report.ncrit, limit.min(KEY_LEVELS))?;
         }
     }
@@ -179,7 +177,18 @@ fn seen(t: &Tree) -> f64 {
 }
 
 impl BuildReport {
-    fn warn(&mut self) {
+    /// Raises the leaf capacity of a tree in whose leaves a point sees, on average, too few others (`seen`), which
+    /// happens where the density varies; whether it did. To be asked [`CAPACITY_STEPS`] times at most.
+    pub fn raise_capacity(&mut self, seen: f64) -> bool {
+        let low = seen <= 0.9 * self.occupancy;
+        if low {
+            self.ncrit = (self.ncrit as f64 * (self.occupancy / seen).min(2.0)).ceil() as usize;
+        }
+        low
+    }
+
+    /// Adds the sentences that the numbers call for.
+    pub fn warn(&mut self) {
         if self.coincident_groups > 0 {
             self.warnings.push(format!(
                 "{} positions hold more than one point (up to {})",
@@ -296,6 +305,23 @@ fn choose_root(
         report.ncrit = capacity_of(report.occupancy);
     }
     Ok(choice.root)
+}
+
+/// The root cube (lower corner, side) and the leaf capacity that [`build`] takes for `points` (the more numerous of
+/// sources and targets) inside `low..high`, the bounding box of all, for those who split boxes elsewhere.
+///
+/// # Errors
+/// [`Error::Parameter`] for an option outside its domain.
+pub fn root_for(
+    points: &[f64],
+    low: [f64; 3],
+    high: [f64; 3],
+    options: &BuildOptions,
+) -> Result<([f64; 3], f64, BuildReport), Error> {
+    check_options(options)?;
+    let mut report = BuildReport { root_stretch: 1.0, outlier_stretch: 1.0, ..Default::default() };
+    let Root { corner, side } = choose_root(points, &Bounds { low, high }, options, &mut report)?;
+    Ok((corner, side, report))
 }
 
 /// The smallest root cube (lower corner, side) with exact box centres around the box `low..high`: what

@@ -12,7 +12,10 @@ mod sort;
 mod stencil;
 mod treecode;
 
-pub use build::{BuildOptions, BuildReport, build, build_reported, build_uniform, deepest_level, smallest_root};
+pub use build::{
+    BuildOptions, BuildReport, CAPACITY_STEPS, build, build_reported, build_uniform, deepest_level, root_for,
+    smallest_root,
+};
 pub use lists::{ListOptions, uvwx};
 pub use stencil::stencil119;
 pub use treecode::{TreecodeOptions, treecode};

@@ -1,6 +1,7 @@
 //! The ways of computing, one file each, behind one trait: a plan checks, chooses and keeps the caller's order, an
 //! engine holds the points and computes.
 
+mod cuda;
 mod direct;
 mod octree;
 mod plane;
@@ -9,9 +10,11 @@ use crate::choose::{Choice, Layout};
 use crate::describe::{Edges, PlanSeconds};
 use crate::family::Facts;
 use crate::near::NearBlock;
-use crate::request::{Fmm, Method, Targets};
+use crate::request::{Backend, Fmm, Method, Targets};
+use crate::tuning;
+use crate::variant::Parts;
 use fmm_traits::{Error, Stage};
-use fmm_tree::BuildReport;
+use fmm_tree::{BuildOptions, BuildReport};
 
 /// Called before each phase with the fraction done; an error (cancellation) ends the work.
 pub(crate) type Watch<'a> = &'a dyn Fn(&'static str, f64) -> Result<(), Error>;
@@ -54,14 +57,28 @@ pub(crate) trait Engine: Send + Sync {
 
 /// The engine of a choice, without points.
 pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
-    match (choice.method, choice.layout, request.family.0.plane()) {
-        (_, Layout::Octree(parts), _) if choice.method != Method::Direct => {
-            Box::new(octree::Octree::new(request, choice, parts))
+    match (choice.layout, request.family.0.plane()) {
+        (Layout::Octree(parts), _) if matches!(request.backend, Backend::Cuda(_)) => {
+            Box::new(cuda::Cuda::new(request, choice, parts))
         }
-        (Method::Laurent, Layout::Pyramid { theta }, Some(kernel)) => {
-            Box::new(plane::Plane::new(request, choice, kernel, theta))
-        }
-        _ => Box::new(direct::Direct::new(request, choice)),
+        _ if choice.method == Method::Direct => Box::new(direct::Direct::new(request, choice)),
+        (Layout::Pyramid { theta }, Some(kernel)) => Box::new(plane::Plane::new(request, choice, kernel, theta)),
+        (Layout::Octree(parts), _) => Box::new(octree::Octree::new(request, choice, parts)),
+        (Layout::Pyramid { .. }, None) => Box::new(direct::Direct::new(request, choice)),
+    }
+}
+
+/// How the boxes of a choice are split.
+fn build_options(request: &Fmm, choice: &Choice, parts: &Parts) -> BuildOptions {
+    let family = &request.family.0;
+    let error = choice.tolerance.unwrap_or_else(|| {
+        tuning::error_of_order(family.name(), request.outputs, choice.order.unwrap_or(tuning::MIN_ORDER), parts)
+    });
+    BuildOptions {
+        ncrit: request.ncrit,
+        occupancy: choice.occupancy,
+        min_side: family.near_radius(error),
+        root: request.root,
     }
 }
 

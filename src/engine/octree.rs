@@ -1,6 +1,6 @@
 //! Octree and lists on the CPU.
 
-use super::{Engine, Mesh, Placed, Placement, Watch, picked};
+use super::{Engine, Mesh, Placed, Placement, Watch, build_options, picked};
 use crate::choose::Choice;
 use crate::describe::Edges;
 use crate::near::NearBlock;
@@ -9,7 +9,7 @@ use crate::tuning;
 use crate::variant::{Expansion, Parts, Policy};
 use backend_cpu::{Settings, Solver};
 use fmm_traits::{Cube, Error, Lists, Points, Stage, Tree};
-use fmm_tree::{BuildOptions, TreecodeOptions};
+use fmm_tree::TreecodeOptions;
 use std::borrow::Cow;
 use std::time::Instant;
 
@@ -50,30 +50,13 @@ impl Octree {
         let options = TreecodeOptions { theta, m2p_min_sources: options.m2p_min_sources };
         fmm_tree::treecode(tree, &options, |t, s| valid(t, s) && (near == 0.0 || apart(t, s)))
     }
-
-    /// For a subset picked from an evaluation at all sources: the rows that show each source.
-    fn rows_of_sources(&self, n_sources: usize) -> Option<Vec<Vec<u32>>> {
-        let mut rows = vec![Vec::new(); n_sources];
-        for (row, &i) in self.pick.as_ref()?.iter().enumerate() {
-            rows[i].push(row as u32);
-        }
-        Some(rows)
-    }
 }
 
 impl Engine for Octree {
     fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<Placed, Error> {
         let (c, r) = (&self.choice, &self.request);
-        let error = c.tolerance.unwrap_or_else(|| {
-            tuning::error_of_order(r.family.0.name(), r.outputs, c.order.unwrap_or(tuning::MIN_ORDER), &self.parts)
-        });
         let order = c.order.unwrap_or(tuning::MAX_ORDER);
-        let options = BuildOptions {
-            ncrit: r.ncrit,
-            occupancy: c.occupancy,
-            min_side: r.family.0.near_radius(error),
-            root: r.root,
-        };
+        let options = build_options(r, c, &self.parts);
         let placement = Placement::of(&c.facts, sources, targets);
         let mut placed = Placed::default();
         let clock = |seconds: &mut f64, start: Instant| *seconds = start.elapsed().as_secs_f64();
@@ -142,21 +125,38 @@ impl Engine for Octree {
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
         let Some(solver) = &self.solver else { return Box::new(std::iter::empty()) };
         let (tree, lists) = (solver.tree(), solver.lists());
-        let rows = self.rows_of_sources(tree.sources.len());
-        let blocks = lists.p2p.iter().map(move |(t, s)| {
-            let targets = &tree.targets.order[tree.targets_of(t as usize)];
-            let targets = match &rows {
-                None => Cow::Borrowed(targets),
-                Some(rows) => targets.iter().flat_map(|&i| rows[i as usize].iter().copied()).collect(),
-            };
-            NearBlock { targets, sources: Cow::Borrowed(&tree.sources.order[tree.sources_of(s as usize)]) }
-        });
-        Box::new(blocks.filter(|b: &NearBlock| !b.targets.is_empty()))
+        blocks(tree, lists, rows_of_sources(self.pick.as_deref(), tree.sources.len()))
     }
 
     fn bytes(&self) -> u64 {
         self.solver.as_ref().map_or(0, |s| s.bytes())
     }
+}
+
+/// For a subset picked from an evaluation at all sources: the rows that show each source.
+pub(super) fn rows_of_sources(pick: Option<&[usize]>, n_sources: usize) -> Option<Vec<Vec<u32>>> {
+    let mut rows = vec![Vec::new(); n_sources];
+    for (row, &i) in pick?.iter().enumerate() {
+        rows[i].push(row as u32);
+    }
+    Some(rows)
+}
+
+/// The U list as blocks of pairs; `rows`: the rows that show each source, where not each has its own.
+pub(super) fn blocks<'a>(
+    tree: &'a Tree,
+    lists: &'a Lists,
+    rows: Option<Vec<Vec<u32>>>,
+) -> Box<dyn Iterator<Item = NearBlock<'a>> + 'a> {
+    let blocks = lists.p2p.iter().map(move |(t, s)| {
+        let targets = &tree.targets.order[tree.targets_of(t as usize)];
+        let targets = match &rows {
+            None => Cow::Borrowed(targets),
+            Some(rows) => targets.iter().flat_map(|&i| rows[i as usize].iter().copied()).collect(),
+        };
+        NearBlock { targets, sources: Cow::Borrowed(&tree.sources.order[tree.sources_of(s as usize)]) }
+    });
+    Box::new(blocks.filter(|b: &NearBlock| !b.targets.is_empty()))
 }
 
 /// Points of a tree as the caller gave them.

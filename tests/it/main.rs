@@ -6,6 +6,7 @@
 //! | `bad_input` | every wrong argument is an error that carries the numbers; nothing is half-done |
 //! | `cli` | the contract of `fmm run`: options, JSON, `.npz`, one-line errors, closed pipes |
 //! | `fuzz` | no bytes and no numbers make the command or the library panic |
+//! | `gpu` | the promise and the facade on an NVIDIA GPU (`--ignored gpu`, needs one), one line without |
 //! | `odd_input` | empty, single, coincident, far, huge and tiny inputs give the right sums |
 //! | `plane` | the kernels of the plane: promise, conventions, options, complex files, pictures |
 //! | `threads` | the number of threads changes no bit |
@@ -18,6 +19,7 @@ mod api;
 mod bad_input;
 mod cli;
 mod fuzz;
+mod gpu;
 mod odd_input;
 mod plane;
 mod threads;

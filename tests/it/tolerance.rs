@@ -3,8 +3,8 @@
 
 use crate::both;
 use fmm::{
-    AnyFamily, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, Method, Outputs, Precision, Stokes, StokesPressure,
-    Stresslet, Targets, Yukawa, demo,
+    AnyFamily, Backend, Cpu, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, Method, Outputs, Precision, Stokes,
+    StokesPressure, Stresslet, Targets, Yukawa, demo,
 };
 use fmm_traits::testkit::clouds::CloudKind;
 
@@ -18,8 +18,21 @@ fn holds(
     precision: Precision,
     kinds: &[CloudKind],
 ) {
+    holds_on(Cpu::default(), family, outputs, tolerances, precision, kinds);
+}
+
+/// The promise, on any backend.
+pub fn holds_on(
+    backend: impl Into<Backend>,
+    family: impl Into<AnyFamily>,
+    outputs: Outputs,
+    tolerances: &[f64],
+    precision: Precision,
+    kinds: &[CloudKind],
+) {
     let family = family.into();
     let builder = Fmm::new(family.clone()).outputs(outputs).precision(precision).method(Method::EquivalentDensities);
+    let builder = builder.backend(backend);
     let c = builder.strengths().unwrap();
     let mut broken = Vec::new();
     for (k, kind) in kinds.iter().enumerate() {

@@ -16,8 +16,9 @@ pub(super) struct Arranged {
     pub from: Buffer<u32>,
     /// Box that receives it.
     pub to: Buffer<u32>,
-    /// First edge of each operator, and the number of edges.
+    /// First edge of each operator, and the number of edges; the same on the device.
     pub starts: Vec<u64>,
+    pub device_starts: Buffer<u64>,
 }
 
 /// Boxes in order.
@@ -30,7 +31,7 @@ pub(super) struct Items {
 
 /// Boxes with a V list, those of one set of operators and one octant together, and who is where.
 #[derive(Debug)]
-pub(super) struct Far {
+pub(super) struct Table {
     pub boxes: Buffer<u32>,
     /// First box of each set and octant, and how many there are; the same on the device.
     pub starts: Vec<u64>,
@@ -60,7 +61,7 @@ pub(super) struct Arranger<'a> {
 }
 
 impl Arranger<'_> {
-    fn device(&self) -> &Device {
+    pub fn device(&self) -> &Device {
         &self.tree.device
     }
 
@@ -74,7 +75,7 @@ impl Arranger<'_> {
         if n >= NONE as usize {
             return Err(Error::TooMany { what: "edges", found: n, limit: NONE as usize - 1 });
         }
-        let mut order = self.primitives.iota(n, "order of edges")?;
+        let mut order = device.alloc(n, "order of edges")?;
         let targets: Buffer<u32> = device.alloc(n, "receivers of edges")?;
         let refused = device.upload(&[NONE], "refused edges")?;
         let args = [
@@ -96,7 +97,7 @@ impl Arranger<'_> {
         let (from, to) = (device.alloc(n, "edges")?, device.alloc(n, "edges")?);
         // SAFETY: as above; the order is a permutation.
         unsafe {
-            self.primitives.sort(&mut keys, &mut order, n, u64::BITS - (operators as u64).leading_zeros())?;
+            self.primitives.sort(&mut keys, &mut order, true, n, u64::BITS - (operators as u64).leading_zeros())?;
             let order = Arg::from(&order);
             device.launch(
                 &self.functions,
@@ -107,8 +108,9 @@ impl Arranger<'_> {
             )?;
             device.launch(&self.functions, "take", grid, BLOCK, &[(&targets).into(), order, number, (&to).into()])?;
         }
-        let starts = device.download(&self.starts(&keys, operators)?, "starts")?;
-        Ok(Arranged { from, to, starts })
+        let device_starts = self.starts(&keys, operators)?;
+        let starts = device.download(&device_starts, "starts")?;
+        Ok(Arranged { from, to, starts, device_starts })
     }
 
     /// The first of the sorted `keys` that is not below each of 0 … `count`.
@@ -124,7 +126,7 @@ impl Arranger<'_> {
     }
 
     /// An error if a kernel has marked an edge.
-    fn none_refused(&self, refused: &Buffer<u32>) -> Result<(), Error> {
+    pub fn none_refused(&self, refused: &Buffer<u32>) -> Result<(), Error> {
         let target = self.device().download(refused, "refused edges")?[0];
         if target == NONE {
             return Ok(());
@@ -137,7 +139,7 @@ impl Arranger<'_> {
     ///
     /// # Errors
     /// [`Error::Edge`] with a box that receives an edge for which there is no operator.
-    pub fn far(&self, m2l: &DeviceEdges, functions: &Functions, sets: &[u32], count: usize) -> Result<Far, Error> {
+    pub fn table(&self, m2l: &DeviceEdges, functions: &Functions, sets: &[u32], count: usize) -> Result<Table, Error> {
         let device = self.device();
         let mut boxes = self.items([m2l; 3])?.boxes;
         let n = boxes.len();
@@ -149,7 +151,7 @@ impl Arranger<'_> {
         // SAFETY: arguments as in m2l.cu; a key for each box.
         unsafe { device.launch(functions, "m2l_keys", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
         let operators = 8 * count;
-        self.primitives.sort(&mut keys, &mut boxes, n, u64::BITS - (operators as u64).leading_zeros())?;
+        self.primitives.sort(&mut keys, &mut boxes, false, n, u64::BITS - (operators as u64).leading_zeros())?;
         let device_starts = self.starts(&keys, operators)?;
         let starts = device.download(&device_starts, "starts")?;
         let table = device.zeros(SLOTS * n, "table of the V list")?;
@@ -167,27 +169,32 @@ impl Arranger<'_> {
         // SAFETY: as above; the table has an entry for each slot and box.
         unsafe { device.launch(functions, "m2l_table", (blocks(32 * n, BLOCK as usize)?, 1), BLOCK, &args)? };
         self.none_refused(&refused)?;
-        Ok(Far { boxes, starts, device_starts, table })
+        Ok(Table { boxes, starts, device_starts, table })
     }
 
     /// The boxes into which an edge of one of the kinds leads.
     pub fn items(&self, kinds: [&DeviceEdges; 3]) -> Result<Items, Error> {
         let (device, n) = (self.device(), self.tree.len());
         let flags = device.alloc(n, "boxes")?;
-        let mut starts = device.alloc(n + 1, "boxes")?;
         let [a, b, c] = kinds.map(|k| Arg::from(&k.starts));
         let (grid, count) = ((blocks(n, BLOCK as usize)?, 1), Arg::from(n as u32));
         // SAFETY: arguments as in arrange.cu; an entry for each box.
         unsafe { device.launch(&self.functions, "with_edges", grid, BLOCK, &[count, a, b, c, (&flags).into()])? };
-        self.primitives.scan(&flags, n, 0, &mut starts, 0)?;
-        let mut level_start = Vec::new();
-        for &b in &self.tree.level_start {
-            level_start.push(device.download_range(&starts, b as usize..b as usize + 1, "boxes")?[0]);
-        }
+        Ok(self.listed(&flags)?.0)
+    }
+
+    /// The boxes that are flagged, and how many are before each.
+    pub fn listed(&self, flags: &Buffer<u32>) -> Result<(Items, Buffer<u64>), Error> {
+        let (device, n) = (self.device(), self.tree.len());
+        let mut starts = device.alloc(n + 1, "boxes")?;
+        let (grid, count) = ((blocks(n, BLOCK as usize)?, 1), Arg::from(n as u32));
+        self.primitives.scan(flags.into(), n, 0, &mut starts, 0)?;
+        let at: Vec<_> = self.tree.level_start.iter().map(|&b| (&starts, b as usize)).collect();
+        let level_start = device.entries(&at, "boxes")?;
         let boxes = device.alloc(level_start.last().map_or(0, |&n| n as usize), "boxes")?;
-        let args = [count, (&flags).into(), (&starts).into(), (&boxes).into()];
+        let args = [count, flags.into(), (&starts).into(), (&boxes).into()];
         // SAFETY: as above; there is room for what was counted.
         unsafe { device.launch(&self.functions, "list_boxes", grid, BLOCK, &args)? };
-        Ok(Items { boxes, level_start })
+        Ok((Items { boxes, level_start }, starts))
     }
 }

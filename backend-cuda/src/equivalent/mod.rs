@@ -1,12 +1,15 @@
 //! The method by equivalent densities on the device: operators, arranged edges, stages.
 //!
-//! Every operator is a dense matrix applied to many vectors at once: surface solves, M2M and L2L by
-//! octant of the child, M2L by offset. Edges of one operator have distinct receivers, so products are
-//! added one operator after the other without atomics.
+//! Surface solves, M2M and L2L (by octant of the child) are dense matrices applied to many vectors at once. M2L goes
+//! through Fourier space, family by family; where the V list is not that of the U, V, W, X rules, or spectra would fill
+//! the memory, it is a dense matrix an offset. Edges of one operator have distinct receivers, so products are
+//! added without atomics.
 
 mod arrange;
+mod fourier;
 mod operators;
 mod plan;
+mod recipe;
 mod stages;
 
 pub use plan::Plan;

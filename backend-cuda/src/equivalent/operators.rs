@@ -1,11 +1,12 @@
 //! The operators of a unit box as dense matrices in device memory.
 
 use super::DeviceScalar;
-use crate::device::{Buffer, Device, Functions, blocks};
+use crate::device::{Buffer, Device, blocks};
 use crate::programs;
 use fmm_kernels::equivalent::{Matrix, Operators, spectra, surface};
 use fmm_traits::kernel::MAX_PARAMETERS;
-use fmm_traits::{Error, Family};
+use fmm_traits::{Error, Kernel};
+use std::sync::Arc;
 
 /// A matrix, column by column.
 #[derive(Debug)]
@@ -15,20 +16,34 @@ pub(super) struct Dense<T> {
     pub cols: usize,
 }
 
-/// What [`Operators`] holds, and M2L for each offset of the V list.
+/// What [`Operators`] holds.
 #[derive(Debug)]
 pub(super) struct DeviceOperators<T> {
+    /// On the host.
+    pub host: Arc<Operators<T>>,
     pub upward: [Dense<T>; 2],
     pub downward: [Dense<T>; 2],
-    pub m2m: Vec<Dense<T>>,
-    pub l2l: Vec<Dense<T>>,
+    /// Eight matrices each, by octant of the child.
+    pub m2m: Dense<T>,
+    pub l2l: Dense<T>,
     pub l2l_factor: f64,
-    /// The matrices of all offsets, C·n × E·n each.
-    pub m2l: Buffer<T>,
+    /// M2L as the matrices of all offsets, C·n × E·n each, and as their spectra, where they are used.
+    pub dense: Option<Buffer<T>>,
+    pub fourier: Option<Buffer<T>>,
 }
 
-fn upload<T: DeviceScalar>(device: &Device, m: &Matrix<T>) -> Result<Dense<T>, Error> {
-    Ok(Dense { data: device.upload(&m.data, "operators")?, rows: m.rows, cols: m.cols })
+/// Sends matrices of one shape, with even numbers of rows and columns, as `tile.cuh` wants them: a surface has an even
+/// number of points, and an odd rank of a solve gets a zero more.
+fn upload<T: DeviceScalar>(device: &Device, matrices: &[Matrix<T>]) -> Result<Dense<T>, Error> {
+    let (mut data, mut shape) = (Vec::new(), (0, 0));
+    for m in matrices {
+        shape = (m.rows.next_multiple_of(2), m.cols.next_multiple_of(2));
+        let entry = |i: usize, j: usize| if i < m.rows && j < m.cols { m.data[j * m.rows + i] } else { T::default() };
+        for j in 0..shape.1 {
+            data.extend((0..shape.0).map(|i| entry(i, j)));
+        }
+    }
+    Ok(Dense { data: device.upload(&data, "operators")?, rows: shape.0, cols: shape.1 })
 }
 
 /// Coordinates of a surface, x of all points, then y, then z.
@@ -38,28 +53,35 @@ pub(super) fn surface_rows(p: usize, side: f64) -> Vec<f64> {
 }
 
 impl<T: DeviceScalar> DeviceOperators<T> {
-    /// Sends `o`; the matrices of M2L are made on the device, if there are any edges for them.
-    pub fn new<F: Family>(device: &Device, o: &Operators<T>, with_m2l: bool) -> Result<Self, Error> {
-        let all = |of: &dyn Fn(usize) -> Result<Dense<T>, Error>| (0..8).map(of).collect::<Result<Vec<_>, _>>();
+    /// Sends `o`.
+    pub fn new(device: &Device, o: &Arc<Operators<T>>) -> Result<Self, Error> {
         let whole = fmm_kernels::equivalent::Dense::of(o);
-        let [up, down] = [&whole.upward, &whole.downward];
-        let mut operators = DeviceOperators {
-            upward: [upload(device, &up[0])?, upload(device, &up[1])?],
-            downward: [upload(device, &down[0])?, upload(device, &down[1])?],
-            m2m: all(&|octant| upload(device, &whole.m2m[octant]))?,
-            l2l: all(&|octant| upload(device, &whole.l2l[octant]))?,
-            l2l_factor: o.l2l_factor.f64(),
-            m2l: device.alloc(0, "M2L matrices")?,
+        let solve = |[a, b]: &[Matrix<T>; 2]| -> Result<[Dense<T>; 2], Error> {
+            Ok([upload(device, std::slice::from_ref(a))?, upload(device, std::slice::from_ref(b))?])
         };
-        if with_m2l {
-            let functions = device.load(&programs::m2l_matrices_program::<F::Equivalent, T>())?;
-            operators.m2l = m2l_matrices(device, &functions, o)?;
-        }
-        Ok(operators)
+        Ok(DeviceOperators {
+            host: o.clone(),
+            upward: solve(&whole.upward)?,
+            downward: solve(&whole.downward)?,
+            m2m: upload(device, &whole.m2m)?,
+            l2l: upload(device, &whole.l2l)?,
+            l2l_factor: o.l2l_factor.f64(),
+            dense: None,
+            fourier: None,
+        })
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        let m2l: u64 = self.dense.iter().chain(&self.fourier).map(Buffer::bytes).sum();
+        let dense = self.upward.iter().chain(&self.downward).chain([&self.m2m, &self.l2l]);
+        dense.map(|d| d.data.bytes()).sum::<u64>() + m2l
     }
 }
 
-fn m2l_matrices<T: DeviceScalar>(device: &Device, functions: &Functions, o: &Operators<T>) -> Result<Buffer<T>, Error> {
+/// The matrices of M2L of all offsets, made on the device.
+pub(super) fn m2l_matrices<T: DeviceScalar, K: Kernel>(device: &Device, o: &Operators<T>) -> Result<Buffer<T>, Error> {
+    let functions = device.load(&programs::m2l_matrices_program::<K, T>())?;
     let entries = spectra::OFFSETS * o.values * o.points * o.strengths * o.points;
     let matrices = device.alloc(entries, "M2L matrices")?;
     let mut parameters = o.params.clone();
@@ -79,6 +101,6 @@ fn m2l_matrices<T: DeviceScalar>(device: &Device, functions: &Functions, o: &Ope
     // A thread writes the values of one point.
     let grid = (blocks(entries / o.values, 256)?, 1);
     // SAFETY: arguments as in m2l_matrices.cu; an entry of the matrices for each offset, column, point and value.
-    unsafe { device.launch(functions, "m2l_matrices", grid, 256, &args)? };
+    unsafe { device.launch(&functions, "m2l_matrices", grid, 256, &args)? };
     Ok(matrices)
 }

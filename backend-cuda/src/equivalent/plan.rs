@@ -1,37 +1,49 @@
 //! Everything that does not depend on strengths: programs, operators, tables, arranged edges, workspaces.
 
 use super::DeviceScalar;
-use super::arrange::{Arranged, Arranger, Far, Items, Kind};
+use super::arrange::{Arranged, Arranger, Items, Kind, Table};
+use super::fourier::Families;
 use super::operators::{DeviceOperators, surface_rows};
+use super::recipe::Recipe;
 use super::stages::{Run, Workspace};
 use crate::device::{Buffer, Device, Functions};
 use crate::lists::DeviceLists;
 use crate::primitives::Primitives;
 use crate::programs;
 use crate::tree::DeviceTree;
-use fmm_kernels::equivalent::operators::unit_parameters;
-use fmm_kernels::equivalent::{OperatorSet, surface};
-use fmm_traits::kernel::MAX_PARAMETERS;
+use fmm_kernels::equivalent::operators::{MAX_ORDER, MIN_ORDER};
+use fmm_kernels::equivalent::surface;
 use fmm_traits::{Error, Family, Kernel, Observer, OutputColumns, Outputs, Real, Stage, Visitor, evaluate};
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::path::PathBuf;
 
 /// A summation planned on the device: expansions in `T`, near field in `N`.
 #[derive(Debug)]
 pub struct Plan<T: DeviceScalar, N: Real> {
-    pub(super) tree: DeviceTree,
-    pub(super) lists: DeviceLists,
+    recipe: Recipe<T>,
     pub(super) columns: Vec<OutputColumns>,
     pub(super) scale: f64,
-    pub(super) programs: Programs,
-    pub(super) tables: Tables,
-    /// Operators, and which of them each level takes.
-    pub(super) operators: Vec<DeviceOperators<T>>,
-    pub(super) sets: Vec<u32>,
-    pub(super) edges: Edges,
     pub(super) shape: Shape,
-    pub(super) workspace: Workspace<T>,
+    pub(super) programs: Programs,
+    /// Operators, with the bits of the parameters of the unit box that they are for.
+    stock: Vec<(Vec<u64>, DeviceOperators<T>)>,
+    placed: Placed<T>,
     near: PhantomData<N>,
+}
+
+/// What the points decide.
+#[derive(Debug)]
+pub(super) struct Placed<T> {
+    pub tree: DeviceTree,
+    pub lists: DeviceLists,
+    pub tables: Tables,
+    /// Which operators of the stock each level takes.
+    pub sets: Vec<u32>,
+    pub edges: Edges<T>,
+    /// P2P, and threads of one of its blocks.
+    pub p2p: Functions,
+    pub near_threads: u32,
+    pub workspace: Workspace<T>,
 }
 
 /// Compiled stages.
@@ -41,10 +53,9 @@ pub(super) struct Programs {
     pub p2m: Functions,
     pub multiply: Functions,
     pub m2l: Functions,
+    pub m2l_fourier: Functions,
+    pub dft: Functions,
     pub l2p: Functions,
-    pub p2p: Functions,
-    /// Threads of P2P.
-    pub near_threads: u32,
 }
 
 /// What the kernels read of boxes, levels and surfaces.
@@ -62,9 +73,9 @@ pub(super) struct Tables {
 
 /// Edges by operator; boxes that a stage works on.
 #[derive(Debug)]
-pub(super) struct Edges {
+pub(super) struct Edges<T> {
     pub m2m: Arranged,
-    pub m2l: Far,
+    pub m2l: Far<T>,
     pub l2l: Arranged,
     /// Leaves with a multipole, boxes with children in M2M, boxes with a local.
     pub leaves: Items,
@@ -74,6 +85,17 @@ pub(super) struct Edges {
     pub l2p: Items,
     pub m2p: Items,
     pub p2p: Items,
+}
+
+/// The V list.
+#[derive(Debug)]
+pub(super) enum Far<T> {
+    /// No edge.
+    None,
+    /// Families of boxes, for Fourier space.
+    Fourier(Families<T>),
+    /// Any boxes of one level, for dense matrices.
+    Dense(Table),
 }
 
 /// Lengths.
@@ -91,7 +113,7 @@ pub(super) struct Shape {
 }
 
 impl<T: DeviceScalar, N: Real> Plan<T, N> {
-    /// Plans order `p` for `family` on a tree and its lists.
+    /// Plans order `p` for `family` on a tree and its lists; `cache` is a folder that keeps operators between runs.
     ///
     /// # Errors
     /// [`Error::Order`], [`Error::Edge`] for an edge between boxes that no operator joins, and those of
@@ -100,12 +122,23 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         family: &F,
         outputs: Outputs,
         p: usize,
+        cache: Option<PathBuf>,
         tree: DeviceTree,
         lists: DeviceLists,
     ) -> Result<Self, Error> {
         family.validate()?;
         let (params, scale) = (family.parameters(), family.scale());
-        family.visit(outputs, New::<F, T, N> { params, scale, p, tree, lists, of: PhantomData })?
+        family.visit(outputs, New::<F, T, N> { params, scale, p, cache, tree, lists, of: PhantomData })?
+    }
+
+    /// Exchanges the points: a new tree and its lists. Operators are kept, and what buffers release serves the new
+    /// ones. On an error the plan is as before.
+    ///
+    /// # Errors
+    /// As [`new`](Plan::new).
+    pub fn set_tree(&mut self, tree: DeviceTree, lists: DeviceLists) -> Result<(), Error> {
+        self.placed = Placed::new(&self.recipe, self.shape, &self.programs, &mut self.stock, tree, lists)?;
+        Ok(())
     }
 
     /// Where each output lies among the values of a target.
@@ -113,34 +146,104 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         &self.columns
     }
 
+    /// Values of a target.
+    pub fn values(&self) -> usize {
+        self.shape.values
+    }
+
+    /// The tree.
+    pub fn tree(&self) -> &DeviceTree {
+        &self.placed.tree
+    }
+
+    /// The edge lists.
+    pub fn lists(&self) -> &DeviceLists {
+        &self.placed.lists
+    }
+
+    /// Bytes of device memory held.
+    pub fn bytes(&self) -> u64 {
+        let Placed { tree, lists, edges, workspace, .. } = &self.placed;
+        let kinds: u64 = lists.kinds().iter().map(|k| k.bytes()).sum();
+        let operators: u64 = self.stock.iter().map(|(_, o)| o.bytes()).sum();
+        tree.bytes() + kinds + edges.bytes() + workspace.bytes() + operators
+    }
+
     /// One evaluation: `strengths` N×strengths → values M×values, both in the caller's order; with the
     /// seconds of each stage on the device.
     ///
     /// # Errors
-    /// [`Error::Shape`], [`Error::Cancelled`], and those of the device.
+    /// As [`apply_into`](Plan::apply_into).
     pub fn apply(
         &mut self,
         strengths: &[f64],
         observer: Observer,
     ) -> Result<(Vec<f64>, [f64; Stage::ALL.len()]), Error> {
-        let expected = self.tree.sources.len() * self.shape.strengths;
-        if strengths.len() != expected {
-            let why = "sources × strengths of the kernel".to_string();
-            return Err(Error::Shape { array: "strengths", found: strengths.len(), expected, why });
-        }
-        let device = self.tree.device.clone();
-        device.write(&mut self.workspace.given, 0, strengths, "strengths")?;
+        let mut out = vec![0.0; self.placed.tree.targets.len() * self.shape.values];
+        let seconds = self.apply_into(strengths, &mut out, observer)?;
+        Ok((out, seconds))
+    }
+
+    /// [`apply`](Plan::apply) into a slice, which is overwritten.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], [`Error::Cancelled`], and those of the device.
+    pub fn apply_into(
+        &mut self,
+        strengths: &[f64],
+        out: &mut [f64],
+        observer: Observer,
+    ) -> Result<[f64; Stage::ALL.len()], Error> {
+        let tree = &self.placed.tree;
+        let shape = |array, found: usize, expected: usize, why: &str| {
+            if found == expected { Ok(()) } else { Err(Error::Shape { array, found, expected, why: why.to_string() }) }
+        };
+        let expected = tree.sources.len() * self.shape.strengths;
+        shape("strengths", strengths.len(), expected, "sources × strengths of the kernel")?;
+        shape("values", out.len(), tree.targets.len() * self.shape.values, "targets × values of the kernel")?;
+        let device = tree.device.clone();
+        self.placed.workspace.unit = if T::NAME == "f32" || N::NAME == "f32" { unit_of(strengths) } else { 1.0 };
+        device.write(&mut self.placed.workspace.given, 0, strengths, "strengths")?;
         let mut run = Run::new(self);
         evaluate(&mut run, &(), observer)?;
         let seconds = run.seconds()?;
-        Ok((device.download(&self.workspace.out, "values")?, seconds))
+        device.read(&self.placed.workspace.out, out, "values")?;
+        Ok(seconds)
     }
+
+    /// The operators of the boxes of a level.
+    pub(super) fn operators(&self, level: usize) -> &DeviceOperators<T> {
+        &self.stock[self.placed.sets[level] as usize].1
+    }
+    /// All operators, by number.
+    pub(super) fn stock(&self) -> impl Iterator<Item = &DeviceOperators<T>> {
+        self.stock.iter().map(|(_, o)| o)
+    }
+    pub(super) fn device(&self) -> &Device {
+        &self.placed.tree.device
+    }
+    pub(super) fn placed(&self) -> &Placed<T> {
+        &self.placed
+    }
+    pub(super) fn placed_mut(&mut self) -> &mut Placed<T> {
+        &mut self.placed
+    }
+}
+
+/// The power of two at or below the largest magnitude of `strengths` (1 if there is none): sums are made of strengths
+/// divided by it, so that f32 holds them in whatever unit they come.
+fn unit_of(strengths: &[f64]) -> f64 {
+    let largest = strengths.iter().fold(0.0f64, |m, q| m.max(q.abs()));
+    // Exponent bits alone; subnormal numbers give 0.
+    let unit = f64::from_bits(largest.to_bits() & (0x7ff << 52));
+    if unit > 0.0 && unit.is_finite() { unit } else { 1.0 }
 }
 
 struct New<F, T, N> {
     params: Vec<f64>,
     scale: f64,
     p: usize,
+    cache: Option<PathBuf>,
     tree: DeviceTree,
     lists: DeviceLists,
     of: PhantomData<(F, T, N)>,
@@ -149,7 +252,10 @@ struct New<F, T, N> {
 impl<F: Family, T: DeviceScalar, N: Real> Visitor for New<F, T, N> {
     type Output = Result<Plan<T, N>, Error>;
     fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
-        let New { params, scale, p, tree, lists, .. } = self;
+        let New { params, scale, p, cache, tree, lists, .. } = self;
+        if !(MIN_ORDER..=MAX_ORDER).contains(&p) {
+            return Err(Error::Order { order: p, min: MIN_ORDER, max: MAX_ORDER });
+        }
         let device = tree.device.clone();
         let n = surface::len(p);
         let shape = Shape {
@@ -159,39 +265,75 @@ impl<F: Family, T: DeviceScalar, N: Real> Visitor for New<F, T, N> {
             strengths: S::STRENGTHS,
             values: S::VALUES,
         };
-        let levels = tree.level_start.len() - 1;
-        let sides: Vec<f64> = (0..levels).map(|l| tree.side * (-(l as f64)).exp2()).collect();
-
-        let (mut operators, mut sets) = (Vec::new(), Vec::new());
-        if !(lists.p2m.is_empty() && lists.l2p.is_empty()) {
-            let set = OperatorSet::<T>::build::<F>(&params, &sides, p, None)?;
-            for l in 0..levels {
-                if l == 0 || !Arc::ptr_eq(set.level(l), set.level(l - 1)) {
-                    operators.push(DeviceOperators::new::<F>(&device, set.level(l), !lists.m2l.is_empty())?);
-                }
-                sets.push(operators.len() as u32 - 1);
-            }
-        }
-        sets.resize(levels, 0);
-
-        let boxes = device.upload(&tree.boxes.addresses(), "addresses of boxes")?;
-        let (primitives, functions) = (Primitives::new(&device)?, device.load(&programs::arrange())?);
-        let arranger = Arranger { tree: &tree, primitives, functions, boxes: &boxes };
-        let p2p = arranger.items([&lists.p2p; 3])?;
-        let near = programs::near_shape(tree.targets.len() as f64 / p2p.len().max(1) as f64, S::VALUES);
         let programs = Programs {
-            arrange: arranger.functions.clone(),
+            arrange: device.fixed("arrange", programs::arrange)?,
             p2m: device.load(&programs::p2m_program::<F::Check, T>(n))?,
             multiply: device.load(&programs::multiply_program::<T>())?,
             m2l: device.load(&programs::m2l_program::<T>())?,
+            m2l_fourier: device.load(&programs::m2l_fourier_program::<T>())?,
+            dft: device.load(&programs::dft_program::<T>(p))?,
             l2p: device.load(&programs::l2p_program::<E, T>())?,
-            p2p: device.load(&programs::p2p_program::<S, N>(near))?,
-            near_threads: near.0 as u32,
         };
+        let recipe = Recipe::new::<F, S, E, N>(params, p, cache);
+        let mut stock = Vec::new();
+        let placed = Placed::new(&recipe, shape, &programs, &mut stock, tree, lists)?;
+        Ok(Plan { recipe, columns, scale, shape, programs, stock, placed, near: PhantomData })
+    }
+}
+
+impl<T: DeviceScalar> Placed<T> {
+    /// Arranges edges and allocates; operators that are not in `stock` are added to it.
+    fn new(
+        recipe: &Recipe<T>,
+        shape: Shape,
+        programs: &Programs,
+        stock: &mut Vec<(Vec<u64>, DeviceOperators<T>)>,
+        tree: DeviceTree,
+        lists: DeviceLists,
+    ) -> Result<Self, Error> {
+        let device = tree.device.clone();
+        let levels = tree.level_start.len() - 1;
+        let sides: Vec<f64> = (0..levels).map(|l| tree.side * (-(l as f64)).exp2()).collect();
+        let mut sets = vec![0; levels];
+        let far = !(lists.p2m.is_empty() && lists.l2p.is_empty());
+        for (set, &side) in sets.iter_mut().zip(&sides).filter(|_| far) {
+            let key: Vec<u64> = (recipe.unit)(&recipe.params, side).into_iter().map(f64::to_bits).collect();
+            *set = match stock.iter().position(|(k, _)| *k == key) {
+                Some(known) => known,
+                None => {
+                    stock.push((key, (recipe.operators)(&device, recipe, side)?));
+                    stock.len() - 1
+                }
+            } as u32;
+        }
+
+        let boxes = device.upload(&tree.boxes.addresses(), "addresses of boxes")?;
+        let (primitives, functions) = (Primitives::new(&device)?, programs.arrange.clone());
+        let arranger = Arranger { tree: &tree, primitives, functions, boxes: &boxes };
+        let p2p = arranger.items([&lists.p2p; 3])?;
+        let near = programs::near_shape(tree.targets.len() as f64 / p2p.len().max(1) as f64, shape.values);
+        let m2l = if lists.m2l.is_empty() {
+            Far::None
+        } else {
+            let families = Families::new(&arranger, &programs.m2l_fourier, &lists.m2l, &shape, recipe.order)?;
+            match families {
+                Some(families) => Far::Fourier(families),
+                None => Far::Dense(arranger.table(&lists.m2l, &programs.m2l, &sets, stock.len())?),
+            }
+        };
+        let used = if matches!(m2l, Far::None) { &[] } else { &sets[1..] };
+        for &set in used {
+            let o = &mut stock[set as usize].1;
+            match m2l {
+                Far::Fourier(_) if o.fourier.is_none() => o.fourier = Some((recipe.fourier)(&device, &o.host)?),
+                Far::Dense(_) if o.dense.is_none() => o.dense = Some((recipe.dense)(&device, &o.host)?),
+                _ => {}
+            }
+        }
         let by_child = 8 * levels;
         let edges = Edges {
             m2m: arranger.edges(&lists.m2m, Kind::M2m, by_child)?,
-            m2l: arranger.far(&lists.m2l, &programs.m2l, &sets, operators.len())?,
+            m2l,
             l2l: arranger.edges(&lists.l2l, Kind::L2l, by_child)?,
             leaves: arranger.items([&lists.p2m; 3])?,
             parents: arranger.items([&lists.m2m; 3])?,
@@ -200,38 +342,37 @@ impl<F: Family, T: DeviceScalar, N: Real> Visitor for New<F, T, N> {
             m2p: arranger.items([&lists.m2p; 3])?,
             p2p,
         };
-
-        // A row a level: side, parameters, factors of strengths, factors of values.
-        let table = |unit: bool, strengths: &dyn Fn(f64) -> Vec<f64>, values: &dyn Fn(f64) -> Vec<f64>| {
-            let row = |&side: &f64| {
-                let side = if unit { side } else { 1.0 };
-                let mut head = if unit { unit_parameters::<F>(&params, side) } else { params.clone() };
-                head.resize(MAX_PARAMETERS, 0.0);
-                [vec![side], head, strengths(side), values(side)].concat()
-            };
-            device.upload(&sides.iter().flat_map(row).collect::<Vec<f64>>(), "levels")
-        };
-        let powers = |count: usize, degree: fn(usize) -> i32| {
-            move |side: f64| -> Vec<f64> { (0..count).map(|i| side.powi(degree(i))).collect() }
-        };
-        let none = |_: f64| Vec::new();
-        let framed = N::NAME == "f32";
         let tables = Tables {
             corner: device.upload(&tree.corner, "corner")?,
-            inner: device.upload(&surface_rows(p, surface::INNER), "surface")?,
-            outer: device.upload(&surface_rows(p, surface::OUTER), "surface")?,
-            check: table(true, &powers(F::Check::STRENGTHS, F::Check::strength_degree), &none)?,
-            far: table(true, &none, &powers(E::VALUES, E::value_degree))?,
-            near: table(framed, &powers(S::STRENGTHS, S::strength_degree), &powers(S::VALUES, S::value_degree))?,
+            inner: device.upload(&surface_rows(recipe.order, surface::INNER), "surface")?,
+            outer: device.upload(&surface_rows(recipe.order, surface::OUTER), "surface")?,
+            check: device.upload(&recipe.check_table(&sides), "levels")?,
+            far: device.upload(&recipe.far_table(&sides), "levels")?,
+            near: device.upload(&recipe.near_table(&sides), "levels")?,
             boxes,
         };
-        let workspace = Workspace::new(&tree, &shape, &operators, &edges)?;
-        let near = PhantomData;
-        Ok(Plan { tree, lists, columns, scale, programs, tables, operators, sets, edges, shape, workspace, near })
+        let rank = stock.iter().map(|(_, o)| o.upward[1].rows.max(o.downward[1].rows)).max().unwrap_or(0);
+        let workspace = Workspace::new(&tree, &shape, rank, far, &edges)?;
+        let (p2p, near_threads) = (device.load(&(recipe.near)(near))?, near.0 as u32);
+        Ok(Placed { tree, lists, tables, sets, edges, p2p, near_threads, workspace })
     }
 }
 
-impl Far {
+impl<T: DeviceScalar> Edges<T> {
+    fn bytes(&self) -> u64 {
+        let arranged = |a: &Arranged| a.from.bytes() + a.to.bytes();
+        let items = [&self.leaves, &self.parents, &self.active, &self.l2p, &self.m2p, &self.p2p];
+        let boxes: u64 = items.iter().map(|i| i.boxes.bytes()).sum();
+        let far = match &self.m2l {
+            Far::None => 0,
+            Far::Fourier(families) => families.bytes(),
+            Far::Dense(table) => table.boxes.bytes() + table.table.bytes(),
+        };
+        boxes + arranged(&self.m2m) + arranged(&self.l2l) + far
+    }
+}
+
+impl Table {
     /// Blocks of at most `edge` boxes of a set of operators, each within an octant.
     pub fn blocks(&self, set: usize, edge: usize) -> usize {
         self.starts[8 * set..=8 * set + 8].windows(2).map(|w| ((w[1] - w[0]) as usize).div_ceil(edge)).sum()
@@ -239,10 +380,13 @@ impl Far {
 }
 
 impl Arranged {
-    /// Edges of operator `k`: first, and how many.
-    pub fn of(&self, k: usize) -> (usize, usize) {
-        let (start, end) = (self.starts[k] as usize, self.starts[k + 1] as usize);
-        (start, end - start)
+    /// Whether there are edges to children of a level.
+    pub fn any(&self, level: usize) -> bool {
+        self.starts[8 * level] < self.starts[8 * level + 8]
+    }
+    /// Tiles of at most `edge` edges to children of a level, each within an octant.
+    pub fn tiles(&self, level: usize, edge: usize) -> usize {
+        self.starts[8 * level..=8 * level + 8].windows(2).map(|w| ((w[1] - w[0]) as usize).div_ceil(edge)).sum()
     }
 }
 
@@ -259,12 +403,5 @@ impl Items {
     /// The most of a level.
     pub fn widest(&self) -> usize {
         self.level_start.windows(2).map(|w| (w[1] - w[0]) as usize).max().unwrap_or(0)
-    }
-}
-
-/// Device of a plan.
-impl<T: DeviceScalar, N: Real> Plan<T, N> {
-    pub(super) fn device(&self) -> &Device {
-        &self.tree.device
     }
 }

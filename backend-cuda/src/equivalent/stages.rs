@@ -1,9 +1,11 @@
 //! The stages on the device, each enqueued whole: `kernels/{p2m,multiply,l2p,p2p,arrange}.cu`.
 
 use super::DeviceScalar;
-use super::operators::{Dense, DeviceOperators};
-use super::plan::{Edges, Plan, Shape};
-use crate::device::{Arg, Buffer, Functions, blocks};
+use super::arrange::Table;
+use super::fourier::Families;
+use super::operators::Dense;
+use super::plan::{Edges, Far, Plan, Shape};
+use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::lists::DeviceEdges;
 use crate::programs::{LEAF_THREADS, threads_for};
 use crate::tree::{DevicePoints, DeviceTree};
@@ -11,8 +13,7 @@ use cudarc::driver::CudaEvent;
 use fmm_traits::{Error, Real, Stage, Stages};
 
 /// Threads of `multiply.cu` and `m2l.cu`, and rows and vectors of one of their blocks.
-const MULTIPLY_BLOCK: u32 = 256;
-const M2L_BLOCK: u32 = 128;
+const MULTIPLY_BLOCK: u32 = 128;
 const MULTIPLY_EDGE: usize = 64;
 /// Threads of the kernels with one number each.
 const BLOCK: u32 = 256;
@@ -20,6 +21,8 @@ const BLOCK: u32 = 256;
 /// What changes with strengths.
 #[derive(Debug)]
 pub(super) struct Workspace<T> {
+    /// What strengths are divided by.
+    pub unit: f64,
     /// Caller's order.
     pub given: Buffer<f64>,
     pub out: Buffer<f64>,
@@ -36,17 +39,13 @@ pub(super) struct Workspace<T> {
 }
 
 impl<T: DeviceScalar> Workspace<T> {
-    pub fn new(
-        tree: &DeviceTree,
-        shape: &Shape,
-        operators: &[DeviceOperators<T>],
-        edges: &Edges,
-    ) -> Result<Self, Error> {
+    /// `rank`: of the largest surface solve; `far`: whether there is a far field.
+    pub fn new(tree: &DeviceTree, shape: &Shape, rank: usize, far: bool, edges: &Edges<T>) -> Result<Self, Error> {
         let (device, n, m) = (&tree.device, tree.sources.len(), tree.targets.len());
-        let boxes = if operators.is_empty() { 0 } else { tree.len() };
-        let rank = operators.iter().map(|o| o.upward[1].rows.max(o.downward[1].rows)).max().unwrap_or(0);
+        let boxes = if far { tree.len() } else { 0 };
         let widest = edges.leaves.widest().max(edges.parents.widest()).max(edges.active.widest());
         Ok(Workspace {
+            unit: 1.0,
             given: device.alloc(n * shape.strengths, "strengths")?,
             out: device.zeros(m * shape.values, "values")?,
             strengths: device.alloc(n * shape.strengths, "strengths")?,
@@ -56,6 +55,14 @@ impl<T: DeviceScalar> Workspace<T> {
             check: device.alloc(boxes * shape.check, "check values")?,
             middle: device.alloc(rank * widest, "check values")?,
         })
+    }
+}
+
+impl<T> Workspace<T> {
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        let ends: u64 = [&self.given, &self.out, &self.strengths, &self.values].iter().map(|b| b.bytes()).sum();
+        ends + [&self.multipoles, &self.locals, &self.check, &self.middle].iter().map(|b| b.bytes()).sum::<u64>()
     }
 }
 
@@ -92,37 +99,49 @@ impl<'a, T: DeviceScalar, N: Real> Run<'a, T, N> {
 type Vectors<'a, T> = (&'a Buffer<T>, usize, Arg);
 /// All rows, in order.
 const ALL: u64 = 0;
+/// Which vectors a product takes.
+#[derive(Clone, Copy)]
+enum Which {
+    /// This many.
+    All(usize),
+    /// Those of groups from these starts on, in tiles.
+    Groups { starts: Arg, tiles: usize },
+}
 
 impl<T: DeviceScalar, N: Real> Plan<T, N> {
-    /// Enqueues `to` = `factor`·matrix·`from` for `count` vectors, added or not. `matrix`: address, rows,
-    /// columns.
+    /// Enqueues `to` = `factor`·matrix·`from`, added or not: for `count` vectors, or for those of groups, a matrix each.
     ///
     /// # Safety
-    /// The matrix and the rows that are picked exist; with `add`, those of `to` are distinct.
+    /// The matrices and the rows that are picked exist; those of `to` are distinct.
     unsafe fn multiply(
         &self,
-        (matrix, rows, columns): (Arg, usize, usize),
+        matrix: &Dense<T>,
         from: Vectors<T>,
         to: Vectors<T>,
-        count: usize,
+        which: Which,
         factor: f64,
         add: bool,
     ) -> Result<(), Error> {
+        let (starts, count, tiles) = match which {
+            Which::All(count) => (ALL.into(), count, count.div_ceil(MULTIPLY_EDGE)),
+            Which::Groups { starts, tiles } => (starts, 0, tiles),
+        };
         let args = [
-            matrix,
-            (rows as u32).into(),
-            (columns as u32).into(),
+            (&matrix.data).into(),
+            (matrix.rows as u32).into(),
+            (matrix.cols as u32).into(),
             from.0.into(),
             (from.1 as u32).into(),
             from.2,
             to.0.into(),
             (to.1 as u32).into(),
             to.2,
+            starts,
             (count as u32).into(),
             factor.into(),
             u32::from(add).into(),
         ];
-        let grid = (blocks(count, MULTIPLY_EDGE)?, blocks(rows, MULTIPLY_EDGE)?);
+        let grid = (blocks(tiles, 1)?, blocks(matrix.rows, MULTIPLY_EDGE)?);
         // SAFETY: arguments as in multiply.cu; the rest is the promise of the caller.
         unsafe { self.device().launch(&self.programs.multiply, "multiply", grid, MULTIPLY_BLOCK, &args) }
     }
@@ -139,20 +158,52 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         densities: &Buffer<T>,
     ) -> Result<(), Error> {
         let [second, first_factor] = factors;
-        let (w, shape) = (&self.workspace, &self.shape);
-        let matrix = |d: &Dense<T>| (Arg::from(&d.data), d.rows, d.cols);
+        let (w, shape) = (&self.placed().workspace, &self.shape);
         let (rank, rows) = (first_factor.rows, items.at(first));
         let middle = (&w.middle, rank, ALL.into());
         // SAFETY: that of the caller.
         unsafe {
-            self.multiply(matrix(first_factor), (&w.check, shape.check, rows), middle, count, 1.0, false)?;
-            self.multiply(matrix(second), middle, (densities, shape.density, rows), count, 1.0, false)
+            let all = Which::All(count);
+            self.multiply(first_factor, (&w.check, shape.check, rows), middle, all, 1.0, false)?;
+            self.multiply(second, middle, (densities, shape.density, rows), all, 1.0, false)
         }
+    }
+
+    fn m2l_fourier(&self, device: &Device, families: &Families<T>) -> Result<(), Error> {
+        let (w, programs) = (&self.placed().workspace, [&self.programs.dft, &self.programs.m2l_fourier]);
+        let missing = device.alloc(0, "spectra of M2L")?;
+        // Every level with a V list has them.
+        let operators = |level: usize| self.operators(level).fourier.as_ref().unwrap_or(&missing);
+        // SAFETY: multipoles and check values have a row for each box.
+        unsafe { families.enqueue(device, programs, &self.shape, &operators, &w.multipoles, &w.check) }
+    }
+
+    fn m2l_dense(&self, device: &Device, far: &Table) -> Result<(), Error> {
+        let (w, shape) = (&self.placed().workspace, self.shape);
+        for (set, operators) in self.stock().enumerate() {
+            let Some(matrices) = &operators.dense else { continue };
+            let args = [
+                matrices.into(),
+                (shape.check as u32).into(),
+                (shape.density as u32).into(),
+                (&w.multipoles).into(),
+                (&far.table).into(),
+                (far.boxes.len() as u32).into(),
+                (&far.boxes).into(),
+                far.device_starts.at(8 * set),
+                (&w.check).into(),
+            ];
+            let grid = (blocks(far.blocks(set, MULTIPLY_EDGE), 1)?, blocks(shape.check, MULTIPLY_EDGE)?);
+            // SAFETY: arguments as in m2l.cu; the boxes are distinct, and so are the rows they receive. A
+            // surface has an even number of points.
+            unsafe { device.launch(&self.programs.m2l, "m2l", grid, MULTIPLY_BLOCK, &args)? };
+        }
+        Ok(())
     }
 
     /// Enqueues P2M (to the boxes listed) or P2L (to all).
     fn to_surface(&self, edges: &DeviceEdges, items: Option<&Buffer<u32>>, surface: &Buffer<f64>) -> Result<(), Error> {
-        let (tables, w) = (&self.tables, &self.workspace);
+        let (tables, w) = (&self.placed().tables, &self.placed().workspace);
         let args = [
             (&tables.boxes).into(),
             (&tables.corner).into(),
@@ -162,12 +213,12 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
             (&edges.sources).into(),
             surface.into(),
             (self.shape.points as u32).into(),
-            (&self.tree.sources.xyz).into(),
-            (self.tree.sources.len() as u64).into(),
+            (&self.placed().tree.sources.xyz).into(),
+            (self.placed().tree.sources.len() as u64).into(),
             (&w.strengths).into(),
             (&w.check).into(),
         ];
-        let count = items.map_or(self.tree.len(), Buffer::len);
+        let count = items.map_or(self.placed().tree.len(), Buffer::len);
         let block = threads_for(self.shape.points) as u32;
         // SAFETY: arguments as in p2m.cu; check has a row for each box.
         unsafe { self.device().launch(&self.programs.p2m, "to_surface", (blocks(count, 1)?, 1), block, &args) }
@@ -181,7 +232,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         surface: &Buffer<f64>,
         densities: &Buffer<T>,
     ) -> Result<(), Error> {
-        let tables = &self.tables;
+        let tables = &self.placed().tables;
         let args = [
             (&tables.boxes).into(),
             (&tables.corner).into(),
@@ -192,9 +243,9 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
             surface.into(),
             (self.shape.points as u32).into(),
             densities.into(),
-            (&self.tree.targets.xyz).into(),
-            (self.tree.targets.len() as u64).into(),
-            (&self.workspace.values).into(),
+            (&self.placed().tree.targets.xyz).into(),
+            (self.placed().tree.targets.len() as u64).into(),
+            (&self.placed().workspace.values).into(),
         ];
         let grid = (blocks(items.len(), 1)?, 1);
         // SAFETY: arguments as in l2p.cu; densities have a row for each box.
@@ -209,12 +260,11 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         from: &Buffer<f64>,
         points: &DevicePoints,
         width: usize,
-        scale: Option<f64>,
+        factor: f64,
         to: &Buffer<f64>,
     ) -> Result<(), Error> {
-        let mut args = vec![from.into(), (&points.order).into(), (points.len() as u64).into(), (width as u32).into()];
-        args.extend(scale.map(Arg::from));
-        args.push(to.into());
+        let (order, count) = (Arg::from(&points.order), Arg::from(points.len() as u64));
+        let args = [from.into(), order, count, (width as u32).into(), factor.into(), to.into()];
         let grid = (blocks(points.len() * width, BLOCK as usize)?, 1);
         // SAFETY: arguments as in arrange.cu; both arrays have a row for each point.
         unsafe { self.device().launch(functions, entry, grid, BLOCK, &args) }
@@ -226,30 +276,30 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
     type Lists = ();
 
     fn levels(&self) -> usize {
-        self.plan.tree.level_start.len() - 1
+        self.plan.placed().tree.level_start.len() - 1
     }
 
     fn scatter(&mut self) -> Result<(), Error> {
         self.timed(Stage::Scatter, |p| {
             let device = p.device().clone();
-            device.clear(&mut p.workspace.values)?;
-            device.clear(&mut p.workspace.check)?;
-            let (w, functions, width) = (&p.workspace, &p.programs.arrange, p.shape.strengths);
-            p.permute("scatter", functions, &w.given, &p.tree.sources, width, None, &w.strengths)
+            device.clear(&mut p.placed_mut().workspace.values)?;
+            device.clear(&mut p.placed_mut().workspace.check)?;
+            let (w, functions, width) = (&p.placed().workspace, &p.programs.arrange, p.shape.strengths);
+            p.permute("scatter", functions, &w.given, &p.placed().tree.sources, width, 1.0 / w.unit, &w.strengths)
         })
     }
 
     fn p2m(&mut self, _: &()) -> Result<(), Error> {
         self.timed(Stage::P2m, |p| {
-            if p.operators.is_empty() {
+            if p.stock().next().is_none() {
                 return Ok(());
             }
-            let leaves = &p.edges.leaves;
-            p.to_surface(&p.lists.p2m, Some(&leaves.boxes), &p.tables.outer)?;
-            for (level, &set) in p.sets.iter().enumerate() {
-                let upward = &p.operators[set as usize].upward;
+            let leaves = &p.placed().edges.leaves;
+            p.to_surface(&p.placed().lists.p2m, Some(&leaves.boxes), &p.placed().tables.outer)?;
+            for level in 0..p.placed().sets.len() {
+                let upward = &p.operators(level).upward;
                 // SAFETY: the items of a level exist, and `middle` holds a row for each.
-                unsafe { p.solve(upward, &leaves.boxes, leaves.of(level), &p.workspace.multipoles)? };
+                unsafe { p.solve(upward, &leaves.boxes, leaves.of(level), &p.placed().workspace.multipoles)? };
             }
             Ok(())
         })
@@ -257,17 +307,29 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
 
     fn m2m(&mut self, _: &(), level: usize) -> Result<(), Error> {
         self.timed(Stage::M2m, |p| {
-            let (edges, parents, w) = (&p.edges.m2m, &p.edges.parents, &p.workspace);
-            if parents.of(level).1 == 0 || p.operators.is_empty() {
+            let (edges, parents, w) = (&p.placed().edges.m2m, &p.placed().edges.parents, &p.placed().workspace);
+            if parents.of(level).1 == 0 || p.stock().next().is_none() {
                 return Ok(());
             }
-            let operators = &p.operators[p.sets[level] as usize];
-            for (octant, matrix) in operators.m2m.iter().enumerate() {
-                let (first, count) = edges.of(8 * (level + 1) + octant);
-                let from = (&w.multipoles, p.shape.density, edges.from.at(first));
-                let to = (&w.check, p.shape.check, edges.to.at(first));
-                // SAFETY: a box has one child in an octant; the edges exist.
-                unsafe { p.multiply((Arg::from(&matrix.data), matrix.rows, matrix.cols), from, to, count, 1.0, true)? };
+            let operators = p.operators(level);
+            // Each child into its own row, which has served, then the rows of a family into that of the parent.
+            let from = (&w.multipoles, p.shape.density, (&edges.from).into());
+            let to = (&w.check, p.shape.check, (&edges.from).into());
+            let (starts, tiles) = (edges.device_starts.at(8 * (level + 1)), edges.tiles(level + 1, MULTIPLY_EDGE));
+            let ((first, count), rows) = (parents.of(level), &p.placed().lists.m2m);
+            let args = [
+                parents.boxes.at(first),
+                (count as u32).into(),
+                (&rows.starts).into(),
+                (&rows.sources).into(),
+                (p.shape.check as u32).into(),
+                (&w.check).into(),
+            ];
+            let grid = (blocks(count * p.shape.check, BLOCK as usize)?, 1);
+            // SAFETY: the edges exist, and a box has one parent; arguments as in multiply.cu.
+            unsafe {
+                p.multiply(&operators.m2m, from, to, Which::Groups { starts, tiles }, 1.0, false)?;
+                p.device().launch(&p.programs.multiply, "add_rows", grid, BLOCK, &args)?;
             }
             // SAFETY: the items of a level exist, and `middle` holds a row for each.
             unsafe { p.solve(&operators.upward, &parents.boxes, parents.of(level), &w.multipoles) }
@@ -277,83 +339,79 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
     fn m2l(&mut self, _: &()) -> Result<(), Error> {
         self.timed(Stage::M2l, |p| {
             let device = p.device().clone();
-            device.clear(&mut p.workspace.check)?;
-            let (far, w, shape) = (&p.edges.m2l, &p.workspace, p.shape);
-            for (set, operators) in p.operators.iter().enumerate() {
-                let args = [
-                    (&operators.m2l).into(),
-                    (shape.check as u32).into(),
-                    (shape.density as u32).into(),
-                    (&w.multipoles).into(),
-                    (&far.table).into(),
-                    (far.boxes.len() as u32).into(),
-                    (&far.boxes).into(),
-                    far.device_starts.at(8 * set),
-                    (&w.check).into(),
-                ];
-                let grid = (blocks(far.blocks(set, MULTIPLY_EDGE), 1)?, blocks(shape.check, MULTIPLY_EDGE)?);
-                // SAFETY: arguments as in m2l.cu; the boxes are distinct, and so are the rows they receive. A
-                // surface has an even number of points.
-                unsafe { device.launch(&p.programs.m2l, "m2l", grid, M2L_BLOCK, &args)? };
+            device.clear(&mut p.placed_mut().workspace.check)?;
+            match &p.placed().edges.m2l {
+                Far::None => Ok(()),
+                Far::Fourier(families) => p.m2l_fourier(&device, families),
+                Far::Dense(table) => p.m2l_dense(&device, table),
             }
-            Ok(())
         })
     }
 
     fn p2l(&mut self, _: &()) -> Result<(), Error> {
         self.timed(Stage::P2l, |p| {
-            if p.lists.p2l.is_empty() || p.operators.is_empty() {
+            if p.placed().lists.p2l.is_empty() || p.stock().next().is_none() {
                 return Ok(());
             }
-            p.to_surface(&p.lists.p2l, None, &p.tables.inner)
+            p.to_surface(&p.placed().lists.p2l, None, &p.placed().tables.inner)
         })
     }
 
     fn l2l(&mut self, _: &(), level: usize) -> Result<(), Error> {
         self.timed(Stage::L2l, |p| {
-            let (edges, active, w) = (&p.edges.l2l, &p.edges.active, &p.workspace);
-            if active.of(level).1 == 0 || p.operators.is_empty() {
+            let (edges, active, w) = (&p.placed().edges.l2l, &p.placed().edges.active, &p.placed().workspace);
+            if active.of(level).1 == 0 || p.stock().next().is_none() {
                 return Ok(());
             }
-            if level > 0 {
+            if level > 0 && edges.any(level) {
                 // The operator from the parent belongs to the parent's unit box.
-                let operators = &p.operators[p.sets[level - 1] as usize];
-                for (octant, matrix) in operators.l2l.iter().enumerate() {
-                    let (first, count) = edges.of(8 * level + octant);
-                    let from = (&w.locals, p.shape.density, edges.from.at(first));
-                    let to = (&w.check, p.shape.check, edges.to.at(first));
-                    let matrix = (Arg::from(&matrix.data), matrix.rows, matrix.cols);
-                    // SAFETY: a box has one parent; the edges exist.
-                    unsafe { p.multiply(matrix, from, to, count, operators.l2l_factor, true)? };
-                }
+                let operators = p.operators(level - 1);
+                let from = (&w.locals, p.shape.density, (&edges.from).into());
+                let to = (&w.check, p.shape.check, (&edges.to).into());
+                let (starts, tiles) = (edges.device_starts.at(8 * level), edges.tiles(level, MULTIPLY_EDGE));
+                let (groups, factor) = (Which::Groups { starts, tiles }, operators.l2l_factor);
+                // SAFETY: a box has one parent; the edges exist.
+                unsafe { p.multiply(&operators.l2l, from, to, groups, factor, true)? };
             }
-            let downward = &p.operators[p.sets[level] as usize].downward;
+            let downward = &p.operators(level).downward;
             // SAFETY: the items of a level exist, and `middle` holds a row for each.
             unsafe { p.solve(downward, &active.boxes, active.of(level), &w.locals) }
         })
     }
 
     fn l2p(&mut self, _: &()) -> Result<(), Error> {
-        self.timed(Stage::L2p, |p| p.at_targets(&p.lists.l2p, &p.edges.l2p.boxes, &p.tables.outer, &p.workspace.locals))
+        self.timed(Stage::L2p, |p| {
+            p.at_targets(
+                &p.placed().lists.l2p,
+                &p.placed().edges.l2p.boxes,
+                &p.placed().tables.outer,
+                &p.placed().workspace.locals,
+            )
+        })
     }
 
     fn m2p(&mut self, _: &()) -> Result<(), Error> {
         self.timed(Stage::M2p, |p| {
-            p.at_targets(&p.lists.m2p, &p.edges.m2p.boxes, &p.tables.inner, &p.workspace.multipoles)
+            p.at_targets(
+                &p.placed().lists.m2p,
+                &p.placed().edges.m2p.boxes,
+                &p.placed().tables.inner,
+                &p.placed().workspace.multipoles,
+            )
         })
     }
 
     fn p2p(&mut self, _: &()) -> Result<(), Error> {
         self.timed(Stage::P2p, |p| {
-            let (tables, tree, w) = (&p.tables, &p.tree, &p.workspace);
+            let (tables, tree, w) = (&p.placed().tables, &p.placed().tree, &p.placed().workspace);
             let same = std::sync::Arc::ptr_eq(&tree.sources, &tree.targets);
             let args = [
                 (&tables.boxes).into(),
                 (&tables.corner).into(),
                 (&tables.near).into(),
-                (&p.edges.p2p.boxes).into(),
-                (&p.lists.p2p.starts).into(),
-                (&p.lists.p2p.sources).into(),
+                (&p.placed().edges.p2p.boxes).into(),
+                (&p.placed().lists.p2p.starts).into(),
+                (&p.placed().lists.p2p.sources).into(),
                 u32::from(same).into(),
                 (&tree.sources.xyz).into(),
                 (tree.sources.len() as u64).into(),
@@ -362,16 +420,16 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
                 (tree.targets.len() as u64).into(),
                 (&w.values).into(),
             ];
-            let grid = (blocks(p.edges.p2p.len(), 1)?, 1);
+            let grid = (blocks(p.placed().edges.p2p.len(), 1)?, 1);
             // SAFETY: arguments as in p2p.cu; values have a row for each target.
-            unsafe { p.device().launch(&p.programs.p2p, "p2p", grid, p.programs.near_threads, &args) }
+            unsafe { p.device().launch(&p.placed().p2p, "p2p", grid, p.placed().near_threads, &args) }
         })
     }
 
     fn gather(&mut self) -> Result<(), Error> {
         self.timed(Stage::Gather, |p| {
-            let (w, functions, width) = (&p.workspace, &p.programs.arrange, p.shape.values);
-            p.permute("gather", functions, &w.values, &p.tree.targets, width, Some(p.scale), &w.out)
+            let (w, functions, width) = (&p.placed().workspace, &p.programs.arrange, p.shape.values);
+            p.permute("gather", functions, &w.values, &p.placed().tree.targets, width, p.scale * w.unit, &w.out)
         })
     }
 }

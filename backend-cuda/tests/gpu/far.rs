@@ -3,21 +3,26 @@
 
 use crate::Test;
 use backend_cpu::pairwise::Pairwise;
-use backend_cuda::{CallerPoints, Device, DeviceLists, DeviceTree, Direct, Plan, Targets, TreeOptions, build, uvwx};
+use backend_cuda::{
+    CallerPoints, Device, DeviceLists, DeviceScalar, DeviceTree, Direct, Plan, Settings, Targets, TreeOptions, build,
+    solver, uvwx,
+};
 use fmm_kernels::equivalent::EquivalentExpansion;
 use fmm_kernels::{Gravity, Laplace, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::lane::dot;
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
 use fmm_traits::tree::{Edges, Lists};
-use fmm_traits::{Error, Family, Kernel, Lane, OutputColumns, Outputs, Stage, Tree, Visitor};
-use fmm_tree::ListOptions;
+use fmm_traits::{Error, Family, Kernel, Lane, OutputColumns, Outputs, Real, Stage, Tree, Visitor};
+use fmm_tree::{BuildOptions, ListOptions};
 
 pub const TESTS: &[Test] = &[
     ("far::each_group_of_stages_agrees_with_the_cpu", stages),
+    ("far::a_v_list_with_an_edge_missing", incomplete),
     ("far::every_kernel_is_as_accurate_as_its_order", kernels),
     ("far::every_cloud_in_f64", clouds),
     ("far::errors_fall_with_the_order", orders),
     ("far::single_precision", single),
+    ("far::a_solver_plans_as_the_cpu_does_and_moves_its_points", solvers),
     ("far::a_kernel_of_the_user", own_kernel),
     ("far::ten_runs_give_the_same_bits", repeatable),
     ("far::bad_strengths_wrong_lists_and_a_stopped_run", errors),
@@ -36,7 +41,7 @@ fn tree_of(device: &Device, s: &[f64], t: Option<&[f64]>, ncrit: usize) -> Devic
 }
 
 /// Relative errors of the outputs of a whole run, against the direct sum on the device in f64.
-fn errors_of<T: backend_cuda::DeviceScalar, F: Family>(
+fn errors_of<T: DeviceScalar, N: Real, F: Family>(
     device: &Device,
     family: &F,
     outputs: Outputs,
@@ -48,7 +53,7 @@ fn errors_of<T: backend_cuda::DeviceScalar, F: Family>(
     let q = normal_strengths(s.len() / 3 * F::Source::STRENGTHS, 21);
     let tree = tree_of(device, s, t, ncrit);
     let lists = uvwx(&tree, &ListOptions::default()).unwrap();
-    let mut plan = Plan::<T, T>::new(family, outputs, p, tree, lists).unwrap();
+    let mut plan = Plan::<T, N>::new(family, outputs, p, None, tree, lists).unwrap();
     let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
     let at = t.map_or(Targets::Sources(None), Targets::Points);
     let mut sum = Direct::<f64>::new(device, family, outputs, s, at, None).unwrap();
@@ -73,10 +78,10 @@ fn one<F: Family>(device: &Device, family: F) {
     let s = CloudKind::Uniform.points(3000, 22);
     let t = CloudKind::Uniform.points(1000, 23);
     for p in [4, 6] {
-        let e = errors_of::<f64, F>(device, &family, Outputs::POTENTIAL | Outputs::GRADIENT, p, &s, Some(&t), 30);
+        let e = errors_of::<f64, f64, F>(device, &family, Outputs::POTENTIAL | Outputs::GRADIENT, p, &s, Some(&t), 30);
         println!("{} p {p}: {e:?}", family.name());
         assert!(e[0] <= bound(p, 0) && e[1] <= bound(p, 1), "{} p {p}: {e:?}", family.name());
-        let e = errors_of::<f64, F>(device, &family, Outputs::POTENTIAL, p, &s, None, 30);
+        let e = errors_of::<f64, f64, F>(device, &family, Outputs::POTENTIAL, p, &s, None, 30);
         assert!(e[0] <= bound(p, 0), "{} p {p}: {e:?}", family.name());
     }
 }
@@ -95,10 +100,10 @@ fn clouds(device: &Device) {
     for kind in CloudKind::ALL {
         for n in [0, 1, 20, 6000] {
             let s = kind.points(n, 24);
-            let e = errors_of::<f64, _>(device, &Laplace, Outputs::GRADIENT, 6, &s, None, 25);
+            let e = errors_of::<f64, f64, _>(device, &Laplace, Outputs::GRADIENT, 6, &s, None, 25);
             assert!(e[0] <= bound(6, 1), "{} {n}: {e:?}", kind.name());
             let t = CloudKind::Plummer.points(500, 25);
-            let e = errors_of::<f64, _>(device, &Laplace, Outputs::POTENTIAL, 6, &s, Some(&t), 25);
+            let e = errors_of::<f64, f64, _>(device, &Laplace, Outputs::POTENTIAL, 6, &s, Some(&t), 25);
             assert!(e[0] <= bound(6, 0), "{} {n} to others: {e:?}", kind.name());
         }
     }
@@ -108,7 +113,7 @@ fn orders(device: &Device) {
     let s = CloudKind::Uniform.points(20_000, 26);
     let mut last = 1.0;
     for p in [3, 5, 7, 9, 11] {
-        let e = errors_of::<f64, _>(device, &Laplace, Outputs::POTENTIAL, p, &s, None, 40)[0];
+        let e = errors_of::<f64, f64, _>(device, &Laplace, Outputs::POTENTIAL, p, &s, None, 40)[0];
         println!("p {p}: {e:.2e}");
         assert!(e < 0.1 * last, "p {p}: {e:e} after {last:e}");
         last = e;
@@ -119,10 +124,67 @@ fn orders(device: &Device) {
 fn single(device: &Device) {
     for kind in [CloudKind::Uniform, CloudKind::Plummer, CloudKind::Ellipsoid] {
         let s = kind.points(30_000, 27);
-        let e = errors_of::<f32, _>(device, &Laplace, Outputs::POTENTIAL | Outputs::GRADIENT, 5, &s, None, 60);
+        let e = errors_of::<f32, f32, _>(device, &Laplace, Outputs::POTENTIAL | Outputs::GRADIENT, 5, &s, None, 60);
         println!("{}: {e:?}", kind.name());
         assert!(e[0] <= 1e-4 && e[1] <= 3e-3, "{}: {e:?}", kind.name());
     }
+    // On a thin line pairs lie closer together than f32 resolves within a leaf: the near field in f64 does.
+    let s = CloudKind::Line.points(30_000, 27);
+    let e = errors_of::<f32, f64, _>(device, &Laplace, Outputs::POTENTIAL | Outputs::GRADIENT, 5, &s, None, 60);
+    println!("near field in f64: {e:?}");
+    assert!(e[0] <= 1e-4 && e[1] <= 1e-3, "{e:?}");
+}
+
+/// The plan without types: its tree is the one that the CPU chooses, and moving the points takes no new memory.
+fn solvers(device: &Device) {
+    let tree = BuildOptions { occupancy: 40.0, ..Default::default() };
+    let lists = ListOptions { m2p_min_sources: 50, p2l_min_targets: 50 };
+    let settings = Settings { order: 5, tree, lists, cache: None };
+    let first = CloudKind::Uniform.points(200, 40);
+    for kind in CloudKind::ALL {
+        let (s, t) = (kind.points(8000, 41), CloudKind::Uniform.points(3000, 42));
+        for t in [None, Some(&t[..])] {
+            let mut plan =
+                solver::<_, f32, f64>(device, &Laplace, Outputs::POTENTIAL, &settings, &first, None).unwrap();
+            plan.set_points(&s, t).unwrap();
+            let (here, report) = fmm_tree::build_reported(&s, t, &tree).unwrap();
+            let (there, rows) = plan.download().unwrap();
+            let what = kind.name();
+            assert_eq!(
+                (there.corner, there.side, &there.level_start),
+                (here.corner, here.side, &here.level_start),
+                "{what}"
+            );
+            assert_eq!(plan.report().ncrit, report.ncrit, "{what}");
+            let counts = plan.counts();
+            assert_eq!(
+                (counts.boxes, counts.levels, counts.leaves),
+                (here.len(), here.levels(), here.leaves()),
+                "{what}"
+            );
+            let pairs =
+                |(b, a): (u32, u32)| (here.targets_of(b as usize).len() * here.sources_of(a as usize).len()) as u64;
+            assert_eq!(counts.near_pairs, rows.p2p.iter().map(pairs).sum::<u64>(), "{what}");
+            let q = normal_strengths(s.len() / 3, 43);
+            let mut u = vec![0.0; t.unwrap_or(&s).len() / 3 * plan.values()];
+            plan.apply(&q, &mut u, &mut |_, _| true).unwrap();
+            let at = t.map_or(Targets::Sources(None), Targets::Points);
+            let v = Direct::<f64>::new(device, &Laplace, Outputs::POTENTIAL, &s, at, None).unwrap().apply(&q).unwrap();
+            let e = difference(&u, &v);
+            assert!(e <= 3e-4, "{what}: {e:e}");
+            assert!(plan.bytes() > 0 && plan.set_points(&[f64::NAN; 3], None).is_err());
+            let mut again = u.clone();
+            plan.apply(&q, &mut again, &mut |_, _| true).unwrap();
+            assert_eq!(u, again, "{what}: after a refused set of points");
+        }
+    }
+    let clouds: Vec<Vec<f64>> = (0..3).map(|i| CloudKind::Plummer.points(50_000, 44 + i)).collect();
+    let mut plan = solver::<_, f64, f64>(device, &Laplace, Outputs::GRADIENT, &settings, &clouds[0], None).unwrap();
+    let mut step = |i: usize| plan.set_points(&clouds[i % 3], None).unwrap();
+    (0..4).for_each(&mut step);
+    let before = device.reserved_memory().unwrap();
+    (0..6).for_each(&mut step);
+    assert_eq!(device.reserved_memory().unwrap(), before);
 }
 
 /// e^(-κr)/r, written by somebody who knows no CUDA; its gradient comes from dual numbers.
@@ -156,7 +218,7 @@ fn repeatable(device: &Device) {
     let q = normal_strengths(20_000, 28);
     let tree = tree_of(device, &s, None, 30);
     let lists = uvwx(&tree, &ListOptions::default()).unwrap();
-    let mut plan = Plan::<f32, f32>::new(&Laplace, Outputs::GRADIENT, 4, tree, lists).unwrap();
+    let mut plan = Plan::<f32, f32>::new(&Laplace, Outputs::GRADIENT, 4, None, tree, lists).unwrap();
     let first = plan.apply(&q, &mut |_, _| true).unwrap().0;
     for _ in 0..9 {
         let again = plan.apply(&q, &mut |_, _| true).unwrap().0;
@@ -170,7 +232,7 @@ fn errors(device: &Device) {
     let host = uvwx(&tree(), &ListOptions::default()).unwrap().download().unwrap();
     let plan = |lists: &Lists, p| {
         let lists = DeviceLists::upload(device, lists).unwrap();
-        Plan::<f64, f64>::new(&Laplace, Outputs::POTENTIAL, p, tree(), lists)
+        Plan::<f64, f64>::new(&Laplace, Outputs::POTENTIAL, p, None, tree(), lists)
     };
     assert!(matches!(plan(&host, 2), Err(Error::Order { order: 2, .. })));
     let mut adjacent = host.clone();
@@ -237,7 +299,7 @@ fn stages_of<F: Family>(device: &Device, family: &F, kind: CloudKind, other: boo
         let v = family.visit(Outputs::GRADIENT, plain).unwrap();
         let there = tree_of(device, &s, t.as_deref(), 12);
         let lists = DeviceLists::upload(device, &lists).unwrap();
-        let mut plan = Plan::<f64, f64>::new(family, Outputs::GRADIENT, 5, there, lists).unwrap();
+        let mut plan = Plan::<f64, f64>::new(family, Outputs::GRADIENT, 5, None, there, lists).unwrap();
         let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
         let e = difference(&u, &v);
         println!("{} {} {name}: {e:.1e}", family.name(), kind.name());
@@ -245,6 +307,23 @@ fn stages_of<F: Family>(device: &Device, family: &F, kind: CloudKind, other: boo
         assert!(e <= 1e-8, "{} {} {name}: {e:e}", family.name(), kind.name());
         assert!(v.iter().any(|&x| x != 0.0), "{} {name} does nothing", kind.name());
     }
+}
+
+/// A V list that is not that of the rules is summed by dense matrices.
+fn incomplete(device: &Device) {
+    let (s, q) = (CloudKind::Clustered.points(2000, 32), normal_strengths(2000, 32));
+    let here = tree_of(device, &s, None, 12).download().unwrap();
+    let mut lists = fmm_tree::uvwx(&here, &ListOptions::default()).unwrap();
+    lists.m2l.sources.pop();
+    let last = lists.m2l.sources.len();
+    lists.m2l.starts.iter_mut().for_each(|e| *e = (*e).min(last));
+    let plain = Plain { family: &Laplace, tree: &here, lists: &lists, p: 5, strengths: &q };
+    let v = Laplace.visit(Outputs::POTENTIAL, plain).unwrap();
+    let there = DeviceLists::upload(device, &lists).unwrap();
+    let outputs = Outputs::POTENTIAL;
+    let mut plan = Plan::<f64, f64>::new(&Laplace, outputs, 5, None, tree_of(device, &s, None, 12), there).unwrap();
+    let e = difference(&plan.apply(&q, &mut |_, _| true).unwrap().0, &v);
+    assert!(e <= 1e-8, "{e:e}");
 }
 
 fn stages(device: &Device) {

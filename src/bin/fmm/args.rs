@@ -190,6 +190,8 @@ pub enum OutputName {
 pub enum BackendName {
     /// Threads and SIMD of this machine.
     Cpu,
+    /// An NVIDIA GPU.
+    Cuda,
 }
 
 /// Kernel and its parameters.
@@ -330,6 +332,9 @@ pub struct BenchArgs {
     /// Arithmetic.
     #[arg(long, value_enum, default_value = "f64")]
     pub precision: PrecisionName,
+    /// Where.
+    #[arg(long, value_enum, default_value = "cpu")]
+    pub backend: BackendName,
     /// Threads [default: all].
     #[arg(long)]
     pub threads: Option<usize>,

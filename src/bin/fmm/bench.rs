@@ -50,6 +50,7 @@ fn sweep(args: &BenchArgs, mut measured: impl FnMut(Row, &str) -> Result<(), Fai
                 let mut builder = kernel::builder(&args.kernel, outputs)?
                     .tolerance(tolerance)
                     .method(kernel::method(method))
+                    .backend(kernel::backend(args.backend))
                     .precision(kernel::precision(args.precision));
                 if let Some(threads) = args.threads {
                     builder = builder.threads(threads);

@@ -18,7 +18,21 @@ pub fn doctor() -> Result<(), Failure> {
     let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
     line("memory available", fmm::available_memory().map_or("unknown".to_string(), gigabytes));
     line("CUDA library", cuda_library().map_or("not found".to_string(), |p| p.display().to_string()));
-    line("backends", "cpu".to_string());
+    match fmm::Cuda::default().info() {
+        Ok(gpu) => {
+            let (major, minor) = gpu.capability;
+            line("GPU", format!("{}, compute capability {major}.{minor}", gpu.name));
+            line("GPU memory", gigabytes(gpu.memory));
+            let version = |v: (i32, i32)| format!("{}.{}", v.0, v.1);
+            line("CUDA driver", version((gpu.driver / 1000, gpu.driver % 1000 / 10)));
+            line("NVRTC", version(gpu.compiler));
+            line("backends", "cpu, cuda".to_string());
+        }
+        Err(e) => {
+            line("GPU", e.to_string());
+            line("backends", "cpu".to_string());
+        }
+    }
     print(&out)
 }
 

@@ -1,14 +1,14 @@
 //! From names on the command line to the library's types.
 
 use crate::args::{
-    DemoName, ExpansionName, KernelArgs, KernelName, ListsName, MethodName, NormName, OutputName, PrecisionName,
-    SourceName, TranslationName, TruncationName, VariantArgs,
+    BackendName, DemoName, ExpansionName, KernelArgs, KernelName, ListsName, MethodName, NormName, OutputName,
+    PrecisionName, SourceName, TranslationName, TruncationName, VariantArgs,
 };
 use crate::failure::Failure;
 use fmm::demo::Demo;
 use fmm::{
-    Expansion, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, ListPolicy, Method, Norm, Outputs, PlaneKernel,
-    Precision, Stokes, StokesPressure, Stresslet, Translation, Truncation, Yukawa,
+    Backend, Cpu, Cuda, Expansion, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, ListPolicy, Method, Norm,
+    Outputs, PlaneKernel, Precision, Stokes, StokesPressure, Stresslet, Translation, Truncation, Yukawa,
 };
 
 /// The builder for a kernel and what its sources carry.
@@ -125,6 +125,14 @@ pub fn norm(name: NormName) -> Norm {
     match name {
         NormName::L2 => Norm::L2,
         NormName::Max => Norm::Max,
+    }
+}
+
+/// The backend.
+pub fn backend(name: BackendName) -> Backend {
+    match name {
+        BackendName::Cpu => Cpu::default().into(),
+        BackendName::Cuda => Cuda::default().into(),
     }
 }
 

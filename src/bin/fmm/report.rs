@@ -108,7 +108,7 @@ impl Report {
         let order = p.order.map_or(String::new(), |o| format!(", order {o}"));
         let tolerance = p.tolerance.map_or("none".to_string(), |t| format!("{t:.0e}"));
         line("tolerance", format!("{tolerance}{order}, {}", p.precision));
-        line("machine", format!("{} threads, {}", p.threads, p.isa));
+        line("machine", p.device.clone().unwrap_or(format!("{} threads, {}", p.threads, p.isa)));
         if p.boxes > 0 {
             line("tree", format!("{} levels, {} boxes, {} leaves, ncrit {}", p.levels, p.boxes, p.leaves, p.ncrit));
         }

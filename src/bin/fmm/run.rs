@@ -1,6 +1,6 @@
 //! `fmm run`.
 
-use crate::args::{KernelName, OutputName, RunArgs};
+use crate::args::{BackendName, KernelName, OutputName, RunArgs};
 use crate::failure::Failure;
 use crate::npz::Pending;
 use crate::report::Report;
@@ -33,6 +33,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut builder = kernel::builder(&args.kernel, outputs)?
         .method(kernel::method(args.method))
         .norm(kernel::norm(args.norm))
+        .backend(kernel::backend(args.backend))
         .precision(kernel::precision(args.precision));
     builder = kernel::with_variant(builder, &args.variant);
     let tolerance = args.tolerance.or((showcase && args.order.is_none()).then_some(DEFAULT_TOLERANCE));
@@ -55,7 +56,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let demo_points = args.n.unwrap_or(DEFAULT_POINTS);
     let n = if args.sources.is_some() { 0 } else { demo_points };
     let forecast = builder.memory(n, n)?;
-    if let Some(available) = fmm::available_memory().filter(|a| forecast > *a) {
+    let on_host = args.backend == BackendName::Cpu;
+    if let Some(available) = fmm::available_memory().filter(|a| on_host && forecast > *a) {
         let what = format!("{n} points");
         return Err(Error::Memory { needed: forecast, available, what }.into());
     }

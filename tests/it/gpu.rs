@@ -1,0 +1,128 @@
+//! The facade on an NVIDIA GPU. What needs one is ignored: `cargo test --release --test it -- --ignored gpu`.
+
+use crate::tolerance::holds_on;
+use crate::{Own, both, cli, difference, fast, strengths, uniform};
+use fmm::{
+    Cuda, Error, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, Method, Outputs, Precision, Stokes,
+    StokesPressure, Stresslet, Targets, Yukawa,
+};
+use fmm_traits::testkit::clouds::CloudKind;
+
+#[test]
+fn without_a_gpu_it_is_one_line() {
+    let run = cli::fmm(&["run", "--n", "3000", "--backend", "cuda"]);
+    match Cuda::default().info() {
+        Ok(_) => assert!(run.status.success()),
+        Err(Error::NoDevice { reason }) => {
+            assert!(!run.status.success() && run.stdout.is_empty());
+            assert_eq!(cli::last_line(&run), format!("error: no CUDA device: {reason}"));
+            let plan = Fmm::new(Laplace).backend(Cuda::default()).plan(&uniform(10, 1), Targets::Sources);
+            assert!(matches!(plan, Err(Error::NoDevice { .. })));
+        }
+        Err(e) => panic!("{e}"),
+    }
+    let missing = Fmm::new(Laplace).backend(Cuda { device: 999 }).plan(&uniform(10, 1), Targets::Sources);
+    assert!(matches!(missing, Err(Error::NoDevice { .. })));
+    assert!(Fmm::new(Laplace).backend(Cuda::default()).memory(1 << 20, 1 << 20).unwrap() > 1 << 27);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn the_tolerance_is_kept_on_all_clouds() {
+    let (gpu, all) = (Cuda::default(), &CloudKind::ALL);
+    holds_on(gpu, Laplace, both(), &[1e-2, 1e-4, 1e-7, 1e-10], Precision::F64, all);
+    holds_on(gpu, Laplace, Outputs::POTENTIAL, &[1e-3, 1e-12], Precision::F64, all);
+    holds_on(gpu, Laplace, both(), &[1e-2, 1e-3, 1e-4], Precision::F32, all);
+    holds_on(gpu, Laplace, Outputs::POTENTIAL, &[1e-3, 1e-5], Precision::F32, all);
+    holds_on(gpu, Gravity { g: 1.0, softening: 1e-4 }, both(), &[1e-3, 1e-6], Precision::F64, all);
+    holds_on(gpu, Gravity { g: 1.0, softening: 0.0 }, both(), &[1e-3], Precision::F32, all);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn the_tolerance_is_kept_by_all_kernels() {
+    let gpu = Cuda::default();
+    let some = [CloudKind::Uniform, CloudKind::Ellipsoid, CloudKind::TwoClusters, CloudKind::Plummer];
+    holds_on(gpu, Laplace, both() | Outputs::HESSIAN, &[1e-2, 1e-5], Precision::F64, &some);
+    holds_on(gpu, LaplaceDipole, both(), &[1e-3, 1e-6], Precision::F64, &some);
+    holds_on(gpu, LaplaceMixed, both(), &[1e-4], Precision::F64, &some);
+    holds_on(gpu, Yukawa { kappa: 5.0 }, both(), &[1e-3, 1e-5], Precision::F64, &some);
+    holds_on(gpu, Stokes { mu: 2.0 }, both(), &[1e-3, 1e-6], Precision::F64, &some);
+    holds_on(gpu, Stokes { mu: 2.0 }, Outputs::POTENTIAL, &[1e-3], Precision::F32, &some);
+    let flow = Outputs::POTENTIAL | Outputs::PRESSURE;
+    holds_on(gpu, StokesPressure { mu: 0.5 }, flow, &[1e-3], Precision::F64, &some);
+    holds_on(gpu, Stresslet { mu: 0.5 }, flow, &[1e-3], Precision::F64, &some);
+    holds_on(gpu, fmm::AnyFamily::new(Own), both(), &[1e-3, 1e-6], Precision::F64, &some);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn subsets_other_targets_moved_points_and_direct_sums_are_those_of_the_cpu() {
+    let (x, y) = (uniform(4000, 8), uniform(1500, 9));
+    let some: Vec<usize> = [3999, 0, 17, 17].into_iter().chain((0..4000).step_by(11)).collect();
+    let q = strengths(4000, 9);
+    for builder in [
+        fast(Laplace),
+        fast(Gravity { g: 2.0, softening: 1e-3 }),
+        Fmm::new(Laplace).method(Method::Direct),
+        Fmm::new(Gravity { g: 2.0, softening: 1e-3 }).method(Method::Direct),
+    ] {
+        let builder = builder.tolerance(1e-7).outputs(both());
+        let mut there = builder.clone().backend(Cuda::default()).plan(&y, Targets::Sources).unwrap();
+        for targets in [Targets::Sources, Targets::Subset(&some), Targets::Points(&y)] {
+            let here = builder.plan(&x, targets).unwrap();
+            there.set_points(&x, targets).unwrap();
+            let (u, v) = (here.apply(&q).unwrap(), there.apply(&q).unwrap());
+            assert!(difference(&v.potential, &u.potential) < 2e-7);
+            assert!(difference(&v.gradient, &u.gradient) < 2e-7);
+            assert!(there.verify(&q, 100).unwrap().worst() < 1e-7);
+            let (a, b) = (here.describe(), there.describe());
+            assert_eq!((a.method, a.n_targets, a.order, b.backend), (b.method, b.n_targets, b.order, "cuda"));
+            assert!(b.device.is_some() && b.bytes > 0 && b.near_pairs > 0);
+            let pairs: usize = there.near_field().map(|b| b.targets.len() * b.sources.len()).sum();
+            assert!(a.method == "direct" || targets_differ(targets) || pairs as u64 == b.near_pairs, "{pairs} {b:?}");
+            let batch = there.apply_batch(&[&q, &q]).unwrap();
+            assert_eq!((&batch[0].potential, &batch[1].gradient), (&v.potential, &v.gradient));
+        }
+        assert!(there.set_points(&[1.0, 2.0, f64::NAN], Targets::Sources).is_err());
+        assert_eq!(there.n_sources(), 4000);
+    }
+}
+
+/// Whether a subset is shown of an evaluation at all sources.
+fn targets_differ(targets: Targets) -> bool {
+    matches!(targets, Targets::Subset(_))
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn plans_of_several_threads_do_not_disturb_each_other() {
+    let builder = fast(Laplace).tolerance(1e-6).backend(Cuda::default());
+    let plans: Vec<_> = [3000, 20_000].map(|n| (n, builder.plan(&uniform(n, 4), Targets::Sources).unwrap())).into();
+    let alone: Vec<_> = plans.iter().map(|(n, p)| p.apply(&strengths(*n, 5)).unwrap().potential).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            for ((n, plan), expected) in plans.iter().zip(&alone) {
+                scope.spawn(move || {
+                    for _ in 0..5 {
+                        assert!(plan.apply(&strengths(*n, 5)).unwrap().potential == *expected);
+                    }
+                });
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn strengths_in_any_unit_fit_single_precision() {
+    let builder = fast(Laplace).precision(Precision::F32).backend(Cuda::default());
+    let plan = builder.tolerance(1e-4).plan(&uniform(5000, 6), Targets::Sources).unwrap();
+    let q = strengths(5000, 7);
+    let u = plan.apply(&q).unwrap().potential;
+    for unit in [1e-200, 1e200] {
+        let scaled: Vec<f64> = q.iter().map(|q| q * unit).collect();
+        let v: Vec<f64> = plan.apply(&scaled).unwrap().potential.iter().map(|v| v / unit).collect();
+        assert!(difference(&v, &u) < 1e-5);
+    }
+}

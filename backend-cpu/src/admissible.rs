@@ -24,10 +24,10 @@ fn contains(tree: &Tree, a: u32, b: u32) -> bool {
 /// Checks that points enter and leave the sums at leaves, each once and with a far field to meet there, that M2M and L2L
 /// join a box and its children, and that the far edges lie in `region`.
 pub fn check(tree: &Tree, lists: &Lists, region: &Region) -> Result<(), Error> {
-    let cube = |b: u32| {
-        let level = tree.level_of(b as usize);
-        Cube { center: tree.center(b as usize, level), side: tree.side_at(level) }
-    };
+    let cubes: Vec<Cube> = (0..tree.levels())
+        .flat_map(|l| tree.level(l).map(move |b| Cube { center: tree.center(b, l), side: tree.side_at(l) }))
+        .collect();
+    let cube = |b: u32| cubes[b as usize];
     let refuse = |what: &str, t, s| Err(Error::Edge { what: what.into(), target: t, source_box: s });
     let leaf = |b: u32| tree.is_leaf(b as usize);
     for e in [&lists.p2m, &lists.l2p] {

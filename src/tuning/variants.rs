@@ -61,7 +61,7 @@ pub(crate) fn chosen(
     let enough = |theta: f64, p: usize| {
         requested(outputs).all(|(i, _)| {
             let error = expected(&parts, theta, i, p) + rounding(precision, i);
-            floors(precision)[i] <= tolerance && error <= margin(kernel, i, scene) * tolerance
+            floors(precision)[i] <= tolerance && error <= margin(kernel, i, scene, &parts) * tolerance
         })
     };
     let found = angles.iter().filter_map(|&theta| {
@@ -91,7 +91,7 @@ fn floor(
     let theta = angles.iter().copied().fold(f64::INFINITY, f64::min);
     let reach = |i: usize| {
         let error = expected(parts, theta, i, last) + rounding(precision, i);
-        floors(precision)[i].max(error / margin(kernel, i, scene))
+        floors(precision)[i].max(error / margin(kernel, i, scene, parts))
     };
     let worst = requested(outputs).map(|(i, name)| (reach(i), name)).max_by(|a, b| a.0.total_cmp(&b.0));
     let (floor, output) = worst.unwrap_or((0.0, ""));
@@ -109,12 +109,14 @@ pub(crate) fn error_of_order(kernel: &str, outputs: Outputs, order: usize, parts
 }
 
 /// Part of the tolerance that a table entry may take: the tables are of 4000 points. Gradients of strengths in (0, 1)
-/// get worse with more; sources with dipoles err up to four times as much.
-fn margin(kernel: &str, output: usize, scene: Scene) -> f64 {
+/// get worse with more; sources with dipoles err up to four times as much; boxes that a treecode just accepts in one
+/// tree and not in another make a factor of 3.
+fn margin(kernel: &str, output: usize, scene: Scene, parts: &Parts) -> f64 {
+    let accepted = if parts.policy.theta().is_some() { 0.2 } else { 1.0 };
     let dipoles = if kernel.contains("dipole") || kernel.contains("mixed") { 0.25 } else { 1.0 };
     let other = row(kernel).trust.max(if dipoles < 1.0 { 1.0 } else { 0.0 });
     let growth = if output == 0 { 1.0 } else { (scene.sources as f64 / 1e5).powf(0.2).max(1.0) };
-    0.6 * scene.share() * dipoles * other / growth
+    0.6 * scene.share() * accepted * dipoles * other / growth
 }
 
 /// What f32 adds to output number `output`.

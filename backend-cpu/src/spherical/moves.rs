@@ -109,8 +109,8 @@ fn place(key: usize) -> (usize, [i64; 3]) {
 }
 
 /// The key of `source` as seen from `anchor`.
-fn key(tree: &Tree, anchor: usize, anchor_level: usize, source: usize) -> Option<usize> {
-    let depth = tree.level_of(source).checked_sub(anchor_level).filter(|&d| d < DEPTHS)?;
+fn key(tree: &Tree, levels: &[u8], anchor: usize, source: usize) -> Option<usize> {
+    let depth = levels[source].checked_sub(levels[anchor]).map(usize::from).filter(|&d| d < DEPTHS)?;
     (0..3).rev().try_fold(depth, |key, a| {
         let x = tree.anchor[source][a] as i64 - ((tree.anchor[anchor][a] as i64) << depth) + BEFORE;
         (0..PLACES).contains(&x).then_some(key * PLACES as usize + x as usize)
@@ -118,13 +118,14 @@ fn key(tree: &Tree, anchor: usize, anchor_level: usize, source: usize) -> Option
 }
 
 impl Moves {
-    /// Arranges the edges into the boxes `targets`, which are those of whole families, for `step`.
+    /// Arranges the edges, given the level of each box, into the boxes `targets`, which are those of whole families, for `step`.
     ///
     /// # Errors
     /// [`Error::Edge`]: M2L takes boxes of one level, or a source of half the side of the target, of U, V, W, X lists or
     /// the 119 stencil.
     pub fn new<T: Real>(
         tree: &Tree,
+        levels: &[u8],
         edges: &Edges,
         targets: Range<usize>,
         step: Step,
@@ -137,7 +138,7 @@ impl Moves {
             return Err(Error::Edge { what: "an edge into the root".into(), target: 0, source_box: edges.row(0)[0] });
         }
         let groups: Result<Vec<Group>, Error> =
-            anchors.par_chunks(LANES).map(|anchors| Group::new(tree, edges, anchors, step)).collect();
+            anchors.par_chunks(LANES).map(|anchors| Group::new(tree, levels, edges, anchors, step)).collect();
         let mut groups = groups?;
         for (slot, course) in groups.iter_mut().flat_map(|g| &mut g.moves).flat_map(|m| &mut m.steps) {
             *course = courses.of(step, *course as usize, *slot as usize);
@@ -162,7 +163,7 @@ impl Moves {
 }
 
 impl Group {
-    fn new(tree: &Tree, edges: &Edges, anchors: &[u32], step: Step) -> Result<Group, Error> {
+    fn new(tree: &Tree, levels: &[u8], edges: &Edges, anchors: &[u32], step: Step) -> Result<Group, Error> {
         let mut group = Group { targets: [[NONE; LANES]; SLOTS], moves: Vec::new() };
         // Place among the moves of each key; lanes that want each slot of each move.
         let mut index = vec![NONE; KEYS];
@@ -170,14 +171,13 @@ impl Group {
         let mut live = [0u16; SLOTS];
         for (lane, &anchor) in anchors.iter().enumerate() {
             let anchor = anchor as usize;
-            let level = tree.level_of(anchor);
             let targets = if step == Step::Up { anchor..anchor + 1 } else { tree.children(anchor) };
             for t in targets.filter(|&t| !edges.row(t).is_empty()) {
                 let slot = if step == Step::Up { 0 } else { tree.octant[t] as usize };
                 group.targets[slot][lane] = t as u32;
                 live[slot] |= 1 << lane;
                 for &s in edges.row(t) {
-                    let Some(key) = key(tree, anchor, level, s as usize) else {
+                    let Some(key) = key(tree, levels, anchor, s as usize) else {
                         let what = "M2L by rotations takes the boxes of U, V, W, X lists and of the 119 stencil";
                         return Err(Error::Edge { what: what.into(), target: t as u32, source_box: s });
                     };

@@ -33,11 +33,12 @@ pub struct Arranged {
 
 impl Arranged {
     fn new<T: Real>(tree: &Tree, lists: &Lists, courses: &mut Courses<T>) -> Result<Self, Error> {
+        let level: Vec<u8> = (0..tree.levels()).flat_map(|l| tree.level(l).map(move |_| l as u8)).collect();
         let mut levels = |edges: &Edges, step| -> Result<Vec<Moves>, Error> {
-            (0..tree.levels()).map(|l| Moves::new(tree, edges, tree.level(l), step, courses)).collect()
+            (0..tree.levels()).map(|l| Moves::new(tree, &level, edges, tree.level(l), step, courses)).collect()
         };
         let (up, down) = (levels(&lists.m2m, Step::Up)?, levels(&lists.l2l, Step::Down)?);
-        Ok(Arranged { up, down, across: Moves::new(tree, &lists.m2l, 0..tree.len(), Step::Across, courses)? })
+        Ok(Arranged { up, down, across: Moves::new(tree, &level, &lists.m2l, 0..tree.len(), Step::Across, courses)? })
     }
 }
 

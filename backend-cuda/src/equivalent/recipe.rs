@@ -13,6 +13,8 @@ use fmm_traits::kernel::MAX_PARAMETERS;
 use fmm_traits::{Error, Family, Kernel};
 use std::path::PathBuf;
 
+/// Makes the operators of boxes of a side.
+type MakeOperators<T> = fn(&Device, &Recipe<T>, f64) -> Result<DeviceOperators<T>, Error>;
 /// Makes the operators of M2L.
 type MakeM2l<T> = fn(&Device, &Operators<T>) -> Result<Buffer<T>, Error>;
 
@@ -26,7 +28,7 @@ pub(super) struct Recipe<T> {
     /// Parameters on a box of this side, as a unit box.
     pub unit: fn(&[f64], f64) -> Vec<f64>,
     /// Operators of boxes of this side.
-    pub operators: fn(&Device, &Recipe<T>, f64) -> Result<DeviceOperators<T>, Error>,
+    pub operators: MakeOperators<T>,
     /// M2L of those, as dense matrices or in Fourier space.
     pub dense: MakeM2l<T>,
     pub fourier: MakeM2l<T>,

@@ -284,13 +284,17 @@ impl<F: Family, T: Real, S: Kernel, E: Kernel> Expansion<T> for SphericalExpansi
 /// Whether all of `at` lies outside the sphere around `source`.
 pub fn m2p_valid(at: Cube, source: Cube) -> bool {
     let gap = |a: usize| ((at.center[a] - source.center[a]).abs() - 0.5 * at.side).max(0.0);
-    gap(0).hypot(gap(1)).hypot(gap(2)) > sphere(source)
+    longer([gap(0), gap(1), gap(2)], sphere(source))
 }
 
 /// Whether the spheres around the boxes are apart.
 pub fn m2l_valid(at: Cube, source: Cube) -> bool {
-    let offset = |a: usize| at.center[a] - source.center[a];
-    offset(0).hypot(offset(1)).hypot(offset(2)) > sphere(at) + sphere(source)
+    longer(std::array::from_fn(|a| at.center[a] - source.center[a]), sphere(at) + sphere(source))
+}
+
+/// Whether a vector is longer than `length`, in whose unit no square over- or underflows that matters.
+fn longer(vector: [f64; 3], length: f64) -> bool {
+    vector.map(|x| (x / length).powi(2)).iter().sum::<f64>() > 1.0
 }
 
 /// Whether all of `source` lies outside the sphere around `at`.

@@ -34,7 +34,7 @@ struct Points {
 enum Held {
     /// `pick`: the sources that are shown, when an evaluation at all sources serves a subset. The copy of tree and
     /// lists is made when somebody asks for the near field.
-    Fast { solver: Box<dyn Solver>, pick: Option<Vec<usize>>, copy: OnceLock<(Tree, Lists)> },
+    Fast { solver: Box<dyn Solver>, pick: Option<Vec<usize>>, copy: OnceLock<Box<(Tree, Lists)>> },
     /// `chosen`: the sources that are targets; `None` for all.
     Direct { sum: Box<dyn Sum>, chosen: Option<Vec<usize>> },
 }
@@ -167,9 +167,9 @@ impl Engine for Cuda {
                 if copy.get().is_none()
                     && let Ok(there) = solver.download()
                 {
-                    let _ = copy.set(there);
+                    let _ = copy.set(Box::new(there));
                 }
-                match copy.get() {
+                match copy.get().map(|copy| &**copy) {
                     Some((tree, lists)) => blocks(tree, lists, rows_of_sources(pick.as_deref(), tree.sources.len())),
                     None => Box::new(std::iter::empty()),
                 }

@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(symmetry(Laplace, 4).axes, 7);
         assert_eq!(Symmetry::of::<Tilted>(&[], 4).axes, 4);
         let stokes = symmetry(Stokes { mu: 1.0 }, 4);
-        assert_eq!((stokes.axes, &stokes.values == &stokes.strengths), (7, true));
+        assert_eq!((stokes.axes, stokes.values == stokes.strengths), (7, true));
         assert_eq!(symmetry(StokesPressure { mu: 1.0 }, 4).axes, 7);
     }
 }

@@ -144,7 +144,7 @@ fn case(builder: Fmm, points: &[f64], strengths: &[f64], repeat: u32) -> Result<
 }
 
 /// The fastest row of a variant at `n` whose error is at most `error`.
-fn best<'a>(rows: &'a [Row], variant: usize, n: usize, error: f64) -> Option<&'a Row> {
+fn best(rows: &[Row], variant: usize, n: usize, error: f64) -> Option<&Row> {
     let fits = rows.iter().filter(|r| r.variant == variant && r.n == n && r.error <= error);
     fits.min_by(|a, b| a.apply.total_cmp(&b.apply))
 }

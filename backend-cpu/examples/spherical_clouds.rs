@@ -59,11 +59,14 @@ impl Case {
     }
 }
 
+/// Tree → lists.
+type Policy = dyn Fn(&Tree) -> Result<Lists, Error>;
+
 /// A variant: its lists on a tree, and its solver.
 struct Variant {
     name: String,
     order: usize,
-    lists: Box<dyn Fn(&Tree) -> Result<Lists, Error>>,
+    lists: Box<Policy>,
     truncation: Option<Truncation>,
 }
 

@@ -20,22 +20,11 @@ __device__ void fill_roots(Complex* roots) {
   }
 }
 
-// The surface points with these x and y: how many, and the number of the first. There are P along z, or the two ends.
-__device__ __forceinline__ int column(int x, int y, int& first) {
-  const int ring = 4 * P - 4;
-  if (x == 0 || x == P - 1) {
-    first = (x == 0 ? 0 : P * P + (P - 2) * ring) + y * P;
-    return P;
-  }
-  first = P * P + (x - 1) * ring + (y == 0 ? 0 : P + 2 * (y - 1));
-  return y == 0 || y == P - 1 ? P : 2;
-}
-
 // Spectra of densities at frequency kz = blockIdx.y of strength blockIdx.z. A block: BOXES of the children of family
 // blockIdx.x / (FAMILY / BOXES) - 1; before the first family comes one without children. kids[family · 8 + octant]:
-// box + 1, or 0. spectra[((strength · SIDE + kx) · SIDE + ky) · P + kz][families + 1][octant].
+// box + 1, or 0; numbers[(x · P + y) · P + z]: the number of a point. spectra[((strength · SIDE + kx) · SIDE + ky) · P + kz][families + 1][octant].
 extern "C" __global__ void __launch_bounds__(THREADS)
-    dft_forward(const REAL* densities, u32 row, const u32* kids, u32 families, Complex* spectra) {
+    dft_forward(const REAL* densities, u32 row, const u32* kids, u32 families, const u32* numbers, Complex* spectra) {
   __shared__ Complex roots[SIDE], a[P * P][BOXES], b[P * SIDE][BOXES];
   __shared__ u32 boxes[BOXES];
   const u32 parts = FAMILY / BOXES, slot = blockIdx.x / parts, octant = blockIdx.x % parts * BOXES;
@@ -48,14 +37,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int i = threadIdx.x / BOXES; i < P * P; i += THREADS / BOXES) {
     Complex sum = {0, 0};
     if (boxes[box] != 0) {
-      int first;
-      const int count = column(i / P, i % P, first);
-      const u32 step = count == P ? kz : kz * (P - 1) % SIDE;
+      // Of a column inside the cube only the ends are on the surface.
+      const int x = i / P, y = i % P;
+      const int far = x == 0 || x == P - 1 || y == 0 || y == P - 1 ? 1 : P - 1;
+      const u32 step = kz * far % SIDE;
       u32 at = 0;
-      for (int z = 0; z < count; ++z) {
-        const REAL x = q[first + z];
-        sum.re += x * roots[at].re;
-        sum.im += x * roots[at].im;
+      for (int z = 0; z < P; z += far) {
+        const REAL value = q[numbers[i * P + z]];
+        sum.re += value * roots[at].re;
+        sum.im += value * roots[at].im;
         at += step;
         if (at >= SIDE) at -= SIDE;
       }

@@ -30,8 +30,9 @@ pub(super) struct Families<T> {
     level_start: Vec<u64>,
     kids: Buffer<u32>,
     around: Buffer<u32>,
-    /// x, y, z of the points of a surface.
+    /// x, y, z of the points of a surface, and the number of the point with each x, y, z.
     lattice: Buffer<u32>,
+    numbers: Buffer<u32>,
     spectra: Buffer<T>,
     sums: Buffer<T>,
     grid: Grid,
@@ -101,14 +102,19 @@ impl<T: DeviceScalar> Families<T> {
         if device.download(&edges, "edges")?[0] != m2l.len() as u64 {
             return Ok(None);
         }
-        let lattice: Vec<u32> =
-            surface::lattice(order).into_iter().map(|[x, y, z]| (x | y << 8 | z << 16) as u32).collect();
+        let lattice = surface::lattice(order);
+        let mut numbers = vec![0u32; order.pow(3)];
+        for (i, [x, y, z]) in lattice.iter().enumerate() {
+            numbers[(x * order + y) * order + z] = i as u32;
+        }
+        let lattice: Vec<u32> = lattice.into_iter().map(|[x, y, z]| (x | y << 8 | z << 16) as u32).collect();
         Ok(Some(Families {
             count,
             level_start: parents.level_start,
             kids,
             around,
             lattice: device.upload(&lattice, "surface")?,
+            numbers: device.upload(&numbers, "surface")?,
             spectra: device.alloc(spectra, "spectra of densities")?,
             sums: device.alloc(sums, "spectra of check values")?,
             grid,
@@ -137,8 +143,14 @@ impl<T: DeviceScalar> Families<T> {
         let (strengths, values) = ((shape.density / shape.points) as u32, (shape.check / shape.points) as u32);
         let families = Arg::from(self.count as u32);
         let parts = FAMILY / dft_boxes::<T>(self.order);
-        let args =
-            [multipoles.into(), (shape.density as u32).into(), (&self.kids).into(), families, (&self.spectra).into()];
+        let args = [
+            multipoles.into(),
+            (shape.density as u32).into(),
+            (&self.kids).into(),
+            families,
+            (&self.numbers).into(),
+            (&self.spectra).into(),
+        ];
         let grid = [blocks((self.count + 1) * parts, 1)?, self.order as u32, strengths];
         // SAFETY: arguments as in dft.cu; there is a zero family in front of the others.
         unsafe { device.launch_3d(dft, "dft_forward", grid, DFT_BLOCK, &args)? };

@@ -135,6 +135,6 @@ fn two_pieces_keep_the_digits_of_short_distances() {
             }
         }
         let [one, two] = out.map(|out| by_component(&out, &expected, 4));
-        assert!(two < 2e-6 && !(one < 0.1), "{}: {one:e}, {two:e}", isa.name());
+        assert!(two < 2e-6 && (one >= 0.1 || one.is_nan()), "{}: {one:e}, {two:e}", isa.name());
     }
 }

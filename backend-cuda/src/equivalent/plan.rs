@@ -93,7 +93,7 @@ pub(super) enum Far<T> {
     /// No edge.
     None,
     /// Families of boxes, for Fourier space.
-    Fourier(Families<T>),
+    Fourier(Box<Families<T>>),
     /// Any boxes of one level, for dense matrices.
     Dense(Table),
 }
@@ -317,7 +317,7 @@ impl<T: DeviceScalar> Placed<T> {
         } else {
             let families = Families::new(&arranger, &programs.m2l_fourier, &lists.m2l, &shape, recipe.order)?;
             match families {
-                Some(families) => Far::Fourier(families),
+                Some(families) => Far::Fourier(Box::new(families)),
                 None => Far::Dense(arranger.table(&lists.m2l, &programs.m2l, &sets, stock.len())?),
             }
         };

@@ -95,7 +95,7 @@ pub(super) enum Far<T> {
     /// Families of boxes, for Fourier space.
     Fourier(Box<Families<T>>),
     /// Any boxes of one level, for dense matrices.
-    Dense(Table),
+    Dense(Box<Table>),
 }
 
 /// Lengths.
@@ -318,7 +318,7 @@ impl<T: DeviceScalar> Placed<T> {
             let families = Families::new(&arranger, &programs.m2l_fourier, &lists.m2l, &shape, recipe.order)?;
             match families {
                 Some(families) => Far::Fourier(Box::new(families)),
-                None => Far::Dense(arranger.table(&lists.m2l, &programs.m2l, &sets, stock.len())?),
+                None => Far::Dense(Box::new(arranger.table(&lists.m2l, &programs.m2l, &sets, stock.len())?)),
             }
         };
         let used = if matches!(m2l, Far::None) { &[] } else { &sets[1..] };

@@ -46,7 +46,7 @@ impl<T: Scalar> Scratch<T> {
     pub fn solve(&mut self, isa: Isa, by: Direction<'_, T>, columns: usize, out: impl FnMut(usize, &[T])) {
         let len = by.check().len();
         let folded = room(&mut self.folded, len * columns);
-        dispatch(isa, Fold { side: by.check(), from: &self.check[..len * columns], to: folded });
+        dispatch(isa, Fold { side: by.check(), from: &mut self.check[..len * columns], to: folded, inverse: false });
         self.solve_folded(isa, by, columns, out);
     }
 
@@ -64,7 +64,7 @@ impl<T: Scalar> Scratch<T> {
             matmul(to, Accum::Replace, left, inner, T::one(), Par::Seq);
         }
         let unfolded = room(&mut self.folded, len * columns);
-        dispatch(isa, Unfold { side: by.density(), from: density, to: unfolded });
+        dispatch(isa, Fold { side: by.density(), from: density, to: unfolded, inverse: true });
         for (k, density) in unfolded.chunks_exact(len).enumerate() {
             out(k, density);
         }
@@ -81,11 +81,12 @@ fn stack_mut<T: Scalar>(data: &mut [T], len: usize, columns: usize) -> MatMut<'_
     MatMut::from_column_major_slice_mut(&mut data[..len * columns], len, columns)
 }
 
-/// [`Side::fold`] of many vectors.
+/// [`Side::fold`] of many vectors, or its inverse.
 struct Fold<'a, T> {
     side: &'a Side,
-    from: &'a [T],
+    from: &'a mut [T],
     to: &'a mut [T],
+    inverse: bool,
 }
 
 impl<T: Scalar> Vectorized for Fold<'_, T> {
@@ -93,26 +94,11 @@ impl<T: Scalar> Vectorized for Fold<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let len = self.side.len();
-        for (from, to) in self.from.chunks_exact(len).zip(self.to.chunks_exact_mut(len)) {
-            self.side.fold(from, to);
-        }
-    }
-}
-
-/// [`Side::unfold`] of many vectors.
-struct Unfold<'a, T> {
-    side: &'a Side,
-    from: &'a mut [T],
-    to: &'a mut [T],
-}
-
-impl<T: Scalar> Vectorized for Unfold<'_, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        let len = self.side.len();
         for (from, to) in self.from.chunks_exact_mut(len).zip(self.to.chunks_exact_mut(len)) {
-            self.side.unfold(from, to);
+            match self.inverse {
+                false => self.side.fold(from, to),
+                true => self.side.unfold(from, to),
+            }
         }
     }
 }
@@ -276,7 +262,7 @@ fn from_parents<T: Scalar>(
         to.copy_from_slice(&upper[parent * row..][..density]);
     }
     let folded = room(&mut s.folded, density * count);
-    dispatch(isa, Fold { side: by.density(), from: locals, to: folded });
+    dispatch(isa, Fold { side: by.density(), from: locals, to: folded, inverse: false });
     let family = room(&mut s.family, 8 * count * check);
     for (parity, octant, matrix) in by.shifts() {
         let block = by.density().block(parity);

@@ -195,7 +195,7 @@ impl<T: Scalar> Operators<T> {
         }
         let (inner, outer) = (surface::points(p, surface::INNER), surface::points(p, surface::OUTER));
         let child = |octant| in_child(&inner, octant);
-        let (shared, l2l_factor) = l2l_factor::<F::Equivalent>();
+        let (shared, _) = l2l_factor::<F::Equivalent>();
         let symmetry = Symmetry::of::<F::Equivalent>(params, p);
         let upward = Half::build(
             symmetry.clone(),
@@ -223,16 +223,20 @@ impl<T: Scalar> Operators<T> {
             )?;
             Some(half)
         };
-        Ok(Operators {
+        Ok(Self::of_halves::<F>(params, p, upward, adjoint))
+    }
+
+    fn of_halves<F: Family>(params: &[f64], p: usize, upward: Half<T>, adjoint: Option<Half<T>>) -> Self {
+        Operators {
             order: p,
             points: surface::len(p),
             values: F::Equivalent::VALUES,
             strengths: F::Equivalent::STRENGTHS,
             params: params.to_vec(),
-            l2l_factor: T::of(l2l_factor),
+            l2l_factor: T::of(l2l_factor::<F::Equivalent>().1),
             upward,
             adjoint,
-        })
+        }
     }
 
     /// From check values on the outer surface to densities on the inner one, and from children to parents.
@@ -259,18 +263,9 @@ impl<T: Scalar> Operators<T> {
     ) -> Option<Self> {
         let symmetry = Symmetry::of::<F::Equivalent>(params, p);
         let upward = Half::from_matrices(symmetry.clone(), next)?;
-        let (shared, l2l_factor) = l2l_factor::<F::Equivalent>();
+        let (shared, _) = l2l_factor::<F::Equivalent>();
         let adjoint = if shared { None } else { Some(Half::from_matrices(symmetry.adjoint(), next)?) };
-        Some(Operators {
-            order: p,
-            points: surface::len(p),
-            values: F::Equivalent::VALUES,
-            strengths: F::Equivalent::STRENGTHS,
-            params: params.to_vec(),
-            l2l_factor: T::of(l2l_factor),
-            upward,
-            adjoint,
-        })
+        Some(Self::of_halves::<F>(params, p, upward, adjoint))
     }
 
     /// Bytes held.

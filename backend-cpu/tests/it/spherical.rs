@@ -4,7 +4,7 @@ use super::*;
 use backend_cpu::pairwise::Pairwise;
 use fmm_kernels::spherical::{SphericalExpansion, SphericalOptions, Translation, Truncation};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Yukawa};
-use fmm_traits::{Expansion, Real};
+use fmm_traits::Real;
 use fmm_tree::{TreecodeOptions, stencil119, treecode};
 use std::marker::PhantomData;
 

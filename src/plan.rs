@@ -67,7 +67,7 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize) -> Result<Choice, Error> {
         (None, e) => {
             let e = e.unwrap_or(f64::NAN);
             match plane {
-                Some(_) => tuning::plane_order(kernel, r.outputs, e, theta, r.norm)?,
+                Some(_) => tuning::plane_order(kernel, r.outputs, e, theta, r.norm, r.ncrit.filter(|&k| k > 0))?,
                 None => tuning::order_for(kernel, r.outputs, e, r.precision, n)?,
             }
         }

@@ -181,7 +181,9 @@ fn in_plane(r: &Fmm, kernel: PlaneKernel, tolerance: Option<f64>, n: usize, m: u
             tuning::check_positive(e)?;
             max
         }
-        (None, e) => tuning::plane_order(name, r.outputs, e.unwrap_or(f64::NAN), theta, r.norm)?,
+        (None, e) => {
+            tuning::plane_order(name, r.outputs, e.unwrap_or(f64::NAN), theta, r.norm, r.ncrit.filter(|&k| k > 0))?
+        }
     };
     Ok(Fast {
         method: Method::Laurent,

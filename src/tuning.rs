@@ -329,8 +329,8 @@ pub(crate) fn forecast(
     (arrays + lists + wide * (rows + levels * level + threads * scratch)) as u64
 }
 
-/// θ in the plane. At a million uniform points (harmonic, one Zen 4 core) 0.5, 0.55 and 0.6 with the orders for 1e-6 take 0.37,
-/// 0.35 and 0.35 s, for 1e-12 0.53, 0.50 and 0.54 s: more edges against more terms.
+/// θ in the plane: more edges against more terms. At a million uniform points (harmonic, one Zen 4 core, the other one busy) the times
+/// of 0.5 and 0.6 over that of 0.55 were 1.04 and 1.00 with the orders for 1e-6 (17, 23, 20), 1.02 and 1.18 for 1e-12 (37, 50, 43).
 pub const THETA: f64 = 0.55;
 /// Tolerance from which reciprocals of 28 bits serve the near field of the plane.
 pub(crate) const ROUGH_NEAR_FIELD: f64 = 1e-7;
@@ -346,6 +346,7 @@ pub(crate) fn plane_order(
     tolerance: f64,
     theta: f64,
     norm: Norm,
+    population: Option<usize>,
 ) -> Result<usize, Error> {
     check_positive(tolerance)?;
     let (floor, output) = requested(outputs)
@@ -356,7 +357,10 @@ pub(crate) fn plane_order(
         let precision = Precision::F64.name();
         return Err(Error::ToleranceFloor { tolerance, floor, output, kernel, precision, hint });
     }
-    adaptive2d::order_for(tolerance, theta, norm)
+    // Orders are calibrated for leaves of some 40 points; with fewer the far field is more of the sum (5 instead of 40: a layer of 3000
+    // points had 0.24·θ^p instead of 0.01).
+    let share = population.map_or(1.0, |k| (k as f64 / 40.0).min(1.0));
+    adaptive2d::order_for(tolerance * share, theta, norm)
 }
 
 /// Orders in the plane.

@@ -272,7 +272,7 @@ fn complex_files() {
 
     let out = direct(PlaneKernel::Harmonic, &z, Targets::Sources, &gamma);
     let [(header, potential), (shape, gradient)] = run("harmonic2d", "q.npy");
-    assert!(header.contains("'<c16'") && header.contains("(400,)") && shape.contains("(400, 2)"), "{header} {shape}");
+    assert!(header.contains("'<c16'") && header.contains("(400,)") && shape.contains("(400, 2,)"), "{header} {shape}");
     assert_eq!(potential, out.potential);
     let expected: Vec<f64> = out.gradient.chunks(4).flat_map(|g| [g[0], g[2], g[1], g[3]]).collect();
     assert_eq!(gradient, expected);

@@ -5,7 +5,8 @@
 //! (`cargo run --release -p backend-cpu --example spherical_clouds`). From order 6 on the cloud at fault is a grid, whose
 //! points lie in the corners of boxes: there the error falls as slowly as the bound η^p of
 //! [`truncation`](super::truncation), η = 0.76. Uniform points do 2 times better at order 6, 10 at 16 and 100 at 28;
-//! gradients 5, 20 and 300 times. Sources with dipoles err up to four times as much.
+//! gradients 5, 20 and 300 times. Sources with dipoles err up to four times as much; leaves of up to 20 points, which leave
+//! more of the sum to the expansion, twice.
 
 use super::{MAX_ORDER, MIN_ORDER};
 use fmm_traits::{Error, Family, Kernel, Real};

@@ -28,7 +28,8 @@ pub enum Norm {
 /// | 0.7 | 0.23 | 0.39 (2.2) |
 ///
 /// The worst ℓ2 are those of fifty copies, and at θ = 0.7 of gradients on a grid; uniform, normal and layer stay below
-/// 0.01. Copies whose strengths cancel leave a potential near 0, of which no relative error is bounded.
+/// 0.01. On 6000 points, fifty copies of each, ℓ2 reached 0.5·θ^p: a leaf of copies has no near field, and the tolerance is
+/// exceeded up to five times. Copies whose strengths cancel leave a potential near 0, of which no relative error is bounded.
 /// At 2 949 120 uniform points and θ = 1/2, p = 17 gives at most 3.8e-7, the paper's 1e-6.
 ///
 /// # Errors

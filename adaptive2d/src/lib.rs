@@ -14,5 +14,5 @@ mod select;
 
 pub use connect::{ConnectOptions, connect};
 pub use laurent::{Laurent, PlaneKernel};
-pub use order::{Norm, order_for};
+pub use order::{Norm, order_for, terms_for_copies};
 pub use pyramid::{PlanePoints, Pyramid, PyramidOptions};

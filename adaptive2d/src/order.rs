@@ -1,5 +1,6 @@
 //! The order for a tolerance.
 
+use crate::Pyramid;
 use crate::laurent::MAX_ORDER;
 use fmm_traits::Error;
 
@@ -28,8 +29,7 @@ pub enum Norm {
 /// | 0.7 | 0.23 | 0.39 (2.2) |
 ///
 /// The worst ℓ2 are those of fifty copies, and at θ = 0.7 of gradients on a grid; uniform, normal and layer stay below
-/// 0.01. On 6000 points, fifty copies of each, ℓ2 reached 0.5·θ^p: a leaf of copies has no near field, and the tolerance is
-/// exceeded up to five times. Copies whose strengths cancel leave a potential near 0, of which no relative error is bounded.
+/// 0.01. On 6000 points, fifty copies of each, ℓ2 reached 0.5·θ^p ([`terms_for_copies`]). Copies whose strengths cancel leave a potential near 0, of which no relative error is bounded.
 /// At 2 949 120 uniform points and θ = 1/2, p = 17 gives at most 3.8e-7, the paper's 1e-6.
 ///
 /// # Errors
@@ -52,4 +52,27 @@ pub fn order_for(tolerance: f64, theta: f64, norm: Norm) -> Result<usize, Error>
         return Err(Error::Order { order, min: 1, max: MAX_ORDER });
     }
     Ok(order)
+}
+
+/// Leaves that are looked at for copies.
+const LOOKED_AT: usize = 64;
+/// What copies multiply errors by.
+const COPIES: f64 = 6.0;
+
+/// Terms to add to [`order_for`] at θ where most sources stand at places of others: a leaf of copies has no near field, and
+/// only the far field, with its error, is left in the norm.
+pub fn terms_for_copies(pyramid: &Pyramid, theta: f64) -> usize {
+    let leaves = pyramid.level(pyramid.depth());
+    let places = |b: usize| {
+        let range = pyramid.sources_of(b);
+        let bits = |i: usize| (pyramid.sources.x[i].to_bits(), pyramid.sources.y[i].to_bits());
+        let mut places: Vec<_> = range.map(bits).collect();
+        let points = places.len();
+        places.sort_unstable();
+        places.dedup();
+        [points, places.len()]
+    };
+    let every = (leaves.len() / LOOKED_AT).max(1);
+    let [points, places] = leaves.step_by(every).map(places).fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
+    if 2 * places > points { 0 } else { (COPIES.ln() / -theta.ln()).ceil() as usize }
 }

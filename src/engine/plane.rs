@@ -7,7 +7,7 @@ use crate::near::NearBlock;
 use crate::plane::{gradient, widen};
 use crate::request::{Fmm, Targets};
 use crate::tuning;
-use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, PlanePoints, PyramidOptions, connect};
+use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, PlanePoints, PyramidOptions, connect, terms_for_copies};
 use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
 use fmm_traits::{Error, Hierarchy, Stage};
 use std::borrow::Cow;
@@ -61,7 +61,12 @@ impl Engine for Plane {
         let lists = connect(&pyramid, &ConnectOptions { theta: self.theta, ..ConnectOptions::default() })?;
         placed.seconds.lists = start.elapsed().as_secs_f64();
 
-        let order = c.order.unwrap_or(adaptive2d::laurent::MAX_ORDER);
+        let most = adaptive2d::laurent::MAX_ORDER;
+        let more = c.tolerance.map_or(0, |_| terms_for_copies(&pyramid, self.theta));
+        if more > 0 {
+            placed.report.warnings.push(format!("most points stand at places of others: {more} terms more"));
+        }
+        let order = (c.order.unwrap_or(most) + more).min(most);
         let series = Laurent::new(self.kernel, order, self.gradient)?;
         let rough = c.tolerance.is_some_and(|t| t >= tuning::ROUGH_NEAR_FIELD);
         self.plan = Some(LaurentPlan::new(pyramid, lists, series, c.isa, rough)?);

@@ -23,9 +23,14 @@ CASES = [
     ("laplace", "ellipsoid", 1_000_000, "f64", 1, BOTH, ["--order", "6"]),
     ("laplace", "uniform", 1_000_000, "f32", 1, "potential", ["--order", "4"]),
     ("laplace", "uniform", 1_000_000, "f32", 1, "potential", ["--order", "5"]),
+    ("laplace", "uniform", 1_000_000, "f32", 1, BOTH, ["--order", "5"]),
     ("stokes", "uniform", 1_000_000, "f64", 1, "potential", ["--order", "9"]),
     ("stokes", "uniform", 1_000_000, "f64", 1, "potential", ["--order", "10"]),
     ("laplace", "uniform", 1_000_000, "f64", 2, BOTH, ["--order", "7"]),
+    # Spherical harmonics at the errors of the pairs above, and a treecode.
+    *[("laplace", "uniform", 1_000_000, "f64", 1, BOTH, ["--method", "spherical", "--order", p]) for p in (6, 10, 15)],
+    ("laplace", "ellipsoid", 1_000_000, "f64", 1, BOTH, ["--method", "spherical", "--order", 10]),
+    ("laplace", "uniform", 1_000_000, "f64", 1, "potential", ["--method", "treecode", "--order", 6, "--theta", 0.9]),
     # Time per point against the number of points.
     *[("laplace", "uniform", n, "f64", 1, BOTH, ["--order", "6"])
       for n in (250_000, 350_000, 500_000, 700_000, 1_000_000, 1_400_000, 2_000_000, 2_800_000, 4_000_000)],
@@ -49,7 +54,7 @@ def main():
             done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True)
             report = json.loads(done.stdout)
             error = {name: e["rel_l2"] for name, e in report["errors"].items()}
-            row = {k: report[k] for k in ("kernel", "n_sources", "precision", "threads", "tolerance", "order", "ncrit")}
+            row = {k: report[k] for k in ("kernel", "method", "n_sources", "precision", "threads", "tolerance", "order", "ncrit")}
             row |= {"cloud": cloud, "error_potential": error["potential"], "error_gradient": error.get("gradient", "")}
             row |= {f"{s}_s": report["seconds"][s] for s in STAGES} | {"peak_rss_bytes": report["peak_rss_bytes"]}
             writer = writer or csv.DictWriter(file, row)
@@ -57,7 +62,7 @@ def main():
                 writer.writeheader()
             writer.writerow(row)
             file.flush()
-            print(f"{kernel} {cloud} {n} {precision} x{threads} {' '.join(setting)}: apply {row['apply_s']:.3f} s, "
+            print(f"{kernel} {cloud} {n} {precision} x{threads} {' '.join(map(str, setting))}: apply {row['apply_s']:.3f} s, "
                   f"{1e6 * row['apply_s'] / n:.3f} us a point, errors {error}")
 
 

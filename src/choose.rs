@@ -4,6 +4,7 @@ use crate::family::Facts;
 use crate::plane::only_f64;
 use crate::request::{Backend, Fmm, Method};
 use crate::tuning::{self, Scene};
+use crate::validate::MAX_POINTS;
 use crate::variant::{Expansion, Parts, Policy, parts};
 use adaptive2d::{Norm, PlaneKernel};
 use backend_cpu::{Isa, Precision};
@@ -37,7 +38,7 @@ pub(crate) enum Layout {
     /// In space.
     Octree(Parts),
     /// In the plane, with the θ of the criterion of separation.
-    Pyramid { theta: f64 },
+    Pyramid { kernel: PlaneKernel, theta: f64 },
 }
 
 /// The fast method that a request stands for, whether or not it is used.
@@ -53,6 +54,11 @@ struct Fast {
 /// Checks the request and decides, for `n` sources and `m` targets that are among them or `apart`.
 pub(crate) fn choose(r: &Fmm, n: usize, m: usize, apart: bool) -> Result<Choice, Error> {
     r.family.0.validate()?;
+    for (what, found) in [("sources", n), ("targets", m)] {
+        if found > MAX_POINTS {
+            return Err(Error::TooMany { what, found, limit: MAX_POINTS });
+        }
+    }
     let facts = r.family.0.facts(r.outputs)?;
     let tolerance = match (r.tolerance, r.order) {
         (Some(tolerance), Some(order)) => return Err(Error::ToleranceAndOrder { tolerance, order }),
@@ -130,7 +136,7 @@ fn in_space(r: &Fmm, facts: &Facts, tolerance: Option<f64>, n: usize, m: usize, 
         }
         (Some(order), _) => tuning::given(order, parts)?,
         (None, e) => {
-            let scene = Scene { sources: n, apart };
+            let scene = Scene { sources: n, apart, ncrit: r.ncrit };
             tuning::chosen(kernel, r.outputs, e.unwrap_or(f64::NAN), r.precision, scene, parts)?
         }
     };
@@ -169,6 +175,12 @@ fn in_plane(r: &Fmm, kernel: PlaneKernel, tolerance: Option<f64>, n: usize, m: u
     if r.root.is_some() {
         return refuse("a root cube", "boxes of the plane are shrunk to their points".to_string());
     }
+    if r.method == Method::Direct && v.theta.is_some() {
+        return refuse("θ", "direct summation separates no boxes".to_string());
+    }
+    if r.norm == Norm::Max && r.order.is_some() {
+        return refuse("a norm", "it belongs to a tolerance, and an order was given".to_string());
+    }
     let theta = v.theta.unwrap_or(tuning::THETA);
     if !(theta > 0.0 && theta < 1.0) {
         return Err(Error::Parameter { name: "theta", value: theta, requirement: "must lie between 0 and 1" });
@@ -187,7 +199,7 @@ fn in_plane(r: &Fmm, kernel: PlaneKernel, tolerance: Option<f64>, n: usize, m: u
     };
     Ok(Fast {
         method: Method::Laurent,
-        layout: Layout::Pyramid { theta },
+        layout: Layout::Pyramid { kernel, theta },
         order,
         occupancy: tuning::plane_population(order),
         direct_is_cheaper: tuning::plane_direct_is_cheaper(order, n, m),

@@ -142,7 +142,7 @@ impl Plan {
             lists: fast.map(|_| parts.map_or("separation", |p| p.policy.name())),
             theta: fast.and_then(|l| match l {
                 Layout::Octree(parts) => parts.policy.theta(),
-                Layout::Pyramid { theta } => Some(theta),
+                Layout::Pyramid { theta, .. } => Some(theta),
             }),
             translation: spherical.map(|p| p.spherical.translation.name()),
             truncation: spherical.filter(|p| p.policy.theta().is_none()).map(|p| p.spherical.truncation.name()),

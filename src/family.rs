@@ -32,6 +32,8 @@ pub(crate) struct Facts {
     pub checks: usize,
     /// Whether one set of operators serves all levels.
     pub homogeneous: bool,
+    /// Whether some strengths are derivatives of charges or forces.
+    pub dipolar: bool,
 }
 
 impl Facts {
@@ -57,6 +59,7 @@ impl<F: Family> Visitor for Ask<'_, F> {
             densities: F::Equivalent::STRENGTHS,
             checks: F::Equivalent::VALUES,
             homogeneous: F::Equivalent::dilated(&self.0.parameters(), 2.0).is_none(),
+            dipolar: (0..S::STRENGTHS).any(|j| S::strength_degree(j) < 0),
         }
     }
 }
@@ -214,13 +217,8 @@ impl<F: Family> Dynamic for Erased<F> {
         sources: &[f64],
         targets: backend_cuda::Targets<'_>,
     ) -> Result<Box<dyn Sum>, Error> {
-        Ok(match precision {
-            Precision::F32 => {
-                Box::new(Mutex::new(Direct::<f32>::new(device, &self.0, outputs, sources, targets, None)?))
-            }
-            Precision::F64 => {
-                Box::new(Mutex::new(Direct::<f64>::new(device, &self.0, outputs, sources, targets, None)?))
-            }
-        })
+        // Pairs in f32 with coordinates in one piece do not keep a tolerance on points that lie close together.
+        let _ = precision;
+        Ok(Box::new(Mutex::new(Direct::<f64>::new(device, &self.0, outputs, sources, targets, None)?)))
     }
 }

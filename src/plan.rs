@@ -77,8 +77,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Replaces the points; method, order, leaf capacity and operators stay, unless targets become points of their own or
-    /// cease to be (the tolerance then asks for another order). On an error the plan
+    /// Replaces the points; method, order, leaf capacity and operators stay where they keep the tolerance. Far more points,
+    /// or targets that become points of their own, may ask for others: this is then a new plan. On an error the plan
     /// is as before.
     ///
     /// # Errors
@@ -87,9 +87,10 @@ impl Plan {
         let (start, targets) = (Instant::now(), targets.into());
         let dim = self.choice.facts.dim;
         let n_sources = validate::points("sources", sources, dim)?;
-        count_targets(targets, n_sources, dim)?;
-        if matches!(targets, Targets::Points(_)) != self.separate {
-            // Another order keeps the tolerance there.
+        let n_targets = count_targets(targets, n_sources, dim)?;
+        let new = choose(&self.request, n_sources, n_targets, matches!(targets, Targets::Points(_)))?;
+        let old = &self.choice;
+        if new.method != old.method || new.order > old.order || new.forecast > 2 * old.forecast {
             *self = Plan::new(self.request.clone(), sources, targets)?;
             return Ok(());
         }
@@ -119,10 +120,7 @@ impl Plan {
         }
         self.report = placed.report;
         let facts = &self.choice.facts;
-        if self.choice.method != Method::Direct
-            && matches!(targets, Targets::Points(_))
-            && facts.strengths != facts.densities
-        {
+        if self.choice.method != Method::Direct && matches!(targets, Targets::Points(_)) && facts.dipolar {
             self.report.warnings.push(
                 "the far field of sources that are not charges or forces cancels: verify targets apart from them"
                     .into(),
@@ -263,6 +261,9 @@ impl Plan {
         }
         let mut request = self.request.clone().outputs(Outputs::POTENTIAL);
         request.method = self.choice.method;
+        if request.method == Method::Direct {
+            request.variant = Default::default();
+        }
         let (sources, targets) = self.points();
         let plan = match self.separate {
             true => Plan::new(request, &targets, Targets::Points(&sources))?,

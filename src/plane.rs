@@ -76,6 +76,7 @@ impl Dynamic for PlaneKernel {
             densities: 1,
             checks: 1,
             homogeneous: false,
+            dipolar: false,
             harmonic: Err(no_octree(PlaneKernel::name(*self))),
         })
     }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 /// How sums are computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Method {
-    /// The cheaper of the two, by a cost model that knows only the numbers of points and the
-    /// order.
+    /// Direct summation or the fast method of any kernel (equivalent densities, in the plane Laurent series), whichever a cost
+    /// model of the numbers of points and the order calls cheaper.
     #[default]
     Auto,
     /// The fast method by equivalent densities (Ying, Biros & Zorin 2004).

@@ -104,6 +104,8 @@ pub struct Scene {
     pub sources: usize,
     /// Whether the targets are points of their own.
     pub apart: bool,
+    /// Leaf capacity, if it was given.
+    pub ncrit: Option<usize>,
 }
 
 impl Scene {
@@ -292,7 +294,10 @@ pub(crate) fn forecast_on_gpu(
     let sorting = 64 * (n + m) + 24 * (n * facts.strengths + m * facts.values);
     let boxes = (1.5 * n.max(m) as f64 / mean) as usize;
     let edges = if order.is_some() { boxes * 4 * 100 } else { 0 };
-    forecast(facts, order, [n, m], mean, wide, 0, parts) + (sorting + edges) as u64
+    // Eight matrices of M2M and of L2L and two solves, whole.
+    let surface = order.map_or(0, |p| 6 * (p - 1).pow(2) + 2);
+    let whole = wide * 18 * facts.densities * facts.checks * surface.pow(2);
+    forecast(facts, order, [n, m], mean, wide, 0, parts) + (sorting + edges + whole) as u64
 }
 
 /// Bytes of the whole plan and one evaluation on `threads` threads, from counts alone: `mean` points a leaf, a
@@ -314,18 +319,23 @@ pub(crate) fn forecast(
         // Edges twice: as lists and arranged. Courses with their phases; lanes of 16 boxes and a family of locals.
         let lists = boxes * (8 * 12 + 4 * (189 + 40) + 170);
         let tables = 340 * 2 * p * (p + 1) + 60 * p.pow(3);
-        return (arrays + lists + wide * (3 * boxes * p * p + tables + threads * 16 * 11 * p * p)) as u64;
+        // Multipoles of a treecode with their derivatives.
+        let fields = if parts.policy.theta().is_some() { boxes * (p + 1).pow(2) * facts.values.max(1) } else { 0 };
+        return (arrays + lists + wide * (3 * boxes * p * p + fields + tables + threads * 16 * 11 * p * p)) as u64;
     }
     let families = boxes / 7 + 1;
     let (densities, row) = (facts.densities, facts.densities.max(facts.checks));
     let surface = 6 * (p - 1).pow(2) + 2;
     let frequencies = (2 * p - 1).pow(2) * p;
     let lists = boxes * (8 * 12 + 4 * (189 + 40));
-    let rows = boxes * (densities + row) * surface + families * row * 16 * frequencies;
-    // Eight M2M matrices and two factors of a solve; 316 operators of M2L.
-    let level = 10 * densities * facts.checks * surface.pow(2) + 317 * 2 * frequencies * densities * facts.checks;
+    let treecode = matches!(parts.policy, Policy::Treecode { .. });
+    let spectra = if treecode { 0 } else { families * row * 16 * frequencies };
+    let rows = boxes * (densities + row) * surface + spectra;
+    // M2M, L2L and the factors of solves in eight blocks; 316 operators of M2L.
+    let m2l = if treecode { 0 } else { 317 * 2 * frequencies * densities * facts.checks };
+    let level = 5 * densities * facts.checks * surface.pow(2) / 2 + m2l;
     let levels = if facts.homogeneous { 1 } else { (leaves.max(1.0).log2() / 3.0).ceil() as usize + 2 };
-    let scratch = 4 * 128 * row * surface + 24 * families * densities;
+    let scratch = 6 * 128 * row * surface + 24 * families * densities;
     (arrays + lists + wide * (rows + levels * level + threads * scratch)) as u64
 }
 
@@ -360,7 +370,17 @@ pub(crate) fn plane_order(
     // Orders are calibrated for leaves of some 40 points; with fewer the far field is more of the sum (5 instead of 40: a layer of 3000
     // points had 0.24·θ^p instead of 0.01).
     let share = population.map_or(1.0, |k| (k as f64 / 40.0).min(1.0));
-    adaptive2d::order_for(tolerance * share, theta, norm)
+    adaptive2d::order_for(tolerance * share, theta, norm).map_err(|e| match e {
+        Error::Order { order, max, .. } => Error::ToleranceFloor {
+            tolerance,
+            floor: tolerance * theta.powi(max as i32 - order as i32),
+            output,
+            kernel,
+            precision: Precision::F64.name(),
+            hint: format!("; that needs {order} terms, and {max} is the most: a smaller θ reaches it"),
+        },
+        e => e,
+    })
 }
 
 /// Orders in the plane.

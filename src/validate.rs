@@ -3,7 +3,7 @@
 use fmm_traits::Error;
 
 /// Most points of a kind: indices are 32-bit and one value is reserved.
-const MAX_POINTS: usize = u32::MAX as usize - 1;
+pub(crate) const MAX_POINTS: usize = u32::MAX as usize - 1;
 
 /// The first entry that is not finite, as an error; rows have `columns` entries.
 pub(crate) fn finite(array: &'static str, values: &[f64], columns: usize) -> Result<(), Error> {

@@ -118,7 +118,7 @@ pub(crate) fn parts(variant: &Variant, method: Method, harmonic: &Result<(), Err
         Err(Error::Unsupported { operation, reason: format!("{reason}; the method is {}", method.name()) })
     };
     if variant.theta.is_some() && !tree {
-        return refuse("an opening angle θ", "only a treecode has one");
+        return refuse("an opening angle θ", "in space only a treecode has one");
     }
     if variant.expansion.is_some() && !tree {
         return refuse("a choice of expansion", "it belongs to the treecode, other methods are named by theirs");

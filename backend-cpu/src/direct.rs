@@ -2,7 +2,7 @@
 
 use crate::lanes::Isa;
 use crate::soa::Soa;
-use crate::sum::Pair;
+use crate::sum::{HELD, Pair};
 use fmm_traits::{Error, Family, Kernel, OutputColumns, Outputs, Real, Visitor};
 use rayon::prelude::*;
 use std::sync::OnceLock;
@@ -82,15 +82,16 @@ impl Visitor for Direct<'_> {
         let values = match self.precision {
             Precision::F64 => {
                 let packed = double();
-                self.tasks(S::VALUES, |targets, out| packed.sums(self.isa, targets, out))
+                self.tasks(S::VALUES, |targets, out| {
+                    packed.sums(self.isa, targets, out);
+                })
             }
             Precision::F32 => {
                 let packed = Packed::new(&self, Pair::<f32>::close::<S>(), S::unit_parameters);
                 let wide = OnceLock::new();
                 self.tasks(S::VALUES, |targets, out| {
-                    packed.sums(self.isa, targets, out);
-                    // Powers of short distances leave the range of f32 (gradients of 1/r below 1e-13 units).
-                    if out.iter().any(|x| !x.is_finite()) {
+                    // Pairs too close for coordinates in two pieces, or for the range of f32.
+                    if !packed.sums(self.isa, targets, out) {
                         wide.get_or_init(double).sums(self.isa, targets, out);
                     }
                 })
@@ -157,8 +158,8 @@ impl<T: Real> Packed<T> {
         Packed { pair, params, scale, shift, unit, sources }
     }
 
-    /// The values of `targets`, overwriting `out`.
-    fn sums(&self, isa: Isa, targets: &[Target], out: &mut [f64]) {
+    /// The values of `targets`, overwriting `out`; whether f32 holds them ([`HELD`]).
+    fn sums(&self, isa: Isa, targets: &[Target], out: &mut [f64]) -> bool {
         let Packed { pair, params, scale, shift, unit, sources } = self;
         let values = pair.values();
         let mut places = Soa::default();
@@ -180,9 +181,11 @@ impl<T: Real> Packed<T> {
             }
             out.iter_mut().zip(&sums).for_each(|(o, s)| *o += s.f64());
         }
+        let held = out.iter().all(|x| x.abs() < HELD);
         for row in out.chunks_exact_mut(values) {
             row.iter_mut().zip(scale).for_each(|(x, s)| *x *= s);
         }
+        held
     }
 }
 

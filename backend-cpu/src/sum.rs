@@ -42,6 +42,10 @@ pub fn sum<K: Kernel, T: Real, const PIECES: usize>(
     }
 }
 
+/// Sums below this are those of f32: in larger ones, of strengths of order 1 and in units of the box, pairs stand out that are so
+/// close (1e-9 for 1/r) that coordinates in two pieces begin to lose digits, or that their powers leave the range of f32.
+pub(crate) const HELD: f64 = 1e9;
+
 /// The signature of [`sum`].
 pub type PairSum<T> = fn(Isa, &[T], Targets<T>, &Soa<T>, Range<usize>, Option<usize>, &mut [T]);
 
@@ -174,7 +178,8 @@ fn pass<
     }
     let length = sources.row(0).len();
     let (begin, end) = (range.start, range.end.next_multiple_of(width).min(length));
-    assert!(sources.rows() == 3 * PIECES + K::STRENGTHS && begin <= end && end <= length && end % width == 0);
+    assert!(sources.rows() == 3 * PIECES + K::STRENGTHS && begin <= end && end <= length);
+    assert!(begin % width == 0 && end % width == 0);
     let rows: [*const T; 6 + MAX_STRENGTHS] = std::array::from_fn(|r| sources.row(r.min(sources.rows() - 1)).as_ptr());
 
     let n = targets[0].len();

@@ -22,12 +22,15 @@ impl OutputError {
     /// Compares rows of `components` numbers.
     pub fn of(output: Outputs, computed: &[f64], direct: &[f64], components: usize) -> Self {
         let (mut diff2, mut ref2, mut worst2, mut relative2) = (0.0f64, 0.0f64, 0.0f64, 0.0f64);
+        // In units of the largest value: squares stay in range whatever the unit.
+        let largest = direct.iter().fold(0.0f64, |m, y| m.max(y.abs()));
+        let unit = if largest > 0.0 && largest.is_finite() { largest } else { 1.0 };
         let ratio = |x: f64, y: f64| if x == 0.0 { 0.0 } else { x / y };
         let c = components.max(1);
         for (a, b) in computed.chunks(c).zip(direct.chunks(c)) {
-            let d2: f64 = a.iter().zip(b).map(|(x, y)| (x - y) * (x - y)).sum();
+            let d2: f64 = a.iter().zip(b).map(|(x, y)| ((x - y) / unit).powi(2)).sum();
             diff2 += d2;
-            let b2 = b.iter().map(|y| y * y).sum::<f64>();
+            let b2 = b.iter().map(|y| (y / unit).powi(2)).sum::<f64>();
             ref2 += b2;
             worst2 = worst2.max(d2);
             relative2 = relative2.max(ratio(d2, b2));
@@ -36,7 +39,7 @@ impl OutputError {
         OutputError {
             output,
             rel_l2: ratio(diff2.sqrt(), ref2.sqrt()),
-            rms: (diff2 / rows).sqrt(),
+            rms: unit * (diff2 / rows).sqrt(),
             max_over_rms: ratio(worst2.sqrt(), (ref2 / rows).sqrt()),
             max_rel: relative2.sqrt(),
         }

@@ -57,14 +57,13 @@ pub(crate) trait Engine: Send + Sync {
 
 /// The engine of a choice, without points.
 pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
-    match (choice.layout, request.family.0.plane()) {
-        (Layout::Octree(parts), _) if matches!(request.backend, Backend::Cuda(_)) => {
+    match choice.layout {
+        Layout::Octree(parts) if matches!(request.backend, Backend::Cuda(_)) => {
             Box::new(cuda::Cuda::new(request, choice, parts))
         }
         _ if choice.method == Method::Direct => Box::new(direct::Direct::new(request, choice)),
-        (Layout::Pyramid { theta }, Some(kernel)) => Box::new(plane::Plane::new(request, choice, kernel, theta)),
-        (Layout::Octree(parts), _) => Box::new(octree::Octree::new(request, choice, parts)),
-        (Layout::Pyramid { .. }, None) => Box::new(direct::Direct::new(request, choice)),
+        Layout::Pyramid { kernel, theta } => Box::new(plane::Plane::new(request, choice, kernel, theta)),
+        Layout::Octree(parts) => Box::new(octree::Octree::new(request, choice, parts)),
     }
 }
 

@@ -66,7 +66,7 @@ impl Engine for Plane {
         if more > 0 {
             placed.report.warnings.push(format!("most points stand at places of others: {more} terms more"));
         }
-        let order = (c.order.unwrap_or(most) + more).min(most);
+        let order = c.order.unwrap_or(most - more) + more;
         let series = Laurent::new(self.kernel, order, self.gradient)?;
         let rough = c.tolerance.is_some_and(|t| t >= tuning::ROUGH_NEAR_FIELD);
         self.plan = Some(LaurentPlan::new(pyramid, lists, series, c.isa, rough)?);

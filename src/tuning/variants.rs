@@ -4,7 +4,7 @@
 //! kernel than Laplace's has the errors of Laplace's, with less trust.
 
 use super::treecode::{self, ANGLES};
-use super::{MAX_ORDER, MIN_ORDER, Scene, check_positive, equivalent_error, floors, requested, row};
+use super::{MAX_ORDER, MIN_ORDER, Scene, check_positive, equivalent_error, error_at, floors, requested, row};
 use crate::variant::{Expansion, Parts, Policy};
 use backend_cpu::Precision;
 use fmm_kernels::spherical::{self, accuracy};
@@ -53,15 +53,20 @@ pub(crate) fn chosen(
         let reason = "errors of second derivatives and pressures were not measured: give an order".to_string();
         return Err(Error::Unsupported { operation: "a tolerance for this method", reason });
     }
+    let most = ANGLES.iter().copied().fold(0.0, f64::max);
     let angles = match parts.policy {
+        Policy::Treecode { theta } if theta > most => {
+            let requirement = "must be at most 1 with a tolerance: no errors were measured above";
+            return Err(Error::Parameter { name: "theta", value: theta, requirement });
+        }
         Policy::Treecode { theta } if theta > 0.0 => vec![theta],
         Policy::Treecode { .. } => ANGLES.to_vec(),
         _ => vec![0.0],
     };
     let enough = |theta: f64, p: usize| {
         requested(outputs).all(|(i, _)| {
-            let error = expected(&parts, theta, i, p) + rounding(precision, i);
-            floors(precision)[i] <= tolerance && error <= margin(kernel, i, scene, &parts) * tolerance
+            let error = expected(kernel, &parts, theta, i, p) / margin(kernel, i, scene, &parts);
+            floors(precision)[i] <= tolerance && error + rounding(precision, i) <= tolerance
         })
     };
     let found = angles.iter().filter_map(|&theta| {
@@ -90,12 +95,19 @@ fn floor(
     let last = *orders(parts.expansion).end();
     let theta = angles.iter().copied().fold(f64::INFINITY, f64::min);
     let reach = |i: usize| {
-        let error = expected(parts, theta, i, last) + rounding(precision, i);
-        floors(precision)[i].max(error / margin(kernel, i, scene, parts))
+        let error = expected(kernel, parts, theta, i, last) / margin(kernel, i, scene, parts);
+        floors(precision)[i].max(error + rounding(precision, i))
     };
     let worst = requested(outputs).map(|(i, name)| (reach(i), name)).max_by(|a, b| a.0.total_cmp(&b.0));
     let (floor, output) = worst.unwrap_or((0.0, ""));
-    let hint = "; equivalent densities reach further, and an order may be given instead".to_string();
+    let hint = match (precision, parts.expansion, parts.policy) {
+        (Precision::F32, ..) => "; f64 reaches further, and an order may be given instead",
+        (_, Expansion::Equivalent, _) => {
+            "; the fast multipole method reaches further, and an order may be given instead"
+        }
+        _ => "; equivalent densities reach further, and an order may be given instead",
+    };
+    let hint = hint.to_string();
     Error::ToleranceFloor { tolerance, floor, output, kernel, precision: precision.name(), hint }
 }
 
@@ -105,18 +117,19 @@ pub(crate) fn error_of_order(kernel: &str, outputs: Outputs, order: usize, parts
         return equivalent_error(kernel, outputs, order);
     }
     let theta = parts.policy.theta().unwrap_or(0.0);
-    requested(outputs).fold(0.0, |worst, (i, _)| expected(parts, theta, i, order).max(worst))
+    requested(outputs).fold(0.0, |worst, (i, _)| expected(kernel, parts, theta, i, order).max(worst))
 }
 
 /// Part of the tolerance that a table entry may take: the tables are of 4000 points. Gradients of strengths in (0, 1)
 /// get worse with more; sources with dipoles err up to four times as much; boxes that a treecode just accepts in one
-/// tree and not in another make a factor of 3.
+/// tree and not in another make a factor of 3, leaves of a few points as much.
 fn margin(kernel: &str, output: usize, scene: Scene, parts: &Parts) -> f64 {
     let accepted = if parts.policy.theta().is_some() { 0.2 } else { 1.0 };
     let dipoles = if kernel.contains("dipole") || kernel.contains("mixed") { 0.25 } else { 1.0 };
     let other = row(kernel).trust.max(if dipoles < 1.0 { 1.0 } else { 0.0 });
     let growth = if output == 0 { 1.0 } else { (scene.sources as f64 / 1e5).powf(0.2).max(1.0) };
-    0.6 * scene.share() * accepted * dipoles * other / growth
+    let small = if scene.ncrit.is_some_and(|k| k < 20) { 0.3 } else { 1.0 };
+    0.6 * scene.share() * accepted * small * dipoles * other / growth
 }
 
 /// What f32 adds to output number `output`.
@@ -125,10 +138,14 @@ fn rounding(precision: Precision, output: usize) -> f64 {
 }
 
 /// Expected error of output number `output`: 0 the potential, 1 the gradient.
-fn expected(parts: &Parts, theta: f64, output: usize, p: usize) -> f64 {
+fn expected(kernel: &str, parts: &Parts, theta: f64, output: usize, p: usize) -> f64 {
     match (parts.policy, parts.expansion) {
         (Policy::Treecode { .. }, Expansion::Spherical) => treecode::spherical(theta, output, p),
-        (Policy::Treecode { .. }, Expansion::Equivalent) => treecode::equivalent(theta, output, p),
+        // The table is that of Laplace; other kernels err more by as much as in the fast multipole method.
+        (Policy::Treecode { .. }, Expansion::Equivalent) => {
+            let more = error_at(kernel, output, p) / error_at("laplace", output, p);
+            more.max(1.0) * treecode::equivalent(theta, output, p)
+        }
         _ => accuracy::expected_error::<f64>(p, output > 0),
     }
 }

@@ -155,7 +155,7 @@ fn wrong_options_are_refused() {
         e => panic!("{e}"),
     };
     let harmonic = || Fmm::new(PlaneKernel::Harmonic);
-    assert_eq!(unsupported(harmonic().method(Method::EquivalentDensities)), "equivalent densities");
+    assert_eq!(unsupported(harmonic().method(Method::EquivalentDensities)), "a method of space");
     assert_eq!(unsupported(harmonic().precision(Precision::F32).tolerance(1e-3)), "f32");
     assert_eq!(unsupported(harmonic().root_cube([0.0; 3], 1.0)), "a root cube");
     assert_eq!(unsupported(Fmm::new(PlaneKernel::Laplace).norm(Norm::Max)), "the largest relative error");

@@ -3,7 +3,7 @@
 use fmm::tuning::{Scene, order_for};
 use fmm::{Error, Outputs, Precision};
 
-const HERE: Scene = Scene { sources: 10_000, apart: false };
+const HERE: Scene = Scene { sources: 10_000, apart: false, ncrit: None };
 
 #[test]
 fn orders_grow_as_the_tolerance_falls() {

@@ -3,7 +3,7 @@
 use super::points::{Fill, Frame, Scratch, add_scaled};
 use super::pool::Pool;
 use crate::lanes::{Isa, dispatch};
-use crate::sum::Pair;
+use crate::sum::{HELD, Pair};
 use fmm_traits::{Lists, Real, Tree};
 
 /// Sources per pass: the rows of a tile stay in the first-level cache, and f32 partial sums short.
@@ -25,8 +25,7 @@ pub struct Near<'a> {
 
 impl Near<'_> {
     /// Adds the sums to `out`, in precision `T` on the unit box of `frame` with the parameters `unit`; in f64 with the
-    /// user's coordinates and the parameters `raw` where powers of short distances leave the range of `T` (gradients of
-    /// 1/r below 1e-13 sides in f32), and where `T` is f64.
+    /// user's coordinates and the parameters `raw` where sums are not [`HELD`] by `T` and where it is f64.
     pub fn add<T: Real>(
         &self,
         pairs: (&Pair<T>, &Pair<f64>),
@@ -39,11 +38,13 @@ impl Near<'_> {
         let held = T::EPSILON > 1e-10
             && pools.0.with(|scratch| {
                 let sums = self.sums(pairs.0, frame, unit, scratch);
-                let finite = sums.iter().all(|x| x.is_finite());
-                if finite {
+                let factors = pairs.0.value_factors(frame.side);
+                let small = |row: &[f64]| row.iter().zip(&factors).all(|(x, f)| x.abs() < HELD * f);
+                let held = sums.chunks_exact(pairs.0.values()).all(small);
+                if held {
                     add(sums, out);
                 }
-                finite
+                held
             });
         if !held {
             pools.1.with(|scratch| add(self.sums(pairs.1, Frame::USER, raw, scratch), out));

@@ -116,7 +116,7 @@ impl<const MULTIPOLE: bool, const GRADIENT: bool> Vectorized for ToPoints<'_, MU
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let ToPoints { frame, row, at: [x, y], mut out, logarithms } = self;
+        let ToPoints { frame, row, at: [x, y], out, logarithms } = self;
         let scale = S::F64::splat(frame.scale.recip());
         let center = frame.center.map(S::F64::broadcast);
         let coefficient = |j: usize| Complex::new(S::F64::splat(row[2 * j]), S::F64::splat(row[2 * j + 1]));
@@ -167,6 +167,5 @@ impl<const MULTIPOLE: bool, const GRADIENT: bool> Vectorized for ToPoints<'_, MU
                 }
             }
         }
-        let _ = &mut out;
     }
 }

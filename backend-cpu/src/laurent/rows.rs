@@ -22,6 +22,7 @@ pub(super) fn numbers<const W: usize>(kernel: PlaneKernel, [a, b, c, d]: [f64; V
 /// The caller's rows of values, set by several tasks.
 pub(super) struct Rows {
     first: *mut f64,
+    rows: usize,
     width: usize,
     kernel: PlaneKernel,
 }
@@ -31,7 +32,7 @@ unsafe impl Sync for Rows {}
 impl Rows {
     /// Rows of `width` numbers in `out`.
     pub fn new(out: &mut [f64], width: usize, kernel: PlaneKernel) -> Self {
-        Rows { first: out.as_mut_ptr(), width, kernel }
+        Rows { first: out.as_mut_ptr(), rows: out.len() / width, width, kernel }
     }
 
     /// Sets the rows of the targets at positions `range`, which are `order[position]`.
@@ -63,7 +64,8 @@ impl Rows {
                 prefetch(self.first.wrapping_add(later as usize * W));
             }
             let numbers: [f64; W] = numbers(self.kernel, sums.map(|s| s[i]));
-            // SAFETY: `row` is a row of the array, and only this task has it.
+            assert!((row as usize) < self.rows, "target {row} of {}", self.rows);
+            // SAFETY: `row` is a row of the array (asserted), and only this task has it.
             unsafe { self.first.add(row as usize * W).cast::<[f64; W]>().write(numbers) };
         }
     }

@@ -84,7 +84,7 @@ pub enum DemoName {
 /// Methods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum MethodName {
-    /// The cheaper one.
+    /// Direct, or the method of any kernel (equivalent, in the plane laurent), whichever is cheaper.
     Auto,
     /// The fast method by equivalent densities.
     Equivalent,

@@ -44,6 +44,7 @@ fn sweep(args: &BenchArgs, mut measured: impl FnMut(Row, &str) -> Result<(), Fai
     let outputs = kernel::outputs(&args.outputs);
     for &n in &args.n {
         let demo = kernel::demo(Some(args.demo), kernel::dim(args.kernel.kernel))?;
+        run::fits(kernel::builder(&args.kernel, outputs)?.memory(n, n)?, "the largest --n")?;
         let points = fmm::demo::points(demo, n, 1);
         for &tolerance in &args.tolerance {
             for &method in &args.method {

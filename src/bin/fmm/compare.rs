@@ -68,8 +68,13 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         (Some(sources), Some(strengths)) => Some(run::read_files(sources, strengths, dim, components)?),
         _ => None,
     };
+    if files.as_ref().is_some_and(|(_, sets)| sets.len() > 1) {
+        return Err(Failure::Input("compare takes real strengths for a real kernel".into()));
+    }
+    let memory = args.n.iter().map(|&n| base.memory(n, n)).collect::<Result<Vec<_>, _>>()?;
+    run::fits(memory.into_iter().max().unwrap_or(0), "the largest --n")?;
     std::fs::create_dir_all(&args.out).map_err(|e| Failure::file(&args.out, e))?;
-    let names: Vec<&str> = args.outputs.iter().map(|o| output_name(*o)).collect();
+    let names = outputs.names();
     let stages: Vec<&str> = Stage::ALL.iter().map(|s| s.name()).collect();
     let errors: Vec<String> = names.iter().map(|n| format!("error_{n}")).collect();
     let mut csv = format!("variant,n,order,theta,ncrit,plan_s,apply_s,{},{}\n", errors.join(","), stages.join(","));
@@ -222,10 +227,6 @@ fn plots(args: &CompareArgs, variants: &[Variant], rows: &[Row]) -> [Plot; 4] {
             lines: lines(&|i| at(i).filter_map(|r| Some([r.order? as f64, r.error])).collect()),
         },
     ]
-}
-
-fn output_name(name: crate::args::OutputName) -> &'static str {
-    kernel::outputs(&[name]).names().first().copied().unwrap_or("")
 }
 
 fn demo_name(name: DemoName) -> String {

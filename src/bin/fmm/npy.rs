@@ -214,7 +214,7 @@ mod tests {
         for header in [
             "{'descr': '<f8', 'fortran_order': False, 'shape': (4000000000000000000, 8), }",
             "{'descr': '<f8', 'fortran_order': False, 'shape': (1, 2, 3), }",
-            "{'descr': '<c16', 'fortran_order': False, 'shape': (1,), }",
+            "{'descr': '<c16', 'fortran_order': False, 'shape': (1, 2), }",
             "{'descr': [('x', '<f8')], 'fortran_order': False, 'shape': (1,), }",
             "{'descr': '<f8', 'shape': (1,), }",
             "{'descr': '', 'fortran_order': False, 'shape': (-1,), }",

@@ -56,10 +56,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let demo_points = args.n.unwrap_or(DEFAULT_POINTS);
     let n = if args.sources.is_some() { 0 } else { demo_points };
     let forecast = builder.memory(n, n)?;
-    let on_host = args.backend == BackendName::Cpu;
-    if let Some(available) = fmm::available_memory().filter(|a| on_host && forecast > *a) {
-        let what = format!("{n} points");
-        return Err(Error::Memory { needed: forecast, available, what }.into());
+    if args.backend == BackendName::Cpu {
+        fits(forecast, &format!("{n} points"))?;
     }
     let strengths = builder.strengths()?;
     let mut input = read(args, strengths, demo_points)?;
@@ -112,6 +110,14 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         (Some(error), Some(tolerance)) if error.is_nan() || error > tolerance => Err(Failure::Input(format!(
             "the error {error:.2e} is above the tolerance {tolerance:.0e} (CONVENTIONS.md says for whom it is a promise)"
         ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses what needs more memory than there is.
+pub fn fits(needed: u64, what: &str) -> Result<(), Error> {
+    match fmm::available_memory() {
+        Some(available) if needed > available => Err(Error::Memory { needed, available, what: what.to_string() }),
         _ => Ok(()),
     }
 }

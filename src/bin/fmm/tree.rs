@@ -2,7 +2,7 @@
 
 use crate::args::{DemoName, TreeArgs};
 use crate::failure::Failure;
-use crate::{kernel, npy, print};
+use crate::{kernel, npy, print, run};
 use adaptive2d::{ConnectOptions, Pyramid, PyramidOptions};
 use fmm_traits::tree::NONE;
 use fmm_traits::{Hierarchy, Lists};
@@ -12,6 +12,8 @@ use std::fmt::Write;
 const SIZE: f64 = 1000.0;
 /// Points of the demo.
 const POINTS: usize = 5000;
+/// Largest coordinate.
+const MOST: f64 = 1e100;
 
 /// What the box in the middle of the picture does with another.
 const KINDS: [(&str, &str); 5] = [
@@ -82,7 +84,10 @@ pub fn tree(args: &TreeArgs) -> Result<(), Failure> {
         }
         None => {
             let demo = kernel::cloud(args.demo.unwrap_or(DemoName::Normal2d));
-            (fmm::demo::points(demo, args.n.unwrap_or(POINTS), args.seed), demo.dim())
+            let n = args.n.unwrap_or(POINTS);
+            // Points in both orders, boxes and lists.
+            run::fits((n as u64).saturating_mul(500), &format!("{n} points"))?;
+            (fmm::demo::points(demo, n, args.seed), demo.dim())
         }
     };
     if let Some(i) = points.iter().position(|x| !x.is_finite()) {
@@ -91,6 +96,12 @@ pub fn tree(args: &TreeArgs) -> Result<(), Failure> {
     }
     if points.is_empty() {
         return Err(Failure::Input("no points to draw".into()));
+    }
+    if let Some(x) = points.iter().find(|x| x.abs() > MOST) {
+        return Err(Failure::Input(format!("coordinate {x:e} is beyond {MOST:e}, where squares overflow")));
+    }
+    if dim == 3 && args.theta.is_some() {
+        return Err(Failure::Input("--theta has no meaning for points in space".into()));
     }
     let (picture, summary) = if dim == 2 { plane(&points, args)? } else { slice(&points, args)? };
     std::fs::write(&args.plot, picture.svg()).map_err(|e| Failure::file(&args.plot, e))?;

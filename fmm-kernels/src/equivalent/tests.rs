@@ -161,6 +161,25 @@ impl Kernel for Lopsided {
     }
 }
 
+/// Two values of three strengths, each with its own parity.
+#[derive(Clone, Debug)]
+struct TwoOfThree;
+impl Kernel for TwoOfThree {
+    const NAME: &'static str = "two_of_three";
+    const VALUES: usize = 2;
+    const STRENGTHS: usize = 3;
+    const RECIPROCAL: bool = false;
+    fn eval<V: fmm_traits::Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
+        let w = fmm_traits::lane::dot(r, r).rsqrt();
+        let along = fmm_traits::lane::dot(q, r);
+        u[0] = along * w * w * w;
+        u[1] = along * w * w * w * w * w;
+    }
+    fn value_degree(i: usize) -> i32 {
+        [-2, -4][i]
+    }
+}
+
 /// The blocks by parity, put together again, are the kernel between the surfaces; solves reproduce check values.
 fn blocks_are_whole<F: Family>(family: F, p: usize) {
     let params = family.parameters();
@@ -194,6 +213,7 @@ fn blocks_by_parity_are_the_whole_operators() {
         blocks_are_whole(Laplace, p);
         blocks_are_whole(Lopsided, p);
         blocks_are_whole(OneWay, p);
+        blocks_are_whole(TwoOfThree, p);
         blocks_are_whole(Yukawa { kappa: 0.7 }, p);
         blocks_are_whole(Stokes { mu: 0.7 }, p);
         blocks_are_whole(StokesPressure { mu: 0.7 }, p);

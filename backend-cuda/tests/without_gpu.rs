@@ -125,7 +125,7 @@ fn every_stage_of_every_kernel_compiles_for_sm_90() {
         let log = for_sm_90(program).unwrap_or_else(|e| panic!("{e}\n{}", program.source)).log;
         // A few bytes are spilled outside the pair loop, where registers would cost a block a multiprocessor;
         // and 40 values in f64 are more than there are registers.
-        let allowed = if name.contains("(40 values) in f64") { 256 } else { 32 };
+        let allowed = if name.contains("(40 values) in f64") { 1024 } else { 32 };
         assert!(spilled(&log) <= allowed, "{name} spills registers:\n{log}");
     }
 }

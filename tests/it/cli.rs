@@ -256,7 +256,8 @@ fn refusals_are_one_line() {
     assert!(refused(&["run", "--sources", &at("bad.csv"), "--strengths", &q]).contains("sources[1, 1] is NaN"));
     assert!(refused(&["run", "--sources", &x, "--strengths", &at("q3.csv")]).contains("(3, 1), expected (2, 1)"));
     assert!(refused(&["run", "--sources", folder.path().to_str().unwrap(), "--strengths", &q]).contains("irectory"));
-    assert!(refused(&["run", "--n", "100000000000"]).contains("bytes are needed"));
+    assert!(refused(&["run", "--n", "4000000000"]).contains("bytes are needed"));
+    assert!(refused(&["run", "--n", "100000000000"]).contains("4294967294"));
     std::fs::write(at("none.csv"), "x,y,z\n# nothing\n").unwrap();
     std::fs::write(at("text.npy"), "0,0,0\n1,1,1\n").unwrap();
     assert!(refused(&["run", "--sources", &at("none.csv"), "--strengths", &q]).contains("no line has a number"));

@@ -138,12 +138,12 @@ pub(crate) trait Dynamic: Send + Sync {
         sources: &[f64],
         targets: Option<&[f64]>,
     ) -> Result<Box<dyn backend_cuda::Solver>, Error>;
-    /// A direct sum on a GPU.
+    /// A direct sum on a GPU, in f64: pairs in f32 with coordinates in one piece do not keep a tolerance on points that lie
+    /// close together.
     fn device_sum(
         &self,
         device: &Device,
         outputs: Outputs,
-        precision: Precision,
         sources: &[f64],
         targets: backend_cuda::Targets<'_>,
     ) -> Result<Box<dyn Sum>, Error>;
@@ -213,12 +213,9 @@ impl<F: Family> Dynamic for Erased<F> {
         &self,
         device: &Device,
         outputs: Outputs,
-        precision: Precision,
         sources: &[f64],
         targets: backend_cuda::Targets<'_>,
     ) -> Result<Box<dyn Sum>, Error> {
-        // Pairs in f32 with coordinates in one piece do not keep a tolerance on points that lie close together.
-        let _ = precision;
         Ok(Box::new(Mutex::new(Direct::<f64>::new(device, &self.0, outputs, sources, targets, None)?)))
     }
 }

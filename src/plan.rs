@@ -72,7 +72,7 @@ impl Plan {
             pool: Arc::new(pool),
             transposed: Mutex::new(None),
         };
-        plan.place(sources, targets)?;
+        plan.place(sources, targets, n_targets)?;
         plan.seconds.plan = start.elapsed().as_secs_f64();
         Ok(plan)
     }
@@ -94,16 +94,15 @@ impl Plan {
             *self = Plan::new(self.request.clone(), sources, targets)?;
             return Ok(());
         }
-        self.place(sources, targets)?;
+        self.place(sources, targets, n_targets)?;
         self.seconds.plan = start.elapsed().as_secs_f64();
         Ok(())
     }
 
-    /// Gives checked points to the engine, or leaves everything as it was.
-    fn place(&mut self, sources: &[f64], targets: Targets<'_>) -> Result<(), Error> {
+    /// Gives checked points, `n_targets` targets, to the engine, or leaves everything as it was.
+    fn place(&mut self, sources: &[f64], targets: Targets<'_>, n_targets: usize) -> Result<(), Error> {
         let dim = self.choice.facts.dim;
         let n_sources = sources.len() / dim;
-        let n_targets = count_targets(targets, n_sources, dim)?;
         validate::extent(sources, if let Targets::Points(t) = targets { t } else { &[] }, dim)?;
         let mut placed = Placed::default();
         if n_sources == 0 || n_targets == 0 {
@@ -214,7 +213,7 @@ impl Plan {
         }
         let device = r.backend.device(r.cache.as_ref())?;
         let at = at.map_or_else(|s| backend_cuda::Targets::Sources(Some(s)), backend_cuda::Targets::Points);
-        let sum = r.family.0.device_sum(&device, r.outputs, Precision::F64, sources, at)?;
+        let sum = r.family.0.device_sum(&device, r.outputs, sources, at)?;
         let targets = if let backend_cuda::Targets::Points(t) = at { t.len() / 3 } else { 0 };
         let targets = if let backend_cuda::Targets::Sources(Some(s)) = at { s.len() } else { targets };
         let mut rows = vec![0.0; targets * self.choice.facts.values];

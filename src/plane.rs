@@ -131,7 +131,6 @@ impl Dynamic for PlaneKernel {
         &self,
         _: &Device,
         _: Outputs,
-        _: Precision,
         _: &[f64],
         _: backend_cuda::Targets<'_>,
     ) -> Result<Box<dyn Sum>, Error> {

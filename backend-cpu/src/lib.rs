@@ -5,6 +5,7 @@
 //! spherical harmonics, [`laurent`] the stages of the two-dimensional method.
 
 mod admissible;
+mod application;
 pub mod direct;
 pub mod equivalent;
 pub mod lanes;
@@ -15,6 +16,7 @@ pub mod soa;
 pub mod spherical;
 pub mod sum;
 
+pub use application::Workspaces;
 pub use direct::{Precision, Targets, direct};
 pub use equivalent::plan;
 pub use lanes::Isa;

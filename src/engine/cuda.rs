@@ -72,10 +72,7 @@ impl Cuda {
         };
         let backend_cuda::PlanSeconds { tree: built, lists, operators } = seconds;
         let mut placed = Placed { report, seconds: PlanSeconds { tree: built, lists, operators, plan: 0.0 } };
-        if tree.min_side > 0.0 {
-            let radius = tree.min_side;
-            placed.report.warnings.push(format!("pairs closer than {radius:.3e} are summed directly (softening)"));
-        }
+        placed.say_softening(tree.min_side);
         Ok(placed)
     }
 
@@ -87,7 +84,7 @@ impl Cuda {
             Targets::Sources => (backend_cuda::Targets::Sources(None), None),
             Targets::Subset(s) => (backend_cuda::Targets::Sources(Some(s)), Some(s.to_vec())),
         };
-        let sum = r.family.0.device_sum(&device, r.outputs, r.precision, sources, at)?;
+        let sum = r.family.0.device_sum(&device, r.outputs, sources, at)?;
         let held = Held::Direct { sum, chosen };
         self.points = Some(Points { held, sources: sources.to_vec(), targets: own_points(targets) });
         Ok(())

@@ -27,6 +27,15 @@ pub(crate) struct Placed {
     pub seconds: PlanSeconds,
 }
 
+impl Placed {
+    /// Warns of pairs that are summed directly because their kernel is softened below `radius`, if it is.
+    fn say_softening(&mut self, radius: f64) {
+        if radius > 0.0 {
+            self.report.warnings.push(format!("pairs closer than {radius:.3e} are summed directly (softening)"));
+        }
+    }
+}
+
 /// What an engine made of the points; all zero without boxes.
 #[derive(Default)]
 pub(crate) struct Mesh {

@@ -84,10 +84,7 @@ impl Engine for Octree {
         }
         clock(&mut placed.seconds.operators, start);
         self.pick = placement.into_pick();
-        if options.min_side > 0.0 {
-            let radius = options.min_side;
-            placed.report.warnings.push(format!("pairs closer than {radius:.3e} are summed directly (softening)"));
-        }
+        placed.say_softening(options.min_side);
         Ok(placed)
     }
 

@@ -8,10 +8,10 @@ use crate::plane::{gradient, widen};
 use crate::request::{Fmm, Targets};
 use crate::tuning;
 use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, PlanePoints, PyramidOptions, connect, terms_for_copies};
+use backend_cpu::Workspaces;
 use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
 use fmm_traits::{Error, Hierarchy, Stage};
 use std::borrow::Cow;
-use std::sync::Mutex;
 use std::time::Instant;
 
 /// The two-dimensional method.
@@ -22,7 +22,7 @@ pub(crate) struct Plane {
     theta: f64,
     plan: Option<LaurentPlan>,
     /// One for each evaluation that runs at the same time.
-    workspaces: Mutex<Vec<LaurentWorkspace>>,
+    workspaces: Workspaces<LaurentWorkspace>,
 }
 
 impl Plane {
@@ -33,12 +33,8 @@ impl Plane {
             choice: choice.clone(),
             theta,
             plan: None,
-            workspaces: Mutex::default(),
+            workspaces: Workspaces::default(),
         }
-    }
-
-    fn workspaces(&self) -> std::sync::MutexGuard<'_, Vec<LaurentWorkspace>> {
-        self.workspaces.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
@@ -76,7 +72,7 @@ impl Engine for Plane {
     fn run(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<[f64; Stage::ALL.len()], Error> {
         let Some(plan) = &self.plan else { return Ok([0.0; Stage::ALL.len()]) };
         let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
-        let mut workspace = self.workspaces().pop().unwrap_or_default();
+        let mut workspace = self.workspaces.take();
         let values = self.choice.facts.values;
         let done = if plan.values() == values {
             plan.apply(&mut workspace, strengths, rows, &mut observer)
@@ -86,7 +82,7 @@ impl Engine for Plane {
             widen(self.kernel, self.gradient, &narrow, rows);
             done
         };
-        self.workspaces().push(workspace);
+        self.workspaces.put(workspace);
         Ok(done?.0)
     }
 
@@ -122,7 +118,7 @@ impl Engine for Plane {
     }
 
     fn bytes(&self) -> u64 {
-        let workspaces: u64 = self.workspaces().iter().map(|w| w.bytes()).sum();
+        let workspaces = self.workspaces.bytes(LaurentWorkspace::bytes);
         self.plan.as_ref().map_or(0, |p| p.bytes()) + workspaces
     }
 }

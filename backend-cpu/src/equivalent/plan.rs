@@ -5,6 +5,7 @@ use super::points::Surface;
 use super::pool::Pool;
 use super::{families, m2l, points, stages::Run, translate};
 use crate::admissible::{self, Region};
+use crate::application::{Workspaces, check_shapes};
 use crate::lanes::Isa;
 use crate::leaves::Leaves;
 use crate::sum::Pair;
@@ -12,7 +13,7 @@ use crate::{Precision, Settings, Solver, StageSeconds};
 use fmm_kernels::equivalent::{OperatorSet, Operators, Scalar, expansion, surface};
 use fmm_traits::{Error, Family, Kernel, Lists, Observer, OutputColumns, Outputs, Tree, Visitor, evaluate};
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Plans the equivalent-density method for `family` on `tree` and `lists`, in the current rayon pool.
 ///
@@ -73,7 +74,7 @@ pub struct Plan<T: Scalar> {
     pub(super) tables: Vec<Option<Arc<m2l::Table<T>>>>,
     pub(super) geometry: Geometry,
     pub(super) pools: Pools<T>,
-    workspaces: Mutex<Vec<Workspace<T>>>,
+    workspaces: Workspaces<Workspace<T>>,
 }
 
 /// What depends on the kernels of a family and the side of a box.
@@ -182,7 +183,7 @@ impl<T: Scalar> Plan<T> {
             tables: Vec::new(),
             geometry,
             pools,
-            workspaces: Mutex::default(),
+            workspaces: Workspaces::default(),
         };
         let operators = plan.operators_of(&plan.tree, &plan.lists)?;
         plan.take_levels(operators);
@@ -243,21 +244,13 @@ impl<T: Scalar> Solver for Plan<T> {
     }
 
     fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {
-        let (n, c) = (self.tree.sources.len(), self.near64.strengths());
-        let shape = |array, found, expected, why: &str| Error::Shape { array, found, expected, why: why.into() };
-        if strengths.len() != n * c {
-            return Err(shape("strengths", strengths.len(), n * c, "sources × strengths of the kernel"));
-        }
-        let expected = self.tree.targets.len() * self.far.values();
-        if out.len() != expected {
-            return Err(shape("out", out.len(), expected, "targets × values of the kernel"));
-        }
-        let free = || self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let workspace = free().pop().unwrap_or_default();
-        let mut run = Run::new(self, workspace, strengths, out);
+        let (sources, targets) = (self.tree.sources.len(), self.tree.targets.len());
+        let expected = [sources * self.near64.strengths(), targets * self.far.values()];
+        check_shapes([strengths.len(), expected[0]], [out.len(), expected[1]])?;
+        let mut run = Run::new(self, self.workspaces.take(), strengths, out);
         let done = evaluate(&mut run, &self.lists, observer);
         let (workspace, seconds) = run.finish();
-        free().push(workspace);
+        self.workspaces.put(workspace);
         done.map(|()| seconds)
     }
 

@@ -3,6 +3,7 @@
 use super::stages::Run;
 use super::translate::Translations;
 use crate::admissible::{self, Region};
+use crate::application::{Workspaces, check_shapes};
 use crate::equivalent::points::Scratch;
 use crate::equivalent::pool::Pool;
 use crate::leaves::Leaves;
@@ -13,7 +14,6 @@ use fmm_kernels::spherical::gradient::Gradient;
 use fmm_kernels::spherical::layout::{Layout, derivatives, layout};
 use fmm_kernels::spherical::{MAX_ORDER, MIN_ORDER, SphericalOptions, expansion};
 use fmm_traits::{Error, Family, Kernel, Lists, Observer, OutputColumns, Outputs, Real, Tree, Visitor, evaluate};
-use std::sync::{Mutex, PoisonError};
 
 /// Plans the method by spherical harmonics for `family` on `tree` and `lists`, in the current rayon pool.
 ///
@@ -99,7 +99,7 @@ pub struct Plan<T: Real> {
     pub(super) evaluated: Vec<u32>,
     pub(super) points: Pool<Scratch<T>>,
     pub(super) near64: Pool<Scratch<f64>>,
-    workspaces: Mutex<Vec<Workspace<T>>>,
+    workspaces: Workspaces<Workspace<T>>,
 }
 
 /// Arrays of one application.
@@ -146,7 +146,7 @@ impl<T: Real> Plan<T> {
             evaluated: evaluated(&lists),
             points: Pool::new(Default::default),
             near64: Pool::new(Default::default),
-            workspaces: Mutex::default(),
+            workspaces: Workspaces::default(),
             facts,
             near,
             tree,
@@ -186,21 +186,13 @@ impl<T: Real> Solver for Plan<T> {
     }
 
     fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {
-        let (n, c) = (self.tree.sources.len(), self.facts.near64.strengths());
-        let shape = |array, found, expected, why: &str| Error::Shape { array, found, expected, why: why.into() };
-        if strengths.len() != n * c {
-            return Err(shape("strengths", strengths.len(), n * c, "sources × strengths of the kernel"));
-        }
-        let expected = self.tree.targets.len() * self.values();
-        if out.len() != expected {
-            return Err(shape("out", out.len(), expected, "targets × values of the kernel"));
-        }
-        let free = || self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let workspace = free().pop().unwrap_or_default();
-        let mut run = Run::new(self, workspace, strengths, out);
+        let (sources, targets) = (self.tree.sources.len(), self.tree.targets.len());
+        let expected = [sources * self.facts.near64.strengths(), targets * self.values()];
+        check_shapes([strengths.len(), expected[0]], [out.len(), expected[1]])?;
+        let mut run = Run::new(self, self.workspaces.take(), strengths, out);
         let done = evaluate(&mut run, &self.lists, observer);
         let (workspace, seconds) = run.finish();
-        free().push(workspace);
+        self.workspaces.put(workspace);
         done.map(|()| seconds)
     }
 

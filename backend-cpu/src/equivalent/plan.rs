@@ -192,7 +192,7 @@ impl<T: Scalar> Plan<T> {
 
     /// Operators of the levels of `tree`; none without a far field.
     fn operators_of(&self, tree: &Tree, lists: &Lists) -> Result<Vec<Arc<Operators<T>>>, Error> {
-        if lists.p2m.is_empty() && lists.l2p.is_empty() {
+        if !lists.have_multipoles() && !lists.have_locals() {
             return Ok(Vec::new());
         }
         let sides: Vec<f64> = (0..tree.levels()).map(|l| tree.side_at(l)).collect();
@@ -215,6 +215,15 @@ impl<T: Scalar> Plan<T> {
             });
             self.tables.push(table);
         }
+    }
+
+    /// Numbers in all multipoles and in all locals: none where no edge has any.
+    pub(super) fn rows(&self) -> [usize; 2] {
+        let numbers = |have: bool, row: usize| if have { self.tree.len() * row } else { 0 };
+        [
+            numbers(self.lists.have_multipoles(), self.multipole_row()),
+            numbers(self.lists.have_locals(), self.local_row()),
+        ]
     }
 
     /// Numbers in a row of `multipoles`.
@@ -259,7 +268,7 @@ impl<T: Scalar> Solver for Plan<T> {
         tables.dedup_by(|a, b| Arc::ptr_eq(a, b));
         let mut operators: Vec<&Arc<Operators<T>>> = self.operators.iter().collect();
         operators.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let rows = (self.multipole_row() + self.local_row()) * self.tree.len();
+        let rows: usize = self.rows().iter().sum();
         let [densities, checks] = self.levels.components();
         let families = self.geometry.m2l.iter().map(|l| l.parents.len()).max().unwrap_or(0);
         let spectra = m2l::spectra_len(&self.dft, families, densities.max(checks));

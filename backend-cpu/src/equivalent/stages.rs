@@ -62,9 +62,9 @@ impl<T: Scalar> Stages for Run<'_, T> {
         self.timed(Stage::Scatter, |r| {
             let tree = &r.plan.tree;
             scatter(tree, r.strengths, r.plan.near64.strengths(), r.unit, &mut r.w.strengths);
-            let boxes = if r.plan.operators.is_empty() { 0 } else { tree.len() };
-            clear(&mut r.w.multipoles, boxes * r.plan.multipole_row());
-            clear(&mut r.w.locals, boxes * r.plan.local_row());
+            let [multipoles, locals] = r.plan.rows();
+            clear(&mut r.w.multipoles, multipoles);
+            clear(&mut r.w.locals, locals);
             clear(&mut r.w.values, tree.targets.len() * r.plan.far.values());
         })
     }
@@ -97,7 +97,7 @@ impl<T: Scalar> Stages for Run<'_, T> {
     fn m2m(&mut self, lists: &Lists, level: usize) -> Result<(), Error> {
         self.timed(Stage::M2m, |r| {
             let plan = r.plan;
-            if let Some(operators) = plan.operators.get(level) {
+            if let Some(operators) = plan.operators.get(level).filter(|_| !lists.m2m.is_empty()) {
                 let (isa, pool) = (plan.settings.isa, &plan.pools.translate);
                 translate::m2m(&plan.tree, lists, level, operators, isa, pool, &mut r.w.multipoles);
             }
@@ -153,7 +153,7 @@ impl<T: Scalar> Stages for Run<'_, T> {
     fn l2l(&mut self, lists: &Lists, level: usize) -> Result<(), Error> {
         self.timed(Stage::L2l, |r| {
             let plan = r.plan;
-            if let Some(operators) = plan.operators.get(level) {
+            if let Some(operators) = plan.operators.get(level).filter(|_| lists.have_locals()) {
                 let parents = level.checked_sub(1).map(|l| &*plan.operators[l]);
                 let (active, pool) = (&plan.geometry.active, &plan.pools.translate);
                 let row = plan.local_row();

@@ -6,7 +6,7 @@ use crate::plane::only_f64;
 use crate::request::{Backend, Fmm, Method};
 use crate::tuning::{self, Scene};
 use crate::validate::MAX_POINTS;
-use crate::variant::{Expansion, Parts, Policy, parts};
+use crate::variant::{Expansion, Parts, Policy, Translation, parts};
 use adaptive2d::{Norm, PlaneKernel};
 use backend_cpu::{Isa, Precision};
 use fmm_traits::Error;
@@ -193,6 +193,10 @@ fn on_octree(
             (tuning::MAX_ORDER, parts)
         }
         (Some(order), _) => tuning::given(order, parts)?,
+        (None, _) if r.variant.translation == Some(Translation::Domains) => {
+            let reason = "errors of translations to domains were not measured: give an order".to_string();
+            return refuse("a tolerance for this variant", reason);
+        }
         (None, e) => {
             let scene = Scene { sources: n, apart, ncrit: r.ncrit };
             tuning::chosen(kernel, r.outputs, e.unwrap_or(f64::NAN), r.precision, scene, parts)?

@@ -4,7 +4,7 @@
 //! Table 8 (errors and seconds of a million points), the cost model of eqs. 26–29, and fig. 10 (errors in single precision
 //! against N). N = 2²⁰ unless given; asserts the errors of Table 8.
 
-use fmm::{Cpu, Error, Fmm, Laplace, ListPolicy, Method, Output, Plan, Precision, Stage, Targets, Truncation, demo};
+use fmm::{Cpu, Error, Fmm, Laplace, ListPolicy, Method, Output, Plan, Precision, Stage, Targets, demo};
 use std::f64::consts::PI;
 
 /// Targets at which errors are measured.

@@ -92,6 +92,7 @@ fn every_variant_gives_the_sums() {
     let variants = [
         spherical(Laplace),
         spherical(Laplace).translation(Translation::Direct),
+        spherical(Laplace).translation(Translation::Domains).lists(ListPolicy::Stencil119),
         spherical(Laplace).lists(ListPolicy::Stencil119).truncation(Truncation::Fixed),
         treecode(Laplace, Expansion::Spherical),
         treecode(Laplace, Expansion::Spherical).theta(0.4),
@@ -142,6 +143,7 @@ fn what_makes_no_sense_is_refused() {
     unsupported(Fmm::new(Laplace).method(Method::Treecode).truncation(Truncation::Fixed));
     unsupported(spherical(Laplace).expansion(Expansion::Equivalent));
     unsupported(spherical(Laplace).outputs(both() | Outputs::HESSIAN).tolerance(1e-3));
+    unsupported(spherical(Laplace).translation(Translation::Domains).tolerance(1e-3));
     for theta in [0.0, -1.0, f64::NAN, 1.2] {
         let refused = of(treecode(Laplace, Expansion::Spherical).theta(theta));
         assert!(matches!(refused, Some(Error::Parameter { name: "theta", .. })), "{refused:?}");

@@ -105,6 +105,8 @@ pub enum MethodName {
 pub enum TranslationName {
     /// Rotate, shift along the axis, rotate back.
     Rcr,
+    /// The same, to domains of children where they are far enough: with --lists stencil119 the 61 stencil. Takes an order.
+    Domains,
     /// Term by term.
     Direct,
 }

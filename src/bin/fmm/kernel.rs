@@ -94,6 +94,7 @@ pub fn with_variant(mut builder: Fmm, args: &VariantArgs) -> Fmm {
     if let Some(name) = args.translation {
         builder = builder.translation(match name {
             TranslationName::Rcr => Translation::Rcr,
+            TranslationName::Domains => Translation::Domains,
             TranslationName::Direct => Translation::Direct,
         });
     }

@@ -156,11 +156,12 @@ fn in_space(r: &Fmm, facts: &Facts, tolerance: Option<f64>, n: usize, m: usize, 
     let mut found: Vec<_> = candidates.into_iter().map(forecast).collect();
     found.sort_by(|a, b| a.0.total_cmp(&b.0));
     let direct = costs.direct(n, m);
-    let forecasts: Vec<String> = found
-        .iter()
-        .map(|(seconds, method, order, ..)| format!("{} {seconds:.1e} s at order {order}", method.name()))
-        .collect();
-    let forecasts = format!("; forecast for one core: {}, direct {direct:.1e} s", forecasts.join(", "));
+    let time = |x: f64| if x < 1.0 { format!("{:.2} ms", 1e3 * x) } else { format!("{x:.2} s") };
+    let each = |&(seconds, method, order, ..): &(f64, Method, usize, Parts, f64)| {
+        format!("{} {} at order {order}", method.name(), time(seconds))
+    };
+    let forecasts = found.iter().map(each).collect::<Vec<_>>().join(", ");
+    let forecasts = format!("; forecast for one core: {forecasts}, direct {}", time(direct));
     let (seconds, method, order, parts, occupancy) = found.swap_remove(0);
     let (layout, direct_is_cheaper) = (Layout::Octree(parts), direct <= seconds);
     Ok(Fast { method, layout, order, occupancy, direct_is_cheaper, forecasts, costs: source.to_string() })

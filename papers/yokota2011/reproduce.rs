@@ -48,10 +48,7 @@ fn main() -> Result<(), Error> {
     }
     println!("\n{:<22} {:>12} {:>12}   paper, one core", "cross at N", "points to end", "evaluation");
     for (a, b) in [(1, 0), (2, 0), (1, 2)] {
-        let at = |seconds: fn(&Row) -> f64| match crossing(&curves[a], &curves[b], seconds) {
-            Some(n) => format!("{n:.1e}"),
-            None => "not here".to_string(),
-        };
+        let at = |seconds: fn(&Row) -> f64| crossing(&curves[a], &curves[b], seconds);
         println!(
             "{:<22} {:>12} {:>12}   3e3",
             format!("{} and {}", names[a], names[b]),
@@ -98,13 +95,15 @@ fn meets(name: &str, n: usize, first: Option<usize>) -> Result<Row, Error> {
     panic!("{name} does not reach {ERROR:e} at {n} points");
 }
 
-/// The last N at which `a` becomes faster than `b`, geometric between rows.
-fn crossing(a: &[Row], b: &[Row], seconds: fn(&Row) -> f64) -> Option<f64> {
+/// The last N at which one becomes faster than the other, geometric between rows.
+fn crossing(a: &[Row], b: &[Row], seconds: fn(&Row) -> f64) -> String {
     let ratio: Vec<(f64, f64)> =
         a.iter().zip(b).map(|(a, b)| ((a.n as f64).ln(), (seconds(a) / seconds(b)).ln())).collect();
-    let cross = ratio.windows(2).rev().find(|w| (w[0].1 > 0.0) != (w[1].1 > 0.0))?;
+    let Some(cross) = ratio.windows(2).rev().find(|w| (w[0].1 > 0.0) != (w[1].1 > 0.0)) else {
+        return format!("below {}", a[0].n);
+    };
     let part = cross[0].1 / (cross[0].1 - cross[1].1);
-    Some((cross[0].0 + part * (cross[1].0 - cross[0].0)).exp())
+    format!("{:.1e}", (cross[0].0 + part * (cross[1].0 - cross[0].0)).exp())
 }
 
 /// Fig. 6: how the time of the largest N divides.

@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 /// Names under which Chromium is installed.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// Leaves what the page looks like as JSON in an element of its own: widths, colours, and of the letters of all plots the
+/// Tells the page around it what the page looks like, as JSON: widths, colours, and of the letters of all plots the
 /// smallest height, those outside their plot and those on top of others.
-const PROBE: &str = r#"<pre id="probe"></pre><script>
+const PROBE: &str = r#"<script>
 const texts = [...document.querySelectorAll('svg text')].map(t => {
   const svg = t.ownerSVGElement, frame = svg.getBoundingClientRect(), box = t.getBoundingClientRect();
   const scale = frame.width / svg.viewBox.baseVal.width;
@@ -21,21 +21,32 @@ const cut = texts.filter(t => t.box.left < t.frame.left - 1 || t.box.right > t.f
   || t.box.top < t.frame.top - 1 || t.box.bottom > t.frame.bottom + 1);
 const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3;
 const over = texts.filter((t, i) => texts.some((u, j) => j > i && u.svg === t.svg && meet(t.box, u.box)));
-document.getElementById('probe').textContent = JSON.stringify({
+parent.postMessage(JSON.stringify({
   width: innerWidth, scroll: document.documentElement.scrollWidth, texts: texts.length,
   letters: Math.min(...texts.map(t => t.size)), cut: cut.map(t => t.name), over: over.map(t => t.name),
   columns: new Set([...document.querySelectorAll('svg')].map(s => Math.round(s.getBoundingClientRect().left))).size,
   colors: [getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor],
-});
+}), '*');
 </script></body>"#;
 
-/// What the probe found in `page`, `width` pixels wide.
-fn look(browser: &str, page: &Path, width: usize, dark: bool) -> Value {
+/// A page around `probed.html`, as wide as asked for: windows are never as narrow as a phone.
+fn frame(width: usize) -> String {
+    format!(
+        "<!doctype html><meta name=\"color-scheme\" content=\"light dark\"><pre id=\"probe\"></pre><script>\
+         onmessage = e => document.getElementById('probe').textContent = e.data;</script>\
+         <iframe src=\"probed.html\" width=\"{width}\" height=\"900\" style=\"border:0\"></iframe>"
+    )
+}
+
+/// What the probe found in the page in `folder`, `width` pixels wide.
+fn look(browser: &str, folder: &Path, width: usize, dark: bool) -> Value {
+    let page = folder.join("frame.html");
+    std::fs::write(&page, frame(width)).unwrap();
     let run = Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--dump-dom"])
         .arg(format!("--blink-settings=preferredColorScheme={}", usize::from(!dark)))
-        .arg(format!("--window-size={width},900"))
-        .arg(format!("--user-data-dir={}", page.with_extension("profile").display()))
+        .args(["--window-size=1400,1000", "--virtual-time-budget=2000"])
+        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
         .arg(format!("file://{}", page.display()))
         .stderr(Stdio::null())
         .output()
@@ -68,11 +79,10 @@ fn the_page_of_compare_can_be_read_on_a_phone_and_in_the_dark() {
     let run = fmm(&[&args[..], &["--variants", variants, "--out", folder.path().to_str().unwrap()]].concat());
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let page = std::fs::read_to_string(folder.path().join("compare.html")).unwrap();
-    let probed = folder.path().join("probed.html");
-    std::fs::write(&probed, page.replace("</body>", PROBE)).unwrap();
+    std::fs::write(folder.path().join("probed.html"), page.replace("</body>", PROBE)).unwrap();
     for (width, columns) in [(390, 1), (1280, 2)] {
         for dark in [false, true] {
-            let found = look(browser, &probed, width, dark);
+            let found = look(browser, folder.path(), width, dark);
             assert_eq!(found["width"], width, "{found}");
             assert!(found["scroll"].as_u64().unwrap() <= width as u64, "runs off the side: {found}");
             assert!(found["texts"].as_u64().unwrap() > 40 && found["letters"].as_f64().unwrap() >= 10.0, "{found}");

@@ -55,7 +55,7 @@ pub enum Plot {
 /// Of a plot in its own units; about those of a phone, so that letters are as tall as they should be there.
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 300.0;
-const MARGIN: f64 = 62.0;
+const MARGIN: f64 = 70.0;
 /// Told apart in light and dark, also by eyes that lack a colour.
 const COLORS: [&str; 10] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8c564b", "#7f7f7f", "#6a3d9a", "#e31a1c"];

@@ -150,7 +150,7 @@ fn a_treecode_of_equivalent_densities() {
 /// Softened gravity: cores that overlap are kept in P2P by what the caller admits.
 #[test]
 fn a_treecode_of_softened_masses() {
-    let family = Gravity { g: 1.0, softening: 1e-3 };
+    let family = Gravity { g: 1.0, softening: 1e-4 };
     let case = Case::new(&family, CloudKind::Plummer, 3000);
     let tree = case.tree(15);
     let x = spherical::<Gravity, f64>(&family, 8);

@@ -49,8 +49,8 @@ struct Group {
     /// Target boxes, or [`NONE`].
     targets: [[u32; LANES]; CHILDREN],
     moves: Vec<Move>,
-    /// L2L inside a family: from a domain to its members, each with its course.
-    hand_down: Vec<(u8, u8, u32)>,
+    /// L2L inside a family: domains, and as in [`Move::steps`] their members.
+    hand_down: Vec<(u8, Vec<(u8, u32)>)>,
 }
 
 /// The edges of a step, arranged.
@@ -165,9 +165,11 @@ impl Moves {
         for (slot, course) in groups.iter_mut().flat_map(|g| &mut g.moves).flat_map(|m| &mut m.steps) {
             *course = courses.of(step, *course as usize, *slot as usize);
         }
-        for (domain, child, course) in groups.iter_mut().flat_map(|g| &mut g.hand_down) {
-            let [from, to] = [*domain, *child].map(|slot| courses.domain(slot as usize));
-            *course = courses.between(Step::Down, from, to);
+        for (domain, steps) in groups.iter_mut().flat_map(|g| &mut g.hand_down) {
+            for (child, course) in steps {
+                let [from, to] = [*domain, *child].map(|slot| courses.domain(slot as usize));
+                *course = courses.between(Step::Down, from, to);
+            }
         }
         Ok(Moves(groups))
     }
@@ -183,7 +185,7 @@ impl Moves {
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
         let moves = self.0.iter().flat_map(|g| &g.moves);
-        self.0.iter().map(|g| (size_of::<Group>() + size_of_val(&g.hand_down[..])) as u64).sum::<u64>()
+        (self.0.len() * size_of::<Group>()) as u64
             + moves.map(|m| (size_of::<Move>() + 8 * m.steps.len()) as u64).sum::<u64>()
     }
 }
@@ -243,7 +245,7 @@ impl Group {
             for (slot, domain) in covers.domains().iter().enumerate().skip(CHILDREN) {
                 if wanted.iter().any(|(_, lanes)| lanes[slot] != 0) {
                     let members = (0..CHILDREN).filter(|child| domain.members >> child & 1 == 1);
-                    group.hand_down.extend(members.map(|child| (slot as u8, child as u8, 0)));
+                    group.hand_down.push((slot as u8, members.map(|child| (child as u8, 0)).collect()));
                 }
             }
         }
@@ -314,26 +316,28 @@ impl<T: Real> Work<'_, T> {
             if begin > 0 {
                 locals.fill(zero);
             }
-            for Move { sources, steps } in &group.moves {
-                let sources = &sources[begin..begin + V::WIDTH];
-                if sources.iter().all(|&s| s == NONE) {
-                    continue;
+            // One loop, and in it one call of a translation: a second one would not be inlined, and run without vectors.
+            let across = group.moves.iter().map(|m| (Ok(&m.sources), &m.steps));
+            let down = group.hand_down.iter().map(|(domain, steps)| (Err(*domain as usize), steps));
+            for (source, steps) in across.chain(down) {
+                match source {
+                    Ok(sources) => {
+                        let sources = &sources[begin..begin + V::WIDTH];
+                        if sources.iter().all(|&s| s == NONE) {
+                            continue;
+                        }
+                        let read = steps.iter().map(|&(_, c)| courses.all[c as usize].orders()[0]).max().unwrap_or(0);
+                        let row = |s: u32| &multipoles[(s as usize - first) * len..][..read * read];
+                        gather(sources, row, &mut from[..read * read]);
+                    }
+                    Err(domain) => from.copy_from_slice(&locals[domain * len..][..len]),
                 }
-                let read = steps.iter().map(|&(_, c)| courses.all[c as usize].orders()[0]).max().unwrap_or(0);
-                let row = |s: u32| &multipoles[(s as usize - first) * len..][..read * read];
-                gather(sources, row, &mut from[..read * read]);
                 for &(slot, course) in steps {
                     let local = &mut locals[slot as usize * len..][..len];
                     courses.rcr.add(&courses.all[course as usize], &from, local, &mut work);
                 }
             }
-            let (children, domains) = locals.split_at_mut(CHILDREN * len);
-            for &(domain, child, course) in &group.hand_down {
-                let from = &domains[(domain as usize - CHILDREN) * len..][..len];
-                let to = &mut children[child as usize * len..][..len];
-                courses.rcr.add(&courses.all[course as usize], from, to, &mut work);
-            }
-            for (local, targets) in children.chunks_exact(len).zip(&group.targets) {
+            for (local, targets) in locals.chunks_exact(len).zip(&group.targets) {
                 for (lane, &target) in targets[begin..begin + V::WIDTH].iter().enumerate().filter(|(_, t)| **t != NONE)
                 {
                     let at = (target as usize - to.first) * to.len;

@@ -12,7 +12,7 @@ mod plan;
 mod recipe;
 mod stages;
 
-pub use plan::Plan;
+pub use plan::{Ends, Plan};
 
 use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
 use fmm_kernels::equivalent::Scalar;

@@ -4,9 +4,8 @@
 use super::DeviceScalar;
 use super::fourier;
 use super::operators::{DeviceOperators, m2l_matrices};
-use crate::compile::Program;
 use crate::device::{Buffer, Device};
-use crate::programs;
+use crate::programs::Groups;
 use fmm_kernels::equivalent::operators::unit_parameters;
 use fmm_kernels::equivalent::{OperatorSet, Operators};
 use fmm_traits::kernel::MAX_PARAMETERS;
@@ -32,8 +31,8 @@ pub(super) struct Recipe<T> {
     /// M2L of those, as dense matrices or in Fourier space.
     pub dense: MakeM2l<T>,
     pub fourier: MakeM2l<T>,
-    /// P2P of a shape.
-    pub near: fn((usize, usize)) -> Program,
+    /// Targets of a leaf that a block sums at once: of P2P; of L2P and M2P.
+    pub groups: [usize; 2],
     /// Degrees in length: strengths of the check kernel; values at targets of the far field; both of the near field.
     check_strengths: Vec<i32>,
     far_values: Vec<i32>,
@@ -60,7 +59,7 @@ impl<T: DeviceScalar> Recipe<T> {
             operators: operators::<F, T>,
             dense: m2l_matrices::<T, F::Equivalent>,
             fourier: fourier::operators::<T, F::Equivalent>,
-            near: programs::p2p_program::<S, N>,
+            groups: [Groups::near::<N>(S::VALUES).targets(), Groups::far::<T>(E::VALUES).targets()],
             check_strengths: degrees(F::Check::STRENGTHS, F::Check::strength_degree),
             far_values: degrees(E::VALUES, E::value_degree),
             near_strengths: degrees(S::STRENGTHS, S::strength_degree),

@@ -168,6 +168,11 @@ pub fn multiply_program<T: Real>() -> Program {
     of_precision::<T>("multiply.cu", include_str!("../kernels/multiply.cu"), &["multiply", "add_rows"])
 }
 
+/// The affine part of locals.
+pub fn affine_program<T: Real>() -> Program {
+    of_precision::<T>("affine.cu", include_str!("../kernels/affine.cu"), &["separate", "affine_at_targets"])
+}
+
 /// A file that needs nothing in front of it. Keys and boxes come from it: no contraction.
 fn plain(name: &str, source: &str, entries: &'static [&'static str]) -> Program {
     Program { name: name.to_string(), source: source.to_string(), entries, contract: false }
@@ -245,6 +250,8 @@ pub fn all_programs() -> Vec<Program> {
         arrange(),
         multiply_program::<f32>(),
         multiply_program::<f64>(),
+        affine_program::<f32>(),
+        affine_program::<f64>(),
         m2l_program::<f32>(),
         m2l_program::<f64>(),
         m2l_fourier_program::<f32>(),

@@ -27,12 +27,12 @@ pub(super) struct Workspace<T> {
     ends: Option<(Buffer<f64>, Buffer<f64>)>,
     /// Tree order.
     strengths: Buffer<f64>,
-    values: Buffer<f64>,
+    pub values: Buffer<f64>,
     /// A row a box.
     multipoles: Buffer<T>,
     locals: Buffer<T>,
     /// Check values: of multipoles on the way up, of locals on the way down.
-    check: Buffer<T>,
+    pub check: Buffer<T>,
     /// Between the factors of a solve.
     middle: Buffer<T>,
 }
@@ -448,8 +448,11 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
                 unsafe { p.multiply(&operators.l2l, from, to, groups, factor, true)? };
             }
             let downward = &p.operators(level).downward;
-            // SAFETY: the items of a level exist, and `middle` holds a row for each.
-            unsafe { p.solve(downward, &active.boxes, active.of(level), &w.locals) }
+            // SAFETY: levels come in order; the items of a level exist, and `middle` holds a row for each.
+            unsafe {
+                p.separate(level)?;
+                p.solve(downward, &active.boxes, active.of(level), &w.locals)
+            }
         })
     }
 
@@ -462,7 +465,8 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
                 &p.placed().edges.l2p.boxes,
                 &p.placed().tables.outer,
                 &p.placed().workspace.locals,
-            )
+            )?;
+            p.affine_at_targets()
         })
     }
 

@@ -176,9 +176,9 @@ fn case<T: DeviceScalar, N: Real, F: Family>(
     for _ in 1..warm {
         (u, seconds) = plan.apply(&q, &mut |_, _| true)?;
     }
-    plan.set_beside(false);
+    plan.set_beside(Some(false));
     let (_, alone) = plan.apply(&q, &mut |_, _| true)?;
-    plan.set_beside(true);
+    plan.set_beside(None);
     let (strengths, values) = (DeviceArray::new(device, &q)?, DeviceArray::zeros(device, u.len())?);
     let ends = Ends { strengths: strengths.address(), values: values.address() };
     let applied = milliseconds(runs, || {
@@ -209,7 +209,7 @@ fn case<T: DeviceScalar, N: Real, F: Family>(
     print!("{} {} 2^{log} {} {} leaf {leaf} p {p}: ", family.name(), kind.name(), T::NAME, N::NAME);
     println!("tree {built:.2} lists {listed:.2} apply {applied:.2} sum {:.2} ms", built + listed + applied);
     println!("    errors {}, boxes {boxes}, edges {edges:?}, plan {planned:.1} ms", errors.join(" "));
-    for (how, seconds) in [("beside", seconds), ("behind", alone)] {
+    for (how, seconds) in [("where it pays", seconds), ("behind", alone)] {
         let stages: Vec<String> =
             Stage::ALL.iter().zip(seconds).map(|(s, t)| format!("{} {:.3}", s.name(), t * 1e3)).collect();
         println!("    P2P {how}: {}", stages.join(", "));

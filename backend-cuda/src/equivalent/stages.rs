@@ -323,7 +323,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         // SAFETY: arguments as in p2p.cu; values have a row for each target, and nothing else writes them before the
         // streams are joined.
         unsafe {
-            if self.beside {
+            if self.beside() {
                 device.launch_beside(functions, "p2p", grid, threads, &args)
             } else {
                 device.launch(functions, "p2p", grid, threads, &args)
@@ -352,7 +352,7 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
     fn scatter(&mut self) -> Result<(), Error> {
         let given = self.ends.strengths;
         self.timed(Stage::Scatter, |p| p.scatter(given))?;
-        if !self.plan.beside {
+        if !self.plan.beside() {
             return Ok(());
         }
         let device = self.plan.device().clone();
@@ -483,7 +483,7 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
 
     /// Unless [`scatter`](Run::scatter) has enqueued it.
     fn p2p(&mut self, _: &()) -> Result<(), Error> {
-        if self.plan.beside { Ok(()) } else { self.timed(Stage::P2p, |p| p.near()) }
+        if self.plan.beside() { Ok(()) } else { self.timed(Stage::P2p, |p| p.near()) }
     }
 
     fn gather(&mut self) -> Result<(), Error> {

@@ -217,10 +217,10 @@ fn of_the_caller(device: &Device) {
         unsafe { plan.enqueue(ends, handle) }.unwrap();
         assert_eq!(stream.clone_dtoh(&values).unwrap(), u, "{unit}");
         // P2P behind the far field adds in another order.
-        plan.set_beside(false);
+        plan.set_beside(Some(false));
         let behind = plan.apply(&q, &mut |_, _| true).unwrap().0;
         assert!(difference(&behind, &u) <= 1e-6, "{unit}");
-        plan.set_beside(true);
+        plan.set_beside(None);
     }
 }
 

@@ -4,10 +4,11 @@
 //! and sums stay in cache, sums go to the caller's rows once, and there is no array of leaves' locals nor of values in tree
 //! order. The time of these stages is that of all, in the ratio of what each took on its threads.
 
+use super::m2l::M2l;
 use super::near::{Charged, Gathered, HarmonicPair, LogarithmPair, PairKernel, VALUES, pairs};
 use super::points::{Frame, FromPoints, ToPoints};
 use super::rows::Rows;
-use super::shifts::{Down, M2l, Shifts, Up};
+use super::shifts::{Down, Shifts, Up};
 use super::{LaurentPlan, LaurentWorkspace};
 use crate::StageSeconds;
 use crate::lanes::dispatch;
@@ -132,6 +133,7 @@ fn m2l(plan: &LaurentPlan, lists: &Lists, multipoles: &[f64], boxes: Range<usize
             pyramid: &plan.pyramid,
             edges: &lists.m2l,
             hankel: &plan.hankel,
+            terms: &plan.terms,
             multipoles,
             targets: boxes,
             locals,

@@ -45,6 +45,8 @@ pub(crate) struct Mesh {
     pub root_side: f64,
     pub edges: Edges,
     pub near_pairs: u64,
+    /// The order, where the points made it another than that of the choice.
+    pub order: Option<usize>,
 }
 
 /// Points in, then strengths → sums; everything in the caller's order. Points and strengths have been checked and

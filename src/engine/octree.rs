@@ -116,6 +116,7 @@ impl Engine for Octree {
             root_side: tree.side,
             edges: Edges::of(lists),
             near_pairs: lists.p2p.iter().map(pairs).sum(),
+            order: None,
         }
     }
 

@@ -65,7 +65,7 @@ impl Engine for Plane {
         let order = c.order.unwrap_or(most - more) + more;
         let series = Laurent::new(self.kernel, order, self.gradient)?;
         let rough = c.tolerance.is_some_and(|t| t >= tuning::ROUGH_NEAR_FIELD);
-        self.plan = Some(LaurentPlan::new(pyramid, lists, series, c.isa, rough)?);
+        self.plan = Some(LaurentPlan::new(pyramid, lists, series, c.isa, rough)?.shortened(self.theta));
         Ok(placed)
     }
 
@@ -105,6 +105,7 @@ impl Engine for Plane {
             root_side: 2.0 * pyramid.radius[0],
             edges: Edges::of(lists),
             near_pairs: lists.p2p.iter().map(pairs).sum(),
+            order: Some(plan.order()),
         }
     }
 

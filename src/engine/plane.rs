@@ -18,6 +18,7 @@ use std::time::Instant;
 pub(crate) struct Plane {
     kernel: PlaneKernel,
     gradient: bool,
+    request: Fmm,
     choice: Choice,
     theta: f64,
     plan: Option<LaurentPlan>,
@@ -30,6 +31,7 @@ impl Plane {
         Plane {
             kernel,
             gradient: gradient(request.outputs),
+            request: request.clone(),
             choice: choice.clone(),
             theta,
             plan: None,
@@ -39,6 +41,10 @@ impl Plane {
 }
 
 impl Engine for Plane {
+    fn asked(&self) -> (&Fmm, &Choice) {
+        (&self.request, &self.choice)
+    }
+
     fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<Placed, Error> {
         let c = &self.choice;
         // Kernels of the plane are singular: subsets are points, and nothing is picked.

@@ -24,14 +24,14 @@ fn errors_stay_below_the_tolerance() {
             let points = kind.points(6000, 9);
             let xyz: Vec<[f64; 3]> = points.chunks(2).map(|p| [p[0], p[1], 0.0]).collect();
             let count = 6000 * kernel.strengths();
-            for (drawn, strengths) in
-                [("normal", normal_strengths(count, 10)), ("(0, 1)", uniform_strengths(count, 10))]
-            {
+            let both = [("normal", normal_strengths(count, 10)), ("(0, 1)", uniform_strengths(count, 10))];
+            // Each tolerance at both θ, one with either kind of strengths.
+            for ((drawn, strengths), thetas) in both.into_iter().zip([[0.5, 0.55], [0.55, 0.5]]) {
                 let series = |order| Laurent::new(kernel, order, true).unwrap();
                 let (width, first) = (series(1).values(), kernel.strengths());
                 let mut exact = vec![0.0; 500 * width];
                 series(1).p2p(Cloud { xyz: &xyz, strengths: &strengths }, &xyz[..500], true, &mut exact);
-                for (tolerance, theta) in TOLERANCES.into_iter().flat_map(|t| [(t, 0.5), (t, 0.55)]) {
+                for (tolerance, theta) in TOLERANCES.into_iter().zip(thetas.into_iter().cycle()) {
                     for norm in [Norm::L2, Norm::Max] {
                         let pyramid = Pyramid::build(&points, None, &PyramidOptions::default()).unwrap();
                         let order = order_for(tolerance, theta, norm).unwrap() + terms_for_copies(&pyramid, theta);

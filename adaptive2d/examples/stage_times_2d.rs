@@ -66,8 +66,14 @@ fn main() {
                 shown += &format!(" {} {:.3}", stage.name(), seconds.0[stage as usize]);
             }
             let (lists, bytes) = (plan.lists(), plan.bytes() + workspace.bytes());
-            shown += &format!("\ndepth {} m2l {} p2p {}", plan.pyramid().depth(), lists.m2l.len(), lists.p2p.len());
-            shown += &format!(" p2l {} m2p {} held_MB {}", lists.p2l.len(), lists.m2p.len(), bytes / 1_000_000);
+            shown += &format!(
+                "\ndepth {} m2l_edges {} p2p_edges {}",
+                plan.pyramid().depth(),
+                lists.m2l.len(),
+                lists.p2p.len()
+            );
+            shown +=
+                &format!(" p2l_edges {} m2p_edges {} held_MB {}", lists.p2l.len(), lists.m2p.len(), bytes / 1_000_000);
             runs.push((total, shown));
         });
     }

@@ -2,7 +2,7 @@
 
 use super::matrix::{Matrix, kernel_columns, kernel_matrix, round};
 use super::symmetry::{Side, Symmetry};
-use super::{Scalar, cache, surface};
+use super::{Scalar, cache, neutral, surface};
 use faer::MatRef;
 use fmm_traits::{Error, Family, Kernel, kernel::reciprocal_at};
 use std::path::Path;
@@ -37,6 +37,8 @@ pub(super) struct Half<T> {
     symmetry: Symmetry,
     /// By parity: the two factors of the surface solve.
     solve: Vec<[Matrix<T>; 2]>,
+    /// By parity: what stands for the first factors where densities are [`neutral`]; empty where they are not.
+    neutral: Vec<Matrix<T>>,
     /// By parity, then by octant ([`Symmetry::octants`]): the translation between a box and a family of children.
     shift: Vec<Matrix<T>>,
 }
@@ -91,9 +93,12 @@ impl<'a, T: Scalar> Direction<'a, T> {
     /// would lose half the digits.
     pub fn solves(&self) -> impl Iterator<Item = (usize, [MatRef<'a, T>; 2])> + use<'a, T> {
         let Direction { half, downward } = *self;
-        half.symmetry.parities().zip(&half.solve).map(move |(parity, [a, b])| match downward {
-            false => (parity, [a.view(), b.view()]),
-            true => (parity, [b.view().transpose(), a.view().transpose()]),
+        half.symmetry.parities().enumerate().map(move |(k, parity)| {
+            let [a, b] = &half.solve[k];
+            match downward {
+                false => (parity, [half.neutral.get(k).unwrap_or(a).view(), b.view()]),
+                true => (parity, [b.view().transpose(), a.view().transpose()]),
+            }
         })
     }
     /// For each parity χ and each octant o that stands for its images: χ, o, and the translation between parity χ
@@ -112,12 +117,13 @@ impl<'a, T: Scalar> Direction<'a, T> {
 
 impl<T: Scalar> Half<T> {
     /// From the matrix `solve` between concentric surfaces (density → check values) and `shift(octant)` (density of
-    /// a child → check values), of which only columns named are asked for.
+    /// a child → check values), of which only columns named are asked for; `conserved` is of [`neutral::conserved`].
     fn build(
         symmetry: Symmetry,
         cutoff: f64,
         solve: impl Fn(&[usize]) -> Matrix<f64>,
         shift: impl Fn(usize) -> Matrix<f64>,
+        conserved: &[neutral::Conserved],
     ) -> Result<Self, Error> {
         let mut folded = vec![0.0; symmetry.values.len()];
         // A reflection takes column j to that of an image of j: the columns of parity χ are the parity χ of
@@ -144,18 +150,23 @@ impl<T: Scalar> Half<T> {
                 shifts.push(round(&block(matrix, parity, &mut std::iter::repeat(images))));
             }
         }
+        let neutral = neutral::first_factors(&symmetry, &factors, conserved).iter().map(round).collect();
         let solve = factors.iter().map(|f| f.each_ref().map(round)).collect();
-        Ok(Half { symmetry, solve, shift: shifts })
+        Ok(Half { symmetry, solve, neutral, shift: shifts })
     }
 
     fn matrices(&self) -> impl Iterator<Item = &Matrix<T>> {
-        self.solve.iter().flatten().chain(&self.shift)
+        self.solve.iter().flatten().chain(&self.neutral).chain(&self.shift)
     }
 
     /// From the [`matrices`](Self::matrices); `None` if they run out or a shape is wrong.
-    fn from_matrices(symmetry: Symmetry, next: &mut dyn FnMut() -> Option<Matrix<T>>) -> Option<Self> {
+    fn from_matrices(
+        symmetry: Symmetry,
+        neutral_densities: bool,
+        next: &mut dyn FnMut() -> Option<Matrix<T>>,
+    ) -> Option<Self> {
         let fits = |m: &Matrix<T>, rows, cols| (m.rows, m.cols, m.data.len()) == (rows, cols, rows * cols);
-        let (mut solve, mut shift) = (Vec::new(), Vec::new());
+        let (mut solve, mut neutral, mut shift) = (Vec::<[Matrix<T>; 2]>::new(), Vec::new(), Vec::new());
         for parity in symmetry.parities() {
             let pair = [next()?, next()?];
             let rank = pair[0].cols;
@@ -163,13 +174,19 @@ impl<T: Scalar> Half<T> {
             solve.push(pair);
             (fits(&solve.last()?[0], e, rank) && fits(&solve.last()?[1], rank, c)).then_some(())?;
         }
+        if neutral_densities {
+            for [first, _] in &solve {
+                neutral.push(next()?);
+                fits(neutral.last()?, first.rows, first.cols).then_some(())?;
+            }
+        }
         for parity in symmetry.parities() {
             for _ in symmetry.octants() {
                 shift.push(next()?);
                 fits(shift.last()?, symmetry.values.block(parity).len(), symmetry.strengths.len()).then_some(())?;
             }
         }
-        Some(Half { symmetry, solve, shift })
+        Some(Half { symmetry, solve, neutral, shift })
     }
 }
 
@@ -206,6 +223,7 @@ impl<T: Scalar> Operators<T> {
                 let factor = |_: usize, j: usize| power(F::Equivalent::strength_degree(j));
                 kernel_matrix::<F::Equivalent>(params, &outer, &child(octant), factor)
             },
+            &neutral::conserved::<F>(params, &outer),
         )?;
         let adjoint = if shared {
             None
@@ -220,6 +238,7 @@ impl<T: Scalar> Operators<T> {
                     let factor = |i: usize, _: usize| power(F::Equivalent::value_degree(i));
                     kernel_matrix::<F::Equivalent>(params, &child(octant), &outer, factor).transposed()
                 },
+                &[],
             )?;
             Some(half)
         };
@@ -262,9 +281,10 @@ impl<T: Scalar> Operators<T> {
         next: &mut dyn FnMut() -> Option<Matrix<T>>,
     ) -> Option<Self> {
         let symmetry = Symmetry::of::<F::Equivalent>(params, p);
-        let upward = Half::from_matrices(symmetry.clone(), next)?;
+        let neutral_densities = !neutral::components::<F>(params).is_empty();
+        let upward = Half::from_matrices(symmetry.clone(), neutral_densities, next)?;
         let (shared, _) = l2l_factor::<F::Equivalent>();
-        let adjoint = if shared { None } else { Some(Half::from_matrices(symmetry.adjoint(), next)?) };
+        let adjoint = if shared { None } else { Some(Half::from_matrices(symmetry.adjoint(), false, next)?) };
         Some(Self::of_halves::<F>(params, p, upward, adjoint))
     }
 

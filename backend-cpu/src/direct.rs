@@ -140,7 +140,7 @@ impl<T: Real> Packed<T> {
         // Coordinates relative to the centre of the sources, in units of their extent, when the
         // arithmetic is f32; as they are in f64.
         let (shift, unit) = if T::EPSILON > 1e-10 { frame(d.sources, others) } else { ([0.0; 3], 1.0) };
-        let size = crate::unit_of(d.strengths);
+        let size = crate::unit_of(d.strengths, &pair.strength_degrees, unit);
         let mut sources = Soa::default();
         sources.reset(pair.pieces, pair.strengths(), n);
         for a in 0..3 {

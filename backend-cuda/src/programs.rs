@@ -58,7 +58,7 @@ pub(crate) fn threads_for(n: usize) -> usize {
 /// P2M and P2L: sources to a surface of `n` points.
 pub fn p2m_program<K: Kernel, T: Real>(n: usize) -> Program {
     let source = include_str!("../kernels/p2m.cu");
-    of_kernel::<K, T>("p2m.cu", source, &[("THREADS", threads_for(n))], &pairs::<K, T>(), &["to_surface"])
+    of_kernel::<K, T>("p2m.cu", source, &[("THREADS", threads_for(n))], &pairs::<K, T>(), &["to_surface", "add_net"])
 }
 
 /// Threads of the stages that work on the targets of a leaf.

@@ -58,6 +58,7 @@ pub struct Plan<T: Scalar> {
     pub(super) check: Pair<T>,
     /// Densities → values.
     pub(super) far: Pair<T>,
+    pub(super) far64: Pair<f64>,
     levels: Box<dyn Levels<T>>,
     pub(super) tree: Tree,
     pub(super) lists: Lists,
@@ -69,6 +70,7 @@ pub struct Plan<T: Scalar> {
     pub(super) params: Vec<Vec<T>>,
     pub(super) raw_params: Vec<f64>,
     pub(super) inner: Surface<T>,
+    pub(super) inner64: Surface<f64>,
     pub(super) outer: Surface<T>,
     pub(super) dft: Dft<T>,
     pub(super) tables: Vec<Option<Arc<m2l::Table<T>>>>,
@@ -125,6 +127,8 @@ pub(super) struct Pools<T: Scalar> {
 pub(super) struct Workspace<T> {
     /// `strengths[component][tree position]`.
     pub strengths: Vec<Vec<f64>>,
+    /// Of each component that sources have a net strength of and densities keep: that of each box, hatted.
+    pub net: Vec<Vec<T>>,
     pub multipoles: Vec<T>,
     pub locals: Vec<T>,
     /// `values[tree position × K::VALUES ..]`.
@@ -168,6 +172,7 @@ impl<T: Scalar> Plan<T> {
             near64: Pair::close::<S>(),
             check: Pair::of::<F::Check>(),
             far: Pair::of::<E>(),
+            far64: Pair::of::<E>(),
             levels: Box::new(LevelsOf::<F, S>(raw_params.clone(), PhantomData)),
             tree,
             lists,
@@ -178,6 +183,7 @@ impl<T: Scalar> Plan<T> {
             params: Vec::new(),
             raw_params,
             inner: Surface::new(p, surface::INNER),
+            inner64: Surface::new(p, surface::INNER),
             outer: Surface::new(p, surface::OUTER),
             dft,
             tables: Vec::new(),

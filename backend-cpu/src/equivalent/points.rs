@@ -2,7 +2,7 @@
 //! surface, in coordinates of a unit box.
 
 use super::pool::Pool;
-use super::translate;
+use super::{net, translate};
 use crate::lanes::{Isa, Vectorized, dispatch};
 use crate::soa::Soa;
 use crate::sum::Pair;
@@ -106,7 +106,8 @@ impl<T: Real, I: Iterator<Item = Range<usize>> + Clone> Vectorized for Fill<'_, 
     }
 }
 
-/// Multipoles of the leaves of `level`: check values on the outer surface, then the upward solve.
+/// Multipoles of the leaves of `level`: check values on the outer surface, then the upward solve; `kept` are net strengths
+/// of boxes.
 pub fn p2m<T: Scalar>(
     pair: &Pair<T>,
     tree: &Tree,
@@ -117,6 +118,7 @@ pub fn p2m<T: Scalar>(
     outer: &Surface<T>,
     isa: Isa,
     strengths: &[Vec<f64>],
+    kept: &[Vec<T>],
     scratch: &Pool<Scratch<T>>,
     batches: &Pool<translate::Scratch<T>>,
     multipoles: &mut [T],
@@ -146,7 +148,9 @@ pub fn p2m<T: Scalar>(
                     }
                 });
                 batch.solve(isa, operators.upward(), count, |k, density| {
-                    to[(leaves[k] - first) * row..][..row].copy_from_slice(density);
+                    let to = &mut to[(leaves[k] - first) * row..][..row];
+                    to.copy_from_slice(density);
+                    net::add(operators, kept, leaves[k], to);
                 });
             });
         },

@@ -25,7 +25,8 @@ pub(super) struct Run<'a, T: Real> {
 
 impl<'a, T: Real> Run<'a, T> {
     pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &'a [f64], out: &'a mut [f64]) -> Self {
-        Run { plan, w, strengths, unit: unit_of(strengths), out, seconds: StageSeconds::default() }
+        let unit = unit_of(strengths, &plan.facts.near64.strength_degrees, plan.tree.side_at(0));
+        Run { plan, w, strengths, unit, out, seconds: StageSeconds::default() }
     }
 
     pub fn finish(self) -> (Workspace<T>, StageSeconds) {

@@ -14,6 +14,7 @@ mod accuracy;
 mod bits;
 mod direct;
 mod edges;
+mod far;
 mod oracle;
 mod spherical;
 mod sums;

@@ -202,7 +202,9 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         shape("strengths", strengths.len(), expected, "sources × strengths of the kernel")?;
         shape("values", out.len(), tree.targets.len() * self.shape.values, "targets × values of the kernel")?;
         let device = tree.device.clone();
-        self.placed.workspace.unit = if T::NAME == "f32" || N::NAME == "f32" { unit_of(strengths) } else { 1.0 };
+        let single = T::NAME == "f32" || N::NAME == "f32";
+        let unit = if single { unit_of(strengths, &self.recipe.near_strengths, tree.side) } else { 1.0 };
+        self.placed.workspace.unit = unit;
         device.write(&mut self.placed.workspace.given, 0, strengths, "strengths")?;
         let mut run = Run::new(self);
         evaluate(&mut run, &(), observer)?;
@@ -230,10 +232,14 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     }
 }
 
-/// The power of two at or below the largest magnitude of `strengths` (1 if there is none): sums are made of strengths
-/// divided by it, so that f32 holds them in whatever unit they come.
-fn unit_of(strengths: &[f64]) -> f64 {
-    let largest = strengths.iter().fold(0.0f64, |m, q| m.max(q.abs()));
+/// The power of two at or below the largest magnitude of `strengths` (1 if there is none), each in units of a length
+/// `side` ([`Kernel::strength_degree`](fmm_traits::Kernel::strength_degree) are the `degrees` of those of a source): sums are
+/// made of strengths divided by it, so that f32 holds them in whatever units strengths and lengths come.
+fn unit_of(strengths: &[f64], degrees: &[i32], side: f64) -> f64 {
+    let largest = degrees.iter().enumerate().fold(0.0f64, |largest, (c, &degree)| {
+        let each = strengths.iter().skip(c).step_by(degrees.len());
+        largest.max(each.fold(0.0, |m: f64, q| m.max(q.abs())) * side.powi(degree))
+    });
     // Exponent bits alone; subnormal numbers give 0.
     let unit = f64::from_bits(largest.to_bits() & (0x7ff << 52));
     if unit > 0.0 && unit.is_finite() { unit } else { 1.0 }

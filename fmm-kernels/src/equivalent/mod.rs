@@ -32,7 +32,7 @@ pub mod cache;
 mod dense;
 pub mod expansion;
 mod matrix;
-mod neutral;
+pub mod net;
 pub mod operators;
 pub mod spectra;
 pub mod surface;

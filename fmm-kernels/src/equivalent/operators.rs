@@ -2,7 +2,8 @@
 
 use super::matrix::{Matrix, kernel_columns, kernel_matrix, round};
 use super::symmetry::{Side, Symmetry};
-use super::{Scalar, cache, neutral, surface};
+use super::net::{self, Component};
+use super::{Scalar, cache, surface};
 use faer::MatRef;
 use fmm_traits::{Error, Family, Kernel, kernel::reciprocal_at};
 use std::path::Path;
@@ -37,8 +38,10 @@ pub(super) struct Half<T> {
     symmetry: Symmetry,
     /// By parity: the two factors of the surface solve.
     solve: Vec<[Matrix<T>; 2]>,
-    /// By parity: what stands for the first factors where densities are [`neutral`]; empty where they are not.
+    /// By parity: what stands for the first factors where net strengths are kept ([`net`]); empty where they are not.
     neutral: Vec<Matrix<T>>,
+    /// The density of a unit source of each component that is kept.
+    units: Vec<Matrix<T>>,
     /// By parity, then by octant ([`Symmetry::octants`]): the translation between a box and a family of children.
     shift: Vec<Matrix<T>>,
 }
@@ -63,6 +66,8 @@ pub struct Operators<T> {
     pub params: Vec<f64>,
     /// L2L is to be multiplied by this number.
     pub l2l_factor: T,
+    /// The components whose net strength is kept ([`net`]).
+    pub kept: Vec<Component>,
     upward: Half<T>,
     /// Of the adjoint kernel, if it is another.
     adjoint: Option<Half<T>>,
@@ -117,13 +122,13 @@ impl<'a, T: Scalar> Direction<'a, T> {
 
 impl<T: Scalar> Half<T> {
     /// From the matrix `solve` between concentric surfaces (density → check values) and `shift(octant)` (density of
-    /// a child → check values), of which only columns named are asked for; `conserved` is of [`neutral::conserved`].
+    /// a child → check values), of which only columns named are asked for; `conserved` is of [`net::conserved`].
     fn build(
         symmetry: Symmetry,
         cutoff: f64,
         solve: impl Fn(&[usize]) -> Matrix<f64>,
         shift: impl Fn(usize) -> Matrix<f64>,
-        conserved: &[neutral::Conserved],
+        conserved: &[net::Conserved],
     ) -> Result<Self, Error> {
         let mut folded = vec![0.0; symmetry.values.len()];
         // A reflection takes column j to that of an image of j: the columns of parity χ are the parity χ of
@@ -150,23 +155,25 @@ impl<T: Scalar> Half<T> {
                 shifts.push(round(&block(matrix, parity, &mut std::iter::repeat(images))));
             }
         }
-        let neutral = neutral::first_factors(&symmetry, &factors, conserved).iter().map(round).collect();
+        let (neutral, units) = net::of_factors(&symmetry, &factors, conserved);
+        let [neutral, units] = [neutral, units].map(|of| of.iter().map(round).collect());
         let solve = factors.iter().map(|f| f.each_ref().map(round)).collect();
-        Ok(Half { symmetry, solve, neutral, shift: shifts })
+        Ok(Half { symmetry, solve, neutral, units, shift: shifts })
     }
 
     fn matrices(&self) -> impl Iterator<Item = &Matrix<T>> {
-        self.solve.iter().flatten().chain(&self.neutral).chain(&self.shift)
+        self.solve.iter().flatten().chain(&self.neutral).chain(&self.units).chain(&self.shift)
     }
 
     /// From the [`matrices`](Self::matrices); `None` if they run out or a shape is wrong.
     fn from_matrices(
         symmetry: Symmetry,
-        neutral_densities: bool,
+        kept: usize,
         next: &mut dyn FnMut() -> Option<Matrix<T>>,
     ) -> Option<Self> {
         let fits = |m: &Matrix<T>, rows, cols| (m.rows, m.cols, m.data.len()) == (rows, cols, rows * cols);
-        let (mut solve, mut neutral, mut shift) = (Vec::<[Matrix<T>; 2]>::new(), Vec::new(), Vec::new());
+        let mut solve: Vec<[Matrix<T>; 2]> = Vec::new();
+        let (mut neutral, mut units, mut shift) = (Vec::new(), Vec::new(), Vec::new());
         for parity in symmetry.parities() {
             let pair = [next()?, next()?];
             let rank = pair[0].cols;
@@ -174,11 +181,13 @@ impl<T: Scalar> Half<T> {
             solve.push(pair);
             (fits(&solve.last()?[0], e, rank) && fits(&solve.last()?[1], rank, c)).then_some(())?;
         }
-        if neutral_densities {
-            for [first, _] in &solve {
-                neutral.push(next()?);
-                fits(neutral.last()?, first.rows, first.cols).then_some(())?;
-            }
+        for [first, _] in solve.iter().filter(|_| kept > 0) {
+            neutral.push(next()?);
+            fits(neutral.last()?, first.rows, first.cols).then_some(())?;
+        }
+        for _ in 0..kept {
+            units.push(next()?);
+            fits(units.last()?, symmetry.strengths.len(), 1).then_some(())?;
         }
         for parity in symmetry.parities() {
             for _ in symmetry.octants() {
@@ -186,7 +195,7 @@ impl<T: Scalar> Half<T> {
                 fits(shift.last()?, symmetry.values.block(parity).len(), symmetry.strengths.len()).then_some(())?;
             }
         }
-        Some(Half { symmetry, solve, neutral, shift })
+        Some(Half { symmetry, solve, neutral, units, shift })
     }
 }
 
@@ -223,7 +232,7 @@ impl<T: Scalar> Operators<T> {
                 let factor = |_: usize, j: usize| power(F::Equivalent::strength_degree(j));
                 kernel_matrix::<F::Equivalent>(params, &outer, &child(octant), factor)
             },
-            &neutral::conserved::<F>(params, &outer),
+            &net::conserved::<F>(params, &outer),
         )?;
         let adjoint = if shared {
             None
@@ -253,6 +262,7 @@ impl<T: Scalar> Operators<T> {
             strengths: F::Equivalent::STRENGTHS,
             params: params.to_vec(),
             l2l_factor: T::of(l2l_factor::<F::Equivalent>().1),
+            kept: net::components::<F>(params),
             upward,
             adjoint,
         }
@@ -268,6 +278,12 @@ impl<T: Scalar> Operators<T> {
         Direction { half: self.adjoint.as_ref().unwrap_or(&self.upward), downward: true }
     }
 
+    /// For each component whose net strength sources have: the number of the strength, and the density that stands for a
+    /// unit of it. Net strength times density is to be added to what the upward solve yields.
+    pub fn units(&self) -> impl Iterator<Item = (usize, &[T])> {
+        self.kept.iter().zip(&self.upward.units).filter_map(|(kept, unit)| Some((kept.source?, &unit.data[..])))
+    }
+
     /// Every stored matrix.
     pub(super) fn matrices(&self) -> impl Iterator<Item = &Matrix<T>> {
         self.upward.matrices().chain(self.adjoint.iter().flat_map(Half::matrices))
@@ -281,10 +297,9 @@ impl<T: Scalar> Operators<T> {
         next: &mut dyn FnMut() -> Option<Matrix<T>>,
     ) -> Option<Self> {
         let symmetry = Symmetry::of::<F::Equivalent>(params, p);
-        let neutral_densities = !neutral::components::<F>(params).is_empty();
-        let upward = Half::from_matrices(symmetry.clone(), neutral_densities, next)?;
+        let upward = Half::from_matrices(symmetry.clone(), net::components::<F>(params).len(), next)?;
         let (shared, _) = l2l_factor::<F::Equivalent>();
-        let adjoint = if shared { None } else { Some(Half::from_matrices(symmetry.adjoint(), false, next)?) };
+        let adjoint = if shared { None } else { Some(Half::from_matrices(symmetry.adjoint(), 0, next)?) };
         Some(Self::of_halves::<F>(params, p, upward, adjoint))
     }
 

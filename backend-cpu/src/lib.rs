@@ -71,7 +71,12 @@ pub(crate) fn unit_of(strengths: &[f64], degrees: &[i32], side: f64) -> f64 {
         let each = strengths.iter().skip(c).step_by(degrees.len());
         largest.max(each.fold(0.0, |m: f64, q| m.max(q.abs())) * side.powi(degree))
     });
+    power_of_two(largest)
+}
+
+/// The power of two at or below `x` > 0; 1 for what has none.
+pub(crate) fn power_of_two(x: f64) -> f64 {
     // Exponent bits alone; subnormal numbers give 0.
-    let unit = f64::from_bits(largest.to_bits() & (0x7ff << 52));
-    if unit > 0.0 && unit.is_finite() { unit } else { 1.0 }
+    let power = f64::from_bits(x.to_bits() & (0x7ff << 52));
+    if power > 0.0 && power.is_finite() { power } else { 1.0 }
 }

@@ -35,9 +35,8 @@ pub fn add<T: Scalar>(operators: &Operators<T>, net: &[Vec<T>], b: usize, densit
 pub fn in_f64<T: Scalar>(operators: &Operators<T>, net: &[Vec<T>], b: usize, density: &[T]) -> Vec<f64> {
     let mut wide: Vec<f64> = density.iter().map(|x| x.f64()).collect();
     let mut net = net.iter();
-    for kept in &operators.kept {
-        let expected = kept.source.and_then(|_| net.next()).map_or(0.0, |net| net[b].f64());
-        let component = &mut wide[kept.density * operators.points..][..operators.points];
+    for (component, source) in wide.chunks_exact_mut(operators.points).zip(&operators.kept) {
+        let expected = source.and_then(|_| net.next()).map_or(0.0, |net| net[b].f64());
         let excess = (component.iter().sum::<f64>() - expected) / operators.points as f64;
         component.iter_mut().for_each(|x| *x -= excess);
     }

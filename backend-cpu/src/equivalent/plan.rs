@@ -1,7 +1,7 @@
 //! The plan of the equivalent-density method: operators, arranged edges, workspaces.
 
 use super::dft::Dft;
-use super::points::Surface;
+use super::points::{Frame, Surface};
 use super::pool::Pool;
 use super::{families, m2l, points, stages::Run, translate};
 use crate::admissible::{self, Region};
@@ -68,7 +68,8 @@ pub struct Plan<T: Scalar> {
     pub(super) operators: Vec<Arc<Operators<T>>>,
     /// Parameters of every kernel on the unit box of each level.
     pub(super) params: Vec<Vec<T>>,
-    pub(super) raw_params: Vec<f64>,
+    /// On a unit box for [`Frame::plain`].
+    pub(super) plain_params: Vec<f64>,
     pub(super) inner: Surface<T>,
     pub(super) inner64: Surface<f64>,
     pub(super) outer: Surface<T>,
@@ -166,14 +167,14 @@ impl<T: Scalar> Plan<T> {
             near64: Pool::new(Default::default),
             m2l: Pool::new(|| m2l::Scratch::new(&dft)),
         };
-        let raw_params = family.parameters();
+        let params = family.parameters();
         let mut plan = Plan {
             near: Pair::close::<S>(),
             near64: Pair::close::<S>(),
             check: Pair::of::<F::Check>(),
             far: Pair::of::<E>(),
             far64: Pair::of::<E>(),
-            levels: Box::new(LevelsOf::<F, S>(raw_params.clone(), PhantomData)),
+            levels: Box::new(LevelsOf::<F, S>(params, PhantomData)),
             tree,
             lists,
             settings: settings.clone(),
@@ -181,7 +182,7 @@ impl<T: Scalar> Plan<T> {
             scale: family.scale(),
             operators: Vec::new(),
             params: Vec::new(),
-            raw_params,
+            plain_params: Vec::new(),
             inner: Surface::new(p, surface::INNER),
             inner64: Surface::new(p, surface::INNER),
             outer: Surface::new(p, surface::OUTER),
@@ -210,6 +211,7 @@ impl<T: Scalar> Plan<T> {
     fn take_levels(&mut self, operators: Vec<Arc<Operators<T>>>) {
         self.operators = operators;
         let sides = (0..self.tree.levels()).map(|l| self.tree.side_at(l));
+        self.plain_params = self.levels.parameters(Frame::plain(&self.tree).side);
         self.params = sides.map(|h| self.levels.parameters(h).into_iter().map(T::of).collect()).collect();
         self.tables.clear();
         for (level, plan) in self.geometry.m2l.iter().enumerate() {

@@ -54,8 +54,11 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The user's own coordinates.
-    pub const USER: Frame = Frame { center: [0.0; 3], side: 1.0 };
+    /// The user's own coordinates in a power of two: no bit is another, but where powers of the user's lengths leave the
+    /// range of f64.
+    pub fn plain(tree: &Tree) -> Self {
+        Frame { center: [0.0; 3], side: crate::power_of_two(tree.side_at(0)) }
+    }
     /// The frame of box `b` on `level`.
     pub fn of(tree: &Tree, b: usize, level: usize) -> Self {
         Frame { center: tree.center(b, level), side: tree.side_at(level) }

@@ -208,7 +208,7 @@ impl<T: Scalar> Stages for Run<'_, T> {
                     let operators = &plan.operators[level];
                     if T::EPSILON > 1e-10 && !operators.kept.is_empty() {
                         // Leaves may reach far beyond the box. These kernels are homogeneous: no level changes parameters.
-                        let (wide, params) = (net::in_f64(operators, &w.net, source, multipole), &plan.raw_params);
+                        let (wide, params) = (net::in_f64(operators, &w.net, source, multipole), &plan.plain_params);
                         plan.pools.near64.with(|scratch| {
                             from_surface(
                                 &plan.far64,
@@ -240,7 +240,7 @@ impl<T: Scalar> Stages for Run<'_, T> {
             r.for_each_leaf(|leaf, level, out, w| {
                 let near = Near { tree: &plan.tree, lists, strengths: &w.strengths, leaf, isa: plan.settings.isa };
                 let frame = Frame::of(&plan.tree, leaf, level);
-                let params = (&plan.params[level][..], &plan.raw_params[..]);
+                let params = (&plan.params[level][..], &plan.plain_params[..]);
                 near.add((&plan.near, &plan.near64), frame, params, (&plan.pools.points, &plan.pools.near64), out);
             });
         })

@@ -1,8 +1,8 @@
 //! Units of length far beyond the range of f32, in both precisions, by every method.
 
 use super::*;
-use backend_cpu::spherical::{self, SphericalOptions};
-use backend_cpu::{Targets, direct};
+use backend_cpu::{Targets, direct, spherical};
+use fmm_kernels::spherical::SphericalOptions;
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 
 /// The error in units of `h` is that in units of 1. `family(h)` is the kernel in units of h, `strengths` are dilated: the
@@ -35,10 +35,15 @@ fn same_error<F: Family>(family: impl Fn(f64) -> F, harmonic: bool) {
                 continue;
             }
             let one = at(1.0, precision, by);
-            for h in [1e-90, 1e-39, 1e-35, 1e-30, 1e30, 1e35, 1e39, 1e90] {
+            for h in [1e-39, 1e-30, 1e35, 1e39, 1e90, 1e-90] {
                 let error = at(h, precision, by);
                 let floor = if precision == Precision::F32 { 2e-5 } else { 1e-12 };
-                assert!(error <= 3.0 * one + floor, "{} {} {by} {h:e}: {error:e}, in units of 1 {one:e}", family(1.0).name(), precision.name());
+                assert!(
+                    error <= 3.0 * one + floor,
+                    "{} {} {by} {h:e}: {error:e}, in units of 1 {one:e}",
+                    family(1.0).name(),
+                    precision.name()
+                );
             }
         }
     }

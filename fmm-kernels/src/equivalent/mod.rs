@@ -50,4 +50,6 @@ impl<T: fmm_traits::Real + faer::traits::RealField + rustfft::FftNum> Scalar for
 #[cfg(test)]
 mod convolution;
 #[cfg(test)]
+mod far;
+#[cfg(test)]
 mod tests;

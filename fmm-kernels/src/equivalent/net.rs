@@ -12,9 +12,9 @@
 //! t_j is the sum of component j over the surface, g_j the density that stands for a unit source of that component at the
 //! centre of the box, with t_i·g_j = δ_ij, and Q_j the net strength of the sources in the box, which is 0 for dipoles
 //! alone. Then t_j·density = Q_j to rounding, on each level anew, and what is taken out is the field
-//! of point sources and nothing else. Π enters the first factor of the solve: no operation more in any stage. Locals need no
-//! such thing (a constant potential is theirs to carry), so that the downward solve stays the transpose of the upward
-//! one without Π.
+//! of point sources and nothing else. Π enters the first factor of the solve: no operation more in any stage. Locals need no such
+//! thing (what they carry beside a density is [`affine`](super::affine)): the downward solve is the transpose of the upward one
+//! without Π.
 //!
 //! # Which components
 //!
@@ -22,68 +22,71 @@
 //! degree value_degree + strength_degree(j); that of a source strength s of value_degree + strength_degree(s). A homogeneous
 //! kernel has no length that could make up for a difference of degrees: a strength of lower degree than component j has
 //! no net strength of that component. (Stresslets have no net force, but they may have a net sink.) One of the same
-//! degree has one, and the same field: its number is Q_j. Families without strengths of lower degree – charges, forces, every
-//! [`Kernel`] that is a family by itself – and kernels that are not homogeneous are left alone.
+//! degree has one, and the same field: its number is Q_j. The components meant are those of the highest degree. Kernels that
+//! are not homogeneous are left alone, and so are families without strengths of lower degree: charges, forces, every [`Kernel`]
+//! that is a family by itself.
 
 use super::matrix::{Matrix, kernel_columns, kernel_matrix, multiply_add};
 use super::symmetry::Symmetry;
 use fmm_traits::{Family, Kernel};
 
-/// A component of the equivalent density whose net strength is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Component {
-    /// Its number.
-    pub density: usize,
-    /// The strength of a source that is its net strength Q; `None`: always 0.
-    pub source: Option<usize>,
+/// The components of densities of `K` with the highest degree, if they come first.
+fn highest<K: Kernel>() -> usize {
+    let top = (0..K::STRENGTHS).map(K::strength_degree).max();
+    let of_top = |j: &usize| Some(K::strength_degree(*j)) == top;
+    let first = (0..K::STRENGTHS).take_while(of_top).count();
+    if (first..K::STRENGTHS).any(|j| of_top(&j)) { 0 } else { first }
 }
 
-/// The components of densities of `F` whose net strength is kept.
-pub fn components<F: Family>(params: &[f64]) -> Vec<Component> {
-    if F::Equivalent::dilated(params, 2.0).is_some() || F::Check::dilated(params, 2.0).is_some() {
+/// For each component of multipoles of `F` whose net strength is kept, the strength of a source that it is, or `None` if it
+/// is always 0; empty if none is kept.
+pub fn of_sources<F: Family>(params: &[f64]) -> Vec<Option<usize>> {
+    let count = highest::<F::Equivalent>();
+    let homogeneous = F::Equivalent::dilated(params, 2.0).is_none() && F::Check::dilated(params, 2.0).is_none();
+    let (given, top) = (F::Check::strength_degree, F::Equivalent::strength_degree(0));
+    let lower = (0..F::Check::STRENGTHS).any(|s| given(s) < top);
+    if count == 0 || !lower || !homogeneous {
         return Vec::new();
     }
-    let places = [[0.9, -1.3, 0.7], [0.31, 0.77, -1.1], [-1.7, 0.23, 0.45]];
-    let source = kernel_matrix::<F::Check>(params, &places, &[[0.0; 3]], |_, _| 1.0);
-    let density = kernel_matrix::<F::Equivalent>(params, &places, &[[0.0; 3]], |_, _| 1.0);
-    let (given, degree) = (F::Check::strength_degree, F::Equivalent::strength_degree);
-    let component = |j: usize| {
-        let mut found = Component { density: j, source: None };
-        for s in (0..F::Check::STRENGTHS).filter(|&s| given(s) >= degree(j)) {
-            let of_density = |k: &usize| source.columns(&[s]) == density.columns(&[*k]);
-            let k = (0..F::Equivalent::STRENGTHS).find(of_density)?;
-            if k == j && found.source.replace(s).is_some() {
-                return None;
-            }
+    let (source, density) = (sample::<F::Check>(params), sample::<F::Equivalent>(params));
+    let mut found = vec![None; count];
+    for s in (0..F::Check::STRENGTHS).filter(|&s| given(s) >= top) {
+        match (0..count).find(|&j| found[j].is_none() && source.columns(&[s]) == density.columns(&[j])) {
+            Some(j) => found[j] = Some(s),
+            None => return Vec::new(),
         }
-        let lower = (0..F::Check::STRENGTHS).any(|s| given(s) < degree(j));
-        lower.then_some(found)
-    };
-    (0..F::Equivalent::STRENGTHS).filter_map(component).collect()
+    }
+    found
+}
+
+/// Where kernels are compared.
+const PLACES: [[f64; 3]; 3] = [[0.9, -1.3, 0.7], [0.31, 0.77, -1.1], [-1.7, 0.23, 0.45]];
+
+/// Values of `K` at some places.
+fn sample<K: Kernel>(params: &[f64]) -> Matrix<f64> {
+    kernel_matrix::<K>(params, &PLACES, &[[0.0; 3]], |_, _| 1.0)
 }
 
 /// What [`of_factors`] needs of a component: t over the densities, and the check values of a unit source at the centre.
-pub(super) type Conserved = [Vec<f64>; 2];
+pub(super) type Sum = [Vec<f64>; 2];
 
-/// Of the [`components`] of `F`, with check values on the surface `outer`.
-pub(super) fn conserved<F: Family>(params: &[f64], outer: &[[f64; 3]]) -> Vec<Conserved> {
-    let of = |c: Component| {
-        let sum = (0..F::Equivalent::STRENGTHS * outer.len()).map(|k| f64::from(k / outer.len() == c.density)).collect();
-        [sum, kernel_columns::<F::Equivalent>(params, outer, &[[0.0; 3]], &[c.density]).data]
-    };
-    components::<F>(params).into_iter().map(of).collect()
+/// Of the components of `F` that are kept, with check values on the surface `outer`.
+pub(super) fn sums<F: Family>(params: &[f64], outer: &[[f64; 3]]) -> Vec<Sum> {
+    let ones = |j: usize| (0..F::Equivalent::STRENGTHS * outer.len()).map(|k| f64::from(k / outer.len() == j)).collect();
+    let check = |j| kernel_columns::<F::Equivalent>(params, outer, &[[0.0; 3]], &[j]).data;
+    (0..of_sources::<F>(params).len()).map(|j| [ones(j), check(j)]).collect()
 }
 
-/// For the solve `factors` by parity: Π times the first factors, and g of each component; nothing if nothing is `conserved`.
+/// For the solve `factors` by parity: Π times the first factors, and g of each component; nothing for no `components`.
 pub(super) fn of_factors(
     symmetry: &Symmetry,
     factors: &[[Matrix<f64>; 2]],
-    conserved: &[Conserved],
+    components: &[Sum],
 ) -> (Vec<Matrix<f64>>, Vec<Matrix<f64>>) {
     let side = &symmetry.strengths;
     let mut folded_check = vec![0.0; symmetry.values.len()];
     let (mut sums, mut densities) = (Vec::new(), Vec::new());
-    for [sum, check] in conserved {
+    for [sum, check] in components {
         let (mut t, mut g) = (vec![0.0; side.len()], vec![0.0; side.len()]);
         side.fold(sum, &mut t);
         symmetry.values.fold(check, &mut folded_check);
@@ -107,7 +110,7 @@ pub(super) fn of_factors(
         }
     }
     let mut firsts = Vec::new();
-    for (parity, [first, _]) in symmetry.parities().zip(factors).filter(|_| !conserved.is_empty()) {
+    for (parity, [first, _]) in symmetry.parities().zip(factors).filter(|_| !components.is_empty()) {
         let mut first = first.clone();
         for (t, g) in sums.iter().zip(&densities) {
             // A sum over the surface has one parity, and so has the field of a source at the centre.

@@ -6,7 +6,7 @@ use super::{net, translate};
 use crate::lanes::{Isa, Vectorized, dispatch};
 use crate::soa::Soa;
 use crate::sum::Pair;
-use fmm_kernels::equivalent::{Operators, Scalar, surface};
+use fmm_kernels::equivalent::{Affine, Operators, Scalar, surface};
 use fmm_traits::{Lists, Points, Real, Simd, Tree};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -246,6 +246,23 @@ pub fn from_surface<T: Real>(
     dispatch(isa, Fill { points: &tree.targets, strengths: &[], factors: &[], frame, ranges, pieces: 1, to: targets });
     (pair.sum)(isa, params, targets.targets(0..count), sources, 0..n, None, sums);
     add_scaled(sums, &pair.value_factors(frame.side), pair.values(), out);
+}
+
+/// Adds the affine `part` of a local with `frame` to the values at the targets of a range.
+pub fn add_affine<T: Scalar>(
+    affine: &Affine<T>,
+    pair: &Pair<T>,
+    tree: &Tree,
+    frame: Frame,
+    part: &[T],
+    range: Range<usize>,
+    out: &mut [f64],
+) {
+    let (factors, scale) = (pair.value_factors(frame.side), 1.0 / frame.side);
+    for (t, out) in range.zip(out.chunks_exact_mut(pair.values())) {
+        let x = std::array::from_fn(|a| (tree.targets.xyz[a][t] - frame.center[a]) * scale);
+        affine.at(part, x, |i, u| out[i] += u * factors[i]);
+    }
 }
 
 /// `out` += `sums`·factor, value by value.

@@ -163,9 +163,9 @@ impl<T: Scalar> Stages for Run<'_, T> {
             if let Some(operators) = plan.operators.get(level) {
                 let parents = level.checked_sub(1).map(|l| &*plan.operators[l]);
                 let (active, pool) = (&plan.geometry.active, &plan.pools.translate);
-                let row = plan.local_row();
-                let isa = plan.settings.isa;
-                translate::l2l(&plan.tree, lists, level, operators, parents, active, isa, pool, &mut r.w.locals, row);
+                let (tree, affine, row, isa) = (&plan.tree, &plan.affine, plan.local_row(), plan.settings.isa);
+                let locals = &mut r.w.locals;
+                translate::l2l(tree, lists, level, operators, parents, affine, active, isa, pool, locals, row);
             }
         })
     }
@@ -181,9 +181,10 @@ impl<T: Scalar> Stages for Run<'_, T> {
                 if !lists.l2p.row(leaf).is_empty() {
                     plan.pools.points.with(|scratch| {
                         let frame = Frame::of(&plan.tree, leaf, level);
-                        let local = &w.locals[leaf * row..][..density];
+                        let (local, affine) = w.locals[leaf * row..][..row].split_at(row - plan.affine.len());
                         let (params, range) = (&plan.params[level], plan.tree.targets_of(leaf));
-                        let (tree, isa) = (&plan.tree, plan.settings.isa);
+                        let (tree, isa, local) = (&plan.tree, plan.settings.isa, &local[..density]);
+                        points::add_affine(&plan.affine, &plan.far, tree, frame, affine, range.clone(), out);
                         from_surface(&plan.far, tree, frame, &plan.outer, local, params, range, isa, scratch, out);
                     });
                 }

@@ -6,7 +6,7 @@ use super::pool::Pool;
 use crate::lanes::{Isa, Vectorized, dispatch};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
-use fmm_kernels::equivalent::{Direction, Operators, Scalar, symmetry::Side};
+use fmm_kernels::equivalent::{Affine, Direction, Operators, Scalar, symmetry::Side};
 use fmm_traits::{Lists, Simd, Tree};
 use rayon::prelude::*;
 
@@ -182,14 +182,15 @@ pub fn m2m<T: Scalar>(
 }
 
 /// Locals of the boxes of `level`: check values so far, plus the field of the parent's local, solved for
-/// the equivalent density in place. `active[b]` says whether box b has a local; rows of `row` ≥ max(C, E)·n
-/// numbers. `parents` are the operators of the level above.
+/// the equivalent density in place. `active[b]` says whether box b has a local; rows of `row` numbers, max(C, E)·n and the
+/// affine part. `parents` are the operators of the level above.
 pub fn l2l<T: Scalar>(
     tree: &Tree,
     lists: &Lists,
     level: usize,
     operators: &Operators<T>,
     parents: Option<&Operators<T>>,
+    affine: &Affine<T>,
     active: &[bool],
     isa: Isa,
     scratch: &Pool<Scratch<T>>,
@@ -220,15 +221,17 @@ pub fn l2l<T: Scalar>(
         }
         scratch.with(|s| {
             if let Some(parents) = parents {
-                from_parents(tree, lists, boxes, parents, isa, s, upper, to, row);
+                from_parents(tree, lists, boxes, parents, affine, isa, s, upper, to, row);
             }
             let by = operators.downward();
             let (check, density) = (by.check().len(), by.density().len());
             for to in to.chunks_mut(BATCH * row) {
                 let columns = to.len() / row;
-                for (to, from) in room(&mut s.check, check * columns).chunks_exact_mut(check).zip(to.chunks_exact(row))
-                {
+                let checks = room(&mut s.check, check * columns).chunks_exact_mut(check);
+                for (to, from) in checks.zip(to.chunks_exact_mut(row)) {
+                    let (from, part) = from.split_at_mut(row - affine.len());
                     to.copy_from_slice(&from[..check]);
+                    affine.separate(to, part);
                 }
                 s.solve(isa, by, columns, |k, d| to[k * row..][..density].copy_from_slice(d));
             }
@@ -242,6 +245,7 @@ fn from_parents<T: Scalar>(
     lists: &Lists,
     boxes: std::ops::Range<usize>,
     parents: &Operators<T>,
+    affine: &Affine<T>,
     isa: Isa,
     s: &mut Scratch<T>,
     upper: &[T],
@@ -279,7 +283,10 @@ fn from_parents<T: Scalar>(
     let mut k = 0;
     for (b, parent) in edges {
         k += (known[k] != parent) as usize;
-        let from = &family[(tree.octant[b] as usize * count + k) * check..][..check];
-        to[(b - boxes.start) * row..][..check].iter_mut().zip(from).for_each(|(a, b)| *a += *b);
+        let octant = tree.octant[b] as usize;
+        let from = &family[(octant * count + k) * check..][..check];
+        let (to, part) = to[(b - boxes.start) * row..][..row].split_at_mut(row - affine.len());
+        to.iter_mut().zip(from).for_each(|(a, b)| *a += *b);
+        affine.hand_down(octant, &upper[(known[k] + 1) * row - affine.len()..][..affine.len()], part);
     }
 }

@@ -72,7 +72,8 @@ pub(super) type Sum = [Vec<f64>; 2];
 
 /// Of the components of `F` that are kept, with check values on the surface `outer`.
 pub(super) fn sums<F: Family>(params: &[f64], outer: &[[f64; 3]]) -> Vec<Sum> {
-    let ones = |j: usize| (0..F::Equivalent::STRENGTHS * outer.len()).map(|k| f64::from(k / outer.len() == j)).collect();
+    let ones =
+        |j: usize| (0..F::Equivalent::STRENGTHS * outer.len()).map(|k| f64::from(k / outer.len() == j)).collect();
     let check = |j| kernel_columns::<F::Equivalent>(params, outer, &[[0.0; 3]], &[j]).data;
     (0..of_sources::<F>(params).len()).map(|j| [ones(j), check(j)]).collect()
 }

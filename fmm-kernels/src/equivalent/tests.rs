@@ -58,67 +58,6 @@ fn stokes_with_pressure() {
     check::<_, f64>(Stresslet { mu: 0.7 }, &[4, 5, 6, 7], 3.0, 1.0, 1e-12);
 }
 
-/// Largest relative error over value components of `x` for 40 sources in a unit box, targets all around it at `distance` sides
-/// from its centre: of the multipole of the box and of that of its ancestor four levels up, where that is valid.
-fn error_at_distance<T: Scalar, X: Expansion<T>>(x: &X, distance: f64) -> f64 {
-    let sine = |k: usize| (12.9898 * k as f64).sin() * 43758.5453;
-    let uniform = |k: usize| sine(k) - sine(k).floor();
-    let xyz: Vec<[f64; 3]> = (0..40).map(|k| std::array::from_fn(|a| uniform(3 * k + a))).collect();
-    let strengths: Vec<T> = (0..40 * x.strengths()).map(|k| T::of(2.0 * uniform(1000 + k) - 1.0)).collect();
-    let sources = fmm_traits::Cloud { xyz: &xyz, strengths: &strengths };
-    let targets: Vec<[f64; 3]> = (0..60)
-        .map(|k| {
-            let v: [f64; 3] = std::array::from_fn(|a| 2.0 * uniform(5000 + 3 * k + a) - 1.0);
-            let length = v.iter().fold(0.0f64, |m, v| m.max(v.abs()));
-            v.map(|v| 0.5 + distance * v / length)
-        })
-        .collect();
-    let direct = {
-        let mut values = vec![T::of(0.0); 60 * x.values()];
-        x.p2p(sources, &targets, false, &mut values);
-        values
-    };
-    let cube = |level: i32| Cube { center: [0.5 * f64::from(1 << level); 3], side: f64::from(1 << level) };
-    let mut multipole = vec![T::of(0.0); x.multipole_len()];
-    x.p2m(cube(0), sources, &mut multipole);
-    x.finish_multipole(cube(0), &mut multipole);
-    let mut worst = 0f64;
-    for level in 0..5 {
-        if level == 0 || level == 4 && distance > 50.0 {
-            let mut values = vec![T::of(0.0); 60 * x.values()];
-            x.m2p(cube(level), &multipole, &targets, &mut values);
-            worst = worst.max(difference(&values, &direct, x.values()));
-        }
-        let mut parent = vec![T::of(0.0); x.multipole_len()];
-        x.m2m(cube(level + 1), cube(level), &multipole, &mut parent);
-        x.finish_multipole(cube(level + 1), &mut parent);
-        multipole = parent;
-    }
-    worst
-}
-
-fn print_far<F: Family, T: Scalar>(family: F) {
-    let sides: Vec<f64> = (0..6).map(|l| f64::from(1 << l)).collect();
-    for p in [4, 6, 8, 10] {
-        let x = Gradients::<F, T>::new(&family, p, &sides).unwrap();
-        let e: Vec<_> = [2.5, 10.0, 100.0, 1000.0, 1e5].map(|d| format!("{:.1e}", error_at_distance(&x, d))).to_vec();
-        println!("{} {} p {p}: {}", family.name(), <T as fmm_traits::Real>::NAME, e.join(" "));
-    }
-}
-
-#[test]
-fn far_figures() {
-    print_far::<_, f64>(Laplace);
-    print_far::<_, f64>(LaplaceDipole);
-    print_far::<_, f64>(LaplaceMixed);
-    print_far::<_, f64>(Stresslet { mu: 0.7 });
-    print_far::<_, f64>(StokesPressure { mu: 0.7 });
-    print_far::<_, f32>(Laplace);
-    print_far::<_, f32>(LaplaceDipole);
-    print_far::<_, f32>(LaplaceMixed);
-    print_far::<_, f32>(Stresslet { mu: 0.7 });
-}
-
 /// Every distant pair in a cube of 7³ boxes: M2L through Fourier space equals the kernel between
 /// the surfaces.
 fn fourier_is_dense<F: Family, T: Scalar>(family: F, p: usize, tolerance: f64) {

@@ -114,9 +114,11 @@ impl Plan {
         }
         self.report = placed.report;
         let facts = &self.choice.facts;
-        if self.choice.method != Method::Direct && matches!(targets, Targets::Points(_)) && facts.dipolar {
+        let in_f32 = matches!(self.request.backend, Backend::Cuda(_)) && self.request.precision == Precision::F32;
+        let apart = self.choice.method != Method::Direct && matches!(targets, Targets::Points(_));
+        if apart && in_f32 && facts.dipolar {
             self.report.warnings.push(
-                "the far field of sources that are not charges or forces cancels: verify targets apart from them"
+                "densities that stand for dipoles or stresslets cancel far away, here in f32: verify targets apart from them"
                     .into(),
             );
         }

@@ -60,7 +60,8 @@ pub(crate) fn surface_shape(n: usize) -> (usize, usize) {
 pub fn p2m_program<K: Kernel, T: Real>(n: usize) -> Program {
     let (threads, each) = surface_shape(n);
     let definitions = [("THREADS", threads), ("EACH", each)];
-    of_kernel::<K, T>("p2m.cu", include_str!("../kernels/p2m.cu"), &definitions, &pairs::<K, T>(), &["to_surface"])
+    let entries = &["to_surface", "add_net"];
+    of_kernel::<K, T>("p2m.cu", include_str!("../kernels/p2m.cu"), &definitions, &pairs::<K, T>(), entries)
 }
 
 /// How the targets of a leaf are cut into groups (`group.cuh`).

@@ -38,7 +38,7 @@ pub(super) struct Recipe<T> {
     /// Degrees in length: strengths of the check kernel; values at targets of the far field; both of the near field.
     check_strengths: Vec<i32>,
     far_values: Vec<i32>,
-    near_strengths: Vec<i32>,
+    pub near_strengths: Vec<i32>,
     near_values: Vec<i32>,
     /// Whether the near field is summed in units of the box.
     framed: bool,

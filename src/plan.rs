@@ -113,15 +113,6 @@ impl Plan {
             self.engine = fresh.or(self.engine.take());
         }
         self.report = placed.report;
-        let facts = &self.choice.facts;
-        let in_f32 = matches!(self.request.backend, Backend::Cuda(_)) && self.request.precision == Precision::F32;
-        let apart = self.choice.method != Method::Direct && matches!(targets, Targets::Points(_));
-        if apart && in_f32 && facts.dipolar {
-            self.report.warnings.push(
-                "densities that stand for dipoles or stresslets cancel far away, here in f32: verify targets apart from them"
-                    .into(),
-            );
-        }
         self.seconds = placed.seconds;
         self.n_sources = n_sources;
         self.n_targets = n_targets;

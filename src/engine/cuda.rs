@@ -8,6 +8,7 @@ use crate::near::NearBlock;
 use crate::request::{Fmm, Targets};
 use crate::tuning;
 use crate::variant::Parts;
+use backend_cpu::Precision;
 use backend_cuda::{Settings, Solver, Sum};
 use fmm_traits::{Error, Lists, Stage, Tree};
 use std::borrow::Cow;
@@ -74,6 +75,12 @@ impl Cuda {
         let backend_cuda::PlanSeconds { tree: built, lists, operators } = seconds;
         let mut placed = Placed { report, seconds: PlanSeconds { tree: built, lists, operators, plan: 0.0 } };
         placed.say_softening(tree.min_side);
+        if c.facts.dipolar && r.precision == Precision::F32 && matches!(targets, Targets::Points(_)) {
+            placed.report.warnings.push(
+                "densities that stand for dipoles or stresslets cancel far away, here in f32: verify targets apart from them"
+                    .into(),
+            );
+        }
         Ok(placed)
     }
 

@@ -37,7 +37,7 @@ impl CostModel {
     /// # Errors
     /// [`Error::Unsupported`] for kernels of the plane and for GPUs; else as [`Fmm::plan`].
     pub fn measure(&mut self, builder: &Fmm) -> Result<(), Error> {
-        if builder.family.0.plane().is_some() || matches!(builder.backend, Backend::Cuda(_)) {
+        if builder.family.0.dim() != 3 || matches!(builder.backend, Backend::Cuda(_)) {
             let reason = "it is of octrees on a CPU".to_string();
             return Err(Error::Unsupported { operation: "the cost model", reason });
         }

@@ -85,14 +85,31 @@ fn parse(text: &str) -> Result<Variant, Failure> {
     Ok(Variant { name: text.to_string(), method, options })
 }
 
+/// Variants and orders of points of `dim` coordinates, unless named.
+fn usual(dim: usize) -> (&'static [&'static str], &'static [usize]) {
+    match dim {
+        2 => (&["direct", "laurent", "laurent+0.4", "laurent+0.7"], &[8, 12, 16, 20, 24, 28]),
+        _ => (
+            &["direct", "equivalent", "spherical", "spherical+fixed", "spherical+stencil119", "treecode"],
+            &[4, 6, 8, 10, 12],
+        ),
+    }
+}
+
 /// Runs the comparison.
 pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
-    let variants = args.variants.iter().map(|v| parse(v)).collect::<Result<Vec<_>, _>>()?;
+    let dim = kernel::dim(args.kernel.kernel);
+    let (variants, orders) = usual(dim);
+    let variants = match &args.variants {
+        Some(given) => given.iter().map(|v| parse(v)).collect::<Result<Vec<_>, _>>()?,
+        None => variants.iter().map(|v| parse(v)).collect::<Result<Vec<_>, _>>()?,
+    };
+    let orders = args.orders.as_deref().unwrap_or(orders);
+    let cloud = args.demo.unwrap_or(kernel::uniform(dim));
     let outputs = kernel::outputs(&args.outputs);
     let base = kernel::builder(&args.kernel, outputs)?.precision(kernel::precision(args.precision));
     let base = if let Some(threads) = args.threads { base.threads(threads) } else { base };
     let components = base.strengths()?;
-    let dim = kernel::dim(args.kernel.kernel);
     let files = match (&args.sources, &args.strengths) {
         (Some(sources), Some(strengths)) => Some(run::read_files(sources, strengths, dim, components)?),
         _ => None,
@@ -109,13 +126,13 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         let (points, strengths) = match &files {
             Some((points, sets)) => (points[..dim * n].to_vec(), sets[0][..n * components].to_vec()),
             None => {
-                let demo = kernel::demo(Some(args.demo), dim)?;
+                let demo = kernel::demo(Some(cloud), dim)?;
                 (fmm::demo::points(demo, n, args.seed), fmm::demo::strengths(n, components, args.seed))
             }
         };
         for (i, variant) in variants.iter().enumerate() {
             let direct = variant.method == MethodName::Direct;
-            for &order in if direct { &args.orders[..1] } else { &args.orders[..] } {
+            for &order in if direct { &orders[..1] } else { orders } {
                 let builder =
                     kernel::with_variant(base.clone().method(kernel::method(variant.method)), &variant.options);
                 let builder = if direct { builder } else { builder.order(order) };
@@ -136,15 +153,15 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     save("compare.csv", &csv(&cells))?;
     let plots = plots(args, &variants, &rows);
     save("compare.svg", &page::alone(&plots[1]))?;
-    let (cloud, seed) = match &files {
+    let (points, seed) = match &files {
         Some(_) => ("points from files".to_string(), None),
-        None => (format!("one {} cloud", demo_name(args.demo)), Some(args.seed)),
+        None => (format!("one {} cloud", demo_name(cloud)), Some(args.seed)),
     };
     let kernel = kernel::name(args.kernel.kernel);
     let objects: Vec<Map<String, Value>> = cells.into_iter().map(|row| row.into_iter().collect()).collect();
-    let head = json!({ "kernel": kernel, "points": cloud, "seed": seed, "outputs": names, "rows": objects });
+    let head = json!({ "kernel": kernel, "points": points, "seed": seed, "outputs": names, "rows": objects });
     save("compare.json", &format!("{head:#}\n"))?;
-    let title = format!("{kernel} on {cloud}, {}", names.join(" + "));
+    let title = format!("{kernel} on {points}, {}", names.join(" + "));
     save("compare.html", &page::html(&title, &plots))
 }
 

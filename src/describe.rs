@@ -160,7 +160,7 @@ impl Plan {
             n_targets: self.n_targets,
             tolerance: c.tolerance,
             norm: if r.norm == Norm::Max { "max" } else { "l2" },
-            order: c.order,
+            order: mesh.order.or(c.order),
             ncrit: self.report.ncrit,
             levels: mesh.levels,
             boxes: mesh.boxes,

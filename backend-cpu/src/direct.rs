@@ -138,9 +138,10 @@ impl<T: Real> Packed<T> {
         let n = d.sources.len() / 3;
         let others = if let Targets::Points(points) = d.targets { points } else { &[] };
         // Coordinates relative to the centre of the sources, in units of their extent, when the
-        // arithmetic is f32; as they are in f64.
-        let (shift, unit) = if T::EPSILON > 1e-10 { frame(d.sources, others) } else { ([0.0; 3], 1.0) };
-        let size = crate::unit_of(d.strengths);
+        // arithmetic is f32; in f64 as they are, but for a power of two, which changes no bit.
+        let (center, extent) = frame(d.sources, others);
+        let (shift, unit) = if T::EPSILON > 1e-10 { (center, extent) } else { ([0.0; 3], crate::power_of_two(extent)) };
+        let size = crate::unit_of(d.strengths, &pair.strength_degrees, unit);
         let mut sources = Soa::default();
         sources.reset(pair.pieces, pair.strengths(), n);
         for a in 0..3 {

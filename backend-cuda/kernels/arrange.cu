@@ -53,11 +53,12 @@ extern "C" __global__ void list_boxes(u32 count, const u32* flags, const u64* st
   if (i < count && flags[i]) boxes[starts[i]] = i;
 }
 
-// The largest magnitude of n numbers, as bits, which are in the order of the magnitudes; *largest comes as zero.
-extern "C" __global__ void largest(const double* x, u64 n, u64* largest) {
+// The largest magnitude of n rows of `width` strengths times their `factors` (those of the root box), as bits, which are in the order of
+// the magnitudes; *largest comes as zero.
+extern "C" __global__ void largest(const double* x, u64 n, u32 width, const double* factors, u64* largest) {
   u64 mine = 0;
-  for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (u64)gridDim.x * blockDim.x)
-    mine = max(mine, (u64)__double_as_longlong(fabs(x[i])));
+  for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n * width; i += (u64)gridDim.x * blockDim.x)
+    mine = max(mine, (u64)__double_as_longlong(fabs(x[i]) * factors[i % width]));
 #pragma unroll
   for (int d = 1; d < 32; d *= 2) mine = max(mine, __shfl_xor_sync(~0u, mine, d));
   if (lane_id() == 0) atomicMax(largest, mine);

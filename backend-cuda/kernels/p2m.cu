@@ -1,4 +1,4 @@
-// P2M and P2L: sources of boxes to check values on a surface around a box.
+// P2M and P2L: sources of boxes to check values on a surface around a box; net strengths of boxes to their densities.
 //
 // In front of this file: REAL, STRENGTHS, VALUES, THREADS, EACH (points of the surface of a thread), and `bare_pair` (params,
 // rx, ry, rz, q, u). Sources never lie on the surface they are summed at, so no distance is zero.
@@ -63,4 +63,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if (at >= n) continue;
     for (int k = 0; k < VALUES; ++k) out[(u64)b * VALUES * n + k * n + at] += sum[i][k];
   }
+}
+
+#define NET_THREADS 128
+
+// A block for each of `items`: the sum of strength `component` over the sources of the box, hatted, times the density `unit`
+// is added to its row of `densities` (`length` numbers each). Twin of backend-cpu/src/equivalent/net.rs.
+extern "C" __global__ void __launch_bounds__(NET_THREADS, 1)
+    add_net(const Boxes* boxes, const double* levels, const u32* items, const double* strengths, u32 component,
+            const REAL* unit, u32 length, REAL* densities) {
+  __shared__ double sums[NET_THREADS];
+  const Boxes t = *boxes;
+  const u32 b = items[blockIdx.x];
+  const uint2 range = t.source_range[b];
+  double sum = 0;
+  for (u32 j = range.x + threadIdx.x; j < range.y; j += NET_THREADS) sum += strengths[(u64)j * STRENGTHS + component];
+  sums[threadIdx.x] = sum;
+  for (u32 half = NET_THREADS / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+  }
+  __syncthreads();
+  const REAL net = (REAL)(sums[0] * levels[LEVEL_ROW * t.level[b] + LEVEL_HEAD + component]);
+  for (u32 i = threadIdx.x; i < length; i += NET_THREADS) densities[(u64)b * length + i] += net * unit[i];
 }

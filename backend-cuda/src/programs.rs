@@ -60,7 +60,8 @@ pub(crate) fn surface_shape(n: usize) -> (usize, usize) {
 pub fn p2m_program<K: Kernel, T: Real>(n: usize) -> Program {
     let (threads, each) = surface_shape(n);
     let definitions = [("THREADS", threads), ("EACH", each)];
-    of_kernel::<K, T>("p2m.cu", include_str!("../kernels/p2m.cu"), &definitions, &pairs::<K, T>(), &["to_surface"])
+    let entries = &["to_surface", "add_net"];
+    of_kernel::<K, T>("p2m.cu", include_str!("../kernels/p2m.cu"), &definitions, &pairs::<K, T>(), entries)
 }
 
 /// How the targets of a leaf are cut into groups (`group.cuh`).
@@ -169,6 +170,11 @@ pub fn multiply_program<T: Real>() -> Program {
     of_precision::<T>("multiply.cu", include_str!("../kernels/multiply.cu"), &["multiply", "add_rows"])
 }
 
+/// The affine part of locals.
+pub fn affine_program<T: Real>() -> Program {
+    of_precision::<T>("affine.cu", include_str!("../kernels/affine.cu"), &["separate", "affine_at_targets"])
+}
+
 /// A file that needs nothing in front of it. Keys and boxes come from it: no contraction.
 fn plain(name: &str, source: &str, entries: &'static [&'static str]) -> Program {
     Program { name: name.to_string(), source: source.to_string(), entries, contract: false }
@@ -246,6 +252,8 @@ pub fn all_programs() -> Vec<Program> {
         arrange(),
         multiply_program::<f32>(),
         multiply_program::<f64>(),
+        affine_program::<f32>(),
+        affine_program::<f64>(),
         m2l_program::<f32>(),
         m2l_program::<f64>(),
         m2l_fourier_program::<f32>(),

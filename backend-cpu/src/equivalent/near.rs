@@ -25,12 +25,13 @@ pub struct Near<'a> {
 
 impl Near<'_> {
     /// Adds the sums to `out`, in precision `T` on the unit box of `frame` with the parameters `unit`; in f64 with the
-    /// user's coordinates and the parameters `raw` where sums are not [`HELD`] by `T` and where it is f64.
+    /// user's coordinates ([`Frame::plain`], of which `plain` are the parameters) where sums are not [`HELD`] by `T` and
+    /// where it is f64.
     pub fn add<T: Real>(
         &self,
         pairs: (&Pair<T>, &Pair<f64>),
         frame: Frame,
-        (unit, raw): (&[T], &[f64]),
+        (unit, plain): (&[T], &[f64]),
         pools: (&Pool<Scratch<T>>, &Pool<Scratch<f64>>),
         out: &mut [f64],
     ) {
@@ -47,7 +48,7 @@ impl Near<'_> {
                 held
             });
         if !held {
-            pools.1.with(|scratch| add(self.sums(pairs.1, Frame::USER, raw, scratch), out));
+            pools.1.with(|scratch| add(self.sums(pairs.1, Frame::plain(self.tree), plain, scratch), out));
         }
     }
 

@@ -2,7 +2,7 @@
 //! surface, in coordinates of a unit box.
 
 use super::pool::Pool;
-use super::translate;
+use super::{net, translate};
 use crate::lanes::{Isa, Vectorized, dispatch};
 use crate::soa::Soa;
 use crate::sum::Pair;
@@ -54,8 +54,11 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The user's own coordinates.
-    pub const USER: Frame = Frame { center: [0.0; 3], side: 1.0 };
+    /// The user's own coordinates in a power of two: no bit is another, but where powers of the user's lengths leave the
+    /// range of f64.
+    pub fn plain(tree: &Tree) -> Self {
+        Frame { center: [0.0; 3], side: crate::power_of_two(tree.side_at(0)) }
+    }
     /// The frame of box `b` on `level`.
     pub fn of(tree: &Tree, b: usize, level: usize) -> Self {
         Frame { center: tree.center(b, level), side: tree.side_at(level) }
@@ -106,7 +109,8 @@ impl<T: Real, I: Iterator<Item = Range<usize>> + Clone> Vectorized for Fill<'_, 
     }
 }
 
-/// Multipoles of the leaves of `level`: check values on the outer surface, then the upward solve.
+/// Multipoles of the leaves of `level`: check values on the outer surface, then the upward solve; `kept` are net strengths
+/// of boxes.
 pub fn p2m<T: Scalar>(
     pair: &Pair<T>,
     tree: &Tree,
@@ -117,6 +121,7 @@ pub fn p2m<T: Scalar>(
     outer: &Surface<T>,
     isa: Isa,
     strengths: &[Vec<f64>],
+    kept: &[Vec<T>],
     scratch: &Pool<Scratch<T>>,
     batches: &Pool<translate::Scratch<T>>,
     multipoles: &mut [T],
@@ -146,7 +151,9 @@ pub fn p2m<T: Scalar>(
                     }
                 });
                 batch.solve(isa, operators.upward(), count, |k, density| {
-                    to[(leaves[k] - first) * row..][..row].copy_from_slice(density);
+                    let to = &mut to[(leaves[k] - first) * row..][..row];
+                    to.copy_from_slice(density);
+                    net::add(operators, kept, leaves[k], to);
                 });
             });
         },

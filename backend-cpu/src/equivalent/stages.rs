@@ -3,7 +3,7 @@
 use super::near::Near;
 use super::plan::{Plan, Workspace};
 use super::points::{self, Frame, from_surface};
-use super::{m2l, translate};
+use super::{m2l, net, translate};
 use crate::leaves::{clear, scatter};
 use crate::{StageSeconds, unit_of};
 use fmm_kernels::equivalent::Scalar;
@@ -23,7 +23,8 @@ pub(super) struct Run<'a, T: Scalar> {
 
 impl<'a, T: Scalar> Run<'a, T> {
     pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &'a [f64], out: &'a mut [f64]) -> Self {
-        Run { plan, w, strengths, unit: unit_of(strengths), out, seconds: StageSeconds::default() }
+        let unit = unit_of(strengths, &plan.near64.strength_degrees, plan.tree.side_at(0));
+        Run { plan, w, strengths, unit, out, seconds: StageSeconds::default() }
     }
 
     pub fn finish(self) -> (Workspace<T>, StageSeconds) {
@@ -63,6 +64,11 @@ impl<T: Scalar> Stages for Run<'_, T> {
             let tree = &r.plan.tree;
             scatter(tree, r.strengths, r.plan.near64.strengths(), r.unit, &mut r.w.strengths);
             let boxes = if r.plan.operators.is_empty() { 0 } else { tree.len() };
+            r.w.net.clear();
+            if let Some(operators) = r.plan.operators.first() {
+                let net = |(s, _)| net::strengths(tree, &r.w.strengths, s, r.plan.near64.strength_degrees[s]);
+                r.w.net = operators.units().map(net).collect();
+            }
             clear(&mut r.w.multipoles, boxes * r.plan.multipole_row());
             clear(&mut r.w.locals, boxes * r.plan.local_row());
             clear(&mut r.w.values, tree.targets.len() * r.plan.far.values());
@@ -85,6 +91,7 @@ impl<T: Scalar> Stages for Run<'_, T> {
                         &plan.outer,
                         plan.settings.isa,
                         &r.w.strengths,
+                        &r.w.net,
                         &plan.pools.points,
                         &plan.pools.translate,
                         &mut r.w.multipoles,
@@ -99,7 +106,7 @@ impl<T: Scalar> Stages for Run<'_, T> {
             let plan = r.plan;
             if let Some(operators) = plan.operators.get(level) {
                 let (isa, pool) = (plan.settings.isa, &plan.pools.translate);
-                translate::m2m(&plan.tree, lists, level, operators, isa, pool, &mut r.w.multipoles);
+                translate::m2m(&plan.tree, lists, level, operators, isa, &r.w.net, pool, &mut r.w.multipoles);
             }
         })
     }
@@ -196,13 +203,33 @@ impl<T: Scalar> Stages for Run<'_, T> {
                 for &source in lists.m2p.row(leaf) {
                     let source = source as usize;
                     let level = plan.tree.level_of(source);
-                    plan.pools.points.with(|scratch| {
-                        let frame = Frame::of(&plan.tree, source, level);
-                        let multipole = &w.multipoles[source * density..][..density];
-                        let (params, range) = (&plan.params[level], plan.tree.targets_of(leaf));
-                        let (tree, isa) = (&plan.tree, plan.settings.isa);
-                        from_surface(&plan.far, tree, frame, &plan.inner, multipole, params, range, isa, scratch, out);
-                    });
+                    let frame = Frame::of(&plan.tree, source, level);
+                    let multipole = &w.multipoles[source * density..][..density];
+                    let (tree, isa, range) = (&plan.tree, plan.settings.isa, plan.tree.targets_of(leaf));
+                    let operators = &plan.operators[level];
+                    if T::EPSILON > 1e-10 && !operators.kept.is_empty() {
+                        // Leaves may reach far beyond the box. These kernels are homogeneous: no level changes parameters.
+                        let (wide, params) = (net::in_f64(operators, &w.net, source, multipole), &plan.plain_params);
+                        plan.pools.near64.with(|scratch| {
+                            from_surface(
+                                &plan.far64,
+                                tree,
+                                frame,
+                                &plan.inner64,
+                                &wide,
+                                params,
+                                range,
+                                isa,
+                                scratch,
+                                out,
+                            );
+                        });
+                    } else {
+                        plan.pools.points.with(|scratch| {
+                            let (pair, params) = (&plan.far, &plan.params[level]);
+                            from_surface(pair, tree, frame, &plan.inner, multipole, params, range, isa, scratch, out);
+                        });
+                    }
                 }
             });
         })
@@ -214,7 +241,7 @@ impl<T: Scalar> Stages for Run<'_, T> {
             r.for_each_leaf(|leaf, level, out, w| {
                 let near = Near { tree: &plan.tree, lists, strengths: &w.strengths, leaf, isa: plan.settings.isa };
                 let frame = Frame::of(&plan.tree, leaf, level);
-                let params = (&plan.params[level][..], &plan.raw_params[..]);
+                let params = (&plan.params[level][..], &plan.plain_params[..]);
                 near.add((&plan.near, &plan.near64), frame, params, (&plan.pools.points, &plan.pools.near64), out);
             });
         })

@@ -1,6 +1,7 @@
 //! M2M, L2L and the surface solves: products of small matrices with batches of boxes, parity by parity
 //! ([`fmm_kernels::equivalent::symmetry`]).
 
+use super::net;
 use super::pool::Pool;
 use crate::lanes::{Isa, Vectorized, dispatch};
 use faer::linalg::matmul::matmul;
@@ -126,13 +127,15 @@ impl<T: Scalar> Vectorized for Families<'_, T> {
     }
 }
 
-/// Multipoles of the non-leaf boxes of `level` from those of their children. Rows of E·n numbers.
+/// Multipoles of the non-leaf boxes of `level` from those of their children. Rows of E·n numbers; `kept` are net strengths
+/// of boxes.
 pub fn m2m<T: Scalar>(
     tree: &Tree,
     lists: &Lists,
     level: usize,
     operators: &Operators<T>,
     isa: Isa,
+    kept: &[Vec<T>],
     scratch: &Pool<Scratch<T>>,
     multipoles: &mut [T],
 ) {
@@ -170,7 +173,9 @@ pub fn m2m<T: Scalar>(
                 matmul(to, Accum::Add, matrix, from, T::one(), Par::Seq);
             }
             s.solve_folded(isa, by, count, |k, density| {
-                to[(parents[k] - first) * row..][..row].copy_from_slice(density);
+                let to = &mut to[(parents[k] - first) * row..][..row];
+                to.copy_from_slice(density);
+                net::add(operators, kept, parents[k], to);
             });
         });
     });

@@ -5,6 +5,7 @@
 //! the memory, it is a dense matrix an offset. Edges of one operator have distinct receivers, so products are
 //! added without atomics.
 
+mod affine;
 mod arrange;
 mod fourier;
 mod operators;

@@ -1,6 +1,7 @@
 //! Everything that does not depend on strengths: programs, operators, tables, arranged edges, workspaces.
 
 use super::DeviceScalar;
+use super::affine::DeviceAffine;
 use super::arrange::{Arranged, Arranger, Items, Kind, Table};
 use super::fourier::Families;
 use super::operators::{DeviceOperators, surface_rows};
@@ -55,6 +56,7 @@ pub(super) struct Placed<T> {
     /// Which operators of the stock each level takes.
     pub sets: Vec<u32>,
     pub edges: Edges<T>,
+    pub affine: DeviceAffine<T>,
     /// Blocks that share a leaf: of P2P; of L2P and M2P.
     pub parts: [u32; 2],
     pub workspace: Workspace<T>,
@@ -66,6 +68,7 @@ pub(super) struct Programs {
     pub arrange: Functions,
     pub p2m: Functions,
     pub multiply: Functions,
+    pub affine: Functions,
     pub m2l: Functions,
     pub m2l_fourier: Functions,
     pub dft: Functions,
@@ -190,10 +193,10 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
 
     /// Bytes of device memory held.
     pub fn bytes(&self) -> u64 {
-        let Placed { tree, lists, edges, workspace, .. } = &self.placed;
+        let Placed { tree, lists, edges, affine, workspace, .. } = &self.placed;
         let kinds: u64 = lists.kinds().iter().map(|k| k.bytes()).sum();
         let operators: u64 = self.stock.iter().map(|(_, o)| o.bytes()).sum();
-        tree.bytes() + kinds + edges.bytes() + workspace.bytes() + operators
+        tree.bytes() + kinds + edges.bytes() + affine.bytes() + workspace.bytes() + operators
     }
 
     /// One evaluation: `strengths` N×strengths → values M×values, both in the caller's order; with the
@@ -305,6 +308,7 @@ impl<F: Family, T: DeviceScalar, N: Real> Visitor for New<F, T, N> {
             arrange: device.fixed("arrange", programs::arrange)?,
             p2m: device.load(&programs::p2m_program::<F::Check, T>(n))?,
             multiply: device.load(&programs::multiply_program::<T>())?,
+            affine: device.load(&programs::affine_program::<T>())?,
             m2l: device.load(&programs::m2l_program::<T>())?,
             m2l_fourier: device.load(&programs::m2l_fourier_program::<T>())?,
             dft: device.load(&programs::dft_program::<T>(p))?,
@@ -388,10 +392,12 @@ impl<T: DeviceScalar> Placed<T> {
         };
         let rank = stock.iter().map(|(_, o)| o.upward[1].rows.max(o.downward[1].rows)).max().unwrap_or(0);
         let workspace = Workspace::new(&tree, &shape, rank, far, &edges)?;
+        let affine = (recipe.affine)(&(recipe.unit)(&recipe.params, tree.side), recipe.order);
+        let affine = DeviceAffine::new(&device, &affine, if far { tree.len() } else { 0 })?;
         // Enough for leaves of twice the mean; in larger ones a block has several groups.
         let mean = tree.targets.len() as f64 / edges.p2p.len().max(1) as f64;
         let parts = recipe.groups.map(|group| (2.0 * mean / group as f64).ceil().clamp(1.0, 1024.0) as u32);
-        Ok(Placed { tree, lists, tables, sets, edges, parts, workspace })
+        Ok(Placed { tree, lists, tables, sets, edges, affine, parts, workspace })
     }
 }
 

@@ -7,7 +7,7 @@ use super::operators::{DeviceOperators, m2l_matrices};
 use crate::device::{Buffer, Device};
 use crate::programs::Groups;
 use fmm_kernels::equivalent::operators::unit_parameters;
-use fmm_kernels::equivalent::{OperatorSet, Operators};
+use fmm_kernels::equivalent::{Affine, OperatorSet, Operators};
 use fmm_traits::kernel::MAX_PARAMETERS;
 use fmm_traits::{Error, Family, Kernel};
 use std::path::PathBuf;
@@ -28,6 +28,8 @@ pub(super) struct Recipe<T> {
     pub unit: fn(&[f64], f64) -> Vec<f64>,
     /// Operators of boxes of this side.
     pub operators: MakeOperators<T>,
+    /// What locals carry beside densities, for the parameters of the root as a unit box.
+    pub affine: fn(&[f64], usize) -> Affine<T>,
     /// M2L of those, as dense matrices or in Fourier space.
     pub dense: MakeM2l<T>,
     pub fourier: MakeM2l<T>,
@@ -36,7 +38,7 @@ pub(super) struct Recipe<T> {
     /// Degrees in length: strengths of the check kernel; values at targets of the far field; both of the near field.
     check_strengths: Vec<i32>,
     far_values: Vec<i32>,
-    near_strengths: Vec<i32>,
+    pub near_strengths: Vec<i32>,
     near_values: Vec<i32>,
     /// Whether the near field is summed in units of the box.
     framed: bool,
@@ -57,6 +59,7 @@ impl<T: DeviceScalar> Recipe<T> {
             cache,
             unit: unit_parameters::<F>,
             operators: operators::<F, T>,
+            affine: Affine::of::<F::Equivalent, E>,
             dense: m2l_matrices::<T, F::Equivalent>,
             fourier: fourier::operators::<T, F::Equivalent>,
             groups: [Groups::near::<N>(S::VALUES).targets(), Groups::far::<T>(E::VALUES).targets()],

@@ -17,6 +17,10 @@ const MULTIPLY_BLOCK: u32 = 128;
 const MULTIPLY_EDGE: usize = 64;
 /// Threads of the kernels with one number each.
 const BLOCK: u32 = 256;
+/// `LEVEL_HEAD` of `level.cuh`.
+const LEVEL_HEAD: usize = 5;
+/// Threads of `add_net` in `p2m.cu`.
+const NET_THREADS: u32 = 128;
 
 /// What changes with strengths.
 #[derive(Debug)]
@@ -27,12 +31,12 @@ pub(super) struct Workspace<T> {
     ends: Option<(Buffer<f64>, Buffer<f64>)>,
     /// Tree order.
     strengths: Buffer<f64>,
-    values: Buffer<f64>,
+    pub values: Buffer<f64>,
     /// A row a box.
     multipoles: Buffer<T>,
     locals: Buffer<T>,
     /// Check values: of multipoles on the way up, of locals on the way down.
-    check: Buffer<T>,
+    pub check: Buffer<T>,
     /// Between the factors of a solve.
     middle: Buffer<T>,
 }
@@ -180,6 +184,36 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         }
     }
 
+    /// Enqueues the upward solve of `count` boxes of `level`, from item `first` on, with their net strengths.
+    ///
+    /// # Safety
+    /// As [`solve`](Self::solve).
+    unsafe fn solve_upward(
+        &self,
+        level: usize,
+        items: &Buffer<u32>,
+        (first, count): (usize, usize),
+    ) -> Result<(), Error> {
+        let (w, tables, operators) = (&self.placed().workspace, &self.placed().tables, self.operators(level));
+        // SAFETY: that of the caller.
+        unsafe { self.solve(&operators.upward, items, (first, count), &w.multipoles)? };
+        for (strength, unit) in operators.units.iter().filter(|_| count > 0) {
+            let args = [
+                (&tables.boxes).into(),
+                (&tables.check).into(),
+                items.at(first),
+                (&w.strengths).into(),
+                (*strength as u32).into(),
+                unit.into(),
+                (self.shape.density as u32).into(),
+                (&w.multipoles).into(),
+            ];
+            // SAFETY: arguments as in p2m.cu; multipoles have a row for each box.
+            unsafe { self.device().launch(&self.programs.p2m, "add_net", (blocks(count, 1)?, 1), NET_THREADS, &args)? };
+        }
+        Ok(())
+    }
+
     fn m2l_fourier(&self, device: &Device, families: &Families<T>) -> Result<(), Error> {
         let (w, programs) = (&self.placed().workspace, [&self.programs.dft, &self.programs.m2l_fourier]);
         let missing = device.alloc(0, "spectra of M2L")?;
@@ -282,7 +316,8 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         let args = [given.into(), order, n, (width as u32).into(), self.largest(), (&w.strengths).into()];
         // SAFETY: arguments as in arrange.cu; both arrays have a row for each point.
         unsafe {
-            let all = [given.into(), (count as u64).into(), (&w.largest).into()];
+            let factors = self.placed().tables.check.at(LEVEL_HEAD);
+            let all = [given.into(), n, (width as u32).into(), factors, (&w.largest).into()];
             device.launch(functions, "largest", (grid.0.min(WALKERS), 1), BLOCK, &all)?;
             device.launch(functions, "scatter", grid, BLOCK, &args)
         }
@@ -371,9 +406,8 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
             let leaves = &p.placed().edges.leaves;
             p.to_surface(&p.placed().lists.p2m, Some(&leaves.boxes), &p.placed().tables.outer)?;
             for level in 0..p.placed().sets.len() {
-                let upward = &p.operators(level).upward;
                 // SAFETY: the items of a level exist, and `middle` holds a row for each.
-                unsafe { p.solve(upward, &leaves.boxes, leaves.of(level), &p.placed().workspace.multipoles)? };
+                unsafe { p.solve_upward(level, &leaves.boxes, leaves.of(level))? };
             }
             Ok(())
         })
@@ -406,7 +440,7 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
                 p.device().launch(&p.programs.multiply, "add_rows", grid, BLOCK, &args)?;
             }
             // SAFETY: the items of a level exist, and `middle` holds a row for each.
-            unsafe { p.solve(&operators.upward, &parents.boxes, parents.of(level), &w.multipoles) }
+            unsafe { p.solve_upward(level, &parents.boxes, parents.of(level)) }
         })
     }
 
@@ -448,8 +482,11 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
                 unsafe { p.multiply(&operators.l2l, from, to, groups, factor, true)? };
             }
             let downward = &p.operators(level).downward;
-            // SAFETY: the items of a level exist, and `middle` holds a row for each.
-            unsafe { p.solve(downward, &active.boxes, active.of(level), &w.locals) }
+            // SAFETY: levels come in order; the items of a level exist, and `middle` holds a row for each.
+            unsafe {
+                p.separate(level)?;
+                p.solve(downward, &active.boxes, active.of(level), &w.locals)
+            }
         })
     }
 
@@ -462,7 +499,8 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
                 &p.placed().edges.l2p.boxes,
                 &p.placed().tables.outer,
                 &p.placed().workspace.locals,
-            )
+            )?;
+            p.affine_at_targets()
         })
     }
 

@@ -4,9 +4,8 @@ use crate::choose::{Choice, choose};
 use crate::describe::PlanSeconds;
 use crate::engine::{self, Engine, Placed};
 use crate::output::{Output, columns_of};
-use crate::request::{Backend, Fmm, Method, Progress, Targets};
-use crate::{machine, rng::Rng, validate};
-use backend_cpu::Precision;
+use crate::request::{Fmm, Method, Progress, Targets};
+use crate::{rng::Rng, validate};
 use fmm_traits::{Error, ErrorReport, OutputError, Outputs, Stage};
 use fmm_tree::BuildReport;
 use rayon::ThreadPool;
@@ -47,11 +46,7 @@ impl Plan {
         let n_sources = validate::points("sources", sources, dim)?;
         let n_targets = count_targets(targets, n_sources, dim)?;
         let choice = choose(&request, n_sources, n_targets, matches!(targets, Targets::Points(_)))?;
-        let available = match request.backend {
-            Backend::Cpu(_) => machine::available_memory(),
-            Backend::Cuda(_) => Some(request.backend.device(request.cache.as_ref())?.free_memory()?),
-        };
-        if let Some(available) = available
+        if let Some(available) = engine::of(&request, &choice).free_memory()?
             && choice.forecast > available
         {
             let what = format!("{n_sources} sources and {n_targets} targets");
@@ -118,15 +113,6 @@ impl Plan {
             self.engine = fresh.or(self.engine.take());
         }
         self.report = placed.report;
-        let facts = &self.choice.facts;
-        let in_f32 = matches!(self.request.backend, Backend::Cuda(_)) && self.request.precision == Precision::F32;
-        let apart = self.choice.method != Method::Direct && matches!(targets, Targets::Points(_));
-        if apart && in_f32 && facts.dipolar {
-            self.report.warnings.push(
-                "densities that stand for dipoles or stresslets cancel far away, here in f32: verify targets apart from them"
-                    .into(),
-            );
-        }
         self.seconds = placed.seconds;
         self.n_sources = n_sources;
         self.n_targets = n_targets;
@@ -204,23 +190,6 @@ impl Plan {
                 Ok([0.0; Stage::ALL.len()])
             }
         }
-    }
-
-    /// The direct sum of the requested outputs in f64, at points (targets of their own) or at sources.
-    fn reference(&self, sources: &[f64], strengths: &[f64], at: Result<&[f64], &[usize]>) -> Result<Vec<f64>, Error> {
-        let (r, isa) = (&self.request, self.choice.isa);
-        if let Backend::Cpu(_) = r.backend {
-            let at = at.map_or_else(|s| backend_cpu::Targets::Sources(Some(s)), backend_cpu::Targets::Points);
-            return self.pool.install(|| r.family.0.direct(r.outputs, sources, strengths, at, Precision::F64, isa));
-        }
-        let device = r.backend.device(r.cache.as_ref())?;
-        let at = at.map_or_else(|s| backend_cuda::Targets::Sources(Some(s)), backend_cuda::Targets::Points);
-        let sum = r.family.0.device_sum(&device, r.outputs, sources, at)?;
-        let targets = if let backend_cuda::Targets::Points(t) = at { t.len() / 3 } else { 0 };
-        let targets = if let backend_cuda::Targets::Sources(Some(s)) = at { s.len() } else { targets };
-        let mut rows = vec![0.0; targets * self.choice.facts.values];
-        sum.apply(strengths, &mut rows)?;
-        Ok(rows)
     }
 
     /// Aᵀv for the matrix A that takes strengths to potentials; `v` is M×c, the result N×s.
@@ -310,13 +279,13 @@ impl Plan {
         let chosen: Vec<f64>;
         let place = if self.separate {
             chosen = rows.iter().flat_map(|&i| &targets[dim * i..dim * (i + 1)]).copied().collect();
-            Ok(chosen.as_slice())
+            Targets::Points(&chosen)
         } else {
-            Err(indices.as_slice())
+            Targets::Subset(&indices)
         };
         let direct = match &self.engine {
             None => vec![0.0; rows.len() * facts.values],
-            Some(_) => self.reference(&sources, strengths, place)?,
+            Some(engine) => self.pool.install(|| engine.reference(&sources, strengths, place))?,
         };
         let mut outputs = Vec::new();
         for c in &facts.columns {

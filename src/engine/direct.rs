@@ -2,11 +2,10 @@
 
 use super::{Engine, Mesh, Placed, Watch};
 use crate::choose::Choice;
-use crate::family::AnyFamily;
+use crate::family::Facts;
 use crate::near::NearBlock;
 use crate::request::{Fmm, Targets};
-use backend_cpu::{Isa, Precision};
-use fmm_traits::{Error, Outputs, Stage};
+use fmm_traits::{Error, Stage};
 use std::borrow::Cow;
 use std::time::Instant;
 
@@ -15,12 +14,8 @@ const PIECE: usize = 1 << 32;
 
 /// Direct summation.
 pub(crate) struct Direct {
-    family: AnyFamily,
-    outputs: Outputs,
-    precision: Precision,
-    isa: Isa,
-    dim: usize,
-    values: usize,
+    request: Fmm,
+    choice: Choice,
     sources: Vec<f64>,
     targets: At,
 }
@@ -35,29 +30,25 @@ enum At {
 
 impl Direct {
     pub(super) fn new(request: &Fmm, choice: &Choice) -> Self {
-        Direct {
-            family: request.family.clone(),
-            outputs: request.outputs,
-            precision: request.precision,
-            isa: choice.isa,
-            dim: choice.facts.dim,
-            values: choice.facts.values,
-            sources: Vec::new(),
-            targets: At::Sources(Vec::new()),
-        }
+        let (sources, targets) = (Vec::new(), At::Sources(Vec::new()));
+        Direct { request: request.clone(), choice: choice.clone(), sources, targets }
     }
     fn n_sources(&self) -> usize {
-        self.sources.len() / self.dim
+        self.sources.len() / self.choice.facts.dim
     }
     fn n_targets(&self) -> usize {
         match &self.targets {
             At::Sources(s) => s.len(),
-            At::Points(t) => t.len() / self.dim,
+            At::Points(t) => t.len() / self.choice.facts.dim,
         }
     }
 }
 
 impl Engine for Direct {
+    fn asked(&self) -> (&Fmm, &Choice) {
+        (&self.request, &self.choice)
+    }
+
     fn place(&mut self, sources: &[f64], targets: Targets<'_>, _watch: Watch) -> Result<Placed, Error> {
         self.sources = sources.to_vec();
         self.targets = match targets {
@@ -71,16 +62,17 @@ impl Engine for Direct {
     /// In pieces, so that it can be watched.
     fn run(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<[f64; Stage::ALL.len()], Error> {
         let start = Instant::now();
+        let (r, isa) = (&self.request, self.choice.isa);
+        let Facts { dim, values, .. } = self.choice.facts;
         let piece = (PIECE / self.n_sources()).max(1024);
-        for (i, out) in rows.chunks_mut(piece * self.values).enumerate() {
+        for (i, out) in rows.chunks_mut(piece * values).enumerate() {
             watch(Stage::P2p.name(), (i * piece) as f64 / self.n_targets() as f64)?;
-            let range = i * piece..i * piece + out.len() / self.values;
+            let range = i * piece..i * piece + out.len() / values;
             let place = match &self.targets {
-                At::Points(t) => backend_cpu::Targets::Points(&t[self.dim * range.start..self.dim * range.end]),
+                At::Points(t) => backend_cpu::Targets::Points(&t[dim * range.start..dim * range.end]),
                 At::Sources(s) => backend_cpu::Targets::Sources(Some(&s[range])),
             };
-            let (outputs, precision) = (self.outputs, self.precision);
-            let sums = self.family.0.direct(outputs, &self.sources, strengths, place, precision, self.isa)?;
+            let sums = r.family.0.direct(r.outputs, &self.sources, strengths, place, r.precision, isa)?;
             out.copy_from_slice(&sums);
         }
         let mut seconds = [0.0; Stage::ALL.len()];

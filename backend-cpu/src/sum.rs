@@ -1,7 +1,7 @@
 //! The one loop over pairs. P2M, P2L, L2P, M2P, P2P and direct summation differ only in the kernel
 //! and in who the sources and targets are.
 
-use crate::lanes::{Isa, Several, Vectorized, dispatch, dispatch_large};
+use crate::lanes::{Isa, Product, Several, Vectorized, dispatch, dispatch_large};
 use crate::soa::{Soa, Targets};
 use fmm_traits::{
     Kernel, Lane, Real, Simd, SimdLane,
@@ -172,9 +172,9 @@ fn pass<
     let width = V::<S, T>::WIDTH;
     let zero = V::<S, T>::splat(0.0);
     // Always the full array, so that its length is a constant to the compiler.
-    let mut p = [Several([zero; TARGETS]); MAX_PARAMETERS];
+    let mut p = [Product::of(Several([zero; TARGETS])); MAX_PARAMETERS];
     for (p, &x) in p.iter_mut().zip(params) {
-        *p = Several([SimdLane::broadcast(x); TARGETS]);
+        *p = Product::of(Several([SimdLane::broadcast(x); TARGETS]));
     }
     let length = sources.row(0).len();
     let (begin, end) = (range.start, range.end.next_multiple_of(width).min(length));
@@ -203,23 +203,25 @@ fn pass<
             for i in 3..3 * PIECES {
                 r[i % 3] = r[i % 3] - s[i] + at[i];
             }
-            let q = &s[3 * PIECES..][..K::STRENGTHS];
-            let mut u = [Several([zero; TARGETS]); VALUES];
-            K::eval(&p, &r, q, &mut u[..K::VALUES]);
+            let mut q = [Product::of(Several([zero; TARGETS])); MAX_STRENGTHS];
+            for i in 0..K::STRENGTHS {
+                q[i] = Product::of(s[3 * PIECES + i]);
+            }
+            let r = [Product::of(r[0]), Product::of(r[1]), Product::of(r[2])];
+            let mut u = [Product::of(Several([zero; TARGETS])); VALUES];
+            K::eval(&p, &r, &q[..K::STRENGTHS], &mut u[..K::VALUES]);
             if SKIP {
                 let lane = IOTA.map(T::of);
                 // SAFETY: `lane` has 16 entries, the widest vector.
-                let lane: V<S, T> = unsafe { SimdLane::load(lane.as_ptr()) };
-                for b in 0..TARGETS {
-                    // Relative to j: f32 does not hold all indices.
-                    let same = lane.eq(Lane::splat((own + index[b]) as f64 - j as f64));
-                    for i in 0..K::VALUES {
-                        u[i].0[b] = Lane::select(same, zero, u[i].0[b]);
-                    }
+                let lane = Several([unsafe { SimdLane::load(lane.as_ptr()) }; TARGETS]);
+                // Relative to j: f32 does not hold all indices.
+                let same = lane.eq(Several(index.map(|t| V::<S, T>::splat((own + t) as f64 - j as f64))));
+                for u in &mut u[..K::VALUES] {
+                    *u = Lane::select(same, Lane::splat(0.0), *u);
                 }
             }
             for i in 0..K::VALUES {
-                sums[i] = sums[i] + u[i];
+                sums[i] = u[i].add_to(sums[i]);
             }
             j += width;
         }

@@ -30,27 +30,36 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Bytes reported and bytes held by a plan with tree and lists, after one application.
-fn measure(kind: CloudKind, order: usize, precision: Precision) -> (u64, i64) {
+/// Bytes reported and bytes held by a plan with tree and lists, after one application to so many sets of strengths.
+fn measure(kind: CloudKind, order: usize, precision: Precision, sets: usize) -> (u64, i64) {
     let n = 20_000;
-    let (points, strengths, mut out) = (kind.points(n, 1), uniform_strengths(n, 1), vec![0.0; n]);
+    let (points, strengths, mut out) = (kind.points(n, 1), uniform_strengths(n, 1), vec![0.0; sets * n]);
+    let strengths = vec![&strengths[..]; sets];
+    let mut out: Vec<&mut [f64]> = out.chunks_exact_mut(n).collect();
     let before = LIVE.load(Relaxed);
     let tree = build(&points, None, &BuildOptions::default()).unwrap();
     let lists = uvwx(&tree, &ListOptions::default()).unwrap();
     let settings = Settings { order, precision, isa: Isa::detect(), cache: None };
     let solver = plan(&Laplace, Outputs::POTENTIAL, tree, lists, &settings).unwrap();
-    solver.apply(&strengths, &mut out, &mut |_, _| true).unwrap();
+    let bytes = solver.bytes();
+    solver.apply_batch(&strengths, &mut out, &mut |_, _| true).unwrap();
+    let forecast = bytes + (sets as u64 - 1) * solver.bytes_of_a_set();
+    assert!((0.8..1.2).contains(&(forecast as f64 / solver.bytes() as f64)), "{forecast} {}", solver.bytes());
     (solver.bytes(), LIVE.load(Relaxed) - before)
 }
 
 #[test]
 fn reported_bytes_are_those_held() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
-    for (kind, order, precision) in [(CloudKind::Uniform, 6, Precision::F64), (CloudKind::Ellipsoid, 4, Precision::F32)]
-    {
+    let cases = [
+        (CloudKind::Uniform, 6, Precision::F64, 1),
+        (CloudKind::Ellipsoid, 4, Precision::F32, 1),
+        (CloudKind::Ellipsoid, 5, Precision::F64, 8),
+    ];
+    for (kind, order, precision, sets) in cases {
         // The first plan also allocates what matrix products keep per thread, whoever calls them.
-        pool.install(|| measure(kind, order, precision));
-        let (reported, held) = pool.install(|| measure(kind, order, precision));
+        pool.install(|| measure(kind, order, precision, sets));
+        let (reported, held) = pool.install(|| measure(kind, order, precision, sets));
         let ratio = reported as f64 / held as f64;
         assert!((0.5..2.0).contains(&ratio), "{}: {reported} reported, {held} held", kind.name());
     }

@@ -3,6 +3,7 @@
 use super::near::Near;
 use super::plan::{Plan, Workspace};
 use super::points::{self, Frame, from_surface};
+use super::translate::Rows;
 use super::{m2l, translate};
 use crate::leaves::{clear, scatter};
 use crate::{StageSeconds, unit_of};
@@ -10,20 +11,26 @@ use fmm_kernels::equivalent::Scalar;
 use fmm_traits::{Error, Lists, Stage, Stages};
 use std::time::Instant;
 
-/// One application of a plan.
-pub(super) struct Run<'a, T: Scalar> {
+/// One application of a plan to one or more sets of strengths. Stages that evaluate the kernel do so once for all sets,
+/// the others take the sets one by one: they are products of matrices, or sums bound by arithmetic, already.
+pub(super) struct Run<'a, 'o, T: Scalar> {
     plan: &'a Plan<T>,
     w: Workspace<T>,
-    strengths: &'a [f64],
-    /// [`unit_of`] the strengths.
-    unit: f64,
-    out: &'a mut [f64],
+    /// Each with its [`unit_of`].
+    sets: Vec<(&'a [f64], f64)>,
+    out: &'a mut [&'o mut [f64]],
+    /// Of `w.multipoles` and `w.locals`.
+    multipoles: Rows,
+    locals: Rows,
     seconds: StageSeconds,
 }
 
-impl<'a, T: Scalar> Run<'a, T> {
-    pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &'a [f64], out: &'a mut [f64]) -> Self {
-        Run { plan, w, strengths, unit: unit_of(strengths), out, seconds: StageSeconds::default() }
+impl<'a, 'o, T: Scalar> Run<'a, 'o, T> {
+    pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &[&'a [f64]], out: &'a mut [&'o mut [f64]]) -> Self {
+        let sets: Vec<_> = strengths.iter().map(|&q| (q, unit_of(q))).collect();
+        let rows = |len: usize| Rows { sets: sets.len(), len };
+        let (multipoles, locals) = (rows(plan.multipole_row()), rows(plan.local_row()));
+        Run { plan, w, sets, out, multipoles, locals, seconds: StageSeconds::default() }
     }
 
     pub fn finish(self) -> (Workspace<T>, StageSeconds) {
@@ -44,14 +51,15 @@ impl<'a, T: Scalar> Run<'a, T> {
         let plan = self.plan;
         let mut values = std::mem::take(&mut self.w.values);
         let w = &self.w;
-        plan.geometry.leaves.for_each(&plan.tree, plan.far.values(), &mut values, |leaf, level, out| {
+        let width = self.sets.len() * plan.far.values();
+        plan.geometry.leaves.for_each(&plan.tree, width, &mut values, |leaf, level, out| {
             work(leaf, level, out, w);
         });
         self.w.values = values;
     }
 }
 
-impl<T: Scalar> Stages for Run<'_, T> {
+impl<T: Scalar> Stages for Run<'_, '_, T> {
     type Lists = Lists;
 
     fn levels(&self) -> usize {
@@ -61,11 +69,11 @@ impl<T: Scalar> Stages for Run<'_, T> {
     fn scatter(&mut self) -> Result<(), Error> {
         self.timed(Stage::Scatter, |r| {
             let tree = &r.plan.tree;
-            scatter(tree, r.strengths, r.plan.near64.strengths(), r.unit, &mut r.w.strengths);
+            scatter(tree, &r.sets, r.plan.near64.strengths(), &mut r.w.strengths);
             let boxes = if r.plan.operators.is_empty() { 0 } else { tree.len() };
-            clear(&mut r.w.multipoles, boxes * r.plan.multipole_row());
-            clear(&mut r.w.locals, boxes * r.plan.local_row());
-            clear(&mut r.w.values, tree.targets.len() * r.plan.far.values());
+            clear(&mut r.w.multipoles, boxes * r.multipoles.width());
+            clear(&mut r.w.locals, boxes * r.locals.width());
+            clear(&mut r.w.values, tree.targets.len() * r.sets.len() * r.plan.far.values());
         })
     }
 
@@ -87,6 +95,7 @@ impl<T: Scalar> Stages for Run<'_, T> {
                         &r.w.strengths,
                         &plan.pools.points,
                         &plan.pools.translate,
+                        r.multipoles,
                         &mut r.w.multipoles,
                     );
                 }
@@ -99,7 +108,7 @@ impl<T: Scalar> Stages for Run<'_, T> {
             let plan = r.plan;
             if let Some(operators) = plan.operators.get(level) {
                 let (isa, pool) = (plan.settings.isa, &plan.pools.translate);
-                translate::m2m(&plan.tree, lists, level, operators, isa, pool, &mut r.w.multipoles);
+                translate::m2m(&plan.tree, lists, level, operators, isa, pool, r.multipoles, &mut r.w.multipoles);
             }
         })
     }
@@ -107,10 +116,10 @@ impl<T: Scalar> Stages for Run<'_, T> {
     fn m2l(&mut self, _lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::M2l, |r| {
             let plan = r.plan;
-            let (multipole, local) = (plan.multipole_row(), plan.local_row());
             for (level, arranged) in plan.geometry.m2l.iter().enumerate() {
-                if let Some(table) = &plan.tables[level] {
-                    let boxes = plan.tree.level(level);
+                let Some(table) = &plan.tables[level] else { continue };
+                let boxes = plan.tree.level(level);
+                for set in 0..r.sets.len() {
                     m2l::m2l(
                         &plan.tree,
                         arranged,
@@ -119,9 +128,9 @@ impl<T: Scalar> Stages for Run<'_, T> {
                         plan.settings.isa,
                         &plan.pools.m2l,
                         boxes.start,
-                        &r.w.multipoles[boxes.start * multipole..boxes.end * multipole],
-                        &mut r.w.locals[boxes.start * local..boxes.end * local],
-                        local,
+                        set,
+                        (r.multipoles, &r.w.multipoles[r.multipoles.range(boxes.clone())]),
+                        (r.locals, &mut r.w.locals[r.locals.range(boxes.clone())]),
                         &mut r.w.spectra,
                     );
                 }
@@ -143,8 +152,8 @@ impl<T: Scalar> Stages for Run<'_, T> {
                     plan.settings.isa,
                     &r.w.strengths,
                     &plan.pools.points,
+                    r.locals,
                     &mut r.w.locals,
-                    plan.local_row(),
                 );
             }
         })
@@ -155,10 +164,9 @@ impl<T: Scalar> Stages for Run<'_, T> {
             let plan = r.plan;
             if let Some(operators) = plan.operators.get(level) {
                 let parents = level.checked_sub(1).map(|l| &*plan.operators[l]);
-                let (active, pool) = (&plan.geometry.active, &plan.pools.translate);
-                let row = plan.local_row();
-                let isa = plan.settings.isa;
-                translate::l2l(&plan.tree, lists, level, operators, parents, active, isa, pool, &mut r.w.locals, row);
+                let (active, pool, rows) = (&plan.geometry.active, &plan.pools.translate, r.locals);
+                let (isa, locals) = (plan.settings.isa, &mut r.w.locals);
+                translate::l2l(&plan.tree, lists, level, operators, parents, active, isa, pool, rows, locals);
             }
         })
     }
@@ -166,7 +174,7 @@ impl<T: Scalar> Stages for Run<'_, T> {
     fn l2p(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::L2p, |r| {
             let plan = r.plan;
-            let (row, density) = (plan.local_row(), plan.multipole_row());
+            let (rows, density) = (r.locals, plan.multipole_row());
             if lists.l2p.is_empty() {
                 return;
             }
@@ -174,10 +182,10 @@ impl<T: Scalar> Stages for Run<'_, T> {
                 if !lists.l2p.row(leaf).is_empty() {
                     plan.pools.points.with(|scratch| {
                         let frame = Frame::of(&plan.tree, leaf, level);
-                        let local = &w.locals[leaf * row..][..density];
+                        let locals = w.locals[rows.range(leaf..leaf + 1)].chunks_exact(rows.len).map(|l| &l[..density]);
                         let (params, range) = (&plan.params[level], plan.tree.targets_of(leaf));
                         let (tree, isa) = (&plan.tree, plan.settings.isa);
-                        from_surface(&plan.far, tree, frame, &plan.outer, local, params, range, isa, scratch, out);
+                        from_surface(&plan.far, tree, frame, &plan.outer, locals, params, range, isa, scratch, out);
                     });
                 }
             });
@@ -187,7 +195,7 @@ impl<T: Scalar> Stages for Run<'_, T> {
     fn m2p(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::M2p, |r| {
             let plan = r.plan;
-            let density = plan.multipole_row();
+            let rows = r.multipoles;
             if lists.m2p.is_empty() {
                 return;
             }
@@ -197,10 +205,10 @@ impl<T: Scalar> Stages for Run<'_, T> {
                     let level = plan.tree.level_of(source);
                     plan.pools.points.with(|scratch| {
                         let frame = Frame::of(&plan.tree, source, level);
-                        let multipole = &w.multipoles[source * density..][..density];
+                        let densities = w.multipoles[rows.range(source..source + 1)].chunks_exact(rows.len);
                         let (params, range) = (&plan.params[level], plan.tree.targets_of(leaf));
                         let (tree, isa) = (&plan.tree, plan.settings.isa);
-                        from_surface(&plan.far, tree, frame, &plan.inner, multipole, params, range, isa, scratch, out);
+                        from_surface(&plan.far, tree, frame, &plan.inner, densities, params, range, isa, scratch, out);
                     });
                 }
             });
@@ -221,8 +229,10 @@ impl<T: Scalar> Stages for Run<'_, T> {
 
     fn gather(&mut self) -> Result<(), Error> {
         self.timed(Stage::Gather, |r| {
-            let (scale, width) = (r.plan.scale * r.unit, r.plan.far.values());
-            r.plan.geometry.leaves.gather(&r.w.values, scale, width, r.out);
+            for (set, ((_, unit), out)) in r.sets.iter().zip(r.out.iter_mut()).enumerate() {
+                let (factor, width) = (r.plan.scale * unit, r.plan.far.values());
+                r.plan.geometry.leaves.gather(&r.w.values, factor, width, [set, r.sets.len()], out);
+            }
         })
     }
 }

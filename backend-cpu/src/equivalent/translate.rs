@@ -8,11 +8,37 @@ use faer::{Accum, MatMut, MatRef, Par};
 use fmm_kernels::equivalent::{Direction, Operators, Scalar, symmetry::Side};
 use fmm_traits::{Lists, Simd, Tree};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Boxes per product: wide enough for a matrix product at its peak, small enough to stay in cache.
 pub const BATCH: usize = 128;
 /// Families (a box and its children) per product.
 const FAMILIES: usize = BATCH / 4;
+
+/// Where an array keeps the numbers of boxes: for each box one row for each set of strengths.
+#[derive(Clone, Copy)]
+pub struct Rows {
+    /// Sets of strengths.
+    pub sets: usize,
+    /// Numbers in a row.
+    pub len: usize,
+}
+
+impl Rows {
+    /// Numbers of a box.
+    pub fn width(self) -> usize {
+        self.sets * self.len
+    }
+    /// Row of box `b` and set `set`.
+    pub fn of(self, b: usize, set: usize) -> Range<usize> {
+        let start = (b * self.sets + set) * self.len;
+        start..start + self.len
+    }
+    /// All rows of `boxes`.
+    pub fn range(self, boxes: Range<usize>) -> Range<usize> {
+        boxes.start * self.width()..boxes.end * self.width()
+    }
+}
 
 /// Matrices of one thread, a column a box.
 #[derive(Default)]
@@ -42,12 +68,12 @@ impl<T: Scalar> Scratch<T> {
         check
     }
 
-    /// Densities of the first `columns` columns of `check`; handed to `out(column, density)`.
-    pub fn solve(&mut self, isa: Isa, by: Direction<'_, T>, columns: usize, out: impl FnMut(usize, &[T])) {
-        let len = by.check().len();
-        let folded = room(&mut self.folded, len * columns);
-        dispatch(isa, Fold { side: by.check(), from: &mut self.check[..len * columns], to: folded, inverse: false });
-        self.solve_folded(isa, by, columns, out);
+    /// Densities of some columns of `check`; handed to `out(column of these, density)`.
+    pub fn solve(&mut self, isa: Isa, by: Direction<'_, T>, columns: Range<usize>, out: impl FnMut(usize, &[T])) {
+        let (len, count) = (by.check().len(), columns.len());
+        let (from, to) = (&mut self.check[len * columns.start..len * columns.end], room(&mut self.folded, len * count));
+        dispatch(isa, Fold { side: by.check(), from, to, inverse: false });
+        self.solve_folded(isa, by, count, out);
     }
 
     /// As [`solve`](Self::solve), of `folded`.
@@ -126,7 +152,8 @@ impl<T: Scalar> Vectorized for Families<'_, T> {
     }
 }
 
-/// Multipoles of the non-leaf boxes of `level` from those of their children. Rows of E·n numbers.
+/// Multipoles of the non-leaf boxes of `level` from those of their children. Rows of E·n numbers. Sets of strengths go one
+/// by one: boxes alone fill the products.
 pub fn m2m<T: Scalar>(
     tree: &Tree,
     lists: &Lists,
@@ -134,17 +161,18 @@ pub fn m2m<T: Scalar>(
     operators: &Operators<T>,
     isa: Isa,
     scratch: &Pool<Scratch<T>>,
+    rows: Rows,
     multipoles: &mut [T],
 ) {
     let (boxes, by) = (tree.level(level), operators.upward());
-    let (check, row) = (by.check().len(), by.density().len());
-    let (upper, lower) = multipoles.split_at_mut(boxes.end * row);
+    let (check, row) = (by.check().len(), rows.len);
+    let (upper, lower) = multipoles.split_at_mut(boxes.end * rows.width());
     let below = boxes.end;
-    upper[boxes.start * row..].par_chunks_mut(FAMILIES * row).enumerate().for_each(|(i, to)| {
+    upper[boxes.start * rows.width()..].par_chunks_mut(FAMILIES * rows.width()).enumerate().for_each(|(i, to)| {
         let first = boxes.start + i * FAMILIES;
         let mut parents = [0; FAMILIES];
         let mut count = 0;
-        for b in (first..first + to.len() / row).filter(|&b| !lists.m2m.row(b).is_empty()) {
+        for b in (first..first + to.len() / rows.width()).filter(|&b| !lists.m2m.row(b).is_empty()) {
             parents[count] = b;
             count += 1;
         }
@@ -152,32 +180,34 @@ pub fn m2m<T: Scalar>(
             return;
         }
         scratch.with(|s| {
-            let family = room(&mut s.family, 8 * count * row);
-            family.fill(T::default());
-            for (k, &parent) in parents[..count].iter().enumerate() {
-                for &child in lists.m2m.row(parent) {
-                    let place = tree.octant[child as usize] as usize * count + k;
-                    family[place * row..][..row].copy_from_slice(&lower[(child as usize - below) * row..][..row]);
+            for set in 0..rows.sets {
+                let family = room(&mut s.family, 8 * count * row);
+                family.fill(T::default());
+                for (k, &parent) in parents[..count].iter().enumerate() {
+                    for &child in lists.m2m.row(parent) {
+                        let place = tree.octant[child as usize] as usize * count + k;
+                        family[place * row..][..row].copy_from_slice(&lower[rows.of(child as usize - below, set)]);
+                    }
                 }
+                dispatch(isa, Families { side: by.density(), family, count, inverse: false });
+                let folded = room(&mut s.folded, check * count);
+                folded.fill(T::default());
+                for (parity, octant, matrix) in by.shifts() {
+                    let from = stack(&family[(parity | octant) * count * row..], row, count);
+                    let block = by.check().block(parity);
+                    let to = stack_mut(folded, check, count).subrows_mut(block.start, block.len());
+                    matmul(to, Accum::Add, matrix, from, T::one(), Par::Seq);
+                }
+                s.solve_folded(isa, by, count, |k, density| {
+                    to[rows.of(parents[k] - first, set)].copy_from_slice(density);
+                });
             }
-            dispatch(isa, Families { side: by.density(), family, count, inverse: false });
-            let folded = room(&mut s.folded, check * count);
-            folded.fill(T::default());
-            for (parity, octant, matrix) in by.shifts() {
-                let from = stack(&family[(parity | octant) * count * row..], row, count);
-                let block = by.check().block(parity);
-                let to = stack_mut(folded, check, count).subrows_mut(block.start, block.len());
-                matmul(to, Accum::Add, matrix, from, T::one(), Par::Seq);
-            }
-            s.solve_folded(isa, by, count, |k, density| {
-                to[(parents[k] - first) * row..][..row].copy_from_slice(density);
-            });
         });
     });
 }
 
 /// Locals of the boxes of `level`: check values so far, plus the field of the parent's local, solved for
-/// the equivalent density in place. `active[b]` says whether box b has a local; rows of `row` ≥ max(C, E)·n
+/// the equivalent density in place. `active[b]` says whether box b has a local; rows of at least max(C, E)·n
 /// numbers. `parents` are the operators of the level above.
 pub fn l2l<T: Scalar>(
     tree: &Tree,
@@ -188,12 +218,12 @@ pub fn l2l<T: Scalar>(
     active: &[bool],
     isa: Isa,
     scratch: &Pool<Scratch<T>>,
+    rows: Rows,
     locals: &mut [T],
-    row: usize,
 ) {
     let boxes = tree.level(level);
-    let (upper, mut rest) = locals.split_at_mut(boxes.start * row);
-    rest = &mut rest[..boxes.len() * row];
+    let (upper, mut rest) = locals.split_at_mut(boxes.start * rows.width());
+    rest = &mut rest[..boxes.len() * rows.width()];
     // Tasks of whole families.
     let mut tasks = Vec::new();
     let mut first = boxes.start;
@@ -204,28 +234,29 @@ pub fn l2l<T: Scalar>(
             end += tree.parent[end..boxes.end].iter().take_while(|&&p| p == parent).count();
             families += 1;
         }
-        let (here, after) = rest.split_at_mut((end - first) * row);
+        let (here, after) = rest.split_at_mut((end - first) * rows.width());
         tasks.push((first, here));
         (rest, first) = (after, end);
     }
     tasks.into_par_iter().with_max_len(1).for_each(|(first, to)| {
-        let boxes = first..first + to.len() / row;
+        let boxes = first..first + to.len() / rows.width();
         if !active[boxes.clone()].contains(&true) {
             return;
         }
         scratch.with(|s| {
-            if let Some(parents) = parents {
-                from_parents(tree, lists, boxes, parents, isa, s, upper, to, row);
-            }
-            let by = operators.downward();
-            let (check, density) = (by.check().len(), by.density().len());
-            for to in to.chunks_mut(BATCH * row) {
-                let columns = to.len() / row;
-                for (to, from) in room(&mut s.check, check * columns).chunks_exact_mut(check).zip(to.chunks_exact(row))
-                {
-                    to.copy_from_slice(&from[..check]);
+            for set in 0..rows.sets {
+                if let Some(parents) = parents {
+                    from_parents(tree, lists, boxes.clone(), parents, isa, s, upper, to, rows, set);
                 }
-                s.solve(isa, by, columns, |k, d| to[k * row..][..density].copy_from_slice(d));
+                let by = operators.downward();
+                let (check, density) = (by.check().len(), by.density().len());
+                for to in to.chunks_mut(BATCH * rows.width()) {
+                    let columns = to.len() / rows.width();
+                    for (k, check) in room(&mut s.check, check * columns).chunks_exact_mut(check).enumerate() {
+                        check.copy_from_slice(&to[rows.of(k, set)][..check.len()]);
+                    }
+                    s.solve(isa, by, 0..columns, |k, d| to[rows.of(k, set)][..density].copy_from_slice(d));
+                }
             }
         });
     });
@@ -235,13 +266,14 @@ pub fn l2l<T: Scalar>(
 fn from_parents<T: Scalar>(
     tree: &Tree,
     lists: &Lists,
-    boxes: std::ops::Range<usize>,
+    boxes: Range<usize>,
     parents: &Operators<T>,
     isa: Isa,
     s: &mut Scratch<T>,
     upper: &[T],
     to: &mut [T],
-    row: usize,
+    rows: Rows,
+    set: usize,
 ) {
     let by = parents.downward();
     let (check, density) = (by.check().len(), by.density().len());
@@ -259,7 +291,7 @@ fn from_parents<T: Scalar>(
     }
     let locals = room(&mut s.check, density * count);
     for (to, parent) in locals.chunks_exact_mut(density).zip(&known) {
-        to.copy_from_slice(&upper[parent * row..][..density]);
+        to.copy_from_slice(&upper[rows.of(*parent, set)][..density]);
     }
     let folded = room(&mut s.folded, density * count);
     dispatch(isa, Fold { side: by.density(), from: locals, to: folded, inverse: false });
@@ -275,6 +307,6 @@ fn from_parents<T: Scalar>(
     for (b, parent) in edges {
         k += (known[k] != parent) as usize;
         let from = &family[(tree.octant[b] as usize * count + k) * check..][..check];
-        to[(b - boxes.start) * row..][..check].iter_mut().zip(from).for_each(|(a, b)| *a += *b);
+        to[rows.of(b - boxes.start, set)].iter_mut().zip(from).for_each(|(a, b)| *a += *b);
     }
 }

@@ -38,7 +38,7 @@ impl Near<'_> {
         let (values, sets) = (pairs.1.values(), self.strengths.len() / pairs.1.strengths());
         let count = out.len() / sets;
         let mut add = |sums: &[f64], set: usize| {
-            add_scaled(&sums[set * count..][..count], &[1.0; MAX_COMPONENTS], values, set, out, sets);
+            add_scaled(&sums[set * count..][..count], &[1.0; MAX_COMPONENTS], values, [set, sets], out);
         };
         let mut rest: Vec<usize> = (0..sets).collect();
         if T::EPSILON > 1e-10 {
@@ -87,7 +87,7 @@ impl Near<'_> {
             sums.resize(count, N::default());
             let range = begin..(begin + TILE).min(sources.len());
             (pair.sum)(isa, params, targets.targets(0..targets.len()), sources, range, own, sums);
-            add_scaled(sums, &factors, pair.values(), 0, totals, 1);
+            add_scaled(sums, &factors, pair.values(), [0, 1], totals);
         }
         totals
     }

@@ -10,7 +10,7 @@ use crate::lanes::Isa;
 use crate::leaves::Leaves;
 use crate::sum::Pair;
 use crate::{Precision, Settings, Solver, StageSeconds};
-use fmm_kernels::equivalent::{OperatorSet, Operators, Scalar, expansion, surface};
+use fmm_kernels::equivalent::{Affine, OperatorSet, Operators, Scalar, expansion, surface};
 use fmm_traits::{Error, Family, Kernel, Lists, Observer, OutputColumns, Outputs, Tree, Visitor, evaluate};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -68,6 +68,7 @@ pub struct Plan<T: Scalar> {
     /// Parameters of every kernel on the unit box of each level.
     pub(super) params: Vec<Vec<T>>,
     pub(super) raw_params: Vec<f64>,
+    pub(super) affine: Affine<T>,
     pub(super) inner: Surface<T>,
     pub(super) outer: Surface<T>,
     pub(super) dft: Dft<T>,
@@ -83,13 +84,15 @@ trait Levels<T: Scalar>: Send + Sync {
     fn components(&self) -> [usize; 2];
     fn operators(&self, sides: &[f64], settings: &Settings) -> Result<OperatorSet<T>, Error>;
     fn table(&self, operators: &Operators<T>, dft: &Dft<T>, isa: Isa) -> Arc<m2l::Table<T>>;
+    /// What locals carry beside densities, for a root of side `side`.
+    fn affine(&self, side: f64, order: usize) -> Affine<T>;
     /// Parameters on the unit box that stands for one of side `side`.
     fn parameters(&self, side: f64) -> Vec<f64>;
 }
 
-struct LevelsOf<F, S>(Vec<f64>, PhantomData<fn() -> (F, S)>);
+struct LevelsOf<F, S, E>(Vec<f64>, PhantomData<fn() -> (F, S, E)>);
 
-impl<F: Family, S: Kernel, T: Scalar> Levels<T> for LevelsOf<F, S> {
+impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Levels<T> for LevelsOf<F, S, E> {
     fn components(&self) -> [usize; 2] {
         [F::Equivalent::STRENGTHS, F::Equivalent::VALUES]
     }
@@ -98,6 +101,9 @@ impl<F: Family, S: Kernel, T: Scalar> Levels<T> for LevelsOf<F, S> {
     }
     fn table(&self, operators: &Operators<T>, dft: &Dft<T>, isa: Isa) -> Arc<m2l::Table<T>> {
         m2l::Table::shared::<F::Equivalent>(&operators.params, dft, operators.order, isa)
+    }
+    fn affine(&self, side: f64, order: usize) -> Affine<T> {
+        Affine::of::<F::Equivalent, E>(&F::Equivalent::unit_parameters(&self.0, side), order)
     }
     fn parameters(&self, side: f64) -> Vec<f64> {
         S::unit_parameters(&self.0, side)
@@ -171,12 +177,14 @@ impl<T: Scalar> Plan<T> {
             m2l: Pool::new(|| m2l::Scratch::new(&dft)),
         };
         let raw_params = family.parameters();
+        let levels: Box<dyn Levels<T>> = Box::new(LevelsOf::<F, S, E>(raw_params.clone(), PhantomData));
         let mut plan = Plan {
             near: Pair::close::<S>(),
             near64: Pair::close::<S>(),
             check: Pair::of::<F::Check>(),
             far: Pair::of::<E>(),
-            levels: Box::new(LevelsOf::<F, S>(raw_params.clone(), PhantomData)),
+            affine: levels.affine(tree.side_at(0), p),
+            levels,
             tree,
             lists,
             settings: settings.clone(),
@@ -211,6 +219,7 @@ impl<T: Scalar> Plan<T> {
     /// Takes `operators`, and makes the parameters and M2L tables of the levels of the tree.
     fn take_levels(&mut self, operators: Vec<Arc<Operators<T>>>) {
         self.operators = operators;
+        self.affine = self.levels.affine(self.tree.side_at(0), self.settings.order);
         let sides = (0..self.tree.levels()).map(|l| self.tree.side_at(l));
         self.params = sides.map(|h| self.levels.parameters(h).into_iter().map(T::of).collect()).collect();
         self.tables.clear();
@@ -230,10 +239,10 @@ impl<T: Scalar> Plan<T> {
         self.levels.components()[0] * surface::len(self.settings.order)
     }
 
-    /// Numbers in a row of `locals`, which holds check values first and a density later.
+    /// Numbers in a row of `locals`, which holds check values first and a density later, and at its end the affine part.
     pub(super) fn local_row(&self) -> usize {
         let [densities, checks] = self.levels.components();
-        densities.max(checks) * surface::len(self.settings.order)
+        densities.max(checks) * surface::len(self.settings.order) + self.affine.len()
     }
 }
 

@@ -6,7 +6,7 @@ use super::translate::{self, Rows};
 use crate::lanes::{Isa, Vectorized, dispatch};
 use crate::soa::Soa;
 use crate::sum::Pair;
-use fmm_kernels::equivalent::{Operators, Scalar, surface};
+use fmm_kernels::equivalent::{Affine, Operators, Scalar, surface};
 use fmm_traits::{Lists, Points, Real, Simd, Tree};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -257,12 +257,30 @@ pub fn from_surface<'a, T: Real>(
     (pair.sum)(isa, params, targets.targets(0..count), sources, 0..n, None, sums);
     let (values, factors) = (pair.values(), pair.value_factors(frame.side));
     for (set, sums) in sums.chunks_exact(count * values).enumerate() {
-        add_scaled(sums, &factors, values, set, out, sets);
+        add_scaled(sums, &factors, values, [set, sets], out);
+    }
+}
+
+/// Adds the affine `part` of a local with `frame` to set `set` of the `sets` of values at the targets of a range.
+pub fn add_affine<T: Scalar>(
+    affine: &Affine<T>,
+    pair: &Pair<T>,
+    tree: &Tree,
+    frame: Frame,
+    part: &[T],
+    range: Range<usize>,
+    [set, sets]: [usize; 2],
+    out: &mut [f64],
+) {
+    let (values, factors, scale) = (pair.values(), pair.value_factors(frame.side), 1.0 / frame.side);
+    for (t, out) in range.zip(out.chunks_exact_mut(sets * values)) {
+        let x = std::array::from_fn(|a| (tree.targets.xyz[a][t] - frame.center[a]) * scale);
+        affine.at(part, x, |i, u| out[set * values + i] += u * factors[i]);
     }
 }
 
 /// Set `set` of the `sets` that `out` has for each target += `sums`·factor, value by value.
-pub fn add_scaled<T: Real>(sums: &[T], factors: &[f64], values: usize, set: usize, out: &mut [f64], sets: usize) {
+pub fn add_scaled<T: Real>(sums: &[T], factors: &[f64], values: usize, [set, sets]: [usize; 2], out: &mut [f64]) {
     for (out, u) in out.chunks_exact_mut(sets * values).zip(sums.chunks_exact(values)) {
         for ((out, u), factor) in out[set * values..].iter_mut().zip(u).zip(factors) {
             *out += u.f64() * factor;

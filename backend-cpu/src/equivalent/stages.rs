@@ -165,8 +165,8 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
             if let Some(operators) = plan.operators.get(level) {
                 let parents = level.checked_sub(1).map(|l| &*plan.operators[l]);
                 let (active, pool, rows) = (&plan.geometry.active, &plan.pools.translate, r.locals);
-                let (isa, locals) = (plan.settings.isa, &mut r.w.locals);
-                translate::l2l(&plan.tree, lists, level, operators, parents, active, isa, pool, rows, locals);
+                let (tree, affine, isa, locals) = (&plan.tree, &plan.affine, plan.settings.isa, &mut r.w.locals);
+                translate::l2l(tree, lists, level, operators, parents, affine, active, isa, pool, rows, locals);
             }
         })
     }
@@ -182,10 +182,15 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                 if !lists.l2p.row(leaf).is_empty() {
                     plan.pools.points.with(|scratch| {
                         let frame = Frame::of(&plan.tree, leaf, level);
-                        let locals = w.locals[rows.range(leaf..leaf + 1)].chunks_exact(rows.len).map(|l| &l[..density]);
+                        let locals = &w.locals[rows.range(leaf..leaf + 1)];
                         let (params, range) = (&plan.params[level], plan.tree.targets_of(leaf));
-                        let (tree, isa) = (&plan.tree, plan.settings.isa);
-                        from_surface(&plan.far, tree, frame, &plan.outer, locals, params, range, isa, scratch, out);
+                        let (tree, affine, isa) = (&plan.tree, &plan.affine, plan.settings.isa);
+                        for (set, local) in locals.chunks_exact(rows.len).enumerate() {
+                            let (part, place) = (&local[rows.len - affine.len()..], [set, rows.sets]);
+                            points::add_affine(affine, &plan.far, tree, frame, part, range.clone(), place, out);
+                        }
+                        let densities = locals.chunks_exact(rows.len).map(|local| &local[..density]);
+                        from_surface(&plan.far, tree, frame, &plan.outer, densities, params, range, isa, scratch, out);
                     });
                 }
             });

@@ -5,7 +5,7 @@ use super::pool::Pool;
 use crate::lanes::{Isa, Vectorized, dispatch};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
-use fmm_kernels::equivalent::{Direction, Operators, Scalar, symmetry::Side};
+use fmm_kernels::equivalent::{Affine, Direction, Operators, Scalar, symmetry::Side};
 use fmm_traits::{Lists, Simd, Tree};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -207,14 +207,15 @@ pub fn m2m<T: Scalar>(
 }
 
 /// Locals of the boxes of `level`: check values so far, plus the field of the parent's local, solved for
-/// the equivalent density in place. `active[b]` says whether box b has a local; rows of at least max(C, E)·n
-/// numbers. `parents` are the operators of the level above.
+/// the equivalent density in place. `active[b]` says whether box b has a local; rows of max(C, E)·n numbers and the
+/// affine part. `parents` are the operators of the level above.
 pub fn l2l<T: Scalar>(
     tree: &Tree,
     lists: &Lists,
     level: usize,
     operators: &Operators<T>,
     parents: Option<&Operators<T>>,
+    affine: &Affine<T>,
     active: &[bool],
     isa: Isa,
     scratch: &Pool<Scratch<T>>,
@@ -246,14 +247,16 @@ pub fn l2l<T: Scalar>(
         scratch.with(|s| {
             for set in 0..rows.sets {
                 if let Some(parents) = parents {
-                    from_parents(tree, lists, boxes.clone(), parents, isa, s, upper, to, rows, set);
+                    from_parents(tree, lists, boxes.clone(), parents, affine, isa, s, upper, to, rows, set);
                 }
                 let by = operators.downward();
                 let (check, density) = (by.check().len(), by.density().len());
                 for to in to.chunks_mut(BATCH * rows.width()) {
                     let columns = to.len() / rows.width();
                     for (k, check) in room(&mut s.check, check * columns).chunks_exact_mut(check).enumerate() {
-                        check.copy_from_slice(&to[rows.of(k, set)][..check.len()]);
+                        let (from, part) = to[rows.of(k, set)].split_at_mut(rows.len - affine.len());
+                        check.copy_from_slice(&from[..check.len()]);
+                        affine.separate(check, part);
                     }
                     s.solve(isa, by, 0..columns, |k, d| to[rows.of(k, set)][..density].copy_from_slice(d));
                 }
@@ -268,6 +271,7 @@ fn from_parents<T: Scalar>(
     lists: &Lists,
     boxes: Range<usize>,
     parents: &Operators<T>,
+    affine: &Affine<T>,
     isa: Isa,
     s: &mut Scratch<T>,
     upper: &[T],
@@ -306,7 +310,10 @@ fn from_parents<T: Scalar>(
     let mut k = 0;
     for (b, parent) in edges {
         k += (known[k] != parent) as usize;
-        let from = &family[(tree.octant[b] as usize * count + k) * check..][..check];
-        to[rows.of(b - boxes.start, set)].iter_mut().zip(from).for_each(|(a, b)| *a += *b);
+        let octant = tree.octant[b] as usize;
+        let from = &family[(octant * count + k) * check..][..check];
+        let (to, part) = to[rows.of(b - boxes.start, set)].split_at_mut(rows.len - affine.len());
+        to.iter_mut().zip(from).for_each(|(a, b)| *a += *b);
+        affine.hand_down(octant, &upper[rows.of(known[k], set)][rows.len - affine.len()..], part);
     }
 }

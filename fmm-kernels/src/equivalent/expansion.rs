@@ -1,5 +1,6 @@
 //! The operators one box and one pair at a time: the oracle of every batched implementation.
 
+use super::affine::Affine;
 use super::dense::Dense;
 use super::matrix::{Matrix, multiply_add};
 use super::operators::{OperatorSet, Operators, unit_parameters};
@@ -19,6 +20,7 @@ use std::sync::Arc;
 pub struct EquivalentExpansion<F: Family, T, S, E> {
     params: Vec<f64>,
     operators: Vec<(Arc<Operators<T>>, Dense<T>)>,
+    affine: Affine<T>,
     inner: Vec<[T; 3]>,
     outer: Vec<[T; 3]>,
     kernels: PhantomData<(F, S, E)>,
@@ -33,6 +35,7 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
         let set = OperatorSet::build::<F>(&params, sides, p, None)?;
         let of = |points: Vec<[f64; 3]>| points.into_iter().map(|x| x.map(T::of)).collect();
         Ok(EquivalentExpansion {
+            affine: Affine::of::<F::Equivalent, E>(&set.level(0).params, p),
             operators: set.distinct().map(|(_, operators)| (operators.clone(), Dense::of(operators))).collect(),
             params,
             inner: of(surface::points(p, surface::INNER)),
@@ -134,7 +137,7 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
         self.inner.len() * F::Equivalent::VALUES.max(F::Equivalent::STRENGTHS)
     }
     fn local_len(&self) -> usize {
-        self.multipole_len()
+        self.multipole_len() + self.affine.len()
     }
     fn strengths(&self) -> usize {
         S::STRENGTHS
@@ -178,15 +181,27 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
 
     fn l2l(&self, at: Cube, parent: Cube, from: &[T], local: &mut [T]) {
         let (operators, dense) = self.both(parent);
-        multiply_add(dense.l2l[octant(parent, at)].view(), from, operators.l2l_factor, local);
+        let (octant, split) = (octant(parent, at), self.multipole_len());
+        multiply_add(dense.l2l[octant].view(), from, operators.l2l_factor, local);
+        self.affine.hand_down(octant, &from[split..], &mut local[split..]);
     }
 
     fn finish_local(&self, at: Cube, local: &mut [T]) {
-        solve(&self.both(at).1.downward, local);
+        let (row, affine) = local.split_at_mut(self.multipole_len());
+        self.affine.separate(row, affine);
+        solve(&self.both(at).1.downward, row);
     }
 
     fn l2p(&self, at: Cube, local: &[T], targets: &[[f64; 3]], values: &mut [T]) {
-        self.evaluate(at, &self.outer, local, targets, values);
+        let (row, affine) = local.split_at(self.multipole_len());
+        self.evaluate(at, &self.outer, row, targets, values);
+        for (x, values) in targets.iter().zip(values.chunks_exact_mut(E::VALUES)) {
+            let x = to_unit::<f64>(at, *x);
+            self.affine.at(affine, x, |i, u| {
+                let u: T = T::of(u * at.side.powi(E::value_degree(i)));
+                values[i] += u;
+            });
+        }
     }
 
     fn m2p(&self, source: Cube, multipole: &[T], targets: &[[f64; 3]], values: &mut [T]) {

@@ -18,6 +18,10 @@
 //! h^value_degree; "Dilation" in [`fmm_traits::kernel`] says why this suffices. A density is
 //! stored hatted for its own level; the M2M and L2L matrices contain the factor between levels.
 //!
+//! # Affine fields
+//!
+//! A local carries the constant and the slope of its field beside the density: [`affine`].
+//!
 //! # Order
 //!
 //! Vectors are component-major: entry `component·n + point`, n = [`surface::len`]`(p)`, points in
@@ -28,6 +32,7 @@
 //! Kernels that know no left and right have operators in eight small blocks: [`symmetry`].
 
 pub mod accuracy;
+pub mod affine;
 pub mod cache;
 mod dense;
 pub mod expansion;
@@ -37,6 +42,7 @@ pub mod spectra;
 pub mod surface;
 pub mod symmetry;
 
+pub use affine::Affine;
 pub use dense::Dense;
 pub use expansion::EquivalentExpansion;
 pub use matrix::Matrix;

@@ -90,7 +90,7 @@ trait Levels<T: Scalar>: Send + Sync {
     fn parameters(&self, side: f64) -> Vec<f64>;
 }
 
-struct LevelsOf<F, S, E>(Vec<f64>, PhantomData<fn() -> (F, S, E)>);
+struct LevelsOf<F, S, E>(Vec<f64>, PhantomData<(F, S, E)>);
 
 impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Levels<T> for LevelsOf<F, S, E> {
     fn components(&self) -> [usize; 2] {

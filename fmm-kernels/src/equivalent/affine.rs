@@ -175,7 +175,7 @@ fn found<K: Kernel, E: Kernel>(params: &[f64]) -> Option<Found> {
             pairs.into_iter().all(|(all, values)| (all[k] - values[i]).abs() <= 1e-10 * norm(all))
         })
     };
-    let place = |k: usize| if k % 4 == 0 { k / 4 } else { K::VALUES + 3 * (k / 4) + k % 4 - 1 };
+    let place = |k: usize| if k.is_multiple_of(4) { k / 4 } else { K::VALUES + 3 * (k / 4) + k % 4 - 1 };
     let values: Vec<_> = (0..E::VALUES).map(|i| (0..4 * components).find(|&k| same(place(k), i))).collect();
     (0..components).all(|c| values.contains(&Some(4 * c))).then_some((components, projection, values))
 }

@@ -2,6 +2,7 @@
 
     cargo build --release && python3 benches/rows.py --binary target/release/fmm --out runs/<date>-<host>
 
+With `--backend cuda` the rows of a GPU, into `rows-cuda.csv`: there an apply also moves strengths and values over the bus.
 Nothing else should run on the machine meanwhile.
 """
 
@@ -35,6 +36,20 @@ CASES = [
     *[("laplace", "uniform", n, "f64", 1, BOTH, ["--order", "6"])
       for n in (250_000, 350_000, 500_000, 700_000, 1_000_000, 1_400_000, 2_000_000, 2_800_000, 4_000_000)],
 ]
+N20, N24 = 1 << 20, 1 << 24
+CASES_ON_GPU = [
+    ("laplace", "uniform", N20, "f32", 1, "potential", ["--tolerance", "1e-5"]),
+    ("laplace", "uniform", N20, "f32", 1, "potential", ["--order", 6]),
+    ("laplace", "uniform", N20, "f32", 1, BOTH, ["--order", 7]),
+    ("laplace", "uniform", N20, "f64", 1, BOTH, ["--order", 7]),
+    ("laplace", "uniform", N20, "f64", 1, "potential", ["--order", 11]),
+    ("laplace", "plummer", N20, "f64", 1, BOTH, ["--order", 7]),
+    ("laplace", "ellipsoid", N20, "f64", 1, BOTH, ["--order", 7]),
+    ("stokes", "uniform", N20, "f64", 1, "potential", ["--order", 8]),
+    ("laplace", "uniform", N24, "f32", 1, BOTH, ["--order", 6]),
+    ("laplace", "plummer", N24, "f32", 1, BOTH, ["--order", 5]),
+    ("laplace", "uniform", 200_000, "f64", 1, BOTH, ["--method", "direct"]),
+]
 STAGES = ["plan", "apply", "p2m", "m2m", "m2l", "p2l", "l2l", "m2p", "l2p", "p2p"]
 
 
@@ -43,13 +58,15 @@ def main():
     parser.add_argument("--binary", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    with open(args.out / "rows.csv", "w", newline="") as file:
+    cases, name = (CASES, "rows.csv") if args.backend == "cpu" else (CASES_ON_GPU, "rows-cuda.csv")
+    with open(args.out / name, "w", newline="") as file:
         writer = None
-        for kernel, cloud, n, precision, threads, outputs, setting in CASES:
+        for kernel, cloud, n, precision, threads, outputs, setting in cases:
             command = [args.binary, "run", "--kernel", kernel, "--demo", cloud, "--n", n, "--precision", precision,
-                       "--threads", threads, "--outputs", outputs, *setting, "--repeat", args.repeat,
+                       "--backend", args.backend, "--threads", threads, "--outputs", outputs, *setting, "--repeat", args.repeat,
                        "--verify", 1000, "--json"]
             done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True)
             report = json.loads(done.stdout)

@@ -42,7 +42,7 @@ pub(crate) enum Layout {
 }
 
 /// The fast method that a request stands for, whether or not it is used.
-struct Fast {
+pub(crate) struct Fast {
     method: Method,
     layout: Layout,
     order: usize,
@@ -66,11 +66,7 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize, apart: bool) -> Result<Choice,
         (None, Some(_)) => None,
         (None, None) => Some(tuning::default_tolerance(r.outputs, r.precision)),
     };
-    let plane = r.family.0.plane();
-    let fast = match plane {
-        Some(kernel) => in_plane(r, kernel, tolerance, n, m)?,
-        None => in_space(r, &facts, tolerance, n, m, apart)?,
-    };
+    let fast = r.family.0.fast(r, &facts, tolerance, [n, m], apart)?;
     if r.ncrit == Some(0) {
         return Err(Error::Parameter { name: "ncrit", value: 0.0, requirement: "must be at least 1" });
     }
@@ -116,7 +112,13 @@ fn any_tolerance(r: &Fmm) -> bool {
 }
 
 /// The fast method on an octree.
-fn in_space(r: &Fmm, facts: &Facts, tolerance: Option<f64>, n: usize, m: usize, apart: bool) -> Result<Fast, Error> {
+pub(crate) fn in_space(
+    r: &Fmm,
+    facts: &Facts,
+    tolerance: Option<f64>,
+    [n, m]: [usize; 2],
+    apart: bool,
+) -> Result<Fast, Error> {
     let kernel = r.family.0.name();
     let refuse = |operation, reason: String| Err(Error::Unsupported { operation, reason });
     if r.method == Method::Laurent {
@@ -156,7 +158,12 @@ fn in_space(r: &Fmm, facts: &Facts, tolerance: Option<f64>, n: usize, m: usize, 
 }
 
 /// The fast method in the plane.
-fn in_plane(r: &Fmm, kernel: PlaneKernel, tolerance: Option<f64>, n: usize, m: usize) -> Result<Fast, Error> {
+pub(crate) fn in_plane(
+    r: &Fmm,
+    kernel: PlaneKernel,
+    tolerance: Option<f64>,
+    [n, m]: [usize; 2],
+) -> Result<Fast, Error> {
     let (name, v) = (r.family.0.name(), &r.variant);
     let refuse = |operation, reason: String| Err(Error::Unsupported { operation, reason });
     only_f64(r.precision)?;

@@ -2,9 +2,10 @@
 
 use crate::choose::Layout;
 use crate::plan::Plan;
-use crate::request::Method;
+use crate::request::{Backend, Method};
 use crate::variant::Expansion;
 use adaptive2d::Norm;
+use backend_cpu::Precision;
 use fmm_traits::Lists;
 use serde::Serialize;
 
@@ -150,12 +151,16 @@ impl Plan {
             backend: r.backend.name(),
             isa: c.isa.name(),
             device: r.backend.device(r.cache.as_ref()).ok().map(|d| d.info().name.clone()),
-            precision: r.precision.name(),
+            // Direct sums on a GPU are made in f64, whatever was asked for.
+            precision: match (fast, r.backend) {
+                (None, Backend::Cuda(_)) => Precision::F64.name(),
+                _ => r.precision.name(),
+            },
             n_sources: self.n_sources,
             n_targets: self.n_targets,
             tolerance: c.tolerance,
             norm: if r.norm == Norm::Max { "max" } else { "l2" },
-            order: c.order,
+            order: mesh.order.or(c.order),
             ncrit: self.report.ncrit,
             levels: mesh.levels,
             boxes: mesh.boxes,

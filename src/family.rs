@@ -1,7 +1,8 @@
 //! A family behind one virtual table, so that plans of different kernels have one type, and so
 //! that programs which use this crate's families need not compile them again.
 
-use adaptive2d::PlaneKernel;
+use crate::choose::{Fast, in_space};
+use crate::request::Fmm;
 use backend_cpu::{Isa, Precision, Settings, Solver};
 use backend_cuda::{Device, Direct, Sum};
 use fmm_kernels::spherical::{SphericalOptions, layout::layout};
@@ -102,10 +103,6 @@ pub(crate) trait Dynamic: Send + Sync {
     fn name(&self) -> &'static str;
     /// Coordinates of a point.
     fn dim(&self) -> usize;
-    /// The kernel, in the plane.
-    fn plane(&self) -> Option<PlaneKernel> {
-        None
-    }
     fn parameters(&self) -> Vec<f64>;
     fn validate(&self) -> Result<(), Error>;
     fn near_radius(&self, tolerance: f64) -> f64;
@@ -120,6 +117,24 @@ pub(crate) trait Dynamic: Send + Sync {
         precision: Precision,
         isa: Isa,
     ) -> Result<Vec<Vec<f64>>, Error>;
+    /// The fast method that a request for `[sources, targets]` stands for.
+    fn fast(
+        &self,
+        request: &Fmm,
+        facts: &Facts,
+        tolerance: Option<f64>,
+        counts: [usize; 2],
+        apart: bool,
+    ) -> Result<Fast, Error>;
+    /// Its sums over octrees and on a GPU.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] of a family that has none.
+    fn in_space(&self) -> Result<&dyn InSpace, Error>;
+}
+
+/// What the engines in space need of a family.
+pub(crate) trait InSpace {
     /// By spherical harmonics if `spherical`, else by equivalent densities.
     fn solver(
         &self,
@@ -184,6 +199,22 @@ impl<F: Family> Dynamic for Erased<F> {
         let done = backend_cpu::direct_batch(&self.0, outputs, sources, strengths, targets, precision, isa);
         done.map(|(values, _)| values)
     }
+    fn fast(
+        &self,
+        request: &Fmm,
+        facts: &Facts,
+        tolerance: Option<f64>,
+        counts: [usize; 2],
+        apart: bool,
+    ) -> Result<Fast, Error> {
+        in_space(request, facts, tolerance, counts, apart)
+    }
+    fn in_space(&self) -> Result<&dyn InSpace, Error> {
+        Ok(self)
+    }
+}
+
+impl<F: Family> InSpace for Erased<F> {
     fn solver(
         &self,
         outputs: Outputs,

@@ -4,9 +4,8 @@ use crate::choose::{Choice, choose};
 use crate::describe::PlanSeconds;
 use crate::engine::{self, Engine, Placed};
 use crate::output::{Output, columns_of};
-use crate::request::{Backend, Fmm, Method, Progress, Targets};
-use crate::{machine, rng::Rng, validate};
-use backend_cpu::Precision;
+use crate::request::{Fmm, Method, Progress, Targets};
+use crate::{rng::Rng, validate};
 use fmm_traits::{Error, ErrorReport, OutputError, Outputs, Stage};
 use fmm_tree::BuildReport;
 use rayon::ThreadPool;
@@ -47,11 +46,7 @@ impl Plan {
         let n_sources = validate::points("sources", sources, dim)?;
         let n_targets = count_targets(targets, n_sources, dim)?;
         let choice = choose(&request, n_sources, n_targets, matches!(targets, Targets::Points(_)))?;
-        let available = match request.backend {
-            Backend::Cpu(_) => machine::available_memory(),
-            Backend::Cuda(_) => Some(request.backend.device(request.cache.as_ref())?.free_memory()?),
-        };
-        if let Some(available) = available
+        if let Some(available) = engine::of(&request, &choice).free_memory()?
             && choice.forecast > available
         {
             let what = format!("{n_sources} sources and {n_targets} targets");
@@ -118,13 +113,6 @@ impl Plan {
             self.engine = fresh.or(self.engine.take());
         }
         self.report = placed.report;
-        let facts = &self.choice.facts;
-        if self.choice.method != Method::Direct && matches!(targets, Targets::Points(_)) && facts.dipolar {
-            self.report.warnings.push(
-                "the far field of sources that are not charges or forces cancels: verify targets apart from them"
-                    .into(),
-            );
-        }
         self.seconds = placed.seconds;
         self.n_sources = n_sources;
         self.n_targets = n_targets;
@@ -186,8 +174,9 @@ impl Plan {
     /// As [`Plan::apply`], for the first set that has one.
     pub fn apply_batch<S: AsRef<[f64]>>(&self, strengths: &[S]) -> Result<Vec<Output>, Error> {
         let (most, bytes) = self.engine.as_ref().map_or((1, 0), |e| e.together());
+        let free = self.engine.as_ref().map_or(Ok(None), |e| e.free_memory())?;
         let bytes = bytes + (16 * self.n_targets * self.choice.facts.values) as u64;
-        let further = machine::available_memory().map_or(u64::MAX, |free| free / 2 / bytes.max(1));
+        let further = free.map_or(u64::MAX, |free| free / 2 / bytes.max(1));
         let mut all = Vec::with_capacity(strengths.len());
         for sets in strengths.chunks(1 + (most - 1).min(further as usize)) {
             let mut out = vec![Output::default(); sets.len()];
@@ -228,24 +217,6 @@ impl Plan {
                 Ok([0.0; Stage::ALL.len()])
             }
         }
-    }
-
-    /// The direct sum of the requested outputs in f64, at points (targets of their own) or at sources.
-    fn reference(&self, sources: &[f64], strengths: &[f64], at: Result<&[f64], &[usize]>) -> Result<Vec<f64>, Error> {
-        let (r, isa) = (&self.request, self.choice.isa);
-        if let Backend::Cpu(_) = r.backend {
-            let at = at.map_or_else(|s| backend_cpu::Targets::Sources(Some(s)), backend_cpu::Targets::Points);
-            let sums = || r.family.0.direct(r.outputs, sources, &[strengths], at, Precision::F64, isa);
-            return Ok(self.pool.install(sums)?.pop().unwrap_or_default());
-        }
-        let device = r.backend.device(r.cache.as_ref())?;
-        let at = at.map_or_else(|s| backend_cuda::Targets::Sources(Some(s)), backend_cuda::Targets::Points);
-        let sum = r.family.0.device_sum(&device, r.outputs, sources, at)?;
-        let targets = if let backend_cuda::Targets::Points(t) = at { t.len() / 3 } else { 0 };
-        let targets = if let backend_cuda::Targets::Sources(Some(s)) = at { s.len() } else { targets };
-        let mut rows = vec![0.0; targets * self.choice.facts.values];
-        sum.apply(strengths, &mut rows)?;
-        Ok(rows)
     }
 
     /// Aᵀv for the matrix A that takes strengths to potentials; `v` is M×c, the result N×s.
@@ -335,13 +306,13 @@ impl Plan {
         let chosen: Vec<f64>;
         let place = if self.separate {
             chosen = rows.iter().flat_map(|&i| &targets[dim * i..dim * (i + 1)]).copied().collect();
-            Ok(chosen.as_slice())
+            Targets::Points(&chosen)
         } else {
-            Err(indices.as_slice())
+            Targets::Subset(&indices)
         };
         let direct = match &self.engine {
             None => vec![0.0; rows.len() * facts.values],
-            Some(_) => self.reference(&sources, strengths, place)?,
+            Some(engine) => self.pool.install(|| engine.reference(&sources, strengths, place))?,
         };
         let mut outputs = Vec::new();
         for c in &facts.columns {

@@ -1,11 +1,11 @@
 //! The kernels of the plane as families.
 
-use crate::family::{AnyFamily, Dynamic, Facts};
+use crate::choose::{Fast, in_plane};
+use crate::family::{AnyFamily, Dynamic, Facts, InSpace};
+use crate::request::Fmm;
 use adaptive2d::PlaneKernel;
-use backend_cpu::{Isa, Precision, Settings, Solver, Targets, laurent};
-use backend_cuda::{Device, Sum};
-use fmm_kernels::spherical::SphericalOptions;
-use fmm_traits::{Error, Lists, OutputColumns, Outputs, Tree};
+use backend_cpu::{Isa, Precision, Targets, laurent};
+use fmm_traits::{Error, OutputColumns, Outputs};
 use std::sync::Arc;
 
 impl From<PlaneKernel> for AnyFamily {
@@ -38,9 +38,6 @@ impl Dynamic for PlaneKernel {
     }
     fn dim(&self) -> usize {
         2
-    }
-    fn plane(&self) -> Option<PlaneKernel> {
-        Some(*self)
     }
     fn parameters(&self) -> Vec<f64> {
         Vec::new()
@@ -110,34 +107,17 @@ impl Dynamic for PlaneKernel {
         });
         rows.collect()
     }
-    fn solver(
+    fn fast(
         &self,
-        _: Outputs,
-        _: Tree,
-        _: Lists,
-        _: &Settings,
-        _: Option<SphericalOptions>,
-    ) -> Result<Box<dyn Solver>, Error> {
-        Err(no_octree(PlaneKernel::name(*self)))
+        request: &Fmm,
+        _: &Facts,
+        tolerance: Option<f64>,
+        counts: [usize; 2],
+        _: bool,
+    ) -> Result<Fast, Error> {
+        in_plane(request, *self, tolerance, counts)
     }
-    fn device_solver(
-        &self,
-        _: &Device,
-        _: Outputs,
-        _: &backend_cuda::Settings,
-        _: Precision,
-        _: &[f64],
-        _: Option<&[f64]>,
-    ) -> Result<Box<dyn backend_cuda::Solver>, Error> {
-        Err(no_octree(PlaneKernel::name(*self)))
-    }
-    fn device_sum(
-        &self,
-        _: &Device,
-        _: Outputs,
-        _: &[f64],
-        _: backend_cuda::Targets<'_>,
-    ) -> Result<Box<dyn Sum>, Error> {
+    fn in_space(&self) -> Result<&dyn InSpace, Error> {
         Err(no_octree(PlaneKernel::name(*self)))
     }
 }

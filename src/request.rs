@@ -120,6 +120,17 @@ pub enum Targets<'a> {
     Points(&'a [f64]),
 }
 
+impl Targets<'_> {
+    /// How many, of `n_sources` sources and points of `dim` coordinates.
+    pub(crate) fn count(&self, n_sources: usize, dim: usize) -> usize {
+        match self {
+            Targets::Sources => n_sources,
+            Targets::Subset(s) => s.len(),
+            Targets::Points(t) => t.len() / dim,
+        }
+    }
+}
+
 impl<'a> From<&'a [f64]> for Targets<'a> {
     fn from(points: &'a [f64]) -> Self {
         Targets::Points(points)

@@ -32,7 +32,7 @@ pub(crate) fn partition(items: &mut Items, axis: usize, pivot: f64) -> usize {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod avx512 {
+pub(crate) mod avx512 {
     use super::Items;
     use std::arch::x86_64::*;
 
@@ -99,6 +99,30 @@ mod avx512 {
             }
         }
 
+        /// Puts the lanes of `v` below `level` at `low` and the others before `high`, and returns where these are then.
+        ///
+        /// # Safety
+        /// `low..high` lies in the window, has room for two vectors or just one, and what is in it is not needed.
+        #[inline]
+        #[target_feature(enable = "avx512f,avx2,popcnt")]
+        unsafe fn place(self, v: Vectors, level: __m512d, low: usize, high: usize) -> (usize, usize) {
+            let mask = _mm512_cmp_pd_mask::<_CMP_LT_OQ>(v.0, level);
+            // SAFETY: the table has eight bytes a mask; the caller vouches for the room.
+            unsafe {
+                let order = _mm_loadl_epi64(ORDER[mask as usize].as_ptr().cast());
+                let wide = _mm512_cvtepu8_epi64(order);
+                let sorted = Vectors(
+                    _mm512_permutexvar_pd(wide, v.0),
+                    _mm512_permutexvar_pd(wide, v.1),
+                    _mm256_permutevar8x32_epi32(v.2, _mm256_cvtepu8_epi32(order)),
+                );
+                let count = mask.count_ones() as usize;
+                self.store(low, sorted);
+                self.store(high - WIDTH, sorted);
+                (low + count, high - (WIDTH - count))
+            }
+        }
+
         /// Copies `n` points from position `i` to position `j` of `to`.
         ///
         /// # Safety
@@ -132,7 +156,8 @@ mod avx512 {
         let rest = Pointers(aside.0.as_mut_ptr(), aside.1.as_mut_ptr(), aside.2.as_mut_ptr());
         // SAFETY: block ≤ n − block; unread points are `left..right`, the room before them and behind them is
         // two blocks in all, so after a read from the side with less room both sides have at least a block, of
-        // which each vector takes no more than its lanes.
+        // which each vector takes no more than its lanes. In the end right ≤ n − block, so that a whole block can be
+        // copied from `left`, and the room is that of the points set aside.
         unsafe {
             all.copy(0, rest, 0, block);
             all.copy(n - block, rest, block, block);
@@ -145,29 +170,22 @@ mod avx512 {
                 left += if from_right { 0 } else { block };
                 let vectors: [Vectors; B] = std::array::from_fn(|i| all.load(from + i * WIDTH));
                 for v in vectors {
-                    let mask = _mm512_cmp_pd_mask::<_CMP_LT_OQ>(v.0, level);
-                    let order = _mm_loadl_epi64(ORDER[mask as usize].as_ptr().cast());
-                    let wide = _mm512_cvtepu8_epi64(order);
-                    let sorted = Vectors(
-                        _mm512_permutexvar_pd(wide, v.0),
-                        _mm512_permutexvar_pd(wide, v.1),
-                        _mm256_permutevar8x32_epi32(v.2, _mm256_cvtepu8_epi32(order)),
-                    );
-                    let count = mask.count_ones() as usize;
-                    all.store(low, sorted);
-                    all.store(high - WIDTH, sorted);
-                    low += count;
-                    high -= WIDTH - count;
+                    (low, high) = all.place(v, level, low, high);
                 }
             }
             // What is left: less than a block of unread points, and the two blocks. They fit exactly.
-            let unread = right - left;
-            all.copy(left, rest, 2 * block, unread);
-            for i in 0..2 * block + unread {
+            let count = 2 * block + right - left;
+            all.copy(left, rest, 2 * block, block);
+            let odd = count % WIDTH;
+            for i in 0..odd {
                 let below = *rest.0.add(i) < pivot;
                 high -= usize::from(!below);
                 rest.copy(i, all, if below { low } else { high }, 1);
                 low += usize::from(below);
+            }
+            // The room is now of whole vectors, of which two do not overlap and one is written twice in the same place.
+            for i in (odd..count).step_by(WIDTH) {
+                (low, high) = all.place(rest.load(i), level, low, high);
             }
             low
         }

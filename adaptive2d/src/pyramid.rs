@@ -190,8 +190,7 @@ fn split(mut items: Items, depth: usize) {
     let bounds = Bounds::of(items.at[0], items.at[1]);
     let axis = bounds.longer();
     let large = items.len() > SEQUENTIAL;
-    let (left, right) = halve(&mut items, axis);
-    let cut = right.at[axis][0];
+    let (cut, left, right) = halve(&mut items, axis);
     let (mut lower, mut upper) = (bounds, bounds);
     lower.high[axis] = cut;
     upper.low[axis] = cut;
@@ -199,7 +198,7 @@ fn split(mut items: Items, depth: usize) {
         if half.len() == 0 {
             return;
         }
-        let (a, b) = halve(&mut half, bounds.longer());
+        let (_, a, b) = halve(&mut half, bounds.longer());
         if large {
             rayon::join(|| split(a, depth - 1), || split(b, depth - 1));
         } else {
@@ -215,11 +214,12 @@ fn split(mut items: Items, depth: usize) {
     }
 }
 
-/// The two halves of `items` (not empty) along `axis`; the right one is the larger if they differ.
-fn halve<'a>(items: &'a mut Items, axis: usize) -> (Items<'a>, Items<'a>) {
+/// The two halves of `items` (not empty) along `axis`, and the coordinate between them; the right one is the larger if they differ.
+fn halve<'a>(items: &'a mut Items, axis: usize) -> (f64, Items<'a>, Items<'a>) {
     let k = items.len() / 2;
-    select(items, axis, k);
-    items.split_at(k)
+    let cut = select(items, axis, k);
+    let (left, right) = items.split_at(k);
+    (cut, left, right)
 }
 
 /// First item of leaf `k` when `n` items are halved 2·`depth` times as [`halve`] does.

@@ -36,24 +36,30 @@ impl Items<'_> {
     }
 }
 
+/// Windows up to this long fit into the nearest cache, where counting keys is cheaper than moving points.
+const COUNTED: usize = 2048;
 /// Windows up to this long are sorted by insertion.
 const SHORT: usize = 16;
 /// Distance of the pivot from the wanted rank in standard deviations of the sample's rank.
 const MARGIN: f64 = 2.0;
 
-/// Rearranges `items` so that no coordinate along `axis` before position `k` exceeds that at `k`, and none
-/// behind it is smaller. The result depends on the input only.
-pub(crate) fn select(items: &mut Items, axis: usize, k: usize) {
+/// Rearranges `items` so that no coordinate along `axis` before position `k` exceeds the one of rank `k`, which is returned, and
+/// none from there on is smaller. The result depends on the input only.
+pub(crate) fn select(items: &mut Items, axis: usize, k: usize) -> f64 {
     debug_assert!(k < items.len());
     let (mut start, mut end) = (0, items.len());
     while end - start > SHORT {
-        let pivot = pivot(&items.at[axis][start..end], k - start);
+        let counted = if end - start > COUNTED { None } else { key_of_rank(&items.at[axis][start..end], k - start) };
+        let pivot = counted.unwrap_or_else(|| pivot(&items.at[axis][start..end], k - start));
         let mut cut = start + partition(&mut items.part(start, end), axis, pivot);
-        if cut == start {
-            // The pivot is the smallest key: set its copies aside, so that the window shrinks.
-            cut += partition(&mut items.part(start, end), axis, pivot.next_up());
+        if counted.is_some() && cut == k {
+            return pivot;
+        }
+        if cut == start || counted.is_some() {
+            // The pivot is the smallest key left: its copies come next, so that the window shrinks.
+            cut += partition(&mut items.part(cut, end), axis, pivot.next_up());
             if k < cut {
-                return;
+                return pivot;
             }
         }
         if k < cut {
@@ -69,6 +75,60 @@ pub(crate) fn select(items: &mut Items, axis: usize, k: usize) {
             j -= 1;
         }
     }
+    items.at[axis][k]
+}
+
+/// Keys of which the one of the wanted rank is picked by hand.
+const FEW: usize = 8;
+/// Most passes over the keys.
+const PASSES: usize = 16;
+
+/// The key of rank `k`, unless the keys are spread so unevenly that it takes too many passes.
+fn key_of_rank(keys: &[f64], k: usize) -> Option<f64> {
+    #[cfg(target_arch = "x86_64")]
+    if crate::partition::avx512::available() {
+        #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2,popcnt")]
+        fn wide(keys: &[f64], k: usize) -> Option<f64> {
+            counted(keys, k)
+        }
+        // SAFETY: the features have just been found.
+        return unsafe { wide(keys, k) };
+    }
+    counted(keys, k)
+}
+
+/// Regula falsi on the number of keys below a level.
+#[inline(always)]
+fn counted(keys: &[f64], k: usize) -> Option<f64> {
+    let below = |level: f64| keys.iter().map(|&x| u64::from(x < level)).sum::<u64>() as usize;
+    let least = |m: f64, &x: &f64| if x < m { x } else { m };
+    let most = |m: f64, &x: &f64| if x > m { x } else { m };
+    // The wanted key is in low..high; `first` keys are below low, `last` below high.
+    let mut low = keys.iter().fold(f64::INFINITY, least);
+    let mut high = keys.iter().fold(f64::NEG_INFINITY, most).next_up();
+    let (mut first, mut last) = (0, keys.len());
+    for _ in 0..PASSES {
+        if last - first <= FEW {
+            let (mut few, mut n) = ([0.0; FEW + 1], 0);
+            for &x in keys {
+                few[n] = x;
+                n += usize::from(low <= x && x < high);
+            }
+            few[..n].sort_unstable_by(f64::total_cmp);
+            return few.get(k - first).copied();
+        }
+        let level = low + (high - low) * ((k - first) as f64 + 0.5) / (last - first) as f64;
+        if !(low < level && level < high) {
+            return None;
+        }
+        let count = below(level);
+        if count <= k {
+            (low, first) = (level, count);
+        } else {
+            (high, last) = (level, count);
+        }
+    }
+    None
 }
 
 /// A key a little beyond rank `k`, on the side that leaves rank `k` in the smaller part.
@@ -83,8 +143,10 @@ fn pivot_of<const N: usize>(keys: &[f64], k: usize) -> f64 {
     let size = ((n as f64).sqrt() as usize).min(N) | 1;
     let mut sample = [0.0; N];
     let sample = &mut sample[..size];
+    // At equal steps, in units of 2⁻³² keys: one division serves them all.
+    let step = (n << 32) / size;
     for (i, s) in sample.iter_mut().enumerate() {
-        *s = keys[(2 * i + 1) * n / (2 * size)];
+        *s = keys[(i * step + step / 2) >> 32];
     }
     let fraction = (k as f64 + 0.5) / n as f64;
     let margin = MARGIN * (fraction * (1.0 - fraction) * size as f64).sqrt();
@@ -100,7 +162,7 @@ mod tests {
 
     #[test]
     fn every_rank_of_every_order() {
-        let keys: [fn(&mut Generator, usize) -> f64; 7] = [
+        let keys: [fn(&mut Generator, usize) -> f64; 9] = [
             |g, _| g.uniform(),
             |_, i| i as f64,
             |_, i| -(i as f64),
@@ -108,6 +170,8 @@ mod tests {
             |_, _| 0.25,
             |_, i| (i % 17) as f64,
             |_, i| if i % 2 == 0 { 0.0 } else { -0.0 },
+            |g, _| 10f64.powf(600.0 * g.uniform() - 300.0),
+            |g, _| if g.bits() % 5 == 0 { g.uniform() } else { -1e300 },
         ];
         for (kind, key) in keys.into_iter().enumerate() {
             for n in [1, 2, 15, 16, 17, 18, 23, 24, 64, 300, 5000] {
@@ -117,9 +181,12 @@ mod tests {
                     let before = y.clone();
                     let mut x: Vec<f64> = (0..n).map(|i| i as f64).collect();
                     let mut id: Vec<u32> = (0..n as u32).collect();
-                    select(&mut Items { at: [&mut x, &mut y], id: &mut id }, 1, k);
-                    assert!(y[..k].iter().all(|&a| a <= y[k]), "kind {kind}, n {n}, k {k}");
-                    assert!(y[k..].iter().all(|&a| a >= y[k]), "kind {kind}, n {n}, k {k}");
+                    let key = select(&mut Items { at: [&mut x, &mut y], id: &mut id }, 1, k);
+                    assert!(y[..k].iter().all(|&a| a <= key), "kind {kind}, n {n}, k {k}");
+                    assert!(y[k..].iter().all(|&a| a >= key), "kind {kind}, n {n}, k {k}");
+                    let mut sorted = before.clone();
+                    sorted.sort_by(f64::total_cmp);
+                    assert!(sorted[k] == key, "kind {kind}, n {n}, k {k}");
                     for i in 0..n {
                         assert_eq!((x[i], y[i]), (id[i] as f64, before[id[i] as usize]));
                     }

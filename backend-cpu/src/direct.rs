@@ -170,8 +170,9 @@ impl<T: Real> Packed<T> {
         let n = d.sources.len() / 3;
         let others = if let Targets::Points(points) = d.targets { points } else { &[] };
         // Coordinates relative to the centre of the sources, in units of their extent, when the
-        // arithmetic is f32; as they are in f64.
-        let (shift, unit) = if T::EPSILON > 1e-10 { frame(d.sources, others) } else { ([0.0; 3], 1.0) };
+        // arithmetic is f32; in f64 as they are, but for a power of two, which changes no bit.
+        let (center, extent) = frame(d.sources, others);
+        let (shift, unit) = if T::EPSILON > 1e-10 { (center, extent) } else { ([0.0; 3], crate::power_of_two(extent)) };
         let mut sources = Soa::default();
         sources.reset(pair.pieces, d.strengths.len() * pair.strengths(), n);
         for a in 0..3 {
@@ -179,7 +180,7 @@ impl<T: Real> Packed<T> {
         }
         let mut scale = Vec::new();
         for (set, strengths) in d.strengths.iter().enumerate() {
-            let size = crate::unit_of(strengths);
+            let size = crate::unit_of(strengths, &pair.strength_degrees, unit);
             for c in 0..pair.strengths() {
                 let (row, factor) = (set * pair.strengths() + c, unit.powi(pair.strength_degrees[c]) / size);
                 for (to, q) in sources.strength_mut(row).iter_mut().zip(strengths.chunks_exact(pair.strengths())) {

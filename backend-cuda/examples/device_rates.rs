@@ -1,13 +1,14 @@
 //! Rates of direct summation and times of tree and lists on the device, for docs/notes/gpu-performance.md.
 //!
-//! `device_rates [direct|shapes|tree|far|large|profile] …`; all but `shapes` and `profile` when none is
+//! `device_rates [direct|shapes|tree|far|large|huge|profile] …`; all but `shapes`, `huge` and `profile` when none is
 //! named.
 
 use backend_cuda::{
-    CallerPoints, Device, DeviceOptions, DeviceScalar, Direct, Plan, Shape, Targets, TreeOptions, build, uvwx,
+    CallerPoints, Device, DeviceArray, DeviceOptions, DeviceScalar, Direct, Ends, Plan, Root, Shape, Targets,
+    TreeOptions, build, near_pairs, uvwx,
 };
 use fmm_kernels::{Laplace, Stokes};
-use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
+use fmm_traits::testkit::clouds::{CloudKind, Generator, normal_strengths};
 use fmm_traits::{Error, Family, Kernel, Outputs, Real, Stage};
 use fmm_tree::{BuildOptions, ListOptions};
 use std::time::Instant;
@@ -70,10 +71,26 @@ fn shapes(device: &Device) -> Result<(), Error> {
     Ok(())
 }
 
-/// Milliseconds of the median of several runs of a function that returns when the device is done.
-fn milliseconds(mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+/// Uniform points beyond 2^LARGE are made by several threads.
+const LARGE: usize = 26;
+
+/// Numbers in [0, 1).
+fn uniform(n: usize, seed: u64) -> Vec<f64> {
+    let mut numbers = vec![0.0; n];
+    let part = n.div_ceil(16);
+    std::thread::scope(|scope| {
+        for (i, part) in numbers.chunks_mut(part).enumerate() {
+            let mut generator = Generator::new(seed << 32 | i as u64);
+            scope.spawn(move || part.iter_mut().for_each(|x| *x = generator.uniform()));
+        }
+    });
+    numbers
+}
+
+/// Milliseconds of the median of some runs of a function that returns when the device is done.
+fn milliseconds(runs: usize, mut f: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
     let mut times = Vec::new();
-    for _ in 0..8 {
+    for _ in 0..runs {
         let start = Instant::now();
         f()?;
         times.push(start.elapsed().as_secs_f64() * 1e3);
@@ -90,15 +107,15 @@ fn tree(device: &Device) -> Result<(), Error> {
             // The root that the CPU chooses for this occupancy; the choice is not part of the time.
             let few = points.get(..3 << 18).unwrap_or(&points);
             let chosen = fmm_tree::build(few, None, &BuildOptions { ncrit: Some(64), ..Default::default() })?;
-            let root = (log <= 18).then_some((chosen.corner, chosen.side));
+            let root = if log <= 18 { Root::Given(chosen.corner, chosen.side) } else { Root::Smallest };
             let options = TreeOptions { ncrit: 64, min_side: 0.0, root };
             let given = CallerPoints::new(device, &points)?;
-            let built = milliseconds(|| {
+            let built = milliseconds(20, || {
                 build(device, &given, None, &options)?;
                 device.synchronize()
             })?;
             let tree = build(device, &given, None, &options)?;
-            let listed = milliseconds(|| {
+            let listed = milliseconds(20, || {
                 uvwx(&tree, &ListOptions::default())?;
                 device.synchronize()
             })?;
@@ -116,38 +133,67 @@ fn tree(device: &Device) -> Result<(), Error> {
     Ok(())
 }
 
-/// Stages of one case, the last of three runs, and errors at 1000 of the targets.
+/// Stages of one case, the last of three runs, times of all of it with points, strengths and values on the device, and
+/// errors at 1000 of the targets. `leaf`: points of a full box of some level.
 fn case<T: DeviceScalar, N: Real, F: Family>(
     device: &Device,
     family: &F,
     outputs: Outputs,
     kind: CloudKind,
     log: usize,
-    ncrit: usize,
+    leaf: f64,
     p: usize,
 ) -> Result<(), Error> {
     let n = 1 << log;
-    let points = kind.points(n, 1);
-    let q = normal_strengths(n * F::Source::STRENGTHS, 1);
+    let (points, q) = if log > LARGE {
+        (uniform(3 * n, 1), uniform(n * F::Source::STRENGTHS, 2).into_iter().map(|x| x - 0.5).collect())
+    } else {
+        (kind.points(n, 1), normal_strengths(n * F::Source::STRENGTHS, 1))
+    };
+    let (runs, warm) = if log > LARGE { (3, 1) } else { (20, 3) };
     let given = CallerPoints::new(device, &points)?;
-    let tree = build(device, &given, None, &TreeOptions { ncrit, min_side: 0.0, root: None })?;
+    let options = TreeOptions { ncrit: (1.6 * leaf) as usize, min_side: 0.0, root: Root::Holding(leaf) };
     // Leaves with fewer points than a surface are summed pair by pair, as the facade does.
     let surface = 6 * (p - 1).pow(2) + 2;
-    let lists = uvwx(&tree, &ListOptions { m2p_min_sources: surface, p2l_min_targets: surface })?;
-    let edges = (lists.m2l.len(), lists.p2p.len());
+    let few = ListOptions { m2p_min_sources: surface, p2l_min_targets: surface };
+    let built = milliseconds(runs, || {
+        build(device, &given, None, &options)?;
+        device.synchronize()
+    })?;
+    let tree = build(device, &given, None, &options)?;
+    let listed = milliseconds(runs, || {
+        uvwx(&tree, &few)?;
+        device.synchronize()
+    })?;
+    let lists = uvwx(&tree, &few)?;
+    let pairs = near_pairs(&tree, &lists)?;
+    let (boxes, edges) = (tree.len(), (lists.m2l.len(), lists.p2p.len()));
     let start = Instant::now();
     let mut plan = Plan::<T, N>::new(family, outputs, p, None, tree, lists)?;
     device.synchronize()?;
     let planned = start.elapsed().as_secs_f64() * 1e3;
-    plan.apply(&q, &mut |_, _| true)?;
-    plan.apply(&q, &mut |_, _| true)?;
-    let (u, seconds) = plan.apply(&q, &mut |_, _| true)?;
+    let (mut u, mut seconds) = plan.apply(&q, &mut |_, _| true)?;
+    for _ in 1..warm {
+        (u, seconds) = plan.apply(&q, &mut |_, _| true)?;
+    }
+    plan.set_beside(Some(false));
+    let (_, alone) = plan.apply(&q, &mut |_, _| true)?;
+    plan.set_beside(None);
+    let (strengths, values) = (DeviceArray::new(device, &q)?, DeviceArray::zeros(device, u.len())?);
+    let ends = Ends { strengths: strengths.address(), values: values.address() };
+    let applied = milliseconds(runs, || {
+        // SAFETY: the arrays are as long as strengths and values, and outlive the run.
+        unsafe { plan.enqueue(ends, std::ptr::null_mut())? };
+        device.synchronize()
+    })?;
+    assert_eq!(values.download()?, u, "runs differ");
+    let columns = plan.columns().to_vec();
+    drop((plan, given, strengths, values));
     let chosen: Vec<usize> = (0..1000).map(|i| i * (n / 1000)).collect();
     let mut sum = Direct::<f64>::new(device, family, outputs, &points, Targets::Sources(Some(&chosen)), None)?;
     let v = sum.apply(&q)?;
     let width = u.len() / n;
-    let errors: Vec<String> = plan
-        .columns()
+    let errors: Vec<String> = columns
         .iter()
         .map(|o| {
             let (mut e, mut size) = (0.0, 0.0);
@@ -160,63 +206,67 @@ fn case<T: DeviceScalar, N: Real, F: Family>(
             format!("{:.1e}", f64::sqrt(e / size))
         })
         .collect();
-    print!(
-        "{} {} 2^{log} {} {} ncrit {ncrit} p {p}: plan {planned:.1} ms, apply",
-        family.name(),
-        kind.name(),
-        T::NAME,
-        N::NAME
-    );
-    println!(" {:.3} ms, errors {}, edges {edges:?}", seconds.iter().sum::<f64>() * 1e3, errors.join(" "));
-    let stages: Vec<String> =
-        Stage::ALL.iter().zip(seconds).map(|(s, t)| format!("{} {:.3}", s.name(), t * 1e3)).collect();
-    println!("    {}", stages.join(", "));
+    print!("{} {} 2^{log} {} {} leaf {leaf} p {p}: ", family.name(), kind.name(), T::NAME, N::NAME);
+    println!("tree {built:.2} lists {listed:.2} apply {applied:.2} sum {:.2} ms", built + listed + applied);
+    println!("    errors {}, boxes {boxes}, edges {edges:?}, plan {planned:.1} ms", errors.join(" "));
+    for (how, seconds) in [("where it pays", seconds), ("behind", alone)] {
+        let stages: Vec<String> =
+            Stage::ALL.iter().zip(seconds).map(|(s, t)| format!("{} {:.3}", s.name(), t * 1e3)).collect();
+        println!("    P2P {how}: {}", stages.join(", "));
+    }
+    let rate = pairs as f64 / alone[Stage::P2p as usize] * 1e-12;
+    println!("    all stages alone {:.2} ms, P2P {rate:.3}e12 pairs/s", alone.iter().sum::<f64>() * 1e3);
     Ok(())
 }
 
 fn far(device: &Device) -> Result<(), Error> {
     let (potential, both) = (Outputs::POTENTIAL, Outputs::POTENTIAL | Outputs::GRADIENT);
     let uniform = CloudKind::Uniform;
-    for (p, ncrit) in [(4, 64), (5, 64), (6, 64), (6, 160)] {
-        case::<f32, f32, _>(device, &Laplace, potential, uniform, 20, ncrit, p)?;
+    for (p, leaf) in [(4, 60.0), (5, 60.0), (6, 60.0), (6, 75.0)] {
+        case::<f32, f32, _>(device, &Laplace, potential, uniform, 20, leaf, p)?;
     }
-    case::<f32, f64, _>(device, &Laplace, potential, uniform, 20, 64, 6)?;
-    for (p, ncrit) in [(5, 64), (6, 64), (7, 64)] {
-        case::<f32, f32, _>(device, &Laplace, both, uniform, 20, ncrit, p)?;
+    case::<f32, f64, _>(device, &Laplace, potential, uniform, 20, 60.0, 6)?;
+    for (p, leaf) in [(6, 60.0), (7, 60.0), (7, 75.0)] {
+        case::<f32, f32, _>(device, &Laplace, both, uniform, 20, leaf, p)?;
     }
-    for (p, ncrit) in [(6, 64), (7, 64), (7, 256)] {
-        case::<f64, f64, _>(device, &Laplace, both, uniform, 20, ncrit, p)?;
+    for (p, leaf) in [(6, 60.0), (7, 60.0)] {
+        case::<f64, f64, _>(device, &Laplace, both, uniform, 20, leaf, p)?;
     }
-    for (p, ncrit) in [(8, 64), (8, 256), (10, 64), (10, 256)] {
-        case::<f64, f64, _>(device, &Laplace, potential, uniform, 20, ncrit, p)?;
+    for (p, leaf) in [(8, 75.0), (10, 128.0), (11, 75.0), (11, 128.0)] {
+        case::<f64, f64, _>(device, &Laplace, potential, uniform, 20, leaf, p)?;
     }
-    for (p, ncrit) in [(6, 64), (6, 256), (8, 64), (8, 256)] {
-        case::<f64, f64, _>(device, &Stokes { mu: 1.0 }, potential, uniform, 20, ncrit, p)?;
+    for (p, leaf) in [(6, 60.0), (8, 60.0), (8, 128.0)] {
+        case::<f64, f64, _>(device, &Stokes { mu: 1.0 }, potential, uniform, 20, leaf, p)?;
     }
-    case::<f32, f32, _>(device, &Laplace, both, CloudKind::Plummer, 20, 128, 4)?;
-    case::<f32, f32, _>(device, &Laplace, both, CloudKind::Plummer, 20, 128, 6)
+    for p in [4, 6] {
+        case::<f32, f32, _>(device, &Laplace, both, CloudKind::Plummer, 20, 60.0, p)?;
+    }
+    Ok(())
 }
 
 fn large(device: &Device) -> Result<(), Error> {
     let both = Outputs::POTENTIAL | Outputs::GRADIENT;
-    for (p, ncrit) in [(4, 256), (5, 96), (6, 96)] {
-        case::<f32, f32, _>(device, &Laplace, both, CloudKind::Uniform, 24, ncrit, p)?;
+    for (p, leaf) in [(5, 60.0), (6, 60.0), (6, 75.0)] {
+        case::<f32, f32, _>(device, &Laplace, both, CloudKind::Uniform, 24, leaf, p)?;
     }
     for kind in [CloudKind::Plummer, CloudKind::Ellipsoid] {
-        case::<f32, f32, _>(device, &Laplace, both, kind, 24, 128, 5)?;
+        case::<f32, f32, _>(device, &Laplace, both, kind, 24, 75.0, 5)?;
+    }
+    Ok(())
+}
+
+/// As many points as the memory holds.
+fn huge(device: &Device) -> Result<(), Error> {
+    for log in [27, 29] {
+        case::<f32, f32, _>(device, &Laplace, Outputs::POTENTIAL, CloudKind::Uniform, log, 60.0, 6)?;
     }
     Ok(())
 }
 
 /// One of each, to be watched by a profiler.
 fn profile(device: &Device) -> Result<(), Error> {
-    let points = CallerPoints::new(device, &CloudKind::Uniform.points(1 << 24, 1))?;
-    let tree = build(device, &points, None, &TreeOptions { ncrit: 64, min_side: 0.0, root: None })?;
-    uvwx(&tree, &ListOptions::default())?;
-    drop(tree);
     let both = Outputs::POTENTIAL | Outputs::GRADIENT;
-    case::<f64, f64, _>(device, &Laplace, both, CloudKind::Uniform, 20, 64, 6)?;
-    case::<f32, f32, _>(device, &Laplace, both, CloudKind::Uniform, 20, 64, 6)
+    case::<f32, f32, _>(device, &Laplace, both, CloudKind::Uniform, 22, 60.0, 6)
 }
 
 fn main() -> Result<(), Error> {
@@ -239,6 +289,9 @@ fn main() -> Result<(), Error> {
     }
     if wanted.is_empty() || is("large") {
         large(&device)?;
+    }
+    if is("huge") {
+        huge(&device)?;
     }
     if is("profile") {
         profile(&device)?;

@@ -53,15 +53,37 @@ extern "C" __global__ void list_boxes(u32 count, const u32* flags, const u64* st
   if (i < count && flags[i]) boxes[starts[i]] = i;
 }
 
-// Rows of `width` numbers into tree order, times `factor`.
-extern "C" __global__ void scatter(const double* given, const u32* order, u64 n, u32 width, double factor,
-                                   double* strengths) {
-  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n * width) strengths[i] = given[(u64)order[i / width] * width + i % width] * factor;
+// The largest magnitude of n rows of `width` strengths times their `factors` (those of the root box), as bits, which are in the order of
+// the magnitudes; *largest comes as zero.
+extern "C" __global__ void largest(const double* x, u64 n, u32 width, const double* factors, u64* largest) {
+  u64 mine = 0;
+  for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n * width; i += (u64)gridDim.x * blockDim.x)
+    mine = max(mine, (u64)__double_as_longlong(fabs(x[i]) * factors[i % width]));
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) mine = max(mine, __shfl_xor_sync(~0u, mine, d));
+  if (lane_id() == 0) atomicMax(largest, mine);
 }
-// And back.
-extern "C" __global__ void gather(const double* values, const u32* order, u64 n, u32 width, double factor,
-                                  double* out) {
-  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n * width) out[(u64)order[i / width] * width + i % width] = values[i] * factor;
+
+// The power of two at or below the largest magnitude of the strengths (1 if there is none, or without `largest`): sums
+// are made of strengths divided by it, so that f32 holds them in whatever unit they come.
+__device__ __forceinline__ double unit_of(const u64* largest) {
+  // Exponent bits alone; subnormal numbers give 0.
+  const u64 bits = largest ? *largest & 0x7ffull << 52 : 0;
+  return bits == 0 || bits == 0x7ffull << 52 ? 1.0 : __longlong_as_double((long long)bits);
+}
+
+// i / width; few numbers are divided in 32 bits, which is faster.
+__device__ __forceinline__ u64 row_of(u64 i, u32 width) { return i >> 32 ? i / width : (u32)i / width; }
+
+// Rows of `width` numbers into tree order, in units of `largest`.
+extern "C" __global__ void scatter(const double* given, const u32* order, u64 n, u32 width, const u64* largest,
+                                   double* strengths) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x, row = row_of(i, width);
+  if (row < n) strengths[i] = given[(u64)order[row] * width + (i - row * width)] / unit_of(largest);
+}
+// And back, times `factor`.
+extern "C" __global__ void gather(const double* values, const u32* order, u64 n, u32 width, const u64* largest,
+                                  double factor, double* out) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x, row = row_of(i, width);
+  if (row < n) out[(u64)order[row] * width + (i - row * width)] = values[i] * (factor * unit_of(largest));
 }

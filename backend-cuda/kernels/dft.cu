@@ -20,15 +20,31 @@ __device__ void fill_roots(Complex* roots) {
   }
 }
 
-// Spectra of densities at frequency kz = blockIdx.y of strength blockIdx.z. A block: BOXES of the children of family
-// blockIdx.x / (FAMILY / BOXES) - 1; before the first family comes one without children. kids[family · 8 + octant]:
-// box + 1, or 0; numbers[(x · P + y) · P + z]: the number of a point. spectra[((strength · SIDE + kx) · SIDE + ky) · P + kz][families + 1][octant].
+// The sum over an axis of P entries, `stride` apart, at one of its frequencies.
+__device__ __forceinline__ Complex along(const Complex (*in)[BOXES], u32 stride, int frequency, u32 box,
+                                         const Complex* roots) {
+  Complex sum = {0, 0};
+  int at = 0;
+#pragma unroll
+  for (int i = 0; i < P; ++i) {
+    add_times(sum, in[i * stride][box], roots[at]);
+    at += frequency;
+    if (at >= SIDE) at -= SIDE;
+  }
+  return sum;
+}
+
+// Spectra of densities at frequency kz = first + blockIdx.y, of gridDim.y that are held at a time, of strength blockIdx.z. A
+// block: BOXES of the children of family blockIdx.x / (FAMILY / BOXES) - 1; before the first family comes one without
+// children. kids[family · 8 + octant]: box + 1, or 0; numbers[(x · P + y) · P + z]: the number of a point.
+// spectra[((strength · gridDim.y + blockIdx.y) · SIDE + kx) · SIDE + ky][families + 1][octant].
 extern "C" __global__ void __launch_bounds__(THREADS)
-    dft_forward(const REAL* densities, u32 row, const u32* kids, u32 families, const u32* numbers, Complex* spectra) {
+    dft_forward(const REAL* densities, u32 row, const u32* kids, u32 families, const u32* numbers, u32 first,
+                Complex* spectra) {
   __shared__ Complex roots[SIDE], a[P * P][BOXES], b[P * SIDE][BOXES];
   __shared__ u32 boxes[BOXES];
   const u32 parts = FAMILY / BOXES, slot = blockIdx.x / parts, octant = blockIdx.x % parts * BOXES;
-  const u32 kz = blockIdx.y, strength = blockIdx.z;
+  const u32 kz = first + blockIdx.y, strength = blockIdx.z;
   fill_roots(roots);
   if (threadIdx.x < BOXES) boxes[threadIdx.x] = slot == 0 ? 0 : kids[(u64)(slot - 1) * FAMILY + octant + threadIdx.x];
   __syncthreads();
@@ -53,39 +69,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     a[i][box] = sum;
   }
   __syncthreads();
-  for (int i = threadIdx.x / BOXES; i < P * SIDE; i += THREADS / BOXES) {
-    const int x = i / SIDE, ky = i % SIDE;
-    Complex sum = {0, 0};
-    int at = 0;
-#pragma unroll
-    for (int y = 0; y < P; ++y) {
-      add_times(sum, a[x * P + y][box], roots[at]);
-      at += ky;
-      if (at >= SIDE) at -= SIDE;
-    }
-    b[i][box] = sum;
-  }
+  for (int i = threadIdx.x / BOXES; i < P * SIDE; i += THREADS / BOXES)
+    b[i][box] = along(a + i / SIDE * P, 1, i % SIDE, box, roots);
   __syncthreads();
   for (int i = threadIdx.x / BOXES; i < SIDE * SIDE; i += THREADS / BOXES) {
-    const int kx = i / SIDE, ky = i % SIDE;
-    Complex sum = {0, 0};
-    int at = 0;
-#pragma unroll
-    for (int x = 0; x < P; ++x) {
-      add_times(sum, b[x * SIDE + ky][box], roots[at]);
-      at += kx;
-      if (at >= SIDE) at -= SIDE;
-    }
-    const u64 k = ((u64)strength * SIDE * SIDE + i) * P + kz;
-    spectra[(k * (families + 1) + slot) * FAMILY + octant + box] = sum;
+    const u64 k = ((u64)strength * gridDim.y + blockIdx.y) * SIDE * SIDE + i;
+    spectra[(k * (families + 1) + slot) * FAMILY + octant + box] = along(b + i % SIDE, SIDE, i / SIDE, box, roots);
   }
 }
 
-// From spectra of check values to the check values of component blockIdx.z, added to rows of `out`. A block: BOXES of
-// the children of family blockIdx.x / (FAMILY / BOXES). spectra[…][families][octant]; lattice: x, y, z of each
+// From spectra of check values, at frequencies kz from `first` on of which `held` are there, to the check values of
+// component blockIdx.z, added to rows of `out`. A block: BOXES of the children of family blockIdx.x / (FAMILY / BOXES). spectra[…][families][octant]; lattice: x, y, z of each
 // point in three bytes.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    dft_inverse(const Complex* spectra, u32 families, const u32* kids, const u32* lattice, REAL* out, u32 row) {
+    dft_inverse(const Complex* spectra, u32 families, const u32* kids, const u32* lattice, u32 first, u32 held, REAL* out,
+                u32 row) {
   __shared__ Complex roots[SIDE], a[P * P][BOXES], b[P * SIDE][BOXES];
   __shared__ u32 boxes[BOXES];
   const u32 parts = FAMILY / BOXES, family = blockIdx.x / parts, octant = blockIdx.x % parts * BOXES;
@@ -94,20 +92,21 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (threadIdx.x < BOXES) boxes[threadIdx.x] = kids[(u64)family * FAMILY + octant + threadIdx.x];
   const u32 box = threadIdx.x % BOXES;
   const u64 stride = (u64)families * FAMILY;
-  const Complex* from = spectra + (u64)value * SIDE * SIDE * P * stride + (u64)family * FAMILY + octant + box;
+  const Complex* from = spectra + (u64)value * SIDE * SIDE * held * stride + (u64)family * FAMILY + octant + box;
   constexpr int EACH = (POINTS * BOXES + THREADS - 1) / THREADS;
   REAL field[EACH];
 #pragma unroll
   for (int i = 0; i < EACH; ++i) field[i] = 0;
   __syncthreads();
-  for (int kz = 0; kz < P; ++kz) {
+  for (u32 at_kz = 0; at_kz < held; ++at_kz) {
+    const u32 kz = first + at_kz;
     for (int ky = threadIdx.x / BOXES; ky < SIDE; ky += THREADS / BOXES) {
       Complex sum[P];
 #pragma unroll
       for (int x = 0; x < P; ++x) sum[x] = {0, 0};
 #pragma unroll 4
       for (int kx = 0; kx < SIDE; ++kx) {
-        const Complex u = from[(u64)((kx * SIDE + ky) * P + kz) * stride];
+        const Complex u = from[((u64)(at_kz * SIDE + kx) * SIDE + ky) * stride];
         int at = 0;
 #pragma unroll
         for (int x = 0; x < P; ++x) {

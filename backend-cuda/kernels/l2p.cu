@@ -1,18 +1,18 @@
 // L2P and M2P: equivalent densities on the surfaces of boxes to values at the targets of a leaf.
 //
-// In front of this file: REAL, STRENGTHS (of a density), VALUES, THREADS, and `bare_pair`. Targets never
-// lie on the surface whose density they see.
+// In front of this file: REAL, STRENGTHS (of a density), VALUES, BLOCKS (of a multiprocessor), SPLIT and MOST (group.cuh),
+// and `bare_pair`. Targets never lie on the surface whose density they see.
 
 #include "shared/level.cuh"
 #include "shared/real.cuh"
 #include "shared/source.cuh"
+#include "shared/group.cuh"
 
 #define LEVEL_ROW (LEVEL_HEAD + VALUES)
-#define TILE 64
 
-// A block for each of `items` (leaves), which sees the densities of the row of boxes with its number. Values
-// are added to those of the targets. surface: x, y, z of n points of a unit box.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+// The targets of leaf items[blockIdx.x], in groups, which see the densities of the row of boxes with its number. A block is
+// a warp. Values are added to those of the targets. surface: x, y, z of n points of a unit box.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     from_surface(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
                  const u32* row, const double* surface, u32 n, const REAL* densities, const double* xyz, u64 points,
                  double* values) {
@@ -20,36 +20,48 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const Boxes t = *boxes;
   const u32 b = items[blockIdx.x];
   const uint2 range = t.target_range[b];
-  for (u32 first = range.x; first < range.y; first += THREADS) {
-    const u32 i = first + threadIdx.x, at = min(i, range.y - 1);
-    double sum[VALUES];
-#pragma unroll
-    for (int k = 0; k < VALUES; ++k) sum[k] = 0;
+  const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
+  for_groups(range, [&](auto each, u32 first) {
+    constexpr int EACH = decltype(each)::value, UNROLL = EACH < 4 ? 4 : 2;
+    double sum[KEPT(EACH)][VALUES] = {};
     for (u64 e = starts[b]; e < starts[b + 1]; ++e) {
       const u32 s = row[e];
       const double* level = levels + LEVEL_ROW * t.level[s];
       double center[3];
       center_of(t, s, corner, level[0], center);
       const double scale = 1 / level[0];
-      REAL params[4], x[3], part[VALUES];
+      REAL params[4], x[EACH][3], part[EACH][VALUES] = {};
       for (int k = 0; k < 4; ++k) params[k] = (REAL)level[1 + k];
-      for (int a = 0; a < 3; ++a) x[a] = (REAL)((xyz[a * points + at] - center[a]) * scale);
 #pragma unroll
-      for (int k = 0; k < VALUES; ++k) part[k] = 0;
+      for (int i = 0; i < EACH; ++i) {
+        const u32 at = min(first + i * LANES + lane, range.y - 1);
+        for (int a = 0; a < 3; ++a) x[i][a] = (REAL)((xyz[a * points + at] - center[a]) * scale);
+      }
       for (u32 begin = 0; begin < n; begin += TILE) {
         const u32 count = min((u32)TILE, n - begin);
-        __syncthreads();
+        __syncwarp();
         for (u32 j = threadIdx.x; j < count; j += THREADS) {
-          for (int a = 0; a < 3; ++a) tile[j].v[a] = (REAL)surface[a * n + begin + j];
-          for (int c = 0; c < STRENGTHS; ++c) tile[j].v[3 + c] = densities[((u64)s * STRENGTHS + c) * n + begin + j];
+          Source y = {};
+          for (int a = 0; a < 3; ++a) y.v[a] = (REAL)surface[a * n + begin + j];
+          for (int c = 0; c < STRENGTHS; ++c) y.v[3 + c] = densities[((u64)s * STRENGTHS + c) * n + begin + j];
+          tile[j] = y;
         }
-        __syncthreads();
-        add_tile(params, tile, count, x, part);
-      }
+        __syncwarp();
+#pragma unroll UNROLL
+        for (u32 j = slice; j < count; j += SPLIT) {
+          const Source y = tile[j];
 #pragma unroll
-      for (int k = 0; k < VALUES; ++k) sum[k] += (double)part[k] * level[LEVEL_HEAD + k];
+          for (int i = 0; i < EACH; ++i) {
+            REAL u[VALUES];
+            bare_pair(params, x[i][0] - y.v[0], x[i][1] - y.v[1], x[i][2] - y.v[2], y.v + 3, u);
+#pragma unroll
+            for (int k = 0; k < VALUES; ++k) part[i][k] += u[k];
+          }
+        }
+      }
+      join(part);
+      for_kept(part, slice, [&](int i, int k, double mine) { sum[i][k] += mine * level[LEVEL_HEAD + k]; });
     }
-    if (i < range.y)
-      for (int k = 0; k < VALUES; ++k) values[(u64)i * VALUES + k] += sum[k];
-  }
+    add_kept<EACH>(sum, first, range.y, nullptr, values);
+  });
 }

@@ -1,9 +1,9 @@
 // U, V, W and X lists by count - scan - fill. Twin of fmm-tree/src/lists.rs, which says what the lists
 // are: rows come out in the same order.
 //
-// Two kinds of rows are kept for every box: its colleagues (adjacent boxes of its level with sources)
-// and its coarse neighbours (adjacent leaves of coarser levels with sources). They are found level by
-// level from those of the parent; the lists then follow for all boxes at once. A warp works on a box.
+// Two kinds of neighbours are kept of every box: its colleagues (adjacent boxes of its level with sources) and its
+// coarse neighbours (adjacent leaves of coarser levels with sources). They are found level by level from those of the
+// parent; the lists then follow for all boxes at once. A warp works on a box.
 
 #include "shared/boxes.cuh"
 
@@ -13,6 +13,23 @@ struct Rows {
   const u32* data;
 };
 static_assert(sizeof(Rows) == 16, "the host sends two addresses");
+
+// Cubes of the size of a box that touch it, itself included. Each is or lies in one neighbour at most, so that all
+// neighbours of a box have room in as many places: colleagues from the first on, coarse ones from the last backwards.
+#define TOUCHING 27
+struct Neighbours {
+  u32* data;
+  // How many of each kind.
+  uchar2* counts;
+};
+static_assert(sizeof(Neighbours) == 16, "the host sends two addresses");
+
+__device__ __forceinline__ u32 colleagues_of(const Neighbours& near, u32 b) { return near.counts[b].x; }
+__device__ __forceinline__ u32 coarse_of(const Neighbours& near, u32 b) { return near.counts[b].y; }
+__device__ __forceinline__ u32& colleague(const Neighbours& near, u32 b, u32 i) { return near.data[(u64)b * TOUCHING + i]; }
+__device__ __forceinline__ u32& coarse(const Neighbours& near, u32 b, u32 i) {
+  return near.data[(u64)b * TOUCHING + (TOUCHING - 1 - i)];
+}
 
 __device__ __forceinline__ u32 warp_index() { return (blockIdx.x * blockDim.x + threadIdx.x) / 32; }
 
@@ -55,8 +72,7 @@ __device__ __forceinline__ u32 octants_touching(const Boxes& t, u32 p, u32 a) {
 // What a parent hands down to its children, in order, 32 lanes at a time: visit(child, kind, box, whether it is
 // one of that kind, bits of the lanes that have one). All lanes call visit together.
 template <class Visit>
-__device__ void family(const Boxes& t, u32 p, const Children& children, const Rows& colleagues, const Rows& coarse,
-                       Visit visit) {
+__device__ void family(const Boxes& t, u32 p, const Children& children, const Neighbours& near, Visit visit) {
   auto hand_down = [&](u32 box, bool valid, bool leaf) {
     const u32 octants = valid ? octants_touching(t, p, box) : 0;
     const u32 leaves = __ballot_sync(~0u, valid && leaf), others = __ballot_sync(~0u, valid && !leaf);
@@ -70,15 +86,12 @@ __device__ void family(const Boxes& t, u32 p, const Children& children, const Ro
       if (leaves & ~near) visit(k, X, box, (leaves & ~near & me) != 0, leaves & ~near);
     }
   };
-  for (u64 at = coarse.starts[p]; at < coarse.starts[p + 1]; at += 32) {
-    const bool valid = at + lane_id() < coarse.starts[p + 1];
-    hand_down(valid ? coarse.data[at + lane_id()] : 0, valid, true);
-  }
-  for (u64 at = colleagues.starts[p]; at < colleagues.starts[p + 1]; at += 4) {
-    const u64 mine = at + lane_id() / 8;
-    const u32 k = lane_id() % 8;
-    bool valid = mine < colleagues.starts[p + 1];
-    u32 c = valid ? colleagues.data[mine] : 0;
+  const u32 leaves = coarse_of(near, p), boxes = colleagues_of(near, p);
+  if (leaves > 0) hand_down(lane_id() < leaves ? coarse(near, p, lane_id()) : 0, lane_id() < leaves, true);
+  for (u32 at = 0; at < boxes; at += 4) {
+    const u32 mine = at + lane_id() / 8, k = lane_id() % 8;
+    bool valid = mine < boxes;
+    u32 c = valid ? colleague(near, p, mine) : 0;
     const bool leaf = valid && is_leaf(t, c);
     if (leaf) {
       valid = k == 0;
@@ -91,41 +104,31 @@ __device__ void family(const Boxes& t, u32 p, const Children& children, const Ro
   }
 }
 
-// Lengths of the rows of the children of the boxes of a level, four kinds. A warp a parent.
-extern "C" __global__ void family_count(const Boxes* boxes, u32 first, u32 count, Rows colleagues, Rows coarse,
-                                        u32* colleague_counts, u32* coarse_counts, u32* v, u32* x) {
+// The root is its own colleague, if it has sources. One thread.
+extern "C" __global__ void root_neighbours(const Boxes* boxes, Neighbours near) {
+  colleague(near, 0, 0) = 0;
+  near.counts[0] = make_uchar2(sources_in(*boxes, 0) > 0, 0);
+}
+
+// Neighbours of the children of the boxes of a level, and lengths of the rows of V and X of the children. A warp a parent.
+extern "C" __global__ void family_neighbours(const Boxes* boxes, u32 first, u32 count, Neighbours near, u32* v, u32* x) {
   const Boxes t = *boxes;
   const u32 p = first + warp_index();
   if (warp_index() >= count || is_leaf(t, p)) return;
   const Children children = children_of(t, p);
   // Lane 4·child + kind counts.
   u32 mine = 0;
-  family(t, p, children, colleagues, coarse, [&](u32 k, u32 kind, u32, bool, u32 bits) {
+  family(t, p, children, near, [&](u32 k, u32 kind, u32 box, bool one, u32 bits) {
+    if (kind <= COARSE) {
+      const u32 at = __shfl_sync(~0u, mine, 4 * k + kind) + __popc(bits & lanes_below()), child = children.begin + k;
+      if (one) (kind == COLLEAGUES ? colleague(near, child, at) : coarse(near, child, at)) = box;
+    }
     if (lane_id() == 4 * k + kind) mine += __popc(bits);
   });
-  const u32 child = lane_id() / 4, kind = lane_id() % 4;
+  const u32 child = lane_id() / 4, kind = lane_id() % 4, others = __shfl_down_sync(~0u, mine, 1);
   if (child >= children.count) return;
-  u32* counts = kind == COLLEAGUES ? colleague_counts : kind == COARSE ? coarse_counts : kind == V ? v : x;
-  counts[children.begin + child] = mine;
-}
-
-// The rows of colleagues and coarse neighbours themselves, into the same arrays.
-extern "C" __global__ void family_fill(const Boxes* boxes, u32 first, u32 count, Rows colleagues, Rows coarse,
-                                       u32* colleague_data, u32* coarse_data) {
-  const Boxes t = *boxes;
-  const u32 p = first + warp_index();
-  if (warp_index() >= count || is_leaf(t, p)) return;
-  const Children children = children_of(t, p);
-  const u32 child = lane_id() / 4, kind = lane_id() % 4;
-  u64 end = 0;
-  if (child < children.count && kind <= COARSE)
-    end = (kind == COLLEAGUES ? colleagues : coarse).starts[children.begin + child];
-  family(t, p, children, colleagues, coarse, [&](u32 k, u32 kind, u32 box, bool mine, u32 bits) {
-    if (kind > COARSE) return;
-    const u64 at = __shfl_sync(~0u, end, 4 * k + kind) + __popc(bits & lanes_below());
-    if (mine) (kind == COLLEAGUES ? colleague_data : coarse_data)[at] = box;
-    if (lane_id() == 4 * k + kind) end += __popc(bits);
-  });
+  if (kind == COLLEAGUES) near.counts[children.begin + child] = make_uchar2(mine, others);
+  if (kind >= V) (kind == V ? v : x)[children.begin + child] = mine;
 }
 
 // Walks below colleague c of the leaf b as deep as `depth`: emit(box, depth, whether it is adjacent) for
@@ -179,34 +182,33 @@ __device__ __forceinline__ bool all_near(const Boxes& t, u32 b, const Few& few) 
 }
 
 // Lengths of the rows of W and U of all boxes. Where the X list is to be summed pair by pair, U has `taken` it.
-extern "C" __global__ void rows_count(const Boxes* boxes, u32 count, Rows colleagues, Rows coarse, Few few, u32* x,
+extern "C" __global__ void rows_count(const Boxes* boxes, u32 count, Neighbours near, Few few, u32* x,
                                       u32* w, u32* u, u32* taken) {
   const Boxes t = *boxes;
   const u32 b = warp_index();
   if (b >= count) return;
-  u32 far = 0, near = 0;
+  u32 to_w = 0, to_u = 0;
   const bool active = targets_in(t, b) > 0 && is_leaf(t, b);
-  if (active)
-    for (u64 at = colleagues.starts[b] + lane_id(); at < colleagues.starts[b + 1]; at += 32)
-      descend(t, b, colleagues.data[at], ~0u, [&](u32 s, u32, bool adjacent) {
-        if (adjacent || to_near(t, s, few))
-          ++near;
-        else
-          ++far;
-      });
-  far = warp_inclusive(far);
-  near = warp_inclusive(near);
+  if (active && lane_id() < colleagues_of(near, b))
+    descend(t, b, colleague(near, b, lane_id()), ~0u, [&](u32 s, u32, bool adjacent) {
+      if (adjacent || to_near(t, s, few))
+        ++to_u;
+      else
+        ++to_w;
+    });
+  to_w = warp_inclusive(to_w);
+  to_u = warp_inclusive(to_u);
   if (lane_id() != 31) return;
-  if (active) near += (u32)(coarse.starts[b + 1] - coarse.starts[b]);
+  if (active) to_u += coarse_of(near, b);
   const u32 moved = active && all_near(t, b, few) ? x[b] : 0;
   if (moved > 0) x[b] = 0;
   taken[b] = moved;
-  w[b] = far;
-  u[b] = near + moved;
+  w[b] = to_w;
+  u[b] = to_u + moved;
 }
 
 // The rows of V and X; an X list that is summed pair by pair goes to U, behind the coarse neighbours. A warp a parent.
-extern "C" __global__ void far_fill(const Boxes* boxes, u32 count, Rows colleagues, Rows coarse, Few few,
+extern "C" __global__ void far_fill(const Boxes* boxes, u32 count, Neighbours near, Few few,
                                     const u64* v_starts, const u64* x_starts, const u64* u_starts, u32* v, u32* x,
                                     u32* u) {
   const Boxes t = *boxes;
@@ -215,16 +217,16 @@ extern "C" __global__ void far_fill(const Boxes* boxes, u32 count, Rows colleagu
   const Children children = children_of(t, p);
   const u32 child = lane_id() / 4, kind = lane_id() % 4, b = children.begin + child;
   u64 end = 0;
-  bool near = false;
+  bool taken = false;
   if (child < children.count && kind == V) end = v_starts[b];
   if (child < children.count && kind == X) {
-    near = all_near(t, b, few);
-    end = near ? u_starts[b] + (coarse.starts[b + 1] - coarse.starts[b]) : x_starts[b];
+    taken = all_near(t, b, few);
+    end = taken ? u_starts[b] + coarse_of(near, b) : x_starts[b];
   }
-  family(t, p, children, colleagues, coarse, [&](u32 k, u32 kind, u32 box, bool mine, u32 bits) {
+  family(t, p, children, near, [&](u32 k, u32 kind, u32 box, bool mine, u32 bits) {
     if (kind < V) return;
     const u64 at = __shfl_sync(~0u, end, 4 * k + kind) + __popc(bits & lanes_below());
-    const bool to_u = __shfl_sync(~0u, near, 4 * k + kind);
+    const bool to_u = __shfl_sync(~0u, taken, 4 * k + kind);
     if (mine) (kind == V ? v : to_u ? u : x)[at] = box;
     if (lane_id() == 4 * k + kind) end += __popc(bits);
   });
@@ -242,50 +244,46 @@ __device__ void sort_row(u32* data, u64 begin, u64 end) {
 
 // The rows of U and W, each sorted: boxes of one level come in order, and levels one after the other. `far_fill` has
 // been before.
-extern "C" __global__ void near_fill(const Boxes* boxes, u32 count, Rows colleagues, Rows coarse, Few few,
+extern "C" __global__ void near_fill(const Boxes* boxes, u32 count, Neighbours near, Few few,
                                      const u64* w_starts, const u64* u_starts, const u32* taken, u32* w, u32* u) {
   const Boxes t = *boxes;
   const u32 b = warp_index();
   if (b >= count || targets_in(t, b) == 0 || !is_leaf(t, b)) return;
   u64 end_u = u_starts[b], end_w = w_starts[b];
-  const u64 begin = coarse.starts[b], n = coarse.starts[b + 1] - begin;
-  for (u64 i = lane_id(); i < n; i += 32) u[end_u + i] = coarse.data[begin + i];
-  end_u += n;
+  if (lane_id() < coarse_of(near, b)) u[end_u + lane_id()] = coarse(near, b, lane_id());
+  end_u += coarse_of(near, b);
   if (taken[b] > 0) {
     end_u += taken[b];
     __syncwarp();
     if (lane_id() == 0) sort_row(u, u_starts[b], end_u);
   }
+  const bool valid = lane_id() < colleagues_of(near, b);
+  const u32 c = valid ? colleague(near, b, lane_id()) : 0;
   bool more = true;
   for (u32 depth = 0; more; ++depth) {
-    more = false;
-    for (u64 at = colleagues.starts[b]; at < colleagues.starts[b + 1]; at += 32) {
-      const bool valid = at + lane_id() < colleagues.starts[b + 1];
-      const u32 c = valid ? colleagues.data[at + lane_id()] : 0;
-      u32 near = 0, far = 0;
-      bool below = false;
-      if (valid)
-        below = descend(t, b, c, depth, [&](u32 s, u32 d, bool adjacent) {
-          if (d != depth) return;
-          if (adjacent || to_near(t, s, few))
-            ++near;
-          else
-            ++far;
-        });
-      more = more || __any_sync(~0u, below);
-      const u32 near_to = warp_inclusive(near), far_to = warp_inclusive(far);
-      u64 at_u = end_u + near_to - near, at_w = end_w + far_to - far;
-      if (near + far > 0)
-        descend(t, b, c, depth, [&](u32 s, u32 d, bool adjacent) {
-          if (d != depth) return;
-          if (adjacent || to_near(t, s, few))
-            u[at_u++] = s;
-          else
-            w[at_w++] = s;
-        });
-      end_u += __shfl_sync(~0u, near_to, 31);
-      end_w += __shfl_sync(~0u, far_to, 31);
-    }
+    u32 mine_u = 0, mine_w = 0;
+    bool below = false;
+    if (valid)
+      below = descend(t, b, c, depth, [&](u32 s, u32 d, bool adjacent) {
+        if (d != depth) return;
+        if (adjacent || to_near(t, s, few))
+          ++mine_u;
+        else
+          ++mine_w;
+      });
+    more = __any_sync(~0u, below);
+    const u32 up_to_u = warp_inclusive(mine_u), up_to_w = warp_inclusive(mine_w);
+    u64 at_u = end_u + up_to_u - mine_u, at_w = end_w + up_to_w - mine_w;
+    if (mine_u + mine_w > 0)
+      descend(t, b, c, depth, [&](u32 s, u32 d, bool adjacent) {
+        if (d != depth) return;
+        if (adjacent || to_near(t, s, few))
+          u[at_u++] = s;
+        else
+          w[at_w++] = s;
+      });
+    end_u += __shfl_sync(~0u, up_to_u, 31);
+    end_w += __shfl_sync(~0u, up_to_w, 31);
   }
 }
 

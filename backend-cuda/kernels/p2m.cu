@@ -1,7 +1,7 @@
-// P2M and P2L: sources of boxes to check values on a surface around a box.
+// P2M and P2L: sources of boxes to check values on a surface around a box; net strengths of boxes to their densities.
 //
-// In front of this file: REAL, STRENGTHS, VALUES, THREADS, and `bare_pair` (params, rx, ry, rz, q, u).
-// Sources never lie on the surface they are summed at, so no distance is zero.
+// In front of this file: REAL, STRENGTHS, VALUES, THREADS, EACH (points of the surface of a thread), and `bare_pair` (params,
+// rx, ry, rz, q, u). Sources never lie on the surface they are summed at, so no distance is zero.
 
 #include "shared/level.cuh"
 #include "shared/real.cuh"
@@ -27,27 +27,63 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   REAL params[4];
   for (int k = 0; k < 4; ++k) params[k] = (REAL)level[1 + k];
 
-  for (u32 first = 0; first < n; first += THREADS) {
-    const u32 i = first + threadIdx.x, at = min(i, n - 1);
-    REAL x[3], sum[VALUES];
-    for (int a = 0; a < 3; ++a) x[a] = (REAL)surface[a * n + at];
+  REAL x[EACH][3], sum[EACH][VALUES] = {};
 #pragma unroll
-    for (int k = 0; k < VALUES; ++k) sum[k] = 0;
-    for (u64 e = starts[b]; e < starts[b + 1]; ++e) {
-      const uint2 range = t.source_range[row[e]];
-      for (u32 begin = range.x; begin < range.y; begin += TILE) {
-        const u32 count = min((u32)TILE, range.y - begin);
-        __syncthreads();
-        for (u32 j = threadIdx.x; j < count; j += THREADS) {
-          for (int a = 0; a < 3; ++a) tile[j].v[a] = (REAL)((xyz[a * points + begin + j] - center[a]) * scale);
-          for (int c = 0; c < STRENGTHS; ++c)
-            tile[j].v[3 + c] = (REAL)(strengths[(u64)(begin + j) * STRENGTHS + c] * level[LEVEL_HEAD + c]);
+  for (int i = 0; i < EACH; ++i)
+    for (int a = 0; a < 3; ++a) x[i][a] = (REAL)surface[a * n + min(i * THREADS + threadIdx.x, n - 1)];
+  for (u64 e = starts[b]; e < starts[b + 1]; ++e) {
+    const uint2 range = t.source_range[row[e]];
+    for (u32 begin = range.x; begin < range.y; begin += TILE) {
+      const u32 count = min((u32)TILE, range.y - begin);
+      __syncthreads();
+      for (u32 j = threadIdx.x; j < count; j += THREADS) {
+        Source y = {};
+        for (int a = 0; a < 3; ++a) y.v[a] = (REAL)((xyz[a * points + begin + j] - center[a]) * scale);
+        for (int c = 0; c < STRENGTHS; ++c)
+          y.v[3 + c] = (REAL)(strengths[(u64)(begin + j) * STRENGTHS + c] * level[LEVEL_HEAD + c]);
+        tile[j] = y;
+      }
+      __syncthreads();
+#pragma unroll 2
+      for (u32 j = 0; j < count; ++j) {
+        const Source y = tile[j];
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) {
+          REAL u[VALUES];
+          bare_pair(params, x[i][0] - y.v[0], x[i][1] - y.v[1], x[i][2] - y.v[2], y.v + 3, u);
+#pragma unroll
+          for (int k = 0; k < VALUES; ++k) sum[i][k] += u[k];
         }
-        __syncthreads();
-        add_tile(params, tile, count, x, sum);
       }
     }
-    if (i < n)
-      for (int k = 0; k < VALUES; ++k) out[(u64)b * VALUES * n + k * n + i] += sum[k];
   }
+#pragma unroll
+  for (int i = 0; i < EACH; ++i) {
+    const u32 at = i * THREADS + threadIdx.x;
+    if (at >= n) continue;
+    for (int k = 0; k < VALUES; ++k) out[(u64)b * VALUES * n + k * n + at] += sum[i][k];
+  }
+}
+
+#define NET_THREADS 128
+
+// A block for each of `items`: the sum of strength `component` over the sources of the box, hatted, times the density `unit`
+// is added to its row of `densities` (`length` numbers each). Twin of backend-cpu/src/equivalent/net.rs.
+extern "C" __global__ void __launch_bounds__(NET_THREADS, 1)
+    add_net(const Boxes* boxes, const double* levels, const u32* items, const double* strengths, u32 component,
+            const REAL* unit, u32 length, REAL* densities) {
+  __shared__ double sums[NET_THREADS];
+  const Boxes t = *boxes;
+  const u32 b = items[blockIdx.x];
+  const uint2 range = t.source_range[b];
+  double sum = 0;
+  for (u32 j = range.x + threadIdx.x; j < range.y; j += NET_THREADS) sum += strengths[(u64)j * STRENGTHS + component];
+  sums[threadIdx.x] = sum;
+  for (u32 half = NET_THREADS / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+  }
+  __syncthreads();
+  const REAL net = (REAL)(sums[0] * levels[LEVEL_ROW * t.level[b] + LEVEL_HEAD + component]);
+  for (u32 i = threadIdx.x; i < length; i += NET_THREADS) densities[(u64)b * length + i] += net * unit[i];
 }

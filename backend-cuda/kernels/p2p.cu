@@ -1,37 +1,25 @@
 // P2P: the near field of each leaf.
 //
-// In front of this file: REAL, STRENGTHS, VALUES, THREADS, TARGETS (of a thread), FRAMED, `guarded_pair` and
-// `bare_pair` as for direct.cu, whose rule for zero distances holds here too. With FRAMED coordinates are
-// taken relative to the leaf in units of its side; else they are the caller's.
+// In front of this file: REAL, STRENGTHS, VALUES, BLOCKS (of a multiprocessor), SPLIT and MOST (group.cuh), FRAMED,
+// `guarded_pair` and `bare_pair` as for direct.cu, whose rule for zero distances holds here too. With FRAMED coordinates
+// are taken relative to the leaf in units of its side; else they are the caller's.
 
 #include "shared/level.cuh"
 #include "shared/real.cuh"
 #include "shared/source.cuh"
+#include "shared/group.cuh"
 
 #define LEVEL_ROW (LEVEL_HEAD + STRENGTHS + VALUES)
-#define TILE 128
-#define NOWHERE (~0u)
-
-#if THREADS == 32
-#define WAIT_FOR_ALL() __syncwarp()
-#else
-#define WAIT_FOR_ALL() __syncthreads()
-#endif
-
-// A number that is known when the program is compiled.
-template <int N>
-struct Number {
-  static constexpr int value = N;
-};
-
-// A block for each of `items` (leaves); `same`: targets are the sources, and each skips itself.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+// The targets of leaf items[blockIdx.x], in groups. A block is a warp. `same`: targets are the sources, and each skips
+// itself.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     p2p(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
         const u32* row, u32 same, const double* source_xyz, u64 sources, const double* strengths,
         const double* target_xyz, u64 targets, double* values) {
   __shared__ Source tile[TILE];
   const Boxes t = *boxes;
   const u32 b = items[blockIdx.x];
+  const uint2 range = t.target_range[b];
   const double* level = levels + LEVEL_ROW * t.level[b];
   double center[3] = {0, 0, 0};
   double scale = 1;
@@ -41,120 +29,93 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
   REAL params[4];
   for (int k = 0; k < 4; ++k) params[k] = (REAL)level[1 + k];
-  const uint2 range = t.target_range[b];
-  // `each.value` targets a thread, from `first` on; or one target for `split.value` threads, which share the sources.
-  auto pass = [&](auto each, auto split, u32 first) {
-    constexpr int EACH = decltype(each)::value, SPLIT = decltype(split)::value, LANES = THREADS / SPLIT;
-    const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
+  double factors[STRENGTHS];
+  for (int c = 0; c < STRENGTHS; ++c) factors[c] = level[LEVEL_HEAD + c];
+  const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
+
+  for_groups(range, [&](auto each, u32 first) {
+    constexpr int EACH = decltype(each)::value, UNROLL = EACH < 4 ? 4 : 2;
+    auto target = [&](int n) { return min(first + n * LANES + lane, range.y - 1); };
     REAL x[EACH][3];
-    double sum[EACH][VALUES];
+    double sum[KEPT(EACH)][VALUES] = {};
 #pragma unroll
-    for (int n = 0; n < EACH; ++n) {
-      const u32 at = min(first + n * THREADS + lane, range.y - 1);
-      for (int a = 0; a < 3; ++a) x[n][a] = (REAL)((target_xyz[a * targets + at] - center[a]) * scale);
-      for (int k = 0; k < VALUES; ++k) sum[n][k] = 0;
-    }
-    // Position of the source at the start of the box that holds the targets, if that box is in the tile.
-    u32 own_begin = NOWHERE, own_slot = 0, own_count = 0;
+    for (int n = 0; n < EACH; ++n)
+      for (int a = 0; a < 3; ++a) x[n][a] = (REAL)((target_xyz[a * targets + target(n)] - center[a]) * scale);
 
-    // The sum of a tile at target n, testing every pair; `own`: the source that it skips.
-    auto careful = [&](int n, u32 count, u32 own, REAL* part) {
-#pragma unroll 4
-      for (u32 j = slice; j < count; j += SPLIT) {
-        REAL u[VALUES];
-        const Source y = tile[j];
-        guarded_pair(params, x[n][0] - y.v[0], x[n][1] - y.v[1], x[n][2] - y.v[2], y.v + 3, u);
-#pragma unroll
-        for (int k = 0; k < VALUES; ++k) part[k] += j == own ? REAL(0) : u[k];
-      }
-    };
-    auto add_tile = [&](u32 count) {
-      WAIT_FOR_ALL();
-      REAL part[EACH][VALUES] = {};
-      if (own_begin == NOWHERE) {
-#pragma unroll 4
-        for (u32 j = slice; j < count; j += SPLIT) {
-          const Source y = tile[j];
-#pragma unroll
-          for (int n = 0; n < EACH; ++n) {
-            REAL u[VALUES];
-            bare_pair(params, x[n][0] - y.v[0], x[n][1] - y.v[1], x[n][2] - y.v[2], y.v + 3, u);
-#pragma unroll
-            for (int k = 0; k < VALUES; ++k) part[n][k] += u[k];
+    // Tiles are filled across boxes, so that all but the last are full. `ranges`: those of 32 boxes of the row.
+    const u64 end = starts[b + 1];
+    u64 e = starts[b];
+    uint2 ranges = {};
+    u32 next = 32, begin = 0, stop = 0;
+    for (bool more = true; more;) {
+      // Where the points of the leaf itself are in the tile, and the position of the first of them.
+      u32 filled = 0, own_slot = 0, own_count = 0, own_begin = 0;
+      __syncwarp();
+      while (filled < TILE) {
+        if (begin == stop) {
+          if (e == end) {
+            more = false;
+            break;
           }
+          if (next == 32) {
+            ranges = e + lane_id() < end ? t.source_range[row[e + lane_id()]] : make_uint2(0, 0);
+            next = 0;
+          }
+          begin = __shfl_sync(~0u, ranges.x, next), stop = __shfl_sync(~0u, ranges.y, next);
+          ++next, ++e;
         }
-      }
-#pragma unroll
-      for (int n = 0; n < EACH; ++n) {
-        const u32 at = min(first + n * THREADS + lane, range.y - 1);
-        const u32 own = own_begin != NOWHERE && at - own_begin < own_count ? own_slot + at - own_begin : NOWHERE;
-        bool good = own_begin == NOWHERE;
-#pragma unroll
-        for (int k = 0; k < VALUES; ++k) good = good && finite(part[n][k]);
-        if (!good) {
-          for (int k = 0; k < VALUES; ++k) part[n][k] = 0;
-          careful(n, count, own, part[n]);
-        }
-#pragma unroll
-        for (int k = 0; k < VALUES; ++k) sum[n][k] += (double)part[n][k];
-      }
-      own_begin = NOWHERE;
-      WAIT_FOR_ALL();
-    };
-
-    // Tiles are filled across boxes, so that all but the last are full.
-    u32 filled = 0;
-    for (u64 e = starts[b]; e < starts[b + 1]; ++e) {
-      const u32 s = row[e];
-      const uint2 from = t.source_range[s];
-      for (u32 begin = from.x; begin < from.y;) {
-        const u32 count = min(from.y - begin, TILE - filled);
+        const u32 count = min(stop - begin, TILE - filled);
         for (u32 j = threadIdx.x; j < count; j += THREADS) {
           Source y = {};
           for (int a = 0; a < 3; ++a) y.v[a] = (REAL)((source_xyz[a * sources + begin + j] - center[a]) * scale);
-          for (int c = 0; c < STRENGTHS; ++c)
-            y.v[3 + c] = (REAL)(strengths[(u64)(begin + j) * STRENGTHS + c] * level[LEVEL_HEAD + c]);
+          for (int c = 0; c < STRENGTHS; ++c) y.v[3 + c] = (REAL)(strengths[(u64)(begin + j) * STRENGTHS + c] * factors[c]);
           tile[filled + j] = y;
         }
         if (same && begin < range.y && range.x < begin + count) own_begin = begin, own_slot = filled, own_count = count;
         filled += count;
         begin += count;
-        if (filled == TILE) {
-          add_tile(TILE);
-          filled = 0;
+      }
+      __syncwarp();
+
+      // Only pairs within the leaf are tested; all are if a sum is not finite.
+      for (bool careful = false;; careful = true) {
+        REAL part[EACH][VALUES] = {};
+        for (u32 piece = 0; piece < 3; ++piece) {
+          const u32 from = piece == 0 ? 0 : piece == 1 ? own_slot : own_slot + own_count;
+          const u32 to = piece == 0 ? own_slot : piece == 1 ? own_slot + own_count : filled;
+          if (careful || piece == 1) {
+            for (u32 j = from + slice; j < to; j += SPLIT) {
+              const Source y = tile[j];
+              // The source in this slot, if it is one of the leaf's.
+              const u32 own = j - own_slot < own_count ? own_begin + (j - own_slot) : ~0u;
+#pragma unroll
+              for (int n = 0; n < EACH; ++n) {
+                REAL u[VALUES];
+                guarded_pair(params, x[n][0] - y.v[0], x[n][1] - y.v[1], x[n][2] - y.v[2], y.v + 3, u);
+                const bool self = target(n) == own;
+#pragma unroll
+                for (int k = 0; k < VALUES; ++k) part[n][k] += self ? REAL(0) : u[k];
+              }
+            }
+          } else {
+#pragma unroll UNROLL
+            for (u32 j = from + slice; j < to; j += SPLIT) {
+              const Source y = tile[j];
+#pragma unroll
+              for (int n = 0; n < EACH; ++n) {
+                REAL u[VALUES];
+                bare_pair(params, x[n][0] - y.v[0], x[n][1] - y.v[1], x[n][2] - y.v[2], y.v + 3, u);
+#pragma unroll
+                for (int k = 0; k < VALUES; ++k) part[n][k] += u[k];
+              }
+            }
+          }
         }
+        if (!join(part) && !careful) continue;
+        for_kept(part, slice, [&](int n, int k, double mine) { sum[n][k] += mine; });
+        break;
       }
     }
-    if (filled > 0) add_tile(filled);
-#pragma unroll
-    for (int n = 0; n < EACH; ++n) {
-#pragma unroll
-      for (int d = LANES; d < THREADS; d *= 2)
-        for (int k = 0; k < VALUES; ++k) sum[n][k] += __shfl_xor_sync(~0u, sum[n][k], d);
-      const u32 i = first + n * THREADS + lane;
-      if (i >= range.y || slice > 0) continue;
-#pragma unroll
-      for (int k = 0; k < VALUES; ++k) values[(u64)i * VALUES + k] += sum[n][k] * level[LEVEL_HEAD + STRENGTHS + k];
-    }
-  };
-  // What is left for one target a thread is not computed for several, and few targets share the threads of a warp.
-  for (u32 first = range.x; first < range.y;) {
-    const u32 left = range.y - first;
-#if THREADS == 32
-    if (left <= THREADS / 2) {
-      if (left <= THREADS / 4)
-        pass(Number<1>(), Number<4>(), first);
-      else
-        pass(Number<1>(), Number<2>(), first);
-      break;
-    }
-#endif
-    if (TARGETS == 1 || left <= THREADS + (THREADS == 32 ? THREADS / 2 : 0)) {
-      pass(Number<1>(), Number<1>(), first);
-      first += THREADS;
-    } else {
-      pass(Number<TARGETS>(), Number<1>(), first);
-      first += THREADS * TARGETS;
-    }
-  }
+    add_kept<EACH>(sum, first, range.y, level + LEVEL_HEAD + STRENGTHS, values);
+  });
 }

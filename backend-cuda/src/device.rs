@@ -3,7 +3,8 @@
 use crate::cache;
 use crate::compile::{Program, compile, compiler};
 use crate::error::{failed, no_device, out_of_memory};
-use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags, CUmemPool_attribute, CUmemoryPool};
+use crate::pool::Pool;
+use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags, CUstream};
 use cudarc::driver::{
     CudaContext, CudaEvent, CudaFunction, CudaSlice, CudaStream, DevicePtr, DeviceRepr, DriverError, ValidAsZeroBits,
     result,
@@ -13,6 +14,9 @@ use fmm_traits::Error;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// Priority of the first stream: above that of others, which is 0.
+const FIRST: i32 = -1;
 
 /// Which device, and what it may use.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -40,7 +44,8 @@ pub struct DeviceInfo {
     pub compiler: (i32, i32),
 }
 
-/// An opened GPU. Work is enqueued on one stream, in order; cheap to clone.
+/// An opened GPU. Work is enqueued on one stream, in order; a second one takes what may run beside it between a
+/// [`fork`](Device::fork) and a [`join`](Device::join). Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Device(Arc<Inner>);
 
@@ -48,6 +53,7 @@ pub struct Device(Arc<Inner>);
 struct Inner {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
+    beside: Arc<CudaStream>,
     /// Where buffers come from; `None` where the driver has no pools.
     pool: Option<Pool>,
     info: DeviceInfo,
@@ -56,40 +62,6 @@ struct Inner {
     programs: Mutex<HashMap<String, Functions>>,
     /// Those that are the same for all, by name.
     fixed: Mutex<HashMap<&'static str, Functions>>,
-}
-
-/// The driver's pool of memory of a device. Freed buffers stay in it, so that the next plan of the same size takes
-/// nothing from the driver: by default they go back at every wait, and each costs more than what it is used for.
-#[derive(Debug)]
-struct Pool(CUmemoryPool);
-// SAFETY: a handle of the driver, whose calls may come from any thread.
-unsafe impl Send for Pool {}
-// SAFETY: as above.
-unsafe impl Sync for Pool {}
-
-impl Pool {
-    fn keep(context: &CudaContext) -> Result<Pool, Error> {
-        let asking = |e: DriverError| failed("asking for the pool of memory", e);
-        let mut threshold = u64::MAX;
-        let (attribute, value) = (CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &raw mut threshold);
-        // SAFETY: the device exists, and the attribute is a number of 64 bits.
-        unsafe {
-            let pool = result::device::get_default_mem_pool(context.cu_device()).map_err(asking)?;
-            result::mem_pool::set_attribute(pool, attribute, value.cast()).map_err(asking)?;
-            Ok(Pool(pool))
-        }
-    }
-    fn bytes(&self, attribute: CUmemPool_attribute) -> Result<u64, Error> {
-        let mut bytes = 0u64;
-        // SAFETY: the pool is that of a device; the attributes asked for are numbers of 64 bits.
-        unsafe { result::mem_pool::get_attribute(self.0, attribute, (&raw mut bytes).cast()) }
-            .map_err(|e| failed("asking for the pool of memory", e))?;
-        Ok(bytes)
-    }
-    fn unused(&self) -> Result<u64, Error> {
-        let reserved = self.bytes(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
-        Ok(reserved.saturating_sub(self.bytes(CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?))
-    }
 }
 
 /// The entry points of a loaded program, by name.
@@ -147,7 +119,7 @@ impl<T> Buffer<T> {
     }
     /// Where it lies in device memory.
     pub fn address(&self) -> u64 {
-        // There is one stream, so no other has to be waited for.
+        // Every buffer belongs to the first stream, so no other has to be waited for.
         self.0.device_ptr(self.0.stream()).0
     }
     /// The address of element `i`, for a kernel.
@@ -190,14 +162,18 @@ impl Device {
             driver,
             compiler,
         };
-        // SAFETY: all work is enqueued on one stream, so no buffer is used on another than its own.
+        // SAFETY: buffers belong to one stream; what runs on the other is forked from it and joined to it.
         unsafe { context.disable_event_tracking() };
-        let stream = context.default_stream();
+        // The second stream fills what the first one, which is served first, leaves idle.
+        let making = |e: DriverError| failed("making a stream", e);
+        let stream = context.new_stream_with_priority(FIRST).map_err(making)?;
+        let beside = context.new_stream().map_err(making)?;
         let pool = if context.has_async_alloc() { Some(Pool::keep(&context)?) } else { None };
         let cache = options.cache.clone();
         Ok(Device(Arc::new(Inner {
             context,
             stream,
+            beside,
             pool,
             info,
             cache,
@@ -237,7 +213,7 @@ impl Device {
 
     /// Bytes that the process has taken from the device for buffers, in use or kept; 0 where the driver keeps none.
     pub fn reserved_memory(&self) -> Result<u64, Error> {
-        self.0.pool.as_ref().map_or(Ok(0), |p| p.bytes(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT))
+        self.0.pool.as_ref().map_or(Ok(0), Pool::reserved)
     }
 
     /// Waits until all that was enqueued is done.
@@ -335,6 +311,17 @@ impl Device {
         let mut to = self.alloc(from.len(), what)?;
         self.0.stream.memcpy_dtod(&from.0, &mut to.0).map_err(|e| failed(what, e))?;
         Ok(to)
+    }
+
+    /// Enqueues a copy of what lies at an address into the whole of a buffer.
+    ///
+    /// # Safety
+    /// As many elements lie there until the copy is made.
+    pub(crate) unsafe fn copy_from<T>(&self, address: u64, to: &mut Buffer<T>, what: &str) -> Result<(), Error> {
+        let (bytes, stream) = (to.1 * size_of::<T>(), self.0.stream.cu_stream());
+        // SAFETY: that of the caller; the buffer is as long.
+        let copied = unsafe { result::memcpy_dtod_async(to.address(), address, bytes, stream) };
+        copied.map_err(|e| failed(what, e))
     }
 
     /// Elements `range` of a buffer, on the host.
@@ -435,6 +422,35 @@ impl Device {
         block: u32,
         args: &[Arg],
     ) -> Result<(), Error> {
+        // SAFETY: that of the caller.
+        unsafe { self.launch_on(&self.0.stream, functions, entry, grid, block, args) }
+    }
+
+    /// [`launch`](Device::launch) on the second stream.
+    ///
+    /// # Safety
+    /// As there, until the streams are joined.
+    pub(crate) unsafe fn launch_beside(
+        &self,
+        functions: &Functions,
+        entry: &'static str,
+        grid: (u32, u32),
+        block: u32,
+        args: &[Arg],
+    ) -> Result<(), Error> {
+        // SAFETY: that of the caller.
+        unsafe { self.launch_on(&self.0.beside, functions, entry, [grid.0, grid.1, 1], block, args) }
+    }
+
+    unsafe fn launch_on(
+        &self,
+        stream: &CudaStream,
+        functions: &Functions,
+        entry: &'static str,
+        grid: [u32; 3],
+        block: u32,
+        args: &[Arg],
+    ) -> Result<(), Error> {
         if grid.contains(&0) {
             return Ok(());
         }
@@ -446,24 +462,53 @@ impl Device {
         self.0.context.bind_to_thread().map_err(launching)?;
         let mut slots: Vec<[u64; 2]> = args.iter().map(|a| a.0).collect();
         let mut pointers: Vec<*mut std::ffi::c_void> = slots.iter_mut().map(|s| std::ptr::from_mut(s).cast()).collect();
+        let (function, stream) = (function.cu_function(), stream.cu_stream());
         // SAFETY: each pointer leads to sixteen bytes that outlive the call, which copies them; the rest
         // is the promise of the caller.
+        unsafe { result::launch_kernel(function, grid.into(), (block, 1, 1), 0, stream, &mut pointers) }
+            .map_err(launching)
+    }
+
+    /// What is enqueued on the second stream from here on waits for what the first one has.
+    pub(crate) fn fork(&self) -> Result<(), Error> {
+        self.0.beside.join(&self.0.stream).map_err(|e| failed("forking a stream", e))
+    }
+
+    /// What is enqueued on the first stream from here on waits for what the second one has.
+    pub(crate) fn join(&self) -> Result<(), Error> {
+        self.0.stream.join(&self.0.beside).map_err(|e| failed("joining a stream", e))
+    }
+
+    /// Enqueues `work` behind what a stream of the caller has, and what that gets from here on behind `work`.
+    ///
+    /// # Safety
+    /// `stream` is a live stream of this device's primary context, or null for the default one.
+    pub(crate) unsafe fn within(
+        &self,
+        stream: CUstream,
+        work: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let failing = |e: DriverError| failed("waiting for a stream of the caller", e);
+        let mark = self.0.context.new_event(None).map_err(failing)?;
+        let now = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: the event lives until both streams have it; streams are that of the caller's promise and our own.
         unsafe {
-            result::launch_kernel(
-                function.cu_function(),
-                grid.into(),
-                (block, 1, 1),
-                0,
-                self.0.stream.cu_stream(),
-                &mut pointers,
-            )
+            result::event::record(mark.cu_event(), stream).map_err(failing)?;
+            self.0.stream.wait(&mark).map_err(failing)?;
+            work()?;
+            result::event::record(mark.cu_event(), self.0.stream.cu_stream()).map_err(failing)?;
+            result::stream::wait_event(stream, mark.cu_event(), now).map_err(failing)
         }
-        .map_err(launching)
     }
 
     /// A mark in the stream.
     pub(crate) fn mark(&self) -> Result<CudaEvent, Error> {
         self.0.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(|e| failed("recording an event", e))
+    }
+
+    /// A mark in the second stream.
+    pub(crate) fn mark_beside(&self) -> Result<CudaEvent, Error> {
+        self.0.beside.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(|e| failed("recording an event", e))
     }
 
     /// Seconds between two marks; waits for the second.

@@ -8,6 +8,7 @@
 //! Sums are taken in a fixed order without atomics on floating-point numbers: equal input and equal
 //! device give equal bits.
 
+mod array;
 mod cache;
 mod compile;
 mod deep;
@@ -16,19 +17,22 @@ mod direct;
 mod equivalent;
 mod error;
 mod lists;
+mod pool;
 mod primitives;
 mod programs;
 mod solver;
+mod split;
 mod tree;
 
+pub use array::DeviceArray;
 pub use compile::{Compiled, Program, compile};
 pub use device::{Device, DeviceInfo, DeviceOptions};
 pub use direct::{Direct, Shape, Sum, Targets, direct};
-pub use equivalent::{DeviceScalar, Plan};
-pub use lists::{DeviceEdges, DeviceLists, uvwx};
+pub use equivalent::{DeviceScalar, Ends, Plan};
+pub use lists::{DeviceEdges, DeviceLists, near_pairs, uvwx};
 pub use programs::{
     all_programs, dft_program, direct_program, l2p_program, m2l_fourier_program, m2l_matrices_program, m2l_program,
     multiply_program, p2m_program, p2p_program,
 };
 pub use solver::{Counts, PlanSeconds, Settings, Solver, solver};
-pub use tree::{CallerPoints, DevicePoints, DeviceTree, TreeOptions, build, build_reported};
+pub use tree::{CallerPoints, DevicePoints, DeviceTree, Root, TreeOptions, build, build_reported};

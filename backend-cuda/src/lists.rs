@@ -12,6 +12,8 @@ use fmm_tree::ListOptions;
 const BLOCK: u32 = 128;
 /// Boxes of a block where a warp works on each.
 const WARPS: usize = BLOCK as usize / 32;
+/// Cubes of the size of a box that touch it, itself included.
+const TOUCHING: usize = 27;
 
 /// Edges of one kind in device memory: see [`Edges`].
 #[derive(Debug)]
@@ -113,7 +115,7 @@ impl DeviceLists {
 ///
 /// # Errors
 /// Those of the device.
-pub(crate) fn near_pairs(tree: &DeviceTree, lists: &DeviceLists) -> Result<u64, Error> {
+pub fn near_pairs(tree: &DeviceTree, lists: &DeviceLists) -> Result<u64, Error> {
     let (device, n) = (&tree.device, lists.p2p.boxes);
     let boxes = device.upload(&tree.boxes.addresses(), "addresses of boxes")?;
     let pairs: Buffer<u64> = device.zeros(1, "pairs")?;
@@ -141,10 +143,23 @@ pub fn uvwx(tree: &DeviceTree, options: &ListOptions) -> Result<DeviceLists, Err
         n: tree.len(),
     };
     let (neighbours, lengths) = finder.families(tree)?;
-    let [m2l, p2l, m2p, p2p] = finder.rows(neighbours, lengths, options)?;
-    let [p2m, m2m] = finder.upward(&m2l, &m2p)?;
-    let [l2l, l2p] = finder.downward(tree, &m2l, &p2l)?;
+    let [m2l, p2l, m2p, p2p] = finder.rows(&neighbours, lengths, options)?;
+    let [p2m, m2m, l2l, l2p] = finder.own(tree, [&m2l, &p2l, &m2p])?;
     Ok(DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p })
+}
+
+/// Neighbours of all boxes: see `lists.cu`.
+struct Neighbours {
+    /// [`TOUCHING`] places a box.
+    data: Buffer<u32>,
+    /// Colleagues and coarse neighbours of a box.
+    counts: Buffer<u8>,
+}
+
+impl Neighbours {
+    fn arg(&self) -> Arg {
+        (&self.data, &self.counts).into()
+    }
 }
 
 struct Finder<'a> {
@@ -206,64 +221,37 @@ impl Finder<'_> {
         Ok(rows)
     }
 
-    /// Colleagues and coarse neighbours of every box with targets, and the lengths of V and of X.
-    fn families(&self, tree: &DeviceTree) -> Result<([DeviceEdges; 2], [Buffer<u32>; 2]), Error> {
+    /// Neighbours of every box with targets, and the lengths of V and of X.
+    fn families(&self, tree: &DeviceTree) -> Result<(Neighbours, [Buffer<u32>; 2]), Error> {
         let device = self.device;
-        let root = usize::from(!tree.sources.is_empty());
-        let empty = || -> Result<DeviceEdges, Error> {
-            let starts = device.zeros(self.n + 1, "neighbours")?;
-            Ok(DeviceEdges { starts, sources: device.upload(&[0], "neighbours")?, boxes: self.n, edges: 0 })
+        let near = Neighbours {
+            data: device.alloc(TOUCHING * self.n, "neighbours")?,
+            counts: device.alloc(2 * self.n, "neighbours")?,
         };
-        let (mut colleagues, mut coarse) = (empty()?, empty()?);
-        // The root is its own colleague, if it has sources.
-        colleagues.edges = root;
-        device.write(&mut colleagues.starts, 1, &[root as u64], "neighbours")?;
-        let boxes = Arg::from(&self.boxes);
-        let [near, far, v, x] = [self.counts()?, self.counts()?, self.counts()?, self.counts()?];
+        let [v, x] = [self.counts()?, self.counts()?];
+        let (boxes, rows) = (Arg::from(&self.boxes), near.arg());
+        // SAFETY: arguments as in lists.cu; there is room for all neighbours of a box.
+        unsafe { device.launch(&self.functions, "root_neighbours", (1, 1), 1, &[boxes, rows])? };
         for level in tree.level_start.windows(3) {
-            let [parents, first, end] = [level[0], level[1], level[2]];
-            let (number, count) = (first - parents, (end - first) as usize);
-            let rows = [(&colleagues.starts, &colleagues.sources).into(), (&coarse.starts, &coarse.sources).into()];
-            let [c, f, v, x] = [&near, &far, &v, &x].map(Arg::from);
-            let args = [boxes, parents.into(), number.into(), rows[0], rows[1], c, f, v, x];
-            // SAFETY: arguments as in lists.cu; the rows of the parents are complete.
-            unsafe { self.warps("family_count", number as usize, &args)? };
-            for (edges, counts) in [(&mut colleagues, &near), (&mut coarse, &far)] {
-                let counts = counts.at(first as usize);
-                self.primitives.scan(counts, count, edges.edges as u64, &mut edges.starts, first as usize)?;
-            }
-            let at = end as usize;
-            let totals = device.entries(&[(&colleagues.starts, at), (&coarse.starts, at)], "neighbours")?;
-            for (edges, total) in [&mut colleagues, &mut coarse].into_iter().zip(totals) {
-                device.grow(&mut edges.sources, edges.edges, total as usize, "neighbours")?;
-                edges.edges = total as usize;
-            }
-            let rows = [(&colleagues.starts, &colleagues.sources).into(), (&coarse.starts, &coarse.sources).into()];
-            let data = [(&colleagues.sources).into(), (&coarse.sources).into()];
-            let args = [boxes, parents.into(), number.into(), rows[0], rows[1], data[0], data[1]];
-            // SAFETY: as above; there is room for the rows.
-            unsafe { self.warps("family_fill", number as usize, &args)? };
+            let (first, count) = (level[0], level[1] - level[0]);
+            let args = [boxes, first.into(), count.into(), rows, (&v).into(), (&x).into()];
+            // SAFETY: as above; the neighbours of the parents are there.
+            unsafe { self.warps("family_neighbours", count as usize, &args)? };
         }
-        Ok(([colleagues, coarse], [v, x]))
+        Ok((near, [v, x]))
     }
 
     /// V, X, W and U.
     fn rows(
         &self,
-        [colleagues, coarse]: [DeviceEdges; 2],
+        near: &Neighbours,
         [v, x]: [Buffer<u32>; 2],
         options: &ListOptions,
     ) -> Result<[DeviceEdges; 4], Error> {
         let n = self.n;
         let [w, u, taken] = [self.counts()?, self.counts()?, self.counts()?];
         let few = [options.m2p_min_sources, options.p2l_min_targets].map(|x| x.min(u32::MAX as usize) as u32);
-        let common: [Arg; 5] = [
-            (&self.boxes).into(),
-            (n as u32).into(),
-            (&colleagues.starts, &colleagues.sources).into(),
-            (&coarse.starts, &coarse.sources).into(),
-            few.into(),
-        ];
+        let common: [Arg; 4] = [(&self.boxes).into(), (n as u32).into(), near.arg(), few.into()];
         let with = |rest: &[Arg]| -> Vec<Arg> { common.iter().chain(rest).copied().collect() };
         let lengths = with(&[(&x).into(), (&w).into(), (&u).into(), (&taken).into()]);
         // SAFETY: arguments as in lists.cu; all arrays have an entry for each box.
@@ -281,41 +269,39 @@ impl Finder<'_> {
         })
     }
 
-    /// P2M and M2M, down to the coarsest level on which a multipole is read.
-    fn upward(&self, m2l: &DeviceEdges, m2p: &DeviceEdges) -> Result<[DeviceEdges; 2], Error> {
+    /// P2M and M2M, down to the coarsest level on which a multipole is read; L2L and L2P where a local has received
+    /// something.
+    fn own(&self, tree: &DeviceTree, [m2l, p2l, m2p]: [&DeviceEdges; 3]) -> Result<[DeviceEdges; 4], Error> {
         let (boxes, n) = (Arg::from(&self.boxes), Arg::from(self.n as u32));
         let first = self.device.upload(&[u8::MAX as u32], "first level")?;
-        let args = [boxes, n, (&m2l.starts, &m2l.sources).into(), (&m2p.starts, &m2p.sources).into(), (&first).into()];
-        // SAFETY: arguments as in lists.cu; all arrays have an entry for each box.
-        unsafe { self.threads("first_level", self.n, &args)? };
-        self.pairs("up_count", "up_fill", [boxes, n, (&first).into()])
-    }
-
-    /// L2L and L2P where a local has received something.
-    fn downward(&self, tree: &DeviceTree, m2l: &DeviceEdges, p2l: &DeviceEdges) -> Result<[DeviceEdges; 2], Error> {
-        let (boxes, n) = (Arg::from(&self.boxes), Arg::from(self.n as u32));
         let reached: Buffer<u8> = self.device.alloc(self.n, "boxes reached")?;
-        for level in tree.level_start.windows(2) {
-            let count = level[1] - level[0];
-            let args =
-                [boxes, level[0].into(), count.into(), (&m2l.starts).into(), (&p2l.starts).into(), (&reached).into()];
-            // SAFETY: arguments as in lists.cu; the level above is complete.
-            unsafe { self.threads("reach", count as usize, &args)? };
+        let counts = [self.counts()?, self.counts()?, self.counts()?, self.counts()?];
+        let (up, down) = ([boxes, n, (&first).into()], [boxes, n, (&reached).into()]);
+        let with = |common: [Arg; 3], rest: &[Arg]| -> Vec<Arg> { common.iter().chain(rest).copied().collect() };
+        let of = |i: usize| Arg::from(&counts[i]);
+        let args = [boxes, n, (&m2l.starts, &m2l.sources).into(), (&m2p.starts, &m2p.sources).into(), (&first).into()];
+        // SAFETY: arguments as in lists.cu; all arrays have an entry for each box; the level above is complete.
+        unsafe {
+            self.threads("first_level", self.n, &args)?;
+            self.threads("up_count", self.n, &with(up, &[of(0), of(1)]))?;
+            for level in tree.level_start.windows(2) {
+                let count = level[1] - level[0];
+                let rows = [(&m2l.starts).into(), (&p2l.starts).into()];
+                let args = [boxes, level[0].into(), count.into(), rows[0], rows[1], (&reached).into()];
+                self.threads("reach", count as usize, &args)?;
+            }
+            self.threads("down_count", self.n, &with(down, &[of(2), of(3)]))?;
         }
-        self.pairs("down_count", "down_fill", [boxes, n, (&reached).into()])
-    }
-
-    /// Two kinds of rows, counted and filled by a thread a box, which share their first arguments.
-    fn pairs(&self, count: &'static str, fill: &'static str, common: [Arg; 3]) -> Result<[DeviceEdges; 2], Error> {
-        let counts = [self.counts()?, self.counts()?];
-        let args = [common[0], common[1], common[2], (&counts[0]).into(), (&counts[1]).into()];
-        // SAFETY: arguments as in lists.cu; all arrays have an entry for each box.
-        unsafe { self.threads(count, self.n, &args)? };
-        self.filled(&counts, |[a, b]| {
-            let rows = [(&a.starts).into(), (&b.starts).into(), (&a.sources).into(), (&b.sources).into()];
-            let args: Vec<Arg> = common.into_iter().chain(rows).collect();
+        self.filled(&counts, |edges| {
+            let rows = |i: usize| -> [Arg; 4] {
+                let [a, b] = [&edges[i], &edges[i + 1]];
+                [(&a.starts).into(), (&b.starts).into(), (&a.sources).into(), (&b.sources).into()]
+            };
             // SAFETY: as above; the rows have room for what was counted.
-            unsafe { self.threads(fill, self.n, &args) }
+            unsafe {
+                self.threads("up_fill", self.n, &with(up, &rows(0)))?;
+                self.threads("down_fill", self.n, &with(down, &rows(2)))
+            }
         })
     }
 }

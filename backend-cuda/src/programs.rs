@@ -50,42 +50,78 @@ pub fn direct_program<K: Kernel, T: Real>(shape: Shape) -> Program {
     of_kernel::<K, T>("direct.cu", source, &definitions, &pairs::<K, T>(), entries)
 }
 
-/// Threads for `n` items that a block shares.
-pub(crate) fn threads_for(n: usize) -> usize {
-    if n <= 64 { 64 } else { 128 }
+/// Threads of a block that sums at `n` points of a surface, and points of each: few idle threads, and few reads of a source.
+pub(crate) fn surface_shape(n: usize) -> (usize, usize) {
+    let threads = 32 * n.div_ceil(256);
+    (threads, n.div_ceil(threads))
 }
 
 /// P2M and P2L: sources to a surface of `n` points.
 pub fn p2m_program<K: Kernel, T: Real>(n: usize) -> Program {
-    let source = include_str!("../kernels/p2m.cu");
-    of_kernel::<K, T>("p2m.cu", source, &[("THREADS", threads_for(n))], &pairs::<K, T>(), &["to_surface"])
+    let (threads, each) = surface_shape(n);
+    let definitions = [("THREADS", threads), ("EACH", each)];
+    let entries = &["to_surface", "add_net"];
+    of_kernel::<K, T>("p2m.cu", include_str!("../kernels/p2m.cu"), &definitions, &pairs::<K, T>(), entries)
 }
 
-/// Threads of the stages that work on the targets of a leaf.
-pub(crate) const LEAF_THREADS: usize = 64;
-
-/// L2P and M2P: a surface to targets.
-pub fn l2p_program<K: Kernel, T: Real>() -> Program {
-    let source = include_str!("../kernels/l2p.cu");
-    of_kernel::<K, T>("l2p.cu", source, &[("THREADS", LEAF_THREADS)], &pairs::<K, T>(), &["from_surface"])
+/// How the targets of a leaf are cut into groups (`group.cuh`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Groups {
+    /// Threads that share a target, and targets of a thread.
+    split: usize,
+    most: usize,
+    /// Blocks of a multiprocessor that this leaves registers for.
+    blocks: usize,
 }
 
-/// Threads of P2P and targets of each, for leaves with `mean` targets.
-pub(crate) fn near_shape(mean: f64, values: usize) -> (usize, usize) {
-    match mean {
-        _ if mean <= 72.0 && values <= 4 => (32, 2),
-        _ if mean <= 36.0 => (32, 1),
-        _ if values <= 4 => (64, 2),
-        _ => (64, 1),
+impl Groups {
+    /// Of P2P for kernels with this many values. What was faster by measurement is more blocks at a time, not more targets
+    /// of a thread.
+    pub fn near<T: Real>(values: usize) -> Groups {
+        let (split, most, blocks) = match (T::NAME, values) {
+            ("f32", 1) => (4, 6, 28),
+            ("f32", 2..=4) => (4, 6, 20),
+            ("f32", 5..=12) => (4, 3, 12),
+            (_, 1) => (2, 4, 16),
+            (_, 2..=4) => (2, 2, 20),
+            ("f64", 5..=12) => (4, 2, 8),
+            _ => (4, 1, 8),
+        };
+        Groups { split, most, blocks }
+    }
+
+    /// Of L2P and M2P, whose sources are ready in memory.
+    pub fn far<T: Real>(values: usize) -> Groups {
+        match (T::NAME, values) {
+            ("f32", 1..=4) => Groups { split: 2, most: 4, blocks: 16 },
+            _ => Groups::near::<T>(values),
+        }
+    }
+
+    /// Targets that a block sums at once.
+    pub fn targets(self) -> usize {
+        LEAF_THREADS / self.split * self.most
+    }
+
+    fn definitions(self) -> Vec<(&'static str, usize)> {
+        vec![("SPLIT", self.split), ("MOST", self.most), ("BLOCKS", self.blocks)]
     }
 }
 
-/// P2P with that shape; in f32 relative to the leaf.
-pub fn p2p_program<K: Kernel, T: Real>((threads, targets): (usize, usize)) -> Program {
-    let framed = usize::from(T::NAME == "f32");
-    let definitions = [("THREADS", threads), ("TARGETS", targets), ("FRAMED", framed)];
-    let file = format!("p2p.cu ({threads} × {targets})");
-    of_kernel::<K, T>(&file, include_str!("../kernels/p2p.cu"), &definitions, &pairs::<K, T>(), &["p2p"])
+/// Threads of a block that sums at the targets of a leaf.
+pub(crate) const LEAF_THREADS: usize = 32;
+
+/// L2P and M2P: a surface to targets.
+pub fn l2p_program<K: Kernel, T: Real>() -> Program {
+    let definitions = Groups::far::<T>(K::VALUES).definitions();
+    of_kernel::<K, T>("l2p.cu", include_str!("../kernels/l2p.cu"), &definitions, &pairs::<K, T>(), &["from_surface"])
+}
+
+/// P2P; in f32 relative to the leaf.
+pub fn p2p_program<K: Kernel, T: Real>() -> Program {
+    let mut definitions = Groups::near::<T>(K::VALUES).definitions();
+    definitions.push(("FRAMED", usize::from(T::NAME == "f32")));
+    of_kernel::<K, T>("p2p.cu", include_str!("../kernels/p2p.cu"), &definitions, &pairs::<K, T>(), &["p2p"])
 }
 
 /// The matrices of M2L, evaluated in f64 and rounded to `T`.
@@ -133,6 +169,11 @@ pub fn multiply_program<T: Real>() -> Program {
     of_precision::<T>("multiply.cu", include_str!("../kernels/multiply.cu"), &["multiply", "add_rows"])
 }
 
+/// The affine part of locals.
+pub fn affine_program<T: Real>() -> Program {
+    of_precision::<T>("affine.cu", include_str!("../kernels/affine.cu"), &["separate", "affine_at_targets"])
+}
+
 /// A file that needs nothing in front of it. Keys and boxes come from it: no contraction.
 fn plain(name: &str, source: &str, entries: &'static [&'static str]) -> Program {
     Program { name: name.to_string(), source: source.to_string(), entries, contract: false }
@@ -177,8 +218,8 @@ pub(crate) fn split() -> Program {
 /// Edge lists.
 pub(crate) fn lists() -> Program {
     let entries = &[
-        "family_count",
-        "family_fill",
+        "root_neighbours",
+        "family_neighbours",
         "rows_count",
         "far_fill",
         "near_fill",
@@ -195,7 +236,7 @@ pub(crate) fn lists() -> Program {
 
 /// Edges by operator, lists of boxes, the ends of a run.
 pub(crate) fn arrange() -> Program {
-    let entries = &["edge_keys", "take", "key_starts", "with_edges", "list_boxes", "scatter", "gather"];
+    let entries = &["edge_keys", "take", "key_starts", "with_edges", "list_boxes", "largest", "scatter", "gather"];
     plain("arrange.cu", include_str!("../kernels/arrange.cu"), entries)
 }
 
@@ -210,6 +251,8 @@ pub fn all_programs() -> Vec<Program> {
         arrange(),
         multiply_program::<f32>(),
         multiply_program::<f64>(),
+        affine_program::<f32>(),
+        affine_program::<f64>(),
         m2l_program::<f32>(),
         m2l_program::<f64>(),
         m2l_fourier_program::<f32>(),

@@ -4,9 +4,11 @@
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::primitives::Primitives;
 use crate::programs;
+use crate::split::Boxes;
 use fmm_traits::Error;
 use fmm_traits::tree::{NONE, Points, Tree};
 use fmm_tree::{BuildOptions, BuildReport, CAPACITY_STEPS};
+use std::ffi::c_void;
 use std::sync::Arc;
 
 /// Levels that one key resolves, and its bits.
@@ -24,8 +26,55 @@ pub struct TreeOptions {
     pub ncrit: usize,
     /// No box gets a smaller side; 0 for no limit.
     pub min_side: f64,
-    /// Lower corner and side of the root cube, which must contain all points; `None`: the smallest.
-    pub root: Option<([f64; 3], f64)>,
+    /// The root cube.
+    pub root: Root,
+}
+
+/// The cube of box 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Root {
+    /// The smallest.
+    Smallest,
+    /// Of this lower corner and side; it must contain all points.
+    Given([f64; 3], f64),
+    /// The smallest of which a level has boxes with this many points, if the points fill their bounding box evenly.
+    Holding(f64),
+}
+
+impl Root {
+    /// Corner and side for `n` points between `low` and `high`.
+    fn cube(self, low: [f64; 3], high: [f64; 3], n: usize) -> Result<([f64; 3], f64), Error> {
+        let parameter = |name, value, requirement| Err(Error::Parameter { name, value, requirement });
+        let empty = low[0] > high[0];
+        let (corner, side) = match self {
+            Root::Given(corner, side) => {
+                let inside = |a: usize| corner[a] <= low[a] && high[a] <= corner[a] + side;
+                if !(side > 0.0 && side.is_finite() && (empty || (0..3).all(inside))) {
+                    return parameter("root side", side, "the root cube must be finite and contain all points");
+                }
+                return Ok((corner, side));
+            }
+            _ if empty => ([0.0; 3], 1.0),
+            Root::Smallest => fmm_tree::smallest_root(low, high),
+            Root::Holding(wanted) => {
+                let extent: [f64; 3] = std::array::from_fn(|a| high[a] - low[a]);
+                let longest = extent.into_iter().fold(0.0, f64::max);
+                // Boxes along the longest axis: whole families of two fill it.
+                let boxes = (n as f64 / wanted * extent.iter().map(|e| longest / e).product::<f64>()).cbrt();
+                let boxes = 2.0 * (boxes / 2.0).round().max(1.0);
+                if boxes.is_finite() && longest > 0.0 {
+                    let side = longest / boxes * boxes.log2().ceil().exp2();
+                    fmm_tree::smallest_root(low, std::array::from_fn(|a| high[a].max(low[a] + side)))
+                } else {
+                    fmm_tree::smallest_root(low, high)
+                }
+            }
+        };
+        if !(2.0 * side).is_finite() {
+            return parameter("extent", side, "the extent of the points must be far below the largest f64");
+        }
+        Ok((corner, side))
+    }
 }
 
 /// Points in the caller's order in device memory, N×3.
@@ -51,6 +100,24 @@ impl CallerPoints {
             return Err(Error::TooMany { what: "points", found: n, limit: NONE as usize - 1 });
         }
         Ok(CallerPoints { rows: device.upload(points, "points")?, n })
+    }
+
+    /// A copy of `n` points that lie in device memory as N×3 numbers in f64, as soon as `stream` has come to them.
+    ///
+    /// # Errors
+    /// As [`new`](CallerPoints::new).
+    ///
+    /// # Safety
+    /// `address` is that of 3·n numbers on this device, which stay until the stream comes to what it gets next; `stream` is a
+    /// live stream of the device's primary context, or null for the default one.
+    pub unsafe fn copied(device: &Device, address: u64, n: usize, stream: *mut c_void) -> Result<CallerPoints, Error> {
+        if n >= NONE as usize {
+            return Err(Error::TooMany { what: "points", found: n, limit: NONE as usize - 1 });
+        }
+        let mut rows = device.alloc(3 * n, "points")?;
+        // SAFETY: that of the caller.
+        unsafe { device.within(stream.cast(), || device.copy_from(address, &mut rows, "points"))? };
+        Ok(CallerPoints { rows, n })
     }
 }
 
@@ -82,21 +149,6 @@ pub struct DeviceTree {
     pub targets: Arc<DevicePoints>,
 }
 
-/// What is stored for each box; the arrays may be longer than there are boxes.
-#[derive(Debug)]
-pub(crate) struct Boxes {
-    pub parent: Buffer<u32>,
-    pub child_start: Buffer<u32>,
-    pub child_count: Buffer<u8>,
-    pub octant: Buffer<u8>,
-    pub level: Buffer<u8>,
-    /// Three a box.
-    pub anchor: Buffer<u64>,
-    /// Two a box.
-    pub source_range: Buffer<u32>,
-    pub target_range: Buffer<u32>,
-}
-
 /// Builds the tree of `sources` and `targets` (`None`: targets are the sources) on the device. With
 /// equal root and `ncrit` it is `fmm_tree::build`'s, array by array.
 ///
@@ -115,24 +167,9 @@ pub fn build(
     if options.min_side.is_nan() || options.min_side < 0.0 {
         return Err(parameter("min_side", options.min_side, "must not be negative"));
     }
-    let mut cloud = Cloud::new(device, sources, targets, options.min_side, |low, high| {
-        let empty = low[0] > high[0];
-        let (corner, side) = match options.root {
-            Some((corner, side)) => {
-                let inside = |a: usize| corner[a] <= low[a] && high[a] <= corner[a] + side;
-                if !(side > 0.0 && side.is_finite() && (empty || (0..3).all(inside))) {
-                    return Err(parameter("root side", side, "the root cube must be finite and contain all points"));
-                }
-                (corner, side)
-            }
-            None if empty => ([0.0; 3], 1.0),
-            None => fmm_tree::smallest_root(low, high),
-        };
-        if options.root.is_none() && !(2.0 * side).is_finite() {
-            return Err(parameter("extent", side, "the extent of the points must be far below the largest f64"));
-        }
-        Ok((corner, side))
-    })?;
+    let n = sources.n.max(targets.map_or(0, |t| t.n));
+    let mut cloud =
+        Cloud::new(device, sources, targets, options.min_side, |low, high| options.root.cube(low, high, n))?;
     let split = cloud.split(options.ncrit, cloud.limit)?;
     Ok(cloud.tree(split))
 }
@@ -318,228 +355,6 @@ impl Builder<'_> {
         // SAFETY: as above; the order is a permutation.
         unsafe { self.device.launch(&self.points, "gather", grid, BLOCK, &args)? };
         Ok(Set { keys, points: DevicePoints { xyz, order, n } })
-    }
-
-    /// Splits boxes level by level. `sets` holds the sources and, if they differ, the targets.
-    fn split(
-        &self,
-        corner: [f64; 3],
-        side: f64,
-        sets: &mut [Set],
-        ncrit: usize,
-        limit: usize,
-    ) -> Result<(Vec<u32>, Boxes), Error> {
-        let device = self.device;
-        let last = sets.len() - 1;
-        let (n, m) = (sets[0].points.n, sets[last].points.n);
-        let room = (3 * n.max(m) / ncrit).min(2 * (n + m)) + 512;
-        let mut boxes = Boxes::root(device, &self.split, room, [n, m])?;
-        let mut scratch = Scratch::new(device, room)?;
-        let undecided_counts: Buffer<u32> = device.zeros(limit + 1, "undecided boxes")?;
-        let found: Buffer<u32> = device.alloc(n + m, "distinct positions")?;
-        let (mut level_start, mut total) = (vec![0u32], 1usize);
-        let kinds: Arg = (sets.len() as u32).into();
-        let ncrit: Arg = (ncrit.min(u32::MAX as usize) as u32).into();
-        for level in 0.. {
-            let start = level_start[level];
-            let count = total as u32 - start;
-            level_start.push(total as u32);
-            if level >= limit {
-                break;
-            }
-            let (first, items) = (Arg::from(start), Arg::from(count));
-            if count as usize > scratch.room {
-                scratch = Scratch::new(device, count as usize)?;
-            }
-            let Scratch { fate, undecided, source_ends, target_ends, children, starts, .. } = &mut scratch;
-            let undecided_count = undecided_counts.at(level);
-            let ranges = [(&boxes.source_range).into(), (&boxes.target_range).into()];
-            let keys = |sets: &[Set]| [Arg::from(&sets[0].keys), Arg::from(&sets[last].keys)];
-            let [source_keys, target_keys] = keys(sets);
-            let args = [
-                first,
-                items,
-                ncrit,
-                kinds,
-                ranges[0],
-                ranges[1],
-                source_keys,
-                target_keys,
-                (&*fate).into(),
-                (&*undecided).into(),
-                undecided_count,
-            ];
-            // SAFETY: arguments as in split.cu; boxes first … first + count exist.
-            unsafe {
-                device.launch(&self.split, "split_count", (blocks(count as usize, BLOCK as usize)?, 1), BLOCK, &args)?
-            };
-            let args = [
-                first,
-                ncrit,
-                kinds,
-                ranges[0],
-                ranges[1],
-                (&sets[0].points.xyz).into(),
-                (n as u64).into(),
-                (&sets[last].points.xyz).into(),
-                (m as u64).into(),
-                (&*undecided).into(),
-                undecided_count,
-                (&found).into(),
-                (&*fate).into(),
-            ];
-            // SAFETY: as above; `found` has an entry for each source and each target.
-            unsafe { device.launch(&self.split, "split_coincident", (count.min(WALKERS), 1), BLOCK, &args)? };
-            if level > 0 && level % KEY_LEVELS == 0 {
-                let side = side * (-(level as f64)).exp2();
-                for (i, set) in sets.iter_mut().enumerate() {
-                    let range = if i == 0 { &boxes.source_range } else { &boxes.target_range };
-                    self.rekey(set, start, count, range, fate, &boxes.anchor, [corner[0], corner[1], corner[2], side])?;
-                }
-            }
-
-            let [source_keys, target_keys] = keys(sets);
-            let args = [
-                first,
-                items,
-                (level as u32).into(),
-                ranges[0],
-                ranges[1],
-                source_keys,
-                target_keys,
-                kinds,
-                (&*fate).into(),
-                (&*source_ends).into(),
-                (&*target_ends).into(),
-                (&*children).into(),
-            ];
-            let eight_lanes = (blocks(8 * count as usize, BLOCK as usize)?, 1);
-            // SAFETY: as above; eight ends a box.
-            unsafe { device.launch(&self.split, "split_octants", eight_lanes, BLOCK, &args)? };
-            self.primitives.scan((&*children).into(), count as usize, 0, starts, 0)?;
-            let more = device.download_range(starts, count as usize..count as usize + 1, "children")?[0] as usize;
-            if more == 0 {
-                break;
-            }
-            if total + more >= NONE as usize {
-                return Err(Error::TooMany { what: "boxes", found: total + more, limit: NONE as usize - 1 });
-            }
-            boxes.grow(device, total, total + more)?;
-            let args = [
-                first,
-                items,
-                (level as u32).into(),
-                (&*fate).into(),
-                (&*source_ends).into(),
-                (&*target_ends).into(),
-                (&*starts).into(),
-                (&boxes.parent).into(),
-                (&boxes.child_start).into(),
-                (&boxes.child_count).into(),
-                (&boxes.octant).into(),
-                (&boxes.level).into(),
-                (&boxes.anchor).into(),
-                (&boxes.source_range).into(),
-                (&boxes.target_range).into(),
-            ];
-            // SAFETY: as above; there is room for the children.
-            unsafe { device.launch(&self.split, "split_fill", eight_lanes, BLOCK, &args)? };
-            total += more;
-        }
-        Ok((level_start, boxes))
-    }
-}
-
-/// What a level needs while its boxes are split.
-struct Scratch {
-    /// Boxes of a level.
-    room: usize,
-    fate: Buffer<u32>,
-    undecided: Buffer<u32>,
-    /// Eight a box.
-    source_ends: Buffer<u32>,
-    target_ends: Buffer<u32>,
-    children: Buffer<u32>,
-    starts: Buffer<u64>,
-}
-
-impl Scratch {
-    fn new(device: &Device, room: usize) -> Result<Self, Error> {
-        let numbers = |n: usize| device.alloc(n, "boxes to split");
-        Ok(Scratch {
-            room,
-            fate: numbers(room)?,
-            undecided: numbers(room)?,
-            source_ends: numbers(8 * room)?,
-            target_ends: numbers(8 * room)?,
-            children: numbers(room)?,
-            starts: device.alloc(room + 1, "boxes to split")?,
-        })
-    }
-}
-
-impl Boxes {
-    /// The root, with these numbers of sources and targets, and room for `room` boxes.
-    fn root(device: &Device, split: &Functions, room: usize, [n, m]: [usize; 2]) -> Result<Self, Error> {
-        let what = "boxes";
-        let boxes = Boxes {
-            parent: device.alloc(room, what)?,
-            child_start: device.alloc(room, what)?,
-            child_count: device.alloc(room, what)?,
-            octant: device.alloc(room, what)?,
-            level: device.alloc(room, what)?,
-            anchor: device.alloc(3 * room, what)?,
-            source_range: device.alloc(2 * room, what)?,
-            target_range: device.alloc(2 * room, what)?,
-        };
-        let args = [
-            (n as u32).into(),
-            (m as u32).into(),
-            (&boxes.parent).into(),
-            (&boxes.child_start).into(),
-            (&boxes.child_count).into(),
-            (&boxes.octant).into(),
-            (&boxes.level).into(),
-            (&boxes.anchor).into(),
-            (&boxes.source_range).into(),
-            (&boxes.target_range).into(),
-        ];
-        // SAFETY: arguments as in split.cu; there is room for the root.
-        unsafe { device.launch(split, "root_box", (1, 1), 1, &args)? };
-        Ok(boxes)
-    }
-
-    /// Room for `n` boxes, of which `used` exist.
-    fn grow(&mut self, device: &Device, used: usize, n: usize) -> Result<(), Error> {
-        device.grow(&mut self.parent, used, n, "boxes")?;
-        device.grow(&mut self.child_start, used, n, "boxes")?;
-        device.grow(&mut self.child_count, used, n, "boxes")?;
-        device.grow(&mut self.octant, used, n, "boxes")?;
-        device.grow(&mut self.level, used, n, "boxes")?;
-        device.grow(&mut self.anchor, 3 * used, 3 * n, "boxes")?;
-        device.grow(&mut self.source_range, 2 * used, 2 * n, "boxes")?;
-        device.grow(&mut self.target_range, 2 * used, 2 * n, "boxes")
-    }
-
-    fn bytes(&self) -> u64 {
-        let words = [&self.parent, &self.child_start, &self.source_range, &self.target_range];
-        let bytes = [&self.child_count, &self.octant, &self.level];
-        words.map(Buffer::bytes).iter().sum::<u64>()
-            + bytes.map(Buffer::bytes).iter().sum::<u64>()
-            + self.anchor.bytes()
-    }
-
-    /// The addresses, in the order of `Boxes` in `boxes.cuh`.
-    pub fn addresses(&self) -> [u64; 7] {
-        [
-            self.parent.address(),
-            self.child_start.address(),
-            self.child_count.address(),
-            self.level.address(),
-            self.anchor.address(),
-            self.source_range.address(),
-            self.target_range.address(),
-        ]
     }
 }
 

@@ -46,9 +46,7 @@ impl Programs {
     /// What sums a kernel at targets.
     fn member<K: Kernel, T: Real>(&mut self) {
         self.add(direct_program::<K, T>(Shape::tuned::<T>(K::VALUES)));
-        for shape in [(32, if K::VALUES <= 4 { 2 } else { 1 }), (64, if K::VALUES <= 4 { 2 } else { 1 })] {
-            self.add(p2p_program::<K, T>(shape));
-        }
+        self.add(p2p_program::<K, T>());
     }
     /// What sums a kernel between surfaces, and sources at them.
     fn surfaces<F: Family, T: Real>(&mut self) {

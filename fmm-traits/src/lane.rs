@@ -108,6 +108,13 @@ pub trait Simd: Copy + Debug + Send + Sync + 'static {
     type F64: SimdLane<Scalar = f64>;
     /// Vector of f32.
     type F32: SimdLane<Scalar = f32>;
+    /// Sets `to[j][i]` to `rows[i][j]`.
+    #[inline(always)]
+    fn transpose(rows: [&[f64; 8]; 8], to: &mut [[f64; 8]; 8]) {
+        for (j, to) in to.iter_mut().enumerate() {
+            *to = rows.map(|row| row[j]);
+        }
+    }
 }
 
 /// One scalar at a time: the cheapest set to compile for.

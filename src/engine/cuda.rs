@@ -8,6 +8,7 @@ use crate::near::NearBlock;
 use crate::request::{Fmm, Targets};
 use crate::tuning;
 use crate::variant::Parts;
+use backend_cpu::Precision;
 use backend_cuda::{Settings, Solver, Sum};
 use fmm_traits::{Error, Lists, Stage, Tree};
 use std::sync::OnceLock;
@@ -62,7 +63,8 @@ impl Cuda {
                 let order = c.order.unwrap_or(tuning::MAX_ORDER);
                 let settings =
                     Settings { order, tree, lists: tuning::list_options(order, &self.parts), cache: r.cache.clone() };
-                let solver = r.family.0.device_solver(&device, r.outputs, &settings, r.precision, sources, own)?;
+                let space = r.family.0.in_space()?;
+                let solver = space.device_solver(&device, r.outputs, &settings, r.precision, sources, own)?;
                 let said = (solver.report().clone(), solver.seconds());
                 let held = Held::Fast { solver, pick: placement.into_pick(), copy: OnceLock::new() };
                 self.points = Some(Points { held, sources: sources.to_vec(), targets: own_points(targets) });
@@ -72,21 +74,33 @@ impl Cuda {
         let backend_cuda::PlanSeconds { tree: built, lists, operators } = seconds;
         let mut placed = Placed { report, seconds: PlanSeconds { tree: built, lists, operators, plan: 0.0 } };
         placed.say_softening(tree.min_side);
+        if c.facts.dipolar && r.precision == Precision::F32 && matches!(targets, Targets::Points(_)) {
+            placed.report.warnings.push(
+                "densities that stand for dipoles or stresslets cancel far away, here in f32: verify targets apart from them"
+                    .into(),
+            );
+        }
         Ok(placed)
     }
 
     fn direct(&mut self, sources: &[f64], targets: Targets<'_>) -> Result<(), Error> {
-        let r = &self.request;
-        let device = r.backend.device(r.cache.as_ref())?;
-        let (at, chosen) = match targets {
-            Targets::Points(t) => (backend_cuda::Targets::Points(t), None),
-            Targets::Sources => (backend_cuda::Targets::Sources(None), None),
-            Targets::Subset(s) => (backend_cuda::Targets::Sources(Some(s)), Some(s.to_vec())),
-        };
-        let sum = r.family.0.device_sum(&device, r.outputs, sources, at)?;
+        let chosen = if let Targets::Subset(s) = targets { Some(s.to_vec()) } else { None };
+        let sum = self.sum(sources, targets)?;
         let held = Held::Direct { sum, chosen };
         self.points = Some(Points { held, sources: sources.to_vec(), targets: own_points(targets) });
         Ok(())
+    }
+
+    /// A direct sum that waits for strengths.
+    fn sum(&self, sources: &[f64], targets: Targets<'_>) -> Result<Box<dyn Sum>, Error> {
+        let r = &self.request;
+        let at = match targets {
+            Targets::Points(t) => backend_cuda::Targets::Points(t),
+            Targets::Sources => backend_cuda::Targets::Sources(None),
+            Targets::Subset(s) => backend_cuda::Targets::Sources(Some(s)),
+        };
+        let device = r.backend.device(r.cache.as_ref())?;
+        r.family.0.in_space()?.device_sum(&device, r.outputs, sources, at)
     }
 }
 
@@ -104,6 +118,22 @@ impl Points {
 }
 
 impl Engine for Cuda {
+    fn asked(&self) -> (&Fmm, &Choice) {
+        (&self.request, &self.choice)
+    }
+
+    fn free_memory(&self) -> Result<Option<u64>, Error> {
+        let r = &self.request;
+        r.backend.device(r.cache.as_ref())?.free_memory().map(Some)
+    }
+
+    fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {
+        let facts = &self.choice.facts;
+        let mut rows = vec![0.0; targets.count(sources.len() / facts.dim, facts.dim) * facts.values];
+        self.sum(sources, targets)?.apply(strengths, &mut rows)?;
+        Ok(rows)
+    }
+
     fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<Placed, Error> {
         watch("tree", 0.0)?;
         match self.choice.order {
@@ -146,7 +176,7 @@ impl Engine for Cuda {
                 let [p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p] = c.edges;
                 let edges = Edges { p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p };
                 let (levels, boxes, leaves) = (c.levels, c.boxes, c.leaves);
-                Mesh { levels, boxes, leaves, root_side: c.root_side, edges, near_pairs: c.near_pairs }
+                Mesh { levels, boxes, leaves, root_side: c.root_side, edges, near_pairs: c.near_pairs, order: None }
             }
             Held::Direct { chosen, .. } => {
                 let [n, m] = points.shape(chosen.as_ref());

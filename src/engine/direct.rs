@@ -2,11 +2,11 @@
 
 use super::{Engine, Mesh, Placed, Watch};
 use crate::choose::Choice;
-use crate::family::AnyFamily;
+use crate::family::Facts;
 use crate::near::NearBlock;
 use crate::request::{Fmm, Targets};
-use backend_cpu::{Isa, Precision, sum::together};
-use fmm_traits::{Error, Outputs, Stage};
+use backend_cpu::sum::together;
+use fmm_traits::{Error, Stage};
 use std::time::Instant;
 
 /// Pairs of one uninterruptible piece of a sum.
@@ -14,12 +14,8 @@ const PIECE: usize = 1 << 32;
 
 /// Direct summation.
 pub(crate) struct Direct {
-    family: AnyFamily,
-    outputs: Outputs,
-    precision: Precision,
-    isa: Isa,
-    dim: usize,
-    values: usize,
+    request: Fmm,
+    choice: Choice,
     sources: Vec<f64>,
     targets: At,
 }
@@ -34,29 +30,25 @@ enum At {
 
 impl Direct {
     pub(super) fn new(request: &Fmm, choice: &Choice) -> Self {
-        Direct {
-            family: request.family.clone(),
-            outputs: request.outputs,
-            precision: request.precision,
-            isa: choice.isa,
-            dim: choice.facts.dim,
-            values: choice.facts.values,
-            sources: Vec::new(),
-            targets: At::Sources(Vec::new()),
-        }
+        let (sources, targets) = (Vec::new(), At::Sources(Vec::new()));
+        Direct { request: request.clone(), choice: choice.clone(), sources, targets }
     }
     fn n_sources(&self) -> usize {
-        self.sources.len() / self.dim
+        self.sources.len() / self.choice.facts.dim
     }
     fn n_targets(&self) -> usize {
         match &self.targets {
             At::Sources(s) => s.len(),
-            At::Points(t) => t.len() / self.dim,
+            At::Points(t) => t.len() / self.choice.facts.dim,
         }
     }
 }
 
 impl Engine for Direct {
+    fn asked(&self) -> (&Fmm, &Choice) {
+        (&self.request, &self.choice)
+    }
+
     fn place(&mut self, sources: &[f64], targets: Targets<'_>, _watch: Watch) -> Result<Placed, Error> {
         self.sources = sources.to_vec();
         self.targets = match targets {
@@ -79,18 +71,19 @@ impl Engine for Direct {
         watch: Watch,
     ) -> Result<[f64; Stage::ALL.len()], Error> {
         let (start, targets) = (Instant::now(), self.n_targets());
+        let (r, isa) = (&self.request, self.choice.isa);
+        let Facts { dim, values, .. } = self.choice.facts;
         let piece = (PIECE / self.n_sources() / strengths.len()).max(1024);
         for first in (0..targets).step_by(piece) {
             watch(Stage::P2p.name(), first as f64 / targets as f64)?;
             let range = first..targets.min(first + piece);
             let place = match &self.targets {
-                At::Points(t) => backend_cpu::Targets::Points(&t[self.dim * range.start..self.dim * range.end]),
+                At::Points(t) => backend_cpu::Targets::Points(&t[dim * range.start..dim * range.end]),
                 At::Sources(s) => backend_cpu::Targets::Sources(Some(&s[range.clone()])),
             };
-            let (outputs, precision) = (self.outputs, self.precision);
-            let sums = self.family.0.direct(outputs, &self.sources, strengths, place, precision, self.isa)?;
+            let sums = r.family.0.direct(r.outputs, &self.sources, strengths, place, r.precision, isa)?;
             for (rows, sums) in rows.iter_mut().zip(&sums) {
-                rows[self.values * range.start..self.values * range.end].copy_from_slice(sums);
+                rows[values * range.start..values * range.end].copy_from_slice(sums);
             }
         }
         let mut seconds = [0.0; Stage::ALL.len()];
@@ -99,8 +92,9 @@ impl Engine for Direct {
     }
 
     fn together(&self) -> (usize, u64) {
-        let bytes = 8 * (self.n_sources() + self.values * self.n_targets()) as u64;
-        (if self.dim == 3 { together(self.values) } else { 1 }, bytes)
+        let Facts { dim, values, .. } = self.choice.facts;
+        let bytes = 8 * (self.n_sources() + values * self.n_targets()) as u64;
+        (if dim == 3 { together(values) } else { 1 }, bytes)
     }
 
     fn points(&self) -> (Vec<f64>, Vec<f64>) {

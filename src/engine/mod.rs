@@ -11,8 +11,9 @@ use crate::describe::{Edges, PlanSeconds};
 use crate::family::Facts;
 use crate::near::NearBlock;
 use crate::request::{Backend, Fmm, Method, Targets};
-use crate::tuning;
 use crate::variant::Parts;
+use crate::{machine, tuning};
+use backend_cpu::Precision;
 use fmm_traits::{Error, Stage};
 use fmm_tree::{BuildOptions, BuildReport};
 
@@ -45,11 +46,25 @@ pub(crate) struct Mesh {
     pub root_side: f64,
     pub edges: Edges,
     pub near_pairs: u64,
+    /// The order, where the points made it another than that of the choice.
+    pub order: Option<usize>,
 }
 
 /// Points in, then strengths → sums; everything in the caller's order. Points and strengths have been checked and
 /// are not empty. Called inside the thread pool of the plan.
 pub(crate) trait Engine: Send + Sync {
+    /// What was asked for, and what was decided.
+    fn asked(&self) -> (&Fmm, &Choice);
+    /// Bytes that are left where it computes, if that is known.
+    fn free_memory(&self) -> Result<Option<u64>, Error> {
+        Ok(machine::available_memory())
+    }
+    /// Direct sums in f64 at `targets`, whatever the points of the engine.
+    fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {
+        let (r, c) = self.asked();
+        let sums = r.family.0.direct(r.outputs, sources, &[strengths], on_cpu(targets), Precision::F64, c.isa)?;
+        Ok(sums.into_iter().next().unwrap_or_default())
+    }
     /// Takes the points; on an error the engine is as before.
     fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<Placed, Error>;
     /// Overwrites `rows` (targets × values of the kernel) with the sums; seconds per stage.
@@ -80,6 +95,15 @@ pub(crate) trait Engine: Send + Sync {
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_>;
     /// Bytes held.
     fn bytes(&self) -> u64;
+}
+
+/// The same targets for sums on the CPU.
+fn on_cpu(targets: Targets<'_>) -> backend_cpu::Targets<'_> {
+    match targets {
+        Targets::Sources => backend_cpu::Targets::Sources(None),
+        Targets::Subset(s) => backend_cpu::Targets::Sources(Some(s)),
+        Targets::Points(t) => backend_cpu::Targets::Points(t),
+    }
 }
 
 /// The engine of a choice, without points.

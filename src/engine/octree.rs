@@ -53,6 +53,10 @@ impl Octree {
 }
 
 impl Engine for Octree {
+    fn asked(&self) -> (&Fmm, &Choice) {
+        (&self.request, &self.choice)
+    }
+
     fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<Placed, Error> {
         let (c, r) = (&self.choice, &self.request);
         let order = c.order.unwrap_or(tuning::MAX_ORDER);
@@ -79,7 +83,7 @@ impl Engine for Octree {
             None => {
                 let settings = Settings { order, precision: r.precision, isa: c.isa, cache: r.cache.clone() };
                 let spherical = (self.parts.expansion == Expansion::Spherical).then_some(self.parts.spherical);
-                self.solver = Some(r.family.0.solver(r.outputs, tree, lists, &settings, spherical)?);
+                self.solver = Some(r.family.0.in_space()?.solver(r.outputs, tree, lists, &settings, spherical)?);
             }
         }
         clock(&mut placed.seconds.operators, start);
@@ -126,6 +130,7 @@ impl Engine for Octree {
             root_side: tree.side,
             edges: Edges::of(lists),
             near_pairs: lists.p2p.iter().map(pairs).sum(),
+            order: None,
         }
     }
 

@@ -18,6 +18,7 @@ use std::time::Instant;
 pub(crate) struct Plane {
     kernel: PlaneKernel,
     gradient: bool,
+    request: Fmm,
     choice: Choice,
     theta: f64,
     plan: Option<LaurentPlan>,
@@ -30,6 +31,7 @@ impl Plane {
         Plane {
             kernel,
             gradient: gradient(request.outputs),
+            request: request.clone(),
             choice: choice.clone(),
             theta,
             plan: None,
@@ -39,6 +41,10 @@ impl Plane {
 }
 
 impl Engine for Plane {
+    fn asked(&self) -> (&Fmm, &Choice) {
+        (&self.request, &self.choice)
+    }
+
     fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<Placed, Error> {
         let c = &self.choice;
         // Kernels of the plane are singular: subsets are points, and nothing is picked.
@@ -65,7 +71,7 @@ impl Engine for Plane {
         let order = c.order.unwrap_or(most - more) + more;
         let series = Laurent::new(self.kernel, order, self.gradient)?;
         let rough = c.tolerance.is_some_and(|t| t >= tuning::ROUGH_NEAR_FIELD);
-        self.plan = Some(LaurentPlan::new(pyramid, lists, series, c.isa, rough)?);
+        self.plan = Some(LaurentPlan::new(pyramid, lists, series, c.isa, rough)?.shortened(self.theta));
         Ok(placed)
     }
 
@@ -105,6 +111,7 @@ impl Engine for Plane {
             root_side: 2.0 * pyramid.radius[0],
             edges: Edges::of(lists),
             near_pairs: lists.p2p.iter().map(pairs).sum(),
+            order: Some(plan.order()),
         }
     }
 

@@ -255,6 +255,11 @@ fn refusals_are_one_line() {
     assert!(refused(&["run", "--sources", &x]).contains("--strengths"));
     assert!(refused(&["run", "--sources", &at("bad.csv"), "--strengths", &q]).contains("sources[1, 1] is NaN"));
     assert!(refused(&["run", "--sources", &x, "--strengths", &at("q3.csv")]).contains("(3, 1), expected (2, 1)"));
+    let header = "{'descr': '<c16', 'fortran_order': False, 'shape': (2,), }";
+    let mut complex = [&b"\x93NUMPY\x01\0"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
+    complex.extend([0; 32]);
+    std::fs::write(at("complex.npy"), complex).unwrap();
+    assert!(refused(&["run", "--sources", &x, "--strengths", &at("complex.npy")]).contains("strengths are complex"));
     assert!(refused(&["run", "--sources", folder.path().to_str().unwrap(), "--strengths", &q]).contains("irectory"));
     assert!(refused(&["run", "--n", "4000000000"]).contains("bytes are needed"));
     assert!(refused(&["run", "--n", "100000000000"]).contains("4294967294"));

@@ -1,7 +1,10 @@
 //! Odd input that must work.
 
 use crate::{both, difference, direct, fast, strengths, uniform};
-use fmm::{Fmm, Gravity, Laplace, Method, Outputs, Stokes, Targets, Yukawa};
+use fmm::{
+    AnyFamily, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, Method, Outputs, Precision, Stokes, StokesPressure,
+    Stresslet, Targets, Yukawa,
+};
 use fmm_traits::testkit::clouds::CloudKind;
 
 #[test]
@@ -97,6 +100,40 @@ fn huge_and_tiny_coordinates() {
             );
             assert!(difference(&u, &one.potential) <= 2e-6, "{method:?} {scale:e}");
             assert!(difference(&g, &one.gradient) <= 2e-6, "{method:?} {scale:e}");
+        }
+    }
+}
+
+/// Units of length whose powers leave f32, and f64 in products, for sources of every kind.
+#[test]
+fn huge_and_tiny_units_for_every_kernel() {
+    let (unit, other) = (uniform(2000, 6), uniform(500, 8));
+    for h in [1e35, 1e30, 1e-30, 1e-35] {
+        let dilate = |points: &[f64]| -> Vec<f64> { points.iter().map(|c| c * h).collect() };
+        let (x, t) = (dilate(&unit), dilate(&other));
+        let families: [AnyFamily; 8] = [
+            Laplace.into(),
+            LaplaceDipole.into(),
+            LaplaceMixed.into(),
+            Yukawa { kappa: 2.0 / h }.into(),
+            Gravity { g: 1.0, softening: 1e-3 * h }.into(),
+            Stokes { mu: 0.7 }.into(),
+            StokesPressure { mu: 0.7 }.into(),
+            Stresslet { mu: 0.7 }.into(),
+        ];
+        for family in families {
+            for (precision, tolerance) in [(Precision::F64, 1e-5), (Precision::F32, 1e-3)] {
+                for method in [Method::Direct, Method::EquivalentDensities] {
+                    let builder = Fmm::new(family.clone()).outputs(both()).precision(precision).tolerance(tolerance);
+                    let builder = builder.method(method);
+                    let q = strengths(2000 * builder.strengths().unwrap(), 7);
+                    for targets in [Targets::Sources, Targets::Points(&t)] {
+                        let plan = builder.plan(&x, targets).unwrap();
+                        let worst = plan.verify(&q, 300).unwrap().worst();
+                        assert!(worst <= tolerance, "{} {precision:?} {method:?} {h:e}: {worst:e}", family.name());
+                    }
+                }
+            }
         }
     }
 }

@@ -36,15 +36,57 @@ fn errors_stay_below_the_tolerance() {
     }
 }
 
+/// As the tests of `adaptive2d`, with the θ, orders and leaves of a plan; of copies that cancel no relative error is bounded.
 #[test]
-fn the_largest_relative_error_on_request() {
-    let z = demo::points(Demo::Normal2d, 20_000, 3);
-    for tolerance in [1e-4, 1e-8] {
-        let builder = fast(PlaneKernel::Harmonic).tolerance(tolerance).norm(Norm::Max);
-        let plan = builder.plan(&z, Targets::Sources).unwrap();
-        let report = plan.verify(&charges(PlaneKernel::Harmonic, 20_000), 1000).unwrap();
-        assert!(report.outputs[0].max_rel <= tolerance && report.worst() <= tolerance, "{report:?}");
-        assert_eq!(plan.describe().norm, "max");
+fn the_promise_holds_on_all_clouds() {
+    for kernel in KERNELS {
+        for kind in PlaneKind::ALL {
+            let z = kind.points(4000, 5);
+            let q = charges(kernel, z.len() / 2);
+            let copies = matches!(kind, PlaneKind::FiftyCopies | PlaneKind::Coincident);
+            for tolerance in [1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10] {
+                for norm in [Norm::L2, Norm::Max] {
+                    if norm == Norm::Max && (kernel == PlaneKernel::Laplace || copies) {
+                        continue;
+                    }
+                    let plan = fast(kernel).tolerance(tolerance).norm(norm).plan(&z, Targets::Sources).unwrap();
+                    let report = plan.verify(&q, 1000).unwrap();
+                    let what = format!("{} {} {tolerance:e} {norm:?}", kernel.name(), kind.name());
+                    assert!(report.worst() <= tolerance, "{what}: {report:?}");
+                    assert!(norm == Norm::L2 || report.outputs[0].max_rel <= tolerance, "{what}: {report:?}");
+                    assert_eq!(plan.describe().norm, if norm == Norm::Max { "max" } else { "l2" });
+                }
+            }
+        }
+    }
+}
+
+/// A plan says the order that it runs at, with the terms added for copies of points.
+#[test]
+fn the_order_of_copies() {
+    let order = |kind: PlaneKind| {
+        let plan = fast(PlaneKernel::Harmonic).tolerance(1e-6).plan(&kind.points(3000, 1), Targets::Sources).unwrap();
+        let d = plan.describe();
+        (d.order.unwrap(), d.warnings.join(" "))
+    };
+    let ((plain, none), (more, said)) = (order(PlaneKind::Uniform), order(PlaneKind::FiftyCopies));
+    assert!(none.is_empty() && said.contains(&format!("{} terms more", more - plain)), "{plain} {more} {said}");
+}
+
+#[test]
+fn sweeps_without_options() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    for kernel in ["harmonic2d", "laplace2d"] {
+        let how = ["--kernel", kernel, "--n", "3000", "--repeat", "1", "--out", out];
+        for name in ["bench", "compare"] {
+            let run = command(&[&[name], &how[..]].concat());
+            assert!(run.status.success(), "{kernel} {name}: {}", String::from_utf8_lossy(&run.stderr));
+            let csv = std::fs::read_to_string(folder.path().join(format!("{name}.csv"))).unwrap();
+            assert!(csv.lines().count() > 3 && csv.contains("laurent"), "{csv}");
+        }
+        let page = std::fs::read_to_string(folder.path().join("compare.html")).unwrap();
+        assert!(page.contains("Uniform2d") || page.contains("uniform2d"), "{page}");
     }
 }
 

@@ -59,11 +59,20 @@ fn laplace() {
     holds(Laplace, Outputs::POTENTIAL, &[1e-3, 1e-7, 1e-12], Precision::F64, &CloudKind::ALL);
 }
 
-/// Targets inside the cloud, around it, and far away from it.
-#[test]
-fn targets_of_their_own() {
+/// The promise for targets inside the clouds, around them, and far away from them.
+fn holds_apart(
+    family: impl Into<AnyFamily>,
+    outputs: Outputs,
+    tolerances: &[f64],
+    precision: Precision,
+    method: Method,
+    kinds: &[CloudKind],
+) {
+    let family = family.into();
+    let builder = Fmm::new(family.clone()).outputs(outputs).precision(precision).method(method).ncrit(40);
+    let c = builder.strengths().unwrap();
     let mut broken = Vec::new();
-    for kind in CloudKind::ALL {
+    for kind in kinds {
         let x = kind.points(N, 11);
         let cube = CloudKind::Uniform.points(N, 5);
         let (mut low, mut high) = ([f64::INFINITY; 3], [f64::NEG_INFINITY; 3]);
@@ -81,18 +90,47 @@ fn targets_of_their_own() {
             ("around", placed(3.0, 0.0)),
             ("beside", placed(1.0, 1.2)),
             ("far", placed(2.0, 20.0)),
+            ("very far", placed(2.0, 1000.0)),
         ] {
-            for tolerance in [1e-3, 1e-6, 1e-9] {
-                let builder = Fmm::new(Laplace).outputs(both()).method(Method::EquivalentDensities);
-                let plan = builder.tolerance(tolerance).ncrit(40).plan(&x, &targets).unwrap();
-                let worst = plan.verify(&demo::normal_strengths(x.len() / 3, 1, 7), 1000).unwrap().worst();
-                if worst.is_nan() || worst > tolerance {
-                    broken.push(format!("{place} {} {tolerance:e}: {worst:.2e}", kind.name()));
+            for &tolerance in tolerances {
+                let plan = builder.clone().tolerance(tolerance).plan(&x, &targets).unwrap();
+                let report = plan.verify(&demo::normal_strengths(x.len() / 3, c, 7), 1000).unwrap();
+                if report.worst().is_nan() || report.worst() > tolerance {
+                    broken.push(format!("{place} {} {tolerance:e}: {:?}", kind.name(), report.outputs));
                 }
             }
         }
     }
-    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert!(broken.is_empty(), "{} {}:\n{}", family.name(), precision.name(), broken.join("\n"));
+}
+
+#[test]
+fn targets_apart_from_charges() {
+    let by = Method::EquivalentDensities;
+    holds_apart(Laplace, both(), &[1e-3, 1e-6, 1e-9], Precision::F64, by, &CloudKind::ALL);
+    holds_apart(Laplace, both(), &[1e-3], Precision::F32, by, &CloudKind::ALL);
+}
+
+#[test]
+fn targets_apart_from_dipoles() {
+    let by = Method::EquivalentDensities;
+    for family in [AnyFamily::from(LaplaceDipole), LaplaceMixed.into()] {
+        holds_apart(family.clone(), both(), &[1e-3, 1e-6], Precision::F64, by, &CloudKind::ALL);
+        holds_apart(family, both(), &[1e-3], Precision::F32, by, &CloudKind::ALL);
+    }
+    let some = [CloudKind::Uniform, CloudKind::Ellipsoid, CloudKind::TwoClusters];
+    holds_apart(LaplaceDipole, both(), &[1e-3, 1e-6], Precision::F64, Method::SphericalHarmonics, &some);
+}
+
+#[test]
+fn targets_apart_from_stresslets_and_forces() {
+    let flow = Outputs::POTENTIAL | Outputs::PRESSURE;
+    let some = [CloudKind::Uniform, CloudKind::Ellipsoid, CloudKind::TwoClusters, CloudKind::Outlier];
+    let by = Method::EquivalentDensities;
+    for family in [AnyFamily::from(Stresslet { mu: 0.5 }), StokesPressure { mu: 0.5 }.into()] {
+        holds_apart(family.clone(), flow, &[1e-3, 1e-6], Precision::F64, by, &some);
+        holds_apart(family, flow, &[1e-2], Precision::F32, by, &some);
+    }
 }
 
 #[test]

@@ -154,6 +154,33 @@ fn real_strengths() {
     }
 }
 
+/// Edges with fewer terms leave out no more than θ^p, at every p, and no edge of other lists than the criterion's.
+#[test]
+fn shortened_edges() {
+    for kernel in KERNELS {
+        for kind in [PlaneKind::Uniform, PlaneKind::Normal, PlaneKind::Layer] {
+            for order in [4, 9, 17, 30] {
+                let case = Case::new(kind, 5000, kernel, order, true);
+                let sum = |plan: LaurentPlan| {
+                    let mut out = vec![0.0; 5000 * plan.values()];
+                    plan.apply(&mut LaurentWorkspace::default(), &case.strengths(), &mut out, &mut |_, _| true)
+                        .unwrap();
+                    out
+                };
+                for isa in Isa::available() {
+                    let whole = sum(case.plan(isa, false));
+                    let error = difference(&sum(case.plan(isa, false).shortened(0.5)), &whole, case.series.values());
+                    let what = format!("{} {} p {order} {}", kernel.name(), kind.name(), isa.name());
+                    assert!(error > 0.0 && error < 0.1 * 0.5f64.powi(order as i32), "{what}: {error:e}");
+                    // For a θ that no pair reaches all terms stay.
+                    let all = sum(case.plan(isa, false).shortened(1e-9));
+                    assert_eq!(all, whole, "{what}");
+                }
+            }
+        }
+    }
+}
+
 /// Pairs served in both directions at once are the pairs served one by one.
 #[test]
 fn symmetric_near_field_is_the_directed_one() {

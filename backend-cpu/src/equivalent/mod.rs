@@ -12,6 +12,7 @@ pub mod dft;
 pub mod families;
 pub mod m2l;
 pub mod near;
+mod net;
 pub mod plan;
 pub mod points;
 pub mod pool;

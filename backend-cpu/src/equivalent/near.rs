@@ -25,13 +25,13 @@ pub struct Near<'a> {
 
 impl Near<'_> {
     /// Adds the sums to `out` (values of each set for each target), in precision `T` on the unit box of `frame` with the
-    /// parameters `unit`; in f64 with the user's coordinates and the parameters `raw` where the sums of a set are not
-    /// [`HELD`] by `T` and where it is f64.
+    /// parameters `unit`; in f64 with the user's coordinates ([`Frame::plain`], of which `plain` are the parameters) where
+    /// the sums of a set are not [`HELD`] by `T` and where it is f64.
     pub fn add<T: Real>(
         &self,
         pairs: (&Pair<T>, &Pair<f64>),
         frame: Frame,
-        (unit, raw): (&[T], &[f64]),
+        (unit, plain): (&[T], &[f64]),
         pools: (&Pool<Scratch<T>>, &Pool<Scratch<f64>>),
         out: &mut [f64],
     ) {
@@ -57,7 +57,7 @@ impl Near<'_> {
         }
         if !rest.is_empty() {
             pools.1.with(|scratch| {
-                let sums = self.sums(pairs.1, Frame::USER, raw, scratch);
+                let sums = self.sums(pairs.1, Frame::plain(self.tree), plain, scratch);
                 rest.iter().for_each(|&set| add(sums, set));
             });
         }

@@ -1,7 +1,7 @@
 //! The plan of the equivalent-density method: operators, arranged edges, workspaces.
 
 use super::dft::Dft;
-use super::points::Surface;
+use super::points::{Frame, Surface};
 use super::pool::Pool;
 use super::{families, m2l, points, stages::Run, translate};
 use crate::admissible::{self, Region};
@@ -58,6 +58,7 @@ pub struct Plan<T: Scalar> {
     pub(super) check: Pair<T>,
     /// Densities → values.
     pub(super) far: Pair<T>,
+    pub(super) far64: Pair<f64>,
     levels: Box<dyn Levels<T>>,
     pub(super) tree: Tree,
     pub(super) lists: Lists,
@@ -67,9 +68,11 @@ pub struct Plan<T: Scalar> {
     pub(super) operators: Vec<Arc<Operators<T>>>,
     /// Parameters of every kernel on the unit box of each level.
     pub(super) params: Vec<Vec<T>>,
-    pub(super) raw_params: Vec<f64>,
+    /// On a unit box for [`Frame::plain`].
+    pub(super) plain_params: Vec<f64>,
     pub(super) affine: Affine<T>,
     pub(super) inner: Surface<T>,
+    pub(super) inner64: Surface<f64>,
     pub(super) outer: Surface<T>,
     pub(super) dft: Dft<T>,
     pub(super) tables: Vec<Option<Arc<m2l::Table<T>>>>,
@@ -129,11 +132,13 @@ pub(super) struct Pools<T: Scalar> {
 /// Arrays of one application.
 #[derive(Default)]
 pub(super) struct Workspace<T> {
-    /// `strengths[component][tree position]`.
+    /// `strengths[set and component][tree position]`.
     pub strengths: Vec<Vec<f64>>,
+    /// Of each component that sources have a net strength of and densities keep: that of each box, hatted.
+    pub net: Vec<Vec<T>>,
     pub multipoles: Vec<T>,
     pub locals: Vec<T>,
-    /// `values[tree position × K::VALUES ..]`.
+    /// `values[tree position][set][value]`.
     pub values: Vec<f64>,
     pub spectra: Vec<T>,
 }
@@ -141,7 +146,8 @@ pub(super) struct Workspace<T> {
 impl<T> Workspace<T> {
     fn bytes(&self) -> u64 {
         let doubles = self.strengths.iter().map(Vec::capacity).sum::<usize>() + self.values.capacity();
-        let numbers = self.multipoles.capacity() + self.locals.capacity() + self.spectra.capacity();
+        let net = self.net.iter().map(Vec::capacity).sum::<usize>();
+        let numbers = net + self.multipoles.capacity() + self.locals.capacity() + self.spectra.capacity();
         (doubles * size_of::<f64>() + numbers * size_of::<T>()) as u64
     }
 }
@@ -176,13 +182,13 @@ impl<T: Scalar> Plan<T> {
             near64: Pool::new(Default::default),
             m2l: Pool::new(|| m2l::Scratch::new(&dft)),
         };
-        let raw_params = family.parameters();
-        let levels: Box<dyn Levels<T>> = Box::new(LevelsOf::<F, S, E>(raw_params.clone(), PhantomData));
+        let levels: Box<dyn Levels<T>> = Box::new(LevelsOf::<F, S, E>(family.parameters(), PhantomData));
         let mut plan = Plan {
             near: Pair::close::<S>(),
             near64: Pair::close::<S>(),
             check: Pair::of::<F::Check>(),
             far: Pair::of::<E>(),
+            far64: Pair::of::<E>(),
             affine: levels.affine(tree.side_at(0), p),
             levels,
             tree,
@@ -192,8 +198,9 @@ impl<T: Scalar> Plan<T> {
             scale: family.scale(),
             operators: Vec::new(),
             params: Vec::new(),
-            raw_params,
+            plain_params: Vec::new(),
             inner: Surface::new(p, surface::INNER),
+            inner64: Surface::new(p, surface::INNER),
             outer: Surface::new(p, surface::OUTER),
             dft,
             tables: Vec::new(),
@@ -221,6 +228,7 @@ impl<T: Scalar> Plan<T> {
         self.operators = operators;
         self.affine = self.levels.affine(self.tree.side_at(0), self.settings.order);
         let sides = (0..self.tree.levels()).map(|l| self.tree.side_at(l));
+        self.plain_params = self.levels.parameters(Frame::plain(&self.tree).side);
         self.params = sides.map(|h| self.levels.parameters(h).into_iter().map(T::of).collect()).collect();
         self.tables.clear();
         for (level, plan) in self.geometry.m2l.iter().enumerate() {

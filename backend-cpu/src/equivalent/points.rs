@@ -1,6 +1,7 @@
 //! The stages that meet points: P2M, P2L, L2P, M2P, each the pair sum between the points of a box and a
 //! surface, in coordinates of a unit box.
 
+use super::net;
 use super::pool::Pool;
 use super::translate::{self, Rows};
 use crate::lanes::{Isa, Vectorized, dispatch};
@@ -54,8 +55,11 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The user's own coordinates.
-    pub const USER: Frame = Frame { center: [0.0; 3], side: 1.0 };
+    /// The user's own coordinates in a power of two: no bit is another, but where powers of the user's lengths leave the
+    /// range of f64.
+    pub fn plain(tree: &Tree) -> Self {
+        Frame { center: [0.0; 3], side: crate::power_of_two(tree.side_at(0)) }
+    }
     /// The frame of box `b` on `level`.
     pub fn of(tree: &Tree, b: usize, level: usize) -> Self {
         Frame { center: tree.center(b, level), side: tree.side_at(level) }
@@ -106,7 +110,8 @@ impl<T: Real, I: Iterator<Item = Range<usize>> + Clone> Vectorized for Fill<'_, 
     }
 }
 
-/// Multipoles of the leaves of `level`: check values on the outer surface, then the upward solve.
+/// Multipoles of the leaves of `level`: check values on the outer surface, then the upward solve; `kept` are net strengths
+/// of boxes.
 pub fn p2m<T: Scalar>(
     pair: &Pair<T>,
     tree: &Tree,
@@ -117,6 +122,7 @@ pub fn p2m<T: Scalar>(
     outer: &Surface<T>,
     isa: Isa,
     strengths: &[Vec<f64>],
+    kept: &[Vec<T>],
     scratch: &Pool<Scratch<T>>,
     batches: &Pool<translate::Scratch<T>>,
     rows: Rows,
@@ -158,8 +164,11 @@ pub fn p2m<T: Scalar>(
                     }
                 });
                 for set in 0..rows.sets {
+                    let kept = rows.part(kept, set);
                     batch.solve(isa, operators.upward(), set * count..(set + 1) * count, |k, density| {
-                        to[rows.of(leaves[k] - first, set)].copy_from_slice(density);
+                        let to = &mut to[rows.of(leaves[k] - first, set)];
+                        to.copy_from_slice(density);
+                        net::add(operators, kept, leaves[k], to);
                     });
                 }
             });

@@ -4,7 +4,7 @@ use super::near::Near;
 use super::plan::{Plan, Workspace};
 use super::points::{self, Frame, from_surface};
 use super::translate::Rows;
-use super::{m2l, translate};
+use super::{m2l, net, translate};
 use crate::leaves::{clear, scatter};
 use crate::{StageSeconds, unit_of};
 use fmm_kernels::equivalent::Scalar;
@@ -27,7 +27,8 @@ pub(super) struct Run<'a, 'o, T: Scalar> {
 
 impl<'a, 'o, T: Scalar> Run<'a, 'o, T> {
     pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &[&'a [f64]], out: &'a mut [&'o mut [f64]]) -> Self {
-        let sets: Vec<_> = strengths.iter().map(|&q| (q, unit_of(q))).collect();
+        let (degrees, side) = (&plan.near64.strength_degrees, plan.tree.side_at(0));
+        let sets: Vec<_> = strengths.iter().map(|&q| (q, unit_of(q, degrees, side))).collect();
         let rows = |len: usize| Rows { sets: sets.len(), len };
         let (multipoles, locals) = (rows(plan.multipole_row()), rows(plan.local_row()));
         Run { plan, w, sets, out, multipoles, locals, seconds: StageSeconds::default() }
@@ -71,6 +72,13 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
             let tree = &r.plan.tree;
             scatter(tree, &r.sets, r.plan.near64.strengths(), &mut r.w.strengths);
             let boxes = if r.plan.operators.is_empty() { 0 } else { tree.len() };
+            r.w.net.clear();
+            if let Some(operators) = r.plan.operators.first() {
+                let degrees = &r.plan.near64.strength_degrees;
+                for strengths in r.w.strengths.chunks_exact(degrees.len()) {
+                    r.w.net.extend(operators.units().map(|(s, _)| net::strengths(tree, strengths, s, degrees[s])));
+                }
+            }
             clear(&mut r.w.multipoles, boxes * r.multipoles.width());
             clear(&mut r.w.locals, boxes * r.locals.width());
             clear(&mut r.w.values, tree.targets.len() * r.sets.len() * r.plan.far.values());
@@ -93,6 +101,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                         &plan.outer,
                         plan.settings.isa,
                         &r.w.strengths,
+                        &r.w.net,
                         &plan.pools.points,
                         &plan.pools.translate,
                         r.multipoles,
@@ -107,8 +116,9 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
         self.timed(Stage::M2m, |r| {
             let plan = r.plan;
             if let Some(operators) = plan.operators.get(level) {
-                let (isa, pool) = (plan.settings.isa, &plan.pools.translate);
-                translate::m2m(&plan.tree, lists, level, operators, isa, pool, r.multipoles, &mut r.w.multipoles);
+                let isa = plan.settings.isa;
+                let (tree, pool, rows) = (&plan.tree, &plan.pools.translate, r.multipoles);
+                translate::m2m(tree, lists, level, operators, isa, &r.w.net, pool, rows, &mut r.w.multipoles);
             }
         })
     }
@@ -208,13 +218,25 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                 for &source in lists.m2p.row(leaf) {
                     let source = source as usize;
                     let level = plan.tree.level_of(source);
-                    plan.pools.points.with(|scratch| {
-                        let frame = Frame::of(&plan.tree, source, level);
-                        let densities = w.multipoles[rows.range(source..source + 1)].chunks_exact(rows.len);
-                        let (params, range) = (&plan.params[level], plan.tree.targets_of(leaf));
-                        let (tree, isa) = (&plan.tree, plan.settings.isa);
-                        from_surface(&plan.far, tree, frame, &plan.inner, densities, params, range, isa, scratch, out);
-                    });
+                    let frame = Frame::of(&plan.tree, source, level);
+                    let densities = w.multipoles[rows.range(source..source + 1)].chunks_exact(rows.len);
+                    let (tree, isa, range) = (&plan.tree, plan.settings.isa, plan.tree.targets_of(leaf));
+                    let operators = &plan.operators[level];
+                    if T::EPSILON > 1e-10 && !operators.kept.is_empty() {
+                        // Leaves may reach far beyond the box. These kernels are homogeneous: no level changes parameters.
+                        let of_set = |(set, density)| net::in_f64(operators, rows.part(&w.net, set), source, density);
+                        let wide: Vec<Vec<f64>> = densities.enumerate().map(of_set).collect();
+                        let (densities, params) = (wide.iter().map(Vec::as_slice), &plan.plain_params);
+                        let (pair, inner) = (&plan.far64, &plan.inner64);
+                        plan.pools.near64.with(|scratch| {
+                            from_surface(pair, tree, frame, inner, densities, params, range, isa, scratch, out);
+                        });
+                    } else {
+                        plan.pools.points.with(|scratch| {
+                            let (pair, params) = (&plan.far, &plan.params[level]);
+                            from_surface(pair, tree, frame, &plan.inner, densities, params, range, isa, scratch, out);
+                        });
+                    }
                 }
             });
         })
@@ -226,7 +248,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
             r.for_each_leaf(|leaf, level, out, w| {
                 let near = Near { tree: &plan.tree, lists, strengths: &w.strengths, leaf, isa: plan.settings.isa };
                 let frame = Frame::of(&plan.tree, leaf, level);
-                let params = (&plan.params[level][..], &plan.raw_params[..]);
+                let params = (&plan.params[level][..], &plan.plain_params[..]);
                 near.add((&plan.near, &plan.near64), frame, params, (&plan.pools.points, &plan.pools.near64), out);
             });
         })

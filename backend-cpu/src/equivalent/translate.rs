@@ -1,6 +1,7 @@
 //! M2M, L2L and the surface solves: products of small matrices with batches of boxes, parity by parity
 //! ([`fmm_kernels::equivalent::symmetry`]).
 
+use super::net;
 use super::pool::Pool;
 use crate::lanes::{Isa, Vectorized, dispatch};
 use faer::linalg::matmul::matmul;
@@ -33,6 +34,11 @@ impl Rows {
     pub fn of(self, b: usize, set: usize) -> Range<usize> {
         let start = (b * self.sets + set) * self.len;
         start..start + self.len
+    }
+    /// The part of `all`, which has equal parts for the sets, that is of `set`.
+    pub fn part<T>(self, all: &[T], set: usize) -> &[T] {
+        let count = all.len() / self.sets;
+        &all[set * count..(set + 1) * count]
     }
     /// All rows of `boxes`.
     pub fn range(self, boxes: Range<usize>) -> Range<usize> {
@@ -152,14 +158,15 @@ impl<T: Scalar> Vectorized for Families<'_, T> {
     }
 }
 
-/// Multipoles of the non-leaf boxes of `level` from those of their children. Rows of E·n numbers. Sets of strengths go one
-/// by one: boxes alone fill the products.
+/// Multipoles of the non-leaf boxes of `level` from those of their children. Rows of E·n numbers; `kept` are net strengths
+/// of boxes. Sets of strengths go one by one: boxes alone fill the products.
 pub fn m2m<T: Scalar>(
     tree: &Tree,
     lists: &Lists,
     level: usize,
     operators: &Operators<T>,
     isa: Isa,
+    kept: &[Vec<T>],
     scratch: &Pool<Scratch<T>>,
     rows: Rows,
     multipoles: &mut [T],
@@ -198,8 +205,11 @@ pub fn m2m<T: Scalar>(
                     let to = stack_mut(folded, check, count).subrows_mut(block.start, block.len());
                     matmul(to, Accum::Add, matrix, from, T::one(), Par::Seq);
                 }
+                let kept = rows.part(kept, set);
                 s.solve_folded(isa, by, count, |k, density| {
-                    to[rows.of(parents[k] - first, set)].copy_from_slice(density);
+                    let to = &mut to[rows.of(parents[k] - first, set)];
+                    to.copy_from_slice(density);
+                    net::add(operators, kept, parents[k], to);
                 });
             }
         });

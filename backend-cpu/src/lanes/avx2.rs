@@ -37,7 +37,8 @@ macro_rules! operator {
 macro_rules! avx2 {
     ($v:ident, $mask:ident, $t:ty, $width:literal,
      $add:ident, $sub:ident, $mul:ident, $div:ident, $set1:ident, $fmadd:ident, $sqrt:ident, $cmp:ident, $blend:ident,
-     $load:ident, $store:ident, $and:ident, $or:ident, $xor:ident, $not:expr, |$x:ident| $rsqrt:block) => {
+     $load:ident, $store:ident, $and:ident, $or:ident, $xor:ident, $not:expr, |$x:ident| $rsqrt:block,
+     |$w:ident| $ln:expr) => {
         /// A lane mask: all bits of a lane set or clear.
         #[derive(Clone, Copy, Debug)]
         pub struct $mask($v);
@@ -105,7 +106,8 @@ macro_rules! avx2 {
             }
             #[inline(always)]
             fn ln(self) -> Self {
-                each_lane(self, <$t>::ln)
+                let $w = self;
+                $ln
             }
             #[inline(always)]
             fn sin(self) -> Self {
@@ -188,6 +190,25 @@ avx2!(
     |x| {
         let w = _mm256_div_pd(_mm256_set1_pd(1.0), _mm256_sqrt_pd(x.0));
         F64x4(_mm256_and_pd(w, _mm256_cmp_pd::<_CMP_NEQ_UQ>(x.0, _mm256_setzero_pd())))
+    },
+    // Exponent and mantissa from the bits, of subnormals after a factor 2⁵⁴.
+    // SAFETY: as for the operators.
+    |x| unsafe {
+        let tiny = x.lt(F64x4::broadcast(f64::MIN_POSITIVE));
+        let large = F64x4::select(tiny, x * F64x4::broadcast((1u64 << 54) as f64), x);
+        let bias = F64x4::select(tiny, F64x4::broadcast(1023.0 + 54.0), F64x4::broadcast(1023.0));
+        let bits = _mm256_castpd_si256(large.0);
+        let mantissa = _mm256_and_si256(bits, _mm256_set1_epi64x((1 << 52) - 1));
+        let m = _mm256_castsi256_pd(_mm256_or_si256(mantissa, _mm256_set1_epi64x(1023 << 52)));
+        // An integer below 2⁵² in the last bits of 2⁵² is a number.
+        let shift = F64x4::broadcast((1u64 << 52) as f64);
+        let exponent = _mm256_or_si256(_mm256_srli_epi64::<52>(bits), _mm256_castpd_si256(shift.0));
+        let e = F64x4(_mm256_castsi256_pd(exponent)) - shift - bias;
+        let zero = F64x4::broadcast(0.0);
+        let other = F64x4::select(x.lt(zero), F64x4::broadcast(f64::NAN), x);
+        let other = F64x4::select(x.eq(zero), F64x4::broadcast(f64::NEG_INFINITY), other);
+        let usual = zero.lt(x) & x.lt(F64x4::broadcast(f64::INFINITY));
+        F64x4::select(usual, super::ln_of_parts(F64x4(m), e), other)
     }
 );
 
@@ -219,5 +240,6 @@ avx2!(
         let h = _mm256_fnmadd_ps(_mm256_mul_ps(x.0, w), w, _mm256_set1_ps(1.0));
         let c = _mm256_fmadd_ps(h, _mm256_set1_ps(0.375), _mm256_set1_ps(0.5));
         F32x8(_mm256_fmadd_ps(_mm256_mul_ps(h, w), c, w))
-    }
+    },
+    |x| each_lane(x, f32::ln)
 );

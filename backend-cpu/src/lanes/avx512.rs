@@ -14,6 +14,32 @@ pub struct Avx512;
 impl Simd for Avx512 {
     type F64 = F64x8;
     type F32 = F32x16;
+    /// Halves of rows, then pairs of columns, then columns: 24 shuffles.
+    #[inline(always)]
+    fn transpose(rows: [&[f64; 8]; 8], to: &mut [[f64; 8]; 8]) {
+        // SAFETY: as for the operators; all places are inside the arrays.
+        unsafe {
+            let rows = rows.map(|row| _mm512_loadu_pd(row.as_ptr()));
+            for half in 0..2 {
+                // Columns 4·half … 4·half + 3 of rows i and i + 4.
+                let join = |i: usize| match half {
+                    0 => _mm512_shuffle_f64x2::<0x44>(rows[i], rows[i + 4]),
+                    _ => _mm512_shuffle_f64x2::<0xee>(rows[i], rows[i + 4]),
+                };
+                let [a, b, c, d] = [join(0), join(1), join(2), join(3)];
+                let even = (_mm512_unpacklo_pd(a, b), _mm512_unpacklo_pd(c, d));
+                let odd = (_mm512_unpackhi_pd(a, b), _mm512_unpackhi_pd(c, d));
+                for (parity, (ab, cd)) in [even, odd].into_iter().enumerate() {
+                    for j in [0, 2] {
+                        let at = j as i64;
+                        let order = _mm512_setr_epi64(at, at + 1, at + 8, at + 9, at + 4, at + 5, at + 12, at + 13);
+                        let column = _mm512_permutex2var_pd(ab, order, cd);
+                        _mm512_storeu_pd(to[4 * half + parity + j].as_mut_ptr(), column);
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Eight f64.
@@ -218,25 +244,10 @@ avx512!(
         }
         F64x8(_mm512_scalef_pd(p, n))
     },
-    // x = 2^e·m with √½ ≤ m < √2, f = m − 1 and s = f/(2 + f): ln m = 2 artanh s = f − s(f − z·p(z)), z = s².
     // SAFETY: as for the operators.
     |x| unsafe {
-        let one = _mm512_set1_pd(1.0);
         let m = _mm512_getmant_pd::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_NAN>(x.0);
-        let e = _mm512_getexp_pd(x.0);
-        let large = _mm512_cmp_pd_mask::<_CMP_GE_OQ>(m, _mm512_set1_pd(std::f64::consts::SQRT_2));
-        let m = _mm512_mask_mul_pd(m, large, m, _mm512_set1_pd(0.5));
-        let e = _mm512_mask_add_pd(e, large, e, one);
-        let f = _mm512_sub_pd(m, one);
-        let s = _mm512_div_pd(f, _mm512_add_pd(m, one));
-        let z = _mm512_mul_pd(s, s);
-        let mut p = _mm512_set1_pd(super::ARTANH[6]);
-        for k in (0..6).rev() {
-            p = _mm512_fmadd_pd(p, z, _mm512_set1_pd(super::ARTANH[k]));
-        }
-        let rest = _mm512_fnmadd_pd(p, z, f);
-        let low = _mm512_fmsub_pd(s, rest, _mm512_mul_pd(e, _mm512_set1_pd(super::LN2_LOW)));
-        F64x8(_mm512_fmadd_pd(e, _mm512_set1_pd(super::LN2_HIGH), _mm512_sub_pd(f, low)))
+        super::ln_of_parts(F64x8(m), F64x8(_mm512_getexp_pd(x.0)))
     },
     // 14 bits w from the table; with h = 1 − x·w, 1/x = w(1 + h)(1 + h²)/(1 − h⁴), and 2⁻⁵⁶ is left out.
     |x, ROUGH| {

@@ -144,6 +144,23 @@ fn each_lane<V: SimdLane>(v: V, f: impl Fn(V::Scalar) -> V::Scalar) -> V {
     }
 }
 
+/// ln(2^e·m), 1 ≤ m < 2: with √½ ≤ m < √2, f = m − 1, s = f/(2 + f) and z = s², ln m = 2 artanh s = f − s(f − z·p(z)).
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn ln_of_parts<V: fmm_traits::Lane>(m: V, e: V) -> V {
+    let one = V::splat(1.0);
+    let small = m.lt(V::splat(std::f64::consts::SQRT_2));
+    let m = V::select(small, m, m * V::splat(0.5));
+    let e = V::select(small, e, e + one);
+    let f = m - one;
+    let s = f / (m + one);
+    let z = s * s;
+    let p = ARTANH.iter().rev().skip(1).fold(V::splat(ARTANH[6]), |p, &c| p.mul_add(z, V::splat(c)));
+    let rest = (-p).mul_add(z, f);
+    let low = s.mul_add(rest, -(e * V::splat(LN2_LOW)));
+    e.mul_add(V::splat(LN2_HIGH), f - low)
+}
+
 /// ln 2 split so that n·LN2_HIGH is exact for |n| < 2²⁰.
 const LN2_HIGH: f64 = 6.931_471_803_691_238e-1;
 const LN2_LOW: f64 = 1.908_214_929_270_587_7e-10;
@@ -227,6 +244,58 @@ mod tests {
             }
             let zero = dispatch(isa, Functions(&[T::of(0.0)]));
             assert_eq!(zero[0][0], 0.0, "rsqrt(0) must be 0 on {}", isa.name());
+        }
+    }
+
+    /// ln of all sizes of numbers, and of what is none.
+    struct Logarithms<'a>(&'a [f64; 8]);
+    impl Vectorized for Logarithms<'_> {
+        type Output = [f64; 8];
+        #[inline(always)]
+        fn run<S: Simd>(self) -> Self::Output {
+            let mut y = [0.0; 8];
+            for i in (0..8).step_by(S::F64::WIDTH) {
+                // SAFETY: widths of f64 divide 8.
+                unsafe { S::F64::load(self.0[i..].as_ptr()).ln().store(y[i..].as_mut_ptr()) };
+            }
+            y
+        }
+    }
+
+    #[test]
+    fn logarithms_of_all_sizes() {
+        for x in [
+            [5e-324, 1e-310, 2.2e-308, 1e-300, 1.0 - 1e-16, 1.0, 1.0 + 3e-16, 2.0],
+            [f64::MAX, 1e300, 0.999, std::f64::consts::SQRT_2, 0.0, f64::INFINITY, -1.0, f64::NAN],
+        ] {
+            for isa in Isa::available() {
+                for (x, y) in x.into_iter().zip(dispatch(isa, Logarithms(&x))) {
+                    let exact = x.ln();
+                    let same = y == exact || (y.is_nan() && exact.is_nan());
+                    assert!(same || (y - exact).abs() <= 2.0 * f64::EPSILON * exact.abs(), "{} {x:e}: {y}", isa.name());
+                }
+            }
+        }
+    }
+
+    /// Transposes.
+    struct Transposed<'a>([&'a [f64; 8]; 8]);
+    impl Vectorized for Transposed<'_> {
+        type Output = [[f64; 8]; 8];
+        #[inline(always)]
+        fn run<S: Simd>(self) -> Self::Output {
+            let mut to = [[0.0; 8]; 8];
+            S::transpose(self.0, &mut to);
+            to
+        }
+    }
+
+    #[test]
+    fn transposes() {
+        let rows: [[f64; 8]; 8] = std::array::from_fn(|i| std::array::from_fn(|j| (10 * i + j) as f64));
+        for isa in Isa::available() {
+            let to = dispatch(isa, Transposed(rows.each_ref()));
+            assert!((0..64).all(|k| to[k / 8][k % 8] == rows[k % 8][k / 8]), "{} {to:?}", isa.name());
         }
     }
 

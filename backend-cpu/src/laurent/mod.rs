@@ -3,6 +3,7 @@
 //! The plain form of every stage is `adaptive2d::Laurent` under [`crate::pairwise`].
 
 mod direct;
+mod m2l;
 mod near;
 mod points;
 mod rows;
@@ -14,7 +15,7 @@ pub use direct::direct;
 use crate::{Isa, StageSeconds};
 use adaptive2d::{Laurent, PlaneKernel, Pyramid};
 use fmm_traits::{Error, Expansion, Lists, Observer, evaluate};
-use shifts::Hankel;
+use m2l::{Hankel, Terms};
 
 /// Pyramid, lists and series of one set of points.
 #[derive(Clone, Debug)]
@@ -23,6 +24,7 @@ pub struct LaurentPlan {
     lists: Lists,
     series: Laurent,
     hankel: Hankel,
+    terms: Terms,
     isa: Isa,
     rough: bool,
 }
@@ -57,12 +59,23 @@ impl LaurentPlan {
                 return Err(Error::Shape { array: "row starts of the lists", found, expected, why });
             }
         }
-        Ok(LaurentPlan { pyramid, lists, series, hankel: Hankel::new(series.order), isa, rough })
+        let (hankel, terms) = (Hankel::new(series.order), Terms::all(series.order));
+        Ok(LaurentPlan { pyramid, lists, series, hankel, terms, isa, rough })
+    }
+
+    /// The same with fewer terms on the M2L edges that need fewer than others to reach θ^p.
+    pub fn shortened(self, theta: f64) -> Self {
+        LaurentPlan { terms: Terms::reaching(theta, self.series.order), ..self }
     }
 
     /// Values per target: those of [`PlaneKernel::values`].
     pub fn values(&self) -> usize {
         self.series.kernel.values(self.series.gradient)
+    }
+
+    /// Order of the series.
+    pub fn order(&self) -> usize {
+        self.series.order
     }
 
     /// The pyramid.

@@ -60,14 +60,20 @@ impl Rows {
         let sums = sums.each_ref().map(|s| &s[..range.len()]);
         let order = &order[range];
         for (i, &row) in order.iter().enumerate() {
-            if let Some(&later) = order.get(i + AHEAD) {
-                prefetch(self.first.wrapping_add(later as usize * W));
-            }
+            fetch(self.first, order, i, W);
             let numbers: [f64; W] = numbers(self.kernel, sums.map(|s| s[i]));
             assert!((row as usize) < self.rows, "target {row} of {}", self.rows);
             // SAFETY: `row` is a row of the array (asserted), and only this task has it.
             unsafe { self.first.add(row as usize * W).cast::<[f64; W]>().write(numbers) };
         }
+    }
+}
+
+/// Fetches the row of `width` numbers, of those from `first` on, that `order` names some places behind `i`.
+#[inline(always)]
+pub(super) fn fetch(first: *const f64, order: &[u32], i: usize, width: usize) {
+    if let Some(&later) = order.get(i + AHEAD) {
+        prefetch(first.wrapping_add(later as usize * width));
     }
 }
 

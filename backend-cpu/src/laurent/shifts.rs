@@ -1,4 +1,4 @@
-//! M2M, M2L and L2L: a shift per lane.
+//! M2M and L2L, a shift per lane, and the rows of coefficients of several boxes along the lanes.
 
 use crate::lanes::Vectorized;
 use adaptive2d::Pyramid;
@@ -9,59 +9,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Most lanes of a vector.
-const LANES: usize = 8;
-/// Outputs that [`Hankel`] keeps in registers.
-const OUTPUTS: usize = 6;
-
-/// The constant middle of algorithm 3.6: b_j = Σ_k C(j + k − 1, j) a_k, a Hankel-like matrix.
-///
-/// As p² multiply-adds in registers it is as many operations as the additions of the algorithm, which would run
-/// through memory, and a machine that does as many multiply-adds as additions a cycle gains nothing from these.
-#[derive(Clone, Debug)]
-pub(super) struct Hankel {
-    /// `[j / OUTPUTS][k − 1][j % OUTPUTS]`.
-    table: Vec<[f64; OUTPUTS]>,
-    order: usize,
-}
-
-impl Hankel {
-    /// For order p.
-    pub fn new(order: usize) -> Self {
-        let mut table = Vec::new();
-        for block in 0..(order + 1).div_ceil(OUTPUTS) {
-            for k in 1..=order {
-                table.push(std::array::from_fn(|i| {
-                    let j = block * OUTPUTS + i;
-                    if j > order { 0.0 } else { (1..=j).fold(1.0, |c, i| c * (k - 1 + i) as f64 / i as f64) }
-                }));
-            }
-        }
-        Hankel { table, order }
-    }
-
-    /// Calls `take(j, b_j)`, j = 0 … p, for `a` = a_1 … a_p.
-    #[inline(always)]
-    fn apply<V: Lane>(&self, a: &[Complex<V>], mut take: impl FnMut(usize, Complex<V>)) {
-        let p = self.order;
-        for (block, rows) in self.table.chunks_exact(p).enumerate() {
-            let mut sums = [Complex::<V>::zero(); OUTPUTS];
-            for (a, row) in a.iter().zip(rows) {
-                for i in 0..OUTPUTS {
-                    let h = V::splat(row[i]);
-                    sums[i] = Complex::new(h.mul_add(a.re, sums[i].re), h.mul_add(a.im, sums[i].im));
-                }
-            }
-            for i in 0..OUTPUTS {
-                if block * OUTPUTS + i <= p {
-                    take(block * OUTPUTS + i, sums[i]);
-                }
-            }
-        }
-    }
-}
+pub(super) const LANES: usize = 8;
 
 /// The row of a lane without an edge.
-static ZEROS: [f64; 2 * (MAX_ORDER + 1)] = [0.0; 2 * (MAX_ORDER + 1)];
+pub(super) static ZEROS: [f64; 2 * (MAX_ORDER + 1)] = [0.0; 2 * (MAX_ORDER + 1)];
 
 /// One complex number a lane.
 #[inline(always)]
@@ -71,23 +22,28 @@ fn load<V: SimdLane<Scalar = f64>>(re: &[f64; LANES], im: &[f64; LANES]) -> Comp
 }
 
 /// Coefficients of up to `LANES` rows, one row a lane.
-struct Columns([[f64; LANES]; 2 * (MAX_ORDER + 1)]);
+pub(super) struct Columns([[f64; LANES]; 2 * (MAX_ORDER + 1)]);
 
 impl Columns {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Columns([[0.0; LANES]; 2 * (MAX_ORDER + 1)])
     }
     /// All rows, of one length.
     #[inline(always)]
-    fn set(&mut self, rows: &[&[f64]; LANES], length: usize) {
+    pub fn set<S: Simd>(&mut self, rows: &[&[f64]; LANES], length: usize) {
         let rows = rows.map(|row| &row[..length]);
-        for (j, column) in self.0[..length].iter_mut().enumerate() {
-            *column = std::array::from_fn(|lane| rows[lane][j]);
+        let blocks = rows.map(|row| row.as_chunks::<LANES>());
+        let (columns, rest) = self.0[..length].as_chunks_mut::<LANES>();
+        for (i, columns) in columns.iter_mut().enumerate() {
+            S::transpose(blocks.map(|(blocks, _)| &blocks[i]), columns);
+        }
+        for (j, column) in rest.iter_mut().enumerate() {
+            *column = blocks.map(|(_, rest)| rest[j]);
         }
     }
     /// Coefficient `j`.
     #[inline(always)]
-    fn get<V: SimdLane<Scalar = f64>>(&self, j: usize) -> Complex<V> {
+    pub fn get<V: SimdLane<Scalar = f64>>(&self, j: usize) -> Complex<V> {
         load(&self.0[2 * j], &self.0[2 * j + 1])
     }
     /// Replaces coefficient `j`.
@@ -137,91 +93,6 @@ impl Ratios {
 fn between(pyramid: &Pyramid, to: usize, from: usize) -> Complex<f64> {
     let (a, b) = (pyramid.center[from], pyramid.center[to]);
     Complex::new(a[0] - b[0], a[1] - b[1])
-}
-
-/// Multipole → local of the rows `targets`, whose first is the first of `locals`; sets these rows.
-pub(super) struct M2l<'a> {
-    pub pyramid: &'a Pyramid,
-    pub edges: &'a Edges,
-    pub hankel: &'a Hankel,
-    pub multipoles: &'a [f64],
-    pub targets: Range<usize>,
-    pub locals: &'a mut [f64],
-    /// Whether there is an a_0.
-    pub logarithms: bool,
-}
-
-impl Vectorized for M2l<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        let p = self.hankel.order;
-        let width = 2 * (p + 1);
-        let mut columns = Columns::new();
-        let mut scaled = [Complex::<S::F64>::zero(); MAX_ORDER];
-        let mut sums = [Complex::<S::F64>::zero(); MAX_ORDER + 1];
-        for (t, local) in self.targets.zip(self.locals.chunks_exact_mut(width)) {
-            let row = self.edges.row(t);
-            if row.is_empty() {
-                local.fill(0.0);
-                continue;
-            }
-            sums[..=p].fill(Complex::zero());
-            let (scale, center) = (self.pyramid.scale(t), self.pyramid.center[t]);
-            let mut rows = [&ZEROS[..width]; LANES];
-            for sources in row.chunks(S::F64::WIDTH) {
-                // r, ρ_i and ρ_o by lane; a lane without an edge has lengths and coefficients 0.
-                let mut lanes = [[1.0, 1.0, 0.0, 0.0]; LANES];
-                for lane in 0..S::F64::WIDTH {
-                    rows[lane] = match sources.get(lane) {
-                        Some(&s) => {
-                            let s = s as usize;
-                            let from = self.pyramid.center[s];
-                            lanes[lane] = [from[0] - center[0], from[1] - center[1], self.pyramid.scale(s), scale];
-                            &self.multipoles[s * width..(s + 1) * width]
-                        }
-                        None => &ZEROS[..width],
-                    };
-                }
-                columns.set(&rows, width);
-                let number = |i: usize| {
-                    let number: [f64; LANES] = std::array::from_fn(|lane| lanes[lane][i]);
-                    // SAFETY: no vector has more than LANES lanes.
-                    unsafe { S::F64::load(number.as_ptr()) }
-                };
-                let r = Complex::new(number(0), number(1));
-                let square = r.square();
-                let w = square.inverse::<false>();
-                let conjugate = Complex::new(r.re, -r.im);
-                let (u, v) = (conjugate.scaled(number(2) * w), conjugate.scaled(number(3) * w));
-                let step = Complex::zero() - u;
-                let mut power = step;
-                for j in 1..=p {
-                    scaled[j - 1] = columns.get::<S::F64>(j) * power;
-                    power = power * step;
-                }
-                let mut power = Complex::one();
-                if self.logarithms {
-                    let a0 = columns.get::<S::F64>(0);
-                    sums[0] += a0.scaled(S::F64::splat(0.5) * square.ln());
-                    self.hankel.apply(&scaled[..p], |j, b| {
-                        let b = b - a0.scaled(S::F64::splat(shift::INVERSES[j]));
-                        sums[j] = b.mul_add(power, sums[j]);
-                        power = power * v;
-                    });
-                } else {
-                    self.hankel.apply(&scaled[..p], |j, b| {
-                        sums[j] = b.mul_add(power, sums[j]);
-                        power = power * v;
-                    });
-                }
-            }
-            for (sum, x) in sums.iter().zip(local.chunks_exact_mut(2)) {
-                x[0] = sum.re.sum();
-                x[1] = sum.im.sum();
-            }
-        }
-    }
 }
 
 /// Which of the two shifts along the pyramid.
@@ -313,7 +184,7 @@ impl<A: Along> Vectorized for Shifts<'_, A> {
                 ratios.set(lane, u, r.scaled(large.recip()), small / large);
                 rows[lane] = &self.from[(from - self.first) * width..][..width];
             }
-            columns.set(&rows, width);
+            columns.set::<S>(&rows, width);
             for j in 0..=p {
                 a[j] = columns.get(j);
             }

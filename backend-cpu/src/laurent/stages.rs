@@ -4,10 +4,11 @@
 //! and sums stay in cache, sums go to the caller's rows once, and there is no array of leaves' locals nor of values in tree
 //! order. The time of these stages is that of all, in the ratio of what each took on its threads.
 
+use super::m2l::M2l;
 use super::near::{Charged, Gathered, HarmonicPair, LogarithmPair, PairKernel, VALUES, pairs};
 use super::points::{Frame, FromPoints, ToPoints};
-use super::rows::Rows;
-use super::shifts::{Down, M2l, Shifts, Up};
+use super::rows::{Rows, fetch};
+use super::shifts::{Down, Shifts, Up};
 use super::{LaurentPlan, LaurentWorkspace};
 use crate::StageSeconds;
 use crate::lanes::dispatch;
@@ -132,6 +133,7 @@ fn m2l(plan: &LaurentPlan, lists: &Lists, multipoles: &[f64], boxes: Range<usize
             pyramid: &plan.pyramid,
             edges: &lists.m2l,
             hankel: &plan.hankel,
+            terms: &plan.terms,
             multipoles,
             targets: boxes,
             locals,
@@ -295,11 +297,20 @@ impl Stages for Run<'_> {
             let [re, im] = &mut r.w.strengths;
             zeros(re, sources.len());
             zeros(im, if complex { sources.len() } else { 0 });
-            let rows = sources.order.par_iter().map(|&row| &strengths[count * row as usize..]).with_min_len(RUN);
+            let row = |order: &[u32], i: usize| {
+                fetch(strengths.as_ptr(), order, i, count);
+                &strengths[count * order[i] as usize..]
+            };
+            let runs = sources.order.par_chunks(RUN).zip(re.par_chunks_mut(RUN));
             if complex {
-                rows.zip(re).zip(im).for_each(|((row, re), im)| (*re, *im) = (row[0], row[1]));
+                runs.zip(im.par_chunks_mut(RUN)).for_each(|((order, re), im)| {
+                    for (i, to) in re.iter_mut().zip(im).enumerate() {
+                        let from = row(order, i);
+                        (*to.0, *to.1) = (from[0], from[1]);
+                    }
+                });
             } else {
-                rows.zip(re).for_each(|(row, re)| *re = row[0]);
+                runs.for_each(|(order, re)| re.iter_mut().enumerate().for_each(|(i, to)| *to = row(order, i)[0]));
             }
             // Rows are cleared by the first stage that writes them, while they are in cache.
             let (pyramid, row) = (&r.plan.pyramid, r.plan.series.multipole_len());

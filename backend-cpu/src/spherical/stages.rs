@@ -25,7 +25,8 @@ pub(super) struct Run<'a, T: Real> {
 
 impl<'a, T: Real> Run<'a, T> {
     pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &'a [f64], out: &'a mut [f64]) -> Self {
-        Run { plan, w, strengths, unit: unit_of(strengths), out, seconds: StageSeconds::default() }
+        let unit = unit_of(strengths, &plan.facts.near64.strength_degrees, plan.tree.side_at(0));
+        Run { plan, w, strengths, unit, out, seconds: StageSeconds::default() }
     }
 
     pub fn finish(self) -> (Workspace<T>, StageSeconds) {
@@ -263,11 +264,12 @@ impl<T: Real> Stages for Run<'_, T> {
             let (plan, raw) = (r.plan, &r.plan.facts.params[..]);
             let dilated = |l: usize| (plan.facts.dilated)(raw, plan.tree.side_at(l)).into_iter().map(T::of).collect();
             let unit: Vec<Vec<T>> = (0..plan.tree.levels()).map(dilated).collect();
+            let plain = (plan.facts.dilated)(raw, Frame::plain(&plan.tree).side);
             r.for_each_leaf(|leaf, level, out, w| {
                 let near = Near { tree: &plan.tree, lists, strengths: &w.strengths, leaf, isa: plan.settings.isa };
                 let frame = Frame::of(&plan.tree, leaf, level);
                 let pools = (&plan.points, &plan.near64);
-                near.add((&plan.near, &plan.facts.near64), frame, (&unit[level], raw), pools, out);
+                near.add((&plan.near, &plan.facts.near64), frame, (&unit[level], &plain), pools, out);
             });
         })
     }

@@ -7,7 +7,9 @@
 //! | `bits` | threads, repetition, concurrency and moved points change no bit; instruction sets only the last ones |
 //! | `direct` | direct sums are those of a plain double loop, at any scale, with self terms skipped by index |
 //! | `edges` | lists that the plan cannot carry out are refused |
+//! | `far` | errors far from all sources are those near them |
 //! | `oracle` | every stage agrees with the pair-by-pair form of the same expansion |
+//! | `scales` | units of length beyond the range of f32 change no error |
 //! | `spherical` | every stage of spherical harmonics agrees with its pair-by-pair form, for every list policy |
 //! | `sums` | the pair sum: padding, borders of tiles and blocks, skipped sources |
 
@@ -16,7 +18,9 @@ mod batch;
 mod bits;
 mod direct;
 mod edges;
+mod far;
 mod oracle;
+mod scales;
 mod spherical;
 mod sums;
 

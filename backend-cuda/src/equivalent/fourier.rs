@@ -37,14 +37,18 @@ pub(super) struct Families<T> {
     sums: Buffer<T>,
     grid: Grid,
     order: usize,
+    /// Frequencies along z, of `order`, that are held at a time.
+    held: usize,
 }
 
-/// The spectra of the operators, an entry for each frequency, value, strength and offset.
+/// The spectra of the operators, an entry for each frequency (z slowest), value, strength and offset.
 pub(super) fn operators<T: DeviceScalar, K: Kernel>(device: &Device, o: &Operators<T>) -> Result<Buffer<T>, Error> {
     let frequencies = Grid::new(o.order).frequencies();
+    let across = frequencies / o.order;
     let mut table = vec![T::default(); 2 * frequencies * K::VALUES * K::STRENGTHS * OFFSETS];
     for_each_spectrum::<K>(&o.params, o.order, |offset, a, b, spectrum| {
         for (k, x) in spectrum.iter().enumerate() {
+            let k = k % o.order * across + k / o.order;
             let at = 2 * (((k * K::VALUES + a) * K::STRENGTHS + b) * OFFSETS + offset);
             (table[at], table[at + 1]) = (T::of(x.re), T::of(x.im));
         }
@@ -70,13 +74,15 @@ impl<T: DeviceScalar> Families<T> {
         unsafe { device.launch(functions, "family_flags", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
         let (parents, numbers) = arranger.listed(&flags)?;
         let count = parents.boxes.len();
-        let (components, entries) = (shape.density / shape.points, 2 * grid.frequencies() * FAMILY);
+        // Of one frequency along z.
+        let entries = 2 * grid.frequencies() / order * FAMILY;
         let [spectra, sums] =
-            [(components, count + 1), (shape.check / shape.points, count)].map(|(c, n)| c * n * entries);
-        let needed = ((spectra + sums) * size_of::<T>()) as f64;
-        if count == 0 || needed > PART_OF_MEMORY * device.free_memory()? as f64 {
+            [(shape.density, count + 1), (shape.check, count)].map(|(row, n)| row / shape.points * n * entries);
+        let fit = PART_OF_MEMORY * device.free_memory()? as f64 / ((spectra + sums) * size_of::<T>()) as f64;
+        if count == 0 || fit < 1.0 {
             return Ok(None);
         }
+        let held = order.div_ceil(order.div_ceil(order.min(fit as usize)));
         let kids = device.zeros(FAMILY * count, "children")?;
         let around = device.zeros(AROUND * count, "families around families")?;
         let refused = device.upload(&[NONE], "refused edges")?;
@@ -115,10 +121,11 @@ impl<T: DeviceScalar> Families<T> {
             around,
             lattice: device.upload(&lattice, "surface")?,
             numbers: device.upload(&numbers, "surface")?,
-            spectra: device.alloc(spectra, "spectra of densities")?,
-            sums: device.alloc(sums, "spectra of check values")?,
+            spectra: device.alloc(held * spectra, "spectra of densities")?,
+            sums: device.alloc(held * sums, "spectra of check values")?,
             grid,
             order,
+            held,
         }))
     }
 
@@ -127,15 +134,38 @@ impl<T: DeviceScalar> Families<T> {
         self.kids.bytes() + self.around.bytes() + self.spectra.bytes() + self.sums.bytes()
     }
 
-    /// Enqueues M2L: `multipoles` to `check`, rows of all boxes. `operators`: those of a level.
+    /// Enqueues M2L: `multipoles` to `check`, rows of all boxes, some frequencies after the others. `operators`: those of a
+    /// level.
     ///
     /// # Safety
     /// The rows are those of the boxes of the tree, of `shape`.
     pub unsafe fn enqueue<'a>(
         &self,
         device: &Device,
+        functions: [&Functions; 2],
+        shape: &Shape,
+        operators: &dyn Fn(usize) -> &'a Buffer<T>,
+        multipoles: &Buffer<T>,
+        check: &Buffer<T>,
+    ) -> Result<(), Error> {
+        for first in (0..self.order).step_by(self.held) {
+            let held = self.held.min(self.order - first);
+            // SAFETY: that of the caller.
+            unsafe { self.frequencies(device, functions, shape, [first, held], operators, multipoles, check)? };
+        }
+        Ok(())
+    }
+
+    /// [`enqueue`](Families::enqueue) for some frequencies along z: the first, and how many.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn frequencies<'a>(
+        &self,
+        device: &Device,
         [dft, product]: [&Functions; 2],
         shape: &Shape,
+        [first_kz, held]: [usize; 2],
         operators: &dyn Fn(usize) -> &'a Buffer<T>,
         multipoles: &Buffer<T>,
         check: &Buffer<T>,
@@ -149,9 +179,10 @@ impl<T: DeviceScalar> Families<T> {
             (&self.kids).into(),
             families,
             (&self.numbers).into(),
+            (first_kz as u32).into(),
             (&self.spectra).into(),
         ];
-        let grid = [blocks((self.count + 1) * parts, 1)?, self.order as u32, strengths];
+        let grid = [blocks((self.count + 1) * parts, 1)?, held as u32, strengths];
         // SAFETY: arguments as in dft.cu; there is a zero family in front of the others.
         unsafe { device.launch_3d(dft, "dft_forward", grid, DFT_BLOCK, &args)? };
 
@@ -164,7 +195,7 @@ impl<T: DeviceScalar> Families<T> {
             let next = (level + 1..levels - 1).find(|l| !same(l)).unwrap_or(levels - 1);
             let (first, end) = (self.level_start[level], self.level_start[next]);
             let args = [
-                shared.into(),
+                shared.at(first_kz * shared.len() / self.order),
                 strengths.into(),
                 (&self.spectra).into(),
                 families,
@@ -174,7 +205,7 @@ impl<T: DeviceScalar> Families<T> {
                 (&self.sums).into(),
             ];
             let tiles = blocks((end - first) as usize, PRODUCT_FAMILIES)?;
-            let grid = [tiles, self.grid.frequencies() as u32, values];
+            let grid = [tiles, (self.grid.frequencies() / self.order * held) as u32, values];
             // SAFETY: arguments as in m2l_fourier.cu; the operators are those of the level.
             unsafe { device.launch_3d(product, "m2l_product", grid, PRODUCT_BLOCK, &args)? };
             level = next;
@@ -185,6 +216,8 @@ impl<T: DeviceScalar> Families<T> {
             families,
             (&self.kids).into(),
             (&self.lattice).into(),
+            (first_kz as u32).into(),
+            (held as u32).into(),
             check.into(),
             (shape.check as u32).into(),
         ];

@@ -5,6 +5,7 @@
 //! the memory, it is a dense matrix an offset. Edges of one operator have distinct receivers, so products are
 //! added without atomics.
 
+mod affine;
 mod arrange;
 mod fourier;
 mod operators;
@@ -12,7 +13,7 @@ mod plan;
 mod recipe;
 mod stages;
 
-pub use plan::Plan;
+pub use plan::{Ends, Plan};
 
 use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
 use fmm_kernels::equivalent::Scalar;

@@ -27,6 +27,8 @@ pub(super) struct DeviceOperators<T> {
     pub m2m: Dense<T>,
     pub l2l: Dense<T>,
     pub l2l_factor: f64,
+    /// [`Operators::units`].
+    pub units: Vec<(usize, Buffer<T>)>,
     /// M2L as the matrices of all offsets, C·n × E·n each, and as their spectra, where they are used.
     pub dense: Option<Buffer<T>>,
     pub fourier: Option<Buffer<T>>,
@@ -66,6 +68,10 @@ impl<T: DeviceScalar> DeviceOperators<T> {
             m2m: upload(device, &whole.m2m)?,
             l2l: upload(device, &whole.l2l)?,
             l2l_factor: o.l2l_factor.f64(),
+            units: o
+                .units()
+                .map(|(s, unit)| Ok((s, device.upload(unit, "operators")?)))
+                .collect::<Result<_, Error>>()?,
             dense: None,
             fourier: None,
         })

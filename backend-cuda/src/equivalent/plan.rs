@@ -1,6 +1,7 @@
 //! Everything that does not depend on strengths: programs, operators, tables, arranged edges, workspaces.
 
 use super::DeviceScalar;
+use super::affine::DeviceAffine;
 use super::arrange::{Arranged, Arranger, Items, Kind, Table};
 use super::fourier::Families;
 use super::operators::{DeviceOperators, surface_rows};
@@ -14,8 +15,12 @@ use crate::tree::DeviceTree;
 use fmm_kernels::equivalent::operators::{MAX_ORDER, MIN_ORDER};
 use fmm_kernels::equivalent::surface;
 use fmm_traits::{Error, Family, Kernel, Observer, OutputColumns, Outputs, Real, Stage, Visitor, evaluate};
+use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::path::PathBuf;
+
+/// Most boxes with which P2P runs beside the far field.
+const BESIDE: usize = 1 << 19;
 
 /// A summation planned on the device: expansions in `T`, near field in `N`.
 #[derive(Debug)]
@@ -28,7 +33,18 @@ pub struct Plan<T: DeviceScalar, N: Real> {
     /// Operators, with the bits of the parameters of the unit box that they are for.
     stock: Vec<(Vec<u64>, DeviceOperators<T>)>,
     placed: Placed<T>,
+    /// Whether P2P runs beside the far field; `None`: where it pays.
+    beside: Option<bool>,
     near: PhantomData<N>,
+}
+
+/// Arrays of one evaluation in device memory, by their addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    /// N×strengths numbers in f64, in the caller's order.
+    pub strengths: u64,
+    /// M×values numbers in f64, in the caller's order; overwritten.
+    pub values: u64,
 }
 
 /// What the points decide.
@@ -40,9 +56,9 @@ pub(super) struct Placed<T> {
     /// Which operators of the stock each level takes.
     pub sets: Vec<u32>,
     pub edges: Edges<T>,
-    /// P2P, and threads of one of its blocks.
-    pub p2p: Functions,
-    pub near_threads: u32,
+    pub affine: DeviceAffine<T>,
+    /// Blocks that share a leaf: of P2P; of L2P and M2P.
+    pub parts: [u32; 2],
     pub workspace: Workspace<T>,
 }
 
@@ -52,10 +68,12 @@ pub(super) struct Programs {
     pub arrange: Functions,
     pub p2m: Functions,
     pub multiply: Functions,
+    pub affine: Functions,
     pub m2l: Functions,
     pub m2l_fourier: Functions,
     pub dft: Functions,
     pub l2p: Functions,
+    pub p2p: Functions,
 }
 
 /// What the kernels read of boxes, levels and surfaces.
@@ -141,6 +159,18 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         Ok(())
     }
 
+    /// Whether P2P runs beside the far field (`None`: where it pays) or behind it: then the times of stages are those that
+    /// each takes alone.
+    pub fn set_beside(&mut self, beside: Option<bool>) {
+        self.beside = beside;
+    }
+
+    /// It pays where levels of few boxes leave the device idle: with one component, 8 % at 2²⁰ points and 1 % at 2²⁴ (3·10⁵
+    /// boxes); −8 % at 2²⁷ (2.5·10⁶ boxes), −5 to −9 % with three components.
+    pub(super) fn beside(&self) -> bool {
+        self.beside.unwrap_or(self.shape.density == self.shape.points && self.placed.tree.len() <= BESIDE)
+    }
+
     /// Where each output lies among the values of a target.
     pub fn columns(&self) -> &[OutputColumns] {
         &self.columns
@@ -163,10 +193,10 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
 
     /// Bytes of device memory held.
     pub fn bytes(&self) -> u64 {
-        let Placed { tree, lists, edges, workspace, .. } = &self.placed;
+        let Placed { tree, lists, edges, affine, workspace, .. } = &self.placed;
         let kinds: u64 = lists.kinds().iter().map(|k| k.bytes()).sum();
         let operators: u64 = self.stock.iter().map(|(_, o)| o.bytes()).sum();
-        tree.bytes() + kinds + edges.bytes() + workspace.bytes() + operators
+        tree.bytes() + kinds + edges.bytes() + affine.bytes() + workspace.bytes() + operators
     }
 
     /// One evaluation: `strengths` N×strengths → values M×values, both in the caller's order; with the
@@ -202,13 +232,31 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         shape("strengths", strengths.len(), expected, "sources × strengths of the kernel")?;
         shape("values", out.len(), tree.targets.len() * self.shape.values, "targets × values of the kernel")?;
         let device = tree.device.clone();
-        self.placed.workspace.unit = if T::NAME == "f32" || N::NAME == "f32" { unit_of(strengths) } else { 1.0 };
-        device.write(&mut self.placed.workspace.given, 0, strengths, "strengths")?;
-        let mut run = Run::new(self);
+        let workspace = &mut self.placed.workspace;
+        let (given, values) = workspace.ends(&device)?;
+        device.write(given, 0, strengths, "strengths")?;
+        let ends = Ends { strengths: given.address(), values: values.address() };
+        let mut run = Run::new(self, ends);
         evaluate(&mut run, &(), observer)?;
         let seconds = run.seconds()?;
-        device.read(&self.placed.workspace.out, out, "values")?;
+        drop(run);
+        device.read(self.placed.workspace.ends(&device)?.1, out, "values")?;
         Ok(seconds)
+    }
+
+    /// Enqueues one evaluation with arrays of the caller in device memory, behind what `stream` has; what that gets from
+    /// here on is behind the evaluation. Does not wait for it.
+    ///
+    /// # Errors
+    /// Those of the device. Errors of the evaluation itself come from whatever waits for it.
+    ///
+    /// # Safety
+    /// `ends` are arrays of this device as long as [`apply_into`](Plan::apply_into) wants them, which stay until the
+    /// evaluation is done; `stream` is a live stream of the device's primary context, or null for the default one.
+    pub unsafe fn enqueue(&mut self, ends: Ends, stream: *mut c_void) -> Result<(), Error> {
+        let device = self.device().clone();
+        // SAFETY: that of the caller.
+        unsafe { device.within(stream.cast(), || evaluate(&mut Run::new(self, ends), &(), &mut |_, _| true)) }
     }
 
     /// The operators of the boxes of a level.
@@ -228,15 +276,6 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     pub(super) fn placed_mut(&mut self) -> &mut Placed<T> {
         &mut self.placed
     }
-}
-
-/// The power of two at or below the largest magnitude of `strengths` (1 if there is none): sums are made of strengths
-/// divided by it, so that f32 holds them in whatever unit they come.
-fn unit_of(strengths: &[f64]) -> f64 {
-    let largest = strengths.iter().fold(0.0f64, |m, q| m.max(q.abs()));
-    // Exponent bits alone; subnormal numbers give 0.
-    let unit = f64::from_bits(largest.to_bits() & (0x7ff << 52));
-    if unit > 0.0 && unit.is_finite() { unit } else { 1.0 }
 }
 
 struct New<F, T, N> {
@@ -269,15 +308,17 @@ impl<F: Family, T: DeviceScalar, N: Real> Visitor for New<F, T, N> {
             arrange: device.fixed("arrange", programs::arrange)?,
             p2m: device.load(&programs::p2m_program::<F::Check, T>(n))?,
             multiply: device.load(&programs::multiply_program::<T>())?,
+            affine: device.load(&programs::affine_program::<T>())?,
             m2l: device.load(&programs::m2l_program::<T>())?,
             m2l_fourier: device.load(&programs::m2l_fourier_program::<T>())?,
             dft: device.load(&programs::dft_program::<T>(p))?,
             l2p: device.load(&programs::l2p_program::<E, T>())?,
+            p2p: device.load(&programs::p2p_program::<S, N>())?,
         };
         let recipe = Recipe::new::<F, S, E, N>(params, p, cache);
         let mut stock = Vec::new();
         let placed = Placed::new(&recipe, shape, &programs, &mut stock, tree, lists)?;
-        Ok(Plan { recipe, columns, scale, shape, programs, stock, placed, near: PhantomData })
+        Ok(Plan { recipe, columns, scale, shape, programs, stock, placed, beside: None, near: PhantomData })
     }
 }
 
@@ -310,8 +351,6 @@ impl<T: DeviceScalar> Placed<T> {
         let boxes = device.upload(&tree.boxes.addresses(), "addresses of boxes")?;
         let (primitives, functions) = (Primitives::new(&device)?, programs.arrange.clone());
         let arranger = Arranger { tree: &tree, primitives, functions, boxes: &boxes };
-        let p2p = arranger.items([&lists.p2p; 3])?;
-        let near = programs::near_shape(tree.targets.len() as f64 / p2p.len().max(1) as f64, shape.values);
         let m2l = if lists.m2l.is_empty() {
             Far::None
         } else {
@@ -340,7 +379,7 @@ impl<T: DeviceScalar> Placed<T> {
             active: arranger.items([&lists.m2l, &lists.p2l, &lists.l2l])?,
             l2p: arranger.items([&lists.l2p; 3])?,
             m2p: arranger.items([&lists.m2p; 3])?,
-            p2p,
+            p2p: arranger.items([&lists.p2p; 3])?,
         };
         let tables = Tables {
             corner: device.upload(&tree.corner, "corner")?,
@@ -353,8 +392,12 @@ impl<T: DeviceScalar> Placed<T> {
         };
         let rank = stock.iter().map(|(_, o)| o.upward[1].rows.max(o.downward[1].rows)).max().unwrap_or(0);
         let workspace = Workspace::new(&tree, &shape, rank, far, &edges)?;
-        let (p2p, near_threads) = (device.load(&(recipe.near)(near))?, near.0 as u32);
-        Ok(Placed { tree, lists, tables, sets, edges, p2p, near_threads, workspace })
+        let affine = (recipe.affine)(&(recipe.unit)(&recipe.params, tree.side), recipe.order);
+        let affine = DeviceAffine::new(&device, &affine, if far { tree.len() } else { 0 })?;
+        // Enough for leaves of twice the mean; in larger ones a block has several groups.
+        let mean = tree.targets.len() as f64 / edges.p2p.len().max(1) as f64;
+        let parts = recipe.groups.map(|group| (2.0 * mean / group as f64).ceil().clamp(1.0, 1024.0) as u32);
+        Ok(Placed { tree, lists, tables, sets, edges, affine, parts, workspace })
     }
 }
 

@@ -4,11 +4,10 @@
 use super::DeviceScalar;
 use super::fourier;
 use super::operators::{DeviceOperators, m2l_matrices};
-use crate::compile::Program;
 use crate::device::{Buffer, Device};
-use crate::programs;
+use crate::programs::Groups;
 use fmm_kernels::equivalent::operators::unit_parameters;
-use fmm_kernels::equivalent::{OperatorSet, Operators};
+use fmm_kernels::equivalent::{Affine, OperatorSet, Operators};
 use fmm_traits::kernel::MAX_PARAMETERS;
 use fmm_traits::{Error, Family, Kernel};
 use std::path::PathBuf;
@@ -29,15 +28,17 @@ pub(super) struct Recipe<T> {
     pub unit: fn(&[f64], f64) -> Vec<f64>,
     /// Operators of boxes of this side.
     pub operators: MakeOperators<T>,
+    /// What locals carry beside densities, for the parameters of the root as a unit box.
+    pub affine: fn(&[f64], usize) -> Affine<T>,
     /// M2L of those, as dense matrices or in Fourier space.
     pub dense: MakeM2l<T>,
     pub fourier: MakeM2l<T>,
-    /// P2P of a shape.
-    pub near: fn((usize, usize)) -> Program,
+    /// Targets of a leaf that a block sums at once: of P2P; of L2P and M2P.
+    pub groups: [usize; 2],
     /// Degrees in length: strengths of the check kernel; values at targets of the far field; both of the near field.
     check_strengths: Vec<i32>,
     far_values: Vec<i32>,
-    near_strengths: Vec<i32>,
+    pub near_strengths: Vec<i32>,
     near_values: Vec<i32>,
     /// Whether the near field is summed in units of the box.
     framed: bool,
@@ -58,9 +59,10 @@ impl<T: DeviceScalar> Recipe<T> {
             cache,
             unit: unit_parameters::<F>,
             operators: operators::<F, T>,
+            affine: Affine::of::<F::Equivalent, E>,
             dense: m2l_matrices::<T, F::Equivalent>,
             fourier: fourier::operators::<T, F::Equivalent>,
-            near: programs::p2p_program::<S, N>,
+            groups: [Groups::near::<N>(S::VALUES).targets(), Groups::far::<T>(E::VALUES).targets()],
             check_strengths: degrees(F::Check::STRENGTHS, F::Check::strength_degree),
             far_values: degrees(E::VALUES, E::value_degree),
             near_strengths: degrees(S::STRENGTHS, S::strength_degree),

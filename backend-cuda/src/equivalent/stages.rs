@@ -4,11 +4,11 @@ use super::DeviceScalar;
 use super::arrange::Table;
 use super::fourier::Families;
 use super::operators::Dense;
-use super::plan::{Edges, Far, Plan, Shape};
-use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use super::plan::{Edges, Ends, Far, Plan, Shape};
+use crate::device::{Arg, Buffer, Device, blocks};
 use crate::lists::DeviceEdges;
-use crate::programs::{LEAF_THREADS, threads_for};
-use crate::tree::{DevicePoints, DeviceTree};
+use crate::programs::{LEAF_THREADS, surface_shape};
+use crate::tree::{DeviceTree, WALKERS};
 use cudarc::driver::CudaEvent;
 use fmm_traits::{Error, Real, Stage, Stages};
 
@@ -17,23 +17,26 @@ const MULTIPLY_BLOCK: u32 = 128;
 const MULTIPLY_EDGE: usize = 64;
 /// Threads of the kernels with one number each.
 const BLOCK: u32 = 256;
+/// `LEVEL_HEAD` of `level.cuh`.
+const LEVEL_HEAD: usize = 5;
+/// Threads of `add_net` in `p2m.cu`.
+const NET_THREADS: u32 = 128;
 
 /// What changes with strengths.
 #[derive(Debug)]
 pub(super) struct Workspace<T> {
-    /// What strengths are divided by.
-    pub unit: f64,
-    /// Caller's order.
-    pub given: Buffer<f64>,
-    pub out: Buffer<f64>,
+    /// Largest strength, as bits.
+    largest: Buffer<u64>,
+    /// Caller's order, made when somebody comes with arrays on the host: strengths, values.
+    ends: Option<(Buffer<f64>, Buffer<f64>)>,
     /// Tree order.
     strengths: Buffer<f64>,
-    values: Buffer<f64>,
+    pub values: Buffer<f64>,
     /// A row a box.
     multipoles: Buffer<T>,
     locals: Buffer<T>,
     /// Check values: of multipoles on the way up, of locals on the way down.
-    check: Buffer<T>,
+    pub check: Buffer<T>,
     /// Between the factors of a solve.
     middle: Buffer<T>,
 }
@@ -45,9 +48,8 @@ impl<T: DeviceScalar> Workspace<T> {
         let boxes = if far { tree.len() } else { 0 };
         let widest = edges.leaves.widest().max(edges.parents.widest()).max(edges.active.widest());
         Ok(Workspace {
-            unit: 1.0,
-            given: device.alloc(n * shape.strengths, "strengths")?,
-            out: device.zeros(m * shape.values, "values")?,
+            largest: device.zeros(1, "largest strength")?,
+            ends: None,
             strengths: device.alloc(n * shape.strengths, "strengths")?,
             values: device.alloc(m * shape.values, "values")?,
             multipoles: device.zeros(boxes * shape.density, "multipoles")?,
@@ -59,9 +61,20 @@ impl<T: DeviceScalar> Workspace<T> {
 }
 
 impl<T> Workspace<T> {
+    /// Strengths and values in the caller's order.
+    pub fn ends(&mut self, device: &Device) -> Result<(&mut Buffer<f64>, &Buffer<f64>), Error> {
+        if self.ends.is_none() {
+            let given = device.alloc(self.strengths.len(), "strengths")?;
+            self.ends = Some((given, device.alloc(self.values.len(), "values")?));
+        }
+        let (given, values) = self.ends.as_mut().expect("they are there");
+        Ok((given, values))
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
-        let ends: u64 = [&self.given, &self.out, &self.strengths, &self.values].iter().map(|b| b.bytes()).sum();
+        let ends = self.ends.iter().map(|(given, values)| given.bytes() + values.bytes());
+        let ends = ends.sum::<u64>() + self.strengths.bytes() + self.values.bytes();
         ends + [&self.multipoles, &self.locals, &self.check, &self.middle].iter().map(|b| b.bytes()).sum::<u64>()
     }
 }
@@ -69,15 +82,17 @@ impl<T> Workspace<T> {
 /// One evaluation.
 pub(super) struct Run<'a, T: DeviceScalar, N: Real> {
     plan: &'a mut Plan<T, N>,
+    ends: Ends,
     marks: Vec<(Stage, CudaEvent, CudaEvent)>,
 }
 
 impl<'a, T: DeviceScalar, N: Real> Run<'a, T, N> {
-    pub fn new(plan: &'a mut Plan<T, N>) -> Self {
-        Run { plan, marks: Vec::new() }
+    pub fn new(plan: &'a mut Plan<T, N>, ends: Ends) -> Self {
+        Run { plan, ends, marks: Vec::new() }
     }
 
-    /// Seconds of each stage on the device; waits for them.
+    /// Seconds of each stage on the device; waits for them. P2P runs beside the far field, so their sum is more than what
+    /// passes.
     pub fn seconds(&self) -> Result<[f64; Stage::ALL.len()], Error> {
         let mut seconds = [0.0; Stage::ALL.len()];
         for (stage, from, to) in &self.marks {
@@ -169,6 +184,36 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         }
     }
 
+    /// Enqueues the upward solve of `count` boxes of `level`, from item `first` on, with their net strengths.
+    ///
+    /// # Safety
+    /// As [`solve`](Self::solve).
+    unsafe fn solve_upward(
+        &self,
+        level: usize,
+        items: &Buffer<u32>,
+        (first, count): (usize, usize),
+    ) -> Result<(), Error> {
+        let (w, tables, operators) = (&self.placed().workspace, &self.placed().tables, self.operators(level));
+        // SAFETY: that of the caller.
+        unsafe { self.solve(&operators.upward, items, (first, count), &w.multipoles)? };
+        for (strength, unit) in operators.units.iter().filter(|_| count > 0) {
+            let args = [
+                (&tables.boxes).into(),
+                (&tables.check).into(),
+                items.at(first),
+                (&w.strengths).into(),
+                (*strength as u32).into(),
+                unit.into(),
+                (self.shape.density as u32).into(),
+                (&w.multipoles).into(),
+            ];
+            // SAFETY: arguments as in p2m.cu; multipoles have a row for each box.
+            unsafe { self.device().launch(&self.programs.p2m, "add_net", (blocks(count, 1)?, 1), NET_THREADS, &args)? };
+        }
+        Ok(())
+    }
+
     fn m2l_fourier(&self, device: &Device, families: &Families<T>) -> Result<(), Error> {
         let (w, programs) = (&self.placed().workspace, [&self.programs.dft, &self.programs.m2l_fourier]);
         let missing = device.alloc(0, "spectra of M2L")?;
@@ -219,7 +264,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
             (&w.check).into(),
         ];
         let count = items.map_or(self.placed().tree.len(), Buffer::len);
-        let block = threads_for(self.shape.points) as u32;
+        let block = surface_shape(self.shape.points).0 as u32;
         // SAFETY: arguments as in p2m.cu; check has a row for each box.
         unsafe { self.device().launch(&self.programs.p2m, "to_surface", (blocks(count, 1)?, 1), block, &args) }
     }
@@ -247,27 +292,86 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
             (self.placed().tree.targets.len() as u64).into(),
             (&self.placed().workspace.values).into(),
         ];
-        let grid = (blocks(items.len(), 1)?, 1);
+        let grid = (blocks(items.len(), 1)?, self.placed().parts[1]);
         // SAFETY: arguments as in l2p.cu; densities have a row for each box.
         unsafe { self.device().launch(&self.programs.l2p, "from_surface", grid, LEAF_THREADS as u32, &args) }
     }
 
-    /// Enqueues a permutation of rows between the caller's order and that of `points`.
-    fn permute(
-        &self,
-        entry: &'static str,
-        functions: &Functions,
-        from: &Buffer<f64>,
-        points: &DevicePoints,
-        width: usize,
-        factor: f64,
-        to: &Buffer<f64>,
-    ) -> Result<(), Error> {
-        let (order, count) = (Arg::from(&points.order), Arg::from(points.len() as u64));
-        let args = [from.into(), order, count, (width as u32).into(), factor.into(), to.into()];
-        let grid = (blocks(points.len() * width, BLOCK as usize)?, 1);
+    /// What strengths are divided by: null where nothing is in f32.
+    fn largest(&self) -> Arg {
+        if T::NAME == "f32" || N::NAME == "f32" { (&self.placed().workspace.largest).into() } else { 0u64.into() }
+    }
+
+    /// Enqueues strengths of the caller into tree order.
+    fn scatter(&mut self, given: u64) -> Result<(), Error> {
+        let device = self.device().clone();
+        let w = &mut self.placed_mut().workspace;
+        device.clear(&mut w.values)?;
+        device.clear(&mut w.check)?;
+        device.clear(&mut w.largest)?;
+        let (w, points, width) = (&self.placed().workspace, &self.placed().tree.sources, self.shape.strengths);
+        let (count, functions) = (w.strengths.len(), &self.programs.arrange);
+        let grid = (blocks(count, BLOCK as usize)?, 1);
+        let (order, n) = ((&points.order).into(), (points.len() as u64).into());
+        let args = [given.into(), order, n, (width as u32).into(), self.largest(), (&w.strengths).into()];
         // SAFETY: arguments as in arrange.cu; both arrays have a row for each point.
-        unsafe { self.device().launch(functions, entry, grid, BLOCK, &args) }
+        unsafe {
+            let factors = self.placed().tables.check.at(LEVEL_HEAD);
+            let all = [given.into(), n, (width as u32).into(), factors, (&w.largest).into()];
+            device.launch(functions, "largest", (grid.0.min(WALKERS), 1), BLOCK, &all)?;
+            device.launch(functions, "scatter", grid, BLOCK, &args)
+        }
+    }
+
+    /// Enqueues values in tree order into those of the caller.
+    fn gather(&mut self, out: u64) -> Result<(), Error> {
+        let (w, points, width) = (&self.placed().workspace, &self.placed().tree.targets, self.shape.values);
+        let (order, n) = ((&points.order).into(), (points.len() as u64).into());
+        let scale = self.scale.into();
+        let args = [(&w.values).into(), order, n, (width as u32).into(), self.largest(), scale, out.into()];
+        let grid = (blocks(w.values.len(), BLOCK as usize)?, 1);
+        // SAFETY: arguments as in arrange.cu; both arrays have a row for each point.
+        unsafe { self.device().launch(&self.programs.arrange, "gather", grid, BLOCK, &args) }
+    }
+
+    /// Enqueues P2P, beside what follows if the plan says so.
+    fn near(&self) -> Result<(), Error> {
+        let (tables, tree, w) = (&self.placed().tables, &self.placed().tree, &self.placed().workspace);
+        let same = std::sync::Arc::ptr_eq(&tree.sources, &tree.targets);
+        let args = [
+            (&tables.boxes).into(),
+            (&tables.corner).into(),
+            (&tables.near).into(),
+            (&self.placed().edges.p2p.boxes).into(),
+            (&self.placed().lists.p2p.starts).into(),
+            (&self.placed().lists.p2p.sources).into(),
+            u32::from(same).into(),
+            (&tree.sources.xyz).into(),
+            (tree.sources.len() as u64).into(),
+            (&w.strengths).into(),
+            (&tree.targets.xyz).into(),
+            (tree.targets.len() as u64).into(),
+            (&w.values).into(),
+        ];
+        let grid = (blocks(self.placed().edges.p2p.len(), 1)?, self.placed().parts[0]);
+        let (device, functions, threads) = (self.device(), &self.programs.p2p, LEAF_THREADS as u32);
+        // SAFETY: arguments as in p2p.cu; values have a row for each target, and nothing else writes them before the
+        // streams are joined.
+        unsafe {
+            if self.beside() {
+                device.launch_beside(functions, "p2p", grid, threads, &args)
+            } else {
+                device.launch(functions, "p2p", grid, threads, &args)
+            }
+        }
+    }
+}
+
+/// What runs beside a run that was stopped is waited for by whatever follows.
+impl<T: DeviceScalar, N: Real> Drop for Run<'_, T, N> {
+    fn drop(&mut self) {
+        // A device that refuses this refuses what follows, too.
+        let _ = self.plan.device().join();
     }
 }
 
@@ -279,14 +383,19 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
         self.plan.placed().tree.level_start.len() - 1
     }
 
+    /// With P2P beside the far field, of which it needs nothing.
     fn scatter(&mut self) -> Result<(), Error> {
-        self.timed(Stage::Scatter, |p| {
-            let device = p.device().clone();
-            device.clear(&mut p.placed_mut().workspace.values)?;
-            device.clear(&mut p.placed_mut().workspace.check)?;
-            let (w, functions, width) = (&p.placed().workspace, &p.programs.arrange, p.shape.strengths);
-            p.permute("scatter", functions, &w.given, &p.placed().tree.sources, width, 1.0 / w.unit, &w.strengths)
-        })
+        let given = self.ends.strengths;
+        self.timed(Stage::Scatter, |p| p.scatter(given))?;
+        if !self.plan.beside() {
+            return Ok(());
+        }
+        let device = self.plan.device().clone();
+        device.fork()?;
+        let from = device.mark_beside()?;
+        self.plan.near()?;
+        self.marks.push((Stage::P2p, from, device.mark_beside()?));
+        Ok(())
     }
 
     fn p2m(&mut self, _: &()) -> Result<(), Error> {
@@ -297,9 +406,8 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
             let leaves = &p.placed().edges.leaves;
             p.to_surface(&p.placed().lists.p2m, Some(&leaves.boxes), &p.placed().tables.outer)?;
             for level in 0..p.placed().sets.len() {
-                let upward = &p.operators(level).upward;
                 // SAFETY: the items of a level exist, and `middle` holds a row for each.
-                unsafe { p.solve(upward, &leaves.boxes, leaves.of(level), &p.placed().workspace.multipoles)? };
+                unsafe { p.solve_upward(level, &leaves.boxes, leaves.of(level))? };
             }
             Ok(())
         })
@@ -332,7 +440,7 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
                 p.device().launch(&p.programs.multiply, "add_rows", grid, BLOCK, &args)?;
             }
             // SAFETY: the items of a level exist, and `middle` holds a row for each.
-            unsafe { p.solve(&operators.upward, &parents.boxes, parents.of(level), &w.multipoles) }
+            unsafe { p.solve_upward(level, &parents.boxes, parents.of(level)) }
         })
     }
 
@@ -374,19 +482,25 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
                 unsafe { p.multiply(&operators.l2l, from, to, groups, factor, true)? };
             }
             let downward = &p.operators(level).downward;
-            // SAFETY: the items of a level exist, and `middle` holds a row for each.
-            unsafe { p.solve(downward, &active.boxes, active.of(level), &w.locals) }
+            // SAFETY: levels come in order; the items of a level exist, and `middle` holds a row for each.
+            unsafe {
+                p.separate(level)?;
+                p.solve(downward, &active.boxes, active.of(level), &w.locals)
+            }
         })
     }
 
+    /// Adds to what P2P has written.
     fn l2p(&mut self, _: &()) -> Result<(), Error> {
+        self.plan.device().join()?;
         self.timed(Stage::L2p, |p| {
             p.at_targets(
                 &p.placed().lists.l2p,
                 &p.placed().edges.l2p.boxes,
                 &p.placed().tables.outer,
                 &p.placed().workspace.locals,
-            )
+            )?;
+            p.affine_at_targets()
         })
     }
 
@@ -401,35 +515,13 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
         })
     }
 
+    /// Unless [`scatter`](Run::scatter) has enqueued it.
     fn p2p(&mut self, _: &()) -> Result<(), Error> {
-        self.timed(Stage::P2p, |p| {
-            let (tables, tree, w) = (&p.placed().tables, &p.placed().tree, &p.placed().workspace);
-            let same = std::sync::Arc::ptr_eq(&tree.sources, &tree.targets);
-            let args = [
-                (&tables.boxes).into(),
-                (&tables.corner).into(),
-                (&tables.near).into(),
-                (&p.placed().edges.p2p.boxes).into(),
-                (&p.placed().lists.p2p.starts).into(),
-                (&p.placed().lists.p2p.sources).into(),
-                u32::from(same).into(),
-                (&tree.sources.xyz).into(),
-                (tree.sources.len() as u64).into(),
-                (&w.strengths).into(),
-                (&tree.targets.xyz).into(),
-                (tree.targets.len() as u64).into(),
-                (&w.values).into(),
-            ];
-            let grid = (blocks(p.placed().edges.p2p.len(), 1)?, 1);
-            // SAFETY: arguments as in p2p.cu; values have a row for each target.
-            unsafe { p.device().launch(&p.placed().p2p, "p2p", grid, p.placed().near_threads, &args) }
-        })
+        if self.plan.beside() { Ok(()) } else { self.timed(Stage::P2p, |p| p.near()) }
     }
 
     fn gather(&mut self) -> Result<(), Error> {
-        self.timed(Stage::Gather, |p| {
-            let (w, functions, width) = (&p.placed().workspace, &p.programs.arrange, p.shape.values);
-            p.permute("gather", functions, &w.values, &p.placed().tree.targets, width, p.scale * w.unit, &w.out)
-        })
+        let out = self.ends.values;
+        self.timed(Stage::Gather, |p| p.gather(out))
     }
 }

@@ -1,7 +1,7 @@
 //! Errors are typed, and the device works after them.
 
 use crate::Test;
-use backend_cuda::{CallerPoints, Device, DeviceOptions, Direct, Targets, TreeOptions, build, direct};
+use backend_cuda::{CallerPoints, Device, DeviceOptions, Direct, Root, Targets, TreeOptions, build, direct};
 use fmm_kernels::{Laplace, StokesPressure};
 use fmm_traits::{Error, Outputs};
 
@@ -26,7 +26,7 @@ fn bad_input(device: &Device) {
     assert!(matches!(sum(&[0.0; 3], &[1.0; 2], Targets::Sources(None)), Error::Shape { array: "strengths", .. }));
     assert!(matches!(sum(&[0.0; 3], &[1.0], Targets::Points(&[0.0; 2])), Error::Shape { array: "targets", .. }));
     assert!(matches!(sum(&[0.0; 3], &[1.0], Targets::Sources(Some(&[1]))), Error::TooMany { found: 1, .. }));
-    let options = TreeOptions { ncrit: 10, min_side: 0.0, root: None };
+    let options = TreeOptions { ncrit: 10, min_side: 0.0, root: Root::Smallest };
     let mut points = vec![0.5; 300];
     points[151] = f64::NAN;
     points[200] = f64::INFINITY;
@@ -36,9 +36,12 @@ fn bad_input(device: &Device) {
     assert!(matches!(e, Error::NotFinite { array: "sources", row: 50, column: 1, .. }), "{e}");
     let e = build(device, &send(&[0.0; 3]), Some(&send(&[f64::INFINITY, 0.0, 0.0])), &options).unwrap_err();
     assert!(matches!(e, Error::NotFinite { array: "targets", row: 0, column: 0, .. }), "{e}");
-    for (ncrit, min_side, root) in
-        [(0, 0.0, None), (1, -1.0, None), (1, 0.0, Some(([0.0; 3], 0.1))), (1, 0.0, Some(([0.0; 3], f64::NAN)))]
-    {
+    for (ncrit, min_side, root) in [
+        (0, 0.0, Root::Smallest),
+        (1, -1.0, Root::Smallest),
+        (1, 0.0, Root::Given([0.0; 3], 0.1)),
+        (1, 0.0, Root::Given([0.0; 3], f64::NAN)),
+    ] {
         let e = build(device, &send(&[0.5; 3]), None, &TreeOptions { ncrit, min_side, root }).unwrap_err();
         assert!(matches!(e, Error::Parameter { .. }), "{e}");
     }

@@ -4,9 +4,10 @@
 use crate::Test;
 use backend_cpu::pairwise::Pairwise;
 use backend_cuda::{
-    CallerPoints, Device, DeviceLists, DeviceScalar, DeviceTree, Direct, Plan, Settings, Targets, TreeOptions, build,
-    solver, uvwx,
+    CallerPoints, Device, DeviceLists, DeviceScalar, DeviceTree, Direct, Ends, Plan, Root, Settings, Targets,
+    TreeOptions, build, solver, uvwx,
 };
+use cudarc::driver::{CudaContext, DevicePtr};
 use fmm_kernels::equivalent::EquivalentExpansion;
 use fmm_kernels::{Gravity, Laplace, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::lane::dot;
@@ -14,6 +15,7 @@ use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
 use fmm_traits::tree::{Edges, Lists};
 use fmm_traits::{Error, Family, Kernel, Lane, OutputColumns, Outputs, Real, Stage, Tree, Visitor};
 use fmm_tree::{BuildOptions, ListOptions};
+use std::ffi::c_void;
 
 pub const TESTS: &[Test] = &[
     ("far::each_group_of_stages_agrees_with_the_cpu", stages),
@@ -23,6 +25,7 @@ pub const TESTS: &[Test] = &[
     ("far::errors_fall_with_the_order", orders),
     ("far::single_precision", single),
     ("far::a_solver_plans_as_the_cpu_does_and_moves_its_points", solvers),
+    ("far::arrays_and_stream_of_the_caller", of_the_caller),
     ("far::a_kernel_of_the_user", own_kernel),
     ("far::ten_runs_give_the_same_bits", repeatable),
     ("far::bad_strengths_wrong_lists_and_a_stopped_run", errors),
@@ -37,7 +40,7 @@ fn difference(a: &[f64], b: &[f64]) -> f64 {
 
 fn tree_of(device: &Device, s: &[f64], t: Option<&[f64]>, ncrit: usize) -> DeviceTree {
     let send = |x: &[f64]| CallerPoints::new(device, x).unwrap();
-    build(device, &send(s), t.map(send).as_ref(), &TreeOptions { ncrit, min_side: 0.0, root: None }).unwrap()
+    build(device, &send(s), t.map(send).as_ref(), &TreeOptions { ncrit, min_side: 0.0, root: Root::Smallest }).unwrap()
 }
 
 /// Relative errors of the outputs of a whole run, against the direct sum on the device in f64.
@@ -185,6 +188,40 @@ fn solvers(device: &Device) {
     let before = device.reserved_memory().unwrap();
     (0..6).for_each(&mut step);
     assert_eq!(device.reserved_memory().unwrap(), before);
+}
+
+/// Points, strengths and values that lie in device memory, and a stream on which they become ready.
+fn of_the_caller(device: &Device) {
+    let n = 20_000;
+    let context = CudaContext::new(0).unwrap();
+    let stream = context.new_stream().unwrap();
+    let handle: *mut c_void = stream.cu_stream().cast();
+    let s = CloudKind::Plummer.points(n, 51);
+    let there = stream.clone_htod(&s).unwrap();
+    // SAFETY: three numbers a point; the array and the stream outlive this function's work.
+    let points = unsafe { CallerPoints::copied(device, there.device_ptr(&stream).0, n, handle) }.unwrap();
+    let options = TreeOptions { ncrit: 50, min_side: 0.0, root: Root::Smallest };
+    let tree = build(device, &points, None, &options).unwrap();
+    let same = tree_of(device, &s, None, 50).download().unwrap();
+    assert_eq!(tree.download().unwrap().sources.order, same.sources.order);
+    let lists = uvwx(&tree, &ListOptions::default()).unwrap();
+    let mut plan = Plan::<f32, f32>::new(&Laplace, Outputs::GRADIENT, 4, None, tree, lists).unwrap();
+    for unit in [1.0, 1e60, 0.0] {
+        let q: Vec<f64> = normal_strengths(n, 52).iter().map(|q| q * unit).collect();
+        let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
+        assert!(u.iter().all(|u| u.is_finite()), "{unit}");
+        let strengths = stream.clone_htod(&q).unwrap();
+        let values = stream.alloc_zeros::<f64>(u.len()).unwrap();
+        let ends = Ends { strengths: strengths.device_ptr(&stream).0, values: values.device_ptr(&stream).0 };
+        // SAFETY: arrays of that length, which live until the stream has been waited for below.
+        unsafe { plan.enqueue(ends, handle) }.unwrap();
+        assert_eq!(stream.clone_dtoh(&values).unwrap(), u, "{unit}");
+        // P2P behind the far field adds in another order.
+        plan.set_beside(Some(false));
+        let behind = plan.apply(&q, &mut |_, _| true).unwrap().0;
+        assert!(difference(&behind, &u) <= 1e-6, "{unit}");
+        plan.set_beside(None);
+    }
 }
 
 /// e^(-κr)/r, written by somebody who knows no CUDA; its gradient comes from dual numbers.

@@ -1,7 +1,7 @@
 //! Trees and lists against the CPU's, array by array.
 
 use crate::Test;
-use backend_cuda::{CallerPoints, Device, DeviceTree, TreeOptions, uvwx};
+use backend_cuda::{CallerPoints, Device, DeviceTree, Root, TreeOptions, uvwx};
 use fmm_traits::testkit::clouds::{CloudKind, Generator};
 use fmm_traits::{Lists, Tree};
 use fmm_tree::{BuildOptions, ListOptions, invariants};
@@ -22,7 +22,8 @@ fn build(device: &Device, s: &[f64], t: Option<&[f64]>, o: &TreeOptions) -> Devi
 fn same(device: &Device, s: &[f64], t: Option<&[f64]>, o: &BuildOptions, l: &ListOptions, what: &str) -> usize {
     let tree = fmm_tree::build(s, t, o).unwrap();
     let lists = fmm_tree::uvwx(&tree, l).unwrap();
-    let given = TreeOptions { ncrit: o.ncrit.unwrap(), min_side: o.min_side, root: Some((tree.corner, tree.side)) };
+    let given =
+        TreeOptions { ncrit: o.ncrit.unwrap(), min_side: o.min_side, root: Root::Given(tree.corner, tree.side) };
     let there = build(device, s, t, &given);
     equal_trees(&there.download().unwrap(), &tree, what);
     equal_lists(&uvwx(&there, l).unwrap().download().unwrap(), &lists, what);
@@ -129,7 +130,7 @@ fn options(device: &Device) {
         let p = kind.points(1000, 16);
         let t = CloudKind::Uniform.points(500, 17);
         for t in [None, Some(&t[..])] {
-            let o = TreeOptions { ncrit: 2000, min_side: 0.0, root: None };
+            let o = TreeOptions { ncrit: 2000, min_side: 0.0, root: Root::Smallest };
             let here = fmm_tree::build(&p, t, &with_ncrit(2000)).unwrap();
             equal_trees(&build(device, &p, t, &o).download().unwrap(), &here, kind.name());
             let split = build(device, &p, t, &TreeOptions { ncrit: 9, ..o });

@@ -41,8 +41,8 @@ pub struct Affine<T> {
     xyz: [Vec<T>; 3],
     /// Σ x² over the surface.
     squares: T,
-    /// Projection of slopes (3 per component) to those the kernel has, unless it has all.
-    slopes: Option<Matrix<T>>,
+    /// Projection of slopes, 3 per component, to those that fields of the kernel have.
+    slopes: Matrix<T>,
     /// For each value at a target: the number that it equals in an affine field, `4·component` or `4·component + 1 + axis`.
     values: Vec<Option<usize>>,
 }
@@ -57,7 +57,7 @@ impl<T: Scalar> Affine<T> {
             factor: T::of((K::value_degree(0) as f64).exp2()),
             xyz: std::array::from_fn(|a| points.iter().map(|x| T::of(x[a])).collect()),
             squares: T::of(points.iter().map(|x| x[0] * x[0]).sum()),
-            slopes: slopes.as_ref().map(round),
+            slopes: round(&slopes),
             values,
         }
     }
@@ -77,6 +77,26 @@ impl<T: Scalar> Affine<T> {
         self.components == 0
     }
 
+    /// Value in units of a child over that in units of its parent.
+    pub fn factor(&self) -> T {
+        self.factor
+    }
+
+    /// Σ x² over the points of the inner surface.
+    pub fn squares(&self) -> T {
+        self.squares
+    }
+
+    /// Projection of slopes (3·component + axis), a symmetric matrix.
+    pub fn slopes(&self) -> &Matrix<T> {
+        &self.slopes
+    }
+
+    /// For each value at a target the number, of those that a local carries, that it has in the middle of its box.
+    pub fn values(&self) -> &[Option<usize>] {
+        &self.values
+    }
+
     /// Moves the affine part of `check` values (component-major, inner surface) to `part`.
     pub fn separate(&self, check: &mut [T], part: &mut [T]) {
         let (n, m) = (self.xyz[0].len(), self.components);
@@ -88,11 +108,9 @@ impl<T: Scalar> Affine<T> {
                 *slope = values.iter().zip(x).fold(T::default(), |sum, (&u, &x)| sum + u * x) / self.squares;
             }
         }
-        if let Some(projection) = &self.slopes {
-            let all = slopes;
-            slopes[..3 * m].fill(T::default());
-            multiply_add(projection.view(), &all, T::of(1.0), &mut slopes);
-        }
+        let all = slopes;
+        slopes[..3 * m].fill(T::default());
+        multiply_add(self.slopes.view(), &all, T::of(1.0), &mut slopes);
         for (c, values) in check.chunks_exact_mut(n).take(m).enumerate() {
             let (mean, slope) = (means[c], &slopes[3 * c..]);
             let [x, y, z] = &self.xyz;
@@ -132,7 +150,7 @@ impl<T: Scalar> Affine<T> {
 }
 
 /// What [`found`] finds: the number of components, the projection of slopes and [`Affine::values`].
-type Found = (usize, Option<Matrix<f64>>, Vec<Option<usize>>);
+type Found = (usize, Matrix<f64>, Vec<Option<usize>>);
 
 /// `None` for a kernel whose far sources have no affine limit.
 fn found<K: Kernel, E: Kernel>(params: &[f64]) -> Option<Found> {
@@ -159,13 +177,11 @@ fn found<K: Kernel, E: Kernel>(params: &[f64]) -> Option<Found> {
     }
     (span(&constants)?.cols == components).then_some(())?;
     let basis = span(&slopes)?;
-    let projection = (basis.cols < basis.rows).then(|| {
-        let entry = |i: usize, j: usize| {
-            (0..basis.cols).map(|k| basis.data[k * basis.rows + i] * basis.data[k * basis.rows + j]).sum()
-        };
-        let entries = (0..basis.rows).flat_map(|j| (0..basis.rows).map(move |i| (i, j)));
-        Matrix { rows: basis.rows, cols: basis.rows, data: entries.map(|(i, j)| entry(i, j)).collect() }
-    });
+    let entry = |(j, i): (usize, usize)| {
+        (0..basis.cols).map(|k| basis.data[k * basis.rows + i] * basis.data[k * basis.rows + j]).sum()
+    };
+    let entries = (0..basis.rows).flat_map(|j| (0..basis.rows).map(move |i| (j, i)));
+    let projection = Matrix { rows: basis.rows, cols: basis.rows, data: entries.map(entry).collect() };
     // What the values at targets are: compared where all of them are of order one.
     let of_targets = |r: [f64; 3]| kernel_matrix::<E>(params, &[r], &[[0.0; 3]], |_, _| 1.0).data;
     let near = DIRECTIONS.map(|r| (whole(r), of_targets(r)));
@@ -214,7 +230,7 @@ mod tests {
         let all = Affine::<f64>::of::<Laplace, Hessian<Laplace>>(&[], 4);
         assert_eq!(all.values[..4], [Some(0), Some(1), Some(2), Some(3)]);
         assert_eq!(all.values[4..], [None; 6]);
-        assert!(all.slopes.is_none());
+        assert!(all.slopes.data.iter().enumerate().all(|(k, x)| (x - (k % 4 == 0) as u8 as f64).abs() < 1e-12));
         assert!(of(&Yukawa { kappa: 1e-6 }).is_empty());
         assert_eq!(of(&Yukawa { kappa: 0.0 }).components, 1);
         for affine in [of(&Stokes { mu: 0.3 }), of(&StokesPressure { mu: 0.3 })] {
@@ -222,8 +238,7 @@ mod tests {
             assert_eq!(affine.values[..3], [Some(0), Some(4), Some(8)]);
             assert!(affine.values[3..].iter().all(Option::is_none));
             // Free of divergence and otherwise any slope: I − δδᵀ/3.
-            let slopes = affine.slopes.unwrap();
-            for (k, x) in slopes.data.iter().enumerate() {
+            for (k, x) in affine.slopes.data.iter().enumerate() {
                 let (i, j) = (k / 9, k % 9);
                 let exact = (i == j) as u8 as f64 - if i % 4 == 0 && j % 4 == 0 { 1.0 / 3.0 } else { 0.0 };
                 assert!((x - exact).abs() < 1e-9, "{i} {j}: {x}");

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Changes whenever the layout of a file or the meaning of an operator does.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const MAGIC: &[u8; 8] = b"fmm-equi";
 
 /// Operators that nobody uses are dropped once all in memory together exceed this many bytes.

@@ -14,7 +14,8 @@ use std::sync::Arc;
 /// densities (the two kernels of [`Family::visit`]).
 ///
 /// A multipole row holds upward check values until [`finish_multipole`](Expansion::finish_multipole)
-/// turns them into a density; a local row likewise. Values are those of the kernel, without the
+/// turns them into a density; a local row likewise. Behind them a multipole row holds the net strengths that are
+/// kept ([`net`](super::net)), hatted. Values are those of the kernel, without the
 /// family's `scale`.
 #[derive(Debug)]
 pub struct EquivalentExpansion<F: Family, T, S, E> {
@@ -47,6 +48,11 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
     /// The operators for boxes like `at`. Panics if its side was not given to [`new`](Self::new).
     pub fn operators(&self, at: Cube) -> &Operators<T> {
         &self.both(at).0
+    }
+
+    /// Numbers in a row without net strengths.
+    fn row(&self) -> usize {
+        self.inner.len() * F::Equivalent::VALUES.max(F::Equivalent::STRENGTHS)
     }
 
     fn both(&self, at: Cube) -> &(Arc<Operators<T>>, Dense<T>) {
@@ -134,10 +140,10 @@ pub fn m2l_valid(at: Cube, source: Cube) -> bool {
 
 impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpansion<F, T, S, E> {
     fn multipole_len(&self) -> usize {
-        self.inner.len() * F::Equivalent::VALUES.max(F::Equivalent::STRENGTHS)
+        self.row() + self.operators.first().map_or(0, |(o, _)| o.units().count())
     }
     fn local_len(&self) -> usize {
-        self.multipole_len() + self.affine.len()
+        self.row() + self.affine.len()
     }
     fn strengths(&self) -> usize {
         S::STRENGTHS
@@ -147,15 +153,30 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
     }
 
     fn p2m(&self, at: Cube, sources: Cloud<T>, multipole: &mut [T]) {
-        self.check_values(at, sources, &self.outer, multipole);
+        let (check, net) = multipole.split_at_mut(self.row());
+        self.check_values(at, sources, &self.outer, check);
+        for (net, (s, _)) in net.iter_mut().zip(self.operators(at).units()) {
+            let hat = power::<T>(at.side, F::Check::strength_degree(s));
+            sources.strengths.iter().skip(s).step_by(F::Check::STRENGTHS).for_each(|q| *net += hat * *q);
+        }
     }
 
     fn finish_multipole(&self, at: Cube, multipole: &mut [T]) {
-        solve(&self.both(at).1.upward, multipole);
+        let (operators, dense) = self.both(at);
+        let (row, net) = multipole.split_at_mut(self.row());
+        solve(&dense.upward, row);
+        for (net, (_, unit)) in net.iter().zip(operators.units()) {
+            row.iter_mut().zip(unit).for_each(|(x, unit)| *x += *net * *unit);
+        }
     }
 
     fn m2m(&self, at: Cube, child: Cube, from: &[T], multipole: &mut [T]) {
-        multiply_add(self.both(at).1.m2m[octant(at, child)].view(), from, T::of(1.0), multipole);
+        let (operators, dense) = self.both(at);
+        let (row, net) = multipole.split_at_mut(self.row());
+        multiply_add(dense.m2m[octant(at, child)].view(), from, T::of(1.0), row);
+        for ((net, from), (s, _)) in net.iter_mut().zip(&from[self.row()..]).zip(operators.units()) {
+            *net += power::<T>(at.side / child.side, F::Check::strength_degree(s)) * *from;
+        }
     }
 
     fn m2l(&self, at: Cube, source: Cube, from: &[T], local: &mut [T]) {
@@ -181,19 +202,19 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
 
     fn l2l(&self, at: Cube, parent: Cube, from: &[T], local: &mut [T]) {
         let (operators, dense) = self.both(parent);
-        let (octant, split) = (octant(parent, at), self.multipole_len());
+        let (octant, split) = (octant(parent, at), self.row());
         multiply_add(dense.l2l[octant].view(), from, operators.l2l_factor, local);
         self.affine.hand_down(octant, &from[split..], &mut local[split..]);
     }
 
     fn finish_local(&self, at: Cube, local: &mut [T]) {
-        let (row, affine) = local.split_at_mut(self.multipole_len());
+        let (row, affine) = local.split_at_mut(self.row());
         self.affine.separate(row, affine);
         solve(&self.both(at).1.downward, row);
     }
 
     fn l2p(&self, at: Cube, local: &[T], targets: &[[f64; 3]], values: &mut [T]) {
-        let (row, affine) = local.split_at(self.multipole_len());
+        let (row, affine) = local.split_at(self.row());
         self.evaluate(at, &self.outer, row, targets, values);
         for (x, values) in targets.iter().zip(values.chunks_exact_mut(E::VALUES)) {
             let x = to_unit::<f64>(at, *x);

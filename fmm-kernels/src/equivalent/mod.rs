@@ -37,6 +37,7 @@ pub mod cache;
 mod dense;
 pub mod expansion;
 mod matrix;
+pub mod net;
 pub mod operators;
 pub mod spectra;
 pub mod surface;
@@ -54,5 +55,7 @@ impl<T: fmm_traits::Real + faer::traits::RealField + rustfft::FftNum> Scalar for
 
 #[cfg(test)]
 mod convolution;
+#[cfg(test)]
+mod far;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use super::matrix::{Matrix, kernel_columns, kernel_matrix, round};
 use super::symmetry::{Side, Symmetry};
-use super::{Scalar, cache, surface};
+use super::{Scalar, cache, net, surface};
 use faer::MatRef;
 use fmm_traits::{Error, Family, Kernel, kernel::reciprocal_at};
 use std::path::Path;
@@ -37,6 +37,10 @@ pub(super) struct Half<T> {
     symmetry: Symmetry,
     /// By parity: the two factors of the surface solve.
     solve: Vec<[Matrix<T>; 2]>,
+    /// By parity: what stands for the first factors where net strengths are kept ([`net`]); empty where they are not.
+    neutral: Vec<Matrix<T>>,
+    /// The density of a unit source of each component that is kept.
+    units: Vec<Matrix<T>>,
     /// By parity, then by octant ([`Symmetry::octants`]): the translation between a box and a family of children.
     shift: Vec<Matrix<T>>,
 }
@@ -61,6 +65,8 @@ pub struct Operators<T> {
     pub params: Vec<f64>,
     /// L2L is to be multiplied by this number.
     pub l2l_factor: T,
+    /// Of multipoles: for each component whose net strength is kept ([`net`]), the strength of a source that it is, if any.
+    pub kept: Vec<Option<usize>>,
     upward: Half<T>,
     /// Of the adjoint kernel, if it is another.
     adjoint: Option<Half<T>>,
@@ -72,6 +78,8 @@ pub struct Direction<'a, T> {
     pub(super) half: &'a Half<T>,
     /// Whether these are the transposes of `half`.
     pub(super) downward: bool,
+    /// Whether the solve is that for densities without net strengths.
+    pub(super) neutral: bool,
 }
 
 impl<'a, T: Scalar> Direction<'a, T> {
@@ -90,10 +98,14 @@ impl<'a, T: Scalar> Direction<'a, T> {
     /// For each parity χ: χ, and the surface solve as two factors: density = `[0]·([1]·check)`, folded. One product matrix
     /// would lose half the digits.
     pub fn solves(&self) -> impl Iterator<Item = (usize, [MatRef<'a, T>; 2])> + use<'a, T> {
-        let Direction { half, downward } = *self;
-        half.symmetry.parities().zip(&half.solve).map(move |(parity, [a, b])| match downward {
-            false => (parity, [a.view(), b.view()]),
-            true => (parity, [b.view().transpose(), a.view().transpose()]),
+        let Direction { half, downward, neutral } = *self;
+        half.symmetry.parities().enumerate().map(move |(k, parity)| {
+            let [a, b] = &half.solve[k];
+            let a = if neutral { &half.neutral[k] } else { a };
+            match downward {
+                false => (parity, [a.view(), b.view()]),
+                true => (parity, [b.view().transpose(), a.view().transpose()]),
+            }
         })
     }
     /// For each parity χ and each octant o that stands for its images: χ, o, and the translation between parity χ
@@ -101,7 +113,7 @@ impl<'a, T: Scalar> Direction<'a, T> {
     /// Upward: M2M, density of the family → check values of the box. Downward: L2L, density of the box → check values of
     /// the family, **divided by** [`Operators::l2l_factor`].
     pub fn shifts(&self) -> impl Iterator<Item = (usize, usize, MatRef<'a, T>)> + use<'a, T> {
-        let Direction { half, downward } = *self;
+        let Direction { half, downward, .. } = *self;
         let places = half.symmetry.parities().flat_map(|x| half.symmetry.octants().map(move |o| (x, o)));
         places.zip(&half.shift).map(move |((parity, octant), m)| match downward {
             false => (parity, octant, m.view()),
@@ -112,12 +124,13 @@ impl<'a, T: Scalar> Direction<'a, T> {
 
 impl<T: Scalar> Half<T> {
     /// From the matrix `solve` between concentric surfaces (density → check values) and `shift(octant)` (density of
-    /// a child → check values), of which only columns named are asked for.
+    /// a child → check values), of which only columns named are asked for; `sums` are those of [`net`].
     fn build(
         symmetry: Symmetry,
         cutoff: f64,
         solve: impl Fn(&[usize]) -> Matrix<f64>,
         shift: impl Fn(usize) -> Matrix<f64>,
+        sums: &[net::Sum],
     ) -> Result<Self, Error> {
         let mut folded = vec![0.0; symmetry.values.len()];
         // A reflection takes column j to that of an image of j: the columns of parity χ are the parity χ of
@@ -144,18 +157,21 @@ impl<T: Scalar> Half<T> {
                 shifts.push(round(&block(matrix, parity, &mut std::iter::repeat(images))));
             }
         }
+        let (neutral, units) = net::of_factors(&symmetry, &factors, sums);
+        let [neutral, units] = [neutral, units].map(|of| of.iter().map(round).collect());
         let solve = factors.iter().map(|f| f.each_ref().map(round)).collect();
-        Ok(Half { symmetry, solve, shift: shifts })
+        Ok(Half { symmetry, solve, neutral, units, shift: shifts })
     }
 
     fn matrices(&self) -> impl Iterator<Item = &Matrix<T>> {
-        self.solve.iter().flatten().chain(&self.shift)
+        self.solve.iter().flatten().chain(&self.neutral).chain(&self.units).chain(&self.shift)
     }
 
     /// From the [`matrices`](Self::matrices); `None` if they run out or a shape is wrong.
-    fn from_matrices(symmetry: Symmetry, next: &mut dyn FnMut() -> Option<Matrix<T>>) -> Option<Self> {
+    fn from_matrices(symmetry: Symmetry, sums: usize, next: &mut dyn FnMut() -> Option<Matrix<T>>) -> Option<Self> {
         let fits = |m: &Matrix<T>, rows, cols| (m.rows, m.cols, m.data.len()) == (rows, cols, rows * cols);
-        let (mut solve, mut shift) = (Vec::new(), Vec::new());
+        let mut solve: Vec<[Matrix<T>; 2]> = Vec::new();
+        let (mut neutral, mut units, mut shift) = (Vec::new(), Vec::new(), Vec::new());
         for parity in symmetry.parities() {
             let pair = [next()?, next()?];
             let rank = pair[0].cols;
@@ -163,13 +179,21 @@ impl<T: Scalar> Half<T> {
             solve.push(pair);
             (fits(&solve.last()?[0], e, rank) && fits(&solve.last()?[1], rank, c)).then_some(())?;
         }
+        for [first, _] in solve.iter().filter(|_| sums > 0) {
+            neutral.push(next()?);
+            fits(neutral.last()?, first.rows, first.cols).then_some(())?;
+        }
+        for _ in 0..sums {
+            units.push(next()?);
+            fits(units.last()?, symmetry.strengths.len(), 1).then_some(())?;
+        }
         for parity in symmetry.parities() {
             for _ in symmetry.octants() {
                 shift.push(next()?);
                 fits(shift.last()?, symmetry.values.block(parity).len(), symmetry.strengths.len()).then_some(())?;
             }
         }
-        Some(Half { symmetry, solve, shift })
+        Some(Half { symmetry, solve, neutral, units, shift })
     }
 }
 
@@ -206,6 +230,7 @@ impl<T: Scalar> Operators<T> {
                 let factor = |_: usize, j: usize| power(F::Equivalent::strength_degree(j));
                 kernel_matrix::<F::Equivalent>(params, &outer, &child(octant), factor)
             },
+            &net::sums::<F>(params, &outer),
         )?;
         let adjoint = if shared {
             None
@@ -220,6 +245,7 @@ impl<T: Scalar> Operators<T> {
                     let factor = |i: usize, _: usize| power(F::Equivalent::value_degree(i));
                     kernel_matrix::<F::Equivalent>(params, &child(octant), &outer, factor).transposed()
                 },
+                &[],
             )?;
             Some(half)
         };
@@ -234,6 +260,7 @@ impl<T: Scalar> Operators<T> {
             strengths: F::Equivalent::STRENGTHS,
             params: params.to_vec(),
             l2l_factor: T::of(l2l_factor::<F::Equivalent>().1),
+            kept: net::of_sources::<F>(params),
             upward,
             adjoint,
         }
@@ -241,12 +268,18 @@ impl<T: Scalar> Operators<T> {
 
     /// From check values on the outer surface to densities on the inner one, and from children to parents.
     pub fn upward(&self) -> Direction<'_, T> {
-        Direction { half: &self.upward, downward: false }
+        Direction { half: &self.upward, downward: false, neutral: !self.kept.is_empty() }
     }
 
     /// From check values on the inner surface to densities on the outer one, and from parents to children.
     pub fn downward(&self) -> Direction<'_, T> {
-        Direction { half: self.adjoint.as_ref().unwrap_or(&self.upward), downward: true }
+        Direction { half: self.adjoint.as_ref().unwrap_or(&self.upward), downward: true, neutral: false }
+    }
+
+    /// For each component whose net strength sources have: the number of the strength, and the density that stands for a
+    /// unit of it. Net strength times density is to be added to what the upward solve yields.
+    pub fn units(&self) -> impl Iterator<Item = (usize, &[T])> {
+        self.kept.iter().zip(&self.upward.units).filter_map(|(source, unit)| Some(((*source)?, &unit.data[..])))
     }
 
     /// Every stored matrix.
@@ -262,9 +295,9 @@ impl<T: Scalar> Operators<T> {
         next: &mut dyn FnMut() -> Option<Matrix<T>>,
     ) -> Option<Self> {
         let symmetry = Symmetry::of::<F::Equivalent>(params, p);
-        let upward = Half::from_matrices(symmetry.clone(), next)?;
+        let upward = Half::from_matrices(symmetry.clone(), net::of_sources::<F>(params).len(), next)?;
         let (shared, _) = l2l_factor::<F::Equivalent>();
-        let adjoint = if shared { None } else { Some(Half::from_matrices(symmetry.adjoint(), next)?) };
+        let adjoint = if shared { None } else { Some(Half::from_matrices(symmetry.adjoint(), 0, next)?) };
         Some(Self::of_halves::<F>(params, p, upward, adjoint))
     }
 

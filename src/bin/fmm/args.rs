@@ -314,18 +314,18 @@ pub struct BenchArgs {
     /// Kernel.
     #[command(flatten)]
     pub kernel: KernelArgs,
-    /// Cloud.
-    #[arg(long, value_enum, default_value = "uniform")]
-    pub demo: DemoName,
+    /// Cloud [default: uniform, in the plane uniform2d].
+    #[arg(long, value_enum)]
+    pub demo: Option<DemoName>,
     /// Numbers of points.
     #[arg(long, value_delimiter = ',', default_value = "10000,31623,100000,316228,1000000")]
     pub n: Vec<usize>,
     /// Tolerances.
     #[arg(long, value_delimiter = ',', default_value = "1e-3,1e-6,1e-9")]
     pub tolerance: Vec<f64>,
-    /// Methods.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "equivalent")]
-    pub method: Vec<MethodName>,
+    /// Methods [default: equivalent, in the plane laurent].
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub method: Option<Vec<MethodName>>,
     /// What each target receives.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "potential,gradient")]
     pub outputs: Vec<OutputName>,
@@ -352,29 +352,26 @@ pub struct CompareArgs {
     /// Kernel.
     #[command(flatten)]
     pub kernel: KernelArgs,
-    /// Sources, N×3 (.npy, else text with commas or blanks).
+    /// Sources, N×3, in the plane N×2 or complex (.npy, else text with commas or blanks).
     #[arg(long, requires = "strengths", conflicts_with = "demo")]
     pub sources: Option<PathBuf>,
     /// Strengths, (N,) or N×c.
     #[arg(long, requires = "sources")]
     pub strengths: Option<PathBuf>,
-    /// A seeded cloud with strengths in (0, 1) instead of files.
-    #[arg(long, value_enum, default_value = "uniform")]
-    pub demo: DemoName,
+    /// A seeded cloud with strengths in (0, 1) instead of files [default: uniform, in the plane uniform2d].
+    #[arg(long, value_enum)]
+    pub demo: Option<DemoName>,
     /// Numbers of points; of files the first so many.
     #[arg(long, value_delimiter = ',', default_value = "10000,30000,100000")]
     pub n: Vec<usize>,
     /// Variants: method[+option…], where an option is a value of --translation, --truncation, --lists or --expansion, or an
-    /// angle θ.
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "direct,equivalent,spherical,spherical+fixed,spherical+stencil119,treecode"
-    )]
-    pub variants: Vec<String>,
-    /// Orders to run each variant at.
-    #[arg(long, value_delimiter = ',', default_value = "4,6,8,10,12")]
-    pub orders: Vec<usize>,
+    /// angle θ [default: direct,equivalent,spherical,spherical+fixed,spherical+stencil119,treecode, in the plane
+    /// direct,laurent,laurent+0.4,laurent+0.7].
+    #[arg(long, value_delimiter = ',')]
+    pub variants: Option<Vec<String>>,
+    /// Orders to run each variant at [default: 4,6,8,10,12, in the plane 8,12,16,20,24,28].
+    #[arg(long, value_delimiter = ',')]
+    pub orders: Option<Vec<usize>>,
     /// The error of each output at which variants are compared over N.
     #[arg(long, default_value_t = 1e-5)]
     pub error: f64,

@@ -42,12 +42,16 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
 /// Hands every case to `measured`, with its line of the table.
 fn sweep(args: &BenchArgs, mut measured: impl FnMut(Row, &str) -> Result<(), Failure>) -> Result<(), Failure> {
     let outputs = kernel::outputs(&args.outputs);
+    let dim = kernel::dim(args.kernel.kernel);
+    let cloud = args.demo.unwrap_or(kernel::uniform(dim));
+    let usual = if dim == 2 { MethodName::Laurent } else { MethodName::Equivalent };
+    let methods = args.method.clone().unwrap_or(vec![usual]);
     for &n in &args.n {
-        let demo = kernel::demo(Some(args.demo), kernel::dim(args.kernel.kernel))?;
+        let demo = kernel::demo(Some(cloud), dim)?;
         run::fits(kernel::builder(&args.kernel, outputs)?.memory(n, n)?, "the largest --n")?;
         let points = fmm::demo::points(demo, n, 1);
         for &tolerance in &args.tolerance {
-            for &method in &args.method {
+            for &method in &methods {
                 let mut builder = kernel::builder(&args.kernel, outputs)?
                     .tolerance(tolerance)
                     .method(kernel::method(method))
@@ -64,7 +68,7 @@ fn sweep(args: &BenchArgs, mut measured: impl FnMut(Row, &str) -> Result<(), Fai
                 let line = format!(
                     "{},{:?},{n},{tolerance:e},{},{},{},{},{},{:.6},{apply:.6},{error:.3e},{}",
                     d.kernel,
-                    args.demo,
+                    cloud,
                     d.method,
                     d.precision,
                     d.order.map_or(String::new(), |o| o.to_string()),

@@ -56,14 +56,31 @@ fn parse(text: &str) -> Result<Variant, Failure> {
     Ok(Variant { name: text.to_string(), method, options })
 }
 
+/// Variants and orders of points of `dim` coordinates, unless named.
+fn usual(dim: usize) -> (&'static [&'static str], &'static [usize]) {
+    match dim {
+        2 => (&["direct", "laurent", "laurent+0.4", "laurent+0.7"], &[8, 12, 16, 20, 24, 28]),
+        _ => (
+            &["direct", "equivalent", "spherical", "spherical+fixed", "spherical+stencil119", "treecode"],
+            &[4, 6, 8, 10, 12],
+        ),
+    }
+}
+
 /// Runs the comparison.
 pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
-    let variants = args.variants.iter().map(|v| parse(v)).collect::<Result<Vec<_>, _>>()?;
+    let dim = kernel::dim(args.kernel.kernel);
+    let (variants, orders) = usual(dim);
+    let variants = match &args.variants {
+        Some(given) => given.iter().map(|v| parse(v)).collect::<Result<Vec<_>, _>>()?,
+        None => variants.iter().map(|v| parse(v)).collect::<Result<Vec<_>, _>>()?,
+    };
+    let orders = args.orders.as_deref().unwrap_or(orders);
+    let cloud = args.demo.unwrap_or(kernel::uniform(dim));
     let outputs = kernel::outputs(&args.outputs);
     let base = kernel::builder(&args.kernel, outputs)?.precision(kernel::precision(args.precision));
     let base = if let Some(threads) = args.threads { base.threads(threads) } else { base };
     let components = base.strengths()?;
-    let dim = kernel::dim(args.kernel.kernel);
     let files = match (&args.sources, &args.strengths) {
         (Some(sources), Some(strengths)) => Some(run::read_files(sources, strengths, dim, components)?),
         _ => None,
@@ -86,13 +103,13 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
                 (points[..dim * n].to_vec(), sets[0][..n * components].to_vec())
             }
             None => {
-                let demo = kernel::demo(Some(args.demo), dim)?;
+                let demo = kernel::demo(Some(cloud), dim)?;
                 (fmm::demo::points(demo, n, 1), fmm::demo::strengths(n, components, 1))
             }
         };
         for (i, variant) in variants.iter().enumerate() {
             let direct = variant.method == MethodName::Direct;
-            for &order in if direct { &args.orders[..1] } else { &args.orders[..] } {
+            for &order in if direct { &orders[..1] } else { orders } {
                 let builder =
                     kernel::with_variant(base.clone().method(kernel::method(variant.method)), &variant.options);
                 let builder = if direct { builder } else { builder.order(order) };
@@ -116,7 +133,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     save("compare.svg", &page::alone(&plots[1]))?;
     let cloud = match &files {
         Some(_) => "points from files".to_string(),
-        None => format!("{} cloud", demo_name(args.demo)),
+        None => format!("{} cloud", demo_name(cloud)),
     };
     let title = format!("{} on one {cloud}, {}", kernel::name(args.kernel.kernel), names.join(" + "));
     save("compare.html", &page::html(&title, &plots))

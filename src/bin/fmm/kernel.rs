@@ -157,6 +157,11 @@ pub fn cloud(name: DemoName) -> Demo {
     }
 }
 
+/// The uniform cloud of points of `dim` coordinates.
+pub fn uniform(dim: usize) -> DemoName {
+    if dim == 2 { DemoName::Uniform2d } else { DemoName::Uniform }
+}
+
 /// The cloud, the usual one unless named, for points of `dim` coordinates.
 pub fn demo(name: Option<DemoName>, dim: usize) -> Result<Demo, Failure> {
     let demo = cloud(name.unwrap_or(if dim == 2 { DemoName::Uniform2d } else { DemoName::Ellipsoid }));

@@ -15,6 +15,8 @@ pub struct Array {
     pub columns: usize,
     /// `rows·columns` numbers.
     pub values: Vec<f64>,
+    /// Whether the two columns are real and imaginary parts.
+    pub complex: bool,
 }
 
 /// Reads the array in `path`.
@@ -68,7 +70,8 @@ fn parse_npy(bytes: &[u8]) -> Result<Array, String> {
         _ => return Err(format!("the array has {} dimensions, expected 1 or 2", shape.len())),
     };
     let values = numbers(descr, data, rows, columns)?;
-    Ok(Array { rows, columns, values: if fortran && !complex { transposed(&values, rows, columns) } else { values } })
+    let values = if fortran && !complex { transposed(&values, rows, columns) } else { values };
+    Ok(Array { rows, columns, values, complex })
 }
 
 /// What follows `'name':` in the header.
@@ -139,7 +142,7 @@ fn transposed(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {
 fn parse_text(bytes: &[u8]) -> Result<Array, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "neither a .npy file nor text")?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut array = Array { rows: 0, columns: 0, values: Vec::new() };
+    let mut array = Array { rows: 0, columns: 0, values: Vec::new(), complex: false };
     let mut first = true;
     for (number, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or("").trim();
@@ -232,7 +235,7 @@ mod tests {
     #[test]
     fn text_with_heading_comments_and_blanks() {
         let a = parse_text(b"x, y, z\n1, 2, 3\n\n# nothing\n4 5\t6\r\n").unwrap();
-        assert_eq!(a, Array { rows: 2, columns: 3, values: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0] });
+        assert_eq!(a, Array { rows: 2, columns: 3, values: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], complex: false });
     }
 
     proptest::proptest! {

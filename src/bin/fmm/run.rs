@@ -154,6 +154,10 @@ pub fn read_files(
         };
         return Ok((sources, sets));
     }
+    if array.complex && dim != 2 {
+        let reason = "strengths are complex, and a kernel in space takes real ones: sum their two parts apart";
+        return Err(Failure::file(path, reason));
+    }
     if array.rows != n || (array.columns != strengths && array.rows > 0) {
         let shape = format!("({}, {}), expected ({n}, {strengths})", array.rows, array.columns);
         return Err(Failure::file(path, format!("strengths have shape {shape} for {n} sources")));
@@ -164,6 +168,9 @@ pub fn read_files(
 /// An N×`dim` array.
 fn points(path: &std::path::Path, what: &str, dim: usize) -> Result<Vec<f64>, Failure> {
     let array = npy::read(path)?;
+    if array.complex && dim != 2 {
+        return Err(Failure::file(path, format!("{what} are complex, expected real numbers (N, {dim})")));
+    }
     if array.columns != dim && array.rows > 0 {
         let reason = format!("{what} have shape ({}, {}), expected (N, {dim})", array.rows, array.columns);
         let hint = if array.rows == dim { "; this looks transposed" } else { "" };

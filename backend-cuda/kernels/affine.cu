@@ -1,0 +1,100 @@
+// The affine part of locals, twin of fmm-kernels/src/equivalent/affine.rs: for each of `m` components the value at the
+// centre of a box and three slopes, in units of the box, 4m numbers a box.
+//
+// In front of this file: REAL.
+
+#include "shared/level.cuh"
+
+// Most components.
+#define MOST 4
+
+__device__ __forceinline__ REAL warp_sum(REAL x) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) x += __shfl_xor_sync(~0u, x, d);
+  return x;
+}
+
+// Takes the affine part out of the check values of `items`, rows of `stride` numbers, component by component at n points of
+// `surface` (x, y, z of all). What a box has is that and what its parent hands down. `squares`: sum of x² over the
+// surface; `slopes`: projection, 3m × 3m; `factor`: a value in units of a child over that in units of its parent. A warp a box.
+extern "C" __global__ void separate(const Boxes* boxes, const u8* octants, const u32* items, u32 count, u32 m, u32 n,
+                                    const double* surface, double squares, const double* slopes, double factor,
+                                    REAL* check, u32 stride, REAL* parts) {
+  const Boxes t = *boxes;
+  const u32 item = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  if (item >= count) return;
+  const u32 b = items[item];
+  REAL mean[MOST], all[MOST][3], kept[MOST][3];
+#pragma unroll
+  for (int c = 0; c < MOST; ++c) {
+    if (c >= m) break;
+    const REAL* u = check + (u64)b * stride + c * n;
+    REAL sum[4] = {};
+    for (u32 j = lane_id(); j < n; j += 32) {
+      sum[0] += u[j];
+#pragma unroll
+      for (int a = 0; a < 3; ++a) sum[1 + a] += u[j] * (REAL)surface[a * n + j];
+    }
+    mean[c] = warp_sum(sum[0]) / (REAL)n;
+#pragma unroll
+    for (int a = 0; a < 3; ++a) all[c][a] = warp_sum(sum[1 + a]) / (REAL)squares;
+  }
+#pragma unroll
+  for (int i = 0; i < 3 * MOST; ++i) {
+    if (i >= 3 * m) break;
+    kept[i / 3][i % 3] = 0;
+#pragma unroll
+    for (int j = 0; j < 3 * MOST; ++j) {
+      if (j < 3 * m) kept[i / 3][i % 3] += (REAL)slopes[3 * m * i + j] * all[j / 3][j % 3];
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < MOST; ++c) {
+    if (c >= m) break;
+    REAL* u = check + (u64)b * stride + c * n;
+    for (u32 j = lane_id(); j < n; j += 32) {
+      REAL field = mean[c];
+#pragma unroll
+      for (int a = 0; a < 3; ++a) field += kept[c][a] * (REAL)surface[a * n + j];
+      u[j] -= field;
+    }
+    if (lane_id() > 0) continue;
+    REAL part[4] = {mean[c], kept[c][0], kept[c][1], kept[c][2]};
+    if (t.level[b] > 0) {
+      const REAL* parent = parts + ((u64)t.parent[b] * m + c) * 4;
+      part[0] += (REAL)factor * parent[0];
+#pragma unroll
+      for (int a = 0; a < 3; ++a) {
+        const REAL half = (REAL)factor * (REAL)0.5 * parent[1 + a];
+        part[1 + a] += half;
+        part[0] += (octants[b] >> a & 1 ? (REAL)0.5 : (REAL)-0.5) * half;
+      }
+    }
+    for (int k = 0; k < 4; ++k) parts[((u64)b * m + c) * 4 + k] = part[k];
+  }
+}
+
+// Adds the affine fields of leaves `items` to the values at their targets, `count` values each: value i is number of[i] of a
+// part, and that has slopes behind it if it is the value of a component; of[i] < 0 has none. A block a leaf.
+extern "C" __global__ void affine_at_targets(const Boxes* boxes, const double* corner, const double* levels,
+                                             const u32* items, u32 m, u32 count, const int* of, const REAL* parts,
+                                             const double* xyz, u64 points, double* values) {
+  const Boxes t = *boxes;
+  const u32 b = items[blockIdx.x];
+  const double* level = levels + (LEVEL_HEAD + count) * t.level[b];
+  const REAL* part = parts + 4ull * m * b;
+  double center[3];
+  center_of(t, b, corner, level[0], center);
+  const double scale = 1 / level[0];
+  const uint2 range = t.target_range[b];
+  for (u32 i = range.x + threadIdx.x; i < range.y; i += blockDim.x) {
+    for (u32 k = 0; k < count; ++k) {
+      const int at = of[k];
+      if (at < 0) continue;
+      double u = part[at];
+      if (at % 4 == 0)
+        for (int a = 0; a < 3; ++a) u += part[at + 1 + a] * ((xyz[a * points + i] - center[a]) * scale);
+      values[(u64)i * count + k] += u * level[LEVEL_HEAD + k];
+    }
+  }
+}

@@ -1,0 +1,82 @@
+// Targets of a leaf in groups that a warp sums at once: SPLIT threads share a target, each with its part of the sources,
+// and a thread has up to MOST targets. In front: REAL, VALUES, SPLIT, MOST, and `Source`.
+#pragma once
+
+#include "shared/warp.cuh"
+
+#define THREADS 32
+// Targets that are taken together: the grain in which leaves are rounded up.
+#define LANES (THREADS / SPLIT)
+// Sources in shared memory at once.
+#define TILE (8192 / (int)sizeof(Source))
+
+// A number that is known when the program is compiled.
+template <int N>
+struct Number {
+  static constexpr int value = N;
+};
+// work(Number<n>()) for a number n from 1 to N.
+template <int N, class Work>
+__device__ __forceinline__ void with_number(u32 n, Work work) {
+  if constexpr (N > 1) {
+    if (n < N) return with_number<N - 1>(n, work);
+  }
+  work(Number<N>());
+}
+
+// work(Number<targets of a thread>(), first target) for the groups blockIdx.y, blockIdx.y + gridDim.y, … of the targets in
+// `range`. Groups of one leaf are equal but for the last.
+template <class Work>
+__device__ __forceinline__ void for_groups(uint2 range, Work work) {
+  const u32 needed = (range.y - range.x + LANES - 1) / LANES, groups = (needed + MOST - 1) / MOST;
+  for (u32 g = blockIdx.y; g < groups; g += gridDim.y) {
+    const u32 width = (needed + groups - 1) / groups, first = range.x + g * width * LANES;
+    if (first >= range.y) break;
+    with_number<MOST>(min(width, (range.y - first + LANES - 1) / LANES), [&](auto each) { work(each, first); });
+  }
+}
+
+// Adds up what the threads have that share targets. Returns whether all of it is finite, in the whole warp.
+template <int EACH>
+__device__ __forceinline__ bool join(REAL (&part)[EACH][VALUES]) {
+  bool good = true;
+#pragma unroll
+  for (int n = 0; n < EACH; ++n)
+#pragma unroll
+    for (int k = 0; k < VALUES; ++k) {
+#pragma unroll
+      for (int d = LANES; d < THREADS; d *= 2) part[n][k] += __shfl_xor_sync(~0u, part[n][k], d);
+      good = good && finite(part[n][k]);
+    }
+  return __all_sync(~0u, good);
+}
+
+// Of the targets that threads share each keeps the sums of some: of target n · SPLIT + slice the n-th.
+#define KEPT(each) (((each) + SPLIT - 1) / SPLIT)
+// keep(n, k, value) for those.
+template <int EACH, class Keep>
+__device__ __forceinline__ void for_kept(const REAL (&part)[EACH][VALUES], u32 slice, Keep keep) {
+#pragma unroll
+  for (int n = 0; n < KEPT(EACH); ++n)
+#pragma unroll
+    for (int k = 0; k < VALUES; ++k) {
+      REAL mine = part[n * SPLIT][k];
+#pragma unroll
+      for (int s = 1; s < SPLIT && n * SPLIT + s < EACH; ++s) mine = slice == s ? part[n * SPLIT + s][k] : mine;
+      keep(n, k, (double)mine);
+    }
+}
+
+// Adds the sums to the values of the targets below `end`, times factors.
+template <int EACH>
+__device__ __forceinline__ void add_kept(const double (&sum)[KEPT(EACH)][VALUES], u32 first, u32 end,
+                                         const double* factors, double* values) {
+  const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
+#pragma unroll
+  for (int n = 0; n < KEPT(EACH); ++n) {
+    const u32 which = n * SPLIT + slice, i = first + which * LANES + lane;
+    if (which >= EACH || i >= end) continue;
+#pragma unroll
+    for (int k = 0; k < VALUES; ++k) values[(u64)i * VALUES + k] += sum[n][k] * (factors ? factors[k] : 1.0);
+  }
+}

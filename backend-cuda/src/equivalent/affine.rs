@@ -1,0 +1,104 @@
+//! The affine part of locals on the device: `kernels/affine.cu`.
+
+use super::DeviceScalar;
+use super::plan::{Plan, Tables};
+use crate::device::{Buffer, Device, blocks};
+use crate::programs::LEAF_THREADS;
+use fmm_kernels::equivalent::Affine;
+use fmm_traits::{Error, Real};
+
+/// Threads of a block of `separate`: a warp a box.
+const BLOCK: u32 = 128;
+
+/// What locals carry beside densities.
+#[derive(Debug)]
+pub(super) struct DeviceAffine<T> {
+    components: usize,
+    factor: f64,
+    squares: f64,
+    slopes: Buffer<f64>,
+    /// For each value at a target its number among those carried, or −1.
+    values: Buffer<i32>,
+    /// A row a box.
+    parts: Buffer<T>,
+}
+
+impl<T: DeviceScalar> DeviceAffine<T> {
+    /// Sends `affine`; room for the parts of `boxes`, zero where there is no local.
+    pub fn new(device: &Device, affine: &Affine<T>, boxes: usize) -> Result<Self, Error> {
+        let slopes: Vec<f64> = affine.slopes().data.iter().map(|x| x.f64()).collect();
+        let values: Vec<i32> = affine.values().iter().map(|k| k.map_or(-1, |k| k as i32)).collect();
+        Ok(DeviceAffine {
+            components: affine.components(),
+            factor: affine.factor().f64(),
+            squares: affine.squares().f64(),
+            slopes: device.upload(&slopes, "operators")?,
+            values: device.upload(&values, "operators")?,
+            parts: device.zeros(boxes * affine.len(), "locals")?,
+        })
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.slopes.bytes() + self.values.bytes() + self.parts.bytes()
+    }
+}
+
+impl<T: DeviceScalar, N: Real> Plan<T, N> {
+    /// Enqueues what takes the affine part out of the check values of the locals of `level`.
+    ///
+    /// # Safety
+    /// Those of the level above are done.
+    pub(super) unsafe fn separate(&self, level: usize) -> Result<(), Error> {
+        let placed = self.placed();
+        let (affine, active, tree) = (&placed.affine, &placed.edges.active, &placed.tree);
+        let (first, count) = active.of(level);
+        if affine.components == 0 {
+            return Ok(());
+        }
+        let args = [
+            (&placed.tables.boxes).into(),
+            (&tree.boxes.octant).into(),
+            active.boxes.at(first),
+            (count as u32).into(),
+            (affine.components as u32).into(),
+            (self.shape.points as u32).into(),
+            (&placed.tables.inner).into(),
+            affine.squares.into(),
+            (&affine.slopes).into(),
+            affine.factor.into(),
+            (&placed.workspace.check).into(),
+            (self.shape.check as u32).into(),
+            (&affine.parts).into(),
+        ];
+        let grid = (blocks(32 * count, BLOCK as usize)?, 1);
+        // SAFETY: arguments as in affine.cu; check values and parts have a row for each box.
+        unsafe { self.device().launch(&self.programs.affine, "separate", grid, BLOCK, &args) }
+    }
+
+    /// Enqueues the affine part of L2P.
+    pub(super) fn affine_at_targets(&self) -> Result<(), Error> {
+        let placed = self.placed();
+        let (affine, leaves) = (&placed.affine, &placed.edges.l2p);
+        if affine.components == 0 || leaves.len() == 0 {
+            return Ok(());
+        }
+        let Tables { boxes, corner, far, .. } = &placed.tables;
+        let args = [
+            boxes.into(),
+            corner.into(),
+            far.into(),
+            (&leaves.boxes).into(),
+            (affine.components as u32).into(),
+            (self.shape.values as u32).into(),
+            (&affine.values).into(),
+            (&affine.parts).into(),
+            (&placed.tree.targets.xyz).into(),
+            (placed.tree.targets.len() as u64).into(),
+            (&placed.workspace.values).into(),
+        ];
+        let grid = (blocks(leaves.len(), 1)?, 1);
+        // SAFETY: arguments as in affine.cu; leaves do not share targets.
+        unsafe { self.device().launch(&self.programs.affine, "affine_at_targets", grid, LEAF_THREADS as u32, &args) }
+    }
+}

@@ -107,15 +107,16 @@ pub(crate) trait Dynamic: Send + Sync {
     fn validate(&self) -> Result<(), Error>;
     fn near_radius(&self, tolerance: f64) -> f64;
     fn facts(&self, outputs: Outputs) -> Result<Facts, Error>;
+    /// The direct sums of each set of strengths.
     fn direct(
         &self,
         outputs: Outputs,
         sources: &[f64],
-        strengths: &[f64],
+        strengths: &[&[f64]],
         targets: backend_cpu::Targets<'_>,
         precision: Precision,
         isa: Isa,
-    ) -> Result<Vec<f64>, Error>;
+    ) -> Result<Vec<Vec<f64>>, Error>;
     /// The fast method that a request for `[sources, targets]` stands for.
     fn fast(
         &self,
@@ -190,12 +191,13 @@ impl<F: Family> Dynamic for Erased<F> {
         &self,
         outputs: Outputs,
         sources: &[f64],
-        strengths: &[f64],
+        strengths: &[&[f64]],
         targets: backend_cpu::Targets<'_>,
         precision: Precision,
         isa: Isa,
-    ) -> Result<Vec<f64>, Error> {
-        backend_cpu::direct(&self.0, outputs, sources, strengths, targets, precision, isa).map(|(values, _)| values)
+    ) -> Result<Vec<Vec<f64>>, Error> {
+        let done = backend_cpu::direct_batch(&self.0, outputs, sources, strengths, targets, precision, isa);
+        done.map(|(values, _)| values)
     }
     fn fast(
         &self,

@@ -13,6 +13,14 @@ pub struct NearBlock<'a> {
     pub sources: Cow<'a, [u32]>,
 }
 
+impl NearBlock<'_> {
+    /// All pairs of so many targets and sources.
+    pub(crate) fn whole(n_targets: usize, n_sources: usize) -> Self {
+        let all = |n: usize| Cow::Owned((0..n as u32).collect());
+        NearBlock { targets: all(n_targets), sources: all(n_sources) }
+    }
+}
+
 impl Plan {
     /// The blocks of pairs that are summed directly, in the caller's indices. No pair is in two
     /// blocks. Where targets are the sources the pair (i, i) is in a block but skipped by the sum.

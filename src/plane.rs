@@ -81,11 +81,11 @@ impl Dynamic for PlaneKernel {
         &self,
         outputs: Outputs,
         sources: &[f64],
-        strengths: &[f64],
+        strengths: &[&[f64]],
         targets: Targets<'_>,
         precision: Precision,
         isa: Isa,
-    ) -> Result<Vec<f64>, Error> {
+    ) -> Result<Vec<Vec<f64>>, Error> {
         only_f64(precision)?;
         let gradient = gradient(outputs);
         let at: Vec<f64>;
@@ -98,10 +98,14 @@ impl Dynamic for PlaneKernel {
                 &at
             }
         };
-        let narrow = laurent::direct(*self, gradient, sources, strengths, targets, isa)?;
-        let mut rows = vec![0.0; targets.len() / 2 * self.facts(outputs)?.values];
-        widen(*self, gradient, &narrow, &mut rows);
-        Ok(rows)
+        let values = self.facts(outputs)?.values;
+        let rows = strengths.iter().map(|strengths| {
+            let narrow = laurent::direct(*self, gradient, sources, strengths, targets, isa)?;
+            let mut rows = vec![0.0; targets.len() / 2 * values];
+            widen(*self, gradient, &narrow, &mut rows);
+            Ok(rows)
+        });
+        rows.collect()
     }
     fn fast(
         &self,

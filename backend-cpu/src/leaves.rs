@@ -69,19 +69,20 @@ impl Leaves {
         });
     }
 
-    /// Values to the user: `out` ← `values`·factor, `width` numbers a target.
-    pub fn gather(&self, values: &[f64], factor: f64, width: usize, out: &mut [f64]) {
+    /// Values to the user: `out` ← set `set` of `values`·factor, where each target has `sets` of `width` numbers.
+    pub fn gather(&self, values: &[f64], factor: f64, width: usize, [set, sets]: [usize; 2], out: &mut [f64]) {
         out.par_chunks_mut(width).zip(&self.position).with_min_len(4096).for_each(|(to, &at)| {
-            let from = &values[at as usize * width..][..width];
+            let from = &values[(at as usize * sets + set) * width..][..width];
             to.iter_mut().zip(from).for_each(|(to, x)| *to = x * factor);
         });
     }
 }
 
-/// Strengths of the user, `count` a source, to one array a component in tree order, divided by `unit`.
-pub fn scatter(tree: &Tree, strengths: &[f64], count: usize, unit: f64, to: &mut Vec<Vec<f64>>) {
-    to.resize_with(count, Vec::new);
-    for (c, to) in to.iter_mut().enumerate() {
+/// Sets of strengths of the user, `count` a source, each divided by its unit, to one array a set and component in tree order.
+pub fn scatter(tree: &Tree, sets: &[(&[f64], f64)], count: usize, to: &mut Vec<Vec<f64>>) {
+    to.resize_with(sets.len() * count, Vec::new);
+    for (row, to) in to.iter_mut().enumerate() {
+        let ((strengths, unit), c) = (sets[row / count], row % count);
         to.resize(tree.sources.len(), 0.0);
         to.par_iter_mut().zip(&tree.sources.order).with_min_len(4096).for_each(|(to, &user)| {
             *to = strengths[user as usize * count + c] / unit;

@@ -17,7 +17,7 @@ pub mod spherical;
 pub mod sum;
 
 pub use application::Workspaces;
-pub use direct::{Precision, Targets, direct};
+pub use direct::{Precision, Targets, direct, direct_batch};
 pub use equivalent::plan;
 pub use lanes::Isa;
 
@@ -53,6 +53,28 @@ pub trait Solver: Send + Sync {
     /// values, user order, overwritten), in the current rayon pool. The bits do not depend on the number of
     /// threads.
     fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error>;
+    /// [`apply`](Solver::apply) for several sets of strengths into as many `out`, with the same bits.
+    fn apply_batch(
+        &self,
+        strengths: &[&[f64]],
+        out: &mut [&mut [f64]],
+        observer: Observer,
+    ) -> Result<StageSeconds, Error> {
+        let mut seconds = StageSeconds::default();
+        for (strengths, out) in strengths.iter().zip(out) {
+            let once = self.apply(strengths, out, observer)?;
+            seconds.0.iter_mut().zip(once.0).for_each(|(sum, s)| *sum += s);
+        }
+        Ok(seconds)
+    }
+    /// How many sets of strengths share work in [`apply_batch`](Solver::apply_batch).
+    fn together(&self) -> usize {
+        1
+    }
+    /// Bytes more for each further set of strengths in [`apply_batch`](Solver::apply_batch).
+    fn bytes_of_a_set(&self) -> u64 {
+        0
+    }
     /// Bytes held, one workspace included.
     fn bytes(&self) -> u64;
     /// The tree.

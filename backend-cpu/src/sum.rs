@@ -1,7 +1,7 @@
 //! The one loop over pairs. P2M, P2L, L2P, M2P, P2P and direct summation differ only in the kernel
 //! and in who the sources and targets are.
 
-use crate::lanes::{Isa, Several, Vectorized, dispatch, dispatch_large};
+use crate::lanes::{Isa, Product, Several, Vectorized, dispatch, dispatch_large};
 use crate::soa::{Soa, Targets};
 use fmm_traits::{
     Kernel, Lane, Real, Simd, SimdLane,
@@ -13,8 +13,8 @@ use std::ops::Range;
 /// Kernels with more values than this (Hessians of vectors) are compiled for fewer instruction sets.
 const LARGE: usize = 13;
 
-/// `out[t·K::VALUES + i]` += Σ over `sources` (rows of coordinates in so many `PIECES`, then strengths;
-/// padded) of K(target t − source)·strength.
+/// `out[(s·targets + t)·K::VALUES + i]` += Σ over `sources` of K(target t − source)·strength, for each set s of
+/// strengths. `sources`: rows of coordinates in so many `PIECES`, then the strengths of one set after the other; padded.
 ///
 /// `range` selects sources; its start must be a multiple of [`PAD`](crate::soa::PAD), and it is
 /// extended to the next multiple (padding contributes nothing). `own`: when the targets are among
@@ -23,6 +23,8 @@ const LARGE: usize = 13;
 ///
 /// Sources run along the lanes, a few targets stay in registers: leaves of any population waste
 /// only the padding of the whole source block, and each load of a source serves several targets.
+/// Sets share the evaluation of the kernel: its body is inlined once a set, and what of it does not depend on strengths is one
+/// expression to the compiler. A set has the sums that it would have alone, to the bit.
 /// This is the only place where a kernel is compiled for the vectors, once a kernel, precision and number of pieces.
 #[inline(never)]
 pub fn sum<K: Kernel, T: Real, const PIECES: usize>(
@@ -83,6 +85,10 @@ impl<T: Real> Pair<T> {
             singular: K::SINGULAR,
         }
     }
+    /// Sets of strengths that share the evaluation of the kernel.
+    pub fn together(&self) -> usize {
+        together(self.values())
+    }
     /// Strengths per source.
     pub fn strengths(&self) -> usize {
         self.strength_degrees.len()
@@ -131,7 +137,17 @@ impl<K: Kernel, T: Real, const PIECES: usize> Vectorized for Sum<'_, K, T, PIECE
     }
 }
 
-/// Chooses how many targets share a pass: as many as leave their sums in registers.
+/// Sets of strengths that share a pass over the sources, of a kernel with so many values: as many as leave their sums in
+/// registers.
+pub const fn together(values: usize) -> usize {
+    match values {
+        1 => 8,
+        2..=4 => 4,
+        _ => 1,
+    }
+}
+
+/// Chooses how many targets, or sets of strengths, share a pass: as many as leave their sums in registers.
 #[inline(always)]
 fn blocked<K: Kernel, S: Simd, T: Real, const PIECES: usize, const SKIP: bool>(
     params: &[T],
@@ -141,11 +157,24 @@ fn blocked<K: Kernel, S: Simd, T: Real, const PIECES: usize, const SKIP: bool>(
     own: usize,
     out: &mut [T],
 ) {
-    match K::VALUES {
-        1 => pass::<K, S, T, PIECES, SKIP, 1, 1>(params, targets, sources, range, own, out),
-        2..=4 => pass::<K, S, T, PIECES, SKIP, 4, 2>(params, targets, sources, range, own, out),
-        5..=13 => pass::<K, S, T, PIECES, SKIP, 13, 1>(params, targets, sources, range, own, out),
-        _ => pass::<K, S, T, PIECES, SKIP, MAX_COMPONENTS, 1>(params, targets, sources, range, own, out),
+    let one = sources.rows() == 3 * PIECES + K::STRENGTHS;
+    // Each `const` is known before anything is compiled: a kernel has only its own passes.
+    if const { K::VALUES == 1 } {
+        if one {
+            pass::<K, S, T, PIECES, SKIP, 1, 1, 1>(params, targets, sources, range, own, out);
+        } else {
+            pass::<K, S, T, PIECES, SKIP, 1, 1, { together(1) }>(params, targets, sources, range, own, out);
+        }
+    } else if const { K::VALUES <= 4 } {
+        if one {
+            pass::<K, S, T, PIECES, SKIP, 4, 2, 1>(params, targets, sources, range, own, out);
+        } else {
+            pass::<K, S, T, PIECES, SKIP, 4, 1, { together(4) }>(params, targets, sources, range, own, out);
+        }
+    } else if const { K::VALUES <= 13 } {
+        pass::<K, S, T, PIECES, SKIP, 13, 1, 1>(params, targets, sources, range, own, out);
+    } else {
+        pass::<K, S, T, PIECES, SKIP, MAX_COMPONENTS, 1, 1>(params, targets, sources, range, own, out);
     }
 }
 
@@ -160,6 +189,7 @@ fn pass<
     const SKIP: bool,
     const VALUES: usize,
     const TARGETS: usize,
+    const SETS: usize,
 >(
     params: &[T],
     targets: Targets<T>,
@@ -172,63 +202,86 @@ fn pass<
     let width = V::<S, T>::WIDTH;
     let zero = V::<S, T>::splat(0.0);
     // Always the full array, so that its length is a constant to the compiler.
-    let mut p = [Several([zero; TARGETS]); MAX_PARAMETERS];
+    let mut p = [Product::of(Several([zero; TARGETS])); MAX_PARAMETERS];
     for (p, &x) in p.iter_mut().zip(params) {
-        *p = Several([SimdLane::broadcast(x); TARGETS]);
+        *p = Product::of(Several([SimdLane::broadcast(x); TARGETS]));
     }
     let length = sources.row(0).len();
     let (begin, end) = (range.start, range.end.next_multiple_of(width).min(length));
-    assert!(sources.rows() == 3 * PIECES + K::STRENGTHS && begin <= end && end <= length);
-    assert!(begin % width == 0 && end % width == 0);
-    let rows: [*const T; 6 + MAX_STRENGTHS] = std::array::from_fn(|r| sources.row(r.min(sources.rows() - 1)).as_ptr());
+    let (n, sets) = (targets[0].len(), (sources.rows() - 3 * PIECES) / K::STRENGTHS);
+    assert!(sources.rows() == 3 * PIECES + sets * K::STRENGTHS && begin <= end && end <= length);
+    assert!(begin % width == 0 && end % width == 0 && out.len() == sets * n * K::VALUES);
+    let row = |r: usize| sources.row(r.min(sources.rows() - 1)).as_ptr();
+    let places: [*const T; 6] = std::array::from_fn(row);
 
-    let n = targets[0].len();
-    let mut first = 0;
-    while first < n {
-        let index: [usize; TARGETS] = std::array::from_fn(|b| (first + b).min(n - 1));
-        let mut at = [Several([zero; TARGETS]); 6];
-        for r in 0..3 * PIECES {
-            at[r] = Several(index.map(|t| SimdLane::broadcast(targets[r][t])));
-        }
-        let mut sums = [Several([zero; TARGETS]); VALUES];
-        let mut j = begin;
-        while j < end {
-            let mut s = [Several([zero; TARGETS]); 6 + MAX_STRENGTHS];
-            for i in 0..3 * PIECES + K::STRENGTHS {
-                // SAFETY: j is a multiple of `width` below `end`, which is at most the padded row length and a
-                // multiple of `width` (asserted), and all rows have that length: j + width stays inside.
-                s[i] = Several([unsafe { SimdLane::load(rows[i].add(j)) }; TARGETS]);
+    let lane = IOTA.map(T::of);
+    // SAFETY: `lane` has 16 entries, the widest vector.
+    let lane = Several([unsafe { SimdLane::load(lane.as_ptr()) }; TARGETS]);
+    let mut set = 0;
+    while set < sets {
+        let strengths: [[*const T; MAX_STRENGTHS]; SETS] = std::array::from_fn(|s| {
+            let first = 3 * PIECES + (set + s).min(sets - 1) * K::STRENGTHS;
+            std::array::from_fn(|c| row(first + c))
+        });
+        let mut first = 0;
+        while first < n {
+            let index: [usize; TARGETS] = std::array::from_fn(|b| (first + b).min(n - 1));
+            let mut at = [Several([zero; TARGETS]); 6];
+            for r in 0..3 * PIECES {
+                at[r] = Several(index.map(|t| SimdLane::broadcast(targets[r][t])));
             }
-            let mut r = [at[0] - s[0], at[1] - s[1], at[2] - s[2]];
-            for i in 3..3 * PIECES {
-                r[i % 3] = r[i % 3] - s[i] + at[i];
-            }
-            let q = &s[3 * PIECES..][..K::STRENGTHS];
-            let mut u = [Several([zero; TARGETS]); VALUES];
-            K::eval(&p, &r, q, &mut u[..K::VALUES]);
-            if SKIP {
-                let lane = IOTA.map(T::of);
-                // SAFETY: `lane` has 16 entries, the widest vector.
-                let lane: V<S, T> = unsafe { SimdLane::load(lane.as_ptr()) };
-                for b in 0..TARGETS {
-                    // Relative to j: f32 does not hold all indices.
-                    let same = lane.eq(Lane::splat((own + index[b]) as f64 - j as f64));
+            let mut sums = [[Several([zero; TARGETS]); VALUES]; SETS];
+            let mut j = begin;
+            while j < end {
+                // Not a closure: only what is inlined is compiled for the instruction set.
+                macro_rules! load {
+                    ($row:expr) => {
+                        // SAFETY: j is a multiple of `width` below `end`, which is at most the padded row length and a
+                        // multiple of `width` (asserted), and all rows have that length: j + width stays inside.
+                        Several([unsafe { SimdLane::load($row.add(j)) }; TARGETS])
+                    };
+                }
+                let mut r = [Product::of(at[0]); 3];
+                for a in 0..3 {
+                    let mut d = at[a] - load!(places[a]);
+                    if PIECES == 2 {
+                        d = d - load!(places[3 + a]) + at[3 + a];
+                    }
+                    r[a] = Product::of(d);
+                }
+                // The lanes that are the target itself; relative to j, as f32 does not hold all indices.
+                let mut itself = [V::<S, T>::splat(0.0); TARGETS];
+                if SKIP {
+                    for b in 0..TARGETS {
+                        itself[b] = Lane::splat((own + index[b]) as f64 - j as f64);
+                    }
+                }
+                for s in 0..SETS {
+                    let mut q = [Product::of(Several([zero; TARGETS])); MAX_STRENGTHS];
+                    for c in 0..K::STRENGTHS {
+                        q[c] = Product::of(load!(strengths[s][c]));
+                    }
+                    let mut u = [Product::of(Several([zero; TARGETS])); VALUES];
+                    K::eval(&p, &r, &q[..K::STRENGTHS], &mut u[..K::VALUES]);
                     for i in 0..K::VALUES {
-                        u[i].0[b] = Lane::select(same, zero, u[i].0[b]);
+                        if SKIP {
+                            u[i] = Lane::select(lane.eq(Several(itself)), Lane::splat(0.0), u[i]);
+                        }
+                        sums[s][i] = u[i].add_to(sums[s][i]);
+                    }
+                }
+                j += width;
+            }
+            for s in 0..SETS.min(sets - set) {
+                for b in 0..TARGETS.min(n - first) {
+                    let out = &mut out[((set + s) * n + first + b) * K::VALUES..][..K::VALUES];
+                    for i in 0..K::VALUES {
+                        out[i] += sums[s][i].0[b].sum();
                     }
                 }
             }
-            for i in 0..K::VALUES {
-                sums[i] = sums[i] + u[i];
-            }
-            j += width;
+            first += TARGETS;
         }
-        for b in 0..TARGETS.min(n - first) {
-            let out = &mut out[(first + b) * K::VALUES..][..K::VALUES];
-            for i in 0..K::VALUES {
-                out[i] += sums[i].0[b].sum();
-            }
-        }
-        first += TARGETS;
+        set += SETS;
     }
 }

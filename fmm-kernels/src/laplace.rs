@@ -44,7 +44,7 @@ pub(crate) fn inverse_distance_gradient<V: Lane>(d2: V, r: &[V], q: V, out: &mut
     let w = d2.rsqrt();
     let u = q * w;
     let t = u * (w * w);
-    out[0] = u;
+    out[0] = u.shared();
     for a in 0..3 {
         // A change of sign last goes into the sum for nothing.
         out[1 + a] = -(t * r[a]);

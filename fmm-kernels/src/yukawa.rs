@@ -27,6 +27,7 @@ impl Kernel for Yukawa {
         let w = dot(r, r).rsqrt();
         Self::eval(params, r, q, out);
         let t = -(out[0] * w * (params[0] + w));
+        out[0] = out[0].shared();
         for a in 0..3 {
             out[1 + a] = t * r[a];
         }

@@ -43,6 +43,12 @@ pub trait Lane:
     fn eq(self, other: Self) -> Self::Mask;
     /// `a` where `mask` holds, else `b`.
     fn select(mask: Self::Mask, a: Self, b: Self) -> Self;
+    /// The same number, for a value of a kernel that is a product and a factor of other values too. The sum over
+    /// pairs fuses the multiplication that a value ends in with its addition, which would then multiply twice.
+    #[inline(always)]
+    fn shared(self) -> Self {
+        self
+    }
 }
 
 /// a·b of two vectors in space.

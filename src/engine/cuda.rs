@@ -11,7 +11,6 @@ use crate::variant::Parts;
 use backend_cpu::Precision;
 use backend_cuda::{Settings, Solver, Sum};
 use fmm_traits::{Error, Lists, Stage, Tree};
-use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -149,8 +148,8 @@ impl Engine for Cuda {
         match self.points.as_ref().map(|p| &p.held) {
             Some(Held::Fast { solver, pick, .. }) => {
                 let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
-                picked(pick.as_deref(), n_sources, facts.values, rows, |rows| {
-                    solver.apply(strengths, rows, &mut observer)
+                picked(pick.as_deref(), n_sources, facts.values, &mut [rows], |rows| {
+                    solver.apply(strengths, rows[0], &mut observer)
                 })
             }
             Some(Held::Direct { sum, .. }) => {
@@ -202,9 +201,8 @@ impl Engine for Cuda {
                 }
             }
             Held::Direct { chosen, .. } => {
-                let all = |n: usize| Cow::Owned((0..n as u32).collect::<Vec<u32>>());
                 let [n, m] = points.shape(chosen.as_ref());
-                Box::new(std::iter::once(NearBlock { targets: all(m), sources: all(n) }))
+                Box::new(std::iter::once(NearBlock::whole(m, n)))
             }
         }
     }

@@ -5,8 +5,8 @@ use crate::choose::Choice;
 use crate::family::Facts;
 use crate::near::NearBlock;
 use crate::request::{Fmm, Targets};
+use backend_cpu::sum::together;
 use fmm_traits::{Error, Stage};
-use std::borrow::Cow;
 use std::time::Instant;
 
 /// Pairs of one uninterruptible piece of a sum.
@@ -59,25 +59,42 @@ impl Engine for Direct {
         Ok(Placed::default())
     }
 
-    /// In pieces, so that it can be watched.
     fn run(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<[f64; Stage::ALL.len()], Error> {
-        let start = Instant::now();
+        self.run_batch(&[strengths], &mut [rows], watch)
+    }
+
+    /// In pieces, so that it can be watched.
+    fn run_batch(
+        &self,
+        strengths: &[&[f64]],
+        rows: &mut [&mut [f64]],
+        watch: Watch,
+    ) -> Result<[f64; Stage::ALL.len()], Error> {
+        let (start, targets) = (Instant::now(), self.n_targets());
         let (r, isa) = (&self.request, self.choice.isa);
         let Facts { dim, values, .. } = self.choice.facts;
-        let piece = (PIECE / self.n_sources()).max(1024);
-        for (i, out) in rows.chunks_mut(piece * values).enumerate() {
-            watch(Stage::P2p.name(), (i * piece) as f64 / self.n_targets() as f64)?;
-            let range = i * piece..i * piece + out.len() / values;
+        let piece = (PIECE / self.n_sources() / strengths.len()).max(1024);
+        for first in (0..targets).step_by(piece) {
+            watch(Stage::P2p.name(), first as f64 / targets as f64)?;
+            let range = first..targets.min(first + piece);
             let place = match &self.targets {
                 At::Points(t) => backend_cpu::Targets::Points(&t[dim * range.start..dim * range.end]),
-                At::Sources(s) => backend_cpu::Targets::Sources(Some(&s[range])),
+                At::Sources(s) => backend_cpu::Targets::Sources(Some(&s[range.clone()])),
             };
             let sums = r.family.0.direct(r.outputs, &self.sources, strengths, place, r.precision, isa)?;
-            out.copy_from_slice(&sums);
+            for (rows, sums) in rows.iter_mut().zip(&sums) {
+                rows[values * range.start..values * range.end].copy_from_slice(sums);
+            }
         }
         let mut seconds = [0.0; Stage::ALL.len()];
         seconds[Stage::P2p as usize] = start.elapsed().as_secs_f64();
         Ok(seconds)
+    }
+
+    fn together(&self) -> (usize, u64) {
+        let Facts { dim, values, .. } = self.choice.facts;
+        let bytes = 8 * (self.n_sources() + values * self.n_targets()) as u64;
+        (if dim == 3 { together(values) } else { 1 }, bytes)
     }
 
     fn points(&self) -> (Vec<f64>, Vec<f64>) {
@@ -90,9 +107,7 @@ impl Engine for Direct {
     }
 
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
-        let all = |n: usize| Cow::Owned((0..n as u32).collect::<Vec<u32>>());
-        let block = NearBlock { targets: all(self.n_targets()), sources: all(self.n_sources()) };
-        Box::new(std::iter::once(block))
+        Box::new(std::iter::once(NearBlock::whole(self.n_targets(), self.n_sources())))
     }
 
     fn bytes(&self) -> u64 {

@@ -62,12 +62,31 @@ pub(crate) trait Engine: Send + Sync {
     /// Direct sums in f64 at `targets`, whatever the points of the engine.
     fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {
         let (r, c) = self.asked();
-        r.family.0.direct(r.outputs, sources, strengths, on_cpu(targets), Precision::F64, c.isa)
+        let sums = r.family.0.direct(r.outputs, sources, &[strengths], on_cpu(targets), Precision::F64, c.isa)?;
+        Ok(sums.into_iter().next().unwrap_or_default())
     }
     /// Takes the points; on an error the engine is as before.
     fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<Placed, Error>;
     /// Overwrites `rows` (targets × values of the kernel) with the sums; seconds per stage.
     fn run(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<[f64; Stage::ALL.len()], Error>;
+    /// [`run`](Self::run) for several sets of strengths, with the same bits.
+    fn run_batch(
+        &self,
+        strengths: &[&[f64]],
+        rows: &mut [&mut [f64]],
+        watch: Watch,
+    ) -> Result<[f64; Stage::ALL.len()], Error> {
+        let mut seconds = [0.0; Stage::ALL.len()];
+        for (strengths, rows) in strengths.iter().zip(rows) {
+            let once = self.run(strengths, rows, watch)?;
+            seconds.iter_mut().zip(once).for_each(|(sum, s)| *sum += s);
+        }
+        Ok(seconds)
+    }
+    /// How many sets share work in [`run_batch`](Self::run_batch), and the bytes it takes for each beyond the first.
+    fn together(&self) -> (usize, u64) {
+        (1, 0)
+    }
     /// The sources, and the targets if they are points of their own (else empty).
     fn points(&self) -> (Vec<f64>, Vec<f64>);
     /// Boxes and edges.
@@ -144,19 +163,23 @@ impl<'a> Placement<'a> {
     }
 }
 
-/// `sum` (which fills sources × `values` numbers) into `rows`, of which only those of `pick` are shown, if given.
+/// `sum` (which fills sources × `values` numbers for each set) into `rows`, of which only those of `pick` are shown, if
+/// given.
 pub(crate) fn picked<T>(
     pick: Option<&[usize]>,
     n_sources: usize,
     values: usize,
-    rows: &mut [f64],
-    sum: impl FnOnce(&mut [f64]) -> Result<T, Error>,
+    rows: &mut [&mut [f64]],
+    sum: impl FnOnce(&mut [&mut [f64]]) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let Some(pick) = pick else { return sum(rows) };
-    let mut all = vec![0.0; n_sources * values];
-    let done = sum(&mut all)?;
-    for (row, &i) in rows.chunks_exact_mut(values).zip(pick) {
-        row.copy_from_slice(&all[i * values..(i + 1) * values]);
+    let mut all = vec![0.0; rows.len() * n_sources * values];
+    let mut sets: Vec<&mut [f64]> = all.chunks_exact_mut(n_sources * values).collect();
+    let done = sum(&mut sets)?;
+    for (rows, all) in rows.iter_mut().zip(&sets) {
+        for (row, &i) in rows.chunks_exact_mut(values).zip(pick) {
+            row.copy_from_slice(&all[i * values..(i + 1) * values]);
+        }
     }
     Ok(done)
 }

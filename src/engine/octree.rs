@@ -93,13 +93,23 @@ impl Engine for Octree {
     }
 
     fn run(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<[f64; Stage::ALL.len()], Error> {
+        self.run_batch(&[strengths], &mut [rows], watch)
+    }
+
+    fn run_batch(
+        &self,
+        strengths: &[&[f64]],
+        rows: &mut [&mut [f64]],
+        watch: Watch,
+    ) -> Result<[f64; Stage::ALL.len()], Error> {
+        let Some(solver) = &self.solver else { return Ok([0.0; Stage::ALL.len()]) };
         let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
-        let facts = &self.choice.facts;
-        let n_sources = strengths.len() / facts.strengths;
-        picked(self.pick.as_deref(), n_sources, facts.values, rows, |rows| match &self.solver {
-            Some(solver) => Ok(solver.apply(strengths, rows, &mut observer)?.0),
-            None => Ok([0.0; Stage::ALL.len()]),
-        })
+        let (pick, n_sources, values) = (self.pick.as_deref(), solver.tree().sources.len(), self.choice.facts.values);
+        picked(pick, n_sources, values, rows, |rows| Ok(solver.apply_batch(strengths, rows, &mut observer)?.0))
+    }
+
+    fn together(&self) -> (usize, u64) {
+        self.solver.as_ref().map_or((1, 0), |s| (s.together(), s.bytes_of_a_set()))
     }
 
     fn points(&self) -> (Vec<f64>, Vec<f64>) {

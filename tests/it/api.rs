@@ -2,7 +2,8 @@
 
 use crate::{Own, both, difference, direct, fast, strengths, uniform};
 use fmm::{
-    Cpu, Error, Fmm, Gravity, Isa, Laplace, LaplaceDipole, Method, Outputs, Stokes, StokesPressure, Targets, evaluate,
+    AnyFamily, Cpu, Error, Fmm, Gravity, Isa, Laplace, LaplaceDipole, Method, Outputs, Stokes, StokesPressure, Targets,
+    evaluate,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,6 +19,34 @@ fn batch_is_a_loop() {
         assert_eq!(batch.gradient, one.gradient);
     }
     assert!(plan.apply_batch::<&[f64]>(&[]).unwrap().is_empty());
+}
+
+/// More sets than share a pass, potentials alone, and every way of serving targets.
+#[test]
+fn batches_of_every_engine_are_loops() {
+    let x = uniform(700, 1);
+    let some: Vec<usize> = (0..700).step_by(3).collect();
+    let soft = Gravity { g: 1.0, softening: 0.05 };
+    let families = [Laplace.into(), LaplaceDipole.into(), Stokes { mu: 1.0 }.into(), AnyFamily::from(soft)];
+    for family in families {
+        for method in [Method::EquivalentDensities, Method::SphericalHarmonics, Method::Direct] {
+            for targets in [Targets::Sources, Targets::Subset(&some), Targets::Points(&x[..300])] {
+                let plan = match Fmm::new(family.clone()).method(method).tolerance(1e-3).plan(&x, targets) {
+                    Err(Error::Unsupported { .. }) if method == Method::SphericalHarmonics => continue,
+                    plan => plan.unwrap(),
+                };
+                let sets: Vec<Vec<f64>> = (0..11).map(|k| strengths(700 * plan.strengths(), k)).collect();
+                let batch = plan.apply_batch(&sets).unwrap();
+                assert_eq!(batch.len(), sets.len());
+                for (batch, set) in batch.iter().zip(&sets) {
+                    assert_eq!(batch.potential, plan.apply(set).unwrap().potential, "{family:?} {method:?}");
+                }
+                let mut wrong = sets;
+                wrong[9][0] = f64::NAN;
+                assert!(matches!(plan.apply_batch(&wrong), Err(Error::NotFinite { .. })));
+            }
+        }
+    }
 }
 
 #[test]

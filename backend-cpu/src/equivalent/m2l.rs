@@ -16,6 +16,7 @@
 use super::dft::{Buffers, Dft, frequency};
 use super::families::{AROUND, FAMILY, Families, POSITIONS};
 use super::pool::Pool;
+use super::translate::Rows;
 use crate::lanes::{Isa, Vectorized, dispatch};
 use fmm_kernels::equivalent::Scalar;
 use fmm_kernels::equivalent::spectra::{OFFSETS, for_each_spectrum};
@@ -129,9 +130,9 @@ pub fn spectra_len<T: Scalar>(dft: &Dft<T>, families: usize, components: usize) 
     dft.groups() * families * components * 2 * FAMILY * dft.group()
 }
 
-/// M2L on one level: `multipoles` and `locals` are the rows (E·n and `row` numbers) of the
+/// M2L of one set of strengths on one level: `multipoles` and `locals` are the rows of the
 /// boxes of this level, the first of which is `first`; `locals` receives check values. `spectra` is
-/// a buffer.
+/// a buffer. Bound by arithmetic, so that several sets would not share anything worth it.
 pub fn m2l<T: Scalar>(
     tree: &Tree,
     families: &Families,
@@ -140,9 +141,9 @@ pub fn m2l<T: Scalar>(
     isa: Isa,
     scratch: &Pool<Scratch<T>>,
     first: usize,
-    multipoles: &[T],
-    locals: &mut [T],
-    row: usize,
+    set: usize,
+    (upward, multipoles): (Rows, &[T]),
+    (downward, locals): (Rows, &mut [T]),
     spectra: &mut Vec<T>,
 ) {
     let (values, strengths, points) = (table.values, table.strengths, dft.points());
@@ -177,7 +178,7 @@ pub fn m2l<T: Scalar>(
             for b in 0..strengths {
                 dft.forward(&mut s.buffers, |i, x| {
                     for (x, &source) in x.iter_mut().zip(&boxes) {
-                        let value = || multipoles[((source as usize - first) * strengths + b) * points + i];
+                        let value = || multipoles[upward.of(source as usize - first, set).start + b * points + i];
                         *x = if source == NONE { T::default() } else { value() };
                     }
                 });
@@ -230,8 +231,8 @@ pub fn m2l<T: Scalar>(
                 }
                 dft.inverse(&mut s.buffers, |point, field| {
                     for (&t, x) in boxes.iter().zip(field).filter(|(t, _)| **t != NONE) {
-                        let at = (t as usize - first) * row + a * points + point;
-                        // SAFETY: in the row of box t, inside `locals`; a box has one parent and a parent is in one
+                        let at = downward.of(t as usize - first, set).start + a * points + point;
+                        // SAFETY: in the row of box t and this set, inside `locals`; a box has one parent and a parent is in one
                         // batch, so no other task touches it.
                         unsafe { target.slice(at, 1)[0] += *x };
                     }

@@ -4,7 +4,7 @@ use super::points::{Fill, Frame, Scratch, add_scaled};
 use super::pool::Pool;
 use crate::lanes::{Isa, dispatch};
 use crate::sum::{HELD, Pair};
-use fmm_traits::{Lists, Real, Tree};
+use fmm_traits::{Lists, Real, Tree, kernel::MAX_COMPONENTS};
 
 /// Sources per pass: the rows of a tile stay in the first-level cache, and f32 partial sums short.
 const TILE: usize = 1024;
@@ -15,7 +15,7 @@ pub struct Near<'a> {
     pub tree: &'a Tree,
     /// Its lists, of which P2P is used.
     pub lists: &'a Lists,
-    /// In tree order.
+    /// In tree order, one set after the other.
     pub strengths: &'a [Vec<f64>],
     /// The leaf.
     pub leaf: usize,
@@ -24,9 +24,9 @@ pub struct Near<'a> {
 }
 
 impl Near<'_> {
-    /// Adds the sums to `out`, in precision `T` on the unit box of `frame` with the parameters `unit`; in f64 with the
-    /// user's coordinates ([`Frame::plain`], of which `plain` are the parameters) where sums are not [`HELD`] by `T` and
-    /// where it is f64.
+    /// Adds the sums to `out` (values of each set for each target), in precision `T` on the unit box of `frame` with the
+    /// parameters `unit`; in f64 with the user's coordinates ([`Frame::plain`], of which `plain` are the parameters) where
+    /// the sums of a set are not [`HELD`] by `T` and where it is f64.
     pub fn add<T: Real>(
         &self,
         pairs: (&Pair<T>, &Pair<f64>),
@@ -35,24 +35,35 @@ impl Near<'_> {
         pools: (&Pool<Scratch<T>>, &Pool<Scratch<f64>>),
         out: &mut [f64],
     ) {
-        let add = |sums: &[f64], out: &mut [f64]| out.iter_mut().zip(sums).for_each(|(out, x)| *out += x);
-        let held = T::EPSILON > 1e-10
-            && pools.0.with(|scratch| {
+        let (values, sets) = (pairs.1.values(), self.strengths.len() / pairs.1.strengths());
+        let count = out.len() / sets;
+        let mut add = |sums: &[f64], set: usize| {
+            add_scaled(&sums[set * count..][..count], &[1.0; MAX_COMPONENTS], values, [set, sets], out);
+        };
+        let mut rest: Vec<usize> = (0..sets).collect();
+        if T::EPSILON > 1e-10 {
+            pools.0.with(|scratch| {
                 let sums = self.sums(pairs.0, frame, unit, scratch);
                 let factors = pairs.0.value_factors(frame.side);
                 let small = |row: &[f64]| row.iter().zip(&factors).all(|(x, f)| x.abs() < HELD * f);
-                let held = sums.chunks_exact(pairs.0.values()).all(small);
-                if held {
-                    add(sums, out);
-                }
-                held
+                rest.retain(|&set| {
+                    let held = sums[set * count..][..count].chunks_exact(values).all(small);
+                    if held {
+                        add(sums, set);
+                    }
+                    !held
+                });
             });
-        if !held {
-            pools.1.with(|scratch| add(self.sums(pairs.1, Frame::plain(self.tree), plain, scratch), out));
+        }
+        if !rest.is_empty() {
+            pools.1.with(|scratch| {
+                let sums = self.sums(pairs.1, Frame::plain(self.tree), plain, scratch);
+                rest.iter().for_each(|&set| add(sums, set));
+            });
         }
     }
 
-    /// The sums (targets × values of `pair`), with points taken relative to `frame`, to which `params` belong.
+    /// The sums (sets × targets × values of `pair`), with points taken relative to `frame`, to which `params` belong.
     fn sums<'s, N: Real>(&self, pair: &Pair<N>, frame: Frame, params: &[N], scratch: &'s mut Scratch<N>) -> &'s [f64] {
         let Near { tree, strengths, leaf, isa, .. } = *self;
         let boxes = self.lists.p2p.row(leaf);
@@ -61,14 +72,14 @@ impl Near<'_> {
             before.map(|&b| tree.sources_of(b as usize).len()).sum()
         });
         let Scratch { sources, targets, sums, totals } = scratch;
-        let (pieces, factors) = (pair.pieces, pair.strength_factors(frame.side));
+        let (pieces, factors) = (pair.pieces, &pair.strength_factors(frame.side)[..pair.strengths()]);
         let ranges = boxes.iter().map(|&b| tree.sources_of(b as usize));
         let points = &tree.sources;
-        dispatch(isa, Fill { points, strengths, factors: &factors, frame, ranges, pieces, to: sources });
+        dispatch(isa, Fill { points, strengths, factors, frame, ranges, pieces, to: sources });
         let (points, ranges) = (&tree.targets, std::iter::once(tree.targets_of(leaf)));
         dispatch(isa, Fill { points, strengths: &[], factors: &[], frame, ranges, pieces, to: targets });
         let factors = pair.value_factors(frame.side);
-        let count = targets.len() * pair.values();
+        let count = strengths.len() / pair.strengths() * targets.len() * pair.values();
         totals.clear();
         totals.resize(count, 0.0);
         for begin in (0..sources.len()).step_by(TILE) {
@@ -76,7 +87,7 @@ impl Near<'_> {
             sums.resize(count, N::default());
             let range = begin..(begin + TILE).min(sources.len());
             (pair.sum)(isa, params, targets.targets(0..targets.len()), sources, range, own, sums);
-            add_scaled(sums, &factors, pair.values(), totals);
+            add_scaled(sums, &factors, pair.values(), [0, 1], totals);
         }
         totals
     }

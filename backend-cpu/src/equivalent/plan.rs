@@ -132,15 +132,24 @@ pub(super) struct Pools<T: Scalar> {
 /// Arrays of one application.
 #[derive(Default)]
 pub(super) struct Workspace<T> {
-    /// `strengths[component][tree position]`.
+    /// `strengths[set and component][tree position]`.
     pub strengths: Vec<Vec<f64>>,
     /// Of each component that sources have a net strength of and densities keep: that of each box, hatted.
     pub net: Vec<Vec<T>>,
     pub multipoles: Vec<T>,
     pub locals: Vec<T>,
-    /// `values[tree position × K::VALUES ..]`.
+    /// `values[tree position][set][value]`.
     pub values: Vec<f64>,
     pub spectra: Vec<T>,
+}
+
+impl<T> Workspace<T> {
+    fn bytes(&self) -> u64 {
+        let doubles = self.strengths.iter().map(Vec::capacity).sum::<usize>() + self.values.capacity();
+        let net = self.net.iter().map(Vec::capacity).sum::<usize>();
+        let numbers = net + self.multipoles.capacity() + self.locals.capacity() + self.spectra.capacity();
+        (doubles * size_of::<f64>() + numbers * size_of::<T>()) as u64
+    }
 }
 
 impl Geometry {
@@ -269,9 +278,31 @@ impl<T: Scalar> Solver for Plan<T> {
     }
 
     fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {
+        self.apply_batch(&[strengths], &mut [out], observer)
+    }
+
+    fn together(&self) -> usize {
+        self.near64.together()
+    }
+
+    fn bytes_of_a_set(&self) -> u64 {
+        let rows: usize = self.rows().iter().sum();
+        let points = self.tree.sources.len() * self.near64.strengths() + self.tree.targets.len() * self.far.values();
+        (rows * size_of::<T>() + points * 8) as u64
+    }
+
+    fn apply_batch(
+        &self,
+        strengths: &[&[f64]],
+        out: &mut [&mut [f64]],
+        observer: Observer,
+    ) -> Result<StageSeconds, Error> {
         let (sources, targets) = (self.tree.sources.len(), self.tree.targets.len());
         let expected = [sources * self.near64.strengths(), targets * self.far.values()];
-        check_shapes([strengths.len(), expected[0]], [out.len(), expected[1]])?;
+        check_shapes([strengths.len(); 2], [out.len(), strengths.len()])?;
+        for (strengths, out) in strengths.iter().zip(out.iter()) {
+            check_shapes([strengths.len(), expected[0]], [out.len(), expected[1]])?;
+        }
         let mut run = Run::new(self, self.workspaces.take(), strengths, out);
         let done = evaluate(&mut run, &self.lists, observer);
         let (workspace, seconds) = run.finish();
@@ -284,16 +315,15 @@ impl<T: Scalar> Solver for Plan<T> {
         tables.dedup_by(|a, b| Arc::ptr_eq(a, b));
         let mut operators: Vec<&Arc<Operators<T>>> = self.operators.iter().collect();
         operators.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let rows: usize = self.rows().iter().sum();
         let [densities, checks] = self.levels.components();
         let families = self.geometry.m2l.iter().map(|l| l.parents.len()).max().unwrap_or(0);
         let spectra = m2l::spectra_len(&self.dft, families, densities.max(checks));
-        let points = self.tree.sources.len() * self.near64.strengths() + self.tree.targets.len() * self.far.values();
+        let workspace = self.bytes_of_a_set() + (spectra * size_of::<T>()) as u64;
         self.tree.bytes()
             + self.lists.bytes()
             + tables.iter().map(|t| t.bytes()).sum::<u64>()
             + operators.iter().map(|o| o.bytes() as u64).sum::<u64>()
-            + ((rows + spectra) * size_of::<T>() + points * 8) as u64
+            + workspace.max(self.workspaces.bytes(Workspace::bytes))
     }
 
     fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error> {

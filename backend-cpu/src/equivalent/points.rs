@@ -1,8 +1,9 @@
 //! The stages that meet points: P2M, P2L, L2P, M2P, each the pair sum between the points of a box and a
 //! surface, in coordinates of a unit box.
 
+use super::net;
 use super::pool::Pool;
-use super::{net, translate};
+use super::translate::{self, Rows};
 use crate::lanes::{Isa, Vectorized, dispatch};
 use crate::soa::Soa;
 use crate::sum::Pair;
@@ -69,9 +70,9 @@ impl Frame {
 pub struct Fill<'a, T, I> {
     /// Points in tree order.
     pub points: &'a Points,
-    /// Strengths in tree order (none for targets) and the factor of each.
+    /// Strengths in tree order, one set after the other (none for targets).
     pub strengths: &'a [Vec<f64>],
-    /// See [`Pair::strength_factors`].
+    /// The factor of each strength of a set; see [`Pair::strength_factors`].
     pub factors: &'a [f64],
     /// Frame.
     pub frame: Frame,
@@ -97,8 +98,8 @@ impl<T: Real, I: Iterator<Item = Range<usize>> + Clone> Vectorized for Fill<'_, 
                 let center = frame.center[a];
                 to.place(a, at, from.iter().map(|x| (x - center) * scale));
             }
-            for (c, q) in strengths.iter().enumerate() {
-                let (from, factor) = (&q[range.clone()], factors[c]);
+            for (c, (q, factor)) in strengths.iter().zip(factors.iter().cycle()).enumerate() {
+                let from = &q[range.clone()];
                 for (to, q) in to.strength_mut(c)[at..at + from.len()].iter_mut().zip(from) {
                     *to = T::of(q * factor);
                 }
@@ -124,17 +125,17 @@ pub fn p2m<T: Scalar>(
     kept: &[Vec<T>],
     scratch: &Pool<Scratch<T>>,
     batches: &Pool<translate::Scratch<T>>,
+    rows: Rows,
     multipoles: &mut [T],
 ) {
     let boxes = tree.level(level);
-    let row = operators.strengths * operators.points;
-    multipoles[boxes.start * row..boxes.end * row].par_chunks_mut(translate::BATCH * row).enumerate().for_each(
+    multipoles[rows.range(boxes.clone())].par_chunks_mut(translate::BATCH * rows.width()).enumerate().for_each(
         |(i, to)| {
             let first = boxes.start + i * translate::BATCH;
             let check = operators.values * operators.points;
             let mut leaves = [0; translate::BATCH];
             let mut count = 0;
-            for b in (first..first + to.len() / row).filter(|&b| !lists.p2m.row(b).is_empty()) {
+            for b in (first..first + to.len() / rows.width()).filter(|&b| !lists.p2m.row(b).is_empty()) {
                 leaves[count] = b;
                 count += 1;
             }
@@ -143,18 +144,33 @@ pub fn p2m<T: Scalar>(
             }
             batches.with(|batch| {
                 scratch.with(|s| {
-                    let checks = batch.clear(check, count);
+                    // All leaves for one set, then for the next.
+                    let checks = batch.clear(check, rows.sets * count);
                     for (k, &b) in leaves[..count].iter().enumerate() {
-                        let out = &mut checks[k * check..][..check];
-                        let frame = Frame::of(tree, b, level);
-                        to_surface(pair, tree, strengths, frame, &[b as u32], params, outer, isa, s, out);
+                        let (frame, out) = (Frame::of(tree, b, level), &mut checks[k * check..]);
+                        to_surface(
+                            pair,
+                            tree,
+                            strengths,
+                            frame,
+                            &[b as u32],
+                            params,
+                            outer,
+                            isa,
+                            s,
+                            count * check,
+                            out,
+                        );
                     }
                 });
-                batch.solve(isa, operators.upward(), count, |k, density| {
-                    let to = &mut to[(leaves[k] - first) * row..][..row];
-                    to.copy_from_slice(density);
-                    net::add(operators, kept, leaves[k], to);
-                });
+                for set in 0..rows.sets {
+                    let kept = rows.part(kept, set);
+                    batch.solve(isa, operators.upward(), set * count..(set + 1) * count, |k, density| {
+                        let to = &mut to[rows.of(leaves[k] - first, set)];
+                        to.copy_from_slice(density);
+                        net::add(operators, kept, leaves[k], to);
+                    });
+                }
             });
         },
     );
@@ -171,26 +187,26 @@ pub fn p2l<T: Real>(
     isa: Isa,
     strengths: &[Vec<f64>],
     scratch: &Pool<Scratch<T>>,
+    rows: Rows,
     locals: &mut [T],
-    row: usize,
 ) {
     let boxes = tree.level(level);
     if lists.p2l.starts[boxes.start] == lists.p2l.starts[boxes.end] {
         return;
     }
-    locals[boxes.start * row..boxes.end * row].par_chunks_mut(row).enumerate().for_each(|(i, out)| {
+    locals[rows.range(boxes.clone())].par_chunks_mut(rows.width()).enumerate().for_each(|(i, out)| {
         let b = boxes.start + i;
         if !lists.p2l.row(b).is_empty() {
             scratch.with(|s| {
                 let frame = Frame::of(tree, b, level);
-                to_surface(pair, tree, strengths, frame, lists.p2l.row(b), params, inner, isa, s, out);
+                to_surface(pair, tree, strengths, frame, lists.p2l.row(b), params, inner, isa, s, rows.len, out);
             });
         }
     });
 }
 
-/// Sum of the sources of `boxes` on a surface of the box with `frame`, added to `out`
-/// (component-major).
+/// Sums of the sources of `boxes` on a surface of the box with `frame`, added to `out` (component-major, the sets of
+/// strengths `apart` numbers from each other).
 fn to_surface<T: Real>(
     pair: &Pair<T>,
     tree: &Tree,
@@ -201,54 +217,60 @@ fn to_surface<T: Real>(
     surface: &Surface<T>,
     isa: Isa,
     scratch: &mut Scratch<T>,
+    apart: usize,
     out: &mut [T],
 ) {
-    let n = surface.0.len();
-    scratch.clear_sums(n * pair.values());
+    let (n, values) = (surface.0.len(), pair.values());
+    scratch.clear_sums(strengths.len() / pair.strengths() * n * values);
     let Scratch { sources, sums, .. } = scratch;
-    let factors = pair.strength_factors(frame.side);
+    let factors = &pair.strength_factors(frame.side)[..pair.strengths()];
     let ranges = boxes.iter().map(|&b| tree.sources_of(b as usize));
-    dispatch(isa, Fill { points: &tree.sources, strengths, factors: &factors, frame, ranges, pieces: 1, to: sources });
+    dispatch(isa, Fill { points: &tree.sources, strengths, factors, frame, ranges, pieces: 1, to: sources });
     (pair.sum)(isa, params, surface.0.targets(0..n), sources, 0..sources.len(), None, sums);
-    for (t, u) in sums.chunks_exact(pair.values()).enumerate() {
-        for (c, u) in u.iter().enumerate() {
-            out[c * n + t] += *u;
+    for (set, sums) in sums.chunks_exact(n * values).enumerate() {
+        for (t, u) in sums.chunks_exact(values).enumerate() {
+            for (c, u) in u.iter().enumerate() {
+                out[set * apart + c * n + t] += *u;
+            }
         }
     }
 }
 
-/// Evaluates the hatted `density` (component-major) on a surface of the box with `frame` at the
-/// targets of a range, added to `out` (target-major, in the user's units).
-pub fn from_surface<T: Real>(
+/// Evaluates hatted `densities` (component-major, one for each set of strengths) on a surface of the box with `frame` at the
+/// targets of a range, added to `out` (values of each set for each target, in the user's units).
+pub fn from_surface<'a, T: Real>(
     pair: &Pair<T>,
     tree: &Tree,
     frame: Frame,
     surface: &Surface<T>,
-    density: &[T],
+    densities: impl ExactSizeIterator<Item = &'a [T]>,
     params: &[T],
     range: Range<usize>,
     isa: Isa,
     scratch: &mut Scratch<T>,
     out: &mut [f64],
 ) {
-    let (n, count) = (surface.0.len(), range.len());
-    scratch.clear_sums(count * pair.values());
+    let (n, count, sets) = (surface.0.len(), range.len(), densities.len());
+    scratch.clear_sums(sets * count * pair.values());
     let Scratch { sources, targets, sums, .. } = scratch;
-    sources.reset(1, pair.strengths(), n);
+    sources.reset(1, sets * pair.strengths(), n);
     for r in 0..3 {
         sources.row_mut(r)[..n].copy_from_slice(&surface.0.row(r)[..n]);
     }
-    for (c, q) in density.chunks_exact(n).enumerate() {
+    for (c, q) in densities.flat_map(|density| density.chunks_exact(n)).enumerate() {
         sources.strength_mut(c)[..n].copy_from_slice(q);
     }
     sources.pad();
     let ranges = std::iter::once(range);
     dispatch(isa, Fill { points: &tree.targets, strengths: &[], factors: &[], frame, ranges, pieces: 1, to: targets });
     (pair.sum)(isa, params, targets.targets(0..count), sources, 0..n, None, sums);
-    add_scaled(sums, &pair.value_factors(frame.side), pair.values(), out);
+    let (values, factors) = (pair.values(), pair.value_factors(frame.side));
+    for (set, sums) in sums.chunks_exact(count * values).enumerate() {
+        add_scaled(sums, &factors, values, [set, sets], out);
+    }
 }
 
-/// Adds the affine `part` of a local with `frame` to the values at the targets of a range.
+/// Adds the affine `part` of a local with `frame` to set `set` of the `sets` of values at the targets of a range.
 pub fn add_affine<T: Scalar>(
     affine: &Affine<T>,
     pair: &Pair<T>,
@@ -256,19 +278,20 @@ pub fn add_affine<T: Scalar>(
     frame: Frame,
     part: &[T],
     range: Range<usize>,
+    [set, sets]: [usize; 2],
     out: &mut [f64],
 ) {
-    let (factors, scale) = (pair.value_factors(frame.side), 1.0 / frame.side);
-    for (t, out) in range.zip(out.chunks_exact_mut(pair.values())) {
+    let (values, factors, scale) = (pair.values(), pair.value_factors(frame.side), 1.0 / frame.side);
+    for (t, out) in range.zip(out.chunks_exact_mut(sets * values)) {
         let x = std::array::from_fn(|a| (tree.targets.xyz[a][t] - frame.center[a]) * scale);
-        affine.at(part, x, |i, u| out[i] += u * factors[i]);
+        affine.at(part, x, |i, u| out[set * values + i] += u * factors[i]);
     }
 }
 
-/// `out` += `sums`·factor, value by value.
-pub fn add_scaled<T: Real>(sums: &[T], factors: &[f64], values: usize, out: &mut [f64]) {
-    for (out, u) in out.chunks_exact_mut(values).zip(sums.chunks_exact(values)) {
-        for ((out, u), factor) in out.iter_mut().zip(u).zip(factors) {
+/// Set `set` of the `sets` that `out` has for each target += `sums`·factor, value by value.
+pub fn add_scaled<T: Real>(sums: &[T], factors: &[f64], values: usize, [set, sets]: [usize; 2], out: &mut [f64]) {
+    for (out, u) in out.chunks_exact_mut(sets * values).zip(sums.chunks_exact(values)) {
+        for ((out, u), factor) in out[set * values..].iter_mut().zip(u).zip(factors) {
             *out += u.f64() * factor;
         }
     }

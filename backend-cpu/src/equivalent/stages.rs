@@ -3,6 +3,7 @@
 use super::near::Near;
 use super::plan::{Plan, Workspace};
 use super::points::{self, Frame, from_surface};
+use super::translate::Rows;
 use super::{m2l, net, translate};
 use crate::leaves::{clear, scatter};
 use crate::{StageSeconds, unit_of};
@@ -10,21 +11,27 @@ use fmm_kernels::equivalent::Scalar;
 use fmm_traits::{Error, Lists, Stage, Stages};
 use std::time::Instant;
 
-/// One application of a plan.
-pub(super) struct Run<'a, T: Scalar> {
+/// One application of a plan to one or more sets of strengths. Stages that evaluate the kernel do so once for all sets,
+/// the others take the sets one by one: they are products of matrices, or sums bound by arithmetic, already.
+pub(super) struct Run<'a, 'o, T: Scalar> {
     plan: &'a Plan<T>,
     w: Workspace<T>,
-    strengths: &'a [f64],
-    /// [`unit_of`] the strengths.
-    unit: f64,
-    out: &'a mut [f64],
+    /// Each with its [`unit_of`].
+    sets: Vec<(&'a [f64], f64)>,
+    out: &'a mut [&'o mut [f64]],
+    /// Of `w.multipoles` and `w.locals`.
+    multipoles: Rows,
+    locals: Rows,
     seconds: StageSeconds,
 }
 
-impl<'a, T: Scalar> Run<'a, T> {
-    pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &'a [f64], out: &'a mut [f64]) -> Self {
-        let unit = unit_of(strengths, &plan.near64.strength_degrees, plan.tree.side_at(0));
-        Run { plan, w, strengths, unit, out, seconds: StageSeconds::default() }
+impl<'a, 'o, T: Scalar> Run<'a, 'o, T> {
+    pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &[&'a [f64]], out: &'a mut [&'o mut [f64]]) -> Self {
+        let (degrees, side) = (&plan.near64.strength_degrees, plan.tree.side_at(0));
+        let sets: Vec<_> = strengths.iter().map(|&q| (q, unit_of(q, degrees, side))).collect();
+        let rows = |len: usize| Rows { sets: sets.len(), len };
+        let (multipoles, locals) = (rows(plan.multipole_row()), rows(plan.local_row()));
+        Run { plan, w, sets, out, multipoles, locals, seconds: StageSeconds::default() }
     }
 
     pub fn finish(self) -> (Workspace<T>, StageSeconds) {
@@ -45,14 +52,15 @@ impl<'a, T: Scalar> Run<'a, T> {
         let plan = self.plan;
         let mut values = std::mem::take(&mut self.w.values);
         let w = &self.w;
-        plan.geometry.leaves.for_each(&plan.tree, plan.far.values(), &mut values, |leaf, level, out| {
+        let width = self.sets.len() * plan.far.values();
+        plan.geometry.leaves.for_each(&plan.tree, width, &mut values, |leaf, level, out| {
             work(leaf, level, out, w);
         });
         self.w.values = values;
     }
 }
 
-impl<T: Scalar> Stages for Run<'_, T> {
+impl<T: Scalar> Stages for Run<'_, '_, T> {
     type Lists = Lists;
 
     fn levels(&self) -> usize {
@@ -62,16 +70,18 @@ impl<T: Scalar> Stages for Run<'_, T> {
     fn scatter(&mut self) -> Result<(), Error> {
         self.timed(Stage::Scatter, |r| {
             let tree = &r.plan.tree;
-            scatter(tree, r.strengths, r.plan.near64.strengths(), r.unit, &mut r.w.strengths);
+            scatter(tree, &r.sets, r.plan.near64.strengths(), &mut r.w.strengths);
             r.w.net.clear();
             if let Some(operators) = r.plan.operators.first() {
-                let net = |(s, _)| net::strengths(tree, &r.w.strengths, s, r.plan.near64.strength_degrees[s]);
-                r.w.net = operators.units().map(net).collect();
+                let degrees = &r.plan.near64.strength_degrees;
+                for strengths in r.w.strengths.chunks_exact(degrees.len()) {
+                    r.w.net.extend(operators.units().map(|(s, _)| net::strengths(tree, strengths, s, degrees[s])));
+                }
             }
-            let [multipoles, locals] = r.plan.rows();
-            clear(&mut r.w.multipoles, multipoles);
-            clear(&mut r.w.locals, locals);
-            clear(&mut r.w.values, tree.targets.len() * r.plan.far.values());
+            let ([multipoles, locals], sets) = (r.plan.rows(), r.sets.len());
+            clear(&mut r.w.multipoles, multipoles * sets);
+            clear(&mut r.w.locals, locals * sets);
+            clear(&mut r.w.values, tree.targets.len() * sets * r.plan.far.values());
         })
     }
 
@@ -94,6 +104,7 @@ impl<T: Scalar> Stages for Run<'_, T> {
                         &r.w.net,
                         &plan.pools.points,
                         &plan.pools.translate,
+                        r.multipoles,
                         &mut r.w.multipoles,
                     );
                 }
@@ -105,8 +116,9 @@ impl<T: Scalar> Stages for Run<'_, T> {
         self.timed(Stage::M2m, |r| {
             let plan = r.plan;
             if let Some(operators) = plan.operators.get(level).filter(|_| !lists.m2m.is_empty()) {
-                let (isa, pool) = (plan.settings.isa, &plan.pools.translate);
-                translate::m2m(&plan.tree, lists, level, operators, isa, &r.w.net, pool, &mut r.w.multipoles);
+                let isa = plan.settings.isa;
+                let (tree, pool, rows) = (&plan.tree, &plan.pools.translate, r.multipoles);
+                translate::m2m(tree, lists, level, operators, isa, &r.w.net, pool, rows, &mut r.w.multipoles);
             }
         })
     }
@@ -114,10 +126,10 @@ impl<T: Scalar> Stages for Run<'_, T> {
     fn m2l(&mut self, _lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::M2l, |r| {
             let plan = r.plan;
-            let (multipole, local) = (plan.multipole_row(), plan.local_row());
             for (level, arranged) in plan.geometry.m2l.iter().enumerate() {
-                if let Some(table) = &plan.tables[level] {
-                    let boxes = plan.tree.level(level);
+                let Some(table) = &plan.tables[level] else { continue };
+                let boxes = plan.tree.level(level);
+                for set in 0..r.sets.len() {
                     m2l::m2l(
                         &plan.tree,
                         arranged,
@@ -126,9 +138,9 @@ impl<T: Scalar> Stages for Run<'_, T> {
                         plan.settings.isa,
                         &plan.pools.m2l,
                         boxes.start,
-                        &r.w.multipoles[boxes.start * multipole..boxes.end * multipole],
-                        &mut r.w.locals[boxes.start * local..boxes.end * local],
-                        local,
+                        set,
+                        (r.multipoles, &r.w.multipoles[r.multipoles.range(boxes.clone())]),
+                        (r.locals, &mut r.w.locals[r.locals.range(boxes.clone())]),
                         &mut r.w.spectra,
                     );
                 }
@@ -150,8 +162,8 @@ impl<T: Scalar> Stages for Run<'_, T> {
                     plan.settings.isa,
                     &r.w.strengths,
                     &plan.pools.points,
+                    r.locals,
                     &mut r.w.locals,
-                    plan.local_row(),
                 );
             }
         })
@@ -162,10 +174,9 @@ impl<T: Scalar> Stages for Run<'_, T> {
             let plan = r.plan;
             if let Some(operators) = plan.operators.get(level).filter(|_| lists.have_locals()) {
                 let parents = level.checked_sub(1).map(|l| &*plan.operators[l]);
-                let (active, pool) = (&plan.geometry.active, &plan.pools.translate);
-                let (tree, affine, row, isa) = (&plan.tree, &plan.affine, plan.local_row(), plan.settings.isa);
-                let locals = &mut r.w.locals;
-                translate::l2l(tree, lists, level, operators, parents, affine, active, isa, pool, locals, row);
+                let (active, pool, rows) = (&plan.geometry.active, &plan.pools.translate, r.locals);
+                let (tree, affine, isa, locals) = (&plan.tree, &plan.affine, plan.settings.isa, &mut r.w.locals);
+                translate::l2l(tree, lists, level, operators, parents, affine, active, isa, pool, rows, locals);
             }
         })
     }
@@ -173,7 +184,7 @@ impl<T: Scalar> Stages for Run<'_, T> {
     fn l2p(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::L2p, |r| {
             let plan = r.plan;
-            let (row, density) = (plan.local_row(), plan.multipole_row());
+            let (rows, density) = (r.locals, plan.multipole_row());
             if lists.l2p.is_empty() {
                 return;
             }
@@ -181,11 +192,15 @@ impl<T: Scalar> Stages for Run<'_, T> {
                 if !lists.l2p.row(leaf).is_empty() {
                     plan.pools.points.with(|scratch| {
                         let frame = Frame::of(&plan.tree, leaf, level);
-                        let (local, affine) = w.locals[leaf * row..][..row].split_at(row - plan.affine.len());
+                        let locals = &w.locals[rows.range(leaf..leaf + 1)];
                         let (params, range) = (&plan.params[level], plan.tree.targets_of(leaf));
-                        let (tree, isa, local) = (&plan.tree, plan.settings.isa, &local[..density]);
-                        points::add_affine(&plan.affine, &plan.far, tree, frame, affine, range.clone(), out);
-                        from_surface(&plan.far, tree, frame, &plan.outer, local, params, range, isa, scratch, out);
+                        let (tree, affine, isa) = (&plan.tree, &plan.affine, plan.settings.isa);
+                        for (set, local) in locals.chunks_exact(rows.len).enumerate() {
+                            let (part, place) = (&local[rows.len - affine.len()..], [set, rows.sets]);
+                            points::add_affine(affine, &plan.far, tree, frame, part, range.clone(), place, out);
+                        }
+                        let densities = locals.chunks_exact(rows.len).map(|local| &local[..density]);
+                        from_surface(&plan.far, tree, frame, &plan.outer, densities, params, range, isa, scratch, out);
                     });
                 }
             });
@@ -195,7 +210,7 @@ impl<T: Scalar> Stages for Run<'_, T> {
     fn m2p(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::M2p, |r| {
             let plan = r.plan;
-            let density = plan.multipole_row();
+            let rows = r.multipoles;
             if lists.m2p.is_empty() {
                 return;
             }
@@ -204,30 +219,22 @@ impl<T: Scalar> Stages for Run<'_, T> {
                     let source = source as usize;
                     let level = plan.tree.level_of(source);
                     let frame = Frame::of(&plan.tree, source, level);
-                    let multipole = &w.multipoles[source * density..][..density];
+                    let densities = w.multipoles[rows.range(source..source + 1)].chunks_exact(rows.len);
                     let (tree, isa, range) = (&plan.tree, plan.settings.isa, plan.tree.targets_of(leaf));
                     let operators = &plan.operators[level];
                     if T::EPSILON > 1e-10 && !operators.kept.is_empty() {
                         // Leaves may reach far beyond the box. These kernels are homogeneous: no level changes parameters.
-                        let (wide, params) = (net::in_f64(operators, &w.net, source, multipole), &plan.plain_params);
+                        let of_set = |(set, density)| net::in_f64(operators, rows.part(&w.net, set), source, density);
+                        let wide: Vec<Vec<f64>> = densities.enumerate().map(of_set).collect();
+                        let (densities, params) = (wide.iter().map(Vec::as_slice), &plan.plain_params);
+                        let (pair, inner) = (&plan.far64, &plan.inner64);
                         plan.pools.near64.with(|scratch| {
-                            from_surface(
-                                &plan.far64,
-                                tree,
-                                frame,
-                                &plan.inner64,
-                                &wide,
-                                params,
-                                range,
-                                isa,
-                                scratch,
-                                out,
-                            );
+                            from_surface(pair, tree, frame, inner, densities, params, range, isa, scratch, out);
                         });
                     } else {
                         plan.pools.points.with(|scratch| {
                             let (pair, params) = (&plan.far, &plan.params[level]);
-                            from_surface(pair, tree, frame, &plan.inner, multipole, params, range, isa, scratch, out);
+                            from_surface(pair, tree, frame, &plan.inner, densities, params, range, isa, scratch, out);
                         });
                     }
                 }
@@ -249,8 +256,10 @@ impl<T: Scalar> Stages for Run<'_, T> {
 
     fn gather(&mut self) -> Result<(), Error> {
         self.timed(Stage::Gather, |r| {
-            let (scale, width) = (r.plan.scale * r.unit, r.plan.far.values());
-            r.plan.geometry.leaves.gather(&r.w.values, scale, width, r.out);
+            for (set, ((_, unit), out)) in r.sets.iter().zip(r.out.iter_mut()).enumerate() {
+                let (factor, width) = (r.plan.scale * unit, r.plan.far.values());
+                r.plan.geometry.leaves.gather(&r.w.values, factor, width, [set, r.sets.len()], out);
+            }
         })
     }
 }

@@ -9,11 +9,42 @@ use faer::{Accum, MatMut, MatRef, Par};
 use fmm_kernels::equivalent::{Affine, Direction, Operators, Scalar, symmetry::Side};
 use fmm_traits::{Lists, Simd, Tree};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Boxes per product: wide enough for a matrix product at its peak, small enough to stay in cache.
 pub const BATCH: usize = 128;
 /// Families (a box and its children) per product.
 const FAMILIES: usize = BATCH / 4;
+
+/// Where an array keeps the numbers of boxes: for each box one row for each set of strengths.
+#[derive(Clone, Copy)]
+pub struct Rows {
+    /// Sets of strengths.
+    pub sets: usize,
+    /// Numbers in a row.
+    pub len: usize,
+}
+
+impl Rows {
+    /// Numbers of a box.
+    pub fn width(self) -> usize {
+        self.sets * self.len
+    }
+    /// Row of box `b` and set `set`.
+    pub fn of(self, b: usize, set: usize) -> Range<usize> {
+        let start = (b * self.sets + set) * self.len;
+        start..start + self.len
+    }
+    /// The part of `all`, which has equal parts for the sets, that is of `set`.
+    pub fn part<T>(self, all: &[T], set: usize) -> &[T] {
+        let count = all.len() / self.sets;
+        &all[set * count..(set + 1) * count]
+    }
+    /// All rows of `boxes`.
+    pub fn range(self, boxes: Range<usize>) -> Range<usize> {
+        boxes.start * self.width()..boxes.end * self.width()
+    }
+}
 
 /// Matrices of one thread, a column a box.
 #[derive(Default)]
@@ -43,12 +74,12 @@ impl<T: Scalar> Scratch<T> {
         check
     }
 
-    /// Densities of the first `columns` columns of `check`; handed to `out(column, density)`.
-    pub fn solve(&mut self, isa: Isa, by: Direction<'_, T>, columns: usize, out: impl FnMut(usize, &[T])) {
-        let len = by.check().len();
-        let folded = room(&mut self.folded, len * columns);
-        dispatch(isa, Fold { side: by.check(), from: &mut self.check[..len * columns], to: folded, inverse: false });
-        self.solve_folded(isa, by, columns, out);
+    /// Densities of some columns of `check`; handed to `out(column of these, density)`.
+    pub fn solve(&mut self, isa: Isa, by: Direction<'_, T>, columns: Range<usize>, out: impl FnMut(usize, &[T])) {
+        let (len, count) = (by.check().len(), columns.len());
+        let (from, to) = (&mut self.check[len * columns.start..len * columns.end], room(&mut self.folded, len * count));
+        dispatch(isa, Fold { side: by.check(), from, to, inverse: false });
+        self.solve_folded(isa, by, count, out);
     }
 
     /// As [`solve`](Self::solve), of `folded`.
@@ -128,7 +159,7 @@ impl<T: Scalar> Vectorized for Families<'_, T> {
 }
 
 /// Multipoles of the non-leaf boxes of `level` from those of their children. Rows of E·n numbers; `kept` are net strengths
-/// of boxes.
+/// of boxes. Sets of strengths go one by one: boxes alone fill the products.
 pub fn m2m<T: Scalar>(
     tree: &Tree,
     lists: &Lists,
@@ -137,17 +168,18 @@ pub fn m2m<T: Scalar>(
     isa: Isa,
     kept: &[Vec<T>],
     scratch: &Pool<Scratch<T>>,
+    rows: Rows,
     multipoles: &mut [T],
 ) {
     let (boxes, by) = (tree.level(level), operators.upward());
-    let (check, row) = (by.check().len(), by.density().len());
-    let (upper, lower) = multipoles.split_at_mut(boxes.end * row);
+    let (check, row) = (by.check().len(), rows.len);
+    let (upper, lower) = multipoles.split_at_mut(boxes.end * rows.width());
     let below = boxes.end;
-    upper[boxes.start * row..].par_chunks_mut(FAMILIES * row).enumerate().for_each(|(i, to)| {
+    upper[boxes.start * rows.width()..].par_chunks_mut(FAMILIES * rows.width()).enumerate().for_each(|(i, to)| {
         let first = boxes.start + i * FAMILIES;
         let mut parents = [0; FAMILIES];
         let mut count = 0;
-        for b in (first..first + to.len() / row).filter(|&b| !lists.m2m.row(b).is_empty()) {
+        for b in (first..first + to.len() / rows.width()).filter(|&b| !lists.m2m.row(b).is_empty()) {
             parents[count] = b;
             count += 1;
         }
@@ -155,34 +187,37 @@ pub fn m2m<T: Scalar>(
             return;
         }
         scratch.with(|s| {
-            let family = room(&mut s.family, 8 * count * row);
-            family.fill(T::default());
-            for (k, &parent) in parents[..count].iter().enumerate() {
-                for &child in lists.m2m.row(parent) {
-                    let place = tree.octant[child as usize] as usize * count + k;
-                    family[place * row..][..row].copy_from_slice(&lower[(child as usize - below) * row..][..row]);
+            for set in 0..rows.sets {
+                let family = room(&mut s.family, 8 * count * row);
+                family.fill(T::default());
+                for (k, &parent) in parents[..count].iter().enumerate() {
+                    for &child in lists.m2m.row(parent) {
+                        let place = tree.octant[child as usize] as usize * count + k;
+                        family[place * row..][..row].copy_from_slice(&lower[rows.of(child as usize - below, set)]);
+                    }
                 }
+                dispatch(isa, Families { side: by.density(), family, count, inverse: false });
+                let folded = room(&mut s.folded, check * count);
+                folded.fill(T::default());
+                for (parity, octant, matrix) in by.shifts() {
+                    let from = stack(&family[(parity | octant) * count * row..], row, count);
+                    let block = by.check().block(parity);
+                    let to = stack_mut(folded, check, count).subrows_mut(block.start, block.len());
+                    matmul(to, Accum::Add, matrix, from, T::one(), Par::Seq);
+                }
+                let kept = rows.part(kept, set);
+                s.solve_folded(isa, by, count, |k, density| {
+                    let to = &mut to[rows.of(parents[k] - first, set)];
+                    to.copy_from_slice(density);
+                    net::add(operators, kept, parents[k], to);
+                });
             }
-            dispatch(isa, Families { side: by.density(), family, count, inverse: false });
-            let folded = room(&mut s.folded, check * count);
-            folded.fill(T::default());
-            for (parity, octant, matrix) in by.shifts() {
-                let from = stack(&family[(parity | octant) * count * row..], row, count);
-                let block = by.check().block(parity);
-                let to = stack_mut(folded, check, count).subrows_mut(block.start, block.len());
-                matmul(to, Accum::Add, matrix, from, T::one(), Par::Seq);
-            }
-            s.solve_folded(isa, by, count, |k, density| {
-                let to = &mut to[(parents[k] - first) * row..][..row];
-                to.copy_from_slice(density);
-                net::add(operators, kept, parents[k], to);
-            });
         });
     });
 }
 
 /// Locals of the boxes of `level`: check values so far, plus the field of the parent's local, solved for
-/// the equivalent density in place. `active[b]` says whether box b has a local; rows of `row` numbers, max(C, E)·n and the
+/// the equivalent density in place. `active[b]` says whether box b has a local; rows of max(C, E)·n numbers and the
 /// affine part. `parents` are the operators of the level above.
 pub fn l2l<T: Scalar>(
     tree: &Tree,
@@ -194,12 +229,12 @@ pub fn l2l<T: Scalar>(
     active: &[bool],
     isa: Isa,
     scratch: &Pool<Scratch<T>>,
+    rows: Rows,
     locals: &mut [T],
-    row: usize,
 ) {
     let boxes = tree.level(level);
-    let (upper, mut rest) = locals.split_at_mut(boxes.start * row);
-    rest = &mut rest[..boxes.len() * row];
+    let (upper, mut rest) = locals.split_at_mut(boxes.start * rows.width());
+    rest = &mut rest[..boxes.len() * rows.width()];
     // Tasks of whole families.
     let mut tasks = Vec::new();
     let mut first = boxes.start;
@@ -210,30 +245,31 @@ pub fn l2l<T: Scalar>(
             end += tree.parent[end..boxes.end].iter().take_while(|&&p| p == parent).count();
             families += 1;
         }
-        let (here, after) = rest.split_at_mut((end - first) * row);
+        let (here, after) = rest.split_at_mut((end - first) * rows.width());
         tasks.push((first, here));
         (rest, first) = (after, end);
     }
     tasks.into_par_iter().with_max_len(1).for_each(|(first, to)| {
-        let boxes = first..first + to.len() / row;
+        let boxes = first..first + to.len() / rows.width();
         if !active[boxes.clone()].contains(&true) {
             return;
         }
         scratch.with(|s| {
-            if let Some(parents) = parents {
-                from_parents(tree, lists, boxes, parents, affine, isa, s, upper, to, row);
-            }
-            let by = operators.downward();
-            let (check, density) = (by.check().len(), by.density().len());
-            for to in to.chunks_mut(BATCH * row) {
-                let columns = to.len() / row;
-                let checks = room(&mut s.check, check * columns).chunks_exact_mut(check);
-                for (to, from) in checks.zip(to.chunks_exact_mut(row)) {
-                    let (from, part) = from.split_at_mut(row - affine.len());
-                    to.copy_from_slice(&from[..check]);
-                    affine.separate(to, part);
+            for set in 0..rows.sets {
+                if let Some(parents) = parents {
+                    from_parents(tree, lists, boxes.clone(), parents, affine, isa, s, upper, to, rows, set);
                 }
-                s.solve(isa, by, columns, |k, d| to[k * row..][..density].copy_from_slice(d));
+                let by = operators.downward();
+                let (check, density) = (by.check().len(), by.density().len());
+                for to in to.chunks_mut(BATCH * rows.width()) {
+                    let columns = to.len() / rows.width();
+                    for (k, check) in room(&mut s.check, check * columns).chunks_exact_mut(check).enumerate() {
+                        let (from, part) = to[rows.of(k, set)].split_at_mut(rows.len - affine.len());
+                        check.copy_from_slice(&from[..check.len()]);
+                        affine.separate(check, part);
+                    }
+                    s.solve(isa, by, 0..columns, |k, d| to[rows.of(k, set)][..density].copy_from_slice(d));
+                }
             }
         });
     });
@@ -243,14 +279,15 @@ pub fn l2l<T: Scalar>(
 fn from_parents<T: Scalar>(
     tree: &Tree,
     lists: &Lists,
-    boxes: std::ops::Range<usize>,
+    boxes: Range<usize>,
     parents: &Operators<T>,
     affine: &Affine<T>,
     isa: Isa,
     s: &mut Scratch<T>,
     upper: &[T],
     to: &mut [T],
-    row: usize,
+    rows: Rows,
+    set: usize,
 ) {
     let by = parents.downward();
     let (check, density) = (by.check().len(), by.density().len());
@@ -268,7 +305,7 @@ fn from_parents<T: Scalar>(
     }
     let locals = room(&mut s.check, density * count);
     for (to, parent) in locals.chunks_exact_mut(density).zip(&known) {
-        to.copy_from_slice(&upper[parent * row..][..density]);
+        to.copy_from_slice(&upper[rows.of(*parent, set)][..density]);
     }
     let folded = room(&mut s.folded, density * count);
     dispatch(isa, Fold { side: by.density(), from: locals, to: folded, inverse: false });
@@ -285,8 +322,8 @@ fn from_parents<T: Scalar>(
         k += (known[k] != parent) as usize;
         let octant = tree.octant[b] as usize;
         let from = &family[(octant * count + k) * check..][..check];
-        let (to, part) = to[(b - boxes.start) * row..][..row].split_at_mut(row - affine.len());
+        let (to, part) = to[rows.of(b - boxes.start, set)].split_at_mut(rows.len - affine.len());
         to.iter_mut().zip(from).for_each(|(a, b)| *a += *b);
-        affine.hand_down(octant, &upper[(known[k] + 1) * row - affine.len()..][..affine.len()], part);
+        affine.hand_down(octant, &upper[rows.of(known[k], set)][rows.len - affine.len()..], part);
     }
 }

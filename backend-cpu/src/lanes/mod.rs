@@ -9,8 +9,10 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod portable;
+mod product;
 mod several;
 
+pub use product::Product;
 pub use several::Several;
 
 use fmm_traits::{Simd, SimdLane, lane::Scalar};

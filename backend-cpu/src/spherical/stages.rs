@@ -179,7 +179,7 @@ impl<T: Real> Stages for Run<'_, T> {
     fn scatter(&mut self) -> Result<(), Error> {
         self.timed(Stage::Scatter, |r| {
             let (plan, tree) = (r.plan, &r.plan.tree);
-            scatter(tree, r.strengths, plan.facts.near64.strengths(), r.unit, &mut r.w.strengths);
+            scatter(tree, &[(r.strengths, r.unit)], plan.facts.near64.strengths(), &mut r.w.strengths);
             let [multipoles, locals] = plan.rows();
             clear(&mut r.w.multipoles, multipoles);
             clear(&mut r.w.locals, locals);
@@ -278,7 +278,7 @@ impl<T: Real> Stages for Run<'_, T> {
     fn gather(&mut self) -> Result<(), Error> {
         self.timed(Stage::Gather, |r| {
             let (plan, scale) = (r.plan, r.plan.facts.scale * r.unit);
-            plan.leaves.gather(&r.w.values, scale, plan.facts.near64.values(), r.out);
+            plan.leaves.gather(&r.w.values, scale, plan.facts.near64.values(), [0, 1], r.out);
         })
     }
 }

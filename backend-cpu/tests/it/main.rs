@@ -3,6 +3,7 @@
 //! | module | what it holds to |
 //! |---|---|
 //! | `accuracy` | errors against direct summation stay below the table of orders, in every precision |
+//! | `batch` | several sets of strengths at once have the bits of each alone |
 //! | `bits` | threads, repetition, concurrency and moved points change no bit; instruction sets only the last ones |
 //! | `direct` | direct sums are those of a plain double loop, at any scale, with self terms skipped by index |
 //! | `edges` | lists that the plan cannot carry out are refused |
@@ -13,6 +14,7 @@
 //! | `sums` | the pair sum: padding, borders of tiles and blocks, skipped sources |
 
 mod accuracy;
+mod batch;
 mod bits;
 mod direct;
 mod edges;

@@ -1,0 +1,95 @@
+//! A vector that remembers the product it is, so that what adds it to a sum can do both in one operation.
+//!
+//! The values of most kernels end in a product (−t·r of a gradient). A kernel knows nothing of the sum its values go
+//! to, and the compiler may not fuse the last multiplication with the addition, which rounds differently.
+
+use fmm_traits::Lane;
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+/// `value` = `factors[0]`·`factors[1]`; what is not used of them costs nothing, as all is inlined.
+#[derive(Clone, Copy)]
+pub struct Product<V> {
+    value: V,
+    factors: [V; 2],
+}
+
+impl<V: Lane> Product<V> {
+    /// `value`·1, a multiplication that the compiler leaves out.
+    #[inline(always)]
+    pub fn of(value: V) -> Self {
+        Product { value, factors: [value, V::splat(1.0)] }
+    }
+    /// `sum` + self.
+    #[inline(always)]
+    pub fn add_to(self, sum: V) -> V {
+        self.factors[0].mul_add(self.factors[1], sum)
+    }
+}
+
+macro_rules! plain {
+    ($($trait:ident $method:ident)*) => {
+        $(impl<V: Lane> $trait for Product<V> {
+            type Output = Self;
+            #[inline(always)]
+            fn $method(self, o: Self) -> Self {
+                Self::of(self.value.$method(o.value))
+            }
+        })*
+    };
+}
+plain!(Add add Sub sub Div div);
+
+impl<V: Lane> Mul for Product<V> {
+    type Output = Self;
+    #[inline(always)]
+    fn mul(self, o: Self) -> Self {
+        Product { value: self.value * o.value, factors: [self.value, o.value] }
+    }
+}
+impl<V: Lane> Neg for Product<V> {
+    type Output = Self;
+    #[inline(always)]
+    fn neg(self) -> Self {
+        // The sign of the second factor, which a multiply-add takes in; that of the first would travel into it.
+        Product { value: -self.value, factors: [self.factors[0], -self.factors[1]] }
+    }
+}
+
+macro_rules! function {
+    ($($name:ident)*) => {
+        $(#[inline(always)]
+        fn $name(self) -> Self {
+            Self::of(self.value.$name())
+        })*
+    };
+}
+macro_rules! comparison {
+    ($($name:ident)*) => {
+        $(#[inline(always)]
+        fn $name(self, o: Self) -> V::Mask {
+            self.value.$name(o.value)
+        })*
+    };
+}
+
+impl<V: Lane> Lane for Product<V> {
+    type Mask = V::Mask;
+    #[inline(always)]
+    fn splat(x: f64) -> Self {
+        Self::of(V::splat(x))
+    }
+    #[inline(always)]
+    fn mul_add(self, a: Self, b: Self) -> Self {
+        Self::of(self.value.mul_add(a.value, b.value))
+    }
+    function!(sqrt rsqrt exp ln sin cos);
+    comparison!(lt le eq);
+    #[inline(always)]
+    fn shared(self) -> Self {
+        Self::of(self.value)
+    }
+    #[inline(always)]
+    fn select(mask: V::Mask, a: Self, b: Self) -> Self {
+        Self::of(V::select(mask, a.value, b.value))
+    }
+}

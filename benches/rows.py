@@ -15,6 +15,7 @@ from pathlib import Path
 BOTH = "potential,gradient"
 # Kernel, cloud, points, precision, threads, outputs, order.
 CASES = [
+    ("laplace", "uniform", 1_000_000, "f64", 1, BOTH, ["--order", "4"]),
     ("laplace", "uniform", 1_000_000, "f64", 1, BOTH, ["--order", "5"]),
     ("laplace", "uniform", 1_000_000, "f64", 1, BOTH, ["--order", "6"]),
     ("laplace", "uniform", 1_000_000, "f64", 1, BOTH, ["--order", "7"]),

@@ -1,11 +1,12 @@
 //! What a plan decides from the request and the numbers of points.
 
+use crate::cost::CostModel;
 use crate::family::Facts;
 use crate::plane::only_f64;
 use crate::request::{Backend, Fmm, Method};
 use crate::tuning::{self, Scene};
 use crate::validate::MAX_POINTS;
-use crate::variant::{Expansion, Parts, Policy, parts};
+use crate::variant::{Expansion, Parts, Policy, Translation, parts};
 use adaptive2d::{Norm, PlaneKernel};
 use backend_cpu::{Isa, Precision};
 use fmm_traits::Error;
@@ -20,6 +21,8 @@ pub(crate) struct Choice {
     /// How; never [`Method::Auto`].
     pub method: Method,
     pub why: String,
+    /// Name of the costs that this was chosen by.
+    pub costs: String,
     pub tolerance: Option<f64>,
     /// None when the sum is direct.
     pub order: Option<usize>,
@@ -49,6 +52,10 @@ pub(crate) struct Fast {
     occupancy: f64,
     /// Whether direct summation takes less time.
     direct_is_cheaper: bool,
+    /// Forecasts that were compared, for people.
+    forecasts: String,
+    /// Name of the costs behind them.
+    costs: String,
 }
 
 /// Checks the request and decides, for `n` sources and `m` targets that are among them or `apart`.
@@ -84,9 +91,11 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize, apart: bool) -> Result<Choice,
         return Err(Error::Unsupported { operation: "the instruction set", reason });
     }
     let (method, why) = match r.method {
-        Method::Auto if fast.direct_is_cheaper => (Method::Direct, "cheaper than the fast method for so few pairs"),
-        Method::Auto => (fast.method, "cheaper than direct summation for so many pairs"),
-        method => (method, "asked for"),
+        Method::Auto if fast.direct_is_cheaper => {
+            (Method::Direct, format!("cheaper than the fast method for so few pairs{}", fast.forecasts))
+        }
+        Method::Auto => (fast.method, format!("cheaper than direct summation for so many pairs{}", fast.forecasts)),
+        method => (method, "asked for".to_string()),
     };
     let order = (method != Method::Direct).then_some(fast.order);
     let occupancy = r.ncrit.map_or(fast.occupancy, |k| k as f64);
@@ -98,8 +107,8 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize, apart: bool) -> Result<Choice,
         Layout::Octree(parts) if on_gpu(r) => tuning::forecast_on_gpu(&facts, order, [n, m], mean, wide, parts),
         Layout::Octree(parts) => tuning::forecast(&facts, order, [n, m], mean, wide, threads, parts),
     };
-    let (layout, why) = (fast.layout, why.to_string());
-    Ok(Choice { facts, method, why, tolerance, order, layout, isa, threads, occupancy, forecast })
+    let (layout, costs) = (fast.layout, fast.costs);
+    Ok(Choice { facts, method, why, costs, tolerance, order, layout, isa, threads, occupancy, forecast })
 }
 
 fn on_gpu(r: &Fmm) -> bool {
@@ -111,7 +120,7 @@ fn any_tolerance(r: &Fmm) -> bool {
     r.method == Method::Direct && r.precision == Precision::F64
 }
 
-/// The fast method on an octree.
+/// The fast method on an octree; of [`Method::Auto`] the one that costs less.
 pub(crate) fn in_space(
     r: &Fmm,
     facts: &Facts,
@@ -119,15 +128,65 @@ pub(crate) fn in_space(
     [n, m]: [usize; 2],
     apart: bool,
 ) -> Result<Fast, Error> {
+    if on_gpu(r) {
+        let (method, order, parts) = on_octree(r, r.method, facts, tolerance, n, apart)?;
+        return Ok(Fast {
+            method,
+            layout: Layout::Octree(parts),
+            order,
+            occupancy: tuning::occupancy_on_gpu(facts, order, r.precision),
+            direct_is_cheaper: tuning::direct_is_cheaper_on_gpu(facts, order, n, m),
+            forecasts: String::new(),
+            costs: CostModel::default().source,
+        });
+    }
+    let (costs, source) = r.costs.of(r.family.0.name(), r.precision, r.outputs, facts);
+    let mut candidates = vec![on_octree(r, r.method, facts, tolerance, n, apart)?];
+    // An order means other errors in another expansion: only a tolerance compares them.
+    if r.method == Method::Auto && r.order.is_none() {
+        candidates.extend(on_octree(r, Method::SphericalHarmonics, facts, tolerance, n, apart));
+    }
+    let forecast = |(method, order, parts): (Method, usize, Parts)| {
+        let occupancy = match parts.policy {
+            // Nothing to balance: a treecode has no M2L.
+            Policy::Treecode { .. } => tuning::occupancy(facts, order, &parts),
+            _ => costs.occupancy(parts.expansion, order),
+        };
+        let s = r.ncrit.map_or(occupancy, |k| (k as f64 / 3.0).max(1.0));
+        (costs.fast(parts.expansion, order, s, n, m), method, order, parts, occupancy)
+    };
+    let mut found: Vec<_> = candidates.into_iter().map(forecast).collect();
+    found.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let direct = costs.direct(n, m);
+    let time = |x: f64| if x < 1.0 { format!("{:.2} ms", 1e3 * x) } else { format!("{x:.2} s") };
+    let each = |&(seconds, method, order, ..): &(f64, Method, usize, Parts, f64)| {
+        format!("{} {} at order {order}", method.name(), time(seconds))
+    };
+    let forecasts = found.iter().map(each).collect::<Vec<_>>().join(", ");
+    let forecasts = format!("; forecast for one core: {forecasts}, direct {}", time(direct));
+    let (seconds, method, order, parts, occupancy) = found.swap_remove(0);
+    let (layout, direct_is_cheaper) = (Layout::Octree(parts), direct <= seconds);
+    Ok(Fast { method, layout, order, occupancy, direct_is_cheaper, forecasts, costs: source.to_string() })
+}
+
+/// Order and parts of a fast method.
+fn on_octree(
+    r: &Fmm,
+    method: Method,
+    facts: &Facts,
+    tolerance: Option<f64>,
+    n: usize,
+    apart: bool,
+) -> Result<(Method, usize, Parts), Error> {
     let kernel = r.family.0.name();
     let refuse = |operation, reason: String| Err(Error::Unsupported { operation, reason });
-    if r.method == Method::Laurent {
+    if method == Method::Laurent {
         return refuse("Laurent series", format!("kernel {kernel} is not one of the plane"));
     }
     if r.norm == Norm::Max {
         return refuse("the largest relative error", format!("kernel {kernel} promises ℓ2"));
     }
-    let parts = parts(&r.variant, r.method, &facts.harmonic)?;
+    let parts = parts(&r.variant, method, &facts.harmonic)?;
     if on_gpu(r) && (parts.expansion, parts.policy) != (Expansion::Equivalent, Policy::Uvwx) {
         return refuse("this method on a GPU", "it runs equivalent densities and direct sums".to_string());
     }
@@ -137,24 +196,17 @@ pub(crate) fn in_space(
             (tuning::MAX_ORDER, parts)
         }
         (Some(order), _) => tuning::given(order, parts)?,
+        (None, _) if r.variant.translation == Some(Translation::Domains) => {
+            let reason = "errors of translations to domains were not measured: give an order".to_string();
+            return refuse("a tolerance for this variant", reason);
+        }
         (None, e) => {
             let scene = Scene { sources: n, apart, ncrit: r.ncrit };
             tuning::chosen(kernel, r.outputs, e.unwrap_or(f64::NAN), r.precision, scene, parts)?
         }
     };
-    Ok(Fast {
-        method: Method::EquivalentDensities,
-        layout: Layout::Octree(parts),
-        order,
-        occupancy: match on_gpu(r) {
-            true => tuning::occupancy_on_gpu(facts, order, r.precision),
-            false => tuning::occupancy(facts, order, &parts),
-        },
-        direct_is_cheaper: match on_gpu(r) {
-            true => tuning::direct_is_cheaper_on_gpu(facts, order, n, m),
-            false => tuning::direct_is_cheaper(facts, order, n, m),
-        },
-    })
+    let method = if method == Method::Auto { Method::EquivalentDensities } else { method };
+    Ok((method, order, parts))
 }
 
 /// The fast method in the plane.
@@ -210,5 +262,7 @@ pub(crate) fn in_plane(
         order,
         occupancy: tuning::plane_population(order),
         direct_is_cheaper: tuning::plane_direct_is_cheaper(order, n, m),
+        forecasts: String::new(),
+        costs: CostModel::default().source,
     })
 }

@@ -82,6 +82,8 @@ pub struct Description {
     pub truncation: Option<&'static str>,
     /// Why this method.
     pub why: String,
+    /// Which costs method and leaf size were chosen by: `built-in`, or where they were measured.
+    pub cost_model: String,
     /// `cpu` or `cuda`.
     pub backend: &'static str,
     /// Instruction set of the CPU.
@@ -148,6 +150,7 @@ impl Plan {
             translation: spherical.map(|p| p.spherical.translation.name()),
             truncation: spherical.filter(|p| p.policy.theta().is_none()).map(|p| p.spherical.truncation.name()),
             why: c.why.clone(),
+            cost_model: c.costs.clone(),
             backend: r.backend.name(),
             isa: c.isa.name(),
             device: r.backend.device(r.cache.as_ref()).ok().map(|d| d.info().name.clone()),

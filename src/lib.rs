@@ -37,7 +37,9 @@
 //! # Threads
 //! Each plan has its own pool of [`Fmm::threads`] threads. Their number changes no result bit.
 
+mod calibrate;
 mod choose;
+mod cost;
 pub mod demo;
 mod describe;
 mod engine;
@@ -56,11 +58,12 @@ mod variant;
 pub use adaptive2d::{Norm, PlaneKernel};
 pub use backend_cpu::{Isa, Precision};
 pub use backend_cuda::DeviceInfo;
+pub use cost::{CostModel, Costs, OrderCosts};
 pub use describe::{Description, Edges, PlanSeconds};
 pub use family::AnyFamily;
 pub use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 pub use fmm_traits::{Error, ErrorReport, Family, Kernel, Lane, OutputError, Outputs, Stage, Visitor};
-pub use machine::{available_memory, peak_memory};
+pub use machine::{available_memory, peak_memory, processor};
 pub use near::NearBlock;
 pub use output::Output;
 pub use plan::Plan;

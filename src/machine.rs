@@ -1,4 +1,4 @@
-//! What the machine has: memory left, memory used.
+//! What the machine has: its processor, memory left, memory used.
 
 use std::fs::read_to_string;
 
@@ -7,6 +7,13 @@ fn kilobytes(file: &str, key: &str) -> Option<u64> {
     let text = read_to_string(file).ok()?;
     let line = text.lines().find(|l| l.starts_with(key))?;
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+}
+
+/// The name of the processor. `None` where the system does not say.
+pub fn processor() -> Option<String> {
+    let text = read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|l| l.starts_with("model name"))?;
+    Some(line.split(':').nth(1)?.trim().to_string())
 }
 
 /// Bytes that can still be allocated: what the system calls available, within the limit of the

@@ -1,5 +1,6 @@
 //! What the caller asks for: the builder of a plan.
 
+use crate::cost::CostModel;
 use crate::family::AnyFamily;
 use crate::output::Output;
 use crate::plan::Plan;
@@ -14,8 +15,8 @@ use std::sync::Arc;
 /// How sums are computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Method {
-    /// Direct summation or the fast method of any kernel (equivalent densities, in the plane Laurent series), whichever a cost
-    /// model of the numbers of points and the order calls cheaper.
+    /// What a [`CostModel`] forecasts to be fastest: direct summation, the fast method of any kernel (equivalent densities,
+    /// in the plane Laurent series), or where the kernel has them and a tolerance is given spherical harmonics.
     #[default]
     Auto,
     /// The fast method by equivalent densities (Ying, Biros & Zorin 2004).
@@ -175,6 +176,7 @@ pub struct Fmm {
     pub(crate) threads: Option<usize>,
     pub(crate) backend: Backend,
     pub(crate) cache: Option<PathBuf>,
+    pub(crate) costs: Arc<CostModel>,
     pub(crate) watch: Option<Watch>,
 }
 
@@ -195,6 +197,7 @@ impl Fmm {
             threads: None,
             backend: Backend::Cpu(Cpu::default()),
             cache: None,
+            costs: Arc::default(),
             watch: None,
         }
     }
@@ -257,6 +260,12 @@ impl Fmm {
     /// all they depend on. Default: they are kept in memory only.
     pub fn operator_cache(mut self, folder: impl Into<PathBuf>) -> Self {
         self.cache = Some(folder.into());
+        self
+    }
+    /// What method and leaf sizes are chosen by. Default: the built-in one, so that no choice depends on the machine. A plan
+    /// says in [`Description`](crate::Description) which one it used.
+    pub fn cost_model(mut self, costs: CostModel) -> Self {
+        self.costs = Arc::new(costs);
         self
     }
     /// Called before each phase, from the thread that runs it; returning `false` cancels with

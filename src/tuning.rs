@@ -260,21 +260,6 @@ pub(crate) fn occupancy(facts: &Facts, order: usize, parts: &Parts) -> f64 {
     (4.2 * (order as f64).powf(1.46) * (components * components / pair).sqrt()).max(16.0)
 }
 
-/// Nanoseconds of one core for a pair, per product of strengths and values (f64, AVX-512).
-const PAIR_NS: f64 = 0.25;
-/// Nanoseconds of one core for a point in a fast evaluation, per order and component.
-const POINT_NS: f64 = 450.0;
-/// Nanoseconds of one core for the smallest fast evaluation.
-const START_NS: f64 = 1e6;
-
-/// Whether direct summation is the cheaper way for `n` sources and `m` targets.
-pub(crate) fn direct_is_cheaper(facts: &Facts, order: usize, n: usize, m: usize) -> bool {
-    let pair = PAIR_NS * (facts.strengths + facts.values) as f64;
-    let components = facts.densities.max(facts.strengths) as f64;
-    let fast = START_NS + POINT_NS * order as f64 * components * 0.5 * (n + m) as f64;
-    pair * n as f64 * m as f64 <= fast
-}
-
 /// Mean points of a leaf that balance near and far field on a GPU: as [`occupancy`], from the rates of one NVIDIA H200
 /// (`docs/notes/gpu-performance.md`). M2L of a box costs 26·8 products of complex numbers a frequency, the translations and
 /// solves 12·surface² operations, at 18 (f32: 28) operations a picosecond; a box meets 27 leaves, at 0.7 ps for a pair and a
@@ -288,7 +273,7 @@ pub(crate) fn occupancy_on_gpu(facts: &Facts, order: usize, precision: Precision
     (far / near).sqrt().max(24.0)
 }
 
-/// [`direct_is_cheaper`] on a GPU: 1e12 pairs of f64 a second against 3 ms and 10 ns a point, order 6 and one component.
+/// Whether direct summation on a GPU is the cheaper way: 1e12 pairs of f64 a second against 3 ms and 10 ns a point, order 6 and one component.
 pub(crate) fn direct_is_cheaper_on_gpu(facts: &Facts, order: usize, n: usize, m: usize) -> bool {
     let pair = 0.5e-3 * (facts.strengths + facts.values) as f64;
     let components = facts.densities.max(facts.strengths) as f64;

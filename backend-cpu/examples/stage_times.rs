@@ -38,8 +38,8 @@ fn run<F: Family>(family: &F, args: &[String]) {
         let options = BuildOptions { occupancy: occupancy as f64, ..Default::default() };
         let (tree, report) = build_reported(&points, None, &options).expect("tree");
         let tree_seconds = clock.elapsed().as_secs_f64();
-        let method = args.get(10).map_or("equivalent", String::as_str);
-        let theta = args.get(11).and_then(|x| x.parse().ok()).unwrap_or(2.0 / 3.0);
+        let method = args.get(9).map_or("equivalent", String::as_str);
+        let theta = args.get(10).and_then(|x| x.parse().ok()).unwrap_or(2.0 / 3.0);
         let small = if method.starts_with("equivalent") { surface::len(order) } else { order * order };
         let options = ListOptions { m2p_min_sources: small, p2l_min_targets: small };
         let mac = TreecodeOptions { theta, m2p_min_sources: small };

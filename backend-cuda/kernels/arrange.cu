@@ -72,18 +72,15 @@ __device__ __forceinline__ double unit_of(const u64* largest) {
   return bits == 0 || bits == 0x7ffull << 52 ? 1.0 : __longlong_as_double((long long)bits);
 }
 
-// i / width; few numbers are divided in 32 bits, which is faster.
-__device__ __forceinline__ u64 row_of(u64 i, u32 width) { return i >> 32 ? i / width : (u32)i / width; }
-
 // Rows of `width` numbers into tree order, in units of `largest`.
 extern "C" __global__ void scatter(const double* given, const u32* order, u64 n, u32 width, const u64* largest,
                                    double* strengths) {
-  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x, row = row_of(i, width);
-  if (row < n) strengths[i] = given[(u64)order[row] * width + (i - row * width)] / unit_of(largest);
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n * width) strengths[i] = given[(u64)order[i / width] * width + i % width] / unit_of(largest);
 }
 // And back, times `factor`.
 extern "C" __global__ void gather(const double* values, const u32* order, u64 n, u32 width, const u64* largest,
                                   double factor, double* out) {
-  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x, row = row_of(i, width);
-  if (row < n) out[(u64)order[row] * width + (i - row * width)] = values[i] * (factor * unit_of(largest));
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n * width) out[(u64)order[i / width] * width + i % width] = values[i] * (factor * unit_of(largest));
 }

@@ -83,7 +83,7 @@ impl Groups {
             ("f32", 2..=4) => (4, 6, 20),
             ("f32", 5..=12) => (4, 3, 12),
             (_, 1) => (2, 4, 16),
-            (_, 2..=4) => (2, 2, 20),
+            (_, 2..=4) => (2, 2, 16),
             ("f64", 5..=12) => (4, 2, 8),
             _ => (4, 1, 8),
         };
@@ -94,6 +94,7 @@ impl Groups {
     pub fn far<T: Real>(values: usize) -> Groups {
         match (T::NAME, values) {
             ("f32", 1..=4) => Groups { split: 2, most: 4, blocks: 16 },
+            ("f64", 1) => Groups { split: 2, most: 4, blocks: 14 },
             _ => Groups::near::<T>(values),
         }
     }

@@ -101,8 +101,8 @@ fn the_transforms_of_every_order_compile_for_sm_90() {
     for p in 3..=16 {
         for program in [dft_program::<f32>(p), dft_program::<f64>(p)] {
             let log = for_sm_90(&program).unwrap_or_else(|e| panic!("{e}")).log;
-            // A few bytes are spilled outside the sums.
-            assert!(spilled(&log) <= 32, "{} spills registers:\n{log}", program.name);
+            // A few numbers are spilled outside the sums.
+            assert!(spilled(&log) <= 96, "{} spills registers:\n{log}", program.name);
         }
     }
 }
@@ -123,7 +123,12 @@ fn every_stage_of_every_kernel_compiles_for_sm_90() {
         let log = for_sm_90(program).unwrap_or_else(|e| panic!("{e}\n{}", program.source)).log;
         // A few bytes are spilled outside the pair loop, where registers would cost a block a multiprocessor;
         // and 40 values in f64 are more than there are registers.
-        let allowed = if name.contains("(40 values) in f64") { 1024 } else { 32 };
+        // The near field is faster with more blocks at a time, also where a larger kernel then spills some.
+        let allowed = match name {
+            _ if name.contains("(40 values) in f64") => 1024,
+            _ if name.starts_with("p2p.cu") || name.starts_with("l2p.cu") => 256,
+            _ => 32,
+        };
         assert!(spilled(&log) <= allowed, "{name} spills registers:\n{log}");
     }
 }

@@ -276,6 +276,14 @@ impl Lists {
             ("p2p", &self.p2p),
         ]
     }
+    /// Whether any edge writes or reads a multipole.
+    pub fn have_multipoles(&self) -> bool {
+        [&self.p2m, &self.m2m, &self.m2l, &self.m2p].into_iter().any(|e| !e.is_empty())
+    }
+    /// Whether any edge writes or reads a local; none of a treecode does.
+    pub fn have_locals(&self) -> bool {
+        [&self.m2l, &self.p2l, &self.l2l, &self.l2p].into_iter().any(|e| !e.is_empty())
+    }
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
         self.kinds().iter().map(|(_, e)| e.bytes()).sum()

@@ -1,9 +1,10 @@
 //! Points → Morton order → adaptive octree → edge lists.
 //!
 //! [`build`] makes the tree, [`uvwx`] its edge lists; [`invariants::check`] verifies both. Other list policies:
-//! [`stencil119`] and [`treecode`].
+//! [`stencil119`], with [`domains`] the 61 stencil, and [`treecode`].
 
 mod build;
+pub mod domains;
 pub mod invariants;
 mod lists;
 mod morton;

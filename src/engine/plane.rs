@@ -7,7 +7,7 @@ use crate::near::NearBlock;
 use crate::plane::{gradient, widen};
 use crate::request::{Fmm, Targets};
 use crate::tuning;
-use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, PlanePoints, PyramidOptions, connect, terms_for_copies};
+use adaptive2d::{ConnectOptions, Laurent, Norm, PlaneKernel, PlanePoints, PyramidOptions, connect, terms_for_copies};
 use backend_cpu::Workspaces;
 use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
 use fmm_traits::{Error, Hierarchy, Stage};
@@ -70,7 +70,9 @@ impl Engine for Plane {
         }
         let order = c.order.unwrap_or(most - more) + more;
         let series = Laurent::new(self.kernel, order, self.gradient)?;
-        let rough = c.tolerance.is_some_and(|t| t >= tuning::ROUGH_NEAR_FIELD);
+        // The largest relative error is that of a target where near terms cancel: it asks for a digit more.
+        let cancelling = if self.request.norm == Norm::Max { 10.0 } else { 1.0 };
+        let rough = c.tolerance.is_some_and(|t| t >= cancelling * tuning::ROUGH_NEAR_FIELD);
         self.plan = Some(LaurentPlan::new(pyramid, lists, series, c.isa, rough)?.shortened(self.theta));
         Ok(placed)
     }

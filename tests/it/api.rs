@@ -258,7 +258,7 @@ fn a_plan_describes_itself() {
     let small = Fmm::new(Laplace).plan(&x[..30], Targets::Sources).unwrap().describe();
     assert_eq!((small.method, small.order), ("direct", None));
     let large = Fmm::new(Laplace).plan(&uniform(60_000, 1), Targets::Sources).unwrap().describe();
-    assert_eq!(large.method, "equivalent");
+    assert!(["equivalent", "spherical"].contains(&large.method), "{}", large.why);
 }
 
 #[test]

@@ -5,9 +5,11 @@
 //! | `api` | batch = loop, linearity, transpose, subsets, moved points, cancellation, near field, own kernel |
 //! | `bad_input` | every wrong argument is an error that carries the numbers; nothing is half-done |
 //! | `cli` | the contract of `fmm run`: options, JSON, `.npz`, one-line errors, closed pipes |
+//! | `costs` | the cost model: what it chooses, `fmm calibrate`, and that plans say which one they used |
 //! | `fuzz` | no bytes and no numbers make the command or the library panic |
 //! | `gpu` | the promise and the facade on an NVIDIA GPU (`--ignored gpu`, needs one), one line without |
 //! | `odd_input` | empty, single, coincident, far, huge and tiny inputs give the right sums |
+//! | `page` | the page of `fmm compare` in headless Chromium, where that is installed |
 //! | `plane` | the kernels of the plane: promise, conventions, options, complex files, pictures |
 //! | `threads` | the number of threads changes no bit |
 //! | `tolerance` | errors stay below the tolerance for every kernel, cloud and precision |
@@ -18,9 +20,11 @@
 mod api;
 mod bad_input;
 mod cli;
+mod costs;
 mod fuzz;
 mod gpu;
 mod odd_input;
+mod page;
 mod plane;
 mod threads;
 mod tolerance;

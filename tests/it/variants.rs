@@ -8,16 +8,26 @@ use fmm::{
     Stokes, Targets, Translation, Truncation, Yukawa, demo,
 };
 use fmm_traits::testkit::clouds::CloudKind;
+use serde_json::Value;
+use std::path::Path;
 
 /// The tolerance is a promise on every cloud, for both kinds of strengths.
 fn holds(builder: Fmm, tolerances: &[f64]) {
+    holds_with_leaves(builder, tolerances, 40, 0.4);
+}
+
+/// The same with leaves of up to `ncrit` points, so small that of uniform points the expansion has at least the part `far` of the
+/// pairs: what is summed directly keeps any promise.
+fn holds_with_leaves(builder: Fmm, tolerances: &[f64], ncrit: usize, far: f64) {
     let c = builder.strengths().unwrap();
     let mut broken = Vec::new();
     for (k, kind) in CloudKind::ALL.into_iter().enumerate() {
         let x = kind.points(2500, 100 + k as u64);
         let n = x.len() / 3;
         for &tolerance in tolerances {
-            let plan = builder.clone().tolerance(tolerance).ncrit(40).plan(&x, Targets::Sources).unwrap();
+            let plan = builder.clone().tolerance(tolerance).ncrit(ncrit).plan(&x, Targets::Sources).unwrap();
+            let near = plan.describe().near_pairs as f64 / (n * n) as f64;
+            assert!(kind != CloudKind::Uniform || 1.0 - near >= far, "{tolerance:e}: {near} of the pairs are near");
             for q in [demo::strengths(n, c, 7), demo::normal_strengths(n, c, 7)] {
                 let report = plan.verify(&q, 500).unwrap();
                 if report.worst().is_nan() || report.worst() > tolerance {
@@ -62,6 +72,7 @@ fn spherical_harmonics_of_dipoles_keep_the_tolerance() {
 
 #[test]
 fn treecodes_keep_the_tolerance() {
+    let holds = |builder, tolerances: &[f64]| holds_with_leaves(builder, tolerances, 8, 0.8);
     for expansion in [Expansion::Spherical, Expansion::Equivalent] {
         holds(treecode(Laplace, expansion), &[1e-2, 1e-4, 1e-7]);
         holds(treecode(Laplace, expansion).outputs(Outputs::POTENTIAL), &[1e-3, 1e-8]);
@@ -81,6 +92,7 @@ fn every_variant_gives_the_sums() {
     let variants = [
         spherical(Laplace),
         spherical(Laplace).translation(Translation::Direct),
+        spherical(Laplace).translation(Translation::Domains).lists(ListPolicy::Stencil119),
         spherical(Laplace).lists(ListPolicy::Stencil119).truncation(Truncation::Fixed),
         treecode(Laplace, Expansion::Spherical),
         treecode(Laplace, Expansion::Spherical).theta(0.4),
@@ -131,6 +143,7 @@ fn what_makes_no_sense_is_refused() {
     unsupported(Fmm::new(Laplace).method(Method::Treecode).truncation(Truncation::Fixed));
     unsupported(spherical(Laplace).expansion(Expansion::Equivalent));
     unsupported(spherical(Laplace).outputs(both() | Outputs::HESSIAN).tolerance(1e-3));
+    unsupported(spherical(Laplace).translation(Translation::Domains).tolerance(1e-3));
     for theta in [0.0, -1.0, f64::NAN, 1.2] {
         let refused = of(treecode(Laplace, Expansion::Spherical).theta(theta));
         assert!(matches!(refused, Some(Error::Parameter { name: "theta", .. })), "{refused:?}");
@@ -180,6 +193,11 @@ fn compare_writes_a_table_and_a_page() {
     assert_eq!(csv.lines().count(), 1 + 2 * (1 + 2 + 3 + 3 + 2), "{csv}");
     let columns = csv.lines().next().unwrap().split(',').count();
     assert!(csv.lines().all(|l| l.split(',').count() == columns), "{csv}");
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(out.join("compare.json")).unwrap()).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!((rows.len() + 1, &json["seed"]), (csv.lines().count(), &Value::from(1)));
+    assert!(rows.iter().all(|r| r["apply_s"].as_f64().unwrap() > 0.0 && r["error_gradient"].as_f64().unwrap() < 0.1));
+    assert!(rows[0]["order"].is_null() && rows[1]["order"] == 4 && rows[0]["variant"] == "direct");
     let page = std::fs::read_to_string(out.join("compare.html")).unwrap();
     assert_eq!((page.matches("<svg ").count(), page.matches("</svg>").count()), (4, 4));
     assert!(!page.contains("http://") || page.matches("http://").count() == page.matches("http://www.w3.org").count());
@@ -187,4 +205,29 @@ fn compare_writes_a_table_and_a_page() {
     assert!(std::fs::read_to_string(out.join("compare.svg")).unwrap().starts_with("<?xml"));
     let wrong = fmm(&["compare", "--variants", "spherical+spiral"]);
     assert!(last_line(&wrong).contains("spiral"));
+}
+
+/// Other seeds are other clouds; a file with fewer points than asked for is compared once.
+#[test]
+fn compare_takes_a_seed_and_small_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let rows = |out: &str, more: &[&str]| {
+        let args = ["compare", "--variants", "spherical", "--orders", "4", "--repeat", "1", "--out", out];
+        let run = fmm(&[&args[..], more].concat());
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        let json: Value =
+            serde_json::from_str(&std::fs::read_to_string(Path::new(out).join("compare.json")).unwrap()).unwrap();
+        json["rows"].as_array().unwrap().clone()
+    };
+    let [a, b, c] = ["1", "1", "2"].map(|seed| rows(&path("seeds"), &["--n", "2000", "--seed", seed]));
+    assert!(a[0]["error_potential"] == b[0]["error_potential"] && a[0]["error_potential"] != c[0]["error_potential"]);
+    let text = |v: &[f64], width: usize| -> String {
+        v.chunks(width).map(|row| row.iter().map(|x| format!("{x} ")).collect::<String>() + "\n").collect()
+    };
+    std::fs::write(path("x.txt"), text(&uniform(800, 1), 3)).unwrap();
+    std::fs::write(path("q.txt"), text(&strengths(800, 1), 1)).unwrap();
+    let files = ["--sources", &path("x.txt"), "--strengths", &path("q.txt"), "--n", "500,1000,3000"];
+    let found: Vec<u64> = rows(&path("files"), &files).iter().map(|r| r["n"].as_u64().unwrap()).collect();
+    assert_eq!(found, [500, 800]);
 }

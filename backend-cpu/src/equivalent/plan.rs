@@ -93,7 +93,7 @@ trait Levels<T: Scalar>: Send + Sync {
     fn parameters(&self, side: f64) -> Vec<f64>;
 }
 
-struct LevelsOf<F, S, E>(Vec<f64>, PhantomData<(F, S, E)>);
+struct LevelsOf<F, S, E>(Vec<f64>, PhantomData<fn(F, S, E)>);
 
 impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Levels<T> for LevelsOf<F, S, E> {
     fn components(&self) -> [usize; 2] {
@@ -215,7 +215,7 @@ impl<T: Scalar> Plan<T> {
 
     /// Operators of the levels of `tree`; none without a far field.
     fn operators_of(&self, tree: &Tree, lists: &Lists) -> Result<Vec<Arc<Operators<T>>>, Error> {
-        if lists.p2m.is_empty() && lists.l2p.is_empty() {
+        if !lists.have_multipoles() && !lists.have_locals() {
             return Ok(Vec::new());
         }
         let sides: Vec<f64> = (0..tree.levels()).map(|l| tree.side_at(l)).collect();
@@ -240,6 +240,15 @@ impl<T: Scalar> Plan<T> {
             });
             self.tables.push(table);
         }
+    }
+
+    /// Numbers in all multipoles and in all locals: none where no edge has any.
+    pub(super) fn rows(&self) -> [usize; 2] {
+        let numbers = |have: bool, row: usize| if have { self.tree.len() * row } else { 0 };
+        [
+            numbers(self.lists.have_multipoles(), self.multipole_row()),
+            numbers(self.lists.have_locals(), self.local_row()),
+        ]
     }
 
     /// Numbers in a row of `multipoles`.
@@ -277,7 +286,7 @@ impl<T: Scalar> Solver for Plan<T> {
     }
 
     fn bytes_of_a_set(&self) -> u64 {
-        let rows = (self.multipole_row() + self.local_row()) * self.tree.len();
+        let rows: usize = self.rows().iter().sum();
         let points = self.tree.sources.len() * self.near64.strengths() + self.tree.targets.len() * self.far.values();
         (rows * size_of::<T>() + points * 8) as u64
     }

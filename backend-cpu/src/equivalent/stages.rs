@@ -71,7 +71,6 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
         self.timed(Stage::Scatter, |r| {
             let tree = &r.plan.tree;
             scatter(tree, &r.sets, r.plan.near64.strengths(), &mut r.w.strengths);
-            let boxes = if r.plan.operators.is_empty() { 0 } else { tree.len() };
             r.w.net.clear();
             if let Some(operators) = r.plan.operators.first() {
                 let degrees = &r.plan.near64.strength_degrees;
@@ -79,9 +78,10 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                     r.w.net.extend(operators.units().map(|(s, _)| net::strengths(tree, strengths, s, degrees[s])));
                 }
             }
-            clear(&mut r.w.multipoles, boxes * r.multipoles.width());
-            clear(&mut r.w.locals, boxes * r.locals.width());
-            clear(&mut r.w.values, tree.targets.len() * r.sets.len() * r.plan.far.values());
+            let ([multipoles, locals], sets) = (r.plan.rows(), r.sets.len());
+            clear(&mut r.w.multipoles, sets * multipoles);
+            clear(&mut r.w.locals, sets * locals);
+            clear(&mut r.w.values, tree.targets.len() * sets * r.plan.far.values());
         })
     }
 
@@ -115,7 +115,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
     fn m2m(&mut self, lists: &Lists, level: usize) -> Result<(), Error> {
         self.timed(Stage::M2m, |r| {
             let plan = r.plan;
-            if let Some(operators) = plan.operators.get(level) {
+            if let Some(operators) = plan.operators.get(level).filter(|_| !lists.m2m.is_empty()) {
                 let isa = plan.settings.isa;
                 let (tree, pool, rows) = (&plan.tree, &plan.pools.translate, r.multipoles);
                 translate::m2m(tree, lists, level, operators, isa, &r.w.net, pool, rows, &mut r.w.multipoles);
@@ -172,7 +172,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
     fn l2l(&mut self, lists: &Lists, level: usize) -> Result<(), Error> {
         self.timed(Stage::L2l, |r| {
             let plan = r.plan;
-            if let Some(operators) = plan.operators.get(level) {
+            if let Some(operators) = plan.operators.get(level).filter(|_| lists.have_locals()) {
                 let parents = level.checked_sub(1).map(|l| &*plan.operators[l]);
                 let (active, pool, rows) = (&plan.geometry.active, &plan.pools.translate, r.locals);
                 let (tree, affine, isa, locals) = (&plan.tree, &plan.affine, plan.settings.isa, &mut r.w.locals);

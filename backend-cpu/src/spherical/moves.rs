@@ -4,7 +4,8 @@
 //! lies at one place around each anchor is gathered from its sixteen rows once and translated to all targets of the
 //! anchors that want it: of M2L, from one of the 208 children around a family to the seven of its eight boxes that are
 //! not adjacent, on average. The translation is one [`Course`] for all lanes; locals stay in cache until
-//! all sources are done. A lane that has no source carries zeros. Rows stand for boxes of side 1, so lanes may lie on
+//! all sources are done. M2L may also end at [`domains`](fmm_tree::domains) of children, whose locals are handed down at
+//! last. A lane that has no source carries zeros. Rows stand for boxes of side 1, so lanes may lie on
 //! different levels.
 
 use crate::lanes::{Isa, Several, Vectorized, dispatch};
@@ -14,14 +15,17 @@ use fmm_kernels::spherical::rcr::{Course, Rcr};
 use fmm_kernels::spherical::shift::Shift;
 use fmm_traits::tree::{Edges, NONE, Tree};
 use fmm_traits::{Cube, Error, Real, Simd, SimdLane};
+use fmm_tree::domains::{Covers, DOMAINS};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ops::Range;
 
 /// Anchors that are done together: the lanes of the widest vector, f32 under AVX-512.
 const LANES: usize = 16;
-/// Targets of an anchor: its children.
-const SLOTS: usize = 8;
+/// Children of an anchor.
+const CHILDREN: usize = 8;
+/// Targets of an anchor: its children, and after them the other domains of a family.
+const SLOTS: usize = DOMAINS;
 /// Places of a source around an anchor, per axis and in sides of the source, from −`BEFORE`.
 const PLACES: i64 = 16;
 const BEFORE: i64 = 6;
@@ -43,8 +47,10 @@ struct Move {
 #[derive(Debug)]
 struct Group {
     /// Target boxes, or [`NONE`].
-    targets: [[u32; LANES]; SLOTS],
+    targets: [[u32; LANES]; CHILDREN],
     moves: Vec<Move>,
+    /// L2L inside a family: domains, and as in [`Move::steps`] their members.
+    hand_down: Vec<(u8, Vec<(u8, u32)>)>,
 }
 
 /// The edges of a step, arranged.
@@ -58,14 +64,17 @@ pub struct Courses<T> {
     order: usize,
     truncation: Truncation,
     all: Vec<Course<T>>,
-    /// By step, offset in halves of the smaller side, and levels from source to target.
+    /// By step, offset in eighths of the smaller side, and the square of twice the ratio of the sides.
     known: HashMap<(Step, [i64; 3], i32), u32>,
+    /// Of M2L that ends at domains, if it does.
+    covers: Option<Box<Covers>>,
 }
 
 impl<T: Real> Courses<T> {
-    /// None yet, for expansions of `order`.
-    pub fn new(order: usize, truncation: Truncation) -> Self {
-        Courses { rcr: Rcr::new(order), order, truncation, all: Vec::new(), known: HashMap::new() }
+    /// None yet, for expansions of `order`; M2L ends at domains of children where it may, if `domains`.
+    pub fn new(order: usize, truncation: Truncation, domains: bool) -> Self {
+        let covers = domains.then(Box::default);
+        Courses { rcr: Rcr::new(order), order, truncation, all: Vec::new(), known: HashMap::new(), covers }
     }
 
     /// Numbers in a row.
@@ -78,14 +87,15 @@ impl<T: Real> Courses<T> {
         let (depth, at) = place(key);
         let side = (-(depth as f64)).exp2();
         let source = Cube { center: at.map(|x| (x as f64 + 0.5) * side), side };
-        let target = match step {
-            Step::Up => Cube { center: [0.5; 3], side: 1.0 },
-            _ => Cube { center: std::array::from_fn(|a| 0.25 + 0.5 * (slot >> a & 1) as f64), side: 0.5 },
-        };
+        self.between(step, source, if step == Step::Up { FAMILY } else { self.domain(slot) })
+    }
+
+    /// The course of `step` from `source` to `target`.
+    fn between(&mut self, step: Step, source: Cube, target: Cube) -> u32 {
         let half = 0.5 * source.side.min(target.side);
-        let offset = std::array::from_fn(|a| ((target.center[a] - source.center[a]) / half) as i64);
-        let levels = (target.side / source.side).log2() as i32;
-        *self.known.entry((step, offset, levels)).or_insert_with(|| {
+        let offset = std::array::from_fn(|a| (4.0 * (target.center[a] - source.center[a]) / half).round() as i64);
+        let ratio = (2.0 * target.side / source.side).powi(2).round() as i32;
+        *self.known.entry((step, offset, ratio)).or_insert_with(|| {
             let shift = match step {
                 Step::Up => Shift::up(target, source, self.order),
                 Step::Across => Shift::across(target, source, self.order, self.truncation),
@@ -96,11 +106,22 @@ impl<T: Real> Courses<T> {
         })
     }
 
+    /// The domain in `slot` as a cube, in the units of [`FAMILY`].
+    fn domain(&self, slot: usize) -> Cube {
+        match self.covers.as_ref().map(|c| &c.domains()[slot]) {
+            Some(domain) => Cube { center: domain.center.map(|x| 0.5 + 0.25 * x as f64), side: 0.5 * domain.side() },
+            None => Cube { center: std::array::from_fn(|a| 0.25 + 0.5 * (slot >> a & 1) as f64), side: 0.5 },
+        }
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
         self.rcr.bytes() + self.all.iter().map(Course::bytes).sum::<u64>()
     }
 }
+
+/// An anchor in its own units.
+const FAMILY: Cube = Cube { center: [0.5; 3], side: 1.0 };
 
 /// Depth and place, in sides of the source, of a key.
 fn place(key: usize) -> (usize, [i64; 3]) {
@@ -137,11 +158,18 @@ impl Moves {
         if anchors.first() == Some(&NONE) {
             return Err(Error::Edge { what: "an edge into the root".into(), target: 0, source_box: edges.row(0)[0] });
         }
+        let covers = courses.covers.as_deref().filter(|_| step == Step::Across);
         let groups: Result<Vec<Group>, Error> =
-            anchors.par_chunks(LANES).map(|anchors| Group::new(tree, levels, edges, anchors, step)).collect();
+            anchors.par_chunks(LANES).map(|anchors| Group::new(tree, levels, edges, anchors, step, covers)).collect();
         let mut groups = groups?;
         for (slot, course) in groups.iter_mut().flat_map(|g| &mut g.moves).flat_map(|m| &mut m.steps) {
             *course = courses.of(step, *course as usize, *slot as usize);
+        }
+        for (domain, steps) in groups.iter_mut().flat_map(|g| &mut g.hand_down) {
+            for (child, course) in steps {
+                let [from, to] = [*domain, *child].map(|slot| courses.domain(slot as usize));
+                *course = courses.between(Step::Down, from, to);
+            }
         }
         Ok(Moves(groups))
     }
@@ -163,32 +191,61 @@ impl Moves {
 }
 
 impl Group {
-    fn new(tree: &Tree, levels: &[u8], edges: &Edges, anchors: &[u32], step: Step) -> Result<Group, Error> {
-        let mut group = Group { targets: [[NONE; LANES]; SLOTS], moves: Vec::new() };
+    fn new(
+        tree: &Tree,
+        levels: &[u8],
+        edges: &Edges,
+        anchors: &[u32],
+        step: Step,
+        covers: Option<&Covers>,
+    ) -> Result<Group, Error> {
+        let mut group = Group { targets: [[NONE; LANES]; CHILDREN], moves: Vec::new(), hand_down: Vec::new() };
         // Place among the moves of each key; lanes that want each slot of each move.
         let mut index = vec![NONE; KEYS];
         let mut wanted: Vec<(usize, [u16; SLOTS])> = Vec::new();
+        // Lanes whose local in a slot is used.
         let mut live = [0u16; SLOTS];
+        // Sources, and the slot that wants each.
+        let mut family: Vec<(u32, u8)> = Vec::new();
         for (lane, &anchor) in anchors.iter().enumerate() {
             let anchor = anchor as usize;
             let targets = if step == Step::Up { anchor..anchor + 1 } else { tree.children(anchor) };
+            family.clear();
             for t in targets.filter(|&t| !edges.row(t).is_empty()) {
-                let slot = if step == Step::Up { 0 } else { tree.octant[t] as usize };
-                group.targets[slot][lane] = t as u32;
-                live[slot] |= 1 << lane;
-                for &s in edges.row(t) {
-                    let Some(key) = key(tree, levels, anchor, s as usize) else {
-                        let what = "M2L by rotations takes the boxes of U, V, W, X lists and of the 119 stencil";
-                        return Err(Error::Edge { what: what.into(), target: t as u32, source_box: s });
-                    };
-                    if index[key] == NONE {
-                        index[key] = wanted.len() as u32;
-                        wanted.push((key, [0; SLOTS]));
-                        group.moves.push(Move { sources: [NONE; LANES], steps: Vec::new() });
-                    }
-                    let i = index[key] as usize;
-                    group.moves[i].sources[lane] = s;
-                    wanted[i].1[slot] |= 1 << lane;
+                let slot = if step == Step::Up { 0 } else { tree.octant[t] };
+                group.targets[slot as usize][lane] = t as u32;
+                live[slot as usize] |= 1 << lane;
+                family.extend(edges.row(t).iter().map(|&s| (s, slot)));
+            }
+            family.sort_unstable();
+            for same in family.chunk_by(|a, b| a.0 == b.0) {
+                let (s, children) = (same[0].0, same.iter().fold(0u8, |set, x| set | 1 << x.1));
+                let Some(key) = key(tree, levels, anchor, s as usize) else {
+                    let what = "M2L by rotations takes the boxes of U, V, W, X lists and of the 119 stencil";
+                    let target = group.targets[same[0].1 as usize][lane];
+                    return Err(Error::Edge { what: what.into(), target, source_box: s });
+                };
+                if index[key] == NONE {
+                    index[key] = wanted.len() as u32;
+                    wanted.push((key, [0; SLOTS]));
+                    group.moves.push(Move { sources: [NONE; LANES], steps: Vec::new() });
+                }
+                let i = index[key] as usize;
+                group.moves[i].sources[lane] = s;
+                let mut want = |slot: usize| wanted[i].1[slot] |= 1 << lane;
+                match covers.filter(|_| place(key).0 == 1) {
+                    Some(covers) => covers.of(place(key).1.map(|x| 2 * x - 1), children).for_each(&mut want),
+                    None => same.iter().for_each(|x| want(x.1 as usize)),
+                }
+            }
+        }
+        if let Some(covers) = covers {
+            // Whatever a domain holds is handed down.
+            live[CHILDREN..].fill(u16::MAX >> (LANES - anchors.len()));
+            for (slot, domain) in covers.domains().iter().enumerate().skip(CHILDREN) {
+                if wanted.iter().any(|(_, lanes)| lanes[slot] != 0) {
+                    let members = (0..CHILDREN).filter(|child| domain.members >> child & 1 == 1);
+                    group.hand_down.push((slot as u8, members.map(|child| (child as u8, 0)).collect()));
                 }
             }
         }
@@ -252,20 +309,29 @@ impl<T: Real> Work<'_, T> {
         let len = courses.row();
         let zero = V::splat(0.0);
         let mut from = vec![zero; len];
-        let mut locals = vec![zero; SLOTS * len];
+        let slots = if group.hand_down.is_empty() { CHILDREN } else { SLOTS };
+        let mut locals = vec![zero; slots * len];
         let mut work = vec![zero; 2 * len];
         for begin in (0..LANES).step_by(V::WIDTH) {
             if begin > 0 {
                 locals.fill(zero);
             }
-            for Move { sources, steps } in &group.moves {
-                let sources = &sources[begin..begin + V::WIDTH];
-                if sources.iter().all(|&s| s == NONE) {
-                    continue;
+            // One loop, and in it one call of a translation: a second one would not be inlined, and run without vectors.
+            let across = group.moves.iter().map(|m| (Ok(&m.sources), &m.steps));
+            let down = group.hand_down.iter().map(|(domain, steps)| (Err(*domain as usize), steps));
+            for (source, steps) in across.chain(down) {
+                match source {
+                    Ok(sources) => {
+                        let sources = &sources[begin..begin + V::WIDTH];
+                        if sources.iter().all(|&s| s == NONE) {
+                            continue;
+                        }
+                        let read = steps.iter().map(|&(_, c)| courses.all[c as usize].orders()[0]).max().unwrap_or(0);
+                        let row = |s: u32| &multipoles[(s as usize - first) * len..][..read * read];
+                        gather(sources, row, &mut from[..read * read]);
+                    }
+                    Err(domain) => from.copy_from_slice(&locals[domain * len..][..len]),
                 }
-                let read = steps.iter().map(|&(_, c)| courses.all[c as usize].orders()[0]).max().unwrap_or(0);
-                let row = |s: u32| &multipoles[(s as usize - first) * len..][..read * read];
-                gather(sources, row, &mut from[..read * read]);
                 for &(slot, course) in steps {
                     let local = &mut locals[slot as usize * len..][..len];
                     courses.rcr.add(&courses.all[course as usize], &from, local, &mut work);

@@ -165,9 +165,10 @@ impl<T: Real> Plan<T> {
         (self.settings.order + self.facts.derivatives).pow(2)
     }
 
-    /// Boxes that have rows: none without a far field.
-    pub(super) fn rows(&self) -> usize {
-        if self.lists.p2m.is_empty() && self.lists.l2p.is_empty() { 0 } else { self.tree.len() }
+    /// Numbers in all multipoles and in all locals: none where no edge has any.
+    pub(super) fn rows(&self) -> [usize; 2] {
+        let all = self.tree.len() * self.row();
+        [self.lists.have_multipoles(), self.lists.have_locals()].map(|have| if have { all } else { 0 })
     }
 }
 
@@ -197,7 +198,7 @@ impl<T: Real> Solver for Plan<T> {
     }
 
     fn bytes(&self) -> u64 {
-        let rows = 2 * self.row() * self.rows() + self.evaluated.len() * self.field() * self.values();
+        let rows = self.rows().iter().sum::<usize>() + self.evaluated.len() * self.field() * self.values();
         let points = self.tree.sources.len() * self.facts.near64.strengths() + self.tree.targets.len() * self.values();
         self.tree.bytes() + self.lists.bytes() + self.translations.bytes() + (rows * size_of::<T>() + points * 8) as u64
     }

@@ -180,8 +180,9 @@ impl<T: Real> Stages for Run<'_, T> {
         self.timed(Stage::Scatter, |r| {
             let (plan, tree) = (r.plan, &r.plan.tree);
             scatter(tree, &[(r.strengths, r.unit)], plan.facts.near64.strengths(), &mut r.w.strengths);
-            clear(&mut r.w.multipoles, plan.rows() * plan.row());
-            clear(&mut r.w.locals, plan.rows() * plan.row());
+            let [multipoles, locals] = plan.rows();
+            clear(&mut r.w.multipoles, multipoles);
+            clear(&mut r.w.locals, locals);
             clear(&mut r.w.values, tree.targets.len() * plan.facts.near64.values());
         })
     }
@@ -201,7 +202,7 @@ impl<T: Real> Stages for Run<'_, T> {
     fn m2m(&mut self, lists: &Lists, level: usize) -> Result<(), Error> {
         self.timed(Stage::M2m, |r| {
             let plan = r.plan;
-            if plan.rows() > 0 {
+            if !lists.m2m.is_empty() {
                 let isa = plan.settings.isa;
                 plan.translations.up(&plan.tree, &lists.m2m, level, isa, &mut r.w.multipoles);
             }
@@ -211,7 +212,7 @@ impl<T: Real> Stages for Run<'_, T> {
     fn m2l(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::M2l, |r| {
             let plan = r.plan;
-            if plan.rows() > 0 {
+            if !lists.m2l.is_empty() {
                 let isa = plan.settings.isa;
                 plan.translations.across(&plan.tree, &lists.m2l, isa, &r.w.multipoles, &mut r.w.locals);
             }
@@ -234,7 +235,7 @@ impl<T: Real> Stages for Run<'_, T> {
     fn l2l(&mut self, lists: &Lists, level: usize) -> Result<(), Error> {
         self.timed(Stage::L2l, |r| {
             let plan = r.plan;
-            if plan.rows() > 0 {
+            if !lists.l2l.is_empty() {
                 let isa = plan.settings.isa;
                 plan.translations.down(&plan.tree, &lists.l2l, level, isa, &mut r.w.locals);
             }

@@ -50,8 +50,9 @@ impl<T: Real> Translations<T> {
     pub fn new(tree: &Tree, lists: &Lists, order: usize, options: SphericalOptions) -> Result<Self, Error> {
         let mut new = match options.translation {
             Translation::Direct => Translations::Direct(Direct::new(order), order, options.truncation),
-            Translation::Rcr => {
-                Translations::Rcr { courses: Courses::new(order, options.truncation), moves: Arranged::default() }
+            how => {
+                let courses = Courses::new(order, options.truncation, how == Translation::Domains);
+                Translations::Rcr { courses, moves: Arranged::default() }
             }
         };
         new.set_tree(tree, lists)?;

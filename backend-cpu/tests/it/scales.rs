@@ -5,7 +5,7 @@ use backend_cpu::{Targets, direct, spherical};
 use fmm_kernels::spherical::SphericalOptions;
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 
-/// The error in units of `h` is that in units of 1. `family(h)` is the kernel in units of h, `strengths` are dilated: the
+/// The error in units of `h` is that in units of 1, but for boxes that lie elsewhere. `family(h)` is the kernel in units of h, `strengths` are dilated: the
 /// problem is the same one.
 fn same_error<F: Family>(family: impl Fn(f64) -> F, harmonic: bool) {
     let (sources, targets) = (CloudKind::Ellipsoid.points(700, 1), uniform(300, 2));
@@ -39,7 +39,7 @@ fn same_error<F: Family>(family: impl Fn(f64) -> F, harmonic: bool) {
                 let error = at(h, precision, by);
                 let floor = if precision == Precision::F32 { 2e-5 } else { 1e-12 };
                 assert!(
-                    error <= 3.0 * one + floor,
+                    error <= 10.0 * one + floor,
                     "{} {} {by} {h:e}: {error:e}, in units of 1 {one:e}",
                     family(1.0).name(),
                     precision.name()

@@ -155,6 +155,28 @@ fn potentials_alone_and_second_derivatives() {
     }
 }
 
+/// M2L to domains of children: the same sums but for the truncation, whose trace falls with the order.
+#[test]
+fn domains_of_children_give_the_same_sums() {
+    let family = WithGradient(Laplace);
+    for kind in [CloudKind::Uniform, CloudKind::Clustered] {
+        let points = kind.points(1500, 3);
+        let q = normal_strengths(points.len() / 3, 5);
+        for (policy, geometry) in policies(&points, None).into_iter().take(2) {
+            let differences = [4, 10, 16].map(|order| {
+                let [apart, domains] = [Translation::Rcr, Translation::Domains].map(|translation| {
+                    let options = SphericalOptions { translation, truncation: Truncation::Fixed };
+                    apply(&*fast(&family, both(), &geometry, &settings(order, Precision::F64), options), &q)
+                });
+                difference::<Laplace>(&domains, &apart)
+            });
+            let falls = differences.windows(2).all(|w| w[1] < 0.1 * w[0]);
+            assert!(differences[0] < 0.1 && falls, "{} {policy}: {differences:?}", kind.name());
+            assert!(differences[0] > 1e-6, "{} {policy}: no domain was used", kind.name());
+        }
+    }
+}
+
 /// The clouds above leave no stage idle.
 #[test]
 fn every_kind_of_edge_is_tested() {
@@ -180,6 +202,11 @@ fn threads_instruction_sets_and_new_points() {
             };
             let one = run(Isa::detect(), 1);
             assert!(one == run(Isa::detect(), 3), "{policy}: threads");
+            let domains = |threads| {
+                let options = SphericalOptions { translation: Translation::Domains, ..Default::default() };
+                pool(threads).install(|| apply(&*fast(&family, both(), &here, &settings, options), &q))
+            };
+            assert!(domains(1) == domains(3), "{policy}: threads, domains");
             for isa in Isa::available() {
                 let d = difference::<LaplaceMixed>(&run(isa, 1), &one);
                 assert!(d < if precision == Precision::F64 { 1e-13 } else { 1e-4 }, "{policy} {}: {d:e}", isa.name());

@@ -141,7 +141,7 @@ impl<T: Scalar> Affine<T> {
         for (i, k) in self.values.iter().enumerate() {
             let Some(k) = *k else { continue };
             let mut u = part[k].f64();
-            if k % 4 == 0 {
+            if k.is_multiple_of(4) {
                 u += (0..3).map(|a| part[k + 1 + a].f64() * x[a]).sum::<f64>();
             }
             add(i, u);

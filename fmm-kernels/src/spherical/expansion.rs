@@ -18,6 +18,9 @@ pub enum Translation {
     /// Rotate – coaxial – rotate back, O(p³).
     #[default]
     Rcr,
+    /// The same, and M2L may end at domains of two and four children (`fmm_tree::domains`): with the lists of the 119 stencil 61
+    /// translations a box. One box and one pair at a time there are no domains.
+    Domains,
     /// Term by term, O(p⁴).
     Direct,
 }
@@ -27,6 +30,7 @@ impl Translation {
     pub fn name(self) -> &'static str {
         match self {
             Translation::Rcr => "rcr",
+            Translation::Domains => "domains",
             Translation::Direct => "direct",
         }
     }
@@ -97,7 +101,7 @@ impl<F: Family, T: Real, S: Kernel, E: Kernel> SphericalExpansion<F, T, S, E> {
             basis: Basis::new(p + derivatives.max(1)),
             gradient: Gradient::new(p + derivatives.max(1)),
             translations: match options.translation {
-                Translation::Rcr => Translations::Rcr(Rcr::new(p)),
+                Translation::Rcr | Translation::Domains => Translations::Rcr(Rcr::new(p)),
                 Translation::Direct => Translations::Direct(Direct::new(p)),
             },
             kernels: PhantomData,

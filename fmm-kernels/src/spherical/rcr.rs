@@ -49,7 +49,7 @@ pub struct Rcr<T> {
 }
 
 /// Longest offset, per axis and in halves of the smaller side, whose angle is kept: the V list has up to 6 (even
-/// numbers), a child and the neighbourhood of its parent up to 5 (odd numbers).
+/// numbers), a child and the neighbourhood of its parent up to 5 (odd numbers), domains of children up to 6 (both).
 const REACH: u32 = 6;
 
 fn angle([i, j, k]: [u32; 3]) -> Angle {
@@ -66,7 +66,6 @@ impl<T: Real> Rcr<T> {
     pub fn new(order: usize) -> Self {
         let mut angles: Vec<Angle> = (0..=REACH)
             .flat_map(|i| (0..=REACH).flat_map(move |j| (0..=REACH).map(move |k| [i, j, k])))
-            .filter(|o| o.iter().all(|x| x % 2 == 0) || o.iter().all(|x| x % 2 == 1))
             .map(angle)
             .collect();
         angles.sort_unstable();

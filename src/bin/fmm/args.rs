@@ -26,6 +26,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Compare variants on the same points: errors, seconds, stages; write a table and a page of plots.
     Compare(CompareArgs),
+    /// Measure on this machine what method and leaf sizes are chosen by, in a few seconds, and keep it for later runs.
+    Calibrate(CalibrateArgs),
     /// Draw the boxes, and in colour what one of them meets.
     Tree(TreeArgs),
 }
@@ -103,6 +105,8 @@ pub enum MethodName {
 pub enum TranslationName {
     /// Rotate, shift along the axis, rotate back.
     Rcr,
+    /// The same, to domains of children where they are far enough: with --lists stencil119 the 61 stencil. Takes an order.
+    Domains,
     /// Term by term.
     Direct,
 }
@@ -212,6 +216,24 @@ pub struct KernelArgs {
     /// Softening length of gravity [default: 0].
     #[arg(long, allow_negative_numbers = true)]
     pub softening: Option<f64>,
+    /// What method and leaf sizes are chosen by: a file of `fmm calibrate`, or `built-in` [default: what was calibrated on
+    /// this machine, or else built-in].
+    #[arg(long)]
+    pub costs: Option<PathBuf>,
+}
+
+/// Options of `fmm calibrate`.
+#[derive(Args, Clone, Debug)]
+pub struct CalibrateArgs {
+    /// Kernel.
+    #[command(flatten)]
+    pub kernel: KernelArgs,
+    /// What each target receives [default: potential, and in turn potential,gradient].
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub outputs: Option<Vec<OutputName>>,
+    /// Arithmetic.
+    #[arg(long, value_enum, default_value = "f64")]
+    pub precision: PrecisionName,
 }
 
 /// Options of `fmm run`.
@@ -361,6 +383,9 @@ pub struct CompareArgs {
     /// A seeded cloud with strengths in (0, 1) instead of files [default: uniform, in the plane uniform2d].
     #[arg(long, value_enum)]
     pub demo: Option<DemoName>,
+    /// Seed of the cloud and its strengths.
+    #[arg(long, default_value_t = 1, conflicts_with = "sources")]
+    pub seed: u64,
     /// Numbers of points; of files the first so many.
     #[arg(long, value_delimiter = ',', default_value = "10000,30000,100000")]
     pub n: Vec<usize>,
@@ -387,7 +412,7 @@ pub struct CompareArgs {
     /// Evaluations of each case; the median time is reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// Folder for compare.csv, compare.svg and compare.html; made if missing.
+    /// Folder for compare.csv, compare.json, compare.svg and compare.html; made if missing.
     #[arg(long, default_value = "fmm-compare")]
     pub out: PathBuf,
 }

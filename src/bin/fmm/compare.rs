@@ -1,11 +1,13 @@
-//! `fmm compare`: variants on the same points, each checked against direct summation; a table, a CSV file, a plot and a page.
+//! `fmm compare`: variants on the same points, each checked against direct summation; a table, the rows as CSV and JSON, a
+//! plot and a page.
 
 use crate::args::{CompareArgs, DemoName, MethodName, VariantArgs};
 use crate::failure::Failure;
-use crate::page::{self, Bar, Line, Plot};
+use crate::page::{self, Bar, Line, Plot, Scale};
 use crate::{kernel, print, run};
 use clap::ValueEnum;
 use fmm::{Error, Fmm, Stage, Targets};
+use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
 /// Targets that are compared with direct sums.
@@ -19,6 +21,9 @@ struct Variant {
     options: VariantArgs,
 }
 
+/// Columns of a row in files.
+type Cells = Vec<(String, Value)>;
+
 /// One case.
 struct Row {
     variant: usize,
@@ -27,10 +32,34 @@ struct Row {
     theta: Option<f64>,
     plan: f64,
     apply: f64,
+    ncrit: usize,
     stages: [f64; Stage::ALL.len()],
+    /// Of each output.
+    errors: Vec<f64>,
     /// Worst over the outputs.
     error: f64,
-    line: String,
+}
+
+impl Row {
+    /// The columns of a row, in files: names, and values, null where a method has none.
+    fn cells(&self, variants: &[Variant], outputs: &[&str]) -> Cells {
+        let mut cells = Cells::new();
+        let mut put = |name: &str, value: Value| cells.push((name.to_string(), value));
+        put("variant", json!(variants[self.variant].name));
+        put("n", json!(self.n));
+        put("order", json!(self.order));
+        put("theta", json!(self.theta));
+        put("ncrit", json!(self.ncrit));
+        put("plan_s", json!(self.plan));
+        put("apply_s", json!(self.apply));
+        for (output, error) in outputs.iter().zip(&self.errors) {
+            put(&format!("error_{output}"), json!(error));
+        }
+        for (stage, seconds) in Stage::ALL.iter().zip(self.stages) {
+            put(stage.name(), json!(seconds));
+        }
+        cells
+    }
 }
 
 /// `method[+option…]`.
@@ -92,19 +121,13 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     run::fits(memory.into_iter().max().unwrap_or(0), "the largest --n")?;
     std::fs::create_dir_all(&args.out).map_err(|e| Failure::file(&args.out, e))?;
     let names = outputs.names();
-    let stages: Vec<&str> = Stage::ALL.iter().map(|s| s.name()).collect();
-    let errors: Vec<String> = names.iter().map(|n| format!("error_{n}")).collect();
-    let mut csv = format!("variant,n,order,theta,ncrit,plan_s,apply_s,{},{}\n", errors.join(","), stages.join(","));
     let mut rows = Vec::new();
-    for &n in &args.n {
+    for n in numbers(&args.n, files.as_ref().map_or(usize::MAX, |(points, _)| points.len() / dim)) {
         let (points, strengths) = match &files {
-            Some((points, sets)) => {
-                let n = n.min(points.len() / dim);
-                (points[..dim * n].to_vec(), sets[0][..n * components].to_vec())
-            }
+            Some((points, sets)) => (points[..dim * n].to_vec(), sets[0][..n * components].to_vec()),
             None => {
                 let demo = kernel::demo(Some(cloud), dim)?;
-                (fmm::demo::points(demo, n, 1), fmm::demo::strengths(n, components, 1))
+                (fmm::demo::points(demo, n, args.seed), fmm::demo::strengths(n, components, args.seed))
             }
         };
         for (i, variant) in variants.iter().enumerate() {
@@ -116,8 +139,6 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
                 let repeat = if direct { 1 } else { args.repeat };
                 if let Some(mut row) = case(builder, &points, &strengths, repeat)? {
                     row.variant = i;
-                    row.line.insert_str(0, &format!("{},", variant.name));
-                    let _ = writeln!(csv, "{}", row.line);
                     rows.push(row);
                 }
             }
@@ -128,15 +149,45 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         let path = args.out.join(name);
         std::fs::write(&path, text).map_err(|e| Failure::file(&path, e))
     };
-    save("compare.csv", &csv)?;
+    let cells: Vec<_> = rows.iter().map(|r| r.cells(&variants, &names)).collect();
+    save("compare.csv", &csv(&cells))?;
     let plots = plots(args, &variants, &rows);
     save("compare.svg", &page::alone(&plots[1]))?;
-    let cloud = match &files {
-        Some(_) => "points from files".to_string(),
-        None => format!("{} cloud", demo_name(cloud)),
+    let (points, seed) = match &files {
+        Some(_) => ("points from files".to_string(), None),
+        None => (format!("one {} cloud", demo_name(cloud)), Some(args.seed)),
     };
-    let title = format!("{} on one {cloud}, {}", kernel::name(args.kernel.kernel), names.join(" + "));
+    let kernel = kernel::name(args.kernel.kernel);
+    let objects: Vec<Map<String, Value>> = cells.into_iter().map(|row| row.into_iter().collect()).collect();
+    let head = json!({ "kernel": kernel, "points": points, "seed": seed, "outputs": names, "rows": objects });
+    save("compare.json", &format!("{head:#}\n"))?;
+    let title = format!("{kernel} on {points}, {}", names.join(" + "));
     save("compare.html", &page::html(&title, &plots))
+}
+
+/// The numbers of points asked for, at most `most`, each once.
+fn numbers(asked: &[usize], most: usize) -> Vec<usize> {
+    let mut numbers = Vec::new();
+    for n in asked.iter().map(|&n| n.min(most)) {
+        if !numbers.contains(&n) {
+            numbers.push(n);
+        }
+    }
+    numbers
+}
+
+/// Rows with a head.
+fn csv(rows: &[Cells]) -> String {
+    let cell = |value: &Value| match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Number(x) if x.is_f64() => format!("{:.4e}", x.as_f64().unwrap_or(f64::NAN)),
+        other => other.to_string(),
+    };
+    let line = |cells: Vec<String>| cells.join(",") + "\n";
+    let head = rows.first().into_iter().flatten().map(|(name, _)| name.clone()).collect();
+    let rows = rows.iter().map(|row| row.iter().map(|(_, value)| cell(value)).collect());
+    std::iter::once(head).chain(rows).map(line).collect()
 }
 
 /// Plans and evaluates one variant; none if the order is none of its expansion.
@@ -148,21 +199,18 @@ fn case(builder: Fmm, points: &[f64], strengths: &[f64], repeat: u32) -> Result<
     let (out, apply, stages) = run::evaluate(&plan, strengths, repeat)?;
     let report = plan.verify_output(strengths, &out, SAMPLES)?;
     let d = plan.describe();
-    let text = |x: Option<String>| x.unwrap_or_default();
-    let errors: Vec<String> = report.outputs.iter().map(|e| format!("{:.3e}", e.rel_l2)).collect();
-    let seconds: Vec<String> = stages.iter().map(|s| format!("{s:.6}")).collect();
-    let line = format!(
-        "{},{},{},{},{:.6},{apply:.6},{},{}",
-        d.n_sources,
-        text(d.order.map(|p| p.to_string())),
-        text(d.theta.map(|t| t.to_string())),
-        d.ncrit,
-        d.seconds.plan,
-        errors.join(","),
-        seconds.join(",")
-    );
-    let (n, order, theta, plan, error) = (d.n_sources, d.order, d.theta, d.seconds.plan, report.worst());
-    Ok(Some(Row { variant: 0, n, order, theta, plan, apply, stages, error, line }))
+    Ok(Some(Row {
+        variant: 0,
+        n: d.n_sources,
+        order: d.order,
+        theta: d.theta,
+        ncrit: d.ncrit,
+        plan: d.seconds.plan,
+        apply,
+        stages,
+        errors: report.outputs.iter().map(|e| e.rel_l2).collect(),
+        error: report.worst(),
+    }))
 }
 
 /// The fastest row of a variant at `n` whose error is at most `error`.
@@ -210,7 +258,8 @@ fn table(args: &CompareArgs, variants: &[Variant], rows: &[Row]) -> String {
 fn plots(args: &CompareArgs, variants: &[Variant], rows: &[Row]) -> [Plot; 4] {
     let largest = rows.iter().map(|r| r.n).max().unwrap_or(0);
     let lines = |points: &dyn Fn(usize) -> Vec<[f64; 2]>| -> Vec<Line> {
-        let all = variants.iter().enumerate().map(|(i, v)| Line { name: v.name.clone(), points: points(i) });
+        let all = variants.iter().enumerate();
+        let all = all.map(|(i, v)| Line { name: v.name.clone(), color: i, points: points(i) });
         all.filter(|l| !l.points.is_empty()).collect()
     };
     let at = |i: usize| rows.iter().filter(move |r| r.variant == i && r.n == largest);
@@ -227,11 +276,13 @@ fn plots(args: &CompareArgs, variants: &[Variant], rows: &[Row]) -> [Plot; 4] {
         Plot::Lines {
             title: format!("Error against time, {largest} points"),
             axes: ["seconds", "relative ℓ2 error"],
+            scales: [Scale::Logarithmic; 2],
             lines: lines(&|i| at(i).map(|r| [r.apply, r.error]).collect()),
         },
         Plot::Lines {
             title: format!("Time against N at errors of at most {:e}", args.error),
             axes: ["points", "seconds"],
+            scales: [Scale::Logarithmic; 2],
             lines: lines(&fits),
         },
         Plot::Bars {
@@ -241,6 +292,7 @@ fn plots(args: &CompareArgs, variants: &[Variant], rows: &[Row]) -> [Plot; 4] {
         Plot::Lines {
             title: format!("Error against order, {largest} points"),
             axes: ["order", "relative ℓ2 error"],
+            scales: [Scale::Linear, Scale::Logarithmic],
             lines: lines(&|i| at(i).filter_map(|r| Some([r.order? as f64, r.error])).collect()),
         },
     ]

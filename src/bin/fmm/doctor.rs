@@ -11,7 +11,7 @@ pub fn doctor() -> Result<(), Failure> {
         let _ = writeln!(out, "{key:<18} {value}");
     };
     line("fmm", format!("{} for {}-{}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH, std::env::consts::OS));
-    line("processor", processor().unwrap_or_else(|| "unknown".to_string()));
+    line("processor", fmm::processor().unwrap_or_else(|| "unknown".to_string()));
     let isas: Vec<&str> = fmm::Isa::available().into_iter().map(|isa| isa.name()).collect();
     line("instruction sets", format!("{} (best first)", isas.join(", ")));
     line("threads", std::thread::available_parallelism().map_or("unknown".to_string(), |n| n.to_string()));
@@ -34,12 +34,6 @@ pub fn doctor() -> Result<(), Failure> {
         }
     }
     print(&out)
-}
-
-fn processor() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = text.lines().find(|l| l.starts_with("model name"))?;
-    Some(line.split(':').nth(1)?.trim().to_string())
 }
 
 /// The driver's library, where loaders look for it.

@@ -4,6 +4,7 @@ use crate::args::{
     BackendName, DemoName, ExpansionName, KernelArgs, KernelName, ListsName, MethodName, NormName, OutputName,
     PrecisionName, SourceName, TranslationName, TruncationName, VariantArgs,
 };
+use crate::calibrate;
 use crate::failure::Failure;
 use fmm::demo::Demo;
 use fmm::{
@@ -44,7 +45,7 @@ pub fn builder(args: &KernelArgs, outputs: Outputs) -> Result<Fmm, Failure> {
             return Err(Failure::Input(text.to_lowercase()));
         }
     };
-    Ok(fmm.outputs(outputs))
+    Ok(fmm.outputs(outputs).cost_model(calibrate::costs(args.costs.as_deref())?))
 }
 
 /// The name of a kernel in reports.
@@ -93,6 +94,7 @@ pub fn with_variant(mut builder: Fmm, args: &VariantArgs) -> Fmm {
     if let Some(name) = args.translation {
         builder = builder.translation(match name {
             TranslationName::Rcr => Translation::Rcr,
+            TranslationName::Domains => Translation::Domains,
             TranslationName::Direct => Translation::Direct,
         });
     }

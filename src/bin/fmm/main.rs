@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod calibrate;
 mod compare;
 mod doctor;
 mod failure;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
             Command::Doctor => doctor::doctor(),
             Command::Bench(args) => bench::bench(&args),
             Command::Compare(args) => compare::compare(&args),
+            Command::Calibrate(args) => calibrate::calibrate(&args),
             Command::Tree(args) => tree::tree(&args),
         },
         Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {

@@ -7,6 +7,8 @@ use std::fmt::Write;
 pub struct Line {
     /// For the legend.
     pub name: String,
+    /// Number of its colour: what is compared has one colour in all plots.
+    pub color: usize,
     /// Positive numbers.
     pub points: Vec<[f64; 2]>,
 }
@@ -19,14 +21,25 @@ pub struct Bar {
     pub parts: Vec<(&'static str, f64)>,
 }
 
+/// How an axis runs.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Scale {
+    /// Whole numbers.
+    Linear,
+    /// Positive numbers.
+    Logarithmic,
+}
+
 /// A plot.
 pub enum Plot {
-    /// Curves, both axes logarithmic.
+    /// Curves.
     Lines {
         /// Above it.
         title: String,
         /// Of x and y.
         axes: [&'static str; 2],
+        /// Of x and y.
+        scales: [Scale; 2],
         /// The curves.
         lines: Vec<Line>,
     },
@@ -39,15 +52,16 @@ pub enum Plot {
     },
 }
 
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 400.0;
-const MARGIN: f64 = 64.0;
+/// Of a plot in its own units; about those of a phone, so that letters are as tall as they should be there.
+const WIDTH: f64 = 420.0;
+const HEIGHT: f64 = 300.0;
+const MARGIN: f64 = 70.0;
 /// Told apart in light and dark, also by eyes that lack a colour.
 const COLORS: [&str; 10] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8c564b", "#7f7f7f", "#6a3d9a", "#e31a1c"];
 const STYLE: &str = ":root{color-scheme:light dark}body{font:16px/1.4 system-ui,sans-serif;margin:0 auto;padding:1rem;\
-max-width:80rem;color:#222;background:#fff}h1{font-size:1.3rem}main{display:grid;gap:1.5rem;\
-grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr))}svg{width:100%;height:auto;color:inherit}\
+max-width:72rem;color:#222;background:#fff}h1{font-size:1.3rem}main{display:grid;gap:1.5rem;\
+grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr))}svg{width:100%;height:auto;color:inherit}\
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#16181c}}";
 
 fn color(i: usize) -> &'static str {
@@ -77,8 +91,10 @@ pub fn alone(plot: &Plot) -> String {
 
 fn svg(plot: &Plot) -> String {
     let (title, body, height) = match plot {
-        Plot::Lines { title, axes, lines } => (title, curves(*axes, lines), HEIGHT + 20.0 * lines.len() as f64),
-        Plot::Bars { title, bars } => (title, stacked(bars), 120.0 + 44.0 * bars.len() as f64),
+        Plot::Lines { title, axes, scales, lines } => {
+            (title, curves(*axes, *scales, lines), HEIGHT + 20.0 * lines.len() as f64)
+        }
+        Plot::Bars { title, bars } => (title, stacked(bars), 130.0 + 44.0 * bars.len() as f64),
     };
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{0}\" \
@@ -89,28 +105,39 @@ fn svg(plot: &Plot) -> String {
     )
 }
 
-/// A logarithmic axis: range of decades, and the place of a value between 0 and 1.
-struct Axis(f64, f64);
+/// An axis: its scale and range (of decades, if logarithmic), and the place of a value between 0 and 1.
+struct Axis(Scale, f64, f64);
 
 impl Axis {
-    fn of(values: impl Iterator<Item = f64>) -> Self {
+    fn of(scale: Scale, values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = values.filter(|x| *x > 0.0).fold((f64::MAX, f64::MIN), |(a, b), x| (a.min(x), b.max(x)));
         if low > high {
-            return Axis(0.0, 1.0);
+            return Axis(scale, 0.0, 1.0);
         }
-        let (low, high) = (low.log10() - 0.05, high.log10() + 0.05);
-        Axis(low, high.max(low + 0.3))
+        match scale {
+            Scale::Linear => Axis(scale, low - 0.5, high + 0.5),
+            Scale::Logarithmic => {
+                let (low, high) = (low.log10() - 0.05, high.log10() + 0.05);
+                Axis(scale, low, high.max(low + 0.3))
+            }
+        }
     }
     fn place(&self, x: f64) -> f64 {
-        (x.log10() - self.0) / (self.1 - self.0)
+        let x = if self.0 == Scale::Linear { x } else { x.log10() };
+        (x - self.1) / (self.2 - self.1)
     }
-    /// Powers of ten, or where there are few of them also 2 and 5 times those.
+    /// Up to nine whole numbers, or powers of ten, or where there are few of them also 2 and 5 times those.
     fn ticks(&self) -> Vec<f64> {
-        let digits: &[f64] = if self.1 - self.0 < 2.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
-        let step = ((self.1 - self.0) / 8.0).ceil().max(1.0) as usize;
-        let powers = (self.0.floor() as i32..=self.1.ceil() as i32).step_by(step);
-        let all = powers.flat_map(|e| digits.iter().map(move |d| d * 10f64.powi(e)));
-        all.filter(|x| (0.0..=1.0).contains(&self.place(*x))).collect()
+        let step = ((self.2 - self.1) / 8.0).ceil().max(1.0) as usize;
+        let whole = (self.1.floor() as i32..=self.2.ceil() as i32).step_by(step);
+        let all: Vec<f64> = match self.0 {
+            Scale::Linear => whole.map(f64::from).collect(),
+            Scale::Logarithmic => {
+                let digits: &[f64] = if self.2 - self.1 < 2.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+                whole.flat_map(|e| digits.iter().map(move |d| d * 10f64.powi(e))).collect()
+            }
+        };
+        all.into_iter().filter(|x| (0.0..=1.0).contains(&self.place(*x))).collect()
     }
 }
 
@@ -119,9 +146,9 @@ fn label(x: f64) -> String {
     if (1e-2..1e5).contains(&x) { format!("{}", (x * 1e6).round() / 1e6) } else { format!("{x:.0e}") }
 }
 
-fn curves(axes: [&str; 2], lines: &[Line]) -> String {
+fn curves(axes: [&str; 2], scales: [Scale; 2], lines: &[Line]) -> String {
     let all = || lines.iter().flat_map(|l| &l.points);
-    let [x, y] = [Axis::of(all().map(|p| p[0])), Axis::of(all().map(|p| p[1]))];
+    let [x, y] = [0, 1].map(|a| Axis::of(scales[a], all().map(|p| p[a])));
     let (left, right, top, bottom) = (MARGIN, WIDTH - 16.0, 36.0, HEIGHT - 48.0);
     let at = |p: [f64; 2]| (left + x.place(p[0]) * (right - left), bottom - y.place(p[1]) * (bottom - top));
     let mut out = String::new();
@@ -161,7 +188,7 @@ fn curves(axes: [&str; 2], lines: &[Line]) -> String {
             line.points.iter().filter(|p| p[0] > 0.0 && p[1] > 0.0).map(|p| at(*p)).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         let path: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
-        let c = color(i);
+        let c = color(line.color);
         if !path.is_empty() {
             let _ = write!(out, "<path d=\"M{}\" fill=\"none\" stroke=\"{c}\" stroke-width=\"2\"/>", path.join("L"));
         }
@@ -208,7 +235,7 @@ fn stacked(bars: &[Bar]) -> String {
     }
     let y = 60.0 + 44.0 * bars.len() as f64;
     for (i, name) in names.iter().enumerate() {
-        let (x, y) = (16.0 + 122.0 * (i % 5) as f64, y + 24.0 * (i / 5) as f64);
+        let (x, y) = (16.0 + 100.0 * (i % 4) as f64, y + 24.0 * (i / 4) as f64);
         let _ = write!(
             out,
             "<rect x=\"{x}\" y=\"{}\" width=\"14\" height=\"14\" fill=\"{}\"/><text x=\"{}\" y=\"{}\">{name}</text>",

@@ -100,6 +100,7 @@ impl Report {
         line("kernel", format!("{} → {}", self.kernel, p.outputs.join(", ")));
         line("points", format!("{} sources, {} targets", p.n_sources, p.n_targets));
         line("method", format!("{} ({})", p.method, p.why));
+        line("costs", p.cost_model.clone());
         if let (Some(lists), Some(expansion)) = (p.lists, p.expansion) {
             let theta = p.theta.map_or(String::new(), |t| format!(", θ = {t}"));
             let how = [p.translation, p.truncation].into_iter().flatten().map(|x| format!(", {x}")).collect::<String>();

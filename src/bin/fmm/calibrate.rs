@@ -1,0 +1,90 @@
+//! `fmm calibrate`: costs of this machine, and where they are kept.
+
+use crate::args::{CalibrateArgs, OutputName};
+use crate::failure::Failure;
+use crate::{kernel, print};
+use fmm::{CostModel, Costs, OrderCosts};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// What `--costs` calls the costs that know no machine.
+const BUILT_IN: &str = "built-in";
+
+/// The file of costs that are kept for later runs.
+fn kept() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).filter(|x| !x.is_empty()).map(PathBuf::from);
+    let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+    Some(cache.join("fmm").join("costs.json"))
+}
+
+fn read(path: &Path) -> Result<CostModel, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
+    serde_json::from_str(&text).map_err(|e| Failure::file(path, e))
+}
+
+/// The costs of `--costs`; without it those that were measured on this machine with this version, if any.
+pub fn costs(asked: Option<&Path>) -> Result<CostModel, Failure> {
+    match asked {
+        Some(path) if path == Path::new(BUILT_IN) => Ok(CostModel::default()),
+        Some(path) => read(path),
+        None => match kept().filter(|path| path.exists()) {
+            None => Ok(CostModel::default()),
+            Some(path) => {
+                let costs = read(&path)?;
+                Ok(if costs.source == CostModel::fingerprint() { costs } else { CostModel::default() })
+            }
+        },
+    }
+}
+
+/// Measures, prints and keeps.
+pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
+    let path = match &args.kernel.costs {
+        Some(path) => path.clone(),
+        None => kept().ok_or_else(|| Failure::Input("no HOME to keep costs in: --costs FILE names a place".into()))?,
+    };
+    let mut model = if path.exists() { read(&path)? } else { CostModel::default() };
+    let usual = vec![vec![OutputName::Potential], vec![OutputName::Potential, OutputName::Gradient]];
+    let mut kernel = args.kernel.clone();
+    kernel.costs = Some(BUILT_IN.into());
+    let mut text = String::new();
+    for outputs in args.outputs.clone().map_or(usual, |outputs| vec![outputs]) {
+        let builder = kernel::builder(&kernel, kernel::outputs(&outputs))?;
+        model.measure(&builder.precision(kernel::precision(args.precision)))?;
+        text += &model.cases.last().map_or_else(String::new, table);
+    }
+    keep(&path, &model)?;
+    print(&format!("{}\n\n{text}kept in {}\n", model.source, path.display()))
+}
+
+/// Writes the file whole or not at all.
+fn keep(path: &Path, model: &CostModel) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(model).map_err(|e| Failure::file(path, e))?;
+    let new = path.with_extension(format!("{}.new", std::process::id()));
+    let written = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    let written = written.and_then(|()| std::fs::write(&new, text)).and_then(|()| std::fs::rename(&new, path));
+    written.map_err(|e| Failure::file(path, e))
+}
+
+/// The costs of a case.
+fn table(costs: &Costs) -> String {
+    let mut out = format!(
+        "{} → {}, {}: a pair {:.3} ns, a pair of leaves {:.0} ns\n{:<12} {:>5} {:>9} {:>9} {:>9}   nanoseconds\n",
+        costs.kernel,
+        costs.outputs.join(", "),
+        costs.precision,
+        costs.pair,
+        costs.leaves,
+        "",
+        "order",
+        "point",
+        "leaf",
+        "m2l"
+    );
+    for (name, rows) in [("equivalent", &costs.equivalent), ("spherical", &costs.spherical)] {
+        for OrderCosts { order, point, leaf, m2l } in rows {
+            let _ = writeln!(out, "{name:<12} {order:>5} {point:>9.1} {leaf:>9.0} {m2l:>9.1}");
+        }
+    }
+    out + "\n"
+}

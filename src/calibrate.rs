@@ -1,0 +1,132 @@
+//! Measures the constants of the cost model on this machine.
+
+use crate::cost::{CostModel, Costs, OrderCosts};
+use crate::describe::Description;
+use crate::request::{Backend, Fmm, Method, Targets};
+use crate::{demo, machine};
+use fmm_traits::{Error, Stage};
+
+/// Points of a measurement: fast enough for a dozen, many enough for leaves with all neighbours.
+const POINTS: usize = 30_000;
+/// Points a leaf: two, to tell apart what a point costs and what a leaf does.
+const OCCUPANCIES: [f64; 2] = [24.0, 80.0];
+/// The least time of so many evaluations counts.
+const REPEAT: usize = 4;
+/// Orders that are measured.
+const EQUIVALENT: [usize; 4] = [4, 6, 8, 10];
+const SPHERICAL: [usize; 5] = [4, 8, 12, 16, 24];
+
+/// An evaluation: what it took, and of what.
+struct Sample {
+    plan: Description,
+    /// Nanoseconds of the stages.
+    stages: [f64; Stage::ALL.len()],
+}
+
+impl CostModel {
+    /// What names this machine: processor, instruction set, version of this crate. Costs measured elsewhere are those of
+    /// another machine.
+    pub fn fingerprint() -> String {
+        let processor = machine::processor().unwrap_or_else(|| std::env::consts::ARCH.to_string());
+        format!("{processor}, {}, fmm {}", backend_cpu::Isa::detect().name(), env!("CARGO_PKG_VERSION"))
+    }
+
+    /// Measures the case of `builder` – kernel, outputs, precision – on one core of this machine, in a few seconds, and
+    /// keeps it in place of what was known of it. Costs of another machine are dropped.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for kernels of the plane and for GPUs; else as [`Fmm::plan`].
+    pub fn measure(&mut self, builder: &Fmm) -> Result<(), Error> {
+        if builder.family.0.dim() != 3 || matches!(builder.backend, Backend::Cuda(_)) {
+            let reason = "it is of octrees on a CPU".to_string();
+            return Err(Error::Unsupported { operation: "the cost model", reason });
+        }
+        let facts = builder.family.0.facts(builder.outputs)?;
+        let points = demo::points(demo::Demo::Uniform, POINTS, 1);
+        let strengths = demo::strengths(POINTS, facts.strengths, 1);
+        // Nothing that was chosen for one plan belongs here.
+        let mut plain =
+            Fmm::new(builder.family.clone()).outputs(builder.outputs).precision(builder.precision).threads(1);
+        plain.cache = builder.cache.clone();
+        let mut near = Vec::new();
+        let mut orders = |method: Method, orders: &[usize]| -> Result<Vec<OrderCosts>, Error> {
+            let mut rows = Vec::new();
+            for &order in orders {
+                let plain = plain.clone().method(method).order(order);
+                let mut samples = Vec::new();
+                for occupancy in OCCUPANCIES {
+                    samples.push(sample(&plain, occupancy, &points, &strengths)?);
+                }
+                rows.push(far(order, &samples));
+                near.append(&mut samples);
+            }
+            Ok(rows)
+        };
+        let equivalent = orders(Method::EquivalentDensities, &EQUIVALENT)?;
+        let spherical = if facts.harmonic.is_ok() { orders(Method::SphericalHarmonics, &SPHERICAL)? } else { vec![] };
+        let row = |s: &Sample| ([s.plan.near_pairs as f64, s.plan.edges.p2p as f64], s.stages[Stage::P2p as usize]);
+        let [pair, leaves] = fit(near.iter().map(row));
+        let costs = Costs {
+            kernel: builder.family.name().to_string(),
+            precision: builder.precision.name().to_string(),
+            outputs: builder.outputs.names().iter().map(|name| name.to_string()).collect(),
+            pair,
+            leaves,
+            equivalent,
+            spherical,
+        };
+        let here = CostModel::fingerprint();
+        if self.source != here {
+            *self = CostModel { source: here, cases: Vec::new() };
+        }
+        let same =
+            |c: &Costs| (&c.kernel, &c.precision, &c.outputs) == (&costs.kernel, &costs.precision, &costs.outputs);
+        self.cases.retain(|c| !same(c));
+        self.cases.push(costs);
+        Ok(())
+    }
+}
+
+/// Evaluates on a uniform tree with `occupancy` points a leaf: a root cube around the unit cube whose leaves have that side.
+fn sample(builder: &Fmm, occupancy: f64, points: &[f64], strengths: &[f64]) -> Result<Sample, Error> {
+    let leaf = (occupancy / POINTS as f64).cbrt();
+    let side = leaf * (1.0 / leaf).log2().ceil().exp2();
+    // Leaves hold more than the mean here and there, their parents eight times as many.
+    let ncrit = (4.0 * occupancy) as usize;
+    let plan = builder.clone().ncrit(ncrit).root_cube([0.0; 3], side).plan(points, Targets::Sources)?;
+    let mut stages = [f64::INFINITY; Stage::ALL.len()];
+    for _ in 0..REPEAT {
+        let out = plan.apply(strengths)?;
+        stages.iter_mut().zip(out.stages).for_each(|(least, s)| *least = least.min(1e9 * s));
+    }
+    Ok(Sample { plan: plan.describe(), stages })
+}
+
+/// The costs of an order.
+fn far(order: usize, samples: &[Sample]) -> OrderCosts {
+    let sum = |s: &Sample, stages: &[Stage]| stages.iter().map(|&stage| s.stages[stage as usize]).sum::<f64>();
+    let m2l: f64 = samples.iter().map(|s| sum(s, &[Stage::M2l])).sum();
+    let edges: usize = samples.iter().map(|s| s.plan.edges.m2l).sum();
+    let rest = |s: &Sample| {
+        let counts = [s.plan.n_sources as f64, s.plan.leaves as f64];
+        (counts, sum(s, &[Stage::P2m, Stage::M2m, Stage::L2l, Stage::L2p]))
+    };
+    let [point, leaf] = fit(samples.iter().map(rest));
+    OrderCosts { order, point, leaf, m2l: m2l / edges.max(1) as f64 }
+}
+
+/// The two costs, not below 0, whose products with the counts come nearest to the times, relative to these.
+fn fit(samples: impl Iterator<Item = ([f64; 2], f64)>) -> [f64; 2] {
+    let [mut aa, mut ab, mut bb, mut a, mut b] = [0.0; 5];
+    for (counts, time) in samples {
+        let [x, y] = counts.map(|c| c / time.max(1.0));
+        (aa, ab, bb, a, b) = (aa + x * x, ab + x * y, bb + y * y, a + x, b + y);
+    }
+    let determinant = aa * bb - ab * ab;
+    let [x, y] = [(a * bb - b * ab) / determinant, (b * aa - a * ab) / determinant];
+    match (x >= 0.0, y >= 0.0) {
+        (true, true) => [x, y],
+        (false, true) => [0.0, b / bb],
+        _ => [a / aa, 0.0],
+    }
+}

@@ -1,0 +1,193 @@
+//! What an evaluation costs: the model of Gumerov & Duraiswami (2008, §2.4) with the constants of a machine.
+//!
+//! With s points a leaf, and so N/s leaves, the time of N points is (eq. 27)
+//!
+//! T = N (A₁ + A₂/s + B₁ s),  least at s = √(A₂/B₁) (eq. 28),
+//!
+//! where A₁ is what a point costs in P2M and L2P, A₂ what a leaf does (the points apart, 189 translations, and the 27 leaves
+//! it meets in P2P, pairs apart), and B₁ the 27 pairs of a point for each point of its leaf. The constants here are those of
+//! the parts, so that the same numbers serve trees whose boxes have fewer neighbours.
+
+use crate::family::Facts;
+use crate::variant::Expansion;
+use backend_cpu::Precision;
+use fmm_traits::Outputs;
+use serde::{Deserialize, Serialize};
+
+/// Costs on one core, in nanoseconds: what [`Method::Auto`](crate::Method::Auto) and leaf sizes are chosen by. The default is
+/// built in, and knows no machine; [`CostModel::measure`] adds cases measured here. Plain data: kept in a file it is frozen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CostModel {
+    /// Where the cases were measured; plans that use one of them say so.
+    pub source: String,
+    /// Measured cases. What is not among them is scaled from the built-in one.
+    pub cases: Vec<Costs>,
+}
+
+/// The costs of one kernel with its outputs in one precision.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Costs {
+    /// Name of the family.
+    pub kernel: String,
+    /// `f32` or `f64`.
+    pub precision: String,
+    /// Names of the outputs.
+    pub outputs: Vec<String>,
+    /// P2P: a pair of points.
+    pub pair: f64,
+    /// P2P: a pair of leaves, pairs of points apart.
+    pub leaves: f64,
+    /// Far field by equivalent densities, by order.
+    pub equivalent: Vec<OrderCosts>,
+    /// Far field by spherical harmonics, by order; empty if the kernel has none.
+    pub spherical: Vec<OrderCosts>,
+}
+
+/// The far field of one order.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OrderCosts {
+    /// Order p.
+    pub order: usize,
+    /// P2M and L2P: a point.
+    pub point: f64,
+    /// P2M, M2M, L2L and L2P: a leaf, points apart.
+    pub leaf: f64,
+    /// M2L: a pair of boxes.
+    pub m2l: f64,
+}
+
+/// Nanoseconds of an evaluation that has no points.
+const START: f64 = 1e6;
+/// Fewest points a leaf is worth.
+const LEAST: f64 = 8.0;
+
+/// Laplace, potential and gradient, f64, on one Zen 4 core (AVX-512), as `fmm calibrate` printed them on a quiet machine. Eq. 28
+/// makes of them 55, 92 and 127 points a leaf of equivalent densities of order 6, 8 and 10, where a sweep over leaf sizes
+/// found 57, 80 and 110 at a million points, and 25 and 40 of spherical harmonics of order 6 and 10 (28 to 40, 35 to 50).
+fn built_in() -> Costs {
+    let orders = |rows: &[[f64; 4]]| {
+        let row = |&[p, point, leaf, m2l]: &[f64; 4]| OrderCosts { order: p as usize, point, leaf, m2l };
+        rows.iter().map(row).collect()
+    };
+    Costs {
+        kernel: "laplace".to_string(),
+        precision: "f64".to_string(),
+        outputs: vec!["potential".to_string(), "gradient".to_string()],
+        pair: 0.704,
+        leaves: 58.0,
+        equivalent: orders(&EQUIVALENT),
+        spherical: orders(&SPHERICAL),
+    }
+}
+/// Order, and nanoseconds of a point, a leaf and a translation.
+const EQUIVALENT: [[f64; 4]; 4] = [
+    [4.0, 73.1, 1255.0, 66.6],
+    [6.0, 189.1, 2864.0, 284.3],
+    [8.0, 340.1, 7516.0, 803.7],
+    [10.0, 586.5, 13025.0, 1538.3],
+];
+/// The same of spherical harmonics.
+const SPHERICAL: [[f64; 4]; 5] = [
+    [4.0, 16.9, 832.0, 23.2],
+    [8.0, 41.5, 1820.0, 88.8],
+    [12.0, 86.1, 3486.0, 198.4],
+    [16.0, 148.4, 6997.0, 388.3],
+    [24.0, 385.5, 14558.0, 1261.2],
+];
+
+impl Default for CostModel {
+    fn default() -> Self {
+        CostModel { source: BUILT_IN.to_string(), cases: Vec::new() }
+    }
+}
+
+/// Name of the numbers that know no machine.
+const BUILT_IN: &str = "built-in";
+
+impl CostModel {
+    /// The costs of a case, and where they come from.
+    pub(crate) fn of(
+        &self,
+        kernel: &str,
+        precision: Precision,
+        outputs: Outputs,
+        facts: &Facts,
+    ) -> (std::borrow::Cow<'_, Costs>, &str) {
+        let is = |c: &&Costs| c.kernel == kernel && c.precision == precision.name() && c.outputs == outputs.names();
+        match self.cases.iter().find(is) {
+            Some(costs) => (std::borrow::Cow::Borrowed(costs), &self.source),
+            None => (std::borrow::Cow::Owned(scaled(built_in(), precision, facts)), BUILT_IN),
+        }
+    }
+}
+
+/// The built-in costs for other kernels: a pair takes about 6 + 2·values operations per strength, equivalent densities
+/// grow with the product of their components; f32 takes half of the time.
+fn scaled(mut costs: Costs, precision: Precision, facts: &Facts) -> Costs {
+    let [strengths, values] = [facts.strengths, facts.values].map(|x| x as f64);
+    let half = if precision == Precision::F32 { 0.5 } else { 1.0 };
+    costs.pair *= half * (6.0 + 2.0 * values) / 14.0 * (0.4 + 0.6 * strengths);
+    let [densities, checks] = [facts.densities, facts.checks].map(|x| x as f64);
+    for row in &mut costs.equivalent {
+        row.point *= half * 0.2 * (densities * values + strengths * checks);
+        row.leaf *= half * densities * checks;
+        row.m2l *= half * densities * checks;
+    }
+    for row in &mut costs.spherical {
+        row.point *= half * 0.2 * (strengths + values);
+        row.leaf *= half;
+        row.m2l *= half;
+    }
+    costs
+}
+
+impl Costs {
+    /// Costs of order p, geometric between those that are known and beyond them.
+    fn far(&self, expansion: Expansion, p: usize) -> OrderCosts {
+        let rows = match expansion {
+            Expansion::Equivalent => &self.equivalent,
+            Expansion::Spherical => &self.spherical,
+        };
+        let Some(last) = rows.len().checked_sub(1) else {
+            return OrderCosts { order: p, point: f64::INFINITY, leaf: f64::INFINITY, m2l: f64::INFINITY };
+        };
+        let b = rows.partition_point(|r| r.order < p).clamp(last.min(1), last);
+        let (a, b) = (rows[b.saturating_sub(1)], rows[b]);
+        let part = match a.order == b.order {
+            true => 0.0,
+            false => (p as f64 / a.order as f64).ln() / (b.order as f64 / a.order as f64).ln(),
+        };
+        let between = |x: f64, y: f64| x.max(1e-3).powf(1.0 - part) * y.max(1e-3).powf(part);
+        OrderCosts {
+            order: p,
+            point: between(a.point, b.point),
+            leaf: between(a.leaf, b.leaf),
+            m2l: between(a.m2l, b.m2l),
+        }
+    }
+
+    /// Seconds of direct summation.
+    pub(crate) fn direct(&self, n: usize, m: usize) -> f64 {
+        1e-9 * self.pair * n as f64 * m as f64
+    }
+
+    /// Points of a leaf, eq. 28.
+    pub(crate) fn occupancy(&self, expansion: Expansion, p: usize) -> f64 {
+        let far = self.far(expansion, p);
+        ((far.leaf + 189.0 * far.m2l + 27.0 * self.leaves) / (27.0 * self.pair)).sqrt().max(LEAST)
+    }
+
+    /// Seconds of a fast evaluation with `s` points a leaf, eq. 27 in a cube of uniform points: boxes at its faces have fewer
+    /// neighbours.
+    pub(crate) fn fast(&self, expansion: Expansion, p: usize, s: f64, n: usize, m: usize) -> f64 {
+        let far = self.far(expansion, p);
+        let [n, m] = [n as f64, m as f64];
+        let leaves = (n.max(m) / s).max(1.0);
+        let side = leaves.cbrt();
+        let near = (3.0 - 2.0 / side).powi(3);
+        let across = ((6.0 - 8.0 / side).max(0.0).powi(3) - near).max(0.0);
+        let points = 0.5 * (n + m) * far.point;
+        let boxes = leaves * (far.leaf + across * far.m2l + near * self.leaves);
+        1e-9 * (START + points + boxes + near * self.pair * n * m / leaves)
+    }
+}

@@ -1,0 +1,120 @@
+//! The cost model: what it chooses, that plans say which one they used, and that nothing depends on the machine unless asked.
+
+use crate::cli::fmm;
+use crate::{both, strengths, uniform};
+use fmm::{CostModel, Costs, Description, Error, Fmm, Laplace, Method, OrderCosts, PlaneKernel, Stokes, Targets};
+use serde_json::Value;
+use std::process::{Command, Stdio};
+
+/// Costs of Laplace with both outputs in f64: nanoseconds of a pair, and of a translation of either expansion.
+fn made_up(pair: f64, equivalent: f64, spherical: f64) -> CostModel {
+    let rows = |m2l: f64| [4, 24].map(|order| OrderCosts { order, point: 1.0, leaf: 0.0, m2l }).to_vec();
+    let costs = Costs {
+        kernel: "laplace".into(),
+        precision: "f64".into(),
+        outputs: vec!["potential".into(), "gradient".into()],
+        pair,
+        leaves: 0.0,
+        equivalent: rows(equivalent),
+        spherical: rows(spherical),
+    };
+    CostModel { source: "made up".into(), cases: vec![costs] }
+}
+
+fn described(builder: Fmm, n: usize) -> Description {
+    let plan = builder.outputs(both()).tolerance(1e-4).plan(&uniform(n, 1), Targets::Sources).unwrap();
+    let d = plan.describe();
+    assert!(plan.verify(&strengths(n, 2), 300).unwrap().worst() <= 1e-4, "{}", d.why);
+    d
+}
+
+#[test]
+fn the_built_in_model_is_in_force_and_says_what_it_compared() {
+    let d = described(Fmm::new(Laplace), 200);
+    assert_eq!((d.method, d.cost_model.as_str()), ("direct", "built-in"));
+    let d = described(Fmm::new(Laplace), 60_000);
+    assert_ne!(d.method, "direct");
+    assert!(["equivalent", "spherical", "direct"].iter().all(|name| d.why.contains(name)), "{}", d.why);
+    // Kernels without spherical harmonics have nothing to compare; an order means another error in each expansion.
+    let stokes = Fmm::new(Stokes { mu: 1.0 }).tolerance(1e-2).plan(&uniform(30_000, 1), Targets::Sources).unwrap();
+    assert!(!stokes.describe().why.contains("spherical"));
+    let ordered = Fmm::new(Laplace).order(5).plan(&uniform(60_000, 1), Targets::Sources).unwrap().describe();
+    assert_eq!(ordered.method, "equivalent");
+}
+
+#[test]
+fn the_cheapest_method_is_chosen() {
+    let of = |costs: CostModel| described(Fmm::new(Laplace).cost_model(costs), 20_000);
+    for (costs, method) in [
+        (made_up(1.0, 50.0, 500.0), "equivalent"),
+        (made_up(1.0, 500.0, 50.0), "spherical"),
+        (made_up(1e-3, 5e3, 5e3), "direct"),
+    ] {
+        let d = of(costs.clone());
+        assert_eq!((d.method, d.cost_model.as_str()), (method, "made up"), "{}", d.why);
+        // What was asked for is done, at any price.
+        let asked = described(Fmm::new(Laplace).method(Method::EquivalentDensities).cost_model(costs), 20_000);
+        assert_eq!((asked.method, asked.why.as_str()), ("equivalent", "asked for"));
+    }
+    // A case that was not measured falls back on what is built in, and says so.
+    let other = Fmm::new(Laplace).cost_model(made_up(1.0, 1.0, 1.0)).plan(&uniform(500, 1), Targets::Sources).unwrap();
+    assert_eq!(other.describe().cost_model, "built-in");
+}
+
+/// s = √(A₂/B₁): eq. 28 of Gumerov & Duraiswami.
+#[test]
+fn leaves_balance_near_and_far_field() {
+    for s in [20.0f64, 60.0, 180.0] {
+        let n = 60_000;
+        let costs = made_up(1.0, 1e6, s * s * 27.0 / 189.0);
+        let d = described(Fmm::new(Laplace).method(Method::SphericalHarmonics).cost_model(costs), n);
+        let mean = n as f64 / d.leaves as f64;
+        assert!((0.5..2.0).contains(&(mean / s)), "{s}: {mean}");
+    }
+}
+
+#[test]
+fn costs_are_measured_for_a_case_at_a_time() {
+    let mut model = CostModel::default();
+    model.measure(&Fmm::new(Laplace).outputs(both())).unwrap();
+    model.measure(&Fmm::new(Laplace).outputs(both())).unwrap();
+    assert_eq!((model.source.clone(), model.cases.len()), (CostModel::fingerprint(), 1));
+    let costs = &model.cases[0];
+    assert!(costs.pair > 0.01 && costs.pair < 1e3, "{costs:?}");
+    for rows in [&costs.equivalent, &costs.spherical] {
+        let [first, last] = [rows[0], rows[rows.len() - 1]];
+        assert!(first.m2l > 0.0 && last.m2l > 2.0 * first.m2l && last.point > first.point, "{rows:?}");
+    }
+    assert_eq!(described(Fmm::new(Laplace).cost_model(model.clone()), 5000).cost_model, CostModel::fingerprint());
+    let plane = model.measure(&Fmm::new(PlaneKernel::Harmonic));
+    assert!(matches!(plane, Err(Error::Unsupported { .. })), "{plane:?}");
+}
+
+/// The command keeps costs under its cache folder; those of another machine are left alone unless they are named.
+#[test]
+fn the_command_keeps_costs_and_uses_those_of_this_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |args: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fmm"));
+        let run = command.args(args.split(' ')).env("XDG_CACHE_HOME", folder.path()).stdin(Stdio::null());
+        let run = run.output().unwrap();
+        assert!(run.status.success(), "{args}: {}", String::from_utf8_lossy(&run.stderr));
+        String::from_utf8(run.stdout).unwrap()
+    };
+    let used = |more: &str| -> String {
+        let json = run(&format!("run --demo uniform --n 1000 --json{more}"));
+        let json: Value = serde_json::from_str(&json).unwrap();
+        json["plan"]["cost_model"].as_str().unwrap().to_string()
+    };
+    assert_eq!(used(""), "built-in");
+    let table = run("calibrate --outputs potential");
+    let path = folder.path().join("fmm/costs.json");
+    assert!(table.contains(path.to_str().unwrap()) && table.contains("spherical"), "{table}");
+    assert_eq!((used(""), used(" --costs built-in")), (CostModel::fingerprint(), "built-in".to_string()));
+    assert_eq!(used(" --outputs potential,gradient"), "built-in");
+    let other = std::fs::read_to_string(&path).unwrap().replace(&CostModel::fingerprint(), "elsewhere");
+    std::fs::write(&path, other).unwrap();
+    assert_eq!((used(""), used(&format!(" --costs {}", path.display()))), ("built-in".into(), "elsewhere".into()));
+    let missing = fmm(&["run", "--n", "10", "--costs", "/nowhere/costs.json"]);
+    assert!(crate::cli::last_line(&missing).contains("/nowhere/costs.json"));
+}

@@ -79,8 +79,8 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                 }
             }
             let ([multipoles, locals], sets) = (r.plan.rows(), r.sets.len());
-            clear(&mut r.w.multipoles, multipoles * sets);
-            clear(&mut r.w.locals, locals * sets);
+            clear(&mut r.w.multipoles, sets * multipoles);
+            clear(&mut r.w.locals, sets * locals);
             clear(&mut r.w.values, tree.targets.len() * sets * r.plan.far.values());
         })
     }

@@ -57,9 +57,13 @@ pub(crate) mod avx512 {
         table
     };
 
-    /// Whether this machine has what [`partition`] needs.
+    /// Whether this machine has what [`partition`] and the counting of keys need.
     pub fn available() -> bool {
-        is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt")
+        is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("popcnt")
     }
 
     /// Eight points: the coordinate that decides, the other one, the ids.

@@ -5,7 +5,7 @@
 
 #include "shared/level.cuh"
 
-// Most components.
+// Most components: MAX_POTENTIALS of fmm-traits.
 #define MOST 4
 
 __device__ __forceinline__ REAL warp_sum(REAL x) {
@@ -75,7 +75,7 @@ extern "C" __global__ void separate(const Boxes* boxes, const u8* octants, const
 }
 
 // Adds the affine fields of leaves `items` to the values at their targets, `count` values each: value i is number of[i] of a
-// part, and that has slopes behind it if it is the value of a component; of[i] < 0 has none. A block a leaf.
+// part, which has slopes behind it if it is the value of a component; of[i] < 0 has none. A block a leaf.
 extern "C" __global__ void affine_at_targets(const Boxes* boxes, const double* corner, const double* levels,
                                              const u32* items, u32 m, u32 count, const int* of, const REAL* parts,
                                              const double* xyz, u64 points, double* values) {

@@ -495,9 +495,11 @@ impl Device {
         unsafe {
             result::event::record(mark.cu_event(), stream).map_err(failing)?;
             self.0.stream.wait(&mark).map_err(failing)?;
-            work()?;
+            // What was enqueued before an error still uses the caller's arrays.
+            let done = work();
             result::event::record(mark.cu_event(), self.0.stream.cu_stream()).map_err(failing)?;
-            result::stream::wait_event(stream, mark.cu_event(), now).map_err(failing)
+            result::stream::wait_event(stream, mark.cu_event(), now).map_err(failing)?;
+            done
         }
     }
 

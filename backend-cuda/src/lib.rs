@@ -5,8 +5,8 @@
 //! fingerprint. [`direct`] sums all pairs of any kernel; [`build`] and [`uvwx`] are the tree
 //! and the lists of `fmm_tree`, made on the device array by array the same.
 //!
-//! Sums are taken in a fixed order without atomics on floating-point numbers: equal input and equal
-//! device give equal bits.
+//! Sums are taken in a fixed order without atomics on floating-point numbers: a plan gives equal bits
+//! for equal input. (Spectra that do not fit are summed in as many parts as the free memory asks for.)
 
 mod array;
 mod cache;

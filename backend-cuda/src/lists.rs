@@ -117,6 +117,10 @@ impl DeviceLists {
 /// Those of the device.
 pub fn near_pairs(tree: &DeviceTree, lists: &DeviceLists) -> Result<u64, Error> {
     let (device, n) = (&tree.device, lists.p2p.boxes);
+    if n != tree.len() {
+        let why = "as many rows as the tree has boxes".to_string();
+        return Err(Error::Shape { array: "lists", found: n, expected: tree.len(), why });
+    }
     let boxes = device.upload(&tree.boxes.addresses(), "addresses of boxes")?;
     let pairs: Buffer<u64> = device.zeros(1, "pairs")?;
     let edges = [(&lists.p2p.starts).into(), (&lists.p2p.sources).into()];

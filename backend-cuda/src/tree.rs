@@ -56,6 +56,9 @@ impl Root {
             }
             _ if empty => ([0.0; 3], 1.0),
             Root::Smallest => fmm_tree::smallest_root(low, high),
+            Root::Holding(wanted) if !(wanted > 0.0) => {
+                return parameter("points of a leaf", wanted, "must be above 0");
+            }
             Root::Holding(wanted) => {
                 let extent: [f64; 3] = std::array::from_fn(|a| high[a] - low[a]);
                 let longest = extent.into_iter().fold(0.0, f64::max);

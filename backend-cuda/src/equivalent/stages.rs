@@ -79,6 +79,11 @@ impl<T> Workspace<T> {
     }
 }
 
+/// Whether anything is in f32, and strengths are divided by the largest.
+fn single<T: Real, N: Real>() -> bool {
+    T::NAME == "f32" || N::NAME == "f32"
+}
+
 /// One evaluation.
 pub(super) struct Run<'a, T: DeviceScalar, N: Real> {
     plan: &'a mut Plan<T, N>,
@@ -91,8 +96,8 @@ impl<'a, T: DeviceScalar, N: Real> Run<'a, T, N> {
         Run { plan, ends, marks: Vec::new() }
     }
 
-    /// Seconds of each stage on the device; waits for them. P2P runs beside the far field, so their sum is more than what
-    /// passes.
+    /// Seconds of each stage on the device; waits for them. Where P2P runs beside the far field their sum is more than
+    /// what passes.
     pub fn seconds(&self) -> Result<[f64; Stage::ALL.len()], Error> {
         let mut seconds = [0.0; Stage::ALL.len()];
         for (stage, from, to) in &self.marks {
@@ -299,7 +304,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
 
     /// What strengths are divided by: null where nothing is in f32.
     fn largest(&self) -> Arg {
-        if T::NAME == "f32" || N::NAME == "f32" { (&self.placed().workspace.largest).into() } else { 0u64.into() }
+        if single::<T, N>() { (&self.placed().workspace.largest).into() } else { 0u64.into() }
     }
 
     /// Enqueues strengths of the caller into tree order.
@@ -316,9 +321,11 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         let args = [given.into(), order, n, (width as u32).into(), self.largest(), (&w.strengths).into()];
         // SAFETY: arguments as in arrange.cu; both arrays have a row for each point.
         unsafe {
-            let factors = self.placed().tables.check.at(LEVEL_HEAD);
-            let all = [given.into(), n, (width as u32).into(), factors, (&w.largest).into()];
-            device.launch(functions, "largest", (grid.0.min(WALKERS), 1), BLOCK, &all)?;
+            if single::<T, N>() {
+                let factors = self.placed().tables.check.at(LEVEL_HEAD);
+                let all = [given.into(), n, (width as u32).into(), factors, (&w.largest).into()];
+                device.launch(functions, "largest", (grid.0.min(WALKERS), 1), BLOCK, &all)?;
+            }
             device.launch(functions, "scatter", grid, BLOCK, &args)
         }
     }

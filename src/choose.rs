@@ -149,7 +149,7 @@ pub(crate) fn in_space(
     let forecast = |(method, order, parts): (Method, usize, Parts)| {
         let occupancy = match parts.policy {
             // Nothing to balance: a treecode has no M2L.
-            Policy::Treecode { .. } => tuning::occupancy(facts, order, &parts),
+            Policy::Treecode { .. } => tuning::TREECODE_LEAF,
             _ => costs.occupancy(parts.expansion, order),
         };
         let s = r.ncrit.map_or(occupancy, |k| (k as f64 / 3.0).max(1.0));

@@ -117,9 +117,18 @@ pub struct Scene {
 
 impl Scene {
     /// Part of a margin that is left.
-    fn share(self) -> f64 {
-        if self.apart { APART } else { 1.0 }
+    fn share(self, kernel: &str) -> f64 {
+        match self.apart {
+            true if dipolar(kernel) => APART_FROM_DIPOLES,
+            true => APART,
+            false => 1.0,
+        }
     }
+}
+
+/// Whether sources have strengths without a net charge.
+fn dipolar(kernel: &str) -> bool {
+    ["dipole", "mixed", "stresslet"].iter().any(|sources| kernel.contains(sources))
 }
 
 /// The promise is kept with this much in hand: an order serves a tolerance when its table entry is
@@ -138,12 +147,16 @@ fn margin(kernel: &str, output: usize, scene: Scene) -> f64 {
         1 if !row.grows => 0.85,
         _ => 0.4 / growth,
     };
-    scene.share() * row.trust * own
+    scene.share(kernel) * row.trust * own
 }
 
 /// Part of the margin that is left for targets that are not the sources: about an order. The largest error seen over clouds
 /// of sources with targets inside, around and far from them was 4.5 × that at the sources.
 const APART: f64 = 0.15;
+
+/// As [`APART`], of sources without a net charge: at order 9 potentials and gradients had up to 5 and 7 times the error of [`APART`] alone,
+/// on clouds with most of their points in one place.
+const APART_FROM_DIPOLES: f64 = 0.015;
 
 /// [`Row::trust`] of rows that were measured on some clouds or orders only.
 const ESTIMATED: f64 = 0.4;
@@ -247,20 +260,10 @@ fn equivalent_error(kernel: &str, outputs: Outputs, order: usize) -> f64 {
     requested(outputs).fold(0.0, |worst, (i, _)| error_at(kernel, i, order).max(worst))
 }
 
-/// Mean points of a leaf that balance near and far field. The time of a point is A·n in the near
-/// field and B·p^q/n in M2L and the translations. At one million uniform points (Laplace, potential and gradient, one
-/// Zen 4 core) the sum is flat to 3 % within 30 % of the best n, which is 57, 80 and 110 for p = 6, 8, 10. A pair
-/// costs about 6 + 2·values operations per strength, M2L the product of the components.
-pub(crate) fn occupancy(facts: &Facts, order: usize, parts: &Parts) -> f64 {
-    if let Some(points) = variants::occupancy(order, parts) {
-        return points;
-    }
-    let components = facts.densities as f64;
-    let pair = (6 + 2 * facts.values) as f64 / 14.0 * (0.4 + 0.6 * components);
-    (4.2 * (order as f64).powf(1.46) * (components * components / pair).sqrt()).max(16.0)
-}
+/// Mean points of a leaf of a treecode: about as many as a box has harmonics.
+pub(crate) const TREECODE_LEAF: f64 = 64.0;
 
-/// Mean points of a leaf that balance near and far field on a GPU: as [`occupancy`], from the rates of one NVIDIA H200
+/// Mean points of a leaf that balance near and far field on a GPU: from the rates of one NVIDIA H200
 /// (`docs/notes/gpu-performance.md`). M2L of a box costs 26·8 products of complex numbers a frequency, the translations and
 /// solves 12·surface² operations, at 18 (f32: 28) operations a picosecond; a box meets 27 leaves, at 0.7 ps for a pair and a
 /// component of it in f64.
@@ -290,7 +293,7 @@ pub(crate) fn forecast_on_gpu(
     parts: &Parts,
 ) -> u64 {
     // A plan holds what one on a CPU holds, the neighbours of all boxes, and what sorts the points. Spectra that would
-    // fill the memory are done without.
+    // fill the memory are made in parts.
     let sorting = 64 * (n + m) + 24 * (n * facts.strengths + m * facts.values);
     let boxes = (1.5 * n.max(m) as f64 / mean) as usize;
     let edges = if order.is_some() { boxes * 4 * 100 } else { 0 };
@@ -321,7 +324,8 @@ pub(crate) fn forecast(
         let tables = 340 * 2 * p * (p + 1) + 60 * p.pow(3);
         // Multipoles of a treecode with their derivatives.
         let fields = if parts.policy.theta().is_some() { boxes * (p + 1).pow(2) * facts.values.max(1) } else { 0 };
-        return (arrays + lists + wide * (3 * boxes * p * p + fields + tables + threads * 16 * 11 * p * p)) as u64;
+        let rows = if parts.policy.theta().is_some() { 1 } else { 3 };
+        return (arrays + lists + wide * (rows * boxes * p * p + fields + tables + threads * 16 * 11 * p * p)) as u64;
     }
     let families = boxes / 7 + 1;
     let (densities, row) = (facts.densities, facts.densities.max(facts.checks));
@@ -330,7 +334,8 @@ pub(crate) fn forecast(
     let lists = boxes * (8 * 12 + 4 * (189 + 40));
     let treecode = matches!(parts.policy, Policy::Treecode { .. });
     let spectra = if treecode { 0 } else { families * row * 16 * frequencies };
-    let rows = boxes * (densities + row) * surface + spectra;
+    let locals = if treecode { 0 } else { row * surface + 4 * facts.checks };
+    let rows = boxes * (densities * surface + locals) + spectra;
     // M2M, L2L and the factors of solves in eight blocks; 316 operators of M2L.
     let m2l = if treecode { 0 } else { 317 * 2 * frequencies * densities * facts.checks };
     let level = 5 * densities * facts.checks * surface.pow(2) / 2 + m2l;

@@ -4,7 +4,7 @@
 //! kernel than Laplace's has the errors of Laplace's, with less trust.
 
 use super::treecode::{self, ANGLES};
-use super::{MAX_ORDER, MIN_ORDER, Scene, check_positive, equivalent_error, error_at, floors, requested, row};
+use super::{MAX_ORDER, MIN_ORDER, Scene, check_positive, dipolar, equivalent_error, error_at, floors, requested, row};
 use crate::variant::{Expansion, Parts, Policy};
 use backend_cpu::Precision;
 use fmm_kernels::spherical::{self, accuracy};
@@ -125,11 +125,11 @@ pub(crate) fn error_of_order(kernel: &str, outputs: Outputs, order: usize, parts
 /// tree and not in another make a factor of 3, leaves of a few points as much.
 fn margin(kernel: &str, output: usize, scene: Scene, parts: &Parts) -> f64 {
     let accepted = if parts.policy.theta().is_some() { 0.2 } else { 1.0 };
-    let dipoles = if kernel.contains("dipole") || kernel.contains("mixed") { 0.25 } else { 1.0 };
+    let dipoles = if dipolar(kernel) { 0.25 } else { 1.0 };
     let other = row(kernel).trust.max(if dipoles < 1.0 { 1.0 } else { 0.0 });
     let growth = if output == 0 { 1.0 } else { (scene.sources as f64 / 1e5).powf(0.2).max(1.0) };
     let small = if scene.ncrit.is_some_and(|k| k < 20) { 0.3 } else { 1.0 };
-    0.6 * scene.share() * accepted * small * dipoles * other / growth
+    0.6 * scene.share(kernel) * accepted * small * dipoles * other / growth
 }
 
 /// What f32 adds to output number `output`.
@@ -161,16 +161,4 @@ fn cost(parts: &Parts, theta: f64, p: usize, outputs: Outputs) -> f64 {
         Expansion::Equivalent => 6.0 * (p - 1.0).powi(2) + 2.0,
     };
     if theta > 0.0 { (3.0 * far + 40.0) / theta.powi(3) } else { far }
-}
-
-/// Leaves that balance the near and the far field of spherical harmonics: flat between 28 and 40 points for p = 6, 35 and
-/// 50 for p = 10, 50 and 80 for p = 16 (a million uniform points, potential and gradient, one Zen 4 core). A treecode
-/// sees about as many points in a leaf as it has harmonics.
-pub(crate) fn occupancy(order: usize, parts: &Parts) -> Option<f64> {
-    let p = order as f64;
-    match (parts.policy, parts.expansion) {
-        (Policy::Treecode { .. }, _) => Some(64.0),
-        (_, Expansion::Spherical) => Some(14.0 + 2.8 * p),
-        _ => None,
-    }
 }

@@ -274,7 +274,7 @@ fn refusals_are_one_line() {
     let out = at("never.npz");
     refused(&["run", "--sources", &at("bad.csv"), "--strengths", &q, "--out", &out]);
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 7, "{left:?}");
+    assert_eq!(left.len(), 8, "{left:?}");
 }
 
 #[test]

@@ -76,7 +76,7 @@ pub struct Description {
     pub lists: Option<&'static str>,
     /// Opening angle of a treecode, θ of the criterion of separation in the plane.
     pub theta: Option<f64>,
-    /// `rcr` or `direct`, of spherical harmonics.
+    /// `rcr`, `direct` or `domains`, of spherical harmonics.
     pub translation: Option<&'static str>,
     /// `variable` or `fixed`, of spherical harmonics with M2L.
     pub truncation: Option<&'static str>,

@@ -85,7 +85,7 @@ impl Plan {
         let n_targets = count_targets(targets, n_sources, dim)?;
         let new = choose(&self.request, n_sources, n_targets, matches!(targets, Targets::Points(_)))?;
         let old = &self.choice;
-        if new.method != old.method || new.order > old.order || new.forecast > 2 * old.forecast {
+        if new.layout != old.layout || new.order > old.order || new.forecast > 2 * old.forecast {
             *self = Plan::new(self.request.clone(), sources, targets)?;
             return Ok(());
         }
@@ -174,7 +174,8 @@ impl Plan {
     /// As [`Plan::apply`], for the first set that has one.
     pub fn apply_batch<S: AsRef<[f64]>>(&self, strengths: &[S]) -> Result<Vec<Output>, Error> {
         let (most, bytes) = self.engine.as_ref().map_or((1, 0), |e| e.together());
-        let free = self.engine.as_ref().map_or(Ok(None), |e| e.free_memory())?;
+        let several = self.engine.as_ref().filter(|_| most > 1 && strengths.len() > 1);
+        let free = several.map_or(Ok(None), |e| e.free_memory())?;
         let bytes = bytes + (16 * self.n_targets * self.choice.facts.values) as u64;
         let further = free.map_or(u64::MAX, |free| free / 2 / bytes.max(1));
         let mut all = Vec::with_capacity(strengths.len());

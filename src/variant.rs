@@ -133,6 +133,9 @@ pub(crate) fn parts(variant: &Variant, method: Method, harmonic: &Result<(), Err
     if variant.translation.is_some() && !spherical {
         return refuse("a choice of translations", "it belongs to spherical harmonics");
     }
+    if variant.translation == Some(Translation::Domains) && tree {
+        return refuse("translations to domains", "a treecode has no M2L");
+    }
     if variant.truncation.is_some() && (!spherical || tree) {
         return refuse("a choice of truncation", "it belongs to spherical harmonics with M2L");
     }

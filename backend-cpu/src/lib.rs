@@ -60,6 +60,7 @@ pub trait Solver: Send + Sync {
         out: &mut [&mut [f64]],
         observer: Observer,
     ) -> Result<StageSeconds, Error> {
+        application::check_shapes([strengths.len(); 2], [out.len(), strengths.len()])?;
         let mut seconds = StageSeconds::default();
         for (strengths, out) in strengths.iter().zip(out) {
             let once = self.apply(strengths, out, observer)?;

@@ -92,8 +92,8 @@ impl Engine for Direct {
     }
 
     fn together(&self) -> (usize, u64) {
-        let Facts { dim, values, .. } = self.choice.facts;
-        let bytes = 8 * (self.n_sources() + values * self.n_targets()) as u64;
+        let Facts { dim, strengths, values, .. } = self.choice.facts;
+        let bytes = 8 * (strengths * self.n_sources() + values * self.n_targets()) as u64;
         (if dim == 3 { together(values) } else { 1 }, bytes)
     }
 

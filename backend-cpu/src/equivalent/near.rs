@@ -6,7 +6,8 @@ use crate::lanes::{Isa, dispatch};
 use crate::sum::{HELD, Pair};
 use fmm_traits::{Lists, Real, Tree, kernel::MAX_COMPONENTS};
 
-/// Sources per pass: the rows of a tile stay in the first-level cache, and f32 partial sums short.
+/// Sources per pass: the rows of a tile stay in the first-level cache (with 8 sets of strengths in the second), and f32
+/// partial sums short.
 const TILE: usize = 1024;
 
 /// The near field of one leaf.

@@ -300,6 +300,9 @@ impl<T: Scalar> Solver for Plan<T> {
         let (sources, targets) = (self.tree.sources.len(), self.tree.targets.len());
         let expected = [sources * self.near64.strengths(), targets * self.far.values()];
         check_shapes([strengths.len(); 2], [out.len(), strengths.len()])?;
+        if strengths.is_empty() {
+            return Ok(StageSeconds::default());
+        }
         for (strengths, out) in strengths.iter().zip(out.iter()) {
             check_shapes([strengths.len(), expected[0]], [out.len(), expected[1]])?;
         }

@@ -11,8 +11,8 @@ use fmm_kernels::equivalent::Scalar;
 use fmm_traits::{Error, Lists, Stage, Stages};
 use std::time::Instant;
 
-/// One application of a plan to one or more sets of strengths. Stages that evaluate the kernel do so once for all sets,
-/// the others take the sets one by one: they are products of matrices, or sums bound by arithmetic, already.
+/// One application of a plan to one or more sets of strengths. Stages that evaluate the kernel do so once for all sets
+/// (up to [`together`](crate::Solver::together)), the others take the sets one by one: they are products of matrices, or sums bound by arithmetic, already.
 pub(super) struct Run<'a, 'o, T: Scalar> {
     plan: &'a Plan<T>,
     w: Workspace<T>,

@@ -35,7 +35,7 @@ fn same_error<F: Family>(family: impl Fn(f64) -> F, harmonic: bool) {
                 continue;
             }
             let one = at(1.0, precision, by);
-            for h in [1e-39, 1e-30, 1e35, 1e39, 1e90, 1e-90] {
+            for h in [1e-39, 1e-30, 1e35, 1e39, 1e90, 1e-70] {
                 let error = at(h, precision, by);
                 let floor = if precision == Precision::F32 { 2e-5 } else { 1e-12 };
                 assert!(

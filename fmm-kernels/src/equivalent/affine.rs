@@ -18,7 +18,7 @@
 
 use super::matrix::{Matrix, kernel_matrix, multiply_add, round};
 use super::{Scalar, surface};
-use fmm_traits::kernel::{Gradient, Kernel, MAX_COMPONENTS};
+use fmm_traits::kernel::{Gradient, Kernel, MAX_COMPONENTS, MAX_POTENTIALS};
 
 /// Where sources are far, in sides of the box.
 const FAR: f64 = 1e12;
@@ -154,6 +154,8 @@ type Found = (usize, Matrix<f64>, Vec<Option<usize>>);
 
 /// `None` for a kernel whose far sources have no affine limit.
 fn found<K: Kernel, E: Kernel>(params: &[f64]) -> Option<Found> {
+    // Derivatives are made of no more values.
+    (K::VALUES <= MAX_POTENTIALS).then_some(())?;
     let components = (0..K::VALUES).take_while(|&i| K::value_degree(i) == K::value_degree(0)).count();
     let whole = |r: [f64; 3]| kernel_matrix::<Gradient<K>>(params, &[r], &[[0.0; 3]], |_, _| 1.0).data;
     let (mut constants, mut slopes) = (Vec::new(), Vec::new());

@@ -29,9 +29,9 @@ pub fn costs(asked: Option<&Path>) -> Result<CostModel, Failure> {
         Some(path) => read(path),
         None => match kept().filter(|path| path.exists()) {
             None => Ok(CostModel::default()),
+            // A file that cannot be read, or of another machine or version, is as good as none.
             Some(path) => {
-                let costs = read(&path)?;
-                Ok(if costs.source == CostModel::fingerprint() { costs } else { CostModel::default() })
+                Ok(read(&path).ok().filter(|costs| costs.source == CostModel::fingerprint()).unwrap_or_default())
             }
         },
     }
@@ -39,11 +39,16 @@ pub fn costs(asked: Option<&Path>) -> Result<CostModel, Failure> {
 
 /// Measures, prints and keeps.
 pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
-    let path = match &args.kernel.costs {
+    let asked = args.kernel.costs.as_ref();
+    let path = match asked {
         Some(path) => path.clone(),
         None => kept().ok_or_else(|| Failure::Input("no HOME to keep costs in: --costs FILE names a place".into()))?,
     };
-    let mut model = if path.exists() { read(&path)? } else { CostModel::default() };
+    let mut model = match asked {
+        Some(path) if path.exists() => read(path)?,
+        Some(_) => CostModel::default(),
+        None => read(&path).unwrap_or_default(),
+    };
     let usual = vec![vec![OutputName::Potential], vec![OutputName::Potential, OutputName::Gradient]];
     let mut kernel = args.kernel.clone();
     kernel.costs = Some(BUILT_IN.into());

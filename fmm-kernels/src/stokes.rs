@@ -123,7 +123,11 @@ impl Singularity for Force {
     fn flow<V: Lane>(r: &[V], f: &[V]) -> ([V; 3], V) {
         let w = dot(r, r).rsqrt();
         let s = dot(r, f) * (w * w);
-        (std::array::from_fn(|i| w * s.mul_add(r[i], f[i])), w * s)
+        let mut u = [w; 3];
+        for i in 0..3 {
+            u[i] = w * s.mul_add(r[i], f[i]);
+        }
+        (u, w * s)
     }
 }
 
@@ -144,7 +148,8 @@ impl Singularity for ForceDipole {
         let dr = [dot(&d[0..3], r), dot(&d[3..6], r), dot(&d[6..9], r)];
         let t = V::splat(3.0) * (dot(r, &dr) * (w * w));
         let trace = d[0] + d[4] + d[8];
-        (std::array::from_fn(|i| t * w3 * r[i]), w3 * (t - trace))
+        let tw3 = t * w3;
+        ([tw3 * r[0], tw3 * r[1], tw3 * r[2]], w3 * (t - trace))
     }
 }
 
@@ -160,10 +165,13 @@ impl Singularity for ForceSink {
     }
     #[inline(always)]
     fn flow<V: Lane>(r: &[V], s: &[V]) -> ([V; 3], V) {
-        let (u, p) = Force::flow(r, &s[..3]);
+        let (mut u, p) = Force::flow(r, &s[..3]);
         let w = dot(r, r).rsqrt();
         let t = -(s[3] * (w * w * w));
-        (std::array::from_fn(|i| t.mul_add(r[i], u[i])), p)
+        for i in 0..3 {
+            u[i] = t.mul_add(r[i], u[i]);
+        }
+        (u, p)
     }
 }
 

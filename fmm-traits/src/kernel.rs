@@ -35,7 +35,8 @@ pub const MAX_PARAMETERS: usize = 4;
 ///
 /// Mark `eval`, what else of it you write over lanes, and its helpers `#[inline(always)]`: the
 /// instruction set is enabled in the function that calls them, and a body that is not inlined
-/// there calls a function for each vector operation (an example took 8 s instead of well under one).
+/// there calls a function for each vector operation (an example took 8 s instead of well under one). Write loops, not closures
+/// (`std::array::from_fn`): those are inlined as the compiler likes (velocities of Stokeslets, 18 times slower).
 pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     /// Name used in reports, fingerprints and as the CUDA function name (an identifier).
     const NAME: &'static str;

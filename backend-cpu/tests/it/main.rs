@@ -9,6 +9,7 @@
 //! | `edges` | lists that the plan cannot carry out are refused |
 //! | `far` | errors far from all sources are those near them |
 //! | `oracle` | every stage agrees with the pair-by-pair form of the same expansion |
+//! | `rates` | every kernel is compiled into the pair sum |
 //! | `scales` | units of length beyond the range of f32 change no error |
 //! | `spherical` | every stage of spherical harmonics agrees with its pair-by-pair form, for every list policy |
 //! | `sums` | the pair sum: padding, borders of tiles and blocks, skipped sources |
@@ -20,6 +21,7 @@ mod direct;
 mod edges;
 mod far;
 mod oracle;
+mod rates;
 mod scales;
 mod spherical;
 mod sums;

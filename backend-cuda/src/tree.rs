@@ -56,7 +56,7 @@ impl Root {
             }
             _ if empty => ([0.0; 3], 1.0),
             Root::Smallest => fmm_tree::smallest_root(low, high),
-            Root::Holding(wanted) if !(wanted > 0.0) => {
+            Root::Holding(wanted) if wanted.is_nan() || wanted <= 0.0 => {
                 return parameter("points of a leaf", wanted, "must be above 0");
             }
             Root::Holding(wanted) => {

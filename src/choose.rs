@@ -71,7 +71,10 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize, apart: bool) -> Result<Choice,
         (Some(tolerance), Some(order)) => return Err(Error::ToleranceAndOrder { tolerance, order }),
         (Some(tolerance), None) => Some(tolerance),
         (None, Some(_)) => None,
-        (None, None) => Some(tuning::default_tolerance(r.outputs, r.precision)),
+        (None, None) => {
+            let scene = tuning::Scene { sources: n, apart, ncrit: r.ncrit };
+            Some(tuning::default_tolerance(r.family.0.name(), r.outputs, r.precision, scene))
+        }
     };
     let fast = r.family.0.fast(r, &facts, tolerance, [n, m], apart)?;
     if r.ncrit == Some(0) {

@@ -4,7 +4,9 @@
 //! kernel than Laplace's has the errors of Laplace's, with less trust.
 
 use super::treecode::{self, ANGLES};
-use super::{MAX_ORDER, MIN_ORDER, Scene, check_positive, dipolar, equivalent_error, error_at, floors, requested, row};
+use super::{
+    MAX_ORDER, MIN_ORDER, Scene, check_positive, dipolar, equivalent_error, error_at, floor as least, requested, row,
+};
 use crate::variant::{Expansion, Parts, Policy};
 use backend_cpu::Precision;
 use fmm_kernels::spherical::{self, accuracy};
@@ -66,7 +68,7 @@ pub(crate) fn chosen(
     let enough = |theta: f64, p: usize| {
         requested(outputs).all(|(i, _)| {
             let error = expected(kernel, &parts, theta, i, p) / margin(kernel, i, scene, &parts);
-            floors(precision)[i] <= tolerance && error + rounding(precision, i) <= tolerance
+            least(kernel, precision, scene, i) <= tolerance && error + rounding(precision, i) <= tolerance
         })
     };
     let found = angles.iter().filter_map(|&theta| {
@@ -96,7 +98,7 @@ fn floor(
     let theta = angles.iter().copied().fold(f64::INFINITY, f64::min);
     let reach = |i: usize| {
         let error = expected(kernel, parts, theta, i, last) / margin(kernel, i, scene, parts);
-        floors(precision)[i].max(error + rounding(precision, i))
+        least(kernel, precision, scene, i).max(error + rounding(precision, i))
     };
     let worst = requested(outputs).map(|(i, name)| (reach(i), name)).max_by(|a, b| a.0.total_cmp(&b.0));
     let (floor, output) = worst.unwrap_or((0.0, ""));

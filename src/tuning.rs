@@ -116,10 +116,10 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Part of a margin that is left.
-    fn share(self, kernel: &str) -> f64 {
+    /// Part of a margin that is left; `cancelling` if densities stand for sources without a net charge.
+    fn share(self, cancelling: bool) -> f64 {
         match self.apart {
-            true if dipolar(kernel) => APART_FROM_DIPOLES,
+            true if cancelling => APART_FROM_DIPOLES,
             true => APART,
             false => 1.0,
         }
@@ -147,7 +147,7 @@ fn margin(kernel: &str, output: usize, scene: Scene) -> f64 {
         1 if !row.grows => 0.85,
         _ => 0.4 / growth,
     };
-    scene.share(kernel) * row.trust * own
+    scene.share(dipolar(kernel)) * row.trust * own
 }
 
 /// Part of the margin that is left for targets that are not the sources: about an order. The largest error seen over clouds

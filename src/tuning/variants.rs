@@ -131,7 +131,8 @@ fn margin(kernel: &str, output: usize, scene: Scene, parts: &Parts) -> f64 {
     let other = row(kernel).trust.max(if dipoles < 1.0 { 1.0 } else { 0.0 });
     let growth = if output == 0 { 1.0 } else { (scene.sources as f64 / 1e5).powf(0.2).max(1.0) };
     let small = if scene.ncrit.is_some_and(|k| k < 20) { 0.3 } else { 1.0 };
-    0.6 * scene.share(kernel) * accepted * small * dipoles * other / growth
+    0.6 * scene.share(parts.expansion == Expansion::Equivalent && dipolar(kernel)) * accepted * small * dipoles * other
+        / growth
 }
 
 /// What f32 adds to output number `output`.

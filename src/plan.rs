@@ -2,11 +2,11 @@
 
 use crate::choose::{Choice, choose};
 use crate::describe::PlanSeconds;
-use crate::engine::{self, Engine, Placed};
+use crate::engine::{self, Engine, Placed, Seconds};
 use crate::output::{Output, columns_of};
 use crate::request::{Fmm, Method, Progress, Targets};
 use crate::{rng::Rng, validate};
-use fmm_traits::{Error, ErrorReport, OutputError, Outputs, Stage};
+use fmm_traits::{Error, ErrorReport, OutputError, Outputs};
 use fmm_tree::BuildReport;
 use rayon::ThreadPool;
 use std::sync::{Arc, Mutex};
@@ -210,12 +210,12 @@ impl Plan {
     }
 
     /// Rows of kernel values for checked strengths, on the current pool; seconds per stage.
-    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]]) -> Result<[f64; Stage::ALL.len()], Error> {
+    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]]) -> Result<Seconds, Error> {
         match &self.engine {
-            Some(engine) => engine.run_batch(strengths, rows, &|phase, done| watch(&self.request, phase, done)),
+            Some(engine) => engine.run(strengths, rows, &|phase, done| watch(&self.request, phase, done)),
             None => {
                 rows.iter_mut().for_each(|rows| rows.fill(0.0));
-                Ok([0.0; Stage::ALL.len()])
+                Ok(Seconds::default())
             }
         }
     }
@@ -233,9 +233,7 @@ impl Plan {
             return Err(Error::Unsupported { operation: "apply_transpose", reason });
         }
         validate::matrix("values", v, self.n_targets, facts.values, kernel)?;
-        if self.engine.is_none() {
-            return Ok(vec![0.0; self.n_sources * facts.strengths]);
-        }
+        let Some(engine) = &self.engine else { return Ok(vec![0.0; self.n_sources * facts.strengths]) };
         let mut spread = Vec::new();
         let mut v = v;
         if let Some(subset) = &self.subset {
@@ -248,11 +246,11 @@ impl Plan {
             }
             v = &spread;
         }
-        Ok(self.exchanged()?.apply(v)?.potential)
+        Ok(self.exchanged(engine.as_ref())?.apply(v)?.potential)
     }
 
     /// The plan with sources and targets exchanged, potential only.
-    fn exchanged(&self) -> Result<Arc<Plan>, Error> {
+    fn exchanged(&self, engine: &dyn Engine) -> Result<Arc<Plan>, Error> {
         let mut slot = self.transposed.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(plan) = &*slot {
             return Ok(plan.clone());
@@ -262,7 +260,7 @@ impl Plan {
         if request.method == Method::Direct {
             request.variant = Default::default();
         }
-        let (sources, targets) = self.points();
+        let (sources, targets) = engine.points();
         let plan = match self.separate {
             true => Plan::new(request, &targets, Targets::Points(&sources))?,
             false => Plan::new(request, &sources, Targets::Sources)?,
@@ -270,11 +268,6 @@ impl Plan {
         let plan = Arc::new(plan);
         *slot = Some(plan.clone());
         Ok(plan)
-    }
-
-    /// Sources, and targets of their own, in the caller's order.
-    fn points(&self) -> (Vec<f64>, Vec<f64>) {
-        self.engine.as_ref().map_or_else(Default::default, |e| e.points())
     }
 
     /// The error of an evaluation for these strengths against direct summation in f64, at
@@ -302,18 +295,20 @@ impl Plan {
             }
         }
         let rows = Rng::new(SAMPLE_SEED).sample(self.n_targets, samples);
-        let ((sources, targets), dim) = (self.points(), facts.dim);
-        let indices: Vec<usize> = rows.iter().map(|&i| self.subset.as_ref().map_or(i, |s| s[i])).collect();
-        let chosen: Vec<f64>;
-        let place = if self.separate {
-            chosen = rows.iter().flat_map(|&i| &targets[dim * i..dim * (i + 1)]).copied().collect();
-            Targets::Points(&chosen)
-        } else {
-            Targets::Subset(&indices)
-        };
         let direct = match &self.engine {
             None => vec![0.0; rows.len() * facts.values],
-            Some(engine) => self.pool.install(|| engine.reference(&sources, strengths, place))?,
+            Some(engine) => {
+                let ((sources, targets), dim) = (engine.points(), facts.dim);
+                let indices: Vec<usize> = rows.iter().map(|&i| self.subset.as_ref().map_or(i, |s| s[i])).collect();
+                let apart: Vec<f64>;
+                let chosen = if self.separate {
+                    apart = rows.iter().flat_map(|&i| &targets[dim * i..dim * (i + 1)]).copied().collect();
+                    Targets::Points(&apart)
+                } else {
+                    Targets::Subset(&indices)
+                };
+                self.pool.install(|| engine.reference(&sources, strengths, chosen))?
+            }
         };
         let mut outputs = Vec::new();
         for c in &facts.columns {

@@ -14,6 +14,7 @@ fn nothing_in_or_nothing_out() {
         let builder = Fmm::new(Stokes { mu: 1.0 }).method(method).outputs(both());
         let none = builder.plan(&[], &x).unwrap();
         let out = none.apply(&[]).unwrap();
+        assert_eq!(none.verify_output(&[], &out, 10).unwrap().worst(), 0.0);
         assert_eq!((out.potential, out.gradient), (vec![0.0; 150], vec![0.0; 450]));
         assert!(none.apply_transpose(&[1.0; 150]).unwrap().is_empty());
         let empty: &[f64] = &[];

@@ -1,6 +1,6 @@
 //! What a plan decides from the request and the numbers of points.
 
-use crate::cost::CostModel;
+use crate::cost::BUILT_IN;
 use crate::family::Facts;
 use crate::plane::only_f64;
 use crate::request::{Backend, Fmm, Method};
@@ -72,7 +72,7 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize, apart: bool) -> Result<Choice,
         (Some(tolerance), None) => Some(tolerance),
         (None, Some(_)) => None,
         (None, None) => {
-            let scene = tuning::Scene { sources: n, apart, ncrit: r.ncrit };
+            let scene = Scene { sources: n, apart, ncrit: r.ncrit };
             Some(tuning::default_tolerance(r.family.0.name(), r.outputs, r.precision, scene))
         }
     };
@@ -140,7 +140,7 @@ pub(crate) fn in_space(
             occupancy: tuning::occupancy_on_gpu(facts, order, r.precision),
             direct_is_cheaper: tuning::direct_is_cheaper_on_gpu(facts, order, n, m),
             forecasts: String::new(),
-            costs: CostModel::default().source,
+            costs: BUILT_IN.to_string(),
         });
     }
     let (costs, source) = r.costs.of(r.family.0.name(), r.precision, r.outputs, facts);
@@ -266,6 +266,6 @@ pub(crate) fn in_plane(
         occupancy: tuning::plane_population(order),
         direct_is_cheaper: tuning::plane_direct_is_cheaper(order, n, m),
         forecasts: String::new(),
-        costs: CostModel::default().source,
+        costs: BUILT_IN.to_string(),
     })
 }

@@ -102,7 +102,7 @@ impl Default for CostModel {
 }
 
 /// Name of the numbers that know no machine.
-const BUILT_IN: &str = "built-in";
+pub(crate) const BUILT_IN: &str = "built-in";
 
 impl CostModel {
     /// The costs of a case, and where they come from.

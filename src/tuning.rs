@@ -173,7 +173,7 @@ fn floors(precision: Precision) -> [f64; 4] {
 
 /// [`floors`] of output number `output` where the scene raises it: in f32 the densities that stand for dipoles cancel to fewer
 /// digits at targets apart (at 1000 extents and beside an outlier 5e-4 and 2e-3).
-fn floor(kernel: &str, precision: Precision, scene: Scene, output: usize) -> f64 {
+fn floor_at(kernel: &str, precision: Precision, scene: Scene, output: usize) -> f64 {
     let cancelling = precision == Precision::F32 && scene.apart && dipolar(kernel);
     floors(precision)[output] * if cancelling { 100.0 } else { 1.0 }
 }
@@ -196,7 +196,7 @@ fn requested(outputs: Outputs) -> impl Iterator<Item = (usize, &'static str)> {
 
 /// The tolerance when neither it nor an order is given: 1e-6, or the floor where that is higher.
 pub(crate) fn default_tolerance(kernel: &str, outputs: Outputs, precision: Precision, scene: Scene) -> f64 {
-    requested(outputs).fold(1e-6, |e, (i, _)| floor(kernel, precision, scene, i).max(e))
+    requested(outputs).fold(1e-6, |e, (i, _)| floor_at(kernel, precision, scene, i).max(e))
 }
 
 /// Refuses a tolerance that is not positive and finite.
@@ -226,7 +226,7 @@ pub fn check_tolerance(
     check_positive(tolerance)?;
     for (i, output) in requested(outputs) {
         let reach = error_at(kernel, i, MAX_ORDER) / margin(kernel, i, scene);
-        let floor = floor(kernel, precision, scene, i).max(reach);
+        let floor = floor_at(kernel, precision, scene, i).max(reach);
         if tolerance < floor {
             let hint = match precision {
                 Precision::F32 if tolerance >= floors(Precision::F64)[i].max(reach) => "; f64 reaches it",
@@ -325,13 +325,14 @@ pub(crate) fn forecast(
     let Some(p) = order else { return arrays as u64 };
     let leaves = n.max(m) as f64 / mean;
     let boxes = (1.5 * leaves) as usize + 8;
+    let treecode = parts.policy.theta().is_some();
     if parts.expansion == Expansion::Spherical {
         // Edges twice: as lists and arranged. Courses with their phases; lanes of 16 boxes and a family of locals.
         let lists = boxes * (8 * 12 + 4 * (189 + 40) + 170);
         let tables = 340 * 2 * p * (p + 1) + 60 * p.pow(3);
         // Multipoles of a treecode with their derivatives.
-        let fields = if parts.policy.theta().is_some() { boxes * (p + 1).pow(2) * facts.values.max(1) } else { 0 };
-        let rows = if parts.policy.theta().is_some() { 1 } else { 3 };
+        let fields = if treecode { boxes * (p + 1).pow(2) * facts.values.max(1) } else { 0 };
+        let rows = if treecode { 1 } else { 3 };
         return (arrays + lists + wide * (rows * boxes * p * p + fields + tables + threads * 16 * 11 * p * p)) as u64;
     }
     let families = boxes / 7 + 1;
@@ -339,7 +340,6 @@ pub(crate) fn forecast(
     let surface = 6 * (p - 1).pow(2) + 2;
     let frequencies = (2 * p - 1).pow(2) * p;
     let lists = boxes * (8 * 12 + 4 * (189 + 40));
-    let treecode = matches!(parts.policy, Policy::Treecode { .. });
     let spectra = if treecode { 0 } else { families * row * 16 * frequencies };
     let locals = if treecode { 0 } else { row * surface + 4 * facts.checks };
     let rows = boxes * (densities * surface + locals) + spectra;

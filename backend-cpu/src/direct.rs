@@ -35,9 +35,8 @@ pub enum Targets<'a> {
     Points(&'a [f64]),
 }
 
-/// Sources per tile: a tile of seven f32 rows, or four of f64 (and one more for each further set of strengths), streams from the
-/// second cache. In half as many sources the
-/// sums over lanes at the end of a tile take 2 % of the time.
+/// Sources per tile: a tile of seven f32 rows, or four of f64 (and one more for each further set of strengths), streams from
+/// the second cache. In half as many sources the sums over lanes at the end of a tile take 2 % of the time.
 const TILE: usize = 2048;
 /// Targets per task.
 const TASK: usize = 64;

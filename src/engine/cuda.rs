@@ -1,7 +1,7 @@
 //! Octree or pair by pair on an NVIDIA GPU.
 
 use super::octree::{blocks, rows_of_sources};
-use super::{Engine, Mesh, Placed, Placement, Watch, build_options, picked};
+use super::{Engine, Mesh, Placed, Placement, Seconds, Watch, build_options, one_by_one, picked};
 use crate::choose::Choice;
 use crate::describe::{Edges, PlanSeconds};
 use crate::near::NearBlock;
@@ -102,6 +102,28 @@ impl Cuda {
         let device = r.backend.device(r.cache.as_ref())?;
         r.family.0.in_space()?.device_sum(&device, r.outputs, sources, at)
     }
+
+    /// The sums of one set of strengths.
+    fn one(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<Seconds, Error> {
+        let (facts, mut seconds) = (&self.choice.facts, Seconds::default());
+        let n_sources = strengths.len() / facts.strengths;
+        match self.points.as_ref().map(|p| &p.held) {
+            Some(Held::Fast { solver, pick, .. }) => {
+                let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
+                picked(pick.as_deref(), n_sources, facts.values, &mut [rows], |rows| {
+                    solver.apply(strengths, rows[0], &mut observer)
+                })
+            }
+            Some(Held::Direct { sum, .. }) => {
+                watch(Stage::P2p.name(), 0.0)?;
+                let start = Instant::now();
+                sum.apply(strengths, rows)?;
+                seconds[Stage::P2p as usize] = start.elapsed().as_secs_f64();
+                Ok(seconds)
+            }
+            None => Ok(seconds),
+        }
+    }
 }
 
 /// A copy of targets that are points of their own.
@@ -142,25 +164,8 @@ impl Engine for Cuda {
         }
     }
 
-    fn run(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<[f64; Stage::ALL.len()], Error> {
-        let (facts, mut seconds) = (&self.choice.facts, [0.0; Stage::ALL.len()]);
-        let n_sources = strengths.len() / facts.strengths;
-        match self.points.as_ref().map(|p| &p.held) {
-            Some(Held::Fast { solver, pick, .. }) => {
-                let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
-                picked(pick.as_deref(), n_sources, facts.values, &mut [rows], |rows| {
-                    solver.apply(strengths, rows[0], &mut observer)
-                })
-            }
-            Some(Held::Direct { sum, .. }) => {
-                watch(Stage::P2p.name(), 0.0)?;
-                let start = Instant::now();
-                sum.apply(strengths, rows)?;
-                seconds[Stage::P2p as usize] = start.elapsed().as_secs_f64();
-                Ok(seconds)
-            }
-            None => Ok(seconds),
-        }
+    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<Seconds, Error> {
+        one_by_one(strengths, rows, |strengths, rows| self.one(strengths, rows, watch))
     }
 
     fn points(&self) -> (Vec<f64>, Vec<f64>) {

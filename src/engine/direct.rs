@@ -1,6 +1,6 @@
 //! Pair by pair.
 
-use super::{Engine, Mesh, Placed, Watch};
+use super::{Engine, Mesh, Placed, Seconds, Watch};
 use crate::choose::Choice;
 use crate::family::Facts;
 use crate::near::NearBlock;
@@ -59,17 +59,8 @@ impl Engine for Direct {
         Ok(Placed::default())
     }
 
-    fn run(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<[f64; Stage::ALL.len()], Error> {
-        self.run_batch(&[strengths], &mut [rows], watch)
-    }
-
     /// In pieces, so that it can be watched.
-    fn run_batch(
-        &self,
-        strengths: &[&[f64]],
-        rows: &mut [&mut [f64]],
-        watch: Watch,
-    ) -> Result<[f64; Stage::ALL.len()], Error> {
+    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<Seconds, Error> {
         let (start, targets) = (Instant::now(), self.n_targets());
         let (r, isa) = (&self.request, self.choice.isa);
         let Facts { dim, values, .. } = self.choice.facts;
@@ -86,7 +77,7 @@ impl Engine for Direct {
                 rows[values * range.start..values * range.end].copy_from_slice(sums);
             }
         }
-        let mut seconds = [0.0; Stage::ALL.len()];
+        let mut seconds = Seconds::default();
         seconds[Stage::P2p as usize] = start.elapsed().as_secs_f64();
         Ok(seconds)
     }

@@ -20,6 +20,9 @@ use fmm_tree::{BuildOptions, BuildReport};
 /// Called before each phase with the fraction done; an error (cancellation) ends the work.
 pub(crate) type Watch<'a> = &'a dyn Fn(&'static str, f64) -> Result<(), Error>;
 
+/// Seconds of each stage.
+pub(crate) type Seconds = [f64; Stage::ALL.len()];
+
 /// What placing the points had to report.
 #[derive(Default)]
 pub(crate) struct Placed {
@@ -67,23 +70,10 @@ pub(crate) trait Engine: Send + Sync {
     }
     /// Takes the points; on an error the engine is as before.
     fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<Placed, Error>;
-    /// Overwrites `rows` (targets × values of the kernel) with the sums; seconds per stage.
-    fn run(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<[f64; Stage::ALL.len()], Error>;
-    /// [`run`](Self::run) for several sets of strengths, with the same bits.
-    fn run_batch(
-        &self,
-        strengths: &[&[f64]],
-        rows: &mut [&mut [f64]],
-        watch: Watch,
-    ) -> Result<[f64; Stage::ALL.len()], Error> {
-        let mut seconds = [0.0; Stage::ALL.len()];
-        for (strengths, rows) in strengths.iter().zip(rows) {
-            let once = self.run(strengths, rows, watch)?;
-            seconds.iter_mut().zip(once).for_each(|(sum, s)| *sum += s);
-        }
-        Ok(seconds)
-    }
-    /// How many sets share work in [`run_batch`](Self::run_batch), and the bytes it takes for each beyond the first.
+    /// Overwrites the `rows` (targets × values of the kernel) of each set of strengths with its sums, which have the same bits
+    /// in whatever company.
+    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<Seconds, Error>;
+    /// How many sets share work in [`run`](Self::run), and the bytes it takes for each beyond the first.
     fn together(&self) -> (usize, u64) {
         (1, 0)
     }
@@ -95,6 +85,20 @@ pub(crate) trait Engine: Send + Sync {
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_>;
     /// Bytes held.
     fn bytes(&self) -> u64;
+}
+
+/// [`Engine::run`] one set at a time.
+fn one_by_one(
+    strengths: &[&[f64]],
+    rows: &mut [&mut [f64]],
+    run: impl Fn(&[f64], &mut [f64]) -> Result<Seconds, Error>,
+) -> Result<Seconds, Error> {
+    let mut seconds = Seconds::default();
+    for (strengths, rows) in strengths.iter().zip(rows) {
+        let once = run(strengths, rows)?;
+        seconds.iter_mut().zip(once).for_each(|(sum, s)| *sum += s);
+    }
+    Ok(seconds)
 }
 
 /// The same targets for sums on the CPU.

@@ -1,6 +1,6 @@
 //! Octree and lists on the CPU.
 
-use super::{Engine, Mesh, Placed, Placement, Watch, build_options, picked};
+use super::{Engine, Mesh, Placed, Placement, Seconds, Watch, build_options, picked};
 use crate::choose::Choice;
 use crate::describe::Edges;
 use crate::near::NearBlock;
@@ -92,17 +92,8 @@ impl Engine for Octree {
         Ok(placed)
     }
 
-    fn run(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<[f64; Stage::ALL.len()], Error> {
-        self.run_batch(&[strengths], &mut [rows], watch)
-    }
-
-    fn run_batch(
-        &self,
-        strengths: &[&[f64]],
-        rows: &mut [&mut [f64]],
-        watch: Watch,
-    ) -> Result<[f64; Stage::ALL.len()], Error> {
-        let Some(solver) = &self.solver else { return Ok([0.0; Stage::ALL.len()]) };
+    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<Seconds, Error> {
+        let Some(solver) = &self.solver else { return Ok(Seconds::default()) };
         let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
         let (pick, n_sources, values) = (self.pick.as_deref(), solver.tree().sources.len(), self.choice.facts.values);
         picked(pick, n_sources, values, rows, |rows| Ok(solver.apply_batch(strengths, rows, &mut observer)?.0))

@@ -1,6 +1,6 @@
 //! Pyramid, θ-criterion and Laurent series on the CPU (Goude & Engblom 2012).
 
-use super::{Engine, Mesh, Placed, Placement, Watch};
+use super::{Engine, Mesh, Placed, Placement, Seconds, Watch, one_by_one};
 use crate::choose::Choice;
 use crate::describe::Edges;
 use crate::near::NearBlock;
@@ -37,6 +37,24 @@ impl Plane {
             plan: None,
             workspaces: Workspaces::default(),
         }
+    }
+
+    /// The sums of one set of strengths.
+    fn one(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<Seconds, Error> {
+        let Some(plan) = &self.plan else { return Ok(Seconds::default()) };
+        let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
+        let mut workspace = self.workspaces.take();
+        let values = self.choice.facts.values;
+        let done = if plan.values() == values {
+            plan.apply(&mut workspace, strengths, rows, &mut observer)
+        } else {
+            let mut narrow = vec![0.0; rows.len() / values * plan.values()];
+            let done = plan.apply(&mut workspace, strengths, &mut narrow, &mut observer);
+            widen(self.kernel, self.gradient, &narrow, rows);
+            done
+        };
+        self.workspaces.put(workspace);
+        Ok(done?.0)
     }
 }
 
@@ -77,21 +95,8 @@ impl Engine for Plane {
         Ok(placed)
     }
 
-    fn run(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<[f64; Stage::ALL.len()], Error> {
-        let Some(plan) = &self.plan else { return Ok([0.0; Stage::ALL.len()]) };
-        let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
-        let mut workspace = self.workspaces.take();
-        let values = self.choice.facts.values;
-        let done = if plan.values() == values {
-            plan.apply(&mut workspace, strengths, rows, &mut observer)
-        } else {
-            let mut narrow = vec![0.0; rows.len() / values * plan.values()];
-            let done = plan.apply(&mut workspace, strengths, &mut narrow, &mut observer);
-            widen(self.kernel, self.gradient, &narrow, rows);
-            done
-        };
-        self.workspaces.put(workspace);
-        Ok(done?.0)
+    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<Seconds, Error> {
+        one_by_one(strengths, rows, |strengths, rows| self.one(strengths, rows, watch))
     }
 
     fn points(&self) -> (Vec<f64>, Vec<f64>) {

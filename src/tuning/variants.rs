@@ -5,7 +5,7 @@
 
 use super::treecode::{self, ANGLES};
 use super::{
-    MAX_ORDER, MIN_ORDER, Scene, check_positive, dipolar, equivalent_error, error_at, floor as least, requested, row,
+    MAX_ORDER, MIN_ORDER, Scene, check_positive, dipolar, equivalent_error, error_at, floor_at, requested, row,
 };
 use crate::variant::{Expansion, Parts, Policy};
 use backend_cpu::Precision;
@@ -68,7 +68,7 @@ pub(crate) fn chosen(
     let enough = |theta: f64, p: usize| {
         requested(outputs).all(|(i, _)| {
             let error = expected(kernel, &parts, theta, i, p) / margin(kernel, i, scene, &parts);
-            least(kernel, precision, scene, i) <= tolerance && error + rounding(precision, i) <= tolerance
+            floor_at(kernel, precision, scene, i) <= tolerance && error + rounding(precision, i) <= tolerance
         })
     };
     let found = angles.iter().filter_map(|&theta| {
@@ -98,7 +98,7 @@ fn floor(
     let theta = angles.iter().copied().fold(f64::INFINITY, f64::min);
     let reach = |i: usize| {
         let error = expected(kernel, parts, theta, i, last) / margin(kernel, i, scene, parts);
-        least(kernel, precision, scene, i).max(error + rounding(precision, i))
+        floor_at(kernel, precision, scene, i).max(error + rounding(precision, i))
     };
     let worst = requested(outputs).map(|(i, name)| (reach(i), name)).max_by(|a, b| a.0.total_cmp(&b.0));
     let (floor, output) = worst.unwrap_or((0.0, ""));
@@ -127,12 +127,13 @@ pub(crate) fn error_of_order(kernel: &str, outputs: Outputs, order: usize, parts
 /// tree and not in another make a factor of 3, leaves of a few points as much.
 fn margin(kernel: &str, output: usize, scene: Scene, parts: &Parts) -> f64 {
     let accepted = if parts.policy.theta().is_some() { 0.2 } else { 1.0 };
-    let dipoles = if dipolar(kernel) { 0.25 } else { 1.0 };
-    let other = row(kernel).trust.max(if dipoles < 1.0 { 1.0 } else { 0.0 });
+    let dipolar = dipolar(kernel);
+    // Of dipoles the factor was measured; of other kernels the row says how far it was.
+    let kind = if dipolar { 0.25 } else { row(kernel).trust };
     let growth = if output == 0 { 1.0 } else { (scene.sources as f64 / 1e5).powf(0.2).max(1.0) };
     let small = if scene.ncrit.is_some_and(|k| k < 20) { 0.3 } else { 1.0 };
-    0.6 * scene.share(parts.expansion == Expansion::Equivalent && dipolar(kernel)) * accepted * small * dipoles * other
-        / growth
+    let share = scene.share(parts.expansion == Expansion::Equivalent && dipolar);
+    0.6 * share * accepted * small * kind / growth
 }
 
 /// What f32 adds to output number `output`.

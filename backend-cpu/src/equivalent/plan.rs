@@ -226,7 +226,6 @@ impl<T: Scalar> Plan<T> {
     /// Takes `operators`, and makes the parameters and M2L tables of the levels of the tree.
     fn take_levels(&mut self, operators: Vec<Arc<Operators<T>>>) {
         self.operators = operators;
-        self.affine = self.levels.affine(self.tree.side_at(0), self.settings.order);
         let sides = (0..self.tree.levels()).map(|l| self.tree.side_at(l));
         self.plain_params = self.levels.parameters(Frame::plain(&self.tree).side);
         self.params = sides.map(|h| self.levels.parameters(h).into_iter().map(T::of).collect()).collect();
@@ -333,6 +332,7 @@ impl<T: Scalar> Solver for Plan<T> {
         let geometry = Geometry::new(&tree, &lists)?;
         let operators = self.operators_of(&tree, &lists)?;
         (self.tree, self.lists, self.geometry) = (tree, lists, geometry);
+        self.affine = self.levels.affine(self.tree.side_at(0), self.settings.order);
         self.take_levels(operators);
         Ok(())
     }

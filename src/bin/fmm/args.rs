@@ -86,7 +86,7 @@ pub enum DemoName {
 /// Methods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum MethodName {
-    /// Direct, or the method of any kernel (equivalent, in the plane laurent), whichever is cheaper.
+    /// Direct, equivalent or spherical, in the plane direct or laurent: whichever is cheaper by forecast.
     Auto,
     /// The fast method by equivalent densities.
     Equivalent,

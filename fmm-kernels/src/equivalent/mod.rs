@@ -54,8 +54,4 @@ pub trait Scalar: fmm_traits::Real + faer::traits::RealField + rustfft::FftNum {
 impl<T: fmm_traits::Real + faer::traits::RealField + rustfft::FftNum> Scalar for T {}
 
 #[cfg(test)]
-mod convolution;
-#[cfg(test)]
-mod far;
-#[cfg(test)]
 mod tests;

@@ -1,8 +1,11 @@
 //! The testkit's properties for every family, and the parts against each other.
 
-use super::convolution::Convolution;
+mod convolution;
+mod far;
+
 use super::*;
 use crate::{Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
+use convolution::Convolution;
 use fmm_traits::testkit::expansion::{Expected, SIDES, check_expansion, difference};
 use fmm_traits::{Cube, Error, Expansion, Family, Gradient, Kernel};
 

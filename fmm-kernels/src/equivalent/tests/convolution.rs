@@ -1,8 +1,8 @@
 //! M2L of one pair through Fourier space, with the spectra that batched implementations use: what the tests hold against the
 //! kernel between the surfaces.
 
-use super::Scalar;
-use super::spectra::{Grid, OFFSETS, for_each_spectrum, transform};
+use super::super::Scalar;
+use super::super::spectra::{Grid, OFFSETS, for_each_spectrum, transform};
 use fmm_traits::Kernel;
 use rustfft::{Fft, FftPlanner, num_complex::Complex};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Errors far away: of multipoles seen from afar, and of locals of far sources, operator by operator.
 
-use super::*;
+use super::super::*;
 use crate::{Laplace, LaplaceDipole, LaplaceMixed, StokesPressure, Stresslet};
 use fmm_traits::testkit::expansion::difference;
 use fmm_traits::{Cloud, Cube, Expansion, Family, Gradient, Kernel};

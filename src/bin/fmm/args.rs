@@ -228,7 +228,7 @@ pub struct CalibrateArgs {
     /// Kernel.
     #[command(flatten)]
     pub kernel: KernelArgs,
-    /// What each target receives [default: potential, and in turn potential,gradient].
+    /// What each target receives, a list with commas [default: potential, and in turn potential,gradient].
     #[arg(long, value_enum, value_delimiter = ',')]
     pub outputs: Option<Vec<OutputName>>,
     /// Arithmetic.
@@ -245,7 +245,7 @@ pub struct RunArgs {
     /// Sources, N×3, in the plane N×2 or complex (.npy, else text with commas or blanks).
     #[arg(long, requires = "strengths", conflicts_with = "demo")]
     pub sources: Option<PathBuf>,
-    /// Strengths, (N,) or N×c; in the plane real or complex.
+    /// Strengths, (N,) or N×c for the c numbers that a --source carries; in the plane real or complex.
     #[arg(long, requires = "sources")]
     pub strengths: Option<PathBuf>,
     /// Targets, like the sources [default: the sources, without self terms].
@@ -281,7 +281,7 @@ pub struct RunArgs {
     /// Arithmetic.
     #[arg(long, value_enum, default_value = "f64")]
     pub precision: PrecisionName,
-    /// What each target receives [default: potential; showcase: potential,gradient].
+    /// What each target receives, a list with commas [default: potential; showcase: potential,gradient].
     #[arg(long, value_enum, value_delimiter = ',')]
     pub outputs: Option<Vec<OutputName>>,
     /// Where.
@@ -339,16 +339,16 @@ pub struct BenchArgs {
     /// Cloud [default: uniform, in the plane uniform2d].
     #[arg(long, value_enum)]
     pub demo: Option<DemoName>,
-    /// Numbers of points.
+    /// Numbers of points, a list with commas.
     #[arg(long, value_delimiter = ',', default_value = "10000,31623,100000,316228,1000000")]
     pub n: Vec<usize>,
-    /// Tolerances.
+    /// Tolerances, a list with commas.
     #[arg(long, value_delimiter = ',', default_value = "1e-3,1e-6,1e-9")]
     pub tolerance: Vec<f64>,
-    /// Methods [default: equivalent, in the plane laurent].
+    /// Methods, a list with commas [default: equivalent, in the plane laurent].
     #[arg(long, value_enum, value_delimiter = ',')]
     pub method: Option<Vec<MethodName>>,
-    /// What each target receives.
+    /// What each target receives, a list with commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "potential,gradient")]
     pub outputs: Vec<OutputName>,
     /// Arithmetic.
@@ -377,7 +377,7 @@ pub struct CompareArgs {
     /// Sources, N×3, in the plane N×2 or complex (.npy, else text with commas or blanks).
     #[arg(long, requires = "strengths", conflicts_with = "demo")]
     pub sources: Option<PathBuf>,
-    /// Strengths, (N,) or N×c.
+    /// Strengths, (N,) or N×c for the c numbers that a --source carries.
     #[arg(long, requires = "sources")]
     pub strengths: Option<PathBuf>,
     /// A seeded cloud with strengths in (0, 1) instead of files [default: uniform, in the plane uniform2d].
@@ -400,7 +400,7 @@ pub struct CompareArgs {
     /// The error of each output at which variants are compared over N.
     #[arg(long, default_value_t = 1e-5)]
     pub error: f64,
-    /// What each target receives.
+    /// What each target receives, a list with commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "potential,gradient")]
     pub outputs: Vec<OutputName>,
     /// Arithmetic.

@@ -66,9 +66,9 @@ fn sweep(args: &BenchArgs, mut measured: impl FnMut(Row, &str) -> Result<(), Fai
                 let error = plan.verify_output(&strengths, &out, 1000)?.worst();
                 let d = plan.describe();
                 let line = format!(
-                    "{},{:?},{n},{tolerance:e},{},{},{},{},{},{:.6},{apply:.6},{error:.3e},{}",
+                    "{},{},{n},{tolerance:e},{},{},{},{},{},{:.6},{apply:.6},{error:.3e},{}",
                     d.kernel,
-                    cloud,
+                    kernel::demo_name(cloud),
                     d.method,
                     d.precision,
                     d.order.map_or(String::new(), |o| o.to_string()),

@@ -1,7 +1,7 @@
 //! `fmm compare`: variants on the same points, each checked against direct summation; a table, the rows as CSV and JSON, a
 //! plot and a page.
 
-use crate::args::{CompareArgs, DemoName, MethodName, VariantArgs};
+use crate::args::{CompareArgs, MethodName, VariantArgs};
 use crate::failure::Failure;
 use crate::page::{self, Bar, Line, Plot, Scale};
 use crate::{kernel, print, run};
@@ -155,7 +155,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     save("compare.svg", &page::alone(&plots[1]))?;
     let (points, seed) = match &files {
         Some(_) => ("points from files".to_string(), None),
-        None => (format!("one {} cloud", demo_name(cloud)), Some(args.seed)),
+        None => (format!("one {} cloud", kernel::demo_name(cloud)), Some(args.seed)),
     };
     let kernel = kernel::name(args.kernel.kernel);
     let objects: Vec<Map<String, Value>> = cells.into_iter().map(|row| row.into_iter().collect()).collect();
@@ -296,8 +296,4 @@ fn plots(args: &CompareArgs, variants: &[Variant], rows: &[Row]) -> [Plot; 4] {
             lines: lines(&|i| at(i).filter_map(|r| Some([r.order? as f64, r.error])).collect()),
         },
     ]
-}
-
-fn demo_name(name: DemoName) -> String {
-    name.to_possible_value().map_or(String::new(), |v| v.get_name().to_string())
 }

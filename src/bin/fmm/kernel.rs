@@ -6,6 +6,7 @@ use crate::args::{
 };
 use crate::calibrate;
 use crate::failure::Failure;
+use clap::ValueEnum;
 use fmm::demo::Demo;
 use fmm::{
     Backend, Cpu, Cuda, Expansion, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, ListPolicy, Method, Norm,
@@ -172,4 +173,9 @@ pub fn demo(name: Option<DemoName>, dim: usize) -> Result<Demo, Failure> {
     }
     let text = format!("the points of this demo have {} coordinates, the kernel takes {dim}", demo.dim());
     Err(Failure::Input(text))
+}
+
+/// A cloud as it is written on the command line.
+pub fn demo_name(name: DemoName) -> String {
+    name.to_possible_value().map_or(String::new(), |v| v.get_name().to_string())
 }

@@ -92,9 +92,7 @@ pub(crate) fn choose(r: &Fmm, seen: Seen) -> Result<Choice, Error> {
         (Some(tolerance), Some(order)) => return Err(Error::ToleranceAndOrder { tolerance, order }),
         (Some(tolerance), None) => Some(tolerance),
         (None, Some(_)) => None,
-        (None, None) => {
-            Some(tuning::default_tolerance(r.family.0.name(), r.outputs, r.precision, seen.scene(r)))
-        }
+        (None, None) => Some(tuning::default_tolerance(r.family.0.name(), r.outputs, r.precision, seen.scene(r))),
     };
     r.costs.validate()?;
     let fast = r.family.0.fast(r, &facts, tolerance, seen)?;
@@ -145,12 +143,7 @@ fn any_tolerance(r: &Fmm) -> bool {
 }
 
 /// The fast method on an octree; of [`Method::Auto`] the one that costs less.
-pub(crate) fn in_space(
-    r: &Fmm,
-    facts: &Facts,
-    tolerance: Option<f64>,
-    seen: Seen,
-) -> Result<Fast, Error> {
+pub(crate) fn in_space(r: &Fmm, facts: &Facts, tolerance: Option<f64>, seen: Seen) -> Result<Fast, Error> {
     let [n, m] = seen.counts;
     if on_gpu(r) {
         let (method, order, parts) = on_octree(r, r.method, facts, tolerance, seen)?;
@@ -174,7 +167,8 @@ pub(crate) fn in_space(
     }
     // Boxes of a softened kernel are not smaller than its core.
     let core = r.family.0.near_radius(tolerance.unwrap_or(f64::INFINITY));
-    let crowd = if core > 0.0 && seen.extent > 0.0 { n.max(m) as f64 * (core / seen.extent).min(1.0).powi(3) } else { 0.0 };
+    let crowd =
+        if core > 0.0 && seen.extent > 0.0 { n.max(m) as f64 * (core / seen.extent).min(1.0).powi(3) } else { 0.0 };
     let forecast = |(method, order, parts): (Method, usize, Parts)| {
         let occupancy = match parts.policy {
             // Nothing to balance: a treecode has no M2L.
@@ -228,9 +222,7 @@ fn on_octree(
             let reason = "errors of translations to domains were not measured: give an order".to_string();
             return refuse("a tolerance for this variant", reason);
         }
-        (None, e) => {
-            tuning::chosen(kernel, r.outputs, e.unwrap_or(f64::NAN), r.precision, seen.scene(r), parts)?
-        }
+        (None, e) => tuning::chosen(kernel, r.outputs, e.unwrap_or(f64::NAN), r.precision, seen.scene(r), parts)?,
     };
     let method = if method == Method::Auto { Method::EquivalentDensities } else { method };
     Ok((method, order, parts))

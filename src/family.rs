@@ -118,13 +118,7 @@ pub(crate) trait Dynamic: Send + Sync {
         isa: Isa,
     ) -> Result<Vec<Vec<f64>>, Error>;
     /// The fast method that a request stands for.
-    fn fast(
-        &self,
-        request: &Fmm,
-        facts: &Facts,
-        tolerance: Option<f64>,
-        seen: Seen,
-    ) -> Result<Fast, Error>;
+    fn fast(&self, request: &Fmm, facts: &Facts, tolerance: Option<f64>, seen: Seen) -> Result<Fast, Error>;
     /// Its sums over octrees and on a GPU.
     ///
     /// # Errors
@@ -198,13 +192,7 @@ impl<F: Family> Dynamic for Erased<F> {
         let done = backend_cpu::direct_batch(&self.0, outputs, sources, strengths, targets, precision, isa);
         done.map(|(values, _)| values)
     }
-    fn fast(
-        &self,
-        request: &Fmm,
-        facts: &Facts,
-        tolerance: Option<f64>,
-        seen: Seen,
-    ) -> Result<Fast, Error> {
+    fn fast(&self, request: &Fmm, facts: &Facts, tolerance: Option<f64>, seen: Seen) -> Result<Fast, Error> {
         in_space(request, facts, tolerance, seen)
     }
     fn in_space(&self) -> Result<&dyn InSpace, Error> {

@@ -107,13 +107,7 @@ impl Dynamic for PlaneKernel {
         });
         rows.collect()
     }
-    fn fast(
-        &self,
-        request: &Fmm,
-        _: &Facts,
-        tolerance: Option<f64>,
-        seen: Seen,
-    ) -> Result<Fast, Error> {
+    fn fast(&self, request: &Fmm, _: &Facts, tolerance: Option<f64>, seen: Seen) -> Result<Fast, Error> {
         in_plane(request, *self, tolerance, seen.counts)
     }
     fn in_space(&self) -> Result<&dyn InSpace, Error> {

@@ -41,13 +41,15 @@ fn main() {
         println!("{} ({:.1} ms)", kind.name(), 1e3 * start.elapsed().as_secs_f64());
         for order in ORDERS {
             let settings = Settings { order, precision: Precision::F64, isa: Isa::detect(), cache: None };
-            let plan = spherical::plan(&Laplace, outputs, tree.clone(), edges.clone(), &settings, options).expect("plan");
+            let plan =
+                spherical::plan(&Laplace, outputs, tree.clone(), edges.clone(), &settings, options).expect("plan");
             print!("{order:4} ");
             for (q, exact) in strengths.iter().zip(&exact) {
                 let mut out = vec![0.0; n * 10];
                 plan.apply(q, &mut out, &mut |_, _| true).expect("apply");
                 for (k, (from, to)) in [(0, 1), (1, 4), (4, 10)].into_iter().enumerate() {
-                    let found: Vec<f64> = sample.iter().flat_map(|&i| out[10 * i + from..10 * i + to].to_vec()).collect();
+                    let found: Vec<f64> =
+                        sample.iter().flat_map(|&i| out[10 * i + from..10 * i + to].to_vec()).collect();
                     let exact: Vec<f64> = exact.chunks_exact(10).flat_map(|row| row[from..to].to_vec()).collect();
                     let e = OutputError::of(outputs, &found, &exact, to - from).rel_l2;
                     print!(" {e:8.1e} ({:5.2})", e / estimate.error(k, order));

@@ -62,7 +62,9 @@ impl Octree {
     /// The order for a tree: of spherical harmonics with a tolerance the one that its points ask for.
     fn order(&self, tree: &Tree, lists: &Lists, typical: usize) -> Result<usize, Error> {
         let (c, r, parts) = (&self.choice, &self.request, &self.parts);
-        let Some(tolerance) = c.tolerance.filter(|_| parts.expansion == Expansion::Spherical) else { return Ok(typical) };
+        let Some(tolerance) = c.tolerance.filter(|_| parts.expansion == Expansion::Spherical) else {
+            return Ok(typical);
+        };
         let family = &r.family.0;
         let scene = tuning::Scene { sources: tree.sources.len(), apart: !tree.same_points(), ncrit: r.ncrit };
         let outputs = 1 + tuning::derivatives(family.name(), r.outputs);

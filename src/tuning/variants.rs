@@ -55,9 +55,10 @@ pub(crate) fn chosen(
     check_positive(tolerance)?;
     let by_spherical = parts.expansion == Expansion::Spherical && !dipolar(kernel);
     if outputs.contains(Outputs::HESSIAN) && !by_spherical || outputs.contains(Outputs::PRESSURE) {
-        let reason = "errors of second derivatives (of charges by spherical harmonics they are known) and pressures were not \
+        let reason =
+            "errors of second derivatives (of charges by spherical harmonics they are known) and pressures were not \
                       measured: give an order"
-            .to_string();
+                .to_string();
         return Err(Error::Unsupported { operation: "a tolerance for this method", reason });
     }
     let most = ANGLES.iter().copied().fold(0.0, f64::max);

@@ -203,8 +203,9 @@ impl Probe<'_> {
         let tree = self.tree;
         let (leaf, edges) = self.ways(target);
         let own = self.cube(leaf, tree.level_of(leaf));
-        let stretch =
-            |t: usize| 0.05 + (square(minus(self.place(tree.target(t)), own.center)) / (0.75 * own.side.powi(2))).powi(4);
+        let stretch = |t: usize| {
+            0.05 + (square(minus(self.place(tree.target(t)), own.center)) / (0.75 * own.side.powi(2))).powi(4)
+        };
         let Some((t, times)) = pick(tree.targets_of(leaf), fraction(2 * k + 1), stretch) else { return Vec::new() };
         let share = times / tree.targets_of(leaf).len() as f64;
         let at = self.place(tree.target(t));

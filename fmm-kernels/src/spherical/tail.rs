@@ -58,7 +58,13 @@ impl Series {
     /// The terms below `degrees` (at least 3) in either box of up to [`LANES`] pairs, as many as V has lanes, for value (`outputs` = 1), gradient (2)
     /// and Hessian (3).
     #[inline(always)]
-    pub fn fill<V: SimdLane<Scalar = f64>>(&mut self, degrees: usize, outputs: usize, pairs: &[Pair], terms: &mut Vec<V>) {
+    pub fn fill<V: SimdLane<Scalar = f64>>(
+        &mut self,
+        degrees: usize,
+        outputs: usize,
+        pairs: &[Pair],
+        terms: &mut Vec<V>,
+    ) {
         const { assert!(V::WIDTH <= LANES) };
         (self.degrees, self.width, self.outputs) = (degrees.max(3), V::WIDTH, outputs.min(3));
         self.pairs[..V::WIDTH].copy_from_slice(&pairs[..V::WIDTH]);
@@ -81,7 +87,13 @@ impl Series {
 
     /// The sums of output `k`.
     #[inline(always)]
-    fn power<V: SimdLane<Scalar = f64>>(&mut self, k: usize, first: V, [c10, c01, c20, c11, c02]: [V; 5], terms: &mut Vec<V>) {
+    fn power<V: SimdLane<Scalar = f64>>(
+        &mut self,
+        k: usize,
+        first: V,
+        [c10, c01, c20, c11, c02]: [V; 5],
+        terms: &mut Vec<V>,
+    ) {
         let (p, a) = (self.degrees, 0.5 * POWERS[k]);
         let zero = V::splat(0.0);
         terms.clear();
@@ -133,7 +145,8 @@ impl Series {
         let mut left = [0.0; 3];
         left[0] = (r - sum(0, n, l)).powi(2);
         if self.outputs > 1 {
-            let [a, b, c] = [sum(1, n, l.saturating_sub(1)), sum(1, n, l.saturating_sub(2)), sum(1, n - 1, l.saturating_sub(1))];
+            let [a, b, c] =
+                [sum(1, n, l.saturating_sub(1)), sum(1, n, l.saturating_sub(2)), sum(1, n - 1, l.saturating_sub(1))];
             let whole = r / r2;
             left[1] = (0..3).map(|i| (whole * w[i] - (a * d[i] + b * x[i] - c * y[i])).powi(2)).sum();
         }
@@ -204,16 +217,20 @@ mod tests {
                 l.fill(0.0);
                 x.p2l(target, source, sources, &mut l);
                 x.l2p(target, &l, &[at], &mut other);
-                let alone = [Pair { d: at, x: [0.0; 3], y }, Pair { d: std::array::from_fn(|a| d[a] - y[a]), x: pair.x, y: [0.0; 3] }];
+                let alone = [
+                    Pair { d: at, x: [0.0; 3], y },
+                    Pair { d: std::array::from_fn(|a| d[a] - y[a]), x: pair.x, y: [0.0; 3] },
+                ];
                 for (found, pair, [n, l]) in [(found, alone[0], [p, 20]), (other, alone[1], [20, p])] {
+                    let mut series = Series::default();
                     series.fill::<f64>(20, 3, &[pair], &mut Vec::new());
-                    let (left, expected) = (series.left(0, n, l), squares(&std::array::from_fn::<f64, 10, _>(|i| found[i] - exact[i])));
+                    let (left, expected) =
+                        (series.left(0, n, l), squares(&std::array::from_fn::<f64, 10, _>(|i| found[i] - exact[i])));
                     for k in 0..3 {
                         let [a, b] = [left[k].sqrt(), expected[k].sqrt()];
                         assert!((a - b).abs() < 1e-6 * b + 1e-13, "{d:?} {p} {k} alone: {a} {b}");
                     }
                 }
-                series.fill::<f64>(20, 3, &[pair], &mut Vec::new());
             }
             let whole = squares(&{
                 let (x, mut exact) = (Harmonics::new(&Laplace, 1, options).unwrap(), [0.0; 10]);

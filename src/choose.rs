@@ -58,8 +58,29 @@ pub(crate) struct Fast {
     costs: String,
 }
 
-/// Checks the request and decides, for `n` sources and `m` targets that are among them or `apart`.
-pub(crate) fn choose(r: &Fmm, n: usize, m: usize, apart: bool) -> Result<Choice, Error> {
+/// What is known of the points before there is a tree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// Sources and targets.
+    pub counts: [usize; 2],
+    /// Whether the targets are points of their own.
+    pub apart: bool,
+    /// Largest extent along an axis; 0 if it is not known.
+    pub extent: f64,
+    /// The order that spherical harmonics need for the tolerance, once it is known; beyond
+    /// [`fmm_kernels::spherical::MAX_ORDER`] none is enough.
+    pub harmonics: Option<usize>,
+}
+
+impl Seen {
+    fn scene(self, r: &Fmm) -> Scene {
+        Scene { sources: self.counts[0], apart: self.apart, ncrit: r.ncrit }
+    }
+}
+
+/// Checks the request and decides.
+pub(crate) fn choose(r: &Fmm, seen: Seen) -> Result<Choice, Error> {
+    let [n, m] = seen.counts;
     r.family.0.validate()?;
     for (what, found) in [("sources", n), ("targets", m)] {
         if found > MAX_POINTS {
@@ -71,12 +92,10 @@ pub(crate) fn choose(r: &Fmm, n: usize, m: usize, apart: bool) -> Result<Choice,
         (Some(tolerance), Some(order)) => return Err(Error::ToleranceAndOrder { tolerance, order }),
         (Some(tolerance), None) => Some(tolerance),
         (None, Some(_)) => None,
-        (None, None) => {
-            let scene = Scene { sources: n, apart, ncrit: r.ncrit };
-            Some(tuning::default_tolerance(r.family.0.name(), r.outputs, r.precision, scene))
-        }
+        (None, None) => Some(tuning::default_tolerance(r.family.0.name(), r.outputs, r.precision, seen.scene(r))),
     };
-    let fast = r.family.0.fast(r, &facts, tolerance, [n, m], apart)?;
+    r.costs.validate()?;
+    let fast = r.family.0.fast(r, &facts, tolerance, seen)?;
     if r.ncrit == Some(0) {
         return Err(Error::Parameter { name: "ncrit", value: 0.0, requirement: "must be at least 1" });
     }
@@ -124,15 +143,10 @@ fn any_tolerance(r: &Fmm) -> bool {
 }
 
 /// The fast method on an octree; of [`Method::Auto`] the one that costs less.
-pub(crate) fn in_space(
-    r: &Fmm,
-    facts: &Facts,
-    tolerance: Option<f64>,
-    [n, m]: [usize; 2],
-    apart: bool,
-) -> Result<Fast, Error> {
+pub(crate) fn in_space(r: &Fmm, facts: &Facts, tolerance: Option<f64>, seen: Seen) -> Result<Fast, Error> {
+    let [n, m] = seen.counts;
     if on_gpu(r) {
-        let (method, order, parts) = on_octree(r, r.method, facts, tolerance, n, apart)?;
+        let (method, order, parts) = on_octree(r, r.method, facts, tolerance, seen)?;
         return Ok(Fast {
             method,
             layout: Layout::Octree(parts),
@@ -144,11 +158,17 @@ pub(crate) fn in_space(
         });
     }
     let (costs, source) = r.costs.of(r.family.0.name(), r.precision, r.outputs, facts);
-    let mut candidates = vec![on_octree(r, r.method, facts, tolerance, n, apart)?];
+    let mut candidates = vec![on_octree(r, r.method, facts, tolerance, seen)?];
     // An order means other errors in another expansion: only a tolerance compares them.
     if r.method == Method::Auto && r.order.is_none() {
-        candidates.extend(on_octree(r, Method::SphericalHarmonics, facts, tolerance, n, apart));
+        let harmonics = on_octree(r, Method::SphericalHarmonics, facts, tolerance, seen);
+        let known = harmonics.map(|(method, typical, parts)| (method, seen.harmonics.unwrap_or(typical), parts));
+        candidates.extend(known.ok().filter(|(_, order, _)| *order <= fmm_kernels::spherical::MAX_ORDER));
     }
+    // Boxes of a softened kernel are not smaller than its core.
+    let core = r.family.0.near_radius(tolerance.unwrap_or(f64::INFINITY));
+    let crowd =
+        if core > 0.0 && seen.extent > 0.0 { n.max(m) as f64 * (core / seen.extent).min(1.0).powi(3) } else { 0.0 };
     let forecast = |(method, order, parts): (Method, usize, Parts)| {
         let occupancy = match parts.policy {
             // Nothing to balance: a treecode has no M2L.
@@ -156,7 +176,7 @@ pub(crate) fn in_space(
             _ => costs.occupancy(parts.expansion, order),
         };
         let s = r.ncrit.map_or(occupancy, |k| (k as f64 / 3.0).max(1.0));
-        (costs.fast(parts.expansion, order, s, n, m), method, order, parts, occupancy)
+        (costs.fast(parts.expansion, order, s.max(crowd), n, m), method, order, parts, occupancy)
     };
     let mut found: Vec<_> = candidates.into_iter().map(forecast).collect();
     found.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -178,8 +198,7 @@ fn on_octree(
     method: Method,
     facts: &Facts,
     tolerance: Option<f64>,
-    n: usize,
-    apart: bool,
+    seen: Seen,
 ) -> Result<(Method, usize, Parts), Error> {
     let kernel = r.family.0.name();
     let refuse = |operation, reason: String| Err(Error::Unsupported { operation, reason });
@@ -203,10 +222,7 @@ fn on_octree(
             let reason = "errors of translations to domains were not measured: give an order".to_string();
             return refuse("a tolerance for this variant", reason);
         }
-        (None, e) => {
-            let scene = Scene { sources: n, apart, ncrit: r.ncrit };
-            tuning::chosen(kernel, r.outputs, e.unwrap_or(f64::NAN), r.precision, scene, parts)?
-        }
+        (None, e) => tuning::chosen(kernel, r.outputs, e.unwrap_or(f64::NAN), r.precision, seen.scene(r), parts)?,
     };
     let method = if method == Method::Auto { Method::EquivalentDensities } else { method };
     Ok((method, order, parts))

@@ -11,7 +11,7 @@
 use crate::family::Facts;
 use crate::variant::Expansion;
 use backend_cpu::Precision;
-use fmm_traits::Outputs;
+use fmm_traits::{Error, Outputs};
 use serde::{Deserialize, Serialize};
 
 /// Costs on one core, in nanoseconds: what [`Method::Auto`](crate::Method::Auto) and leaf sizes are chosen by. The default is
@@ -105,6 +105,38 @@ impl Default for CostModel {
 pub(crate) const BUILT_IN: &str = "built-in";
 
 impl CostModel {
+    /// Refuses costs that are none: read from a file they may be anything.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] with the number at fault.
+    pub fn validate(&self) -> Result<(), Error> {
+        let refuse = |name, value, requirement| Err(Error::Parameter { name, value, requirement });
+        for case in &self.cases {
+            if !(case.pair > 0.0 && case.pair.is_finite()) {
+                return refuse("costs: pair", case.pair, "must be above 0");
+            }
+            if case.equivalent.is_empty() {
+                return refuse("costs: equivalent", 0.0, "must hold one order at least");
+            }
+            let rows = || case.equivalent.iter().chain(&case.spherical);
+            let each = rows().flat_map(|r| [("costs: point", r.point), ("costs: leaf", r.leaf), ("costs: m2l", r.m2l)]);
+            for (name, value) in std::iter::once(("costs: leaves", case.leaves)).chain(each) {
+                if !(value >= 0.0 && value.is_finite()) {
+                    return refuse(name, value, "must not be negative");
+                }
+            }
+            for rows in [&case.equivalent, &case.spherical] {
+                if let Some(pair) = rows.windows(2).find(|w| w[0].order >= w[1].order) {
+                    return refuse("costs: order", pair[1].order as f64, "must be above the one before");
+                }
+                if rows.first().is_some_and(|r| r.order == 0) {
+                    return refuse("costs: order", 0.0, "must be at least 1");
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The costs of a case, and where they come from.
     pub(crate) fn of(
         &self,

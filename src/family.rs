@@ -1,7 +1,7 @@
 //! A family behind one virtual table, so that plans of different kernels have one type, and so
 //! that programs which use this crate's families need not compile them again.
 
-use crate::choose::{Fast, in_space};
+use crate::choose::{Fast, Seen, in_space};
 use crate::request::Fmm;
 use backend_cpu::{Isa, Precision, Settings, Solver};
 use backend_cuda::{Device, Direct, Sum};
@@ -117,15 +117,8 @@ pub(crate) trait Dynamic: Send + Sync {
         precision: Precision,
         isa: Isa,
     ) -> Result<Vec<Vec<f64>>, Error>;
-    /// The fast method that a request for `[sources, targets]` stands for.
-    fn fast(
-        &self,
-        request: &Fmm,
-        facts: &Facts,
-        tolerance: Option<f64>,
-        counts: [usize; 2],
-        apart: bool,
-    ) -> Result<Fast, Error>;
+    /// The fast method that a request stands for.
+    fn fast(&self, request: &Fmm, facts: &Facts, tolerance: Option<f64>, seen: Seen) -> Result<Fast, Error>;
     /// Its sums over octrees and on a GPU.
     ///
     /// # Errors
@@ -199,15 +192,8 @@ impl<F: Family> Dynamic for Erased<F> {
         let done = backend_cpu::direct_batch(&self.0, outputs, sources, strengths, targets, precision, isa);
         done.map(|(values, _)| values)
     }
-    fn fast(
-        &self,
-        request: &Fmm,
-        facts: &Facts,
-        tolerance: Option<f64>,
-        counts: [usize; 2],
-        apart: bool,
-    ) -> Result<Fast, Error> {
-        in_space(request, facts, tolerance, counts, apart)
+    fn fast(&self, request: &Fmm, facts: &Facts, tolerance: Option<f64>, seen: Seen) -> Result<Fast, Error> {
+        in_space(request, facts, tolerance, seen)
     }
     fn in_space(&self) -> Result<&dyn InSpace, Error> {
         Ok(self)

@@ -1,6 +1,6 @@
 //! A plan: everything that depends on the points, ready for many strengths.
 
-use crate::choose::{Choice, choose};
+use crate::choose::{Choice, Seen, choose};
 use crate::describe::PlanSeconds;
 use crate::engine::{self, Engine, Placed, Seconds};
 use crate::output::{Output, columns_of};
@@ -45,7 +45,8 @@ impl Plan {
         let dim = request.family.0.dim();
         let n_sources = validate::points("sources", sources, dim)?;
         let n_targets = count_targets(targets, n_sources, dim)?;
-        let choice = choose(&request, n_sources, n_targets, matches!(targets, Targets::Points(_)))?;
+        let seen = seen(sources, targets, [n_sources, n_targets], dim)?;
+        let choice = choose(&request, seen)?;
         if let Some(available) = engine::of(&request, &choice).free_memory()?
             && choice.forecast > available
         {
@@ -67,9 +68,30 @@ impl Plan {
             pool: Arc::new(pool),
             transposed: Mutex::new(None),
         };
-        plan.place(sources, targets, n_targets)?;
+        let placed = plan.place(sources, targets, n_targets);
+        if let Some(order) = plan.harmonics(&placed) {
+            let choice = choose(&plan.request, Seen { harmonics: Some(order), ..seen })?;
+            if choice.method != Method::SphericalHarmonics {
+                (plan.choice, plan.engine) = (choice, None);
+                plan.place(sources, targets, n_targets)?;
+            }
+        } else {
+            placed?;
+        }
         plan.seconds.plan = start.elapsed().as_secs_f64();
         Ok(plan)
+    }
+
+    /// The order of spherical harmonics that [`Method::Auto`] chose and the points now ask for, where it is above the typical one;
+    /// one that there is not where none serves.
+    fn harmonics(&self, placed: &Result<(), Error>) -> Option<usize> {
+        let chosen = self.request.method == Method::Auto && self.choice.method == Method::SphericalHarmonics;
+        match placed {
+            _ if !chosen => None,
+            Err(Error::ToleranceFloor { .. }) => Some(usize::MAX),
+            Err(_) => None,
+            Ok(()) => self.engine.as_ref()?.mesh().order.filter(|&order| Some(order) > self.choice.order),
+        }
     }
 
     /// Replaces the points; method, order, leaf capacity and operators stay where they keep the tolerance. Far more points,
@@ -83,13 +105,18 @@ impl Plan {
         let dim = self.choice.facts.dim;
         let n_sources = validate::points("sources", sources, dim)?;
         let n_targets = count_targets(targets, n_sources, dim)?;
-        let new = choose(&self.request, n_sources, n_targets, matches!(targets, Targets::Points(_)))?;
+        let new = choose(&self.request, seen(sources, targets, [n_sources, n_targets], dim)?)?;
         let old = &self.choice;
         if new.layout != old.layout || new.order > old.order || new.forecast > 2 * old.forecast {
             *self = Plan::new(self.request.clone(), sources, targets)?;
             return Ok(());
         }
-        self.place(sources, targets, n_targets)?;
+        let placed = self.place(sources, targets, n_targets);
+        if self.harmonics(&placed).is_some() {
+            *self = Plan::new(self.request.clone(), sources, targets)?;
+            return Ok(());
+        }
+        placed?;
         self.seconds.plan = start.elapsed().as_secs_f64();
         Ok(())
     }
@@ -98,7 +125,6 @@ impl Plan {
     fn place(&mut self, sources: &[f64], targets: Targets<'_>, n_targets: usize) -> Result<(), Error> {
         let dim = self.choice.facts.dim;
         let n_sources = sources.len() / dim;
-        validate::extent(sources, if let Targets::Points(t) = targets { t } else { &[] }, dim)?;
         let mut placed = Placed::default();
         if n_sources == 0 || n_targets == 0 {
             self.engine = None;
@@ -321,6 +347,12 @@ impl Plan {
         }
         Ok(ErrorReport { samples: rows.len(), outputs })
     }
+}
+
+/// What is to be known of checked points.
+fn seen(sources: &[f64], targets: Targets<'_>, counts: [usize; 2], dim: usize) -> Result<Seen, Error> {
+    let (apart, others) = if let Targets::Points(t) = targets { (true, t) } else { (false, &[][..]) };
+    Ok(Seen { counts, apart, extent: validate::extent(sources, others, dim)?, harmonics: None })
 }
 
 /// Number of targets; checks their points or indices.

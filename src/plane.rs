@@ -1,6 +1,6 @@
 //! The kernels of the plane as families.
 
-use crate::choose::{Fast, in_plane};
+use crate::choose::{Fast, Seen, in_plane};
 use crate::family::{AnyFamily, Dynamic, Facts, InSpace};
 use crate::request::Fmm;
 use adaptive2d::PlaneKernel;
@@ -107,15 +107,8 @@ impl Dynamic for PlaneKernel {
         });
         rows.collect()
     }
-    fn fast(
-        &self,
-        request: &Fmm,
-        _: &Facts,
-        tolerance: Option<f64>,
-        counts: [usize; 2],
-        _: bool,
-    ) -> Result<Fast, Error> {
-        in_plane(request, *self, tolerance, counts)
+    fn fast(&self, request: &Fmm, _: &Facts, tolerance: Option<f64>, seen: Seen) -> Result<Fast, Error> {
+        in_plane(request, *self, tolerance, seen.counts)
     }
     fn in_space(&self) -> Result<&dyn InSpace, Error> {
         Err(no_octree(PlaneKernel::name(*self)))

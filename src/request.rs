@@ -1,5 +1,6 @@
 //! What the caller asks for: the builder of a plan.
 
+use crate::choose::{Seen, choose};
 use crate::cost::CostModel;
 use crate::family::AnyFamily;
 use crate::output::Output;
@@ -295,7 +296,9 @@ impl Fmm {
     /// # Errors
     /// As [`Fmm::plan`], for everything but the points.
     pub fn memory(&self, n_sources: usize, n_targets: usize) -> Result<u64, Error> {
-        Ok(crate::choose::choose(self, n_sources, n_targets, n_sources != n_targets)?.forecast)
+        let counts = [n_sources, n_targets];
+        let seen = Seen { counts, apart: n_sources != n_targets, extent: 0.0, harmonics: None };
+        Ok(choose(self, seen)?.forecast)
     }
 }
 

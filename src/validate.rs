@@ -30,8 +30,8 @@ pub(crate) fn points(array: &'static str, values: &[f64], dim: usize) -> Result<
 /// Extents between which r⁻³, as in Hessians, is a number.
 const EXTENTS: [f64; 2] = [1e-100, 1e100];
 
-/// Refuses points (`dim` columns) whose extent is outside [`EXTENTS`]; all in one place is none.
-pub(crate) fn extent(sources: &[f64], targets: &[f64], dim: usize) -> Result<(), Error> {
+/// The extent of points (`dim` columns); refuses what is outside [`EXTENTS`]. All in one place is none, no point as well.
+pub(crate) fn extent(sources: &[f64], targets: &[f64], dim: usize) -> Result<f64, Error> {
     let mut extent = 0f64;
     for a in 0..dim {
         let column = sources.iter().skip(a).step_by(dim).chain(targets.iter().skip(a).step_by(dim));
@@ -39,7 +39,7 @@ pub(crate) fn extent(sources: &[f64], targets: &[f64], dim: usize) -> Result<(),
         extent = extent.max(high - low);
     }
     let [low, high] = EXTENTS;
-    if extent <= 0.0 || (low..=high).contains(&extent) { Ok(()) } else { Err(Error::Extent { extent, low, high }) }
+    if extent <= 0.0 || (low..=high).contains(&extent) { Ok(extent) } else { Err(Error::Extent { extent, low, high }) }
 }
 
 /// An array of `rows` × `columns` finite numbers.

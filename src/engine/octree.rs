@@ -7,6 +7,7 @@ use crate::near::NearBlock;
 use crate::request::{Fmm, Targets};
 use crate::tuning;
 use crate::variant::{Expansion, Parts, Policy};
+use backend_cpu::spherical::estimate::{Estimate, Question};
 use backend_cpu::{Settings, Solver};
 use fmm_traits::{Cube, Error, Lists, Points, Stage, Tree};
 use fmm_tree::TreecodeOptions;
@@ -20,13 +21,15 @@ pub(crate) struct Octree {
     parts: Parts,
     /// None before the first points.
     solver: Option<Box<dyn Solver>>,
+    /// That of the solver.
+    order: Option<usize>,
     /// The sources that are shown, when an evaluation at all sources serves a subset.
     pick: Option<Vec<usize>>,
 }
 
 impl Octree {
     pub(super) fn new(request: &Fmm, choice: &Choice, parts: Parts) -> Self {
-        Octree { request: request.clone(), choice: choice.clone(), parts, solver: None, pick: None }
+        Octree { request: request.clone(), choice: choice.clone(), parts, solver: None, order: None, pick: None }
     }
 
     /// The lists of the policy. A treecode sees no box as a whole that is nearer than `near` (softened kernels); other
@@ -52,6 +55,29 @@ impl Octree {
     }
 }
 
+/// Orders beyond the typical one that are looked at first.
+const FURTHER: usize = 6;
+
+impl Octree {
+    /// The order for a tree: of spherical harmonics with a tolerance the one that its points ask for.
+    fn order(&self, tree: &Tree, lists: &Lists, typical: usize) -> Result<usize, Error> {
+        let (c, r, parts) = (&self.choice, &self.request, &self.parts);
+        let Some(tolerance) = c.tolerance.filter(|_| parts.expansion == Expansion::Spherical) else {
+            return Ok(typical);
+        };
+        let family = &r.family.0;
+        let scene = tuning::Scene { sources: tree.sources.len(), apart: !tree.same_points(), ncrit: r.ncrit };
+        let outputs = 1 + tuning::derivatives(family.name(), r.outputs);
+        let estimated = |orders: usize| {
+            let truncation = parts.spherical.truncation;
+            let question = Question { truncation, orders, outputs, soft: family.near_radius(1.0), isa: c.isa };
+            let estimate = Estimate::new(tree, lists, question);
+            tuning::order_on(&estimate, family.name(), r.outputs, tolerance, r.precision, scene)
+        };
+        estimated(typical + FURTHER).or_else(|_| estimated(fmm_kernels::spherical::MAX_ORDER))
+    }
+}
+
 impl Engine for Octree {
     fn asked(&self) -> (&Fmm, &Choice) {
         (&self.request, &self.choice)
@@ -74,16 +100,18 @@ impl Engine for Octree {
         watch("lists", 0.3)?;
         let start = Instant::now();
         let lists = self.lists(&tree, order, options.min_side)?;
+        let order = self.order(&tree, &lists, order)?;
         clock(&mut placed.seconds.lists, start);
 
         watch("operators", 0.5)?;
         let start = Instant::now();
         match &mut self.solver {
-            Some(solver) => solver.set_tree(tree, lists)?,
-            None => {
+            Some(solver) if self.order >= Some(order) => solver.set_tree(tree, lists)?,
+            _ => {
                 let settings = Settings { order, precision: r.precision, isa: c.isa, cache: r.cache.clone() };
                 let spherical = (self.parts.expansion == Expansion::Spherical).then_some(self.parts.spherical);
                 self.solver = Some(r.family.0.in_space()?.solver(r.outputs, tree, lists, &settings, spherical)?);
+                self.order = Some(order);
             }
         }
         clock(&mut placed.seconds.operators, start);
@@ -121,7 +149,7 @@ impl Engine for Octree {
             root_side: tree.side,
             edges: Edges::of(lists),
             near_pairs: lists.p2p.iter().map(pairs).sum(),
-            order: None,
+            order: self.order,
         }
     }
 

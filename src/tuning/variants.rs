@@ -1,15 +1,17 @@
 //! Order and opening angle of the variants: spherical harmonics, and treecodes of both expansions.
 //!
-//! Errors of spherical harmonics are those of [`accuracy`], of treecodes those of [`treecode`]. A treecode of any other
-//! kernel than Laplace's has the errors of Laplace's, with less trust.
+//! Of spherical harmonics the order is the one of typical points ([`spherical`](super::spherical)) until theirs are known. The angle of
+//! a treecode comes from the errors of [`treecode`]; one of equivalent densities, of any other kernel than Laplace's, has the errors of
+//! Laplace's, with less trust.
 
+use super::spherical::{SHARES, rounding, typical};
 use super::treecode::{self, ANGLES};
 use super::{
     MAX_ORDER, MIN_ORDER, Scene, check_positive, dipolar, equivalent_error, error_at, floor_at, requested, row,
 };
 use crate::variant::{Expansion, Parts, Policy};
 use backend_cpu::Precision;
-use fmm_kernels::spherical::{self, accuracy};
+use fmm_kernels::spherical;
 use fmm_traits::{Error, Outputs};
 
 /// Opening angle where an order was given and no angle.
@@ -38,7 +40,7 @@ pub(crate) fn given(order: usize, mut parts: Parts) -> Result<(usize, Parts), Er
 /// Order, and angle of a treecode, for a tolerance.
 ///
 /// # Errors
-/// As [`super::check_tolerance`]; second derivatives of the variants were not measured.
+/// As [`super::check_tolerance`]; second derivatives of treecodes by equivalent densities and of dipoles were not measured.
 pub(crate) fn chosen(
     kernel: &'static str,
     outputs: Outputs,
@@ -51,8 +53,12 @@ pub(crate) fn chosen(
         return Ok((super::order_for(kernel, outputs, tolerance, precision, scene)?, parts));
     }
     check_positive(tolerance)?;
-    if outputs.contains(Outputs::HESSIAN) || outputs.contains(Outputs::PRESSURE) {
-        let reason = "errors of second derivatives and pressures were not measured: give an order".to_string();
+    let by_spherical = parts.expansion == Expansion::Spherical && !dipolar(kernel);
+    if outputs.contains(Outputs::HESSIAN) && !by_spherical || outputs.contains(Outputs::PRESSURE) {
+        let reason =
+            "errors of second derivatives (of charges by spherical harmonics they are known) and pressures were not \
+                      measured: give an order"
+                .to_string();
         return Err(Error::Unsupported { operation: "a tolerance for this method", reason });
     }
     let most = ANGLES.iter().copied().fold(0.0, f64::max);
@@ -122,26 +128,22 @@ pub(crate) fn error_of_order(kernel: &str, outputs: Outputs, order: usize, parts
     requested(outputs).fold(0.0, |worst, (i, _)| expected(kernel, parts, theta, i, order).max(worst))
 }
 
-/// Part of the tolerance that a table entry may take: the tables are of 4000 points. Gradients of strengths in (0, 1)
-/// get worse with more; sources with dipoles err up to four times as much; boxes that a treecode just accepts in one
+/// Part of the tolerance that an error may take before the points are known. The tables of treecodes are of 4000 points: gradients of
+/// strengths in (0, 1) get worse with more; sources with dipoles err up to four times as much; boxes that a treecode just accepts in one
 /// tree and not in another make a factor of 3, leaves of a few points as much.
 fn margin(kernel: &str, output: usize, scene: Scene, parts: &Parts) -> f64 {
-    let accepted = if parts.policy.theta().is_some() { 0.2 } else { 1.0 };
     let dipolar = dipolar(kernel);
     // Of dipoles the factor was measured; of other kernels the row says how far it was.
     let kind = if dipolar { 0.25 } else { row(kernel).trust };
+    if parts.expansion == Expansion::Spherical {
+        return SHARES[output] * kind;
+    }
     let growth = if output == 0 { 1.0 } else { (scene.sources as f64 / 1e5).powf(0.2).max(1.0) };
     let small = if scene.ncrit.is_some_and(|k| k < 20) { 0.3 } else { 1.0 };
-    let share = scene.share(parts.expansion == Expansion::Equivalent && dipolar);
-    0.6 * share * accepted * small * kind / growth
+    0.12 * scene.share(dipolar) * small * kind / growth
 }
 
-/// What f32 adds to output number `output`.
-fn rounding(precision: Precision, output: usize) -> f64 {
-    if precision == Precision::F64 { 0.0 } else { [1.5e-6, 1.5e-5, 1.0, 1.0][output] }
-}
-
-/// Expected error of output number `output`: 0 the potential, 1 the gradient.
+/// Expected error of output number `output`: 0 the potential, 1 the gradient, 2 the Hessian, for which the gradient stands.
 fn expected(kernel: &str, parts: &Parts, theta: f64, output: usize, p: usize) -> f64 {
     match (parts.policy, parts.expansion) {
         (Policy::Treecode { .. }, Expansion::Spherical) => treecode::spherical(theta, output, p),
@@ -150,7 +152,7 @@ fn expected(kernel: &str, parts: &Parts, theta: f64, output: usize, p: usize) ->
             let more = error_at(kernel, output, p) / error_at("laplace", output, p);
             more.max(1.0) * treecode::equivalent(theta, output, p)
         }
-        _ => accuracy::expected_error::<f64>(p, output > 0),
+        _ => typical(output, p),
     }
 }
 

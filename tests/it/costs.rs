@@ -2,7 +2,9 @@
 
 use crate::cli::fmm;
 use crate::{both, strengths, uniform};
-use fmm::{CostModel, Costs, Description, Error, Fmm, Laplace, Method, OrderCosts, PlaneKernel, Stokes, Targets};
+use fmm::{
+    CostModel, Costs, Description, Error, Fmm, Gravity, Laplace, Method, OrderCosts, PlaneKernel, Stokes, Targets,
+};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
@@ -90,6 +92,44 @@ fn costs_are_measured_for_a_case_at_a_time() {
     assert!(matches!(plane, Err(Error::Unsupported { .. })), "{plane:?}");
 }
 
+/// Read from a file, costs may be anything.
+#[test]
+fn costs_that_are_none_are_refused() {
+    let of = |spoil: &dyn Fn(&mut Costs)| {
+        let mut model = made_up(1.0, 50.0, 50.0);
+        spoil(&mut model.cases[0]);
+        Fmm::new(Laplace).outputs(both()).cost_model(model).plan(&uniform(100, 1), Targets::Sources).err()
+    };
+    let spoilt: [&dyn Fn(&mut Costs); 7] = [
+        &|c| c.pair = f64::NAN,
+        &|c| c.pair = 0.0,
+        &|c| c.leaves = -1.0,
+        &|c| c.equivalent.clear(),
+        &|c| c.spherical[1].m2l = f64::INFINITY,
+        &|c| c.equivalent.reverse(),
+        &|c| c.spherical[0].order = 0,
+    ];
+    for (k, spoil) in spoilt.into_iter().enumerate() {
+        let refused = of(spoil);
+        assert!(
+            matches!(refused, Some(Error::Parameter { name, .. }) if name.starts_with("costs")),
+            "{k}: {refused:?}"
+        );
+    }
+    assert!(of(&|c| c.spherical.clear()).is_none());
+}
+
+/// A core that reaches over the points leaves little to be gained.
+#[test]
+fn forecasts_know_of_softening() {
+    let of = |softening: f64| {
+        let gravity = Gravity { g: 1.0, softening };
+        Fmm::new(gravity).tolerance(1e-4).plan(&uniform(20_000, 1), Targets::Sources).unwrap().describe()
+    };
+    assert_ne!(of(0.0).method, "direct");
+    assert_eq!(of(0.01).method, "direct");
+}
+
 /// The command keeps costs under its cache folder; those of another machine are left alone unless they are named.
 #[test]
 fn the_command_keeps_costs_and_uses_those_of_this_machine() {
@@ -115,6 +155,11 @@ fn the_command_keeps_costs_and_uses_those_of_this_machine() {
     let other = std::fs::read_to_string(&path).unwrap().replace(&CostModel::fingerprint(), "elsewhere");
     std::fs::write(&path, other).unwrap();
     assert_eq!((used(""), used(&format!(" --costs {}", path.display()))), ("built-in".into(), "elsewhere".into()));
+    assert!(!fmm(&["calibrate", "--costs", "built-in"]).status.success());
+    let spoilt = folder.path().join("spoilt.json");
+    std::fs::write(&spoilt, std::fs::read_to_string(&path).unwrap().replace("\"pair\": ", "\"pair\": -")).unwrap();
+    let refused = fmm(&["run", "--n", "10", "--costs", spoilt.to_str().unwrap()]);
+    assert!(crate::cli::last_line(&refused).contains("pair"));
     let missing = fmm(&["run", "--n", "10", "--costs", "/nowhere/costs.json"]);
     assert!(crate::cli::last_line(&missing).contains("/nowhere/costs.json"));
 }

@@ -109,6 +109,7 @@ fn targets_apart_from_charges() {
     let by = Method::EquivalentDensities;
     holds_apart(Laplace, both(), &[1e-3, 1e-6, 1e-9], Precision::F64, by, &CloudKind::ALL);
     holds_apart(Laplace, both(), &[1e-3], Precision::F32, by, &CloudKind::ALL);
+    holds_apart(Laplace, both(), &[1e-3, 1e-7], Precision::F64, Method::SphericalHarmonics, &CloudKind::ALL);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //!
 //! Any list policy: U, V, W, X, the 119 stencil, a treecode.
 
+pub mod estimate;
 pub mod moves;
 pub mod plan;
 pub mod points;

@@ -7,6 +7,7 @@
 //! | `bits` | threads, repetition, concurrency and moved points change no bit; instruction sets only the last ones |
 //! | `direct` | direct sums are those of a plain double loop, at any scale, with self terms skipped by index |
 //! | `edges` | lists that the plan cannot carry out are refused |
+//! | `estimate` | errors to expect of spherical harmonics are those there are |
 //! | `far` | errors far from all sources are those near them |
 //! | `oracle` | every stage agrees with the pair-by-pair form of the same expansion |
 //! | `rates` | every kernel is compiled into the pair sum |
@@ -19,6 +20,7 @@ mod batch;
 mod bits;
 mod direct;
 mod edges;
+mod estimate;
 mod far;
 mod oracle;
 mod rates;

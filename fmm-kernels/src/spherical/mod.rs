@@ -21,6 +21,7 @@
 //! | [`layout`] | what sources carry, what targets want |
 //! | [`shift`] | the geometry of a translation, and units |
 //! | [`expansion`] | the operators of one box and one pair |
+//! | [`tail`] | what a cut series leaves of one pair |
 //! | [`accuracy`] | errors as measured |
 
 pub mod accuracy;
@@ -33,6 +34,7 @@ pub mod layout;
 pub mod rcr;
 pub mod rotation;
 pub mod shift;
+pub mod tail;
 pub mod truncation;
 
 pub use expansion::{SphericalExpansion, SphericalOptions, Translation};

@@ -82,23 +82,29 @@ impl Truncation {
 
     /// Degrees of the source and of the target, of `order`.
     pub fn orders(self, target: Cube, source: Cube, order: usize) -> [usize; 2] {
+        self.shares(target, source).map(|share| degrees(order, share))
+    }
+
+    /// Shares of the degrees that source and target need, for [`degrees`].
+    pub fn shares(self, target: Cube, source: Cube) -> [f64; 2] {
         match self {
-            Truncation::Fixed => [order; 2],
+            Truncation::Fixed => [1.0; 2],
             Truncation::Bound => {
                 let [a, b] = ratios(target, source);
-                [needed(order, RADIUS, if a < 0.0 || b < 0.0 { 1.0 } else { a.max(b) }), order]
+                [share(RADIUS, if a < 0.0 || b < 0.0 { 1.0 } else { a.max(b) }), 1.0]
             }
-            Truncation::Variable => ratios_of(TYPICAL, target, source).map(|ratio| needed(order, TYPICAL, ratio)),
+            Truncation::Variable => ratios_of(TYPICAL, target, source).map(|ratio| share(TYPICAL, ratio)),
         }
     }
 }
 
-/// Degrees that a series of `ratio` needs where the nearest pair of the V list has all of `order`.
-fn needed(order: usize, radius: f64, ratio: f64) -> usize {
+/// The share of the degrees that a series of `ratio` needs where the nearest pair of the V list has all.
+fn share(radius: f64, ratio: f64) -> f64 {
     let worst = radius / (2.0 - radius);
-    if !(0.0..worst).contains(&ratio) {
-        return order;
-    }
-    let degrees = order as f64 * worst.ln() / ratio.ln();
-    (degrees.ceil() as usize).clamp(1, order.max(1))
+    if (0.0..worst).contains(&ratio) { worst.ln() / ratio.ln() } else { 1.0 }
+}
+
+/// A share of the degrees of `order`, rounded up.
+pub fn degrees(order: usize, share: f64) -> usize {
+    ((order as f64 * share).ceil() as usize).clamp(1, order.max(1))
 }

@@ -216,8 +216,8 @@ pub struct KernelArgs {
     /// Softening length of gravity [default: 0].
     #[arg(long, allow_negative_numbers = true)]
     pub softening: Option<f64>,
-    /// What method and leaf sizes are chosen by: a file of `fmm calibrate`, or `built-in` [default: what was calibrated on
-    /// this machine, or else built-in].
+    /// What method and leaf sizes are chosen by: a file of `fmm calibrate`, which writes it, or `built-in` [default: what was calibrated
+    /// on this machine, kept in $XDG_CACHE_HOME/fmm/costs.json or ~/.cache/fmm/costs.json, or else built-in].
     #[arg(long)]
     pub costs: Option<PathBuf>,
 }

@@ -19,7 +19,9 @@ fn kept() -> Option<PathBuf> {
 
 fn read(path: &Path) -> Result<CostModel, Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
-    serde_json::from_str(&text).map_err(|e| Failure::file(path, e))
+    let costs: CostModel = serde_json::from_str(&text).map_err(|e| Failure::file(path, e))?;
+    costs.validate().map_err(|e| Failure::file(path, e))?;
+    Ok(costs)
 }
 
 /// The costs of `--costs`; without it those that were measured on this machine with this version, if any.
@@ -41,6 +43,9 @@ pub fn costs(asked: Option<&Path>) -> Result<CostModel, Failure> {
 pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     let asked = args.kernel.costs.as_ref();
     let path = match asked {
+        Some(path) if path == Path::new(BUILT_IN) => {
+            return Err(Failure::Input("--costs built-in names no file to keep costs in".into()));
+        }
         Some(path) => path.clone(),
         None => kept().ok_or_else(|| Failure::Input("no HOME to keep costs in: --costs FILE names a place".into()))?,
     };

@@ -1,0 +1,81 @@
+"""What `auto` takes against the best fixed method: cloud x N x tolerance, potential and gradient on one core.
+
+    cargo build --release && python3 benches/auto.py --binary target/release/fmm --out runs/<date>-<host>
+
+The methods of a row are timed in turn, a few rounds of it: the least median of an evaluation on an existing plan counts.
+Direct sums are timed to 1e5 points, and from there on grow with N^2. Rows go to `auto.csv`, which is added to: `--n`,
+`--clouds` and `--tolerances` make it in pieces. Nothing else should run on the machine meanwhile.
+"""
+
+import argparse
+import csv
+import json
+import subprocess
+from pathlib import Path
+
+METHODS = ["equivalent", "spherical", "auto"]
+COLUMNS = ["cloud", "n", "tolerance", "auto", "order", "direct_s", "equivalent_s", "spherical_s", "auto_s", "auto_over_best",
+           "error_equivalent", "error_spherical", "error_auto"]
+
+
+def run(binary, cloud, n, tolerance, method, repeat, verify):
+    command = [binary, "run", "--demo", cloud, "--n", n, "--tolerance", tolerance, "--method", method, "--threads", 1,
+               "--outputs", "potential,gradient", "--repeat", repeat, "--json", "--costs", "built-in"]
+    command += ["--verify", 1000] if verify else []
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    if done.returncode:
+        print(f"{method}: {done.stderr.strip().splitlines()[-1]}")
+        return None
+    return json.loads(done.stdout)
+
+
+def row(args, cloud, n, tolerance):
+    seconds, errors, chosen = {}, {}, {}
+    for k in range(args.rounds):
+        for method in METHODS:
+            report = run(args.binary, cloud, n, tolerance, method, args.repeat, k == 0)
+            if report is None:
+                continue
+            seconds[method] = min(seconds.get(method, 1e9), report["seconds"]["apply"])
+            chosen[method] = (report["method"], report["order"])
+            if k == 0:
+                errors[method] = max(e["rel_l2"] for e in report["errors"].values())
+    direct = min(n, 100_000)
+    if direct not in args.direct:
+        args.direct[direct] = run(args.binary, "uniform", direct, 1e-3, "direct", 1 if direct > 20_000 else 5, False)["seconds"]["apply"]
+    seconds["direct"] = args.direct[direct] * (n / direct) ** 2
+    best = min(seconds[m] for m in seconds if m != "auto")
+    found = {"cloud": cloud, "n": n, "tolerance": tolerance, "auto": chosen["auto"][0], "order": chosen["auto"][1]}
+    found |= {f"{m}_s": f"{s:.5f}" for m, s in seconds.items()} | {f"error_{m}": f"{e:.2e}" for m, e in errors.items()}
+    return found | {"auto_over_best": f"{seconds['auto'] / best:.3f}"}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--clouds", default="uniform,ellipsoid,plummer")
+    parser.add_argument("--n", default="10000,100000,1000000")
+    parser.add_argument("--tolerances", default="1e-3,1e-6,1e-9")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=3)
+    args = parser.parse_args()
+    args.direct = {}
+    args.out.mkdir(parents=True, exist_ok=True)
+    worst = 0.0
+    with open(args.out / "auto.csv", "a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        if file.tell() == 0:
+            writer.writeheader()
+        for n in map(int, args.n.split(",")):
+            for cloud in args.clouds.split(","):
+                for tolerance in args.tolerances.split(","):
+                    found = row(args, cloud, n, tolerance)
+                    writer.writerow(found)
+                    file.flush()
+                    worst = max(worst, float(found["auto_over_best"]))
+                    print(" ".join(str(found.get(c, "-")) for c in COLUMNS), flush=True)
+    print(f"auto over the best fixed method: at most {worst:.3f}")
+
+
+main()

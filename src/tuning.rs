@@ -5,6 +5,7 @@
 //! error, against direct summation at 1000 random targets, over the clouds of
 //! the testkit and over strengths uniform in (0, 1) and normal.
 
+mod scattered;
 mod spherical;
 mod treecode;
 mod variants;
@@ -15,6 +16,7 @@ use adaptive2d::{Norm, laurent};
 use backend_cpu::Precision;
 use fmm_traits::{Error, Outputs};
 use fmm_tree::ListOptions;
+pub(crate) use scattered::order_of_scattered;
 pub(crate) use spherical::{derivatives, order_on};
 pub(crate) use variants::{chosen, error_of_order, given};
 

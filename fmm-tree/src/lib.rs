@@ -4,6 +4,7 @@
 //! [`stencil119`], with [`domains`] the 61 stencil, and [`treecode`].
 
 mod build;
+mod closeness;
 pub mod domains;
 pub mod invariants;
 mod lists;
@@ -17,6 +18,7 @@ pub use build::{
     BuildOptions, BuildReport, CAPACITY_STEPS, build, build_reported, build_uniform, deepest_level, root_for,
     smallest_root,
 };
+pub use closeness::closeness;
 pub use lists::{ListOptions, uvwx};
 pub use stencil::stencil119;
 pub use treecode::{TreecodeOptions, treecode};

@@ -59,22 +59,29 @@ impl Octree {
 const FURTHER: usize = 6;
 
 impl Octree {
-    /// The order for a tree: of spherical harmonics with a tolerance the one that its points ask for.
-    fn order(&self, tree: &Tree, lists: &Lists, typical: usize) -> Result<usize, Error> {
+    /// The order for a tree: with a tolerance the one that its points ask for, `usual` if they are not looked at. Whether all sources
+    /// are targets says `all`.
+    fn order(&self, tree: &Tree, lists: &Lists, usual: usize, all: bool) -> Result<usize, Error> {
         let (c, r, parts) = (&self.choice, &self.request, &self.parts);
-        let Some(tolerance) = c.tolerance.filter(|_| parts.expansion == Expansion::Spherical) else {
-            return Ok(typical);
-        };
+        let Some(tolerance) = c.tolerance else { return Ok(usual) };
         let family = &r.family.0;
         let scene = tuning::Scene { sources: tree.sources.len(), apart: !tree.same_points(), ncrit: r.ncrit };
+        let soft = family.near_radius(1.0);
+        if parts.expansion == Expansion::Equivalent {
+            if !all || soft > 0.0 || parts.policy != Policy::Uvwx {
+                return Ok(usual);
+            }
+            let closeness = || fmm_tree::closeness(tree);
+            return Ok(tuning::order_of_scattered(family.name(), r.outputs, tolerance, scene, usual, closeness));
+        }
         let outputs = 1 + tuning::derivatives(family.name(), r.outputs);
         let estimated = |orders: usize| {
             let truncation = parts.spherical.truncation;
-            let question = Question { truncation, orders, outputs, soft: family.near_radius(1.0), isa: c.isa };
+            let question = Question { truncation, orders, outputs, soft, isa: c.isa };
             let estimate = Estimate::new(tree, lists, question);
             tuning::order_on(&estimate, family.name(), r.outputs, tolerance, r.precision, scene)
         };
-        estimated(typical + FURTHER).or_else(|_| estimated(fmm_kernels::spherical::MAX_ORDER))
+        estimated(usual + FURTHER).or_else(|_| estimated(fmm_kernels::spherical::MAX_ORDER))
     }
 }
 
@@ -87,6 +94,7 @@ impl Engine for Octree {
         let (c, r) = (&self.choice, &self.request);
         let order = c.order.unwrap_or(tuning::MAX_ORDER);
         let options = build_options(r, c, &self.parts);
+        let all = matches!(targets, Targets::Sources);
         let placement = Placement::of(&c.facts, sources, targets);
         let mut placed = Placed::default();
         let clock = |seconds: &mut f64, start: Instant| *seconds = start.elapsed().as_secs_f64();
@@ -100,7 +108,7 @@ impl Engine for Octree {
         watch("lists", 0.3)?;
         let start = Instant::now();
         let lists = self.lists(&tree, order, options.min_side)?;
-        let order = self.order(&tree, &lists, order)?;
+        let order = self.order(&tree, &lists, order, all)?;
         clock(&mut placed.seconds.lists, start);
 
         watch("operators", 0.5)?;

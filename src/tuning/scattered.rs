@@ -1,0 +1,48 @@
+//! Orders of equivalent densities for points that are known.
+//!
+//! The gradients of [`LAPLACE`](super::LAPLACE) are those of points on a lattice. Nothing there is near enough to dominate the norm of a gradient, as
+//! close pairs do among points at random, and points lie on the faces of their boxes, where gradients err most. How far
+//! points are from a lattice says their [closeness](fmm_tree::closeness) c: errors of normal strengths fall as 1/√c. Those of strengths
+//! of one sign do not, for their norm is the field of all; they are below the ones of a lattice anyway.
+
+use super::{MAX_ORDER, MIN_ORDER, ORDERS, Scene, error_at, margin, requested};
+use fmm_traits::Outputs;
+
+/// log₁₀ of the largest error of gradients over all clouds but grids and copies: of 8000 and 100 000 points, normal strengths and
+/// strengths in (0, 1).
+const AT_RANDOM: [f64; ORDERS] =
+    [-2.27, -2.91, -4.05, -4.96, -5.88, -6.63, -7.45, -8.13, -8.86, -9.47, -9.93, -10.66, -11.16, -11.86];
+
+/// Closeness of lattices.
+const LATTICE: f64 = 10.0;
+
+/// Fewer points, or a leaf capacity that was given, were not measured.
+const LEAST: usize = 4000;
+
+/// The smallest order that keeps `tolerance` on points of some closeness, which is asked for where it matters: charges without
+/// softening, targets at the sources. At most `safe`, which serves all points.
+pub(crate) fn order_of_scattered(
+    kernel: &str,
+    outputs: Outputs,
+    tolerance: f64,
+    scene: Scene,
+    safe: usize,
+    closeness: impl FnOnce() -> f64,
+) -> usize {
+    let known = ["laplace", "gravity"].contains(&kernel) && scene.sources >= LEAST && scene.ncrit.is_none();
+    if !known || scene.apart || !outputs.contains(Outputs::GRADIENT) {
+        return safe;
+    }
+    let smallest = |share: f64| {
+        let error = |i: usize, p: usize| match i {
+            1 => (share * error_at(kernel, i, p)).max(10f64.powf(AT_RANDOM[p - MIN_ORDER])),
+            _ => error_at(kernel, i, p),
+        };
+        let enough = |p: &usize| requested(outputs).all(|(i, _)| error(i, *p) <= margin(kernel, i, scene) * tolerance);
+        (MIN_ORDER..=MAX_ORDER).find(enough).unwrap_or(safe).min(safe)
+    };
+    if smallest(0.0) == safe {
+        return safe;
+    }
+    smallest((LATTICE / closeness()).sqrt().min(1.0))
+}

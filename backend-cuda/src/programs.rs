@@ -188,7 +188,7 @@ pub(crate) fn points() -> Program {
 
 /// Radix sort.
 pub(crate) fn sort() -> Program {
-    let entries = &["iota", "sort_count", "sort_starts", "sort_pass"];
+    let entries = &["iota", "sort_count", "sort_starts", "sort_pass", "sort_runs"];
     plain("sort.cu", include_str!("../kernels/sort.cu"), entries)
 }
 

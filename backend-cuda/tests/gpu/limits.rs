@@ -30,16 +30,17 @@ fn whole_and_in_parts<T: DeviceScalar, F: Family>(device: &Device, family: &F, k
     let q = normal_strengths(6000 * F::Source::STRENGTHS, 62);
     let mut plan = planned::<T, F>(device, family, p, &points);
     let whole = plan.apply(&q, &mut |_, _| true).unwrap().0;
+    let mut differs = false;
     for most in (1..p).rev() {
         plan.set_m2l_part(most);
         let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
+        differs |= u != whole;
         let e = difference(&u, &whole);
         println!("{} {} p {p}, {most} at a time: {e:.1e}", family.name(), T::NAME);
         assert!(e <= bound, "{} {} p {p}, {most} at a time: {e:e}", family.name(), T::NAME);
     }
-    // The sums have other ends, so that one at a time can be told from all at once.
-    let last = plan.apply(&q, &mut |_, _| true).unwrap().0;
-    assert!(last != whole, "{}: M2L was not in parts", family.name());
+    // Some sums end elsewhere.
+    assert!(differs, "{}: M2L was not in parts", family.name());
 }
 
 /// The same terms, but surface solves amplify rounding by up to 1/cutoff.
@@ -117,7 +118,7 @@ fn too_large(device: &Device) {
         }
         other => panic!("{other}"),
     };
-    let ballast = || fill(device, 32 << 20);
+    let ballast = || fill(device, 8 << 20);
     let held = ballast();
     refused(build(device, &given, None, &options).unwrap_err());
     drop(held);

@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
 
   for_groups(range, [&](auto each, u32 first) {
-    constexpr int EACH = decltype(each)::value;
+    constexpr int EACH = decltype(each)::value, UNROLL = EACH < 4 ? 4 : 2;
     auto target = [&](int n) { return min(first + n * LANES + lane, range.y - 1); };
     REAL x[EACH][3];
     double sum[KEPT(EACH)][VALUES] = {};
@@ -42,97 +42,78 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (int n = 0; n < EACH; ++n)
       for (int a = 0; a < 3; ++a) x[n][a] = (REAL)((target_xyz[a * targets + target(n)] - center[a]) * scale);
 
-    // First the boxes that hold none of the targets, tiles filled across boxes; then, if targets are sources, the others,
-    // a tile from one box, where each target skips itself.
-    for (u32 own = 0; own <= same; ++own) {
-      const u64 end = starts[b + 1];
-      // Of the next 32 boxes of the row their ranges, and which of them are to be done.
-      u64 e = starts[b];
-      uint2 ranges = {};
-      u32 left = 0, begin = 0, stop = 0;
-      for (bool more = true; more;) {
-        u32 filled = 0;
-        __syncwarp();
-        while (filled < TILE) {
-          if (begin == stop) {
-            if (own && filled > 0) break;
-            while (left == 0 && e < end) {
-              ranges = e + lane_id() < end ? t.source_range[row[e + lane_id()]] : make_uint2(0, 0);
-              const bool overlap = same && ranges.x < range.y && range.x < ranges.y;
-              left = __ballot_sync(~0u, ranges.x < ranges.y && overlap == (own == 1));
-              e += 32;
-            }
-            if (left == 0) {
-              more = false;
-              break;
-            }
-            const int next = __ffs(left) - 1;
-            left &= left - 1;
-            begin = __shfl_sync(~0u, ranges.x, next), stop = __shfl_sync(~0u, ranges.y, next);
+    // Tiles are filled across boxes, so that all but the last are full. `ranges`: those of 32 boxes of the row.
+    const u64 end = starts[b + 1];
+    u64 e = starts[b];
+    uint2 ranges = {};
+    u32 next = 32, begin = 0, stop = 0;
+    for (bool more = true; more;) {
+      // Where the points of the leaf itself are in the tile, and the position of the first of them.
+      u32 filled = 0, own_slot = 0, own_count = 0, own_begin = 0;
+      __syncwarp();
+      while (filled < TILE) {
+        if (begin == stop) {
+          if (e == end) {
+            more = false;
+            break;
           }
-          const u32 count = min(stop - begin, TILE - filled);
-          for (u32 j = threadIdx.x; j < count; j += THREADS) {
-            Source y = {};
-            for (int a = 0; a < 3; ++a) y.v[a] = (REAL)((source_xyz[a * sources + begin + j] - center[a]) * scale);
-            for (int c = 0; c < STRENGTHS; ++c)
-              y.v[3 + c] = (REAL)(strengths[(u64)(begin + j) * STRENGTHS + c] * factors[c]);
-            tile[filled + j] = y;
+          if (next == 32) {
+            ranges = e + lane_id() < end ? t.source_range[row[e + lane_id()]] : make_uint2(0, 0);
+            next = 0;
           }
-          filled += count;
-          begin += count;
+          begin = __shfl_sync(~0u, ranges.x, next), stop = __shfl_sync(~0u, ranges.y, next);
+          ++next, ++e;
         }
-        __syncwarp();
-        // The last chunk is filled up with a source without strength.
-        const u32 whole = (filled + CHUNK - 1) / CHUNK * CHUNK;
-        if (filled + threadIdx.x < whole) {
-          Source y = tile[0];
-          for (int c = 0; c < STRENGTHS; ++c) y.v[3 + c] = 0;
-          tile[filled + threadIdx.x] = y;
+        const u32 count = min(stop - begin, TILE - filled);
+        for (u32 j = threadIdx.x; j < count; j += THREADS) {
+          Source y = {};
+          for (int a = 0; a < 3; ++a) y.v[a] = (REAL)((source_xyz[a * sources + begin + j] - center[a]) * scale);
+          for (int c = 0; c < STRENGTHS; ++c) y.v[3 + c] = (REAL)(strengths[(u64)(begin + j) * STRENGTHS + c] * factors[c]);
+          tile[filled + j] = y;
         }
-        __syncwarp();
+        if (same && begin < range.y && range.x < begin + count) own_begin = begin, own_slot = filled, own_count = count;
+        filled += count;
+        begin += count;
+      }
+      __syncwarp();
 
-        // Pairs are tested only if a sum is not finite.
-        for (bool careful = false;; careful = true) {
-          REAL part[EACH][VALUES] = {};
-          auto add = [&](auto pair, const Source& y, int n, REAL dx, const REAL* q) {
-            REAL u[VALUES];
-            pair(params, dx, x[n][1] - y.v[1], x[n][2] - y.v[2], q, u);
+      // Only pairs within the leaf are tested; all are if a sum is not finite.
+      for (bool careful = false;; careful = true) {
+        REAL part[EACH][VALUES] = {};
+        for (u32 piece = 0; piece < 3; ++piece) {
+          const u32 from = piece == 0 ? 0 : piece == 1 ? own_slot : own_slot + own_count;
+          const u32 to = piece == 0 ? own_slot : piece == 1 ? own_slot + own_count : filled;
+          if (careful || piece == 1) {
+            for (u32 j = from + slice; j < to; j += SPLIT) {
+              const Source y = tile[j];
+              // The source in this slot, if it is one of the leaf's.
+              const u32 own = j - own_slot < own_count ? own_begin + (j - own_slot) : ~0u;
 #pragma unroll
-            for (int k = 0; k < VALUES; ++k) part[n][k] += u[k];
-          };
-          // With a source that may be one of the targets: that one gets another distance and no strength.
-          auto skipping = [&](auto pair, u32 j) {
-            const Source y = tile[j];
-            const u32 position = begin - filled + j;
+              for (int n = 0; n < EACH; ++n) {
+                REAL u[VALUES];
+                guarded_pair(params, x[n][0] - y.v[0], x[n][1] - y.v[1], x[n][2] - y.v[2], y.v + 3, u);
+                const bool self = target(n) == own;
 #pragma unroll
-            for (int n = 0; n < EACH; ++n) {
-              const bool self = own && target(n) == position;
-              REAL q[STRENGTHS];
-#pragma unroll
-              for (int c = 0; c < STRENGTHS; ++c) q[c] = self ? REAL(0) : y.v[3 + c];
-              add(pair, y, n, self ? REAL(1) : x[n][0] - y.v[0], q);
+                for (int k = 0; k < VALUES; ++k) part[n][k] += self ? REAL(0) : u[k];
+              }
             }
-          };
-          auto bare = [](auto... of) { bare_pair(of...); };
-          auto guarded = [](auto... of) { guarded_pair(of...); };
-          if (careful) {
-            for (u32 j = slice; j < filled; j += SPLIT) skipping(guarded, j);
-          } else if (own) {
-            for (u32 j = slice; j < filled; j += SPLIT) skipping(bare, j);
           } else {
-            for (const Source *at = tile + slice, *last = tile + whole; at < last; at += CHUNK) {
+#pragma unroll UNROLL
+            for (u32 j = from + slice; j < to; j += SPLIT) {
+              const Source y = tile[j];
 #pragma unroll
-              for (int i = 0; i < CHUNK; i += SPLIT) {
-                const Source y = at[i];
+              for (int n = 0; n < EACH; ++n) {
+                REAL u[VALUES];
+                bare_pair(params, x[n][0] - y.v[0], x[n][1] - y.v[1], x[n][2] - y.v[2], y.v + 3, u);
 #pragma unroll
-                for (int n = 0; n < EACH; ++n) add(bare, y, n, x[n][0] - y.v[0], y.v + 3);
+                for (int k = 0; k < VALUES; ++k) part[n][k] += u[k];
               }
             }
           }
-          if (!join(part) && !careful) continue;
-          for_kept(part, slice, [&](int n, int k, double mine) { sum[n][k] += mine; });
-          break;
         }
+        if (!join(part) && !careful) continue;
+        for_kept(part, slice, [&](int n, int k, double mine) { sum[n][k] += mine; });
+        break;
       }
     }
     add_kept<EACH>(sum, first, range.y, level + LEVEL_HEAD + STRENGTHS, values);

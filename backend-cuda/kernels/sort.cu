@@ -1,7 +1,6 @@
 // Stable radix sort of 64-bit keys with 32-bit values, one digit of eight bits a pass. The digits of all passes are
 // counted in one reading of the keys; a pass then reads and writes them once, as each tile learns where its digits
-// begin from the tiles before it (decoupled look-back: Merrill & Garland 2016; Adinets & Merrill 2022). Of many long keys
-// only the upper digits are passed; what agrees in them are short runs, each sorted in shared memory.
+// begin from the tiles before it (decoupled look-back: Merrill & Garland 2016; Adinets & Merrill 2022).
 
 #include "shared/warp.cuh"
 
@@ -20,15 +19,14 @@ extern "C" __global__ void iota(u32* out, u64 n) {
   if (i < n) out[i] = (u32)i;
 }
 
-// counts[pass · DIGITS + digit] over all keys, of the digits from bit `first` on; `counts` comes as zeros.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    sort_count(const u64* keys, u64 n, u32 first, u32 passes, u64* counts) {
+// counts[pass · DIGITS + digit] over all keys; `counts` comes as zeros.
+extern "C" __global__ void __launch_bounds__(THREADS) sort_count(const u64* keys, u64 n, u32 passes, u64* counts) {
   __shared__ u32 count[PASSES][DIGITS];
   for (u32 p = 0; p < passes; ++p) count[p][threadIdx.x] = 0;
   __syncthreads();
   for (u64 i = (u64)blockIdx.x * THREADS + threadIdx.x; i < n; i += (u64)gridDim.x * THREADS) {
     const u64 key = keys[i];
-    for (u32 p = 0; p < passes; ++p) atomicAdd(&count[p][digit_of(key, first + 8 * p)], 1u);
+    for (u32 p = 0; p < passes; ++p) atomicAdd(&count[p][digit_of(key, 8 * p)], 1u);
   }
   __syncthreads();
   for (u32 p = 0; p < passes; ++p) {
@@ -141,65 +139,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int i = 0; i < ITEMS; ++i) {
     const u32 at = threadIdx.x + i * THREADS;
     if (at < items) values_out[to[i]] = staged_values[at];
-  }
-}
-
-#define RUN_THREADS 1024
-#define RUN_TILE 2048
-#define WINDOW (2 * RUN_TILE)
-
-// Sorts each run of keys that agree from bit `first` on, stably: those that begin in tile blockIdx.x of RUN_TILE keys, by
-// a bitonic network over the tile and the next one. One that does not end there raises *long_run; of it that much is sorted.
-// Blocks write what lies within their own runs, and use of others only the bits that these agree in.
-extern "C" __global__ void __launch_bounds__(RUN_THREADS)
-    sort_runs(volatile u64* keys, u32* values, u64 n, u32 first, u32* long_run) {
-  __shared__ u64 key[WINDOW];
-  __shared__ unsigned short place[WINDOW];
-  // The first run of each tile; whether a run has more than one key.
-  __shared__ u32 begins[2], some;
-  const u64 begin = (u64)blockIdx.x * RUN_TILE;
-  const u32 count = (u32)min((u64)WINDOW, n - begin);
-  if (threadIdx.x < 2) begins[threadIdx.x] = WINDOW;
-  if (threadIdx.x == 0) some = 0;
-  for (u32 i = threadIdx.x; i < WINDOW; i += RUN_THREADS) {
-    key[i] = i < count ? keys[begin + i] : ~0ull;
-    place[i] = (unsigned short)i;
-  }
-  __syncthreads();
-  auto joined = [&](u32 i) { return (i > 0 ? key[i - 1] : keys[begin - 1]) >> first == key[i] >> first; };
-  for (u32 i = threadIdx.x; i < count; i += RUN_THREADS)
-    if ((i == 0 && begin == 0) || !joined(i)) atomicMin(&begins[i / RUN_TILE], i);
-  __syncthreads();
-  // What begins in the second tile is not ours.
-  const u32 from = begins[0], to = min(begins[1], count);
-  if (from == WINDOW) return;
-  for (u32 i = from + 1 + threadIdx.x; i < to; i += RUN_THREADS)
-    if (joined(i)) some = 1;
-  if (threadIdx.x == 0 && begins[1] == WINDOW && begin + count < n && keys[begin + count] >> first == key[count - 1] >> first)
-    *long_run = 1;
-  __syncthreads();
-  if (!some) return;
-  for (u32 size = 2; size <= WINDOW; size *= 2)
-    for (u32 step = size / 2; step > 0; step /= 2) {
-      for (u32 k = threadIdx.x; k < WINDOW / 2; k += RUN_THREADS) {
-        const u32 a = 2 * k - k % step, b = a + step;
-        const u64 x = key[a], y = key[b];
-        const unsigned short i = place[a], j = place[b];
-        const bool greater = x > y || (x == y && i > j);
-        if (greater == ((a & size) == 0)) key[a] = y, key[b] = x, place[a] = j, place[b] = i;
-      }
-      __syncthreads();
-    }
-  u32 value[WINDOW / RUN_THREADS];
-#pragma unroll
-  for (int k = 0; k < WINDOW / RUN_THREADS; ++k) {
-    const u32 i = threadIdx.x + k * RUN_THREADS;
-    if (i >= from && i < to) value[k] = values[begin + place[i]];
-  }
-  __syncthreads();
-#pragma unroll
-  for (int k = 0; k < WINDOW / RUN_THREADS; ++k) {
-    const u32 i = threadIdx.x + k * RUN_THREADS;
-    if (i >= from && i < to) keys[begin + i] = key[i], values[begin + i] = value[k];
   }
 }

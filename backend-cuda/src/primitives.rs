@@ -15,12 +15,6 @@ const DIGIT_BITS: u32 = 8;
 const DIGITS: usize = 1 << DIGIT_BITS;
 /// Most blocks that count digits.
 const COUNTERS: u32 = 1024;
-/// Threads and keys of a block that sorts short runs.
-const RUN_BLOCK: u32 = 1024;
-const RUN_TILE: usize = 2048;
-/// Upper bits by which many keys are sorted first, and how many are worth it.
-const UPPER_BITS: u32 = 40;
-const MANY: usize = 1 << 18;
 
 /// Both, compiled.
 #[derive(Debug)]
@@ -60,8 +54,8 @@ impl Primitives {
         Ok(numbers)
     }
 
-    /// The stable sort of the first `n` keys, by their lowest `bits` bits above which there are none, and of their values;
-    /// the values of fresh keys are their positions. Waits for the device if there are many.
+    /// Enqueues the stable sort of the first `n` keys, by their lowest `bits` bits, and of their values; the values of
+    /// fresh keys are their positions.
     pub fn sort(
         &self,
         keys: &mut Buffer<u64>,
@@ -70,44 +64,13 @@ impl Primitives {
         n: usize,
         bits: u32,
     ) -> Result<(), Error> {
-        if n >= MANY && bits > UPPER_BITS {
-            let first = bits - UPPER_BITS;
-            self.passes(keys, values, fresh, n, [first, UPPER_BITS])?;
-            if self.runs(keys, values, n, first)? {
-                return Ok(());
-            }
-            // In the present order a stable sort comes to the same, as keys that agree wholly are in their old order.
-            return self.passes(keys, values, false, n, [0, bits]);
-        }
-        self.passes(keys, values, fresh, n, [0, bits])
-    }
-
-    /// Sorts keys that are sorted by the bits from `first` on also by those below it; `false` if too many keys in a row
-    /// agree in the upper ones.
-    fn runs(&self, keys: &Buffer<u64>, values: &Buffer<u32>, n: usize, first: u32) -> Result<bool, Error> {
-        let long: Buffer<u32> = self.device.zeros(1, "a long run")?;
-        let args = [keys.into(), values.into(), (n as u64).into(), first.into(), (&long).into()];
-        // SAFETY: arguments as in sort.cu; a tile is that of one block.
-        unsafe { self.device.launch(&self.sort, "sort_runs", (blocks(n, RUN_TILE)?, 1), RUN_BLOCK, &args)? };
-        Ok(self.device.download(&long, "a long run")?[0] == 0)
-    }
-
-    /// Enqueues the stable sort by `bits` bits from bit `first` on.
-    fn passes(
-        &self,
-        keys: &mut Buffer<u64>,
-        values: &mut Buffer<u32>,
-        fresh: bool,
-        n: usize,
-        [first, bits]: [u32; 2],
-    ) -> Result<(), Error> {
         let (tiles, passes) = (blocks(n, SORT_TILE)?, bits.div_ceil(DIGIT_BITS));
         if n == 0 || passes == 0 {
             return Ok(());
         }
         let (block, number) = (SORT_BLOCK as u32, Arg::from(n as u64));
         let starts: Buffer<u64> = self.device.zeros(DIGITS * passes as usize, "starts of a sort")?;
-        let args = [(&*keys).into(), number, first.into(), passes.into(), (&starts).into()];
+        let args = [(&*keys).into(), number, passes.into(), (&starts).into()];
         let grid = (tiles.min(COUNTERS), 1);
         // SAFETY: arguments as in sort.cu; starts has an entry for each digit of each pass.
         unsafe {
@@ -126,7 +89,7 @@ impl Primitives {
                 (&*keys).into(),
                 from,
                 number,
-                (first + pass * DIGIT_BITS).into(),
+                (pass * DIGIT_BITS).into(),
                 starts.at(DIGITS * pass as usize),
                 (&states_and_next).into(),
                 states_and_next.at(states),

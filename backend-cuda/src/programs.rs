@@ -95,6 +95,7 @@ impl Groups {
         match (T::NAME, values) {
             ("f32", 1..=4) => Groups { split: 2, most: 4, blocks: 16 },
             ("f64", 1) => Groups { split: 2, most: 4, blocks: 14 },
+            ("f64", 2..=4) => Groups { split: 2, most: 2, blocks: 16 },
             _ => Groups::near::<T>(values),
         }
     }
@@ -192,7 +193,7 @@ pub(crate) fn points() -> Program {
 
 /// Radix sort.
 pub(crate) fn sort() -> Program {
-    let entries = &["iota", "sort_count", "sort_starts", "sort_pass", "sort_runs"];
+    let entries = &["iota", "sort_count", "sort_starts", "sort_pass"];
     plain("sort.cu", include_str!("../kernels/sort.cu"), entries)
 }
 

@@ -8,9 +8,8 @@
 #define THREADS 32
 // Targets that are taken together: the grain in which leaves are rounded up.
 #define LANES (THREADS / SPLIT)
-// Sources in shared memory at once: whole chunks, which a loop goes through without looking for their end.
-#define CHUNK (4 * SPLIT)
-#define TILE (TILE_BYTES / (int)sizeof(Source) / CHUNK * CHUNK)
+// Sources in shared memory at once.
+#define TILE (TILE_BYTES / (int)sizeof(Source))
 
 // A number that is known when the program is compiled.
 template <int N>

@@ -51,14 +51,15 @@ fn main() -> ExitCode {
         Err(e) => println!("\nall skipped: {e}"),
     }
     let mut tally = Tally::default();
-    for (name, test) in TESTS.iter().flat_map(|t| t.iter()).filter(|t| is_wanted(t.0)) {
-        tally.run(name, device.as_ref().map(|device| || test(device)).map_err(|_| "no device"));
-    }
+    // Those of another process come first: what this one has used of the memory it keeps.
     let fmm = command::beside();
     for (name, test) in command::TESTS.iter().filter(|t| is_wanted(t.0)) {
         let ready = device.as_ref().map_err(|_| "no device");
         let ready = ready.and_then(|_| fmm.as_deref().ok_or("no command fmm beside this program"));
         tally.run(name, ready.map(|fmm| || test(fmm)));
+    }
+    for (name, test) in TESTS.iter().flat_map(|t| t.iter()).filter(|t| is_wanted(t.0)) {
+        tally.run(name, device.as_ref().map(|device| || test(device)).map_err(|_| "no device"));
     }
     let Tally { passed, failed, ignored } = tally;
     let verdict = if failed == 0 { "ok" } else { "FAILED" };

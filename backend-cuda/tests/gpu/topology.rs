@@ -98,13 +98,13 @@ fn million(device: &Device) {
     }
 }
 
-/// So many that short runs of equal upper digits are sorted apart, and long ones are not.
+/// Points whose keys agree in their upper digits: ties of a stable sort.
 fn alike(device: &Device) {
     for kind in [CloudKind::FiftyCopies, CloudKind::TwoClusters, CloudKind::Line, CloudKind::Coincident] {
         let p = kind.points((1 << 18) + 4321, 18);
         same(device, &p, None, &with_ncrit(64), &ListOptions::default(), kind.name());
     }
-    // Runs of all lengths up to the longest that is sorted apart, and one longer, in the order in which they come.
+    // Clusters of many sizes.
     let mut p = Vec::new();
     for (i, length) in [1, 2, 31, 500, 2047, 2048, 2049, 4095].into_iter().enumerate() {
         let mut g = Generator::new(19);

@@ -188,7 +188,7 @@ fn break_even(device: &Device, method: Method, both: Outputs, orders: &[usize]) 
         for (a, b) in evaluation.iter().zip(&whole) {
             println!("    N = {:>6}: direct {:.2e}, evaluation {:.2e}, with tree and lists {:.2e}", a.0, a.2, a.1, b.1);
         }
-        let show = |rows| crossing(rows).map_or("outside".to_string(), |n| format!("{n:.0e}"));
+        let show = |rows| crossing(rows).map_or("outside".to_string(), |n| format!("{n:.1e}"));
         println!("p = {p:>2} {theirs:.0e}   order {order}: {} {}", show(&evaluation), show(&whole));
     }
     Ok(())

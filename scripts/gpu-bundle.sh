@@ -12,7 +12,7 @@ command -v strip >/dev/null || { echo "scripts/gpu-bundle.sh: needs strip (binut
 cargo build --release --package fmm --bin fmm
 cargo build --release --package backend-cuda --example device_rates --example papers
 # Cargo puts a hash into the name of a test.
-tests=$(cargo test --release --package backend-cuda --test gpu --no-run 2>&1 | tee /dev/stderr |
+tests=$(cargo test --release --package backend-cuda --test gpu --no-run 2>&1 | tee >(cat >&2) |
     sed -n 's/.*Executable.*(\(.*\))$/\1/p')
 
 rm -rf "$folder"

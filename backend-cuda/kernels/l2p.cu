@@ -1,7 +1,7 @@
 // L2P and M2P: equivalent densities on the surfaces of boxes to values at the targets of a leaf.
 //
-// In front of this file: REAL, STRENGTHS (of a density), VALUES, BLOCKS (of a multiprocessor), SPLIT and MOST (group.cuh),
-// and `bare_pair`. Targets never lie on the surface whose density they see.
+// In front of this file: REAL, STRENGTHS (of a density), VALUES, BLOCKS (of a multiprocessor), SPLIT, MOST and
+// TILE_BYTES (group.cuh), and `bare_pair`. Targets never lie on the surface whose density they see.
 
 #include "shared/level.cuh"
 #include "shared/real.cuh"

@@ -1,8 +1,8 @@
 // P2P: the near field of each leaf.
 //
-// In front of this file: REAL, STRENGTHS, VALUES, BLOCKS (of a multiprocessor), SPLIT and MOST (group.cuh), FRAMED,
-// `guarded_pair` and `bare_pair` as for direct.cu, whose rule for zero distances holds here too. With FRAMED coordinates
-// are taken relative to the leaf in units of its side; else they are the caller's.
+// In front of this file: REAL, STRENGTHS, VALUES, BLOCKS (of a multiprocessor), SPLIT, MOST and TILE_BYTES (group.cuh),
+// FRAMED, `guarded_pair` and `bare_pair` as for direct.cu, whose rule for zero distances holds here too. With FRAMED
+// coordinates are taken relative to the leaf in units of its side; else they are the caller's.
 
 #include "shared/level.cuh"
 #include "shared/real.cuh"

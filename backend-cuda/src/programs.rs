@@ -82,8 +82,8 @@ impl Groups {
             ("f32", 1) => (4, 6, 28),
             ("f32", 2..=4) => (4, 6, 20),
             ("f32", 5..=12) => (4, 3, 12),
-            (_, 1) => (2, 4, 16),
-            (_, 2..=4) => (2, 2, 16),
+            (_, 1) => (4, 6, 16),
+            (_, 2..=4) => (2, 2, 20),
             ("f64", 5..=12) => (4, 2, 8),
             _ => (4, 1, 8),
         };
@@ -95,6 +95,7 @@ impl Groups {
         match (T::NAME, values) {
             ("f32", 1..=4) => Groups { split: 2, most: 4, blocks: 16 },
             ("f64", 1) => Groups { split: 2, most: 4, blocks: 14 },
+            ("f64", 2..=4) => Groups { split: 2, most: 2, blocks: 16 },
             _ => Groups::near::<T>(values),
         }
     }
@@ -105,10 +106,14 @@ impl Groups {
     }
 
     fn definitions(self) -> Vec<(&'static str, usize)> {
-        vec![("SPLIT", self.split), ("MOST", self.most), ("BLOCKS", self.blocks)]
+        // So much shared memory that all blocks fit, each with the KB that the system takes.
+        let tile = ((MULTIPROCESSOR_MEMORY / self.blocks - 1024) & !1023).min(8192);
+        vec![("SPLIT", self.split), ("MOST", self.most), ("BLOCKS", self.blocks), ("TILE_BYTES", tile)]
     }
 }
 
+/// Shared memory of a multiprocessor (of compute capability 9.0), in bytes.
+const MULTIPROCESSOR_MEMORY: usize = 228 << 10;
 /// Threads of a block that sums at the targets of a leaf.
 pub(crate) const LEAF_THREADS: usize = 32;
 

@@ -1,5 +1,6 @@
 // Targets of a leaf in groups that a warp sums at once: SPLIT threads share a target, each with its part of the sources,
-// and a thread has up to MOST targets. In front: REAL, VALUES, SPLIT, MOST, and `Source`.
+// and a thread has up to MOST targets. In front: REAL, VALUES, SPLIT, MOST, TILE_BYTES,
+// and `Source`.
 #pragma once
 
 #include "shared/warp.cuh"
@@ -8,7 +9,7 @@
 // Targets that are taken together: the grain in which leaves are rounded up.
 #define LANES (THREADS / SPLIT)
 // Sources in shared memory at once.
-#define TILE (8192 / (int)sizeof(Source))
+#define TILE (TILE_BYTES / (int)sizeof(Source))
 
 // A number that is known when the program is compiled.
 template <int N>

@@ -134,6 +134,11 @@ impl<T: DeviceScalar> Families<T> {
         self.kids.bytes() + self.around.bytes() + self.spectra.bytes() + self.sums.bytes()
     }
 
+    /// Takes at most this many frequencies along z at a time.
+    pub fn hold(&mut self, most: usize) {
+        self.held = self.held.min(most.max(1));
+    }
+
     /// Enqueues M2L: `multipoles` to `check`, rows of all boxes, some frequencies after the others. `operators`: those of a
     /// level.
     ///

@@ -165,6 +165,14 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         self.beside = beside;
     }
 
+    /// M2L through Fourier space in parts of at most this many of the p frequencies along one axis, as where spectra do not
+    /// fit; until the points change.
+    pub fn set_m2l_part(&mut self, most: usize) {
+        if let Far::Fourier(families) = &mut self.placed.edges.m2l {
+            families.hold(most);
+        }
+    }
+
     /// It pays where levels of few boxes leave the device idle: with one component, 8 % at 2²⁰ points and 1 % at 2²⁴ (3·10⁵
     /// boxes); −8 % at 2²⁷ (2.5·10⁶ boxes), −5 to −9 % with three components.
     pub(super) fn beside(&self) -> bool {

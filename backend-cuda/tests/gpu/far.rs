@@ -31,14 +31,14 @@ pub const TESTS: &[Test] = &[
     ("far::bad_strengths_wrong_lists_and_a_stopped_run", errors),
 ];
 
-fn difference(a: &[f64], b: &[f64]) -> f64 {
+pub fn difference(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
     let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
     let e = norm(&mut a.iter().zip(b).map(|(a, b)| a - b));
     if e == 0.0 { 0.0 } else { e / norm(&mut b.iter().copied()) }
 }
 
-fn tree_of(device: &Device, s: &[f64], t: Option<&[f64]>, ncrit: usize) -> DeviceTree {
+pub fn tree_of(device: &Device, s: &[f64], t: Option<&[f64]>, ncrit: usize) -> DeviceTree {
     let send = |x: &[f64]| CallerPoints::new(device, x).unwrap();
     build(device, &send(s), t.map(send).as_ref(), &TreeOptions { ncrit, min_side: 0.0, root: Root::Smallest }).unwrap()
 }

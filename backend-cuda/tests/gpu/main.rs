@@ -1,10 +1,12 @@
 //! What needs a GPU. Without one every test is reported as ignored, with the reason, and none as passed;
-//! the standard harness cannot say so. The binary needs nothing beside it: carry it to a GPU machine.
-//! Arguments are parts of the names of the tests to run.
+//! the standard harness cannot say so. The binary needs nothing beside it: carry it to a GPU machine
+//! (`scripts/gpu-bundle.sh`). Arguments are parts of the names of the tests to run.
 
+mod command;
 mod direct;
 mod errors;
 mod far;
+mod limits;
 mod topology;
 
 use backend_cuda::{Device, DeviceOptions};
@@ -13,36 +15,53 @@ use std::process::ExitCode;
 
 type Test = (&'static str, fn(&Device));
 
-const TESTS: &[&[Test]] = &[errors::TESTS, direct::TESTS, topology::TESTS, far::TESTS];
+const TESTS: &[&[Test]] = &[errors::TESTS, direct::TESTS, topology::TESTS, far::TESTS, limits::TESTS];
+
+/// What became of the tests.
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+}
+
+impl Tally {
+    /// Runs a test, or says why not.
+    fn run(&mut self, name: &str, test: Result<impl FnOnce(), &str>) {
+        let test = match test {
+            Ok(test) => test,
+            Err(why) => {
+                self.ignored += 1;
+                return println!("test {name} ... ignored, {why}");
+            }
+        };
+        let start = std::time::Instant::now();
+        let passed = catch_unwind(AssertUnwindSafe(test)).is_ok();
+        *(if passed { &mut self.passed } else { &mut self.failed }) += 1;
+        println!("test {name} ... {} ({:.2} s)", if passed { "ok" } else { "FAILED" }, start.elapsed().as_secs_f64());
+    }
+}
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    let tests: Vec<&Test> = TESTS
-        .iter()
-        .flat_map(|t| t.iter())
-        .filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str())))
-        .collect();
-    println!("\nrunning {} tests", tests.len());
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str()));
     let device = Device::open(&DeviceOptions::default());
-    let (mut passed, mut failed, mut ignored) = (0, 0, 0);
     match &device {
-        Ok(device) => println!("device: {:?}", device.info()),
-        Err(e) => {
-            ignored = tests.len();
-            println!("all skipped: {e}");
-        }
+        Ok(device) => println!("\ndevice: {:?}", device.info()),
+        Err(e) => println!("\nall skipped: {e}"),
     }
-    for (name, test) in tests {
-        let Ok(device) = &device else {
-            println!("test {name} ... ignored, no device");
-            continue;
-        };
-        let start = std::time::Instant::now();
-        let outcome = catch_unwind(AssertUnwindSafe(|| test(device)));
-        let word = if outcome.is_ok() { "ok" } else { "FAILED" };
-        *(if outcome.is_ok() { &mut passed } else { &mut failed }) += 1;
-        println!("test {name} ... {word} ({:.2} s)", start.elapsed().as_secs_f64());
+    let mut tally = Tally::default();
+    // Those of another process come first: what this one has used of the memory it keeps.
+    let fmm = command::beside();
+    for (name, test) in command::TESTS.iter().filter(|t| is_wanted(t.0)) {
+        let ready = device.as_ref().map_err(|_| "no device");
+        let ready = ready.and_then(|_| fmm.as_deref().ok_or("no command fmm beside this program"));
+        tally.run(name, ready.map(|fmm| || test(fmm)));
     }
+    for (name, test) in TESTS.iter().flat_map(|t| t.iter()).filter(|t| is_wanted(t.0)) {
+        tally.run(name, device.as_ref().map(|device| || test(device)).map_err(|_| "no device"));
+    }
+    let Tally { passed, failed, ignored } = tally;
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     println!("\ntest result: {verdict}. {passed} passed; {failed} failed; {ignored} ignored");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -10,6 +10,7 @@ pub const TESTS: &[Test] = &[
     ("topology::every_cloud_gives_the_tree_and_lists_of_the_cpu", clouds),
     ("topology::sources_and_targets_of_different_clouds", two_clouds),
     ("topology::a_million_points", million),
+    ("topology::many_points_that_agree_in_most_of_their_keys", alike),
     ("topology::deeper_than_one_key", deep),
     ("topology::roots_of_the_caller_and_smallest_sides", options),
 ];
@@ -95,6 +96,22 @@ fn million(device: &Device) {
         let p = kind.points(1 << 20, 12);
         same(device, &p, None, &with_ncrit(64), &ListOptions::default(), kind.name());
     }
+}
+
+/// Points whose keys agree in their upper digits: ties of a stable sort.
+fn alike(device: &Device) {
+    for kind in [CloudKind::FiftyCopies, CloudKind::TwoClusters, CloudKind::Line, CloudKind::Coincident] {
+        let p = kind.points((1 << 18) + 4321, 18);
+        same(device, &p, None, &with_ncrit(64), &ListOptions::default(), kind.name());
+    }
+    // Clusters of many sizes.
+    let mut p = Vec::new();
+    for (i, length) in [1, 2, 31, 500, 2047, 2048, 2049, 4095].into_iter().enumerate() {
+        let mut g = Generator::new(19);
+        p.extend((0..length).flat_map(|_| [0.1 * i as f64, 0.3, 0.5].map(|x| x + 1e-6 * g.uniform())));
+    }
+    p.extend(CloudKind::Uniform.points(1 << 18, 20));
+    same(device, &p, None, &with_ncrit(20), &ListOptions::default(), "runs");
 }
 
 fn deep(device: &Device) {

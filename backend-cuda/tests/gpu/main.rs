@@ -5,7 +5,9 @@
 mod direct;
 mod errors;
 mod far;
+mod spherical;
 mod topology;
+mod treecode;
 
 use backend_cuda::{Device, DeviceOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +15,8 @@ use std::process::ExitCode;
 
 type Test = (&'static str, fn(&Device));
 
-const TESTS: &[&[Test]] = &[errors::TESTS, direct::TESTS, topology::TESTS, far::TESTS];
+const TESTS: &[&[Test]] =
+    &[errors::TESTS, direct::TESTS, topology::TESTS, far::TESTS, spherical::TESTS, treecode::TESTS];
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();

@@ -6,7 +6,7 @@ use crate::plane::only_f64;
 use crate::request::{Backend, Fmm, Method};
 use crate::tuning::{self, Scene};
 use crate::validate::MAX_POINTS;
-use crate::variant::{Expansion, Parts, Policy, Translation, parts};
+use crate::variant::{Parts, Policy, Translation, Truncation, parts};
 use adaptive2d::{Norm, PlaneKernel};
 use backend_cpu::{Isa, Precision};
 use fmm_traits::Error;
@@ -151,7 +151,7 @@ pub(crate) fn in_space(r: &Fmm, facts: &Facts, tolerance: Option<f64>, seen: See
             method,
             layout: Layout::Octree(parts),
             order,
-            occupancy: tuning::occupancy_on_gpu(facts, order, r.precision),
+            occupancy: tuning::occupancy_on_gpu(facts, order, r.precision, &parts),
             direct_is_cheaper: tuning::direct_is_cheaper_on_gpu(facts, order, n, m),
             forecasts: String::new(),
             costs: BUILT_IN.to_string(),
@@ -208,9 +208,16 @@ fn on_octree(
     if r.norm == Norm::Max {
         return refuse("the largest relative error", format!("kernel {kernel} promises ℓ2"));
     }
-    let parts = parts(&r.variant, method, &facts.harmonic)?;
-    if on_gpu(r) && (parts.expansion, parts.policy) != (Expansion::Equivalent, Policy::Uvwx) {
-        return refuse("this method on a GPU", "it runs equivalent densities and direct sums".to_string());
+    let mut parts = parts(&r.variant, method, &facts.harmonic)?;
+    if on_gpu(r) {
+        if parts.policy == Policy::Stencil119 {
+            return refuse("these lists on a GPU", "it makes U, V, W and X lists, and those of treecodes".to_string());
+        }
+        if r.variant.translation.is_some() {
+            return refuse("a choice of translations on a GPU", "it has dense matrices of spherical harmonics".into());
+        }
+        // Zeros of a matrix save nothing there.
+        parts.spherical.truncation = r.variant.truncation.unwrap_or(Truncation::Fixed);
     }
     let (order, parts) = match (r.order, tolerance) {
         (None, Some(e)) if any_tolerance(r) => {

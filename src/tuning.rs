@@ -271,18 +271,25 @@ fn equivalent_error(kernel: &str, outputs: Outputs, order: usize) -> f64 {
     requested(outputs).fold(0.0, |worst, (i, _)| error_at(kernel, i, order).max(worst))
 }
 
-/// Mean points of a leaf of a treecode: about as many as a box has harmonics.
+/// Mean points of a leaf of a treecode: about as many as a box has harmonics, and as a group of M2P on a GPU.
 pub(crate) const TREECODE_LEAF: f64 = 64.0;
 
 /// Mean points of a leaf that balance near and far field on a GPU: from the rates of one NVIDIA H200
 /// (`docs/notes/gpu-performance.md`). M2L of a box costs 26·8 products of complex numbers a frequency, the translations and
 /// solves 12·surface² operations, at 18 (f32: 28) operations a picosecond; a box meets 27 leaves, at 0.7 ps for a pair and a
-/// component of it in f64.
-pub(crate) fn occupancy_on_gpu(facts: &Facts, order: usize, precision: Precision) -> f64 {
+/// component of it in f64. M2L of harmonics takes 150 matrices of order² columns and rows in tiles of 64, at 28 operations.
+pub(crate) fn occupancy_on_gpu(facts: &Facts, order: usize, precision: Precision, parts: &Parts) -> f64 {
     let frequencies = ((2 * order - 1).pow(2) * order) as f64;
     let surface = (6 * (order - 1).pow(2) + 2) as f64;
     let operations = (1664.0 * frequencies + 12.0 * surface.powi(2)) * (facts.densities * facts.checks) as f64;
-    let far = operations / if precision == Precision::F32 { 28.0 } else { 18.0 };
+    if parts.policy.theta().is_some() {
+        return TREECODE_LEAF;
+    }
+    let far = match (parts.expansion, precision) {
+        (Expansion::Spherical, _) => 300.0 * (order.pow(2) * order.pow(2).next_multiple_of(64)) as f64 / 28.0,
+        (Expansion::Equivalent, Precision::F32) => operations / 28.0,
+        (Expansion::Equivalent, Precision::F64) => operations / 18.0,
+    };
     let near = 27.0 * 0.7 * (facts.strengths + facts.values) as f64;
     (far / near).sqrt().max(24.0)
 }
@@ -308,9 +315,16 @@ pub(crate) fn forecast_on_gpu(
     let sorting = 64 * (n + m) + 24 * (n * facts.strengths + m * facts.values);
     let boxes = (1.5 * n.max(m) as f64 / mean) as usize;
     let edges = if order.is_some() { boxes * 4 * 100 } else { 0 };
-    // Eight matrices of M2M and of L2L and two solves, whole.
-    let surface = order.map_or(0, |p| 6 * (p - 1).pow(2) + 2);
-    let whole = wide * 18 * facts.densities * facts.checks * surface.pow(2);
+    let whole = wide
+        * match (parts.expansion, order) {
+            // Eight matrices of M2M and of L2L and two solves, whole.
+            (Expansion::Equivalent, Some(p)) => {
+                18 * facts.densities * facts.checks * (6 * (p - 1).pow(2) + 2usize).pow(2)
+            }
+            // Those and 316 of M2L.
+            (Expansion::Spherical, Some(p)) => 332 * (p * p).next_multiple_of(2).pow(2),
+            (_, None) => 0,
+        };
     forecast(facts, order, [n, m], mean, wide, 0, parts) + (sorting + edges + whole) as u64
 }
 

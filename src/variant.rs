@@ -76,12 +76,13 @@ impl Policy {
 
 impl Fmm {
     /// How spherical harmonics are translated. Default [`Translation::Rcr`]; the direct way is the slow one, and errors of
-    /// [`Translation::Domains`] were measured for no tolerance: it takes an order.
+    /// [`Translation::Domains`] were measured for no tolerance: it takes an order. A GPU multiplies dense matrices and has no choice.
     pub fn translation(mut self, translation: Translation) -> Self {
         self.variant.translation = Some(translation);
         self
     }
-    /// Whether distant pairs use fewer degrees of spherical harmonics. Default [`Truncation::Variable`].
+    /// Whether distant pairs use fewer degrees of spherical harmonics. Default [`Truncation::Variable`], on a GPU, where
+    /// fewer save nothing, [`Truncation::Fixed`].
     pub fn truncation(mut self, truncation: Truncation) -> Self {
         self.variant.truncation = Some(truncation);
         self

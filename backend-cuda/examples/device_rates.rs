@@ -1,12 +1,13 @@
 //! Rates of direct summation and times of tree and lists on the device, for docs/notes/gpu-performance.md.
 //!
-//! `device_rates [direct|shapes|tree|far|large|huge|profile] …`; all but `shapes`, `huge` and `profile` when none is
-//! named.
+//! `device_rates [direct|shapes|tree|far|spherical|large|huge|profile] …`; all but `shapes`, `spherical`, `huge` and `profile` when
+//! none is named.
 
 use backend_cuda::{
-    CallerPoints, Device, DeviceArray, DeviceOptions, DeviceScalar, Direct, Ends, Plan, Root, Shape, Targets,
-    TreeOptions, build, near_pairs, uvwx,
+    CallerPoints, Device, DeviceArray, DeviceOptions, DeviceScalar, Direct, Ends, Expansion, Plan, Root, Shape,
+    Targets, TreeOptions, build, near_pairs, uvwx,
 };
+use fmm_kernels::spherical::Truncation;
 use fmm_kernels::{Laplace, Stokes};
 use fmm_traits::testkit::clouds::{CloudKind, Generator, normal_strengths};
 use fmm_traits::{Error, Family, Kernel, Outputs, Real, Stage};
@@ -144,18 +145,34 @@ fn case<T: DeviceScalar, N: Real, F: Family>(
     leaf: f64,
     p: usize,
 ) -> Result<(), Error> {
+    let signed = |n: usize| normal_strengths(n, 1);
+    case_of::<T, N, F>(device, family, outputs, kind, log, leaf, (Expansion::Equivalent, p), &signed)
+}
+
+/// [`case`] of an expansion and its order, with strengths of any kind.
+#[allow(clippy::too_many_arguments, reason = "a row of a table")]
+fn case_of<T: DeviceScalar, N: Real, F: Family>(
+    device: &Device,
+    family: &F,
+    outputs: Outputs,
+    kind: CloudKind,
+    log: usize,
+    leaf: f64,
+    (expansion, p): (Expansion, usize),
+    strengths: &dyn Fn(usize) -> Vec<f64>,
+) -> Result<(), Error> {
     let n = 1 << log;
     let (points, q) = if log > LARGE {
         (uniform(3 * n, 1), uniform(n * F::Source::STRENGTHS, 2).into_iter().map(|x| x - 0.5).collect())
     } else {
-        (kind.points(n, 1), normal_strengths(n * F::Source::STRENGTHS, 1))
+        (kind.points(n, 1), strengths(n * F::Source::STRENGTHS))
     };
     let (runs, warm) = if log > LARGE { (3, 1) } else { (20, 3) };
     let given = CallerPoints::new(device, &points)?;
     let options = TreeOptions { ncrit: (1.6 * leaf) as usize, min_side: 0.0, root: Root::Holding(leaf) };
-    // Leaves with fewer points than a surface are summed pair by pair, as the facade does.
-    let surface = 6 * (p - 1).pow(2) + 2;
-    let few = ListOptions { m2p_min_sources: surface, p2l_min_targets: surface };
+    // Leaves with fewer points than a row has numbers are summed pair by pair, as the facade does.
+    let row = if expansion == Expansion::Equivalent { 6 * (p - 1).pow(2) + 2 } else { p * p };
+    let few = ListOptions { m2p_min_sources: row, p2l_min_targets: row };
     let built = milliseconds(runs, || {
         build(device, &given, None, &options)?;
         device.synchronize()
@@ -169,7 +186,10 @@ fn case<T: DeviceScalar, N: Real, F: Family>(
     let pairs = near_pairs(&tree, &lists)?;
     let (boxes, edges) = (tree.len(), (lists.m2l.len(), lists.p2p.len()));
     let start = Instant::now();
-    let mut plan = Plan::<T, N>::new(family, outputs, p, None, tree, lists)?;
+    let mut plan = match expansion {
+        Expansion::Equivalent => Plan::<T, N>::new(family, outputs, p, None, tree, lists)?,
+        Expansion::Spherical(truncation) => Plan::<T, N>::spherical(family, outputs, p, truncation, tree, lists)?,
+    };
     device.synchronize()?;
     let planned = start.elapsed().as_secs_f64() * 1e3;
     let (mut u, mut seconds) = plan.apply(&q, &mut |_, _| true)?;
@@ -206,7 +226,8 @@ fn case<T: DeviceScalar, N: Real, F: Family>(
             format!("{:.1e}", f64::sqrt(e / size))
         })
         .collect();
-    print!("{} {} 2^{log} {} {} leaf {leaf} p {p}: ", family.name(), kind.name(), T::NAME, N::NAME);
+    let carrier = if expansion == Expansion::Equivalent { "" } else { " spherical" };
+    print!("{}{carrier} {} 2^{log} {} {} leaf {leaf} p {p}: ", family.name(), kind.name(), T::NAME, N::NAME);
     println!("tree {built:.2} lists {listed:.2} apply {applied:.2} sum {:.2} ms", built + listed + applied);
     println!("    errors {}, boxes {boxes}, edges {edges:?}, plan {planned:.1} ms", errors.join(" "));
     for (how, seconds) in [("where it pays", seconds), ("behind", alone)] {
@@ -242,6 +263,25 @@ fn far(device: &Device) -> Result<(), Error> {
         case::<f32, f32, _>(device, &Laplace, both, CloudKind::Plummer, 20, 60.0, p)?;
     }
     Ok(())
+}
+
+/// Spherical harmonics: Gumerov & Duraiswami's Table 8 (strengths in (0, 1)), then what compares with [`far`].
+fn spherical(device: &Device) -> Result<(), Error> {
+    let (potential, both) = (Outputs::POTENTIAL, Outputs::POTENTIAL | Outputs::GRADIENT);
+    let (harmonics, cloud) = (Expansion::Spherical(Truncation::Fixed), CloudKind::Uniform);
+    let positive = |n: usize| uniform(n, 3);
+    let signed = |n: usize| normal_strengths(n, 1);
+    println!("strengths in (0, 1)");
+    for (p, leaf) in [(4, 60.0), (8, 75.0), (8, 128.0), (12, 128.0), (12, 256.0)] {
+        case_of::<f32, f32, _>(device, &Laplace, potential, cloud, 20, leaf, (harmonics, p), &positive)?;
+    }
+    println!("normal strengths");
+    for (p, leaf) in [(4, 60.0), (8, 75.0), (8, 128.0), (12, 128.0), (12, 256.0)] {
+        case_of::<f32, f32, _>(device, &Laplace, both, cloud, 20, leaf, (harmonics, p), &signed)?;
+        case_of::<f64, f64, _>(device, &Laplace, both, cloud, 20, leaf, (harmonics, p), &signed)?;
+    }
+    case_of::<f64, f64, _>(device, &Laplace, potential, cloud, 20, 256.0, (harmonics, 20), &signed)?;
+    case_of::<f32, f32, _>(device, &Laplace, both, CloudKind::Plummer, 20, 75.0, (harmonics, 8), &signed)
 }
 
 fn large(device: &Device) -> Result<(), Error> {
@@ -286,6 +326,9 @@ fn main() -> Result<(), Error> {
     }
     if wanted.is_empty() || is("far") {
         far(&device)?;
+    }
+    if is("spherical") {
+        spherical(&device)?;
     }
     if wanted.is_empty() || is("large") {
         large(&device)?;

@@ -50,11 +50,12 @@ extern "C" __global__ void m2l_keys(const Boxes* boxes, const u8* octants, const
 
 // out[boxes[i]] += the sum over slots of the matrix of the offset times in[table[slot · items + i]], for the items
 // of one set: those of octant o are starts[o] … starts[o + 1]. A block finds its octant and keeps its sums in
-// registers over all slots. Matrices are `rows` × `columns`, column by column, both even. In f32 each slot is
-// summed apart: the tensor cores do not round sums but cut them.
+// registers over all slots, or where gridDim.z > 1 over the slots of its part, and then leaves them in
+// partial[(part · items + item) · rows …] for m2l_join. Matrices are `rows` × `columns`, column by column, both even. In f32
+// each slot is summed apart: the tensor cores do not round sums but cut them.
 extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 4 : 3)
     m2l(const REAL* matrices, u32 rows, u32 columns, const REAL* in, const u32* table, u32 items, const u32* boxes,
-        const u64* starts, REAL* out) {
+        const u64* starts, REAL* out, REAL* partial) {
   __shared__ alignas(16) Matrix a[BUFFERS];
   __shared__ alignas(16) Vectors b[BUFFERS];
   __shared__ u32 used[SLOTS + 1];
@@ -92,12 +93,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 4 : 3)
     if (lane_id() == 0) used[SLOTS] = count;
   }
   __syncthreads();
-  const u32 count = used[SLOTS], depths = (columns + DEPTH - 1) / DEPTH, steps = count * depths;
+  const u32 begin = used[SLOTS] * blockIdx.z / gridDim.z, count = used[SLOTS] * (blockIdx.z + 1) / gridDim.z;
+  const u32 depths = (columns + DEPTH - 1) / DEPTH, steps = (count - begin) * depths;
 
   // What is copied next, and what this thread copies: of one item, and of the matrix.
   const u32 item = threadIdx.x / 2;
   const bool row_there = first_row + threadIdx.x % 32 * 2 < rows;
-  u32 place = 0, k = 0, source = NOBODY;
+  u32 place = begin, k = 0, source = NOBODY;
   const REAL *from = in, *matrix = matrices;
   auto copy = [&](u32 buffer) {
     if (place < count) {
@@ -138,7 +140,21 @@ copy_step(a[buffer], b[buffer], matrix, rows, columns, k, row_there, source != N
 #pragma unroll
   for (int i = 0; i < 32; ++i) {
     const u32 v = first + vector_of(i), r = first_row + row_of(i);
-    if (v < end && r < rows)
-      out[(u64)boxes[v] * rows + r] += apart ? total[i / 16][i / 4 % 4][i % 4] : sum[i / 16][i / 4 % 4][i % 4];
+    if (v >= end || r >= rows) continue;
+    const REAL mine = apart ? total[i / 16][i / 4 % 4][i % 4] : sum[i / 16][i / 4 % 4][i % 4];
+    if (gridDim.z == 1)
+      out[(u64)boxes[v] * rows + r] += mine;
+    else
+      partial[((u64)blockIdx.z * items + v) * rows + r] = mine;
   }
+}
+
+// out[boxes[i]] += the sum over parts for the items starts[0] … starts[8] of one set. A thread a number.
+extern "C" __global__ void m2l_join(u32 rows, u32 items, const u32* boxes, const u64* starts, u32 parts,
+                                    const REAL* partial, REAL* out) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x, item = starts[0] + i / rows;
+  if (item >= starts[8]) return;
+  REAL sum = 0;
+  for (u32 part = 0; part < parts; ++part) sum += partial[((u64)part * items + item) * rows + i % rows];
+  out[(u64)boxes[item] * rows + i % rows] += sum;
 }

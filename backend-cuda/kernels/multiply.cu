@@ -75,12 +75,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// The rows of `items` become the sums of the rows of others: row[starts[b]] … A thread a number.
-extern "C" __global__ void add_rows(const u32* items, u32 count, const u64* starts, const u32* row, u32 length, REAL* x) {
+// The rows of `items` in y become the sums of the rows of others in x, which may be y: row[starts[b]] … A thread a number.
+extern "C" __global__ void add_rows(const u32* items, u32 count, const u64* starts, const u32* row, u32 length,
+                                    const REAL* x, REAL* y) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= (u64)count * length) return;
   const u32 b = items[i / length], k = i % length;
   REAL sum = 0;
   for (u64 e = starts[b]; e < starts[b + 1]; ++e) sum += x[(u64)row[e] * length + k];
-  x[(u64)b * length + k] = sum;
+  y[(u64)b * length + k] = sum;
 }

@@ -30,12 +30,13 @@ pub struct Compiled {
 }
 
 /// The headers that a program can include, by the name it uses.
-const HEADERS: [(&CStr, &str); 10] = [
+const HEADERS: [(&CStr, &str); 11] = [
     (c"shared/real.cuh", include_str!("../kernels/shared/real.cuh")),
     (c"shared/warp.cuh", include_str!("../kernels/shared/warp.cuh")),
     (c"shared/boxes.cuh", include_str!("../kernels/shared/boxes.cuh")),
     (c"shared/source.cuh", include_str!("../kernels/shared/source.cuh")),
     (c"shared/group.cuh", include_str!("../kernels/shared/group.cuh")),
+    (c"shared/harmonics.cuh", include_str!("../kernels/shared/harmonics.cuh")),
     (c"shared/level.cuh", include_str!("../kernels/shared/level.cuh")),
     (c"shared/complex.cuh", include_str!("../kernels/shared/complex.cuh")),
     (c"shared/offset.cuh", include_str!("../kernels/shared/offset.cuh")),

@@ -8,7 +8,9 @@
 //! Sums are taken in a fixed order without atomics on floating-point numbers: a plan gives equal bits
 //! for equal input. (Spectra that do not fit are summed in as many parts as the free memory asks for.)
 
+mod arrange;
 mod array;
+mod base;
 mod cache;
 mod compile;
 mod deep;
@@ -16,11 +18,17 @@ mod device;
 mod direct;
 mod equivalent;
 mod error;
+mod far;
+mod levels;
 mod lists;
+mod plan;
 mod pool;
 mod primitives;
+mod products;
 mod programs;
+mod run;
 mod solver;
+mod spherical;
 mod split;
 mod tree;
 
@@ -28,11 +36,12 @@ pub use array::DeviceArray;
 pub use compile::{Compiled, Program, compile};
 pub use device::{Device, DeviceInfo, DeviceOptions};
 pub use direct::{Direct, Shape, Sum, Targets, direct};
-pub use equivalent::{DeviceScalar, Ends, Plan};
-pub use lists::{DeviceEdges, DeviceLists, near_pairs, uvwx};
+pub use equivalent::DeviceScalar;
+pub use lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
+pub use plan::{Ends, Plan};
 pub use programs::{
-    all_programs, dft_program, direct_program, l2p_program, m2l_fourier_program, m2l_matrices_program, m2l_program,
-    multiply_program, p2m_program, p2p_program,
+    all_programs, dft_program, direct_program, l2p_harmonics_program, l2p_program, m2l_fourier_program,
+    m2l_matrices_program, m2l_program, multiply_program, p2m_harmonics_program, p2m_program, p2p_program,
 };
-pub use solver::{Counts, PlanSeconds, Settings, Solver, solver};
+pub use solver::{Counts, Expansion, PlanSeconds, Policy, Settings, Solver, solver};
 pub use tree::{CallerPoints, DevicePoints, DeviceTree, Root, TreeOptions, build, build_reported};

@@ -1,5 +1,9 @@
 //! The edge lists of `fmm_tree::uvwx`, made on the device and equal row by row: `kernels/lists.cu`.
 
+mod treecode;
+
+pub use treecode::{Acceptance, treecode};
+
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::primitives::Primitives;
 use crate::programs;

@@ -100,6 +100,12 @@ impl Groups {
         }
     }
 
+    /// Of L2P and M2P by harmonics, whose columns threads cannot share.
+    pub fn harmonics<T: Real>(values: usize) -> Groups {
+        let most = if T::NAME == "f32" || values < 5 { 2 } else { 1 };
+        Groups { split: 1, most, blocks: if values < 5 { 16 } else { 8 } }
+    }
+
     /// Targets that a block sums at once.
     pub fn targets(self) -> usize {
         LEAF_THREADS / self.split * self.most
@@ -123,6 +129,34 @@ pub fn l2p_program<K: Kernel, T: Real>() -> Program {
     of_kernel::<K, T>("l2p.cu", include_str!("../kernels/l2p.cu"), &definitions, &pairs::<K, T>(), &["from_surface"])
 }
 
+/// A file on harmonics in precision `T`.
+fn of_harmonics<T: Real>(
+    file: &str,
+    source: &str,
+    definitions: &[(&str, usize)],
+    entries: &'static [&'static str],
+) -> Program {
+    let program = of_precision::<T>(file, source, entries);
+    let list: Vec<String> = definitions.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    let text: String = list.iter().map(|line| format!("#define {line}\n")).collect();
+    Program { name: format!("{} ({})", program.name, list.join(", ")), source: text + &program.source, ..program }
+}
+
+/// P2M and P2L by harmonics: `strengths` of a source, sums of `order`.
+pub fn p2m_harmonics_program<T: Real>(strengths: usize, order: usize) -> Program {
+    let definitions = [("STRENGTHS", strengths), ("LENGTH", order * order)];
+    let source = include_str!("../kernels/p2m_harmonics.cu");
+    of_harmonics::<T>("p2m_harmonics.cu", source, &definitions, &["to_harmonics"])
+}
+
+/// L2P and M2P by harmonics: `values` of a target.
+pub fn l2p_harmonics_program<T: Real>(values: usize) -> Program {
+    let mut definitions = Groups::harmonics::<T>(values).definitions();
+    definitions.push(("VALUES", values));
+    let source = include_str!("../kernels/l2p_harmonics.cu");
+    of_harmonics::<T>("l2p_harmonics.cu", source, &definitions, &["from_harmonics"])
+}
+
 /// P2P; in f32 relative to the leaf.
 pub fn p2p_program<K: Kernel, T: Real>() -> Program {
     let mut definitions = Groups::near::<T>(K::VALUES).definitions();
@@ -144,7 +178,7 @@ fn of_precision<T: Real>(file: &str, source: &str, entries: &'static [&'static s
 
 /// M2L by those matrices.
 pub fn m2l_program<T: Real>() -> Program {
-    of_precision::<T>("m2l.cu", include_str!("../kernels/m2l.cu"), &["m2l_table", "m2l_keys", "m2l"])
+    of_precision::<T>("m2l.cu", include_str!("../kernels/m2l.cu"), &["m2l_table", "m2l_keys", "m2l", "m2l_join"])
 }
 
 /// M2L through Fourier space.
@@ -240,6 +274,11 @@ pub(crate) fn lists() -> Program {
     plain("lists.cu", include_str!("../kernels/lists.cu"), entries)
 }
 
+/// Edge lists of a treecode.
+pub(crate) fn treecode() -> Program {
+    plain("treecode.cu", include_str!("../kernels/treecode.cu"), &["treecode_count", "treecode_fill"])
+}
+
 /// Edges by operator, lists of boxes, the ends of a run.
 pub(crate) fn arrange() -> Program {
     let entries = &["edge_keys", "take", "key_starts", "with_edges", "list_boxes", "largest", "scatter", "gather"];
@@ -254,6 +293,7 @@ pub fn all_programs() -> Vec<Program> {
         scan(),
         split(),
         lists(),
+        treecode(),
         arrange(),
         multiply_program::<f32>(),
         multiply_program::<f64>(),

@@ -1,19 +1,47 @@
 //! A plan without its types, from points on the host to values on the host.
 
 use crate::device::Device;
-use crate::equivalent::{DeviceScalar, Plan};
-use crate::lists::{DeviceEdges, DeviceLists, near_pairs, uvwx};
+use crate::equivalent::DeviceScalar;
+use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
+use crate::plan::Plan;
 use crate::tree::{DeviceTree, build_reported};
+use fmm_kernels::spherical::Truncation;
+use fmm_kernels::{equivalent, spherical};
 use fmm_traits::{Error, Family, Lists, Observer, OutputColumns, Outputs, Real, Stage, Tree};
-use fmm_tree::{BuildOptions, BuildReport, ListOptions};
+use fmm_tree::{BuildOptions, BuildReport, ListOptions, TreecodeOptions};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+/// What carries the far field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expansion {
+    /// Equivalent densities, of any kernel.
+    Equivalent,
+    /// Spherical harmonics, of charges 1/r and dipoles.
+    Spherical(Truncation),
+}
+
+/// Who meets whom.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Policy {
+    /// U, V, W and X lists.
+    Uvwx,
+    /// Multipoles straight to targets.
+    Treecode {
+        /// Opening angle.
+        theta: f64,
+    },
+}
+
 /// How a plan computes.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Order p of the surfaces.
+    /// What carries the far field.
+    pub expansion: Expansion,
+    /// Who meets whom.
+    pub policy: Policy,
+    /// Order p of the surfaces, or number of degrees of the harmonics.
     pub order: usize,
     /// How boxes are split.
     pub tree: BuildOptions,
@@ -21,6 +49,19 @@ pub struct Settings {
     pub lists: ListOptions,
     /// Folder in which operators are kept between runs; `None`: in memory only.
     pub cache: Option<PathBuf>,
+}
+
+impl Settings {
+    /// The lists of the policy. A treecode sees no box as a whole that is nearer than pairs that must be summed directly.
+    fn lists_of(&self, tree: &DeviceTree) -> Result<DeviceLists, Error> {
+        let Policy::Treecode { theta } = self.policy else { return uvwx(tree, &self.lists) };
+        let (sphere, cube) = match self.expansion {
+            Expansion::Equivalent => (0.0, equivalent::expansion::M2P_RADIUS),
+            Expansion::Spherical(_) => (spherical::expansion::M2P_RADIUS, 0.0),
+        };
+        let options = TreecodeOptions { theta, m2p_min_sources: self.lists.m2p_min_sources };
+        treecode(tree, &options, Acceptance { sphere, cube, near: self.tree.min_side })
+    }
 }
 
 /// What a plan made of its points.
@@ -91,7 +132,14 @@ pub fn solver<F: Family, T: DeviceScalar, N: Real>(
     let prepared = Prepared::new(device, settings, sources, targets)?;
     let start = Instant::now();
     let Prepared { tree, lists, report, mut seconds, counts } = prepared;
-    let plan = Plan::<T, N>::new(family, outputs, settings.order, settings.cache.clone(), tree, lists)?;
+    let plan = match settings.expansion {
+        Expansion::Equivalent => {
+            Plan::<T, N>::new(family, outputs, settings.order, settings.cache.clone(), tree, lists)?
+        }
+        Expansion::Spherical(truncation) => {
+            Plan::<T, N>::spherical(family, outputs, settings.order, truncation, tree, lists)?
+        }
+    };
     device.synchronize()?;
     seconds.operators = start.elapsed().as_secs_f64();
     let (device, settings) = (device.clone(), settings.clone());
@@ -113,7 +161,7 @@ impl Prepared {
         let (tree, report) = build_reported(device, sources, targets, &settings.tree)?;
         device.synchronize()?;
         let built = start.elapsed().as_secs_f64();
-        let lists = uvwx(&tree, &settings.lists)?;
+        let lists = settings.lists_of(&tree)?;
         let near_pairs = near_pairs(&tree, &lists)?;
         let seconds = PlanSeconds { tree: built, lists: start.elapsed().as_secs_f64() - built, operators: 0.0 };
         let counts = Counts {

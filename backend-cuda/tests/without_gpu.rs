@@ -2,8 +2,8 @@
 //! `scripts/nvrtc.sh` fetches; FMM_NVRTC may name another folder), and what is missing is an error.
 
 use backend_cuda::{
-    Compiled, Device, DeviceOptions, Program, Shape, all_programs, compile, dft_program, direct_program, l2p_program,
-    m2l_matrices_program, p2m_program, p2p_program,
+    Compiled, Device, DeviceOptions, Program, Shape, all_programs, compile, dft_program, direct_program,
+    l2p_harmonics_program, l2p_program, m2l_matrices_program, p2m_harmonics_program, p2m_program, p2p_program,
 };
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::lane::dot;
@@ -104,6 +104,19 @@ fn the_transforms_of_every_order_compile_for_sm_90() {
             // A few numbers are spilled outside the sums.
             assert!(spilled(&log) <= 96, "{} spills registers:\n{log}", program.name);
         }
+    }
+}
+
+#[test]
+fn stages_of_harmonics_compile_for_sm_90() {
+    let sources = [(1, 1), (1, 12), (3, 13), (4, 41)];
+    let sources =
+        sources.map(|(k, order)| [p2m_harmonics_program::<f32>(k, order), p2m_harmonics_program::<f64>(k, order)]);
+    let targets = [1, 4, 10].map(|k| [l2p_harmonics_program::<f32>(k), l2p_harmonics_program::<f64>(k)]);
+    for program in sources.iter().chain(&targets).flatten() {
+        let log = for_sm_90(program).unwrap_or_else(|e| panic!("{e}")).log;
+        assert_eq!(spilled(&log), 0, "{} spills registers:\n{log}", program.name);
+        assert!(!log.contains("warning"), "{}:\n{log}", program.name);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::describe::{Edges, PlanSeconds};
 use crate::near::NearBlock;
 use crate::request::{Fmm, Targets};
 use crate::tuning;
-use crate::variant::Parts;
+use crate::variant::{Expansion, Parts};
 use backend_cpu::Precision;
 use backend_cuda::{Settings, Solver, Sum};
 use fmm_traits::{Error, Lists, Stage, Tree};
@@ -61,8 +61,16 @@ impl Cuda {
             _ => {
                 let device = r.backend.device(r.cache.as_ref())?;
                 let order = c.order.unwrap_or(tuning::MAX_ORDER);
-                let settings =
-                    Settings { order, tree, lists: tuning::list_options(order, &self.parts), cache: r.cache.clone() };
+                let lists = tuning::list_options(order, &self.parts);
+                let expansion = match self.parts.expansion {
+                    Expansion::Spherical => backend_cuda::Expansion::Spherical(self.parts.spherical.truncation),
+                    Expansion::Equivalent => backend_cuda::Expansion::Equivalent,
+                };
+                let policy = match self.parts.policy.theta() {
+                    Some(theta) => backend_cuda::Policy::Treecode { theta },
+                    None => backend_cuda::Policy::Uvwx,
+                };
+                let settings = Settings { expansion, policy, order, tree, lists, cache: r.cache.clone() };
                 let space = r.family.0.in_space()?;
                 let solver = space.device_solver(&device, r.outputs, &settings, r.precision, sources, own)?;
                 let said = (solver.report().clone(), solver.seconds());
@@ -74,7 +82,8 @@ impl Cuda {
         let backend_cuda::PlanSeconds { tree: built, lists, operators } = seconds;
         let mut placed = Placed { report, seconds: PlanSeconds { tree: built, lists, operators, plan: 0.0 } };
         placed.say_softening(tree.min_side);
-        if c.facts.dipolar && r.precision == Precision::F32 && matches!(targets, Targets::Points(_)) {
+        let densities = c.facts.dipolar && self.parts.expansion == Expansion::Equivalent;
+        if densities && r.precision == Precision::F32 && matches!(targets, Targets::Points(_)) {
             placed.report.warnings.push(
                 "densities that stand for dipoles or stresslets cancel far away, here in f32: verify targets apart from them"
                     .into(),

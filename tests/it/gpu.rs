@@ -3,10 +3,10 @@
 use crate::tolerance::holds_on;
 use crate::{Own, both, cli, difference, fast, strengths, uniform};
 use fmm::{
-    Cuda, Error, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, Method, Outputs, Precision, Stokes,
-    StokesPressure, Stresslet, Targets, Yukawa,
+    Cuda, Error, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, ListPolicy, Method, Outputs, Precision, Stokes,
+    StokesPressure, Stresslet, Targets, Translation, Truncation, Yukawa,
 };
-use fmm_traits::testkit::clouds::CloudKind;
+use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
 
 #[test]
 fn without_a_gpu_it_is_one_line() {
@@ -92,6 +92,58 @@ fn subsets_other_targets_moved_points_and_direct_sums_are_those_of_the_cpu() {
 /// Whether a subset is shown of an evaluation at all sources.
 fn targets_differ(targets: Targets) -> bool {
     matches!(targets, Targets::Subset(_))
+}
+
+#[test]
+fn what_harmonics_on_a_gpu_cannot_do_is_said() {
+    let gpu = || Fmm::new(Laplace).backend(Cuda::default()).method(Method::SphericalHarmonics).order(8);
+    for (builder, what) in [
+        (gpu().lists(ListPolicy::Stencil119), "these lists on a GPU"),
+        (gpu().translation(Translation::Rcr), "a choice of translations on a GPU"),
+    ] {
+        let refused = builder.memory(1000, 1000);
+        assert!(matches!(&refused, Err(Error::Unsupported { operation, .. }) if *operation == what), "{refused:?}");
+    }
+    assert!(gpu().memory(1 << 20, 1 << 20).unwrap() > 1 << 27);
+    let stokes = Fmm::new(Stokes { mu: 1.0 }).backend(Cuda::default()).method(Method::SphericalHarmonics);
+    assert!(matches!(stokes.memory(1000, 1000), Err(Error::Unsupported { .. })));
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn harmonics_and_treecodes_keep_the_tolerance_and_are_those_of_the_cpu() {
+    let some: Vec<usize> = (0..4000).step_by(7).collect();
+    let (x, y, q) = (uniform(4000, 8), CloudKind::Plummer.points(1500, 9), strengths(4000, 9));
+    for kind in CloudKind::ALL {
+        let points = kind.points(4000, 3);
+        let [harmonics, tree] = [Method::SphericalHarmonics, Method::Treecode];
+        for (method, tolerance, precision) in [
+            (harmonics, 1e-3, Precision::F32),
+            (harmonics, 1e-4, Precision::F64),
+            (tree, 1e-3, Precision::F32),
+            (tree, 1e-5, Precision::F64),
+        ] {
+            let builder = Fmm::new(Laplace).method(method).backend(Cuda::default());
+            let builder = builder.tolerance(tolerance).precision(precision).outputs(both()).ncrit(30);
+            let plan = builder.plan(&points, Targets::Sources).unwrap();
+            let worst = plan.verify(&strengths(points.len() / 3, 5), 500).unwrap().worst();
+            assert!(worst <= tolerance, "{} {method:?} {precision:?}: {worst:e}", kind.name());
+        }
+    }
+    let builder = fast(Laplace).method(Method::SphericalHarmonics).order(9).outputs(both()).ncrit(30);
+    let builder = builder.truncation(Truncation::Fixed);
+    for targets in [Targets::Sources, Targets::Subset(&some), Targets::Points(&y)] {
+        let here = builder.plan(&x, targets).unwrap();
+        let there = builder.clone().backend(Cuda::default()).plan(&x, targets).unwrap();
+        let (u, v) = (here.apply(&q).unwrap(), there.apply(&q).unwrap());
+        assert!(difference(&v.potential, &u.potential) < 1e-3 * there.verify(&q, 200).unwrap().worst());
+        let (a, b) = (here.describe(), there.describe());
+        assert_eq!((a.method, a.order, a.truncation, b.translation), (b.method, b.order, b.truncation, Some("dense")));
+        assert!(b.bytes > 0 && b.near_pairs > 0 && a.edges.m2l > 0);
+    }
+    let dipoles = Fmm::new(LaplaceMixed).method(Method::SphericalHarmonics).tolerance(1e-3).outputs(both());
+    let plan = dipoles.backend(Cuda::default()).plan(&x, Targets::Points(&y)).unwrap();
+    assert!(plan.verify(&normal_strengths(16_000, 4), 500).unwrap().worst() <= 1e-3);
 }
 
 #[test]

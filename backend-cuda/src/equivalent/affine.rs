@@ -1,11 +1,12 @@
 //! The affine part of locals on the device: `kernels/affine.cu`.
 
 use super::DeviceScalar;
-use super::plan::{Plan, Tables};
+use super::plan::{Equivalent, Placed};
+use crate::base::Base;
 use crate::device::{Buffer, Device, blocks};
 use crate::programs::LEAF_THREADS;
 use fmm_kernels::equivalent::Affine;
-use fmm_traits::{Error, Real};
+use fmm_traits::Error;
 
 /// Threads of a block of `separate`: a warp a box.
 const BLOCK: u32 = 128;
@@ -44,61 +45,59 @@ impl<T: DeviceScalar> DeviceAffine<T> {
     }
 }
 
-impl<T: DeviceScalar, N: Real> Plan<T, N> {
+impl<T: DeviceScalar> Equivalent<T> {
     /// Enqueues what takes the affine part out of the check values of the locals of `level`.
     ///
     /// # Safety
     /// Those of the level above are done.
-    pub(super) unsafe fn separate(&self, level: usize) -> Result<(), Error> {
-        let placed = self.placed();
-        let (affine, active, tree) = (&placed.affine, &placed.edges.active, &placed.tree);
+    pub(super) unsafe fn separate(&self, base: &Base, w: &Placed<T>, level: usize) -> Result<(), Error> {
+        let (affine, active) = (&w.affine, &w.edges.active);
         let (first, count) = active.of(level);
         if affine.components == 0 {
             return Ok(());
         }
         let args = [
-            (&placed.tables.boxes).into(),
-            (&tree.boxes.octant).into(),
+            (&base.boxes).into(),
+            (&base.tree.boxes.octant).into(),
             active.boxes.at(first),
             (count as u32).into(),
             (affine.components as u32).into(),
             (self.shape.points as u32).into(),
-            (&placed.tables.inner).into(),
+            (&w.tables.inner).into(),
             affine.squares.into(),
             (&affine.slopes).into(),
             affine.factor.into(),
-            (&placed.workspace.check).into(),
+            (&w.workspace.check).into(),
             (self.shape.check as u32).into(),
             (&affine.parts).into(),
         ];
         let grid = (blocks(32 * count, BLOCK as usize)?, 1);
         // SAFETY: arguments as in affine.cu; check values and parts have a row for each box.
-        unsafe { self.device().launch(&self.programs.affine, "separate", grid, BLOCK, &args) }
+        unsafe { base.device().launch(&self.programs.affine, "separate", grid, BLOCK, &args) }
     }
 
     /// Enqueues the affine part of L2P.
-    pub(super) fn affine_at_targets(&self) -> Result<(), Error> {
-        let placed = self.placed();
-        let (affine, leaves) = (&placed.affine, &placed.edges.l2p);
+    pub(super) fn affine_at_targets(&self, base: &Base, w: &Placed<T>) -> Result<(), Error> {
+        let (affine, leaves) = (&w.affine, &w.edges.l2p);
         if affine.components == 0 || leaves.len() == 0 {
             return Ok(());
         }
-        let Tables { boxes, corner, far, .. } = &placed.tables;
         let args = [
-            boxes.into(),
-            corner.into(),
-            far.into(),
+            (&base.boxes).into(),
+            (&base.corner).into(),
+            (&w.tables.far).into(),
             (&leaves.boxes).into(),
             (affine.components as u32).into(),
             (self.shape.values as u32).into(),
             (&affine.values).into(),
             (&affine.parts).into(),
-            (&placed.tree.targets.xyz).into(),
-            (placed.tree.targets.len() as u64).into(),
-            (&placed.workspace.values).into(),
+            (&base.tree.targets.xyz).into(),
+            (base.tree.targets.len() as u64).into(),
+            (&base.values).into(),
         ];
         let grid = (blocks(leaves.len(), 1)?, 1);
+        let (device, functions) = (base.device(), &self.programs.affine);
         // SAFETY: arguments as in affine.cu; leaves do not share targets.
-        unsafe { self.device().launch(&self.programs.affine, "affine_at_targets", grid, LEAF_THREADS as u32, &args) }
+        unsafe { device.launch(functions, "affine_at_targets", grid, LEAF_THREADS as u32, &args) }
     }
 }

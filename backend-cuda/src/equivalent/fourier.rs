@@ -1,8 +1,8 @@
 //! M2L through Fourier space: `kernels/dft.cu`, `kernels/m2l_fourier.cu`.
 
 use super::DeviceScalar;
-use super::arrange::Arranger;
 use super::plan::Shape;
+use crate::arrange::Arranger;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::lists::DeviceEdges;
 use crate::programs::dft_boxes;

@@ -6,14 +6,13 @@
 //! added without atomics.
 
 mod affine;
-mod arrange;
 mod fourier;
 mod operators;
 mod plan;
 mod recipe;
 mod stages;
 
-pub use plan::{Ends, Plan};
+pub(crate) use plan::Equivalent;
 
 use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
 use fmm_kernels::equivalent::Scalar;

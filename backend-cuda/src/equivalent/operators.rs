@@ -2,19 +2,12 @@
 
 use super::DeviceScalar;
 use crate::device::{Buffer, Device, blocks};
+use crate::products::Dense;
 use crate::programs;
 use fmm_kernels::equivalent::{Matrix, Operators, spectra, surface};
 use fmm_traits::kernel::MAX_PARAMETERS;
 use fmm_traits::{Error, Kernel};
 use std::sync::Arc;
-
-/// A matrix, column by column.
-#[derive(Debug)]
-pub(super) struct Dense<T> {
-    pub data: Buffer<T>,
-    pub rows: usize,
-    pub cols: usize,
-}
 
 /// What [`Operators`] holds.
 #[derive(Debug)]

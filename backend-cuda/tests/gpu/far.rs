@@ -4,8 +4,8 @@
 use crate::Test;
 use backend_cpu::pairwise::Pairwise;
 use backend_cuda::{
-    CallerPoints, Device, DeviceLists, DeviceScalar, DeviceTree, Direct, Ends, Plan, Root, Settings, Targets,
-    TreeOptions, build, solver, uvwx,
+    CallerPoints, Device, DeviceLists, DeviceScalar, DeviceTree, Direct, Ends, Expansion, Plan, Policy, Root, Settings,
+    Targets, TreeOptions, build, solver, uvwx,
 };
 use cudarc::driver::{CudaContext, DevicePtr};
 use fmm_kernels::equivalent::EquivalentExpansion;
@@ -53,10 +53,25 @@ fn errors_of<T: DeviceScalar, N: Real, F: Family>(
     t: Option<&[f64]>,
     ncrit: usize,
 ) -> Vec<f64> {
+    errors_with(device, family, outputs, s, t, ncrit, |tree, lists| {
+        Plan::<T, N>::new(family, outputs, p, None, tree, lists).unwrap()
+    })
+}
+
+/// [`errors_of`] of a plan that is made of tree and lists.
+pub fn errors_with<T: DeviceScalar, N: Real, F: Family>(
+    device: &Device,
+    family: &F,
+    outputs: Outputs,
+    s: &[f64],
+    t: Option<&[f64]>,
+    ncrit: usize,
+    plan: impl FnOnce(DeviceTree, DeviceLists) -> Plan<T, N>,
+) -> Vec<f64> {
     let q = normal_strengths(s.len() / 3 * F::Source::STRENGTHS, 21);
     let tree = tree_of(device, s, t, ncrit);
     let lists = uvwx(&tree, &ListOptions::default()).unwrap();
-    let mut plan = Plan::<T, N>::new(family, outputs, p, None, tree, lists).unwrap();
+    let mut plan = plan(tree, lists);
     let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
     let at = t.map_or(Targets::Sources(None), Targets::Points);
     let mut sum = Direct::<f64>::new(device, family, outputs, s, at, None).unwrap();
@@ -142,7 +157,8 @@ fn single(device: &Device) {
 fn solvers(device: &Device) {
     let tree = BuildOptions { occupancy: 40.0, ..Default::default() };
     let lists = ListOptions { m2p_min_sources: 50, p2l_min_targets: 50 };
-    let settings = Settings { order: 5, tree, lists, cache: None };
+    let (expansion, policy) = (Expansion::Equivalent, Policy::Uvwx);
+    let settings = Settings { expansion, policy, order: 5, tree, lists, cache: None };
     let first = CloudKind::Uniform.points(200, 40);
     for kind in CloudKind::ALL {
         let (s, t) = (kind.points(8000, 41), CloudKind::Uniform.points(3000, 42));
@@ -283,7 +299,7 @@ fn errors(device: &Device) {
 }
 
 /// Stages are isolated by leaving edges out: the same lists go to both.
-fn groups(all: &Lists) -> [(&'static str, Lists); 4] {
+pub fn groups(all: &Lists) -> [(&'static str, Lists); 4] {
     let none = Edges::none(all.p2p.starts.len() - 1);
     let keep = |kinds: &[&str]| {
         let of = |name: &str, e: &Edges| if kinds.contains(&name) { e.clone() } else { none.clone() };

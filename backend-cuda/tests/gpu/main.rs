@@ -7,7 +7,9 @@ mod direct;
 mod errors;
 mod far;
 mod limits;
+mod spherical;
 mod topology;
+mod treecode;
 
 use backend_cuda::{Device, DeviceOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +17,8 @@ use std::process::ExitCode;
 
 type Test = (&'static str, fn(&Device));
 
-const TESTS: &[&[Test]] = &[errors::TESTS, direct::TESTS, topology::TESTS, far::TESTS, limits::TESTS];
+const TESTS: &[&[Test]] =
+    &[errors::TESTS, direct::TESTS, topology::TESTS, far::TESTS, spherical::TESTS, treecode::TESTS, limits::TESTS];
 
 /// What became of the tests.
 #[derive(Default)]

@@ -15,7 +15,7 @@ pub const TESTS: &[Test] = &[
     ("topology::roots_of_the_caller_and_smallest_sides", options),
 ];
 
-fn build(device: &Device, s: &[f64], t: Option<&[f64]>, o: &TreeOptions) -> DeviceTree {
+pub fn build(device: &Device, s: &[f64], t: Option<&[f64]>, o: &TreeOptions) -> DeviceTree {
     let send = |x: &[f64]| CallerPoints::new(device, x).unwrap();
     backend_cuda::build(device, &send(s), t.map(send).as_ref(), o).unwrap()
 }
@@ -48,7 +48,7 @@ fn equal_trees(a: &Tree, b: &Tree, what: &str) {
     assert_eq!(a.same_points(), b.same_points(), "{what}");
 }
 
-fn equal_lists(a: &Lists, b: &Lists, what: &str) {
+pub fn equal_lists(a: &Lists, b: &Lists, what: &str) {
     for ((name, a), (_, b)) in a.kinds().into_iter().zip(b.kinds()) {
         assert!(a.starts == b.starts, "{what}: {name}, {} edges for {}", a.len(), b.len());
         assert!(a.sources == b.sources, "{what}: sources of {name}");

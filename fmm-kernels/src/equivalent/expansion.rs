@@ -118,6 +118,9 @@ fn distance(a: Cube, b: Cube) -> f64 {
 /// Slack for the rounding of centres and sides.
 const ROUNDING: f64 = 1.0 - 1e-9;
 
+/// Half the side of the outer surface of [`m2p_valid`], in sides of the source.
+pub const M2P_RADIUS: f64 = 0.5 * surface::OUTER * ROUNDING;
+
 /// Whether the multipole of `source` may be evaluated in all of `at`: `at` lies outside the outer
 /// surface of `source`, [`surface::OUTER`]/2 sides from its centre.
 pub fn m2p_valid(at: Cube, source: Cube) -> bool {

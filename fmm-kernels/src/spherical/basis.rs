@@ -76,6 +76,11 @@ impl<T: Real> Basis<T> {
         basis
     }
 
+    /// The two coefficients of R_n^m = `a`·z·R_{n−1}^m − `b`·r²·R_{n−2}^m, m < n; of R_n^n = `a`·(x + iy)·R_{n−1}^{n−1} the one.
+    pub fn coefficients(&self, n: usize, m: usize) -> [T; 2] {
+        if m == n { [self.diagonal[n], T::of(0.0)] } else { [self.z[triangle(n, m)], self.r2[triangle(n, m)]] }
+    }
+
     /// All R_n^m at (x, y, z) up to `order`, over `out` (Gumerov & Duraiswami eq. 15 in this normalisation).
     #[inline(always)]
     pub fn regular<V: SimdLane<Scalar = T>>(&self, order: usize, at: [V; 3], out: &mut [V]) {

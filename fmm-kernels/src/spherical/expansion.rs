@@ -7,7 +7,7 @@ use super::gradient::Gradient;
 use super::layout::{Layout, derivatives, layout};
 use super::rcr::Rcr;
 use super::shift::Shift;
-use super::truncation::{Truncation, sphere};
+use super::truncation::{RADIUS, ROUNDING, Truncation, sphere};
 use super::{MAX_ORDER, MIN_ORDER, accuracy};
 use fmm_traits::{Cloud, Cube, Error, Expansion, Family, Kernel, Real};
 use std::marker::PhantomData;
@@ -284,6 +284,9 @@ impl<F: Family, T: Real, S: Kernel, E: Kernel> Expansion<T> for SphericalExpansi
         accuracy::order_for::<F, T>(tolerance, S::VALUES > F::Source::VALUES)
     }
 }
+
+/// Radius of the sphere of [`m2p_valid`] in sides of the source.
+pub const M2P_RADIUS: f64 = RADIUS * ROUNDING;
 
 /// Whether all of `at` lies outside the sphere around `source`.
 pub fn m2p_valid(at: Cube, source: Cube) -> bool {

@@ -17,8 +17,10 @@
 //! | [`gradient`] | derivatives, as sparse matrices on coefficients |
 //! | [`rotation`], [`coaxial`], [`rcr`] | translations in O(p³): rotate – coaxial – rotate back |
 //! | [`direct`] | the same term by term, O(p⁴) |
+//! | [`dense`] | the same as matrices |
 //! | [`truncation`] | fewer degrees for pairs further apart |
 //! | [`layout`] | what sources carry, what targets want |
+//! | [`sparse`] | what dipoles and derivatives do to a row, as matrices |
 //! | [`shift`] | the geometry of a translation, and units |
 //! | [`expansion`] | the operators of one box and one pair |
 //! | [`tail`] | what a cut series leaves of one pair |
@@ -27,6 +29,7 @@
 pub mod accuracy;
 pub mod basis;
 pub mod coaxial;
+pub mod dense;
 pub mod direct;
 pub mod expansion;
 pub mod gradient;
@@ -34,6 +37,7 @@ pub mod layout;
 pub mod rcr;
 pub mod rotation;
 pub mod shift;
+pub mod sparse;
 pub mod tail;
 pub mod truncation;
 

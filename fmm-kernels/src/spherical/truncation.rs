@@ -40,11 +40,11 @@ pub enum Truncation {
 }
 
 /// √3/2: radius of the sphere around a box over its side.
-const RADIUS: f64 = 0.866_025_403_784_438_6;
+pub(crate) const RADIUS: f64 = 0.866_025_403_784_438_6;
 /// Root mean square distance of a point in a cube from its centre, over the side.
 const TYPICAL: f64 = 0.5;
 /// Slack for the rounding of centres, sides and roots: spheres that touch are not apart.
-const ROUNDING: f64 = 1.0 + 1e-9;
+pub(crate) const ROUNDING: f64 = 1.0 + 1e-9;
 
 /// Radius of the sphere around a box, rounded up.
 pub(crate) fn sphere(of: Cube) -> f64 {

@@ -141,10 +141,10 @@ pub enum ExpansionName {
 /// Variants of the methods.
 #[derive(Args, Clone, Debug)]
 pub struct VariantArgs {
-    /// Translations of spherical harmonics [default: rcr].
+    /// Translations of spherical harmonics [default: rcr; a GPU has no choice].
     #[arg(long, value_enum)]
     pub translation: Option<TranslationName>,
-    /// Truncation of spherical harmonics [default: variable].
+    /// Truncation of spherical harmonics [default: variable, on a GPU fixed].
     #[arg(long, value_enum)]
     pub truncation: Option<TruncationName>,
     /// Lists [default: uvwx].

@@ -3,6 +3,7 @@
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::lists::DeviceEdges;
 use crate::primitives::Primitives;
+use crate::products::{EDGE, Which};
 use crate::tree::DeviceTree;
 use fmm_traits::Error;
 use fmm_traits::tree::NONE;
@@ -11,7 +12,7 @@ const BLOCK: u32 = 256;
 
 /// Edges of one kind, those of an operator together.
 #[derive(Debug)]
-pub(super) struct Arranged {
+pub(crate) struct Arranged {
     /// Box that each edge comes from.
     pub from: Buffer<u32>,
     /// Box that receives it.
@@ -23,7 +24,7 @@ pub(super) struct Arranged {
 
 /// Boxes in order.
 #[derive(Debug)]
-pub(super) struct Items {
+pub(crate) struct Items {
     pub boxes: Buffer<u32>,
     /// First of each level, and how many there are.
     pub level_start: Vec<u64>,
@@ -31,7 +32,7 @@ pub(super) struct Items {
 
 /// Boxes with a V list, those of one set of operators and one octant together, and who is where.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     pub boxes: Buffer<u32>,
     /// First box of each set and octant, and how many there are; the same on the device.
     pub starts: Vec<u64>,
@@ -45,14 +46,14 @@ const SLOTS: usize = 216;
 
 /// Edges between a box and its children; the number is that of `arrange.cu`.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Child to parent.
     M2m,
     /// Parent to child.
     L2l,
 }
 
-pub(super) struct Arranger<'a> {
+pub(crate) struct Arranger<'a> {
     pub tree: &'a DeviceTree,
     pub primitives: Primitives,
     pub functions: Functions,
@@ -196,5 +197,53 @@ impl Arranger<'_> {
         // SAFETY: as above; there is room for what was counted.
         unsafe { device.launch(&self.functions, "list_boxes", grid, BLOCK, &args)? };
         Ok((Items { boxes, level_start }, starts))
+    }
+}
+
+/// Tiles of a product that hold what lies between two starts.
+fn tiles(starts: &[u64]) -> usize {
+    ((starts[1] - starts[0]) as usize).div_ceil(EDGE)
+}
+
+impl Table {
+    /// Blocks of at most [`EDGE`] boxes of a set of operators, each within an octant.
+    pub fn blocks(&self, set: usize) -> usize {
+        self.starts[8 * set..=8 * set + 8].windows(2).map(tiles).sum()
+    }
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.boxes.bytes() + self.table.bytes()
+    }
+}
+
+impl Arranged {
+    /// Whether there are edges to children of a level.
+    pub fn any(&self, level: usize) -> bool {
+        self.starts[8 * level] < self.starts[8 * level + 8]
+    }
+    /// The edges between the boxes of a level and their parents, a group an octant.
+    pub fn groups(&self, level: usize) -> Which {
+        let tiles = self.starts[8 * level..=8 * level + 8].windows(2).map(tiles).sum();
+        Which::Groups { starts: self.device_starts.at(8 * level), tiles }
+    }
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.from.bytes() + self.to.bytes()
+    }
+}
+
+impl Items {
+    /// Items of a level: first, and how many.
+    pub fn of(&self, level: usize) -> (usize, usize) {
+        let (start, end) = (self.level_start[level] as usize, self.level_start[level + 1] as usize);
+        (start, end - start)
+    }
+    /// How many on all levels.
+    pub fn len(&self) -> usize {
+        self.boxes.len()
+    }
+    /// The most of a level.
+    pub fn widest(&self) -> usize {
+        self.level_start.windows(2).map(|w| (w[1] - w[0]) as usize).max().unwrap_or(0)
     }
 }

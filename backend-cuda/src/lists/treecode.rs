@@ -1,0 +1,69 @@
+//! The edges of `fmm_tree::treecode`, made on the device and equal row by row: `kernels/treecode.cu`.
+
+use super::{DeviceLists, Finder};
+use crate::device::{Arg, blocks};
+use crate::primitives::Primitives;
+use crate::programs;
+use crate::tree::DeviceTree;
+use fmm_traits::Error;
+use fmm_tree::TreecodeOptions;
+
+/// Threads of a block.
+const WARP: u32 = 32;
+
+/// From where a box may be seen as a whole, whatever θ: the target leaf lies outside a sphere and a cube about its centre, and
+/// boxes are some length apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Acceptance {
+    /// Radius of the sphere in sides of the box; 0: none.
+    pub sphere: f64,
+    /// Half the side of the cube in sides of the box; 0: none.
+    pub cube: f64,
+    /// Distance of the boxes.
+    pub near: f64,
+}
+
+/// The edges of a treecode of `tree`: P2M, M2M, M2P and P2P.
+///
+/// # Errors
+/// [`Error::Parameter`] when θ is not positive and finite, and those of the device.
+pub fn treecode(tree: &DeviceTree, options: &TreecodeOptions, acceptance: Acceptance) -> Result<DeviceLists, Error> {
+    let theta = options.theta;
+    if !(theta > 0.0 && theta.is_finite()) {
+        return Err(Error::Parameter { name: "theta", value: theta, requirement: "must be positive and finite" });
+    }
+    let device = &tree.device;
+    let finder = Finder {
+        device,
+        primitives: Primitives::new(device)?,
+        functions: device.fixed("lists", programs::lists)?,
+        boxes: device.upload(&tree.boxes.addresses(), "addresses of boxes")?,
+        n: tree.len(),
+    };
+    let functions = device.fixed("treecode", programs::treecode)?;
+    let corner = device.upload(&tree.corner, "corner")?;
+    let rule = device.upload(&[theta, acceptance.sphere, acceptance.cube, acceptance.near], "criterion")?;
+    let few = options.m2p_min_sources.min(u32::MAX as usize) as u32;
+    let common: [Arg; 6] = [
+        (&finder.boxes).into(),
+        (finder.n as u32).into(),
+        (&corner).into(),
+        tree.side.into(),
+        (&rule).into(),
+        few.into(),
+    ];
+    let with = |rest: &[Arg]| -> Vec<Arg> { common.iter().chain(rest).copied().collect() };
+    let grid = (blocks(finder.n, 1)?, 1);
+    let counts = [finder.counts()?, finder.counts()?, finder.counts()?, finder.counts()?];
+    let lengths = with(&[(&counts[2]).into(), (&counts[3]).into()]);
+    // SAFETY: arguments as in treecode.cu; an entry for each box.
+    unsafe { device.launch(&functions, "treecode_count", grid, WARP, &lengths)? };
+    let [m2l, p2l, m2p, p2p] = finder.filled(&counts, |[_, _, m2p, p2p]| {
+        let starts = [(&m2p.starts).into(), (&p2p.starts).into()];
+        let rows = with(&[starts[0], starts[1], (&m2p.sources).into(), (&p2p.sources).into()]);
+        // SAFETY: as above; the rows have room for what was counted.
+        unsafe { device.launch(&functions, "treecode_fill", grid, WARP, &rows) }
+    })?;
+    let [p2m, m2m, l2l, l2p] = finder.own(tree, [&m2l, &p2l, &m2p])?;
+    Ok(DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p })
+}

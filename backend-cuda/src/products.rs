@@ -1,0 +1,192 @@
+//! Matrices times rows of boxes: `kernels/{multiply,m2l}.cu`.
+
+use crate::arrange::{Items, Table};
+use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::equivalent::DeviceScalar;
+use crate::lists::DeviceEdges;
+use crate::programs;
+use fmm_traits::Error;
+
+/// Threads of `multiply.cu` and `m2l.cu`.
+const THREADS: u32 = 128;
+/// Rows and vectors of one of their blocks.
+pub(crate) const EDGE: usize = 64;
+/// Threads of the kernels with one number each.
+const BLOCK: u32 = 256;
+
+/// Matrices of one shape, each column by column, one behind the other. Rows and columns are even, as `tile.cuh` wants them.
+#[derive(Debug)]
+pub(crate) struct Dense<T> {
+    pub data: Buffer<T>,
+    pub rows: usize,
+    pub cols: usize,
+}
+
+/// Vectors of a product: the array, the length of a row, and which rows.
+pub(crate) type Vectors<'a, T> = (&'a Buffer<T>, usize, Arg);
+/// All rows, in order.
+pub(crate) const ALL: u64 = 0;
+/// Which vectors a product takes.
+#[derive(Clone, Copy)]
+pub(crate) enum Which {
+    /// This many.
+    All(usize),
+    /// Those of groups from these starts on, in tiles of [`EDGE`].
+    Groups { starts: Arg, tiles: usize },
+}
+
+/// Blocks of M2L that a multiprocessor runs at once, and most parts that the offsets are cut into so that each has as many.
+const RESIDENT: usize = 4;
+const MOST_PARTS: usize = 8;
+
+/// The V list for [`Products::across`].
+#[derive(Debug)]
+pub(crate) struct Across<T> {
+    table: Table,
+    /// Sums of each part of the offsets, where there are several.
+    partial: Buffer<T>,
+    parts: usize,
+}
+
+impl<T> Across<T> {
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.table.bytes() + self.partial.bytes()
+    }
+}
+
+/// The compiled products of one precision.
+#[derive(Debug)]
+pub(crate) struct Products {
+    device: Device,
+    multiply: Functions,
+    /// With what arranges a V list for them.
+    pub m2l: Functions,
+}
+
+impl Products {
+    /// Compiles them for `T`.
+    pub fn new<T: DeviceScalar>(device: &Device) -> Result<Self, Error> {
+        Ok(Products {
+            device: device.clone(),
+            multiply: device.load(&programs::multiply_program::<T>())?,
+            m2l: device.load(&programs::m2l_program::<T>())?,
+        })
+    }
+
+    /// Enqueues `to` = `factor`·matrix·`from`, added or not: for `count` vectors, or for those of groups, a matrix each.
+    ///
+    /// # Safety
+    /// The matrices and the rows that are picked exist; those of `to` are distinct.
+    pub unsafe fn multiply<T: DeviceScalar>(
+        &self,
+        matrix: &Dense<T>,
+        from: Vectors<T>,
+        to: Vectors<T>,
+        which: Which,
+        factor: f64,
+        add: bool,
+    ) -> Result<(), Error> {
+        let (starts, count, tiles) = match which {
+            Which::All(count) => (ALL.into(), count, count.div_ceil(EDGE)),
+            Which::Groups { starts, tiles } => (starts, 0, tiles),
+        };
+        let args = [
+            (&matrix.data).into(),
+            (matrix.rows as u32).into(),
+            (matrix.cols as u32).into(),
+            from.0.into(),
+            (from.1 as u32).into(),
+            from.2,
+            to.0.into(),
+            (to.1 as u32).into(),
+            to.2,
+            starts,
+            (count as u32).into(),
+            factor.into(),
+            u32::from(add).into(),
+        ];
+        let grid = (blocks(tiles, 1)?, blocks(matrix.rows, EDGE)?);
+        // SAFETY: arguments as in multiply.cu; the rest is the promise of the caller.
+        unsafe { self.device.launch(&self.multiply, "multiply", grid, THREADS, &args) }
+    }
+
+    /// Enqueues the sums of the rows of other boxes, `length` numbers each, for the items of a level: `edges` say which.
+    ///
+    /// # Safety
+    /// Both arrays have a row for each box.
+    pub unsafe fn add_rows<T>(
+        &self,
+        items: &Items,
+        level: usize,
+        edges: &DeviceEdges,
+        length: usize,
+        from: &Buffer<T>,
+        to: &Buffer<T>,
+    ) -> Result<(), Error> {
+        let (first, count) = items.of(level);
+        let args = [
+            items.boxes.at(first),
+            (count as u32).into(),
+            (&edges.starts).into(),
+            (&edges.sources).into(),
+            (length as u32).into(),
+            from.into(),
+            to.into(),
+        ];
+        let grid = (blocks(count * length, BLOCK as usize)?, 1);
+        // SAFETY: arguments as in multiply.cu; the rest is the promise of the caller.
+        unsafe { self.device.launch(&self.multiply, "add_rows", grid, BLOCK, &args) }
+    }
+
+    /// The V list for products with matrices of so many rows.
+    pub fn far<T: DeviceScalar>(&self, table: Table, rows: usize) -> Result<Across<T>, Error> {
+        let blocks = table.boxes.len().div_ceil(EDGE) * rows.div_ceil(EDGE);
+        let wanted = RESIDENT * self.device.info().multiprocessors as usize;
+        let parts = wanted.div_ceil(blocks.max(1)).clamp(1, MOST_PARTS);
+        let numbers = if parts > 1 { parts * table.boxes.len() * rows } else { 0 };
+        Ok(Across { partial: self.device.alloc(numbers, "parts of M2L")?, table, parts })
+    }
+
+    /// Enqueues M2L of the boxes of `far` that take the operators of a set: `to` += Σ matrix of the offset · `from`. Matrices of
+    /// all offsets, rows of `rows` numbers to, of `cols` from.
+    ///
+    /// # Safety
+    /// Both arrays have a row for each box, and `matrices` those of the set; `rows` is that of `far`, and both are even.
+    pub unsafe fn across<T: DeviceScalar>(
+        &self,
+        matrices: &Buffer<T>,
+        [rows, cols]: [usize; 2],
+        far: &Across<T>,
+        set: usize,
+        from: &Buffer<T>,
+        to: &Buffer<T>,
+    ) -> Result<(), Error> {
+        let Across { table, partial, parts } = far;
+        let (items, starts) = (Arg::from(table.boxes.len() as u32), table.device_starts.at(8 * set));
+        let (rows_arg, boxes) = (Arg::from(rows as u32), Arg::from(&table.boxes));
+        let args = [
+            matrices.into(),
+            rows_arg,
+            (cols as u32).into(),
+            from.into(),
+            (&table.table).into(),
+            items,
+            boxes,
+            starts,
+            to.into(),
+            partial.into(),
+        ];
+        let grid = [blocks(table.blocks(set), 1)?, blocks(rows, EDGE)?, *parts as u32];
+        // SAFETY: arguments as in m2l.cu; the boxes are distinct, and so are the rows they receive.
+        unsafe { self.device.launch_3d(&self.m2l, "m2l", grid, THREADS, &args)? };
+        if *parts == 1 {
+            return Ok(());
+        }
+        let args = [rows_arg, items, boxes, starts, (*parts as u32).into(), partial.into(), to.into()];
+        let count = (table.starts[8 * set + 8] - table.starts[8 * set]) as usize;
+        let grid = (blocks(count * rows, BLOCK as usize)?, 1);
+        // SAFETY: as above; there is room for every part.
+        unsafe { self.device.launch(&self.m2l, "m2l_join", grid, BLOCK, &args) }
+    }
+}

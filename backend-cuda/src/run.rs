@@ -1,0 +1,109 @@
+//! One evaluation on the device: stages are enqueued between marks, P2P beside the far field or behind it.
+
+use crate::equivalent::DeviceScalar;
+use crate::plan::{Ends, Plan};
+use cudarc::driver::CudaEvent;
+use fmm_traits::{Error, Real, Stage, Stages};
+
+/// One evaluation.
+pub(crate) struct Run<'a, T: DeviceScalar, N: Real> {
+    plan: &'a mut Plan<T, N>,
+    ends: Ends,
+    marks: Vec<(Stage, CudaEvent, CudaEvent)>,
+}
+
+impl<'a, T: DeviceScalar, N: Real> Run<'a, T, N> {
+    pub fn new(plan: &'a mut Plan<T, N>, ends: Ends) -> Self {
+        Run { plan, ends, marks: Vec::new() }
+    }
+
+    /// Seconds of each stage on the device; waits for them. Where P2P runs beside the far field their sum is more than
+    /// what passes.
+    pub fn seconds(&self) -> Result<[f64; Stage::ALL.len()], Error> {
+        let mut seconds = [0.0; Stage::ALL.len()];
+        for (stage, from, to) in &self.marks {
+            seconds[*stage as usize] += self.plan.device().seconds(from, to)?;
+        }
+        Ok(seconds)
+    }
+
+    /// Enqueues a stage between two marks.
+    fn timed(&mut self, stage: Stage, work: impl FnOnce(&mut Plan<T, N>) -> Result<(), Error>) -> Result<(), Error> {
+        let from = self.plan.device().mark()?;
+        work(self.plan)?;
+        self.marks.push((stage, from, self.plan.device().mark()?));
+        Ok(())
+    }
+}
+
+/// What runs beside a run that was stopped is waited for by whatever follows.
+impl<T: DeviceScalar, N: Real> Drop for Run<'_, T, N> {
+    fn drop(&mut self) {
+        // A device that refuses this refuses what follows, too.
+        let _ = self.plan.device().join();
+    }
+}
+
+impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
+    /// The plan holds them.
+    type Lists = ();
+
+    fn levels(&self) -> usize {
+        self.plan.tree().level_start.len() - 1
+    }
+
+    /// With P2P beside the far field, of which it needs nothing.
+    fn scatter(&mut self) -> Result<(), Error> {
+        let given = self.ends.strengths;
+        self.timed(Stage::Scatter, |p| p.base.scatter(&p.near, given))?;
+        if !self.plan.beside() {
+            return Ok(());
+        }
+        let device = self.plan.device().clone();
+        device.fork()?;
+        let from = device.mark_beside()?;
+        self.plan.base.p2p(&self.plan.near, true)?;
+        self.marks.push((Stage::P2p, from, device.mark_beside()?));
+        Ok(())
+    }
+
+    fn p2m(&mut self, _: &()) -> Result<(), Error> {
+        self.timed(Stage::P2m, |p| p.far.p2m(&p.base))
+    }
+
+    fn m2m(&mut self, _: &(), level: usize) -> Result<(), Error> {
+        self.timed(Stage::M2m, |p| p.far.m2m(&p.base, level))
+    }
+
+    fn m2l(&mut self, _: &()) -> Result<(), Error> {
+        self.timed(Stage::M2l, |p| p.far.m2l(&p.base))
+    }
+
+    fn p2l(&mut self, _: &()) -> Result<(), Error> {
+        self.timed(Stage::P2l, |p| p.far.p2l(&p.base))
+    }
+
+    fn l2l(&mut self, _: &(), level: usize) -> Result<(), Error> {
+        self.timed(Stage::L2l, |p| p.far.l2l(&p.base, level))
+    }
+
+    /// Adds to what P2P has written.
+    fn l2p(&mut self, _: &()) -> Result<(), Error> {
+        self.plan.device().join()?;
+        self.timed(Stage::L2p, |p| p.far.l2p(&p.base))
+    }
+
+    fn m2p(&mut self, _: &()) -> Result<(), Error> {
+        self.timed(Stage::M2p, |p| p.far.m2p(&p.base))
+    }
+
+    /// Unless [`scatter`](Run::scatter) has enqueued it.
+    fn p2p(&mut self, _: &()) -> Result<(), Error> {
+        if self.plan.beside() { Ok(()) } else { self.timed(Stage::P2p, |p| p.base.p2p(&p.near, false)) }
+    }
+
+    fn gather(&mut self) -> Result<(), Error> {
+        let out = self.ends.values;
+        self.timed(Stage::Gather, |p| p.base.gather(&p.near, p.scale, out))
+    }
+}

@@ -1,0 +1,105 @@
+//! The operators of an order in device memory: recursions, sparse and dense matrices.
+
+use crate::device::{Buffer, Device};
+use crate::equivalent::DeviceScalar;
+use crate::products::Dense;
+use fmm_kernels::equivalent::spectra::OFFSETS;
+use fmm_kernels::spherical::basis::Basis;
+use fmm_kernels::spherical::sparse::Sparse;
+use fmm_kernels::spherical::{Truncation, dense};
+use fmm_traits::Error;
+
+/// A [`Sparse`] matrix.
+#[derive(Debug)]
+pub(super) struct DeviceSparse<T> {
+    pub starts: Buffer<u32>,
+    pub columns: Buffer<u32>,
+    pub entries: Buffer<T>,
+}
+
+impl<T: DeviceScalar> DeviceSparse<T> {
+    /// Sends `matrix`.
+    pub fn new(device: &Device, matrix: &Sparse) -> Result<Self, Error> {
+        let entries: Vec<T> = matrix.values.iter().map(|&x| T::of(x)).collect();
+        Ok(DeviceSparse {
+            starts: device.upload(&matrix.starts, "operators")?,
+            columns: device.upload(&matrix.columns, "operators")?,
+            entries: device.upload(&entries, "operators")?,
+        })
+    }
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.starts.bytes() + self.columns.bytes() + self.entries.bytes()
+    }
+}
+
+/// The coefficients of the recursions below `order`, as `harmonics.cuh` wants them.
+pub(super) fn steps<T: DeviceScalar>(device: &Device, order: usize) -> Result<Buffer<T>, Error> {
+    let basis = Basis::<T>::new(order);
+    let pairs = (0..order).flat_map(|n| (0..=n).map(move |m| (n, m)));
+    let steps: Vec<T> = pairs.flat_map(|(n, m)| basis.coefficients(n, m)).collect();
+    device.upload(&steps, "operators")
+}
+
+/// Numbers in a row of order `p` with what makes it even.
+pub(super) fn row(p: usize) -> usize {
+    (p * p).next_multiple_of(2)
+}
+
+/// Translations as matrices.
+#[derive(Debug)]
+pub(super) struct Translations<T> {
+    /// Eight matrices each, by octant of the child.
+    pub m2m: Dense<T>,
+    pub l2l: Dense<T>,
+    /// A matrix an offset, made when the first V list comes.
+    pub m2l: Option<Buffer<T>>,
+    order: usize,
+    truncation: Truncation,
+}
+
+impl<T: DeviceScalar> Translations<T> {
+    /// Of order `p`.
+    pub fn new(device: &Device, p: usize, truncation: Truncation) -> Result<Self, Error> {
+        let (makes, side) = (dense::Dense::new(p), row(p));
+        let upload = |matrix: &dyn Fn(usize) -> Vec<f64>| -> Result<Dense<T>, Error> {
+            let all: Vec<T> = (0..8).flat_map(|octant| padded(p, &matrix(octant))).collect();
+            Ok(Dense { data: device.upload(&all, "operators")?, rows: side, cols: side })
+        };
+        let (m2m, l2l) = (upload(&|octant| makes.up(octant))?, upload(&|octant| makes.down(octant))?);
+        Ok(Translations { m2m, l2l, m2l: None, order: p, truncation })
+    }
+
+    /// Makes the matrices of M2L, unless they are there.
+    pub fn across(&mut self, device: &Device) -> Result<(), Error> {
+        if self.m2l.is_some() {
+            return Ok(());
+        }
+        let (p, length) = (self.order, row(self.order).pow(2));
+        let mut all = device.alloc(OFFSETS * length, "M2L matrices")?;
+        let mut done = Ok(());
+        dense::Dense::new(p).across(self.truncation, |offset, matrix| {
+            if done.is_ok() {
+                done = device.write(&mut all, offset * length, &padded(p, matrix), "M2L matrices");
+            }
+        });
+        done?;
+        self.m2l = Some(all);
+        Ok(())
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.m2m.data.bytes() + self.l2l.data.bytes() + self.m2l.as_ref().map_or(0, Buffer::bytes)
+    }
+}
+
+/// A matrix of order `p` with a zero row and column more where their number is odd.
+fn padded<T: DeviceScalar>(p: usize, matrix: &[f64]) -> Vec<T> {
+    let (len, side) = (p * p, row(p));
+    let mut all = vec![T::default(); side * side];
+    for (to, from) in all.chunks_exact_mut(side).zip(matrix.chunks_exact(len)) {
+        to.iter_mut().zip(from).for_each(|(to, &x)| *to = T::of(x));
+    }
+    all
+}

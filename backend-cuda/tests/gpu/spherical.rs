@@ -1,0 +1,220 @@
+//! Spherical harmonics on the device: each group of stages against the plain form on the CPU, whole runs against direct sums.
+
+use crate::Test;
+use crate::far::{difference, errors_with, groups, tree_of};
+use backend_cpu::pairwise::Pairwise;
+use backend_cuda::{
+    Device, DeviceLists, DeviceScalar, Direct, Expansion, Plan, Policy, Settings, Targets, solver, uvwx,
+};
+use fmm_kernels::spherical::accuracy::expected_error;
+use fmm_kernels::spherical::{SphericalExpansion, SphericalOptions, Translation, Truncation};
+use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes};
+use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
+use fmm_traits::tree::Lists;
+use fmm_traits::{Error, Family, Kernel, OutputColumns, Outputs, Real, Tree, Visitor};
+use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions};
+
+pub const TESTS: &[Test] = &[
+    ("spherical::each_group_of_stages_agrees_with_the_cpu", stages),
+    ("spherical::every_cloud_in_both_precisions", clouds),
+    ("spherical::every_family_with_harmonics", families),
+    ("spherical::errors_fall_with_the_order", orders),
+    ("spherical::a_solver_moves_its_points", solvers),
+    ("spherical::ten_runs_give_the_same_bits", repeatable),
+    ("spherical::kernels_orders_and_edges_without_harmonics", errors),
+];
+
+/// The plain form on the CPU: values in the caller's order.
+struct Plain<'a, F> {
+    family: &'a F,
+    tree: &'a Tree,
+    lists: &'a Lists,
+    p: usize,
+    truncation: Truncation,
+    strengths: &'a [f64],
+}
+impl<F: Family> Visitor for Plain<'_, F> {
+    type Output = Vec<f64>;
+    fn visit<S: Kernel, E: Kernel>(self, _: Vec<OutputColumns>) -> Vec<f64> {
+        let options = SphericalOptions { translation: Translation::Direct, truncation: self.truncation };
+        let expansion = SphericalExpansion::<F, f64, S, E>::new(self.family, self.p, options).unwrap();
+        let mut run = Pairwise::new(self.tree, self.lists, &expansion).unwrap();
+        let values = run.apply(self.strengths, &mut |_, _| true).unwrap();
+        values.iter().map(|x| x * self.family.scale()).collect()
+    }
+}
+
+fn stages_of<F: Family>(device: &Device, family: &F, outputs: Outputs, kind: CloudKind, other: bool) {
+    let s = kind.points(1500, 30);
+    let t = other.then(|| CloudKind::Uniform.points(700, 31));
+    let q = normal_strengths(1500 * F::Source::STRENGTHS, 30);
+    let here = tree_of(device, &s, t.as_deref(), 12).download().unwrap();
+    let all = fmm_tree::uvwx(&here, &ListOptions::default()).unwrap();
+    let theta = TreecodeOptions { theta: 0.6, m2p_min_sources: 4 };
+    let treecode = fmm_tree::treecode(&here, &theta, fmm_kernels::spherical::expansion::m2p_valid).unwrap();
+    let all: Vec<(&str, Lists)> = groups(&all).into_iter().chain([("treecode", treecode)]).collect();
+    for (p, truncation) in [(5, Truncation::Fixed), (8, Truncation::Variable), (1, Truncation::Fixed)] {
+        for (name, lists) in &all {
+            let plain = Plain { family, tree: &here, lists, p, truncation, strengths: &q };
+            let v = family.visit(outputs, plain).unwrap();
+            let of =
+                |lists: &Lists| (tree_of(device, &s, t.as_deref(), 12), DeviceLists::upload(device, lists).unwrap());
+            let what = format!("{} {} p {p} {name}", family.name(), kind.name());
+            let (tree, there) = of(lists);
+            let mut plan = Plan::<f64, f64>::spherical(family, outputs, p, truncation, tree, there).unwrap();
+            let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
+            let e = difference(&u, &v);
+            // Both sum the same terms.
+            assert!(e <= 1e-11, "{what}: {e:e}");
+            let (tree, there) = of(lists);
+            let mut plan = Plan::<f32, f64>::spherical(family, outputs, p, truncation, tree, there).unwrap();
+            let single = difference(&plan.apply(&q, &mut |_, _| true).unwrap().0, &v);
+            println!("{what}: {e:.1e} {single:.1e}");
+            assert!(
+                single <= if outputs.contains(Outputs::HESSIAN) { 1e-3 } else { 2e-5 },
+                "{what} in f32: {single:e}"
+            );
+            // A field of monopoles alone has no multipoles of dipoles.
+            assert!(p == 1 || v.iter().any(|&x| x != 0.0), "{what} does nothing");
+        }
+    }
+}
+
+fn stages(device: &Device) {
+    let both = Outputs::POTENTIAL | Outputs::GRADIENT;
+    stages_of(device, &Laplace, Outputs::POTENTIAL, CloudKind::Clustered, false);
+    stages_of(device, &Laplace, both, CloudKind::Plummer, true);
+    stages_of(device, &Laplace, both | Outputs::HESSIAN, CloudKind::Plummer, false);
+    stages_of(device, &LaplaceDipole, both, CloudKind::Clustered, true);
+    stages_of(device, &LaplaceMixed, both, CloudKind::Plummer, true);
+}
+
+/// Relative errors of the outputs of a whole run.
+fn errors_of<T: DeviceScalar, F: Family>(
+    device: &Device,
+    family: &F,
+    outputs: Outputs,
+    p: usize,
+    (s, t): (&[f64], Option<&[f64]>),
+) -> Vec<f64> {
+    errors_with(device, family, outputs, s, t, 25, |tree, lists| {
+        Plan::<T, f64>::spherical(family, outputs, p, Truncation::Fixed, tree, lists).unwrap()
+    })
+}
+
+/// Twice the errors measured with leaves three times as large.
+fn bound<T: Real>(p: usize, gradient: bool) -> f64 {
+    2.0 * expected_error::<T>(p, gradient)
+}
+
+fn clouds(device: &Device) {
+    let both = Outputs::POTENTIAL | Outputs::GRADIENT;
+    for kind in CloudKind::ALL {
+        for n in [0, 1, 20, 6000] {
+            let (s, t) = (kind.points(n, 24), CloudKind::Plummer.points(500, 25));
+            for t in [None, Some(&t[..])] {
+                let double = errors_of::<f64, _>(device, &Laplace, both, 10, (&s, t));
+                let single = errors_of::<f32, _>(device, &Laplace, both, 7, (&s, t));
+                let what = format!("{} {n} {}: {double:?} {single:?}", kind.name(), t.is_some());
+                println!("{what}");
+                // Targets apart see the far field alone.
+                let more = if t.is_some() { 10.0 } else { 1.0 };
+                for k in [0, 1] {
+                    assert!(double[k] <= more * bound::<f64>(10, k > 0), "{what}");
+                    assert!(single[k] <= more * bound::<f32>(7, k > 0), "{what}");
+                }
+            }
+        }
+    }
+}
+
+fn families(device: &Device) {
+    fn one<F: Family>(device: &Device, family: F) {
+        let both = Outputs::POTENTIAL | Outputs::GRADIENT;
+        let (s, t) = (CloudKind::Uniform.points(3000, 22), CloudKind::Uniform.points(1000, 23));
+        for t in [None, Some(&t[..])] {
+            let e = errors_of::<f64, F>(device, &family, both, 12, (&s, t));
+            println!("{}: {e:?}", family.name());
+            let dipoles = if F::Source::STRENGTHS > 1 { 4.0 } else { 1.0 };
+            assert!((0..2).all(|k| e[k] <= dipoles * bound::<f64>(12, k > 0)), "{}: {e:?}", family.name());
+        }
+    }
+    one(device, Laplace);
+    one(device, LaplaceDipole);
+    one(device, LaplaceMixed);
+    one(device, Gravity { g: 2.0, softening: 0.0 });
+}
+
+fn orders(device: &Device) {
+    let s = CloudKind::Uniform.points(20_000, 26);
+    let mut last = 1.0;
+    for p in [2, 5, 9, 14, 20] {
+        let e = errors_of::<f64, _>(device, &Laplace, Outputs::POTENTIAL, p, (&s, None))[0];
+        println!("p {p}: {e:.2e}");
+        assert!(e < 0.2 * last, "p {p}: {e:e} after {last:e}");
+        last = e;
+    }
+    assert!(last < 1e-8, "{last:e}");
+}
+
+fn solvers(device: &Device) {
+    let tree = BuildOptions { occupancy: 40.0, ..Default::default() };
+    let lists = ListOptions { m2p_min_sources: 20, p2l_min_targets: 20 };
+    let expansion = Expansion::Spherical(Truncation::Fixed);
+    let settings = Settings { expansion, policy: Policy::Uvwx, order: 8, tree, lists, cache: None };
+    let first = CloudKind::Uniform.points(200, 40);
+    let (outputs, t) = (Outputs::POTENTIAL, CloudKind::Uniform.points(3000, 42));
+    let mut plan = solver::<_, f32, f64>(device, &Laplace, outputs, &settings, &first, None).unwrap();
+    for kind in CloudKind::ALL {
+        let s = kind.points(8000, 41);
+        for t in [None, Some(&t[..])] {
+            plan.set_points(&s, t).unwrap();
+            let q = normal_strengths(s.len() / 3, 43);
+            let mut u = vec![0.0; t.unwrap_or(&s).len() / 3 * plan.values()];
+            plan.apply(&q, &mut u, &mut |_, _| true).unwrap();
+            let at = t.map_or(Targets::Sources(None), Targets::Points);
+            let v = Direct::<f64>::new(device, &Laplace, outputs, &s, at, None).unwrap().apply(&q).unwrap();
+            let e = difference(&u, &v);
+            assert!(e <= 10.0 * bound::<f32>(8, false), "{}: {e:e}", kind.name());
+            assert!(plan.bytes() > 0 && plan.set_points(&[f64::NAN; 3], None).is_err());
+            let mut again = u.clone();
+            plan.apply(&q, &mut again, &mut |_, _| true).unwrap();
+            assert_eq!(u, again, "{}: after a refused set of points", kind.name());
+        }
+    }
+}
+
+fn repeatable(device: &Device) {
+    let s = CloudKind::Clustered.points(20_000, 28);
+    let q = normal_strengths(20_000, 28);
+    let tree = tree_of(device, &s, None, 30);
+    let lists = uvwx(&tree, &ListOptions::default()).unwrap();
+    let outputs = Outputs::POTENTIAL | Outputs::GRADIENT;
+    let mut plan = Plan::<f32, f32>::spherical(&Laplace, outputs, 6, Truncation::Fixed, tree, lists).unwrap();
+    let first = plan.apply(&q, &mut |_, _| true).unwrap().0;
+    for _ in 0..9 {
+        let again = plan.apply(&q, &mut |_, _| true).unwrap().0;
+        assert!(again.iter().zip(&first).all(|(a, b)| a.to_bits() == b.to_bits()));
+    }
+}
+
+fn errors(device: &Device) {
+    let s = CloudKind::Uniform.points(2000, 29);
+    let tree = || tree_of(device, &s, None, 10);
+    let host = uvwx(&tree(), &ListOptions::default()).unwrap().download().unwrap();
+    let plan = |lists: &Lists, p| {
+        let lists = DeviceLists::upload(device, lists).unwrap();
+        Plan::<f64, f64>::spherical(&Laplace, Outputs::POTENTIAL, p, Truncation::Fixed, tree(), lists)
+    };
+    for p in [0, 41] {
+        assert!(matches!(plan(&host, p), Err(Error::Order { order, .. }) if order == p));
+    }
+    let mut adjacent = host.clone();
+    adjacent.m2l = host.p2p.clone();
+    assert!(matches!(plan(&adjacent, 4), Err(Error::Edge { .. })));
+    let lists = DeviceLists::upload(device, &host).unwrap();
+    let flow =
+        Plan::<f64, f64>::spherical(&Stokes { mu: 1.0 }, Outputs::POTENTIAL, 4, Truncation::Fixed, tree(), lists);
+    assert!(matches!(flow, Err(Error::Unsupported { .. })));
+    assert!(plan(&host, 4).unwrap().apply(&[1.0; 2000], &mut |_, _| true).is_ok());
+}

@@ -1,0 +1,131 @@
+//! Translations as dense matrices, for machines that are fastest at products of matrices.
+//!
+//! Rows belong to boxes of side 1 ([`Shift`]), so that one matrix of p² × p² entries serves the edges of all levels: of M2M and L2L
+//! one for each octant of the child, of M2L one for each of the 316 offsets of the V list. They are made by
+//! [`Rcr`], a column a unit vector; mirror images of an offset share their products, since a reflection of an axis turns the sign
+//! of some harmonics and nothing else.
+
+use super::coaxial::Step;
+use super::rcr::Rcr;
+use super::shift::Shift;
+use super::truncation::Truncation;
+use crate::equivalent::spectra::offset_index;
+use fmm_traits::Cube;
+
+/// Makes matrices of one order, column by column, in f64.
+#[derive(Debug)]
+pub struct Dense {
+    rcr: Rcr<f64>,
+    order: usize,
+}
+
+/// Whether the sign of the harmonic at `place` turns with x, y and z.
+fn odd(place: usize) -> [bool; 3] {
+    let n = place.isqrt();
+    let (m, sine) = if place - n * n <= n { (place - n * n, false) } else { (place - n * n - n, true) };
+    [(m % 2 == 1) != sine, sine, (n + m) % 2 == 1]
+}
+
+impl Dense {
+    /// For expansions of `order`.
+    pub fn new(order: usize) -> Self {
+        Dense { rcr: Rcr::new(order), order }
+    }
+
+    /// M2M from the child in an octant (bit a: the upper half of axis a).
+    pub fn up(&self, octant: usize) -> Vec<f64> {
+        let (parent, child) = family(octant);
+        self.matrix(Step::Up, &Shift::up(parent, child, self.order))
+    }
+
+    /// L2L to the child in an octant.
+    pub fn down(&self, octant: usize) -> Vec<f64> {
+        let (parent, child) = family(octant);
+        self.matrix(Step::Down, &Shift::down(child, parent, self.order))
+    }
+
+    /// Calls `visit(index of the offset, matrix)` once for each offset of M2L, as [`offset_index`] numbers them.
+    pub fn across(&self, truncation: Truncation, mut visit: impl FnMut(usize, &[f64])) {
+        let signs: Vec<[bool; 3]> = (0..self.order * self.order).map(odd).collect();
+        for offset in (0..64).map(|i| [i / 16, i / 4 % 4, i % 4]).filter(|&d| offset_index(d).is_some()) {
+            let at = |offset: [i32; 3]| Cube { center: offset.map(f64::from), side: 1.0 };
+            let shift = Shift::across(at(offset), at([0; 3]), self.order, truncation);
+            let matrix = self.matrix(Step::Across, &shift);
+            for mirror in (0..8).filter(|i| (0..3).all(|a| i >> a & 1 == 0 || offset[a] > 0)) {
+                let mirrored = |a: usize| mirror >> a & 1 == 1;
+                let image = std::array::from_fn(|a| if mirrored(a) { -offset[a] } else { offset[a] });
+                let negative = |odd: &[bool; 3]| (0..3).filter(|&a| mirrored(a) && odd[a]).count() % 2 == 1;
+                let turned: Vec<bool> = signs.iter().map(negative).collect();
+                let columns = matrix.chunks_exact(turned.len()).zip(&turned);
+                let entries = columns.flat_map(|(column, &c)| {
+                    column.iter().zip(&turned).map(move |(x, &r)| if r == c { *x } else { -x })
+                });
+                if let Some(index) = offset_index(image) {
+                    visit(index, &entries.collect::<Vec<f64>>());
+                }
+            }
+        }
+    }
+
+    fn matrix(&self, step: Step, shift: &Shift) -> Vec<f64> {
+        let len = self.order * self.order;
+        let course = self.rcr.course(step, shift);
+        let (mut columns, mut unit, mut work) = (vec![0.0; len * len], vec![0.0; len], vec![0.0; 2 * len]);
+        for (i, column) in columns.chunks_exact_mut(len).enumerate() {
+            unit[i] = 1.0;
+            self.rcr.add(&course, &unit, column, &mut work);
+            unit[i] = 0.0;
+        }
+        columns
+    }
+}
+
+/// A box and its child.
+fn family(octant: usize) -> (Cube, Cube) {
+    let center = std::array::from_fn(|a| if octant >> a & 1 == 1 { 0.25 } else { -0.25 });
+    (Cube { center: [0.0; 3], side: 1.0 }, Cube { center, side: 0.5 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::direct::Direct;
+    use super::*;
+    use crate::equivalent::spectra::{OFFSETS, offsets};
+
+    /// Largest difference of the products with a row, against `translate`.
+    fn difference(matrix: &[f64], from: &[f64], translate: impl Fn(&mut [f64])) -> f64 {
+        let mut expected = vec![0.0; from.len()];
+        translate(&mut expected);
+        for (column, x) in matrix.chunks_exact(from.len()).zip(from) {
+            expected.iter_mut().zip(column).for_each(|(e, c)| *e -= c * x);
+        }
+        expected.iter().fold(0.0, |most, e| e.abs().max(most))
+    }
+
+    #[test]
+    fn matrices_are_the_translations_term_by_term() {
+        for order in [1, 4, 7] {
+            let (dense, direct) = (Dense::new(order), Direct::<f64>::new(order));
+            let from: Vec<f64> = (0..order * order).map(|i| (1.7 * i as f64 + 0.3).sin()).collect();
+            for octant in 0..8 {
+                let (parent, child) = family(octant);
+                let up = Shift::up(parent, child, order);
+                assert!(difference(&dense.up(octant), &from, |to| direct.m2m(&up, &from, to)) < 1e-12);
+                let down = Shift::down(child, parent, order);
+                assert!(difference(&dense.down(octant), &from, |to| direct.l2l(&down, &from, to)) < 1e-12);
+            }
+            for truncation in [Truncation::Fixed, Truncation::Variable] {
+                let all: Vec<[i32; 3]> = offsets().collect();
+                let mut seen = vec![0; OFFSETS];
+                dense.across(truncation, |i, matrix| {
+                    seen[i] += 1;
+                    let at = |d: [i32; 3]| Cube { center: d.map(f64::from), side: 1.0 };
+                    let shift = Shift::across(at(all[i]), at([0; 3]), order, truncation);
+                    let error = difference(matrix, &from, |to| direct.m2l(&shift, &from, to));
+                    assert!(error < 1e-11, "order {order}, {:?}: {error:e}", all[i]);
+                });
+                assert!(seen.iter().all(|&n| n == 1));
+            }
+        }
+    }
+}

@@ -427,10 +427,10 @@ pub(crate) fn plane_direct_is_cheaper(order: usize, n: usize, m: usize) -> bool 
     PLANE_PAIR_NS * n as f64 * m as f64 <= fast
 }
 
-/// As [`forecast`], in the plane: points, strengths and sums in tree order; rows of the boxes; about 60 edges a box.
+/// As [`forecast`], in the plane: points, strengths and sums in tree order; multipoles of the boxes; about 60 edges a box.
 pub(crate) fn plane_forecast(facts: &Facts, order: Option<usize>, [n, m]: [usize; 2], population: f64) -> u64 {
     let arrays = 20 * (n + m) + 8 * n * facts.strengths + 16 * m * facts.values;
     let Some(p) = order else { return arrays as u64 };
     let boxes = 4.0 / 3.0 * 2.5 * n.max(m) as f64 / population + 1.0;
-    (arrays as f64 + boxes * (20.0 * (p + 1) as f64 + 24.0 + 8.0 * 8.0 + 4.0 * 60.0)) as u64
+    (arrays as f64 + boxes * (16.0 * (p + 1) as f64 + 24.0 + 8.0 * 8.0 + 4.0 * 60.0)) as u64
 }

@@ -224,8 +224,9 @@ fn append<const K: usize, S: Default>(
             end += length[k] as usize;
             end
         }));
-        list.sources.reserve_exact(end - before);
-        list.sources.resize(end, 0);
+        // Zeros of a new allocation are those of untouched pages, which the tasks below are the first to write.
+        let old = std::mem::replace(&mut list.sources, vec![0; end]);
+        list.sources[..before].copy_from_slice(&old);
         k += 1;
         &mut list.sources[before..]
     });

@@ -389,9 +389,7 @@ pub(crate) fn plane_order(
     population: Option<usize>,
 ) -> Result<usize, Error> {
     check_positive(tolerance)?;
-    let (floor, output) = requested(outputs)
-        .map(|(i, name)| (floors(Precision::F64)[i], name))
-        .fold((0.0, ""), |a, b| if b.0 > a.0 { b } else { a });
+    let (floor, output) = plane_floor(outputs);
     if tolerance < floor {
         let hint = "; direct summation has no such floor, and an order may be given instead".to_string();
         let precision = Precision::F64.name();
@@ -401,16 +399,35 @@ pub(crate) fn plane_order(
     // points had 0.24·θ^p instead of 0.01).
     let share = population.map_or(1.0, |k| (k as f64 / 40.0).min(1.0));
     adaptive2d::order_for(tolerance * share, theta, norm).map_err(|e| match e {
-        Error::Order { order, max, .. } => Error::ToleranceFloor {
-            tolerance,
-            floor: tolerance * theta.powi(max as i32 - order as i32),
-            output,
-            kernel,
-            precision: Precision::F64.name(),
-            hint: format!("; that needs {order} terms, and {max} is the most: a smaller θ reaches it"),
-        },
+        Error::Order { order, .. } => too_many_terms(kernel, outputs, tolerance, theta, order),
         e => e,
     })
+}
+
+/// The floor in the plane, and the output that sets it.
+fn plane_floor(outputs: Outputs) -> (f64, &'static str) {
+    requested(outputs)
+        .map(|(i, name)| (floors(Precision::F64)[i], name))
+        .fold((0.0, ""), |a, b| if b.0 > a.0 { b } else { a })
+}
+
+/// Why `tolerance` is refused, for which a series would need `order` terms.
+pub(crate) fn too_many_terms(
+    kernel: &'static str,
+    outputs: Outputs,
+    tolerance: f64,
+    theta: f64,
+    order: usize,
+) -> Error {
+    let max = laurent::MAX_ORDER;
+    Error::ToleranceFloor {
+        tolerance,
+        floor: tolerance * theta.powi(max as i32 - order as i32),
+        output: plane_floor(outputs).1,
+        kernel,
+        precision: Precision::F64.name(),
+        hint: format!("; that needs {order} terms, and {max} is the most: a smaller θ reaches it"),
+    }
 }
 
 /// Orders in the plane.
@@ -428,10 +445,10 @@ pub(crate) fn plane_direct_is_cheaper(order: usize, n: usize, m: usize) -> bool 
     PLANE_PAIR_NS * n as f64 * m as f64 <= fast
 }
 
-/// As [`forecast`], in the plane: points, strengths and sums in tree order; rows of the boxes; about 60 edges a box.
+/// As [`forecast`], in the plane: points, strengths and sums in tree order; multipoles of the boxes; about 60 edges a box.
 pub(crate) fn plane_forecast(facts: &Facts, order: Option<usize>, [n, m]: [usize; 2], population: f64) -> u64 {
     let arrays = 20 * (n + m) + 8 * n * facts.strengths + 16 * m * facts.values;
     let Some(p) = order else { return arrays as u64 };
     let boxes = 4.0 / 3.0 * 2.5 * n.max(m) as f64 / population + 1.0;
-    (arrays as f64 + boxes * (20.0 * (p + 1) as f64 + 24.0 + 8.0 * 8.0 + 4.0 * 60.0)) as u64
+    (arrays as f64 + boxes * (16.0 * (p + 1) as f64 + 24.0 + 8.0 * 8.0 + 4.0 * 60.0)) as u64
 }

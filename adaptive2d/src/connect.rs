@@ -7,6 +7,7 @@
 use crate::pyramid::{Pyramid, level_start};
 use fmm_traits::{Edges, Error, Lists};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// The θ-criterion and what pays at the finest level.
 #[derive(Clone, Copy, Debug)]
@@ -40,42 +41,26 @@ pub enum Coupling {
 pub fn coupling(theta: f64, radii: [f64; 2], d: [f64; 2]) -> Coupling {
     let [a, b] = radii;
     let (r, big) = if a < b { (a, b) } else { (b, a) };
-    let square = d[0] * d[0] + d[1] * d[1];
-    let reach = theta * theta * square;
-    // Where squares underflow or overflow, boxes stay strongly coupled: slow, never wrong.
-    let usable = square > 1e-290 && square < f64::MAX;
-    let holds = |x: f64, y: f64| usable && (x + theta * y) * (x + theta * y) <= reach;
-    if holds(big, r) {
+    if separated(theta, big, r, d) {
         Coupling::Weak
-    } else if holds(r, big) {
+    } else if separated(theta, r, big, d) {
         Coupling::Swapped
     } else {
         Coupling::Strong
     }
 }
 
-/// Edges into the boxes of one level: a row per box.
-#[derive(Default)]
-struct Rows {
-    lengths: Vec<u32>,
-    sources: Vec<u32>,
+/// Whether R + θr ≤ θ|d|, in squares. No branch, so that many are tested in vectors.
+#[inline(always)]
+fn separated(theta: f64, big: f64, r: f64, d: [f64; 2]) -> bool {
+    let square = d[0] * d[0] + d[1] * d[1];
+    let reach = big + theta * r;
+    // Where squares underflow or overflow, boxes stay strongly coupled: slow, never wrong.
+    (square > 1e-290) & (square < f64::MAX) & (reach * reach <= theta * theta * square)
 }
 
-impl Rows {
-    fn end_row(&mut self, before: usize) {
-        self.lengths.push((self.sources.len() - before) as u32);
-    }
-}
-
-/// What a chunk of target boxes of one level couples to.
-#[derive(Default)]
-struct Found {
-    weak: Rows,
-    strong: Rows,
-}
-
-/// Parents a task visits.
-const CHUNK: usize = 64;
+/// Boxes of the level above whose children a task visits, or leaves.
+const TASK: usize = 64;
 
 /// The edge lists of `pyramid` under the θ-criterion. Boxes without sources (targets) take no part as
 /// source (target).
@@ -88,117 +73,110 @@ pub fn connect(pyramid: &Pyramid, options: &ConnectOptions) -> Result<Lists, Err
         return Err(Error::Parameter { name: "theta", value: theta, requirement: "must lie between 0 and 1" });
     }
     let (n, depth) = (pyramid.len(), pyramid.depth());
-    let mut m2l = Builder::new(n);
-    let root = pyramid.sources_of(0).is_empty() || pyramid.targets_of(0).is_empty();
-    // Strong couplings of the level above, a row per box; a box is strongly coupled to itself.
-    let mut strong = Edges { starts: vec![0, usize::from(!root)], sources: if root { vec![] } else { vec![0] } };
-    m2l.empty_rows(1);
-    for l in 1..=depth {
-        let above = level_start(l - 1);
-        let tasks = (level_start(l) - above).div_ceil(CHUNK);
-        let found: Vec<Found> = (0..tasks)
-            .into_par_iter()
-            .map(|t| {
-                let parents = t * CHUNK..((t + 1) * CHUNK).min(level_start(l) - above);
-                split_coupling(pyramid, theta, above, parents, &strong)
-            })
-            .collect();
-        let mut next = Builder::new(level_start(l + 1) - level_start(l));
-        for f in found {
-            m2l.append(f.weak);
-            next.append(f.strong);
-        }
-        strong = next.edges;
-    }
-    finest(pyramid, options, &strong, m2l.edges)
-}
-
-/// Children of the boxes `parents` (counted from `above`) against the children of what these couple to.
-fn split_coupling(
-    pyramid: &Pyramid,
-    theta: f64,
-    above: usize,
-    parents: std::ops::Range<usize>,
-    strong: &Edges,
-) -> Found {
-    let mut found = Found::default();
-    let mut candidates: Vec<(u32, [f64; 2], f64)> = Vec::new();
-    for k in parents {
-        let parent = above + k;
-        candidates.clear();
-        for &q in strong.row(k) {
-            for c in 4 * q + 1..4 * q + 5 {
-                if !pyramid.sources_of(c as usize).is_empty() {
-                    candidates.push((c, pyramid.center[c as usize], pyramid.radius[c as usize]));
-                }
-            }
-        }
-        for t in 4 * parent + 1..4 * parent + 5 {
-            let (weak, near) = (&mut found.weak, &mut found.strong);
-            let before = (weak.sources.len(), near.sources.len());
-            if !pyramid.targets_of(t).is_empty() {
-                let (center, radius) = (pyramid.center[t], pyramid.radius[t]);
-                for &(s, at, r) in &candidates {
-                    let d = [at[0] - center[0], at[1] - center[1]];
-                    let rows = if coupling(theta, [radius, r], d) == Coupling::Weak { &mut *weak } else { &mut *near };
-                    rows.sources.push(s);
-                }
-            }
-            weak.end_row(before.0);
-            near.end_row(before.1);
-        }
-    }
-    found
-}
-
-/// Sorts the couplings that are left at the finest level, and adds the edges along the pyramid.
-fn finest(pyramid: &Pyramid, options: &ConnectOptions, strong: &Edges, m2l: Edges) -> Result<Lists, Error> {
-    let (n, first) = (pyramid.len(), level_start(pyramid.depth()));
-    let leaves = n - first;
-    let tasks = leaves.div_ceil(CHUNK);
-    let found: Vec<[Rows; 3]> = (0..tasks)
-        .into_par_iter()
-        .map(|task| {
-            let mut rows: [Rows; 3] = Default::default();
-            for k in task * CHUNK..((task + 1) * CHUNK).min(leaves) {
-                let before = [0, 1, 2].map(|i| rows[i].sources.len());
-                for &s in strong.row(k) {
-                    rows[finest_kind(pyramid, options, first + k, s as usize)].sources.push(s);
-                }
-                for (rows, before) in rows.iter_mut().zip(before) {
-                    rows.end_row(before);
-                }
-            }
-            rows
-        })
-        .collect();
-    let mut builders = [0; 3].map(|_| Builder::new(n));
-    for builder in &mut builders {
-        builder.empty_rows(first);
-    }
-    for rows in found {
-        for (builder, rows) in builders.iter_mut().zip(rows) {
-            builder.append(rows);
-        }
-    }
-    let [p2p, p2l, m2p] = builders.map(|b| b.edges);
-    let has_sources = |b: usize| !pyramid.sources_of(b).is_empty();
-    let has_targets = |b: usize| !pyramid.targets_of(b).is_empty();
-    let lists = Lists {
-        p2m: along(n, |b, row| row.extend((b >= first && has_sources(b)).then_some(b as u32))),
-        m2m: along(n, |b, row| {
-            if b < first {
-                row.extend((4 * b + 1..4 * b + 5).filter(|&c| has_sources(c)).map(|c| c as u32));
-            }
-        }),
-        l2l: along(n, |b, row| row.extend((b > 0 && has_targets(b)).then(|| (b as u32 - 1) / 4))),
-        l2p: along(n, |b, row| row.extend((b >= first && has_targets(b)).then_some(b as u32))),
-        m2l,
-        p2l,
-        m2p,
-        p2p,
+    let filled = |points: fn(&Pyramid, usize) -> Range<usize>| {
+        (0..n).into_par_iter().with_min_len(1 << 12).map(|b| !points(pyramid, b).is_empty()).collect::<Vec<bool>>()
     };
-    Ok(lists)
+    let filled = [filled(Pyramid::sources_of), filled(Pyramid::targets_of)];
+    let mut m2l = empty_rows(n, 1);
+    // Strong couplings of the level above, a row per box; a box is strongly coupled to itself.
+    let mut strong = empty_rows(1, 0);
+    strong.sources.extend((filled[0][0] && filled[1][0]).then_some(0));
+    strong.starts.push(strong.sources.len());
+    for l in 1..=depth {
+        let boxes = pyramid.level(l);
+        let mut next = empty_rows(boxes.len(), 0);
+        append([&mut m2l, &mut next], boxes.len(), 4 * TASK, |rows, candidates: &mut Candidates, take| {
+            for k in rows.start / 4..rows.end / 4 {
+                candidates.set(pyramid, &filled[0], strong.row(k));
+                for t in boxes.start + 4 * k..boxes.start + 4 * k + 4 {
+                    take(if filled[1][t] { candidates.sorted(theta, pyramid, t) } else { [&[], &[]] });
+                }
+            }
+        });
+        strong = next;
+    }
+    Ok(finest(pyramid, options, &strong, m2l, filled))
+}
+
+/// Source boxes that may couple to the children of one box, one array a property.
+#[derive(Default)]
+struct Candidates {
+    name: Vec<u32>,
+    x: Vec<f64>,
+    y: Vec<f64>,
+    radius: Vec<f64>,
+    /// Whether they couple weakly to the child at hand, and their names by that.
+    weak: Vec<bool>,
+    sorted: [Vec<u32>; 2],
+}
+
+impl Candidates {
+    /// The children with sources of the boxes `above`.
+    fn set(&mut self, pyramid: &Pyramid, filled: &[bool], above: &[u32]) {
+        self.name.clear();
+        self.name.extend(above.iter().flat_map(|q| 4 * q + 1..4 * q + 5).filter(|&c| filled[c as usize]));
+        self.x.clear();
+        self.x.extend(self.name.iter().map(|&c| pyramid.center[c as usize][0]));
+        self.y.clear();
+        self.y.extend(self.name.iter().map(|&c| pyramid.center[c as usize][1]));
+        self.radius.clear();
+        self.radius.extend(self.name.iter().map(|&c| pyramid.radius[c as usize]));
+    }
+
+    /// Those that couple weakly to box `t`, and the others.
+    fn sorted(&mut self, theta: f64, pyramid: &Pyramid, t: usize) -> [&[u32]; 2] {
+        let (center, radius) = (pyramid.center[t], pyramid.radius[t]);
+        self.weak.clear();
+        self.weak.extend(self.x.iter().zip(&self.y).zip(&self.radius).map(|((x, y), &r)| {
+            let (small, large) = if radius < r { (radius, r) } else { (r, radius) };
+            separated(theta, large, small, [x - center[0], y - center[1]])
+        }));
+        let n = self.name.len();
+        let [weak, strong] = &mut self.sorted;
+        weak.resize(n, 0);
+        strong.resize(n, 0);
+        // Every name is written to both, and counts in one: a branch would be guessed wrongly too often.
+        let (mut w, mut s) = (0, 0);
+        for (&name, &is_weak) in self.name.iter().zip(&self.weak) {
+            (weak[w], strong[s]) = (name, name);
+            w += usize::from(is_weak);
+            s += usize::from(!is_weak);
+        }
+        [&weak[..w], &strong[..s]]
+    }
+}
+
+/// Sorts the couplings that are left at the finest level, and adds the edges along the pyramid. `filled`: which boxes have sources,
+/// and which targets.
+fn finest(pyramid: &Pyramid, options: &ConnectOptions, strong: &Edges, m2l: Edges, filled: [Vec<bool>; 2]) -> Lists {
+    let (n, first) = (pyramid.len(), level_start(pyramid.depth()));
+    let [mut p2p, mut p2l, mut m2p] = [0; 3].map(|_| empty_rows(n, first));
+    append([&mut p2p, &mut p2l, &mut m2p], n - first, TASK, |rows, sorted: &mut [Vec<u32>; 3], take| {
+        for k in rows {
+            sorted.iter_mut().for_each(Vec::clear);
+            for &s in strong.row(k) {
+                sorted[finest_kind(pyramid, options, first + k, s as usize)].push(s);
+            }
+            take(sorted.each_ref().map(|s| &s[..]));
+        }
+    });
+    let [has_sources, has_targets] = filled;
+    let up = || {
+        let p2m = along(n, |b, row| row.extend((b >= first && has_sources[b]).then_some(b as u32)));
+        let m2m = along(n, |b, row| {
+            if b < first {
+                row.extend((4 * b as u32 + 1..4 * b as u32 + 5).filter(|&c| has_sources[c as usize]));
+            }
+        });
+        (p2m, m2m)
+    };
+    let down = || {
+        let l2l = along(n, |b, row| row.extend((b > 0 && has_targets[b]).then(|| (b as u32 - 1) / 4)));
+        let l2p = along(n, |b, row| row.extend((b >= first && has_targets[b]).then_some(b as u32)));
+        (l2l, l2p)
+    };
+    let ((p2m, m2m), (l2l, l2p)) = rayon::join(up, down);
+    Lists { p2m, m2m, l2l, l2p, m2l, p2l, m2p, p2p }
 }
 
 /// 0: P2P, 1: P2L, 2: M2P, for target leaf `t` and source leaf `s` that are strongly coupled.
@@ -214,35 +192,71 @@ fn finest_kind(pyramid: &Pyramid, options: &ConnectOptions, t: usize, s: usize) 
     }
 }
 
-/// Compressed rows in the making.
-struct Builder {
-    edges: Edges,
+/// `empty` rows without edges, and room for `rows` in all.
+fn empty_rows(rows: usize, empty: usize) -> Edges {
+    let mut starts = Vec::with_capacity(rows + 1);
+    starts.resize(empty + 1, 0);
+    Edges { starts, sources: Vec::new() }
 }
 
-impl Builder {
-    fn new(rows: usize) -> Self {
-        let mut starts = Vec::with_capacity(rows + 1);
-        starts.push(0);
-        Builder { edges: Edges { starts, sources: Vec::new() } }
-    }
-    fn empty_rows(&mut self, rows: usize) {
-        let end = self.edges.sources.len();
-        self.edges.starts.extend(std::iter::repeat_n(end, rows));
-    }
-    fn append(&mut self, rows: Rows) {
-        let mut end = self.edges.sources.len();
-        self.edges.starts.extend(rows.lengths.iter().map(|&n| {
-            end += n as usize;
+/// Appends `rows` rows to `K` lists, in tasks of `per_task` rows. `found(rows, scratch, take)` calls `take` with the edges of each of
+/// its rows in turn. It does so twice, first to be counted: lists are many megabytes, and no copy of them is made.
+fn append<const K: usize, S: Default>(
+    lists: [&mut Edges; K],
+    rows: usize,
+    per_task: usize,
+    found: impl Fn(Range<usize>, &mut S, &mut dyn FnMut([&[u32]; K])) + Sync,
+) {
+    let range = |task: usize| task * per_task..((task + 1) * per_task).min(rows);
+    let mut lengths = vec![[0u32; K]; rows];
+    lengths.par_chunks_mut(per_task).enumerate().for_each_init(S::default, |scratch, (task, lengths)| {
+        let mut row = 0;
+        found(range(task), scratch, &mut |edges| {
+            lengths[row] = edges.map(|e| e.len() as u32);
+            row += 1;
+        });
+    });
+    let mut k = 0;
+    let mut rest = lists.map(|list| {
+        let before = list.sources.len();
+        let mut end = before;
+        list.starts.extend(lengths.iter().map(|length| {
+            end += length[k] as usize;
             end
         }));
-        self.edges.sources.extend_from_slice(&rows.sources);
+        // Zeros of a new allocation are those of untouched pages, which the tasks below are the first to write.
+        let old = std::mem::replace(&mut list.sources, vec![0; end]);
+        list.sources[..before].copy_from_slice(&old);
+        k += 1;
+        &mut list.sources[before..]
+    });
+    let mut parts = Vec::with_capacity(rows.div_ceil(per_task));
+    for lengths in lengths.chunks(per_task) {
+        parts.push(std::array::from_fn::<_, K, _>(|k| {
+            let count = lengths.iter().map(|l| l[k] as usize).sum();
+            split_off(&mut rest[k], count)
+        }));
     }
+    parts.into_par_iter().enumerate().for_each_init(S::default, |scratch, (task, mut part)| {
+        found(range(task), scratch, &mut |edges| {
+            for (part, edges) in part.iter_mut().zip(edges) {
+                split_off(part, edges.len()).copy_from_slice(edges);
+            }
+        });
+    });
 }
 
-/// Edges of which `row(b, …)` pushes the sources of row `b`.
+/// The first `n` of `rest`, which are taken from it.
+fn split_off<'a>(rest: &mut &'a mut [u32], n: usize) -> &'a mut [u32] {
+    let (first, behind) = std::mem::take(rest).split_at_mut(n);
+    *rest = behind;
+    first
+}
+
+/// Edges into `n` boxes, at most as many, of which `row(b, …)` pushes the sources of row `b`.
 fn along(n: usize, row: impl Fn(usize, &mut Vec<u32>)) -> Edges {
-    let mut edges = Edges { starts: Vec::with_capacity(n + 1), sources: Vec::new() };
-    edges.starts.push(0);
+    let mut edges = empty_rows(n, 0);
+    edges.sources.reserve_exact(n);
     for b in 0..n {
         row(b, &mut edges.sources);
         edges.starts.push(edges.sources.len());

@@ -319,13 +319,20 @@ impl Pyramid {
             let reach = if squares > 1e-290 { squares.sqrt() } else { bounds.half_diagonal() };
             *radius = reach + bounds.rounding();
         });
-        for b in (0..first).rev() {
-            let children = 4 * b + 1..4 * b + 5;
-            bounds[b] = bounds[children.clone()].iter().copied().fold(Bounds::EMPTY, Bounds::join);
-            self.center[b] = bounds[b].center();
-            let filled = children.filter(|&c| bounds[c].low[0] <= bounds[c].high[0]);
-            let reach = filled.map(|c| length(difference(self.center[c], self.center[b])) + self.radius[c]);
-            self.radius[b] = reach.fold(0.0, f64::max).min(bounds[b].half_diagonal()) + bounds[b].rounding();
+        for l in (0..self.depth).rev() {
+            let (above, below) = (level_start(l), level_start(l + 1));
+            let (own, children) = bounds.split_at_mut(below);
+            let (center, child_center) = self.center.split_at_mut(below);
+            let (radius, child_radius) = self.radius.split_at_mut(below);
+            let boxes = own[above..].par_iter_mut().zip(&mut center[above..]).zip(&mut radius[above..]);
+            boxes.enumerate().with_min_len(1 << 8).for_each(|(k, ((bounds, center), radius))| {
+                let four = 4 * k..4 * k + 4;
+                *bounds = children[four.clone()].iter().copied().fold(Bounds::EMPTY, Bounds::join);
+                *center = bounds.center();
+                let filled = four.filter(|&c| children[c].low[0] <= children[c].high[0]);
+                let reach = filled.map(|c| length(difference(child_center[c], *center)) + child_radius[c]);
+                *radius = reach.fold(0.0, f64::max).min(bounds.half_diagonal()) + bounds.rounding();
+            });
         }
     }
 

@@ -87,6 +87,10 @@ impl Engine for Plane {
             placed.report.warnings.push(format!("most points stand at places of others: {more} terms more"));
         }
         let order = c.order.unwrap_or(most - more) + more;
+        if let Some(tolerance) = c.tolerance.filter(|_| order > most) {
+            let (name, outputs) = (self.kernel.name(), self.request.outputs);
+            return Err(tuning::too_many_terms(name, outputs, tolerance, self.theta, order));
+        }
         let series = Laurent::new(self.kernel, order, self.gradient)?;
         // The largest relative error is that of a target where near terms cancel: it asks for a digit more.
         let cancelling = if self.request.norm == Norm::Max { 10.0 } else { 1.0 };

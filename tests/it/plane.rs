@@ -71,6 +71,12 @@ fn the_order_of_copies() {
     };
     let ((plain, none), (more, said)) = (order(PlaneKind::Uniform), order(PlaneKind::FiftyCopies));
     assert!(none.is_empty() && said.contains(&format!("{} terms more", more - plain)), "{plain} {more} {said}");
+    // 60 terms would do without copies.
+    let narrow = Fmm::new(PlaneKernel::Harmonic).method(Method::Laurent).tolerance(3e-12).theta(0.65);
+    let plan = |kind: PlaneKind| narrow.plan(&kind.points(3000, 1), Targets::Sources);
+    assert_eq!(plan(PlaneKind::Uniform).unwrap().describe().order, Some(60));
+    let e = plan(PlaneKind::FiftyCopies).unwrap_err();
+    assert!(matches!(&e, Error::ToleranceFloor { hint, .. } if hint.contains("67 terms")), "{e}");
 }
 
 #[test]

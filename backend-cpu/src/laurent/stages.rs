@@ -1,8 +1,9 @@
 //! The stages over whole lists, and their clock.
 //!
-//! Everything that ends in a leaf – M2L, P2L, L2L, L2P, M2P and P2P – runs block by block when P2P is called: locals
-//! and sums stay in cache, sums go to the caller's rows once, and there is no array of leaves' locals nor of values in tree
-//! order. The time of these stages is that of all, in the ratio of what each took on its threads.
+//! Everything below the blocks – M2L, P2L, L2L, L2P, M2P and P2P of a subtree of up to 1024 leaves – runs block by block
+//! when P2P is called: locals and sums stay in cache, sums go to the caller's rows once, and there is no array of
+//! locals but for the few boxes above the blocks, nor one of values in tree order. The time of these stages is that of all, in the
+//! ratio of what each took on its threads.
 
 use super::m2l::M2l;
 use super::near::{Charged, Gathered, HarmonicPair, LogarithmPair, PairKernel, VALUES, pairs};
@@ -27,8 +28,6 @@ const TASK: usize = 64;
 const BLOCK_LEVELS: usize = 5;
 /// Level of the blocks at which there are enough of them for many threads.
 const BLOCKS: usize = 2;
-/// The stages that run block by block.
-const LEAF_STAGES: [Stage; 6] = [Stage::M2l, Stage::P2l, Stage::L2l, Stage::L2p, Stage::M2p, Stage::P2p];
 
 /// Points a task of the scatter takes.
 const RUN: usize = 4096;
@@ -82,46 +81,85 @@ impl Run<'_> {
         self.plan.series.multipole_len()
     }
 
-    /// All that ends in a leaf, block by block.
-    fn leaves<K: PairKernel>(&mut self, lists: &Lists) {
+    /// Level of the blocks.
+    fn blocks(&self) -> usize {
+        let depth = self.plan.pyramid.depth();
+        depth - BLOCK_LEVELS.min(depth.saturating_sub(BLOCKS))
+    }
+
+    /// All that is left below the blocks, block by block.
+    fn below<K: PairKernel>(&mut self, lists: &Lists) {
         let rows = Rows::new(self.out, self.plan.values(), self.plan.series.kernel);
-        let (plan, w) = (self.plan, &*self.w);
+        let (plan, w, top) = (self.plan, &*self.w, self.blocks());
         let charged = charged(plan, &w.strengths);
         let pyramid = &plan.pyramid;
-        let depth = pyramid.depth();
-        let level = depth - BLOCK_LEVELS.min(depth.saturating_sub(BLOCKS));
-        let first = level_start(depth);
-        let clocks: [AtomicU64; LEAF_STAGES.len()] = Default::default();
+        let first = level_start(pyramid.depth());
+        let clock = Clock::default();
         let start = Instant::now();
-        pyramid.level(level).into_par_iter().with_max_len(1).for_each_init(Scratch::default, |scratch, block| {
+        pyramid.level(top).into_par_iter().with_max_len(1).for_each_init(Scratch::default, |scratch, block| {
+            locals(plan, lists, w, &charged, top, block, scratch, &clock);
             let leaves = pyramid.leaves_of(block);
             let leaves = leaves.start + first..leaves.end + first;
             let targets = pyramid.targets_of(block);
             scratch.sums.clear(targets.len());
-            // The first stage sets every row.
-            zeros(&mut scratch.locals, leaves.len() * plan.series.local_len());
-            for (stage, clock) in LEAF_STAGES.into_iter().zip(&clocks) {
-                let start = Instant::now();
-                match stage {
-                    Stage::M2l => m2l(plan, lists, &w.multipoles, leaves.clone(), &mut scratch.locals),
-                    Stage::P2l => p2l(plan, lists, &charged, leaves.clone(), &mut scratch.locals),
-                    Stage::L2l => l2l(plan, lists, &w.locals, leaves.clone(), &mut scratch.locals),
-                    Stage::L2p => leaves.clone().for_each(|leaf| l2p_leaf(plan, lists, leaf, &leaves, scratch)),
-                    Stage::M2p => {
-                        leaves.clone().for_each(|leaf| m2p_leaf(plan, lists, w, leaf, targets.start, scratch))
-                    }
-                    _ => leaves.clone().for_each(|leaf| p2p_leaf::<K>(plan, lists, &charged, leaf, &leaves, scratch)),
-                }
-                clock.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
-            }
-            // SAFETY: the order is a permutation, and the targets of a block are those of one task.
-            unsafe { rows.set(&pyramid.targets.order, targets, &scratch.sums.0) };
+            clock.add(Stage::L2p, || leaves.clone().for_each(|leaf| l2p_leaf(plan, lists, leaf, &leaves, scratch)));
+            clock.add(Stage::M2p, || {
+                leaves.clone().for_each(|leaf| m2p_leaf(plan, lists, w, leaf, targets.start, scratch))
+            });
+            clock.add(Stage::P2p, || {
+                leaves.clone().for_each(|leaf| p2p_leaf::<K>(plan, lists, &charged, leaf, &leaves, scratch));
+                // SAFETY: the order is a permutation, and the targets of a block are those of one task.
+                unsafe { rows.set(&pyramid.targets.order, targets, &scratch.sums.0) };
+            });
         });
-        let clocks = clocks.map(|c| c.into_inner() as f64);
-        let unit = start.elapsed().as_secs_f64() / clocks.iter().sum::<f64>().max(1.0);
-        for (stage, nanoseconds) in LEAF_STAGES.into_iter().zip(clocks) {
-            self.seconds.0[stage as usize] += unit * nanoseconds;
-        }
+        clock.share(start.elapsed().as_secs_f64(), &mut self.seconds);
+    }
+}
+
+/// What each stage took on all threads, in nanoseconds.
+#[derive(Default)]
+struct Clock([AtomicU64; Stage::ALL.len()]);
+
+impl Clock {
+    /// Does `work`, which belongs to `stage`.
+    fn add(&self, stage: Stage, work: impl FnOnce()) {
+        let start = Instant::now();
+        work();
+        self.0[stage as usize].fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Adds `elapsed` to `seconds`, in the ratio of the stages.
+    fn share(self, elapsed: f64, seconds: &mut StageSeconds) {
+        let all = self.0.map(|c| c.into_inner() as f64);
+        let unit = elapsed / all.iter().sum::<f64>().max(1.0);
+        seconds.0.iter_mut().zip(all).for_each(|(s, nanoseconds)| *s += unit * nanoseconds);
+    }
+}
+
+/// Locals of the leaves of `block`, a box of level `top`, from those of its parent: level by level down.
+fn locals(
+    plan: &LaurentPlan,
+    lists: &Lists,
+    w: &LaurentWorkspace,
+    charged: &Charged,
+    top: usize,
+    block: usize,
+    scratch: &mut Scratch,
+    clock: &Clock,
+) {
+    let row = plan.series.local_len();
+    for level in top..=plan.pyramid.depth() {
+        let k = (block - level_start(top)) << (2 * (level - top));
+        let boxes = level_start(level) + k..level_start(level) + k + (1 << (2 * (level - top)));
+        std::mem::swap(&mut scratch.locals, &mut scratch.parents);
+        // M2L sets every row.
+        zeros(&mut scratch.locals, boxes.len() * row);
+        let Scratch { locals, parents, .. } = &mut *scratch;
+        clock.add(Stage::M2l, || m2l(plan, lists, &w.multipoles, boxes.clone(), locals));
+        clock.add(Stage::P2l, || p2l(plan, lists, charged, boxes.clone(), locals));
+        // The rows of the level above, of which the first is that of the parent of the first box.
+        let (from, first) = if level == top { (&w.locals, 0) } else { (&*parents, (boxes.start - 1) / 4) };
+        clock.add(Stage::L2l, || l2l(plan, lists, from, first, boxes, locals));
     }
 }
 
@@ -153,8 +191,8 @@ fn p2l(plan: &LaurentPlan, lists: &Lists, charged: &Charged, boxes: Range<usize>
     }
 }
 
-/// The locals `from` of all boxes above into those of `boxes`, the rows of `to`.
-fn l2l(plan: &LaurentPlan, lists: &Lists, from: &[f64], boxes: Range<usize>, to: &mut [f64]) {
+/// The locals `from`, of box `first` and those behind it, into those of `boxes`, the rows of `to`.
+fn l2l(plan: &LaurentPlan, lists: &Lists, from: &[f64], first: usize, boxes: Range<usize>, to: &mut [f64]) {
     dispatch(
         plan.isa,
         Shifts::<Down> {
@@ -162,7 +200,7 @@ fn l2l(plan: &LaurentPlan, lists: &Lists, from: &[f64], boxes: Range<usize>, to:
             edges: &lists.l2l,
             order: plan.series.order,
             from,
-            first: 0,
+            first,
             boxes,
             to,
             _a: PhantomData,
@@ -211,10 +249,12 @@ fn m2p_leaf(plan: &LaurentPlan, lists: &Lists, w: &LaurentWorkspace, leaf: usize
     }
 }
 
-/// Locals and sums of a block, and the sources of one leaf within its block and beyond.
+/// Locals of one level of a block and of the level above, sums of the block, and the sources of one leaf within its block and
+/// beyond.
 #[derive(Default)]
 struct Scratch {
     locals: Vec<f64>,
+    parents: Vec<f64>,
     one_way: Gathered,
     both_ways: Gathered,
     partners: Vec<usize>,
@@ -313,9 +353,9 @@ impl Stages for Run<'_> {
                 runs.for_each(|(order, re)| re.iter_mut().enumerate().for_each(|(i, to)| *to = row(order, i)[0]));
             }
             // Rows are cleared by the first stage that writes them, while they are in cache.
-            let (pyramid, row) = (&r.plan.pyramid, r.plan.series.multipole_len());
-            zeros(&mut r.w.multipoles, pyramid.len() * row);
-            zeros(&mut r.w.locals, level_start(pyramid.depth()) * row);
+            let (row, top) = (r.plan.series.multipole_len(), r.blocks());
+            zeros(&mut r.w.multipoles, r.plan.pyramid.len() * row);
+            zeros(&mut r.w.locals, level_start(top) * row);
         })
     }
 
@@ -371,7 +411,7 @@ impl Stages for Run<'_> {
         })
     }
 
-    /// Of the boxes above the leaves; those are enqueued for [`p2p`](Stages::p2p).
+    /// Of the boxes above the blocks; the others are enqueued for [`p2p`](Stages::p2p).
     fn m2l(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::M2l, |r| {
             let (plan, row) = (r.plan, r.row());
@@ -396,7 +436,7 @@ impl Stages for Run<'_> {
 
     /// As for [`m2l`](Stages::m2l).
     fn l2l(&mut self, lists: &Lists, level: usize) -> Result<(), Error> {
-        if level == self.plan.pyramid.depth() {
+        if level >= self.blocks() {
             return Ok(());
         }
         self.timed(Stage::L2l, |r| {
@@ -405,7 +445,7 @@ impl Stages for Run<'_> {
             let (from, to) = r.w.locals.split_at_mut(boxes.start * row);
             to[..boxes.len() * row].par_chunks_mut(TASK * row).enumerate().for_each(|(i, to)| {
                 let start = boxes.start + i * TASK;
-                l2l(plan, lists, from, start..start + to.len() / row, to);
+                l2l(plan, lists, from, 0, start..start + to.len() / row, to);
             });
         })
     }
@@ -423,12 +463,12 @@ impl Stages for Run<'_> {
     fn p2p(&mut self, lists: &Lists) -> Result<(), Error> {
         let real = self.w.strengths[1].is_empty();
         match (self.plan.series.kernel, self.plan.series.gradient, real) {
-            (PlaneKernel::Harmonic, false, false) => self.leaves::<HarmonicPair<2, false>>(lists),
-            (PlaneKernel::Harmonic, true, false) => self.leaves::<HarmonicPair<2, true>>(lists),
-            (PlaneKernel::Harmonic, false, true) => self.leaves::<HarmonicPair<1, false>>(lists),
-            (PlaneKernel::Harmonic, true, true) => self.leaves::<HarmonicPair<1, true>>(lists),
-            (PlaneKernel::Laplace, false, _) => self.leaves::<LogarithmPair<false>>(lists),
-            (PlaneKernel::Laplace, true, _) => self.leaves::<LogarithmPair<true>>(lists),
+            (PlaneKernel::Harmonic, false, false) => self.below::<HarmonicPair<2, false>>(lists),
+            (PlaneKernel::Harmonic, true, false) => self.below::<HarmonicPair<2, true>>(lists),
+            (PlaneKernel::Harmonic, false, true) => self.below::<HarmonicPair<1, false>>(lists),
+            (PlaneKernel::Harmonic, true, true) => self.below::<HarmonicPair<1, true>>(lists),
+            (PlaneKernel::Laplace, false, _) => self.below::<LogarithmPair<false>>(lists),
+            (PlaneKernel::Laplace, true, _) => self.below::<LogarithmPair<true>>(lists),
         }
         Ok(())
     }

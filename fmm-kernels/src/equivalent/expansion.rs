@@ -30,8 +30,15 @@ pub struct EquivalentExpansion<F: Family, T, S, E> {
 impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E> {
     /// The expansion of order `p` for boxes of the given `sides` (all of them matter only if the
     /// kernel is not homogeneous; one is enough otherwise).
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] of the kernel, [`Error::Order`], [`Error::Shape`] without a side.
     pub fn new(family: &F, p: usize, sides: &[f64]) -> Result<Self, Error> {
         family.validate()?;
+        if sides.is_empty() {
+            let why = "operators are those of boxes of some side".to_string();
+            return Err(Error::Shape { array: "sides", found: 0, expected: 1, why });
+        }
         let params = family.parameters();
         let set = OperatorSet::build::<F>(&params, sides, p, None)?;
         let of = |points: Vec<[f64; 3]>| points.into_iter().map(|x| x.map(T::of)).collect();

@@ -230,6 +230,8 @@ fn bad_orders_and_kernels_are_errors() {
     assert_eq!(order(99).unwrap_err(), Error::Order { order: 99, min: MIN_ORDER, max: MAX_ORDER });
     let nan = Operators::<f64>::build::<Yukawa>(&[f64::NAN], 4);
     assert!(matches!(nan, Err(Error::Numerical { .. })), "{nan:?}");
+    let no_sides = Values::<Laplace, f64>::new(&Laplace, 4, &[]).map(|_| ());
+    assert!(matches!(no_sides, Err(Error::Shape { array: "sides", found: 0, .. })), "{no_sides:?}");
 }
 
 /// A screened kernel far beyond its range has no far field, and says so with zeros, not NaN.

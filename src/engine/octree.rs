@@ -56,7 +56,7 @@ impl Octree {
 }
 
 /// Orders beyond the typical one that are looked at first.
-const FURTHER: usize = 6;
+const FURTHER: usize = 3;
 
 impl Octree {
     /// The order for a tree: of spherical harmonics with a tolerance the one that its points ask for.
@@ -68,13 +68,13 @@ impl Octree {
         let family = &r.family.0;
         let scene = tuning::Scene { sources: tree.sources.len(), apart: !tree.same_points(), ncrit: r.ncrit };
         let outputs = 1 + tuning::derivatives(family.name(), r.outputs);
-        let estimated = |orders: usize| {
+        let estimated = |least: usize, orders: usize| {
             let truncation = parts.spherical.truncation;
-            let question = Question { truncation, orders, outputs, soft: family.near_radius(1.0), isa: c.isa };
+            let question = Question { truncation, least, orders, outputs, soft: family.near_radius(1.0), isa: c.isa };
             let estimate = Estimate::new(tree, lists, question);
             tuning::order_on(&estimate, family.name(), r.outputs, tolerance, r.precision, scene)
         };
-        estimated(typical + FURTHER).or_else(|_| estimated(fmm_kernels::spherical::MAX_ORDER))
+        estimated(typical / 2 + 1, typical + FURTHER).or_else(|_| estimated(typical, fmm_kernels::spherical::MAX_ORDER))
     }
 }
 

@@ -29,6 +29,8 @@ pub(super) fn typical(output: usize, p: usize) -> f64 {
 /// Part of the tolerance that an estimate of potential, gradient or Hessian may take.
 pub(super) const SHARES: [f64; 3] = [0.5, 0.35, 0.2];
 
+/// Order beyond which that part shrinks, since fewer and fewer pairs make up the error: on a lattice 2.9 times the estimate at order 26.
+const SURE: f64 = 16.0;
 /// Part that is left of it where strengths are dipoles: an estimate for them is that of the next derivative of charges.
 const DIPOLES: f64 = 0.5;
 
@@ -61,7 +63,7 @@ pub(crate) fn order_on(
             true => estimate.error(i, p).max(estimate.error(i + 1, p)) / DIPOLES,
             false => estimate.error(i, p),
         };
-        error / SHARES[i] + rounding(precision, i)
+        error / (SHARES[i] * (SURE / p as f64).min(1.0)) + rounding(precision, i)
     };
     let enough = |&p: &usize| requested(outputs).all(|(i, _)| reach(i, p) <= tolerance);
     if let Some(p) = (MIN_ORDER..=MAX_ORDER).find(enough) {

@@ -27,7 +27,7 @@ pub(super) fn typical(output: usize, p: usize) -> f64 {
 }
 
 /// Part of the tolerance that an estimate of potential, gradient or Hessian may take.
-pub(super) const SHARES: [f64; 3] = [0.5, 0.35, 0.2];
+pub(super) const SHARES: [f64; 3] = [0.4, 0.35, 0.2];
 
 /// Order beyond which that part shrinks, since fewer and fewer pairs make up the error: on a lattice 2.9 times the estimate at order 26.
 const SURE: f64 = 16.0;

@@ -16,15 +16,15 @@ use std::ops::RangeInclusive;
 
 /// Targets whose sums are looked at, and those of their errors.
 const SUMS: usize = 256;
-const ERRORS: usize = 128;
+const ERRORS: usize = 192;
 /// Edges of the far field that the sum at a target is made of.
 const FAR: usize = 128;
 /// Part of the sums that is left away, the largest ones: a few close pairs would make up for all errors.
 const CLOSE: f64 = 0.02;
 /// Pairs of boxes that are looked at: one in so many points, between these bounds.
 const PART: usize = 20;
-const LEAST: usize = 3_000;
-const MOST: usize = 20_000;
+const LEAST: usize = 7_000;
+const MOST: usize = 16_000;
 /// Order from which on more are looked at.
 const ORDER: f64 = 14.0;
 /// Points of a box that are looked at.

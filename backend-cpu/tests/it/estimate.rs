@@ -72,7 +72,7 @@ fn errors_are_those_to_be_expected() {
                 // Of a derivative the sums are those of a few close pairs, some of which an estimate leaves away.
                 let least = [0.1, 0.02, 1e-3];
                 for k in 0..3 {
-                    assert!((least[k]..2.0).contains(&found[k]), "{} {order} {truncation:?}: {found:?}", kind.name());
+                    assert!((least[k]..2.5).contains(&found[k]), "{} {order} {truncation:?}: {found:?}", kind.name());
                 }
             }
         }
@@ -85,7 +85,8 @@ fn targets_apart_are_seen() {
     for shift in [0.0, 1.2, 30.0] {
         let targets: Vec<f64> = CloudKind::Uniform.points(N, 22).iter().map(|t| t + shift).collect();
         let found = ratios(&x, Some(&targets), by_uvwx, Truncation::Variable, 6);
-        assert!(found.iter().all(|r| (0.1..2.0).contains(r)), "{shift}: {found:?}");
+        let least = [0.1, 0.02, 1e-3];
+        assert!((0..3).all(|k| (least[k]..2.5).contains(&found[k])), "{shift}: {found:?}");
     }
 }
 

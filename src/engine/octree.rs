@@ -62,7 +62,8 @@ impl Octree {
     /// The order for a tree: of spherical harmonics with a tolerance the one that its points ask for.
     fn order(&self, tree: &Tree, lists: &Lists, typical: usize) -> Result<usize, Error> {
         let (c, r, parts) = (&self.choice, &self.request, &self.parts);
-        let Some(tolerance) = c.tolerance.filter(|_| parts.expansion == Expansion::Spherical) else {
+        let harmonics = parts.expansion == Expansion::Spherical && parts.policy.theta().is_none();
+        let Some(tolerance) = c.tolerance.filter(|_| harmonics) else {
             return Ok(typical);
         };
         let family = &r.family.0;

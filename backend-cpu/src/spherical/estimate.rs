@@ -28,7 +28,7 @@ const MOST: usize = 16_000;
 /// Order from which on more are looked at.
 const ORDER: f64 = 14.0;
 /// Points of a box that are looked at.
-const POINTS: usize = 32;
+const POINTS: usize = 64;
 
 /// Squares by order, of potential, gradient and Hessian.
 type Squares = [[f64; 3]; MAX_ORDER + 1];
@@ -188,7 +188,7 @@ impl Probe<'_> {
         let (leaf, edges) = self.ways(target);
         for &s in self.lists.p2p.row(leaf) {
             let sources = tree.sources_of(s as usize);
-            let stride = sources.len().div_ceil(8 * POINTS).max(1);
+            let stride = sources.len().div_ceil(4 * POINTS).max(1);
             for j in sources.step_by(stride).filter(|&j| !(tree.same_points() && j == target)) {
                 add(self.place(tree.source(j)), stride as f64);
             }
@@ -213,9 +213,10 @@ impl Probe<'_> {
         let tree = self.tree;
         let (leaf, edges) = self.ways(target);
         let own = self.cube(leaf, tree.level_of(leaf));
-        let stretch = |t: usize| {
-            0.05 + (square(minus(self.place(tree.target(t)), own.center)) / (0.75 * own.side.powi(2))).powi(4)
-        };
+        // A ratio of squares to this power is what the square of the error is made of, at a typical order.
+        let q = ((self.question.least + self.question.orders) / 2).clamp(4, 24) as i32;
+        let corner = 1.0 / (0.75 * own.side.powi(2));
+        let stretch = |t: usize| (corner * square(minus(self.place(tree.target(t)), own.center))).powi(q / 2);
         let Some((t, times)) = pick(tree.targets_of(leaf), fraction(2 * k + 1), stretch) else { return Vec::new() };
         let share = times / tree.targets_of(leaf).len() as f64;
         let at = self.place(tree.target(t));
@@ -232,7 +233,7 @@ impl Probe<'_> {
                 let multipole = if *way == Way::Local { 0.0 } else { y * outer };
                 let local = if *way == Way::Multipole { 0.0 } else { inner / square(minus(place, own.center)) };
                 let both = if *way == Way::Both { (y.sqrt() + root).powi(2) * apart } else { 0.0 };
-                1e-4 + multipole.powi(8) + local.powi(8) + both.powi(8)
+                multipole.powi(q) + local.powi(q) + both.powi(q)
             };
             let Some((j, weight)) = pick(tree.sources_of(*s), fraction(i + 7 * k), loss) else { continue };
             let place = self.place(tree.source(j));
@@ -285,13 +286,19 @@ impl Vectorized for Left<'_> {
     }
 }
 
-/// One of `range`, each as likely as `measure` says, and what its value is to be multiplied by to stand for the sum over all.
+/// Part of all likelihoods that is the same for all.
+const EVENLY: f64 = 0.1;
+
+/// One of `range`, about as likely as `measure` says, and what its value is to be multiplied by to stand for the sum over all.
 fn pick(range: std::ops::Range<usize>, at: f64, measure: impl Fn(usize) -> f64) -> Option<(usize, f64)> {
     let stride = range.len().div_ceil(POINTS).max(1);
     let mut measures = [0.0; POINTS];
     let some = range.clone().step_by(stride);
     measures.iter_mut().zip(some).for_each(|(to, j)| *to = measure(j));
     let count = range.len().div_ceil(stride);
+    // Some for each, so that none stands for too many.
+    let some = EVENLY * measures[..count].iter().sum::<f64>() / count.max(1) as f64 + f64::MIN_POSITIVE;
+    measures[..count].iter_mut().for_each(|x| *x += some);
     let total: f64 = measures[..count].iter().sum();
     let mut left = at * total;
     let chosen = measures[..count].iter().position(|x| {

@@ -62,8 +62,8 @@ const START: f64 = 1e6;
 const LEAST: f64 = 8.0;
 
 /// Laplace, potential and gradient, f64, on one Zen 4 core (AVX-512), as `fmm calibrate` printed them on a quiet machine. Eq. 28
-/// makes of them 55, 92 and 127 points a leaf of equivalent densities of order 6, 8 and 10, where a sweep over leaf sizes
-/// found 57, 80 and 110 at a million points, and 25 and 40 of spherical harmonics of order 6 and 10 (28 to 40, 35 to 50).
+/// makes of them 57, 93 and 133 points a leaf of equivalent densities of order 6, 8 and 10, where a sweep over leaf sizes
+/// found 57, 80 and 110 at a million points, and 26 and 41 of spherical harmonics of order 6 and 10 (28 to 40, 35 to 50).
 fn built_in() -> Costs {
     let orders = |rows: &[[f64; 4]]| {
         let row = |&[p, point, leaf, m2l]: &[f64; 4]| OrderCosts { order: p as usize, point, leaf, m2l };
@@ -73,18 +73,18 @@ fn built_in() -> Costs {
         kernel: "laplace".to_string(),
         precision: "f64".to_string(),
         outputs: vec!["potential".to_string(), "gradient".to_string()],
-        pair: 0.704,
-        leaves: 58.0,
+        pair: 0.68,
+        leaves: 60.0,
         equivalent: orders(&EQUIVALENT),
         spherical: orders(&SPHERICAL),
     }
 }
 /// Order, and nanoseconds of a point, a leaf and a translation.
 const EQUIVALENT: [[f64; 4]; 4] = [
-    [4.0, 73.1, 1255.0, 66.6],
-    [6.0, 189.1, 2864.0, 284.3],
-    [8.0, 340.1, 7516.0, 803.7],
-    [10.0, 586.5, 13025.0, 1538.3],
+    [4.0, 72.4, 1655.0, 66.2],
+    [6.0, 183.8, 3618.0, 289.6],
+    [8.0, 342.3, 7963.0, 781.6],
+    [10.0, 572.3, 14836.0, 1623.7],
 ];
 /// The same of spherical harmonics.
 const SPHERICAL: [[f64; 4]; 5] = [

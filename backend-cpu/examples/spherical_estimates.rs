@@ -34,8 +34,14 @@ fn main() {
         let tree = build(&points, None, &BuildOptions { ncrit: Some(ncrit), ..Default::default() }).expect("tree");
         let options = SphericalOptions { translation: Translation::Rcr, truncation: Truncation::Variable };
         let edges = lists(&tree, &ListOptions::default()).expect("lists");
-        let question =
-            Question { truncation: options.truncation, orders: 26, outputs: 3, soft: 0.0, isa: Isa::detect() };
+        let question = Question {
+            truncation: options.truncation,
+            least: 1,
+            orders: 26,
+            outputs: 3,
+            soft: 0.0,
+            isa: Isa::detect(),
+        };
         let start = Instant::now();
         let estimate = Estimate::new(&tree, &edges, question);
         println!("{} ({:.1} ms)", kind.name(), 1e3 * start.elapsed().as_secs_f64());

@@ -56,14 +56,14 @@ impl Octree {
 }
 
 /// Orders beyond the typical one that are looked at first.
-const FURTHER: usize = 6;
+const FURTHER: usize = 3;
 
 impl Octree {
     /// The order for a tree: with a tolerance the one that its points ask for, `usual` if they are not looked at. Whether all sources
     /// are targets says `all`.
     fn order(&self, tree: &Tree, lists: &Lists, usual: usize, all: bool) -> Result<usize, Error> {
         let (c, r, parts) = (&self.choice, &self.request, &self.parts);
-        let Some(tolerance) = c.tolerance else { return Ok(usual) };
+        let Some(tolerance) = c.tolerance.filter(|_| parts.policy.theta().is_none()) else { return Ok(usual) };
         let family = &r.family.0;
         let scene = tuning::Scene { sources: tree.sources.len(), apart: !tree.same_points(), ncrit: r.ncrit };
         let soft = family.near_radius(1.0);
@@ -75,13 +75,13 @@ impl Octree {
             return Ok(tuning::order_of_scattered(family.name(), r.outputs, tolerance, scene, usual, closeness));
         }
         let outputs = 1 + tuning::derivatives(family.name(), r.outputs);
-        let estimated = |orders: usize| {
+        let estimated = |least: usize, orders: usize| {
             let truncation = parts.spherical.truncation;
-            let question = Question { truncation, orders, outputs, soft, isa: c.isa };
+            let question = Question { truncation, least, orders, outputs, soft, isa: c.isa };
             let estimate = Estimate::new(tree, lists, question);
             tuning::order_on(&estimate, family.name(), r.outputs, tolerance, r.precision, scene)
         };
-        estimated(usual + FURTHER).or_else(|_| estimated(fmm_kernels::spherical::MAX_ORDER))
+        estimated(usual / 2 + 1, usual + FURTHER).or_else(|_| estimated(usual, fmm_kernels::spherical::MAX_ORDER))
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn given(order: usize, mut parts: Parts) -> Result<(usize, Parts), Er
 /// Order, and angle of a treecode, for a tolerance.
 ///
 /// # Errors
-/// As [`super::check_tolerance`]; second derivatives of treecodes by equivalent densities and of dipoles were not measured.
+/// As [`super::check_tolerance`]; second derivatives of treecodes and of dipoles were not measured.
 pub(crate) fn chosen(
     kernel: &'static str,
     outputs: Outputs,
@@ -53,7 +53,8 @@ pub(crate) fn chosen(
         return Ok((super::order_for(kernel, outputs, tolerance, precision, scene)?, parts));
     }
     check_positive(tolerance)?;
-    let by_spherical = parts.expansion == Expansion::Spherical && !dipolar(kernel);
+    let treecode = parts.policy.theta().is_some();
+    let by_spherical = parts.expansion == Expansion::Spherical && !treecode && !dipolar(kernel);
     if outputs.contains(Outputs::HESSIAN) && !by_spherical || outputs.contains(Outputs::PRESSURE) {
         let reason =
             "errors of second derivatives (of charges by spherical harmonics they are known) and pressures were not \
@@ -135,12 +136,13 @@ fn margin(kernel: &str, output: usize, scene: Scene, parts: &Parts) -> f64 {
     let dipolar = dipolar(kernel);
     // Of dipoles the factor was measured; of other kernels the row says how far it was.
     let kind = if dipolar { 0.25 } else { row(kernel).trust };
-    if parts.expansion == Expansion::Spherical {
+    if parts.policy.theta().is_none() {
         return SHARES[output] * kind;
     }
     let growth = if output == 0 { 1.0 } else { (scene.sources as f64 / 1e5).powf(0.2).max(1.0) };
     let small = if scene.ncrit.is_some_and(|k| k < 20) { 0.3 } else { 1.0 };
-    0.12 * scene.share(dipolar) * small * kind / growth
+    let cancelling = parts.expansion == Expansion::Equivalent && dipolar;
+    0.12 * scene.share(cancelling) * small * kind / growth
 }
 
 /// Expected error of output number `output`: 0 the potential, 1 the gradient, 2 the Hessian, for which the gradient stands.

@@ -12,18 +12,23 @@ use fmm_kernels::spherical::truncation::degrees;
 use fmm_kernels::spherical::{MAX_ORDER, Truncation};
 use fmm_traits::{Cube, Hierarchy, Lists, Simd, SimdLane, Tree};
 use rayon::prelude::*;
+use std::ops::RangeInclusive;
 
 /// Targets whose sums are looked at, and those of their errors.
 const SUMS: usize = 256;
-const ERRORS: usize = 128;
+const ERRORS: usize = 192;
+/// Edges of the far field that the sum at a target is made of.
+const FAR: usize = 128;
 /// Part of the sums that is left away, the largest ones: a few close pairs would make up for all errors.
 const CLOSE: f64 = 0.02;
 /// Pairs of boxes that are looked at: one in so many points, between these bounds.
 const PART: usize = 20;
-const LEAST: usize = 4_000;
-const MOST: usize = 20_000;
+const LEAST: usize = 7_000;
+const MOST: usize = 16_000;
+/// Order from which on more are looked at.
+const ORDER: f64 = 14.0;
 /// Points of a box that are looked at.
-const POINTS: usize = 32;
+const POINTS: usize = 64;
 
 /// Squares by order, of potential, gradient and Hessian.
 type Squares = [[f64; 3]; MAX_ORDER + 1];
@@ -33,7 +38,7 @@ type Squares = [[f64; 3]; MAX_ORDER + 1];
 pub struct Estimate {
     sums: [f64; 3],
     errors: Squares,
-    orders: usize,
+    orders: RangeInclusive<usize>,
 }
 
 /// What is to be estimated.
@@ -41,6 +46,8 @@ pub struct Estimate {
 pub struct Question {
     /// How edges of M2L are cut.
     pub truncation: Truncation,
+    /// Orders from this one.
+    pub least: usize,
     /// Orders up to this one.
     pub orders: usize,
     /// 1: potential, 2: gradient as well, 3: Hessian as well.
@@ -56,7 +63,9 @@ impl Estimate {
     pub fn new(tree: &Tree, lists: &Lists, question: Question) -> Self {
         let targets = tree.targets.len();
         let orders = question.orders.clamp(3, MAX_ORDER);
-        let edges = (tree.sources.len().max(targets) / PART).clamp(LEAST, MOST);
+        // The higher the order the fewer the pairs that make up its error.
+        let rare = (orders as f64 / ORDER).powi(2).max(1.0);
+        let edges = (rare * (tree.sources.len().max(targets) / PART).clamp(LEAST, MOST) as f64) as usize;
         let probe = Probe { tree, lists, question: Question { orders, ..question }, edges };
         // Spread over all targets, in the rhythm of no lattice.
         let spread =
@@ -65,7 +74,7 @@ impl Estimate {
         let mut sums: Vec<[f64; 3]> = (0..some).into_par_iter().map(|k| probe.sums(spread(k, some))).collect();
         let some = ERRORS.min(targets);
         let errors: Vec<Squares> = (0..some).into_par_iter().map(|k| probe.errors(spread(k, some), k, some)).collect();
-        let mut total = Estimate { sums: [0.0; 3], errors: [[0.0; 3]; MAX_ORDER + 1], orders };
+        let mut total = Estimate { sums: [0.0; 3], errors: [[0.0; 3]; MAX_ORDER + 1], orders: question.least..=orders };
         let kept = sums.len() - (CLOSE * sums.len() as f64) as usize;
         for k in 0..3 {
             sums.sort_unstable_by(|a, b| a[k].total_cmp(&b[k]));
@@ -82,8 +91,8 @@ impl Estimate {
     /// asked for.
     pub fn error(&self, output: usize, order: usize) -> f64 {
         match self.errors.get(order).map(|e| e[output]) {
-            Some(0.0) if order <= self.orders => 0.0,
-            Some(error) if order <= self.orders => (error / self.sums[output]).sqrt(),
+            Some(0.0) if self.orders.contains(&order) => 0.0,
+            Some(error) if self.orders.contains(&order) => (error / self.sums[output]).sqrt(),
             _ => f64::INFINITY,
         }
     }
@@ -179,14 +188,15 @@ impl Probe<'_> {
         let (leaf, edges) = self.ways(target);
         for &s in self.lists.p2p.row(leaf) {
             let sources = tree.sources_of(s as usize);
-            let stride = sources.len().div_ceil(8 * POINTS).max(1);
+            let stride = sources.len().div_ceil(4 * POINTS).max(1);
             for j in sources.step_by(stride).filter(|&j| !(tree.same_points() && j == target)) {
                 add(self.place(tree.source(j)), stride as f64);
             }
         }
-        for edge in edges {
+        let stride = edges.len().div_ceil(FAR).max(1);
+        for edge in edges.iter().skip(target % stride).step_by(stride) {
             let sources = tree.sources_of(edge.source);
-            add(self.place(tree.source(sources.start + sources.len() / 2)), sources.len() as f64);
+            add(self.place(tree.source(sources.start + sources.len() / 2)), (stride * sources.len()) as f64);
         }
         total
     }
@@ -203,9 +213,10 @@ impl Probe<'_> {
         let tree = self.tree;
         let (leaf, edges) = self.ways(target);
         let own = self.cube(leaf, tree.level_of(leaf));
-        let stretch = |t: usize| {
-            0.05 + (square(minus(self.place(tree.target(t)), own.center)) / (0.75 * own.side.powi(2))).powi(4)
-        };
+        // A ratio of squares to this power is what the square of the error is made of, at a typical order.
+        let q = ((self.question.least + self.question.orders) / 2).clamp(4, 24) as i32;
+        let corner = 1.0 / (0.75 * own.side.powi(2));
+        let stretch = |t: usize| (corner * square(minus(self.place(tree.target(t)), own.center))).powi(q / 2);
         let Some((t, times)) = pick(tree.targets_of(leaf), fraction(2 * k + 1), stretch) else { return Vec::new() };
         let share = times / tree.targets_of(leaf).len() as f64;
         let at = self.place(tree.target(t));
@@ -214,14 +225,15 @@ impl Probe<'_> {
         for (i, Edge { target: own, source: s, way }) in edges.iter().enumerate().skip(k % stride).step_by(stride) {
             let other = self.cube(*s, tree.level_of(*s));
             let (x, apart) = (minus(at, own.center), square(minus(own.center, other.center)));
-            let [inner, outer] = [square(x), square(minus(at, other.center))];
+            let (inner, outer) = (square(x), 1.0 / square(minus(at, other.center)));
+            let (root, apart) = (inner.sqrt(), 1.0 / apart);
             let loss = |j: usize| {
                 let place = self.place(tree.source(j));
                 let y = square(minus(place, other.center));
-                let multipole = if *way == Way::Local { 0.0 } else { y / outer };
+                let multipole = if *way == Way::Local { 0.0 } else { y * outer };
                 let local = if *way == Way::Multipole { 0.0 } else { inner / square(minus(place, own.center)) };
-                let both = if *way == Way::Both { (y.sqrt() + inner.sqrt()).powi(2) / apart } else { 0.0 };
-                1e-4 + multipole.powi(8) + local.powi(8) + both.powi(8)
+                let both = if *way == Way::Both { (y.sqrt() + root).powi(2) * apart } else { 0.0 };
+                multipole.powi(q) + local.powi(q) + both.powi(q)
             };
             let Some((j, weight)) = pick(tree.sources_of(*s), fraction(i + 7 * k), loss) else { continue };
             let place = self.place(tree.source(j));
@@ -252,14 +264,14 @@ impl Vectorized for Left<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self) -> Squares {
-        let Question { orders, outputs, .. } = *self.question;
+        let Question { least, orders, outputs, .. } = *self.question;
         let (mut total, mut series, mut terms) = ([[0.0; 3]; MAX_ORDER + 1], Series::default(), Vec::new());
         for samples in self.samples.chunks(<S::F64 as SimdLane>::WIDTH) {
             // Lanes without a sample repeat the first.
             let pairs: [Pair; LANES] = std::array::from_fn(|i| samples.get(i).unwrap_or(&samples[0]).pair);
             series.fill::<S::F64>(orders, outputs, &pairs, &mut terms);
             for (lane, sample) in samples.iter().enumerate() {
-                for p in 1..=orders {
+                for p in least.max(1)..=orders {
                     let [n, l] = sample.shares.map(|share| degrees(p, share));
                     let left = match sample.way {
                         Some(Way::Multipole) => series.left(lane, n, orders),
@@ -274,13 +286,19 @@ impl Vectorized for Left<'_> {
     }
 }
 
-/// One of `range`, each as likely as `measure` says, and what its value is to be multiplied by to stand for the sum over all.
+/// Part of all likelihoods that is the same for all.
+const EVENLY: f64 = 0.1;
+
+/// One of `range`, about as likely as `measure` says, and what its value is to be multiplied by to stand for the sum over all.
 fn pick(range: std::ops::Range<usize>, at: f64, measure: impl Fn(usize) -> f64) -> Option<(usize, f64)> {
     let stride = range.len().div_ceil(POINTS).max(1);
     let mut measures = [0.0; POINTS];
     let some = range.clone().step_by(stride);
     measures.iter_mut().zip(some).for_each(|(to, j)| *to = measure(j));
     let count = range.len().div_ceil(stride);
+    // Some for each, so that none stands for too many.
+    let some = EVENLY * measures[..count].iter().sum::<f64>() / count.max(1) as f64 + f64::MIN_POSITIVE;
+    measures[..count].iter_mut().for_each(|x| *x += some);
     let total: f64 = measures[..count].iter().sum();
     let mut left = at * total;
     let chosen = measures[..count].iter().position(|x| {

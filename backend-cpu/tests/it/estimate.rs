@@ -33,7 +33,7 @@ fn ratios(
     let q = normal_strengths(x.len() / 3, 3);
     let tree = build(x, targets, &BuildOptions { ncrit: Some(30), ..Default::default() }).unwrap();
     let lists = lists(&tree);
-    let question = Question { truncation, orders: order, outputs: 3, soft: 0.0, isa: Isa::detect() };
+    let question = Question { truncation, least: 1, orders: order, outputs: 3, soft: 0.0, isa: Isa::detect() };
     let estimate = Estimate::new(&tree, &lists, question);
     let settings = Settings { order, precision: Precision::F64, isa: Isa::detect(), cache: None };
     let options = SphericalOptions { translation: Translation::Rcr, truncation };
@@ -72,7 +72,7 @@ fn errors_are_those_to_be_expected() {
                 // Of a derivative the sums are those of a few close pairs, some of which an estimate leaves away.
                 let least = [0.1, 0.02, 1e-3];
                 for k in 0..3 {
-                    assert!((least[k]..2.0).contains(&found[k]), "{} {order} {truncation:?}: {found:?}", kind.name());
+                    assert!((least[k]..2.5).contains(&found[k]), "{} {order} {truncation:?}: {found:?}", kind.name());
                 }
             }
         }
@@ -85,7 +85,8 @@ fn targets_apart_are_seen() {
     for shift in [0.0, 1.2, 30.0] {
         let targets: Vec<f64> = CloudKind::Uniform.points(N, 22).iter().map(|t| t + shift).collect();
         let found = ratios(&x, Some(&targets), by_uvwx, Truncation::Variable, 6);
-        assert!(found.iter().all(|r| (0.1..2.0).contains(r)), "{shift}: {found:?}");
+        let least = [0.1, 0.02, 1e-3];
+        assert!((0..3).all(|k| (least[k]..2.5).contains(&found[k])), "{shift}: {found:?}");
     }
 }
 
@@ -93,7 +94,8 @@ fn targets_apart_are_seen() {
 fn what_is_summed_directly_has_no_error() {
     let tree = build(&CloudKind::Uniform.points(50, 1), None, &BuildOptions { ncrit: Some(60), ..Default::default() })
         .unwrap();
-    let question = Question { truncation: Truncation::Fixed, orders: 5, outputs: 2, soft: 0.0, isa: Isa::Portable };
+    let question =
+        Question { truncation: Truncation::Fixed, least: 1, orders: 5, outputs: 2, soft: 0.0, isa: Isa::Portable };
     let estimate = Estimate::new(&tree, &by_uvwx(&tree), question);
     assert_eq!([estimate.error(0, 1), estimate.error(1, 5)], [0.0; 2]);
     assert_eq!(estimate.error(0, 6), f64::INFINITY);

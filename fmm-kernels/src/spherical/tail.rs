@@ -38,7 +38,7 @@ impl Pair {
     /// Squares of 1/|x − y|, of its gradient and of its Hessian (all nine entries).
     pub fn whole(&self) -> [f64; 3] {
         let [a, b, c] = self.w();
-        let r = (a * a + b * b + c * c).recip();
+        let r = 1.0 / (a * a + b * b + c * c);
         [r, r * r, 6.0 * r * r * r]
     }
 }

@@ -68,7 +68,7 @@ impl Octree {
         let scene = tuning::Scene { sources: tree.sources.len(), apart: !tree.same_points(), ncrit: r.ncrit };
         let soft = family.near_radius(1.0);
         if parts.expansion == Expansion::Equivalent {
-            if !all || soft > 0.0 || parts.policy != Policy::Uvwx {
+            if !all || soft > 0.0 {
                 return Ok(usual);
             }
             let closeness = || fmm_tree::closeness(tree);

@@ -2,6 +2,7 @@
 //! relative ℓ2 error of each output over 1000 random targets is at most the tolerance.
 
 use crate::both;
+use fmm::tuning::{Scene, order_for};
 use fmm::{
     AnyFamily, Backend, Cpu, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, Method, Outputs, Precision, Stokes,
     StokesPressure, Stresslet, Targets, Yukawa, demo,
@@ -57,6 +58,42 @@ const DOUBLE: [f64; 4] = [1e-2, 1e-4, 1e-7, 1e-10];
 fn laplace() {
     holds(Laplace, both(), &DOUBLE, Precision::F64, &CloudKind::ALL);
     holds(Laplace, Outputs::POTENTIAL, &[1e-3, 1e-7, 1e-12], Precision::F64, &CloudKind::ALL);
+}
+
+/// Without a leaf capacity the order follows from how near the nearest points are: that of lattices serves all, points at random take
+/// less, and points that move from one to the other take theirs.
+#[test]
+fn gradients_of_points_at_random_and_of_lattices() {
+    let builder = Fmm::new(Laplace).outputs(both()).method(Method::EquivalentDensities);
+    let (mut lower, mut broken) = (0, Vec::new());
+    let mut check = |plan: &fmm::Plan, kind: CloudKind, tolerance: f64| {
+        let n = plan.n_sources();
+        for q in [demo::strengths(n, 1, 7), demo::normal_strengths(n, 1, 7)] {
+            let report = plan.verify(&q, 1000).unwrap();
+            if report.worst().is_nan() || report.worst() > tolerance {
+                broken.push(format!("{} {tolerance:e} {:?}", kind.name(), report.outputs));
+            }
+        }
+    };
+    for (k, kind) in CloudKind::ALL.into_iter().enumerate() {
+        let x = kind.points(6000, 200 + k as u64);
+        let scene = Scene { sources: x.len() / 3, apart: false, ncrit: None };
+        for tolerance in [1e-2, 1e-3, 3e-5, 3e-6, 3e-7, 1e-7, 1e-8, 1e-9] {
+            let plan = builder.clone().tolerance(tolerance).plan(&x, Targets::Sources).unwrap();
+            let order = plan.describe().order.unwrap();
+            let safe = order_for("laplace", both(), tolerance, Precision::F64, scene).unwrap();
+            assert!(order == safe || order < safe && kind != CloudKind::Grid, "{}: {order}", kind.name());
+            lower += usize::from(order < safe);
+            check(&plan, kind, tolerance);
+        }
+    }
+    let mut plan = builder.tolerance(1e-7).plan(&CloudKind::Uniform.points(6000, 1), Targets::Sources).unwrap();
+    let before = plan.describe().order;
+    plan.set_points(&CloudKind::Grid.points(6000, 1), Targets::Sources).unwrap();
+    assert!(plan.describe().order > before);
+    check(&plan, CloudKind::Grid, 1e-7);
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert!(lower > 20, "{lower}");
 }
 
 /// The promise for targets inside the clouds, around them, and far away from them.

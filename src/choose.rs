@@ -162,7 +162,7 @@ pub(crate) fn in_space(r: &Fmm, facts: &Facts, tolerance: Option<f64>, seen: See
     // An order means other errors in another expansion: only a tolerance compares them.
     if r.method == Method::Auto && r.order.is_none() {
         let harmonics = on_octree(r, Method::SphericalHarmonics, facts, tolerance, seen);
-        let known = harmonics.map(|(method, typical, parts)| (method, seen.harmonics.unwrap_or(typical), parts));
+        let known = harmonics.map(|(method, typical, parts)| (method, typical.max(seen.harmonics.unwrap_or(0)), parts));
         candidates.extend(known.ok().filter(|(_, order, _)| *order <= fmm_kernels::spherical::MAX_ORDER));
     }
     // Boxes of a softened kernel are not smaller than its core.
@@ -229,7 +229,10 @@ fn on_octree(
             let reason = "errors of translations to domains were not measured: give an order".to_string();
             return refuse("a tolerance for this variant", reason);
         }
-        (None, e) => tuning::chosen(kernel, r.outputs, e.unwrap_or(f64::NAN), r.precision, seen.scene(r), parts)?,
+        (None, e) => {
+            let (e, again) = (e.unwrap_or(f64::NAN), !on_gpu(r));
+            tuning::chosen(kernel, r.outputs, e, r.precision, seen.scene(r), parts, again)?
+        }
     };
     let method = if method == Method::Auto { Method::EquivalentDensities } else { method };
     Ok((method, order, parts))

@@ -166,7 +166,7 @@ impl Plan {
             n_targets: self.n_targets,
             tolerance: c.tolerance,
             norm: if r.norm == Norm::Max { "max" } else { "l2" },
-            order: mesh.order.or(c.order),
+            order: self.engine.as_ref().and_then(|e| e.order()).or(c.order),
             ncrit: self.report.ncrit,
             levels: mesh.levels,
             boxes: mesh.boxes,

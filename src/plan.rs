@@ -31,6 +31,8 @@ pub struct Plan {
     separate: bool,
     pool: Arc<ThreadPool>,
     transposed: Mutex<Option<Arc<Plan>>>,
+    /// The order that spherical harmonics were found to need where [`Method::Auto`] had counted on less.
+    harmonics: Option<usize>,
 }
 
 impl std::fmt::Debug for Plan {
@@ -47,12 +49,7 @@ impl Plan {
         let n_targets = count_targets(targets, n_sources, dim)?;
         let seen = seen(sources, targets, [n_sources, n_targets], dim)?;
         let choice = choose(&request, seen)?;
-        if let Some(available) = engine::of(&request, &choice).free_memory()?
-            && choice.forecast > available
-        {
-            let what = format!("{n_sources} sources and {n_targets} targets");
-            return Err(Error::Memory { needed: choice.forecast, available, what });
-        }
+        fits(&request, &choice, seen.counts)?;
         let pool = rayon::ThreadPoolBuilder::new().num_threads(choice.threads).build();
         let pool = pool.map_err(|e| Error::Threads { threads: choice.threads, reason: e.to_string() })?;
         let mut plan = Plan {
@@ -67,12 +64,15 @@ impl Plan {
             separate: false,
             pool: Arc::new(pool),
             transposed: Mutex::new(None),
+            harmonics: None,
         };
         let placed = plan.place(sources, targets, n_targets);
-        if let Some(order) = plan.harmonics(&placed) {
-            let choice = choose(&plan.request, Seen { harmonics: Some(order), ..seen })?;
-            if choice.method != Method::SphericalHarmonics {
-                (plan.choice, plan.engine) = (choice, None);
+        if let Some(order) = plan.dear_harmonics(&placed) {
+            plan.harmonics = Some(order);
+            plan.choice = choose(&plan.request, Seen { harmonics: Some(order), ..seen })?;
+            fits(&plan.request, &plan.choice, seen.counts)?;
+            if plan.choice.method != Method::SphericalHarmonics {
+                plan.engine = None;
                 plan.place(sources, targets, n_targets)?;
             }
         } else {
@@ -84,13 +84,13 @@ impl Plan {
 
     /// The order of spherical harmonics that [`Method::Auto`] chose and the points now ask for, where it is above the typical one;
     /// one that there is not where none serves.
-    fn harmonics(&self, placed: &Result<(), Error>) -> Option<usize> {
+    fn dear_harmonics(&self, placed: &Result<(), Error>) -> Option<usize> {
         let chosen = self.request.method == Method::Auto && self.choice.method == Method::SphericalHarmonics;
         match placed {
             _ if !chosen => None,
             Err(Error::ToleranceFloor { .. }) => Some(usize::MAX),
             Err(_) => None,
-            Ok(()) => self.engine.as_ref()?.mesh().order.filter(|&order| Some(order) > self.choice.order),
+            Ok(()) => self.engine.as_ref()?.order().filter(|&order| Some(order) > self.choice.order),
         }
     }
 
@@ -105,18 +105,21 @@ impl Plan {
         let dim = self.choice.facts.dim;
         let n_sources = validate::points("sources", sources, dim)?;
         let n_targets = count_targets(targets, n_sources, dim)?;
-        let new = choose(&self.request, seen(sources, targets, [n_sources, n_targets], dim)?)?;
+        let seen = seen(sources, targets, [n_sources, n_targets], dim)?;
+        let new = choose(&self.request, Seen { harmonics: self.harmonics, ..seen })?;
         let old = &self.choice;
         if new.layout != old.layout || new.order > old.order || new.forecast > 2 * old.forecast {
             *self = Plan::new(self.request.clone(), sources, targets)?;
             return Ok(());
         }
-        let placed = self.place(sources, targets, n_targets);
-        if self.harmonics(&placed).is_some() {
-            *self = Plan::new(self.request.clone(), sources, targets)?;
-            return Ok(());
+        match self.place(sources, targets, n_targets) {
+            // No order of the method that was chosen serves these points.
+            Err(Error::ToleranceFloor { .. }) if self.request.method == Method::Auto => {
+                *self = Plan::new(self.request.clone(), sources, targets)?;
+                return Ok(());
+            }
+            placed => placed?,
         }
-        placed?;
         self.seconds.plan = start.elapsed().as_secs_f64();
         Ok(())
     }
@@ -353,6 +356,17 @@ impl Plan {
 fn seen(sources: &[f64], targets: Targets<'_>, counts: [usize; 2], dim: usize) -> Result<Seen, Error> {
     let (apart, others) = if let Targets::Points(t) = targets { (true, t) } else { (false, &[][..]) };
     Ok(Seen { counts, apart, extent: validate::extent(sources, others, dim)?, harmonics: None })
+}
+
+/// Refuses a plan that does not fit into memory.
+fn fits(request: &Fmm, choice: &Choice, [n_sources, n_targets]: [usize; 2]) -> Result<(), Error> {
+    match engine::of(request, choice).free_memory()? {
+        Some(available) if choice.forecast > available => {
+            let what = format!("{n_sources} sources and {n_targets} targets");
+            Err(Error::Memory { needed: choice.forecast, available, what })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Number of targets; checks their points or indices.

@@ -190,7 +190,7 @@ impl Engine for Cuda {
                 let [p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p] = c.edges;
                 let edges = Edges { p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p };
                 let (levels, boxes, leaves) = (c.levels, c.boxes, c.leaves);
-                Mesh { levels, boxes, leaves, root_side: c.root_side, edges, near_pairs: c.near_pairs, order: None }
+                Mesh { levels, boxes, leaves, root_side: c.root_side, edges, near_pairs: c.near_pairs }
             }
             Held::Direct { chosen, .. } => {
                 let [n, m] = points.shape(chosen.as_ref());

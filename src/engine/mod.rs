@@ -49,8 +49,6 @@ pub(crate) struct Mesh {
     pub root_side: f64,
     pub edges: Edges,
     pub near_pairs: u64,
-    /// The order, where the points made it another than that of the choice.
-    pub order: Option<usize>,
 }
 
 /// Points in, then strengths → sums; everything in the caller's order. Points and strengths have been checked and
@@ -76,6 +74,10 @@ pub(crate) trait Engine: Send + Sync {
     /// How many sets share work in [`run`](Self::run), and the bytes it takes for each beyond the first.
     fn together(&self) -> (usize, u64) {
         (1, 0)
+    }
+    /// The order of the expansion, where it is not the one that was chosen before the points were known.
+    fn order(&self) -> Option<usize> {
+        None
     }
     /// The sources, and the targets if they are points of their own (else empty).
     fn points(&self) -> (Vec<f64>, Vec<f64>);

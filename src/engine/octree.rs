@@ -139,6 +139,10 @@ impl Engine for Octree {
         self.solver.as_ref().map_or((1, 0), |s| (s.together(), s.bytes_of_a_set()))
     }
 
+    fn order(&self) -> Option<usize> {
+        self.order
+    }
+
     fn points(&self) -> (Vec<f64>, Vec<f64>) {
         let Some(tree) = self.solver.as_ref().map(|s| s.tree()) else { return Default::default() };
         let targets = if tree.same_points() { Vec::new() } else { user_order(&tree.targets) };
@@ -157,7 +161,6 @@ impl Engine for Octree {
             root_side: tree.side,
             edges: Edges::of(lists),
             near_pairs: lists.p2p.iter().map(pairs).sum(),
-            order: self.order,
         }
     }
 

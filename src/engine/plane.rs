@@ -103,6 +103,10 @@ impl Engine for Plane {
         one_by_one(strengths, rows, |strengths, rows| self.one(strengths, rows, watch))
     }
 
+    fn order(&self) -> Option<usize> {
+        self.plan.as_ref().map(|plan| plan.order())
+    }
+
     fn points(&self) -> (Vec<f64>, Vec<f64>) {
         let Some(pyramid) = self.plan.as_ref().map(|p| p.pyramid()) else { return Default::default() };
         let targets = if pyramid.same_points() { Vec::new() } else { user_order(&pyramid.targets) };
@@ -122,7 +126,6 @@ impl Engine for Plane {
             root_side: 2.0 * pyramid.radius[0],
             edges: Edges::of(lists),
             near_pairs: lists.p2p.iter().map(pairs).sum(),
-            order: Some(plan.order()),
         }
     }
 

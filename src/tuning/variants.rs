@@ -1,6 +1,7 @@
 //! Order and opening angle of the variants: spherical harmonics, and treecodes of both expansions.
 //!
-//! Of spherical harmonics the order is the one of typical points ([`spherical`](super::spherical)) until theirs are known. The angle of
+//! Of spherical harmonics the order is the one of typical points ([`spherical`](super::spherical)) until theirs are known, and where they are
+//! not looked at the one of the worst ([`accuracy`]). The angle of
 //! a treecode comes from the errors of [`treecode`]; one of equivalent densities, of any other kernel than Laplace's, has the errors of
 //! Laplace's, with less trust.
 
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::variant::{Expansion, Parts, Policy};
 use backend_cpu::Precision;
-use fmm_kernels::spherical;
+use fmm_kernels::spherical::{self, accuracy};
 use fmm_traits::{Error, Outputs};
 
 /// Opening angle where an order was given and no angle.
@@ -37,7 +38,8 @@ pub(crate) fn given(order: usize, mut parts: Parts) -> Result<(usize, Parts), Er
     Ok((order, parts))
 }
 
-/// Order, and angle of a treecode, for a tolerance.
+/// Order, and angle of a treecode, for a tolerance; `again` says whether the order of spherical harmonics is chosen again once the points are
+/// known.
 ///
 /// # Errors
 /// As [`super::check_tolerance`]; second derivatives of treecodes and of dipoles were not measured.
@@ -48,17 +50,18 @@ pub(crate) fn chosen(
     precision: Precision,
     scene: Scene,
     mut parts: Parts,
+    again: bool,
 ) -> Result<(usize, Parts), Error> {
     if parts.expansion == Expansion::Equivalent && parts.policy == Policy::Uvwx {
         return Ok((super::order_for(kernel, outputs, tolerance, precision, scene)?, parts));
     }
     check_positive(tolerance)?;
     let treecode = parts.policy.theta().is_some();
-    let by_spherical = parts.expansion == Expansion::Spherical && !treecode && !dipolar(kernel);
+    let by_spherical = again && parts.expansion == Expansion::Spherical && !treecode && !dipolar(kernel);
     if outputs.contains(Outputs::HESSIAN) && !by_spherical || outputs.contains(Outputs::PRESSURE) {
         let reason =
-            "errors of second derivatives (of charges by spherical harmonics they are known) and pressures were not \
-                      measured: give an order"
+            "errors of second derivatives (of charges by spherical harmonics they are known on CPUs) and pressures were not \
+             measured: give an order"
                 .to_string();
         return Err(Error::Unsupported { operation: "a tolerance for this method", reason });
     }
@@ -74,7 +77,7 @@ pub(crate) fn chosen(
     };
     let enough = |theta: f64, p: usize| {
         requested(outputs).all(|(i, _)| {
-            let error = expected(kernel, &parts, theta, i, p) / margin(kernel, i, scene, &parts);
+            let error = expected(kernel, &parts, theta, i, p, again) / margin(kernel, i, scene, &parts, again);
             floor_at(kernel, precision, scene, i) <= tolerance && error + rounding(precision, i) <= tolerance
         })
     };
@@ -83,7 +86,7 @@ pub(crate) fn chosen(
         Some((cost(&parts, theta, p, outputs), theta, p))
     });
     let Some((_, theta, p)) = found.min_by(|a, b| a.0.total_cmp(&b.0)) else {
-        return Err(floor(kernel, outputs, tolerance, precision, scene, &parts, &angles));
+        return Err(floor(kernel, outputs, tolerance, precision, scene, &parts, &angles, again));
     };
     if let Policy::Treecode { theta: chosen } = &mut parts.policy {
         *chosen = theta;
@@ -100,11 +103,12 @@ fn floor(
     scene: Scene,
     parts: &Parts,
     angles: &[f64],
+    again: bool,
 ) -> Error {
     let last = *orders(parts.expansion).end();
     let theta = angles.iter().copied().fold(f64::INFINITY, f64::min);
     let reach = |i: usize| {
-        let error = expected(kernel, parts, theta, i, last) / margin(kernel, i, scene, parts);
+        let error = expected(kernel, parts, theta, i, last, again) / margin(kernel, i, scene, parts, again);
         floor_at(kernel, precision, scene, i).max(error + rounding(precision, i))
     };
     let worst = requested(outputs).map(|(i, name)| (reach(i), name)).max_by(|a, b| a.0.total_cmp(&b.0));
@@ -126,27 +130,29 @@ pub(crate) fn error_of_order(kernel: &str, outputs: Outputs, order: usize, parts
         return equivalent_error(kernel, outputs, order);
     }
     let theta = parts.policy.theta().unwrap_or(0.0);
-    requested(outputs).fold(0.0, |worst, (i, _)| expected(kernel, parts, theta, i, order).max(worst))
+    requested(outputs).fold(0.0, |worst, (i, _)| expected(kernel, parts, theta, i, order, true).max(worst))
 }
 
-/// Part of the tolerance that an error may take before the points are known. The tables of treecodes are of 4000 points: gradients of
+/// Part of the tolerance that an error may take before the points are known. Other tables than that of typical points are of 4000 points: gradients of
 /// strengths in (0, 1) get worse with more; sources with dipoles err up to four times as much; boxes that a treecode just accepts in one
 /// tree and not in another make a factor of 3, leaves of a few points as much.
-fn margin(kernel: &str, output: usize, scene: Scene, parts: &Parts) -> f64 {
+fn margin(kernel: &str, output: usize, scene: Scene, parts: &Parts, again: bool) -> f64 {
+    let treecode = parts.policy.theta().is_some();
     let dipolar = dipolar(kernel);
     // Of dipoles the factor was measured; of other kernels the row says how far it was.
     let kind = if dipolar { 0.25 } else { row(kernel).trust };
-    if parts.policy.theta().is_none() {
+    if again && !treecode {
         return SHARES[output] * kind;
     }
     let growth = if output == 0 { 1.0 } else { (scene.sources as f64 / 1e5).powf(0.2).max(1.0) };
     let small = if scene.ncrit.is_some_and(|k| k < 20) { 0.3 } else { 1.0 };
     let cancelling = parts.expansion == Expansion::Equivalent && dipolar;
-    0.12 * scene.share(cancelling) * small * kind / growth
+    let accepted = if treecode { 0.2 } else { 1.0 };
+    0.6 * scene.share(cancelling) * accepted * small * kind / growth
 }
 
 /// Expected error of output number `output`: 0 the potential, 1 the gradient, 2 the Hessian, for which the gradient stands.
-fn expected(kernel: &str, parts: &Parts, theta: f64, output: usize, p: usize) -> f64 {
+fn expected(kernel: &str, parts: &Parts, theta: f64, output: usize, p: usize, again: bool) -> f64 {
     match (parts.policy, parts.expansion) {
         (Policy::Treecode { .. }, Expansion::Spherical) => treecode::spherical(theta, output, p),
         // The table is that of Laplace; other kernels err more by as much as in the fast multipole method.
@@ -154,7 +160,8 @@ fn expected(kernel: &str, parts: &Parts, theta: f64, output: usize, p: usize) ->
             let more = error_at(kernel, output, p) / error_at("laplace", output, p);
             more.max(1.0) * treecode::equivalent(theta, output, p)
         }
-        _ => typical(output, p),
+        _ if again => typical(output, p),
+        _ => accuracy::expected_error::<f64>(p, output > 0),
     }
 }
 

@@ -279,16 +279,17 @@ pub(crate) const TREECODE_LEAF: f64 = 64.0;
 /// solves 12·surface² operations, at 18 (f32: 28) operations a picosecond; a box meets 27 leaves, at 0.7 ps for a pair and a
 /// component of it in f64. M2L of harmonics takes 150 matrices of order² columns and rows in tiles of 64, at 28 operations.
 pub(crate) fn occupancy_on_gpu(facts: &Facts, order: usize, precision: Precision, parts: &Parts) -> f64 {
-    let frequencies = ((2 * order - 1).pow(2) * order) as f64;
-    let surface = (6 * (order - 1).pow(2) + 2) as f64;
-    let operations = (1664.0 * frequencies + 12.0 * surface.powi(2)) * (facts.densities * facts.checks) as f64;
     if parts.policy.theta().is_some() {
         return TREECODE_LEAF;
     }
-    let far = match (parts.expansion, precision) {
-        (Expansion::Spherical, _) => 300.0 * (order.pow(2) * order.pow(2).next_multiple_of(64)) as f64 / 28.0,
-        (Expansion::Equivalent, Precision::F32) => operations / 28.0,
-        (Expansion::Equivalent, Precision::F64) => operations / 18.0,
+    let far = match parts.expansion {
+        Expansion::Spherical => 300.0 * (order.pow(2) * order.pow(2).next_multiple_of(64)) as f64 / 28.0,
+        Expansion::Equivalent => {
+            let frequencies = ((2 * order - 1).pow(2) * order) as f64;
+            let surface = (6 * (order - 1).pow(2) + 2) as f64;
+            let operations = (1664.0 * frequencies + 12.0 * surface.powi(2)) * (facts.densities * facts.checks) as f64;
+            operations / if precision == Precision::F32 { 28.0 } else { 18.0 }
+        }
     };
     let near = 27.0 * 0.7 * (facts.strengths + facts.values) as f64;
     (far / near).sqrt().max(24.0)

@@ -200,7 +200,8 @@ fn empty_rows(rows: usize, empty: usize) -> Edges {
 }
 
 /// Appends `rows` rows to `K` lists, in tasks of `per_task` rows. `found(rows, scratch, take)` calls `take` with the edges of each of
-/// its rows in turn. It does so twice, first to be counted: lists are many megabytes, and no copy of them is made.
+/// its rows in turn. It does so twice, first to be counted: lists are many megabytes, and rows are not copied
+/// (those of the levels above once a level).
 fn append<const K: usize, S: Default>(
     lists: [&mut Edges; K],
     rows: usize,

@@ -1,5 +1,5 @@
 //! The error to expect of spherical harmonics beside the error there is, over the clouds of the testkit:
-//! `cargo run --release -p backend-cpu --example spherical_estimates -- [n] [stencil119]`.
+//! `cargo run --release -p backend-cpu --example spherical_estimates -- [n] [ncrit] [clouds] [stencil119]`.
 //!
 //! For each cloud and order errors over estimates of potential, gradient and Hessian: normal strengths, then uniform ones in (0, 1).
 

@@ -2,6 +2,7 @@
 
 use backend_cuda::{CallerPoints, Device, DeviceArray, Direct, Ends, Plan, Root, Targets, TreeOptions, build, uvwx};
 use fmm_kernels::Laplace;
+use fmm_kernels::spherical::Truncation;
 use fmm_traits::testkit::clouds::{CloudKind, Generator};
 use fmm_traits::{Error, Outputs, Stage};
 use fmm_tree::ListOptions;
@@ -17,29 +18,38 @@ const RUNS: usize = 20;
 pub enum Method {
     /// Equivalent densities.
     Equivalent,
+    /// Spherical harmonics.
+    Spherical,
 }
 
 impl Method {
     /// The method called `name`.
     pub fn named(name: &str) -> Option<Method> {
-        (name == "equivalent").then_some(Method::Equivalent)
+        match name {
+            "equivalent" => Some(Method::Equivalent),
+            "spherical" => Some(Method::Spherical),
+            _ => None,
+        }
     }
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Method::Equivalent => "equivalent densities",
+            Method::Spherical => "spherical harmonics",
         }
     }
     /// Orders to try for an error, from the cheapest on.
     pub fn orders(self) -> std::ops::RangeInclusive<usize> {
         match self {
             Method::Equivalent => 3..=8,
+            Method::Spherical => 4..=16,
         }
     }
     /// Sources or targets below which far edges are summed pair by pair.
     fn few(self, order: usize) -> usize {
         match self {
             Method::Equivalent => 6 * (order - 1).pow(2) + 2,
+            Method::Spherical => order.pow(2),
         }
     }
 }
@@ -115,8 +125,10 @@ impl<'a> Cloud<'a> {
         };
         let prepared = median(|| prepare().map(|_| ()))?;
         let (tree, lists) = prepare()?;
-        let Method::Equivalent = method;
-        let mut plan = Plan::<f32, f32>::new(&Laplace, outputs, order, None, tree, lists)?;
+        let mut plan = match method {
+            Method::Equivalent => Plan::<f32, f32>::new(&Laplace, outputs, order, None, tree, lists)?,
+            Method::Spherical => Plan::spherical(&Laplace, outputs, order, Truncation::Fixed, tree, lists)?,
+        };
         let (columns, boxes) = (plan.columns().to_vec(), plan.tree().len());
 
         let strengths = DeviceArray::new(device, &self.strengths)?;

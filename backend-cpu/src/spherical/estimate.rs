@@ -119,11 +119,11 @@ struct Edge {
 }
 
 /// A pair on its way, how many pairs it stands for, and the shares of the degrees that its edge keeps.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Sample {
     pair: Pair,
     weight: f64,
-    way: Option<Way>,
+    way: Way,
     shares: [f64; 2],
 }
 
@@ -247,7 +247,7 @@ impl Probe<'_> {
                 }
                 Way::Local => (Pair { d: minus(own.center, place), x, y: [0.0; 3] }, [1.0; 2]),
             };
-            samples.push(Sample { pair, weight: weight * share * stride as f64, way: Some(*way), shares });
+            samples.push(Sample { pair, weight: weight * share * stride as f64, way: *way, shares });
         }
         samples
     }
@@ -274,9 +274,9 @@ impl Vectorized for Left<'_> {
                 for p in least.max(1)..=orders {
                     let [n, l] = sample.shares.map(|share| degrees(p, share));
                     let left = match sample.way {
-                        Some(Way::Multipole) => series.left(lane, n, orders),
-                        Some(Way::Local) => series.left(lane, orders, l),
-                        _ => series.left(lane, n, l),
+                        Way::Multipole => series.left(lane, n, orders),
+                        Way::Local => series.left(lane, orders, l),
+                        Way::Both => series.left(lane, n, l),
                     };
                     total[p].iter_mut().zip(left).for_each(|(sum, x)| *sum += sample.weight * x);
                 }

@@ -210,9 +210,12 @@ impl Costs {
     }
 
     /// Seconds of a fast evaluation with `s` points a leaf, eq. 27 in a cube of uniform points: boxes at its faces have fewer
-    /// neighbours.
+    /// neighbours. Infinite where the expansion has no costs.
     pub(crate) fn fast(&self, expansion: Expansion, p: usize, s: f64, n: usize, m: usize) -> f64 {
         let far = self.far(expansion, p);
+        if far.m2l.is_infinite() {
+            return f64::INFINITY;
+        }
         let [n, m] = [n as f64, m as f64];
         let leaves = (n.max(m) / s).max(1.0);
         let side = leaves.cbrt();

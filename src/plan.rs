@@ -70,9 +70,9 @@ impl Plan {
         if let Some(order) = plan.dear_harmonics(&placed) {
             plan.harmonics = Some(order);
             plan.choice = choose(&plan.request, Seen { harmonics: Some(order), ..seen })?;
-            fits(&plan.request, &plan.choice, seen.counts)?;
             if plan.choice.method != Method::SphericalHarmonics {
                 plan.engine = None;
+                fits(&plan.request, &plan.choice, seen.counts)?;
                 plan.place(sources, targets, n_targets)?;
             }
         } else {

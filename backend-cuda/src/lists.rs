@@ -142,14 +142,7 @@ pub fn near_pairs(tree: &DeviceTree, lists: &DeviceLists) -> Result<u64, Error> 
 /// # Errors
 /// Those of the device.
 pub fn uvwx(tree: &DeviceTree, options: &ListOptions) -> Result<DeviceLists, Error> {
-    let device = &tree.device;
-    let finder = Finder {
-        device,
-        primitives: Primitives::new(device)?,
-        functions: device.fixed("lists", programs::lists)?,
-        boxes: device.upload(&tree.boxes.addresses(), "addresses of boxes")?,
-        n: tree.len(),
-    };
+    let (device, finder) = (&tree.device, Finder::new(tree)?);
     let (neighbours, lengths) = finder.families(tree)?;
     let [m2l, p2l, m2p, p2p] = finder.rows(&neighbours, lengths, options)?;
     let [p2m, m2m, l2l, l2p] = finder.own(tree, [&m2l, &p2l, &m2p])?;
@@ -179,7 +172,18 @@ struct Finder<'a> {
     n: usize,
 }
 
-impl Finder<'_> {
+impl<'a> Finder<'a> {
+    fn new(tree: &'a DeviceTree) -> Result<Self, Error> {
+        let device = &tree.device;
+        Ok(Finder {
+            device,
+            primitives: Primitives::new(device)?,
+            functions: device.fixed("lists", programs::lists)?,
+            boxes: device.upload(&tree.boxes.addresses(), "addresses of boxes")?,
+            n: tree.len(),
+        })
+    }
+
     /// Enqueues an entry with a thread for each of `count` boxes.
     ///
     /// # Safety

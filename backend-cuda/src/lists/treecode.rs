@@ -2,7 +2,6 @@
 
 use super::{DeviceLists, Finder};
 use crate::device::{Arg, blocks};
-use crate::primitives::Primitives;
 use crate::programs;
 use crate::tree::DeviceTree;
 use fmm_traits::Error;
@@ -32,14 +31,7 @@ pub fn treecode(tree: &DeviceTree, options: &TreecodeOptions, acceptance: Accept
     if !(theta > 0.0 && theta.is_finite()) {
         return Err(Error::Parameter { name: "theta", value: theta, requirement: "must be positive and finite" });
     }
-    let device = &tree.device;
-    let finder = Finder {
-        device,
-        primitives: Primitives::new(device)?,
-        functions: device.fixed("lists", programs::lists)?,
-        boxes: device.upload(&tree.boxes.addresses(), "addresses of boxes")?,
-        n: tree.len(),
-    };
+    let (device, finder) = (&tree.device, Finder::new(tree)?);
     let functions = device.fixed("treecode", programs::treecode)?;
     let corner = device.upload(&tree.corner, "corner")?;
     let rule = device.upload(&[theta, acceptance.sphere, acceptance.cube, acceptance.near], "criterion")?;

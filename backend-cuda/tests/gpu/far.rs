@@ -266,17 +266,22 @@ fn own_kernel(device: &Device) {
     one(device, Own(5.0));
 }
 
+/// Ten evaluations, bit by bit.
+pub fn ten_runs_give_the_same_bits<T: DeviceScalar, N: Real>(plan: &mut Plan<T, N>, q: &[f64]) {
+    let first = plan.apply(q, &mut |_, _| true).unwrap().0;
+    for _ in 0..9 {
+        let again = plan.apply(q, &mut |_, _| true).unwrap().0;
+        assert!(again.iter().zip(&first).all(|(a, b)| a.to_bits() == b.to_bits()));
+    }
+}
+
 fn repeatable(device: &Device) {
     let s = CloudKind::Clustered.points(20_000, 28);
     let q = normal_strengths(20_000, 28);
     let tree = tree_of(device, &s, None, 30);
     let lists = uvwx(&tree, &ListOptions::default()).unwrap();
     let mut plan = Plan::<f32, f32>::new(&Laplace, Outputs::GRADIENT, 4, None, tree, lists).unwrap();
-    let first = plan.apply(&q, &mut |_, _| true).unwrap().0;
-    for _ in 0..9 {
-        let again = plan.apply(&q, &mut |_, _| true).unwrap().0;
-        assert!(again.iter().zip(&first).all(|(a, b)| a.to_bits() == b.to_bits()));
-    }
+    ten_runs_give_the_same_bits(&mut plan, &q);
 }
 
 fn errors(device: &Device) {

@@ -1,7 +1,7 @@
 //! What a plan does when memory is short, and the root that fits the number of points.
 
 use crate::Test;
-use crate::far::{difference, tree_of};
+use crate::far::{difference, ten_runs_give_the_same_bits, tree_of};
 use backend_cuda::{
     CallerPoints, Device, DeviceArray, DeviceScalar, Direct, Plan, Root, Targets, TreeOptions, build, uvwx,
 };
@@ -54,11 +54,7 @@ fn repeatable_parts(device: &Device) {
     let q = normal_strengths(20_000, 63);
     let mut plan = planned::<f32, _>(device, &Laplace, 5, &CloudKind::Clustered.points(20_000, 63));
     plan.set_m2l_part(2);
-    let first = plan.apply(&q, &mut |_, _| true).unwrap().0;
-    for _ in 0..9 {
-        let again = plan.apply(&q, &mut |_, _| true).unwrap().0;
-        assert!(again.iter().zip(&first).all(|(a, b)| a.to_bits() == b.to_bits()));
-    }
+    ten_runs_give_the_same_bits(&mut plan, &q);
 }
 
 /// Boxes of some level hold the points wanted, but for the rounding to whole families of two along the longest axis.

@@ -1,7 +1,7 @@
 //! Spherical harmonics on the device: each group of stages against the plain form on the CPU, whole runs against direct sums.
 
 use crate::Test;
-use crate::far::{difference, errors_with, groups, tree_of};
+use crate::far::{difference, errors_with, groups, ten_runs_give_the_same_bits, tree_of};
 use backend_cpu::pairwise::Pairwise;
 use backend_cuda::{
     Device, DeviceLists, DeviceScalar, Direct, Expansion, Plan, Policy, Settings, Targets, solver, uvwx,
@@ -191,11 +191,7 @@ fn repeatable(device: &Device) {
     let lists = uvwx(&tree, &ListOptions::default()).unwrap();
     let outputs = Outputs::POTENTIAL | Outputs::GRADIENT;
     let mut plan = Plan::<f32, f32>::spherical(&Laplace, outputs, 6, Truncation::Fixed, tree, lists).unwrap();
-    let first = plan.apply(&q, &mut |_, _| true).unwrap().0;
-    for _ in 0..9 {
-        let again = plan.apply(&q, &mut |_, _| true).unwrap().0;
-        assert!(again.iter().zip(&first).all(|(a, b)| a.to_bits() == b.to_bits()));
-    }
+    ten_runs_give_the_same_bits(&mut plan, &q);
 }
 
 fn errors(device: &Device) {

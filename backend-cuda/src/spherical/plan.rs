@@ -3,7 +3,7 @@
 use super::operators::{DeviceSparse, Translations, row, steps};
 use crate::arrange::{Arranged, Items, Kind};
 use crate::base::Base;
-use crate::device::{Buffer, Device, Functions, blocks};
+use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::equivalent::DeviceScalar;
 use crate::far::FarField;
 use crate::levels::{Units, strength_degrees, value_degrees};
@@ -114,20 +114,20 @@ impl<T: DeviceScalar> Spherical<T> {
         })
     }
 
-    /// Enqueues P2M, over what is there, or P2L, added to it.
-    fn of_sources(
+    /// The first arguments wherever harmonics of some kind meet points: boxes with rows of units, edges of some boxes, and what is done to a
+    /// row.
+    fn meeting(
         &self,
         base: &Base,
-        w: &Placed<T>,
+        units: &Buffer<f64>,
+        Side { order, matrix }: &Side<T>,
         kind: usize,
         (edges, items): (&DeviceEdges, &Items),
-        to: &Buffer<T>,
-    ) -> Result<(), Error> {
-        let Side { order, matrix } = &self.sources[kind];
-        let args = [
+    ) -> [Arg; 12] {
+        [
             (&base.boxes).into(),
             (&base.corner).into(),
-            (&w.given).into(),
+            units.into(),
             (&items.boxes).into(),
             (&edges.starts).into(),
             (&edges.sources).into(),
@@ -137,6 +137,20 @@ impl<T: DeviceScalar> Spherical<T> {
             (&matrix.starts).into(),
             (&matrix.columns).into(),
             (&matrix.entries).into(),
+        ]
+    }
+
+    /// Enqueues P2M, over what is there, or P2L, added to it.
+    fn of_sources(
+        &self,
+        base: &Base,
+        w: &Placed<T>,
+        kind: usize,
+        (edges, items): (&DeviceEdges, &Items),
+        to: &Buffer<T>,
+    ) -> Result<(), Error> {
+        let common = self.meeting(base, &w.given, &self.sources[kind], kind, (edges, items));
+        let rest = [
             ((self.order * self.order) as u32).into(),
             (row(self.order) as u32).into(),
             (&base.tree.sources.xyz).into(),
@@ -145,6 +159,7 @@ impl<T: DeviceScalar> Spherical<T> {
             u32::from(kind == SINGULAR).into(),
             to.into(),
         ];
+        let args: Vec<Arg> = common.into_iter().chain(rest).collect();
         // SAFETY: arguments as in p2m_harmonics.cu; `to` has a row for each box.
         unsafe { base.device().launch(&self.p2m, "to_harmonics", (blocks(items.len(), 1)?, 1), WARP, &args) }
     }
@@ -158,26 +173,15 @@ impl<T: DeviceScalar> Spherical<T> {
         (edges, items): (&DeviceEdges, &Items),
         from: &Buffer<T>,
     ) -> Result<(), Error> {
-        let Side { order, matrix } = &self.targets[kind];
-        let args = [
-            (&base.boxes).into(),
-            (&base.corner).into(),
-            (&w.wanted).into(),
-            (&items.boxes).into(),
-            (&edges.starts).into(),
-            (&edges.sources).into(),
-            (&self.steps).into(),
-            (*order as u32).into(),
-            (kind as u32).into(),
-            (&matrix.starts).into(),
-            (&matrix.columns).into(),
-            (&matrix.entries).into(),
+        let common = self.meeting(base, &w.wanted, &self.targets[kind], kind, (edges, items));
+        let rest = [
             (row(self.order) as u32).into(),
             from.into(),
             (&base.tree.targets.xyz).into(),
             (base.tree.targets.len() as u64).into(),
             (&base.values).into(),
         ];
+        let args: Vec<Arg> = common.into_iter().chain(rest).collect();
         let grid = (blocks(items.len(), 1)?, w.parts);
         // SAFETY: arguments as in l2p_harmonics.cu; `from` has a row for each box.
         unsafe { base.device().launch(&self.l2p, "from_harmonics", grid, LEAF_THREADS as u32, &args) }

@@ -14,6 +14,7 @@ use crate::family::Facts;
 use crate::variant::{Expansion, Parts, Policy};
 use adaptive2d::{Norm, laurent};
 use backend_cpu::Precision;
+use fmm_kernels::equivalent::surface;
 use fmm_traits::{Error, Outputs};
 use fmm_tree::ListOptions;
 pub(crate) use scattered::order_of_scattered;
@@ -209,10 +210,10 @@ pub(crate) fn check_positive(tolerance: f64) -> Result<(), Error> {
 }
 
 /// Small leaves of W and X edges are summed pair by pair: those with fewer points than the
-/// equivalent surface of order p, 6(p − 1)² + 2, or than harmonics; of a treecode half as many.
+/// equivalent surface has, or than harmonics; of a treecode half as many.
 pub(crate) fn list_options(order: usize, parts: &Parts) -> ListOptions {
     let size = match (parts.expansion, parts.policy) {
-        (Expansion::Equivalent, _) => 6 * (order - 1).pow(2) + 2,
+        (Expansion::Equivalent, _) => surface::len(order),
         (Expansion::Spherical, Policy::Treecode { .. }) => order * order / 2,
         (Expansion::Spherical, _) => order * order,
     };
@@ -286,7 +287,7 @@ pub(crate) fn occupancy_on_gpu(facts: &Facts, order: usize, precision: Precision
         Expansion::Spherical => 300.0 * (order.pow(2) * order.pow(2).next_multiple_of(64)) as f64 / 28.0,
         Expansion::Equivalent => {
             let frequencies = ((2 * order - 1).pow(2) * order) as f64;
-            let surface = (6 * (order - 1).pow(2) + 2) as f64;
+            let surface = surface::len(order) as f64;
             let operations = (1664.0 * frequencies + 12.0 * surface.powi(2)) * (facts.densities * facts.checks) as f64;
             operations / if precision == Precision::F32 { 28.0 } else { 18.0 }
         }
@@ -319,9 +320,7 @@ pub(crate) fn forecast_on_gpu(
     let whole = wide
         * match (parts.expansion, order) {
             // Eight matrices of M2M and of L2L and two solves, whole.
-            (Expansion::Equivalent, Some(p)) => {
-                18 * facts.densities * facts.checks * (6 * (p - 1).pow(2) + 2usize).pow(2)
-            }
+            (Expansion::Equivalent, Some(p)) => 18 * facts.densities * facts.checks * surface::len(p).pow(2),
             // Those and 316 of M2L.
             (Expansion::Spherical, Some(p)) => 332 * (p * p).next_multiple_of(2).pow(2),
             (_, None) => 0,
@@ -356,7 +355,7 @@ pub(crate) fn forecast(
     }
     let families = boxes / 7 + 1;
     let (densities, row) = (facts.densities, facts.densities.max(facts.checks));
-    let surface = 6 * (p - 1).pow(2) + 2;
+    let surface = surface::len(p);
     let frequencies = (2 * p - 1).pow(2) * p;
     let lists = boxes * (8 * 12 + 4 * (189 + 40));
     let spectra = if treecode { 0 } else { families * row * 16 * frequencies };

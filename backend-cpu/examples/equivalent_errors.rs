@@ -6,6 +6,7 @@
 
 use backend_cpu::{Isa, Precision, Settings, Targets, direct, plan};
 use fmm_kernels::Laplace;
+use fmm_kernels::equivalent::surface;
 use fmm_traits::testkit::clouds::{CloudKind, Generator, normal_strengths, uniform_strengths};
 use fmm_traits::{Error, OutputError, Outputs};
 use fmm_tree::{BuildOptions, ListOptions, build, uvwx};
@@ -44,7 +45,7 @@ fn errors(points: &[f64], strengths: &[Vec<f64>; 2], order: usize) -> Result<[f6
     let sample: Vec<usize> = (0..SAMPLE.min(n)).map(|_| (random.uniform() * n as f64) as usize).collect();
     let occupancy = (4.2 * (order as f64).powf(1.46)).max(16.0);
     let tree = build(points, None, &BuildOptions { occupancy, ..Default::default() })?;
-    let size = 6 * (order - 1).pow(2) + 2;
+    let size = surface::len(order);
     let lists = uvwx(&tree, &ListOptions { m2p_min_sources: size, p2l_min_targets: size })?;
     let settings = Settings { order, precision: Precision::F64, isa: Isa::detect(), cache: None };
     let solver = plan(&Laplace, outputs, tree, lists, &settings)?;

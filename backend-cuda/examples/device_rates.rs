@@ -7,6 +7,7 @@ use backend_cuda::{
     CallerPoints, Device, DeviceArray, DeviceOptions, DeviceScalar, Direct, Ends, Expansion, Plan, Root, Shape,
     Targets, TreeOptions, build, near_pairs, uvwx,
 };
+use fmm_kernels::equivalent::surface;
 use fmm_kernels::spherical::Truncation;
 use fmm_kernels::{Laplace, Stokes};
 use fmm_traits::testkit::clouds::{CloudKind, Generator, normal_strengths};
@@ -171,7 +172,7 @@ fn case_of<T: DeviceScalar, N: Real, F: Family>(
     let given = CallerPoints::new(device, &points)?;
     let options = TreeOptions { ncrit: (1.6 * leaf) as usize, min_side: 0.0, root: Root::Holding(leaf) };
     // Leaves with fewer points than a row has numbers are summed pair by pair, as the facade does.
-    let row = if expansion == Expansion::Equivalent { 6 * (p - 1).pow(2) + 2 } else { p * p };
+    let row = if expansion == Expansion::Equivalent { surface::len(p) } else { p * p };
     let few = ListOptions { m2p_min_sources: row, p2l_min_targets: row };
     let built = milliseconds(runs, || {
         build(device, &given, None, &options)?;

@@ -2,6 +2,7 @@
 
 use backend_cuda::{CallerPoints, Device, DeviceArray, Direct, Ends, Plan, Root, Targets, TreeOptions, build, uvwx};
 use fmm_kernels::Laplace;
+use fmm_kernels::equivalent::surface;
 use fmm_kernels::spherical::Truncation;
 use fmm_traits::testkit::clouds::{CloudKind, Generator};
 use fmm_traits::{Error, Outputs, Stage};
@@ -48,7 +49,7 @@ impl Method {
     /// Sources or targets below which far edges are summed pair by pair.
     fn few(self, order: usize) -> usize {
         match self {
-            Method::Equivalent => 6 * (order - 1).pow(2) + 2,
+            Method::Equivalent => surface::len(order),
             Method::Spherical => order.pow(2),
         }
     }

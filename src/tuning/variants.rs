@@ -12,6 +12,7 @@ use super::{
 };
 use crate::variant::{Expansion, Parts, Policy};
 use backend_cpu::Precision;
+use fmm_kernels::equivalent::surface;
 use fmm_kernels::spherical::{self, accuracy};
 use fmm_traits::{Error, Outputs};
 
@@ -168,12 +169,11 @@ fn expected(kernel: &str, parts: &Parts, theta: f64, output: usize, p: usize, ag
 /// Relative time of a treecode: θ^−3 boxes a level, as many harmonics (or densities) each, on about three levels, and the
 /// pairs of the leaves around.
 fn cost(parts: &Parts, theta: f64, p: usize, outputs: Outputs) -> f64 {
-    let p = p as f64;
     let more = if outputs.contains(Outputs::GRADIENT) { 1.0 } else { 0.0 };
     let far = match parts.expansion {
         // A harmonic takes about 0.4 of the time of a pair.
-        Expansion::Spherical => 0.4 * (p + more).powi(2),
-        Expansion::Equivalent => 6.0 * (p - 1.0).powi(2) + 2.0,
+        Expansion::Spherical => 0.4 * (p as f64 + more).powi(2),
+        Expansion::Equivalent => surface::len(p) as f64,
     };
     if theta > 0.0 { (3.0 * far + 40.0) / theta.powi(3) } else { far }
 }

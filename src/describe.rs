@@ -138,7 +138,7 @@ impl Plan {
         let mesh = self.engine.as_ref().map(|e| e.mesh()).unwrap_or_default();
         Description {
             kernel: r.family.name().to_string(),
-            parameters: r.family.0.parameters(),
+            parameters: r.family.parameters(),
             outputs: r.outputs.names(),
             method: c.method.name(),
             expansion: fast.map(|_| parts.map_or("laurent", |p| p.expansion.name())),

@@ -1,14 +1,13 @@
 //! What a plan decides from the request and the numbers of points.
 
 use crate::cost::BUILT_IN;
-use fmm_families::{Facts, Place, only_f64};
-
 use crate::request::{Backend, Fmm, Method};
 use crate::tuning::{self, Scene};
 use crate::validate::MAX_POINTS;
 use crate::variant::{Parts, Policy, Translation, Truncation, parts};
 use adaptive2d::{Norm, PlaneKernel};
 use backend_cpu::{Isa, Precision};
+use fmm_families::{Facts, Place, only_f64};
 use fmm_traits::Error;
 
 /// Most threads a plan may ask for.

@@ -52,10 +52,11 @@ mod rng;
 pub mod tuning;
 mod validate;
 mod variant;
+mod work;
 
 pub use adaptive2d::{Norm, PlaneKernel};
 pub use backend_cpu::{Isa, Precision};
-pub use backend_cuda::DeviceInfo;
+pub use backend_cuda::{Ceilings, DeviceInfo};
 pub use cost::{CostModel, Costs, OrderCosts};
 pub use describe::{Description, Edges, PlanSeconds};
 pub use fmm_families::AnyFamily;

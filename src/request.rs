@@ -7,7 +7,7 @@ use crate::plan::Plan;
 use crate::variant::Variant;
 use adaptive2d::Norm;
 use backend_cpu::{Isa, Precision};
-use backend_cuda::{Device, DeviceInfo, DeviceOptions};
+use backend_cuda::{Ceilings, Device, DeviceInfo, DeviceOptions};
 use fmm_families::AnyFamily;
 use fmm_traits::{Error, Family, Outputs};
 use std::path::PathBuf;
@@ -69,6 +69,17 @@ impl Cuda {
     /// [`Error::NoDevice`] with what is missing.
     pub fn info(self) -> Result<DeviceInfo, Error> {
         Ok(Backend::Cuda(self).device(None)?.info().clone())
+    }
+    /// Measures what bounds M2L on the device, in some milliseconds.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn ceilings(self, precision: Precision) -> Result<Ceilings, Error> {
+        let device = Backend::Cuda(self).device(None)?;
+        match precision {
+            Precision::F32 => device.ceilings::<f32>(),
+            Precision::F64 => device.ceilings::<f64>(),
+        }
     }
 }
 

@@ -325,7 +325,12 @@ pub(crate) fn forecast_on_gpu(
             (Expansion::Spherical, Some(p)) => 332 * (p * p).next_multiple_of(2).pow(2),
             (_, None) => 0,
         };
-    forecast(facts, order, [n, m], mean, wide, 0, parts) + (sorting + edges + whole) as u64
+    // Check values of a treecode, and what lies between the factors of its solves.
+    let solves = match (parts.policy.theta(), parts.expansion, order) {
+        (Some(_), Expansion::Equivalent, Some(p)) => 2 * boxes * facts.checks.max(facts.densities) * surface::len(p),
+        _ => 0,
+    };
+    forecast(facts, order, [n, m], mean, wide, 0, parts) + (sorting + edges + whole + wide * solves) as u64
 }
 
 /// Bytes of the whole plan and one evaluation on `threads` threads, from counts alone: `mean` points a leaf, a

@@ -73,28 +73,3 @@ extern "C" __global__ void separate(const Boxes* boxes, const u8* octants, const
     for (int k = 0; k < 4; ++k) parts[((u64)b * m + c) * 4 + k] = part[k];
   }
 }
-
-// Adds the affine fields of leaves `items` to the values at their targets, `count` values each: value i is number of[i] of a
-// part, which has slopes behind it if it is the value of a component; of[i] < 0 has none. A block a leaf.
-extern "C" __global__ void affine_at_targets(const Boxes* boxes, const double* corner, const double* levels,
-                                             const u32* items, u32 m, u32 count, const int* of, const REAL* parts,
-                                             const double* xyz, u64 points, double* values) {
-  const Boxes t = *boxes;
-  const u32 b = items[blockIdx.x];
-  const double* level = levels + (LEVEL_HEAD + count) * t.level[b];
-  const REAL* part = parts + 4ull * m * b;
-  double center[3];
-  center_of(t, b, corner, level[0], center);
-  const double scale = 1 / level[0];
-  const uint2 range = t.target_range[b];
-  for (u32 i = range.x + threadIdx.x; i < range.y; i += blockDim.x) {
-    for (u32 k = 0; k < count; ++k) {
-      const int at = of[k];
-      if (at < 0) continue;
-      double u = part[at];
-      if (at % 4 == 0)
-        for (int a = 0; a < 3; ++a) u += part[at + 1 + a] * ((xyz[a * points + i] - center[a]) * scale);
-      values[(u64)i * count + k] += u * level[LEVEL_HEAD + k];
-    }
-  }
-}

@@ -53,6 +53,13 @@ extern "C" __global__ void list_boxes(u32 count, const u32* flags, const u64* st
   if (i < count && flags[i]) boxes[starts[i]] = i;
 }
 
+// Keys of boxes: those with more targets, in units of `grain`, come first.
+extern "C" __global__ void size_keys(const Boxes* boxes, const u32* items, u32 count, u32 grain, u32 most, u64* keys) {
+  const Boxes t = *boxes;
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) keys[i] = most - min((targets_in(t, items[i]) + grain - 1) / grain, most);
+}
+
 // The largest magnitude of n rows of `width` strengths times their `factors` (those of the root box), as bits, which are in the order of
 // the magnitudes; *largest comes as zero.
 extern "C" __global__ void largest(const double* x, u64 n, u32 width, const double* factors, u64* largest) {

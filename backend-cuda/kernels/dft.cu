@@ -1,15 +1,17 @@
 // Transforms between the numbers on the surfaces of the children of a box and their spectra, by plain sums axis by
-// axis: an axis has 2P - 1 frequencies, of any factors, and P points. Twin of backend-cpu/src/equivalent/dft.rs;
+// axis: an axis has 2P - 1 frequencies, of any factors, and P points. A thread has a line of an axis, and takes a frequency
+// together with its opposite, whose root is the conjugate. Twin of backend-cpu/src/equivalent/dft.rs;
 // conventions as in fmm-kernels/src/equivalent/spectra.rs.
 //
-// In front of this file: REAL, P (the order), BOXES (children of a block: 8 or 4).
+// In front of this file: REAL, P (the order), BOXES (children of a block: 8 or 4), THREADS (of a block).
 
 #include "shared/complex.cuh"
 
 #define SIDE (2 * P - 1)
 #define POINTS (6 * (P - 1) * (P - 1) + 2)
-#define THREADS 128
 #define FAMILY 8
+// Frequencies of a line whose sums are written out: as many as the instruction cache holds.
+#define OUT (P * (int)sizeof(REAL) > 24 ? 2 : P - 1)
 
 // e^(-2πi j / SIDE).
 __device__ void fill_roots(Complex* roots) {
@@ -20,26 +22,58 @@ __device__ void fill_roots(Complex* roots) {
   }
 }
 
-// The sum over an axis of P entries, `stride` apart, at one of its frequencies.
-__device__ __forceinline__ Complex along(const Complex (*in)[BOXES], u32 stride, int frequency, u32 box,
-                                         const Complex* roots) {
-  Complex sum = {0, 0};
-  int at = 0;
+// put(k, the sum of `in` at frequency k) for all k.
+template <class Put>
+__device__ __forceinline__ void forward(const Complex (&in)[P], const Complex* roots, Put put) {
+  Complex all = in[0];
 #pragma unroll
-  for (int i = 0; i < P; ++i) {
-    add_times(sum, in[i * stride][box], roots[at]);
-    at += frequency;
-    if (at >= SIDE) at -= SIDE;
+  for (int i = 1; i < P; ++i) all.re += in[i].re, all.im += in[i].im;
+  put(0, all);
+#pragma unroll OUT
+  for (int k = 1; k < P; ++k) {
+    Complex even = in[0], odd = {0, 0};
+    int at = 0;
+#pragma unroll
+    for (int i = 1; i < P; ++i) {
+      at += k;
+      if (at >= SIDE) at -= SIDE;
+      const Complex w = roots[at];
+      even.re += in[i].re * w.re, even.im += in[i].im * w.re;
+      odd.re -= in[i].im * w.im, odd.im += in[i].re * w.im;
+    }
+    put(k, Complex{even.re + odd.re, even.im + odd.im});
+    put(SIDE - k, Complex{even.re - odd.re, even.im - odd.im});
   }
-  return sum;
+}
+
+// And back: the sums over all frequencies k of get(k), at the points of a line.
+template <class Get>
+__device__ __forceinline__ void inverse(Complex (&out)[P], const Complex* roots, Get get) {
+  const Complex first = get(0);
+#pragma unroll
+  for (int x = 0; x < P; ++x) out[x] = first;
+#pragma unroll OUT
+  for (int k = 1; k < P; ++k) {
+    const Complex u = get(k), v = get(SIDE - k);
+    const Complex even = {u.re + v.re, u.im + v.im}, odd = {u.im - v.im, v.re - u.re};
+    int at = 0;
+#pragma unroll
+    for (int x = 0; x < P; ++x) {
+      const Complex w = roots[at];
+      out[x].re += even.re * w.re + odd.re * w.im;
+      out[x].im += even.im * w.re + odd.im * w.im;
+      at += k;
+      if (at >= SIDE) at -= SIDE;
+    }
+  }
 }
 
 // Spectra of densities at frequency kz = first + blockIdx.y, of gridDim.y that are held at a time, of strength blockIdx.z. A
 // block: BOXES of the children of family blockIdx.x / (FAMILY / BOXES) - 1; before the first family comes one without
 // children. kids[family · 8 + octant]: box + 1, or 0; numbers[(x · P + y) · P + z]: the number of a point.
-// spectra[((strength · gridDim.y + blockIdx.y) · SIDE + kx) · SIDE + ky][families + 1][octant].
+// Planes of spectra: (strength · gridDim.y + blockIdx.y) · SIDE + kx) · SIDE + ky; one family more than there are.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    dft_forward(const REAL* densities, u32 row, const u32* kids, u32 families, const u32* numbers, u32 first,
+    dft_forward(const REAL* densities, u32 row, const u32* kids, const u32* numbers, u32 first, u32 shift,
                 Complex* spectra) {
   __shared__ Complex roots[SIDE], a[P * P][BOXES], b[P * SIDE][BOXES];
   __shared__ u32 boxes[BOXES];
@@ -69,20 +103,29 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     a[i][box] = sum;
   }
   __syncthreads();
-  for (int i = threadIdx.x / BOXES; i < P * SIDE; i += THREADS / BOXES)
-    b[i][box] = along(a + i / SIDE * P, 1, i % SIDE, box, roots);
+  const int line = threadIdx.x / BOXES;
+  Complex in[P];
+  if (line < P) {
+#pragma unroll
+    for (int y = 0; y < P; ++y) in[y] = a[line * P + y][box];
+    forward(in, roots, [&](int ky, Complex sum) { b[line * SIDE + ky][box] = sum; });
+  }
   __syncthreads();
-  for (int i = threadIdx.x / BOXES; i < SIDE * SIDE; i += THREADS / BOXES) {
-    const u64 k = ((u64)strength * gridDim.y + blockIdx.y) * SIDE * SIDE + i;
-    spectra[(k * (families + 1) + slot) * FAMILY + octant + box] = along(b + i % SIDE, SIDE, i / SIDE, box, roots);
+  if (line < SIDE) {
+#pragma unroll
+    for (int x = 0; x < P; ++x) in[x] = b[x * SIDE + line][box];
+    const u32 planes = gridDim.z * gridDim.y * SIDE * SIDE;
+    const u64 plane = ((u64)strength * gridDim.y + blockIdx.y) * SIDE * SIDE + line;
+    Complex* to = spectra + ((plane << shift) + family_row(slot, planes, shift)) * FAMILY + octant + box;
+    forward(in, roots, [&](int kx, Complex sum) { to[(u64)(kx * SIDE * FAMILY) << shift] = sum; });
   }
 }
 
 // From spectra of check values, at frequencies kz from `first` on of which `held` are there, to the check values of
-// component blockIdx.z, added to rows of `out`. A block: BOXES of the children of family blockIdx.x / (FAMILY / BOXES). spectra[…][families][octant]; lattice: x, y, z of each
-// point in three bytes.
+// component blockIdx.z, added to rows of `out`. A block: BOXES of the children of family blockIdx.x / (FAMILY / BOXES). lattice: x, y, z
+// of each point in three bytes.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    dft_inverse(const Complex* spectra, u32 families, const u32* kids, const u32* lattice, u32 first, u32 held, REAL* out,
+    dft_inverse(const Complex* spectra, const u32* kids, const u32* lattice, u32 first, u32 held, u32 shift, REAL* out,
                 u32 row) {
   __shared__ Complex roots[SIDE], a[P * P][BOXES], b[P * SIDE][BOXES];
   __shared__ u32 boxes[BOXES];
@@ -91,8 +134,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   fill_roots(roots);
   if (threadIdx.x < BOXES) boxes[threadIdx.x] = kids[(u64)family * FAMILY + octant + threadIdx.x];
   const u32 box = threadIdx.x % BOXES;
-  const u64 stride = (u64)families * FAMILY;
-  const Complex* from = spectra + (u64)value * SIDE * SIDE * held * stride + (u64)family * FAMILY + octant + box;
+  const int line = threadIdx.x / BOXES;
+  const u32 planes = SIDE * SIDE * held;
+  const u64 at_first = ((u64)(value * planes) << shift) + family_row(family, gridDim.z * planes, shift);
+  const Complex* from = spectra + at_first * FAMILY + octant + box;
   constexpr int EACH = (POINTS * BOXES + THREADS - 1) / THREADS;
   REAL field[EACH];
 #pragma unroll
@@ -100,36 +145,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __syncthreads();
   for (u32 at_kz = 0; at_kz < held; ++at_kz) {
     const u32 kz = first + at_kz;
-    for (int ky = threadIdx.x / BOXES; ky < SIDE; ky += THREADS / BOXES) {
-      Complex sum[P];
+    Complex sum[P];
+    if (line < SIDE) {
+      const Complex* at = from + ((u64)((at_kz * SIDE * SIDE + line) * FAMILY) << shift);
+      inverse(sum, roots, [&](int kx) { return at[(u64)(kx * SIDE * FAMILY) << shift]; });
 #pragma unroll
-      for (int x = 0; x < P; ++x) sum[x] = {0, 0};
-#pragma unroll 4
-      for (int kx = 0; kx < SIDE; ++kx) {
-        const Complex u = from[((u64)(at_kz * SIDE + kx) * SIDE + ky) * stride];
-        int at = 0;
-#pragma unroll
-        for (int x = 0; x < P; ++x) {
-          add_times_conjugate(sum[x], u, roots[at]);
-          at += kx;
-          if (at >= SIDE) at -= SIDE;
-        }
-      }
-#pragma unroll
-      for (int x = 0; x < P; ++x) b[x * SIDE + ky][box] = sum[x];
+      for (int x = 0; x < P; ++x) b[x * SIDE + line][box] = sum[x];
     }
     __syncthreads();
-    for (int i = threadIdx.x / BOXES; i < P * P; i += THREADS / BOXES) {
-      const int x = i / P, y = i % P;
-      Complex sum = {0, 0};
-      int at = 0;
-#pragma unroll 4
-      for (int ky = 0; ky < SIDE; ++ky) {
-        add_times_conjugate(sum, b[x * SIDE + ky][box], roots[at]);
-        at += y;
-        if (at >= SIDE) at -= SIDE;
-      }
-      a[i][box] = sum;
+    if (line < P) {
+      inverse(sum, roots, [&](int ky) { return b[line * SIDE + ky][box]; });
+#pragma unroll
+      for (int y = 0; y < P; ++y) a[line * P + y][box] = sum[y];
     }
     __syncthreads();
 #pragma unroll

@@ -10,12 +10,14 @@
 
 #define LEVEL_ROW (LEVEL_HEAD + VALUES)
 
-// The targets of leaf items[blockIdx.x], in groups, which see the densities of the row of boxes with its number. A block is
+// The targets of leaf items[blockIdx.x], in groups, which see the densities of the row of boxes with its number, and the affine field
+// of the leaf itself if there are `parts`: rows as in affine.cu, `part_row` numbers a box; value i is number of[i] of a row, with slopes
+// behind it if it is the value of a component; of[i] < 0 has none. A block is
 // a warp. Values are added to those of the targets. surface: x, y, z of n points of a unit box.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     from_surface(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
                  const u32* row, const double* surface, u32 n, const REAL* densities, const double* xyz, u64 points,
-                 double* values) {
+                 const REAL* parts, u32 part_row, const int* of, double* values) {
   __shared__ Source tile[TILE];
   const Boxes t = *boxes;
   const u32 b = items[blockIdx.x];
@@ -61,6 +63,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       }
       join(part);
       for_kept(part, slice, [&](int i, int k, double mine) { sum[i][k] += mine * level[LEVEL_HEAD + k]; });
+    }
+    if (parts) {
+      const REAL* part = parts + (u64)part_row * b;
+      const double* level = levels + LEVEL_ROW * t.level[b];
+      double center[3];
+      center_of(t, b, corner, level[0], center);
+      const double scale = 1 / level[0];
+#pragma unroll
+      for (int i = 0; i < KEPT(EACH); ++i) {
+        const u32 at = min(first + (i * SPLIT + slice) * LANES + lane, range.y - 1);
+        double x[3];
+        for (int a = 0; a < 3; ++a) x[a] = (xyz[a * points + at] - center[a]) * scale;
+#pragma unroll
+        for (int k = 0; k < VALUES; ++k) {
+          const int which = of[k];
+          if (which < 0) continue;
+          double u = part[which];
+          if (which % 4 == 0)
+            for (int a = 0; a < 3; ++a) u += part[which + 1 + a] * x[a];
+          sum[i][k] += u * level[LEVEL_HEAD + k];
+        }
+      }
     }
     add_kept<EACH>(sum, first, range.y, nullptr, values);
   });

@@ -33,18 +33,23 @@ __device__ __forceinline__ u32& coarse(const Neighbours& near, u32 b, u32 i) {
 
 __device__ __forceinline__ u32 warp_index() { return (blockIdx.x * blockDim.x + threadIdx.x) / 32; }
 
-// The children of a parent: one in each lane below `count`, with its octant, and whether it has targets.
+// The children of a parent: their octants, three bits each, and which of them have targets, as bits. The same in the whole warp.
 struct Children {
-  u32 begin, count, octant;
-  bool active;
+  u32 begin, count, octants, active;
 };
 __device__ __forceinline__ Children children_of(const Boxes& t, u32 p) {
-  Children c = {t.child_start[p], t.child_count[p], 0, false};
+  Children c = {t.child_start[p], t.child_count[p], 0, 0};
+  u32 octant = 0;
+  bool active = false;
   if (lane_id() < c.count) {
     const u64* at = t.anchor + 3ull * (c.begin + lane_id());
-    c.octant = (u32)(at[0] & 1 | (at[1] & 1) << 1 | (at[2] & 1) << 2);
-    c.active = targets_in(t, c.begin + lane_id()) > 0;
+    octant = (u32)(at[0] & 1 | (at[1] & 1) << 1 | (at[2] & 1) << 2) << 3 * lane_id();
+    active = targets_in(t, c.begin + lane_id()) > 0;
   }
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) octant |= __shfl_xor_sync(~0u, octant, d);
+  c.octants = octant;
+  c.active = __ballot_sync(~0u, active);
   return c;
 }
 
@@ -77,8 +82,8 @@ __device__ void family(const Boxes& t, u32 p, const Children& children, const Ne
     const u32 octants = valid ? octants_touching(t, p, box) : 0;
     const u32 leaves = __ballot_sync(~0u, valid && leaf), others = __ballot_sync(~0u, valid && !leaf);
     for (u32 k = 0; k < children.count; ++k) {
-      const u32 octant = __shfl_sync(~0u, children.octant, k);
-      if (!__shfl_sync(~0u, children.active, k)) continue;
+      if (!(children.active >> k & 1)) continue;
+      const u32 octant = children.octants >> 3 * k & 7;
       const u32 near = __ballot_sync(~0u, octants >> octant & 1), me = 1u << lane_id();
       if (others & near) visit(k, COLLEAGUES, box, (others & near & me) != 0, others & near);
       if (others & ~near) visit(k, V, box, (others & ~near & me) != 0, others & ~near);
@@ -259,11 +264,15 @@ extern "C" __global__ void near_fill(const Boxes* boxes, u32 count, Neighbours n
   }
   const bool valid = lane_id() < colleagues_of(near, b);
   const u32 c = valid ? colleague(near, b, lane_id()) : 0;
-  bool more = true;
-  for (u32 depth = 0; more; ++depth) {
+  const bool leaf = valid && is_leaf(t, c), inner = valid && !leaf;
+  const u32 leaves = __ballot_sync(~0u, leaf);
+  if (leaf) u[end_u + __popc(leaves & lanes_below())] = c;
+  end_u += __popc(leaves);
+  bool more = __any_sync(~0u, inner);
+  for (u32 depth = 1; more; ++depth) {
     u32 mine_u = 0, mine_w = 0;
     bool below = false;
-    if (valid)
+    if (inner)
       below = descend(t, b, c, depth, [&](u32 s, u32 d, bool adjacent) {
         if (d != depth) return;
         if (adjacent || to_near(t, s, few))

@@ -16,6 +16,7 @@
 #define THREADS 256
 // Families of a warp, in eights.
 #define EIGHTS 4
+#define UNROLL 2
 
 // Which boxes have children.
 extern "C" __global__ void family_flags(const Boxes* boxes, u32 count, u32* flags) {
@@ -95,63 +96,106 @@ extern "C" __global__ void __launch_bounds__(256) family_edges(const Boxes* boxe
   if (threadIdx.x == 0) atomicAdd(edges, total);
 }
 
+// The operator at child `source` of the box in direction d for child `target`: numbers[(d · 8 + target) · 8 + source].
+extern "C" __global__ void operator_numbers(u32* numbers) {
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < AROUND * FAMILY * FAMILY) numbers[i] = operator_of(i / 64, i / 8 % 8, i % 8);
+}
+
+// An entry of an operator for the tensor cores: rows 0 … 7 of a product are real parts, 8 … 15 imaginary ones; so are the columns
+// 0 … 3 and 4 … 7.
+template <class T>
+struct Entry;
+template <>
+struct Entry<double> {
+  double re, im;
+  __device__ void set(double x, double y) { re = x, im = y; }
+  // Adds its products with all b, which are real and imaginary parts.
+  __device__ __forceinline__ void add(double (&c)[1][EIGHTS][4], const double (&b)[EIGHTS][2]) const {
+    const double a[1][4] = {{re, im, -im, re}};
+    add_products(c, a, b);
+  }
+};
+template <>
+struct alignas(16) Entry<float> {
+  float a[4];
+  __device__ void set(float x, float y) { a[0] = a[3] = x, a[1] = y, a[2] = -y; }
+  __device__ __forceinline__ void add(float (&c)[1][EIGHTS][4], const float (&b)[EIGHTS][2]) const {
+    u32 high_a[4], low_a[4], high_b[EIGHTS][2], low_b[EIGHTS][2];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) cut(a[i], high_a[i], low_a[i]);
+#pragma unroll
+    for (int i = 0; i < 2 * EIGHTS; ++i) cut(b[i / 2][i % 2], high_b[i / 2][i % 2], low_b[i / 2][i % 2]);
+#pragma unroll
+    for (int n = 0; n < EIGHTS; ++n) add_product(c[0][n], low_a, high_b[n]);
+#pragma unroll
+    for (int n = 0; n < EIGHTS; ++n) add_product(c[0][n], high_a, low_b[n]);
+#pragma unroll
+    for (int n = 0; n < EIGHTS; ++n) add_product(c[0][n], high_a, high_b[n]);
+  }
+};
+
 // Sums of the spectra around the families first … first + count, at frequency blockIdx.y of value blockIdx.z.
 // operators[((k · values + value) · strengths + strength) · OFFSETS + offset];
-// spectra[strength · frequencies + k][families + 1][octant], of which the first family is zero;
-// sums[value · frequencies + k][families][octant]. In f32 each direction is summed apart: the tensor cores do not
-// round sums but cut them.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    m2l_product(const Complex* operators, u32 strengths, const Complex* spectra, u32 families, u32 first, u32 count,
-                const u32* around, Complex* sums) {
-  // Entries in the order in which the lanes of a warp read them: target g, sources t and t + 4.
-  __shared__ Complex matrices[AROUND][2][32];
+// planes strength · frequencies + k of spectra, of which the first family is zero; value · frequencies + k of sums. In f32 each
+// direction is summed apart: the tensor cores do not round sums but cut them.
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
+    m2l_product(const Complex* operators, const u32* numbers, u32 strengths, const Complex* spectra, u32 families, u32 first,
+                u32 count, const u32* around, u32 shift, Complex* sums) {
+  // In the order in which the lanes of a warp read them: target g, sources t and t + 4.
+  __shared__ Entry<REAL> matrices[AROUND][2][32];
   constexpr bool apart = sizeof(REAL) == 4;
   const u32 k = blockIdx.y, value = blockIdx.z, frequencies = gridDim.y, values = gridDim.z;
-  const u32 g = lane_id() / 4, t = lane_id() % 4, end = first + count;
-  const u32 base = first + (blockIdx.x * (THREADS / 32) + threadIdx.x / 32) * (8 * EIGHTS);
+  const u32 g = lane_id() / 4, t = lane_id() % 4;
+  const u32 base = (blockIdx.x * (THREADS / 32) + threadIdx.x / 32) * (8 * EIGHTS);
+  // Families of the lane, eight apart.
+  const u32 mine = base + g < count ? (count - base - g + 7) / 8 : 0;
+  const u32 planes = strengths * frequencies;
   REAL sum[1][EIGHTS][4] = {}, part[1][EIGHTS][4] = {};
   for (u32 strength = 0; strength < strengths; ++strength) {
     const Complex* entries = operators + ((u64)(k * values + value) * strengths + strength) * OFFSETS;
     __syncthreads();
     for (u32 i = threadIdx.x; i < AROUND * 64; i += THREADS) {
-      const u32 o = operator_of(i / 64, i % 32 / 4, i % 4 + i % 64 / 32 * 4);
-      matrices[i / 64][i % 64 / 32][i % 32] = o < OFFSETS ? entries[o] : Complex{0, 0};
+      const u32 o = numbers[i / 64 * 64 + i % 32 / 4 * 8 + i % 4 + i % 64 / 32 * 4];
+      const Complex m = o < OFFSETS ? entries[o] : Complex{0, 0};
+      matrices[i / 64][i % 64 / 32][i % 32].set(m.re, m.im);
     }
     __syncthreads();
-    const Complex* from = spectra + ((u64)strength * frequencies + k) * (families + 1) * FAMILY + t;
-#pragma unroll 2
-    for (u32 d = 0; d < AROUND; ++d) {
+    const Complex* from = spectra + (((u64)strength * frequencies + k) << shift) * FAMILY + t;
+    const u32* row = around + first + base + g;
+#pragma unroll UNROLL
+    for (u32 d = 0; d < AROUND; ++d, row += families) {
       u32 source[EIGHTS], any = 0;
 #pragma unroll
       for (int n = 0; n < EIGHTS; ++n) {
-        const u32 f = base + 8 * n + g;
-        source[n] = f < end ? around[(u64)d * families + f] : 0;
+        source[n] = n < mine ? row[8 * n] : 0;
         any |= source[n];
       }
       if (!__any_sync(~0u, any != 0)) continue;
+      const Complex* at[EIGHTS];
+#pragma unroll
+      for (int n = 0; n < EIGHTS; ++n) at[n] = from + (u64)family_row(source[n], planes, shift) * FAMILY;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         REAL b[EIGHTS][2];
 #pragma unroll
         for (int n = 0; n < EIGHTS; ++n) {
-          const Complex x = from[(u64)source[n] * FAMILY + 4 * half];
+          const Complex x = at[n][4 * half];
           b[n][0] = x.re, b[n][1] = x.im;
         }
-        // Rows 0 … 7 are real parts, 8 … 15 imaginary ones; so are the columns 0 … 3 and 4 … 7.
-        const Complex m = matrices[d][half][lane_id()];
-        const REAL a[1][4] = {{m.re, m.im, -m.im, m.re}};
-        add_products(apart ? part : sum, a, b);
+        matrices[d][half][lane_id()].add(apart ? part : sum, b);
       }
       if (apart)
 #pragma unroll
         for (int i = 0; i < 4 * EIGHTS; ++i) sum[0][i / 4][i % 4] += part[0][i / 4][i % 4], part[0][i / 4][i % 4] = 0;
     }
   }
+  const u64 plane = ((u64)value * frequencies + k) << shift;
 #pragma unroll
   for (int i = 0; i < 2 * EIGHTS; ++i) {
     const u32 f = base + 8 * (i / 2) + 2 * t + i % 2;
-    if (f < end)
-      sums[(((u64)value * frequencies + k) * families + f) * FAMILY + g] = {sum[0][i / 2][i % 2],
-                                                                             sum[0][i / 2][2 + i % 2]};
+    if (f < count)
+      sums[(plane + family_row(first + f, values * frequencies, shift)) * FAMILY + g] = {sum[0][i / 2][i % 2],
+                                                                                         sum[0][i / 2][2 + i % 2]};
   }
 }

@@ -7,22 +7,27 @@
 
 #include "shared/tile.cuh"
 
-// Adds the products of a step; in f32 entry i of the 32 sums is row i / 4 of eight and vector i % 4 of four.
+// Adds the products of a step; in f32 entry i of the 32 sums is row i / 4 of eight and vector i % 4 of four. Rows and vectors of a
+// thread lie such that the reads of a warp, 16 bytes each, fall into distinct banks.
+__device__ __forceinline__ u32 row_of(float, int i) { return threadIdx.x % 8 * 4 + i / 16 * 32 + i / 4 % 4; }
+__device__ __forceinline__ u32 vector_of(float, int i) { return threadIdx.x / 8 + i % 4 * 16; }
 __device__ __forceinline__ void add_tiles(float* sum, const Matrix& a, const Vectors& b) {
-  const u32 row = threadIdx.x % 8 * 8, vector = threadIdx.x / 8 * 4;
+  const u32 row = row_of(0.f, 0), vector = vector_of(0.f, 0);
 #pragma unroll
-  for (int d = 0; d < DEPTH; ++d) {
-    REAL x[8], y[4];
+  for (int d = 0; d < DEPTH; d += 4) {
+    float4 y[4];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] = a[d][row + i];
+    for (int i = 0; i < 4; ++i) y[i] = *(const float4*)&b[vector + i * 16][d];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) y[i] = b[vector + i][d];
+    for (int e = 0; e < 4; ++e) {
+      float4 x[2];
 #pragma unroll
-    for (int i = 0; i < 32; ++i) sum[i] += x[i / 4] * y[i % 4];
+      for (int i = 0; i < 2; ++i) x[i] = *(const float4*)&a[d + e][row + i * 32];
+#pragma unroll
+      for (int i = 0; i < 32; ++i) sum[i] += (&x[0].x)[i / 4] * (&y[i % 4].x)[e];
+    }
   }
 }
-__device__ __forceinline__ u32 row_of(float, int i) { return threadIdx.x % 8 * 8 + i / 4; }
-__device__ __forceinline__ u32 vector_of(float, int i) { return threadIdx.x / 8 * 4 + i % 4; }
 __device__ __forceinline__ void add_tiles(double* sum, const Matrix& a, const Vectors& b) {
   add_step(*(REAL(*)[2][4][4])sum, a, b);
 }

@@ -10,6 +10,11 @@
 #include "shared/group.cuh"
 
 #define LEVEL_ROW (LEVEL_HEAD + STRENGTHS + VALUES)
+// Whether loops are short for the instruction cache: in f32, where they are the longest.
+#define SHORT (sizeof(REAL) == 4 && VALUES > 1)
+// Whether pairs within the leaf are tested from the first: in f64 with several values there are no registers for another loop.
+#define TESTED (sizeof(REAL) == 8 && VALUES > 1)
+
 // The targets of leaf items[blockIdx.x], in groups. A block is a warp. `same`: targets are the sources, and each skips
 // itself.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
@@ -34,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
 
   for_groups(range, [&](auto each, u32 first) {
-    constexpr int EACH = decltype(each)::value, UNROLL = EACH < 4 ? 4 : 2;
+    constexpr int EACH = decltype(each)::value, UNROLL = (EACH < 4 ? 4 : 2) / (SHORT ? 2 : 1);
     auto target = [&](int n) { return min(first + n * LANES + lane, range.y - 1); };
     REAL x[EACH][3];
     double sum[KEPT(EACH)][VALUES] = {};
@@ -77,13 +82,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       }
       __syncwarp();
 
-      // Only pairs within the leaf are tested; all are if a sum is not finite.
-      for (bool careful = false;; careful = true) {
+      // No pair is tested for a zero distance before a sum is not finite; then those within the leaf are, then all. Untested, a
+      // target skips itself by another distance and no strength.
+      for (u32 care = TESTED;; ++care) {
         REAL part[EACH][VALUES] = {};
         for (u32 piece = 0; piece < 3; ++piece) {
           const u32 from = piece == 0 ? 0 : piece == 1 ? own_slot : own_slot + own_count;
           const u32 to = piece == 0 ? own_slot : piece == 1 ? own_slot + own_count : filled;
-          if (careful || piece == 1) {
+          if (care == 2 || (care == 1 && piece == 1)) {
             for (u32 j = from + slice; j < to; j += SPLIT) {
               const Source y = tile[j];
               // The source in this slot, if it is one of the leaf's.
@@ -95,6 +101,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                 const bool self = target(n) == own;
 #pragma unroll
                 for (int k = 0; k < VALUES; ++k) part[n][k] += self ? REAL(0) : u[k];
+              }
+            }
+          } else if (!TESTED && piece == 1) {
+            for (u32 j = from + slice; j < to; j += SPLIT) {
+              const Source y = tile[j];
+              const u32 own = own_begin + (j - own_slot);
+#pragma unroll
+              for (int n = 0; n < EACH; ++n) {
+                REAL u[VALUES], q[STRENGTHS];
+                const bool self = target(n) == own;
+#pragma unroll
+                for (int c = 0; c < STRENGTHS; ++c) q[c] = self ? REAL(0) : y.v[3 + c];
+                bare_pair(params, self ? REAL(1) : x[n][0] - y.v[0], x[n][1] - y.v[1], x[n][2] - y.v[2], q, u);
+#pragma unroll
+                for (int k = 0; k < VALUES; ++k) part[n][k] += u[k];
               }
             }
           } else {
@@ -111,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             }
           }
         }
-        if (!join(part) && !careful) continue;
+        if (!join(part) && care < 2) continue;
         for_kept(part, slice, [&](int n, int k, double mine) { sum[n][k] += mine; });
         break;
       }

@@ -1,6 +1,7 @@
 // Stable radix sort of 64-bit keys with 32-bit values, one digit of eight bits a pass. The digits of all passes are
 // counted in one reading of the keys; a pass then reads and writes them once, as each tile learns where its digits
-// begin from the tiles before it (decoupled look-back: Merrill & Garland 2016; Adinets & Merrill 2022).
+// begin from the tiles before it (decoupled look-back: Merrill & Garland 2016; Adinets & Merrill 2022). Keys that agree in all digits
+// sorted by can be put in order afterwards.
 
 #include "shared/warp.cuh"
 
@@ -13,19 +14,32 @@
 
 __device__ __forceinline__ u32 digit_of(u64 key, u32 shift) { return (u32)(key >> shift) & (DIGITS - 1); }
 
+// Lanes with the same digit.
+__device__ __forceinline__ u32 lanes_with(u32 d) {
+  u32 same = ~0u;
+#pragma unroll
+  for (int bit = 0; bit < 9; ++bit) {
+    const bool one = d >> bit & 1;
+    const u32 vote = __ballot_sync(~0u, one);
+    same &= one ? vote : ~vote;
+  }
+  return same;
+}
+
 // 0, 1, 2, …
 extern "C" __global__ void iota(u32* out, u64 n) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) out[i] = (u32)i;
 }
 
-// counts[pass · DIGITS + digit] over all keys; `counts` comes as zeros.
-extern "C" __global__ void __launch_bounds__(THREADS) sort_count(const u64* keys, u64 n, u32 passes, u64* counts) {
+// counts[pass · DIGITS + digit] over all keys, digits from bit `shift` on; `counts` comes as zeros.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    sort_count(const u64* keys, u64 n, u32 shift, u32 passes, u64* counts) {
   __shared__ u32 count[PASSES][DIGITS];
   for (u32 p = 0; p < passes; ++p) count[p][threadIdx.x] = 0;
   __syncthreads();
   for (u64 i = (u64)blockIdx.x * THREADS + threadIdx.x; i < n; i += (u64)gridDim.x * THREADS) {
-    const u64 key = keys[i];
+    const u64 key = keys[i] >> shift;
     for (u32 p = 0; p < passes; ++p) atomicAdd(&count[p][digit_of(key, 8 * p)], 1u);
   }
   __syncthreads();
@@ -78,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
     const u32 d = first + i * 32 < n ? digit_of(key[i], shift) : DIGITS;
-    const u32 same = __match_any_sync(~0u, d);
+    const u32 same = lanes_with(d);
     const u32 before = count[warp][d];
     __syncwarp();
     if ((same & lanes_below()) == 0) count[warp][d] = before + __popc(same);
@@ -139,5 +153,55 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int i = 0; i < ITEMS; ++i) {
     const u32 at = threadIdx.x + i * THREADS;
     if (at < items) values_out[to[i]] = staged_values[at];
+  }
+}
+
+// Keys of a sample, and room for them.
+#define SAMPLE 4096
+#define ROOM (2 * SAMPLE)
+
+// *agree: how many of a sample of keys agree with others of it in the bits from `shift` on. One block.
+extern "C" __global__ void __launch_bounds__(1024) sort_sample(const u64* keys, u64 n, u32 shift, u32* agree) {
+  __shared__ u32 seen[ROOM], count;
+  for (u32 i = threadIdx.x; i < ROOM; i += blockDim.x) seen[i] = 0;
+  if (threadIdx.x == 0) count = 0;
+  __syncthreads();
+  for (u32 i = threadIdx.x; i < SAMPLE; i += blockDim.x) {
+    // A number for the bits, and a place: by multiplicative hashing.
+    const u64 mixed = ((keys[n / SAMPLE * i] >> shift) + 1) * 0x9e3779b97f4a7c15ull;
+    const u32 mine = (u32)mixed | 1;
+    for (u32 at = (u32)(mixed >> 40) % ROOM;; at = (at + 1) % ROOM) {
+      const u32 there = atomicCAS(&seen[at], 0u, mine);
+      if (there == mine) atomicAdd(&count, 1u);
+      if (there == mine || there == 0) break;
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) *agree = count;
+}
+
+// Longest run that a thread sorts.
+#define LONGEST 64
+
+// Sorts the runs of keys that agree in the bits from `shift` on, stably and in place: a thread a run. A longer run raises
+// `left`.
+extern "C" __global__ void sort_runs(u64* keys, u32* values, u64 n, u32 shift, u32* left) {
+  const u64 first = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (first + 1 >= n) return;
+  // Those bits are the same whatever another thread does to its run.
+  const u64 run = keys[first] >> shift;
+  if (keys[first + 1] >> shift != run || (first > 0 && keys[first - 1] >> shift == run)) return;
+  u64 end = first + 2;
+  while (end < n && end - first <= LONGEST && keys[end] >> shift == run) ++end;
+  if (end - first > LONGEST) {
+    *left = 1;
+    return;
+  }
+  for (u64 i = first + 1; i < end; ++i) {
+    const u64 key = keys[i];
+    const u32 value = values[i];
+    u64 at = i;
+    for (; at > first && keys[at - 1] > key; --at) keys[at] = keys[at - 1], values[at] = values[at - 1];
+    if (at < i) keys[at] = key, values[at] = value;
   }
 }

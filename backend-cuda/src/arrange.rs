@@ -44,6 +44,9 @@ pub(crate) struct Table {
 /// Slots of `m2l.cu`.
 const SLOTS: usize = 216;
 
+/// Boxes with more units of targets count as equal.
+const MOST_GRAINS: usize = 255;
+
 /// Edges between a box and its children; the number is that of `arrange.cu`.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
@@ -98,7 +101,7 @@ impl Arranger<'_> {
         let (from, to) = (device.alloc(n, "edges")?, device.alloc(n, "edges")?);
         // SAFETY: as above; the order is a permutation.
         unsafe {
-            self.primitives.sort(&mut keys, &mut order, true, n, u64::BITS - (operators as u64).leading_zeros())?;
+            self.primitives.sort(&mut keys, &mut order, true, n, 0..u64::BITS - (operators as u64).leading_zeros())?;
             let order = Arg::from(&order);
             device.launch(
                 &self.functions,
@@ -152,7 +155,7 @@ impl Arranger<'_> {
         // SAFETY: arguments as in m2l.cu; a key for each box.
         unsafe { device.launch(functions, "m2l_keys", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
         let operators = 8 * count;
-        self.primitives.sort(&mut keys, &mut boxes, false, n, u64::BITS - (operators as u64).leading_zeros())?;
+        self.primitives.sort(&mut keys, &mut boxes, false, n, 0..u64::BITS - (operators as u64).leading_zeros())?;
         let device_starts = self.starts(&keys, operators)?;
         let starts = device.download(&device_starts, "starts")?;
         let table = device.zeros(SLOTS * n, "table of the V list")?;
@@ -182,6 +185,21 @@ impl Arranger<'_> {
         // SAFETY: arguments as in arrange.cu; an entry for each box.
         unsafe { device.launch(&self.functions, "with_edges", grid, BLOCK, &[count, a, b, c, (&flags).into()])? };
         Ok(self.listed(&flags)?.0)
+    }
+
+    /// The boxes of `items`, those with more targets first, in units of `grain`.
+    pub fn by_size(&self, items: Items, grain: usize) -> Result<Buffer<u32>, Error> {
+        let (mut boxes, n) = (items.boxes, items.level_start.last().map_or(0, |&n| n as usize));
+        let mut keys = self.device().alloc(n, "boxes")?;
+        let [count, grain, most] = [n, grain, MOST_GRAINS].map(|x| Arg::from(x as u32));
+        let args = [self.boxes.into(), (&boxes).into(), count, grain, most, (&keys).into()];
+        // SAFETY: arguments as in arrange.cu; a key for each item.
+        unsafe {
+            let grid = (blocks(n, BLOCK as usize)?, 1);
+            self.device().launch(&self.functions, "size_keys", grid, BLOCK, &args)?;
+        }
+        self.primitives.sort(&mut keys, &mut boxes, false, n, 0..usize::BITS - MOST_GRAINS.leading_zeros())?;
+        Ok(boxes)
     }
 
     /// The boxes that are flagged, and how many are before each.

@@ -1,6 +1,6 @@
 //! What the points decide, whatever carries the far field: tree, lists, near field, and the ends of a run.
 
-use crate::arrange::{Arranger, Items};
+use crate::arrange::Arranger;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::levels::{Units, strength_degrees, value_degrees};
 use crate::lists::DeviceLists;
@@ -24,8 +24,9 @@ pub(crate) struct Near {
     values: Vec<i32>,
     /// Whether pairs are summed in units of the box.
     framed: bool,
-    /// Targets that a block sums at once.
+    /// Targets that a block sums at once, and in which leaves are rounded up.
     group: usize,
+    grain: usize,
     /// Whether anything is in f32, and strengths are divided by the largest.
     single: bool,
 }
@@ -42,6 +43,7 @@ impl Near {
             values: value_degrees::<S>(),
             framed,
             group: Groups::near::<N>(S::VALUES).targets(),
+            grain: Groups::near::<N>(S::VALUES).grain(),
             single: single || framed,
         })
     }
@@ -70,8 +72,9 @@ pub(crate) struct Base {
     table: Buffer<f64>,
     /// Of the strengths, in the root.
     factors: Buffer<f64>,
-    /// Targets of P2P, and blocks that share one.
-    p2p: Items,
+    /// Targets of P2P, and blocks that share one. Leaves of one size are together: so blocks that run at the same time are in the same
+    /// part of the program, and none ends late.
+    p2p: Buffer<u32>,
     parts: u32,
     arrange: Functions,
     /// Largest strength, as bits.
@@ -91,8 +94,8 @@ impl Base {
             if near.framed { near.units.table(&sides, &degrees) } else { near.units.plain(sides.len(), &degrees) };
         let factors: Vec<f64> = near.strengths.iter().map(|&d| tree.side.powi(d)).collect();
         let functions = near.arrange.clone();
-        let p2p = Arranger { tree: &tree, primitives: Primitives::new(device)?, functions, boxes: &boxes }
-            .items([&lists.p2p; 3])?;
+        let arranger = Arranger { tree: &tree, primitives: Primitives::new(device)?, functions, boxes: &boxes };
+        let p2p = arranger.by_size(arranger.items([&lists.p2p; 3])?, near.grain)?;
         let parts = blocks_of_a_leaf(m, p2p.len(), near.group);
         Ok(Base {
             corner: device.upload(&tree.corner, "corner")?,
@@ -146,7 +149,7 @@ impl Base {
     pub fn bytes(&self) -> u64 {
         let kinds: u64 = self.lists.kinds().iter().map(|k| k.bytes()).sum();
         let ends: u64 = self.ends.iter().map(|(given, values)| given.bytes() + values.bytes()).sum();
-        self.tree.bytes() + kinds + ends + self.strengths.bytes() + self.values.bytes() + self.p2p.boxes.bytes()
+        self.tree.bytes() + kinds + ends + self.strengths.bytes() + self.values.bytes() + self.p2p.bytes()
     }
 
     /// What strengths are divided by: null where nothing is in f32.
@@ -192,7 +195,7 @@ impl Base {
             (&self.boxes).into(),
             (&self.corner).into(),
             (&self.table).into(),
-            (&self.p2p.boxes).into(),
+            (&self.p2p).into(),
             (&self.lists.p2p.starts).into(),
             (&self.lists.p2p.sources).into(),
             u32::from(same).into(),

@@ -60,11 +60,11 @@ impl Builder<'_> {
         let from = self.primitives.iota(n, "deep map")?;
         let unsorted = device.copy(&keys, "deep keys")?;
         let mut by_box: Buffer<u64> = device.alloc(deep, "deep boxes")?;
-        self.primitives.sort(&mut keys, &mut order, true, deep, KEY_BITS)?;
+        self.primitives.sort(&mut keys, &mut order, true, deep, 0..KEY_BITS)?;
         let args = [(&boxes).into(), (&order).into(), deep_count, (&by_box).into()];
         // SAFETY: as above; the order is a permutation.
         unsafe { device.launch(&self.split, "deep_boxes", grid, BLOCK, &args)? };
-        self.primitives.sort(&mut by_box, &mut order, false, deep, u32::BITS - count.leading_zeros())?;
+        self.primitives.sort(&mut by_box, &mut order, false, deep, 0..u32::BITS - count.leading_zeros())?;
         let (xyz, moved) = (device.alloc(3 * n, "points in tree order")?, device.alloc(n, "order")?);
         let map =
             [(&unsorted).into(), (&positions).into(), (&order).into(), deep_count, (&from).into(), (&set.keys).into()];

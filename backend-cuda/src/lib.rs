@@ -13,6 +13,7 @@ mod array;
 mod base;
 mod cache;
 mod ceilings;
+mod closeness;
 mod compile;
 mod deep;
 mod device;
@@ -35,6 +36,7 @@ mod tree;
 
 pub use array::DeviceArray;
 pub use ceilings::Ceilings;
+pub use closeness::closeness;
 pub use compile::{Compiled, Program, compile};
 pub use device::{Device, DeviceInfo, DeviceOptions};
 pub use direct::{Direct, Shape, Sum, Targets, direct};
@@ -45,5 +47,5 @@ pub use programs::{
     all_programs, dft_program, direct_program, l2p_harmonics_program, l2p_program, m2l_fourier_program,
     m2l_matrices_program, m2l_program, multiply_program, p2m_harmonics_program, p2m_program, p2p_program,
 };
-pub use solver::{Counts, Expansion, PlanSeconds, Policy, Settings, Solver, solver};
+pub use solver::{Counts, Expansion, Placed, PlanSeconds, Policy, Settings, Solver, solver};
 pub use tree::{CallerPoints, DevicePoints, DeviceTree, Root, TreeOptions, build, build_reported};

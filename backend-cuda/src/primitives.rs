@@ -3,6 +3,7 @@
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::programs;
 use fmm_traits::Error;
+use std::ops::Range;
 
 /// Counts of a block of `scan.cu`.
 const SCAN_BLOCK: usize = 256;
@@ -13,6 +14,12 @@ const SORT_TILE: usize = 256 * 16;
 /// Bits and values of a digit.
 const DIGIT_BITS: u32 = 8;
 const DIGITS: usize = 1 << DIGIT_BITS;
+/// With so many bits beyond the number of keys hardly any of them agree, if they lie evenly.
+const EXTRA_BITS: u32 = 8;
+/// Keys of a sample of `sort.cu`, and half of the others that a key may agree with on average: in Plummer's sphere it does with 4, where
+/// points pile up on a surface with hundreds.
+const SAMPLE: usize = 4096;
+const AGREE: f64 = 8.0;
 /// Most blocks that count digits.
 const COUNTERS: u32 = 1024;
 
@@ -54,7 +61,44 @@ impl Primitives {
         Ok(numbers)
     }
 
-    /// Enqueues the stable sort of the first `n` keys, by their lowest `bits` bits, and of their values; the values of
+    /// The stable sort of `n` fresh keys of `bits` bits; values become the positions that they had. Where a few bits more than count
+    /// the keys tell most of them apart, it is by those bits, and runs that agree in them are sorted one by one. Waits for the
+    /// device.
+    pub fn sort_fresh(
+        &self,
+        keys: &mut Buffer<u64>,
+        values: &mut Buffer<u32>,
+        n: usize,
+        bits: u32,
+    ) -> Result<(), Error> {
+        let device = &self.device;
+        let upper = (n.max(1).ilog2() + EXTRA_BITS).next_multiple_of(DIGIT_BITS);
+        let shift = bits.saturating_sub(upper);
+        if n < SAMPLE || shift == 0 {
+            return self.sort(keys, values, true, n, 0..bits);
+        }
+        // Pairs of keys in a sample that agree; runs of keys that do not may be too long.
+        let mut found: Buffer<u32> = device.zeros(1, "runs of a sort")?;
+        let args = [(&*keys).into(), (n as u64).into(), shift.into(), (&found).into()];
+        // SAFETY: arguments as in sort.cu; there are n keys, at least as many as in a sample.
+        unsafe { device.launch(&self.sort, "sort_sample", (1, 1), 1024, &args)? };
+        let agree = device.download(&found, "runs of a sort")?[0] as f64;
+        if agree > AGREE * (1.0 + SAMPLE as f64 * SAMPLE as f64 / n as f64) {
+            return self.sort(keys, values, true, n, 0..bits);
+        }
+        self.sort(keys, values, true, n, shift..bits)?;
+        device.clear(&mut found)?;
+        let args = [(&*keys).into(), (&*values).into(), (n as u64).into(), shift.into(), (&found).into()];
+        // SAFETY: arguments as in sort.cu; there are n keys and values.
+        unsafe { device.launch(&self.sort, "sort_runs", (blocks(n, SORT_BLOCK)?, 1), SORT_BLOCK as u32, &args)? };
+        if device.download(&found, "runs of a sort")?[0] == 0 {
+            return Ok(());
+        }
+        // Equal keys are in the order that they came in.
+        self.sort(keys, values, false, n, 0..bits)
+    }
+
+    /// Enqueues the stable sort of the first `n` keys, by these of their bits, and of their values; the values of
     /// fresh keys are their positions.
     pub fn sort(
         &self,
@@ -62,15 +106,15 @@ impl Primitives {
         values: &mut Buffer<u32>,
         fresh: bool,
         n: usize,
-        bits: u32,
+        bits: Range<u32>,
     ) -> Result<(), Error> {
-        let (tiles, passes) = (blocks(n, SORT_TILE)?, bits.div_ceil(DIGIT_BITS));
+        let (tiles, passes) = (blocks(n, SORT_TILE)?, (bits.end - bits.start).div_ceil(DIGIT_BITS));
         if n == 0 || passes == 0 {
             return Ok(());
         }
         let (block, number) = (SORT_BLOCK as u32, Arg::from(n as u64));
         let starts: Buffer<u64> = self.device.zeros(DIGITS * passes as usize, "starts of a sort")?;
-        let args = [(&*keys).into(), number, passes.into(), (&starts).into()];
+        let args = [(&*keys).into(), number, bits.start.into(), passes.into(), (&starts).into()];
         let grid = (tiles.min(COUNTERS), 1);
         // SAFETY: arguments as in sort.cu; starts has an entry for each digit of each pass.
         unsafe {
@@ -89,7 +133,7 @@ impl Primitives {
                 (&*keys).into(),
                 from,
                 number,
-                (pass * DIGIT_BITS).into(),
+                (bits.start + pass * DIGIT_BITS).into(),
                 starts.at(DIGITS * pass as usize),
                 (&states_and_next).into(),
                 states_and_next.at(states),

@@ -108,7 +108,12 @@ impl Groups {
 
     /// Targets that a block sums at once.
     pub fn targets(self) -> usize {
-        LEAF_THREADS / self.split * self.most
+        self.grain() * self.most
+    }
+
+    /// Targets in which leaves are rounded up.
+    pub fn grain(self) -> usize {
+        LEAF_THREADS / self.split
     }
 
     fn definitions(self) -> Vec<(&'static str, usize)> {
@@ -183,7 +188,7 @@ pub fn m2l_program<T: Real>() -> Program {
 
 /// M2L through Fourier space.
 pub fn m2l_fourier_program<T: Real>() -> Program {
-    let entries = &["family_flags", "family_kids", "family_around", "family_edges", "m2l_product"];
+    let entries = &["family_flags", "family_kids", "family_around", "family_edges", "operator_numbers", "m2l_product"];
     of_precision::<T>("m2l_fourier.cu", include_str!("../kernels/m2l_fourier.cu"), entries)
 }
 
@@ -197,10 +202,16 @@ pub(crate) fn dft_boxes<T: Real>(p: usize) -> usize {
     if bytes(8) <= SHARED_MEMORY { 8 } else { 4 }
 }
 
+/// Threads of such a block: one for each line of each box.
+pub(crate) fn dft_threads<T: Real>(p: usize) -> usize {
+    ((2 * p - 1) * dft_boxes::<T>(p)).next_multiple_of(32)
+}
+
 /// Transforms between surfaces of order `p` and their spectra.
 pub fn dft_program<T: Real>(p: usize) -> Program {
     let program = of_precision::<T>("dft.cu", include_str!("../kernels/dft.cu"), &["dft_forward", "dft_inverse"]);
-    let source = format!("#define P {p}\n#define BOXES {}\n{}", dft_boxes::<T>(p), program.source);
+    let (boxes, threads) = (dft_boxes::<T>(p), dft_threads::<T>(p));
+    let source = format!("#define P {p}\n#define BOXES {boxes}\n#define THREADS {threads}\n{}", program.source);
     Program { name: format!("{} of order {p}", program.name), source, ..program }
 }
 
@@ -211,7 +222,7 @@ pub fn multiply_program<T: Real>() -> Program {
 
 /// The affine part of locals.
 pub fn affine_program<T: Real>() -> Program {
-    of_precision::<T>("affine.cu", include_str!("../kernels/affine.cu"), &["separate", "affine_at_targets"])
+    of_precision::<T>("affine.cu", include_str!("../kernels/affine.cu"), &["separate"])
 }
 
 /// A file that needs nothing in front of it. Keys and boxes come from it: no contraction.
@@ -227,7 +238,7 @@ pub(crate) fn points() -> Program {
 
 /// Radix sort.
 pub(crate) fn sort() -> Program {
-    let entries = &["iota", "sort_count", "sort_starts", "sort_pass"];
+    let entries = &["iota", "sort_count", "sort_starts", "sort_pass", "sort_sample", "sort_runs"];
     plain("sort.cu", include_str!("../kernels/sort.cu"), entries)
 }
 
@@ -253,6 +264,11 @@ pub(crate) fn split() -> Program {
         "deep_move",
     ];
     plain("split.cu", include_str!("../kernels/split.cu"), entries)
+}
+
+/// How near the nearest pairs are.
+pub(crate) fn closeness() -> Program {
+    plain("closeness.cu", include_str!("../kernels/closeness.cu"), &["closeness"])
 }
 
 /// Edge lists.
@@ -281,7 +297,8 @@ pub(crate) fn treecode() -> Program {
 
 /// Edges by operator, lists of boxes, the ends of a run.
 pub(crate) fn arrange() -> Program {
-    let entries = &["edge_keys", "take", "key_starts", "with_edges", "list_boxes", "largest", "scatter", "gather"];
+    let entries =
+        &["edge_keys", "take", "key_starts", "with_edges", "list_boxes", "size_keys", "largest", "scatter", "gather"];
     plain("arrange.cu", include_str!("../kernels/arrange.cu"), entries)
 }
 
@@ -292,6 +309,7 @@ pub fn all_programs() -> Vec<Program> {
         sort(),
         scan(),
         split(),
+        closeness(),
         lists(),
         treecode(),
         arrange(),

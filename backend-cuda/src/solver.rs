@@ -1,5 +1,6 @@
 //! A plan without its types, from points on the host to values on the host.
 
+use crate::closeness::closeness;
 use crate::device::Device;
 use crate::equivalent::DeviceScalar;
 use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
@@ -99,9 +100,8 @@ pub trait Solver: Send + Sync {
     fn values(&self) -> usize;
     /// Where each requested output lies among them.
     fn columns(&self) -> Vec<OutputColumns>;
-    /// Exchanges the points (N×3; `targets`: `None` for the sources); operators are kept, and memory is reused. On an
-    /// error the plan is as before.
-    fn set_points(&mut self, sources: &[f64], targets: Option<&[f64]>) -> Result<(), Error>;
+    /// Exchanges the points; operators are kept, and memory is reused. On an error the plan is as before.
+    fn set_points(&mut self, points: Placed) -> Result<(), Error>;
     /// Sums for one set of strengths (N×s) into `out` (targets × values), both in the caller's order; seconds of each
     /// stage on the device.
     fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<[f64; Stage::ALL.len()], Error>;
@@ -117,20 +117,53 @@ pub trait Solver: Send + Sync {
     fn download(&self) -> Result<(Tree, Lists), Error>;
 }
 
+/// Points in their tree on a device.
+#[derive(Debug)]
+pub struct Placed {
+    tree: DeviceTree,
+    report: BuildReport,
+    seconds: f64,
+}
+
+impl Placed {
+    /// Sends points (N×3; `targets`: `None` for the sources) and builds their tree.
+    ///
+    /// # Errors
+    /// As [`build_reported`].
+    pub fn new(
+        device: &Device,
+        options: &BuildOptions,
+        sources: &[f64],
+        targets: Option<&[f64]>,
+    ) -> Result<Placed, Error> {
+        let start = Instant::now();
+        let (tree, report) = build_reported(device, sources, targets, options)?;
+        device.synchronize()?;
+        Ok(Placed { tree, report, seconds: start.elapsed().as_secs_f64() })
+    }
+
+    /// How near the nearest pairs are: [`fmm_tree::closeness()`].
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn closeness(&self) -> Result<f64, Error> {
+        closeness(&self.tree)
+    }
+}
+
 /// Plans on the device: expansions in `T`, near field in `N`.
 ///
 /// # Errors
-/// As [`Plan::new`] and [`build_reported`].
+/// As [`Plan::new`].
 pub fn solver<F: Family, T: DeviceScalar, N: Real>(
-    device: &Device,
     family: &F,
     outputs: Outputs,
     settings: &Settings,
-    sources: &[f64],
-    targets: Option<&[f64]>,
+    points: Placed,
 ) -> Result<Box<dyn Solver>, Error> {
-    let prepared = Prepared::new(device, settings, sources, targets)?;
+    let prepared = Prepared::new(settings, points)?;
     let start = Instant::now();
+    let device = prepared.tree.device.clone();
     let Prepared { tree, lists, report, mut seconds, counts } = prepared;
     let plan = match settings.expansion {
         Expansion::Equivalent => {
@@ -142,7 +175,7 @@ pub fn solver<F: Family, T: DeviceScalar, N: Real>(
     };
     device.synchronize()?;
     seconds.operators = start.elapsed().as_secs_f64();
-    let (device, settings) = (device.clone(), settings.clone());
+    let settings = settings.clone();
     Ok(Box::new(Planned { device, settings, plan: Mutex::new(plan), report, seconds, counts }))
 }
 
@@ -156,14 +189,11 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn new(device: &Device, settings: &Settings, sources: &[f64], targets: Option<&[f64]>) -> Result<Self, Error> {
+    fn new(settings: &Settings, Placed { tree, report, seconds: built }: Placed) -> Result<Self, Error> {
         let start = Instant::now();
-        let (tree, report) = build_reported(device, sources, targets, &settings.tree)?;
-        device.synchronize()?;
-        let built = start.elapsed().as_secs_f64();
         let lists = settings.lists_of(&tree)?;
         let near_pairs = near_pairs(&tree, &lists)?;
-        let seconds = PlanSeconds { tree: built, lists: start.elapsed().as_secs_f64() - built, operators: 0.0 };
+        let seconds = PlanSeconds { tree: built, lists: start.elapsed().as_secs_f64(), operators: 0.0 };
         let counts = Counts {
             levels: tree.level_start.len() - 1,
             boxes: tree.len(),
@@ -200,8 +230,8 @@ impl<T: DeviceScalar, N: Real> Solver for Planned<T, N> {
     fn columns(&self) -> Vec<OutputColumns> {
         self.plan().columns().to_vec()
     }
-    fn set_points(&mut self, sources: &[f64], targets: Option<&[f64]>) -> Result<(), Error> {
-        let prepared = Prepared::new(&self.device, &self.settings, sources, targets)?;
+    fn set_points(&mut self, points: Placed) -> Result<(), Error> {
+        let prepared = Prepared::new(&self.settings, points)?;
         let start = Instant::now();
         let plan = self.plan.get_mut().unwrap_or_else(PoisonError::into_inner);
         plan.set_tree(prepared.tree, prepared.lists)?;

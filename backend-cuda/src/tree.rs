@@ -353,7 +353,7 @@ impl Builder<'_> {
             let args = [rows, count, (&frame).into(), (&keys).into()];
             self.device.launch(&self.points, "point_keys", grid, BLOCK, &args)?;
         }
-        self.primitives.sort(&mut keys, &mut order, true, n, KEY_BITS)?;
+        self.primitives.sort_fresh(&mut keys, &mut order, n, KEY_BITS)?;
         let args = [rows, (&order).into(), count, (&xyz).into()];
         // SAFETY: as above; the order is a permutation.
         unsafe { self.device.launch(&self.points, "gather", grid, BLOCK, &args)? };

@@ -187,12 +187,10 @@ pub trait InSpace {
     /// Those of [`backend_cuda::solver`].
     fn device_solver(
         &self,
-        device: &Device,
         outputs: Outputs,
         settings: &backend_cuda::Settings,
         precision: Precision,
-        sources: &[f64],
-        targets: Option<&[f64]>,
+        points: backend_cuda::Placed,
     ) -> Result<Box<dyn backend_cuda::Solver>, Error>;
     /// A direct sum on a GPU, in f64: pairs in f32 with coordinates in one piece do not keep a tolerance on points that lie
     /// close together.
@@ -260,16 +258,14 @@ impl<F: Family> InSpace for Erased<F> {
     }
     fn device_solver(
         &self,
-        device: &Device,
         outputs: Outputs,
         settings: &backend_cuda::Settings,
         precision: Precision,
-        sources: &[f64],
-        targets: Option<&[f64]>,
+        points: backend_cuda::Placed,
     ) -> Result<Box<dyn backend_cuda::Solver>, Error> {
         match precision {
-            Precision::F32 => backend_cuda::solver::<F, f32, f64>(device, &self.0, outputs, settings, sources, targets),
-            Precision::F64 => backend_cuda::solver::<F, f64, f64>(device, &self.0, outputs, settings, sources, targets),
+            Precision::F32 => backend_cuda::solver::<F, f32, f64>(&self.0, outputs, settings, points),
+            Precision::F64 => backend_cuda::solver::<F, f64, f64>(&self.0, outputs, settings, points),
         }
     }
     fn device_sum(

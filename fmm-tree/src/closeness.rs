@@ -6,7 +6,28 @@ use fmm_traits::Tree;
 const SAMPLE: usize = 4096;
 const GROUPS: usize = 8;
 /// Leaves with more points are of copies, or of a user who knows.
-const MOST: usize = 1024;
+pub const MOST: usize = 1024;
+
+/// What a source sees of its leaf.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// Level of the leaf.
+    pub level: usize,
+    /// Its sources.
+    pub count: usize,
+    /// Σ r⁻⁴ over the others, in units of its side; nothing if it has more than [`MOST`].
+    pub pairs: f64,
+}
+
+/// Positions in tree order of the sources that are looked at, of `n`.
+pub fn sample(n: usize) -> impl Iterator<Item = usize> {
+    let count = SAMPLE.min(n);
+    (0..count).map(move |k| {
+        // Spread over all points, in the rhythm of no lattice.
+        let at = (k as f64 + (k as f64 * 0.618_033_988_749_894_9).fract()) / count as f64;
+        ((at * n as f64) as usize).min(n - 1)
+    })
+}
 
 /// Σ r⁻⁴ over the other sources in the leaf of a source, in units of density^{4/3} of the leaf: the mean over some sources, the
 /// least of a few such means. It is what near pairs of charges give to the square of a gradient.
@@ -16,38 +37,40 @@ const MOST: usize = 1024;
 /// so do leaves of more than 1024 points. 0 without points.
 pub fn closeness(tree: &Tree) -> f64 {
     let points = &tree.sources;
-    let count = SAMPLE.min(points.len());
-    let mut sums = [[0.0; 2]; GROUPS];
-    for k in 0..count {
-        // Spread over all points, in the rhythm of no lattice.
-        let at = (k as f64 + (k as f64 * 0.618_033_988_749_894_9).fract()) / count as f64;
-        let i = ((at * points.len() as f64) as usize).min(points.len() - 1);
-        let (leaf, side) = leaf_of(tree, i);
+    of(sample(points.len()).map(|i| {
+        let (leaf, level) = leaf_of(tree, i);
+        let (side, count) = (tree.side_at(level), leaf.len());
         let near = |j: usize| {
             let square: f64 = points.xyz.iter().map(|x| ((x[i] - x[j]) / side).powi(2)).sum();
             if square > 0.0 { (square * square).recip() } else { 0.0 }
         };
-        // In units of the leaf, and all leaves together in units of the root.
-        let unit = (tree.side / side).powi(4);
+        Seen { level, count, pairs: if count <= MOST { leaf.map(near).sum() } else { 0.0 } }
+    }))
+}
+
+/// [`closeness`] from what the sources of the [`sample`] see.
+pub fn of(seen: impl Iterator<Item = Seen>) -> f64 {
+    let mut sums = [[0.0; 2]; GROUPS];
+    for (k, seen) in seen.enumerate() {
+        // All leaves together in units of the root.
+        let unit = f64::exp2(4.0 * seen.level as f64);
         let [pairs, density] = &mut sums[k % GROUPS];
-        *density += unit * (leaf.len() as f64).powf(4.0 / 3.0);
-        if leaf.len() <= MOST {
-            *pairs += unit * leaf.map(near).sum::<f64>();
-        }
+        *density += unit * (seen.count as f64).powf(4.0 / 3.0);
+        *pairs += unit * seen.pairs;
     }
     let ratio = |[pairs, density]: [f64; 2]| if density > 0.0 { pairs / density } else { f64::INFINITY };
     let least = sums.map(ratio).into_iter().fold(f64::INFINITY, f64::min);
     if least.is_finite() { least } else { 0.0 }
 }
 
-/// The sources in the leaf of source `i`, and its side.
-fn leaf_of(tree: &Tree, i: usize) -> (std::ops::Range<usize>, f64) {
+/// The sources in the leaf of source `i`, and its level.
+fn leaf_of(tree: &Tree, i: usize) -> (std::ops::Range<usize>, usize) {
     let (mut b, mut level) = (0, 0);
     loop {
         let mut children = if tree.is_leaf(b) { 0..0 } else { tree.children(b) };
         match children.find(|&c| tree.sources_of(c).contains(&i)) {
             Some(child) => (b, level) = (child, level + 1),
-            None => return (tree.sources_of(b), tree.side_at(level)),
+            None => return (tree.sources_of(b), level),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! [`stencil119`], with [`domains`] the 61 stencil, and [`treecode`].
 
 mod build;
-mod closeness;
+pub mod closeness;
 pub mod domains;
 pub mod invariants;
 mod lists;

@@ -34,7 +34,7 @@ struct Points {
 enum Held {
     /// `pick`: the sources that are shown, when an evaluation at all sources serves a subset. The copy of tree and
     /// lists is made when somebody asks for the near field.
-    Fast { solver: Box<dyn Solver>, pick: Option<Vec<usize>>, copy: OnceLock<Box<(Tree, Lists)>> },
+    Fast { solver: Box<dyn Solver>, order: usize, pick: Option<Vec<usize>>, copy: OnceLock<Box<(Tree, Lists)>> },
     /// `chosen`: the sources that are targets; `None` for all.
     Direct { sum: Box<dyn Sum>, chosen: Option<Vec<usize>> },
 }
@@ -44,23 +44,42 @@ impl Cuda {
         Cuda { request: request.clone(), choice: choice.clone(), parts, points: None }
     }
 
+    /// The order for points in their tree: with a tolerance the one that they ask for, as on a CPU.
+    fn order(&self, points: &backend_cuda::Placed, n: usize, targets: Targets<'_>) -> Result<usize, Error> {
+        let (c, r, parts) = (&self.choice, &self.request, &self.parts);
+        let usual = c.order.unwrap_or(tuning::MAX_ORDER);
+        let family = &r.family;
+        let asked = parts.expansion == Expansion::Equivalent && parts.policy.theta().is_none();
+        match c.tolerance {
+            Some(tolerance) if asked && matches!(targets, Targets::Sources) && family.near_radius(1.0) == 0.0 => {
+                let scene = tuning::Scene { sources: n, apart: false, ncrit: r.ncrit };
+                let closeness = || points.closeness();
+                tuning::order_of_scattered(family.name(), r.outputs, tolerance, scene, usual, closeness)
+            }
+            _ => Ok(usual),
+        }
+    }
+
     /// The fast method at new points: with the solver there is, or a new one.
     fn fast(&mut self, sources: &[f64], targets: Targets<'_>) -> Result<Placed, Error> {
         let (c, r) = (&self.choice, &self.request);
         let placement = Placement::of(&c.facts, sources, targets);
         let tree = build_options(r, c, &self.parts);
         let own = placement.points();
+        let device = r.backend.device(r.cache.as_ref())?;
+        let points = backend_cuda::Placed::new(&device, &tree, sources, own)?;
+        let order = self.order(&points, sources.len() / 3, targets)?;
         let (report, seconds) = match &mut self.points {
-            Some(Points { held: Held::Fast { solver, pick, copy }, sources: old, targets: others }) => {
-                solver.set_points(sources, own)?;
+            Some(Points { held: Held::Fast { solver, order: there, pick, copy }, sources: old, targets: others })
+                if *there >= order =>
+            {
+                solver.set_points(points)?;
                 (*old, *others) = (sources.to_vec(), own_points(targets));
                 let said = (solver.report().clone(), solver.seconds());
                 (*pick, *copy) = (placement.into_pick(), OnceLock::new());
                 said
             }
             _ => {
-                let device = r.backend.device(r.cache.as_ref())?;
-                let order = c.order.unwrap_or(tuning::MAX_ORDER);
                 let lists = tuning::list_options(order, &self.parts);
                 let expansion = match self.parts.expansion {
                     Expansion::Spherical => backend_cuda::Expansion::Spherical(self.parts.spherical.truncation),
@@ -72,9 +91,9 @@ impl Cuda {
                 };
                 let settings = Settings { expansion, policy, order, tree, lists, cache: r.cache.clone() };
                 let space = r.family.in_space()?;
-                let solver = space.device_solver(&device, r.outputs, &settings, r.precision, sources, own)?;
+                let solver = space.device_solver(r.outputs, &settings, r.precision, points)?;
                 let said = (solver.report().clone(), solver.seconds());
-                let held = Held::Fast { solver, pick: placement.into_pick(), copy: OnceLock::new() };
+                let held = Held::Fast { solver, order, pick: placement.into_pick(), copy: OnceLock::new() };
                 self.points = Some(Points { held, sources: sources.to_vec(), targets: own_points(targets) });
                 said
             }
@@ -177,6 +196,13 @@ impl Engine for Cuda {
         one_by_one(strengths, rows, |strengths, rows| self.one(strengths, rows, watch))
     }
 
+    fn order(&self) -> Option<usize> {
+        match self.points.as_ref().map(|p| &p.held) {
+            Some(Held::Fast { order, .. }) => Some(*order),
+            _ => None,
+        }
+    }
+
     fn points(&self) -> (Vec<f64>, Vec<f64>) {
         let Some(points) = &self.points else { return Default::default() };
         (points.sources.clone(), points.targets.clone().unwrap_or_default())
@@ -203,7 +229,7 @@ impl Engine for Cuda {
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
         let Some(points) = &self.points else { return Box::new(std::iter::empty()) };
         match &points.held {
-            Held::Fast { solver, pick, copy } => {
+            Held::Fast { solver, pick, copy, .. } => {
                 if copy.get().is_none()
                     && let Ok(there) = solver.download()
                 {

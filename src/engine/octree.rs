@@ -71,8 +71,8 @@ impl Octree {
             if !all || soft > 0.0 {
                 return Ok(usual);
             }
-            let closeness = || fmm_tree::closeness(tree);
-            return Ok(tuning::order_of_scattered(family.name(), r.outputs, tolerance, scene, usual, closeness));
+            let closeness = || Ok(fmm_tree::closeness(tree));
+            return tuning::order_of_scattered(family.name(), r.outputs, tolerance, scene, usual, closeness);
         }
         let outputs = 1 + tuning::derivatives(family.name(), r.outputs);
         let estimated = |least: usize, orders: usize| {

@@ -6,7 +6,7 @@
 //! of one sign do not, for their norm is the field of all; they are below the ones of a lattice anyway.
 
 use super::{MAX_ORDER, MIN_ORDER, ORDERS, Scene, error_at, margin, requested};
-use fmm_traits::Outputs;
+use fmm_traits::{Error, Outputs};
 
 /// log₁₀ of the largest error of gradients over all clouds but grids and copies: of 8000 to 100 000 points from several seeds, and a million of
 /// some, normal strengths and strengths in (0, 1).
@@ -26,17 +26,20 @@ const LEAST: usize = 4000;
 
 /// The smallest order that keeps `tolerance` on points of some closeness, which is asked for where it matters: charges without
 /// softening, targets at the sources. At most `safe`, which serves all points.
+///
+/// # Errors
+/// That of the closeness.
 pub(crate) fn order_of_scattered(
     kernel: &str,
     outputs: Outputs,
     tolerance: f64,
     scene: Scene,
     safe: usize,
-    closeness: impl FnOnce() -> f64,
-) -> usize {
+    closeness: impl FnOnce() -> Result<f64, Error>,
+) -> Result<usize, Error> {
     let known = ["laplace", "gravity"].contains(&kernel) && scene.sources >= LEAST && scene.ncrit.is_none();
     if !known || scene.apart || !outputs.contains(Outputs::GRADIENT) {
-        return safe;
+        return Ok(safe);
     }
     let smallest = |closeness: f64| {
         let share = (LATTICE / closeness).sqrt().min(1.0);
@@ -48,8 +51,5 @@ pub(crate) fn order_of_scattered(
         let enough = |p: &usize| requested(outputs).all(|(i, _)| error(i, *p) <= margin(kernel, i, scene) * tolerance);
         (MIN_ORDER..=MAX_ORDER).find(enough).unwrap_or(safe).min(safe)
     };
-    if smallest(f64::INFINITY) == safe {
-        return safe;
-    }
-    smallest(closeness())
+    if smallest(f64::INFINITY) == safe { Ok(safe) } else { Ok(smallest(closeness()?)) }
 }

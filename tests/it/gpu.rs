@@ -78,7 +78,7 @@ fn subsets_other_targets_moved_points_and_direct_sums_are_those_of_the_cpu() {
             assert!(there.verify(&q, 100).unwrap().worst() < 1e-7);
             let (a, b) = (here.describe(), there.describe());
             assert_eq!((a.method, a.n_targets, b.backend), (b.method, b.n_targets, "cuda"));
-            // On the CPU points at random take an order less.
+            // A plan that has operators of a higher order keeps them.
             assert!(a.order <= b.order);
             assert!(b.device.is_some() && b.bytes > 0 && b.near_pairs > 0);
             let pairs: usize = there.near_field().map(|b| b.targets.len() * b.sources.len()).sum();
@@ -89,6 +89,23 @@ fn subsets_other_targets_moved_points_and_direct_sums_are_those_of_the_cpu() {
         assert!(there.set_points(&[1.0, 2.0, f64::NAN], Targets::Sources).is_err());
         assert_eq!(there.n_sources(), 4000);
     }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn points_that_are_known_take_the_order_that_they_take_on_a_cpu() {
+    let mut lower = 0;
+    for kind in [CloudKind::Uniform, CloudKind::Grid, CloudKind::Plane, CloudKind::Plummer, CloudKind::Ellipsoid] {
+        let points = kind.points(8000, 4);
+        for tolerance in [1e-3, 1e-5, 1e-7] {
+            let order = |builder: Fmm| builder.plan(&points, Targets::Sources).unwrap().describe().order;
+            let builder = fast(Laplace).tolerance(tolerance).outputs(both());
+            let (here, there) = (order(builder.clone()), order(builder.clone().backend(Cuda::default())));
+            assert_eq!(here, there, "{} {tolerance:e}", kind.name());
+            lower += usize::from(here < order(builder.ncrit(60)));
+        }
+    }
+    assert!(lower > 3, "{lower} of 15 took a lower order than others do");
 }
 
 /// Whether a subset is shown of an evaluation at all sources.

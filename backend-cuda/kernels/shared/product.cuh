@@ -31,6 +31,12 @@ __device__ __forceinline__ void halves(float x, u32& high, u32& low) {
   low = __float_as_uint(x - __uint_as_float(high));
 }
 
+// The same, cut instead of rounded: cheaper by an instruction, and the unit drops up to two bits of the second.
+__device__ __forceinline__ void cut(float x, u32& high, u32& low) {
+  high = __float_as_uint(x) & 0xffffe000u;
+  low = __float_as_uint(x - __uint_as_float(high));
+}
+
 // The products of a warp: all pairs of I a and J b.
 template <int I, int J>
 __device__ __forceinline__ void add_products(double (&c)[I][J][4], const double (&a)[I][4], const double (&b)[J][2]) {

@@ -3,8 +3,7 @@
 use super::DeviceScalar;
 use super::plan::{Equivalent, Placed};
 use crate::base::Base;
-use crate::device::{Buffer, Device, blocks};
-use crate::programs::LEAF_THREADS;
+use crate::device::{Arg, Buffer, Device, blocks};
 use fmm_kernels::equivalent::Affine;
 use fmm_traits::Error;
 
@@ -37,6 +36,12 @@ impl<T: DeviceScalar> DeviceAffine<T> {
             values: device.upload(&values, "operators")?,
             parts: device.zeros(boxes * affine.len(), "locals")?,
         })
+    }
+
+    /// As `l2p.cu` takes it: parts, numbers of a row, which of them a value is. Null without components.
+    pub fn at_targets(&self) -> [Arg; 3] {
+        let parts = if self.components == 0 { 0u64.into() } else { Arg::from(&self.parts) };
+        [parts, (4 * self.components as u32).into(), (&self.values).into()]
     }
 
     /// Bytes held.
@@ -74,30 +79,5 @@ impl<T: DeviceScalar> Equivalent<T> {
         let grid = (blocks(32 * count, BLOCK as usize)?, 1);
         // SAFETY: arguments as in affine.cu; check values and parts have a row for each box.
         unsafe { base.device().launch(&self.programs.affine, "separate", grid, BLOCK, &args) }
-    }
-
-    /// Enqueues the affine part of L2P.
-    pub(super) fn affine_at_targets(&self, base: &Base, w: &Placed<T>) -> Result<(), Error> {
-        let (affine, leaves) = (&w.affine, &w.edges.l2p);
-        if affine.components == 0 || leaves.len() == 0 {
-            return Ok(());
-        }
-        let args = [
-            (&base.boxes).into(),
-            (&base.corner).into(),
-            (&w.tables.far).into(),
-            (&leaves.boxes).into(),
-            (affine.components as u32).into(),
-            (self.shape.values as u32).into(),
-            (&affine.values).into(),
-            (&affine.parts).into(),
-            (&base.tree.targets.xyz).into(),
-            (base.tree.targets.len() as u64).into(),
-            (&base.values).into(),
-        ];
-        let grid = (blocks(leaves.len(), 1)?, 1);
-        let (device, functions) = (base.device(), &self.programs.affine);
-        // SAFETY: arguments as in affine.cu; leaves do not share targets.
-        unsafe { device.launch(functions, "affine_at_targets", grid, LEAF_THREADS as u32, &args) }
     }
 }

@@ -5,7 +5,7 @@ use super::plan::Shape;
 use crate::arrange::Arranger;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::lists::DeviceEdges;
-use crate::programs::dft_boxes;
+use crate::programs::{dft_boxes, dft_threads};
 use fmm_kernels::equivalent::spectra::{Grid, OFFSETS, for_each_spectrum};
 use fmm_kernels::equivalent::{Operators, surface};
 use fmm_traits::tree::NONE;
@@ -14,11 +14,12 @@ use fmm_traits::{Error, Kernel};
 /// Children of a box, boxes around it.
 const FAMILY: usize = 8;
 const AROUND: usize = 26;
-/// Threads of the transforms and of the product; families of a block of the product.
-const DFT_BLOCK: u32 = 128;
+/// Threads of the product; families of a block of it.
 const PRODUCT_BLOCK: u32 = 256;
 const PRODUCT_FAMILIES: usize = 256;
 const BLOCK: u32 = 256;
+/// Families of a chunk of spectra, by their power of two: a chunk of one frequency is 64 KB in f32.
+const MOST_SHIFT: u32 = 10;
 /// Of the free memory, the part that the spectra may take.
 const PART_OF_MEMORY: f64 = 0.5;
 
@@ -30,6 +31,8 @@ pub(super) struct Families<T> {
     level_start: Vec<u64>,
     kids: Buffer<u32>,
     around: Buffer<u32>,
+    /// Of the operator for each direction, target and source.
+    operators: Buffer<u32>,
     /// x, y, z of the points of a surface, and the number of the point with each x, y, z.
     lattice: Buffer<u32>,
     numbers: Buffer<u32>,
@@ -39,6 +42,8 @@ pub(super) struct Families<T> {
     order: usize,
     /// Frequencies along z, of `order`, that are held at a time.
     held: usize,
+    /// Families of a chunk of the spectra, by their power of two.
+    shift: u32,
 }
 
 /// The spectra of the operators, an entry for each frequency (z slowest), value, strength and offset.
@@ -76,8 +81,9 @@ impl<T: DeviceScalar> Families<T> {
         let count = parents.boxes.len();
         // Of one frequency along z.
         let entries = 2 * grid.frequencies() / order * FAMILY;
-        let [spectra, sums] =
-            [(shape.density, count + 1), (shape.check, count)].map(|(row, n)| row / shape.points * n * entries);
+        let shift = (count + 1).ilog2().min(MOST_SHIFT);
+        let [spectra, sums] = [(shape.density, count + 1), (shape.check, count)]
+            .map(|(row, n)| row / shape.points * n.next_multiple_of(1 << shift) * entries);
         let fit = PART_OF_MEMORY * device.free_memory()? as f64 / ((spectra + sums) * size_of::<T>()) as f64;
         if count == 0 || fit < 1.0 {
             return Ok(None);
@@ -85,6 +91,7 @@ impl<T: DeviceScalar> Families<T> {
         let held = order.div_ceil(order.div_ceil(order.min(fit as usize)));
         let kids = device.zeros(FAMILY * count, "children")?;
         let around = device.zeros(AROUND * count, "families around families")?;
+        let operators = device.alloc(AROUND * FAMILY * FAMILY, "families around families")?;
         let refused = device.upload(&[NONE], "refused edges")?;
         let edges: Buffer<u64> = device.zeros(1, "edges")?;
         let families = Arg::from(count as u32);
@@ -103,6 +110,8 @@ impl<T: DeviceScalar> Families<T> {
             let args = [boxes, (&kids).into(), (&around).into(), families, (&edges).into()];
             let grid = (blocks(AROUND * count, BLOCK as usize)?, 1);
             device.launch(functions, "family_edges", grid, BLOCK, &args)?;
+            let grid = (blocks(operators.len(), BLOCK as usize)?, 1);
+            device.launch(functions, "operator_numbers", grid, BLOCK, &[(&operators).into()])?;
         }
         arranger.none_refused(&refused)?;
         if device.download(&edges, "edges")?[0] != m2l.len() as u64 {
@@ -119,6 +128,7 @@ impl<T: DeviceScalar> Families<T> {
             level_start: parents.level_start,
             kids,
             around,
+            operators,
             lattice: device.upload(&lattice, "surface")?,
             numbers: device.upload(&numbers, "surface")?,
             spectra: device.alloc(held * spectra, "spectra of densities")?,
@@ -126,6 +136,7 @@ impl<T: DeviceScalar> Families<T> {
             grid,
             order,
             held,
+            shift,
         }))
     }
 
@@ -176,20 +187,20 @@ impl<T: DeviceScalar> Families<T> {
         check: &Buffer<T>,
     ) -> Result<(), Error> {
         let (strengths, values) = ((shape.density / shape.points) as u32, (shape.check / shape.points) as u32);
-        let families = Arg::from(self.count as u32);
-        let parts = FAMILY / dft_boxes::<T>(self.order);
+        let (families, shift) = (Arg::from(self.count as u32), Arg::from(self.shift));
+        let (parts, threads) = (FAMILY / dft_boxes::<T>(self.order), dft_threads::<T>(self.order) as u32);
         let args = [
             multipoles.into(),
             (shape.density as u32).into(),
             (&self.kids).into(),
-            families,
             (&self.numbers).into(),
             (first_kz as u32).into(),
+            shift,
             (&self.spectra).into(),
         ];
         let grid = [blocks((self.count + 1) * parts, 1)?, held as u32, strengths];
         // SAFETY: arguments as in dft.cu; there is a zero family in front of the others.
-        unsafe { device.launch_3d(dft, "dft_forward", grid, DFT_BLOCK, &args)? };
+        unsafe { device.launch_3d(dft, "dft_forward", grid, threads, &args)? };
 
         // Levels that share operators in one launch. Children are a level below their parents.
         let levels = self.level_start.len() - 1;
@@ -201,12 +212,14 @@ impl<T: DeviceScalar> Families<T> {
             let (first, end) = (self.level_start[level], self.level_start[next]);
             let args = [
                 shared.at(first_kz * shared.len() / self.order),
+                (&self.operators).into(),
                 strengths.into(),
                 (&self.spectra).into(),
                 families,
                 (first as u32).into(),
                 ((end - first) as u32).into(),
                 (&self.around).into(),
+                shift,
                 (&self.sums).into(),
             ];
             let tiles = blocks((end - first) as usize, PRODUCT_FAMILIES)?;
@@ -218,16 +231,16 @@ impl<T: DeviceScalar> Families<T> {
 
         let args = [
             (&self.sums).into(),
-            families,
             (&self.kids).into(),
             (&self.lattice).into(),
             (first_kz as u32).into(),
             (held as u32).into(),
+            shift,
             check.into(),
             (shape.check as u32).into(),
         ];
         let grid = [blocks(self.count * parts, 1)?, 1, values];
         // SAFETY: arguments as in dft.cu; a box is in one family, and every family has its sums.
-        unsafe { device.launch_3d(dft, "dft_inverse", grid, DFT_BLOCK, &args) }
+        unsafe { device.launch_3d(dft, "dft_inverse", grid, threads, &args) }
     }
 }

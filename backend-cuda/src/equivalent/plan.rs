@@ -97,8 +97,6 @@ pub(super) struct Shape {
     pub density: usize,
     /// Check values of a box.
     pub check: usize,
-    /// Values of a target.
-    pub values: usize,
 }
 
 /// What changes with strengths: rows of boxes.
@@ -128,12 +126,7 @@ impl<T: DeviceScalar> Equivalent<T> {
         }
         let n = surface::len(p);
         Ok(Equivalent {
-            shape: Shape {
-                points: n,
-                density: n * F::Equivalent::STRENGTHS,
-                check: n * F::Equivalent::VALUES,
-                values: E::VALUES,
-            },
+            shape: Shape { points: n, density: n * F::Equivalent::STRENGTHS, check: n * F::Equivalent::VALUES },
             programs: Programs {
                 p2m: device.load(&programs::p2m_program::<F::Check, T>(n))?,
                 products: Products::new::<T>(device)?,
@@ -244,9 +237,10 @@ impl<T: DeviceScalar> Workspace<T> {
     /// For so many boxes; `rank`: of the largest surface solve.
     fn new(device: &Device, boxes: usize, shape: &Shape, rank: usize, edges: &Edges<T>) -> Result<Self, Error> {
         let widest = edges.leaves.widest().max(edges.parents.widest()).max(edges.active.widest());
+        let locals = if edges.active.len() > 0 { boxes } else { 0 };
         Ok(Workspace {
             multipoles: device.zeros(boxes * shape.density, "multipoles")?,
-            locals: device.zeros(boxes * shape.density, "locals")?,
+            locals: device.zeros(locals * shape.density, "locals")?,
             check: device.alloc(boxes * shape.check, "check values")?,
             middle: device.alloc(rank * widest, "check values")?,
         })

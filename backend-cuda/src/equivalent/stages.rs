@@ -105,7 +105,7 @@ impl<T: DeviceScalar> Equivalent<T> {
         unsafe { base.device().launch(&self.programs.p2m, "to_surface", (blocks(count, 1)?, 1), block, &args) }
     }
 
-    /// Enqueues L2P or M2P: densities on a surface to the targets of leaves.
+    /// Enqueues L2P or M2P: densities on a surface to the targets of leaves, and an affine field if there is one.
     fn at_targets(
         &self,
         base: &Base,
@@ -113,6 +113,7 @@ impl<T: DeviceScalar> Equivalent<T> {
         (edges, items): (&DeviceEdges, &Items),
         surface: &Buffer<f64>,
         densities: &Buffer<T>,
+        [parts, part_row, of]: [Arg; 3],
     ) -> Result<(), Error> {
         let args = [
             (&base.boxes).into(),
@@ -126,6 +127,9 @@ impl<T: DeviceScalar> Equivalent<T> {
             densities.into(),
             (&base.tree.targets.xyz).into(),
             (base.tree.targets.len() as u64).into(),
+            parts,
+            part_row,
+            of,
             (&base.values).into(),
         ];
         let grid = (blocks(items.len(), 1)?, w.parts);
@@ -217,14 +221,20 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
     fn l2p(&mut self, base: &Base) -> Result<(), Error> {
         let Some(w) = self.placed() else { return Ok(()) };
         let edges = (&base.lists.l2p, &w.edges.l2p);
-        self.at_targets(base, w, edges, &w.tables.outer, &w.workspace.locals)?;
-        self.affine_at_targets(base, w)
+        self.at_targets(base, w, edges, &w.tables.outer, &w.workspace.locals, w.affine.at_targets())
     }
 
     fn m2p(&mut self, base: &Base) -> Result<(), Error> {
         let Some(w) = self.placed() else { return Ok(()) };
         let edges = (&base.lists.m2p, &w.edges.m2p);
-        self.at_targets(base, w, edges, &w.tables.inner, &w.workspace.multipoles)
+        self.at_targets(
+            base,
+            w,
+            edges,
+            &w.tables.inner,
+            &w.workspace.multipoles,
+            [0u64.into(), 0u32.into(), 0u64.into()],
+        )
     }
 
     fn hold(&mut self, most: usize) {

@@ -4,8 +4,8 @@
 use crate::Test;
 use backend_cpu::pairwise::Pairwise;
 use backend_cuda::{
-    CallerPoints, Device, DeviceLists, DeviceScalar, DeviceTree, Direct, Ends, Expansion, Plan, Policy, Root, Settings,
-    Targets, TreeOptions, build, solver, uvwx,
+    CallerPoints, Device, DeviceLists, DeviceScalar, DeviceTree, Direct, Ends, Expansion, Placed, Plan, Policy, Root,
+    Settings, Targets, TreeOptions, build, solver, uvwx,
 };
 use cudarc::driver::{CudaContext, DevicePtr};
 use fmm_kernels::equivalent::EquivalentExpansion;
@@ -163,9 +163,10 @@ fn solvers(device: &Device) {
     for kind in CloudKind::ALL {
         let (s, t) = (kind.points(8000, 41), CloudKind::Uniform.points(3000, 42));
         for t in [None, Some(&t[..])] {
+            let points = |s: &[f64], t: Option<&[f64]>| Placed::new(device, &tree, s, t);
             let mut plan =
-                solver::<_, f32, f64>(device, &Laplace, Outputs::POTENTIAL, &settings, &first, None).unwrap();
-            plan.set_points(&s, t).unwrap();
+                solver::<_, f32, f64>(&Laplace, Outputs::POTENTIAL, &settings, points(&first, None).unwrap()).unwrap();
+            plan.set_points(points(&s, t).unwrap()).unwrap();
             let (here, report) = fmm_tree::build_reported(&s, t, &tree).unwrap();
             let (there, rows) = plan.download().unwrap();
             let what = kind.name();
@@ -191,15 +192,16 @@ fn solvers(device: &Device) {
             let v = Direct::<f64>::new(device, &Laplace, Outputs::POTENTIAL, &s, at, None).unwrap().apply(&q).unwrap();
             let e = difference(&u, &v);
             assert!(e <= 3e-4, "{what}: {e:e}");
-            assert!(plan.bytes() > 0 && plan.set_points(&[f64::NAN; 3], None).is_err());
+            assert!(plan.bytes() > 0 && points(&[f64::NAN; 3], None).is_err());
             let mut again = u.clone();
             plan.apply(&q, &mut again, &mut |_, _| true).unwrap();
             assert_eq!(u, again, "{what}: after a refused set of points");
         }
     }
     let clouds: Vec<Vec<f64>> = (0..3).map(|i| CloudKind::Plummer.points(50_000, 44 + i)).collect();
-    let mut plan = solver::<_, f64, f64>(device, &Laplace, Outputs::GRADIENT, &settings, &clouds[0], None).unwrap();
-    let mut step = |i: usize| plan.set_points(&clouds[i % 3], None).unwrap();
+    let points = |i: usize| Placed::new(device, &tree, &clouds[i % 3], None).unwrap();
+    let mut plan = solver::<_, f64, f64>(&Laplace, Outputs::GRADIENT, &settings, points(0)).unwrap();
+    let mut step = |i: usize| plan.set_points(points(i)).unwrap();
     (0..4).for_each(&mut step);
     let before = device.reserved_memory().unwrap();
     (0..6).for_each(&mut step);

@@ -4,7 +4,7 @@ use crate::Test;
 use crate::far::{difference, errors_with, groups, ten_runs_give_the_same_bits, tree_of};
 use backend_cpu::pairwise::Pairwise;
 use backend_cuda::{
-    Device, DeviceLists, DeviceScalar, Direct, Expansion, Plan, Policy, Settings, Targets, solver, uvwx,
+    Device, DeviceLists, DeviceScalar, Direct, Expansion, Placed, Plan, Policy, Settings, Targets, solver, uvwx,
 };
 use fmm_kernels::spherical::accuracy::expected_error;
 use fmm_kernels::spherical::{SphericalExpansion, SphericalOptions, Translation, Truncation};
@@ -164,11 +164,12 @@ fn solvers(device: &Device) {
     let settings = Settings { expansion, policy: Policy::Uvwx, order: 8, tree, lists, cache: None };
     let first = CloudKind::Uniform.points(200, 40);
     let (outputs, t) = (Outputs::POTENTIAL, CloudKind::Uniform.points(3000, 42));
-    let mut plan = solver::<_, f32, f64>(device, &Laplace, outputs, &settings, &first, None).unwrap();
+    let points = |s: &[f64], t: Option<&[f64]>| Placed::new(device, &tree, s, t);
+    let mut plan = solver::<_, f32, f64>(&Laplace, outputs, &settings, points(&first, None).unwrap()).unwrap();
     for kind in CloudKind::ALL {
         let s = kind.points(8000, 41);
         for t in [None, Some(&t[..])] {
-            plan.set_points(&s, t).unwrap();
+            plan.set_points(points(&s, t).unwrap()).unwrap();
             let q = normal_strengths(s.len() / 3, 43);
             let mut u = vec![0.0; t.unwrap_or(&s).len() / 3 * plan.values()];
             plan.apply(&q, &mut u, &mut |_, _| true).unwrap();
@@ -176,7 +177,7 @@ fn solvers(device: &Device) {
             let v = Direct::<f64>::new(device, &Laplace, outputs, &s, at, None).unwrap().apply(&q).unwrap();
             let e = difference(&u, &v);
             assert!(e <= 10.0 * bound::<f32>(8, false), "{}: {e:e}", kind.name());
-            assert!(plan.bytes() > 0 && plan.set_points(&[f64::NAN; 3], None).is_err());
+            assert!(plan.bytes() > 0 && points(&[f64::NAN; 3], None).is_err());
             let mut again = u.clone();
             plan.apply(&q, &mut again, &mut |_, _| true).unwrap();
             assert_eq!(u, again, "{}: after a refused set of points", kind.name());

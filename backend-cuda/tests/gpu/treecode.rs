@@ -4,7 +4,7 @@ use crate::Test;
 use crate::far::difference;
 use crate::topology::{build, equal_lists};
 use backend_cuda::{
-    Acceptance, Device, Direct, Expansion, Policy, Root, Settings, Targets, TreeOptions, solver, treecode,
+    Acceptance, Device, Direct, Expansion, Placed, Policy, Root, Settings, Targets, TreeOptions, solver, treecode,
 };
 use fmm_kernels::spherical::Truncation;
 use fmm_kernels::{Laplace, Stokes, equivalent, spherical};
@@ -75,7 +75,8 @@ fn errors_of<F: Family>(device: &Device, family: &F, expansion: Expansion, order
     let tree = BuildOptions { ncrit: Some(40), ..Default::default() };
     let (lists, policy) = (ListOptions { m2p_min_sources: 8, p2l_min_targets: 8 }, Policy::Treecode { theta });
     let settings = Settings { expansion, policy, order, tree, lists, cache: None };
-    let plan = solver::<F, f64, f64>(device, family, outputs, &settings, &s, None).unwrap();
+    let points = Placed::new(device, &tree, &s, None).unwrap();
+    let plan = solver::<F, f64, f64>(family, outputs, &settings, points).unwrap();
     let q = normal_strengths(6000 * plan_strengths::<F>(), 2);
     let mut u = vec![0.0; 6000 * plan.values()];
     plan.apply(&q, &mut u, &mut |_, _| true).unwrap();

@@ -78,6 +78,7 @@ impl Plan {
         } else {
             placed?;
         }
+        plan.say(plan.choice.why.clone(), plan.choice.order);
         plan.seconds.plan = start.elapsed().as_secs_f64();
         Ok(plan)
     }
@@ -92,6 +93,15 @@ impl Plan {
             Err(_) => None,
             Ok(()) => self.engine.as_ref()?.order().filter(|&order| Some(order) > self.choice.order),
         }
+    }
+
+    /// Why the method is what it is: forecasts were made with `order`, of which the points may have made another.
+    fn say(&mut self, mut why: String, order: Option<usize>) {
+        let found = self.engine.as_ref().and_then(|e| e.order());
+        if let (Method::Auto, Some(found)) = (self.request.method, found.filter(|_| found != order)) {
+            why += &format!("; the points ask for order {found}");
+        }
+        self.choice.why = why;
     }
 
     /// Replaces the points; method, order, leaf capacity and operators stay where they keep the tolerance. Far more points,
@@ -120,6 +130,8 @@ impl Plan {
             }
             placed => placed?,
         }
+        let kept = new.method == self.choice.method;
+        self.say(if kept { new.why } else { "kept from the points before".to_string() }, new.order);
         self.seconds.plan = start.elapsed().as_secs_f64();
         Ok(())
     }

@@ -3,7 +3,7 @@
     cargo build --release && python3 benches/auto.py --binary target/release/fmm --out runs/<date>-<host>
 
 The methods of a row are timed in turn, a few rounds of it: the least median of an evaluation on an existing plan counts.
-Direct sums are timed to 1e5 points, and from there on grow with N^2. Rows go to `auto.csv`, which is added to: `--n`,
+Direct sums are timed to 2e4 points, and from there on grow with N^2. Rows go to `auto.csv`, which is added to: `--n`,
 `--clouds` and `--tolerances` make it in pieces. Nothing else should run on the machine meanwhile.
 """
 
@@ -40,7 +40,7 @@ def row(args, cloud, n, tolerance):
             chosen[method] = (report["method"], report["order"])
             if k == 0:
                 errors[method] = max(e["rel_l2"] for e in report["errors"].values())
-    direct = min(n, 100_000)
+    direct = min(n, 20_000)
     if direct not in args.direct:
         args.direct[direct] = run(args.binary, "uniform", direct, 1e-3, "direct", 1 if direct > 20_000 else 5, False)["seconds"]["apply"]
     seconds["direct"] = args.direct[direct] * (n / direct) ** 2

@@ -108,6 +108,10 @@ impl Plan {
     /// or targets that become points of their own, may ask for others: this is then a new plan. On an error the plan
     /// is as before.
     ///
+    /// A tolerance looks at the new points each time. Of a million that takes equivalent densities with gradient 3 to 5 ms of one core, spherical
+    /// harmonics 0.07 to 0.1 s (at 1e-9 up to 0.6 s), beside 0.2 s for tree and lists and 1.2 s and more for an evaluation. Steps of points that stay
+    /// alike save it by asking for the method and order that [`Plan::describe`] names instead.
+    ///
     /// # Errors
     /// As [`Fmm::plan`].
     pub fn set_points<'a>(&mut self, sources: &[f64], targets: impl Into<Targets<'a>>) -> Result<(), Error> {

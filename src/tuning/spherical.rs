@@ -29,11 +29,12 @@ pub(super) fn typical(output: usize, p: usize) -> f64 {
 /// Part of the tolerance that an estimate of potential, gradient or Hessian may take.
 pub(super) const SHARES: [f64; 3] = [0.25, 0.25, 0.2];
 
-/// Order from which on it may take twice as much: strengths of one sign err less there than normal ones, and errors were at most 1.4 times the
-/// estimate (orders 16 to 40, all clouds, 2500 points in leaves of up to 40; 1e5 uniform points 0.9).
-const ASSURED: usize = 16;
-/// Order beyond which the part shrinks instead, by the square of the order, where leaves are small, targets are not the sources, or sources have
-/// dipoles: fewer and fewer pairs make up the error, and a sample misses them.
+/// Where leaves are not small, targets are the sources, and these have no dipoles, potential and gradient may take ASSURED/p of that part from order
+/// FROM on: strengths of one sign err less there than normal ones. Errors over estimates: potentials at most 1.3 at 2500 points and 2.1 at 1e5 (two
+/// clusters, order 24), gradients 1.4 (orders 16 to 40, all clouds).
+const ASSURED: [f64; 2] = [25.0, 32.0];
+const FROM: usize = 16;
+/// Elsewhere the part shrinks beyond this order, by its square: fewer and fewer pairs make up the error, and a sample misses them.
 const SURE: f64 = 20.0;
 /// Leaf capacity below which leaves are small.
 const SMALL: usize = 20;
@@ -69,7 +70,7 @@ pub(crate) fn order_on(
     let (dipoles, apart) = (dipolar(kernel), if scene.apart { APART } else { 1.0 });
     let usual = !dipoles && !scene.apart && scene.ncrit.is_none_or(|k| k >= SMALL);
     let share = |i: usize, p: usize| match usual {
-        true if p >= ASSURED && i < 2 => 2.0 * SHARES[i],
+        true if p >= FROM && i < ASSURED.len() => SHARES[i] * ASSURED[i] / p as f64,
         true => SHARES[i],
         false => apart * SHARES[i] * (SURE / p as f64).min(1.0).powi(2),
     };

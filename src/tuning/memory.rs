@@ -1,7 +1,7 @@
 //! Memory of a plan and one evaluation, forecast from counts before there are any points.
 
-use crate::family::Facts;
 use crate::variant::{Expansion, Parts};
+use fmm_families::Facts;
 use fmm_kernels::equivalent::surface;
 
 /// Bytes of the whole plan and one evaluation on `threads` threads, from counts alone: `mean` points a leaf, a

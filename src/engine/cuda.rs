@@ -52,7 +52,7 @@ impl Cuda {
         let asked = parts.expansion == Expansion::Equivalent && parts.policy.theta().is_none();
         match c.tolerance {
             Some(tolerance) if asked && matches!(targets, Targets::Sources) && family.near_radius(1.0) == 0.0 => {
-                let scene = tuning::Scene { sources: n, apart: false, ncrit: r.ncrit };
+                let scene = tuning::Scene { sources: n, apart: false, ncrit: r.ncrit, again: false };
                 let closeness = || points.closeness();
                 tuning::order_of_scattered(family.name(), r.outputs, tolerance, scene, usual, closeness)
             }

@@ -76,7 +76,7 @@ pub struct Description {
     pub lists: Option<&'static str>,
     /// Opening angle of a treecode, θ of the criterion of separation in the plane.
     pub theta: Option<f64>,
-    /// `rcr`, `direct` or `domains`, on a GPU `dense`, of spherical harmonics.
+    /// `rcr`, `direct` or `domains`, on a GPU `rcr` or `dense`, of spherical harmonics.
     pub translation: Option<&'static str>,
     /// `variable` or `fixed`, of spherical harmonics with M2L.
     pub truncation: Option<&'static str>,
@@ -148,7 +148,10 @@ impl Plan {
                 Layout::Pyramid { theta, .. } => Some(theta),
             }),
             translation: spherical.map(|p| match r.backend {
-                Backend::Cuda(_) => "dense",
+                Backend::Cuda(_) => {
+                    let order = c.order.unwrap_or_default();
+                    p.translation_on_gpu(order, r.precision == Precision::F32).name()
+                }
                 Backend::Cpu(_) => p.spherical.translation.name(),
             }),
             truncation: spherical.filter(|p| p.policy.theta().is_none()).map(|p| p.spherical.truncation.name()),

@@ -16,7 +16,7 @@ static_assert(sizeof(Source) == VALUES * sizeof(REAL), "rows are packed");
 #include "shared/series.cuh"
 
 #define LEVEL_ROW (LEVEL_HEAD + VALUES)
-// Harmonics of a box whose coefficients are in shared memory at once, and one more, so that the boxes that are read at once lie in
+// Harmonics of a box whose coefficients are in shared memory at once; not a multiple of eight, so that boxes that are read at once lie in
 // distinct banks.
 #define ROOM (TILE / SPLIT - 1)
 // Whether all are, and so few that the program knows each of them.
@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     from_harmonics(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
                    const u32* row, const REAL* betas, const u32* columns, const REAL* factors, u32 stride,
                    const REAL* rows, const double* xyz, u64 points, double* values) {
-  __shared__ Source tile[SPLIT][ROOM + 1];
+  __shared__ Source tile[SPLIT][ROOM];
   const Boxes t = *boxes;
   const u32 b = items[blockIdx.x];
   const uint2 range = t.target_range[b];

@@ -157,7 +157,10 @@ pub fn p2m_harmonics_program<T: Real>(strengths: usize, order: usize) -> Program
 
 /// L2P or M2P by harmonics of `order`: `values` of a target.
 pub fn l2p_harmonics_program<T: Real>(values: usize, order: usize, m2p: bool) -> Program {
-    let mut definitions = Groups::harmonics::<T>(values, m2p).definitions(2 * TILE);
+    let groups = Groups::harmonics::<T>(values, m2p);
+    // As many harmonics as there are, and two more.
+    let all = groups.split * (order * order + 2) * values * size_of::<T>();
+    let mut definitions = groups.definitions(all.min(2 * TILE));
     definitions.extend([("VALUES", values), ("ORDER", order), ("SINGULAR", usize::from(m2p))]);
     let source = include_str!("../kernels/l2p_harmonics.cu");
     of_harmonics::<T>("l2p_harmonics.cu", source, &definitions, &["from_harmonics"])
@@ -181,12 +184,13 @@ impl RcrShape {
     /// For rows of order `p` where a block can have `memory` bytes. More rows at once spare readings of matrices, and a second block works
     /// where one waits for its threads.
     pub fn of<T: Real>(p: usize, memory: usize) -> RcrShape {
-        let size = if T::NAME == "f32" { 4 } else { 8 };
+        // Of f64 three blocks would leave too few registers.
+        let most = if T::NAME == "f32" { 3 } else { 2 };
         let shape = |edges: usize| {
-            let bytes = 2 * p * p * (edges + 1) * size;
+            let bytes = 2 * p * p * (edges + 1) * size_of::<T>();
             // Beside them the list of slots, and what the system takes.
             let each = bytes + 4 * (217 + edges) + 1024;
-            RcrShape { edges, blocks: ((memory + 1024) / each).min(3), bytes }
+            RcrShape { edges, blocks: ((memory + 1024) / each).min(most), bytes }
         };
         let several = [64, 32, 16, 8].into_iter().map(shape).find(|s| s.blocks > 1);
         several.unwrap_or_else(|| [8, 4, 2].into_iter().map(shape).find(|s| s.blocks > 0).unwrap_or(shape(1)))

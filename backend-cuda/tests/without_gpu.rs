@@ -136,7 +136,8 @@ fn rotations_compile_for_sm_90() {
     for order in [1, 4, 8, 13, 20, 40] {
         for program in [of::<f32>(order), of::<f64>(order)] {
             let log = for_sm_90(&program).unwrap_or_else(|e| panic!("{e}")).log;
-            assert!(spilled(&log) <= 64, "{} spills registers:\n{log}", program.name);
+            // Addresses that stay the same from one offset to the next.
+            assert!(spilled(&log) <= 96, "{} spills registers:\n{log}", program.name);
             assert!(!log.contains("warning"), "{}:\n{log}", program.name);
         }
     }

@@ -91,8 +91,9 @@ __device__ __forceinline__ void turn(const Tables& t, const Course& course, cons
   for (u32 i = threadIdx.x / LANES; i < t.turn_count; i += SLICES) {
     const Job job = t.turns[i];
     const u32 n = job.x & 255, first = job.x >> 8 & 255, row = job.x >> 16, size = n + 1 - first;
-    if (n >= (BACK ? course.write : course.read) || (BACK ? first >= course.read : row + first >= course.write)) continue;
-    const u32 place = n * n + first * (n + 1), count = BACK ? min(size, course.read - first) : size;
+    if (BACK ? n >= course.write : n >= course.read || row + first >= course.write) continue;
+    // Of a row of one degree there are no sines: zeros.
+    const u32 place = n * n + first * (n + 1), count = BACK ? min(size, course.read - min(first, course.read)) : size;
     multiply(t.rotations + (BACK ? course.back : course.there) + job.y, count, &from[place][lane], WIDE,
              &to[place + row][lane], WIDE, 0, size - row);
   }

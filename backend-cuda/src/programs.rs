@@ -106,7 +106,8 @@ impl Groups {
         match m2p {
             true if few => Groups { split: 2, most: if single { 4 } else { 2 }, blocks: 12 },
             true => Groups { split: 2, most: if single { 2 } else { 1 }, blocks: 8 },
-            false => Groups { split: 1, most: if single || few { 2 } else { 1 }, blocks: if few { 16 } else { 8 } },
+            false if few => Groups { split: 1, most: 2, blocks: if single { 16 } else { 14 } },
+            false => Groups { split: 1, most: if single { 2 } else { 1 }, blocks: 8 },
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::device::{Buffer, Device};
 use crate::equivalent::DeviceScalar;
 use fmm_kernels::spherical::basis::Basis;
-use fmm_kernels::spherical::sparse::{self, Harmonics};
+use fmm_kernels::spherical::sparse;
 use fmm_traits::Error;
 
 /// From a row to the coefficients of potential and derivatives: coefficient i, harmonics in the order in which they are summed (m by m,
@@ -28,8 +28,7 @@ impl Series {
         let leading = |n: usize, m: usize| -> f64 {
             (1..=m).map(|k| step(k, k)[0]).chain((m + 1..=n).map(|k| step(k, m)[0])).product()
         };
-        // Singular harmonics are regular ones at the inverted point.
-        let matrix = sparse::values(derivatives, Harmonics::Regular, p);
+        let matrix = sparse::values(derivatives, p);
         let mut series = Series {
             columns: vec![Vec::new(); derivatives + 1],
             factors: vec![Vec::new(); derivatives + 1],

@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         for (int k = 0; k < SPLIT; ++k) {
           const REAL* from = rows + (u64)__shfl_sync(~0u, s, k * LANES) * stride;
           REAL* to = tile[k][0].v;
-#pragma unroll 4
+#pragma unroll 8
           for (u32 i = threadIdx.x; i < count * VALUES; i += THREADS) {
             REAL coefficient = 0;
 #pragma unroll

@@ -2,12 +2,13 @@
 // fmm-kernels/src/spherical/rcr.rs; the tables are made in src/spherical/rotations.rs.
 //
 // A block translates EDGES rows along one course at a time. They lie side by side in shared memory, so that a thread has the rows of its own
-// EACH boxes and all threads of a warp read the same entry of a matrix: about z while rows are fetched, about y, along z, back about y, and
-// back about z into sums in registers. Matrices come in tiles of four rows, entry (i, j) at 4j + i, with zeros where they end.
+// EACH boxes and all threads of a warp read the same entry of a matrix: about z, about y, along z, back about y, and back about z into sums
+// in registers. Matrices come in tiles of four rows, entry (i, j) at 4j + i, with zeros where they end.
 //
 // In front of this file: REAL, ORDER, EDGES, THREADS, BLOCKS (of a multiprocessor), UP, ACROSS, DOWN.
 
 #include "shared/boxes.cuh"
+#include "shared/copy.cuh"
 #include "shared/slots.cuh"
 
 // (n, m), 0 ≤ m ≤ n < ORDER.
@@ -15,10 +16,17 @@
 #define LANES (EDGES < 32 ? EDGES : 32)
 #define EACH (EDGES / LANES)
 #define SLICES (THREADS / LANES)
-// From one number of a row to the next.
+// From one number of a row to the next, and numbers of a row in device memory.
 #define WIDE (EDGES + 1)
-// Pairs (n, m) of boxes that a thread turns about z.
-#define MINE ((PAIRS * EDGES + THREADS - 1) / THREADS)
+#define STRIDE (ORDER * ORDER + ORDER % 2)
+// Numbers of either array in shared memory: rows side by side, or one behind the other as they come.
+#define LARGER (ORDER * ORDER * WIDE > EDGES * STRIDE ? ORDER * ORDER * WIDE : EDGES * STRIDE)
+#define ROOM ((LARGER + 3) / 4 * 4)
+// A thread turns PER pairs (n, m) of BOXES boxes about z: WIDTH threads have all pairs, and there are GROUPS of them.
+#define PER ((PAIRS + THREADS - 1) / THREADS)
+#define WIDTH ((PAIRS + PER - 1) / PER)
+#define GROUPS (THREADS / WIDTH)
+#define BOXES ((EDGES + GROUPS - 1) / GROUPS)
 
 // Along which offset.
 struct Course {
@@ -57,6 +65,7 @@ static_assert(sizeof(Tables) == 10 * 8, "the host sends ten words");
 
 // Rows of EDGES boxes.
 typedef REAL Rows[ORDER * ORDER][WIDE];
+extern __shared__ __align__(16) unsigned char memory[];
 
 // y = tile · x over `count` columns: numbers of x are `step` apart, and then `more` farther each time. Writes `rows` of four, in places
 // that are `to_step` apart and likewise.
@@ -88,8 +97,10 @@ __device__ __forceinline__ void multiply(const REAL* tile, u32 count, const REAL
 template <bool BACK>
 __device__ __forceinline__ void turn(const Tables& t, const Course& course, const Rows& from, Rows& to) {
   const u32 lane = threadIdx.x % LANES;
+  Job next = t.turns[min(threadIdx.x / LANES, t.turn_count - 1)];
   for (u32 i = threadIdx.x / LANES; i < t.turn_count; i += SLICES) {
-    const Job job = t.turns[i];
+    const Job job = next;
+    next = t.turns[min(i + SLICES, t.turn_count - 1)];
     const u32 n = job.x & 255, first = job.x >> 8 & 255, row = job.x >> 16, size = n + 1 - first;
     if (BACK ? n >= course.write : n >= course.read || row + first >= course.write) continue;
     // Of a row of one degree there are no sines: zeros.
@@ -103,8 +114,10 @@ __device__ __forceinline__ void turn(const Tables& t, const Course& course, cons
 template <int STEP>
 __device__ __forceinline__ void shift(const Tables& t, const Course& course, const Rows& from, Rows& to) {
   const u32 lane = threadIdx.x % LANES, both = min(course.read, course.write);
+  Job next = t.shifts[min(threadIdx.x / LANES, t.shift_count - 1)];
   for (u32 i = threadIdx.x / LANES; i < t.shift_count; i += SLICES) {
-    const Job job = t.shifts[i];
+    const Job job = next;
+    next = t.shifts[min(i + SLICES, t.shift_count - 1)];
     const u32 m = job.x & 255, sine = job.x >> 8 & 255, row = job.x >> 16;
     if (m >= both || m + row >= course.write) continue;
     // Beside the triangle there are zeros.
@@ -117,32 +130,42 @@ __device__ __forceinline__ void shift(const Tables& t, const Course& course, con
   }
 }
 
-// visit(i, box, (n, m), place of the cosine, n) for what a thread turns about z.
+// visit(r, j, box, place of the cosine, n, turn) for what a thread turns about z; `turns`: one a pair.
 template <class Visit>
-__device__ __forceinline__ void for_mine(const Tables& t, Visit visit) {
+__device__ __forceinline__ void for_mine(const Tables& t, const Turn* turns, Visit visit) {
+  const u32 group = threadIdx.x / WIDTH;
 #pragma unroll
-  for (int i = 0; i < MINE; ++i) {
-    const u32 at = threadIdx.x + i * THREADS;
-    if ((i + 1) * THREADS <= PAIRS * EDGES || at < PAIRS * EDGES) {
-      const u32 place = t.places[at % PAIRS];
-      visit(i, at / PAIRS, at % PAIRS, place & 0xffff, place >> 16);
+  for (int r = 0; r < PER; ++r) {
+    const u32 pair = r * WIDTH + threadIdx.x % WIDTH;
+    if (pair >= PAIRS || group >= GROUPS) continue;
+    const u32 place = t.places[pair] & 0xffff, n = t.places[pair] >> 16;
+    const Turn by = turns[pair];
+#pragma unroll
+    for (int j = 0; j < BOXES; ++j) {
+      const u32 box = group + j * GROUPS;
+      if (box < EDGES) visit(r, j, box, place, n, by);
     }
   }
 }
+typedef REAL Sums[PER][BOXES][2];
 
-// sum += the rows sources[box] − 1 of `in` (0: none) along a course. Both arrays are free afterwards as soon as all threads are here again.
+// sum += the rows sources[box] − 1 of `in` (0: none) along a course. All threads have seen the sources and are done with both arrays.
 template <int STEP>
-__device__ __forceinline__ void translate(const Tables& t, u32 number, const REAL* in, u32 stride, const u32 (&sources)[EDGES],
-                                          Rows& a, Rows& b, REAL (&sum)[MINE][2]) {
+__device__ __forceinline__ void translate(const Tables& t, u32 number, const REAL* in, const u32 (&sources)[EDGES], Sums& sum) {
+  Rows &a = *(Rows*)memory, &b = *(Rows*)(memory + ROOM * sizeof(REAL));
+  REAL* raw = (REAL*)(memory + ROOM * sizeof(REAL));
   const Course course = t.courses[number];
   const Turn* phases = t.phases + 2ull * number * PAIRS;
-  for_mine(t, [&](int, u32 box, u32 pair, u32 place, u32 n) {
-    if (n >= course.read) return;
-    const u32 source = sources[box];
+#pragma unroll 4
+  for (u32 i = threadIdx.x; i < EDGES * (STRIDE / 2); i += THREADS) {
+    const u32 box = i / (STRIDE / 2), k = i % (STRIDE / 2) * 2, source = sources[box];
+    copy_two(raw + box * STRIDE + k, in + (u64)(source ? source - 1 : 0) * STRIDE + k, source);
+  }
+  asm volatile("cp.async.wait_all;" ::: "memory");
+  __syncthreads();
+  for_mine(t, phases, [&](int, int, u32 box, u32 place, u32 n, const Turn& by) {
     const bool sines = place > n * n;
-    const REAL* from = in + (u64)(source - 1) * stride + place;
-    const REAL x = source ? from[0] : REAL(0), y = source && sines ? from[n] : REAL(0);
-    const Turn by = phases[pair];
+    const REAL x = raw[box * STRIDE + place], y = sines ? raw[box * STRIDE + place + n] : REAL(0);
     a[place][box] = by.c * x + by.s * y;
     if (sines) a[place + n][box] = by.c * y - by.s * x;
   });
@@ -153,79 +176,78 @@ __device__ __forceinline__ void translate(const Tables& t, u32 number, const REA
   __syncthreads();
   turn<true>(t, course, a, b);
   __syncthreads();
-  for_mine(t, [&](int i, u32 box, u32 pair, u32 place, u32 n) {
+  for_mine(t, phases + PAIRS, [&](int r, int j, u32 box, u32 place, u32 n, const Turn& by) {
     if (n >= course.write) return;
     const bool sines = place > n * n;
     const REAL x = b[place][box], y = sines ? b[place + n][box] : REAL(0);
-    const Turn by = phases[PAIRS + pair];
-    sum[i][0] += by.c * x - by.s * y;
-    sum[i][1] += by.c * y + by.s * x;
+    sum[r][j][0] += by.c * x - by.s * y;
+    sum[r][j][1] += by.c * y + by.s * x;
   });
 }
 
-extern __shared__ __align__(16) unsigned char memory[];
-
 // out[boxes[i]] += the sum over slots of the rows in[table[slot · items + i]] along the offset of the slot, for items starts[o] …
-// starts[o + 1] of each octant o; where gridDim.z > 1 over the slots of a part, to partial[(part · items + item) · stride …].
+// starts[o + 1] of each octant o; where gridDim.z > 1 over the slots of a part, to partial[(part · items + item) · STRIDE …].
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    rcr_across(const Tables* tables, u32 stride, const REAL* in, const u32* table, u32 items, const u32* boxes,
-               const u64* starts, REAL* out, REAL* partial) {
+    rcr_across(const Tables* tables, const REAL* in, const u32* table, u32 items, const u32* boxes, const u64* starts,
+               REAL* out, REAL* partial) {
   __shared__ u32 used[SLOTS + 1], sources[EDGES];
   const Tables t = *tables;
-  Rows &a = *(Rows*)memory, &b = (&a)[1];
   u32 tile = blockIdx.x;
   const u32 octant = group_of(starts, EDGES, tile);
   const u32 first = (u32)starts[octant] + tile * EDGES, end = min(first + EDGES, (u32)starts[octant + 1]);
   list_slots(table, items, first, end, used);
   const u32 begin = used[SLOTS] * blockIdx.z / gridDim.z, stop = used[SLOTS] * (blockIdx.z + 1) / gridDim.z;
-  REAL sum[MINE][2] = {};
+  static_assert(EDGES <= THREADS, "a thread an edge");
+  auto source_at = [&](u32 i) {
+    const u32 item = first + threadIdx.x;
+    return i < stop && threadIdx.x < EDGES && item < end ? table[(u64)used[i] * items + item] : NOBODY;
+  };
+  Sums sum = {};
+  u32 next = source_at(begin);
   for (u32 i = begin; i < stop; ++i) {
-    const u32 slot = used[i];
-    for (u32 box = threadIdx.x; box < EDGES; box += THREADS)
-      sources[box] = first + box < end ? table[(u64)slot * items + first + box] : NOBODY;
+    if (threadIdx.x < EDGES) sources[threadIdx.x] = next;
     __syncthreads();
-    translate<ACROSS>(t, offset_of(slot, octant), in, stride, sources, a, b, sum);
+    next = source_at(i + 1);
+    translate<ACROSS>(t, offset_of(used[i], octant), in, sources, sum);
+    __syncthreads();
   }
-  for_mine(t, [&](int i, u32 box, u32, u32 place, u32 n) {
+  for_mine(t, t.phases, [&](int r, int j, u32 box, u32 place, u32 n, const Turn&) {
     const u32 item = first + box;
     if (item >= end) return;
     const bool whole = gridDim.z == 1, sines = place > n * n;
-    REAL* to = whole ? out + (u64)boxes[item] * stride : partial + ((u64)blockIdx.z * items + item) * stride;
-    to[place] = (whole ? to[place] : REAL(0)) + sum[i][0];
-    if (sines) to[place + n] = (whole ? to[place + n] : REAL(0)) + sum[i][1];
+    REAL* to = whole ? out + (u64)boxes[item] * STRIDE : partial + ((u64)blockIdx.z * items + item) * STRIDE;
+    to[place] = (whole ? to[place] : REAL(0)) + sum[r][j][0];
+    if (sines) to[place + n] = (whole ? to[place + n] : REAL(0)) + sum[r][j][1];
     // What makes a row even.
-    if (!whole && place == 0 && stride > ORDER * ORDER) to[ORDER * ORDER] = 0;
+    if (!whole && place == 0 && ORDER % 2) to[ORDER * ORDER] = 0;
   });
 }
 
 // out[to[e]] = in[from[e]] between a box and its children for the edges starts[o] … starts[o + 1] of each octant o, whose courses follow one
 // another from `number` on; or added.
 template <int STEP>
-__device__ __forceinline__ void family(const Tables& t, u32 number, u32 stride, const REAL* in, const u32* from, REAL* out,
-                                       const u32* to, const u64* starts, bool add) {
+__device__ __forceinline__ void family(const Tables& t, u32 number, const REAL* in, const u32* from, REAL* out, const u32* to,
+                                       const u64* starts, bool add) {
   __shared__ u32 sources[EDGES];
-  Rows &a = *(Rows*)memory, &b = (&a)[1];
   u32 tile = blockIdx.x;
   const u32 octant = group_of(starts, EDGES, tile);
   const u32 first = (u32)starts[octant] + tile * EDGES, end = min(first + EDGES, (u32)starts[octant + 1]);
-  for (u32 box = threadIdx.x; box < EDGES; box += THREADS) sources[box] = first + box < end ? from[first + box] + 1 : 0;
+  if (threadIdx.x < EDGES) sources[threadIdx.x] = first + threadIdx.x < end ? from[first + threadIdx.x] + 1 : NOBODY;
   __syncthreads();
-  REAL sum[MINE][2] = {};
-  translate<STEP>(t, number + octant, in, stride, sources, a, b, sum);
-  for_mine(t, [&](int i, u32 box, u32, u32 place, u32 n) {
+  Sums sum = {};
+  translate<STEP>(t, number + octant, in, sources, sum);
+  for_mine(t, t.phases, [&](int r, int j, u32 box, u32 place, u32 n, const Turn&) {
     if (first + box >= end) return;
-    REAL* row = out + (u64)to[first + box] * stride + place;
-    row[0] = (add ? row[0] : REAL(0)) + sum[i][0];
-    if (place > n * n) row[n] = (add ? row[n] : REAL(0)) + sum[i][1];
+    REAL* row = out + (u64)to[first + box] * STRIDE + place;
+    row[0] = (add ? row[0] : REAL(0)) + sum[r][j][0];
+    if (place > n * n) row[n] = (add ? row[n] : REAL(0)) + sum[r][j][1];
   });
 }
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    rcr_up(const Tables* tables, u32 number, u32 stride, const REAL* in, const u32* from, REAL* out, const u32* to,
-           const u64* starts) {
-  family<UP>(*tables, number, stride, in, from, out, to, starts, false);
+    rcr_up(const Tables* tables, u32 number, const REAL* in, const u32* from, REAL* out, const u32* to, const u64* starts) {
+  family<UP>(*tables, number, in, from, out, to, starts, false);
 }
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    rcr_down(const Tables* tables, u32 number, u32 stride, const REAL* in, const u32* from, REAL* out, const u32* to,
-             const u64* starts) {
-  family<DOWN>(*tables, number, stride, in, from, out, to, starts, true);
+    rcr_down(const Tables* tables, u32 number, const REAL* in, const u32* from, REAL* out, const u32* to, const u64* starts) {
+  family<DOWN>(*tables, number, in, from, out, to, starts, true);
 }

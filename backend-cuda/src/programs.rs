@@ -103,8 +103,13 @@ impl Groups {
     /// Of L2P by harmonics, whose columns threads cannot share; and of M2P, where threads that share a target take boxes in turn.
     pub fn harmonics<T: Real>(values: usize, m2p: bool) -> Groups {
         let [single, few] = [T::NAME == "f32", values < 5];
+        if let (true, Ok(v)) = (m2p, std::env::var("FMM_M2P")) {
+            let v: Vec<usize> = v.split(',').map(|x| x.parse().unwrap()).collect();
+            return Groups { split: v[0], most: v[1], blocks: v[2] };
+        }
         match m2p {
-            true if few => Groups { split: 2, most: if single { 4 } else { 2 }, blocks: 12 },
+            true if single && values == 1 => Groups { split: 2, most: 4, blocks: 20 },
+            true if few => Groups { split: 2, most: 2, blocks: if single { 20 } else { 12 } },
             true => Groups { split: 2, most: if single { 2 } else { 1 }, blocks: 8 },
             false if few => Groups { split: 1, most: 2, blocks: if single { 16 } else { 14 } },
             false => Groups { split: 1, most: if single { 2 } else { 1 }, blocks: 8 },
@@ -185,14 +190,21 @@ impl RcrShape {
     /// For rows of order `p` where a block can have `memory` bytes. More rows at once spare readings of matrices, and a second block works
     /// where one waits for its threads.
     pub fn of<T: Real>(p: usize, memory: usize) -> RcrShape {
-        // Of f64 three blocks would leave too few registers.
-        let most = if T::NAME == "f32" { 3 } else { 2 };
         let shape = |edges: usize| {
-            let bytes = 2 * p * p * (edges + 1) * size_of::<T>();
+            // Rows side by side, or one behind the other as they come.
+            let numbers = (p * p * (edges + 1)).max(edges * (p * p + p % 2)).next_multiple_of(4);
+            let bytes = 2 * numbers * size_of::<T>();
             // Beside them the list of slots, and what the system takes.
             let each = bytes + 4 * (217 + edges) + 1024;
-            RcrShape { edges, blocks: ((memory + 1024) / each).min(most), bytes }
+            // Sums of a thread, in words; more leave too few registers for a third block.
+            let pairs = p * (p + 1) / 2;
+            let sums = 2 * (pairs * edges).div_ceil(RCR_THREADS) * size_of::<T>() / 4;
+            RcrShape { edges, blocks: ((memory + 1024) / each).min(if sums > 32 { 2 } else { 3 }), bytes }
         };
+        if let Ok(v) = std::env::var("FMM_RCR") {
+            let v: Vec<usize> = v.split(',').map(|x| x.parse().unwrap()).collect();
+            return RcrShape { blocks: v[1], ..shape(v[0]) };
+        }
         let several = [64, 32, 16, 8].into_iter().map(shape).find(|s| s.blocks > 1);
         several.unwrap_or_else(|| [8, 4, 2].into_iter().map(shape).find(|s| s.blocks > 0).unwrap_or(shape(1)))
     }

@@ -150,7 +150,7 @@ fn every_order_of_rotations_fits_into_shared_memory() {
             let RcrShape { edges, blocks, bytes } = RcrShape::of::<T>(order, memory);
             let beside = 4 * (217 + edges);
             assert!(edges >= least && blocks > 0, "order {order}: {edges} rows, {blocks} blocks");
-            assert!(bytes == 2 * order * order * (edges + 1) * size_of::<T>() && bytes + beside <= memory);
+            assert!(bytes >= 2 * order * order * (edges + 1) * size_of::<T>() && bytes + beside <= memory);
         }
     }
     shape::<f32>(BLOCK_MEMORY, 8);

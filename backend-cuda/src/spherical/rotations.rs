@@ -1,11 +1,10 @@
 //! M2M, M2L and L2L by rotate – coaxial – rotate back: tables and launches of `kernels/rcr.cu`.
 
 use crate::arrange::{Arranged, tiles};
-use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::device::{Buffer, Device, Functions, blocks};
 use crate::equivalent::DeviceScalar;
 use crate::products::Across;
 use crate::programs::{RCR_THREADS, RcrShape, rcr_program};
-use crate::spherical::operators::row;
 use fmm_kernels::equivalent::spectra::{OFFSETS, offset_index};
 use fmm_kernels::spherical::Truncation;
 use fmm_kernels::spherical::coaxial::Step;
@@ -144,7 +143,6 @@ impl Tables {
 #[derive(Debug)]
 pub(super) struct Rotations<T> {
     device: Device,
-    order: usize,
     shape: RcrShape,
     functions: Functions,
     /// The addresses of the others, and two counts.
@@ -170,7 +168,6 @@ impl<T: DeviceScalar> Rotations<T> {
         table.extend(numbers.iter().map(Buffer::address));
         Ok(Rotations {
             device: device.clone(),
-            order: p,
             shape,
             functions: device.load_sharing(&rcr_program::<T>(p, shape), shape.bytes)?,
             table: device.upload(&table, what)?,
@@ -192,7 +189,6 @@ impl<T: DeviceScalar> Rotations<T> {
         let table = &far.table;
         let args = [
             (&self.table).into(),
-            self.stride(),
             from.into(),
             (&table.table).into(),
             (table.boxes.len() as u32).into(),
@@ -224,7 +220,6 @@ impl<T: DeviceScalar> Rotations<T> {
         let args = [
             (&self.table).into(),
             (first as u32).into(),
-            self.stride(),
             from.into(),
             (&edges.from).into(),
             to.into(),
@@ -239,10 +234,6 @@ impl<T: DeviceScalar> Rotations<T> {
     /// Threads and shared memory of a block.
     fn block(&self) -> (u32, usize) {
         (RCR_THREADS as u32, self.shape.bytes)
-    }
-
-    fn stride(&self) -> Arg {
-        (row(self.order) as u32).into()
     }
 
     /// Bytes held.

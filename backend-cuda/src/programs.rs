@@ -100,16 +100,13 @@ impl Groups {
         }
     }
 
-    /// Of L2P by harmonics, whose columns threads cannot share; and of M2P, where threads that share a target take boxes in turn.
+    /// Of L2P by harmonics, whose columns threads cannot share; and of M2P, where threads that share a target take boxes in turn
+    /// (6.1 instead of 6.5 ms, docs/notes/gpu-performance.md).
     pub fn harmonics<T: Real>(values: usize, m2p: bool) -> Groups {
         let [single, few] = [T::NAME == "f32", values < 5];
-        if let (true, Ok(v)) = (m2p, std::env::var("FMM_M2P")) {
-            let v: Vec<usize> = v.split(',').map(|x| x.parse().unwrap()).collect();
-            return Groups { split: v[0], most: v[1], blocks: v[2] };
-        }
         match m2p {
             true if single && values == 1 => Groups { split: 2, most: 4, blocks: 20 },
-            true if few => Groups { split: 2, most: 2, blocks: if single { 20 } else { 12 } },
+            true if few => Groups { split: 1, most: 2, blocks: 20 },
             true => Groups { split: 2, most: if single { 2 } else { 1 }, blocks: 8 },
             false if few => Groups { split: 1, most: 2, blocks: if single { 16 } else { 14 } },
             false => Groups { split: 1, most: if single { 2 } else { 1 }, blocks: 8 },
@@ -201,10 +198,6 @@ impl RcrShape {
             let sums = 2 * (pairs * edges).div_ceil(RCR_THREADS) * size_of::<T>() / 4;
             RcrShape { edges, blocks: ((memory + 1024) / each).min(if sums > 32 { 2 } else { 3 }), bytes }
         };
-        if let Ok(v) = std::env::var("FMM_RCR") {
-            let v: Vec<usize> = v.split(',').map(|x| x.parse().unwrap()).collect();
-            return RcrShape { blocks: v[1], ..shape(v[0]) };
-        }
         let several = [64, 32, 16, 8].into_iter().map(shape).find(|s| s.blocks > 1);
         several.unwrap_or_else(|| [8, 4, 2].into_iter().map(shape).find(|s| s.blocks > 0).unwrap_or(shape(1)))
     }

@@ -119,8 +119,9 @@ fn stages_of_harmonics_compile_for_sm_90() {
     });
     for program in sources.iter().chain(targets.iter().flatten()).flatten() {
         let log = for_sm_90(program).unwrap_or_else(|e| panic!("{e}")).log;
-        // A few numbers of M2P are spilled outside the columns.
-        assert!(spilled(&log) <= 64, "{} spills registers:\n{log}", program.name);
+        // M2P of four values in f64 is faster with more blocks at a time, though some numbers are then spilled.
+        let allowed = if program.source.contains("SINGULAR 1") && program.name.contains("f64") { 320 } else { 64 };
+        assert!(spilled(&log) <= allowed, "{} spills registers:\n{log}", program.name);
         assert!(!log.contains("warning"), "{}:\n{log}", program.name);
     }
 }

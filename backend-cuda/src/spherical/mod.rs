@@ -33,10 +33,14 @@ impl Translation {
         }
     }
 
-    /// What was faster for order `p` by measurement (docs/notes/gpu-performance.md).
+    /// What was faster for order `p` by measurement (docs/notes/gpu-performance.md): in f32 rotations where many rows fit into shared
+    /// memory and tiles of products are not full; and where products were not faster by more than 2 %, so that the memory of their
+    /// matrices (p⁴ numbers each) and the seconds that they take to make decide.
     pub fn fastest<T: Real>(p: usize) -> Translation {
-        let dense = if T::NAME == "f32" { 9 } else { 10 };
-        if p < dense { Translation::Dense } else { Translation::Rcr }
+        match (T::NAME, p) {
+            ("f32", 10..=14 | 20..) | (_, 25..) => Translation::Rcr,
+            _ => Translation::Dense,
+        }
     }
 }
 

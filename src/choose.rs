@@ -215,8 +215,8 @@ fn on_octree(
         if parts.policy == Policy::Stencil119 {
             return refuse("these lists on a GPU", "it makes U, V, W and X lists, and those of treecodes".to_string());
         }
-        if r.variant.translation.is_some() {
-            return refuse("a choice of translations on a GPU", "it has dense matrices of spherical harmonics".into());
+        if r.variant.translation.is_some_and(|t| t != Translation::Rcr) {
+            return refuse("these translations on a GPU", "it has dense matrices and rotations (rcr)".into());
         }
         // Zeros of a matrix save nothing there.
         parts.spherical.truncation = r.variant.truncation.unwrap_or(Truncation::Fixed);

@@ -37,11 +37,11 @@ impl CostModel {
     /// # Errors
     /// [`Error::Unsupported`] for kernels of the plane and for GPUs; else as [`Fmm::plan`].
     pub fn measure(&mut self, builder: &Fmm) -> Result<(), Error> {
-        if builder.family.0.dim() != 3 || matches!(builder.backend, Backend::Cuda(_)) {
+        if builder.family.dim() != 3 || matches!(builder.backend, Backend::Cuda(_)) {
             let reason = "it is of octrees on a CPU".to_string();
             return Err(Error::Unsupported { operation: "the cost model", reason });
         }
-        let facts = builder.family.0.facts(builder.outputs)?;
+        let facts = builder.family.facts(builder.outputs)?;
         let points = demo::points(demo::Demo::Uniform, POINTS, 1);
         let strengths = demo::strengths(POINTS, facts.strengths, 1);
         // Nothing that was chosen for one plan belongs here.

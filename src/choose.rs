@@ -1,14 +1,13 @@
 //! What a plan decides from the request and the numbers of points.
 
 use crate::cost::BUILT_IN;
-use crate::family::Facts;
-use crate::plane::only_f64;
 use crate::request::{Backend, Fmm, Method};
 use crate::tuning::{self, Scene};
 use crate::validate::MAX_POINTS;
 use crate::variant::{Parts, Policy, Translation, Truncation, parts};
 use adaptive2d::{Norm, PlaneKernel};
 use backend_cpu::{Isa, Precision};
+use fmm_families::{Facts, Place, only_f64};
 use fmm_traits::Error;
 
 /// Most threads a plan may ask for.
@@ -45,7 +44,7 @@ pub(crate) enum Layout {
 }
 
 /// The fast method that a request stands for, whether or not it is used.
-pub(crate) struct Fast {
+struct Fast {
     method: Method,
     layout: Layout,
     order: usize,
@@ -81,21 +80,24 @@ impl Seen {
 /// Checks the request and decides.
 pub(crate) fn choose(r: &Fmm, seen: Seen) -> Result<Choice, Error> {
     let [n, m] = seen.counts;
-    r.family.0.validate()?;
+    r.family.validate()?;
     for (what, found) in [("sources", n), ("targets", m)] {
         if found > MAX_POINTS {
             return Err(Error::TooMany { what, found, limit: MAX_POINTS });
         }
     }
-    let facts = r.family.0.facts(r.outputs)?;
+    let facts = r.family.facts(r.outputs)?;
     let tolerance = match (r.tolerance, r.order) {
         (Some(tolerance), Some(order)) => return Err(Error::ToleranceAndOrder { tolerance, order }),
         (Some(tolerance), None) => Some(tolerance),
         (None, Some(_)) => None,
-        (None, None) => Some(tuning::default_tolerance(r.family.0.name(), r.outputs, r.precision, seen.scene(r))),
+        (None, None) => Some(tuning::default_tolerance(r.family.name(), r.outputs, r.precision, seen.scene(r))),
     };
     r.costs.validate()?;
-    let fast = r.family.0.fast(r, &facts, tolerance, seen)?;
+    let fast = match r.family.place() {
+        Place::Space(_) => in_space(r, &facts, tolerance, seen)?,
+        Place::Plane(kernel) => in_plane(r, kernel, tolerance, seen.counts)?,
+    };
     if r.ncrit == Some(0) {
         return Err(Error::Parameter { name: "ncrit", value: 0.0, requirement: "must be at least 1" });
     }
@@ -143,7 +145,7 @@ fn any_tolerance(r: &Fmm) -> bool {
 }
 
 /// The fast method on an octree; of [`Method::Auto`] the one that costs less.
-pub(crate) fn in_space(r: &Fmm, facts: &Facts, tolerance: Option<f64>, seen: Seen) -> Result<Fast, Error> {
+fn in_space(r: &Fmm, facts: &Facts, tolerance: Option<f64>, seen: Seen) -> Result<Fast, Error> {
     let [n, m] = seen.counts;
     if on_gpu(r) {
         let (method, order, parts) = on_octree(r, r.method, facts, tolerance, seen)?;
@@ -157,7 +159,7 @@ pub(crate) fn in_space(r: &Fmm, facts: &Facts, tolerance: Option<f64>, seen: See
             costs: BUILT_IN.to_string(),
         });
     }
-    let (costs, source) = r.costs.of(r.family.0.name(), r.precision, r.outputs, facts);
+    let (costs, source) = r.costs.of(r.family.name(), r.precision, r.outputs, facts);
     let mut candidates = vec![on_octree(r, r.method, facts, tolerance, seen)?];
     // An order means other errors in another expansion: only a tolerance compares them.
     if r.method == Method::Auto && r.order.is_none() {
@@ -166,7 +168,7 @@ pub(crate) fn in_space(r: &Fmm, facts: &Facts, tolerance: Option<f64>, seen: See
         candidates.extend(known.ok().filter(|(_, order, _)| *order <= fmm_kernels::spherical::MAX_ORDER));
     }
     // Boxes of a softened kernel are not smaller than its core.
-    let core = r.family.0.near_radius(tolerance.unwrap_or(f64::INFINITY));
+    let core = r.family.near_radius(tolerance.unwrap_or(f64::INFINITY));
     let crowd =
         if core > 0.0 && seen.extent > 0.0 { n.max(m) as f64 * (core / seen.extent).min(1.0).powi(3) } else { 0.0 };
     let forecast = |(method, order, parts): (Method, usize, Parts)| {
@@ -200,7 +202,7 @@ fn on_octree(
     tolerance: Option<f64>,
     seen: Seen,
 ) -> Result<(Method, usize, Parts), Error> {
-    let kernel = r.family.0.name();
+    let kernel = r.family.name();
     let refuse = |operation, reason: String| Err(Error::Unsupported { operation, reason });
     if method == Method::Laurent {
         return refuse("Laurent series", format!("kernel {kernel} is not one of the plane"));
@@ -239,13 +241,8 @@ fn on_octree(
 }
 
 /// The fast method in the plane.
-pub(crate) fn in_plane(
-    r: &Fmm,
-    kernel: PlaneKernel,
-    tolerance: Option<f64>,
-    [n, m]: [usize; 2],
-) -> Result<Fast, Error> {
-    let (name, v) = (r.family.0.name(), &r.variant);
+fn in_plane(r: &Fmm, kernel: PlaneKernel, tolerance: Option<f64>, [n, m]: [usize; 2]) -> Result<Fast, Error> {
+    let (name, v) = (r.family.name(), &r.variant);
     let refuse = |operation, reason: String| Err(Error::Unsupported { operation, reason });
     only_f64(r.precision)?;
     if on_gpu(r) {

@@ -8,9 +8,9 @@
 //! it meets in P2P, pairs apart), and B₁ the 27 pairs of a point for each point of its leaf. The constants here are those of
 //! the parts, so that the same numbers serve trees whose boxes have fewer neighbours.
 
-use crate::family::Facts;
 use crate::variant::Expansion;
 use backend_cpu::Precision;
+use fmm_families::Facts;
 use fmm_traits::{Error, Outputs};
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,8 @@
 use crate::choose::Layout;
 use crate::plan::Plan;
 use crate::request::{Backend, Method};
-use crate::variant::Expansion;
+use crate::variant::{Expansion, Translation};
+use crate::work::{self, Work};
 use adaptive2d::Norm;
 use backend_cpu::Precision;
 use fmm_traits::Lists;
@@ -114,6 +115,10 @@ pub struct Description {
     pub root_side: f64,
     /// Edges of the lists.
     pub edges: Edges,
+    /// Floating-point operations that M2L stands for, without transforms and padding.
+    pub m2l_operations: f64,
+    /// Bytes of the expansions that M2L reads and writes, each counted once.
+    pub m2l_bytes: f64,
     /// Point pairs summed directly.
     pub near_pairs: u64,
     /// Positions held by more than one point.
@@ -135,10 +140,20 @@ impl Plan {
         let fast = (c.method != Method::Direct).then_some(c.layout);
         let parts = fast.and_then(|l| if let Layout::Octree(parts) = l { Some(parts) } else { None });
         let spherical = parts.filter(|p| p.expansion == Expansion::Spherical);
+        let translation = spherical.map(|p| match r.backend {
+            Backend::Cuda(_) => "dense",
+            Backend::Cpu(_) => p.spherical.translation.name(),
+        });
         let mesh = self.engine.as_ref().map(|e| e.mesh()).unwrap_or_default();
+        let order = self.engine.as_ref().and_then(|e| e.order()).or(c.order);
+        let rotations = !["dense", Translation::Direct.name()].map(Some).contains(&translation);
+        let wide = if r.precision == Precision::F32 { 4 } else { 8 };
+        let sizes = [[c.facts.densities, c.facts.checks], [mesh.boxes, mesh.edges.m2l]];
+        let work = parts.zip(order).map(|(l, p)| work::m2l(l.expansion, rotations, p, sizes[0], sizes[1], wide));
+        let Work { operations: m2l_operations, bytes: m2l_bytes } = work.unwrap_or_default();
         Description {
             kernel: r.family.name().to_string(),
-            parameters: r.family.0.parameters(),
+            parameters: r.family.parameters(),
             outputs: r.outputs.names(),
             method: c.method.name(),
             expansion: fast.map(|_| parts.map_or("laurent", |p| p.expansion.name())),
@@ -147,10 +162,7 @@ impl Plan {
                 Layout::Octree(parts) => parts.policy.theta(),
                 Layout::Pyramid { theta, .. } => Some(theta),
             }),
-            translation: spherical.map(|p| match r.backend {
-                Backend::Cuda(_) => "dense",
-                Backend::Cpu(_) => p.spherical.translation.name(),
-            }),
+            translation,
             truncation: spherical.filter(|p| p.policy.theta().is_none()).map(|p| p.spherical.truncation.name()),
             why: c.why.clone(),
             cost_model: c.costs.clone(),
@@ -166,13 +178,15 @@ impl Plan {
             n_targets: self.n_targets,
             tolerance: c.tolerance,
             norm: if r.norm == Norm::Max { "max" } else { "l2" },
-            order: self.engine.as_ref().and_then(|e| e.order()).or(c.order),
+            order,
             ncrit: self.report.ncrit,
             levels: mesh.levels,
             boxes: mesh.boxes,
             leaves: mesh.leaves,
             root_side: mesh.root_side,
             edges: mesh.edges,
+            m2l_operations,
+            m2l_bytes,
             near_pairs: mesh.near_pairs,
             coincident_groups: self.report.coincident_groups,
             threads: c.threads,

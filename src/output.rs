@@ -1,6 +1,6 @@
 //! What an evaluation returns.
 
-use crate::family::Facts;
+use fmm_families::Facts;
 use fmm_traits::{Outputs, Stage};
 use rayon::prelude::*;
 

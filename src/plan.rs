@@ -44,7 +44,7 @@ impl std::fmt::Debug for Plan {
 impl Plan {
     pub(crate) fn new(request: Fmm, sources: &[f64], targets: Targets<'_>) -> Result<Plan, Error> {
         let start = Instant::now();
-        let dim = request.family.0.dim();
+        let dim = request.family.dim();
         let n_sources = validate::points("sources", sources, dim)?;
         let n_targets = count_targets(targets, n_sources, dim)?;
         let seen = seen(sources, targets, [n_sources, n_targets], dim)?;
@@ -222,7 +222,7 @@ impl Plan {
         let start = Instant::now();
         let facts = &self.choice.facts;
         for q in strengths {
-            validate::matrix("strengths", q, self.n_sources, facts.strengths, self.request.family.0.name())?;
+            validate::matrix("strengths", q, self.n_sources, facts.strengths, self.request.family.name())?;
         }
         let rows = out.iter_mut().map(|out| {
             out.raw.resize(self.n_targets * facts.values, 0.0);
@@ -255,8 +255,8 @@ impl Plan {
     /// # Errors
     /// [`Error::Unsupported`] for other kernels; else as [`Plan::apply`].
     pub fn apply_transpose(&self, v: &[f64]) -> Result<Vec<f64>, Error> {
-        let kernel = self.request.family.0.name();
-        let facts = self.request.family.0.facts(Outputs::POTENTIAL)?;
+        let kernel = self.request.family.name();
+        let facts = self.request.family.facts(Outputs::POTENTIAL)?;
         if !facts.reciprocal || facts.strengths != facts.values {
             let reason = format!("K(−r) = K(r)ᵀ does not hold for kernel {kernel}");
             return Err(Error::Unsupported { operation: "apply_transpose", reason });
@@ -314,7 +314,7 @@ impl Plan {
     /// [`Error::Shape`] when `out` is not of this plan; else as [`Plan::apply`].
     pub fn verify_output(&self, strengths: &[f64], out: &Output, samples: usize) -> Result<ErrorReport, Error> {
         let facts = &self.choice.facts;
-        let kernel = self.request.family.0.name();
+        let kernel = self.request.family.name();
         validate::matrix("strengths", strengths, self.n_sources, facts.strengths, kernel)?;
         for c in &facts.columns {
             let (found, expected) = (out.get(c.output).len(), self.n_targets * c.columns.len());

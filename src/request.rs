@@ -2,13 +2,13 @@
 
 use crate::choose::{Seen, choose};
 use crate::cost::CostModel;
-use crate::family::AnyFamily;
 use crate::output::Output;
 use crate::plan::Plan;
 use crate::variant::Variant;
 use adaptive2d::Norm;
 use backend_cpu::{Isa, Precision};
-use backend_cuda::{Device, DeviceInfo, DeviceOptions};
+use backend_cuda::{Ceilings, Device, DeviceInfo, DeviceOptions};
+use fmm_families::AnyFamily;
 use fmm_traits::{Error, Family, Outputs};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -69,6 +69,17 @@ impl Cuda {
     /// [`Error::NoDevice`] with what is missing.
     pub fn info(self) -> Result<DeviceInfo, Error> {
         Ok(Backend::Cuda(self).device(None)?.info().clone())
+    }
+    /// Measures what bounds M2L on the device, in some milliseconds.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn ceilings(self, precision: Precision) -> Result<Ceilings, Error> {
+        let device = Backend::Cuda(self).device(None)?;
+        match precision {
+            Precision::F32 => device.ceilings::<f32>(),
+            Precision::F64 => device.ceilings::<f64>(),
+        }
     }
 }
 
@@ -288,7 +299,7 @@ impl Fmm {
     /// # Errors
     /// An output that the kernel does not have.
     pub fn strengths(&self) -> Result<usize, Error> {
-        Ok(self.family.0.facts(self.outputs)?.strengths)
+        Ok(self.family.facts(self.outputs)?.strengths)
     }
     /// Bytes that a plan for `n_sources` and `n_targets` distinct points and one evaluation need,
     /// forecast from counts alone (targets are taken to be the sources when there are as many).

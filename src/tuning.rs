@@ -10,10 +10,10 @@ mod spherical;
 mod treecode;
 mod variants;
 
-use crate::family::Facts;
 use crate::variant::{Expansion, Parts, Policy};
 use adaptive2d::{Norm, laurent};
 use backend_cpu::Precision;
+use fmm_families::Facts;
 use fmm_kernels::equivalent::surface;
 use fmm_traits::{Error, Outputs};
 use fmm_tree::ListOptions;

@@ -12,6 +12,7 @@ mod arrange;
 mod array;
 mod base;
 mod cache;
+mod ceilings;
 mod compile;
 mod deep;
 mod device;
@@ -33,6 +34,7 @@ mod split;
 mod tree;
 
 pub use array::DeviceArray;
+pub use ceilings::Ceilings;
 pub use compile::{Compiled, Program, compile};
 pub use device::{Device, DeviceInfo, DeviceOptions};
 pub use direct::{Direct, Shape, Sum, Targets, direct};

@@ -71,7 +71,7 @@ impl Cuda {
                     None => backend_cuda::Policy::Uvwx,
                 };
                 let settings = Settings { expansion, policy, order, tree, lists, cache: r.cache.clone() };
-                let space = r.family.0.in_space()?;
+                let space = r.family.in_space()?;
                 let solver = space.device_solver(&device, r.outputs, &settings, r.precision, sources, own)?;
                 let said = (solver.report().clone(), solver.seconds());
                 let held = Held::Fast { solver, pick: placement.into_pick(), copy: OnceLock::new() };
@@ -109,7 +109,7 @@ impl Cuda {
             Targets::Subset(s) => backend_cuda::Targets::Sources(Some(s)),
         };
         let device = r.backend.device(r.cache.as_ref())?;
-        r.family.0.in_space()?.device_sum(&device, r.outputs, sources, at)
+        r.family.in_space()?.device_sum(&device, r.outputs, sources, at)
     }
 
     /// The sums of one set of strengths.

@@ -2,10 +2,10 @@
 
 use super::{Engine, Mesh, Placed, Seconds, Watch};
 use crate::choose::Choice;
-use crate::family::Facts;
 use crate::near::NearBlock;
 use crate::request::{Fmm, Targets};
 use backend_cpu::sum::together;
+use fmm_families::Facts;
 use fmm_traits::{Error, Stage};
 use std::time::Instant;
 
@@ -72,7 +72,7 @@ impl Engine for Direct {
                 At::Points(t) => backend_cpu::Targets::Points(&t[dim * range.start..dim * range.end]),
                 At::Sources(s) => backend_cpu::Targets::Sources(Some(&s[range.clone()])),
             };
-            let sums = r.family.0.direct(r.outputs, &self.sources, strengths, place, r.precision, isa)?;
+            let sums = r.family.direct(r.outputs, &self.sources, strengths, place, r.precision, isa)?;
             for (rows, sums) in rows.iter_mut().zip(&sums) {
                 rows[values * range.start..values * range.end].copy_from_slice(sums);
             }

@@ -8,12 +8,12 @@ mod plane;
 
 use crate::choose::{Choice, Layout};
 use crate::describe::{Edges, PlanSeconds};
-use crate::family::Facts;
 use crate::near::NearBlock;
 use crate::request::{Backend, Fmm, Method, Targets};
 use crate::variant::Parts;
 use crate::{machine, tuning};
 use backend_cpu::Precision;
+use fmm_families::Facts;
 use fmm_traits::{Error, Stage};
 use fmm_tree::{BuildOptions, BuildReport};
 
@@ -63,7 +63,7 @@ pub(crate) trait Engine: Send + Sync {
     /// Direct sums in f64 at `targets`, whatever the points of the engine.
     fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {
         let (r, c) = self.asked();
-        let sums = r.family.0.direct(r.outputs, sources, &[strengths], on_cpu(targets), Precision::F64, c.isa)?;
+        let sums = r.family.direct(r.outputs, sources, &[strengths], on_cpu(targets), Precision::F64, c.isa)?;
         Ok(sums.into_iter().next().unwrap_or_default())
     }
     /// Takes the points; on an error the engine is as before.
@@ -126,7 +126,7 @@ pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
 
 /// How the boxes of a choice are split.
 fn build_options(request: &Fmm, choice: &Choice, parts: &Parts) -> BuildOptions {
-    let family = &request.family.0;
+    let family = &request.family;
     let error = choice.tolerance.unwrap_or_else(|| {
         tuning::error_of_order(family.name(), request.outputs, choice.order.unwrap_or(tuning::MIN_ORDER), parts)
     });

@@ -64,7 +64,7 @@ impl Octree {
     fn order(&self, tree: &Tree, lists: &Lists, usual: usize, all: bool) -> Result<usize, Error> {
         let (c, r, parts) = (&self.choice, &self.request, &self.parts);
         let Some(tolerance) = c.tolerance.filter(|_| parts.policy.theta().is_none()) else { return Ok(usual) };
-        let family = &r.family.0;
+        let family = &r.family;
         let scene = tuning::Scene { sources: tree.sources.len(), apart: !tree.same_points(), ncrit: r.ncrit };
         let soft = family.near_radius(1.0);
         if parts.expansion == Expansion::Equivalent {
@@ -118,7 +118,7 @@ impl Engine for Octree {
             _ => {
                 let settings = Settings { order, precision: r.precision, isa: c.isa, cache: r.cache.clone() };
                 let spherical = (self.parts.expansion == Expansion::Spherical).then_some(self.parts.spherical);
-                self.solver = Some(r.family.0.in_space()?.solver(r.outputs, tree, lists, &settings, spherical)?);
+                self.solver = Some(r.family.in_space()?.solver(r.outputs, tree, lists, &settings, spherical)?);
                 self.order = Some(order);
             }
         }

@@ -4,12 +4,12 @@ use super::{Engine, Mesh, Placed, Placement, Seconds, Watch, one_by_one};
 use crate::choose::Choice;
 use crate::describe::Edges;
 use crate::near::NearBlock;
-use crate::plane::{gradient, widen};
 use crate::request::{Fmm, Targets};
 use crate::tuning;
 use adaptive2d::{ConnectOptions, Laurent, Norm, PlaneKernel, PlanePoints, PyramidOptions, connect, terms_for_copies};
 use backend_cpu::Workspaces;
 use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
+use fmm_families::{has_gradient, widen};
 use fmm_traits::{Error, Hierarchy, Stage};
 use std::borrow::Cow;
 use std::time::Instant;
@@ -30,7 +30,7 @@ impl Plane {
     pub(super) fn new(request: &Fmm, choice: &Choice, kernel: PlaneKernel, theta: f64) -> Self {
         Plane {
             kernel,
-            gradient: gradient(request.outputs),
+            gradient: has_gradient(request.outputs),
             request: request.clone(),
             choice: choice.clone(),
             theta,

@@ -15,6 +15,7 @@ pub const TESTS: &[Test] = &[
     ("limits::m2l_in_parts_gives_the_same_bits_ten_times", repeatable_parts),
     ("limits::a_root_that_holds_so_many_points_a_box", holding),
     ("limits::a_plan_that_does_not_fit_says_how_much_is_needed", too_large),
+    ("limits::rates_of_products_and_copies_are_those_of_a_gpu", ceilings),
 ];
 
 fn planned<T: DeviceScalar, F: Family>(device: &Device, family: &F, p: usize, points: &[f64]) -> Plan<T, f64> {
@@ -141,6 +142,13 @@ fn too_large(device: &Device) {
     let width = u.len() / n;
     let u: Vec<f64> = chosen.iter().flat_map(|&i| u[i * width..(i + 1) * width].iter().copied()).collect();
     assert!(difference(&u, &v) <= 1e-4, "{:e}", difference(&u, &v));
+}
+
+/// Rates of products and copies are those of a GPU, not off by the size of a number or a thousand.
+fn ceilings(device: &Device) {
+    for rates in [device.ceilings::<f32>().unwrap(), device.ceilings::<f64>().unwrap()] {
+        assert!((1e11..1e15).contains(&rates.operations) && (5e10..2e13).contains(&rates.bytes), "{rates:?}");
+    }
 }
 
 /// Holds all but about this many bytes of the free memory, in pieces of falling size.

@@ -1,9 +1,9 @@
 //! `fmm bench`: a sweep over sizes, tolerances and methods, as a table and a plot.
 
-use crate::args::{BenchArgs, MethodName};
+use crate::args::{BackendName, BenchArgs, MethodName};
 use crate::failure::Failure;
 use crate::{kernel, print, run};
-use fmm::Targets;
+use fmm::{Backend, Description, Fmm, Method, Outputs, Stage, Targets};
 use plotters::prelude::*;
 use std::fs::File;
 use std::io::Write;
@@ -16,8 +16,18 @@ struct Row {
     apply: f64,
 }
 
-const HEAD: &str =
-    "kernel,demo,n,tolerance,method,precision,order,ncrit,threads,plan_s,apply_s,error_worst,peak_rss_bytes";
+/// What this machine reaches: the yardstick of stages.
+struct Ceilings {
+    /// Pairs a second of direct summation.
+    pairs: f64,
+    /// Of products and copies on a GPU.
+    device: Option<fmm::Ceilings>,
+}
+
+/// Points of the direct sum that is timed: some milliseconds, on a GPU too.
+fn yardstick(backend: BackendName) -> usize {
+    if backend == BackendName::Cuda { 1 << 17 } else { 1 << 13 }
+}
 
 /// Runs the sweep. Each row is in the file as soon as it is measured, and rows before an error are plotted.
 pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
@@ -29,7 +39,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         csv.write_all(line.as_bytes()).map_err(|e| Failure::file(&path, e))?;
         print(&line)
     };
-    record(HEAD)?;
+    record(&head())?;
     let mut rows = Vec::new();
     let swept = sweep(args, |row, line| {
         rows.push(row);
@@ -39,6 +49,38 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
     swept.and(plot(&path, &rows).map_err(|e| Failure::file(&path, e)))
 }
 
+/// Names of the columns. Shares are of what the machine reaches in the same run: P2P of direct summation, M2L of a product of
+/// large matrices (operations) and of a copy within device memory (bytes), on a GPU.
+fn head() -> String {
+    let stages: String = Stage::ALL.iter().map(|s| format!("{}_s,", s.name())).collect();
+    format!(
+        "kernel,demo,n,tolerance,method,precision,order,ncrit,threads,plan_s,apply_s,error_worst,peak_rss_bytes,tree_s,lists_s,\
+         {stages}p2p_gpairs_s,p2p_share,m2l_gflop_s,m2l_gflop_share,m2l_gb_s,m2l_gb_share"
+    )
+}
+
+/// What this machine reaches with this kernel.
+fn ceilings(args: &BenchArgs, outputs: Outputs, dim: usize) -> Result<Ceilings, Failure> {
+    let n = yardstick(args.backend);
+    let points = fmm::demo::points(kernel::demo(Some(kernel::uniform(dim)), dim)?, n, 1);
+    let builder = builder(args, outputs)?.method(Method::Direct);
+    let strengths = fmm::demo::strengths(n, builder.strengths()?, 1);
+    let (_, seconds, _) = run::evaluate(&builder.plan(&points, Targets::Sources)?, &strengths, 3)?;
+    let device = match kernel::backend(args.backend) {
+        Backend::Cuda(gpu) => Some(gpu.ceilings(kernel::precision(args.precision))?),
+        _ => None,
+    };
+    Ok(Ceilings { pairs: (n * n) as f64 / seconds, device })
+}
+
+/// The request of all cases.
+fn builder(args: &BenchArgs, outputs: Outputs) -> Result<Fmm, Failure> {
+    let builder = kernel::builder(&args.kernel, outputs)?
+        .backend(kernel::backend(args.backend))
+        .precision(kernel::precision(args.precision));
+    Ok(if let Some(threads) = args.threads { builder.threads(threads) } else { builder })
+}
+
 /// Hands every case to `measured`, with its line of the table.
 fn sweep(args: &BenchArgs, mut measured: impl FnMut(Row, &str) -> Result<(), Failure>) -> Result<(), Failure> {
     let outputs = kernel::outputs(&args.outputs);
@@ -46,27 +88,21 @@ fn sweep(args: &BenchArgs, mut measured: impl FnMut(Row, &str) -> Result<(), Fai
     let cloud = args.demo.unwrap_or(kernel::uniform(dim));
     let usual = if dim == 2 { MethodName::Laurent } else { MethodName::Equivalent };
     let methods = args.method.clone().unwrap_or(vec![usual]);
+    let ceilings = ceilings(args, outputs, dim)?;
     for &n in &args.n {
         let demo = kernel::demo(Some(cloud), dim)?;
-        run::fits(kernel::builder(&args.kernel, outputs)?.memory(n, n)?, "the largest --n")?;
+        run::fits(builder(args, outputs)?.memory(n, n)?, "the largest --n")?;
         let points = fmm::demo::points(demo, n, 1);
         for &tolerance in &args.tolerance {
             for &method in &methods {
-                let mut builder = kernel::builder(&args.kernel, outputs)?
-                    .tolerance(tolerance)
-                    .method(kernel::method(method))
-                    .backend(kernel::backend(args.backend))
-                    .precision(kernel::precision(args.precision));
-                if let Some(threads) = args.threads {
-                    builder = builder.threads(threads);
-                }
+                let builder = builder(args, outputs)?.tolerance(tolerance).method(kernel::method(method));
                 let strengths = fmm::demo::strengths(n, builder.strengths()?, 1);
                 let plan = builder.plan(&points, Targets::Sources)?;
-                let (out, apply, _) = run::evaluate(&plan, &strengths, args.repeat)?;
+                let (out, apply, stages) = run::evaluate(&plan, &strengths, args.repeat)?;
                 let error = plan.verify_output(&strengths, &out, 1000)?.worst();
                 let d = plan.describe();
                 let line = format!(
-                    "{},{},{n},{tolerance:e},{},{},{},{},{},{:.6},{apply:.6},{error:.3e},{}",
+                    "{},{},{n},{tolerance:e},{},{},{},{},{},{:.6},{apply:.6},{error:.3e},{},{:.6},{:.6},{}",
                     d.kernel,
                     kernel::demo_name(cloud),
                     d.method,
@@ -75,13 +111,30 @@ fn sweep(args: &BenchArgs, mut measured: impl FnMut(Row, &str) -> Result<(), Fai
                     d.ncrit,
                     d.threads,
                     d.seconds.plan,
-                    fmm::peak_memory().unwrap_or(0)
+                    fmm::peak_memory().unwrap_or(0),
+                    d.seconds.tree,
+                    d.seconds.lists,
+                    rates(&d, &stages, &ceilings)
                 );
                 measured(Row { n, tolerance, method, apply }, &line)?;
             }
         }
     }
     Ok(())
+}
+
+/// Seconds of the stages, and how fast P2P and M2L are; nothing for a stage that there is not.
+fn rates(d: &Description, stages: &[f64; Stage::ALL.len()], ceilings: &Ceilings) -> String {
+    let mut cells: Vec<String> = stages.iter().map(|s| format!("{s:.6}")).collect();
+    let mut rate = |stage: Stage, work: f64, ceiling: Option<f64>| {
+        let rate = Some(work / stages[stage as usize]).filter(|r| *r > 0.0 && r.is_finite());
+        cells.push(rate.map_or(String::new(), |r| format!("{:.4}", 1e-9 * r)));
+        cells.push(rate.zip(ceiling).map_or(String::new(), |(r, c)| format!("{:.3}", r / c)));
+    };
+    rate(Stage::P2p, d.near_pairs as f64, Some(ceilings.pairs));
+    rate(Stage::M2l, d.m2l_operations, ceilings.device.map(|c| c.operations));
+    rate(Stage::M2l, d.m2l_bytes, ceilings.device.map(|c| c.bytes));
+    cells.join(",")
 }
 
 /// Seconds of one evaluation over N, both logarithmic; a line for each method and tolerance.

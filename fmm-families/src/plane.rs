@@ -1,8 +1,6 @@
 //! The kernels of the plane as families.
 
-use crate::choose::{Fast, Seen, in_plane};
-use crate::family::{AnyFamily, Dynamic, Facts, InSpace};
-use crate::request::Fmm;
+use crate::{AnyFamily, Dynamic, Facts, Place};
 use adaptive2d::PlaneKernel;
 use backend_cpu::{Isa, Precision, Targets, laurent};
 use fmm_traits::{Error, OutputColumns, Outputs};
@@ -15,13 +13,13 @@ impl From<PlaneKernel> for AnyFamily {
 }
 
 /// Whether the derivative is computed.
-pub(crate) fn gradient(outputs: Outputs) -> bool {
+pub fn has_gradient(outputs: Outputs) -> bool {
     outputs.contains(Outputs::GRADIENT)
 }
 
 /// Rows of a kernel (`PlaneKernel::values`) into rows of the facade: for complex potentials Re φ, Im φ and their gradients,
 /// by ∂φ/∂x = φ′, ∂φ/∂y = iφ′.
-pub(crate) fn widen(kernel: PlaneKernel, gradient: bool, narrow: &[f64], rows: &mut [f64]) {
+pub fn widen(kernel: PlaneKernel, gradient: bool, narrow: &[f64], rows: &mut [f64]) {
     if kernel == PlaneKernel::Harmonic && gradient {
         for (to, from) in rows.chunks_exact_mut(6).zip(narrow.chunks_exact(4)) {
             let [re, im] = [from[2], from[3]];
@@ -36,8 +34,8 @@ impl Dynamic for PlaneKernel {
     fn name(&self) -> &'static str {
         PlaneKernel::name(*self)
     }
-    fn dim(&self) -> usize {
-        2
+    fn place(&self) -> Place<'_> {
+        Place::Plane(*self)
     }
     fn parameters(&self) -> Vec<f64> {
         Vec::new()
@@ -59,7 +57,7 @@ impl Dynamic for PlaneKernel {
             return Err(Error::UnsupportedOutput { kernel: PlaneKernel::name(*self), output, supported });
         }
         let components = self.strengths();
-        let values = components * if gradient(outputs) { 3 } else { 1 };
+        let values = components * if has_gradient(outputs) { 3 } else { 1 };
         let all = [(Outputs::POTENTIAL, 0..components), (Outputs::GRADIENT, components..values)];
         let columns = all.into_iter().filter(|(output, _)| outputs.contains(*output));
         Ok(Facts {
@@ -74,7 +72,7 @@ impl Dynamic for PlaneKernel {
             checks: 1,
             homogeneous: false,
             dipolar: false,
-            harmonic: Err(no_octree(PlaneKernel::name(*self))),
+            harmonic: Err(no_octree(*self)),
         })
     }
     fn direct(
@@ -87,7 +85,7 @@ impl Dynamic for PlaneKernel {
         isa: Isa,
     ) -> Result<Vec<Vec<f64>>, Error> {
         only_f64(precision)?;
-        let gradient = gradient(outputs);
+        let gradient = has_gradient(outputs);
         let at: Vec<f64>;
         let targets = match targets {
             Targets::Points(points) => points,
@@ -107,16 +105,13 @@ impl Dynamic for PlaneKernel {
         });
         rows.collect()
     }
-    fn fast(&self, request: &Fmm, _: &Facts, tolerance: Option<f64>, seen: Seen) -> Result<Fast, Error> {
-        in_plane(request, *self, tolerance, seen.counts)
-    }
-    fn in_space(&self) -> Result<&dyn InSpace, Error> {
-        Err(no_octree(PlaneKernel::name(*self)))
-    }
 }
 
 /// Refuses f32.
-pub(crate) fn only_f64(precision: Precision) -> Result<(), Error> {
+///
+/// # Errors
+/// [`Error::Unsupported`].
+pub fn only_f64(precision: Precision) -> Result<(), Error> {
     if precision == Precision::F64 {
         return Ok(());
     }
@@ -124,7 +119,7 @@ pub(crate) fn only_f64(precision: Precision) -> Result<(), Error> {
     Err(Error::Unsupported { operation: "f32", reason })
 }
 
-fn no_octree(kernel: &str) -> Error {
-    let reason = format!("the points of kernel {kernel} lie in the plane");
+pub(crate) fn no_octree(kernel: PlaneKernel) -> Error {
+    let reason = format!("the points of kernel {} lie in the plane", kernel.name());
     Error::Unsupported { operation: "an octree", reason }
 }

@@ -1,18 +1,23 @@
-//! A family behind one virtual table, so that plans of different kernels have one type, and so
-//! that programs which use this crate's families need not compile them again.
+//! Families of kernels behind one virtual table, so that plans of different kernels have one type. Everything generic over
+//! the kernel is compiled here for the families of this project, for every instruction set and both precisions: whoever
+//! uses [`AnyFamily`] need not compile it again.
 
-use crate::choose::{Fast, Seen, in_space};
-use crate::request::Fmm;
+mod plane;
+
+pub use plane::{has_gradient, only_f64, widen};
+
+use adaptive2d::PlaneKernel;
 use backend_cpu::{Isa, Precision, Settings, Solver};
 use backend_cuda::{Device, Direct, Sum};
 use fmm_kernels::spherical::{SphericalOptions, layout::layout};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::{Error, Family, Kernel, Lists, OutputColumns, Outputs, Tree, Visitor};
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 /// Facts about the kernel that computes a set of outputs.
 #[derive(Clone, Debug)]
-pub(crate) struct Facts {
+pub struct Facts {
     /// Coordinates of a point.
     pub dim: usize,
     /// Numbers per source.
@@ -39,7 +44,7 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// Components of `output`, 0 when it was not asked for.
-    pub(crate) fn components(&self, output: Outputs) -> usize {
+    pub fn components(&self, output: Outputs) -> usize {
         self.columns.iter().find(|c| c.output == output).map_or(0, |c| c.columns.len())
     }
 }
@@ -67,22 +72,25 @@ impl<F: Family> Visitor for Ask<'_, F> {
 
 /// Any family of kernels: one of this crate's (`Laplace.into()`), or your own.
 #[derive(Clone)]
-pub struct AnyFamily(pub(crate) Arc<dyn Dynamic>);
+pub struct AnyFamily(Arc<dyn Dynamic>);
 
 impl AnyFamily {
     /// Of your own [`Kernel`] or [`Family`].
     pub fn new<F: Family>(family: F) -> Self {
         AnyFamily(Arc::new(Erased(family)))
     }
-    /// Its name.
-    pub fn name(&self) -> &'static str {
-        self.0.name()
+}
+
+impl Deref for AnyFamily {
+    type Target = dyn Dynamic;
+    fn deref(&self) -> &Self::Target {
+        &*self.0
     }
 }
 
 impl std::fmt::Debug for AnyFamily {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {:?}", self.0.name(), self.0.parameters())
+        write!(f, "{} {:?}", self.name(), self.parameters())
     }
 }
 
@@ -98,16 +106,38 @@ macro_rules! compiled_here {
 }
 compiled_here!(Laplace, LaplaceDipole, LaplaceMixed, Yukawa, Stokes, StokesPressure, Stresslet, Gravity);
 
-/// What the facade needs of a family.
-pub(crate) trait Dynamic: Send + Sync {
+/// Where the points of a family lie.
+pub enum Place<'a> {
+    /// In space, with what engines there need of it.
+    Space(&'a dyn InSpace),
+    /// In the plane.
+    Plane(PlaneKernel),
+}
+
+/// What a facade needs of a family.
+pub trait Dynamic: Send + Sync {
+    /// Its name.
     fn name(&self) -> &'static str;
-    /// Coordinates of a point.
-    fn dim(&self) -> usize;
+    /// Where its points lie.
+    fn place(&self) -> Place<'_>;
+    /// Its parameters, in the order of its constructor.
     fn parameters(&self) -> Vec<f64>;
+    /// Checks the parameters.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] of one that makes no sense.
     fn validate(&self) -> Result<(), Error>;
+    /// The distance below which pairs are summed directly if errors of `tolerance` matter ([`Family::near_radius`]).
     fn near_radius(&self, tolerance: f64) -> f64;
+    /// Facts about the kernel that computes `outputs`.
+    ///
+    /// # Errors
+    /// [`Error::NoOutput`], [`Error::UnsupportedOutput`].
     fn facts(&self, outputs: Outputs) -> Result<Facts, Error>;
-    /// The direct sums of each set of strengths.
+    /// The direct sums of each set of strengths: rows of targets × [`Facts::values`].
+    ///
+    /// # Errors
+    /// Those of [`backend_cpu::direct_batch`].
     fn direct(
         &self,
         outputs: Outputs,
@@ -117,18 +147,32 @@ pub(crate) trait Dynamic: Send + Sync {
         precision: Precision,
         isa: Isa,
     ) -> Result<Vec<Vec<f64>>, Error>;
-    /// The fast method that a request stands for.
-    fn fast(&self, request: &Fmm, facts: &Facts, tolerance: Option<f64>, seen: Seen) -> Result<Fast, Error>;
+
+    /// Coordinates of a point.
+    fn dim(&self) -> usize {
+        match self.place() {
+            Place::Space(_) => 3,
+            Place::Plane(_) => 2,
+        }
+    }
     /// Its sums over octrees and on a GPU.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] of a family that has none.
-    fn in_space(&self) -> Result<&dyn InSpace, Error>;
+    /// [`Error::Unsupported`] of a family of the plane.
+    fn in_space(&self) -> Result<&dyn InSpace, Error> {
+        match self.place() {
+            Place::Space(space) => Ok(space),
+            Place::Plane(kernel) => Err(plane::no_octree(kernel)),
+        }
+    }
 }
 
 /// What the engines in space need of a family.
-pub(crate) trait InSpace {
-    /// By spherical harmonics if `spherical`, else by equivalent densities.
+pub trait InSpace {
+    /// On the CPU, by spherical harmonics if `spherical`, else by equivalent densities.
+    ///
+    /// # Errors
+    /// Those of [`backend_cpu::plan`] and [`backend_cpu::spherical::plan`].
     fn solver(
         &self,
         outputs: Outputs,
@@ -138,6 +182,9 @@ pub(crate) trait InSpace {
         spherical: Option<SphericalOptions>,
     ) -> Result<Box<dyn Solver>, Error>;
     /// The fast method on a GPU, with the near field in f64.
+    ///
+    /// # Errors
+    /// Those of [`backend_cuda::solver`].
     fn device_solver(
         &self,
         device: &Device,
@@ -149,6 +196,9 @@ pub(crate) trait InSpace {
     ) -> Result<Box<dyn backend_cuda::Solver>, Error>;
     /// A direct sum on a GPU, in f64: pairs in f32 with coordinates in one piece do not keep a tolerance on points that lie
     /// close together.
+    ///
+    /// # Errors
+    /// Those of [`backend_cuda::Direct::new`].
     fn device_sum(
         &self,
         device: &Device,
@@ -165,8 +215,8 @@ impl<F: Family> Dynamic for Erased<F> {
     fn name(&self) -> &'static str {
         self.0.name()
     }
-    fn dim(&self) -> usize {
-        3
+    fn place(&self) -> Place<'_> {
+        Place::Space(self)
     }
     fn parameters(&self) -> Vec<f64> {
         self.0.parameters()
@@ -191,12 +241,6 @@ impl<F: Family> Dynamic for Erased<F> {
     ) -> Result<Vec<Vec<f64>>, Error> {
         let done = backend_cpu::direct_batch(&self.0, outputs, sources, strengths, targets, precision, isa);
         done.map(|(values, _)| values)
-    }
-    fn fast(&self, request: &Fmm, facts: &Facts, tolerance: Option<f64>, seen: Seen) -> Result<Fast, Error> {
-        in_space(request, facts, tolerance, seen)
-    }
-    fn in_space(&self) -> Result<&dyn InSpace, Error> {
-        Ok(self)
     }
 }
 

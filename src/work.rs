@@ -1,0 +1,39 @@
+//! What M2L has to do, whatever it takes: the yardstick of its speed.
+
+use crate::variant::Expansion;
+
+/// Floating-point operations, and the least bytes of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Work {
+    pub operations: f64,
+    pub bytes: f64,
+}
+
+/// Of `edges` translations between `boxes` boxes, without transforms or empty places in groups of eight; `wide` bytes a number.
+///
+/// * Equivalent densities: a complex product (8 operations) for each frequency of (2p − 1)² p, density and check value; each
+///   spectrum is read once or written once.
+/// * Spherical harmonics by matrices of p² × p²: 2 operations an entry. By rotations: blocks of n + 1 cosines and n sines a
+///   degree, there and back, and (p − m)² entries for each m > 0 twice (Gumerov & Duraiswami 2008, §2.2.2).
+pub(crate) fn m2l(
+    expansion: Expansion,
+    rotations: bool,
+    p: usize,
+    [densities, checks]: [usize; 2],
+    [boxes, edges]: [usize; 2],
+    wide: usize,
+) -> Work {
+    let (operations, numbers) = match expansion {
+        Expansion::Equivalent => {
+            let frequencies = (2 * p - 1).pow(2) * p;
+            (8 * frequencies * densities * checks, 2 * frequencies * (densities + checks))
+        }
+        Expansion::Spherical if rotations => {
+            let blocks: usize = (0..p).map(|n| (n + 1).pow(2) + n.pow(2)).sum();
+            let shifts = 2 * (1..=p).map(|k| k.pow(2)).sum::<usize>() - p.pow(2);
+            (2 * (2 * blocks + shifts), 2 * p.pow(2))
+        }
+        Expansion::Spherical => (2 * p.pow(4), 2 * p.pow(2)),
+    };
+    Work { operations: operations as f64 * edges as f64, bytes: (numbers * wide) as f64 * boxes as f64 }
+}

@@ -10,11 +10,12 @@ mod spherical;
 mod treecode;
 mod variants;
 
-use crate::variant::{Expansion, Parts, Policy};
+use crate::variant::{Expansion, Parts, Policy, Truncation};
 use adaptive2d::{Norm, laurent};
 use backend_cpu::Precision;
 use fmm_families::Facts;
 use fmm_kernels::equivalent::surface;
+use fmm_kernels::spherical::horner;
 use fmm_traits::{Error, Outputs};
 use fmm_tree::ListOptions;
 pub(crate) use scattered::order_of_scattered;
@@ -210,10 +211,13 @@ pub(crate) fn check_positive(tolerance: f64) -> Result<(), Error> {
 }
 
 /// Small leaves of W and X edges are summed pair by pair: those with fewer points than the
-/// equivalent surface has, or than harmonics; of a treecode half as many.
+/// equivalent surface has, or than harmonics; of a treecode half as many, and a quarter where far boxes take fewer degrees.
 pub(crate) fn list_options(order: usize, parts: &Parts) -> ListOptions {
     let size = match (parts.expansion, parts.policy) {
         (Expansion::Equivalent, _) => surface::len(order),
+        (Expansion::Spherical, Policy::Treecode { .. }) if parts.spherical.truncation == Truncation::Variable => {
+            order * order / 4
+        }
         (Expansion::Spherical, Policy::Treecode { .. }) => order * order / 2,
         (Expansion::Spherical, _) => order * order,
     };
@@ -272,8 +276,11 @@ fn equivalent_error(kernel: &str, outputs: Outputs, order: usize) -> f64 {
     requested(outputs).fold(0.0, |worst, (i, _)| error_at(kernel, i, order).max(worst))
 }
 
-/// Mean points of a leaf of a treecode: about as many as a box has harmonics, and as a group of M2P on a GPU.
+/// Mean points of a leaf of a treecode, on a GPU as many as a group of M2P has.
 pub(crate) const TREECODE_LEAF: f64 = 64.0;
+/// The same of spherical harmonics on CPUs. A million uniform points, θ = 0.9, p = 6: 1.38, 1.18, 1.12 s with 57, 37, 27 points a
+/// leaf, with gradients 2.24, 1.91, 1.91 s; smaller ones make longer lists.
+pub(crate) const HARMONIC_TREECODE_LEAF: f64 = 36.0;
 
 /// Mean points of a leaf that balance near and far field on a GPU: from the rates of one NVIDIA H200
 /// (`docs/notes/gpu-performance.md`). M2L of a box costs 26·8 products of complex numbers a frequency, the translations and
@@ -346,10 +353,11 @@ pub(crate) fn forecast(
     let treecode = parts.policy.theta().is_some();
     if parts.expansion == Expansion::Spherical {
         // Edges twice: as lists and arranged. Courses with their phases; lanes of 16 boxes and a family of locals.
-        let lists = boxes * (8 * 12 + 4 * (189 + 40) + 170);
+        let lists = boxes * (8 * 12 + if treecode { 12 * 240 } else { 4 * (189 + 40) } + 170);
         let tables = 340 * 2 * p * (p + 1) + 60 * p.pow(3);
-        // Multipoles of a treecode with their derivatives.
-        let fields = if treecode { boxes * (p + 1).pow(2) * facts.values.max(1) } else { 0 };
+        // Multipoles of a treecode with their derivatives, or as polynomials.
+        let polynomial = if p <= horner::MOST { horner::len(p) } else { 0 };
+        let fields = if treecode { boxes * polynomial.max((p + 1).pow(2) * facts.values) } else { 0 };
         let rows = if treecode { 1 } else { 3 };
         return (arrays + lists + wide * (rows * boxes * p * p + fields + tables + threads * 16 * 11 * p * p)) as u64;
     }

@@ -63,12 +63,12 @@ impl Octree {
     /// are targets says `all`.
     fn order(&self, tree: &Tree, lists: &Lists, usual: usize, all: bool) -> Result<usize, Error> {
         let (c, r, parts) = (&self.choice, &self.request, &self.parts);
-        let Some(tolerance) = c.tolerance.filter(|_| parts.policy.theta().is_none()) else { return Ok(usual) };
+        let Some(tolerance) = c.tolerance else { return Ok(usual) };
         let family = &r.family;
         let scene = tuning::Scene { sources: tree.sources.len(), apart: !tree.same_points(), ncrit: r.ncrit };
         let soft = family.near_radius(1.0);
         if parts.expansion == Expansion::Equivalent {
-            if !all || soft > 0.0 {
+            if !all || soft > 0.0 || parts.policy.theta().is_some() {
                 return Ok(usual);
             }
             let closeness = || fmm_tree::closeness(tree);

@@ -146,7 +146,8 @@ impl<T: Real> Plan<T> {
 
     /// The coefficients `from` and those of their derivatives: potential, gradient, Hessian, as many as `K` says.
     fn derived<const K: usize>(&self, harmonics: Harmonics, from: &[T]) -> Vec<[T; K]> {
-        let len = if harmonics == Harmonics::Regular { from.len() } else { self.field() };
+        let more = if harmonics == Harmonics::Regular { 0 } else { self.facts.derivatives };
+        let len = (self.settings.order + more).pow(2);
         let derive = |a: usize, from: &[T]| {
             let order = from.len().isqrt();
             let mut to =

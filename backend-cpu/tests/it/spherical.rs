@@ -213,7 +213,7 @@ fn far_boxes_take_fewer_degrees() {
             }
             for (k, values) in tree.targets_of(t).zip(values.chunks_exact(E::VALUES)) {
                 let to = &mut out[tree.targets.order[k] as usize * E::VALUES..][..E::VALUES];
-                to.iter_mut().zip(values).for_each(|(to, x)| *to = x * Laplace.scale());
+                to.iter_mut().zip(values).for_each(|(to, x)| *to = x * Family::scale(&Laplace));
             }
         }
         let fewer: usize = taken[..order].iter().sum();

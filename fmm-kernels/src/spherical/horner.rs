@@ -19,7 +19,7 @@ use fmm_traits::lane::dot;
 use fmm_traits::{Real, SimdLane};
 
 /// Largest order: beyond it the recursions take fewer operations.
-pub const MOST: usize = 12;
+pub const MOST: usize = 16;
 
 /// t(n): the pairs (i, j) with i + j < n.
 const fn pairs(n: usize) -> usize {

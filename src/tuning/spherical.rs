@@ -49,7 +49,7 @@ pub(crate) fn derivatives(kernel: &str, outputs: Outputs) -> usize {
     most + usize::from(dipolar(kernel))
 }
 
-/// The smallest order whose estimated errors keep a tolerance.
+/// The smallest order whose estimated errors keep a `part` of a tolerance.
 ///
 /// # Errors
 /// [`Error::ToleranceFloor`] with what the largest order of the estimate reaches.
@@ -60,6 +60,7 @@ pub(crate) fn order_on(
     tolerance: f64,
     precision: Precision,
     scene: Scene,
+    part: f64,
 ) -> Result<usize, Error> {
     let (dipoles, apart) = (dipolar(kernel), if scene.apart { APART } else { 1.0 });
     let reach = |i: usize, p: usize| {
@@ -69,12 +70,12 @@ pub(crate) fn order_on(
         };
         error / (apart * SHARES[i] * (SURE / p as f64).min(1.0).powi(2)) + rounding(precision, i)
     };
-    let enough = |&p: &usize| requested(outputs).all(|(i, _)| reach(i, p) <= tolerance);
+    let enough = |&p: &usize| requested(outputs).all(|(i, _)| reach(i, p) <= part * tolerance);
     if let Some(p) = (MIN_ORDER..=MAX_ORDER).find(enough) {
         return Ok(p);
     }
     let worst = requested(outputs).map(|(i, name)| {
-        let least = (MIN_ORDER..=MAX_ORDER).map(|p| reach(i, p)).fold(f64::INFINITY, f64::min);
+        let least = (MIN_ORDER..=MAX_ORDER).map(|p| reach(i, p) / part).fold(f64::INFINITY, f64::min);
         (least.max(floor_at(kernel, precision, scene, i)), name)
     });
     let (floor, output) = worst.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, ""));

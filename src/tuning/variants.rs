@@ -81,12 +81,12 @@ pub(crate) fn chosen(
             floor_at(kernel, precision, scene, i) <= tolerance && error + rounding(precision, i) <= tolerance
         })
     };
-    // Where other points than typical ones will ask for more, an angle must have it.
+    // Where other points than typical ones will ask for more, an angle must have it: the smallest has most.
     let last = *orders(parts.expansion).end();
     let safe = |theta: f64| {
         let reach =
             |i: usize| expected(kernel, &parts, theta, i, last, false) / margin(kernel, i, scene, &parts, false);
-        angles.len() == 1 || requested(outputs).all(|(i, _)| reach(i) <= tolerance)
+        theta <= angles[0] || requested(outputs).all(|(i, _)| reach(i) <= tolerance)
     };
     let found = angles.iter().filter(|&&theta| safe(theta)).filter_map(|&theta| {
         let p = orders(parts.expansion).find(|&p| enough(theta, p))?;

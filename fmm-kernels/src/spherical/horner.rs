@@ -6,11 +6,11 @@
 //!
 //! T(p) + T(p − 1), T(p) = Σ_k t(p − 2k), t(n) = n(n + 1)/2,
 //!
-//! coefficients: 4, 20, 56, 120, 220 for p = 2, 4, 6, 8, 10, so that the recursions overtake at [`MOST`]. A monomial xⁱ yʲ zᵉ sᵏ comes from the
+//! coefficients: 4, 20, 56, 120, 220 for p = 2, 4, 6, 8, 10, so that recursions overtake in the end. A monomial xⁱ yʲ zᵉ sᵏ comes from the
 //! harmonics of degree i + j + e + 2k alone: fewer degrees are a part of the same coefficients.
 //!
-//! Where |u| is the ratio of the size of a box to its distance, powers cancel to (1 + √2)ⁿ|u|ⁿ of the first term (Legendre
-//! polynomials at i), no more than what is cut off relative to rounding.
+//! The powers of degree n are up to (1 + √2)ⁿ times as large as their sum (Legendre polynomials off the real line): rounding grows by that,
+//! and up to [`MOST`] stays below what is cut off, in f32 too.
 //!
 //! The gradient: with the derivatives G of F by u at fixed s and F_s, ∂_a(F/r) = (s G_a − u_a(F + 2 u·G + 2 s F_s))/r.
 
@@ -18,7 +18,7 @@ use super::basis::{Basis, cosine, sine};
 use fmm_traits::lane::dot;
 use fmm_traits::{Real, SimdLane};
 
-/// Largest order: beyond it the recursions take fewer operations.
+/// Largest order that is worth its coefficients: 816 of them for 256 harmonics.
 pub const MOST: usize = 16;
 
 /// t(n): the pairs (i, j) with i + j < n.

@@ -108,8 +108,7 @@ pub fn share_of(largest: f64, ratio: f64) -> f64 {
     if (0.0..largest).contains(&ratio) { largest.ln() / ratio.ln() } else { 1.0 }
 }
 
-/// By how much the error of typical points falls, a degree of the source, where its multipole is evaluated in a target box so far away, centre
-/// to centre.
+/// By how much the error of typical points falls, a degree, where the multipole of `source` is evaluated in `target`.
 pub fn typical_ratio(target: Cube, source: Cube) -> f64 {
     let d2: f64 = (0..3).map(|a| (target.center[a] - source.center[a]).powi(2)).sum();
     TYPICAL * source.side / (d2.sqrt() - TYPICAL * target.side)

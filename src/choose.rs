@@ -73,7 +73,7 @@ pub(crate) struct Seen {
 
 impl Seen {
     fn scene(self, r: &Fmm) -> Scene {
-        Scene { sources: self.counts[0], apart: self.apart, ncrit: r.ncrit }
+        Scene { sources: self.counts[0], apart: self.apart, ncrit: r.ncrit, again: !on_gpu(r) }
     }
 }
 
@@ -235,10 +235,7 @@ fn on_octree(
             let reason = "errors of translations to domains were not measured: give an order".to_string();
             return refuse("a tolerance for this variant", reason);
         }
-        (None, e) => {
-            let (e, again) = (e.unwrap_or(f64::NAN), !on_gpu(r));
-            tuning::chosen(kernel, r.outputs, e, r.precision, seen.scene(r), parts, again)?
-        }
+        (None, e) => tuning::chosen(kernel, r.outputs, e.unwrap_or(f64::NAN), r.precision, seen.scene(r), parts)?,
     };
     let method = if method == Method::Auto { Method::EquivalentDensities } else { method };
     Ok((method, order, parts))

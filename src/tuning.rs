@@ -5,19 +5,24 @@
 //! error, against direct summation at 1000 random targets, over the clouds of
 //! the testkit and over strengths uniform in (0, 1) and normal.
 
+mod memory;
+mod plane;
 mod scattered;
 mod spherical;
 mod treecode;
 mod variants;
 
 use crate::variant::{Expansion, Parts, Policy, Truncation};
-use adaptive2d::{Norm, laurent};
 use backend_cpu::Precision;
 use fmm_families::Facts;
 use fmm_kernels::equivalent::surface;
-use fmm_kernels::spherical::horner;
 use fmm_traits::{Error, Outputs};
 use fmm_tree::ListOptions;
+pub(crate) use memory::{forecast, forecast_on_gpu, plane_forecast};
+pub use plane::THETA;
+pub(crate) use plane::{
+    PLANE_ORDERS, ROUGH_NEAR_FIELD, plane_direct_is_cheaper, plane_order, plane_population, too_many_terms,
+};
 pub(crate) use scattered::order_of_scattered;
 pub(crate) use spherical::{derivatives, order_on};
 pub(crate) use variants::{chosen, error_of_order, given};
@@ -119,6 +124,8 @@ pub struct Scene {
     pub apart: bool,
     /// Leaf capacity, if it was given.
     pub ncrit: Option<usize>,
+    /// Whether the order of spherical harmonics is chosen again once the points are known, as on CPUs.
+    pub again: bool,
 }
 
 impl Scene {
@@ -311,155 +318,4 @@ pub(crate) fn direct_is_cheaper_on_gpu(facts: &Facts, order: usize, n: usize, m:
     let pair = 0.5e-3 * (facts.strengths + facts.values) as f64;
     let components = facts.densities.max(facts.strengths) as f64;
     pair * n as f64 * m as f64 <= 3e6 + order as f64 * components * (n + m) as f64
-}
-
-/// [`forecast`] for a plan on a GPU.
-pub(crate) fn forecast_on_gpu(
-    facts: &Facts,
-    order: Option<usize>,
-    [n, m]: [usize; 2],
-    mean: f64,
-    wide: usize,
-    parts: &Parts,
-) -> u64 {
-    // A plan holds what one on a CPU holds, the neighbours of all boxes, and what sorts the points. Spectra that would
-    // fill the memory are made in parts.
-    let sorting = 64 * (n + m) + 24 * (n * facts.strengths + m * facts.values);
-    let boxes = (1.5 * n.max(m) as f64 / mean) as usize;
-    let edges = if order.is_some() { boxes * 4 * 100 } else { 0 };
-    let whole = wide
-        * match (parts.expansion, order) {
-            // Eight matrices of M2M and of L2L and two solves, whole.
-            (Expansion::Equivalent, Some(p)) => 18 * facts.densities * facts.checks * surface::len(p).pow(2),
-            // Those and 316 of M2L.
-            (Expansion::Spherical, Some(p)) => 332 * (p * p).next_multiple_of(2).pow(2),
-            (_, None) => 0,
-        };
-    forecast(facts, order, [n, m], mean, wide, 0, parts) + (sorting + edges + whole) as u64
-}
-
-/// Bytes of the whole plan and one evaluation on `threads` threads, from counts alone: `mean` points a leaf, a
-/// tree as deep as one of uniform points.
-pub(crate) fn forecast(
-    facts: &Facts,
-    order: Option<usize>,
-    [n, m]: [usize; 2],
-    mean: f64,
-    wide: usize,
-    threads: usize,
-    parts: &Parts,
-) -> u64 {
-    let arrays = 48 * (n + m) + 8 * (n * facts.strengths + 3 * m * facts.values);
-    let Some(p) = order else { return arrays as u64 };
-    let leaves = n.max(m) as f64 / mean;
-    let boxes = (1.5 * leaves) as usize + 8;
-    let treecode = parts.policy.theta().is_some();
-    if parts.expansion == Expansion::Spherical {
-        // Edges twice: as lists and arranged. Courses with their phases; lanes of 16 boxes and a family of locals.
-        let lists = boxes * (8 * 12 + if treecode { 12 * 240 } else { 4 * (189 + 40) } + 170);
-        let tables = 340 * 2 * p * (p + 1) + 60 * p.pow(3);
-        // Multipoles of a treecode with their derivatives, or as polynomials.
-        let polynomial = if p <= horner::MOST { horner::len(p) } else { 0 };
-        let fields = if treecode { boxes * polynomial.max((p + 1).pow(2) * facts.values) } else { 0 };
-        let rows = if treecode { 1 } else { 3 };
-        return (arrays + lists + wide * (rows * boxes * p * p + fields + tables + threads * 16 * 11 * p * p)) as u64;
-    }
-    let families = boxes / 7 + 1;
-    let (densities, row) = (facts.densities, facts.densities.max(facts.checks));
-    let surface = surface::len(p);
-    let frequencies = (2 * p - 1).pow(2) * p;
-    let lists = boxes * (8 * 12 + 4 * (189 + 40));
-    let spectra = if treecode { 0 } else { families * row * 16 * frequencies };
-    let locals = if treecode { 0 } else { row * surface + 4 * facts.checks };
-    let rows = boxes * (densities * surface + locals) + spectra;
-    // M2M, L2L and the factors of solves in eight blocks; 316 operators of M2L.
-    let m2l = if treecode { 0 } else { 317 * 2 * frequencies * densities * facts.checks };
-    let level = 5 * densities * facts.checks * surface.pow(2) / 2 + m2l;
-    let levels = if facts.homogeneous { 1 } else { (leaves.max(1.0).log2() / 3.0).ceil() as usize + 2 };
-    let scratch = 6 * 128 * row * surface + 24 * families * densities;
-    (arrays + lists + wide * (rows + levels * level + threads * scratch)) as u64
-}
-
-/// θ in the plane: more edges against more terms. At a million uniform points (harmonic, one Zen 4 core, the other one busy) the times
-/// of 0.5 and 0.6 over that of 0.55 were 1.04 and 1.00 with the orders for 1e-6 (17, 23, 20), 1.02 and 1.18 for 1e-12 (37, 50, 43).
-pub const THETA: f64 = 0.55;
-/// Tolerance from which reciprocals of 28 bits serve the near field of the plane.
-pub(crate) const ROUGH_NEAR_FIELD: f64 = 1e-7;
-/// Nanoseconds of one core in the plane for a pair, and in a fast evaluation for a point per order and besides: 300 and 600 points took
-/// 0.08 and 0.23 ms directly and 0.11 and 0.17 ms by Laurent series (harmonic, p = 20).
-const PLANE_PAIR_NS: f64 = 0.6;
-const PLANE_POINT_NS: [f64; 2] = [10.0, 80.0];
-
-/// Smallest order in the plane that keeps the error of each of `outputs` below `tolerance`.
-pub(crate) fn plane_order(
-    kernel: &'static str,
-    outputs: Outputs,
-    tolerance: f64,
-    theta: f64,
-    norm: Norm,
-    population: Option<usize>,
-) -> Result<usize, Error> {
-    check_positive(tolerance)?;
-    let (floor, output) = plane_floor(outputs);
-    if tolerance < floor {
-        let hint = "; direct summation has no such floor, and an order may be given instead".to_string();
-        let precision = Precision::F64.name();
-        return Err(Error::ToleranceFloor { tolerance, floor, output, kernel, precision, hint });
-    }
-    // Orders are calibrated for leaves of some 40 points; with fewer the far field is more of the sum (5 instead of 40: a layer of 3000
-    // points had 0.24·θ^p instead of 0.01).
-    let share = population.map_or(1.0, |k| (k as f64 / 40.0).min(1.0));
-    adaptive2d::order_for(tolerance * share, theta, norm).map_err(|e| match e {
-        Error::Order { order, .. } => too_many_terms(kernel, outputs, tolerance, theta, order),
-        e => e,
-    })
-}
-
-/// The floor in the plane, and the output that sets it.
-fn plane_floor(outputs: Outputs) -> (f64, &'static str) {
-    requested(outputs)
-        .map(|(i, name)| (floors(Precision::F64)[i], name))
-        .fold((0.0, ""), |a, b| if b.0 > a.0 { b } else { a })
-}
-
-/// Why `tolerance` is refused, for which a series would need `order` terms.
-pub(crate) fn too_many_terms(
-    kernel: &'static str,
-    outputs: Outputs,
-    tolerance: f64,
-    theta: f64,
-    order: usize,
-) -> Error {
-    let max = laurent::MAX_ORDER;
-    Error::ToleranceFloor {
-        tolerance,
-        floor: tolerance * theta.powi(max as i32 - order as i32),
-        output: plane_floor(outputs).1,
-        kernel,
-        precision: Precision::F64.name(),
-        hint: format!("; that needs {order} terms, and {max} is the most: a smaller θ reaches it"),
-    }
-}
-
-/// Orders in the plane.
-pub(crate) const PLANE_ORDERS: std::ops::RangeInclusive<usize> = 1..=laurent::MAX_ORDER;
-
-/// Desired population of a leaf of the pyramid. Leaves hold 0.4 to 1.6 of it: a pyramid is halved four times or not at all.
-pub(crate) fn plane_population(order: usize) -> f64 {
-    if order <= 24 { 45.0 } else { 60.0 }
-}
-
-/// Whether direct summation in the plane is the cheaper way.
-pub(crate) fn plane_direct_is_cheaper(order: usize, n: usize, m: usize) -> bool {
-    let [per_order, besides] = PLANE_POINT_NS;
-    let fast = 2e4 + (besides + per_order * order as f64) * 0.5 * (n + m) as f64;
-    PLANE_PAIR_NS * n as f64 * m as f64 <= fast
-}
-
-/// As [`forecast`], in the plane: points, strengths and sums in tree order; multipoles of the boxes; about 60 edges a box.
-pub(crate) fn plane_forecast(facts: &Facts, order: Option<usize>, [n, m]: [usize; 2], population: f64) -> u64 {
-    let arrays = 20 * (n + m) + 8 * n * facts.strengths + 16 * m * facts.values;
-    let Some(p) = order else { return arrays as u64 };
-    let boxes = 4.0 / 3.0 * 2.5 * n.max(m) as f64 / population + 1.0;
-    (arrays as f64 + boxes * (16.0 * (p + 1) as f64 + 24.0 + 8.0 * 8.0 + 4.0 * 60.0)) as u64
 }

@@ -83,20 +83,23 @@ fn table8(n: usize) -> Result<(), Error> {
         show(&format!("p = {order}, depth {depth}: paper"), error, seconds);
         // Points a leaf of the paper, whatever N.
         let theirs = with_leaves(spherical(order), n, 2f64.powi(20 - 3 * depth));
+        // Whether the error must not be above theirs. Boxes that the faces of the cloud cut, as in a cube that is chosen for the
+        // leaves, have all their points on one side: at p = 4 that is a third more.
         let rows = [
-            ("  ours, their tree, f32", theirs.clone().precision(Precision::F32)),
-            ("  ours, their tree, f64", theirs.clone()),
-            ("  ours, their tree and 119 stencil", theirs.clone().lists(ListPolicy::Stencil119)),
-            ("  the same, all degrees", theirs.lists(ListPolicy::Stencil119).truncation(Truncation::Fixed)),
-            ("  ours, our tree", spherical(order)),
-            ("  the same, all degrees", spherical(order).truncation(Truncation::Fixed)),
+            ("their tree, f32", theirs.clone().precision(Precision::F32), true),
+            ("their tree, f64", theirs.clone(), true),
+            ("their tree and 119 stencil", theirs.clone().lists(ListPolicy::Stencil119), false),
+            ("the same, all degrees", theirs.lists(ListPolicy::Stencil119).truncation(Truncation::Fixed), false),
+            ("their cube, our leaves", spherical(order).root_cube([0.0; 3], 1.0), true),
+            ("our cube and leaves", spherical(order), false),
+            ("the same, an order more", spherical(order + 1), true),
         ];
-        for (k, (name, builder)) in rows.into_iter().enumerate() {
+        for (name, builder, not_above) in rows {
             let plan = builder.plan(&points, Targets::Points(&receivers))?;
             let out = best(&plan, &strengths)?;
             let found = plan.verify_output(&strengths, &out, SAMPLES)?.worst();
-            show(name, found, columns(&out));
-            assert!(k > 1 || n < TABLE8_POINTS || found <= error, "{name}: above the paper's {error:e}");
+            show(&format!("  {name}"), found, columns(&out));
+            assert!(!not_above || n < TABLE8_POINTS || found <= error, "{name}: above the paper's {error:e}");
         }
     }
     println!();

@@ -65,7 +65,8 @@ impl Octree {
         let (c, r, parts) = (&self.choice, &self.request, &self.parts);
         let Some(tolerance) = c.tolerance else { return Ok(usual) };
         let family = &r.family;
-        let scene = tuning::Scene { sources: tree.sources.len(), apart: !tree.same_points(), ncrit: r.ncrit };
+        let (sources, apart) = (tree.sources.len(), !tree.same_points());
+        let scene = tuning::Scene { sources, apart, ncrit: r.ncrit, again: true };
         let soft = family.near_radius(1.0);
         if parts.expansion == Expansion::Equivalent {
             if !all || soft > 0.0 || parts.policy.theta().is_some() {

@@ -39,8 +39,7 @@ pub(crate) fn given(order: usize, mut parts: Parts) -> Result<(usize, Parts), Er
     Ok((order, parts))
 }
 
-/// Order, and angle of a treecode, for a tolerance; `again` says whether the order of spherical harmonics is chosen again once the points are
-/// known.
+/// Order, and angle of a treecode, for a tolerance.
 ///
 /// # Errors
 /// As [`super::check_tolerance`]; second derivatives of treecodes of equivalent densities and of dipoles were not measured.
@@ -51,13 +50,12 @@ pub(crate) fn chosen(
     precision: Precision,
     scene: Scene,
     mut parts: Parts,
-    again: bool,
 ) -> Result<(usize, Parts), Error> {
     if parts.expansion == Expansion::Equivalent && parts.policy == Policy::Uvwx {
         return Ok((super::order_for(kernel, outputs, tolerance, precision, scene)?, parts));
     }
     check_positive(tolerance)?;
-    let by_spherical = again && parts.expansion == Expansion::Spherical && !dipolar(kernel);
+    let by_spherical = scene.again && parts.expansion == Expansion::Spherical && !dipolar(kernel);
     if outputs.contains(Outputs::HESSIAN) && !by_spherical || outputs.contains(Outputs::PRESSURE) {
         let reason =
             "errors of second derivatives (of charges by spherical harmonics they are known on CPUs) and pressures were not \
@@ -77,23 +75,23 @@ pub(crate) fn chosen(
     };
     let enough = |theta: f64, p: usize| {
         requested(outputs).all(|(i, _)| {
-            let error = expected(kernel, &parts, theta, i, p, again) / margin(kernel, i, scene, &parts, again);
+            let error = expected(kernel, &parts, theta, i, p, scene) / margin(kernel, i, scene, &parts);
             floor_at(kernel, precision, scene, i) <= tolerance && error + rounding(precision, i) <= tolerance
         })
     };
     // Where other points than typical ones will ask for more, an angle must have it: the smallest has most.
     let last = *orders(parts.expansion).end();
+    let worst = Scene { again: false, ..scene };
     let safe = |theta: f64| {
-        let reach =
-            |i: usize| expected(kernel, &parts, theta, i, last, false) / margin(kernel, i, scene, &parts, false);
+        let reach = |i: usize| expected(kernel, &parts, theta, i, last, worst) / margin(kernel, i, worst, &parts);
         theta <= angles[0] || requested(outputs).all(|(i, _)| reach(i) <= tolerance)
     };
     let found = angles.iter().filter(|&&theta| safe(theta)).filter_map(|&theta| {
         let p = orders(parts.expansion).find(|&p| enough(theta, p))?;
-        Some((cost(&parts, theta, p, outputs, again), theta, p))
+        Some((cost(&parts, theta, p, outputs, scene.again), theta, p))
     });
     let Some((_, theta, p)) = found.min_by(|a, b| a.0.total_cmp(&b.0)) else {
-        return Err(floor(kernel, outputs, tolerance, precision, scene, &parts, &angles, again));
+        return Err(floor(kernel, outputs, tolerance, precision, scene, &parts, &angles));
     };
     if let Policy::Treecode { theta: chosen } = &mut parts.policy {
         *chosen = theta;
@@ -110,12 +108,11 @@ fn floor(
     scene: Scene,
     parts: &Parts,
     angles: &[f64],
-    again: bool,
 ) -> Error {
     let last = *orders(parts.expansion).end();
     let theta = angles.iter().copied().fold(f64::INFINITY, f64::min);
     let reach = |i: usize| {
-        let error = expected(kernel, parts, theta, i, last, again) / margin(kernel, i, scene, parts, again);
+        let error = expected(kernel, parts, theta, i, last, scene) / margin(kernel, i, scene, parts);
         floor_at(kernel, precision, scene, i).max(error + rounding(precision, i))
     };
     let worst = requested(outputs).map(|(i, name)| (reach(i), name)).max_by(|a, b| a.0.total_cmp(&b.0));
@@ -136,19 +133,22 @@ pub(crate) fn error_of_order(kernel: &str, outputs: Outputs, order: usize, parts
     if parts.expansion == Expansion::Equivalent && parts.policy == Policy::Uvwx {
         return equivalent_error(kernel, outputs, order);
     }
-    let theta = parts.policy.theta().unwrap_or(0.0);
-    requested(outputs).fold(0.0, |worst, (i, _)| expected(kernel, parts, theta, i, order, true).max(worst))
+    let error = |i: usize| match parts.policy.theta() {
+        Some(theta) => of_treecode(kernel, parts.expansion, theta, i, order),
+        None => typical(i, order),
+    };
+    requested(outputs).fold(0.0, |worst, (i, _)| error(i).max(worst))
 }
 
 /// Part of the tolerance that an error may take before the points are known. Other tables than that of typical points are of 4000 points: gradients of
 /// strengths in (0, 1) get worse with more; sources with dipoles err up to four times as much; boxes that a treecode just accepts in one
 /// tree and not in another make a factor of 3, leaves of a few points as much.
-fn margin(kernel: &str, output: usize, scene: Scene, parts: &Parts, again: bool) -> f64 {
+fn margin(kernel: &str, output: usize, scene: Scene, parts: &Parts) -> f64 {
     let treecode = parts.policy.theta().is_some();
     let dipolar = dipolar(kernel);
     // Of dipoles the factor was measured; of other kernels the row says how far it was.
     let kind = if dipolar { 0.25 } else { row(kernel).trust };
-    if again && parts.expansion == Expansion::Spherical {
+    if scene.again && parts.expansion == Expansion::Spherical {
         return SHARES[output] * kind;
     }
     let growth = if output == 0 { 1.0 } else { (scene.sources as f64 / 1e5).powf(0.2).max(1.0) };
@@ -159,17 +159,24 @@ fn margin(kernel: &str, output: usize, scene: Scene, parts: &Parts, again: bool)
 }
 
 /// Expected error of output number `output`: 0 the potential, 1 the gradient, 2 the Hessian, for which the gradient stands.
-fn expected(kernel: &str, parts: &Parts, theta: f64, output: usize, p: usize, again: bool) -> f64 {
+fn expected(kernel: &str, parts: &Parts, theta: f64, output: usize, p: usize, scene: Scene) -> f64 {
     match (parts.policy, parts.expansion) {
-        (Policy::Treecode { .. }, Expansion::Spherical) if again => treecode::typical(theta, output, p),
-        (Policy::Treecode { .. }, Expansion::Spherical) => treecode::spherical(theta, output, p),
+        (Policy::Treecode { .. }, Expansion::Spherical) if scene.again => treecode::typical(theta, output, p),
+        (Policy::Treecode { .. }, expansion) => of_treecode(kernel, expansion, theta, output, p),
+        _ if scene.again => typical(output, p),
+        _ => accuracy::expected_error::<f64>(p, output > 0),
+    }
+}
+
+/// [`expected`] of a treecode on the worst points.
+fn of_treecode(kernel: &str, expansion: Expansion, theta: f64, output: usize, p: usize) -> f64 {
+    match expansion {
+        Expansion::Spherical => treecode::spherical(theta, output, p),
         // The table is that of Laplace; other kernels err more by as much as in the fast multipole method.
-        (Policy::Treecode { .. }, Expansion::Equivalent) => {
+        Expansion::Equivalent => {
             let more = error_at(kernel, output, p) / error_at("laplace", output, p);
             more.max(1.0) * treecode::equivalent(theta, output, p)
         }
-        _ if again => typical(output, p),
-        _ => accuracy::expected_error::<f64>(p, output > 0),
     }
 }
 

@@ -164,6 +164,17 @@ fn moved_points_give_what_a_new_plan_gives() {
 }
 
 #[test]
+fn moved_points_are_described_as_they_are() {
+    let builder = Fmm::new(Laplace).outputs(both()).tolerance(1e-6);
+    let mut plan = builder.plan(&uniform(30_000, 10), Targets::Sources).unwrap();
+    let before = plan.describe().why;
+    plan.set_points(&uniform(20_000, 11), Targets::Sources).unwrap();
+    let moved = plan.describe();
+    assert_ne!(moved.why, before);
+    assert!(moved.why.contains(&format!("order {}", moved.order.unwrap())), "{}", moved.why);
+}
+
+#[test]
 fn a_callback_sees_the_phases_and_cancels() {
     let x = uniform(3000, 13);
     let stop = Arc::new(AtomicBool::new(false));

@@ -3,7 +3,7 @@
 use fmm::tuning::{Scene, order_for};
 use fmm::{Error, Outputs, Precision};
 
-const HERE: Scene = Scene { sources: 10_000, apart: false, ncrit: None };
+const HERE: Scene = Scene { sources: 10_000, apart: false, ncrit: None, again: true };
 
 #[test]
 fn orders_grow_as_the_tolerance_falls() {

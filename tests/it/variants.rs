@@ -81,8 +81,8 @@ fn spherical_harmonics_spend_what_the_tolerance_allows() {
             let plan = builder.plan(&uniform(n, 4), Targets::Sources).unwrap();
             let of = |q: Vec<f64>| plan.verify(&q, 1000).unwrap().worst();
             let worst = of(demo::strengths(n, 1, 7)).max(of(demo::normal_strengths(n, 1, 7)));
-            // At high orders a sample sees few of the pairs that make up the error, and more is kept in hand.
-            let waste = if tolerance > 1e-8 { 30.0 } else { 100.0 };
+            // At high orders an order more is kept in hand.
+            let waste = if tolerance > 1e-8 { 30.0 } else { 50.0 };
             assert!((tolerance / waste..=tolerance).contains(&worst), "{outputs:?} {tolerance:e}: {worst:e}");
         }
     }

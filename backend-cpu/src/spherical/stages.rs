@@ -78,7 +78,7 @@ impl<'a, T: Real> Run<'a, T> {
             }
         });
         self.for_each_leaf(|leaf, _, out, w| {
-            let row = lists.m2p.starts[leaf] as usize..lists.m2p.starts[leaf + 1] as usize;
+            let row = lists.m2p.starts[leaf]..lists.m2p.starts[leaf + 1];
             let edges = far.edges[row].iter().map(|&(source, degrees)| {
                 let Cube { center, side } = far.cubes[source as usize];
                 (Frame { center, side }, usize::from(degrees), &w.fields[source as usize * width..][..width])

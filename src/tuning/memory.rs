@@ -1,0 +1,81 @@
+//! Memory of a plan and one evaluation, forecast from counts before there are any points.
+
+use crate::variant::{Expansion, Parts};
+use fmm_families::Facts;
+use fmm_kernels::equivalent::surface;
+use fmm_kernels::spherical::horner;
+
+/// Bytes of the whole plan and one evaluation on `threads` threads, from counts alone: `mean` points a leaf, a
+/// tree as deep as one of uniform points.
+pub(crate) fn forecast(
+    facts: &Facts,
+    order: Option<usize>,
+    [n, m]: [usize; 2],
+    mean: f64,
+    wide: usize,
+    threads: usize,
+    parts: &Parts,
+) -> u64 {
+    let arrays = 48 * (n + m) + 8 * (n * facts.strengths + 3 * m * facts.values);
+    let Some(p) = order else { return arrays as u64 };
+    let leaves = n.max(m) as f64 / mean;
+    let boxes = (1.5 * leaves) as usize + 8;
+    let treecode = parts.policy.theta().is_some();
+    if parts.expansion == Expansion::Spherical {
+        // Edges twice: as lists and arranged. Courses with their phases; lanes of 16 boxes and a family of locals.
+        let lists = boxes * (8 * 12 + if treecode { 12 * 240 } else { 4 * (189 + 40) } + 170);
+        let tables = 340 * 2 * p * (p + 1) + 60 * p.pow(3);
+        // Multipoles of a treecode with their derivatives, or as polynomials.
+        let polynomial = if p <= horner::MOST { horner::len(p) } else { 0 };
+        let fields = if treecode { boxes * polynomial.max((p + 1).pow(2) * facts.values) } else { 0 };
+        let rows = if treecode { 1 } else { 3 };
+        return (arrays + lists + wide * (rows * boxes * p * p + fields + tables + threads * 16 * 11 * p * p)) as u64;
+    }
+    let families = boxes / 7 + 1;
+    let (densities, row) = (facts.densities, facts.densities.max(facts.checks));
+    let surface = surface::len(p);
+    let frequencies = (2 * p - 1).pow(2) * p;
+    let lists = boxes * (8 * 12 + 4 * (189 + 40));
+    let spectra = if treecode { 0 } else { families * row * 16 * frequencies };
+    let locals = if treecode { 0 } else { row * surface + 4 * facts.checks };
+    let rows = boxes * (densities * surface + locals) + spectra;
+    // M2M, L2L and the factors of solves in eight blocks; 316 operators of M2L.
+    let m2l = if treecode { 0 } else { 317 * 2 * frequencies * densities * facts.checks };
+    let level = 5 * densities * facts.checks * surface.pow(2) / 2 + m2l;
+    let levels = if facts.homogeneous { 1 } else { (leaves.max(1.0).log2() / 3.0).ceil() as usize + 2 };
+    let scratch = 6 * 128 * row * surface + 24 * families * densities;
+    (arrays + lists + wide * (rows + levels * level + threads * scratch)) as u64
+}
+
+/// [`forecast`] for a plan on a GPU.
+pub(crate) fn forecast_on_gpu(
+    facts: &Facts,
+    order: Option<usize>,
+    [n, m]: [usize; 2],
+    mean: f64,
+    wide: usize,
+    parts: &Parts,
+) -> u64 {
+    // A plan holds what one on a CPU holds, the neighbours of all boxes, and what sorts the points. Spectra that would
+    // fill the memory are made in parts.
+    let sorting = 64 * (n + m) + 24 * (n * facts.strengths + m * facts.values);
+    let boxes = (1.5 * n.max(m) as f64 / mean) as usize;
+    let edges = if order.is_some() { boxes * 4 * 100 } else { 0 };
+    let whole = wide
+        * match (parts.expansion, order) {
+            // Eight matrices of M2M and of L2L and two solves, whole.
+            (Expansion::Equivalent, Some(p)) => 18 * facts.densities * facts.checks * surface::len(p).pow(2),
+            // Those and 316 of M2L.
+            (Expansion::Spherical, Some(p)) => 332 * (p * p).next_multiple_of(2).pow(2),
+            (_, None) => 0,
+        };
+    forecast(facts, order, [n, m], mean, wide, 0, parts) + (sorting + edges + whole) as u64
+}
+
+/// As [`forecast`], in the plane: points, strengths and sums in tree order; multipoles of the boxes; about 60 edges a box.
+pub(crate) fn plane_forecast(facts: &Facts, order: Option<usize>, [n, m]: [usize; 2], population: f64) -> u64 {
+    let arrays = 20 * (n + m) + 8 * n * facts.strengths + 16 * m * facts.values;
+    let Some(p) = order else { return arrays as u64 };
+    let boxes = 4.0 / 3.0 * 2.5 * n.max(m) as f64 / population + 1.0;
+    (arrays as f64 + boxes * (16.0 * (p + 1) as f64 + 24.0 + 8.0 * 8.0 + 4.0 * 60.0)) as u64
+}

@@ -1,5 +1,6 @@
 //! Tables of papers on a GPU, our rows beside theirs:
-//! `cargo run --release -p backend-cuda --example papers -- gumerov2008|lashuk2009 [--method equivalent] [--n N]`
+//! `cargo run --release -p backend-cuda --example papers -- gumerov2008|lashuk2009 [--method
+//! equivalent|spherical|spherical-rcr] [--n N]`
 //!
 //! Everything is in single precision, as theirs was, with points, strengths and values in device memory.
 

@@ -216,8 +216,8 @@ fn on_octree(
         if parts.policy == Policy::Stencil119 {
             return refuse("these lists on a GPU", "it makes U, V, W and X lists, and those of treecodes".to_string());
         }
-        if r.variant.translation.is_some() {
-            return refuse("a choice of translations on a GPU", "it has dense matrices of spherical harmonics".into());
+        if r.variant.translation.is_some_and(|t| t != Translation::Rcr) {
+            return refuse("these translations on a GPU", "it has dense matrices and rotations (rcr)".into());
         }
         if r.variant.truncation.is_some_and(|t| t != Truncation::Fixed) && parts.policy.theta().is_some() {
             return refuse("fewer degrees on a GPU", "multipoles of a treecode take all of them there".to_string());

@@ -77,7 +77,7 @@ pub struct Description {
     pub lists: Option<&'static str>,
     /// Opening angle of a treecode, θ of the criterion of separation in the plane.
     pub theta: Option<f64>,
-    /// `rcr`, `direct` or `domains`, on a GPU `dense`, of spherical harmonics.
+    /// `rcr`, `direct` or `domains`, on a GPU `rcr` or `dense`, of spherical harmonics.
     pub translation: Option<&'static str>,
     /// `variable` or `fixed`, of spherical harmonics with M2L.
     pub truncation: Option<&'static str>,
@@ -140,12 +140,12 @@ impl Plan {
         let fast = (c.method != Method::Direct).then_some(c.layout);
         let parts = fast.and_then(|l| if let Layout::Octree(parts) = l { Some(parts) } else { None });
         let spherical = parts.filter(|p| p.expansion == Expansion::Spherical);
-        let translation = spherical.map(|p| match r.backend {
-            Backend::Cuda(_) => "dense",
-            Backend::Cpu(_) => p.spherical.translation.name(),
-        });
         let mesh = self.engine.as_ref().map(|e| e.mesh()).unwrap_or_default();
         let order = self.engine.as_ref().and_then(|e| e.order()).or(c.order);
+        let translation = spherical.map(|p| match r.backend {
+            Backend::Cuda(_) => p.translation_on_gpu(order.unwrap_or_default(), r.precision == Precision::F32).name(),
+            Backend::Cpu(_) => p.spherical.translation.name(),
+        });
         let rotations = !["dense", Translation::Direct.name()].map(Some).contains(&translation);
         let wide = if r.precision == Precision::F32 { 4 } else { 8 };
         let sizes = [[c.facts.densities, c.facts.checks], [mesh.boxes, mesh.edges.m2l]];

@@ -49,6 +49,19 @@ pub(crate) struct Parts {
     pub expansion: Expansion,
     pub spherical: SphericalOptions,
     pub policy: Policy,
+    /// Whether rotations were asked for, which a GPU takes only where they are faster.
+    pub rotations: bool,
+}
+
+impl Parts {
+    /// How a GPU translates spherical harmonics of `order`, in f32 if `single`.
+    pub fn translation_on_gpu(&self, order: usize, single: bool) -> backend_cuda::Translation {
+        match single {
+            _ if self.rotations => backend_cuda::Translation::Rcr,
+            true => backend_cuda::Translation::fastest::<f32>(order),
+            false => backend_cuda::Translation::fastest::<f64>(order),
+        }
+    }
 }
 
 /// Lists, with what they need.
@@ -76,7 +89,8 @@ impl Policy {
 
 impl Fmm {
     /// How spherical harmonics are translated. Default [`Translation::Rcr`]; the direct way is the slow one, and errors of
-    /// [`Translation::Domains`] were measured for no tolerance: it takes an order. A GPU multiplies dense matrices and has no choice.
+    /// [`Translation::Domains`] were measured for no tolerance: it takes an order. A GPU multiplies dense matrices where that is
+    /// faster, unless [`Translation::Rcr`] is asked for; it has no other.
     pub fn translation(mut self, translation: Translation) -> Self {
         self.variant.translation = Some(translation);
         self
@@ -158,6 +172,7 @@ pub(crate) fn parts(variant: &Variant, method: Method, harmonic: &Result<(), Err
             (false, Some(ListPolicy::Stencil119)) => Policy::Stencil119,
             (false, _) => Policy::Uvwx,
         },
+        rotations: variant.translation == Some(Translation::Rcr),
     })
 }
 

@@ -1,18 +1,18 @@
 //! Rates of direct summation and times of tree and lists on the device, for docs/notes/gpu-performance.md.
 //!
-//! `device_rates [direct|shapes|tree|far|spherical|large|huge|profile] …`; all but `shapes`, `spherical`, `huge` and `profile` when
-//! none is named.
+//! `device_rates [direct|shapes|tree|far|spherical|translations|treecode|large|huge|profile] …`; `direct`, `tree`, `far` and `large` when none
+//! is named.
 
 use backend_cuda::{
-    CallerPoints, Device, DeviceArray, DeviceOptions, DeviceScalar, Direct, Ends, Expansion, Plan, Root, Shape,
-    Targets, TreeOptions, build, near_pairs, uvwx,
+    Acceptance, CallerPoints, Device, DeviceArray, DeviceOptions, DeviceScalar, Direct, Ends, Expansion, Plan, Root,
+    Shape, SphericalSettings, Targets, Translation, TreeOptions, build, near_pairs, treecode, uvwx,
 };
 use fmm_kernels::equivalent::surface;
-use fmm_kernels::spherical::Truncation;
+use fmm_kernels::spherical::{Truncation, expansion::M2P_RADIUS};
 use fmm_kernels::{Laplace, Stokes};
 use fmm_traits::testkit::clouds::{CloudKind, Generator, normal_strengths};
 use fmm_traits::{Error, Family, Kernel, Outputs, Real, Stage};
-use fmm_tree::{BuildOptions, ListOptions};
+use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions};
 use std::time::Instant;
 
 /// Pairs a second for all pairs of `n` points.
@@ -135,6 +135,23 @@ fn tree(device: &Device) -> Result<(), Error> {
     Ok(())
 }
 
+/// A way to sum.
+#[derive(Clone, Copy)]
+struct Way {
+    expansion: Expansion,
+    order: usize,
+    /// Opening angle of a treecode.
+    theta: Option<f64>,
+}
+
+impl Way {
+    /// By spherical harmonics with all degrees.
+    fn harmonics(order: usize, translation: Option<Translation>) -> Way {
+        let settings = SphericalSettings { truncation: Truncation::Fixed, translation };
+        Way { expansion: Expansion::Spherical(settings), order, theta: None }
+    }
+}
+
 /// Stages of one case, the last of three runs, times of all of it with points, strengths and values on the device, and
 /// errors at 1000 of the targets. `leaf`: points of a full box of some level.
 fn case<T: DeviceScalar, N: Real, F: Family>(
@@ -147,10 +164,11 @@ fn case<T: DeviceScalar, N: Real, F: Family>(
     p: usize,
 ) -> Result<(), Error> {
     let signed = |n: usize| normal_strengths(n, 1);
-    case_of::<T, N, F>(device, family, outputs, kind, log, leaf, (Expansion::Equivalent, p), &signed)
+    let way = Way { expansion: Expansion::Equivalent, order: p, theta: None };
+    case_of::<T, N, F>(device, family, outputs, kind, log, leaf, way, &signed)
 }
 
-/// [`case`] of an expansion and its order, with strengths of any kind.
+/// [`case`] of any way, with strengths of any kind.
 #[allow(clippy::too_many_arguments, reason = "a row of a table")]
 fn case_of<T: DeviceScalar, N: Real, F: Family>(
     device: &Device,
@@ -159,7 +177,7 @@ fn case_of<T: DeviceScalar, N: Real, F: Family>(
     kind: CloudKind,
     log: usize,
     leaf: f64,
-    (expansion, p): (Expansion, usize),
+    Way { expansion, order: p, theta }: Way,
     strengths: &dyn Fn(usize) -> Vec<f64>,
 ) -> Result<(), Error> {
     let n = 1 << log;
@@ -173,23 +191,29 @@ fn case_of<T: DeviceScalar, N: Real, F: Family>(
     let options = TreeOptions { ncrit: (1.6 * leaf) as usize, min_side: 0.0, root: Root::Holding(leaf) };
     // Leaves with fewer points than a row has numbers are summed pair by pair, as the facade does.
     let row = if expansion == Expansion::Equivalent { surface::len(p) } else { p * p };
-    let few = ListOptions { m2p_min_sources: row, p2l_min_targets: row };
+    let list = |tree| match theta {
+        None => uvwx(tree, &ListOptions { m2p_min_sources: row, p2l_min_targets: row }),
+        Some(theta) => {
+            let options = TreecodeOptions { theta, m2p_min_sources: row / 2 };
+            treecode(tree, &options, Acceptance { sphere: M2P_RADIUS, cube: 0.0, near: 0.0 })
+        }
+    };
     let built = milliseconds(runs, || {
         build(device, &given, None, &options)?;
         device.synchronize()
     })?;
     let tree = build(device, &given, None, &options)?;
     let listed = milliseconds(runs, || {
-        uvwx(&tree, &few)?;
+        list(&tree)?;
         device.synchronize()
     })?;
-    let lists = uvwx(&tree, &few)?;
+    let lists = list(&tree)?;
     let pairs = near_pairs(&tree, &lists)?;
-    let (boxes, edges) = (tree.len(), (lists.m2l.len(), lists.p2p.len()));
+    let (boxes, edges) = (tree.len(), (lists.m2l.len(), lists.m2p.len(), lists.p2p.len()));
     let start = Instant::now();
     let mut plan = match expansion {
         Expansion::Equivalent => Plan::<T, N>::new(family, outputs, p, None, tree, lists)?,
-        Expansion::Spherical(truncation) => Plan::<T, N>::spherical(family, outputs, p, truncation, tree, lists)?,
+        Expansion::Spherical(how) => Plan::<T, N>::spherical(family, outputs, p, how, tree, lists)?,
     };
     device.synchronize()?;
     let planned = start.elapsed().as_secs_f64() * 1e3;
@@ -227,7 +251,11 @@ fn case_of<T: DeviceScalar, N: Real, F: Family>(
             format!("{:.1e}", f64::sqrt(e / size))
         })
         .collect();
-    let carrier = if expansion == Expansion::Equivalent { "" } else { " spherical" };
+    let carrier = match expansion {
+        Expansion::Equivalent => String::new(),
+        Expansion::Spherical(how) => format!(" spherical {}", how.translation.map_or("fastest", Translation::name)),
+    };
+    let carrier = carrier + &theta.map_or(String::new(), |theta| format!(" treecode {theta}"));
     print!("{}{carrier} {} 2^{log} {} {} leaf {leaf} p {p}: ", family.name(), kind.name(), T::NAME, N::NAME);
     println!("tree {built:.2} lists {listed:.2} apply {applied:.2} sum {:.2} ms", built + listed + applied);
     println!("    errors {}, boxes {boxes}, edges {edges:?}, plan {planned:.1} ms", errors.join(" "));
@@ -269,20 +297,47 @@ fn far(device: &Device) -> Result<(), Error> {
 /// Spherical harmonics: Gumerov & Duraiswami's Table 8 (strengths in (0, 1)), then what compares with [`far`].
 fn spherical(device: &Device) -> Result<(), Error> {
     let (potential, both) = (Outputs::POTENTIAL, Outputs::POTENTIAL | Outputs::GRADIENT);
-    let (harmonics, cloud) = (Expansion::Spherical(Truncation::Fixed), CloudKind::Uniform);
+    let (harmonics, cloud) = (|p| Way::harmonics(p, None), CloudKind::Uniform);
     let positive = |n: usize| uniform(n, 3);
     let signed = |n: usize| normal_strengths(n, 1);
     println!("strengths in (0, 1)");
     for (p, leaf) in [(4, 60.0), (8, 75.0), (8, 128.0), (12, 128.0), (12, 256.0)] {
-        case_of::<f32, f32, _>(device, &Laplace, potential, cloud, 20, leaf, (harmonics, p), &positive)?;
+        case_of::<f32, f32, _>(device, &Laplace, potential, cloud, 20, leaf, harmonics(p), &positive)?;
     }
     println!("normal strengths");
     for (p, leaf) in [(4, 60.0), (8, 75.0), (8, 128.0), (12, 128.0), (12, 256.0)] {
-        case_of::<f32, f32, _>(device, &Laplace, both, cloud, 20, leaf, (harmonics, p), &signed)?;
-        case_of::<f64, f64, _>(device, &Laplace, both, cloud, 20, leaf, (harmonics, p), &signed)?;
+        case_of::<f32, f32, _>(device, &Laplace, both, cloud, 20, leaf, harmonics(p), &signed)?;
+        case_of::<f64, f64, _>(device, &Laplace, both, cloud, 20, leaf, harmonics(p), &signed)?;
     }
-    case_of::<f64, f64, _>(device, &Laplace, potential, cloud, 20, 256.0, (harmonics, 20), &signed)?;
-    case_of::<f32, f32, _>(device, &Laplace, both, CloudKind::Plummer, 20, 75.0, (harmonics, 8), &signed)
+    case_of::<f64, f64, _>(device, &Laplace, potential, cloud, 20, 256.0, harmonics(20), &signed)?;
+    case_of::<f32, f32, _>(device, &Laplace, both, CloudKind::Plummer, 20, 75.0, harmonics(8), &signed)
+}
+
+/// Dense products beside rotations.
+fn translations(device: &Device) -> Result<(), Error> {
+    fn both<T: DeviceScalar>(device: &Device, p: usize, leaf: f64) -> Result<(), Error> {
+        for translation in [Translation::Dense, Translation::Rcr] {
+            let (way, signed) = (Way::harmonics(p, Some(translation)), |n: usize| normal_strengths(n, 1));
+            case_of::<T, f64, _>(device, &Laplace, Outputs::POTENTIAL, CloudKind::Uniform, 20, leaf, way, &signed)?;
+        }
+        Ok(())
+    }
+    for (p, leaf) in [(4, 60.0), (6, 60.0), (8, 75.0), (10, 128.0), (12, 128.0), (16, 256.0), (20, 256.0)] {
+        both::<f32>(device, p, leaf)?;
+        both::<f64>(device, p, leaf)?;
+    }
+    both::<f64>(device, 30, 256.0)
+}
+
+/// Multipoles straight to targets.
+fn treecodes(device: &Device) -> Result<(), Error> {
+    let (both, signed) = (Outputs::POTENTIAL | Outputs::GRADIENT, |n: usize| normal_strengths(n, 1));
+    let of = |p, theta| Way { theta: Some(theta), ..Way::harmonics(p, None) };
+    for outputs in [Outputs::POTENTIAL, both] {
+        case_of::<f32, f64, _>(device, &Laplace, outputs, CloudKind::Uniform, 20, 64.0, of(8, 0.6), &signed)?;
+        case_of::<f64, f64, _>(device, &Laplace, outputs, CloudKind::Uniform, 20, 64.0, of(10, 0.5), &signed)?;
+    }
+    case_of::<f32, f64, _>(device, &Laplace, both, CloudKind::Plummer, 20, 64.0, of(8, 0.6), &signed)
 }
 
 fn large(device: &Device) -> Result<(), Error> {
@@ -330,6 +385,12 @@ fn main() -> Result<(), Error> {
     }
     if is("spherical") {
         spherical(&device)?;
+    }
+    if is("translations") {
+        translations(&device)?;
+    }
+    if is("treecode") {
+        treecodes(&device)?;
     }
     if wanted.is_empty() || is("large") {
         large(&device)?;

@@ -1,10 +1,8 @@
 // L2P and M2P: rows of harmonics to values at the targets of a leaf. Twin of `Values` in backend-cpu/src/spherical/points.rs.
 //
-// In front of this file: REAL, VALUES, BLOCKS (of a multiprocessor), SPLIT (1) and MOST (group.cuh).
+// In front of this file: REAL, VALUES, ORDER, SINGULAR (1: M2P), BLOCKS (of a multiprocessor), SPLIT, MOST and TILE_BYTES (group.cuh).
 
 #include "shared/level.cuh"
-#include "shared/harmonics.cuh"
-#include "shared/real.cuh"
 
 // The coefficients of a harmonic, for all values.
 struct alignas((VALUES % 4 == 0 ? 4 : VALUES % 2 == 0 ? 2 : 1) * sizeof(REAL) < 16
@@ -15,78 +13,90 @@ struct alignas((VALUES % 4 == 0 ? 4 : VALUES % 2 == 0 ? 2 : 1) * sizeof(REAL) < 
 static_assert(sizeof(Source) == VALUES * sizeof(REAL), "rows are packed");
 
 #include "shared/group.cuh"
+#include "shared/series.cuh"
 
 #define LEVEL_ROW (LEVEL_HEAD + VALUES)
+// Harmonics of a box whose coefficients are in shared memory at once; not a multiple of eight, so that boxes that are read at once lie in
+// distinct banks.
+#define ROOM (TILE / SPLIT - 1)
+// Whether all are, and so few that the program knows each of them.
+#define KNOWN (ORDER * ORDER <= ROOM && ORDER <= (VALUES == 10 ? 6 : 10))
+// Terms of a coefficient at most.
+#define TERMS (VALUES == 1 ? 1 : VALUES == 4 ? 2 : 3)
 
-// The targets of leaf items[blockIdx.x], in groups, which see the rows of boxes with its number, `stride` numbers each. A block
-// is a warp. The coefficients of all values, harmonics below `order` column by column, are a sparse matrix (starts, columns,
-// entries; a row a harmonic and value) times the row of a box, made for as many columns as fit. Values are added to those of the
-// targets.
+// The targets of leaf items[blockIdx.x], in groups, which see the rows of boxes with its number, `stride` numbers each, SPLIT of them
+// at once, each by the threads of one slice. A block is a warp. Coefficient i, harmonics in the order in which they are summed and
+// all values of each, is Σ_j factors[j, i] · row[columns[j, i]], made for as many m as fit. Values are added to those of the targets.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     from_harmonics(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
-                   const u32* row, const Step* steps, u32 order, u32 singular, const u32* matrix, const u32* columns,
-                   const REAL* entries, u32 stride, const REAL* rows, const double* xyz, u64 points, double* values) {
-  __shared__ Source tile[TILE];
+                   const u32* row, const REAL* betas, const u32* columns, const REAL* factors, u32 stride,
+                   const REAL* rows, const double* xyz, u64 points, double* values) {
+  __shared__ Source tile[SPLIT][ROOM];
   const Boxes t = *boxes;
   const u32 b = items[blockIdx.x];
   const uint2 range = t.target_range[b];
-  const u32 lane = threadIdx.x;
+  const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
+  const u64 end = starts[b + 1];
   for_groups(range, [&](auto each, u32 first) {
     constexpr int EACH = decltype(each)::value;
-    double sum[KEPT(EACH)][VALUES] = {};
-    for (u64 e = starts[b]; e < starts[b + 1]; ++e) {
-      const u32 s = row[e];
-      const REAL* from = rows + (u64)s * stride;
+    double sum[EACH][VALUES] = {}, x[EACH][3];
+#pragma unroll
+    for (int i = 0; i < EACH; ++i)
+      for (int a = 0; a < 3; ++a) x[i][a] = xyz[a * points + min(first + i * LANES + lane, range.y - 1)];
+    for (u64 e = starts[b]; e < end; e += SPLIT) {
+      // The last one again where there are no more, without a factor.
+      const u32 s = row[min(e + slice, end - 1)];
+      const bool mine = e + slice < end;
       const double* level = levels + LEVEL_ROW * t.level[s];
       double center[3];
       center_of(t, s, corner, level[0], center);
       const double scale = 1 / level[0];
-      Harmonics at[EACH];
-      REAL part[EACH][VALUES] = {};
+      Point at[EACH];
 #pragma unroll
       for (int i = 0; i < EACH; ++i)
-        place(at[i], xyz, points, min(first + i * LANES + lane, range.y - 1), center, scale, singular);
-      const u32* next = matrix;
-      for (u32 m = 0; m < order;) {
-        // The columns that fit.
-        auto width = [&](u32 m) { return (order - m) * (m > 0 ? 2 : 1); };
-        u32 end = m, count = 0;
-        while (end < order && count + width(end) <= TILE) count += width(end++);
+        begin(at[i], {x[i][0] - center[0], x[i][1] - center[1], x[i][2] - center[2]}, scale);
+      // Fills the tiles with `count` harmonics behind the first `before`.
+      auto make = [&](u32 before, u32 count) {
         __syncwarp();
-        for (u32 i = lane; i < count * VALUES; i += THREADS) {
-          REAL coefficient = 0;
-          for (u32 j = next[i]; j < next[i + 1]; ++j) coefficient += entries[j] * from[columns[j]];
-          tile[i / VALUES].v[i % VALUES] = coefficient;
+#pragma unroll
+        for (int k = 0; k < SPLIT; ++k) {
+          const REAL* from = rows + (u64)__shfl_sync(~0u, s, k * LANES) * stride;
+          REAL* to = tile[k][0].v;
+#pragma unroll 8
+          for (u32 i = threadIdx.x; i < count * VALUES; i += THREADS) {
+            REAL coefficient = 0;
+#pragma unroll
+            for (int j = 0; j < TERMS; ++j) {
+              const u32 place = (j * ORDER * ORDER + before) * VALUES + i;
+              coefficient += factors[place] * from[columns[place]];
+            }
+            to[i] = coefficient;
+          }
         }
         __syncwarp();
-        next += count * VALUES;
-        for (const Source* column = tile; m < end; ++m) {
-          if (m > 0) {
-            const Step step = steps[triangle(m, m)];
-#pragma unroll
-            for (int i = 0; i < EACH; ++i) at[i].next(step);
-          }
-          for_column(at, steps, m, order, [&](u32 n, const REAL(&cosines)[EACH], const REAL(&sines)[EACH]) {
-            const Source c = column[n - m];
-#pragma unroll
-            for (int i = 0; i < EACH; ++i)
-#pragma unroll
-              for (int k = 0; k < VALUES; ++k) part[i][k] += c.v[k] * cosines[i];
-            if (m == 0) return;
-            const Source s = column[order - m + n - m];
-#pragma unroll
-            for (int i = 0; i < EACH; ++i)
-#pragma unroll
-              for (int k = 0; k < VALUES; ++k) part[i][k] += s.v[k] * sines[i];
-          });
-          column += width(m);
+      };
+      if constexpr (KNOWN) {
+        make(0, ORDER * ORDER);
+        add_columns<0>(at, tile[slice]);
+      } else {
+        for (int m = 0, before = 0; m < ORDER;) {
+          int stop = m, count = 0;
+          while (stop < ORDER && count + width(stop) <= ROOM) count += width(stop++);
+          make(before, count);
+          before += count;
+          for (const Source* from = tile[slice]; m < stop; from += width(m++)) add_column<-1>(at, from, m, betas);
         }
       }
 #pragma unroll
-      for (int i = 0; i < EACH; ++i)
+      for (int i = 0; i < EACH; ++i) {
+        finish(at[i]);
 #pragma unroll
-        for (int k = 0; k < VALUES; ++k) sum[i][k] += part[i][k] * level[LEVEL_HEAD + k];
+        for (int k = 0; k < VALUES; ++k) sum[i][k] += mine ? at[i].value[k] * level[LEVEL_HEAD + k] : 0.0;
+      }
     }
-    add_kept<EACH>(sum, first, range.y, nullptr, values);
+    join(sum);
+    double kept[KEPT(EACH)][VALUES];
+    for_kept(sum, slice, [&](int n, int k, double value) { kept[n][k] = value; });
+    add_kept<EACH>(kept, first, range.y, nullptr, values);
   });
 }

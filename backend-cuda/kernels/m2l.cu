@@ -4,15 +4,8 @@
 // In front of this file: REAL.
 
 #include "shared/boxes.cuh"
-#include "shared/offset.cuh"
+#include "shared/slots.cuh"
 #include "shared/tile.cuh"
-
-// Offsets of one octant: target minus source is in -3 … 2 on an axis where the target is the lower half of
-// its parent, in -2 … 3 where it is the upper half.
-#define SIDE 6
-#define SLOTS (SIDE * SIDE * SIDE)
-// In the table, which holds the number of a box plus 1.
-#define NOBODY 0
 
 // table[slot · count + i]: the source box at an offset from items[i]. The table comes filled with NOBODY. An edge
 // between boxes at any other offset raises `refused`. A warp an item.
@@ -60,39 +53,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 4 : 3)
   __shared__ alignas(16) Vectors b[BUFFERS];
   __shared__ u32 used[SLOTS + 1];
   constexpr bool apart = sizeof(REAL) == 4;
-  const u32 warp = threadIdx.x / 32, first_row = blockIdx.y * EDGE;
-  u32 octant = 0, tile = blockIdx.x;
-  for (;; ++octant) {
-    const u32 tiles = (u32)((starts[octant + 1] - starts[octant] + EDGE - 1) / EDGE);
-    if (tile < tiles) break;
-    tile -= tiles;
-  }
+  const u32 first_row = blockIdx.y * EDGE;
+  u32 tile = blockIdx.x;
+  const u32 octant = group_of(starts, EDGE, tile);
   const u32 first = (u32)starts[octant] + tile * EDGE, end = min(first + EDGE, (u32)starts[octant + 1]);
 
-  // Slots with a source for any of the items.
-#pragma unroll 6
-  for (u32 slot = warp; slot < SLOTS; slot += THREADS / 32) {
-    const u32* at = table + (u64)slot * items + first;
-    u32 somebody = 0;
-    for (u32 i = lane_id(); i < EDGE; i += 32)
-      if (first + i < end) somebody |= at[i];
-    somebody = __any_sync(~0u, somebody != NOBODY);
-    if (lane_id() == 0) used[slot] = somebody;
-  }
-  __syncthreads();
-  if (warp == 0) {
-    u32 count = 0;
-    for (u32 base = 0; base < SLOTS; base += 32) {
-      const u32 slot = base + lane_id();
-      const bool mine = slot < SLOTS && used[slot];
-      const u32 all = __ballot_sync(~0u, mine);
-      if (mine) used[count + __popc(all & lanes_below())] = slot;
-      count += __popc(all);
-      __syncwarp();
-    }
-    if (lane_id() == 0) used[SLOTS] = count;
-  }
-  __syncthreads();
+  list_slots(table, items, first, end, used);
   const u32 begin = used[SLOTS] * blockIdx.z / gridDim.z, count = used[SLOTS] * (blockIdx.z + 1) / gridDim.z;
   const u32 depths = (columns + DEPTH - 1) / DEPTH, steps = (count - begin) * depths;
 
@@ -105,11 +71,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 4 : 3)
     if (place < count) {
       if (k == 0) {
         const u32 slot = used[place];
-        int d[3] = {(int)(slot / (SIDE * SIDE)), (int)(slot / SIDE % SIDE), (int)(slot % SIDE)};
-        for (int x = 0; x < 3; ++x) d[x] += (int)(octant >> x & 1) - 3;
         source = first + item < end ? table[(u64)slot * items + first + item] : NOBODY;
         from = in + (u64)(source == NOBODY ? 0 : source - 1) * columns;
-        matrix = matrices + (u64)offset_index(d) * rows * columns + first_row;
+        matrix = matrices + (u64)offset_of(slot, octant) * rows * columns + first_row;
       }
 copy_step(a[buffer], b[buffer], matrix, rows, columns, k, row_there, source != NOBODY ? from : nullptr);
       k += DEPTH;

@@ -200,15 +200,15 @@ impl Arranger<'_> {
     }
 }
 
-/// Tiles of a product that hold what lies between two starts.
-fn tiles(starts: &[u64]) -> usize {
-    ((starts[1] - starts[0]) as usize).div_ceil(EDGE)
+/// Tiles of `edge` that hold what lies between two starts.
+pub(crate) fn tiles(starts: &[u64], edge: usize) -> usize {
+    ((starts[1] - starts[0]) as usize).div_ceil(edge)
 }
 
 impl Table {
     /// Blocks of at most [`EDGE`] boxes of a set of operators, each within an octant.
     pub fn blocks(&self, set: usize) -> usize {
-        self.starts[8 * set..=8 * set + 8].windows(2).map(tiles).sum()
+        self.starts[8 * set..=8 * set + 8].windows(2).map(|s| tiles(s, EDGE)).sum()
     }
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
@@ -223,7 +223,7 @@ impl Arranged {
     }
     /// The edges between the boxes of a level and their parents, a group an octant.
     pub fn groups(&self, level: usize) -> Which {
-        let tiles = self.starts[8 * level..=8 * level + 8].windows(2).map(tiles).sum();
+        let tiles = self.starts[8 * level..=8 * level + 8].windows(2).map(|s| tiles(s, EDGE)).sum();
         Which::Groups { starts: self.device_starts.at(8 * level), tiles }
     }
     /// Bytes held.

@@ -30,7 +30,7 @@ pub struct Compiled {
 }
 
 /// The headers that a program can include, by the name it uses.
-const HEADERS: [(&CStr, &str); 11] = [
+const HEADERS: [(&CStr, &str); 14] = [
     (c"shared/real.cuh", include_str!("../kernels/shared/real.cuh")),
     (c"shared/warp.cuh", include_str!("../kernels/shared/warp.cuh")),
     (c"shared/boxes.cuh", include_str!("../kernels/shared/boxes.cuh")),
@@ -39,6 +39,9 @@ const HEADERS: [(&CStr, &str); 11] = [
     (c"shared/harmonics.cuh", include_str!("../kernels/shared/harmonics.cuh")),
     (c"shared/level.cuh", include_str!("../kernels/shared/level.cuh")),
     (c"shared/complex.cuh", include_str!("../kernels/shared/complex.cuh")),
+    (c"shared/copy.cuh", include_str!("../kernels/shared/copy.cuh")),
+    (c"shared/series.cuh", include_str!("../kernels/shared/series.cuh")),
+    (c"shared/slots.cuh", include_str!("../kernels/shared/slots.cuh")),
     (c"shared/offset.cuh", include_str!("../kernels/shared/offset.cuh")),
     (c"shared/tile.cuh", include_str!("../kernels/shared/tile.cuh")),
     (c"shared/product.cuh", include_str!("../kernels/shared/product.cuh")),

@@ -4,7 +4,7 @@ use crate::cache;
 use crate::compile::{Program, compile, compiler};
 use crate::error::{failed, no_device, out_of_memory};
 use crate::pool::Pool;
-use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags, CUstream};
+use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags, CUfunction_attribute, CUstream};
 use cudarc::driver::{
     CudaContext, CudaEvent, CudaFunction, CudaSlice, CudaStream, DevicePtr, DeviceRepr, DriverError, ValidAsZeroBits,
     result,
@@ -38,6 +38,8 @@ pub struct DeviceInfo {
     pub multiprocessors: u32,
     /// Bytes of device memory.
     pub memory: u64,
+    /// Bytes of shared memory that a block can have.
+    pub shared_memory: u64,
     /// Newest CUDA that the driver supports, as 1000·major + 10·minor.
     pub driver: i32,
     /// Version of the run-time compiler.
@@ -151,6 +153,8 @@ impl Device {
         let (major, minor) = context.compute_capability().map_err(info)?;
         let multiprocessors =
             context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(info)?;
+        let shared = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        let shared_memory = context.attribute(shared).map_err(info)? as u64;
         let mut driver = 0;
         // SAFETY: the number outlives the call.
         unsafe { sys::cuDriverGetVersion(&mut driver) }.result().map_err(info)?;
@@ -159,6 +163,7 @@ impl Device {
             capability: (major as u32, minor as u32),
             multiprocessors: multiprocessors as u32,
             memory: context.total_mem().map_err(info)? as u64,
+            shared_memory,
             driver,
             compiler,
         };
@@ -249,6 +254,17 @@ impl Device {
         }
         let functions = Arc::new(functions);
         programs.insert(fingerprint, functions.clone());
+        Ok(functions)
+    }
+
+    /// [`load`](Device::load) of a program whose entries are launched with so many `bytes` of shared memory.
+    pub(crate) fn load_sharing(&self, program: &Program, bytes: usize) -> Result<Functions, Error> {
+        let functions = self.load(program)?;
+        let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        for function in functions.values() {
+            let set = function.set_attribute(most, bytes as i32);
+            set.map_err(|e| failed(&format!("{bytes} bytes of shared memory for {}", program.name), e))?;
+        }
         Ok(functions)
     }
 
@@ -423,7 +439,23 @@ impl Device {
         args: &[Arg],
     ) -> Result<(), Error> {
         // SAFETY: that of the caller.
-        unsafe { self.launch_on(&self.0.stream, functions, entry, grid, block, args) }
+        unsafe { self.launch_on(&self.0.stream, functions, entry, grid, (block, 0), args) }
+    }
+
+    /// [`launch_3d`](Device::launch_3d) with `bytes` of shared memory beside what the kernel declares.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn launch_sharing(
+        &self,
+        functions: &Functions,
+        entry: &'static str,
+        grid: [u32; 3],
+        (block, bytes): (u32, usize),
+        args: &[Arg],
+    ) -> Result<(), Error> {
+        // SAFETY: that of the caller.
+        unsafe { self.launch_on(&self.0.stream, functions, entry, grid, (block, bytes as u32), args) }
     }
 
     /// [`launch`](Device::launch) on the second stream.
@@ -439,7 +471,7 @@ impl Device {
         args: &[Arg],
     ) -> Result<(), Error> {
         // SAFETY: that of the caller.
-        unsafe { self.launch_on(&self.0.beside, functions, entry, [grid.0, grid.1, 1], block, args) }
+        unsafe { self.launch_on(&self.0.beside, functions, entry, [grid.0, grid.1, 1], (block, 0), args) }
     }
 
     unsafe fn launch_on(
@@ -448,7 +480,7 @@ impl Device {
         functions: &Functions,
         entry: &'static str,
         grid: [u32; 3],
-        block: u32,
+        (block, bytes): (u32, u32),
         args: &[Arg],
     ) -> Result<(), Error> {
         if grid.contains(&0) {
@@ -465,7 +497,7 @@ impl Device {
         let (function, stream) = (function.cu_function(), stream.cu_stream());
         // SAFETY: each pointer leads to sixteen bytes that outlive the call, which copies them; the rest
         // is the promise of the caller.
-        unsafe { result::launch_kernel(function, grid.into(), (block, 1, 1), 0, stream, &mut pointers) }
+        unsafe { result::launch_kernel(function, grid.into(), (block, 1, 1), bytes, stream, &mut pointers) }
             .map_err(launching)
     }
 

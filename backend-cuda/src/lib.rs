@@ -42,8 +42,9 @@ pub use equivalent::DeviceScalar;
 pub use lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
 pub use plan::{Ends, Plan};
 pub use programs::{
-    all_programs, dft_program, direct_program, l2p_harmonics_program, l2p_program, m2l_fourier_program,
-    m2l_matrices_program, m2l_program, multiply_program, p2m_harmonics_program, p2m_program, p2p_program,
+    RcrShape, all_programs, dft_program, direct_program, l2p_harmonics_program, l2p_program, m2l_fourier_program,
+    m2l_matrices_program, m2l_program, multiply_program, p2m_harmonics_program, p2m_program, p2p_program, rcr_program,
 };
 pub use solver::{Counts, Expansion, PlanSeconds, Policy, Settings, Solver, solver};
+pub use spherical::{SphericalSettings, Translation};
 pub use tree::{CallerPoints, DevicePoints, DeviceTree, Root, TreeOptions, build, build_reported};

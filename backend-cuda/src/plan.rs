@@ -7,10 +7,9 @@ use crate::far::FarField;
 use crate::levels::Units;
 use crate::lists::DeviceLists;
 use crate::run::Run;
-use crate::spherical::Spherical;
+use crate::spherical::{Spherical, SphericalSettings};
 use crate::tree::DeviceTree;
 use fmm_kernels::equivalent::operators::unit_parameters;
-use fmm_kernels::spherical::Truncation;
 use fmm_traits::{Error, Family, Kernel, Observer, OutputColumns, Outputs, Real, Stage, Visitor, evaluate};
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -46,7 +45,7 @@ pub struct Ends {
 enum Carrier {
     /// Equivalent densities; folder that keeps operators between runs.
     Equivalent(Option<PathBuf>),
-    Spherical(Truncation),
+    Spherical(SphericalSettings),
 }
 
 impl<T: DeviceScalar, N: Real> Plan<T, N> {
@@ -75,11 +74,11 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         family: &F,
         outputs: Outputs,
         p: usize,
-        truncation: Truncation,
+        settings: SphericalSettings,
         tree: DeviceTree,
         lists: DeviceLists,
     ) -> Result<Self, Error> {
-        Self::of(family, outputs, p, Carrier::Spherical(truncation), tree, lists)
+        Self::of(family, outputs, p, Carrier::Spherical(settings), tree, lists)
     }
 
     fn of<F: Family>(
@@ -230,7 +229,7 @@ impl<F: Family, T: DeviceScalar, N: Real> Visitor for New<'_, F, T, N> {
         let units = Units { params: family.parameters(), unit: unit_parameters::<F> };
         let mut far: Box<dyn FarField> = match carrier {
             Carrier::Equivalent(cache) => Box::new(Equivalent::<T>::new::<F, E>(&device, units.clone(), p, cache)?),
-            Carrier::Spherical(truncation) => Box::new(Spherical::<T>::new::<F, S, E>(&device, family, p, truncation)?),
+            Carrier::Spherical(settings) => Box::new(Spherical::<T>::new::<F, S, E>(&device, family, p, settings)?),
         };
         let near = Near::new::<S, N>(&device, units, T::NAME == "f32")?;
         let base = Base::new(&near, tree, lists)?;

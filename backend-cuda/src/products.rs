@@ -42,10 +42,10 @@ const MOST_PARTS: usize = 8;
 /// The V list for [`Products::across`].
 #[derive(Debug)]
 pub(crate) struct Across<T> {
-    table: Table,
+    pub table: Table,
     /// Sums of each part of the offsets, where there are several.
-    partial: Buffer<T>,
-    parts: usize,
+    pub partial: Buffer<T>,
+    pub parts: usize,
 }
 
 impl<T> Across<T> {
@@ -142,7 +142,17 @@ impl Products {
     /// The V list for products with matrices of so many rows.
     pub fn far<T: DeviceScalar>(&self, table: Table, rows: usize) -> Result<Across<T>, Error> {
         let blocks = table.boxes.len().div_ceil(EDGE) * rows.div_ceil(EDGE);
-        let wanted = RESIDENT * self.device.info().multiprocessors as usize;
+        self.cut(table, rows, [blocks, RESIDENT])
+    }
+
+    /// The V list for rows of so many numbers, cut into parts so that `blocks` blocks become `resident` for each multiprocessor.
+    pub fn cut<T: DeviceScalar>(
+        &self,
+        table: Table,
+        rows: usize,
+        [blocks, resident]: [usize; 2],
+    ) -> Result<Across<T>, Error> {
+        let wanted = resident * self.device.info().multiprocessors as usize;
         let parts = wanted.div_ceil(blocks.max(1)).clamp(1, MOST_PARTS);
         let numbers = if parts > 1 { parts * table.boxes.len() * rows } else { 0 };
         Ok(Across { partial: self.device.alloc(numbers, "parts of M2L")?, table, parts })
@@ -179,10 +189,29 @@ impl Products {
         ];
         let grid = [blocks(table.blocks(set), 1)?, blocks(rows, EDGE)?, *parts as u32];
         // SAFETY: arguments as in m2l.cu; the boxes are distinct, and so are the rows they receive.
-        unsafe { self.device.launch_3d(&self.m2l, "m2l", grid, THREADS, &args)? };
+        unsafe {
+            self.device.launch_3d(&self.m2l, "m2l", grid, THREADS, &args)?;
+            self.join(rows, far, set, to)
+        }
+    }
+
+    /// Enqueues the sums of the parts of a set, if there are several: `to` += Σ.
+    ///
+    /// # Safety
+    /// `to` has a row of `rows` numbers for each box, and the parts are those of `far`.
+    pub unsafe fn join<T: DeviceScalar>(
+        &self,
+        rows: usize,
+        far: &Across<T>,
+        set: usize,
+        to: &Buffer<T>,
+    ) -> Result<(), Error> {
+        let Across { table, partial, parts } = far;
         if *parts == 1 {
             return Ok(());
         }
+        let (items, starts) = (Arg::from(table.boxes.len() as u32), table.device_starts.at(8 * set));
+        let (rows_arg, boxes) = (Arg::from(rows as u32), Arg::from(&table.boxes));
         let args = [rows_arg, items, boxes, starts, (*parts as u32).into(), partial.into(), to.into()];
         let count = (table.starts[8 * set + 8] - table.starts[8 * set]) as usize;
         let grid = (blocks(count * rows, BLOCK as usize)?, 1);

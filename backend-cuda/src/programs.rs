@@ -100,10 +100,17 @@ impl Groups {
         }
     }
 
-    /// Of L2P and M2P by harmonics, whose columns threads cannot share.
-    pub fn harmonics<T: Real>(values: usize) -> Groups {
-        let most = if T::NAME == "f32" || values < 5 { 2 } else { 1 };
-        Groups { split: 1, most, blocks: if values < 5 { 16 } else { 8 } }
+    /// Of L2P by harmonics, whose columns threads cannot share; and of M2P, where threads that share a target take boxes in turn
+    /// (6.1 instead of 6.5 ms, docs/notes/gpu-performance.md).
+    pub fn harmonics<T: Real>(values: usize, m2p: bool) -> Groups {
+        let [single, few] = [T::NAME == "f32", values < 5];
+        match m2p {
+            true if single && values == 1 => Groups { split: 2, most: 4, blocks: 20 },
+            true if few => Groups { split: 1, most: 2, blocks: 20 },
+            true => Groups { split: 2, most: if single { 2 } else { 1 }, blocks: 8 },
+            false if few => Groups { split: 1, most: 2, blocks: if single { 16 } else { 14 } },
+            false => Groups { split: 1, most: if single { 2 } else { 1 }, blocks: 8 },
+        }
     }
 
     /// Targets that a block sums at once.
@@ -111,21 +118,23 @@ impl Groups {
         LEAF_THREADS / self.split * self.most
     }
 
-    fn definitions(self) -> Vec<(&'static str, usize)> {
-        // So much shared memory that all blocks fit, each with the KB that the system takes.
-        let tile = ((MULTIPROCESSOR_MEMORY / self.blocks - 1024) & !1023).min(8192);
+    /// With so much shared memory, up to `most` bytes, that all blocks fit, each with the KB that the system takes.
+    fn definitions(self, most: usize) -> Vec<(&'static str, usize)> {
+        let tile = ((MULTIPROCESSOR_MEMORY / self.blocks - 1024) & !1023).min(most);
         vec![("SPLIT", self.split), ("MOST", self.most), ("BLOCKS", self.blocks), ("TILE_BYTES", tile)]
     }
 }
 
 /// Shared memory of a multiprocessor (of compute capability 9.0), in bytes.
 const MULTIPROCESSOR_MEMORY: usize = 228 << 10;
+/// Bytes of a tile of sources at most.
+const TILE: usize = 8192;
 /// Threads of a block that sums at the targets of a leaf.
 pub(crate) const LEAF_THREADS: usize = 32;
 
 /// L2P and M2P: a surface to targets.
 pub fn l2p_program<K: Kernel, T: Real>() -> Program {
-    let definitions = Groups::far::<T>(K::VALUES).definitions();
+    let definitions = Groups::far::<T>(K::VALUES).definitions(TILE);
     of_kernel::<K, T>("l2p.cu", include_str!("../kernels/l2p.cu"), &definitions, &pairs::<K, T>(), &["from_surface"])
 }
 
@@ -149,17 +158,63 @@ pub fn p2m_harmonics_program<T: Real>(strengths: usize, order: usize) -> Program
     of_harmonics::<T>("p2m_harmonics.cu", source, &definitions, &["to_harmonics"])
 }
 
-/// L2P and M2P by harmonics: `values` of a target.
-pub fn l2p_harmonics_program<T: Real>(values: usize) -> Program {
-    let mut definitions = Groups::harmonics::<T>(values).definitions();
-    definitions.push(("VALUES", values));
+/// L2P or M2P by harmonics of `order`: `values` of a target.
+pub fn l2p_harmonics_program<T: Real>(values: usize, order: usize, m2p: bool) -> Program {
+    let groups = Groups::harmonics::<T>(values, m2p);
+    // As many harmonics as there are, and two more.
+    let all = groups.split * (order * order + 2) * values * size_of::<T>();
+    let mut definitions = groups.definitions(all.min(2 * TILE));
+    definitions.extend([("VALUES", values), ("ORDER", order), ("SINGULAR", usize::from(m2p))]);
     let source = include_str!("../kernels/l2p_harmonics.cu");
     of_harmonics::<T>("l2p_harmonics.cu", source, &definitions, &["from_harmonics"])
 }
 
+/// Threads of a block of `rcr.cu`.
+pub(crate) const RCR_THREADS: usize = 256;
+
+/// How translations by rotations are cut into blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RcrShape {
+    /// Rows that a block translates at once.
+    pub edges: usize,
+    /// Blocks that a multiprocessor has room for.
+    pub blocks: usize,
+    /// Bytes of shared memory that a block asks for.
+    pub bytes: usize,
+}
+
+impl RcrShape {
+    /// For rows of order `p` where a block can have `memory` bytes. More rows at once spare readings of matrices, and a second block works
+    /// where one waits for its threads.
+    pub fn of<T: Real>(p: usize, memory: usize) -> RcrShape {
+        let shape = |edges: usize| {
+            // Rows side by side, or one behind the other as they come.
+            let numbers = (p * p * (edges + 1)).max(edges * (p * p + p % 2)).next_multiple_of(4);
+            let bytes = 2 * numbers * size_of::<T>();
+            // Beside them the list of slots, and what the system takes.
+            let each = bytes + 4 * (217 + edges) + 1024;
+            // Sums of a thread, in words; more leave too few registers for a third block.
+            let pairs = p * (p + 1) / 2;
+            let sums = 2 * (pairs * edges).div_ceil(RCR_THREADS) * size_of::<T>() / 4;
+            RcrShape { edges, blocks: ((memory + 1024) / each).min(if sums > 32 { 2 } else { 3 }), bytes }
+        };
+        let several = [64, 32, 16, 8].into_iter().map(shape).find(|s| s.blocks > 1);
+        several.unwrap_or_else(|| [8, 4, 2].into_iter().map(shape).find(|s| s.blocks > 0).unwrap_or(shape(1)))
+    }
+}
+
+/// M2M, M2L and L2L by rotations, of harmonics of `order`.
+pub fn rcr_program<T: Real>(order: usize, shape: RcrShape) -> Program {
+    let RcrShape { edges, blocks, .. } = shape;
+    let steps = [("UP", 0), ("ACROSS", 1), ("DOWN", 2)];
+    let mut definitions = vec![("ORDER", order), ("EDGES", edges), ("THREADS", RCR_THREADS), ("BLOCKS", blocks.max(1))];
+    definitions.extend(steps);
+    of_harmonics::<T>("rcr.cu", include_str!("../kernels/rcr.cu"), &definitions, &["rcr_across", "rcr_up", "rcr_down"])
+}
+
 /// P2P; in f32 relative to the leaf.
 pub fn p2p_program<K: Kernel, T: Real>() -> Program {
-    let mut definitions = Groups::near::<T>(K::VALUES).definitions();
+    let mut definitions = Groups::near::<T>(K::VALUES).definitions(TILE);
     definitions.push(("FRAMED", usize::from(T::NAME == "f32")));
     of_kernel::<K, T>("p2p.cu", include_str!("../kernels/p2p.cu"), &definitions, &pairs::<K, T>(), &["p2p"])
 }

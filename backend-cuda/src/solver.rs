@@ -4,8 +4,8 @@ use crate::device::Device;
 use crate::equivalent::DeviceScalar;
 use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
 use crate::plan::Plan;
+use crate::spherical::SphericalSettings;
 use crate::tree::{DeviceTree, build_reported};
-use fmm_kernels::spherical::Truncation;
 use fmm_kernels::{equivalent, spherical};
 use fmm_traits::{Error, Family, Lists, Observer, OutputColumns, Outputs, Real, Stage, Tree};
 use fmm_tree::{BuildOptions, BuildReport, ListOptions, TreecodeOptions};
@@ -19,7 +19,7 @@ pub enum Expansion {
     /// Equivalent densities, of any kernel.
     Equivalent,
     /// Spherical harmonics, of charges 1/r and dipoles.
-    Spherical(Truncation),
+    Spherical(SphericalSettings),
 }
 
 /// Who meets whom.
@@ -136,9 +136,7 @@ pub fn solver<F: Family, T: DeviceScalar, N: Real>(
         Expansion::Equivalent => {
             Plan::<T, N>::new(family, outputs, settings.order, settings.cache.clone(), tree, lists)?
         }
-        Expansion::Spherical(truncation) => {
-            Plan::<T, N>::spherical(family, outputs, settings.order, truncation, tree, lists)?
-        }
+        Expansion::Spherical(how) => Plan::<T, N>::spherical(family, outputs, settings.order, how, tree, lists)?,
     };
     device.synchronize()?;
     seconds.operators = start.elapsed().as_secs_f64();

@@ -2,8 +2,9 @@
 //! `scripts/nvrtc.sh` fetches; FMM_NVRTC may name another folder), and what is missing is an error.
 
 use backend_cuda::{
-    Compiled, Device, DeviceOptions, Program, Shape, all_programs, compile, dft_program, direct_program,
+    Compiled, Device, DeviceOptions, Program, RcrShape, Shape, all_programs, compile, dft_program, direct_program,
     l2p_harmonics_program, l2p_program, m2l_matrices_program, p2m_harmonics_program, p2m_program, p2p_program,
+    rcr_program,
 };
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::lane::dot;
@@ -112,12 +113,51 @@ fn stages_of_harmonics_compile_for_sm_90() {
     let sources = [(1, 1), (1, 12), (3, 13), (4, 41)];
     let sources =
         sources.map(|(k, order)| [p2m_harmonics_program::<f32>(k, order), p2m_harmonics_program::<f64>(k, order)]);
-    let targets = [1, 4, 10].map(|k| [l2p_harmonics_program::<f32>(k), l2p_harmonics_program::<f64>(k)]);
-    for program in sources.iter().chain(&targets).flatten() {
+    let targets = [(1, 1), (1, 12), (4, 4), (4, 8), (4, 40), (10, 5), (10, 12)];
+    let targets = targets.map(|(k, p)| {
+        [false, true].map(|m2p| [l2p_harmonics_program::<f32>(k, p, m2p), l2p_harmonics_program::<f64>(k, p, m2p)])
+    });
+    for program in sources.iter().chain(targets.iter().flatten()).flatten() {
         let log = for_sm_90(program).unwrap_or_else(|e| panic!("{e}")).log;
-        assert_eq!(spilled(&log), 0, "{} spills registers:\n{log}", program.name);
+        // M2P of four values in f64 is faster with more blocks at a time, though some numbers are then spilled.
+        let allowed = if program.source.contains("SINGULAR 1") && program.name.contains("f64") { 320 } else { 64 };
+        assert!(spilled(&log) <= allowed, "{} spills registers:\n{log}", program.name);
         assert!(!log.contains("warning"), "{}:\n{log}", program.name);
     }
+}
+
+/// Shared memory of a block of compute capability 9.0.
+const BLOCK_MEMORY: usize = 227 << 10;
+
+#[test]
+fn rotations_compile_for_sm_90() {
+    fn of<T: Real>(order: usize) -> Program {
+        rcr_program::<T>(order, RcrShape::of::<T>(order, BLOCK_MEMORY))
+    }
+    for order in [1, 4, 8, 13, 20, 40] {
+        for program in [of::<f32>(order), of::<f64>(order)] {
+            let log = for_sm_90(&program).unwrap_or_else(|e| panic!("{e}")).log;
+            // Addresses that stay the same from one offset to the next.
+            assert!(spilled(&log) <= 96, "{} spills registers:\n{log}", program.name);
+            assert!(!log.contains("warning"), "{}:\n{log}", program.name);
+        }
+    }
+}
+
+#[test]
+fn every_order_of_rotations_fits_into_shared_memory() {
+    fn shape<T: Real>(memory: usize, least: usize) {
+        for order in 1..=40 {
+            let RcrShape { edges, blocks, bytes } = RcrShape::of::<T>(order, memory);
+            let beside = 4 * (217 + edges);
+            assert!(edges >= least && blocks > 0, "order {order}: {edges} rows, {blocks} blocks");
+            assert!(bytes >= 2 * order * order * (edges + 1) * size_of::<T>() && bytes + beside <= memory);
+        }
+    }
+    shape::<f32>(BLOCK_MEMORY, 8);
+    shape::<f64>(BLOCK_MEMORY, 8);
+    // Of consumer cards.
+    shape::<f64>(99 << 10, 2);
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! One case on the device: times of its stages, of tree and lists, and its error.
 
-use backend_cuda::{CallerPoints, Device, DeviceArray, Direct, Ends, Plan, Root, Targets, TreeOptions, build, uvwx};
+use backend_cuda::{
+    CallerPoints, Device, DeviceArray, Direct, Ends, Plan, Root, SphericalSettings, Targets, Translation, TreeOptions,
+    build, uvwx,
+};
 use fmm_kernels::Laplace;
 use fmm_kernels::equivalent::surface;
 use fmm_kernels::spherical::Truncation;
@@ -19,8 +22,8 @@ const RUNS: usize = 20;
 pub enum Method {
     /// Equivalent densities.
     Equivalent,
-    /// Spherical harmonics.
-    Spherical,
+    /// Spherical harmonics, translated by dense products or by rotations.
+    Spherical(Translation),
 }
 
 impl Method {
@@ -28,7 +31,8 @@ impl Method {
     pub fn named(name: &str) -> Option<Method> {
         match name {
             "equivalent" => Some(Method::Equivalent),
-            "spherical" => Some(Method::Spherical),
+            "spherical" => Some(Method::Spherical(Translation::Dense)),
+            "spherical-rcr" => Some(Method::Spherical(Translation::Rcr)),
             _ => None,
         }
     }
@@ -36,21 +40,22 @@ impl Method {
     pub fn name(self) -> &'static str {
         match self {
             Method::Equivalent => "equivalent densities",
-            Method::Spherical => "spherical harmonics",
+            Method::Spherical(Translation::Dense) => "spherical harmonics, dense products",
+            Method::Spherical(Translation::Rcr) => "spherical harmonics, rotations",
         }
     }
     /// Orders to try for an error, from the cheapest on.
     pub fn orders(self) -> std::ops::RangeInclusive<usize> {
         match self {
             Method::Equivalent => 3..=8,
-            Method::Spherical => 4..=16,
+            Method::Spherical(_) => 4..=16,
         }
     }
     /// Sources or targets below which far edges are summed pair by pair.
     fn few(self, order: usize) -> usize {
         match self {
             Method::Equivalent => surface::len(order),
-            Method::Spherical => order.pow(2),
+            Method::Spherical(_) => order.pow(2),
         }
     }
 }
@@ -128,7 +133,10 @@ impl<'a> Cloud<'a> {
         let (tree, lists) = prepare()?;
         let mut plan = match method {
             Method::Equivalent => Plan::<f32, f32>::new(&Laplace, outputs, order, None, tree, lists)?,
-            Method::Spherical => Plan::spherical(&Laplace, outputs, order, Truncation::Fixed, tree, lists)?,
+            Method::Spherical(translation) => {
+                let settings = SphericalSettings { truncation: Truncation::Fixed, translation: Some(translation) };
+                Plan::spherical(&Laplace, outputs, order, settings, tree, lists)?
+            }
         };
         let (columns, boxes) = (plan.columns().to_vec(), plan.tree().len());
 

@@ -9,7 +9,7 @@ use crate::request::{Fmm, Targets};
 use crate::tuning;
 use crate::variant::{Expansion, Parts};
 use backend_cpu::Precision;
-use backend_cuda::{Settings, Solver, Sum};
+use backend_cuda::{Settings, Solver, SphericalSettings, Sum};
 use fmm_traits::{Error, Lists, Stage, Tree};
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -63,7 +63,10 @@ impl Cuda {
                 let order = c.order.unwrap_or(tuning::MAX_ORDER);
                 let lists = tuning::list_options(order, &self.parts);
                 let expansion = match self.parts.expansion {
-                    Expansion::Spherical => backend_cuda::Expansion::Spherical(self.parts.spherical.truncation),
+                    Expansion::Spherical => backend_cuda::Expansion::Spherical(SphericalSettings {
+                        truncation: self.parts.spherical.truncation,
+                        translation: Some(self.parts.translation_on_gpu(order, r.precision == Precision::F32)),
+                    }),
                     Expansion::Equivalent => backend_cuda::Expansion::Equivalent,
                 };
                 let policy = match self.parts.policy.theta() {

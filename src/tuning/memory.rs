@@ -1,6 +1,7 @@
 //! Memory of a plan and one evaluation, forecast from counts before there are any points.
 
 use crate::variant::{Expansion, Parts};
+use backend_cuda::Translation;
 use fmm_families::Facts;
 use fmm_kernels::equivalent::surface;
 use fmm_kernels::spherical::horner;
@@ -65,8 +66,11 @@ pub(crate) fn forecast_on_gpu(
         * match (parts.expansion, order) {
             // Eight matrices of M2M and of L2L and two solves, whole.
             (Expansion::Equivalent, Some(p)) => 18 * facts.densities * facts.checks * surface::len(p).pow(2),
-            // Those and 316 of M2L.
-            (Expansion::Spherical, Some(p)) => 332 * (p * p).next_multiple_of(2).pow(2),
+            // Those and 316 of M2L; or factors of each, and some forty rotations there and back.
+            (Expansion::Spherical, Some(p)) => match parts.translation_on_gpu(p, wide == 4) {
+                Translation::Dense => 332 * (p * p).next_multiple_of(2).pow(2),
+                Translation::Rcr => 664 * p * (p + 1) + 64 * p.pow(3),
+            },
             (_, None) => 0,
         };
     forecast(facts, order, [n, m], mean, wide, 0, parts) + (sorting + edges + whole) as u64

@@ -85,7 +85,9 @@ fn costs_are_measured_for_a_case_at_a_time() {
     assert!(costs.pair > 0.01 && costs.pair < 1e3, "{costs:?}");
     for rows in [&costs.equivalent, &costs.spherical] {
         let [first, last] = [rows[0], rows[rows.len() - 1]];
-        assert!(first.m2l > 0.0 && last.m2l > 2.0 * first.m2l && last.point > first.point, "{rows:?}");
+        // How a busy machine splits them between points and leaves is another matter.
+        let of_a_leaf = |costs: &OrderCosts| 50.0 * costs.point + costs.leaf;
+        assert!(first.m2l > 0.0 && last.m2l > 2.0 * first.m2l && of_a_leaf(&last) > of_a_leaf(&first), "{rows:?}");
     }
     assert_eq!(described(Fmm::new(Laplace).cost_model(model.clone()), 5000).cost_model, CostModel::fingerprint());
     let plane = model.measure(&Fmm::new(PlaneKernel::Harmonic));

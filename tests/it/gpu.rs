@@ -101,12 +101,16 @@ fn what_harmonics_on_a_gpu_cannot_do_is_said() {
     let gpu = || Fmm::new(Laplace).backend(Cuda::default()).method(Method::SphericalHarmonics).order(8);
     for (builder, what) in [
         (gpu().lists(ListPolicy::Stencil119), "these lists on a GPU"),
-        (gpu().translation(Translation::Rcr), "a choice of translations on a GPU"),
+        (gpu().translation(Translation::Direct), "these translations on a GPU"),
+        (gpu().translation(Translation::Domains), "these translations on a GPU"),
     ] {
         let refused = builder.memory(1000, 1000);
         assert!(matches!(&refused, Err(Error::Unsupported { operation, .. }) if *operation == what), "{refused:?}");
     }
-    assert!(gpu().memory(1 << 20, 1 << 20).unwrap() > 1 << 27);
+    let memory = |b: Fmm| b.memory(1 << 20, 1 << 20).unwrap();
+    assert!(memory(gpu()) > 1 << 27);
+    // Rotations need no matrix an offset.
+    assert!(memory(gpu().order(7).translation(Translation::Rcr)) < memory(gpu().order(7)));
     let stokes = Fmm::new(Stokes { mu: 1.0 }).backend(Cuda::default()).method(Method::SphericalHarmonics);
     assert!(matches!(stokes.memory(1000, 1000), Err(Error::Unsupported { .. })));
 }

@@ -3,6 +3,7 @@
 // and `Source`.
 #pragma once
 
+#include "shared/real.cuh"
 #include "shared/warp.cuh"
 
 #define THREADS 32
@@ -38,8 +39,8 @@ __device__ __forceinline__ void for_groups(uint2 range, Work work) {
 }
 
 // Adds up what the threads have that share targets. Returns whether all of it is finite, in the whole warp.
-template <int EACH>
-__device__ __forceinline__ bool join(REAL (&part)[EACH][VALUES]) {
+template <class T, int EACH>
+__device__ __forceinline__ bool join(T (&part)[EACH][VALUES]) {
   bool good = true;
 #pragma unroll
   for (int n = 0; n < EACH; ++n)
@@ -55,13 +56,13 @@ __device__ __forceinline__ bool join(REAL (&part)[EACH][VALUES]) {
 // Of the targets that threads share each keeps the sums of some: of target n · SPLIT + slice the n-th.
 #define KEPT(each) (((each) + SPLIT - 1) / SPLIT)
 // keep(n, k, value) for those.
-template <int EACH, class Keep>
-__device__ __forceinline__ void for_kept(const REAL (&part)[EACH][VALUES], u32 slice, Keep keep) {
+template <class T, int EACH, class Keep>
+__device__ __forceinline__ void for_kept(const T (&part)[EACH][VALUES], u32 slice, Keep keep) {
 #pragma unroll
   for (int n = 0; n < KEPT(EACH); ++n)
 #pragma unroll
     for (int k = 0; k < VALUES; ++k) {
-      REAL mine = part[n * SPLIT][k];
+      T mine = part[n * SPLIT][k];
 #pragma unroll
       for (int s = 1; s < SPLIT && n * SPLIT + s < EACH; ++s) mine = slice == s ? part[n * SPLIT + s][k] : mine;
       keep(n, k, (double)mine);

@@ -2,6 +2,7 @@
 // products of 16 × 8. Numbers come through shared memory, DEPTH columns a step, several steps ahead. In front: REAL.
 #pragma once
 
+#include "shared/copy.cuh"
 #include "shared/product.cuh"
 
 #define EDGE 64
@@ -14,13 +15,6 @@
 typedef REAL Matrix[DEPTH][EDGE + (sizeof(REAL) == 4 ? 8 : 4)];
 typedef REAL Vectors[EDGE][DEPTH + 4];
 static_assert(sizeof(Matrix) % 16 == 0 && sizeof(Vectors) % 16 == 0, "copies are of 16 bytes");
-
-// Two numbers into shared memory, zeros unless `there`, without waiting for them.
-__device__ __forceinline__ void copy_two(REAL* to, const REAL* from, bool there) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from),
-               "n"(2 * sizeof(REAL)), "r"(there ? (u32)(2 * sizeof(REAL)) : 0u)
-               : "memory");
-}
 
 // Enqueues the copies of columns k … k + DEPTH: of the matrix, `rows` × `columns` from the first row of the tile on,
 // column by column, both even; and of vector threadIdx.x / 2 (null: zeros). A thread copies two rows of the matrix, which may

@@ -48,7 +48,7 @@ pub(super) fn row(p: usize) -> usize {
 
 /// Translations as matrices.
 #[derive(Debug)]
-pub(super) struct Translations<T> {
+pub(super) struct Matrices<T> {
     /// Eight matrices each, by octant of the child.
     pub m2m: Dense<T>,
     pub l2l: Dense<T>,
@@ -58,7 +58,7 @@ pub(super) struct Translations<T> {
     truncation: Truncation,
 }
 
-impl<T: DeviceScalar> Translations<T> {
+impl<T: DeviceScalar> Matrices<T> {
     /// Of order `p`.
     pub fn new(device: &Device, p: usize, truncation: Truncation) -> Result<Self, Error> {
         let (makes, side) = (dense::Dense::new(p), row(p));
@@ -67,7 +67,7 @@ impl<T: DeviceScalar> Translations<T> {
             Ok(Dense { data: device.upload(&all, "operators")?, rows: side, cols: side })
         };
         let (m2m, l2l) = (upload(&|octant| makes.up(octant))?, upload(&|octant| makes.down(octant))?);
-        Ok(Translations { m2m, l2l, m2l: None, order: p, truncation })
+        Ok(Matrices { m2m, l2l, m2l: None, order: p, truncation })
     }
 
     /// Makes the matrices of M2L, unless they are there.

@@ -1,6 +1,9 @@
-//! The stages of spherical harmonics on the device: `kernels/{p2m_harmonics,multiply,m2l,l2p_harmonics}.cu`.
+//! The stages of spherical harmonics on the device: `kernels/{p2m_harmonics,rcr,multiply,m2l,l2p_harmonics}.cu`.
 
-use super::operators::{DeviceSparse, Translations, row, steps};
+use super::operators::{DeviceSparse, Matrices, row, steps};
+use super::rotations::Rotations;
+use super::series::DeviceSeries;
+use super::{SphericalSettings, Translation};
 use crate::arrange::{Arranged, Items, Kind};
 use crate::base::Base;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
@@ -10,9 +13,10 @@ use crate::levels::{Units, strength_degrees, value_degrees};
 use crate::lists::DeviceEdges;
 use crate::products::{Across, Products};
 use crate::programs::{self, Groups, LEAF_THREADS};
+use fmm_kernels::spherical::coaxial::Step;
 use fmm_kernels::spherical::layout::{derivatives, layout};
 use fmm_kernels::spherical::sparse::{self, Harmonics};
-use fmm_kernels::spherical::{MAX_ORDER, MIN_ORDER, Truncation};
+use fmm_kernels::spherical::{MAX_ORDER, MIN_ORDER};
 use fmm_traits::{Error, Family, Kernel};
 
 /// Threads of `p2m_harmonics.cu`.
@@ -27,18 +31,28 @@ pub(crate) struct Spherical<T: DeviceScalar> {
     values: Vec<i32>,
     p2m: Functions,
     l2p: Functions,
+    /// Made when the first points come that need it.
+    m2p: Option<Functions>,
     products: Products,
     /// Coefficients of the recursions.
     steps: Buffer<T>,
-    /// Sums over sources to rows, rows to coefficients of values: of regular and of singular harmonics.
+    /// Sums over sources to rows: of regular and of singular harmonics.
     sources: [Side<T>; 2],
-    targets: [Side<T>; 2],
+    /// Rows to coefficients of values.
+    series: DeviceSeries<T>,
     translations: Translations<T>,
     /// `None` before the first points.
     placed: Option<Placed<T>>,
 }
 
-/// One kind of harmonics where they meet points: their order, and what is done to them.
+/// M2M, M2L and L2L.
+#[derive(Debug)]
+enum Translations<T> {
+    Dense(Matrices<T>),
+    Rcr(Rotations<T>),
+}
+
+/// One kind of harmonics where sources make them: their order, and what is done to them.
 #[derive(Debug)]
 struct Side<T> {
     order: usize,
@@ -60,13 +74,16 @@ struct Placed<T> {
     p2l: Items,
     l2p: Items,
     m2p: Items,
-    /// Blocks of L2P and M2P that share a leaf.
-    parts: u32,
+    /// Blocks of L2P and of M2P that share a leaf.
+    parts: [u32; 2],
     /// A row a box.
     multipoles: Buffer<T>,
     /// On the way up the translated multipoles of children.
     locals: Buffer<T>,
 }
+
+/// Times that a device has blocks of M2L by rotations, so that the last ones leave little of it idle.
+const WAVES: usize = 4;
 
 /// Number of a kind of harmonics.
 const REGULAR: usize = 0;
@@ -81,49 +98,42 @@ impl<T: DeviceScalar> Spherical<T> {
         device: &Device,
         family: &F,
         p: usize,
-        truncation: Truncation,
+        settings: SphericalSettings,
     ) -> Result<Self, Error> {
         if !(MIN_ORDER..=MAX_ORDER).contains(&p) {
             return Err(Error::Order { order: p, min: MIN_ORDER, max: MAX_ORDER });
         }
-        let (layout, derivatives) = (layout::<F, E>(family)?, derivatives::<E>());
+        let SphericalSettings { truncation, translation } = settings;
+        let layout = layout::<F, E>(family)?;
         let kinds = [Harmonics::Regular, Harmonics::Singular];
         let source = |kind: Harmonics| -> Result<Side<T>, Error> {
             let matrix = sparse::sources(layout, kind, p, S::STRENGTHS);
             Ok(Side { order: sparse::source_order(layout, kind, p), matrix: DeviceSparse::new(device, &matrix)? })
         };
-        let target = |kind: Harmonics| -> Result<Side<T>, Error> {
-            let matrix = sparse::values(derivatives, kind, p);
-            Ok(Side { order: sparse::value_order(derivatives, kind, p), matrix: DeviceSparse::new(device, &matrix)? })
-        };
         let sources = [source(kinds[REGULAR])?, source(kinds[SINGULAR])?];
-        let targets = [target(kinds[REGULAR])?, target(kinds[SINGULAR])?];
-        let most = |sides: &[Side<T>; 2]| sides[REGULAR].order.max(sides[SINGULAR].order);
+        let most = sources[REGULAR].order.max(sources[SINGULAR].order);
+        let translations = match translation.unwrap_or(Translation::fastest::<T>(p)) {
+            Translation::Dense => Translations::Dense(Matrices::new(device, p, truncation)?),
+            Translation::Rcr => Translations::Rcr(Rotations::new(device, p, truncation)?),
+        };
         Ok(Spherical {
             order: p,
             strengths: strength_degrees::<S>(),
             values: value_degrees::<E>(),
-            p2m: device.load(&programs::p2m_harmonics_program::<T>(S::STRENGTHS, most(&sources)))?,
-            l2p: device.load(&programs::l2p_harmonics_program::<T>(E::VALUES))?,
+            p2m: device.load(&programs::p2m_harmonics_program::<T>(S::STRENGTHS, most))?,
+            l2p: device.load(&programs::l2p_harmonics_program::<T>(E::VALUES, p, false))?,
+            m2p: None,
             products: Products::new::<T>(device)?,
-            steps: steps(device, most(&sources).max(most(&targets)))?,
+            steps: steps(device, most)?,
             sources,
-            targets,
-            translations: Translations::new(device, p, truncation)?,
+            series: DeviceSeries::new(device, derivatives::<E>(), p)?,
+            translations,
             placed: None,
         })
     }
 
-    /// The first arguments wherever harmonics of some kind meet points: boxes with rows of units, edges of some boxes, and what is done to a
-    /// row.
-    fn meeting(
-        &self,
-        base: &Base,
-        units: &Buffer<f64>,
-        Side { order, matrix }: &Side<T>,
-        kind: usize,
-        (edges, items): (&DeviceEdges, &Items),
-    ) -> [Arg; 12] {
+    /// The first arguments wherever harmonics meet points: boxes with rows of units, and edges of some boxes.
+    fn meeting(base: &Base, units: &Buffer<f64>, (edges, items): (&DeviceEdges, &Items)) -> [Arg; 6] {
         [
             (&base.boxes).into(),
             (&base.corner).into(),
@@ -131,12 +141,6 @@ impl<T: DeviceScalar> Spherical<T> {
             (&items.boxes).into(),
             (&edges.starts).into(),
             (&edges.sources).into(),
-            (&self.steps).into(),
-            (*order as u32).into(),
-            (kind as u32).into(),
-            (&matrix.starts).into(),
-            (&matrix.columns).into(),
-            (&matrix.entries).into(),
         ]
     }
 
@@ -149,8 +153,15 @@ impl<T: DeviceScalar> Spherical<T> {
         (edges, items): (&DeviceEdges, &Items),
         to: &Buffer<T>,
     ) -> Result<(), Error> {
-        let common = self.meeting(base, &w.given, &self.sources[kind], kind, (edges, items));
+        let Side { order, matrix } = &self.sources[kind];
+        let common = Self::meeting(base, &w.given, (edges, items));
         let rest = [
+            (&self.steps).into(),
+            (*order as u32).into(),
+            (kind as u32).into(),
+            (&matrix.starts).into(),
+            (&matrix.columns).into(),
+            (&matrix.entries).into(),
             ((self.order * self.order) as u32).into(),
             (row(self.order) as u32).into(),
             (&base.tree.sources.xyz).into(),
@@ -169,12 +180,15 @@ impl<T: DeviceScalar> Spherical<T> {
         &self,
         base: &Base,
         w: &Placed<T>,
-        kind: usize,
+        (functions, parts): (&Functions, u32),
         (edges, items): (&DeviceEdges, &Items),
         from: &Buffer<T>,
     ) -> Result<(), Error> {
-        let common = self.meeting(base, &w.wanted, &self.targets[kind], kind, (edges, items));
+        let common = Self::meeting(base, &w.wanted, (edges, items));
         let rest = [
+            (&self.series.betas).into(),
+            (&self.series.columns).into(),
+            (&self.series.factors).into(),
             (row(self.order) as u32).into(),
             from.into(),
             (&base.tree.targets.xyz).into(),
@@ -182,9 +196,9 @@ impl<T: DeviceScalar> Spherical<T> {
             (&base.values).into(),
         ];
         let args: Vec<Arg> = common.into_iter().chain(rest).collect();
-        let grid = (blocks(items.len(), 1)?, w.parts);
+        let grid = (blocks(items.len(), 1)?, parts);
         // SAFETY: arguments as in l2p_harmonics.cu; `from` has a row for each box.
-        unsafe { base.device().launch(&self.l2p, "from_harmonics", grid, LEAF_THREADS as u32, &args) }
+        unsafe { base.device().launch(functions, "from_harmonics", grid, LEAF_THREADS as u32, &args) }
     }
 }
 
@@ -195,11 +209,23 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
         let m2l = if lists.m2l.is_empty() {
             None
         } else {
-            self.translations.across(device)?;
             // All levels share one set of operators.
             let table = arranger.table(&lists.m2l, &self.products.m2l, &vec![0; sides.len()], 1)?;
-            Some(self.products.far(table, row(self.order))?)
+            Some(match &mut self.translations {
+                Translations::Dense(matrices) => {
+                    matrices.across(device)?;
+                    self.products.far(table, row(self.order))?
+                }
+                Translations::Rcr(rotations) => {
+                    let [blocks, resident] = rotations.blocks(&table.starts);
+                    self.products.cut(table, row(self.order), [blocks, WAVES * resident])?
+                }
+            })
         };
+        if self.m2p.is_none() && !lists.m2p.is_empty() {
+            let program = programs::l2p_harmonics_program::<T>(self.values.len(), self.order, true);
+            self.m2p = Some(device.load(&program)?);
+        }
         let numbers = if base.far() { base.tree.len() * row(self.order) } else { 0 };
         let units = Units { params: Vec::new(), unit: |_, _| Vec::new() };
         let by_child = 8 * sides.len();
@@ -214,7 +240,7 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
             p2l: arranger.items([&lists.p2l; 3])?,
             l2p: arranger.items([&lists.l2p; 3])?,
             m2p: arranger.items([&lists.m2p; 3])?,
-            parts: base.parts(Groups::harmonics::<T>(self.values.len()).targets()),
+            parts: [false, true].map(|m2p| base.parts(Groups::harmonics::<T>(self.values.len(), m2p).targets())),
             multipoles: device.zeros(numbers, "multipoles")?,
             locals: device.zeros(numbers, "locals")?,
         });
@@ -230,11 +256,18 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
         let Some(w) = self.placed.as_ref().filter(|w| w.parents.of(level).1 > 0) else { return Ok(()) };
         let length = row(self.order);
         // Each child into its own row among the locals, then the rows of a family into that of the parent.
-        let from = (&w.multipoles, length, (&w.m2m.from).into());
-        let to = (&w.locals, length, (&w.m2m.from).into());
         // SAFETY: the edges exist, and a box has one parent; both arrays have a row for each box.
         unsafe {
-            self.products.multiply(&self.translations.m2m, from, to, w.m2m.groups(level + 1), 1.0, false)?;
+            match &self.translations {
+                Translations::Dense(matrices) => {
+                    let from = (&w.multipoles, length, (&w.m2m.from).into());
+                    let to = (&w.locals, length, (&w.m2m.from).into());
+                    self.products.multiply(&matrices.m2m, from, to, w.m2m.groups(level + 1), 1.0, false)?;
+                }
+                Translations::Rcr(rotations) => {
+                    rotations.along(Step::Up, &w.m2m, level + 1, &w.multipoles, &w.locals)?;
+                }
+            }
             self.products.add_rows(&w.parents, level, &base.lists.m2m, length, &w.locals, &w.multipoles)
         }
     }
@@ -242,12 +275,19 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
     fn m2l(&mut self, base: &Base) -> Result<(), Error> {
         let Some(w) = &mut self.placed else { return Ok(()) };
         base.device().clear(&mut w.locals)?;
-        match (&w.m2l, &self.translations.m2l) {
-            // SAFETY: rows of all boxes, of even length.
-            (Some(far), Some(matrices)) => unsafe {
-                self.products.across(matrices, [row(self.order); 2], far, 0, &w.multipoles, &w.locals)
-            },
-            _ => Ok(()),
+        let (Some(far), length) = (&w.m2l, row(self.order)) else { return Ok(()) };
+        // SAFETY: rows of all boxes, of even length.
+        unsafe {
+            match &self.translations {
+                Translations::Dense(Matrices { m2l: Some(matrices), .. }) => {
+                    self.products.across(matrices, [length; 2], far, 0, &w.multipoles, &w.locals)
+                }
+                Translations::Dense(_) => Ok(()),
+                Translations::Rcr(rotations) => {
+                    rotations.across(far, &w.multipoles, &w.locals)?;
+                    self.products.join(length, far, 0, &w.locals)
+                }
+            }
         }
     }
 
@@ -258,20 +298,27 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
 
     fn l2l(&mut self, _: &Base, level: usize) -> Result<(), Error> {
         let Some(w) = self.placed.as_ref().filter(|w| level > 0 && w.l2l.any(level)) else { return Ok(()) };
-        let from = (&w.locals, row(self.order), (&w.l2l.from).into());
-        let to = (&w.locals, row(self.order), (&w.l2l.to).into());
         // SAFETY: the edges exist, and a box has one parent, on the level above.
-        unsafe { self.products.multiply(&self.translations.l2l, from, to, w.l2l.groups(level), 1.0, true) }
+        unsafe {
+            match &self.translations {
+                Translations::Dense(matrices) => {
+                    let from = (&w.locals, row(self.order), (&w.l2l.from).into());
+                    let to = (&w.locals, row(self.order), (&w.l2l.to).into());
+                    self.products.multiply(&matrices.l2l, from, to, w.l2l.groups(level), 1.0, true)
+                }
+                Translations::Rcr(rotations) => rotations.along(Step::Down, &w.l2l, level, &w.locals, &w.locals),
+            }
+        }
     }
 
     fn l2p(&mut self, base: &Base) -> Result<(), Error> {
         let Some(w) = &self.placed else { return Ok(()) };
-        self.at_targets(base, w, REGULAR, (&base.lists.l2p, &w.l2p), &w.locals)
+        self.at_targets(base, w, (&self.l2p, w.parts[0]), (&base.lists.l2p, &w.l2p), &w.locals)
     }
 
     fn m2p(&mut self, base: &Base) -> Result<(), Error> {
-        let Some(w) = &self.placed else { return Ok(()) };
-        self.at_targets(base, w, SINGULAR, (&base.lists.m2p, &w.m2p), &w.multipoles)
+        let (Some(w), Some(m2p)) = (&self.placed, &self.m2p) else { return Ok(()) };
+        self.at_targets(base, w, (m2p, w.parts[1]), (&base.lists.m2p, &w.m2p), &w.multipoles)
     }
 
     fn leaves_room(&self) -> bool {
@@ -279,12 +326,16 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
     }
 
     fn bytes(&self) -> u64 {
-        let matrices = self.sources.iter().chain(&self.targets).map(|side| side.matrix.bytes());
+        let matrices = self.sources.iter().map(|side| side.matrix.bytes());
+        let translations = match &self.translations {
+            Translations::Dense(matrices) => matrices.bytes(),
+            Translations::Rcr(rotations) => rotations.bytes(),
+        };
         let placed = |w: &Placed<T>| {
             let items: u64 = [&w.p2m, &w.parents, &w.p2l, &w.l2p, &w.m2p].iter().map(|i| i.boxes.bytes()).sum();
             let edges = w.m2m.bytes() + w.l2l.bytes() + w.m2l.as_ref().map_or(0, Across::bytes);
             items + edges + w.multipoles.bytes() + w.locals.bytes()
         };
-        matrices.sum::<u64>() + self.translations.bytes() + self.placed.as_ref().map_or(0, placed)
+        matrices.sum::<u64>() + self.series.bytes() + translations + self.placed.as_ref().map_or(0, placed)
     }
 }

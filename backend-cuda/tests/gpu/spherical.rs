@@ -4,10 +4,11 @@ use crate::Test;
 use crate::far::{difference, errors_with, groups, ten_runs_give_the_same_bits, tree_of};
 use backend_cpu::pairwise::Pairwise;
 use backend_cuda::{
-    Device, DeviceLists, DeviceScalar, Direct, Expansion, Plan, Policy, Settings, Targets, solver, uvwx,
+    Device, DeviceLists, DeviceScalar, Direct, Expansion, Plan, Policy, Settings, SphericalSettings, Targets,
+    Translation, solver, uvwx,
 };
 use fmm_kernels::spherical::accuracy::expected_error;
-use fmm_kernels::spherical::{SphericalExpansion, SphericalOptions, Translation, Truncation};
+use fmm_kernels::spherical::{self, SphericalExpansion, SphericalOptions, Truncation};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes};
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
 use fmm_traits::tree::Lists;
@@ -16,6 +17,7 @@ use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions};
 
 pub const TESTS: &[Test] = &[
     ("spherical::each_group_of_stages_agrees_with_the_cpu", stages),
+    ("spherical::rotations_are_the_dense_products", rotations),
     ("spherical::every_cloud_in_both_precisions", clouds),
     ("spherical::every_family_with_harmonics", families),
     ("spherical::errors_fall_with_the_order", orders),
@@ -23,6 +25,9 @@ pub const TESTS: &[Test] = &[
     ("spherical::ten_runs_give_the_same_bits", repeatable),
     ("spherical::kernels_orders_and_edges_without_harmonics", errors),
 ];
+
+/// All degrees, as is fastest.
+const ALL: SphericalSettings = SphericalSettings { truncation: Truncation::Fixed, translation: None };
 
 /// The plain form on the CPU: values in the caller's order.
 struct Plain<'a, F> {
@@ -36,7 +41,7 @@ struct Plain<'a, F> {
 impl<F: Family> Visitor for Plain<'_, F> {
     type Output = Vec<f64>;
     fn visit<S: Kernel, E: Kernel>(self, _: Vec<OutputColumns>) -> Vec<f64> {
-        let options = SphericalOptions { translation: Translation::Direct, truncation: self.truncation };
+        let options = SphericalOptions { translation: spherical::Translation::Direct, truncation: self.truncation };
         let expansion = SphericalExpansion::<F, f64, S, E>::new(self.family, self.p, options).unwrap();
         let mut run = Pairwise::new(self.tree, self.lists, &expansion).unwrap();
         let values = run.apply(self.strengths, &mut |_, _| true).unwrap();
@@ -60,20 +65,24 @@ fn stages_of<F: Family>(device: &Device, family: &F, outputs: Outputs, kind: Clo
             let of =
                 |lists: &Lists| (tree_of(device, &s, t.as_deref(), 12), DeviceLists::upload(device, lists).unwrap());
             let what = format!("{} {} p {p} {name}", family.name(), kind.name());
-            let (tree, there) = of(lists);
-            let mut plan = Plan::<f64, f64>::spherical(family, outputs, p, truncation, tree, there).unwrap();
-            let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
-            let e = difference(&u, &v);
-            // Both sum the same terms.
-            assert!(e <= 1e-11, "{what}: {e:e}");
-            let (tree, there) = of(lists);
-            let mut plan = Plan::<f32, f64>::spherical(family, outputs, p, truncation, tree, there).unwrap();
-            let single = difference(&plan.apply(&q, &mut |_, _| true).unwrap().0, &v);
-            println!("{what}: {e:.1e} {single:.1e}");
-            assert!(
-                single <= if outputs.contains(Outputs::HESSIAN) { 1e-3 } else { 2e-5 },
-                "{what} in f32: {single:e}"
-            );
+            for translation in [Translation::Dense, Translation::Rcr] {
+                let (what, settings) = (
+                    format!("{what} {}", translation.name()),
+                    SphericalSettings { truncation, translation: Some(translation) },
+                );
+                let (tree, there) = of(lists);
+                let mut plan = Plan::<f64, f64>::spherical(family, outputs, p, settings, tree, there).unwrap();
+                let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
+                let e = difference(&u, &v);
+                // Both sum the same terms.
+                assert!(e <= 1e-11, "{what}: {e:e}");
+                let (tree, there) = of(lists);
+                let mut plan = Plan::<f32, f64>::spherical(family, outputs, p, settings, tree, there).unwrap();
+                let single = difference(&plan.apply(&q, &mut |_, _| true).unwrap().0, &v);
+                println!("{what}: {e:.1e} {single:.1e}");
+                let bound = if outputs.contains(Outputs::HESSIAN) { 1e-3 } else { 2e-5 };
+                assert!(single <= bound, "{what} in f32: {single:e}");
+            }
             // A field of monopoles alone has no multipoles of dipoles.
             assert!(p == 1 || v.iter().any(|&x| x != 0.0), "{what} does nothing");
         }
@@ -89,6 +98,44 @@ fn stages(device: &Device) {
     stages_of(device, &LaplaceMixed, both, CloudKind::Plummer, true);
 }
 
+/// Over whole trees, in both precisions, from the smallest to the largest order.
+fn rotations(device: &Device) {
+    fn of<T: DeviceScalar>(device: &Device, p: usize, truncation: Truncation, n: usize, other: bool) -> f64 {
+        let s = CloudKind::Clustered.points(n, 33);
+        let t = other.then(|| CloudKind::Uniform.points(n / 3, 34));
+        let q = normal_strengths(n, 33);
+        let run = |translation| {
+            let tree = tree_of(device, &s, t.as_deref(), 20);
+            let lists = uvwx(&tree, &ListOptions::default()).unwrap();
+            let settings = SphericalSettings { truncation, translation: Some(translation) };
+            let mut plan = Plan::<T, f64>::spherical(&Laplace, Outputs::POTENTIAL, p, settings, tree, lists).unwrap();
+            plan.apply(&q, &mut |_, _| true).unwrap().0
+        };
+        difference(&run(Translation::Rcr), &run(Translation::Dense))
+    }
+    for (p, n, other) in [(1, 900, true), (2, 3000, false), (3, 3000, true), (7, 20_000, false), (13, 5000, true)] {
+        let e = [Truncation::Fixed, Truncation::Variable, Truncation::Bound]
+            .map(|how| [of::<f64>(device, p, how, n, other), of::<f32>(device, p, how, n, other)]);
+        println!("p {p}: {e:?}");
+        assert!(e.iter().all(|e| e[0] <= 1e-13 && e[1] <= 1e-5), "p {p}: {e:?}");
+    }
+    // Dense matrices of high orders would take gigabytes.
+    let s = CloudKind::Uniform.points(4000, 35);
+    let settings = SphericalSettings { translation: Some(Translation::Rcr), ..ALL };
+    let mut last = 1.0;
+    for p in [20, 30, 40] {
+        let run =
+            |tree, lists| Plan::<f64, f64>::spherical(&Laplace, Outputs::POTENTIAL, p, settings, tree, lists).unwrap();
+        let e = errors_with(device, &Laplace, Outputs::POTENTIAL, &s, None, 25, run)[0];
+        let single =
+            |tree, lists| Plan::<f32, f64>::spherical(&Laplace, Outputs::POTENTIAL, p, settings, tree, lists).unwrap();
+        let single = errors_with(device, &Laplace, Outputs::POTENTIAL, &s, None, 25, single)[0];
+        println!("p {p}: {e:.1e} {single:.1e}");
+        assert!(e < 0.05 * last && single < 1e-5, "p {p}: {e:e} after {last:e}, in f32 {single:e}");
+        last = e;
+    }
+}
+
 /// Relative errors of the outputs of a whole run.
 fn errors_of<T: DeviceScalar, F: Family>(
     device: &Device,
@@ -98,7 +145,7 @@ fn errors_of<T: DeviceScalar, F: Family>(
     (s, t): (&[f64], Option<&[f64]>),
 ) -> Vec<f64> {
     errors_with(device, family, outputs, s, t, 25, |tree, lists| {
-        Plan::<T, f64>::spherical(family, outputs, p, Truncation::Fixed, tree, lists).unwrap()
+        Plan::<T, f64>::spherical(family, outputs, p, ALL, tree, lists).unwrap()
     })
 }
 
@@ -160,7 +207,7 @@ fn orders(device: &Device) {
 fn solvers(device: &Device) {
     let tree = BuildOptions { occupancy: 40.0, ..Default::default() };
     let lists = ListOptions { m2p_min_sources: 20, p2l_min_targets: 20 };
-    let expansion = Expansion::Spherical(Truncation::Fixed);
+    let expansion = Expansion::Spherical(ALL);
     let settings = Settings { expansion, policy: Policy::Uvwx, order: 8, tree, lists, cache: None };
     let first = CloudKind::Uniform.points(200, 40);
     let (outputs, t) = (Outputs::POTENTIAL, CloudKind::Uniform.points(3000, 42));
@@ -187,11 +234,14 @@ fn solvers(device: &Device) {
 fn repeatable(device: &Device) {
     let s = CloudKind::Clustered.points(20_000, 28);
     let q = normal_strengths(20_000, 28);
-    let tree = tree_of(device, &s, None, 30);
-    let lists = uvwx(&tree, &ListOptions::default()).unwrap();
     let outputs = Outputs::POTENTIAL | Outputs::GRADIENT;
-    let mut plan = Plan::<f32, f32>::spherical(&Laplace, outputs, 6, Truncation::Fixed, tree, lists).unwrap();
-    ten_runs_give_the_same_bits(&mut plan, &q);
+    for translation in [Translation::Dense, Translation::Rcr] {
+        let settings = SphericalSettings { translation: Some(translation), ..ALL };
+        let tree = tree_of(device, &s, None, 30);
+        let lists = uvwx(&tree, &ListOptions::default()).unwrap();
+        let mut plan = Plan::<f32, f32>::spherical(&Laplace, outputs, 6, settings, tree, lists).unwrap();
+        ten_runs_give_the_same_bits(&mut plan, &q);
+    }
 }
 
 fn errors(device: &Device) {
@@ -200,7 +250,7 @@ fn errors(device: &Device) {
     let host = uvwx(&tree(), &ListOptions::default()).unwrap().download().unwrap();
     let plan = |lists: &Lists, p| {
         let lists = DeviceLists::upload(device, lists).unwrap();
-        Plan::<f64, f64>::spherical(&Laplace, Outputs::POTENTIAL, p, Truncation::Fixed, tree(), lists)
+        Plan::<f64, f64>::spherical(&Laplace, Outputs::POTENTIAL, p, ALL, tree(), lists)
     };
     for p in [0, 41] {
         assert!(matches!(plan(&host, p), Err(Error::Order { order, .. }) if order == p));
@@ -209,8 +259,7 @@ fn errors(device: &Device) {
     adjacent.m2l = host.p2p.clone();
     assert!(matches!(plan(&adjacent, 4), Err(Error::Edge { .. })));
     let lists = DeviceLists::upload(device, &host).unwrap();
-    let flow =
-        Plan::<f64, f64>::spherical(&Stokes { mu: 1.0 }, Outputs::POTENTIAL, 4, Truncation::Fixed, tree(), lists);
+    let flow = Plan::<f64, f64>::spherical(&Stokes { mu: 1.0 }, Outputs::POTENTIAL, 4, ALL, tree(), lists);
     assert!(matches!(flow, Err(Error::Unsupported { .. })));
     assert!(plan(&host, 4).unwrap().apply(&[1.0; 2000], &mut |_, _| true).is_ok());
 }

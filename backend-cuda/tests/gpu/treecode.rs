@@ -4,7 +4,8 @@ use crate::Test;
 use crate::far::difference;
 use crate::topology::{build, equal_lists};
 use backend_cuda::{
-    Acceptance, Device, Direct, Expansion, Policy, Root, Settings, Targets, TreeOptions, solver, treecode,
+    Acceptance, Device, Direct, Expansion, Policy, Root, Settings, SphericalSettings, Targets, TreeOptions, solver,
+    treecode,
 };
 use fmm_kernels::spherical::Truncation;
 use fmm_kernels::{Laplace, Stokes, equivalent, spherical};
@@ -91,7 +92,8 @@ fn plan_strengths<F: Family>() -> usize {
 fn angles(device: &Device) {
     let mut last = f64::INFINITY;
     for theta in [1.0, 0.6, 0.4] {
-        let harmonics = errors_of(device, &Laplace, Expansion::Spherical(Truncation::Fixed), 8, theta);
+        let settings = SphericalSettings { truncation: Truncation::Fixed, translation: None };
+        let harmonics = errors_of(device, &Laplace, Expansion::Spherical(settings), 8, theta);
         let densities = errors_of(device, &Laplace, Expansion::Equivalent, 6, theta);
         let flow = errors_of(device, &Stokes { mu: 1.0 }, Expansion::Equivalent, 5, theta);
         println!("{theta}: {harmonics:.1e} {densities:.1e} {flow:.1e}");

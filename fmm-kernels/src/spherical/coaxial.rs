@@ -61,21 +61,28 @@ impl<T: Real> Coaxial<T> {
         tables
     }
 
+    /// The matrix of a step for one m: (order − m)² numbers, to degree m + row from degree m + column, row by row.
+    pub fn block(&self, step: Step, m: usize) -> &[T] {
+        let before: usize = (0..m).map(|k| (self.order - k).pow(2)).sum();
+        &self.table(step)[before..][..(self.order - m).pow(2)]
+    }
+
+    fn table(&self, step: Step) -> &[T] {
+        if step == Step::Across {
+            &self.across
+        } else if step == Step::Up {
+            &self.up
+        } else {
+            &self.down
+        }
+    }
+
     /// `to` ← translation of `from` by a unit distance along z; orders read and written. Both rows are sorted by m
     /// ([`column`]), and only m below both orders are written.
     #[inline(always)]
     pub fn apply<V: SimdLane<Scalar = T>>(&self, step: Step, [read, write]: [usize; 2], from: &[V], to: &mut [V]) {
-        let (table, p) = (
-            if step == Step::Across {
-                &self.across
-            } else if step == Step::Up {
-                &self.up
-            } else {
-                &self.down
-            },
-            self.order,
-        );
-        let mut rest = &table[..];
+        let p = self.order;
+        let mut rest = self.table(step);
         for m in 0..read.min(write) {
             let width = p - m;
             let (block, more) = rest.split_at(width * width);

@@ -80,8 +80,8 @@ impl Dense {
     }
 }
 
-/// A box and its child.
-fn family(octant: usize) -> (Cube, Cube) {
+/// A box of side 1 and its child in an octant.
+pub fn family(octant: usize) -> (Cube, Cube) {
     let center = std::array::from_fn(|a| if octant >> a & 1 == 1 { 0.25 } else { -0.25 });
     (Cube { center: [0.0; 3], side: 1.0 }, Cube { center, side: 0.5 })
 }

@@ -30,6 +30,16 @@ impl<T> Course<T> {
         self.orders
     }
 
+    /// About z, before and after, with the scalings by degree.
+    pub fn phases(&self) -> &[Phases<T>; 2] {
+        &self.phases
+    }
+
+    /// About y; courses of one angle share it.
+    pub fn rotation(&self) -> &Arc<Rotation<T>> {
+        &self.rotation
+    }
+
     /// Bytes held, the shared rotation not included.
     pub fn bytes(&self) -> u64 {
         self.phases.iter().map(Phases::bytes).sum()
@@ -72,6 +82,11 @@ impl<T: Real> Rcr<T> {
         angles.dedup();
         let rotations = angles.into_iter().map(|a| (a, OnceLock::new())).collect();
         Rcr { order, coaxial: Coaxial::new(order), rotations }
+    }
+
+    /// What is between the two rotations.
+    pub fn coaxial(&self) -> &Coaxial<T> {
+        &self.coaxial
     }
 
     /// Bytes of the rotations made so far.

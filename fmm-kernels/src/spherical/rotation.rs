@@ -54,6 +54,12 @@ impl<T: Real> Rotation<T> {
         (self.blocks.len() * size_of::<T>()) as u64
     }
 
+    /// D_n among the cosines (`first` = 0) or the sines (1): rows and columns m = `first` … n, row by row.
+    pub fn block(&self, n: usize, first: usize) -> &[T] {
+        let before = n * (2 * n * n + 1) / 3 + first * (n + 1).pow(2);
+        &self.blocks[before..][..(n + 1 - first).pow(2)]
+    }
+
     /// `to` ← D·`from`, degrees below `order`; of the results those with m < `limit`, sorted by m
     /// ([`column`] of `width`).
     #[inline(always)]
@@ -196,6 +202,11 @@ pub struct Phases<T> {
 }
 
 impl<T> Phases<T> {
+    /// Cosine and sine of mα with all factors, for each (n, m) of a triangle.
+    pub fn turns(&self) -> &[[T; 2]] {
+        &self.turns
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
         (self.turns.len() * size_of::<[T; 2]>()) as u64

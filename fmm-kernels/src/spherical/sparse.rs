@@ -1,7 +1,7 @@
 //! What dipoles and derivatives do to rows of harmonics, as sparse matrices.
 //!
-//! P2M and P2L first sum harmonics for each strength, [`sources`] makes a row of them; L2P and M2P evaluate the rows that [`values`]
-//! makes of one, a row a value. Entries come from [`Gradient`].
+//! P2M and P2L first sum harmonics for each strength, [`sources`] makes a row of them; L2P evaluates the rows that [`values`]
+//! makes of one, a row a value, and M2P does so at the inverted point. Entries come from [`Gradient`].
 
 use super::basis::{cosine, sine};
 use super::gradient::Gradient;
@@ -33,12 +33,12 @@ impl Sparse {
     }
 }
 
-/// Which harmonics rows are of.
+/// Which harmonics of a point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Harmonics {
-    /// R: P2M and L2P.
+    /// R: P2M.
     Regular,
-    /// S: P2L and M2P.
+    /// S: P2L.
     Singular,
 }
 
@@ -76,30 +76,18 @@ pub fn sources(layout: Layout, harmonics: Harmonics, p: usize, strengths: usize)
     all
 }
 
-/// Order of the rows that values of a row of order `p` are evaluated from: singular harmonics take a degree more for each of
-/// the derivatives.
-pub fn value_order(derivatives: usize, harmonics: Harmonics, p: usize) -> usize {
-    if harmonics == Harmonics::Regular { p } else { p + derivatives }
-}
-
-/// From a row of order `p` to the coefficients of the potential and of its derivatives up to `derivatives` (gradient x, y, z, Hessian
+/// From a local of order `p` to the coefficients of the potential and of its derivatives up to `derivatives` (gradient x, y, z, Hessian
 /// xx, xy, xz, yy, yz, zz): matrix rows by harmonic, sorted by m as [`column`](super::basis::column) says, and the values of a harmonic together.
-pub fn values(derivatives: usize, harmonics: Harmonics, p: usize) -> Sparse {
-    let order = value_order(derivatives, harmonics, p);
-    let gradient = Gradient::<f64>::new(order + 1);
+pub fn values(derivatives: usize, p: usize) -> Sparse {
+    let gradient = Gradient::<f64>::new(p);
     let derive = |axis: usize, from: &[f64]| {
-        let mut to = vec![0.0; order * order];
-        match harmonics {
-            Harmonics::Regular => gradient.lower(axis, order, 1.0, from, &mut to),
-            // What would lie above the order is zero.
-            Harmonics::Singular => gradient.raise(axis, order, -1.0, from, &mut to),
-        }
+        let mut to = vec![0.0; p * p];
+        gradient.lower(axis, p, 1.0, from, &mut to);
         to
     };
     let count = [1, 4, 10][derivatives];
-    let places: Vec<usize> = (0..order).flat_map(|m| of_column(order, m)).collect();
-    let columns = units(p).map(|(_, mut unit)| {
-        unit.resize(order * order, 0.0);
+    let places: Vec<usize> = (0..p).flat_map(|m| of_column(p, m)).collect();
+    let columns = units(p).map(|(_, unit)| {
         let mut rows = vec![unit];
         if derivatives > 0 {
             let first: Vec<_> = (0..3).map(|a| derive(a, &rows[0])).collect();
@@ -109,7 +97,7 @@ pub fn values(derivatives: usize, harmonics: Harmonics, p: usize) -> Sparse {
         }
         places.iter().flat_map(|&i| rows.iter().map(move |row| row[i])).collect()
     });
-    Sparse::of(&columns.collect::<Vec<_>>(), count * order * order)
+    Sparse::of(&columns.collect::<Vec<_>>(), count * p * p)
 }
 
 /// Places of the harmonics of m, in the order of [`column`](super::basis::column).
@@ -183,22 +171,16 @@ mod tests {
     fn of_values<E: fmm_traits::Kernel>(derivatives: usize) {
         let expansion = SphericalExpansion::<_, f64, E, E>::new(&Laplace, P, SphericalOptions::default()).unwrap();
         let row: Vec<f64> = (0..P * P).map(|i| (1.3 * i as f64 + 0.2).cos()).collect();
-        for (kind, at) in [(Harmonics::Regular, NEAR), (Harmonics::Singular, FAR)] {
-            let mut expected = vec![0.0; E::VALUES];
-            match kind {
-                Harmonics::Regular => expansion.l2p(BOX, &row, &[at], &mut expected),
-                Harmonics::Singular => expansion.m2p(BOX, &row, &[at], &mut expected),
-            }
-            let order = value_order(derivatives, kind, P);
-            let (matrix, at) = (values(derivatives, kind, P), harmonics(kind, order, at));
-            let coefficients = product(&matrix, 0..E::VALUES * order * order, &row);
-            let places = (0..order).flat_map(|m| of_column(order, m));
-            let mut found = vec![0.0; E::VALUES];
-            for (place, all) in places.zip(coefficients.chunks_exact(E::VALUES)) {
-                found.iter_mut().zip(all).for_each(|(to, c)| *to += c * at[place]);
-            }
-            close(&found, &expected);
+        let mut expected = vec![0.0; E::VALUES];
+        expansion.l2p(BOX, &row, &[NEAR], &mut expected);
+        let (matrix, at) = (values(derivatives, P), harmonics(Harmonics::Regular, P, NEAR));
+        let coefficients = product(&matrix, 0..E::VALUES * P * P, &row);
+        let places = (0..P).flat_map(|m| of_column(P, m));
+        let mut found = vec![0.0; E::VALUES];
+        for (place, all) in places.zip(coefficients.chunks_exact(E::VALUES)) {
+            found.iter_mut().zip(all).for_each(|(to, c)| *to += c * at[place]);
         }
+        close(&found, &expected);
     }
 
     #[test]

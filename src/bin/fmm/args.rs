@@ -141,7 +141,7 @@ pub enum ExpansionName {
 /// Variants of the methods.
 #[derive(Args, Clone, Debug)]
 pub struct VariantArgs {
-    /// Translations of spherical harmonics [default: rcr; a GPU has no choice].
+    /// Translations of spherical harmonics [default: rcr; on a GPU what is faster of rcr and dense products].
     #[arg(long, value_enum)]
     pub translation: Option<TranslationName>,
     /// Truncation of spherical harmonics [default: variable, on a GPU fixed].

@@ -1,0 +1,150 @@
+// The field of a row of harmonics at points, and its derivatives. Twin of the tables in src/spherical/series.rs.
+//
+// The potential of a local L at y is F(y) = Σ L R(y), that of a multipole M at x is ρ F(y), F(y) = Σ M R(y), at the inverted point
+// y = x/|x|² with ρ = |y| = 1/|x|: both take F and its derivatives, and the second the chain rule besides. F is summed column by column,
+// Σ_m Re (x + iy)^m Σ_n c_nm Q_n^m + Im (x + iy)^m Σ_n s_nm Q_n^m, where Q_m^m = 1 and Q_n^m = z Q_{n−1}^m − β r² Q_{n−2}^m are polynomials in
+// z and r² = x² + y² + z²: factors of R_n^m in which no root is left. Derivatives have coefficients of their own.
+//
+// In front: REAL, VALUES, ORDER, SINGULAR, and Source, the coefficients of a harmonic for all values.
+#pragma once
+
+#include "shared/real.cuh"
+#include "shared/warp.cuh"
+
+// Harmonics of an m.
+__device__ __forceinline__ constexpr int width(int m) { return (ORDER - m) * (m > 0 ? 2 : 1); }
+// The β of Q_n^m, m ≤ n − 2.
+__device__ __forceinline__ constexpr REAL beta(int n, int m) {
+  return REAL((n + m - 1) * (n - m - 1)) / REAL((2 * n - 1) * (2 * n - 3));
+}
+// How many derivatives value k is: none, one or two, each a degree less.
+__device__ __forceinline__ constexpr int degree(int k) { return k == 0 ? 0 : k < 4 ? 1 : 2; }
+
+// A point y, Re and Im of (x + iy)^m, and values so far.
+struct Point {
+  REAL y[3], r2, rho, cosine, sine, value[VALUES];
+
+  // From m − 1 to m.
+  __device__ __forceinline__ void next() {
+    const REAL c = cosine;
+    cosine = y[0] * c - y[1] * sine;
+    sine = y[0] * sine + y[1] * c;
+  }
+};
+
+// A point `x` from the centre of a box, of which `scale` is the reciprocal side.
+__device__ __forceinline__ void begin(Point& at, const double (&x)[3], double scale) {
+#pragma unroll
+  for (int a = 0; a < 3; ++a) at.y[a] = (REAL)(x[a] * scale);
+  at.r2 = at.y[0] * at.y[0] + (at.y[1] * at.y[1] + at.y[2] * at.y[2]);
+  if (SINGULAR) {
+    if (at.r2 < REAL(1e36)) {
+      at.rho = bare_rsqrt(at.r2);
+      const REAL inverse = at.rho * at.rho;
+#pragma unroll
+      for (int a = 0; a < 3; ++a) at.y[a] *= inverse;
+    } else {
+      // So far away the square is beyond f32.
+      double r2 = 0;
+#pragma unroll
+      for (int a = 0; a < 3; ++a) r2 += x[a] * scale * (x[a] * scale);
+      at.rho = (REAL)(1 / sqrt(r2));
+#pragma unroll
+      for (int a = 0; a < 3; ++a) at.y[a] = (REAL)(x[a] * scale / r2);
+    }
+    at.r2 = at.rho * at.rho;
+  }
+  at.cosine = 1, at.sine = 0;
+#pragma unroll
+  for (int k = 0; k < VALUES; ++k) at.value[k] = 0;
+}
+
+// Adds the harmonics of an m, M or if that is negative `given`, whose coefficients come degree by degree, of m > 0 cosine and sine.
+// `betas`: those of `beta` in a triangle, used where m is not known.
+template <int M, int EACH>
+__device__ __forceinline__ void add_column(Point (&at)[EACH], const Source* from, int given, const REAL* betas) {
+  constexpr bool known = M >= 0;
+  const int m = known ? M : given;
+  REAL c[EACH][VALUES] = {}, s[EACH][VALUES] = {}, q[EACH], before[EACH] = {};
+  if (m > 0)
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) at[i].next();
+#pragma unroll
+  for (int i = 0; i < EACH; ++i) q[i] = 1;
+#pragma unroll(known ? ORDER : 2)
+  for (int n = m; n < ORDER; ++n) {
+    const Source cosines = *from++;
+    Source sines;
+    if (m > 0) sines = *from++;
+    if (n > m) {
+      const REAL b = known ? (n > m + 1 ? beta(n, m) : REAL(0)) : betas[n * (n + 1) / 2 + m];
+#pragma unroll
+      for (int i = 0; i < EACH; ++i) {
+        const REAL last = q[i];
+        q[i] = at[i].y[2] * last;
+        if (!known || n > m + 1) q[i] -= b * (at[i].r2 * before[i]);
+        before[i] = last;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; ++i)
+#pragma unroll
+      for (int k = 0; k < VALUES; ++k) {
+        // Derivatives of the last degrees are zero.
+        if (known && n + degree(k) >= ORDER) continue;
+        c[i][k] += cosines.v[k] * q[i];
+        if (m > 0) s[i][k] += sines.v[k] * q[i];
+      }
+  }
+#pragma unroll
+  for (int i = 0; i < EACH; ++i)
+#pragma unroll
+    for (int k = 0; k < VALUES; ++k) {
+      if (known && m + degree(k) >= ORDER) continue;
+      at[i].value[k] += m > 0 ? c[i][k] * at[i].cosine + s[i][k] * at[i].sine : c[i][k];
+    }
+}
+// All columns from M on.
+template <int M, int EACH>
+__device__ __forceinline__ void add_columns(Point (&at)[EACH], const Source* from) {
+  if constexpr (M < ORDER) {
+    add_column<M>(at, from, M, nullptr);
+    add_columns<M + 1>(at, from + width(M));
+  }
+}
+
+// Place of the second derivative by axes a ≤ b.
+__device__ __forceinline__ constexpr int second(int a, int b) { return 4 + (a == 0 ? b : a == 1 ? 2 + b : 5); }
+
+// From F and its derivatives by y to those of ρ F(y) by x. With E = y·∇F, h = (∇∇F) y and A = F + 2E:
+// ∂_i = ρ (ρ² F_i − y_i A), and
+// ∂_i ∂_j = ρ (ρ⁴ F_ij − ρ² δ_ij A − ρ² (y_j (3F_i + 2h_i) + y_i (3F_j + 2h_j)) + y_i y_j (3A + 6E + 4 y·h)).
+__device__ __forceinline__ void finish(Point& at) {
+  if (!SINGULAR) return;
+  auto& v = at.value;
+  if constexpr (VALUES >= 4) {
+    const REAL e = at.y[0] * v[1] + (at.y[1] * v[2] + at.y[2] * v[3]), a = v[0] + 2 * e;
+    if constexpr (VALUES >= 10) {
+      REAL h[3], g[3], s = 0;
+#pragma unroll
+      for (int i = 0; i < 3; ++i) {
+        h[i] = 0;
+#pragma unroll
+        for (int j = 0; j < 3; ++j) h[i] += v[i < j ? second(i, j) : second(j, i)] * at.y[j];
+        s += at.y[i] * h[i];
+        g[i] = 3 * v[1 + i] + 2 * h[i];
+      }
+      const REAL both = 3 * a + (6 * e + 4 * s);
+#pragma unroll
+      for (int i = 0; i < 3; ++i)
+#pragma unroll
+        for (int j = i; j < 3; ++j) {
+          const REAL inner = at.r2 * v[second(i, j)] - (at.y[j] * g[i] + at.y[i] * g[j]) - (i == j ? a : REAL(0));
+          v[second(i, j)] = at.rho * (at.r2 * inner + at.y[i] * at.y[j] * both);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 3; ++i) v[1 + i] = at.rho * (at.r2 * v[1 + i] - at.y[i] * a);
+  }
+  v[0] *= at.rho;
+}

@@ -1,0 +1,384 @@
+//! M2M, M2L and L2L by rotate – coaxial – rotate back: tables and launches of `kernels/rcr.cu`.
+
+use crate::arrange::{Arranged, tiles};
+use crate::device::{Buffer, Device, Functions, blocks};
+use crate::equivalent::DeviceScalar;
+use crate::products::Across;
+use crate::programs::{RCR_THREADS, RcrShape, rcr_program};
+use fmm_kernels::equivalent::spectra::{OFFSETS, offset_index};
+use fmm_kernels::spherical::Truncation;
+use fmm_kernels::spherical::coaxial::Step;
+use fmm_kernels::spherical::dense::family;
+use fmm_kernels::spherical::rcr::{Course, Rcr};
+use fmm_kernels::spherical::rotation::Rotation;
+use fmm_kernels::spherical::shift::Shift;
+use fmm_traits::{Cube, Error};
+use std::sync::Arc;
+
+/// Rows of a matrix that a thread forms at once.
+const TILE: usize = 4;
+/// Courses of M2M and L2L, an octant each, behind those of the offsets.
+const UP: usize = OFFSETS;
+const DOWN: usize = UP + 8;
+
+/// What the kernel reads, in f64.
+#[derive(Debug)]
+struct Tables {
+    /// Jobs: a code and the first number of a tile.
+    turns: Vec<[u32; 2]>,
+    shifts: Vec<[u32; 2]>,
+    places: Vec<u32>,
+    /// First numbers of the rotation there and back, orders read and written.
+    courses: Vec<[u32; 4]>,
+    phases: Vec<[f64; 2]>,
+    rotations: Vec<f64>,
+    /// By step.
+    coaxial: [Vec<f64>; 3],
+}
+
+/// Degree or m, sines or not, first row; number of columns.
+type Block = ([usize; 3], usize);
+
+/// Jobs over blocks, the largest first, so that threads that take every so manieth have about the same to do; where the tiles of a block
+/// begin.
+fn jobs(mut blocks: Vec<Block>, place: impl Fn(usize, usize) -> usize) -> Vec<[u32; 2]> {
+    blocks.sort_by_key(|b| std::cmp::Reverse(b.1));
+    let code = |[n, sine, first]: [usize; 3]| (n | (sine << 8) | (first << 16)) as u32;
+    blocks.into_iter().map(|(of, columns)| [code(of), (place(of[0], of[1]) + of[2] * columns) as u32]).collect()
+}
+
+/// Appends a matrix of `size` rows and columns in tiles.
+fn push_tiles(to: &mut Vec<f64>, size: usize, entry: impl Fn(usize, usize) -> f64) {
+    for first in (0..size).step_by(TILE) {
+        for j in 0..size {
+            to.extend((first..first + TILE).map(|i| if i < size { entry(i, j) } else { 0.0 }));
+        }
+    }
+}
+
+/// Numbers of a matrix in tiles.
+fn tiled(size: usize) -> usize {
+    size.next_multiple_of(TILE) * size
+}
+
+/// First rows of tiles.
+fn rows(size: usize) -> impl Iterator<Item = usize> {
+    (0..size).step_by(TILE)
+}
+
+impl Tables {
+    fn new(p: usize, truncation: Truncation) -> Self {
+        let rcr = Rcr::<f64>::new(p);
+        // Cosines and sines of each degree, one behind the other.
+        let of_degree =
+            |n: usize, sine: usize| (0..n).map(|k| tiled(k + 1) + tiled(k)).sum::<usize>() + sine * tiled(n + 1);
+        let degrees = || (0..p).flat_map(|n| (0..2).map(move |sine| (n, sine, n + 1 - sine)));
+        let turns =
+            degrees().flat_map(|(n, sine, size)| rows(size).map(move |first| ([n, sine, first], size))).collect();
+        let of_m = |m: usize, _| (0..m).map(|k| tiled(p - k)).sum::<usize>();
+        let columns = (0..p).flat_map(|m| (0..if m > 0 { 2 } else { 1 }).map(move |sine| (m, sine)));
+        let shifts = columns.flat_map(|(m, sine)| rows(p - m).map(move |first| ([m, sine, first], p - m))).collect();
+        let mut tables = Tables {
+            turns: jobs(turns, of_degree),
+            shifts: jobs(shifts, of_m),
+            places: (0..p).flat_map(|n| (0..=n).map(move |m| ((n * n + m) | (n << 16)) as u32)).collect(),
+            courses: Vec::new(),
+            phases: Vec::new(),
+            rotations: Vec::new(),
+            coaxial: [Step::Up, Step::Across, Step::Down].map(|step| {
+                let mut all = Vec::new();
+                for m in 0..p {
+                    let block = rcr.coaxial().block(step, m);
+                    push_tiles(&mut all, p - m, |i, j| block[i * (p - m) + j]);
+                }
+                all
+            }),
+        };
+        let mut offsets: Vec<(usize, [i32; 3])> = (-3..=3)
+            .flat_map(|x| (-3..=3).flat_map(move |y| (-3..=3).map(move |z| [x, y, z])))
+            .filter_map(|d| offset_index(d).map(|i| (i, d)))
+            .collect();
+        offsets.sort_unstable();
+        let at = |offset: [i32; 3]| Cube { center: offset.map(f64::from), side: 1.0 };
+        let mut courses: Vec<Course<f64>> = Vec::new();
+        let across = |d| Shift::across(at(d), at([0; 3]), p, truncation);
+        courses.extend(offsets.iter().map(|&(_, d)| rcr.course(Step::Across, &across(d))));
+        let families: Vec<[Cube; 2]> = (0..8).map(family).map(|(parent, child)| [parent, child]).collect();
+        courses.extend(families.iter().map(|&[parent, child]| rcr.course(Step::Up, &Shift::up(parent, child, p))));
+        courses.extend(families.iter().map(|&[parent, child]| rcr.course(Step::Down, &Shift::down(child, parent, p))));
+        let mut known: Vec<(*const Rotation<f64>, [u32; 2])> = Vec::new();
+        for course in &courses {
+            let rotation = course.rotation();
+            let found = known.iter().find(|k| k.0 == Arc::as_ptr(rotation)).map(|k| k.1);
+            let [there, back] = found.unwrap_or_else(|| {
+                let starts = tables.push_rotation(p, rotation);
+                known.push((Arc::as_ptr(rotation), starts));
+                starts
+            });
+            let [read, write] = course.orders().map(|n| n as u32);
+            tables.courses.push([there, back, read, write]);
+            for phases in course.phases() {
+                // Degrees that are not read or written.
+                let rest = p * (p + 1) / 2 - phases.turns().len();
+                tables.phases.extend(phases.turns().iter().copied().chain(std::iter::repeat_n([0.0; 2], rest)));
+            }
+        }
+        tables
+    }
+
+    /// Appends a rotation, and where its tiles there and back begin.
+    fn push_rotation(&mut self, p: usize, rotation: &Rotation<f64>) -> [u32; 2] {
+        [false, true].map(|back| {
+            let start = self.rotations.len() as u32;
+            for (n, first) in (0..p).flat_map(|n| [(n, 0), (n, 1)]) {
+                let (block, size) = (rotation.block(n, first), n + 1 - first);
+                push_tiles(&mut self.rotations, size, |i, j| block[if back { j * size + i } else { i * size + j }]);
+            }
+            start
+        })
+    }
+}
+
+/// Translations of an order on the device.
+#[derive(Debug)]
+pub(super) struct Rotations<T> {
+    device: Device,
+    shape: RcrShape,
+    functions: Functions,
+    /// The addresses of the others, and two counts.
+    table: Buffer<u64>,
+    words: Vec<Buffer<u32>>,
+    numbers: Vec<Buffer<T>>,
+}
+
+impl<T: DeviceScalar> Rotations<T> {
+    /// Of order `p`.
+    pub fn new(device: &Device, p: usize, truncation: Truncation) -> Result<Self, Error> {
+        let Tables { turns, shifts, places, courses, phases, rotations, coaxial } = Tables::new(p, truncation);
+        let shape = RcrShape::of::<T>(p, device.info().shared_memory as usize);
+        let what = "operators";
+        let counts = turns.len() as u64 | ((shifts.len() as u64) << 32);
+        let words = [turns.as_flattened(), shifts.as_flattened(), &places, courses.as_flattened()];
+        let words = words.iter().map(|w| device.upload(w, what)).collect::<Result<Vec<_>, _>>()?;
+        let numbers = [phases.as_flattened(), &rotations, &coaxial[0], &coaxial[1], &coaxial[2]];
+        let rounded = |x: &[f64]| x.iter().map(|&x| T::of(x)).collect::<Vec<T>>();
+        let numbers = numbers.iter().map(|x| device.upload(&rounded(x), what)).collect::<Result<Vec<_>, _>>()?;
+        let [turns, shifts, places, courses] = std::array::from_fn(|i| words[i].address());
+        let mut table = vec![turns, shifts, counts, places, courses];
+        table.extend(numbers.iter().map(Buffer::address));
+        Ok(Rotations {
+            device: device.clone(),
+            shape,
+            functions: device.load_sharing(&rcr_program::<T>(p, shape), shape.bytes)?,
+            table: device.upload(&table, what)?,
+            words,
+            numbers,
+        })
+    }
+
+    /// Blocks of M2L, and how many the device has room for.
+    pub fn blocks(&self, starts: &[u64]) -> [usize; 2] {
+        [starts.windows(2).map(|s| tiles(s, self.shape.edges)).sum(), self.shape.blocks]
+    }
+
+    /// Enqueues M2L: `to` += Σ translated `from`.
+    ///
+    /// # Safety
+    /// Both arrays have a row for each box.
+    pub unsafe fn across(&self, far: &Across<T>, from: &Buffer<T>, to: &Buffer<T>) -> Result<(), Error> {
+        let table = &far.table;
+        let args = [
+            (&self.table).into(),
+            from.into(),
+            (&table.table).into(),
+            (table.boxes.len() as u32).into(),
+            (&table.boxes).into(),
+            (&table.device_starts).into(),
+            to.into(),
+            (&far.partial).into(),
+        ];
+        let grid = [blocks(self.blocks(&table.starts)[0], 1)?, 1, far.parts as u32];
+        // SAFETY: arguments as in rcr.cu; the boxes are distinct, and so are the rows they receive.
+        unsafe { self.device.launch_sharing(&self.functions, "rcr_across", grid, self.block(), &args) }
+    }
+
+    /// Enqueues M2M over the edges into the parents of a level, each child into the row of its own in `to`; or L2L, added to those of the
+    /// children of a level.
+    ///
+    /// # Safety
+    /// As there; a box has one parent.
+    pub unsafe fn along(
+        &self,
+        step: Step,
+        edges: &Arranged,
+        level: usize,
+        from: &Buffer<T>,
+        to: &Buffer<T>,
+    ) -> Result<(), Error> {
+        let (entry, first, receives) =
+            if step == Step::Up { ("rcr_up", UP, &edges.from) } else { ("rcr_down", DOWN, &edges.to) };
+        let args = [
+            (&self.table).into(),
+            (first as u32).into(),
+            from.into(),
+            (&edges.from).into(),
+            to.into(),
+            receives.into(),
+            edges.device_starts.at(8 * level),
+        ];
+        let grid = [blocks(self.blocks(&edges.starts[8 * level..=8 * level + 8])[0], 1)?, 1, 1];
+        // SAFETY: arguments as in rcr.cu; the rest is the promise of the caller.
+        unsafe { self.device.launch_sharing(&self.functions, entry, grid, self.block(), &args) }
+    }
+
+    /// Threads and shared memory of a block.
+    fn block(&self) -> (u32, usize) {
+        (RCR_THREADS as u32, self.shape.bytes)
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.words.iter().map(Buffer::bytes).sum::<u64>() + self.numbers.iter().map(Buffer::bytes).sum::<u64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `multiply` of rcr.cu for one box.
+    fn multiply(
+        tile: &[f64],
+        count: usize,
+        x: &[f64],
+        mut step: usize,
+        y: &mut [f64],
+        mut to: usize,
+        more: usize,
+        rows: usize,
+    ) {
+        let (mut sum, mut at) = ([0.0; TILE], 0);
+        for j in 0..count {
+            (0..TILE).for_each(|i| sum[i] += tile[TILE * j + i] * x[at]);
+            at += step;
+            step += more;
+        }
+        at = 0;
+        for &sum in &sum[..rows.min(TILE)] {
+            y[at] = sum;
+            at += to;
+            to += more;
+        }
+    }
+
+    /// `translate` of rcr.cu for one box, index by index; `slices` groups of threads take the jobs in turn. What no thread has
+    /// written is not a number.
+    fn translate(t: &Tables, p: usize, number: usize, from: &[f64]) -> Vec<f64> {
+        let [there, back, read, write] = t.courses[number].map(|x| x as usize);
+        let (mut a, mut b) = (vec![f64::NAN; p * p], vec![f64::NAN; p * p]);
+        let pairs = p * (p + 1) / 2;
+        let phases = &t.phases[2 * number * pairs..][..2 * pairs];
+        for pair in 0..pairs {
+            let (place, n) = (t.places[pair] as usize & 0xffff, t.places[pair] as usize >> 16);
+            if n < read {
+                let sines = place > n * n;
+                let (x, y, [c, s]) = (from[place], if sines { from[place + n] } else { 0.0 }, phases[pair]);
+                a[place] = c * x + s * y;
+                if sines {
+                    a[place + n] = c * y - s * x;
+                }
+            }
+        }
+        let turn = |is_back: bool, from: &[f64], to: &mut [f64]| {
+            for &[code, at] in &t.turns {
+                let [n, first, row] = [code & 255, code >> 8 & 255, code >> 16].map(|x| x as usize);
+                let size = n + 1 - first;
+                if if is_back { n >= write } else { n >= read || row + first >= write } {
+                    continue;
+                }
+                let (place, count) =
+                    (n * n + first * (n + 1), if is_back { size.min(read - first.min(read)) } else { size });
+                let tile = &t.rotations[if is_back { back } else { there } + at as usize..];
+                multiply(tile, count, &from[place..], 1, &mut to[place + row..], 1, 0, size - row);
+            }
+        };
+        turn(false, &a, &mut b);
+        let step = if number < UP {
+            1
+        } else if number < DOWN {
+            0
+        } else {
+            2
+        };
+        a.fill(f64::NAN);
+        for &[code, at] in &t.shifts {
+            let [m, sine, row] = [code & 255, code >> 8 & 255, code >> 16].map(|x| x as usize);
+            if m >= read.min(write) || m + row >= write {
+                continue;
+            }
+            let begin = if step == 2 { row.min(read - m) } else { 0 };
+            let end = if step == 0 { (row + 4).min(read - m) } else { read - m };
+            let (k, n) = (m + begin, m + row);
+            let tile = &t.coaxial[step][at as usize + 4 * begin..];
+            let place = |k: usize| k * k + sine * k + m;
+            // Nothing is read past the end where there is nothing to read.
+            let x = &b[place(k).min(p * p - 1)..];
+            multiply(tile, end - begin, x, 2 * k + 1 + sine, &mut a[place(n)..], 2 * n + 1 + sine, 2, write - n);
+        }
+        b.fill(f64::NAN);
+        turn(true, &a, &mut b);
+        let mut sum = vec![0.0; p * p];
+        for pair in 0..pairs {
+            let (place, n) = (t.places[pair] as usize & 0xffff, t.places[pair] as usize >> 16);
+            if n < write {
+                let sines = place > n * n;
+                let (x, y, [c, s]) = (b[place], if sines { b[place + n] } else { 0.0 }, phases[pairs + pair]);
+                sum[place] += c * x - s * y;
+                if sines {
+                    sum[place + n] += c * y + s * x;
+                }
+            }
+        }
+        sum
+    }
+
+    /// The kernel's index arithmetic gives what the CPU's translations give, along all courses.
+    #[test]
+    fn the_kernel_translates_as_the_cpu_does() {
+        let cases = [1, 2, 5, 9, 14].map(|p| (p, Truncation::Fixed));
+        let cut = [2, 3, 6, 11].map(|p| [(p, Truncation::Variable), (p, Truncation::Bound)]);
+        for (p, truncation) in cases.into_iter().chain(cut.into_iter().flatten()) {
+            let (tables, rcr) = (Tables::new(p, truncation), Rcr::<f64>::new(p));
+            assert_eq!(tables.courses.len(), OFFSETS + 16);
+            let from: Vec<f64> = (0..p * p).map(|i| (0.7 * i as f64 + 0.3).sin()).collect();
+            let at = |offset: [i32; 3]| Cube { center: offset.map(f64::from), side: 1.0 };
+            let check = |number: usize, step, shift: &Shift| {
+                let (mut expected, mut work) = (vec![0.0; p * p], vec![0.0; 2 * p * p]);
+                rcr.add(&rcr.course(step, shift), &from, &mut expected, &mut work);
+                let found = translate(&tables, p, number, &from);
+                let largest = expected.iter().fold(0.0, |a: f64, b| a.max(b.abs()));
+                let close = found.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 1e-13 * largest);
+                assert!(close && largest > 0.0, "order {p}, course {number}: {found:?} {expected:?}");
+            };
+            for d in (0..343).map(|i| [i / 49 - 3, i / 7 % 7 - 3, i % 7 - 3]) {
+                if let Some(number) = offset_index(d) {
+                    check(number, Step::Across, &Shift::across(at(d), at([0; 3]), p, truncation));
+                }
+            }
+            for octant in 0..8 {
+                let (parent, child) = family(octant);
+                check(UP + octant, Step::Up, &Shift::up(parent, child, p));
+                check(DOWN + octant, Step::Down, &Shift::down(child, parent, p));
+            }
+        }
+    }
+
+    /// 316 offsets share a few angles.
+    #[test]
+    fn rotations_are_shared() {
+        let (p, tables) = (3, Tables::new(3, Truncation::Fixed));
+        let one: usize = (0..p).map(|n| tiled(n + 1) + tiled(n)).sum();
+        let angles = tables.rotations.len() / (2 * one);
+        assert!((20..40).contains(&angles), "{angles}");
+    }
+}

@@ -4,7 +4,7 @@ use crate::cost::BUILT_IN;
 use crate::request::{Backend, Fmm, Method};
 use crate::tuning::{self, Scene};
 use crate::validate::MAX_POINTS;
-use crate::variant::{Parts, Policy, Translation, Truncation, parts};
+use crate::variant::{Expansion, Parts, Policy, Translation, Truncation, parts};
 use adaptive2d::{Norm, PlaneKernel};
 use backend_cpu::{Isa, Precision};
 use fmm_families::{Facts, Place, only_f64};
@@ -174,6 +174,7 @@ fn in_space(r: &Fmm, facts: &Facts, tolerance: Option<f64>, seen: Seen) -> Resul
     let forecast = |(method, order, parts): (Method, usize, Parts)| {
         let occupancy = match parts.policy {
             // Nothing to balance: a treecode has no M2L.
+            Policy::Treecode { .. } if parts.expansion == Expansion::Spherical => tuning::HARMONIC_TREECODE_LEAF,
             Policy::Treecode { .. } => tuning::TREECODE_LEAF,
             _ => costs.occupancy(parts.expansion, order),
         };
@@ -217,6 +218,9 @@ fn on_octree(
         }
         if r.variant.translation.is_some_and(|t| t != Translation::Rcr) {
             return refuse("these translations on a GPU", "it has dense matrices and rotations (rcr)".into());
+        }
+        if r.variant.truncation.is_some_and(|t| t != Truncation::Fixed) && parts.policy.theta().is_some() {
+            return refuse("fewer degrees on a GPU", "multipoles of a treecode take all of them there".to_string());
         }
         // Zeros of a matrix save nothing there.
         parts.spherical.truncation = r.variant.truncation.unwrap_or(Truncation::Fixed);

@@ -163,7 +163,7 @@ impl Plan {
                 Layout::Pyramid { theta, .. } => Some(theta),
             }),
             translation,
-            truncation: spherical.filter(|p| p.policy.theta().is_none()).map(|p| p.spherical.truncation.name()),
+            truncation: spherical.map(|p| p.spherical.truncation.name()),
             why: c.why.clone(),
             cost_model: c.costs.clone(),
             backend: r.backend.name(),

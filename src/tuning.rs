@@ -12,7 +12,7 @@ mod spherical;
 mod treecode;
 mod variants;
 
-use crate::variant::{Expansion, Parts, Policy};
+use crate::variant::{Expansion, Parts, Policy, Truncation};
 use backend_cpu::Precision;
 use fmm_families::Facts;
 use fmm_kernels::equivalent::surface;
@@ -218,10 +218,13 @@ pub(crate) fn check_positive(tolerance: f64) -> Result<(), Error> {
 }
 
 /// Small leaves of W and X edges are summed pair by pair: those with fewer points than the
-/// equivalent surface has, or than harmonics; of a treecode half as many.
+/// equivalent surface has, or than harmonics; of a treecode half as many, and a quarter where far boxes take fewer degrees.
 pub(crate) fn list_options(order: usize, parts: &Parts) -> ListOptions {
     let size = match (parts.expansion, parts.policy) {
         (Expansion::Equivalent, _) => surface::len(order),
+        (Expansion::Spherical, Policy::Treecode { .. }) if parts.spherical.truncation == Truncation::Variable => {
+            order * order / 4
+        }
         (Expansion::Spherical, Policy::Treecode { .. }) => order * order / 2,
         (Expansion::Spherical, _) => order * order,
     };
@@ -280,8 +283,14 @@ fn equivalent_error(kernel: &str, outputs: Outputs, order: usize) -> f64 {
     requested(outputs).fold(0.0, |worst, (i, _)| error_at(kernel, i, order).max(worst))
 }
 
-/// Mean points of a leaf of a treecode: about as many as a box has harmonics, and as a group of M2P on a GPU.
+/// Part of the tolerance that estimates of a treecode may take, besides [`spherical::SHARES`]: at 2500 clustered points and θ = 0.6 gradients of 6e-8 and
+/// 2e-10 were 5 and 8 times the estimate, the largest of all clouds, θ = 0.6 and 0.9, leaves of 8 and 60.
+pub(crate) const OF_TREECODES: f64 = 0.5;
+/// Mean points of a leaf of a treecode, on a GPU as many as a group of M2P has.
 pub(crate) const TREECODE_LEAF: f64 = 64.0;
+/// The same of spherical harmonics on CPUs. A million uniform points, θ = 0.9, p = 6: 1.38, 1.18, 1.12 s with 57, 37, 27 points a
+/// leaf, with gradients 2.24, 1.91, 1.91 s; smaller ones make longer lists.
+pub(crate) const HARMONIC_TREECODE_LEAF: f64 = 36.0;
 
 /// Mean points of a leaf that balance near and far field on a GPU: from the rates of one NVIDIA H200
 /// (`docs/notes/gpu-performance.md`). M2L of a box costs 26·8 products of complex numbers a frequency, the translations and

@@ -151,8 +151,8 @@ pub(crate) fn parts(variant: &Variant, method: Method, harmonic: &Result<(), Err
     if variant.translation == Some(Translation::Domains) && tree {
         return refuse("translations to domains", "a treecode has no M2L");
     }
-    if variant.truncation.is_some() && (!spherical || tree) {
-        return refuse("a choice of truncation", "it belongs to spherical harmonics with M2L");
+    if variant.truncation.is_some() && !spherical {
+        return refuse("a choice of truncation", "it belongs to spherical harmonics");
     }
     if let (true, Err(e)) = (spherical, harmonic) {
         return Err(e.clone());

@@ -77,19 +77,20 @@ fn main() {
     let cases: Vec<Case> = CloudKind::ALL.into_iter().map(|kind| Case::new(kind, n)).collect();
     let mut variants = Vec::new();
     if args.get(1).is_some_and(|m| m == "treecode") {
-        for equivalent in [false, true] {
+        for truncation in [Some(Truncation::Fixed), Some(Truncation::Variable), None] {
+            let equivalent = truncation.is_none();
             for theta in [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0] {
                 for order in
                     if equivalent { vec![3, 4, 5, 6, 7, 8, 9, 10] } else { vec![2, 3, 4, 6, 8, 10, 12, 16, 20, 24] }
                 {
                     let valid = if equivalent { densities::m2p_valid } else { harmonics::m2p_valid };
                     variants.push(Variant {
-                        name: format!("{} {theta}", if equivalent { "equivalent" } else { "spherical" }),
+                        name: format!("{} {theta}", truncation.map_or("equivalent", Truncation::name)),
                         order,
                         lists: Box::new(move |tree| {
                             treecode(tree, &TreecodeOptions { theta, m2p_min_sources: 0 }, valid)
                         }),
-                        truncation: (!equivalent).then_some(Truncation::Variable),
+                        truncation,
                     });
                 }
             }

@@ -1,15 +1,17 @@
 //! The error to expect of spherical harmonics beside the error there is, over the clouds of the testkit:
-//! `cargo run --release -p backend-cpu --example spherical_estimates -- [n] [ncrit] [clouds] [stencil119]`.
+//! `cargo run --release -p backend-cpu --example spherical_estimates -- [n] [ncrit] [clouds] [stencil119 | treecode θ]`;
+//! all clouds are `all`.
 //!
 //! For each cloud and order errors over estimates of potential, gradient and Hessian: normal strengths, then uniform ones in (0, 1).
 
 use backend_cpu::spherical::estimate::{Estimate, Question};
 use backend_cpu::{Isa, Precision, Settings, Targets, direct, spherical};
 use fmm_kernels::Laplace;
+use fmm_kernels::spherical::expansion::m2p_valid;
 use fmm_kernels::spherical::{SphericalOptions, Translation, Truncation};
 use fmm_traits::testkit::clouds::{CloudKind, Generator, normal_strengths, uniform_strengths};
-use fmm_traits::{OutputError, Outputs};
-use fmm_tree::{BuildOptions, ListOptions, build, stencil119, uvwx};
+use fmm_traits::{OutputError, Outputs, Tree};
+use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions, build, stencil119, treecode, uvwx};
 use std::time::Instant;
 
 const SAMPLE: usize = 1000;
@@ -18,10 +20,15 @@ const ORDERS: [usize; 10] = [3, 4, 5, 6, 8, 10, 13, 16, 20, 26];
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let n = args.get(1).and_then(|n| n.parse().ok()).unwrap_or(4000);
-    let lists = if args.iter().any(|a| a == "stencil119") { stencil119 } else { uvwx };
+    let theta = args.iter().skip_while(|a| *a != "treecode").nth(1).and_then(|x| x.parse().ok());
+    let lists = |tree: &Tree| match theta {
+        Some(theta) => treecode(tree, &TreecodeOptions { theta, m2p_min_sources: 0 }, m2p_valid),
+        None if args.iter().any(|a| a == "stencil119") => stencil119(tree, &ListOptions::default()),
+        None => uvwx(tree, &ListOptions::default()),
+    };
     let ncrit = args.get(2).and_then(|n| n.parse().ok()).unwrap_or(60);
     let outputs = Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN;
-    for kind in CloudKind::ALL.into_iter().filter(|k| args.get(3).is_none_or(|a| a.contains(k.name()))) {
+    for kind in CloudKind::ALL.into_iter().filter(|k| args.get(3).is_none_or(|a| a == "all" || a.contains(k.name()))) {
         let points = kind.points(n, 8);
         let n = points.len() / 3;
         let mut random = Generator::new(7);
@@ -33,7 +40,7 @@ fn main() {
         });
         let tree = build(&points, None, &BuildOptions { ncrit: Some(ncrit), ..Default::default() }).expect("tree");
         let options = SphericalOptions { translation: Translation::Rcr, truncation: Truncation::Variable };
-        let edges = lists(&tree, &ListOptions::default()).expect("lists");
+        let edges = lists(&tree).expect("lists");
         let question = Question {
             truncation: options.truncation,
             least: 1,

@@ -42,7 +42,7 @@ fn run<F: Family>(family: &F, args: &[String]) {
         let theta = args.get(10).and_then(|x| x.parse().ok()).unwrap_or(2.0 / 3.0);
         let small = if method.starts_with("equivalent") { surface::len(order) } else { order * order };
         let options = ListOptions { m2p_min_sources: small, p2l_min_targets: small };
-        let mac = TreecodeOptions { theta, m2p_min_sources: small };
+        let mac = TreecodeOptions { theta, m2p_min_sources: if method == "treecode" { small / 4 } else { small } };
         let lists = match method {
             "treecode" => treecode(&tree, &mac, harmonics::m2p_valid),
             "equivalent-treecode" => treecode(&tree, &mac, expansion::m2p_valid),

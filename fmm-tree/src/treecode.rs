@@ -50,15 +50,13 @@ pub fn treecode(
     if tree.is_empty() {
         return Ok(Lists::default());
     }
-    let level = levels(tree);
-    let cube = |b: usize| {
-        let l = level[b] as usize;
-        Cube { center: tree.center(b, l), side: tree.side_at(l) }
-    };
+    let cube = |(b, &l): (usize, &u8)| Cube { center: tree.center(b, l as usize), side: tree.side_at(l as usize) };
+    let cubes: Vec<Cube> = levels(tree).iter().enumerate().map(cube).collect();
+    // Slack for the rounding of the product alone: sides and centres are exact.
+    let theta2 = (theta * (1.0 + 1e-12)).powi(2);
     let accepts = |t: Cube, s: Cube| {
-        let gap = |a: usize| ((t.center[a] - s.center[a]).abs() - 0.5 * t.side).max(0.0);
-        // Slack for the rounding of the product alone: sides and centres are exact.
-        s.side <= theta * gap(0).hypot(gap(1)).hypot(gap(2)) * (1.0 + 1e-12) && admissible(t, s)
+        let gap2 = |a: usize| ((t.center[a] - s.center[a]).abs() - 0.5 * t.side).max(0.0).powi(2);
+        s.side.powi(2) <= theta2 * (gap2(0) + gap2(1) + gap2(2)) && admissible(t, s)
     };
     let found: Vec<[Vec<u32>; 2]> = (0..tree.len())
         .into_par_iter()
@@ -67,7 +65,7 @@ pub fn treecode(
             if !tree.is_leaf(b) || tree.targets_of(b).is_empty() {
                 return [m2p, p2p];
             }
-            let target = cube(b);
+            let target = cubes[b];
             let mut stack = vec![0u32];
             while let Some(s) = stack.pop() {
                 let (source, leaf) = (s as usize, tree.is_leaf(s as usize));
@@ -75,7 +73,7 @@ pub fn treecode(
                 if count == 0 {
                     continue;
                 }
-                if accepts(target, cube(source)) && !(leaf && count < options.m2p_min_sources) {
+                if accepts(target, cubes[source]) && !(leaf && count < options.m2p_min_sources) {
                     m2p.push(s);
                 } else if leaf {
                     p2p.push(s);

@@ -63,13 +63,13 @@ impl Octree {
     /// are targets says `all`.
     fn order(&self, tree: &Tree, lists: &Lists, usual: usize, all: bool) -> Result<usize, Error> {
         let (c, r, parts) = (&self.choice, &self.request, &self.parts);
-        let Some(tolerance) = c.tolerance.filter(|_| parts.policy.theta().is_none()) else { return Ok(usual) };
+        let Some(tolerance) = c.tolerance else { return Ok(usual) };
         let family = &r.family;
         let (sources, apart) = (tree.sources.len(), !tree.same_points());
         let scene = tuning::Scene { sources, apart, ncrit: r.ncrit, again: true };
         let soft = family.near_radius(1.0);
         if parts.expansion == Expansion::Equivalent {
-            if !all || soft > 0.0 {
+            if !all || soft > 0.0 || parts.policy.theta().is_some() {
                 return Ok(usual);
             }
             let closeness = || Ok(fmm_tree::closeness(tree));
@@ -80,7 +80,8 @@ impl Octree {
             let truncation = parts.spherical.truncation;
             let question = Question { truncation, least, orders, outputs, soft, isa: c.isa };
             let estimate = Estimate::new(tree, lists, question);
-            tuning::order_on(&estimate, family.name(), r.outputs, tolerance, r.precision, scene)
+            let part = if parts.policy.theta().is_some() { tuning::OF_TREECODES } else { 1.0 };
+            tuning::order_on(&estimate, family.name(), r.outputs, tolerance, r.precision, scene, part)
         };
         estimated(usual / 2 + 1, usual + FURTHER).or_else(|_| estimated(usual, fmm_kernels::spherical::MAX_ORDER))
     }

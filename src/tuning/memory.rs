@@ -4,6 +4,7 @@ use crate::variant::{Expansion, Parts};
 use backend_cuda::Translation;
 use fmm_families::Facts;
 use fmm_kernels::equivalent::surface;
+use fmm_kernels::spherical::horner;
 
 /// Bytes of the whole plan and one evaluation on `threads` threads, from counts alone: `mean` points a leaf, a
 /// tree as deep as one of uniform points.
@@ -23,10 +24,11 @@ pub(crate) fn forecast(
     let treecode = parts.policy.theta().is_some();
     if parts.expansion == Expansion::Spherical {
         // Edges twice: as lists and arranged. Courses with their phases; lanes of 16 boxes and a family of locals.
-        let lists = boxes * (8 * 12 + 4 * (189 + 40) + 170);
+        let lists = boxes * (8 * 12 + if treecode { 12 * 240 } else { 4 * (189 + 40) } + 170);
         let tables = 340 * 2 * p * (p + 1) + 60 * p.pow(3);
-        // Multipoles of a treecode with their derivatives.
-        let fields = if treecode { boxes * (p + 1).pow(2) * facts.values.max(1) } else { 0 };
+        // Multipoles of a treecode with their derivatives, or as polynomials.
+        let polynomial = if p <= horner::MOST { horner::len(p) } else { 0 };
+        let fields = if treecode { boxes * polynomial.max((p + 1).pow(2) * facts.values) } else { 0 };
         let rows = if treecode { 1 } else { 3 };
         return (arrays + lists + wide * (rows * boxes * p * p + fields + tables + threads * 16 * 11 * p * p)) as u64;
     }

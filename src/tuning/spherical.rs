@@ -55,7 +55,7 @@ pub(crate) fn derivatives(kernel: &str, outputs: Outputs) -> usize {
     most + usize::from(dipolar(kernel))
 }
 
-/// The smallest order whose estimated errors keep a tolerance.
+/// The smallest order whose estimated errors keep a `part` of a tolerance, 1 but for treecodes.
 ///
 /// # Errors
 /// [`Error::ToleranceFloor`] with what the largest order of the estimate reaches.
@@ -66,9 +66,10 @@ pub(crate) fn order_on(
     tolerance: f64,
     precision: Precision,
     scene: Scene,
+    part: f64,
 ) -> Result<usize, Error> {
     let (dipoles, apart) = (dipolar(kernel), if scene.apart { APART } else { 1.0 });
-    let usual = !dipoles && !scene.apart && scene.ncrit.is_none_or(|k| k >= SMALL);
+    let usual = part == 1.0 && !dipoles && !scene.apart && scene.ncrit.is_none_or(|k| k >= SMALL);
     let share = |i: usize, p: usize| match usual {
         true if p >= FROM && i < ASSURED.len() => SHARES[i] * ASSURED[i] / p as f64,
         true => SHARES[i],
@@ -81,12 +82,12 @@ pub(crate) fn order_on(
         };
         error / share(i, p) + rounding(precision, i)
     };
-    let enough = |&p: &usize| requested(outputs).all(|(i, _)| reach(i, p) <= tolerance);
+    let enough = |&p: &usize| requested(outputs).all(|(i, _)| reach(i, p) <= part * tolerance);
     if let Some(p) = (MIN_ORDER..=MAX_ORDER).find(enough) {
         return Ok(p);
     }
     let worst = requested(outputs).map(|(i, name)| {
-        let least = (MIN_ORDER..=MAX_ORDER).map(|p| reach(i, p)).fold(f64::INFINITY, f64::min);
+        let least = (MIN_ORDER..=MAX_ORDER).map(|p| reach(i, p) / part).fold(f64::INFINITY, f64::min);
         (least.max(floor_at(kernel, precision, scene, i)), name)
     });
     let (floor, output) = worst.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, ""));

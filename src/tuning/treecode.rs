@@ -1,6 +1,6 @@
 //! Errors of treecodes by opening angle and order: the largest over the clouds of the testkit (4000 points, leaves of up
 //! to 60) and over normal strengths and uniform ones in (0, 1), as
-//! `cargo run --release -p backend-cpu --example spherical_clouds -- treecode` prints them.
+//! `cargo run --release -p backend-cpu --example spherical_clouds -- treecode` prints them (all degrees: `fixed`).
 
 /// Opening angles of the rows.
 pub(super) const ANGLES: [f64; 8] = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
@@ -55,9 +55,44 @@ const EQUIVALENT: [[[f64; 8]; 8]; 2] = [
     ],
 ];
 
+/// Orders of the columns of [`TYPICAL`].
+const ORDERS_TYPICAL: [usize; 7] = [2, 3, 4, 6, 8, 10, 12];
+
+/// log₁₀ of the errors of spherical harmonics at 4000 uniform points, far boxes with fewer degrees, the larger of both strengths: a first choice, until
+/// the points are known.
+const TYPICAL: [[[f64; 7]; 8]; 2] = [
+    [
+        [-2.56, -3.45, -4.34, -5.95, -7.49, -8.97, -10.35],
+        [-2.18, -2.92, -3.58, -4.98, -6.17, -7.41, -8.54],
+        [-1.91, -2.57, -3.19, -4.42, -5.33, -6.35, -7.32],
+        [-1.82, -2.44, -2.95, -4.05, -4.94, -5.73, -6.61],
+        [-1.53, -2.07, -2.53, -3.44, -4.25, -4.92, -5.55],
+        [-1.42, -1.83, -2.20, -3.00, -3.69, -4.29, -4.74],
+        [-1.26, -1.66, -2.04, -2.75, -3.32, -3.86, -4.27],
+        [-1.12, -1.40, -1.79, -2.35, -2.86, -3.20, -3.59],
+    ],
+    [
+        [-3.17, -3.95, -4.73, -6.22, -7.63, -9.00, -10.35],
+        [-2.72, -3.34, -3.94, -5.15, -6.25, -7.37, -8.43],
+        [-2.48, -3.04, -3.56, -4.61, -5.41, -6.38, -7.26],
+        [-2.41, -2.94, -3.35, -4.23, -5.08, -5.80, -6.61],
+        [-2.00, -2.40, -2.77, -3.52, -4.25, -4.84, -5.40],
+        [-1.95, -2.28, -2.47, -3.20, -3.69, -4.30, -4.73],
+        [-1.82, -2.09, -2.35, -2.88, -3.34, -3.77, -4.15],
+        [-1.66, -1.84, -2.10, -2.49, -2.88, -3.16, -3.43],
+    ],
+];
+
 /// Error of output 0 (potential) or 1 (gradient) by spherical harmonics.
 pub(super) fn spherical(theta: f64, output: usize, p: usize) -> f64 {
     look_up(&SPHERICAL[output.min(1)], &ORDERS_SPHERICAL, theta, p)
+}
+
+/// The same of typical points, where far boxes take fewer degrees; beyond the last order as between the last two.
+pub(super) fn typical(theta: f64, output: usize, p: usize) -> f64 {
+    let error = |p: usize| look_up(&TYPICAL[output.min(1)], &ORDERS_TYPICAL, theta, p);
+    let [before, last] = [8, 12].map(error);
+    if p <= 12 { error(p) } else { last * (last / before).powf((p - 12) as f64 / 4.0) }
 }
 
 /// The same by equivalent densities.

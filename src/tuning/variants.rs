@@ -1,6 +1,6 @@
 //! Order and opening angle of the variants: spherical harmonics, and treecodes of both expansions.
 //!
-//! Of spherical harmonics the order is the one of typical points ([`spherical`](super::spherical)) until theirs are known, and where they are
+//! Of spherical harmonics the order is the one of typical points ([`spherical`](super::spherical), [`treecode`]) until theirs are known, and where they are
 //! not looked at the one of the worst ([`accuracy`]). The angle of
 //! a treecode comes from the errors of [`treecode`]; one of equivalent densities, of any other kernel than Laplace's, has the errors of
 //! Laplace's, with less trust.
@@ -13,7 +13,7 @@ use super::{
 use crate::variant::{Expansion, Parts, Policy};
 use backend_cpu::Precision;
 use fmm_kernels::equivalent::surface;
-use fmm_kernels::spherical::{self, accuracy};
+use fmm_kernels::spherical::{self, accuracy, horner};
 use fmm_traits::{Error, Outputs};
 
 /// Opening angle where an order was given and no angle.
@@ -42,7 +42,7 @@ pub(crate) fn given(order: usize, mut parts: Parts) -> Result<(usize, Parts), Er
 /// Order, and angle of a treecode, for a tolerance.
 ///
 /// # Errors
-/// As [`super::check_tolerance`]; second derivatives of treecodes and of dipoles were not measured.
+/// As [`super::check_tolerance`]; second derivatives of treecodes of equivalent densities and of dipoles were not measured.
 pub(crate) fn chosen(
     kernel: &'static str,
     outputs: Outputs,
@@ -55,8 +55,7 @@ pub(crate) fn chosen(
         return Ok((super::order_for(kernel, outputs, tolerance, precision, scene)?, parts));
     }
     check_positive(tolerance)?;
-    let treecode = parts.policy.theta().is_some();
-    let by_spherical = scene.again && parts.expansion == Expansion::Spherical && !treecode && !dipolar(kernel);
+    let by_spherical = scene.again && parts.expansion == Expansion::Spherical && !dipolar(kernel);
     if outputs.contains(Outputs::HESSIAN) && !by_spherical || outputs.contains(Outputs::PRESSURE) {
         let reason =
             "errors of second derivatives (of charges by spherical harmonics they are known on CPUs) and pressures were not \
@@ -80,9 +79,16 @@ pub(crate) fn chosen(
             floor_at(kernel, precision, scene, i) <= tolerance && error + rounding(precision, i) <= tolerance
         })
     };
-    let found = angles.iter().filter_map(|&theta| {
+    // Where other points than typical ones will ask for more, an angle must have it: the smallest has most.
+    let last = *orders(parts.expansion).end();
+    let worst = Scene { again: false, ..scene };
+    let safe = |theta: f64| {
+        let reach = |i: usize| expected(kernel, &parts, theta, i, last, worst) / margin(kernel, i, worst, &parts);
+        theta <= angles[0] || requested(outputs).all(|(i, _)| reach(i) <= tolerance)
+    };
+    let found = angles.iter().filter(|&&theta| safe(theta)).filter_map(|&theta| {
         let p = orders(parts.expansion).find(|&p| enough(theta, p))?;
-        Some((cost(&parts, theta, p, outputs), theta, p))
+        Some((cost(&parts, theta, p, outputs, scene.again), theta, p))
     });
     let Some((_, theta, p)) = found.min_by(|a, b| a.0.total_cmp(&b.0)) else {
         return Err(floor(kernel, outputs, tolerance, precision, scene, &parts, &angles));
@@ -142,7 +148,7 @@ fn margin(kernel: &str, output: usize, scene: Scene, parts: &Parts) -> f64 {
     let dipolar = dipolar(kernel);
     // Of dipoles the factor was measured; of other kernels the row says how far it was.
     let kind = if dipolar { 0.25 } else { row(kernel).trust };
-    if scene.again && !treecode {
+    if scene.again && parts.expansion == Expansion::Spherical {
         return SHARES[output] * kind;
     }
     let growth = if output == 0 { 1.0 } else { (scene.sources as f64 / 1e5).powf(0.2).max(1.0) };
@@ -154,14 +160,15 @@ fn margin(kernel: &str, output: usize, scene: Scene, parts: &Parts) -> f64 {
 
 /// Expected error of output number `output`: 0 the potential, 1 the gradient, 2 the Hessian, for which the gradient stands.
 fn expected(kernel: &str, parts: &Parts, theta: f64, output: usize, p: usize, scene: Scene) -> f64 {
-    match parts.policy {
-        Policy::Treecode { .. } => of_treecode(kernel, parts.expansion, theta, output, p),
+    match (parts.policy, parts.expansion) {
+        (Policy::Treecode { .. }, Expansion::Spherical) if scene.again => treecode::typical(theta, output, p),
+        (Policy::Treecode { .. }, expansion) => of_treecode(kernel, expansion, theta, output, p),
         _ if scene.again => typical(output, p),
         _ => accuracy::expected_error::<f64>(p, output > 0),
     }
 }
 
-/// [`expected`] of a treecode.
+/// [`expected`] of a treecode on the worst points.
 fn of_treecode(kernel: &str, expansion: Expansion, theta: f64, output: usize, p: usize) -> f64 {
     match expansion {
         Expansion::Spherical => treecode::spherical(theta, output, p),
@@ -175,8 +182,17 @@ fn of_treecode(kernel: &str, expansion: Expansion, theta: f64, output: usize, p:
 
 /// Relative time of a treecode: θ^−3 boxes a level, as many harmonics (or densities) each, on about three levels, and the
 /// pairs of the leaves around.
-fn cost(parts: &Parts, theta: f64, p: usize, outputs: Outputs) -> f64 {
+fn cost(parts: &Parts, theta: f64, p: usize, outputs: Outputs, on_cpu: bool) -> f64 {
     let more = if outputs.contains(Outputs::GRADIENT) { 1.0 } else { 0.0 };
+    if on_cpu && parts.expansion == Expansion::Spherical && theta > 0.0 {
+        // In pairs, of which there are 9 for each box: at order 6 and θ = 0.9 a box takes the time of 5, most of them with
+        // two thirds of the degrees.
+        let far = match p <= horner::MOST {
+            true => 2.0 + 0.12 * horner::len((2 * p).div_ceil(3)) as f64,
+            false => 0.3 * (p as f64 + more).powi(2),
+        };
+        return (far + 9.0) / theta.powi(3);
+    }
     let far = match parts.expansion {
         // A harmonic takes about 0.4 of the time of a pair.
         Expansion::Spherical => 0.4 * (p as f64 + more).powi(2),

@@ -72,7 +72,7 @@ impl Near<'_> {
             let before = boxes.iter().take_while(|&&b| b as usize != leaf);
             before.map(|&b| tree.sources_of(b as usize).len()).sum()
         });
-        let Scratch { sources, targets, sums, totals } = scratch;
+        let Scratch { sources, targets, sums, totals, .. } = scratch;
         let (pieces, factors) = (pair.pieces, &pair.strength_factors(frame.side)[..pair.strengths()]);
         let ranges = boxes.iter().map(|&b| tree.sources_of(b as usize));
         let points = &tree.sources;

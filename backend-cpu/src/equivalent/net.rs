@@ -30,15 +30,15 @@ pub fn add<T: Scalar>(operators: &Operators<T>, net: &[Vec<T>], b: usize, densit
     }
 }
 
-/// The density of box `b` in f64, with its net strengths to the last bits of that: far from the box its numbers cancel, the
-/// more the further, and the rounding of f32 would be left.
-pub fn in_f64<T: Scalar>(operators: &Operators<T>, net: &[Vec<T>], b: usize, density: &[T]) -> Vec<f64> {
-    let mut wide: Vec<f64> = density.iter().map(|x| x.f64()).collect();
+/// The density of box `b` in f64, behind what `wide` holds, with its net strengths to the last bits of that: far from the box its numbers
+/// cancel, the more the further, and the rounding of f32 would be left.
+pub fn in_f64<T: Scalar>(operators: &Operators<T>, net: &[Vec<T>], b: usize, density: &[T], wide: &mut Vec<f64>) {
+    let first = wide.len();
+    wide.extend(density.iter().map(|x| x.f64()));
     let mut net = net.iter();
-    for (component, source) in wide.chunks_exact_mut(operators.points).zip(&operators.kept) {
+    for (component, source) in wide[first..].chunks_exact_mut(operators.points).zip(&operators.kept) {
         let expected = source.and_then(|_| net.next()).map_or(0.0, |net| net[b].f64());
         let excess = (component.iter().sum::<f64>() - expected) / operators.points as f64;
         component.iter_mut().for_each(|x| *x -= excess);
     }
-    wide
 }

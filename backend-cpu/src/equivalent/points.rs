@@ -35,6 +35,8 @@ pub struct Scratch<T> {
     pub(crate) targets: Soa<T>,
     pub(super) sums: Vec<T>,
     pub(super) totals: Vec<f64>,
+    /// Densities in f64.
+    pub(super) wide: Vec<f64>,
 }
 
 impl<T: Real> Scratch<T> {

@@ -224,12 +224,16 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                     let operators = &plan.operators[level];
                     if T::EPSILON > 1e-10 && !operators.kept.is_empty() {
                         // Leaves may reach far beyond the box. These kernels are homogeneous: no level changes parameters.
-                        let of_set = |(set, density)| net::in_f64(operators, rows.part(&w.net, set), source, density);
-                        let wide: Vec<Vec<f64>> = densities.enumerate().map(of_set).collect();
-                        let (densities, params) = (wide.iter().map(Vec::as_slice), &plan.plain_params);
-                        let (pair, inner) = (&plan.far64, &plan.inner64);
+                        let (pair, inner, params) = (&plan.far64, &plan.inner64, &plan.plain_params);
                         plan.pools.near64.with(|scratch| {
+                            let mut wide = std::mem::take(&mut scratch.wide);
+                            wide.clear();
+                            for (set, density) in densities.enumerate() {
+                                net::in_f64(operators, rows.part(&w.net, set), source, density, &mut wide);
+                            }
+                            let densities = wide.chunks_exact(rows.len);
                             from_surface(pair, tree, frame, inner, densities, params, range, isa, scratch, out);
+                            scratch.wide = wide;
                         });
                     } else {
                         plan.pools.points.with(|scratch| {

@@ -6,6 +6,8 @@
 //! of each: points of a lattice, in the corners of their boxes, err ten times as much as uniform ones, and targets without
 //! near sources lack the pairs that dominate a gradient otherwise. M2M and L2L lose nothing that M2L or M2P would keep.
 
+use super::cuts::Cuts;
+use super::translate::cube;
 use crate::lanes::{Isa, Vectorized, dispatch};
 use fmm_kernels::spherical::tail::{LANES, Pair, Series};
 use fmm_kernels::spherical::truncation::degrees;
@@ -66,7 +68,9 @@ impl Estimate {
         // The higher the order the fewer the pairs that make up its error.
         let rare = (orders as f64 / ORDER).powi(2).max(1.0);
         let edges = (rare * (tree.sources.len().max(targets) / PART).clamp(LEAST, MOST) as f64) as usize;
-        let probe = Probe { tree, lists, question: Question { orders, ..question }, edges };
+        let boxes: Vec<Cube> = (0..tree.len()).map(|b| cube(tree, b)).collect();
+        let cuts = Cuts::new(&boxes, lists, question.truncation);
+        let probe = Probe { tree, lists, cuts, question: Question { orders, ..question }, edges };
         // Spread over all targets, in the rhythm of no lattice.
         let spread =
             |k: usize, of: usize| (((k as f64 + fraction(k)) / of as f64 * targets as f64) as usize).min(targets - 1);
@@ -130,6 +134,7 @@ struct Sample {
 struct Probe<'a> {
     tree: &'a Tree,
     lists: &'a Lists,
+    cuts: Cuts,
     question: Question,
     /// Edges that all targets look at.
     edges: usize,
@@ -243,7 +248,8 @@ impl Probe<'_> {
                     (pair, self.question.truncation.shares(*own, other))
                 }
                 Way::Multipole => {
-                    (Pair { d: minus(at, other.center), x: [0.0; 3], y: minus(place, other.center) }, [1.0; 2])
+                    let pair = Pair { d: minus(at, other.center), x: [0.0; 3], y: minus(place, other.center) };
+                    (pair, [self.cuts.share(*own, other), 1.0])
                 }
                 Way::Local => (Pair { d: minus(own.center, place), x, y: [0.0; 3] }, [1.0; 2]),
             };

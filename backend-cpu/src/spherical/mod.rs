@@ -2,12 +2,13 @@
 //!
 //! | stage | file |
 //! |---|---|
-//! | P2M, P2L, L2P, M2P | `points` |
+//! | P2M, P2L, L2P, M2P | `points`; degrees of M2P: `cuts` |
 //! | M2M, M2L, L2L | `translate`, batched by `moves` |
 //! | P2P | as with equivalent densities |
 //!
 //! Any list policy: U, V, W, X, the 119 stencil, a treecode.
 
+pub mod cuts;
 pub mod estimate;
 pub mod moves;
 pub mod plan;

@@ -1,7 +1,8 @@
 //! The plan of the method by spherical harmonics: operators, arranged edges, workspaces.
 
+use super::cuts::Cuts;
 use super::stages::Run;
-use super::translate::Translations;
+use super::translate::{Translations, cube};
 use crate::admissible::{self, Region};
 use crate::application::{Workspaces, check_shapes};
 use crate::equivalent::points::Scratch;
@@ -11,9 +12,11 @@ use crate::sum::Pair;
 use crate::{Precision, Settings, Solver, StageSeconds};
 use fmm_kernels::spherical::basis::Basis;
 use fmm_kernels::spherical::gradient::Gradient;
+use fmm_kernels::spherical::horner::{self, Horner};
 use fmm_kernels::spherical::layout::{Layout, derivatives, layout};
-use fmm_kernels::spherical::{MAX_ORDER, MIN_ORDER, SphericalOptions, expansion};
-use fmm_traits::{Error, Family, Kernel, Lists, Observer, OutputColumns, Outputs, Real, Tree, Visitor, evaluate};
+use fmm_kernels::spherical::{MAX_ORDER, MIN_ORDER, SphericalOptions, Truncation, expansion};
+use fmm_traits::{Cube, Error, Family, Kernel, Lists, Observer, OutputColumns, Outputs, Real, Tree, Visitor, evaluate};
+use rayon::prelude::*;
 
 /// Plans the method by spherical harmonics for `family` on `tree` and `lists`, in the current rayon pool.
 ///
@@ -95,8 +98,10 @@ pub struct Plan<T: Real> {
     pub(super) gradient: Gradient<T>,
     pub(super) translations: Translations<T>,
     pub(super) leaves: Leaves,
-    /// Boxes whose multipoles are evaluated at targets, sorted.
-    pub(super) evaluated: Vec<u32>,
+    /// Multipoles as polynomials, of orders and values where they are the faster way.
+    pub(super) horner: Option<Horner<T>>,
+    pub(super) far: Far,
+    truncation: Truncation,
     pub(super) points: Pool<Scratch<T>>,
     pub(super) near64: Pool<Scratch<f64>>,
     workspaces: Workspaces<Workspace<T>>,
@@ -109,7 +114,7 @@ pub(super) struct Workspace<T> {
     pub strengths: Vec<Vec<f64>>,
     pub multipoles: Vec<T>,
     pub locals: Vec<T>,
-    /// Multipoles of [`Plan::evaluated`] with their derivatives, values of one harmonic side by side.
+    /// Of each multipole of [`Far::boxes`] the polynomial, or coefficients with those of the derivatives, values of one harmonic side by side.
     pub fields: Vec<T>,
     /// `values[tree position × values ..]`.
     pub values: Vec<f64>,
@@ -118,12 +123,41 @@ pub(super) struct Workspace<T> {
 /// Where spherical harmonics are valid.
 const REGION: Region = Region { m2p: expansion::m2p_valid, m2l: expansion::m2l_valid, p2l: expansion::p2l_valid };
 
-/// Source boxes of M2P edges.
-fn evaluated(lists: &Lists) -> Vec<u32> {
-    let mut boxes = lists.m2p.sources.clone();
-    boxes.sort_unstable();
-    boxes.dedup();
-    boxes
+/// M2P as a plan arranges it.
+#[derive(Default)]
+pub(super) struct Far {
+    /// Boxes whose multipoles are evaluated at targets, sorted, and they as cubes.
+    pub boxes: Vec<u32>,
+    pub cubes: Vec<Cube>,
+    /// For each row of the lists the places of its sources in `boxes`, and how many degrees they take: sorted by that, so that
+    /// loops over degrees are as long as those before.
+    pub edges: Vec<(u32, u8)>,
+}
+
+impl Far {
+    fn new(tree: &Tree, lists: &Lists, order: usize, truncation: Truncation) -> Self {
+        if lists.m2p.is_empty() {
+            return Far::default();
+        }
+        let all: Vec<Cube> = (0..tree.len()).map(|b| cube(tree, b)).collect();
+        let cuts = Cuts::new(&all, lists, truncation);
+        let mut place = vec![0; all.len()];
+        lists.m2p.sources.iter().for_each(|&b| place[b as usize] = 1);
+        let boxes: Vec<u32> = (0..all.len() as u32).filter(|&b| place[b as usize] == 1).collect();
+        boxes.iter().enumerate().for_each(|(i, &b)| place[b as usize] = i as u32);
+        let row = |t: usize| {
+            let edge = |&s: &u32| (place[s as usize], cuts.degrees(all[t], all[s as usize], order) as u8);
+            let mut edges: Vec<(u32, u8)> = lists.m2p.row(t).iter().map(edge).collect();
+            edges.sort_unstable_by_key(|&(s, degrees)| (degrees, s));
+            edges
+        };
+        let edges = (0..all.len()).into_par_iter().flat_map_iter(row).collect();
+        Far { cubes: boxes.iter().map(|&b| all[b as usize]).collect(), boxes, edges }
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.boxes.len() * (4 + size_of::<Cube>()) + self.edges.len() * size_of::<(u32, u8)>()) as u64
+    }
 }
 
 impl<T: Real> Plan<T> {
@@ -143,7 +177,9 @@ impl<T: Real> Plan<T> {
             gradient: Gradient::new(p + more),
             translations: Translations::new(&tree, &lists, p, options)?,
             leaves: Leaves::new(&tree),
-            evaluated: evaluated(&lists),
+            horner: (p <= horner::MOST && facts.derivatives < 2 && !lists.m2p.is_empty()).then(|| Horner::new(p)),
+            far: Far::new(&tree, &lists, p, options.truncation),
+            truncation: options.truncation,
             points: Pool::new(Default::default),
             near64: Pool::new(Default::default),
             workspaces: Workspaces::default(),
@@ -160,9 +196,12 @@ impl<T: Real> Plan<T> {
         self.settings.order * self.settings.order
     }
 
-    /// Harmonics of a multipole that is evaluated with derivatives.
+    /// Numbers in each of `fields`.
     pub(super) fn field(&self) -> usize {
-        (self.settings.order + self.facts.derivatives).pow(2)
+        match &self.horner {
+            Some(_) => horner::len(self.settings.order),
+            None => (self.settings.order + self.facts.derivatives).pow(2) * self.facts.near64.values(),
+        }
     }
 
     /// Numbers in all multipoles and in all locals: none where no edge has any.
@@ -198,15 +237,17 @@ impl<T: Real> Solver for Plan<T> {
     }
 
     fn bytes(&self) -> u64 {
-        let rows = self.rows().iter().sum::<usize>() + self.evaluated.len() * self.field() * self.values();
+        let rows = self.rows().iter().sum::<usize>() + self.far.boxes.len() * self.field();
         let points = self.tree.sources.len() * self.facts.near64.strengths() + self.tree.targets.len() * self.values();
-        self.tree.bytes() + self.lists.bytes() + self.translations.bytes() + (rows * size_of::<T>() + points * 8) as u64
+        let arranged = self.translations.bytes() + self.far.bytes();
+        self.tree.bytes() + self.lists.bytes() + arranged + (rows * size_of::<T>() + points * 8) as u64
     }
 
     fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error> {
         admissible::check(&tree, &lists, &REGION)?;
         self.translations.set_tree(&tree, &lists)?;
-        (self.leaves, self.evaluated) = (Leaves::new(&tree), evaluated(&lists));
+        self.leaves = Leaves::new(&tree);
+        self.far = Far::new(&tree, &lists, self.settings.order, self.truncation);
         (self.tree, self.lists) = (tree, lists);
         Ok(())
     }

@@ -9,6 +9,7 @@ use crate::lanes::{Isa, Several, Vectorized, dispatch};
 use crate::soa::Soa;
 use crate::sum::Pair;
 use fmm_kernels::spherical::basis::Basis;
+use fmm_kernels::spherical::horner::Horner;
 use fmm_traits::{Points, Real, Simd, SimdLane};
 use std::ops::Range;
 
@@ -196,6 +197,112 @@ impl<'a, T: Real, I: Iterator<Item = Field<'a, T, K>>, const K: usize> Vectorize
             self.lanes::<S, Several<T::Vector<S>, 2>>();
         } else {
             self.lanes::<S, T::Vector<S>>();
+        }
+    }
+}
+
+/// One multipole to be evaluated as a polynomial: its box, how many degrees, and the coefficients.
+pub type Polynomial<'a, T> = (Frame, usize, &'a [T]);
+
+/// Fields of multipoles as polynomials at each target of a range, `K` values (1 or 4) at once, added to `out` (targets × K).
+pub struct Polynomials<'b, T, I, const K: usize> {
+    /// Their form.
+    pub horner: &'b Horner<T>,
+    /// What is evaluated.
+    pub edges: I,
+    /// Targets in tree order.
+    pub targets: &'b Points,
+    /// Positions of those that are wanted.
+    pub range: Range<usize>,
+    /// Degrees of the values under dilation.
+    pub pair: &'b Pair<f64>,
+    /// Scratch: coordinates.
+    pub block: &'b mut Soa<f64>,
+    /// Scratch: sums, a row a value.
+    pub sums: &'b mut Soa<f64>,
+    /// Receives the values.
+    pub out: &'b mut [f64],
+}
+
+impl<'a, T: Real, I: Iterator<Item = Polynomial<'a, T>>, const K: usize> Polynomials<'_, T, I, K> {
+    /// Does it.
+    pub fn add(self, isa: Isa) {
+        dispatch(isa, self);
+    }
+
+    #[inline(always)]
+    fn lanes<V: SimdLane<Scalar = T>>(self) {
+        let Polynomials { horner, edges, targets, range, pair, block, sums, out } = self;
+        block.reset(1, 0, range.len());
+        (0..3).for_each(|a| block.place(a, 0, targets.xyz[a][range.clone()].iter().copied()));
+        block.pad();
+        sums.reset(0, K, range.len());
+        (0..K).for_each(|k| sums.row_mut(k).fill(0.0));
+        let mut factors = Factors { side: 0.0, values: [0.0; K] };
+        for (frame, degrees, coefficients) in edges {
+            if frame.side != factors.side {
+                factors.side = frame.side;
+                factors.values.copy_from_slice(&pair.value_factors(frame.side)[..K]);
+            }
+            edge::<T, V, K>(horner, coefficients, degrees, frame, &factors, block, sums);
+        }
+        for k in 0..K {
+            for (to, x) in out.chunks_exact_mut(K).zip(sums.row(k)) {
+                to[k] += x;
+            }
+        }
+    }
+}
+
+/// Values of boxes of a side to the user's units.
+struct Factors<const K: usize> {
+    side: f64,
+    values: [f64; K],
+}
+
+/// Adds the field of one multipole at the points of `block` to `sums`.
+#[inline(always)]
+fn edge<T: Real, V: SimdLane<Scalar = T>, const K: usize>(
+    horner: &Horner<T>,
+    coefficients: &[T],
+    degrees: usize,
+    frame: Frame,
+    factors: &Factors<K>,
+    block: &Soa<f64>,
+    sums: &mut Soa<f64>,
+) {
+    let scale = 1.0 / frame.side;
+    let mut lanes = [T::default(); LANES];
+    for i in (0..block.len()).step_by(V::WIDTH) {
+        let mut x = [V::splat(0.0); 3];
+        for a in 0..3 {
+            let from = &block.row(a)[i..i + V::WIDTH];
+            for l in 0..V::WIDTH {
+                lanes[l] = T::of((from[l] - frame.center[a]) * scale);
+            }
+            // SAFETY: no V has more than LANES scalars (see `run`).
+            x[a] = unsafe { V::load(lanes.as_ptr()) };
+        }
+        let values: [V; K] = horner.field::<V, K>(coefficients, degrees, x);
+        for k in 0..K {
+            // SAFETY: as above.
+            unsafe { values[k].store(lanes.as_mut_ptr()) };
+            let to = &mut sums.row_mut(k)[i..i + V::WIDTH];
+            for l in 0..V::WIDTH {
+                to[l] += lanes[l].f64() * factors.values[k];
+            }
+        }
+    }
+}
+
+impl<'a, T: Real, I: Iterator<Item = Polynomial<'a, T>>, const K: usize> Vectorized for Polynomials<'_, T, I, K> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        if 2 * <T::Vector<S> as SimdLane>::WIDTH <= LANES {
+            self.lanes::<Several<T::Vector<S>, 2>>();
+        } else {
+            self.lanes::<T::Vector<S>>();
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The stages of the method by spherical harmonics, bulk over whole lists, and their clock.
 
 use super::plan::{Plan, Workspace};
-use super::points::{Field, Harmonics, Sums, Values};
+use super::points::{Field, Harmonics, Polynomials, Sums, Values};
 use crate::equivalent::near::Near;
 use crate::equivalent::points::{Fill, Frame};
 use crate::lanes::dispatch;
 use crate::leaves::{clear, scatter};
 use crate::{StageSeconds, unit_of};
-use fmm_traits::{Error, Lists, Real, Stage, Stages};
+use fmm_traits::{Cube, Error, Lists, Real, Stage, Stages};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::time::Instant;
@@ -66,21 +66,44 @@ impl<'a, T: Real> Run<'a, T> {
 
     /// Multipoles to targets, `K` values each.
     fn multipoles<const K: usize>(&mut self, lists: &Lists) {
-        let (plan, len, width) = (self.plan, self.plan.row(), K * self.plan.field());
-        clear(&mut self.w.fields, plan.evaluated.len() * width);
+        let (plan, len, width) = (self.plan, self.plan.row(), self.plan.field());
+        let far = &plan.far;
+        clear(&mut self.w.fields, far.boxes.len() * width);
         let multipoles = &self.w.multipoles;
-        self.w.fields.par_chunks_mut(width).zip(&plan.evaluated).for_each(|(to, &b)| {
-            let field = plan.derived::<K>(Harmonics::Singular, &multipoles[b as usize * len..][..len]);
-            to.copy_from_slice(field.as_flattened());
+        self.w.fields.par_chunks_mut(width).zip(&far.boxes).for_each(|(to, &b)| {
+            let from = &multipoles[b as usize * len..][..len];
+            match &plan.horner {
+                Some(horner) => horner.coefficients(from, to),
+                None => to.copy_from_slice(plan.derived::<K>(Harmonics::Singular, from).as_flattened()),
+            }
         });
         self.for_each_leaf(|leaf, _, out, w| {
-            let fields = lists.m2p.row(leaf).iter().filter_map(|source| {
-                let at = plan.evaluated.binary_search(source).ok()?;
-                let b = *source as usize;
-                let frame = Frame::of(&plan.tree, b, plan.tree.level_of(b));
-                Some((frame, w.fields[at * width..][..width].as_chunks::<K>().0))
+            let row = lists.m2p.starts[leaf]..lists.m2p.starts[leaf + 1];
+            let edges = far.edges[row].iter().map(|&(source, degrees)| {
+                let Cube { center, side } = far.cubes[source as usize];
+                (Frame { center, side }, usize::from(degrees), &w.fields[source as usize * width..][..width])
             });
-            plan.evaluate(Harmonics::Singular, fields, leaf, out);
+            match &plan.horner {
+                Some(horner) => {
+                    let (tree, isa) = (&plan.tree, plan.settings.isa);
+                    let (targets, range, pair) = (&*tree.targets, tree.targets_of(leaf), &plan.facts.near64);
+                    plan.near64.with(|scratch| {
+                        let (block, sums) = (&mut scratch.targets, &mut scratch.sources);
+                        if K == 1 {
+                            Polynomials::<_, _, 1> { horner, edges, targets, range, pair, block, sums, out }.add(isa);
+                        } else {
+                            Polynomials::<_, _, 4> { horner, edges, targets, range, pair, block, sums, out }.add(isa);
+                        }
+                    });
+                }
+                None => {
+                    let fields = edges.map(|(frame, degrees, field)| {
+                        let count = (degrees + plan.facts.derivatives).pow(2);
+                        (frame, &field.as_chunks::<K>().0[..count])
+                    });
+                    plan.evaluate(Harmonics::Singular, fields, leaf, out);
+                }
+            }
         });
     }
 }
@@ -123,7 +146,8 @@ impl<T: Real> Plan<T> {
 
     /// The coefficients `from` and those of their derivatives: potential, gradient, Hessian, as many as `K` says.
     fn derived<const K: usize>(&self, harmonics: Harmonics, from: &[T]) -> Vec<[T; K]> {
-        let len = if harmonics == Harmonics::Regular { from.len() } else { self.field() };
+        let more = if harmonics == Harmonics::Regular { 0 } else { self.facts.derivatives };
+        let len = (self.settings.order + more).pow(2);
         let derive = |a: usize, from: &[T]| {
             let order = from.len().isqrt();
             let mut to =

@@ -66,6 +66,7 @@ fn errors_are_those_to_be_expected() {
             (by_stencil, Truncation::Variable),
             (by_uvwx, Truncation::Fixed),
             (by_treecode, Truncation::Fixed),
+            (by_treecode, Truncation::Variable),
         ] {
             for order in [3, 8, 14] {
                 let found = ratios(&x, None, lists, truncation, order);

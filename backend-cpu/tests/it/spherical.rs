@@ -2,9 +2,10 @@
 
 use super::*;
 use backend_cpu::pairwise::Pairwise;
+use backend_cpu::spherical::cuts::Cuts;
 use fmm_kernels::spherical::{SphericalExpansion, SphericalOptions, Translation, Truncation};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Yukawa};
-use fmm_traits::Real;
+use fmm_traits::{Cloud, Cube, Expansion, Real};
 use fmm_tree::{TreecodeOptions, stencil119, treecode};
 use std::marker::PhantomData;
 
@@ -37,7 +38,7 @@ fn fast<F: Family>(
     backend_cpu::spherical::plan(family, outputs, tree.clone(), lists.clone(), settings, options).unwrap()
 }
 
-/// Asserts agreement of all `outputs` to `tolerance`.
+/// Asserts agreement of all `outputs` to `tolerance`. The multipoles of a treecode with all of their degrees: pair by pair no edge has fewer.
 fn agree<F: Family, T: Real>(
     family: &F,
     outputs: Outputs,
@@ -48,6 +49,8 @@ fn agree<F: Family, T: Real>(
     what: &str,
 ) {
     let q = normal_strengths(geometry.0.sources.len() * F::Source::STRENGTHS, 5);
+    let truncation = if geometry.1.have_locals() { options.truncation } else { Truncation::Fixed };
+    let options = SphericalOptions { truncation, ..options };
     let precision = if T::EPSILON < 1e-10 { Precision::F64 } else { Precision::F32 };
     let oracle = PairByPair { family, order, options, geometry, strengths: &q, precision: PhantomData::<T> };
     let expected = family.visit(outputs, oracle).unwrap();
@@ -174,6 +177,86 @@ fn domains_of_children_give_the_same_sums() {
             assert!(differences[0] < 0.1 && falls, "{} {policy}: {differences:?}", kind.name());
             assert!(differences[0] > 1e-6, "{} {policy}: no domain was used", kind.name());
         }
+    }
+}
+
+/// The degrees of the edges of a treecode, edge by edge.
+#[test]
+fn far_boxes_take_fewer_degrees() {
+    type Orders<E> = SphericalExpansion<Laplace, f64, E, E>;
+    fn sums<E: Kernel>(tree: &Tree, lists: &Lists, order: usize, q: &[f64]) -> Vec<f64> {
+        let cube = |b: usize| Cube { center: tree.center(b, tree.level_of(b)), side: tree.side_at(tree.level_of(b)) };
+        let cubes: Vec<Cube> = (0..tree.len()).map(cube).collect();
+        let cuts = Cuts::new(&cubes, lists, Truncation::Variable);
+        let expansion = |p: usize| Orders::<E>::new(&Laplace, p, SphericalOptions::default()).unwrap();
+        let all: Vec<_> = (1..=order).map(expansion).collect();
+        let at = |k: usize| std::array::from_fn(|a| tree.sources.xyz[a][k]);
+        let of = |b: usize| -> (Vec<[f64; 3]>, Vec<f64>) {
+            tree.sources_of(b).map(|k| (at(k), q[tree.sources.order[k] as usize])).unzip()
+        };
+        let (mut out, mut taken) = (vec![0.0; q.len() * E::VALUES], vec![0; order + 1]);
+        for t in 0..tree.len() {
+            let targets: Vec<[f64; 3]> = tree.targets_of(t).map(at).collect();
+            let mut values = vec![0.0; targets.len() * E::VALUES];
+            for &s in lists.m2p.row(t) {
+                let (xyz, strengths) = of(s as usize);
+                let degrees = cuts.degrees(cubes[t], cubes[s as usize], order);
+                let (x, mut row) = (&all[degrees - 1], vec![0.0; degrees * degrees]);
+                x.p2m(cubes[s as usize], Cloud { xyz: &xyz, strengths: &strengths }, &mut row);
+                x.m2p(cubes[s as usize], &row, &targets, &mut values);
+                taken[degrees] += 1;
+            }
+            for &s in lists.p2p.row(t) {
+                let (xyz, strengths) = of(s as usize);
+                let cloud = Cloud { xyz: &xyz, strengths: &strengths };
+                all[0].p2p(cloud, &targets, s as usize == t, &mut values);
+            }
+            for (k, values) in tree.targets_of(t).zip(values.chunks_exact(E::VALUES)) {
+                let to = &mut out[tree.targets.order[k] as usize * E::VALUES..][..E::VALUES];
+                to.iter_mut().zip(values).for_each(|(to, x)| *to = x * Family::scale(&Laplace));
+            }
+        }
+        let fewer: usize = taken[..order].iter().sum();
+        assert!(fewer > taken[order] && taken[order] > 0, "{taken:?}");
+        out
+    }
+    let points = CloudKind::Ellipsoid.points(1000, 3);
+    let q = normal_strengths(1000, 5);
+    let (tree, lists) = policies(&points, None).swap_remove(2).1;
+    let run = |outputs: Outputs, order: usize, truncation: Truncation| {
+        let options = SphericalOptions { truncation, ..Default::default() };
+        apply(&*fast(&Laplace, outputs, &(tree.clone(), lists.clone()), &settings(order, Precision::F64), options), &q)
+    };
+    let near = |a: &[f64], b: &[f64]| OutputError::of(Outputs::POTENTIAL, a, b, 1).rel_l2;
+    for order in [4, 7, 12, 18] {
+        let expected = sums::<Laplace>(&tree, &lists, order, &q);
+        let found = run(Outputs::POTENTIAL, order, Truncation::Variable);
+        assert!(near(&found, &expected) < 1e-12, "order {order}");
+        assert!(
+            near(&found, &run(Outputs::POTENTIAL, order, Truncation::Fixed)) > 1e-12,
+            "order {order}: none was cut"
+        );
+    }
+    for order in [5, 11] {
+        let expected = sums::<fmm_traits::Gradient<Laplace>>(&tree, &lists, order, &q);
+        let d = difference::<Laplace>(&run(both(), order, Truncation::Variable), &expected);
+        assert!(d < 1e-12, "order {order}: {d:e}");
+    }
+    // About the same error: an order is that of the nearest edges.
+    let exact = backend_cpu::direct(
+        &Laplace,
+        both(),
+        &points,
+        &q,
+        backend_cpu::Targets::Sources(None),
+        Precision::F64,
+        Isa::detect(),
+    );
+    let exact = exact.unwrap().0;
+    for order in [4, 8, 14] {
+        let [all, fewer] =
+            [Truncation::Fixed, Truncation::Variable].map(|t| difference::<Laplace>(&run(both(), order, t), &exact));
+        assert!(fewer < 3.0 * all, "order {order}: {fewer:e} {all:e}");
     }
 }
 

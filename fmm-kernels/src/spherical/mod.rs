@@ -14,6 +14,7 @@
 //! | file | what |
 //! |---|---|
 //! | [`basis`] | R and S by recursion |
+//! | [`horner`] | fields of multipoles as polynomials |
 //! | [`gradient`] | derivatives, as sparse matrices on coefficients |
 //! | [`rotation`], [`coaxial`], [`rcr`] | translations in O(p³): rotate – coaxial – rotate back |
 //! | [`direct`] | the same term by term, O(p⁴) |
@@ -33,6 +34,7 @@ pub mod dense;
 pub mod direct;
 pub mod expansion;
 pub mod gradient;
+pub mod horner;
 pub mod layout;
 pub mod rcr;
 pub mod rotation;

@@ -100,8 +100,18 @@ impl Truncation {
 
 /// The share of the degrees that a series of `ratio` needs where the nearest pair of the V list has all.
 fn share(radius: f64, ratio: f64) -> f64 {
-    let worst = radius / (2.0 - radius);
-    if (0.0..worst).contains(&ratio) { worst.ln() / ratio.ln() } else { 1.0 }
+    share_of(radius / (2.0 - radius), ratio)
+}
+
+/// The share of the degrees that a series of `ratio` needs where one of `largest` has all (eq. 24).
+pub fn share_of(largest: f64, ratio: f64) -> f64 {
+    if (0.0..largest).contains(&ratio) { largest.ln() / ratio.ln() } else { 1.0 }
+}
+
+/// By how much the error of typical points falls, a degree, where the multipole of `source` is evaluated in `target`.
+pub fn typical_ratio(target: Cube, source: Cube) -> f64 {
+    let d2: f64 = (0..3).map(|a| (target.center[a] - source.center[a]).powi(2)).sum();
+    TYPICAL * source.side / (d2.sqrt() - TYPICAL * target.side)
 }
 
 /// A share of the degrees of `order`, rounded up.

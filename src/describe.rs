@@ -79,7 +79,7 @@ pub struct Description {
     pub theta: Option<f64>,
     /// `rcr`, `direct` or `domains`, on a GPU `rcr` or `dense`, of spherical harmonics.
     pub translation: Option<&'static str>,
-    /// `variable` or `fixed`, of spherical harmonics with M2L.
+    /// `variable`, `bound` or `fixed`, of spherical harmonics.
     pub truncation: Option<&'static str>,
     /// Why this method.
     pub why: String,

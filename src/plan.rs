@@ -99,7 +99,7 @@ impl Plan {
     fn say(&mut self, mut why: String, order: Option<usize>) {
         let found = self.engine.as_ref().and_then(|e| e.order());
         if let (Method::Auto, Some(found)) = (self.request.method, found.filter(|_| found != order)) {
-            why += &format!("; the points ask for order {found}");
+            why += &format!("; computed at order {found}, as the points ask");
         }
         self.choice.why = why;
     }
@@ -109,7 +109,7 @@ impl Plan {
     /// is as before.
     ///
     /// A tolerance looks at the new points each time. Of a million that takes equivalent densities with gradient 3 to 5 ms of one core, spherical
-    /// harmonics 0.07 to 0.1 s (at 1e-9 up to 0.6 s), beside 0.2 s for tree and lists and 1.2 s and more for an evaluation. Steps of points that stay
+    /// harmonics 0.07 to 0.1 s (at 1e-9 up to 0.6 s; by treecode more, for its lists are longer), beside 0.2 s for tree and lists and 1.2 s and more for an evaluation. Steps of points that stay
     /// alike save it by asking for the method and order that [`Plan::describe`] names instead.
     ///
     /// # Errors

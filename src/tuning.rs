@@ -285,7 +285,7 @@ fn equivalent_error(kernel: &str, outputs: Outputs, order: usize) -> f64 {
 
 /// Part of the tolerance that estimates of a treecode may take, besides [`spherical::SHARES`]: at 2500 clustered points and θ = 0.6 gradients of 6e-8 and
 /// 2e-10 were 5 and 8 times the estimate, the largest of all clouds, θ = 0.6 and 0.9, leaves of 8 and 60.
-pub(crate) const OF_TREECODES: f64 = 0.5;
+const OF_TREECODES: f64 = 0.3;
 /// Mean points of a leaf of a treecode, on a GPU as many as a group of M2P has.
 pub(crate) const TREECODE_LEAF: f64 = 64.0;
 /// The same of spherical harmonics on CPUs. A million uniform points, θ = 0.9, p = 6: 1.38, 1.18, 1.12 s with 57, 37, 27 points a

@@ -49,7 +49,7 @@ pub(crate) struct Parts {
     pub expansion: Expansion,
     pub spherical: SphericalOptions,
     pub policy: Policy,
-    /// Whether rotations were asked for, which a GPU takes only where they are faster.
+    /// Whether rotations were asked for: a GPU takes them by itself only where they are faster.
     pub rotations: bool,
 }
 

@@ -297,7 +297,7 @@ fn far(device: &Device) -> Result<(), Error> {
 /// Spherical harmonics: Gumerov & Duraiswami's Table 8 (strengths in (0, 1)), then what compares with [`far`].
 fn spherical(device: &Device) -> Result<(), Error> {
     let (potential, both) = (Outputs::POTENTIAL, Outputs::POTENTIAL | Outputs::GRADIENT);
-    let (harmonics, cloud) = (|p| Way::harmonics(p, None), CloudKind::Uniform);
+    let (harmonics, cloud) = (|p| Way::harmonics(p, Some(Translation::Dense)), CloudKind::Uniform);
     let positive = |n: usize| uniform(n, 3);
     let signed = |n: usize| normal_strengths(n, 1);
     println!("strengths in (0, 1)");

@@ -1,4 +1,4 @@
-// L2P and M2P: rows of harmonics to values at the targets of a leaf. Twin of `Values` in backend-cpu/src/spherical/points.rs.
+// L2P and M2P: rows of harmonics to values at the targets of a leaf, M2P as L2P at the inverted point.
 //
 // In front of this file: REAL, VALUES, ORDER, SINGULAR (1: M2P), BLOCKS (of a multiprocessor), SPLIT, MOST and TILE_BYTES (group.cuh).
 

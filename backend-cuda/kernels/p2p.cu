@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 
       // No pair is tested for a zero distance before a sum is not finite; then those within the leaf are, then all. Untested, a
       // target skips itself by another distance and no strength.
-      for (u32 care = TESTED;; ++care) {
+      for (u32 care = TESTED;; care = care == 0 && own_count > 0 ? 1 : 2) {
         REAL part[EACH][VALUES] = {};
         for (u32 piece = 0; piece < 3; ++piece) {
           const u32 from = piece == 0 ? 0 : piece == 1 ? own_slot : own_slot + own_count;

@@ -168,7 +168,7 @@ extern "C" __global__ void __launch_bounds__(1024) sort_sample(const u64* keys, 
   __syncthreads();
   for (u32 i = threadIdx.x; i < SAMPLE; i += blockDim.x) {
     // A number for the bits, and a place: by multiplicative hashing.
-    const u64 mixed = ((keys[n / SAMPLE * i] >> shift) + 1) * 0x9e3779b97f4a7c15ull;
+    const u64 mixed = ((keys[i * n / SAMPLE] >> shift) + 1) * 0x9e3779b97f4a7c15ull;
     const u32 mine = (u32)mixed | 1;
     for (u32 at = (u32)(mixed >> 40) % ROOM;; at = (at + 1) % ROOM) {
       const u32 there = atomicCAS(&seen[at], 0u, mine);

@@ -37,7 +37,7 @@ pub(crate) struct Table {
     /// First box of each set and octant, and how many there are; the same on the device.
     pub starts: Vec<u64>,
     pub device_starts: Buffer<u64>,
-    /// For each of the 216 slots of `m2l.cu`, the source box of each box.
+    /// For each of the 216 slots of `slots.cuh`, the source box of each box.
     pub table: Buffer<u32>,
 }
 

@@ -16,12 +16,14 @@ const DIGIT_BITS: u32 = 8;
 const DIGITS: usize = 1 << DIGIT_BITS;
 /// With so many bits beyond the number of keys hardly any of them agree, if they lie evenly.
 const EXTRA_BITS: u32 = 8;
-/// Keys of a sample of `sort.cu`, and half of the others that a key may agree with on average: in Plummer's sphere it does with 4, where
-/// points pile up on a surface with hundreds.
+/// Keys of a sample of `sort.cu`, and the others that a key may agree with on average, while fewer than half of the sample do: in
+/// Plummer's sphere it does with 4, where points pile up on a surface with hundreds.
 const SAMPLE: usize = 4096;
 const AGREE: f64 = 8.0;
 /// Most blocks that count digits.
 const COUNTERS: u32 = 1024;
+/// Fewer keys are sorted by all digits, in less time than a wait takes.
+const FEW: usize = 8 * SAMPLE;
 
 /// Both, compiled.
 #[derive(Debug)]
@@ -74,16 +76,17 @@ impl Primitives {
         let device = &self.device;
         let upper = (n.max(1).ilog2() + EXTRA_BITS).next_multiple_of(DIGIT_BITS);
         let shift = bits.saturating_sub(upper);
-        if n < SAMPLE || shift == 0 {
+        if n < FEW || shift == 0 {
             return self.sort(keys, values, true, n, 0..bits);
         }
-        // Pairs of keys in a sample that agree; runs of keys that do not may be too long.
+        // Keys in a sample that agree with others of it: where many do, runs may be too long.
         let mut found: Buffer<u32> = device.zeros(1, "runs of a sort")?;
         let args = [(&*keys).into(), (n as u64).into(), shift.into(), (&found).into()];
         // SAFETY: arguments as in sort.cu; there are n keys, at least as many as in a sample.
         unsafe { device.launch(&self.sort, "sort_sample", (1, 1), 1024, &args)? };
         let agree = device.download(&found, "runs of a sort")?[0] as f64;
-        if agree > AGREE * (1.0 + SAMPLE as f64 * SAMPLE as f64 / n as f64) {
+        let sample = SAMPLE as f64;
+        if agree > (AGREE * (1.0 + sample * sample / n as f64)).min(0.5 * sample) {
             return self.sort(keys, values, true, n, 0..bits);
         }
         self.sort(keys, values, true, n, shift..bits)?;
@@ -98,7 +101,7 @@ impl Primitives {
         self.sort(keys, values, false, n, 0..bits)
     }
 
-    /// Enqueues the stable sort of the first `n` keys, by these of their bits, and of their values; the values of
+    /// Enqueues the stable sort of the first `n` keys, by digits that hold these of their bits, and of their values; the values of
     /// fresh keys are their positions.
     pub fn sort(
         &self,

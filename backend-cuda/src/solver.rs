@@ -44,8 +44,6 @@ pub struct Settings {
     pub policy: Policy,
     /// Order p of the surfaces, or number of degrees of the harmonics.
     pub order: usize,
-    /// How boxes are split.
-    pub tree: BuildOptions,
     /// Which far edges are summed pair by pair.
     pub lists: ListOptions,
     /// Folder in which operators are kept between runs; `None`: in memory only.
@@ -53,15 +51,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The lists of the policy. A treecode sees no box as a whole that is nearer than pairs that must be summed directly.
-    fn lists_of(&self, tree: &DeviceTree) -> Result<DeviceLists, Error> {
+    /// The lists of the policy. A treecode sees no box as a whole that is nearer than `near`, below which pairs must be summed directly.
+    fn lists_of(&self, tree: &DeviceTree, near: f64) -> Result<DeviceLists, Error> {
         let Policy::Treecode { theta } = self.policy else { return uvwx(tree, &self.lists) };
         let (sphere, cube) = match self.expansion {
             Expansion::Equivalent => (0.0, equivalent::expansion::M2P_RADIUS),
             Expansion::Spherical(_) => (spherical::expansion::M2P_RADIUS, 0.0),
         };
         let options = TreecodeOptions { theta, m2p_min_sources: self.lists.m2p_min_sources };
-        treecode(tree, &options, Acceptance { sphere, cube, near: self.tree.min_side })
+        treecode(tree, &options, Acceptance { sphere, cube, near })
     }
 }
 
@@ -122,6 +120,8 @@ pub trait Solver: Send + Sync {
 pub struct Placed {
     tree: DeviceTree,
     report: BuildReport,
+    /// Least side of a box.
+    min_side: f64,
     seconds: f64,
 }
 
@@ -139,7 +139,7 @@ impl Placed {
         let start = Instant::now();
         let (tree, report) = build_reported(device, sources, targets, options)?;
         device.synchronize()?;
-        Ok(Placed { tree, report, seconds: start.elapsed().as_secs_f64() })
+        Ok(Placed { tree, report, min_side: options.min_side, seconds: start.elapsed().as_secs_f64() })
     }
 
     /// How near the nearest pairs are: [`fmm_tree::closeness()`].
@@ -187,9 +187,9 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn new(settings: &Settings, Placed { tree, report, seconds: built }: Placed) -> Result<Self, Error> {
+    fn new(settings: &Settings, Placed { tree, report, min_side, seconds: built }: Placed) -> Result<Self, Error> {
         let start = Instant::now();
-        let lists = settings.lists_of(&tree)?;
+        let lists = settings.lists_of(&tree, min_side)?;
         let near_pairs = near_pairs(&tree, &lists)?;
         let seconds = PlanSeconds { tree: built, lists: start.elapsed().as_secs_f64(), operators: 0.0 };
         let counts = Counts {

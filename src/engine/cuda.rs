@@ -92,7 +92,7 @@ impl Cuda {
                     Some(theta) => backend_cuda::Policy::Treecode { theta },
                     None => backend_cuda::Policy::Uvwx,
                 };
-                let settings = Settings { expansion, policy, order, tree, lists, cache: r.cache.clone() };
+                let settings = Settings { expansion, policy, order, lists, cache: r.cache.clone() };
                 let space = r.family.in_space()?;
                 let solver = space.device_solver(r.outputs, &settings, r.precision, points)?;
                 let said = (solver.report().clone(), solver.seconds());

@@ -80,8 +80,7 @@ impl Octree {
             let truncation = parts.spherical.truncation;
             let question = Question { truncation, least, orders, outputs, soft, isa: c.isa };
             let estimate = Estimate::new(tree, lists, question);
-            let part = if parts.policy.theta().is_some() { tuning::OF_TREECODES } else { 1.0 };
-            tuning::order_on(&estimate, family.name(), r.outputs, tolerance, r.precision, scene, part)
+            tuning::order_on(&estimate, family.name(), r.outputs, tolerance, r.precision, scene, parts)
         };
         estimated(usual / 2 + 1, usual + FURTHER).or_else(|_| estimated(usual, fmm_kernels::spherical::MAX_ORDER))
     }

@@ -5,6 +5,7 @@ use backend_cuda::Translation;
 use fmm_families::Facts;
 use fmm_kernels::equivalent::surface;
 use fmm_kernels::spherical::horner;
+use fmm_traits::Outputs;
 
 /// Bytes of the whole plan and one evaluation on `threads` threads, from counts alone: `mean` points a leaf, a
 /// tree as deep as one of uniform points.
@@ -28,7 +29,8 @@ pub(crate) fn forecast(
         let tables = 340 * 2 * p * (p + 1) + 60 * p.pow(3);
         // Multipoles of a treecode with their derivatives, or as polynomials.
         let polynomial = if p <= horner::MOST { horner::len(p) } else { 0 };
-        let fields = if treecode { boxes * polynomial.max((p + 1).pow(2) * facts.values) } else { 0 };
+        let derivatives = if facts.components(Outputs::HESSIAN) > 0 { 2 } else { 1 };
+        let fields = if treecode { boxes * polynomial.max((p + derivatives).pow(2) * facts.values) } else { 0 };
         let rows = if treecode { 1 } else { 3 };
         return (arrays + lists + wide * (rows * boxes * p * p + fields + tables + threads * 16 * 11 * p * p)) as u64;
     }

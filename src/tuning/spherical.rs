@@ -3,13 +3,14 @@
 //!
 //! Errors over estimates, as `cargo run --release -p backend-cpu --example spherical_estimates` prints them (clouds of the testkit,
 //! normal strengths, then uniform ones in (0, 1), orders 3 to 26): potentials up to 1.2 and 0.5 where they are above 1e-9, gradients up to 1 and
-//! 2.9, Hessians up to 1 and 4.4, these from grids and surfaces, whose points lie so evenly that strengths of one sign cancel in
-//! the sums and not in the errors.
+//! 2.9 (from order 16 on 1.4), Hessians up to 1 and 4.4, these from grids and surfaces, whose points lie so evenly that strengths of one sign
+//! cancel in the sums and not in the errors.
 
-use super::{Scene, dipolar, floor_at, requested};
+use super::{OF_TREECODES, Scene, dipolar, floor_at, requested};
+use crate::variant::{Parts, Policy};
 use backend_cpu::Precision;
 use backend_cpu::spherical::estimate::Estimate;
-use fmm_kernels::spherical::{MAX_ORDER, MIN_ORDER};
+use fmm_kernels::spherical::{MAX_ORDER, MIN_ORDER, Truncation};
 use fmm_traits::{Error, Outputs};
 
 /// log₁₀ of the errors of potential and gradient of 4000 uniform points by order from 1 to 40, in steps of 3, strengths of either kind.
@@ -29,7 +30,7 @@ pub(super) fn typical(output: usize, p: usize) -> f64 {
 /// Part of the tolerance that an estimate of potential, gradient or Hessian may take.
 pub(super) const SHARES: [f64; 3] = [0.25, 0.25, 0.2];
 
-/// Where leaves are not small, targets are the sources, and these have no dipoles, potential and gradient may take ASSURED/p of that part from order
+/// With U, V, W and X lists and variable truncation, where leaves are not small, targets are the sources, and these have no dipoles, potential and gradient may take ASSURED/p of that part from order
 /// FROM on: strengths of one sign err less there than normal ones. Errors over estimates: potentials at most 1.3 at 2500 points and 2.1 at 1e5 (two
 /// clusters, order 24), gradients 1.4 (orders 16 to 40, all clouds).
 const ASSURED: [f64; 2] = [25.0, 32.0];
@@ -55,7 +56,7 @@ pub(crate) fn derivatives(kernel: &str, outputs: Outputs) -> usize {
     most + usize::from(dipolar(kernel))
 }
 
-/// The smallest order whose estimated errors keep a `part` of a tolerance, 1 but for treecodes.
+/// The smallest order whose estimated errors keep a tolerance.
 ///
 /// # Errors
 /// [`Error::ToleranceFloor`] with what the largest order of the estimate reaches.
@@ -66,10 +67,13 @@ pub(crate) fn order_on(
     tolerance: f64,
     precision: Precision,
     scene: Scene,
-    part: f64,
+    parts: &Parts,
 ) -> Result<usize, Error> {
     let (dipoles, apart) = (dipolar(kernel), if scene.apart { APART } else { 1.0 });
-    let usual = part == 1.0 && !dipoles && !scene.apart && scene.ncrit.is_none_or(|k| k >= SMALL);
+    let treecode = parts.policy.theta().is_some();
+    let part = if treecode { OF_TREECODES } else { 1.0 };
+    let measured = parts.policy == Policy::Uvwx && parts.spherical.truncation == Truncation::Variable;
+    let usual = measured && !dipoles && !scene.apart && scene.ncrit.is_none_or(|k| k >= SMALL);
     let share = |i: usize, p: usize| match usual {
         true if p >= FROM && i < ASSURED.len() => SHARES[i] * ASSURED[i] / p as f64,
         true => SHARES[i],
@@ -91,6 +95,7 @@ pub(crate) fn order_on(
         (least.max(floor_at(kernel, precision, scene, i)), name)
     });
     let (floor, output) = worst.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, ""));
-    let hint = " on these points; equivalent densities reach further, and an order may be given instead".to_string();
+    let further = if treecode { "a smaller θ reaches" } else { "equivalent densities reach" };
+    let hint = format!(" on these points; {further} further, and an order may be given instead");
     Err(Error::ToleranceFloor { tolerance, floor, output, kernel, precision: precision.name(), hint })
 }

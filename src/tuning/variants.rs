@@ -180,14 +180,15 @@ fn of_treecode(kernel: &str, expansion: Expansion, theta: f64, output: usize, p:
     }
 }
 
-/// Relative time of a treecode: θ^−3 boxes a level, as many harmonics (or densities) each, on about three levels, and the
-/// pairs of the leaves around.
+/// Relative time of a treecode, of one by harmonics on a CPU in pairs, or of a fast multipole method. A treecode sees θ^−3 boxes
+/// a level, on about three levels, and sums the pairs of the leaves around.
 fn cost(parts: &Parts, theta: f64, p: usize, outputs: Outputs, on_cpu: bool) -> f64 {
-    let more = if outputs.contains(Outputs::GRADIENT) { 1.0 } else { 0.0 };
+    let derivatives = requested(outputs).fold(0, |most, (i, _)| most.max(i));
+    let more = derivatives as f64;
     if on_cpu && parts.expansion == Expansion::Spherical && theta > 0.0 {
         // In pairs, of which there are 9 for each box: at order 6 and θ = 0.9 a box takes the time of 5, most of them with
         // two thirds of the degrees.
-        let far = match p <= horner::MOST {
+        let far = match p <= horner::MOST && derivatives < 2 {
             true => 2.0 + 0.12 * horner::len((2 * p).div_ceil(3)) as f64,
             false => 0.3 * (p as f64 + more).powi(2),
         };

@@ -122,6 +122,8 @@ fn treecodes_keep_the_tolerance() {
     holds(treecode(Laplace, Expansion::Spherical).truncation(Truncation::Fixed).theta(0.9), &[1e-4]);
     holds(treecode(Laplace, Expansion::Spherical).outputs(both() | Outputs::HESSIAN), &[1e-2, 1e-4]);
     holds(treecode(LaplaceMixed, Expansion::Spherical), &[1e-3]);
+    holds(treecode(Laplace, Expansion::Spherical).precision(Precision::F32), &[1e-3]);
+    holds(treecode(Laplace, Expansion::Spherical).precision(Precision::F32).outputs(Outputs::POTENTIAL), &[1e-5]);
     holds(treecode(Yukawa { kappa: 2.0 }, Expansion::Equivalent), &[1e-3]);
 }
 

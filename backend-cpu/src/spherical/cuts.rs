@@ -2,7 +2,8 @@
 //!
 //! An order is that of the nearest edges. Boxes further away, most of them, need fewer degrees for the same error, as in M2L: the error of
 //! typical points, h/2 from the centre, falls by h₁/2 / (D − h₂/2) a degree, and eq. 24 of Gumerov & Duraiswami (2008) keeps the power of the
-//! edge where that is largest ([`Truncation::Variable`]; the others take all degrees). All M2P edges of U, V, W, X lists are near.
+//! edge where that is largest ([`Truncation::Variable`]; the others take all degrees). M2P edges beside M2L or
+//! P2L are near, and take all.
 
 use fmm_kernels::spherical::Truncation;
 use fmm_kernels::spherical::truncation::{degrees, share_of, typical_ratio};

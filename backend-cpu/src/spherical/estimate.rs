@@ -46,7 +46,7 @@ pub struct Estimate {
 /// What is to be estimated.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
-    /// How edges of M2L are cut.
+    /// How edges of M2L, and of M2P in a treecode, are cut.
     pub truncation: Truncation,
     /// Orders from this one.
     pub least: usize,

@@ -97,6 +97,7 @@ impl<'a, T: Real> Run<'a, T> {
                     });
                 }
                 None => {
+                    // So many degrees of the highest derivative; a potential beside it gets more.
                     let fields = edges.map(|(frame, degrees, field)| {
                         let count = (degrees + plan.facts.derivatives).pow(2);
                         (frame, &field.as_chunks::<K>().0[..count])

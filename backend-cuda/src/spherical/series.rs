@@ -16,7 +16,7 @@ struct Series {
     betas: Vec<f64>,
 }
 
-/// Values with so many derivatives, and terms of a coefficient.
+/// Values with so many derivatives.
 const VALUES: [usize; 3] = [1, 4, 10];
 
 impl Series {

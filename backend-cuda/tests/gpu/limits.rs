@@ -144,11 +144,13 @@ fn too_large(device: &Device) {
     assert!(difference(&u, &v) <= 1e-4, "{:e}", difference(&u, &v));
 }
 
-/// Rates of products and copies are those of a GPU, not off by the size of a number or a thousand.
+/// Rates of products and copies are those of a GPU, and a copy is as fast whatever its numbers are.
 fn ceilings(device: &Device) {
-    for rates in [device.ceilings::<f32>().unwrap(), device.ceilings::<f64>().unwrap()] {
+    let [single, double] = [device.ceilings::<f32>().unwrap(), device.ceilings::<f64>().unwrap()];
+    for rates in [single, double] {
         assert!((1e11..1e15).contains(&rates.operations) && (5e10..2e13).contains(&rates.bytes), "{rates:?}");
     }
+    assert!((0.5..2.0).contains(&(single.bytes / double.bytes)), "{single:?} {double:?}");
 }
 
 /// Holds all but about this many bytes of the free memory, in pieces of falling size.

@@ -311,4 +311,27 @@ mod tests {
             }
         }
     }
+
+    /// Rounding in f32 is far below what f32 plans promise, for multipoles of sources throughout a box of side 1.
+    #[test]
+    fn coefficients_in_f32_do_not_grow_beyond_its_digits() {
+        for order in [8, 12, MOST] {
+            let (wide, single) = (Horner::<f64>::new(order), Horner::<f32>::new(order));
+            let degree = |i: usize| (i as f64).sqrt().floor();
+            let row: Vec<f64> =
+                (0..order * order).map(|i| 0.7f64.powf(degree(i)) * (1.3 * i as f64 + 0.2).cos()).collect();
+            let row32: Vec<f32> = row.iter().map(|&x| x as f32).collect();
+            let (mut a, mut b) = (vec![0.0; len(order)], vec![0.0; len(order)]);
+            wide.coefficients(&row, &mut a);
+            single.coefficients(&row32, &mut b);
+            for x in POINTS {
+                let exact = wide.field::<f64, 4>(&a, order, x);
+                let found = single.field::<f32, 4>(&b, order, x.map(|x| x as f32));
+                let size = exact.iter().map(|e| e.abs()).fold(0.0, f64::max);
+                for (f, e) in found.iter().zip(exact) {
+                    assert!((f64::from(*f) - e).abs() < 2e-6 * size, "{order} {x:?}: {f} {e}");
+                }
+            }
+        }
+    }
 }

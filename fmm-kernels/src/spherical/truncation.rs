@@ -105,13 +105,14 @@ fn share(radius: f64, ratio: f64) -> f64 {
 
 /// The share of the degrees that a series of `ratio` needs where one of `largest` has all (eq. 24).
 pub fn share_of(largest: f64, ratio: f64) -> f64 {
-    if (0.0..largest).contains(&ratio) { largest.ln() / ratio.ln() } else { 1.0 }
+    if largest < 1.0 && (0.0..largest).contains(&ratio) { largest.ln() / ratio.ln() } else { 1.0 }
 }
 
 /// By how much the error of typical points falls, a degree, where the multipole of `source` is evaluated in `target`.
 pub fn typical_ratio(target: Cube, source: Cube) -> f64 {
-    let d2: f64 = (0..3).map(|a| (target.center[a] - source.center[a]).powi(2)).sum();
-    TYPICAL * source.side / (d2.sqrt() - TYPICAL * target.side)
+    // In units of the source's side: squares of neither overflow.
+    let d2: f64 = (0..3).map(|a| ((target.center[a] - source.center[a]) / source.side).powi(2)).sum();
+    TYPICAL / (d2.sqrt() - TYPICAL * target.side / source.side)
 }
 
 /// A share of the degrees of `order`, rounded up.

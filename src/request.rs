@@ -188,6 +188,7 @@ pub struct Fmm {
     pub(crate) threads: Option<usize>,
     pub(crate) backend: Backend,
     pub(crate) cache: Option<PathBuf>,
+    pub(crate) stages_apart: bool,
     pub(crate) costs: Arc<CostModel>,
     pub(crate) watch: Option<Watch>,
 }
@@ -209,6 +210,7 @@ impl Fmm {
             threads: None,
             backend: Backend::Cpu(Cpu::default()),
             cache: None,
+            stages_apart: false,
             costs: Arc::default(),
             watch: None,
         }
@@ -272,6 +274,12 @@ impl Fmm {
     /// all they depend on. Default: they are kept in memory only.
     pub fn operator_cache(mut self, folder: impl Into<PathBuf>) -> Self {
         self.cache = Some(folder.into());
+        self
+    }
+    /// On a GPU no stage runs beside another, so that the seconds of each are its own; an evaluation takes some per cent longer.
+    /// Elsewhere that is always so.
+    pub fn stages_apart(mut self) -> Self {
+        self.stages_apart = true;
         self
     }
     /// What method and leaf sizes are chosen by. Default: the built-in one, so that no choice depends on the machine. A plan

@@ -23,6 +23,9 @@ pub(crate) fn m2l(
     [boxes, edges]: [usize; 2],
     wide: usize,
 ) -> Work {
+    if edges == 0 {
+        return Work::default();
+    }
     let (operations, numbers) = match expansion {
         Expansion::Equivalent => {
             let frequencies = (2 * p - 1).pow(2) * p;

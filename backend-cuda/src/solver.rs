@@ -46,6 +46,8 @@ pub struct Settings {
     pub order: usize,
     /// Which far edges are summed pair by pair.
     pub lists: ListOptions,
+    /// Whether P2P runs beside the far field: [`Plan::set_beside`].
+    pub beside: Option<bool>,
     /// Folder in which operators are kept between runs; `None`: in memory only.
     pub cache: Option<PathBuf>,
 }
@@ -165,12 +167,13 @@ pub fn solver<F: Family, T: DeviceScalar, N: Real>(
     let start = Instant::now();
     let device = prepared.tree.device.clone();
     let Prepared { tree, lists, report, mut seconds, counts } = prepared;
-    let plan = match settings.expansion {
+    let mut plan = match settings.expansion {
         Expansion::Equivalent => {
             Plan::<T, N>::new(family, outputs, settings.order, settings.cache.clone(), tree, lists)?
         }
         Expansion::Spherical(how) => Plan::<T, N>::spherical(family, outputs, settings.order, how, tree, lists)?,
     };
+    plan.set_beside(settings.beside);
     device.synchronize()?;
     seconds.operators = start.elapsed().as_secs_f64();
     let settings = settings.clone();

@@ -92,7 +92,8 @@ impl Cuda {
                     Some(theta) => backend_cuda::Policy::Treecode { theta },
                     None => backend_cuda::Policy::Uvwx,
                 };
-                let settings = Settings { expansion, policy, order, lists, cache: r.cache.clone() };
+                let beside = r.stages_apart.then_some(false);
+                let settings = Settings { expansion, policy, order, lists, beside, cache: r.cache.clone() };
                 let space = r.family.in_space()?;
                 let solver = space.device_solver(r.outputs, &settings, r.precision, points)?;
                 let said = (solver.report().clone(), solver.seconds());

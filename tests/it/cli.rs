@@ -332,9 +332,12 @@ fn doctor_and_bench() {
         let at = csv.lines().next().unwrap().split(',').position(|c| c == name).unwrap();
         csv.lines().skip(1).map(move |l| l.split(',').nth(at).unwrap().parse::<f64>())
     };
-    // Rates of what the equivalent densities did; direct sums have no M2L and no near field.
-    for name in ["p2p_s", "p2p_gpairs_s", "p2p_share", "m2l_gflop_s", "m2l_gb_s"] {
-        assert!(column(name).step_by(2).all(|x| x.is_ok_and(|x| x > 0.0)), "{name} in {csv}");
+    // Rates of stages there are: so few points may have no M2L.
+    for name in ["p2p_s", "p2p_gpairs_s", "p2p_share"] {
+        assert!(column(name).all(|x| x.is_ok_and(|x| x > 0.0)), "{name} in {csv}");
+    }
+    for name in ["m2l_gflop_s", "m2l_gb_s"] {
+        assert!(column(name).any(|x| x.is_ok_and(|x| x > 0.0)), "{name} in {csv}");
     }
     let svg = std::fs::read_to_string(out.join("bench.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("polyline"));

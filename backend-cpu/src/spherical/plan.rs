@@ -239,7 +239,7 @@ impl<T: Real> Solver for Plan<T> {
     fn bytes(&self) -> u64 {
         let rows = self.rows().iter().sum::<usize>() + self.far.boxes.len() * self.field();
         let points = self.tree.sources.len() * self.facts.near64.strengths() + self.tree.targets.len() * self.values();
-        let arranged = self.translations.bytes() + self.far.bytes();
+        let arranged = self.translations.bytes() + self.far.bytes() + self.horner.as_ref().map_or(0, Horner::bytes);
         self.tree.bytes() + self.lists.bytes() + arranged + (rows * size_of::<T>() + points * 8) as u64
     }
 

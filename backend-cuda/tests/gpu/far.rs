@@ -158,7 +158,7 @@ fn solvers(device: &Device) {
     let tree = BuildOptions { occupancy: 40.0, ..Default::default() };
     let lists = ListOptions { m2p_min_sources: 50, p2l_min_targets: 50 };
     let (expansion, policy) = (Expansion::Equivalent, Policy::Uvwx);
-    let settings = Settings { expansion, policy, order: 5, lists, cache: None };
+    let settings = Settings { expansion, policy, order: 5, lists, beside: None, cache: None };
     let first = CloudKind::Uniform.points(200, 40);
     for kind in CloudKind::ALL {
         let (s, t) = (kind.points(8000, 41), CloudKind::Uniform.points(3000, 42));

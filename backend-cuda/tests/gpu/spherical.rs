@@ -208,7 +208,7 @@ fn solvers(device: &Device) {
     let tree = BuildOptions { occupancy: 40.0, ..Default::default() };
     let lists = ListOptions { m2p_min_sources: 20, p2l_min_targets: 20 };
     let expansion = Expansion::Spherical(ALL);
-    let settings = Settings { expansion, policy: Policy::Uvwx, order: 8, lists, cache: None };
+    let settings = Settings { expansion, policy: Policy::Uvwx, order: 8, lists, beside: None, cache: None };
     let first = CloudKind::Uniform.points(200, 40);
     let (outputs, t) = (Outputs::POTENTIAL, CloudKind::Uniform.points(3000, 42));
     let points = |s: &[f64], t: Option<&[f64]>| Placed::new(device, &tree, s, t);

@@ -75,7 +75,7 @@ fn errors_of<F: Family>(device: &Device, family: &F, expansion: Expansion, order
     let (s, outputs) = (CloudKind::Uniform.points(6000, 1), Outputs::POTENTIAL);
     let tree = BuildOptions { ncrit: Some(40), ..Default::default() };
     let (lists, policy) = (ListOptions { m2p_min_sources: 8, p2l_min_targets: 8 }, Policy::Treecode { theta });
-    let settings = Settings { expansion, policy, order, lists, cache: None };
+    let settings = Settings { expansion, policy, order, lists, beside: None, cache: None };
     let points = Placed::new(device, &tree, &s, None).unwrap();
     let plan = solver::<F, f64, f64>(family, outputs, &settings, points).unwrap();
     let q = normal_strengths(6000 * plan_strengths::<F>(), 2);

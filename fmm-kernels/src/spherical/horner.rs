@@ -129,6 +129,12 @@ impl<T: Real> Horner<T> {
         Horner { order, entries: entries.collect(), starts }
     }
 
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        let starts: usize = self.starts.iter().map(|s| size_of_val(&s[..])).sum();
+        (size_of_val(&self.entries[..]) + starts) as u64
+    }
+
     /// The coefficients of the moments `from`, over `to` ([`len`] numbers).
     pub fn coefficients(&self, from: &[T], to: &mut [T]) {
         to.fill(T::default());

@@ -8,7 +8,8 @@
 use super::spherical::{SHARES, rounding, typical};
 use super::treecode::{self, ANGLES};
 use super::{
-    MAX_ORDER, MIN_ORDER, Scene, check_positive, dipolar, equivalent_error, error_at, floor_at, requested, row,
+    MAX_ORDER, MIN_ORDER, OF_TREECODES, Scene, check_positive, dipolar, equivalent_error, error_at, floor_at,
+    requested, row,
 };
 use crate::variant::{Expansion, Parts, Policy};
 use backend_cpu::Precision;
@@ -149,7 +150,8 @@ fn margin(kernel: &str, output: usize, scene: Scene, parts: &Parts) -> f64 {
     // Of dipoles the factor was measured; of other kernels the row says how far it was.
     let kind = if dipolar { 0.25 } else { row(kernel).trust };
     if scene.again && parts.expansion == Expansion::Spherical {
-        return SHARES[output] * kind;
+        // What the estimate will say, not the error: it is about twice as much for a treecode.
+        return SHARES[output] * kind * if treecode { 0.5 * OF_TREECODES } else { 1.0 };
     }
     let growth = if output == 0 { 1.0 } else { (scene.sources as f64 / 1e5).powf(0.2).max(1.0) };
     let small = if scene.ncrit.is_some_and(|k| k < 20) { 0.3 } else { 1.0 };

@@ -142,11 +142,15 @@ impl Plan {
         let spherical = parts.filter(|p| p.expansion == Expansion::Spherical);
         let mesh = self.engine.as_ref().map(|e| e.mesh()).unwrap_or_default();
         let order = self.engine.as_ref().and_then(|e| e.order()).or(c.order);
+        // Its name, and whether it rotates.
         let translation = spherical.map(|p| match r.backend {
-            Backend::Cuda(_) => p.translation_on_gpu(order.unwrap_or_default(), r.precision == Precision::F32).name(),
-            Backend::Cpu(_) => p.spherical.translation.name(),
+            Backend::Cuda(_) => {
+                let on_gpu = p.translation_on_gpu(order.unwrap_or_default(), r.precision == Precision::F32);
+                (on_gpu.name(), on_gpu == backend_cuda::Translation::Rcr)
+            }
+            Backend::Cpu(_) => (p.spherical.translation.name(), p.spherical.translation != Translation::Direct),
         });
-        let rotations = !["dense", Translation::Direct.name()].map(Some).contains(&translation);
+        let rotations = translation.is_some_and(|(_, rotates)| rotates);
         let wide = if r.precision == Precision::F32 { 4 } else { 8 };
         let sizes = [[c.facts.densities, c.facts.checks], [mesh.boxes, mesh.edges.m2l]];
         let work = parts.zip(order).map(|(l, p)| work::m2l(l.expansion, rotations, p, sizes[0], sizes[1], wide));
@@ -162,7 +166,7 @@ impl Plan {
                 Layout::Octree(parts) => parts.policy.theta(),
                 Layout::Pyramid { theta, .. } => Some(theta),
             }),
-            translation,
+            translation: translation.map(|(name, _)| name),
             truncation: spherical.map(|p| p.spherical.truncation.name()),
             why: c.why.clone(),
             cost_model: c.costs.clone(),

@@ -1,7 +1,7 @@
 //! Octree or pair by pair on an NVIDIA GPU.
 
 use super::octree::{blocks, rows_of_sources};
-use super::{Engine, Mesh, Placed, Placement, Seconds, Watch, build_options, one_by_one, picked};
+use super::{Engine, Mesh, Placed, Placement, Seconds, Watch, build_options, one_by_one, order_of_densities, picked};
 use crate::choose::Choice;
 use crate::describe::{Edges, PlanSeconds};
 use crate::near::NearBlock;
@@ -44,22 +44,6 @@ impl Cuda {
         Cuda { request: request.clone(), choice: choice.clone(), parts, points: None }
     }
 
-    /// The order for points in their tree: with a tolerance the one that they ask for, as on a CPU.
-    fn order(&self, points: &backend_cuda::Placed, n: usize, targets: Targets<'_>) -> Result<usize, Error> {
-        let (c, r, parts) = (&self.choice, &self.request, &self.parts);
-        let usual = c.order.unwrap_or(tuning::MAX_ORDER);
-        let family = &r.family;
-        let asked = parts.expansion == Expansion::Equivalent && parts.policy.theta().is_none();
-        match c.tolerance {
-            Some(tolerance) if asked && matches!(targets, Targets::Sources) && family.near_radius(1.0) == 0.0 => {
-                let scene = tuning::Scene { sources: n, apart: false, ncrit: r.ncrit, again: false };
-                let closeness = || points.closeness();
-                tuning::order_of_scattered(family.name(), r.outputs, tolerance, scene, usual, closeness)
-            }
-            _ => Ok(usual),
-        }
-    }
-
     /// The fast method at new points: with the solver there is, or a new one.
     fn fast(&mut self, sources: &[f64], targets: Targets<'_>) -> Result<Placed, Error> {
         let (c, r) = (&self.choice, &self.request);
@@ -68,7 +52,14 @@ impl Cuda {
         let own = placement.points();
         let device = r.backend.device(r.cache.as_ref())?;
         let points = backend_cuda::Placed::new(&device, &tree, sources, own)?;
-        let order = self.order(&points, sources.len() / 3, targets)?;
+        let usual = c.order.unwrap_or(tuning::MAX_ORDER);
+        let order = match self.parts.expansion {
+            Expansion::Equivalent => {
+                let all = matches!(targets, Targets::Sources);
+                order_of_densities((r, c, &self.parts), sources.len() / 3, all, usual, || points.closeness())?
+            }
+            Expansion::Spherical => usual,
+        };
         let (report, seconds) = match &mut self.points {
             Some(Points { held: Held::Fast { solver, order: there, pick, copy }, sources: old, targets: others })
                 if *there >= order =>

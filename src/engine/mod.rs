@@ -138,6 +138,24 @@ fn build_options(request: &Fmm, choice: &Choice, parts: &Parts) -> BuildOptions 
     }
 }
 
+/// The order of equivalent densities for `sources` points in their tree: with a tolerance the one that their closeness asks for, and
+/// `usual` where that was not measured, as for treecodes, softened kernels, and unless `all` sources are the targets.
+fn order_of_densities(
+    (request, choice, parts): (&Fmm, &Choice, &Parts),
+    sources: usize,
+    all: bool,
+    usual: usize,
+    closeness: impl FnOnce() -> Result<f64, Error>,
+) -> Result<usize, Error> {
+    let family = &request.family;
+    let Some(tolerance) = choice.tolerance else { return Ok(usual) };
+    if !all || parts.policy.theta().is_some() || family.near_radius(1.0) > 0.0 {
+        return Ok(usual);
+    }
+    let scene = tuning::Scene { sources, apart: false, ncrit: request.ncrit, again: false };
+    tuning::order_of_scattered(family.name(), request.outputs, tolerance, scene, usual, closeness)
+}
+
 /// How a subset of the sources is served by an engine that knows only points and whole sets.
 pub(crate) enum Placement<'a> {
     /// All sources are targets, without self terms; `pick`: the ones that are shown.

@@ -1,6 +1,6 @@
 //! Octree and lists on the CPU.
 
-use super::{Engine, Mesh, Placed, Placement, Seconds, Watch, build_options, picked};
+use super::{Engine, Mesh, Placed, Placement, Seconds, Watch, build_options, order_of_densities, picked};
 use crate::choose::Choice;
 use crate::describe::Edges;
 use crate::near::NearBlock;
@@ -62,19 +62,14 @@ impl Octree {
     /// The order for a tree: with a tolerance the one that its points ask for, `usual` if they are not looked at. Whether all sources
     /// are targets says `all`.
     fn order(&self, tree: &Tree, lists: &Lists, usual: usize, all: bool) -> Result<usize, Error> {
-        let (c, r, parts) = (&self.choice, &self.request, &self.parts);
+        let (c, r, parts, sources) = (&self.choice, &self.request, &self.parts, tree.sources.len());
+        if parts.expansion == Expansion::Equivalent {
+            return order_of_densities((r, c, parts), sources, all, usual, || Ok(fmm_tree::closeness(tree)));
+        }
         let Some(tolerance) = c.tolerance else { return Ok(usual) };
         let family = &r.family;
-        let (sources, apart) = (tree.sources.len(), !tree.same_points());
-        let scene = tuning::Scene { sources, apart, ncrit: r.ncrit, again: true };
+        let scene = tuning::Scene { sources, apart: !tree.same_points(), ncrit: r.ncrit, again: true };
         let soft = family.near_radius(1.0);
-        if parts.expansion == Expansion::Equivalent {
-            if !all || soft > 0.0 || parts.policy.theta().is_some() {
-                return Ok(usual);
-            }
-            let closeness = || Ok(fmm_tree::closeness(tree));
-            return tuning::order_of_scattered(family.name(), r.outputs, tolerance, scene, usual, closeness);
-        }
         let outputs = 1 + tuning::derivatives(family.name(), r.outputs);
         let estimated = |least: usize, orders: usize| {
             let truncation = parts.spherical.truncation;

@@ -30,8 +30,8 @@ pub(super) fn typical(output: usize, p: usize) -> f64 {
 /// Part of the tolerance that an estimate of potential, gradient or Hessian may take.
 pub(super) const SHARES: [f64; 3] = [0.25, 0.25, 0.2];
 
-/// With U, V, W and X lists and variable truncation, where leaves are not small, targets are the sources, and these have no dipoles, potential and gradient may take ASSURED/p of that part from order
-/// FROM on: strengths of one sign err less there than normal ones. Errors over estimates: potentials at most 1.3 at 2500 points and 2.1 at 1e5 (two
+/// With U, V, W and X lists and variable truncation, where leaves are not small, targets are the sources, and these have no dipoles,
+/// potential and gradient may take ASSURED/p of that part from order FROM on: strengths of one sign err less there than normal ones. Errors over estimates: potentials at most 1.3 at 2500 points and 2.1 at 1e5 (two
 /// clusters, order 24), gradients 1.4 (orders 16 to 40, all clouds).
 const ASSURED: [f64; 2] = [25.0, 32.0];
 const FROM: usize = 16;

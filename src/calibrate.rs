@@ -1,6 +1,6 @@
 //! Measures the constants of the cost model on this machine.
 
-use crate::cost::{CostModel, Costs, OrderCosts};
+use crate::costs::{CostModel, Costs, OrderCosts};
 use crate::describe::Description;
 use crate::request::{Backend, Fmm, Method, Targets};
 use crate::{demo, machine};

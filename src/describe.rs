@@ -1,64 +1,15 @@
 //! What a plan chose and why, as plain data.
 
-use crate::choose::Layout;
+use crate::candidates::Layout;
+use crate::mesh::{Edges, PlanSeconds};
 use crate::plan::Plan;
+use crate::probe::ProbeReport;
 use crate::request::{Backend, Method};
 use crate::variant::{Expansion, Translation};
 use crate::work::{self, Work};
 use adaptive2d::Norm;
 use backend_cpu::Precision;
-use fmm_traits::Lists;
 use serde::Serialize;
-
-/// Seconds spent on planning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct PlanSeconds {
-    /// Octree.
-    pub tree: f64,
-    /// Edge lists.
-    pub lists: f64,
-    /// Translation operators and workspaces.
-    pub operators: f64,
-    /// The whole of it.
-    pub plan: f64,
-}
-
-/// Number of edges of each kind; box pairs, not point pairs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Edges {
-    /// Leaves with sources.
-    pub p2m: usize,
-    /// Child to parent.
-    pub m2m: usize,
-    /// V list.
-    pub m2l: usize,
-    /// X list.
-    pub p2l: usize,
-    /// Parent to child.
-    pub l2l: usize,
-    /// Leaves with targets.
-    pub l2p: usize,
-    /// W list.
-    pub m2p: usize,
-    /// U list.
-    pub p2p: usize,
-}
-
-impl Edges {
-    /// The numbers of edges of `lists`.
-    pub(crate) fn of(lists: &Lists) -> Self {
-        Edges {
-            p2m: lists.p2m.len(),
-            m2m: lists.m2m.len(),
-            m2l: lists.m2l.len(),
-            p2l: lists.p2l.len(),
-            l2l: lists.l2l.len(),
-            l2p: lists.l2p.len(),
-            m2p: lists.m2p.len(),
-            p2p: lists.p2p.len(),
-        }
-    }
-}
 
 /// What a plan chose and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -129,6 +80,8 @@ pub struct Description {
     pub bytes: u64,
     /// Seconds spent on planning.
     pub seconds: PlanSeconds,
+    /// What was measured before the order was chosen; none if it was given, or if the sum is exact.
+    pub probe: Option<ProbeReport>,
     /// What a careful user should know.
     pub warnings: Vec<String>,
 }
@@ -141,7 +94,7 @@ impl Plan {
         let parts = fast.and_then(|l| if let Layout::Octree(parts) = l { Some(parts) } else { None });
         let spherical = parts.filter(|p| p.expansion == Expansion::Spherical);
         let mesh = self.engine.as_ref().map(|e| e.mesh()).unwrap_or_default();
-        let order = self.engine.as_ref().and_then(|e| e.order()).or(c.order);
+        let order = c.order;
         // Its name, and whether it rotates.
         let translation = spherical.map(|p| match r.backend {
             Backend::Cuda(_) => {
@@ -162,10 +115,7 @@ impl Plan {
             method: c.method.name(),
             expansion: fast.map(|_| parts.map_or("laurent", |p| p.expansion.name())),
             lists: fast.map(|_| parts.map_or("separation", |p| p.policy.name())),
-            theta: fast.and_then(|l| match l {
-                Layout::Octree(parts) => parts.policy.theta(),
-                Layout::Pyramid { theta, .. } => Some(theta),
-            }),
+            theta: fast.and_then(|_| c.theta()),
             translation: translation.map(|(name, _)| name),
             truncation: spherical.map(|p| p.spherical.truncation.name()),
             why: c.why.clone(),
@@ -196,6 +146,7 @@ impl Plan {
             threads: c.threads,
             bytes: self.memory(),
             seconds: self.seconds,
+            probe: self.probe.clone(),
             warnings: self.report.warnings.clone(),
         }
     }

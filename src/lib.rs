@@ -24,10 +24,11 @@
 //! in the plane ([`PlaneKernel`]) they are `N×2`. Strengths are `N×s`, outputs `M×…`, all in the caller's order. Units are the caller's.
 //!
 //! # Accuracy
-//! `tolerance` bounds the relative ℓ2 error of *each* requested output over the targets, for
-//! strengths drawn at random (uniform in (0, 1) or normal). Strengths made to cancel can make the
-//! sum itself small beside its terms; the error relative to it is then larger, and
-//! [`Plan::verify`] measures it for the strengths at hand.
+//! `tolerance` bounds the relative ℓ2 error of *each* requested output over the targets, for strengths drawn at random
+//! (uniform in (0, 1) or normal). The plan measures that error on its points, with its kernel, and takes the smallest order
+//! that keeps the tolerance; [`Description::probe`] says what was measured. A method that no order serves is refused with
+//! [`Error::ToleranceFloor`]. Strengths made to cancel can make the sum itself small beside its terms; the error relative
+//! to it is then larger, and [`Plan::verify`] measures it for the strengths at hand.
 //!
 //! # Self terms
 //! When targets are the sources (all or a subset), target i skips source i by index. Otherwise a
@@ -38,18 +39,23 @@
 //! Each plan has its own pool of [`Fmm::threads`] threads. Their number changes no result bit.
 
 mod calibrate;
-mod choose;
-mod cost;
+mod candidates;
+mod choice;
+mod costs;
+mod decide;
 pub mod demo;
 mod describe;
 mod engine;
 mod machine;
+mod memory;
+mod mesh;
 mod near;
 mod output;
+mod parts;
 mod plan;
+mod probe;
 mod request;
 mod rng;
-pub mod tuning;
 mod validate;
 mod variant;
 mod work;
@@ -57,14 +63,16 @@ mod work;
 pub use adaptive2d::{Norm, PlaneKernel};
 pub use backend_cpu::{Isa, Precision};
 pub use backend_cuda::{Ceilings, DeviceInfo};
-pub use cost::{CostModel, Costs, OrderCosts};
-pub use describe::{Description, Edges, PlanSeconds};
+pub use costs::{CostModel, Costs, OrderCosts};
+pub use describe::Description;
 pub use fmm_families::AnyFamily;
 pub use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 pub use fmm_traits::{Error, ErrorReport, Family, Kernel, Lane, OutputError, Outputs, Stage, Visitor};
 pub use machine::{available_memory, peak_memory, processor};
+pub use mesh::{Edges, PlanSeconds};
 pub use near::NearBlock;
 pub use output::Output;
-pub use plan::Plan;
-pub use request::{Backend, Cpu, Cuda, Fmm, Method, Progress, Targets, evaluate};
+pub use plan::{Plan, evaluate};
+pub use probe::{ProbeOutput, ProbeReport, ProbeStratum};
+pub use request::{Backend, Cpu, Cuda, Fmm, Method, Progress, Targets};
 pub use variant::{Expansion, ListPolicy, Translation, Truncation};

@@ -1,7 +1,7 @@
 //! What an evaluation returns.
 
 use fmm_families::Facts;
-use fmm_traits::{Outputs, Stage};
+use fmm_traits::{Error, Outputs, Stage};
 use rayon::prelude::*;
 
 /// The sums at the targets, in the order in which the caller gave the targets. Outputs that were
@@ -42,6 +42,15 @@ impl Output {
             Outputs::HESSIAN => &mut self.hessian,
             _ => &mut self.pressure,
         }
+    }
+
+    /// Refuses sums that are not numbers, or beyond the largest.
+    pub(crate) fn check(&self, facts: &Facts) -> Result<(), Error> {
+        let Some(at) = self.raw.par_iter().position_first(|x| !x.is_finite()) else { return Ok(()) };
+        let (row, column) = (at / facts.values, at % facts.values);
+        let of = facts.columns.iter().find(|c| c.columns.contains(&column));
+        let array = of.and_then(|c| c.output.names().first().copied()).unwrap_or("values");
+        Err(Error::NotFinite { array, row, column, value: self.raw[at] })
     }
 
     /// Distributes `raw` to the arrays; outputs that were not requested are emptied.

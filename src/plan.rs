@@ -1,11 +1,17 @@
 //! A plan: everything that depends on the points, ready for many strengths.
 
-use crate::choose::{Choice, Seen, choose};
-use crate::describe::PlanSeconds;
+use crate::candidates::{self, Goal, Seen, Task};
+use crate::choice::Choice;
+use crate::decide::{self, Decision, Ends, decide, measured, reported};
 use crate::engine::{self, Engine, Placed, Seconds};
+use crate::mesh::{Mesh, PlanSeconds};
+use crate::near::NearBlock;
 use crate::output::{Output, columns_of};
+use crate::probe::ProbeReport;
+use crate::probe::search::{Found, Search};
 use crate::request::{Fmm, Method, Progress, Targets};
 use crate::{rng::Rng, validate};
+use fmm_families::AnyFamily;
 use fmm_traits::{Error, ErrorReport, OutputError, Outputs};
 use fmm_tree::BuildReport;
 use rayon::ThreadPool;
@@ -31,8 +37,46 @@ pub struct Plan {
     separate: bool,
     pool: Arc<ThreadPool>,
     transposed: Mutex<Option<Arc<Plan>>>,
-    /// The order that spherical harmonics were found to need where [`Method::Auto`] had counted on less.
-    harmonics: Option<usize>,
+    /// What was measured before the order was chosen; none if it was given.
+    pub(crate) probe: Option<ProbeReport>,
+    /// Counts of the points on which that was measured.
+    probed: Mesh,
+}
+
+impl Fmm {
+    /// Plans sums from `sources` (N×3, in the plane N×2) to `targets`.
+    ///
+    /// # Errors
+    /// Arguments outside their domain, NaN or infinity in the points, an output that the kernel does not have, a forecast
+    /// beyond the memory there is. [`Error::ToleranceFloor`] where no order of the method keeps the tolerance for this
+    /// kernel on these points, with the error that was measured.
+    pub fn plan<'a>(&self, sources: &[f64], targets: impl Into<Targets<'a>>) -> Result<Plan, Error> {
+        Plan::new(self.clone(), sources, targets.into())
+    }
+    /// Bytes that a plan for `n_sources` and `n_targets` distinct points and one evaluation need, forecast from counts
+    /// alone: the order is a first guess from the tolerance.
+    ///
+    /// # Errors
+    /// As [`Fmm::plan`], for everything but the points.
+    pub fn memory(&self, n_sources: usize, n_targets: usize) -> Result<u64, Error> {
+        Ok(decide::forecast(self, Seen { counts: [n_sources, n_targets], extent: 0.0 })?.forecast)
+    }
+}
+
+/// Plans, evaluates once, and forgets the plan: potential (and what else `outputs` names) at
+/// `targets` of `sources` (N×3) with `strengths` (N×s), to a relative error of `tolerance`.
+///
+/// # Errors
+/// As [`Fmm::plan`] and [`Plan::apply`].
+pub fn evaluate<'a>(
+    family: impl Into<AnyFamily>,
+    sources: &[f64],
+    strengths: &[f64],
+    targets: impl Into<Targets<'a>>,
+    outputs: Outputs,
+    tolerance: f64,
+) -> Result<Output, Error> {
+    Fmm::new(family).tolerance(tolerance).outputs(outputs).plan(sources, targets)?.apply(strengths)
 }
 
 impl std::fmt::Debug for Plan {
@@ -48,13 +92,12 @@ impl Plan {
         let n_sources = validate::points("sources", sources, dim)?;
         let n_targets = count_targets(targets, n_sources, dim)?;
         let seen = seen(sources, targets, [n_sources, n_targets], dim)?;
-        let choice = choose(&request, seen)?;
-        fits(&request, &choice, seen.counts)?;
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(choice.threads).build();
-        let pool = pool.map_err(|e| Error::Threads { threads: choice.threads, reason: e.to_string() })?;
+        let task = candidates::check(&request, seen.counts)?;
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(task.threads).build();
+        let pool = pool.map_err(|e| Error::Threads { threads: task.threads, reason: e.to_string() })?;
         let mut plan = Plan {
+            choice: decide::forecast(&request, seen)?,
             request,
-            choice,
             engine: None,
             report: BuildReport::default(),
             seconds: PlanSeconds::default(),
@@ -64,53 +107,44 @@ impl Plan {
             separate: false,
             pool: Arc::new(pool),
             transposed: Mutex::new(None),
-            harmonics: None,
+            probe: None,
+            probed: Mesh::default(),
         };
-        let placed = plan.place(sources, targets, n_targets);
-        if let Some(order) = plan.dear_harmonics(&placed) {
-            plan.harmonics = Some(order);
-            plan.choice = choose(&plan.request, Seen { harmonics: Some(order), ..seen })?;
-            if plan.choice.method != Method::SphericalHarmonics {
-                plan.engine = None;
-                fits(&plan.request, &plan.choice, seen.counts)?;
-                plan.place(sources, targets, n_targets)?;
-            }
+        if n_sources == 0 || n_targets == 0 {
+            plan.choice.why = "there is nothing to sum".to_string();
+            plan.took(Placed::default(), [n_sources, n_targets], targets);
         } else {
-            placed?;
+            let r = &plan.request;
+            let watch = |phase, fraction| watch(r, phase, fraction);
+            let ends = Ends { sources, targets, seen };
+            let (placed, decision) = plan.pool.install(|| -> Result<_, Error> {
+                let mut decision = decide(r, &task, ends, &watch)?;
+                Ok((decision.engine.settle(decision.order, &watch)?, decision))
+            })?;
+            let Decision { engine, choice, mesh, probe, .. } = decision;
+            (plan.engine, plan.choice, plan.probe, plan.probed) = (Some(engine), choice, probe, mesh);
+            plan.took(placed, [n_sources, n_targets], targets);
         }
-        plan.say(plan.choice.why.clone(), plan.choice.order);
         plan.seconds.plan = start.elapsed().as_secs_f64();
         Ok(plan)
     }
 
-    /// The order of spherical harmonics that [`Method::Auto`] chose and the points now ask for, where it is above the typical one;
-    /// one that there is not where none serves.
-    fn dear_harmonics(&self, placed: &Result<(), Error>) -> Option<usize> {
-        let chosen = self.request.method == Method::Auto && self.choice.method == Method::SphericalHarmonics;
-        match placed {
-            _ if !chosen => None,
-            Err(Error::ToleranceFloor { .. }) => Some(usize::MAX),
-            Err(_) => None,
-            Ok(()) => self.engine.as_ref()?.order().filter(|&order| Some(order) > self.choice.order),
-        }
+    /// Takes note of points that were settled.
+    fn took(&mut self, placed: Placed, [n_sources, n_targets]: [usize; 2], targets: Targets<'_>) {
+        (self.report, self.seconds) = (placed.report, placed.seconds);
+        self.seconds.probe = self.probe.as_ref().map_or(0.0, |p| p.seconds);
+        (self.n_sources, self.n_targets) = (n_sources, n_targets);
+        self.subset = if let Targets::Subset(s) = targets { Some(s.to_vec()) } else { None };
+        self.separate = matches!(targets, Targets::Points(_));
+        self.transposed = Mutex::new(None);
     }
 
-    /// Why the method is what it is: forecasts were made with `order`, of which the points may have made another.
-    fn say(&mut self, mut why: String, order: Option<usize>) {
-        let found = self.engine.as_ref().and_then(|e| e.order());
-        if let (Method::Auto, Some(found)) = (self.request.method, found.filter(|_| found != order)) {
-            why += &format!("; computed at order {found}, as the points ask");
-        }
-        self.choice.why = why;
-    }
-
-    /// Replaces the points; method, order, leaf capacity and operators stay where they keep the tolerance. Far more points,
-    /// or targets that become points of their own, may ask for others: this is then a new plan. On an error the plan
-    /// is as before.
+    /// Replaces the points; the method and its operators stay. On an error the plan is as before.
     ///
-    /// A tolerance looks at the new points each time. Of a million that takes equivalent densities with gradient 3 to 5 ms of one core, spherical
-    /// harmonics 0.07 to 0.1 s (at 1e-9 up to 0.6 s; by treecode more, for its lists are longer), beside 0.2 s for tree and lists and 1.2 s and more for an evaluation. Steps of points that stay
-    /// alike save it by asking for the method and order that [`Plan::describe`] names instead.
+    /// With a tolerance the order is measured again if the counts of boxes, edges or near pairs move by more than a tenth
+    /// since it was measured last, and changes where it must; [`describe`](Plan::describe) says which order holds and for
+    /// which points it was measured. Twice as many points or half of them, or targets that become points of their own, make a
+    /// new plan. An order that was given stays.
     ///
     /// # Errors
     /// As [`Fmm::plan`].
@@ -120,51 +154,71 @@ impl Plan {
         let n_sources = validate::points("sources", sources, dim)?;
         let n_targets = count_targets(targets, n_sources, dim)?;
         let seen = seen(sources, targets, [n_sources, n_targets], dim)?;
-        let new = choose(&self.request, Seen { harmonics: self.harmonics, ..seen })?;
-        let old = &self.choice;
-        if new.layout != old.layout || new.order > old.order || new.forecast > 2 * old.forecast {
+        let task = candidates::check(&self.request, seen.counts)?;
+        let alike = |old: usize, new: usize| new <= 2 * old && old <= 2 * new;
+        let kept = alike(self.n_sources, n_sources)
+            && alike(self.n_targets, n_targets)
+            && self.separate == matches!(targets, Targets::Points(_));
+        let Some(mut engine) = self.engine.take().filter(|_| kept && n_sources > 0 && n_targets > 0) else {
             *self = Plan::new(self.request.clone(), sources, targets)?;
             return Ok(());
-        }
-        match self.place(sources, targets, n_targets) {
-            // No order of the method that was chosen serves these points.
-            Err(Error::ToleranceFloor { .. }) if self.request.method == Method::Auto => {
-                *self = Plan::new(self.request.clone(), sources, targets)?;
-                return Ok(());
+        };
+        let r = &self.request;
+        let watch = |phase, fraction| watch(r, phase, fraction);
+        let old = (self.choice.order.unwrap_or_default(), &self.probed);
+        let moved = self.pool.install(|| -> Result<_, Error> {
+            engine.place(sources, targets, &watch)?;
+            let again = order_again(&mut *engine, &task, &self.choice, old)?;
+            match again {
+                Again::None => Ok(None),
+                Again::Kept(order) => Ok(Some((engine.settle(order, &watch)?, order, None))),
+                Again::Found(order, found) => Ok(Some((engine.settle(order, &watch)?, order, Some(*found)))),
             }
-            placed => placed?,
+        });
+        self.engine = Some(engine);
+        let Some((placed, order, found)) = moved? else {
+            // No order of the method serves these points.
+            *self = Plan::new(self.request.clone(), sources, targets)?;
+            return Ok(());
+        };
+        if let Some(old) = self.choice.order {
+            self.choice.why = match old == order {
+                true => format!("kept at order {order} for points that moved"),
+                false => format!("order {order} as the new points ask, {old} before"),
+            };
         }
-        let kept = new.method == self.choice.method;
-        self.say(if kept { new.why } else { "kept from the points before".to_string() }, new.order);
+        self.choice.order = self.choice.order.map(|_| order);
+        match (found, &mut self.probe) {
+            (Some((report, mesh)), probe) => (*probe, self.probed) = (Some(report), mesh),
+            (None, Some(probe)) => probe.of_earlier_points = true,
+            (None, None) => {}
+        }
+        self.took(placed, [n_sources, n_targets], targets);
         self.seconds.plan = start.elapsed().as_secs_f64();
         Ok(())
     }
 
-    /// Gives checked points, `n_targets` targets, to the engine, or leaves everything as it was.
-    fn place(&mut self, sources: &[f64], targets: Targets<'_>, n_targets: usize) -> Result<(), Error> {
-        let dim = self.choice.facts.dim;
-        let n_sources = sources.len() / dim;
-        let mut placed = Placed::default();
-        if n_sources == 0 || n_targets == 0 {
-            self.engine = None;
-        } else {
-            let mut fresh = None;
-            let engine = match &mut self.engine {
-                Some(engine) => engine,
-                None => fresh.insert(engine::of(&self.request, &self.choice)),
-            };
-            let watch = |phase, fraction| watch(&self.request, phase, fraction);
-            placed = self.pool.install(|| engine.place(sources, targets, &watch))?;
-            self.engine = fresh.or(self.engine.take());
-        }
-        self.report = placed.report;
-        self.seconds = placed.seconds;
-        self.n_sources = n_sources;
-        self.n_targets = n_targets;
-        self.subset = if let Targets::Subset(s) = targets { Some(s.to_vec()) } else { None };
-        self.separate = matches!(targets, Targets::Points(_));
-        self.transposed = Mutex::new(None);
-        Ok(())
+    /// Measures the error on the points of the plan once more, as when it was made; `None` without points.
+    ///
+    /// # Errors
+    /// As [`Plan::apply`].
+    pub fn probe(&self) -> Result<Option<ProbeReport>, Error> {
+        let Some(engine) = &self.engine else { return Ok(None) };
+        let task = candidates::check(&self.request, [self.n_sources, self.n_targets])?;
+        let (sources, points) = engine.points();
+        let targets = match (&self.subset, self.separate) {
+            (Some(subset), _) => Targets::Subset(subset),
+            (None, true) => Targets::Points(&points),
+            (None, false) => Targets::Sources,
+        };
+        let mut fresh = engine::of(&self.request, &self.choice);
+        let order = self.choice.order.unwrap_or_default();
+        self.pool.install(|| {
+            fresh.place(&sources, targets, &|_, _| Ok(()))?;
+            let mut records = Vec::new();
+            measured(&mut *fresh, order, &mut records)?;
+            Ok(Some(reported(&*fresh, &task, order, &records)))
+        })
     }
 
     /// Number of sources.
@@ -192,10 +246,20 @@ impl Plan {
         self.engine.as_ref().map_or(0, |e| e.bytes())
     }
 
+    /// The blocks of pairs that are summed directly, in the caller's indices. No pair is in two
+    /// blocks. Where targets are the sources the pair (i, i) is in a block but skipped by the sum.
+    /// A direct plan is one block.
+    pub fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
+        match &self.engine {
+            Some(engine) => engine.near_field(),
+            None => Box::new(std::iter::empty()),
+        }
+    }
+
     /// The sums for `strengths` (N×s).
     ///
     /// # Errors
-    /// Wrong length, NaN or infinity, cancellation.
+    /// Wrong length, NaN or infinity in the strengths or in a sum, cancellation.
     pub fn apply(&self, strengths: &[f64]) -> Result<Output, Error> {
         let mut out = Output::default();
         self.apply_into(strengths, &mut out)?;
@@ -245,6 +309,7 @@ impl Plan {
             &mut out.raw[..]
         });
         let stages = self.pool.install(|| self.run(strengths, &mut rows.collect::<Vec<_>>()))?;
+        self.pool.install(|| out.iter().try_for_each(|out| out.check(facts)))?;
         self.pool.install(|| out.iter_mut().for_each(|out| out.split(facts)));
         let share = 1.0 / out.len() as f64;
         let seconds = start.elapsed().as_secs_f64() * share;
@@ -302,6 +367,11 @@ impl Plan {
         }
         let mut request = self.request.clone().outputs(Outputs::POTENTIAL);
         request.method = self.choice.method;
+        // The order of this plan, so that one is the transpose of the other.
+        if let Some(order) = self.choice.order {
+            (request.tolerance, request.order) = (None, Some(order));
+            request.variant.theta = self.choice.theta();
+        }
         if request.method == Method::Direct {
             request.variant = Default::default();
         }
@@ -370,18 +440,43 @@ impl Plan {
 
 /// What is to be known of checked points.
 fn seen(sources: &[f64], targets: Targets<'_>, counts: [usize; 2], dim: usize) -> Result<Seen, Error> {
-    let (apart, others) = if let Targets::Points(t) = targets { (true, t) } else { (false, &[][..]) };
-    Ok(Seen { counts, apart, extent: validate::extent(sources, others, dim)?, harmonics: None })
+    let others = if let Targets::Points(t) = targets { t } else { &[][..] };
+    Ok(Seen { counts, extent: validate::extent(sources, others, dim)? })
 }
 
-/// Refuses a plan that does not fit into memory.
-fn fits(request: &Fmm, choice: &Choice, [n_sources, n_targets]: [usize; 2]) -> Result<(), Error> {
-    match engine::of(request, choice).free_memory()? {
-        Some(available) if choice.forecast > available => {
-            let what = format!("{n_sources} sources and {n_targets} targets");
-            Err(Error::Memory { needed: choice.forecast, available, what })
+/// What the order of a plan does when its points move.
+enum Again {
+    /// It holds: it was given, or the lists have changed too little to tell.
+    Kept(usize),
+    /// It was measured; the counts of the points go with it.
+    Found(usize, Box<(ProbeReport, Mesh)>),
+    /// No order keeps the tolerance.
+    None,
+}
+
+/// The order for points that were placed, from the one before and the counts of the points on which it was measured.
+fn order_again(
+    engine: &mut dyn Engine,
+    task: &Task,
+    choice: &Choice,
+    (order, probed): (usize, &Mesh),
+) -> Result<Again, Error> {
+    let tolerance = match (task.goal, choice.tolerance) {
+        (Goal::Order(_), _) | (_, None) => return Ok(Again::Kept(order)),
+        (_, Some(tolerance)) => tolerance,
+    };
+    if choice.method == Method::Direct || engine.preview(order)?.resembles(probed) {
+        return Ok(Again::Kept(order));
+    }
+    let orders = choice.orders();
+    let search = Search { tolerance, orders, first: order, digits: choice.digits() };
+    let mut records = Vec::new();
+    match search.run(|order| measured(engine, order, &mut records))? {
+        Found::Floor { .. } => Ok(Again::None),
+        Found::Order(order) => {
+            let report = reported(engine, task, order, &records);
+            Ok(Again::Found(order, Box::new((report, engine.preview(order)?))))
         }
-        _ => Ok(()),
     }
 }
 

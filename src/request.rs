@@ -1,10 +1,7 @@
 //! What the caller asks for: the builder of a plan.
 
-use crate::choose::{Seen, choose};
-use crate::cost::CostModel;
-use crate::output::Output;
-use crate::plan::Plan;
-use crate::variant::Variant;
+use crate::costs::CostModel;
+use crate::variant::{Expansion, ListPolicy, Translation, Truncation, Variant};
 use adaptive2d::Norm;
 use backend_cpu::{Isa, Precision};
 use backend_cuda::{Ceilings, Device, DeviceInfo, DeviceOptions};
@@ -16,8 +13,8 @@ use std::sync::Arc;
 /// How sums are computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Method {
-    /// What a [`CostModel`] forecasts to be fastest: direct summation, the fast method of any kernel (equivalent densities,
-    /// in the plane Laurent series), or where the kernel has them and a tolerance is given spherical harmonics.
+    /// The fastest method that keeps the tolerance, by the prices of a [`CostModel`]: equivalent densities, spherical harmonics
+    /// and a treecode where the kernel has them, in the plane Laurent series, or direct summation.
     #[default]
     Auto,
     /// The fast method by equivalent densities (Ying, Biros & Zorin 2004).
@@ -163,9 +160,10 @@ impl<'a, const N: usize> From<&'a [f64; N]> for Targets<'a> {
 /// How far a plan or an evaluation is.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Progress {
-    /// What comes next: `tree`, `lists`, `operators`, or the name of a [`Stage`](crate::Stage).
+    /// What comes next: `tree`, `probe`, `lists`, `operators`, or the name of a [`Stage`](crate::Stage). A plan with a tolerance
+    /// may make trees and measure several times.
     pub phase: &'static str,
-    /// Fraction done of the plan (first three phases) or of the evaluation, in [0, 1).
+    /// Fraction done of the plan (first four phases) or of the evaluation, in [0, 1).
     pub fraction: f64,
 }
 
@@ -219,7 +217,8 @@ impl Fmm {
     pub fn custom<F: Family>(family: F) -> Self {
         Fmm::new(AnyFamily::new(family))
     }
-    /// Relative ℓ2 error promised for each output (crate documentation). Default 1e-6.
+    /// Relative ℓ2 error promised for each output (crate documentation). The order that keeps it is measured when the plan is
+    /// made. Default 1e-6; in f32 1e-5, or the least error there is.
     pub fn tolerance(mut self, tolerance: f64) -> Self {
         self.tolerance = Some(tolerance);
         self
@@ -294,13 +293,34 @@ impl Fmm {
         self.watch = Some(Arc::new(watch));
         self
     }
-    /// Plans sums from `sources` (N×3, in the plane N×2) to `targets`.
-    ///
-    /// # Errors
-    /// Arguments outside their domain, NaN or infinity in the points, a tolerance below the floor,
-    /// an output that the kernel does not have, a forecast beyond the memory there is.
-    pub fn plan<'a>(&self, sources: &[f64], targets: impl Into<Targets<'a>>) -> Result<Plan, Error> {
-        Plan::new(self.clone(), sources, targets.into())
+    /// How spherical harmonics are translated. Default [`Translation::Rcr`]; the direct way is the slow one, and errors of
+    /// [`Translation::Domains`] were measured for no tolerance: it takes an order. A GPU multiplies dense matrices where that is
+    /// faster, unless [`Translation::Rcr`] is asked for; it has no other.
+    pub fn translation(mut self, translation: Translation) -> Self {
+        self.variant.translation = Some(translation);
+        self
+    }
+    /// Whether distant pairs use fewer degrees of spherical harmonics. Default [`Truncation::Variable`], on a GPU, where
+    /// fewer save nothing, [`Truncation::Fixed`].
+    pub fn truncation(mut self, truncation: Truncation) -> Self {
+        self.variant.truncation = Some(truncation);
+        self
+    }
+    /// Lists of the fast multipole method. Default [`ListPolicy::Uvwx`].
+    pub fn lists(mut self, lists: ListPolicy) -> Self {
+        self.variant.lists = Some(lists);
+        self
+    }
+    /// Expansion of a treecode. Default [`Expansion::Spherical`] where the kernel has it.
+    pub fn expansion(mut self, expansion: Expansion) -> Self {
+        self.variant.expansion = Some(expansion);
+        self
+    }
+    /// Opening angle of a treecode: a box of side l is seen as a whole from distance d if l ≤ θ·d. Default: chosen
+    /// with the order. In the plane the θ of the criterion of separation (Goude & Engblom 2012, eq. 2.1).
+    pub fn theta(mut self, theta: f64) -> Self {
+        self.variant.theta = Some(theta);
+        self
     }
     /// Numbers that each source carries.
     ///
@@ -309,30 +329,4 @@ impl Fmm {
     pub fn strengths(&self) -> Result<usize, Error> {
         Ok(self.family.facts(self.outputs)?.strengths)
     }
-    /// Bytes that a plan for `n_sources` and `n_targets` distinct points and one evaluation need,
-    /// forecast from counts alone (targets are taken to be the sources when there are as many).
-    ///
-    /// # Errors
-    /// As [`Fmm::plan`], for everything but the points.
-    pub fn memory(&self, n_sources: usize, n_targets: usize) -> Result<u64, Error> {
-        let counts = [n_sources, n_targets];
-        let seen = Seen { counts, apart: n_sources != n_targets, extent: 0.0, harmonics: None };
-        Ok(choose(self, seen)?.forecast)
-    }
-}
-
-/// Plans, evaluates once, and forgets the plan: potential (and what else `outputs` names) at
-/// `targets` of `sources` (N×3) with `strengths` (N×s), to a relative error of `tolerance`.
-///
-/// # Errors
-/// As [`Fmm::plan`] and [`Plan::apply`].
-pub fn evaluate<'a>(
-    family: impl Into<AnyFamily>,
-    sources: &[f64],
-    strengths: &[f64],
-    targets: impl Into<Targets<'a>>,
-    outputs: Outputs,
-    tolerance: f64,
-) -> Result<Output, Error> {
-    Fmm::new(family).tolerance(tolerance).outputs(outputs).plan(sources, targets)?.apply(strengths)
 }

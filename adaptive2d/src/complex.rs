@@ -1,4 +1,4 @@
-//! Complex numbers over any [`Lane`]: the same shift runs on one pair or on a vector of them.
+//! Complex numbers over any [`Lane`]. With them, the same code shifts one series or a vector of series.
 
 use fmm_traits::Lane;
 use std::ops::{Add, AddAssign, Mul, Sub, SubAssign};
@@ -33,7 +33,7 @@ impl<V: Lane> Complex<V> {
     pub fn square(self) -> V {
         self.re.mul_add(self.re, self.im * self.im)
     }
-    /// 1/z (not a number at 0).
+    /// 1/z; NaN at z = 0.
     #[inline(always)]
     pub fn inverse(self) -> Self {
         let w = V::splat(1.0) / self.square();

@@ -1,22 +1,22 @@
-//! Who meets whom: the θ-criterion, passed from parents to children (Goude & Engblom 2012, §2).
+//! Edge lists from the θ-criterion, passed from parents to children (Goude & Engblom 2012, §2).
 //!
-//! Boxes of radii r ≤ R at distance d > 0 are well separated when R + θr ≤ θd (eq. 2.1): they meet by M2L
-//! at the level where this first holds. Leaves that stay coupled meet by P2P, or, when the criterion holds
-//! with r and R interchanged, by P2L into the smaller and M2P out of the smaller.
+//! Two boxes of radii r ≤ R at distance d > 0 are well separated if R + θr ≤ θd (eq. 2.1). They interact by M2L on
+//! the first level where this holds. Leaves that are never well separated interact by P2P. If the criterion holds
+//! with r and R exchanged, they interact by P2L into the smaller leaf and by M2P out of the smaller leaf instead.
 
 use crate::pyramid::{Pyramid, level_start};
 use fmm_traits::{Edges, Error, Lists};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// The θ-criterion and what pays at the finest level.
+/// θ, and the thresholds below which edges between leaves are summed directly.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectOptions {
     /// θ in (0, 1): multipoles converge as θ^p.
     pub theta: f64,
-    /// Fewer sources than this in a leaf are summed directly where M2P were possible.
+    /// A source leaf with fewer sources is summed directly instead of by M2P.
     pub m2p_min_sources: usize,
-    /// Fewer targets than this in a leaf are summed directly where P2L were possible.
+    /// A target leaf with fewer targets is summed directly instead of by P2L.
     pub p2l_min_targets: usize,
 }
 
@@ -26,18 +26,18 @@ impl Default for ConnectOptions {
     }
 }
 
-/// How a target box takes a source box.
+/// The coupling of a target box and a source box.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Coupling {
-    /// Eq. 2.1 holds.
+    /// Eq. 2.1 holds: M2L.
     Weak,
-    /// It holds with the radii interchanged.
+    /// Eq. 2.1 holds only with the radii exchanged: P2L or M2P between leaves.
     Swapped,
-    /// Neither.
+    /// Neither holds: P2P between leaves.
     Strong,
 }
 
-/// Coupling of two boxes of the given radii whose centres are `d` apart (as a vector).
+/// The coupling of two boxes of the given radii. `d` is the vector between their centres.
 pub fn coupling(theta: f64, radii: [f64; 2], d: [f64; 2]) -> Coupling {
     let [a, b] = radii;
     let (r, big) = if a < b { (a, b) } else { (b, a) };
@@ -50,20 +50,20 @@ pub fn coupling(theta: f64, radii: [f64; 2], d: [f64; 2]) -> Coupling {
     }
 }
 
-/// Whether R + θr ≤ θ|d|, in squares. No branch, so that many are tested in vectors.
+/// Whether R + θr ≤ θ|d|, computed in squares. It has no branch, so that many boxes are tested in one vector.
 #[inline(always)]
 fn separated(theta: f64, big: f64, r: f64, d: [f64; 2]) -> bool {
     let square = d[0] * d[0] + d[1] * d[1];
     let reach = big + theta * r;
-    // Where squares underflow or overflow, boxes stay strongly coupled: slow, never wrong.
+    // If squares underflow or overflow, boxes stay strongly coupled. That is slow but never wrong.
     (square > 1e-290) & (square < f64::MAX) & (reach * reach <= theta * theta * square)
 }
 
-/// Boxes of the level above whose children a task visits, or leaves.
-const TASK: usize = 64;
+/// Boxes per task: parents whose children the task visits or, on the finest level, leaves.
+const BOXES_PER_TASK: usize = 64;
 
-/// The edge lists of `pyramid` under the θ-criterion. Boxes without sources (targets) take no part as
-/// source (target).
+/// The edge lists of `pyramid` under the θ-criterion. Boxes without sources are never a source box; boxes without
+/// targets are never a target box.
 ///
 /// # Errors
 /// [`Error::Parameter`] when θ is outside (0, 1).
@@ -78,14 +78,14 @@ pub fn connect(pyramid: &Pyramid, options: &ConnectOptions) -> Result<Lists, Err
     };
     let filled = [filled(Pyramid::sources_of), filled(Pyramid::targets_of)];
     let mut m2l = empty_rows(n, 1);
-    // Strong couplings of the level above, a row per box; a box is strongly coupled to itself.
+    // Strong couplings of the level above, one row per box. A box is strongly coupled to itself.
     let mut strong = empty_rows(1, 0);
     strong.sources.extend((filled[0][0] && filled[1][0]).then_some(0));
     strong.starts.push(strong.sources.len());
     for l in 1..=depth {
         let boxes = pyramid.level(l);
         let mut next = empty_rows(boxes.len(), 0);
-        append([&mut m2l, &mut next], boxes.len(), 4 * TASK, |rows, candidates: &mut Candidates, take| {
+        append([&mut m2l, &mut next], boxes.len(), 4 * BOXES_PER_TASK, |rows, candidates: &mut Candidates, take| {
             for k in rows.start / 4..rows.end / 4 {
                 candidates.set(pyramid, &filled[0], strong.row(k));
                 for t in boxes.start + 4 * k..boxes.start + 4 * k + 4 {
@@ -98,20 +98,21 @@ pub fn connect(pyramid: &Pyramid, options: &ConnectOptions) -> Result<Lists, Err
     Ok(finest(pyramid, options, &strong, m2l, filled))
 }
 
-/// Source boxes that may couple to the children of one box, one array a property.
+/// Source boxes that may couple to the children of one box, one array per property.
 #[derive(Default)]
 struct Candidates {
     name: Vec<u32>,
     x: Vec<f64>,
     y: Vec<f64>,
     radius: Vec<f64>,
-    /// Whether they couple weakly to the child at hand, and their names by that.
+    /// Whether each source box couples weakly to the current child.
     weak: Vec<bool>,
+    /// The boxes that couple weakly, and the other boxes.
     sorted: [Vec<u32>; 2],
 }
 
 impl Candidates {
-    /// The children with sources of the boxes `above`.
+    /// Sets the candidates to the children, with sources, of the boxes `above`.
     fn set(&mut self, pyramid: &Pyramid, filled: &[bool], above: &[u32]) {
         self.name.clear();
         self.name.extend(above.iter().flat_map(|q| 4 * q + 1..4 * q + 5).filter(|&c| filled[c as usize]));
@@ -123,7 +124,7 @@ impl Candidates {
         self.radius.extend(self.name.iter().map(|&c| pyramid.radius[c as usize]));
     }
 
-    /// Those that couple weakly to box `t`, and the others.
+    /// The candidates that couple weakly to box `t`, and the other candidates.
     fn sorted(&mut self, theta: f64, pyramid: &Pyramid, t: usize) -> [&[u32]; 2] {
         let (center, radius) = (pyramid.center[t], pyramid.radius[t]);
         self.weak.clear();
@@ -135,7 +136,7 @@ impl Candidates {
         let [weak, strong] = &mut self.sorted;
         weak.resize(n, 0);
         strong.resize(n, 0);
-        // Every name is written to both, and counts in one: a branch would be guessed wrongly too often.
+        // Every name is written to both arrays but counted in one. A branch would often be mispredicted.
         let (mut w, mut s) = (0, 0);
         for (&name, &is_weak) in self.name.iter().zip(&self.weak) {
             (weak[w], strong[s]) = (name, name);
@@ -146,12 +147,12 @@ impl Candidates {
     }
 }
 
-/// Sorts the couplings that are left at the finest level, and adds the edges along the pyramid. `filled`: which boxes have sources,
-/// and which targets.
+/// Turns the strong couplings of the finest level into P2P, P2L and M2P edges, and adds the edges between parents and
+/// children. `filled` says which boxes have sources and which have targets.
 fn finest(pyramid: &Pyramid, options: &ConnectOptions, strong: &Edges, m2l: Edges, filled: [Vec<bool>; 2]) -> Lists {
     let (n, first) = (pyramid.len(), level_start(pyramid.depth()));
     let [mut p2p, mut p2l, mut m2p] = [0; 3].map(|_| empty_rows(n, first));
-    append([&mut p2p, &mut p2l, &mut m2p], n - first, TASK, |rows, sorted: &mut [Vec<u32>; 3], take| {
+    append([&mut p2p, &mut p2l, &mut m2p], n - first, BOXES_PER_TASK, |rows, sorted: &mut [Vec<u32>; 3], take| {
         for k in rows {
             sorted.iter_mut().for_each(Vec::clear);
             for &s in strong.row(k) {
@@ -179,7 +180,8 @@ fn finest(pyramid: &Pyramid, options: &ConnectOptions, strong: &Edges, m2l: Edge
     Lists { p2m, m2m, l2l, l2p, m2l, p2l, m2p, p2p }
 }
 
-/// 0: P2P, 1: P2L, 2: M2P, for target leaf `t` and source leaf `s` that are strongly coupled.
+/// The kind of edge between a target leaf `t` and a source leaf `s` that are not weakly coupled. 0: P2P, 1: P2L, 2:
+/// M2P.
 fn finest_kind(pyramid: &Pyramid, options: &ConnectOptions, t: usize, s: usize) -> usize {
     let (c, o) = (pyramid.center[t], pyramid.center[s]);
     let (r_t, r_s) = (pyramid.radius[t], pyramid.radius[s]);
@@ -192,16 +194,18 @@ fn finest_kind(pyramid: &Pyramid, options: &ConnectOptions, t: usize, s: usize) 
     }
 }
 
-/// `empty` rows without edges, and room for `rows` in all.
+/// A list with `empty` empty rows, and room for `rows` rows.
 fn empty_rows(rows: usize, empty: usize) -> Edges {
     let mut starts = Vec::with_capacity(rows + 1);
     starts.resize(empty + 1, 0);
     Edges { starts, sources: Vec::new() }
 }
 
-/// Appends `rows` rows to `K` lists, in tasks of `per_task` rows. `found(rows, scratch, take)` calls `take` with the edges of each of
-/// its rows in turn. It does so twice, first to be counted: lists are many megabytes, and rows are not copied
-/// (those of the levels above once a level).
+/// Appends `rows` rows to each of `K` lists, in tasks of `per_task` rows. `found(rows, scratch, take)` calls `take`
+/// with the edges of each of its rows in turn.
+///
+/// `found` runs twice: first to count edges, then to write them. Lists have many megabytes, so this is cheaper than
+/// collecting rows and copying them. (Rows of coarser levels are copied once per level.)
 fn append<const K: usize, S: Default>(
     lists: [&mut Edges; K],
     rows: usize,
@@ -225,7 +229,7 @@ fn append<const K: usize, S: Default>(
             end += length[k] as usize;
             end
         }));
-        // Zeros of a new allocation are those of untouched pages, which the tasks below are the first to write.
+        // A new allocation of zeros consists of untouched pages; the tasks below are the first to write them.
         let old = std::mem::replace(&mut list.sources, vec![0; end]);
         list.sources[..before].copy_from_slice(&old);
         k += 1;
@@ -247,14 +251,14 @@ fn append<const K: usize, S: Default>(
     });
 }
 
-/// The first `n` of `rest`, which are taken from it.
+/// Removes the first `n` entries from `rest` and returns them.
 fn split_off<'a>(rest: &mut &'a mut [u32], n: usize) -> &'a mut [u32] {
     let (first, behind) = std::mem::take(rest).split_at_mut(n);
     *rest = behind;
     first
 }
 
-/// Edges into `n` boxes, at most as many, of which `row(b, …)` pushes the sources of row `b`.
+/// A list of `n` rows and at most `n` edges. `row(b, …)` pushes the sources of row `b`.
 fn along(n: usize, row: impl Fn(usize, &mut Vec<u32>)) -> Edges {
     let mut edges = empty_rows(n, 0);
     edges.sources.reserve_exact(n);

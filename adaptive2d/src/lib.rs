@@ -9,6 +9,7 @@ pub mod connect;
 pub mod laurent;
 pub mod order;
 mod partition;
+mod points;
 pub mod pyramid;
 mod select;
 

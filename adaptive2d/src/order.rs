@@ -4,38 +4,25 @@ use crate::Pyramid;
 use crate::laurent::MAX_ORDER;
 use fmm_traits::Error;
 
-/// What a tolerance bounds.
+/// The error that a tolerance bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Norm {
-    /// ‖e‖/‖u‖ over all targets, of the potential and of the gradient.
+    /// ‖e‖/‖u‖ over all targets, for the potential and for the gradient.
     #[default]
     L2,
-    /// The largest |e_i|/|u_i| of a complex potential (Goude & Engblom 2012, eq. 5.3). Its tail is long: it grows
-    /// with the number of targets that are looked at, and a potential that passes through 0 has no bound.
+    /// The largest |e_i|/|u_i| of a complex potential (Goude & Engblom 2012, eq. 5.3). It grows with the number of
+    /// targets, and has no bound if the potential passes through 0.
     Max,
 }
 
-/// Order p for `tolerance` under the θ-criterion.
+/// The order p for `tolerance` under the θ-criterion.
 ///
-/// Errors are C·θ^p (Engblom 2011: p ∼ log TOL/log θ). Largest C at 1000 targets of 10⁵ points for p = 8 and 16 over both
-/// kernels, potential and gradient, normal strengths and strengths in (0, 1), and the clouds of the testkit
-/// (`stage_times_2d`):
-///
-/// | θ | ℓ2 | largest relative error of a harmonic potential |
-/// |---|---|---|
-/// | 0.5 | 0.069 | 0.68 (13 on fifty copies of each point) |
-/// | 0.55 | 0.075 | 0.87 (5.1) |
-/// | 0.6 | 0.070 | 0.35 (1.9) |
-/// | 0.7 | 0.23 | 0.39 (2.2) |
-///
-/// The worst ℓ2 are those of fifty copies, and at θ = 0.7 of gradients on a grid; uniform, normal and layer stay below
-/// 0.01. On 6000 points, fifty copies of each, ℓ2 reached 0.5·θ^p at θ = 0.5 and
-/// 1.4·θ^p at 0.55 ([`terms_for_copies`]). M2L edges with fewer terms than others changed none of these constants. Copies whose strengths cancel leave a potential near 0, of which no relative error is bounded.
-/// At 2 949 120 uniform points and θ = 1/2, p = 17 gives at most 3.8e-7, the paper's 1e-6.
+/// Errors are C·θ^p (Engblom 2011), so p = ln(tolerance/C)/ln θ, rounded up. C depends on the norm and on θ; it is a
+/// little above the largest value over all clouds of the testkit (measured in docs/notes/plane-errors.md).
 ///
 /// # Errors
-/// [`Error::Tolerance`] unless 0 < `tolerance` < ∞, [`Error::Parameter`] unless 0 < θ < 1, [`Error::Order`] where
-/// more than 60 terms were needed.
+/// [`Error::Tolerance`] unless 0 < `tolerance` < ∞, [`Error::Parameter`] unless 0 < θ < 1, [`Error::Order`] if more
+/// than 60 terms would be needed.
 pub fn order_for(tolerance: f64, theta: f64, norm: Norm) -> Result<usize, Error> {
     if !(tolerance > 0.0 && tolerance.is_finite()) {
         return Err(Error::Tolerance { tolerance });
@@ -55,13 +42,13 @@ pub fn order_for(tolerance: f64, theta: f64, norm: Norm) -> Result<usize, Error>
     Ok(order)
 }
 
-/// Leaves that are looked at for copies.
-const LOOKED_AT: usize = 64;
-/// What copies multiply errors by.
-const COPIES: f64 = 20.0;
+/// Number of leaves that are searched for coincident sources.
+const SAMPLED_LEAVES: usize = 64;
+/// Factor by which coincident sources raise the error (measured in docs/notes/plane-errors.md).
+const COPIES_FACTOR: f64 = 20.0;
 
-/// Terms to add to [`order_for`] at θ where most sources stand at places of others: a leaf of copies has no near field, and
-/// only the far field, with its error, is left in the norm.
+/// Terms to add to [`order_for`] if most sources coincide with other sources. A leaf of coincident sources has no near
+/// field, so only the far field, with its error, is left in the norm.
 pub fn terms_for_copies(pyramid: &Pyramid, theta: f64) -> usize {
     let leaves = pyramid.level(pyramid.depth());
     let places = |b: usize| {
@@ -73,7 +60,7 @@ pub fn terms_for_copies(pyramid: &Pyramid, theta: f64) -> usize {
         places.dedup();
         [points, places.len()]
     };
-    let every = (leaves.len() / LOOKED_AT).max(1);
+    let every = (leaves.len() / SAMPLED_LEAVES).max(1);
     let [points, places] = leaves.step_by(every).map(places).fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
-    if 2 * places > points { 0 } else { (COPIES.ln() / -theta.ln()).ceil() as usize }
+    if 2 * places > points { 0 } else { (COPIES_FACTOR.ln() / -theta.ln()).ceil() as usize }
 }

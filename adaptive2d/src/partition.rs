@@ -1,26 +1,43 @@
 //! One pass of selection, in place: points below a pivot to the front, the others behind them.
+//!
+//! Eight points at a time, by vectors of AVX-512 or one by one. Both move every point to the same place, so that the
+//! instruction set changes the time and no bit of the result.
 
 use crate::select::Items;
 
 /// Windows from this length on are moved in blocks of four vectors: the choice of the end to read from waits
 /// for the count of the block before, and is then made a quarter as often.
-#[cfg(target_arch = "x86_64")]
 const LONG: usize = 192;
+/// Points moved at a time.
+const WIDTH: usize = 8;
+/// Longest block, in points.
+const BLOCK: usize = 4 * WIDTH;
 
 /// Moves the points whose coordinate along `axis` is below `pivot` to the front; returns how many they are.
-///
-/// The order within the two parts depends on the instruction set, which only rounding notices.
 pub(crate) fn partition(items: &mut Items, axis: usize, pivot: f64) -> usize {
     #[cfg(target_arch = "x86_64")]
-    if items.len() >= 2 * avx512::WIDTH && avx512::available() {
-        // SAFETY: the features have just been found, and the window holds two blocks.
-        return unsafe {
-            match items.len() {
-                0..LONG => avx512::partition::<1>(items, axis, pivot),
-                _ => avx512::partition::<4>(items, axis, pivot),
-            }
-        };
+    if avx512::available() {
+        // SAFETY: the features have just been found.
+        return unsafe { avx512::partition(items, axis, pivot) };
     }
+    partition_by::<Eight>(items, axis, pivot)
+}
+
+/// As [`partition`], with `V`.
+#[inline(always)]
+fn partition_by<V: Points>(items: &mut Items, axis: usize, pivot: f64) -> usize {
+    match items.len() {
+        n if n < 2 * WIDTH => one_by_one(items, axis, pivot),
+        // SAFETY: there are two blocks: of 8 of at least 16 points, of 32 of at least 192.
+        n if n < LONG => unsafe { in_blocks::<V, 1>(items, axis, pivot) },
+        // SAFETY: as above.
+        _ => unsafe { in_blocks::<V, 4>(items, axis, pivot) },
+    }
+}
+
+/// As [`partition`], of a window too short for blocks.
+#[inline(always)]
+fn one_by_one(items: &mut Items, axis: usize, pivot: f64) -> usize {
     let mut cut = 0;
     for i in 0..items.len() {
         // No branch on data: the swap is done in any case, and undone by the next one below.
@@ -31,13 +48,134 @@ pub(crate) fn partition(items: &mut Items, axis: usize, pivot: f64) -> usize {
     cut
 }
 
+/// As [`partition`], in blocks of `B` ≤ 4 times eight points. Blocks are read from whichever end has less room,
+/// and written to both, the points below the pivot first; two blocks set aside beforehand are the room.
+///
+/// # Safety
+/// There are at least two blocks, and the machine has the instructions of `V`.
+#[inline(always)]
+unsafe fn in_blocks<V: Points, const B: usize>(items: &mut Items, axis: usize, pivot: f64) -> usize {
+    let (n, block) = (items.len(), B * WIDTH);
+    let [x, y] = items.at.each_mut().map(|a| a.as_mut_ptr());
+    let all = if axis == 0 { Pointers(x, y, items.id.as_mut_ptr()) } else { Pointers(y, x, items.id.as_mut_ptr()) };
+    let mut aside = ([0.0; 3 * BLOCK], [0.0; 3 * BLOCK], [0; 3 * BLOCK]);
+    let rest = Pointers(aside.0.as_mut_ptr(), aside.1.as_mut_ptr(), aside.2.as_mut_ptr());
+    // SAFETY: block ≤ n − block; unread points are `left..right`, the room before them and behind them is
+    // two blocks in all, so after a read from the side with less room both sides have at least a block, of
+    // which each eight points take no more than their number. In the end right ≤ n − block, so that a whole block can be
+    // copied from `left`, and the room is that of the points set aside.
+    unsafe {
+        all.copy(0, rest, 0, block);
+        all.copy(n - block, rest, block, block);
+        let (mut left, mut right) = (block, n - block);
+        let (mut low, mut high) = (0, n);
+        while right - left >= block {
+            let from_right = high - right < left - low;
+            right -= if from_right { block } else { 0 };
+            let from = if from_right { right } else { left };
+            left += if from_right { 0 } else { block };
+            // All of them are read before any is written.
+            let mut points = [V::load(all, from); B];
+            for i in 1..B {
+                points[i] = V::load(all, from + i * WIDTH);
+            }
+            for v in points {
+                (low, high) = v.place(all, pivot, low, high);
+            }
+        }
+        // What is left: less than a block of unread points, and the two blocks. They fit exactly.
+        let count = 2 * block + right - left;
+        all.copy(left, rest, 2 * block, block);
+        let odd = count % WIDTH;
+        for i in 0..odd {
+            let below = *rest.0.add(i) < pivot;
+            high -= usize::from(!below);
+            rest.copy(i, all, if below { low } else { high }, 1);
+            low += usize::from(below);
+        }
+        // The room is now of whole vectors, of which two do not overlap and one is written twice in the same place.
+        for i in (odd..count).step_by(WIDTH) {
+            (low, high) = V::load(rest, i).place(all, pivot, low, high);
+        }
+        low
+    }
+}
+
+/// The arrays of a window: the coordinate that decides, the other one, the ids.
+#[derive(Clone, Copy)]
+struct Pointers(*mut f64, *mut f64, *mut u32);
+
+impl Pointers {
+    /// Copies `n` points from position `i` to position `j` of `to`.
+    ///
+    /// # Safety
+    /// Both ranges lie in their windows, which do not overlap.
+    #[inline(always)]
+    unsafe fn copy(self, i: usize, to: Pointers, j: usize, n: usize) {
+        // SAFETY: the caller vouches for the ranges.
+        unsafe {
+            self.0.add(i).copy_to_nonoverlapping(to.0.add(j), n);
+            self.1.add(i).copy_to_nonoverlapping(to.1.add(j), n);
+            self.2.add(i).copy_to_nonoverlapping(to.2.add(j), n);
+        }
+    }
+}
+
+/// Eight points.
+trait Points: Copy {
+    /// Those at `i..i + WIDTH`.
+    ///
+    /// # Safety
+    /// The range lies in the window, and the machine has the instructions of this type.
+    unsafe fn load(from: Pointers, i: usize) -> Self;
+
+    /// Puts those below `pivot` at `low` and the others before `high`, each kind in its order, and returns where these are then.
+    ///
+    /// # Safety
+    /// `low..high` lies in the window, has room for sixteen points or just eight, and what is in it is not needed. The
+    /// machine has the instructions of this type.
+    unsafe fn place(self, to: Pointers, pivot: f64, low: usize, high: usize) -> (usize, usize);
+}
+
+/// Eight points on any machine.
+#[derive(Clone, Copy)]
+struct Eight([f64; WIDTH], [f64; WIDTH], [u32; WIDTH]);
+
+impl Points for Eight {
+    #[inline(always)]
+    unsafe fn load(from: Pointers, i: usize) -> Self {
+        // SAFETY: the caller vouches for the range, and arrays of a type are as aligned as the type.
+        unsafe {
+            let (keys, others) = (from.0.add(i).cast::<[f64; WIDTH]>(), from.1.add(i).cast::<[f64; WIDTH]>());
+            Eight(keys.read(), others.read(), from.2.add(i).cast::<[u32; WIDTH]>().read())
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn place(self, to: Pointers, pivot: f64, low: usize, high: usize) -> (usize, usize) {
+        let count: usize = self.0.iter().map(|&x| usize::from(x < pivot)).sum();
+        let (mut below, mut above) = (low, high - (WIDTH - count));
+        for lane in 0..WIDTH {
+            let is_below = self.0[lane] < pivot;
+            // No branch on data.
+            let at = if is_below { below } else { above };
+            // SAFETY: `count` places from `low` on and the other places before `high`, which the caller vouches for.
+            unsafe {
+                to.0.add(at).write(self.0[lane]);
+                to.1.add(at).write(self.1[lane]);
+                to.2.add(at).write(self.2[lane]);
+            }
+            below += usize::from(is_below);
+            above += usize::from(!is_below);
+        }
+        (low + count, high - (WIDTH - count))
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512 {
-    use super::Items;
+    use super::{Items, Pointers, Points, WIDTH, partition_by};
     use std::arch::x86_64::*;
-
-    /// Points moved at a time.
-    pub const WIDTH: usize = 8;
 
     /// For each mask, the lanes in it and then the others.
     static ORDER: [[u8; WIDTH]; 256] = {
@@ -66,132 +204,136 @@ pub(crate) mod avx512 {
             && is_x86_feature_detected!("popcnt")
     }
 
+    /// As [`super::partition`].
+    ///
+    /// # Safety
+    /// The machine has the features.
+    #[target_feature(enable = "avx512f,avx2,popcnt")]
+    pub unsafe fn partition(items: &mut Items, axis: usize, pivot: f64) -> usize {
+        partition_by::<Vectors>(items, axis, pivot)
+    }
+
     /// Eight points: the coordinate that decides, the other one, the ids.
     #[derive(Clone, Copy)]
     struct Vectors(__m512d, __m512d, __m256i);
 
-    /// The arrays of a window.
-    #[derive(Clone, Copy)]
-    struct Pointers(*mut f64, *mut f64, *mut u32);
-
-    impl Pointers {
+    impl Vectors {
         /// # Safety
-        /// `i..i + WIDTH` lies in the window.
-        #[inline]
-        #[target_feature(enable = "avx512f,avx2")]
-        unsafe fn load(self, i: usize) -> Vectors {
-            // SAFETY: the caller vouches for the range.
+        /// `i..i + WIDTH` lies in the window, and the machine has AVX-512F.
+        #[inline(always)]
+        unsafe fn store(self, to: Pointers, i: usize) {
+            // SAFETY: the caller vouches for the range and the instructions.
             unsafe {
-                Vectors(
-                    _mm512_loadu_pd(self.0.add(i)),
-                    _mm512_loadu_pd(self.1.add(i)),
-                    _mm256_loadu_si256(self.2.add(i).cast()),
-                )
-            }
-        }
-
-        /// # Safety
-        /// `i..i + WIDTH` lies in the window.
-        #[inline]
-        #[target_feature(enable = "avx512f,avx2")]
-        unsafe fn store(self, i: usize, v: Vectors) {
-            // SAFETY: the caller vouches for the range.
-            unsafe {
-                _mm512_storeu_pd(self.0.add(i), v.0);
-                _mm512_storeu_pd(self.1.add(i), v.1);
-                _mm256_storeu_si256(self.2.add(i).cast(), v.2);
-            }
-        }
-
-        /// Puts the lanes of `v` below `level` at `low` and the others before `high`, and returns where these are then.
-        ///
-        /// # Safety
-        /// `low..high` lies in the window, has room for two vectors or just one, and what is in it is not needed.
-        #[inline]
-        #[target_feature(enable = "avx512f,avx2,popcnt")]
-        unsafe fn place(self, v: Vectors, level: __m512d, low: usize, high: usize) -> (usize, usize) {
-            let mask = _mm512_cmp_pd_mask::<_CMP_LT_OQ>(v.0, level);
-            // SAFETY: the table has eight bytes a mask; the caller vouches for the room.
-            unsafe {
-                let order = _mm_loadl_epi64(ORDER[mask as usize].as_ptr().cast());
-                let wide = _mm512_cvtepu8_epi64(order);
-                let sorted = Vectors(
-                    _mm512_permutexvar_pd(wide, v.0),
-                    _mm512_permutexvar_pd(wide, v.1),
-                    _mm256_permutevar8x32_epi32(v.2, _mm256_cvtepu8_epi32(order)),
-                );
-                let count = mask.count_ones() as usize;
-                self.store(low, sorted);
-                self.store(high - WIDTH, sorted);
-                (low + count, high - (WIDTH - count))
-            }
-        }
-
-        /// Copies `n` points from position `i` to position `j` of `to`.
-        ///
-        /// # Safety
-        /// Both ranges lie in their windows, which do not overlap.
-        #[inline]
-        unsafe fn copy(self, i: usize, to: Pointers, j: usize, n: usize) {
-            // SAFETY: the caller vouches for the ranges.
-            unsafe {
-                self.0.add(i).copy_to_nonoverlapping(to.0.add(j), n);
-                self.1.add(i).copy_to_nonoverlapping(to.1.add(j), n);
-                self.2.add(i).copy_to_nonoverlapping(to.2.add(j), n);
+                _mm512_storeu_pd(to.0.add(i), self.0);
+                _mm512_storeu_pd(to.1.add(i), self.1);
+                _mm256_storeu_si256(to.2.add(i).cast(), self.2);
             }
         }
     }
 
-    /// Longest block, in points.
-    const BLOCK: usize = 4 * WIDTH;
+    // What is inlined into `partition` is compiled for its features.
+    impl Points for Vectors {
+        #[inline(always)]
+        unsafe fn load(from: Pointers, i: usize) -> Self {
+            // SAFETY: the caller vouches for the range and the instructions.
+            unsafe {
+                Vectors(
+                    _mm512_loadu_pd(from.0.add(i)),
+                    _mm512_loadu_pd(from.1.add(i)),
+                    _mm256_loadu_si256(from.2.add(i).cast()),
+                )
+            }
+        }
 
-    /// As [`super::partition`], in blocks of `B` ≤ 4 vectors. Blocks are read from whichever end has less room,
-    /// and written to both, the lanes below the pivot first; two blocks set aside beforehand are the room.
-    ///
-    /// # Safety
-    /// The machine has the features, and there are at least two blocks.
-    #[target_feature(enable = "avx512f,avx2,popcnt")]
-    pub unsafe fn partition<const B: usize>(items: &mut Items, axis: usize, pivot: f64) -> usize {
-        let (n, block) = (items.len(), B * WIDTH);
-        let [x, y] = items.at.each_mut().map(|a| a.as_mut_ptr());
-        let all = if axis == 0 { Pointers(x, y, items.id.as_mut_ptr()) } else { Pointers(y, x, items.id.as_mut_ptr()) };
-        let level = _mm512_set1_pd(pivot);
-        let mut aside = ([0.0; 3 * BLOCK], [0.0; 3 * BLOCK], [0; 3 * BLOCK]);
-        let rest = Pointers(aside.0.as_mut_ptr(), aside.1.as_mut_ptr(), aside.2.as_mut_ptr());
-        // SAFETY: block ≤ n − block; unread points are `left..right`, the room before them and behind them is
-        // two blocks in all, so after a read from the side with less room both sides have at least a block, of
-        // which each vector takes no more than its lanes. In the end right ≤ n − block, so that a whole block can be
-        // copied from `left`, and the room is that of the points set aside.
-        unsafe {
-            all.copy(0, rest, 0, block);
-            all.copy(n - block, rest, block, block);
-            let (mut left, mut right) = (block, n - block);
-            let (mut low, mut high) = (0, n);
-            while right - left >= block {
-                let from_right = high - right < left - low;
-                right -= if from_right { block } else { 0 };
-                let from = if from_right { right } else { left };
-                left += if from_right { 0 } else { block };
-                let vectors: [Vectors; B] = std::array::from_fn(|i| all.load(from + i * WIDTH));
-                for v in vectors {
-                    (low, high) = all.place(v, level, low, high);
-                }
+        #[inline(always)]
+        unsafe fn place(self, to: Pointers, pivot: f64, low: usize, high: usize) -> (usize, usize) {
+            // SAFETY: the table has eight bytes a mask; the caller vouches for the room and the instructions.
+            unsafe {
+                let mask = _mm512_cmp_pd_mask::<_CMP_LT_OQ>(self.0, _mm512_set1_pd(pivot));
+                let order = _mm_loadl_epi64(ORDER[mask as usize].as_ptr().cast());
+                let wide = _mm512_cvtepu8_epi64(order);
+                let sorted = Vectors(
+                    _mm512_permutexvar_pd(wide, self.0),
+                    _mm512_permutexvar_pd(wide, self.1),
+                    _mm256_permutevar8x32_epi32(self.2, _mm256_cvtepu8_epi32(order)),
+                );
+                let count = mask.count_ones() as usize;
+                // Lanes of the other kind go to what is not needed, or where the second store puts them as well.
+                sorted.store(to, low);
+                sorted.store(to, high - WIDTH);
+                (low + count, high - (WIDTH - count))
             }
-            // What is left: less than a block of unread points, and the two blocks. They fit exactly.
-            let count = 2 * block + right - left;
-            all.copy(left, rest, 2 * block, block);
-            let odd = count % WIDTH;
-            for i in 0..odd {
-                let below = *rest.0.add(i) < pivot;
-                high -= usize::from(!below);
-                rest.copy(i, all, if below { low } else { high }, 1);
-                low += usize::from(below);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fmm_traits::testkit::clouds::Generator;
+
+    type Partition = fn(&mut Items, usize, f64) -> usize;
+
+    /// Where the points of a window come to stand, and how many are below the pivot.
+    fn places(n: usize, pivot: f64, by: Partition) -> (usize, Vec<u32>) {
+        let mut g = Generator::new(n as u64);
+        let mut y: Vec<f64> = (0..n).map(|_| g.uniform()).collect();
+        let mut x: Vec<f64> = y.iter().map(|y| 3.0 * y).collect();
+        let mut id: Vec<u32> = (0..n as u32).collect();
+        let cut = by(&mut Items { at: [&mut x, &mut y], id: &mut id }, 1, pivot);
+        assert!(y[..cut].iter().all(|&y| y < pivot) && y[cut..].iter().all(|&y| y >= pivot));
+        assert!(x.iter().zip(&y).all(|(x, y)| *x == 3.0 * y));
+        (cut, id)
+    }
+
+    /// A model of the algorithm without arrays: queues of what is unread, written from both ends.
+    fn model(n: usize, pivot: f64) -> (usize, Vec<u32>) {
+        if n < 16 {
+            return places(n, pivot, one_by_one);
+        }
+        let mut g = Generator::new(n as u64);
+        let key: Vec<f64> = (0..n).map(|_| g.uniform()).collect();
+        let block = if n < 192 { 8 } else { 32 };
+        let mut unread: std::collections::VecDeque<u32> = (block as u32..(n - block) as u32).collect();
+        // Room before the unread points and behind them.
+        let mut room = [block, block];
+        // Those below the pivot from the front on, the others from the back on, eight by eight.
+        let (mut front, mut back) = (Vec::new(), Vec::new());
+        let mut take = |points: &[u32], room: &mut [usize; 2]| {
+            let (low, mut high): (Vec<u32>, Vec<u32>) = points.iter().partition(|&&i| key[i as usize] < pivot);
+            room[0] = room[0].wrapping_sub(low.len());
+            room[1] = room[1].wrapping_sub(high.len());
+            front.extend(low);
+            high.reverse();
+            back.extend(high);
+        };
+        while unread.len() >= block {
+            let from_right = room[1] < room[0];
+            let mut points: Vec<u32> = match from_right {
+                true => unread.split_off(unread.len() - block).into(),
+                false => unread.drain(..block).collect(),
+            };
+            room[usize::from(from_right)] += block;
+            points.chunks_mut(8).for_each(|eight| take(eight, &mut room));
+        }
+        let ends = (0..block as u32).chain((n - block) as u32..n as u32);
+        let rest: Vec<u32> = ends.chain(unread.iter().copied()).collect();
+        let (odd, whole) = rest.split_at(rest.len() % 8);
+        odd.chunks(1).chain(whole.chunks(8)).for_each(|points| take(points, &mut room));
+        let cut = front.len();
+        back.reverse();
+        front.extend(back);
+        (cut, front)
+    }
+
+    #[test]
+    fn every_instruction_set_moves_points_to_the_same_places() {
+        for n in (0..70).chain([100, 191, 192, 193, 224, 255, 300, 1000, 4097]) {
+            for pivot in [0.0, 0.1, 0.5, 0.97, 2.0] {
+                let expected = model(n, pivot);
+                assert!(places(n, pivot, partition) == expected, "the best of this machine: {n} {pivot}");
+                assert!(places(n, pivot, partition_by::<Eight>) == expected, "{n} {pivot}");
             }
-            // The room is now of whole vectors, of which two do not overlap and one is written twice in the same place.
-            for i in (odd..count).step_by(WIDTH) {
-                (low, high) = all.place(rest.load(i), level, low, high);
-            }
-            low
         }
     }
 }

@@ -5,6 +5,8 @@
 //! and a box is a run of consecutive leaves. Boxes are shrunk to their points: the centre is that of
 //! their bounding rectangle, the radius reaches the farthest of them.
 
+pub use crate::points::PlanePoints;
+use crate::points::{fill, first_not_of_a_permutation, kept, pick};
 use crate::select::{Items, select};
 use fmm_traits::tree::{Hierarchy, NONE};
 use fmm_traits::{Cube, Error};
@@ -31,31 +33,6 @@ pub struct PyramidOptions {
 impl Default for PyramidOptions {
     fn default() -> Self {
         PyramidOptions { population: 40.0, depth: None }
-    }
-}
-
-/// Points in tree order, one array per axis.
-#[derive(Clone, Debug, Default)]
-pub struct PlanePoints {
-    /// x by position.
-    pub x: Vec<f64>,
-    /// y by position.
-    pub y: Vec<f64>,
-    /// The caller's index by position.
-    pub order: Vec<u32>,
-}
-
-impl PlanePoints {
-    fn zeros(n: usize) -> Self {
-        PlanePoints { x: vec![0.0; n], y: vec![0.0; n], order: vec![0; n] }
-    }
-    /// Number of points.
-    pub fn len(&self) -> usize {
-        self.order.len()
-    }
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.order.is_empty()
     }
 }
 
@@ -336,6 +313,60 @@ impl Pyramid {
         }
     }
 
+    /// The pyramid with the same boxes of the sources and targets at the given positions, in ascending order. Their order is
+    /// 0, 1, … in tree order, and targets are never the sources: no pair is skipped but at distance zero.
+    ///
+    /// # Panics
+    /// When positions do not ascend, or lie beyond the points.
+    pub fn thinned(&self, sources: &[u32], targets: &[u32]) -> Pyramid {
+        let (sources, source_start) = kept(&self.sources, &self.source_start, sources);
+        let (targets, target_start) = kept(&self.targets, &self.target_start, targets);
+        Pyramid {
+            depth: self.depth,
+            center: self.center.clone(),
+            radius: self.radius.clone(),
+            source_start,
+            target_start,
+            sources: Arc::new(sources),
+            targets: Arc::new(targets),
+        }
+    }
+
+    /// Checks that the public arrays still are such as [`build`](Pyramid::build) and [`thinned`](Pyramid::thinned) make them: a centre and
+    /// a radius for each box, and in tree order as many points as the leaves hold, each index of the caller once. Tasks that
+    /// write the caller's rows rely on that.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for an array of another length, [`Error::Edge`] for the leaf of a point that is not the caller's, or is
+    /// there twice.
+    pub fn check(&self) -> Result<(), Error> {
+        let boxes = level_start(self.depth + 1);
+        let length = |array, found, expected| {
+            let why = format!("a pyramid of {} levels", self.levels());
+            if found == expected { Ok(()) } else { Err(Error::Shape { array, found, expected, why }) }
+        };
+        length("centres of boxes", self.center.len(), boxes)?;
+        length("radii of boxes", self.radius.len(), boxes)?;
+        let refuse = |leaf: usize, what: String| {
+            Err(Error::Edge { what, target: (level_start(self.depth) + leaf) as u32, source_box: NONE })
+        };
+        let sets = [(&self.sources, &self.source_start), (&self.targets, &self.target_start)];
+        for (points, start) in sets.into_iter().take(if self.same_points() { 1 } else { 2 }) {
+            let n = start.last().map_or(0, |&n| n as usize);
+            length("x of points", points.x.len(), n)?;
+            length("y of points", points.y.len(), n)?;
+            length("order of points", points.order.len(), n)?;
+            if let Some(at) = first_not_of_a_permutation(&points.order) {
+                let leaf = start.partition_point(|&first| first as usize <= at) - 1;
+                return refuse(leaf, format!("a point is the caller's {} of {n}, or a second time", points.order[at]));
+            }
+        }
+        if self.same_points() && self.source_start != self.target_start {
+            return refuse(0, "targets are the sources, but not leaf by leaf".into());
+        }
+        Ok(())
+    }
+
     /// Levels below the root: the leaves are on this level.
     pub fn depth(&self) -> usize {
         self.depth
@@ -394,37 +425,6 @@ impl Pyramid {
         let arrays = 24 * self.len() as u64 + 4 * (self.source_start.len() + self.target_start.len()) as u64;
         arrays + points(&self.sources) + if self.same_points() { 0 } else { points(&self.targets) }
     }
-}
-
-/// Writes `points` (N×2) from position `first` on.
-fn fill(all: &mut PlanePoints, first: usize, points: &[f64]) {
-    /// Points a task writes.
-    const RUN: usize = 1 << 12;
-    let (x, y, order) = (&mut all.x[first..], &mut all.y[first..], &mut all.order[first..]);
-    let to = x.par_chunks_mut(RUN).zip(y.par_chunks_mut(RUN)).zip(order.par_chunks_mut(RUN));
-    points.par_chunks(2 * RUN).zip(to).enumerate().for_each(|(run, (points, ((x, y), order)))| {
-        for (i, p) in points.chunks_exact(2).enumerate() {
-            (x[i], y[i], order[i]) = (p[0], p[1], (first + run * RUN + i) as u32);
-        }
-    });
-}
-
-/// The points whose id satisfies `keep`, with ids counted from `from`, and the first of each leaf.
-fn pick(points: &PlanePoints, start: &[u32], from: u32, keep: impl Fn(u32) -> bool) -> (PlanePoints, Vec<u32>) {
-    let mut kept = PlanePoints::default();
-    let mut kept_start = Vec::with_capacity(start.len());
-    kept_start.push(0);
-    for w in start.windows(2) {
-        for i in w[0] as usize..w[1] as usize {
-            if keep(points.order[i]) {
-                kept.x.push(points.x[i]);
-                kept.y.push(points.y[i]);
-                kept.order.push(points.order[i] - from);
-            }
-        }
-        kept_start.push(kept.len() as u32);
-    }
-    (kept, kept_start)
 }
 
 impl Hierarchy for Pyramid {

@@ -1,5 +1,5 @@
-//! Selection in place: the k-th smallest coordinate in its place, smaller ones before it, larger ones
-//! behind it, in little more than one and a half passes (after Floyd & Rivest 1975).
+//! Selection in place: puts the k-th smallest coordinate at position k, smaller ones before it and larger ones behind
+//! it. It takes little more than one and a half passes (after Floyd & Rivest 1975).
 
 use crate::partition::partition;
 
@@ -36,27 +36,29 @@ impl Items<'_> {
     }
 }
 
-/// Windows up to this long fit into the nearest cache, where counting keys is cheaper than moving points.
-const COUNTED: usize = 2048;
-/// Windows up to this long are sorted by insertion.
-const SHORT: usize = 16;
-/// Distance of the pivot from the wanted rank in standard deviations of the sample's rank.
-const MARGIN: f64 = 2.0;
+/// Longest window in which ranks are found by counting keys. Such a window fits into first-level cache, where
+/// counting keys is cheaper than moving points.
+const COUNTING_LENGTH: usize = 2048;
+/// Longest window that is sorted by insertion.
+const INSERTION_LENGTH: usize = 16;
+/// Distance of the pivot from the wanted rank, in standard deviations of a rank in the sample.
+const PIVOT_MARGIN: f64 = 2.0;
 
-/// Rearranges `items` so that no coordinate along `axis` before position `k` exceeds the one of rank `k`, which is returned, and
-/// none from there on is smaller. The result depends on the input only.
+/// Rearranges `items` around the coordinate of rank `k` along `axis`, which is returned. Coordinates before position
+/// `k` are not larger, coordinates from `k` on are not smaller. The result depends on the input only.
 pub(crate) fn select(items: &mut Items, axis: usize, k: usize) -> f64 {
     debug_assert!(k < items.len());
     let (mut start, mut end) = (0, items.len());
-    while end - start > SHORT {
-        let counted = if end - start > COUNTED { None } else { key_of_rank(&items.at[axis][start..end], k - start) };
+    while end - start > INSERTION_LENGTH {
+        let window = &items.at[axis][start..end];
+        let counted = if window.len() > COUNTING_LENGTH { None } else { key_of_rank(window, k - start) };
         let pivot = counted.unwrap_or_else(|| pivot(&items.at[axis][start..end], k - start));
         let mut cut = start + partition(&mut items.part(start, end), axis, pivot);
         if counted.is_some() && cut == k {
             return pivot;
         }
         if cut == start || counted.is_some() {
-            // The pivot is the smallest key left: its copies come next, so that the window shrinks.
+            // The pivot is the smallest key left. Its copies are moved next, so that the window shrinks.
             cut += partition(&mut items.part(cut, end), axis, pivot.next_up());
             if k < cut {
                 return pivot;
@@ -78,12 +80,12 @@ pub(crate) fn select(items: &mut Items, axis: usize, k: usize) -> f64 {
     items.at[axis][k]
 }
 
-/// Keys of which the one of the wanted rank is picked by hand.
-const FEW: usize = 8;
-/// Most passes over the keys.
-const PASSES: usize = 16;
+/// Number of remaining keys that are sorted to find the wanted one.
+const SORTED_KEYS: usize = 8;
+/// Largest number of passes over the keys.
+const MAX_PASSES: usize = 16;
 
-/// The key of rank `k`, unless the keys are spread so unevenly that it takes too many passes.
+/// The key of rank `k`. `None` if the keys are spread so unevenly that it would take too many passes.
 fn key_of_rank(keys: &[f64], k: usize) -> Option<f64> {
     #[cfg(target_arch = "x86_64")]
     if crate::partition::avx512::available() {
@@ -107,9 +109,9 @@ fn counted(keys: &[f64], k: usize) -> Option<f64> {
     let mut low = keys.iter().fold(f64::INFINITY, least);
     let mut high = keys.iter().fold(f64::NEG_INFINITY, most).next_up();
     let (mut first, mut last) = (0, keys.len());
-    for _ in 0..PASSES {
-        if last - first <= FEW {
-            let (mut few, mut n) = ([0.0; FEW + 1], 0);
+    for _ in 0..MAX_PASSES {
+        if last - first <= SORTED_KEYS {
+            let (mut few, mut n) = ([0.0; SORTED_KEYS + 1], 0);
             for &x in keys {
                 few[n] = x;
                 n += usize::from(low <= x && x < high);
@@ -133,7 +135,7 @@ fn counted(keys: &[f64], k: usize) -> Option<f64> {
 
 /// A key a little beyond rank `k`, on the side that leaves rank `k` in the smaller part.
 fn pivot(keys: &[f64], k: usize) -> f64 {
-    // A sample of √n ranks like the keys within 1/n^¼; more than 1023 would cost more than they save.
+    // Ranks in a sample of √n keys are accurate to 1/n^¼. More than 1023 keys would cost more than they save.
     if keys.len() < 1 << 10 { pivot_of::<31>(keys, k) } else { pivot_of::<1023>(keys, k) }
 }
 
@@ -143,13 +145,13 @@ fn pivot_of<const N: usize>(keys: &[f64], k: usize) -> f64 {
     let size = ((n as f64).sqrt() as usize).min(N) | 1;
     let mut sample = [0.0; N];
     let sample = &mut sample[..size];
-    // At equal steps, in units of 2⁻³² keys: one division serves them all.
+    // Equal steps in units of 2⁻³² keys, so that one division is enough.
     let step = (n << 32) / size;
     for (i, s) in sample.iter_mut().enumerate() {
         *s = keys[(i * step + step / 2) >> 32];
     }
     let fraction = (k as f64 + 0.5) / n as f64;
-    let margin = MARGIN * (fraction * (1.0 - fraction) * size as f64).sqrt();
+    let margin = PIVOT_MARGIN * (fraction * (1.0 - fraction) * size as f64).sqrt();
     let rank = fraction * size as f64 + if fraction <= 0.5 { margin } else { -margin };
     let rank = (rank.max(0.0) as usize).min(size - 1);
     *sample.select_nth_unstable_by(rank, f64::total_cmp).1

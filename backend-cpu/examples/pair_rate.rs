@@ -2,16 +2,11 @@
 use backend_cpu::{Isa, Precision, Targets, direct};
 use fmm_kernels::Laplace;
 use fmm_traits::Outputs;
+use fmm_traits::testkit::clouds::{CloudKind, uniform_strengths};
 
 fn main() {
     let n = 6000usize;
-    let mut s = 1u64;
-    let mut rnd = || {
-        s = s.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (s >> 11) as f64 / (1u64 << 53) as f64
-    };
-    let x: Vec<f64> = (0..3 * n).map(|_| rnd()).collect();
-    let q: Vec<f64> = (0..n).map(|_| rnd()).collect();
+    let (x, q) = (CloudKind::Uniform.points(n, 1), uniform_strengths(n, 1));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     pool.install(|| {
         for isa in Isa::available() {

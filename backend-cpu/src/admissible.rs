@@ -1,6 +1,7 @@
-//! What batched stages assume of edge lists, and what an expansion admits, checked once a plan.
+//! What batched stages assume of trees and edge lists, and what an expansion admits, checked once a plan.
 
-use fmm_traits::{Cube, Error, Lists, Tree};
+use fmm_traits::{Cube, Error, Hierarchy, Lists, Tree};
+use fmm_tree::invariants;
 
 /// Where an expansion is valid: (target, source).
 pub struct Region {
@@ -13,23 +14,48 @@ pub struct Region {
 }
 
 /// Whether box `a` is an ancestor of box `b`.
-fn contains(tree: &Tree, a: u32, b: u32) -> bool {
+fn contains(tree: &impl Hierarchy, a: u32, b: u32) -> bool {
     let mut b = b;
     while b > a {
-        b = tree.parent[b as usize];
+        b = tree.parent(b as usize);
     }
     b == a
 }
 
-/// Checks that points enter and leave the sums at leaves, each once and with a far field to meet there, that M2M and L2L
-/// join a box and its children, and that the far edges lie in `region`.
-pub fn check(tree: &Tree, lists: &Lists, region: &Region) -> Result<(), Error> {
-    let cubes: Vec<Cube> = (0..tree.levels())
-        .flat_map(|l| tree.level(l).map(move |b| Cube { center: tree.center(b, l), side: tree.side_at(l) }))
-        .collect();
-    let cube = |b: u32| cubes[b as usize];
-    let refuse = |what: &str, t, s| Err(Error::Edge { what: what.into(), target: t, source_box: s });
+/// Why an edge is refused.
+pub fn refuse(what: &str, target: u32, source_box: u32) -> Result<(), Error> {
+    Err(Error::Edge { what: what.into(), target, source_box })
+}
+
+/// Checks that `lists` are rows for so many boxes, and name no others.
+pub fn well_formed(boxes: usize, lists: &Lists) -> Result<(), Error> {
+    for (name, edges) in lists.kinds() {
+        let (found, expected) = (edges.starts.len(), boxes + 1);
+        if found != expected {
+            let why = format!("{boxes} boxes");
+            return Err(Error::Shape { array: "row starts of the lists", found, expected, why });
+        }
+        let (ends, found) = (edges.starts[boxes], edges.sources.len());
+        if edges.starts[0] != 0 || ends != found || !edges.starts.is_sorted() {
+            let why = format!("rows of {name}, one behind the other");
+            return Err(Error::Shape { array: "edges of the lists", found, expected: ends, why });
+        }
+        // No early exit: the test is one of vectors.
+        let most = edges.sources.iter().fold(0, |most, &s| most.max(s));
+        if most as usize >= boxes && !edges.is_empty() {
+            let target = edges.iter().find(|e| e.1 == most).map_or(0, |e| e.0);
+            let what = format!("{name} from a box that is not there");
+            return Err(Error::Edge { what, target, source_box: most });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that points enter and leave the sums at leaves, each once and with a far field to meet there, and that M2M and L2L
+/// join a box and its children. The lists are well formed.
+pub fn at_their_boxes(tree: &impl Hierarchy, lists: &Lists) -> Result<(), Error> {
     let leaf = |b: u32| tree.is_leaf(b as usize);
+    let parent = |b: u32| tree.parent(b as usize);
     for e in [&lists.p2m, &lists.l2p] {
         if let Some((t, s)) = e.iter().find(|&(t, s)| t != s || !leaf(t)) {
             return refuse("P2M and L2P are between a leaf and itself", t, s);
@@ -40,10 +66,10 @@ pub fn check(tree: &Tree, lists: &Lists, region: &Region) -> Result<(), Error> {
             return refuse("targets are met at leaves", t, s);
         }
     }
-    if let Some((t, s)) = lists.m2m.iter().find(|&(t, s)| tree.parent[s as usize] != t) {
+    if let Some((t, s)) = lists.m2m.iter().find(|&(t, s)| parent(s) != t) {
         return refuse("M2M is from a child to its parent", t, s);
     }
-    if let Some((t, s)) = lists.l2l.iter().find(|&(t, s)| tree.parent[t as usize] != s) {
+    if let Some((t, s)) = lists.l2l.iter().find(|&(t, s)| parent(t) != s) {
         return refuse("L2L is from a parent to its child", t, s);
     }
     if let Some((t, s)) = lists.p2p.iter().find(|&(t, s)| t != s && contains(tree, s, t)) {
@@ -53,6 +79,19 @@ pub fn check(tree: &Tree, lists: &Lists, region: &Region) -> Result<(), Error> {
     if let (true, Some((t, s))) = (lists.p2m.is_empty() && lists.l2p.is_empty(), far.next()) {
         return refuse("a far field without P2M and L2P", t, s);
     }
+    Ok(())
+}
+
+/// Checks that `tree` has the invariants that stages rely on ([`invariants::check_boxes`]), that `lists` are well formed and
+/// [`at_their_boxes`], and that the far edges lie in `region`.
+pub fn check(tree: &Tree, lists: &Lists, region: &Region) -> Result<(), Error> {
+    invariants::check_boxes(tree)?;
+    well_formed(tree.len(), lists)?;
+    at_their_boxes(tree, lists)?;
+    let cubes: Vec<Cube> = (0..tree.levels())
+        .flat_map(|l| tree.level(l).map(move |b| Cube { center: tree.center(b, l), side: tree.side_at(l) }))
+        .collect();
+    let cube = |b: u32| cubes[b as usize];
     let kinds = [
         (&lists.m2p, region.m2p, "the multipole is not valid on all of the target box"),
         (&lists.m2l, region.m2l, "the boxes are too close for M2L"),

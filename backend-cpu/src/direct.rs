@@ -26,27 +26,30 @@ impl Precision {
     }
 }
 
-/// Where a direct sum is evaluated.
+/// The targets of a direct sum.
 #[derive(Clone, Copy, Debug)]
 pub enum Targets<'a> {
-    /// At the sources with these indices (`None`: all), each skipping itself.
+    /// The sources with these indices (`None`: all sources). Each target skips itself.
     Sources(Option<&'a [usize]>),
-    /// At these points, M×3 row-major.
+    /// Other points, M×3 row-major.
     Points(&'a [f64]),
 }
 
-/// Sources per tile: a tile of seven f32 rows, or four of f64 (and one more for each further set of strengths), streams from
-/// the second cache. In half as many sources the sums over lanes at the end of a tile take 2 % of the time.
-const TILE: usize = 2048;
+/// Sources per tile. It balances the second-level cache, which should hold a tile (seven rows of f32, or four of f64,
+/// and one more for each further set of strengths), against the sums over lanes at the end of a tile. With half as
+/// many sources those sums take 2 % of the time.
+const SOURCES_PER_TILE: usize = 2048;
 /// Targets per task.
-const TASK: usize = 64;
+const TARGETS_PER_TASK: usize = 64;
 
-/// Sums all pairs. `sources` N×3 and `strengths` N×c row-major; the result has the values of the
-/// kernel that [`Family::visit`] chose for `outputs`, target-major, with the columns of each output.
-/// Runs in the current rayon pool; the result does not depend on its size.
+/// Sums all pairs.
 ///
-/// A source that coincides with a target contributes zero to a singular kernel; when the targets
-/// are sources, each skips itself by index.
+/// `sources` is N×3 and `strengths` N×c, both row-major. The result holds the values of the kernel that
+/// [`Family::visit`] chooses for `outputs`, target-major, and the columns of each output. Runs in the current rayon
+/// pool; the result does not depend on the number of threads.
+///
+/// A source that coincides with a target contributes zero if the kernel is singular. If the targets are sources, each
+/// skips itself by index.
 pub fn direct<F: Family>(
     family: &F,
     outputs: Outputs,
@@ -60,7 +63,8 @@ pub fn direct<F: Family>(
     Ok((sums.pop().unwrap_or_default(), columns))
 }
 
-/// [`direct`] for several sets of strengths, which share the evaluation of the kernel. Each has the bits it has alone.
+/// [`direct`] for several sets of strengths, which share the evaluation of the kernel. Each set gets the same bits as
+/// it would alone.
 pub fn direct_batch<F: Family>(
     family: &F,
     outputs: Outputs,
@@ -76,10 +80,30 @@ pub fn direct_batch<F: Family>(
         return Err(Error::Shape { array: "strengths", found: wrong.len(), expected: n * c, why });
     }
     let (params, scale) = (family.parameters(), family.scale());
-    family.visit(outputs, Direct { params, scale, sources, strengths, targets, precision, isa })
+    let (kernel, columns) = family.visit(outputs, Chosen)?;
+    Ok((Direct { kernel, params, scale, sources, strengths, targets, precision, isa }.values(), columns))
+}
+
+/// What the kernel from sources to values leaves behind.
+struct Near {
+    single: Pair<f32>,
+    double: Pair<f64>,
+    /// Parameters in units of a length.
+    dilated: fn(&[f64], f64) -> Vec<f64>,
+}
+
+/// Takes the kernel without its type.
+struct Chosen;
+
+impl Visitor for Chosen {
+    type Output = (Near, Vec<OutputColumns>);
+    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
+        (Near { single: Pair::close::<S>(), double: Pair::close::<S>(), dilated: S::unit_parameters }, columns)
+    }
 }
 
 struct Direct<'a> {
+    kernel: Near,
     params: Vec<f64>,
     scale: f64,
     sources: &'a [f64],
@@ -89,26 +113,28 @@ struct Direct<'a> {
     isa: Isa,
 }
 
-impl Visitor for Direct<'_> {
-    type Output = (Vec<Vec<f64>>, Vec<OutputColumns>);
-    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
-        let double = || Packed::new(&self, Pair::<f64>::close::<S>(), S::unit_parameters);
-        let values = match self.precision {
+impl Direct<'_> {
+    /// The values of each set of strengths at all targets.
+    fn values(&self) -> Vec<Vec<f64>> {
+        let Near { single, double, dilated } = &self.kernel;
+        let values = double.values();
+        let double = || Packed::new(self, double.clone(), *dilated);
+        match self.precision {
             Precision::F64 => {
                 let packed = double();
-                self.tasks(S::VALUES, |targets, out| {
+                self.tasks(values, |targets, out| {
                     packed.sums(self.isa, targets, out);
                 })
             }
             Precision::F32 => {
-                let packed = Packed::new(&self, Pair::<f32>::close::<S>(), S::unit_parameters);
+                let packed = Packed::new(self, single.clone(), *dilated);
                 let wide = OnceLock::new();
-                self.tasks(S::VALUES, |targets, out| {
+                self.tasks(values, |targets, out| {
                     let held = packed.sums(self.isa, targets, out);
                     if held.iter().all(|&held| held) {
                         return;
                     }
-                    // Pairs too close for coordinates in two pieces, or for the range of f32.
+                    // Some pairs are too close for coordinates in two pieces, or for the range of f32: sum in f64.
                     let (mut again, set) = (vec![0.0; out.len()], out.len() / held.len());
                     wide.get_or_init(double).sums(self.isa, targets, &mut again);
                     let sets = out.chunks_exact_mut(set).zip(again.chunks_exact(set));
@@ -117,16 +143,15 @@ impl Visitor for Direct<'_> {
                     }
                 })
             }
-        };
-        (values, columns)
+        }
     }
 }
 
-/// A target: its place, and the source that it is and skips.
+/// A target: its position, and the index of the source that it is, which it skips.
 type Target = ([f64; 3], Option<usize>);
 
 impl Direct<'_> {
-    /// The values of each set of strengths at all targets, [`TASK`] at a time from `sums`, which fills in
+    /// The values of each set of strengths at all targets. `sums` computes [`TARGETS_PER_TASK`] targets at a time, as
     /// sets × targets × `values`.
     fn tasks(&self, values: usize, sums: impl Fn(&[Target], &mut [f64]) + Sync) -> Vec<Vec<f64>> {
         let (count, target): (_, Box<dyn Fn(usize) -> Target + Sync>) = match self.targets {
@@ -136,15 +161,16 @@ impl Direct<'_> {
         };
         let sets = self.strengths.len();
         let mut out = vec![0.0; sets * count * values];
-        out.par_chunks_mut(TASK * (sets * values).max(1)).enumerate().for_each(|(task, out)| {
-            let targets: Vec<Target> = (0..out.len() / (sets * values)).map(|i| target(task * TASK + i)).collect();
+        out.par_chunks_mut(TARGETS_PER_TASK * (sets * values).max(1)).enumerate().for_each(|(task, out)| {
+            let count = out.len() / (sets * values);
+            let targets: Vec<Target> = (0..count).map(|i| target(task * TARGETS_PER_TASK + i)).collect();
             sums(&targets, out);
         });
         if sets == 1 {
             return vec![out];
         }
         let mut by_set = vec![Vec::with_capacity(count * values); sets];
-        for task in out.chunks(TASK * (sets * values).max(1)) {
+        for task in out.chunks(TARGETS_PER_TASK * (sets * values).max(1)) {
             for (to, from) in by_set.iter_mut().zip(task.chunks_exact(task.len() / sets)) {
                 to.extend_from_slice(from);
             }
@@ -159,8 +185,9 @@ struct Packed<T> {
     params: Vec<T>,
     /// Factor of each value of each set.
     scale: Vec<f64>,
-    /// Coordinates are relative to `shift`, in units of `unit`.
+    /// Origin of the coordinates.
     shift: [f64; 3],
+    /// Unit of the coordinates.
     unit: f64,
     sources: Soa<T>,
 }
@@ -169,8 +196,8 @@ impl<T: Real> Packed<T> {
     fn new(d: &Direct, pair: Pair<T>, dilated: fn(&[f64], f64) -> Vec<f64>) -> Self {
         let n = d.sources.len() / 3;
         let others = if let Targets::Points(points) = d.targets { points } else { &[] };
-        // Coordinates relative to the centre of the sources, in units of their extent, when the
-        // arithmetic is f32; in f64 as they are, but for a power of two, which changes no bit.
+        // In f32, coordinates are relative to the centre of the sources, in units of their extent. In f64 they are only
+        // divided by a power of two, which changes no bit.
         let (center, extent) = frame(d.sources, others);
         let (shift, unit) = if T::EPSILON > 1e-10 { (center, extent) } else { ([0.0; 3], crate::power_of_two(extent)) };
         let mut sources = Soa::default();
@@ -194,7 +221,8 @@ impl<T: Real> Packed<T> {
         Packed { pair, params, scale, shift, unit, sources }
     }
 
-    /// The values of `targets` for each set, overwriting `out`; whether f32 holds those of a set ([`HELD`]).
+    /// Computes the values of `targets` for each set, overwriting `out`. Returns for each set whether f32 can hold
+    /// its sums ([`HELD`]).
     fn sums(&self, isa: Isa, targets: &[Target], out: &mut [f64]) -> Vec<bool> {
         let Packed { pair, params, scale, shift, unit, sources } = self;
         let values = pair.values();
@@ -205,8 +233,8 @@ impl<T: Real> Packed<T> {
         }
         let mut sums = vec![T::default(); out.len()];
         out.fill(0.0);
-        for begin in (0..sources.len()).step_by(TILE) {
-            let range = begin..(begin + TILE).min(sources.len());
+        for begin in (0..sources.len()).step_by(SOURCES_PER_TILE) {
+            let range = begin..(begin + SOURCES_PER_TILE).min(sources.len());
             sums.fill(T::default());
             if pair.singular || targets.iter().all(|(_, own)| own.is_none()) {
                 (pair.sum)(isa, params, places.targets(0..targets.len()), sources, range, None, &mut sums);
@@ -237,10 +265,11 @@ fn point(points: &[f64], i: usize) -> [f64; 3] {
     [points[3 * i], points[3 * i + 1], points[3 * i + 2]]
 }
 
-/// Centre of the bounding box of the sources, and a unit of length in which neither the distances among
-/// them nor those of `targets` have squares beyond the range of f32: their largest extent, but at least
-/// 10⁻⁹ of the way to the farthest target, and all of it where the sources lie in one point (1 where
-/// that is 0).
+/// The frame of an f32 sum: the centre of the bounding box of the sources, and a unit of length. In this unit, no
+/// square of a distance among the sources, or to the targets, leaves the range of f32.
+///
+/// The unit is the largest extent of the sources, but at least 10⁻⁹ of the distance to the farthest target. If all
+/// sources lie in one point, it is that distance, or 1 if that is 0 too.
 fn frame(sources: &[f64], targets: &[f64]) -> ([f64; 3], f64) {
     let mut low = [f64::INFINITY; 3];
     let mut high = [f64::NEG_INFINITY; 3];

@@ -1,15 +1,15 @@
-//! Tasks over leaves, and the way of strengths and values between the user's order and that of the tree.
+//! Tasks over leaves, and the permutation of strengths and values between user order and tree order.
 
 use fmm_traits::Tree;
 use rayon::prelude::*;
 
-/// Targets per task of L2P, M2P and P2P.
-const TASK: usize = 256;
+/// Smallest number of targets in a task of L2P, M2P or P2P (the last task may have fewer).
+const TARGETS_PER_TASK: usize = 256;
 
 /// The leaves of a tree that have targets.
 #[derive(Debug)]
 pub struct Leaves {
-    /// In the order of their targets, with their levels.
+    /// (leaf, level), in the order of their targets.
     all: Vec<(u32, u8)>,
     /// `all[groups[g]..groups[g+1]]` is one task.
     groups: Vec<usize>,
@@ -18,7 +18,7 @@ pub struct Leaves {
 }
 
 impl Leaves {
-    /// Those of `tree`.
+    /// The leaves of `tree` that have targets.
     pub fn new(tree: &Tree) -> Self {
         let mut all = Vec::new();
         for level in 0..tree.levels() {
@@ -30,7 +30,7 @@ impl Leaves {
         let mut count = 0;
         for (i, &(b, _)) in all.iter().enumerate() {
             count += tree.targets_of(b as usize).len();
-            if count >= TASK || i + 1 == all.len() {
+            if count >= TARGETS_PER_TASK || i + 1 == all.len() {
                 groups.push(i + 1);
                 count = 0;
             }
@@ -42,8 +42,8 @@ impl Leaves {
         Leaves { all, groups, position }
     }
 
-    /// Calls `work(leaf, level, values of its targets)` for each leaf, in tasks of consecutive targets, on the current
-    /// rayon pool. `values`: `width` numbers a target, tree order.
+    /// Calls `work(leaf, level, values of its targets)` for each leaf, on the current rayon pool. A task has
+    /// consecutive leaves. `values` holds `width` numbers per target, in tree order.
     pub fn for_each(
         &self,
         tree: &Tree,
@@ -69,7 +69,8 @@ impl Leaves {
         });
     }
 
-    /// Values to the user: `out` ← set `set` of `values`·factor, where each target has `sets` of `width` numbers.
+    /// Copies values times `factor` into user order. Each target has `sets` sets of `width` numbers in `values`; set
+    /// `set` is copied.
     pub fn gather(&self, values: &[f64], factor: f64, width: usize, [set, sets]: [usize; 2], out: &mut [f64]) {
         out.par_chunks_mut(width).zip(&self.position).with_min_len(4096).for_each(|(to, &at)| {
             let from = &values[(at as usize * sets + set) * width..][..width];
@@ -78,7 +79,8 @@ impl Leaves {
     }
 }
 
-/// Sets of strengths of the user, `count` a source, each divided by its unit, to one array a set and component in tree order.
+/// Copies sets of strengths into tree order. A set is (strengths, unit): `count` strengths per source, which are
+/// divided by the unit. `to` gets one array per set and component.
 pub fn scatter(tree: &Tree, sets: &[(&[f64], f64)], count: usize, to: &mut Vec<Vec<f64>>) {
     to.resize_with(sets.len() * count, Vec::new);
     for (row, to) in to.iter_mut().enumerate() {
@@ -90,7 +92,7 @@ pub fn scatter(tree: &Tree, sets: &[(&[f64], f64)], count: usize, to: &mut Vec<V
     }
 }
 
-/// Makes `v` `len` zeros.
+/// Makes `v` a vector of `len` zeros.
 pub fn clear<T: Default + Clone + Send>(v: &mut Vec<T>, len: usize) {
     v.resize(len, T::default());
     v.par_chunks_mut(1 << 16).for_each(|v| v.fill(T::default()));

@@ -4,14 +4,20 @@
 //! [`pairwise`] that of stages, [`equivalent`] the fast stages of the equivalent-density method, [`spherical`] those of
 //! spherical harmonics, [`laurent`] the stages of the two-dimensional method.
 
+// What the feature leaves out is there, and checked by the compiler.
+#![cfg_attr(feature = "develop", allow(dead_code, unused_imports))]
+
 mod admissible;
 mod application;
 pub mod direct;
 pub mod equivalent;
+mod frame;
 pub mod lanes;
 pub mod laurent;
 mod leaves;
+mod near;
 pub mod pairwise;
+mod pool;
 pub mod soa;
 pub mod spherical;
 pub mod sum;

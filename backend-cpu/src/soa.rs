@@ -1,18 +1,20 @@
-//! Structure-of-arrays scratch for points: padded rows of coordinates, then one per strength.
+//! Points as a structure of arrays: padded rows of coordinates, then one row per strength.
 //!
-//! A coordinate is one number or a sum of two pieces: the nearest f32 and the f32 nearest to the rest, 49 bits
-//! together. The differences of both pieces, added, resolve those 49 bits: that of the first pieces is exact just where they
-//! nearly cancel (Sterbenz 1974).
+//! A coordinate is one number, or a sum of two *pieces*: the nearest f32, and the f32 nearest to the rest. Together
+//! they have 49 bits. For the distance of two points, the differences of first and of second pieces are added. The
+//! difference of two first pieces that nearly cancel is exact (Sterbenz 1974), so close points keep all 49 bits.
 
 use fmm_traits::Real;
 use std::ops::Range;
 
-/// Coordinate rows of the targets of a sum; those of a second piece are empty where there is none.
+/// Coordinate rows of the targets of a sum: x, y, z of the first piece, then of the second (empty without a second
+/// piece).
 pub type Targets<'a, T> = [&'a [T]; 6];
 
-/// Rows are padded to a multiple of this many scalars, the widest vector.
+/// Length to whose multiples rows are padded: the scalars of the widest vector.
 pub const PAD: usize = 16;
-const LINE: usize = 64;
+/// Bytes of a cache line.
+const CACHE_LINE: usize = 64;
 
 /// `rows` arrays of equal length in one allocation, each starting on a cache line.
 #[derive(Debug, Default)]
@@ -26,18 +28,18 @@ pub struct Soa<T> {
 }
 
 impl<T: Real> Soa<T> {
-    /// Makes rows of `len` entries for coordinates of so many pieces and for `strengths`, keeping the allocation
-    /// where it suffices. Contents are unspecified until written.
+    /// Makes rows of `len` entries, for coordinates of `pieces` pieces and for `strengths` strengths. The allocation
+    /// is kept if it is large enough. Contents are unspecified until written.
     pub fn reset(&mut self, pieces: usize, strengths: usize, len: usize) {
         let rows = 3 * pieces + strengths;
         self.rows = rows;
         self.pieces = pieces;
         self.len = len;
         self.stride = len.next_multiple_of(PAD).max(PAD);
-        let need = self.stride * rows + LINE / size_of::<T>();
+        let need = self.stride * rows + CACHE_LINE / size_of::<T>();
         if self.data.len() < need {
             self.data = vec![T::default(); need + need / 4];
-            self.offset = self.data.as_ptr().align_offset(LINE).min(LINE / size_of::<T>());
+            self.offset = self.data.as_ptr().align_offset(CACHE_LINE).min(CACHE_LINE / size_of::<T>());
         }
     }
 
@@ -56,18 +58,18 @@ impl<T: Real> Soa<T> {
         self.rows
     }
 
-    /// Numbers that hold a coordinate.
+    /// Pieces of a coordinate: 1 or 2.
     pub fn pieces(&self) -> usize {
         self.pieces
     }
 
-    /// Row `r` with its padding: x, y, z of the first piece, of the second, strengths.
+    /// Row `r` with its padding. The rows are x, y, z of the first piece, x, y, z of the second piece, then strengths.
     #[inline(always)]
     pub fn row(&self, r: usize) -> &[T] {
         &self.data[self.offset + r * self.stride..][..self.stride]
     }
 
-    /// As [`row`](Self::row).
+    /// As [`row`](Self::row), mutable.
     #[inline(always)]
     pub fn row_mut(&mut self, r: usize) -> &mut [T] {
         &mut self.data[self.offset + r * self.stride..][..self.stride]
@@ -97,8 +99,7 @@ impl<T: Real> Soa<T> {
         std::array::from_fn(|r| if r < 3 * self.pieces { &self.row(r)[range.clone()] } else { &[] })
     }
 
-    /// Fills the padding: points repeat the first one, strengths are zero, so that padded entries
-    /// contribute nothing.
+    /// Fills the padding with copies of the first point and zero strengths. Padded entries then contribute nothing.
     #[inline(always)]
     pub fn pad(&mut self) {
         let (len, coordinates) = (self.len, 3 * self.pieces);

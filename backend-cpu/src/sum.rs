@@ -1,5 +1,5 @@
-//! The one loop over pairs. P2M, P2L, L2P, M2P, P2P and direct summation differ only in the kernel
-//! and in who the sources and targets are.
+//! The only loop over pairs. P2M, P2L, L2P, M2P, P2P and direct summation all use it; they differ only in the kernel,
+//! the sources and the targets.
 
 use crate::lanes::{Isa, Product, Several, Vectorized, dispatch, dispatch_large};
 use crate::soa::{Soa, Targets};
@@ -10,22 +10,25 @@ use fmm_traits::{
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Kernels with more values than this (Hessians of vectors) are compiled for fewer instruction sets.
+/// Number of values above which a kernel (a Hessian of a vector) is compiled for fewer instruction sets.
 const LARGE: usize = 13;
 
-/// `out[(s·targets + t)·K::VALUES + i]` += Σ over `sources` of K(target t − source)·strength, for each set s of
-/// strengths. `sources`: rows of coordinates in so many `PIECES`, then the strengths of one set after the other; padded.
+/// Adds the field of `sources` at `targets` to `out`: `out[(s·targets + t)·K::VALUES + i]` += Σ over sources of
+/// K(target t − source)·strength, for each set s of strengths.
 ///
-/// `range` selects sources; its start must be a multiple of [`PAD`](crate::soa::PAD), and it is
-/// extended to the next multiple (padding contributes nothing). `own`: when the targets are among
-/// the sources, target t is source `own + t` and is skipped; singular kernels need no such help,
-/// they are zero there.
+/// * `sources`: padded rows of coordinates in `PIECES` pieces, then the strengths, set after set.
+/// * `range` selects sources. Its start must be a multiple of [`PAD`](crate::soa::PAD). Its end is rounded up to the
+///   width of the vectors; padding contributes nothing.
+/// * `own`: if the targets are among the sources, target t is source `own + t` and is skipped. Singular kernels need no
+///   `own`, because they are zero there.
 ///
-/// Sources run along the lanes, a few targets stay in registers: leaves of any population waste
-/// only the padding of the whole source block, and each load of a source serves several targets.
-/// Sets share the evaluation of the kernel: its body is inlined once a set, and what of it does not depend on strengths is one
-/// expression to the compiler. A set has the sums that it would have alone, to the bit.
-/// This is the only place where a kernel is compiled for the vectors, once a kernel, precision and number of pieces.
+/// Sources run along the lanes, and a few targets stay in registers. Only the end of the source range is padded, and
+/// each load of a source serves several targets.
+///
+/// Sets share the evaluation of the kernel. The body is inlined once per set, and the compiler computes the part that
+/// does not depend on strengths once. Each set gets the same bits as it would alone.
+///
+/// This is the only place where a kernel is compiled for vectors: once per kernel, precision and number of pieces.
 #[inline(never)]
 pub fn sum<K: Kernel, T: Real, const PIECES: usize>(
     isa: Isa,
@@ -36,6 +39,10 @@ pub fn sum<K: Kernel, T: Real, const PIECES: usize>(
     own: Option<usize>,
     out: &mut [T],
 ) {
+    #[cfg(feature = "develop")]
+    if const { T::EPSILON > 1e-10 } {
+        return widened(sum::<K, f64, 1>, isa, params, targets, sources, range, own, out);
+    }
     let work = Sum::<K, T, PIECES> { params, targets, sources, range, own, out, _k: PhantomData };
     if const { K::VALUES > LARGE } {
         dispatch_large(isa, work);
@@ -44,20 +51,57 @@ pub fn sum<K: Kernel, T: Real, const PIECES: usize>(
     }
 }
 
-/// Sums below this are those of f32: in larger ones, of strengths of order 1 and in units of the box, pairs stand out that are so
-/// close (1e-9 for 1/r) that coordinates in two pieces begin to lose digits, or that their powers leave the range of f32.
+/// The sum of arguments in `T`, computed in f64. With it, a kernel need not be compiled for f32.
+#[cfg(feature = "develop")]
+fn widened<T: Real>(
+    sum: PairSum<f64>,
+    isa: Isa,
+    params: &[T],
+    targets: Targets<T>,
+    sources: &Soa<T>,
+    range: Range<usize>,
+    own: Option<usize>,
+    out: &mut [T],
+) {
+    let pieces = sources.pieces();
+    let whole = |rows: &dyn Fn(usize) -> Vec<f64>, a: usize| -> Vec<f64> {
+        let mut x = rows(a);
+        if pieces == 2 {
+            x.iter_mut().zip(rows(3 + a)).for_each(|(x, rest)| *x += rest);
+        }
+        x
+    };
+    let wide = |from: &[T]| -> Vec<f64> { from.iter().map(|x| x.f64()).collect() };
+    let strengths = sources.rows() - 3 * pieces;
+    let mut block = Soa::default();
+    block.reset(1, strengths, sources.len());
+    for a in 0..3 {
+        block.row_mut(a).copy_from_slice(&whole(&|r| wide(sources.row(r)), a));
+    }
+    for c in 0..strengths {
+        block.strength_mut(c).copy_from_slice(&wide(sources.row(3 * pieces + c)));
+    }
+    let at = [0, 1, 2].map(|a| whole(&|r| wide(targets[r]), a));
+    let mut wide_out = vec![0.0; out.len()];
+    sum(isa, &wide(params), [&at[0], &at[1], &at[2], &[], &[], &[]], &block, range, own, &mut wide_out);
+    out.iter_mut().zip(wide_out).for_each(|(to, x)| *to += T::of(x));
+}
+
+/// Largest sum that f32 may hold, for strengths of order 1 in units of the box. A larger sum contains a pair so close
+/// (1e-9 for 1/r) that coordinates in two pieces begin to lose digits, or that powers leave the range of f32. Such
+/// sums are repeated in f64.
 pub(crate) const HELD: f64 = 1e9;
 
 /// The signature of [`sum`].
 pub type PairSum<T> = fn(Isa, &[T], Targets<T>, &Soa<T>, Range<usize>, Option<usize>, &mut [T]);
 
-/// [`sum`] of one kernel, with the facts the stages need: what keeps the stages themselves free of
-/// kernel types, so that they are compiled once for all kernels.
+/// [`sum`] of one kernel, with the facts about the kernel that stages need. Stages use it instead of a kernel type,
+/// so that they are compiled once for all kernels.
 #[derive(Clone, Debug)]
 pub struct Pair<T> {
     /// [`sum`] for this kernel.
     pub sum: PairSum<T>,
-    /// Numbers that hold a coordinate.
+    /// Pieces of a coordinate: 1 or 2.
     pub pieces: usize,
     /// Degree of each strength under dilation.
     pub strength_degrees: Vec<i32>,
@@ -72,7 +116,7 @@ impl<T: Real> Pair<T> {
     pub fn of<K: Kernel>() -> Self {
         Self::with::<K>(sum::<K, T, 1>, 1)
     }
-    /// The pair sum of `K` between points, which may be close: f32 coordinates are in two pieces.
+    /// The pair sum of `K` between points. Points may be close, so f32 coordinates have two pieces.
     pub fn close<K: Kernel>() -> Self {
         if const { T::EPSILON > 1e-10 } { Self::with::<K>(sum::<K, T, 2>, 2) } else { Self::of::<K>() }
     }
@@ -85,7 +129,7 @@ impl<T: Real> Pair<T> {
             singular: K::SINGULAR,
         }
     }
-    /// Sets of strengths that share the evaluation of the kernel.
+    /// Number of sets of strengths that share the evaluation of the kernel.
     pub fn together(&self) -> usize {
         together(self.values())
     }
@@ -97,11 +141,11 @@ impl<T: Real> Pair<T> {
     pub fn values(&self) -> usize {
         self.value_degrees.len()
     }
-    /// Factors that hat strengths for a unit box that stands for one of side `side`.
+    /// Factors that hat strengths for a box of side `side`: side^strength_degree. Example: 1/side for a dipole.
     pub fn strength_factors(&self, side: f64) -> [f64; MAX_STRENGTHS] {
         powers(side, &self.strength_degrees)
     }
-    /// Factors that take values on the unit box to the user's units.
+    /// Factors that convert values on the unit box to the user's units: side^value_degree.
     pub fn value_factors(&self, side: f64) -> [f64; MAX_COMPONENTS] {
         powers(side, &self.value_degrees)
     }
@@ -137,8 +181,8 @@ impl<K: Kernel, T: Real, const PIECES: usize> Vectorized for Sum<'_, K, T, PIECE
     }
 }
 
-/// Sets of strengths that share a pass over the sources, of a kernel with so many values: as many as leave their sums in
-/// registers.
+/// Number of sets of strengths that share a pass over the sources, for a kernel with this many values. The sums of
+/// all sets stay in registers.
 pub const fn together(values: usize) -> usize {
     match values {
         1 => 8,
@@ -147,7 +191,7 @@ pub const fn together(values: usize) -> usize {
     }
 }
 
-/// Chooses how many targets, or sets of strengths, share a pass: as many as leave their sums in registers.
+/// Chooses how many targets, or sets of strengths, share a pass. Their sums stay in registers.
 #[inline(always)]
 fn blocked<K: Kernel, S: Simd, T: Real, const PIECES: usize, const SKIP: bool>(
     params: &[T],
@@ -158,7 +202,7 @@ fn blocked<K: Kernel, S: Simd, T: Real, const PIECES: usize, const SKIP: bool>(
     out: &mut [T],
 ) {
     let one = sources.rows() == 3 * PIECES + K::STRENGTHS;
-    // Each `const` is known before anything is compiled: a kernel has only its own passes.
+    // `const` conditions are decided at compile time, so that only the passes of this kernel are compiled.
     if const { K::VALUES == 1 } {
         if one {
             pass::<K, S, T, PIECES, SKIP, 1, 1, 1>(params, targets, sources, range, own, out);
@@ -212,28 +256,40 @@ fn pass<
     assert!(sources.rows() == 3 * PIECES + sets * K::STRENGTHS && begin <= end && end <= length);
     assert!(begin % width == 0 && end % width == 0 && out.len() == sets * n * K::VALUES);
     let row = |r: usize| sources.row(r.min(sources.rows() - 1)).as_ptr();
-    let places: [*const T; 6] = std::array::from_fn(row);
-
-    let lane = IOTA.map(T::of);
+    // Loops, as in kernels: `array::from_fn` and `map` would be compiled again for each pass of each kernel.
+    let mut places = [row(0); 6];
+    let mut lane = [T::default(); IOTA.len()];
+    for r in 0..6 {
+        places[r] = row(r);
+    }
+    for i in 0..IOTA.len() {
+        lane[i] = T::of(IOTA[i]);
+    }
     // SAFETY: `lane` has 16 entries, the widest vector.
     let lane = Several([unsafe { SimdLane::load(lane.as_ptr()) }; TARGETS]);
     let mut set = 0;
     while set < sets {
-        let strengths: [[*const T; MAX_STRENGTHS]; SETS] = std::array::from_fn(|s| {
+        let mut strengths = [[places[0]; MAX_STRENGTHS]; SETS];
+        for s in 0..SETS {
             let first = 3 * PIECES + (set + s).min(sets - 1) * K::STRENGTHS;
-            std::array::from_fn(|c| row(first + c))
-        });
+            for c in 0..K::STRENGTHS {
+                strengths[s][c] = row(first + c);
+            }
+        }
         let mut first = 0;
         while first < n {
-            let index: [usize; TARGETS] = std::array::from_fn(|b| (first + b).min(n - 1));
+            let mut index = [first; TARGETS];
             let mut at = [Several([zero; TARGETS]); 6];
-            for r in 0..3 * PIECES {
-                at[r] = Several(index.map(|t| SimdLane::broadcast(targets[r][t])));
+            for b in 0..TARGETS {
+                index[b] = (first + b).min(n - 1);
+                for r in 0..3 * PIECES {
+                    at[r].0[b] = SimdLane::broadcast(targets[r][index[b]]);
+                }
             }
             let mut sums = [[Several([zero; TARGETS]); VALUES]; SETS];
             let mut j = begin;
             while j < end {
-                // Not a closure: only what is inlined is compiled for the instruction set.
+                // A macro instead of a closure, because only inlined code is compiled for the instruction set.
                 macro_rules! load {
                     ($row:expr) => {
                         // SAFETY: j is a multiple of `width` below `end`, which is at most the padded row length and a
@@ -249,7 +305,7 @@ fn pass<
                     }
                     r[a] = Product::of(d);
                 }
-                // The lanes that are the target itself; relative to j, as f32 does not hold all indices.
+                // The lane of the target itself, relative to j, since f32 cannot hold all indices.
                 let mut itself = [V::<S, T>::splat(0.0); TARGETS];
                 if SKIP {
                     for b in 0..TARGETS {

@@ -1,16 +1,26 @@
-//! `Solver::bytes` against the allocator. A binary of its own: the counter sees every allocation.
+//! What plans say of memory against the allocator: `Solver::bytes`, and that an application allocates nothing for a box.
+//! A binary of its own: the counters see every allocation.
 
 use backend_cpu::{Isa, Precision, Settings, Solver, plan, spherical};
 use fmm_kernels::Laplace;
-use fmm_kernels::spherical::{SphericalOptions, expansion, horner};
+use fmm_kernels::spherical::{SphericalOptions, Translation, Truncation, expansion, horner};
 use fmm_traits::testkit::clouds::{CloudKind, uniform_strengths};
 use fmm_traits::{Error, Lists, Outputs, Tree};
 use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions, build, treecode, uvwx};
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes handed out and not yet returned.
 static LIVE: AtomicI64 = AtomicI64::new(0);
+/// Allocations so far.
+static MADE: AtomicUsize = AtomicUsize::new(0);
+
+/// One test at a time: the counters are those of the process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 struct Counting;
 
@@ -18,6 +28,7 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size() as i64, Relaxed);
+        MADE.fetch_add(1, Relaxed);
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
@@ -62,6 +73,7 @@ fn densities(order: usize, precision: Precision) -> impl Fn(Tree, Lists) -> Resu
 
 #[test]
 fn reported_bytes_are_those_held() {
+    let _alone = alone();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     let lists = |tree: &Tree| uvwx(tree, &ListOptions::default());
     let cases = [
@@ -89,4 +101,49 @@ fn reported_bytes_are_those_held() {
     let rows = (8 * (12 * 12 - 6 * 6 + horner::len(12) - horner::len(6)) * large.2) as i64;
     let (reported, held) = ((large.0 - small.0) as i64, large.1 - small.1);
     assert!(reported < 5 * rows / 4 && held < reported + rows / 8, "{rows}: {reported} reported, {held} held");
+}
+
+/// Allocations of one application of a plan, which has been applied before, and boxes of the tree.
+fn allocations(
+    policy: impl Fn(&Tree) -> Result<Lists, Error>,
+    solver: impl Fn(Tree, Lists) -> Result<Box<dyn Solver>, Error>,
+) -> (usize, usize) {
+    let n = 10_000;
+    let (points, strengths) = (CloudKind::Ellipsoid.points(n, 1), uniform_strengths(n, 1));
+    let tree = build(&points, None, &BuildOptions { ncrit: Some(8), ..Default::default() }).unwrap();
+    let lists = policy(&tree).unwrap();
+    let solver = solver(tree, lists).unwrap();
+    let mut out = vec![0.0; n * solver.values()];
+    let mut count = 0;
+    for _ in 0..3 {
+        let before = MADE.load(Relaxed);
+        solver.apply(&strengths, &mut out, &mut |_, _| true).unwrap();
+        count = MADE.load(Relaxed) - before;
+    }
+    (count, solver.tree().len())
+}
+
+/// What is left are tasks of whole stages: some for each stage and level, none for a box or a leaf.
+#[test]
+fn an_application_allocates_nothing_for_a_box() {
+    let _alone = alone();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    let both = Outputs::POTENTIAL | Outputs::GRADIENT;
+    let every = |tree: &Tree| uvwx(tree, &ListOptions::default());
+    let far = |tree: &Tree| treecode(tree, &TreecodeOptions { theta: 0.6, m2p_min_sources: 0 }, expansion::m2p_valid);
+    for (precision, outputs) in [(Precision::F32, both), (Precision::F64, both), (Precision::F64, Outputs::POTENTIAL)] {
+        let settings = |order| Settings { order, precision, isa: Isa::detect(), cache: None };
+        let check = |what: &str, (count, boxes): (usize, usize)| {
+            assert!(boxes > 2000 && 10 * count < boxes, "{what}, {precision:?}: {count} allocations for {boxes} boxes");
+        };
+        let solver = |tree, lists| plan(&Laplace, outputs, tree, lists, &settings(3));
+        check("equivalent densities", pool.install(|| allocations(every, solver)));
+        // Of order 24 M2P is no polynomial.
+        for (order, translation) in [(4, Translation::Rcr), (4, Translation::Domains), (24, Translation::Rcr)] {
+            let options = SphericalOptions { translation, truncation: Truncation::Variable };
+            let solver = |tree, lists| spherical::plan(&Laplace, outputs, tree, lists, &settings(order), options);
+            check("spherical harmonics", pool.install(|| allocations(every, solver)));
+            check("a treecode", pool.install(|| allocations(far, solver)));
+        }
+    }
 }

@@ -1,11 +1,11 @@
-// The affine part of locals, twin of fmm-kernels/src/equivalent/affine.rs: for each of `m` components the value at the
-// centre of a box and three slopes, in units of the box, 4m numbers a box.
+// The affine part of locals. Twin of fmm-kernels/src/equivalent/affine.rs. It has 4m numbers per box: for each of `m`
+// components the value at the centre of the box and three slopes, in units of the box.
 //
-// In front of this file: REAL.
+// Defined in front of this file: REAL.
 
 #include "shared/level.cuh"
 
-// Most components: MAX_POTENTIALS of fmm-traits.
+// Largest number of components: MAX_POTENTIALS of fmm-traits.
 #define MOST 4
 
 __device__ __forceinline__ REAL warp_sum(REAL x) {
@@ -14,9 +14,11 @@ __device__ __forceinline__ REAL warp_sum(REAL x) {
   return x;
 }
 
-// Takes the affine part out of the check values of `items`, rows of `stride` numbers, component by component at n points of
-// `surface` (x, y, z of all). What a box has is that and what its parent hands down. `squares`: sum of x² over the
-// surface; `slopes`: projection, 3m × 3m; `factor`: a value in units of a child over that in units of its parent. A warp a box.
+// Removes the affine part from the check values of `items`, and stores it in `parts` together with the part that the
+// parent hands down. One warp per box.
+// * check: rows of `stride` numbers, component by component, at n points of `surface` (all x, then y, then z).
+// * squares: sum of x² over the surface. slopes: the projection of slopes, 3m × 3m.
+// * factor: converts a value from units of the parent to units of a child.
 extern "C" __global__ void separate(const Boxes* boxes, const u8* octants, const u32* items, u32 count, u32 m, u32 n,
                                     const double* surface, double squares, const double* slopes, double factor,
                                     REAL* check, u32 stride, REAL* parts) {

@@ -1,13 +1,13 @@
-// Edges of one kind sorted by the operator they take, lists of boxes, and the ends of a run: strengths into
-// tree order, values into the caller's.
+// Edges of one kind sorted by operator, lists of boxes, and both ends of a run: strengths into tree order, values
+// into the caller's order.
 
 #include "shared/boxes.cuh"
 
 #define M2M 0
 #define L2L 1
 
-// For each edge of M2M or L2L the box that receives it, and the number of its operator: 8 · (level of the child) +
-// octant of the child. An edge that does not join a box and its child raises `refused`. A warp a box.
+// For each edge of M2M or L2L: the receiving box, and the number of its operator, 8 · (level of the child) + octant
+// of the child. An edge that does not join a box and its child sets `refused` to its receiver. One warp per box.
 extern "C" __global__ void edge_keys(const Boxes* boxes, const u8* octants, u32 count, u32 kind, const u64* starts,
                                      const u32* sources, u64* keys, u32* targets, u32* refused) {
   const Boxes t = *boxes;
@@ -28,7 +28,8 @@ extern "C" __global__ void take(const u32* from, const u32* order, u64 n, u32* t
   if (i < n) to[i] = from[order[i]];
 }
 
-// First edge of each operator: starts[k] for k = 0 … operators, of sorted keys.
+// The first edge of each operator: starts[k] is the position of the first key ≥ k, for k = 0 … operators. Keys are
+// sorted.
 extern "C" __global__ void key_starts(const u64* keys, u64 n, u32 operators, u64* starts) {
   const u32 k = blockIdx.x * blockDim.x + threadIdx.x;
   if (k > operators) return;
@@ -43,7 +44,8 @@ extern "C" __global__ void key_starts(const u64* keys, u64 n, u32 operators, u64
   starts[k] = lo;
 }
 
-// Boxes with an edge of one of up to three kinds: flags, then the boxes at the sums of the flags.
+// Flags of the boxes that receive an edge of one of up to three kinds; then the list of flagged boxes. starts: prefix
+// sums of the flags.
 extern "C" __global__ void with_edges(u32 count, const u64* a, const u64* b, const u64* c, u32* flags) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) flags[i] = a[i] < a[i + 1] || b[i] < b[i + 1] || c[i] < c[i + 1];
@@ -53,15 +55,15 @@ extern "C" __global__ void list_boxes(u32 count, const u32* flags, const u64* st
   if (i < count && flags[i]) boxes[starts[i]] = i;
 }
 
-// Keys of boxes: those with more targets, in units of `grain`, come first.
+// Keys that sort boxes by falling number of targets, in units of `grain`.
 extern "C" __global__ void size_keys(const Boxes* boxes, const u32* items, u32 count, u32 grain, u32 most, u64* keys) {
   const Boxes t = *boxes;
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) keys[i] = most - min((targets_in(t, items[i]) + grain - 1) / grain, most);
 }
 
-// The largest magnitude of n rows of `width` strengths times their `factors` (those of the root box), as bits, which are in the order of
-// the magnitudes; *largest comes as zero.
+// The largest magnitude of n rows of `width` strengths, hatted for the root by `factors`. The result is the bits of the
+// number; bits of magnitudes have the same order as magnitudes. *largest must be zero before.
 extern "C" __global__ void largest(const double* x, u64 n, u32 width, const double* factors, u64* largest) {
   u64 mine = 0;
   for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n * width; i += (u64)gridDim.x * blockDim.x)
@@ -71,21 +73,21 @@ extern "C" __global__ void largest(const double* x, u64 n, u32 width, const doub
   if (lane_id() == 0) atomicMax(largest, mine);
 }
 
-// The power of two at or below the largest magnitude of the strengths (1 if there is none, or without `largest`): sums
-// are made of strengths divided by it, so that f32 holds them in whatever unit they come.
+// The unit of strengths: the power of two at or below the largest magnitude (1 if all are zero, or without `largest`).
+// Strengths are divided by it, so that sums stay in the range of f32 whatever the caller's units.
 __device__ __forceinline__ double unit_of(const u64* largest) {
   // Exponent bits alone; subnormal numbers give 0.
   const u64 bits = largest ? *largest & 0x7ffull << 52 : 0;
   return bits == 0 || bits == 0x7ffull << 52 ? 1.0 : __longlong_as_double((long long)bits);
 }
 
-// Rows of `width` numbers into tree order, in units of `largest`.
+// Copies rows of `width` strengths into tree order, divided by their unit.
 extern "C" __global__ void scatter(const double* given, const u32* order, u64 n, u32 width, const u64* largest,
                                    double* strengths) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n * width) strengths[i] = given[(u64)order[i / width] * width + i % width] / unit_of(largest);
 }
-// And back, times `factor`.
+// Copies rows of `width` values into the caller's order, times the unit and `factor`.
 extern "C" __global__ void gather(const double* values, const u32* order, u64 n, u32 width, const u64* largest,
                                   double factor, double* out) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;

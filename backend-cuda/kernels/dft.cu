@@ -1,16 +1,16 @@
 // Transforms between the numbers on the surfaces of the children of a box and their spectra, by plain sums axis by
-// axis: an axis has 2P - 1 frequencies, of any factors, and P points. A thread has a line of an axis, and takes a frequency
-// together with its opposite, whose root is the conjugate. Twin of backend-cpu/src/equivalent/dft.rs;
+// axis. An axis has P points and 2P - 1 frequencies. A thread has one line along an axis. It computes a frequency
+// together with the opposite frequency, whose roots are the conjugates. Twin of backend-cpu/src/equivalent/dft.rs;
 // conventions as in fmm-kernels/src/equivalent/spectra.rs.
 //
-// In front of this file: REAL, P (the order), BOXES (children of a block: 8 or 4), THREADS (of a block).
+// Defined in front of this file: REAL, P (the order), BOXES (children per block: 8 or 4), THREADS (per block).
 
 #include "shared/complex.cuh"
 
 #define SIDE (2 * P - 1)
 #define POINTS (6 * (P - 1) * (P - 1) + 2)
 #define FAMILY 8
-// Frequencies of a line whose sums are written out: as many as the instruction cache holds.
+// Frequencies of a line whose sums are unrolled: as many as fit into the instruction cache.
 #define OUT (P * (int)sizeof(REAL) > 24 ? 2 : P - 1)
 
 // e^(-2πi j / SIDE).
@@ -22,7 +22,7 @@ __device__ void fill_roots(Complex* roots) {
   }
 }
 
-// put(k, the sum of `in` at frequency k) for all k.
+// Forward transform of a line: calls put(k, sum) for all frequencies k.
 template <class Put>
 __device__ __forceinline__ void forward(const Complex (&in)[P], const Complex* roots, Put put) {
   Complex all = in[0];
@@ -46,7 +46,7 @@ __device__ __forceinline__ void forward(const Complex (&in)[P], const Complex* r
   }
 }
 
-// And back: the sums over all frequencies k of get(k), at the points of a line.
+// Inverse transform of a line: sums get(k) over all frequencies k, at the P points.
 template <class Get>
 __device__ __forceinline__ void inverse(Complex (&out)[P], const Complex* roots, Get get) {
   const Complex first = get(0);
@@ -68,10 +68,12 @@ __device__ __forceinline__ void inverse(Complex (&out)[P], const Complex* roots,
   }
 }
 
-// Spectra of densities at frequency kz = first + blockIdx.y, of gridDim.y that are held at a time, of strength blockIdx.z. A
-// block: BOXES of the children of family blockIdx.x / (FAMILY / BOXES) - 1; before the first family comes one without
-// children. kids[family · 8 + octant]: box + 1, or 0; numbers[(x · P + y) · P + z]: the number of a point.
-// Planes of spectra: (strength · gridDim.y + blockIdx.y) · SIDE + kx) · SIDE + ky; one family more than there are.
+// Spectra of densities. A block transforms BOXES children of one family, at one frequency kz = first + blockIdx.y
+// (gridDim.y frequencies are in memory at a time), for strength blockIdx.z.
+// * The family is blockIdx.x / (FAMILY / BOXES) - 1. Slot 0 is an extra family without children, whose spectra are
+//   zero.
+// * kids[family · 8 + octant]: box + 1, or 0. numbers[(x · P + y) · P + z]: number of a surface point.
+// * Plane of the spectra: ((strength · gridDim.y + blockIdx.y) · SIDE + kx) · SIDE + ky.
 extern "C" __global__ void __launch_bounds__(THREADS)
     dft_forward(const REAL* densities, u32 row, const u32* kids, const u32* numbers, u32 first, u32 shift,
                 Complex* spectra) {
@@ -87,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int i = threadIdx.x / BOXES; i < P * P; i += THREADS / BOXES) {
     Complex sum = {0, 0};
     if (boxes[box] != 0) {
-      // Of a column inside the cube only the ends are on the surface.
+      // A column inside the cube has only its two ends on the surface.
       const int x = i / P, y = i % P;
       const int far = x == 0 || x == P - 1 || y == 0 || y == P - 1 ? 1 : P - 1;
       const u32 step = kz * far % SIDE;
@@ -121,9 +123,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// From spectra of check values, at frequencies kz from `first` on of which `held` are there, to the check values of
-// component blockIdx.z, added to rows of `out`. A block: BOXES of the children of family blockIdx.x / (FAMILY / BOXES). lattice: x, y, z
-// of each point in three bytes.
+// Check values from spectra, added to rows of `out`, for the `held` frequencies kz from `first` on. A block has BOXES
+// children of family blockIdx.x / (FAMILY / BOXES), and component blockIdx.z. lattice: x, y, z of each surface point in
+// three bytes.
 extern "C" __global__ void __launch_bounds__(THREADS)
     dft_inverse(const Complex* spectra, const u32* kids, const u32* lattice, u32 first, u32 held, u32 shift, REAL* out,
                 u32 row) {
@@ -165,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       if (point >= POINTS) continue;
       const u32 c = lattice[point], x = c & 255, y = c >> 8 & 255, z = c >> 16;
       const Complex u = a[x * P + y][box], w = roots[kz * z % SIDE];
-      // The frequencies above the half are the conjugates of those below.
+      // Frequencies in the upper half are conjugates of those in the lower half, hence the factor 2.
       field[i] += (kz == 0 ? REAL(1) : REAL(2)) * (u.re * w.re + u.im * w.im);
     }
   }

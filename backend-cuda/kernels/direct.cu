@@ -1,17 +1,17 @@
 // Direct summation of any kernel: every target against every source.
 //
-// The source in front of this file defines REAL, STRENGTHS, VALUES, TARGETS (targets of a thread),
-// BLOCK (threads), TILE (sources in shared memory), and two device functions with the arguments
-// (params, rx, ry, rz, q, u): `guarded_pair`, the kernel, and `bare_pair`, the kernel without the test
-// for a zero distance, which then shows in a value that is not finite (or the same as `guarded_pair`).
+// Defined in front of this file: REAL, STRENGTHS, VALUES, TARGETS (per thread), BLOCK (threads), TILE (sources in
+// shared memory), and two device functions with the arguments (params, rx, ry, rz, q, u). `guarded_pair` is the
+// kernel. `bare_pair` is the kernel without the test for a zero distance, which then shows in a value that is not
+// finite. (If a zero distance might not show, `bare_pair` is the same as `guarded_pair`.)
 //
-// A thread keeps the running sums of its targets in f64 and those of a tile in REAL. A tile
-// whose sum is not finite, or which holds the target itself, is summed again with care.
+// A thread keeps the running sums of its targets in f64, and the sums of one tile in REAL. If the sum of a tile is not
+// finite, or if the tile holds the target itself, the tile is summed again with `guarded_pair`.
 
 #include "shared/real.cuh"
 #include "shared/source.cuh"
 
-// Packs n points and what they carry: (x - shift) / unit, and strengths times the factors.
+// Packs n sources: (x - shift) / unit, and strengths times factors.
 extern "C" __global__ void pack_sources(const double* points, const double* strengths, const double* factors,
                                         const double* frame, unsigned n, Source* out) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -22,7 +22,7 @@ extern "C" __global__ void pack_sources(const double* points, const double* stre
   out[i] = s;
 }
 
-// The same for targets, which carry nothing; one array an axis.
+// Packs targets: (x - shift) / unit, one array per axis.
 extern "C" __global__ void pack_targets(const double* points, const double* frame, unsigned m, REAL* out) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= m) return;
@@ -36,8 +36,8 @@ __device__ __forceinline__ void add_bare(const REAL* params, const REAL* x, cons
   for (int k = 0; k < VALUES; ++k) sum[k] += u[k];
 }
 
-// Sources [blockIdx.y * per_split, …) in units of tiles, to target `row` of `out`[blockIdx.y].
-// own[i] is the source that target i is, 2^32 - 1 for none.
+// Sums the sources of split blockIdx.y (per_split tiles, from tile blockIdx.y · per_split on) at all targets, into row
+// blockIdx.y of `out`. own[i]: the source that is target i, or 2^32 - 1 if there is none.
 extern "C" __global__ void __launch_bounds__(BLOCK)
     direct_sum(const double* parameters, const Source* sources, unsigned n, const REAL* targets, const unsigned* own,
                unsigned m, unsigned per_split, double* out) {
@@ -120,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
   }
 }
 
-// out[i] = scale · the sum of the splits, in their order.
+// out[i] = scale · the sum over the splits, in order.
 extern "C" __global__ void combine(const double* parts, const double* scale, unsigned splits, unsigned m, double* out) {
   const unsigned long long count = (unsigned long long)m * VALUES;
   const unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,7 +1,7 @@
-// L2P and M2P: equivalent densities on the surfaces of boxes to values at the targets of a leaf.
+// L2P and M2P: from equivalent densities on the surfaces of boxes to values at the targets of a leaf.
 //
-// In front of this file: REAL, STRENGTHS (of a density), VALUES, BLOCKS (of a multiprocessor), SPLIT, MOST and
-// TILE_BYTES (group.cuh), and `bare_pair`. Targets never lie on the surface whose density they see.
+// Defined in front of this file: REAL, STRENGTHS (of a density), VALUES, BLOCKS (per multiprocessor), SPLIT, MOST and
+// TILE_BYTES (group.cuh), and `bare_pair`. Targets never lie on these surfaces, so no distance is zero.
 
 #include "shared/level.cuh"
 #include "shared/real.cuh"
@@ -10,10 +10,12 @@
 
 #define LEVEL_ROW (LEVEL_HEAD + VALUES)
 
-// The targets of leaf items[blockIdx.x], in groups, which see the densities of the row of boxes with its number, and the affine field
-// of the leaf itself if there are `parts`: rows as in affine.cu, `part_row` numbers a box; value i is number of[i] of a row, with slopes
-// behind it if it is the value of a component; of[i] < 0 has none. A block is
-// a warp. Values are added to those of the targets. surface: x, y, z of n points of a unit box.
+// Adds to the values of the targets of leaf items[blockIdx.x] the fields of the boxes in its row, group by group, and
+// the affine field of the leaf itself. A block is one warp.
+// * surface: n points of a unit box, all x, then y, then z.
+// * parts: affine parts as in affine.cu, `part_row` numbers per box; null if there are none. Value i of a target is
+//   number of[i] of the part. If that is the value of a component, the three slopes behind it are added too. of[i] <
+//   0: no part.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     from_surface(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
                  const u32* row, const double* surface, u32 n, const REAL* densities, const double* xyz, u64 points,

@@ -1,10 +1,11 @@
-// L2P and M2P: rows of harmonics to values at the targets of a leaf, M2P as L2P at the inverted point.
+// L2P and M2P: from rows of harmonics to values at the targets of a leaf. M2P is L2P at the inverted point.
 //
-// In front of this file: REAL, VALUES, ORDER, SINGULAR (1: M2P), BLOCKS (of a multiprocessor), SPLIT, MOST and TILE_BYTES (group.cuh).
+// Defined in front of this file: REAL, VALUES, ORDER, SINGULAR (1: M2P), BLOCKS (per multiprocessor), SPLIT, MOST and
+// TILE_BYTES (group.cuh).
 
 #include "shared/level.cuh"
 
-// The coefficients of a harmonic, for all values.
+// The coefficients of one harmonic, for all values.
 struct alignas((VALUES % 4 == 0 ? 4 : VALUES % 2 == 0 ? 2 : 1) * sizeof(REAL) < 16
                    ? (VALUES % 4 == 0 ? 4 : VALUES % 2 == 0 ? 2 : 1) * sizeof(REAL)
                    : 16) Source {
@@ -16,17 +17,18 @@ static_assert(sizeof(Source) == VALUES * sizeof(REAL), "rows are packed");
 #include "shared/series.cuh"
 
 #define LEVEL_ROW (LEVEL_HEAD + VALUES)
-// Harmonics of a box whose coefficients are in shared memory at once; not a multiple of eight, so that boxes that are read at once lie in
-// distinct banks.
+// Harmonics of one box whose coefficients are in shared memory at once. The number is not a multiple of eight, so
+// that boxes read at the same time lie in distinct banks.
 #define ROOM (TILE / SPLIT - 1)
-// Whether all are, and so few that the program knows each of them.
+// Whether the loops over all harmonics are unrolled: all fit into shared memory, and the order is low.
 #define KNOWN (ORDER * ORDER <= ROOM && ORDER <= (VALUES == 10 ? 6 : 10))
-// Terms of a coefficient at most.
+// Largest number of terms in a coefficient.
 #define TERMS (VALUES == 1 ? 1 : VALUES == 4 ? 2 : 3)
 
-// The targets of leaf items[blockIdx.x], in groups, which see the rows of boxes with its number, `stride` numbers each, SPLIT of them
-// at once, each by the threads of one slice. A block is a warp. Coefficient i, harmonics in the order in which they are summed and
-// all values of each, is Σ_j factors[j, i] · row[columns[j, i]], made for as many m as fit. Values are added to those of the targets.
+// Adds to the values of the targets of leaf items[blockIdx.x] the fields of the boxes in its row, group by group. A
+// block is one warp. SPLIT boxes are evaluated at once, each by the threads of one slice. Coefficient i of a box is
+// Σ_j factors[j, i] · row[columns[j, i]], in the order in which harmonics are summed, all values of a harmonic
+// together. Coefficients are made for as many m as fit into shared memory. rows: `stride` numbers per box.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     from_harmonics(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
                    const u32* row, const REAL* betas, const u32* columns, const REAL* factors, u32 stride,
@@ -44,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (int i = 0; i < EACH; ++i)
       for (int a = 0; a < 3; ++a) x[i][a] = xyz[a * points + min(first + i * LANES + lane, range.y - 1)];
     for (u64 e = starts[b]; e < end; e += SPLIT) {
-      // The last one again where there are no more, without a factor.
+      // Slices without a box repeat the last box and do not add it.
       const u32 s = row[min(e + slice, end - 1)];
       const bool mine = e + slice < end;
       const double* level = levels + LEVEL_ROW * t.level[s];
@@ -55,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
       for (int i = 0; i < EACH; ++i)
         begin(at[i], {x[i][0] - center[0], x[i][1] - center[1], x[i][2] - center[2]}, scale);
-      // Fills the tiles with `count` harmonics behind the first `before`.
+      // Fills the tiles with the coefficients of `count` harmonics, from harmonic `before` on.
       auto make = [&](u32 before, u32 count) {
         __syncwarp();
 #pragma unroll

@@ -1,9 +1,9 @@
-// U, V, W and X lists by count - scan - fill. Twin of fmm-tree/src/lists.rs, which says what the lists
-// are: rows come out in the same order.
+// U, V, W and X lists in three steps: count, prefix sum, fill. Twin of fmm-tree/src/lists.rs, which defines the
+// lists. Rows come out in the same order.
 //
-// Two kinds of neighbours are kept of every box: its colleagues (adjacent boxes of its level with sources) and its
-// coarse neighbours (adjacent leaves of coarser levels with sources). They are found level by level from those of the
-// parent; the lists then follow for all boxes at once. A warp works on a box.
+// For every box two kinds of neighbours are kept: colleagues (adjacent boxes of the same level with sources) and
+// coarse neighbours (adjacent leaves of coarser levels with sources). They follow level by level from the neighbours
+// of the parent. The lists then follow for all boxes at once. One warp works on a box.
 
 #include "shared/boxes.cuh"
 
@@ -14,12 +14,13 @@ struct Rows {
 };
 static_assert(sizeof(Rows) == 16, "the host sends two addresses");
 
-// Cubes of the size of a box that touch it, itself included. Each is or lies in one neighbour at most, so that all
-// neighbours of a box have room in as many places: colleagues from the first on, coarse ones from the last backwards.
+// Cubes of the size of a box that touch the box, itself included. Each cube is, or lies in, at most one neighbour, so
+// a box has at most 27 neighbours. Colleagues are stored from the first place on, coarse neighbours from the last
+// place backwards.
 #define TOUCHING 27
 struct Neighbours {
   u32* data;
-  // How many of each kind.
+  // Number of colleagues and of coarse neighbours.
   uchar2* counts;
 };
 static_assert(sizeof(Neighbours) == 16, "the host sends two addresses");
@@ -33,7 +34,8 @@ __device__ __forceinline__ u32& coarse(const Neighbours& near, u32 b, u32 i) {
 
 __device__ __forceinline__ u32 warp_index() { return (blockIdx.x * blockDim.x + threadIdx.x) / 32; }
 
-// The children of a parent: their octants, three bits each, and which of them have targets, as bits. The same in the whole warp.
+// The children of a parent. octants: three bits per child. active: the children with targets, one bit each. All lanes
+// of the warp hold the same numbers.
 struct Children {
   u32 begin, count, octants, active;
 };
@@ -53,13 +55,13 @@ __device__ __forceinline__ Children children_of(const Boxes& t, u32 p) {
   return c;
 }
 
-// Octants of p, as bits, whose boxes share at least a point with the box a, which is no finer than they are.
+// The octants of p, as bits, that share at least a point with box a. Box a is not finer than the octants.
 __device__ __forceinline__ u32 octants_touching(const Boxes& t, u32 p, u32 a) {
   const u32 d = t.level[p] + 1 - t.level[a];
   u32 all = 0xff;
 #pragma unroll
   for (int x = 0; x < 3; ++x) {
-    // Ends of a in units of a child, from the lower corner of p.
+    // Lower and upper end of box a, relative to the lower corner of p, in sides of a child.
     const long long from = (long long)((t.anchor[3ull * a + x] << d) - 2 * t.anchor[3ull * p + x]);
     const long long to = from + (1ll << d);
     const u32 upper = x == 0 ? 0xaau : x == 1 ? 0xccu : 0xf0u;
@@ -74,8 +76,9 @@ __device__ __forceinline__ u32 octants_touching(const Boxes& t, u32 p, u32 a) {
 #define V 2
 #define X 3
 
-// What a parent hands down to its children, in order, 32 lanes at a time: visit(child, kind, box, whether it is
-// one of that kind, bits of the lanes that have one). All lanes call visit together.
+// Sorts the neighbours of parent p, and their children, into the rows of the children of p. Boxes come in order, 32
+// at a time, one per lane. All lanes call visit(child, kind, box, whether the lane's box is of that kind, lanes with
+// such a box as bits) together.
 template <class Visit>
 __device__ void family(const Boxes& t, u32 p, const Children& children, const Neighbours& near, Visit visit) {
   auto hand_down = [&](u32 box, bool valid, bool leaf) {
@@ -115,13 +118,14 @@ extern "C" __global__ void root_neighbours(const Boxes* boxes, Neighbours near) 
   near.counts[0] = make_uchar2(sources_in(*boxes, 0) > 0, 0);
 }
 
-// Neighbours of the children of the boxes of a level, and lengths of the rows of V and X of the children. A warp a parent.
+// For the boxes of a level as parents: the neighbours of their children, and the lengths of the V and X rows of their
+// children. One warp per parent.
 extern "C" __global__ void family_neighbours(const Boxes* boxes, u32 first, u32 count, Neighbours near, u32* v, u32* x) {
   const Boxes t = *boxes;
   const u32 p = first + warp_index();
   if (warp_index() >= count || is_leaf(t, p)) return;
   const Children children = children_of(t, p);
-  // Lane 4·child + kind counts.
+  // Lane 4·child + kind counts the boxes of that kind for that child.
   u32 mine = 0;
   family(t, p, children, near, [&](u32 k, u32 kind, u32 box, bool one, u32 bits) {
     if (kind <= COARSE) {
@@ -136,8 +140,8 @@ extern "C" __global__ void family_neighbours(const Boxes* boxes, u32 first, u32 
   if (kind >= V) (kind == V ? v : x)[children.begin + child] = mine;
 }
 
-// Walks below colleague c of the leaf b as deep as `depth`: emit(box, depth, whether it is adjacent) for
-// the adjacent leaves and for the boxes that are not adjacent. Returns whether there is more below.
+// Walks down from colleague c of the leaf b, at most `depth` levels. Calls emit(box, depth, whether it is adjacent) for
+// adjacent leaves and for boxes that are not adjacent. Returns whether the walk was cut off by `depth`.
 template <class Emit>
 __device__ bool descend(const Boxes& t, u32 b, u32 c, u32 depth, Emit emit) {
   if (is_leaf(t, c)) {
@@ -168,11 +172,11 @@ __device__ bool descend(const Boxes& t, u32 b, u32 c, u32 depth, Emit emit) {
   }
 }
 
-// When a far edge is handled pair by pair.
+// Thresholds below which far edges are summed pair by pair (ListOptions).
 struct Few {
-  // A W box that is a leaf with fewer sources goes to U.
+  // A box of W that is a leaf with fewer sources moves to U.
   u32 sources;
-  // The X boxes of a leaf with fewer targets go to U.
+  // All boxes of X move to U if the target leaf has fewer targets.
   u32 targets;
 };
 static_assert(sizeof(Few) == 8, "the host packs two numbers");
@@ -181,12 +185,12 @@ __device__ __forceinline__ bool to_near(const Boxes& t, u32 w, const Few& few) {
   return is_leaf(t, w) && sources_in(t, w) < few.sources;
 }
 
-// The X list of a leaf with few targets is summed pair by pair.
+// Whether the X list of box b is summed pair by pair.
 __device__ __forceinline__ bool all_near(const Boxes& t, u32 b, const Few& few) {
   return is_leaf(t, b) && targets_in(t, b) < few.targets;
 }
 
-// Lengths of the rows of W and U of all boxes. Where the X list is to be summed pair by pair, U has `taken` it.
+// Lengths of the W and U rows of all boxes. taken: number of boxes that move from X to U.
 extern "C" __global__ void rows_count(const Boxes* boxes, u32 count, Neighbours near, Few few, u32* x,
                                       u32* w, u32* u, u32* taken) {
   const Boxes t = *boxes;
@@ -212,7 +216,8 @@ extern "C" __global__ void rows_count(const Boxes* boxes, u32 count, Neighbours 
   u[b] = to_u + moved;
 }
 
-// The rows of V and X; an X list that is summed pair by pair goes to U, behind the coarse neighbours. A warp a parent.
+// The rows of V and X. An X list that is summed pair by pair goes to U, behind the coarse neighbours. One warp per
+// parent.
 extern "C" __global__ void far_fill(const Boxes* boxes, u32 count, Neighbours near, Few few,
                                     const u64* v_starts, const u64* x_starts, const u64* u_starts, u32* v, u32* x,
                                     u32* u) {
@@ -237,7 +242,7 @@ extern "C" __global__ void far_fill(const Boxes* boxes, u32 count, Neighbours ne
   });
 }
 
-// Sorts data[begin, end) in place; few entries, one lane.
+// Sorts data[begin, end) in place by insertion. One lane; meant for few entries.
 __device__ void sort_row(u32* data, u64 begin, u64 end) {
   for (u64 i = begin + 1; i < end; ++i) {
     const u32 entry = data[i];
@@ -247,8 +252,7 @@ __device__ void sort_row(u32* data, u64 begin, u64 end) {
   }
 }
 
-// The rows of U and W, each sorted: boxes of one level come in order, and levels one after the other. `far_fill` has
-// been before.
+// The rows of U and W, sorted: level by level, in order within a level. Runs after `far_fill`.
 extern "C" __global__ void near_fill(const Boxes* boxes, u32 count, Neighbours near, Few few,
                                      const u64* w_starts, const u64* u_starts, const u32* taken, u32* w, u32* u) {
   const Boxes t = *boxes;
@@ -296,7 +300,7 @@ extern "C" __global__ void near_fill(const Boxes* boxes, u32 count, Neighbours n
   }
 }
 
-// Coarsest level of a box in V or W: rows are sorted, so their first entries tell.
+// The coarsest level of a box in V or W. Rows are sorted, so only their first entries matter.
 extern "C" __global__ void first_level(const Boxes* boxes, u32 count, Rows v, Rows w, u32* level) {
   const Boxes t = *boxes;
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
@@ -305,7 +309,7 @@ extern "C" __global__ void first_level(const Boxes* boxes, u32 count, Rows v, Ro
   if (w.starts[b] < w.starts[b + 1]) atomicMin(level, (u32)t.level[w.data[w.starts[b]]]);
 }
 
-// Whether something reaches the local expansion of a box; level by level from the root.
+// Whether the local of a box receives anything. Called level by level from the root.
 extern "C" __global__ void reach(const Boxes* boxes, u32 first, u32 count, const u64* v_starts, const u64* x_starts,
                                  u8* reached) {
   const Boxes t = *boxes;
@@ -315,7 +319,7 @@ extern "C" __global__ void reach(const Boxes* boxes, u32 first, u32 count, const
   reached[b] = targets_in(t, b) > 0 && (above || v_starts[b] < v_starts[b + 1] || x_starts[b] < x_starts[b + 1]);
 }
 
-// Whether the multipole of b is read.
+// Whether the multipole of b is formed: b has sources, and a multipole is read on its level or a coarser one.
 __device__ __forceinline__ bool used(const Boxes& t, u32 b, u32 first) {
   return t.level[b] >= first && sources_in(t, b) > 0;
 }
@@ -360,7 +364,7 @@ extern "C" __global__ void down_fill(const Boxes* boxes, u32 count, const u8* re
   if (is_leaf(t, b)) l2p[l2p_starts[b]] = b;
 }
 
-// The number of pairs of points in the U list, added to *pairs. A warp a box.
+// Adds the number of pairs of points in the U list to *pairs. One warp per box.
 extern "C" __global__ void near_pairs(const Boxes* boxes, u32 count, const u64* starts, const u32* sources,
                                       u64* pairs) {
   const Boxes t = *boxes;

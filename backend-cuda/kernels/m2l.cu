@@ -1,14 +1,13 @@
-// M2L by dense matrices, one for each offset between two boxes of a level: the matrices, the table of who is at
-// which offset, and the products.
+// M2L by dense matrices, one per offset between two boxes of a level: the table of slots, and the products.
 //
-// In front of this file: REAL.
+// Defined in front of this file: REAL.
 
 #include "shared/boxes.cuh"
 #include "shared/slots.cuh"
 #include "shared/tile.cuh"
 
-// table[slot · count + i]: the source box at an offset from items[i]. The table comes filled with NOBODY. An edge
-// between boxes at any other offset raises `refused`. A warp an item.
+// table[slot · count + i]: the source box in a slot of items[i], plus 1. The table must be filled with NOBODY before.
+// An edge with any other offset sets `refused` to its receiver. One warp per item.
 extern "C" __global__ void m2l_table(const Boxes* boxes, const u8* octants, const u32* items, u32 count,
                                      const u64* starts, const u32* sources, u32* table, u32* refused) {
   const Boxes t = *boxes;
@@ -34,18 +33,19 @@ extern "C" __global__ void m2l_table(const Boxes* boxes, const u8* octants, cons
   }
 }
 
-// What an item is sorted by: the set of operators of its level, and its octant.
+// Sort keys of items: the set of operators of the level, then the octant.
 extern "C" __global__ void m2l_keys(const Boxes* boxes, const u8* octants, const u32* sets, const u32* items, u32 count,
                                     u64* keys) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) keys[i] = 8ull * sets[boxes->level[items[i]]] + octants[items[i]];
 }
 
-// out[boxes[i]] += the sum over slots of the matrix of the offset times in[table[slot · items + i]], for the items
-// of one set: those of octant o are starts[o] … starts[o + 1]. A block finds its octant and keeps its sums in
-// registers over all slots, or where gridDim.z > 1 over the slots of its part, and then leaves them in
-// partial[(part · items + item) · rows …] for m2l_join. Matrices are `rows` × `columns`, column by column, both even. In f32
-// each slot is summed apart: the tensor cores do not round sums but cut them.
+// For the items i = starts[o] … starts[o + 1] − 1 of each octant o of one set: out[boxes[i]] += the sum over slots of
+// matrix(offset of the slot) · in[table[slot · items + i]]. Matrices are `rows` × `columns`, column by column, both
+// even. A block has items of one octant and keeps its sums in registers over all slots. If gridDim.z > 1, it sums
+// over a part of the slots and leaves the sums in partial[(part · items + item) · rows …] for m2l_join. In f32, the
+// products of each slot are summed separately and then added, because the tensor cores truncate sums instead of
+// rounding them.
 extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 4 : 3)
     m2l(const REAL* matrices, u32 rows, u32 columns, const REAL* in, const u32* table, u32 items, const u32* boxes,
         const u64* starts, REAL* out, REAL* partial) {
@@ -62,7 +62,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 4 : 3)
   const u32 begin = used[SLOTS] * blockIdx.z / gridDim.z, count = used[SLOTS] * (blockIdx.z + 1) / gridDim.z;
   const u32 depths = (columns + DEPTH - 1) / DEPTH, steps = (count - begin) * depths;
 
-  // What is copied next, and what this thread copies: of one item, and of the matrix.
+  // The state of the copies: the next slot (`place`) and column (k), and the source row and matrix that this thread
+  // copies.
   const u32 item = threadIdx.x / 2;
   const bool row_there = first_row + threadIdx.x % 32 * 2 < rows;
   u32 place = begin, k = 0, source = NOBODY;
@@ -113,7 +114,7 @@ copy_step(a[buffer], b[buffer], matrix, rows, columns, k, row_there, source != N
   }
 }
 
-// out[boxes[i]] += the sum over parts for the items starts[0] … starts[8] of one set. A thread a number.
+// out[boxes[i]] += the sum over parts, for the items starts[0] … starts[8] of one set. One thread per number.
 extern "C" __global__ void m2l_join(u32 rows, u32 items, const u32* boxes, const u64* starts, u32 parts,
                                     const REAL* partial, REAL* out) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x, item = starts[0] + i / rows;

@@ -1,9 +1,9 @@
-// M2L through Fourier space, frequency by frequency: at one frequency, M2L between two families (the eight children
-// of a box, and those of a box beside it) is a product of an 8 × 8 matrix of operators with the eight spectra of the
-// sources (Malhotra & Biros 2015, §3.2); here on the tensor cores, eight target families at a time. Twin of
+// M2L through Fourier space, frequency by frequency. A family is the eight children of a box. At one frequency, M2L
+// from a family to a neighbouring family is an 8 × 8 matrix of operators times the eight spectra of the sources
+// (Malhotra & Biros 2015, §3.2). The products run on the tensor cores, eight target families at a time. Twin of
 // backend-cpu/src/equivalent/{m2l,families}.rs.
 //
-// In front of this file: REAL.
+// Defined in front of this file: REAL.
 
 #include "shared/boxes.cuh"
 #include "shared/complex.cuh"
@@ -11,21 +11,21 @@
 #include "shared/product.cuh"
 
 #define FAMILY 8
-// Boxes around a box.
+// Families around a family.
 #define AROUND 26
 #define THREADS 256
-// Families of a warp, in eights.
+// Groups of eight target families per warp.
 #define EIGHTS 4
 #define UNROLL 2
 
-// Which boxes have children.
+// Flags of the boxes that have children.
 extern "C" __global__ void family_flags(const Boxes* boxes, u32 count, u32* flags) {
   const Boxes t = *boxes;
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
   if (b < count) flags[b] = !is_leaf(t, b);
 }
 
-// kids[family · 8 + octant]: box + 1, or 0 where the parent has no such child. `kids` comes as zeros.
+// kids[family · 8 + octant]: the child plus 1, or 0 if there is no such child. `kids` must be zeros before.
 extern "C" __global__ void family_kids(const Boxes* boxes, const u8* octants, const u32* parents, u32 families,
                                        u32* kids) {
   const Boxes t = *boxes;
@@ -35,13 +35,14 @@ extern "C" __global__ void family_kids(const Boxes* boxes, const u8* octants, co
   kids[f * FAMILY + octants[c]] = c + 1;
 }
 
-// The direction from a box to one around it.
+// The direction with number d, from a box to one of the boxes around it.
 __device__ __forceinline__ void direction(u32 d, int* to) {
   const u32 code = d + (d >= AROUND / 2);
   to[0] = (int)(code / 9) - 1, to[1] = (int)(code / 3 % 3) - 1, to[2] = (int)(code % 3) - 1;
 }
 
-// The operator between child `source` of the box in direction d and child `target`; OFFSETS if they are adjacent.
+// Number of the operator from child `source` of the box in direction d to child `target`. OFFSETS if the two are
+// adjacent.
 __device__ __forceinline__ u32 operator_of(u32 d, u32 target, u32 source) {
   int offset[3];
   direction(d, offset);
@@ -49,9 +50,9 @@ __device__ __forceinline__ u32 operator_of(u32 d, u32 target, u32 source) {
   return offset_index(offset);
 }
 
-// around[d · families + f]: family + 1 of the box in direction d of the parent of family f, where the V list joins
-// any of their children; it comes as zeros. numbers[b]: the family of box b. An edge between boxes that do not lie
-// like this raises `refused`. A warp a box.
+// around[d · families + f]: the family in direction d of family f, plus 1, if the V list joins any of their children.
+// It must be zeros before. numbers[b]: the family whose parent is box b. An edge between boxes in other positions
+// sets `refused` to its receiver. One warp per box.
 extern "C" __global__ void family_around(const Boxes* boxes, u32 count, const u64* starts, const u32* sources,
                                          const u64* numbers, u32 families, u32* around, u32* refused) {
   const Boxes t = *boxes;
@@ -76,8 +77,9 @@ extern "C" __global__ void family_around(const Boxes* boxes, u32 count, const u6
   }
 }
 
-// How many edges the product adds up: pairs of children of families that are `around` each other, not adjacent, with
-// sources and targets. A thread a family and direction.
+// Number of edges that the product covers: pairs of children of neighbouring families (`around`) that are not
+// adjacent, with sources and targets. The host compares it with the length of the V list. One thread per family and
+// direction.
 extern "C" __global__ void __launch_bounds__(256) family_edges(const Boxes* boxes, const u32* kids, const u32* around,
                                                                u32 families, u64* edges) {
   const Boxes t = *boxes;
@@ -96,21 +98,21 @@ extern "C" __global__ void __launch_bounds__(256) family_edges(const Boxes* boxe
   if (threadIdx.x == 0) atomicAdd(edges, total);
 }
 
-// The operator at child `source` of the box in direction d for child `target`: numbers[(d · 8 + target) · 8 + source].
+// numbers[(d · 8 + target) · 8 + source]: the operator from child `source` of the box in direction d to child `target`.
 extern "C" __global__ void operator_numbers(u32* numbers) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < AROUND * FAMILY * FAMILY) numbers[i] = operator_of(i / 64, i / 8 % 8, i % 8);
 }
 
-// An entry of an operator for the tensor cores: rows 0 … 7 of a product are real parts, 8 … 15 imaginary ones; so are the columns
-// 0 … 3 and 4 … 7.
+// A complex entry of an operator in the layout of the tensor cores. Rows 0 … 7 of a product are real parts, rows 8 … 15
+// imaginary parts. Columns 0 … 3 are real parts, columns 4 … 7 imaginary parts.
 template <class T>
 struct Entry;
 template <>
 struct Entry<double> {
   double re, im;
   __device__ void set(double x, double y) { re = x, im = y; }
-  // Adds its products with all b, which are real and imaginary parts.
+  // Adds the products with all b (real and imaginary parts).
   __device__ __forceinline__ void add(double (&c)[1][EIGHTS][4], const double (&b)[EIGHTS][2]) const {
     const double a[1][4] = {{re, im, -im, re}};
     add_products(c, a, b);
@@ -135,20 +137,22 @@ struct alignas(16) Entry<float> {
   }
 };
 
-// Sums of the spectra around the families first … first + count, at frequency blockIdx.y of value blockIdx.z.
-// operators[((k · values + value) · strengths + strength) · OFFSETS + offset];
-// planes strength · frequencies + k of spectra, of which the first family is zero; value · frequencies + k of sums. In f32 each
-// direction is summed apart: the tensor cores do not round sums but cut them.
+// For the families first … first + count − 1: the spectra of check values, summed over all neighbouring families, at
+// frequency k = blockIdx.y, for value blockIdx.z.
+// * operators[((k · values + value) · strengths + strength) · OFFSETS + offset]
+// * spectra: plane strength · frequencies + k; family 0 is zero. sums: plane value · frequencies + k.
+// In f32, the products of each direction are summed separately and then added, because the tensor cores truncate sums
+// instead of rounding them.
 extern "C" __global__ void __launch_bounds__(THREADS, 3)
     m2l_product(const Complex* operators, const u32* numbers, u32 strengths, const Complex* spectra, u32 families, u32 first,
                 u32 count, const u32* around, u32 shift, Complex* sums) {
-  // In the order in which the lanes of a warp read them: target g, sources t and t + 4.
+  // Operators in the order in which the lanes of a warp read them: target g, sources t and t + 4.
   __shared__ Entry<REAL> matrices[AROUND][2][32];
   constexpr bool apart = sizeof(REAL) == 4;
   const u32 k = blockIdx.y, value = blockIdx.z, frequencies = gridDim.y, values = gridDim.z;
   const u32 g = lane_id() / 4, t = lane_id() % 4;
   const u32 base = (blockIdx.x * (THREADS / 32) + threadIdx.x / 32) * (8 * EIGHTS);
-  // Families of the lane, eight apart.
+  // Number of families of this lane; they are eight apart.
   const u32 mine = base + g < count ? (count - base - g + 7) / 8 : 0;
   const u32 planes = strengths * frequencies;
   REAL sum[1][EIGHTS][4] = {}, part[1][EIGHTS][4] = {};

@@ -1,13 +1,13 @@
-// The dense matrices of M2L: the equivalent kernel from the inner surface of the source box to that of the
+// The dense matrices of M2L: the equivalent kernel from the inner surface of the source box to the inner surface of the
 // target box.
 //
-// In front of this file: REAL, STRENGTHS, VALUES, and `bare_pair` in f64.
+// Defined in front of this file: REAL, STRENGTHS, VALUES, and `bare_pair` in f64.
 
 #include "shared/real.cuh"
 #include "shared/warp.cuh"
 
-// Entry (row, column) of the matrix of offset o is at (o · columns + column) · rows + row; rows and columns
-// are component by component. surface: x, y, z of n points; offsets: target minus source, in sides.
+// Entry (row, column) of the matrix of offset o is at (o · columns + column) · rows + row. Rows and columns are ordered
+// component by component. surface: n points, all x, then y, then z. offsets: target minus source, in sides.
 extern "C" __global__ void m2l_matrices(const double* parameters, const double* surface, u32 n, const double* offsets,
                                         u32 count, REAL* out) {
   const u64 rows = (u64)VALUES * n, columns = (u64)STRENGTHS * n;

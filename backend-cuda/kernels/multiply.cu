@@ -1,14 +1,14 @@
-// A matrix times many vectors: surface solves, M2M, L2L. Vectors are rows of an array, picked by number.
+// A matrix times many vectors: surface solves, M2M, L2L. Vectors are rows of an array, selected by number.
 //
-// In f64 on the tensor cores. Not in f32: three products of halves lose two bits, which the solves amplify (at order 6
-// the error of the sum was 1.1e-5 instead of 3.7e-6), and nothing was faster.
+// f64 runs on the tensor cores. f32 does not: three products of halves lose two bits, which the solves amplify, and
+// they were not faster (measured in docs/notes/gpu-performance.md).
 //
-// In front of this file: REAL.
+// Defined in front of this file: REAL.
 
 #include "shared/tile.cuh"
 
-// Adds the products of a step; in f32 entry i of the 32 sums is row i / 4 of eight and vector i % 4 of four. Rows and vectors of a
-// thread lie such that the reads of a warp, 16 bytes each, fall into distinct banks.
+// In f32 a thread has eight rows and four vectors: entry i of its 32 sums is row i / 4 and vector i % 4. Its rows and
+// vectors are spread such that the reads of a warp, 16 bytes each, fall into distinct banks.
 __device__ __forceinline__ u32 row_of(float, int i) { return threadIdx.x % 8 * 4 + i / 16 * 32 + i / 4 % 4; }
 __device__ __forceinline__ u32 vector_of(float, int i) { return threadIdx.x / 8 + i % 4 * 16; }
 __device__ __forceinline__ void add_tiles(float* sum, const Matrix& a, const Vectors& b) {
@@ -34,10 +34,12 @@ __device__ __forceinline__ void add_tiles(double* sum, const Matrix& a, const Ve
 __device__ __forceinline__ u32 row_of(double, int i) { return row_of(i); }
 __device__ __forceinline__ u32 vector_of(double, int i) { return vector_of(i); }
 
-// out[to[j]] = factor · matrix · in[from[j]] for the vectors j of each group g, starts[g] ≤ j < starts[g + 1]; or all j < count
-// without `starts`. There is a matrix a group, of `rows` and `columns`, column by column, both even; vectors start
-// `in_stride` (`out_stride`) numbers apart, even too; without `from` (`to`) the vector is j. With `add` they are added. A
-// block computes EDGE rows of EDGE vectors of one group.
+// out[to[j]] = factor · matrix · in[from[j]], or with `add` out[to[j]] += …
+// * With `starts`, the vectors of group g are j = starts[g] … starts[g + 1] − 1, and each group has a matrix of its
+//   own. Without `starts`, there is one matrix, and j = 0 … count − 1.
+// * Matrices have `rows` × `columns` numbers, column by column; both are even.
+// * Vectors start `in_stride` (`out_stride`) numbers apart, which are even too. Without `from` (`to`), the vector is j.
+// A block computes EDGE rows of EDGE vectors of one group.
 extern "C" __global__ void __launch_bounds__(THREADS)
     multiply(const REAL* matrix, u32 rows, u32 columns, const REAL* in, u32 in_stride, const u32* from, REAL* out,
              u32 out_stride, const u32* to, const u64* starts, u32 count, double factor, u32 add) {
@@ -80,7 +82,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// The rows of `items` in y become the sums of the rows of others in x, which may be y: row[starts[b]] … A thread a number.
+// For each box b of `items`: row b of y becomes the sum of the rows row[starts[b]] … of x. x may be y. One thread per
+// number.
 extern "C" __global__ void add_rows(const u32* items, u32 count, const u64* starts, const u32* row, u32 length,
                                     const REAL* x, REAL* y) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,7 +1,7 @@
-// P2M and P2L: sources of boxes to check values on a surface around a box; net strengths of boxes to their densities.
+// P2M and P2L: from sources to check values on a surface around a box. Also adds net strengths to densities.
 //
-// In front of this file: REAL, STRENGTHS, VALUES, THREADS, EACH (points of the surface of a thread), and `bare_pair` (params,
-// rx, ry, rz, q, u). Sources never lie on the surface they are summed at, so no distance is zero.
+// Defined in front of this file: REAL, STRENGTHS, VALUES, THREADS, EACH (surface points per thread), and `bare_pair`
+// (params, rx, ry, rz, q, u). Sources never lie on the surface, so no distance is zero.
 
 #include "shared/level.cuh"
 #include "shared/real.cuh"
@@ -10,8 +10,8 @@
 #define LEVEL_ROW (LEVEL_HEAD + STRENGTHS)
 #define TILE 64
 
-// A block for each of `items` (boxes; null: all), which receives the row of boxes with its number: check
-// values, component by component, added to its row of `out`. surface: x, y, z of n points of a unit box.
+// Adds to row b of `out`, component by component, the check values of the sources of the boxes in row b. One block
+// per box b of `items` (null: all boxes). surface: n points of a unit box, all x, then y, then z.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     to_surface(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
                const u32* row, const double* surface, u32 n, const double* xyz, u64 points, const double* strengths,
@@ -67,8 +67,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
 #define NET_THREADS 128
 
-// A block for each of `items`: the sum of strength `component` over the sources of the box, hatted, times the density `unit`
-// is added to its row of `densities` (`length` numbers each). Twin of backend-cpu/src/equivalent/net.rs.
+// Adds the net strength of each box of `items` to its density: the hatted sum of strength `component` over the
+// sources of the box, times the density `unit`. Rows of `densities` have `length` numbers. One block per box. Twin of
+// backend-cpu/src/equivalent/net.rs.
 extern "C" __global__ void __launch_bounds__(NET_THREADS, 1)
     add_net(const Boxes* boxes, const double* levels, const u32* items, const double* strengths, u32 component,
             const REAL* unit, u32 length, REAL* densities) {

@@ -1,18 +1,19 @@
-// P2M and P2L: sources of boxes to rows of harmonics. Twin of `Sums` in backend-cpu/src/spherical/points.rs.
+// P2M and P2L: from sources to rows of harmonics. Twin of `Sums` in backend-cpu/src/spherical/points.rs.
 //
-// In front of this file: REAL, STRENGTHS, LENGTH (harmonics of the largest order).
+// Defined in front of this file: REAL, STRENGTHS, LENGTH (harmonics of the largest order).
 
 #include "shared/level.cuh"
 #include "shared/harmonics.cuh"
 
 #define LEVEL_ROW (LEVEL_HEAD + STRENGTHS)
 #define THREADS 32
-// Sources of a thread.
+// Sources per thread.
 #define EACH 2
 
-// A warp for each of `items`, boxes that receive the row of boxes with their number: the harmonics below `order` of all
-// sources are summed for each strength by itself, then go through the matrix of that strength (`rows` rows each: starts,
-// columns, entries) to the first `rows` of `stride` numbers of the box, over what is there or added to it.
+// For each box b of `items`, one warp: sums the harmonics below `order` of the sources of the boxes in row b,
+// separately for each strength. The sparse matrix of each strength (`rows` rows: starts, columns, entries) turns the
+// sums into the first `rows` of the `stride` numbers of box b. They overwrite row b of `out`, or with `add` are added
+// to it.
 extern "C" __global__ void __launch_bounds__(THREADS)
     to_harmonics(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
                  const u32* row, const Step* steps, u32 order, u32 singular, const u32* matrix, const u32* columns,
@@ -36,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int i = 0; i < EACH; ++i) {
           const u32 j = begin + i * THREADS + lane;
-          // There is a first source wherever there is one.
+          // Lanes beyond the end repeat the last source with strength 0.
           place(at[i], xyz, points, min(j, range.y - 1), center, scale, singular);
           at[i].cosine *= j < range.y ? (REAL)(strengths[(u64)j * STRENGTHS + k] * level[LEVEL_HEAD + k]) : (REAL)0;
         }

@@ -1,8 +1,9 @@
 // P2P: the near field of each leaf.
 //
-// In front of this file: REAL, STRENGTHS, VALUES, BLOCKS (of a multiprocessor), SPLIT, MOST and TILE_BYTES (group.cuh),
-// FRAMED, `guarded_pair` and `bare_pair` as for direct.cu, whose rule for zero distances holds here too. With FRAMED
-// coordinates are taken relative to the leaf in units of its side; else they are the caller's.
+// Defined in front of this file: REAL, STRENGTHS, VALUES, BLOCKS (per multiprocessor), SPLIT, MOST and TILE_BYTES
+// (group.cuh), FRAMED, and `guarded_pair` and `bare_pair` as for direct.cu. The rule for zero distances is that of
+// direct.cu. With FRAMED, coordinates are taken relative to the leaf, in units of its side; otherwise they are the
+// caller's.
 
 #include "shared/level.cuh"
 #include "shared/real.cuh"
@@ -10,13 +11,15 @@
 #include "shared/group.cuh"
 
 #define LEVEL_ROW (LEVEL_HEAD + STRENGTHS + VALUES)
-// Whether loops are short for the instruction cache: in f32, where they are the longest.
+// Whether loops are unrolled half as much, so that they fit into the instruction cache. In f32 with several values
+// loops are the longest.
 #define SHORT (sizeof(REAL) == 4 && VALUES > 1)
-// Whether pairs within the leaf are tested from the first: in f64 with several values there are no registers for another loop.
+// Whether pairs within the leaf are tested for zero distances at once. In f64 with several values there are no
+// registers for a second loop without the test.
 #define TESTED (sizeof(REAL) == 8 && VALUES > 1)
 
-// The targets of leaf items[blockIdx.x], in groups. A block is a warp. `same`: targets are the sources, and each skips
-// itself.
+// Sums the near field of leaf items[blockIdx.x], group by group. A block is one warp. `same`: targets are the
+// sources, and each skips itself.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     p2p(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
         const u32* row, u32 same, const double* source_xyz, u64 sources, const double* strengths,
@@ -47,13 +50,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (int n = 0; n < EACH; ++n)
       for (int a = 0; a < 3; ++a) x[n][a] = (REAL)((target_xyz[a * targets + target(n)] - center[a]) * scale);
 
-    // Tiles are filled across boxes, so that all but the last are full. `ranges`: those of 32 boxes of the row.
+    // A tile may hold sources of several boxes, so that all tiles but the last are full. `ranges` holds the source
+    // ranges of 32 boxes of the row, one per lane.
     const u64 end = starts[b + 1];
     u64 e = starts[b];
     uint2 ranges = {};
     u32 next = 32, begin = 0, stop = 0;
     for (bool more = true; more;) {
-      // Where the points of the leaf itself are in the tile, and the position of the first of them.
+      // The points of the leaf itself: their first slot in the tile, their number, and the position of the first.
       u32 filled = 0, own_slot = 0, own_count = 0, own_begin = 0;
       __syncwarp();
       while (filled < TILE) {
@@ -82,8 +86,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       }
       __syncwarp();
 
-      // No pair is tested for a zero distance before a sum is not finite; then those within the leaf are, then all. Untested, a
-      // target skips itself by another distance and no strength.
+      // Levels of care about zero distances. 0: no pair is tested. 1: pairs within the leaf are tested. 2: all pairs
+      // are tested. The level rises when a sum is not finite. In untested pairs within the leaf, a target skips
+      // itself by a distance of 1 and strength 0.
       for (u32 care = TESTED;; care = care == 0 && own_count > 0 ? 1 : 2) {
         REAL part[EACH][VALUES] = {};
         for (u32 piece = 0; piece < 3; ++piece) {
@@ -92,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
           if (care == 2 || (care == 1 && piece == 1)) {
             for (u32 j = from + slice; j < to; j += SPLIT) {
               const Source y = tile[j];
-              // The source in this slot, if it is one of the leaf's.
+              // The position of this source if it belongs to the leaf.
               const u32 own = j - own_slot < own_count ? own_begin + (j - own_slot) : ~0u;
 #pragma unroll
               for (int n = 0; n < EACH; ++n) {

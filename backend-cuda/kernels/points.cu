@@ -1,8 +1,8 @@
-// From points in the caller's order to their bounding box, keys, and arrays in tree order.
+// From points in the caller's order to their bounding box, their keys, and arrays in tree order.
 
 #include "shared/boxes.cuh"
 
-// Lower ends, upper ends, and the first entry that is not finite (2^64 - 1: none).
+// A bounding box, and the index of the first coordinate that is not finite (2^64 - 1: none).
 struct Bounds {
   double low[3], high[3];
   u64 bad;
@@ -28,7 +28,7 @@ __device__ Bounds join(Bounds a, const Bounds& b) {
   return a;
 }
 
-// The bounds of all threads of a block of 256, in its thread 0.
+// Joins the bounds of all threads of a block of 256. Thread 0 gets the result.
 __device__ Bounds join_block(Bounds mine) {
   __shared__ Bounds all[256];
   all[threadIdx.x] = mine;
@@ -39,7 +39,7 @@ __device__ Bounds join_block(Bounds mine) {
   return all[0];
 }
 
-// Bounds of the points that each block sees.
+// The bounds of the points of each block.
 extern "C" __global__ void __launch_bounds__(256) bounds(const double* points, u64 n, Bounds* parts) {
   Bounds mine = nothing();
   const u64 stride = (u64)gridDim.x * blockDim.x;
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(256) bounds(const double* points, u
   if (threadIdx.x == 0) parts[blockIdx.x] = all;
 }
 
-// One block joins them into parts[0].
+// Joins the bounds of all blocks into parts[0]. One block.
 extern "C" __global__ void __launch_bounds__(256) join_bounds(Bounds* parts, u32 count) {
   Bounds mine = nothing();
   for (u32 i = threadIdx.x; i < count; i += blockDim.x) mine = join(mine, parts[i]);
@@ -63,13 +63,13 @@ extern "C" __global__ void __launch_bounds__(256) join_bounds(Bounds* parts, u32
   if (threadIdx.x == 0) parts[0] = all;
 }
 
-// frame: corner and cells per unit length.
+// Keys of the points. frame: the corner of the root (three numbers), and the cells per unit length.
 extern "C" __global__ void point_keys(const double* points, u64 n, const double* frame, u64* keys) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) keys[i] = key_of(points + 3 * i, frame, frame[3]);
 }
 
-// xyz[axis · n + position] of the points in the order given; N×3 in, three arrays out.
+// Writes the points (N×3) in the given order as three arrays, xyz[axis · n + position].
 extern "C" __global__ void gather(const double* points, const u32* order, u64 n, double* xyz) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;

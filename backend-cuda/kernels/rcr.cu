@@ -1,43 +1,50 @@
-// Translations by rotate – coaxial – rotate back (Gumerov & Duraiswami 2008, §2.2.2, eq. 33): M2L, M2M, L2L. Twin of `Rcr::add` in
-// fmm-kernels/src/spherical/rcr.rs; the tables are made in src/spherical/rotations.rs.
+// Translations by rotate – coaxial – rotate back (Gumerov & Duraiswami 2008, §2.2.2, eq. 33): M2L, M2M, L2L. Twin of
+// `Rcr::add` in fmm-kernels/src/spherical/rcr.rs. The tables are made in src/spherical/rotations.rs.
 //
-// A block translates EDGES rows along one course at a time. They lie side by side in shared memory, so that a thread has the rows of its own
-// EACH boxes and all threads of a warp read the same entry of a matrix: about z, about y, along z, back about y, and back about z into sums
-// in registers. Matrices come in tiles of four rows, entry (i, j) at 4j + i, with zeros where they end.
+// A *course* is one translation (an offset of M2L, or an octant of M2M or L2L). A block translates EDGES rows along
+// one course at a time, in five steps: rotate about z, rotate about y, translate along z, rotate back about y, rotate
+// back about z. The last step adds to sums in registers.
 //
-// In front of this file: REAL, ORDER, EDGES, THREADS, BLOCKS (of a multiprocessor), UP, ACROSS, DOWN.
+// The rows lie side by side in shared memory: number k of all EDGES rows is consecutive. A thread works on EACH rows,
+// and all threads of a warp read the same entry of a matrix. Matrices come in tiles of four rows, padded with zeros;
+// entry (i, j) of a tile is at 4j + i.
+//
+// Defined in front of this file: REAL, ORDER, EDGES, THREADS, BLOCKS (per multiprocessor), UP, ACROSS, DOWN.
 
 #include "shared/boxes.cuh"
 #include "shared/copy.cuh"
 #include "shared/slots.cuh"
 
-// (n, m), 0 ≤ m ≤ n < ORDER.
+// Number of pairs (n, m), 0 ≤ m ≤ n < ORDER.
 #define PAIRS (ORDER * (ORDER + 1) / 2)
 #define LANES (EDGES < 32 ? EDGES : 32)
 #define EACH (EDGES / LANES)
 #define SLICES (THREADS / LANES)
-// From one number of a row to the next, and numbers of a row in device memory.
+// Distance of consecutive numbers of a row in shared memory. The extra place avoids bank conflicts.
 #define WIDE (EDGES + 1)
+// Numbers of a row in device memory.
 #define STRIDE (ORDER * ORDER + ORDER % 2)
-// Numbers of either array in shared memory: rows side by side, or one behind the other as they come.
+// Numbers in each of the two arrays in shared memory. Rows lie side by side, or, just after the copy, one behind the
+// other.
 #define LARGER (ORDER * ORDER * WIDE > EDGES * STRIDE ? ORDER * ORDER * WIDE : EDGES * STRIDE)
 #define ROOM ((LARGER + 3) / 4 * 4)
-// A thread turns PER pairs (n, m) of BOXES boxes about z: WIDTH threads have all pairs, and there are GROUPS of them.
+// Rotations about z: a thread has PER pairs (n, m) of BOXES boxes. WIDTH threads together have all pairs; there are
+// GROUPS such groups of threads.
 #define PER ((PAIRS + THREADS - 1) / THREADS)
 #define WIDTH ((PAIRS + PER - 1) / PER)
 #define GROUPS (THREADS / WIDTH)
 #define BOXES ((EDGES + GROUPS - 1) / GROUPS)
 
-// Along which offset.
+// One translation.
 struct Course {
-  // First number of the tiles of the rotation there, and back.
+  // Place of the tiles of the rotation there, and of the rotation back.
   u32 there, back;
   // Orders read and written.
   u32 read, write;
 };
 static_assert(sizeof(Course) == 16, "the host sends four numbers");
 
-// Four rows of a matrix: (degree or m) | (1: sines) << 8 | (first row) << 16, and the first number of the tile.
+// One tile (four rows of a matrix). x: (degree or m) | (1 for sines) << 8 | (first row) << 16. y: place of the tile.
 typedef uint2 Job;
 
 struct alignas(16) Four {
@@ -47,15 +54,15 @@ struct alignas(2 * sizeof(REAL)) Turn {
   REAL c, s;
 };
 
-// What all translations of an order share.
+// The tables of one order, shared by all translations.
 struct Tables {
-  // By falling number of columns.
+  // Jobs of the rotations about y, and of the translations along z, by falling number of columns.
   const Job *turns, *shifts;
   u32 turn_count, shift_count;
-  // (n² + m) | n << 16 of each pair, by degrees.
+  // For each pair (n, m), by degree: (n² + m) | n << 16.
   const u32* places;
   const Course* courses;
-  // Of each course those before and after, a pair each.
+  // For each course: the rotation about z before, then after; one entry per pair (n, m).
   const Turn* phases;
   const REAL* rotations;
   // Tiles of the coaxial matrices of the three steps.
@@ -63,12 +70,12 @@ struct Tables {
 };
 static_assert(sizeof(Tables) == 10 * 8, "the host sends ten words");
 
-// Rows of EDGES boxes.
+// The rows of EDGES boxes, side by side.
 typedef REAL Rows[ORDER * ORDER][WIDE];
 extern __shared__ __align__(16) unsigned char memory[];
 
-// y = tile · x over `count` columns: numbers of x are `step` apart, and then `more` farther each time. Writes `rows` of four, in places
-// that are `to_step` apart and likewise.
+// y = tile · x over `count` columns. The distance between consecutive numbers of x starts at `step` and grows by
+// `more` each time; for y it starts at `to_step` and also grows by `more`. Writes the first `rows` of the four rows.
 __device__ __forceinline__ void multiply(const REAL* tile, u32 count, const REAL* x, u32 step, REAL* y, u32 to_step, u32 more,
                                          u32 rows) {
   REAL sum[4][EACH] = {};
@@ -92,8 +99,8 @@ __device__ __forceinline__ void multiply(const REAL* tile, u32 count, const REAL
   }
 }
 
-// The turn about y of the degrees below `read`, of the results those with m < `write`; or back, of what has m < `read` all of the
-// degrees below `write`.
+// The rotation about y. There (BACK false): reads the degrees below course.read, writes results with m <
+// course.write. Back: reads numbers with m < course.read, writes all degrees below course.write.
 template <bool BACK>
 __device__ __forceinline__ void turn(const Tables& t, const Course& course, const Rows& from, Rows& to) {
   const u32 lane = threadIdx.x % LANES;
@@ -103,14 +110,14 @@ __device__ __forceinline__ void turn(const Tables& t, const Course& course, cons
     next = t.turns[min(i + SLICES, t.turn_count - 1)];
     const u32 n = job.x & 255, first = job.x >> 8 & 255, row = job.x >> 16, size = n + 1 - first;
     if (BACK ? n >= course.write : n >= course.read || row + first >= course.write) continue;
-    // Of a row of one degree there are no sines: zeros.
+    // With read = 1 there are no sines; the count is then 0 and the results are zeros.
     const u32 place = n * n + first * (n + 1), count = BACK ? min(size, course.read - min(first, course.read)) : size;
     multiply(t.rotations + (BACK ? course.back : course.there) + job.y, count, &from[place][lane], WIDE,
              &to[place + row][lane], WIDE, 0, size - row);
   }
 }
 
-// The translation along z, each m by itself.
+// The translation along z, for each m separately.
 template <int STEP>
 __device__ __forceinline__ void shift(const Tables& t, const Course& course, const Rows& from, Rows& to) {
   const u32 lane = threadIdx.x % LANES, both = min(course.read, course.write);
@@ -120,17 +127,18 @@ __device__ __forceinline__ void shift(const Tables& t, const Course& course, con
     next = t.shifts[min(i + SLICES, t.shift_count - 1)];
     const u32 m = job.x & 255, sine = job.x >> 8 & 255, row = job.x >> 16;
     if (m >= both || m + row >= course.write) continue;
-    // Beside the triangle there are zeros.
+    // M2M and L2L matrices are triangular: skip the zeros.
     const u32 begin = STEP == DOWN ? min(row, course.read - m) : 0;
     const u32 end = STEP == UP ? min(row + 4, course.read - m) : course.read - m;
-    // Degree n has its number of this m at n² + m, or n² + n + m.
+    // The place of (n, m) in a row is n² + m for the cosine, n² + n + m for the sine.
     const u32 k = m + begin, n = m + row;
     multiply(t.coaxial[STEP] + job.y + 4 * begin, end - begin, &from[k * k + sine * k + m][lane], (2 * k + 1 + sine) * WIDE,
              &to[n * n + sine * n + m][lane], (2 * n + 1 + sine) * WIDE, 2 * WIDE, course.write - n);
   }
 }
 
-// visit(r, j, box, place of the cosine, n, turn) for what a thread turns about z; `turns`: one a pair.
+// Calls visit(r, j, box, place of the cosine, n, turn) for the pairs and boxes that this thread rotates about z.
+// `turns` has one entry per pair.
 template <class Visit>
 __device__ __forceinline__ void for_mine(const Tables& t, const Turn* turns, Visit visit) {
   const u32 group = threadIdx.x / WIDTH;
@@ -149,7 +157,8 @@ __device__ __forceinline__ void for_mine(const Tables& t, const Turn* turns, Vis
 }
 typedef REAL Sums[PER][BOXES][2];
 
-// sum += the rows sources[box] − 1 of `in` (0: none) along a course. All threads have seen the sources and are done with both arrays.
+// sum += translations, along course `number`, of the rows sources[box] − 1 of `in` (0: no source). Before the call,
+// `sources` must be visible to all threads, and no thread may use shared memory any more.
 template <int STEP>
 __device__ __forceinline__ void translate(const Tables& t, u32 number, const REAL* in, const u32 (&sources)[EDGES], Sums& sum) {
   Rows &a = *(Rows*)memory, &b = *(Rows*)(memory + ROOM * sizeof(REAL));
@@ -185,8 +194,9 @@ __device__ __forceinline__ void translate(const Tables& t, u32 number, const REA
   });
 }
 
-// out[boxes[i]] += the sum over slots of the rows in[table[slot · items + i]] along the offset of the slot, for items starts[o] …
-// starts[o + 1] of each octant o; where gridDim.z > 1 over the slots of a part, to partial[(part · items + item) · STRIDE …].
+// M2L. For the items i = starts[o] … starts[o + 1] − 1 of each octant o: out[boxes[i]] += the sum over slots of the
+// translated rows in[table[slot · items + i]]. If gridDim.z > 1, a block sums over a part of the slots and writes to
+// partial[(part · items + item) · STRIDE …] instead.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     rcr_across(const Tables* tables, const REAL* in, const u32* table, u32 items, const u32* boxes, const u64* starts,
                REAL* out, REAL* partial) {
@@ -218,13 +228,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     REAL* to = whole ? out + (u64)boxes[item] * STRIDE : partial + ((u64)blockIdx.z * items + item) * STRIDE;
     to[place] = (whole ? to[place] : REAL(0)) + sum[r][j][0];
     if (sines) to[place + n] = (whole ? to[place + n] : REAL(0)) + sum[r][j][1];
-    // What makes a row even.
+    // The padding that makes a row even.
     if (!whole && place == 0 && ORDER % 2) to[ORDER * ORDER] = 0;
   });
 }
 
-// out[to[e]] = in[from[e]] between a box and its children for the edges starts[o] … starts[o + 1] of each octant o, whose courses follow one
-// another from `number` on; or added.
+// M2M and L2L. For the edges e = starts[o] … starts[o + 1] − 1 of each octant o: out[to[e]] = translated in[from[e]],
+// or with `add` out[to[e]] += … The course of octant o is number + o.
 template <int STEP>
 __device__ __forceinline__ void family(const Tables& t, u32 number, const REAL* in, const u32* from, REAL* out, const u32* to,
                                        const u64* starts, bool add) {

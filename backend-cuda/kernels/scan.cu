@@ -1,10 +1,10 @@
-// Exclusive prefix sums of counts, in 64 bits: the middle of count - scan - fill.
+// Exclusive prefix sums of counts, in 64 bits. Rows of lists are made in three steps: count, prefix sum, fill.
 
 #include "shared/warp.cuh"
 
 #define ITEMS 8
 
-// Sum of each block's counts.
+// The sum of the counts of each block.
 extern "C" __global__ void scan_blocks(const u32* counts, u64 n, u64* sums) {
   const u64 first = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * ITEMS;
   u64 mine = 0, total;
@@ -14,7 +14,7 @@ extern "C" __global__ void scan_blocks(const u32* counts, u64 n, u64* sums) {
   if (threadIdx.x == 0) sums[blockIdx.x] = total;
 }
 
-// Block sums become what lies before each block; one block of threads.
+// Replaces the sum of each block by the sum of all blocks before it. One block of threads.
 extern "C" __global__ void scan_sums(u64* sums, u64 n) {
   u64 before = 0;
   for (u64 start = 0; start < n; start += blockDim.x) {

@@ -1,7 +1,7 @@
-// Stable radix sort of 64-bit keys with 32-bit values, one digit of eight bits a pass. The digits of all passes are
-// counted in one reading of the keys; a pass then reads and writes them once, as each tile learns where its digits
-// begin from the tiles before it (decoupled look-back: Merrill & Garland 2016; Adinets & Merrill 2022). Keys that agree in all digits
-// sorted by can be put in order afterwards.
+// Stable radix sort of 64-bit keys with 32-bit values, one digit of eight bits per pass. One reading of the keys
+// counts the digits of all passes. A pass then reads and writes the keys once: each tile learns from the tiles before
+// it where its digits begin (decoupled look-back: Merrill & Garland 2016; Adinets & Merrill 2022). `sort_runs` can
+// afterwards sort runs of keys that agree in all digits sorted by.
 
 #include "shared/warp.cuh"
 
@@ -14,7 +14,7 @@
 
 __device__ __forceinline__ u32 digit_of(u64 key, u32 shift) { return (u32)(key >> shift) & (DIGITS - 1); }
 
-// Lanes with the same digit.
+// The lanes with the same digit as this lane, as bits.
 __device__ __forceinline__ u32 lanes_with(u32 d) {
   u32 same = ~0u;
 #pragma unroll
@@ -32,7 +32,8 @@ extern "C" __global__ void iota(u32* out, u64 n) {
   if (i < n) out[i] = (u32)i;
 }
 
-// counts[pass · DIGITS + digit] over all keys, digits from bit `shift` on; `counts` comes as zeros.
+// counts[pass · DIGITS + digit]: number of keys with this digit, digits from bit `shift` on. `counts` must be zeros
+// before.
 extern "C" __global__ void __launch_bounds__(THREADS)
     sort_count(const u64* keys, u64 n, u32 shift, u32 passes, u64* counts) {
   __shared__ u32 count[PASSES][DIGITS];
@@ -49,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// Counts of each pass become what lies before each digit. A block a pass.
+// Replaces the count of each digit by the sum of the counts of smaller digits. One block per pass.
 extern "C" __global__ void __launch_bounds__(DIGITS) sort_starts(u64* counts) {
   u64 total;
   u64* mine = counts + blockIdx.x * DIGITS + threadIdx.x;
@@ -57,20 +58,23 @@ extern "C" __global__ void __launch_bounds__(DIGITS) sort_starts(u64* counts) {
   *mine = before;
 }
 
-// What a tile says of a digit: nothing yet; how many it has; how many it and all before it have.
+// The state of a digit in a tile: 0 (not known yet); OF_TILE | (count in this tile); or UP_TO_TILE | (count in this
+// tile and all tiles before it).
 #define OF_TILE (1ull << 62)
 #define UP_TO_TILE (2ull << 62)
 #define COUNT_OF (OF_TILE - 1)
 
-// One pass. starts: those of this pass; states[tile · DIGITS + digit] and *next_tile come as zeros; without `values`
-// they are the positions. A warp owns consecutive items, 32 at a time, so that ranks follow the order of the items.
+// One pass. starts: the starts of the digits of this pass. states[tile · DIGITS + digit] and *next_tile must be zeros
+// before. Without `values`, the values are the positions of the keys. A warp has consecutive items, 32 at a time, so
+// that ranks follow the order of the items.
 extern "C" __global__ void __launch_bounds__(THREADS)
     sort_pass(const u64* keys, const u32* values, u64 n, u32 shift, const u64* starts, volatile u64* states,
               u32* next_tile, u64* keys_out, u32* values_out) {
-  // Items of each digit in each warp, then before each warp; the last digit is of items beyond the end.
+  // Number of items with each digit: first in each warp, then in all warps before it. The last digit is for items
+  // beyond the end.
   __shared__ u32 count[WARPS][DIGITS + 1];
   __shared__ u64 staged[TILE];
-  // Where the digit begins in the tile, and what is to be added to get where it goes.
+  // local: where each digit begins in the tile. offset: what to add to a place in the tile to get the final place.
   __shared__ u32 local[DIGITS];
   __shared__ u64 offset[DIGITS];
   __shared__ u32 own_tile;
@@ -123,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   offset[digit] = starts[digit] + before - local[digit];
   __syncthreads();
 
-  // Sorted within the tile first, so that neighbouring threads write neighbouring places.
+  // Sort within the tile first, so that neighbouring threads write neighbouring places.
 #pragma unroll
   for (int i = 0; i < ITEMS; ++i) {
     if (first + i * 32 >= n) continue;
@@ -156,18 +160,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// Keys of a sample, and room for them.
+// Keys in the sample.
 #define SAMPLE 4096
+// Size of the hash table for the sample.
 #define ROOM (2 * SAMPLE)
 
-// *agree: how many of a sample of keys agree with others of it in the bits from `shift` on. One block.
+// *agree: number of sampled keys that agree with another sampled key in the bits from `shift` on. One block.
 extern "C" __global__ void __launch_bounds__(1024) sort_sample(const u64* keys, u64 n, u32 shift, u32* agree) {
   __shared__ u32 seen[ROOM], count;
   for (u32 i = threadIdx.x; i < ROOM; i += blockDim.x) seen[i] = 0;
   if (threadIdx.x == 0) count = 0;
   __syncthreads();
   for (u32 i = threadIdx.x; i < SAMPLE; i += blockDim.x) {
-    // A number for the bits, and a place: by multiplicative hashing.
+    // Multiplicative hashing: the lower bits stand for the key, the upper bits give its place in the table.
     const u64 mixed = ((keys[i * n / SAMPLE] >> shift) + 1) * 0x9e3779b97f4a7c15ull;
     const u32 mine = (u32)mixed | 1;
     for (u32 at = (u32)(mixed >> 40) % ROOM;; at = (at + 1) % ROOM) {
@@ -183,12 +188,12 @@ extern "C" __global__ void __launch_bounds__(1024) sort_sample(const u64* keys, 
 // Longest run that a thread sorts.
 #define LONGEST 64
 
-// Sorts the runs of keys that agree in the bits from `shift` on, stably and in place: a thread a run. A longer run raises
-// `left`.
+// Sorts each run of keys that agree in the bits from `shift` on, stably and in place. One thread per run. A run
+// longer than LONGEST is not sorted and sets `left`.
 extern "C" __global__ void sort_runs(u64* keys, u32* values, u64 n, u32 shift, u32* left) {
   const u64 first = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   if (first + 1 >= n) return;
-  // Those bits are the same whatever another thread does to its run.
+  // Sorting a run does not change the bits from `shift` on, so other threads may sort their runs at the same time.
   const u64 run = keys[first] >> shift;
   if (keys[first + 1] >> shift != run || (first > 0 && keys[first - 1] >> shift == run)) return;
   u64 end = first + 2;

@@ -1,9 +1,9 @@
-// One level of the tree: which boxes are split, into which octants, and their children.
-// Twin of `split` in fmm-tree/src/build.rs.
+// Splitting the boxes of one level: which boxes are split, into which octants, and their children. Twin of `split` in
+// fmm-tree/src/build.rs.
 
 #include "shared/boxes.cuh"
 
-// What is to become of a box.
+// The fate of a box: kept as a leaf, split, or not yet decided.
 #define KEEP 0
 #define SPLIT 1
 #define UNDECIDED 2
@@ -20,8 +20,8 @@ extern "C" __global__ void root_box(u32 sources, u32 targets, u32* parent, u32* 
   target_range[0] = make_uint2(0, targets);
 }
 
-// A box with more than ncrit points is split, unless all have one key: then it depends on how many
-// positions there are. Undecided boxes are listed, in any order.
+// Splits boxes with more than ncrit points. If all points of a box have the same key, the decision depends on the
+// number of distinct positions, and the box is listed as undecided (in any order).
 extern "C" __global__ void split_count(u32 first, u32 count, u32 ncrit, u32 kinds, const uint2* source_range,
                                        const uint2* target_range, const u64* source_keys, const u64* target_keys,
                                        u32* fate, u32* undecided, u32* undecided_count) {
@@ -45,8 +45,8 @@ __device__ bool same_place(const double* xyz, u64 n, u32 i, u32 j) {
   return xyz[i] == xyz[j] && xyz[n + i] == xyz[n + j] && xyz[2 * n + i] == xyz[2 * n + j];
 }
 
-// Whether more than ncrit distinct positions lie in `range`; all threads of the block work on it.
-// found[range.x], …: the points with the distinct positions seen so far.
+// Whether more than ncrit distinct positions lie in `range`. All threads of the block work on it. found[range.x], …:
+// one point for each distinct position found so far.
 __device__ bool exceeds(uint2 range, const double* xyz, u64 n, u32 ncrit, u32* found) {
   __shared__ u32 total;
   __syncthreads();
@@ -65,7 +65,7 @@ __device__ bool exceeds(uint2 range, const double* xyz, u64 n, u32 ncrit, u32* f
   return false;
 }
 
-// Decides the undecided boxes, a block each. `found` has room for an index of each source and target.
+// Decides the undecided boxes, one block per box. `found` has room for an index of each source and each target.
 extern "C" __global__ void __launch_bounds__(256)
     split_coincident(u32 first, u32 ncrit, u32 kinds, const uint2* source_range, const uint2* target_range,
                      const double* source_xyz, u64 sources, const double* target_xyz, u64 targets, const u32* undecided,
@@ -97,7 +97,7 @@ __device__ u32 end_of(uint2 range, const u64* keys, u32 level, u32 octant) {
   return lo;
 }
 
-// Ends of the octants of the boxes that are split, and how many are not empty: eight lanes a box.
+// For each split box: the ends of its octants, and the number of octants that are not empty. Eight lanes per box.
 extern "C" __global__ void split_octants(u32 first, u32 count, u32 level, const uint2* source_range,
                                          const uint2* target_range, const u64* source_keys, const u64* target_keys,
                                          u32 kinds, const u32* fate, u32* source_ends, u32* target_ends, u32* children) {
@@ -121,7 +121,7 @@ extern "C" __global__ void split_octants(u32 first, u32 count, u32 level, const 
   if (i < count && octant == 0) children[i] = __popc(all >> (lane_id() & ~7u) & 0xff);
 }
 
-// Writes the children; starts[i] counts those of the boxes of this level before i. Eight lanes a box.
+// Writes the children. starts[i]: the number of children of the boxes of this level before box i. Eight lanes per box.
 extern "C" __global__ void split_fill(u32 first, u32 count, u32 level, const u32* fate, const u32* source_ends,
                                       const u32* target_ends, const u64* starts, u32* parent, u32* child_start,
                                       u8* child_count, u8* octants, u8* levels, u64* anchor, uint2* source_range,
@@ -155,8 +155,8 @@ extern "C" __global__ void split_fill(u32 first, u32 count, u32 level, const u32
   target_range[c] = t;
 }
 
-// Over the leaves: sums of n(n - 1) for sources and for targets, and their number. `sums` comes as zeros; integers
-// may be added in any order.
+// Sums over the leaves: n(n - 1) for sources, n(n - 1) for targets, and the number of leaves. `sums` must be zeros
+// before. (Integer sums do not depend on the order.)
 extern "C" __global__ void __launch_bounds__(256) leaf_sums(u32 count, const u8* child_count, const uint2* source_range,
                                                             const uint2* target_range, u64* sums) {
   const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
@@ -170,14 +170,15 @@ extern "C" __global__ void __launch_bounds__(256) leaf_sums(u32 count, const u8*
   }
 }
 
-// Points of the boxes that are split.
+// Number of points of each split box; 0 for other boxes.
 extern "C" __global__ void deep_count(u32 first, u32 count, const uint2* range, const u32* fate, u32* counts) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) counts[i] = fate[i] == SPLIT ? length(range[first + i]) : 0;
 }
 
-// Keys of the points of the boxes that are split, relative to their box; with the box and the position
-// of each. starts[i] is where those of box i go; a block a box. root: corner, side of the level.
+// New keys for the points of split boxes, relative to the box, with the box and the position of each point.
+// starts[i]: where the points of box i go. One block per box. root: the corner of the root, and the side of the boxes
+// of this level.
 extern "C" __global__ void deep_keys(u32 first, u32 count, const uint2* range, const u32* fate, const u64* starts,
                                      const u64* anchor, const double* root, const double* xyz, u64 n, u64* keys,
                                      u64* boxes, u32* positions) {
@@ -198,13 +199,13 @@ extern "C" __global__ void deep_keys(u32 first, u32 count, const uint2* range, c
   }
 }
 
-// boxes[order[j]], the second key of the sort.
+// out[j] = boxes[order[j]]: the keys of the second sort.
 extern "C" __global__ void deep_boxes(const u64* boxes, const u32* order, u64 n, u64* out) {
   const u64 j = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   if (j < n) out[j] = boxes[order[j]];
 }
 
-// Position j of the sorted points goes where position j of the unsorted ones was.
+// Point order[j] of the unsorted points goes to the place of point j of the unsorted points.
 extern "C" __global__ void deep_map(const u64* keys, const u32* positions, const u32* order, u64 n, u32* from,
                                     u64* keys_out) {
   const u64 j = (u64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -213,7 +214,7 @@ extern "C" __global__ void deep_map(const u64* keys, const u32* positions, const
   keys_out[positions[j]] = keys[order[j]];
 }
 
-// Points moved: to i from from[i].
+// Permutes the points: point from[i] goes to place i.
 extern "C" __global__ void deep_move(const double* xyz, const u32* order, const u32* from, u64 n, double* xyz_out,
                                      u32* order_out) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,16 +1,20 @@
-// The edges of a treecode: which boxes a leaf sees as a whole, which leaves pair by pair. Twin of fmm-tree/src/treecode.rs.
+// The edges of a treecode. M2P: boxes that a leaf sees as a whole. P2P: leaves that it sums pair by pair. Twin of
+// fmm-tree/src/treecode.rs.
 
 #include "shared/level.cuh"
 
 #define THREADS 32
-// Boxes that wait to be opened: a level leaves at most the children of the boxes opened together, less one.
+// Boxes that a warp opens at once, eight lanes each.
 #define TOGETHER 4
+// Size of the stack above which boxes are opened one by one, which bounds the growth of the stack.
 #define DEEP 256
+// Room for boxes that wait to be opened. A level leaves at most seven children of an opened box on the stack.
 #define STACK (DEEP + 8 * TOGETHER + 7 * 256)
 #define LEVELS 256
 
-// A box of side l is accepted from distance d between its centre and the nearest point of a leaf if l ≤ θ d, the leaf is
-// outside the sphere and the cube of these radii in sides of the box, and the boxes are `near` apart.
+// A source box of side l is accepted if three conditions hold. (1) l ≤ θ d, with d the distance from its centre to
+// the nearest point of the target leaf. (2) The leaf lies outside the sphere and outside the cube around the centre,
+// whose radii are given in sides of the box. (3) The boxes are at least `near` apart.
 struct Rule {
   double theta, sphere, cube, near;
 };
@@ -37,8 +41,8 @@ __device__ bool accepts(const Rule& rule, const double* at, double at_side, cons
   return rule.near == 0 || hypot(hypot(apart[0], apart[1]), apart[2]) >= rule.near;
 }
 
-// take(far, near, box, level) in the whole warp for the boxes that leaf b sees as a whole and for the leaves that it sums pair
-// by pair, those of a level in order.
+// Walks down the tree for target leaf b. All lanes call take(far, near, box, level) together. far: the lane's box is
+// seen as a whole. near: it is a leaf to be summed pair by pair. The boxes of one level come in order.
 template <class Take>
 __device__ void descend(const Boxes& t, const double* corner, double root, u32 b, const Rule& rule, u32 few, u32* stack,
                         Take take) {
@@ -62,7 +66,7 @@ __device__ void descend(const Boxes& t, const double* corner, double root, u32 b
       open = !far && !leaf;
     }
     take(far, near, s, level);
-    // The first of them comes to lie on top.
+    // Push in reverse, so that the first box lies on top.
     const u32 opened = __ballot_sync(~0u, open);
     if (open) stack[size + __popc(opened) - 1 - __popc(opened & lanes_below())] = s;
     size += __popc(opened);
@@ -80,7 +84,7 @@ __device__ void descend(const Boxes& t, const double* corner, double root, u32 b
   }
 }
 
-// Lengths of the rows of M2P and P2P. A warp a box.
+// Lengths of the rows of M2P and P2P. One warp per box.
 extern "C" __global__ void __launch_bounds__(THREADS)
     treecode_count(const Boxes* boxes, u32 count, const double* corner, double root, const Rule* rule, u32 few, u32* m2p,
                    u32* p2p) {
@@ -96,7 +100,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (threadIdx.x == 0) m2p[b] = far_boxes, p2p[b] = near_boxes;
 }
 
-// The rows, sorted: level by level, after the boxes of each have been counted.
+// The rows, sorted. A first walk counts the boxes per level, a second walk writes each level behind the levels before
+// it.
 extern "C" __global__ void __launch_bounds__(THREADS)
     treecode_fill(const Boxes* boxes, u32 count, const double* corner, double root, const Rule* rule, u32 few,
                   const u64* m2p_starts, const u64* p2p_starts, u32* m2p, u32* p2p) {
@@ -106,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (b >= count || !is_leaf(t, b) || targets_in(t, b) == 0) return;
   for (u32 i = lane; i < 2 * LEVELS; i += THREADS) next[i / LEVELS][i % LEVELS] = 0;
   __syncwarp();
-  // Place among those of its level and kind, which it then adds to.
+  // The number of boxes of the same level and kind so far; then counts this box.
   auto place = [&](u32 kind, bool mine, u32 level) {
     const u32 all = __ballot_sync(~0u, mine);
     u32 at = 0, same = 0;

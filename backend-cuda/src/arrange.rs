@@ -1,53 +1,56 @@
-//! Edges sorted by the operator they take, and lists of boxes by level: `kernels/arrange.cu`, `kernels/m2l.cu`.
+//! Edges sorted by the operator that they use, and lists of boxes by level: `kernels/arrange.cu`, `kernels/m2l.cu`.
 
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::lists::DeviceEdges;
 use crate::primitives::Primitives;
-use crate::products::{EDGE, Which};
+use crate::products::{TILE_EDGE, Which};
 use crate::tree::DeviceTree;
 use fmm_traits::Error;
 use fmm_traits::tree::NONE;
 
 const BLOCK: u32 = 256;
 
-/// Edges of one kind, those of an operator together.
+/// Edges of one kind, sorted by operator.
 #[derive(Debug)]
 pub(crate) struct Arranged {
-    /// Box that each edge comes from.
+    /// Source box of each edge.
     pub from: Buffer<u32>,
-    /// Box that receives it.
+    /// Receiving box of each edge.
     pub to: Buffer<u32>,
-    /// First edge of each operator, and the number of edges; the same on the device.
+    /// First edge of each operator, then the number of edges.
     pub starts: Vec<u64>,
+    /// `starts` on the device.
     pub device_starts: Buffer<u64>,
 }
 
-/// Boxes in order.
+/// The boxes on which a stage works, level by level. Each of them is an *item*.
 #[derive(Debug)]
 pub(crate) struct Items {
     pub boxes: Buffer<u32>,
-    /// First of each level, and how many there are.
+    /// First item of each level, then the number of items.
     pub level_start: Vec<u64>,
 }
 
-/// Boxes with a V list, those of one set of operators and one octant together, and who is where.
+/// The V list as a table. Boxes with a V list are sorted by set of operators, then by octant.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub boxes: Buffer<u32>,
-    /// First box of each set and octant, and how many there are; the same on the device.
+    /// First box of each set and octant, then the number of boxes.
     pub starts: Vec<u64>,
+    /// `starts` on the device.
     pub device_starts: Buffer<u64>,
-    /// For each of the 216 slots of `slots.cuh`, the source box of each box.
+    /// `table[slot][box]`: the source box in each of the 216 slots (`slots.cuh`) of each box.
     pub table: Buffer<u32>,
 }
 
-/// Slots of `m2l.cu`.
+/// Slots per box in `m2l.cu`: the children of the parent's colleagues, 27·8. A slot is a position relative to the
+/// parent.
 const SLOTS: usize = 216;
 
-/// Boxes with more units of targets count as equal.
-const MOST_GRAINS: usize = 255;
+/// Largest size key in [`Arranger::by_size`]. Leaves with more grains of targets are not sorted among themselves.
+const MAX_GRAINS: usize = 255;
 
-/// Edges between a box and its children; the number is that of `arrange.cu`.
+/// Edges between a box and its children. The numbers are those of `arrange.cu`.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     /// Child to parent.
@@ -69,7 +72,7 @@ impl Arranger<'_> {
         &self.tree.device
     }
 
-    /// Edges by level and octant of the child, `operators` in all.
+    /// Sorts edges by their operator: the level and the octant of the child. There are `operators` of them.
     ///
     /// # Errors
     /// [`Error::Edge`] with a box that receives an edge for which there is no operator.
@@ -93,7 +96,7 @@ impl Arranger<'_> {
             (&targets).into(),
             (&refused).into(),
         ];
-        // SAFETY: arguments as in arrange.cu; an entry for each edge.
+        // SAFETY: arguments as in arrange.cu; the outputs have an entry for each edge.
         unsafe { device.launch(&self.functions, "edge_keys", (blocks(32 * count, BLOCK as usize)?, 1), BLOCK, &args)? };
         self.none_refused(&refused)?;
         let grid = (blocks(n, BLOCK as usize)?, 1);
@@ -117,7 +120,7 @@ impl Arranger<'_> {
         Ok(Arranged { from, to, starts, device_starts })
     }
 
-    /// The first of the sorted `keys` that is not below each of 0 … `count`.
+    /// For each k in 0 … `count`: the position of the first of the sorted `keys` that is at least k.
     fn starts(&self, keys: &Buffer<u64>, count: usize) -> Result<Buffer<u64>, Error> {
         let starts = self.device().alloc(count + 1, "starts")?;
         let args = [keys.into(), (keys.len() as u64).into(), (count as u32).into(), (&starts).into()];
@@ -129,7 +132,7 @@ impl Arranger<'_> {
         Ok(starts)
     }
 
-    /// An error if a kernel has marked an edge.
+    /// Returns an error if a kernel has refused an edge.
     pub fn none_refused(&self, refused: &Buffer<u32>) -> Result<(), Error> {
         let target = self.device().download(refused, "refused edges")?[0];
         if target == NONE {
@@ -139,7 +142,7 @@ impl Arranger<'_> {
         Err(Error::Edge { what, target, source_box: NONE })
     }
 
-    /// Boxes with a V list and their table; `sets`: the set of operators of each level, `count` in all.
+    /// The boxes with a V list, and their table. `sets` is the set of operators of each level; there are `count` sets.
     ///
     /// # Errors
     /// [`Error::Edge`] with a box that receives an edge for which there is no operator.
@@ -152,7 +155,7 @@ impl Arranger<'_> {
         let octants = Arg::from(&self.tree.boxes.octant);
         let number = Arg::from(n as u32);
         let args = [self.boxes.into(), octants, (&sets).into(), (&boxes).into(), number, (&keys).into()];
-        // SAFETY: arguments as in m2l.cu; a key for each box.
+        // SAFETY: arguments as in m2l.cu; `keys` has an entry for each box.
         unsafe { device.launch(functions, "m2l_keys", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
         let operators = 8 * count;
         self.primitives.sort(&mut keys, &mut boxes, false, n, 0..u64::BITS - (operators as u64).leading_zeros())?;
@@ -176,33 +179,33 @@ impl Arranger<'_> {
         Ok(Table { boxes, starts, device_starts, table })
     }
 
-    /// The boxes into which an edge of one of the kinds leads.
+    /// The boxes that receive an edge of one of the `kinds`.
     pub fn items(&self, kinds: [&DeviceEdges; 3]) -> Result<Items, Error> {
         let (device, n) = (self.device(), self.tree.len());
         let flags = device.alloc(n, "boxes")?;
         let [a, b, c] = kinds.map(|k| Arg::from(&k.starts));
         let (grid, count) = ((blocks(n, BLOCK as usize)?, 1), Arg::from(n as u32));
-        // SAFETY: arguments as in arrange.cu; an entry for each box.
+        // SAFETY: arguments as in arrange.cu; `flags` has an entry for each box.
         unsafe { device.launch(&self.functions, "with_edges", grid, BLOCK, &[count, a, b, c, (&flags).into()])? };
         Ok(self.listed(&flags)?.0)
     }
 
-    /// The boxes of `items`, those with more targets first, in units of `grain`.
+    /// The boxes of `items`, sorted by falling number of targets. The number is rounded up to multiples of `grain`.
     pub fn by_size(&self, items: Items, grain: usize) -> Result<Buffer<u32>, Error> {
         let (mut boxes, n) = (items.boxes, items.level_start.last().map_or(0, |&n| n as usize));
         let mut keys = self.device().alloc(n, "boxes")?;
-        let [count, grain, most] = [n, grain, MOST_GRAINS].map(|x| Arg::from(x as u32));
+        let [count, grain, most] = [n, grain, MAX_GRAINS].map(|x| Arg::from(x as u32));
         let args = [self.boxes.into(), (&boxes).into(), count, grain, most, (&keys).into()];
-        // SAFETY: arguments as in arrange.cu; a key for each item.
+        // SAFETY: arguments as in arrange.cu; `keys` has an entry for each item.
         unsafe {
             let grid = (blocks(n, BLOCK as usize)?, 1);
             self.device().launch(&self.functions, "size_keys", grid, BLOCK, &args)?;
         }
-        self.primitives.sort(&mut keys, &mut boxes, false, n, 0..usize::BITS - MOST_GRAINS.leading_zeros())?;
+        self.primitives.sort(&mut keys, &mut boxes, false, n, 0..usize::BITS - MAX_GRAINS.leading_zeros())?;
         Ok(boxes)
     }
 
-    /// The boxes that are flagged, and how many are before each.
+    /// The flagged boxes, and for each box the number of flagged boxes before it.
     pub fn listed(&self, flags: &Buffer<u32>) -> Result<(Items, Buffer<u64>), Error> {
         let (device, n) = (self.device(), self.tree.len());
         let mut starts = device.alloc(n + 1, "boxes")?;
@@ -212,21 +215,21 @@ impl Arranger<'_> {
         let level_start = device.entries(&at, "boxes")?;
         let boxes = device.alloc(level_start.last().map_or(0, |&n| n as usize), "boxes")?;
         let args = [count, flags.into(), (&starts).into(), (&boxes).into()];
-        // SAFETY: as above; there is room for what was counted.
+        // SAFETY: as above; `boxes` has room for all flagged boxes.
         unsafe { device.launch(&self.functions, "list_boxes", grid, BLOCK, &args)? };
         Ok((Items { boxes, level_start }, starts))
     }
 }
 
-/// Tiles of `edge` that hold what lies between two starts.
+/// Number of tiles of `edge` entries that cover the range between two starts.
 pub(crate) fn tiles(starts: &[u64], edge: usize) -> usize {
     ((starts[1] - starts[0]) as usize).div_ceil(edge)
 }
 
 impl Table {
-    /// Blocks of at most [`EDGE`] boxes of a set of operators, each within an octant.
+    /// Number of blocks for a set of operators. A block has at most [`TILE_EDGE`] boxes, all of one octant.
     pub fn blocks(&self, set: usize) -> usize {
-        self.starts[8 * set..=8 * set + 8].windows(2).map(|s| tiles(s, EDGE)).sum()
+        self.starts[8 * set..=8 * set + 8].windows(2).map(|s| tiles(s, TILE_EDGE)).sum()
     }
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
@@ -235,13 +238,13 @@ impl Table {
 }
 
 impl Arranged {
-    /// Whether there are edges to children of a level.
+    /// Whether there are edges to or from children on a level.
     pub fn any(&self, level: usize) -> bool {
         self.starts[8 * level] < self.starts[8 * level + 8]
     }
-    /// The edges between the boxes of a level and their parents, a group an octant.
+    /// The edges between the boxes of a level and their parents, one group per octant.
     pub fn groups(&self, level: usize) -> Which {
-        let tiles = self.starts[8 * level..=8 * level + 8].windows(2).map(|s| tiles(s, EDGE)).sum();
+        let tiles = self.starts[8 * level..=8 * level + 8].windows(2).map(|s| tiles(s, TILE_EDGE)).sum();
         Which::Groups { starts: self.device_starts.at(8 * level), tiles }
     }
     /// Bytes held.
@@ -251,16 +254,16 @@ impl Arranged {
 }
 
 impl Items {
-    /// Items of a level: first, and how many.
+    /// The items of a level: the first, and their number.
     pub fn of(&self, level: usize) -> (usize, usize) {
         let (start, end) = (self.level_start[level] as usize, self.level_start[level + 1] as usize);
         (start, end - start)
     }
-    /// How many on all levels.
+    /// Number of items on all levels.
     pub fn len(&self) -> usize {
         self.boxes.len()
     }
-    /// The most of a level.
+    /// Largest number of items on one level.
     pub fn widest(&self) -> usize {
         self.level_start.windows(2).map(|w| (w[1] - w[0]) as usize).max().unwrap_or(0)
     }

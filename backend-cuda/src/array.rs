@@ -1,9 +1,9 @@
-//! Numbers that a caller keeps in device memory.
+//! Arrays of a caller in device memory.
 
 use crate::device::{Buffer, Device};
 use fmm_traits::Error;
 
-/// Numbers in f64 in device memory, for callers that have no memory of their own there.
+/// An array of f64 in device memory, for callers that have no other way to allocate there.
 #[derive(Debug)]
 pub struct DeviceArray {
     device: Device,
@@ -11,10 +11,10 @@ pub struct DeviceArray {
 }
 
 impl DeviceArray {
-    /// Sends numbers.
+    /// Copies numbers to the device.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn new(device: &Device, numbers: &[f64]) -> Result<DeviceArray, Error> {
         Ok(DeviceArray { device: device.clone(), numbers: device.upload(numbers, "an array")? })
     }
@@ -22,20 +22,20 @@ impl DeviceArray {
     /// `n` zeros.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn zeros(device: &Device, n: usize) -> Result<DeviceArray, Error> {
         Ok(DeviceArray { device: device.clone(), numbers: device.zeros(n, "an array")? })
     }
 
-    /// Where it lies.
+    /// Address in device memory.
     pub fn address(&self) -> u64 {
         self.numbers.address()
     }
 
-    /// A copy on the host, of what the device has when its work is done.
+    /// A copy on the host. Waits for all enqueued work first.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn download(&self) -> Result<Vec<f64>, Error> {
         self.device.download(&self.numbers, "an array")
     }

@@ -1,49 +1,52 @@
-//! What the points decide, whatever carries the far field: tree, lists, near field, and the ends of a run.
+//! The part of a plan that depends on the points but not on the expansion: tree, lists, near field, and the
+//! permutations at both ends of a run.
 
 use crate::arrange::Arranger;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
-use crate::levels::{Units, strength_degrees, value_degrees};
+use crate::levels::Units;
 use crate::lists::DeviceLists;
 use crate::primitives::Primitives;
 use crate::programs::{self, Groups, LEAF_THREADS};
-use crate::tree::{DeviceTree, WALKERS};
-use fmm_traits::{Error, Kernel, Real};
+use crate::tree::{DeviceTree, MAX_WALKING_BLOCKS};
+use fmm_traits::{Error, Member, Real};
 use std::sync::Arc;
 
-/// Threads of the kernels with one number each.
+/// Threads per block in kernels with one number per thread.
 const BLOCK: u32 = 256;
 
-/// How points meet points and what they carry, for all sets of points of a plan.
+/// The near field of a plan: programs and units, which stay when the points change.
 #[derive(Debug)]
 pub(crate) struct Near {
     arrange: Functions,
     p2p: Functions,
     units: Units,
-    /// Strengths of a source, values of a target, by their degrees in length.
+    /// Degree in length of each strength of a source.
     strengths: Vec<i32>,
+    /// Degree in length of each value of a target.
     values: Vec<i32>,
-    /// Whether pairs are summed in units of the box.
+    /// Whether pairs are summed relative to the leaf, in units of its side.
     framed: bool,
-    /// Targets that a block sums at once, and in which leaves are rounded up.
+    /// Targets that a block sums at once.
     group: usize,
+    /// [`Groups::grain`].
     grain: usize,
-    /// Whether anything is in f32, and strengths are divided by the largest.
+    /// Whether any part of the plan is in f32. Strengths are then divided by the largest.
     single: bool,
 }
 
 impl Near {
-    /// For the kernel `S` with the near field in `N`; `single`: whether the far field is in f32.
-    pub fn new<S: Kernel, N: Real>(device: &Device, units: Units, single: bool) -> Result<Self, Error> {
+    /// The near field of `kernel` in precision `N`. `single` says whether the far field is in f32.
+    pub fn new<N: Real>(device: &Device, kernel: &Member, units: Units, single: bool) -> Result<Self, Error> {
         let framed = N::NAME == "f32";
         Ok(Near {
             arrange: device.fixed("arrange", programs::arrange)?,
-            p2p: device.load(&programs::p2p_program::<S, N>())?,
+            p2p: device.load(&programs::p2p_program::<N>(kernel))?,
             units,
-            strengths: strength_degrees::<S>(),
-            values: value_degrees::<S>(),
+            strengths: kernel.strength_degrees(),
+            values: kernel.value_degrees(),
             framed,
-            group: Groups::near::<N>(S::VALUES).targets(),
-            grain: Groups::near::<N>(S::VALUES).grain(),
+            group: Groups::near::<N>(kernel.values).targets(),
+            grain: Groups::near::<N>(kernel.values).grain(),
             single: single || framed,
         })
     }
@@ -57,34 +60,37 @@ impl Near {
     }
 }
 
-/// Points in their tree, and what changes with strengths at both ends.
+/// Points in their tree, with strengths and values in tree order.
 #[derive(Debug)]
 pub(crate) struct Base {
     pub tree: DeviceTree,
     pub lists: DeviceLists,
-    /// Addresses of the arrays of boxes; lower corner of the root.
+    /// Addresses of the arrays of boxes.
     pub boxes: Buffer<u64>,
+    /// Lower corner of the root.
     pub corner: Buffer<f64>,
-    /// Tree order.
+    /// Strengths in tree order.
     pub strengths: Buffer<f64>,
+    /// Values in tree order.
     pub values: Buffer<f64>,
     /// Rows of `level.cuh` for P2P.
     table: Buffer<f64>,
-    /// Of the strengths, in the root.
+    /// Factors that hat strengths for the root.
     factors: Buffer<f64>,
-    /// Targets of P2P, and blocks that share one. Leaves of one size are together: so blocks that run at the same time are in the same
-    /// part of the program, and none ends late.
+    /// Target leaves of P2P, sorted by falling number of targets. Blocks that run at the same time then have loops of
+    /// equal length: they share the instruction cache, and no large leaf is left for the end.
     p2p: Buffer<u32>,
+    /// Blocks that share a target leaf in P2P.
     parts: u32,
     arrange: Functions,
-    /// Largest strength, as bits.
+    /// Largest magnitude of a strength, as bits.
     largest: Buffer<u64>,
-    /// Caller's order, made when somebody comes with arrays on the host: strengths, values.
+    /// Strengths and values in the caller's order. Allocated by the first evaluation with arrays on the host.
     ends: Option<(Buffer<f64>, Buffer<f64>)>,
 }
 
 impl Base {
-    /// Allocates for a tree and its lists.
+    /// Allocates arrays for a tree and its lists.
     pub fn new(near: &Near, tree: DeviceTree, lists: DeviceLists) -> Result<Self, Error> {
         let device = &tree.device.clone();
         let boxes = device.upload(&tree.boxes.addresses(), "addresses of boxes")?;
@@ -121,7 +127,7 @@ impl Base {
     pub fn sides(&self) -> Vec<f64> {
         sides(&self.tree)
     }
-    /// What arranges the edges of this tree.
+    /// An arranger for the edges of this tree.
     pub fn arranger(&self) -> Result<Arranger<'_>, Error> {
         let primitives = Primitives::new(self.device())?;
         Ok(Arranger { tree: &self.tree, primitives, functions: self.arrange.clone(), boxes: &self.boxes })
@@ -130,12 +136,12 @@ impl Base {
     pub fn far(&self) -> bool {
         !(self.lists.p2m.is_empty() && self.lists.l2p.is_empty())
     }
-    /// Blocks that share a leaf, of which each sums at `group` targets at once.
+    /// Number of blocks that share a leaf if a block sums at `group` targets at once.
     pub fn parts(&self, group: usize) -> u32 {
         blocks_of_a_leaf(self.tree.targets.len(), self.p2p.len(), group)
     }
 
-    /// Strengths and values in the caller's order.
+    /// The arrays for strengths and values in the caller's order.
     pub fn ends(&mut self) -> Result<(&mut Buffer<f64>, &Buffer<f64>), Error> {
         if self.ends.is_none() {
             let given = self.device().alloc(self.strengths.len(), "strengths")?;
@@ -152,12 +158,12 @@ impl Base {
         self.tree.bytes() + kinds + ends + self.strengths.bytes() + self.values.bytes() + self.p2p.bytes()
     }
 
-    /// What strengths are divided by: null where nothing is in f32.
+    /// Address of the number by which strengths are divided; null if nothing is in f32.
     fn unit(&self, near: &Near) -> Arg {
         if near.single { (&self.largest).into() } else { 0u64.into() }
     }
 
-    /// Enqueues strengths of the caller into tree order, and zeros for the values.
+    /// Enqueues the copy of the caller's strengths into tree order, and clears the values.
     pub fn scatter(&mut self, near: &Near, given: u64) -> Result<(), Error> {
         let device = self.device().clone();
         device.clear(&mut self.values)?;
@@ -170,13 +176,13 @@ impl Base {
         unsafe {
             if near.single {
                 let all = [given.into(), n, (width as u32).into(), (&self.factors).into(), (&self.largest).into()];
-                device.launch(&near.arrange, "largest", (grid.0.min(WALKERS), 1), BLOCK, &all)?;
+                device.launch(&near.arrange, "largest", (grid.0.min(MAX_WALKING_BLOCKS), 1), BLOCK, &all)?;
             }
             device.launch(&near.arrange, "scatter", grid, BLOCK, &args)
         }
     }
 
-    /// Enqueues values in tree order, times `scale`, into those of the caller.
+    /// Enqueues the copy of the values, times `scale`, from tree order into the caller's array.
     pub fn gather(&self, near: &Near, scale: f64, out: u64) -> Result<(), Error> {
         let (points, width) = (&self.tree.targets, near.values());
         let (order, n) = ((&points.order).into(), (points.len() as u64).into());
@@ -187,7 +193,7 @@ impl Base {
         unsafe { self.device().launch(&near.arrange, "gather", grid, BLOCK, &args) }
     }
 
-    /// Enqueues P2P, on the second stream or on the first.
+    /// Enqueues P2P on the second stream (`beside`) or on the first.
     pub fn p2p(&self, near: &Near, beside: bool) -> Result<(), Error> {
         let tree = &self.tree;
         let same = Arc::ptr_eq(&tree.sources, &tree.targets);
@@ -224,7 +230,8 @@ fn sides(tree: &DeviceTree) -> Vec<f64> {
     (0..tree.level_start.len() - 1).map(|l| tree.side * (-(l as f64)).exp2()).collect()
 }
 
-/// Enough for leaves of twice the mean; in larger ones a block has several groups.
+/// Number of blocks per leaf: enough for leaves of twice the mean population. In larger leaves a block has several
+/// groups.
 fn blocks_of_a_leaf(targets: usize, leaves: usize, group: usize) -> u32 {
     let mean = targets as f64 / leaves.max(1) as f64;
     (2.0 * mean / group as f64).ceil().clamp(1.0, 1024.0) as u32

@@ -1,13 +1,13 @@
-//! Compiled programs on disk, each under everything that decides it.
+//! Compiled programs on disk, each stored under its fingerprint.
 //!
-//! A file is named by a hash of its fingerprint and holds the fingerprint itself, so that a collision of
-//! hashes is a miss and never a wrong program; a checksum finds what was cut short.
+//! The name of a file is a hash of the fingerprint, and the file holds the whole fingerprint. A collision of hashes is
+//! therefore a miss, never a wrong program. A checksum detects truncated files.
 
 use fmm_traits::Error;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// First bytes of a file; a new layout gets a new number.
+/// First bytes of a file. A new layout gets a new number.
 const MAGIC: &[u8] = b"fmm cubin 1\n";
 
 /// FNV-1a.
@@ -15,12 +15,12 @@ fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ b as u64).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Where the program with `fingerprint` lies.
+/// The file of the program with `fingerprint`.
 pub(crate) fn path(folder: &Path, fingerprint: &str) -> PathBuf {
     folder.join(format!("{:016x}.cubin", hash(fingerprint.as_bytes())))
 }
 
-/// The program stored under `fingerprint`, if there is one and it is whole.
+/// The program stored under `fingerprint`; `None` if there is none or its file is damaged.
 pub(crate) fn load(folder: &Path, fingerprint: &str) -> Option<Vec<u8>> {
     let file = std::fs::read(path(folder, fingerprint)).ok()?;
     let (head, rest) = file.strip_prefix(MAGIC)?.split_at_checked(16)?;
@@ -41,7 +41,7 @@ pub(crate) fn store(folder: &Path, fingerprint: &str, cubin: &[u8]) -> Result<()
         .and_then(|()| std::fs::write(&part, file))
         .and_then(|()| std::fs::rename(&part, &path));
     written.map_err(|e| {
-        // What could not be renamed is of no use; that it may not be there either is no second error.
+        // Remove the temporary file. It may not exist, so a failure here is ignored.
         let _ = std::fs::remove_file(&part);
         Error::Io { path: path.display().to_string(), reason: e.to_string() }
     })

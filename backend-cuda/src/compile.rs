@@ -7,29 +7,29 @@ use std::ffi::{CStr, CString, c_char};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// A source with all that decides its machine code, except the device.
+/// A CUDA source with everything that determines its machine code, except the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// The file it comes from (with what it was made for); what errors name.
+    /// Name of the source file and of the variant, for error messages.
     pub name: String,
     /// CUDA C; headers of `kernels/shared` may be included by name.
     pub source: String,
     /// Entry points, `extern "C"`.
     pub entries: &'static [&'static str],
-    /// Whether a·b + c may be fused. Keys and boxes must come out as on the CPU: not there.
+    /// Whether a·b + c may be fused. Programs that compute keys and boxes forbid it, so that results equal the CPU's.
     pub contract: bool,
 }
 
 /// Machine code.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    /// What the driver loads.
+    /// The binary that the driver loads.
     pub cubin: Vec<u8>,
-    /// The compiler's words: registers, spills.
+    /// The compiler's log: registers, spills.
     pub log: String,
 }
 
-/// The headers that a program can include, by the name it uses.
+/// The headers that a program can include, by name.
 const HEADERS: [(&CStr, &str); 14] = [
     (c"shared/real.cuh", include_str!("../kernels/shared/real.cuh")),
     (c"shared/warp.cuh", include_str!("../kernels/shared/warp.cuh")),
@@ -54,13 +54,13 @@ impl Program {
             format!("--gpu-architecture=sm_{major}{minor}"),
             "--std=c++17".to_string(),
             format!("--fmad={}", self.contract),
-            // A lambda with a template's argument is a function of the device without saying so.
+            // Makes generic lambdas device functions without an annotation.
             "--device-as-default-execution-space".to_string(),
             "--ptxas-options=-v".to_string(),
         ]
     }
 
-    /// Everything that decides the machine code: compiler, driver, device, options, source, headers.
+    /// Everything that determines the machine code: compiler, driver, device, options, source, headers.
     pub(crate) fn fingerprint(&self, capability: (u32, u32), compiler: (i32, i32), driver: i32) -> String {
         let mut text = format!("nvrtc {}.{}, driver {driver}\n", compiler.0, compiler.1);
         text += &self.options(capability).join("\n");
@@ -71,20 +71,20 @@ impl Program {
     }
 }
 
-/// Folders in which the library is looked for before the system's own places: the one named by
-/// FMM_NVRTC, CUDA_PATH, and where NVIDIA's installers put it.
+/// Folders in which NVRTC is searched before the system's library path: FMM_NVRTC, CUDA_PATH, and the folder of
+/// NVIDIA's installers.
 fn folders() -> impl Iterator<Item = PathBuf> {
     let named = std::env::var_os("FMM_NVRTC").map(PathBuf::from);
     let toolkit = std::env::var_os("CUDA_PATH").map(|p| PathBuf::from(p).join("lib64"));
     named.into_iter().chain(toolkit).chain([PathBuf::from("/usr/local/cuda/lib64")])
 }
 
-/// Version of the compiler; loads it on the first call, for as long as the process lives.
+/// Version of the compiler. The first call loads the library, which stays loaded until the process ends.
 pub(crate) fn compiler() -> Result<(i32, i32), Error> {
     static LOADED: OnceLock<Option<(i32, i32)>> = OnceLock::new();
     let version = LOADED.get_or_init(|| {
-        // A library that is open already is found by its name alone, wherever it lies; the compiler
-        // finds its companion in the same way.
+        // Later look-ups by name alone find a library that is already open. The compiler finds its companion
+        // library in the same way.
         for folder in folders() {
             // SAFETY: NVIDIA's libraries have no initialisers beyond their own state.
             let open = |name: &str| unsafe { Library::new(folder.join(name)) };
@@ -109,7 +109,7 @@ pub(crate) fn compiler() -> Result<(i32, i32), Error> {
     })
 }
 
-/// Destroys a program when it goes.
+/// An NVRTC program, destroyed on drop.
 struct Handle(sys::nvrtcProgram);
 impl Drop for Handle {
     fn drop(&mut self) {

@@ -1,12 +1,12 @@
-//! Below the levels that one key resolves: boxes that are split there get keys of their own.
+//! Levels below those that one key resolves. The points of boxes that are split there get new keys.
 
 use crate::device::{Arg, Buffer, blocks};
-use crate::tree::{BLOCK, Builder, KEY_BITS, Set, WALKERS};
+use crate::tree::{BLOCK, Builder, KEY_BITS, MAX_WALKING_BLOCKS, Set};
 use fmm_traits::Error;
 
 impl Builder<'_> {
-    /// Sorts the points of each box that is split by keys relative to that box. `root`: corner of the
-    /// root and side of the level.
+    /// Sorts the points of each split box by keys relative to that box. `root` is the corner of the root and the side
+    /// of the boxes of this level.
     pub fn rekey(
         &self,
         set: &mut Set,
@@ -50,10 +50,10 @@ impl Builder<'_> {
             (&boxes).into(),
             (&positions).into(),
         ];
-        // SAFETY: as above; starts leave room for each box's points.
-        unsafe { device.launch(&self.split, "deep_keys", (count.min(WALKERS), 1), BLOCK, &args)? };
+        // SAFETY: as above; `starts` leaves room for the points of each box.
+        unsafe { device.launch(&self.split, "deep_keys", (count.min(MAX_WALKING_BLOCKS), 1), BLOCK, &args)? };
 
-        // By key, then stably by box. A sort moves its keys, so the unsorted ones are taken in order after it.
+        // Sort by key, then stably by box. A sort permutes its keys, so a copy of the unsorted keys is kept.
         let (grid, deep_count) = ((blocks(deep, BLOCK as usize)?, 1), Arg::from(all));
         let whole = (blocks(n, BLOCK as usize)?, 1);
         let mut order = device.alloc(deep, "deep order")?;

@@ -15,19 +15,19 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Priority of the first stream: above that of others, which is 0.
-const FIRST: i32 = -1;
+/// Priority of the first stream. Lower numbers come first; the second stream has 0.
+const FIRST_STREAM_PRIORITY: i32 = -1;
 
-/// Which device, and what it may use.
+/// The number of a device, and its cache folder.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceOptions {
     /// Number of the device.
     pub ordinal: usize,
-    /// Folder in which compiled programs are kept; `None`: they are compiled by each process.
+    /// Folder that keeps compiled programs between runs. `None`: each process compiles them.
     pub cache: Option<PathBuf>,
 }
 
-/// What a device says of itself.
+/// Properties of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Its name.
@@ -38,7 +38,7 @@ pub struct DeviceInfo {
     pub multiprocessors: u32,
     /// Bytes of device memory.
     pub memory: u64,
-    /// Bytes of shared memory that a block can have.
+    /// Largest amount of shared memory per block, in bytes.
     pub shared_memory: u64,
     /// Newest CUDA that the driver supports, as 1000·major + 10·minor.
     pub driver: i32,
@@ -46,8 +46,8 @@ pub struct DeviceInfo {
     pub compiler: (i32, i32),
 }
 
-/// An opened GPU. Work is enqueued on one stream, in order; a second one takes what may run beside it between a
-/// [`fork`](Device::fork) and a [`join`](Device::join). Cheap to clone.
+/// An opened GPU. Work is enqueued on one stream, in order. Between a [`fork`](Device::fork) and a
+/// [`join`](Device::join), a second stream takes work that may run beside the first. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Device(Arc<Inner>);
 
@@ -56,13 +56,13 @@ struct Inner {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
     beside: Arc<CudaStream>,
-    /// Where buffers come from; `None` where the driver has no pools.
+    /// The pool of buffers. `None` if the driver has no pools.
     pool: Option<Pool>,
     info: DeviceInfo,
     cache: Option<PathBuf>,
-    /// Programs by fingerprint.
+    /// Loaded programs, by fingerprint.
     programs: Mutex<HashMap<String, Functions>>,
-    /// Those that are the same for all, by name.
+    /// Loaded programs without parameters, by name.
     fixed: Mutex<HashMap<&'static str, Functions>>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) type Functions = Arc<HashMap<&'static str, CudaFunction>>;
 #[derive(Debug)]
 pub(crate) struct Buffer<T>(CudaSlice<T>, usize);
 
-/// One argument of a kernel: sixteen bytes, of which it reads as many as its type has.
+/// One argument of a kernel: sixteen bytes, of which the kernel reads as many as the argument's type has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arg([u64; 2]);
 
@@ -92,7 +92,7 @@ impl From<f64> for Arg {
         Arg([x.to_bits(), 0])
     }
 }
-/// Two numbers of four bytes, a struct in the kernel.
+/// Two numbers of four bytes; a struct in the kernel.
 impl From<[u32; 2]> for Arg {
     fn from([a, b]: [u32; 2]) -> Arg {
         Arg([a as u64 | (b as u64) << 32, 0])
@@ -103,7 +103,7 @@ impl<T> From<&Buffer<T>> for Arg {
         Arg([b.address(), 0])
     }
 }
-/// Two addresses, a struct in the kernel.
+/// Two addresses; a struct in the kernel.
 impl<T, U> From<(&Buffer<T>, &Buffer<U>)> for Arg {
     fn from((a, b): (&Buffer<T>, &Buffer<U>)) -> Arg {
         Arg([a.address(), b.address()])
@@ -119,9 +119,9 @@ impl<T> Buffer<T> {
     pub fn bytes(&self) -> u64 {
         (self.1.max(1) * size_of::<T>()) as u64
     }
-    /// Where it lies in device memory.
+    /// Address in device memory.
     pub fn address(&self) -> u64 {
-        // Every buffer belongs to the first stream, so no other has to be waited for.
+        // Every buffer belongs to the first stream, so there is no other stream to wait for.
         self.0.device_ptr(self.0.stream()).0
     }
     /// The address of element `i`, for a kernel.
@@ -167,11 +167,11 @@ impl Device {
             driver,
             compiler,
         };
-        // SAFETY: buffers belong to one stream; what runs on the other is forked from it and joined to it.
+        // SAFETY: buffers belong to the first stream; work on the second stream is forked from it and joined to it.
         unsafe { context.disable_event_tracking() };
-        // The second stream fills what the first one, which is served first, leaves idle.
+        // The first stream has priority. The second stream uses the parts of the device that the first leaves idle.
         let making = |e: DriverError| failed("making a stream", e);
-        let stream = context.new_stream_with_priority(FIRST).map_err(making)?;
+        let stream = context.new_stream_with_priority(FIRST_STREAM_PRIORITY).map_err(making)?;
         let beside = context.new_stream().map_err(making)?;
         let pool = if context.has_async_alloc() { Some(Pool::keep(&context)?) } else { None };
         let cache = options.cache.clone();
@@ -187,14 +187,14 @@ impl Device {
         })))
     }
 
-    /// [`open`](Device::open), or the device that was opened before with the same options: compiled programs are
-    /// shared by all that use it.
+    /// The device opened before with the same options, or else [`open`](Device::open). Users of one device share
+    /// compiled programs.
     ///
     /// # Errors
     /// As [`open`](Device::open).
     pub fn shared(options: &DeviceOptions) -> Result<Device, Error> {
         static OPENED: Mutex<Vec<(DeviceOptions, Device)>> = Mutex::new(Vec::new());
-        // A panic while the lock was held leaves the table as it was: entries are inserted whole.
+        // A poisoned lock is fine: entries are inserted whole.
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, device)) = opened.iter().find(|(o, _)| o == options) {
             return Ok(device.clone());
@@ -204,33 +204,33 @@ impl Device {
         Ok(device)
     }
 
-    /// What the device says of itself.
+    /// Properties of the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
     }
 
-    /// Bytes of device memory that are free, those included that are kept for the next buffers.
+    /// Bytes of free device memory, including memory kept in the pool for new buffers.
     pub fn free_memory(&self) -> Result<u64, Error> {
         let free = self.0.context.mem_get_info().map_err(|e| failed("asking for free memory", e))?.0 as u64;
         let kept = self.0.pool.as_ref().map_or(Ok(0), Pool::unused)?;
         Ok(free + kept)
     }
 
-    /// Bytes that the process has taken from the device for buffers, in use or kept; 0 where the driver keeps none.
+    /// Bytes that the process has taken from the device for buffers, used or kept in the pool. 0 without a pool.
     pub fn reserved_memory(&self) -> Result<u64, Error> {
         self.0.pool.as_ref().map_or(Ok(0), Pool::reserved)
     }
 
-    /// Waits until all that was enqueued is done.
+    /// Waits until all enqueued work is done.
     pub fn synchronize(&self) -> Result<(), Error> {
         self.0.stream.synchronize().map_err(|e| failed("waiting for the device", e))
     }
 
-    /// Compiles and loads `program`, or finds it in memory or on disk.
+    /// Loads `program`: from memory, else from the disk cache, else compiled.
     pub(crate) fn load(&self, program: &Program) -> Result<Functions, Error> {
         let info = &self.0.info;
         let fingerprint = program.fingerprint(info.capability, info.compiler, info.driver);
-        // A panic while the lock was held leaves the table as it was: entries are inserted whole.
+        // A poisoned lock is fine: entries are inserted whole.
         let mut programs = self.0.programs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(functions) = programs.get(&fingerprint) {
             return Ok(functions.clone());
@@ -257,7 +257,7 @@ impl Device {
         Ok(functions)
     }
 
-    /// [`load`](Device::load) of a program whose entries are launched with so many `bytes` of shared memory.
+    /// [`load`](Device::load) of a program whose kernels are launched with `bytes` of dynamic shared memory.
     pub(crate) fn load_sharing(&self, program: &Program, bytes: usize) -> Result<Functions, Error> {
         let functions = self.load(program)?;
         let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -268,7 +268,7 @@ impl Device {
         Ok(functions)
     }
 
-    /// [`load`](Device::load) of a program that is the same for all; it is made the first time that its name is asked for.
+    /// [`load`](Device::load) of a program without parameters. `program` is called only on the first use of `name`.
     pub(crate) fn fixed(&self, name: &'static str, program: fn() -> Program) -> Result<Functions, Error> {
         let known = |device: &Device| device.0.fixed.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
         if let Some(functions) = known(self) {
@@ -279,21 +279,21 @@ impl Device {
         Ok(functions)
     }
 
-    /// Memory for `n` elements, not initialised; `what` is named where it does not fit.
+    /// Uninitialised memory for `n` elements. `what` appears in the error if the memory does not suffice.
     pub(crate) fn alloc<T: DeviceRepr>(&self, n: usize, what: &str) -> Result<Buffer<T>, Error> {
-        // SAFETY: every use of an uninitialised buffer is as the output of a kernel or a copy.
+        // SAFETY: a kernel or a copy writes every uninitialised buffer before it is read.
         let slice = unsafe { self.0.stream.alloc(n.max(1)) };
         Ok(Buffer(slice.map_err(|e| self.memory(e, n.max(1) * size_of::<T>(), what))?, n))
     }
 
-    /// `n` zeros.
+    /// A buffer of `n` zeros.
     pub(crate) fn zeros<T: DeviceRepr + ValidAsZeroBits>(&self, n: usize, what: &str) -> Result<Buffer<T>, Error> {
         let mut buffer = self.alloc(n, what)?;
         self.0.stream.memset_zeros(&mut buffer.0).map_err(|e| failed(what, e))?;
         Ok(buffer)
     }
 
-    /// Enqueues zeros for a whole buffer.
+    /// Enqueues filling a whole buffer with zeros.
     pub(crate) fn clear<T: DeviceRepr + ValidAsZeroBits>(&self, buffer: &mut Buffer<T>) -> Result<(), Error> {
         self.0.stream.memset_zeros(&mut buffer.0).map_err(|e| failed("clearing memory", e))
     }
@@ -307,7 +307,7 @@ impl Device {
         Ok(buffer)
     }
 
-    /// Overwrites elements of a buffer from `at` on.
+    /// Overwrites the elements of a buffer from `at` on with `data`.
     pub(crate) fn write<T: DeviceRepr>(
         &self,
         buffer: &mut Buffer<T>,
@@ -329,13 +329,13 @@ impl Device {
         Ok(to)
     }
 
-    /// Enqueues a copy of what lies at an address into the whole of a buffer.
+    /// Enqueues a copy from an address into a whole buffer.
     ///
     /// # Safety
-    /// As many elements lie there until the copy is made.
+    /// At `address` lie as many elements as the buffer has, until the copy is made.
     pub(crate) unsafe fn copy_from<T>(&self, address: u64, to: &mut Buffer<T>, what: &str) -> Result<(), Error> {
         let (bytes, stream) = (to.1 * size_of::<T>(), self.0.stream.cu_stream());
-        // SAFETY: that of the caller; the buffer is as long.
+        // SAFETY: the caller vouches for the address; the buffer has this many bytes.
         let copied = unsafe { result::memcpy_dtod_async(to.address(), address, bytes, stream) };
         copied.map_err(|e| failed(what, e))
     }
@@ -355,7 +355,7 @@ impl Device {
         Ok(data)
     }
 
-    /// One entry of each of these buffers, in one transfer.
+    /// One entry from each of several buffers, in one transfer to the host.
     pub(crate) fn entries(&self, of: &[(&Buffer<u64>, usize)], what: &str) -> Result<Vec<u64>, Error> {
         let mut together: Buffer<u64> = self.alloc(of.len(), what)?;
         for (k, (from, at)) in of.iter().enumerate() {
@@ -365,7 +365,7 @@ impl Device {
         self.download(&together, what)
     }
 
-    /// A whole buffer into a slice of its length.
+    /// Copies a whole buffer into a slice of the same length.
     pub(crate) fn read<T: DeviceRepr>(&self, buffer: &Buffer<T>, to: &mut [T], what: &str) -> Result<(), Error> {
         if !to.is_empty() {
             self.0.stream.memcpy_dtoh(&buffer.0.slice(..to.len()), to).map_err(|e| failed(what, e))?;
@@ -382,7 +382,7 @@ impl Device {
         self.download_range(buffer, 0..buffer.len(), what)
     }
 
-    /// Gives `buffer` room for `n` elements, of which the first `used` are kept.
+    /// Makes room for `n` elements in `buffer`. The first `used` elements are kept.
     pub(crate) fn grow<T: DeviceRepr>(
         &self,
         buffer: &mut Buffer<T>,
@@ -412,8 +412,8 @@ impl Device {
     /// Enqueues a kernel. Does nothing when the grid is empty.
     ///
     /// # Safety
-    /// `args` are those of the entry, in order and each with the right type, and every address is
-    /// valid for what the kernel does with it.
+    /// `args` are the arguments of the kernel, in order and each with the right type. Every address is valid for the
+    /// accesses that the kernel makes.
     pub(crate) unsafe fn launch(
         &self,
         functions: &Functions,
@@ -422,14 +422,14 @@ impl Device {
         block: u32,
         args: &[Arg],
     ) -> Result<(), Error> {
-        // SAFETY: that of the caller.
+        // SAFETY: the caller's promise.
         unsafe { self.launch_3d(functions, entry, [grid.0, grid.1, 1], block, args) }
     }
 
     /// [`launch`](Device::launch) with a grid of three dimensions.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`launch`](Device::launch).
     pub(crate) unsafe fn launch_3d(
         &self,
         functions: &Functions,
@@ -438,14 +438,14 @@ impl Device {
         block: u32,
         args: &[Arg],
     ) -> Result<(), Error> {
-        // SAFETY: that of the caller.
+        // SAFETY: the caller's promise.
         unsafe { self.launch_on(&self.0.stream, functions, entry, grid, (block, 0), args) }
     }
 
-    /// [`launch_3d`](Device::launch_3d) with `bytes` of shared memory beside what the kernel declares.
+    /// [`launch_3d`](Device::launch_3d) with `bytes` of dynamic shared memory.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`launch`](Device::launch).
     pub(crate) unsafe fn launch_sharing(
         &self,
         functions: &Functions,
@@ -454,14 +454,14 @@ impl Device {
         (block, bytes): (u32, usize),
         args: &[Arg],
     ) -> Result<(), Error> {
-        // SAFETY: that of the caller.
+        // SAFETY: the caller's promise.
         unsafe { self.launch_on(&self.0.stream, functions, entry, grid, (block, bytes as u32), args) }
     }
 
     /// [`launch`](Device::launch) on the second stream.
     ///
     /// # Safety
-    /// As there, until the streams are joined.
+    /// As for [`launch`](Device::launch), until the streams are joined.
     pub(crate) unsafe fn launch_beside(
         &self,
         functions: &Functions,
@@ -470,7 +470,7 @@ impl Device {
         block: u32,
         args: &[Arg],
     ) -> Result<(), Error> {
-        // SAFETY: that of the caller.
+        // SAFETY: the caller's promise.
         unsafe { self.launch_on(&self.0.beside, functions, entry, [grid.0, grid.1, 1], (block, 0), args) }
     }
 
@@ -495,26 +495,27 @@ impl Device {
         let mut slots: Vec<[u64; 2]> = args.iter().map(|a| a.0).collect();
         let mut pointers: Vec<*mut std::ffi::c_void> = slots.iter_mut().map(|s| std::ptr::from_mut(s).cast()).collect();
         let (function, stream) = (function.cu_function(), stream.cu_stream());
-        // SAFETY: each pointer leads to sixteen bytes that outlive the call, which copies them; the rest
-        // is the promise of the caller.
+        // SAFETY: each pointer leads to sixteen bytes that outlive the call, which copies them. The caller promises the
+        // rest.
         unsafe { result::launch_kernel(function, grid.into(), (block, 1, 1), bytes, stream, &mut pointers) }
             .map_err(launching)
     }
 
-    /// What is enqueued on the second stream from here on waits for what the first one has.
+    /// Makes later work on the second stream wait for the work that is now in the first.
     pub(crate) fn fork(&self) -> Result<(), Error> {
         self.0.beside.join(&self.0.stream).map_err(|e| failed("forking a stream", e))
     }
 
-    /// What is enqueued on the first stream from here on waits for what the second one has.
+    /// Makes later work on the first stream wait for the work that is now in the second.
     pub(crate) fn join(&self) -> Result<(), Error> {
         self.0.stream.join(&self.0.beside).map_err(|e| failed("joining a stream", e))
     }
 
-    /// Enqueues `work` behind what a stream of the caller has, and what that gets from here on behind `work`.
+    /// Runs `work`, which enqueues on the first stream, in the order of a stream of the caller: after the work that
+    /// is now in `stream`, and before work that `stream` gets later.
     ///
     /// # Safety
-    /// `stream` is a live stream of this device's primary context, or null for the default one.
+    /// `stream` is a live stream of this device's primary context, or null for the default stream.
     pub(crate) unsafe fn within(
         &self,
         stream: CUstream,
@@ -523,11 +524,11 @@ impl Device {
         let failing = |e: DriverError| failed("waiting for a stream of the caller", e);
         let mark = self.0.context.new_event(None).map_err(failing)?;
         let now = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
-        // SAFETY: the event lives until both streams have it; streams are that of the caller's promise and our own.
+        // SAFETY: the event lives until both streams have it; `stream` is live by the caller's promise.
         unsafe {
             result::event::record(mark.cu_event(), stream).map_err(failing)?;
             self.0.stream.wait(&mark).map_err(failing)?;
-            // What was enqueued before an error still uses the caller's arrays.
+            // Even after an error, work that was already enqueued uses the caller's arrays, so the stream must wait.
             let done = work();
             result::event::record(mark.cu_event(), self.0.stream.cu_stream()).map_err(failing)?;
             result::stream::wait_event(stream, mark.cu_event(), now).map_err(failing)?;
@@ -535,12 +536,12 @@ impl Device {
         }
     }
 
-    /// A mark in the stream.
+    /// A time mark in the first stream.
     pub(crate) fn mark(&self) -> Result<CudaEvent, Error> {
         self.0.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(|e| failed("recording an event", e))
     }
 
-    /// A mark in the second stream.
+    /// A time mark in the second stream.
     pub(crate) fn mark_beside(&self) -> Result<CudaEvent, Error> {
         self.0.beside.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(|e| failed("recording an event", e))
     }
@@ -551,7 +552,7 @@ impl Device {
     }
 }
 
-/// Blocks of `block` threads that hold `n`.
+/// Number of blocks of `block` threads for `n` items.
 ///
 /// # Errors
 /// [`Error::TooMany`] beyond the 2³¹ − 1 blocks of a launch.

@@ -3,34 +3,34 @@
 use crate::device::{Buffer, Device, Functions, blocks};
 use crate::programs;
 use fmm_traits::kernel::MAX_PARAMETERS;
-use fmm_traits::{Error, Family, Kernel, OutputColumns, Outputs, Real, Visitor};
+use fmm_traits::{Error, Family, Kernel, Member, OutputColumns, Outputs, Real, Visitor};
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
 
-/// Where a direct sum is evaluated.
+/// The targets of a direct sum.
 #[derive(Clone, Copy, Debug)]
 pub enum Targets<'a> {
-    /// At the sources with these indices (`None`: all), each skipping itself.
+    /// The sources with these indices (`None`: all sources). Each target skips itself.
     Sources(Option<&'a [usize]>),
-    /// At these points, M×3 row-major.
+    /// Other points, M×3 row-major.
     Points(&'a [f64]),
 }
 
-/// The shape of the pair loop; what it is changes the speed, and the rounding of the sum.
+/// The shape of the pair loop. It changes the speed and the rounding of the sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
-    /// Threads of a block.
+    /// Threads per block.
     pub block: usize,
-    /// Targets of a thread.
+    /// Targets per thread.
     pub targets: usize,
-    /// Sources in shared memory at once: those of one partial sum.
+    /// Sources in shared memory at once. They form one partial sum.
     pub tile: usize,
-    /// Sources handled by one pass of the inner loop.
+    /// Sources per iteration of the inner loop.
     pub unroll: usize,
 }
 
 impl Shape {
-    /// The shape that was fastest for a kernel with this many values.
+    /// The fastest measured shape for a kernel with this many values (docs/notes/gpu-performance.md).
     pub fn tuned<T: Real>(values: usize) -> Shape {
         let targets = match values {
             1 => 4,
@@ -41,19 +41,20 @@ impl Shape {
     }
 }
 
-/// Threads of the kernels that handle one item each.
+/// Threads per block in kernels with one item per thread.
 const BLOCK: u32 = 256;
-/// Blocks of the sum that each multiprocessor should have to choose from.
+/// Blocks of the sum per multiprocessor that keep the device busy.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 32;
-/// Most parts into which the sources are cut for that.
+/// Largest number of splits of the sources. With few targets, splits multiply the blocks.
 const MAX_SPLITS: usize = 64;
 
-/// Sums all pairs, in the precision `T`, on values relative to the middle of the sources in f32.
-/// `sources` N×3 and `strengths` N×c row-major; the result has the values of the kernel that
-/// [`Family::visit`] chose for `outputs`, target-major, with the columns of each output.
+/// Sums all pairs in precision `T`. In f32, coordinates are taken relative to the middle of the sources.
 ///
-/// A source that coincides with a target contributes zero to a singular kernel; when the targets
-/// are sources, each skips itself by index.
+/// `sources` is N×3 and `strengths` N×c, both row-major. The result holds the values of the kernel that
+/// [`Family::visit`] chooses for `outputs`, target-major, and the columns of each output.
+///
+/// A source that coincides with a target contributes zero if the kernel is singular. If the targets are sources, each
+/// skips itself by index.
 pub fn direct<T: Real, F: Family>(
     device: &Device,
     family: &F,
@@ -66,9 +67,9 @@ pub fn direct<T: Real, F: Family>(
     Ok((sum.apply(strengths)?, sum.columns))
 }
 
-/// A direct sum of any family, outputs and precision; calls from several threads wait for each other.
+/// A direct sum of any family, outputs and precision. Calls from several threads wait for each other.
 pub trait Sum: Send + Sync {
-    /// The sums for strengths N×c into targets × values, both in the caller's order.
+    /// Computes the sums for `strengths` (N×c) into `out` (targets × values), both in the caller's order.
     fn apply(&self, strengths: &[f64], out: &mut [f64]) -> Result<(), Error>;
     /// Bytes of device memory held.
     fn bytes(&self) -> u64;
@@ -76,7 +77,7 @@ pub trait Sum: Send + Sync {
 
 impl<T: Real> Sum for Mutex<Direct<T>> {
     fn apply(&self, strengths: &[f64], out: &mut [f64]) -> Result<(), Error> {
-        // A panic of another thread leaves nothing that the next sum does not overwrite.
+        // A poisoned lock is fine: whatever an interrupted sum has left, this sum overwrites.
         let mut sum = self.lock().unwrap_or_else(PoisonError::into_inner);
         let (found, expected) = (out.len(), sum.m * sum.values);
         if found != expected {
@@ -95,7 +96,7 @@ impl<T: Real> Sum for Mutex<Direct<T>> {
     }
 }
 
-/// A direct sum with its points on the device; strengths come with each [`apply`](Direct::apply).
+/// A direct sum with its points on the device. Strengths come with each [`apply`](Direct::apply).
 #[derive(Debug)]
 pub struct Direct<T> {
     device: Device,
@@ -107,14 +108,14 @@ pub struct Direct<T> {
     m: usize,
     shape: Shape,
     splits: usize,
-    /// Tiles of a split.
+    /// Tiles per split.
     per_split: usize,
     parameters: Buffer<f64>,
     factors: Buffer<f64>,
     scale: Buffer<f64>,
     frame: Buffer<f64>,
     points: Buffer<f64>,
-    /// Sources as the pair loop reads them.
+    /// Sources in the layout of the pair loop.
     packed: Buffer<u8>,
     targets: Buffer<u8>,
     own: Buffer<u32>,
@@ -124,10 +125,10 @@ pub struct Direct<T> {
 }
 
 impl<T: Real> Direct<T> {
-    /// Compiles the kernel and sends the points. `shape`: `None` for the tuned one.
+    /// Compiles the kernel and copies the points to the device. `shape` is `None` for the tuned shape.
     ///
     /// # Errors
-    /// [`Error::Shape`], [`Error::TooMany`] beyond 2³² − 2 points, and those of the device.
+    /// [`Error::Shape`], [`Error::TooMany`] beyond 2³² − 2 points, and errors of the device.
     pub fn new<F: Family>(
         device: &Device,
         family: &F,
@@ -148,22 +149,23 @@ impl<T: Real> Direct<T> {
                 return Err(Error::TooMany { what: array, found: rows, limit: u32::MAX as usize - 1 });
             }
         }
-        family.visit(outputs, New { device, params, scale, sources, targets, others, shape, of: PhantomData })?
+        let (kernel, columns) = family.visit(outputs, KernelVisitor)?;
+        DirectBuilder { device, kernel, columns, params, scale, sources, targets, others, shape }.direct()
     }
 
-    /// Where each output lies among the values of a target.
+    /// The columns of each output among the values of a target.
     pub fn columns(&self) -> &[OutputColumns] {
         &self.columns
     }
 
-    /// The sums for these strengths, N×c.
+    /// The sums for `strengths`, N×c.
     pub fn apply(&mut self, strengths: &[f64]) -> Result<Vec<f64>, Error> {
         self.set_strengths(strengths)?;
         self.enqueue()?;
         self.device.download(&self.out, "values")
     }
 
-    /// Sends and packs strengths.
+    /// Copies strengths to the device and packs the sources.
     fn set_strengths(&mut self, strengths: &[f64]) -> Result<(), Error> {
         let (n, c) = (self.n, self.strengths);
         if strengths.len() != n * c {
@@ -183,7 +185,7 @@ impl<T: Real> Direct<T> {
         unsafe { self.device.launch(&self.functions, "pack_sources", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args) }
     }
 
-    /// Enqueues the sum of what was packed.
+    /// Enqueues the sum over the packed sources.
     fn enqueue(&mut self) -> Result<(), Error> {
         if self.m == 0 {
             return Ok(());
@@ -208,7 +210,7 @@ impl<T: Real> Direct<T> {
         unsafe { self.device.launch(&self.functions, "combine", grid, BLOCK, &args) }
     }
 
-    /// Seconds of one sum on the device, the median of `repeats`, with everything in its memory.
+    /// Seconds of one sum on the device, without transfers: the median of `repeats`.
     pub fn seconds(&mut self, strengths: &[f64], repeats: usize) -> Result<f64, Error> {
         self.apply(strengths)?;
         let mut times = Vec::new();
@@ -223,29 +225,40 @@ impl<T: Real> Direct<T> {
     }
 }
 
-struct New<'a, T> {
+/// Makes the [`Member`] of the kernel that takes strengths to values.
+struct KernelVisitor;
+
+impl Visitor for KernelVisitor {
+    type Output = (Member, Vec<OutputColumns>);
+    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
+        (Member::of::<S>(), columns)
+    }
+}
+
+/// What a direct sum is made from.
+struct DirectBuilder<'a> {
     device: &'a Device,
+    kernel: Member,
+    columns: Vec<OutputColumns>,
     params: Vec<f64>,
     scale: f64,
     sources: &'a [f64],
     targets: Targets<'a>,
     others: &'a [f64],
     shape: Option<Shape>,
-    of: PhantomData<T>,
 }
 
-impl<T: Real> Visitor for New<'_, T> {
-    type Output = Result<Direct<T>, Error>;
-    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
-        let device = self.device;
-        let shape = self.shape.unwrap_or(Shape::tuned::<T>(S::VALUES));
-        let functions = device.load(&programs::direct_program::<S, T>(shape))?;
+impl DirectBuilder<'_> {
+    fn direct<T: Real>(self) -> Result<Direct<T>, Error> {
+        let DirectBuilder { device, kernel, columns, .. } = self;
+        let shape = self.shape.unwrap_or(Shape::tuned::<T>(kernel.values));
+        let functions = device.load(&programs::direct_program::<T>(&kernel, shape))?;
         let (n, size) = (self.sources.len() / 3, if T::NAME == "f32" { 4 } else { 8 });
         let (shift, unit) = if size == 4 { frame(self.sources, self.others) } else { ([0.0; 3], 1.0) };
-        let mut parameters = S::unit_parameters(&self.params, unit);
+        let mut parameters = (kernel.unit_parameters)(&self.params, unit);
         parameters.resize(MAX_PARAMETERS, 0.0);
-        let factors: Vec<f64> = (0..S::STRENGTHS).map(|c| unit.powi(S::strength_degree(c))).collect();
-        let scale: Vec<f64> = (0..S::VALUES).map(|i| self.scale * unit.powi(S::value_degree(i))).collect();
+        let factors: Vec<f64> = kernel.strength_degrees().into_iter().map(|d| unit.powi(d)).collect();
+        let scale: Vec<f64> = kernel.value_degrees().into_iter().map(|d| self.scale * unit.powi(d)).collect();
         let frame = device.upload(&[shift[0], shift[1], shift[2], unit], "frame")?;
         let points = device.upload(self.sources, "sources")?;
 
@@ -275,13 +288,13 @@ impl<T: Real> Visitor for New<'_, T> {
         let per_split = tiles.div_ceil(splits).max(1);
         let splits = tiles.div_ceil(per_split).max(1);
         let word = 16 / size;
-        let row = (3 + S::STRENGTHS).next_multiple_of(word) * size;
+        let row = (3 + kernel.strengths).next_multiple_of(word) * size;
         Ok(Direct {
             device: device.clone(),
             functions,
             columns,
-            values: S::VALUES,
-            strengths: S::STRENGTHS,
+            values: kernel.values,
+            strengths: kernel.strengths,
             n,
             m,
             shape,
@@ -295,17 +308,18 @@ impl<T: Real> Visitor for New<'_, T> {
             packed: device.alloc(n * row, "packed sources")?,
             targets,
             own: device.upload(&own, "indices of targets")?,
-            parts: device.alloc(splits * m * S::VALUES, "partial sums")?,
-            out: device.alloc(m * S::VALUES, "values")?,
+            parts: device.alloc(splits * m * kernel.values, "partial sums")?,
+            out: device.alloc(m * kernel.values, "values")?,
             precision: PhantomData,
         })
     }
 }
 
-/// Centre of the bounding box of the sources, and a unit of length in which neither the distances among
-/// them nor those of `targets` have squares beyond the range of f32: their largest extent, but at least
-/// 10⁻⁹ of the way to the farthest target, and all of it where the sources lie in one point (1 where
-/// that is 0).
+/// The frame of an f32 sum: the centre of the bounding box of the sources, and a unit of length. In this unit, no
+/// square of a distance among the sources, or to the targets, leaves the range of f32.
+///
+/// The unit is the largest extent of the sources, but at least 10⁻⁹ of the distance to the farthest target. If all
+/// sources lie in one point, it is that distance, or 1 if that is 0 too.
 fn frame(sources: &[f64], targets: &[f64]) -> ([f64; 3], f64) {
     if sources.is_empty() {
         return ([0.0; 3], 1.0);

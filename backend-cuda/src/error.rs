@@ -4,8 +4,7 @@ use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;
 use fmm_traits::Error;
 
-/// What the driver says of `e`. Only called once the driver's library is known to be there: its
-/// words come from it.
+/// The driver's name and text for `e`. Call it only if the driver's library is loaded, since the text comes from there.
 fn words(e: DriverError) -> String {
     let name = e.error_name().map(|s| s.to_string_lossy().into_owned());
     let text = e.error_string().map(|s| s.to_string_lossy().into_owned());

@@ -1,4 +1,4 @@
-//! What carries the far field on the device: the stages of an expansion, each enqueued whole.
+//! The far field on the device: the stages of an expansion, each enqueued as a whole.
 
 use crate::base::Base;
 use fmm_traits::Error;
@@ -6,26 +6,26 @@ use std::fmt::Debug;
 
 /// The far field of a plan. Stages come in the order of the driver, on one stream.
 pub(crate) trait FarField: Debug + Send {
-    /// Arranges the edges of new points and allocates for them. On an error everything is as before.
+    /// Arranges the edges of new points and allocates workspaces for them. On an error the far field is as before.
     fn place(&mut self, base: &Base) -> Result<(), Error>;
-    /// Sources of leaves to multipoles.
+    /// P2M: sources of leaves → multipoles of leaves.
     fn p2m(&mut self, base: &Base) -> Result<(), Error>;
-    /// Multipoles of the children of the boxes of a level to theirs.
+    /// M2M: multipoles of children → multipoles of their parents, the boxes of `level`.
     fn m2m(&mut self, base: &Base, level: usize) -> Result<(), Error>;
-    /// V list; locals start from zero.
+    /// M2L (V list). Locals start from zero.
     fn m2l(&mut self, base: &Base) -> Result<(), Error>;
-    /// X list.
+    /// P2L (X list).
     fn p2l(&mut self, base: &Base) -> Result<(), Error>;
-    /// Locals of the parents of the boxes of a level to theirs.
+    /// L2L: locals of parents → locals of the boxes of `level`.
     fn l2l(&mut self, base: &Base, level: usize) -> Result<(), Error>;
-    /// Locals of leaves, added to the values of their targets.
+    /// L2P: locals of leaves, added to the values of their targets.
     fn l2p(&mut self, base: &Base) -> Result<(), Error>;
-    /// W list, added likewise.
+    /// M2P (W list), added to the values of the targets.
     fn m2p(&mut self, base: &Base) -> Result<(), Error>;
-    /// Has M2L made in parts of at most so many frequencies, as where spectra do not fit; until the points change. Of expansions without
-    /// spectra nothing changes.
+    /// Makes M2L take at most `_most` frequencies at a time, as if more spectra did not fit into memory. Lasts until
+    /// the points change. Does nothing for expansions without spectra.
     fn hold(&mut self, _most: usize) {}
-    /// Whether its levels of few boxes leave room for P2P beside them.
+    /// Whether the far field leaves parts of the device idle on levels with few boxes, so that P2P may run beside it.
     fn leaves_room(&self) -> bool;
     /// Bytes of device memory held.
     fn bytes(&self) -> u64;

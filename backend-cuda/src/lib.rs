@@ -5,15 +5,15 @@
 //! fingerprint. [`direct`] sums all pairs of any kernel; [`build`] and [`uvwx`] are the tree
 //! and the lists of `fmm_tree`, made on the device array by array the same.
 //!
-//! Sums are taken in a fixed order without atomics on floating-point numbers: a plan gives equal bits
-//! for equal input. (Spectra that do not fit are summed in as many parts as the free memory asks for.)
+//! Sums are taken in a fixed order, without atomics on floating-point numbers: a plan gives equal bits for equal
+//! input. (One exception: if the spectra of M2L do not fit into memory, they are summed in parts, and the number of
+//! parts depends on the free memory.)
 
 mod arrange;
 mod array;
 mod base;
 mod cache;
 mod ceilings;
-mod closeness;
 mod compile;
 mod deep;
 mod device;
@@ -36,7 +36,6 @@ mod tree;
 
 pub use array::DeviceArray;
 pub use ceilings::Ceilings;
-pub use closeness::closeness;
 pub use compile::{Compiled, Program, compile};
 pub use device::{Device, DeviceInfo, DeviceOptions};
 pub use direct::{Direct, Shape, Sum, Targets, direct};

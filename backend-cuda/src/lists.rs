@@ -12,12 +12,12 @@ use fmm_traits::Error;
 use fmm_traits::tree::{Edges, Lists};
 use fmm_tree::ListOptions;
 
-/// Threads of a block.
+/// Threads per block.
 const BLOCK: u32 = 128;
-/// Boxes of a block where a warp works on each.
+/// Warps per block: the boxes of a block in kernels with one warp per box.
 const WARPS: usize = BLOCK as usize / 32;
-/// Cubes of the size of a box that touch it, itself included.
-const TOUCHING: usize = 27;
+/// Cubes of the size of a box that touch the box, itself included. No box has more colleagues and coarse neighbours.
+const MAX_NEIGHBOURS: usize = 27;
 
 /// Edges of one kind in device memory: see [`Edges`].
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl DeviceEdges {
 }
 
 impl DeviceLists {
-    /// Lists made on the host.
+    /// Copies lists from the host to the device.
     pub fn upload(device: &Device, lists: &Lists) -> Result<DeviceLists, Error> {
         let of = |edges: &Edges| DeviceEdges::upload(device, edges);
         Ok(DeviceLists {
@@ -115,10 +115,10 @@ impl DeviceLists {
     }
 }
 
-/// Pairs of points that the U list of `lists` joins.
+/// Number of pairs of points that the U list of `lists` joins.
 ///
 /// # Errors
-/// Those of the device.
+/// Errors of the device.
 pub fn near_pairs(tree: &DeviceTree, lists: &DeviceLists) -> Result<u64, Error> {
     let (device, n) = (&tree.device, lists.p2p.boxes);
     if n != tree.len() {
@@ -129,7 +129,7 @@ pub fn near_pairs(tree: &DeviceTree, lists: &DeviceLists) -> Result<u64, Error> 
     let pairs: Buffer<u64> = device.zeros(1, "pairs")?;
     let edges = [(&lists.p2p.starts).into(), (&lists.p2p.sources).into()];
     let args = [(&boxes).into(), (n as u32).into(), edges[0], edges[1], (&pairs).into()];
-    // SAFETY: arguments as in lists.cu; the rows are those of the boxes of the tree.
+    // SAFETY: arguments as in lists.cu; there is one row per box of the tree.
     unsafe {
         let functions = device.fixed("lists", programs::lists)?;
         device.launch(&functions, "near_pairs", (blocks(n, WARPS)?, 1), BLOCK, &args)?;
@@ -140,7 +140,7 @@ pub fn near_pairs(tree: &DeviceTree, lists: &DeviceLists) -> Result<u64, Error> 
 /// The edge lists of `tree` by the U, V, W, X rules, as `fmm_tree::uvwx` makes them.
 ///
 /// # Errors
-/// Those of the device.
+/// Errors of the device.
 pub fn uvwx(tree: &DeviceTree, options: &ListOptions) -> Result<DeviceLists, Error> {
     let (device, finder) = (&tree.device, Finder::new(tree)?);
     let (neighbours, lengths) = finder.families(tree)?;
@@ -149,11 +149,11 @@ pub fn uvwx(tree: &DeviceTree, options: &ListOptions) -> Result<DeviceLists, Err
     Ok(DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p })
 }
 
-/// Neighbours of all boxes: see `lists.cu`.
+/// Colleagues and coarse neighbours of all boxes: see `lists.cu`.
 struct Neighbours {
-    /// [`TOUCHING`] places a box.
+    /// Room for [`MAX_NEIGHBOURS`] boxes per box.
     data: Buffer<u32>,
-    /// Colleagues and coarse neighbours of a box.
+    /// Two numbers per box: its colleagues and its coarse neighbours.
     counts: Buffer<u8>,
 }
 
@@ -184,31 +184,31 @@ impl<'a> Finder<'a> {
         })
     }
 
-    /// Enqueues an entry with a thread for each of `count` boxes.
+    /// Enqueues a kernel with one thread for each of `count` boxes.
     ///
     /// # Safety
     /// As [`Device::launch`].
     unsafe fn threads(&self, entry: &'static str, count: usize, args: &[Arg]) -> Result<(), Error> {
         let grid = (blocks(count, BLOCK as usize)?, 1);
-        // SAFETY: that of the caller.
+        // SAFETY: the caller promises what `launch` asks for.
         unsafe { self.device.launch(&self.functions, entry, grid, BLOCK, args) }
     }
 
-    /// The same with a warp for each box.
+    /// Enqueues a kernel with one warp for each of `count` boxes.
     ///
     /// # Safety
     /// As [`Device::launch`].
     unsafe fn warps(&self, entry: &'static str, count: usize, args: &[Arg]) -> Result<(), Error> {
-        // SAFETY: that of the caller.
+        // SAFETY: the caller promises what `launch` asks for.
         unsafe { self.device.launch(&self.functions, entry, (blocks(count, WARPS)?, 1), BLOCK, args) }
     }
 
-    /// A number for each box, zeros.
+    /// An array of zeros, one number per box.
     fn counts(&self) -> Result<Buffer<u32>, Error> {
         self.device.zeros(self.n, "lengths of rows")
     }
 
-    /// Rows of these lengths, which `fill` fills.
+    /// Edge lists whose rows have the lengths `counts`. `fill` writes the rows.
     fn filled<const K: usize>(
         &self,
         counts: &[Buffer<u32>; K],
@@ -233,11 +233,11 @@ impl<'a> Finder<'a> {
         Ok(rows)
     }
 
-    /// Neighbours of every box with targets, and the lengths of V and of X.
+    /// The neighbours of every box with targets, and the lengths of its V and X rows.
     fn families(&self, tree: &DeviceTree) -> Result<(Neighbours, [Buffer<u32>; 2]), Error> {
         let device = self.device;
         let near = Neighbours {
-            data: device.alloc(TOUCHING * self.n, "neighbours")?,
+            data: device.alloc(MAX_NEIGHBOURS * self.n, "neighbours")?,
             counts: device.alloc(2 * self.n, "neighbours")?,
         };
         let [v, x] = [self.counts()?, self.counts()?];
@@ -253,7 +253,7 @@ impl<'a> Finder<'a> {
         Ok((near, [v, x]))
     }
 
-    /// V, X, W and U.
+    /// The V, X, W and U lists.
     fn rows(
         &self,
         near: &Neighbours,
@@ -273,7 +273,7 @@ impl<'a> Finder<'a> {
             let data = |e: &DeviceEdges| Arg::from(&e.sources);
             let far = with(&[starts(v), starts(x), starts(u), data(v), data(x), data(u)]);
             let near = with(&[starts(w), starts(u), (&taken).into(), data(w), data(u)]);
-            // SAFETY: as above; the rows have room for what was counted.
+            // SAFETY: as above; the rows have the lengths that were counted.
             unsafe {
                 self.warps("far_fill", n, &far)?;
                 self.warps("near_fill", n, &near)
@@ -281,8 +281,8 @@ impl<'a> Finder<'a> {
         })
     }
 
-    /// P2M and M2M, down to the coarsest level on which a multipole is read; L2L and L2P where a local has received
-    /// something.
+    /// The lists within a family or a leaf: P2M and M2M on the levels at or below the coarsest on which a multipole is
+    /// read, and L2L and L2P for locals that have received something.
     fn own(&self, tree: &DeviceTree, [m2l, p2l, m2p]: [&DeviceEdges; 3]) -> Result<[DeviceEdges; 4], Error> {
         let (boxes, n) = (Arg::from(&self.boxes), Arg::from(self.n as u32));
         let first = self.device.upload(&[u8::MAX as u32], "first level")?;
@@ -309,7 +309,7 @@ impl<'a> Finder<'a> {
                 let [a, b] = [&edges[i], &edges[i + 1]];
                 [(&a.starts).into(), (&b.starts).into(), (&a.sources).into(), (&b.sources).into()]
             };
-            // SAFETY: as above; the rows have room for what was counted.
+            // SAFETY: as above; the rows have the lengths that were counted.
             unsafe {
                 self.threads("up_fill", self.n, &with(up, &rows(0)))?;
                 self.threads("down_fill", self.n, &with(down, &rows(2)))

@@ -1,4 +1,4 @@
-//! Everything that does not depend on strengths: programs, operators, tables, arranged edges, workspaces.
+//! A plan: everything that does not depend on strengths. Programs, operators, tables, arranged edges, workspaces.
 
 use crate::base::{Base, Near};
 use crate::device::Device;
@@ -9,14 +9,17 @@ use crate::lists::DeviceLists;
 use crate::run::Run;
 use crate::spherical::{Spherical, SphericalSettings};
 use crate::tree::DeviceTree;
-use fmm_kernels::equivalent::operators::unit_parameters;
-use fmm_traits::{Error, Family, Kernel, Observer, OutputColumns, Outputs, Real, Stage, Visitor, evaluate};
+use fmm_kernels::spherical::layout::{Layout, layout};
+use fmm_traits::{
+    Error, Family, Kernel, Member, Members, Observer, OutputColumns, Outputs, Real, Stage, Visitor, evaluate,
+};
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::path::PathBuf;
 
-/// Most boxes with which P2P runs beside the far field.
-const BESIDE: usize = 1 << 19;
+/// Largest number of boxes with which P2P runs beside the far field. On small trees the upper levels leave the device
+/// idle, and P2P fills it; on large trees both compete (measured in docs/notes/gpu-performance.md).
+const MAX_BOXES_BESIDE: usize = 1 << 19;
 
 /// A summation planned on the device: expansions in `T`, near field in `N`.
 #[derive(Debug)]
@@ -26,7 +29,7 @@ pub struct Plan<T: DeviceScalar, N: Real> {
     pub(crate) near: Near,
     pub(crate) far: Box<dyn FarField>,
     pub(crate) base: Base,
-    /// Whether P2P runs beside the far field; `None`: where it pays.
+    /// Whether P2P runs beside the far field. `None`: if that is expected to be faster.
     beside: Option<bool>,
     of: PhantomData<(T, N)>,
 }
@@ -40,21 +43,22 @@ pub struct Ends {
     pub values: u64,
 }
 
-/// What carries the far field.
+/// The expansion of the far field, with its settings.
 #[derive(Clone, Debug)]
-enum Carrier {
-    /// Equivalent densities; folder that keeps operators between runs.
+pub(crate) enum Carrier {
+    /// Equivalent densities, with the folder that keeps operators between runs.
     Equivalent(Option<PathBuf>),
+    /// Spherical harmonics.
     Spherical(SphericalSettings),
 }
 
 impl<T: DeviceScalar, N: Real> Plan<T, N> {
-    /// Plans equivalent densities of order `p` for `family` on a tree and its lists; `cache` is a folder that keeps operators
-    /// between runs.
+    /// Plans equivalent densities of order `p` for `family` on a tree and its lists; `cache` is a folder that keeps
+    /// operators between runs.
     ///
     /// # Errors
-    /// [`Error::Order`], [`Error::Edge`] for an edge between boxes that no operator joins, and those of
-    /// the device.
+    /// [`Error::Order`], [`Error::Edge`] for an edge between boxes that no operator joins, and
+    /// errors of the device.
     pub fn new<F: Family>(
         family: &F,
         outputs: Outputs,
@@ -63,13 +67,14 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         tree: DeviceTree,
         lists: DeviceLists,
     ) -> Result<Self, Error> {
-        Self::of(family, outputs, p, Carrier::Equivalent(cache), tree, lists)
+        Self::of(Kernels::of(family, outputs)?, p, Carrier::Equivalent(cache), tree, lists)
     }
 
     /// Plans spherical harmonics of order `p`, degrees 0 … p − 1.
     ///
     /// # Errors
-    /// As [`new`](Plan::new); [`Error::Unsupported`] for a family whose far field is not that of charges 1/r and dipoles.
+    /// As [`new`](Plan::new); [`Error::Unsupported`] for a family whose far field is not that of charges 1/r and
+    /// dipoles.
     pub fn spherical<F: Family>(
         family: &F,
         outputs: Outputs,
@@ -78,23 +83,31 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         tree: DeviceTree,
         lists: DeviceLists,
     ) -> Result<Self, Error> {
-        Self::of(family, outputs, p, Carrier::Spherical(settings), tree, lists)
+        Self::of(Kernels::of(family, outputs)?, p, Carrier::Spherical(settings), tree, lists)
     }
 
-    fn of<F: Family>(
-        family: &F,
-        outputs: Outputs,
+    pub(crate) fn of(
+        kernels: Kernels,
         p: usize,
         carrier: Carrier,
         tree: DeviceTree,
         lists: DeviceLists,
     ) -> Result<Self, Error> {
-        family.validate()?;
-        family.visit(outputs, New::<F, T, N> { family, p, carrier, tree, lists, of: PhantomData })?
+        let device = tree.device.clone();
+        let units = Units { params: kernels.params.clone(), unit: kernels.members.equivalent.unit_parameters };
+        let mut far: Box<dyn FarField> = match carrier {
+            Carrier::Equivalent(cache) => Box::new(Equivalent::<T>::new(&device, &kernels, units.clone(), p, cache)?),
+            Carrier::Spherical(settings) => Box::new(Spherical::<T>::new(&device, &kernels, p, settings)?),
+        };
+        let near = Near::new::<N>(&device, &kernels.near, units, T::NAME == "f32")?;
+        let base = Base::new(&near, tree, lists)?;
+        far.place(&base)?;
+        let Kernels { columns, scale, .. } = kernels;
+        Ok(Plan { columns, scale, near, far, base, beside: None, of: PhantomData })
     }
 
-    /// Exchanges the points: a new tree and its lists. Operators are kept, and what buffers release serves the new
-    /// ones. On an error the plan is as before.
+    /// Replaces the points by a new tree and its lists. Operators are kept, and released memory is reused. On an
+    /// error the plan is as before.
     ///
     /// # Errors
     /// As [`new`](Plan::new).
@@ -105,25 +118,24 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         Ok(())
     }
 
-    /// Whether P2P runs beside the far field (`None`: where it pays) or behind it: then the times of stages are those that
-    /// each takes alone.
+    /// Decides whether P2P runs beside the far field (`Some(true)`), behind it (`Some(false)`), or as is expected to be
+    /// faster (`None`). Behind it, the time of each stage is the time that the stage takes alone.
     pub fn set_beside(&mut self, beside: Option<bool>) {
         self.beside = beside;
     }
 
-    /// M2L through Fourier space in parts of at most this many of the p frequencies along one axis, as where spectra do not
-    /// fit; until the points change.
+    /// Makes M2L take at most `most` of the p frequencies along one axis at a time, as if more spectra did not fit into
+    /// memory. Lasts until the points change. For tests.
     pub fn set_m2l_part(&mut self, most: usize) {
         self.far.hold(most);
     }
 
-    /// It pays where levels of few boxes leave the device idle: with one component, 8 % at 2²⁰ points and 1 % at 2²⁴ (3·10⁵
-    /// boxes); −8 % at 2²⁷ (2.5·10⁶ boxes), −5 to −9 % with three components.
+    /// Whether P2P runs beside the far field.
     pub(crate) fn beside(&self) -> bool {
-        self.beside.unwrap_or(self.far.leaves_room() && self.base.tree.len() <= BESIDE)
+        self.beside.unwrap_or(self.far.leaves_room() && self.base.tree.len() <= MAX_BOXES_BESIDE)
     }
 
-    /// Where each output lies among the values of a target.
+    /// The columns of each output among the values of a target.
     pub fn columns(&self) -> &[OutputColumns] {
         &self.columns
     }
@@ -148,7 +160,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         self.base.bytes() + self.far.bytes()
     }
 
-    /// One evaluation: `strengths` N×strengths → values M×values, both in the caller's order; with the
+    /// One evaluation: `strengths` (N×strengths) → values (M×values), both in the caller's order. Also returns the
     /// seconds of each stage on the device.
     ///
     /// # Errors
@@ -166,7 +178,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     /// [`apply`](Plan::apply) into a slice, which is overwritten.
     ///
     /// # Errors
-    /// [`Error::Shape`], [`Error::Cancelled`], and those of the device.
+    /// [`Error::Shape`], [`Error::Cancelled`], and errors of the device.
     pub fn apply_into(
         &mut self,
         strengths: &[f64],
@@ -192,18 +204,19 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         Ok(seconds)
     }
 
-    /// Enqueues one evaluation with arrays of the caller in device memory, behind what `stream` has; what that gets from
-    /// here on is behind the evaluation. Does not wait for it.
+    /// Enqueues one evaluation on arrays of the caller in device memory. The evaluation runs after the work that is
+    /// already in `stream`, and before work that `stream` gets later. Does not wait for the evaluation.
     ///
     /// # Errors
-    /// Those of the device. Errors of the evaluation itself come from whatever waits for it.
+    /// Errors of the device. Errors of the evaluation itself are reported by the next call that waits.
     ///
     /// # Safety
-    /// `ends` are arrays of this device as long as [`apply_into`](Plan::apply_into) wants them, which stay until the
-    /// evaluation is done; `stream` is a live stream of the device's primary context, or null for the default one.
+    /// `ends` are arrays of this device with the lengths that [`apply_into`](Plan::apply_into) requires, valid until
+    /// the evaluation is done. `stream` is a live stream of the device's primary context, or null for the default
+    /// stream.
     pub unsafe fn enqueue(&mut self, ends: Ends, stream: *mut c_void) -> Result<(), Error> {
         let device = self.device().clone();
-        // SAFETY: that of the caller.
+        // SAFETY: the caller promises what the callee asks for.
         unsafe { device.within(stream.cast(), || evaluate(&mut Run::new(self, ends), &(), &mut |_, _| true)) }
     }
 
@@ -212,28 +225,47 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     }
 }
 
-struct New<'a, F, T, N> {
-    family: &'a F,
-    p: usize,
-    carrier: Carrier,
-    tree: DeviceTree,
-    lists: DeviceLists,
-    of: PhantomData<(T, N)>,
+/// The kernels of a family without their types, so that plans are compiled once for all families.
+pub(crate) struct Kernels {
+    /// The kernel from strengths to values.
+    pub near: Member,
+    /// The kernel from equivalent densities to values.
+    pub far: Member,
+    /// The kernels from which operators are made.
+    pub members: Members,
+    /// What sources carry, for spherical harmonics. The error of a family that has none.
+    pub layout: Result<Layout, Error>,
+    params: Vec<f64>,
+    columns: Vec<OutputColumns>,
+    scale: f64,
 }
 
-impl<F: Family, T: DeviceScalar, N: Real> Visitor for New<'_, F, T, N> {
-    type Output = Result<Plan<T, N>, Error>;
-    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
-        let New { family, p, carrier, tree, lists, .. } = self;
-        let device = tree.device.clone();
-        let units = Units { params: family.parameters(), unit: unit_parameters::<F> };
-        let mut far: Box<dyn FarField> = match carrier {
-            Carrier::Equivalent(cache) => Box::new(Equivalent::<T>::new::<F, E>(&device, units.clone(), p, cache)?),
-            Carrier::Spherical(settings) => Box::new(Spherical::<T>::new::<F, S, E>(&device, family, p, settings)?),
-        };
-        let near = Near::new::<S, N>(&device, units, T::NAME == "f32")?;
-        let base = Base::new(&near, tree, lists)?;
-        far.place(&base)?;
-        Ok(Plan { columns, scale: family.scale(), near, far, base, beside: None, of: PhantomData })
+impl Kernels {
+    /// The kernels of `family` for `outputs`.
+    ///
+    /// # Errors
+    /// The errors of the parameters and outputs of the family.
+    pub fn of<F: Family>(family: &F, outputs: Outputs) -> Result<Self, Error> {
+        family.validate()?;
+        family.visit(outputs, KernelsVisitor(family))
+    }
+}
+
+/// Makes the [`Kernels`] of a family.
+struct KernelsVisitor<'a, F>(&'a F);
+
+impl<F: Family> Visitor for KernelsVisitor<'_, F> {
+    type Output = Kernels;
+    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Kernels {
+        let family = self.0;
+        Kernels {
+            near: Member::of::<S>(),
+            far: Member::of::<E>(),
+            members: Members::of::<F>(),
+            layout: layout::<F, E>(family),
+            params: family.parameters(),
+            columns,
+            scale: family.scale(),
+        }
     }
 }

@@ -1,12 +1,13 @@
-//! Device memory that freed buffers leave for the next ones.
+//! The pool of device memory, which keeps freed buffers for reuse.
 
 use crate::error::failed;
 use cudarc::driver::sys::{CUmemPool_attribute, CUmemoryPool};
 use cudarc::driver::{CudaContext, DriverError, result};
 use fmm_traits::Error;
 
-/// The driver's pool of memory of a device. Freed buffers stay in it, so that the next plan of the same size takes
-/// nothing from the driver: by default they go back at every wait, and each costs more than what it is used for.
+/// The driver's memory pool of a device. Freed buffers stay in it, so that the next plan of the same size takes no
+/// memory from the driver. By default the driver would take freed memory back at every synchronisation, which costs
+/// more time than the work on small trees.
 #[derive(Debug)]
 pub(crate) struct Pool(CUmemoryPool);
 // SAFETY: a handle of the driver, whose calls may come from any thread.
@@ -15,7 +16,7 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// The pool of the device, which is told to keep what is freed.
+    /// The pool of the device, set to keep freed memory.
     pub fn keep(context: &CudaContext) -> Result<Pool, Error> {
         let asking = |e: DriverError| failed("asking for the pool of memory", e);
         let mut threshold = u64::MAX;
@@ -38,7 +39,7 @@ impl Pool {
     pub fn reserved(&self) -> Result<u64, Error> {
         self.number(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
     }
-    /// Those of them that no buffer holds.
+    /// Bytes taken from the driver that no buffer uses.
     pub fn unused(&self) -> Result<u64, Error> {
         Ok(self.reserved()?.saturating_sub(self.number(CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?))
     }

@@ -5,27 +5,33 @@ use crate::programs;
 use fmm_traits::Error;
 use std::ops::Range;
 
-/// Counts of a block of `scan.cu`.
+/// Threads per block in `scan.cu`.
 const SCAN_BLOCK: usize = 256;
+/// Counts per thread in `scan.cu`.
 const SCAN_ITEMS: usize = 8;
-/// Threads and items of a tile of `sort.cu`.
+/// Threads per block in `sort.cu`.
 const SORT_BLOCK: usize = 256;
+/// Keys per block in `sort.cu`.
 const SORT_TILE: usize = 256 * 16;
-/// Bits and values of a digit.
+/// Bits of a digit.
 const DIGIT_BITS: u32 = 8;
+/// Number of different digits.
 const DIGITS: usize = 1 << DIGIT_BITS;
-/// With so many bits beyond the number of keys hardly any of them agree, if they lie evenly.
+/// Leading bits, beyond log₂ of the number of keys, that tell nearly all evenly spread keys apart.
 const EXTRA_BITS: u32 = 8;
-/// Keys of a sample of `sort.cu`, and the others that a key may agree with on average, while fewer than half of the sample do: in
-/// Plummer's sphere it does with 4, where points pile up on a surface with hundreds.
-const SAMPLE: usize = 4096;
-const AGREE: f64 = 8.0;
-/// Most blocks that count digits.
-const COUNTERS: u32 = 1024;
-/// Fewer keys are sorted by all digits, in less time than a wait takes.
-const FEW: usize = 8 * SAMPLE;
+/// Keys in the sample that `sort_sample` compares.
+const SAMPLE_KEYS: usize = 4096;
+/// Largest mean number of other keys that agree with a key in the leading bits, if runs of agreeing keys are to be
+/// sorted one by one. Plummer's sphere has 4; points that pile up on a surface have hundreds
+/// (docs/notes/gpu-performance.md).
+const MAX_AGREEING: f64 = 8.0;
+/// Largest number of blocks that count digits.
+const MAX_COUNTING_BLOCKS: u32 = 1024;
+/// Smallest number of keys for which a sample is taken. Sorting fewer keys by all digits takes less time than waiting
+/// for the sample.
+const MIN_SAMPLED_KEYS: usize = 8 * SAMPLE_KEYS;
 
-/// Both, compiled.
+/// The compiled prefix sum and radix sort.
 #[derive(Debug)]
 pub(crate) struct Primitives {
     device: Device,
@@ -44,7 +50,7 @@ impl Primitives {
         let grid = (blocks(n + 1, SCAN_BLOCK * SCAN_ITEMS)?, 1);
         let sums: Buffer<u64> = self.device.alloc(grid.0 as usize, "sums of a scan")?;
         let (n, block) = (n as u64, SCAN_BLOCK as u32);
-        // SAFETY: arguments as in scan.cu; sums has one entry a block, starts n + 1 from `at` on.
+        // SAFETY: arguments as in scan.cu; sums has one entry per block, starts has n + 1 entries from `at` on.
         unsafe {
             self.device.launch(&self.scan, "scan_blocks", grid, block, &[counts, n.into(), (&sums).into()])?;
             let args = [(&sums).into(), (grid.0 as u64).into()];
@@ -54,7 +60,7 @@ impl Primitives {
         }
     }
 
-    /// 0, 1, 2, … n − 1.
+    /// The numbers 0, 1, 2, … n − 1.
     pub fn iota(&self, n: usize, what: &str) -> Result<Buffer<u32>, Error> {
         let numbers = self.device.alloc(n, what)?;
         let (grid, args) = ((blocks(n, SORT_BLOCK)?, 1), [(&numbers).into(), (n as u64).into()]);
@@ -63,9 +69,9 @@ impl Primitives {
         Ok(numbers)
     }
 
-    /// The stable sort of `n` fresh keys of `bits` bits; values become the positions that they had. Where a few bits more than count
-    /// the keys tell most of them apart, it is by those bits, and runs that agree in them are sorted one by one. Waits for the
-    /// device.
+    /// Sorts `n` keys of `bits` bits stably. `values` become the original positions of the keys. If the leading bits
+    /// tell most keys apart, only these bits are sorted, and each run of keys that agree in them is then sorted by
+    /// one thread. Waits for the device.
     pub fn sort_fresh(
         &self,
         keys: &mut Buffer<u64>,
@@ -76,17 +82,18 @@ impl Primitives {
         let device = &self.device;
         let upper = (n.max(1).ilog2() + EXTRA_BITS).next_multiple_of(DIGIT_BITS);
         let shift = bits.saturating_sub(upper);
-        if n < FEW || shift == 0 {
+        if n < MIN_SAMPLED_KEYS || shift == 0 {
             return self.sort(keys, values, true, n, 0..bits);
         }
-        // Keys in a sample that agree with others of it: where many do, runs may be too long.
+        // Count the keys of a sample that agree in the leading bits. If many do, runs may be too long.
         let mut found: Buffer<u32> = device.zeros(1, "runs of a sort")?;
         let args = [(&*keys).into(), (n as u64).into(), shift.into(), (&found).into()];
-        // SAFETY: arguments as in sort.cu; there are n keys, at least as many as in a sample.
+        // SAFETY: arguments as in sort.cu; there are n keys, at least as many as in the sample.
         unsafe { device.launch(&self.sort, "sort_sample", (1, 1), 1024, &args)? };
         let agree = device.download(&found, "runs of a sort")?[0] as f64;
-        let sample = SAMPLE as f64;
-        if agree > (AGREE * (1.0 + sample * sample / n as f64)).min(0.5 * sample) {
+        // The number to expect if each key agrees with MAX_AGREEING other keys, but at most half of the sample.
+        let sample = SAMPLE_KEYS as f64;
+        if agree > (MAX_AGREEING * (1.0 + sample * sample / n as f64)).min(0.5 * sample) {
             return self.sort(keys, values, true, n, 0..bits);
         }
         self.sort(keys, values, true, n, shift..bits)?;
@@ -97,12 +104,12 @@ impl Primitives {
         if device.download(&found, "runs of a sort")?[0] == 0 {
             return Ok(());
         }
-        // Equal keys are in the order that they came in.
+        // Some run was too long. The partial sort has kept equal keys in their original order, so sort again.
         self.sort(keys, values, false, n, 0..bits)
     }
 
-    /// Enqueues the stable sort of the first `n` keys, by digits that hold these of their bits, and of their values; the values of
-    /// fresh keys are their positions.
+    /// Enqueues a stable sort of the first `n` keys by the given `bits`, together with their values. With `fresh`,
+    /// values are ignored on input and become the positions of the keys.
     pub fn sort(
         &self,
         keys: &mut Buffer<u64>,
@@ -118,7 +125,7 @@ impl Primitives {
         let (block, number) = (SORT_BLOCK as u32, Arg::from(n as u64));
         let starts: Buffer<u64> = self.device.zeros(DIGITS * passes as usize, "starts of a sort")?;
         let args = [(&*keys).into(), number, bits.start.into(), passes.into(), (&starts).into()];
-        let grid = (tiles.min(COUNTERS), 1);
+        let grid = (tiles.min(MAX_COUNTING_BLOCKS), 1);
         // SAFETY: arguments as in sort.cu; starts has an entry for each digit of each pass.
         unsafe {
             self.device.launch(&self.sort, "sort_count", grid, block, &args)?;

@@ -1,4 +1,4 @@
-//! Matrices times rows of boxes: `kernels/{multiply,m2l}.cu`.
+//! Products of matrices with the rows of boxes: `kernels/{multiply,m2l}.cu`.
 
 use crate::arrange::{Items, Table};
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
@@ -7,14 +7,15 @@ use crate::lists::DeviceEdges;
 use crate::programs;
 use fmm_traits::Error;
 
-/// Threads of `multiply.cu` and `m2l.cu`.
+/// Threads per block in `multiply.cu` and `m2l.cu`.
 const THREADS: u32 = 128;
-/// Rows and vectors of one of their blocks.
-pub(crate) const EDGE: usize = 64;
-/// Threads of the kernels with one number each.
+/// Rows, and vectors, of the tile that one such block computes.
+pub(crate) const TILE_EDGE: usize = 64;
+/// Threads per block in kernels with one number per thread.
 const BLOCK: u32 = 256;
 
-/// Matrices of one shape, each column by column, one behind the other. Rows and columns are even, as `tile.cuh` wants them.
+/// Matrices of one shape, one behind the other, each column by column. The numbers of rows and of columns are even, as
+/// `tile.cuh` requires.
 #[derive(Debug)]
 pub(crate) struct Dense<T> {
     pub data: Buffer<T>,
@@ -22,28 +23,31 @@ pub(crate) struct Dense<T> {
     pub cols: usize,
 }
 
-/// Vectors of a product: the array, the length of a row, and which rows.
+/// Vectors of a product: the array, the length of a row, and a list of row numbers ([`ALL_ROWS`]: all rows in order).
 pub(crate) type Vectors<'a, T> = (&'a Buffer<T>, usize, Arg);
-/// All rows, in order.
-pub(crate) const ALL: u64 = 0;
-/// Which vectors a product takes.
+/// Null in place of a list of row numbers: all rows, in order.
+pub(crate) const ALL_ROWS: u64 = 0;
+/// The vectors of a product.
 #[derive(Clone, Copy)]
 pub(crate) enum Which {
-    /// This many.
+    /// The first rows of the array (this many), with one matrix.
     All(usize),
-    /// Those of groups from these starts on, in tiles of [`EDGE`].
+    /// Groups of rows, with one matrix per group. `starts` are the starts of the groups, `tiles` the tiles of
+    /// [`TILE_EDGE`] rows that they fill.
     Groups { starts: Arg, tiles: usize },
 }
 
-/// Blocks of M2L that a multiprocessor runs at once, and most parts that the offsets are cut into so that each has as many.
-const RESIDENT: usize = 4;
-const MOST_PARTS: usize = 8;
+/// Blocks of M2L that a multiprocessor runs at once.
+const RESIDENT_BLOCKS: usize = 4;
+/// Largest number of parts into which the offsets of M2L are cut. Trees with few boxes have too few blocks to fill the
+/// device; parts multiply the blocks.
+const MAX_PARTS: usize = 8;
 
 /// The V list for [`Products::across`].
 #[derive(Debug)]
 pub(crate) struct Across<T> {
     pub table: Table,
-    /// Sums of each part of the offsets, where there are several.
+    /// Sums of each part of the offsets; empty for a single part.
     pub partial: Buffer<T>,
     pub parts: usize,
 }
@@ -60,12 +64,12 @@ impl<T> Across<T> {
 pub(crate) struct Products {
     device: Device,
     multiply: Functions,
-    /// With what arranges a V list for them.
+    /// M2L by dense matrices, and the kernels that arrange a V list for it.
     pub m2l: Functions,
 }
 
 impl Products {
-    /// Compiles them for `T`.
+    /// Compiles the products for `T`.
     pub fn new<T: DeviceScalar>(device: &Device) -> Result<Self, Error> {
         Ok(Products {
             device: device.clone(),
@@ -74,10 +78,10 @@ impl Products {
         })
     }
 
-    /// Enqueues `to` = `factor`·matrix·`from`, added or not: for `count` vectors, or for those of groups, a matrix each.
+    /// Enqueues `to` = `factor`·matrix·`from` or, with `add`, `to` += `factor`·matrix·`from`.
     ///
     /// # Safety
-    /// The matrices and the rows that are picked exist; those of `to` are distinct.
+    /// All matrices and rows named exist; the rows of `to` are distinct.
     pub unsafe fn multiply<T: DeviceScalar>(
         &self,
         matrix: &Dense<T>,
@@ -88,7 +92,7 @@ impl Products {
         add: bool,
     ) -> Result<(), Error> {
         let (starts, count, tiles) = match which {
-            Which::All(count) => (ALL.into(), count, count.div_ceil(EDGE)),
+            Which::All(count) => (ALL_ROWS.into(), count, count.div_ceil(TILE_EDGE)),
             Which::Groups { starts, tiles } => (starts, 0, tiles),
         };
         let args = [
@@ -106,12 +110,12 @@ impl Products {
             factor.into(),
             u32::from(add).into(),
         ];
-        let grid = (blocks(tiles, 1)?, blocks(matrix.rows, EDGE)?);
-        // SAFETY: arguments as in multiply.cu; the rest is the promise of the caller.
+        let grid = (blocks(tiles, 1)?, blocks(matrix.rows, TILE_EDGE)?);
+        // SAFETY: arguments as in multiply.cu; the caller promises the rest.
         unsafe { self.device.launch(&self.multiply, "multiply", grid, THREADS, &args) }
     }
 
-    /// Enqueues the sums of the rows of other boxes, `length` numbers each, for the items of a level: `edges` say which.
+    /// Enqueues, for each item of a level, the sum of the rows (`length` numbers) of the source boxes of its `edges`.
     ///
     /// # Safety
     /// Both arrays have a row for each box.
@@ -135,17 +139,18 @@ impl Products {
             to.into(),
         ];
         let grid = (blocks(count * length, BLOCK as usize)?, 1);
-        // SAFETY: arguments as in multiply.cu; the rest is the promise of the caller.
+        // SAFETY: arguments as in multiply.cu; the caller promises the rest.
         unsafe { self.device.launch(&self.multiply, "add_rows", grid, BLOCK, &args) }
     }
 
-    /// The V list for products with matrices of so many rows.
+    /// The V list for products with matrices of `rows` rows.
     pub fn far<T: DeviceScalar>(&self, table: Table, rows: usize) -> Result<Across<T>, Error> {
-        let blocks = table.boxes.len().div_ceil(EDGE) * rows.div_ceil(EDGE);
-        self.cut(table, rows, [blocks, RESIDENT])
+        let blocks = table.boxes.len().div_ceil(TILE_EDGE) * rows.div_ceil(TILE_EDGE);
+        self.cut(table, rows, [blocks, RESIDENT_BLOCKS])
     }
 
-    /// The V list for rows of so many numbers, cut into parts so that `blocks` blocks become `resident` for each multiprocessor.
+    /// The V list for rows of `rows` numbers, cut into parts. There are enough parts that `blocks` blocks per part give
+    /// `resident` blocks for each multiprocessor.
     pub fn cut<T: DeviceScalar>(
         &self,
         table: Table,
@@ -153,16 +158,17 @@ impl Products {
         [blocks, resident]: [usize; 2],
     ) -> Result<Across<T>, Error> {
         let wanted = resident * self.device.info().multiprocessors as usize;
-        let parts = wanted.div_ceil(blocks.max(1)).clamp(1, MOST_PARTS);
+        let parts = wanted.div_ceil(blocks.max(1)).clamp(1, MAX_PARTS);
         let numbers = if parts > 1 { parts * table.boxes.len() * rows } else { 0 };
         Ok(Across { partial: self.device.alloc(numbers, "parts of M2L")?, table, parts })
     }
 
-    /// Enqueues M2L of the boxes of `far` that take the operators of a set: `to` += Σ matrix of the offset · `from`. Matrices of
-    /// all offsets, rows of `rows` numbers to, of `cols` from.
+    /// Enqueues M2L for the boxes of `far` that use the operators of `set`: `to` += Σ matrix(offset)·`from`.
+    /// `matrices` holds one matrix per offset, of `rows` × `cols` numbers.
     ///
     /// # Safety
-    /// Both arrays have a row for each box, and `matrices` those of the set; `rows` is that of `far`, and both are even.
+    /// Both arrays have a row for each box; `matrices` belongs to the set; `far` was made for `rows`; `rows` and
+    /// `cols` are even.
     pub unsafe fn across<T: DeviceScalar>(
         &self,
         matrices: &Buffer<T>,
@@ -187,7 +193,7 @@ impl Products {
             to.into(),
             partial.into(),
         ];
-        let grid = [blocks(table.blocks(set), 1)?, blocks(rows, EDGE)?, *parts as u32];
+        let grid = [blocks(table.blocks(set), 1)?, blocks(rows, TILE_EDGE)?, *parts as u32];
         // SAFETY: arguments as in m2l.cu; the boxes are distinct, and so are the rows they receive.
         unsafe {
             self.device.launch_3d(&self.m2l, "m2l", grid, THREADS, &args)?;
@@ -195,7 +201,7 @@ impl Products {
         }
     }
 
-    /// Enqueues the sums of the parts of a set, if there are several: `to` += Σ.
+    /// Enqueues the sum over the parts of a set, `to` += Σ parts. Does nothing for a single part.
     ///
     /// # Safety
     /// `to` has a row of `rows` numbers for each box, and the parts are those of `far`.
@@ -215,7 +221,7 @@ impl Products {
         let args = [rows_arg, items, boxes, starts, (*parts as u32).into(), partial.into(), to.into()];
         let count = (table.starts[8 * set + 8] - table.starts[8 * set]) as usize;
         let grid = (blocks(count * rows, BLOCK as usize)?, 1);
-        // SAFETY: as above; there is room for every part.
+        // SAFETY: arguments as in m2l.cu; `partial` has room for every part.
         unsafe { self.device.launch(&self.m2l, "m2l_join", grid, BLOCK, &args) }
     }
 }

@@ -1,17 +1,18 @@
-//! The sources of `kernels/`, and what is put in front of them.
+//! The sources of `kernels/`, with the definitions and the recorded kernel that are put in front of them.
 
 use crate::compile::Program;
 use crate::direct::Shape;
-use fmm_traits::{Kernel, Real, record};
+use fmm_traits::{Member, Real};
 
 /// `float` or `double`.
 fn real<T: Real>() -> &'static str {
     if T::NAME == "f32" { "float" } else { "double" }
 }
 
-/// The two forms of kernel `K`: where a zero distance could hide, both test every pair for it.
-fn pairs<K: Kernel, T: Real>() -> String {
-    let tape = record::record::<K>();
+/// The pair functions of `kernel` as CUDA C. `guarded_pair` tests for r = 0. `bare_pair` leaves the test out, if a zero
+/// distance always shows in the result; otherwise it is the same function.
+fn pairs<T: Real>(kernel: &Member) -> String {
+    let tape = (kernel.record)();
     let bare = if tape.shows_zero_root() {
         tape.cuda_unguarded::<T>("bare_pair", "bare_rsqrt")
     } else {
@@ -20,63 +21,67 @@ fn pairs<K: Kernel, T: Real>() -> String {
     format!("#include \"shared/real.cuh\"\n{}{bare}", tape.cuda::<T>("guarded_pair"))
 }
 
-/// `source` made for kernel `K` in precision `T`, with further definitions in front of it.
-fn of_kernel<K: Kernel, T: Real>(
+/// A program from `source` for `kernel` in precision `T`, with definitions and pair functions in front.
+fn of_kernel<T: Real>(
+    kernel: &Member,
     file: &str,
     source: &str,
     definitions: &[(&str, usize)],
     pairs: &str,
     entries: &'static [&'static str],
 ) -> Program {
-    let (real, strengths, values) = (real::<T>(), K::STRENGTHS, K::VALUES);
+    let (real, strengths, values) = (real::<T>(), kernel.strengths, kernel.values);
     let mut text = format!("#define REAL {real}\n#define STRENGTHS {strengths}\n#define VALUES {values}\n");
     for (name, value) in definitions {
         text += &format!("#define {name} {value}\n");
     }
     Program {
-        name: format!("{file} for {} ({values} values) in {}", K::NAME, T::NAME),
+        name: format!("{file} for {} ({values} values) in {}", kernel.name, T::NAME),
         source: text + pairs + source,
         entries,
         contract: true,
     }
 }
 
-/// Direct summation of kernel `K` in precision `T`.
-pub fn direct_program<K: Kernel, T: Real>(shape: Shape) -> Program {
+/// Direct summation of `kernel` in precision `T`.
+pub fn direct_program<T: Real>(kernel: &Member, shape: Shape) -> Program {
     let Shape { block, targets, tile, unroll } = shape;
     let definitions = [("BLOCK", block), ("TARGETS", targets), ("TILE", tile), ("UNROLL", unroll)];
     let source = include_str!("../kernels/direct.cu");
     let entries = &["pack_sources", "pack_targets", "direct_sum", "combine"];
-    of_kernel::<K, T>("direct.cu", source, &definitions, &pairs::<K, T>(), entries)
+    of_kernel::<T>(kernel, "direct.cu", source, &definitions, &pairs::<T>(kernel), entries)
 }
 
-/// Threads of a block that sums at `n` points of a surface, and points of each: few idle threads, and few reads of a source.
+/// The shape of a block that sums at `n` surface points: threads, and points per thread. Few threads are idle, and each
+/// thread reads a source once for all its points.
 pub(crate) fn surface_shape(n: usize) -> (usize, usize) {
     let threads = 32 * n.div_ceil(256);
     (threads, n.div_ceil(threads))
 }
 
 /// P2M and P2L: sources to a surface of `n` points.
-pub fn p2m_program<K: Kernel, T: Real>(n: usize) -> Program {
+pub fn p2m_program<T: Real>(kernel: &Member, n: usize) -> Program {
     let (threads, each) = surface_shape(n);
     let definitions = [("THREADS", threads), ("EACH", each)];
     let entries = &["to_surface", "add_net"];
-    of_kernel::<K, T>("p2m.cu", include_str!("../kernels/p2m.cu"), &definitions, &pairs::<K, T>(), entries)
+    of_kernel::<T>(kernel, "p2m.cu", include_str!("../kernels/p2m.cu"), &definitions, &pairs::<T>(kernel), entries)
 }
 
-/// How the targets of a leaf are cut into groups (`group.cuh`).
+/// How the targets of a leaf are split into groups for the threads of a block (`group.cuh`). The numbers balance work
+/// per thread against blocks per multiprocessor; measured in docs/notes/gpu-performance.md on one H200.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Groups {
-    /// Threads that share a target, and targets of a thread.
+    /// Threads that share a target.
     split: usize,
+    /// Largest number of targets per thread.
     most: usize,
-    /// Blocks of a multiprocessor that this leaves registers for.
+    /// Blocks per multiprocessor for which the compiler leaves registers.
     blocks: usize,
 }
 
 impl Groups {
-    /// Of P2P for kernels with this many values. What was faster by measurement is more blocks at a time, not more targets
-    /// of a thread.
+    /// The groups of P2P for kernels with this many values. More blocks at a time were faster than more targets per
+    /// thread.
     pub fn near<T: Real>(values: usize) -> Groups {
         let (split, most, blocks) = match (T::NAME, values) {
             ("f32", 1) => (4, 6, 28),
@@ -90,7 +95,7 @@ impl Groups {
         Groups { split, most, blocks }
     }
 
-    /// Of L2P and M2P, whose sources are ready in memory.
+    /// The groups of L2P and M2P. Their sources are densities, which need no conversion.
     pub fn far<T: Real>(values: usize) -> Groups {
         match (T::NAME, values) {
             ("f32", 1..=4) => Groups { split: 2, most: 4, blocks: 16 },
@@ -100,8 +105,8 @@ impl Groups {
         }
     }
 
-    /// Of L2P by harmonics, whose columns threads cannot share; and of M2P, where threads that share a target take boxes in turn
-    /// (6.1 instead of 6.5 ms, docs/notes/gpu-performance.md).
+    /// The groups of L2P and M2P by harmonics. In L2P no threads share a target, because they cannot share the
+    /// recursion of a column. In M2P threads that share a target take its source boxes in turn.
     pub fn harmonics<T: Real>(values: usize, m2p: bool) -> Groups {
         let [single, few] = [T::NAME == "f32", values < 5];
         match m2p {
@@ -118,32 +123,41 @@ impl Groups {
         self.grain() * self.most
     }
 
-    /// Targets in which leaves are rounded up.
+    /// The *grain*: the targets that a block sums if each thread has one. The work on a leaf grows in steps of one
+    /// grain. Example: with 32 threads, 4 of which share a target, the grain is 8.
     pub fn grain(self) -> usize {
         LEAF_THREADS / self.split
     }
 
-    /// With so much shared memory, up to `most` bytes, that all blocks fit, each with the KB that the system takes.
+    /// The definitions for `group.cuh`. The tile of sources is as large as shared memory allows with all blocks
+    /// resident, but at most `most` bytes. The system takes 1 KB per block.
     fn definitions(self, most: usize) -> Vec<(&'static str, usize)> {
         let tile = ((MULTIPROCESSOR_MEMORY / self.blocks - 1024) & !1023).min(most);
         vec![("SPLIT", self.split), ("MOST", self.most), ("BLOCKS", self.blocks), ("TILE_BYTES", tile)]
     }
 }
 
-/// Shared memory of a multiprocessor (of compute capability 9.0), in bytes.
+/// Shared memory of a multiprocessor of compute capability 9.0, in bytes.
 const MULTIPROCESSOR_MEMORY: usize = 228 << 10;
-/// Bytes of a tile of sources at most.
-const TILE: usize = 8192;
+/// Largest tile of sources, in bytes.
+const MAX_TILE_BYTES: usize = 8192;
 /// Threads of a block that sums at the targets of a leaf.
 pub(crate) const LEAF_THREADS: usize = 32;
 
 /// L2P and M2P: a surface to targets.
-pub fn l2p_program<K: Kernel, T: Real>() -> Program {
-    let definitions = Groups::far::<T>(K::VALUES).definitions(TILE);
-    of_kernel::<K, T>("l2p.cu", include_str!("../kernels/l2p.cu"), &definitions, &pairs::<K, T>(), &["from_surface"])
+pub fn l2p_program<T: Real>(kernel: &Member) -> Program {
+    let definitions = Groups::far::<T>(kernel.values).definitions(MAX_TILE_BYTES);
+    of_kernel::<T>(
+        kernel,
+        "l2p.cu",
+        include_str!("../kernels/l2p.cu"),
+        &definitions,
+        &pairs::<T>(kernel),
+        &["from_surface"],
+    )
 }
 
-/// A file on harmonics in precision `T`.
+/// A program for harmonics in precision `T`.
 fn of_harmonics<T: Real>(
     file: &str,
     source: &str,
@@ -166,9 +180,9 @@ pub fn p2m_harmonics_program<T: Real>(strengths: usize, order: usize) -> Program
 /// L2P or M2P by harmonics of `order`: `values` of a target.
 pub fn l2p_harmonics_program<T: Real>(values: usize, order: usize, m2p: bool) -> Program {
     let groups = Groups::harmonics::<T>(values, m2p);
-    // As many harmonics as there are, and two more.
+    // Room for all harmonics and two more.
     let all = groups.split * (order * order + 2) * values * size_of::<T>();
-    let mut definitions = groups.definitions(all.min(2 * TILE));
+    let mut definitions = groups.definitions(all.min(2 * MAX_TILE_BYTES));
     definitions.extend([("VALUES", values), ("ORDER", order), ("SINGULAR", usize::from(m2p))]);
     let source = include_str!("../kernels/l2p_harmonics.cu");
     of_harmonics::<T>("l2p_harmonics.cu", source, &definitions, &["from_harmonics"])
@@ -177,28 +191,28 @@ pub fn l2p_harmonics_program<T: Real>(values: usize, order: usize, m2p: bool) ->
 /// Threads of a block of `rcr.cu`.
 pub(crate) const RCR_THREADS: usize = 256;
 
-/// How translations by rotations are cut into blocks.
+/// The shape of the blocks that translate by rotations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RcrShape {
-    /// Rows that a block translates at once.
+    /// Rows (one per edge) that a block translates at once.
     pub edges: usize,
-    /// Blocks that a multiprocessor has room for.
+    /// Blocks that fit on a multiprocessor.
     pub blocks: usize,
-    /// Bytes of shared memory that a block asks for.
+    /// Bytes of shared memory per block.
     pub bytes: usize,
 }
 
 impl RcrShape {
-    /// For rows of order `p` where a block can have `memory` bytes. More rows at once spare readings of matrices, and a second block works
-    /// where one waits for its threads.
+    /// The shape for rows of order `p` if a block can have `memory` bytes of shared memory. More rows at once read each
+    /// matrix less often. A second block keeps the multiprocessor busy while the first waits at a barrier.
     pub fn of<T: Real>(p: usize, memory: usize) -> RcrShape {
         let shape = |edges: usize| {
-            // Rows side by side, or one behind the other as they come.
+            // The larger of two layouts: rows interleaved with one place of padding, or one row behind the other.
             let numbers = (p * p * (edges + 1)).max(edges * (p * p + p % 2)).next_multiple_of(4);
             let bytes = 2 * numbers * size_of::<T>();
-            // Beside them the list of slots, and what the system takes.
+            // The list of slots, and the 1 KB that the system takes.
             let each = bytes + 4 * (217 + edges) + 1024;
-            // Sums of a thread, in words; more leave too few registers for a third block.
+            // Sums held by a thread, in words. Above 32 words, registers suffice for two blocks only.
             let pairs = p * (p + 1) / 2;
             let sums = 2 * (pairs * edges).div_ceil(RCR_THREADS) * size_of::<T>() / 4;
             RcrShape { edges, blocks: ((memory + 1024) / each).min(if sums > 32 { 2 } else { 3 }), bytes }
@@ -217,26 +231,26 @@ pub fn rcr_program<T: Real>(order: usize, shape: RcrShape) -> Program {
     of_harmonics::<T>("rcr.cu", include_str!("../kernels/rcr.cu"), &definitions, &["rcr_across", "rcr_up", "rcr_down"])
 }
 
-/// P2P; in f32 relative to the leaf.
-pub fn p2p_program<K: Kernel, T: Real>() -> Program {
-    let mut definitions = Groups::near::<T>(K::VALUES).definitions(TILE);
+/// P2P. In f32, coordinates are taken relative to the leaf (`FRAMED`).
+pub fn p2p_program<T: Real>(kernel: &Member) -> Program {
+    let mut definitions = Groups::near::<T>(kernel.values).definitions(MAX_TILE_BYTES);
     definitions.push(("FRAMED", usize::from(T::NAME == "f32")));
-    of_kernel::<K, T>("p2p.cu", include_str!("../kernels/p2p.cu"), &definitions, &pairs::<K, T>(), &["p2p"])
+    of_kernel::<T>(kernel, "p2p.cu", include_str!("../kernels/p2p.cu"), &definitions, &pairs::<T>(kernel), &["p2p"])
 }
 
 /// The matrices of M2L, evaluated in f64 and rounded to `T`.
-pub fn m2l_matrices_program<K: Kernel, T: Real>() -> Program {
+pub fn m2l_matrices_program<T: Real>(kernel: &Member) -> Program {
     let source = include_str!("../kernels/m2l_matrices.cu");
-    of_kernel::<K, T>("m2l_matrices.cu", source, &[], &pairs::<K, f64>(), &["m2l_matrices"])
+    of_kernel::<T>(kernel, "m2l_matrices.cu", source, &[], &pairs::<f64>(kernel), &["m2l_matrices"])
 }
 
-/// A file that knows no kernel, in precision `T`.
+/// A program without a recorded kernel, in precision `T`.
 fn of_precision<T: Real>(file: &str, source: &str, entries: &'static [&'static str]) -> Program {
     let source = format!("#define REAL {}\n{source}", real::<T>());
     Program { name: format!("{file} in {}", T::NAME), source, entries, contract: true }
 }
 
-/// M2L by those matrices.
+/// M2L by dense matrices.
 pub fn m2l_program<T: Real>() -> Program {
     of_precision::<T>("m2l.cu", include_str!("../kernels/m2l.cu"), &["m2l_table", "m2l_keys", "m2l", "m2l_join"])
 }
@@ -247,17 +261,17 @@ pub fn m2l_fourier_program<T: Real>() -> Program {
     of_precision::<T>("m2l_fourier.cu", include_str!("../kernels/m2l_fourier.cu"), entries)
 }
 
-/// Bytes of shared memory that a block has without asking.
+/// Bytes of shared memory that a block has by default.
 const SHARED_MEMORY: usize = 48 << 10;
 
-/// Boxes of a block of the transforms of order `p`: as many as its memory holds.
+/// Boxes per block in the transforms of order `p`: 8, or 4 if 8 do not fit into shared memory.
 pub(crate) fn dft_boxes<T: Real>(p: usize) -> usize {
     let (side, complex) = (2 * p - 1, if T::NAME == "f32" { 8 } else { 16 });
     let bytes = |boxes: usize| complex * (boxes * p * (p + side) + side) + 4 * boxes;
     if bytes(8) <= SHARED_MEMORY { 8 } else { 4 }
 }
 
-/// Threads of such a block: one for each line of each box.
+/// Threads per block in the transforms of order `p`: one per line of each box.
 pub(crate) fn dft_threads<T: Real>(p: usize) -> usize {
     ((2 * p - 1) * dft_boxes::<T>(p)).next_multiple_of(32)
 }
@@ -280,7 +294,8 @@ pub fn affine_program<T: Real>() -> Program {
     of_precision::<T>("affine.cu", include_str!("../kernels/affine.cu"), &["separate"])
 }
 
-/// A file that needs nothing in front of it. Keys and boxes come from it: no contraction.
+/// A program that needs nothing in front of it. It computes keys and boxes, which must equal those of the CPU, so
+/// fused multiply-adds are off.
 fn plain(name: &str, source: &str, entries: &'static [&'static str]) -> Program {
     Program { name: name.to_string(), source: source.to_string(), entries, contract: false }
 }
@@ -321,11 +336,6 @@ pub(crate) fn split() -> Program {
     plain("split.cu", include_str!("../kernels/split.cu"), entries)
 }
 
-/// How near the nearest pairs are.
-pub(crate) fn closeness() -> Program {
-    plain("closeness.cu", include_str!("../kernels/closeness.cu"), &["closeness"])
-}
-
 /// Edge lists.
 pub(crate) fn lists() -> Program {
     let entries = &[
@@ -350,21 +360,20 @@ pub(crate) fn treecode() -> Program {
     plain("treecode.cu", include_str!("../kernels/treecode.cu"), &["treecode_count", "treecode_fill"])
 }
 
-/// Edges by operator, lists of boxes, the ends of a run.
+/// Edges by operator, lists of boxes, and the permutations at both ends of a run.
 pub(crate) fn arrange() -> Program {
     let entries =
         &["edge_keys", "take", "key_starts", "with_edges", "list_boxes", "size_keys", "largest", "scatter", "gather"];
     plain("arrange.cu", include_str!("../kernels/arrange.cu"), entries)
 }
 
-/// Every program that needs no kernel.
+/// Every program without a recorded kernel.
 pub fn all_programs() -> Vec<Program> {
     vec![
         points(),
         sort(),
         scan(),
         split(),
-        closeness(),
         lists(),
         treecode(),
         arrange(),

@@ -1,4 +1,5 @@
-//! One evaluation on the device: stages are enqueued between marks, P2P beside the far field or behind it.
+//! One evaluation on the device. Stages are enqueued between time marks. P2P runs beside the far field (on a second
+//! stream) or behind it.
 
 use crate::equivalent::DeviceScalar;
 use crate::plan::{Ends, Plan};
@@ -17,8 +18,8 @@ impl<'a, T: DeviceScalar, N: Real> Run<'a, T, N> {
         Run { plan, ends, marks: Vec::new() }
     }
 
-    /// Seconds of each stage on the device; waits for them. Where P2P runs beside the far field their sum is more than
-    /// what passes.
+    /// Seconds of each stage on the device. Waits for all stages. If P2P runs beside the far field, the sum exceeds the
+    /// elapsed time.
     pub fn seconds(&self) -> Result<[f64; Stage::ALL.len()], Error> {
         let mut seconds = [0.0; Stage::ALL.len()];
         for (stage, from, to) in &self.marks {
@@ -36,23 +37,23 @@ impl<'a, T: DeviceScalar, N: Real> Run<'a, T, N> {
     }
 }
 
-/// What runs beside a run that was stopped is waited for by whatever follows.
+/// If a run is cancelled, P2P may still be running on the second stream. Later work waits for it.
 impl<T: DeviceScalar, N: Real> Drop for Run<'_, T, N> {
     fn drop(&mut self) {
-        // A device that refuses this refuses what follows, too.
+        // A device that refuses to join refuses all later work too, which then reports the error.
         let _ = self.plan.device().join();
     }
 }
 
 impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
-    /// The plan holds them.
+    /// Empty: the plan holds the lists.
     type Lists = ();
 
     fn levels(&self) -> usize {
         self.plan.tree().level_start.len() - 1
     }
 
-    /// With P2P beside the far field, of which it needs nothing.
+    /// Also enqueues P2P if it runs beside the far field. P2P needs no result of the far field.
     fn scatter(&mut self) -> Result<(), Error> {
         let given = self.ends.strengths;
         self.timed(Stage::Scatter, |p| p.base.scatter(&p.near, given))?;
@@ -87,7 +88,7 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
         self.timed(Stage::L2l, |p| p.far.l2l(&p.base, level))
     }
 
-    /// Adds to what P2P has written.
+    /// Waits for P2P if it runs beside, since L2P adds to the values that P2P has written.
     fn l2p(&mut self, _: &()) -> Result<(), Error> {
         self.plan.device().join()?;
         self.timed(Stage::L2p, |p| p.far.l2p(&p.base))
@@ -97,7 +98,7 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
         self.timed(Stage::M2p, |p| p.far.m2p(&p.base))
     }
 
-    /// Unless [`scatter`](Run::scatter) has enqueued it.
+    /// Does nothing if [`scatter`](Run::scatter) has already enqueued P2P.
     fn p2p(&mut self, _: &()) -> Result<(), Error> {
         if self.plan.beside() { Ok(()) } else { self.timed(Stage::P2p, |p| p.base.p2p(&p.near, false)) }
     }

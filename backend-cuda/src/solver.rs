@@ -1,10 +1,9 @@
-//! A plan without its types, from points on the host to values on the host.
+//! A plan behind a trait without type parameters, from points on the host to values on the host.
 
-use crate::closeness::closeness;
 use crate::device::Device;
 use crate::equivalent::DeviceScalar;
 use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
-use crate::plan::Plan;
+use crate::plan::{Carrier, Kernels, Plan};
 use crate::spherical::SphericalSettings;
 use crate::tree::{DeviceTree, build_reported};
 use fmm_kernels::{equivalent, spherical};
@@ -14,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// What carries the far field.
+/// The expansion of the far field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expansion {
     /// Equivalent densities, of any kernel.
@@ -23,7 +22,7 @@ pub enum Expansion {
     Spherical(SphericalSettings),
 }
 
-/// Who meets whom.
+/// The list policy: which boxes interact, and how.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Policy {
     /// U, V, W and X lists.
@@ -35,16 +34,16 @@ pub enum Policy {
     },
 }
 
-/// How a plan computes.
+/// Settings of a plan.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What carries the far field.
+    /// The expansion of the far field.
     pub expansion: Expansion,
-    /// Who meets whom.
+    /// The list policy.
     pub policy: Policy,
     /// Order p of the surfaces, or number of degrees of the harmonics.
     pub order: usize,
-    /// Which far edges are summed pair by pair.
+    /// Thresholds below which far edges are summed pair by pair.
     pub lists: ListOptions,
     /// Whether P2P runs beside the far field: [`Plan::set_beside`].
     pub beside: Option<bool>,
@@ -53,7 +52,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The lists of the policy. A treecode sees no box as a whole that is nearer than `near`, below which pairs must be summed directly.
+    /// The edge lists of the policy. Pairs nearer than `near` must be summed directly, so a treecode accepts no box
+    /// that is nearer.
     fn lists_of(&self, tree: &DeviceTree, near: f64) -> Result<DeviceLists, Error> {
         let Policy::Treecode { theta } = self.policy else { return uvwx(tree, &self.lists) };
         let (sphere, cube) = match self.expansion {
@@ -65,7 +65,7 @@ impl Settings {
     }
 }
 
-/// What a plan made of its points.
+/// Sizes of the tree and the lists of a plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
     /// Levels of the tree.
@@ -93,19 +93,19 @@ pub struct PlanSeconds {
     pub operators: f64,
 }
 
-/// A plan of any family, outputs and precisions. `apply` may be called from several threads; calls wait for each
-/// other, as there is one workspace.
+/// A plan of any family, outputs and precisions. `apply` may be called from several threads. Calls wait for each other,
+/// because there is one workspace.
 pub trait Solver: Send + Sync {
     /// Values per target in the output of [`apply`](Solver::apply).
     fn values(&self) -> usize;
-    /// Where each requested output lies among them.
+    /// The columns of each requested output among the values.
     fn columns(&self) -> Vec<OutputColumns>;
-    /// Exchanges the points; operators are kept, and memory is reused. On an error the plan is as before.
+    /// Replaces the points. Operators are kept, and memory is reused. On an error the plan is as before.
     fn set_points(&mut self, points: Placed) -> Result<(), Error>;
-    /// Sums for one set of strengths (N×s) into `out` (targets × values), both in the caller's order; seconds of each
-    /// stage on the device.
+    /// Computes the sums for one set of strengths (N×s) into `out` (targets × values), both in the caller's order.
+    /// Returns the seconds of each stage on the device.
     fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<[f64; Stage::ALL.len()], Error>;
-    /// What was chosen for the tree.
+    /// The report of the tree.
     fn report(&self) -> &BuildReport;
     /// Seconds of planning.
     fn seconds(&self) -> PlanSeconds;
@@ -122,13 +122,13 @@ pub trait Solver: Send + Sync {
 pub struct Placed {
     tree: DeviceTree,
     report: BuildReport,
-    /// Least side of a box.
+    /// Smallest side of a box.
     min_side: f64,
     seconds: f64,
 }
 
 impl Placed {
-    /// Sends points (N×3; `targets`: `None` for the sources) and builds their tree.
+    /// Copies points (N×3) to the device and builds their tree. `targets` is `None` if they are the sources.
     ///
     /// # Errors
     /// As [`build_reported`].
@@ -143,17 +143,9 @@ impl Placed {
         device.synchronize()?;
         Ok(Placed { tree, report, min_side: options.min_side, seconds: start.elapsed().as_secs_f64() })
     }
-
-    /// How near the nearest pairs are: [`fmm_tree::closeness()`].
-    ///
-    /// # Errors
-    /// Those of the device.
-    pub fn closeness(&self) -> Result<f64, Error> {
-        closeness(&self.tree)
-    }
 }
 
-/// Plans on the device: expansions in `T`, near field in `N`.
+/// Makes a plan on the device, with expansions in `T` and the near field in `N`.
 ///
 /// # Errors
 /// As [`Plan::new`].
@@ -163,16 +155,30 @@ pub fn solver<F: Family, T: DeviceScalar, N: Real>(
     settings: &Settings,
     points: Placed,
 ) -> Result<Box<dyn Solver>, Error> {
+    // What is not generic is compiled here, and not again in each crate that has a family.
+    let plan = match (T::NAME, N::NAME) {
+        ("f32", "f32") => planned::<f32, f32>,
+        ("f32", _) => planned::<f32, f64>,
+        (_, "f32") => planned::<f64, f32>,
+        _ => planned::<f64, f64>,
+    };
+    plan(Kernels::of(family, outputs)?, settings, points)
+}
+
+fn planned<T: DeviceScalar, N: Real>(
+    kernels: Kernels,
+    settings: &Settings,
+    points: Placed,
+) -> Result<Box<dyn Solver>, Error> {
     let prepared = Prepared::new(settings, points)?;
     let start = Instant::now();
     let device = prepared.tree.device.clone();
     let Prepared { tree, lists, report, mut seconds, counts } = prepared;
-    let mut plan = match settings.expansion {
-        Expansion::Equivalent => {
-            Plan::<T, N>::new(family, outputs, settings.order, settings.cache.clone(), tree, lists)?
-        }
-        Expansion::Spherical(how) => Plan::<T, N>::spherical(family, outputs, settings.order, how, tree, lists)?,
+    let carrier = match settings.expansion {
+        Expansion::Equivalent => Carrier::Equivalent(settings.cache.clone()),
+        Expansion::Spherical(how) => Carrier::Spherical(how),
     };
+    let mut plan = Plan::<T, N>::of(kernels, settings.order, carrier, tree, lists)?;
     plan.set_beside(settings.beside);
     device.synchronize()?;
     seconds.operators = start.elapsed().as_secs_f64();
@@ -180,7 +186,7 @@ pub fn solver<F: Family, T: DeviceScalar, N: Real>(
     Ok(Box::new(Planned { device, settings, plan: Mutex::new(plan), report, seconds, counts }))
 }
 
-/// Tree and lists of points, and what there is to say of them.
+/// Tree and lists of points, with their report, times and sizes.
 struct Prepared {
     tree: DeviceTree,
     lists: DeviceLists,
@@ -207,7 +213,7 @@ impl Prepared {
     }
 }
 
-/// The one implementation.
+/// The only implementation of [`Solver`].
 struct Planned<T: DeviceScalar, N: Real> {
     device: Device,
     settings: Settings,
@@ -218,7 +224,7 @@ struct Planned<T: DeviceScalar, N: Real> {
 }
 
 impl<T: DeviceScalar, N: Real> Planned<T, N> {
-    /// A panic of another thread inside a run leaves nothing that the next run does not overwrite.
+    /// The locked plan. A poisoned lock is fine: whatever an interrupted run has left, the next run overwrites.
     fn plan(&self) -> MutexGuard<'_, Plan<T, N>> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,11 +1,11 @@
-//! Boxes, and how they are split level by level: `kernels/split.cu`.
+//! The boxes of a tree on the device, and their splitting level by level: `kernels/split.cu`.
 
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
-use crate::tree::{BLOCK, Builder, KEY_LEVELS, Set, WALKERS};
+use crate::tree::{BLOCK, Builder, KEY_LEVELS, MAX_WALKING_BLOCKS, Set};
 use fmm_traits::Error;
 use fmm_traits::tree::NONE;
 
-/// What is stored for each box; the arrays may be longer than there are boxes.
+/// The arrays of all boxes. They may be longer than there are boxes.
 #[derive(Debug)]
 pub(crate) struct Boxes {
     pub parent: Buffer<u32>,
@@ -13,9 +13,9 @@ pub(crate) struct Boxes {
     pub child_count: Buffer<u8>,
     pub octant: Buffer<u8>,
     pub level: Buffer<u8>,
-    /// Three a box.
+    /// Three numbers per box.
     pub anchor: Buffer<u64>,
-    /// Two a box.
+    /// Two numbers per box.
     pub source_range: Buffer<u32>,
     pub target_range: Buffer<u32>,
 }
@@ -90,7 +90,9 @@ impl Builder<'_> {
                 (&*fate).into(),
             ];
             // SAFETY: as above; `found` has an entry for each source and each target.
-            unsafe { device.launch(&self.split, "split_coincident", (count.min(WALKERS), 1), BLOCK, &args)? };
+            unsafe {
+                device.launch(&self.split, "split_coincident", (count.min(MAX_WALKING_BLOCKS), 1), BLOCK, &args)?
+            };
             if level > 0 && level % KEY_LEVELS == 0 {
                 let side = side * (-(level as f64)).exp2();
                 for (i, set) in sets.iter_mut().enumerate() {
@@ -115,7 +117,7 @@ impl Builder<'_> {
                 (&*children).into(),
             ];
             let eight_lanes = (blocks(8 * count as usize, BLOCK as usize)?, 1);
-            // SAFETY: as above; eight ends a box.
+            // SAFETY: as above; there are eight ends per box.
             unsafe { device.launch(&self.split, "split_octants", eight_lanes, BLOCK, &args)? };
             self.primitives.scan((&*children).into(), count as usize, 0, starts, 0)?;
             let more = device.download_range(starts, count as usize..count as usize + 1, "children")?[0] as usize;
@@ -137,13 +139,15 @@ impl Builder<'_> {
     }
 }
 
-/// What a level needs while its boxes are split.
+/// Scratch of a level while its boxes are split.
 struct Scratch {
-    /// Boxes of a level.
+    /// Number of boxes that the arrays have room for.
     room: usize,
+    /// For each box: whether it is split.
     fate: Buffer<u32>,
+    /// Boxes whose points must be compared to see whether they coincide.
     undecided: Buffer<u32>,
-    /// Eight a box.
+    /// Eight numbers per box.
     source_ends: Buffer<u32>,
     target_ends: Buffer<u32>,
     children: Buffer<u32>,
@@ -166,7 +170,7 @@ impl Scratch {
 }
 
 impl Boxes {
-    /// The root, with these numbers of sources and targets, and room for `room` boxes.
+    /// The root with `n` sources and `m` targets, in arrays with room for `room` boxes.
     fn root(device: &Device, split: &Functions, room: usize, [n, m]: [usize; 2]) -> Result<Self, Error> {
         let what = "boxes";
         let boxes = Boxes {
@@ -185,7 +189,7 @@ impl Boxes {
         Ok(boxes)
     }
 
-    /// Room for `n` boxes, of which `used` exist.
+    /// Makes room for `n` boxes, of which `used` exist.
     fn grow(&mut self, device: &Device, used: usize, n: usize) -> Result<(), Error> {
         device.grow(&mut self.parent, used, n, "boxes")?;
         device.grow(&mut self.child_start, used, n, "boxes")?;

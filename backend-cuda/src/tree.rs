@@ -11,20 +11,21 @@ use fmm_tree::{BuildOptions, BuildReport, CAPACITY_STEPS};
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// Levels that one key resolves, and its bits.
+/// Tree levels that one key resolves.
 pub(crate) const KEY_LEVELS: usize = 21;
+/// Bits of a key.
 pub(crate) const KEY_BITS: u32 = 63;
-/// Threads of a block.
+/// Threads per block.
 pub(crate) const BLOCK: u32 = 256;
-/// Most blocks of a kernel that walks over its items.
-pub(crate) const WALKERS: u32 = 1024;
+/// Largest number of blocks of a kernel whose blocks walk over the items in strides.
+pub(crate) const MAX_WALKING_BLOCKS: u32 = 1024;
 
 /// How to build a tree on the device.
 #[derive(Clone, Copy, Debug)]
 pub struct TreeOptions {
     /// Leaf capacity: a box with more sources or more targets, at distinct positions, is split.
     pub ncrit: usize,
-    /// No box gets a smaller side; 0 for no limit.
+    /// Smallest side of a box; 0 for no limit.
     pub min_side: f64,
     /// The root cube.
     pub root: Root,
@@ -33,11 +34,11 @@ pub struct TreeOptions {
 /// The cube of box 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Root {
-    /// The smallest.
+    /// The smallest cube with exact box centres.
     Smallest,
-    /// Of this lower corner and side; it must contain all points.
+    /// The cube with this lower corner and side. It must contain all points.
     Given([f64; 3], f64),
-    /// The smallest of which a level has boxes with this many points, if the points fill their bounding box evenly.
+    /// The smallest cube with a level whose boxes hold this many points, if the points fill their bounding box evenly.
     Holding(f64),
 }
 
@@ -62,7 +63,7 @@ impl Root {
             Root::Holding(wanted) => {
                 let extent: [f64; 3] = std::array::from_fn(|a| high[a] - low[a]);
                 let longest = extent.into_iter().fold(0.0, f64::max);
-                // Boxes along the longest axis: whole families of two fill it.
+                // Number of boxes along the longest axis, even so that whole families fill it.
                 let boxes = (n as f64 / wanted * extent.iter().map(|e| longest / e).product::<f64>()).cbrt();
                 let boxes = 2.0 * (boxes / 2.0).round().max(1.0);
                 if boxes.is_finite() && longest > 0.0 {
@@ -88,11 +89,11 @@ pub struct CallerPoints {
 }
 
 impl CallerPoints {
-    /// Sends points.
+    /// Copies points to the device.
     ///
     /// # Errors
     /// [`Error::Shape`] when the length is no multiple of 3, [`Error::TooMany`] beyond 2³² − 2 points, and
-    /// those of the device.
+    /// errors of the device.
     pub fn new(device: &Device, points: &[f64]) -> Result<CallerPoints, Error> {
         let n = points.len() / 3;
         if points.len() != 3 * n {
@@ -105,20 +106,21 @@ impl CallerPoints {
         Ok(CallerPoints { rows: device.upload(points, "points")?, n })
     }
 
-    /// A copy of `n` points that lie in device memory as N×3 numbers in f64, as soon as `stream` has come to them.
+    /// Copies `n` points that lie in device memory as N×3 numbers in f64. The copy runs after the work that is
+    /// already in `stream`.
     ///
     /// # Errors
     /// As [`new`](CallerPoints::new).
     ///
     /// # Safety
-    /// `address` is that of 3·n numbers on this device, which stay until the stream comes to what it gets next; `stream` is a
-    /// live stream of the device's primary context, or null for the default one.
+    /// `address` is the address of 3·n numbers on this device, which stay valid until `stream` reaches work enqueued
+    /// later. `stream` is a live stream of the device's primary context, or null for the default stream.
     pub unsafe fn copied(device: &Device, address: u64, n: usize, stream: *mut c_void) -> Result<CallerPoints, Error> {
         if n >= NONE as usize {
             return Err(Error::TooMany { what: "points", found: n, limit: NONE as usize - 1 });
         }
         let mut rows = device.alloc(3 * n, "points")?;
-        // SAFETY: that of the caller.
+        // SAFETY: the caller promises what the callee asks for.
         unsafe { device.within(stream.cast(), || device.copy_from(address, &mut rows, "points"))? };
         Ok(CallerPoints { rows, n })
     }
@@ -129,9 +131,9 @@ impl CallerPoints {
 pub struct DevicePoints {
     /// x of all points, then y, then z.
     pub(crate) xyz: Buffer<f64>,
-    /// Index of each in the caller's array.
+    /// Index of each point in the caller's array.
     pub(crate) order: Buffer<u32>,
-    /// How many.
+    /// Number of points.
     pub(crate) n: usize,
 }
 
@@ -148,15 +150,15 @@ pub struct DeviceTree {
     pub(crate) boxes: Boxes,
     /// The sources in tree order.
     pub sources: Arc<DevicePoints>,
-    /// The targets in tree order; the same allocation where they are the sources.
+    /// The targets in tree order. If they are the sources, both share one allocation.
     pub targets: Arc<DevicePoints>,
 }
 
-/// Builds the tree of `sources` and `targets` (`None`: targets are the sources) on the device. With
-/// equal root and `ncrit` it is `fmm_tree::build`'s, array by array.
+/// Builds the tree of `sources` and `targets` (`None`: targets are the sources) on the device. For the same root and
+/// `ncrit` it equals the tree of `fmm_tree::build`, array by array.
 ///
 /// # Errors
-/// As `fmm_tree::build`, and those of the device.
+/// As `fmm_tree::build`, and errors of the device.
 pub fn build(
     device: &Device,
     sources: &CallerPoints,
@@ -177,9 +179,8 @@ pub fn build(
     Ok(cloud.tree(split))
 }
 
-/// [`build`] for the points on the host that `sources` and `targets` were sent from, with the root cube and the leaf
-/// capacity that `fmm_tree::build_reported` chooses for them, and its report. Positions that hold several points are
-/// not counted.
+/// Builds the tree of points on the host, with the root cube and the leaf capacity that `fmm_tree::build_reported`
+/// chooses, and returns its report. The report does not count coincident points.
 ///
 /// # Errors
 /// As [`build`].
@@ -199,45 +200,47 @@ pub fn build_reported(
         Ok((corner, side))
     })?;
     drop((there, others));
-    // Deeper splits move the points, so they come last.
+    // A split below KEY_LEVELS permutes the points, so it must be the last.
     let shallow = cloud.limit.min(KEY_LEVELS);
     let mut split = cloud.split(report.ncrit, shallow)?;
-    let mut seen = cloud.seen(&split)?;
+    let mut statistics = cloud.leaf_statistics(&split)?;
     for _ in 0..CAPACITY_STEPS {
-        if options.ncrit.is_some() || split.0.len() == 2 || !report.raise_capacity(seen.others) {
+        if options.ncrit.is_some() || split.0.len() == 2 || !report.raise_capacity(statistics.others) {
             break;
         }
         split = cloud.split(report.ncrit, shallow)?;
-        seen = cloud.seen(&split)?;
+        statistics = cloud.leaf_statistics(&split)?;
     }
     if split.0.len() > KEY_LEVELS + 1 && cloud.limit > KEY_LEVELS {
         split = cloud.split(report.ncrit, cloud.limit)?;
-        seen = cloud.seen(&split)?;
+        statistics = cloud.leaf_statistics(&split)?;
     }
-    report.mean_leaf = (more.len() / 3) as f64 / seen.leaves.max(1) as f64;
+    report.mean_leaf = (more.len() / 3) as f64 / statistics.leaves.max(1) as f64;
     report.warn();
     Ok((cloud.tree(split), report))
 }
 
-/// Points of both kinds in Morton order in their root cube.
+/// The root cube, and the sources and targets sorted in Morton order within it.
 struct Cloud<'a> {
     builder: Builder<'a>,
     corner: [f64; 3],
     side: f64,
-    /// Deepest level.
+    /// Deepest level of a tree of these points.
     limit: usize,
     sets: Vec<Set>,
 }
 
-/// What a tree's leaves hold.
-struct Seen {
-    /// Others that a point sees in its leaf, on average: sources or targets, whichever see more.
+/// Statistics of the leaves of a tree.
+struct LeafStatistics {
+    /// Mean number of other points in the leaf of a point: over the sources or over the targets, whichever is larger.
     others: f64,
+    /// Number of leaves.
     leaves: u64,
 }
 
 impl<'a> Cloud<'a> {
-    /// `root`: lower corner and side of the root cube for a bounding box, which is empty (+∞, −∞) without points.
+    /// Sorts the points. `root` returns the lower corner and side of the root cube for a bounding box; without points
+    /// the bounding box is empty (+∞, −∞).
     fn new(
         device: &'a Device,
         sources: &CallerPoints,
@@ -269,12 +272,13 @@ impl<'a> Cloud<'a> {
         Ok(Cloud { builder, corner, side, limit, sets })
     }
 
-    /// Boxes of at most `ncrit` points, to level `limit`. One that goes beyond [`KEY_LEVELS`] must be the last.
+    /// Splits boxes until they hold at most `ncrit` points or lie on level `limit`. A split beyond [`KEY_LEVELS`]
+    /// permutes the points, so it must be the last.
     fn split(&mut self, ncrit: usize, limit: usize) -> Result<(Vec<u32>, Boxes), Error> {
         self.builder.split(self.corner, self.side, &mut self.sets, ncrit, limit)
     }
 
-    fn seen(&self, (level_start, boxes): &(Vec<u32>, Boxes)) -> Result<Seen, Error> {
+    fn leaf_statistics(&self, (level_start, boxes): &(Vec<u32>, Boxes)) -> Result<LeafStatistics, Error> {
         let device = self.builder.device;
         let count = level_start.last().copied().unwrap_or(0);
         let sums: Buffer<u64> = device.zeros(3, "sums over leaves")?;
@@ -293,7 +297,8 @@ impl<'a> Cloud<'a> {
         let sums = device.download(&sums, "sums over leaves")?;
         let last = self.sets.len() - 1;
         let mean = |sum: u64, set: &Set| sum as f64 / (set.points.n as f64).max(1.0);
-        Ok(Seen { others: mean(sums[0], &self.sets[0]).max(mean(sums[1], &self.sets[last])), leaves: sums[2] })
+        let others = mean(sums[0], &self.sets[0]).max(mean(sums[1], &self.sets[last]));
+        Ok(LeafStatistics { others, leaves: sums[2] })
     }
 
     fn tree(self, (level_start, boxes): (Vec<u32>, Boxes)) -> DeviceTree {
@@ -318,11 +323,11 @@ pub(crate) struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Lower and upper ends of finite points.
+    /// Bounding box of the points, or an error that names the first coordinate that is not finite.
     fn bounds(&self, name: &'static str, given: &CallerPoints) -> Result<([f64; 3], [f64; 3]), Error> {
-        let grid = blocks(given.n, BLOCK as usize)?.clamp(1, WALKERS);
+        let grid = blocks(given.n, BLOCK as usize)?.clamp(1, MAX_WALKING_BLOCKS);
         let parts: Buffer<u64> = self.device.alloc(7 * grid as usize, "bounds")?;
-        // SAFETY: arguments as in points.cu; a part is seven numbers.
+        // SAFETY: arguments as in points.cu; `parts` has seven numbers per block.
         unsafe {
             let args = [(&given.rows).into(), (given.n as u64).into(), (&parts).into()];
             self.device.launch(&self.points, "bounds", (grid, 1), BLOCK, &args)?;
@@ -348,7 +353,7 @@ impl Builder<'_> {
         let mut order = self.device.alloc(n, "order")?;
         let xyz = self.device.alloc(3 * n, "points in tree order")?;
         let (grid, count): (_, Arg) = ((blocks(n, BLOCK as usize)?, 1), (n as u64).into());
-        // SAFETY: arguments as in points.cu, all arrays of n points.
+        // SAFETY: arguments as in points.cu; all arrays have n points.
         unsafe {
             let args = [rows, count, (&frame).into(), (&keys).into()];
             self.device.launch(&self.points, "point_keys", grid, BLOCK, &args)?;
@@ -382,7 +387,7 @@ impl DeviceTree {
     pub fn len(&self) -> usize {
         self.level_start.last().map_or(0, |&n| n as usize)
     }
-    /// Whether there is no box; there always is.
+    /// Whether there is no box. A tree always has a root, so this is always false.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

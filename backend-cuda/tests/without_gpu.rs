@@ -8,7 +8,7 @@ use backend_cuda::{
 };
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::lane::dot;
-use fmm_traits::{Error, Family, Gradient, Hessian, Kernel, Lane, OutputColumns, Outputs, Real, Visitor};
+use fmm_traits::{Error, Family, Gradient, Hessian, Kernel, Lane, Member, OutputColumns, Outputs, Real, Visitor};
 use libloading::Library;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -46,13 +46,13 @@ impl Programs {
     }
     /// What sums a kernel at targets.
     fn member<K: Kernel, T: Real>(&mut self) {
-        self.add(direct_program::<K, T>(Shape::tuned::<T>(K::VALUES)));
-        self.add(p2p_program::<K, T>());
+        self.add(direct_program::<T>(&Member::of::<K>(), Shape::tuned::<T>(K::VALUES)));
+        self.add(p2p_program::<T>(&Member::of::<K>()));
     }
     /// What sums a kernel between surfaces, and sources at them.
     fn surfaces<F: Family, T: Real>(&mut self) {
-        self.add(p2m_program::<F::Check, T>(152));
-        self.add(m2l_matrices_program::<F::Equivalent, T>());
+        self.add(p2m_program::<T>(&Member::of::<F::Check>(), 152));
+        self.add(m2l_matrices_program::<T>(&Member::of::<F::Equivalent>()));
     }
     fn family<F: Family>(&mut self, family: &F) {
         self.surfaces::<F, f32>();
@@ -73,8 +73,8 @@ impl Visitor for Add<'_> {
     fn visit<S: Kernel, E: Kernel>(self, _: Vec<OutputColumns>) {
         self.0.member::<S, f32>();
         self.0.member::<S, f64>();
-        self.0.add(l2p_program::<E, f32>());
-        self.0.add(l2p_program::<E, f64>());
+        self.0.add(l2p_program::<f32>(&Member::of::<E>()));
+        self.0.add(l2p_program::<f64>(&Member::of::<E>()));
     }
 }
 
@@ -203,17 +203,17 @@ impl Kernel for Hides {
 fn the_test_for_zero_goes_only_where_a_zero_shows() {
     let shape = Shape::tuned::<f32>(1);
     let text = |p: Program| p.source.split("direct summation").next().unwrap_or_default().to_string();
-    let laplace = text(direct_program::<Gradient<Laplace>, f32>(shape));
+    let laplace = text(direct_program::<f32>(&Member::of::<Gradient<Laplace>>(), shape));
     assert_eq!(
         laplace.matches("bare_rsqrt(").count(),
-        1 + text(direct_program::<Hides, f32>(shape)).matches("bare_rsqrt(").count()
+        1 + text(direct_program::<f32>(&Member::of::<Hides>(), shape)).matches("bare_rsqrt(").count()
     );
-    assert!(for_sm_90(&direct_program::<Hides, f32>(shape)).is_ok());
+    assert!(for_sm_90(&direct_program::<f32>(&Member::of::<Hides>(), shape)).is_ok());
 }
 
 #[test]
 fn a_program_that_does_not_compile_says_which_and_why() {
-    let mut program = direct_program::<Hessian<Laplace>, f64>(Shape::tuned::<f64>(10));
+    let mut program = direct_program::<f64>(&Member::of::<Hessian<Laplace>>(), Shape::tuned::<f64>(10));
     program.source = program.source.replace("bare_rsqrt", "bear_rsqrt");
     match for_sm_90(&program) {
         Err(Error::DeviceCompile { kernel, log }) => {

@@ -5,10 +5,10 @@ use fmm_traits::{Error, Family, Kernel, Lane, lane::dot};
 
 /// Masses → potential −G m/√(r² + ε²); the acceleration is −gradient.
 ///
-/// The softened potential is no fundamental solution (it solves Poisson's equation for a spread
-/// mass), so nothing but masses themselves can carry it: pairs closer than
-/// [`near_radius`](Family::near_radius) are summed directly, and beyond it the far field is that
-/// of point masses, for which Laplace charges serve. ε = 0 is plain Newton.
+/// The softened potential is not a fundamental solution: it solves Poisson's equation for a spread mass. No density
+/// on a surface can reproduce it. Pairs closer than [`near_radius`](Family::near_radius) are therefore summed
+/// directly. Beyond that radius the field is that of point masses, which Laplace charges reproduce. ε = 0 is plain
+/// Newton.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gravity {
     /// Gravitational constant G.
@@ -17,9 +17,9 @@ pub struct Gravity {
     pub softening: f64,
 }
 
-/// 1/√(r² + ε²), ε = `params[0]`. The source member of [`Gravity`]; `scale` −G is the family's.
+/// The kernel 1/√(r² + ε²), ε = `params[0]`: the source member of [`Gravity`]. The factor −G is the family's `scale`.
 ///
-/// Not singular when ε > 0: a coincident pair contributes m/ε. At ε = 0 it contributes 0.
+/// Not singular when ε > 0: a coincident pair contributes m/ε. At ε = 0 a coincident pair contributes 0.
 #[derive(Clone, Copy, Debug)]
 pub enum Plummer {}
 
@@ -82,8 +82,8 @@ impl Family for Gravity {
     ///
     /// With x = ε²/r², 1/√(r²+ε²) = (1/r)(1 − x/2 + O(x²)): replacing a softened by a point mass
     /// changes the potential of the pair by the fraction x/2 and its gradient r/(r²+ε²)^(3/2) by
-    /// 3x/2. The larger, 3ε²/(2r²) ≤ tolerance, gives the radius. (Second derivatives change by up to
-    /// 3x, twice the tolerance at the radius itself and falling with the square of the distance.)
+    /// 3x/2. The radius follows from the larger change, 3ε²/(2r²) ≤ tolerance. (Second derivatives change by up to 3x:
+    /// twice the tolerance at the radius, and less with the square of the distance.)
     fn near_radius(&self, tolerance: f64) -> f64 {
         self.softening * (1.5 / tolerance).sqrt()
     }

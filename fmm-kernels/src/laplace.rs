@@ -46,7 +46,7 @@ pub(crate) fn inverse_distance_gradient<V: Lane>(d2: V, r: &[V], q: V, out: &mut
     let t = u * (w * w);
     out[0] = u.shared();
     for a in 0..3 {
-        // A change of sign last goes into the sum for nothing.
+        // A negation as the last operation is free: the sum over pairs subtracts instead of adding.
         out[1 + a] = -(t * r[a]);
     }
 }
@@ -88,8 +88,8 @@ fn mixed_gradient<V: Lane>(r: &[V], q: V, v: &[V], out: &mut [V]) {
     }
 }
 
-/// Dipole vectors (3 strengths) → potential. The source member of [`LaplaceDipole`] (a type
-/// without values: members are only named).
+/// Dipole vectors (3 strengths) → potential. The source member of [`LaplaceDipole`]. The type has no values, because
+/// members of a family are only named.
 #[derive(Clone, Copy, Debug)]
 pub enum DipolePotential {}
 

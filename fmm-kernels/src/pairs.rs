@@ -3,7 +3,7 @@
 use fmm_traits::kernel::MAX_COMPONENTS;
 use fmm_traits::{Cloud, Kernel, Real};
 
-/// `values` += the field of `sources` at `targets`; `same`: both are the same points, and target i skips source i.
+/// `values` += the field of `sources` at `targets`. With `same`, both are the same points and target i skips source i.
 pub(crate) fn add<K: Kernel, T: Real>(
     params: &[f64],
     sources: Cloud<T>,

@@ -15,15 +15,17 @@
 //!
 //! # Why four equivalent components
 //!
-//! The flow of forces on a closed surface has no net flux through it, but a stresslet with
-//! tr D ≠ 0 has (4π tr D/(8πμ)), so no distribution of equivalent forces reproduces it outside. And
-//! inside a surface velocities fix the pressure only up to a constant: check values made of velocities
-//! alone leave it undetermined (equivalent forces along the normal change it and nothing else). With
-//! the sink as a fourth strength and the pressure as a fourth check value both gaps close.
-//! Velocities of Stokeslets need neither: for those [`Stokes`] uses three components.
+//! Three equivalent forces per point leave two gaps:
 //!
-//! Check pressures are divided by 2μ, so that the operators do not depend on μ and no viscosity,
-//! however small, hides the pressure rows from the cutoff of the pseudo-inverse.
+//! * Forces on a closed surface produce no net flux through it. A stresslet with tr D ≠ 0 does (4π tr D/(8πμ)), so no
+//!   distribution of forces reproduces it outside. The sink as a fourth strength does.
+//! * Inside a surface, velocities fix the pressure only up to a constant. (Forces along the normal change that constant
+//!   and nothing else.) The pressure as a fourth check value fixes the constant.
+//!
+//! Velocities of Stokeslets need neither, so [`Stokes`] uses three components.
+//!
+//! Check pressures are divided by 2μ. The operators then do not depend on μ, and a small viscosity does not push the
+//! pressure rows below the cutoff of the pseudo-inverse.
 
 use fmm_traits::kernel::{check_outputs, visit_derivatives};
 use fmm_traits::{Error, Family, Kernel, Lane, OutputColumns, Outputs, Visitor, lane::dot};
@@ -209,8 +211,8 @@ impl<S: Singularity, const PRESSURE: usize> Kernel for Flow<S, PRESSURE> {
     }
 }
 
-/// Hands on the kernels of four values (velocity, pressure), with the pressure as an output of
-/// its own.
+/// A visitor that passes kernels of four values (velocity, pressure) on to another visitor, with the pressure listed as
+/// an output of its own.
 struct SplitPressure<W>(W);
 
 impl<W: Visitor> Visitor for SplitPressure<W> {

@@ -3,9 +3,9 @@
 use crate::laplace::SCALE;
 use fmm_traits::{Error, Kernel, Lane, lane::dot};
 
-/// Charges → potential q·e^(−κr)/(4πr). κ = 0 is Laplace; for κr beyond the range of the
-/// exponential the pair contributes exactly zero. Not homogeneous: a dilation by h turns κ into
-/// κh, so every tree level has its own operators.
+/// Charges → potential q·e^(−κr)/(4πr). κ = 0 is Laplace. A pair with κr beyond the range of the exponential
+/// contributes exactly zero. The kernel is not homogeneous: a dilation by h turns κ into κh, so every tree level has
+/// its own operators.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Yukawa {
     /// Inverse screening length κ ≥ 0, in 1/length.

@@ -5,6 +5,7 @@
 //! - limits of the parameters: κ = 0, κr ≫ 700, ε = 0, the near radius, bad values
 //! - the columns handed to a plan
 
+use approx::assert_abs_diff_eq;
 use fmm_kernels::gravity::Plummer;
 use fmm_kernels::laplace::{DipolePotential, MixedPotential};
 use fmm_kernels::stokes::{CheckValues, Force, ForceDipole, ForceSink, Velocity, VelocityPressure};
@@ -21,10 +22,10 @@ fn values<K: Kernel>(params: &[f64], r: [f64; 3], strengths: &[f64]) -> Vec<f64>
     u
 }
 
+/// Within `tolerance` of the largest entry.
 fn close(got: &[f64], want: &[f64], tolerance: f64) {
     let size = want.iter().fold(1e-300, |m: f64, x| m.max(x.abs()));
-    let worst = got.iter().zip(want).fold(0.0, |m: f64, (g, w)| m.max((g - w).abs()));
-    assert!(got.len() == want.len() && worst <= tolerance * size, "{got:?}\nis not\n{want:?}");
+    assert_abs_diff_eq!(got, want, epsilon = tolerance * size);
 }
 
 #[test]
@@ -101,7 +102,7 @@ fn a_stresslet_is_opposite_forces_and_a_sink() {
     // A torque contributes nothing.
     let torque = [0.0, 1.0, -2.0, -1.0, 0.0, 3.0, 2.0, -3.0, 0.0];
     let rest = values::<VelocityPressure<ForceDipole>>(&[mu], r, &torque);
-    assert!(rest.iter().all(|u| u.abs() < 1e-14), "{rest:?}");
+    assert_abs_diff_eq!(rest[..], [0.0; 4][..], epsilon = 1e-14);
 }
 
 #[test]
@@ -136,7 +137,7 @@ fn net_flux_is_that_of_the_trace() {
     let d = [0.3, -0.8, 0.5, -0.8, 1.2, 0.1, 0.5, 0.1, -0.4];
     close(&[flux(&|n| values::<Velocity<ForceDipole>>(&[], n, &d))], &[4.0 * PI * (d[0] + d[4] + d[8])], 1e-13);
     close(&[flux(&|n| values::<Velocity<ForceSink>>(&[], n, &[0.0, 0.0, 0.0, 1.0]))], &[-4.0 * PI], 1e-13);
-    assert!(flux(&|n| values::<Stokes>(&[], n, &[0.2, 0.5, -0.3])).abs() < 1e-13);
+    assert_abs_diff_eq!(flux(&|n| values::<Stokes>(&[], n, &[0.2, 0.5, -0.3])), 0.0, epsilon = 1e-13);
 }
 
 #[test]

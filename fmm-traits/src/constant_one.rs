@@ -1,14 +1,14 @@
 //! The constant-one oracle: the kernel that is 1 everywhere.
 //!
-//! Every operator of [`ConstantOne`] just adds strengths, so each target must receive exactly the
-//! sum of all strengths (its own left out when targets are the sources). With integer strengths
-//! the sums are exact: a missed or doubled pair shows as a wrong integer, for any tree, list
-//! policy and backend. [`wrong_pairs`] then names the boxes (the idea is that of `boxtree`).
+//! Every operator of [`ConstantOne`] adds strengths, so each target must receive exactly the sum of all strengths.
+//! (If targets are the sources, its own strength is left out.) With integer strengths the sums are exact. A missed or
+//! doubled pair then shows as a wrong integer, for any tree, list policy and backend. [`wrong_pairs`] names the
+//! boxes. The idea comes from `boxtree`.
 
 use crate::tree::{Hierarchy, Lists, NONE};
 use crate::{Cloud, Cube, Error, Expansion};
 
-/// An expansion of which every coefficient is a sum of strengths.
+/// An expansion whose only coefficient is the sum of strengths.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConstantOne;
 
@@ -70,14 +70,14 @@ impl Expansion<f64> for ConstantOne {
     }
 }
 
-/// What each target must receive: `targets` numbers in user order. `same`: targets are the
-/// sources and skip themselves.
+/// The exact value of each target: `targets` numbers in user order. With `same`, targets are the sources and skip
+/// themselves.
 pub fn expected(strengths: &[f64], targets: usize, same: bool) -> Vec<f64> {
     let all = total(strengths);
     (0..targets).map(|i| if same { all - strengths[i] } else { all }).collect()
 }
 
-/// A source leaf that a target leaf meets not exactly once.
+/// A pair of leaves that do not meet exactly once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WrongPair {
     /// Target leaf.
@@ -91,9 +91,9 @@ pub struct WrongPair {
 /// Ranges of source positions.
 type Ranges = Vec<[u32; 2]>;
 
-/// Replays `lists` with sets of sources instead of numbers, as the driver runs them, and returns
-/// up to `limit` pairs of leaves that do not meet exactly once. Empty: `lists` are correct. Any
-/// list policy; edges are taken as they are, so a missing M2M or L2L edge shows here too.
+/// Checks `lists` of any policy. Runs the stages in the order of the driver, with sets of sources instead of numbers,
+/// and returns up to `limit` pairs of leaves that do not meet exactly once. The lists are correct if the result is
+/// empty. A missing M2M or L2L edge shows here too.
 pub fn wrong_pairs<H: Hierarchy>(tree: &H, lists: &Lists, limit: usize) -> Vec<WrongPair> {
     let range = |s: &u32| {
         let r = tree.sources_of(*s as usize);
@@ -144,7 +144,7 @@ pub fn wrong_pairs<H: Hierarchy>(tree: &H, lists: &Lists, limit: usize) -> Vec<W
     wrong
 }
 
-/// Sorted, with ranges joined where one ends at the start of the next; overlaps stay.
+/// Sorts ranges and joins a range that ends where the next begins. Overlapping ranges stay separate.
 fn merged(mut r: Ranges) -> Ranges {
     r.retain(|x| x[0] < x[1]);
     r.sort_unstable();

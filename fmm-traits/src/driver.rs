@@ -1,7 +1,7 @@
 //! The fast multipole method: one driver for every tree, list policy, expansion and backend.
 //!
-//! Reading order of the method (Lashuk et al. 2009, Algorithm 1; their S2U, U2U, VLI, XLI, D2D,
-//! D2T, WLI, ULI are P2M, M2M, M2L, P2L, L2L, L2P, M2P, P2P here).
+//! [`evaluate`] follows Lashuk et al. (2009), Algorithm 1. Their S2U, U2U, VLI, XLI, D2D, D2T, WLI, ULI are called P2M,
+//! M2M, M2L, P2L, L2L, L2P, M2P, P2P here.
 
 use crate::Error;
 
@@ -51,10 +51,9 @@ impl Stage {
     }
 }
 
-/// What a backend implements for one expansion family: one bulk call per stage over whole lists,
-/// never a call per box. A stage *enqueues* its work; a backend may overlap stages as long as the
-/// result is that of the order in which the driver calls them. Timing is the backend's affair
-/// (host clock or device events).
+/// The stages of one evaluation, implemented by a backend for an expansion. Each stage is one bulk call over whole
+/// lists, never a call per box. A stage *enqueues* its work. A backend may overlap stages if the result is the same
+/// as in the order of the driver. The backend also measures times (by host clock or device events).
 pub trait Stages {
     /// The edge lists in the backend's own memory.
     type Lists: ?Sized;
@@ -64,7 +63,7 @@ pub trait Stages {
     fn scatter(&mut self) -> Result<(), Error>;
     /// Multipoles of all leaves from their sources.
     fn p2m(&mut self, lists: &Self::Lists) -> Result<(), Error>;
-    /// Multipoles of the non-leaf boxes of `level` from those of their children.
+    /// Multipoles of children → multipoles of their parents, the non-leaf boxes of `level`.
     fn m2m(&mut self, lists: &Self::Lists, level: usize) -> Result<(), Error>;
     /// Ranks only: completes the multipoles of shared boxes. No-op on one machine.
     fn exchange(&mut self) -> Result<(), Error> {
@@ -74,7 +73,7 @@ pub trait Stages {
     fn m2l(&mut self, lists: &Self::Lists) -> Result<(), Error>;
     /// Sources into locals, all levels.
     fn p2l(&mut self, lists: &Self::Lists) -> Result<(), Error>;
-    /// Locals of the boxes of `level` completed with those of their parents.
+    /// Locals of parents → locals of their children, the boxes of `level`. Completes these locals.
     fn l2l(&mut self, lists: &Self::Lists, level: usize) -> Result<(), Error>;
     /// Locals of leaves to their targets.
     fn l2p(&mut self, lists: &Self::Lists) -> Result<(), Error>;
@@ -124,7 +123,7 @@ pub fn evaluate<S: Stages + ?Sized>(s: &mut S, lists: &S::Lists, observer: Obser
     begin(Stage::L2p)?;
     s.l2p(lists)?;
 
-    // What needs no local: fine sources of coarse targets (W), and the near field (U).
+    // Direct to targets, without locals: fine sources of coarse targets (W), and the near field (U).
     begin(Stage::M2p)?;
     s.m2p(lists)?;
     begin(Stage::P2p)?;

@@ -1,11 +1,11 @@
-//! Dual numbers: a value with its three partial derivatives. `Dual<V>` turns any kernel into its
-//! gradient, `Dual<Dual<V>>` into its Hessian, exactly (no differences).
+//! Dual numbers: a value with its three partial derivatives. A kernel evaluated over `Dual<V>` yields its gradient,
+//! over `Dual<Dual<V>>` its Hessian. Both are exact: no finite differences.
 
 use crate::lane::Lane;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// `[e(0), e(1), e(2)]` without a closure: nested in vector code, closures that the compiler does
-/// not inline would fall out of the function that enables the instruction set.
+/// `[e(0), e(1), e(2)]` without a closure. A closure that the compiler does not inline would be compiled without the
+/// instruction set that the calling function enables.
 macro_rules! each {
     ($i:ident => $e:expr) => {
         [

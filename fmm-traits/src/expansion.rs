@@ -1,5 +1,5 @@
-//! The operators of an expansion, one box or one pair at a time: plain mathematics that can be
-//! property-tested alone, and the oracle of every batched or device implementation.
+//! The operators of an expansion, one box or one pair of boxes at a time. They are plain mathematics, which tests can
+//! check alone. Every batched or device implementation is compared with them.
 
 use crate::{Error, lane::Real};
 
@@ -12,7 +12,7 @@ pub struct Cube {
     pub side: f64,
 }
 
-/// Points and the numbers they carry: `xyz[i]`, `values[i * components ..]`.
+/// Points and their strengths: point i has `xyz[i]` and `strengths[i * components ..]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Cloud<'a, T> {
     /// Coordinates in the user's units.
@@ -23,13 +23,14 @@ pub struct Cloud<'a, T> {
 
 /// An expansion of precision `T`. Every operator **adds** to its last argument.
 ///
-/// Multipoles and locals are opaque rows of [`multipole_len`](Expansion::multipole_len) and
-/// [`local_len`](Expansion::local_len) numbers; `values` rows are those of the kernel at the
-/// targets, [`values`](Expansion::values) per target, point-major.
+/// A multipole is a row of [`multipole_len`](Expansion::multipole_len) numbers, a local a row of
+/// [`local_len`](Expansion::local_len) numbers. Their meaning is private to the expansion. Values at targets are
+/// those of the kernel, [`values`](Expansion::values) per target, point-major.
 ///
-/// Two-phase expansions (equivalent densities accumulate *check values* and then solve) finish a
-/// row once all contributions are in, through [`finish_multipole`](Expansion::finish_multipole)
-/// and [`finish_local`](Expansion::finish_local); the default does nothing.
+/// Some expansions work in two phases. Equivalent densities, for example, add up *check values* and then solve for a
+/// density. The second phase is [`finish_multipole`](Expansion::finish_multipole) and
+/// [`finish_local`](Expansion::finish_local), called once all contributions to a row are in. By default they do
+/// nothing.
 pub trait Expansion<T: Real>: Send + Sync {
     /// Numbers in a multipole row.
     fn multipole_len(&self) -> usize;
@@ -61,8 +62,7 @@ pub trait Expansion<T: Real>: Send + Sync {
     fn l2p(&self, at: Cube, local: &[T], targets: &[[f64; 3]], values: &mut [T]);
     /// Finished multipole of `source` → values at targets.
     fn m2p(&self, source: Cube, multipole: &[T], targets: &[[f64; 3]], values: &mut [T]);
-    /// Sources → values at targets, pair by pair. `same` when both are the same points: target i
-    /// then skips source i.
+    /// Sources → values at targets, pair by pair. With `same`, both are the same points and target i skips source i.
     fn p2p(&self, sources: Cloud<T>, targets: &[[f64; 3]], same: bool, values: &mut [T]);
     /// Whether the multipole of `source` may be evaluated in all of `at` (M2P).
     fn admissible(&self, at: Cube, source: Cube) -> bool;
@@ -74,7 +74,8 @@ pub trait Expansion<T: Real>: Send + Sync {
     fn admissible_p2l(&self, at: Cube, source: Cube) -> bool {
         self.admissible(source, at)
     }
-    /// Smallest order whose measured error stays below `tolerance`, or the floor as an error.
+    /// Smallest order whose measured error stays below `tolerance`. If no order does, an error that names the smallest
+    /// reachable error.
     fn order_for(tolerance: f64) -> Result<usize, Error>
     where
         Self: Sized;

@@ -17,7 +17,7 @@
 //! A homogeneous kernel has `dilated(params, h) = params`: one operator set then serves all
 //! levels. Yukawa multiplies κ by h.
 
-use crate::{Error, dual::Dual, lane::Lane};
+use crate::{Error, dual::Dual, lane::Lane, member::Member};
 use std::{fmt::Debug, marker::PhantomData};
 
 /// Upper bound on the strengths or values of any kernel, wrappers included (the Hessian of a
@@ -46,6 +46,9 @@ pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     const STRENGTHS: usize = 1;
     /// Numbers a target receives.
     const VALUES: usize = 1;
+    /// The highest derivative of the values that plans may be asked for: 1, the gradient, or 2, the Hessian. What lies above
+    /// is not compiled; most of the time of compiling a kernel goes to its Hessian.
+    const DERIVATIVES: usize = 2;
     /// Whether the kernel is infinite at r = 0. A singular kernel must yield exactly 0 there
     /// ([`Lane::rsqrt`] does that by itself).
     const SINGULAR: bool = true;
@@ -106,24 +109,7 @@ pub trait Kernel: Clone + Debug + Send + Sync + 'static {
 
 /// Whether K(−r) = K(r)ᵀ at `r`, to ten digits of the largest entry.
 pub fn reciprocal_at<K: Kernel>(params: &[f64], r: [f64; 3]) -> bool {
-    if K::VALUES != K::STRENGTHS {
-        return false;
-    }
-    let column = |r: [f64; 3], j: usize| {
-        let (mut unit, mut values) = ([0.0; MAX_STRENGTHS], [0.0; MAX_COMPONENTS]);
-        unit[j] = 1.0;
-        K::eval(params, &r, &unit[..K::STRENGTHS], &mut values[..K::VALUES]);
-        values
-    };
-    let (mut largest, mut difference) = (0f64, 0f64);
-    for j in 0..K::STRENGTHS {
-        let back = column(r.map(|x| -x), j);
-        for i in 0..K::VALUES {
-            largest = largest.max(back[i].abs());
-            difference = difference.max((back[i] - column(r, i)[j]).abs());
-        }
-    }
-    difference <= 1e-10 * largest
+    Member::of::<K>().reciprocal_at(params, r)
 }
 
 /// `K` with its gradient; see [`Kernel::eval_gradient`] for the layout.
@@ -316,7 +302,11 @@ pub trait Family: Clone + Debug + Send + Sync + 'static {
     }
     /// The outputs this family has.
     fn outputs(&self) -> Outputs {
-        Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN
+        match most_derivatives::<Self::Source, Self::Far>() {
+            0 => Outputs::POTENTIAL,
+            1 => Outputs::POTENTIAL | Outputs::GRADIENT,
+            _ => Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN,
+        }
     }
     /// Calls `visitor` with the kernels for `outputs`, or says which output is missing.
     fn visit<W: Visitor>(&self, outputs: Outputs, visitor: W) -> Result<W::Output, Error> {
@@ -341,7 +331,13 @@ pub fn check_outputs<F: Family>(family: &F, outputs: Outputs) -> Result<(), Erro
     Ok(())
 }
 
-/// Visits with `S`/`E` extended by as many derivatives as `outputs` need.
+/// The highest derivative that both kernels have.
+const fn most_derivatives<S: Kernel, E: Kernel>() -> usize {
+    if S::DERIVATIVES < E::DERIVATIVES { S::DERIVATIVES } else { E::DERIVATIVES }
+}
+
+/// Visits with `S`/`E` extended by as many derivatives as `outputs` need. Those above [`Kernel::DERIVATIVES`] do not exist.
+#[expect(clippy::collapsible_if, reason = "the outer condition decides what is compiled")]
 pub fn visit_derivatives<S: Kernel, E: Kernel, W: Visitor>(outputs: Outputs, visitor: W) -> W::Output {
     let n = S::VALUES;
     let layout = |output: Outputs| match output {
@@ -354,13 +350,18 @@ pub fn visit_derivatives<S: Kernel, E: Kernel, W: Visitor>(outputs: Outputs, vis
         .filter(|(o, _)| outputs.contains(*o))
         .map(|&(output, _)| OutputColumns { output, columns: layout(output) })
         .collect();
-    if outputs.contains(Outputs::HESSIAN) {
-        visitor.visit::<Hessian<S>, Hessian<E>>(columns)
-    } else if outputs.contains(Outputs::GRADIENT) {
-        visitor.visit::<Gradient<S>, Gradient<E>>(columns)
-    } else {
-        visitor.visit::<S, E>(columns)
+    // Each `const` is known before anything is compiled.
+    if const { most_derivatives::<S, E>() >= 2 } {
+        if outputs.contains(Outputs::HESSIAN) {
+            return visitor.visit::<Hessian<S>, Hessian<E>>(columns);
+        }
     }
+    if const { most_derivatives::<S, E>() >= 1 } {
+        if outputs.contains(Outputs::GRADIENT) {
+            return visitor.visit::<Gradient<S>, Gradient<E>>(columns);
+        }
+    }
+    visitor.visit::<S, E>(columns)
 }
 
 impl<K: Kernel> Family for K {

@@ -43,8 +43,9 @@ pub trait Lane:
     fn eq(self, other: Self) -> Self::Mask;
     /// `a` where `mask` holds, else `b`.
     fn select(mask: Self::Mask, a: Self, b: Self) -> Self;
-    /// The same number, for a value of a kernel that is a product and a factor of other values too. The sum over
-    /// pairs fuses the multiplication that a value ends in with its addition, which would then multiply twice.
+    /// The same number, to be marked as used more than once. Use it for a value of a kernel that is a product and is
+    /// also a factor of other values. Otherwise the sum over pairs fuses the last multiplication of the value with
+    /// the addition, and the product is computed twice.
     #[inline(always)]
     fn shared(self) -> Self {
         self
@@ -95,7 +96,7 @@ pub trait SimdLane: Lane {
     unsafe fn store(self, to: *mut Self::Scalar);
     /// Sum over the lanes, always in the same order.
     fn sum(self) -> Self::Scalar;
-    /// 1/self for normal numbers; to half the digits (28 bits of an f64) is enough where `ROUGH`.
+    /// 1/self for normal numbers. With `ROUGH`, half the digits (28 bits of an f64) are enough.
     #[inline(always)]
     fn inverse<const ROUGH: bool>(self) -> Self {
         Self::splat(1.0) / self

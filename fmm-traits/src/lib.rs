@@ -1,4 +1,5 @@
-//! What all parts of the framework agree on. This crate knows no concrete tree, kernel or device.
+//! The traits and data types on which all parts of the framework agree. This crate knows no concrete tree, kernel or
+//! device.
 //!
 //! Start with [`driver`]: the whole method on one page. Then [`kernel`] (what a Green's function
 //! is), [`tree`] (boxes and the eight edge lists), [`expansion`] (the operators).
@@ -10,6 +11,7 @@ pub mod error;
 pub mod expansion;
 pub mod kernel;
 pub mod lane;
+pub mod member;
 pub mod record;
 pub mod report;
 #[cfg(feature = "testkit")]
@@ -21,6 +23,7 @@ pub use error::Error;
 pub use expansion::{Cloud, Cube, Expansion};
 pub use kernel::{Family, Gradient, Hessian, Kernel, OutputColumns, Outputs, Visitor};
 pub use lane::{Lane, Real, Simd, SimdLane};
+pub use member::{Member, Members};
 pub use record::{Tape, record};
 pub use report::{ErrorReport, OutputError};
 pub use tree::{Edges, Hierarchy, Lists, Points, Tree};

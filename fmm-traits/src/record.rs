@@ -1,11 +1,10 @@
-//! The recording lane: a kernel run once over [`Recorded`] leaves a [`Tape`], which prints as
-//! straight-line CUDA C and can be interpreted.
+//! The recorder: a kernel that runs once over [`Recorded`] leaves a [`Tape`] of its operations. A tape can be printed
+//! as straight-line CUDA C, or interpreted.
 //!
-//! Loops over components and helper functions are unrolled by the recording. Equal
-//! subexpressions are recorded once, operations on constants are carried out, products with 0 and
-//! 1 and sums with 0 vanish (so derivatives of constants cost nothing), and what no value depends on
-//! is dropped. Simplification takes x·0 = 0 for every x: a kernel whose intermediate results overflow
-//! may differ there.
+//! Recording unrolls loops over components and helper functions. It simplifies: equal subexpressions are recorded
+//! once, operations on constants are carried out, products with 0 and 1 and sums with 0 vanish (so derivatives of
+//! constants cost nothing), and operations on which no value depends are dropped. Simplification assumes x·0 = 0 for
+//! every x; a kernel whose intermediate results overflow may differ there.
 //!
 //! The set of operations is closed; `T` is `float` or `double`, in `float` functions end in `f`:
 //!
@@ -80,7 +79,7 @@ impl Op {
             _ => 1,
         }
     }
-    /// The operation on numbers; masks are 0 and 1. Inputs and constants never come here.
+    /// Applies the operation to numbers. Masks are 0 and 1. It is never called for inputs and constants.
     fn apply<T: Real>(self, [a, b, c]: [T; 3]) -> T {
         let flag = |m: bool| T::of(if m { 1.0 } else { 0.0 });
         let set = |x: T| x != T::of(0.0);
@@ -110,7 +109,7 @@ impl Op {
     }
 }
 
-/// One operation; arguments are indices of earlier nodes, unused ones 0.
+/// One operation. Its arguments are indices of earlier nodes; unused arguments are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Node {
     op: Op,
@@ -294,7 +293,7 @@ impl Tape {
         Tape { dimension: self.dimension, nodes, values: self.values.iter().map(|&v| moved[v as usize]).collect() }
     }
 
-    /// Floating-point operations of one pair (table of the module).
+    /// Floating-point operations of one pair, counted as in the table of the module header.
     pub fn flops(&self) -> usize {
         self.nodes.iter().map(|n| n.op.flops()).sum()
     }
@@ -317,10 +316,11 @@ impl Tape {
         }
     }
 
-    /// Whether a reciprocal root of 0 shows in the values when it is left infinite (or NaN) instead
-    /// of 0: of each root either no value depends on it, or one value cannot be finite then. Sums,
-    /// products, dividends, roots, logarithms, sines and cosines of what is not finite are not finite;
-    /// divisors, exponentials and branches may hide it.
+    /// Whether the test for r = 0 may be dropped, because an infinite 1/√0 always shows in the values. This holds if,
+    /// for each reciprocal root, no value depends on it, or at least one value cannot be finite when the root is not.
+    ///
+    /// Sums, products, dividends, roots, logarithms, sines and cosines of a number that is not finite are not finite.
+    /// Divisors, exponentials and branches may hide it.
     pub fn shows_zero_root(&self) -> bool {
         let roots = self.nodes.iter().enumerate().filter(|(_, n)| n.op == Op::Rsqrt);
         roots.into_iter().all(|(root, _)| {
@@ -405,7 +405,7 @@ impl Tape {
     }
 }
 
-/// The constant `x` in C; what has no decimal form is written as bits.
+/// The constant `x` in C. Infinities and NaN are written as bits.
 fn literal(x: f64, single: bool) -> String {
     match (single, x as f32) {
         (true, y) if y.is_finite() => format!("{y:?}f"),

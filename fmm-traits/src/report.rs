@@ -1,11 +1,11 @@
-//! Errors against direct summation, as every part of the project states them.
+//! Errors against direct summation: the definitions that every part of the project uses.
 
 use crate::kernel::Outputs;
 
 /// Error of one output at the sampled targets.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct OutputError {
-    /// Which output.
+    /// The output.
     pub output: Outputs,
     /// ‖computed − direct‖₂ / ‖direct‖₂ over the sample: the headline. 0 when both are 0.
     pub rel_l2: f64,
@@ -13,8 +13,8 @@ pub struct OutputError {
     pub rms: f64,
     /// Largest difference divided by the root mean square of the direct values.
     pub max_over_rms: f64,
-    /// Largest difference of a row divided by that row (Goude & Engblom 2012, eq. 5.3); infinite where a row that should
-    /// be 0 is not.
+    /// Largest ratio ‖difference‖/‖direct‖ of a single target (Goude & Engblom 2012, eq. 5.3). Infinite if a value
+    /// that should be 0 is not.
     pub max_rel: f64,
 }
 
@@ -22,7 +22,7 @@ impl OutputError {
     /// Compares rows of `components` numbers.
     pub fn of(output: Outputs, computed: &[f64], direct: &[f64], components: usize) -> Self {
         let (mut diff2, mut ref2, mut worst2, mut relative2) = (0.0f64, 0.0f64, 0.0f64, 0.0f64);
-        // In units of the largest value: squares stay in range whatever the unit.
+        // In units of the largest value, so that squares stay in range.
         let largest = direct.iter().fold(0.0f64, |m, y| m.max(y.abs()));
         let unit = if largest > 0.0 && largest.is_finite() { largest } else { 1.0 };
         let ratio = |x: f64, y: f64| if x == 0.0 { 0.0 } else { x / y };
@@ -49,14 +49,14 @@ impl OutputError {
 /// Errors of all requested outputs.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ErrorReport {
-    /// How many targets were compared.
+    /// Number of targets that were compared.
     pub samples: usize,
     /// One entry per requested output.
     pub outputs: Vec<OutputError>,
 }
 
 impl ErrorReport {
-    /// The larger of each error of two evaluations with the same outputs.
+    /// Combines the reports of two evaluations with the same outputs: the larger of each error.
     pub fn worse(&self, other: &ErrorReport) -> ErrorReport {
         let larger = |a: f64, b: f64| if a.is_nan() || a > b { a } else { b };
         let outputs = self.outputs.iter().zip(&other.outputs).map(|(a, b)| OutputError {

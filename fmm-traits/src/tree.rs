@@ -1,4 +1,4 @@
-//! Boxes and edge lists: the geometry every stage works on, whatever tree made it.
+//! Boxes and edge lists: the geometry on which every stage works, whatever tree made it.
 //!
 //! Invariants of [`Tree`] (checked by `fmm_tree::invariants`):
 //! * boxes are stored level by level, in Morton order within a level, so the children of a box
@@ -128,9 +128,9 @@ impl Tree {
     }
 }
 
-/// What edge lists, their oracle and one-edge-at-a-time stages need to know of a tree, whatever its
-/// shape and dimension. Boxes are stored level by level, box 0 is the root; the points of a box
-/// are a contiguous range of the tree order, partitioned by its children.
+/// A tree of any shape and dimension, as seen by edge lists, by their oracle, and by stages that run one edge at a
+/// time. Boxes are stored level by level; box 0 is the root. The points of a box are a contiguous range of the tree
+/// order, and its children partition that range.
 pub trait Hierarchy: Sync {
     /// Number of levels.
     fn levels(&self) -> usize;
@@ -237,11 +237,10 @@ impl Edges {
     }
 }
 
-/// Who meets whom and how. Every row is indexed by the box that *receives*.
+/// The eight edge lists: which boxes interact, and by which operator. Every row belongs to the box that *receives*.
 ///
-/// `p2m` and `l2p` hold the edge (b, b) for each leaf that does that step; `m2m` holds
-/// (parent, child), `l2l` (child, parent). A policy may emit any (target, source) pair in the
-/// other five; an expansion may refuse it.
+/// `p2m` and `l2p` hold the edge (b, b) for each leaf b with that step. `m2m` holds (parent, child), `l2l` (child,
+/// parent). A list policy may emit any (target, source) pair in the other four lists; an expansion may refuse it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lists {
     /// Sources of a leaf → its multipole expansion.
@@ -280,7 +279,7 @@ impl Lists {
     pub fn have_multipoles(&self) -> bool {
         [&self.p2m, &self.m2m, &self.m2l, &self.m2p].into_iter().any(|e| !e.is_empty())
     }
-    /// Whether any edge writes or reads a local; none of a treecode does.
+    /// Whether any edge writes or reads a local. No edge of a treecode does.
     pub fn have_locals(&self) -> bool {
         [&self.m2l, &self.p2l, &self.l2l, &self.l2p].into_iter().any(|e| !e.is_empty())
     }

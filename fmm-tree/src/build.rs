@@ -8,27 +8,29 @@ use fmm_traits::tree::{NONE, Points, Tree};
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// Deepest level; box sides are then still exact and points this close are a leaf.
+/// Deepest level of any tree. Box sides are still exact there; points closer than such a side share a leaf.
 const MAX_LEVEL: usize = 48;
-/// A box `b` levels down a cube as wide as its coordinates needs `b + 9` bits of mantissa for an
-/// exact centre (7 of the side, 2 of the corner and the half): 53 hold 44 levels.
+/// Levels with exact box centres under a root as wide as the largest coordinate. The centre of a box `b` levels down
+/// needs `b + 9` bits of mantissa: 7 for the side, 2 for the corner and the half. An f64 has 53 bits, so `b` could be
+/// 44; the constant stays one below.
 const EXACT_LEVELS: f64 = 43.0;
-/// Poisson fluctuations above the mean that do not split a leaf, in standard deviations.
-const SLACK: f64 = 4.5;
-/// Times that the leaf capacity is raised where the density varies and leaves come out too empty.
+/// Standard deviations by which the population of a leaf may exceed the mean before the leaf is split. Populations of
+/// random points fluctuate like √mean (Poisson): a wanted mean of 64 gives a capacity of 64 + 4.5·8 = 100.
+const POISSON_SLACK: f64 = 4.5;
+/// How often the leaf capacity may be raised. It is raised where the density varies and leaves come out too empty.
 pub const CAPACITY_STEPS: usize = 2;
-/// An extent this many times that of the middle 99 % of the points is worth a warning.
-const OUTLIER: f64 = 1e3;
+/// Extent of the cloud, in extents of its middle 99 %, above which the report warns of far points.
+const OUTLIER_STRETCH: f64 = 1e3;
 
 /// How to build a tree.
 #[derive(Clone, Copy, Debug)]
 pub struct BuildOptions {
     /// Leaf capacity: a box with more sources or more targets is split. `None`: from `occupancy`.
     pub ncrit: Option<usize>,
-    /// Number of others that a point should see in its leaf: for uniform points the mean of a full
-    /// leaf. Decides the side of the root and `ncrit`; ignored when `ncrit` is given.
+    /// How many other points a point should find in its leaf. For uniform points this is the mean population of a
+    /// full leaf. Decides the side of the root and `ncrit`; ignored when `ncrit` is given.
     pub occupancy: f64,
-    /// No box gets a smaller side, in the user's units (softened kernels); 0 for no limit.
+    /// Smallest side of a box, in the user's units; 0 for no limit. Softened kernels set it.
     pub min_side: f64,
     /// Lower corner and side of the root cube, which must contain all points; `None`: chosen.
     pub root: Option<([f64; 3], f64)>,
@@ -49,13 +51,13 @@ pub struct BuildReport {
     pub occupancy: f64,
     /// Root side over the smallest side that holds the points, in [1, 2).
     pub root_stretch: f64,
-    /// Points (sources or targets, the more numerous) per leaf, achieved.
+    /// Points per leaf of the finished tree, counted over sources or targets, whichever are more.
     pub mean_leaf: f64,
     /// Positions held by more than one source (or target).
     pub coincident_groups: usize,
     /// Points in the largest such group; 0 when there is none.
     pub largest_coincident: usize,
-    /// Extent of the cloud over that of its middle 99 %.
+    /// Extent of the cloud over the extent of its middle 99 %.
     pub outlier_stretch: f64,
     /// Sentences for the user; empty when all is ordinary.
     pub warnings: Vec<String>,
@@ -74,7 +76,7 @@ pub fn build(sources: &[f64], targets: Option<&[f64]>, options: &BuildOptions) -
     build_reported(sources, targets, options).map(|(tree, _)| tree)
 }
 
-/// [`build`], with what was chosen.
+/// [`build`], with a report of what was chosen.
 pub fn build_reported(
     sources: &[f64],
     targets: Option<&[f64]>,
@@ -108,9 +110,8 @@ pub fn build_reported(
     Ok((tree, report))
 }
 
-/// Builds the octree whose leaves all lie on level `depth`; boxes without points are left out (without any, there is the
-/// root alone). Points as in [`build`],
-/// root cube as in [`BuildOptions`] (`None`: the smallest).
+/// Builds the octree whose leaves all lie on level `depth`. Boxes without points are left out; a tree without any
+/// points is the root alone. Points as in [`build`], root cube as in [`BuildOptions`] (`None`: the smallest).
 ///
 /// # Errors
 /// As [`build`]; [`Error::Parameter`] for a depth whose boxes would have no exact centres.
@@ -132,11 +133,11 @@ pub fn build_uniform(
     Ok(tree)
 }
 
-/// Points in Morton order in their root cube.
+/// The root cube, and the sources and targets sorted in Morton order within it.
 struct Cloud {
     root: Root,
     sets: Vec<Sorted>,
-    /// Deepest level.
+    /// Deepest level of a tree of these points.
     limit: usize,
     report: BuildReport,
 }
@@ -166,7 +167,7 @@ fn attach(tree: &mut Tree, mut sets: Vec<Sorted>) {
     tree.targets = targets.map_or_else(|| tree.sources.clone(), |t| Arc::new(t.points));
 }
 
-/// How many others a point sees in its leaf, on average (sources or targets, whichever see more).
+/// Mean number of other points in the leaf of a point: over the sources or over the targets, whichever is larger.
 fn seen(t: &Tree) -> f64 {
     let others = |ranges: &[[u32; 2]]| {
         let n = |b: usize| (ranges[b][1] - ranges[b][0]) as f64;
@@ -177,8 +178,9 @@ fn seen(t: &Tree) -> f64 {
 }
 
 impl BuildReport {
-    /// Raises the leaf capacity of a tree in whose leaves a point sees, on average, too few others (`seen`), which
-    /// happens where the density varies; whether it did. To be asked [`CAPACITY_STEPS`] times at most.
+    /// Raises the leaf capacity if leaves came out too empty, as they do where the density varies. `seen` is the mean
+    /// number of other points in the leaf of a point. Returns whether the capacity changed. Call it at most
+    /// [`CAPACITY_STEPS`] times.
     pub fn raise_capacity(&mut self, seen: f64) -> bool {
         let low = seen <= 0.9 * self.occupancy;
         if low {
@@ -187,7 +189,7 @@ impl BuildReport {
         low
     }
 
-    /// Adds the sentences that the numbers call for.
+    /// Adds a sentence to `warnings` for each number that is out of the ordinary.
     pub fn warn(&mut self) {
         if self.coincident_groups > 0 {
             self.warnings.push(format!(
@@ -195,7 +197,7 @@ impl BuildReport {
                 self.coincident_groups, self.largest_coincident
             ));
         }
-        if self.outlier_stretch > OUTLIER {
+        if self.outlier_stretch > OUTLIER_STRETCH {
             self.warnings.push(format!(
                 "a few far points make the cloud {:.1e} times wider than its middle 99 %",
                 self.outlier_stretch
@@ -218,7 +220,7 @@ fn check_options(o: &BuildOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// Bounding box and largest magnitude of the coordinates.
+/// Bounding box of points.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     low: [f64; 3],
@@ -238,6 +240,7 @@ impl Bounds {
             high: std::array::from_fn(|a| self.high[a].max(o.high[a])),
         }
     }
+    /// Largest magnitude of a coordinate.
     fn largest(&self) -> f64 {
         (0..3).fold(0.0, |m, a| m.max(self.low[a].abs()).max(self.high[a].abs()))
     }
@@ -264,16 +267,19 @@ fn check_points(array: &[f64], name: &'static str) -> Result<Bounds, Error> {
     Ok(bounds)
 }
 
-/// Root cube; fills in `ncrit` and what the report says of the root.
+/// Chooses the root cube. Fills in `ncrit`, `occupancy` and the two stretches of the report.
 fn choose_root(
     points: &[f64],
     bounds: &Bounds,
     options: &BuildOptions,
     report: &mut BuildReport,
 ) -> Result<Root, Error> {
-    // Mean whose upward fluctuation by SLACK standard deviations is a given ncrit, and back.
-    let mean_of = |ncrit: usize| (((SLACK * SLACK + 4.0 * ncrit as f64).sqrt() - SLACK) / 2.0).powi(2);
-    let capacity_of = |mean: f64| (mean + SLACK * mean.sqrt()).ceil() as usize;
+    // The capacity is the mean population plus POISSON_SLACK standard deviations; `mean_of` is the inverse.
+    let capacity_of = |mean: f64| (mean + POISSON_SLACK * mean.sqrt()).ceil() as usize;
+    let mean_of = |ncrit: usize| {
+        let root = (POISSON_SLACK * POISSON_SLACK + 4.0 * ncrit as f64).sqrt();
+        ((root - POISSON_SLACK) / 2.0).powi(2)
+    };
     let wanted = options.ncrit.map_or(options.occupancy, mean_of);
     report.occupancy = wanted;
     report.ncrit = options.ncrit.unwrap_or(capacity_of(wanted));
@@ -307,8 +313,9 @@ fn choose_root(
     Ok(choice.root)
 }
 
-/// The root cube (lower corner, side) and the leaf capacity that [`build`] takes for `points` (the more numerous of
-/// sources and targets) inside `low..high`, the bounding box of all, for those who split boxes elsewhere.
+/// The root cube (lower corner, side) and the report with the leaf capacity that [`build`] would take. For callers that
+/// split boxes themselves, for example on a GPU. `points` are the sources or the targets, whichever are more;
+/// `low..high` is the bounding box of both.
 ///
 /// # Errors
 /// [`Error::Parameter`] for an option outside its domain.
@@ -324,15 +331,15 @@ pub fn root_for(
     Ok((corner, side, report))
 }
 
-/// The smallest root cube (lower corner, side) with exact box centres around the box `low..high`: what
-/// [`build`] takes for a single box.
+/// The smallest root cube (lower corner, side) with exact box centres around the box `low..high`. [`build`] takes it
+/// when the tree is a single box.
 pub fn smallest_root(low: [f64; 3], high: [f64; 3]) -> ([f64; 3], f64) {
     let Root { corner, side } = root::smallest(low, high, Bounds { low, high }.largest());
     (corner, side)
 }
 
-/// Deepest level, under a root of side `side`, whose boxes are not smaller than `min_side` (0: no limit)
-/// and have exact centres; `largest` is the largest magnitude of a coordinate.
+/// Deepest level under a root of side `side` whose boxes have exact centres and sides of at least `min_side`
+/// (0: no limit). `largest` is the largest magnitude of a coordinate.
 pub fn deepest_level(side: f64, largest: f64, min_side: f64) -> usize {
     let halvings = |x: f64| (side / x).log2();
     let exact = EXACT_LEVELS + halvings(largest.max(side));
@@ -361,7 +368,7 @@ impl Sorted {
         Sorted { keys, points: Points { xyz, order } }
     }
 
-    /// Bits of a point, equal exactly when positions are.
+    /// Bits of a position. Two positions are equal exactly when their bits are; −0 counts as 0.
     fn position(&self, i: usize) -> [u64; 3] {
         std::array::from_fn(|a| (self.points.xyz[a][i] + 0.0).to_bits())
     }
@@ -405,7 +412,7 @@ impl Sorted {
         (groups, largest)
     }
 
-    /// Sorts `lo..hi` by keys relative to the cube that holds it.
+    /// Sorts the points `lo..hi` by new keys, taken in `frame`, the cube that holds them.
     fn rekey(&mut self, [lo, hi]: [u32; 2], frame: &Frame) {
         let range = lo as usize..hi as usize;
         let Points { xyz: [x, y, z], order } = &mut self.points;
@@ -420,7 +427,8 @@ impl Sorted {
         }
     }
 
-    /// The ends of the eight octants of a box of level `level` that holds `lo..hi`.
+    /// Where the octants of a box of level `level` begin and end among its points `lo..hi`: octant o has
+    /// `ends[o]..ends[o + 1]`.
     fn octants(&self, [lo, hi]: [u32; 2], level: usize) -> [u32; 9] {
         let keys = &self.keys[lo as usize..hi as usize];
         let mut ends = [lo; 9];

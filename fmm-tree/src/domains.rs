@@ -1,57 +1,62 @@
-//! Domains of two and four children: the 61 stencil (Gumerov & Duraiswami 2008, §2.2.3), which the paper mentions and does
-//! not give.
+//! Domains of two and four children: the 61 stencil. Gumerov & Duraiswami (2008), §2.2.3, mention it without details.
 //!
-//! M2L of one source goes to several children of a family. If the source is far enough from a *domain* of children that
-//! all want it, one translation to the centre of the domain serves them, and L2L hands it down; the 119 stencil is this with
-//! the whole family as domain. Besides there are 6 slabs of four children and 12 pairs. In units of the child's
-//! side the spheres around source and domain have the radii R₁ = √3/2 and R₂ = 3/2 (slabs) or √(3/2) (pairs), and eq. 23 asks
-//! for centres D* = R₁ + R₂/η* = 2.830 or 2.470 apart (family 3.134, child 2). The fewest domains that cover, without
-//! overlap, the children that want a source sum to 488 over the 208 sources around a family: 80 reach the
-//! family, 104 a slab, 152 a pair and 152 a child. That is 61 translations a box.
+//! A *family* is the eight children of one box. A source box usually sends its multipole to several children of a
+//! family. A *domain* is a group of these children: a slab of four (6 of them), a pair (12) or a single child (8). If
+//! the source is far enough from a domain, one translation to the centre of the domain serves all its children, and L2L
+//! hands the result down to them. (The 119 stencil does the same with the whole family as the only domain.)
 //!
-//! Domains are no boxes of a tree, so no list names them: lists are those of [`stencil119`](crate::stencil119), and a backend
-//! that does the edges of a family together merges them.
+//! How far is enough? In sides of a child, the spheres around source and domain have the radii R₁ = √3/2 and R₂ = 3/2
+//! (slab) or √(3/2) (pair). By eq. 23 their centres must be D* = R₁ + R₂/η* apart: 2.830 for a slab, 2.470 for a pair,
+//! 3.134 for the family, 2 for a child.
+//!
+//! Each source uses the fewest domains that cover, without overlap, the children that need it. Over the 208 sources
+//! around a family these are 488 translations: 80 to the family, 104 to slabs, 152 to pairs, 152 to children. That is
+//! 488/8 = 61 per box.
+//!
+//! Domains are not boxes of the tree, so no edge list names them. The lists are those of
+//! [`stencil119`](crate::stencil119); a backend that computes the edges of a family together merges edges into domains.
 
-/// Where translations of a family end: the children by octant, pairs, slabs.
+/// A group of children of one family at whose centre a translation may end: one child, a pair or a slab.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Domain {
-    /// The children, a bit an octant.
+    /// The children, one bit per octant.
     pub members: u8,
-    /// Its centre from that of the family, in halves of a child's side.
+    /// Centre of the domain relative to the centre of the family, in halves of a child's side.
     pub center: [i64; 3],
 }
 
 impl Domain {
-    /// Axes along which it is two children long: 0 for a child, 1 for a pair, 2 for a slab.
+    /// Number of axes along which the domain is two children long: 0 for a child, 1 for a pair, 2 for a slab.
     pub fn long(&self) -> usize {
         self.members.count_ones().ilog2() as usize
     }
 
-    /// Side of the cube with the same sphere around it (and the same mean square distance from the centre), in sides of a
-    /// child.
+    /// Side, in sides of a child, of the cube that has the same circumscribed sphere as the domain. The cube also has
+    /// the same mean square distance from its centre.
     pub fn side(&self) -> f64 {
         ((1 + self.long()) as f64).sqrt()
     }
 
-    /// Whether a multipole at `source`, from the centre of the family in halves of a child's side, may be
-    /// translated to it with the error bound of the V list.
+    /// Whether a multipole may be translated to the domain within the error bound of the V list. `source` is the centre
+    /// of the source box relative to the centre of the family, in halves of a child's side.
     fn admits(&self, source: [i64; 3]) -> bool {
         let (radius, worst) = (0.75f64.sqrt(), 3f64.sqrt() / (4.0 - 3f64.sqrt()));
         let least = radius + radius * self.side() / worst;
         let distance2: i64 = (0..3).map(|a| (source[a] - self.center[a]).pow(2)).sum();
-        // Squares of distances are whole numbers, none of them near a bound but that of a child, which is met.
+        // Squared distances are whole numbers. Only the bound of a single child is a whole number too, and it is met;
+        // hence the slack.
         distance2 as f64 >= (2.0 * least).powi(2) - 1e-6
     }
 }
 
 /// Number of [`Domain`]s.
 pub const DOMAINS: usize = 26;
-/// Farthest source around a family, in halves of a child's side.
-const REACH: i64 = 5;
-/// Sources around a family, per axis.
-const PLACES: i64 = REACH + 1;
+/// Largest coordinate of a source around a family, in halves of a child's side.
+const SOURCE_REACH: i64 = 5;
+/// Sources around a family along one axis: −5, −3, −1, 1, 3, 5.
+const SOURCES_PER_AXIS: i64 = SOURCE_REACH + 1;
 
-/// All domains: child `o` is number o.
+/// All domains. Domain `o` for o < 8 is the child in octant o.
 pub fn domains() -> Vec<Domain> {
     // An axis is cut (child 0 or 1) or not (2).
     let cuts = |i: usize| [i % 3, i / 3 % 3, i / 9];
@@ -64,22 +69,24 @@ pub fn domains() -> Vec<Domain> {
     all
 }
 
-/// The fewest domains for every source around a family and every set of children that want it.
+/// For every source around a family, and every set of children that need it: the fewest domains that cover the set.
 #[derive(Clone, Debug)]
 pub struct Covers {
     domains: Vec<Domain>,
-    /// By place of the source: the first domain of each set.
+    /// `first[place of the source][set of children]`: the first domain of the cover. The rest of the cover is that of
+    /// the remaining children.
     first: Vec<[u8; 256]>,
 }
 
 impl Default for Covers {
     fn default() -> Self {
         let domains = domains();
-        let at = |i: i64| [i % PLACES, i / PLACES % PLACES, i / PLACES.pow(2)].map(|k| 2 * k - REACH);
-        let first = (0..PLACES.pow(3)).map(|i| {
+        let n = SOURCES_PER_AXIS;
+        let at = |i: i64| [i % n, i / n % n, i / n.pow(2)].map(|k| 2 * k - SOURCE_REACH);
+        let first = (0..n.pow(3)).map(|i| {
             let (mut first, mut count) = ([0; 256], [0; 256]);
             for wanted in 1..256usize {
-                // The children one by one are always a way; larger domains come later and win a draw.
+                // Single children always fit. Larger domains have higher numbers, and `rev` lets them win a draw.
                 let fits = |d: &&(usize, &Domain)| {
                     let members = d.1.members as usize;
                     members & !wanted == 0 && (d.1.long() == 0 || d.1.admits(at(i)))
@@ -103,12 +110,12 @@ impl Covers {
         &self.domains
     }
 
-    /// Numbers of the domains that cover the children `wanted` (a bit an octant) for a source whose centre is `source` from that
-    /// of the family, in halves of a child's side; children one by one for sources that are no children of
-    /// neighbours.
+    /// Numbers of the domains that cover the children `wanted` (one bit per octant). `source` is the centre of the
+    /// source box relative to the centre of the family, in halves of a child's side. A source that is not a child of
+    /// one of the family's neighbours gets each child by itself.
     pub fn of(&self, source: [i64; 3], mut wanted: u8) -> impl Iterator<Item = usize> + '_ {
-        let inside = source.iter().all(|x| x % 2 != 0 && x.abs() <= REACH);
-        let at = source.iter().rev().fold(0, |at, x| at * PLACES + (x + REACH) / 2);
+        let inside = source.iter().all(|x| x % 2 != 0 && x.abs() <= SOURCE_REACH);
+        let at = source.iter().rev().fold(0, |at, x| at * SOURCES_PER_AXIS + (x + SOURCE_REACH) / 2);
         let first = inside.then(|| &self.first[at as usize]);
         std::iter::from_fn(move || {
             let next = first.map_or(wanted.trailing_zeros() as usize, |f| f[wanted as usize] as usize);
@@ -139,7 +146,7 @@ mod tests {
         }
     }
 
-    /// 61 translations a box, 80 of a family's 488 at the family itself.
+    /// 61 translations per box. Of the 488 translations of a family, 80 end at the family itself.
     #[test]
     fn an_interior_box_has_61_translations() {
         let at = |i: usize| [i % 16, i / 16 % 16, i / 256].map(|k| (k as f64 + 0.5) / 16.0);

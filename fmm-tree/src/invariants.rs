@@ -5,14 +5,14 @@ use fmm_traits::Error;
 use fmm_traits::constant_one::wrong_pairs;
 use fmm_traits::tree::{Edges, Lists, NONE, Points, Tree};
 
-/// The first violated invariant, with its boxes, as [`Error::Edge`] (no source box for those of
-/// one box).
+/// Checks all invariants of a tree and its lists. The first violation is an [`Error::Edge`] that names the boxes; an
+/// invariant of a single box names no source box.
 ///
 /// Tree: array lengths; levels contiguous; Morton order; parents, octants and anchors consistent;
 /// permutations valid; ranges of children partition those of the parent; points inside their
 /// boxes. Lists: rows sorted and inside the tree; P2P between leaves; P2P among adjacent boxes
-/// symmetric; M2L between boxes of one level whose parents are adjacent and which are not; M2P
-/// and P2L as W and X; each source leaf reaches each target leaf exactly once.
+/// symmetric; M2L between boxes of one level that are not adjacent but have adjacent parents; M2P
+/// edges are W edges and P2L edges are X edges; each source leaf reaches each target leaf exactly once.
 pub fn check(tree: &Tree, lists: &Lists) -> Result<(), Error> {
     check_tree(tree)?;
     check_lists(tree, lists)
@@ -26,35 +26,52 @@ fn require(holds: bool, what: &str, b: usize) -> Result<(), Error> {
     if holds { Ok(()) } else { Err(violated(what, b, NONE)) }
 }
 
-/// The invariants of the tree alone.
+/// The invariants of the tree alone: those of [`check_boxes`], and of the points and the boxes that an octree has.
 pub fn check_tree(t: &Tree) -> Result<(), Error> {
+    check_boxes(t)?;
+    require(t.level_start.windows(2).all(|w| w[0] < w[1]), "a level without boxes", 0)?;
+    permutation(&t.sources, "source order is not a permutation")?;
+    permutation(&t.targets, "target order is not a permutation")?;
+    for l in 0..t.levels() {
+        for b in t.level(l) {
+            require(b == 0 || !(t.sources_of(b).is_empty() && t.targets_of(b).is_empty()), "box without points", b)?;
+            if t.is_leaf(b) {
+                inside(t, b, l, &t.sources, t.source_range[b])?;
+                inside(t, b, l, &t.targets, t.target_range[b])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What stages that work on many boxes at once rely on, in O(boxes): array lengths; levels contiguous, with the root alone on the
+/// first; every other box the child of one box, which it knows, in the order of the boxes above and of octants, with
+/// the anchor that follows; ranges of the root all points, those of children a partition of those of the parent.
+///
+/// Octrees of which some boxes are left out have these invariants too, and so have boxes without points.
+pub fn check_boxes(t: &Tree) -> Result<(), Error> {
     let n = t.len();
     let lengths = [t.child_start.len(), t.child_count.len(), t.octant.len(), t.anchor.len()];
     let ranges = [t.source_range.len(), t.target_range.len()];
     require(n > 0 && lengths == [n; 4] && ranges == [n; 2], "array lengths differ", 0)?;
-    let rising = t.level_start.windows(2).all(|w| w[0] < w[1]);
-    let starts = t.level_start[..2] == [0, 1] && t.level_start.last() == Some(&(n as u32));
-    require(starts && rising, "levels are not contiguous", 0)?;
+    let starts = t.level_start.get(..2) == Some(&[0, 1]) && t.level_start.last() == Some(&(n as u32));
+    require(starts && t.level_start.is_sorted(), "levels are not contiguous", 0)?;
     require(t.parent[0] == NONE && t.anchor[0] == [0; 3], "box 0 is not the root", 0)?;
     require(t.source_range[0] == [0, t.sources.len() as u32], "the root misses sources", 0)?;
     require(t.target_range[0] == [0, t.targets.len() as u32], "the root misses targets", 0)?;
-    permutation(&t.sources, "source order is not a permutation")?;
-    permutation(&t.targets, "target order is not a permutation")?;
-
+    for points in [&t.sources, &t.targets] {
+        require(points.xyz.iter().all(|x| x.len() == points.len()), "coordinates and order differ in length", 0)?;
+    }
     let mut next = 1;
     for l in 0..t.levels() {
-        for b in t.level(l) {
-            if t.is_leaf(b) {
-                continue;
-            }
-            require(t.child_start[b] as usize == next, "children do not follow those of the box before", b)?;
-            require(t.children(b).end <= n && t.child_count[b] <= 8, "children out of range", b)?;
-            next = t.children(b).end;
-            children(t, b, l)?;
-        }
-        for b in t.level(l).filter(|&b| t.is_leaf(b)) {
-            inside(t, b, l, &t.sources, t.source_range[b])?;
-            inside(t, b, l, &t.targets, t.target_range[b])?;
+        // Boxes of the last level have no children.
+        let below = if l + 1 < t.levels() { t.level(l + 1) } else { n..n };
+        for b in t.level(l).filter(|&b| !t.is_leaf(b)) {
+            let own = t.children(b);
+            require(own.start == next, "children do not follow those of the box before", b)?;
+            require(below.start <= own.start && own.end <= below.end, "children not on the next level", b)?;
+            next = own.end;
+            children(t, b)?;
         }
     }
     require(next == n, "a box without parent", next)
@@ -65,23 +82,23 @@ fn permutation(p: &Points, what: &str) -> Result<(), Error> {
     for &i in &p.order {
         require((i as usize) < seen.len() && !std::mem::replace(&mut seen[i as usize], true), what, 0)?;
     }
-    require(p.xyz.iter().all(|x| x.len() == p.len()), what, 0)
+    Ok(())
 }
 
-/// Children of `b` on level `l + 1`: Morton order, anchors, ranges.
-fn children(t: &Tree, b: usize, l: usize) -> Result<(), Error> {
-    require(t.level(l + 1).contains(&t.children(b).start), "children not on the next level", b)?;
+/// Children of `b`: Morton order, anchors, ranges.
+fn children(t: &Tree, b: usize) -> Result<(), Error> {
     let (mut s, mut q, mut least) = (t.source_range[b][0], t.target_range[b][0], 0);
     for c in t.children(b) {
         require(t.parent[c] as usize == b, "child does not know its parent", c)?;
         require(t.octant[c] >= least && t.octant[c] < 8, "children not in Morton order", c)?;
         least = t.octant[c] + 1;
-        let anchor = std::array::from_fn(|a| 2 * t.anchor[b][a] + (t.octant[c] >> a & 1) as u64);
-        require(t.anchor[c] == anchor, "anchor does not follow from parent and octant", c)?;
-        require(t.source_range[c][0] == s && t.target_range[c][0] == q, "ranges of children leave gaps", c)?;
-        [s, q] = [t.source_range[c][1], t.target_range[c][1]];
-        let empty = t.sources_of(c).is_empty() && t.targets_of(c).is_empty();
-        require(!empty, "box without points", c)?;
+        let bit = |a: usize| u64::from(t.octant[c] >> a & 1);
+        let follows = |a: usize| t.anchor[b][a].checked_mul(2).map(|x| x + bit(a)) == Some(t.anchor[c][a]);
+        require((0..3).all(follows), "anchor does not follow from parent and octant", c)?;
+        let [sources, targets] = [t.source_range[c], t.target_range[c]];
+        require(sources[0] == s && targets[0] == q, "ranges of children leave gaps", c)?;
+        require(sources.is_sorted() && targets.is_sorted(), "a range of points ends before it starts", c)?;
+        [s, q] = [sources[1], targets[1]];
     }
     require([s, q] == [t.source_range[b][1], t.target_range[b][1]], "ranges of children leave a rest", b)
 }

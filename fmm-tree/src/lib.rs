@@ -1,10 +1,9 @@
 //! Points → Morton order → adaptive octree → edge lists.
 //!
 //! [`build`] makes the tree, [`uvwx`] its edge lists; [`invariants::check`] verifies both. Other list policies:
-//! [`stencil119`], with [`domains`] the 61 stencil, and [`treecode`].
+//! [`stencil119`], with [`domains`] the 61 stencil, and [`treecode`]. [`thin`] cuts a small problem out of a large one.
 
 mod build;
-pub mod closeness;
 pub mod domains;
 pub mod invariants;
 mod lists;
@@ -12,13 +11,14 @@ mod morton;
 mod root;
 mod sort;
 mod stencil;
+mod thin;
 mod treecode;
 
 pub use build::{
     BuildOptions, BuildReport, CAPACITY_STEPS, build, build_reported, build_uniform, deepest_level, root_for,
     smallest_root,
 };
-pub use closeness::closeness;
 pub use lists::{ListOptions, uvwx};
 pub use stencil::stencil119;
+pub use thin::{restrict, thin};
 pub use treecode::{TreecodeOptions, treecode};

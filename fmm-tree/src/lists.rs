@@ -16,9 +16,9 @@ use fmm_traits::Error;
 use fmm_traits::tree::{Edges, Lists, NONE, Tree};
 use rayon::prelude::*;
 
-/// When a far edge of a small leaf is evaluated pair by pair instead: exact, and cheaper than an
-/// expansion that has more coefficients than the leaf has points.
-#[derive(Clone, Copy, Debug, Default)]
+/// Thresholds below which a W or X edge of a small leaf becomes a P2P edge. Summing few points pair by pair is exact,
+/// and cheaper than an expansion with more coefficients than the leaf has points.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ListOptions {
     /// A W edge whose source box is a leaf with fewer sources becomes a P2P edge.
     pub m2p_min_sources: usize,
@@ -26,9 +26,9 @@ pub struct ListOptions {
     pub p2l_min_targets: usize,
 }
 
-/// The edge lists of `tree` by the U, V, W, X rules. Rows are sorted; only edges that carry
-/// something are present (a source side with sources, a target side with targets, a local
-/// that something reached, a multipole on a level that something reads).
+/// The edge lists of `tree` by the U, V, W, X rules. Rows are sorted. Edges without an effect are left out: source
+/// boxes without sources, target boxes without targets, L2L and L2P of a local that received nothing, and P2M and M2M
+/// above the coarsest level whose multipoles are read.
 ///
 /// The result does not depend on the number of threads; work runs on the current rayon pool.
 ///
@@ -87,7 +87,7 @@ pub(crate) fn across(tree: &Tree, options: &ListOptions) -> Result<Lists, Error>
     })
 }
 
-/// Fills in P2M, M2M, L2L and L2P as the other four kinds, with sorted rows, need them.
+/// Fills in the P2M, M2M, L2L and L2P edges that the M2L, P2L, M2P and P2P edges (sorted rows) need.
 pub(crate) fn complete(tree: &Tree, lists: &mut Lists) {
     if !tree.is_empty() {
         upward(tree, &levels(tree), lists);
@@ -225,7 +225,7 @@ impl Ragged {
     }
 }
 
-/// What all chunks share.
+/// The tree and the options, shared by all chunks.
 struct Geometry<'a> {
     tree: &'a Tree,
     level: &'a [u8],
@@ -258,7 +258,7 @@ struct Candidate {
     id: u32,
     /// Bit o: adjacent to the child in octant o.
     adjacent: u8,
-    /// Of the parent's level (else of the children's).
+    /// Whether the candidate lies on the parent's level. Otherwise it lies on the children's level.
     coarse: bool,
 }
 
@@ -267,7 +267,7 @@ struct Finder<'a> {
     g: &'a Geometry<'a>,
     rows: Rows,
     parents: Parents,
-    // Of the current family and box; kept for their allocations.
+    // Scratch for the current family and box, kept so that its memory is reused.
     candidates: Vec<Candidate>,
     colleagues: Vec<u32>,
     coarse: Vec<u32>,
@@ -342,8 +342,8 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// With colleagues, coarse neighbours, V and X of `b` found: U and W of a leaf, or hands on to
-    /// the children; appends the rows.
+    /// Completes box `b`, whose colleagues, coarse neighbours, V and X rows are known. A leaf gets its U and W rows; a
+    /// split box becomes a parent of the next level. Then appends the four rows.
     fn finish(&mut self, b: usize) {
         let (t, o) = (self.g.tree, self.g.options);
         if !t.is_leaf(b) {

@@ -1,11 +1,11 @@
-//! 63-bit Morton keys: 21 bits an axis, x in the lowest bit of each octal digit.
+//! 63-bit Morton keys: 21 bits per axis, x in the lowest bit of each octal digit.
 
-/// Levels that one key resolves.
+/// Tree levels that one key resolves.
 pub(crate) const KEY_LEVELS: usize = 21;
 /// Bits of a key.
 pub(crate) const KEY_BITS: u32 = 63;
 
-/// The grid of 2^21 cells an axis on which keys are taken.
+/// The grid on which keys are taken: 2^21 cells per axis over one cube.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     corner: [f64; 3],
@@ -19,14 +19,14 @@ impl Frame {
         Frame { corner, density: (1u64 << KEY_LEVELS) as f64 / side }
     }
 
-    /// Key of a point; a point outside the cube gets that of the nearest cell.
+    /// Key of a point. A point outside the cube gets the key of the nearest cell.
     #[inline]
     pub(crate) fn key(&self, p: [f64; 3]) -> u64 {
         let cell: [u64; 3] = std::array::from_fn(|a| Self::cell((p[a] - self.corner[a]) * self.density));
         interleave(cell)
     }
 
-    /// Key of a point followed by its key inside that cell: 42 levels.
+    /// Key of a point, followed by the key of the point inside its cell. Together they resolve 42 levels.
     pub(crate) fn deep_key(&self, p: [f64; 3]) -> u128 {
         let at: [f64; 3] = std::array::from_fn(|a| (p[a] - self.corner[a]) * self.density);
         let cell = at.map(Self::cell);
@@ -59,8 +59,8 @@ fn spread(x: u64) -> u64 {
     (x | x << 2) & 0x1249_2492_4924_9249
 }
 
-/// Octant, in a box of level `level`, of the point with key `key`, where keys are relative to
-/// the ancestor at the last multiple of 21 levels.
+/// Octant of a point in its box of level `level`. `key` is relative to the ancestor whose level is the last multiple of
+/// 21.
 #[inline]
 pub(crate) fn octant(key: u64, level: usize) -> usize {
     (key >> (3 * (KEY_LEVELS - 1 - level % KEY_LEVELS))) as usize & 7

@@ -1,9 +1,8 @@
-//! The root cube: its side is free, and is chosen so that some level of the tree holds the wanted
-//! number of points a box.
+//! The root cube. Its side is free: it is chosen so that the boxes of some level hold the wanted number of points.
 //!
-//! Halving boxes changes their occupancy by factors of eight (uniform points: 30 or 244 a leaf at
-//! a million); stretching the root by a factor in [1, 2) reaches everything in between. Sides are
-//! m·2^e with a mantissa of [`MANTISSA_BITS`] bits, so that box centres stay exact in f64.
+//! Halving the side of boxes divides their population by eight. A million uniform points fill leaves with 244 or with
+//! 30, nothing in between. *Stretching* the root by a factor in [1, 2) reaches every population in between. Sides are
+//! m·2^e with a mantissa m of [`MANTISSA_BITS`] bits, so that box centres stay exact in f64.
 
 use crate::morton::{Frame, KEY_BITS, KEY_LEVELS};
 use rayon::prelude::*;
@@ -12,9 +11,9 @@ use rayon::prelude::*;
 const MANTISSA_BITS: i32 = 7;
 /// The root corner is a multiple of side / CORNER_GRID.
 const CORNER_GRID: f64 = 1024.0;
-/// Points whose keys are sampled to learn how they are distributed.
-const SAMPLE: usize = 1 << 16;
-/// Largest root side over the largest coordinate below which the corner would not be exact.
+/// Number of points in the sample from which populations are estimated.
+const SAMPLE_SIZE: usize = 1 << 16;
+/// Smallest root side, in units of the largest coordinate. A smaller root would not have an exact corner.
 const MIN_RELATIVE_SIDE: f64 = 1.0 / (1u64 << 34) as f64;
 
 /// A cube from its lower corner.
@@ -24,13 +23,13 @@ pub(crate) struct Root {
     pub side: f64,
 }
 
-/// What [`choose`] found.
+/// The root cube that [`choose`] found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice {
     pub root: Root,
     /// Side of the root over the smallest admissible one, in [1, 2).
     pub stretch: f64,
-    /// Expected points in a full box of the level that matters, over those wanted.
+    /// Expected population of a full box of the level of the leaves, over the wanted population.
     pub ratio: f64,
 }
 
@@ -64,16 +63,16 @@ pub(crate) fn smallest(low: [f64; 3], high: [f64; 3], largest: f64) -> Root {
 
 /// Chooses the root for `points` (the more numerous of sources and targets) inside `low..high`.
 ///
-/// `base` is the smallest admissible cube, `wanted` the points a leaf should hold. With `at_most`
-/// a full box never holds more than `wanted`.
+/// `base` is the smallest admissible cube, `wanted` the number of points that a leaf should hold. With `at_most`, a
+/// full box never holds more than `wanted`.
 pub(crate) fn choose(points: &[f64], low: [f64; 3], high: [f64; 3], base: Root, wanted: f64, at_most: bool) -> Choice {
     let unstretched = Choice { root: base, stretch: 1.0, ratio: 1.0 };
     let Some((level, slope)) = level_of_occupancy(points, base, wanted) else { return unstretched };
     let wanted_side = base.side * (-level).exp2();
 
-    // With near and far field equally dear at the wanted occupancy, a box that holds r times as
-    // many points costs r in the near field and 1/r in the far field. The far field works by families of eight boxes, and
-    // those cut by the upper faces of the cloud are extra families.
+    // Cost model. At the wanted population, near and far field cost the same. Boxes with r times that population cost
+    // r in the near field and 1/r in the far field. The far field computes families of eight boxes at once; families
+    // that stick out of the cloud at its upper faces are partly empty but cost as much as full ones (`fill` < 1).
     let mut best = (f64::INFINITY, unstretched);
     let mut side = base.side;
     while side < 2.0 * base.side {
@@ -93,18 +92,18 @@ pub(crate) fn choose(points: &[f64], low: [f64; 3], high: [f64; 3], base: Root, 
     best.1
 }
 
-/// The (fractional) level at which a point sees `wanted` others in its box, and by how many
-/// powers of two that number falls per level. `None` when no level of the keys reaches it.
+/// The fractional level at which a point has, on average, `wanted` other points in its box. Also returns by how many
+/// powers of two that number falls per level. `None` if no level of the keys gets down to `wanted`.
 fn level_of_occupancy(points: &[f64], base: Root, wanted: f64) -> Option<(f64, f64)> {
     let n = points.len() / 3;
-    let m = n.min(SAMPLE);
+    let m = n.min(SAMPLE_SIZE);
     let frame = Frame::new(base.corner, base.side);
     let sample = |i: usize| points.as_chunks::<3>().0[sampled(i, m, n)];
     let mut keys: Vec<u128> = (0..m).map(|i| frame.deep_key(sample(i))).collect();
     keys.par_sort_unstable();
     let mut coarser = (n - 1) as f64;
     for level in 1..=2 * KEY_LEVELS {
-        // Pairs in one box, unbiased: Σ n(n−1) over the sample, scaled to all points.
+        // An unbiased estimate of pairs in one box: Σ n(n−1) over the boxes of the sample, scaled to all points.
         let shift = 2 * KEY_BITS - 3 * level as u32;
         let pairs: f64 = keys.chunk_by(|a, b| a >> shift == b >> shift).map(|c| (c.len() * (c.len() - 1)) as f64).sum();
         let seen = (pairs / m as f64 * (n as f64 / m as f64)).max(1e-3);
@@ -118,16 +117,16 @@ fn level_of_occupancy(points: &[f64], base: Root, wanted: f64) -> Option<(f64, f
     None
 }
 
-/// Index, among `n`, of sample `i` of `m`: one from each stride, at a hashed place in it, so that
-/// points on a grid are not sampled in step with it.
+/// Index of sample `i` of `m` among `n` points. One point is taken from each stride, at a hashed place, so that
+/// points on a grid are not sampled in step with the grid.
 fn sampled(i: usize, m: usize, n: usize) -> usize {
     let (start, end) = (i * n / m, (i + 1) * n / m);
     let hash = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
     start + hash as usize % (end - start)
 }
 
-/// Extent of the cloud over that of its middle 99 %, the largest of the three axes: far outliers
-/// make it large. Infinite when the middle has no extent but the cloud has.
+/// Extent of the cloud over the extent of its middle 99 %, both along their longest axis. Far outliers make the ratio
+/// large. It is infinite if the cloud has an extent but its middle has none.
 pub(crate) fn outlier_stretch(points: &[f64], low: [f64; 3], high: [f64; 3]) -> f64 {
     let n = points.len() / 3;
     let m = n.min(4096);

@@ -1,5 +1,5 @@
-//! Parallel radix sort of (Morton key, index): one parallel pass over the leading bits, then each
-//! bucket in cache. Stable, so the result depends on nothing but the keys.
+//! Parallel radix sort of (Morton key, index). One parallel pass sorts by the leading bits; then each bucket is sorted
+//! in cache. The sort is stable, so its result depends on the keys alone.
 
 use crate::morton::KEY_BITS;
 use rayon::prelude::*;
@@ -11,16 +11,16 @@ pub(crate) struct Item {
     pub index: u32,
 }
 
-/// Below this length insertion sort is fastest.
-const SMALL: usize = 24;
-/// Above this length sub-buckets are sorted in parallel.
-const LARGE: usize = 1 << 15;
-/// Most bits of one pass inside a bucket: the counters stay in first-level cache.
+/// Longest slice that insertion sort handles; radix passes are faster on longer ones.
+const INSERTION_LENGTH: usize = 24;
+/// Longest slice whose buckets are sorted by one thread. The buckets of longer slices are sorted in parallel.
+const SERIAL_LENGTH: usize = 1 << 15;
+/// Most bits of one pass inside a bucket: 2^10 counters stay in first-level cache.
 const MAX_DIGIT: u32 = 10;
 
 /// The points 0..n sorted by (`key_of`, index).
 pub(crate) fn sorted(n: usize, key_of: impl Fn(usize) -> u64 + Sync) -> Vec<Item> {
-    if n <= LARGE {
+    if n <= SERIAL_LENGTH {
         let mut items: Vec<Item> = (0..n).map(|i| Item { key: key_of(i), index: i as u32 }).collect();
         sort(&mut items, &mut vec![Item::default(); n], KEY_BITS);
         return items;
@@ -44,7 +44,7 @@ pub(crate) fn sorted(n: usize, key_of: impl Fn(usize) -> u64 + Sync) -> Vec<Item
         })
         .collect();
 
-    // Counts → first position of each (bucket, chunk), bucket-major.
+    // From counts to the first position of each (bucket, chunk), bucket by bucket.
     let mut ends = Vec::with_capacity(1 << digit);
     let mut total = 0u32;
     for bucket in 0..1usize << digit {
@@ -75,12 +75,12 @@ pub(crate) fn sorted(n: usize, key_of: impl Fn(usize) -> u64 + Sync) -> Vec<Item
     out
 }
 
-/// Where the scatter writes.
+/// The array that the scatter writes.
 struct Target(*mut Item);
 // SAFETY: shared only inside `sorted`, whose threads write disjoint positions.
 unsafe impl Sync for Target {}
 
-/// The buckets of `a` that are not empty, from their ends.
+/// The non-empty buckets of `a`; `ends` are the ends of all buckets.
 fn parts<'a>(mut a: &'a mut [Item], ends: &[usize]) -> Vec<&'a mut [Item]> {
     let (mut out, mut start) = (Vec::with_capacity(ends.len()), 0);
     for &end in ends {
@@ -93,9 +93,9 @@ fn parts<'a>(mut a: &'a mut [Item], ends: &[usize]) -> Vec<&'a mut [Item]> {
     out
 }
 
-/// Stable sort of `a` by the lowest `bits` bits of the keys, the higher ones being equal.
+/// Stable sort of `a` by the lowest `bits` bits of the keys. The higher bits are equal.
 fn sort(a: &mut [Item], scratch: &mut [Item], mut bits: u32) {
-    while bits > 0 && a.len() > SMALL {
+    while bits > 0 && a.len() > INSERTION_LENGTH {
         let digit = (a.len().ilog2() - 2).clamp(2, MAX_DIGIT).min(bits);
         bits -= digit;
         let mask = (1usize << digit) - 1;
@@ -118,7 +118,7 @@ fn sort(a: &mut [Item], scratch: &mut [Item], mut bits: u32) {
             *e += 1;
         }
         a.copy_from_slice(scratch);
-        if a.len() > LARGE {
+        if a.len() > SERIAL_LENGTH {
             let both = parts(a, ends).into_par_iter().zip(parts(scratch, ends));
             return both.for_each(|(x, y)| sort(x, y, bits));
         }

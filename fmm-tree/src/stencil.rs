@@ -1,21 +1,22 @@
 //! The 119 stencil (Gumerov & Duraiswami 2008, §2.2.3): distant M2L edges of siblings end at their parent.
 //!
-//! The V list of a box has up to 189 boxes among the 216 children of its parent's colleagues. A source box of those
-//! that is far enough from the *parent* sends its multipole there once, instead of to each of the eight
-//! children; L2L then hands it down. Far enough: in units of the source's side, with the spheres around source and
-//! parent of radii R₁ = √3/2 and R₂ = √3, the centres are more than
+//! The V list of a box has up to 189 boxes among the 216 children of its parent's colleagues. A source box that is far
+//! enough from the *parent* sends its multipole to the parent once, instead of to each of the eight children. L2L then
+//! hands it down.
+//!
+//! How far is enough? In sides of the source, the spheres around source and parent have the radii R₁ = √3/2 and
+//! R₂ = √3. By eqs. 22 and 23 their centres must be more than
 //!
 //! D* = min(R₁, R₂) + max(R₁, R₂)/η* = √3/2 + 4 − √3 = 3.134, η* = √3/(4 − √3)
 //!
-//! apart, eqs. 22 and 23, so that the error bound is that of the nearest boxes of the V list. That holds for 80 of the
-//! 216. A box receives 109 edges and its parent 80: 109 + 80/8 = 119 translations a box, of 189.
+//! apart. The error bound is then no worse than for the nearest boxes of the V list. 80 of the 216 boxes qualify. A box
+//! keeps 109 edges and its parent receives 80, so there are 109 + 80/8 = 119 translations per box instead of 189.
 //!
-//! The bound is kept, the error is not quite: that of typical points is larger over the edges that moved. 4000 uniform
-//! charges of normal strengths, leaves of 8: the error of the potential grows by a factor of 1.2 at order 4, 1.5 at 8 and
-//! 2.7 at 12 (with variable truncation; 1.4, 2.0 and 4.3 without), which one or two orders make good.
+//! The worst-case bound is kept, but the error of typical points grows by a factor of 1.2 to 4. One or two orders more
+//! make up for it (measured in docs/notes/spherical-errors.md).
 //!
-//! The edges that moved go from a box to one of twice its side, less than 1.475 of the larger sides away: fine for
-//! multipoles outside their sphere, not for equivalent densities, whose `admissible_m2l` refuses them.
+//! A moved edge goes from a box to a box of twice its side, less than 1.475 of the larger sides away. Multipoles that
+//! are valid outside their sphere allow that. Equivalent densities do not: their `admissible_m2l` refuses such edges.
 
 use crate::lists::{ListOptions, across, complete, levels, rows};
 use fmm_traits::Error;
@@ -23,8 +24,8 @@ use fmm_traits::tree::{Edges, Lists, Tree};
 
 /// The U, V, W, X lists of `tree` with the distant V edges of siblings moved to their parent.
 ///
-/// Meant for trees of uniform depth ([`build_uniform`](crate::build_uniform)), where every box profits; correct for
-/// any. An edge that only one child has stays there.
+/// Correct for any tree, and meant for trees of uniform depth ([`build_uniform`](crate::build_uniform)), where every
+/// box profits. A family with a single receiving child keeps its edges at that child.
 ///
 /// # Errors
 /// As [`uvwx`](crate::uvwx).
@@ -37,8 +38,8 @@ pub fn stencil119(tree: &Tree, options: &ListOptions) -> Result<Lists, Error> {
     Ok(lists)
 }
 
-/// Whether `source`, one level below `target`, is more than D* from its centre. The offset is odd in halves of the
-/// smaller side, so its square is 35 or less, or 43 or more; (2 D*)² = 39.3.
+/// Whether the centres of `target` and of `source`, one level below it, are more than D* apart. In halves of the
+/// smaller side all three offsets are odd, so the squared distance is at most 35 or at least 43, and (2 D*)² = 39.3.
 fn is_distant(tree: &Tree, target: usize, source: u32) -> bool {
     let offset = |a: usize| {
         let (t, s) = (tree.anchor[target][a], tree.anchor[source as usize][a]);
@@ -47,7 +48,7 @@ fn is_distant(tree: &Tree, target: usize, source: u32) -> bool {
     (0..3).map(|a| offset(a).pow(2)).sum::<u64>() > 39
 }
 
-/// M2L with edges moved.
+/// The M2L edges after distant edges have moved from children to their parent.
 fn consolidated(tree: &Tree, m2l: &Edges) -> Edges {
     let level = levels(tree);
     let receivers = |b: usize| tree.children(b).filter(|&c| !tree.targets_of(c).is_empty());

@@ -1,26 +1,26 @@
 //! The treecode (Barnes & Hut; Yokota & Barba 2011, §2): multipoles straight to targets, no locals.
 //!
-//! A *multipole acceptance criterion* decides from the root down which boxes a target leaf sees as a whole. With the
-//! opening angle θ a source box of side l is accepted if
+//! A *multipole acceptance criterion* decides, from the root down, which source boxes a target leaf sees as a whole.
+//! With the opening angle θ, a source box of side l is accepted if
 //!
 //! l ≤ θ·d, d the distance from its centre to the nearest point of the target leaf.
 //!
-//! Larger θ: fewer and nearer boxes, larger errors. The multipole of a sphere of radius √3/2·l then falls by √3/2·θ
-//! or less a degree, so θ must stay below 2/√3. The neighbour list of the FMM, one box between, has
-//! d ≥ 3/2 l: θ = 2/3, what Yokota & Barba use.
+//! A larger θ accepts fewer and nearer boxes, and errs more. The sources lie in a sphere of radius √3/2·l, so the terms
+//! of an accepted multipole fall by a factor of at most √3/2·θ per degree; θ must stay below 2/√3. In the FMM one box
+//! lies between interacting boxes, so d ≥ 3/2·l. That is θ = 2/3, which Yokota & Barba use.
 
 use crate::lists::{complete, levels, rows};
 use fmm_traits::tree::{Edges, Lists, Tree};
 use fmm_traits::{Cube, Error};
 use rayon::prelude::*;
 
-/// How a treecode decides.
+/// Options of a treecode.
 #[derive(Clone, Copy, Debug)]
 pub struct TreecodeOptions {
     /// Opening angle θ > 0 (module header).
     pub theta: f64,
-    /// An accepted leaf with fewer sources is summed pair by pair: exact, and cheaper than an expansion that has
-    /// more coefficients.
+    /// A leaf with fewer sources is summed pair by pair even if it is accepted. That is exact, and cheaper than an
+    /// expansion with more coefficients than the leaf has sources.
     pub m2p_min_sources: usize,
 }
 
@@ -32,9 +32,10 @@ impl Default for TreecodeOptions {
 
 /// The edges of a treecode: P2M, M2M, M2P and P2P only.
 ///
-/// A box is accepted if it meets the criterion *and* `admissible(target, source)`, which says where a multipole is valid
-/// (`Expansion::admissible`; a softened kernel adds its near radius): whatever θ, what is refused is opened, and
-/// leaves are summed pair by pair. Rows belong to target leaves and are sorted. Work runs on the current rayon pool.
+/// A source box is accepted if it meets the criterion *and* `admissible(target, source)` holds. `admissible` says
+/// where a multipole is valid (`Expansion::admissible`; a softened kernel adds its near radius). A refused box is
+/// opened, whatever θ; a refused leaf is summed pair by pair. Rows belong to target leaves and are sorted. Work runs
+/// on the current rayon pool.
 ///
 /// # Errors
 /// [`Error::Parameter`] when θ is not positive and finite.
@@ -52,7 +53,7 @@ pub fn treecode(
     }
     let cube = |(b, &l): (usize, &u8)| Cube { center: tree.center(b, l as usize), side: tree.side_at(l as usize) };
     let cubes: Vec<Cube> = levels(tree).iter().enumerate().map(cube).collect();
-    // Slack for the rounding of the product alone: sides and centres are exact.
+    // Sides and centres are exact; the slack covers the rounding of θ·d.
     let theta2 = (theta * (1.0 + 1e-12)).powi(2);
     let accepts = |t: Cube, s: Cube| {
         let gap2 = |a: usize| ((t.center[a] - s.center[a]).abs() - 0.5 * t.side).max(0.0).powi(2);

@@ -251,6 +251,12 @@ fn the_checker_sees_damage() {
     let mut damaged = tree.clone();
     damaged.source_range[tree.len() - 1][0] += 1;
     assert!(invariants::check_tree(&damaged).is_err());
+    assert!(invariants::check_boxes(&Tree::default()).is_err());
+    // Two ranges that meet and do not ascend: [a, b] and [b, a'] instead of [a, a'] with a' between.
+    let mut damaged = tree.clone();
+    let (child, end) = (tree.children(0).start, tree.source_range[0][1]);
+    (damaged.source_range[child][1], damaged.source_range[child + 1][0]) = (end, end);
+    assert!(invariants::check_boxes(&damaged).is_err());
 }
 
 #[test]

@@ -1,18 +1,29 @@
 //! Octree or pair by pair on an NVIDIA GPU.
 
 use super::octree::{blocks, rows_of_sources};
-use super::{Engine, Mesh, Placed, Placement, Seconds, Watch, build_options, one_by_one, order_of_densities, picked};
-use crate::choose::Choice;
-use crate::describe::{Edges, PlanSeconds};
+use super::{Engine, Placed, Placement, ProbeSeconds, Seconds, Watch};
+use super::{build_options, list_options, one_by_one, picked};
+use crate::choice::Choice;
+use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
+use crate::parts::Parts;
+use crate::probe::Trial;
 use crate::request::{Fmm, Targets};
-use crate::tuning;
-use crate::variant::{Expansion, Parts};
+use crate::rng::Rng;
+use crate::variant::Expansion;
 use backend_cpu::Precision;
 use backend_cuda::{Settings, Solver, SphericalSettings, Sum};
 use fmm_traits::{Error, Lists, Stage, Tree};
+use rayon::prelude::*;
 use std::sync::OnceLock;
 use std::time::Instant;
+
+/// Targets at which errors are measured.
+const MEASURED: usize = 1024;
+/// Seeds of their choice, and of strengths.
+const SEED: u64 = 0x4355_4441;
+/// Numbers that one seed makes.
+const SEEDED: usize = 1 << 12;
 
 /// The fast method on the device, or the direct sum.
 pub(crate) struct Cuda {
@@ -21,6 +32,8 @@ pub(crate) struct Cuda {
     parts: Parts,
     /// None before the first points.
     points: Option<Points>,
+    /// New points that are not settled.
+    site: Option<Site>,
 }
 
 /// What the device holds, and the points in the caller's order.
@@ -39,79 +52,94 @@ enum Held {
     Direct { sum: Box<dyn Sum>, chosen: Option<Vec<usize>> },
 }
 
+/// Points before the order is known.
+struct Site {
+    sources: Vec<f64>,
+    /// What the caller shows as points of their own.
+    targets: Option<Vec<f64>>,
+    /// Targets of the tree that are points of their own.
+    own: Option<Vec<f64>>,
+    /// The sources that are shown, or that are targets of a direct sum.
+    pick: Option<Vec<usize>>,
+    /// Their tree, until a solver takes it.
+    tree: Option<backend_cuda::Placed>,
+    /// Seconds that placing took.
+    seconds: f64,
+    /// The last one that was made, and its order.
+    solver: Option<(usize, Box<dyn Solver>)>,
+    /// Strengths and sums of a measurement.
+    trial: Option<([Vec<f64>; 2], Trial)>,
+}
+
 impl Cuda {
     pub(super) fn new(request: &Fmm, choice: &Choice, parts: Parts) -> Self {
-        Cuda { request: request.clone(), choice: choice.clone(), parts, points: None }
+        Cuda { request: request.clone(), choice: choice.clone(), parts, points: None, site: None }
     }
 
-    /// The fast method at new points: with the solver there is, or a new one.
-    fn fast(&mut self, sources: &[f64], targets: Targets<'_>) -> Result<Placed, Error> {
-        let (c, r) = (&self.choice, &self.request);
-        let placement = Placement::of(&c.facts, sources, targets);
-        let tree = build_options(r, c, &self.parts);
-        let own = placement.points();
+    /// The tree of the points of a site.
+    fn tree(&self, site: &Site) -> Result<backend_cuda::Placed, Error> {
+        let r = &self.request;
+        let options = build_options(r, &self.choice, &self.parts);
         let device = r.backend.device(r.cache.as_ref())?;
-        let points = backend_cuda::Placed::new(&device, &tree, sources, own)?;
-        let usual = c.order.unwrap_or(tuning::MAX_ORDER);
-        let order = match self.parts.expansion {
-            Expansion::Equivalent => {
-                let all = matches!(targets, Targets::Sources);
-                order_of_densities((r, c, &self.parts), sources.len() / 3, all, usual, || points.closeness())?
-            }
-            Expansion::Spherical => usual,
-        };
-        let (report, seconds) = match &mut self.points {
-            Some(Points { held: Held::Fast { solver, order: there, pick, copy }, sources: old, targets: others })
-                if *there >= order =>
-            {
-                solver.set_points(points)?;
-                (*old, *others) = (sources.to_vec(), own_points(targets));
-                let said = (solver.report().clone(), solver.seconds());
-                (*pick, *copy) = (placement.into_pick(), OnceLock::new());
-                said
-            }
-            _ => {
-                let lists = tuning::list_options(order, &self.parts);
-                let expansion = match self.parts.expansion {
-                    Expansion::Spherical => backend_cuda::Expansion::Spherical(SphericalSettings {
-                        truncation: self.parts.spherical.truncation,
-                        translation: Some(self.parts.translation_on_gpu(order, r.precision == Precision::F32)),
-                    }),
-                    Expansion::Equivalent => backend_cuda::Expansion::Equivalent,
-                };
-                let policy = match self.parts.policy.theta() {
-                    Some(theta) => backend_cuda::Policy::Treecode { theta },
-                    None => backend_cuda::Policy::Uvwx,
-                };
-                let beside = r.stages_apart.then_some(false);
-                let settings = Settings { expansion, policy, order, lists, beside, cache: r.cache.clone() };
-                let space = r.family.in_space()?;
-                let solver = space.device_solver(r.outputs, &settings, r.precision, points)?;
-                let said = (solver.report().clone(), solver.seconds());
-                let held = Held::Fast { solver, order, pick: placement.into_pick(), copy: OnceLock::new() };
-                self.points = Some(Points { held, sources: sources.to_vec(), targets: own_points(targets) });
-                said
-            }
-        };
-        let backend_cuda::PlanSeconds { tree: built, lists, operators } = seconds;
-        let mut placed = Placed { report, seconds: PlanSeconds { tree: built, lists, operators, plan: 0.0 } };
-        placed.say_softening(tree.min_side);
-        let densities = c.facts.dipolar && self.parts.expansion == Expansion::Equivalent;
-        if densities && r.precision == Precision::F32 && matches!(targets, Targets::Points(_)) {
-            placed.report.warnings.push(
-                "densities that stand for dipoles or stresslets cancel far away, here in f32: verify targets apart from them"
-                    .into(),
-            );
-        }
-        Ok(placed)
+        backend_cuda::Placed::new(&device, &options, &site.sources, site.own.as_deref())
     }
 
-    fn direct(&mut self, sources: &[f64], targets: Targets<'_>) -> Result<(), Error> {
-        let chosen = if let Targets::Subset(s) = targets { Some(s.to_vec()) } else { None };
-        let sum = self.sum(sources, targets)?;
-        let held = Held::Direct { sum, chosen };
-        self.points = Some(Points { held, sources: sources.to_vec(), targets: own_points(targets) });
-        Ok(())
+    /// How a solver of an order computes.
+    fn settings(&self, order: usize) -> Settings {
+        let (r, parts) = (&self.request, &self.parts);
+        let expansion = match parts.expansion {
+            Expansion::Spherical => backend_cuda::Expansion::Spherical(SphericalSettings {
+                truncation: parts.spherical.truncation,
+                translation: Some(parts.translation_on_gpu(order, r.precision == Precision::F32)),
+            }),
+            Expansion::Equivalent => backend_cuda::Expansion::Equivalent,
+        };
+        let policy = match parts.policy.theta() {
+            Some(theta) => backend_cuda::Policy::Treecode { theta },
+            None => backend_cuda::Policy::Uvwx,
+        };
+        let beside = r.stages_apart.then_some(false);
+        Settings { expansion, policy, order, lists: list_options(order, parts), beside, cache: r.cache.clone() }
+    }
+
+    /// The solver of an order for a site, made if it is not there.
+    fn solver<'a>(&self, site: &'a mut Site, order: usize) -> Result<&'a dyn Solver, Error> {
+        if site.solver.as_ref().is_none_or(|(made, _)| *made != order) {
+            // The memory of the old one serves the new one.
+            site.solver = None;
+            let tree = match site.tree.take() {
+                Some(tree) => tree,
+                None => self.tree(site)?,
+            };
+            let r = &self.request;
+            let solver = r.family.in_space()?.device_solver(r.outputs, &self.settings(order), r.precision, tree)?;
+            site.solver = Some((order, solver));
+        }
+        Ok(&*site.solver.as_ref().expect("just made").1)
+    }
+
+    /// Targets drawn at random, strengths of both kinds, and the direct sums.
+    fn measured_at(&self, site: &Site) -> Result<([Vec<f64>; 2], Trial), Error> {
+        let facts = &self.choice.facts;
+        let n = site.sources.len() / facts.dim;
+        let count = site.own.as_ref().map_or(n, |t| t.len() / facts.dim);
+        let rows = Rng::new(SEED).sample(count, MEASURED);
+        let strengths = [0, 1].map(|kind| random(n * facts.strengths, kind));
+        let at: Vec<f64>;
+        let targets = match &site.own {
+            Some(t) => {
+                at = rows.iter().flat_map(|&i| &t[facts.dim * i..facts.dim * (i + 1)]).copied().collect();
+                Targets::Points(&at)
+            }
+            None => Targets::Subset(&rows),
+        };
+        let sum = self.sum(&site.sources, targets)?;
+        let mut exact = vec![vec![0.0; rows.len() * facts.values]; 2];
+        for (strengths, exact) in strengths.iter().zip(&mut exact) {
+            sum.apply(strengths, exact)?;
+        }
+        let positions = rows.into_iter().map(|i| i as u32).collect();
+        Ok((strengths, Trial::of_targets(positions, exact, vec![1.0; facts.columns.len()], count)))
     }
 
     /// A direct sum that waits for strengths.
@@ -149,9 +177,14 @@ impl Cuda {
     }
 }
 
-/// A copy of targets that are points of their own.
-fn own_points(targets: Targets<'_>) -> Option<Vec<f64>> {
-    if let Targets::Points(t) = targets { Some(t.to_vec()) } else { None }
+/// Random strengths: of kind 0 uniform in (0, 1), else normal.
+fn random(count: usize, kind: u64) -> Vec<f64> {
+    let mut out = vec![0.0; count];
+    out.par_chunks_mut(SEEDED).enumerate().for_each(|(k, out)| {
+        let mut rng = Rng::new(SEED ^ (kind << 56) ^ ((k as u64) << 8));
+        out.iter_mut().for_each(|q| *q = if kind == 0 { rng.uniform() } else { rng.normal() });
+    });
+    out
 }
 
 impl Points {
@@ -160,6 +193,16 @@ impl Points {
         let n = self.sources.len() / 3;
         [n, chosen.map_or(self.targets.as_ref().map_or(n, |t| t.len() / 3), Vec::len)]
     }
+}
+
+/// Counts of a plan on the device. Points that M2P and P2L evaluate are taken to be those of a mean leaf each.
+fn mesh_of(solver: &dyn Solver) -> Mesh {
+    let c = solver.counts();
+    let [p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p] = c.edges;
+    let edges = Edges { p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p };
+    let far_points = ((p2l + m2p) as f64 * solver.report().mean_leaf) as u64;
+    let (levels, boxes, leaves, near_pairs) = (c.levels, c.boxes, c.leaves, c.near_pairs);
+    Mesh { levels, boxes, leaves, root_side: c.root_side, edges, near_pairs, far_points }
 }
 
 impl Engine for Cuda {
@@ -179,23 +222,118 @@ impl Engine for Cuda {
         Ok(rows)
     }
 
-    fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<Placed, Error> {
+    fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<(), Error> {
         watch("tree", 0.0)?;
-        match self.choice.order {
-            Some(_) => self.fast(sources, targets),
-            None => self.direct(sources, targets).map(|()| Placed::default()),
+        let start = Instant::now();
+        let shown = if let Targets::Points(t) = targets { Some(t.to_vec()) } else { None };
+        let mut site = Site {
+            sources: sources.to_vec(),
+            targets: shown,
+            own: None,
+            pick: None,
+            tree: None,
+            seconds: 0.0,
+            solver: None,
+            trial: None,
+        };
+        if self.choice.order.is_none() {
+            site.pick = if let Targets::Subset(s) = targets { Some(s.to_vec()) } else { None };
+        } else {
+            let placement = Placement::of(&self.choice.facts, sources, targets);
+            site.own = placement.points().map(<[f64]>::to_vec);
+            site.pick = placement.into_pick();
+            site.tree = Some(self.tree(&site)?);
         }
+        site.seconds = start.elapsed().as_secs_f64();
+        self.site = Some(site);
+        Ok(())
+    }
+
+    fn preview(&mut self, order: usize) -> Result<Mesh, Error> {
+        let Some(mut site) = self.site.take() else { return Ok(Mesh::default()) };
+        let mesh = mesh_of(self.solver(&mut site, order)?);
+        self.site = Some(site);
+        Ok(mesh)
+    }
+
+    /// The whole sum, at targets drawn at random: on a device it takes less than a small part of it elsewhere.
+    fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
+        let Some(mut site) = self.site.take() else { return Ok(Default::default()) };
+        let facts = &self.choice.facts;
+        let mut seconds = ProbeSeconds::default();
+        let start = Instant::now();
+        self.solver(&mut site, order)?;
+        seconds.operators = start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        if site.trial.is_none() {
+            site.trial = Some(self.measured_at(&site)?);
+        }
+        let ((_, solver), (strengths, trial)) =
+            (site.solver.as_ref().expect("just made"), site.trial.as_ref().expect("just made"));
+        let count = site.own.as_ref().map_or(site.sources.len(), Vec::len) / facts.dim;
+        let mut rows = vec![0.0; count * facts.values];
+        let mut computed = Vec::new();
+        for strengths in strengths {
+            solver.apply(strengths, &mut rows, &mut |_, _| true)?;
+            let row = |&i: &u32| &rows[facts.values * i as usize..facts.values * (i as usize + 1)];
+            computed.push(trial.sample.targets.iter().flat_map(row).copied().collect());
+        }
+        let bounds = trial.bounds(&computed, facts, self.request.norm);
+        seconds.sums = start.elapsed().as_secs_f64();
+        self.site = Some(site);
+        Ok((bounds, seconds))
+    }
+
+    fn trial(&self) -> Option<&Trial> {
+        self.site.as_ref()?.trial.as_ref().map(|(_, trial)| trial)
+    }
+
+    fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
+        let Some(mut site) = self.site.take() else { return Ok(Placed::default()) };
+        watch("operators", 0.5)?;
+        let start = Instant::now();
+        let mut placed = Placed::default();
+        placed.seconds.tree = site.seconds;
+        if self.choice.order.is_none() {
+            let targets = match (&site.targets, &site.pick) {
+                (Some(t), _) => Targets::Points(t),
+                (None, Some(s)) => Targets::Subset(s),
+                (None, None) => Targets::Sources,
+            };
+            let sum = self.sum(&site.sources, targets)?;
+            let held = Held::Direct { sum, chosen: site.pick };
+            self.points = Some(Points { held, sources: site.sources, targets: site.targets });
+            return Ok(placed);
+        }
+        let solver = match (&mut self.points, site.tree.take()) {
+            // The plan that is there takes the new points.
+            (Some(Points { held: Held::Fast { solver, order: there, .. }, .. }), Some(tree)) if *there == order => {
+                solver.set_points(tree)?;
+                None
+            }
+            (_, tree) => {
+                site.tree = tree;
+                self.solver(&mut site, order)?;
+                site.solver.take().map(|(_, solver)| solver)
+            }
+        };
+        let copy = OnceLock::new();
+        let solver = match (solver, self.points.take()) {
+            (Some(solver), _) => solver,
+            (None, Some(Points { held: Held::Fast { solver, .. }, .. })) => solver,
+            (None, _) => return Ok(placed),
+        };
+        placed.report = solver.report().clone();
+        placed.say_softening(build_options(&self.request, &self.choice, &self.parts).min_side);
+        (placed.seconds.lists, placed.seconds.operators) = (solver.seconds().lists, start.elapsed().as_secs_f64());
+        let held = Held::Fast { solver, order, pick: site.pick, copy };
+        self.points = Some(Points { held, sources: site.sources, targets: site.targets });
+        self.choice.order = Some(order);
+        Ok(placed)
     }
 
     fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<Seconds, Error> {
         one_by_one(strengths, rows, |strengths, rows| self.one(strengths, rows, watch))
-    }
-
-    fn order(&self) -> Option<usize> {
-        match self.points.as_ref().map(|p| &p.held) {
-            Some(Held::Fast { order, .. }) => Some(*order),
-            _ => None,
-        }
     }
 
     fn points(&self) -> (Vec<f64>, Vec<f64>) {
@@ -206,13 +344,7 @@ impl Engine for Cuda {
     fn mesh(&self) -> Mesh {
         let Some(points) = &self.points else { return Mesh::default() };
         match &points.held {
-            Held::Fast { solver, .. } => {
-                let c = solver.counts();
-                let [p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p] = c.edges;
-                let edges = Edges { p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p };
-                let (levels, boxes, leaves) = (c.levels, c.boxes, c.leaves);
-                Mesh { levels, boxes, leaves, root_side: c.root_side, edges, near_pairs: c.near_pairs }
-            }
+            Held::Fast { solver, .. } => mesh_of(&**solver),
             Held::Direct { chosen, .. } => {
                 let [n, m] = points.shape(chosen.as_ref());
                 Mesh { near_pairs: n as u64 * m as u64, ..Mesh::default() }

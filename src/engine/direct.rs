@@ -1,9 +1,13 @@
 //! Pair by pair.
 
-use super::{Engine, Mesh, Placed, Seconds, Watch};
-use crate::choose::Choice;
+use super::{Engine, Placed, ProbeSeconds, Seconds, Watch};
+use crate::choice::Choice;
+use crate::mesh::Mesh;
 use crate::near::NearBlock;
+use crate::probe::Trial;
 use crate::request::{Fmm, Targets};
+use crate::rng::Rng;
+use backend_cpu::Precision;
 use backend_cpu::sum::together;
 use fmm_families::Facts;
 use fmm_traits::{Error, Stage};
@@ -12,10 +16,21 @@ use std::time::Instant;
 /// Pairs of one uninterruptible piece of a sum.
 const PIECE: usize = 1 << 32;
 
+/// Targets at which the rounding of direct sums is measured, and the seed of their choice.
+const MEASURED: usize = 256;
+const SEED: u64 = 0x4449_5245;
+
 /// Direct summation.
 pub(crate) struct Direct {
     request: Fmm,
     choice: Choice,
+    points: Ends,
+    /// New points that are not settled, and what was measured on them.
+    site: Option<(Ends, Option<Trial>)>,
+}
+
+/// Sources and targets.
+struct Ends {
     sources: Vec<f64>,
     targets: At,
 }
@@ -30,17 +45,28 @@ enum At {
 
 impl Direct {
     pub(super) fn new(request: &Fmm, choice: &Choice) -> Self {
-        let (sources, targets) = (Vec::new(), At::Sources(Vec::new()));
-        Direct { request: request.clone(), choice: choice.clone(), sources, targets }
+        let points = Ends { sources: Vec::new(), targets: At::Sources(Vec::new()) };
+        Direct { request: request.clone(), choice: choice.clone(), points, site: None }
     }
     fn n_sources(&self) -> usize {
-        self.sources.len() / self.choice.facts.dim
+        self.points.sources.len() / self.choice.facts.dim
     }
     fn n_targets(&self) -> usize {
+        self.points.count(self.choice.facts.dim)
+    }
+}
+
+impl Ends {
+    /// Number of targets.
+    fn count(&self, dim: usize) -> usize {
         match &self.targets {
             At::Sources(s) => s.len(),
-            At::Points(t) => t.len() / self.choice.facts.dim,
+            At::Points(t) => t.len() / dim,
         }
+    }
+    fn mesh(&self, dim: usize) -> Mesh {
+        let near_pairs = (self.sources.len() / dim) as u64 * self.count(dim) as u64;
+        Mesh { near_pairs, ..Mesh::default() }
     }
 }
 
@@ -49,13 +75,60 @@ impl Engine for Direct {
         (&self.request, &self.choice)
     }
 
-    fn place(&mut self, sources: &[f64], targets: Targets<'_>, _watch: Watch) -> Result<Placed, Error> {
-        self.sources = sources.to_vec();
-        self.targets = match targets {
-            Targets::Sources => At::Sources((0..self.n_sources()).collect()),
+    fn place(&mut self, sources: &[f64], targets: Targets<'_>, _watch: Watch) -> Result<(), Error> {
+        let targets = match targets {
+            Targets::Sources => At::Sources((0..sources.len() / self.choice.facts.dim).collect()),
             Targets::Subset(s) => At::Sources(s.to_vec()),
             Targets::Points(t) => At::Points(t.to_vec()),
         };
+        self.site = Some((Ends { sources: sources.to_vec(), targets }, None));
+        Ok(())
+    }
+
+    fn preview(&mut self, _: usize) -> Result<Mesh, Error> {
+        Ok(self.site.as_ref().map_or_else(Mesh::default, |(ends, _)| ends.mesh(self.choice.facts.dim)))
+    }
+
+    /// Rounding: sums in the precision that was asked for against those in f64, which err by nothing that counts here.
+    fn measure(&mut self, _: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
+        let (r, c, start) = (&self.request, &self.choice, Instant::now());
+        let Some((ends, trial)) = &mut self.site else { return Ok(Default::default()) };
+        if r.precision == Precision::F64 {
+            return Ok((vec![0.0; c.facts.columns.len()], ProbeSeconds::default()));
+        }
+        let (dim, mut rng) = (c.facts.dim, Rng::new(SEED));
+        let count = ends.count(dim);
+        let picked = rng.sample(count, MEASURED);
+        let at: (Vec<usize>, Vec<f64>);
+        let targets = match &ends.targets {
+            At::Points(t) => {
+                at = (vec![], picked.iter().flat_map(|&i| &t[dim * i..dim * (i + 1)]).copied().collect());
+                backend_cpu::Targets::Points(&at.1)
+            }
+            At::Sources(s) => {
+                at = (picked.iter().map(|&i| s[i]).collect(), vec![]);
+                backend_cpu::Targets::Sources(Some(&at.0))
+            }
+        };
+        let n = ends.sources.len() / dim * c.facts.strengths;
+        let strengths = [0, 1].map(|k| (0..n).map(|_| if k == 0 { rng.uniform() } else { rng.normal() }).collect());
+        let sets: [&[f64]; 2] = strengths.each_ref().map(|q: &Vec<f64>| &q[..]);
+        let [exact, computed] = [Precision::F64, r.precision]
+            .map(|precision| r.family.direct(r.outputs, &ends.sources, &sets, targets, precision, c.isa));
+        let positions = picked.iter().map(|&i| i as u32).collect();
+        let trial = trial.insert(Trial::of_targets(positions, exact?, vec![1.0; c.facts.columns.len()], count));
+        let seconds = ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 };
+        Ok((trial.bounds(&computed?, &c.facts, r.norm), seconds))
+    }
+
+    fn trial(&self) -> Option<&Trial> {
+        self.site.as_ref()?.1.as_ref()
+    }
+
+    fn settle(&mut self, _: usize, _watch: Watch) -> Result<Placed, Error> {
+        if let Some((points, _)) = self.site.take() {
+            self.points = points;
+        }
         Ok(Placed::default())
     }
 
@@ -68,11 +141,11 @@ impl Engine for Direct {
         for first in (0..targets).step_by(piece) {
             watch(Stage::P2p.name(), first as f64 / targets as f64)?;
             let range = first..targets.min(first + piece);
-            let place = match &self.targets {
+            let place = match &self.points.targets {
                 At::Points(t) => backend_cpu::Targets::Points(&t[dim * range.start..dim * range.end]),
                 At::Sources(s) => backend_cpu::Targets::Sources(Some(&s[range.clone()])),
             };
-            let sums = r.family.direct(r.outputs, &self.sources, strengths, place, r.precision, isa)?;
+            let sums = r.family.direct(r.outputs, &self.points.sources, strengths, place, r.precision, isa)?;
             for (rows, sums) in rows.iter_mut().zip(&sums) {
                 rows[values * range.start..values * range.end].copy_from_slice(sums);
             }
@@ -89,12 +162,12 @@ impl Engine for Direct {
     }
 
     fn points(&self) -> (Vec<f64>, Vec<f64>) {
-        let targets = if let At::Points(t) = &self.targets { t.clone() } else { Vec::new() };
-        (self.sources.clone(), targets)
+        let targets = if let At::Points(t) = &self.points.targets { t.clone() } else { Vec::new() };
+        (self.points.sources.clone(), targets)
     }
 
     fn mesh(&self) -> Mesh {
-        Mesh { near_pairs: self.n_sources() as u64 * self.n_targets() as u64, ..Mesh::default() }
+        self.points.mesh(self.choice.facts.dim)
     }
 
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
@@ -102,10 +175,10 @@ impl Engine for Direct {
     }
 
     fn bytes(&self) -> u64 {
-        let targets = match &self.targets {
+        let targets = match &self.points.targets {
             At::Sources(s) => s.len(),
             At::Points(t) => t.len(),
         };
-        8 * (self.sources.len() + targets) as u64
+        8 * (self.points.sources.len() + targets) as u64
     }
 }

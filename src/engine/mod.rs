@@ -6,16 +6,20 @@ mod direct;
 mod octree;
 mod plane;
 
-use crate::choose::{Choice, Layout};
-use crate::describe::{Edges, PlanSeconds};
+use crate::candidates::{self, Layout};
+use crate::choice::Choice;
+use crate::machine;
+use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
+use crate::parts::{Parts, Policy};
+use crate::probe::Trial;
 use crate::request::{Backend, Fmm, Method, Targets};
-use crate::variant::Parts;
-use crate::{machine, tuning};
+use crate::variant::{Expansion, Truncation};
 use backend_cpu::Precision;
 use fmm_families::Facts;
+use fmm_kernels::equivalent::surface;
 use fmm_traits::{Error, Stage};
-use fmm_tree::{BuildOptions, BuildReport};
+use fmm_tree::{BuildOptions, BuildReport, ListOptions};
 
 /// Called before each phase with the fraction done; an error (cancellation) ends the work.
 pub(crate) type Watch<'a> = &'a dyn Fn(&'static str, f64) -> Result<(), Error>;
@@ -24,11 +28,20 @@ pub(crate) type Watch<'a> = &'a dyn Fn(&'static str, f64) -> Result<(), Error>;
 pub(crate) type Seconds = [f64; Stage::ALL.len()];
 
 /// What placing the points had to report.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Placed {
     pub report: BuildReport,
     /// All but the total.
     pub seconds: PlanSeconds,
+}
+
+/// What a measurement took, in seconds.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ProbeSeconds {
+    /// Sums, and what they need of points and lists.
+    pub sums: f64,
+    /// Operators, which later plans find made.
+    pub operators: f64,
 }
 
 impl Placed {
@@ -40,19 +53,11 @@ impl Placed {
     }
 }
 
-/// What an engine made of the points; all zero without boxes.
-#[derive(Default)]
-pub(crate) struct Mesh {
-    pub levels: usize,
-    pub boxes: usize,
-    pub leaves: usize,
-    pub root_side: f64,
-    pub edges: Edges,
-    pub near_pairs: u64,
-}
-
 /// Points in, then strengths → sums; everything in the caller's order. Points and strengths have been checked and
 /// are not empty. Called inside the thread pool of the plan.
+///
+/// Points enter in two steps: [`place`](Engine::place) takes them beside the ones that are there, so that orders can be
+/// [measured](Engine::measure) on them; [`settle`](Engine::settle) makes them the points of the sums.
 pub(crate) trait Engine: Send + Sync {
     /// What was asked for, and what was decided.
     fn asked(&self) -> (&Fmm, &Choice);
@@ -66,18 +71,22 @@ pub(crate) trait Engine: Send + Sync {
         let sums = r.family.direct(r.outputs, sources, &[strengths], on_cpu(targets), Precision::F64, c.isa)?;
         Ok(sums.into_iter().next().unwrap_or_default())
     }
-    /// Takes the points; on an error the engine is as before.
-    fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<Placed, Error>;
+    /// Takes new points, beside those that are there.
+    fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<(), Error>;
+    /// Boxes and edges of the new points at an order.
+    fn preview(&mut self, order: usize) -> Result<Mesh, Error>;
+    /// Bounds of the errors of the outputs at an order on the new points, one for each output of the facts.
+    fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error>;
+    /// What errors were measured at.
+    fn trial(&self) -> Option<&Trial>;
+    /// Makes the new points those of the sums, at an order. On an error the sums are as before.
+    fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error>;
     /// Overwrites the `rows` (targets × values of the kernel) of each set of strengths with its sums, which have the same bits
     /// in whatever company.
     fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<Seconds, Error>;
     /// How many sets share work in [`run`](Self::run), and the bytes it takes for each beyond the first.
     fn together(&self) -> (usize, u64) {
         (1, 0)
-    }
-    /// The order of the expansion, where it is not the one that was chosen before the points were known.
-    fn order(&self) -> Option<usize> {
-        None
     }
     /// The sources, and the targets if they are points of their own (else empty).
     fn points(&self) -> (Vec<f64>, Vec<f64>);
@@ -126,34 +135,27 @@ pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
 
 /// How the boxes of a choice are split.
 fn build_options(request: &Fmm, choice: &Choice, parts: &Parts) -> BuildOptions {
-    let family = &request.family;
-    let error = choice.tolerance.unwrap_or_else(|| {
-        tuning::error_of_order(family.name(), request.outputs, choice.order.unwrap_or(tuning::MIN_ORDER), parts)
-    });
+    let error = choice.tolerance.unwrap_or_else(|| candidates::error_of_order(parts, choice.order.unwrap_or(1)));
     BuildOptions {
         ncrit: request.ncrit,
         occupancy: choice.occupancy,
-        min_side: family.near_radius(error),
+        min_side: request.family.near_radius(error),
         root: request.root,
     }
 }
 
-/// The order of equivalent densities for `sources` points in their tree: with a tolerance the one that their closeness asks for, and
-/// `usual` where that was not measured, as for treecodes, softened kernels, and unless `all` sources are the targets.
-fn order_of_densities(
-    (request, choice, parts): (&Fmm, &Choice, &Parts),
-    sources: usize,
-    all: bool,
-    usual: usize,
-    closeness: impl FnOnce() -> Result<f64, Error>,
-) -> Result<usize, Error> {
-    let family = &request.family;
-    let Some(tolerance) = choice.tolerance else { return Ok(usual) };
-    if !all || parts.policy.theta().is_some() || family.near_radius(1.0) > 0.0 {
-        return Ok(usual);
-    }
-    let scene = tuning::Scene { sources, apart: false, ncrit: request.ncrit, again: false };
-    tuning::order_of_scattered(family.name(), request.outputs, tolerance, scene, usual, closeness)
+/// Small leaves of W and X edges are summed pair by pair: those with fewer points than the equivalent surface has, or than
+/// harmonics; of a treecode half as many, and a quarter where far boxes take fewer degrees.
+fn list_options(order: usize, parts: &Parts) -> ListOptions {
+    let size = match (parts.expansion, parts.policy) {
+        (Expansion::Equivalent, _) => surface::len(order),
+        (Expansion::Spherical, Policy::Treecode { .. }) if parts.spherical.truncation == Truncation::Variable => {
+            order * order / 4
+        }
+        (Expansion::Spherical, Policy::Treecode { .. }) => order * order / 2,
+        (Expansion::Spherical, _) => order * order,
+    };
+    ListOptions { m2p_min_sources: size, p2l_min_targets: size }
 }
 
 /// How a subset of the sources is served by an engine that knows only points and whole sets.

@@ -1,16 +1,17 @@
 //! Octree and lists on the CPU.
 
-use super::{Engine, Mesh, Placed, Placement, Seconds, Watch, build_options, order_of_densities, picked};
-use crate::choose::Choice;
-use crate::describe::Edges;
+use super::{Engine, Placed, Placement, ProbeSeconds, Seconds, Watch};
+use super::{build_options, list_options, picked};
+use crate::choice::Choice;
+use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
+use crate::parts::{Parts, Policy};
+use crate::probe::Trial;
 use crate::request::{Fmm, Targets};
-use crate::tuning;
-use crate::variant::{Expansion, Parts, Policy};
-use backend_cpu::spherical::estimate::{Estimate, Question};
-use backend_cpu::{Settings, Solver};
+use crate::variant::Expansion;
+use backend_cpu::{Precision, Settings, Solver};
 use fmm_traits::{Cube, Error, Lists, Points, Stage, Tree};
-use fmm_tree::TreecodeOptions;
+use fmm_tree::{ListOptions, TreecodeOptions};
 use std::borrow::Cow;
 use std::time::Instant;
 
@@ -19,66 +20,77 @@ pub(crate) struct Octree {
     request: Fmm,
     choice: Choice,
     parts: Parts,
-    /// None before the first points.
+    /// None before the first points are settled.
     solver: Option<Box<dyn Solver>>,
     /// That of the solver.
-    order: Option<usize>,
+    order: usize,
     /// The sources that are shown, when an evaluation at all sources serves a subset.
     pick: Option<Vec<usize>>,
+    /// New points that are not settled.
+    site: Option<Site>,
+}
+
+/// Points in their tree, before the order is known.
+struct Site {
+    tree: Tree,
+    placed: Placed,
+    /// No box is seen as a whole from nearer than this.
+    near: f64,
+    pick: Option<Vec<usize>>,
+    /// The last lists that were made, and their options.
+    lists: Option<(ListOptions, Lists)>,
+    trial: Option<Trial>,
+}
+
+impl Site {
+    /// The lists of an order.
+    fn lists(&mut self, parts: &Parts, order: usize) -> Result<&Lists, Error> {
+        let options = list_options(order, parts);
+        if self.lists.as_ref().is_none_or(|(made, _)| *made != options) {
+            self.lists = Some((options, lists(&self.tree, parts, &options, self.near)?));
+        }
+        Ok(&self.lists.as_ref().expect("just made").1)
+    }
+}
+
+/// The lists of a policy. A treecode sees no box as a whole that is nearer than `near` (softened kernels); other policies
+/// need only boxes that are large enough.
+fn lists(tree: &Tree, parts: &Parts, options: &ListOptions, near: f64) -> Result<Lists, Error> {
+    let theta = match parts.policy {
+        Policy::Uvwx => return fmm_tree::uvwx(tree, options),
+        Policy::Stencil119 => return fmm_tree::stencil119(tree, options),
+        Policy::Treecode { theta } => theta,
+    };
+    let valid = match parts.expansion {
+        Expansion::Spherical => fmm_kernels::spherical::expansion::m2p_valid,
+        Expansion::Equivalent => fmm_kernels::equivalent::expansion::m2p_valid,
+    };
+    let apart = |t: Cube, s: Cube| {
+        let gap = |a: usize| ((t.center[a] - s.center[a]).abs() - 0.5 * (t.side + s.side)).max(0.0);
+        gap(0).hypot(gap(1)).hypot(gap(2)) >= near
+    };
+    let options = TreecodeOptions { theta, m2p_min_sources: options.m2p_min_sources };
+    fmm_tree::treecode(tree, &options, |t, s| valid(t, s) && (near == 0.0 || apart(t, s)))
 }
 
 impl Octree {
     pub(super) fn new(request: &Fmm, choice: &Choice, parts: Parts) -> Self {
-        Octree { request: request.clone(), choice: choice.clone(), parts, solver: None, order: None, pick: None }
+        let (request, choice) = (request.clone(), choice.clone());
+        Octree { request, choice, parts, solver: None, order: 0, pick: None, site: None }
     }
 
-    /// The lists of the policy. A treecode sees no box as a whole that is nearer than `near` (softened kernels); other
-    /// policies need only boxes that are large enough.
-    fn lists(&self, tree: &Tree, order: usize, near: f64) -> Result<Lists, Error> {
-        let parts = &self.parts;
-        let options = tuning::list_options(order, parts);
-        let theta = match parts.policy {
-            Policy::Uvwx => return fmm_tree::uvwx(tree, &options),
-            Policy::Stencil119 => return fmm_tree::stencil119(tree, &options),
-            Policy::Treecode { theta } => theta,
-        };
-        let valid = match parts.expansion {
-            Expansion::Spherical => fmm_kernels::spherical::expansion::m2p_valid,
-            Expansion::Equivalent => fmm_kernels::equivalent::expansion::m2p_valid,
-        };
-        let apart = |t: Cube, s: Cube| {
-            let gap = |a: usize| ((t.center[a] - s.center[a]).abs() - 0.5 * (t.side + s.side)).max(0.0);
-            gap(0).hypot(gap(1)).hypot(gap(2)) >= near
-        };
-        let options = TreecodeOptions { theta, m2p_min_sources: options.m2p_min_sources };
-        fmm_tree::treecode(tree, &options, |t, s| valid(t, s) && (near == 0.0 || apart(t, s)))
+    /// A solver of an order for a tree and its lists.
+    fn solver(&self, order: usize, tree: Tree, lists: Lists) -> Result<Box<dyn Solver>, Error> {
+        let r = &self.request;
+        let settings = Settings { order, precision: r.precision, isa: self.choice.isa, cache: r.cache.clone() };
+        let spherical = (self.parts.expansion == Expansion::Spherical).then_some(self.parts.spherical);
+        r.family.in_space()?.solver(r.outputs, tree, lists, &settings, spherical)
     }
 }
 
-/// Orders beyond the typical one that are looked at first.
-const FURTHER: usize = 3;
-
-impl Octree {
-    /// The order for a tree: with a tolerance the one that its points ask for, `usual` if they are not looked at. Whether all sources
-    /// are targets says `all`.
-    fn order(&self, tree: &Tree, lists: &Lists, usual: usize, all: bool) -> Result<usize, Error> {
-        let (c, r, parts, sources) = (&self.choice, &self.request, &self.parts, tree.sources.len());
-        if parts.expansion == Expansion::Equivalent {
-            return order_of_densities((r, c, parts), sources, all, usual, || Ok(fmm_tree::closeness(tree)));
-        }
-        let Some(tolerance) = c.tolerance else { return Ok(usual) };
-        let family = &r.family;
-        let scene = tuning::Scene { sources, apart: !tree.same_points(), ncrit: r.ncrit, again: true };
-        let soft = family.near_radius(1.0);
-        let outputs = 1 + tuning::derivatives(family.name(), r.outputs);
-        let estimated = |least: usize, orders: usize| {
-            let truncation = parts.spherical.truncation;
-            let question = Question { truncation, least, orders, outputs, soft, isa: c.isa };
-            let estimate = Estimate::new(tree, lists, question);
-            tuning::order_on(&estimate, family.name(), r.outputs, tolerance, r.precision, scene, parts)
-        };
-        estimated(usual / 2 + 1, usual + FURTHER).or_else(|_| estimated(usual, fmm_kernels::spherical::MAX_ORDER))
-    }
+/// What is wrong when a step needs points that were not placed.
+fn not_placed<T>() -> Result<T, Error> {
+    Err(Error::Unsupported { operation: "a sum", reason: "no points were placed".to_string() })
 }
 
 impl Engine for Octree {
@@ -86,41 +98,77 @@ impl Engine for Octree {
         (&self.request, &self.choice)
     }
 
-    fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<Placed, Error> {
-        let (c, r) = (&self.choice, &self.request);
-        let order = c.order.unwrap_or(tuning::MAX_ORDER);
-        let options = build_options(r, c, &self.parts);
-        let all = matches!(targets, Targets::Sources);
-        let placement = Placement::of(&c.facts, sources, targets);
-        let mut placed = Placed::default();
-        let clock = |seconds: &mut f64, start: Instant| *seconds = start.elapsed().as_secs_f64();
-
+    fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<(), Error> {
+        let options = build_options(&self.request, &self.choice, &self.parts);
+        let placement = Placement::of(&self.choice.facts, sources, targets);
         watch("tree", 0.0)?;
         let start = Instant::now();
         let (tree, report) = fmm_tree::build_reported(sources, placement.points(), &options)?;
-        placed.report = report;
-        clock(&mut placed.seconds.tree, start);
+        let seconds = PlanSeconds { tree: start.elapsed().as_secs_f64(), ..PlanSeconds::default() };
+        let mut placed = Placed { report, seconds };
+        placed.say_softening(options.min_side);
+        let (near, pick) = (options.min_side, placement.into_pick());
+        self.site = Some(Site { tree, placed, near, pick, lists: None, trial: None });
+        Ok(())
+    }
 
+    fn preview(&mut self, order: usize) -> Result<Mesh, Error> {
+        let Some(site) = &mut self.site else { return not_placed() };
+        site.lists(&self.parts, order)?;
+        let lists = &site.lists.as_ref().expect("just made").1;
+        Ok(Mesh::of(&site.tree, lists, site.tree.leaves(), site.tree.side))
+    }
+
+    fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
+        let start = Instant::now();
+        let Some(mut site) = self.site.take() else { return not_placed() };
+        let (r, c) = (&self.request, &self.choice);
+        site.lists(&self.parts, order)?;
+        let lists = &site.lists.as_ref().expect("just made").1;
+        if site.trial.is_none() {
+            let direct = |sources: &[f64], strengths: &[&[f64]], targets: &[f64]| {
+                let at = backend_cpu::Targets::Points(targets);
+                r.family.direct(r.outputs, sources, strengths, at, Precision::F64, c.isa)
+            };
+            site.trial = Some(Trial::new(&site.tree, lists, &c.facts, &direct)?);
+        }
+        let trial = site.trial.as_ref().expect("just made");
+        let (tree, lists) = fmm_tree::thin(&site.tree, lists, &trial.sample.sources, &trial.sample.targets);
+        let mut seconds = ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 };
+        let start = Instant::now();
+        let solver = self.solver(order, tree, lists)?;
+        seconds.operators = start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        let mut rows = vec![vec![0.0; trial.sample.targets.len() * c.facts.values]; trial.strengths.len()];
+        let strengths: Vec<&[f64]> = trial.strengths.iter().map(|q| &q[..]).collect();
+        let mut out: Vec<&mut [f64]> = rows.iter_mut().map(|rows| &mut rows[..]).collect();
+        solver.apply_batch(&strengths, &mut out, &mut |_, _| true)?;
+        let bounds = trial.bounds(&rows, &c.facts, r.norm);
+        seconds.sums += start.elapsed().as_secs_f64();
+        self.site = Some(site);
+        Ok((bounds, seconds))
+    }
+
+    fn trial(&self) -> Option<&Trial> {
+        self.site.as_ref()?.trial.as_ref()
+    }
+
+    fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
+        let Some(mut site) = self.site.take() else { return not_placed() };
+        let mut placed = std::mem::take(&mut site.placed);
         watch("lists", 0.3)?;
         let start = Instant::now();
-        let lists = self.lists(&tree, order, options.min_side)?;
-        let order = self.order(&tree, &lists, order, all)?;
-        clock(&mut placed.seconds.lists, start);
-
+        site.lists(&self.parts, order)?;
+        placed.seconds.lists = start.elapsed().as_secs_f64();
         watch("operators", 0.5)?;
         let start = Instant::now();
+        let (tree, lists) = (site.tree, site.lists.expect("just made").1);
         match &mut self.solver {
-            Some(solver) if self.order >= Some(order) => solver.set_tree(tree, lists)?,
-            _ => {
-                let settings = Settings { order, precision: r.precision, isa: c.isa, cache: r.cache.clone() };
-                let spherical = (self.parts.expansion == Expansion::Spherical).then_some(self.parts.spherical);
-                self.solver = Some(r.family.in_space()?.solver(r.outputs, tree, lists, &settings, spherical)?);
-                self.order = Some(order);
-            }
+            Some(solver) if self.order == order => solver.set_tree(tree, lists)?,
+            _ => self.solver = Some(self.solver(order, tree, lists)?),
         }
-        clock(&mut placed.seconds.operators, start);
-        self.pick = placement.into_pick();
-        placed.say_softening(options.min_side);
+        placed.seconds.operators = start.elapsed().as_secs_f64();
+        (self.order, self.choice.order, self.pick) = (order, Some(order), site.pick);
         Ok(placed)
     }
 
@@ -135,10 +183,6 @@ impl Engine for Octree {
         self.solver.as_ref().map_or((1, 0), |s| (s.together(), s.bytes_of_a_set()))
     }
 
-    fn order(&self) -> Option<usize> {
-        self.order
-    }
-
     fn points(&self) -> (Vec<f64>, Vec<f64>) {
         let Some(tree) = self.solver.as_ref().map(|s| s.tree()) else { return Default::default() };
         let targets = if tree.same_points() { Vec::new() } else { user_order(&tree.targets) };
@@ -147,17 +191,7 @@ impl Engine for Octree {
 
     fn mesh(&self) -> Mesh {
         let Some(solver) = &self.solver else { return Mesh::default() };
-        let (tree, lists) = (solver.tree(), solver.lists());
-        let pairs =
-            |(t, s): (u32, u32)| tree.targets_of(t as usize).len() as u64 * tree.sources_of(s as usize).len() as u64;
-        Mesh {
-            levels: tree.levels(),
-            boxes: tree.len(),
-            leaves: tree.leaves(),
-            root_side: tree.side,
-            edges: Edges::of(lists),
-            near_pairs: lists.p2p.iter().map(pairs).sum(),
-        }
+        Mesh::of(solver.tree(), solver.lists(), solver.tree().leaves(), solver.tree().side)
     }
 
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {

@@ -1,16 +1,17 @@
 //! Pyramid, θ-criterion and Laurent series on the CPU (Goude & Engblom 2012).
 
-use super::{Engine, Mesh, Placed, Placement, Seconds, Watch, one_by_one};
-use crate::choose::Choice;
-use crate::describe::Edges;
+use super::{Engine, Placed, Placement, ProbeSeconds, Seconds, Watch, one_by_one};
+use crate::choice::Choice;
+use crate::costs;
+use crate::mesh::Mesh;
 use crate::near::NearBlock;
+use crate::probe::Trial;
 use crate::request::{Fmm, Targets};
-use crate::tuning;
-use adaptive2d::{ConnectOptions, Laurent, Norm, PlaneKernel, PlanePoints, PyramidOptions, connect, terms_for_copies};
-use backend_cpu::Workspaces;
+use adaptive2d::{ConnectOptions, Laurent, Norm, PlaneKernel, PlanePoints, Pyramid, PyramidOptions, connect};
 use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
+use backend_cpu::{Precision, Workspaces};
 use fmm_families::{has_gradient, widen};
-use fmm_traits::{Error, Hierarchy, Stage};
+use fmm_traits::{Error, Hierarchy, Lists, Stage};
 use std::borrow::Cow;
 use std::time::Instant;
 
@@ -22,8 +23,31 @@ pub(crate) struct Plane {
     choice: Choice,
     theta: f64,
     plan: Option<LaurentPlan>,
+    /// New points that are not settled.
+    site: Option<Site>,
     /// One for each evaluation that runs at the same time.
     workspaces: Workspaces<LaurentWorkspace>,
+}
+
+/// Points in their pyramid, before the order is known.
+struct Site {
+    pyramid: Pyramid,
+    lists: Lists,
+    placed: Placed,
+    trial: Option<Trial>,
+}
+
+impl Site {
+    /// The boxes and edges that the points of the trial need.
+    fn thinned(&self, trial: &Trial) -> (Pyramid, Lists) {
+        let small = self.pyramid.thinned(&trial.sample.sources, &trial.sample.targets);
+        let have = |range: fn(&Pyramid, usize) -> std::ops::Range<usize>| -> Vec<bool> {
+            (0..small.boxes()).map(|b| !range(&small, b).is_empty()).collect()
+        };
+        let (sources, targets) = (have(Hierarchy::sources_of), have(Hierarchy::targets_of));
+        let lists = fmm_tree::restrict(&self.lists, &sources, &targets, |b| Some(b as u32));
+        (small, lists)
+    }
 }
 
 impl Plane {
@@ -35,25 +59,46 @@ impl Plane {
             choice: choice.clone(),
             theta,
             plan: None,
+            site: None,
             workspaces: Workspaces::default(),
         }
+    }
+
+    /// A plan of an order.
+    fn planned(&self, order: usize, pyramid: Pyramid, lists: Lists) -> Result<LaurentPlan, Error> {
+        let series = Laurent::new(self.kernel, order, self.gradient)?;
+        // The largest relative error is that of a target where near terms cancel: it asks for a digit more.
+        let cancelling = if self.request.norm == Norm::Max { 10.0 } else { 1.0 };
+        let rough = self.choice.tolerance.is_some_and(|t| t >= cancelling * costs::ROUGH_NEAR_FIELD);
+        Ok(LaurentPlan::new(pyramid, lists, series, self.choice.isa, rough)?.shortened(self.theta))
     }
 
     /// The sums of one set of strengths.
     fn one(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<Seconds, Error> {
         let Some(plan) = &self.plan else { return Ok(Seconds::default()) };
-        let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
         let mut workspace = self.workspaces.take();
-        let values = self.choice.facts.values;
-        let done = if plan.values() == values {
-            plan.apply(&mut workspace, strengths, rows, &mut observer)
-        } else {
-            let mut narrow = vec![0.0; rows.len() / values * plan.values()];
-            let done = plan.apply(&mut workspace, strengths, &mut narrow, &mut observer);
-            widen(self.kernel, self.gradient, &narrow, rows);
-            done
-        };
+        let done = self.sums(plan, &mut workspace, strengths, rows, watch);
         self.workspaces.put(workspace);
+        done
+    }
+
+    /// The sums of one set of strengths by a plan.
+    fn sums(
+        &self,
+        plan: &LaurentPlan,
+        workspace: &mut LaurentWorkspace,
+        strengths: &[f64],
+        rows: &mut [f64],
+        watch: Watch,
+    ) -> Result<Seconds, Error> {
+        let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
+        let values = self.choice.facts.values;
+        if plan.values() == values {
+            return Ok(plan.apply(workspace, strengths, rows, &mut observer)?.0);
+        }
+        let mut narrow = vec![0.0; rows.len() / values * plan.values()];
+        let done = plan.apply(workspace, strengths, &mut narrow, &mut observer);
+        widen(self.kernel, self.gradient, &narrow, rows);
         Ok(done?.0)
     }
 }
@@ -63,7 +108,7 @@ impl Engine for Plane {
         (&self.request, &self.choice)
     }
 
-    fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<Placed, Error> {
+    fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<(), Error> {
         let c = &self.choice;
         // Kernels of the plane are singular: subsets are points, and nothing is picked.
         let placement = Placement::of(&c.facts, sources, targets);
@@ -72,39 +117,59 @@ impl Engine for Plane {
 
         watch("tree", 0.0)?;
         let start = Instant::now();
-        let options = PyramidOptions { population: c.occupancy, depth: None };
-        let pyramid = adaptive2d::Pyramid::build(sources, placement.points(), &options)?;
+        let options = PyramidOptions { population: c.occupancy, ..PyramidOptions::default() };
+        let pyramid = Pyramid::build(sources, placement.points(), &options)?;
         placed.seconds.tree = start.elapsed().as_secs_f64();
 
         watch("lists", 0.5)?;
         let start = Instant::now();
         let lists = connect(&pyramid, &ConnectOptions { theta: self.theta, ..ConnectOptions::default() })?;
         placed.seconds.lists = start.elapsed().as_secs_f64();
+        self.site = Some(Site { pyramid, lists, placed, trial: None });
+        Ok(())
+    }
 
-        let most = adaptive2d::laurent::MAX_ORDER;
-        let more = c.tolerance.map_or(0, |_| terms_for_copies(&pyramid, self.theta));
-        if more > 0 {
-            placed.report.warnings.push(format!("most points stand at places of others: {more} terms more"));
+    fn preview(&mut self, _: usize) -> Result<Mesh, Error> {
+        Ok(self.site.as_ref().map_or_else(Mesh::default, |s| mesh(&s.pyramid, &s.lists)))
+    }
+
+    fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
+        let start = Instant::now();
+        let Some(mut site) = self.site.take() else { return Ok(Default::default()) };
+        let (r, c) = (&self.request, &self.choice);
+        if site.trial.is_none() {
+            let direct = |sources: &[f64], strengths: &[&[f64]], targets: &[f64]| {
+                let at = backend_cpu::Targets::Points(targets);
+                r.family.direct(r.outputs, sources, strengths, at, Precision::F64, c.isa)
+            };
+            site.trial = Some(Trial::new(&site.pyramid, &site.lists, &c.facts, &direct)?);
         }
-        let order = c.order.unwrap_or(most - more) + more;
-        if let Some(tolerance) = c.tolerance.filter(|_| order > most) {
-            let (name, outputs) = (self.kernel.name(), self.request.outputs);
-            return Err(tuning::too_many_terms(name, outputs, tolerance, self.theta, order));
+        let trial = site.trial.as_ref().expect("just made");
+        let (pyramid, lists) = site.thinned(trial);
+        let plan = self.planned(order, pyramid, lists)?;
+        let mut rows = vec![vec![0.0; trial.sample.targets.len() * c.facts.values]; trial.strengths.len()];
+        let mut workspace = LaurentWorkspace::default();
+        for (strengths, rows) in trial.strengths.iter().zip(&mut rows) {
+            self.sums(&plan, &mut workspace, strengths, rows, &|_, _| Ok(()))?;
         }
-        let series = Laurent::new(self.kernel, order, self.gradient)?;
-        // The largest relative error is that of a target where near terms cancel: it asks for a digit more.
-        let cancelling = if self.request.norm == Norm::Max { 10.0 } else { 1.0 };
-        let rough = c.tolerance.is_some_and(|t| t >= cancelling * tuning::ROUGH_NEAR_FIELD);
-        self.plan = Some(LaurentPlan::new(pyramid, lists, series, c.isa, rough)?.shortened(self.theta));
-        Ok(placed)
+        let bounds = trial.bounds(&rows, &c.facts, r.norm);
+        self.site = Some(site);
+        Ok((bounds, ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 }))
+    }
+
+    fn trial(&self) -> Option<&Trial> {
+        self.site.as_ref()?.trial.as_ref()
+    }
+
+    fn settle(&mut self, order: usize, _watch: Watch) -> Result<Placed, Error> {
+        let Some(site) = self.site.take() else { return Ok(Placed::default()) };
+        self.plan = Some(self.planned(order, site.pyramid, site.lists)?);
+        self.choice.order = Some(order);
+        Ok(site.placed)
     }
 
     fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<Seconds, Error> {
         one_by_one(strengths, rows, |strengths, rows| self.one(strengths, rows, watch))
-    }
-
-    fn order(&self) -> Option<usize> {
-        self.plan.as_ref().map(|plan| plan.order())
     }
 
     fn points(&self) -> (Vec<f64>, Vec<f64>) {
@@ -114,19 +179,7 @@ impl Engine for Plane {
     }
 
     fn mesh(&self) -> Mesh {
-        let Some(plan) = &self.plan else { return Mesh::default() };
-        let (pyramid, lists) = (plan.pyramid(), plan.lists());
-        let pairs = |(t, s): (u32, u32)| {
-            pyramid.targets_of(t as usize).len() as u64 * pyramid.sources_of(s as usize).len() as u64
-        };
-        Mesh {
-            levels: pyramid.levels(),
-            boxes: pyramid.len(),
-            leaves: pyramid.level(pyramid.depth()).len(),
-            root_side: 2.0 * pyramid.radius[0],
-            edges: Edges::of(lists),
-            near_pairs: lists.p2p.iter().map(pairs).sum(),
-        }
+        self.plan.as_ref().map_or_else(Mesh::default, |plan| mesh(plan.pyramid(), plan.lists()))
     }
 
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
@@ -142,6 +195,11 @@ impl Engine for Plane {
         let workspaces = self.workspaces.bytes(LaurentWorkspace::bytes);
         self.plan.as_ref().map_or(0, |p| p.bytes()) + workspaces
     }
+}
+
+/// Counts of a pyramid and its lists.
+fn mesh(pyramid: &Pyramid, lists: &Lists) -> Mesh {
+    Mesh::of(pyramid, lists, pyramid.level(pyramid.depth()).len(), 2.0 * pyramid.radius[0])
 }
 
 /// Points of the pyramid as the caller gave them.

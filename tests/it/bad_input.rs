@@ -84,16 +84,22 @@ fn tolerances_and_orders() {
     for order in [0, 2, 17, usize::MAX] {
         assert!(matches!(refused(Fmm::new(Laplace).order(order)), Error::Order { min: 3, max: 16, .. }));
     }
+    let x = uniform(3000, 1);
+    let dense = || Fmm::new(Laplace).method(Method::EquivalentDensities).ncrit(30);
     for (builder, at) in [
-        (Fmm::new(Laplace).tolerance(1e-13), "potential"),
-        (Fmm::new(Laplace).outputs(both()).tolerance(1e-11), "gradient"),
-        (Fmm::new(Laplace).precision(Precision::F32).tolerance(1e-8), "potential"),
+        (dense().tolerance(1e-16), "potential"),
+        (dense().outputs(both()).tolerance(1e-15), "gradient"),
+        (dense().precision(Precision::F32).tolerance(1e-9), "potential"),
+        (Fmm::new(Laplace).precision(Precision::F32).tolerance(1e-9), "potential"),
     ] {
-        match refused(builder) {
+        match builder.plan(&x, Targets::Sources).expect_err("must be refused") {
             Error::ToleranceFloor { floor, tolerance, output, .. } => assert!(floor > tolerance && output == at),
             e => panic!("{e}"),
         }
     }
+    // Direct summation in f64 has no floor.
+    let exact = Fmm::new(Laplace).tolerance(1e-16).plan(&x, Targets::Sources).unwrap().describe();
+    assert!(exact.method == "direct", "{}", exact.why);
     // Without a tolerance, single precision promises what it can.
     assert!(Fmm::new(Laplace).precision(Precision::F32).plan(&uniform(10, 1), Targets::Sources).is_ok());
 }

@@ -81,14 +81,13 @@ fn costs_are_measured_for_a_case_at_a_time() {
     model.measure(&Fmm::new(Laplace).outputs(both())).unwrap();
     model.measure(&Fmm::new(Laplace).outputs(both())).unwrap();
     assert_eq!((model.source.clone(), model.cases.len()), (CostModel::fingerprint(), 1));
+    // How much they are is for `timing`: here they are costs, of several orders each.
     let costs = &model.cases[0];
-    assert!(costs.pair > 0.01 && costs.pair < 1e3, "{costs:?}");
     for rows in [&costs.equivalent, &costs.spherical] {
-        let [first, last] = [rows[0], rows[rows.len() - 1]];
-        // How a busy machine splits them between points and leaves is another matter.
-        let of_a_leaf = |costs: &OrderCosts| 50.0 * costs.point + costs.leaf;
-        assert!(first.m2l > 0.0 && last.m2l > 2.0 * first.m2l && of_a_leaf(&last) > of_a_leaf(&first), "{rows:?}");
+        assert!(rows.len() > 1 && rows.is_sorted_by_key(|row| row.order), "{rows:?}");
+        assert!(rows.iter().all(|row| row.m2l > 0.0 && row.m2l.is_finite()), "{rows:?}");
     }
+    assert!(costs.pair > 0.0 && costs.pair.is_finite(), "{costs:?}");
     assert_eq!(described(Fmm::new(Laplace).cost_model(model.clone()), 5000).cost_model, CostModel::fingerprint());
     let plane = model.measure(&Fmm::new(PlaneKernel::Harmonic));
     assert!(matches!(plane, Err(Error::Unsupported { .. })), "{plane:?}");

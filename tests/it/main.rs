@@ -2,6 +2,7 @@
 //!
 //! | module | what it holds to |
 //! |---|---|
+//! | `adversary` | clouds made against a measurement of few leaves: the error over all targets and in the hard region |
 //! | `api` | batch = loop, linearity, transpose, subsets, moved points, cancellation, near field, own kernel |
 //! | `bad_input` | every wrong argument is an error that carries the numbers; nothing is half-done |
 //! | `cli` | the contract of `fmm run`: options, JSON, `.npz`, one-line errors, closed pipes |
@@ -9,14 +10,17 @@
 //! | `fuzz` | no bytes and no numbers make the command or the library panic |
 //! | `gpu` | the promise and the facade on an NVIDIA GPU (`--ignored gpu`, needs one), one line without |
 //! | `odd_input` | empty, single, coincident, far, huge and tiny inputs give the right sums |
-//! | `page` | the page of `fmm compare` in headless Chromium, where that is installed |
+//! | `page` | the page of `fmm compare` in headless Chromium (`scripts/browser-test.sh`) |
 //! | `plane` | the kernels of the plane: promise, conventions, options, complex files, pictures |
+//! | `probe` | how tests read what a plan measured |
+//! | `strangers` | kernels that nobody tuned: the promise, or a refusal with the right floor; rows for `benches/promise.py` |
 //! | `threads` | the number of threads changes no bit |
+//! | `timing` | what takes longer than it should (`scripts/timing-tests.sh`) |
 //! | `tolerance` | errors stay below the tolerance for every kernel, cloud and precision |
-//! | `tuning` | orders grow as the tolerance falls; the floor is named |
 //! | `variants` | spherical harmonics and treecodes: tolerance, agreement, refusals, `fmm compare` |
 //! | `demo`, `rng` | the unit tests of these files of `src/`, compiled here |
 
+mod adversary;
 mod api;
 mod bad_input;
 mod cli;
@@ -26,9 +30,11 @@ mod gpu;
 mod odd_input;
 mod page;
 mod plane;
+mod probe;
+mod strangers;
 mod threads;
+mod timing;
 mod tolerance;
-mod tuning;
 mod variants;
 
 #[allow(dead_code, missing_docs, reason = "the files of the library, for their unit tests")]
@@ -72,6 +78,11 @@ fn fast(family: impl Into<fmm::AnyFamily>) -> Fmm {
 /// The direct sum of the same request.
 fn direct<'a>(builder: &Fmm, sources: &[f64], targets: impl Into<Targets<'a>>, q: &[f64]) -> fmm::Output {
     builder.clone().method(Method::Direct).plan(sources, targets).unwrap().apply(q).unwrap()
+}
+
+/// The part of the pairs that is not summed directly.
+fn far_share(described: &fmm::Description) -> f64 {
+    1.0 - described.near_pairs as f64 / (described.n_sources * described.n_targets) as f64
 }
 
 /// A kernel of one's own: 1/r, in the fewest lines.

@@ -8,6 +8,7 @@ use fmm_traits::testkit::clouds::integer_strengths;
 use fmm_traits::testkit::plane::PlaneKind;
 use fmm_traits::{Error, Hierarchy};
 use proptest::prelude::*;
+use std::sync::Arc;
 
 fn exact(sources: &[f64], targets: Option<&[f64]>, population: f64, connection: &ConnectOptions) -> Result<(), String> {
     let pyramid = Pyramid::build(sources, targets, &PyramidOptions { population, depth: None }).unwrap();
@@ -133,4 +134,76 @@ fn bad_input_is_refused() {
         let refused = connect(&p, &ConnectOptions { theta, ..Default::default() });
         assert!(matches!(refused, Err(Error::Parameter { name: "theta", .. })));
     }
+}
+
+/// Fewer points in the same boxes: each meets all others once through the lists of the whole.
+#[test]
+fn thinned_pyramids_keep_their_boxes() {
+    for kind in PlaneKind::ALL {
+        for targets in [None, Some(PlaneKind::Layer.points(700, 2))] {
+            let points = kind.points(900, 1);
+            let options = PyramidOptions { population: 9.0, depth: None };
+            let all = Pyramid::build(&points, targets.as_deref(), &options).unwrap();
+            let lists = connect(&all, &ConnectOptions::default()).unwrap();
+            let every = |n: usize, first: usize, step: usize| (first..n).step_by(step).map(|i| i as u32).collect();
+            let kept: [Vec<u32>; 2] = [every(all.sources.len(), 1, 3), every(all.targets.len(), 0, 7)];
+            let thin = all.thinned(&kept[0], &kept[1]);
+            thin.check().unwrap();
+            assert!(!thin.same_points() && thin.center == all.center && thin.radius == all.radius);
+            for (points, of, kept) in [(&thin.sources, &all.sources, &kept[0]), (&thin.targets, &all.targets, &kept[1])]
+            {
+                assert!(points.order.iter().enumerate().all(|(i, &own)| own == i as u32));
+                let here = points.x.iter().zip(&points.y);
+                assert!(here.eq(kept.iter().map(|&i| (&of.x[i as usize], &of.y[i as usize]))));
+            }
+            for b in 0..all.len() {
+                let of = |all: std::ops::Range<usize>, kept: &[u32]| {
+                    let first = |end: usize| kept.iter().filter(|&&i| (i as usize) < end).count();
+                    first(all.start)..first(all.end)
+                };
+                assert_eq!(thin.sources_of(b), of(all.sources_of(b), &kept[0]), "{} {b}", kind.name());
+                assert_eq!(thin.targets_of(b), of(all.targets_of(b), &kept[1]), "{} {b}", kind.name());
+            }
+            let strengths = integer_strengths(thin.sources.len(), 7);
+            for lists in [&lists, &connect(&thin, &ConnectOptions::default()).unwrap()] {
+                let mut run = Pairwise::new(&thin, lists, &ConstantOne).unwrap();
+                let found = run.apply(&strengths, &mut |_, _| true).unwrap();
+                assert_eq!(found, expected(&strengths, thin.targets.len(), false), "{}", kind.name());
+            }
+            let none = all.thinned(&[], &[]);
+            assert!(none.check().is_ok() && none.sources.is_empty() && none.targets_of(0).is_empty());
+        }
+    }
+}
+
+#[test]
+fn arrays_of_another_pyramid_are_seen() {
+    let options = PyramidOptions { population: 9.0, depth: Some(2) };
+    let of = |n, targets: Option<&[f64]>| Pyramid::build(&PlaneKind::Uniform.points(n, 1), targets, &options).unwrap();
+    let pyramid = of(300, Some(&PlaneKind::Normal.points(200, 2)));
+    pyramid.check().unwrap();
+    let damaged = |damage: &dyn Fn(&mut Pyramid)| {
+        let mut p = pyramid.clone();
+        damage(&mut p);
+        p.check()
+    };
+    let order = |at: usize, index: u32| damaged(&|p| Arc::make_mut(&mut p.targets).order[at] = index);
+    let twice = pyramid.targets.order[0];
+    assert!(
+        matches!(order(150, twice), Err(Error::Edge { target, .. }) if pyramid.targets_of(target as usize).contains(&150))
+    );
+    assert!(matches!(order(3, 200), Err(Error::Edge { .. })));
+    assert!(matches!(damaged(&|p| p.targets = p.sources.clone()), Err(Error::Edge { .. })));
+    assert!(matches!(damaged(&|p| p.targets = of(200, None).targets.clone()), Ok(())));
+    assert!(matches!(damaged(&|p| p.sources = of(200, None).sources.clone()), Err(Error::Shape { .. })));
+    assert!(matches!(damaged(&|p| Arc::make_mut(&mut p.sources).y.truncate(9)), Err(Error::Shape { .. })));
+    assert!(matches!(damaged(&|p| p.radius.truncate(3)), Err(Error::Shape { .. })));
+    assert!(matches!(Pyramid::default().check(), Err(Error::Shape { .. })));
+}
+
+#[test]
+#[should_panic(expected = "ascend")]
+fn positions_that_do_not_ascend_are_no_thinning() {
+    let p = Pyramid::build(&PlaneKind::Uniform.points(30, 1), None, &PyramidOptions::default()).unwrap();
+    p.thinned(&[3, 2], &[]);
 }

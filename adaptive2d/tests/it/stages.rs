@@ -6,7 +6,8 @@ use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace, direct};
 use backend_cpu::pairwise::Pairwise;
 use fmm_traits::testkit::clouds::normal_strengths;
 use fmm_traits::testkit::plane::PlaneKind;
-use fmm_traits::{Cloud, Error, Expansion};
+use fmm_traits::{Cloud, Edges, Error, Expansion, Hierarchy, Lists};
+use std::sync::Arc;
 
 const KERNELS: [PlaneKernel; 2] = [PlaneKernel::Harmonic, PlaneKernel::Laplace];
 
@@ -243,4 +244,51 @@ fn arrays_that_do_not_fit_are_refused() {
     let other = Pyramid::build(&[0.0, 0.0], None, &PyramidOptions::default()).unwrap();
     let foreign = LaurentPlan::new(other, plan.lists().clone(), case.series, Isa::detect(), false);
     assert!(matches!(foreign.map(|_| ()), Err(Error::Shape { .. })));
+}
+
+/// A caller's index that two targets have would be a row that two tasks write.
+#[test]
+fn pyramids_that_are_not_whole_are_refused() {
+    let case = Case::new(PlaneKind::Uniform, 500, PlaneKernel::Harmonic, 5, false);
+    let plan = case.plan(Isa::detect(), false);
+    let make = |pyramid| LaurentPlan::new(pyramid, plan.lists().clone(), case.series, Isa::detect(), false).map(|_| ());
+    let mut pyramid = plan.pyramid().clone();
+    assert_eq!(make(pyramid.clone()), Ok(()));
+    Arc::make_mut(&mut pyramid.targets).order.fill(0);
+    assert!(matches!(make(pyramid), Err(Error::Shape { .. } | Error::Edge { .. })));
+    assert!(make(Pyramid::default()).is_err());
+}
+
+#[test]
+fn edges_that_the_series_cannot_take_are_refused() {
+    let case = Case::new(PlaneKind::Layer, 900, PlaneKernel::Laplace, 5, true);
+    let plan = case.plan(Isa::detect(), false);
+    let (pyramid, lists) = (plan.pyramid(), plan.lists());
+    let added = |edges: &Edges, (target, source): (u32, u32)| {
+        let mut edges = edges.clone();
+        edges.sources.insert(edges.starts[target as usize + 1], source);
+        edges.starts[target as usize + 1..].iter_mut().for_each(|start| *start += 1);
+        edges
+    };
+    let make = |lists| LaurentPlan::new(pyramid.clone(), lists, case.series, Isa::detect(), false).map(|_| ());
+    assert_eq!(make(lists.clone()), Ok(()));
+    let near = lists.p2p.iter().find(|&(t, s)| t != s).unwrap();
+    let leaf = near.0;
+    let above = pyramid.parent(leaf as usize);
+    let all = || lists.clone();
+    for (what, lists) in [
+        ("M2L of neighbours", Lists { m2l: added(&lists.m2l, near), ..all() }),
+        ("M2L of a box to itself", Lists { m2l: added(&lists.m2l, (0, 0)), ..all() }),
+        ("P2L of neighbours", Lists { p2l: added(&lists.p2l, near), ..all() }),
+        ("M2P of neighbours", Lists { m2p: added(&lists.m2p, near), ..all() }),
+        ("P2M above the leaves", Lists { p2m: added(&lists.p2m, (above, above)), ..all() }),
+        ("L2L from a leaf", Lists { l2l: added(&lists.l2l, near), ..all() }),
+        ("P2P into a box above the leaves", Lists { p2p: added(&lists.p2p, (above, leaf)), ..all() }),
+        ("a box that is not there", Lists { p2p: added(&lists.p2p, (leaf, pyramid.len() as u32)), ..all() }),
+    ] {
+        assert!(matches!(make(lists), Err(Error::Edge { .. })), "{what}");
+    }
+    let mut short = lists.clone();
+    short.m2l.sources.pop();
+    assert!(matches!(make(short), Err(Error::Shape { .. })));
 }

@@ -15,12 +15,12 @@
 
 use super::dft::{Buffers, Dft, frequency};
 use super::families::{AROUND, FAMILY, Families, POSITIONS};
-use super::pool::Pool;
 use super::translate::Rows;
 use crate::lanes::{Isa, Vectorized, dispatch};
+use crate::pool::Pool;
 use fmm_kernels::equivalent::Scalar;
 use fmm_kernels::equivalent::spectra::{OFFSETS, for_each_spectrum};
-use fmm_traits::{Kernel, Lane, Simd, SimdLane, Tree, tree::NONE};
+use fmm_traits::{Lane, Member, Simd, SimdLane, Tree, tree::NONE};
 use rayon::prelude::*;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -37,17 +37,17 @@ pub struct Table<T> {
 }
 
 /// Kernel and precision, parameters, order, instruction set.
-type Key = (TypeId, Vec<u64>, usize, Isa);
+type Key = (TypeId, TypeId, Vec<u64>, usize, Isa);
 
 impl<T: Scalar> Table<T> {
-    /// Packs the spectra of `K` on unit boxes with parameters `params`.
-    pub fn new<K: Kernel>(params: &[f64], dft: &Dft<T>, p: usize) -> Self {
+    /// Packs the spectra of `kernel` on unit boxes with parameters `params`.
+    pub fn new(kernel: &Member, params: &[f64], dft: &Dft<T>, p: usize) -> Self {
         let (group, grid) = (dft.group(), dft.grid());
-        let (values, strengths) = (K::VALUES, K::STRENGTHS);
+        let (values, strengths) = (kernel.values, kernel.strengths);
         let mut table = Table { data: Vec::new(), group, values, strengths };
         table.data.resize(dft.groups() * values * strengths * table.stride(), T::default());
         let order: Vec<usize> = (0..grid.frequencies()).map(|f| frequency(grid, f)).collect();
-        for_each_spectrum::<K>(params, p, |o, a, b, spectrum| {
+        for_each_spectrum(kernel, params, p, &mut |o, a, b, spectrum| {
             for (g, frequencies) in order.chunks(group).enumerate() {
                 let at = ((g * values + a) * strengths + b) * table.stride() + o * 2 * group;
                 for (lane, &f) in frequencies.iter().enumerate() {
@@ -65,14 +65,14 @@ impl<T: Scalar> Table<T> {
     }
 
     /// [`new`](Self::new), or the same table while another plan holds it.
-    pub fn shared<K: Kernel>(params: &[f64], dft: &Dft<T>, p: usize, isa: Isa) -> Arc<Self> {
+    pub fn shared(kernel: &Member, params: &[f64], dft: &Dft<T>, p: usize, isa: Isa) -> Arc<Self> {
         static TABLES: LazyLock<Mutex<HashMap<Key, Weak<dyn Any + Send + Sync>>>> = LazyLock::new(Mutex::default);
         let bits = params.iter().map(|x| x.to_bits()).collect();
-        let key = (TypeId::of::<(K, T)>(), bits, p, isa);
+        let key = (kernel.id, TypeId::of::<T>(), bits, p, isa);
         let tables = || TABLES.lock().unwrap_or_else(PoisonError::into_inner);
         let known = tables().get(&key).and_then(Weak::upgrade).and_then(|t| t.downcast().ok());
         known.unwrap_or_else(|| {
-            let table = Arc::new(Self::new::<K>(params, dft, p));
+            let table = Arc::new(Self::new(kernel, params, dft, p));
             let erased: Arc<dyn Any + Send + Sync> = table.clone();
             let mut tables = tables();
             tables.retain(|_, t| t.strong_count() > 0);
@@ -217,24 +217,32 @@ pub fn m2l<T: Scalar>(
         })
     });
 
-    let target = Shared(locals.as_mut_ptr());
+    let (target, numbers) = (Shared(locals.as_mut_ptr()), locals.len());
     (0..batches).into_par_iter().for_each(|batch| {
         let here = batch * together..rows.min((batch + 1) * together);
         if !here.clone().any(|r| families.receives(r)) {
             return;
         }
-        let boxes = members(batch);
+        // Where the rows of this set begin. A box that is in none of the levels' rows would be out of bounds.
+        let starts = members(batch).map(|t| {
+            (t != NONE).then(|| {
+                let row = downward.of(t as usize - first, set);
+                assert!(row.len() >= values * points && row.end <= numbers, "local of box {t}");
+                row.start
+            })
+        });
         scratch.with(|s| {
             for a in 0..values {
                 for (m, r) in here.clone().enumerate() {
                     dft.fill_blocks(&mut s.buffers, m, |g| &spectra[at(g, r, a)..][..block]);
                 }
                 dft.inverse(&mut s.buffers, |point, field| {
-                    for (&t, x) in boxes.iter().zip(field).filter(|(t, _)| **t != NONE) {
-                        let at = downward.of(t as usize - first, set).start + a * points + point;
-                        // SAFETY: in the row of box t and this set, inside `locals`; a box has one parent and a parent is in one
-                        // batch, so no other task touches it.
-                        unsafe { target.slice(at, 1)[0] += *x };
+                    for (start, x) in starts.iter().zip(field) {
+                        let Some(start) = start else { continue };
+                        // SAFETY: a < values and point < points: in the row of the box and this set, inside `locals` (asserted).
+                        // Boxes are children of one box each (`check_boxes`, of every tree that a plan takes), and a parent
+                        // is in one batch (`Families::parents` are numbered once), so no other task touches the row.
+                        unsafe { target.slice(start + a * points + point, 1)[0] += *x };
                     }
                 });
             }

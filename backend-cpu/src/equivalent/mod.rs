@@ -6,17 +6,15 @@
 //! | P2M, P2L, L2P, M2P | `points` |
 //! | M2M, L2L, surface solves | `translate` |
 //! | M2L | `m2l`, with its edges in `families` and its transforms in `dft` |
-//! | P2P | `near` |
+//! | P2P | `near`, one storey up: that of every method in space |
 
-pub mod dft;
-pub mod families;
-pub mod m2l;
-pub mod near;
+mod dft;
+mod families;
+mod m2l;
 mod net;
-pub mod plan;
-pub mod points;
-pub mod pool;
+mod plan;
+mod points;
 mod stages;
-pub mod translate;
+mod translate;
 
 pub use plan::plan;

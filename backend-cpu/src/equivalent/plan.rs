@@ -1,18 +1,19 @@
 //! The plan of the equivalent-density method: operators, arranged edges, workspaces.
 
 use super::dft::Dft;
-use super::points::{Frame, Surface};
-use super::pool::Pool;
-use super::{families, m2l, points, stages::Run, translate};
+use super::points::Surface;
+use super::{families, m2l, stages::Run, translate};
 use crate::admissible::{self, Region};
 use crate::application::{Workspaces, check_shapes};
-use crate::lanes::Isa;
+use crate::frame::{Frame, Scratch};
 use crate::leaves::Leaves;
+use crate::pool::Pool;
 use crate::sum::Pair;
 use crate::{Precision, Settings, Solver, StageSeconds};
 use fmm_kernels::equivalent::{Affine, OperatorSet, Operators, Scalar, expansion, surface};
-use fmm_traits::{Error, Family, Kernel, Lists, Observer, OutputColumns, Outputs, Tree, Visitor, evaluate};
-use std::marker::PhantomData;
+use fmm_traits::{
+    Error, Family, Kernel, Lists, Member, Members, Observer, OutputColumns, Outputs, Tree, Visitor, evaluate,
+};
 use std::sync::Arc;
 
 /// Plans the equivalent-density method for `family` on `tree` and `lists`, in the current rayon pool.
@@ -42,29 +43,83 @@ impl<F: Family> Visitor for Maker<'_, F> {
     fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
         let Maker { family, tree, lists, settings } = self;
         match settings.precision {
-            Precision::F32 => Ok(Box::new(Plan::<f32>::new::<F, S, E>(family, tree, lists, settings, columns)?)),
-            Precision::F64 => Ok(Box::new(Plan::<f64>::new::<F, S, E>(family, tree, lists, settings, columns)?)),
+            Precision::F32 => single(Kernels::of::<F, S, E>(family, columns), tree, lists, settings),
+            Precision::F64 => double(Kernels::of::<F, S, E>(family, columns), tree, lists, settings),
         }
     }
 }
 
-/// What a plan holds that does not change between applications; `T` is the precision of the far field.
-/// Kernels enter as [`Pair`] sums and through [`Levels`], not as types.
-pub struct Plan<T: Scalar> {
+// Neither is generic: plans are compiled here, and not again in each crate that has a family.
+#[inline(never)]
+fn single(kernels: Kernels<f32>, tree: Tree, lists: Lists, settings: &Settings) -> Result<Box<dyn Solver>, Error> {
+    Ok(Box::new(Plan::new(kernels, tree, lists, settings)?))
+}
+#[inline(never)]
+fn double(kernels: Kernels<f64>, tree: Tree, lists: Lists, settings: &Settings) -> Result<Box<dyn Solver>, Error> {
+    Ok(Box::new(Plan::new(kernels, tree, lists, settings)?))
+}
+
+/// What the kernels of a family leave behind; `T` is the precision of the far field.
+pub(super) struct Kernels<T> {
     /// Strengths → values: the near field, and that of leaves for which `T` has not the range.
-    pub(super) near: Pair<T>,
-    pub(super) near64: Pair<f64>,
+    pub near: Pair<T>,
+    pub near64: Pair<f64>,
     /// Strengths → check values.
-    pub(super) check: Pair<T>,
+    pub check: Pair<T>,
     /// Densities → values.
-    pub(super) far: Pair<T>,
-    pub(super) far64: Pair<f64>,
-    levels: Box<dyn Levels<T>>,
+    pub far: Pair<T>,
+    pub far64: Pair<f64>,
+    family: Members,
+    values: Member,
+    /// Parameters on the unit box that stands for one of a side.
+    dilated: fn(&[f64], f64) -> Vec<f64>,
+    params: Vec<f64>,
+    columns: Vec<OutputColumns>,
+    pub scale: f64,
+}
+
+impl<T: Scalar> Kernels<T> {
+    /// Of `family`, with the kernels `S` and `E` of a visit.
+    fn of<F: Family, S: Kernel, E: Kernel>(family: &F, columns: Vec<OutputColumns>) -> Self {
+        Kernels {
+            near: Pair::close::<S>(),
+            near64: Pair::close::<S>(),
+            check: Pair::of::<F::Check>(),
+            far: Pair::of::<E>(),
+            far64: Pair::of::<E>(),
+            family: Members::of::<F>(),
+            values: Member::of::<E>(),
+            dilated: S::unit_parameters,
+            params: family.parameters(),
+            columns,
+            scale: family.scale(),
+        }
+    }
+
+    /// Components of an equivalent density and of check values.
+    fn components(&self) -> [usize; 2] {
+        [self.family.equivalent.strengths, self.family.equivalent.values]
+    }
+
+    /// What locals carry beside densities, for a root of side `side`.
+    fn affine(&self, side: f64, order: usize) -> Affine<T> {
+        let params = (self.family.equivalent.unit_parameters)(&self.params, side);
+        Affine::new(&self.family, &self.values, &params, order)
+    }
+
+    /// Parameters on the unit box that stands for one of side `side`.
+    fn parameters(&self, side: f64) -> Vec<f64> {
+        (self.dilated)(&self.params, side)
+    }
+}
+
+/// What a plan holds that does not change between applications; `T` is the precision of the far field.
+/// Kernels enter as [`Kernels`], not as types.
+pub struct Plan<T: Scalar> {
+    pub(super) kernels: Kernels<T>,
     pub(super) tree: Tree,
     pub(super) lists: Lists,
     pub(super) settings: Settings,
-    pub(super) columns: Vec<OutputColumns>,
-    pub(super) scale: f64,
     pub(super) operators: Vec<Arc<Operators<T>>>,
     /// Parameters of every kernel on the unit box of each level.
     pub(super) params: Vec<Vec<T>>,
@@ -81,38 +136,6 @@ pub struct Plan<T: Scalar> {
     workspaces: Workspaces<Workspace<T>>,
 }
 
-/// What depends on the kernels of a family and the side of a box.
-trait Levels<T: Scalar>: Send + Sync {
-    /// Components of an equivalent density and of check values.
-    fn components(&self) -> [usize; 2];
-    fn operators(&self, sides: &[f64], settings: &Settings) -> Result<OperatorSet<T>, Error>;
-    fn table(&self, operators: &Operators<T>, dft: &Dft<T>, isa: Isa) -> Arc<m2l::Table<T>>;
-    /// What locals carry beside densities, for a root of side `side`.
-    fn affine(&self, side: f64, order: usize) -> Affine<T>;
-    /// Parameters on the unit box that stands for one of side `side`.
-    fn parameters(&self, side: f64) -> Vec<f64>;
-}
-
-struct LevelsOf<F, S, E>(Vec<f64>, PhantomData<fn(F, S, E)>);
-
-impl<F: Family, S: Kernel, E: Kernel, T: Scalar> Levels<T> for LevelsOf<F, S, E> {
-    fn components(&self) -> [usize; 2] {
-        [F::Equivalent::STRENGTHS, F::Equivalent::VALUES]
-    }
-    fn operators(&self, sides: &[f64], settings: &Settings) -> Result<OperatorSet<T>, Error> {
-        OperatorSet::build::<F>(&self.0, sides, settings.order, settings.cache.as_deref())
-    }
-    fn table(&self, operators: &Operators<T>, dft: &Dft<T>, isa: Isa) -> Arc<m2l::Table<T>> {
-        m2l::Table::shared::<F::Equivalent>(&operators.params, dft, operators.order, isa)
-    }
-    fn affine(&self, side: f64, order: usize) -> Affine<T> {
-        Affine::of::<F::Equivalent, E>(&F::Equivalent::unit_parameters(&self.0, side), order)
-    }
-    fn parameters(&self, side: f64) -> Vec<f64> {
-        S::unit_parameters(&self.0, side)
-    }
-}
-
 /// What follows from tree and lists.
 pub(super) struct Geometry {
     pub m2l: Vec<families::Families>,
@@ -124,8 +147,8 @@ pub(super) struct Geometry {
 /// Scratch per thread.
 pub(super) struct Pools<T: Scalar> {
     pub translate: Pool<translate::Scratch<T>>,
-    pub points: Pool<points::Scratch<T>>,
-    pub near64: Pool<points::Scratch<f64>>,
+    pub points: Pool<Scratch<T>>,
+    pub near64: Pool<Scratch<f64>>,
     pub m2l: Pool<m2l::Scratch<T>>,
 }
 
@@ -166,13 +189,7 @@ impl Geometry {
 const REGION: Region = Region { m2p: expansion::m2p_valid, m2l: |_, _| true, p2l: expansion::p2l_valid };
 
 impl<T: Scalar> Plan<T> {
-    fn new<F: Family, S: Kernel, E: Kernel>(
-        family: &F,
-        tree: Tree,
-        lists: Lists,
-        settings: &Settings,
-        columns: Vec<OutputColumns>,
-    ) -> Result<Self, Error> {
+    fn new(kernels: Kernels<T>, tree: Tree, lists: Lists, settings: &Settings) -> Result<Self, Error> {
         let p = settings.order;
         let geometry = Geometry::new(&tree, &lists)?;
         let dft = Dft::new(p, settings.isa);
@@ -182,20 +199,12 @@ impl<T: Scalar> Plan<T> {
             near64: Pool::new(Default::default),
             m2l: Pool::new(|| m2l::Scratch::new(&dft)),
         };
-        let levels: Box<dyn Levels<T>> = Box::new(LevelsOf::<F, S, E>(family.parameters(), PhantomData));
         let mut plan = Plan {
-            near: Pair::close::<S>(),
-            near64: Pair::close::<S>(),
-            check: Pair::of::<F::Check>(),
-            far: Pair::of::<E>(),
-            far64: Pair::of::<E>(),
-            affine: levels.affine(tree.side_at(0), p),
-            levels,
+            affine: kernels.affine(tree.side_at(0), p),
+            kernels,
             tree,
             lists,
             settings: settings.clone(),
-            columns,
-            scale: family.scale(),
             operators: Vec::new(),
             params: Vec::new(),
             plain_params: Vec::new(),
@@ -219,7 +228,8 @@ impl<T: Scalar> Plan<T> {
             return Ok(Vec::new());
         }
         let sides: Vec<f64> = (0..tree.levels()).map(|l| tree.side_at(l)).collect();
-        let set = self.levels.operators(&sides, &self.settings)?;
+        let Settings { order, cache, .. } = &self.settings;
+        let set = OperatorSet::of(&self.kernels.family, &self.kernels.params, &sides, *order, cache.as_deref())?;
         Ok((0..tree.levels()).map(|l| set.level(l).clone()).collect())
     }
 
@@ -227,15 +237,19 @@ impl<T: Scalar> Plan<T> {
     fn take_levels(&mut self, operators: Vec<Arc<Operators<T>>>) {
         self.operators = operators;
         let sides = (0..self.tree.levels()).map(|l| self.tree.side_at(l));
-        self.plain_params = self.levels.parameters(Frame::plain(&self.tree).side);
-        self.params = sides.map(|h| self.levels.parameters(h).into_iter().map(T::of).collect()).collect();
+        self.plain_params = self.kernels.parameters(Frame::plain(&self.tree).side);
+        self.params = sides.map(|h| self.kernels.parameters(h).into_iter().map(T::of).collect()).collect();
         self.tables.clear();
         for (level, plan) in self.geometry.m2l.iter().enumerate() {
             let table = (!plan.is_empty()).then(|| {
                 let same =
                     |l: &usize| self.tables[*l].is_some() && Arc::ptr_eq(&self.operators[*l], &self.operators[level]);
                 let known = (0..level).rev().find(same).and_then(|l| self.tables[l].clone());
-                known.unwrap_or_else(|| self.levels.table(&self.operators[level], &self.dft, self.settings.isa))
+                known.unwrap_or_else(|| {
+                    let Operators { params, order, .. } = &*self.operators[level];
+                    let kernel = &self.kernels.family.equivalent;
+                    m2l::Table::shared(kernel, params, &self.dft, *order, self.settings.isa)
+                })
             });
             self.tables.push(table);
         }
@@ -252,22 +266,22 @@ impl<T: Scalar> Plan<T> {
 
     /// Numbers in a row of `multipoles`.
     pub(super) fn multipole_row(&self) -> usize {
-        self.levels.components()[0] * surface::len(self.settings.order)
+        self.kernels.components()[0] * surface::len(self.settings.order)
     }
 
     /// Numbers in a row of `locals`, which holds check values first and a density later, and at its end the affine part.
     pub(super) fn local_row(&self) -> usize {
-        let [densities, checks] = self.levels.components();
+        let [densities, checks] = self.kernels.components();
         densities.max(checks) * surface::len(self.settings.order) + self.affine.len()
     }
 }
 
 impl<T: Scalar> Solver for Plan<T> {
     fn values(&self) -> usize {
-        self.far.values()
+        self.kernels.far.values()
     }
     fn columns(&self) -> &[OutputColumns] {
-        &self.columns
+        &self.kernels.columns
     }
     fn tree(&self) -> &Tree {
         &self.tree
@@ -281,12 +295,13 @@ impl<T: Scalar> Solver for Plan<T> {
     }
 
     fn together(&self) -> usize {
-        self.near64.together()
+        self.kernels.near64.together()
     }
 
     fn bytes_of_a_set(&self) -> u64 {
         let rows: usize = self.rows().iter().sum();
-        let points = self.tree.sources.len() * self.near64.strengths() + self.tree.targets.len() * self.far.values();
+        let points = self.tree.sources.len() * self.kernels.near64.strengths()
+            + self.tree.targets.len() * self.kernels.far.values();
         (rows * size_of::<T>() + points * 8) as u64
     }
 
@@ -297,7 +312,7 @@ impl<T: Scalar> Solver for Plan<T> {
         observer: Observer,
     ) -> Result<StageSeconds, Error> {
         let (sources, targets) = (self.tree.sources.len(), self.tree.targets.len());
-        let expected = [sources * self.near64.strengths(), targets * self.far.values()];
+        let expected = [sources * self.kernels.near64.strengths(), targets * self.kernels.far.values()];
         check_shapes([strengths.len(); 2], [out.len(), strengths.len()])?;
         if strengths.is_empty() {
             return Ok(StageSeconds::default());
@@ -317,7 +332,7 @@ impl<T: Scalar> Solver for Plan<T> {
         tables.dedup_by(|a, b| Arc::ptr_eq(a, b));
         let mut operators: Vec<&Arc<Operators<T>>> = self.operators.iter().collect();
         operators.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let [densities, checks] = self.levels.components();
+        let [densities, checks] = self.kernels.components();
         let families = self.geometry.m2l.iter().map(|l| l.parents.len()).max().unwrap_or(0);
         let spectra = m2l::spectra_len(&self.dft, families, densities.max(checks));
         let workspace = self.bytes_of_a_set() + (spectra * size_of::<T>()) as u64;
@@ -332,7 +347,7 @@ impl<T: Scalar> Solver for Plan<T> {
         let geometry = Geometry::new(&tree, &lists)?;
         let operators = self.operators_of(&tree, &lists)?;
         (self.tree, self.lists, self.geometry) = (tree, lists, geometry);
-        self.affine = self.levels.affine(self.tree.side_at(0), self.settings.order);
+        self.affine = self.kernels.affine(self.tree.side_at(0), self.settings.order);
         self.take_levels(operators);
         Ok(())
     }

@@ -2,8 +2,8 @@
 //! ([`fmm_kernels::equivalent::symmetry`]).
 
 use super::net;
-use super::pool::Pool;
 use crate::lanes::{Isa, Vectorized, dispatch};
+use crate::pool::Pool;
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use fmm_kernels::equivalent::{Affine, Direction, Operators, Scalar, symmetry::Side};

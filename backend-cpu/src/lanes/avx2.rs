@@ -1,5 +1,5 @@
-//! AVX2 + FMA vectors: 4 × f64, 8 × f32. As for AVX-512, a value exists only inside a function
-//! compiled for these instructions ([`super::dispatch`]).
+//! AVX2 + FMA vectors: 4 × f64, 8 × f32. As for AVX-512, values exist only inside functions compiled for these
+//! instructions ([`super::dispatch`]).
 
 use super::each_lane;
 use fmm_traits::{Lane, Simd, SimdLane};
@@ -74,7 +74,7 @@ macro_rules! avx2 {
             type Output = Self;
             #[inline(always)]
             fn neg(self) -> Self {
-                // The compiler knows −0 − x for a change of sign, which a multiply-add takes in for nothing.
+                // The compiler recognises −0 − x as a negation, which a multiply-add includes for free.
                 Self::broadcast(-0.0) - self
             }
         }
@@ -191,7 +191,7 @@ avx2!(
         let w = _mm256_div_pd(_mm256_set1_pd(1.0), _mm256_sqrt_pd(x.0));
         F64x4(_mm256_and_pd(w, _mm256_cmp_pd::<_CMP_NEQ_UQ>(x.0, _mm256_setzero_pd())))
     },
-    // Exponent and mantissa from the bits, of subnormals after a factor 2⁵⁴.
+    // Exponent and mantissa come from the bits; subnormals are multiplied by 2⁵⁴ first.
     // SAFETY: as for the operators.
     |x| unsafe {
         let tiny = x.lt(F64x4::broadcast(f64::MIN_POSITIVE));
@@ -200,7 +200,7 @@ avx2!(
         let bits = _mm256_castpd_si256(large.0);
         let mantissa = _mm256_and_si256(bits, _mm256_set1_epi64x((1 << 52) - 1));
         let m = _mm256_castsi256_pd(_mm256_or_si256(mantissa, _mm256_set1_epi64x(1023 << 52)));
-        // An integer below 2⁵² in the last bits of 2⁵² is a number.
+        // From integer to f64: an integer below 2⁵² in the mantissa bits of 2⁵² is that integer plus 2⁵².
         let shift = F64x4::broadcast((1u64 << 52) as f64);
         let exponent = _mm256_or_si256(_mm256_srli_epi64::<52>(bits), _mm256_castpd_si256(shift.0));
         let e = F64x4(_mm256_castsi256_pd(exponent)) - shift - bias;
@@ -232,8 +232,8 @@ avx2!(
     _mm256_or_ps,
     _mm256_xor_ps,
     _mm256_castsi256_ps(_mm256_set1_epi32(-1)),
-    // 12 bits from the table, then one step of order 3. Where the table has no finite answer (zero and
-    // subnormals) the result is 0: such a distance is zero to f32.
+    // 12 bits from the table, then one step of order 3. If the table has no finite answer (zero and subnormals), the
+    // result is 0: f32 treats such a distance as zero.
     |x| {
         let normal = _mm256_cmp_ps::<_CMP_GE_OQ>(x.0, _mm256_set1_ps(f32::MIN_POSITIVE));
         let w = _mm256_and_ps(_mm256_rsqrt_ps(x.0), normal);

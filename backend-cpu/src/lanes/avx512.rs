@@ -1,7 +1,7 @@
 //! AVX-512 vectors: 8 × f64, 16 × f32.
 //!
-//! Every method is inlined into a function compiled for AVX-512F/DQ ([`super::dispatch`]); a value
-//! of these types is only ever made there.
+//! Every method is inlined into a function compiled for AVX-512F/DQ ([`super::dispatch`]). Values of these types are
+//! made only there.
 
 use super::each_lane;
 use fmm_traits::{Lane, Simd, SimdLane};
@@ -14,7 +14,7 @@ pub struct Avx512;
 impl Simd for Avx512 {
     type F64 = F64x8;
     type F32 = F32x16;
-    /// Halves of rows, then pairs of columns, then columns: 24 shuffles.
+    /// Exchanges halves of rows, then pairs of columns, then columns: 24 shuffles.
     #[inline(always)]
     fn transpose(rows: [&[f64; 8]; 8], to: &mut [[f64; 8]; 8]) {
         // SAFETY: as for the operators; all places are inside the arrays.
@@ -49,7 +49,7 @@ pub struct F64x8(__m512d);
 #[derive(Clone, Copy, Debug)]
 pub struct F32x16(__m512);
 
-/// A lane mask, one bit a lane.
+/// A lane mask, one bit per lane.
 #[derive(Clone, Copy, Debug)]
 pub struct Mask<M>(M);
 impl<M: BitAnd<Output = M>> BitAnd for Mask<M> {
@@ -100,7 +100,7 @@ macro_rules! avx512 {
             type Output = Self;
             #[inline(always)]
             fn neg(self) -> Self {
-                // The compiler knows −0 − x for a change of sign, which a multiply-add takes in for nothing.
+                // The compiler recognises −0 − x as a negation, which a multiply-add includes for free.
                 Self::broadcast(-0.0) - self
             }
         }
@@ -249,7 +249,8 @@ avx512!(
         let m = _mm512_getmant_pd::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_NAN>(x.0);
         super::ln_of_parts(F64x8(m), F64x8(_mm512_getexp_pd(x.0)))
     },
-    // 14 bits w from the table; with h = 1 − x·w, 1/x = w(1 + h)(1 + h²)/(1 − h⁴), and 2⁻⁵⁶ is left out.
+    // 14 bits w from the table. With h = 1 − x·w, 1/x = w(1 + h)(1 + h²)/(1 − h⁴); the factor 1/(1 − h⁴) is dropped,
+    // an error of 2⁻⁵⁶.
     |x, ROUGH| {
         let w = _mm512_rcp14_pd(x.0);
         let h = _mm512_fnmadd_pd(x.0, w, _mm512_set1_pd(1.0));
@@ -277,8 +278,8 @@ avx512!(
     _mm512_loadu_ps,
     _mm512_storeu_ps,
     _mm512_reduce_add_ps,
-    // 14 bits w from the table and one Newton step, w·(3/2 − x·w²/2), which leaves 3/8·2⁻²⁶. The sums wait for the
-    // multipliers: the half is taken off the exponent, and zero is found by its bits.
+    // 14 bits w from the table and one Newton step, w·(3/2 − x·w²/2), with an error of 3/8·2⁻²⁶. Multipliers are the
+    // bottleneck of sums, so w/2 is computed on the exponent bits, and zero is detected by its bits.
     |x| {
         let nonzero = _mm512_test_epi32_mask(_mm512_castps_si512(x.0), _mm512_set1_epi32(0x7fff_ffff));
         let w = _mm512_rsqrt14_ps(x.0);
@@ -303,6 +304,6 @@ avx512!(
         let h = _mm512_fnmadd_ps(x.0, w, _mm512_set1_ps(1.0));
         F32x16(if ROUGH { w } else { _mm512_fmadd_ps(w, h, w) })
     },
-    // Two f32 as one f64, which is only moved.
+    // Two f32 are loaded and repeated as the bits of one f64.
     |from| _mm512_castpd_ps(_mm512_set1_pd(from.cast::<f64>().read_unaligned()))
 );

@@ -1,8 +1,8 @@
 //! SIMD vectors and the choice among them at run time.
 //!
-//! A stage is a [`Vectorized`] operation, generic over the instruction set; [`dispatch`] runs it
-//! inside one function compiled for that set: one choice per call of a stage, no
-//! `target-cpu=native`, and every lane operation inlined.
+//! A stage is a [`Vectorized`] operation, generic over the instruction set. [`dispatch`] runs it inside a function
+//! compiled for one set, with every lane operation inlined. The set is chosen once per call of a stage; no
+//! `target-cpu=native` is needed.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -10,9 +10,11 @@ mod avx2;
 mod avx512;
 mod portable;
 mod product;
+mod room;
 mod several;
 
 pub use product::Product;
+pub(crate) use room::Room;
 pub use several::Several;
 
 use fmm_traits::{Simd, SimdLane, lane::Scalar};
@@ -30,17 +32,17 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// The best of this machine.
+    /// The best instruction set of this machine.
     pub fn detect() -> Self {
         Self::available()[0]
     }
 
-    /// All that this machine has, best first.
+    /// All instruction sets of this machine, best first.
     pub fn available() -> Vec<Isa> {
         [Isa::Avx512, Isa::Avx2, Isa::Portable].into_iter().filter(|isa| isa.is_available()).collect()
     }
 
-    /// Whether this machine has it.
+    /// Whether this machine has the instruction set.
     pub fn is_available(self) -> bool {
         static FOUND: OnceLock<[bool; 3]> = OnceLock::new();
         FOUND.get_or_init(|| [Isa::Avx512, Isa::Avx2, Isa::Portable].map(Isa::probe))[self as usize]
@@ -78,7 +80,7 @@ impl Isa {
 pub trait Vectorized {
     /// Result.
     type Output;
-    /// Does the work with the vectors of `S`.
+    /// Does the work with vectors of the instruction set `S`.
     fn run<S: Simd>(self) -> Self::Output;
 }
 
@@ -88,38 +90,54 @@ fn on_avx512<W: Vectorized>(work: W) -> W::Output {
     work.run::<avx512::Avx512>()
 }
 
-/// With the vectors of `S`, which are those of AVX2 or scalars.
+/// Runs `work` in a function compiled for AVX2 and FMA. `S` is AVX2 or scalar.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn on_avx2<S: Simd, W: Vectorized>(work: W) -> W::Output {
     work.run::<S>()
 }
 
-/// As [`dispatch`], with single scalars wherever `isa` is not AVX-512: for work so large (Hessians)
-/// that compiling it for every set costs more than the rarer sets gain.
+/// Runs `work` with the vectors of `S`, which are those of the baseline, or scalars. Never inlined, as each caller would
+/// compile it once more.
+#[inline(never)]
+fn on_baseline<S: Simd, W: Vectorized>(work: W) -> W::Output {
+    work.run::<S>()
+}
+
+/// As [`dispatch`], but with scalars instead of vectors unless `isa` is AVX-512. For work so large (Hessians) that
+/// compiling it for every set would cost more time than the other sets gain.
 #[inline]
 pub fn dispatch_large<W: Vectorized>(isa: Isa, work: W) -> W::Output {
     #[cfg(target_arch = "x86_64")]
     if isa.is_available() {
         match isa {
             // SAFETY: `is_available` has just found the features of this set.
+            #[cfg(not(feature = "develop"))]
             Isa::Avx512 => return unsafe { on_avx512(work) },
-            // SAFETY: as above. Scalars, but with a fused multiply-add of the machine.
+            #[cfg(feature = "develop")]
+            // SAFETY: a machine with AVX-512 has AVX2.
+            Isa::Avx512 => return unsafe { on_avx2::<Scalar, W>(work) },
+            // SAFETY: as above. (Scalars, but with the machine's fused multiply-add.)
             Isa::Avx2 => return unsafe { on_avx2::<Scalar, W>(work) },
             Isa::Portable => {}
         }
     }
     let _ = isa;
-    work.run::<Scalar>()
+    on_baseline::<Scalar, W>(work)
 }
 
-/// Runs `work` under `isa`, or under the portable set where the machine lacks it.
+/// Runs `work` with the instruction set `isa`, or with the portable set if the machine lacks `isa`. With the feature
+/// `develop` the only vectors are those of AVX2.
 #[inline]
 pub fn dispatch<W: Vectorized>(isa: Isa, work: W) -> W::Output {
     #[cfg(target_arch = "x86_64")]
     if isa.is_available() {
         match isa {
+            #[cfg(feature = "develop")]
+            // SAFETY: whoever has AVX-512 has AVX2.
+            Isa::Avx512 => return unsafe { on_avx2::<avx2::Avx2, W>(work) },
             // SAFETY: `is_available` has just found the features of this set.
+            #[cfg(not(feature = "develop"))]
             Isa::Avx512 => return unsafe { on_avx512(work) },
             // SAFETY: as above.
             Isa::Avx2 => return unsafe { on_avx2::<avx2::Avx2, W>(work) },
@@ -127,10 +145,13 @@ pub fn dispatch<W: Vectorized>(isa: Isa, work: W) -> W::Output {
         }
     }
     let _ = isa;
-    work.run::<portable::Portable>()
+    #[cfg(feature = "develop")]
+    return on_baseline::<Scalar, W>(work);
+    #[cfg(not(feature = "develop"))]
+    on_baseline::<portable::Portable, W>(work)
 }
 
-/// Applies `f` to each lane (functions without a vector form).
+/// Applies `f` to each lane, for functions without a vector form.
 #[inline(always)]
 fn each_lane<V: SimdLane>(v: V, f: impl Fn(V::Scalar) -> V::Scalar) -> V {
     let mut lanes = [V::Scalar::default(); 16];
@@ -144,7 +165,8 @@ fn each_lane<V: SimdLane>(v: V, f: impl Fn(V::Scalar) -> V::Scalar) -> V {
     }
 }
 
-/// ln(2^e·m), 1 ≤ m < 2: with √½ ≤ m < √2, f = m − 1, s = f/(2 + f) and z = s², ln m = 2 artanh s = f − s(f − z·p(z)).
+/// ln(2^e·m) for 1 ≤ m < 2. After moving m into [√½, √2): with f = m − 1, s = f/(2 + f) and z = s²,
+/// ln m = 2 artanh s = f − s(f − z·p(z)).
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn ln_of_parts<V: fmm_traits::Lane>(m: V, e: V) -> V {
@@ -161,10 +183,13 @@ fn ln_of_parts<V: fmm_traits::Lane>(m: V, e: V) -> V {
     e.mul_add(V::splat(LN2_HIGH), f - low)
 }
 
-/// ln 2 split so that n·LN2_HIGH is exact for |n| < 2²⁰.
+/// Leading part of ln 2: n·LN2_HIGH is exact for |n| < 2²⁰.
 const LN2_HIGH: f64 = 6.931_471_803_691_238e-1;
+/// ln 2 − LN2_HIGH.
 const LN2_LOW: f64 = 1.908_214_929_270_587_7e-10;
+/// Leading part of ln 2 for f32.
 const LN2_HIGH_F32: f32 = 0.693_359_4;
+/// ln 2 − LN2_HIGH_F32.
 const LN2_LOW_F32: f32 = -2.121_944_4e-4;
 
 /// 1/k!, k = 0 … 13.
@@ -178,7 +203,8 @@ const INVERSE_FACTORIALS: [f64; 14] = {
     t
 };
 
-/// (2 artanh √z/√z − 2)/z for 0 ≤ z ≤ (√2 − 1)²/(√2 + 1)², interpolated at seven Chebyshev points: 2 artanh s to 5e-18 of it.
+/// Coefficients of p(z) = (2 artanh √z/√z − 2)/z for 0 ≤ z ≤ (√2 − 1)²/(√2 + 1)², interpolated at seven Chebyshev
+/// points. The relative error of 2 artanh s is 5e-18.
 #[cfg(target_arch = "x86_64")]
 const ARTANH: [f64; 7] = [
     0.666_666_666_666_667,
@@ -247,7 +273,7 @@ mod tests {
         }
     }
 
-    /// ln of all sizes of numbers, and of what is none.
+    /// ln of numbers of all sizes, and of infinity and NaN.
     struct Logarithms<'a>(&'a [f64; 8]);
     impl Vectorized for Logarithms<'_> {
         type Output = [f64; 8];

@@ -1,12 +1,13 @@
-//! A vector that remembers the product it is, so that what adds it to a sum can do both in one operation.
+//! A vector that remembers of which product it is the result, so that adding it to a sum is one fused multiply-add.
 //!
-//! The values of most kernels end in a product (−t·r of a gradient). A kernel knows nothing of the sum its values go
-//! to, and the compiler may not fuse the last multiplication with the addition, which rounds differently.
+//! The values of most kernels end in a product, such as −t·r in a gradient. The kernel does not know the sum to which
+//! a value is added, and the compiler may not fuse the last multiplication with the addition, because fusing changes
+//! the rounding.
 
 use fmm_traits::Lane;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// `value` = `factors[0]`·`factors[1]`; what is not used of them costs nothing, as all is inlined.
+/// `value` = `factors[0]`·`factors[1]`. Everything is inlined, so a field that is not used costs nothing.
 #[derive(Clone, Copy)]
 pub struct Product<V> {
     value: V,
@@ -14,7 +15,7 @@ pub struct Product<V> {
 }
 
 impl<V: Lane> Product<V> {
-    /// `value`·1, a multiplication that the compiler leaves out.
+    /// The product `value`·1. The compiler drops the multiplication.
     #[inline(always)]
     pub fn of(value: V) -> Self {
         Product { value, factors: [value, V::splat(1.0)] }
@@ -50,7 +51,8 @@ impl<V: Lane> Neg for Product<V> {
     type Output = Self;
     #[inline(always)]
     fn neg(self) -> Self {
-        // The sign of the second factor, which a multiply-add takes in; that of the first would travel into it.
+        // Negate the second factor: a multiply-add includes this for free. A negated first factor would need an
+        // operation.
         Product { value: -self.value, factors: [self.factors[0], -self.factors[1]] }
     }
 }

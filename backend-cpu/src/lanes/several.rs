@@ -1,7 +1,8 @@
-//! Several vectors as one lane. A kernel over it works on several targets at once, operation by
-//! operation: the chains of dependent operations of the targets are interleaved in the instruction stream, where the
-//! processor's window (64 vector operations on Zen 4, about one evaluation) finds work for its units.
-//! Loops and no closures: only what is inlined is compiled for the instruction set.
+//! Several vectors as one lane. A kernel over this lane works on several targets at once, operation by operation. The
+//! operations of different targets do not depend on each other, so the processor always finds work within its window
+//! (64 vector operations on Zen 4, about one evaluation).
+//!
+//! The code uses loops instead of closures, because only inlined code is compiled for the instruction set.
 
 use fmm_traits::{Lane, SimdLane};
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
@@ -126,7 +127,7 @@ impl<V: SimdLane, const N: usize> SimdLane for Several<V, N> {
     }
     #[inline(always)]
     unsafe fn repeat(from: *const V::Scalar) -> Self {
-        // SAFETY: the caller vouches for REPEAT readable scalars, as many as one vector wants.
+        // SAFETY: the caller vouches for REPEAT readable scalars, the number that one vector reads.
         Several([unsafe { V::repeat(from) }; N])
     }
     #[inline(always)]

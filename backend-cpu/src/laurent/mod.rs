@@ -12,10 +12,11 @@ mod stages;
 
 pub use direct::direct;
 
-use crate::{Isa, StageSeconds};
+use crate::{Isa, StageSeconds, admissible};
 use adaptive2d::{Laurent, PlaneKernel, Pyramid};
 use fmm_traits::{Error, Expansion, Lists, Observer, evaluate};
 use m2l::{Hankel, Terms};
+use rayon::prelude::*;
 
 /// Pyramid, lists and series of one set of points.
 #[derive(Clone, Debug)]
@@ -46,17 +47,32 @@ impl LaurentWorkspace {
     }
 }
 
+/// Whether the discs of two boxes do not overlap, up to rounding: series about the one converge at the points of the other.
+fn apart(pyramid: &Pyramid, t: usize, s: usize) -> bool {
+    let (at, from) = (pyramid.center[t], pyramid.center[s]);
+    let (x, y) = (from[0] - at[0], from[1] - at[1]);
+    let reach = (pyramid.radius[t] + pyramid.radius[s]) * (1.0 - 1e-12);
+    let square = x * x + y * y;
+    // Squares tell where they are in range.
+    let clear = square >= reach * reach && square > 1e-290 && square < f64::MAX;
+    clear || (x.hypot(y) >= reach && [x, y] != [0.0; 2])
+}
+
 impl LaurentPlan {
     /// `rough`: reciprocals of the near field to 28 bits, for tolerances of 1e-7 and above.
     ///
     /// # Errors
-    /// [`Error::Shape`] when the lists are those of another number of boxes.
+    /// Those of [`Pyramid::check`]; [`Error::Shape`] when the lists are those of another number of boxes; [`Error::Edge`] for
+    /// an edge of P2M, M2M, L2L, L2P, M2P or P2P that is not between boxes which have such edges, and for one of M2L, P2L or
+    /// M2P between boxes whose discs overlap: there series do not converge, whatever θ the lists are of.
     pub fn new(pyramid: Pyramid, lists: Lists, series: Laurent, isa: Isa, rough: bool) -> Result<Self, Error> {
-        let expected = pyramid.len() + 1;
-        for (_, edges) in lists.kinds() {
-            if edges.starts.len() != expected {
-                let (found, why) = (edges.starts.len(), format!("{} boxes", pyramid.len()));
-                return Err(Error::Shape { array: "row starts of the lists", found, expected, why });
+        pyramid.check()?;
+        admissible::well_formed(pyramid.len(), &lists)?;
+        admissible::at_their_boxes(&pyramid, &lists)?;
+        for edges in [&lists.m2l, &lists.p2l, &lists.m2p] {
+            let overlaps = |t: usize| edges.row(t).iter().find(|&&s| !apart(&pyramid, t, s as usize)).map(|&s| (t, s));
+            if let Some((t, s)) = (0..pyramid.len()).into_par_iter().with_min_len(1 << 10).find_map_first(overlaps) {
+                admissible::refuse("series of boxes whose discs overlap do not converge", t as u32, s)?;
             }
         }
         let (hankel, terms) = (Hankel::new(series.order), Terms::all(series.order));

@@ -108,7 +108,8 @@ impl Run<'_> {
             });
             clock.add(Stage::P2p, || {
                 leaves.clone().for_each(|leaf| p2p_leaf::<K>(plan, lists, &charged, leaf, &leaves, scratch));
-                // SAFETY: the order is a permutation, and the targets of a block are those of one task.
+                // SAFETY: the order is a permutation of the rows (`Pyramid::check` in `LaurentPlan::new`, and `apply` checks
+                // their number), and the targets of a block are those of one task: those of leaves follow each other.
                 unsafe { rows.set(&pyramid.targets.order, targets, &scratch.sums.0) };
             });
         });

@@ -4,16 +4,15 @@
 //! |---|---|
 //! | P2M, P2L, L2P, M2P | `points`; degrees of M2P: `cuts` |
 //! | M2M, M2L, L2L | `translate`, batched by `moves` |
-//! | P2P | as with equivalent densities |
+//! | P2P | `near`, one storey up: that of every method in space |
 //!
 //! Any list policy: U, V, W, X, the 119 stencil, a treecode.
 
 pub mod cuts;
-pub mod estimate;
-pub mod moves;
-pub mod plan;
-pub mod points;
+mod moves;
+mod plan;
+mod points;
 mod stages;
-pub mod translate;
+mod translate;
 
 pub use plan::plan;

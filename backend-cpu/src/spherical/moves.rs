@@ -8,7 +8,8 @@
 //! last. A lane that has no source carries zeros. Rows stand for boxes of side 1, so lanes may lie on
 //! different levels.
 
-use crate::lanes::{Isa, Several, Vectorized, dispatch};
+use crate::lanes::{Isa, Room, Several, Vectorized, dispatch};
+use crate::pool::Pool;
 use fmm_kernels::spherical::Truncation;
 use fmm_kernels::spherical::coaxial::Step;
 use fmm_kernels::spherical::rcr::{Course, Rcr};
@@ -153,7 +154,7 @@ impl Moves {
         courses: &mut Courses<T>,
     ) -> Result<Self, Error> {
         let anchor = |b: usize| if step == Step::Up { b as u32 } else { tree.parent[b] };
-        let mut anchors: Vec<u32> = targets.filter(|&b| !edges.row(b).is_empty()).map(anchor).collect();
+        let mut anchors: Vec<u32> = targets.clone().filter(|&b| !edges.row(b).is_empty()).map(anchor).collect();
         anchors.dedup();
         if anchors.first() == Some(&NONE) {
             return Err(Error::Edge { what: "an edge into the root".into(), target: 0, source_box: edges.row(0)[0] });
@@ -162,6 +163,7 @@ impl Moves {
         let groups: Result<Vec<Group>, Error> =
             anchors.par_chunks(LANES).map(|anchors| Group::new(tree, levels, edges, anchors, step, covers)).collect();
         let mut groups = groups?;
+        one_lane_each(&groups, targets)?;
         for (slot, course) in groups.iter_mut().flat_map(|g| &mut g.moves).flat_map(|m| &mut m.steps) {
             *course = courses.of(step, *course as usize, *slot as usize);
         }
@@ -177,9 +179,19 @@ impl Moves {
     /// Adds to the rows of the targets in `to` what the rows `from`, of which the first is that of box `first`, send
     /// them; `to` begins with the row of box `first_to`. Runs on the current rayon pool; the number of threads
     /// changes no bit.
-    pub fn add<T: Real>(&self, courses: &Courses<T>, isa: Isa, from: (usize, &[T]), to: (usize, &mut [T])) {
-        let rows = Rows { first: to.0, len: courses.row(), data: to.1.as_mut_ptr(), end: to.1.len() };
-        self.0.par_iter().for_each(|group| dispatch(isa, Work { courses, group, from, to: &rows }));
+    pub fn add<T: Real>(
+        &self,
+        courses: &Courses<T>,
+        isa: Isa,
+        scratch: &Pool<Room>,
+        from: (usize, &[T]),
+        to: (usize, &mut [T]),
+    ) {
+        let len = courses.row();
+        let rows = Rows { first: to.0, rows: to.1.len() / len, len, data: to.1.as_mut_ptr() };
+        self.0.par_iter().for_each(|group| {
+            scratch.with(|room| dispatch(isa, Work { courses, group, room, from, to: &rows }));
+        });
     }
 
     /// Bytes held.
@@ -188,6 +200,19 @@ impl Moves {
         (self.0.len() * size_of::<Group>()) as u64
             + moves.map(|m| (size_of::<Move>() + 8 * m.steps.len()) as u64).sum::<u64>()
     }
+}
+
+/// Checks that each target is one of `targets`, and that of one lane.
+fn one_lane_each(groups: &[Group], targets: Range<usize>) -> Result<(), Error> {
+    let mut taken = vec![false; targets.len()];
+    for &target in groups.iter().flat_map(|g| g.targets.as_flattened()).filter(|t| **t != NONE) {
+        let place = (target as usize).checked_sub(targets.start).and_then(|place| taken.get_mut(place));
+        if place.is_none_or(|taken| std::mem::replace(taken, true)) {
+            let what = "a box is a child of two boxes, or of a box of another level".into();
+            return Err(Error::Edge { what, target, source_box: NONE });
+        }
+    }
+    Ok(())
 }
 
 impl Group {
@@ -271,10 +296,12 @@ impl Group {
 
 /// Rows that tasks with targets of their own share.
 struct Rows<T> {
+    /// Box of the first row.
     first: usize,
+    /// Number of rows, and numbers in each.
+    rows: usize,
     len: usize,
     data: *mut T,
-    end: usize,
 }
 // SAFETY: each task writes only the rows of its own targets (argued where the pointer is used).
 unsafe impl<T: Send> Sync for Rows<T> {}
@@ -283,6 +310,7 @@ unsafe impl<T: Send> Sync for Rows<T> {}
 struct Work<'a, T> {
     courses: &'a Courses<T>,
     group: &'a Group,
+    room: &'a mut Room,
     from: (usize, &'a [T]),
     to: &'a Rows<T>,
 }
@@ -305,13 +333,12 @@ impl<T: Real> Work<'_, T> {
     #[inline(always)]
     fn lanes<V: SimdLane<Scalar = T>>(self) {
         const { assert!(size_of::<V>() == V::WIDTH * size_of::<T>()) };
-        let Work { courses, group, from: (first, multipoles), to } = self;
+        let Work { courses, group, room, from: (first, multipoles), to } = self;
         let len = courses.row();
         let zero = V::splat(0.0);
-        let mut from = vec![zero; len];
         let slots = if group.hand_down.is_empty() { CHILDREN } else { SLOTS };
-        let mut locals = vec![zero; slots * len];
-        let mut work = vec![zero; 2 * len];
+        let (from, rest) = room.filled(zero, (3 + slots) * len).split_at_mut(len);
+        let (work, locals) = rest.split_at_mut(2 * len);
         for begin in (0..LANES).step_by(V::WIDTH) {
             if begin > 0 {
                 locals.fill(zero);
@@ -334,16 +361,18 @@ impl<T: Real> Work<'_, T> {
                 }
                 for &(slot, course) in steps {
                     let local = &mut locals[slot as usize * len..][..len];
-                    courses.rcr.add(&courses.all[course as usize], &from, local, &mut work);
+                    courses.rcr.add(&courses.all[course as usize], from, local, work);
                 }
             }
             for (local, targets) in locals.chunks_exact(len).zip(&group.targets) {
                 for (lane, &target) in targets[begin..begin + V::WIDTH].iter().enumerate().filter(|(_, t)| **t != NONE)
                 {
-                    let at = (target as usize - to.first) * to.len;
-                    assert!(at + len <= to.end);
-                    // SAFETY: the row lies inside the array (asserted), and a box is a target of one group only.
-                    let row = unsafe { std::slice::from_raw_parts_mut(to.data.add(at), len) };
+                    let row = (target as usize).checked_sub(to.first).filter(|&row| row < to.rows);
+                    let row = row.unwrap_or_else(|| panic!("no row for box {target} among those of {}", to.first));
+                    // SAFETY: the array has `rows` rows of `len` numbers, and this is one of them (above), so that its place
+                    // is below the length of the array and does not wrap. A box is the target of one lane of one group
+                    // (`Moves::new` refuses others), so that no other task has it, and this one no other reference to it.
+                    let row = unsafe { std::slice::from_raw_parts_mut(to.data.add(row * to.len), to.len) };
                     // SAFETY: a vector is WIDTH scalars without padding (asserted).
                     let lanes = unsafe { std::slice::from_raw_parts(local.as_ptr().cast::<T>(), len * V::WIDTH) };
                     for (k, to) in row.iter_mut().enumerate() {
@@ -369,6 +398,44 @@ fn gather<'a, T: Real, V: SimdLane<Scalar = T>>(sources: &[u32], row: impl Fn(u3
             for (x, &from) in lanes[lane..].iter_mut().step_by(width).zip(row(s)) {
                 *x = from;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fmm_traits::testkit::clouds::CloudKind;
+    use fmm_tree::{BuildOptions, ListOptions, build, uvwx};
+
+    /// An array that begins behind a target: its place, in numbers, would wrap around.
+    #[test]
+    #[should_panic(expected = "no row for box")]
+    fn rows_before_the_first_are_not_written() {
+        let options = BuildOptions { ncrit: Some(5), ..Default::default() };
+        let tree = build(&CloudKind::Uniform.points(500, 1), None, &options).unwrap();
+        let lists = uvwx(&tree, &ListOptions::default()).unwrap();
+        let levels: Vec<u8> = (0..tree.len()).map(|b| tree.level_of(b) as u8).collect();
+        let mut courses = Courses::<f64>::new(2, Truncation::Variable, false);
+        let moves = Moves::new(&tree, &levels, &lists.m2l, 0..tree.len(), Step::Across, &mut courses).unwrap();
+        let target = lists.m2l.iter().next().unwrap().0 as usize;
+        let row = courses.row();
+        let (from, mut to) = (vec![1.0; tree.len() * row], vec![0.0; (tree.len() - target - 1) * row]);
+        moves.add(&courses, Isa::detect(), &Pool::new(Room::default), (0, &from), (target + 1, &mut to));
+    }
+
+    #[test]
+    fn a_target_has_one_lane() {
+        let group = |targets: &[u32]| {
+            let mut group = Group { targets: [[NONE; LANES]; CHILDREN], moves: Vec::new(), hand_down: Vec::new() };
+            targets.iter().enumerate().for_each(|(lane, &t)| group.targets[t as usize % CHILDREN][lane] = t);
+            group
+        };
+        let check =
+            |groups: &[&[u32]]| one_lane_each(&groups.iter().map(|targets| group(targets)).collect::<Vec<_>>(), 9..40);
+        assert_eq!(check(&[&[9, 10, 17], &[39]]), Ok(()));
+        for wrong in [&[&[9, 10, 17][..], &[10]][..], &[&[9, 9]], &[&[8]], &[&[40]]] {
+            assert!(matches!(check(wrong), Err(Error::Edge { .. })), "{wrong:?}");
         }
     }
 }

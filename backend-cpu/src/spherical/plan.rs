@@ -1,13 +1,13 @@
 //! The plan of the method by spherical harmonics: operators, arranged edges, workspaces.
 
 use super::cuts::Cuts;
-use super::stages::Run;
+use super::stages::{Coefficients, Run};
 use super::translate::{Translations, cube};
 use crate::admissible::{self, Region};
 use crate::application::{Workspaces, check_shapes};
-use crate::equivalent::points::Scratch;
-use crate::equivalent::pool::Pool;
+use crate::frame::Scratch;
 use crate::leaves::Leaves;
+use crate::pool::Pool;
 use crate::sum::Pair;
 use crate::{Precision, Settings, Solver, StageSeconds};
 use fmm_kernels::spherical::basis::Basis;
@@ -61,14 +61,34 @@ impl<F: Family> Visitor for Maker<'_, F> {
         };
         let Maker { tree, lists, settings, options, .. } = self;
         match settings.precision {
-            Precision::F32 => {
-                Ok(Box::new(Plan::<f32>::new(facts, Pair::close::<S>(), tree, lists, settings, options)?))
-            }
-            Precision::F64 => {
-                Ok(Box::new(Plan::<f64>::new(facts, Pair::close::<S>(), tree, lists, settings, options)?))
-            }
+            Precision::F32 => single(facts, Pair::close::<S>(), tree, lists, settings, options),
+            Precision::F64 => double(facts, Pair::close::<S>(), tree, lists, settings, options),
         }
     }
+}
+
+// Neither is generic: plans are compiled here, and not again in each crate that has a family.
+#[inline(never)]
+fn single(
+    facts: Facts,
+    near: Pair<f32>,
+    tree: Tree,
+    lists: Lists,
+    settings: &Settings,
+    options: SphericalOptions,
+) -> Result<Box<dyn Solver>, Error> {
+    Ok(Box::new(Plan::new(facts, near, tree, lists, settings, options)?))
+}
+#[inline(never)]
+fn double(
+    facts: Facts,
+    near: Pair<f64>,
+    tree: Tree,
+    lists: Lists,
+    settings: &Settings,
+    options: SphericalOptions,
+) -> Result<Box<dyn Solver>, Error> {
+    Ok(Box::new(Plan::new(facts, near, tree, lists, settings, options)?))
 }
 
 /// What the kernels of a family leave behind.
@@ -104,6 +124,7 @@ pub struct Plan<T: Real> {
     truncation: Truncation,
     pub(super) points: Pool<Scratch<T>>,
     pub(super) near64: Pool<Scratch<f64>>,
+    pub(super) coefficients: Pool<Coefficients<T>>,
     workspaces: Workspaces<Workspace<T>>,
 }
 
@@ -182,6 +203,7 @@ impl<T: Real> Plan<T> {
             truncation: options.truncation,
             points: Pool::new(Default::default),
             near64: Pool::new(Default::default),
+            coefficients: Pool::new(Default::default),
             workspaces: Workspaces::default(),
             facts,
             near,
@@ -240,6 +262,7 @@ impl<T: Real> Solver for Plan<T> {
         let rows = self.rows().iter().sum::<usize>() + self.far.boxes.len() * self.field();
         let points = self.tree.sources.len() * self.facts.near64.strengths() + self.tree.targets.len() * self.values();
         let arranged = self.translations.bytes() + self.far.bytes() + self.horner.as_ref().map_or(0, Horner::bytes);
+        let arranged = arranged + self.coefficients.bytes(Coefficients::bytes);
         self.tree.bytes() + self.lists.bytes() + arranged + (rows * size_of::<T>() + points * 8) as u64
     }
 

@@ -4,8 +4,8 @@
 //! All four take points relative to the centre of a box in units of its side. Regular harmonics serve P2M and L2P; the
 //! singular ones of P2L and M2P are regular ones at the inverted point x/r², over r.
 
-use crate::equivalent::points::{Fill, Frame};
-use crate::lanes::{Isa, Several, Vectorized, dispatch};
+use crate::frame::{Fill, Frame};
+use crate::lanes::{Isa, Room, Several, Vectorized, dispatch};
 use crate::soa::Soa;
 use crate::sum::Pair;
 use fmm_kernels::spherical::basis::Basis;
@@ -52,6 +52,8 @@ pub struct Sums<'a, T> {
     pub harmonics: Harmonics,
     /// Rows x, y, z and strengths, padded.
     pub points: &'a Soa<T>,
+    /// Scratch.
+    pub room: &'a mut Room,
     /// Receives the sums.
     pub out: &'a mut [T],
 }
@@ -64,29 +66,28 @@ impl<T: Real> Sums<'_, T> {
 
     #[inline(always)]
     fn lanes<V: SimdLane<Scalar = T>>(self) {
-        let Sums { basis, order, harmonics, points, out } = self;
+        let Sums { basis, order, harmonics, points, room, out } = self;
         let len = order * order;
         let strengths = points.rows() - 3;
-        let mut row = vec![V::splat(0.0); len];
-        let mut sums = vec![V::splat(0.0); strengths * len];
+        let (row, sums) = room.filled(V::splat(0.0), (1 + strengths) * len).split_at_mut(len);
         for i in (0..points.len()).step_by(V::WIDTH) {
             // SAFETY: rows are padded to a multiple of 16 scalars, and no V has more (see `run`).
             let load = |r: usize| unsafe { V::load(points.row(r)[i..i + V::WIDTH].as_ptr()) };
             let at = [load(0), load(1), load(2)];
             if strengths == 1 {
                 let (at, factor) = argument(harmonics, at, load(3));
-                basis.multiples(order, factor, at, &mut row);
-                sums.iter_mut().zip(&row).for_each(|(sum, &r)| *sum = *sum + r);
+                basis.multiples(order, factor, at, row);
+                sums.iter_mut().zip(&*row).for_each(|(sum, &r)| *sum = *sum + r);
             } else {
                 let (at, factor) = argument(harmonics, at, V::splat(1.0));
-                basis.multiples(order, factor, at, &mut row);
+                basis.multiples(order, factor, at, row);
                 for (c, sums) in sums.chunks_exact_mut(len).enumerate() {
                     let q = load(3 + c);
-                    sums.iter_mut().zip(&row).for_each(|(sum, &r)| *sum = q.mul_add(r, *sum));
+                    sums.iter_mut().zip(&*row).for_each(|(sum, &r)| *sum = q.mul_add(r, *sum));
                 }
             }
         }
-        out.iter_mut().zip(&sums).for_each(|(to, sum)| *to += sum.sum());
+        out.iter_mut().zip(&*sums).for_each(|(to, sum)| *to += sum.sum());
     }
 }
 
@@ -114,6 +115,8 @@ pub struct Values<'b, T, I, const K: usize> {
     pub harmonics: Harmonics,
     /// What is evaluated.
     pub fields: I,
+    /// Harmonics of the longest of them.
+    pub longest: usize,
     /// Targets in tree order.
     pub targets: &'b Points,
     /// Positions of those that are wanted.
@@ -122,6 +125,8 @@ pub struct Values<'b, T, I, const K: usize> {
     pub pair: &'b Pair<f64>,
     /// Scratch.
     pub block: &'b mut Soa<T>,
+    /// Scratch.
+    pub room: &'b mut Room,
     /// Receives the values.
     pub out: &'b mut [f64],
 }
@@ -134,20 +139,20 @@ impl<'a, T: Real, I: Iterator<Item = Field<'a, T, K>>, const K: usize> Values<'_
 
     #[inline(always)]
     fn lanes<S: Simd, V: SimdLane<Scalar = T>>(self) {
-        let Values { basis, harmonics, fields, targets, range, pair, block, out } = self;
-        let mut row: Vec<V> = Vec::new();
+        let Values { basis, harmonics, fields, longest, targets, range, pair, block, room, out } = self;
+        let rows = room.filled(V::splat(0.0), longest);
         for (frame, coefficients) in fields {
             let ranges = std::iter::once(range.clone());
             Fill { points: targets, strengths: &[], factors: &[], frame, ranges, pieces: 1, to: block }.run::<S>();
             let factors = pair.value_factors(frame.side);
-            row.resize(coefficients.len(), V::splat(0.0));
+            let row = &mut rows[..coefficients.len()];
             let order = coefficients.len().isqrt();
             for i in (0..block.len()).step_by(V::WIDTH) {
                 // SAFETY: rows are padded to a multiple of 16 scalars, and no V has more (see `run`).
                 let load = |r: usize| unsafe { V::load(block.row(r)[i..i + V::WIDTH].as_ptr()) };
                 let (at, factor) = argument(harmonics, [load(0), load(1), load(2)], V::splat(1.0));
-                basis.multiples(order, factor, at, &mut row);
-                let values = products(coefficients, &row);
+                basis.multiples(order, factor, at, row);
+                let values = products(coefficients, row);
                 let count = V::WIDTH.min(block.len() - i);
                 for k in 0..K {
                     let mut lanes = [T::default(); LANES];

@@ -1,16 +1,38 @@
 //! The stages of the method by spherical harmonics, bulk over whole lists, and their clock.
 
-use super::plan::{Plan, Workspace};
+use super::plan::{Far, Plan, Workspace};
 use super::points::{Field, Harmonics, Polynomials, Sums, Values};
-use crate::equivalent::near::Near;
-use crate::equivalent::points::{Fill, Frame};
-use crate::lanes::dispatch;
+use crate::frame::{Fill, Frame};
+use crate::lanes::{Room, dispatch};
 use crate::leaves::{clear, scatter};
+use crate::near::Near;
 use crate::{StageSeconds, unit_of};
 use fmm_traits::{Cube, Error, Lists, Real, Stage, Stages};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::time::Instant;
+
+/// Coefficients of one box on their way: scratch of one thread.
+#[derive(Default)]
+pub(super) struct Coefficients<T> {
+    /// Of each component of the strengths.
+    moments: Vec<T>,
+    /// Of a first derivative and of a second.
+    derivatives: [Vec<T>; 2],
+    /// With those of the derivatives, values of one harmonic side by side.
+    field: Vec<T>,
+    /// For harmonics along the lanes.
+    room: Room,
+}
+
+impl<T> Coefficients<T> {
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        let [first, second] = &self.derivatives;
+        let numbers = [&self.moments, first, second, &self.field].iter().map(|v| v.capacity()).sum::<usize>();
+        (numbers * size_of::<T>()) as u64 + self.room.bytes()
+    }
+}
 
 /// One application of a plan.
 pub(super) struct Run<'a, T: Real> {
@@ -57,9 +79,14 @@ impl<'a, T: Real> Run<'a, T> {
         let (plan, len) = (self.plan, self.plan.row());
         self.for_each_leaf(|leaf, level, out, w| {
             if !lists.l2p.row(leaf).is_empty() {
-                let field = plan.derived::<K>(Harmonics::Regular, &w.locals[leaf * len..][..len]);
-                let fields = std::iter::once((Frame::of(&plan.tree, leaf, level), &field[..]));
-                plan.evaluate(Harmonics::Regular, fields, leaf, out);
+                plan.coefficients.with(|scratch| {
+                    let Coefficients { derivatives, field, room, .. } = scratch;
+                    field.resize(len * K, T::default());
+                    let field = field.as_chunks_mut::<K>().0;
+                    plan.derive(Harmonics::Regular, &w.locals[leaf * len..][..len], derivatives, field);
+                    let fields = std::iter::once((Frame::of(&plan.tree, leaf, level), &*field));
+                    plan.evaluate(Harmonics::Regular, fields, len, leaf, room, out);
+                });
             }
         });
     }
@@ -74,15 +101,15 @@ impl<'a, T: Real> Run<'a, T> {
             let from = &multipoles[b as usize * len..][..len];
             match &plan.horner {
                 Some(horner) => horner.coefficients(from, to),
-                None => to.copy_from_slice(plan.derived::<K>(Harmonics::Singular, from).as_flattened()),
+                None => plan.coefficients.with(|scratch| {
+                    let field = to.as_chunks_mut::<K>().0;
+                    plan.derive(Harmonics::Singular, from, &mut scratch.derivatives, field);
+                }),
             }
         });
         self.for_each_leaf(|leaf, _, out, w| {
             let row = lists.m2p.starts[leaf]..lists.m2p.starts[leaf + 1];
-            let edges = far.edges[row].iter().map(|&(source, degrees)| {
-                let Cube { center, side } = far.cubes[source as usize];
-                (Frame { center, side }, usize::from(degrees), &w.fields[source as usize * width..][..width])
-            });
+            let edges = edges_of(far, row, &w.fields, width);
             match &plan.horner {
                 Some(horner) => {
                     let (tree, isa) = (&plan.tree, plan.settings.isa);
@@ -102,11 +129,28 @@ impl<'a, T: Real> Run<'a, T> {
                         let count = (degrees + plan.facts.derivatives).pow(2);
                         (frame, &field.as_chunks::<K>().0[..count])
                     });
-                    plan.evaluate(Harmonics::Singular, fields, leaf, out);
+                    let longest = width / K;
+                    plan.coefficients.with(|scratch| {
+                        plan.evaluate(Harmonics::Singular, fields, longest, leaf, &mut scratch.room, out);
+                    });
                 }
             }
         });
     }
+}
+
+/// Frame, degrees and field (a row of `fields`) of the sources of some edges. A function, so that those who take the iterator are
+/// compiled once, and not for each number of values.
+fn edges_of<'a, T>(
+    far: &'a Far,
+    edges: Range<usize>,
+    fields: &'a [T],
+    width: usize,
+) -> impl Iterator<Item = (Frame, usize, &'a [T])> {
+    far.edges[edges].iter().map(move |&(source, degrees)| {
+        let Cube { center, side } = far.cubes[source as usize];
+        (Frame { center, side }, usize::from(degrees), &fields[source as usize * width..][..width])
+    })
 }
 
 impl<T: Real> Plan<T> {
@@ -123,73 +167,84 @@ impl<T: Real> Plan<T> {
         // The field of a dipole is a derivative: its moments of P2M lie a degree below, those of P2L one above.
         let order = if layout.dipole.is_some() && harmonics == Harmonics::Singular { p + 1 } else { p };
         let (len, count) = (order * order, strengths.len());
-        let mut sums = vec![T::default(); count * len];
-        self.points.with(|scratch| {
-            let points = &mut scratch.sources;
-            let factors = &self.facts.near64.strength_factors(frame.side)[..count];
-            let fill = Fill { points: &self.tree.sources, strengths, factors, frame, ranges, pieces: 1, to: points };
-            dispatch(self.settings.isa, fill);
-            Sums { basis: &self.basis, order, harmonics, points, out: &mut sums }.add(self.settings.isa);
-        });
-        let row = |c: usize| &sums[c * len..(c + 1) * len];
-        if let Some(c) = layout.charge {
-            to.iter_mut().zip(row(c)).for_each(|(to, x)| *to += *x);
-        }
-        if let Some(first) = layout.dipole {
-            for a in 0..3 {
-                match harmonics {
-                    Harmonics::Regular => self.gradient.raise(a, p, T::of(1.0), row(first + a), to),
-                    Harmonics::Singular => self.gradient.lower(a, order, T::of(-1.0), row(first + a), to),
+        self.coefficients.with(|Coefficients { moments, room, .. }| {
+            moments.clear();
+            moments.resize(count * len, T::default());
+            self.points.with(|scratch| {
+                let points = &mut scratch.sources;
+                let factors = &self.facts.near64.strength_factors(frame.side)[..count];
+                let tree = &self.tree;
+                let fill = Fill { points: &tree.sources, strengths, factors, frame, ranges, pieces: 1, to: points };
+                dispatch(self.settings.isa, fill);
+                Sums { basis: &self.basis, order, harmonics, points, room, out: moments }.add(self.settings.isa);
+            });
+            let row = |c: usize| &moments[c * len..(c + 1) * len];
+            if let Some(c) = layout.charge {
+                to.iter_mut().zip(row(c)).for_each(|(to, x)| *to += *x);
+            }
+            if let Some(first) = layout.dipole {
+                for a in 0..3 {
+                    match harmonics {
+                        Harmonics::Regular => self.gradient.raise(a, p, T::of(1.0), row(first + a), to),
+                        Harmonics::Singular => self.gradient.lower(a, order, T::of(-1.0), row(first + a), to),
+                    }
                 }
             }
-        }
+        });
     }
 
-    /// The coefficients `from` and those of their derivatives: potential, gradient, Hessian, as many as `K` says.
-    fn derived<const K: usize>(&self, harmonics: Harmonics, from: &[T]) -> Vec<[T; K]> {
-        let more = if harmonics == Harmonics::Regular { 0 } else { self.facts.derivatives };
-        let len = (self.settings.order + more).pow(2);
-        let derive = |a: usize, from: &[T]| {
+    /// Sets `field` to the coefficients `from` and those of their derivatives: potential, gradient, Hessian, as many as `K`
+    /// says. `work` is scratch for a first and a second derivative.
+    fn derive<const K: usize>(&self, harmonics: Harmonics, from: &[T], work: &mut [Vec<T>; 2], field: &mut [[T; K]]) {
+        let derive = |a: usize, from: &[T], to: &mut Vec<T>| {
             let order = from.len().isqrt();
-            let mut to =
-                vec![T::default(); if harmonics == Harmonics::Regular { from.len() } else { (order + 1).pow(2) }];
+            to.clear();
             match harmonics {
-                Harmonics::Regular => self.gradient.lower(a, order, T::of(1.0), from, &mut to),
-                Harmonics::Singular => self.gradient.raise(a, order + 1, T::of(-1.0), from, &mut to),
+                Harmonics::Regular => {
+                    to.resize(from.len(), T::default());
+                    self.gradient.lower(a, order, T::of(1.0), from, to);
+                }
+                Harmonics::Singular => {
+                    to.resize((order + 1).pow(2), T::default());
+                    self.gradient.raise(a, order + 1, T::of(-1.0), from, to);
+                }
             }
-            to
         };
-        let mut field = vec![[T::default(); K]; len];
+        field.fill([T::default(); K]);
         let mut put = |k: usize, row: &[T]| field.iter_mut().zip(row).for_each(|(to, &x)| to[k] = x);
         put(0, from);
         if K > 1 {
+            let [first, second] = work;
             let mut k = 4;
             for a in 0..3 {
-                let first = derive(a, from);
-                put(1 + a, &first);
+                derive(a, from, first);
+                put(1 + a, first);
                 if K > 4 {
                     for b in a..3 {
-                        put(k, &derive(b, &first));
+                        derive(b, first, second);
+                        put(k, second);
                         k += 1;
                     }
                 }
             }
         }
-        field
     }
 
-    /// Adds the values of `fields` at the targets of `leaf`.
+    /// Adds the values of `fields`, of at most `longest` harmonics each, at the targets of `leaf`.
     fn evaluate<'a, const K: usize>(
-        &'a self,
+        &self,
         harmonics: Harmonics,
         fields: impl Iterator<Item = Field<'a, T, K>>,
+        longest: usize,
         leaf: usize,
-        out: &'a mut [f64],
+        room: &mut Room,
+        out: &mut [f64],
     ) {
         self.points.with(|scratch| {
             let (basis, pair, targets) = (&self.basis, &self.facts.near64, &*self.tree.targets);
             let (range, block) = (self.tree.targets_of(leaf), &mut scratch.targets);
-            Values { basis, harmonics, fields, targets, range, pair, block, out }.add(self.settings.isa);
+            let values = Values { basis, harmonics, fields, longest, targets, range, pair, block, room, out };
+            values.add(self.settings.isa);
         });
     }
 }

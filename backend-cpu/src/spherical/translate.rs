@@ -1,7 +1,8 @@
 //! M2M, M2L and L2L, by rotations or term by term.
 
 use super::moves::{Courses, Moves};
-use crate::lanes::Isa;
+use crate::lanes::{Isa, Room};
+use crate::pool::Pool;
 use fmm_kernels::spherical::coaxial::Step;
 use fmm_kernels::spherical::direct::Direct;
 use fmm_kernels::spherical::shift::Shift;
@@ -18,6 +19,8 @@ pub enum Translations<T> {
         courses: Courses<T>,
         /// M2M and L2L of each level, M2L of all.
         moves: Arranged,
+        /// Vectors of a group of anchors.
+        scratch: Pool<Room>,
     },
     /// In O(p⁴), edge by edge.
     Direct(Direct<T>, usize, Truncation),
@@ -52,7 +55,7 @@ impl<T: Real> Translations<T> {
             Translation::Direct => Translations::Direct(Direct::new(order), order, options.truncation),
             how => {
                 let courses = Courses::new(order, options.truncation, how == Translation::Domains);
-                Translations::Rcr { courses, moves: Arranged::default() }
+                Translations::Rcr { courses, moves: Arranged::default(), scratch: Pool::new(Room::default) }
             }
         };
         new.set_tree(tree, lists)?;
@@ -64,7 +67,7 @@ impl<T: Real> Translations<T> {
     /// # Errors
     /// As [`Moves::new`]; everything is then as before.
     pub fn set_tree(&mut self, tree: &Tree, lists: &Lists) -> Result<(), Error> {
-        if let Translations::Rcr { courses, moves } = self {
+        if let Translations::Rcr { courses, moves, .. } = self {
             *moves = Arranged::new(tree, lists, courses)?;
         }
         Ok(())
@@ -74,9 +77,9 @@ impl<T: Real> Translations<T> {
     pub fn up(&self, tree: &Tree, edges: &Edges, level: usize, isa: Isa, multipoles: &mut [T]) {
         let boxes = tree.level(level);
         match self {
-            Translations::Rcr { courses, moves } => {
+            Translations::Rcr { courses, moves, scratch } => {
                 let (to, from) = multipoles.split_at_mut(boxes.end * courses.row());
-                moves.up[level].add(courses, isa, (boxes.end, from), (0, to));
+                moves.up[level].add(courses, isa, scratch, (boxes.end, from), (0, to));
             }
             Translations::Direct(direct, order, _) => {
                 let (to, from) = multipoles.split_at_mut(boxes.end * order * order);
@@ -91,7 +94,9 @@ impl<T: Real> Translations<T> {
     /// Locals from multipoles, all levels.
     pub fn across(&self, tree: &Tree, edges: &Edges, isa: Isa, multipoles: &[T], locals: &mut [T]) {
         match self {
-            Translations::Rcr { courses, moves } => moves.across.add(courses, isa, (0, multipoles), (0, locals)),
+            Translations::Rcr { courses, moves, scratch } => {
+                moves.across.add(courses, isa, scratch, (0, multipoles), (0, locals));
+            }
             Translations::Direct(direct, order, truncation) => {
                 each_edge(edges, (0, locals), (0, multipoles), order * order, |t, s, from, to| {
                     direct.m2l(&Shift::across(cube(tree, t), cube(tree, s), *order, *truncation), from, to);
@@ -104,9 +109,9 @@ impl<T: Real> Translations<T> {
     pub fn down(&self, tree: &Tree, edges: &Edges, level: usize, isa: Isa, locals: &mut [T]) {
         let boxes = tree.level(level);
         match self {
-            Translations::Rcr { courses, moves } => {
+            Translations::Rcr { courses, moves, scratch } => {
                 let (from, to) = locals.split_at_mut(boxes.start * courses.row());
-                moves.down[level].add(courses, isa, (0, from), (boxes.start, to));
+                moves.down[level].add(courses, isa, scratch, (0, from), (boxes.start, to));
             }
             Translations::Direct(direct, order, _) => {
                 let (from, to) = locals.split_at_mut(boxes.start * order * order);
@@ -121,9 +126,9 @@ impl<T: Real> Translations<T> {
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
         match self {
-            Translations::Rcr { courses, moves } => {
+            Translations::Rcr { courses, moves, scratch } => {
                 let moves = moves.up.iter().chain(&moves.down).chain([&moves.across]);
-                courses.bytes() + moves.map(Moves::bytes).sum::<u64>()
+                courses.bytes() + moves.map(Moves::bytes).sum::<u64>() + scratch.bytes(Room::bytes)
             }
             Translations::Direct(..) => 0,
         }

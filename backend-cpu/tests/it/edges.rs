@@ -1,9 +1,12 @@
-//! Lists that the plan cannot carry out exactly as they stand are an error, or are carried out.
+//! Trees and lists that the plan cannot carry out exactly as they stand are an error, or are carried out.
 
 use super::oracle::pair_by_pair;
 use super::*;
+use backend_cpu::{Targets, direct, spherical};
 use fmm_kernels::Laplace;
-use fmm_traits::Edges;
+use fmm_kernels::spherical::SphericalOptions;
+use fmm_traits::tree::{Edges, NONE, Points};
+use std::sync::Arc;
 
 /// Without its edge `k`.
 fn removed(edges: &Edges, k: usize) -> Edges {
@@ -111,4 +114,113 @@ fn shapes_are_checked() {
         apply(&[1.0; 50], &mut out[1..]),
         Err(Error::Shape { array: "out", found: 199, expected: 200, .. })
     ));
+}
+
+/// Plans of both expansions on `tree`.
+fn plans(tree: &Tree, lists: &Lists, order: usize) -> [Result<Box<dyn Solver>, Error>; 2] {
+    let (settings, options) = (settings(order, Precision::F64), SphericalOptions::default());
+    let spherical = spherical::plan(&WithGradient(Laplace), both(), tree.clone(), lists.clone(), &settings, options);
+    [plan(&WithGradient(Laplace), both(), tree.clone(), lists.clone(), &settings), spherical]
+}
+
+/// Stages write rows of children from one task a parent: trees in which these are not apart would be a race.
+#[test]
+fn trees_whose_boxes_share_children_or_points_are_refused() {
+    let points = CloudKind::Ellipsoid.points(600, 1);
+    let (tree, lists) = geometry(&points, None, 15);
+    let parents: Vec<usize> = (1..tree.len()).filter(|&b| tree.child_count[b] > 1).collect();
+    let [a, b] = [parents[0], parents[1]];
+    let last = tree.len() - 1;
+    let child = tree.children(a).start;
+    type Damage<'a> = (&'a str, &'a dyn Fn(&mut Tree));
+    let damages: [Damage; 11] = [
+        ("children of two boxes", &|t| (t.child_start[b], t.child_count[b]) = (t.child_start[a], t.child_count[a])),
+        ("children that overlap", &|t| t.child_start[b] -= 1),
+        ("a child that two boxes have", &|t| t.child_count[a] += 1),
+        ("children out of bounds", &|t| t.child_count[*parents.last().unwrap()] += 8),
+        ("a leaf with children", &|t| (t.child_start[last], t.child_count[last]) = (1, 2)),
+        ("another parent", &|t| t.parent[child] = b as u32),
+        ("one octant twice", &|t| t.octant[child + 1] = t.octant[child]),
+        ("another anchor", &|t| t.anchor[child][0] += 1),
+        ("points of two boxes", &|t| t.source_range[child][1] += 1),
+        ("a range that ends before it starts", &|t| t.target_range[child + 1][1] = t.target_range[child][0]),
+        ("a level that is not there", &|t| t.level_start[1] = 2),
+    ];
+    let mut solvers = plans(&tree, &lists, 3).map(Result::unwrap);
+    for (what, damage) in damages {
+        let mut damaged = tree.clone();
+        damage(&mut damaged);
+        for (made, solver) in plans(&damaged, &lists, 3).into_iter().zip(&mut solvers) {
+            assert!(matches!(made.err(), Some(Error::Edge { .. })), "{what}");
+            let exchanged = solver.set_tree(damaged.clone(), lists.clone());
+            assert!(matches!(exchanged, Err(Error::Edge { .. })), "{what}");
+        }
+    }
+    for made in plans(&Tree::default(), &Lists::default(), 3) {
+        assert!(matches!(made.err(), Some(Error::Edge { .. })), "no box");
+    }
+    let unknown = Lists { p2p: added(&lists.p2p, last, tree.len()), ..lists.clone() };
+    assert!(plans(&tree, &unknown, 3).into_iter().all(|made| matches!(made.err(), Some(Error::Edge { .. }))));
+    let mut short = lists.clone();
+    short.m2m.sources.pop();
+    assert!(plans(&tree, &short, 3).into_iter().all(|made| matches!(made.err(), Some(Error::Shape { .. }))));
+}
+
+/// The octree of every `step`-th source of `tree` as a source and of the one behind it as a target: its boxes without either are left out.
+fn thinned(tree: &Tree, step: usize) -> Tree {
+    let at = |first: usize| (first..tree.sources.len()).step_by(step).collect::<Vec<usize>>();
+    let [sources, targets] = [at(0), at(1)];
+    let range =
+        |kept: &[usize], [start, end]: [u32; 2]| [start, end].map(|x| kept.partition_point(|&i| i < x as usize) as u32);
+    let source_range: Vec<_> = tree.source_range.iter().map(|&r| range(&sources, r)).collect();
+    let target_range: Vec<_> = tree.target_range.iter().map(|&r| range(&targets, r)).collect();
+    let filled = |b: usize| source_range[b][0] < source_range[b][1] || target_range[b][0] < target_range[b][1];
+    let kept: Vec<usize> = (0..tree.len()).filter(|&b| b == 0 || filled(b)).collect();
+    let place = |b: usize| kept.partition_point(|&k| k < b) as u32;
+    let points = |kept: &[usize]| Points {
+        xyz: std::array::from_fn(|a| kept.iter().map(|&i| tree.sources.xyz[a][i]).collect()),
+        order: (0..kept.len() as u32).collect(),
+    };
+    Tree {
+        level_start: tree.level_start.iter().map(|&b| place(b as usize)).collect(),
+        parent: kept.iter().map(|&b| if b == 0 { NONE } else { place(tree.parent[b] as usize) }).collect(),
+        child_start: kept.iter().map(|&b| place(tree.children(b).start)).collect(),
+        child_count: kept.iter().map(|&b| tree.children(b).filter(|&c| filled(c)).count() as u8).collect(),
+        octant: kept.iter().map(|&b| tree.octant[b]).collect(),
+        anchor: kept.iter().map(|&b| tree.anchor[b]).collect(),
+        source_range: kept.iter().map(|&b| source_range[b]).collect(),
+        target_range: kept.iter().map(|&b| target_range[b]).collect(),
+        sources: Arc::new(points(&sources)),
+        targets: Arc::new(points(&targets)),
+        ..*tree
+    }
+}
+
+#[test]
+fn octrees_of_which_boxes_are_left_out_are_taken() {
+    for kind in [CloudKind::Uniform, CloudKind::Ellipsoid, CloudKind::Plummer] {
+        let (all, _) = geometry(&kind.points(4000, 1), None, 8);
+        let tree = thinned(&all, 7);
+        assert!(tree.len() < all.len() && (1..tree.len()).any(|b| tree.sources_of(b).is_empty()));
+        let lists = uvwx(&tree, &ListOptions::default()).unwrap();
+        let user = |p: &Points| (0..p.len()).flat_map(|i| [0, 1, 2].map(|a| p.xyz[a][i])).collect::<Vec<f64>>();
+        let (sources, targets) = (user(&tree.sources), user(&tree.targets));
+        let q = strengths::<Laplace>(&sources);
+        let (exact, _) = direct(
+            &WithGradient(Laplace),
+            both(),
+            &sources,
+            &q,
+            Targets::Points(&targets),
+            Precision::F64,
+            Isa::detect(),
+        )
+        .unwrap();
+        for (made, order) in [5, 12].map(|order| plans(&tree, &lists, order)).into_iter().zip([5, 12]) {
+            for solver in made {
+                let d = difference::<Laplace>(&apply(&*solver.unwrap(), &q), &exact);
+                assert!(d < 0.1 * 0.4f64.powi(order), "{}, order {order}: {d:e}", kind.name());
+            }
+        }
+    }
 }

@@ -6,11 +6,10 @@
 //! | `batch` | several sets of strengths at once have the bits of each alone |
 //! | `bits` | threads, repetition, concurrency and moved points change no bit; instruction sets only the last ones |
 //! | `direct` | direct sums are those of a plain double loop, at any scale, with self terms skipped by index |
-//! | `edges` | lists that the plan cannot carry out are refused |
-//! | `estimate` | errors to expect of spherical harmonics are those there are |
+//! | `edges` | trees and lists that the plan cannot carry out are refused |
 //! | `far` | errors far from all sources are those near them |
 //! | `oracle` | every stage agrees with the pair-by-pair form of the same expansion |
-//! | `rates` | every kernel is compiled into the pair sum |
+//! | `rates` | every kernel is compiled into the pair sum (`scripts/timing-tests.sh`) |
 //! | `scales` | units of length beyond the range of f32 change no error |
 //! | `spherical` | every stage of spherical harmonics agrees with its pair-by-pair form, for every list policy |
 //! | `sums` | the pair sum: padding, borders of tiles and blocks, skipped sources |
@@ -20,7 +19,6 @@ mod batch;
 mod bits;
 mod direct;
 mod edges;
-mod estimate;
 mod far;
 mod oracle;
 mod rates;

@@ -1,5 +1,5 @@
 //! Kernels that are not inlined whole into the pair sum call a function for each vector operation, which shows as a rate twenty
-//! times too low.
+//! times too low. Ignored, since it reads a clock: `scripts/timing-tests.sh`.
 
 use super::*;
 use backend_cpu::{Targets, direct};
@@ -19,7 +19,7 @@ fn seconds<F: Family>(family: &F, precision: Precision) -> f64 {
 }
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "rates are those of optimised code")]
+#[ignore = "a clock: scripts/timing-tests.sh"]
 fn every_kernel_is_inlined() {
     for precision in [Precision::F32, Precision::F64] {
         let laplace = seconds(&Laplace, precision);

@@ -1,12 +1,12 @@
-// Boxes as the kernels see them, and Morton keys. Twin of fmm-tree/src/{morton,lists}.rs: compiled
-// without contraction, so that keys are the same to the bit.
+// Boxes of a tree, and Morton keys. Twin of fmm-tree/src/{morton,lists}.rs. Compiled without fused multiply-adds, so
+// that keys equal those of the CPU to the bit.
 #pragma once
 
 #include "shared/warp.cuh"
 
 #define KEY_LEVELS 21
 
-// Addresses of the arrays of a tree; one entry a box (three for `anchor`).
+// Addresses of the arrays of a tree, with one entry per box (three for `anchor`).
 struct Boxes {
   const u32* parent;
   const u32* child_start;
@@ -49,14 +49,14 @@ __device__ __forceinline__ u64 spread(u64 x) {
   return (x | x << 2) & 0x1249249249249249ull;
 }
 
-// Cell of a coordinate in units of cells.
+// The cell of a coordinate that is given in units of cells.
 __device__ __forceinline__ u64 cell_of(double x) {
   const u64 last = (1ull << KEY_LEVELS) - 1;
   if (!(x > 0)) return 0;
   return x >= (double)last ? last : (u64)x;
 }
 
-// Key of a point in the cube with this corner and 2^21 / side cells per unit length.
+// Key of a point in the cube with lower corner `corner` and density = 2^21 / side, the cells per unit length.
 __device__ __forceinline__ u64 key_of(const double* p, const double* corner, double density) {
   u64 key = 0;
 #pragma unroll

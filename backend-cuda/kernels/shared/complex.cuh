@@ -1,4 +1,4 @@
-// Complex numbers. In front: REAL.
+// Complex numbers, and the layout of spectra. Defined in front: REAL.
 #pragma once
 
 #include "shared/warp.cuh"
@@ -7,8 +7,10 @@ struct alignas(2 * sizeof(REAL)) Complex {
   REAL re, im;
 };
 
-// Spectra lie in chunks of 1 << shift families: plane after plane (frequencies of one strength or value after those of another), a
-// plane the families of the chunk with eight children each. So those of one family, which transforms want, are not too far from each
-// other, nor are those of families beside each other at one frequency, which the product wants. A chunk has room for 2^shift
-// families in `planes` planes; row of family f in plane 0 (no memory holds 2^32 rows):
+// Layout of spectra: chunks of 2^shift families. A chunk is a sequence of planes, one plane per frequency and
+// component (a strength or a value). A plane holds the families of the chunk, eight children each. Transforms read
+// all planes of one family; the product reads many families of one plane. In chunks, both kinds of access stay close
+// together in memory.
+//
+// family_row is the row of family f in plane 0. (No memory holds 2^32 rows.)
 __device__ __forceinline__ u32 family_row(u32 f, u32 planes, u32 shift) { return f + (f >> shift) * ((planes - 1) << shift); }

@@ -1,23 +1,22 @@
-// Targets of a leaf in groups that a warp sums at once: SPLIT threads share a target, each with its part of the sources,
-// and a thread has up to MOST targets. In front: REAL, VALUES, SPLIT, MOST, TILE_BYTES,
-// and `Source`.
+// Groups of targets of a leaf, one group per warp at a time. SPLIT threads share a target, each with a part of the
+// sources. A thread has up to MOST targets. Defined in front: REAL, VALUES, SPLIT, MOST, TILE_BYTES, and `Source`.
 #pragma once
 
 #include "shared/real.cuh"
 #include "shared/warp.cuh"
 
 #define THREADS 32
-// Targets that are taken together: the grain in which leaves are rounded up.
+// The grain: targets of a warp if each thread has one. The work on a leaf grows in steps of one grain.
 #define LANES (THREADS / SPLIT)
 // Sources in shared memory at once.
 #define TILE (TILE_BYTES / (int)sizeof(Source))
 
-// A number that is known when the program is compiled.
+// A number that is known at compile time.
 template <int N>
 struct Number {
   static constexpr int value = N;
 };
-// work(Number<n>()) for a number n from 1 to N.
+// Calls work(Number<n>()) for a run-time number n from 1 to N.
 template <int N, class Work>
 __device__ __forceinline__ void with_number(u32 n, Work work) {
   if constexpr (N > 1) {
@@ -26,8 +25,8 @@ __device__ __forceinline__ void with_number(u32 n, Work work) {
   work(Number<N>());
 }
 
-// work(Number<targets of a thread>(), first target) for the groups blockIdx.y, blockIdx.y + gridDim.y, … of the targets in
-// `range`. Groups of one leaf are equal but for the last.
+// Calls work(Number<targets per thread>(), first target) for the groups blockIdx.y, blockIdx.y + gridDim.y, … of the
+// targets in `range`. All groups of a leaf have the same size, except the last.
 template <class Work>
 __device__ __forceinline__ void for_groups(uint2 range, Work work) {
   const u32 needed = (range.y - range.x + LANES - 1) / LANES, groups = (needed + MOST - 1) / MOST;
@@ -38,7 +37,7 @@ __device__ __forceinline__ void for_groups(uint2 range, Work work) {
   }
 }
 
-// Adds up what the threads have that share targets. Returns whether all of it is finite, in the whole warp.
+// Adds up the partial sums of the threads that share targets. Returns whether all sums of the warp are finite.
 template <class T, int EACH>
 __device__ __forceinline__ bool join(T (&part)[EACH][VALUES]) {
   bool good = true;
@@ -53,9 +52,10 @@ __device__ __forceinline__ bool join(T (&part)[EACH][VALUES]) {
   return __all_sync(~0u, good);
 }
 
-// Of the targets that threads share each keeps the sums of some: of target n · SPLIT + slice the n-th.
+// Threads that share targets divide the sums among themselves: the thread of slice s keeps target n · SPLIT + s as its
+// n-th. KEPT is the number of targets kept per thread.
 #define KEPT(each) (((each) + SPLIT - 1) / SPLIT)
-// keep(n, k, value) for those.
+// Calls keep(n, k, value) for value k of each target that this thread keeps.
 template <class T, int EACH, class Keep>
 __device__ __forceinline__ void for_kept(const T (&part)[EACH][VALUES], u32 slice, Keep keep) {
 #pragma unroll
@@ -69,7 +69,7 @@ __device__ __forceinline__ void for_kept(const T (&part)[EACH][VALUES], u32 slic
     }
 }
 
-// Adds the sums to the values of the targets below `end`, times factors.
+// Adds the kept sums, times `factors` (null: 1), to the values of the targets below `end`.
 template <int EACH>
 __device__ __forceinline__ void add_kept(const double (&sum)[KEPT(EACH)][VALUES], u32 first, u32 end,
                                          const double* factors, double* values) {

@@ -1,16 +1,16 @@
-// Solid harmonics by recursion, the columns of m one after the other. Twin of fmm-kernels/src/spherical/basis.rs. In front:
-// REAL.
+// Solid harmonics by recursion, column by column (a column is all degrees of one m). Twin of
+// fmm-kernels/src/spherical/basis.rs. Defined in front: REAL.
 #pragma once
 
 #include "shared/warp.cuh"
 
-// The coefficients of `Basis::coefficients` for (n, m), at `triangle(n, m)`.
+// The coefficients of the recursion for (n, m), as `Basis::coefficients` returns them. Stored at `triangle(n, m)`.
 struct alignas(2 * sizeof(REAL)) Step {
   REAL a, b;
 };
 __device__ __forceinline__ u32 triangle(u32 n, u32 m) { return n * (n + 1) / 2 + m; }
 
-// A point, and R_m^m there: cosine and sine.
+// A point, and the cosine and sine of R_m^m at the point.
 struct Harmonics {
   REAL x, y, z, r2, cosine, sine;
 
@@ -27,7 +27,7 @@ struct Harmonics {
   }
 };
 
-// visit(n, cosines, sines) for the n from m to order − 1 of EACH points; REAL (&)[EACH].
+// Calls visit(n, cosines, sines) for n = m … order − 1. Both arguments are REAL (&)[EACH], one number per point.
 template <int EACH, class Visit>
 __device__ __forceinline__ void for_column(const Harmonics (&at)[EACH], const Step* steps, u32 m, u32 order, Visit visit) {
   REAL c[EACH], s[EACH], before_c[EACH] = {}, before_s[EACH] = {};
@@ -47,8 +47,8 @@ __device__ __forceinline__ void for_column(const Harmonics (&at)[EACH], const St
   }
 }
 
-// A point of a box in its units, with the factor of its harmonics; the singular ones are regular ones at the inverted point,
-// over r.
+// Starts the recursion at point i, in units of the box. Singular harmonics are regular ones at the inverted point,
+// divided by r.
 __device__ __forceinline__ void place(Harmonics& at, const double* xyz, u64 points, u64 i, const double* center, double scale,
                                       bool singular) {
   double x[3], factor = 1;

@@ -3,7 +3,7 @@
 
 #define OFFSETS 316
 
-// Number of an offset among {-3 … 3}³ without the adjacent ones, x slowest; OFFSETS if it is none of them.
+// Number of an offset among those of {-3 … 3}³ that are not adjacent, x slowest. OFFSETS for any other offset.
 __device__ u32 offset_index(const int* d) {
   bool adjacent = true;
   for (int a = 0; a < 3; ++a) {

@@ -1,11 +1,12 @@
-// Products on the tensor cores in f64, and in f32 by three products of halves in TF32. In front: REAL.
+// Products on the tensor cores. In f64 directly; in f32 by splitting each number into two halves in TF32 and adding
+// three products. Defined in front: REAL.
 #pragma once
 
 #include "shared/warp.cuh"
 
-// c += a b on the tensor cores: a is 16 × 8, b 8 × 8. With g = lane / 4 and t = lane % 4 a lane holds of a
-// (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), of b (t, g), (t + 4, g), of c (g, 2t), (g, 2t + 1), and the
-// same of row g + 8.
+// c += a b on the tensor cores: a is 16 × 8, b is 8 × 8. With g = lane / 4 and t = lane % 4, a lane holds these
+// entries: a: (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4); b: (t, g), (t + 4, g); c: (g, 2t), (g, 2t + 1), (g + 8,
+// 2t), (g + 8, 2t + 1).
 __device__ __forceinline__ void add_product(double* c, const double* a, const double* b) {
 #if __CUDA_ARCH__ >= 900
   asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -25,19 +26,21 @@ __device__ __forceinline__ void add_product(float* c, const u32* a, const u32* b
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// A number as the sum of two with the 11 bits of TF32; the unit drops at most the last bit of the second.
+// Splits a number into the sum of two numbers with the 11 bits of TF32, rounding the first. The tensor core drops at
+// most the last bit of the second.
 __device__ __forceinline__ void halves(float x, u32& high, u32& low) {
   high = (__float_as_uint(x) + 0x1000) & 0xffffe000u;
   low = __float_as_uint(x - __uint_as_float(high));
 }
 
-// The same, cut instead of rounded: cheaper by an instruction, and the unit drops up to two bits of the second.
+// As `halves`, but truncates the first number instead of rounding it. This saves an instruction; the tensor core
+// drops up to two bits of the second number.
 __device__ __forceinline__ void cut(float x, u32& high, u32& low) {
   high = __float_as_uint(x) & 0xffffe000u;
   low = __float_as_uint(x - __uint_as_float(high));
 }
 
-// The products of a warp: all pairs of I a and J b.
+// Adds all I · J products of matrices a and b of a warp.
 template <int I, int J>
 __device__ __forceinline__ void add_products(double (&c)[I][J][4], const double (&a)[I][4], const double (&b)[J][2]) {
 #pragma unroll
@@ -45,7 +48,7 @@ __device__ __forceinline__ void add_products(double (&c)[I][J][4], const double 
 #pragma unroll
     for (int j = 0; j < J; ++j) add_product(c[i][j], a[i], b[j]);
 }
-// Of the four products of halves the one of the two low ones is below rounding.
+// In f32, three of the four products of halves are added. The product of the two low halves is below rounding.
 template <int I, int J>
 __device__ __forceinline__ void add_products(float (&c)[I][J][4], const float (&a)[I][4], const float (&b)[J][2]) {
   u32 high_a[I][4], low_a[I][4], high_b[J][2], low_b[J][2];

@@ -1,26 +1,31 @@
 // The field of a row of harmonics at points, and its derivatives. Twin of the tables in src/spherical/series.rs.
 //
-// The potential of a local L at y is F(y) = Σ L R(y), that of a multipole M at x is ρ F(y), F(y) = Σ M R(y), at the inverted point
-// y = x/|x|² with ρ = |y| = 1/|x|: both take F and its derivatives, and the second the chain rule besides. F is summed column by column,
-// Σ_m Re (x + iy)^m Σ_n c_nm Q_n^m + Im (x + iy)^m Σ_n s_nm Q_n^m, where Q_m^m = 1 and Q_n^m = z Q_{n−1}^m − β r² Q_{n−2}^m are polynomials in
-// z and r² = x² + y² + z²: factors of R_n^m in which no root is left. Derivatives have coefficients of their own.
+// The potential of a local L at y is F(y) = Σ L R(y). The potential of a multipole M at x is ρ F(y) with F(y) = Σ M
+// R(y), the inverted point y = x/|x|² and ρ = |y| = 1/|x|. Both need F and its derivatives; the multipole needs the
+// chain rule in addition (`finish`).
 //
-// In front: REAL, VALUES, ORDER, SINGULAR, and Source, the coefficients of a harmonic for all values.
+// F is summed column by column (a column is all degrees of one m):
+//   Σ_m Re (x + iy)^m Σ_n c_nm Q_n^m + Im (x + iy)^m Σ_n s_nm Q_n^m.
+// Q_m^m = 1 and Q_n^m = z Q_{n−1}^m − β r² Q_{n−2}^m are polynomials in z and r² = x² + y² + z². They are R_n^m without
+// its constant and without (x + iy)^m; no square roots are left. Each derivative is a value with coefficients of its
+// own.
+//
+// Defined in front: REAL, VALUES, ORDER, SINGULAR, and Source, the coefficients of a harmonic for all values.
 #pragma once
 
 #include "shared/real.cuh"
 #include "shared/warp.cuh"
 
-// Harmonics of an m.
+// Number of harmonics in column m.
 __device__ __forceinline__ constexpr int width(int m) { return (ORDER - m) * (m > 0 ? 2 : 1); }
-// The β of Q_n^m, m ≤ n − 2.
+// β in the recursion of Q_n^m, m ≤ n − 2.
 __device__ __forceinline__ constexpr REAL beta(int n, int m) {
   return REAL((n + m - 1) * (n - m - 1)) / REAL((2 * n - 1) * (2 * n - 3));
 }
-// How many derivatives value k is: none, one or two, each a degree less.
+// Number of derivatives in value k: 0, 1 or 2. Each derivative lowers the degree by one.
 __device__ __forceinline__ constexpr int degree(int k) { return k == 0 ? 0 : k < 4 ? 1 : 2; }
 
-// A point y, Re and Im of (x + iy)^m, and values so far.
+// A point y, the real and imaginary part of (x + iy)^m, and the values summed so far.
 struct Point {
   REAL y[3], r2, rho, cosine, sine, value[VALUES];
 
@@ -32,7 +37,7 @@ struct Point {
   }
 };
 
-// A point `x` from the centre of a box, of which `scale` is the reciprocal side.
+// Starts the sum at the point `x`, relative to the centre of the box. `scale` is 1 / (side of the box).
 __device__ __forceinline__ void begin(Point& at, const double (&x)[3], double scale) {
 #pragma unroll
   for (int a = 0; a < 3; ++a) at.y[a] = (REAL)(x[a] * scale);
@@ -44,7 +49,7 @@ __device__ __forceinline__ void begin(Point& at, const double (&x)[3], double sc
 #pragma unroll
       for (int a = 0; a < 3; ++a) at.y[a] *= inverse;
     } else {
-      // So far away the square is beyond f32.
+      // The point is so far away that the square leaves the range of f32.
       double r2 = 0;
 #pragma unroll
       for (int a = 0; a < 3; ++a) r2 += x[a] * scale * (x[a] * scale);
@@ -59,8 +64,9 @@ __device__ __forceinline__ void begin(Point& at, const double (&x)[3], double sc
   for (int k = 0; k < VALUES; ++k) at.value[k] = 0;
 }
 
-// Adds the harmonics of an m, M or if that is negative `given`, whose coefficients come degree by degree, of m > 0 cosine and sine.
-// `betas`: those of `beta` in a triangle, used where m is not known.
+// Adds the harmonics of one column to the values. The column is M, or `given` if M is negative. Coefficients come
+// degree by degree; for m > 0 the cosine, then the sine. `betas` is a table of `beta` in a triangle, used if M is
+// negative.
 template <int M, int EACH>
 __device__ __forceinline__ void add_column(Point (&at)[EACH], const Source* from, int given, const REAL* betas) {
   constexpr bool known = M >= 0;
@@ -90,7 +96,7 @@ __device__ __forceinline__ void add_column(Point (&at)[EACH], const Source* from
     for (int i = 0; i < EACH; ++i)
 #pragma unroll
       for (int k = 0; k < VALUES; ++k) {
-        // Derivatives of the last degrees are zero.
+        // Derivatives of the highest degrees are zero.
         if (known && n + degree(k) >= ORDER) continue;
         c[i][k] += cosines.v[k] * q[i];
         if (m > 0) s[i][k] += sines.v[k] * q[i];
@@ -104,7 +110,7 @@ __device__ __forceinline__ void add_column(Point (&at)[EACH], const Source* from
       at[i].value[k] += m > 0 ? c[i][k] * at[i].cosine + s[i][k] * at[i].sine : c[i][k];
     }
 }
-// All columns from M on.
+// Adds all columns from M on.
 template <int M, int EACH>
 __device__ __forceinline__ void add_columns(Point (&at)[EACH], const Source* from) {
   if constexpr (M < ORDER) {
@@ -116,9 +122,10 @@ __device__ __forceinline__ void add_columns(Point (&at)[EACH], const Source* fro
 // Place of the second derivative by axes a ≤ b.
 __device__ __forceinline__ constexpr int second(int a, int b) { return 4 + (a == 0 ? b : a == 1 ? 2 + b : 5); }
 
-// From F and its derivatives by y to those of ρ F(y) by x. With E = y·∇F, h = (∇∇F) y and A = F + 2E:
-// ∂_i = ρ (ρ² F_i − y_i A), and
-// ∂_i ∂_j = ρ (ρ⁴ F_ij − ρ² δ_ij A − ρ² (y_j (3F_i + 2h_i) + y_i (3F_j + 2h_j)) + y_i y_j (3A + 6E + 4 y·h)).
+// The chain rule: from F and its derivatives by y to the derivatives of ρ F(y) by x. With E = y·∇F, h = (∇∇F) y and
+// A = F + 2E:
+//   ∂_i = ρ (ρ² F_i − y_i A),
+//   ∂_i ∂_j = ρ (ρ⁴ F_ij − ρ² δ_ij A − ρ² (y_j (3F_i + 2h_i) + y_i (3F_j + 2h_j)) + y_i y_j (3A + 6E + 4 y·h)).
 __device__ __forceinline__ void finish(Point& at) {
   if (!SINGULAR) return;
   auto& v = at.value;

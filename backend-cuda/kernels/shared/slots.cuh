@@ -1,17 +1,18 @@
-// The V list by slots: the offsets that an octant can have, and the table of who is at which.
+// The V list as a table of slots. A slot is a position of a source box relative to the parent of the target box.
 #pragma once
 
 #include "shared/offset.cuh"
 #include "shared/warp.cuh"
 
-// Offsets of one octant: target minus source is in -3 … 2 on an axis where the target is the lower half of
-// its parent, in -2 … 3 where it is the upper half.
+// Slots along one axis. On an axis where the target is the lower half of its parent, target minus source is -3 … 2;
+// where it is the upper half, -2 … 3.
 #define SIDE 6
 #define SLOTS (SIDE * SIDE * SIDE)
-// In the table, which holds the number of a box plus 1.
+// Entry of an empty slot. Other entries are the number of the source box plus 1.
 #define NOBODY 0
 
-// The group of tile number `tile` of all groups, of at most `edge` items each; `tile` becomes its number in the group.
+// The group to which a tile belongs. Each group is cut into tiles of at most `edge` items, and tiles are numbered
+// through all groups. On return, `tile` is the number within its group.
 __device__ __forceinline__ u32 group_of(const u64* starts, u32 edge, u32& tile) {
   for (u32 group = 0;; ++group) {
     const u32 tiles = (u32)((starts[group + 1] - starts[group] + edge - 1) / edge);
@@ -20,15 +21,15 @@ __device__ __forceinline__ u32 group_of(const u64* starts, u32 edge, u32& tile) 
   }
 }
 
-// Number of the offset of a slot.
+// Number of the offset that belongs to a slot, for a target in `octant`.
 __device__ __forceinline__ u32 offset_of(u32 slot, u32 octant) {
   int d[3] = {(int)(slot / (SIDE * SIDE)), (int)(slot / SIDE % SIDE), (int)(slot % SIDE)};
   for (int x = 0; x < 3; ++x) d[x] += (int)(octant >> x & 1) - 3;
   return offset_index(d);
 }
 
-// The slots with a source for any of the items first … end of `table` go to `used`, their number behind the last place. By a
-// block of whole warps, which waits for all of its threads.
+// Lists in `used` the slots with a source for any of the items first … end of `table`; used[SLOTS] is their number. All
+// threads of the block call it (a barrier inside); the block has whole warps.
 __device__ __forceinline__ void list_slots(const u32* table, u32 items, u32 first, u32 end, u32 (&used)[SLOTS + 1]) {
   const u32 warp = threadIdx.x / 32, warps = blockDim.x / 32;
 #pragma unroll 6

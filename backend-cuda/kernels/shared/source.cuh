@@ -1,5 +1,5 @@
-// A source in shared memory: x, y, z, strengths, padded to whole 16-byte words, so that a thread reads it in
-// few instructions. In front: REAL, STRENGTHS.
+// A source in shared memory: x, y, z, strengths. It is padded to whole 16-byte words, so that a thread reads it in few
+// instructions. Defined in front: REAL, STRENGTHS.
 #pragma once
 
 #include "shared/warp.cuh"

@@ -6,7 +6,7 @@ typedef unsigned long long u64;
 typedef unsigned char u8;
 
 __device__ __forceinline__ u32 lane_id() { return threadIdx.x & 31; }
-// Lanes below this one, as bits.
+// The lanes below this lane, as bits.
 __device__ __forceinline__ u32 lanes_below() { return (1u << lane_id()) - 1; }
 
 // Sum over the lanes up to and including this one.
@@ -20,7 +20,8 @@ __device__ __forceinline__ T warp_inclusive(T x) {
   return x;
 }
 
-// Sum over the threads before this one; `total` over all. The block has whole warps, at most 32.
+// Sum over the threads before this thread. `total` becomes the sum over all threads. The block has whole warps, at
+// most 32.
 template <class T>
 __device__ T block_exclusive(T x, T& total) {
   __shared__ T sums[33];

@@ -7,24 +7,24 @@ use crate::device::{Arg, Buffer, Device, blocks};
 use fmm_kernels::equivalent::Affine;
 use fmm_traits::Error;
 
-/// Threads of a block of `separate`: a warp a box.
+/// Threads per block in `separate`, which uses one warp per box.
 const BLOCK: u32 = 128;
 
-/// What locals carry beside densities.
+/// The affine parts of all locals, with the tables to compute them.
 #[derive(Debug)]
 pub(super) struct DeviceAffine<T> {
     components: usize,
     factor: f64,
     squares: f64,
     slopes: Buffer<f64>,
-    /// For each value at a target its number among those carried, or −1.
+    /// For each value at a target: its place in the affine part, or −1.
     values: Buffer<i32>,
-    /// A row a box.
+    /// One row per box.
     parts: Buffer<T>,
 }
 
 impl<T: DeviceScalar> DeviceAffine<T> {
-    /// Sends `affine`; room for the parts of `boxes`, zero where there is no local.
+    /// Copies `affine` to the device and allocates zero parts for `boxes` boxes.
     pub fn new(device: &Device, affine: &Affine<T>, boxes: usize) -> Result<Self, Error> {
         let slopes: Vec<f64> = affine.slopes().data.iter().map(|x| x.f64()).collect();
         let values: Vec<i32> = affine.values().iter().map(|k| k.map_or(-1, |k| k as i32)).collect();
@@ -38,7 +38,7 @@ impl<T: DeviceScalar> DeviceAffine<T> {
         })
     }
 
-    /// As `l2p.cu` takes it: parts, numbers of a row, which of them a value is. Null without components.
+    /// The arguments of `l2p.cu`: the parts (null if there are none), the length of a row, and the place of each value.
     pub fn at_targets(&self) -> [Arg; 3] {
         let parts = if self.components == 0 { 0u64.into() } else { Arg::from(&self.parts) };
         [parts, (4 * self.components as u32).into(), (&self.values).into()]
@@ -51,10 +51,10 @@ impl<T: DeviceScalar> DeviceAffine<T> {
 }
 
 impl<T: DeviceScalar> Equivalent<T> {
-    /// Enqueues what takes the affine part out of the check values of the locals of `level`.
+    /// Enqueues the separation of the affine parts from the check values of the locals of `level`.
     ///
     /// # Safety
-    /// Those of the level above are done.
+    /// The affine parts of the level above are complete.
     pub(super) unsafe fn separate(&self, base: &Base, w: &Placed<T>, level: usize) -> Result<(), Error> {
         let (affine, active) = (&w.affine, &w.edges.active);
         let (first, count) = active.of(level);

@@ -9,52 +9,64 @@ use crate::programs::{dft_boxes, dft_threads};
 use fmm_kernels::equivalent::spectra::{Grid, OFFSETS, for_each_spectrum};
 use fmm_kernels::equivalent::{Operators, surface};
 use fmm_traits::tree::NONE;
-use fmm_traits::{Error, Kernel};
+use fmm_traits::{Error, Member};
 
-/// Children of a box, boxes around it.
-const FAMILY: usize = 8;
-const AROUND: usize = 26;
-/// Threads of the product; families of a block of it.
+/// Boxes of a family: the children of one box.
+const FAMILY_SIZE: usize = 8;
+/// Families around a family.
+const NEIGHBOURS: usize = 26;
+/// Threads per block in `m2l_product`.
 const PRODUCT_BLOCK: u32 = 256;
+/// Families per block in `m2l_product`.
 const PRODUCT_FAMILIES: usize = 256;
+/// Threads per block in kernels with one item per thread.
 const BLOCK: u32 = 256;
-/// Families of a chunk of spectra, by their power of two: a chunk of one frequency is 64 KB in f32.
-const MOST_SHIFT: u32 = 10;
-/// Of the free memory, the part that the spectra may take.
-const PART_OF_MEMORY: f64 = 0.5;
+/// log₂ of the largest number of families in a chunk of spectra. A chunk of one frequency is then 64 KB in f32, so
+/// that few memory pages are in use at a time (measured in docs/notes/gpu-performance.md).
+const MAX_CHUNK_SHIFT: u32 = 10;
+/// Share of the free memory that the spectra may take.
+const SPECTRA_SHARE_OF_MEMORY: f64 = 0.5;
 
-/// The V list as families of boxes around each other, and room for their spectra.
+/// The V list as families and their neighbouring families, with room for spectra.
 #[derive(Debug)]
 pub(super) struct Families<T> {
     count: usize,
-    /// First family of each level of parents, and how many there are.
+    /// First family of each level of parents, then the number of families.
     level_start: Vec<u64>,
+    /// The children of each family.
     kids: Buffer<u32>,
+    /// The families around each family.
     around: Buffer<u32>,
-    /// Of the operator for each direction, target and source.
+    /// Number of the operator for each direction, target octant and source octant.
     operators: Buffer<u32>,
-    /// x, y, z of the points of a surface, and the number of the point with each x, y, z.
+    /// Coordinates x, y, z of each surface point.
     lattice: Buffer<u32>,
+    /// Number of the surface point with coordinates x, y, z.
     numbers: Buffer<u32>,
     spectra: Buffer<T>,
     sums: Buffer<T>,
     grid: Grid,
     order: usize,
-    /// Frequencies along z, of `order`, that are held at a time.
+    /// Number of frequencies along z, of `order` in all, whose spectra are in memory at a time.
     held: usize,
-    /// Families of a chunk of the spectra, by their power of two.
+    /// log₂ of the number of families in a chunk of spectra.
     shift: u32,
 }
 
-/// The spectra of the operators, an entry for each frequency (z slowest), value, strength and offset.
-pub(super) fn operators<T: DeviceScalar, K: Kernel>(device: &Device, o: &Operators<T>) -> Result<Buffer<T>, Error> {
+/// The spectra of the operators, with an entry for each frequency (z slowest), value, strength and offset.
+pub(super) fn operators<T: DeviceScalar>(
+    device: &Device,
+    kernel: &Member,
+    o: &Operators<T>,
+) -> Result<Buffer<T>, Error> {
+    let (values, strengths) = (kernel.values, kernel.strengths);
     let frequencies = Grid::new(o.order).frequencies();
     let across = frequencies / o.order;
-    let mut table = vec![T::default(); 2 * frequencies * K::VALUES * K::STRENGTHS * OFFSETS];
-    for_each_spectrum::<K>(&o.params, o.order, |offset, a, b, spectrum| {
+    let mut table = vec![T::default(); 2 * frequencies * values * strengths * OFFSETS];
+    for_each_spectrum(kernel, &o.params, o.order, &mut |offset, a, b, spectrum| {
         for (k, x) in spectrum.iter().enumerate() {
             let k = k % o.order * across + k / o.order;
-            let at = 2 * (((k * K::VALUES + a) * K::STRENGTHS + b) * OFFSETS + offset);
+            let at = 2 * (((k * values + a) * strengths + b) * OFFSETS + offset);
             (table[at], table[at + 1]) = (T::of(x.re), T::of(x.im));
         }
     });
@@ -62,8 +74,8 @@ pub(super) fn operators<T: DeviceScalar, K: Kernel>(device: &Device, o: &Operato
 }
 
 impl<T: DeviceScalar> Families<T> {
-    /// The families of `m2l`; `None` when it is not what the U, V, W, X rules make of a tree, or when the spectra
-    /// would fill the memory.
+    /// The families of the V list `m2l`. `None` if the list does not follow the U, V, W, X rules, or if the spectra
+    /// do not fit into memory.
     pub fn new(
         arranger: &Arranger,
         functions: &Functions,
@@ -75,23 +87,23 @@ impl<T: DeviceScalar> Families<T> {
         let (n, grid) = (m2l.boxes, Grid::new(order));
         let flags: Buffer<u32> = device.alloc(n, "boxes with children")?;
         let args = [boxes, (n as u32).into(), (&flags).into()];
-        // SAFETY: arguments as in m2l_fourier.cu; a flag for each box.
+        // SAFETY: arguments as in m2l_fourier.cu; `flags` has an entry for each box.
         unsafe { device.launch(functions, "family_flags", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
         let (parents, numbers) = arranger.listed(&flags)?;
         let count = parents.boxes.len();
-        // Of one frequency along z.
-        let entries = 2 * grid.frequencies() / order * FAMILY;
-        let shift = (count + 1).ilog2().min(MOST_SHIFT);
+        // Numbers per family for one frequency along z.
+        let entries = 2 * grid.frequencies() / order * FAMILY_SIZE;
+        let shift = (count + 1).ilog2().min(MAX_CHUNK_SHIFT);
         let [spectra, sums] = [(shape.density, count + 1), (shape.check, count)]
             .map(|(row, n)| row / shape.points * n.next_multiple_of(1 << shift) * entries);
-        let fit = PART_OF_MEMORY * device.free_memory()? as f64 / ((spectra + sums) * size_of::<T>()) as f64;
+        let fit = SPECTRA_SHARE_OF_MEMORY * device.free_memory()? as f64 / ((spectra + sums) * size_of::<T>()) as f64;
         if count == 0 || fit < 1.0 {
             return Ok(None);
         }
         let held = order.div_ceil(order.div_ceil(order.min(fit as usize)));
-        let kids = device.zeros(FAMILY * count, "children")?;
-        let around = device.zeros(AROUND * count, "families around families")?;
-        let operators = device.alloc(AROUND * FAMILY * FAMILY, "families around families")?;
+        let kids = device.zeros(FAMILY_SIZE * count, "children")?;
+        let around = device.zeros(NEIGHBOURS * count, "families around families")?;
+        let operators = device.alloc(NEIGHBOURS * FAMILY_SIZE * FAMILY_SIZE, "families around families")?;
         let refused = device.upload(&[NONE], "refused edges")?;
         let edges: Buffer<u64> = device.zeros(1, "edges")?;
         let families = Arg::from(count as u32);
@@ -100,7 +112,7 @@ impl<T: DeviceScalar> Families<T> {
         // SAFETY: arguments as in m2l_fourier.cu; there are `count` families, and `numbers` has an entry for each box.
         unsafe {
             let args = [boxes, octants, (&parents.boxes).into(), families, (&kids).into()];
-            let grid = (blocks(FAMILY * count, BLOCK as usize)?, 1);
+            let grid = (blocks(FAMILY_SIZE * count, BLOCK as usize)?, 1);
             device.launch(functions, "family_kids", grid, BLOCK, &args)?;
             let [starts, sources] = rows;
             let (numbers, refused) = (Arg::from(&numbers), Arg::from(&refused));
@@ -108,7 +120,7 @@ impl<T: DeviceScalar> Families<T> {
             let grid = (blocks(32 * n, BLOCK as usize)?, 1);
             device.launch(functions, "family_around", grid, BLOCK, &args)?;
             let args = [boxes, (&kids).into(), (&around).into(), families, (&edges).into()];
-            let grid = (blocks(AROUND * count, BLOCK as usize)?, 1);
+            let grid = (blocks(NEIGHBOURS * count, BLOCK as usize)?, 1);
             device.launch(functions, "family_edges", grid, BLOCK, &args)?;
             let grid = (blocks(operators.len(), BLOCK as usize)?, 1);
             device.launch(functions, "operator_numbers", grid, BLOCK, &[(&operators).into()])?;
@@ -145,16 +157,16 @@ impl<T: DeviceScalar> Families<T> {
         self.kids.bytes() + self.around.bytes() + self.spectra.bytes() + self.sums.bytes()
     }
 
-    /// Takes at most this many frequencies along z at a time.
+    /// Limits the number of frequencies along z that are computed at a time.
     pub fn hold(&mut self, most: usize) {
         self.held = self.held.min(most.max(1));
     }
 
-    /// Enqueues M2L: `multipoles` to `check`, rows of all boxes, some frequencies after the others. `operators`: those of a
-    /// level.
+    /// Enqueues M2L from `multipoles` to `check`, a few frequencies at a time. `operators(level)` are the spectra of
+    /// the operators of a level.
     ///
     /// # Safety
-    /// The rows are those of the boxes of the tree, of `shape`.
+    /// Both arrays have a row of `shape` for each box of the tree.
     pub unsafe fn enqueue<'a>(
         &self,
         device: &Device,
@@ -166,16 +178,16 @@ impl<T: DeviceScalar> Families<T> {
     ) -> Result<(), Error> {
         for first in (0..self.order).step_by(self.held) {
             let held = self.held.min(self.order - first);
-            // SAFETY: that of the caller.
+            // SAFETY: the caller promises what the callee asks for.
             unsafe { self.frequencies(device, functions, shape, [first, held], operators, multipoles, check)? };
         }
         Ok(())
     }
 
-    /// [`enqueue`](Families::enqueue) for some frequencies along z: the first, and how many.
+    /// [`enqueue`](Families::enqueue) for `held` frequencies along z, from `first_kz` on.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`enqueue`](Families::enqueue).
     unsafe fn frequencies<'a>(
         &self,
         device: &Device,
@@ -188,7 +200,7 @@ impl<T: DeviceScalar> Families<T> {
     ) -> Result<(), Error> {
         let (strengths, values) = ((shape.density / shape.points) as u32, (shape.check / shape.points) as u32);
         let (families, shift) = (Arg::from(self.count as u32), Arg::from(self.shift));
-        let (parts, threads) = (FAMILY / dft_boxes::<T>(self.order), dft_threads::<T>(self.order) as u32);
+        let (parts, threads) = (FAMILY_SIZE / dft_boxes::<T>(self.order), dft_threads::<T>(self.order) as u32);
         let args = [
             multipoles.into(),
             (shape.density as u32).into(),
@@ -199,10 +211,11 @@ impl<T: DeviceScalar> Families<T> {
             (&self.spectra).into(),
         ];
         let grid = [blocks((self.count + 1) * parts, 1)?, held as u32, strengths];
-        // SAFETY: arguments as in dft.cu; there is a zero family in front of the others.
+        // SAFETY: arguments as in dft.cu; `spectra` has room for one more family of zeros in front.
         unsafe { device.launch_3d(dft, "dft_forward", grid, threads, &args)? };
 
-        // Levels that share operators in one launch. Children are a level below their parents.
+        // One launch for consecutive levels that share operators. `level` is that of the parents, `level + 1` that of
+        // the children.
         let levels = self.level_start.len() - 1;
         let mut level = 0;
         while level + 1 < levels {

@@ -1,9 +1,9 @@
-//! The method by equivalent densities on the device: operators, arranged edges, stages.
+//! The far field by equivalent densities on the device: operators, arranged edges, stages.
 //!
 //! Surface solves, M2M and L2L (by octant of the child) are dense matrices applied to many vectors at once. M2L goes
-//! through Fourier space, family by family; where the V list is not that of the U, V, W, X rules, or spectra would fill
-//! the memory, it is a dense matrix an offset. Edges of one operator have distinct receivers, so products are
-//! added without atomics.
+//! through Fourier space, family by family. If the V list does not follow the U, V, W, X rules, or if spectra do not
+//! fit into memory, M2L uses one dense matrix per offset instead. Edges with the same operator have distinct
+//! receivers, so products are added without atomics.
 
 mod affine;
 mod fourier;

@@ -6,13 +6,13 @@ use crate::products::Dense;
 use crate::programs;
 use fmm_kernels::equivalent::{Matrix, Operators, spectra, surface};
 use fmm_traits::kernel::MAX_PARAMETERS;
-use fmm_traits::{Error, Kernel};
+use fmm_traits::{Error, Member};
 use std::sync::Arc;
 
-/// What [`Operators`] holds.
+/// [`Operators`] on the device.
 #[derive(Debug)]
 pub(super) struct DeviceOperators<T> {
-    /// On the host.
+    /// The operators on the host.
     pub host: Arc<Operators<T>>,
     pub upward: [Dense<T>; 2],
     pub downward: [Dense<T>; 2],
@@ -22,13 +22,14 @@ pub(super) struct DeviceOperators<T> {
     pub l2l_factor: f64,
     /// [`Operators::units`].
     pub units: Vec<(usize, Buffer<T>)>,
-    /// M2L as the matrices of all offsets, C·n × E·n each, and as their spectra, where they are used.
+    /// M2L as dense matrices of all offsets, C·n × E·n each, if they are used.
     pub dense: Option<Buffer<T>>,
+    /// M2L as spectra of all offsets, if they are used.
     pub fourier: Option<Buffer<T>>,
 }
 
-/// Sends matrices of one shape, with even numbers of rows and columns, as `tile.cuh` wants them: a surface has an even
-/// number of points, and an odd rank of a solve gets a zero more.
+/// Copies matrices of one shape to the device. `tile.cuh` requires even numbers of rows and columns: a surface has an
+/// even number of points, and a solve of odd rank gets a row or column of zeros.
 fn upload<T: DeviceScalar>(device: &Device, matrices: &[Matrix<T>]) -> Result<Dense<T>, Error> {
     let (mut data, mut shape) = (Vec::new(), (0, 0));
     for m in matrices {
@@ -41,14 +42,14 @@ fn upload<T: DeviceScalar>(device: &Device, matrices: &[Matrix<T>]) -> Result<De
     Ok(Dense { data: device.upload(&data, "operators")?, rows: shape.0, cols: shape.1 })
 }
 
-/// Coordinates of a surface, x of all points, then y, then z.
+/// Coordinates of a surface: x of all points, then y, then z.
 pub(super) fn surface_rows(p: usize, side: f64) -> Vec<f64> {
     let points = surface::points(p, side);
     (0..3).flat_map(|a| points.iter().map(move |x| x[a])).collect()
 }
 
 impl<T: DeviceScalar> DeviceOperators<T> {
-    /// Sends `o`.
+    /// Copies `o` to the device.
     pub fn new(device: &Device, o: &Arc<Operators<T>>) -> Result<Self, Error> {
         let whole = fmm_kernels::equivalent::Dense::of(o);
         let solve = |[a, b]: &[Matrix<T>; 2]| -> Result<[Dense<T>; 2], Error> {
@@ -79,8 +80,12 @@ impl<T: DeviceScalar> DeviceOperators<T> {
 }
 
 /// The matrices of M2L of all offsets, made on the device.
-pub(super) fn m2l_matrices<T: DeviceScalar, K: Kernel>(device: &Device, o: &Operators<T>) -> Result<Buffer<T>, Error> {
-    let functions = device.load(&programs::m2l_matrices_program::<K, T>())?;
+pub(super) fn m2l_matrices<T: DeviceScalar>(
+    device: &Device,
+    kernel: &Member,
+    o: &Operators<T>,
+) -> Result<Buffer<T>, Error> {
+    let functions = device.load(&programs::m2l_matrices_program::<T>(kernel))?;
     let entries = spectra::OFFSETS * o.values * o.points * o.strengths * o.points;
     let matrices = device.alloc(entries, "M2L matrices")?;
     let mut parameters = o.params.clone();
@@ -99,7 +104,7 @@ pub(super) fn m2l_matrices<T: DeviceScalar, K: Kernel>(device: &Device, o: &Oper
     ];
     // A thread writes the values of one point.
     let grid = (blocks(entries / o.values, 256)?, 1);
-    // SAFETY: arguments as in m2l_matrices.cu; an entry of the matrices for each offset, column, point and value.
+    // SAFETY: arguments as in m2l_matrices.cu; the matrices have an entry for each offset, column, point and value.
     unsafe { device.launch(&functions, "m2l_matrices", grid, 256, &args)? };
     Ok(matrices)
 }

@@ -1,38 +1,39 @@
-//! What equivalent densities hold: programs, operators, and what the points make of them.
+//! The data of equivalent densities on the device: programs, operators, and the tables and workspaces for the points.
 
 use super::DeviceScalar;
 use super::affine::DeviceAffine;
-use super::fourier::Families;
-use super::operators::{DeviceOperators, surface_rows};
+use super::fourier::{self, Families};
+use super::operators::{DeviceOperators, m2l_matrices, surface_rows};
 use super::recipe::Recipe;
 use crate::arrange::{Arranged, Items, Kind};
 use crate::base::Base;
 use crate::device::{Buffer, Device, Functions};
 use crate::levels::Units;
+use crate::plan::Kernels;
 use crate::products::{Across, Products};
 use crate::programs;
 use fmm_kernels::equivalent::operators::{MAX_ORDER, MIN_ORDER};
 use fmm_kernels::equivalent::surface;
-use fmm_traits::{Error, Family, Kernel};
+use fmm_traits::Error;
 use std::path::PathBuf;
 
 /// The far field by equivalent densities, with expansions in `T`.
 #[derive(Debug)]
 pub(crate) struct Equivalent<T: DeviceScalar> {
-    recipe: Recipe<T>,
+    recipe: Recipe,
     pub(super) shape: Shape,
     pub(super) programs: Programs,
-    /// Operators, with the bits of the parameters of the unit box that they are for.
+    /// All operators made so far. The key is the bits of the kernel parameters on the unit box.
     stock: Vec<(Vec<u64>, DeviceOperators<T>)>,
     /// `None` before the first points.
     placed: Option<Placed<T>>,
 }
 
-/// What the points decide.
+/// The part of the far field that depends on the points.
 #[derive(Debug)]
 pub(super) struct Placed<T> {
     pub tables: Tables,
-    /// Which operators of the stock each level takes.
+    /// For each level: the number of its operators in the stock.
     pub sets: Vec<u32>,
     pub edges: Edges<T>,
     pub affine: DeviceAffine<T>,
@@ -52,34 +53,40 @@ pub(super) struct Programs {
     pub l2p: Functions,
 }
 
-/// What the kernels read of levels and surfaces.
+/// Tables of levels and surfaces for the kernels.
 #[derive(Debug)]
 pub(super) struct Tables {
+    /// Points of the inner surface.
     pub inner: Buffer<f64>,
+    /// Points of the outer surface.
     pub outer: Buffer<f64>,
-    /// Rows of `level.cuh` for P2M and P2L, for L2P and M2P.
+    /// Rows of `level.cuh` for P2M and P2L.
     pub check: Buffer<f64>,
+    /// Rows of `level.cuh` for L2P and M2P.
     pub far: Buffer<f64>,
 }
 
-/// Edges by operator; boxes that a stage works on.
+/// Edges by operator, and the boxes on which each stage works.
 #[derive(Debug)]
 pub(super) struct Edges<T> {
     pub m2m: Arranged,
-    pub m2l: Far<T>,
+    pub m2l: VList<T>,
     pub l2l: Arranged,
-    /// Leaves with a multipole, boxes with children in M2M, boxes with a local.
+    /// Leaves with a multipole.
     pub leaves: Items,
+    /// Boxes that receive M2M edges.
     pub parents: Items,
+    /// Boxes with a local.
     pub active: Items,
-    /// Targets of L2P, M2P.
+    /// Leaves that receive L2P edges.
     pub l2p: Items,
+    /// Leaves that receive M2P edges.
     pub m2p: Items,
 }
 
-/// The V list.
+/// The V list in the form that M2L needs.
 #[derive(Debug)]
-pub(super) enum Far<T> {
+pub(super) enum VList<T> {
     /// No edge.
     None,
     /// Families of boxes, for Fourier space.
@@ -88,35 +95,36 @@ pub(super) enum Far<T> {
     Dense(Box<Across<T>>),
 }
 
-/// Lengths.
+/// Lengths of the rows of a box.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     /// Points of a surface.
     pub points: usize,
-    /// Numbers of a multipole or local.
+    /// Numbers in a multipole or local.
     pub density: usize,
     /// Check values of a box.
     pub check: usize,
 }
 
-/// What changes with strengths: rows of boxes.
+/// Workspaces: one row per box, rewritten by each evaluation.
 #[derive(Debug)]
 pub(super) struct Workspace<T> {
     pub multipoles: Buffer<T>,
     pub locals: Buffer<T>,
-    /// Check values: of multipoles on the way up, of locals on the way down.
+    /// Check values: upward those of multipoles, downward those of locals.
     pub check: Buffer<T>,
-    /// Between the factors of a solve.
+    /// Intermediate results between the two factors of a solve.
     pub middle: Buffer<T>,
 }
 
 impl<T: DeviceScalar> Equivalent<T> {
-    /// Of order `p` for the family `F`, with values of `E`; without points.
+    /// The far field of order `p` for the `kernels` of a family; still without points.
     ///
     /// # Errors
-    /// [`Error::Order`], and those of the device.
-    pub fn new<F: Family, E: Kernel>(
+    /// [`Error::Order`], and errors of the device.
+    pub fn new(
         device: &Device,
+        kernels: &Kernels,
         units: Units,
         p: usize,
         cache: Option<PathBuf>,
@@ -125,23 +133,24 @@ impl<T: DeviceScalar> Equivalent<T> {
             return Err(Error::Order { order: p, min: MIN_ORDER, max: MAX_ORDER });
         }
         let n = surface::len(p);
+        let Kernels { far, members, .. } = kernels;
         Ok(Equivalent {
-            shape: Shape { points: n, density: n * F::Equivalent::STRENGTHS, check: n * F::Equivalent::VALUES },
+            shape: Shape { points: n, density: n * members.equivalent.strengths, check: n * members.equivalent.values },
             programs: Programs {
-                p2m: device.load(&programs::p2m_program::<F::Check, T>(n))?,
+                p2m: device.load(&programs::p2m_program::<T>(&members.check, n))?,
                 products: Products::new::<T>(device)?,
                 affine: device.load(&programs::affine_program::<T>())?,
                 m2l_fourier: device.load(&programs::m2l_fourier_program::<T>())?,
                 dft: device.load(&programs::dft_program::<T>(p))?,
-                l2p: device.load(&programs::l2p_program::<E, T>())?,
+                l2p: device.load(&programs::l2p_program::<T>(far))?,
             },
-            recipe: Recipe::new::<F, E>(units, p, cache),
+            recipe: Recipe::new::<T>(kernels, units, p, cache),
             stock: Vec::new(),
             placed: None,
         })
     }
 
-    /// The operators of the boxes of a level.
+    /// The operators of a level.
     pub(super) fn operators(&self, placed: &Placed<T>, level: usize) -> &DeviceOperators<T> {
         &self.stock[placed.sets[level] as usize].1
     }
@@ -149,16 +158,16 @@ impl<T: DeviceScalar> Equivalent<T> {
     pub(super) fn stock(&self) -> impl Iterator<Item = &DeviceOperators<T>> {
         self.stock.iter().map(|(_, o)| o)
     }
-    /// What the points have made, while there is a far field.
+    /// The part that depends on the points; `None` if there is no far field.
     pub(super) fn placed(&self) -> Option<&Placed<T>> {
         self.placed.as_ref().filter(|_| !self.stock.is_empty())
     }
-    /// [`placed`](Self::placed), to be changed.
+    /// [`placed`](Self::placed), mutable.
     pub(super) fn placed_mut(&mut self) -> Option<&mut Placed<T>> {
         self.placed.as_mut().filter(|_| !self.stock.is_empty())
     }
 
-    /// Arranges edges and allocates; operators that are not in the stock are added to it.
+    /// Arranges edges and allocates workspaces. Missing operators are made and added to the stock.
     pub(super) fn take(&mut self, base: &Base) -> Result<(), Error> {
         let (recipe, shape, programs, stock) = (&self.recipe, self.shape, &self.programs, &mut self.stock);
         let (tree, lists, device, sides) = (&base.tree, &base.lists, base.device(), base.sides());
@@ -171,7 +180,7 @@ impl<T: DeviceScalar> Equivalent<T> {
             *set = match stock.iter().position(|(k, _)| *k == key) {
                 Some(known) => known,
                 None => {
-                    stock.push((key, (recipe.operators)(device, recipe, side)?));
+                    stock.push((key, recipe.operators(device, side)?));
                     stock.len() - 1
                 }
             } as u32;
@@ -179,23 +188,26 @@ impl<T: DeviceScalar> Equivalent<T> {
 
         let arranger = base.arranger()?;
         let m2l = if lists.m2l.is_empty() {
-            Far::None
+            VList::None
         } else {
             let families = Families::new(&arranger, &programs.m2l_fourier, &lists.m2l, &shape, recipe.order)?;
             match families {
-                Some(families) => Far::Fourier(Box::new(families)),
+                Some(families) => VList::Fourier(Box::new(families)),
                 None => {
                     let table = arranger.table(&lists.m2l, &programs.products.m2l, &sets, stock.len())?;
-                    Far::Dense(Box::new(programs.products.far(table, shape.check)?))
+                    VList::Dense(Box::new(programs.products.far(table, shape.check)?))
                 }
             }
         };
-        let used = if matches!(m2l, Far::None) { &[] } else { &sets[1..] };
+        let kernel = &recipe.members.equivalent;
+        let used = if matches!(m2l, VList::None) { &[] } else { &sets[1..] };
         for &set in used {
             let o = &mut stock[set as usize].1;
             match m2l {
-                Far::Fourier(_) if o.fourier.is_none() => o.fourier = Some((recipe.fourier)(device, &o.host)?),
-                Far::Dense(_) if o.dense.is_none() => o.dense = Some((recipe.dense)(device, &o.host)?),
+                VList::Fourier(_) if o.fourier.is_none() => {
+                    o.fourier = Some(fourier::operators(device, kernel, &o.host)?)
+                }
+                VList::Dense(_) if o.dense.is_none() => o.dense = Some(m2l_matrices(device, kernel, &o.host)?),
                 _ => {}
             }
         }
@@ -219,8 +231,7 @@ impl<T: DeviceScalar> Equivalent<T> {
         let rank = stock.iter().map(|(_, o)| o.upward[1].rows.max(o.downward[1].rows)).max().unwrap_or(0);
         let boxes = if far { tree.len() } else { 0 };
         let workspace = Workspace::new(device, boxes, &shape, rank, &edges)?;
-        let affine = (recipe.affine)(&(recipe.units.unit)(&recipe.units.params, tree.side), recipe.order);
-        let affine = DeviceAffine::new(device, &affine, boxes)?;
+        let affine = DeviceAffine::new(device, &recipe.affine(tree.side), boxes)?;
         self.placed = Some(Placed { tables, sets, edges, affine, parts: base.parts(recipe.group), workspace });
         Ok(())
     }
@@ -234,7 +245,7 @@ impl<T: DeviceScalar> Equivalent<T> {
 }
 
 impl<T: DeviceScalar> Workspace<T> {
-    /// For so many boxes; `rank`: of the largest surface solve.
+    /// Workspaces for `boxes` boxes. `rank` is that of the largest surface solve.
     fn new(device: &Device, boxes: usize, shape: &Shape, rank: usize, edges: &Edges<T>) -> Result<Self, Error> {
         let widest = edges.leaves.widest().max(edges.parents.widest()).max(edges.active.widest());
         let locals = if edges.active.len() > 0 { boxes } else { 0 };
@@ -256,9 +267,9 @@ impl<T: DeviceScalar> Edges<T> {
         let items = [&self.leaves, &self.parents, &self.active, &self.l2p, &self.m2p];
         let boxes: u64 = items.iter().map(|i| i.boxes.bytes()).sum();
         let far = match &self.m2l {
-            Far::None => 0,
-            Far::Fourier(families) => families.bytes(),
-            Far::Dense(far) => far.bytes(),
+            VList::None => 0,
+            VList::Fourier(families) => families.bytes(),
+            VList::Dense(far) => far.bytes(),
         };
         boxes + self.m2m.bytes() + self.l2l.bytes() + far
     }

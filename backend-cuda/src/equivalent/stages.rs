@@ -1,22 +1,22 @@
-//! The stages of equivalent densities on the device, each enqueued whole: `kernels/{p2m,multiply,l2p}.cu`.
+//! The stages of equivalent densities on the device, each enqueued as a whole: `kernels/{p2m,multiply,l2p}.cu`.
 
 use super::DeviceScalar;
 use super::fourier::Families;
-use super::plan::{Equivalent, Far, Placed};
+use super::plan::{Equivalent, Placed, VList};
 use crate::arrange::Items;
 use crate::base::Base;
 use crate::device::{Arg, Buffer, blocks};
 use crate::far::FarField;
 use crate::lists::DeviceEdges;
-use crate::products::{ALL, Dense, Which};
+use crate::products::{ALL_ROWS, Dense, Which};
 use crate::programs::{LEAF_THREADS, surface_shape};
 use fmm_traits::Error;
 
-/// Threads of `add_net` in `p2m.cu`.
+/// Threads per block in `add_net` of `p2m.cu`.
 const NET_THREADS: u32 = 128;
 
 impl<T: DeviceScalar> Equivalent<T> {
-    /// Enqueues the solve of the check values of the items of a level for densities.
+    /// Enqueues the surface solve for the items of a level: check values → densities.
     ///
     /// # Safety
     /// The items of a level exist, and `middle` holds a row for each.
@@ -31,8 +31,8 @@ impl<T: DeviceScalar> Equivalent<T> {
         let ([second, first_factor], (first, count)) = (factors, items.of(level));
         let (w, shape, products) = (&w.workspace, &self.shape, &self.programs.products);
         let (rank, rows) = (first_factor.rows, items.boxes.at(first));
-        let middle = (&w.middle, rank, ALL.into());
-        // SAFETY: that of the caller.
+        let middle = (&w.middle, rank, ALL_ROWS.into());
+        // SAFETY: the caller promises what the callee asks for.
         unsafe {
             let all = Which::All(count);
             products.multiply(first_factor, (&w.check, shape.check, rows), middle, all, 1.0, false)?;
@@ -46,7 +46,7 @@ impl<T: DeviceScalar> Equivalent<T> {
     /// As [`solve`](Self::solve).
     unsafe fn solve_upward(&self, base: &Base, w: &Placed<T>, items: &Items, level: usize) -> Result<(), Error> {
         let (operators, (first, count)) = (self.operators(w, level), items.of(level));
-        // SAFETY: that of the caller.
+        // SAFETY: the caller promises what the callee asks for.
         unsafe { self.solve(w, &operators.upward, items, level, &w.workspace.multipoles)? };
         for (strength, unit) in operators.units.iter().filter(|_| count > 0) {
             let args = [
@@ -70,7 +70,7 @@ impl<T: DeviceScalar> Equivalent<T> {
         let programs = [&self.programs.dft, &self.programs.m2l_fourier];
         let (device, rows) = (base.device(), &w.workspace);
         let missing = device.alloc(0, "spectra of M2L")?;
-        // Every level with a V list has them.
+        // Every level with a V list has spectra; `missing` stands for the other levels.
         let operators = |level: usize| self.operators(w, level).fourier.as_ref().unwrap_or(&missing);
         // SAFETY: multipoles and check values have a row for each box.
         unsafe { families.enqueue(device, programs, &self.shape, &operators, &rows.multipoles, &rows.check) }
@@ -89,7 +89,7 @@ impl<T: DeviceScalar> Equivalent<T> {
             (&base.boxes).into(),
             (&base.corner).into(),
             (&w.tables.check).into(),
-            items.map_or(ALL.into(), Arg::from),
+            items.map_or(ALL_ROWS.into(), Arg::from),
             (&edges.starts).into(),
             (&edges.sources).into(),
             surface.into(),
@@ -105,7 +105,7 @@ impl<T: DeviceScalar> Equivalent<T> {
         unsafe { base.device().launch(&self.programs.p2m, "to_surface", (blocks(count, 1)?, 1), block, &args) }
     }
 
-    /// Enqueues L2P or M2P: densities on a surface to the targets of leaves, and an affine field if there is one.
+    /// Enqueues L2P or M2P: from densities on a surface, and an affine part if there is one, to the targets of leaves.
     fn at_targets(
         &self,
         base: &Base,
@@ -159,11 +159,13 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
     fn m2m(&mut self, base: &Base, level: usize) -> Result<(), Error> {
         let Some(w) = self.placed().filter(|w| w.edges.parents.of(level).1 > 0) else { return Ok(()) };
         let (edges, parents, rows, products) = (&w.edges.m2m, &w.edges.parents, &w.workspace, &self.programs.products);
-        // Each child into its own row, which has served, then the rows of a family into that of the parent.
+        // First each child is translated into its own row of check values, which is no longer needed. Then the rows
+        // of a family are added to the row of the parent.
         let from = (&rows.multipoles, self.shape.density, (&edges.from).into());
         let to = (&rows.check, self.shape.check, (&edges.from).into());
         let operators = self.operators(w, level);
-        // SAFETY: the edges exist, and a box has one parent; the items of a level exist, and `middle` holds a row for each.
+        // SAFETY: the edges exist, and a box has one parent; the items of a level exist, and `middle` holds a row for
+        // each.
         unsafe {
             products.multiply(&operators.m2m, from, to, edges.groups(level + 1), 1.0, false)?;
             products.add_rows(parents, level, &base.lists.m2m, self.shape.check, &rows.check, &rows.check)?;
@@ -176,14 +178,14 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
         base.device().clear(&mut w.workspace.check)?;
         let Some(w) = self.placed() else { return Ok(()) };
         match &w.edges.m2l {
-            Far::None => Ok(()),
-            Far::Fourier(families) => self.m2l_fourier(base, w, families),
-            Far::Dense(far) => {
+            VList::None => Ok(()),
+            VList::Fourier(families) => self.m2l_fourier(base, w, families),
+            VList::Dense(far) => {
                 let (rows, lengths) = (&w.workspace, [self.shape.check, self.shape.density]);
                 for (set, operators) in self.stock().enumerate() {
                     let Some(matrices) = &operators.dense else { continue };
                     let products = &self.programs.products;
-                    // SAFETY: rows of all boxes; a surface has an even number of points.
+                    // SAFETY: both arrays have a row for each box; a surface has an even number of points.
                     unsafe { products.across(matrices, lengths, far, set, &rows.multipoles, &rows.check)? };
                 }
                 Ok(())
@@ -202,7 +204,7 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
         let Some(w) = self.placed().filter(|w| w.edges.active.of(level).1 > 0) else { return Ok(()) };
         let (edges, active, rows) = (&w.edges.l2l, &w.edges.active, &w.workspace);
         if level > 0 && edges.any(level) {
-            // The operator from the parent belongs to the parent's unit box.
+            // The L2L operator belongs to the level of the parents.
             let operators = self.operators(w, level - 1);
             let from = (&rows.locals, self.shape.density, (&edges.from).into());
             let to = (&rows.check, self.shape.check, (&edges.to).into());
@@ -238,12 +240,12 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
     }
 
     fn hold(&mut self, most: usize) {
-        if let Some(Far::Fourier(families)) = self.placed_mut().map(|placed| &mut placed.edges.m2l) {
+        if let Some(VList::Fourier(families)) = self.placed_mut().map(|placed| &mut placed.edges.m2l) {
             families.hold(most);
         }
     }
 
-    /// Several components fill the device.
+    /// True for densities of one component. With several components, M2L fills the device.
     fn leaves_room(&self) -> bool {
         self.shape.density == self.shape.points
     }

@@ -7,25 +7,25 @@ use crate::tree::DeviceTree;
 use fmm_traits::Error;
 use fmm_tree::TreecodeOptions;
 
-/// Threads of a block.
-const WARP: u32 = 32;
+/// Threads per block: one warp.
+const WARP_THREADS: u32 = 32;
 
-/// From where a box may be seen as a whole, whatever θ: the target leaf lies outside a sphere and a cube about its centre, and
-/// boxes are some length apart.
+/// Where the multipole of a box is valid, whatever θ. The target leaf must lie outside a sphere and a cube around the
+/// centre of the box, and the boxes must be at least a distance apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Acceptance {
-    /// Radius of the sphere in sides of the box; 0: none.
+    /// Radius of the sphere, in sides of the box; 0 for no sphere.
     pub sphere: f64,
-    /// Half the side of the cube in sides of the box; 0: none.
+    /// Half the side of the cube, in sides of the box; 0 for no cube.
     pub cube: f64,
-    /// Distance of the boxes.
+    /// Least distance of the boxes, in the user's units.
     pub near: f64,
 }
 
 /// The edges of a treecode of `tree`: P2M, M2M, M2P and P2P.
 ///
 /// # Errors
-/// [`Error::Parameter`] when θ is not positive and finite, and those of the device.
+/// [`Error::Parameter`] when θ is not positive and finite, and errors of the device.
 pub fn treecode(tree: &DeviceTree, options: &TreecodeOptions, acceptance: Acceptance) -> Result<DeviceLists, Error> {
     let theta = options.theta;
     if !(theta > 0.0 && theta.is_finite()) {
@@ -48,13 +48,13 @@ pub fn treecode(tree: &DeviceTree, options: &TreecodeOptions, acceptance: Accept
     let grid = (blocks(finder.n, 1)?, 1);
     let counts = [finder.counts()?, finder.counts()?, finder.counts()?, finder.counts()?];
     let lengths = with(&[(&counts[2]).into(), (&counts[3]).into()]);
-    // SAFETY: arguments as in treecode.cu; an entry for each box.
-    unsafe { device.launch(&functions, "treecode_count", grid, WARP, &lengths)? };
+    // SAFETY: arguments as in treecode.cu; the counts have an entry for each box.
+    unsafe { device.launch(&functions, "treecode_count", grid, WARP_THREADS, &lengths)? };
     let [m2l, p2l, m2p, p2p] = finder.filled(&counts, |[_, _, m2p, p2p]| {
         let starts = [(&m2p.starts).into(), (&p2p.starts).into()];
         let rows = with(&[starts[0], starts[1], (&m2p.sources).into(), (&p2p.sources).into()]);
-        // SAFETY: as above; the rows have room for what was counted.
-        unsafe { device.launch(&functions, "treecode_fill", grid, WARP, &rows) }
+        // SAFETY: as above; the rows have the lengths that were counted.
+        unsafe { device.launch(&functions, "treecode_fill", grid, WARP_THREADS, &rows) }
     })?;
     let [p2m, m2m, l2l, l2p] = finder.own(tree, [&m2l, &p2l, &m2p])?;
     Ok(DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p })

@@ -1,7 +1,8 @@
-//! The method by spherical harmonics on the device: rows of p² coefficients for boxes of side 1.
+//! The far field by spherical harmonics on the device: rows of p² coefficients, in units of a box of side 1.
 //!
-//! P2M and P2L run the recursions of `fmm_kernels::spherical::basis`; L2P and M2P those of polynomials without roots, on coefficients
-//! that are made of a row for each of the values (`series`). M2M, M2L and L2L are [`Translation`]s of one of two kinds.
+//! P2M and P2L run the recursions of `fmm_kernels::spherical::basis`. L2P and M2P convert a row to one set of
+//! polynomial coefficients per value, and run recursions without square roots (`series`). M2M, M2L and L2L are
+//! [`Translation`]s of one of two kinds.
 
 mod operators;
 mod plan;
@@ -13,14 +14,15 @@ use fmm_traits::Real;
 
 pub(crate) use plan::Spherical;
 
-/// How rows are translated.
+/// The two ways to translate rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Translation {
-    /// Products with dense matrices, one for each octant or offset and the same on all levels, by the kernels that equivalent densities
-    /// have: p⁴ operations, but whole tiles of them on the tensor cores. Distant pairs with fewer degrees have zeros in their
-    /// matrices, which save nothing.
+    /// Products with dense matrices: p⁴ operations, but in whole tiles on the tensor cores. There is one matrix per
+    /// octant or offset, the same on all levels. The kernels are those of equivalent densities. Truncation saves
+    /// nothing: unused degrees are zeros in the matrices.
     Dense,
-    /// Rotate – coaxial – rotate back (Gumerov & Duraiswami 2008, §2.2.2), many edges of one offset at a time: 2p³ operations.
+    /// Rotate – coaxial – rotate back (Gumerov & Duraiswami 2008, §2.2.2), for many edges of one offset at a time: 2p³
+    /// operations.
     Rcr,
 }
 
@@ -33,9 +35,10 @@ impl Translation {
         }
     }
 
-    /// What was faster for order `p` by measurement (docs/notes/gpu-performance.md): in f32 rotations where many rows fit into shared
-    /// memory and tiles of products are not full; and where products were not faster by more than 2 %, so that the memory of their
-    /// matrices (p⁴ numbers each) and the seconds that they take to make decide.
+    /// The faster way for order `p`, measured in docs/notes/gpu-performance.md. In f32, rotations win at orders 10 to
+    /// 14, where many rows fit into shared memory and the tiles of products are not full. At high orders both take
+    /// about the same time; rotations are chosen there because the dense matrices (p⁴ numbers each) take memory and
+    /// seconds to make.
     pub fn fastest<T: Real>(p: usize) -> Translation {
         match (T::NAME, p) {
             ("f32", 10..=14 | 20..) | (_, 25..) => Translation::Rcr,
@@ -44,11 +47,11 @@ impl Translation {
     }
 }
 
-/// The variants.
+/// Options of spherical harmonics on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SphericalSettings {
     /// Whether M2L uses fewer degrees for distant pairs.
     pub truncation: Truncation,
-    /// How rows are translated; `None`: as is [`fastest`](Translation::fastest).
+    /// The way to translate rows. `None`: [`fastest`](Translation::fastest).
     pub translation: Option<Translation>,
 }

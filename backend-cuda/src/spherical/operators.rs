@@ -18,7 +18,7 @@ pub(super) struct DeviceSparse<T> {
 }
 
 impl<T: DeviceScalar> DeviceSparse<T> {
-    /// Sends `matrix`.
+    /// Copies `matrix` to the device.
     pub fn new(device: &Device, matrix: &Sparse) -> Result<Self, Error> {
         let entries: Vec<T> = matrix.values.iter().map(|&x| T::of(x)).collect();
         Ok(DeviceSparse {
@@ -33,7 +33,7 @@ impl<T: DeviceScalar> DeviceSparse<T> {
     }
 }
 
-/// The coefficients of the recursions below `order`, as `harmonics.cuh` wants them.
+/// The coefficients of the recursions below `order`, in the layout of `harmonics.cuh`.
 pub(super) fn steps<T: DeviceScalar>(device: &Device, order: usize) -> Result<Buffer<T>, Error> {
     let basis = Basis::<T>::new(order);
     let pairs = (0..order).flat_map(|n| (0..=n).map(move |m| (n, m)));
@@ -41,7 +41,7 @@ pub(super) fn steps<T: DeviceScalar>(device: &Device, order: usize) -> Result<Bu
     device.upload(&steps, "operators")
 }
 
-/// Numbers in a row of order `p` with what makes it even.
+/// Numbers in a row of order `p`, rounded up to an even number.
 pub(super) fn row(p: usize) -> usize {
     (p * p).next_multiple_of(2)
 }
@@ -52,14 +52,14 @@ pub(super) struct Matrices<T> {
     /// Eight matrices each, by octant of the child.
     pub m2m: Dense<T>,
     pub l2l: Dense<T>,
-    /// A matrix an offset, made when the first V list comes.
+    /// One matrix per offset. Made for the first points that have a V list.
     pub m2l: Option<Buffer<T>>,
     order: usize,
     truncation: Truncation,
 }
 
 impl<T: DeviceScalar> Matrices<T> {
-    /// Of order `p`.
+    /// The matrices of order `p`, without those of M2L.
     pub fn new(device: &Device, p: usize, truncation: Truncation) -> Result<Self, Error> {
         let (makes, side) = (dense::Dense::new(p), row(p));
         let upload = |matrix: &dyn Fn(usize) -> Vec<f64>| -> Result<Dense<T>, Error> {
@@ -70,7 +70,7 @@ impl<T: DeviceScalar> Matrices<T> {
         Ok(Matrices { m2m, l2l, m2l: None, order: p, truncation })
     }
 
-    /// Makes the matrices of M2L, unless they are there.
+    /// Makes the matrices of M2L, unless they exist.
     pub fn across(&mut self, device: &Device) -> Result<(), Error> {
         if self.m2l.is_some() {
             return Ok(());
@@ -94,7 +94,7 @@ impl<T: DeviceScalar> Matrices<T> {
     }
 }
 
-/// A matrix of order `p` with a zero row and column more where their number is odd.
+/// A matrix of order `p`. If the number of rows is odd, a row and a column of zeros are appended.
 fn padded<T: DeviceScalar>(p: usize, matrix: &[f64]) -> Vec<T> {
     let (len, side) = (p * p, row(p));
     let mut all = vec![T::default(); side * side];

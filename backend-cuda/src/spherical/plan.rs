@@ -9,66 +9,69 @@ use crate::base::Base;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::equivalent::DeviceScalar;
 use crate::far::FarField;
-use crate::levels::{Units, strength_degrees, value_degrees};
+use crate::levels::Units;
 use crate::lists::DeviceEdges;
+use crate::plan::Kernels;
 use crate::products::{Across, Products};
 use crate::programs::{self, Groups, LEAF_THREADS};
 use fmm_kernels::spherical::coaxial::Step;
-use fmm_kernels::spherical::layout::{derivatives, layout};
+use fmm_kernels::spherical::layout::derivatives_of;
 use fmm_kernels::spherical::sparse::{self, Harmonics};
 use fmm_kernels::spherical::{MAX_ORDER, MIN_ORDER};
-use fmm_traits::{Error, Family, Kernel};
+use fmm_traits::Error;
 
 /// Threads of `p2m_harmonics.cu`.
-const WARP: u32 = 32;
+const WARP_THREADS: u32 = 32;
 
 /// The far field by spherical harmonics, with rows in `T`.
 #[derive(Debug)]
 pub(crate) struct Spherical<T: DeviceScalar> {
     order: usize,
-    /// Degrees in length of strengths and values.
+    /// Degree in length of each strength.
     strengths: Vec<i32>,
+    /// Degree in length of each value.
     values: Vec<i32>,
     p2m: Functions,
     l2p: Functions,
-    /// Made when the first points come that need it.
+    /// Loaded for the first points that have M2P edges.
     m2p: Option<Functions>,
     products: Products,
     /// Coefficients of the recursions.
     steps: Buffer<T>,
-    /// Sums over sources to rows: of regular and of singular harmonics.
-    sources: [Side<T>; 2],
-    /// Rows to coefficients of values.
+    /// From sums over sources to rows: for regular and for singular harmonics.
+    sources: [SourceSums<T>; 2],
+    /// From rows to coefficients of values.
     series: DeviceSeries<T>,
     translations: Translations<T>,
     /// `None` before the first points.
     placed: Option<Placed<T>>,
 }
 
-/// M2M, M2L and L2L.
+/// The operators of M2M, M2L and L2L.
 #[derive(Debug)]
 enum Translations<T> {
     Dense(Matrices<T>),
     Rcr(Rotations<T>),
 }
 
-/// One kind of harmonics where sources make them: their order, and what is done to them.
+/// Sums of one kind of harmonics over sources: their order, and the matrix that turns the sums into a row.
 #[derive(Debug)]
-struct Side<T> {
+struct SourceSums<T> {
     order: usize,
     matrix: DeviceSparse<T>,
 }
 
-/// What the points decide.
+/// The part of the far field that depends on the points.
 #[derive(Debug)]
 struct Placed<T> {
-    /// Rows of `level.cuh` for P2M and P2L, for L2P and M2P.
+    /// Rows of `level.cuh` for P2M and P2L.
     given: Buffer<f64>,
+    /// Rows of `level.cuh` for L2P and M2P.
     wanted: Buffer<f64>,
     m2m: Arranged,
     m2l: Option<Across<T>>,
     l2l: Arranged,
-    /// Boxes that receive edges.
+    /// Boxes that receive edges of each kind; `parents` for M2M.
     p2m: Items,
     parents: Items,
     p2l: Items,
@@ -76,39 +79,36 @@ struct Placed<T> {
     m2p: Items,
     /// Blocks of L2P and of M2P that share a leaf.
     parts: [u32; 2],
-    /// A row a box.
+    /// One row per box.
     multipoles: Buffer<T>,
-    /// On the way up the translated multipoles of children.
+    /// One row per box. During M2M it holds the translated multipoles of children.
     locals: Buffer<T>,
 }
 
-/// Times that a device has blocks of M2L by rotations, so that the last ones leave little of it idle.
+/// How many times the blocks of M2L by rotations fill the device. With several waves, the last blocks leave little of
+/// the device idle.
 const WAVES: usize = 4;
 
-/// Number of a kind of harmonics.
+/// Index of regular harmonics (P2M).
 const REGULAR: usize = 0;
+/// Index of singular harmonics (P2L).
 const SINGULAR: usize = 1;
 
 impl<T: DeviceScalar> Spherical<T> {
-    /// Of order `p` for a family whose source kernel is `S` and whose values are those of `E`; without points.
+    /// The far field of order `p` for the `kernels` of a family; still without points.
     ///
     /// # Errors
-    /// [`Error::Order`], [`Error::Unsupported`] for a family without harmonics, and those of the device.
-    pub fn new<F: Family, S: Kernel, E: Kernel>(
-        device: &Device,
-        family: &F,
-        p: usize,
-        settings: SphericalSettings,
-    ) -> Result<Self, Error> {
+    /// [`Error::Order`], [`Error::Unsupported`] for a family without harmonics, and errors of the device.
+    pub fn new(device: &Device, kernels: &Kernels, p: usize, settings: SphericalSettings) -> Result<Self, Error> {
         if !(MIN_ORDER..=MAX_ORDER).contains(&p) {
             return Err(Error::Order { order: p, min: MIN_ORDER, max: MAX_ORDER });
         }
         let SphericalSettings { truncation, translation } = settings;
-        let layout = layout::<F, E>(family)?;
+        let (layout, near, far) = (kernels.layout.clone()?, &kernels.near, &kernels.far);
         let kinds = [Harmonics::Regular, Harmonics::Singular];
-        let source = |kind: Harmonics| -> Result<Side<T>, Error> {
-            let matrix = sparse::sources(layout, kind, p, S::STRENGTHS);
-            Ok(Side { order: sparse::source_order(layout, kind, p), matrix: DeviceSparse::new(device, &matrix)? })
+        let source = |kind: Harmonics| -> Result<SourceSums<T>, Error> {
+            let matrix = sparse::sources(layout, kind, p, near.strengths);
+            Ok(SourceSums { order: sparse::source_order(layout, kind, p), matrix: DeviceSparse::new(device, &matrix)? })
         };
         let sources = [source(kinds[REGULAR])?, source(kinds[SINGULAR])?];
         let most = sources[REGULAR].order.max(sources[SINGULAR].order);
@@ -118,21 +118,21 @@ impl<T: DeviceScalar> Spherical<T> {
         };
         Ok(Spherical {
             order: p,
-            strengths: strength_degrees::<S>(),
-            values: value_degrees::<E>(),
-            p2m: device.load(&programs::p2m_harmonics_program::<T>(S::STRENGTHS, most))?,
-            l2p: device.load(&programs::l2p_harmonics_program::<T>(E::VALUES, p, false))?,
+            strengths: near.strength_degrees(),
+            values: far.value_degrees(),
+            p2m: device.load(&programs::p2m_harmonics_program::<T>(near.strengths, most))?,
+            l2p: device.load(&programs::l2p_harmonics_program::<T>(far.values, p, false))?,
             m2p: None,
             products: Products::new::<T>(device)?,
             steps: steps(device, most)?,
             sources,
-            series: DeviceSeries::new(device, derivatives::<E>(), p)?,
+            series: DeviceSeries::new(device, derivatives_of(far.values), p)?,
             translations,
             placed: None,
         })
     }
 
-    /// The first arguments wherever harmonics meet points: boxes with rows of units, and edges of some boxes.
+    /// The first six arguments of the kernels between points and harmonics: boxes, units, and the edges of `items`.
     fn meeting(base: &Base, units: &Buffer<f64>, (edges, items): (&DeviceEdges, &Items)) -> [Arg; 6] {
         [
             (&base.boxes).into(),
@@ -144,7 +144,7 @@ impl<T: DeviceScalar> Spherical<T> {
         ]
     }
 
-    /// Enqueues P2M, over what is there, or P2L, added to it.
+    /// Enqueues P2M, which overwrites rows of `to`, or P2L, which adds to them.
     fn of_sources(
         &self,
         base: &Base,
@@ -153,7 +153,7 @@ impl<T: DeviceScalar> Spherical<T> {
         (edges, items): (&DeviceEdges, &Items),
         to: &Buffer<T>,
     ) -> Result<(), Error> {
-        let Side { order, matrix } = &self.sources[kind];
+        let SourceSums { order, matrix } = &self.sources[kind];
         let common = Self::meeting(base, &w.given, (edges, items));
         let rest = [
             (&self.steps).into(),
@@ -172,7 +172,7 @@ impl<T: DeviceScalar> Spherical<T> {
         ];
         let args: Vec<Arg> = common.into_iter().chain(rest).collect();
         // SAFETY: arguments as in p2m_harmonics.cu; `to` has a row for each box.
-        unsafe { base.device().launch(&self.p2m, "to_harmonics", (blocks(items.len(), 1)?, 1), WARP, &args) }
+        unsafe { base.device().launch(&self.p2m, "to_harmonics", (blocks(items.len(), 1)?, 1), WARP_THREADS, &args) }
     }
 
     /// Enqueues L2P or M2P.
@@ -255,7 +255,8 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
     fn m2m(&mut self, base: &Base, level: usize) -> Result<(), Error> {
         let Some(w) = self.placed.as_ref().filter(|w| w.parents.of(level).1 > 0) else { return Ok(()) };
         let length = row(self.order);
-        // Each child into its own row among the locals, then the rows of a family into that of the parent.
+        // First each child is translated into its own row of the locals; then the rows of a family are added to the row
+        // of the parent.
         // SAFETY: the edges exist, and a box has one parent; both arrays have a row for each box.
         unsafe {
             match &self.translations {
@@ -276,7 +277,7 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
         let Some(w) = &mut self.placed else { return Ok(()) };
         base.device().clear(&mut w.locals)?;
         let (Some(far), length) = (&w.m2l, row(self.order)) else { return Ok(()) };
-        // SAFETY: rows of all boxes, of even length.
+        // SAFETY: both arrays have a row of even length for each box.
         unsafe {
             match &self.translations {
                 Translations::Dense(Matrices { m2l: Some(matrices), .. }) => {

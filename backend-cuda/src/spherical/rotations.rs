@@ -1,4 +1,7 @@
 //! M2M, M2L and L2L by rotate – coaxial – rotate back: tables and launches of `kernels/rcr.cu`.
+//!
+//! A *job* is one tile of one matrix: [`TILE`] rows, applied to all edges of a block. A *course* is one translation (an
+//! offset, or an octant of M2M or L2L).
 
 use crate::arrange::{Arranged, tiles};
 use crate::device::{Buffer, Device, Functions, blocks};
@@ -15,32 +18,36 @@ use fmm_kernels::spherical::shift::Shift;
 use fmm_traits::{Cube, Error};
 use std::sync::Arc;
 
-/// Rows of a matrix that a thread forms at once.
+/// Rows of a matrix that a thread computes at once.
 const TILE: usize = 4;
-/// Courses of M2M and L2L, an octant each, behind those of the offsets.
-const UP: usize = OFFSETS;
-const DOWN: usize = UP + 8;
+/// First course of M2M, one per octant. The courses before it are those of the M2L offsets.
+const FIRST_UP_COURSE: usize = OFFSETS;
+/// First course of L2L, one per octant.
+const FIRST_DOWN_COURSE: usize = FIRST_UP_COURSE + 8;
 
-/// What the kernel reads, in f64.
+/// The tables of the kernel, in f64.
 #[derive(Debug)]
 struct Tables {
-    /// Jobs: a code and the first number of a tile.
+    /// Jobs of the rotations: a code, and the place of the first number of the tile.
     turns: Vec<[u32; 2]>,
+    /// Jobs of the translation along z.
     shifts: Vec<[u32; 2]>,
+    /// For each (n, m): its place in a row, and the degree in the upper 16 bits.
     places: Vec<u32>,
-    /// First numbers of the rotation there and back, orders read and written.
+    /// For each course: the first number of the rotation there, of the rotation back, the order read, the order
+    /// written.
     courses: Vec<[u32; 4]>,
     phases: Vec<[f64; 2]>,
     rotations: Vec<f64>,
-    /// By step.
+    /// The matrices along z, by step.
     coaxial: [Vec<f64>; 3],
 }
 
-/// Degree or m, sines or not, first row; number of columns.
+/// A tile of a matrix: ([degree or m, 1 for sines, first row], number of columns).
 type Block = ([usize; 3], usize);
 
-/// Jobs over blocks, the largest first, so that threads that take every so manieth have about the same to do; where the tiles of a block
-/// begin.
+/// The jobs of some tiles. Groups of threads take jobs in turn (group k of K takes jobs k, k + K, …). The largest
+/// jobs come first, so that all groups have about the same work. `place` says where the tiles of a matrix begin.
 fn jobs(mut blocks: Vec<Block>, place: impl Fn(usize, usize) -> usize) -> Vec<[u32; 2]> {
     blocks.sort_by_key(|b| std::cmp::Reverse(b.1));
     let code = |[n, sine, first]: [usize; 3]| (n | (sine << 8) | (first << 16)) as u32;
@@ -56,12 +63,12 @@ fn push_tiles(to: &mut Vec<f64>, size: usize, entry: impl Fn(usize, usize) -> f6
     }
 }
 
-/// Numbers of a matrix in tiles.
+/// Length of a matrix in tiles.
 fn tiled(size: usize) -> usize {
     size.next_multiple_of(TILE) * size
 }
 
-/// First rows of tiles.
+/// First row of each tile.
 fn rows(size: usize) -> impl Iterator<Item = usize> {
     (0..size).step_by(TILE)
 }
@@ -69,7 +76,7 @@ fn rows(size: usize) -> impl Iterator<Item = usize> {
 impl Tables {
     fn new(p: usize, truncation: Truncation) -> Self {
         let rcr = Rcr::<f64>::new(p);
-        // Cosines and sines of each degree, one behind the other.
+        // For each degree the matrix of the cosines, then that of the sines.
         let of_degree =
             |n: usize, sine: usize| (0..n).map(|k| tiled(k + 1) + tiled(k)).sum::<usize>() + sine * tiled(n + 1);
         let degrees = || (0..p).flat_map(|n| (0..2).map(move |sine| (n, sine, n + 1 - sine)));
@@ -118,7 +125,7 @@ impl Tables {
             let [read, write] = course.orders().map(|n| n as u32);
             tables.courses.push([there, back, read, write]);
             for phases in course.phases() {
-                // Degrees that are not read or written.
+                // Zeros for degrees that the course does not use.
                 let rest = p * (p + 1) / 2 - phases.turns().len();
                 tables.phases.extend(phases.turns().iter().copied().chain(std::iter::repeat_n([0.0; 2], rest)));
             }
@@ -126,7 +133,7 @@ impl Tables {
         tables
     }
 
-    /// Appends a rotation, and where its tiles there and back begin.
+    /// Appends the tiles of a rotation. Returns where the tiles of the rotation there and of the rotation back begin.
     fn push_rotation(&mut self, p: usize, rotation: &Rotation<f64>) -> [u32; 2] {
         [false, true].map(|back| {
             let start = self.rotations.len() as u32;
@@ -139,20 +146,20 @@ impl Tables {
     }
 }
 
-/// Translations of an order on the device.
+/// The translations of one order on the device.
 #[derive(Debug)]
 pub(super) struct Rotations<T> {
     device: Device,
     shape: RcrShape,
     functions: Functions,
-    /// The addresses of the others, and two counts.
+    /// The addresses of `words` and `numbers`, and the numbers of jobs.
     table: Buffer<u64>,
     words: Vec<Buffer<u32>>,
     numbers: Vec<Buffer<T>>,
 }
 
 impl<T: DeviceScalar> Rotations<T> {
-    /// Of order `p`.
+    /// The translations of order `p`.
     pub fn new(device: &Device, p: usize, truncation: Truncation) -> Result<Self, Error> {
         let Tables { turns, shifts, places, courses, phases, rotations, coaxial } = Tables::new(p, truncation);
         let shape = RcrShape::of::<T>(p, device.info().shared_memory as usize);
@@ -176,7 +183,7 @@ impl<T: DeviceScalar> Rotations<T> {
         })
     }
 
-    /// Blocks of M2L, and how many the device has room for.
+    /// Number of blocks for groups of rows with these `starts`, and the number that fits on a multiprocessor.
     pub fn blocks(&self, starts: &[u64]) -> [usize; 2] {
         [starts.windows(2).map(|s| tiles(s, self.shape.edges)).sum(), self.shape.blocks]
     }
@@ -202,11 +209,11 @@ impl<T: DeviceScalar> Rotations<T> {
         unsafe { self.device.launch_sharing(&self.functions, "rcr_across", grid, self.block(), &args) }
     }
 
-    /// Enqueues M2M over the edges into the parents of a level, each child into the row of its own in `to`; or L2L, added to those of the
-    /// children of a level.
+    /// Enqueues M2M or L2L over the edges between the boxes of `level` and their parents. M2M writes each translated
+    /// child into the child's own row of `to`. L2L adds to the rows of the children.
     ///
     /// # Safety
-    /// As there; a box has one parent.
+    /// Both arrays have a row for each box; each box has one parent.
     pub unsafe fn along(
         &self,
         step: Step,
@@ -215,8 +222,11 @@ impl<T: DeviceScalar> Rotations<T> {
         from: &Buffer<T>,
         to: &Buffer<T>,
     ) -> Result<(), Error> {
-        let (entry, first, receives) =
-            if step == Step::Up { ("rcr_up", UP, &edges.from) } else { ("rcr_down", DOWN, &edges.to) };
+        let (entry, first, receives) = if step == Step::Up {
+            ("rcr_up", FIRST_UP_COURSE, &edges.from)
+        } else {
+            ("rcr_down", FIRST_DOWN_COURSE, &edges.to)
+        };
         let args = [
             (&self.table).into(),
             (first as u32).into(),
@@ -227,7 +237,7 @@ impl<T: DeviceScalar> Rotations<T> {
             edges.device_starts.at(8 * level),
         ];
         let grid = [blocks(self.blocks(&edges.starts[8 * level..=8 * level + 8])[0], 1)?, 1, 1];
-        // SAFETY: arguments as in rcr.cu; the rest is the promise of the caller.
+        // SAFETY: arguments as in rcr.cu; the caller promises the rest.
         unsafe { self.device.launch_sharing(&self.functions, entry, grid, self.block(), &args) }
     }
 
@@ -271,8 +281,8 @@ mod tests {
         }
     }
 
-    /// `translate` of rcr.cu for one box, index by index; `slices` groups of threads take the jobs in turn. What no thread has
-    /// written is not a number.
+    /// `translate` of rcr.cu for one box, index by index; `slices` groups of threads take the jobs in turn.
+    /// Places that no thread has written are NaN.
     fn translate(t: &Tables, p: usize, number: usize, from: &[f64]) -> Vec<f64> {
         let [there, back, read, write] = t.courses[number].map(|x| x as usize);
         let (mut a, mut b) = (vec![f64::NAN; p * p], vec![f64::NAN; p * p]);
@@ -303,9 +313,9 @@ mod tests {
             }
         };
         turn(false, &a, &mut b);
-        let step = if number < UP {
+        let step = if number < FIRST_UP_COURSE {
             1
-        } else if number < DOWN {
+        } else if number < FIRST_DOWN_COURSE {
             0
         } else {
             2
@@ -342,7 +352,7 @@ mod tests {
         sum
     }
 
-    /// The kernel's index arithmetic gives what the CPU's translations give, along all courses.
+    /// The index arithmetic of the kernel gives the same results as the translations on the CPU, along all courses.
     #[test]
     fn the_kernel_translates_as_the_cpu_does() {
         let cases = [1, 2, 5, 9, 14].map(|p| (p, Truncation::Fixed));
@@ -367,8 +377,8 @@ mod tests {
             }
             for octant in 0..8 {
                 let (parent, child) = family(octant);
-                check(UP + octant, Step::Up, &Shift::up(parent, child, p));
-                check(DOWN + octant, Step::Down, &Shift::down(child, parent, p));
+                check(FIRST_UP_COURSE + octant, Step::Up, &Shift::up(parent, child, p));
+                check(FIRST_DOWN_COURSE + octant, Step::Down, &Shift::down(child, parent, p));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The field of a row of harmonics as `kernels/shared/series.cuh` sums it.
+//! Tables for the evaluation of a row of harmonics in `kernels/shared/series.cuh`.
 
 use crate::device::{Buffer, Device};
 use crate::equivalent::DeviceScalar;
@@ -6,25 +6,26 @@ use fmm_kernels::spherical::basis::Basis;
 use fmm_kernels::spherical::sparse;
 use fmm_traits::Error;
 
-/// From a row to the coefficients of potential and derivatives: coefficient i, harmonics in the order in which they are summed (m by m,
-/// degree by degree, cosine and sine) and all values of each, is Σ_j factors[j][i]·row[columns[j][i]].
+/// The map from a row to the coefficients of potential and derivatives: coefficient i is Σ_j
+/// factors[j][i]·row[columns[j][i]]. Coefficients have the order in which they are summed: by m, then by degree, then
+/// cosine and sine, then by value.
 #[derive(Clone, Debug, PartialEq)]
 struct Series {
     columns: Vec<Vec<u32>>,
     factors: Vec<Vec<f64>>,
-    /// β of each (n, m) in a triangle.
+    /// The coefficient β of the recursion for each (n, m), in a triangle.
     betas: Vec<f64>,
 }
 
-/// Values with so many derivatives.
+/// Number of values: with potential alone, with the gradient, with the Hessian.
 const VALUES: [usize; 3] = [1, 4, 10];
 
 impl Series {
-    /// Of rows of order `p`.
+    /// The map for rows of order `p` and values with up to `derivatives` derivatives.
     fn new(derivatives: usize, p: usize) -> Self {
         let (basis, values) = (Basis::<f64>::new(p), VALUES[derivatives]);
         let step = |n: usize, m: usize| basis.coefficients(n, m);
-        // R_n^m over its polynomial.
+        // The constant by which R_n^m exceeds the polynomial of the recursion without roots.
         let leading = |n: usize, m: usize| -> f64 {
             (1..=m).map(|k| step(k, k)[0]).chain((m + 1..=n).map(|k| step(k, m)[0])).product()
         };
@@ -70,7 +71,7 @@ pub(super) struct DeviceSeries<T> {
 }
 
 impl<T: DeviceScalar> DeviceSeries<T> {
-    /// Potential and `derivatives` of rows of order `p`.
+    /// The map for rows of order `p` and values with up to `derivatives` derivatives.
     pub fn new(device: &Device, derivatives: usize, p: usize) -> Result<Self, Error> {
         let Series { columns, factors, betas } = Series::new(derivatives, p);
         let rounded = |x: &[f64]| x.iter().map(|&x| T::of(x)).collect::<Vec<T>>();

@@ -12,7 +12,6 @@ pub const TESTS: &[Test] = &[
     ("topology::a_million_points", million),
     ("topology::many_points_that_agree_in_most_of_their_keys", alike),
     ("topology::deeper_than_one_key", deep),
-    ("topology::how_near_the_nearest_pairs_are", closeness),
     ("topology::roots_of_the_caller_and_smallest_sides", options),
 ];
 
@@ -135,19 +134,6 @@ fn deep(device: &Device) {
     let p: Vec<f64> = (0..3000).map(|i| g.uniform() * if i < 1500 { 1e-14 } else { 1.0 }).collect();
     let found = same(device, &p, None, &with_ncrit(2), &ListOptions::default(), "around the origin");
     assert!(found > 43, "{found} levels");
-}
-
-fn closeness(device: &Device) {
-    for kind in CloudKind::ALL {
-        for (n, ncrit) in [(0, 7), (1, 7), (300, 7), (5000, 60), (100_000, 64), (3000, 3000)] {
-            let p = kind.points(n, 21);
-            let o = TreeOptions { ncrit, min_side: 0.0, root: Root::Smallest };
-            let tree = build(device, &p, None, &o);
-            let (here, there) =
-                (fmm_tree::closeness(&tree.download().unwrap()), backend_cuda::closeness(&tree).unwrap());
-            assert!((here - there).abs() <= 1e-12 * here, "{} {n} {ncrit}: {there}, not {here}", kind.name());
-        }
-    }
 }
 
 fn options(device: &Device) {

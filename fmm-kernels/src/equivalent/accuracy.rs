@@ -1,18 +1,13 @@
-//! The error of each order, as measured.
-//!
-//! Relative ℓ2 errors against direct summation: 512 leaves of 60 uniform sources with normal
-//! strengths, interactions on levels 2 and 3, targets in three leaves. Uniform (0,1) strengths
-//! give smaller errors. Yukawa stays below four times Laplace for κ·(side of the root) from 1 to
-//! 40 and far below it beyond; charges standing for dipoles below 15 times.
+//! The measured error of each order: relative ℓ2 errors for uniform points (measured in
+//! docs/notes/equivalent-densities.md).
 
 use super::{MAX_ORDER, MIN_ORDER, Scalar};
 use fmm_traits::{Error, Family, Kernel};
 
 const ORDERS: usize = MAX_ORDER - MIN_ORDER + 1;
 
-/// Potential and gradient errors of one-component kernels (measured with Laplace) from
-/// [`MIN_ORDER`].
-const SCALAR: [[f64; ORDERS]; 2] = [
+/// Potential and gradient errors of one-component kernels, from order [`MIN_ORDER`] on. Measured with Laplace.
+const SCALAR_ERRORS: [[f64; ORDERS]; 2] = [
     [
         1.0e-3, 1.3e-4, 1.1e-5, 1.5e-6, 1.3e-7, 2.2e-8, 3.1e-9, 4.9e-10, 1.2e-10, 1.8e-11, 4.3e-12, 1.2e-12, 3.9e-13,
         5.2e-14,
@@ -23,9 +18,9 @@ const SCALAR: [[f64; ORDERS]; 2] = [
     ],
 ];
 
-/// As [`SCALAR`] for kernels of several components (measured with Stokeslets up to order 10, a
-/// factor of five per order from there on).
-const VECTOR: [[f64; ORDERS]; 2] = [
+/// As [`SCALAR_ERRORS`], for kernels of several components. Measured with Stokeslets up to order 10; extrapolated
+/// beyond, a factor of five per order.
+const VECTOR_ERRORS: [[f64; ORDERS]; 2] = [
     [
         1.3e-2, 1.0e-3, 2.2e-4, 1.1e-5, 1.5e-6, 2.8e-7, 5.4e-8, 7.7e-9, 1.5e-9, 3.1e-10, 6.2e-11, 1.2e-11, 2.5e-12,
         4.9e-13,
@@ -36,28 +31,28 @@ const VECTOR: [[f64; ORDERS]; 2] = [
     ],
 ];
 
-/// Factor of a kernel that is not homogeneous (Yukawa) and of sources other than the equivalent
-/// ones (dipoles) over the tables.
-const YUKAWA: f64 = 4.0;
-const DIPOLES: f64 = 15.0;
+/// Errors of a kernel that is not homogeneous, over the tables. Measured with Yukawa.
+const INHOMOGENEOUS_FACTOR: f64 = 4.0;
+/// Errors of sources that are not of the kind of the equivalent densities, over the tables. Measured with dipoles.
+const DIPOLE_FACTOR: f64 = 15.0;
 
-/// What f32 adds to the potential and to the gradient.
+/// Rounding error of f32, for potential and gradient. It adds to the error of any order.
 const ROUNDING_F32: [f64; 2] = [2.5e-6, 1.3e-5];
 
-/// Expected relative ℓ2 error of family `F` at order `p` in precision `T`: of the potential, or
-/// with `gradient` of its gradient.
+/// Expected relative ℓ2 error of family `F` at order `p` in precision `T`, of the potential or, with `gradient`, of the
+/// gradient.
 pub fn expected_error<F: Family, T: Scalar>(p: usize, gradient: bool) -> f64 {
-    let table = if F::Equivalent::VALUES == 1 { SCALAR } else { VECTOR };
+    let table = if F::Equivalent::VALUES == 1 { SCALAR_ERRORS } else { VECTOR_ERRORS };
     let homogeneous = F::Equivalent::dilated(&[1.0; fmm_traits::kernel::MAX_COMPONENTS], 2.0).is_none();
-    let factor = if homogeneous { 1.0 } else { YUKAWA };
-    let factor = if F::Source::STRENGTHS == F::Equivalent::STRENGTHS { factor } else { DIPOLES * factor };
+    let factor = if homogeneous { 1.0 } else { INHOMOGENEOUS_FACTOR };
+    let factor = if F::Source::STRENGTHS == F::Equivalent::STRENGTHS { factor } else { DIPOLE_FACTOR * factor };
     let rounding = if T::EPSILON < 1e-10 { 0.0 } else { ROUNDING_F32[gradient as usize] };
     factor * table[gradient as usize][p.clamp(MIN_ORDER, MAX_ORDER) - MIN_ORDER] + rounding
 }
 
 /// Smallest order whose [`expected_error`] is at most `tolerance`.
 ///
-/// Errors: [`Error::Tolerance`]; [`Error::ToleranceFloor`] with the smallest error there is.
+/// Errors: [`Error::Tolerance`]; [`Error::ToleranceFloor`] with the smallest reachable error.
 pub fn order_for<F: Family, T: Scalar>(tolerance: f64, gradient: bool) -> Result<usize, Error> {
     if !(tolerance > 0.0 && tolerance.is_finite()) {
         return Err(Error::Tolerance { tolerance });

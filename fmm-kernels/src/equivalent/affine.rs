@@ -1,60 +1,70 @@
-//! The affine part of a local, carried beside its density.
+//! The *affine part* of a local: the field c + B·x, carried beside the density.
 //!
-//! A density on the outer surface of a box has to reproduce the whole field of the far sources, and most of that field is
-//! dull: a constant and a slope, which the surface reproduces no better than anything else (p = 6: a constant to 8e-8,
-//! its zero gradient to 1.3e-6 of the constant over the side of the box). The error of a gradient is then that of the constant, u/h, so
-//! it grows as the leaves shrink: at a million uniform charges in (0, 1) it was ten times that of charges of both signs.
+//! Most of the field of far sources is a constant c and a slope B. A density on the outer surface reproduces the
+//! constant only up to the error of the order. The gradient of this error is about (error)·u/h, with u the potential
+//! and h the side of the box, so it grows as the leaves shrink. For charges of one sign this dominated the error of
+//! gradients (measured in docs/notes/equivalent-densities.md).
 //!
-//! So the fit of c + B·x to the check values is taken out before the surface solve and handed down beside the density: exactly,
-//! since a child's affine field is its parent's about another centre. Measured at a million uniform points, p = 4 … 8, the
-//! gradient gains factors of 13, 5, 6, 4 and 5, and no longer depends on the size of the leaves.
+//! Therefore a fit of c + B·x is removed from the check values before the surface solve, and handed down beside the
+//! density. Handing down is exact: the affine field of a child is the affine field of its parent about another centre.
 //!
 //! # Which kernels
 //!
-//! What is taken out must itself be a field of the kernel's equation, or the rest is none. Constants and slopes are if
-//! they are limits of fields of far sources: K(r + x) tends to K(r) + ∇K(r)·x as r grows. That is looked at, at
-//! r = 10¹²: Laplace passes with any slope, Stokes with slopes free of divergence (found as the span of ∇K), Yukawa does not pass and
-//! carries nothing. Of a kernel with values of several degrees (velocity, pressure) the first ones of the first degree are carried.
+//! The part that is removed must itself be a field of the kernel's equation, or the rest is not a field either.
+//! Constants and slopes are such fields if they are limits of fields of far sources: K(r + x) tends to K(r) + ∇K(r)·x
+//! as r grows. This is tested at r = 10¹². Laplace passes with any slope. Stokes passes with slopes free of
+//! divergence, found as the span of ∇K. Yukawa fails and carries no affine part. If values have several degrees
+//! (velocity, then pressure), only the leading values of the first degree have an affine part.
 
 use super::matrix::{Matrix, kernel_matrix, multiply_add, round};
 use super::{Scalar, surface};
-use fmm_traits::kernel::{Gradient, Kernel, MAX_COMPONENTS, MAX_POTENTIALS};
+use fmm_traits::kernel::{Family, Kernel, MAX_COMPONENTS, MAX_POTENTIALS};
+use fmm_traits::{Member, Members};
 
-/// Where sources are far, in sides of the box.
-const FAR: f64 = 1e12;
-/// What counts as nothing there: a field falls by 1/[`FAR`] of itself over a box.
-const NOTHING: f64 = 1e-9;
-/// Singular values of unit vectors below this are rounding.
-const RANK: f64 = 1e-6;
+/// Distance of the far sources, in sides of the box.
+const FAR_DISTANCE: f64 = 1e12;
+/// Largest relative change of a far field over a box that counts as no change. A decaying field changes by
+/// 1/[`FAR_DISTANCE`].
+const NEGLIGIBLE_CHANGE: f64 = 1e-9;
+/// Singular values below this fraction of the largest are rounding, when the rank of unit vectors is counted.
+const RANK_CUTOFF: f64 = 1e-6;
 /// Directions of the far sources.
 const DIRECTIONS: [[f64; 3]; 5] =
     [[0.9, -1.3, 0.7], [0.31, 0.77, -1.1], [-1.7, 0.23, 0.45], [0.52, 1.4, 0.83], [-0.6, -0.35, 1.2]];
 
-/// How affine fields are taken out of check values, handed to children and added to values: for each of the
-/// [`components`](Affine::components) the value at the centre and the slopes, in units of the box.
+/// The operations on affine parts: removal from check values, handing down to children, addition to values at
+/// targets. For each of the [`components`](Affine::components), an affine part holds the value at the centre and
+/// three slopes, in units of the box.
 #[derive(Clone, Debug)]
 pub struct Affine<T> {
     components: usize,
-    /// Value in units of a child over that in units of its parent.
+    /// Factor that converts a value from units of the parent to units of a child.
     factor: T,
     /// Coordinates of the inner surface, by axis.
     xyz: [Vec<T>; 3],
     /// Σ x² over the surface.
     squares: T,
-    /// Projection of slopes, 3 per component, to those that fields of the kernel have.
+    /// Projection of slopes, 3 per component, onto the slopes that fields of the kernel can have.
     slopes: Matrix<T>,
-    /// For each value at a target: the number that it equals in an affine field, `4·component` or `4·component + 1 + axis`.
+    /// For each value at a target: the place in the affine part that it equals, `4·component` (a value) or
+    /// `4·component + 1 + axis` (a slope). `None` if the affine field does not contribute to the value.
     values: Vec<Option<usize>>,
 }
 
 impl<T: Scalar> Affine<T> {
-    /// What locals of order `p` may carry for densities of `K` that are evaluated by `E`; `params` on the unit box.
-    pub fn of<K: Kernel, E: Kernel>(params: &[f64], p: usize) -> Self {
-        let (components, slopes, values) = found::<K, E>(params).unwrap_or_default();
+    /// The affine parts of locals of order `p` for densities of `F`, evaluated by `E`. `params` are the kernel
+    /// parameters on the unit box.
+    pub fn of<F: Family, E: Kernel>(params: &[f64], p: usize) -> Self {
+        Self::new(&Members::of::<F>(), &Member::of::<E>(), params, p)
+    }
+
+    /// As [`of`](Self::of), for a family and a kernel without their types.
+    pub fn new(family: &Members, far: &Member, params: &[f64], p: usize) -> Self {
+        let (components, slopes, values) = found(family, far, params).unwrap_or_default();
         let points = surface::points(p, surface::INNER);
         Affine {
             components,
-            factor: T::of((K::value_degree(0) as f64).exp2()),
+            factor: T::of(((family.equivalent.value_degree)(0) as f64).exp2()),
             xyz: std::array::from_fn(|a| points.iter().map(|x| T::of(x[a])).collect()),
             squares: T::of(points.iter().map(|x| x[0] * x[0]).sum()),
             slopes: round(&slopes),
@@ -62,22 +72,22 @@ impl<T: Scalar> Affine<T> {
         }
     }
 
-    /// Check values per point that have an affine part.
+    /// Number of check values per point that have an affine part.
     pub fn components(&self) -> usize {
         self.components
     }
 
-    /// Numbers that a local carries for it.
+    /// Numbers in an affine part.
     pub fn len(&self) -> usize {
         4 * self.components
     }
 
-    /// Whether nothing is carried.
+    /// Whether locals have no affine part.
     pub fn is_empty(&self) -> bool {
         self.components == 0
     }
 
-    /// Value in units of a child over that in units of its parent.
+    /// Factor that converts a value from units of the parent to units of a child.
     pub fn factor(&self) -> T {
         self.factor
     }
@@ -92,12 +102,13 @@ impl<T: Scalar> Affine<T> {
         &self.slopes
     }
 
-    /// For each value at a target the number, of those that a local carries, that it has in the middle of its box.
+    /// For each value at a target: the place in the affine part whose number it equals at the centre of the box.
     pub fn values(&self) -> &[Option<usize>] {
         &self.values
     }
 
-    /// Moves the affine part of `check` values (component-major, inner surface) to `part`.
+    /// Fits an affine field to the `check` values (component-major, inner surface), subtracts it from them and adds
+    /// it to `part`.
     pub fn separate(&self, check: &mut [T], part: &mut [T]) {
         let (n, m) = (self.xyz[0].len(), self.components);
         let mut means = [T::default(); MAX_COMPONENTS];
@@ -129,13 +140,14 @@ impl<T: Scalar> Affine<T> {
             for a in 0..3 {
                 let half = self.factor * T::of(0.5) * from[1 + a];
                 to[1 + a] += half;
-                // The child's centre lies a quarter of the parent's side, half of its own, off.
+                // The centre of the child is off by half a side of the child.
                 to[0] += T::of(if octant >> a & 1 == 1 { 0.5 } else { -0.5 }) * half;
             }
         }
     }
 
-    /// Calls `add(i, u)` with each value i at a target, u in units of the box, that the affine field has at `x` (in sides, from the centre).
+    /// Calls `add(i, u)` for each value i that the affine field has at `x`. `x` is relative to the centre, in sides
+    /// of the box; `u` is in units of the box.
     #[inline]
     pub fn at(&self, part: &[T], x: [f64; 3], mut add: impl FnMut(usize, f64)) {
         for (i, k) in self.values.iter().enumerate() {
@@ -149,32 +161,35 @@ impl<T: Scalar> Affine<T> {
     }
 }
 
-/// What [`found`] finds: the number of components, the projection of slopes and [`Affine::values`].
+/// The result of [`found`]: the number of components, the projection of slopes and [`Affine::values`].
 type Found = (usize, Matrix<f64>, Vec<Option<usize>>);
 
-/// `None` for a kernel whose far sources have no affine limit.
-fn found<K: Kernel, E: Kernel>(params: &[f64]) -> Option<Found> {
-    // Derivatives are made of no more values.
-    (K::VALUES <= MAX_POTENTIALS).then_some(())?;
-    let components = (0..K::VALUES).take_while(|&i| K::value_degree(i) == K::value_degree(0)).count();
-    let whole = |r: [f64; 3]| kernel_matrix::<Gradient<K>>(params, &[r], &[[0.0; 3]], |_, _| 1.0).data;
+/// Tests the equivalent kernel of `family` at far points (module header). `None` for a kernel whose far fields have no
+/// affine limit.
+fn found(family: &Members, far: &Member, params: &[f64]) -> Option<Found> {
+    let degrees = family.equivalent.value_degrees();
+    let count = degrees.len();
+    // Dual numbers differentiate no more values than this.
+    (count <= MAX_POTENTIALS).then_some(())?;
+    let components = degrees.iter().take_while(|&d| *d == degrees[0]).count();
+    let whole = |r: [f64; 3]| kernel_matrix(&family.slope, params, &[r], &[[0.0; 3]], |_, _| 1.0).data;
     let (mut constants, mut slopes) = (Vec::new(), Vec::new());
     for direction in DIRECTIONS {
-        let r = direction.map(|x| FAR * x);
+        let r = direction.map(|x| FAR_DISTANCE * x);
         let here = whole(r);
         let beside = [0, 1, 2].map(|axis| whole(std::array::from_fn(|a| r[a] + (a == axis) as usize as f64)));
-        for (j, here) in here.chunks_exact(4 * K::VALUES).enumerate() {
-            for range in [0..K::VALUES, K::VALUES..4 * K::VALUES] {
+        for (j, here) in here.chunks_exact(4 * count).enumerate() {
+            for range in [0..count, count..4 * count] {
                 for there in &beside {
-                    let there = &there[4 * K::VALUES * j..][range.clone()];
+                    let there = &there[4 * count * j..][range.clone()];
                     let change = here[range.clone()].iter().zip(there).map(|(a, b)| (a - b).abs()).sum::<f64>();
-                    let steady = change <= NOTHING * norm(&here[range.clone()]);
-                    // Sums that are not finite are not steady either.
+                    let steady = change <= NEGLIGIBLE_CHANGE * norm(&here[range.clone()]);
+                    // A NaN compares as false, so fields that are not finite are not steady.
                     steady.then_some(())?;
                 }
             }
             constants.push(here[..components].to_vec());
-            slopes.push(here[K::VALUES..][..3 * components].to_vec());
+            slopes.push(here[count..][..3 * components].to_vec());
         }
     }
     (span(&constants)?.cols == components).then_some(())?;
@@ -184,21 +199,22 @@ fn found<K: Kernel, E: Kernel>(params: &[f64]) -> Option<Found> {
     };
     let entries = (0..basis.rows).flat_map(|j| (0..basis.rows).map(move |i| (j, i)));
     let projection = Matrix { rows: basis.rows, cols: basis.rows, data: entries.map(entry).collect() };
-    // What the values at targets are: compared where all of them are of order one.
-    let of_targets = |r: [f64; 3]| kernel_matrix::<E>(params, &[r], &[[0.0; 3]], |_, _| 1.0).data;
+    // Identify each value at a target with a value or a slope of the equivalent kernel, at near points where all are of
+    // order one.
+    let of_targets = |r: [f64; 3]| kernel_matrix(far, params, &[r], &[[0.0; 3]], |_, _| 1.0).data;
     let near = DIRECTIONS.map(|r| (whole(r), of_targets(r)));
     let same = |k: usize, i: usize| {
         near.iter().all(|(all, values)| {
-            let pairs = all.chunks_exact(4 * K::VALUES).zip(values.chunks_exact(E::VALUES));
+            let pairs = all.chunks_exact(4 * count).zip(values.chunks_exact(far.values));
             pairs.into_iter().all(|(all, values)| (all[k] - values[i]).abs() <= 1e-10 * norm(all))
         })
     };
-    let place = |k: usize| if k.is_multiple_of(4) { k / 4 } else { K::VALUES + 3 * (k / 4) + k % 4 - 1 };
-    let values: Vec<_> = (0..E::VALUES).map(|i| (0..4 * components).find(|&k| same(place(k), i))).collect();
+    let place = |k: usize| if k.is_multiple_of(4) { k / 4 } else { count + 3 * (k / 4) + k % 4 - 1 };
+    let values: Vec<_> = (0..far.values).map(|i| (0..4 * components).find(|&k| same(place(k), i))).collect();
     (0..components).all(|c| values.contains(&Some(4 * c))).then_some((components, projection, values))
 }
 
-/// Sum of magnitudes: squares of far fields might underflow.
+/// Sum of magnitudes. (Squares of far fields might underflow.)
 fn norm(v: &[f64]) -> f64 {
     v.iter().map(|x| x.abs()).sum()
 }
@@ -209,7 +225,7 @@ fn span(vectors: &[Vec<f64>]) -> Option<Matrix<f64>> {
     let matrix = Matrix { rows: vectors[0].len(), cols: vectors.len(), data: data.collect() };
     let svd = matrix.view().thin_svd().ok()?;
     let sigma = svd.S().column_vector();
-    let rank = sigma.iter().take_while(|&&s| s > RANK * sigma[0]).count();
+    let rank = sigma.iter().take_while(|&&s| s > RANK_CUTOFF * sigma[0]).count();
     let basis = (0..rank).flat_map(|k| (0..matrix.rows).map(move |i| (i, k))).map(|(i, k)| svd.U()[(i, k)]);
     Some(Matrix { rows: matrix.rows, cols: rank, data: basis.collect() })
 }
@@ -219,10 +235,10 @@ mod tests {
     use super::*;
     use crate::equivalent::EquivalentExpansion;
     use crate::{Laplace, LaplaceMixed, Stokes, StokesPressure, Yukawa};
-    use fmm_traits::{Cloud, Cube, Expansion, Family, kernel::Hessian};
+    use fmm_traits::{Cloud, Cube, Expansion, Gradient, Hessian};
 
     fn of<F: Family>(family: &F) -> Affine<f64> {
-        Affine::of::<F::Equivalent, F::Far>(&family.parameters(), 4)
+        Affine::of::<F, F::Far>(&family.parameters(), 4)
     }
 
     #[test]
@@ -282,7 +298,8 @@ mod tests {
             let mut values = [0.0; 8];
             x.l2p(at, &local, &targets, &mut values);
             for (target, found) in targets.iter().zip(values.chunks_exact(4)) {
-                let exact = kernel_matrix::<Gradient<Laplace>>(&[], &[*target], &[source], |_, _| 1e4).data;
+                let exact =
+                    kernel_matrix(&Member::of::<Gradient<Laplace>>(), &[], &[*target], &[source], |_, _| 1e4).data;
                 for (found, exact) in found.iter().zip(exact) {
                     assert!((found - exact).abs() < 1e-9, "p {p}: {found} {exact}");
                 }

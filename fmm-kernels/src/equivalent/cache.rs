@@ -1,27 +1,26 @@
 //! Operators kept in memory and, if asked, on disk.
 //!
-//! A set is found by its full [`fingerprint`]: crate version, format, precision, order, radii and
-//! cutoff, the type of the family, the names and shapes of its kernels, a checksum of values of the
-//! equivalent kernel (its body may change under the same name), and the bits of the parameters on
-//! the unit box (which contain the side of the box where it matters). A file holds
-//! its fingerprint in full; any other file – foreign, truncated, altered – is ignored and written
-//! anew.
+//! A set is found by its full `fingerprint`. The fingerprint contains the crate version, the file format, the
+//! precision, the order, the surface radii, the cutoff, the type of the family, the names and shapes of its kernels, a
+//! checksum of values of the equivalent kernel (whose body may change under the same name), and the bits of the
+//! parameters on the unit box. (For a kernel that is not homogeneous these depend on the side of the box.) A file holds
+//! its whole fingerprint. A file that is foreign, truncated or altered is ignored and overwritten.
 
 use super::matrix::kernel_matrix;
-use super::operators::{Operators, cutoff, unit_parameters};
+use super::operators::{Operators, cutoff};
 use super::{Matrix, Scalar, surface};
-use fmm_traits::{Error, Family, Kernel};
-use std::any::{Any, type_name};
+use fmm_traits::{Error, Member, Members};
+use std::any::Any;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Changes whenever the layout of a file or the meaning of an operator does.
+/// Version of the file format. Increase it when the layout of a file or the meaning of an operator changes.
 const FORMAT: u32 = 3;
 const MAGIC: &[u8; 8] = b"fmm-equi";
 
-/// Operators that nobody uses are dropped once all in memory together exceed this many bytes.
+/// Bytes of operators in memory above which unused operators are dropped.
 const KEPT_BYTES: usize = 512 << 20;
 
 struct Entry {
@@ -34,28 +33,28 @@ fn memory() -> MutexGuard<'static, HashMap<String, Entry>> {
     MEMORY.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The operators of family `F` with parameters `params` at order `p` for a box of side `side`:
-/// from memory, else from the folder `disk`, else built (and stored in both). A folder that cannot
-/// be read or written is as good as none.
-pub fn operators<F: Family, T: Scalar>(
+/// The operators of `family` with parameters `params` at order `p` for a box of side `side`. They come from memory, else
+/// from the folder `disk`, else they are built and stored in both. A folder that cannot be read or written is ignored.
+pub fn operators<T: Scalar>(
+    family: &Members,
     params: &[f64],
     side: f64,
     p: usize,
     disk: Option<&Path>,
 ) -> Result<Arc<Operators<T>>, Error> {
-    let params = unit_parameters::<F>(params, side);
-    let key = fingerprint::<F, T>(&params, p);
+    let params = (family.equivalent.unit_parameters)(params, side);
+    let key = fingerprint::<T>(family, &params, p);
     let known = memory().get(&key).map(|entry| entry.operators.clone());
     if let Some(operators) = known.and_then(|o| o.downcast::<Operators<T>>().ok()) {
         return Ok(operators);
     }
     let file = disk.map(|folder| file_name(folder, &key));
     let stored =
-        file.as_deref().and_then(|f| fs::read(f).ok()).and_then(|bytes| decode::<F, T>(&bytes, &key, &params, p));
+        file.as_deref().and_then(|f| fs::read(f).ok()).and_then(|bytes| decode(&bytes, &key, family, &params, p));
     let found = match stored {
         Some(operators) => Arc::new(operators),
         None => {
-            let built = Arc::new(Operators::build::<F>(&params, p)?);
+            let built = Arc::new(Operators::of(family, &params, p, cutoff::<T>(p))?);
             if let Some(file) = &file {
                 // A cache that cannot be written costs time, not correctness.
                 let _ = write(file, &encode(&built, &key));
@@ -78,11 +77,10 @@ pub fn clear() {
 }
 
 /// Everything that determines a set of operators, as text.
-fn fingerprint<F: Family, T: Scalar>(params: &[f64], p: usize) -> String {
+fn fingerprint<T: Scalar>(family: &Members, params: &[f64], p: usize) -> String {
     let bits: Vec<String> = params.iter().map(|x| format!("{:016x}", x.to_bits())).collect();
-    let shape = |name, c, e| format!("{name} {c}x{e}");
-    let check = shape(F::Check::NAME, F::Check::VALUES, F::Check::STRENGTHS);
-    let equivalent = shape(F::Equivalent::NAME, F::Equivalent::VALUES, F::Equivalent::STRENGTHS);
+    let shape = |kernel: &Member| format!("{} {}x{}", kernel.name, kernel.values, kernel.strengths);
+    let (check, equivalent) = (shape(&family.check), shape(&family.equivalent));
     format!(
         "format {FORMAT}, version {}, {}, order {p}, surfaces {} {}, cutoff {:e}, {}, check {check}, equivalent {equivalent} {}, values {:016x}, parameters [{}]",
         env!("CARGO_PKG_VERSION"),
@@ -90,19 +88,19 @@ fn fingerprint<F: Family, T: Scalar>(params: &[f64], p: usize) -> String {
         surface::INNER,
         surface::OUTER,
         cutoff::<T>(p),
-        type_name::<F>(),
-        type_name::<F::Equivalent>(),
-        checksum(&sample::<F::Equivalent>(params)),
+        family.family,
+        family.equivalent.type_name,
+        checksum(&sample(&family.equivalent, params)),
         bits.join(" ")
     )
 }
 
-/// The bytes of some values of `K`.
-fn sample<K: Kernel>(params: &[f64]) -> Vec<u8> {
+/// Some values of `kernel`, its degrees and its flag, as bytes. They change when the body of the kernel does.
+fn sample(kernel: &Member, params: &[f64]) -> Vec<u8> {
     let targets = [[0.9, -0.35, 1.1], [-1.3, 0.6, 0.25]];
-    let values = kernel_matrix::<K>(params, &targets, &[[0.0; 3]], |_, _| 1.0);
-    let degrees = (0..K::VALUES).map(K::value_degree).chain((0..K::STRENGTHS).map(K::strength_degree));
-    let flags = [K::RECIPROCAL as u8].into_iter();
+    let values = kernel_matrix(kernel, params, &targets, &[[0.0; 3]], |_, _| 1.0);
+    let degrees = kernel.value_degrees().into_iter().chain(kernel.strength_degrees());
+    let flags = [kernel.reciprocal as u8].into_iter();
     flags.chain(values.data.iter().flat_map(|v| v.to_le_bytes())).chain(degrees.flat_map(i32::to_le_bytes)).collect()
 }
 
@@ -116,7 +114,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ b as u64).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// Writes beside the target and renames, so that no reader sees half a file.
+/// Writes a temporary file and renames it to `file`, so that no reader sees half a file.
 fn write(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)?;
@@ -129,8 +127,8 @@ fn write(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     written
 }
 
-/// Magic, fingerprint, then rows, columns and little-endian numbers of every matrix, then a
-/// checksum of all that.
+/// The contents of a file: magic, fingerprint, then rows, columns and little-endian numbers of every matrix, then a
+/// checksum of everything before.
 fn encode<T: Scalar>(operators: &Operators<T>, key: &str) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend((key.len() as u64).to_le_bytes());
@@ -150,8 +148,8 @@ fn encode<T: Scalar>(operators: &Operators<T>, key: &str) -> Vec<u8> {
     bytes
 }
 
-/// The operators in a file, `None` unless it is whole and its fingerprint is `key`.
-fn decode<F: Family, T: Scalar>(bytes: &[u8], key: &str, params: &[f64], p: usize) -> Option<Operators<T>> {
+/// The operators in a file; `None` if the file is damaged or its fingerprint is not `key`.
+fn decode<T: Scalar>(bytes: &[u8], key: &str, family: &Members, params: &[f64], p: usize) -> Option<Operators<T>> {
     let (body, sum) = bytes.split_last_chunk::<8>()?;
     if checksum(body) != u64::from_le_bytes(*sum) {
         return None;
@@ -168,6 +166,6 @@ fn decode<F: Family, T: Scalar>(bytes: &[u8], key: &str, params: &[f64], p: usiz
         };
         Some(Matrix { rows, cols, data: data.chunks_exact(size_of::<T>()).filter_map(number).collect() })
     };
-    let operators = Operators::from_matrices::<F>(params, p, &mut matrix)?;
+    let operators = Operators::from_matrices(family, params, p, &mut matrix)?;
     rest.is_empty().then_some(operators)
 }

@@ -1,5 +1,5 @@
-//! The operators as matrices between whole surfaces, one for each octant: for the oracle of the blocks, and for backends
-//! that want dense matrices.
+//! The operators as matrices between whole surfaces, one per octant. They are the oracle of the blocks by parity, and
+//! serve backends that compute with dense matrices.
 
 use super::symmetry::Side;
 use super::{Direction, Matrix, Operators, Scalar};
@@ -13,8 +13,8 @@ pub struct Dense<T> {
     pub upward: [Matrix<T>; 2],
     /// The downward solve likewise.
     pub downward: [Matrix<T>; 2],
-    /// By octant (bit 0: upper half in x, bit 1: y, bit 2: z): multipole of the child → upward check values of its parent;
-    /// C·n × E·n.
+    /// By octant (bit 0: upper half in x, bit 1: y, bit 2: z): multipole of the child → upward check values of its
+    /// parent; C·n × E·n.
     pub m2m: Vec<Matrix<T>>,
     /// By octant: local of the parent → downward check values of the child, divided by [`Operators::l2l_factor`];
     /// C·n × E·n.
@@ -22,7 +22,7 @@ pub struct Dense<T> {
 }
 
 impl<T: Scalar> Dense<T> {
-    /// Of `operators`.
+    /// The dense matrices of `operators`.
     pub fn of(operators: &Operators<T>) -> Self {
         let (up, down) = (operators.upward(), operators.downward());
         let (m2m, l2l) = ((0..8).map(|o| shift(up, o)), (0..8).map(|o| shift(down, o)));
@@ -37,7 +37,7 @@ fn solve<T: Scalar>(d: Direction<'_, T>) -> [Matrix<T>; 2] {
         return [right.transposed(), left.transposed()];
     }
     let empty = |side: &Side| Matrix { rows: side.len(), cols: 0, data: Vec::new() };
-    // The second factor row by row, that is the columns of its transpose.
+    // The second factor is collected row by row: as columns of its transpose.
     let (mut left, mut right) = (empty(d.density()), empty(d.check()));
     for (parity, [v, u]) in d.solves() {
         for k in 0..v.ncols() {
@@ -60,8 +60,8 @@ fn push<'a, T: Scalar>(to: &mut Matrix<T>, side: &Side, blocks: impl IntoIterato
     side.unfold(&mut folded, &mut to.data[start..]);
 }
 
-/// M2M or L2L of one octant. That of the octant which stands for it has the parities as its columns; reflections take it
-/// to the others.
+/// The M2M or L2L matrix of one octant. It is assembled from parities for the octant that represents `octant`, then
+/// reflected.
 fn shift<T: Scalar>(d: Direction<'_, T>, octant: usize) -> Matrix<T> {
     if d.downward {
         return shift(Direction { downward: false, ..d }, octant).transposed();

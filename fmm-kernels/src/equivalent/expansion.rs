@@ -10,13 +10,13 @@ use fmm_traits::{Cloud, Cube, Error, Expansion, Family, Kernel};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Equivalent densities for family `F`: `S` takes the strengths to the requested values, `E` the
-/// densities (the two kernels of [`Family::visit`]).
+/// Equivalent densities for family `F`. `S` is the kernel from the strengths to the requested values, `E` the kernel
+/// from densities to the same values (the two kernels of [`Family::visit`]).
 ///
-/// A multipole row holds upward check values until [`finish_multipole`](Expansion::finish_multipole)
-/// turns them into a density; a local row likewise. Behind them a multipole row holds the net strengths that are
-/// kept ([`net`](super::net)), hatted. Values are those of the kernel, without the
-/// family's `scale`.
+/// A multipole row holds upward check values until [`finish_multipole`](Expansion::finish_multipole) turns them into a
+/// density. Hatted net strengths ([`net`](super::net)) follow. A local row holds downward check values until
+/// [`finish_local`](Expansion::finish_local) turns them into a density. The affine part ([`affine`](super::affine))
+/// follows. Values are those of the kernel, without the family's `scale`.
 #[derive(Debug)]
 pub struct EquivalentExpansion<F: Family, T, S, E> {
     params: Vec<f64>,
@@ -28,8 +28,7 @@ pub struct EquivalentExpansion<F: Family, T, S, E> {
 }
 
 impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E> {
-    /// The expansion of order `p` for boxes of the given `sides` (all of them matter only if the
-    /// kernel is not homogeneous; one is enough otherwise).
+    /// The expansion of order `p` for boxes of the given `sides`. A homogeneous kernel needs one side only.
     ///
     /// # Errors
     /// [`Error::Parameter`] of the kernel, [`Error::Order`], [`Error::Shape`] without a side.
@@ -43,7 +42,7 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
         let set = OperatorSet::build::<F>(&params, sides, p, None)?;
         let of = |points: Vec<[f64; 3]>| points.into_iter().map(|x| x.map(T::of)).collect();
         Ok(EquivalentExpansion {
-            affine: Affine::of::<F::Equivalent, E>(&set.level(0).params, p),
+            affine: Affine::of::<F, E>(&set.level(0).params, p),
             operators: set.distinct().map(|(_, operators)| (operators.clone(), Dense::of(operators))).collect(),
             params,
             inner: of(surface::points(p, surface::INNER)),
@@ -57,7 +56,7 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
         &self.both(at).0
     }
 
-    /// Numbers in a row without net strengths.
+    /// Numbers in a row without net strengths and without the affine part.
     fn row(&self) -> usize {
         self.inner.len() * F::Equivalent::VALUES.max(F::Equivalent::STRENGTHS)
     }
@@ -68,18 +67,18 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
         found.expect("the expansion was not built for boxes of this side")
     }
 
-    /// Kernel parameters on the unit box that stands for `at`.
+    /// Kernel parameters after dilating the box `at` to side 1.
     fn params(&self, at: Cube) -> Vec<T> {
         unit_parameters::<F>(&self.params, at.side).into_iter().map(T::of).collect()
     }
 }
 
-/// `x` in units of `at`.
+/// `x` relative to the centre of `at`, in sides of `at`.
 fn to_unit<T: Scalar>(at: Cube, x: [f64; 3]) -> [T; 3] {
     std::array::from_fn(|a| T::of((x[a] - at.center[a]) / at.side))
 }
 
-/// A point of a surface of `of`, in units of `at`.
+/// A surface point `x` of the box `of` (in units of `of`), in units of the box `at`.
 fn surface_point<T: Scalar>(of: Cube, at: Cube, x: [T; 3]) -> [T; 3] {
     let user: [f64; 3] = std::array::from_fn(|a| of.center[a] + of.side * x[a].f64());
     to_unit(at, user)
@@ -117,7 +116,7 @@ fn solve<T: Scalar>(factors: &[Matrix<T>; 2], row: &mut [T]) {
     multiply_add(factors[0].view(), &middle, T::of(1.0), row);
 }
 
-/// Largest difference of the centres' coordinates.
+/// Distance of the centres in the maximum norm.
 fn distance(a: Cube, b: Cube) -> f64 {
     (0..3).fold(0.0, |m: f64, i| m.max((a.center[i] - b.center[i]).abs()))
 }
@@ -125,7 +124,7 @@ fn distance(a: Cube, b: Cube) -> f64 {
 /// Slack for the rounding of centres and sides.
 const ROUNDING: f64 = 1.0 - 1e-9;
 
-/// Half the side of the outer surface of [`m2p_valid`], in sides of the source.
+/// Half the side of the outer surface in [`m2p_valid`], in sides of the source.
 pub const M2P_RADIUS: f64 = 0.5 * surface::OUTER * ROUNDING;
 
 /// Whether the multipole of `source` may be evaluated in all of `at`: `at` lies outside the outer
@@ -191,7 +190,7 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
 
     fn m2l(&self, at: Cube, source: Cube, from: &[T], local: &mut [T]) {
         let n = self.inner.len();
-        // In units of the source box, then hatted for the target box.
+        // The kernel is evaluated in units of the source box; the factor converts values to units of the target box.
         let factor = |i| power::<T>(source.side / at.side, F::Equivalent::value_degree(i));
         let factors: Vec<T> = (0..F::Equivalent::VALUES).map(factor).collect();
         let targets = self.inner.iter().map(|&x| surface_point(at, source, x));
@@ -285,7 +284,7 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
     }
 }
 
-/// Which octant of `parent` the cube `child` is.
+/// The octant of `parent` in which `child` lies.
 fn octant(parent: Cube, child: Cube) -> usize {
     (0..3).filter(|&a| child.center[a] > parent.center[a]).map(|a| 1 << a).sum()
 }

@@ -2,7 +2,7 @@
 
 use super::Scalar;
 use faer::MatRef;
-use fmm_traits::{Kernel, Real};
+use fmm_traits::{Member, Real};
 
 /// A dense matrix: entry (i, j) is `data[j·rows + i]`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,18 +45,19 @@ pub(crate) fn multiply_add<T: Scalar>(matrix: MatRef<'_, T>, from: &[T], factor:
     }
 }
 
-/// The kernel between point sets, component-major: row `i·targets + t` is value i at target t,
-/// column `j·sources + s` strength j at source s; entry = `factor(i, j)·K`.
-pub(crate) fn kernel_matrix<K: Kernel>(
+/// The matrix of a kernel between two sets of points, component-major. Row `i·targets + t` is value i at target t,
+/// column `j·sources + s` is strength j at source s. Entries are `factor(i, j)·K`.
+pub(crate) fn kernel_matrix(
+    kernel: &Member,
     params: &[f64],
     targets: &[[f64; 3]],
     sources: &[[f64; 3]],
     factor: impl Fn(usize, usize) -> f64,
 ) -> Matrix<f64> {
-    let columns: Vec<usize> = (0..K::STRENGTHS * sources.len()).collect();
-    let mut matrix = kernel_columns::<K>(params, targets, sources, &columns);
+    let columns: Vec<usize> = (0..kernel.strengths * sources.len()).collect();
+    let mut matrix = kernel_columns(kernel, params, targets, sources, &columns);
     let n = targets.len();
-    for (c, column) in matrix.data.chunks_exact_mut((K::VALUES * n).max(1)).enumerate() {
+    for (c, column) in matrix.data.chunks_exact_mut((kernel.values * n).max(1)).enumerate() {
         for (i, x) in column.iter_mut().enumerate() {
             *x *= factor(i / n, c / sources.len());
         }
@@ -65,13 +66,14 @@ pub(crate) fn kernel_matrix<K: Kernel>(
 }
 
 /// Some columns of [`kernel_matrix`], without factors.
-pub(crate) fn kernel_columns<K: Kernel>(
+pub(crate) fn kernel_columns(
+    kernel: &Member,
     params: &[f64],
     targets: &[[f64; 3]],
     sources: &[[f64; 3]],
     columns: &[usize],
 ) -> Matrix<f64> {
-    let rows = K::VALUES * targets.len();
+    let rows = kernel.values * targets.len();
     let mut data = vec![0.0; rows * columns.len()];
     let mut values = [0.0; fmm_traits::kernel::MAX_COMPONENTS];
     for (column, c) in data.chunks_exact_mut(rows.max(1)).zip(columns) {
@@ -79,8 +81,8 @@ pub(crate) fn kernel_columns<K: Kernel>(
         let unit = unit_strength(j);
         for (t, x) in targets.iter().enumerate() {
             let r: [f64; 3] = std::array::from_fn(|a| x[a] - sources[s][a]);
-            K::eval(params, &r, &unit[..K::STRENGTHS], &mut values[..K::VALUES]);
-            for i in 0..K::VALUES {
+            (kernel.eval)(params, &r, &unit[..kernel.strengths], &mut values[..kernel.values]);
+            for i in 0..kernel.values {
                 column[i * targets.len() + t] = values[i];
             }
         }

@@ -1,10 +1,11 @@
 //! Equivalent densities: the kernel-independent FMM of Ying, Biros & Zorin, "A kernel-independent
 //! adaptive fast multipole algorithm in two and three dimensions", J. Comput. Phys. 196 (2004).
 //!
-//! A multipole is a density on a cube surface close around its box that has the field of the
-//! sources outside; a local is a density on a surface far around its box that has the field of
-//! the far sources inside. Both are found by matching *check values* on the other surface. Only
-//! the kernel's values are needed, so any kernel of an elliptic equation has this expansion.
+//! A multipole is a density on a cube surface close around its box (the inner surface). Outside, it has the same
+//! field as the sources in the box. A local is a density on a cube surface far around its box (the outer surface).
+//! Inside the box, it has the same field as the far sources. Such a density is called *equivalent*. It is found by
+//! matching *check values*, values of the field on the other surface. Only values of the kernel are needed, so any
+//! kernel of an elliptic equation has this expansion.
 //!
 //! | | equivalent density | check values |
 //! |---|---|---|
@@ -13,14 +14,15 @@
 //!
 //! # Units
 //!
-//! All operators belong to a box of side 1 centred at the origin. For a box of side h, strengths
-//! and densities are *hatted* (multiplied by h^strength_degree) and values divided by
-//! h^value_degree; "Dilation" in [`fmm_traits::kernel`] says why this suffices. A density is
-//! stored hatted for its own level; the M2M and L2L matrices contain the factor between levels.
+//! All operators belong to a box of side 1 centred at the origin. For a box of side h, strengths and densities are
+//! *hatted*, that is multiplied by h^strength_degree, and values are divided by h^value_degree. For example, a dipole
+//! (degree −1) in a box of side 2 is halved, and a Laplace potential (degree −1) is doubled. "Dilation" in
+//! [`fmm_traits::kernel`] says why this suffices. A density is stored hatted for its own level; the M2M and L2L
+//! matrices contain the factor between levels.
 //!
 //! # Affine fields
 //!
-//! A local carries the constant and the slope of its field beside the density: [`affine`].
+//! Beside the density, a local carries the constant and the slope of its field: [`affine`].
 //!
 //! # Order
 //!
@@ -29,7 +31,7 @@
 //!
 //! # Reflections
 //!
-//! Kernels that know no left and right have operators in eight small blocks: [`symmetry`].
+//! Kernels that are symmetric under reflections have operators in eight small blocks: [`symmetry`].
 
 pub mod accuracy;
 pub mod affine;
@@ -49,9 +51,53 @@ pub use expansion::EquivalentExpansion;
 pub use matrix::Matrix;
 pub use operators::{Direction, MAX_ORDER, MIN_ORDER, OperatorSet, Operators};
 
-/// A working precision with dense linear algebra and fast Fourier transforms: f32 or f64.
-pub trait Scalar: fmm_traits::Real + faer::traits::RealField + rustfft::FftNum {}
-impl<T: fmm_traits::Real + faer::traits::RealField + rustfft::FftNum> Scalar for T {}
+use fmm_traits::{Error, Members};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A working precision with dense linear algebra and fast Fourier transforms: f32 or f64. Its functions build operators; they
+/// are compiled here, and not again in each crate that plans.
+pub trait Scalar: fmm_traits::Real + faer::traits::RealField + rustfft::FftNum {
+    /// [`Operators::with_cutoff`] for a family without its type.
+    ///
+    /// # Errors
+    /// Those of [`Operators::build`].
+    fn build(family: &Members, params: &[f64], p: usize, cutoff: f64) -> Result<Operators<Self>, Error>;
+    /// One level of [`OperatorSet::of`].
+    ///
+    /// # Errors
+    /// Those of [`Operators::build`].
+    fn operators(
+        family: &Members,
+        params: &[f64],
+        side: f64,
+        p: usize,
+        disk: Option<&Path>,
+    ) -> Result<Arc<Operators<Self>>, Error>;
+}
+
+macro_rules! scalar {
+    ($type:ident) => {
+        impl Scalar for $type {
+            #[inline(never)]
+            fn build(family: &Members, params: &[f64], p: usize, cutoff: f64) -> Result<Operators<Self>, Error> {
+                Operators::of(family, params, p, cutoff)
+            }
+            #[inline(never)]
+            fn operators(
+                family: &Members,
+                params: &[f64],
+                side: f64,
+                p: usize,
+                disk: Option<&Path>,
+            ) -> Result<Arc<Operators<Self>>, Error> {
+                cache::operators(family, params, side, p, disk)
+            }
+        }
+    };
+}
+scalar!(f32);
+scalar!(f64);
 
 #[cfg(test)]
 mod tests;

@@ -1,56 +1,67 @@
-//! Densities with the net strength of their sources, to rounding.
+//! Net strengths: the total charge (or force) of a multipole's density, kept exact to rounding.
 //!
-//! A dipole has no net charge and a stresslet no net force: their fields decay a power of r faster than those
-//! of the densities that stand for them. A surface solve reproduces check values to its own
-//! accuracy ε, and leaves a density with a net strength of ε times its size; at a distance R that spurious charge has a field
-//! of ε/R beside the dipoles' 1/R², a relative error that grows with R without bound, and that M2M hands on from
-//! box to box. Where a source has such strengths, the upward solve therefore takes the net strength out, and what the sources
-//! have of it is put back:
+//! # The problem
+//!
+//! Take dipoles, carried by a density of charges. Dipoles have no net charge, so their field decays like 1/R². A
+//! surface solve has a relative error ε and leaves a density with a net charge of about ε. At a distance R this
+//! spurious charge has the field ε/R. Compared with the dipoles' 1/R² the error grows with R without bound, and M2M
+//! hands it on from box to box. Stresslets carried by forces have the same problem.
+//!
+//! # The remedy
+//!
+//! The upward solve removes the net strength of the density and puts back the exact net strength of the sources:
 //!
 //! density = Π·solve(check) + Σ_j Q_j g_j,  Π = 1 − Σ_j g_j t_j.
 //!
-//! t_j is the sum of component j over the surface, g_j the density that stands for a unit source of that component at the
-//! centre of the box, with t_i·g_j = δ_ij, and Q_j the net strength of the sources in the box, which is 0 for dipoles
-//! alone. Then t_j·density = Q_j to rounding, on each level anew, and what is taken out is the field
-//! of point sources and nothing else. Π enters the first factor of the solve: no operation more in any stage. Locals need no such
-//! thing (what they carry beside a density is [`affine`](super::affine)): the downward solve is the transpose of the upward one
-//! without Π.
+//! * t_j is the sum of component j over the surface.
+//! * g_j is the density of a unit source of component j at the centre of the box, scaled so that t_i·g_j = δ_ij.
+//! * Q_j is the net strength of the sources in the box: 0 for dipoles alone, the total charge for charges and dipoles.
+//!
+//! Then t_j·density = Q_j to rounding, anew on each level. Only the field of point sources is removed. Π is
+//! multiplied into the first factor of the solve, so no stage needs more operations. Locals have no such problem: the
+//! downward solve is the transpose of the upward solve without Π. (Locals carry an [`affine`](super::affine) part
+//! instead.)
 //!
 //! # Which components
 //!
-//! The dilation rule ([`fmm_traits::kernel`]) knows. The field of a net strength of component j is homogeneous in r, of
-//! degree value_degree + strength_degree(j); that of a source strength s of value_degree + strength_degree(s). A homogeneous
-//! kernel has no length that could make up for a difference of degrees: a strength of lower degree than component j has
-//! no net strength of that component. (Stresslets have no net force, but they may have a net sink.) One of the same
-//! degree has one, and the same field: its number is Q_j. The components meant are those of the highest degree. Kernels that
-//! are not homogeneous are left alone, and so are families without strengths of lower degree: charges, forces, every [`Kernel`]
-//! that is a family by itself.
+//! Net strengths are kept for the components of a density with the highest strength degree. The dilation rule
+//! ([`fmm_traits::kernel`]) then tells the net strength of each source strength:
+//!
+//! * A source strength of lower degree has none. (Its field would decay like that of the component only if a length
+//!   made up for the difference of degrees, and a homogeneous kernel has no length.) Example: a dipole has no net
+//!   charge; a stresslet has no net force, but may have a net sink.
+//! * A source strength of the same degree must have the same field as the component, and its number is Q_j. Example:
+//!   the charge of `LaplaceMixed`.
+//!
+//! Nothing is kept for kernels that are not homogeneous, nor for families without strengths of lower degree: charges,
+//! forces, and every [`Kernel`](fmm_traits::Kernel) that is a family by itself.
 
 use super::matrix::{Matrix, kernel_columns, kernel_matrix, multiply_add};
 use super::symmetry::Symmetry;
-use fmm_traits::{Family, Kernel};
+use fmm_traits::{Member, Members};
 
-/// The components of densities of `K` with the highest degree, if they come first.
-fn highest<K: Kernel>() -> usize {
-    let top = (0..K::STRENGTHS).map(K::strength_degree).max();
-    let of_top = |j: &usize| Some(K::strength_degree(*j)) == top;
-    let first = (0..K::STRENGTHS).take_while(of_top).count();
-    if (first..K::STRENGTHS).any(|j| of_top(&j)) { 0 } else { first }
+/// Number of components of a density of `kernel` that have the highest degree. They must come first; otherwise 0.
+fn highest(kernel: &Member) -> usize {
+    let degrees = kernel.strength_degrees();
+    let top = degrees.iter().max();
+    let first = degrees.iter().take_while(|&d| Some(d) == top).count();
+    if degrees[first..].iter().any(|d| Some(d) == top) { 0 } else { first }
 }
 
-/// For each component of multipoles of `F` whose net strength is kept, the strength of a source that it is, or `None` if it
-/// is always 0; empty if none is kept.
-pub fn of_sources<F: Family>(params: &[f64]) -> Vec<Option<usize>> {
-    let count = highest::<F::Equivalent>();
-    let homogeneous = F::Equivalent::dilated(params, 2.0).is_none() && F::Check::dilated(params, 2.0).is_none();
-    let (given, top) = (F::Check::strength_degree, F::Equivalent::strength_degree(0));
-    let lower = (0..F::Check::STRENGTHS).any(|s| given(s) < top);
+/// The components of multipoles of `family` whose net strength is kept. The entry of a component is the number of the
+/// source strength that adds up to it, or `None` if the net strength is always 0. Empty if nothing is kept.
+pub fn of_sources(family: &Members, params: &[f64]) -> Vec<Option<usize>> {
+    let Members { check, equivalent, .. } = family;
+    let count = highest(equivalent);
+    let homogeneous = (equivalent.dilated)(params, 2.0).is_none() && (check.dilated)(params, 2.0).is_none();
+    let (given, top) = (check.strength_degree, (equivalent.strength_degree)(0));
+    let lower = (0..check.strengths).any(|s| given(s) < top);
     if count == 0 || !lower || !homogeneous {
         return Vec::new();
     }
-    let (source, density) = (sample::<F::Check>(params), sample::<F::Equivalent>(params));
+    let (source, density) = (sample(check, params), sample(equivalent, params));
     let mut found = vec![None; count];
-    for s in (0..F::Check::STRENGTHS).filter(|&s| given(s) >= top) {
+    for s in (0..check.strengths).filter(|&s| given(s) >= top) {
         match (0..count).find(|&j| found[j].is_none() && source.columns(&[s]) == density.columns(&[j])) {
             Some(j) => found[j] = Some(s),
             None => return Vec::new(),
@@ -59,26 +70,27 @@ pub fn of_sources<F: Family>(params: &[f64]) -> Vec<Option<usize>> {
     found
 }
 
-/// Where kernels are compared.
-const PLACES: [[f64; 3]; 3] = [[0.9, -1.3, 0.7], [0.31, 0.77, -1.1], [-1.7, 0.23, 0.45]];
+/// Points at which two kernels are compared.
+const SAMPLE_POINTS: [[f64; 3]; 3] = [[0.9, -1.3, 0.7], [0.31, 0.77, -1.1], [-1.7, 0.23, 0.45]];
 
-/// Values of `K` at some places.
-fn sample<K: Kernel>(params: &[f64]) -> Matrix<f64> {
-    kernel_matrix::<K>(params, &PLACES, &[[0.0; 3]], |_, _| 1.0)
+/// Values of `kernel` at the [`SAMPLE_POINTS`].
+fn sample(kernel: &Member, params: &[f64]) -> Matrix<f64> {
+    kernel_matrix(kernel, params, &SAMPLE_POINTS, &[[0.0; 3]], |_, _| 1.0)
 }
 
-/// What [`of_factors`] needs of a component: t over the densities, and the check values of a unit source at the centre.
+/// A component as [`of_factors`] needs it: the row vector t, and the check values of a unit source at the centre.
 pub(super) type Sum = [Vec<f64>; 2];
 
-/// Of the components of `F` that are kept, with check values on the surface `outer`.
-pub(super) fn sums<F: Family>(params: &[f64], outer: &[[f64; 3]]) -> Vec<Sum> {
-    let ones =
-        |j: usize| (0..F::Equivalent::STRENGTHS * outer.len()).map(|k| f64::from(k / outer.len() == j)).collect();
-    let check = |j| kernel_columns::<F::Equivalent>(params, outer, &[[0.0; 3]], &[j]).data;
-    (0..of_sources::<F>(params).len()).map(|j| [ones(j), check(j)]).collect()
+/// The [`Sum`] of each component of `family` that is kept, with check values on the surface `outer`.
+pub(super) fn sums(family: &Members, params: &[f64], outer: &[[f64; 3]]) -> Vec<Sum> {
+    let kernel = &family.equivalent;
+    let ones = |j: usize| (0..kernel.strengths * outer.len()).map(|k| f64::from(k / outer.len() == j)).collect();
+    let check = |j| kernel_columns(kernel, params, outer, &[[0.0; 3]], &[j]).data;
+    (0..of_sources(family, params).len()).map(|j| [ones(j), check(j)]).collect()
 }
 
-/// For the solve `factors` by parity: Π times the first factors, and g of each component; nothing for no `components`.
+/// From the solve `factors` by parity: Π times the first factors, and the density g of each component. Both are empty
+/// if `components` is.
 pub(super) fn of_factors(
     symmetry: &Symmetry,
     factors: &[[Matrix<f64>; 2]],
@@ -101,8 +113,8 @@ pub(super) fn of_factors(
     // Gauss–Jordan elimination of the matrix t_i·g_j, which is near 1.
     for i in 0..densities.len() {
         let net = dot(&sums[i], &densities[i]);
-        // A component without a field.
-        let factor = if net.abs() > SMALLEST { net.recip() } else { 0.0 };
+        // A component without a field keeps no net strength.
+        let factor = if net.abs() > MIN_NET_STRENGTH { net.recip() } else { 0.0 };
         densities[i].iter_mut().for_each(|x| *x *= factor);
         let g = densities[i].clone();
         for (_, other) in densities.iter_mut().enumerate().filter(|(j, _)| *j != i) {
@@ -114,7 +126,7 @@ pub(super) fn of_factors(
     for (parity, [first, _]) in symmetry.parities().zip(factors).filter(|_| !components.is_empty()) {
         let mut first = first.clone();
         for (t, g) in sums.iter().zip(&densities) {
-            // A sum over the surface has one parity, and so has the field of a source at the centre.
+            // A sum over the surface has a single parity, like the field of a source at the centre.
             let (t, g) = (&t[side.block(parity)], &g[side.block(parity)]);
             for column in first.data.chunks_exact_mut(first.rows.max(1)) {
                 let share = dot(t, column);
@@ -131,8 +143,9 @@ pub(super) fn of_factors(
     (firsts, densities.into_iter().map(unfolded).collect())
 }
 
-/// The net strength of a density for a unit source is 1 up to the error of the order.
-const SMALLEST: f64 = 0.1;
+/// Smallest net strength of the density of a unit source. It is 1 up to the error of the order, or 0 for a component
+/// without a field.
+const MIN_NET_STRENGTH: f64 = 0.1;
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()

@@ -2,9 +2,9 @@
 
 use super::matrix::{Matrix, kernel_columns, kernel_matrix, round};
 use super::symmetry::{Side, Symmetry};
-use super::{Scalar, cache, net, surface};
+use super::{Scalar, net, surface};
 use faer::MatRef;
-use fmm_traits::{Error, Family, Kernel, kernel::reciprocal_at};
+use fmm_traits::{Error, Family, Kernel, Member, Members};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,19 +13,18 @@ pub const MIN_ORDER: usize = 3;
 /// Largest order.
 pub const MAX_ORDER: usize = 16;
 
-/// Singular values below this fraction of the largest are dropped, whatever the order, when the
-/// sum is in f64 (below lies rounding; 1e-14 to 2e-16 differ by less than a factor of three).
+/// Smallest singular value kept in f64, as a fraction of the largest. It balances the accuracy of high orders against
+/// rounding; measured in docs/notes/equivalent-densities.md.
 pub const CUTOFF_F64: f64 = 1e-15;
-/// As [`CUTOFF_F64`] for sums in f32 (1e-6 to 1e-8 differ by less than a factor of three; 1e-5
-/// costs an order).
+/// Smallest singular value kept in f32, as a fraction of the largest. See [`CUTOFF_F64`].
 pub const CUTOFF_F32: f64 = 1e-7;
 
-/// The cutoff for order `p`. At low orders it is 10^−(p+2) in either precision: the surfaces
-/// resolve fields to about 10^−p, so that smaller singular values carry only the error of that
-/// discretisation, amplified. Without this bound, Stokeslets at p = 7 are hundreds of times less
-/// accurate than their neighbours in p: the density along the normals, which has no field, leaves a
-/// singular value of 1e-13 whose left vector is not orthogonal to physical check values.
-/// 10^−(p+1) and 10^−(p+3) give the same errors to a factor of three.
+/// The cutoff of singular values for order `p`: 10^−(p+2), but no less than rounding allows. The surfaces resolve
+/// fields to about 10^−p, so smaller singular values carry only the error of the discretisation, amplified.
+///
+/// Example: forces along the normals of the surface have no field. At p = 7 the Stokeslet then has a singular value
+/// of 1e-13 whose left vector is not orthogonal to physical check values. Kept, it would cost hundreds of times the
+/// error of the neighbouring orders (measured in docs/notes/equivalent-densities.md).
 pub(super) fn cutoff<T: Scalar>(p: usize) -> f64 {
     let rounding = if T::EPSILON < 1e-10 { CUTOFF_F64 } else { CUTOFF_F32 };
     10f64.powi(-(p as i32) - 2).max(rounding)
@@ -37,9 +36,10 @@ pub(super) struct Half<T> {
     symmetry: Symmetry,
     /// By parity: the two factors of the surface solve.
     solve: Vec<[Matrix<T>; 2]>,
-    /// By parity: what stands for the first factors where net strengths are kept ([`net`]); empty where they are not.
+    /// By parity: replacements of the first factors that yield densities without net strength ([`net`]). Empty if the
+    /// family keeps no net strengths.
     neutral: Vec<Matrix<T>>,
-    /// The density of a unit source of each component that is kept.
+    /// For each component whose net strength is kept: the density of a unit source.
     units: Vec<Matrix<T>>,
     /// By parity, then by octant ([`Symmetry::octants`]): the translation between a box and a family of children.
     shift: Vec<Matrix<T>>,
@@ -49,8 +49,8 @@ pub(super) struct Half<T> {
 /// [module header](super) for units and the order of vectors. n = `points`, C = `values`,
 /// E = `strengths`.
 ///
-/// The downward operators are the transposes of the upward ones of the adjoint kernel K(−r)ᵀ. For a reciprocal kernel
-/// that is the kernel itself, and nothing more is stored.
+/// The downward operators are the transposes of the upward operators of the adjoint kernel K(−r)ᵀ. A reciprocal
+/// kernel is its own adjoint, so nothing more is stored for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operators<T> {
     /// Order p: points per edge of a surface.
@@ -63,12 +63,13 @@ pub struct Operators<T> {
     pub strengths: usize,
     /// Kernel parameters on the unit box (already dilated).
     pub params: Vec<f64>,
-    /// L2L is to be multiplied by this number.
+    /// The factor by which a caller must multiply the result of an L2L matrix.
     pub l2l_factor: T,
-    /// Of multipoles: for each component whose net strength is kept ([`net`]), the strength of a source that it is, if any.
+    /// For each component of a multipole whose net strength is kept ([`net`]): the number of the source strength that
+    /// adds up to it, or `None` if the net strength is always 0.
     pub kept: Vec<Option<usize>>,
     upward: Half<T>,
-    /// Of the adjoint kernel, if it is another.
+    /// The operators of the adjoint kernel, unless the kernel is its own adjoint.
     adjoint: Option<Half<T>>,
 }
 
@@ -76,27 +77,27 @@ pub struct Operators<T> {
 #[derive(Clone, Copy, Debug)]
 pub struct Direction<'a, T> {
     pub(super) half: &'a Half<T>,
-    /// Whether these are the transposes of `half`.
+    /// Whether the operators are the transposes of `half`.
     pub(super) downward: bool,
-    /// Whether the solve is that for densities without net strengths.
+    /// Whether the solve yields densities without net strength.
     pub(super) neutral: bool,
 }
 
 impl<'a, T: Scalar> Direction<'a, T> {
-    /// How check values fold.
+    /// The folding of check values.
     pub fn check(&self) -> &'a Side {
         if self.downward { &self.half.symmetry.strengths } else { &self.half.symmetry.values }
     }
-    /// How densities fold.
+    /// The folding of densities.
     pub fn density(&self) -> &'a Side {
         if self.downward { &self.half.symmetry.values } else { &self.half.symmetry.strengths }
     }
-    /// Whether `representative` stands for `octant`.
+    /// Whether reflections take the octant `representative` to `octant`.
     pub(super) fn represents(&self, representative: usize, octant: usize) -> bool {
         self.half.symmetry.representative(octant) == representative
     }
-    /// For each parity χ: χ, and the surface solve as two factors: density = `[0]·([1]·check)`, folded. One product matrix
-    /// would lose half the digits.
+    /// For each parity: the parity, and the two factors of the surface solve, density = `[0]·([1]·check)` on folded
+    /// vectors. A single product matrix would lose half the digits.
     pub fn solves(&self) -> impl Iterator<Item = (usize, [MatRef<'a, T>; 2])> + use<'a, T> {
         let Direction { half, downward, neutral } = *self;
         half.symmetry.parities().enumerate().map(move |(k, parity)| {
@@ -108,10 +109,12 @@ impl<'a, T: Scalar> Direction<'a, T> {
             }
         })
     }
-    /// For each parity χ and each octant o that stands for its images: χ, o, and the translation between parity χ
-    /// of a box and place χ|o of the folded family of its children ([`Side::fold_family`]).
-    /// Upward: M2M, density of the family → check values of the box. Downward: L2L, density of the box → check values of
-    /// the family, **divided by** [`Operators::l2l_factor`].
+    /// The translations between a box and its family of children, as (parity χ, octant o, matrix). There is one for
+    /// each parity and for each octant that represents its mirror images. The matrix connects parity χ of the box
+    /// with place χ|o of the folded family ([`Side::fold_family`]).
+    ///
+    /// * Upward it is M2M: density of the family → check values of the box.
+    /// * Downward it is L2L: density of the box → check values of the family, **divided by** [`Operators::l2l_factor`].
     pub fn shifts(&self) -> impl Iterator<Item = (usize, usize, MatRef<'a, T>)> + use<'a, T> {
         let Direction { half, downward, .. } = *self;
         let places = half.symmetry.parities().flat_map(|x| half.symmetry.octants().map(move |o| (x, o)));
@@ -123,8 +126,9 @@ impl<'a, T: Scalar> Direction<'a, T> {
 }
 
 impl<T: Scalar> Half<T> {
-    /// From the matrix `solve` between concentric surfaces (density → check values) and `shift(octant)` (density of
-    /// a child → check values), of which only columns named are asked for; `sums` are those of [`net`].
+    /// Builds the operators. `solve(columns)` are columns of the matrix between concentric surfaces (density → check
+    /// values); `shift(octant)` is the matrix from the density of a child to check values; `sums` come from
+    /// [`net::sums`].
     fn build(
         symmetry: Symmetry,
         cutoff: f64,
@@ -133,8 +137,8 @@ impl<T: Scalar> Half<T> {
         sums: &[net::Sum],
     ) -> Result<Self, Error> {
         let mut folded = vec![0.0; symmetry.values.len()];
-        // A reflection takes column j to that of an image of j: the columns of parity χ are the parity χ of
-        // one column each, times the root of the number of images.
+        // A reflection takes column j to the column of an image of j. So one column per set of images is enough: column
+        // of parity χ = parity χ of that column, times √(number of images).
         let mut block = |matrix: &Matrix<f64>, parity: usize, sizes: &mut dyn Iterator<Item = usize>| {
             let rows = symmetry.values.block(parity);
             let mut data = Vec::with_capacity(rows.len() * matrix.cols);
@@ -167,7 +171,7 @@ impl<T: Scalar> Half<T> {
         self.solve.iter().flatten().chain(&self.neutral).chain(&self.units).chain(&self.shift)
     }
 
-    /// From the [`matrices`](Self::matrices); `None` if they run out or a shape is wrong.
+    /// Rebuilds the operators from their [`matrices`](Self::matrices). `None` if they run out or have a wrong shape.
     fn from_matrices(symmetry: Symmetry, sums: usize, next: &mut dyn FnMut() -> Option<Matrix<T>>) -> Option<Self> {
         let fits = |m: &Matrix<T>, rows, cols| (m.rows, m.cols, m.data.len()) == (rows, cols, rows * cols);
         let mut solve: Vec<[Matrix<T>; 2]> = Vec::new();
@@ -205,79 +209,86 @@ impl<T: Scalar> Operators<T> {
     /// says so, and [`Error::Numerical`] if the singular value decomposition fails
     /// (not finite kernel values).
     pub fn build<F: Family>(params: &[f64], p: usize) -> Result<Self, Error> {
-        Self::with_cutoff::<F>(params, p, cutoff::<T>(p))
+        T::build(&Members::of::<F>(), params, p, cutoff::<T>(p))
     }
 
     /// [`build`](Self::build) with singular values below `cutoff` times the largest dropped.
     pub fn with_cutoff<F: Family>(params: &[f64], p: usize, cutoff: f64) -> Result<Self, Error> {
+        T::build(&Members::of::<F>(), params, p, cutoff)
+    }
+
+    /// [`with_cutoff`](Self::with_cutoff) for a family without its type.
+    pub(super) fn of(family: &Members, params: &[f64], p: usize, cutoff: f64) -> Result<Self, Error> {
+        let kernel = &family.equivalent;
         if !(MIN_ORDER..=MAX_ORDER).contains(&p) {
             return Err(Error::Order { order: p, min: MIN_ORDER, max: MAX_ORDER });
         }
-        if F::Equivalent::RECIPROCAL && !reciprocal_at::<F::Equivalent>(params, [0.9, -1.3, 0.7]) {
-            let reason = format!("kernel {} is declared RECIPROCAL, and K(−r) is not K(r)ᵀ", F::Equivalent::NAME);
+        if kernel.reciprocal && !kernel.reciprocal_at(params, [0.9, -1.3, 0.7]) {
+            let reason = format!("kernel {} is declared RECIPROCAL, and K(−r) is not K(r)ᵀ", kernel.name);
             return Err(Error::Unsupported { operation: "the equivalent-density method", reason });
         }
         let (inner, outer) = (surface::points(p, surface::INNER), surface::points(p, surface::OUTER));
         let child = |octant| in_child(&inner, octant);
-        let (shared, _) = l2l_factor::<F::Equivalent>();
-        let symmetry = Symmetry::of::<F::Equivalent>(params, p);
+        let (shared, _) = l2l_factor(kernel);
+        let symmetry = Symmetry::of(kernel, params, p);
         let upward = Half::build(
             symmetry.clone(),
             cutoff,
-            |columns| kernel_columns::<F::Equivalent>(params, &outer, &inner, columns),
-            // Strengths hatted for the child become hatted for the parent.
+            |columns| kernel_columns(kernel, params, &outer, &inner, columns),
+            // The factor turns strengths hatted for the child into strengths hatted for the parent.
             |octant| {
-                let factor = |_: usize, j: usize| power(F::Equivalent::strength_degree(j));
-                kernel_matrix::<F::Equivalent>(params, &outer, &child(octant), factor)
+                let factor = |_: usize, j: usize| power((kernel.strength_degree)(j));
+                kernel_matrix(kernel, params, &outer, &child(octant), factor)
             },
-            &net::sums::<F>(params, &outer),
+            &net::sums(family, params, &outer),
         )?;
         let adjoint = if shared {
             None
         } else {
-            let downward = kernel_matrix::<F::Equivalent>(params, &inner, &outer, |_, _| 1.0).transposed();
+            let downward = kernel_matrix(kernel, params, &inner, &outer, |_, _| 1.0).transposed();
             let half = Half::build(
                 symmetry.adjoint(),
                 cutoff,
                 |columns| downward.columns(columns),
-                // Values in the parent's units become values in the child's.
+                // The factor turns values in units of the parent into values in units of the child.
                 |octant| {
-                    let factor = |i: usize, _: usize| power(F::Equivalent::value_degree(i));
-                    kernel_matrix::<F::Equivalent>(params, &child(octant), &outer, factor).transposed()
+                    let factor = |i: usize, _: usize| power((kernel.value_degree)(i));
+                    kernel_matrix(kernel, params, &child(octant), &outer, factor).transposed()
                 },
                 &[],
             )?;
             Some(half)
         };
-        Ok(Self::of_halves::<F>(params, p, upward, adjoint))
+        Ok(Self::of_halves(family, params, p, upward, adjoint))
     }
 
-    fn of_halves<F: Family>(params: &[f64], p: usize, upward: Half<T>, adjoint: Option<Half<T>>) -> Self {
+    fn of_halves(family: &Members, params: &[f64], p: usize, upward: Half<T>, adjoint: Option<Half<T>>) -> Self {
+        let kernel = &family.equivalent;
         Operators {
             order: p,
             points: surface::len(p),
-            values: F::Equivalent::VALUES,
-            strengths: F::Equivalent::STRENGTHS,
+            values: kernel.values,
+            strengths: kernel.strengths,
             params: params.to_vec(),
-            l2l_factor: T::of(l2l_factor::<F::Equivalent>().1),
-            kept: net::of_sources::<F>(params),
+            l2l_factor: T::of(l2l_factor(kernel).1),
+            kept: net::of_sources(family, params),
             upward,
             adjoint,
         }
     }
 
-    /// From check values on the outer surface to densities on the inner one, and from children to parents.
+    /// The upward operators: check values on the outer surface → density on the inner surface, and children → parent.
     pub fn upward(&self) -> Direction<'_, T> {
         Direction { half: &self.upward, downward: false, neutral: !self.kept.is_empty() }
     }
 
-    /// From check values on the inner surface to densities on the outer one, and from parents to children.
+    /// The downward operators: check values on the inner surface → density on the outer surface, and parent → children.
     pub fn downward(&self) -> Direction<'_, T> {
         Direction { half: self.adjoint.as_ref().unwrap_or(&self.upward), downward: true, neutral: false }
     }
 
-    /// For each component whose net strength sources have: the number of the strength, and the density that stands for a
-    /// unit of it. Net strength times density is to be added to what the upward solve yields.
+    /// The source strengths whose net strength is kept, as (number of the strength, density of a unit of it). The
+    /// caller adds net strength times density to the result of the upward solve.
     pub fn units(&self) -> impl Iterator<Item = (usize, &[T])> {
         self.kept.iter().zip(&self.upward.units).filter_map(|(source, unit)| Some(((*source)?, &unit.data[..])))
     }
@@ -287,18 +298,18 @@ impl<T: Scalar> Operators<T> {
         self.upward.matrices().chain(self.adjoint.iter().flat_map(Half::matrices))
     }
 
-    /// The operators whose [`matrices`](Self::matrices) are those of `next`; `None` if it runs out
-    /// or a shape is wrong.
-    pub(super) fn from_matrices<F: Family>(
+    /// Rebuilds the operators from their [`matrices`](Self::matrices). `None` if `next` runs out or a shape is wrong.
+    pub(super) fn from_matrices(
+        family: &Members,
         params: &[f64],
         p: usize,
         next: &mut dyn FnMut() -> Option<Matrix<T>>,
     ) -> Option<Self> {
-        let symmetry = Symmetry::of::<F::Equivalent>(params, p);
-        let upward = Half::from_matrices(symmetry.clone(), net::of_sources::<F>(params).len(), next)?;
-        let (shared, _) = l2l_factor::<F::Equivalent>();
+        let symmetry = Symmetry::of(&family.equivalent, params, p);
+        let upward = Half::from_matrices(symmetry.clone(), net::of_sources(family, params).len(), next)?;
+        let (shared, _) = l2l_factor(&family.equivalent);
         let adjoint = if shared { None } else { Some(Half::from_matrices(symmetry.adjoint(), 0, next)?) };
-        Some(Self::of_halves::<F>(params, p, upward, adjoint))
+        Some(Self::of_halves(family, params, p, upward, adjoint))
     }
 
     /// Bytes held.
@@ -307,17 +318,18 @@ impl<T: Scalar> Operators<T> {
     }
 }
 
-/// 2^degree: what a dilation by 2 does.
+/// 2^degree: the factor of a dilation by 2.
 fn power(degree: i32) -> f64 {
     (degree as f64).exp2()
 }
 
-/// Whether the downward matrices are the transposes of the upward ones, and the factor of L2L.
-/// K(−r) = K(r)ᵀ makes them so up to the factor between levels, which is one number if the degrees
-/// are reciprocal too.
-fn l2l_factor<K: Kernel>() -> (bool, f64) {
-    let degree = |i: usize| K::value_degree(i) - K::strength_degree(i);
-    let shared = K::RECIPROCAL && K::VALUES == K::STRENGTHS && (0..K::VALUES).all(|i| degree(i) == degree(0));
+/// Whether the downward matrices are the transposes of the upward matrices, and the factor of L2L. For K(−r) = K(r)ᵀ
+/// they are transposes up to the factors between levels. These are a single number if value_degree − strength_degree
+/// is the same for all components.
+fn l2l_factor(kernel: &Member) -> (bool, f64) {
+    let degree = |i: usize| (kernel.value_degree)(i) - (kernel.strength_degree)(i);
+    let square = kernel.values == kernel.strengths;
+    let shared = kernel.reciprocal && square && (0..kernel.values).all(|i| degree(i) == degree(0));
     (shared, if shared { power(degree(0)) } else { 1.0 })
 }
 
@@ -327,9 +339,9 @@ pub(super) fn in_child(points: &[[f64; 3]], octant: usize) -> Vec<[f64; 3]> {
     points.iter().map(|x| std::array::from_fn(|a| 0.5 * x[a] + center(a))).collect()
 }
 
-/// The pseudo-inverse of each block of a block-diagonal matrix as two factors, `V·Σ^(−1/2)` and `Σ^(−1/2)·Uᵀ`,
-/// without the singular values below `cutoff` times the largest of all. The split keeps both in the range of f32
-/// and makes the factors of the transpose the transposes of these.
+/// The pseudo-inverse of each block of a block-diagonal matrix, as two factors `V·Σ^(−1/2)` and `Σ^(−1/2)·Uᵀ`.
+/// Singular values below `cutoff` times the largest of all blocks are dropped. The symmetric split keeps both factors
+/// in the range of f32; and the factors of the transposed matrix are their transposes.
 fn pseudo_inverses(blocks: Vec<Matrix<f64>>, cutoff: f64) -> Result<Vec<[Matrix<f64>; 2]>, Error> {
     let decompose = |a: &Matrix<f64>| {
         let failed = Error::Numerical { routine: "singular value decomposition", rows: a.rows, columns: a.cols };
@@ -339,8 +351,8 @@ fn pseudo_inverses(blocks: Vec<Matrix<f64>>, cutoff: f64) -> Result<Vec<[Matrix<
     let all: Vec<_> = blocks.iter().map(decompose).collect::<Result<_, _>>()?;
     let sigma = |k: usize| all[k].S().column_vector().iter().copied();
     let largest = (0..all.len()).flat_map(sigma).fold(0.0, f64::max);
-    // A kernel that underflows on the scale of the box (Yukawa, κh ≫ 1) has no far field to carry.
-    let smallest = if largest < SMALLEST { f64::INFINITY } else { cutoff * largest };
+    // A kernel that underflows on the scale of the box (Yukawa, κh ≫ 1) has no far field.
+    let smallest = if largest < MIN_FAR_FIELD { f64::INFINITY } else { cutoff * largest };
     let factors = |k: usize| {
         let (u, v) = (all[k].U(), all[k].V());
         let weights: Vec<f64> = sigma(k).take_while(|&s| s > smallest).map(|s| s.sqrt().recip()).collect();
@@ -352,28 +364,34 @@ fn pseudo_inverses(blocks: Vec<Matrix<f64>>, cutoff: f64) -> Result<Vec<[Matrix<
     Ok((0..all.len()).map(factors).collect())
 }
 
-/// Largest singular value below which a kernel counts as zero outside its box; its square root
-/// and those of the smaller values must stay in the range of f32.
-const SMALLEST: f64 = 1e-30;
+/// If the largest singular value is below this number, the kernel counts as zero outside its box. The square roots of
+/// all kept singular values must stay in the range of f32.
+const MIN_FAR_FIELD: f64 = 1e-30;
 
-/// Parameters of family `F` on the unit box that stands for a box of side `side`.
+/// Kernel parameters of family `F` after dilating a box of side `side` to side 1.
 pub fn unit_parameters<F: Family>(params: &[f64], side: f64) -> Vec<f64> {
-    F::Equivalent::unit_parameters(params, side)
+    <F::Equivalent as Kernel>::unit_parameters(params, side)
 }
 
-/// The operators of every level of a tree: one shared set for a homogeneous kernel, one per level
-/// otherwise.
+/// The operators of all levels of a tree. A homogeneous kernel has one set for all levels, other kernels one per level.
 #[derive(Clone, Debug)]
 pub struct OperatorSet<T> {
     levels: Vec<Arc<Operators<T>>>,
 }
 
 impl<T: Scalar> OperatorSet<T> {
-    /// The operators of family `F` with parameters `params` at order `p` for boxes of the sides
-    /// `sides[level]`, from the [`cache`](super::cache) or built; `disk` is a folder that keeps them
-    /// between runs.
+    /// The operators of family `F` with parameters `params` at order `p`, for boxes of the sides `sides[level]`. They
+    /// come from the [`cache`] or are built. `disk` is a folder that keeps them between runs.
     pub fn build<F: Family>(params: &[f64], sides: &[f64], p: usize, disk: Option<&Path>) -> Result<Self, Error> {
-        let level = |&side: &f64| cache::operators::<F, T>(params, side, p, disk);
+        Self::of(&Members::of::<F>(), params, sides, p, disk)
+    }
+
+    /// [`build`](Self::build) for a family without its type.
+    ///
+    /// # Errors
+    /// Those of [`Operators::build`].
+    pub fn of(family: &Members, params: &[f64], sides: &[f64], p: usize, disk: Option<&Path>) -> Result<Self, Error> {
+        let level = |&side: &f64| T::operators(family, params, side, p, disk);
         Ok(OperatorSet { levels: sides.iter().map(level).collect::<Result<_, _>>()? })
     }
 

@@ -1,37 +1,32 @@
 //! M2L as a convolution: the kernel's Fourier transforms for the 316 offsets of the V list.
 //!
-//! The inner surfaces of two boxes of one level carry the same lattice, so the field of a
-//! multipole on the check surface of another box depends on differences of lattice coordinates
-//! only (Ying, Biros & Zorin 2004, §3.3.3). Densities are laid on a periodic grid of
-//! [`Grid::side`]³ points, zero off the surface. For a target box that is `offset` box sides from
-//! the source box,
+//! The inner surfaces of two boxes of one level carry the same lattice. The field of a multipole on the check surface
+//! of another box therefore depends only on differences of lattice coordinates: it is a convolution (Ying, Biros &
+//! Zorin 2004, §3.3.3). Densities are put on a periodic grid of [`Grid::side`]³ points, zero off the surface. For a
+//! target box that is `offset` box sides from the source box,
 //!
 //! check\[a\] = restriction to the surface of IFFT( Σ_b Ĝ(offset, a, b) · FFT(density\[b\]) ).
 //!
 //! # Layout
 //!
 //! * A grid is real, `side³` numbers; lattice point (x, y, z) is entry `(x·side + y)·side + z`.
-//! * A spectrum is that of the real grid: entry `(kx·side + ky)·half + kz` holds frequency
-//!   (kx, ky, kz), with kx, ky in `0..side` and only kz in `0..half`, `half = side/2 + 1` (the
-//!   half spectrum is along z, the contiguous axis; the rest follows from
-//!   Ĝ(−k) = conj Ĝ(k)).
+//! * A spectrum is the Fourier transform of a real grid. Entry `(kx·side + ky)·half + kz` holds frequency (kx, ky, kz),
+//!   with kx, ky in `0..side` and kz in `0..half`, `half = side/2 + 1`. The other frequencies along z follow from
+//!   Ĝ(−k) = conj Ĝ(k).
 //! * Forward: Σ x·e^(−2πi k·n/side); inverse: Σ X·e^(+2πi k·n/side), neither scaled. The factor
 //!   1/side³ is in Ĝ.
-//! * 2p − 1 is the smallest period without aliasing, and what is used: an even period 2p (used by
-//!   other codes) has `2p·2p·(p + 1)` frequencies instead of `(2p − 1)²·p`, 1.39 times as many at
-//!   p = 6 and 1.22 at p = 10, and the sum over the V list is linear in that number. The transforms,
-//!   one per box and not one per pair, are slower at the larger primes (sides 19, 23 and 31 at
-//!   p = 10, 12 and 16 take rustfft three to six times as long per point as 15 or 27).
+//! * The period is 2p − 1, the smallest without aliasing. It has the fewest frequencies, and the sum over the V list,
+//!   the dominant cost, is linear in their number (compared with 2p in docs/notes/equivalent-densities.md).
 
 use super::{matrix::unit_strength, surface};
-use fmm_traits::Kernel;
+use fmm_traits::Member;
 use rustfft::{Fft, FftNum, FftPlanner, num_complex::Complex};
 
 /// Number of offsets: all of {−3..3}³ that are not adjacent, i.e. not in {−1..1}³.
 pub const OFFSETS: usize = 316;
 
-/// Target anchor minus source anchor for every offset index, in lexicographic order; the offset
-/// −o has index `OFFSETS − 1 − index(o)`.
+/// Target anchor minus source anchor for every offset index, in lexicographic order. The offset −o has index
+/// `OFFSETS − 1 − index(o)`.
 pub fn offsets() -> impl Iterator<Item = [i32; 3]> {
     (0..343i32).map(|i| [i / 49 - 3, i / 7 % 7 - 3, i % 7 - 3]).filter(|o| o.iter().any(|d| d.abs() > 1))
 }
@@ -42,7 +37,8 @@ pub fn offset_index(offset: [i32; 3]) -> Option<usize> {
         return None;
     }
     let [x, y, z] = offset.map(|d| d + 3);
-    // The 27 skipped entries lie in rows (x, y) of 2..=4: three each, before the current one.
+    // The 27 adjacent offsets have no index. They lie in the rows (x, y) with both in 2..=4, three per row: count those
+    // before `offset`.
     let rows = 3 * (x - 2).clamp(0, 3) + if (2..=4).contains(&x) { (y - 2).clamp(0, 3) } else { 0 };
     let here = (2..=4).contains(&x) && (2..=4).contains(&y) && z > 4;
     Some((49 * x + 7 * y + z - 3 * rows - if here { 3 } else { 0 }) as usize)
@@ -82,25 +78,24 @@ impl Grid {
     }
 }
 
+/// What [`for_each_spectrum`] calls: with the index of an offset, a value, a strength, and the spectrum.
+pub type Visit<'a> = &'a mut dyn FnMut(usize, usize, usize, &[Complex<f64>]);
+
 /// Calls `visit(offset index, value a, strength b, spectrum)` once for every offset, value and
-/// strength of the equivalent kernel `K` on boxes of side 1 at order `p`; `spectrum` has
+/// strength of the equivalent `kernel` on boxes of side 1 at order `p`; `spectrum` has
 /// [`Grid::frequencies`] entries. Offsets come in no particular order.
-pub fn for_each_spectrum<K: Kernel>(
-    params: &[f64],
-    p: usize,
-    mut visit: impl FnMut(usize, usize, usize, &[Complex<f64>]),
-) {
-    let reciprocal = K::RECIPROCAL && K::VALUES == K::STRENGTHS;
+pub fn for_each_spectrum(kernel: &Member, params: &[f64], p: usize, visit: Visit) {
+    let reciprocal = kernel.reciprocal && kernel.values == kernel.strengths;
     let grid = Grid::new(p);
     let n = grid.side;
     let spacing = surface::INNER / (p - 1) as f64;
     let scale = 1.0 / grid.points() as f64;
     let fft = FftPlanner::new().plan_fft_forward(n);
     let zero = Complex::new(0.0, 0.0);
-    let mut cubes = vec![vec![zero; grid.points()]; K::VALUES];
+    let mut cubes = vec![vec![zero; grid.points()]; kernel.values];
     let mut spectrum = vec![zero; grid.frequencies()];
     let mut values = [0.0; fmm_traits::kernel::MAX_COMPONENTS];
-    // Periodic index → difference of lattice coordinates.
+    // From a periodic index to a difference of lattice coordinates.
     let difference = |i: usize| if i < p { i as f64 } else { i as f64 - n as f64 };
     for (o, offset) in offsets().enumerate() {
         // K(−r) = K(r)ᵀ: the opposite offset has the conjugate spectra, values and strengths swapped.
@@ -108,11 +103,11 @@ pub fn for_each_spectrum<K: Kernel>(
             break;
         }
         let r = |axis: usize, i: usize| offset[axis] as f64 + spacing * difference(i);
-        for b in 0..K::STRENGTHS {
+        for b in 0..kernel.strengths {
             let unit = unit_strength(b);
             for g in 0..grid.points() {
                 let at = [r(0, g / (n * n)), r(1, g / n % n), r(2, g % n)];
-                K::eval(params, &at, &unit[..K::STRENGTHS], &mut values[..K::VALUES]);
+                (kernel.eval)(params, &at, &unit[..kernel.strengths], &mut values[..kernel.values]);
                 for (cube, v) in cubes.iter_mut().zip(values) {
                     cube[g] = Complex::new(scale * v, 0.0);
                 }
@@ -132,8 +127,8 @@ pub fn for_each_spectrum<K: Kernel>(
     }
 }
 
-/// The three-dimensional transform of a cube of `n`³ numbers: three passes, each transforming the
-/// contiguous axis and rotating the axes.
+/// The three-dimensional transform of a cube of `n`³ numbers. Each of three passes transforms the contiguous axis and
+/// then permutes the axes cyclically.
 pub(super) fn transform<T: FftNum>(fft: &dyn Fft<T>, n: usize, mut cube: Vec<Complex<T>>) -> Vec<Complex<T>> {
     let mut rotated = cube.clone();
     for _ in 0..3 {

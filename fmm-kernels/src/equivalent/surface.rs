@@ -4,19 +4,14 @@
 //! concentric with the box (Ying, Biros & Zorin 2004, §3.1). Both the inner and the outer surface
 //! of a box use the same lattice, so one index names a point on either.
 
-/// Side of the inner cube over the side of the box: the multipole's equivalent density and the
-/// local's check values. It must be at least 1: the density must enclose the sources.
-///
-/// Other codes take 1.05 with an outer side of 2.95. Measured on the chains of the testkit: from
-/// there to 1.01 and 2.99 the errors of Laplace fall by a tenth to a quarter and those of Stokes
-/// by 1.4 to 3; 1.1 and 2.9 cost Laplace a quarter and Stokes a factor of two to three, 1.2
-/// and 2.8 factors of two and ten. No kernel is ever evaluated between the inner surface and a point
-/// of its box, so that points close to it do no harm.
+/// Side of the inner surface, in sides of the box. The inner surface carries the multipole's equivalent density and the
+/// local's check values. It must enclose the sources, so the constant is at least 1. A smaller inner and a larger outer
+/// surface are further apart, and give smaller errors (measured in docs/notes/equivalent-densities.md).
 pub const INNER: f64 = 1.01;
 
-/// Side of the outer cube over the side of the box: the multipole's check values and the local's
-/// equivalent density. It must stay below 3, where the far field begins, and `INNER + OUTER` must
-/// not exceed 4, or the surfaces of boxes of the V list overlap. See [`INNER`] for its value.
+/// Side of the outer surface, in sides of the box. The outer surface carries the multipole's check values and the
+/// local's equivalent density. It must stay below 3, where the far field begins. `INNER + OUTER` must not exceed 4,
+/// or surfaces of boxes in the V list overlap. See [`INNER`] for the choice.
 pub const OUTER: f64 = 2.99;
 
 /// Number of points of the surface of order `p` ≥ 2.
@@ -24,18 +19,19 @@ pub const fn len(p: usize) -> usize {
     6 * (p - 1) * (p - 1) + 2
 }
 
-/// Points that exist in the same number of mirror images.
+/// Surface points with the same number of mirror images. A point in the middle plane of an axis is its own image there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Axes, as bits, in whose middle the points lie: reflection leaves them in place.
+    /// Axes, as bits, whose reflection leaves the points in place.
     pub fixed: usize,
-    /// First of its points.
+    /// First point of the segment.
     pub start: usize,
-    /// Points of one image; the images follow each other by the bits of the axes along which they lie in the upper half.
+    /// Points of one image. An image is named by the axes, as bits, along which its points lie in the upper half;
+    /// images follow each other in the order of these bits.
     pub len: usize,
 }
 
-/// The points of one segment and image, in lexicographic order of their coordinates folded into the lower half.
+/// The points of a segment's image in the lower half of all axes, in lexicographic order.
 fn representatives(p: usize, fixed: usize) -> Vec<[usize; 3]> {
     let range = |axis: usize| if fixed >> axis & 1 == 1 { p / 2..p.div_ceil(2) } else { 0..p / 2 };
     let mut points = Vec::new();
@@ -47,7 +43,8 @@ fn representatives(p: usize, fixed: usize) -> Vec<[usize; 3]> {
     points
 }
 
-/// The segments of the surface of order `p`: one for even p; for odd p also those of the middle planes and lines.
+/// The segments of the surface of order `p`. Even p has one; odd p also has segments in the middle planes and on their
+/// lines of intersection.
 pub fn segments(p: usize) -> Vec<Segment> {
     let mut start = 0;
     let all = (0..8usize).map(|fixed| {
@@ -59,8 +56,8 @@ pub fn segments(p: usize) -> Vec<Segment> {
     all.filter(|s| s.len > 0).collect()
 }
 
-/// Lattice coordinates (x, y, z), each in `0..p`, of the surface points, in the order of every density and every
-/// check vector: by [`segments`], in each by image, so that reflections exchange consecutive stretches.
+/// Lattice coordinates (x, y, z), each in `0..p`, of the surface points. Every density and every check vector has this
+/// order: by segment ([`segments`]), within a segment by image. Reflections then exchange consecutive ranges.
 pub fn lattice(p: usize) -> Vec<[usize; 3]> {
     let mut points = Vec::with_capacity(len(p));
     for s in segments(p) {

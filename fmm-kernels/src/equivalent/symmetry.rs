@@ -1,46 +1,48 @@
-//! The reflections of a cube, and what they save.
+//! The reflections of a cube. They split the operators of symmetric kernels into small blocks.
 //!
-//! A kernel that a reflection R of one axis takes to itself up to signs, K(Rr) = D K(r) D′ with diagonal D and D′
-//! of ±1, commutes with that reflection, and so does every operator between concentric surfaces. In
-//! the basis of vectors that are even or odd under each such reflection, the operators fall apart into 2^k blocks for
-//! k reflections: eight of an eighth of the rows and columns for Laplace, Stokes and every other isotropic kernel.
-//! Surface solves then cost 8 times fewer operations and their decompositions 64 times
-//! fewer. The eight children of a box exchange places under the reflections, so that M2M (and L2L) of all
-//! eight together falls apart the same way, and costs 8 times less as well.
+//! Let R reflect one axis. A kernel is symmetric under R if K(Rr) = D K(r) D′ with diagonal matrices D and D′ of ±1.
+//! Every operator between concentric surfaces then commutes with R. A vector can be split into parts that are even or
+//! odd under each such reflection, and operators do not mix the parts. With k reflections there are 2^k blocks.
+//! Laplace, Stokes and all other isotropic kernels have eight blocks, each with an eighth of the rows and columns.
+//! Surface solves then cost 8 times fewer operations, and their decompositions 64 times fewer. Reflections exchange
+//! the eight children of a box, so M2M and L2L of all eight children together split into blocks too, and also cost 8
+//! times less.
 //!
-//! Signs are found by looking at values of the kernel. One that has no such symmetry keeps whole operators
-//! (k = 0) and pays for them; no code but [`Symmetry::of`] knows the difference.
+//! [`Symmetry::of`] finds the signs from values of the kernel. A kernel without symmetry has whole operators (k = 0);
+//! all other code is the same.
 //!
 //! # Notation
-//! A *parity* χ is a set of axes as bits: those under whose reflections a vector is odd. [`Side::fold`] takes a
-//! vector over a surface to the orthonormal basis in which parities are consecutive; [`Side::unfold`] takes it
-//! back. [`Side::fold_family`] does the same for the vectors of eight children.
+//!
+//! A *parity* χ is a set of axes, as bits: the axes whose reflection changes the sign of a vector. Example: χ = 0b101
+//! is odd in x and z and even in y. [`Side::fold`] transforms a vector over a surface to the orthonormal basis of
+//! even and odd vectors, parity by parity; [`Side::unfold`] transforms it back. [`Side::fold_family`] does the same
+//! for the vectors of eight children.
 
 use super::matrix::kernel_matrix;
 use super::surface::{self, Segment};
-use fmm_traits::{Kernel, Real};
+use fmm_traits::{Member, Real};
 use std::ops::Range;
 
-/// Values that differ by this fraction of the largest are the same.
-const SAME: f64 = 1e-12;
+/// Largest difference, relative to the largest value, of two kernel values that count as equal.
+const EQUAL_VALUES: f64 = 1e-12;
 
-/// Which reflections a kernel has, and how its values and strengths transform.
+/// The reflections under which a kernel is symmetric, and how its values and strengths transform.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Symmetry {
-    /// The axes, as bits.
+    /// The axes whose reflection is a symmetry, as bits.
     axes: usize,
-    /// Vectors of check values (of strengths, for the adjoint kernel).
+    /// The folding of check values (for the adjoint kernel: of strengths).
     pub values: Side,
-    /// Vectors of densities.
+    /// The folding of densities.
     pub strengths: Side,
 }
 
 impl Symmetry {
-    /// Of kernel `K` on surfaces of order `p`.
-    pub fn of<K: Kernel>(params: &[f64], p: usize) -> Self {
-        let (mut axes, mut values, mut strengths) = (0, vec![0; K::VALUES], vec![0; K::STRENGTHS]);
+    /// The symmetry of `kernel` on surfaces of order `p`.
+    pub fn of(kernel: &Member, params: &[f64], p: usize) -> Self {
+        let (mut axes, mut values, mut strengths) = (0, vec![0; kernel.values], vec![0; kernel.strengths]);
         for axis in 0..3 {
-            if let Some([v, s]) = signs::<K>(params, axis) {
+            if let Some([v, s]) = signs(kernel, params, axis) {
                 axes |= 1 << axis;
                 values.iter_mut().zip(v).for_each(|(mask, odd)| *mask |= (odd as usize) << axis);
                 strengths.iter_mut().zip(s).for_each(|(mask, odd)| *mask |= (odd as usize) << axis);
@@ -49,12 +51,12 @@ impl Symmetry {
         Symmetry { axes, values: Side::new(p, axes, &values), strengths: Side::new(p, axes, &strengths) }
     }
 
-    /// Of the adjoint kernel K(−r)ᵀ.
+    /// The symmetry of the adjoint kernel K(−r)ᵀ.
     pub(super) fn adjoint(&self) -> Self {
         Symmetry { axes: self.axes, values: self.strengths.clone(), strengths: self.values.clone() }
     }
 
-    /// The parities: all sets of the axes with a reflection.
+    /// The parities: all subsets of the symmetric axes.
     pub fn parities(&self) -> impl Iterator<Item = usize> + use<> {
         let axes = self.axes;
         (0..8).filter(move |x| x & !axes == 0)
@@ -66,24 +68,26 @@ impl Symmetry {
         (0..8).filter(move |o| o & axes == 0)
     }
 
-    /// The one of [`octants`](Self::octants) that reflections take to `octant`.
+    /// The octant among [`octants`](Self::octants) that reflections take to `octant`.
     pub(super) fn representative(&self, octant: usize) -> usize {
         octant & !self.axes
     }
 }
 
-/// Whether each value and each strength of `K` changes sign when `axis` is reflected; `None` without that symmetry.
-fn signs<K: Kernel>(params: &[f64], axis: usize) -> Option<[Vec<bool>; 2]> {
+/// Whether each value and each strength of `kernel` changes sign when `axis` is reflected; `None` without that symmetry.
+fn signs(kernel: &Member, params: &[f64], axis: usize) -> Option<[Vec<bool>; 2]> {
     let places = [[0.9, -1.3, 0.7], [0.31, 0.77, -1.1], [-1.7, 0.23, 0.45]];
-    let at = |r: [f64; 3]| kernel_matrix::<K>(params, &[r], &[[0.0; 3]], |_, _| 1.0).data;
-    let mut odd = vec![None; K::VALUES * K::STRENGTHS];
+    let at = |r: [f64; 3]| kernel_matrix(kernel, params, &[r], &[[0.0; 3]], |_, _| 1.0).data;
+    let (rows, columns) = (kernel.values, kernel.strengths);
+    let mut odd = vec![None; rows * columns];
     for r in places {
         let mut image = r;
         image[axis] = -r[axis];
         let (here, there) = (at(r), at(image));
         let largest = here.iter().fold(0.0f64, |m, x| m.max(x.abs()));
         for ((x, y), odd) in here.iter().zip(&there).zip(&mut odd) {
-            let (same, opposite) = ((x - y).abs() <= SAME * largest, (x + y).abs() <= SAME * largest);
+            let tolerance = EQUAL_VALUES * largest;
+            let (same, opposite) = ((x - y).abs() <= tolerance, (x + y).abs() <= tolerance);
             match (same, opposite, *odd) {
                 (true, true, _) => {}
                 (true, false, None | Some(false)) => *odd = Some(false),
@@ -92,13 +96,13 @@ fn signs<K: Kernel>(params: &[f64], axis: usize) -> Option<[Vec<bool>; 2]> {
             }
         }
     }
-    // An entry that is not zero ties a value to a strength: spread the signs along the ties.
-    let (mut values, mut strengths) = (vec![None; K::VALUES], vec![None; K::STRENGTHS]);
-    for first in 0..K::VALUES {
+    // A non-zero entry ties the sign of a value to the sign of a strength. Spread the signs along these ties.
+    let (mut values, mut strengths) = (vec![None; rows], vec![None; columns]);
+    for first in 0..rows {
         values[first].get_or_insert(false);
-        for _ in 0..K::VALUES + K::STRENGTHS {
+        for _ in 0..rows + columns {
             for (k, &odd) in odd.iter().enumerate() {
-                let (Some(odd), (j, i)) = (odd, (k / K::VALUES, k % K::VALUES)) else { continue };
+                let (Some(odd), (j, i)) = (odd, (k / rows, k % rows)) else { continue };
                 match (values[i], strengths[j]) {
                     (Some(v), None) => strengths[j] = Some(v ^ odd),
                     (None, Some(s)) => values[i] = Some(s ^ odd),
@@ -111,7 +115,7 @@ fn signs<K: Kernel>(params: &[f64], axis: usize) -> Option<[Vec<bool>; 2]> {
     Some([values, strengths].map(|side| side.into_iter().map(|odd| odd.unwrap_or(false)).collect()))
 }
 
-/// Consecutive numbers of a vector.
+/// A copy of consecutive numbers from one vector to another.
 #[derive(Clone, Debug, PartialEq)]
 struct Piece {
     from: usize,
@@ -119,7 +123,8 @@ struct Piece {
     len: usize,
 }
 
-/// Images of points under one reflection, as offsets into a vector; the same offset for points that it leaves in place.
+/// Points and their images under one reflection, as offsets into a vector. Points that the reflection leaves in place
+/// have `here` = `there`.
 #[derive(Clone, Debug, PartialEq)]
 struct Images {
     here: usize,
@@ -128,19 +133,20 @@ struct Images {
     odd: bool,
 }
 
-/// The even and odd vectors over one surface, for components with given signs.
+/// The folding of vectors over one surface, for components with given signs: from surface order to even and odd parts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Side {
     len: usize,
-    /// Where each parity begins in a folded vector, and the end.
+    /// Begin of each parity in a folded vector, and the end.
     starts: [usize; 9],
-    /// From the surface's order to the folded order.
+    /// Copies from surface order to folded order.
     pieces: Vec<Piece>,
-    /// In folded order: blocks that become their sum and their difference.
+    /// In folded order, `[a, b, length]`: two ranges that are replaced by their sum and their difference.
     pairs: Vec<[usize; 3]>,
-    /// By axis with a reflection: the images of all points.
+    /// For each symmetric axis: the images of all points.
     reflections: Vec<(usize, Vec<Images>)>,
-    /// By parity and row of its block: a point and component whose images make up that row, and their number.
+    /// For each row of a folded vector: an entry (point and component) whose images make up the row, and the number of
+    /// images.
     rows: Vec<(usize, usize)>,
 }
 
@@ -153,7 +159,7 @@ impl Side {
             starts[parity] = rows.len();
             for (c, sign) in odd.iter().enumerate() {
                 for s in &segments {
-                    // The combination number q of the images is odd under q.
+                    // Combination q of the images changes sign under the reflections in q.
                     for image in s.images().filter(|q| (q & axes) ^ sign == parity) {
                         let size = 1 << (axes & !s.fixed).count_ones();
                         pieces.push(Piece { from: c * n + s.at(image), to: rows.len(), len: s.len });
@@ -190,17 +196,18 @@ impl Side {
         self.len
     }
 
-    /// The numbers of parity `parity` in a folded vector.
+    /// The range of `parity` in a folded vector.
     pub fn block(&self, parity: usize) -> Range<usize> {
         self.starts[parity]..self.starts[parity + 1]
     }
 
-    /// For each number of parity `parity`: the entry of a vector that it and its images are made of, and their number.
+    /// For each number in the block of `parity`: an entry of the vector that it is made of, and the number of its
+    /// images.
     pub(super) fn representatives(&self, parity: usize) -> &[(usize, usize)] {
         &self.rows[self.block(parity)]
     }
 
-    /// A vector in the basis of even and odd ones.
+    /// Writes `vector` in the basis of even and odd vectors to `folded`.
     #[inline(always)]
     pub fn fold<T: Real>(&self, vector: &[T], folded: &mut [T]) {
         for p in &self.pieces {
@@ -218,7 +225,7 @@ impl Side {
         }
     }
 
-    /// Its own inverse.
+    /// Replaces pairs by sums and differences, times √½. It is its own inverse.
     #[inline(always)]
     fn combine<T: Real>(&self, folded: &mut [T]) {
         let half = T::of(std::f64::consts::FRAC_1_SQRT_2);
@@ -238,9 +245,8 @@ impl Side {
         }
     }
 
-    /// The vectors of the eight octants of a family in the basis of even and odd ones, in place: octant o at
-    /// `family[o·stride..]`. Afterwards place χ|o holds parity χ of the octants that the reflections make of o, as
-    /// numbers over the surface of o.
+    /// Folds the vectors of the eight children of a box, in place. The child in octant o is at `family[o·stride..]`.
+    /// Afterwards, place χ|o holds parity χ of the octants that are mirror images of o, over the surface of o.
     #[inline(always)]
     pub fn fold_family<T: Real>(&self, family: &mut [T], stride: usize) {
         self.for_each_reflection(family, stride, |[a, b, c, d], sign| {
@@ -259,8 +265,8 @@ impl Side {
         });
     }
 
-    /// For each reflection: `of([u, u′, v, v′], sign)` replaces the numbers of a lower octant u and an upper octant v at a
-    /// point and its image.
+    /// For each reflection, calls `of([u, u′, v, v′], sign)` and stores the four numbers that it returns. u and v are
+    /// numbers of a lower and an upper octant at one point, u′ and v′ those at the image of the point.
     #[inline(always)]
     fn for_each_reflection<T: Real>(
         &self,
@@ -291,7 +297,7 @@ impl Side {
         }
     }
 
-    /// The vector as seen after the reflections of `axes`, with the signs of the components.
+    /// Applies the reflections of `axes` to a vector, with the signs of the components.
     pub(super) fn reflect<T: Real>(&self, vector: &mut [T], axes: usize) {
         for (_, images) in self.reflections.iter().filter(|(axis, _)| axes & axis != 0) {
             for i in images {
@@ -305,7 +311,7 @@ impl Side {
     }
 }
 
-/// Two disjoint stretches; the second is later.
+/// Two disjoint ranges of `x`; the second lies behind the first.
 #[inline(always)]
 fn two<T>(x: &mut [T], first: usize, second: usize, len: usize) -> (&mut [T], &mut [T]) {
     let (lower, upper) = x.split_at_mut(second);
@@ -328,14 +334,14 @@ impl Segment {
 mod tests {
     use super::*;
     use crate::{Laplace, Stokes, StokesPressure};
-    use fmm_traits::{Family, Lane, lane::dot};
+    use fmm_traits::{Family, Kernel, Lane, lane::dot};
 
     fn sine(n: usize, k: f64) -> Vec<f64> {
         (0..n).map(|i| (k * i as f64 + k).sin()).collect()
     }
 
     fn symmetry<F: Family>(family: F, p: usize) -> Symmetry {
-        Symmetry::of::<F::Equivalent>(&family.parameters(), p)
+        Symmetry::of(&Member::of::<F::Equivalent>(), &family.parameters(), p)
     }
 
     #[test]
@@ -392,7 +398,7 @@ mod tests {
     #[test]
     fn signs_are_found() {
         assert_eq!(symmetry(Laplace, 4).axes, 7);
-        assert_eq!(Symmetry::of::<Tilted>(&[], 4).axes, 4);
+        assert_eq!(Symmetry::of(&Member::of::<Tilted>(), &[], 4).axes, 4);
         let stokes = symmetry(Stokes { mu: 1.0 }, 4);
         assert_eq!((stokes.axes, stokes.values == stokes.strengths), (7, true));
         assert_eq!(symmetry(StokesPressure { mu: 1.0 }, 4).axes, 7);

@@ -1,18 +1,14 @@
-//! The error of each order, as measured.
+//! The measured error of each order.
 //!
-//! Relative ℓ2 errors against direct summation, the largest over the clouds of the testkit (4000 points, leaves of up to
-//! 60) and over normal strengths and uniform ones in (0, 1), with the 119 stencil and variable truncation, which err most
-//! (`cargo run --release -p backend-cpu --example spherical_clouds`). From order 6 on the cloud at fault is a grid, whose
-//! points lie in the corners of boxes: there the error falls as slowly as the bound η^p of
-//! [`truncation`](super::truncation), η = 0.76. Uniform points do 2 times better at order 6, 10 at 16 and 100 at 28;
-//! gradients 5, 20 and 300 times. Sources with dipoles err up to four times as much; leaves of up to 20 points, which leave
-//! more of the sum to the expansion, twice.
+//! The table holds the largest relative ℓ2 error over all clouds of the testkit. The worst cloud is a grid, whose
+//! points lie in the corners of boxes. Uniform points err much less, dipoles and small leaves up to four times more
+//! (measured in docs/notes/spherical-errors.md).
 
 use super::{MAX_ORDER, MIN_ORDER};
 use fmm_traits::{Error, Family, Kernel, Real};
 
-/// Order, and the errors of potential and gradient.
-const MEASURED: [(usize, [f64; 2]); 23] = [
+/// Order, and the measured errors of potential and gradient.
+const MEASURED_ERRORS: [(usize, [f64; 2]); 23] = [
     (1, [1.0e-1, 7.4e-1]),
     (2, [2.0e-2, 1.1e-1]),
     (3, [5.8e-3, 3.7e-2]),
@@ -37,17 +33,17 @@ const MEASURED: [(usize, [f64; 2]); 23] = [
     (36, [8.0e-10, 5.0e-8]),
     (40, [2.0e-10, 1.8e-8]),
 ];
-/// What f32 adds, whatever the order.
+/// Rounding error of f32, which adds to the error of any order.
 const ROUNDING_F32: f64 = 1.5e-6;
-/// What f64 adds.
+/// Rounding error of f64.
 const ROUNDING_F64: f64 = 1e-14;
 
-/// Expected relative ℓ2 error at order `p` in precision `T`: of the potential, or with `gradient` of its gradient.
+/// Expected relative ℓ2 error at order `p` in precision `T`, of the potential or, with `gradient`, of the gradient.
 pub fn expected_error<T: Real>(p: usize, gradient: bool) -> f64 {
     let k = gradient as usize;
-    let after = MEASURED.partition_point(|(q, _)| *q < p).min(MEASURED.len() - 1);
-    let (q, errors) = MEASURED[after];
-    let (q0, errors0) = MEASURED[after.saturating_sub(1)];
+    let after = MEASURED_ERRORS.partition_point(|(q, _)| *q < p).min(MEASURED_ERRORS.len() - 1);
+    let (q, errors) = MEASURED_ERRORS[after];
+    let (q0, errors0) = MEASURED_ERRORS[after.saturating_sub(1)];
     // Between measured orders the error is geometric.
     let part = if q > q0 { (p.min(q) as f64 - q0 as f64) / (q - q0) as f64 } else { 1.0 };
     let rounding = if T::EPSILON < 1e-10 { ROUNDING_F64 } else { ROUNDING_F32 };
@@ -57,7 +53,7 @@ pub fn expected_error<T: Real>(p: usize, gradient: bool) -> f64 {
 /// Smallest order whose [`expected_error`] is at most `tolerance`.
 ///
 /// # Errors
-/// [`Error::Tolerance`]; [`Error::ToleranceFloor`] with the smallest error there is.
+/// [`Error::Tolerance`]; [`Error::ToleranceFloor`] with the smallest reachable error.
 pub fn order_for<F: Family, T: Real>(tolerance: f64, gradient: bool) -> Result<usize, Error> {
     if !(tolerance > 0.0 && tolerance.is_finite()) {
         return Err(Error::Tolerance { tolerance });

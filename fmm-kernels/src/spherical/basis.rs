@@ -5,44 +5,45 @@
 //!
 //! R_n^m = w_n^m·Re F_n^m (m ≥ 0) and w_n^m·Im F_n^m (sines, m ≥ 1), w_n^m = √((2 − δ_{m0}) (n − m)! (n + m)!),
 //!
-//! and S = R/r^(2n+1). On the unit sphere the squares of a degree add up to 1, so that no factorial is ever
-//! formed and no entry exceeds rⁿ: the basis of Gumerov & Duraiswami (2008), eqs. 11–15, is
+//! and S = R/r^(2n+1). On the unit sphere the squares of the entries of one degree add up to 1, so no factorial is ever
+//! formed and no entry exceeds rⁿ. The basis of Gumerov & Duraiswami (2008), eqs. 11–15, is
 //! R̃_n^m = (−1)ⁿ R_n^m/w_n^m for the cosines and −(−1)ⁿ R_n^m/w_n^m for the sines. With |y| < |x|
 //!
 //! 1/|x − y| = Σ_{n,m} R_n^m(y) S_n^m(x):
 //!
-//! the factor (−1)ⁿ (2 − δ_{m0}) that their eq. 14 takes in a real basis is in the two w. A rotation of the
-//! axes acts on R and S alike, by one orthogonal matrix a degree.
+//! where their eq. 14 has a factor (−1)ⁿ (2 − δ_{m0}) that the two w contain here. A rotation of the axes acts on R and
+//! on S by the same orthogonal matrix, one per degree.
 //!
 //! # Order of a row
 //!
 //! Degree n holds 2n + 1 entries from [`cosine`]`(n, 0)` = n²: the cosines m = 0 … n, then the sines m = 1 … n. An
 //! expansion of order p has the degrees 0 … p − 1, p² entries.
 //!
-//! Between the two rotations of a translation, where each m goes with itself, a row is sorted by m instead:
-//! [`column`].
+//! Between the two rotations of a translation, entries of different m do not mix. There a row is sorted by m:
+//! [`column()`].
 
 use fmm_traits::{Real, SimdLane};
 
-/// Place of Re (m ≥ 0) in a row.
+/// Place of the cosine entry (n, m), m ≥ 0, in a row.
 #[inline(always)]
 pub const fn cosine(n: usize, m: usize) -> usize {
     n * n + m
 }
 
-/// Place of Im (m ≥ 1) in a row.
+/// Place of the sine entry (n, m), m ≥ 1, in a row.
 #[inline(always)]
 pub const fn sine(n: usize, m: usize) -> usize {
     n * n + n + m
 }
 
-/// First place of m in a row sorted by m: the cosines of the degrees m … order − 1, then (m ≥ 1) their sines.
+/// First place of m in a row sorted by m. There lie the cosines of the degrees m … order − 1, then, if m ≥ 1, the
+/// sines.
 #[inline(always)]
 pub const fn column(order: usize, m: usize) -> usize {
     if m == 0 { 0 } else { (2 * m - 1) * order - m * (m - 1) }
 }
 
-/// Place of (n, m), m ≤ n, in a triangle.
+/// Place of (n, m), 0 ≤ m ≤ n, in an array over all such pairs (a triangle).
 #[inline(always)]
 pub(crate) const fn triangle(n: usize, m: usize) -> usize {
     n * (n + 1) / 2 + m
@@ -68,7 +69,7 @@ impl<T: Real> Basis<T> {
             for m in 0..=n {
                 let w = ((n * n - m * m) as f64).sqrt();
                 let before = (d - 1.0).powi(2) - (m * m) as f64;
-                // m = n is the diagonal, and R_{n−2}^{n−1} does not exist.
+                // m = n is handled by `diagonal`; R_{n−2}^{n−1} does not exist.
                 basis.z.push(T::of(if m < n { (2.0 * d - 1.0) / w } else { 0.0 }));
                 basis.r2.push(T::of(if m + 1 < n { before.sqrt() / w } else { 0.0 }));
             }
@@ -76,18 +77,20 @@ impl<T: Real> Basis<T> {
         basis
     }
 
-    /// The two coefficients of R_n^m = `a`·z·R_{n−1}^m − `b`·r²·R_{n−2}^m, m < n; of R_n^n = `a`·(x + iy)·R_{n−1}^{n−1} the one.
+    /// The coefficients `[a, b]` of the recursion of R_n^m. For m < n it is R_n^m = a·z·R_{n−1}^m − b·r²·R_{n−2}^m. For
+    /// m = n it is R_n^n = a·(x + iy)·R_{n−1}^{n−1}, and b = 0.
     pub fn coefficients(&self, n: usize, m: usize) -> [T; 2] {
         if m == n { [self.diagonal[n], T::of(0.0)] } else { [self.z[triangle(n, m)], self.r2[triangle(n, m)]] }
     }
 
-    /// All R_n^m at (x, y, z) up to `order`, over `out` (Gumerov & Duraiswami eq. 15 in this normalisation).
+    /// Writes all R_n^m at (x, y, z) below degree `order` to `out` (Gumerov & Duraiswami eq. 15 in this normalisation).
     #[inline(always)]
     pub fn regular<V: SimdLane<Scalar = T>>(&self, order: usize, at: [V; 3], out: &mut [V]) {
         self.multiples(order, V::splat(1.0), at, out);
     }
 
-    /// As [`regular`](Self::regular), times `factor`: the recursions are linear, so a strength costs nothing.
+    /// As [`regular`](Self::regular), times `factor`. The recursions are linear, so the strength of a source as the
+    /// factor costs nothing.
     #[inline(always)]
     pub fn multiples<V: SimdLane<Scalar = T>>(&self, order: usize, factor: V, [x, y, z]: [V; 3], out: &mut [V]) {
         let out = &mut out[..order * order];
@@ -118,8 +121,8 @@ impl<T: Real> Basis<T> {
         }
     }
 
-    /// All S_n^m at a point other than the origin: R at the inverted point x/r², over r. The inversion is done
-    /// in f64, so that squares of far points do not overflow.
+    /// All S_n^m at a point other than the origin: R at the inverted point x/r², divided by r. The inversion is done in
+    /// f64, so that squares of far points do not overflow.
     pub fn singular(&self, order: usize, x: [f64; 3], out: &mut [T]) {
         let r2: f64 = x.iter().map(|c| c * c).sum();
         self.regular(order, x.map(|c| T::of(c / r2)), out);

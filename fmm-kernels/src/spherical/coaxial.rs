@@ -1,17 +1,17 @@
-//! Translations along z, where each m goes with itself only.
+//! Translations along z. They do not mix entries of different m.
 //!
 //! In the basis of this module the entries of Gumerov & Duraiswami (2008), eqs. 18–19, for a unit distance are
 //!
 //! * M2M, from k to n ≥ k: √(C(n + m, k + m) C(n − m, k − m)); L2L, from n to k ≤ n, is its transpose;
 //! * M2L, from k to n: (−1)^(n+m) √(C(n + k, n + m) C(n + k, n − m)),
 //!
-//! for cosines and sines alike. Other distances and sides are scalings by powers of the degree before and
-//! after (eq. 35), so that one set of tables serves all.
+//! for cosines and sines alike. Other distances and sides only scale each degree n by the n-th power of a ratio, before
+//! and after (eq. 35), so one set of tables serves all.
 
 use super::basis::column;
 use fmm_traits::{Real, SimdLane};
 
-/// Which translation.
+/// The three kinds of translation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
     /// M2M: multipole of a child → multipole of its parent.
@@ -39,7 +39,7 @@ fn root_binomial(n: usize, k: usize) -> f64 {
     (1..=k).map(|i| (n - k + i) as f64 / i as f64).product::<f64>().sqrt()
 }
 
-/// M2M from k to n, 0 for k > n.
+/// The M2M entry from degree k to degree n, 0 for k > n.
 fn up(n: usize, k: usize, m: usize) -> f64 {
     if k <= n { root_binomial(n + m, k + m) * root_binomial(n - m, k - m) } else { 0.0 }
 }
@@ -61,7 +61,8 @@ impl<T: Real> Coaxial<T> {
         tables
     }
 
-    /// The matrix of a step for one m: (order − m)² numbers, to degree m + row from degree m + column, row by row.
+    /// The matrix of a step for one m: (order − m)² numbers, row by row. Row i and column k take degree m + k to degree
+    /// m + i.
     pub fn block(&self, step: Step, m: usize) -> &[T] {
         let before: usize = (0..m).map(|k| (self.order - k).pow(2)).sum();
         &self.table(step)[before..][..(self.order - m).pow(2)]
@@ -77,8 +78,8 @@ impl<T: Real> Coaxial<T> {
         }
     }
 
-    /// `to` ← translation of `from` by a unit distance along z; orders read and written. Both rows are sorted by m
-    /// ([`column`]), and only m below both orders are written.
+    /// `to` ← translation of `from` by a unit distance along z. `read` and `write` are the orders of `from` and `to`.
+    /// Both rows are sorted by m ([`column()`]); only m below both orders are written.
     #[inline(always)]
     pub fn apply<V: SimdLane<Scalar = T>>(&self, step: Step, [read, write]: [usize; 2], from: &[V], to: &mut [V]) {
         let p = self.order;
@@ -92,7 +93,7 @@ impl<T: Real> Coaxial<T> {
             let (c, s) = if m > 0 { (&from[..count], &from[width..][..count]) } else { (&from[..count], &from[..0]) };
             let to = &mut to[column(p, m)..];
             for i in (0..rows).step_by(2) {
-                // Entries beside the triangle are zero.
+                // M2M and L2L matrices are triangular: the other entries are zero.
                 let (begin, end) = match step {
                     Step::Across => (0, count),
                     Step::Up => (0, count.min(i + 2)),

@@ -1,9 +1,9 @@
 //! Translations as dense matrices, for machines that are fastest at products of matrices.
 //!
-//! Rows belong to boxes of side 1 ([`Shift`]), so that one matrix of p² × p² entries serves the edges of all levels: of M2M and L2L
-//! one for each octant of the child, of M2L one for each of the 316 offsets of the V list. They are made by
-//! [`Rcr`], a column a unit vector; mirror images of an offset share their products, since a reflection of an axis turns the sign
-//! of some harmonics and nothing else.
+//! Rows are in units of a box of side 1 ([`Shift`]), so one p² × p² matrix serves an offset on all levels: one per
+//! octant of the child for M2M and L2L, one per offset of the V list (316) for M2L. Each column is [`Rcr`] applied to
+//! a unit vector. Mirror images of an offset share the work: reflecting an axis only changes the sign of some
+//! harmonics.
 
 use super::coaxial::Step;
 use super::rcr::Rcr;
@@ -12,14 +12,14 @@ use super::truncation::Truncation;
 use crate::equivalent::spectra::offset_index;
 use fmm_traits::Cube;
 
-/// Makes matrices of one order, column by column, in f64.
+/// The matrices of one order, made column by column in f64.
 #[derive(Debug)]
 pub struct Dense {
     rcr: Rcr<f64>,
     order: usize,
 }
 
-/// Whether the sign of the harmonic at `place` turns with x, y and z.
+/// Whether the harmonic at `place` changes sign when x, y or z does.
 fn odd(place: usize) -> [bool; 3] {
     let n = place.isqrt();
     let (m, sine) = if place - n * n <= n { (place - n * n, false) } else { (place - n * n - n, true) };
@@ -27,18 +27,18 @@ fn odd(place: usize) -> [bool; 3] {
 }
 
 impl Dense {
-    /// For expansions of `order`.
+    /// Matrices for expansions of `order`.
     pub fn new(order: usize) -> Self {
         Dense { rcr: Rcr::new(order), order }
     }
 
-    /// M2M from the child in an octant (bit a: the upper half of axis a).
+    /// The M2M matrix from the child in an octant (bit a: the upper half of axis a).
     pub fn up(&self, octant: usize) -> Vec<f64> {
         let (parent, child) = family(octant);
         self.matrix(Step::Up, &Shift::up(parent, child, self.order))
     }
 
-    /// L2L to the child in an octant.
+    /// The L2L matrix to the child in an octant.
     pub fn down(&self, octant: usize) -> Vec<f64> {
         let (parent, child) = family(octant);
         self.matrix(Step::Down, &Shift::down(child, parent, self.order))
@@ -80,7 +80,7 @@ impl Dense {
     }
 }
 
-/// A box of side 1 and its child in an octant.
+/// A box of side 1 at the origin, and its child in an octant.
 pub fn family(octant: usize) -> (Cube, Cube) {
     let center = std::array::from_fn(|a| if octant >> a & 1 == 1 { 0.25 } else { -0.25 });
     (Cube { center: [0.0; 3], side: 1.0 }, Cube { center, side: 0.5 })

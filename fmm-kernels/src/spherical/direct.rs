@@ -1,4 +1,4 @@
-//! Translations term by term, O(p⁴): the oracle of the fast ones, and a variant of its own.
+//! Translations term by term, O(p⁴): the oracle of the fast translations, and a variant of its own.
 //!
 //! In complex form, H_n^m = √((n − m)! (n + m)!)·F_n^m for all |m| ≤ n (so H_n^{−m} = (−1)^m conj H_n^m; F as in
 //! [`basis`](super::basis)), I = H/r^(2n+1), and with

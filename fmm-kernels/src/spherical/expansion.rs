@@ -12,14 +12,15 @@ use super::{MAX_ORDER, MIN_ORDER, accuracy};
 use fmm_traits::{Cloud, Cube, Error, Expansion, Family, Kernel, Real};
 use std::marker::PhantomData;
 
-/// How M2M, M2L and L2L are done.
+/// How M2M, M2L and L2L are computed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Translation {
     /// Rotate – coaxial – rotate back, O(p³).
     #[default]
     Rcr,
-    /// The same, and M2L may end at domains of two and four children (`fmm_tree::domains`): with the lists of the 119 stencil 61
-    /// translations a box. One box and one pair at a time there are no domains.
+    /// As `Rcr`, but an M2L translation may end at a domain of two or four children (`fmm_tree::domains`). With the
+    /// lists of the 119 stencil this leaves 61 translations per box. The operators of one pair, in this file, use no
+    /// domains.
     Domains,
     /// Term by term, O(p⁴).
     Direct,
@@ -36,7 +37,7 @@ impl Translation {
     }
 }
 
-/// The variants.
+/// Options of the expansion.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct SphericalOptions {
     /// How expansions are translated.
@@ -45,22 +46,24 @@ pub struct SphericalOptions {
     pub truncation: Truncation,
 }
 
-/// Spherical harmonics for a family whose far field is that of Laplace charges and dipoles: `S` takes the strengths
-/// to the requested values, `E` charges to the same values (the two kernels of [`Family::visit`]).
+/// Spherical harmonics for a family whose far field is that of Laplace charges and dipoles. `S` is the kernel from the
+/// strengths to the requested values, `E` the kernel from charges to the same values (the two kernels of
+/// [`Family::visit`]).
 ///
 /// # Where it is valid
 ///
 /// * M2P: all of the target box lies outside the sphere around the source box, of radius √3/2 sides about its
 ///   centre.
-/// * M2L: the spheres around the two boxes are apart, D > √3/2·(h₁ + h₂). For equal sides the centres are more than
-///   √3 sides apart: one box between them is enough, in any direction. A source of half the side of the target must
-///   have its centre more than 3√3/4 ≈ 1.3 target sides away (the nearest edge of the 119 stencil: 1.64); touching
-///   boxes, and a leaf that is one small box away from a box of twice its side, never are.
+/// * M2L: the spheres around the two boxes are apart, D > √3/2·(h₁ + h₂). For equal sides the centres must be more
+///   than √3 sides apart, so one box between them is enough in any direction. A source of half the side of the target
+///   must have its centre more than 3√3/4 ≈ 1.3 target sides away (the nearest edge of the 119 stencil: 1.64).
+///   Touching boxes are never far enough apart, nor is a leaf that is one small box away from a box of twice its
+///   side.
 /// * P2L: as M2P with the roles exchanged.
 ///
-/// Truncation errors fall by a factor of at most R₁/(D − R₂) or R₂/(D − R₁) a degree ([`truncation`](super::truncation)),
-/// and R/d for points at distance d; [`order_for`](Expansion::order_for) counts on edges as near as those of
-/// U, V, W, X lists or of the 119 stencil.
+/// Truncation errors fall per degree by a factor of at most R₁/(D − R₂) or R₂/(D − R₁)
+/// ([`truncation`](super::truncation)), and by R/d for points at distance d. [`order_for`](Expansion::order_for)
+/// assumes edges no nearer than those of U, V, W, X lists or of the 119 stencil.
 ///
 /// Values are those of the kernel, without the family's `scale`.
 #[derive(Debug)]
@@ -127,8 +130,8 @@ impl<F: Family, T: Real, S: Kernel, E: Kernel> SphericalExpansion<F, T, S, E> {
         }
     }
 
-    /// Σ strength · row(source), for the charges and for the three components of the dipoles, both hatted for
-    /// boxes of `side`.
+    /// Σ strength · row(source), once for the charges and once for each component of the dipoles. Strengths are hatted
+    /// for the box `at`.
     fn moments(&self, sources: Cloud<T>, order: usize, at: Cube, row: impl Fn([f64; 3], &mut [T])) -> Moments<T> {
         let zeros = |some: bool| vec![T::of(0.0); if some { order * order } else { 0 }];
         let mut moments = Moments {
@@ -149,8 +152,8 @@ impl<F: Family, T: Real, S: Kernel, E: Kernel> SphericalExpansion<F, T, S, E> {
         moments
     }
 
-    /// Adds Σ coefficients·row at each target: the potential by `first`, its derivatives by what `derive` makes of it
-    /// for an axis.
+    /// Adds the values at each target: Σ coefficients·row. The coefficients of the potential are `first`; `derive`
+    /// makes from coefficients those of the derivative along an axis.
     fn evaluate(
         &self,
         at: Cube,
@@ -177,7 +180,7 @@ impl<F: Family, T: Real, S: Kernel, E: Kernel> SphericalExpansion<F, T, S, E> {
     }
 }
 
-/// Rows that wait for the gradient of the dipoles.
+/// Sums over sources: one row for the charges, three rows to which the gradient matrices are still to be applied.
 struct Moments<T> {
     charge: Vec<T>,
     dipole: [Vec<T>; 3],
@@ -285,7 +288,7 @@ impl<F: Family, T: Real, S: Kernel, E: Kernel> Expansion<T> for SphericalExpansi
     }
 }
 
-/// Radius of the sphere of [`m2p_valid`] in sides of the source.
+/// Radius of the sphere in [`m2p_valid`], in sides of the source.
 pub const M2P_RADIUS: f64 = RADIUS * ROUNDING;
 
 /// Whether all of `at` lies outside the sphere around `source`.
@@ -299,7 +302,8 @@ pub fn m2l_valid(at: Cube, source: Cube) -> bool {
     longer(std::array::from_fn(|a| at.center[a] - source.center[a]), sphere(at) + sphere(source))
 }
 
-/// Whether a vector is longer than `length`, in whose unit no square over- or underflows that matters.
+/// Whether a vector is longer than `length`. Coordinates are divided by `length` first, so that no square overflows and
+/// no square that matters underflows.
 fn longer(vector: [f64; 3], length: f64) -> bool {
     vector.map(|x| (x / length).powi(2)).iter().sum::<f64>() > 1.0
 }

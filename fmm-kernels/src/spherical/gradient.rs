@@ -5,14 +5,14 @@
 //!
 //! ∂_a R_n = A^a R_{n−1}, and, by ∇_x = −∇_y of Σ R(y) S(x) = 1/|x − y|, ∂_a S_{n−1} = −(A^a)ᵀ S_n.
 //!
-//! So one set of matrices differentiates local coefficients (∇ΣL R: (A^a)ᵀL), multipole coefficients (∇ΣM S:
-//! −A^a M), makes the multipole of a dipole (v·∇R: A R) and its local field (v·∇S: −Aᵀ S). This is what
-//! Gumerov & Duraiswami (2008), §2.3, ask for: gradients by coefficients, not by differences.
+//! One set of matrices therefore has four uses: derivatives of a local, ∇ΣL R: (A^a)ᵀL; derivatives of a multipole,
+//! ∇ΣM S: −A^a M; the multipole of a dipole, v·∇R: A R; and the local of a dipole, v·∇S: −Aᵀ S. Gumerov & Duraiswami
+//! (2008), §2.3, also take gradients by coefficients instead of differences.
 
 use super::basis::{cosine, sine};
 use fmm_traits::Real;
 
-/// `value` at (`row`, `column`): degree n of the row, n − 1 of the column.
+/// The matrix entry `value` at (`row`, `column`). The row belongs to a degree n, the column to degree n − 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<T> {
     pub row: u32,
@@ -20,11 +20,11 @@ pub(crate) struct Entry<T> {
     pub value: T,
 }
 
-/// A^x, A^y, A^z up to an order, entries by rising degree.
+/// The matrices A^x, A^y, A^z up to an order, with entries by rising degree.
 #[derive(Clone, Debug)]
 pub struct Gradient<T> {
     axes: [Vec<Entry<T>>; 3],
-    /// `ends[axis][n]`: entries of degrees up to n.
+    /// `ends[axis][n]`: number of entries of the degrees up to n.
     ends: [Vec<usize>; 3],
 }
 

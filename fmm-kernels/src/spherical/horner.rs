@@ -1,37 +1,42 @@
 //! The field of a multipole as a polynomial, summed by Horner's rule: the fast M2P of low orders.
 //!
-//! S is R at the inverted point u = x/r² over r, so the field of the moments M is F(u)/r with the polynomial F = Σ M R. Sums over powers
-//! are shorter than the recursions of the basis: three variables x, y, s = r² of u, and z at most once, for z² = s − x² − y²;
-//! a coefficient is one multiply-add for the value, about two for value and gradient, and no harmonic is ever stored. Order p has
+//! S at x is R at the inverted point u = x/r², divided by r. The field of the moments M is therefore F(u)/r with the
+//! polynomial F = Σ M R. F is a polynomial in the coordinates x, y, z of u and s = |u|². Because z² = s − x² − y², z
+//! appears at most once per monomial.
+//!
+//! Each coefficient costs one multiply-add for the value and about two for value and gradient. No harmonic is stored.
+//! That is less than the recursions of the basis need at low orders. Order p has
 //!
 //! T(p) + T(p − 1), T(p) = Σ_k t(p − 2k), t(n) = n(n + 1)/2,
 //!
-//! coefficients: 4, 20, 56, 120, 220 for p = 2, 4, 6, 8, 10, so that recursions overtake in the end. A monomial xⁱ yʲ zᵉ sᵏ comes from the
-//! harmonics of degree i + j + e + 2k alone: fewer degrees are a part of the same coefficients.
+//! coefficients: 4, 20, 56, 120, 220 for p = 2, 4, 6, 8, 10. They grow faster than the harmonics, so at high orders
+//! the recursions win. A monomial xⁱ yʲ zᵉ sᵏ comes only from harmonics of degree i + j + e + 2k, so a field of fewer
+//! degrees uses a part of the same coefficients.
 //!
-//! The powers of degree n are up to (1 + √2)ⁿ times as large as their sum (Legendre polynomials off the real line): rounding grows by that,
-//! and up to [`MOST`] stays below what is cut off, in f32 too.
+//! Rounding: the monomials of degree n are up to (1 + √2)ⁿ times as large as their sum (Legendre polynomials off the
+//! real line). Up to order [`MOST`] the rounding error stays below the truncation error, in f32 too.
 //!
-//! The gradient: with the derivatives G of F by u at fixed s and F_s, ∂_a(F/r) = (s G_a − u_a(F + 2 u·G + 2 s F_s))/r.
+//! Gradient: let G be the derivatives of F by u at fixed s, and F_s the derivative by s. Then
+//! ∂_a(F/r) = (s G_a − u_a(F + 2 u·G + 2 s F_s))/r.
 
 use super::basis::{Basis, cosine, sine};
 use fmm_traits::lane::dot;
 use fmm_traits::{Real, SimdLane};
 
-/// Largest order that is worth its coefficients: 816 of them for 256 harmonics.
+/// Largest order for which polynomials are used. Order 16 has 816 coefficients for 256 harmonics.
 pub const MOST: usize = 16;
 
-/// t(n): the pairs (i, j) with i + j < n.
+/// t(n): the number of pairs (i, j) with i + j < n.
 const fn pairs(n: usize) -> usize {
     n * (n + 1) / 2
 }
 
-/// T(n): the triples (i, j, k) with i + j + 2k < n.
+/// T(n): the number of triples (i, j, k) with i + j + 2k < n.
 fn triples(n: usize) -> usize {
     (0..n.div_ceil(2)).map(|k| pairs(n - 2 * k)).sum()
 }
 
-/// Place of xⁱ yʲ sᵏ among the triples of `n`: rows of i, by j, by k.
+/// Place of xⁱ yʲ sᵏ among the triples of `n`. They are sorted by k, then by j, then by i.
 fn place(n: usize, [i, j, k]: [usize; 3]) -> usize {
     let before: usize = (0..k).map(|k| pairs(n - 2 * k)).sum();
     before + row_start(n - 2 * k, j) + i
@@ -43,16 +48,16 @@ const fn row_start(n: usize, j: usize) -> usize {
     j * (2 * n + 1 - j) / 2
 }
 
-/// The numbers in a polynomial of `order`.
+/// Number of coefficients of a polynomial of `order`.
 pub fn len(order: usize) -> usize {
     triples(order) + triples(order.saturating_sub(1))
 }
 
-/// Rows of moments to coefficients, of one order.
+/// The map from moments to polynomial coefficients, and the evaluation, for one order.
 #[derive(Clone, Debug)]
 pub struct Horner<T> {
     order: usize,
-    /// Harmonic, monomial and its coefficient.
+    /// (harmonic, monomial, coefficient): the non-zero entries of the map.
     entries: Vec<(u32, u32, T)>,
     /// Where the pairs of each k begin, for z⁰ and z¹.
     starts: [Vec<usize>; 2],
@@ -74,13 +79,14 @@ fn monomials(order: usize) -> Vec<[usize; 4]> {
 }
 
 impl<T: Real> Horner<T> {
-    /// Of `order`.
+    /// The map for multipoles of `order`.
     pub fn new(order: usize) -> Self {
         let (all, basis) = (monomials(order), Basis::<f64>::new(order));
         let at = |[i, j, k, e]: [usize; 4]| {
             if e == 0 { place(order, [i, j, k]) } else { triples(order) + place(order - 1, [i, j, k]) }
         };
-        // factor·(powers of x, y, s and z)·from, added to `to`. All stays below the order: harmonics are made degree by degree.
+        // Adds factor·(powers of x, y, s and z)·from to `to`. Degrees stay below the order, since harmonics are made
+        // degree by degree.
         let product = |from: &[f64], factor: f64, [x, y, s, z]: [usize; 4], to: &mut [f64]| {
             for (&[i, j, k, e], &c) in all.iter().zip(from).filter(|(_, c)| **c != 0.0) {
                 let (i, j, k, c) = (i + x, j + y, k + s, factor * c);
@@ -135,7 +141,7 @@ impl<T: Real> Horner<T> {
         (size_of_val(&self.entries[..]) + starts) as u64
     }
 
-    /// The coefficients of the moments `from`, over `to` ([`len`] numbers).
+    /// Writes the polynomial coefficients of the moments `from` to `to` ([`len`] numbers).
     pub fn coefficients(&self, from: &[T], to: &mut [T]) {
         to.fill(T::default());
         for &(h, i, c) in &self.entries {
@@ -143,8 +149,8 @@ impl<T: Real> Horner<T> {
         }
     }
 
-    /// The potential and, if K = 4, the gradient of the first `degrees` degrees of a multipole with `coefficients` at x ≠ 0, with
-    /// r² in the range of the numbers.
+    /// The potential (K = 1) or potential and gradient (K = 4) at x of a multipole with `coefficients`, from its first
+    /// `degrees` degrees. x must not be 0, and r² must be in the range of the numbers.
     #[inline(always)]
     pub fn field<V: SimdLane<Scalar = T>, const K: usize>(
         &self,
@@ -176,7 +182,7 @@ impl<T: Real> Horner<T> {
     }
 }
 
-/// Σ c xⁱ yʲ sᵏ of coefficients for i + j + 2k < n, cut to fewer, and if K > 1 its derivatives by x, y and s.
+/// A running sum Σ c xⁱ yʲ sᵏ and, if K > 1, its derivatives by x, y and s, by Horner's rule.
 struct Sum<'a, V: SimdLane, const K: usize> {
     coefficients: &'a [V::Scalar],
     at: [V; 3],
@@ -193,7 +199,7 @@ impl<'a, V: SimdLane, const K: usize> Sum<'a, V, K> {
         Sum { coefficients, at, value: zero, by_x: zero, by_y: zero, by_s: zero }
     }
 
-    /// One step in s: what there is times s, and `plane`: value and derivatives by x and y.
+    /// One step in s: multiplies the sum by s and adds a plane, given by its value and its derivatives by x and y.
     #[inline(always)]
     fn step(&mut self, [value, by_x, by_y]: [V; 3]) {
         let s = self.at[2];
@@ -205,7 +211,7 @@ impl<'a, V: SimdLane, const K: usize> Sum<'a, V, K> {
         self.value = self.value.mul_add(s, value);
     }
 
-    /// One step in y of a plane: `row` is value and derivative by x.
+    /// One step in y: multiplies the plane by y and adds a row, given by its value and its derivative by x.
     #[inline(always)]
     fn up(&self, [value, by_x, by_y]: &mut [V; 3], row: [V; 2]) {
         let y = self.at[1];
@@ -216,7 +222,7 @@ impl<'a, V: SimdLane, const K: usize> Sum<'a, V, K> {
         *value = value.mul_add(y, row[0]);
     }
 
-    /// A row, value and derivative by x.
+    /// Value and derivative by x of a row of coefficients.
     #[inline(always)]
     fn row(&self, row: &[V::Scalar]) -> [V; 2] {
         let (x, zero) = (self.at[0], V::splat(0.0));
@@ -233,7 +239,8 @@ impl<'a, V: SimdLane, const K: usize> Sum<'a, V, K> {
         [value, by_x]
     }
 
-    /// All planes of `degrees`, which begin at `starts` where they are of `n`.
+    /// Adds all planes of the first `degrees` degrees. Plane k of the full polynomial of `n` degrees begins at
+    /// `starts[k]`.
     #[inline(always)]
     fn planes(&mut self, starts: &[usize], n: usize, degrees: usize) {
         for k in (0..degrees.div_ceil(2)).rev() {
@@ -241,8 +248,9 @@ impl<'a, V: SimdLane, const K: usize> Sum<'a, V, K> {
         }
     }
 
-    /// A plane: the first entries, 1 to `len`, of the rows of 1 to n that begin at `start`. Short rows are written out: their loops would
-    /// cost as much as what they do.
+    /// Adds one plane. It begins at `start` and has rows of n, n − 1, … 1 coefficients; a plane cut to `len` degrees
+    /// uses the first `len`, `len` − 1, … 1 coefficients of the first `len` rows. Short rows are unrolled, because a
+    /// loop would cost as much as its body.
     #[inline(always)]
     fn plane(&mut self, start: usize, n: usize, len: usize) {
         let mut plane = [V::splat(0.0); 3];
@@ -286,7 +294,7 @@ mod tests {
         }
     }
 
-    /// Potential and gradient are those of the harmonics, of all degrees and of fewer.
+    /// Potential and gradient agree with the harmonics, with all degrees and with fewer.
     #[test]
     fn fields_are_those_of_the_basis() {
         for order in 1..=MOST {
@@ -318,7 +326,7 @@ mod tests {
         }
     }
 
-    /// Rounding in f32 is far below what f32 plans promise, for multipoles of sources throughout a box of side 1.
+    /// Rounding in f32 is far below the promise of f32 plans, for multipoles of sources throughout a box of side 1.
     #[test]
     fn coefficients_in_f32_do_not_grow_beyond_its_digits() {
         for order in [8, 12, MOST] {

@@ -1,4 +1,4 @@
-//! What sources carry and targets want, as far as the expansion is concerned.
+//! The strengths of sources and the values of targets, as spherical harmonics see them.
 
 use crate::Laplace;
 use fmm_traits::{Error, Family, Kernel};
@@ -13,19 +13,24 @@ pub struct Layout {
     pub dipole: Option<usize>,
 }
 
-/// Derivatives among the values of `E`: 0, 1 (gradient) or 2 (Hessian).
+/// Highest derivative among the values of `E`: 0 (potential), 1 (gradient) or 2 (Hessian).
 pub fn derivatives<E: Kernel>() -> usize {
-    match E::VALUES {
+    derivatives_of(E::VALUES)
+}
+
+/// [`derivatives`] of a kernel with so many values.
+pub fn derivatives_of(values: usize) -> usize {
+    match values {
         1 => 0,
         4 => 1,
         _ => 2,
     }
 }
 
-/// What the sources of `F` carry.
+/// The layout of the strengths of family `F`, whose far field is evaluated by `E`.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a family whose far field is not that of charges 1/r and dipoles, with values `E`.
+/// [`Error::Unsupported`] if the far field is not that of charges 1/r and dipoles.
 pub fn layout<F: Family, E: Kernel>(family: &F) -> Result<Layout, Error> {
     let degrees: Vec<i32> = (0..F::Source::STRENGTHS).map(F::Source::strength_degree).collect();
     let harmonic = TypeId::of::<F::Equivalent>() == TypeId::of::<Laplace>() && matches!(E::VALUES, 1 | 4 | 10);

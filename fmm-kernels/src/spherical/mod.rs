@@ -1,31 +1,28 @@
 //! Spherical harmonics: the classic expansion of Laplace's equation, with real numbers only.
 //!
-//! A multipole of order p has the p² moments M = Σ q R(y) of the charges about the centre of its box, its field is
-//! Σ M S(x); a local is the field Σ L R(x). After Gumerov & Duraiswami (2008), §2.2–2.3.
+//! A multipole of order p holds the p² moments M = Σ q R(y) of the charges about the centre of its box. Its field is
+//! Σ M S(x). A local holds coefficients L of the field Σ L R(x). After Gumerov & Duraiswami (2008), §2.2–2.3.
 //!
 //! # Precision
 //!
-//! Every entry of the orthogonal basis is at most 1 for a point of the unit sphere, and the largest entry of a translation
-//! is about 10²² at order 40 (10³⁸ is the limit of f32), so that all orders work in f32 as in f64, for boxes
-//! of any side. What f32 cannot do is to profit from them: its errors stop falling at 7e-7 (potential and gradient),
-//! at order 14, and stay there up to order 40. (Gumerov & Duraiswami report a loss of accuracy from p = 16 on in f32: their
-//! entries carry factorials.) Tables are computed in f64 and rounded.
+//! All orders work in f32 and in f64, for boxes of any side: every entry of the basis is at most 1 on the unit
+//! sphere, and the entries of translations stay in the range of f32. In f32, orders above 14 gain no accuracy
+//! (measured in docs/notes/spherical-errors.md). Tables are computed in f64 and rounded.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | [`basis`] | R and S by recursion |
 //! | [`horner`] | fields of multipoles as polynomials |
 //! | [`gradient`] | derivatives, as sparse matrices on coefficients |
 //! | [`rotation`], [`coaxial`], [`rcr`] | translations in O(p³): rotate – coaxial – rotate back |
-//! | [`direct`] | the same term by term, O(p⁴) |
-//! | [`dense`] | the same as matrices |
+//! | [`direct`] | translations term by term, O(p⁴) |
+//! | [`dense`] | translations as dense matrices |
 //! | [`truncation`] | fewer degrees for pairs further apart |
-//! | [`layout`] | what sources carry, what targets want |
-//! | [`sparse`] | what dipoles and derivatives do to a row, as matrices |
+//! | [`layout`] | charges and dipoles among the strengths of a source |
+//! | [`sparse`] | dipoles and derivatives as sparse matrices on rows |
 //! | [`shift`] | the geometry of a translation, and units |
 //! | [`expansion`] | the operators of one box and one pair |
-//! | [`tail`] | what a cut series leaves of one pair |
-//! | [`accuracy`] | errors as measured |
+//! | [`accuracy`] | measured errors by order |
 
 pub mod accuracy;
 pub mod basis;
@@ -40,7 +37,6 @@ pub mod rcr;
 pub mod rotation;
 pub mod shift;
 pub mod sparse;
-pub mod tail;
 pub mod truncation;
 
 pub use expansion::{SphericalExpansion, SphericalOptions, Translation};

@@ -1,11 +1,11 @@
 //! Rotate – coaxial – rotate back: translations in O(p³) (Gumerov & Duraiswami 2008, §2.2.2, eq. 33).
 //!
-//! The axes are turned until the offset of the two boxes lies along z, the row is translated there, and
-//! turned back: of 2p³/3 + O(p²) products for each turn and as many between, instead of p⁴.
+//! The axes are rotated until the offset of the two boxes lies along z; the row is translated along z; then the axes
+//! are rotated back. Each rotation takes 2p³/3 + O(p²) products, and so does the translation, instead of p⁴.
 //!
-//! The matrices of a rotation depend on the angle β between offset and z axis alone. Offsets of an octree are integer
-//! multiples of half the smaller side, so that there are few angles; each is made once, when it is first
-//! used. Directions with β > π/2 use that of π − β (eq. 34).
+//! A rotation matrix depends only on the angle β between the offset and the z axis. Offsets in an octree are integer
+//! multiples of half the smaller side, so there are few angles. Each matrix is made when it is first used, and kept.
+//! Directions with β > π/2 use the matrix of π − β (eq. 34).
 
 use super::coaxial::{Coaxial, Step};
 use super::direct::powers;
@@ -14,12 +14,13 @@ use super::shift::Shift;
 use fmm_traits::{Real, SimdLane};
 use std::sync::{Arc, OnceLock};
 
-/// What a translation needs besides the tables: all of it depends on ratios of lengths only.
+/// A *course*: one prepared translation, with everything that depends on its offset and sides. It depends only on
+/// ratios of lengths, so all edges with the same offset in box sides can share it, on any level.
 #[derive(Clone, Debug)]
 pub struct Course<T> {
     step: Step,
     orders: [usize; 2],
-    /// Before and after, with the scalings by degree.
+    /// The rotations about z before and after, which also scale by degree.
     phases: [Phases<T>; 2],
     rotation: Arc<Rotation<T>>,
 }
@@ -30,12 +31,12 @@ impl<T> Course<T> {
         self.orders
     }
 
-    /// About z, before and after, with the scalings by degree.
+    /// The rotations about z before and after, which also scale by degree.
     pub fn phases(&self) -> &[Phases<T>; 2] {
         &self.phases
     }
 
-    /// About y; courses of one angle share it.
+    /// The rotation about y. Courses of the same angle share it.
     pub fn rotation(&self) -> &Arc<Rotation<T>> {
         &self.rotation
     }
@@ -54,14 +55,16 @@ type Angle = [u32; 2];
 pub struct Rcr<T> {
     order: usize,
     coaxial: Coaxial<T>,
-    /// By angle.
+    /// The kept rotations, sorted by angle.
     rotations: Vec<(Angle, OnceLock<Arc<Rotation<T>>>)>,
 }
 
-/// Longest offset, per axis and in halves of the smaller side, whose angle is kept: the V list has up to 6 (even
-/// numbers), a child and the neighbourhood of its parent up to 5 (odd numbers), domains of children up to 6 (both).
-const REACH: u32 = 6;
+/// Largest coordinate of an offset, in halves of the smaller side, whose rotation is kept. The V list has even
+/// numbers up to 6, a child and the neighbourhood of its parent odd numbers up to 5, domains of children both up to
+/// 6.
+const KEPT_REACH: u32 = 6;
 
+/// The angle of an offset, given by the magnitudes of its coordinates.
 fn angle([i, j, k]: [u32; 3]) -> Angle {
     let (rho2, k2) = (i * i + j * j, k * k);
     let (mut a, mut b) = (rho2, k2);
@@ -74,8 +77,8 @@ fn angle([i, j, k]: [u32; 3]) -> Angle {
 impl<T: Real> Rcr<T> {
     /// Tables for expansions of `order`.
     pub fn new(order: usize) -> Self {
-        let mut angles: Vec<Angle> = (0..=REACH)
-            .flat_map(|i| (0..=REACH).flat_map(move |j| (0..=REACH).map(move |k| [i, j, k])))
+        let mut angles: Vec<Angle> = (0..=KEPT_REACH)
+            .flat_map(|i| (0..=KEPT_REACH).flat_map(move |j| (0..=KEPT_REACH).map(move |k| [i, j, k])))
             .map(angle)
             .collect();
         angles.sort_unstable();
@@ -84,7 +87,7 @@ impl<T: Real> Rcr<T> {
         Rcr { order, coaxial: Coaxial::new(order), rotations }
     }
 
-    /// What is between the two rotations.
+    /// The tables of the translation along z, between the two rotations.
     pub fn coaxial(&self) -> &Coaxial<T> {
         &self.coaxial
     }
@@ -94,7 +97,7 @@ impl<T: Real> Rcr<T> {
         self.rotations.iter().filter_map(|(_, r)| r.get()).map(|r| r.bytes()).sum()
     }
 
-    /// Prepares the translations by `shift`.
+    /// Prepares the translation `shift`.
     pub fn course(&self, step: Step, shift: &Shift) -> Course<T> {
         let [x, y, z] = shift.offset;
         let (rho, d) = (x.hypot(y), shift.distance());
@@ -117,12 +120,12 @@ impl<T: Real> Rcr<T> {
         }
     }
 
-    /// The rotation of the direction, kept if it is one of an octree's.
+    /// The rotation for the direction of `shift`. It is kept if the offset is one of an octree.
     fn rotation(&self, shift: &Shift, cos_beta: f64, sin_beta: f64) -> Arc<Rotation<T>> {
         let new = || Arc::new(Rotation::new(self.order, cos_beta, sin_beta));
         let half = 0.5 * shift.from_side.min(shift.to_side);
         let steps = shift.offset.map(|x| (x / half).abs());
-        if steps.iter().any(|x| x.fract() != 0.0 || *x > REACH as f64) {
+        if steps.iter().any(|x| x.fract() != 0.0 || *x > KEPT_REACH as f64) {
             return new();
         }
         let key = angle(steps.map(|x| x as u32));
@@ -132,7 +135,7 @@ impl<T: Real> Rcr<T> {
         }
     }
 
-    /// `to` += translation of `from` along `course`. `work`: two rows of the order.
+    /// `to` += translation of `from` along `course`. `work` is scratch: two rows of the order.
     #[inline(always)]
     pub fn add<V: SimdLane<Scalar = T>>(&self, course: &Course<T>, from: &[V], to: &mut [V], work: &mut [V]) {
         let p = self.order;

@@ -1,26 +1,26 @@
 //! Rotations of the axes, degree by degree.
 //!
 //! A rotation Q of space takes R_n(x) to R_n(Qx) = D_n R_n(x), D_n an orthogonal matrix of 2n + 1 rows. The recursion
-//! used here comes from the derivatives. Apply ∂_a to both sides: D_n A_n^a R_{n−1}(x) = Σ_b Q_{ba} A_n^b R_{n−1}(Qx), so
-//! D_n A_n^a = Σ_b Q_{ba} A_n^b D_{n−1} with the matrices of [`gradient`](super::gradient). Multiply by (A_n^a)ᵀ, add
-//! over a, and use Σ_a A_n^a (A_n^a)ᵀ = n(2n − 1):
+//! used here comes from the derivatives. Apply ∂_a to both sides: D_n A_n^a R_{n−1}(x) = Σ_b Q_{ba} A_n^b
+//! R_{n−1}(Qx), so D_n A_n^a = Σ_b Q_{ba} A_n^b D_{n−1} with the matrices of [`gradient`](super::gradient). Multiply
+//! by (A_n^a)ᵀ, add over a, and use Σ_a A_n^a (A_n^a)ᵀ = n(2n − 1):
 //!
 //! D_n = 1/(n(2n − 1)) Σ_{a,b} Q_{ba} A_n^b D_{n−1} (A_n^a)ᵀ.
 //!
 //! Stacked, the A_n^a/√(n(2n − 1)) are an isometry V and D_n = Vᵀ(Q ⊗ D_{n−1})V: an error of D_{n−1} is handed on with
 //! a norm of at most 1, and rounding grows no faster than linearly in n.
 //!
-//! Only two rotations are needed. About z by α: a 2 × 2 rotation of each pair (cosine, sine). About y by β:
-//! [`Rotation`], which leaves sines and cosines apart because it keeps the sign of y.
+//! Two rotations are enough. The rotation about z by α rotates each pair (cosine, sine): [`Phases`]. The rotation
+//! about y by β keeps the sign of y, so it does not mix sines and cosines: [`Rotation`].
 
 use super::basis::{column, cosine, sine, triangle};
 use super::gradient::degree;
 use fmm_traits::{Real, SimdLane};
 
-/// Sums that run side by side, so that none waits for its own last product.
+/// Sums computed side by side, so that no sum waits for its own previous product.
 const TILE: usize = 4;
 
-/// D_n, n < order, of the rotation about y that takes (sin β, 0, cos β) to the z axis.
+/// The matrices D_n, n < order, of the rotation about y that takes (sin β, 0, cos β) to the z axis.
 #[derive(Clone, Debug)]
 pub struct Rotation<T> {
     /// Degree by degree: (n + 1)² numbers among the cosines, n² among the sines, row by row.
@@ -54,14 +54,15 @@ impl<T: Real> Rotation<T> {
         (self.blocks.len() * size_of::<T>()) as u64
     }
 
-    /// D_n among the cosines (`first` = 0) or the sines (1): rows and columns m = `first` … n, row by row.
+    /// The block of D_n for the cosines (`first` = 0) or the sines (`first` = 1): rows and columns m = `first` … n,
+    /// row by row.
     pub fn block(&self, n: usize, first: usize) -> &[T] {
         let before = n * (2 * n * n + 1) / 3 + first * (n + 1).pow(2);
         &self.blocks[before..][..(n + 1 - first).pow(2)]
     }
 
-    /// `to` ← D·`from`, degrees below `order`; of the results those with m < `limit`, sorted by m
-    /// ([`column`] of `width`).
+    /// `to` ← D·`from` for the degrees below `order`. Only results with m < `limit` are written, sorted by m as
+    /// [`column()`] says for order `width`.
     #[inline(always)]
     pub fn apply<V: SimdLane<Scalar = T>>(&self, order: usize, limit: usize, width: usize, from: &[V], to: &mut [V]) {
         self.each_block(order, |block, n, first| {
@@ -87,7 +88,8 @@ impl<T: Real> Rotation<T> {
         });
     }
 
-    /// `to` ← Dᵀ·`from`, degrees below `order`: the rotation back, of a row sorted by m that has only m < `limit`.
+    /// `to` ← Dᵀ·`from` for the degrees below `order`: the rotation back. `from` is sorted by m and has only m <
+    /// `limit`.
     #[inline(always)]
     pub fn apply_back<V: SimdLane<Scalar = T>>(
         &self,
@@ -116,8 +118,8 @@ impl<T: Real> Rotation<T> {
         });
     }
 
-    /// Calls `f(block, n, first)` for cosines (`first` = 0) and sines (1) of each degree n; the block has rows and
-    /// columns for m = first … n.
+    /// Calls `f(block, n, first)` for the cosines (`first` = 0) and the sines (1) of each degree n. The block has
+    /// rows and columns for m = first … n.
     #[inline(always)]
     fn each_block(&self, order: usize, mut f: impl FnMut(&[T], usize, usize)) {
         let mut rest = &self.blocks[..];
@@ -153,7 +155,7 @@ fn products<V: SimdLane, const K: usize>(rows: &[V::Scalar], x: &[V]) -> [V; K] 
     sums
 }
 
-/// The products of `K` columns, `size` apart from row to row, with x(0) … x(rows − 1).
+/// The products of `K` columns with x(0) … x(rows − 1). The rows of `block` are `size` numbers apart.
 #[inline(always)]
 fn transposed<V: SimdLane, const K: usize>(
     block: &[V::Scalar],
@@ -171,7 +173,7 @@ fn transposed<V: SimdLane, const K: usize>(
     sums
 }
 
-/// D_n from D_{n−1} (module header).
+/// D_n from `last` = D_{n−1} and the rotation `q` (formula in the module header).
 fn next(n: usize, q: &[[f64; 3]; 3], last: &[f64]) -> Vec<f64> {
     let width = 2 * n + 1;
     let mut d = vec![0.0; width * width];
@@ -192,9 +194,9 @@ fn next(n: usize, q: &[[f64; 3]; 3], last: &[f64]) -> Vec<f64> {
     d
 }
 
-/// The rotation about z that takes the direction (cos α, sin α, ·) into the half plane y = 0, x ≥ 0; for
-/// directions below the plane z = 0 also the reflection z → −z (eq. 34 of Gumerov & Duraiswami: a factor (−1)^(n+m)), so
-/// that β ≤ π/2 serves all directions; and a factor for each degree.
+/// The rotation about z that takes the direction (cos α, sin α, ·) into the half plane y = 0, x ≥ 0, with a factor
+/// for each degree. For directions below the plane z = 0 it includes the reflection z → −z, a factor (−1)^(n+m) (eq.
+/// 34 of Gumerov & Duraiswami), so that β ≤ π/2 is enough for all directions.
 #[derive(Clone, Debug)]
 pub struct Phases<T> {
     /// Cosine and sine of mα with all factors, for each (n, m) of a triangle.
@@ -214,7 +216,7 @@ impl<T> Phases<T> {
 }
 
 impl<T: Real> Phases<T> {
-    /// As many degrees as there are `factors`.
+    /// The phases of as many degrees as there are `factors`.
     pub fn new(factors: &[f64], cos_alpha: f64, sin_alpha: f64, reflected: bool) -> Self {
         let mut at = [1.0, 0.0];
         let angles: Vec<[f64; 2]> = factors

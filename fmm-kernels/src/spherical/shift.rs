@@ -1,16 +1,17 @@
-//! The geometry of a translation: from the centre of one box to that of another.
+//! The geometry of a translation from the centre of one box to the centre of another box.
 
 use super::truncation::Truncation;
 use fmm_traits::Cube;
 
 /// One translation.
 ///
-/// Rows belong to boxes of side 1. With sides h (from) and h' (to): a multipole is Σ q R(y/h), a local stands
-/// for the field Σ L R(x/h)/h, so that neither over- nor underflows whatever the side, and a translation takes only
-/// ratios of lengths.
+/// Rows are in units of a box of side 1: for a box of side h, a multipole is Σ q R(y/h) and a local stands for the
+/// field Σ L R(x/h)/h. Neither over- or underflows, whatever the side, and a translation depends only on ratios of
+/// lengths.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Shift {
-    /// Centre of the target (M2L) or of the child (M2M, L2L) minus that of the other.
+    /// Centre of the target minus centre of the source (M2L), or centre of the child minus centre of the parent (M2M,
+    /// L2L).
     pub offset: [f64; 3],
     /// Side of the box translated from.
     pub from_side: f64,
@@ -45,7 +46,7 @@ impl Shift {
     /// Length of the offset.
     pub fn distance(&self) -> f64 {
         let [x, y, z] = self.offset;
-        // Not the root of a sum of squares, which may overflow.
+        // `hypot`, because a sum of squares may overflow.
         x.hypot(y).hypot(z)
     }
 }

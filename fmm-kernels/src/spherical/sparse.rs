@@ -1,7 +1,9 @@
-//! What dipoles and derivatives do to rows of harmonics, as sparse matrices.
+//! Dipoles and derivatives as sparse matrices on rows of harmonics.
 //!
-//! P2M and P2L first sum harmonics for each strength, [`sources`] makes a row of them; L2P evaluates the rows that [`values`]
-//! makes of one, a row a value, and M2P does so at the inverted point. Entries come from [`Gradient`].
+//! P2M and P2L first sum the harmonics of the sources, one sum per strength (charge, dipole x, y, z). The matrix of
+//! [`sources`] turns these sums into one row. L2P goes the other way: the matrix of [`values`] turns a row into one row
+//! per value (potential, ∂x, ∂y, …), which is then evaluated. M2P does the same at the inverted point. The entries come
+//! from [`Gradient`].
 
 use super::basis::{cosine, sine};
 use super::gradient::Gradient;
@@ -10,7 +12,7 @@ use super::layout::Layout;
 /// A sparse matrix in compressed rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sparse {
-    /// First entry of each row, and how many there are.
+    /// First entry of each row; at the end, the number of entries.
     pub starts: Vec<u32>,
     /// Columns of the entries.
     pub columns: Vec<u32>,
@@ -19,7 +21,7 @@ pub struct Sparse {
 }
 
 impl Sparse {
-    /// From its columns, as rows of `rows` numbers.
+    /// The sparse form of a dense matrix with the given `columns`, of `rows` numbers each.
     fn of(columns: &[Vec<f64>], rows: usize) -> Self {
         let mut sparse = Sparse { starts: vec![0], ..Default::default() };
         for row in 0..rows {
@@ -33,7 +35,7 @@ impl Sparse {
     }
 }
 
-/// Which harmonics of a point.
+/// The two kinds of harmonics of a point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Harmonics {
     /// R: P2M.
@@ -42,12 +44,14 @@ pub enum Harmonics {
     Singular,
 }
 
-/// Order of the sums over sources that make a row of order `p`: the singular ones of dipoles take a degree more.
+/// Order of the sums over sources that make a row of order `p`. Sums of singular harmonics for dipoles have one degree
+/// more.
 pub fn source_order(layout: Layout, harmonics: Harmonics, p: usize) -> usize {
     p + usize::from(layout.dipole.is_some() && harmonics == Harmonics::Singular)
 }
 
-/// For each of `strengths` a matrix from the sums of [`source_order`] to a row of order `p`, one behind the other.
+/// One matrix per strength, from the sums of order [`source_order`] to a row of order `p`. The rows of the matrices
+/// follow each other.
 pub fn sources(layout: Layout, harmonics: Harmonics, p: usize, strengths: usize) -> Sparse {
     let order = source_order(layout, harmonics, p);
     let gradient = Gradient::<f64>::new(p + 1);
@@ -76,8 +80,9 @@ pub fn sources(layout: Layout, harmonics: Harmonics, p: usize, strengths: usize)
     all
 }
 
-/// From a local of order `p` to the coefficients of the potential and of its derivatives up to `derivatives` (gradient x, y, z, Hessian
-/// xx, xy, xz, yy, yz, zz): matrix rows by harmonic, sorted by m as [`column`](super::basis::column) says, and the values of a harmonic together.
+/// The matrix from a local of order `p` to the coefficients of the potential and of its derivatives: with
+/// `derivatives` ≥ 1 the gradient (x, y, z), with 2 the Hessian (xx, xy, xz, yy, yz, zz). The matrix rows are ordered
+/// by harmonic, sorted by m as [`column`](super::basis::column) says; the values of one harmonic follow each other.
 pub fn values(derivatives: usize, p: usize) -> Sparse {
     let gradient = Gradient::<f64>::new(p);
     let derive = |axis: usize, from: &[f64]| {

@@ -5,6 +5,7 @@
 //! stated rate with the order, with no order worse than the one before it. Then linearity,
 //! translation covariance and, for homogeneous kernels, scale covariance.
 
+use super::clouds::Generator;
 use crate::{Cloud, Cube, Error, Expansion, Real};
 
 /// Sides of all boxes used by [`check_expansion`]: a leaf, its parent and its grandparent (and
@@ -78,7 +79,7 @@ impl<T: Real> Scene<T> {
     /// `points` sources and targets in leaves of side `side`; the same `seed` gives the same
     /// scene up to dilation about, and shift of, `corner`.
     fn new(chain: Chain, side: f64, corner: [f64; 3], strengths_per_source: usize, seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = Generator::new(seed);
         let points = 30;
         let mut leaf = |anchor: [f64; 3]| -> Vec<[f64; 3]> {
             // Multiples of 2^-12, so that shifts and dilations are exact.
@@ -267,18 +268,5 @@ fn check_scale<T: Real, X: Expansion<T>>(name: &str, x: &X, chain: Chain) {
             large.run(x, chain).iter().enumerate().map(|(k, &v)| v * T::of(factors[k % x.values()])).collect();
         let d = difference(&small.run(x, chain), &dilated, x.values());
         assert!(d < rounding::<T>(), "{name}: {chain:?} changes by {d:e} under a dilation, strength {component}");
-    }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 }

@@ -41,6 +41,7 @@
 //! # Ok::<(), String>(())
 //! ```
 
+use super::clouds::Generator;
 use crate::kernel::{MAX_PARAMETERS, MAX_POTENTIALS, MAX_STRENGTHS, gradient_by_dual, hessian_by_dual};
 use crate::{Family, Gradient, Hessian, Kernel, OutputColumns, Outputs, Real, Visitor, record};
 
@@ -161,11 +162,8 @@ pub fn check_equation<K: Kernel>(params: &[f64], residual: impl Fn(&[Jet]) -> Ve
 
 /// A separation of length 0.5 to 2 and strengths in (−1, 1), the same for every run.
 fn sample<K: Kernel>(pair: u64) -> ([f64; 3], Vec<f64>) {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(pair + 1);
-    let mut uniform = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
-    };
+    let mut generator = Generator::new(pair);
+    let mut uniform = || 2.0 * generator.uniform() - 1.0;
     let direction = [uniform(), uniform(), 0.1 + uniform()];
     let length = direction.iter().map(|x| x * x).sum::<f64>().sqrt();
     let distance = 1.25 + 0.75 * uniform();

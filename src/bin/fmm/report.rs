@@ -37,6 +37,7 @@ impl Report {
             ("tree", p.seconds.tree),
             ("lists", p.seconds.lists),
             ("operators", p.seconds.operators),
+            ("probe", p.seconds.probe),
             ("plan", p.seconds.plan),
             ("apply", self.apply),
             ("total", p.seconds.plan + self.apply),
@@ -73,6 +74,7 @@ impl Report {
             "threads": p.threads,
             "seconds": seconds,
             "errors": errors,
+            "probe": p.probe,
             "peak_rss_bytes": fmm::peak_memory().unwrap_or(0),
             "plan": p,
         })
@@ -113,12 +115,16 @@ impl Report {
         if p.boxes > 0 {
             line("tree", format!("{} levels, {} boxes, {} leaves, ncrit {}", p.levels, p.boxes, p.leaves, p.ncrit));
         }
+        for o in p.probe.iter().flat_map(|probe| &probe.outputs) {
+            let below = o.below.map_or(String::new(), |e| format!(", one order less {e:.1e}"));
+            line("measured", format!("{} errs by at most {:.1e}{below}", o.output, o.error));
+        }
         for warning in &p.warnings {
             line("note", warning.clone());
         }
         out.push('\n');
         let s = &p.seconds;
-        let mut rows = vec![("tree", s.tree), ("lists", s.lists), ("operators", s.operators)];
+        let mut rows = vec![("tree", s.tree), ("lists", s.lists), ("operators", s.operators), ("probe", s.probe)];
         rows.extend(STAGES.iter().map(|&stage| (stage.name(), self.stages[stage as usize])));
         let largest = rows.iter().fold(0.0f64, |m, r| m.max(r.1));
         for (key, seconds) in rows.into_iter().filter(|r| r.1 > 0.0) {

@@ -1,9 +1,9 @@
-//! M2L of one pair through Fourier space, with the spectra that batched implementations use: what the tests hold against the
-//! kernel between the surfaces.
+//! M2L of one pair through Fourier space, with the spectra that batched implementations use: what the tests hold
+//! against the kernel between the surfaces.
 
 use super::super::Scalar;
 use super::super::spectra::{Grid, OFFSETS, for_each_spectrum, transform};
-use fmm_traits::Kernel;
+use fmm_traits::{Kernel, Member};
 use rustfft::{Fft, FftPlanner, num_complex::Complex};
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl<T: Scalar> Convolution<T> {
         let grid = Grid::new(p);
         let (f, c, e) = (grid.frequencies(), K::VALUES, K::STRENGTHS);
         let mut spectra = vec![Complex::new(T::of(0.0), T::of(0.0)); OFFSETS * c * e * f];
-        for_each_spectrum::<K>(params, p, |o, a, b, spectrum| {
+        for_each_spectrum(&Member::of::<K>(), params, p, &mut |o, a, b, spectrum| {
             let at = ((o * c + a) * e + b) * f;
             for (to, from) in spectra[at..at + f].iter_mut().zip(spectrum) {
                 *to = Complex::new(T::of(from.re), T::of(from.im));

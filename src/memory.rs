@@ -1,6 +1,7 @@
 //! Memory of a plan and one evaluation, forecast from counts before there are any points.
 
-use crate::variant::{Expansion, Parts};
+use crate::parts::Parts;
+use crate::variant::Expansion;
 use backend_cuda::Translation;
 use fmm_families::Facts;
 use fmm_kernels::equivalent::surface;

@@ -11,6 +11,11 @@ impl<S> Pool<S> {
         Pool((0..rayon::current_num_threads().max(1)).map(|_| Mutex::new(make())).collect())
     }
 
+    /// The sum of `bytes` over the slots.
+    pub fn bytes(&self, bytes: impl Fn(&S) -> u64) -> u64 {
+        self.0.iter().map(|slot| bytes(&slot.lock().unwrap_or_else(PoisonError::into_inner))).sum()
+    }
+
     /// Runs `f` with the slot of this thread. `f` must not start parallel work: a thread that waits
     /// may pick up a task that wants the same slot.
     pub fn with<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {

@@ -1,8 +1,8 @@
-//! P2P: the near field of each leaf.
+//! P2P of every method in space: the near field of each leaf.
 
-use super::points::{Fill, Frame, Scratch, add_scaled};
-use super::pool::Pool;
+use crate::frame::{Fill, Frame, Scratch, add_scaled};
 use crate::lanes::{Isa, dispatch};
+use crate::pool::Pool;
 use crate::sum::{HELD, Pair};
 use fmm_traits::{Lists, Real, Tree, kernel::MAX_COMPONENTS};
 
@@ -41,7 +41,9 @@ impl Near<'_> {
         let mut add = |sums: &[f64], set: usize| {
             add_scaled(&sums[set * count..][..count], &[1.0; MAX_COMPONENTS], values, [set, sets], out);
         };
-        let mut rest: Vec<usize> = (0..sets).collect();
+        let mut rest = pools.1.with(|scratch| std::mem::take(&mut scratch.sets));
+        rest.clear();
+        rest.extend(0..sets);
         if T::EPSILON > 1e-10 {
             pools.0.with(|scratch| {
                 let sums = self.sums(pairs.0, frame, unit, scratch);
@@ -56,12 +58,13 @@ impl Near<'_> {
                 });
             });
         }
-        if !rest.is_empty() {
-            pools.1.with(|scratch| {
+        pools.1.with(|scratch| {
+            if !rest.is_empty() {
                 let sums = self.sums(pairs.1, Frame::plain(self.tree), plain, scratch);
                 rest.iter().for_each(|&set| add(sums, set));
-            });
-        }
+            }
+            scratch.sets = rest;
+        });
     }
 
     /// The sums (sets × targets × values of `pair`), with points taken relative to `frame`, to which `params` belong.

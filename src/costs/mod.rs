@@ -8,8 +8,15 @@
 //! it meets in P2P, pairs apart), and B₁ the 27 pairs of a point for each point of its leaf. The constants here are those of
 //! the parts, so that the same numbers serve trees whose boxes have fewer neighbours.
 
+mod built_in;
+mod price;
+
+pub(crate) use built_in::{HARMONIC_TREECODE_LEAF, PLANE_THETA, ROUGH_NEAR_FIELD, TREECODE_LEAF, plane_population};
+pub(crate) use price::{DeviceCosts, PlaneCosts};
+
 use crate::variant::Expansion;
 use backend_cpu::Precision;
+use built_in::{EVALUATION, SMALLEST_LEAF, costs};
 use fmm_families::Facts;
 use fmm_traits::{Error, Outputs};
 use serde::{Deserialize, Serialize};
@@ -55,45 +62,6 @@ pub struct OrderCosts {
     /// M2L: a pair of boxes.
     pub m2l: f64,
 }
-
-/// Nanoseconds of an evaluation that has no points.
-const START: f64 = 1e6;
-/// Fewest points a leaf is worth.
-const LEAST: f64 = 8.0;
-
-/// Laplace, potential and gradient, f64, on one Zen 4 core (AVX-512), as `fmm calibrate` printed them on a quiet machine. Eq. 28
-/// makes of them 57, 93 and 133 points a leaf of equivalent densities of order 6, 8 and 10, where a sweep over leaf sizes
-/// found 57, 80 and 110 at a million points, and 26 and 41 of spherical harmonics of order 6 and 10 (28 to 40, 35 to 50).
-fn built_in() -> Costs {
-    let orders = |rows: &[[f64; 4]]| {
-        let row = |&[p, point, leaf, m2l]: &[f64; 4]| OrderCosts { order: p as usize, point, leaf, m2l };
-        rows.iter().map(row).collect()
-    };
-    Costs {
-        kernel: "laplace".to_string(),
-        precision: "f64".to_string(),
-        outputs: vec!["potential".to_string(), "gradient".to_string()],
-        pair: 0.68,
-        leaves: 60.0,
-        equivalent: orders(&EQUIVALENT),
-        spherical: orders(&SPHERICAL),
-    }
-}
-/// Order, and nanoseconds of a point, a leaf and a translation.
-const EQUIVALENT: [[f64; 4]; 4] = [
-    [4.0, 72.4, 1655.0, 66.2],
-    [6.0, 183.8, 3618.0, 289.6],
-    [8.0, 342.3, 7963.0, 781.6],
-    [10.0, 572.3, 14836.0, 1623.7],
-];
-/// The same of spherical harmonics.
-const SPHERICAL: [[f64; 4]; 5] = [
-    [4.0, 16.9, 832.0, 23.2],
-    [8.0, 41.5, 1820.0, 88.8],
-    [12.0, 86.1, 3486.0, 198.4],
-    [16.0, 148.4, 6997.0, 388.3],
-    [24.0, 385.5, 14558.0, 1261.2],
-];
 
 impl Default for CostModel {
     fn default() -> Self {
@@ -148,7 +116,7 @@ impl CostModel {
         let is = |c: &&Costs| c.kernel == kernel && c.precision == precision.name() && c.outputs == outputs.names();
         match self.cases.iter().find(is) {
             Some(costs) => (std::borrow::Cow::Borrowed(costs), &self.source),
-            None => (std::borrow::Cow::Owned(scaled(built_in(), precision, facts)), BUILT_IN),
+            None => (std::borrow::Cow::Owned(scaled(costs(), precision, facts)), BUILT_IN),
         }
     }
 }
@@ -206,7 +174,7 @@ impl Costs {
     /// Points of a leaf, eq. 28.
     pub(crate) fn occupancy(&self, expansion: Expansion, p: usize) -> f64 {
         let far = self.far(expansion, p);
-        ((far.leaf + 189.0 * far.m2l + 27.0 * self.leaves) / (27.0 * self.pair)).sqrt().max(LEAST)
+        ((far.leaf + 189.0 * far.m2l + 27.0 * self.leaves) / (27.0 * self.pair)).sqrt().max(SMALLEST_LEAF)
     }
 
     /// Seconds of a fast evaluation with `s` points a leaf, eq. 27 in a cube of uniform points: boxes at its faces have fewer
@@ -223,6 +191,6 @@ impl Costs {
         let across = ((6.0 - 8.0 / side).max(0.0).powi(3) - near).max(0.0);
         let points = 0.5 * (n + m) * far.point;
         let boxes = leaves * (far.leaf + across * far.m2l + near * self.leaves);
-        1e-9 * (START + points + boxes + near * self.pair * n * m / leaves)
+        1e-9 * (EVALUATION + points + boxes + near * self.pair * n * m / leaves)
     }
 }

@@ -1,0 +1,377 @@
+//! What could compute a sum: the request, checked, and the methods that serve it, the cheapest first.
+//!
+//! Nothing here knows the points, beyond their numbers and extent. Orders are first guesses for the probe, and
+//! seconds are those of points that fill a cube evenly.
+
+use crate::costs::{self, DeviceCosts, PlaneCosts};
+use crate::parts::{Parts, Policy, parts};
+use crate::request::{Backend, Fmm, Method};
+use crate::validate::MAX_POINTS;
+use crate::variant::{Expansion, Translation, Truncation};
+use adaptive2d::{Norm, PlaneKernel, laurent};
+use backend_cpu::{Isa, Precision};
+use fmm_families::{Facts, Place, only_f64};
+use fmm_kernels::{equivalent, spherical};
+use fmm_traits::{Error, Outputs};
+use std::ops::RangeInclusive;
+
+/// Most threads a plan may ask for.
+const MAX_THREADS: usize = 4096;
+/// Orders of equivalent densities.
+const DENSITY_ORDERS: RangeInclusive<usize> = equivalent::MIN_ORDER..=equivalent::MAX_ORDER;
+/// Tolerance where neither it nor an order is given. In f32 it is that or the least error there is, but not more than
+/// [`LARGEST_DEFAULT`].
+const DEFAULT_TOLERANCE: f64 = 1e-6;
+const DEFAULT_TOLERANCE_F32: f64 = 1e-5;
+const LARGEST_DEFAULT: f64 = 1e-2;
+/// Opening angle of a treecode where an order was given and no angle.
+const GIVEN_ORDER_THETA: f64 = 0.6;
+/// Opening angles among which a treecode with a tolerance is chosen.
+const THETAS: [f64; 6] = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+
+/// What the caller wants of the accuracy.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Goal {
+    /// An order, whatever it errs by.
+    Order(usize),
+    /// A tolerance, or an error.
+    Tolerance(f64),
+    /// This tolerance, or the least error there is where that is larger.
+    Usual(f64),
+}
+
+impl Goal {
+    /// Whether an error that no method goes below will do.
+    pub fn accepts(self, floor: f64) -> bool {
+        matches!(self, Goal::Usual(_)) && floor <= LARGEST_DEFAULT
+    }
+    /// The tolerance to look for.
+    pub fn tolerance(self) -> Option<f64> {
+        match self {
+            Goal::Order(_) => None,
+            Goal::Tolerance(e) | Goal::Usual(e) => Some(e),
+        }
+    }
+}
+
+/// A checked request.
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    pub facts: Facts,
+    pub goal: Goal,
+    pub isa: Isa,
+    pub threads: usize,
+}
+
+/// Boxes and what they carry.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Layout {
+    /// In space.
+    Octree(Parts),
+    /// In the plane, with the θ of the criterion of separation.
+    Pyramid { kernel: PlaneKernel, theta: f64 },
+}
+
+/// One way to compute the sum.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    /// Never [`Method::Auto`].
+    pub method: Method,
+    pub layout: Layout,
+    /// Orders there are.
+    pub orders: RangeInclusive<usize>,
+    /// The first order to measure, or the one that was given.
+    pub first: usize,
+    /// Digits an order is taken to be worth before two were measured.
+    pub digits: f64,
+    /// Mean points of a leaf; in the plane the desired population.
+    pub occupancy: f64,
+    /// Forecast of the seconds of an evaluation on one core, or on the GPU.
+    pub seconds: f64,
+    /// Name of the costs behind it.
+    pub costs: String,
+}
+
+/// What is known of the points before there is a tree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// Sources and targets.
+    pub counts: [usize; 2],
+    /// Largest extent along an axis; 0 if it is not known.
+    pub extent: f64,
+}
+
+/// Checks all of a request that does not depend on the method.
+pub(crate) fn check(r: &Fmm, counts: [usize; 2]) -> Result<Task, Error> {
+    r.family.validate()?;
+    for (what, found) in [("sources", counts[0]), ("targets", counts[1])] {
+        if found > MAX_POINTS {
+            return Err(Error::TooMany { what, found, limit: MAX_POINTS });
+        }
+    }
+    let facts = r.family.facts(r.outputs)?;
+    let goal = match (r.tolerance, r.order) {
+        (Some(tolerance), Some(order)) => return Err(Error::ToleranceAndOrder { tolerance, order }),
+        (Some(tolerance), None) if !(tolerance > 0.0 && tolerance.is_finite()) => {
+            return Err(Error::Tolerance { tolerance });
+        }
+        (Some(tolerance), None) => Goal::Tolerance(tolerance),
+        (None, Some(order)) => Goal::Order(order),
+        (None, None) if r.precision == Precision::F64 => Goal::Tolerance(DEFAULT_TOLERANCE),
+        (None, None) => Goal::Usual(DEFAULT_TOLERANCE_F32),
+    };
+    r.costs.validate()?;
+    if r.ncrit == Some(0) {
+        return Err(Error::Parameter { name: "ncrit", value: 0.0, requirement: "must be at least 1" });
+    }
+    let threads = match r.threads {
+        None => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        Some(t) if (1..=MAX_THREADS).contains(&t) => t,
+        Some(t) => {
+            return Err(Error::Parameter { name: "threads", value: t as f64, requirement: "must be 1 to 4096" });
+        }
+    };
+    let isa = if let Backend::Cpu(cpu) = r.backend { cpu.isa } else { None };
+    let isa = isa.unwrap_or_else(Isa::detect);
+    if !Isa::available().contains(&isa) {
+        let reason = format!("this machine has no {}", isa.name());
+        return Err(Error::Unsupported { operation: "the instruction set", reason });
+    }
+    Ok(Task { facts, goal, isa, threads })
+}
+
+/// The ways to compute a sum, the cheapest by forecast first. For a method that was named there is one, and of a treecode one
+/// for each opening angle.
+pub(crate) fn candidates(r: &Fmm, task: &Task, seen: Seen) -> Result<Vec<Candidate>, Error> {
+    let mut found = match r.family.place() {
+        Place::Space(_) => in_space(r, task, seen)?,
+        Place::Plane(kernel) => in_plane(r, task, kernel, seen.counts)?,
+    };
+    found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    Ok(found)
+}
+
+/// Refuses an operation, with the reason.
+fn refuse<T>(operation: &'static str, reason: impl Into<String>) -> Result<T, Error> {
+    Err(Error::Unsupported { operation, reason: reason.into() })
+}
+
+/// Derivatives that the outputs take of a potential of charges: what they cost in accuracy.
+fn derivatives(r: &Fmm, facts: &Facts) -> f64 {
+    let most = match () {
+        _ if r.outputs.contains(Outputs::HESSIAN) => 2.0,
+        _ if r.outputs.contains(Outputs::GRADIENT) || r.outputs.contains(Outputs::PRESSURE) => 1.0,
+        _ => 0.0,
+    };
+    most + if facts.dipolar { 1.0 } else { 0.0 }
+}
+
+/// How errors of an expansion fall: the digits of an order, and the digits that are there before the first.
+///
+/// These are starting points of a search that measures, in round numbers: M2L between boxes two sides apart, multipoles of
+/// a treecode at an angle θ.
+pub(crate) fn convergence(parts: &Parts) -> [f64; 2] {
+    match (parts.expansion, parts.policy) {
+        (Expansion::Equivalent, Policy::Treecode { theta }) => [0.5 / theta, 0.0],
+        (Expansion::Equivalent, _) => [0.9, 0.0],
+        (Expansion::Spherical, Policy::Treecode { theta }) => [-(0.6 * theta).log10(), 2.5],
+        (Expansion::Spherical, _) => [0.43, 2.0],
+    }
+}
+
+/// The order at which the search for a tolerance begins.
+fn first_order(parts: &Parts, tolerance: f64, derivatives: f64) -> usize {
+    let [slope, start] = convergence(parts);
+    ((-tolerance.log10() + 1.2 * derivatives - start) / slope).round().clamp(1.0, 100.0) as usize
+}
+
+/// About the error of an order: how near the pairs of a softened kernel must be to be summed directly.
+pub(crate) fn error_of_order(parts: &Parts, order: usize) -> f64 {
+    let [slope, start] = convergence(parts);
+    10f64.powf(-slope * order as f64 - start)
+}
+
+/// The orders of an expansion.
+pub(crate) fn orders(expansion: Expansion) -> RangeInclusive<usize> {
+    match expansion {
+        Expansion::Spherical => spherical::MIN_ORDER..=spherical::MAX_ORDER,
+        Expansion::Equivalent => DENSITY_ORDERS,
+    }
+}
+
+/// An order that was given, if there is such an order.
+fn given(order: usize, orders: &RangeInclusive<usize>) -> Result<usize, Error> {
+    let (min, max) = (*orders.start(), *orders.end());
+    if orders.contains(&order) { Ok(order) } else { Err(Error::Order { order, min, max }) }
+}
+
+/// Octrees of the methods that a request allows, and direct summation.
+fn in_space(r: &Fmm, task: &Task, seen: Seen) -> Result<Vec<Candidate>, Error> {
+    let mut found = Vec::new();
+    // An order means other errors in another expansion: only a tolerance compares them.
+    if r.method == Method::Auto && r.order.is_none() && task.facts.harmonic.is_ok() {
+        found.extend(on_octree(r, Method::SphericalHarmonics, task, seen).ok().into_iter().flatten());
+    }
+    found.extend(on_octree(r, r.method, task, seen)?);
+    if r.method == Method::Auto && r.order.is_none() {
+        found.extend(on_octree(r, Method::Treecode, task, seen).ok().into_iter().flatten());
+    }
+    if r.method == Method::Auto {
+        let Candidate { layout, costs, .. } = found[0].clone();
+        let direct = match on_gpu(r) {
+            true => DeviceCosts { facts: &task.facts, precision: r.precision }.direct(seen.counts),
+            false => {
+                let [n, m] = seen.counts;
+                r.costs.of(r.family.name(), r.precision, r.outputs, &task.facts).0.direct(n, m)
+            }
+        };
+        found.push(direct_sum(layout, direct, costs));
+    }
+    Ok(found)
+}
+
+/// Direct summation; `layout` says in how many dimensions.
+fn direct_sum(layout: Layout, seconds: f64, costs: String) -> Candidate {
+    Candidate { method: Method::Direct, layout, orders: 0..=0, first: 0, digits: 1.0, occupancy: 1.0, seconds, costs }
+}
+
+pub(crate) fn on_gpu(r: &Fmm) -> bool {
+    matches!(r.backend, Backend::Cuda(_))
+}
+
+/// A method on an octree; of [`Method::Auto`] the one of any kernel.
+fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Candidate>, Error> {
+    let (kernel, facts, [n, m]) = (r.family.name(), &task.facts, seen.counts);
+    if method == Method::Laurent {
+        return refuse("Laurent series", format!("kernel {kernel} is not one of the plane"));
+    }
+    if r.norm == Norm::Max {
+        return refuse("the largest relative error", format!("kernel {kernel} promises ℓ2"));
+    }
+    let mut parts = parts(&r.variant, method, &facts.harmonic)?;
+    if on_gpu(r) {
+        if parts.policy == Policy::Stencil119 {
+            return refuse("these lists on a GPU", "it makes U, V, W and X lists, and those of treecodes");
+        }
+        if r.variant.translation.is_some_and(|t| t != Translation::Rcr) {
+            return refuse("these translations on a GPU", "it has dense matrices and rotations (rcr)");
+        }
+        if r.variant.truncation.is_some_and(|t| t != Truncation::Fixed) && parts.policy.theta().is_some() {
+            return refuse("fewer degrees on a GPU", "multipoles of a treecode take all of them there");
+        }
+        // Zeros of a matrix save nothing there.
+        parts.spherical.truncation = r.variant.truncation.unwrap_or(Truncation::Fixed);
+    }
+    let method = if method == Method::Auto { Method::EquivalentDensities } else { method };
+    if method == Method::Direct {
+        return Ok(vec![direct_sum(Layout::Octree(parts), 0.0, costs::BUILT_IN.to_string())]);
+    }
+    let thetas = match parts.policy {
+        Policy::Treecode { theta: 0.0 } if task.goal.tolerance().is_none() => vec![GIVEN_ORDER_THETA],
+        Policy::Treecode { theta: 0.0 } => THETAS.to_vec(),
+        Policy::Treecode { theta } => vec![theta],
+        _ => vec![0.0],
+    };
+    let orders = orders(parts.expansion);
+    let mut found = Vec::new();
+    for theta in thetas {
+        let mut parts = parts;
+        if let Policy::Treecode { theta: chosen } = &mut parts.policy {
+            *chosen = theta;
+        }
+        let first = match task.goal {
+            Goal::Order(order) => given(order, &orders)?,
+            Goal::Tolerance(e) | Goal::Usual(e) => {
+                first_order(&parts, e, derivatives(r, facts)).clamp(*orders.start(), *orders.end())
+            }
+        };
+        let occupancy = occupancy(r, facts, &parts, first);
+        let (costs, source) = r.costs.of(r.family.name(), r.precision, r.outputs, facts);
+        let leaf = r.ncrit.map_or(occupancy, |k| (k as f64 / 3.0).max(1.0)).max(crowd(r, task.goal, seen));
+        let seconds = match on_gpu(r) {
+            true => DeviceCosts { facts, precision: r.precision }.fast(&parts, first, leaf, [n, m]),
+            false if theta > 0.0 => costs.treecode(&parts, theta, first, [n, m]),
+            false => costs.fast(parts.expansion, first, leaf, n, m),
+        };
+        let costs = if on_gpu(r) { costs::BUILT_IN.to_string() } else { source.to_string() };
+        let (layout, orders, digits) = (Layout::Octree(parts), orders.clone(), convergence(&parts)[0]);
+        found.push(Candidate { method, layout, orders, first, digits, occupancy, seconds, costs });
+    }
+    Ok(found)
+}
+
+/// Mean points of a leaf that balance near and far field at an order.
+pub(crate) fn occupancy(r: &Fmm, facts: &Facts, parts: &Parts, order: usize) -> f64 {
+    match parts.policy {
+        _ if on_gpu(r) => DeviceCosts { facts, precision: r.precision }.occupancy(parts, order),
+        // Nothing to balance: a treecode has no M2L.
+        Policy::Treecode { .. } if parts.expansion == Expansion::Spherical => costs::HARMONIC_TREECODE_LEAF,
+        Policy::Treecode { .. } => costs::TREECODE_LEAF,
+        _ => r.costs.of(r.family.name(), r.precision, r.outputs, facts).0.occupancy(parts.expansion, order),
+    }
+}
+
+/// Points in a box of the size of the core of a softened kernel: boxes are not smaller.
+fn crowd(r: &Fmm, goal: Goal, seen: Seen) -> f64 {
+    let core = r.family.near_radius(goal.tolerance().unwrap_or(f64::INFINITY));
+    if core > 0.0 && seen.extent > 0.0 {
+        let [n, m] = seen.counts;
+        n.max(m) as f64 * (core / seen.extent).min(1.0).powi(3)
+    } else {
+        0.0
+    }
+}
+
+/// The pyramid of a kernel of the plane, and direct summation.
+fn in_plane(r: &Fmm, task: &Task, kernel: PlaneKernel, counts: [usize; 2]) -> Result<Vec<Candidate>, Error> {
+    let (name, v) = (r.family.name(), &r.variant);
+    only_f64(r.precision)?;
+    if on_gpu(r) {
+        return refuse("a GPU", format!("kernel {name} is of the plane"));
+    }
+    if !matches!(r.method, Method::Auto | Method::Laurent | Method::Direct) {
+        return refuse("a method of space", format!("kernel {name} has Laurent series"));
+    }
+    if v.translation.is_some() || v.truncation.is_some() || v.lists.is_some() || v.expansion.is_some() {
+        return refuse("a variant", format!("kernel {name} has one method, by Laurent series"));
+    }
+    if r.norm == Norm::Max && kernel != PlaneKernel::Harmonic {
+        return refuse("the largest relative error", format!("potentials of kernel {name} pass through 0"));
+    }
+    if r.root.is_some() {
+        return refuse("a root cube", "boxes of the plane are shrunk to their points");
+    }
+    if r.method == Method::Direct && v.theta.is_some() {
+        return refuse("θ", "direct summation separates no boxes");
+    }
+    if r.norm == Norm::Max && r.order.is_some() {
+        return refuse("a norm", "it belongs to a tolerance, and an order was given");
+    }
+    let theta = v.theta.unwrap_or(costs::PLANE_THETA);
+    if !(theta > 0.0 && theta < 1.0) {
+        return Err(Error::Parameter { name: "theta", value: theta, requirement: "must lie between 0 and 1" });
+    }
+    let orders = 1..=laurent::MAX_ORDER;
+    let first = match task.goal {
+        Goal::Order(order) => given(order, &orders)?,
+        // Errors are like θ^p (Engblom 2011).
+        Goal::Tolerance(e) | Goal::Usual(e) => (e.ln() / theta.ln()).ceil().clamp(1.0, 60.0) as usize,
+    };
+    let (layout, costs) = (Layout::Pyramid { kernel, theta }, costs::BUILT_IN.to_string());
+    let direct = direct_sum(layout, PlaneCosts.direct(counts), costs.clone());
+    let fast = Candidate {
+        method: Method::Laurent,
+        layout,
+        orders,
+        first,
+        digits: -theta.log10(),
+        occupancy: r.ncrit.map_or(costs::plane_population(first), |k| k as f64),
+        seconds: PlaneCosts.fast(first, counts),
+        costs,
+    };
+    Ok(match r.method {
+        Method::Direct => vec![direct],
+        Method::Laurent => vec![fast],
+        _ => vec![fast, direct],
+    })
+}

@@ -1,0 +1,338 @@
+//! The decision: which candidate, at which order.
+//!
+//! Candidates come with forecasts, the cheapest first. Each is given the points, so that boxes and edges are counted, and
+//! its order is found by measuring ([`crate::probe`]). The cheapest that keeps the tolerance is taken. A candidate whose
+//! forecast is above the price of one that was found is not looked at.
+
+use crate::candidates::{self, Candidate, Layout, Seen, Task, candidates, on_gpu};
+use crate::choice::Choice;
+use crate::costs::DeviceCosts;
+use crate::engine::{self, Engine, Watch};
+use crate::memory;
+use crate::mesh::Mesh;
+use crate::probe::search::{Found, Search};
+use crate::probe::{ProbeOutput, ProbeReport};
+use crate::request::{Fmm, Method, Targets};
+use backend_cpu::Precision;
+use fmm_traits::Error;
+
+/// Direct summation stands in where no fast method reaches a tolerance, if it takes at most this many times the seconds of
+/// a fast evaluation, or at most so many seconds.
+const AFFORDABLE: [f64; 2] = [20.0, 10.0];
+/// Leaves are made anew where those for the order that was found differ by more than this factor.
+const OTHER_LEAVES: f64 = 1.35;
+
+/// Points that wait for a decision.
+#[derive(Clone, Copy)]
+pub(crate) struct Ends<'a> {
+    pub sources: &'a [f64],
+    pub targets: Targets<'a>,
+    pub seen: Seen,
+}
+
+/// A method with its points, ready to be settled.
+pub(crate) struct Decision {
+    pub engine: Box<dyn Engine>,
+    pub choice: Choice,
+    pub order: usize,
+    pub mesh: Mesh,
+    pub probe: Option<ProbeReport>,
+}
+
+/// What is decided before there are points: the cheapest candidate by forecast, with the bytes that it takes.
+pub(crate) fn forecast(r: &Fmm, seen: Seen) -> Result<Choice, Error> {
+    let task = candidates::check(r, seen.counts)?;
+    let candidates = candidates(r, &task, seen)?;
+    Ok(choice(r, &task, &candidates[0], candidates[0].first, seen))
+}
+
+/// A candidate at an order, with the bytes that it takes.
+fn choice(r: &Fmm, task: &Task, candidate: &Candidate, order: usize, seen: Seen) -> Choice {
+    let mut choice = Choice::of(task, candidate, order);
+    // Leaves of at most ncrit points hold about a third of it on average.
+    let mean = r.ncrit.map_or(choice.occupancy, |k| k as f64 / 3.0);
+    let wide = if r.precision == Precision::F32 { 4 } else { 8 };
+    choice.forecast = match &choice.layout {
+        Layout::Pyramid { .. } => memory::plane_forecast(&choice.facts, choice.order, seen.counts, choice.occupancy),
+        Layout::Octree(parts) if on_gpu(r) => {
+            memory::forecast_on_gpu(&choice.facts, choice.order, seen.counts, mean, wide, parts)
+        }
+        Layout::Octree(parts) => {
+            memory::forecast(&choice.facts, choice.order, seen.counts, mean, wide, choice.threads, parts)
+        }
+    };
+    choice
+}
+
+/// Refuses a choice that does not fit into memory.
+fn fits(engine: &dyn Engine, choice: &Choice, [n_sources, n_targets]: [usize; 2]) -> Result<(), Error> {
+    match engine.free_memory()? {
+        Some(available) if choice.forecast > available => {
+            let what = format!("{n_sources} sources and {n_targets} targets");
+            Err(Error::Memory { needed: choice.forecast, available, what })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What became of a candidate.
+struct Tried {
+    decision: Decision,
+    seconds: f64,
+    /// The least bound of an error, where no order keeps the tolerance.
+    floor: Option<(f64, &'static str)>,
+}
+
+/// Decides for points, which are placed and not settled.
+pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<Decision, Error> {
+    let mut candidates = candidates(r, task, ends.seen)?;
+    let direct = candidates.iter().position(|c| c.method == Method::Direct).map(|i| candidates.remove(i));
+    if let Some(direct) = &direct
+        && candidates.is_empty()
+    {
+        return named(r, task, direct, ends, watch);
+    }
+    let forecasts = forecasts(r, &candidates, direct.as_ref());
+    // Forecasts of a fast method are of points that fill a cube; it is not looked at where it loses by that much.
+    if let Some(direct) = direct.as_ref().filter(|d| candidates.iter().all(|c| d.seconds <= c.seconds)) {
+        let tried = attempt(r, task, direct, ends, watch)?;
+        if tried.floor.is_none() {
+            return Ok(because(tried, format!("cheaper than the fast method for so few pairs{forecasts}")).decision);
+        }
+    }
+    let mut best: Option<Tried> = None;
+    let mut report = ProbeReport::default();
+    for candidate in &candidates {
+        let lost = |best: &Tried| match best.floor {
+            None => candidate.seconds >= best.seconds,
+            // What the same expansion does not reach by M2L it does not reach by M2P at any angle that is worth its price.
+            Some(_) => r.method == Method::Auto && candidate.method == Method::Treecode,
+        };
+        if best.as_ref().is_some_and(lost) {
+            continue;
+        }
+        let tried = match attempt(r, task, candidate, ends, watch) {
+            Ok(tried) => tried,
+            Err(_) if best.is_some() => continue,
+            Err(e) => return Err(e),
+        };
+        let spent = tried.decision.probe.as_ref().map_or([0.0; 2], |p| [p.seconds, p.operators]);
+        (report.seconds, report.operators) = (report.seconds + spent[0], report.operators + spent[1]);
+        let better = best.as_ref().is_none_or(|best| match (best.floor, tried.floor) {
+            (None, None) => tried.seconds < best.seconds,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (Some((old, _)), Some((new, _))) => new < old,
+        });
+        if better {
+            best = Some(tried);
+        }
+    }
+    let Some(mut best) = best else { return Err(Error::NoOutput) };
+    if let Some(probe) = &mut best.decision.probe {
+        (probe.seconds, probe.operators) = (report.seconds, report.operators);
+    }
+    let affordable = |direct: &Candidate, fast: f64| direct.seconds <= (AFFORDABLE[0] * fast).max(AFFORDABLE[1]);
+    match (best.floor, task.goal, direct) {
+        (None, _, Some(direct)) if direct.seconds <= best.seconds => {
+            let tried = attempt(r, task, &direct, ends, watch)?;
+            match tried.floor {
+                None => Ok(because(tried, format!("cheaper than the fast method on these points{forecasts}")).decision),
+                Some(_) => Ok(because(best, "the only method that keeps the tolerance".to_string()).decision),
+            }
+        }
+        (None, ..) => {
+            let why = match r.method {
+                Method::Auto => format!("cheaper than direct summation for so many pairs{forecasts}"),
+                _ => "asked for".to_string(),
+            };
+            Ok(because(best, why).decision)
+        }
+        // No tolerance was asked for: the least error there is becomes one.
+        (Some((floor, _)), goal, _) if goal.accepts(floor) => {
+            best.decision.choice.tolerance = Some(rounded_up(floor));
+            let why = if r.method == Method::Auto { "reaches furthest" } else { "asked for" };
+            Ok(because(best, why.to_string()).decision)
+        }
+        (Some((floor, _)), _, Some(direct)) if affordable(&direct, best.seconds) => {
+            let tried = attempt(r, task, &direct, ends, watch)?;
+            match tried.floor {
+                None => {
+                    let mut tried =
+                        because(tried, format!("fast methods reach {floor:.1e} for this kernel on these points"));
+                    tried.decision.probe = best.decision.probe;
+                    Ok(tried.decision)
+                }
+                Some(of_direct) => Err(refusal(
+                    r,
+                    task,
+                    if of_direct.0 < floor { of_direct } else { (floor, best.floor.unwrap_or_default().1) },
+                    None,
+                )),
+            }
+        }
+        (Some(floor), _, direct) => Err(refusal(r, task, floor, direct.map(|d| d.seconds))),
+    }
+}
+
+/// The decision for one candidate that was asked for.
+fn named(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch) -> Result<Decision, Error> {
+    let tried = attempt(r, task, candidate, ends, watch)?;
+    match (tried.floor, task.goal) {
+        (Some((floor, _)), goal) if goal.accepts(floor) => {
+            let mut tried = because(tried, "asked for".to_string());
+            tried.decision.choice.tolerance = Some(rounded_up(floor));
+            Ok(tried.decision)
+        }
+        (Some(floor), _) => Err(refusal(r, task, floor, None)),
+        (None, _) => Ok(because(tried, "asked for".to_string()).decision),
+    }
+}
+
+fn because(mut tried: Tried, why: String) -> Tried {
+    tried.decision.choice.why = why;
+    tried
+}
+
+/// An error to one digit, from above.
+fn rounded_up(error: f64) -> f64 {
+    let unit = 10f64.powf(error.log10().floor());
+    (error / unit).ceil() * unit
+}
+
+/// The error that says what can be promised.
+fn refusal(r: &Fmm, task: &Task, (floor, output): (f64, &'static str), direct: Option<f64>) -> Error {
+    let further = match (r.precision, r.method) {
+        (Precision::F32, _) => "; f64 may reach further",
+        (_, Method::Treecode) => "; a smaller θ, or the fast multipole method, may reach further",
+        (_, Method::SphericalHarmonics) => "; equivalent densities may reach further",
+        _ => "",
+    };
+    let direct = match direct {
+        Some(seconds) => format!("; direct summation is forecast to take {seconds:.0} s: ask for it by its name"),
+        None if r.method == Method::Direct => String::new(),
+        None => "; direct summation in f64 has no such floor".to_string(),
+    };
+    Error::ToleranceFloor {
+        tolerance: task.goal.tolerance().unwrap_or_default(),
+        floor,
+        output,
+        kernel: r.family.name(),
+        precision: r.precision.name(),
+        hint: format!(" for this kernel on these points, as measured{further}{direct}"),
+    }
+}
+
+/// The forecasts that were compared, for people.
+fn forecasts(r: &Fmm, candidates: &[Candidate], direct: Option<&Candidate>) -> String {
+    let time = |x: f64| if x < 1.0 { format!("{:.2} ms", 1e3 * x) } else { format!("{x:.2} s") };
+    let each = candidates.iter().map(|c| format!("{} {} at order {}", c.method.name(), time(c.seconds), c.first));
+    let direct = direct.map(|d| format!("direct {}", time(d.seconds)));
+    let what = if on_gpu(r) { "the device" } else { "one core" };
+    format!("; forecast for {what}: {}", each.chain(direct).collect::<Vec<_>>().join(", "))
+}
+
+/// Places the points for a candidate and finds its order.
+fn attempt(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch) -> Result<Tried, Error> {
+    let mut choice = choice(r, task, candidate, candidate.first, ends.seen);
+    let mut engine = engine::of(r, &choice);
+    fits(&*engine, &choice, ends.seen.counts)?;
+    engine.place(ends.sources, ends.targets, watch)?;
+    let exact = candidate.method == Method::Direct && (r.precision == Precision::F64 || on_gpu(r));
+    let (mut order, mut floor, mut report) = (candidate.first, None, None);
+    if let Some(tolerance) = task.goal.tolerance().filter(|_| !exact) {
+        let mut records = Vec::new();
+        let mut search =
+            Search { tolerance, orders: candidate.orders.clone(), first: candidate.first, digits: candidate.digits };
+        watch("probe", 0.4)?;
+        let mut found = search.run(|order| measured(&mut *engine, order, &mut records))?;
+        // The leaves that balance the order that was found.
+        let other = match (&candidate.layout, &found) {
+            (Layout::Octree(parts), Found::Order(p)) if candidate.method != Method::Direct && r.ncrit.is_none() => {
+                Some(candidates::occupancy(r, &task.facts, parts, *p)).filter(|o| {
+                    let ratio = o / choice.occupancy;
+                    ratio.max(1.0 / ratio) > OTHER_LEAVES
+                })
+            }
+            _ => None,
+        };
+        if let (Some(occupancy), Found::Order(p)) = (other, &found) {
+            choice.occupancy = occupancy;
+            engine = engine::of(r, &choice);
+            engine.place(ends.sources, ends.targets, watch)?;
+            search.first = *p;
+            let spent = spent(&records);
+            records.clear();
+            found = search.run(|order| measured(&mut *engine, order, &mut records))?;
+            if let Some(first) = records.first_mut() {
+                (first.sums, first.operators) = (first.sums + spent[0], first.operators + spent[1]);
+            }
+        }
+        order = match found {
+            Found::Order(order) => order,
+            Found::Floor { order, .. } => {
+                let bounds = &records.iter().find(|m| m.order == order).expect("it was measured").bounds;
+                let worst = bounds.iter().zip(&task.facts.columns).max_by(|a, b| a.0.total_cmp(b.0));
+                let name = |c: &fmm_traits::OutputColumns| c.output.names().first().copied().unwrap_or("");
+                floor = worst.map(|(bound, c)| (*bound, name(c)));
+                order
+            }
+        };
+        report = Some(reported(&*engine, task, order, &records));
+    }
+    choice.order = (candidate.method != Method::Direct).then_some(order);
+    let mesh = if candidate.method == Method::Direct { Mesh::default() } else { engine.preview(order)? };
+    let seconds = price(r, task, candidate, order, &mesh, ends.seen);
+    Ok(Tried { decision: Decision { engine, choice, order, mesh, probe: report }, seconds, floor })
+}
+
+/// What one measurement found.
+pub(crate) struct Measured {
+    order: usize,
+    bounds: Vec<f64>,
+    sums: f64,
+    operators: f64,
+}
+
+/// The largest bound at an order, which is also written down.
+pub(crate) fn measured(engine: &mut dyn Engine, order: usize, records: &mut Vec<Measured>) -> Result<f64, Error> {
+    let (bounds, seconds) = engine.measure(order)?;
+    let worst = bounds.iter().fold(0.0, |m: f64, &b| m.max(b));
+    records.push(Measured { order, bounds, sums: seconds.sums, operators: seconds.operators });
+    Ok(worst)
+}
+
+/// Seconds of sums and of operators.
+fn spent(records: &[Measured]) -> [f64; 2] {
+    records.iter().fold([0.0; 2], |[a, b], m| [a + m.sums, b + m.operators])
+}
+
+/// What a plan says of its probe.
+pub(crate) fn reported(engine: &dyn Engine, task: &Task, order: usize, records: &[Measured]) -> ProbeReport {
+    let of = |order: usize, k: usize| records.iter().rev().find(|m| m.order == order).map(|m| m.bounds[k]);
+    let outputs = task.facts.columns.iter().enumerate().map(|(k, c)| ProbeOutput {
+        output: c.output.names().first().copied().unwrap_or(""),
+        error: of(order, k).unwrap_or(f64::NAN),
+        below: order.checked_sub(1).and_then(|below| of(below, k)),
+    });
+    let [seconds, operators] = spent(records);
+    let orders = records.iter().map(|m| m.order).collect();
+    let mut report = ProbeReport { outputs: outputs.collect(), orders, seconds, operators, ..ProbeReport::default() };
+    if let Some(trial) = engine.trial() {
+        trial.report(&mut report);
+    }
+    report
+}
+
+/// Seconds of an evaluation, from the counts of its lists.
+fn price(r: &Fmm, task: &Task, candidate: &Candidate, order: usize, mesh: &Mesh, seen: Seen) -> f64 {
+    let Layout::Octree(parts) = &candidate.layout else { return candidate.seconds };
+    if candidate.method == Method::Direct {
+        return candidate.seconds;
+    }
+    if on_gpu(r) {
+        return DeviceCosts { facts: &task.facts, precision: r.precision }.price(parts, order, mesh, seen.counts);
+    }
+    let costs = r.costs.of(r.family.name(), r.precision, r.outputs, &task.facts).0;
+    costs.price(parts, order, mesh, seen.counts)
+}

@@ -1,0 +1,102 @@
+//! Counts of boxes and edges, and seconds of planning: plain data.
+
+use fmm_traits::{Hierarchy, Lists};
+use serde::Serialize;
+
+/// Seconds spent on planning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct PlanSeconds {
+    /// Octree.
+    pub tree: f64,
+    /// Edge lists.
+    pub lists: f64,
+    /// Translation operators and workspaces.
+    pub operators: f64,
+    /// Measurements before the order was chosen.
+    pub probe: f64,
+    /// The whole of it.
+    pub plan: f64,
+}
+
+/// Number of edges of each kind; box pairs, not point pairs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Edges {
+    /// Leaves with sources.
+    pub p2m: usize,
+    /// Child to parent.
+    pub m2m: usize,
+    /// V list.
+    pub m2l: usize,
+    /// X list.
+    pub p2l: usize,
+    /// Parent to child.
+    pub l2l: usize,
+    /// Leaves with targets.
+    pub l2p: usize,
+    /// W list.
+    pub m2p: usize,
+    /// U list.
+    pub p2p: usize,
+}
+
+impl Edges {
+    /// The numbers of edges of `lists`.
+    pub(crate) fn of(lists: &Lists) -> Self {
+        Edges {
+            p2m: lists.p2m.len(),
+            m2m: lists.m2m.len(),
+            m2l: lists.m2l.len(),
+            p2l: lists.p2l.len(),
+            l2l: lists.l2l.len(),
+            l2p: lists.l2p.len(),
+            m2p: lists.m2p.len(),
+            p2p: lists.p2p.len(),
+        }
+    }
+}
+
+/// What an engine made of the points; all zero without boxes.
+#[derive(Clone, Default)]
+pub(crate) struct Mesh {
+    pub levels: usize,
+    pub boxes: usize,
+    pub leaves: usize,
+    pub root_side: f64,
+    pub edges: Edges,
+    /// Pairs of points that are summed directly.
+    pub near_pairs: u64,
+    /// Points that M2P and P2L evaluate, counted once for each box that they meet so.
+    pub far_points: u64,
+}
+
+impl Mesh {
+    /// Counts of a tree and its lists.
+    pub fn of<H: Hierarchy>(tree: &H, lists: &Lists, leaves: usize, root_side: f64) -> Mesh {
+        let [sources, targets] = [
+            |tree: &H, b: u32| tree.sources_of(b as usize).len() as u64,
+            |tree: &H, b: u32| tree.targets_of(b as usize).len() as u64,
+        ];
+        let m2p: u64 = lists.m2p.iter().map(|(t, _)| targets(tree, t)).sum();
+        let p2l: u64 = lists.p2l.iter().map(|(_, s)| sources(tree, s)).sum();
+        Mesh {
+            levels: tree.levels(),
+            boxes: tree.boxes(),
+            leaves,
+            root_side,
+            edges: Edges::of(lists),
+            near_pairs: lists.p2p.iter().map(|(t, s)| targets(tree, t) * sources(tree, s)).sum(),
+            far_points: m2p + p2l,
+        }
+    }
+
+    /// Whether no count differs by more than a tenth from those of another.
+    pub fn resembles(&self, other: &Mesh) -> bool {
+        let close = |a: f64, b: f64| (a - b).abs() <= 0.1 * a.max(b);
+        let numbers = |m: &Mesh| {
+            let e = &m.edges;
+            let counts = [m.boxes, m.leaves, e.m2l, e.p2l, e.m2p, e.p2p].map(|k| k as f64);
+            counts.into_iter().chain([m.root_side, m.near_pairs as f64]).collect::<Vec<_>>()
+        };
+        self.levels == other.levels && numbers(self).into_iter().zip(numbers(other)).all(|(a, b)| close(a, b))
+    }
+}

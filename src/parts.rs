@@ -1,0 +1,110 @@
+//! What a fast method on an octree is made of: expansion, translations, lists.
+
+use crate::request::Method;
+use crate::variant::{Expansion, ListPolicy, Translation, Variant};
+use fmm_kernels::spherical::SphericalOptions;
+use fmm_traits::Error;
+
+/// What a fast method on an octree is made of.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Parts {
+    pub expansion: Expansion,
+    pub spherical: SphericalOptions,
+    pub policy: Policy,
+    /// Whether rotations were asked for: a GPU takes them by itself only where they are faster.
+    pub rotations: bool,
+}
+
+impl Parts {
+    /// How a GPU translates spherical harmonics of `order`, in f32 if `single`.
+    pub fn translation_on_gpu(&self, order: usize, single: bool) -> backend_cuda::Translation {
+        match single {
+            _ if self.rotations => backend_cuda::Translation::Rcr,
+            true => backend_cuda::Translation::fastest::<f32>(order),
+            false => backend_cuda::Translation::fastest::<f64>(order),
+        }
+    }
+}
+
+/// Lists, with what they need.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Policy {
+    Uvwx,
+    Stencil119,
+    Treecode { theta: f64 },
+}
+
+impl Policy {
+    /// Its name in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Policy::Uvwx => "uvwx",
+            Policy::Stencil119 => "stencil119",
+            Policy::Treecode { .. } => "treecode",
+        }
+    }
+    /// The opening angle of a treecode.
+    pub(crate) fn theta(self) -> Option<f64> {
+        if let Policy::Treecode { theta } = self { Some(theta) } else { None }
+    }
+}
+
+/// What `method` is made of; refuses options that have no meaning for it. `harmonic`: why the kernel has no expansion in
+/// spherical harmonics, if it has none. θ is that of the request, or 0: to be chosen.
+pub(crate) fn parts(variant: &Variant, method: Method, harmonic: &Result<(), Error>) -> Result<Parts, Error> {
+    let expansion = match (method, variant.expansion) {
+        (Method::SphericalHarmonics, _) => Expansion::Spherical,
+        (Method::Treecode, Some(expansion)) => expansion,
+        (Method::Treecode, None) if harmonic.is_ok() => Expansion::Spherical,
+        _ => Expansion::Equivalent,
+    };
+    let spherical = expansion == Expansion::Spherical;
+    let tree = method == Method::Treecode;
+    let refuse = |operation, reason: &str| {
+        Err(Error::Unsupported { operation, reason: format!("{reason}; the method is {}", method.name()) })
+    };
+    if variant.theta.is_some() && !tree {
+        return refuse("an opening angle θ", "in space only a treecode has one");
+    }
+    if variant.expansion.is_some() && !tree {
+        return refuse("a choice of expansion", "it belongs to the treecode, other methods are named by theirs");
+    }
+    if variant.lists.is_some() && method != Method::SphericalHarmonics && variant.lists != Some(ListPolicy::Uvwx) {
+        return refuse("the 119 stencil", "its edges reach inside the surfaces of equivalent densities");
+    }
+    if variant.lists.is_some() && (tree || method == Method::Direct) {
+        return refuse("a choice of lists", "it belongs to the fast multipole method");
+    }
+    if variant.translation.is_some() && !spherical {
+        return refuse("a choice of translations", "it belongs to spherical harmonics");
+    }
+    if variant.translation == Some(Translation::Domains) && tree {
+        return refuse("translations to domains", "a treecode has no M2L");
+    }
+    if variant.truncation.is_some() && !spherical {
+        return refuse("a choice of truncation", "it belongs to spherical harmonics");
+    }
+    if let (true, Err(e)) = (spherical, harmonic) {
+        return Err(e.clone());
+    }
+    if let Some(theta) = variant.theta.filter(|t| !(*t > 0.0 && *t <= MAX_THETA)) {
+        let requirement = "must be above 0 and at most 1.1: the spheres around boxes end at 2/√3";
+        return Err(Error::Parameter { name: "theta", value: theta, requirement });
+    }
+    Ok(Parts {
+        expansion,
+        spherical: SphericalOptions {
+            translation: variant.translation.unwrap_or_default(),
+            truncation: variant.truncation.unwrap_or_default(),
+        },
+        policy: match (tree, variant.lists) {
+            (true, _) => Policy::Treecode { theta: variant.theta.unwrap_or(0.0) },
+            (false, Some(ListPolicy::Stencil119)) => Policy::Stencil119,
+            (false, _) => Policy::Uvwx,
+        },
+        rotations: variant.translation == Some(Translation::Rcr),
+    })
+}
+
+/// Largest opening angle.
+const MAX_THETA: f64 = 1.1;

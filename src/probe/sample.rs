@@ -1,0 +1,342 @@
+//! The targets at which a probe measures, the sources that act there, and their strengths.
+//!
+//! **Targets.** Leaves are divided into strata: by level, by population, and by the kinds of edges that reach them. Each
+//! stratum that exists is sampled, and counts by its share of all targets. So a rare kind of leaf is seen, and weighs what
+//! it weighs in the whole. Expansions err most at the corners of boxes: at distance ρ from the centre like ρ^p. Leaves, and
+//! targets in them, are drawn with a probability that grows so, and count the less for it (Hansen & Hurwitz, *Ann. Math.
+//! Statist.* 14 (1943) 333–362): mean squares stay what they are over all targets.
+//!
+//! **Sources.** Sums over all sources would cost as much as an evaluation. The leaves that a sampled target meets pair by
+//! pair are taken whole; of all others a random part is taken. A source that is taken with probability π has its strength
+//! multiplied by π^−½ where strengths are normal: the mean square of the error and that of the sum are then the ones of all
+//! sources, since both are sums of squares over independent strengths. Where strengths are uniform in (0, 1) the factor is
+//! 1/π: the mean of the sum is that of all sources, and the part that the choice of sources adds to the error can only make
+//! it larger.
+
+use crate::rng::Rng;
+use fmm_traits::tree::NONE;
+use fmm_traits::{Hierarchy, Lists};
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+
+/// Seed of every choice: a plan for the same points and request measures the same.
+const SEED: u64 = 0x0050_524F_4245;
+/// Up to so many targets all are taken: then only strengths are left to chance.
+const ALL_TARGETS: usize = 6000;
+/// Sets of normal strengths beside the one that is uniform in (0, 1), where so few sources are taken, and otherwise. Errors
+/// of few sources move from set to set; those of many do not.
+const NORMAL_SETS: [usize; 2] = [3, 1];
+const FEW_SOURCES: usize = 12_000;
+/// Leaves of a sample beyond the one that every stratum has. Each costs M2L along its path and the sums over the some 2000
+/// sources around it; fewer leaves make wider bounds.
+const FURTHER_LEAVES: f64 = 24.0;
+/// Most strata; rarer ones are joined.
+const STRATA: usize = 16;
+/// Targets of a sample, about.
+const TARGETS: usize = 640;
+/// Sources beyond the neighbourhood of the sampled leaves, about.
+const FAR_SOURCES: f64 = 16_000.0;
+
+/// The power of ρ by which targets are weighed: that of the square of an error of order 12.
+const CORNERS: i32 = 24;
+
+/// A choice of targets and sources of a tree.
+pub(crate) struct Sample {
+    /// Positions of the targets, ascending.
+    pub targets: Vec<u32>,
+    /// Positions of the sources, ascending.
+    pub sources: Vec<u32>,
+    /// The probability with which each source was taken.
+    pub probability: Vec<f64>,
+    /// Leaves that were drawn, some more than once.
+    pub draws: Vec<Draw>,
+    /// What the strata are.
+    pub strata: Vec<Stratum>,
+}
+
+/// A leaf that was drawn.
+#[derive(Clone, Debug)]
+pub(crate) struct Draw {
+    pub stratum: usize,
+    /// The targets that were drawn from it: the number of each in the sample, and what its squares are multiplied by.
+    pub targets: Vec<(u32, f64)>,
+}
+
+/// Leaves of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Stratum {
+    pub name: String,
+    /// Part of all targets that lie in such leaves.
+    pub share: f64,
+    /// Part of all weights of targets: what the mean over its draws counts.
+    pub weight: f64,
+}
+
+/// What the leaves of a stratum have in common.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Kind {
+    level: usize,
+    /// 0: less than a quarter of the mean number of targets, 2: more than four times as many, 1: between.
+    population: usize,
+    /// One of [`REACHED`] a bit.
+    reached: u8,
+}
+
+/// Kinds of leaves by what reaches them.
+const REACHED: [&str; 5] = ["M2P", "P2L", "long rows", "beside a jump of two levels", "no sources"];
+
+/// The kinds of all leaves with targets.
+fn kinds<H: Hierarchy>(tree: &H, lists: &Lists) -> Vec<(Kind, u32)> {
+    let (mut level_of, mut by_p2l) = (vec![0u8; tree.boxes()], vec![false; tree.boxes()]);
+    let mut leaves = Vec::new();
+    for level in 0..tree.levels() {
+        for b in tree.level(level) {
+            let parent = tree.parent(b);
+            level_of[b] = level as u8;
+            by_p2l[b] = !lists.p2l.row(b).is_empty() || parent != NONE && by_p2l[parent as usize];
+            if tree.is_leaf(b) && !tree.targets_of(b).is_empty() {
+                leaves.push((level, b));
+            }
+        }
+    }
+    let mean = leaves.iter().map(|&(_, b)| tree.targets_of(b).len()).sum::<usize>() / leaves.len().max(1);
+    let row = |b: usize| lists.m2l.row(b).len() + lists.m2p.row(b).len() + lists.p2p.row(b).len();
+    let mut rows: Vec<usize> = leaves.iter().map(|&(_, b)| row(b)).collect();
+    let last = rows.len().saturating_sub(1);
+    let long = if rows.is_empty() { 0 } else { *rows.select_nth_unstable(last - last / 50).1 };
+    let kind = |&(level, b): &(usize, usize)| {
+        let targets = tree.targets_of(b).len();
+        let jump = |&s: &u32| level_of[s as usize].abs_diff(level as u8) > 1;
+        let facts = [
+            !lists.m2p.row(b).is_empty(),
+            by_p2l[b],
+            row(b) > long,
+            lists.p2p.row(b).iter().any(jump),
+            tree.sources_of(b).is_empty(),
+        ];
+        let reached = facts.iter().enumerate().map(|(bit, &is)| u8::from(is) << bit).sum();
+        let population = usize::from(4 * targets >= mean) + usize::from(targets > 4 * mean.max(1));
+        (Kind { level, population, reached }, b as u32)
+    };
+    leaves.iter().map(kind).collect()
+}
+
+impl Kind {
+    fn name(self) -> String {
+        let reached = (0..REACHED.len()).filter(|bit| self.reached >> bit & 1 == 1).map(|bit| REACHED[bit]);
+        let population = ["few points", "", "many points"][self.population];
+        let words: Vec<&str> = [population].into_iter().filter(|w| !w.is_empty()).chain(reached).collect();
+        match words.is_empty() {
+            true => format!("level {}", self.level),
+            false => format!("level {}: {}", self.level, words.join(", ")),
+        }
+    }
+}
+
+impl Sample {
+    /// Of a tree with targets and sources.
+    pub fn new<H: Hierarchy>(tree: &H, lists: &Lists) -> Sample {
+        let mut rng = Rng::new(SEED);
+        let mut groups: BTreeMap<Kind, Vec<u32>> = BTreeMap::new();
+        for (kind, leaf) in kinds(tree, lists) {
+            groups.entry(kind).or_default().push(leaf);
+        }
+        let (weights, of_leaf) = weights(tree);
+        let targets = |leaves: &[u32]| leaves.iter().map(|&b| tree.targets_of(b as usize).len()).sum::<usize>();
+        let mut groups: Vec<(String, Vec<u32>)> = groups.into_iter().map(|(k, l)| (k.name(), l)).collect();
+        groups.sort_by_key(|(_, leaves)| std::cmp::Reverse(targets(leaves)));
+        if groups.len() > STRATA {
+            let rest = groups.split_off(STRATA - 1).into_iter().flat_map(|(_, leaves)| leaves);
+            let mut rest: Vec<u32> = rest.collect();
+            rest.sort_unstable();
+            groups.push(("rare kinds".to_string(), rest));
+        }
+        let all = weights.len() as f64;
+        let strata = groups.iter().map(|(name, leaves)| Stratum {
+            name: name.clone(),
+            share: targets(leaves) as f64 / all,
+            weight: leaves.iter().map(|&b| of_leaf[b as usize]).sum::<f64>() / all,
+        });
+        let strata: Vec<Stratum> = strata.collect();
+
+        // Every stratum gets a leaf, and by its share of the others.
+        let counts = strata.iter().map(|s| 1 + (FURTHER_LEAVES * s.share).round() as usize);
+        let counts: Vec<usize> = counts.collect();
+        if weights.len() <= ALL_TARGETS {
+            return Sample::of_all(tree, lists, &groups, strata, &mut rng);
+        }
+        let of_a_draw = (TARGETS / counts.iter().sum::<usize>().max(1)).max(4);
+        let mut drawn = Vec::new();
+        for (stratum, (_, leaves)) in groups.iter().enumerate() {
+            for k in proportional(leaves.iter().map(|&b| of_leaf[b as usize]), counts[stratum], &mut rng) {
+                let range = tree.targets_of(leaves[k] as usize);
+                let picked = proportional(weights[range.clone()].iter().copied(), of_a_draw, &mut rng);
+                drawn.push((
+                    stratum,
+                    leaves[k],
+                    picked.into_iter().map(|i| (range.start + i) as u32).collect::<Vec<_>>(),
+                ));
+            }
+        }
+        let mut positions: Vec<u32> = drawn.iter().flat_map(|(.., targets)| targets.iter().copied()).collect();
+        positions.sort_unstable();
+        positions.dedup();
+        let entry = |&at: &u32| (positions.partition_point(|&p| p < at) as u32, 1.0 / weights[at as usize]);
+        let draws = drawn.iter();
+        let draws =
+            draws.map(|&(stratum, _, ref targets)| Draw { stratum, targets: targets.iter().map(entry).collect() });
+        let draws = draws.collect();
+        let mut near: Vec<u32> = drawn.iter().map(|&(_, b, _)| b).collect();
+        near.sort_unstable();
+        near.dedup();
+        let (sources, probability) = sources(tree, lists, &near, &mut rng);
+        Sample { targets: positions, sources, probability, draws, strata }
+    }
+
+    /// Of all targets: each leaf is there once, and its draw counts by its number of targets.
+    fn of_all<H: Hierarchy>(
+        tree: &H,
+        lists: &Lists,
+        groups: &[(String, Vec<u32>)],
+        mut strata: Vec<Stratum>,
+        rng: &mut Rng,
+    ) -> Sample {
+        let all = tree.target_order().len();
+        let mut draws = Vec::new();
+        for (stratum, (_, leaves)) in groups.iter().enumerate() {
+            strata[stratum].weight = strata[stratum].share;
+            let mean = strata[stratum].share * all as f64 / leaves.len() as f64;
+            draws.extend(leaves.iter().map(|&b| {
+                let targets = tree.targets_of(b as usize);
+                let factor = targets.len() as f64 / mean;
+                Draw { stratum, targets: targets.map(|at| (at as u32, factor)).collect() }
+            }));
+        }
+        let near: Vec<u32> = groups.iter().flat_map(|(_, leaves)| leaves.iter().copied()).collect();
+        let (sources, probability) = sources(tree, lists, &near, rng);
+        Sample { targets: (0..all as u32).collect(), sources, probability, draws, strata }
+    }
+
+    /// Of targets that were drawn at random from all, none weighed more than another.
+    pub fn of_targets(targets: Vec<u32>) -> Sample {
+        let draws = (0..targets.len() as u32).map(|i| Draw { stratum: 0, targets: vec![(i, 1.0)] }).collect();
+        let strata = vec![Stratum { name: "all".to_string(), share: 1.0, weight: 1.0 }];
+        Sample { targets, sources: Vec::new(), probability: Vec::new(), draws, strata }
+    }
+
+    /// Sets of strengths of the sources, `components` numbers each: the first uniform in (0, 1), the others normal.
+    pub fn strengths(&self, components: usize) -> Vec<Vec<f64>> {
+        let mut rng = Rng::new(SEED ^ 1);
+        let mut uniform = Vec::with_capacity(self.sources.len() * components);
+        for &probability in &self.probability {
+            uniform.extend((0..components).map(|_| rng.uniform() / probability));
+        }
+        let mut sets = self.normal(NORMAL_SETS[usize::from(self.sources.len() > FEW_SOURCES)], components);
+        sets.insert(0, uniform);
+        sets
+    }
+
+    /// Sets of normal strengths.
+    pub fn normal(&self, sets: usize, components: usize) -> Vec<Vec<f64>> {
+        let of_set = |set: usize| {
+            let mut rng = Rng::new(SEED ^ (2 + set as u64));
+            let factors = self.probability.iter().flat_map(|p| std::iter::repeat_n(1.0 / p.sqrt(), components));
+            factors.map(|factor| factor * rng.normal()).collect()
+        };
+        (0..sets).into_par_iter().map(of_set).collect()
+    }
+
+    /// What the squares of each target count in the mean over all.
+    pub fn weights(&self) -> Vec<f64> {
+        let mut draws = vec![0usize; self.strata.len()];
+        self.draws.iter().for_each(|d| draws[d.stratum] += 1);
+        let mut weights = vec![0.0; self.targets.len()];
+        for d in &self.draws {
+            let part = self.strata[d.stratum].weight / (draws[d.stratum] * d.targets.len()) as f64;
+            d.targets.iter().for_each(|&(at, factor)| weights[at as usize] += part * factor);
+        }
+        weights
+    }
+}
+
+/// The weight of each target, 1 on average: half of it is equal, half goes like [`CORNERS`]; and the sum over each box.
+fn weights<H: Hierarchy>(tree: &H) -> (Vec<f64>, Vec<f64>) {
+    let mut weights = vec![0.0; tree.target_order().len()];
+    let mut leaves = Vec::new();
+    for level in 0..tree.levels() {
+        for b in tree.level(level).filter(|&b| tree.is_leaf(b) && !tree.targets_of(b).is_empty()) {
+            let cube = tree.cube(b, level);
+            for at in tree.targets_of(b) {
+                let x = tree.target(at);
+                let square: f64 = (0..3).map(|a| ((x[a] - cube.center[a]) / cube.side).powi(2)).sum();
+                weights[at] = square.powi(CORNERS / 2);
+            }
+            leaves.push(b);
+        }
+    }
+    let mean = weights.iter().sum::<f64>() / weights.len().max(1) as f64;
+    let normal = mean > 0.0 && mean.is_finite();
+    weights.iter_mut().for_each(|w| *w = if normal { 0.5 + 0.5 * *w / mean } else { 1.0 });
+    let mut of_leaf = vec![0.0; tree.boxes()];
+    leaves.iter().for_each(|&b| of_leaf[b] = weights[tree.targets_of(b)].iter().sum());
+    (weights, of_leaf)
+}
+
+/// `count` draws, each with a probability proportional to its weight (systematic sampling): heavy ones come several times.
+fn proportional(weights: impl Iterator<Item = f64> + Clone, count: usize, rng: &mut Rng) -> Vec<usize> {
+    let step = weights.clone().sum::<f64>() / count as f64;
+    let (mut next, mut sum, mut out) = (step * rng.uniform(), 0.0, Vec::with_capacity(count));
+    for (i, weight) in weights.enumerate() {
+        sum += weight;
+        while sum > next && out.len() < count {
+            out.push(i);
+            next += step;
+        }
+    }
+    out
+}
+
+/// Positions of sources, and the probability with which each was taken. Those of leaves that the leaves `near` meet pair by
+/// pair are all there.
+fn sources<H: Hierarchy>(tree: &H, lists: &Lists, near: &[u32], rng: &mut Rng) -> (Vec<u32>, Vec<f64>) {
+    let mut leaves: Vec<usize> =
+        (0..tree.boxes()).filter(|&b| tree.is_leaf(b) && !tree.sources_of(b).is_empty()).collect();
+    leaves.sort_unstable_by_key(|&b| tree.sources_of(b).start);
+    let mut whole = vec![false; tree.boxes()];
+    for &b in near {
+        // Rows of ancestors reach the leaf, too.
+        let mut above = b;
+        while above != NONE {
+            lists.p2p.row(above as usize).iter().for_each(|&s| whole[s as usize] = true);
+            above = tree.parent(above as usize);
+        }
+    }
+    // A row may name a box with children.
+    for b in 1..tree.boxes() {
+        whole[b] |= whole[tree.parent(b) as usize];
+    }
+    let n: usize = leaves.iter().map(|&b| tree.sources_of(b).len()).sum();
+    let mean = n as f64 / leaves.len().max(1) as f64;
+    let part = FAR_SOURCES / n as f64;
+    let (mut sum, mut next) = (0.0, rng.uniform());
+    let (mut positions, mut probability) = (Vec::new(), Vec::new());
+    for b in leaves {
+        let range = tree.sources_of(b);
+        // Leaves of many points are more likely, and of those with far more than others some points are enough.
+        let chance = (part * (range.len() as f64 / mean).max(1.0)).min(1.0);
+        sum += chance;
+        let taken = sum > next;
+        next += f64::from(u8::from(taken));
+        if whole[b] {
+            probability.resize(probability.len() + range.len(), 1.0);
+            positions.extend(range.map(|i| i as u32));
+        } else if taken {
+            let enough = (8.0 * mean).ceil() as usize;
+            let picked = rng.sample(range.len(), enough);
+            let chance = chance * picked.len() as f64 / range.len() as f64;
+            probability.resize(probability.len() + picked.len(), chance);
+            positions.extend(picked.into_iter().map(|i| (range.start + i) as u32));
+        }
+    }
+    (positions, probability)
+}

@@ -1,0 +1,141 @@
+//! The smallest order that keeps a tolerance, from measurements at a few orders.
+//!
+//! Errors of an expansion fall like 10^(−d·p): two measurements tell d, and with it where to look next. The search ends at
+//! an order that keeps the tolerance while the one below was measured not to, or is worth more than is left to spend.
+//! Where errors no longer fall – the kernel is no solution of an elliptic equation, or rounding is reached – it
+//! looks for the order with the least error instead: that error is the floor.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// Errors stall where they do not halve over so many orders as should be worth [`STALL_DIGITS`]. Fewer orders may be a step of
+/// a staircase: spherical harmonics of points on a lattice gain next to nothing from order 19 to 21, and two digits to 28.
+const STALL_DIGITS: f64 = 1.5;
+/// Digits an order is worth at least between one that breaks the tolerance and one that keeps it.
+const FEWEST_DIGITS: f64 = 0.08;
+/// The order below is not measured where fewer digits are left to spend than this part of what an order should be worth.
+const PART_OF_AN_ORDER: f64 = 0.75;
+/// Most orders that are measured.
+const MOST: usize = 12;
+
+/// What to look for.
+#[derive(Clone, Debug)]
+pub(crate) struct Search {
+    pub tolerance: f64,
+    /// Orders there are.
+    pub orders: RangeInclusive<usize>,
+    /// The first to be measured.
+    pub first: usize,
+    /// Digits that an order is taken to be worth until two were measured.
+    pub digits: f64,
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Found {
+    /// An order that keeps the tolerance.
+    Order(usize),
+    /// None does; the one with the least error, and that.
+    Floor { order: usize, error: f64 },
+}
+
+impl Search {
+    /// Measures the error with `at` until it knows.
+    pub fn run<E>(&self, mut at: impl FnMut(usize) -> Result<f64, E>) -> Result<Found, E> {
+        let (min, max) = (*self.orders.start(), *self.orders.end());
+        let mut tried: BTreeMap<usize, f64> = BTreeMap::new();
+        let mut next = self.first.clamp(min, max);
+        loop {
+            let error = at(next)?;
+            tried.insert(next, if error.is_nan() { f64::INFINITY } else { error });
+            match self.after(&tried, min, max) {
+                Ok(order) => next = order,
+                Err(Some(found)) => return Ok(found),
+                Err(None) => break,
+            }
+        }
+        // The least error, by going down from the best order that was tried.
+        loop {
+            let (&best, &error) = tried.iter().min_by(|a, b| a.1.total_cmp(b.1)).expect("one was tried");
+            let beside = [best.saturating_sub(1), best + 1];
+            let new = beside.into_iter().find(|p| (min..=max).contains(p) && !tried.contains_key(p));
+            match new.filter(|_| tried.len() < MOST) {
+                Some(order) => {
+                    tried.insert(order, at(order)?);
+                }
+                None if error <= self.tolerance => return Ok(Found::Order(best)),
+                None => return Ok(Found::Floor { order: best, error }),
+            }
+        }
+    }
+
+    /// The next order to measure, what was found, or nothing where errors stall.
+    fn after(&self, tried: &BTreeMap<usize, f64>, min: usize, max: usize) -> Result<usize, Option<Found>> {
+        let kept = tried.iter().find(|(_, e)| **e <= self.tolerance).map(|(&p, &e)| (p, e));
+        let broken = |below: usize| tried.range(..below).next_back().map(|(&p, &e)| (p, e));
+        if let Some((p, error)) = kept {
+            let left = self.tolerance / error;
+            return match broken(p) {
+                _ if p == min => Err(Some(Found::Order(p))),
+                Some((q, _)) if q + 1 == p => Err(Some(Found::Order(p))),
+                _ if left.log10() <= PART_OF_AN_ORDER * self.digits => Err(Some(Found::Order(p))),
+                Some((q, e)) => {
+                    let digits = ((e / error).log10() / (p - q) as f64).max(FEWEST_DIGITS);
+                    Ok(((p as f64 - (left.log10() / digits).floor()) as usize).clamp(q + 1, p - 1))
+                }
+                None => {
+                    let down = if left.is_finite() { (left.log10() / self.digits).floor() as usize } else { p };
+                    Ok(p.saturating_sub(down.max(1)).max(min))
+                }
+            };
+        }
+        let (p, error) = broken(max + 1).expect("one was tried");
+        if tried.len() >= MOST || p == max {
+            return Err(None);
+        }
+        let span = (STALL_DIGITS / self.digits).ceil() as usize;
+        let lower = tried.range(..=p.saturating_sub(span)).map(|(_, &e)| e).reduce(f64::min);
+        if lower.is_some_and(|lower| error > 0.5 * lower) {
+            return Err(None);
+        }
+        let measured = broken(p).map(|(q, e)| (e / error).log10() / (p - q) as f64).filter(|d| d.is_finite());
+        let digits = measured.unwrap_or(self.digits).max(0.5 * self.digits);
+        let steps = ((error / self.tolerance).log10() / digits).ceil().max(1.0);
+        Ok(if steps.is_finite() { (p + steps as usize).min(max) } else { (p + 2).min(max) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn search(tolerance: f64, first: usize) -> Search {
+        Search { tolerance, orders: 3..=16, first, digits: 0.8 }
+    }
+
+    #[test]
+    fn finds_the_smallest_order_from_anywhere() {
+        for first in 3..=16 {
+            for k in 1..=9 {
+                let tolerance = 2.5 * 10f64.powi(-k);
+                let error = |p: usize| 3.0 * 10f64.powf(-0.7 * p as f64);
+                let found = search(tolerance, first).run(|p| Ok::<_, ()>(error(p))).unwrap();
+                let Found::Order(p) = found else { panic!("{found:?}") };
+                assert!(error(p) <= tolerance);
+                assert!(p == 3 || error(p - 1) > tolerance || tolerance / error(p) <= 4.0, "{first} {k}: {p}");
+            }
+        }
+    }
+
+    #[test]
+    fn tells_the_least_error_where_errors_stall_or_grow() {
+        let stall = |p: usize| 10f64.powf(-0.7 * p as f64).max(2e-6);
+        let grow = |p: usize| 1e-3 * 10f64.powf(0.3 * (p as f64 - 5.0).abs());
+        for first in 3..=16 {
+            let found = search(1e-7, first).run(|p| Ok::<_, ()>(stall(p))).unwrap();
+            assert!(matches!(found, Found::Floor { error, .. } if error == 2e-6), "{first}: {found:?}");
+            let found = search(1e-7, first).run(|p| Ok::<_, ()>(grow(p))).unwrap();
+            assert!(matches!(found, Found::Floor { order: 5, .. }) || first > 14, "{first}: {found:?}");
+        }
+    }
+}

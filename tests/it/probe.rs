@@ -1,0 +1,38 @@
+//! What a plan says of the measurement that chose its order. The only place of the tests that knows the form of the report.
+
+use fmm::Description;
+use serde_json::Value;
+
+/// The measurement of one plan.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// For each output the upper bound of the error at the chosen order, and at one order less where that was measured.
+    pub outputs: Vec<(String, f64, Option<f64>)>,
+    /// Seconds that the measurement took.
+    pub seconds: f64,
+}
+
+impl Probe {
+    /// Of the plan that `described` describes; `None` for a plan that measured nothing (an order was given, or the sum is
+    /// direct).
+    pub fn of(described: &Description) -> Option<Probe> {
+        let plan = serde_json::to_value(described).expect("descriptions are plain data");
+        let probe = plan.get("probe").filter(|p| !p.is_null())?;
+        let number = |v: &Value, key: &str| v[key].as_f64();
+        let outputs = probe["outputs"].as_array().expect("a probe names its outputs").iter().map(|o| {
+            let name = o["output"].as_str().expect("an output has a name").to_string();
+            (name, number(o, "error").expect("an output has an error"), number(o, "below"))
+        });
+        Some(Probe { outputs: outputs.collect(), seconds: number(probe, "seconds").expect("a probe takes time") })
+    }
+
+    /// The largest error that was measured with one order less.
+    pub fn below(&self) -> Option<f64> {
+        self.outputs.iter().filter_map(|(_, _, below)| *below).reduce(f64::max)
+    }
+
+    /// The largest error that was measured at the chosen order.
+    pub fn error(&self) -> f64 {
+        self.outputs.iter().fold(0.0, |worst, (_, error, _)| worst.max(*error))
+    }
+}

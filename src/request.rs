@@ -293,9 +293,8 @@ impl Fmm {
         self.watch = Some(Arc::new(watch));
         self
     }
-    /// How spherical harmonics are translated. Default [`Translation::Rcr`]; the direct way is the slow one, and errors of
-    /// [`Translation::Domains`] were measured for no tolerance: it takes an order. A GPU multiplies dense matrices where that is
-    /// faster, unless [`Translation::Rcr`] is asked for; it has no other.
+    /// How spherical harmonics are translated. Default [`Translation::Rcr`], which is the fastest on a CPU. A GPU multiplies dense
+    /// matrices where that is faster, unless [`Translation::Rcr`] is asked for; it has no other.
     pub fn translation(mut self, translation: Translation) -> Self {
         self.variant.translation = Some(translation);
         self

@@ -139,7 +139,7 @@ impl Cuda {
             sum.apply(strengths, exact)?;
         }
         let positions = rows.into_iter().map(|i| i as u32).collect();
-        Ok((strengths, Trial::of_targets(positions, exact, vec![1.0; facts.columns.len()], count)))
+        Ok((strengths, Trial::of_targets(positions, exact, facts.columns.len(), count)))
     }
 
     /// A direct sum that waits for strengths.

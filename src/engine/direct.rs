@@ -116,7 +116,7 @@ impl Engine for Direct {
         let [exact, computed] = [Precision::F64, r.precision]
             .map(|precision| r.family.direct(r.outputs, &ends.sources, &sets, targets, precision, c.isa));
         let positions = picked.iter().map(|&i| i as u32).collect();
-        let trial = trial.insert(Trial::of_targets(positions, exact?, vec![1.0; c.facts.columns.len()], count));
+        let trial = trial.insert(Trial::of_targets(positions, exact?, c.facts.columns.len(), count));
         let seconds = ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 };
         Ok((trial.bounds(&computed?, &c.facts, r.norm), seconds))
     }

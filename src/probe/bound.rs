@@ -3,24 +3,29 @@
 //! A relative ℓ2 error is E/U with E² = Σᵢ |eᵢ|² and U² = Σᵢ |uᵢ|² over the targets. Both sums are estimated from the sample:
 //! each stratum counts by its weight, and a drawn leaf by the mean over the targets drawn from it. How far such estimates scatter is
 //! found by the bootstrap (Efron, *Ann. Statist.* 7 (1979) 1–26): leaves, and targets of a leaf, are drawn again with
-//! replacement, [`DRAWS`] times. The bound is the upper 98 % point of E over the lower 2 % point of U.
+//! replacement, [`DRAWS`] times. Where all targets were measured, as many are drawn as somebody looks at.
 //!
-//! The lower point of U matters for gradients. A few pairs of very close points can make up most of U², and a thousand other
-//! targets may have none of them; draws without those few targets tell what U is then.
+//! The scatter of U matters for gradients. A few pairs of very close points can make up most of U², and a thousand other
+//! targets may have none of them; draws without those few targets tell what U is then. Errors that come with large sums, as those of
+//! rounding do, leave with them.
 //!
-//! Normal strengths add chance of their own. A potential far from its sources follows their net strength, so that U² is large
-//! or small with it. [`spread`] tells how small: it compares the sums of [`SETS`] further sets of strengths.
+//! Normal strengths scatter on their own ([`super::modes`]). A potential far from its sources, for example, follows their net
+//! strength, so that U² is large or small with it.
+//!
+//! All these deviations are independent. So the bound of ln(E²/U²) is its estimate plus the root of the sum of squares of their
+//! 99.5 % points.
 
 use super::sample::{Draw, Sample, Stratum};
 use crate::rng::Rng;
 
 /// Draws of the bootstrap: enough for a point that moves by some per cent from seed to seed.
 const DRAWS: usize = 200;
-/// Part of the draws above an upper bound, and below a lower one.
-const BEYOND: f64 = 0.02;
-/// How likely the largest quotient of all targets may be above its bound. The tail is so long that a bound for one case in
-/// twenty would be 2.2 times as large.
-const BEYOND_LARGEST: f64 = 0.25;
+/// Targets of which errors are told: the promise is for any so many.
+const LOOKED_AT: usize = 1000;
+/// Part of the draws above the upper point.
+const BEYOND: f64 = 0.005;
+/// How likely the largest quotient of all targets may be above its bound. The tail is so long that half of this costs a factor of 1.4.
+const BEYOND_LARGEST: f64 = 0.05;
 /// Seed of the draws.
 const SEED: u64 = 0x0042_4F4F_5453;
 
@@ -52,67 +57,51 @@ pub(crate) fn unit_of<'a>(sums: impl Iterator<Item = &'a f64>) -> f64 {
     if largest > 0.0 && largest.is_finite() { largest } else { 1.0 }
 }
 
-/// The upper 98 % point of E² and the lower 2 % point of U².
-pub(crate) fn points(sample: &Sample, squares: &Squares) -> [f64; 2] {
-    let of = |k: usize| sample.draws.iter().filter(|d| d.stratum == k && !d.targets.is_empty()).collect();
-    let groups: Vec<Vec<&Draw>> = (0..sample.strata.len()).map(of).collect();
-    let mut rng = Rng::new(SEED);
-    let (mut errors, mut sums) = (Vec::with_capacity(DRAWS), Vec::with_capacity(DRAWS));
-    for _ in 0..DRAWS {
-        let (error, sum) = drawn(&groups, &sample.strata, squares, &mut rng);
-        errors.push(error);
-        sums.push(sum);
-    }
-    errors.sort_unstable_by(f64::total_cmp);
-    sums.sort_unstable_by(f64::total_cmp);
-    let beyond = (BEYOND * DRAWS as f64) as usize;
-    [errors[DRAWS - 1 - beyond], sums[beyond]]
+/// E² and U² per target of one set of strengths.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Estimate {
+    pub error: f64,
+    pub sum: f64,
+    /// ln of the quotient of the 99.5 % point of E²/U² and its value, for other targets.
+    pub deviation: f64,
 }
 
-/// How much larger than the mean over some sets of strengths E² may be for another one: three standard deviations of its
-/// logarithm. Of many sources it is 1, as each adds its own part to E²; one set tells nothing.
-pub(crate) fn growth(sets: &[[f64; 2]]) -> f64 {
-    let logs: Vec<f64> = sets.iter().map(|s| s[0].ln()).filter(|l| l.is_finite()).collect();
-    if logs.len() < 2 {
-        return 1.0;
+impl Estimate {
+    /// From a sample of `count` targets.
+    pub fn of(sample: &Sample, squares: &Squares, count: usize) -> Estimate {
+        let weights = sample.weights();
+        let mean = |squares: &[f64]| squares.iter().zip(&weights).map(|(s, w)| s * w).sum::<f64>();
+        let (error, sum) = (mean(&squares.error), mean(&squares.sum));
+        let mut rng = Rng::new(SEED);
+        let mut quotients: Vec<f64> = if sample.targets.len() == count {
+            // Nothing is left to chance but which targets somebody looks at.
+            (0..DRAWS).map(|_| some(squares, &mut rng)).collect()
+        } else {
+            let of = |k: usize| sample.draws.iter().filter(|d| d.stratum == k && !d.targets.is_empty()).collect();
+            let groups: Vec<Vec<&Draw>> = (0..sample.strata.len()).map(of).collect();
+            (0..DRAWS).map(|_| drawn(&groups, &sample.strata, squares, &mut rng)).collect()
+        };
+        quotients.sort_unstable_by(f64::total_cmp);
+        let point = quotients[DRAWS - 1 - (BEYOND * DRAWS as f64) as usize];
+        let deviation = if error > 0.0 && sum > 0.0 { (point / (error / sum)).ln().max(0.0) } else { 0.0 };
+        Estimate { error, sum, deviation }
     }
-    let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-    let variance = logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / (logs.len() - 1) as f64;
-    (3.0 * variance.sqrt()).exp()
+
+    /// The mean of several, whose deviations are alike.
+    pub fn mean(of: &[Estimate]) -> Estimate {
+        let mean = |f: fn(&Estimate) -> f64| of.iter().map(f).sum::<f64>() / of.len().max(1) as f64;
+        Estimate { error: mean(|e| e.error), sum: mean(|e| e.sum), deviation: mean(|e| e.deviation) }
+    }
 }
 
-/// The bound of the relative error from the points of E² and U² of each of several sets of strengths of one kind. E² may
-/// grow by a factor for other strengths, and U² fall to a `spread` of its mean.
-pub(crate) fn relative(sets: &[[f64; 2]], growth: f64, spread: f64) -> f64 {
-    let mean = |k: usize| sets.iter().map(|s| s[k]).sum::<f64>() / sets.len() as f64;
-    let error = growth * mean(0);
-    if error == 0.0 {
+/// The bound of the relative error: E² over U², and all that they may deviate.
+pub(crate) fn relative(estimate: Estimate, deviations: &[f64]) -> f64 {
+    if estimate.error == 0.0 {
         return 0.0;
     }
-    let bound = (error / (spread * mean(1))).sqrt();
+    let all = deviations.iter().chain([&estimate.deviation]).map(|d| d * d).sum::<f64>().sqrt();
+    let bound = (0.5 * all).exp() * (estimate.error / estimate.sum).sqrt();
     if bound.is_nan() { f64::INFINITY } else { bound }
-}
-
-/// Sets of strengths by which [`spread`] is told; the least of them is about the lower 5 % point.
-pub(crate) const SETS: usize = 16;
-
-/// The least U² over their mean, from the rows of several sets of normal strengths at targets of some weights. Targets beside
-/// a very close source count no more than others: draws without them tell of those already.
-pub(crate) fn spread(rows: &[Vec<f64>], values: usize, columns: &[usize], weights: &[f64]) -> f64 {
-    let unit = unit_of(rows.iter().flatten());
-    let squares = |rows: &Vec<f64>| -> Vec<f64> {
-        let of = |row: &[f64]| columns.iter().map(|&c| (row[c] / unit).powi(2)).sum();
-        rows.chunks_exact(values).map(of).collect()
-    };
-    let squares: Vec<Vec<f64>> = rows.iter().map(squares).collect();
-    let mut all: Vec<f64> = squares.iter().flatten().copied().collect();
-    all.sort_unstable_by(f64::total_cmp);
-    let Some(&most) = all.get(9 * all.len() / 10) else { return 1.0 };
-    let sum = |squares: &Vec<f64>| -> f64 { squares.iter().zip(weights).map(|(u, w)| w * u.min(most)).sum() };
-    let sums: Vec<f64> = squares.iter().map(sum).collect();
-    let mean = sums.iter().sum::<f64>() / sums.len() as f64;
-    let least = sums.iter().copied().fold(f64::INFINITY, f64::min);
-    if mean > 0.0 && mean.is_finite() { least / mean } else { 1.0 }
 }
 
 /// The bound of the largest |eᵢ|/|uᵢ| over `count` targets, where u is a complex number: one that is small happens with a
@@ -133,8 +122,19 @@ pub(crate) fn largest(squares: &Squares, count: usize) -> f64 {
     (scale * count as f64 / BEYOND_LARGEST).max(squared[0]).sqrt()
 }
 
-/// E² and U² per target, of one draw of the draws.
-fn drawn(groups: &[Vec<&Draw>], strata: &[Stratum], squares: &Squares, rng: &mut Rng) -> (f64, f64) {
+/// E²/U² of [`LOOKED_AT`] targets, of which none is weighed.
+fn some(squares: &Squares, rng: &mut Rng) -> f64 {
+    let (mut error, mut sum) = (0.0, 0.0);
+    for _ in 0..LOOKED_AT.min(squares.error.len()) {
+        let at = rng.below(squares.error.len());
+        error += squares.error[at];
+        sum += squares.sum[at];
+    }
+    error / sum
+}
+
+/// E²/U² of one draw of the draws.
+fn drawn(groups: &[Vec<&Draw>], strata: &[Stratum], squares: &Squares, rng: &mut Rng) -> f64 {
     let (mut error, mut sum) = (0.0, 0.0);
     for (draws, stratum) in groups.iter().zip(strata) {
         for _ in 0..draws.len() {
@@ -147,5 +147,5 @@ fn drawn(groups: &[Vec<&Draw>], strata: &[Stratum], squares: &Squares, rng: &mut
             }
         }
     }
-    (error, sum)
+    error / sum
 }

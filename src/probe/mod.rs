@@ -8,13 +8,15 @@
 //! Every choice is made with fixed seeds. So the decision is a function of points, request, backend and instruction set.
 
 pub(crate) mod bound;
+mod modes;
 pub(crate) mod sample;
 pub(crate) mod search;
 
 use adaptive2d::Norm;
-use bound::Squares;
+use bound::{Estimate, Squares};
 use fmm_families::Facts;
-use fmm_traits::{Error, Hierarchy, Lists, Outputs};
+use fmm_traits::{Error, Hierarchy, Lists, OutputColumns, Outputs};
+use modes::Modes;
 use sample::Sample;
 use serde::Serialize;
 
@@ -73,59 +75,79 @@ pub(crate) struct Trial {
     exact: Vec<Vec<f64>>,
     /// The part of the direct sums that a target has from itself, where that is not 0.
     own: Vec<Vec<f64>>,
-    /// For each output, how small its squares can be for other normal strengths ([`bound::spread`]).
-    spread: Vec<f64>,
+    /// For each output, its sums for other normal strengths, if that was asked.
+    scatter: Vec<Option<Scatter>>,
     /// Number of all targets.
     count: usize,
 }
 
-/// Targets at which the [spread](bound::spread) of sums is told.
-const SPREAD_TARGETS: usize = 128;
+/// Sets of normal strengths that tell how far sums scatter, and the targets at which they do.
+const SCATTER_SETS: usize = 16;
+const SCATTER_TARGETS: usize = 64;
+
+/// U² for other normal strengths.
+#[derive(Clone, Copy, Debug)]
+struct Scatter {
+    /// Its mean, in units of that of the sets that errors are measured with.
+    mean: f64,
+    /// How far it may be below its mean: ln of the quotient.
+    below: f64,
+}
 
 impl Trial {
     /// Of the points of a tree and its lists.
     pub fn new<H: Hierarchy>(tree: &H, lists: &Lists, facts: &Facts, direct: Direct) -> Result<Trial, Error> {
         let sample = Sample::new(tree, lists);
-        let strengths = sample.strengths(facts.strengths);
-        let sets: Vec<&[f64]> = strengths.iter().map(|q| &q[..]).collect();
         let sources = coordinates(facts.dim, sample.sources.iter().map(|&i| tree.source(i as usize)));
         let targets = coordinates(facts.dim, sample.targets.iter().map(|&i| tree.target(i as usize)));
+        let others = Others::new(&sample, &sources, &targets, facts, direct)?;
+        let strengths = sample.strengths(facts.strengths);
+        let sets: Vec<&[f64]> = strengths.iter().map(|q| &q[..]).collect();
         let exact = direct(&sources, &sets, &targets)?;
         let own = match tree.same_points() && !facts.singular {
             true => own_parts(&sample, &sets, &sources, facts, direct)?,
             false => vec![Vec::new(); sets.len()],
         };
-        let spread = spread(&sample, &sources, &targets, facts, direct)?;
-        Ok(Trial { sample, strengths, exact, own, spread, count: tree.target_order().len() })
+        let scatter = facts.columns.iter().map(|c| others.scatter(&exact[1..], facts.values, &c.columns)).collect();
+        Ok(Trial { sample, strengths, exact, own, scatter, count: tree.target_order().len() })
     }
 
     /// Of targets drawn at random from all `count`, with rows of their direct sums: where no lists are at hand.
-    pub fn of_targets(targets: Vec<u32>, exact: Vec<Vec<f64>>, spread: Vec<f64>, count: usize) -> Trial {
-        let own = vec![Vec::new(); exact.len()];
-        Trial { sample: Sample::of_targets(targets), strengths: Vec::new(), exact, own, spread, count }
+    pub fn of_targets(targets: Vec<u32>, exact: Vec<Vec<f64>>, outputs: usize, count: usize) -> Trial {
+        let (own, scatter) = (vec![Vec::new(); exact.len()], vec![None; outputs]);
+        Trial { sample: Sample::of_targets(targets), strengths: Vec::new(), exact, own, scatter, count }
     }
 
     /// Bounds of the errors of the requested outputs, from rows that were computed for each set of strengths.
     pub fn bounds(&self, computed: &[Vec<f64>], facts: &Facts, norm: Norm) -> Vec<f64> {
-        let of_output = |(c, &spread): (&fmm_traits::OutputColumns, &f64)| {
-            let kinds = [0..1, 1..self.exact.len()].map(|sets| {
+        let weights = self.sample.weights();
+        let of_output = |(c, scatter): (&OutputColumns, &Option<Scatter>)| {
+            let of_kind = |sets: std::ops::Range<usize>, scatter: Option<&Scatter>| {
                 let unit = bound::unit_of(self.exact[sets.clone()].iter().flatten());
                 let squares =
                     |k: usize| Squares::of(&computed[k], &self.exact[k], &self.own[k], facts.values, &c.columns, unit);
-                sets.map(squares).collect::<Vec<Squares>>()
-            });
-            if norm == Norm::Max && c.output == Outputs::POTENTIAL {
-                let largest = kinds.iter().flatten().map(|s| bound::largest(s, self.count));
-                return largest.fold(0.0, f64::max);
-            }
-            let points = |squares: &Vec<Squares>| -> Vec<[f64; 2]> {
-                squares.iter().map(|s| bound::points(&self.sample, s)).collect()
+                let squares: Vec<Squares> = sets.clone().map(squares).collect();
+                if norm == Norm::Max && c.output == Outputs::POTENTIAL {
+                    return squares.iter().map(|s| bound::largest(s, self.count)).fold(0.0, f64::max);
+                }
+                let each: Vec<Estimate> = squares.iter().map(|s| Estimate::of(&self.sample, s, self.count)).collect();
+                let mut estimate = Estimate::mean(&each);
+                let mut deviations = Vec::new();
+                if let Some(scatter) = scatter {
+                    estimate.sum *= scatter.mean;
+                    deviations.push(scatter.below);
+                    let errors = sets.map(|k| {
+                        let pairs = computed[k].iter().zip(&self.exact[k]);
+                        let row: Vec<f64> = pairs.map(|(a, b)| (a - b) / unit).collect();
+                        modes::weighted(&row, facts.values, &c.columns, &weights, f64::INFINITY)
+                    });
+                    deviations.extend(Modes::of(&errors.collect::<Vec<_>>()).map(Modes::above));
+                }
+                bound::relative(estimate, &deviations)
             };
-            let [uniform, normal] = kinds.each_ref().map(points);
-            let growth = bound::growth(&normal);
-            bound::relative(&uniform, growth, 1.0).max(bound::relative(&normal, growth, spread))
+            of_kind(0..1, None).max(of_kind(1..self.exact.len(), scatter.as_ref()))
         };
-        facts.columns.iter().zip(&self.spread).map(of_output).collect()
+        facts.columns.iter().zip(&self.scatter).map(of_output).collect()
     }
 
     /// Strata, targets and sources for a report.
@@ -144,16 +166,40 @@ fn coordinates(dim: usize, points: impl Iterator<Item = [f64; 3]>) -> Vec<f64> {
     points.flat_map(|x| x.into_iter().take(dim)).collect()
 }
 
-/// [`bound::spread`] of each output, at some of the targets of a sample.
-fn spread(sample: &Sample, sources: &[f64], targets: &[f64], facts: &Facts, direct: Direct) -> Result<Vec<f64>, Error> {
-    let weights = sample.weights();
-    let every = weights.len().div_ceil(SPREAD_TARGETS).max(1);
-    let some: Vec<f64> = targets.chunks_exact(facts.dim).step_by(every).flatten().copied().collect();
-    let weights: Vec<f64> = weights.into_iter().step_by(every).collect();
-    let strengths = sample.normal(bound::SETS, facts.strengths);
-    let sets: Vec<&[f64]> = strengths.iter().map(|q| &q[..]).collect();
-    let rows = direct(sources, &sets, &some)?;
-    Ok(facts.columns.iter().map(|c| bound::spread(&rows, facts.values, &c.columns, &weights)).collect())
+/// Sums of further sets of normal strengths at some of the targets of a sample.
+struct Others {
+    /// Every so many targets one is taken.
+    every: usize,
+    /// Weights of those.
+    weights: Vec<f64>,
+    rows: Vec<Vec<f64>>,
+}
+
+impl Others {
+    fn new(sample: &Sample, sources: &[f64], targets: &[f64], facts: &Facts, direct: Direct) -> Result<Others, Error> {
+        let weights = sample.weights();
+        let every = weights.len().div_ceil(SCATTER_TARGETS).max(1);
+        let some: Vec<f64> = targets.chunks_exact(facts.dim).step_by(every).flatten().copied().collect();
+        let weights: Vec<f64> = weights.into_iter().step_by(every).collect();
+        let strengths = sample.normal(SCATTER_SETS, facts.strengths);
+        let sets: Vec<&[f64]> = strengths.iter().map(|q| &q[..]).collect();
+        Ok(Others { every, weights, rows: direct(sources, &sets, &some)? })
+    }
+
+    /// How sums of an output scatter; `measured`: those of the sets that errors are measured with, at all targets.
+    fn scatter(&self, measured: &[Vec<f64>], values: usize, columns: &[usize]) -> Option<Scatter> {
+        // Targets beside a very close source count no more than others: draws without them tell of those already.
+        let square = |row: &[f64]| columns.iter().map(|&c| row[c].powi(2)).sum::<f64>();
+        let mut all: Vec<f64> = self.rows.iter().flat_map(|r| r.chunks_exact(values).map(square)).collect();
+        let nth = 9 * all.len() / 10;
+        let most = *(nth < all.len()).then(|| all.select_nth_unstable_by(nth, f64::total_cmp).1)?;
+        let row = |row: &Vec<f64>| modes::weighted(row, values, columns, &self.weights, most);
+        let modes = Modes::of(&self.rows.iter().map(row).collect::<Vec<_>>())?;
+        let some = |r: &Vec<f64>| r.chunks_exact(values).step_by(self.every).flatten().copied().collect::<Vec<f64>>();
+        let square = |r: &Vec<f64>| row(&some(r)).iter().map(|x| x * x).sum::<f64>();
+        let mean = measured.iter().map(square).sum::<f64>() / measured.len() as f64;
+        (mean > 0.0).then(|| Scatter { mean: modes.mean / mean, below: modes.below() })
+    }
 }
 
 /// What each sampled target gets from itself, for each set.

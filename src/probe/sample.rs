@@ -23,10 +23,10 @@ use std::collections::BTreeMap;
 const SEED: u64 = 0x0050_524F_4245;
 /// Up to so many targets all are taken: then only strengths are left to chance.
 const ALL_TARGETS: usize = 6000;
-/// Sets of normal strengths beside the one that is uniform in (0, 1), where so few sources are taken, and otherwise. Errors
-/// of few sources move from set to set; those of many do not.
-const NORMAL_SETS: [usize; 2] = [3, 1];
-const FEW_SOURCES: usize = 12_000;
+/// Sources times sets of normal strengths, about, and the fewest and most sets. Errors of few sources move from set to set; those
+/// of many do not, which two sets show.
+const NORMAL_STRENGTHS: usize = 24_000;
+const NORMAL_SETS: [usize; 2] = [2, 6];
 /// Leaves of a sample beyond the one that every stratum has. Each costs M2L along its path and the sums over the some 2000
 /// sources around it; fewer leaves make wider bounds.
 const FURTHER_LEAVES: f64 = 24.0;
@@ -231,7 +231,8 @@ impl Sample {
         for &probability in &self.probability {
             uniform.extend((0..components).map(|_| rng.uniform() / probability));
         }
-        let mut sets = self.normal(NORMAL_SETS[usize::from(self.sources.len() > FEW_SOURCES)], components);
+        let mut sets = self
+            .normal((NORMAL_STRENGTHS / self.sources.len().max(1)).clamp(NORMAL_SETS[0], NORMAL_SETS[1]), components);
         sets.insert(0, uniform);
         sets
     }

@@ -7,6 +7,7 @@
 //! | `bad_input` | every wrong argument is an error that carries the numbers; nothing is half-done |
 //! | `cli` | the contract of `fmm run`: options, JSON, `.npz`, one-line errors, closed pipes |
 //! | `costs` | the cost model: what it chooses, `fmm calibrate`, and that plans say which one they used |
+//! | `coverage` | bounds that were measured hold for other strengths |
 //! | `fuzz` | no bytes and no numbers make the command or the library panic |
 //! | `gpu` | the promise and the facade on an NVIDIA GPU (`--ignored gpu`, needs one), one line without |
 //! | `odd_input` | empty, single, coincident, far, huge and tiny inputs give the right sums |
@@ -25,6 +26,7 @@ mod api;
 mod bad_input;
 mod cli;
 mod costs;
+mod coverage;
 mod fuzz;
 mod gpu;
 mod odd_input;

@@ -49,12 +49,14 @@ fn the_promise_holds_on_all_clouds() {
                     if norm == Norm::Max && (kernel == PlaneKernel::Laplace || copies) {
                         continue;
                     }
-                    let plan = fast(kernel).tolerance(tolerance).norm(norm).plan(&z, Targets::Sources).unwrap();
+                    let plan = match fast(kernel).tolerance(tolerance).norm(norm).plan(&z, Targets::Sources) {
+                        Ok(p) => p,
+                        Err(e) => panic!("{} {}: {e}", kernel.name(), kind.name()),
+                    };
                     let report = plan.verify(&q, 1000).unwrap();
                     let what = format!("{} {} {tolerance:e} {norm:?}", kernel.name(), kind.name());
-                    // Of these hundreds of small sums one may lie beyond a bound that holds for 98 in 100.
-                    assert!(report.worst() <= 1.25 * tolerance, "{what}: {report:?}");
-                    assert!(norm == Norm::L2 || report.outputs[0].max_rel <= 1.25 * tolerance, "{what}: {report:?}");
+                    assert!(report.worst() <= tolerance, "{what}: {report:?}");
+                    assert!(norm == Norm::L2 || report.outputs[0].max_rel <= tolerance, "{what}: {report:?}");
                     assert_eq!(plan.describe().norm, if norm == Norm::Max { "max" } else { "l2" });
                 }
             }

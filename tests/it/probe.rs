@@ -1,4 +1,5 @@
-//! What a plan says of the measurement that chose its order. The only place of the tests that knows the form of the report.
+//! What a plan says of the measurement that chose its order, and how tests judge it. The only place of the tests that knows the form
+//! of the report.
 
 use fmm::Description;
 use serde_json::Value;
@@ -34,5 +35,36 @@ impl Probe {
     /// The largest error that was measured at the chosen order.
     pub fn error(&self) -> f64 {
         self.outputs.iter().fold(0.0, |worst, (_, error, _)| worst.max(*error))
+    }
+}
+
+/// Errors of many sums beside their tolerances.
+#[derive(Default)]
+pub struct Kept {
+    sums: usize,
+    above: Vec<String>,
+    far_above: bool,
+}
+
+impl Kept {
+    /// Of 200 sets of strengths one may err by more than the bound that was measured.
+    const SUMS_FOR_ONE_ABOVE: usize = 100;
+    /// But by no more than this factor.
+    const FAR_ABOVE: f64 = 1.25;
+
+    /// Takes in the error of a sum.
+    pub fn count(&mut self, error: f64, tolerance: f64, what: impl FnOnce() -> String) {
+        self.sums += 1;
+        if error.is_nan() || error > tolerance {
+            self.above.push(format!("{tolerance:e}, errs by {error:e}: {}", what()));
+            self.far_above |= error.is_nan() || error > Self::FAR_ABOVE * tolerance;
+        }
+    }
+
+    /// Panics where more sums are above their tolerance than chance explains.
+    pub fn judge(self) {
+        let allowed = self.sums.div_ceil(Self::SUMS_FOR_ONE_ABOVE);
+        let kept = self.above.len() <= allowed && !self.far_above;
+        assert!(kept, "{} of {} sums:\n{}", self.above.len(), self.sums, self.above.join("\n"));
     }
 }

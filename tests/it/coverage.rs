@@ -1,0 +1,108 @@
+//! What a plan says of its error holds for other strengths: of many sets of normal strengths about 98 in 100 err by less than the
+//! bound that was measured, at all targets.
+
+use crate::both;
+
+use fmm::{Fmm, Gravity, Laplace, LaplaceDipole, Method, Outputs, PlaneKernel, Targets, demo};
+use fmm_traits::testkit::clouds::CloudKind;
+use fmm_traits::testkit::plane::PlaneKind;
+
+/// Sets of strengths, and how many of them may err by more than the bound.
+const SETS: usize = 100;
+const ABOVE: usize = 30;
+
+/// Sources, targets if they are not the sources, and what they are called.
+type Points = (String, Vec<f64>, Option<Vec<f64>>);
+
+/// The quotients of error and bound, ascending, for each output.
+fn quotients(builder: &Fmm, (_, sources, targets): &Points) -> Option<Vec<(String, Vec<f64>)>> {
+    let at = || targets.as_ref().map_or(Targets::Sources, |t| Targets::Points(t));
+    let plan = builder.plan(sources, at()).ok()?;
+    let exact = builder.clone().method(Method::Direct).plan(sources, at()).unwrap();
+    let c = builder.strengths().unwrap();
+    let strengths: Vec<Vec<f64>> =
+        (0..SETS).map(|k| demo::normal_strengths(plan.n_sources(), c, 1000 + k as u64)).collect();
+    let sets: Vec<&[f64]> = strengths.iter().map(|q| &q[..]).collect();
+    let (fast, exact) = (plan.apply_batch(&sets).unwrap(), exact.apply_batch(&sets).unwrap());
+    let probe = plan.describe().probe?;
+    let of = |o: &fmm::ProbeOutput| {
+        let output = [Outputs::POTENTIAL, Outputs::GRADIENT].into_iter().find(|x| x.names()[0] == o.output).unwrap();
+        let error = |(a, b): (&fmm::Output, &fmm::Output)| crate::difference(a.get(output), b.get(output)) / o.error;
+        let mut quotients: Vec<f64> = fast.iter().zip(&exact).map(error).collect();
+        quotients.sort_unstable_by(f64::total_cmp);
+        (o.output.to_string(), quotients)
+    };
+    Some(probe.outputs.iter().map(of).collect())
+}
+
+/// Tells what is wrong with the bounds of a request on some points.
+fn judged(builder: &Fmm, points: &Points) -> Vec<String> {
+    let Some(quotients) = quotients(builder, points) else { return Vec::new() };
+    let judge = |(output, q): (String, Vec<f64>)| {
+        let above = q.iter().filter(|q| **q > 1.0).count();
+        let said = format!(
+            "{} {output}: {above} above; error over bound {:.3} {:.3} {:.3} {:.3}",
+            points.0,
+            q[0],
+            q[SETS / 2],
+            q[SETS * 98 / 100],
+            q[SETS - 1]
+        );
+        println!("{said}");
+        (above > ABOVE).then_some(said)
+    };
+    quotients.into_iter().filter_map(judge).collect()
+}
+
+/// Sources of each kind as their own targets.
+fn clouds(n: usize) -> Vec<Points> {
+    CloudKind::ALL.iter().map(|k| (k.name().to_string(), k.points(n, 5), None)).collect()
+}
+
+/// Targets inside and far from the sources.
+fn apart(n: usize) -> Vec<Points> {
+    let beside =
+        |scale: f64, shift: f64| CloudKind::Uniform.points(n, 6).into_iter().map(move |x| scale * x + shift).collect();
+    [CloudKind::Uniform, CloudKind::Ellipsoid, CloudKind::TwoClusters]
+        .iter()
+        .flat_map(|k| {
+            [("inside", 1.0, 0.0), ("beside", 1.0, 1.2), ("far", 2.0, 20.0), ("very far", 2.0, 1000.0)].map(
+                |(name, scale, shift)| (format!("{}, {name}", k.name()), k.points(n, 5), Some(beside(scale, shift))),
+            )
+        })
+        .collect()
+}
+
+fn holds(builder: Fmm, tolerances: &[f64], points: &[Points]) {
+    let cases = tolerances.iter().flat_map(|&t| points.iter().map(move |p| (t, p)));
+    let wrong: Vec<String> = cases.flat_map(|(t, p)| judged(&builder.clone().tolerance(t), p)).collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+fn space(family: impl Into<fmm::AnyFamily>, method: Method) -> Fmm {
+    Fmm::new(family).method(method).outputs(both())
+}
+
+#[test]
+fn of_equivalent_densities() {
+    let fmm = space(Laplace, Method::EquivalentDensities).ncrit(40);
+    holds(fmm.clone(), &[1e-3, 1e-6], &[clouds(2500), clouds(7000)].concat());
+    holds(space(LaplaceDipole, Method::EquivalentDensities).ncrit(40), &[1e-3], &clouds(2500));
+    holds(fmm, &[1e-3, 1e-6], &[apart(2500), apart(7000)].concat());
+}
+
+#[test]
+fn of_spherical_harmonics() {
+    let fmm = space(Laplace, Method::SphericalHarmonics).ncrit(40);
+    holds(fmm.clone(), &[1e-3, 1e-6], &[clouds(2500), clouds(7000)].concat());
+    holds(space(Gravity { g: 1.0, softening: 1e-4 }, Method::SphericalHarmonics), &[1e-3], &clouds(2500));
+    holds(fmm, &[1e-3], &[apart(2500), apart(7000)].concat());
+}
+
+#[test]
+fn of_series_in_the_plane() {
+    let clouds = |n| PlaneKind::ALL.map(|k| (k.name().to_string(), k.points(n, 5), None));
+    for kernel in [PlaneKernel::Harmonic, PlaneKernel::Laplace] {
+        holds(Fmm::new(kernel).method(Method::Laurent), &[1e-3, 1e-7], &[clouds(4000), clouds(7000)].concat());
+    }
+}

@@ -36,6 +36,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   scale = 1 / level[0];
 #endif
   REAL params[PARAMETERS];
+#pragma unroll
   for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)level[1 + k];
   double factors[STRENGTHS];
   for (int c = 0; c < STRENGTHS; ++c) factors[c] = level[LEVEL_HEAD + c];

@@ -5,8 +5,7 @@
 
 // One row of `LEVEL_ROW` numbers per level: the side of the boxes, the kernel parameters on the unit box, then the
 // factors of strengths and of values that the stage needs.
-// PARAMETERS is MAX_PARAMETERS of fmm-traits; parameters that a kernel does not have are 0.
-#define PARAMETERS 16
+// Parameters that a kernel does not have are 0. PARAMETERS is an option of the compiler (compile.rs).
 #define LEVEL_HEAD (1 + PARAMETERS)
 
 // Centre of a box: the corner of the root plus an exact multiple of the side.

@@ -1,7 +1,8 @@
 //! What plans say of memory against the allocator: `Solver::bytes`, and that an application allocates nothing for a box.
 //! A binary of its own: the counters see every allocation.
 
-use backend_cpu::{Isa, Precision, Settings, Solver, plan, spherical};
+use backend_cpu::{Isa, Precision, Settings, Solver};
+use fmm_families::AnyFamily;
 use fmm_kernels::Laplace;
 use fmm_kernels::spherical::{SphericalOptions, Translation, Truncation, expansion, horner};
 use fmm_traits::testkit::clouds::{CloudKind, uniform_strengths};
@@ -66,9 +67,20 @@ fn measure(
     (solver.bytes(), LIVE.load(Relaxed) - before, solver.tree().len())
 }
 
+/// A plan that fmm-families has compiled.
+fn plan_of(
+    outputs: Outputs,
+    tree: Tree,
+    lists: Lists,
+    settings: &Settings,
+    spherical: Option<SphericalOptions>,
+) -> Result<Box<dyn Solver>, Error> {
+    AnyFamily::from(Laplace).in_space()?.solver(outputs, tree, lists, settings, spherical)
+}
+
 fn densities(order: usize, precision: Precision) -> impl Fn(Tree, Lists) -> Result<Box<dyn Solver>, Error> {
     let settings = Settings { order, precision, isa: Isa::detect(), cache: None };
-    move |tree, lists| plan(&Laplace, Outputs::POTENTIAL, tree, lists, &settings)
+    move |tree, lists| plan_of(Outputs::POTENTIAL, tree, lists, &settings, None)
 }
 
 #[test]
@@ -94,7 +106,7 @@ fn reported_bytes_are_those_held() {
     let [small, large] = [6, 12].map(|order| {
         let solver = |tree, lists| {
             let settings = Settings { order, precision: Precision::F64, isa: Isa::detect(), cache: None };
-            spherical::plan(&Laplace, Outputs::POTENTIAL, tree, lists, &settings, SphericalOptions::default())
+            plan_of(Outputs::POTENTIAL, tree, lists, &settings, Some(SphericalOptions::default()))
         };
         pool.install(|| measure(CloudKind::Uniform, 1, lists, solver))
     });
@@ -136,12 +148,12 @@ fn an_application_allocates_nothing_for_a_box() {
         let check = |what: &str, (count, boxes): (usize, usize)| {
             assert!(boxes > 2000 && 10 * count < boxes, "{what}, {precision:?}: {count} allocations for {boxes} boxes");
         };
-        let solver = |tree, lists| plan(&Laplace, outputs, tree, lists, &settings(3));
+        let solver = |tree, lists| plan_of(outputs, tree, lists, &settings(3), None);
         check("equivalent densities", pool.install(|| allocations(every, solver)));
         // Of order 24 M2P is no polynomial.
         for (order, translation) in [(4, Translation::Rcr), (4, Translation::Domains), (24, Translation::Rcr)] {
             let options = SphericalOptions { translation, truncation: Truncation::Variable };
-            let solver = |tree, lists| spherical::plan(&Laplace, outputs, tree, lists, &settings(order), options);
+            let solver = |tree, lists| plan_of(outputs, tree, lists, &settings(order), Some(options));
             check("spherical harmonics", pool.install(|| allocations(every, solver)));
             check("a treecode", pool.install(|| allocations(far, solver)));
         }

@@ -2,7 +2,8 @@
 //! them that the expansion admits.
 
 use backend_cpu::pairwise::Pairwise;
-use backend_cpu::{Isa, Precision, Targets, direct};
+use backend_cpu::{Isa, Precision, Targets};
+use fmm_families::AnyFamily;
 use fmm_kernels::equivalent::EquivalentExpansion;
 use fmm_kernels::spherical::accuracy::expected_error;
 use fmm_kernels::spherical::{SphericalExpansion, SphericalOptions, Translation, Truncation};
@@ -26,12 +27,13 @@ struct Case {
 }
 
 impl Case {
-    fn new<F: Family>(family: &F, kind: CloudKind, n: usize) -> Case {
+    fn new<F: Family + Clone + Into<AnyFamily>>(family: &F, kind: CloudKind, n: usize) -> Case {
         let points = kind.points(n, 8);
         let strengths = normal_strengths(points.len() / 3 * F::Source::STRENGTHS, 5);
         let both = Outputs::POTENTIAL | Outputs::GRADIENT;
         let all = Targets::Sources(None);
-        let (sums, _) = direct(family, both, &points, &strengths, all, Precision::F64, Isa::detect()).unwrap();
+        let any: AnyFamily = family.clone().into();
+        let sums = any.direct(both, &points, &[&strengths], all, Precision::F64, Isa::detect()).unwrap().remove(0);
         Case { points, strengths, exact: sums.iter().map(|x| x / family.scale()).collect() }
     }
 
@@ -60,7 +62,7 @@ fn far_share(tree: &Tree, lists: &Lists) -> f64 {
 
 /// Errors stay below `slack` times those that choose the order, on easy and nasty clouds: leaves of up to 20 points leave
 /// more to the expansion than the 60 of the table, dipoles err more than charges.
-fn kept<F: Family, T: Real>(family: &F, orders: &[usize], slack: f64) {
+fn kept<F: Family + Clone + Into<AnyFamily>, T: Real>(family: &F, orders: &[usize], slack: f64) {
     let mut broken = Vec::new();
     for kind in [CloudKind::Uniform, CloudKind::Clustered, CloudKind::Plane, CloudKind::TwoClusters] {
         let case = Case::new(family, kind, 1500);

@@ -134,14 +134,17 @@ impl Trial {
                 let mut estimate = Estimate::mean(&each);
                 let mut deviations = Vec::new();
                 if let Some(scatter) = scatter {
-                    estimate.sum *= scatter.mean;
-                    deviations.push(scatter.below);
-                    let errors = sets.map(|k| {
-                        let pairs = computed[k].iter().zip(&self.exact[k]);
-                        let row: Vec<f64> = pairs.map(|(a, b)| (a - b) / unit).collect();
-                        modes::weighted(&row, facts.values, &c.columns, &weights, f64::INFINITY)
-                    });
-                    deviations.extend(Modes::of(&errors.collect::<Vec<_>>()).map(Modes::above));
+                    let rows = |of: &dyn Fn(usize, usize) -> f64| -> Vec<Vec<f64>> {
+                        let row = |k: usize| (0..computed[k].len()).map(|i| of(k, i) / unit).collect::<Vec<f64>>();
+                        let weighted = |k| modes::weighted(&row(k), facts.values, &c.columns, &weights, f64::INFINITY);
+                        sets.clone().map(weighted).collect()
+                    };
+                    let errors = rows(&|k, i| computed[k][i] - self.exact[k][i]);
+                    if !modes::one_and_the_same(&errors, &rows(&|k, i| self.exact[k][i])) {
+                        estimate.sum *= scatter.mean;
+                        deviations.push(scatter.below);
+                        deviations.extend(Modes::of(&errors).map(Modes::above));
+                    }
                 }
                 bound::relative(estimate, &deviations)
             };

@@ -1,17 +1,16 @@
 //! Errors against direct summation.
 
 use super::*;
-use backend_cpu::{Targets, direct};
 use fmm_kernels::equivalent::accuracy::expected_error;
 use fmm_kernels::{Laplace, LaplaceDipole, Stokes, Yukawa};
 
 /// Relative errors of potential and gradient at orders 4, 6 and 8 in f64, and at order 5 in f32.
-fn errors<F: Family>(family: F) -> [f64; 4] {
-    let family = WithGradient(family);
+fn errors<F: Known>(family: F) -> [f64; 4] {
+    let family = family;
     let points = CloudKind::Uniform.points(3000, 8);
     let q = strengths::<F>(&points);
     let all = Targets::Sources(None);
-    let (exact, _) = direct(&family, both(), &points, &q, all, Precision::F64, Isa::detect()).unwrap();
+    let exact = direct(&family, both(), &points, &q, all, Precision::F64, Isa::detect()).unwrap();
     let error =
         |settings: Settings| difference::<F>(&solve(&family, geometry(&points, None, 50), &settings, &q), &exact);
     let mut result = [4, 6, 8, 5].map(|p| settings(p, Precision::F64));
@@ -24,7 +23,7 @@ fn errors<F: Family>(family: F) -> [f64; 4] {
     errors
 }
 
-fn fall<F: Family>(family: F) {
+fn fall<F: Known>(family: F) {
     let name = family.name();
     let e = errors(family);
     assert!(e[1] < 0.2 * e[0] && e[2] < 0.2 * e[1], "{name}: errors do not fall with the order: {e:?}");
@@ -42,12 +41,12 @@ fn errors_fall_with_the_order() {
 /// units and an origin of its own.
 #[test]
 fn clusters_below_the_resolution_of_f32() {
-    fn check<F: Family>(family: F) {
-        let family = WithGradient(family);
+    fn check<F: Known>(family: F) {
+        let family = family;
         let points = CloudKind::TwoClusters.points(1000, 8);
         let q = strengths::<F>(&points);
         let all = Targets::Sources(None);
-        let (exact, _) = direct(&family, both(), &points, &q, all, Precision::F64, Isa::detect()).unwrap();
+        let exact = direct(&family, both(), &points, &q, all, Precision::F64, Isa::detect()).unwrap();
         let found = solve(&family, geometry(&points, None, 20), &settings(5, Precision::F32), &q);
         let (d, promised) = (difference::<F>(&found, &exact), expected_error::<F, f32>(5, true));
         assert!(d < promised, "{}: {d:e} above {promised:e}", family.name());
@@ -61,10 +60,10 @@ fn clusters_below_the_resolution_of_f32() {
 fn huge_and_tiny_lengths_in_f32() {
     for h in [1e30, 1e-30] {
         let points: Vec<f64> = CloudKind::Ellipsoid.points(1000, 8).iter().map(|x| x * h).collect();
-        let family = WithGradient(Yukawa { kappa: 2.0 / h });
+        let family = Yukawa { kappa: 2.0 / h };
         let q = strengths::<Yukawa>(&points);
         let all = Targets::Sources(None);
-        let (exact, _) = direct(&family, both(), &points, &q, all, Precision::F64, Isa::detect()).unwrap();
+        let exact = direct(&family, both(), &points, &q, all, Precision::F64, Isa::detect()).unwrap();
         let found = solve(&family, geometry(&points, None, 20), &settings(6, Precision::F32), &q);
         let d = difference::<Yukawa>(&found, &exact);
         assert!(d < 1e-4, "{h}: {d:e}");

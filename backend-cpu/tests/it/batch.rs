@@ -3,12 +3,11 @@
 use super::*;
 use backend_cpu::soa::Soa;
 use backend_cpu::sum::sum;
-use backend_cpu::{Targets, direct, direct_batch};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, gravity::Plummer};
 use fmm_traits::Real;
 
 /// Sets of strengths of different sizes.
-fn sets<F: Family>(points: &[f64], count: usize) -> Vec<Vec<f64>> {
+fn sets<F: Known>(points: &[f64], count: usize) -> Vec<Vec<f64>> {
     let set = |k: usize| normal_strengths(points.len() / 3 * F::Source::STRENGTHS, k as u64).into_iter();
     (0..count).map(|k| set(k).map(|q| q * 0.01f64.powi(k as i32)).collect()).collect()
 }
@@ -64,16 +63,16 @@ fn pair_sums() {
     check_sums::<Gradient<Plummer>, f32, 2>(&[0.1], Some(7));
 }
 
-fn check_direct<F: Family>(family: F, points: &[f64], sets: &[Vec<f64>]) {
-    let (family, isa) = (WithGradient(family), Isa::detect());
+fn check_direct<F: Known>(family: F, points: &[f64], sets: &[Vec<f64>]) {
+    let (family, isa) = (family, Isa::detect());
     let others = uniform(70, 2);
     for at in [Targets::Sources(None), Targets::Points(&others)] {
         for precision in [Precision::F64, Precision::F32] {
-            let batch = direct_batch(&family, both(), points, &slices(sets), at, precision, isa).unwrap().0;
+            let batch = direct_batch(&family, both(), points, &slices(sets), at, precision, isa).unwrap();
             assert_eq!(batch.len(), sets.len());
             for (found, set) in batch.iter().zip(sets) {
-                let alone = direct(&family, both(), points, set, at, precision, isa).unwrap().0;
-                assert!(*found == alone, "{:?} {}", family.0, precision.name());
+                let alone = direct(&family, both(), points, set, at, precision, isa).unwrap();
+                assert!(*found == alone, "{:?} {}", family, precision.name());
             }
         }
     }
@@ -90,12 +89,12 @@ fn direct_sums() {
     let isa = Isa::detect();
     let sums =
         |sets: &[&[f64]]| direct_batch(&Laplace, both(), &points, sets, Targets::Sources(None), Precision::F64, isa);
-    assert!(sums(&[]).unwrap().0.is_empty());
+    assert!(sums(&[]).unwrap().is_empty());
     assert!(matches!(sums(&[&sets[0], &sets[0][1..]]), Err(Error::Shape { found: 301, expected: 302, .. })));
 }
 
-fn check_plan<F: Family>(family: F, points: &[f64], targets: Option<&[f64]>, sets: &[Vec<f64>]) {
-    let family = WithGradient(family);
+fn check_plan<F: Known>(family: F, points: &[f64], targets: Option<&[f64]>, sets: &[Vec<f64>]) {
+    let family = family;
     for precision in [Precision::F64, Precision::F32] {
         let (tree, lists) = geometry(points, targets, 20);
         let solver = plan(&family, both(), tree, lists, &settings(4, precision)).unwrap();
@@ -104,7 +103,7 @@ fn check_plan<F: Family>(family: F, points: &[f64], targets: Option<&[f64]>, set
             let mut out: Vec<&mut [f64]> = found.iter_mut().map(|x| &mut x[..]).collect();
             solver.apply_batch(&slices(&sets[..count]), &mut out, &mut |_, _| true).unwrap();
             for (found, set) in found.iter().zip(sets) {
-                assert!(*found == apply(&*solver, set), "{:?} {} {count}", family.0, precision.name());
+                assert!(*found == apply(&*solver, set), "{:?} {} {count}", family, precision.name());
             }
         }
         let mut short = [0.0; 3];

@@ -7,8 +7,8 @@ fn pool(threads: usize) -> rayon::ThreadPool {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap()
 }
 
-fn threads<F: Family>(family: F, precision: Precision) {
-    let family = WithGradient(family);
+fn threads<F: Known>(family: F, precision: Precision) {
+    let family = family;
     let points = CloudKind::Ellipsoid.points(3000, 4);
     let q = strengths::<F>(&points);
     let run = || solve(&family, geometry(&points, None, 20), &settings(4, precision), &q);
@@ -31,7 +31,7 @@ fn threads_change_no_bit() {
 
 #[test]
 fn repeated_and_concurrent_applications_change_no_bit() {
-    let family = WithGradient(Stokes { mu: 1.0 });
+    let family = Stokes { mu: 1.0 };
     let points = CloudKind::Ellipsoid.points(2000, 4);
     let (tree, lists) = geometry(&points, None, 20);
     let solver = plan(&family, both(), tree, lists, &settings(4, Precision::F64)).unwrap();
@@ -54,7 +54,7 @@ fn repeated_and_concurrent_applications_change_no_bit() {
 
 #[test]
 fn a_cancelled_application_leaves_no_trace() {
-    let family = WithGradient(Laplace);
+    let family = Laplace;
     let points = uniform(1000, 4);
     let (tree, lists) = geometry(&points, None, 20);
     let solver = plan(&family, both(), tree, lists, &settings(4, Precision::F64)).unwrap();
@@ -70,8 +70,8 @@ fn a_cancelled_application_leaves_no_trace() {
 
 #[test]
 fn moved_points_are_a_new_plan() {
-    fn check<F: Family>(family: F) {
-        let family = WithGradient(family);
+    fn check<F: Known>(family: F) {
+        let family = family;
         // One leaf, shallow, deep, targets of their own, nothing, and back.
         let clouds = [uniform(10, 1), uniform(800, 2), CloudKind::TwoClusters.points(500, 3), uniform(1200, 4)];
         let (tree, lists) = geometry(&clouds[3], None, 20);
@@ -93,7 +93,7 @@ fn moved_points_are_a_new_plan() {
 
 #[test]
 fn instruction_sets_agree_to_rounding() {
-    let family = WithGradient(Stokes { mu: 1.0 });
+    let family = Stokes { mu: 1.0 };
     let points = CloudKind::Ellipsoid.points(2000, 4);
     let q = strengths::<Stokes>(&points);
     for (precision, tolerance) in [(Precision::F64, 1e-12), (Precision::F32, 2e-5)] {

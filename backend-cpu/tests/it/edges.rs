@@ -2,7 +2,6 @@
 
 use super::oracle::pair_by_pair;
 use super::*;
-use backend_cpu::{Targets, direct, spherical};
 use fmm_kernels::Laplace;
 use fmm_kernels::spherical::SphericalOptions;
 use fmm_traits::tree::{Edges, NONE, Points};
@@ -25,7 +24,7 @@ fn added(edges: &Edges, target: usize, source: usize) -> Edges {
 }
 
 fn refused(tree: &Tree, lists: Lists) -> bool {
-    let made = plan(&WithGradient(Laplace), both(), tree.clone(), lists, &settings(3, Precision::F64));
+    let made = plan(&Laplace, both(), tree.clone(), lists, &settings(3, Precision::F64));
     match made {
         Ok(_) => false,
         Err(Error::Edge { .. }) => true,
@@ -43,11 +42,11 @@ fn every_missing_m2l_edge_is_seen() {
         let mut seen = 0;
         for k in (0..lists.m2l.len()).step_by(step) {
             let lists = Lists { m2l: removed(&lists.m2l, k), ..lists.clone() };
-            match plan(&WithGradient(Laplace), both(), tree.clone(), lists.clone(), &settings(3, Precision::F64)) {
+            match plan(&Laplace, both(), tree.clone(), lists.clone(), &settings(3, Precision::F64)) {
                 Err(Error::Edge { .. }) => seen += 1,
                 Err(e) => panic!("{e}"),
                 Ok(solver) => {
-                    let expected = pair_by_pair::<_, f64>(&WithGradient(Laplace), 3, &(tree.clone(), lists), &q);
+                    let expected = pair_by_pair::<_, f64>(&Laplace, 3, &(tree.clone(), lists), &q);
                     let d = difference::<Laplace>(&apply(&*solver, &q), &expected);
                     assert!(d < 1e-8, "{}: edge {k} is missing and yet in the sum: {d:e}", kind.name());
                 }
@@ -94,7 +93,7 @@ fn a_refused_tree_is_not_taken() {
     let (tree, lists) = geometry(&points, None, 15);
     let q = strengths::<Laplace>(&points);
     let wrong = Lists { m2l: removed(&lists.m2l, 3), ..lists.clone() };
-    let mut solver = plan(&WithGradient(Laplace), both(), tree.clone(), lists, &settings(4, Precision::F64)).unwrap();
+    let mut solver = plan(&Laplace, both(), tree.clone(), lists, &settings(4, Precision::F64)).unwrap();
     let before = apply(&*solver, &q);
     assert!(matches!(solver.set_tree(tree, wrong), Err(Error::Edge { .. })));
     assert!(before == apply(&*solver, &q));
@@ -103,7 +102,7 @@ fn a_refused_tree_is_not_taken() {
 #[test]
 fn shapes_are_checked() {
     let (tree, lists) = geometry(&uniform(50, 1), None, 15);
-    let solver = plan(&WithGradient(Laplace), both(), tree, lists, &settings(4, Precision::F64)).unwrap();
+    let solver = plan(&Laplace, both(), tree, lists, &settings(4, Precision::F64)).unwrap();
     let mut out = vec![0.0; 200];
     let apply = |q: &[f64], out: &mut [f64]| solver.apply(q, out, &mut |_, _| true);
     assert!(matches!(
@@ -119,8 +118,8 @@ fn shapes_are_checked() {
 /// Plans of both expansions on `tree`.
 fn plans(tree: &Tree, lists: &Lists, order: usize) -> [Result<Box<dyn Solver>, Error>; 2] {
     let (settings, options) = (settings(order, Precision::F64), SphericalOptions::default());
-    let spherical = spherical::plan(&WithGradient(Laplace), both(), tree.clone(), lists.clone(), &settings, options);
-    [plan(&WithGradient(Laplace), both(), tree.clone(), lists.clone(), &settings), spherical]
+    let spherical = harmonics(&Laplace, both(), tree.clone(), lists.clone(), &settings, options);
+    [plan(&Laplace, both(), tree.clone(), lists.clone(), &settings), spherical]
 }
 
 /// Stages write rows of children from one task a parent: trees in which these are not apart would be a race.
@@ -206,23 +205,15 @@ fn octrees_of_which_boxes_are_left_out_are_taken() {
         let user = |p: &Points| (0..p.len()).flat_map(|i| [0, 1, 2].map(|a| p.xyz[a][i])).collect::<Vec<f64>>();
         let (sources, targets) = (user(&tree.sources), user(&tree.targets));
         let q = strengths::<Laplace>(&sources);
-        let (exact, _) = direct(
-            &WithGradient(Laplace),
-            both(),
-            &sources,
-            &q,
-            Targets::Points(&targets),
-            Precision::F64,
-            Isa::detect(),
-        )
-        .unwrap();
+        let exact =
+            direct(&Laplace, both(), &sources, &q, Targets::Points(&targets), Precision::F64, Isa::detect()).unwrap();
         let (fresh, its_lists) = geometry(&sources, Some(&targets), 8);
         for order in [5, 12] {
-            // The tree that these points have by themselves errs about as much.
+            // The tree that these points have by themselves errs about as much, with more points in its leaves.
             for (of_thin, of_fresh) in plans(&tree, &lists, order).into_iter().zip(plans(&fresh, &its_lists, order)) {
                 let [d, usual] = [of_thin, of_fresh].map(|s| difference::<Laplace>(&apply(&*s.unwrap(), &q), &exact));
                 assert!(
-                    d < 3.0 * usual && usual < 0.05 * 0.6f64.powi(order as i32),
+                    d < 8.0 * usual && usual < 0.05 * 0.6f64.powi(order as i32),
                     "{}, {order}: {d:e}, {usual:e}",
                     kind.name()
                 );

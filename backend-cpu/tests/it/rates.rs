@@ -2,12 +2,11 @@
 //! times too low. Ignored, since it reads a clock: `scripts/timing-tests.sh`.
 
 use super::*;
-use backend_cpu::{Targets, direct};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use std::time::Instant;
 
 /// Seconds of a direct sum, the least of five.
-fn seconds<F: Family>(family: &F, precision: Precision) -> f64 {
+fn seconds<F: Known>(family: &F, precision: Precision) -> f64 {
     let points = uniform(1500, 1);
     let q = strengths::<F>(&points);
     let once = |_| {

@@ -1,22 +1,21 @@
 //! Units of length far beyond the range of f32, in both precisions, by every method.
 
 use super::*;
-use backend_cpu::{Targets, direct, spherical};
 use fmm_kernels::spherical::SphericalOptions;
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 
 /// The error in units of `h` is that in units of 1, but for boxes that lie elsewhere. `family(h)` is the kernel in units of h, `strengths` are dilated: the
 /// problem is the same one.
-fn same_error<F: Family>(family: impl Fn(f64) -> F, harmonic: bool) {
+fn same_error<F: Known>(family: impl Fn(f64) -> F, harmonic: bool) {
     let (sources, targets) = (CloudKind::Ellipsoid.points(700, 1), uniform(300, 2));
     let q = strengths::<F>(&sources);
     let at = |h: f64, precision, by: &str| {
-        let family = WithGradient(family(h));
+        let family = family(h);
         let dilate = |points: &[f64]| -> Vec<f64> { points.iter().map(|x| x * h).collect() };
         let (sources, targets) = (dilate(&sources), dilate(&targets));
         let (settings, geometry) = (settings(5, precision), geometry(&sources, Some(&targets), 20));
         let sums = |precision| {
-            direct(&family, both(), &sources, &q, Targets::Points(&targets), precision, settings.isa).unwrap().0
+            direct(&family, both(), &sources, &q, Targets::Points(&targets), precision, settings.isa).unwrap()
         };
         let found = match by {
             "direct sums" => sums(precision),
@@ -24,7 +23,7 @@ fn same_error<F: Family>(family: impl Fn(f64) -> F, harmonic: bool) {
             _ => {
                 let (tree, lists) = geometry;
                 let options = SphericalOptions::default();
-                apply(&*spherical::plan(&family, both(), tree, lists, &settings, options).unwrap(), &q)
+                apply(&*harmonics(&family, both(), tree, lists, &settings, options).unwrap(), &q)
             }
         };
         difference::<F>(&found, &sums(Precision::F64))

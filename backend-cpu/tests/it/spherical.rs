@@ -18,7 +18,7 @@ struct PairByPair<'a, F, T> {
     precision: PhantomData<T>,
 }
 
-impl<F: Family, T: Real> Visitor for PairByPair<'_, F, T> {
+impl<F: Known, T: Real> Visitor for PairByPair<'_, F, T> {
     type Output = Vec<f64>;
     fn visit<S: Kernel, E: Kernel>(self, _: Vec<OutputColumns>) -> Vec<f64> {
         let x = SphericalExpansion::<F, T, S, E>::new(self.family, self.order, self.options).unwrap();
@@ -28,18 +28,18 @@ impl<F: Family, T: Real> Visitor for PairByPair<'_, F, T> {
     }
 }
 
-fn fast<F: Family>(
+fn fast<F: Known>(
     family: &F,
     outputs: Outputs,
     (tree, lists): &(Tree, Lists),
     settings: &Settings,
     options: SphericalOptions,
 ) -> Box<dyn Solver> {
-    backend_cpu::spherical::plan(family, outputs, tree.clone(), lists.clone(), settings, options).unwrap()
+    harmonics(family, outputs, tree.clone(), lists.clone(), settings, options).unwrap()
 }
 
 /// Asserts agreement of all `outputs` to `tolerance`. The multipoles of a treecode with all of their degrees: pair by pair no edge has fewer.
-fn agree<F: Family, T: Real>(
+fn agree<F: Known, T: Real>(
     family: &F,
     outputs: Outputs,
     order: usize,
@@ -93,8 +93,8 @@ const CLOUDS: [CloudKind; 9] = [
     CloudKind::Single,
 ];
 
-fn clouds<F: Family>(family: F) {
-    let family = WithGradient(family);
+fn clouds<F: Known>(family: F) {
+    let family = family;
     for kind in CLOUDS {
         for (policy, geometry) in policies(&kind.points(400, 3), None) {
             let what = format!("{} {policy}", kind.name());
@@ -136,13 +136,13 @@ fn every_order_and_variant() {
     for (policy, geometry) in policies(&points, None) {
         for order in (1..=14).chain([40]) {
             let options = SphericalOptions::default();
-            agree::<_, f64>(&WithGradient(Laplace), both(), order, &geometry, options, 1e-12, policy);
+            agree::<_, f64>(&Laplace, both(), order, &geometry, options, 1e-12, policy);
         }
         for translation in [Translation::Rcr, Translation::Direct] {
             for truncation in [Truncation::Variable, Truncation::Fixed, Truncation::Bound] {
                 let options = SphericalOptions { translation, truncation };
                 let what = format!("{policy} {options:?}");
-                agree::<_, f64>(&WithGradient(Laplace), both(), 6, &geometry, options, 1e-12, &what);
+                agree::<_, f64>(&Laplace, both(), 6, &geometry, options, 1e-12, &what);
             }
         }
     }
@@ -161,7 +161,7 @@ fn potentials_alone_and_second_derivatives() {
 /// M2L to domains of children: the same sums but for the truncation, whose trace falls with the order.
 #[test]
 fn domains_of_children_give_the_same_sums() {
-    let family = WithGradient(Laplace);
+    let family = Laplace;
     for kind in [CloudKind::Uniform, CloudKind::Clustered] {
         let points = kind.points(1500, 3);
         let q = normal_strengths(points.len() / 3, 5);
@@ -243,16 +243,9 @@ fn far_boxes_take_fewer_degrees() {
         assert!(d < 1e-12, "order {order}: {d:e}");
     }
     // About the same error: an order is that of the nearest edges.
-    let exact = backend_cpu::direct(
-        &Laplace,
-        both(),
-        &points,
-        &q,
-        backend_cpu::Targets::Sources(None),
-        Precision::F64,
-        Isa::detect(),
-    );
-    let exact = exact.unwrap().0;
+    let exact =
+        direct(&Laplace, both(), &points, &q, backend_cpu::Targets::Sources(None), Precision::F64, Isa::detect());
+    let exact = exact.unwrap();
     for order in [4, 8, 14] {
         let [all, fewer] =
             [Truncation::Fixed, Truncation::Variable].map(|t| difference::<Laplace>(&run(both(), order, t), &exact));
@@ -272,7 +265,7 @@ fn every_kind_of_edge_is_tested() {
 
 #[test]
 fn threads_instruction_sets_and_new_points() {
-    let family = WithGradient(LaplaceMixed);
+    let family = LaplaceMixed;
     let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     for precision in [Precision::F64, Precision::F32] {
         for (policy, here) in policies(&CloudKind::Ellipsoid.points(2000, 4), None) {
@@ -308,14 +301,14 @@ fn what_cannot_be_done_is_refused() {
     let plan = |lists: Lists, tree: Tree, order: usize| {
         let options = SphericalOptions::default();
         let settings = settings(order, Precision::F64);
-        backend_cpu::spherical::plan(&WithGradient(Laplace), both(), tree, lists, &settings, options).err()
+        harmonics(&Laplace, both(), tree, lists, &settings, options).err()
     };
     let (tree, lists) = geometry(&points, None, 15);
     assert!(matches!(plan(lists.clone(), tree.clone(), 41), Some(Error::Order { order: 41, .. })));
-    let yukawa = WithGradient(Yukawa { kappa: 1.0 });
+    let yukawa = Yukawa { kappa: 1.0 };
     let settings = settings(4, Precision::F64);
     let options = SphericalOptions::default();
-    let refused = backend_cpu::spherical::plan(&yukawa, both(), tree.clone(), lists.clone(), &settings, options).err();
+    let refused = harmonics(&yukawa, both(), tree.clone(), lists.clone(), &settings, options).err();
     assert!(matches!(refused, Some(Error::Unsupported { .. })), "{refused:?}");
     // P2P edges of neighbours as M2L, M2P and P2L edges.
     for kind in 0..3 {

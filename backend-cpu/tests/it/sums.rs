@@ -19,7 +19,7 @@ fn pack<T: Real>(block: &mut Soa<T>, pieces: usize, points: &[f64], q: &[f64]) {
     block.pad();
 }
 
-fn check<K: Kernel, F: Family, T: Real, const PIECES: usize>(family: &F, own: bool) {
+fn check<K: Kernel, F: Known, T: Real, const PIECES: usize>(family: &F, own: bool) {
     let (points, q) = (uniform(60, 1), normal_strengths(60, 1));
     let params: Vec<T> = family.parameters().into_iter().map(T::of).collect();
     let (mut block, mut places) = (Soa::default(), Soa::default());
@@ -47,11 +47,11 @@ fn check<K: Kernel, F: Family, T: Real, const PIECES: usize>(family: &F, own: bo
 
 #[test]
 fn any_number_of_sources_and_targets() {
-    check::<Laplace, _, f64, 1>(&WithGradient(Laplace), false);
-    check::<Laplace, _, f32, 1>(&WithGradient(Laplace), false);
-    check::<Laplace, _, f32, 2>(&WithGradient(Laplace), false);
-    check::<Laplace, _, f64, 1>(&WithGradient(Laplace), true);
-    let softened = WithGradient(Gravity { g: 1.0, softening: 0.1 });
+    check::<Laplace, _, f64, 1>(&Laplace, false);
+    check::<Laplace, _, f32, 1>(&Laplace, false);
+    check::<Laplace, _, f32, 2>(&Laplace, false);
+    check::<Laplace, _, f64, 1>(&Laplace, true);
+    let softened = Gravity { g: 1.0, softening: 0.1 };
     check::<Plummer, _, f64, 1>(&softened, false);
     check::<Plummer, _, f64, 1>(&softened, true);
     check::<Plummer, _, f32, 2>(&softened, true);
@@ -69,8 +69,8 @@ fn a_range_of_sources() {
         for start in (0..100).step_by(PAD) {
             sum::<Gradient<Laplace>, f64, 1>(isa, &[], at, &block, start..(start + PAD).min(100), None, &mut parts);
         }
-        let expected = plain(&WithGradient(Laplace), both(), &points, &q, Some(&[0.5; 3]));
-        let expected: Vec<f64> = expected.iter().map(|x| x / WithGradient(Laplace).scale()).collect();
+        let expected = plain(&Laplace, both(), &points, &q, Some(&[0.5; 3]));
+        let expected: Vec<f64> = expected.iter().map(|x| x / Family::scale(&Laplace)).collect();
         assert!(by_component(&parts, &expected, 4) < 1e-13, "{}", isa.name());
     }
 }

@@ -39,6 +39,8 @@ const NEAR_PARAMETER: [f64; 2] = [0.7, 1.6];
 const TRIED_LENGTHS: [f64; 2] = [1e-9, 1.7];
 /// Shortest length, in units of the extent, at which a value that is not finite is an error: shorter pairs may overflow.
 const FINITE_FROM: f64 = 1e-2;
+/// Extents of points for which a kernel is tried in the units of the caller.
+const USUAL_EXTENTS: [f64; 2] = [1e-20, 1e20];
 /// Dilations, powers of two.
 const DILATIONS: [f64; 2] = [0.5, 0.125];
 /// Largest difference between the sides of an identity, relative to the row.
@@ -80,11 +82,20 @@ fn count(params: &[f64]) -> Result<(), Error> {
 pub fn check(members: &[Member], params: &[f64], extent: f64) -> Result<(), Error> {
     count(params)?;
     let extent = if extent > 0.0 { extent } else { 1.0 };
-    let pairs = pairs(params, extent);
+    // Beyond the usual extents powers of a length overflow, and backends compute in units of the points.
+    let unit = if (USUAL_EXTENTS[0]..=USUAL_EXTENTS[1]).contains(&extent) { 1.0 } else { extent.log2().round().exp2() };
+    let usual = pairs(params, extent);
     for (k, member) in members.iter().enumerate() {
-        if members[..k].iter().all(|other| other.id != member.id) {
-            Trial { member, params }.run(&pairs, extent)?;
+        if members[..k].iter().any(|other| other.id == member.id) {
+            continue;
         }
+        if unit == 1.0 {
+            Trial { member, params }.run(&usual, extent)?;
+            continue;
+        }
+        let (inside, extent) = ((member.unit_parameters)(params, unit), extent / unit);
+        Trial { member, params }.keeps_count(&inside, unit)?;
+        Trial { member, params: &inside }.run(&pairs(&inside, extent), extent)?;
     }
     Ok(())
 }
@@ -164,11 +175,7 @@ impl Trial<'_> {
         self.at_zero()?;
         for h in DILATIONS {
             let dilated = (self.member.unit_parameters)(self.params, h);
-            if dilated.len() != self.params.len() {
-                let stated = format!("the number of parameters after a dilation by {h}");
-                let (expected, found) = (self.params.len() as f64, dilated.len() as f64);
-                return Err(self.wrong("dilated", stated, [0.0; 3], expected, found));
-            }
+            self.keeps_count(&dilated, h)?;
             tried.iter().try_for_each(|(_, r, _)| self.dilation(&dilated, h, *r))?;
         }
         if self.member.reciprocal {
@@ -183,6 +190,15 @@ impl Trial<'_> {
 
     fn wrong(&self, fact: &'static str, stated: String, r: [f64; 3], expected: f64, found: f64) -> Error {
         Error::Fact { kernel: self.member.name, fact, stated, r, expected, found }
+    }
+
+    fn keeps_count(&self, dilated: &[f64], h: f64) -> Result<(), Error> {
+        if dilated.len() == self.params.len() {
+            return Ok(());
+        }
+        let stated = format!("the number of parameters after a dilation by {h}");
+        let [expected, found] = [self.params.len(), dilated.len()].map(|n| n as f64);
+        Err(self.wrong("dilated", stated, [0.0; 3], expected, found))
     }
 
     fn values(&self, params: &[f64], r: [f64; 3], strengths: &[f64]) -> Vec<f64> {

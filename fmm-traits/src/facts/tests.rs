@@ -4,8 +4,8 @@ use super::*;
 use crate::kernel::{gradient_by_dual, hessian_by_dual};
 use crate::{Gradient, Hessian, Kernel, Lane, lane::dot};
 
-/// Extents of points, as small and as large as a plan takes them in practice.
-const EXTENTS: [f64; 5] = [1.0, 0.0, 1e-9, 37.0, 1e12];
+/// Extents of points, as small and as large as a plan takes them; 0 is unknown.
+const EXTENTS: [f64; 7] = [1.0, 0.0, 1e-9, 37.0, 1e12, 1e-100, 1e100];
 
 /// What is wrong with a [`Faulty`].
 mod fault {
@@ -122,7 +122,7 @@ fn an_error_carries_the_numbers() {
 #[test]
 fn facts_hold_at_any_extent_and_parameter() {
     for extent in EXTENTS {
-        for kappa in [0.0, 1e-30, 1e-3, 1.0, 20.0, 1e5, 1e100] {
+        for kappa in [0.0, 1e-30, 1e-3, 1.0, 20.0, 1e5, 1e50] {
             assert_eq!(fact::<Faulty<NONE>>(&[kappa], extent), ("", String::new()), "{kappa:e} {extent:e}");
         }
     }

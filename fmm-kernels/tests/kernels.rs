@@ -59,8 +59,12 @@ fn plans_accept_the_facts_of_all_families() {
     facts_hold(Laplace);
     facts_hold(LaplaceDipole);
     facts_hold(LaplaceMixed);
-    [0.0, 1e-9, 0.7, 12.0, 1e4].map(|kappa| facts_hold(Yukawa { kappa }));
-    [0.0, 1e-12, 1e-3, 0.3, 100.0].map(|softening| facts_hold(Gravity { g: 6.674e-11, softening }));
+    for kappa in [0.0, 1e-9, 0.7, 12.0, 1e4] {
+        facts_hold(Yukawa { kappa });
+    }
+    for softening in [0.0, 1e-110, 1e-12, 1e-3, 0.3, 100.0] {
+        facts_hold(Gravity { g: 6.674e-11, softening });
+    }
     for mu in [1e-6, 1.0, 1e5] {
         facts_hold(Stokes { mu });
         facts_hold(StokesPressure { mu });

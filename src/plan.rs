@@ -47,9 +47,10 @@ impl Fmm {
     /// Plans sums from `sources` (N×3, in the plane N×2) to `targets`.
     ///
     /// # Errors
-    /// Arguments outside their domain, NaN or infinity in the points, an output that the kernel does not have, a forecast
-    /// beyond the memory there is. [`Error::ToleranceFloor`] where no order of the method keeps the tolerance for this
-    /// kernel on these points, with the error that was measured.
+    /// Arguments outside their domain, NaN or infinity in the points, an output that the kernel does not have,
+    /// a forecast beyond the memory there is. [`Error::Fact`] of a kernel that contradicts what it states of itself.
+    /// [`Error::ToleranceFloor`] where no order of the method keeps the tolerance for this kernel on these points, with
+    /// the error that was measured.
     pub fn plan<'a>(&self, sources: &[f64], targets: impl Into<Targets<'a>>) -> Result<Plan, Error> {
         Plan::new(self.clone(), sources, targets.into())
     }
@@ -93,6 +94,7 @@ impl Plan {
         let n_targets = count_targets(targets, n_sources, dim)?;
         let seen = seen(sources, targets, [n_sources, n_targets], dim)?;
         let task = candidates::check(&request, seen.counts)?;
+        task.facts.check(&request.family.parameters(), seen.extent)?;
         let pool = rayon::ThreadPoolBuilder::new().num_threads(task.threads).build();
         let pool = pool.map_err(|e| Error::Threads { threads: task.threads, reason: e.to_string() })?;
         let mut plan = Plan {

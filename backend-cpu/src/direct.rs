@@ -79,6 +79,7 @@ pub fn direct_batch<F: Family>(
         let why = format!("{n} sources × {c} strengths");
         return Err(Error::Shape { array: "strengths", found: wrong.len(), expected: n * c, why });
     }
+    fmm_traits::facts::validate(family)?;
     let (params, scale) = (family.parameters(), family.scale());
     let (kernel, columns) = family.visit(outputs, Chosen)?;
     Ok((Direct { kernel, params, scale, sources, strengths, targets, precision, isa }.values(), columns))

@@ -217,6 +217,8 @@ fn blocked<K: Kernel, S: Simd, T: Real, const PIECES: usize, const SKIP: bool>(
         }
     } else if const { K::VALUES <= 13 } {
         pass::<K, S, T, PIECES, SKIP, 13, 1, 1>(params, targets, sources, range, own, out);
+    } else if const { K::VALUES <= 40 } {
+        pass::<K, S, T, PIECES, SKIP, 40, 1, 1>(params, targets, sources, range, own, out);
     } else {
         pass::<K, S, T, PIECES, SKIP, MAX_COMPONENTS, 1, 1>(params, targets, sources, range, own, out);
     }

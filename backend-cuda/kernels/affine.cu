@@ -1,12 +1,9 @@
 // The affine part of locals. Twin of fmm-kernels/src/equivalent/affine.rs. It has 4m numbers per box: for each of `m`
 // components the value at the centre of the box and three slopes, in units of the box.
 //
-// Defined in front of this file: REAL.
+// Defined in front of this file: REAL, and MOST (at least the number of components).
 
 #include "shared/level.cuh"
-
-// Largest number of components: MAX_POTENTIALS of fmm-traits.
-#define MOST 4
 
 __device__ __forceinline__ REAL warp_sum(REAL x) {
 #pragma unroll

@@ -42,9 +42,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     direct_sum(const double* parameters, const Source* sources, unsigned n, const REAL* targets, const unsigned* own,
                unsigned m, unsigned per_split, double* out) {
   __shared__ Source tile[TILE];
-  REAL params[4];
+  REAL params[PARAMETERS];
 #pragma unroll
-  for (int k = 0; k < 4; ++k) params[k] = (REAL)parameters[k];
+  for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)parameters[k];
 
   const unsigned first = blockIdx.x * (BLOCK * TARGETS) + threadIdx.x;
   REAL x[TARGETS][3];

@@ -34,8 +34,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       double center[3];
       center_of(t, s, corner, level[0], center);
       const double scale = 1 / level[0];
-      REAL params[4], x[EACH][3], part[EACH][VALUES] = {};
-      for (int k = 0; k < 4; ++k) params[k] = (REAL)level[1 + k];
+      REAL params[PARAMETERS], x[EACH][3], part[EACH][VALUES] = {};
+#pragma unroll
+      for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)level[1 + k];
 #pragma unroll
       for (int i = 0; i < EACH; ++i) {
         const u32 at = min(first + i * LANES + lane, range.y - 1);

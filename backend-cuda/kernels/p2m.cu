@@ -24,8 +24,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   double center[3];
   center_of(t, b, corner, level[0], center);
   const double scale = 1 / level[0];
-  REAL params[4];
-  for (int k = 0; k < 4; ++k) params[k] = (REAL)level[1 + k];
+  REAL params[PARAMETERS];
+#pragma unroll
+  for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)level[1 + k];
 
   REAL x[EACH][3], sum[EACH][VALUES] = {};
 #pragma unroll

@@ -35,8 +35,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   center_of(t, b, corner, level[0], center);
   scale = 1 / level[0];
 #endif
-  REAL params[4];
-  for (int k = 0; k < 4; ++k) params[k] = (REAL)level[1 + k];
+  REAL params[PARAMETERS];
+#pragma unroll
+  for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)level[1 + k];
   double factors[STRENGTHS];
   for (int c = 0; c < STRENGTHS; ++c) factors[c] = level[LEVEL_HEAD + c];
   const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;

@@ -1,7 +1,7 @@
 //! CUDA C to machine code with NVIDIA's run-time compiler (NVRTC): needs the library, no device.
 
 use cudarc::nvrtc::{result, sys};
-use fmm_traits::Error;
+use fmm_traits::{Error, kernel::MAX_PARAMETERS};
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char};
 use std::path::PathBuf;
@@ -54,20 +54,22 @@ impl Program {
             format!("--gpu-architecture=sm_{major}{minor}"),
             "--std=c++17".to_string(),
             format!("--fmad={}", self.contract),
+            format!("--define-macro=PARAMETERS={MAX_PARAMETERS}"),
             // Makes generic lambdas device functions without an annotation.
             "--device-as-default-execution-space".to_string(),
             "--ptxas-options=-v".to_string(),
         ]
     }
 
-    /// Everything that determines the machine code: compiler, driver, device, options, source, headers.
+    /// Everything that determines the machine code: compiler, driver, device, options, source, headers. The name of a
+    /// kernel does not, so it is in none of them.
     pub(crate) fn fingerprint(&self, capability: (u32, u32), compiler: (i32, i32), driver: i32) -> String {
         let mut text = format!("nvrtc {}.{}, driver {driver}\n", compiler.0, compiler.1);
         text += &self.options(capability).join("\n");
         for (name, header) in HEADERS {
             text += &format!("\n// {}\n{header}", name.to_string_lossy());
         }
-        text + "\n// " + &self.name + "\n" + &self.source
+        text + "\n// source\n" + &self.source
     }
 }
 
@@ -126,7 +128,7 @@ pub fn compile(program: &Program, capability: (u32, u32)) -> Result<Compiled, Er
     compiler()?;
     let refused = |log: String| Error::DeviceCompile { kernel: program.name.clone(), log };
     let text = |s: &str| CString::new(s).map_err(|e| refused(e.to_string()));
-    let (source, name) = (text(&program.source)?, text(&program.name)?);
+    let source = text(&program.source)?;
     let headers = HEADERS.iter().map(|h| text(h.1)).collect::<Result<Vec<_>, _>>()?;
     let bodies: Vec<*const c_char> = headers.iter().map(|h| h.as_ptr()).collect();
     let names: Vec<*const c_char> = HEADERS.iter().map(|h| h.0.as_ptr()).collect();
@@ -138,7 +140,7 @@ pub fn compile(program: &Program, capability: (u32, u32)) -> Result<Compiled, Er
         sys::nvrtcCreateProgram(
             &mut raw,
             source.as_ptr(),
-            name.as_ptr(),
+            c"program.cu".as_ptr(),
             names.len() as i32,
             bodies.as_ptr(),
             names.as_ptr(),

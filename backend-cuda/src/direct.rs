@@ -137,6 +137,7 @@ impl<T: Real> Direct<T> {
         targets: Targets,
         shape: Option<Shape>,
     ) -> Result<Self, Error> {
+        fmm_traits::facts::validate(family)?;
         let (params, scale) = (family.parameters(), family.scale());
         let others = if let Targets::Points(points) = targets { points } else { &[] };
         for (array, x) in [("sources", sources), ("targets", others)] {

@@ -246,7 +246,7 @@ impl Kernels {
     /// # Errors
     /// The errors of the parameters and outputs of the family.
     pub fn of<F: Family>(family: &F, outputs: Outputs) -> Result<Self, Error> {
-        family.validate()?;
+        fmm_traits::facts::validate(family)?;
         family.visit(outputs, KernelsVisitor(family))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::compile::Program;
 use crate::direct::Shape;
-use fmm_traits::{Member, Real};
+use fmm_traits::{Member, Real, kernel::MAX_POTENTIALS};
 
 /// `float` or `double`.
 fn real<T: Real>() -> &'static str {
@@ -289,9 +289,12 @@ pub fn multiply_program<T: Real>() -> Program {
     of_precision::<T>("multiply.cu", include_str!("../kernels/multiply.cu"), &["multiply", "add_rows"])
 }
 
-/// The affine part of locals.
-pub fn affine_program<T: Real>() -> Program {
-    of_precision::<T>("affine.cu", include_str!("../kernels/affine.cu"), &["separate"])
+/// The affine part of locals of `values` check values.
+pub fn affine_program<T: Real>(values: usize) -> Program {
+    let most = if values <= 4 { 4 } else { MAX_POTENTIALS };
+    let program = of_precision::<T>("affine.cu", include_str!("../kernels/affine.cu"), &["separate"]);
+    let source = format!("#define MOST {most}\n{}", program.source);
+    Program { name: format!("{} for {most} components", program.name), source, ..program }
 }
 
 /// A program that needs nothing in front of it. It computes keys and boxes, which must equal those of the CPU, so
@@ -379,8 +382,10 @@ pub fn all_programs() -> Vec<Program> {
         arrange(),
         multiply_program::<f32>(),
         multiply_program::<f64>(),
-        affine_program::<f32>(),
-        affine_program::<f64>(),
+        affine_program::<f32>(4),
+        affine_program::<f32>(6),
+        affine_program::<f64>(4),
+        affine_program::<f64>(6),
         m2l_program::<f32>(),
         m2l_program::<f64>(),
         m2l_fourier_program::<f32>(),

@@ -11,7 +11,7 @@ use backend_cpu::{Isa, Precision, Settings, Solver};
 use backend_cuda::{Device, Direct, Sum};
 use fmm_kernels::spherical::{SphericalOptions, layout::layout};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
-use fmm_traits::{Error, Family, Kernel, Lists, OutputColumns, Outputs, Tree, Visitor};
+use fmm_traits::{Error, Family, Kernel, Lists, Member, Members, OutputColumns, Outputs, Tree, Visitor, facts};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
@@ -40,9 +40,18 @@ pub struct Facts {
     pub homogeneous: bool,
     /// Whether some strengths are derivatives of charges or forces.
     pub dipolar: bool,
+    /// The kernels behind the outputs, whose own facts [`check`](Facts::check) tries; none in the plane.
+    pub members: Vec<Member>,
 }
 
 impl Facts {
+    /// Tries what the kernels state of themselves, for points that span `extent` (0: unknown).
+    ///
+    /// # Errors
+    /// [`Error::Fact`] with the first fact that does not hold.
+    pub fn check(&self, params: &[f64], extent: f64) -> Result<(), Error> {
+        facts::check(&self.members, params, extent)
+    }
     /// Components of `output`, 0 when it was not asked for.
     pub fn components(&self, output: Outputs) -> usize {
         self.columns.iter().find(|c| c.output == output).map_or(0, |c| c.columns.len())
@@ -54,6 +63,7 @@ struct Ask<'a, F>(&'a F);
 impl<F: Family> Visitor for Ask<'_, F> {
     type Output = Facts;
     fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Facts {
+        let Members { check, equivalent, .. } = Members::of::<F>();
         Facts {
             dim: 3,
             strengths: S::STRENGTHS,
@@ -66,6 +76,7 @@ impl<F: Family> Visitor for Ask<'_, F> {
             checks: F::Equivalent::VALUES,
             homogeneous: F::Equivalent::dilated(&self.0.parameters(), 2.0).is_none(),
             dipolar: (0..S::STRENGTHS).any(|j| S::strength_degree(j) < 0),
+            members: vec![equivalent, check, Member::of::<S>(), Member::of::<E>()],
         }
     }
 }
@@ -125,7 +136,7 @@ pub trait Dynamic: Send + Sync {
     /// Checks the parameters.
     ///
     /// # Errors
-    /// [`Error::Parameter`] of one that makes no sense.
+    /// [`Error::Parameter`] of one that makes no sense, [`Error::TooMany`] parameters.
     fn validate(&self) -> Result<(), Error>;
     /// The distance below which pairs are summed directly if errors of `tolerance` matter ([`Family::near_radius`]).
     fn near_radius(&self, tolerance: f64) -> f64;
@@ -220,7 +231,7 @@ impl<F: Family> Dynamic for Erased<F> {
         self.0.parameters()
     }
     fn validate(&self) -> Result<(), Error> {
-        self.0.validate()
+        facts::validate(&self.0)
     }
     fn near_radius(&self, tolerance: f64) -> f64 {
         self.0.near_radius(tolerance)

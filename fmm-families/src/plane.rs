@@ -72,6 +72,7 @@ impl Dynamic for PlaneKernel {
             checks: 1,
             homogeneous: false,
             dipolar: false,
+            members: Vec::new(),
             harmonic: Err(no_octree(*self)),
         })
     }

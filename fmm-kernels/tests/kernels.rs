@@ -1,6 +1,7 @@
 //! The shipped families against what their documentation states.
 //!
 //! - every promise of `Kernel` and `Family` (testkit), and the differential equations
+//! - what a plan tries of them, on points of several extents
 //! - dipoles and stresslets as limits of two opposite charges and forces; net flux and pressure
 //! - limits of the parameters: κ = 0, κr ≫ 700, ε = 0, the near radius, bad values
 //! - the columns handed to a plan
@@ -11,7 +12,7 @@ use fmm_kernels::laplace::{DipolePotential, MixedPotential};
 use fmm_kernels::stokes::{CheckValues, Force, ForceDipole, ForceSink, Velocity, VelocityPressure};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::testkit::kernel::{Jet, check_equation, check_kernel};
-use fmm_traits::{Error, Family, Gradient, Kernel, OutputColumns, Outputs, Visitor};
+use fmm_traits::{Error, Family, Gradient, Kernel, Member, Members, OutputColumns, Outputs, Visitor, facts};
 use std::f64::consts::PI;
 
 type Outcome = Result<(), String>;
@@ -26,6 +27,45 @@ fn values<K: Kernel>(params: &[f64], r: [f64; 3], strengths: &[f64]) -> Vec<f64>
 fn close(got: &[f64], want: &[f64], tolerance: f64) {
     let size = want.iter().fold(1e-300, |m: f64, x| m.max(x.abs()));
     assert_abs_diff_eq!(got, want, epsilon = tolerance * size);
+}
+
+/// The kernels that compute a set of outputs, near and far.
+struct Chosen;
+impl Visitor for Chosen {
+    type Output = [Member; 2];
+    fn visit<S: Kernel, E: Kernel>(self, _: Vec<OutputColumns>) -> [Member; 2] {
+        [Member::of::<S>(), Member::of::<E>()]
+    }
+}
+
+/// What a plan tries of `family`, for each output and points from very close to very far.
+fn facts_hold<F: Family>(family: F) {
+    facts::validate(&family).unwrap();
+    let Members { check, equivalent, .. } = Members::of::<F>();
+    for (output, name) in Outputs::ALL {
+        if !family.outputs().contains(output) {
+            continue;
+        }
+        let [near, far] = family.visit(output, Chosen).unwrap();
+        for extent in [0.0, 1.0, 1e-12, 1e-3, 50.0, 1e10, 1e-100, 1e100] {
+            let found = facts::check(&[equivalent, check, near, far], &family.parameters(), extent);
+            assert_eq!(found, Ok(()), "{name} of {} {:?}", family.name(), family.parameters());
+        }
+    }
+}
+
+#[test]
+fn plans_accept_the_facts_of_all_families() {
+    facts_hold(Laplace);
+    facts_hold(LaplaceDipole);
+    facts_hold(LaplaceMixed);
+    [0.0, 1e-9, 0.7, 12.0, 1e4].map(|kappa| facts_hold(Yukawa { kappa }));
+    [0.0, 1e-12, 1e-3, 0.3, 100.0].map(|softening| facts_hold(Gravity { g: 6.674e-11, softening }));
+    for mu in [1e-6, 1.0, 1e5] {
+        facts_hold(Stokes { mu });
+        facts_hold(StokesPressure { mu });
+        facts_hold(Stresslet { mu });
+    }
 }
 
 #[test]

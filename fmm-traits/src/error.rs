@@ -88,6 +88,22 @@ pub enum Error {
         /// What it must satisfy.
         requirement: &'static str,
     },
+    /// A fact that a kernel states of itself and that its values contradict.
+    #[error("{fact} of kernel {kernel} does not hold at r = {r:?}: {stated} gives {expected:e}, found {found:e}")]
+    Fact {
+        /// Kernel name.
+        kernel: &'static str,
+        /// Which fact: an item of [`Kernel`](crate::Kernel), or a property that all kernels have.
+        fact: &'static str,
+        /// What the kernel states.
+        stated: String,
+        /// Target − source.
+        r: [f64; 3],
+        /// The number that follows from the statement.
+        expected: f64,
+        /// The number that the kernel yields.
+        found: f64,
+    },
     /// No output was requested.
     #[error("no output was requested")]
     NoOutput,

@@ -22,16 +22,28 @@ use std::{fmt::Debug, marker::PhantomData};
 
 /// Upper bound on the strengths or values of any kernel, wrappers included (the Hessian of a
 /// three-component potential has 3·(1+3+6) = 30 values).
-pub const MAX_COMPONENTS: usize = 40;
+pub const MAX_COMPONENTS: usize = 10 * MAX_POTENTIALS;
 /// Most values of a kernel before derivatives are added.
-pub const MAX_POTENTIALS: usize = 4;
+pub const MAX_POTENTIALS: usize = 6;
 /// Most strengths of a source.
 pub const MAX_STRENGTHS: usize = 9;
-/// Most parameters of a kernel.
-pub const MAX_PARAMETERS: usize = 4;
+/// Most parameters of a kernel. More are an error of [`facts::validate`](crate::facts::validate).
+pub const MAX_PARAMETERS: usize = 16;
+
+/// Refuses to compile a kernel with more values or strengths than the arrays of the backends hold.
+pub const fn assert_limits<K: Kernel>() {
+    let enough = K::VALUES >= 1 && K::VALUES <= MAX_POTENTIALS * DERIVATIVE_FACTORS[K::DERIVED];
+    assert!(enough, "VALUES of a kernel is not 1 to 6 (MAX_POTENTIALS)");
+    let enough = K::STRENGTHS >= 1 && K::STRENGTHS <= MAX_STRENGTHS;
+    assert!(enough, "STRENGTHS of a kernel is not 1 to 9 (MAX_STRENGTHS)");
+}
+
+/// Numbers per value: the value, with its gradient, with its Hessian.
+pub(crate) const DERIVATIVE_FACTORS: [usize; 3] = [1, 4, 10];
 
 /// A pairwise function, written once over any [`Lane`]. Required: [`NAME`](Kernel::NAME),
-/// [`eval`](Kernel::eval) and [`value_degree`](Kernel::value_degree); all else has defaults.
+/// [`eval`](Kernel::eval) and [`value_degree`](Kernel::value_degree); all else has defaults. Every plan tries the facts
+/// against `eval` and refuses a kernel with a wrong one ([`facts`](crate::facts)).
 ///
 /// Mark `eval`, what else of it you write over lanes, and its helpers `#[inline(always)]`: the
 /// instruction set is enabled in the function that calls them, and a body that is not inlined
@@ -53,9 +65,12 @@ pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     /// ([`Lane::rsqrt`] does that by itself).
     const SINGULAR: bool = true;
     /// Whether K(−r) = K(r)ᵀ, so that `apply_transpose` is `apply` with the roles exchanged and operators of
-    /// opposite offsets are one. A kernel that is not (one odd in r, say) must say so;
-    /// [`reciprocal_at`](crate::kernel::reciprocal_at) is checked where operators are built.
+    /// opposite offsets are one. A kernel that is not (one odd in r, say) must say so: a plan refuses a claim that
+    /// does not hold ([`facts`](crate::facts)).
     const RECIPROCAL: bool = Self::VALUES == Self::STRENGTHS;
+    /// Derivatives that follow the values: 1 in [`Gradient`], 2 in [`Hessian`].
+    #[doc(hidden)]
+    const DERIVED: usize = 0;
 
     /// The kernel: `values` ← K(r)·`strengths`, r = target − source. `r` has `DIM` entries,
     /// `strengths` `STRENGTHS`, `values` `VALUES` (overwritten), `params` those of
@@ -105,6 +120,11 @@ pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     fn validate(&self) -> Result<(), Error> {
         Ok(())
     }
+    /// [`eval`](Kernel::eval) in f64 of the kernel whose derivatives these are.
+    #[doc(hidden)]
+    fn underived() -> fn(&[f64], &[f64], &[f64], &mut [f64]) {
+        Self::eval::<f64>
+    }
 }
 
 /// Whether K(−r) = K(r)ᵀ at `r`, to ten digits of the largest entry.
@@ -130,14 +150,15 @@ fn derivative_degree<K: Kernel>(i: usize) -> i32 {
 }
 
 macro_rules! derivative {
-    ($wrapper:ident, $factor:expr, $eval:ident) => {
+    ($wrapper:ident, $derived:literal, $eval:ident) => {
         impl<K: Kernel> Kernel for $wrapper<K> {
             const NAME: &'static str = K::NAME;
             const DIM: usize = K::DIM;
             const STRENGTHS: usize = K::STRENGTHS;
-            const VALUES: usize = K::VALUES * $factor;
+            const VALUES: usize = K::VALUES * DERIVATIVE_FACTORS[$derived];
             const SINGULAR: bool = K::SINGULAR;
             const RECIPROCAL: bool = false;
+            const DERIVED: usize = $derived;
             #[inline(always)]
             fn eval<V: Lane>(params: &[V], r: &[V], strengths: &[V], values: &mut [V]) {
                 K::$eval(params, r, strengths, values);
@@ -151,11 +172,14 @@ macro_rules! derivative {
             fn dilated(params: &[f64], h: f64) -> Option<Vec<f64>> {
                 K::dilated(params, h)
             }
+            fn underived() -> fn(&[f64], &[f64], &[f64], &mut [f64]) {
+                K::underived()
+            }
         }
     };
 }
-derivative!(Gradient, 4, eval_gradient);
-derivative!(Hessian, 10, eval_hessian);
+derivative!(Gradient, 1, eval_gradient);
+derivative!(Hessian, 2, eval_hessian);
 
 #[inline(always)]
 fn lift<V: Lane, const N: usize>(x: &[V]) -> [Dual<V>; N] {

@@ -9,6 +9,7 @@ pub mod driver;
 pub mod dual;
 pub mod error;
 pub mod expansion;
+pub mod facts;
 pub mod kernel;
 pub mod lane;
 pub mod member;

@@ -1,7 +1,7 @@
 //! A kernel without its type. Only loops over pairs need the type of a kernel, which the compiler makes vector code of;
 //! operators, plans and programs for a GPU take a [`Member`], and are compiled once for all kernels.
 
-use crate::kernel::{Family, Gradient, Kernel, MAX_COMPONENTS};
+use crate::kernel::{Family, Gradient, Kernel, MAX_COMPONENTS, assert_limits};
 use crate::record::{Tape, record};
 use std::any::{TypeId, type_name};
 
@@ -25,6 +25,8 @@ pub struct Member {
     pub singular: bool,
     /// [`Kernel::RECIPROCAL`].
     pub reciprocal: bool,
+    /// Derivatives that follow the values: 0, 1 (gradients) or 2 (gradients, then Hessians).
+    pub derived: usize,
     /// [`Kernel::strength_degree`].
     pub strength_degree: fn(usize) -> i32,
     /// [`Kernel::value_degree`].
@@ -35,6 +37,8 @@ pub struct Member {
     pub unit_parameters: fn(&[f64], f64) -> Vec<f64>,
     /// [`Kernel::eval`] in f64: parameters, r, strengths, values.
     pub eval: Eval,
+    /// `eval` of the kernel whose derivatives these are; `eval` itself of a kernel without them.
+    pub underived: Eval,
     /// [`record()`](crate::record()).
     pub record: fn() -> Tape,
 }
@@ -42,6 +46,7 @@ pub struct Member {
 impl Member {
     /// `K` without its type.
     pub fn of<K: Kernel>() -> Self {
+        const { assert_limits::<K>() };
         Member {
             name: K::NAME,
             id: TypeId::of::<K>(),
@@ -50,11 +55,13 @@ impl Member {
             values: K::VALUES,
             singular: K::SINGULAR,
             reciprocal: K::RECIPROCAL,
+            derived: K::DERIVED,
             strength_degree: K::strength_degree,
             value_degree: K::value_degree,
             dilated: K::dilated,
             unit_parameters: K::unit_parameters,
             eval: K::eval::<f64>,
+            underived: K::underived(),
             record: record::<K>,
         }
     }
@@ -110,6 +117,14 @@ pub struct Members {
 impl Members {
     /// Those of `F`.
     pub fn of<F: Family>() -> Self {
+        const {
+            assert!(F::Source::STRENGTHS == F::Check::STRENGTHS, "Source and Check of a family differ in STRENGTHS");
+            assert!(F::Check::VALUES == F::Equivalent::VALUES, "Check and Equivalent of a family differ in VALUES");
+            assert!(
+                F::Equivalent::STRENGTHS == F::Far::STRENGTHS,
+                "Equivalent and Far of a family differ in STRENGTHS"
+            );
+        }
         Members {
             family: type_name::<F>(),
             check: Member::of::<F::Check>(),

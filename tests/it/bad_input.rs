@@ -136,3 +136,37 @@ fn memory() {
     assert!(needed > 100_000_000_000);
     assert!(fmm::available_memory().is_none_or(|a| a > 0));
 }
+
+/// 1/r that is said to be 1/r², with some parameters that it does not use.
+#[derive(Clone, Debug)]
+struct Wrong(usize);
+
+impl fmm::Kernel for Wrong {
+    const NAME: &'static str = "wrong";
+    const DERIVATIVES: usize = 0;
+    #[inline(always)]
+    fn eval<V: fmm::Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
+        u[0] = q[0] * (r[0] * r[0] + r[1] * r[1] + r[2] * r[2]).rsqrt();
+    }
+    fn value_degree(_: usize) -> i32 {
+        -2
+    }
+    fn parameters(&self) -> Vec<f64> {
+        vec![1.0; self.0]
+    }
+}
+
+#[test]
+fn a_kernel_that_contradicts_itself_is_refused() {
+    let x = crate::uniform(100, 1);
+    for method in [Method::Auto, Method::Direct, Method::EquivalentDensities] {
+        let plan = |parameters| {
+            let kernel = fmm::AnyFamily::new(Wrong(parameters));
+            Fmm::new(kernel).method(method).plan(&x, Targets::Sources).unwrap_err()
+        };
+        let error = plan(0);
+        assert!(matches!(error, Error::Fact { kernel: "wrong", fact: "value_degree", .. }), "{error}");
+        let error = plan(17);
+        assert!(matches!(error, Error::TooMany { found: 17, limit: 16, .. }), "{error}");
+    }
+}

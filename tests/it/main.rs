@@ -19,6 +19,7 @@
 //! | `timing` | what takes longer than it should (`scripts/timing-tests.sh`) |
 //! | `tolerance` | errors stay below the tolerance for every kernel, cloud and precision |
 //! | `variants` | spherical harmonics and treecodes: tolerance, agreement, refusals, `fmm compare` |
+//! | `own_kernel` | a frozen kernel of a user: it compiles, or the trait has changed under its author |
 //! | `demo`, `rng` | the unit tests of these files of `src/`, compiled here |
 
 mod adversary;
@@ -38,6 +39,10 @@ mod threads;
 mod timing;
 mod tolerance;
 mod variants;
+
+#[allow(dead_code, reason = "that it compiles is the test")]
+#[path = "../frozen/own_kernel.rs"]
+mod own_kernel;
 
 #[allow(dead_code, missing_docs, reason = "the files of the library, for their unit tests")]
 #[path = "../../src/demo.rs"]

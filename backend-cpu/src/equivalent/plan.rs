@@ -27,7 +27,7 @@ pub fn plan<F: Family>(
     lists: Lists,
     settings: &Settings,
 ) -> Result<Box<dyn Solver>, Error> {
-    family.validate()?;
+    fmm_traits::facts::validate(family)?;
     family.visit(outputs, Maker { family, tree, lists, settings })?
 }
 

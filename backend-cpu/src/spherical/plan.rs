@@ -31,7 +31,7 @@ pub fn plan<F: Family>(
     settings: &Settings,
     options: SphericalOptions,
 ) -> Result<Box<dyn Solver>, Error> {
-    family.validate()?;
+    fmm_traits::facts::validate(family)?;
     family.visit(outputs, Maker { family, tree, lists, settings, options })?
 }
 

@@ -3,9 +3,10 @@
 
 #include "shared/boxes.cuh"
 
-// One row of `LEVEL_ROW` numbers per level: the side of the boxes, four kernel parameters on the unit box, then the
+// One row of `LEVEL_ROW` numbers per level: the side of the boxes, the kernel parameters on the unit box, then the
 // factors of strengths and of values that the stage needs.
-#define LEVEL_HEAD 5
+// Parameters that a kernel does not have are 0. PARAMETERS is an option of the compiler (compile.rs).
+#define LEVEL_HEAD (1 + PARAMETERS)
 
 // Centre of a box: the corner of the root plus an exact multiple of the side.
 __device__ __forceinline__ void center_of(const Boxes& t, u32 b, const double* corner, double side, double* center) {

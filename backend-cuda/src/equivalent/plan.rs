@@ -139,7 +139,7 @@ impl<T: DeviceScalar> Equivalent<T> {
             programs: Programs {
                 p2m: device.load(&programs::p2m_program::<T>(&members.check, n))?,
                 products: Products::new::<T>(device)?,
-                affine: device.load(&programs::affine_program::<T>())?,
+                affine: device.load(&programs::affine_program::<T>(members.check.values))?,
                 m2l_fourier: device.load(&programs::m2l_fourier_program::<T>())?,
                 dft: device.load(&programs::dft_program::<T>(p))?,
                 l2p: device.load(&programs::l2p_program::<T>(far))?,

@@ -1,9 +1,9 @@
 //! Operators kept in memory and, if asked, on disk.
 //!
 //! A set is found by its full `fingerprint`. The fingerprint contains the crate version, the file format, the
-//! precision, the order, the surface radii, the cutoff, the type of the family, the names and shapes of its kernels, a
-//! checksum of values of the equivalent kernel (whose body may change under the same name), and the bits of the
-//! parameters on the unit box. (For a kernel that is not homogeneous these depend on the side of the box.) A file holds
+//! precision, the order, the surface radii, the cutoff, the type of the family, the shapes of its kernels and checksums
+//! of what they compute ([`Tape`](fmm_traits::Tape)), a checksum of values of the equivalent kernel, and the bits of the
+//! parameters on the unit box. The names of kernels say nothing about their bodies and are left out. (For a kernel that is not homogeneous these depend on the side of the box.) A file holds
 //! its whole fingerprint. A file that is foreign, truncated or altered is ignored and overwritten.
 
 use super::matrix::kernel_matrix;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Version of the file format. Increase it when the layout of a file or the meaning of an operator changes.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 const MAGIC: &[u8; 8] = b"fmm-equi";
 
 /// Bytes of operators in memory above which unused operators are dropped.
@@ -79,7 +79,10 @@ pub fn clear() {
 /// Everything that determines a set of operators, as text.
 fn fingerprint<T: Scalar>(family: &Members, params: &[f64], p: usize) -> String {
     let bits: Vec<String> = params.iter().map(|x| format!("{:016x}", x.to_bits())).collect();
-    let shape = |kernel: &Member| format!("{} {}x{}", kernel.name, kernel.values, kernel.strengths);
+    let shape = |kernel: &Member| {
+        let body = (kernel.record)().cuda::<f64>("kernel");
+        format!("{:016x} {}x{}", checksum(body.as_bytes()), kernel.values, kernel.strengths)
+    };
     let (check, equivalent) = (shape(&family.check), shape(&family.equivalent));
     format!(
         "format {FORMAT}, version {}, {}, order {p}, surfaces {} {}, cutoff {:e}, {}, check {check}, equivalent {equivalent} {}, values {:016x}, parameters [{}]",

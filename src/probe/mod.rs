@@ -128,25 +128,22 @@ impl Trial {
                     |k: usize| Squares::of(&computed[k], &self.exact[k], &self.own[k], facts.values, &c.columns, unit);
                 let squares: Vec<Squares> = sets.clone().map(squares).collect();
                 if norm == Norm::Max && c.output == Outputs::POTENTIAL {
-                    return squares.iter().map(|s| bound::largest(s, self.count)).fold(0.0, f64::max);
+                    return match scatter {
+                        Some(_) => bound::largest_of_normal(&squares, self.count),
+                        None => squares.iter().map(|s| bound::largest(s, self.count)).fold(0.0, f64::max),
+                    };
                 }
                 let each: Vec<Estimate> = squares.iter().map(|s| Estimate::of(&self.sample, s, self.count)).collect();
                 let mut estimate = Estimate::mean(&each);
-                let mut deviations = Vec::new();
-                if let Some(scatter) = scatter {
-                    let rows = |of: &dyn Fn(usize, usize) -> f64| -> Vec<Vec<f64>> {
-                        let row = |k: usize| (0..computed[k].len()).map(|i| of(k, i) / unit).collect::<Vec<f64>>();
-                        let weighted = |k| modes::weighted(&row(k), facts.values, &c.columns, &weights, f64::INFINITY);
-                        sets.clone().map(weighted).collect()
-                    };
-                    let errors = rows(&|k, i| computed[k][i] - self.exact[k][i]);
-                    if !modes::one_and_the_same(&errors, &rows(&|k, i| self.exact[k][i])) {
-                        estimate.sum *= scatter.mean;
-                        deviations.push(scatter.below);
-                        deviations.extend(Modes::of(&errors).map(Modes::above));
-                    }
-                }
-                bound::relative(estimate, &deviations)
+                let Some(scatter) = scatter else { return bound::relative(estimate, &[]) };
+                estimate.sum *= scatter.mean;
+                let errors = sets.map(|k| {
+                    let pairs = computed[k].iter().zip(&self.exact[k]);
+                    let row: Vec<f64> = pairs.map(|(a, b)| (a - b) / unit).collect();
+                    modes::weighted(&row, facts.values, &c.columns, &weights, f64::INFINITY)
+                });
+                let above = Modes::of(&errors.collect::<Vec<_>>()).map_or(0.0, Modes::above);
+                bound::relative(estimate, &[scatter.below, above]).min(bound::of_quotients(&each))
             };
             of_kind(0..1, None).max(of_kind(1..self.exact.len(), scatter.as_ref()))
         };

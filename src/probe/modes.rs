@@ -15,9 +15,6 @@ const ERROR_POINT: f64 = 2.576;
 const NORM_BELOW: f64 = 0.02;
 const NORM_POINT: f64 = 2.054;
 
-/// Fewest sets of which signs tell anything.
-const SETS_FOR_SIGNS: usize = 5;
-
 /// Moments of λ, in units of Σλ.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Modes {
@@ -73,17 +70,6 @@ impl Modes {
     pub fn above(self) -> f64 {
         ERROR_POINT * (2.0 * self.second * (1.0 + 1.0 / self.sets as f64)).sqrt()
     }
-}
-
-/// Whether the same single mode makes up the errors and the sums of several sets, so that their quotient is one number: all sources
-/// at one place, for example.
-pub(crate) fn one_and_the_same(errors: &[Vec<f64>], sums: &[Vec<f64>]) -> bool {
-    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-    let cosine = |rows: &[Vec<f64>], s: usize| {
-        dot(&rows[0], &rows[s]) / (dot(&rows[0], &rows[0]) * dot(&rows[s], &rows[s])).sqrt()
-    };
-    // By chance two modes agree in their signs once in 2^(sets - 1).
-    errors.len() >= SETS_FOR_SIGNS && (1..errors.len()).all(|s| cosine(errors, s) * cosine(sums, s) > 1.0 - 1e-3)
 }
 
 /// √w u of some columns of rows of `values` numbers; targets with |u|² above `most` are shortened to that.

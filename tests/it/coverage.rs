@@ -1,4 +1,4 @@
-//! What a plan says of its error holds for other strengths: of many sets of normal strengths about 98 in 100 err by less than the
+//! What a plan says of its error holds for other strengths: of many sets of normal strengths nearly all err by less than the
 //! bound that was measured, at all targets.
 
 use crate::both;
@@ -7,9 +7,13 @@ use fmm::{Fmm, Gravity, Laplace, LaplaceDipole, Method, Outputs, PlaneKernel, Ta
 use fmm_traits::testkit::clouds::CloudKind;
 use fmm_traits::testkit::plane::PlaneKind;
 
-/// Sets of strengths, and how many of them may err by more than the bound.
+/// Sets of strengths, and how many of them may err by more than the bound: it rests on few sets itself, and so is somewhat too small
+/// now and then.
 const SETS: usize = 100;
 const ABOVE: usize = 30;
+
+/// Most that an error may be above its bound, in units of it.
+const FAR_ABOVE: f64 = 2.5;
 
 /// Sources, targets if they are not the sources, and what they are called.
 type Points = (String, Vec<f64>, Option<Vec<f64>>);
@@ -48,8 +52,7 @@ fn judged(builder: &Fmm, points: &Points) -> Vec<String> {
             q[SETS * 98 / 100],
             q[SETS - 1]
         );
-        println!("{said}");
-        (above > ABOVE).then_some(said)
+        (above > ABOVE || q[SETS - 1] > FAR_ABOVE).then_some(said)
     };
     quotients.into_iter().filter_map(judge).collect()
 }
@@ -83,26 +86,33 @@ fn space(family: impl Into<fmm::AnyFamily>, method: Method) -> Fmm {
     Fmm::new(family).method(method).outputs(both())
 }
 
+/// The clouds of which the largest part is in leaves of many kinds.
+fn large() -> Vec<Points> {
+    let kinds = [CloudKind::Uniform, CloudKind::Clustered, CloudKind::Ellipsoid, CloudKind::Grid];
+    kinds.iter().map(|k| (k.name().to_string(), k.points(7000, 5), None)).collect()
+}
+
 #[test]
 fn of_equivalent_densities() {
     let fmm = space(Laplace, Method::EquivalentDensities).ncrit(40);
-    holds(fmm.clone(), &[1e-3, 1e-6], &[clouds(2500), clouds(7000)].concat());
-    holds(space(LaplaceDipole, Method::EquivalentDensities).ncrit(40), &[1e-3], &clouds(2500));
-    holds(fmm, &[1e-3, 1e-6], &[apart(2500), apart(7000)].concat());
+    holds(fmm.clone(), &[1e-3], &[clouds(2500), large(), apart(1500)].concat());
+    holds(fmm, &[1e-6], &clouds(1500));
+    holds(space(LaplaceDipole, Method::EquivalentDensities).ncrit(40), &[1e-3], &clouds(1500));
 }
 
 #[test]
 fn of_spherical_harmonics() {
     let fmm = space(Laplace, Method::SphericalHarmonics).ncrit(40);
-    holds(fmm.clone(), &[1e-3, 1e-6], &[clouds(2500), clouds(7000)].concat());
-    holds(space(Gravity { g: 1.0, softening: 1e-4 }, Method::SphericalHarmonics), &[1e-3], &clouds(2500));
-    holds(fmm, &[1e-3], &[apart(2500), apart(7000)].concat());
+    holds(fmm.clone(), &[1e-3], &[clouds(2500), large(), apart(1500)].concat());
+    holds(fmm, &[1e-6], &clouds(1500));
+    holds(space(Gravity { g: 1.0, softening: 1e-4 }, Method::SphericalHarmonics), &[1e-3], &clouds(1500));
 }
 
 #[test]
 fn of_series_in_the_plane() {
     let clouds = |n| PlaneKind::ALL.map(|k| (k.name().to_string(), k.points(n, 5), None));
     for kernel in [PlaneKernel::Harmonic, PlaneKernel::Laplace] {
-        holds(Fmm::new(kernel).method(Method::Laurent), &[1e-3, 1e-7], &[clouds(4000), clouds(7000)].concat());
+        holds(Fmm::new(kernel).method(Method::Laurent), &[1e-3], &clouds(2500));
+        holds(Fmm::new(kernel).method(Method::Laurent), &[1e-7], &clouds(7000)[..5]);
     }
 }

@@ -1,6 +1,7 @@
 //! The kernels of the plane: promise, conventions, options, bad and odd input.
 
 use crate::cli::{fmm as command, last_line};
+use crate::probe::Kept;
 use crate::{both, difference, strengths};
 use fmm::demo::{self, Demo};
 use fmm::{Error, Fmm, Laplace, Method, Norm, Outputs, PlaneKernel, Precision, Targets};
@@ -39,6 +40,7 @@ fn errors_stay_below_the_tolerance() {
 /// As the tests of `adaptive2d`, with the θ, orders and leaves of a plan; of copies that cancel no relative error is bounded.
 #[test]
 fn the_promise_holds_on_all_clouds() {
+    let mut kept = Kept::default();
     for kernel in KERNELS {
         for kind in PlaneKind::ALL {
             let z = kind.points(4000, 5);
@@ -55,13 +57,16 @@ fn the_promise_holds_on_all_clouds() {
                     };
                     let report = plan.verify(&q, 1000).unwrap();
                     let what = format!("{} {} {tolerance:e} {norm:?}", kernel.name(), kind.name());
-                    assert!(report.worst() <= tolerance, "{what}: {report:?}");
-                    assert!(norm == Norm::L2 || report.outputs[0].max_rel <= tolerance, "{what}: {report:?}");
+                    kept.count(report.worst(), tolerance, || format!("{what}: {report:?}"));
+                    if norm == Norm::Max {
+                        kept.count(report.outputs[0].max_rel, tolerance, || format!("{what}: {report:?}"));
+                    }
                     assert_eq!(plan.describe().norm, if norm == Norm::Max { "max" } else { "l2" });
                 }
             }
         }
     }
+    kept.judge();
 }
 
 /// Copies leave no near field, so that the error of the far field is all of it: more terms are measured to be needed.

@@ -50,7 +50,7 @@ impl Kept {
     /// Of 200 sets of strengths one may err by more than the bound that was measured.
     const SUMS_FOR_ONE_ABOVE: usize = 100;
     /// But by no more than this factor.
-    const FAR_ABOVE: f64 = 1.25;
+    const FAR_ABOVE: f64 = 1.5;
 
     /// Takes in the error of a sum.
     pub fn count(&mut self, error: f64, tolerance: f64, what: impl FnOnce() -> String) {

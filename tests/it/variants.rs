@@ -63,7 +63,7 @@ fn second_derivatives_keep_the_tolerance() {
     holds(spherical(Laplace).outputs(all), &[1e-2, 1e-5]);
     holds(spherical(Laplace).outputs(all).precision(Precision::F32), &[2e-2]);
     holds(spherical(LaplaceDipole).outputs(all), &[1e-3]);
-    holds(treecode(Laplace, Expansion::Equivalent).outputs(all), &[1e-3]);
+    holds_with_leaves(treecode(Laplace, Expansion::Equivalent).outputs(all), &[1e-3], 8, 0.7);
 }
 
 /// No digits are thrown away.

@@ -122,7 +122,7 @@ pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     }
     /// [`eval`](Kernel::eval) in f64 of the kernel whose derivatives these are.
     #[doc(hidden)]
-    fn underived() -> fn(&[f64], &[f64], &[f64], &mut [f64]) {
+    fn underived() -> crate::member::Eval {
         Self::eval::<f64>
     }
 }
@@ -172,7 +172,7 @@ macro_rules! derivative {
             fn dilated(params: &[f64], h: f64) -> Option<Vec<f64>> {
                 K::dilated(params, h)
             }
-            fn underived() -> fn(&[f64], &[f64], &[f64], &mut [f64]) {
+            fn underived() -> crate::member::Eval {
                 K::underived()
             }
         }

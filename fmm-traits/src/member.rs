@@ -5,8 +5,8 @@ use crate::kernel::{Family, Gradient, Kernel, MAX_COMPONENTS, assert_limits};
 use crate::record::{Tape, record};
 use std::any::{TypeId, type_name};
 
-/// [`Kernel::eval`] in f64.
-type Eval = fn(&[f64], &[f64], &[f64], &mut [f64]);
+/// [`Kernel::eval`] in f64: parameters, r, strengths, values.
+pub type Eval = fn(&[f64], &[f64], &[f64], &mut [f64]);
 
 /// What is stated of a kernel as numbers, and its functions as pointers.
 #[derive(Clone, Copy, Debug)]

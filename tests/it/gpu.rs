@@ -93,7 +93,7 @@ fn subsets_other_targets_moved_points_and_direct_sums_are_those_of_the_cpu() {
 
 #[test]
 #[ignore = "needs a GPU"]
-fn points_that_are_known_take_the_order_that_they_take_on_a_cpu() {
+fn orders_differ_from_those_on_a_cpu_by_one_at_most() {
     for kind in [CloudKind::Uniform, CloudKind::Grid, CloudKind::Plane, CloudKind::Plummer, CloudKind::Ellipsoid] {
         let points = kind.points(8000, 4);
         for tolerance in [1e-3, 1e-5, 1e-7] {
@@ -104,6 +104,30 @@ fn points_that_are_known_take_the_order_that_they_take_on_a_cpu() {
             assert!(here.abs_diff(there) <= 1, "{} {tolerance:e}: {here} {there}", kind.name());
         }
     }
+}
+
+/// Whether a subset is shown of an evaluation at all sources.
+fn targets_differ(targets: Targets) -> bool {
+    matches!(targets, Targets::Subset(_))
+}
+
+#[test]
+fn what_harmonics_on_a_gpu_cannot_do_is_said() {
+    let gpu = || Fmm::new(Laplace).backend(Cuda::default()).method(Method::SphericalHarmonics).order(8);
+    for (builder, what) in [
+        (gpu().lists(ListPolicy::Stencil119), "these lists on a GPU"),
+        (gpu().translation(Translation::Direct), "these translations on a GPU"),
+        (gpu().translation(Translation::Domains), "these translations on a GPU"),
+    ] {
+        let refused = builder.memory(1000, 1000);
+        assert!(matches!(&refused, Err(Error::Unsupported { operation, .. }) if *operation == what), "{refused:?}");
+    }
+    let memory = |b: Fmm| b.memory(1 << 20, 1 << 20).unwrap();
+    assert!(memory(gpu()) > 1 << 27);
+    // Rotations need no matrix an offset.
+    assert!(memory(gpu().order(7).translation(Translation::Rcr)) < memory(gpu().order(7)));
+    let stokes = Fmm::new(Stokes { mu: 1.0 }).backend(Cuda::default()).method(Method::SphericalHarmonics);
+    assert!(matches!(stokes.memory(1000, 1000), Err(Error::Unsupported { .. })));
 }
 
 #[test]

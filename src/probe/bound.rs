@@ -104,25 +104,6 @@ pub(crate) fn relative(estimate: Estimate, deviations: &[f64]) -> f64 {
     if bound.is_nan() { f64::INFINITY } else { bound }
 }
 
-/// The bound of the relative error from the quotients E²/U² of several sets alone: where errors and sums follow the same strengths,
-/// as rounding errors do, their quotients scatter less than either. ∞ for fewer sets than tell.
-pub(crate) fn of_quotients(each: &[Estimate]) -> f64 {
-    if each.len() < SETS_FOR_QUOTIENTS {
-        return f64::INFINITY;
-    }
-    let n = each.len() as f64;
-    let logs: Vec<f64> = each.iter().map(|e| (e.error / e.sum).ln()).collect();
-    let mean = logs.iter().sum::<f64>() / n;
-    let variance = logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    let deviations = [STUDENT_POINT * (variance * (1.0 + 1.0 / n)).sqrt(), Estimate::mean(each).deviation];
-    let bound = (0.5 * (mean + deviations[0].hypot(deviations[1]))).exp();
-    if bound.is_nan() { f64::INFINITY } else { bound }
-}
-
-/// Sets of which quotients tell, and the upper 99 % point of Student's t for one less.
-const SETS_FOR_QUOTIENTS: usize = 6;
-const STUDENT_POINT: f64 = 3.365;
-
 /// The bound of the largest |eᵢ|/|uᵢ| over `count` targets for normal strengths and complex u. Each uᵢ is normal, so that
 /// P(|eᵢ|/|uᵢ| > x) = |eᵢ|²/(x² E|uᵢ|²); the sum of these over all targets bounds the probability that any of them is above x.
 /// `squares`: those of several sets, whose means stand for |eᵢ|² and E|uᵢ|².

@@ -143,7 +143,7 @@ impl Trial {
                     modes::weighted(&row, facts.values, &c.columns, &weights, f64::INFINITY)
                 });
                 let above = Modes::of(&errors.collect::<Vec<_>>()).map_or(0.0, Modes::above);
-                bound::relative(estimate, &[scatter.below, above]).min(bound::of_quotients(&each))
+                bound::relative(estimate, &[scatter.below, above])
             };
             of_kind(0..1, None).max(of_kind(1..self.exact.len(), scatter.as_ref()))
         };

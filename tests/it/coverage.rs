@@ -11,9 +11,8 @@ use fmm_traits::testkit::plane::PlaneKind;
 /// now and then.
 const SETS: usize = 100;
 const ABOVE: usize = 30;
-
-/// Most that an error may be above its bound, in units of it.
-const FAR_ABOVE: f64 = 2.5;
+/// Part of all sums of a test that may.
+const PART_ABOVE: f64 = 0.04;
 
 /// Sources, targets if they are not the sources, and what they are called.
 type Points = (String, Vec<f64>, Option<Vec<f64>>);
@@ -39,22 +38,15 @@ fn quotients(builder: &Fmm, (_, sources, targets): &Points) -> Option<Vec<(Strin
     Some(probe.outputs.iter().map(of).collect())
 }
 
-/// Tells what is wrong with the bounds of a request on some points.
-fn judged(builder: &Fmm, points: &Points) -> Vec<String> {
-    let Some(quotients) = quotients(builder, points) else { return Vec::new() };
+/// For each output the sums above the bound, and what to say of them.
+fn judged(builder: &Fmm, points: &Points) -> Vec<(usize, String)> {
     let judge = |(output, q): (String, Vec<f64>)| {
         let above = q.iter().filter(|q| **q > 1.0).count();
-        let said = format!(
-            "{} {output}: {above} above; error over bound {:.3} {:.3} {:.3} {:.3}",
-            points.0,
-            q[0],
-            q[SETS / 2],
-            q[SETS * 98 / 100],
-            q[SETS - 1]
-        );
-        (above > ABOVE || q[SETS - 1] > FAR_ABOVE).then_some(said)
+        let said =
+            format!("{} {output}: {above} above; error over bound {:.3} {:.3}", points.0, q[SETS / 2], q[SETS - 1]);
+        (above, said)
     };
-    quotients.into_iter().filter_map(judge).collect()
+    quotients(builder, points).into_iter().flatten().map(judge).collect()
 }
 
 /// Sources of each kind as their own targets.
@@ -78,8 +70,10 @@ fn apart(n: usize) -> Vec<Points> {
 
 fn holds(builder: Fmm, tolerances: &[f64], points: &[Points]) {
     let cases = tolerances.iter().flat_map(|&t| points.iter().map(move |p| (t, p)));
-    let wrong: Vec<String> = cases.flat_map(|(t, p)| judged(&builder.clone().tolerance(t), p)).collect();
-    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    let all: Vec<(usize, String)> = cases.flat_map(|(t, p)| judged(&builder.clone().tolerance(t), p)).collect();
+    let wrong: Vec<&str> = all.iter().filter(|(above, _)| *above > ABOVE).map(|(_, said)| &said[..]).collect();
+    let part = all.iter().map(|(above, _)| above).sum::<usize>() as f64 / (all.len() * SETS) as f64;
+    assert!(wrong.is_empty() && part <= PART_ABOVE, "{part} of {}\n{}", all.len() * SETS, wrong.join("\n"));
 }
 
 fn space(family: impl Into<fmm::AnyFamily>, method: Method) -> Fmm {

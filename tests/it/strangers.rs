@@ -34,7 +34,7 @@ const LEAST: usize = 3;
 const STEPS: [usize; 6] = [3, 6, 9, 12, 14, 16];
 
 /// Sets of normal strengths.
-const SETS: u64 = 6;
+const SETS: u64 = 12;
 
 /// The largest error of strengths uniform in (0, 1) and of sets of normal ones, over all outputs.
 fn error(plan: &Plan, components: usize, samples: usize) -> f64 {

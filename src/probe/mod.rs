@@ -100,15 +100,17 @@ impl Trial {
         let sample = Sample::new(tree, lists);
         let sources = coordinates(facts.dim, sample.sources.iter().map(|&i| tree.source(i as usize)));
         let targets = coordinates(facts.dim, sample.targets.iter().map(|&i| tree.target(i as usize)));
-        let others = Others::new(&sample, &sources, &targets, facts, direct)?;
+        let soft = tree.same_points() && !facts.singular;
+        let others = Others::new(&sample, soft, &sources, &targets, facts, direct)?;
         let strengths = sample.strengths(facts.strengths);
         let sets: Vec<&[f64]> = strengths.iter().map(|q| &q[..]).collect();
         let exact = direct(&sources, &sets, &targets)?;
-        let own = match tree.same_points() && !facts.singular {
-            true => own_parts(&sample, &sets, &sources, facts, direct)?,
+        let own = match soft {
+            true => own_parts(&sample, &sample.targets, &sets, &sources, facts, direct)?,
             false => vec![Vec::new(); sets.len()],
         };
-        let scatter = facts.columns.iter().map(|c| others.scatter(&exact[1..], facts.values, &c.columns)).collect();
+        let scatter =
+            facts.columns.iter().map(|c| others.scatter(&exact[1..], &own[1..], facts.values, &c.columns)).collect();
         Ok(Trial { sample, strengths, exact, own, scatter, count: tree.target_order().len() })
     }
 
@@ -176,18 +178,33 @@ struct Others {
 }
 
 impl Others {
-    fn new(sample: &Sample, sources: &[f64], targets: &[f64], facts: &Facts, direct: Direct) -> Result<Others, Error> {
+    /// `soft`: targets get something from themselves, which is no part of the sums.
+    fn new(
+        sample: &Sample,
+        soft: bool,
+        sources: &[f64],
+        targets: &[f64],
+        facts: &Facts,
+        direct: Direct,
+    ) -> Result<Others, Error> {
         let weights = sample.weights();
         let every = weights.len().div_ceil(SCATTER_TARGETS).max(1);
         let some: Vec<f64> = targets.chunks_exact(facts.dim).step_by(every).flatten().copied().collect();
         let weights: Vec<f64> = weights.into_iter().step_by(every).collect();
         let strengths = sample.normal(SCATTER_SETS, facts.strengths);
         let sets: Vec<&[f64]> = strengths.iter().map(|q| &q[..]).collect();
-        Ok(Others { every, weights, rows: direct(sources, &sets, &some)? })
+        let mut rows = direct(sources, &sets, &some)?;
+        if soft {
+            let positions: Vec<u32> = sample.targets.iter().step_by(every).copied().collect();
+            let own = own_parts(sample, &positions, &sets, sources, facts, direct)?;
+            rows.iter_mut().flatten().zip(own.iter().flatten()).for_each(|(sum, own)| *sum -= own);
+        }
+        Ok(Others { every, weights, rows })
     }
 
-    /// How sums of an output scatter; `measured`: those of the sets that errors are measured with, at all targets.
-    fn scatter(&self, measured: &[Vec<f64>], values: usize, columns: &[usize]) -> Option<Scatter> {
+    /// How sums of an output scatter; `measured`: those of the sets that errors are measured with, at all targets, and what
+    /// targets got from themselves.
+    fn scatter(&self, measured: &[Vec<f64>], own: &[Vec<f64>], values: usize, columns: &[usize]) -> Option<Scatter> {
         // Targets beside a very close source count no more than others: draws without them tell of those already.
         let square = |row: &[f64]| columns.iter().map(|&c| row[c].powi(2)).sum::<f64>();
         let mut all: Vec<f64> = self.rows.iter().flat_map(|r| r.chunks_exact(values).map(square)).collect();
@@ -195,16 +212,21 @@ impl Others {
         let most = *(nth < all.len()).then(|| all.select_nth_unstable_by(nth, f64::total_cmp).1)?;
         let row = |row: &Vec<f64>| modes::weighted(row, values, columns, &self.weights, most);
         let modes = Modes::of(&self.rows.iter().map(row).collect::<Vec<_>>())?;
-        let some = |r: &Vec<f64>| r.chunks_exact(values).step_by(self.every).flatten().copied().collect::<Vec<f64>>();
-        let square = |r: &Vec<f64>| row(&some(r)).iter().map(|x| x * x).sum::<f64>();
-        let mean = measured.iter().map(square).sum::<f64>() / measured.len() as f64;
+        let square = |(all, own): (&Vec<f64>, &Vec<f64>)| {
+            let without = |(i, x): (usize, &f64)| x - own.get(i).copied().unwrap_or(0.0);
+            let all: Vec<f64> = all.iter().enumerate().map(without).collect();
+            let some: Vec<f64> = all.chunks_exact(values).step_by(self.every).flatten().copied().collect();
+            row(&some).iter().map(|x| x * x).sum::<f64>()
+        };
+        let mean = measured.iter().zip(own).map(square).sum::<f64>() / measured.len() as f64;
         (mean > 0.0).then(|| Scatter { mean: modes.mean / mean, below: modes.below() })
     }
 }
 
-/// What each sampled target gets from itself, for each set.
+/// What each target at `positions` gets from itself, for each set.
 fn own_parts(
     sample: &Sample,
+    positions: &[u32],
     sets: &[&[f64]],
     sources: &[f64],
     facts: &Facts,
@@ -212,7 +234,7 @@ fn own_parts(
 ) -> Result<Vec<Vec<f64>>, Error> {
     let (dim, c) = (facts.dim, facts.strengths);
     let mut own = vec![Vec::new(); sets.len()];
-    for position in &sample.targets {
+    for position in positions {
         // The sources of a sampled leaf are all there.
         let rows = match sample.sources.binary_search(position) {
             Ok(k) => {

@@ -36,17 +36,13 @@ pub(crate) struct Squares {
 }
 
 impl Squares {
-    /// Of rows of `values` numbers, of which only `columns` count.
-    ///
-    /// `unit` keeps the squares in range.
-    pub fn of(computed: &[f64], exact: &[f64], own: &[f64], values: usize, columns: &[usize], unit: f64) -> Squares {
-        let rows = computed.chunks_exact(values).zip(exact.chunks_exact(values)).enumerate();
-        let (mut error, mut sum) = (Vec::new(), Vec::new());
-        for (i, (computed, exact)) in rows {
-            let own = |c: usize| own.get(i * values + c).copied().unwrap_or(0.0);
-            error.push(columns.iter().map(|&c| ((computed[c] - exact[c]) / unit).powi(2)).sum());
-            sum.push(columns.iter().map(|&c| ((exact[c] - own(c)) / unit).powi(2)).sum());
-        }
+    /// Of rows of `values` numbers, of which only `columns` count: `exact` is what was `computed`, and `sums` what errors are
+    /// compared with. `unit` keeps the squares in range.
+    pub fn of(computed: &[f64], exact: &[f64], sums: &[f64], values: usize, columns: &[usize], unit: f64) -> Squares {
+        let square = |row: &dyn Fn(usize) -> f64| columns.iter().map(|&c| (row(c) / unit).powi(2)).sum::<f64>();
+        let rows = computed.chunks_exact(values).zip(exact.chunks_exact(values));
+        let error = rows.map(|(computed, exact)| square(&|c| computed[c] - exact[c])).collect();
+        let sum = sums.chunks_exact(values).map(|sum| square(&|c| sum[c])).collect();
         Squares { error, sum }
     }
 }
@@ -67,10 +63,9 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// From a sample of `count` targets.
-    pub fn of(sample: &Sample, squares: &Squares, count: usize) -> Estimate {
-        let weights = sample.weights();
-        let mean = |squares: &[f64]| squares.iter().zip(&weights).map(|(s, w)| s * w).sum::<f64>();
+    /// From a sample of `count` targets and its [weights](Sample::weights).
+    pub fn of(sample: &Sample, weights: &[f64], squares: &Squares, count: usize) -> Estimate {
+        let mean = |squares: &[f64]| squares.iter().zip(weights).map(|(s, w)| s * w).sum::<f64>();
         let (error, sum) = (mean(&squares.error), mean(&squares.sum));
         let mut rng = Rng::new(SEED);
         let mut quotients: Vec<f64> = if sample.targets.len() == count {

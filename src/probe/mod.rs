@@ -73,8 +73,8 @@ pub(crate) struct Trial {
     pub strengths: Vec<Vec<f64>>,
     /// The direct sums of each set.
     exact: Vec<Vec<f64>>,
-    /// The part of the direct sums that a target has from itself, where that is not 0.
-    own: Vec<Vec<f64>>,
+    /// The direct sums without what a target has from itself, where that is not 0; else none.
+    without_own: Option<Vec<Vec<f64>>>,
     /// For each output, its sums for other normal strengths, if that was asked.
     scatter: Vec<Option<Scatter>>,
     /// Number of all targets.
@@ -105,29 +105,33 @@ impl Trial {
         let strengths = sample.strengths(facts.strengths);
         let sets: Vec<&[f64]> = strengths.iter().map(|q| &q[..]).collect();
         let exact = direct(&sources, &sets, &targets)?;
-        let own = match soft {
-            true => own_parts(&sample, &sample.targets, &sets, &sources, facts, direct)?,
-            false => vec![Vec::new(); sets.len()],
+        let without_own = match soft {
+            true => {
+                let own = own_parts(&sample, &sample.targets, &sets, &sources, facts, direct)?;
+                Some(less(exact.clone(), &own))
+            }
+            false => None,
         };
-        let scatter =
-            facts.columns.iter().map(|c| others.scatter(&exact[1..], &own[1..], facts.values, &c.columns)).collect();
-        Ok(Trial { sample, strengths, exact, own, scatter, count: tree.target_order().len() })
+        let sums = &without_own.as_ref().unwrap_or(&exact)[1..];
+        let scatter = facts.columns.iter().map(|c| others.scatter(sums, facts.values, &c.columns)).collect();
+        Ok(Trial { sample, strengths, exact, without_own, scatter, count: tree.target_order().len() })
     }
 
     /// Of targets drawn at random from all `count`, with rows of their direct sums: where no lists are at hand.
     pub fn of_targets(targets: Vec<u32>, exact: Vec<Vec<f64>>, outputs: usize, count: usize) -> Trial {
-        let (own, scatter) = (vec![Vec::new(); exact.len()], vec![None; outputs]);
-        Trial { sample: Sample::of_targets(targets), strengths: Vec::new(), exact, own, scatter, count }
+        let (sample, scatter) = (Sample::of_targets(targets), vec![None; outputs]);
+        Trial { sample, strengths: Vec::new(), exact, without_own: None, scatter, count }
     }
 
     /// Bounds of the errors of the requested outputs, from rows that were computed for each set of strengths.
     pub fn bounds(&self, computed: &[Vec<f64>], facts: &Facts, norm: Norm) -> Vec<f64> {
         let weights = self.sample.weights();
+        let sums = self.without_own.as_ref().unwrap_or(&self.exact);
         let of_output = |(c, scatter): (&OutputColumns, &Option<Scatter>)| {
             let of_kind = |sets: std::ops::Range<usize>, scatter: Option<&Scatter>| {
                 let unit = bound::unit_of(self.exact[sets.clone()].iter().flatten());
                 let squares =
-                    |k: usize| Squares::of(&computed[k], &self.exact[k], &self.own[k], facts.values, &c.columns, unit);
+                    |k: usize| Squares::of(&computed[k], &self.exact[k], &sums[k], facts.values, &c.columns, unit);
                 let squares: Vec<Squares> = sets.clone().map(squares).collect();
                 if norm == Norm::Max && c.output == Outputs::POTENTIAL {
                     return match scatter {
@@ -135,7 +139,8 @@ impl Trial {
                         None => squares.iter().map(|s| bound::largest(s, self.count)).fold(0.0, f64::max),
                     };
                 }
-                let each: Vec<Estimate> = squares.iter().map(|s| Estimate::of(&self.sample, s, self.count)).collect();
+                let each: Vec<Estimate> =
+                    squares.iter().map(|s| Estimate::of(&self.sample, &weights, s, self.count)).collect();
                 let mut estimate = Estimate::mean(&each);
                 let Some(scatter) = scatter else { return bound::relative(estimate, &[]) };
                 estimate.sum *= scatter.mean;
@@ -197,14 +202,13 @@ impl Others {
         if soft {
             let positions: Vec<u32> = sample.targets.iter().step_by(every).copied().collect();
             let own = own_parts(sample, &positions, &sets, sources, facts, direct)?;
-            rows.iter_mut().flatten().zip(own.iter().flatten()).for_each(|(sum, own)| *sum -= own);
+            rows = less(rows, &own);
         }
         Ok(Others { every, weights, rows })
     }
 
-    /// How sums of an output scatter; `measured`: those of the sets that errors are measured with, at all targets, and what
-    /// targets got from themselves.
-    fn scatter(&self, measured: &[Vec<f64>], own: &[Vec<f64>], values: usize, columns: &[usize]) -> Option<Scatter> {
+    /// How sums of an output scatter; `measured`: those of the sets that errors are measured with, at all targets.
+    fn scatter(&self, measured: &[Vec<f64>], values: usize, columns: &[usize]) -> Option<Scatter> {
         // Targets beside a very close source count no more than others: draws without them tell of those already.
         let square = |row: &[f64]| columns.iter().map(|&c| row[c].powi(2)).sum::<f64>();
         let mut all: Vec<f64> = self.rows.iter().flat_map(|r| r.chunks_exact(values).map(square)).collect();
@@ -212,15 +216,19 @@ impl Others {
         let most = *(nth < all.len()).then(|| all.select_nth_unstable_by(nth, f64::total_cmp).1)?;
         let row = |row: &Vec<f64>| modes::weighted(row, values, columns, &self.weights, most);
         let modes = Modes::of(&self.rows.iter().map(row).collect::<Vec<_>>())?;
-        let square = |(all, own): (&Vec<f64>, &Vec<f64>)| {
-            let without = |(i, x): (usize, &f64)| x - own.get(i).copied().unwrap_or(0.0);
-            let all: Vec<f64> = all.iter().enumerate().map(without).collect();
+        let square = |all: &Vec<f64>| {
             let some: Vec<f64> = all.chunks_exact(values).step_by(self.every).flatten().copied().collect();
             row(&some).iter().map(|x| x * x).sum::<f64>()
         };
-        let mean = measured.iter().zip(own).map(square).sum::<f64>() / measured.len() as f64;
+        let mean = measured.iter().map(square).sum::<f64>() / measured.len() as f64;
         (mean > 0.0).then(|| Scatter { mean: modes.mean / mean, below: modes.below() })
     }
+}
+
+/// Rows less others.
+fn less(mut rows: Vec<Vec<f64>>, others: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    rows.iter_mut().flatten().zip(others.iter().flatten()).for_each(|(a, b)| *a -= b);
+    rows
 }
 
 /// What each target at `positions` gets from itself, for each set.

@@ -2,7 +2,6 @@
 //! bound that was measured, at all targets.
 
 use crate::both;
-
 use fmm::{Fmm, Gravity, Laplace, LaplaceDipole, Method, Outputs, PlaneKernel, Targets, demo};
 use fmm_traits::testkit::clouds::CloudKind;
 use fmm_traits::testkit::plane::PlaneKind;

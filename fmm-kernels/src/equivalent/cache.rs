@@ -1,10 +1,11 @@
 //! Operators kept in memory and, if asked, on disk.
 //!
 //! A set is found by its full `fingerprint`. The fingerprint contains the crate version, the file format, the
-//! precision, the order, the surface radii, the cutoff, the type of the family, the shapes of its kernels and checksums
-//! of what they compute ([`Tape`](fmm_traits::Tape)), a checksum of values of the equivalent kernel, and the bits of the
-//! parameters on the unit box. The names of kernels say nothing about their bodies and are left out. (For a kernel that is not homogeneous these depend on the side of the box.) A file holds
-//! its whole fingerprint. A file that is foreign, truncated or altered is ignored and overwritten.
+//! precision, the order, the surface radii, the cutoff, and the type of the family. Of the kernels it contains the
+//! shapes, checksums of what they compute ([`Tape`](fmm_traits::Tape)), and a checksum of values of the equivalent
+//! kernel, but no names, which say nothing about bodies. Last come the bits of the parameters on the unit box, which
+//! depend on the side of the box for a kernel that is not homogeneous. A file holds its whole fingerprint. A file that
+//! is foreign, truncated or altered is ignored and overwritten.
 
 use super::matrix::kernel_matrix;
 use super::operators::{Operators, cutoff};

@@ -56,7 +56,8 @@ fn measure(
     let strengths = vec![&strengths[..]; sets];
     let mut out: Vec<&mut [f64]> = out.chunks_exact_mut(n).collect();
     let before = LIVE.load(Relaxed);
-    let tree = build(&points, None, &BuildOptions::default()).unwrap();
+    // Small leaves: what is held for a box outweighs the scratch memory of the threads.
+    let tree = build(&points, None, &BuildOptions { ncrit: Some(20), ..Default::default() }).unwrap();
     let lists = policy(&tree).unwrap();
     let solver = solver(tree, lists).unwrap();
     let bytes = solver.bytes();

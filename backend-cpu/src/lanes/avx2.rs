@@ -1,7 +1,7 @@
 //! AVX2 + FMA vectors: 4 × f64, 8 × f32. As for AVX-512, values exist only inside functions compiled for these
 //! instructions ([`super::dispatch`]).
 
-use super::each_lane;
+use super::{Vectorized, each_lane};
 use fmm_traits::{Lane, Simd, SimdLane};
 use std::arch::x86_64::*;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
@@ -12,6 +12,12 @@ pub struct Avx2;
 impl Simd for Avx2 {
     type F64 = F64x4;
     type F32 = F32x8;
+}
+
+/// Runs `work` in a function compiled for AVX2 and FMA. `S` is [`Avx2`] or scalar.
+#[target_feature(enable = "avx2,fma")]
+pub fn run<S: Simd, W: Vectorized>(work: W) -> W::Output {
+    work.run::<S>()
 }
 
 /// Four f64.

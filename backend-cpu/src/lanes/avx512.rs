@@ -3,7 +3,7 @@
 //! Every method is inlined into a function compiled for AVX-512F/DQ ([`super::dispatch`]). Values of these types are
 //! made only there.
 
-use super::each_lane;
+use super::{Vectorized, each_lane};
 use fmm_traits::{Lane, Simd, SimdLane};
 use std::arch::x86_64::*;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
@@ -40,6 +40,12 @@ impl Simd for Avx512 {
             }
         }
     }
+}
+
+/// Runs `work` in a function compiled for AVX-512.
+#[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2,fma")]
+pub fn run<W: Vectorized>(work: W) -> W::Output {
+    work.run::<Avx512>()
 }
 
 /// Eight f64.

@@ -84,26 +84,6 @@ pub trait Vectorized {
     fn run<S: Simd>(self) -> Self::Output;
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2,fma")]
-fn on_avx512<W: Vectorized>(work: W) -> W::Output {
-    work.run::<avx512::Avx512>()
-}
-
-/// Runs `work` in a function compiled for AVX2 and FMA. `S` is AVX2 or scalar.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn on_avx2<S: Simd, W: Vectorized>(work: W) -> W::Output {
-    work.run::<S>()
-}
-
-/// Runs `work` with the vectors of `S`, which are those of the baseline, or scalars. Never inlined, as each caller would
-/// compile it once more.
-#[inline(never)]
-fn on_baseline<S: Simd, W: Vectorized>(work: W) -> W::Output {
-    work.run::<S>()
-}
-
 /// As [`dispatch`], but with scalars instead of vectors unless `isa` is AVX-512. For work so large (Hessians) that
 /// compiling it for every set would cost more time than the other sets gain.
 #[inline]
@@ -113,17 +93,17 @@ pub fn dispatch_large<W: Vectorized>(isa: Isa, work: W) -> W::Output {
         match isa {
             // SAFETY: `is_available` has just found the features of this set.
             #[cfg(not(feature = "develop"))]
-            Isa::Avx512 => return unsafe { on_avx512(work) },
+            Isa::Avx512 => return unsafe { avx512::run(work) },
             #[cfg(feature = "develop")]
             // SAFETY: a machine with AVX-512 has AVX2.
-            Isa::Avx512 => return unsafe { on_avx2::<Scalar, W>(work) },
+            Isa::Avx512 => return unsafe { avx2::run::<Scalar, W>(work) },
             // SAFETY: as above. (Scalars, but with the machine's fused multiply-add.)
-            Isa::Avx2 => return unsafe { on_avx2::<Scalar, W>(work) },
+            Isa::Avx2 => return unsafe { avx2::run::<Scalar, W>(work) },
             Isa::Portable => {}
         }
     }
     let _ = isa;
-    on_baseline::<Scalar, W>(work)
+    portable::run::<Scalar, W>(work)
 }
 
 /// Runs `work` with the instruction set `isa`, or with the portable set if the machine lacks `isa`. With the feature
@@ -135,20 +115,20 @@ pub fn dispatch<W: Vectorized>(isa: Isa, work: W) -> W::Output {
         match isa {
             #[cfg(feature = "develop")]
             // SAFETY: whoever has AVX-512 has AVX2.
-            Isa::Avx512 => return unsafe { on_avx2::<avx2::Avx2, W>(work) },
+            Isa::Avx512 => return unsafe { avx2::run::<avx2::Avx2, W>(work) },
             // SAFETY: `is_available` has just found the features of this set.
             #[cfg(not(feature = "develop"))]
-            Isa::Avx512 => return unsafe { on_avx512(work) },
+            Isa::Avx512 => return unsafe { avx512::run(work) },
             // SAFETY: as above.
-            Isa::Avx2 => return unsafe { on_avx2::<avx2::Avx2, W>(work) },
+            Isa::Avx2 => return unsafe { avx2::run::<avx2::Avx2, W>(work) },
             Isa::Portable => {}
         }
     }
     let _ = isa;
     #[cfg(feature = "develop")]
-    return on_baseline::<Scalar, W>(work);
+    return portable::run::<Scalar, W>(work);
     #[cfg(not(feature = "develop"))]
-    on_baseline::<portable::Portable, W>(work)
+    portable::run::<portable::Portable, W>(work)
 }
 
 /// Applies `f` to each lane, for functions without a vector form.

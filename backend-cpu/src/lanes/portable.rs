@@ -1,7 +1,7 @@
 //! Vectors as plain arrays: correct on every machine; the compiler vectorises them for the baseline
 //! instruction set (SSE2 on x86-64, NEON on aarch64).
 
-use super::each_lane;
+use super::{Vectorized, each_lane};
 use fmm_traits::{Lane, Real, Simd, SimdLane};
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
@@ -11,6 +11,16 @@ pub struct Portable;
 impl Simd for Portable {
     type F64 = Array<f64, 4>;
     type F32 = Array<f32, 8>;
+}
+
+/// Runs `work` with the vectors of `S`, which are [`Portable`] or scalars. Never inlined, because each caller would compile
+/// it again.
+///
+/// The compiler optimises the generic functions of one module in one piece. Each instruction set has its own `run` in its
+/// own module, so that they are compiled side by side.
+#[inline(never)]
+pub fn run<S: Simd, W: Vectorized>(work: W) -> W::Output {
+    work.run::<S>()
 }
 
 /// `W` scalars.

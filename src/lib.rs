@@ -54,6 +54,7 @@ mod output;
 mod parts;
 mod plan;
 mod probe;
+mod processor;
 mod request;
 mod rng;
 mod validate;

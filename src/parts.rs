@@ -2,6 +2,7 @@
 
 use crate::request::Method;
 use crate::variant::{Expansion, ListPolicy, Translation, Variant};
+use backend_cpu::Precision;
 use fmm_kernels::spherical::SphericalOptions;
 use fmm_traits::Error;
 
@@ -16,12 +17,12 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// How a GPU translates spherical harmonics of `order`, in f32 if `single`.
-    pub fn translation_on_gpu(&self, order: usize, single: bool) -> backend_cuda::Translation {
-        match single {
+    /// How a GPU translates spherical harmonics of `order`.
+    pub fn translation_on_device(&self, order: usize, precision: Precision) -> backend_cuda::Translation {
+        match precision {
             _ if self.rotations => backend_cuda::Translation::Rcr,
-            true => backend_cuda::Translation::fastest::<f32>(order),
-            false => backend_cuda::Translation::fastest::<f64>(order),
+            Precision::F32 => backend_cuda::Translation::fastest::<f32>(order),
+            Precision::F64 => backend_cuda::Translation::fastest::<f64>(order),
         }
     }
 }

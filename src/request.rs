@@ -65,18 +65,22 @@ impl Cuda {
     /// # Errors
     /// [`Error::NoDevice`] with what is missing.
     pub fn info(self) -> Result<DeviceInfo, Error> {
-        Ok(Backend::Cuda(self).device(None)?.info().clone())
+        Ok(self.open(None)?.info().clone())
     }
     /// Measures what bounds M2L on the device, in some milliseconds.
     ///
     /// # Errors
     /// Those of the device.
     pub fn ceilings(self, precision: Precision) -> Result<Ceilings, Error> {
-        let device = Backend::Cuda(self).device(None)?;
+        let device = self.open(None)?;
         match precision {
             Precision::F32 => device.ceilings::<f32>(),
             Precision::F64 => device.ceilings::<f64>(),
         }
+    }
+    /// The device; compiled stages are kept in `cache`, if given.
+    pub(crate) fn open(self, cache: Option<&PathBuf>) -> Result<Device, Error> {
+        Device::shared(&DeviceOptions { ordinal: self.device, cache: cache.cloned() })
     }
 }
 
@@ -88,23 +92,6 @@ pub enum Backend {
     Cpu(Cpu),
     /// An NVIDIA GPU.
     Cuda(Cuda),
-}
-
-impl Backend {
-    /// `cpu` or `cuda`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Backend::Cpu(_) => "cpu",
-            Backend::Cuda(_) => "cuda",
-        }
-    }
-    /// The device; compiled stages are kept in `cache`, if given.
-    pub(crate) fn device(self, cache: Option<&PathBuf>) -> Result<Device, Error> {
-        match self {
-            Backend::Cuda(Cuda { device }) => Device::shared(&DeviceOptions { ordinal: device, cache: cache.cloned() }),
-            Backend::Cpu(_) => Err(Error::NoDevice { reason: "the backend is cpu".to_string() }),
-        }
-    }
 }
 
 impl From<Cuda> for Backend {

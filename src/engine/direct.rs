@@ -44,7 +44,7 @@ enum At {
 }
 
 impl Direct {
-    pub(super) fn new(request: &Fmm, choice: &Choice) -> Self {
+    pub fn new(request: &Fmm, choice: &Choice) -> Self {
         let points = Ends { sources: Vec::new(), targets: At::Sources(Vec::new()) };
         Direct { request: request.clone(), choice: choice.clone(), points, site: None }
     }

@@ -1,10 +1,14 @@
 //! The ways of computing, one file each, behind one trait: a plan checks, chooses and keeps the caller's order, an
 //! engine holds the points and computes.
 
-mod cuda;
+mod device;
 mod direct;
 mod octree;
 mod plane;
+
+pub(crate) use device::Device;
+pub(crate) use direct::Direct;
+pub(crate) use octree::Octree;
 
 use crate::candidates::{self, Layout};
 use crate::choice::Choice;
@@ -13,7 +17,7 @@ use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::{Parts, Policy};
 use crate::probe::Trial;
-use crate::request::{Backend, Fmm, Method, Targets};
+use crate::request::{Fmm, Method, Targets};
 use crate::variant::{Expansion, Truncation};
 use backend_cpu::Precision;
 use fmm_families::Facts;
@@ -124,12 +128,9 @@ fn on_cpu(targets: Targets<'_>) -> backend_cpu::Targets<'_> {
 /// The engine of a choice, without points.
 pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
     match choice.layout {
-        Layout::Octree(parts) if matches!(request.backend, Backend::Cuda(_)) => {
-            Box::new(cuda::Cuda::new(request, choice, parts))
-        }
-        _ if choice.method == Method::Direct => Box::new(direct::Direct::new(request, choice)),
+        Layout::Octree(parts) => request.backend.processor().engine(request, choice, parts),
+        Layout::Pyramid { .. } if choice.method == Method::Direct => Box::new(Direct::new(request, choice)),
         Layout::Pyramid { kernel, theta } => Box::new(plane::Plane::new(request, choice, kernel, theta)),
-        Layout::Octree(parts) => Box::new(octree::Octree::new(request, choice, parts)),
     }
 }
 

@@ -74,7 +74,7 @@ fn lists(tree: &Tree, parts: &Parts, options: &ListOptions, near: f64) -> Result
 }
 
 impl Octree {
-    pub(super) fn new(request: &Fmm, choice: &Choice, parts: Parts) -> Self {
+    pub fn new(request: &Fmm, choice: &Choice, parts: Parts) -> Self {
         let (request, choice) = (request.clone(), choice.clone());
         Octree { request, choice, parts, solver: None, order: 0, pick: None, site: None }
     }

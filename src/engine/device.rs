@@ -8,10 +8,9 @@ use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
-use crate::request::{Fmm, Targets};
+use crate::request::{Cuda, Fmm, Targets};
 use crate::rng::Rng;
 use crate::variant::Expansion;
-use backend_cpu::Precision;
 use backend_cuda::{Settings, Solver, SphericalSettings, Sum};
 use fmm_traits::{Error, Lists, Stage, Tree};
 use rayon::prelude::*;
@@ -26,7 +25,8 @@ const SEED: u64 = 0x4355_4441;
 const SEEDED: usize = 1 << 12;
 
 /// The fast method on the device, or the direct sum.
-pub(crate) struct Cuda {
+pub(crate) struct Device {
+    cuda: Cuda,
     request: Fmm,
     choice: Choice,
     parts: Parts,
@@ -71,16 +71,16 @@ struct Site {
     trial: Option<([Vec<f64>; 2], Trial)>,
 }
 
-impl Cuda {
-    pub(super) fn new(request: &Fmm, choice: &Choice, parts: Parts) -> Self {
-        Cuda { request: request.clone(), choice: choice.clone(), parts, points: None, site: None }
+impl Device {
+    pub fn new(cuda: Cuda, request: &Fmm, choice: &Choice, parts: Parts) -> Self {
+        Device { cuda, request: request.clone(), choice: choice.clone(), parts, points: None, site: None }
     }
 
     /// The tree of the points of a site.
     fn tree(&self, site: &Site) -> Result<backend_cuda::Placed, Error> {
         let r = &self.request;
         let options = build_options(r, &self.choice, &self.parts);
-        let device = r.backend.device(r.cache.as_ref())?;
+        let device = self.cuda.open(r.cache.as_ref())?;
         backend_cuda::Placed::new(&device, &options, &site.sources, site.own.as_deref())
     }
 
@@ -90,7 +90,7 @@ impl Cuda {
         let expansion = match parts.expansion {
             Expansion::Spherical => backend_cuda::Expansion::Spherical(SphericalSettings {
                 truncation: parts.spherical.truncation,
-                translation: Some(parts.translation_on_gpu(order, r.precision == Precision::F32)),
+                translation: Some(parts.translation_on_device(order, r.precision)),
             }),
             Expansion::Equivalent => backend_cuda::Expansion::Equivalent,
         };
@@ -150,7 +150,7 @@ impl Cuda {
             Targets::Sources => backend_cuda::Targets::Sources(None),
             Targets::Subset(s) => backend_cuda::Targets::Sources(Some(s)),
         };
-        let device = r.backend.device(r.cache.as_ref())?;
+        let device = self.cuda.open(r.cache.as_ref())?;
         r.family.in_space()?.device_sum(&device, r.outputs, sources, at)
     }
 
@@ -205,14 +205,14 @@ fn mesh_of(solver: &dyn Solver) -> Mesh {
     Mesh { levels, boxes, leaves, root_side: c.root_side, edges, near_pairs, far_points }
 }
 
-impl Engine for Cuda {
+impl Engine for Device {
     fn asked(&self) -> (&Fmm, &Choice) {
         (&self.request, &self.choice)
     }
 
     fn free_memory(&self) -> Result<Option<u64>, Error> {
         let r = &self.request;
-        r.backend.device(r.cache.as_ref())?.free_memory().map(Some)
+        self.cuda.open(r.cache.as_ref())?.free_memory().map(Some)
     }
 
     fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {

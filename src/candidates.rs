@@ -4,15 +4,15 @@
 //! seconds are those of points that fill a cube evenly.
 
 use crate::costs::{self, PlaneCosts};
-use crate::parts::{Parts, Policy, parts};
+use crate::parts::{Parts, parts};
 use crate::request::{Fmm, Method};
 use crate::validate::MAX_POINTS;
 use crate::variant::Expansion;
 use adaptive2d::{Norm, PlaneKernel, laurent};
-use backend_cpu::{Isa, Precision};
+use backend_cpu::Isa;
 use fmm_families::{Facts, Place, only_f64};
 use fmm_kernels::{equivalent, spherical};
-use fmm_traits::{Error, Outputs};
+use fmm_traits::{Error, Outputs, Policy, Precision};
 use std::ops::RangeInclusive;
 
 /// Most threads a plan may ask for.

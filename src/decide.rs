@@ -11,9 +11,8 @@ use crate::memory::{self, Size};
 use crate::mesh::Mesh;
 use crate::probe::search::{Found, Search};
 use crate::probe::{ProbeOutput, ProbeReport};
-use crate::request::{Fmm, Method, Targets};
-use backend_cpu::Precision;
-use fmm_traits::Error;
+use crate::request::{Fmm, Method};
+use fmm_traits::{Error, Precision, Targets};
 
 /// Direct summation stands in where no fast method reaches a tolerance, if it takes at most this many times the seconds of
 /// a fast evaluation, or at most so many seconds.

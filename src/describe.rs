@@ -8,7 +8,7 @@ use crate::request::Method;
 use crate::variant::Expansion;
 use crate::work::{self, Work};
 use adaptive2d::Norm;
-use backend_cpu::Precision;
+use fmm_traits::Precision;
 use serde::Serialize;
 
 /// What a plan chose and why.

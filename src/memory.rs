@@ -2,12 +2,12 @@
 
 use crate::parts::Parts;
 use crate::variant::Expansion;
-use backend_cpu::Precision;
 use backend_cuda::Translation;
 use fmm_families::Facts;
 use fmm_kernels::equivalent::surface;
 use fmm_kernels::spherical::horner;
 use fmm_traits::Outputs;
+use fmm_traits::Precision;
 
 /// The size of a plan, before there are any points.
 pub(crate) struct Size {

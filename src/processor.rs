@@ -7,12 +7,12 @@ use crate::choice::Choice;
 use crate::costs::{DeviceCosts, Prices};
 use crate::engine::{self, Engine};
 use crate::memory::{self, Size};
-use crate::parts::{Parts, Policy};
+use crate::parts::Parts;
 use crate::request::{Backend, Cpu, Cuda, Fmm, Method};
 use crate::variant::{Translation, Truncation, Variant};
-use backend_cpu::{Isa, Precision};
+use backend_cpu::Isa;
 use fmm_families::Facts;
-use fmm_traits::Error;
+use fmm_traits::{Error, Policy, Precision};
 
 /// A kind of machine that computes sums in space.
 pub(crate) trait Processor {

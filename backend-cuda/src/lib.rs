@@ -38,7 +38,7 @@ pub use array::DeviceArray;
 pub use ceilings::Ceilings;
 pub use compile::{Compiled, Program, compile};
 pub use device::{Device, DeviceInfo, DeviceOptions};
-pub use direct::{Direct, Shape, Sum, Targets, direct};
+pub use direct::{Direct, Shape, direct};
 pub use equivalent::DeviceScalar;
 pub use lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
 pub use plan::{Ends, Plan};
@@ -46,6 +46,6 @@ pub use programs::{
     RcrShape, all_programs, dft_program, direct_program, l2p_harmonics_program, l2p_program, m2l_fourier_program,
     m2l_matrices_program, m2l_program, multiply_program, p2m_harmonics_program, p2m_program, p2p_program, rcr_program,
 };
-pub use solver::{Counts, Expansion, Placed, PlanSeconds, Policy, Settings, Solver, solver};
+pub use solver::{Counts, DeviceSolver, Expansion, Placed, PlanSeconds, Settings, solver};
 pub use spherical::{SphericalSettings, Translation};
 pub use tree::{CallerPoints, DevicePoints, DeviceTree, Root, TreeOptions, build, build_reported};

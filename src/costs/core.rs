@@ -3,8 +3,9 @@
 use super::built_in::{BOXES, EVALUATION, HARMONIC_TREECODE_LEAF, SMALLEST_LEAF, TREECODE_LEAF};
 use super::{Costs, Prices, pairs_of_an_expansion};
 use crate::mesh::Mesh;
-use crate::parts::{Parts, Policy};
+use crate::parts::Parts;
 use crate::variant::Expansion;
+use fmm_traits::Policy;
 use std::borrow::Cow;
 
 /// The unit costs of one case, with the name of the machine where they were measured.

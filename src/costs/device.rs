@@ -5,11 +5,11 @@ use super::built_in::{
 };
 use super::{BUILT_IN, Prices, pairs_of_an_expansion};
 use crate::mesh::Mesh;
-use crate::parts::{Parts, Policy};
+use crate::parts::Parts;
 use crate::variant::Expansion;
-use backend_cpu::Precision;
 use fmm_families::Facts;
 use fmm_kernels::equivalent::surface;
+use fmm_traits::{Policy, Precision};
 
 /// Unit costs of a GPU, for one kernel and precision.
 pub(crate) struct DeviceCosts<'a> {

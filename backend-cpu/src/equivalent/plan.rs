@@ -9,10 +9,11 @@ use crate::frame::{Frame, Scratch};
 use crate::leaves::Leaves;
 use crate::pool::Pool;
 use crate::sum::Pair;
-use crate::{Precision, Settings, Solver, StageSeconds};
+use crate::{OctreeSolver, Settings};
 use fmm_kernels::equivalent::{Affine, OperatorSet, Operators, Scalar, expansion, surface};
 use fmm_traits::{
-    Error, Family, Kernel, Lists, Member, Members, Observer, OutputColumns, Outputs, Tree, Visitor, evaluate,
+    Error, Family, Kernel, Lists, Member, Members, Observer, OutputColumns, Outputs, Precision, Solver, StageSeconds,
+    Tree, Visitor, evaluate,
 };
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ pub fn plan<F: Family>(
     tree: Tree,
     lists: Lists,
     settings: &Settings,
-) -> Result<Box<dyn Solver>, Error> {
+) -> Result<Box<dyn OctreeSolver>, Error> {
     fmm_traits::facts::validate(family)?;
     family.visit(outputs, Maker { family, tree, lists, settings })?
 }
@@ -39,7 +40,7 @@ struct Maker<'a, F> {
 }
 
 impl<F: Family> Visitor for Maker<'_, F> {
-    type Output = Result<Box<dyn Solver>, Error>;
+    type Output = Result<Box<dyn OctreeSolver>, Error>;
     fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
         let Maker { family, tree, lists, settings } = self;
         match settings.precision {
@@ -51,11 +52,21 @@ impl<F: Family> Visitor for Maker<'_, F> {
 
 // Neither is generic: plans are compiled here, and not again in each crate that has a family.
 #[inline(never)]
-fn single(kernels: Kernels<f32>, tree: Tree, lists: Lists, settings: &Settings) -> Result<Box<dyn Solver>, Error> {
+fn single(
+    kernels: Kernels<f32>,
+    tree: Tree,
+    lists: Lists,
+    settings: &Settings,
+) -> Result<Box<dyn OctreeSolver>, Error> {
     Ok(Box::new(Plan::new(kernels, tree, lists, settings)?))
 }
 #[inline(never)]
-fn double(kernels: Kernels<f64>, tree: Tree, lists: Lists, settings: &Settings) -> Result<Box<dyn Solver>, Error> {
+fn double(
+    kernels: Kernels<f64>,
+    tree: Tree,
+    lists: Lists,
+    settings: &Settings,
+) -> Result<Box<dyn OctreeSolver>, Error> {
     Ok(Box::new(Plan::new(kernels, tree, lists, settings)?))
 }
 
@@ -283,12 +294,6 @@ impl<T: Scalar> Solver for Plan<T> {
     fn columns(&self) -> &[OutputColumns] {
         &self.kernels.columns
     }
-    fn tree(&self) -> &Tree {
-        &self.tree
-    }
-    fn lists(&self) -> &Lists {
-        &self.lists
-    }
 
     fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {
         self.apply_batch(&[strengths], &mut [out], observer)
@@ -342,7 +347,15 @@ impl<T: Scalar> Solver for Plan<T> {
             + operators.iter().map(|o| o.bytes() as u64).sum::<u64>()
             + workspace.max(self.workspaces.bytes(Workspace::bytes))
     }
+}
 
+impl<T: Scalar> OctreeSolver for Plan<T> {
+    fn tree(&self) -> &Tree {
+        &self.tree
+    }
+    fn lists(&self) -> &Lists {
+        &self.lists
+    }
     fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error> {
         let geometry = Geometry::new(&tree, &lists)?;
         let operators = self.operators_of(&tree, &lists)?;

@@ -7,13 +7,13 @@ use super::{m2l, net, translate};
 use crate::frame::Frame;
 use crate::leaves::{clear, scatter};
 use crate::near::Near;
-use crate::{StageSeconds, unit_of};
+use crate::unit_of;
 use fmm_kernels::equivalent::Scalar;
-use fmm_traits::{Error, Lists, Stage, Stages};
+use fmm_traits::{Error, Lists, Stage, StageSeconds, Stages};
 use std::time::Instant;
 
 /// One application of a plan to one or more sets of strengths. Stages that evaluate the kernel do so once for all sets
-/// (up to [`together`](crate::Solver::together)), the others take the sets one by one: they are products of matrices, or sums bound by arithmetic, already.
+/// (up to [`together`](fmm_traits::Solver::together)), the others take the sets one by one: they are products of matrices, or sums bound by arithmetic, already.
 pub(super) struct Run<'a, 'o, T: Scalar> {
     plan: &'a Plan<T>,
     w: Workspace<T>,
@@ -43,7 +43,7 @@ impl<'a, 'o, T: Scalar> Run<'a, 'o, T> {
     fn timed(&mut self, stage: Stage, work: impl FnOnce(&mut Self)) -> Result<(), Error> {
         let start = Instant::now();
         work(self);
-        self.seconds.0[stage as usize] += start.elapsed().as_secs_f64();
+        self.seconds[stage as usize] += start.elapsed().as_secs_f64();
         Ok(())
     }
 

@@ -12,9 +12,9 @@ mod stages;
 
 pub use direct::direct;
 
-use crate::{Isa, StageSeconds, admissible};
+use crate::{Isa, admissible};
 use adaptive2d::{Laurent, PlaneKernel, Pyramid};
-use fmm_traits::{Error, Expansion, Lists, Observer, evaluate};
+use fmm_traits::{Error, Expansion, Lists, Observer, StageSeconds, evaluate};
 use m2l::{Hankel, Terms};
 use rayon::prelude::*;
 

@@ -11,11 +11,10 @@ use super::points::{Frame, FromPoints, ToPoints};
 use super::rows::{Rows, fetch};
 use super::shifts::{Down, Shifts, Up};
 use super::{LaurentPlan, LaurentWorkspace};
-use crate::StageSeconds;
 use crate::lanes::dispatch;
 use adaptive2d::pyramid::level_start;
 use adaptive2d::{PlaneKernel, Pyramid};
-use fmm_traits::{Error, Expansion, Lists, Stage, Stages};
+use fmm_traits::{Error, Expansion, Lists, Stage, StageSeconds, Stages};
 use rayon::prelude::*;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -73,7 +72,7 @@ impl Run<'_> {
     fn timed(&mut self, stage: Stage, work: impl FnOnce(&mut Self)) -> Result<(), Error> {
         let start = Instant::now();
         work(self);
-        self.seconds.0[stage as usize] += start.elapsed().as_secs_f64();
+        self.seconds[stage as usize] += start.elapsed().as_secs_f64();
         Ok(())
     }
 
@@ -133,7 +132,7 @@ impl Clock {
     fn share(self, elapsed: f64, seconds: &mut StageSeconds) {
         let all = self.0.map(|c| c.into_inner() as f64);
         let unit = elapsed / all.iter().sum::<f64>().max(1.0);
-        seconds.0.iter_mut().zip(all).for_each(|(s, nanoseconds)| *s += unit * nanoseconds);
+        seconds.iter_mut().zip(all).for_each(|(s, nanoseconds)| *s += unit * nanoseconds);
     }
 }
 

@@ -9,13 +9,16 @@ use crate::frame::Scratch;
 use crate::leaves::Leaves;
 use crate::pool::Pool;
 use crate::sum::Pair;
-use crate::{Precision, Settings, Solver, StageSeconds};
+use crate::{OctreeSolver, Settings};
 use fmm_kernels::spherical::basis::Basis;
 use fmm_kernels::spherical::gradient::Gradient;
 use fmm_kernels::spherical::horner::{self, Horner};
 use fmm_kernels::spherical::layout::{Layout, derivatives, layout};
 use fmm_kernels::spherical::{MAX_ORDER, MIN_ORDER, SphericalOptions, Truncation, expansion};
-use fmm_traits::{Cube, Error, Family, Kernel, Lists, Observer, OutputColumns, Outputs, Real, Tree, Visitor, evaluate};
+use fmm_traits::{
+    Cube, Error, Family, Kernel, Lists, Observer, OutputColumns, Outputs, Precision, Real, Solver, StageSeconds, Tree,
+    Visitor, evaluate,
+};
 use rayon::prelude::*;
 
 /// Plans the method by spherical harmonics for `family` on `tree` and `lists`, in the current rayon pool.
@@ -30,7 +33,7 @@ pub fn plan<F: Family>(
     lists: Lists,
     settings: &Settings,
     options: SphericalOptions,
-) -> Result<Box<dyn Solver>, Error> {
+) -> Result<Box<dyn OctreeSolver>, Error> {
     fmm_traits::facts::validate(family)?;
     family.visit(outputs, Maker { family, tree, lists, settings, options })?
 }
@@ -44,7 +47,7 @@ struct Maker<'a, F> {
 }
 
 impl<F: Family> Visitor for Maker<'_, F> {
-    type Output = Result<Box<dyn Solver>, Error>;
+    type Output = Result<Box<dyn OctreeSolver>, Error>;
     fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
         let order = self.settings.order;
         if !(MIN_ORDER..=MAX_ORDER).contains(&order) {
@@ -76,7 +79,7 @@ fn single(
     lists: Lists,
     settings: &Settings,
     options: SphericalOptions,
-) -> Result<Box<dyn Solver>, Error> {
+) -> Result<Box<dyn OctreeSolver>, Error> {
     Ok(Box::new(Plan::new(facts, near, tree, lists, settings, options)?))
 }
 #[inline(never)]
@@ -87,7 +90,7 @@ fn double(
     lists: Lists,
     settings: &Settings,
     options: SphericalOptions,
-) -> Result<Box<dyn Solver>, Error> {
+) -> Result<Box<dyn OctreeSolver>, Error> {
     Ok(Box::new(Plan::new(facts, near, tree, lists, settings, options)?))
 }
 
@@ -240,12 +243,6 @@ impl<T: Real> Solver for Plan<T> {
     fn columns(&self) -> &[OutputColumns] {
         &self.facts.columns
     }
-    fn tree(&self) -> &Tree {
-        &self.tree
-    }
-    fn lists(&self) -> &Lists {
-        &self.lists
-    }
 
     fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {
         let (sources, targets) = (self.tree.sources.len(), self.tree.targets.len());
@@ -265,7 +262,15 @@ impl<T: Real> Solver for Plan<T> {
         let arranged = arranged + self.coefficients.bytes(Coefficients::bytes);
         self.tree.bytes() + self.lists.bytes() + arranged + (rows * size_of::<T>() + points * 8) as u64
     }
+}
 
+impl<T: Real> OctreeSolver for Plan<T> {
+    fn tree(&self) -> &Tree {
+        &self.tree
+    }
+    fn lists(&self) -> &Lists {
+        &self.lists
+    }
     fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error> {
         admissible::check(&tree, &lists, &REGION)?;
         self.translations.set_tree(&tree, &lists)?;

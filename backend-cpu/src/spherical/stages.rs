@@ -6,8 +6,8 @@ use crate::frame::{Fill, Frame};
 use crate::lanes::{Room, dispatch};
 use crate::leaves::{clear, scatter};
 use crate::near::Near;
-use crate::{StageSeconds, unit_of};
-use fmm_traits::{Cube, Error, Lists, Real, Stage, Stages};
+use crate::unit_of;
+use fmm_traits::{Cube, Error, Lists, Real, Stage, StageSeconds, Stages};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::time::Instant;
@@ -59,7 +59,7 @@ impl<'a, T: Real> Run<'a, T> {
     fn timed(&mut self, stage: Stage, work: impl FnOnce(&mut Self)) -> Result<(), Error> {
         let start = Instant::now();
         work(self);
-        self.seconds.0[stage as usize] += start.elapsed().as_secs_f64();
+        self.seconds[stage as usize] += start.elapsed().as_secs_f64();
         Ok(())
     }
 

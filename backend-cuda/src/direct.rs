@@ -256,7 +256,7 @@ impl Visitor for KernelVisitor {
     }
 }
 
-/// What a direct sum is made from.
+/// The data from which a direct sum is made.
 struct DirectBuilder<'a> {
     device: &'a Device,
     kernel: Member,
@@ -340,7 +340,7 @@ impl DirectBuilder<'_> {
 /// square of a distance among the sources, or to the targets, leaves the range of f32.
 ///
 /// The unit is the largest extent of the sources, but at least 10⁻⁹ of the distance to the farthest target. If all
-/// sources lie in one point, it is that distance, or 1 if that is 0 too.
+/// sources lie in one point, the unit is that distance, or 1 if the distance is 0 too.
 fn frame(sources: &[f64], targets: &[f64]) -> ([f64; 3], f64) {
     if sources.is_empty() {
         return ([0.0; 3], 1.0);

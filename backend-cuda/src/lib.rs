@@ -1,9 +1,9 @@
 //! Stages of the method on an NVIDIA GPU, compiled at run time for the device present.
 //!
-//! [`Device`] opens a GPU or says what is missing; nothing here needs CUDA to build or to start.
-//! [`Program`] is a source of `kernels/` with its options, compiled by NVRTC and cached under a full
-//! fingerprint. [`direct`] sums all pairs of any kernel; [`build`] and [`uvwx`] are the tree
-//! and the lists of `fmm_tree`, made on the device array by array the same.
+//! [`Device`] opens a GPU or says what is missing. The crate needs no CUDA to build or to start. [`Program`] is a
+//! source of `kernels/` with its options, compiled by NVRTC and cached under a full fingerprint. [`direct`] sums all
+//! pairs of any kernel. [`build`] and [`uvwx`] make the tree and the lists of `fmm_tree` on the device, equal array by
+//! array.
 //!
 //! Sums are taken in a fixed order, without atomics on floating-point numbers: a plan gives equal bits for equal
 //! input. (One exception: if the spectra of M2L do not fit into memory, they are summed in parts, and the number of

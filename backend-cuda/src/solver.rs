@@ -147,7 +147,7 @@ pub fn solver<F: Family, T: DeviceScalar, N: Real>(
     settings: &Settings,
     points: Placed,
 ) -> Result<Box<dyn DeviceSolver>, Error> {
-    // What is not generic is compiled here, and not again in each crate that has a family.
+    // Code that is not generic is compiled here, and not again in each crate that has a family.
     let plan = match (T::NAME, N::NAME) {
         ("f32", "f32") => planned::<f32, f32>,
         ("f32", _) => planned::<f32, f64>,

@@ -2,9 +2,9 @@
 
 use crate::costs::{CostModel, Costs, OrderCosts};
 use crate::describe::Description;
-use crate::request::{Backend, Fmm, Method, Targets};
+use crate::request::{Backend, Fmm, Method};
 use crate::{demo, machine};
-use fmm_traits::{Error, Stage};
+use fmm_traits::{Error, Stage, Targets};
 
 /// Points of a measurement: fast enough for a dozen, many enough for leaves with all neighbours.
 const POINTS: usize = 30_000;

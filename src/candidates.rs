@@ -3,16 +3,16 @@
 //! Nothing here knows the points, beyond their numbers and extent. Orders are first guesses for the probe, and
 //! seconds are those of points that fill a cube evenly.
 
-use crate::costs::{self, DeviceCosts, PlaneCosts};
-use crate::parts::{Parts, Policy, parts};
-use crate::request::{Backend, Fmm, Method};
+use crate::costs::{self, PlaneCosts};
+use crate::parts::{Parts, parts};
+use crate::request::{Fmm, Method};
 use crate::validate::MAX_POINTS;
-use crate::variant::{Expansion, Translation, Truncation};
+use crate::variant::Expansion;
 use adaptive2d::{Norm, PlaneKernel, laurent};
-use backend_cpu::{Isa, Precision};
+use backend_cpu::Isa;
 use fmm_families::{Facts, Place, only_f64};
 use fmm_kernels::{equivalent, spherical};
-use fmm_traits::{Error, Outputs};
+use fmm_traits::{Error, Outputs, Policy, Precision};
 use std::ops::RangeInclusive;
 
 /// Most threads a plan may ask for.
@@ -131,8 +131,7 @@ pub(crate) fn check(r: &Fmm, counts: [usize; 2]) -> Result<Task, Error> {
             return Err(Error::Parameter { name: "threads", value: t as f64, requirement: "must be 1 to 4096" });
         }
     };
-    let isa = if let Backend::Cpu(cpu) = r.backend { cpu.isa } else { None };
-    let isa = isa.unwrap_or_else(Isa::detect);
+    let isa = r.backend.processor().isa().unwrap_or_else(Isa::detect);
     if !Isa::available().contains(&isa) {
         let reason = format!("this machine has no {}", isa.name());
         return Err(Error::Unsupported { operation: "the instruction set", reason });
@@ -218,13 +217,7 @@ fn in_space(r: &Fmm, task: &Task, seen: Seen) -> Result<Vec<Candidate>, Error> {
     }
     if r.method == Method::Auto {
         let Candidate { layout, costs, .. } = found[0].clone();
-        let direct = match on_gpu(r) {
-            true => DeviceCosts { facts: &task.facts, precision: r.precision }.direct(seen.counts),
-            false => {
-                let [n, m] = seen.counts;
-                r.costs.of(r.family.name(), r.precision, r.outputs, &task.facts).0.direct(n, m)
-            }
-        };
+        let direct = r.backend.processor().prices(r, &task.facts).direct(seen.counts);
         found.push(direct_sum(layout, direct, costs));
     }
     Ok(found)
@@ -235,33 +228,18 @@ fn direct_sum(layout: Layout, seconds: f64, costs: String) -> Candidate {
     Candidate { method: Method::Direct, layout, orders: 0..=0, first: 0, digits: 1.0, occupancy: 1.0, seconds, costs }
 }
 
-pub(crate) fn on_gpu(r: &Fmm) -> bool {
-    matches!(r.backend, Backend::Cuda(_))
-}
-
 /// A method on an octree; of [`Method::Auto`] the one of any kernel.
 fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Candidate>, Error> {
-    let (kernel, facts, [n, m]) = (r.family.name(), &task.facts, seen.counts);
+    let (kernel, facts) = (r.family.name(), &task.facts);
     if method == Method::Laurent {
         return refuse("Laurent series", format!("kernel {kernel} is not one of the plane"));
     }
     if r.norm == Norm::Max {
         return refuse("the largest relative error", format!("kernel {kernel} promises ℓ2"));
     }
-    let mut parts = parts(&r.variant, method, &facts.harmonic)?;
-    if on_gpu(r) {
-        if parts.policy == Policy::Stencil119 {
-            return refuse("these lists on a GPU", "it makes U, V, W and X lists, and those of treecodes");
-        }
-        if r.variant.translation.is_some_and(|t| t != Translation::Rcr) {
-            return refuse("these translations on a GPU", "it has dense matrices and rotations (rcr)");
-        }
-        if r.variant.truncation.is_some_and(|t| t != Truncation::Fixed) && parts.policy.theta().is_some() {
-            return refuse("fewer degrees on a GPU", "multipoles of a treecode take all of them there");
-        }
-        // Zeros of a matrix save nothing there.
-        parts.spherical.truncation = r.variant.truncation.unwrap_or(Truncation::Fixed);
-    }
+    let processor = r.backend.processor();
+    let parts = processor.complete(parts(&r.variant, method, &facts.harmonic)?, &r.variant)?;
+    let prices = processor.prices(r, facts);
     let method = if method == Method::Auto { Method::EquivalentDensities } else { method };
     if method == Method::Direct {
         return Ok(vec![direct_sum(Layout::Octree(parts), 0.0, costs::BUILT_IN.to_string())]);
@@ -285,30 +263,14 @@ fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Can
                 first_order(&parts, e, derivatives(r, facts)).clamp(*orders.start(), *orders.end())
             }
         };
-        let occupancy = occupancy(r, facts, &parts, first);
-        let (costs, source) = r.costs.of(r.family.name(), r.precision, r.outputs, facts);
+        let occupancy = prices.occupancy(&parts, first);
         let leaf = r.ncrit.map_or(occupancy, |k| (k as f64 / 3.0).max(1.0)).max(crowd(r, task.goal, seen));
-        let seconds = match on_gpu(r) {
-            true => DeviceCosts { facts, precision: r.precision }.fast(&parts, first, leaf, [n, m]),
-            false if theta > 0.0 => costs.treecode(&parts, theta, first, [n, m]),
-            false => costs.fast(parts.expansion, first, leaf, n, m),
-        };
-        let costs = if on_gpu(r) { costs::BUILT_IN.to_string() } else { source.to_string() };
+        let seconds = prices.forecast(&parts, first, leaf, seen.counts);
+        let costs = prices.source().to_string();
         let (layout, orders, digits) = (Layout::Octree(parts), orders.clone(), convergence(&parts)[0]);
         found.push(Candidate { method, layout, orders, first, digits, occupancy, seconds, costs });
     }
     Ok(found)
-}
-
-/// Mean points of a leaf that balance near and far field at an order.
-pub(crate) fn occupancy(r: &Fmm, facts: &Facts, parts: &Parts, order: usize) -> f64 {
-    match parts.policy {
-        _ if on_gpu(r) => DeviceCosts { facts, precision: r.precision }.occupancy(parts, order),
-        // Nothing to balance: a treecode has no M2L.
-        Policy::Treecode { .. } if parts.expansion == Expansion::Spherical => costs::HARMONIC_TREECODE_LEAF,
-        Policy::Treecode { .. } => costs::TREECODE_LEAF,
-        _ => r.costs.of(r.family.name(), r.precision, r.outputs, facts).0.occupancy(parts.expansion, order),
-    }
 }
 
 /// Points in a box of the size of the core of a softened kernel: boxes are not smaller.
@@ -326,9 +288,7 @@ fn crowd(r: &Fmm, goal: Goal, seen: Seen) -> f64 {
 fn in_plane(r: &Fmm, task: &Task, kernel: PlaneKernel, counts: [usize; 2]) -> Result<Vec<Candidate>, Error> {
     let (name, v) = (r.family.name(), &r.variant);
     only_f64(r.precision)?;
-    if on_gpu(r) {
-        return refuse("a GPU", format!("kernel {name} is of the plane"));
-    }
+    r.backend.processor().has_plane(name)?;
     if !matches!(r.method, Method::Auto | Method::Laurent | Method::Direct) {
         return refuse("a method of space", format!("kernel {name} has Laurent series"));
     }

@@ -4,17 +4,15 @@
 //! its order is found by measuring ([`crate::probe`]). The cheapest that keeps the tolerance is taken. A candidate whose
 //! forecast is above the price of one that was found is not looked at.
 
-use crate::candidates::{self, Candidate, Layout, Seen, Task, candidates, on_gpu};
+use crate::candidates::{self, Candidate, Layout, Seen, Task, candidates};
 use crate::choice::Choice;
-use crate::costs::DeviceCosts;
 use crate::engine::{self, Engine, Watch};
-use crate::memory;
+use crate::memory::{self, Size};
 use crate::mesh::Mesh;
 use crate::probe::search::{Found, Search};
 use crate::probe::{ProbeOutput, ProbeReport};
-use crate::request::{Fmm, Method, Targets};
-use backend_cpu::Precision;
-use fmm_traits::Error;
+use crate::request::{Fmm, Method};
+use fmm_traits::{Error, Precision, Targets};
 
 /// Direct summation stands in where no fast method reaches a tolerance, if it takes at most this many times the seconds of
 /// a fast evaluation, or at most so many seconds.
@@ -51,15 +49,11 @@ fn choice(r: &Fmm, task: &Task, candidate: &Candidate, order: usize, seen: Seen)
     let mut choice = Choice::of(task, candidate, order);
     // Leaves of at most ncrit points hold about a third of it on average.
     let mean = r.ncrit.map_or(choice.occupancy, |k| k as f64 / 3.0);
-    let wide = if r.precision == Precision::F32 { 4 } else { 8 };
+    let leaf = if let Layout::Octree(_) = choice.layout { mean } else { choice.occupancy };
+    let size = Size { counts: seen.counts, order: choice.order, leaf, precision: r.precision };
     choice.forecast = match &choice.layout {
-        Layout::Pyramid { .. } => memory::plane_forecast(&choice.facts, choice.order, seen.counts, choice.occupancy),
-        Layout::Octree(parts) if on_gpu(r) => {
-            memory::forecast_on_gpu(&choice.facts, choice.order, seen.counts, mean, wide, parts)
-        }
-        Layout::Octree(parts) => {
-            memory::forecast(&choice.facts, choice.order, seen.counts, mean, wide, choice.threads, parts)
-        }
+        Layout::Pyramid { .. } => memory::in_the_plane(&choice.facts, &size),
+        Layout::Octree(parts) => r.backend.processor().memory(&choice.facts, &size, choice.threads, parts),
     };
     choice
 }
@@ -228,7 +222,7 @@ fn forecasts(r: &Fmm, candidates: &[Candidate], direct: Option<&Candidate>) -> S
     let time = |x: f64| if x < 1.0 { format!("{:.2} ms", 1e3 * x) } else { format!("{x:.2} s") };
     let each = candidates.iter().map(|c| format!("{} {} at order {}", c.method.name(), time(c.seconds), c.first));
     let direct = direct.map(|d| format!("direct {}", time(d.seconds)));
-    let what = if on_gpu(r) { "the device" } else { "one core" };
+    let what = r.backend.processor().unit();
     format!("; forecast for {what}: {}", each.chain(direct).collect::<Vec<_>>().join(", "))
 }
 
@@ -238,7 +232,8 @@ fn attempt(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch
     let mut engine = engine::of(r, &choice);
     fits(&*engine, &choice, ends.seen.counts)?;
     engine.place(ends.sources, ends.targets, watch)?;
-    let exact = candidate.method == Method::Direct && (r.precision == Precision::F64 || on_gpu(r));
+    let exact =
+        candidate.method == Method::Direct && r.backend.processor().direct_precision(r.precision) == Precision::F64;
     let (mut order, mut floor, mut report) = (candidate.first, None, None);
     if let Some(tolerance) = task.goal.tolerance().filter(|_| !exact) {
         let mut records = Vec::new();
@@ -249,7 +244,7 @@ fn attempt(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch
         // The leaves that balance the order that was found.
         let other = match (&candidate.layout, &found) {
             (Layout::Octree(parts), Found::Order(p)) if candidate.method != Method::Direct && r.ncrit.is_none() => {
-                Some(candidates::occupancy(r, &task.facts, parts, *p)).filter(|o| {
+                Some(r.backend.processor().prices(r, &task.facts).occupancy(parts, *p)).filter(|o| {
                     let ratio = o / choice.occupancy;
                     ratio.max(1.0 / ratio) > OTHER_LEAVES
                 })
@@ -330,9 +325,5 @@ fn price(r: &Fmm, task: &Task, candidate: &Candidate, order: usize, mesh: &Mesh,
     if candidate.method == Method::Direct {
         return candidate.seconds;
     }
-    if on_gpu(r) {
-        return DeviceCosts { facts: &task.facts, precision: r.precision }.price(parts, order, mesh, seen.counts);
-    }
-    let costs = r.costs.of(r.family.name(), r.precision, r.outputs, &task.facts).0;
-    costs.price(parts, order, mesh, seen.counts)
+    r.backend.processor().prices(r, &task.facts).price(parts, order, mesh, seen.counts)
 }

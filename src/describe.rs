@@ -4,11 +4,11 @@ use crate::candidates::Layout;
 use crate::mesh::{Edges, PlanSeconds};
 use crate::plan::Plan;
 use crate::probe::ProbeReport;
-use crate::request::{Backend, Method};
-use crate::variant::{Expansion, Translation};
+use crate::request::Method;
+use crate::variant::Expansion;
 use crate::work::{self, Work};
 use adaptive2d::Norm;
-use backend_cpu::Precision;
+use fmm_traits::Precision;
 use serde::Serialize;
 
 /// What a plan chose and why.
@@ -95,14 +95,8 @@ impl Plan {
         let spherical = parts.filter(|p| p.expansion == Expansion::Spherical);
         let mesh = self.engine.as_ref().map(|e| e.mesh()).unwrap_or_default();
         let order = c.order;
-        // Its name, and whether it rotates.
-        let translation = spherical.map(|p| match r.backend {
-            Backend::Cuda(_) => {
-                let on_gpu = p.translation_on_gpu(order.unwrap_or_default(), r.precision == Precision::F32);
-                (on_gpu.name(), on_gpu == backend_cuda::Translation::Rcr)
-            }
-            Backend::Cpu(_) => (p.spherical.translation.name(), p.spherical.translation != Translation::Direct),
-        });
+        let processor = r.backend.processor();
+        let translation = spherical.map(|p| processor.translation(&p, order.unwrap_or_default(), r.precision));
         let rotations = translation.is_some_and(|(_, rotates)| rotates);
         let wide = if r.precision == Precision::F32 { 4 } else { 8 };
         let sizes = [[c.facts.densities, c.facts.checks], [mesh.boxes, mesh.edges.m2l]];
@@ -122,11 +116,10 @@ impl Plan {
             cost_model: c.costs.clone(),
             backend: r.backend.name(),
             isa: c.isa.name(),
-            device: r.backend.device(r.cache.as_ref()).ok().map(|d| d.info().name.clone()),
-            // Direct sums on a GPU are made in f64, whatever was asked for.
-            precision: match (fast, r.backend) {
-                (None, Backend::Cuda(_)) => Precision::F64.name(),
-                _ => r.precision.name(),
+            device: processor.device(r),
+            precision: match fast {
+                Some(_) => r.precision.name(),
+                None => processor.direct_precision(r.precision).name(),
             },
             n_sources: self.n_sources,
             n_targets: self.n_targets,

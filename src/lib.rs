@@ -54,6 +54,7 @@ mod output;
 mod parts;
 mod plan;
 mod probe;
+mod processor;
 mod request;
 mod rng;
 mod validate;
@@ -61,18 +62,20 @@ mod variant;
 mod work;
 
 pub use adaptive2d::{Norm, PlaneKernel};
-pub use backend_cpu::{Isa, Precision};
+pub use backend_cpu::Isa;
 pub use backend_cuda::{Ceilings, DeviceInfo};
 pub use costs::{CostModel, Costs, OrderCosts};
 pub use describe::Description;
 pub use fmm_families::AnyFamily;
 pub use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
-pub use fmm_traits::{Error, ErrorReport, Family, Kernel, Lane, OutputError, Outputs, Stage, Visitor};
+pub use fmm_traits::{
+    Error, ErrorReport, Family, Kernel, Lane, OutputError, Outputs, Precision, Stage, Targets, Visitor,
+};
 pub use machine::{available_memory, peak_memory, processor};
 pub use mesh::{Edges, PlanSeconds};
 pub use near::NearBlock;
 pub use output::Output;
 pub use plan::{Plan, evaluate};
 pub use probe::{ProbeOutput, ProbeReport, ProbeStratum};
-pub use request::{Backend, Cpu, Cuda, Fmm, Method, Progress, Targets};
+pub use request::{Backend, Cpu, Cuda, Fmm, Method, Progress};
 pub use variant::{Expansion, ListPolicy, Translation, Truncation};

@@ -7,18 +7,30 @@ use fmm_families::Facts;
 use fmm_kernels::equivalent::surface;
 use fmm_kernels::spherical::horner;
 use fmm_traits::Outputs;
+use fmm_traits::Precision;
 
-/// Bytes of the whole plan and one evaluation on `threads` threads, from counts alone: `mean` points a leaf, a
-/// tree as deep as one of uniform points.
-pub(crate) fn forecast(
-    facts: &Facts,
-    order: Option<usize>,
-    [n, m]: [usize; 2],
-    mean: f64,
-    wide: usize,
-    threads: usize,
-    parts: &Parts,
-) -> u64 {
+/// The size of a plan, before there are any points.
+pub(crate) struct Size {
+    /// Numbers of sources and targets.
+    pub counts: [usize; 2],
+    /// None if the sum is direct.
+    pub order: Option<usize>,
+    /// Mean points of a leaf.
+    pub leaf: f64,
+    /// Precision of the far field.
+    pub precision: Precision,
+}
+
+impl Size {
+    /// Bytes of a number.
+    fn wide(&self) -> usize {
+        if self.precision == Precision::F32 { 4 } else { 8 }
+    }
+}
+
+/// Bytes of the whole plan and one evaluation on `threads` threads: a tree as deep as one of uniform points.
+pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> u64 {
+    let (&Size { counts: [n, m], order, leaf: mean, .. }, wide) = (size, size.wide());
     let arrays = 48 * (n + m) + 8 * (n * facts.strengths + 3 * m * facts.values);
     let Some(p) = order else { return arrays as u64 };
     let leaves = n.max(m) as f64 / mean;
@@ -51,15 +63,9 @@ pub(crate) fn forecast(
     (arrays + lists + wide * (rows + levels * level + threads * scratch)) as u64
 }
 
-/// [`forecast`] for a plan on a GPU.
-pub(crate) fn forecast_on_gpu(
-    facts: &Facts,
-    order: Option<usize>,
-    [n, m]: [usize; 2],
-    mean: f64,
-    wide: usize,
-    parts: &Parts,
-) -> u64 {
+/// Bytes of the whole plan and one evaluation on a GPU.
+pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> u64 {
+    let (&Size { counts: [n, m], order, leaf: mean, .. }, wide) = (size, size.wide());
     // A plan holds what one on a CPU holds, the neighbours of all boxes, and what sorts the points. Spectra that would
     // fill the memory are made in parts.
     let sorting = 64 * (n + m) + 24 * (n * facts.strengths + m * facts.values);
@@ -70,7 +76,7 @@ pub(crate) fn forecast_on_gpu(
             // Eight matrices of M2M and of L2L and two solves, whole.
             (Expansion::Equivalent, Some(p)) => 18 * facts.densities * facts.checks * surface::len(p).pow(2),
             // Those and 316 of M2L; or factors of each, and some forty rotations there and back.
-            (Expansion::Spherical, Some(p)) => match parts.translation_on_gpu(p, wide == 4) {
+            (Expansion::Spherical, Some(p)) => match parts.translation_on_device(p, size.precision) {
                 Translation::Dense => 332 * (p * p).next_multiple_of(2).pow(2),
                 Translation::Rcr => 664 * p * (p + 1) + 64 * p.pow(3),
             },
@@ -81,11 +87,13 @@ pub(crate) fn forecast_on_gpu(
         (Some(_), Expansion::Equivalent, Some(p)) => 2 * boxes * facts.checks.max(facts.densities) * surface::len(p),
         _ => 0,
     };
-    forecast(facts, order, [n, m], mean, wide, 0, parts) + (sorting + edges + whole + wide * solves) as u64
+    on_cores(facts, size, 0, parts) + (sorting + edges + whole + wide * solves) as u64
 }
 
-/// As [`forecast`], in the plane: points, strengths and sums in tree order; multipoles of the boxes; about 60 edges a box.
-pub(crate) fn plane_forecast(facts: &Facts, order: Option<usize>, [n, m]: [usize; 2], population: f64) -> u64 {
+/// Bytes of the whole plan and one evaluation in the plane: points, strengths and sums in tree order; multipoles of the
+/// boxes; about 60 edges a box. `leaf` is the desired population.
+pub(crate) fn in_the_plane(facts: &Facts, size: &Size) -> u64 {
+    let &Size { counts: [n, m], order, leaf: population, .. } = size;
     let arrays = 20 * (n + m) + 8 * n * facts.strengths + 16 * m * facts.values;
     let Some(p) = order else { return arrays as u64 };
     let boxes = 4.0 / 3.0 * 2.5 * n.max(m) as f64 / population + 1.0;

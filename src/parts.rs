@@ -3,7 +3,7 @@
 use crate::request::Method;
 use crate::variant::{Expansion, ListPolicy, Translation, Variant};
 use fmm_kernels::spherical::SphericalOptions;
-use fmm_traits::Error;
+use fmm_traits::{Error, Policy, Precision};
 
 /// What a fast method on an octree is made of.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -16,36 +16,13 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// How a GPU translates spherical harmonics of `order`, in f32 if `single`.
-    pub fn translation_on_gpu(&self, order: usize, single: bool) -> backend_cuda::Translation {
-        match single {
+    /// How a GPU translates spherical harmonics of `order`.
+    pub fn translation_on_device(&self, order: usize, precision: Precision) -> backend_cuda::Translation {
+        match precision {
             _ if self.rotations => backend_cuda::Translation::Rcr,
-            true => backend_cuda::Translation::fastest::<f32>(order),
-            false => backend_cuda::Translation::fastest::<f64>(order),
+            Precision::F32 => backend_cuda::Translation::fastest::<f32>(order),
+            Precision::F64 => backend_cuda::Translation::fastest::<f64>(order),
         }
-    }
-}
-
-/// Lists, with what they need.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Policy {
-    Uvwx,
-    Stencil119,
-    Treecode { theta: f64 },
-}
-
-impl Policy {
-    /// Its name in reports.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Policy::Uvwx => "uvwx",
-            Policy::Stencil119 => "stencil119",
-            Policy::Treecode { .. } => "treecode",
-        }
-    }
-    /// The opening angle of a treecode.
-    pub(crate) fn theta(self) -> Option<f64> {
-        if let Policy::Treecode { theta } = self { Some(theta) } else { None }
     }
 }
 

@@ -3,16 +3,16 @@
 use crate::candidates::{self, Goal, Seen, Task};
 use crate::choice::Choice;
 use crate::decide::{self, Decision, Ends, decide, measured, reported};
-use crate::engine::{self, Engine, Placed, Seconds};
+use crate::engine::{self, Engine, Placed};
 use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::output::{Output, columns_of};
 use crate::probe::ProbeReport;
 use crate::probe::search::{Found, Search};
-use crate::request::{Fmm, Method, Progress, Targets};
+use crate::request::{Fmm, Method, Progress};
 use crate::{rng::Rng, validate};
 use fmm_families::AnyFamily;
-use fmm_traits::{Error, ErrorReport, OutputError, Outputs};
+use fmm_traits::{Error, ErrorReport, OutputError, Outputs, StageSeconds, Targets};
 use fmm_tree::BuildReport;
 use rayon::ThreadPool;
 use std::sync::{Arc, Mutex};
@@ -322,12 +322,12 @@ impl Plan {
     }
 
     /// Rows of kernel values for checked strengths, on the current pool; seconds per stage.
-    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]]) -> Result<Seconds, Error> {
+    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]]) -> Result<StageSeconds, Error> {
         match &self.engine {
             Some(engine) => engine.run(strengths, rows, &|phase, done| watch(&self.request, phase, done)),
             None => {
                 rows.iter_mut().for_each(|rows| rows.fill(0.0));
-                Ok(Seconds::default())
+                Ok(StageSeconds::default())
             }
         }
     }

@@ -3,10 +3,10 @@
 use crate::costs::CostModel;
 use crate::variant::{Expansion, ListPolicy, Translation, Truncation, Variant};
 use adaptive2d::Norm;
-use backend_cpu::{Isa, Precision};
+use backend_cpu::Isa;
 use backend_cuda::{Ceilings, Device, DeviceInfo, DeviceOptions};
 use fmm_families::AnyFamily;
-use fmm_traits::{Error, Family, Outputs};
+use fmm_traits::{Error, Family, Outputs, Precision};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -65,18 +65,22 @@ impl Cuda {
     /// # Errors
     /// [`Error::NoDevice`] with what is missing.
     pub fn info(self) -> Result<DeviceInfo, Error> {
-        Ok(Backend::Cuda(self).device(None)?.info().clone())
+        Ok(self.open(None)?.info().clone())
     }
     /// Measures what bounds M2L on the device, in some milliseconds.
     ///
     /// # Errors
     /// Those of the device.
     pub fn ceilings(self, precision: Precision) -> Result<Ceilings, Error> {
-        let device = Backend::Cuda(self).device(None)?;
+        let device = self.open(None)?;
         match precision {
             Precision::F32 => device.ceilings::<f32>(),
             Precision::F64 => device.ceilings::<f64>(),
         }
+    }
+    /// The device; compiled stages are kept in `cache`, if given.
+    pub(crate) fn open(self, cache: Option<&PathBuf>) -> Result<Device, Error> {
+        Device::shared(&DeviceOptions { ordinal: self.device, cache: cache.cloned() })
     }
 }
 
@@ -90,23 +94,6 @@ pub enum Backend {
     Cuda(Cuda),
 }
 
-impl Backend {
-    /// `cpu` or `cuda`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Backend::Cpu(_) => "cpu",
-            Backend::Cuda(_) => "cuda",
-        }
-    }
-    /// The device; compiled stages are kept in `cache`, if given.
-    pub(crate) fn device(self, cache: Option<&PathBuf>) -> Result<Device, Error> {
-        match self {
-            Backend::Cuda(Cuda { device }) => Device::shared(&DeviceOptions { ordinal: device, cache: cache.cloned() }),
-            Backend::Cpu(_) => Err(Error::NoDevice { reason: "the backend is cpu".to_string() }),
-        }
-    }
-}
-
 impl From<Cuda> for Backend {
     fn from(cuda: Cuda) -> Self {
         Backend::Cuda(cuda)
@@ -115,45 +102,6 @@ impl From<Cuda> for Backend {
 impl From<Cpu> for Backend {
     fn from(cpu: Cpu) -> Self {
         Backend::Cpu(cpu)
-    }
-}
-
-/// Where the sums are wanted.
-#[derive(Clone, Copy, Debug)]
-pub enum Targets<'a> {
-    /// At all sources, without self terms.
-    Sources,
-    /// At the sources with these indices, without self terms; outputs are in this order.
-    Subset(&'a [usize]),
-    /// At other points, M×3. A source at the same position as a target contributes zero if the
-    /// kernel is singular.
-    Points(&'a [f64]),
-}
-
-impl Targets<'_> {
-    /// How many, of `n_sources` sources and points of `dim` coordinates.
-    pub(crate) fn count(&self, n_sources: usize, dim: usize) -> usize {
-        match self {
-            Targets::Sources => n_sources,
-            Targets::Subset(s) => s.len(),
-            Targets::Points(t) => t.len() / dim,
-        }
-    }
-}
-
-impl<'a> From<&'a [f64]> for Targets<'a> {
-    fn from(points: &'a [f64]) -> Self {
-        Targets::Points(points)
-    }
-}
-impl<'a> From<&'a Vec<f64>> for Targets<'a> {
-    fn from(points: &'a Vec<f64>) -> Self {
-        Targets::Points(points)
-    }
-}
-impl<'a, const N: usize> From<&'a [f64; N]> for Targets<'a> {
-    fn from(points: &'a [f64; N]) -> Self {
-        Targets::Points(points)
     }
 }
 

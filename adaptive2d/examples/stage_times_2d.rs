@@ -64,7 +64,7 @@ fn main() {
             let total = clock.elapsed().as_secs_f64();
             let mut shown = format!("total {total:.3} pyramid {built:.3} connect {:.3}", connected - built);
             for stage in Stage::ALL {
-                shown += &format!(" {} {:.3}", stage.name(), seconds.0[stage as usize]);
+                shown += &format!(" {} {:.3}", stage.name(), seconds[stage as usize]);
             }
             let (lists, bytes) = (plan.lists(), plan.bytes() + workspace.bytes());
             shown += &format!(

@@ -7,7 +7,7 @@
 pub mod complex;
 pub mod connect;
 pub mod laurent;
-pub mod order;
+pub mod norm;
 mod partition;
 mod points;
 pub mod pyramid;
@@ -15,5 +15,5 @@ mod select;
 
 pub use connect::{ConnectOptions, connect};
 pub use laurent::{Laurent, PlaneKernel};
-pub use order::{Norm, order_for, terms_for_copies};
+pub use norm::Norm;
 pub use pyramid::{PlanePoints, Pyramid, PyramidOptions};

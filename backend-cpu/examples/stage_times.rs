@@ -5,25 +5,26 @@
 //! `method` equivalent, spherical, fixed (spherical without variable truncation), stencil119, treecode or
 //! equivalent-treecode.
 
-use backend_cpu::{Isa, Precision, Settings, Targets, direct, plan, spherical};
+use backend_cpu::{Isa, Settings};
+use fmm_families::AnyFamily;
 use fmm_kernels::equivalent::{expansion, surface};
 use fmm_kernels::spherical::{SphericalOptions, Translation, Truncation, expansion as harmonics};
 use fmm_kernels::{Laplace, Stokes, Yukawa};
 use fmm_traits::testkit::clouds::{CloudKind, Generator, normal_strengths, uniform_strengths};
-use fmm_traits::{Family, Kernel, OutputError, Outputs, Stage};
+use fmm_traits::{OutputError, Outputs, Precision, Stage, Targets};
 use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions, build_reported, stencil119, treecode, uvwx};
 use std::time::Instant;
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     match args.get(7).map(String::as_str) {
-        Some("stokes") => run(&Stokes { mu: 1.0 }, &args),
-        Some("yukawa") => run(&Yukawa { kappa: 5.0 }, &args),
-        _ => run(&Laplace, &args),
+        Some("stokes") => run(&Stokes { mu: 1.0 }.into(), &args),
+        Some("yukawa") => run(&Yukawa { kappa: 5.0 }.into(), &args),
+        _ => run(&Laplace.into(), &args),
     }
 }
 
-fn run<F: Family>(family: &F, args: &[String]) {
+fn run(family: &AnyFamily, args: &[String]) {
     let number = |i: usize, default: usize| args.get(i).and_then(|s| s.parse().ok()).unwrap_or(default);
     let precision = |i: usize| if args.get(i).is_some_and(|s| s == "f32") { Precision::F32 } else { Precision::F64 };
     let (n, order, occupancy) = (number(1, 100_000), number(2, 6), number(3, 64));
@@ -31,7 +32,8 @@ fn run<F: Family>(family: &F, args: &[String]) {
     let outputs = if number(5, 3) == 1 { Outputs::POTENTIAL } else { Outputs::POTENTIAL | Outputs::GRADIENT };
     let settings = Settings { order, precision: precision(6), isa: Isa::detect(), cache: None };
     let points = kind.points(n, 1);
-    let c = F::Source::STRENGTHS;
+    let facts = family.facts(outputs).expect("outputs");
+    let c = facts.strengths;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(number(8, 1)).build().expect("threads");
     pool.install(|| {
         let clock = Instant::now();
@@ -60,14 +62,11 @@ fn run<F: Family>(family: &F, args: &[String]) {
             report.mean_leaf
         );
         println!("m2l {} m2p {} p2l {} p2p {}", lists.m2l.len(), lists.m2p.len(), lists.p2l.len(), lists.p2p.len());
-        let solver = if method.starts_with("equivalent") {
-            plan(family, outputs, tree, lists, &settings)
-        } else {
-            let truncation = if method == "fixed" { Truncation::Fixed } else { Truncation::Variable };
-            let options = SphericalOptions { translation: Translation::Rcr, truncation };
-            spherical::plan(family, outputs, tree, lists, &settings, options)
-        }
-        .expect("plan");
+        let truncation = if method == "fixed" { Truncation::Fixed } else { Truncation::Variable };
+        let harmonics = SphericalOptions { translation: Translation::Rcr, truncation };
+        let harmonics = (!method.starts_with("equivalent")).then_some(harmonics);
+        let space = family.in_space().expect("a kernel of space");
+        let solver = space.solver(outputs, tree, lists, &settings, harmonics).expect("plan");
         println!(
             "tree {tree_seconds:.3} lists {lists_seconds:.3} plan {:.3} s, {} MB",
             clock.elapsed().as_secs_f64(),
@@ -82,7 +81,7 @@ fn run<F: Family>(family: &F, args: &[String]) {
                 let s = solver.apply(&q, &mut out, &mut |_, _| true).expect("apply");
                 if clock.elapsed().as_secs_f64() < best {
                     best = clock.elapsed().as_secs_f64();
-                    stages = s.0;
+                    stages = s;
                 }
             }
             print!("{name}: apply {best:.3}");
@@ -91,10 +90,9 @@ fn run<F: Family>(family: &F, args: &[String]) {
             }
             let mut random = Generator::new(7);
             let sample: Vec<usize> = (0..1000.min(n)).map(|_| (random.uniform() * n as f64) as usize).collect();
-            let (exact, columns) =
-                direct(family, outputs, &points, &q, Targets::Sources(Some(&sample)), Precision::F64, settings.isa)
-                    .expect("direct");
-            for column in columns {
+            let at = Targets::Subset(&sample);
+            let exact = family.direct(outputs, &points, &[&q], at, Precision::F64, settings.isa).expect("direct");
+            for column in &facts.columns {
                 let pick = |rows: &[f64], at: &dyn Fn(usize) -> usize| -> Vec<f64> {
                     (0..sample.len())
                         .flat_map(|i| column.columns.iter().map(move |&k| (i, k)))
@@ -104,7 +102,7 @@ fn run<F: Family>(family: &F, args: &[String]) {
                 let error = OutputError::of(
                     column.output,
                     &pick(&out, &|i| sample[i]),
-                    &pick(&exact, &|i| i),
+                    &pick(&exact[0], &|i| i),
                     column.columns.len(),
                 );
                 print!(" {} {:.2e}", column.output.names()[0], error.rel_l2);

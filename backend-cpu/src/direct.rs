@@ -3,37 +3,9 @@
 use crate::lanes::Isa;
 use crate::soa::Soa;
 use crate::sum::{HELD, Pair};
-use fmm_traits::{Error, Family, Kernel, OutputColumns, Outputs, Real, Visitor};
+use fmm_traits::{Error, Family, Kernel, OutputColumns, Outputs, Precision, Real, Targets, Visitor};
 use rayon::prelude::*;
 use std::sync::OnceLock;
-
-/// The precision of the arithmetic.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Precision {
-    /// Single.
-    F32,
-    /// Double.
-    F64,
-}
-
-impl Precision {
-    /// `"f32"` or `"f64"`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Precision::F32 => "f32",
-            Precision::F64 => "f64",
-        }
-    }
-}
-
-/// The targets of a direct sum.
-#[derive(Clone, Copy, Debug)]
-pub enum Targets<'a> {
-    /// The sources with these indices (`None`: all sources). Each target skips itself.
-    Sources(Option<&'a [usize]>),
-    /// Other points, M×3 row-major.
-    Points(&'a [f64]),
-}
 
 /// Sources per tile. It balances the second-level cache, which should hold a tile (seven rows of f32, or four of f64,
 /// and one more for each further set of strengths), against the sums over lanes at the end of a tile. With half as
@@ -156,8 +128,8 @@ impl Direct<'_> {
     /// sets × targets × `values`.
     fn tasks(&self, values: usize, sums: impl Fn(&[Target], &mut [f64]) + Sync) -> Vec<Vec<f64>> {
         let (count, target): (_, Box<dyn Fn(usize) -> Target + Sync>) = match self.targets {
-            Targets::Sources(None) => (self.sources.len() / 3, Box::new(|i| (point(self.sources, i), Some(i)))),
-            Targets::Sources(Some(s)) => (s.len(), Box::new(|i| (point(self.sources, s[i]), Some(s[i])))),
+            Targets::Sources => (self.sources.len() / 3, Box::new(|i| (point(self.sources, i), Some(i)))),
+            Targets::Subset(s) => (s.len(), Box::new(|i| (point(self.sources, s[i]), Some(s[i])))),
             Targets::Points(points) => (points.len() / 3, Box::new(|i| (point(points, i), None))),
         };
         let sets = self.strengths.len();

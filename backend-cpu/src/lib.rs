@@ -23,11 +23,11 @@ pub mod spherical;
 pub mod sum;
 
 pub use application::Workspaces;
-pub use direct::{Precision, Targets, direct, direct_batch};
+pub use direct::{direct, direct_batch};
 pub use equivalent::plan;
 pub use lanes::Isa;
 
-use fmm_traits::{Error, Lists, Observer, OutputColumns, Tree};
+use fmm_traits::{Error, Lists, Precision, Solver, Tree};
 use std::path::PathBuf;
 
 /// How a plan computes.
@@ -43,52 +43,17 @@ pub struct Settings {
     pub cache: Option<PathBuf>,
 }
 
-/// Seconds spent in each stage, indexed by `Stage as usize`.
-#[derive(Clone, Copy, Default, PartialEq, Debug)]
-pub struct StageSeconds(pub [f64; 10]);
-
-/// A plan without its types: tree, lists, operators and workspaces of one family and set of outputs.
-///
-/// `apply` may be called from several threads at once; each call takes a workspace of its own.
-pub trait Solver: Send + Sync {
-    /// Values per target in the output of [`apply`](Solver::apply).
-    fn values(&self) -> usize;
-    /// Where each requested output lies among them.
-    fn columns(&self) -> &[OutputColumns];
-    /// Sums for one set of strengths (sources × strengths of the kernel, user order) into `out` (targets ×
-    /// values, user order, overwritten), in the current rayon pool. The bits do not depend on the number of
-    /// threads.
-    fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error>;
-    /// [`apply`](Solver::apply) for several sets of strengths into as many `out`, with the same bits.
-    fn apply_batch(
-        &self,
-        strengths: &[&[f64]],
-        out: &mut [&mut [f64]],
-        observer: Observer,
-    ) -> Result<StageSeconds, Error> {
-        application::check_shapes([strengths.len(); 2], [out.len(), strengths.len()])?;
-        let mut seconds = StageSeconds::default();
-        for (strengths, out) in strengths.iter().zip(out) {
-            let once = self.apply(strengths, out, observer)?;
-            seconds.0.iter_mut().zip(once.0).for_each(|(sum, s)| *sum += s);
-        }
-        Ok(seconds)
-    }
-    /// How many sets of strengths share work in [`apply_batch`](Solver::apply_batch).
-    fn together(&self) -> usize {
-        1
-    }
-    /// Bytes more for each further set of strengths in [`apply_batch`](Solver::apply_batch).
-    fn bytes_of_a_set(&self) -> u64 {
-        0
-    }
-    /// Bytes held, one workspace included.
-    fn bytes(&self) -> u64;
+/// A [`Solver`] on an octree of the host, whose points can be exchanged. Each call of
+/// [`apply`](Solver::apply) takes a workspace of its own.
+pub trait OctreeSolver: Solver {
     /// The tree.
     fn tree(&self) -> &Tree;
     /// The edge lists.
     fn lists(&self) -> &Lists;
     /// Exchanges the points: a new tree and its lists. Buffers and operators are kept.
+    ///
+    /// # Errors
+    /// [`Error::Edge`] of an edge that the expansion cannot take. The solver is then as before.
     fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error>;
 }
 

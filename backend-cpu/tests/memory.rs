@@ -1,12 +1,12 @@
 //! What plans say of memory against the allocator: `Solver::bytes`, and that an application allocates nothing for a box.
 //! A binary of its own: the counters see every allocation.
 
-use backend_cpu::{Isa, Precision, Settings, Solver};
+use backend_cpu::{Isa, OctreeSolver, Settings};
 use fmm_families::AnyFamily;
 use fmm_kernels::Laplace;
 use fmm_kernels::spherical::{SphericalOptions, Translation, Truncation, expansion, horner};
 use fmm_traits::testkit::clouds::{CloudKind, uniform_strengths};
-use fmm_traits::{Error, Lists, Outputs, Tree};
+use fmm_traits::{Error, Lists, Outputs, Precision, Tree};
 use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions, build, treecode, uvwx};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
@@ -49,7 +49,7 @@ fn measure(
     kind: CloudKind,
     sets: usize,
     policy: impl Fn(&Tree) -> Result<Lists, Error>,
-    solver: impl Fn(Tree, Lists) -> Result<Box<dyn Solver>, Error>,
+    solver: impl Fn(Tree, Lists) -> Result<Box<dyn OctreeSolver>, Error>,
 ) -> (u64, i64, usize) {
     let n = 20_000;
     let (points, strengths, mut out) = (kind.points(n, 1), uniform_strengths(n, 1), vec![0.0; sets * n]);
@@ -75,11 +75,11 @@ fn plan_of(
     lists: Lists,
     settings: &Settings,
     spherical: Option<SphericalOptions>,
-) -> Result<Box<dyn Solver>, Error> {
+) -> Result<Box<dyn OctreeSolver>, Error> {
     AnyFamily::from(Laplace).in_space()?.solver(outputs, tree, lists, settings, spherical)
 }
 
-fn densities(order: usize, precision: Precision) -> impl Fn(Tree, Lists) -> Result<Box<dyn Solver>, Error> {
+fn densities(order: usize, precision: Precision) -> impl Fn(Tree, Lists) -> Result<Box<dyn OctreeSolver>, Error> {
     let settings = Settings { order, precision, isa: Isa::detect(), cache: None };
     move |tree, lists| plan_of(Outputs::POTENTIAL, tree, lists, &settings, None)
 }
@@ -119,7 +119,7 @@ fn reported_bytes_are_those_held() {
 /// Allocations of one application of a plan, which has been applied before, and boxes of the tree.
 fn allocations(
     policy: impl Fn(&Tree) -> Result<Lists, Error>,
-    solver: impl Fn(Tree, Lists) -> Result<Box<dyn Solver>, Error>,
+    solver: impl Fn(Tree, Lists) -> Result<Box<dyn OctreeSolver>, Error>,
 ) -> (usize, usize) {
     let n = 10_000;
     let (points, strengths) = (CloudKind::Ellipsoid.points(n, 1), uniform_strengths(n, 1));

@@ -1,15 +1,16 @@
 //! List policies and expansions against direct sums, pair by pair: what holds for one holds for any pair of
 //! them that the expansion admits.
 
+use backend_cpu::Isa;
 use backend_cpu::pairwise::Pairwise;
-use backend_cpu::{Isa, Precision, Targets};
 use fmm_families::AnyFamily;
 use fmm_kernels::equivalent::EquivalentExpansion;
-use fmm_kernels::spherical::accuracy::expected_error;
 use fmm_kernels::spherical::{SphericalExpansion, SphericalOptions, Translation, Truncation};
 use fmm_kernels::{Gravity, Laplace, LaplaceMixed};
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
-use fmm_traits::{Error, Expansion, Family, Gradient, Kernel, Lists, OutputError, Outputs, Real, Tree};
+use fmm_traits::{
+    Error, Expansion, Family, Gradient, Kernel, Lists, OutputError, Outputs, Precision, Real, Targets, Tree,
+};
 use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions, build, build_uniform, stencil119, treecode, uvwx};
 
 type Spherical<F, T> = SphericalExpansion<F, T, Gradient<<F as Family>::Source>, Gradient<Laplace>>;
@@ -31,7 +32,7 @@ impl Case {
         let points = kind.points(n, 8);
         let strengths = normal_strengths(points.len() / 3 * F::Source::STRENGTHS, 5);
         let both = Outputs::POTENTIAL | Outputs::GRADIENT;
-        let all = Targets::Sources(None);
+        let all = Targets::Sources;
         let any: AnyFamily = family.clone().into();
         let sums = any.direct(both, &points, &[&strengths], all, Precision::F64, Isa::detect()).unwrap().remove(0);
         Case { points, strengths, exact: sums.iter().map(|x| x / family.scale()).collect() }
@@ -60,8 +61,26 @@ fn far_share(tree: &Tree, lists: &Lists) -> f64 {
     1.0 - lists.p2p.iter().map(pairs).sum::<f64>() / (tree.targets.len() * tree.sources.len()) as f64
 }
 
-/// Errors stay below `slack` times those that choose the order, on easy and nasty clouds: leaves of up to 20 points leave
-/// more to the expansion than the 60 of the table, dipoles err more than charges.
+/// Largest relative ℓ2 error of charges at order `p` over the clouds of the testkit, of the potential or the gradient,
+/// measured with leaves of up to 60 points (docs/notes/spherical-errors.md).
+fn measured<T: Real>(p: usize, gradient: bool) -> f64 {
+    let [potential, of_gradient] = match p {
+        2 => [2.0e-2, 1.1e-1],
+        4 => [2.2e-3, 1.6e-2],
+        5 => [8.7e-4, 6.3e-3],
+        8 => [5.8e-5, 8.2e-4],
+        12 => [5.0e-6, 1.1e-4],
+        14 => [1.1e-6, 4.0e-5],
+        16 => [6.0e-7, 2.3e-5],
+        18 => [3.9e-7, 1.1e-5],
+        _ => panic!("order {p} was not measured"),
+    };
+    let rounding = if T::EPSILON < 1e-10 { 1e-14 } else { 1.5e-6 };
+    rounding + if gradient { of_gradient } else { potential }
+}
+
+/// Errors stay below `slack` times those that were measured, on easy and nasty clouds: leaves of up to 20 points leave
+/// more to the expansion than leaves of 60, and dipoles err more than charges.
 fn kept<F: Family + Clone + Into<AnyFamily>, T: Real>(family: &F, orders: &[usize], slack: f64) {
     let mut broken = Vec::new();
     for kind in [CloudKind::Uniform, CloudKind::Clustered, CloudKind::Plane, CloudKind::TwoClusters] {
@@ -71,7 +90,7 @@ fn kept<F: Family + Clone + Into<AnyFamily>, T: Real>(family: &F, orders: &[usiz
         for &p in orders {
             let errors = case.errors(&tree, &lists, &spherical::<F, T>(family, p));
             for (gradient, error) in errors.into_iter().enumerate() {
-                let ratio = error / expected_error::<T>(p, gradient == 1);
+                let ratio = error / measured::<T>(p, gradient == 1);
                 if ratio.is_nan() || ratio > slack {
                     broken.push(format!("{} order {p}, output {gradient}: {ratio:.1} times", kind.name()));
                 }
@@ -82,16 +101,15 @@ fn kept<F: Family + Clone + Into<AnyFamily>, T: Real>(family: &F, orders: &[usiz
 }
 
 #[test]
-fn errors_stay_below_those_that_choose_the_order() {
+fn errors_stay_below_those_that_were_measured() {
     kept::<_, f64>(&Laplace, &[2, 5, 8, 12, 18], 2.5);
     kept::<_, f32>(&Laplace, &[4, 8, 16], 2.5);
     kept::<_, f64>(&LaplaceMixed, &[4, 8, 14], 6.0);
 }
 
-/// 80 of 189 translations end at the parent, for more error (the stencil keeps its bound), but within what chooses the
-/// order.
+/// 80 of 189 translations end at the parent, for more error (the stencil keeps its bound), but within what was measured.
 #[test]
-fn the_119_stencil_stays_below_the_errors_that_choose_the_order() {
+fn the_119_stencil_stays_below_the_errors_that_were_measured() {
     let case = Case::new(&Laplace, CloudKind::Uniform, 4000);
     let tree = build_uniform(&case.points, None, 3, None).unwrap();
     let [plain, stencil] = [uvwx, stencil119].map(|policy| policy(&tree, &ListOptions::default()).unwrap());
@@ -103,7 +121,7 @@ fn the_119_stencil_stays_below_the_errors_that_choose_the_order() {
             let [before, after] = [&plain, &stencil].map(|lists| case.errors(&tree, lists, &x));
             for k in 0..2 {
                 assert!(after[k] < 5.0 * before[k], "{p} {truncation:?}: {after:?} {before:?}");
-                assert!(after[k] < expected_error::<f64>(p, k == 1), "{p} {truncation:?}: {after:?}");
+                assert!(after[k] < measured::<f64>(p, k == 1), "{p} {truncation:?}: {after:?}");
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::tree::DeviceTree;
 use fmm_traits::Error;
 use fmm_traits::tree::NONE;
 
+/// Threads per block.
 const BLOCK: u32 = 256;
 
 /// Edges of one kind, sorted by operator.
@@ -23,7 +24,7 @@ pub(crate) struct Arranged {
     pub device_starts: Buffer<u64>,
 }
 
-/// The boxes on which a stage works, level by level. Each of them is an *item*.
+/// The boxes on which a stage works, level by level. Each box is an *item*.
 #[derive(Debug)]
 pub(crate) struct Items {
     pub boxes: Buffer<u32>,
@@ -45,12 +46,12 @@ pub(crate) struct Table {
 
 /// Slots per box in `m2l.cu`: the children of the parent's colleagues, 27·8. A slot is a position relative to the
 /// parent.
-const SLOTS: usize = 216;
+const SLOTS_PER_BOX: usize = 216;
 
 /// Largest size key in [`Arranger::by_size`]. Leaves with more grains of targets are not sorted among themselves.
 const MAX_GRAINS: usize = 255;
 
-/// Edges between a box and its children. The numbers are those of `arrange.cu`.
+/// Edges between a box and its children. The discriminants are the codes of `arrange.cu`.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     /// Child to parent.
@@ -161,7 +162,7 @@ impl Arranger<'_> {
         self.primitives.sort(&mut keys, &mut boxes, false, n, 0..u64::BITS - (operators as u64).leading_zeros())?;
         let device_starts = self.starts(&keys, operators)?;
         let starts = device.download(&device_starts, "starts")?;
-        let table = device.zeros(SLOTS * n, "table of the V list")?;
+        let table = device.zeros(SLOTS_PER_BOX * n, "table of the V list")?;
         let refused = device.upload(&[NONE], "refused edges")?;
         let args = [
             self.boxes.into(),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// First bytes of a file. A new layout gets a new number.
 const MAGIC: &[u8] = b"fmm cubin 1\n";
 
-/// FNV-1a.
+/// The FNV-1a hash of `bytes`.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ b as u64).wrapping_mul(0x0100_0000_01b3))
 }

@@ -29,7 +29,7 @@ impl Device {
     pub fn ceilings<T: DeviceScalar>(&self) -> Result<Ceilings, Error> {
         let what = "a product of matrices";
         let products = Products::new::<T>(self)?;
-        // Not zeros: they would take less power and run at higher clocks.
+        // The entries are not zeros: zeros would take less power, and the device would run at higher clocks.
         let n = MATRIX_SIDE;
         let numbers: Vec<T> = (0..n * n).map(|i| T::of((0.618 * i as f64).fract() - 0.5)).collect();
         let matrix = Dense { data: self.upload(&numbers, what)?, rows: n, cols: n };

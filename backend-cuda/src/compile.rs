@@ -1,4 +1,4 @@
-//! CUDA C to machine code with NVIDIA's run-time compiler (NVRTC): needs the library, no device.
+//! Compilation of CUDA C to machine code with NVIDIA's run-time compiler (NVRTC). It needs the library, but no device.
 
 use cudarc::nvrtc::{result, sys};
 use fmm_traits::{Error, kernel::MAX_PARAMETERS};
@@ -16,11 +16,12 @@ pub struct Program {
     pub source: String,
     /// Entry points, `extern "C"`.
     pub entries: &'static [&'static str],
-    /// Whether a·b + c may be fused. Programs that compute keys and boxes forbid it, so that results equal the CPU's.
+    /// Whether a·b + c may be fused. Programs that compute keys and boxes forbid fusion, so that results equal the
+    /// CPU's.
     pub contract: bool,
 }
 
-/// Machine code.
+/// A compiled program.
 #[derive(Clone, Debug)]
 pub struct Compiled {
     /// The binary that the driver loads.
@@ -61,8 +62,8 @@ impl Program {
         ]
     }
 
-    /// Everything that determines the machine code: compiler, driver, device, options, source, headers. The name of a
-    /// kernel does not, so it is in none of them.
+    /// Everything that determines the machine code: compiler, driver, device, options, source, headers. The name of the
+    /// program does not affect the machine code and is left out.
     pub(crate) fn fingerprint(&self, capability: (u32, u32), compiler: (i32, i32), driver: i32) -> String {
         let mut text = format!("nvrtc {}.{}, driver {driver}\n", compiler.0, compiler.1);
         text += &self.options(capability).join("\n");
@@ -97,7 +98,7 @@ pub(crate) fn compiler() -> Result<(i32, i32), Error> {
             }
         }
         let (mut major, mut minor) = (0, 0);
-        // SAFETY: only opens libraries; and the two numbers outlive the call.
+        // SAFETY: the calls only open libraries, and the two numbers outlive the second call.
         unsafe {
             if !sys::is_culib_present() {
                 return None;

@@ -1,4 +1,4 @@
-//! Levels below those that one key resolves. The points of boxes that are split there get new keys.
+//! The tree levels below the levels that one key resolves. The points of boxes that are split there get new keys.
 
 use crate::device::{Arg, Buffer, blocks};
 use crate::tree::{BLOCK, Builder, KEY_BITS, MAX_WALKING_BLOCKS, Set};

@@ -30,11 +30,11 @@ pub struct DeviceOptions {
 /// Properties of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
     /// Compute capability.
     pub capability: (u32, u32),
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub multiprocessors: u32,
     /// Bytes of device memory.
     pub memory: u64,
@@ -134,10 +134,9 @@ impl Device {
     /// Opens a device.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] without driver, device or run-time compiler; [`Error::Device`] when the
-    /// driver refuses.
+    /// [`Error::NoDevice`] without driver, device or run-time compiler, and [`Error::Device`] if the driver refuses.
     pub fn open(options: &DeviceOptions) -> Result<Device, Error> {
-        // SAFETY: only opens libraries.
+        // SAFETY: the call only opens libraries.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::NoDevice { reason: "the driver's library libcuda is not there".to_string() });
         }
@@ -332,7 +331,7 @@ impl Device {
     /// Enqueues a copy from an address into a whole buffer.
     ///
     /// # Safety
-    /// At `address` lie as many elements as the buffer has, until the copy is made.
+    /// `address` must be the address of as many elements as the buffer has, and stay valid until the copy is made.
     pub(crate) unsafe fn copy_from<T>(&self, address: u64, to: &mut Buffer<T>, what: &str) -> Result<(), Error> {
         let (bytes, stream) = (to.1 * size_of::<T>(), self.0.stream.cu_stream());
         // SAFETY: the caller vouches for the address; the buffer has this many bytes.

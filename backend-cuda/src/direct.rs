@@ -3,18 +3,13 @@
 use crate::device::{Buffer, Device, Functions, blocks};
 use crate::programs;
 use fmm_traits::kernel::MAX_PARAMETERS;
-use fmm_traits::{Error, Family, Kernel, Member, OutputColumns, Outputs, Real, Visitor};
+use fmm_traits::{
+    Error, Family, Kernel, Member, Observer, OutputColumns, Outputs, Real, Solver, Stage, StageSeconds, Targets,
+    Visitor,
+};
 use std::marker::PhantomData;
-use std::sync::{Mutex, PoisonError};
-
-/// The targets of a direct sum.
-#[derive(Clone, Copy, Debug)]
-pub enum Targets<'a> {
-    /// The sources with these indices (`None`: all sources). Each target skips itself.
-    Sources(Option<&'a [usize]>),
-    /// Other points, M×3 row-major.
-    Points(&'a [f64]),
-}
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// The shape of the pair loop. It changes the speed and the rounding of the sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,18 +62,32 @@ pub fn direct<T: Real, F: Family>(
     Ok((sum.apply(strengths)?, sum.columns))
 }
 
-/// A direct sum of any family, outputs and precision. Calls from several threads wait for each other.
-pub trait Sum: Send + Sync {
-    /// Computes the sums for `strengths` (N×c) into `out` (targets × values), both in the caller's order.
-    fn apply(&self, strengths: &[f64], out: &mut [f64]) -> Result<(), Error>;
-    /// Bytes of device memory held.
-    fn bytes(&self) -> u64;
+/// A direct sum as a [`Solver`]. Calls from several threads wait for each other.
+struct Shared<T> {
+    columns: Vec<OutputColumns>,
+    values: usize,
+    sum: Mutex<Direct<T>>,
 }
 
-impl<T: Real> Sum for Mutex<Direct<T>> {
-    fn apply(&self, strengths: &[f64], out: &mut [f64]) -> Result<(), Error> {
-        // A poisoned lock is fine: whatever an interrupted sum has left, this sum overwrites.
-        let mut sum = self.lock().unwrap_or_else(PoisonError::into_inner);
+impl<T: Real> Shared<T> {
+    /// The locked sum. A poisoned lock is fine: whatever an interrupted sum has left, the next sum overwrites.
+    fn sum(&self) -> MutexGuard<'_, Direct<T>> {
+        self.sum.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Real> Solver for Shared<T> {
+    fn values(&self) -> usize {
+        self.values
+    }
+    fn columns(&self) -> &[OutputColumns] {
+        &self.columns
+    }
+    fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {
+        if !observer(Stage::P2p, 0.0) {
+            return Err(Error::Cancelled { stage: Stage::P2p.name() });
+        }
+        let (mut sum, start) = (self.sum(), Instant::now());
         let (found, expected) = (out.len(), sum.m * sum.values);
         if found != expected {
             let why = "targets × values of the kernel".to_string();
@@ -86,10 +95,13 @@ impl<T: Real> Sum for Mutex<Direct<T>> {
         }
         sum.set_strengths(strengths)?;
         sum.enqueue()?;
-        sum.device.read(&sum.out, out, "values")
+        sum.device.read(&sum.out, out, "values")?;
+        let mut seconds = StageSeconds::default();
+        seconds[Stage::P2p as usize] = start.elapsed().as_secs_f64();
+        Ok(seconds)
     }
     fn bytes(&self) -> u64 {
-        let sum = self.lock().unwrap_or_else(PoisonError::into_inner);
+        let sum = self.sum();
         let numbers = [&sum.parameters, &sum.factors, &sum.scale, &sum.frame, &sum.points, &sum.parts, &sum.out];
         let packed = sum.packed.bytes() + sum.targets.bytes() + sum.own.bytes();
         numbers.iter().map(|b| b.bytes()).sum::<u64>() + packed
@@ -125,6 +137,14 @@ pub struct Direct<T> {
 }
 
 impl<T: Real> Direct<T> {
+    /// The sum behind the trait that all solvers have.
+    pub fn solver(self) -> Box<dyn Solver>
+    where
+        T: 'static,
+    {
+        Box::new(Shared { columns: self.columns.clone(), values: self.values, sum: Mutex::new(self) })
+    }
+
     /// Compiles the kernel and copies the points to the device. `shape` is `None` for the tuned shape.
     ///
     /// # Errors
@@ -236,7 +256,7 @@ impl Visitor for KernelVisitor {
     }
 }
 
-/// What a direct sum is made from.
+/// The data from which a direct sum is made.
 struct DirectBuilder<'a> {
     device: &'a Device,
     kernel: Member,
@@ -265,8 +285,8 @@ impl DirectBuilder<'_> {
 
         let chosen: Vec<f64>;
         let (at, own): (&[f64], Vec<u32>) = match self.targets {
-            Targets::Sources(None) => (self.sources, (0..n as u32).collect()),
-            Targets::Sources(Some(indices)) => {
+            Targets::Sources => (self.sources, (0..n as u32).collect()),
+            Targets::Subset(indices) => {
                 if let Some(&found) = indices.iter().find(|&&i| i >= n) {
                     return Err(Error::TooMany { what: "index of a source", found, limit: n.saturating_sub(1) });
                 }
@@ -320,7 +340,7 @@ impl DirectBuilder<'_> {
 /// square of a distance among the sources, or to the targets, leaves the range of f32.
 ///
 /// The unit is the largest extent of the sources, but at least 10⁻⁹ of the distance to the farthest target. If all
-/// sources lie in one point, it is that distance, or 1 if that is 0 too.
+/// sources lie in one point, the unit is that distance, or 1 if the distance is 0 too.
 fn frame(sources: &[f64], targets: &[f64]) -> ([f64; 3], f64) {
     if sources.is_empty() {
         return ([0.0; 3], 1.0);

@@ -1,9 +1,9 @@
 //! Stages of the method on an NVIDIA GPU, compiled at run time for the device present.
 //!
-//! [`Device`] opens a GPU or says what is missing; nothing here needs CUDA to build or to start.
-//! [`Program`] is a source of `kernels/` with its options, compiled by NVRTC and cached under a full
-//! fingerprint. [`direct`] sums all pairs of any kernel; [`build`] and [`uvwx`] are the tree
-//! and the lists of `fmm_tree`, made on the device array by array the same.
+//! [`Device`] opens a GPU or says what is missing. The crate needs no CUDA to build or to start. [`Program`] is a
+//! source of `kernels/` with its options, compiled by NVRTC and cached under a full fingerprint. [`direct`] sums all
+//! pairs of any kernel. [`build`] and [`uvwx`] make the tree and the lists of `fmm_tree` on the device, equal array by
+//! array.
 //!
 //! Sums are taken in a fixed order, without atomics on floating-point numbers: a plan gives equal bits for equal
 //! input. (One exception: if the spectra of M2L do not fit into memory, they are summed in parts, and the number of
@@ -38,7 +38,7 @@ pub use array::DeviceArray;
 pub use ceilings::Ceilings;
 pub use compile::{Compiled, Program, compile};
 pub use device::{Device, DeviceInfo, DeviceOptions};
-pub use direct::{Direct, Shape, Sum, Targets, direct};
+pub use direct::{Direct, Shape, direct};
 pub use equivalent::DeviceScalar;
 pub use lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
 pub use plan::{Ends, Plan};
@@ -46,6 +46,6 @@ pub use programs::{
     RcrShape, all_programs, dft_program, direct_program, l2p_harmonics_program, l2p_program, m2l_fourier_program,
     m2l_matrices_program, m2l_program, multiply_program, p2m_harmonics_program, p2m_program, p2p_program, rcr_program,
 };
-pub use solver::{Counts, Expansion, Placed, PlanSeconds, Policy, Settings, Solver, solver};
+pub use solver::{Counts, DeviceSolver, Expansion, Placed, PlanSeconds, Settings, solver};
 pub use spherical::{SphericalSettings, Translation};
 pub use tree::{CallerPoints, DevicePoints, DeviceTree, Root, TreeOptions, build, build_reported};

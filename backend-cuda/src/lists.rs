@@ -15,7 +15,7 @@ use fmm_tree::ListOptions;
 /// Threads per block.
 const BLOCK: u32 = 128;
 /// Warps per block: the boxes of a block in kernels with one warp per box.
-const WARPS: usize = BLOCK as usize / 32;
+const WARPS_PER_BLOCK: usize = BLOCK as usize / 32;
 /// Cubes of the size of a box that touch the box, itself included. No box has more colleagues and coarse neighbours.
 const MAX_NEIGHBOURS: usize = 27;
 
@@ -55,7 +55,7 @@ impl DeviceEdges {
     pub fn len(&self) -> usize {
         self.edges
     }
-    /// Whether there are none.
+    /// Whether there are no edges.
     pub fn is_empty(&self) -> bool {
         self.edges == 0
     }
@@ -95,7 +95,7 @@ impl DeviceLists {
             p2p: of(&lists.p2p)?,
         })
     }
-    /// All kinds, in the order of [`Lists::kinds`].
+    /// The edges of all kinds, in the order of [`Lists::kinds`].
     pub fn kinds(&self) -> [&DeviceEdges; 8] {
         [&self.p2m, &self.m2m, &self.m2l, &self.p2l, &self.l2l, &self.l2p, &self.m2p, &self.p2p]
     }
@@ -132,7 +132,7 @@ pub fn near_pairs(tree: &DeviceTree, lists: &DeviceLists) -> Result<u64, Error> 
     // SAFETY: arguments as in lists.cu; there is one row per box of the tree.
     unsafe {
         let functions = device.fixed("lists", programs::lists)?;
-        device.launch(&functions, "near_pairs", (blocks(n, WARPS)?, 1), BLOCK, &args)?;
+        device.launch(&functions, "near_pairs", (blocks(n, WARPS_PER_BLOCK)?, 1), BLOCK, &args)?;
     }
     Ok(device.download(&pairs, "pairs")?[0])
 }
@@ -200,7 +200,7 @@ impl<'a> Finder<'a> {
     /// As [`Device::launch`].
     unsafe fn warps(&self, entry: &'static str, count: usize, args: &[Arg]) -> Result<(), Error> {
         // SAFETY: the caller promises what `launch` asks for.
-        unsafe { self.device.launch(&self.functions, entry, (blocks(count, WARPS)?, 1), BLOCK, args) }
+        unsafe { self.device.launch(&self.functions, entry, (blocks(count, WARPS_PER_BLOCK)?, 1), BLOCK, args) }
     }
 
     /// An array of zeros, one number per box.

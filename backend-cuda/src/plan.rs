@@ -1,4 +1,5 @@
-//! A plan: everything that does not depend on strengths. Programs, operators, tables, arranged edges, workspaces.
+//! A plan: everything that does not depend on strengths, that is programs, operators, tables, sorted edges and
+//! workspaces.
 
 use crate::base::{Base, Near};
 use crate::device::Device;
@@ -29,7 +30,7 @@ pub struct Plan<T: DeviceScalar, N: Real> {
     pub(crate) near: Near,
     pub(crate) far: Box<dyn FarField>,
     pub(crate) base: Base,
-    /// Whether P2P runs beside the far field. `None`: if that is expected to be faster.
+    /// Whether P2P runs beside the far field. `None`: the way that is expected to be faster.
     beside: Option<bool>,
     of: PhantomData<(T, N)>,
 }
@@ -57,8 +58,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     /// operators between runs.
     ///
     /// # Errors
-    /// [`Error::Order`], [`Error::Edge`] for an edge between boxes that no operator joins, and
-    /// errors of the device.
+    /// [`Error::Order`], [`Error::Edge`] for an edge between boxes that no operator joins, and errors of the device.
     pub fn new<F: Family>(
         family: &F,
         outputs: Outputs,
@@ -73,7 +73,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     /// Plans spherical harmonics of order `p`, degrees 0 … p − 1.
     ///
     /// # Errors
-    /// As [`new`](Plan::new); [`Error::Unsupported`] for a family whose far field is not that of charges 1/r and
+    /// As [`new`](Plan::new), and [`Error::Unsupported`] for a family whose far field is not a field of charges 1/r and
     /// dipoles.
     pub fn spherical<F: Family>(
         family: &F,
@@ -118,8 +118,9 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         Ok(())
     }
 
-    /// Decides whether P2P runs beside the far field (`Some(true)`), behind it (`Some(false)`), or as is expected to be
-    /// faster (`None`). Behind it, the time of each stage is the time that the stage takes alone.
+    /// Decides whether P2P runs beside the far field (`Some(true)`) or behind the far field (`Some(false)`). `None`
+    /// chooses the way that is expected to be faster. If P2P runs behind, the time of each stage is the time of that
+    /// stage alone.
     pub fn set_beside(&mut self, beside: Option<bool>) {
         self.beside = beside;
     }
@@ -233,7 +234,7 @@ pub(crate) struct Kernels {
     pub far: Member,
     /// The kernels from which operators are made.
     pub members: Members,
-    /// What sources carry, for spherical harmonics. The error of a family that has none.
+    /// The strengths of a source as charges and dipoles, for spherical harmonics. An error if the family has none.
     pub layout: Result<Layout, Error>,
     params: Vec<f64>,
     columns: Vec<OutputColumns>,

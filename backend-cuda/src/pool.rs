@@ -30,7 +30,7 @@ impl Pool {
     }
     fn number(&self, attribute: CUmemPool_attribute) -> Result<u64, Error> {
         let mut bytes = 0u64;
-        // SAFETY: the pool is that of a device; the attributes asked for are numbers of 64 bits.
+        // SAFETY: the pool belongs to a device, and both attributes are numbers of 64 bits.
         unsafe { result::mem_pool::get_attribute(self.0, attribute, (&raw mut bytes).cast()) }
             .map_err(|e| failed("asking for the pool of memory", e))?;
         Ok(bytes)

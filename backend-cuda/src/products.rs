@@ -8,8 +8,8 @@ use crate::programs;
 use fmm_traits::Error;
 
 /// Threads per block in `multiply.cu` and `m2l.cu`.
-const THREADS: u32 = 128;
-/// Rows, and vectors, of the tile that one such block computes.
+const PRODUCT_THREADS: u32 = 128;
+/// Rows, and vectors, of the tile that a block computes in `multiply.cu` and `m2l.cu`.
 pub(crate) const TILE_EDGE: usize = 64;
 /// Threads per block in kernels with one number per thread.
 const BLOCK: u32 = 256;
@@ -27,10 +27,11 @@ pub(crate) struct Dense<T> {
 pub(crate) type Vectors<'a, T> = (&'a Buffer<T>, usize, Arg);
 /// Null in place of a list of row numbers: all rows, in order.
 pub(crate) const ALL_ROWS: u64 = 0;
+
 /// The vectors of a product.
 #[derive(Clone, Copy)]
 pub(crate) enum Which {
-    /// The first rows of the array (this many), with one matrix.
+    /// The given number of rows at the start of the array, with one matrix.
     All(usize),
     /// Groups of rows, with one matrix per group. `starts` are the starts of the groups, `tiles` the tiles of
     /// [`TILE_EDGE`] rows that they fill.
@@ -81,7 +82,7 @@ impl Products {
     /// Enqueues `to` = `factor`·matrix·`from` or, with `add`, `to` += `factor`·matrix·`from`.
     ///
     /// # Safety
-    /// All matrices and rows named exist; the rows of `to` are distinct.
+    /// All matrices and rows that the arguments name must exist, and the rows of `to` must be distinct.
     pub unsafe fn multiply<T: DeviceScalar>(
         &self,
         matrix: &Dense<T>,
@@ -112,7 +113,7 @@ impl Products {
         ];
         let grid = (blocks(tiles, 1)?, blocks(matrix.rows, TILE_EDGE)?);
         // SAFETY: arguments as in multiply.cu; the caller promises the rest.
-        unsafe { self.device.launch(&self.multiply, "multiply", grid, THREADS, &args) }
+        unsafe { self.device.launch(&self.multiply, "multiply", grid, PRODUCT_THREADS, &args) }
     }
 
     /// Enqueues, for each item of a level, the sum of the rows (`length` numbers) of the source boxes of its `edges`.
@@ -196,7 +197,7 @@ impl Products {
         let grid = [blocks(table.blocks(set), 1)?, blocks(rows, TILE_EDGE)?, *parts as u32];
         // SAFETY: arguments as in m2l.cu; the boxes are distinct, and so are the rows they receive.
         unsafe {
-            self.device.launch_3d(&self.m2l, "m2l", grid, THREADS, &args)?;
+            self.device.launch_3d(&self.m2l, "m2l", grid, PRODUCT_THREADS, &args)?;
             self.join(rows, far, set, to)
         }
     }
@@ -204,7 +205,7 @@ impl Products {
     /// Enqueues the sum over the parts of a set, `to` += Σ parts. Does nothing for a single part.
     ///
     /// # Safety
-    /// `to` has a row of `rows` numbers for each box, and the parts are those of `far`.
+    /// `to` has a row of `rows` numbers for each box, and the parts belong to `far`.
     pub unsafe fn join<T: DeviceScalar>(
         &self,
         rows: usize,

@@ -1,4 +1,4 @@
-//! The sources of `kernels/`, with the definitions and the recorded kernel that are put in front of them.
+//! The programs: sources of `kernels/`, preceded by definitions and by the recorded kernel.
 
 use crate::compile::Program;
 use crate::direct::Shape;
@@ -180,7 +180,7 @@ pub fn p2m_harmonics_program<T: Real>(strengths: usize, order: usize) -> Program
 /// L2P or M2P by harmonics of `order`: `values` of a target.
 pub fn l2p_harmonics_program<T: Real>(values: usize, order: usize, m2p: bool) -> Program {
     let groups = Groups::harmonics::<T>(values, m2p);
-    // Room for all harmonics and two more.
+    // The tile needs room for all harmonics and two more.
     let all = groups.split * (order * order + 2) * values * size_of::<T>();
     let mut definitions = groups.definitions(all.min(2 * MAX_TILE_BYTES));
     definitions.extend([("VALUES", values), ("ORDER", order), ("SINGULAR", usize::from(m2p))]);
@@ -297,8 +297,8 @@ pub fn affine_program<T: Real>(values: usize) -> Program {
     Program { name: format!("{} for {most} components", program.name), source, ..program }
 }
 
-/// A program that needs nothing in front of it. It computes keys and boxes, which must equal those of the CPU, so
-/// fused multiply-adds are off.
+/// A program without definitions in front. Such programs compute keys and boxes that must equal the results of the CPU,
+/// so fused multiply-adds are off.
 fn plain(name: &str, source: &str, entries: &'static [&'static str]) -> Program {
     Program { name: name.to_string(), source: source.to_string(), entries, contract: false }
 }

@@ -7,7 +7,7 @@ use crate::plan::{Carrier, Kernels, Plan};
 use crate::spherical::SphericalSettings;
 use crate::tree::{DeviceTree, build_reported};
 use fmm_kernels::{equivalent, spherical};
-use fmm_traits::{Error, Family, Lists, Observer, OutputColumns, Outputs, Real, Stage, Tree};
+use fmm_traits::{Error, Family, Lists, Observer, OutputColumns, Outputs, Policy, Real, Solver, StageSeconds, Tree};
 use fmm_tree::{BuildOptions, BuildReport, ListOptions, TreecodeOptions};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,18 +20,6 @@ pub enum Expansion {
     Equivalent,
     /// Spherical harmonics, of charges 1/r and dipoles.
     Spherical(SphericalSettings),
-}
-
-/// The list policy: which boxes interact, and how.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Policy {
-    /// U, V, W and X lists.
-    Uvwx,
-    /// Multipoles straight to targets.
-    Treecode {
-        /// Opening angle.
-        theta: f64,
-    },
 }
 
 /// Settings of a plan.
@@ -55,7 +43,14 @@ impl Settings {
     /// The edge lists of the policy. Pairs nearer than `near` must be summed directly, so a treecode accepts no box
     /// that is nearer.
     fn lists_of(&self, tree: &DeviceTree, near: f64) -> Result<DeviceLists, Error> {
-        let Policy::Treecode { theta } = self.policy else { return uvwx(tree, &self.lists) };
+        let theta = match self.policy {
+            Policy::Uvwx => return uvwx(tree, &self.lists),
+            Policy::Stencil119 => {
+                let reason = "a GPU makes U, V, W and X lists, and those of treecodes".to_string();
+                return Err(Error::Unsupported { operation: "the 119 stencil", reason });
+            }
+            Policy::Treecode { theta } => theta,
+        };
         let (sphere, cube) = match self.expansion {
             Expansion::Equivalent => (0.0, equivalent::expansion::M2P_RADIUS),
             Expansion::Spherical(_) => (spherical::expansion::M2P_RADIUS, 0.0),
@@ -93,27 +88,24 @@ pub struct PlanSeconds {
     pub operators: f64,
 }
 
-/// A plan of any family, outputs and precisions. `apply` may be called from several threads. Calls wait for each other,
-/// because there is one workspace.
-pub trait Solver: Send + Sync {
-    /// Values per target in the output of [`apply`](Solver::apply).
-    fn values(&self) -> usize;
-    /// The columns of each requested output among the values.
-    fn columns(&self) -> Vec<OutputColumns>;
+/// A [`Solver`] on a device, whose points can be exchanged. Calls of [`apply`](Solver::apply) wait for each other, because
+/// there is one workspace.
+pub trait DeviceSolver: Solver {
     /// Replaces the points. Operators are kept, and memory is reused. On an error the plan is as before.
+    ///
+    /// # Errors
+    /// What the device reports.
     fn set_points(&mut self, points: Placed) -> Result<(), Error>;
-    /// Computes the sums for one set of strengths (N×s) into `out` (targets × values), both in the caller's order.
-    /// Returns the seconds of each stage on the device.
-    fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<[f64; Stage::ALL.len()], Error>;
     /// The report of the tree.
     fn report(&self) -> &BuildReport;
     /// Seconds of planning.
     fn seconds(&self) -> PlanSeconds;
     /// Boxes, edges and pairs.
     fn counts(&self) -> &Counts;
-    /// Bytes of device memory held.
-    fn bytes(&self) -> u64;
     /// A copy of tree and lists on the host.
+    ///
+    /// # Errors
+    /// What the device reports.
     fn download(&self) -> Result<(Tree, Lists), Error>;
 }
 
@@ -154,8 +146,8 @@ pub fn solver<F: Family, T: DeviceScalar, N: Real>(
     outputs: Outputs,
     settings: &Settings,
     points: Placed,
-) -> Result<Box<dyn Solver>, Error> {
-    // What is not generic is compiled here, and not again in each crate that has a family.
+) -> Result<Box<dyn DeviceSolver>, Error> {
+    // Code that is not generic is compiled here, and not again in each crate that has a family.
     let plan = match (T::NAME, N::NAME) {
         ("f32", "f32") => planned::<f32, f32>,
         ("f32", _) => planned::<f32, f64>,
@@ -169,7 +161,7 @@ fn planned<T: DeviceScalar, N: Real>(
     kernels: Kernels,
     settings: &Settings,
     points: Placed,
-) -> Result<Box<dyn Solver>, Error> {
+) -> Result<Box<dyn DeviceSolver>, Error> {
     let prepared = Prepared::new(settings, points)?;
     let start = Instant::now();
     let device = prepared.tree.device.clone();
@@ -182,8 +174,8 @@ fn planned<T: DeviceScalar, N: Real>(
     plan.set_beside(settings.beside);
     device.synchronize()?;
     seconds.operators = start.elapsed().as_secs_f64();
-    let settings = settings.clone();
-    Ok(Box::new(Planned { device, settings, plan: Mutex::new(plan), report, seconds, counts }))
+    let (settings, columns) = (settings.clone(), plan.columns().to_vec());
+    Ok(Box::new(Planned { device, settings, plan: Mutex::new(plan), columns, report, seconds, counts }))
 }
 
 /// Tree and lists of points, with their report, times and sizes.
@@ -213,11 +205,12 @@ impl Prepared {
     }
 }
 
-/// The only implementation of [`Solver`].
+/// The only implementation of [`DeviceSolver`].
 struct Planned<T: DeviceScalar, N: Real> {
     device: Device,
     settings: Settings,
     plan: Mutex<Plan<T, N>>,
+    columns: Vec<OutputColumns>,
     report: BuildReport,
     seconds: PlanSeconds,
     counts: Counts,
@@ -234,9 +227,18 @@ impl<T: DeviceScalar, N: Real> Solver for Planned<T, N> {
     fn values(&self) -> usize {
         self.plan().values()
     }
-    fn columns(&self) -> Vec<OutputColumns> {
-        self.plan().columns().to_vec()
+    fn columns(&self) -> &[OutputColumns] {
+        &self.columns
     }
+    fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {
+        self.plan().apply_into(strengths, out, observer)
+    }
+    fn bytes(&self) -> u64 {
+        self.plan().bytes()
+    }
+}
+
+impl<T: DeviceScalar, N: Real> DeviceSolver for Planned<T, N> {
     fn set_points(&mut self, points: Placed) -> Result<(), Error> {
         let prepared = Prepared::new(&self.settings, points)?;
         let start = Instant::now();
@@ -247,9 +249,6 @@ impl<T: DeviceScalar, N: Real> Solver for Planned<T, N> {
         self.seconds.operators = start.elapsed().as_secs_f64();
         Ok(())
     }
-    fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<[f64; Stage::ALL.len()], Error> {
-        self.plan().apply_into(strengths, out, observer)
-    }
     fn report(&self) -> &BuildReport {
         &self.report
     }
@@ -258,9 +257,6 @@ impl<T: DeviceScalar, N: Real> Solver for Planned<T, N> {
     }
     fn counts(&self) -> &Counts {
         &self.counts
-    }
-    fn bytes(&self) -> u64 {
-        self.plan().bytes()
     }
     fn download(&self) -> Result<(Tree, Lists), Error> {
         let plan = self.plan();

@@ -137,7 +137,7 @@ pub struct DevicePoints {
     pub(crate) n: usize,
 }
 
-/// A tree in device memory; the fields are those of [`Tree`].
+/// A tree in device memory, with the same fields as [`Tree`].
 #[derive(Debug)]
 pub struct DeviceTree {
     pub(crate) device: Device,
@@ -371,7 +371,7 @@ impl DevicePoints {
     pub fn len(&self) -> usize {
         self.n
     }
-    /// Whether there are none.
+    /// Whether there are no points.
     pub fn is_empty(&self) -> bool {
         self.n == 0
     }

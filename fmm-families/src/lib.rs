@@ -7,13 +7,16 @@ mod plane;
 pub use plane::{has_gradient, only_f64, widen};
 
 use adaptive2d::PlaneKernel;
-use backend_cpu::{Isa, Precision, Settings, Solver};
-use backend_cuda::{Device, Direct, Sum};
+use backend_cpu::{Isa, OctreeSolver, Settings};
+use backend_cuda::{Device, DeviceSolver, Direct};
 use fmm_kernels::spherical::{SphericalOptions, layout::layout};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
-use fmm_traits::{Error, Family, Kernel, Lists, Member, Members, OutputColumns, Outputs, Tree, Visitor, facts};
+use fmm_traits::{
+    Error, Family, Kernel, Lists, Member, Members, OutputColumns, Outputs, Precision, Solver, Targets, Tree, Visitor,
+    facts,
+};
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Facts about the kernel that computes a set of outputs.
 #[derive(Clone, Debug)]
@@ -154,7 +157,7 @@ pub trait Dynamic: Send + Sync {
         outputs: Outputs,
         sources: &[f64],
         strengths: &[&[f64]],
-        targets: backend_cpu::Targets<'_>,
+        targets: Targets<'_>,
         precision: Precision,
         isa: Isa,
     ) -> Result<Vec<Vec<f64>>, Error>;
@@ -191,7 +194,7 @@ pub trait InSpace {
         lists: Lists,
         settings: &Settings,
         spherical: Option<SphericalOptions>,
-    ) -> Result<Box<dyn Solver>, Error>;
+    ) -> Result<Box<dyn OctreeSolver>, Error>;
     /// The fast method on a GPU, with the near field in f64.
     ///
     /// # Errors
@@ -202,7 +205,7 @@ pub trait InSpace {
         settings: &backend_cuda::Settings,
         precision: Precision,
         points: backend_cuda::Placed,
-    ) -> Result<Box<dyn backend_cuda::Solver>, Error>;
+    ) -> Result<Box<dyn DeviceSolver>, Error>;
     /// A direct sum on a GPU, in f64: pairs in f32 with coordinates in one piece do not keep a tolerance on points that lie
     /// close together.
     ///
@@ -213,8 +216,8 @@ pub trait InSpace {
         device: &Device,
         outputs: Outputs,
         sources: &[f64],
-        targets: backend_cuda::Targets<'_>,
-    ) -> Result<Box<dyn Sum>, Error>;
+        targets: Targets<'_>,
+    ) -> Result<Box<dyn Solver>, Error>;
 }
 
 /// The one implementation.
@@ -244,7 +247,7 @@ impl<F: Family> Dynamic for Erased<F> {
         outputs: Outputs,
         sources: &[f64],
         strengths: &[&[f64]],
-        targets: backend_cpu::Targets<'_>,
+        targets: Targets<'_>,
         precision: Precision,
         isa: Isa,
     ) -> Result<Vec<Vec<f64>>, Error> {
@@ -261,7 +264,7 @@ impl<F: Family> InSpace for Erased<F> {
         lists: Lists,
         settings: &Settings,
         spherical: Option<SphericalOptions>,
-    ) -> Result<Box<dyn Solver>, Error> {
+    ) -> Result<Box<dyn OctreeSolver>, Error> {
         match spherical {
             Some(options) => backend_cpu::spherical::plan(&self.0, outputs, tree, lists, settings, options),
             None => backend_cpu::plan(&self.0, outputs, tree, lists, settings),
@@ -273,7 +276,7 @@ impl<F: Family> InSpace for Erased<F> {
         settings: &backend_cuda::Settings,
         precision: Precision,
         points: backend_cuda::Placed,
-    ) -> Result<Box<dyn backend_cuda::Solver>, Error> {
+    ) -> Result<Box<dyn DeviceSolver>, Error> {
         match precision {
             Precision::F32 => backend_cuda::solver::<F, f32, f64>(&self.0, outputs, settings, points),
             Precision::F64 => backend_cuda::solver::<F, f64, f64>(&self.0, outputs, settings, points),
@@ -284,8 +287,8 @@ impl<F: Family> InSpace for Erased<F> {
         device: &Device,
         outputs: Outputs,
         sources: &[f64],
-        targets: backend_cuda::Targets<'_>,
-    ) -> Result<Box<dyn Sum>, Error> {
-        Ok(Box::new(Mutex::new(Direct::<f64>::new(device, &self.0, outputs, sources, targets, None)?)))
+        targets: Targets<'_>,
+    ) -> Result<Box<dyn Solver>, Error> {
+        Ok(Direct::<f64>::new(device, &self.0, outputs, sources, targets, None)?.solver())
     }
 }

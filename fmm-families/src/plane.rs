@@ -2,8 +2,8 @@
 
 use crate::{AnyFamily, Dynamic, Facts, Place};
 use adaptive2d::PlaneKernel;
-use backend_cpu::{Isa, Precision, Targets, laurent};
-use fmm_traits::{Error, OutputColumns, Outputs};
+use backend_cpu::{Isa, laurent};
+use fmm_traits::{Error, OutputColumns, Outputs, Precision, Targets};
 use std::sync::Arc;
 
 impl From<PlaneKernel> for AnyFamily {
@@ -91,8 +91,8 @@ impl Dynamic for PlaneKernel {
         let targets = match targets {
             Targets::Points(points) => points,
             // A source at the place of a target counts 0, whatever its index.
-            Targets::Sources(None) => sources,
-            Targets::Sources(Some(indices)) => {
+            Targets::Sources => sources,
+            Targets::Subset(indices) => {
                 at = indices.iter().flat_map(|&i| &sources[2 * i..2 * i + 2]).copied().collect();
                 &at
             }

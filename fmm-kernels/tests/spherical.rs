@@ -320,24 +320,6 @@ fn the_series_are_valid_where_the_lists_use_them() {
 }
 
 #[test]
-fn orders_follow_the_tolerance_down_to_the_floor() {
-    use accuracy::expected_error;
-    for k in 1..=7 {
-        let tolerance = 10f64.powi(-k);
-        let [potential, gradient] =
-            [Values::<Laplace, f64>::order_for(tolerance), Gradients::<Laplace, f64>::order_for(tolerance)]
-                .map(Result::unwrap);
-        for (p, gradient) in [(potential, false), (gradient, true)] {
-            assert!(expected_error::<f64>(p, gradient) <= tolerance);
-            assert!(p == MIN_ORDER || expected_error::<f64>(p - 1, gradient) > tolerance);
-        }
-    }
-    let floor = Values::<Laplace, f32>::order_for(1e-6);
-    assert!(matches!(floor, Err(Error::ToleranceFloor { precision: "f32", output: "potential", .. })), "{floor:?}");
-    assert!(matches!(Values::<Laplace, f64>::order_for(f64::NAN), Err(Error::Tolerance { .. })));
-}
-
-#[test]
 fn bad_orders_and_kernels_are_errors() {
     let order = |p| Values::<Laplace, f64>::new(&Laplace, p, VARIABLE).err();
     assert_eq!(order(0), Some(Error::Order { order: 0, min: MIN_ORDER, max: MAX_ORDER }));

@@ -6,7 +6,7 @@
 //! boxes. The idea comes from `boxtree`.
 
 use crate::tree::{Hierarchy, Lists, NONE};
-use crate::{Cloud, Cube, Error, Expansion};
+use crate::{Cloud, Cube, Expansion};
 
 /// An expansion whose only coefficient is the sum of strengths.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,9 +64,6 @@ impl Expansion<f64> for ConstantOne {
     }
     fn admissible(&self, _: Cube, _: Cube) -> bool {
         true
-    }
-    fn order_for(_: f64) -> Result<usize, Error> {
-        Ok(1)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The operators of an expansion, one box or one pair of boxes at a time. They are plain mathematics, which tests can
 //! check alone. Every batched or device implementation is compared with them.
 
-use crate::{Error, lane::Real};
+use crate::lane::Real;
 
 /// A cube: centre and side, in the user's units.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -74,9 +74,4 @@ pub trait Expansion<T: Real>: Send + Sync {
     fn admissible_p2l(&self, at: Cube, source: Cube) -> bool {
         self.admissible(source, at)
     }
-    /// Smallest order whose measured error stays below `tolerance`. If no order does, an error that names the smallest
-    /// reachable error.
-    fn order_for(tolerance: f64) -> Result<usize, Error>
-    where
-        Self: Sized;
 }

@@ -15,6 +15,7 @@ pub mod lane;
 pub mod member;
 pub mod record;
 pub mod report;
+pub mod sums;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 pub mod tree;
@@ -27,4 +28,5 @@ pub use lane::{Lane, Real, Simd, SimdLane};
 pub use member::{Member, Members};
 pub use record::{Tape, record};
 pub use report::{ErrorReport, OutputError};
+pub use sums::{Policy, Precision, Solver, StageSeconds, Targets};
 pub use tree::{Edges, Hierarchy, Lists, Points, Tree};

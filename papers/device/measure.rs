@@ -1,14 +1,14 @@
 //! One case on the device: times of its stages, of tree and lists, and its error.
 
 use backend_cuda::{
-    CallerPoints, Device, DeviceArray, Direct, Ends, Plan, Root, SphericalSettings, Targets, Translation, TreeOptions,
-    build, uvwx,
+    CallerPoints, Device, DeviceArray, Direct, Ends, Plan, Root, SphericalSettings, Translation, TreeOptions, build,
+    uvwx,
 };
 use fmm_kernels::Laplace;
 use fmm_kernels::equivalent::surface;
 use fmm_kernels::spherical::Truncation;
 use fmm_traits::testkit::clouds::{CloudKind, Generator};
-use fmm_traits::{Error, Outputs, Stage};
+use fmm_traits::{Error, Outputs, Stage, Targets};
 use fmm_tree::ListOptions;
 use std::time::Instant;
 
@@ -105,7 +105,7 @@ impl<'a> Cloud<'a> {
     }
 
     fn at(&self) -> Targets<'_> {
-        self.targets.as_deref().map_or(Targets::Sources(None), Targets::Points)
+        self.targets.as_deref().map_or(Targets::Sources, Targets::Points)
     }
 
     /// Seconds of the direct sum, with everything in device memory.
@@ -164,7 +164,7 @@ impl<'a> Cloud<'a> {
         let chosen: Vec<usize> = (0..SAMPLES.min(m)).map(|i| i * (m / SAMPLES.min(m))).collect();
         let points: Vec<f64>;
         let at = match &self.targets {
-            None => Targets::Sources(Some(&chosen)),
+            None => Targets::Subset(&chosen),
             Some(t) => {
                 points = chosen.iter().flat_map(|&i| t[3 * i..3 * i + 3].iter().copied()).collect();
                 Targets::Points(&points)

@@ -74,7 +74,7 @@ fn evaluation(points: &[f64], strengths: &[f64], depth: usize, order: usize) -> 
     let series = Laurent::new(PlaneKernel::Harmonic, order, false).expect("order");
     let plan = LaurentPlan::new(pyramid, lists, series, Isa::detect(), order <= 24).expect("plan").shortened(THETA);
     let mut out = vec![0.0; points.len() / 2 * series.values()];
-    let stages = plan.apply(&mut LaurentWorkspace::default(), strengths, &mut out, &mut |_, _| true).expect("sums").0;
+    let stages = plan.apply(&mut LaurentWorkspace::default(), strengths, &mut out, &mut |_, _| true).expect("sums");
     Seconds { total: start.elapsed().as_secs_f64(), pyramid: built, connect: connected - built, stages }
 }
 

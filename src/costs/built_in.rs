@@ -46,10 +46,10 @@ const SPHERICAL: [[f64; 4]; 5] = [
 ];
 
 /// Mean points of a leaf of a treecode; a group of M2P on a GPU has as many.
-pub(crate) const TREECODE_LEAF: f64 = 64.0;
+pub(super) const TREECODE_LEAF: f64 = 64.0;
 /// The same of spherical harmonics on CPUs. A million uniform points, θ = 0.9, p = 6: 1.38, 1.18, 1.12 s with 57, 37, 27
 /// points a leaf, with gradients 2.24, 1.91, 1.91 s; smaller leaves make longer lists.
-pub(crate) const HARMONIC_TREECODE_LEAF: f64 = 36.0;
+pub(super) const HARMONIC_TREECODE_LEAF: f64 = 36.0;
 /// Boxes that a target of a treecode meets at θ = 1: of a million uniform points, θ = 0.9, p = 6, 1.24 s.
 pub(super) const BOXES: f64 = 60.0;
 /// Time of a harmonic of M2P, over that of a pair of points.

@@ -9,17 +9,25 @@
 //! the parts, so that the same numbers serve trees whose boxes have fewer neighbours.
 
 mod built_in;
-mod price;
+mod core;
+mod device;
+mod plane;
 
-pub(crate) use built_in::{HARMONIC_TREECODE_LEAF, PLANE_THETA, ROUGH_NEAR_FIELD, TREECODE_LEAF, plane_population};
-pub(crate) use price::{DeviceCosts, PlaneCosts};
+pub(crate) use self::core::CoreCosts;
+pub(crate) use built_in::{PLANE_THETA, ROUGH_NEAR_FIELD, plane_population};
+pub(crate) use device::DeviceCosts;
+pub(crate) use plane::PlaneCosts;
 
+use crate::mesh::Mesh;
+use crate::parts::Parts;
 use crate::variant::Expansion;
-use backend_cpu::Precision;
-use built_in::{EVALUATION, SMALLEST_LEAF, costs};
+use built_in::{HARMONIC, costs};
 use fmm_families::Facts;
+use fmm_kernels::equivalent::surface;
+use fmm_traits::Precision;
 use fmm_traits::{Error, Outputs};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Costs on one core, in nanoseconds: what [`Method::Auto`](crate::Method::Auto) and leaf sizes are chosen by. The default is
 /// built in, and knows no machine; [`CostModel::measure`] adds cases measured here. Plain data: kept in a file it is frozen.
@@ -69,6 +77,29 @@ impl Default for CostModel {
     }
 }
 
+/// What sums in space cost on one processor, for one kernel with its outputs in one precision.
+pub(crate) trait Prices {
+    /// Name of the costs.
+    fn source(&self) -> &str;
+    /// Seconds of direct summation between `[sources, targets]` points.
+    fn direct(&self, points: [usize; 2]) -> f64;
+    /// Mean points of a leaf that balance near and far field at an order.
+    fn occupancy(&self, parts: &Parts, order: usize) -> f64;
+    /// Seconds of a fast evaluation for points that fill a cube evenly, with `leaf` points a leaf. Infinite if the
+    /// expansion has no costs.
+    fn forecast(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> f64;
+    /// Seconds of a fast evaluation from the counts of its lists.
+    fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64;
+}
+
+/// Numbers of an expansion that M2P and P2L evaluate at a point, in units of a pair of points.
+fn pairs_of_an_expansion(expansion: Expansion, order: usize) -> f64 {
+    match expansion {
+        Expansion::Equivalent => surface::len(order) as f64,
+        Expansion::Spherical => HARMONIC * order.pow(2) as f64,
+    }
+}
+
 /// Name of the numbers that know no machine.
 pub(crate) const BUILT_IN: &str = "built-in";
 
@@ -105,18 +136,12 @@ impl CostModel {
         Ok(())
     }
 
-    /// The costs of a case, and where they come from.
-    pub(crate) fn of(
-        &self,
-        kernel: &str,
-        precision: Precision,
-        outputs: Outputs,
-        facts: &Facts,
-    ) -> (std::borrow::Cow<'_, Costs>, &str) {
+    /// The costs of a case on one core: those that were measured, else the built-in ones, scaled to the kernel.
+    pub(crate) fn of(&self, kernel: &str, precision: Precision, outputs: Outputs, facts: &Facts) -> CoreCosts<'_> {
         let is = |c: &&Costs| c.kernel == kernel && c.precision == precision.name() && c.outputs == outputs.names();
         match self.cases.iter().find(is) {
-            Some(costs) => (std::borrow::Cow::Borrowed(costs), &self.source),
-            None => (std::borrow::Cow::Owned(scaled(costs(), precision, facts)), BUILT_IN),
+            Some(costs) => CoreCosts { costs: Cow::Borrowed(costs), source: &self.source },
+            None => CoreCosts { costs: Cow::Owned(scaled(costs(), precision, facts)), source: BUILT_IN },
         }
     }
 }
@@ -164,33 +189,5 @@ impl Costs {
             leaf: between(a.leaf, b.leaf),
             m2l: between(a.m2l, b.m2l),
         }
-    }
-
-    /// Seconds of direct summation.
-    pub(crate) fn direct(&self, n: usize, m: usize) -> f64 {
-        1e-9 * self.pair * n as f64 * m as f64
-    }
-
-    /// Points of a leaf, eq. 28.
-    pub(crate) fn occupancy(&self, expansion: Expansion, p: usize) -> f64 {
-        let far = self.far(expansion, p);
-        ((far.leaf + 189.0 * far.m2l + 27.0 * self.leaves) / (27.0 * self.pair)).sqrt().max(SMALLEST_LEAF)
-    }
-
-    /// Seconds of a fast evaluation with `s` points a leaf, eq. 27 in a cube of uniform points: boxes at its faces have fewer
-    /// neighbours. Infinite where the expansion has no costs.
-    pub(crate) fn fast(&self, expansion: Expansion, p: usize, s: f64, n: usize, m: usize) -> f64 {
-        let far = self.far(expansion, p);
-        if far.m2l.is_infinite() {
-            return f64::INFINITY;
-        }
-        let [n, m] = [n as f64, m as f64];
-        let leaves = (n.max(m) / s).max(1.0);
-        let side = leaves.cbrt();
-        let near = (3.0 - 2.0 / side).powi(3);
-        let across = ((6.0 - 8.0 / side).max(0.0).powi(3) - near).max(0.0);
-        let points = 0.5 * (n + m) * far.point;
-        let boxes = leaves * (far.leaf + across * far.m2l + near * self.leaves);
-        1e-9 * (EVALUATION + points + boxes + near * self.pair * n * m / leaves)
     }
 }

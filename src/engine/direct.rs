@@ -1,16 +1,15 @@
 //! Pair by pair.
 
-use super::{Engine, Placed, ProbeSeconds, Seconds, Watch};
+use super::{Engine, Placed, ProbeSeconds, Watch};
 use crate::choice::Choice;
 use crate::mesh::Mesh;
 use crate::near::NearBlock;
 use crate::probe::Trial;
-use crate::request::{Fmm, Targets};
+use crate::request::Fmm;
 use crate::rng::Rng;
-use backend_cpu::Precision;
 use backend_cpu::sum::together;
 use fmm_families::Facts;
-use fmm_traits::{Error, Stage};
+use fmm_traits::{Error, Precision, Stage, StageSeconds, Targets};
 use std::time::Instant;
 
 /// Pairs of one uninterruptible piece of a sum.
@@ -44,7 +43,7 @@ enum At {
 }
 
 impl Direct {
-    pub(super) fn new(request: &Fmm, choice: &Choice) -> Self {
+    pub fn new(request: &Fmm, choice: &Choice) -> Self {
         let points = Ends { sources: Vec::new(), targets: At::Sources(Vec::new()) };
         Direct { request: request.clone(), choice: choice.clone(), points, site: None }
     }
@@ -103,11 +102,11 @@ impl Engine for Direct {
         let targets = match &ends.targets {
             At::Points(t) => {
                 at = (vec![], picked.iter().flat_map(|&i| &t[dim * i..dim * (i + 1)]).copied().collect());
-                backend_cpu::Targets::Points(&at.1)
+                fmm_traits::Targets::Points(&at.1)
             }
             At::Sources(s) => {
                 at = (picked.iter().map(|&i| s[i]).collect(), vec![]);
-                backend_cpu::Targets::Sources(Some(&at.0))
+                fmm_traits::Targets::Subset(&at.0)
             }
         };
         let n = ends.sources.len() / dim * c.facts.strengths;
@@ -133,7 +132,7 @@ impl Engine for Direct {
     }
 
     /// In pieces, so that it can be watched.
-    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<Seconds, Error> {
+    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {
         let (start, targets) = (Instant::now(), self.n_targets());
         let (r, isa) = (&self.request, self.choice.isa);
         let Facts { dim, values, .. } = self.choice.facts;
@@ -142,15 +141,15 @@ impl Engine for Direct {
             watch(Stage::P2p.name(), first as f64 / targets as f64)?;
             let range = first..targets.min(first + piece);
             let place = match &self.points.targets {
-                At::Points(t) => backend_cpu::Targets::Points(&t[dim * range.start..dim * range.end]),
-                At::Sources(s) => backend_cpu::Targets::Sources(Some(&s[range.clone()])),
+                At::Points(t) => fmm_traits::Targets::Points(&t[dim * range.start..dim * range.end]),
+                At::Sources(s) => fmm_traits::Targets::Subset(&s[range.clone()]),
             };
             let sums = r.family.direct(r.outputs, &self.points.sources, strengths, place, r.precision, isa)?;
             for (rows, sums) in rows.iter_mut().zip(&sums) {
                 rows[values * range.start..values * range.end].copy_from_slice(sums);
             }
         }
-        let mut seconds = Seconds::default();
+        let mut seconds = StageSeconds::default();
         seconds[Stage::P2p as usize] = start.elapsed().as_secs_f64();
         Ok(seconds)
     }

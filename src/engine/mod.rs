@@ -1,31 +1,31 @@
 //! The ways of computing, one file each, behind one trait: a plan checks, chooses and keeps the caller's order, an
 //! engine holds the points and computes.
 
-mod cuda;
+mod device;
 mod direct;
 mod octree;
 mod plane;
+
+pub(crate) use device::Device;
+pub(crate) use direct::Direct;
+pub(crate) use octree::Octree;
 
 use crate::candidates::{self, Layout};
 use crate::choice::Choice;
 use crate::machine;
 use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
-use crate::parts::{Parts, Policy};
+use crate::parts::Parts;
 use crate::probe::Trial;
-use crate::request::{Backend, Fmm, Method, Targets};
+use crate::request::{Fmm, Method};
 use crate::variant::{Expansion, Truncation};
-use backend_cpu::Precision;
 use fmm_families::Facts;
 use fmm_kernels::equivalent::surface;
-use fmm_traits::{Error, Stage};
+use fmm_traits::{Error, Policy, Precision, StageSeconds, Targets};
 use fmm_tree::{BuildOptions, BuildReport, ListOptions};
 
 /// Called before each phase with the fraction done; an error (cancellation) ends the work.
 pub(crate) type Watch<'a> = &'a dyn Fn(&'static str, f64) -> Result<(), Error>;
-
-/// Seconds of each stage.
-pub(crate) type Seconds = [f64; Stage::ALL.len()];
 
 /// What placing the points had to report.
 #[derive(Clone, Default)]
@@ -68,7 +68,7 @@ pub(crate) trait Engine: Send + Sync {
     /// Direct sums in f64 at `targets`, whatever the points of the engine.
     fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {
         let (r, c) = self.asked();
-        let sums = r.family.direct(r.outputs, sources, &[strengths], on_cpu(targets), Precision::F64, c.isa)?;
+        let sums = r.family.direct(r.outputs, sources, &[strengths], targets, Precision::F64, c.isa)?;
         Ok(sums.into_iter().next().unwrap_or_default())
     }
     /// Takes new points, beside those that are there.
@@ -83,7 +83,7 @@ pub(crate) trait Engine: Send + Sync {
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error>;
     /// Overwrites the `rows` (targets × values of the kernel) of each set of strengths with its sums, which have the same bits
     /// in whatever company.
-    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<Seconds, Error>;
+    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error>;
     /// How many sets share work in [`run`](Self::run), and the bytes it takes for each beyond the first.
     fn together(&self) -> (usize, u64) {
         (1, 0)
@@ -102,9 +102,9 @@ pub(crate) trait Engine: Send + Sync {
 fn one_by_one(
     strengths: &[&[f64]],
     rows: &mut [&mut [f64]],
-    run: impl Fn(&[f64], &mut [f64]) -> Result<Seconds, Error>,
-) -> Result<Seconds, Error> {
-    let mut seconds = Seconds::default();
+    run: impl Fn(&[f64], &mut [f64]) -> Result<StageSeconds, Error>,
+) -> Result<StageSeconds, Error> {
+    let mut seconds = StageSeconds::default();
     for (strengths, rows) in strengths.iter().zip(rows) {
         let once = run(strengths, rows)?;
         seconds.iter_mut().zip(once).for_each(|(sum, s)| *sum += s);
@@ -112,24 +112,12 @@ fn one_by_one(
     Ok(seconds)
 }
 
-/// The same targets for sums on the CPU.
-fn on_cpu(targets: Targets<'_>) -> backend_cpu::Targets<'_> {
-    match targets {
-        Targets::Sources => backend_cpu::Targets::Sources(None),
-        Targets::Subset(s) => backend_cpu::Targets::Sources(Some(s)),
-        Targets::Points(t) => backend_cpu::Targets::Points(t),
-    }
-}
-
 /// The engine of a choice, without points.
 pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
     match choice.layout {
-        Layout::Octree(parts) if matches!(request.backend, Backend::Cuda(_)) => {
-            Box::new(cuda::Cuda::new(request, choice, parts))
-        }
-        _ if choice.method == Method::Direct => Box::new(direct::Direct::new(request, choice)),
+        Layout::Octree(parts) => request.backend.processor().engine(request, choice, parts),
+        Layout::Pyramid { .. } if choice.method == Method::Direct => Box::new(Direct::new(request, choice)),
         Layout::Pyramid { kernel, theta } => Box::new(plane::Plane::new(request, choice, kernel, theta)),
-        Layout::Octree(parts) => Box::new(octree::Octree::new(request, choice, parts)),
     }
 }
 

@@ -1,16 +1,16 @@
 //! Octree and lists on the CPU.
 
-use super::{Engine, Placed, Placement, ProbeSeconds, Seconds, Watch};
+use super::{Engine, Placed, Placement, ProbeSeconds, Watch};
 use super::{build_options, list_options, picked};
 use crate::choice::Choice;
 use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
-use crate::parts::{Parts, Policy};
+use crate::parts::Parts;
 use crate::probe::Trial;
-use crate::request::{Fmm, Targets};
+use crate::request::Fmm;
 use crate::variant::Expansion;
-use backend_cpu::{Precision, Settings, Solver};
-use fmm_traits::{Cube, Error, Lists, Points, Stage, Tree};
+use backend_cpu::{OctreeSolver, Settings};
+use fmm_traits::{Cube, Error, Lists, Points, Policy, Precision, Stage, StageSeconds, Targets, Tree};
 use fmm_tree::{ListOptions, TreecodeOptions};
 use std::borrow::Cow;
 use std::time::Instant;
@@ -21,7 +21,7 @@ pub(crate) struct Octree {
     choice: Choice,
     parts: Parts,
     /// None before the first points are settled.
-    solver: Option<Box<dyn Solver>>,
+    solver: Option<Box<dyn OctreeSolver>>,
     /// That of the solver.
     order: usize,
     /// The sources that are shown, when an evaluation at all sources serves a subset.
@@ -74,13 +74,13 @@ fn lists(tree: &Tree, parts: &Parts, options: &ListOptions, near: f64) -> Result
 }
 
 impl Octree {
-    pub(super) fn new(request: &Fmm, choice: &Choice, parts: Parts) -> Self {
+    pub fn new(request: &Fmm, choice: &Choice, parts: Parts) -> Self {
         let (request, choice) = (request.clone(), choice.clone());
         Octree { request, choice, parts, solver: None, order: 0, pick: None, site: None }
     }
 
     /// A solver of an order for a tree and its lists.
-    fn solver(&self, order: usize, tree: Tree, lists: Lists) -> Result<Box<dyn Solver>, Error> {
+    fn solver(&self, order: usize, tree: Tree, lists: Lists) -> Result<Box<dyn OctreeSolver>, Error> {
         let r = &self.request;
         let settings = Settings { order, precision: r.precision, isa: self.choice.isa, cache: r.cache.clone() };
         let spherical = (self.parts.expansion == Expansion::Spherical).then_some(self.parts.spherical);
@@ -127,7 +127,7 @@ impl Engine for Octree {
         let lists = &site.lists.as_ref().expect("just made").1;
         if site.trial.is_none() {
             let direct = |sources: &[f64], strengths: &[&[f64]], targets: &[f64]| {
-                let at = backend_cpu::Targets::Points(targets);
+                let at = fmm_traits::Targets::Points(targets);
                 r.family.direct(r.outputs, sources, strengths, at, Precision::F64, c.isa)
             };
             site.trial = Some(Trial::new(&site.tree, lists, &c.facts, &direct)?);
@@ -172,11 +172,11 @@ impl Engine for Octree {
         Ok(placed)
     }
 
-    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<Seconds, Error> {
-        let Some(solver) = &self.solver else { return Ok(Seconds::default()) };
+    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {
+        let Some(solver) = &self.solver else { return Ok(StageSeconds::default()) };
         let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
         let (pick, n_sources, values) = (self.pick.as_deref(), solver.tree().sources.len(), self.choice.facts.values);
-        picked(pick, n_sources, values, rows, |rows| Ok(solver.apply_batch(strengths, rows, &mut observer)?.0))
+        picked(pick, n_sources, values, rows, |rows| solver.apply_batch(strengths, rows, &mut observer))
     }
 
     fn together(&self) -> (usize, u64) {

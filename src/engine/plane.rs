@@ -1,17 +1,17 @@
 //! Pyramid, θ-criterion and Laurent series on the CPU (Goude & Engblom 2012).
 
-use super::{Engine, Placed, Placement, ProbeSeconds, Seconds, Watch, one_by_one};
+use super::{Engine, Placed, Placement, ProbeSeconds, Watch, one_by_one};
 use crate::choice::Choice;
 use crate::costs;
 use crate::mesh::Mesh;
 use crate::near::NearBlock;
 use crate::probe::Trial;
-use crate::request::{Fmm, Targets};
+use crate::request::Fmm;
 use adaptive2d::{ConnectOptions, Laurent, Norm, PlaneKernel, PlanePoints, Pyramid, PyramidOptions, connect};
+use backend_cpu::Workspaces;
 use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
-use backend_cpu::{Precision, Workspaces};
 use fmm_families::{has_gradient, widen};
-use fmm_traits::{Error, Hierarchy, Lists, Stage};
+use fmm_traits::{Error, Hierarchy, Lists, Precision, Stage, StageSeconds, Targets};
 use std::borrow::Cow;
 use std::time::Instant;
 
@@ -74,8 +74,8 @@ impl Plane {
     }
 
     /// The sums of one set of strengths.
-    fn one(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<Seconds, Error> {
-        let Some(plan) = &self.plan else { return Ok(Seconds::default()) };
+    fn one(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<StageSeconds, Error> {
+        let Some(plan) = &self.plan else { return Ok(StageSeconds::default()) };
         let mut workspace = self.workspaces.take();
         let done = self.sums(plan, &mut workspace, strengths, rows, watch);
         self.workspaces.put(workspace);
@@ -90,16 +90,16 @@ impl Plane {
         strengths: &[f64],
         rows: &mut [f64],
         watch: Watch,
-    ) -> Result<Seconds, Error> {
+    ) -> Result<StageSeconds, Error> {
         let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
         let values = self.choice.facts.values;
         if plan.values() == values {
-            return Ok(plan.apply(workspace, strengths, rows, &mut observer)?.0);
+            return plan.apply(workspace, strengths, rows, &mut observer);
         }
         let mut narrow = vec![0.0; rows.len() / values * plan.values()];
         let done = plan.apply(workspace, strengths, &mut narrow, &mut observer);
         widen(self.kernel, self.gradient, &narrow, rows);
-        Ok(done?.0)
+        done
     }
 }
 
@@ -139,7 +139,7 @@ impl Engine for Plane {
         let (r, c) = (&self.request, &self.choice);
         if site.trial.is_none() {
             let direct = |sources: &[f64], strengths: &[&[f64]], targets: &[f64]| {
-                let at = backend_cpu::Targets::Points(targets);
+                let at = fmm_traits::Targets::Points(targets);
                 r.family.direct(r.outputs, sources, strengths, at, Precision::F64, c.isa)
             };
             site.trial = Some(Trial::new(&site.pyramid, &site.lists, &c.facts, &direct)?);
@@ -168,7 +168,7 @@ impl Engine for Plane {
         Ok(site.placed)
     }
 
-    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<Seconds, Error> {
+    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {
         one_by_one(strengths, rows, |strengths, rows| self.one(strengths, rows, watch))
     }
 

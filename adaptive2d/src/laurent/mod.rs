@@ -7,7 +7,6 @@
 pub mod shift;
 
 use crate::complex::Complex;
-use crate::order::{Norm, order_for};
 use fmm_traits::{Cloud, Cube, Error, Expansion};
 use std::f64::consts::TAU;
 
@@ -261,8 +260,5 @@ impl Expansion<f64> for Laurent {
     fn admissible(&self, at: Cube, source: Cube) -> bool {
         let d = center(source) - center(at);
         d.re.hypot(d.im) >= (scale(at) + scale(source)) * (1.0 - 1e-12)
-    }
-    fn order_for(tolerance: f64) -> Result<usize, Error> {
-        order_for(tolerance, 0.5, Norm::L2)
     }
 }

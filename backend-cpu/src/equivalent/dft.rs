@@ -1,22 +1,22 @@
-//! Three-dimensional real Fourier transforms of several boxes at once, one box a lane.
+//! Three-dimensional real Fourier transforms of several boxes at once, one box per lane.
 //!
-//! A surface of order p fills p of the n = 2p − 1 points of each axis, so that a line has p inputs and n
-//! outputs (inverse: n and p). At these lengths the plain sum over cosines and sines, with frequencies k
-//! and n − k sharing their products and all zero lines left out, costs about what a fast transform of
-//! the full cube does, and it runs at the width of the machine. (A fast transform generic over lanes was
-//! tried: no faster at p ≤ 8, and its 31 fixed-length routines took minutes to compile.)
+//! A surface of order p fills p of the n = 2p − 1 points of each axis. A line of a forward transform therefore has p
+//! inputs and n outputs, and a line of an inverse transform has n inputs and p outputs. Each line is a plain sum over
+//! cosines and sines. Frequencies k and n − k share their products, and zero lines are left out. At these lengths the
+//! plain sum costs about as much as a fast transform of the full cube, and it fills the vectors of the machine. (A fast
+//! transform generic over lanes was no faster at p ≤ 8, and its 31 fixed-length routines took minutes to compile.)
 //!
-//! A real value is [`Dft::lanes`] scalars, a complex one twice as many (real parts, then imaginary).
-//! Spectra run over `(ky·half + kz)·n + kx`, the order in which the last pass leaves them;
-//! [`frequency`] gives the place in [`fmm_kernels::equivalent::spectra`]. Neither direction is scaled.
+//! A real value occupies [`Dft::lanes`] scalars. A complex value occupies twice as many: real parts, then imaginary
+//! parts. Entry `(ky·half + kz)·n + kx` of a spectrum is frequency (kx, ky, kz), the order in which the last pass
+//! writes the spectrum. [`frequency`] gives the place in [`fmm_kernels::equivalent::spectra`]. Neither direction is
+//! scaled.
 
 use super::families::FAMILY;
 use crate::lanes::{Isa, Vectorized, dispatch};
 use fmm_kernels::equivalent::{spectra::Grid, surface};
 use fmm_traits::{Lane, Real, Simd, SimdLane};
 
-/// Place of entry `f` of a spectrum of this module in the layout of
-/// [`fmm_kernels::equivalent::spectra`].
+/// Place of entry `f` of a spectrum of this module in the layout of [`fmm_kernels::equivalent::spectra`].
 pub fn frequency(grid: Grid, f: usize) -> usize {
     let (n, half) = (grid.side, grid.half());
     let (ky, kz, kx) = (f / n / half, f / n % half, f % n);
@@ -77,7 +77,7 @@ impl<T: Real> Dft<T> {
     pub fn points(&self) -> usize {
         self.surface.len()
     }
-    /// Frequencies in a block: as many as make a vector of one family.
+    /// Frequencies in a block: as many as fill a vector with one family.
     pub fn group(&self) -> usize {
         self.lanes() / FAMILY
     }
@@ -102,7 +102,8 @@ impl<T: Real> Dft<T> {
         }
     }
 
-    /// Spectra of a group: `value(point, lanes)` fills in the surface values of the boxes.
+    /// Computes the spectra of [`lanes`](Self::lanes) boxes in `buffers.spectrum`. `value(point, lanes)` fills in the
+    /// surface values of the boxes at a point.
     pub fn forward(&self, buffers: &mut Buffers<T>, value: impl Fn(usize, &mut [T])) {
         let lanes = self.lanes();
         for (i, &at) in self.surface.iter().enumerate() {
@@ -111,7 +112,7 @@ impl<T: Real> Dft<T> {
         dispatch(self.isa, Forward { dft: self, buffers });
     }
 
-    /// Hands the spectrum of family `m` of the group to `to(block number, block)`: a block is
+    /// Hands the spectrum of family `m` of the transform to `to(block number, block)`. A block is
     /// `[re, im][child][frequency]` for [`group`](Self::group) frequencies.
     pub fn for_each_block(&self, buffers: &Buffers<T>, m: usize, mut to: impl FnMut(usize, &[T])) {
         let (group, lanes) = (self.group(), self.lanes());
@@ -130,7 +131,7 @@ impl<T: Real> Dft<T> {
         }
     }
 
-    /// Sets the spectrum of family `m` of the group from the blocks of [`for_each_block`](Self::for_each_block).
+    /// Sets the spectrum of family `m` of the transform from the blocks of [`for_each_block`](Self::for_each_block).
     pub fn fill_blocks<'a>(&self, buffers: &mut Buffers<T>, m: usize, from: impl Fn(usize) -> &'a [T]) {
         let (group, lanes) = (self.group(), self.lanes());
         for (g, frequencies) in buffers.spectrum.chunks_mut(group * 2 * lanes).enumerate() {
@@ -147,7 +148,8 @@ impl<T: Real> Dft<T> {
         }
     }
 
-    /// Surface values of a group from `buffers.spectrum`, handed to `value(point, lanes)`.
+    /// Transforms `buffers.spectrum` back, and hands the values of the boxes at each surface point to
+    /// `value(point, lanes)`.
     pub fn inverse(&self, buffers: &mut Buffers<T>, mut value: impl FnMut(usize, &[T])) {
         let lanes = self.lanes();
         dispatch(self.isa, Inverse { dft: self, buffers: &mut *buffers });
@@ -157,7 +159,7 @@ impl<T: Real> Dft<T> {
     }
 }
 
-/// One vector of a buffer. Checked: the passes are bound by arithmetic.
+/// One vector of a buffer. Checking the index is free here: the passes are bound by arithmetic.
 #[inline(always)]
 fn get<V: SimdLane>(from: &[V::Scalar], at: usize) -> V {
     let from = &from[at..at + V::WIDTH];
@@ -216,7 +218,7 @@ impl<T: Real> Vectorized for Forward<'_, T> {
     }
 }
 
-/// n frequencies of p consecutive complex values.
+/// Transforms a line forward: p consecutive complex values → n frequencies.
 #[inline(always)]
 fn spread<T: Real, S: Simd>(
     angles: &[T],
@@ -274,8 +276,8 @@ impl<T: Real> Vectorized for Inverse<'_, T> {
                     collect::<T, S>(angles, p, n, b, place, lanes, a, (x * half + kz) * p * 2 * lanes + v);
                 }
             }
-            // z: the half spectrum of a real line, kz > 0 counting twice; only points of the surface, the
-            // others stay zero for the next forward transform.
+            // z: half spectrum of a real line, in which kz > 0 counts twice. Only surface points are computed. Inner
+            // points stay zero for the next forward transform.
             for xy in 0..p * p {
                 let edge = |i: usize| i == 0 || i + 1 == p;
                 let step = if edge(xy / p) || edge(xy % p) { 1 } else { p - 1 };
@@ -294,7 +296,7 @@ impl<T: Real> Vectorized for Inverse<'_, T> {
     }
 }
 
-/// p consecutive complex values from n frequencies.
+/// Transforms a line back: n frequencies → p consecutive complex values. Overwrites `from`.
 #[inline(always)]
 fn collect<T: Real, S: Simd>(
     angles: &[T],
@@ -343,7 +345,7 @@ mod tests {
                 dft.forward(&mut buffers, |i, x| {
                     x.iter_mut().enumerate().for_each(|(k, x)| *x = T::of(value(i, k)));
                 });
-                // The mean is entry 0, and the spectrum is that of the definition at one frequency.
+                // The spectrum agrees with the definition at one frequency.
                 let (grid, lanes) = (dft.grid(), dft.lanes());
                 let (ky, kz, kx) = (2, 1, grid.side - 1);
                 let mut expected = (0.0, 0.0);

@@ -1,5 +1,5 @@
-//! The M2L edges of a level as pairs of *families*: the up to eight children of one box, and those of
-//! the 26 boxes around it.
+//! The M2L edges of a level as pairs of *families*. A family is the children of one box, up to eight. Its source
+//! families are the children of the 26 boxes around that box.
 
 use fmm_kernels::equivalent::spectra::{OFFSETS, offset_index};
 use fmm_traits::{Error, Lists, Tree, tree::NONE};
@@ -7,16 +7,16 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// Children of a box.
+/// Number of children of a box.
 pub const FAMILY: usize = 8;
-/// Boxes around a box.
+/// Number of boxes around a box.
 pub const AROUND: usize = 26;
 
-/// For two families in one of the [`AROUND`] positions, the operators between their children.
+/// The operators between the children of two families, for one of the [`AROUND`] relative positions.
 pub struct Position {
-    /// `operator[source octant][target octant]`; [`OFFSETS`] for adjacent boxes, which have none.
+    /// `operator[source octant][target octant]`. Adjacent boxes have no operator and the entry [`OFFSETS`].
     pub operator: [[u16; FAMILY]; FAMILY],
-    /// The pairs that are not adjacent: bit `8·target + source`.
+    /// The pairs of children that are not adjacent: bit `8·target octant + source octant`.
     far: u64,
 }
 
@@ -42,11 +42,11 @@ pub static POSITIONS: LazyLock<[Position; AROUND]> = LazyLock::new(|| {
 /// The M2L edges of one level, family by family.
 #[derive(Debug, Default)]
 pub struct Families {
-    /// Parent box of each family that sends or receives; the place here is the family's *row*.
+    /// Parent box of each family that sends or receives. The index of a parent is the *row* of its family.
     pub parents: Vec<u32>,
-    /// Rows of the families around each family that it receives from; [`NONE`] where there is none.
+    /// For each family and position, the row of the source family there, or [`NONE`] if there are no edges from it.
     pub around: Vec<[u32; AROUND]>,
-    /// Children that have sources, by octant, of each family.
+    /// For each family, the children that have sources, one bit per octant.
     pub present: Vec<u8>,
 }
 
@@ -61,9 +61,12 @@ impl Families {
     }
 }
 
-/// Arranges the M2L edges of `lists`. Between two families there are either no edges or all of those
-/// between boxes with sources and boxes with targets that are not adjacent; an edge that this form
-/// cannot take, and a pair of families with some edges missing or twice, is an error that names it.
+/// Arranges the M2L edges of `lists`, level by level. Between two families there must be either no edges, or exactly
+/// one edge between each child with sources and each child with targets that is not adjacent to it.
+///
+/// # Errors
+/// [`Error::Edge`] names an edge that this form cannot express, an edge that is there twice, or a pair of families of
+/// which some edges are missing.
 pub fn arrange(tree: &Tree, lists: &Lists) -> Result<Vec<Families>, Error> {
     (0..tree.levels()).map(|level| arrange_level(tree, lists, level)).collect()
 }
@@ -81,7 +84,7 @@ fn arrange_level(tree: &Tree, lists: &Lists, level: usize) -> Result<Families, E
     }
     let first = lists.m2l.sources[edges.start];
     let above = tree.level(level.checked_sub(1).ok_or_else(|| apart(0, first))?);
-    // Rows of the parents, in Morton order; first marked, then numbered.
+    // Row of each box of the level above, in Morton order: first marked with 0, then numbered.
     let mut row = vec![NONE; above.len()];
     for t in boxes.clone().filter(|&t| !lists.m2l.row(t).is_empty()) {
         row[tree.parent[t] as usize - above.start] = 0;
@@ -114,8 +117,8 @@ fn arrange_level(tree: &Tree, lists: &Lists, level: usize) -> Result<Families, E
     Ok(families)
 }
 
-/// The rows around the family of `parent`, whose children `receivers` have targets. `parents` of each row,
-/// `row` of each box of the level `above`.
+/// The rows of the source families around the family of `parent`. `receivers` are the children of `parent` that have
+/// targets. `parents` is indexed by row, `row` by box of the level `above`.
 fn around(
     tree: &Tree,
     lists: &Lists,

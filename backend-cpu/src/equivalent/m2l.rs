@@ -1,17 +1,19 @@
 //! M2L through Fourier space, frequency by frequency.
 //!
-//! At one frequency, M2L between two families (the eight children of a box, and those of a box beside
-//! it) is a product of an 8×8 matrix of operators with the eight spectra of the sources
-//! (Malhotra & Biros 2015, §3.2). The 26 matrices of one frequency, put together from the 316 distinct
-//! operators, stay near the first-level cache (40 KB in f64), the spectra of the families of the level at that
-//! frequency in the second. The eight targets run along the lanes, a source spectrum is a broadcast, and four
-//! target families share the loads of a matrix. Three products make a complex one, (Gauss)
-//! re = Σ a·x − Σ b·y, im = Σ (a + b)·(x + y) − Σ a·x − Σ b·y, and as they are sums over all sources the
-//! differences are taken once: 12 fused multiply-adds for 3 loads and 12 broadcasts. The differences cancel: rounding
-//! is 1.4 to 1.7 times that of four products, which shows in f32 at high orders only. The sums of a
-//! frequency take the place of its spectra.
+//! A family is the eight children of a box. At one frequency, M2L from a family to the family of a neighbouring box is
+//! a product of an 8×8 matrix of operators with the eight spectra of the sources (Malhotra & Biros 2015, §3.2). The 26
+//! matrices of one frequency are put together from the 316 distinct operators. The matrices (40 KB in f64) stay near
+//! the first-level cache, and the spectra of all families of the level at that frequency stay in the second-level
+//! cache.
 //!
-//! Vectors wider than a family (16 × f32) hold several frequencies of it, interleaved.
+//! The eight targets run along the lanes. A source spectrum is broadcast. Four target families share the loads of a
+//! matrix. A complex product takes three real products (Gauss): re = Σ a·x − Σ b·y,
+//! im = Σ (a + b)·(x + y) − Σ a·x − Σ b·y. Each Σ runs over all sources, so the differences are taken once. That makes
+//! 12 fused multiply-adds for 3 loads and 12 broadcasts. The differences cancel: rounding is 1.4 to 1.7 times that of
+//! four products, which shows in f32 at high orders only.
+//!
+//! The sums of a frequency overwrite the spectra of that frequency. A vector wider than a family (16 × f32) holds
+//! several frequencies of the family, interleaved.
 
 use super::dft::{Buffers, Dft, frequency};
 use super::families::{AROUND, FAMILY, Families, POSITIONS};
@@ -26,7 +28,7 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
-/// The operators of one level in the order in which the stage reads them.
+/// The operators of one level, in the order in which the M2L stage reads them.
 pub struct Table<T> {
     /// `[group][value][strength][operator][re, im][frequency of the group]`; operator [`OFFSETS`] is zero.
     data: Vec<T>,
@@ -36,11 +38,11 @@ pub struct Table<T> {
     strengths: usize,
 }
 
-/// Kernel and precision, parameters, order, instruction set.
+/// Key of a shared table: kernel, precision, parameters (as bits), order, instruction set.
 type Key = (TypeId, TypeId, Vec<u64>, usize, Isa);
 
 impl<T: Scalar> Table<T> {
-    /// Packs the spectra of `kernel` on unit boxes with parameters `params`.
+    /// Packs the spectra of `kernel` with parameters `params` on the unit box.
     pub fn new(kernel: &Member, params: &[f64], dft: &Dft<T>, p: usize) -> Self {
         let (group, grid) = (dft.group(), dft.grid());
         let (values, strengths) = (kernel.values, kernel.strengths);
@@ -59,12 +61,12 @@ impl<T: Scalar> Table<T> {
         table
     }
 
-    /// Numbers for all operators of a group, a value and a strength.
+    /// Number of scalars for all operators of one group, value and strength.
     fn stride(&self) -> usize {
         (OFFSETS + 1) * 2 * self.group
     }
 
-    /// [`new`](Self::new), or the same table while another plan holds it.
+    /// The table that another plan holds for the same key, or else a [`new`](Self::new) table.
     pub fn shared(kernel: &Member, params: &[f64], dft: &Dft<T>, p: usize, isa: Isa) -> Arc<Self> {
         static TABLES: LazyLock<Mutex<HashMap<Key, Weak<dyn Any + Send + Sync>>>> = LazyLock::new(Mutex::default);
         let bits = params.iter().map(|x| x.to_bits()).collect();
@@ -86,7 +88,7 @@ impl<T: Scalar> Table<T> {
         (self.data.len() * size_of::<T>()) as u64
     }
 
-    /// The matrices of a group, a value and a strength:
+    /// Writes the matrices of one group, value and strength (block `at` of the table) as
     /// `[position][source][re, im, re + im][target][frequency of the group]`.
     fn matrices(&self, at: usize, to: &mut [T]) {
         if self.group == 1 { self.matrices_of::<1>(at, to) } else { self.matrices_of::<2>(at, to) }
@@ -124,15 +126,14 @@ impl<T: Scalar> Scratch<T> {
     }
 }
 
-/// Numbers in the spectra of all families of a level, of which there are `families`, with `components`
-/// strengths or values.
+/// Number of scalars in the spectra of a level with `families` families, with `components` strengths or values per box.
 pub fn spectra_len<T: Scalar>(dft: &Dft<T>, families: usize, components: usize) -> usize {
     dft.groups() * families * components * 2 * FAMILY * dft.group()
 }
 
-/// M2L of one set of strengths on one level: `multipoles` and `locals` are the rows of the
-/// boxes of this level, the first of which is `first`; `locals` receives check values. `spectra` is
-/// a buffer. Bound by arithmetic, so that several sets would not share anything worth it.
+/// M2L of one set of strengths on one level. `multipoles` and `locals` are the rows of the boxes of this level, of
+/// which `first` is the first box. The stage adds check values to `locals`. `spectra` is a buffer. Sets of strengths
+/// are done one by one: the stage is bound by arithmetic, so sets have little to share.
 pub fn m2l<T: Scalar>(
     tree: &Tree,
     families: &Families,
@@ -160,7 +161,7 @@ pub fn m2l<T: Scalar>(
     let at = |group: usize, row: usize, c: usize| group * level + (row * components + c) * block;
     let together = dft.lanes() / FAMILY;
     let batches = rows.div_ceil(together);
-    // Child of octant k % 8 of family k / 8 of a batch of families.
+    // Entry k: the child in octant k % 8 of family k / 8 of a batch of families.
     let members = |batch: usize| {
         let mut boxes = [NONE; 2 * FAMILY];
         for (m, &parent) in families.parents[batch * together..].iter().take(together).enumerate() {
@@ -184,8 +185,8 @@ pub fn m2l<T: Scalar>(
                 });
                 for m in 0..together.min(rows - batch * together) {
                     dft.for_each_block(&s.buffers, m, |g, from| {
-                        // SAFETY: the block of one family and strength, inside `spectra` (need above); a family is in
-                        // one batch, so no other task touches it.
+                        // SAFETY: this is the block of one family and strength, inside `spectra` (`need` above). Each
+                        // family is in one batch, so no other task touches the block.
                         unsafe { shared.slice(at(g, batch * together + m, b), block) }.copy_from_slice(from);
                     });
                 }
@@ -195,7 +196,7 @@ pub fn m2l<T: Scalar>(
 
     spectra.par_chunks_mut(level).enumerate().for_each(|(group, spectra)| {
         scratch.with(|s| {
-            // Re, im and re + im of the sources; one row more, which is zero. The sums take their place.
+            // Re, im and re + im of the sources, and one more row of zeros. The sums overwrite the spectra.
             let (half, column) = (block / 2, block / 2 * 3);
             s.sources.resize((rows + 1) * strengths * column, T::default());
             let blocks = spectra.chunks_exact(components * block).flat_map(|r| r.chunks_exact(block).take(strengths));
@@ -223,7 +224,7 @@ pub fn m2l<T: Scalar>(
         if !here.clone().any(|r| families.receives(r)) {
             return;
         }
-        // Where the rows of this set begin. A box that is in none of the levels' rows would be out of bounds.
+        // Where the rows of this set begin. The assertion refuses a box that is not of this level.
         let starts = members(batch).map(|t| {
             (t != NONE).then(|| {
                 let row = downward.of(t as usize - first, set);
@@ -239,9 +240,10 @@ pub fn m2l<T: Scalar>(
                 dft.inverse(&mut s.buffers, |point, field| {
                     for (start, x) in starts.iter().zip(field) {
                         let Some(start) = start else { continue };
-                        // SAFETY: a < values and point < points: in the row of the box and this set, inside `locals` (asserted).
-                        // Boxes are children of one box each (`check_boxes`, of every tree that a plan takes), and a parent
-                        // is in one batch (`Families::parents` are numbered once), so no other task touches the row.
+                        // SAFETY: a < values and point < points, so the entry is in the row of the box and this set,
+                        // inside `locals` (asserted). Each box is a child of one box (`check_boxes`, of every tree that
+                        // a plan takes), and each parent is in one batch (`Families::parents` are numbered once), so no
+                        // other task touches the row.
                         unsafe { target.slice(start + a * points + point, 1)[0] += *x };
                     }
                 });
@@ -250,15 +252,15 @@ pub fn m2l<T: Scalar>(
     });
 }
 
-/// A pointer that tasks with disjoint targets share.
+/// A pointer shared by tasks that write disjoint targets.
 struct Shared<T>(*mut T);
-// SAFETY: each task writes only the part it owns (argued where the pointer is used).
+// SAFETY: each task writes only its own part (argued where the pointer is used).
 unsafe impl<T: Send> Sync for Shared<T> {}
 impl<T> Shared<T> {
     /// `len` numbers from `at`.
     ///
     /// # Safety
-    /// They must lie inside the allocation, and no other reference to them may be alive.
+    /// The range must lie inside the allocation, and no other reference to its numbers may be alive.
     #[allow(clippy::mut_from_ref)]
     unsafe fn slice(&self, at: usize, len: usize) -> &mut [T] {
         // SAFETY: the caller vouches for the range.
@@ -266,14 +268,14 @@ impl<T> Shared<T> {
     }
 }
 
-/// One of the components in a row.
+/// Component `index` of the `of` components in a row.
 struct Part {
     of: usize,
     index: usize,
 }
 
-/// Adds to component `to` of every family the field of strength `from` of the families around it, for one
-/// group of frequencies: `sources[row][strength][re, im, re + im]`, `sums[row][component][re, im]`.
+/// Adds, for one group of frequencies, the field of strength `from` of the source families to component `to` of every
+/// target family. The arrays are `sources[row][strength][re, im, re + im]` and `sums[row][component][re, im]`.
 struct Accumulate<'a, T> {
     families: &'a Families,
     matrices: &'a [T],
@@ -296,7 +298,7 @@ impl<T: Scalar> Vectorized for Accumulate<'_, T> {
 }
 
 impl<T: Scalar> Accumulate<'_, T> {
-    /// `TILE` target families at a time, the targets of each in up to `PARTS` vectors.
+    /// Takes `TILE` target families at a time. The targets of a family fill up to `PARTS` vectors.
     #[inline(always)]
     fn tiles<S: Simd, const TILE: usize, const PARTS: usize>(self) {
         type V<S, T> = <T as fmm_traits::Real>::Vector<S>;
@@ -312,7 +314,7 @@ impl<T: Scalar> Accumulate<'_, T> {
         let zero = V::<S, T>::splat(0.0);
         let sources = sources[strength.index * column..].as_ptr();
         for first in (0..rows).step_by(TILE) {
-            // Σ re·x, Σ im·y and Σ (re + im)·(x + y): three products for a complex one (Gauss).
+            // Σ re·x, Σ im·y and Σ (re + im)·(x + y): three real products for a complex product (Gauss).
             let mut sum = [[[zero; PARTS]; 3]; TILE];
             for d in 0..AROUND {
                 let mut members = 0;
@@ -322,15 +324,16 @@ impl<T: Scalar> Accumulate<'_, T> {
                     // Row `rows` is zero.
                     let row = if around == NONE { rows } else { around as usize };
                     members |= families.present.get(row).copied().unwrap_or(0);
-                    // SAFETY: row ≤ rows and the strength is one of a row: the column is inside `sources`.
+                    // SAFETY: row ≤ rows and strength.index < strength.of, so the column is inside `sources`.
                     *from = unsafe { sources.add(row * strength.of * column) };
                 }
                 let matrix = matrices[d * FAMILY * column..][..FAMILY * column].as_ptr();
-                // Not a closure: only what is inlined is compiled for the instruction set.
+                // A macro, not a closure: only inlined code is compiled for the instruction set.
                 macro_rules! add {
                     ($j:expr) => {
                         for part in 0..parts {
-                            // SAFETY: j < 8 and part·w < half: inside `matrix` (8 columns) and inside the columns `from`.
+                            // SAFETY: j < 8 and part·w < half, so all places are inside `matrix` (8 columns) and
+                            // `from`.
                             unsafe {
                                 let m = matrix.add($j * column + part * w);
                                 let (re, im) = (V::<S, T>::load(m), V::<S, T>::load(m.add(half)));

@@ -1,12 +1,12 @@
-//! The equivalent-density method on CPU cores. Mathematics and operators:
-//! [`fmm_kernels::equivalent`]; here is their execution, a file a stage:
+//! The equivalent-density method on CPU cores. The mathematics and the operators are in [`fmm_kernels::equivalent`].
+//! This module executes the stages:
 //!
 //! | stage | file |
 //! |---|---|
 //! | P2M, P2L, L2P, M2P | `points` |
 //! | M2M, L2L, surface solves | `translate` |
 //! | M2L | `m2l`, with its edges in `families` and its transforms in `dft` |
-//! | P2P | `near`, one storey up: that of every method in space |
+//! | P2P | `near` in the parent module, shared by all methods in space |
 
 mod dft;
 mod families;

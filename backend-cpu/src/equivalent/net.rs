@@ -1,11 +1,11 @@
-//! Net strengths of boxes: what densities keep to rounding ([`fmm_kernels::equivalent::net`]).
+//! Net strengths of boxes, kept exactly beside the densities ([`fmm_kernels::equivalent::net`]).
 
 use fmm_kernels::equivalent::{Operators, Scalar};
 use fmm_traits::Tree;
 use rayon::prelude::*;
 
-/// Component `component` of `strengths` (tree order) summed over the sources of each box, hatted: times
-/// side^`degree`.
+/// The net strength of each box: component `component` of `strengths` (tree order) summed over the sources of the box,
+/// times side^`degree` (hatted).
 pub fn strengths<T: Scalar>(tree: &Tree, strengths: &[Vec<f64>], component: usize, degree: i32) -> Vec<T> {
     let strengths = &strengths[component];
     let of_leaf = |b: usize| match tree.is_leaf(b) {
@@ -23,15 +23,16 @@ pub fn strengths<T: Scalar>(tree: &Tree, strengths: &[Vec<f64>], component: usiz
     (0..tree.levels()).flat_map(hatted).collect()
 }
 
-/// Puts the net strengths of box `b` into its density.
+/// Adds the net strengths of box `b` to the `density` of this box, each times the density of a unit source.
 pub fn add<T: Scalar>(operators: &Operators<T>, net: &[Vec<T>], b: usize, density: &mut [T]) {
     for ((_, unit), net) in operators.units().zip(net) {
         density.iter_mut().zip(unit).for_each(|(x, unit)| *x += net[b] * *unit);
     }
 }
 
-/// The density of box `b` in f64, behind what `wide` holds, with its net strengths to the last bits of that: far from the box its numbers
-/// cancel, the more the further, and the rounding of f32 would be left.
+/// Appends the density of box `b` to `wide` in f64, corrected so that each component sums to the net strength of the
+/// box in f64. Far from the box the entries of a density cancel, and without the correction the rounding of f32
+/// remains.
 pub fn in_f64<T: Scalar>(operators: &Operators<T>, net: &[Vec<T>], b: usize, density: &[T], wide: &mut Vec<f64>) {
     let first = wide.len();
     wide.extend(density.iter().map(|x| x.f64()));

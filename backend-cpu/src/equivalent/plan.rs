@@ -1,4 +1,4 @@
-//! The plan of the equivalent-density method: operators, arranged edges, workspaces.
+//! The plan of the equivalent-density method: operators, sorted edges and workspaces.
 
 use super::dft::Dft;
 use super::points::Surface;
@@ -9,24 +9,26 @@ use crate::frame::{Frame, Scratch};
 use crate::leaves::Leaves;
 use crate::pool::Pool;
 use crate::sum::Pair;
-use crate::{Precision, Settings, Solver, StageSeconds};
+use crate::{OctreeSolver, Settings};
 use fmm_kernels::equivalent::{Affine, OperatorSet, Operators, Scalar, expansion, surface};
 use fmm_traits::{
-    Error, Family, Kernel, Lists, Member, Members, Observer, OutputColumns, Outputs, Tree, Visitor, evaluate,
+    Error, Family, Kernel, Lists, Member, Members, Observer, OutputColumns, Outputs, Precision, Solver, StageSeconds,
+    Tree, Visitor, evaluate,
 };
 use std::sync::Arc;
 
 /// Plans the equivalent-density method for `family` on `tree` and `lists`, in the current rayon pool.
 ///
-/// Errors: the outputs are not those of the family; the order is out of range; an edge of the
-/// lists is outside the region where equivalent densities are valid.
+/// # Errors
+/// The family does not have the outputs, the order is out of range, or an edge of the lists is outside the region where
+/// equivalent densities are valid.
 pub fn plan<F: Family>(
     family: &F,
     outputs: Outputs,
     tree: Tree,
     lists: Lists,
     settings: &Settings,
-) -> Result<Box<dyn Solver>, Error> {
+) -> Result<Box<dyn OctreeSolver>, Error> {
     fmm_traits::facts::validate(family)?;
     family.visit(outputs, Maker { family, tree, lists, settings })?
 }
@@ -39,7 +41,7 @@ struct Maker<'a, F> {
 }
 
 impl<F: Family> Visitor for Maker<'_, F> {
-    type Output = Result<Box<dyn Solver>, Error>;
+    type Output = Result<Box<dyn OctreeSolver>, Error>;
     fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
         let Maker { family, tree, lists, settings } = self;
         match settings.precision {
@@ -49,29 +51,41 @@ impl<F: Family> Visitor for Maker<'_, F> {
     }
 }
 
-// Neither is generic: plans are compiled here, and not again in each crate that has a family.
+// `single` and `double` are not generic, so that plans are compiled here and not again in each crate with a family.
 #[inline(never)]
-fn single(kernels: Kernels<f32>, tree: Tree, lists: Lists, settings: &Settings) -> Result<Box<dyn Solver>, Error> {
+fn single(
+    kernels: Kernels<f32>,
+    tree: Tree,
+    lists: Lists,
+    settings: &Settings,
+) -> Result<Box<dyn OctreeSolver>, Error> {
     Ok(Box::new(Plan::new(kernels, tree, lists, settings)?))
 }
 #[inline(never)]
-fn double(kernels: Kernels<f64>, tree: Tree, lists: Lists, settings: &Settings) -> Result<Box<dyn Solver>, Error> {
+fn double(
+    kernels: Kernels<f64>,
+    tree: Tree,
+    lists: Lists,
+    settings: &Settings,
+) -> Result<Box<dyn OctreeSolver>, Error> {
     Ok(Box::new(Plan::new(kernels, tree, lists, settings)?))
 }
 
-/// What the kernels of a family leave behind; `T` is the precision of the far field.
+/// The kernels of a family without their types. `T` is the precision of the far field.
 pub(super) struct Kernels<T> {
-    /// Strengths → values: the near field, and that of leaves for which `T` has not the range.
+    /// Strengths → values in the near field.
     pub near: Pair<T>,
+    /// Strengths → values in f64, for leaves whose sums leave the range of `T`.
     pub near64: Pair<f64>,
     /// Strengths → check values.
     pub check: Pair<T>,
     /// Densities → values.
     pub far: Pair<T>,
+    /// Densities → values in f64.
     pub far64: Pair<f64>,
     family: Members,
     values: Member,
-    /// Parameters on the unit box that stands for one of a side.
+    /// Parameters after the dilation of a box of a given side to the unit box.
     dilated: fn(&[f64], f64) -> Vec<f64>,
     params: Vec<f64>,
     columns: Vec<OutputColumns>,
@@ -79,7 +93,7 @@ pub(super) struct Kernels<T> {
 }
 
 impl<T: Scalar> Kernels<T> {
-    /// Of `family`, with the kernels `S` and `E` of a visit.
+    /// The kernels of `family`, with the kernels `S` and `E` of a visit.
     fn of<F: Family, S: Kernel, E: Kernel>(family: &F, columns: Vec<OutputColumns>) -> Self {
         Kernels {
             near: Pair::close::<S>(),
@@ -96,34 +110,34 @@ impl<T: Scalar> Kernels<T> {
         }
     }
 
-    /// Components of an equivalent density and of check values.
+    /// Number of components of an equivalent density, and of check values.
     fn components(&self) -> [usize; 2] {
         [self.family.equivalent.strengths, self.family.equivalent.values]
     }
 
-    /// What locals carry beside densities, for a root of side `side`.
+    /// The operations on the affine parts of locals, for a root of side `side`.
     fn affine(&self, side: f64, order: usize) -> Affine<T> {
         let params = (self.family.equivalent.unit_parameters)(&self.params, side);
         Affine::new(&self.family, &self.values, &params, order)
     }
 
-    /// Parameters on the unit box that stands for one of side `side`.
+    /// Parameters after the dilation of a box of side `side` to the unit box.
     fn parameters(&self, side: f64) -> Vec<f64> {
         (self.dilated)(&self.params, side)
     }
 }
 
-/// What a plan holds that does not change between applications; `T` is the precision of the far field.
-/// Kernels enter as [`Kernels`], not as types.
+/// The plan of the equivalent-density method: all that does not change between applications. `T` is the precision of
+/// the far field. Kernels enter as [`Kernels`], not as types.
 pub struct Plan<T: Scalar> {
     pub(super) kernels: Kernels<T>,
     pub(super) tree: Tree,
     pub(super) lists: Lists,
     pub(super) settings: Settings,
     pub(super) operators: Vec<Arc<Operators<T>>>,
-    /// Parameters of every kernel on the unit box of each level.
+    /// Parameters of the kernels on the unit box, by level.
     pub(super) params: Vec<Vec<T>>,
-    /// On a unit box for [`Frame::plain`].
+    /// Parameters on the unit box for [`Frame::plain`].
     pub(super) plain_params: Vec<f64>,
     pub(super) affine: Affine<T>,
     pub(super) inner: Surface<T>,
@@ -136,10 +150,10 @@ pub struct Plan<T: Scalar> {
     workspaces: Workspaces<Workspace<T>>,
 }
 
-/// What follows from tree and lists.
+/// Data derived from the tree and the lists.
 pub(super) struct Geometry {
     pub m2l: Vec<families::Families>,
-    /// Boxes that have a local.
+    /// Whether each box has a local.
     pub active: Vec<bool>,
     pub leaves: Leaves,
 }
@@ -157,7 +171,7 @@ pub(super) struct Pools<T: Scalar> {
 pub(super) struct Workspace<T> {
     /// `strengths[set and component][tree position]`.
     pub strengths: Vec<Vec<f64>>,
-    /// Of each component that sources have a net strength of and densities keep: that of each box, hatted.
+    /// `net[set and kept component][box]`: hatted net strengths. Components without a source strength are left out.
     pub net: Vec<Vec<T>>,
     pub multipoles: Vec<T>,
     pub locals: Vec<T>,
@@ -185,7 +199,7 @@ impl Geometry {
     }
 }
 
-/// Where equivalent densities are valid ([`families::arrange`] checks M2L).
+/// The region where equivalent densities are valid. [`families::arrange`] checks M2L.
 const REGION: Region = Region { m2p: expansion::m2p_valid, m2l: |_, _| true, p2l: expansion::p2l_valid };
 
 impl<T: Scalar> Plan<T> {
@@ -222,7 +236,7 @@ impl<T: Scalar> Plan<T> {
         Ok(plan)
     }
 
-    /// Operators of the levels of `tree`; none without a far field.
+    /// Operators of the levels of `tree`. Empty if the lists have no far field.
     fn operators_of(&self, tree: &Tree, lists: &Lists) -> Result<Vec<Arc<Operators<T>>>, Error> {
         if !lists.have_multipoles() && !lists.have_locals() {
             return Ok(Vec::new());
@@ -233,7 +247,7 @@ impl<T: Scalar> Plan<T> {
         Ok((0..tree.levels()).map(|l| set.level(l).clone()).collect())
     }
 
-    /// Takes `operators`, and makes the parameters and M2L tables of the levels of the tree.
+    /// Stores `operators`, and makes the parameters and M2L tables of the levels of the tree.
     fn take_levels(&mut self, operators: Vec<Arc<Operators<T>>>) {
         self.operators = operators;
         let sides = (0..self.tree.levels()).map(|l| self.tree.side_at(l));
@@ -255,7 +269,7 @@ impl<T: Scalar> Plan<T> {
         }
     }
 
-    /// Numbers in all multipoles and in all locals: none where no edge has any.
+    /// Number of scalars in all multipoles, and in all locals. 0 if no edge uses multipoles or locals.
     pub(super) fn rows(&self) -> [usize; 2] {
         let numbers = |have: bool, row: usize| if have { self.tree.len() * row } else { 0 };
         [
@@ -264,12 +278,13 @@ impl<T: Scalar> Plan<T> {
         ]
     }
 
-    /// Numbers in a row of `multipoles`.
+    /// Number of scalars in a row of `multipoles`.
     pub(super) fn multipole_row(&self) -> usize {
         self.kernels.components()[0] * surface::len(self.settings.order)
     }
 
-    /// Numbers in a row of `locals`, which holds check values first and a density later, and at its end the affine part.
+    /// Number of scalars in a row of `locals`. A row holds check values, later a density, and at its end the affine
+    /// part.
     pub(super) fn local_row(&self) -> usize {
         let [densities, checks] = self.kernels.components();
         densities.max(checks) * surface::len(self.settings.order) + self.affine.len()
@@ -282,12 +297,6 @@ impl<T: Scalar> Solver for Plan<T> {
     }
     fn columns(&self) -> &[OutputColumns] {
         &self.kernels.columns
-    }
-    fn tree(&self) -> &Tree {
-        &self.tree
-    }
-    fn lists(&self) -> &Lists {
-        &self.lists
     }
 
     fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {
@@ -342,7 +351,15 @@ impl<T: Scalar> Solver for Plan<T> {
             + operators.iter().map(|o| o.bytes() as u64).sum::<u64>()
             + workspace.max(self.workspaces.bytes(Workspace::bytes))
     }
+}
 
+impl<T: Scalar> OctreeSolver for Plan<T> {
+    fn tree(&self) -> &Tree {
+        &self.tree
+    }
+    fn lists(&self) -> &Lists {
+        &self.lists
+    }
     fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error> {
         let geometry = Geometry::new(&tree, &lists)?;
         let operators = self.operators_of(&tree, &lists)?;

@@ -1,5 +1,5 @@
-//! The stages that meet points: P2M, P2L, L2P, M2P, each the pair sum between the points of a box and a
-//! surface, in coordinates of a unit box.
+//! The stages between points and expansions: P2M, P2L, L2P, M2P. Each is a pair sum between the points of a box and a
+//! surface, in coordinates of the unit box.
 
 use super::net;
 use super::translate::{self, Rows};
@@ -29,8 +29,8 @@ impl<T: Real> Surface<T> {
     }
 }
 
-/// Multipoles of the leaves of `level`: check values on the outer surface, then the upward solve; `kept` are net strengths
-/// of boxes.
+/// P2M: multipoles of the leaves of `level`, by check values on the outer surface and the upward solve. `kept` are the
+/// net strengths of the boxes.
 pub fn p2m<T: Scalar>(
     pair: &Pair<T>,
     tree: &Tree,
@@ -63,7 +63,7 @@ pub fn p2m<T: Scalar>(
             }
             batches.with(|batch| {
                 scratch.with(|s| {
-                    // All leaves for one set, then for the next.
+                    // All leaves for the first set, then all leaves for the next.
                     let checks = batch.clear(check, rows.sets * count);
                     for (k, &b) in leaves[..count].iter().enumerate() {
                         let (frame, out) = (Frame::of(tree, b, level), &mut checks[k * check..]);
@@ -95,7 +95,7 @@ pub fn p2m<T: Scalar>(
     );
 }
 
-/// Sources of X edges → check values on the inner surface of the target box. `locals` are all rows.
+/// P2L: sources of X edges → check values on the inner surface of the target box. `locals` holds the rows of all boxes.
 pub fn p2l<T: Real>(
     pair: &Pair<T>,
     tree: &Tree,
@@ -124,8 +124,8 @@ pub fn p2l<T: Real>(
     });
 }
 
-/// Sums of the sources of `boxes` on a surface of the box with `frame`, added to `out` (component-major, the sets of
-/// strengths `apart` numbers from each other).
+/// Adds the field of the sources of `boxes` on a surface of the box with `frame` to `out`. `out` is component-major,
+/// and the sets of strengths begin `apart` numbers from each other.
 fn to_surface<T: Real>(
     pair: &Pair<T>,
     tree: &Tree,
@@ -155,8 +155,8 @@ fn to_surface<T: Real>(
     }
 }
 
-/// Evaluates hatted `densities` (component-major, one for each set of strengths) on a surface of the box with `frame` at the
-/// targets of a range, added to `out` (values of each set for each target, in the user's units).
+/// Adds the field of the hatted `densities` on a surface of the box with `frame` to `out`, at the targets of `range`.
+/// There is one component-major density per set of strengths. `out` is `[target][set][value]`, in the user's units.
 pub fn from_surface<'a, T: Real>(
     pair: &Pair<T>,
     tree: &Tree,
@@ -189,7 +189,7 @@ pub fn from_surface<'a, T: Real>(
     }
 }
 
-/// Adds the affine `part` of a local with `frame` to set `set` of the `sets` of values at the targets of a range.
+/// Adds the affine `part` of a local with `frame` to the values of set `set` (of `sets`) at the targets of `range`.
 pub fn add_affine<T: Scalar>(
     affine: &Affine<T>,
     pair: &Pair<T>,

@@ -1,4 +1,4 @@
-//! The stages of the equivalent-density method, bulk over whole lists, and their clock.
+//! The stages of the equivalent-density method, each over whole lists, with their times.
 
 use super::plan::{Plan, Workspace};
 use super::points::{self, from_surface};
@@ -7,21 +7,23 @@ use super::{m2l, net, translate};
 use crate::frame::Frame;
 use crate::leaves::{clear, scatter};
 use crate::near::Near;
-use crate::{StageSeconds, unit_of};
+use crate::unit_of;
 use fmm_kernels::equivalent::Scalar;
-use fmm_traits::{Error, Lists, Stage, Stages};
+use fmm_traits::{Error, Lists, Stage, StageSeconds, Stages};
 use std::time::Instant;
 
-/// One application of a plan to one or more sets of strengths. Stages that evaluate the kernel do so once for all sets
-/// (up to [`together`](crate::Solver::together)), the others take the sets one by one: they are products of matrices, or sums bound by arithmetic, already.
+/// One application of a plan to one or more sets of strengths. Stages that evaluate the kernel do so once for up to
+/// [`together`](fmm_traits::Solver::together) sets. The other stages take the sets one by one: these stages are products of
+/// matrices, or sums bound by arithmetic, for a single set already.
 pub(super) struct Run<'a, 'o, T: Scalar> {
     plan: &'a Plan<T>,
     w: Workspace<T>,
-    /// Each with its [`unit_of`].
+    /// The strengths of each set, and their unit ([`unit_of`]).
     sets: Vec<(&'a [f64], f64)>,
     out: &'a mut [&'o mut [f64]],
-    /// Of `w.multipoles` and `w.locals`.
+    /// Rows of `w.multipoles`.
     multipoles: Rows,
+    /// Rows of `w.locals`.
     locals: Rows,
     seconds: StageSeconds,
 }
@@ -43,7 +45,7 @@ impl<'a, 'o, T: Scalar> Run<'a, 'o, T> {
     fn timed(&mut self, stage: Stage, work: impl FnOnce(&mut Self)) -> Result<(), Error> {
         let start = Instant::now();
         work(self);
-        self.seconds.0[stage as usize] += start.elapsed().as_secs_f64();
+        self.seconds[stage as usize] += start.elapsed().as_secs_f64();
         Ok(())
     }
 
@@ -235,7 +237,8 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                     let (tree, isa, range) = (&plan.tree, plan.settings.isa, plan.tree.targets_of(leaf));
                     let operators = &plan.operators[level];
                     if T::EPSILON > 1e-10 && !operators.kept.is_empty() {
-                        // Leaves may reach far beyond the box. These kernels are homogeneous: no level changes parameters.
+                        // Targets may lie far from the box, in units of its side. These kernels are homogeneous: their
+                        // parameters are the same on all levels.
                         let (pair, inner, params) = (&plan.kernels.far64, &plan.inner64, &plan.plain_params);
                         plan.pools.near64.with(|scratch| {
                             let mut wide = std::mem::take(&mut scratch.wide);

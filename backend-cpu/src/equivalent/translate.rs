@@ -1,4 +1,4 @@
-//! M2M, L2L and the surface solves: products of small matrices with batches of boxes, parity by parity
+//! M2M, L2L and the surface solves: products of small matrices with batches of boxes, one parity after the other
 //! ([`fmm_kernels::equivalent::symmetry`]).
 
 use super::net;
@@ -11,22 +11,22 @@ use fmm_traits::{Lists, Simd, Tree};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Boxes per product: wide enough for a matrix product at its peak, small enough to stay in cache.
+/// Boxes per matrix product: wide enough for peak speed, small enough to stay in cache.
 pub const BATCH: usize = 128;
-/// Families (a box and its children) per product.
+/// Families per matrix product.
 const FAMILIES: usize = BATCH / 4;
 
-/// Where an array keeps the numbers of boxes: for each box one row for each set of strengths.
+/// Layout of an array of expansions: `[box][set of strengths][number]`.
 #[derive(Clone, Copy)]
 pub struct Rows {
-    /// Sets of strengths.
+    /// Number of sets of strengths.
     pub sets: usize,
-    /// Numbers in a row.
+    /// Number of scalars in a row.
     pub len: usize,
 }
 
 impl Rows {
-    /// Numbers of a box.
+    /// Number of scalars of a box.
     pub fn width(self) -> usize {
         self.sets * self.len
     }
@@ -35,7 +35,7 @@ impl Rows {
         let start = (b * self.sets + set) * self.len;
         start..start + self.len
     }
-    /// The part of `all`, which has equal parts for the sets, that is of `set`.
+    /// The part of `all` that belongs to `set`. All sets have equal parts, one after the other.
     pub fn part<T>(self, all: &[T], set: usize) -> &[T] {
         let count = all.len() / self.sets;
         &all[set * count..(set + 1) * count]
@@ -46,7 +46,7 @@ impl Rows {
     }
 }
 
-/// Matrices of one thread, a column a box.
+/// Scratch matrices of one thread, one column per box.
 #[derive(Default)]
 pub struct Scratch<T> {
     /// Check values of a batch.
@@ -54,11 +54,11 @@ pub struct Scratch<T> {
     folded: Vec<T>,
     inner: Vec<T>,
     density: Vec<T>,
-    /// Children of octant o of family k: column `o·families + k`.
+    /// The child in octant o of family k is column `o·families + k`.
     family: Vec<T>,
 }
 
-/// The first `len` numbers, made if there are fewer.
+/// The first `len` numbers of `v`, which grows if it is shorter.
 fn room<T: Scalar>(v: &mut Vec<T>, len: usize) -> &mut [T] {
     if v.len() < len {
         v.resize(len, T::default());
@@ -67,14 +67,14 @@ fn room<T: Scalar>(v: &mut Vec<T>, len: usize) -> &mut [T] {
 }
 
 impl<T: Scalar> Scratch<T> {
-    /// Zero check values for `columns` boxes of `len` numbers.
+    /// Check values for `columns` boxes, `len` numbers each, set to zero.
     pub fn clear(&mut self, len: usize, columns: usize) -> &mut [T] {
         let check = room(&mut self.check, len * columns);
         check.fill(T::default());
         check
     }
 
-    /// Densities of some columns of `check`; handed to `out(column of these, density)`.
+    /// Solves the given `columns` of `check` for densities. Calls `out(k, density)` for the k-th of these columns.
     pub fn solve(&mut self, isa: Isa, by: Direction<'_, T>, columns: Range<usize>, out: impl FnMut(usize, &[T])) {
         let (len, count) = (by.check().len(), columns.len());
         let (from, to) = (&mut self.check[len * columns.start..len * columns.end], room(&mut self.folded, len * count));
@@ -82,7 +82,7 @@ impl<T: Scalar> Scratch<T> {
         self.solve_folded(isa, by, count, out);
     }
 
-    /// As [`solve`](Self::solve), of `folded`.
+    /// As [`solve`](Self::solve), for the first `columns` columns of `folded`.
     fn solve_folded(&mut self, isa: Isa, by: Direction<'_, T>, columns: usize, mut out: impl FnMut(usize, &[T])) {
         let (check, len) = (by.check().len(), by.density().len());
         let density = room(&mut self.density, len * columns);
@@ -103,12 +103,12 @@ impl<T: Scalar> Scratch<T> {
     }
 }
 
-/// Columns of `len` numbers.
+/// A matrix of `columns` columns of `len` numbers.
 fn stack<T: Scalar>(data: &[T], len: usize, columns: usize) -> MatRef<'_, T> {
     MatRef::from_column_major_slice(&data[..len * columns], len, columns)
 }
 
-/// Columns of `len` numbers.
+/// A mutable matrix of `columns` columns of `len` numbers.
 fn stack_mut<T: Scalar>(data: &mut [T], len: usize, columns: usize) -> MatMut<'_, T> {
     MatMut::from_column_major_slice_mut(&mut data[..len * columns], len, columns)
 }
@@ -158,8 +158,9 @@ impl<T: Scalar> Vectorized for Families<'_, T> {
     }
 }
 
-/// Multipoles of the non-leaf boxes of `level` from those of their children. Rows of E·n numbers; `kept` are net strengths
-/// of boxes. Sets of strengths go one by one: boxes alone fill the products.
+/// M2M: multipoles of the boxes of `level` with children, from the multipoles of their children. A row has E·n numbers
+/// (E components of a density on n surface points). `kept` are the net strengths of the boxes. Sets of strengths are
+/// done one by one: the boxes of one set fill the matrix products.
 pub fn m2m<T: Scalar>(
     tree: &Tree,
     lists: &Lists,
@@ -216,9 +217,10 @@ pub fn m2m<T: Scalar>(
     });
 }
 
-/// Locals of the boxes of `level`: check values so far, plus the field of the parent's local, solved for
-/// the equivalent density in place. `active[b]` says whether box b has a local; rows of max(C, E)·n numbers and the
-/// affine part. `parents` are the operators of the level above.
+/// L2L: locals of the boxes of `level`. The stage adds the field of the parent's local to the check values in `locals`
+/// and solves for the equivalent density in place. `active[b]` says whether box b has a local. A row has max(C, E)·n
+/// numbers (C components of check values, E of a density, n surface points) and the affine part. `parents` are the
+/// operators of the level above.
 pub fn l2l<T: Scalar>(
     tree: &Tree,
     lists: &Lists,
@@ -235,7 +237,7 @@ pub fn l2l<T: Scalar>(
     let boxes = tree.level(level);
     let (upper, mut rest) = locals.split_at_mut(boxes.start * rows.width());
     rest = &mut rest[..boxes.len() * rows.width()];
-    // Tasks of whole families.
+    // Each task takes whole families.
     let mut tasks = Vec::new();
     let mut first = boxes.start;
     while first < boxes.end {
@@ -275,7 +277,7 @@ pub fn l2l<T: Scalar>(
     });
 }
 
-/// Adds the field of the parents' locals `upper` to the check values `to` of whole families `boxes`.
+/// Adds the field of the parents' locals `upper` to the check values `to` of `boxes`, which are whole families.
 fn from_parents<T: Scalar>(
     tree: &Tree,
     lists: &Lists,

@@ -7,17 +7,18 @@ use adaptive2d::PlaneKernel;
 use fmm_traits::Error;
 use rayon::prelude::*;
 
-/// Targets a task takes.
-const TARGETS: usize = 64;
-/// Sources that are summed before the sum is added to that of others: long sums lose nothing.
-const SOURCES: usize = 4096;
+/// Targets per task.
+const TARGETS_PER_TASK: usize = 64;
+/// Sources that are summed together before their sum is added to the total. Partial sums keep the rounding of long sums
+/// small.
+const SOURCES_PER_SUM: usize = 4096;
 
-/// Sums of `sources` (N×2) with `strengths` (N × [`PlaneKernel::strengths`]) at `targets` (M×2), M ×
-/// [`PlaneKernel::values`], in the current rayon pool. A source at the very position of a target contributes 0, so
-/// that targets may be the sources. The bits do not depend on the number of threads.
+/// Direct sums of `sources` (N×2) with `strengths` (N × [`PlaneKernel::strengths`]) at `targets` (M×2), in the current
+/// rayon pool. The result is M × [`PlaneKernel::values`]. A source at exactly the position of a target contributes 0,
+/// so targets may be the sources. The bits do not depend on the number of threads.
 ///
 /// # Errors
-/// [`Error::Shape`] when the arrays do not fit.
+/// [`Error::Shape`] if an array has the wrong length.
 pub fn direct(
     kernel: PlaneKernel,
     gradient: bool,
@@ -45,7 +46,7 @@ pub fn direct(
     })
 }
 
-/// One direct sum.
+/// The sources of one direct sum.
 struct Case<'a> {
     sources: &'a [f64],
     strengths: &'a [f64],
@@ -62,15 +63,15 @@ impl Case<'_> {
         let im = if self.real { Vec::new() } else { column(self.strengths, self.count, 1) };
         let all = Charged { at: [&at[0], &at[1]], strengths: [&re, &im] };
         let mut out = vec![0.0; targets.len() / 2 * W];
-        out.par_chunks_mut(TARGETS * W).zip(targets.par_chunks(2 * TARGETS)).for_each_init(
+        out.par_chunks_mut(TARGETS_PER_TASK * W).zip(targets.par_chunks(2 * TARGETS_PER_TASK)).for_each_init(
             Gathered::default,
             |gathered, (rows, targets)| {
                 let at = [0, 1].map(|c| column(targets, 2, c));
                 let targets = Charged { at: [&at[0], &at[1]], strengths: [&[], &[]] };
-                let mut sums = [[0.0; TARGETS]; VALUES];
-                for start in (0..re.len()).step_by(SOURCES) {
+                let mut sums = [[0.0; TARGETS_PER_TASK]; VALUES];
+                for start in (0..re.len()).step_by(SOURCES_PER_SUM) {
                     gathered.clear();
-                    gathered.push(&all, start..(start + SOURCES).min(re.len()));
+                    gathered.push(&all, start..(start + SOURCES_PER_SUM).min(re.len()));
                     gathered.finish(|_| false);
                     pairs::<K, false>(self.isa, false, targets, gathered, sums.each_mut().map(|s| &mut s[..]));
                 }

@@ -1,4 +1,4 @@
-//! M2L: an edge per lane, each with as many terms as its boxes need.
+//! M2L in the plane: one edge per lane, with as many terms as its boxes need.
 
 use super::shifts::{Columns, LANES, ZEROS};
 use crate::lanes::Vectorized;
@@ -8,28 +8,28 @@ use adaptive2d::laurent::{MAX_ORDER, shift};
 use fmm_traits::{Edges, Lane, Simd, SimdLane};
 use std::ops::Range;
 
-/// Outputs that [`Hankel`] keeps in registers.
-const OUTPUTS: usize = 6;
+/// Outputs b_j that [`Hankel`] keeps in registers at once.
+const OUTPUTS_IN_REGISTERS: usize = 6;
 
-/// The constant middle of algorithm 3.6: b_j = Σ_k C(j + k − 1, j) a_k, a Hankel-like matrix.
+/// The constant middle part of algorithm 3.6: b_j = Σ_k C(j + k − 1, j) a_k, a Hankel-like matrix.
 ///
-/// As p² multiply-adds in registers it is as many operations as the additions of the algorithm, which would run
-/// through memory, and a machine that does as many multiply-adds as additions a cycle gains nothing from these.
+/// The product takes p² multiply-adds in registers. The algorithm takes as many additions, but through memory. On a
+/// machine that does as many multiply-adds as additions per cycle, additions gain nothing.
 #[derive(Clone, Debug)]
 pub(super) struct Hankel {
-    /// `[j / OUTPUTS][k − 1][j % OUTPUTS]`.
-    table: Vec<[f64; OUTPUTS]>,
+    /// `[j / OUTPUTS_IN_REGISTERS][k − 1][j % OUTPUTS_IN_REGISTERS]`.
+    table: Vec<[f64; OUTPUTS_IN_REGISTERS]>,
     order: usize,
 }
 
 impl Hankel {
-    /// For order p.
+    /// The matrix for order p.
     pub fn new(order: usize) -> Self {
         let mut table = Vec::new();
-        for block in 0..(order + 1).div_ceil(OUTPUTS) {
+        for block in 0..(order + 1).div_ceil(OUTPUTS_IN_REGISTERS) {
             for k in 1..=order {
                 table.push(std::array::from_fn(|i| {
-                    let j = block * OUTPUTS + i;
+                    let j = block * OUTPUTS_IN_REGISTERS + i;
                     if j > order { 0.0 } else { (1..=j).fold(1.0, |c, i| c * (k - 1 + i) as f64 / i as f64) }
                 }));
             }
@@ -37,79 +37,86 @@ impl Hankel {
         Hankel { table, order }
     }
 
-    /// Calls `take(j, b_j)`, j = 0 … q, for `a` = a_1 … a_q, q ≤ p.
+    /// Calls `take(j, b_j)` for j = 0 … q, where `a` = a_1 … a_q and q ≤ p.
     #[inline(always)]
     fn apply<V: Lane>(&self, a: &[Complex<V>], mut take: impl FnMut(usize, Complex<V>)) {
         let q = a.len();
-        for (block, rows) in self.table.chunks_exact(self.order).take(q / OUTPUTS + 1).enumerate() {
-            let mut sums = [Complex::<V>::zero(); OUTPUTS];
+        for (block, rows) in self.table.chunks_exact(self.order).take(q / OUTPUTS_IN_REGISTERS + 1).enumerate() {
+            let mut sums = [Complex::<V>::zero(); OUTPUTS_IN_REGISTERS];
             for (a, row) in a.iter().zip(rows) {
-                for i in 0..OUTPUTS {
+                for i in 0..OUTPUTS_IN_REGISTERS {
                     let h = V::splat(row[i]);
                     sums[i] = Complex::new(h.mul_add(a.re, sums[i].re), h.mul_add(a.im, sums[i].im));
                 }
             }
-            for i in 0..OUTPUTS {
-                if block * OUTPUTS + i <= q {
-                    take(block * OUTPUTS + i, sums[i]);
+            for i in 0..OUTPUTS_IN_REGISTERS {
+                if block * OUTPUTS_IN_REGISTERS + i <= q {
+                    take(block * OUTPUTS_IN_REGISTERS + i, sums[i]);
                 }
             }
         }
     }
 }
 
-/// How many terms an edge carries. What q terms leave out of a multipole is of the size (r_s/(d − r_t))^q, and of a local
-/// (r_t/(d − r_s))^q; the larger is e^q with e = R/(d − r) for the larger radius R and the smaller r. The θ-criterion (eq. 2.1)
-/// says e ≤ θ; most pairs are farther apart, and need fewer than p terms for θ^p.
+/// The number of terms of an M2L edge. Let r_s and r_t be the radii of source and target, and d the distance of their
+/// centres. Truncation after q terms leaves an error of the size (r_s/(d − r_t))^q for a multipole and
+/// (r_t/(d − r_s))^q for a local. The larger error is e^q with e = R/(d − r), where R is the larger radius and r the
+/// smaller. The θ-criterion (eq. 2.1) is e ≤ θ. Most pairs are farther apart and need fewer than p terms for an error
+/// of θ^p.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
-    /// By e·[`BINS`], for the upper end of the bin.
-    by_ratio: [u8; BINS],
+    /// Number of terms by e·[`RATIO_BINS`], enough for the upper end of each bin.
+    by_ratio: [u8; RATIO_BINS],
     order: usize,
 }
 
-/// What distant pairs stay below θ^p by: where they reach just θ^p, all are as bad as the few that touch the criterion, and a sum of a
-/// million uniform points has 12 times the error.
-const MARGIN: f64 = 12.0;
-/// Ratios that are told apart.
-const BINS: usize = 256;
+/// Factor by which the truncation error of distant pairs stays below θ^p. If distant pairs only reached θ^p, all pairs
+/// would be as inaccurate as the few that touch the criterion: a sum over a million uniform points would have 12 times
+/// the error.
+const ERROR_MARGIN: f64 = 12.0;
+/// Number of bins for the ratio e in [0, 1).
+const RATIO_BINS: usize = 256;
 
 impl Terms {
     /// All terms on every edge.
     pub fn all(order: usize) -> Self {
-        Terms { by_ratio: [order as u8; BINS], order }
+        Terms { by_ratio: [order as u8; RATIO_BINS], order }
     }
 
-    /// As many as reach θ^order/[`MARGIN`].
+    /// As many terms as reach an error of θ^order/[`ERROR_MARGIN`].
     pub fn reaching(theta: f64, order: usize) -> Self {
         let terms = |bin: usize| {
-            let ratio = (bin + 1) as f64 / BINS as f64;
-            let terms = ((order as f64 * theta.ln() - MARGIN.ln()) / ratio.ln()).ceil();
+            let ratio = (bin + 1) as f64 / RATIO_BINS as f64;
+            let terms = ((order as f64 * theta.ln() - ERROR_MARGIN.ln()) / ratio.ln()).ceil();
             if ratio < theta { terms.clamp(1.0, order as f64) as u8 } else { order as u8 }
         };
         Terms { by_ratio: std::array::from_fn(terms), order }
     }
 
-    /// Of boxes of the given radii, the square of the distance of whose centres is `square`.
+    /// The number of terms between boxes of radii `a` and `b`. `square` is the squared distance of their centres.
     #[inline(always)]
     fn of(&self, a: f64, b: f64, square: f64) -> usize {
         let (small, large) = if a < b { (a, b) } else { (b, a) };
         let ratio = large / (square.sqrt() - small);
-        // Lists of other criteria may hold boxes that touch.
-        if (0.0..1.0).contains(&ratio) { self.by_ratio[(ratio * BINS as f64) as usize] as usize } else { self.order }
+        // Lists made by another criterion may have edges between boxes that touch.
+        if (0.0..1.0).contains(&ratio) {
+            self.by_ratio[(ratio * RATIO_BINS as f64) as usize] as usize
+        } else {
+            self.order
+        }
     }
 }
 
-/// The sources of one row, those with most terms first.
+/// The sources of one row, sorted by falling number of terms.
 #[derive(Default)]
 struct Sorted {
     terms: Vec<u8>,
-    /// (source, its terms).
+    /// (source, number of terms).
     edges: Vec<(u32, u8)>,
 }
 
 impl Sorted {
-    /// Sorts `row` by counting; edges of as many terms stay in their order.
+    /// Sorts `row` by counting. Edges with the same number of terms keep their order.
     #[inline(always)]
     fn set(&mut self, row: &[u32], terms: impl Fn(u32) -> usize) {
         let mut first = [0u32; MAX_ORDER + 2];
@@ -132,7 +139,7 @@ impl Sorted {
     }
 }
 
-/// Multipole → local of the rows `targets`, whose first is the first of `locals`; sets these rows.
+/// M2L into the boxes `targets`. Overwrites `locals`, the rows of these boxes.
 pub(super) struct M2l<'a> {
     pub pyramid: &'a Pyramid,
     pub edges: &'a Edges,
@@ -141,7 +148,7 @@ pub(super) struct M2l<'a> {
     pub multipoles: &'a [f64],
     pub targets: Range<usize>,
     pub locals: &'a mut [f64],
-    /// Whether there is an a_0.
+    /// Whether the kernel has logarithms, so that multipoles have a coefficient a_0.
     pub logarithms: bool,
 }
 
@@ -174,7 +181,8 @@ impl Vectorized for M2l<'_> {
             for sources in sorted.edges.chunks(S::F64::WIDTH) {
                 let q = sources[0].1 as usize;
                 let length = 2 * (q + 1);
-                // r, ρ_i and ρ_o by lane; a lane without an edge has lengths and coefficients 0.
+                // Re r, Im r, scale of the source and scale of the target, by lane. A lane without an edge has scales
+                // and coefficients 0.
                 let mut rows = [&ZEROS[..length]; LANES];
                 let mut lanes = [[1.0, 1.0, 0.0, 0.0]; LANES];
                 for (lane, &(s, _)) in sources.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! The two-dimensional method of `adaptive2d`, fast: shifts and points along the lanes, rayon over boxes.
+//! The two-dimensional method of `adaptive2d`, executed fast: shifts and points run along the lanes, boxes in parallel.
 //!
-//! The plain form of every stage is `adaptive2d::Laurent` under [`crate::pairwise`].
+//! `adaptive2d::Laurent` under [`crate::pairwise`] has the plain form of every stage.
 
 mod direct;
 mod m2l;
@@ -12,13 +12,13 @@ mod stages;
 
 pub use direct::direct;
 
-use crate::{Isa, StageSeconds, admissible};
+use crate::{Isa, admissible};
 use adaptive2d::{Laurent, PlaneKernel, Pyramid};
-use fmm_traits::{Error, Expansion, Lists, Observer, evaluate};
+use fmm_traits::{Error, Expansion, Lists, Observer, StageSeconds, evaluate};
 use m2l::{Hankel, Terms};
 use rayon::prelude::*;
 
-/// Pyramid, lists and series of one set of points.
+/// The plan of the method in the plane: pyramid, edge lists and series of one set of points.
 #[derive(Clone, Debug)]
 pub struct LaurentPlan {
     pyramid: Pyramid,
@@ -30,10 +30,10 @@ pub struct LaurentPlan {
     rough: bool,
 }
 
-/// The arrays between the stages; one serves any number of applications, one after the other.
+/// The arrays between the stages. One workspace serves any number of applications, one after the other.
 #[derive(Clone, Debug, Default)]
 pub struct LaurentWorkspace {
-    /// Strengths in tree order, one array a component.
+    /// Strengths in tree order, one array per component.
     strengths: [Vec<f64>; 2],
     multipoles: Vec<f64>,
     locals: Vec<f64>,
@@ -47,24 +47,28 @@ impl LaurentWorkspace {
     }
 }
 
-/// Whether the discs of two boxes do not overlap, up to rounding: series about the one converge at the points of the other.
+/// Whether the discs of boxes `t` and `s` do not overlap, up to rounding. The series about one box then converge at the
+/// points of the other box.
 fn apart(pyramid: &Pyramid, t: usize, s: usize) -> bool {
     let (at, from) = (pyramid.center[t], pyramid.center[s]);
     let (x, y) = (from[0] - at[0], from[1] - at[1]);
     let reach = (pyramid.radius[t] + pyramid.radius[s]) * (1.0 - 1e-12);
     let square = x * x + y * y;
-    // Squares tell where they are in range.
+    // Squared distances decide, unless the square leaves the range of f64.
     let clear = square >= reach * reach && square > 1e-290 && square < f64::MAX;
     clear || (x.hypot(y) >= reach && [x, y] != [0.0; 2])
 }
 
 impl LaurentPlan {
-    /// `rough`: reciprocals of the near field to 28 bits, for tolerances of 1e-7 and above.
+    /// A plan with the given edge `lists` and `series`. If `rough`, the near field takes reciprocals to 28 bits, for
+    /// tolerances of 1e-7 and above.
     ///
     /// # Errors
-    /// Those of [`Pyramid::check`]; [`Error::Shape`] when the lists are those of another number of boxes; [`Error::Edge`] for
-    /// an edge of P2M, M2M, L2L, L2P, M2P or P2P that is not between boxes which have such edges, and for one of M2L, P2L or
-    /// M2P between boxes whose discs overlap: there series do not converge, whatever θ the lists are of.
+    /// - All errors of [`Pyramid::check`].
+    /// - [`Error::Shape`] if the lists have another number of boxes than the pyramid.
+    /// - [`Error::Edge`] for an edge of P2M, M2M, L2L, L2P, M2P or P2P between boxes that cannot have such an edge.
+    /// - [`Error::Edge`] for an edge of M2L, P2L or M2P between boxes whose discs overlap. Series do not converge
+    ///   there, for any θ of the lists.
     pub fn new(pyramid: Pyramid, lists: Lists, series: Laurent, isa: Isa, rough: bool) -> Result<Self, Error> {
         pyramid.check()?;
         admissible::well_formed(pyramid.len(), &lists)?;
@@ -79,12 +83,12 @@ impl LaurentPlan {
         Ok(LaurentPlan { pyramid, lists, series, hankel, terms, isa, rough })
     }
 
-    /// The same with fewer terms on the M2L edges that need fewer than others to reach θ^p.
+    /// The same plan with fewer terms on the M2L edges that reach θ^p with fewer terms.
     pub fn shortened(self, theta: f64) -> Self {
         LaurentPlan { terms: Terms::reaching(theta, self.series.order), ..self }
     }
 
-    /// Values per target: those of [`PlaneKernel::values`].
+    /// Values per target ([`PlaneKernel::values`]).
     pub fn values(&self) -> usize {
         self.series.kernel.values(self.series.gradient)
     }
@@ -109,12 +113,12 @@ impl LaurentPlan {
         self.pyramid.bytes() + self.lists.bytes()
     }
 
-    /// Sums for one set of strengths (sources × [`PlaneKernel::strengths`], the caller's order) into `out`
-    /// (targets × [`values`](LaurentPlan::values), the caller's order, overwritten), in the current rayon pool.
-    /// The bits do not depend on the number of threads.
+    /// Computes the sums of one set of strengths in the current rayon pool. `strengths` is sources ×
+    /// [`PlaneKernel::strengths`], `out` is targets × [`values`](LaurentPlan::values), both in the caller's order.
+    /// `out` is overwritten. The bits do not depend on the number of threads.
     ///
     /// # Errors
-    /// [`Error::Shape`] when an array does not fit, [`Error::Cancelled`].
+    /// [`Error::Shape`] if an array has the wrong length, [`Error::Cancelled`].
     pub fn apply(
         &self,
         w: &mut LaurentWorkspace,

@@ -1,9 +1,9 @@
-//! P2P in the plane: pairs of leaves, sources along the lanes.
+//! P2P in the plane: pairs of leaves, with sources along the lanes.
 //!
-//! Where targets are the sources, a pair of leaves in one *block* (a subtree of up to 1024 leaves) is visited
-//! once and serves both directions; the sums for the sources go through a buffer. Blocks write to their own
-//! targets only, and are the same for any number of threads: no races, and the same bits. About a tenth of the
-//! pairs cross blocks and are summed once a direction.
+//! A *block* is a subtree of up to 1024 leaves. If targets are the sources, each pair of leaves in one block is visited
+//! once and serves both directions. The sums at the sources go through a buffer. A block writes to its own targets
+//! only, so there are no races. Blocks do not depend on the number of threads, and neither do the bits. About a tenth
+//! of the pairs cross blocks and are summed once per direction.
 
 use crate::lanes::{Isa, Vectorized, dispatch};
 use fmm_traits::{Lane, Simd, SimdLane};
@@ -12,25 +12,26 @@ use std::marker::PhantomData;
 /// Most values per target: potential and derivative, complex.
 pub(super) const VALUES: usize = 4;
 
-/// What one pair adds, over lanes. `d` = z_j − z_i.
+/// The kernel of a pair of points z_i and z_j, with pairs along the lanes. `d` = z_j − z_i.
 pub(super) trait PairKernel: Send + Sync {
     /// Real numbers in a strength.
     const STRENGTHS: usize;
-    /// Whether a pair adds to number `c` of Re f, Im f, Re f′, Im f′. Inlined, so that unused ones vanish.
+    /// Whether a pair adds to value `c` of Re f, Im f, Re f′, Im f′. Inlined, so that unused values vanish.
     fn adds(c: usize) -> bool;
-    /// What both directions have in common.
+    /// The numbers that both directions of a pair share.
     fn shared<V: SimdLane, const ROUGH: bool>(d: [V; 2]) -> [V; VALUES];
     /// Adds source j to target i, or (`back`) source i to target j.
     fn add<V: Lane>(shared: &[V; VALUES], strength: [V; 2], back: bool, values: &mut [V; VALUES]);
 }
 
-/// Γ/(z_j − z_i) with `S` = 2 real numbers in Γ, or real Γ (`S` = 1); with the complex derivative where `D`.
+/// The kernel Γ/(z_j − z_i). Γ is complex if `S` = 2 and real if `S` = 1. The values include the complex derivative if
+/// `D`.
 pub(super) struct HarmonicPair<const S: usize, const D: bool>;
 
-/// A square of a distance that pairs at one place are given: 1/z is then 0·10³⁰⁰.
+/// Added to every squared distance, so that 1/z of a pair at one place is 0·10³⁰⁰.
 const AT_ZERO: f64 = 1e-300;
 
-/// a += ± s·g, where s has `S` numbers.
+/// Adds s·g, or −s·g if `minus`, to `to`. The strength s has `S` real numbers.
 #[inline(always)]
 fn add_product<V: Lane, const S: usize>(g: [V; 2], s: [V; 2], minus: bool, to: &mut [V]) {
     let [re, im] = if minus { [-g[0], -g[1]] } else { g };
@@ -65,7 +66,7 @@ impl<const S: usize, const D: bool> PairKernel for HarmonicPair<S, D> {
     }
 }
 
-/// Γ ln|z_i − z_j|, with the complex derivative Γ/(z_i − z_j) where `D`.
+/// The kernel Γ ln|z_i − z_j|. The values include the complex derivative Γ/(z_i − z_j) if `D`.
 pub(super) struct LogarithmPair<const D: bool>;
 
 impl<const D: bool> PairKernel for LogarithmPair<D> {
@@ -99,15 +100,15 @@ impl<const D: bool> PairKernel for LogarithmPair<D> {
     }
 }
 
-/// Points and what they carry, one array per number.
+/// Points and their strengths, one array per number.
 #[derive(Clone, Copy)]
 pub(super) struct Charged<'a> {
     pub at: [&'a [f64]; 2],
-    /// The second is empty for real strengths.
+    /// Real and imaginary parts. The second array is empty for real strengths.
     pub strengths: [&'a [f64]; 2],
 }
 
-/// Sources of one target leaf, gathered and padded, with room for their own sums.
+/// The sources of one target leaf, gathered and padded, with room for the sums at these sources.
 #[derive(Default)]
 pub(super) struct Gathered {
     at: [Vec<f64>; 2],
@@ -117,15 +118,15 @@ pub(super) struct Gathered {
 }
 
 /// Most lanes of a vector.
-const PAD: usize = 8;
+const MAX_LANES: usize = 8;
 
 impl Gathered {
-    /// Removes all.
+    /// Removes all points.
     pub fn clear(&mut self) {
         self.at.iter_mut().chain(&mut self.strengths).for_each(Vec::clear);
     }
 
-    /// Appends the points at `range`.
+    /// Appends the points of `from` at positions `range`.
     pub fn push(&mut self, from: &Charged, range: std::ops::Range<usize>) {
         for (to, from) in self.at.iter_mut().zip(from.at) {
             to.extend_from_slice(&from[range.clone()]);
@@ -137,10 +138,10 @@ impl Gathered {
         }
     }
 
-    /// Pads with copies of the last point that carry nothing, and clears the sums of which `adds` holds.
+    /// Pads with copies of the last point of zero strength, and clears the sums `c` for which `adds(c)` holds.
     pub fn finish(&mut self, adds: impl Fn(usize) -> bool) {
         self.count = self.at[0].len();
-        let padded = self.count.next_multiple_of(PAD);
+        let padded = self.count.next_multiple_of(MAX_LANES);
         for at in &mut self.at {
             at.resize(padded, at.last().copied().unwrap_or(0.0));
         }
@@ -151,14 +152,14 @@ impl Gathered {
         }
     }
 
-    /// Sums of number `c` for the points, in the order of [`push`](Gathered::push).
+    /// The sums of value `c` at the points, in the order of [`push`](Gathered::push).
     pub fn values(&self, c: usize) -> &[f64] {
         &self.values[c][..self.count]
     }
 }
 
-/// Adds to `out[c][i]` what `sources` do to target i; where `BOTH`, to the values of `sources` what the targets do
-/// to them (then `targets` carry strengths).
+/// Adds value `c` of the field of `sources` at target i to `out[c][i]`. If `BOTH`, `targets` have strengths, and the
+/// function also adds the field of the targets to the sums of `sources`.
 pub(super) fn pairs<K: PairKernel, const BOTH: bool>(
     isa: Isa,
     rough: bool,
@@ -184,7 +185,7 @@ impl<K: PairKernel, const BOTH: bool> Vectorized for Pairs<'_, K, BOTH> {
     #[inline(always)]
     fn run<S: Simd>(mut self) {
         let n = self.targets.at[0].len();
-        // As many targets a turn as the registers hold with their strengths and sums.
+        // As many targets at once as the registers can hold, with their strengths and sums.
         let rows = if BOTH || K::adds(2) { 2 } else { 4 };
         let mut i = 0;
         while i + rows <= n {
@@ -203,7 +204,7 @@ impl<K: PairKernel, const BOTH: bool> Vectorized for Pairs<'_, K, BOTH> {
 }
 
 impl<K: PairKernel, const BOTH: bool> Pairs<'_, K, BOTH> {
-    /// Targets `i..i + R` against all sources.
+    /// Sums the pairs of targets `i..i + R` and all sources.
     #[inline(always)]
     fn rows<S: Simd, const R: usize, const ROUGH: bool>(&mut self, i: usize) {
         let zero = S::F64::splat(0.0);
@@ -218,8 +219,8 @@ impl<K: PairKernel, const BOTH: bool> Pairs<'_, K, BOTH> {
         let from = from.map(|v| v[..padded].as_ptr());
         let back = self.sources.values.each_mut().map(|v| v.as_mut_ptr());
         for j in (0..padded).step_by(S::F64::WIDTH) {
-            // SAFETY: `padded` is a multiple of the widest vector and the length of every array read here:
-            // `finish` has resized positions, strengths and the rows of sums in use to it.
+            // SAFETY: `padded` is a multiple of the widest vector. It is also the length of every array read here:
+            // `finish` has resized positions, strengths and the used arrays of sums to this length.
             let load = |p: *const f64| unsafe { S::F64::load(p.add(j)) };
             let (x, y) = (load(from[0]), load(from[1]));
             let strength = [load(from[2]), if K::STRENGTHS > 1 { load(from[3]) } else { zero }];
@@ -241,7 +242,7 @@ impl<K: PairKernel, const BOTH: bool> Pairs<'_, K, BOTH> {
             if BOTH {
                 for c in 0..VALUES {
                     if K::adds(c) {
-                        // SAFETY: as for the loads.
+                        // SAFETY: as for the loads above.
                         unsafe { values[c].store(back[c].add(j)) };
                     }
                 }

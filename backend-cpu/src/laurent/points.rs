@@ -1,4 +1,4 @@
-//! P2M, P2L, L2P and M2P: points along the lanes.
+//! P2M, P2L, L2P and M2P in the plane, with points along the lanes.
 
 use super::near::{Charged, VALUES};
 use crate::lanes::Vectorized;
@@ -7,21 +7,22 @@ use adaptive2d::complex::Complex;
 use adaptive2d::laurent::{MAX_ORDER, shift::INVERSES};
 use fmm_traits::{Lane, Simd, SimdLane};
 
-/// Vectors of points that take the same power at a time: one load and store of a sum serves them all.
-const TOGETHER: usize = 2;
-/// Vectors of targets evaluated at a time: Horner's rule is a chain, and four hide its latency.
-const CHAINS: usize = 4;
+/// Vectors of sources that take the same power together: one load and one store of a sum serve all of them.
+const SOURCE_VECTORS: usize = 2;
+/// Vectors of targets evaluated together. Horner's rule is a chain of dependent operations, and four chains hide its
+/// latency.
+const TARGET_VECTORS: usize = 4;
 
-/// Where a series lives.
+/// The centre and the scale of a series.
 #[derive(Clone, Copy)]
 pub(super) struct Frame {
-    /// Its centre.
+    /// Centre of the series.
     pub center: [f64; 2],
-    /// Its scale ρ.
+    /// Scale ρ of the series.
     pub scale: f64,
 }
 
-/// A vector from `a[i..]`, 0 beyond the end.
+/// Loads a vector from `a[i..]`, with `beyond` in the lanes past the end.
 #[inline(always)]
 fn load<V: SimdLane<Scalar = f64>>(a: &[f64], i: usize, beyond: f64) -> V {
     if i + V::WIDTH <= a.len() {
@@ -35,18 +36,19 @@ fn load<V: SimdLane<Scalar = f64>>(a: &[f64], i: usize, beyond: f64) -> V {
     unsafe { V::load(lanes.as_ptr()) }
 }
 
-/// Sources into a series: their multipole about a centre, or (`LOCAL`) their local there.
+/// P2M, or P2L if `LOCAL`: adds the multipole or the local of `sources` to `row`.
 pub(super) struct FromPoints<'a, const LOCAL: bool> {
     pub kernel: PlaneKernel,
     pub frame: Frame,
     pub sources: Charged<'a>,
-    /// Row of p + 1 coefficients, added to.
+    /// Row of p + 1 complex coefficients.
     pub row: &'a mut [f64],
 }
 
 impl<const LOCAL: bool> Vectorized for FromPoints<'_, LOCAL> {
     type Output = ();
-    /// Multipoles: a_j = −Γ δ^(j−1) or −Γ δ^j/j; locals: b_n = Γ/ζ^(n+1) or −Γ/(n ζ^n), as in the plain form.
+    /// Multipoles are a_j = −Γ δ^(j−1) (harmonic) or −Γ δ^j/j (Laplace). Locals are b_n = Γ/ζ^(n+1) (harmonic) or
+    /// −Γ/(n ζ^n) (Laplace). The plain form has the same formulas.
     #[inline(always)]
     fn run<S: Simd>(self) {
         let FromPoints { kernel, frame, sources, row, .. } = self;
@@ -58,12 +60,13 @@ impl<const LOCAL: bool> Vectorized for FromPoints<'_, LOCAL> {
         let center = frame.center.map(S::F64::broadcast);
         let mut sums = [Complex::<S::F64>::zero(); MAX_ORDER + 1];
         let [x, y] = sources.at;
-        for i in (0..x.len()).step_by(TOGETHER * S::F64::WIDTH) {
-            let mut ratio = [Complex::<S::F64>::zero(); TOGETHER];
-            let mut power = [Complex::<S::F64>::zero(); TOGETHER];
-            for l in 0..TOGETHER {
+        for i in (0..x.len()).step_by(SOURCE_VECTORS * S::F64::WIDTH) {
+            let mut ratio = [Complex::<S::F64>::zero(); SOURCE_VECTORS];
+            let mut power = [Complex::<S::F64>::zero(); SOURCE_VECTORS];
+            for l in 0..SOURCE_VECTORS {
                 let at = i + l * S::F64::WIDTH;
-                // Points beyond the end carry nothing, but must not be singular: a radius away from the centre.
+                // Points beyond the end have zero strength. They lie away from the centre so that no series is
+                // singular.
                 let z = Complex::new(
                     (load::<S::F64>(x, at, frame.center[0] + frame.scale) - center[0]) * scale,
                     (load::<S::F64>(y, at, frame.center[1] + frame.scale) - center[1]) * scale,
@@ -87,7 +90,7 @@ impl<const LOCAL: bool> Vectorized for FromPoints<'_, LOCAL> {
             }
             // Harmonic locals start at b_0, all others at j = 1.
             for j in usize::from(!(harmonic && LOCAL))..=p {
-                for l in 0..TOGETHER {
+                for l in 0..SOURCE_VECTORS {
                     sums[j] += power[l];
                     power[l] = power[l] * ratio[l];
                 }
@@ -101,14 +104,15 @@ impl<const LOCAL: bool> Vectorized for FromPoints<'_, LOCAL> {
     }
 }
 
-/// A series at targets: a local, or (`MULTIPOLE`) a multipole, whose field and derivative are added to `out`.
+/// L2P, or M2P if `MULTIPOLE`: adds the field of a series, and its derivative if `GRADIENT`, at targets to `out`.
 pub(super) struct ToPoints<'a, const MULTIPOLE: bool, const GRADIENT: bool> {
     pub frame: Frame,
     pub row: &'a [f64],
+    /// Coordinates x and y of the targets.
     pub at: [&'a [f64]; 2],
-    /// Re f, Im f, Re f′, Im f′ by target.
+    /// Re f, Im f, Re f′, Im f′, one array each, by target.
     pub out: [&'a mut [f64]; VALUES],
-    /// Whether there is an a_0.
+    /// Whether the kernel has logarithms, so that multipoles have a coefficient a_0.
     pub logarithms: bool,
 }
 
@@ -121,8 +125,8 @@ impl<const MULTIPOLE: bool, const GRADIENT: bool> Vectorized for ToPoints<'_, MU
         let center = frame.center.map(S::F64::broadcast);
         let coefficient = |j: usize| Complex::new(S::F64::splat(row[2 * j]), S::F64::splat(row[2 * j + 1]));
         let p = row.len() / 2 - 1;
-        for i in (0..x.len()).step_by(CHAINS * S::F64::WIDTH) {
-            let mut z = [Complex::<S::F64>::zero(); CHAINS];
+        for i in (0..x.len()).step_by(TARGET_VECTORS * S::F64::WIDTH) {
+            let mut z = [Complex::<S::F64>::zero(); TARGET_VECTORS];
             for (l, z) in z.iter_mut().enumerate() {
                 let at = i + l * S::F64::WIDTH;
                 *z = Complex::new(
@@ -131,11 +135,11 @@ impl<const MULTIPOLE: bool, const GRADIENT: bool> Vectorized for ToPoints<'_, MU
                 );
             }
             let w = if MULTIPOLE { z.map(|z| z.inverse()) } else { z };
-            let mut f = [Complex::<S::F64>::zero(); CHAINS];
+            let mut f = [Complex::<S::F64>::zero(); TARGET_VECTORS];
             let mut derivative = f;
             for j in (usize::from(MULTIPOLE)..=p).rev() {
                 let c = coefficient(j);
-                for l in 0..CHAINS {
+                for l in 0..TARGET_VECTORS {
                     if GRADIENT && MULTIPOLE {
                         derivative[l] = derivative[l].mul_add(w[l], c.scaled(S::F64::splat(-(j as f64))));
                     } else if GRADIENT {
@@ -144,7 +148,7 @@ impl<const MULTIPOLE: bool, const GRADIENT: bool> Vectorized for ToPoints<'_, MU
                     f[l] = f[l].mul_add(w[l], c);
                 }
             }
-            for l in 0..CHAINS {
+            for l in 0..TARGET_VECTORS {
                 if MULTIPOLE {
                     f[l] = f[l] * w[l];
                     let a0 = coefficient(0);

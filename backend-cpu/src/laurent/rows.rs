@@ -1,47 +1,47 @@
-//! Sums to the caller's rows.
+//! Writing sums in tree order to rows in the caller's order.
 
 use super::near::VALUES;
 use adaptive2d::PlaneKernel;
 use std::ops::Range;
 
-/// Rows of the caller's order that are fetched in advance: they lie anywhere.
-const AHEAD: usize = 16;
-/// −1/(2π).
-const SCALE: f64 = -0.5 * std::f64::consts::FRAC_1_PI;
+/// Rows in the caller's order are prefetched this many positions ahead, because they lie anywhere in memory.
+const ROWS_AHEAD: usize = 16;
+/// The factor −1/(2π) of [`PlaneKernel::Laplace`].
+const LAPLACE_SCALE: f64 = -0.5 * std::f64::consts::FRAC_1_PI;
 
 /// The `W` values of a target from its sums Re f, Im f, Re f′, Im f′ ([`PlaneKernel::add`]).
 #[inline(always)]
 pub(super) fn numbers<const W: usize>(kernel: PlaneKernel, [a, b, c, d]: [f64; VALUES]) -> [f64; W] {
     let all = match kernel {
         PlaneKernel::Harmonic => [a, b, c, d],
-        PlaneKernel::Laplace => [a * SCALE, c * SCALE, -(d * SCALE), 0.0],
+        PlaneKernel::Laplace => [a * LAPLACE_SCALE, c * LAPLACE_SCALE, -(d * LAPLACE_SCALE), 0.0],
     };
     std::array::from_fn(|i| all[i])
 }
 
-/// The caller's rows of values, set by several tasks.
+/// The caller's rows of values, shared by tasks that write different targets.
 pub(super) struct Rows {
     first: *mut f64,
     rows: usize,
     width: usize,
     kernel: PlaneKernel,
 }
-// SAFETY: a task writes only rows of targets that are its own (`Rows::set`).
+// SAFETY: a task writes only the rows of its own targets (`Rows::set`).
 unsafe impl Sync for Rows {}
 
 impl Rows {
-    /// Rows of `width` numbers in `out`.
+    /// The rows of `out`, `width` numbers each.
     pub fn new(out: &mut [f64], width: usize, kernel: PlaneKernel) -> Self {
         Rows { first: out.as_mut_ptr(), rows: out.len() / width, width, kernel }
     }
 
-    /// Sets the rows of the targets at positions `range`, which are `order[position]`.
+    /// Sets the rows of the targets at positions `range` from `sums`. The row of a position is `order[position]`.
     ///
     /// # Safety
-    /// `order` is a permutation of the rows of the array, which is still there, and no other task has positions of
-    /// `range`.
+    /// `order` must be a permutation of the rows of the array, the array must still be alive, and no other task may
+    /// write positions in `range`.
     pub unsafe fn set(&self, order: &[u32], range: Range<usize>, sums: &[Vec<f64>; VALUES]) {
-        // SAFETY: as for the caller, and these are the widths that rows can have.
+        // SAFETY: the caller vouches for the rows, and these are all widths that rows can have.
         unsafe {
             match self.width {
                 1 => self.set_as::<1>(order, range, sums),
@@ -55,7 +55,7 @@ impl Rows {
     /// As [`set`](Rows::set).
     ///
     /// # Safety
-    /// As for [`set`](Rows::set), and `W` is the width of the rows.
+    /// As for [`set`](Rows::set), and `W` must be the width of the rows.
     unsafe fn set_as<const W: usize>(&self, order: &[u32], range: Range<usize>, sums: &[Vec<f64>; VALUES]) {
         let sums = sums.each_ref().map(|s| &s[..range.len()]);
         let order = &order[range];
@@ -63,21 +63,21 @@ impl Rows {
             fetch(self.first, order, i, W);
             let numbers: [f64; W] = numbers(self.kernel, sums.map(|s| s[i]));
             assert!((row as usize) < self.rows, "target {row} of {}", self.rows);
-            // SAFETY: `row` is a row of the array (asserted), and only this task has it.
+            // SAFETY: `row` is a row of the array (asserted), and no other task writes it (as for `set`).
             unsafe { self.first.add(row as usize * W).cast::<[f64; W]>().write(numbers) };
         }
     }
 }
 
-/// Fetches the row of `width` numbers, of those from `first` on, that `order` names some places behind `i`.
+/// Prefetches a row of `width` numbers in the array at `first`: the row of the position `i + ROWS_AHEAD` in `order`.
 #[inline(always)]
 pub(super) fn fetch(first: *const f64, order: &[u32], i: usize, width: usize) {
-    if let Some(&later) = order.get(i + AHEAD) {
+    if let Some(&later) = order.get(i + ROWS_AHEAD) {
         prefetch(first.wrapping_add(later as usize * width));
     }
 }
 
-/// Fetches the cache line at `at`, wherever that points.
+/// Prefetches the cache line at `at`, which may be any address.
 #[inline(always)]
 fn prefetch(at: *const f64) {
     #[cfg(target_arch = "x86_64")]

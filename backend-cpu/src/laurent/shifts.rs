@@ -1,4 +1,4 @@
-//! M2M and L2L, a shift per lane, and the rows of coefficients of several boxes along the lanes.
+//! M2M and L2L in the plane, one shift per lane. The rows of coefficients of several boxes run along the lanes.
 
 use crate::lanes::Vectorized;
 use adaptive2d::Pyramid;
@@ -8,27 +8,27 @@ use fmm_traits::{Edges, Lane, Simd, SimdLane};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Most lanes of a vector.
+/// Most f64 lanes of a vector.
 pub(super) const LANES: usize = 8;
 
 /// The row of a lane without an edge.
 pub(super) static ZEROS: [f64; 2 * (MAX_ORDER + 1)] = [0.0; 2 * (MAX_ORDER + 1)];
 
-/// One complex number a lane.
+/// Loads one complex number per lane.
 #[inline(always)]
 fn load<V: SimdLane<Scalar = f64>>(re: &[f64; LANES], im: &[f64; LANES]) -> Complex<V> {
     // SAFETY: no vector has more than LANES lanes.
     unsafe { Complex::new(V::load(re.as_ptr()), V::load(im.as_ptr())) }
 }
 
-/// Coefficients of up to `LANES` rows, one row a lane.
+/// Coefficients of up to [`LANES`] rows, one row per lane: real part of coefficient 0, imaginary part, and so on.
 pub(super) struct Columns([[f64; LANES]; 2 * (MAX_ORDER + 1)]);
 
 impl Columns {
     pub fn new() -> Self {
         Columns([[0.0; LANES]; 2 * (MAX_ORDER + 1)])
     }
-    /// All rows, of one length.
+    /// Sets the first `length` numbers of all rows.
     #[inline(always)]
     pub fn set<S: Simd>(&mut self, rows: &[&[f64]; LANES], length: usize) {
         let rows = rows.map(|row| &row[..length]);
@@ -64,10 +64,13 @@ impl Columns {
     }
 }
 
-/// Ratios of one shift, one lane each.
+/// Ratios of shifts, one shift per lane. ρ_c and ρ_p are the scales of child and parent, r is the vector between their
+/// centres.
 #[derive(Default)]
 struct Ratios {
+    /// Re and Im of ρ_c/r, or 0 if the scaled form does not apply.
     u: [[f64; LANES]; 2],
+    /// Re and Im of r/ρ_p.
     v: [[f64; LANES]; 2],
     /// ρ_c/ρ_p.
     t: [f64; LANES],
@@ -89,23 +92,23 @@ impl Ratios {
     }
 }
 
-/// From the centre of `to` to that of `from`.
+/// The vector from the centre of box `to` to the centre of box `from`.
 fn between(pyramid: &Pyramid, to: usize, from: usize) -> Complex<f64> {
     let (a, b) = (pyramid.center[from], pyramid.center[to]);
     Complex::new(a[0] - b[0], a[1] - b[1])
 }
 
-/// Which of the two shifts along the pyramid.
+/// A direction of shifts along the pyramid: [`Up`] or [`Down`].
 pub(super) trait Along: Send + Sync {
     /// Whether series go from children to parents.
     const UP: bool;
-    /// The scaled form.
+    /// The scaled form of the shift, for centres that are not too close.
     fn scaled<V: Lane>(a: &mut [Complex<V>], u: Complex<V>, v: Complex<V>);
-    /// The form for any distance of centres.
+    /// The form of the shift for any distance of centres.
     fn plain<V: Lane>(a: &mut [Complex<V>], t: V, v: Complex<V>);
 }
 
-/// Children → parents.
+/// M2M: children → parents.
 pub(super) struct Up;
 impl Along for Up {
     const UP: bool = true;
@@ -119,7 +122,7 @@ impl Along for Up {
     }
 }
 
-/// Parents → children.
+/// L2L: parents → children.
 pub(super) struct Down;
 impl Along for Down {
     const UP: bool = false;
@@ -133,13 +136,14 @@ impl Along for Down {
     }
 }
 
-/// Shifts along the pyramid into the rows `boxes`, whose first is the first of `to`.
+/// Shifts along the pyramid into `boxes`. Adds to the rows `to` of these boxes.
 pub(super) struct Shifts<'a, A> {
     pub pyramid: &'a Pyramid,
     pub edges: &'a Edges,
     pub order: usize,
-    /// Rows of the boxes from which series come; the first is that of box `first`.
+    /// Rows of the boxes from which series come.
     pub from: &'a [f64],
+    /// The box of the first row of `from`.
     pub first: usize,
     pub boxes: Range<usize>,
     pub to: &'a mut [f64],
@@ -157,7 +161,7 @@ impl<A: Along> Vectorized for Shifts<'_, A> {
         let mut ratios = Ratios::default();
         let mut a = [Complex::<S::F64>::zero(); MAX_ORDER + 1];
         let start = self.boxes.start;
-        // Edges in the order of the rows; a lane each.
+        // Edges in the order of the rows, one per lane.
         let mut edges = self.boxes.flat_map(|b| self.edges.row(b).iter().map(move |&s| (b, s as usize)));
         let mut lanes = [(0, 0); LANES];
         let mut rows = [&ZEROS[..width]; LANES];

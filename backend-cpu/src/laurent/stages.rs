@@ -1,9 +1,9 @@
-//! The stages over whole lists, and their clock.
+//! The stages of the method in the plane, over whole lists, with their times.
 //!
-//! Everything below the blocks – M2L, P2L, L2L, L2P, M2P and P2P of a subtree of up to 1024 leaves – runs block by block
-//! when P2P is called: locals and sums stay in cache, sums go to the caller's rows once, and there is no array of
-//! locals but for the few boxes above the blocks, nor one of values in tree order. The time of these stages is that of all, in the
-//! ratio of what each took on its threads.
+//! A *block* is a subtree of up to 1024 leaves. M2L, P2L, L2L, L2P, M2P and P2P inside blocks run block by block, when
+//! P2P is called. Locals and sums then stay in cache, and sums go to the caller's rows once. Only the few boxes above
+//! the blocks have an array of locals, and there is no array of values in tree order. The wall time of the
+//! block-by-block work is divided among these stages in the ratio of their times on all threads.
 
 use super::m2l::M2l;
 use super::near::{Charged, Gathered, HarmonicPair, LogarithmPair, PairKernel, VALUES, pairs};
@@ -11,26 +11,25 @@ use super::points::{Frame, FromPoints, ToPoints};
 use super::rows::{Rows, fetch};
 use super::shifts::{Down, Shifts, Up};
 use super::{LaurentPlan, LaurentWorkspace};
-use crate::StageSeconds;
 use crate::lanes::dispatch;
 use adaptive2d::pyramid::level_start;
 use adaptive2d::{PlaneKernel, Pyramid};
-use fmm_traits::{Error, Expansion, Lists, Stage, Stages};
+use fmm_traits::{Error, Expansion, Lists, Stage, StageSeconds, Stages};
 use rayon::prelude::*;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Boxes a task takes.
-const TASK: usize = 64;
-/// Most levels from the leaves up to the blocks within which P2P serves both directions: 1024 leaves.
+/// Boxes per task.
+const BOXES_PER_TASK: usize = 64;
+/// Most levels from the root of a block down to its leaves: 4⁵ = 1024 leaves.
 const BLOCK_LEVELS: usize = 5;
-/// Level of the blocks at which there are enough of them for many threads.
-const BLOCKS: usize = 2;
+/// Blocks of a deep pyramid begin at this level or below, so that there are enough blocks for many threads.
+const MIN_BLOCK_LEVEL: usize = 2;
+/// Points per task of the scatter.
+const POINTS_PER_TASK: usize = 4096;
 
-/// Points a task of the scatter takes.
-const RUN: usize = 4096;
 /// One application of a plan.
 pub(super) struct Run<'a> {
     pub plan: &'a LaurentPlan,
@@ -40,22 +39,22 @@ pub(super) struct Run<'a> {
     pub seconds: StageSeconds,
 }
 
-/// Gives `v` the length `n`; what it holds is anything.
+/// Gives `v` the length `n`. The contents are arbitrary.
 fn zeros(v: &mut Vec<f64>, n: usize) {
     if v.capacity() < n {
-        // Zeros of a new allocation are those of untouched pages.
+        // A new allocation of zeros is cheap: its pages are untouched.
         *v = vec![0.0; n];
     } else {
         v.resize(n, 0.0);
     }
 }
 
-/// Sums of some targets, one array a number.
+/// Sums at some targets, one array per value.
 #[derive(Default)]
 struct Sums([Vec<f64>; VALUES]);
 
 impl Sums {
-    /// `n` zeros in each of the arrays.
+    /// Sets each array to `n` zeros.
     fn clear(&mut self, n: usize) {
         for v in &mut self.0 {
             v.clear();
@@ -73,7 +72,7 @@ impl Run<'_> {
     fn timed(&mut self, stage: Stage, work: impl FnOnce(&mut Self)) -> Result<(), Error> {
         let start = Instant::now();
         work(self);
-        self.seconds.0[stage as usize] += start.elapsed().as_secs_f64();
+        self.seconds[stage as usize] += start.elapsed().as_secs_f64();
         Ok(())
     }
 
@@ -81,13 +80,13 @@ impl Run<'_> {
         self.plan.series.multipole_len()
     }
 
-    /// Level of the blocks.
+    /// Level of the roots of the blocks.
     fn blocks(&self) -> usize {
         let depth = self.plan.pyramid.depth();
-        depth - BLOCK_LEVELS.min(depth.saturating_sub(BLOCKS))
+        depth - BLOCK_LEVELS.min(depth.saturating_sub(MIN_BLOCK_LEVEL))
     }
 
-    /// All that is left below the blocks, block by block.
+    /// Runs the rest of the far field and P2P of all blocks, block by block, and writes the sums to the caller's rows.
     fn below<K: PairKernel>(&mut self, lists: &Lists) {
         let rows = Rows::new(self.out, self.plan.values(), self.plan.series.kernel);
         let (plan, w, top) = (self.plan, &*self.w, self.blocks());
@@ -108,8 +107,9 @@ impl Run<'_> {
             });
             clock.add(Stage::P2p, || {
                 leaves.clone().for_each(|leaf| p2p_leaf::<K>(plan, lists, &charged, leaf, &leaves, scratch));
-                // SAFETY: the order is a permutation of the rows (`Pyramid::check` in `LaurentPlan::new`, and `apply` checks
-                // their number), and the targets of a block are those of one task: those of leaves follow each other.
+                // SAFETY: the order is a permutation of the rows (`Pyramid::check` in `LaurentPlan::new`), and `apply`
+                // checks the number of rows. The targets of a block belong to one task, because the targets of
+                // successive leaves follow each other.
                 unsafe { rows.set(&pyramid.targets.order, targets, &scratch.sums.0) };
             });
         });
@@ -117,27 +117,27 @@ impl Run<'_> {
     }
 }
 
-/// What each stage took on all threads, in nanoseconds.
+/// Time of each stage, summed over all threads, in nanoseconds.
 #[derive(Default)]
 struct Clock([AtomicU64; Stage::ALL.len()]);
 
 impl Clock {
-    /// Does `work`, which belongs to `stage`.
+    /// Runs `work` and adds its time to `stage`.
     fn add(&self, stage: Stage, work: impl FnOnce()) {
         let start = Instant::now();
         work();
         self.0[stage as usize].fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Adds `elapsed` to `seconds`, in the ratio of the stages.
+    /// Divides `elapsed` among the stages in the ratio of their times, and adds the parts to `seconds`.
     fn share(self, elapsed: f64, seconds: &mut StageSeconds) {
         let all = self.0.map(|c| c.into_inner() as f64);
         let unit = elapsed / all.iter().sum::<f64>().max(1.0);
-        seconds.0.iter_mut().zip(all).for_each(|(s, nanoseconds)| *s += unit * nanoseconds);
+        seconds.iter_mut().zip(all).for_each(|(s, nanoseconds)| *s += unit * nanoseconds);
     }
 }
 
-/// Locals of the leaves of `block`, a box of level `top`, from those of its parent: level by level down.
+/// Computes the locals of the leaves of `block`, a box of level `top`, level by level down from the parent of `block`.
 fn locals(
     plan: &LaurentPlan,
     lists: &Lists,
@@ -158,13 +158,13 @@ fn locals(
         let Scratch { locals, parents, .. } = &mut *scratch;
         clock.add(Stage::M2l, || m2l(plan, lists, &w.multipoles, boxes.clone(), locals));
         clock.add(Stage::P2l, || p2l(plan, lists, charged, boxes.clone(), locals));
-        // The rows of the level above, of which the first is that of the parent of the first box.
+        // The rows of the level above, and the box of the first row: the parent of the first box of this level.
         let (from, first) = if level == top { (&w.locals, 0) } else { (&*parents, (boxes.start - 1) / 4) };
         clock.add(Stage::L2l, || l2l(plan, lists, from, first, boxes, locals));
     }
 }
 
-/// Multipoles into the locals of `boxes`, which are set.
+/// M2L into `boxes`. Overwrites `locals`, the rows of these boxes.
 fn m2l(plan: &LaurentPlan, lists: &Lists, multipoles: &[f64], boxes: Range<usize>, locals: &mut [f64]) {
     dispatch(
         plan.isa,
@@ -181,7 +181,7 @@ fn m2l(plan: &LaurentPlan, lists: &Lists, multipoles: &[f64], boxes: Range<usize
     );
 }
 
-/// Sources into the locals of `boxes`.
+/// P2L into `boxes`. Adds to `locals`, the rows of these boxes.
 fn p2l(plan: &LaurentPlan, lists: &Lists, charged: &Charged, boxes: Range<usize>, locals: &mut [f64]) {
     for (b, row) in boxes.zip(locals.chunks_exact_mut(plan.series.local_len())) {
         for &s in lists.p2l.row(b) {
@@ -192,7 +192,7 @@ fn p2l(plan: &LaurentPlan, lists: &Lists, charged: &Charged, boxes: Range<usize>
     }
 }
 
-/// The locals `from`, of box `first` and those behind it, into those of `boxes`, the rows of `to`.
+/// L2L into `boxes`. Adds to `to`, the rows of these boxes. `from` begins with the row of box `first`.
 fn l2l(plan: &LaurentPlan, lists: &Lists, from: &[f64], first: usize, boxes: Range<usize>, to: &mut [f64]) {
     dispatch(
         plan.isa,
@@ -209,7 +209,7 @@ fn l2l(plan: &LaurentPlan, lists: &Lists, from: &[f64], first: usize, boxes: Ran
     );
 }
 
-/// Targets of `leaf` and their sums, in a block whose first target is `start`.
+/// The coordinates of the targets of `leaf`, and their sums. `start` is the first target of the block of `sums`.
 fn part_of<'a>(
     pyramid: &'a Pyramid,
     leaf: usize,
@@ -250,19 +250,22 @@ fn m2p_leaf(plan: &LaurentPlan, lists: &Lists, w: &LaurentWorkspace, leaf: usize
     }
 }
 
-/// Locals of one level of a block and of the level above, sums of the block, and the sources of one leaf within its block and
-/// beyond.
+/// Scratch of one thread: locals of one level of a block and of the level above, sums of the block, and the sources of
+/// one leaf.
 #[derive(Default)]
 struct Scratch {
     locals: Vec<f64>,
     parents: Vec<f64>,
+    /// Sources that act on the leaf only.
     one_way: Gathered,
+    /// Sources that act on the leaf and receive from it.
     both_ways: Gathered,
+    /// The leaves of `both_ways`.
     partners: Vec<usize>,
     sums: Sums,
 }
 
-/// Strengths in tree order beside the sources.
+/// The sources with their strengths, in tree order.
 fn charged<'a>(plan: &'a LaurentPlan, strengths: &'a [Vec<f64>; 2]) -> Charged<'a> {
     let sources = &plan.pyramid.sources;
     Charged { at: [&sources.x, &sources.y], strengths: strengths.each_ref().map(|s| &s[..]) }
@@ -273,8 +276,8 @@ fn part<'a>(all: &Charged<'a>, range: Range<usize>) -> Charged<'a> {
     Charged { at: all.at.map(cut), strengths: all.strengths.map(cut) }
 }
 
-/// P2P into `leaf`, of the block of `leaves`; where targets are the sources, also
-/// from `leaf` into the later leaves of the block that it meets.
+/// P2P into `leaf`, a leaf of the block of `leaves`. If targets are the sources, P2P also goes from `leaf` into its
+/// later partners in the block.
 fn p2p_leaf<K: PairKernel>(
     plan: &LaurentPlan,
     lists: &Lists,
@@ -333,7 +336,7 @@ impl Stages for Run<'_> {
         self.timed(Stage::Scatter, |r| {
             let sources = &r.plan.pyramid.sources;
             let (count, strengths) = (r.plan.series.strengths(), r.strengths);
-            // Imaginary parts that are all zero are left out: half the work of a pair.
+            // Imaginary parts are left out if all are zero, which halves the work of a pair.
             let complex = count == 2 && strengths.chunks_exact(2).any(|s| s[1] != 0.0);
             let [re, im] = &mut r.w.strengths;
             zeros(re, sources.len());
@@ -342,9 +345,9 @@ impl Stages for Run<'_> {
                 fetch(strengths.as_ptr(), order, i, count);
                 &strengths[count * order[i] as usize..]
             };
-            let runs = sources.order.par_chunks(RUN).zip(re.par_chunks_mut(RUN));
+            let runs = sources.order.par_chunks(POINTS_PER_TASK).zip(re.par_chunks_mut(POINTS_PER_TASK));
             if complex {
-                runs.zip(im.par_chunks_mut(RUN)).for_each(|((order, re), im)| {
+                runs.zip(im.par_chunks_mut(POINTS_PER_TASK)).for_each(|((order, re), im)| {
                     for (i, to) in re.iter_mut().zip(im).enumerate() {
                         let from = row(order, i);
                         (*to.0, *to.1) = (from[0], from[1]);
@@ -353,7 +356,7 @@ impl Stages for Run<'_> {
             } else {
                 runs.for_each(|(order, re)| re.iter_mut().enumerate().for_each(|(i, to)| *to = row(order, i)[0]));
             }
-            // Rows are cleared by the first stage that writes them, while they are in cache.
+            // The first stage that writes a row clears it, while the row is in cache.
             let (row, top) = (r.plan.series.multipole_len(), r.blocks());
             zeros(&mut r.w.multipoles, r.plan.pyramid.len() * row);
             zeros(&mut r.w.locals, level_start(top) * row);
@@ -366,21 +369,23 @@ impl Stages for Run<'_> {
             let first = level_start(plan.pyramid.depth());
             let LaurentWorkspace { strengths, multipoles, .. } = &mut *r.w;
             let all = charged(plan, strengths);
-            multipoles[first * row..].par_chunks_mut(row).enumerate().with_min_len(TASK).for_each(|(k, multipole)| {
-                multipole.fill(0.0);
-                for &s in lists.p2m.row(first + k) {
-                    let s = s as usize;
-                    dispatch(
-                        plan.isa,
-                        FromPoints::<false> {
-                            kernel: plan.series.kernel,
-                            frame: frame(&plan.pyramid, s),
-                            sources: part(&all, plan.pyramid.sources_of(s)),
-                            row: multipole,
-                        },
-                    );
-                }
-            });
+            multipoles[first * row..].par_chunks_mut(row).enumerate().with_min_len(BOXES_PER_TASK).for_each(
+                |(k, multipole)| {
+                    multipole.fill(0.0);
+                    for &s in lists.p2m.row(first + k) {
+                        let s = s as usize;
+                        dispatch(
+                            plan.isa,
+                            FromPoints::<false> {
+                                kernel: plan.series.kernel,
+                                frame: frame(&plan.pyramid, s),
+                                sources: part(&all, plan.pyramid.sources_of(s)),
+                                row: multipole,
+                            },
+                        );
+                    }
+                },
+            );
         })
     }
 
@@ -392,9 +397,9 @@ impl Stages for Run<'_> {
                 return;
             }
             let (to, from) = r.w.multipoles.split_at_mut(boxes.end * row);
-            to[boxes.start * row..].par_chunks_mut(TASK * row).enumerate().for_each(|(i, to)| {
+            to[boxes.start * row..].par_chunks_mut(BOXES_PER_TASK * row).enumerate().for_each(|(i, to)| {
                 to.fill(0.0);
-                let start = boxes.start + i * TASK;
+                let start = boxes.start + i * BOXES_PER_TASK;
                 dispatch(
                     plan.isa,
                     Shifts::<Up> {
@@ -412,30 +417,30 @@ impl Stages for Run<'_> {
         })
     }
 
-    /// Of the boxes above the blocks; the others are enqueued for [`p2p`](Stages::p2p).
+    /// M2L into the boxes above the blocks. M2L into other boxes is left to [`p2p`](Stages::p2p).
     fn m2l(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::M2l, |r| {
             let (plan, row) = (r.plan, r.row());
             let LaurentWorkspace { multipoles, locals, .. } = &mut *r.w;
-            locals.par_chunks_mut(TASK * row).enumerate().for_each(|(i, locals)| {
-                m2l(plan, lists, multipoles, i * TASK..i * TASK + locals.len() / row, locals);
+            locals.par_chunks_mut(BOXES_PER_TASK * row).enumerate().for_each(|(i, locals)| {
+                m2l(plan, lists, multipoles, i * BOXES_PER_TASK..i * BOXES_PER_TASK + locals.len() / row, locals);
             });
         })
     }
 
-    /// As for [`m2l`](Stages::m2l).
+    /// P2L into the boxes above the blocks, as for [`m2l`](Stages::m2l).
     fn p2l(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::P2l, |r| {
             let (plan, row) = (r.plan, r.row());
             let LaurentWorkspace { strengths, locals, .. } = &mut *r.w;
             let all = charged(plan, strengths);
-            locals.par_chunks_mut(TASK * row).enumerate().for_each(|(i, locals)| {
-                p2l(plan, lists, &all, i * TASK..i * TASK + locals.len() / row, locals);
+            locals.par_chunks_mut(BOXES_PER_TASK * row).enumerate().for_each(|(i, locals)| {
+                p2l(plan, lists, &all, i * BOXES_PER_TASK..i * BOXES_PER_TASK + locals.len() / row, locals);
             });
         })
     }
 
-    /// As for [`m2l`](Stages::m2l).
+    /// L2L into the boxes above the blocks, as for [`m2l`](Stages::m2l).
     fn l2l(&mut self, lists: &Lists, level: usize) -> Result<(), Error> {
         if level >= self.blocks() {
             return Ok(());
@@ -444,19 +449,19 @@ impl Stages for Run<'_> {
             let (plan, row) = (r.plan, r.row());
             let boxes = plan.pyramid.level(level);
             let (from, to) = r.w.locals.split_at_mut(boxes.start * row);
-            to[..boxes.len() * row].par_chunks_mut(TASK * row).enumerate().for_each(|(i, to)| {
-                let start = boxes.start + i * TASK;
+            to[..boxes.len() * row].par_chunks_mut(BOXES_PER_TASK * row).enumerate().for_each(|(i, to)| {
+                let start = boxes.start + i * BOXES_PER_TASK;
                 l2l(plan, lists, from, 0, start..start + to.len() / row, to);
             });
         })
     }
 
-    /// Enqueued for [`p2p`](Stages::p2p).
+    /// L2P is left to [`p2p`](Stages::p2p).
     fn l2p(&mut self, _: &Lists) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Enqueued for [`p2p`](Stages::p2p).
+    /// M2P is left to [`p2p`](Stages::p2p).
     fn m2p(&mut self, _: &Lists) -> Result<(), Error> {
         Ok(())
     }
@@ -474,7 +479,7 @@ impl Stages for Run<'_> {
         Ok(())
     }
 
-    /// Done with the sums of each block.
+    /// [`p2p`](Stages::p2p) has written the sums of each block to the caller's rows.
     fn gather(&mut self) -> Result<(), Error> {
         Ok(())
     }

@@ -1,24 +1,25 @@
-//! How many degrees of a multipole an M2P edge of a treecode takes.
+//! The number of degrees of a multipole that an M2P edge of a treecode evaluates.
 //!
-//! An order is that of the nearest edges. Boxes further away, most of them, need fewer degrees for the same error, as in M2L: the error of
-//! typical points, h/2 from the centre, falls by h₁/2 / (D − h₂/2) a degree, and eq. 24 of Gumerov & Duraiswami (2008) keeps the power of the
-//! edge where that is largest ([`Truncation::Variable`]; the others take all degrees). M2P edges beside M2L or
-//! P2L are near, and take all.
+//! The order is chosen for the nearest edges. Most boxes are further away and need fewer degrees for the same error, as
+//! in M2L. Typical points lie h/2 from the centre of a box of side h. Their error falls by the ratio
+//! h₁/2 / (D − h₂/2) per degree. With [`Truncation::Variable`], eq. 24 of Gumerov & Duraiswami (2008) gives each edge
+//! the error of the edge with the largest ratio. Other truncations take all degrees on every edge. In lists with M2L or
+//! P2L, M2P edges are near and take all degrees.
 
 use fmm_kernels::spherical::Truncation;
 use fmm_kernels::spherical::truncation::{degrees, share_of, typical_ratio};
 use fmm_traits::{Cube, Lists};
 use rayon::prelude::*;
 
-/// The rule for the lists of a plan.
+/// The truncation rule for the M2P edges of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Cuts {
-    /// The largest ratio of an edge; none if all edges take all degrees.
+    /// The largest ratio of an edge, or `None` if all edges take all degrees.
     largest: Option<f64>,
 }
 
 impl Cuts {
-    /// For `lists` on a tree of these boxes.
+    /// The rule for `lists` on a tree with these boxes.
     pub fn new(boxes: &[Cube], lists: &Lists, truncation: Truncation) -> Self {
         if truncation != Truncation::Variable || lists.m2p.is_empty() || lists.have_locals() {
             return Cuts { largest: None };
@@ -30,12 +31,12 @@ impl Cuts {
         Cuts { largest: Some((0..boxes.len()).into_par_iter().map(of_row).reduce(|| 0.0, f64::max)) }
     }
 
-    /// The share of the degrees of `source` that are evaluated in `target`, for [`degrees`].
+    /// The share of the degrees of the multipole of `source` that an edge into `target` evaluates, for [`degrees`].
     pub fn share(&self, target: Cube, source: Cube) -> f64 {
         self.largest.map_or(1.0, |largest| share_of(largest, typical_ratio(target, source)))
     }
 
-    /// The degrees of an M2P edge, of `order`.
+    /// The number of degrees that an M2P edge evaluates, out of `order`.
     pub fn degrees(&self, target: Cube, source: Cube, order: usize) -> usize {
         degrees(order, self.share(target, source))
     }

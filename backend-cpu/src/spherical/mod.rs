@@ -1,12 +1,13 @@
-//! Spherical harmonics on CPU cores. Mathematics and operators: [`fmm_kernels::spherical`]; here is their execution:
+//! The method by spherical harmonics on CPU cores. The mathematics and the operators are in [`fmm_kernels::spherical`].
+//! This module executes the stages:
 //!
 //! | stage | file |
 //! |---|---|
 //! | P2M, P2L, L2P, M2P | `points`; degrees of M2P: `cuts` |
 //! | M2M, M2L, L2L | `translate`, batched by `moves` |
-//! | P2P | `near`, one storey up: that of every method in space |
+//! | P2P | `near` in the parent module, shared by all methods in space |
 //!
-//! Any list policy: U, V, W, X, the 119 stencil, a treecode.
+//! All list policies work: U, V, W, X, the 119 stencil, a treecode.
 
 pub mod cuts;
 mod moves;

@@ -1,12 +1,14 @@
-//! M2M, M2L and L2L by rotations, a family a lane.
+//! M2M, M2L and L2L by rotations, one family per lane.
 //!
-//! Sixteen *anchors* (boxes, of M2L and L2L the parents of the targets) are the lanes of a few vectors. A source that
-//! lies at one place around each anchor is gathered from its sixteen rows once and translated to all targets of the
-//! anchors that want it: of M2L, from one of the 208 children around a family to the seven of its eight boxes that are
-//! not adjacent, on average. The translation is one [`Course`] for all lanes; locals stay in cache until
-//! all sources are done. M2L may also end at [`domains`](fmm_tree::domains) of children, whose locals are handed down at
-//! last. A lane that has no source carries zeros. Rows stand for boxes of side 1, so lanes may lie on
-//! different levels.
+//! An *anchor* is a box: the target of M2M, or the parent of the targets of M2L and L2L. Sixteen anchors are the lanes
+//! of a few vectors. The sources that lie at the same place around each anchor are gathered once from their sixteen
+//! rows. The gathered sources are then translated to all targets of the anchors that need them. In M2L, there are 208
+//! such places, the children around a family, and a source is not adjacent to seven of the eight boxes of the family on
+//! average.
+//!
+//! A translation is one [`Course`] for all lanes. Locals stay in cache until all sources are done. M2L may also end at
+//! [`domains`](fmm_tree::domains) of children, whose locals are handed down to the children last. A lane without a
+//! source carries zeros. Expansions are hatted, so lanes may lie on different levels.
 
 use crate::lanes::{Isa, Room, Several, Vectorized, dispatch};
 use crate::pool::Pool;
@@ -21,40 +23,41 @@ use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Anchors that are done together: the lanes of the widest vector, f32 under AVX-512.
+/// Anchors computed together: the lanes of the widest vector, f32 with AVX-512.
 const LANES: usize = 16;
 /// Children of an anchor.
 const CHILDREN: usize = 8;
-/// Targets of an anchor: its children, and after them the other domains of a family.
+/// Targets of an anchor: its children, then the other domains of a family.
 const SLOTS: usize = DOMAINS;
-/// Places of a source around an anchor, per axis and in sides of the source, from −`BEFORE`.
-const PLACES: i64 = 16;
-const BEFORE: i64 = 6;
-/// Levels that a source may lie below the anchor.
+/// Places of a source around an anchor along one axis, in sides of the source.
+const PLACES_PER_AXIS: i64 = 16;
+/// Places along one axis before the corner of the anchor.
+const PLACES_BEFORE_ANCHOR: i64 = 6;
+/// Levels at which a source may lie: the level of the anchor and the levels below.
 const DEPTHS: usize = 3;
-/// All places.
-const KEYS: usize = DEPTHS * (PLACES * PLACES * PLACES) as usize;
+/// Number of keys. A key encodes the depth and the three places of a source.
+const KEYS: usize = DEPTHS * (PLACES_PER_AXIS * PLACES_PER_AXIS * PLACES_PER_AXIS) as usize;
 
-/// One source of each lane, and where it goes.
+/// One source for each lane, and the translations of these sources.
 #[derive(Debug)]
 struct Move {
-    /// Source boxes, or [`NONE`].
+    /// Source boxes by lane, or [`NONE`].
     sources: [u32; LANES],
-    /// Slot and course; first the code of the course, later its place in the table.
+    /// Translations (slot, course). The course is the key of the sources at first, later its index in [`Courses`].
     steps: Vec<(u8, u32)>,
 }
 
-/// Sixteen anchors.
+/// The translations of sixteen anchors.
 #[derive(Debug)]
 struct Group {
-    /// Target boxes, or [`NONE`].
+    /// `targets[slot][lane]`: target boxes, or [`NONE`].
     targets: [[u32; LANES]; CHILDREN],
     moves: Vec<Move>,
-    /// L2L inside a family: domains, and as in [`Move::steps`] their members.
+    /// L2L inside a family: the slot of each domain, and translations (slot, course) to its members.
     hand_down: Vec<(u8, Vec<(u8, u32)>)>,
 }
 
-/// The edges of a step, arranged.
+/// The edges of one step, arranged in groups of anchors.
 #[derive(Debug, Default)]
 pub struct Moves(Vec<Group>);
 
@@ -65,20 +68,22 @@ pub struct Courses<T> {
     order: usize,
     truncation: Truncation,
     all: Vec<Course<T>>,
-    /// By step, offset in eighths of the smaller side, and the square of twice the ratio of the sides.
+    /// Index in `all` by (step, offset in eighths of the smaller side, square of twice the ratio target side / source
+    /// side).
     known: HashMap<(Step, [i64; 3], i32), u32>,
-    /// Of M2L that ends at domains, if it does.
+    /// The choice of domains by source, if M2L ends at domains.
     covers: Option<Box<Covers>>,
 }
 
 impl<T: Real> Courses<T> {
-    /// None yet, for expansions of `order`; M2L ends at domains of children where it may, if `domains`.
+    /// An empty set of courses for expansions of `order`. If `domains`, M2L ends at domains of children where the error
+    /// bound allows.
     pub fn new(order: usize, truncation: Truncation, domains: bool) -> Self {
         let covers = domains.then(Box::default);
         Courses { rcr: Rcr::new(order), order, truncation, all: Vec::new(), known: HashMap::new(), covers }
     }
 
-    /// Numbers in a row.
+    /// Number of scalars in a row.
     pub fn row(&self) -> usize {
         self.order * self.order
     }
@@ -88,7 +93,7 @@ impl<T: Real> Courses<T> {
         let (depth, at) = place(key);
         let side = (-(depth as f64)).exp2();
         let source = Cube { center: at.map(|x| (x as f64 + 0.5) * side), side };
-        self.between(step, source, if step == Step::Up { FAMILY } else { self.domain(slot) })
+        self.between(step, source, if step == Step::Up { ANCHOR_CUBE } else { self.domain(slot) })
     }
 
     /// The course of `step` from `source` to `target`.
@@ -107,7 +112,7 @@ impl<T: Real> Courses<T> {
         })
     }
 
-    /// The domain in `slot` as a cube, in the units of [`FAMILY`].
+    /// The cube of the domain in `slot`, in the units of [`ANCHOR_CUBE`].
     fn domain(&self, slot: usize) -> Cube {
         match self.covers.as_ref().map(|c| &c.domains()[slot]) {
             Some(domain) => Cube { center: domain.center.map(|x| 0.5 + 0.25 * x as f64), side: 0.5 * domain.side() },
@@ -121,30 +126,31 @@ impl<T: Real> Courses<T> {
     }
 }
 
-/// An anchor in its own units.
-const FAMILY: Cube = Cube { center: [0.5; 3], side: 1.0 };
+/// The cube of an anchor, in units of its side from its lowest corner.
+const ANCHOR_CUBE: Cube = Cube { center: [0.5; 3], side: 1.0 };
 
-/// Depth and place, in sides of the source, of a key.
+/// The depth of a key, and its place in sides of the source.
 fn place(key: usize) -> (usize, [i64; 3]) {
-    let n = PLACES as usize;
-    (key / (n * n * n), std::array::from_fn(|a| (key / n.pow(a as u32) % n) as i64 - BEFORE))
+    let n = PLACES_PER_AXIS as usize;
+    (key / (n * n * n), std::array::from_fn(|a| (key / n.pow(a as u32) % n) as i64 - PLACES_BEFORE_ANCHOR))
 }
 
-/// The key of `source` as seen from `anchor`.
+/// The key of `source` relative to `anchor`, or `None` if the source is too far away or too deep.
 fn key(tree: &Tree, levels: &[u8], anchor: usize, source: usize) -> Option<usize> {
     let depth = levels[source].checked_sub(levels[anchor]).map(usize::from).filter(|&d| d < DEPTHS)?;
     (0..3).rev().try_fold(depth, |key, a| {
-        let x = tree.anchor[source][a] as i64 - ((tree.anchor[anchor][a] as i64) << depth) + BEFORE;
-        (0..PLACES).contains(&x).then_some(key * PLACES as usize + x as usize)
+        let x = tree.anchor[source][a] as i64 - ((tree.anchor[anchor][a] as i64) << depth) + PLACES_BEFORE_ANCHOR;
+        (0..PLACES_PER_AXIS).contains(&x).then_some(key * PLACES_PER_AXIS as usize + x as usize)
     })
 }
 
 impl Moves {
-    /// Arranges the edges, given the level of each box, into the boxes `targets`, which are those of whole families, for `step`.
+    /// Arranges the edges of `step` into the boxes `targets`, which are whole families. `levels` is the level of each
+    /// box.
     ///
     /// # Errors
-    /// [`Error::Edge`]: M2L takes boxes of one level, or a source of half the side of the target, of U, V, W, X lists or
-    /// the 119 stencil.
+    /// [`Error::Edge`] if M2L has an edge that U, V, W, X lists and the 119 stencil cannot have. Both boxes must have
+    /// one level, or the source half the side of the target.
     pub fn new<T: Real>(
         tree: &Tree,
         levels: &[u8],
@@ -176,9 +182,8 @@ impl Moves {
         Ok(Moves(groups))
     }
 
-    /// Adds to the rows of the targets in `to` what the rows `from`, of which the first is that of box `first`, send
-    /// them; `to` begins with the row of box `first_to`. Runs on the current rayon pool; the number of threads
-    /// changes no bit.
+    /// Translates the rows `from` and adds the results to the rows `to` of the targets. Each is a pair: the box of the
+    /// first row, and the rows. Runs in the current rayon pool. The bits do not depend on the number of threads.
     pub fn add<T: Real>(
         &self,
         courses: &Courses<T>,
@@ -202,7 +207,7 @@ impl Moves {
     }
 }
 
-/// Checks that each target is one of `targets`, and that of one lane.
+/// Checks that each target is one of `targets` and belongs to one lane only.
 fn one_lane_each(groups: &[Group], targets: Range<usize>) -> Result<(), Error> {
     let mut taken = vec![false; targets.len()];
     for &target in groups.iter().flat_map(|g| g.targets.as_flattened()).filter(|t| **t != NONE) {
@@ -225,12 +230,13 @@ impl Group {
         covers: Option<&Covers>,
     ) -> Result<Group, Error> {
         let mut group = Group { targets: [[NONE; LANES]; CHILDREN], moves: Vec::new(), hand_down: Vec::new() };
-        // Place among the moves of each key; lanes that want each slot of each move.
+        // Index in `group.moves` by key.
         let mut index = vec![NONE; KEYS];
+        // For each move its key, and for each slot the lanes that need the source there, one bit per lane.
         let mut wanted: Vec<(usize, [u16; SLOTS])> = Vec::new();
-        // Lanes whose local in a slot is used.
+        // For each slot, the lanes whose local is used.
         let mut live = [0u16; SLOTS];
-        // Sources, and the slot that wants each.
+        // Edges of one anchor: source, and slot of the target.
         let mut family: Vec<(u32, u8)> = Vec::new();
         for (lane, &anchor) in anchors.iter().enumerate() {
             let anchor = anchor as usize;
@@ -265,7 +271,7 @@ impl Group {
             }
         }
         if let Some(covers) = covers {
-            // Whatever a domain holds is handed down.
+            // All anchors hand down the locals of their domains.
             live[CHILDREN..].fill(u16::MAX >> (LANES - anchors.len()));
             for (slot, domain) in covers.domains().iter().enumerate().skip(CHILDREN) {
                 if wanted.iter().any(|(_, lanes)| lanes[slot] != 0) {
@@ -282,7 +288,7 @@ impl Group {
                 if present & live[slot] & !lanes == 0 {
                     this.steps.push(step);
                 } else {
-                    // Some lanes have a target there that does not want this source.
+                    // Some lanes have a target in this slot that does not need this source.
                     let sources = std::array::from_fn(|i| if lanes >> i & 1 == 1 { this.sources[i] } else { NONE });
                     apart.push(Move { sources, steps: vec![step] });
                 }
@@ -294,19 +300,20 @@ impl Group {
     }
 }
 
-/// Rows that tasks with targets of their own share.
+/// An array of rows shared by tasks that write different targets.
 struct Rows<T> {
     /// Box of the first row.
     first: usize,
-    /// Number of rows, and numbers in each.
+    /// Number of rows.
     rows: usize,
+    /// Number of scalars in a row.
     len: usize,
     data: *mut T,
 }
 // SAFETY: each task writes only the rows of its own targets (argued where the pointer is used).
 unsafe impl<T: Send> Sync for Rows<T> {}
 
-/// One group.
+/// All translations of one group, as vectorised work.
 struct Work<'a, T> {
     courses: &'a Courses<T>,
     group: &'a Group,
@@ -320,7 +327,7 @@ impl<T: Real> Vectorized for Work<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(self) {
-        // Two vectors where they fit: each entry of a matrix is loaded once for both.
+        // Two vectors together where LANES allows it: each entry of a matrix is loaded once for both.
         if 2 * <T::Vector<S> as SimdLane>::WIDTH <= LANES {
             self.lanes::<Several<T::Vector<S>, 2>>();
         } else {
@@ -343,7 +350,8 @@ impl<T: Real> Work<'_, T> {
             if begin > 0 {
                 locals.fill(zero);
             }
-            // One loop, and in it one call of a translation: a second one would not be inlined, and run without vectors.
+            // One loop with a single call of `add`: the compiler would not inline a second call, which would then run
+            // without vectors.
             let across = group.moves.iter().map(|m| (Ok(&m.sources), &m.steps));
             let down = group.hand_down.iter().map(|(domain, steps)| (Err(*domain as usize), steps));
             for (source, steps) in across.chain(down) {
@@ -369,9 +377,10 @@ impl<T: Real> Work<'_, T> {
                 {
                     let row = (target as usize).checked_sub(to.first).filter(|&row| row < to.rows);
                     let row = row.unwrap_or_else(|| panic!("no row for box {target} among those of {}", to.first));
-                    // SAFETY: the array has `rows` rows of `len` numbers, and this is one of them (above), so that its place
-                    // is below the length of the array and does not wrap. A box is the target of one lane of one group
-                    // (`Moves::new` refuses others), so that no other task has it, and this one no other reference to it.
+                    // SAFETY: the array has `rows` rows of `len` numbers, and `row` is one of these rows (above). Its
+                    // place is therefore below the length of the array and does not wrap. A box is the target of one
+                    // lane of one group (`Moves::new` refuses all else), so no other task writes this row, and this
+                    // task has no other reference to the row.
                     let row = unsafe { std::slice::from_raw_parts_mut(to.data.add(row * to.len), to.len) };
                     // SAFETY: a vector is WIDTH scalars without padding (asserted).
                     let lanes = unsafe { std::slice::from_raw_parts(local.as_ptr().cast::<T>(), len * V::WIDTH) };
@@ -384,7 +393,7 @@ impl<T: Real> Work<'_, T> {
     }
 }
 
-/// Rows into lanes: `to[k]` holds entry k of every row; zero for [`NONE`].
+/// Loads rows into lanes: `to[k]` holds entry k of every row, and zero for [`NONE`].
 #[inline(always)]
 fn gather<'a, T: Real, V: SimdLane<Scalar = T>>(sources: &[u32], row: impl Fn(u32) -> &'a [T], to: &mut [V]) {
     const { assert!(size_of::<V>() == V::WIDTH * size_of::<T>()) };
@@ -408,7 +417,7 @@ mod tests {
     use fmm_traits::testkit::clouds::CloudKind;
     use fmm_tree::{BuildOptions, ListOptions, build, uvwx};
 
-    /// An array that begins behind a target: its place, in numbers, would wrap around.
+    /// The array begins behind the row of a target, whose place in the array would wrap around.
     #[test]
     #[should_panic(expected = "no row for box")]
     fn rows_before_the_first_are_not_written() {

@@ -1,4 +1,4 @@
-//! The plan of the method by spherical harmonics: operators, arranged edges, workspaces.
+//! The plan of the method by spherical harmonics: operators, sorted edges and workspaces.
 
 use super::cuts::Cuts;
 use super::stages::{Coefficients, Run};
@@ -9,20 +9,23 @@ use crate::frame::Scratch;
 use crate::leaves::Leaves;
 use crate::pool::Pool;
 use crate::sum::Pair;
-use crate::{Precision, Settings, Solver, StageSeconds};
+use crate::{OctreeSolver, Settings};
 use fmm_kernels::spherical::basis::Basis;
 use fmm_kernels::spherical::gradient::Gradient;
 use fmm_kernels::spherical::horner::{self, Horner};
 use fmm_kernels::spherical::layout::{Layout, derivatives, layout};
 use fmm_kernels::spherical::{MAX_ORDER, MIN_ORDER, SphericalOptions, Truncation, expansion};
-use fmm_traits::{Cube, Error, Family, Kernel, Lists, Observer, OutputColumns, Outputs, Real, Tree, Visitor, evaluate};
+use fmm_traits::{
+    Cube, Error, Family, Kernel, Lists, Observer, OutputColumns, Outputs, Precision, Real, Solver, StageSeconds, Tree,
+    Visitor, evaluate,
+};
 use rayon::prelude::*;
 
 /// Plans the method by spherical harmonics for `family` on `tree` and `lists`, in the current rayon pool.
 ///
 /// # Errors
-/// The outputs are not those of the family, or its far field is not that of charges and dipoles; the order is out
-/// of range; an edge of the lists is outside the region where the expansion is valid.
+/// The family does not have the outputs, its far field is not a field of charges and dipoles, the order is out of
+/// range, or an edge of the lists is outside the region where the expansion is valid.
 pub fn plan<F: Family>(
     family: &F,
     outputs: Outputs,
@@ -30,7 +33,7 @@ pub fn plan<F: Family>(
     lists: Lists,
     settings: &Settings,
     options: SphericalOptions,
-) -> Result<Box<dyn Solver>, Error> {
+) -> Result<Box<dyn OctreeSolver>, Error> {
     fmm_traits::facts::validate(family)?;
     family.visit(outputs, Maker { family, tree, lists, settings, options })?
 }
@@ -44,7 +47,7 @@ struct Maker<'a, F> {
 }
 
 impl<F: Family> Visitor for Maker<'_, F> {
-    type Output = Result<Box<dyn Solver>, Error>;
+    type Output = Result<Box<dyn OctreeSolver>, Error>;
     fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
         let order = self.settings.order;
         if !(MIN_ORDER..=MAX_ORDER).contains(&order) {
@@ -67,7 +70,7 @@ impl<F: Family> Visitor for Maker<'_, F> {
     }
 }
 
-// Neither is generic: plans are compiled here, and not again in each crate that has a family.
+// `single` and `double` are not generic, so that plans are compiled here and not again in each crate with a family.
 #[inline(never)]
 fn single(
     facts: Facts,
@@ -76,7 +79,7 @@ fn single(
     lists: Lists,
     settings: &Settings,
     options: SphericalOptions,
-) -> Result<Box<dyn Solver>, Error> {
+) -> Result<Box<dyn OctreeSolver>, Error> {
     Ok(Box::new(Plan::new(facts, near, tree, lists, settings, options)?))
 }
 #[inline(never)]
@@ -87,26 +90,26 @@ fn double(
     lists: Lists,
     settings: &Settings,
     options: SphericalOptions,
-) -> Result<Box<dyn Solver>, Error> {
+) -> Result<Box<dyn OctreeSolver>, Error> {
     Ok(Box::new(Plan::new(facts, near, tree, lists, settings, options)?))
 }
 
-/// What the kernels of a family leave behind.
+/// The kernels of a family without their types.
 pub(super) struct Facts {
     /// Strengths → values in f64.
     pub near64: Pair<f64>,
-    /// Parameters on the unit box that stands for one of a side.
+    /// Parameters after the dilation of a box of a given side to the unit box.
     pub dilated: fn(&[f64], f64) -> Vec<f64>,
     pub layout: Layout,
-    /// Derivatives among the values.
+    /// Highest derivative among the values: 0, 1 or 2.
     pub derivatives: usize,
     pub columns: Vec<OutputColumns>,
     pub scale: f64,
     pub params: Vec<f64>,
 }
 
-/// What a plan holds that does not change between applications; `T` is the precision of the far field. No kernel types:
-/// compiled once for all families.
+/// The plan of the method by spherical harmonics: all that does not change between applications. `T` is the precision
+/// of the far field. The plan has no kernel types, so that it is compiled once for all families.
 pub struct Plan<T: Real> {
     pub(super) facts: Facts,
     /// Strengths → values of the near field.
@@ -118,7 +121,7 @@ pub struct Plan<T: Real> {
     pub(super) gradient: Gradient<T>,
     pub(super) translations: Translations<T>,
     pub(super) leaves: Leaves,
-    /// Multipoles as polynomials, of orders and values where they are the faster way.
+    /// The form of multipoles as polynomials, for orders and values where polynomials are faster.
     pub(super) horner: Option<Horner<T>>,
     pub(super) far: Far,
     truncation: Truncation,
@@ -135,23 +138,25 @@ pub(super) struct Workspace<T> {
     pub strengths: Vec<Vec<f64>>,
     pub multipoles: Vec<T>,
     pub locals: Vec<T>,
-    /// Of each multipole of [`Far::boxes`] the polynomial, or coefficients with those of the derivatives, values of one harmonic side by side.
+    /// For each box of [`Far::boxes`] its multipole as a polynomial or, without [`Plan::horner`], the coefficients
+    /// `[harmonic][value]` of the potential and its derivatives.
     pub fields: Vec<T>,
-    /// `values[tree position × values ..]`.
+    /// `values[tree position][value]`.
     pub values: Vec<f64>,
 }
 
-/// Where spherical harmonics are valid.
+/// The region where expansions in spherical harmonics are valid.
 const REGION: Region = Region { m2p: expansion::m2p_valid, m2l: expansion::m2l_valid, p2l: expansion::p2l_valid };
 
-/// M2P as a plan arranges it.
+/// The M2P edges of a plan, sorted for fast evaluation.
 #[derive(Default)]
 pub(super) struct Far {
-    /// Boxes whose multipoles are evaluated at targets, sorted, and they as cubes.
+    /// Boxes whose multipoles are evaluated at targets, sorted.
     pub boxes: Vec<u32>,
+    /// The cubes of `boxes`.
     pub cubes: Vec<Cube>,
-    /// For each row of the lists the places of its sources in `boxes`, and how many degrees they take: sorted by that, so that
-    /// loops over degrees are as long as those before.
+    /// Edges (place of the source in `boxes`, number of degrees), row by row as in the lists. A row is sorted by number
+    /// of degrees, so that successive loops over degrees have the same length.
     pub edges: Vec<(u32, u8)>,
 }
 
@@ -191,7 +196,7 @@ impl<T: Real> Plan<T> {
         options: SphericalOptions,
     ) -> Result<Self, Error> {
         admissible::check(&tree, &lists, &REGION)?;
-        // Dipoles differentiate a row once, as a gradient does.
+        // The recursions need one more degree per derivative. Dipole sources take one derivative, as a gradient does.
         let (p, more) = (settings.order, facts.derivatives.max(1));
         Ok(Plan {
             basis: Basis::new(p + more),
@@ -213,12 +218,12 @@ impl<T: Real> Plan<T> {
         })
     }
 
-    /// Numbers in a row of `multipoles` or `locals`.
+    /// Number of scalars in a row of `multipoles` or `locals`.
     pub(super) fn row(&self) -> usize {
         self.settings.order * self.settings.order
     }
 
-    /// Numbers in each of `fields`.
+    /// Number of scalars per box in `fields`.
     pub(super) fn field(&self) -> usize {
         match &self.horner {
             Some(_) => horner::len(self.settings.order),
@@ -226,7 +231,7 @@ impl<T: Real> Plan<T> {
         }
     }
 
-    /// Numbers in all multipoles and in all locals: none where no edge has any.
+    /// Number of scalars in all multipoles, and in all locals. 0 if no edge uses multipoles or locals.
     pub(super) fn rows(&self) -> [usize; 2] {
         let all = self.tree.len() * self.row();
         [self.lists.have_multipoles(), self.lists.have_locals()].map(|have| if have { all } else { 0 })
@@ -239,12 +244,6 @@ impl<T: Real> Solver for Plan<T> {
     }
     fn columns(&self) -> &[OutputColumns] {
         &self.facts.columns
-    }
-    fn tree(&self) -> &Tree {
-        &self.tree
-    }
-    fn lists(&self) -> &Lists {
-        &self.lists
     }
 
     fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {
@@ -265,7 +264,15 @@ impl<T: Real> Solver for Plan<T> {
         let arranged = arranged + self.coefficients.bytes(Coefficients::bytes);
         self.tree.bytes() + self.lists.bytes() + arranged + (rows * size_of::<T>() + points * 8) as u64
     }
+}
 
+impl<T: Real> OctreeSolver for Plan<T> {
+    fn tree(&self) -> &Tree {
+        &self.tree
+    }
+    fn lists(&self) -> &Lists {
+        &self.lists
+    }
     fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error> {
         admissible::check(&tree, &lists, &REGION)?;
         self.translations.set_tree(&tree, &lists)?;

@@ -1,8 +1,9 @@
-//! Where points meet expansions: P2M and P2L sum over sources, L2P and M2P evaluate at targets, both with points along
-//! the lanes.
+//! The stages between points and expansions. P2M and P2L sum over sources, L2P and M2P evaluate at targets. Points run
+//! along the lanes.
 //!
-//! All four take points relative to the centre of a box in units of its side. Regular harmonics serve P2M and L2P; the
-//! singular ones of P2L and M2P are regular ones at the inverted point x/r², over r.
+//! All four stages take points relative to the centre of a box, in units of its side. P2M and L2P use regular
+//! harmonics. P2L and M2P use singular harmonics, computed as regular harmonics at the inverted point x/r², divided by
+//! r.
 
 use crate::frame::{Fill, Frame};
 use crate::lanes::{Isa, Room, Several, Vectorized, dispatch};
@@ -13,25 +14,25 @@ use fmm_kernels::spherical::horner::Horner;
 use fmm_traits::{Points, Real, Simd, SimdLane};
 use std::ops::Range;
 
-/// Which harmonics.
+/// The kind of harmonics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Harmonics {
-    /// R, inside.
+    /// Regular harmonics R, for fields inside a box.
     Regular,
-    /// S, outside.
+    /// Singular harmonics S, for fields outside a box.
     Singular,
 }
 
-/// Rows of scratch vectors: the widest that two vectors make.
+/// Most lanes of a vector, or of two vectors computed together.
 const LANES: usize = 16;
 
-/// Point and factor that make regular harmonics of those wanted.
+/// The point and the factor for which regular harmonics are the wanted `harmonics` at `at`, times `strength`.
 #[inline(always)]
 fn argument<V: SimdLane>(harmonics: Harmonics, at: [V; 3], strength: V) -> ([V; 3], V) {
     if harmonics == Harmonics::Regular {
         return (at, strength);
     }
-    // In units of the largest coordinate, whose square does not overflow.
+    // The unit is the largest coordinate, so that squares do not overflow.
     let magnitude = |x: V| V::select(x.lt(V::splat(0.0)), -x, x);
     let larger = |a: V, b: V| V::select(a.lt(b), b, a);
     let unit = V::splat(1.0) / larger(larger(magnitude(at[0]), magnitude(at[1])), magnitude(at[2]));
@@ -41,16 +42,16 @@ fn argument<V: SimdLane>(harmonics: Harmonics, at: [V; 3], strength: V) -> ([V; 
     ([x * inverse, y * inverse, z * inverse], strength * unit / r2.sqrt())
 }
 
-/// Σ strength·harmonics over all points of a block, for each row of strengths by itself, added to `out` (one row of
-/// order² numbers each).
+/// P2M and P2L: adds Σ strength·harmonics over all points of a block to `out`. Each row of strengths has its own sums,
+/// a row of order² numbers in `out`.
 pub struct Sums<'a, T> {
-    /// Recursions.
+    /// Recursions of the harmonics.
     pub basis: &'a Basis<T>,
-    /// Degrees below it.
+    /// Degrees 0 … order − 1 are summed.
     pub order: usize,
-    /// Of which kind.
+    /// Kind of harmonics.
     pub harmonics: Harmonics,
-    /// Rows x, y, z and strengths, padded.
+    /// Rows x, y, z and the strengths, padded.
     pub points: &'a Soa<T>,
     /// Scratch.
     pub room: &'a mut Room,
@@ -59,7 +60,7 @@ pub struct Sums<'a, T> {
 }
 
 impl<T: Real> Sums<'_, T> {
-    /// Does it.
+    /// Computes the sums.
     pub fn add(self, isa: Isa) {
         dispatch(isa, self);
     }
@@ -71,7 +72,7 @@ impl<T: Real> Sums<'_, T> {
         let strengths = points.rows() - 3;
         let (row, sums) = room.filled(V::splat(0.0), (1 + strengths) * len).split_at_mut(len);
         for i in (0..points.len()).step_by(V::WIDTH) {
-            // SAFETY: rows are padded to a multiple of 16 scalars, and no V has more (see `run`).
+            // SAFETY: rows are padded to a multiple of 16 scalars, and no V has more than 16 (see `run`).
             let load = |r: usize| unsafe { V::load(points.row(r)[i..i + V::WIDTH].as_ptr()) };
             let at = [load(0), load(1), load(2)];
             if strengths == 1 {
@@ -95,7 +96,7 @@ impl<T: Real> Vectorized for Sums<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        // Two vectors where they fit: chains of dependent products interleave.
+        // Two vectors together where LANES allows it, so that chains of dependent products interleave.
         if 2 * <T::Vector<S> as SimdLane>::WIDTH <= LANES {
             self.lanes::<Several<T::Vector<S>, 2>>();
         } else {
@@ -104,24 +105,25 @@ impl<T: Real> Vectorized for Sums<'_, T> {
     }
 }
 
-/// One expansion to be evaluated: the box it is about, and the coefficients of each harmonic for all values.
+/// An expansion to evaluate: the frame of its box, and its coefficients `[harmonic][value]`.
 pub type Field<'a, T, const K: usize> = (Frame, &'a [[T; K]]);
 
-/// Σ coefficients·harmonics of all `fields` at each target of a range, `K` values at once, added to `out` (targets × K).
+/// L2P and M2P: adds Σ coefficients·harmonics of all `fields` at each target of a range to `out`, a row of `K` values
+/// per target.
 pub struct Values<'b, T, I, const K: usize> {
-    /// Recursions.
+    /// Recursions of the harmonics.
     pub basis: &'b Basis<T>,
-    /// Of which kind.
+    /// Kind of harmonics.
     pub harmonics: Harmonics,
-    /// What is evaluated.
+    /// Expansions to evaluate.
     pub fields: I,
-    /// Harmonics of the longest of them.
+    /// Number of harmonics in the longest field.
     pub longest: usize,
     /// Targets in tree order.
     pub targets: &'b Points,
-    /// Positions of those that are wanted.
+    /// Positions of the targets to evaluate at.
     pub range: Range<usize>,
-    /// Degrees of the values under dilation.
+    /// Gives the degrees of the values under dilation.
     pub pair: &'b Pair<f64>,
     /// Scratch.
     pub block: &'b mut Soa<T>,
@@ -132,7 +134,7 @@ pub struct Values<'b, T, I, const K: usize> {
 }
 
 impl<'a, T: Real, I: Iterator<Item = Field<'a, T, K>>, const K: usize> Values<'_, T, I, K> {
-    /// Does it.
+    /// Computes the values.
     pub fn add(self, isa: Isa) {
         dispatch(isa, self);
     }
@@ -148,7 +150,7 @@ impl<'a, T: Real, I: Iterator<Item = Field<'a, T, K>>, const K: usize> Values<'_
             let row = &mut rows[..coefficients.len()];
             let order = coefficients.len().isqrt();
             for i in (0..block.len()).step_by(V::WIDTH) {
-                // SAFETY: rows are padded to a multiple of 16 scalars, and no V has more (see `run`).
+                // SAFETY: rows are padded to a multiple of 16 scalars, and no V has more than 16 (see `run`).
                 let load = |r: usize| unsafe { V::load(block.row(r)[i..i + V::WIDTH].as_ptr()) };
                 let (at, factor) = argument(harmonics, [load(0), load(1), load(2)], V::splat(1.0));
                 basis.multiples(order, factor, at, row);
@@ -167,7 +169,7 @@ impl<'a, T: Real, I: Iterator<Item = Field<'a, T, K>>, const K: usize> Values<'_
     }
 }
 
-/// Σ coefficients·row.
+/// Σ coefficients·row over the harmonics, for each value.
 #[inline(always)]
 fn products<V: SimdLane, const K: usize>(coefficients: &[[V::Scalar; K]], row: &[V]) -> [V; K] {
     let mut values = [V::splat(0.0); K];
@@ -179,7 +181,7 @@ fn products<V: SimdLane, const K: usize>(coefficients: &[[V::Scalar; K]], row: &
         }
         return values;
     }
-    // Four sums side by side, so that none waits for its own last product.
+    // Four independent sums hide the latency of a multiply-add.
     let mut four = [V::splat(0.0); 4];
     let (c, r) = (coefficients.chunks_exact(4), row.chunks_exact(4));
     for (c, r) in c.remainder().iter().zip(r.remainder()) {
@@ -206,31 +208,32 @@ impl<'a, T: Real, I: Iterator<Item = Field<'a, T, K>>, const K: usize> Vectorize
     }
 }
 
-/// One multipole to be evaluated as a polynomial: its box, how many degrees, and the coefficients.
+/// A multipole to evaluate as a polynomial: the frame of its box, the number of degrees and the coefficients.
 pub type Polynomial<'a, T> = (Frame, usize, &'a [T]);
 
-/// Fields of multipoles as polynomials at each target of a range, `K` values (1 or 4) at once, added to `out` (targets × K).
+/// M2P by polynomials: adds the fields of multipoles at each target of a range to `out`, a row of `K` values (1 or 4)
+/// per target.
 pub struct Polynomials<'b, T, I, const K: usize> {
-    /// Their form.
+    /// The form of multipoles as polynomials.
     pub horner: &'b Horner<T>,
-    /// What is evaluated.
+    /// Multipoles to evaluate.
     pub edges: I,
     /// Targets in tree order.
     pub targets: &'b Points,
-    /// Positions of those that are wanted.
+    /// Positions of the targets to evaluate at.
     pub range: Range<usize>,
-    /// Degrees of the values under dilation.
+    /// Gives the degrees of the values under dilation.
     pub pair: &'b Pair<f64>,
     /// Scratch: coordinates.
     pub block: &'b mut Soa<f64>,
-    /// Scratch: sums, a row a value.
+    /// Scratch: sums, one row per value.
     pub sums: &'b mut Soa<f64>,
     /// Receives the values.
     pub out: &'b mut [f64],
 }
 
 impl<'a, T: Real, I: Iterator<Item = Polynomial<'a, T>>, const K: usize> Polynomials<'_, T, I, K> {
-    /// Does it.
+    /// Computes the values.
     pub fn add(self, isa: Isa) {
         dispatch(isa, self);
     }
@@ -259,7 +262,7 @@ impl<'a, T: Real, I: Iterator<Item = Polynomial<'a, T>>, const K: usize> Polynom
     }
 }
 
-/// Values of boxes of a side to the user's units.
+/// Factors that convert the values of boxes of side `side` to the user's units.
 struct Factors<const K: usize> {
     side: f64,
     values: [f64; K],

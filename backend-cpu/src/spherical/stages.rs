@@ -1,4 +1,4 @@
-//! The stages of the method by spherical harmonics, bulk over whole lists, and their clock.
+//! The stages of the method by spherical harmonics, each over whole lists, with their times.
 
 use super::plan::{Far, Plan, Workspace};
 use super::points::{Field, Harmonics, Polynomials, Sums, Values};
@@ -6,22 +6,22 @@ use crate::frame::{Fill, Frame};
 use crate::lanes::{Room, dispatch};
 use crate::leaves::{clear, scatter};
 use crate::near::Near;
-use crate::{StageSeconds, unit_of};
-use fmm_traits::{Cube, Error, Lists, Real, Stage, Stages};
+use crate::unit_of;
+use fmm_traits::{Cube, Error, Lists, Real, Stage, StageSeconds, Stages};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::time::Instant;
 
-/// Coefficients of one box on their way: scratch of one thread.
+/// Scratch of one thread for the coefficients of one box.
 #[derive(Default)]
 pub(super) struct Coefficients<T> {
-    /// Of each component of the strengths.
+    /// Moments `[strength][harmonic]`.
     moments: Vec<T>,
-    /// Of a first derivative and of a second.
+    /// Coefficients of a first derivative, and of a second derivative.
     derivatives: [Vec<T>; 2],
-    /// With those of the derivatives, values of one harmonic side by side.
+    /// Coefficients `[harmonic][value]` of the potential and its derivatives.
     field: Vec<T>,
-    /// For harmonics along the lanes.
+    /// Vectors of harmonics, with points along the lanes.
     room: Room,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Run<'a, T: Real> {
     plan: &'a Plan<T>,
     w: Workspace<T>,
     strengths: &'a [f64],
-    /// [`unit_of`] the strengths.
+    /// Unit of the strengths ([`unit_of`]).
     unit: f64,
     out: &'a mut [f64],
     seconds: StageSeconds,
@@ -59,7 +59,7 @@ impl<'a, T: Real> Run<'a, T> {
     fn timed(&mut self, stage: Stage, work: impl FnOnce(&mut Self)) -> Result<(), Error> {
         let start = Instant::now();
         work(self);
-        self.seconds.0[stage as usize] += start.elapsed().as_secs_f64();
+        self.seconds[stage as usize] += start.elapsed().as_secs_f64();
         Ok(())
     }
 
@@ -74,7 +74,7 @@ impl<'a, T: Real> Run<'a, T> {
         self.w.values = values;
     }
 
-    /// Locals to targets, `K` values each.
+    /// L2P: locals to targets, `K` values per target.
     fn locals<const K: usize>(&mut self, lists: &Lists) {
         let (plan, len) = (self.plan, self.plan.row());
         self.for_each_leaf(|leaf, level, out, w| {
@@ -91,7 +91,7 @@ impl<'a, T: Real> Run<'a, T> {
         });
     }
 
-    /// Multipoles to targets, `K` values each.
+    /// M2P: multipoles to targets, `K` values per target.
     fn multipoles<const K: usize>(&mut self, lists: &Lists) {
         let (plan, len, width) = (self.plan, self.plan.row(), self.plan.field());
         let far = &plan.far;
@@ -124,7 +124,7 @@ impl<'a, T: Real> Run<'a, T> {
                     });
                 }
                 None => {
-                    // So many degrees of the highest derivative; a potential beside it gets more.
+                    // The highest derivative takes `degrees` degrees of the multipole. Lower derivatives get more.
                     let fields = edges.map(|(frame, degrees, field)| {
                         let count = (degrees + plan.facts.derivatives).pow(2);
                         (frame, &field.as_chunks::<K>().0[..count])
@@ -139,8 +139,8 @@ impl<'a, T: Real> Run<'a, T> {
     }
 }
 
-/// Frame, degrees and field (a row of `fields`) of the sources of some edges. A function, so that those who take the iterator are
-/// compiled once, and not for each number of values.
+/// The frame, the number of degrees and the field (a row of `fields`) of the source of each of `edges`. This is a
+/// function of its own, so that code over the iterator is compiled once and not for each number of values.
 fn edges_of<'a, T>(
     far: &'a Far,
     edges: Range<usize>,
@@ -154,7 +154,7 @@ fn edges_of<'a, T>(
 }
 
 impl<T: Real> Plan<T> {
-    /// The rows of the sources in `ranges` about the box of `frame`, added to `to` (order² numbers).
+    /// Adds the expansion of the sources in `ranges`, about the box with `frame`, to `to` (order² numbers).
     fn gather(
         &self,
         harmonics: Harmonics,
@@ -164,7 +164,7 @@ impl<T: Real> Plan<T> {
         to: &mut [T],
     ) {
         let (p, layout) = (self.settings.order, self.facts.layout);
-        // The field of a dipole is a derivative: its moments of P2M lie a degree below, those of P2L one above.
+        // The field of a dipole is a derivative. P2M needs moments one degree lower, P2L one degree higher.
         let order = if layout.dipole.is_some() && harmonics == Harmonics::Singular { p + 1 } else { p };
         let (len, count) = (order * order, strengths.len());
         self.coefficients.with(|Coefficients { moments, room, .. }| {
@@ -193,8 +193,9 @@ impl<T: Real> Plan<T> {
         });
     }
 
-    /// Sets `field` to the coefficients `from` and those of their derivatives: potential, gradient, Hessian, as many as `K`
-    /// says. `work` is scratch for a first and a second derivative.
+    /// Sets `field` to the coefficients `from` of a potential and to the coefficients of its derivatives. `K` is 1 for
+    /// the potential alone, 4 with the gradient and 10 with the Hessian. `work` is scratch for a first and a second
+    /// derivative.
     fn derive<const K: usize>(&self, harmonics: Harmonics, from: &[T], work: &mut [Vec<T>; 2], field: &mut [[T; K]]) {
         let derive = |a: usize, from: &[T], to: &mut Vec<T>| {
             let order = from.len().isqrt();
@@ -230,7 +231,7 @@ impl<T: Real> Plan<T> {
         }
     }
 
-    /// Adds the values of `fields`, of at most `longest` harmonics each, at the targets of `leaf`.
+    /// Adds the values of `fields` at the targets of `leaf` to `out`. A field has at most `longest` harmonics.
     fn evaluate<'a, const K: usize>(
         &self,
         harmonics: Harmonics,

@@ -1,4 +1,4 @@
-//! M2M, M2L and L2L, by rotations or term by term.
+//! M2M, M2L and L2L of spherical harmonics, by rotations or term by term.
 
 use super::moves::{Courses, Moves};
 use crate::lanes::{Isa, Room};
@@ -11,22 +11,22 @@ use fmm_traits::tree::{Edges, Lists, Tree};
 use fmm_traits::{Cube, Error, Real};
 use rayon::prelude::*;
 
-/// Translations of one order, and the edges of a tree as they take them.
+/// Translations of one order, and the edges of a tree in the form that the translations need.
 pub enum Translations<T> {
-    /// In O(p³), batched.
+    /// Translations by rotations, in O(p³), in batches.
     Rcr {
-        /// Operators.
+        /// The prepared translations.
         courses: Courses<T>,
-        /// M2M and L2L of each level, M2L of all.
+        /// The edges in batches.
         moves: Arranged,
-        /// Vectors of a group of anchors.
+        /// Scratch vectors for a group of anchors.
         scratch: Pool<Room>,
     },
-    /// In O(p⁴), edge by edge.
+    /// Translations term by term, in O(p⁴), edge by edge: operators, order, truncation.
     Direct(Direct<T>, usize, Truncation),
 }
 
-/// Edges in batches.
+/// Edges in batches: M2M and L2L level by level, M2L of all levels at once.
 #[derive(Default)]
 pub struct Arranged {
     up: Vec<Moves>,
@@ -46,7 +46,7 @@ impl Arranged {
 }
 
 impl<T: Real> Translations<T> {
-    /// For expansions of `order`.
+    /// The translations of expansions of `order`, for the edges of `lists`.
     ///
     /// # Errors
     /// As [`Moves::new`].
@@ -62,10 +62,10 @@ impl<T: Real> Translations<T> {
         Ok(new)
     }
 
-    /// Takes the edges of another tree; operators are kept.
+    /// Replaces the edges with the edges of another tree. The operators remain.
     ///
     /// # Errors
-    /// As [`Moves::new`]; everything is then as before.
+    /// As [`Moves::new`]. After an error the edges are as before.
     pub fn set_tree(&mut self, tree: &Tree, lists: &Lists) -> Result<(), Error> {
         if let Translations::Rcr { courses, moves, .. } = self {
             *moves = Arranged::new(tree, lists, courses)?;
@@ -73,7 +73,7 @@ impl<T: Real> Translations<T> {
         Ok(())
     }
 
-    /// Multipoles of the boxes of `level` from those of their children.
+    /// M2M: adds to the multipoles of the boxes of `level` the multipoles of their children.
     pub fn up(&self, tree: &Tree, edges: &Edges, level: usize, isa: Isa, multipoles: &mut [T]) {
         let boxes = tree.level(level);
         match self {
@@ -91,7 +91,7 @@ impl<T: Real> Translations<T> {
         }
     }
 
-    /// Locals from multipoles, all levels.
+    /// M2L on all levels: adds the fields of `multipoles` to `locals`.
     pub fn across(&self, tree: &Tree, edges: &Edges, isa: Isa, multipoles: &[T], locals: &mut [T]) {
         match self {
             Translations::Rcr { courses, moves, scratch } => {
@@ -105,7 +105,7 @@ impl<T: Real> Translations<T> {
         }
     }
 
-    /// Locals of the boxes of `level` from those of their parents.
+    /// L2L: adds to the locals of the boxes of `level` the locals of their parents.
     pub fn down(&self, tree: &Tree, edges: &Edges, level: usize, isa: Isa, locals: &mut [T]) {
         let boxes = tree.level(level);
         match self {
@@ -135,14 +135,14 @@ impl<T: Real> Translations<T> {
     }
 }
 
-/// Box `b` as a cube.
+/// The cube of box `b`.
 pub(super) fn cube(tree: &Tree, b: usize) -> Cube {
     let level = tree.level_of(b);
     Cube { center: tree.center(b, level), side: tree.side_at(level) }
 }
 
-/// Calls `translate(target, source, row of the source, row of the target)` for each edge; rows of `len` numbers, the first
-/// of them those of the given boxes.
+/// Calls `translate(target, source, row of the source, row of the target)` for each edge. Rows have `len` numbers. `to`
+/// begins with the row of box `first`, `from` with the row of box `first_from`.
 fn each_edge<T: Real>(
     edges: &Edges,
     (first, to): (usize, &mut [T]),

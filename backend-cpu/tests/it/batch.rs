@@ -66,7 +66,7 @@ fn pair_sums() {
 fn check_direct<F: Known>(family: F, points: &[f64], sets: &[Vec<f64>]) {
     let (family, isa) = (family, Isa::detect());
     let others = uniform(70, 2);
-    for at in [Targets::Sources(None), Targets::Points(&others)] {
+    for at in [Targets::Sources, Targets::Points(&others)] {
         for precision in [Precision::F64, Precision::F32] {
             let batch = direct_batch(&family, both(), points, &slices(sets), at, precision, isa).unwrap();
             assert_eq!(batch.len(), sets.len());
@@ -87,8 +87,7 @@ fn direct_sums() {
     let (points, sets) = with_a_close_pair();
     check_direct(Laplace, &points, &sets);
     let isa = Isa::detect();
-    let sums =
-        |sets: &[&[f64]]| direct_batch(&Laplace, both(), &points, sets, Targets::Sources(None), Precision::F64, isa);
+    let sums = |sets: &[&[f64]]| direct_batch(&Laplace, both(), &points, sets, Targets::Sources, Precision::F64, isa);
     assert!(sums(&[]).unwrap().is_empty());
     assert!(matches!(sums(&[&sets[0], &sets[0][1..]]), Err(Error::Shape { found: 301, expected: 302, .. })));
 }

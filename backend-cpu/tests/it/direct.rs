@@ -49,7 +49,7 @@ pub fn plain<F: Known>(
 fn check<F: Known>(family: &F, outputs: Outputs) {
     let (sources, targets) = (CloudKind::FiftyCopies.points(330, 1), uniform(70, 2));
     let q = strengths::<F>(&sources);
-    for (targets, at) in [(None, Targets::Sources(None)), (Some(&targets[..]), Targets::Points(&targets))] {
+    for (targets, at) in [(None, Targets::Sources), (Some(&targets[..]), Targets::Points(&targets))] {
         let expected = plain(family, outputs, &sources, &q, targets);
         let values = family.clone().into().facts(outputs).unwrap().values;
         for (precision, tolerance) in [(Precision::F64, 1e-13), (Precision::F32, 1e-4)] {
@@ -85,7 +85,7 @@ fn hessian() {
 fn coincident_softened_masses() {
     let family = Gravity { g: 2.0, softening: 0.5 };
     for precision in [Precision::F32, Precision::F64] {
-        let at = Targets::Sources(None);
+        let at = Targets::Sources;
         let found = direct(&family, both(), &[0.3; 6], &[1.0, 3.0], at, precision, Isa::detect()).unwrap();
         assert_eq!(found, [-12.0, 0.0, 0.0, 0.0, -4.0, 0.0, 0.0, 0.0]);
     }
@@ -98,7 +98,7 @@ fn tiles_join() {
         for family in [Gravity { g: 1.0, softening: 0.0 }, Gravity { g: 1.0, softening: 0.2 }] {
             let q = strengths::<Gravity>(&points);
             let expected = plain(&family, both(), &points, &q, None);
-            let at = Targets::Sources(None);
+            let at = Targets::Sources;
             let found = direct(&family, both(), &points, &q, at, Precision::F64, Isa::detect()).unwrap();
             let d = by_component(&found, &expected, 4);
             assert!(d < 1e-13, "{n} {}: {d:e}", family.softening);
@@ -113,7 +113,7 @@ fn subsets_are_rows_of_the_whole() {
     for family in [Gravity { g: 1.0, softening: 0.0 }, Gravity { g: 1.0, softening: 0.2 }] {
         let q = strengths::<Gravity>(&points);
         let sums = |at| direct(&family, both(), &points, &q, at, Precision::F64, Isa::detect()).unwrap();
-        let (all, some) = (sums(Targets::Sources(None)), sums(Targets::Sources(Some(&indices))));
+        let (all, some) = (sums(Targets::Sources), sums(Targets::Subset(&indices)));
         for (row, i) in some.chunks(4).zip(indices) {
             assert_eq!(row, &all[4 * i..4 * i + 4], "source {i}");
         }
@@ -127,10 +127,10 @@ fn no_sources_or_no_targets() {
         direct(&family, both(), sources, q, at, Precision::F32, Isa::detect()).unwrap()
     };
     assert_eq!(sums(&[], &[], Targets::Points(&[1.0, 2.0, 3.0])), [0.0; 12]);
-    assert!(sums(&[], &[], Targets::Sources(None)).is_empty());
+    assert!(sums(&[], &[], Targets::Sources).is_empty());
     assert!(sums(&[0.0; 3], &[1.0; 3], Targets::Points(&[])).is_empty());
-    assert!(sums(&[0.0; 3], &[1.0; 3], Targets::Sources(Some(&[]))).is_empty());
-    let wrong = direct(&family, both(), &[0.0; 3], &[1.0; 2], Targets::Sources(None), Precision::F64, Isa::detect());
+    assert!(sums(&[0.0; 3], &[1.0; 3], Targets::Subset(&[])).is_empty());
+    let wrong = direct(&family, both(), &[0.0; 3], &[1.0; 2], Targets::Sources, Precision::F64, Isa::detect());
     assert!(matches!(wrong, Err(Error::Shape { found: 2, expected: 3, .. })));
 }
 
@@ -139,7 +139,7 @@ fn single_precision<F: Known>(family: F, sources: &[f64], targets: &[f64]) {
     let family = family;
     let q = strengths::<F>(sources);
     let sums = |at, precision| direct(&family, both(), sources, &q, at, precision, Isa::detect()).unwrap();
-    for (place, at) in [("sources", Targets::Sources(None)), ("points", Targets::Points(targets))] {
+    for (place, at) in [("sources", Targets::Sources), ("points", Targets::Points(targets))] {
         let d = difference::<F>(&sums(at, Precision::F32), &sums(at, Precision::F64));
         assert!(d < 1e-4, "{:?} of {} sources at {place}: {d:e}", family, sources.len() / 3);
     }
@@ -175,7 +175,7 @@ fn single_precision_on_every_cloud() {
     for kind in CloudKind::ALL {
         let points = kind.points(1000, 5);
         let q = strengths::<Laplace>(&points);
-        let sums = |p| direct(&family, both(), &points, &q, Targets::Sources(None), p, Isa::detect()).unwrap();
+        let sums = |p| direct(&family, both(), &points, &q, Targets::Sources, p, Isa::detect()).unwrap();
         let d = difference::<Laplace>(&sums(Precision::F32), &sums(Precision::F64));
         assert!(d < 1e-5, "{}: {d:e}", kind.name());
     }
@@ -188,7 +188,7 @@ fn sums_beyond_the_range_of_f32_are_made_in_f64() {
     let mut points = uniform(300, 5);
     points.extend([0.5, 0.5, 0.5, 0.5, 0.5, 0.5 + 1e-14]);
     let q = strengths::<Laplace>(&points);
-    let sums = |p| direct(&family, both(), &points, &q, Targets::Sources(None), p, Isa::detect()).unwrap();
+    let sums = |p| direct(&family, both(), &points, &q, Targets::Sources, p, Isa::detect()).unwrap();
     let exact = sums(Precision::F64);
     let solved = solve(&family, geometry(&points, None, 20), &settings(6, Precision::F32), &q);
     for (name, found) in [("direct", sums(Precision::F32)), ("fast", solved)] {

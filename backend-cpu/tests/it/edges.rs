@@ -116,7 +116,7 @@ fn shapes_are_checked() {
 }
 
 /// Plans of both expansions on `tree`.
-fn plans(tree: &Tree, lists: &Lists, order: usize) -> [Result<Box<dyn Solver>, Error>; 2] {
+fn plans(tree: &Tree, lists: &Lists, order: usize) -> [Result<Box<dyn OctreeSolver>, Error>; 2] {
     let (settings, options) = (settings(order, Precision::F64), SphericalOptions::default());
     let spherical = harmonics(&Laplace, both(), tree.clone(), lists.clone(), &settings, options);
     [plan(&Laplace, both(), tree.clone(), lists.clone(), &settings), spherical]

@@ -26,11 +26,13 @@ mod scales;
 mod spherical;
 mod sums;
 
-use backend_cpu::{Isa, Precision, Settings, Solver, Targets};
+use backend_cpu::{Isa, OctreeSolver, Settings};
 use fmm_families::AnyFamily;
 use fmm_kernels::spherical::SphericalOptions;
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
-use fmm_traits::{Error, Family, Gradient, Kernel, Lists, OutputColumns, OutputError, Outputs, Tree, Visitor};
+use fmm_traits::{
+    Error, Family, Gradient, Kernel, Lists, OutputColumns, OutputError, Outputs, Precision, Targets, Tree, Visitor,
+};
 use fmm_tree::{BuildOptions, ListOptions, build, uvwx};
 
 /// A family that fmm-families has compiled for every instruction set and precision: a test compiles no stages of its own.
@@ -44,7 +46,7 @@ fn plan(
     tree: Tree,
     lists: Lists,
     settings: &Settings,
-) -> Result<Box<dyn Solver>, Error> {
+) -> Result<Box<dyn OctreeSolver>, Error> {
     family.clone().into().in_space()?.solver(outputs, tree, lists, settings, None)
 }
 
@@ -56,7 +58,7 @@ fn harmonics(
     lists: Lists,
     settings: &Settings,
     options: SphericalOptions,
-) -> Result<Box<dyn Solver>, Error> {
+) -> Result<Box<dyn OctreeSolver>, Error> {
     family.clone().into().in_space()?.solver(outputs, tree, lists, settings, Some(options))
 }
 
@@ -109,7 +111,7 @@ fn settings(order: usize, precision: Precision) -> Settings {
 }
 
 /// Values of a new plan, potential and gradient of `family` itself.
-fn apply(solver: &dyn Solver, strengths: &[f64]) -> Vec<f64> {
+fn apply(solver: &dyn OctreeSolver, strengths: &[f64]) -> Vec<f64> {
     let mut out = vec![f64::NAN; solver.tree().targets.len() * solver.values()];
     solver.apply(strengths, &mut out, &mut |_, _| true).unwrap();
     out

@@ -34,7 +34,7 @@ fn fast<F: Known>(
     (tree, lists): &(Tree, Lists),
     settings: &Settings,
     options: SphericalOptions,
-) -> Box<dyn Solver> {
+) -> Box<dyn OctreeSolver> {
     harmonics(family, outputs, tree.clone(), lists.clone(), settings, options).unwrap()
 }
 
@@ -243,8 +243,7 @@ fn far_boxes_take_fewer_degrees() {
         assert!(d < 1e-12, "order {order}: {d:e}");
     }
     // About the same error: an order is that of the nearest edges.
-    let exact =
-        direct(&Laplace, both(), &points, &q, backend_cpu::Targets::Sources(None), Precision::F64, Isa::detect());
+    let exact = direct(&Laplace, both(), &points, &q, fmm_traits::Targets::Sources, Precision::F64, Isa::detect());
     let exact = exact.unwrap();
     for order in [4, 8, 14] {
         let [all, fewer] =

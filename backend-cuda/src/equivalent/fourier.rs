@@ -214,8 +214,8 @@ impl<T: DeviceScalar> Families<T> {
         // SAFETY: arguments as in dft.cu; `spectra` has room for one more family of zeros in front.
         unsafe { device.launch_3d(dft, "dft_forward", grid, threads, &args)? };
 
-        // One launch for consecutive levels that share operators. `level` is that of the parents, `level + 1` that of
-        // the children.
+        // One launch for consecutive levels that share operators. `level` is the level of the parents, `level + 1`
+        // the level of the children.
         let levels = self.level_start.len() - 1;
         let mut level = 0;
         while level + 1 < levels {
@@ -237,7 +237,7 @@ impl<T: DeviceScalar> Families<T> {
             ];
             let tiles = blocks((end - first) as usize, PRODUCT_FAMILIES)?;
             let grid = [tiles, (self.grid.frequencies() / self.order * held) as u32, values];
-            // SAFETY: arguments as in m2l_fourier.cu; the operators are those of the level.
+            // SAFETY: arguments as in m2l_fourier.cu; the operators belong to the level.
             unsafe { device.launch_3d(product, "m2l_product", grid, PRODUCT_BLOCK, &args)? };
             level = next;
         }

@@ -1,4 +1,4 @@
-//! The far field by equivalent densities on the device: operators, arranged edges, stages.
+//! The far field by equivalent densities on the device: operators, sorted edges and stages.
 //!
 //! Surface solves, M2M and L2L (by octant of the child) are dense matrices applied to many vectors at once. M2L goes
 //! through Fourier space, family by family. If the V list does not follow the U, V, W, X rules, or if spectra do not

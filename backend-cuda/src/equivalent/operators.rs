@@ -16,15 +16,16 @@ pub(super) struct DeviceOperators<T> {
     pub host: Arc<Operators<T>>,
     pub upward: [Dense<T>; 2],
     pub downward: [Dense<T>; 2],
-    /// Eight matrices each, by octant of the child.
+    /// Eight matrices, by octant of the child.
     pub m2m: Dense<T>,
+    /// Eight matrices, by octant of the child.
     pub l2l: Dense<T>,
     pub l2l_factor: f64,
-    /// [`Operators::units`].
+    /// The source strengths whose net strength is kept, as in [`Operators::units`].
     pub units: Vec<(usize, Buffer<T>)>,
-    /// M2L as dense matrices of all offsets, C·n × E·n each, if they are used.
+    /// M2L as dense matrices of all offsets, C·n × E·n each, if M2L uses dense matrices.
     pub dense: Option<Buffer<T>>,
-    /// M2L as spectra of all offsets, if they are used.
+    /// M2L as spectra of all offsets, if M2L uses Fourier space.
     pub fourier: Option<Buffer<T>>,
 }
 

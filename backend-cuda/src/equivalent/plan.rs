@@ -42,7 +42,7 @@ pub(super) struct Placed<T> {
     pub workspace: Workspace<T>,
 }
 
-/// Compiled stages.
+/// The compiled programs of the stages.
 #[derive(Debug)]
 pub(super) struct Programs {
     pub p2m: Functions,
@@ -87,7 +87,7 @@ pub(super) struct Edges<T> {
 /// The V list in the form that M2L needs.
 #[derive(Debug)]
 pub(super) enum VList<T> {
-    /// No edge.
+    /// No edges.
     None,
     /// Families of boxes, for Fourier space.
     Fourier(Box<Families<T>>),
@@ -100,7 +100,7 @@ pub(super) enum VList<T> {
 pub(super) struct Shape {
     /// Points of a surface.
     pub points: usize,
-    /// Numbers in a multipole or local.
+    /// Number of scalars in a multipole or local.
     pub density: usize,
     /// Check values of a box.
     pub check: usize,
@@ -111,14 +111,14 @@ pub(super) struct Shape {
 pub(super) struct Workspace<T> {
     pub multipoles: Buffer<T>,
     pub locals: Buffer<T>,
-    /// Check values: upward those of multipoles, downward those of locals.
+    /// Check values of multipoles on the way up, and of locals on the way down.
     pub check: Buffer<T>,
     /// Intermediate results between the two factors of a solve.
     pub middle: Buffer<T>,
 }
 
 impl<T: DeviceScalar> Equivalent<T> {
-    /// The far field of order `p` for the `kernels` of a family; still without points.
+    /// The far field of order `p` for the `kernels` of a family, without points.
     ///
     /// # Errors
     /// [`Error::Order`], and errors of the device.
@@ -245,7 +245,7 @@ impl<T: DeviceScalar> Equivalent<T> {
 }
 
 impl<T: DeviceScalar> Workspace<T> {
-    /// Workspaces for `boxes` boxes. `rank` is that of the largest surface solve.
+    /// Workspaces for `boxes` boxes. `rank` is the rank of the largest surface solve.
     fn new(device: &Device, boxes: usize, shape: &Shape, rank: usize, edges: &Edges<T>) -> Result<Self, Error> {
         let widest = edges.leaves.widest().max(edges.parents.widest()).max(edges.active.widest());
         let locals = if edges.active.len() > 0 { boxes } else { 0 };

@@ -76,7 +76,7 @@ impl<T: DeviceScalar> Equivalent<T> {
         unsafe { families.enqueue(device, programs, &self.shape, &operators, &rows.multipoles, &rows.check) }
     }
 
-    /// Enqueues P2M (to the boxes listed) or P2L (to all).
+    /// Enqueues P2M into the boxes of `items`, or P2L into all boxes if `items` is `None`.
     fn to_surface(
         &self,
         base: &Base,
@@ -105,7 +105,8 @@ impl<T: DeviceScalar> Equivalent<T> {
         unsafe { base.device().launch(&self.programs.p2m, "to_surface", (blocks(count, 1)?, 1), block, &args) }
     }
 
-    /// Enqueues L2P or M2P: from densities on a surface, and an affine part if there is one, to the targets of leaves.
+    /// Enqueues L2P or M2P: the field of densities on a surface, and of the affine part if there is one, at the targets
+    /// of leaves.
     fn at_targets(
         &self,
         base: &Base,

@@ -10,8 +10,8 @@ use fmm_tree::TreecodeOptions;
 /// Threads per block: one warp.
 const WARP_THREADS: u32 = 32;
 
-/// Where the multipole of a box is valid, whatever θ. The target leaf must lie outside a sphere and a cube around the
-/// centre of the box, and the boxes must be at least a distance apart.
+/// The region where the multipole of a box is valid, for any θ. The target leaf must lie outside a sphere and a cube
+/// around the centre of the box, and the boxes must be at least a distance apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Acceptance {
     /// Radius of the sphere, in sides of the box; 0 for no sphere.

@@ -18,7 +18,7 @@ pub(crate) use plan::Spherical;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Translation {
     /// Products with dense matrices: p⁴ operations, but in whole tiles on the tensor cores. There is one matrix per
-    /// octant or offset, the same on all levels. The kernels are those of equivalent densities. Truncation saves
+    /// octant or offset, the same on all levels. Equivalent densities use the same kernels. Truncation saves
     /// nothing: unused degrees are zeros in the matrices.
     Dense,
     /// Rotate – coaxial – rotate back (Gumerov & Duraiswami 2008, §2.2.2), for many edges of one offset at a time: 2p³

@@ -9,7 +9,7 @@ use fmm_kernels::spherical::sparse::Sparse;
 use fmm_kernels::spherical::{Truncation, dense};
 use fmm_traits::Error;
 
-/// A [`Sparse`] matrix.
+/// A [`Sparse`] matrix in device memory.
 #[derive(Debug)]
 pub(super) struct DeviceSparse<T> {
     pub starts: Buffer<u32>,
@@ -41,16 +41,17 @@ pub(super) fn steps<T: DeviceScalar>(device: &Device, order: usize) -> Result<Bu
     device.upload(&steps, "operators")
 }
 
-/// Numbers in a row of order `p`, rounded up to an even number.
+/// Length of a row of order `p`, rounded up to an even number.
 pub(super) fn row(p: usize) -> usize {
     (p * p).next_multiple_of(2)
 }
 
-/// Translations as matrices.
+/// Translations as dense matrices.
 #[derive(Debug)]
 pub(super) struct Matrices<T> {
-    /// Eight matrices each, by octant of the child.
+    /// Eight matrices, by octant of the child.
     pub m2m: Dense<T>,
+    /// Eight matrices, by octant of the child.
     pub l2l: Dense<T>,
     /// One matrix per offset. Made for the first points that have a V list.
     pub m2l: Option<Buffer<T>>,
@@ -59,7 +60,7 @@ pub(super) struct Matrices<T> {
 }
 
 impl<T: DeviceScalar> Matrices<T> {
-    /// The matrices of order `p`, without those of M2L.
+    /// The matrices of order `p`, without the M2L matrices.
     pub fn new(device: &Device, p: usize, truncation: Truncation) -> Result<Self, Error> {
         let (makes, side) = (dense::Dense::new(p), row(p));
         let upload = |matrix: &dyn Fn(usize) -> Vec<f64>| -> Result<Dense<T>, Error> {

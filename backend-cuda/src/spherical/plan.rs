@@ -38,9 +38,9 @@ pub(crate) struct Spherical<T: DeviceScalar> {
     products: Products,
     /// Coefficients of the recursions.
     steps: Buffer<T>,
-    /// From sums over sources to rows: for regular and for singular harmonics.
+    /// Maps from sums over sources to rows, for regular and for singular harmonics.
     sources: [SourceSums<T>; 2],
-    /// From rows to coefficients of values.
+    /// Map from rows to coefficients of values.
     series: DeviceSeries<T>,
     translations: Translations<T>,
     /// `None` before the first points.
@@ -71,8 +71,9 @@ struct Placed<T> {
     m2m: Arranged,
     m2l: Option<Across<T>>,
     l2l: Arranged,
-    /// Boxes that receive edges of each kind; `parents` for M2M.
+    /// Boxes that receive edges of each kind.
     p2m: Items,
+    /// Boxes that receive M2M edges.
     parents: Items,
     p2l: Items,
     l2p: Items,
@@ -95,7 +96,7 @@ const REGULAR: usize = 0;
 const SINGULAR: usize = 1;
 
 impl<T: DeviceScalar> Spherical<T> {
-    /// The far field of order `p` for the `kernels` of a family; still without points.
+    /// The far field of order `p` for the `kernels` of a family, without points.
     ///
     /// # Errors
     /// [`Error::Order`], [`Error::Unsupported`] for a family without harmonics, and errors of the device.
@@ -255,7 +256,7 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
     fn m2m(&mut self, base: &Base, level: usize) -> Result<(), Error> {
         let Some(w) = self.placed.as_ref().filter(|w| w.parents.of(level).1 > 0) else { return Ok(()) };
         let length = row(self.order);
-        // First each child is translated into its own row of the locals; then the rows of a family are added to the row
+        // First each child is translated into its own row of the locals. Then the rows of a family are added to the row
         // of the parent.
         // SAFETY: the edges exist, and a box has one parent; both arrays have a row for each box.
         unsafe {

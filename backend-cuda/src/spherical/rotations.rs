@@ -1,7 +1,7 @@
 //! M2M, M2L and L2L by rotate – coaxial – rotate back: tables and launches of `kernels/rcr.cu`.
 //!
-//! A *job* is one tile of one matrix: [`TILE`] rows, applied to all edges of a block. A *course* is one translation (an
-//! offset, or an octant of M2M or L2L).
+//! A *job* is one tile of one matrix: [`TILE_ROWS`] rows, applied to all edges of a block. A *course* is one
+//! translation (an offset, or an octant of M2M or L2L).
 
 use crate::arrange::{Arranged, tiles};
 use crate::device::{Buffer, Device, Functions, blocks};
@@ -19,8 +19,8 @@ use fmm_traits::{Cube, Error};
 use std::sync::Arc;
 
 /// Rows of a matrix that a thread computes at once.
-const TILE: usize = 4;
-/// First course of M2M, one per octant. The courses before it are those of the M2L offsets.
+const TILE_ROWS: usize = 4;
+/// First course of M2M, one per octant. Before it come the courses of the M2L offsets.
 const FIRST_UP_COURSE: usize = OFFSETS;
 /// First course of L2L, one per octant.
 const FIRST_DOWN_COURSE: usize = FIRST_UP_COURSE + 8;
@@ -34,8 +34,8 @@ struct Tables {
     shifts: Vec<[u32; 2]>,
     /// For each (n, m): its place in a row, and the degree in the upper 16 bits.
     places: Vec<u32>,
-    /// For each course: the first number of the rotation there, of the rotation back, the order read, the order
-    /// written.
+    /// For each course: the place of the first number of the rotation there, the same of the rotation back, the order
+    /// read, and the order written.
     courses: Vec<[u32; 4]>,
     phases: Vec<[f64; 2]>,
     rotations: Vec<f64>,
@@ -56,27 +56,27 @@ fn jobs(mut blocks: Vec<Block>, place: impl Fn(usize, usize) -> usize) -> Vec<[u
 
 /// Appends a matrix of `size` rows and columns in tiles.
 fn push_tiles(to: &mut Vec<f64>, size: usize, entry: impl Fn(usize, usize) -> f64) {
-    for first in (0..size).step_by(TILE) {
+    for first in (0..size).step_by(TILE_ROWS) {
         for j in 0..size {
-            to.extend((first..first + TILE).map(|i| if i < size { entry(i, j) } else { 0.0 }));
+            to.extend((first..first + TILE_ROWS).map(|i| if i < size { entry(i, j) } else { 0.0 }));
         }
     }
 }
 
 /// Length of a matrix in tiles.
 fn tiled(size: usize) -> usize {
-    size.next_multiple_of(TILE) * size
+    size.next_multiple_of(TILE_ROWS) * size
 }
 
 /// First row of each tile.
 fn rows(size: usize) -> impl Iterator<Item = usize> {
-    (0..size).step_by(TILE)
+    (0..size).step_by(TILE_ROWS)
 }
 
 impl Tables {
     fn new(p: usize, truncation: Truncation) -> Self {
         let rcr = Rcr::<f64>::new(p);
-        // For each degree the matrix of the cosines, then that of the sines.
+        // For each degree the matrix of the cosines, then the matrix of the sines.
         let of_degree =
             |n: usize, sine: usize| (0..n).map(|k| tiled(k + 1) + tiled(k)).sum::<usize>() + sine * tiled(n + 1);
         let degrees = || (0..p).flat_map(|n| (0..2).map(move |sine| (n, sine, n + 1 - sine)));
@@ -267,14 +267,14 @@ mod tests {
         more: usize,
         rows: usize,
     ) {
-        let (mut sum, mut at) = ([0.0; TILE], 0);
+        let (mut sum, mut at) = ([0.0; TILE_ROWS], 0);
         for j in 0..count {
-            (0..TILE).for_each(|i| sum[i] += tile[TILE * j + i] * x[at]);
+            (0..TILE_ROWS).for_each(|i| sum[i] += tile[TILE_ROWS * j + i] * x[at]);
             at += step;
             step += more;
         }
         at = 0;
-        for &sum in &sum[..rows.min(TILE)] {
+        for &sum in &sum[..rows.min(TILE_ROWS)] {
             y[at] = sum;
             at += to;
             to += more;
@@ -331,7 +331,7 @@ mod tests {
             let (k, n) = (m + begin, m + row);
             let tile = &t.coaxial[step][at as usize + 4 * begin..];
             let place = |k: usize| k * k + sine * k + m;
-            // Nothing is read past the end where there is nothing to read.
+            // If the job reads nothing, its place may lie past the end.
             let x = &b[place(k).min(p * p - 1)..];
             multiply(tile, end - begin, x, 2 * k + 1 + sine, &mut a[place(n)..], 2 * n + 1 + sine, 2, write - n);
         }

@@ -17,7 +17,7 @@ struct Series {
     betas: Vec<f64>,
 }
 
-/// Number of values: with potential alone, with the gradient, with the Hessian.
+/// Number of values, by highest derivative: potential, with gradient, with Hessian.
 const VALUES: [usize; 3] = [1, 4, 10];
 
 impl Series {
@@ -94,7 +94,7 @@ mod tests {
     use fmm_kernels::spherical::{SphericalExpansion, SphericalOptions};
     use fmm_traits::{Cube, Expansion, Gradient, Hessian, Kernel};
 
-    /// What `series.cuh` does, statement by statement.
+    /// The computation of `series.cuh`, statement by statement.
     fn evaluate(series: &Series, p: usize, row: &[f64], x: [f64; 3], singular: bool) -> Vec<f64> {
         let values = VALUES[series.columns.len() - 1];
         let coefficient = |i: usize| -> f64 {
@@ -186,7 +186,7 @@ mod tests {
         agrees::<Hessian<Laplace>>(2);
     }
 
-    /// As the device forms it where it knows n and m.
+    /// Where the device knows n and m, it computes β by this formula.
     #[test]
     fn betas_are_rational() {
         let p = 40;
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// Coefficients grow with the degree; those of order 40 must stay far from the limits of f32.
+    /// Coefficients grow with the degree. At order 40, coefficients must stay far from the limits of f32.
     #[test]
     fn the_largest_order_fits_into_f32() {
         let series = Series::new(2, 40);

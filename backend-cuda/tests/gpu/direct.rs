@@ -1,11 +1,11 @@
 //! Direct sums against plain loops on the host in f64: every kernel, every output, both precisions.
 
 use crate::Test;
-use backend_cuda::{Device, Direct, Shape, Targets, direct};
+use backend_cuda::{Device, Direct, Shape, direct};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::lane::dot;
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
-use fmm_traits::{Family, Kernel, Lane, OutputColumns, Outputs, Real, Visitor};
+use fmm_traits::{Family, Kernel, Lane, OutputColumns, Outputs, Real, Targets, Visitor};
 
 pub const TESTS: &[Test] = &[
     ("direct::every_kernel_and_output_agrees_with_the_host", kernels),
@@ -61,8 +61,8 @@ fn compare<T: Real, F: Family>(
     let (u, columns) = direct::<T, F>(device, family, outputs, sources, strengths, targets).unwrap();
     let at = |p: &[f64]| [p[0], p[1], p[2]];
     let there: Vec<([f64; 3], usize)> = match targets {
-        Targets::Sources(None) => sources.chunks(3).map(at).zip(0..).collect(),
-        Targets::Sources(Some(indices)) => indices.iter().map(|&i| (at(&sources[3 * i..]), i)).collect(),
+        Targets::Sources => sources.chunks(3).map(at).zip(0..).collect(),
+        Targets::Subset(indices) => indices.iter().map(|&i| (at(&sources[3 * i..]), i)).collect(),
         Targets::Points(p) => p.chunks(3).map(|p| (at(p), usize::MAX)).collect(),
     };
     let host = Host { params: family.parameters(), scale: family.scale(), sources, strengths, targets: &there };
@@ -94,7 +94,7 @@ fn family<F: Family>(device: &Device, family: F) {
             if !family.outputs().contains(outputs) {
                 continue;
             }
-            for at in [Targets::Sources(None), Targets::Sources(Some(&[3, 999, 0, 3])), Targets::Points(&targets)] {
+            for at in [Targets::Sources, Targets::Subset(&[3, 999, 0, 3]), Targets::Points(&targets)] {
                 let names = outputs.names().join("+");
                 let single = compare::<f32, F>(device, &family, outputs, &sources, &q, at);
                 assert!(single <= bound::<f32>(), "{} {names} f32: {single:e}", family.name());
@@ -122,9 +122,9 @@ fn clouds(device: &Device) {
         for n in [0, 1, 700] {
             let p = kind.points(n, 3);
             let q = normal_strengths(p.len() / 3, 3);
-            let e = compare::<f64, _>(device, &Laplace, Outputs::POTENTIAL, &p, &q, Targets::Sources(None));
+            let e = compare::<f64, _>(device, &Laplace, Outputs::POTENTIAL, &p, &q, Targets::Sources);
             assert!(e <= 1e-13, "{} {n} f64: {e:e}", kind.name());
-            let e = compare::<f32, _>(device, &Laplace, Outputs::POTENTIAL, &p, &q, Targets::Sources(None));
+            let e = compare::<f32, _>(device, &Laplace, Outputs::POTENTIAL, &p, &q, Targets::Sources);
             // Coordinates are rounded to f32 relative to the extent, so close pairs lose digits.
             let rough = [CloudKind::TwoClusters, CloudKind::Outlier, CloudKind::Clustered].contains(&kind);
             assert!(rough || e <= 1e-3, "{} {n} f32: {e:e}", kind.name());
@@ -161,7 +161,7 @@ fn own_kernel(device: &Device) {
     let mut sources = CloudKind::Uniform.points(900, 4);
     sources.copy_within(0..30, 300);
     let q = normal_strengths(1800, 4);
-    for at in [Targets::Sources(None), Targets::Points(&sources[..600])] {
+    for at in [Targets::Sources, Targets::Points(&sources[..600])] {
         let e = compare::<f64, _>(device, &Own(0.02), Outputs::POTENTIAL, &sources, &q, at);
         assert!(e <= 1e-13, "{e:e}");
         let e = compare::<f64, _>(device, &Own(0.02), Outputs::GRADIENT, &sources[..300], &q[..200], at);
@@ -173,7 +173,7 @@ fn coincident(device: &Device) {
     let p = CloudKind::FiftyCopies.points(1000, 5);
     let q = normal_strengths(1000, 5);
     for outputs in [Outputs::POTENTIAL, Outputs::GRADIENT, Outputs::HESSIAN] {
-        for at in [Targets::Sources(None), Targets::Points(&p)] {
+        for at in [Targets::Sources, Targets::Points(&p)] {
             let e = compare::<f64, _>(device, &Laplace, outputs, &p, &q, at);
             assert!(e <= 1e-13, "{e:e}");
             let e = compare::<f32, _>(device, &Laplace, outputs, &p, &q, at);
@@ -181,7 +181,7 @@ fn coincident(device: &Device) {
         }
     }
     let all = CloudKind::Coincident.points(600, 5);
-    let at = Targets::Sources(None);
+    let at = Targets::Sources;
     let (u, _) = direct::<f32, _>(device, &Laplace, Outputs::GRADIENT, &all, &q[..600], at).unwrap();
     assert!(u.iter().all(|&x| x == 0.0));
     // Not singular: K(0) q of all others.
@@ -209,8 +209,7 @@ fn sizes(device: &Device) {
 fn repeatable(device: &Device) {
     let sources = CloudKind::Clustered.points(20_000, 8);
     let q = normal_strengths(20_000, 8);
-    let mut sum =
-        Direct::<f32>::new(device, &Laplace, Outputs::GRADIENT, &sources, Targets::Sources(None), None).unwrap();
+    let mut sum = Direct::<f32>::new(device, &Laplace, Outputs::GRADIENT, &sources, Targets::Sources, None).unwrap();
     let first = sum.apply(&q).unwrap();
     for _ in 0..9 {
         assert!(sum.apply(&q).unwrap().iter().zip(&first).all(|(a, b)| a.to_bits() == b.to_bits()));
@@ -221,7 +220,7 @@ fn shapes(device: &Device) {
     let sources = CloudKind::Uniform.points(3000, 9);
     let q = normal_strengths(3000, 9);
     let sum = |shape| {
-        let at = Targets::Sources(None);
+        let at = Targets::Sources;
         Direct::<f64>::new(device, &Laplace, Outputs::POTENTIAL, &sources, at, shape).unwrap().apply(&q).unwrap()
     };
     let tuned = sum(None);

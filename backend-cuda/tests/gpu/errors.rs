@@ -1,9 +1,9 @@
 //! Errors are typed, and the device works after them.
 
 use crate::Test;
-use backend_cuda::{CallerPoints, Device, DeviceOptions, Direct, Root, Targets, TreeOptions, build, direct};
+use backend_cuda::{CallerPoints, Device, DeviceOptions, Direct, Root, TreeOptions, build, direct};
 use fmm_kernels::{Laplace, StokesPressure};
-use fmm_traits::{Error, Outputs};
+use fmm_traits::{Error, Outputs, Targets};
 
 pub const TESTS: &[Test] = &[
     ("errors::bad_input_is_refused_and_the_next_call_works", bad_input),
@@ -22,10 +22,10 @@ fn works(device: &Device) {
 fn bad_input(device: &Device) {
     let potential = Outputs::POTENTIAL;
     let sum = |x: &[f64], q: &[f64], t: Targets| direct::<f32, _>(device, &Laplace, potential, x, q, t).unwrap_err();
-    assert!(matches!(sum(&[0.0; 4], &[1.0], Targets::Sources(None)), Error::Shape { array: "sources", .. }));
-    assert!(matches!(sum(&[0.0; 3], &[1.0; 2], Targets::Sources(None)), Error::Shape { array: "strengths", .. }));
+    assert!(matches!(sum(&[0.0; 4], &[1.0], Targets::Sources), Error::Shape { array: "sources", .. }));
+    assert!(matches!(sum(&[0.0; 3], &[1.0; 2], Targets::Sources), Error::Shape { array: "strengths", .. }));
     assert!(matches!(sum(&[0.0; 3], &[1.0], Targets::Points(&[0.0; 2])), Error::Shape { array: "targets", .. }));
-    assert!(matches!(sum(&[0.0; 3], &[1.0], Targets::Sources(Some(&[1]))), Error::TooMany { found: 1, .. }));
+    assert!(matches!(sum(&[0.0; 3], &[1.0], Targets::Subset(&[1])), Error::TooMany { found: 1, .. }));
     let options = TreeOptions { ncrit: 10, min_side: 0.0, root: Root::Smallest };
     let mut points = vec![0.5; 300];
     points[151] = f64::NAN;
@@ -53,7 +53,7 @@ fn too_large(device: &Device) {
     let before = device.free_memory().unwrap();
     let targets = vec![0; (device.info().memory / 600) as usize];
     let (family, outputs) = (StokesPressure { mu: 1.0 }, Outputs::HESSIAN | Outputs::PRESSURE);
-    let sum = Direct::<f64>::new(device, &family, outputs, &[0.0; 3], Targets::Sources(Some(&targets)), None);
+    let sum = Direct::<f64>::new(device, &family, outputs, &[0.0; 3], Targets::Subset(&targets), None);
     match sum {
         Err(Error::Memory { needed, available, what }) => {
             assert!(needed > available && !what.is_empty(), "{needed} {available} {what}");

@@ -4,8 +4,8 @@
 use crate::Test;
 use backend_cpu::pairwise::Pairwise;
 use backend_cuda::{
-    CallerPoints, Device, DeviceLists, DeviceScalar, DeviceTree, Direct, Ends, Expansion, Placed, Plan, Policy, Root,
-    Settings, Targets, TreeOptions, build, solver, uvwx,
+    CallerPoints, Device, DeviceLists, DeviceScalar, DeviceTree, Direct, Ends, Expansion, Placed, Plan, Root, Settings,
+    TreeOptions, build, solver, uvwx,
 };
 use cudarc::driver::{CudaContext, DevicePtr};
 use fmm_kernels::equivalent::EquivalentExpansion;
@@ -13,7 +13,7 @@ use fmm_kernels::{Gravity, Laplace, LaplaceMixed, Stokes, StokesPressure, Stress
 use fmm_traits::lane::dot;
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
 use fmm_traits::tree::{Edges, Lists};
-use fmm_traits::{Error, Family, Kernel, Lane, OutputColumns, Outputs, Real, Stage, Tree, Visitor};
+use fmm_traits::{Error, Family, Kernel, Lane, OutputColumns, Outputs, Policy, Real, Stage, Targets, Tree, Visitor};
 use fmm_tree::{BuildOptions, ListOptions};
 use std::ffi::c_void;
 
@@ -73,7 +73,7 @@ pub fn errors_with<T: DeviceScalar, N: Real, F: Family>(
     let lists = uvwx(&tree, &ListOptions::default()).unwrap();
     let mut plan = plan(tree, lists);
     let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
-    let at = t.map_or(Targets::Sources(None), Targets::Points);
+    let at = t.map_or(Targets::Sources, Targets::Points);
     let mut sum = Direct::<f64>::new(device, family, outputs, s, at, None).unwrap();
     let v = sum.apply(&q).unwrap();
     let m = t.unwrap_or(s).len() / 3;
@@ -188,7 +188,7 @@ fn solvers(device: &Device) {
             let q = normal_strengths(s.len() / 3, 43);
             let mut u = vec![0.0; t.unwrap_or(&s).len() / 3 * plan.values()];
             plan.apply(&q, &mut u, &mut |_, _| true).unwrap();
-            let at = t.map_or(Targets::Sources(None), Targets::Points);
+            let at = t.map_or(Targets::Sources, Targets::Points);
             let v = Direct::<f64>::new(device, &Laplace, Outputs::POTENTIAL, &s, at, None).unwrap().apply(&q).unwrap();
             let e = difference(&u, &v);
             assert!(e <= 3e-4, "{what}: {e:e}");

@@ -4,15 +4,14 @@ use crate::Test;
 use crate::far::{difference, errors_with, groups, ten_runs_give_the_same_bits, tree_of};
 use backend_cpu::pairwise::Pairwise;
 use backend_cuda::{
-    Device, DeviceLists, DeviceScalar, Direct, Expansion, Placed, Plan, Policy, Settings, SphericalSettings, Targets,
-    Translation, solver, uvwx,
+    Device, DeviceLists, DeviceScalar, Direct, Expansion, Placed, Plan, Settings, SphericalSettings, Translation,
+    solver, uvwx,
 };
-use fmm_kernels::spherical::accuracy::expected_error;
 use fmm_kernels::spherical::{self, SphericalExpansion, SphericalOptions, Truncation};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes};
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
 use fmm_traits::tree::Lists;
-use fmm_traits::{Error, Family, Kernel, OutputColumns, Outputs, Real, Tree, Visitor};
+use fmm_traits::{Error, Family, Kernel, OutputColumns, Outputs, Policy, Real, Targets, Tree, Visitor};
 use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions};
 
 pub const TESTS: &[Test] = &[
@@ -149,9 +148,18 @@ fn errors_of<T: DeviceScalar, F: Family>(
     })
 }
 
-/// Twice the errors measured with leaves three times as large.
+/// Twice the largest relative ℓ2 error of charges at order `p` over the clouds of the testkit, of the potential or the
+/// gradient, measured with leaves three times as large (docs/notes/spherical-errors.md).
 fn bound<T: Real>(p: usize, gradient: bool) -> f64 {
-    2.0 * expected_error::<T>(p, gradient)
+    let [potential, of_gradient] = match p {
+        7 => [1.3e-4, 1.6e-3],
+        8 => [5.8e-5, 8.2e-4],
+        10 => [1.7e-5, 2.9e-4],
+        12 => [5.0e-6, 1.1e-4],
+        _ => panic!("order {p} was not measured"),
+    };
+    let rounding = if T::EPSILON < 1e-10 { 1e-14 } else { 1.5e-6 };
+    2.0 * (rounding + if gradient { of_gradient } else { potential })
 }
 
 fn clouds(device: &Device) {
@@ -220,7 +228,7 @@ fn solvers(device: &Device) {
             let q = normal_strengths(s.len() / 3, 43);
             let mut u = vec![0.0; t.unwrap_or(&s).len() / 3 * plan.values()];
             plan.apply(&q, &mut u, &mut |_, _| true).unwrap();
-            let at = t.map_or(Targets::Sources(None), Targets::Points);
+            let at = t.map_or(Targets::Sources, Targets::Points);
             let v = Direct::<f64>::new(device, &Laplace, outputs, &s, at, None).unwrap().apply(&q).unwrap();
             let e = difference(&u, &v);
             assert!(e <= 10.0 * bound::<f32>(8, false), "{}: {e:e}", kind.name());

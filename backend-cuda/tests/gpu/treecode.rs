@@ -4,13 +4,12 @@ use crate::Test;
 use crate::far::difference;
 use crate::topology::{build, equal_lists};
 use backend_cuda::{
-    Acceptance, Device, Direct, Expansion, Placed, Policy, Root, Settings, SphericalSettings, Targets, TreeOptions,
-    solver, treecode,
+    Acceptance, Device, Direct, Expansion, Placed, Root, Settings, SphericalSettings, TreeOptions, solver, treecode,
 };
 use fmm_kernels::spherical::Truncation;
 use fmm_kernels::{Laplace, Stokes, equivalent, spherical};
 use fmm_traits::testkit::clouds::{CloudKind, Generator, normal_strengths};
-use fmm_traits::{Cube, Error, Family, Outputs};
+use fmm_traits::{Cube, Error, Family, Outputs, Policy, Targets};
 use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions};
 
 pub const TESTS: &[Test] = &[
@@ -82,7 +81,7 @@ fn errors_of<F: Family>(device: &Device, family: &F, expansion: Expansion, order
     let mut u = vec![0.0; 6000 * plan.values()];
     plan.apply(&q, &mut u, &mut |_, _| true).unwrap();
     assert!(plan.counts().edges[6] > 0 && plan.counts().edges[2] == 0, "{:?}", plan.counts());
-    let mut sum = Direct::<f64>::new(device, family, outputs, &s, Targets::Sources(None), None).unwrap();
+    let mut sum = Direct::<f64>::new(device, family, outputs, &s, Targets::Sources, None).unwrap();
     difference(&u, &sum.apply(&q).unwrap())
 }
 

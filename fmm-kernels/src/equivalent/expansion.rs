@@ -249,10 +249,6 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
     fn admissible_m2l(&self, at: Cube, source: Cube) -> bool {
         m2l_valid(at, source)
     }
-
-    fn order_for(tolerance: f64) -> Result<usize, Error> {
-        super::accuracy::order_for::<F, T>(tolerance, S::VALUES > F::Source::VALUES)
-    }
 }
 
 impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E> {

@@ -33,7 +33,6 @@
 //!
 //! Kernels that are symmetric under reflections have operators in eight small blocks: [`symmetry`].
 
-pub mod accuracy;
 pub mod affine;
 pub mod cache;
 mod dense;

@@ -316,20 +316,3 @@ fn the_fields_are_valid_where_the_lists_use_them() {
     assert!(m2p_valid(coarse, source) && p2l_valid(source, coarse));
     assert!(!m2p_valid(cube([1, 0, 0], 1.0), source) && !p2l_valid(source, cube([1, 0, 0], 1.0)));
 }
-
-#[test]
-fn orders_follow_the_tolerance_down_to_the_floor() {
-    use accuracy::{expected_error, order_for};
-    for k in 1..=13 {
-        let tolerance = 10f64.powi(-k);
-        let p = <Values<Laplace, f64>>::order_for(tolerance).unwrap();
-        assert!(expected_error::<Laplace, f64>(p, false) <= tolerance);
-        assert!(p == MIN_ORDER || expected_error::<Laplace, f64>(p - 1, false) > tolerance);
-        let gradient = <Gradients<Laplace, f64>>::order_for(tolerance);
-        assert!(gradient.map_or(k > 11, |g| g >= p), "{k}");
-    }
-    assert!(matches!(order_for::<Stokes, f32>(1e-6, false), Err(Error::ToleranceFloor { precision: "f32", .. })));
-    assert!(matches!(order_for::<Stokes, f32>(f64::NAN, false), Err(Error::Tolerance { .. })));
-    let [yukawa, laplace] = [order_for::<Yukawa, f64>(1e-6, true), order_for::<Laplace, f64>(1e-6, true)];
-    assert!(yukawa.unwrap() > laplace.unwrap());
-}

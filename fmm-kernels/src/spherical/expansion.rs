@@ -8,7 +8,7 @@ use super::layout::{Layout, derivatives, layout};
 use super::rcr::Rcr;
 use super::shift::Shift;
 use super::truncation::{RADIUS, ROUNDING, Truncation, sphere};
-use super::{MAX_ORDER, MIN_ORDER, accuracy};
+use super::{MAX_ORDER, MIN_ORDER};
 use fmm_traits::{Cloud, Cube, Error, Expansion, Family, Kernel, Real};
 use std::marker::PhantomData;
 
@@ -62,8 +62,7 @@ pub struct SphericalOptions {
 /// * P2L: as M2P with the roles exchanged.
 ///
 /// Truncation errors fall per degree by a factor of at most R₁/(D − R₂) or R₂/(D − R₁)
-/// ([`truncation`](super::truncation)), and by R/d for points at distance d. [`order_for`](Expansion::order_for)
-/// assumes edges no nearer than those of U, V, W, X lists or of the 119 stencil.
+/// ([`truncation`](super::truncation)), and by R/d for points at distance d.
 ///
 /// Values are those of the kernel, without the family's `scale`.
 #[derive(Debug)]
@@ -281,10 +280,6 @@ impl<F: Family, T: Real, S: Kernel, E: Kernel> Expansion<T> for SphericalExpansi
 
     fn admissible_m2l(&self, at: Cube, source: Cube) -> bool {
         m2l_valid(at, source)
-    }
-
-    fn order_for(tolerance: f64) -> Result<usize, Error> {
-        accuracy::order_for::<F, T>(tolerance, S::VALUES > F::Source::VALUES)
     }
 }
 

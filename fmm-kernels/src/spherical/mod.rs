@@ -22,9 +22,7 @@
 //! | [`sparse`] | dipoles and derivatives as sparse matrices on rows |
 //! | [`shift`] | the geometry of a translation, and units |
 //! | [`expansion`] | the operators of one box and one pair |
-//! | [`accuracy`] | measured errors by order |
 
-pub mod accuracy;
 pub mod basis;
 pub mod coaxial;
 pub mod dense;

@@ -1,19 +1,18 @@
 //! Octree or pair by pair on an NVIDIA GPU.
 
 use super::octree::{blocks, rows_of_sources};
-use super::{Engine, Placed, Placement, ProbeSeconds, Seconds, Watch};
-use super::{build_options, list_options, one_by_one, picked};
+use super::{Engine, Placed, Placement, ProbeSeconds, Watch};
+use super::{build_options, list_options, picked};
 use crate::choice::Choice;
 use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
-use crate::request::{Fmm, Targets};
+use crate::request::{Cuda, Fmm};
 use crate::rng::Rng;
 use crate::variant::Expansion;
-use backend_cpu::Precision;
-use backend_cuda::{Settings, Solver, SphericalSettings, Sum};
-use fmm_traits::{Error, Lists, Stage, Tree};
+use backend_cuda::{DeviceSolver, Settings, SphericalSettings};
+use fmm_traits::{Error, Lists, Solver, Stage, StageSeconds, Targets, Tree};
 use rayon::prelude::*;
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -26,7 +25,8 @@ const SEED: u64 = 0x4355_4441;
 const SEEDED: usize = 1 << 12;
 
 /// The fast method on the device, or the direct sum.
-pub(crate) struct Cuda {
+pub(crate) struct Device {
+    cuda: Cuda,
     request: Fmm,
     choice: Choice,
     parts: Parts,
@@ -47,9 +47,9 @@ struct Points {
 enum Held {
     /// `pick`: the sources that are shown, when an evaluation at all sources serves a subset. The copy of tree and
     /// lists is made when somebody asks for the near field.
-    Fast { solver: Box<dyn Solver>, order: usize, pick: Option<Vec<usize>>, copy: OnceLock<Box<(Tree, Lists)>> },
+    Fast { solver: Box<dyn DeviceSolver>, order: usize, pick: Option<Vec<usize>>, copy: OnceLock<Box<(Tree, Lists)>> },
     /// `chosen`: the sources that are targets; `None` for all.
-    Direct { sum: Box<dyn Sum>, chosen: Option<Vec<usize>> },
+    Direct { sum: Box<dyn Solver>, chosen: Option<Vec<usize>> },
 }
 
 /// Points before the order is known.
@@ -66,21 +66,21 @@ struct Site {
     /// Seconds that placing took.
     seconds: f64,
     /// The last one that was made, and its order.
-    solver: Option<(usize, Box<dyn Solver>)>,
+    solver: Option<(usize, Box<dyn DeviceSolver>)>,
     /// Strengths and sums of a measurement.
     trial: Option<([Vec<f64>; 2], Trial)>,
 }
 
-impl Cuda {
-    pub(super) fn new(request: &Fmm, choice: &Choice, parts: Parts) -> Self {
-        Cuda { request: request.clone(), choice: choice.clone(), parts, points: None, site: None }
+impl Device {
+    pub fn new(cuda: Cuda, request: &Fmm, choice: &Choice, parts: Parts) -> Self {
+        Device { cuda, request: request.clone(), choice: choice.clone(), parts, points: None, site: None }
     }
 
     /// The tree of the points of a site.
     fn tree(&self, site: &Site) -> Result<backend_cuda::Placed, Error> {
         let r = &self.request;
         let options = build_options(r, &self.choice, &self.parts);
-        let device = r.backend.device(r.cache.as_ref())?;
+        let device = self.cuda.open(r.cache.as_ref())?;
         backend_cuda::Placed::new(&device, &options, &site.sources, site.own.as_deref())
     }
 
@@ -90,20 +90,23 @@ impl Cuda {
         let expansion = match parts.expansion {
             Expansion::Spherical => backend_cuda::Expansion::Spherical(SphericalSettings {
                 truncation: parts.spherical.truncation,
-                translation: Some(parts.translation_on_gpu(order, r.precision == Precision::F32)),
+                translation: Some(parts.translation_on_device(order, r.precision)),
             }),
             Expansion::Equivalent => backend_cuda::Expansion::Equivalent,
         };
-        let policy = match parts.policy.theta() {
-            Some(theta) => backend_cuda::Policy::Treecode { theta },
-            None => backend_cuda::Policy::Uvwx,
-        };
         let beside = r.stages_apart.then_some(false);
-        Settings { expansion, policy, order, lists: list_options(order, parts), beside, cache: r.cache.clone() }
+        Settings {
+            expansion,
+            policy: parts.policy,
+            order,
+            lists: list_options(order, parts),
+            beside,
+            cache: r.cache.clone(),
+        }
     }
 
     /// The solver of an order for a site, made if it is not there.
-    fn solver<'a>(&self, site: &'a mut Site, order: usize) -> Result<&'a dyn Solver, Error> {
+    fn solver<'a>(&self, site: &'a mut Site, order: usize) -> Result<&'a dyn DeviceSolver, Error> {
         if site.solver.as_ref().is_none_or(|(made, _)| *made != order) {
             // The memory of the old one serves the new one.
             site.solver = None;
@@ -136,44 +139,17 @@ impl Cuda {
         let sum = self.sum(&site.sources, targets)?;
         let mut exact = vec![vec![0.0; rows.len() * facts.values]; 2];
         for (strengths, exact) in strengths.iter().zip(&mut exact) {
-            sum.apply(strengths, exact)?;
+            sum.apply(strengths, exact, &mut |_, _| true)?;
         }
         let positions = rows.into_iter().map(|i| i as u32).collect();
         Ok((strengths, Trial::of_targets(positions, exact, facts.columns.len(), count)))
     }
 
     /// A direct sum that waits for strengths.
-    fn sum(&self, sources: &[f64], targets: Targets<'_>) -> Result<Box<dyn Sum>, Error> {
+    fn sum(&self, sources: &[f64], targets: Targets<'_>) -> Result<Box<dyn Solver>, Error> {
         let r = &self.request;
-        let at = match targets {
-            Targets::Points(t) => backend_cuda::Targets::Points(t),
-            Targets::Sources => backend_cuda::Targets::Sources(None),
-            Targets::Subset(s) => backend_cuda::Targets::Sources(Some(s)),
-        };
-        let device = r.backend.device(r.cache.as_ref())?;
-        r.family.in_space()?.device_sum(&device, r.outputs, sources, at)
-    }
-
-    /// The sums of one set of strengths.
-    fn one(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<Seconds, Error> {
-        let (facts, mut seconds) = (&self.choice.facts, Seconds::default());
-        let n_sources = strengths.len() / facts.strengths;
-        match self.points.as_ref().map(|p| &p.held) {
-            Some(Held::Fast { solver, pick, .. }) => {
-                let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
-                picked(pick.as_deref(), n_sources, facts.values, &mut [rows], |rows| {
-                    solver.apply(strengths, rows[0], &mut observer)
-                })
-            }
-            Some(Held::Direct { sum, .. }) => {
-                watch(Stage::P2p.name(), 0.0)?;
-                let start = Instant::now();
-                sum.apply(strengths, rows)?;
-                seconds[Stage::P2p as usize] = start.elapsed().as_secs_f64();
-                Ok(seconds)
-            }
-            None => Ok(seconds),
-        }
+        let device = self.cuda.open(r.cache.as_ref())?;
+        r.family.in_space()?.device_sum(&device, r.outputs, sources, targets)
     }
 }
 
@@ -196,7 +172,7 @@ impl Points {
 }
 
 /// Counts of a plan on the device. Points that M2P and P2L evaluate are taken to be those of a mean leaf each.
-fn mesh_of(solver: &dyn Solver) -> Mesh {
+fn mesh_of(solver: &dyn DeviceSolver) -> Mesh {
     let c = solver.counts();
     let [p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p] = c.edges;
     let edges = Edges { p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p };
@@ -205,20 +181,20 @@ fn mesh_of(solver: &dyn Solver) -> Mesh {
     Mesh { levels, boxes, leaves, root_side: c.root_side, edges, near_pairs, far_points }
 }
 
-impl Engine for Cuda {
+impl Engine for Device {
     fn asked(&self) -> (&Fmm, &Choice) {
         (&self.request, &self.choice)
     }
 
     fn free_memory(&self) -> Result<Option<u64>, Error> {
         let r = &self.request;
-        r.backend.device(r.cache.as_ref())?.free_memory().map(Some)
+        self.cuda.open(r.cache.as_ref())?.free_memory().map(Some)
     }
 
     fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {
         let facts = &self.choice.facts;
         let mut rows = vec![0.0; targets.count(sources.len() / facts.dim, facts.dim) * facts.values];
-        self.sum(sources, targets)?.apply(strengths, &mut rows)?;
+        self.sum(sources, targets)?.apply(strengths, &mut rows, &mut |_, _| true)?;
         Ok(rows)
     }
 
@@ -332,8 +308,15 @@ impl Engine for Cuda {
         Ok(placed)
     }
 
-    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<Seconds, Error> {
-        one_by_one(strengths, rows, |strengths, rows| self.one(strengths, rows, watch))
+    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {
+        let Some(Points { held, sources, .. }) = &self.points else { return Ok(StageSeconds::default()) };
+        let (solver, pick): (&dyn Solver, _) = match held {
+            Held::Fast { solver, pick, .. } => (&**solver, pick.as_deref()),
+            Held::Direct { sum, .. } => (&**sum, None),
+        };
+        let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
+        let (n_sources, values) = (sources.len() / self.choice.facts.dim, self.choice.facts.values);
+        picked(pick, n_sources, values, rows, |rows| solver.apply_batch(strengths, rows, &mut observer))
     }
 
     fn points(&self) -> (Vec<f64>, Vec<f64>) {

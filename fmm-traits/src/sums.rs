@@ -1,0 +1,151 @@
+//! What callers and backends agree on: where sums are wanted, in which precision, on which lists, and the solver that
+//! computes them.
+
+use crate::driver::{Observer, Stage};
+use crate::error::Error;
+use crate::kernel::OutputColumns;
+
+/// The precision of the arithmetic. Coordinates and results are f64 in either case.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Precision {
+    /// Single.
+    F32,
+    /// Double.
+    F64,
+}
+
+impl Precision {
+    /// `"f32"` or `"f64"`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "f32",
+            Precision::F64 => "f64",
+        }
+    }
+    /// Bytes of a number.
+    pub fn bytes(self) -> usize {
+        match self {
+            Precision::F32 => 4,
+            Precision::F64 => 8,
+        }
+    }
+}
+
+/// Where the sums are wanted.
+#[derive(Clone, Copy, Debug)]
+pub enum Targets<'a> {
+    /// At all sources. Each target skips itself, by its index.
+    Sources,
+    /// At the sources with these indices; outputs are in this order. Each target skips itself, by its index.
+    Subset(&'a [usize]),
+    /// At other points, M×3 (in the plane M×2). A source at the same position as a target contributes zero if the
+    /// kernel is singular.
+    Points(&'a [f64]),
+}
+
+impl Targets<'_> {
+    /// The number of targets, for `n_sources` sources and points of `dim` coordinates.
+    pub fn count(&self, n_sources: usize, dim: usize) -> usize {
+        match self {
+            Targets::Sources => n_sources,
+            Targets::Subset(s) => s.len(),
+            Targets::Points(t) => t.len() / dim,
+        }
+    }
+}
+
+impl<'a> From<&'a [f64]> for Targets<'a> {
+    fn from(points: &'a [f64]) -> Self {
+        Targets::Points(points)
+    }
+}
+impl<'a> From<&'a Vec<f64>> for Targets<'a> {
+    fn from(points: &'a Vec<f64>) -> Self {
+        Targets::Points(points)
+    }
+}
+impl<'a, const N: usize> From<&'a [f64; N]> for Targets<'a> {
+    fn from(points: &'a [f64; N]) -> Self {
+        Targets::Points(points)
+    }
+}
+
+/// The list policy of an octree: which boxes interact, and how.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Policy {
+    /// U, V, W and X lists (Lashuk et al. 2009, §II).
+    Uvwx,
+    /// The same with 119 translations a box instead of 189 (Gumerov & Duraiswami 2008, §2.2.3).
+    Stencil119,
+    /// Multipoles straight to targets (Barnes & Hut 1986).
+    Treecode {
+        /// Opening angle: a box of side l is seen as a whole from distance d if l ≤ θ·d.
+        theta: f64,
+    },
+}
+
+impl Policy {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Uvwx => "uvwx",
+            Policy::Stencil119 => "stencil119",
+            Policy::Treecode { .. } => "treecode",
+        }
+    }
+    /// The opening angle of a treecode.
+    pub fn theta(self) -> Option<f64> {
+        if let Policy::Treecode { theta } = self { Some(theta) } else { None }
+    }
+}
+
+/// Seconds spent in each stage, indexed by `Stage as usize`.
+pub type StageSeconds = [f64; Stage::ALL.len()];
+
+/// Sums that wait for strengths: points, lists, operators and workspaces of one kernel and set of outputs, without types.
+///
+/// `apply` may be called from several threads at once.
+pub trait Solver: Send + Sync {
+    /// Values per target in the output of [`apply`](Solver::apply).
+    fn values(&self) -> usize;
+    /// Where each requested output lies among them.
+    fn columns(&self) -> &[OutputColumns];
+    /// Computes the sums for one set of strengths (sources × strengths of the kernel) into `out` (targets × values), both
+    /// in the caller's order. On a CPU it runs in the current rayon pool, whose number of threads changes no bit.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] of wrong lengths, [`Error::Cancelled`] by the observer, and what a device reports.
+    fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error>;
+    /// [`apply`](Solver::apply) for several sets of strengths into as many `out`, with the same bits.
+    ///
+    /// # Errors
+    /// As [`apply`](Solver::apply).
+    fn apply_batch(
+        &self,
+        strengths: &[&[f64]],
+        out: &mut [&mut [f64]],
+        observer: Observer,
+    ) -> Result<StageSeconds, Error> {
+        let (found, expected) = (out.len(), strengths.len());
+        if found != expected {
+            let why = "one output for each set of strengths".to_string();
+            return Err(Error::Shape { array: "out", found, expected, why });
+        }
+        let mut seconds = StageSeconds::default();
+        for (strengths, out) in strengths.iter().zip(out) {
+            let once = self.apply(strengths, out, observer)?;
+            seconds.iter_mut().zip(once).for_each(|(sum, s)| *sum += s);
+        }
+        Ok(seconds)
+    }
+    /// How many sets of strengths share work in [`apply_batch`](Solver::apply_batch).
+    fn together(&self) -> usize {
+        1
+    }
+    /// Bytes more for each further set of strengths in [`apply_batch`](Solver::apply_batch).
+    fn bytes_of_a_set(&self) -> u64 {
+        0
+    }
+    /// Bytes held where it computes, one workspace included.
+    fn bytes(&self) -> u64;
+}

@@ -1,0 +1,83 @@
+//! Prices of one core of a CPU, from the unit costs of a [`CostModel`](crate::CostModel).
+
+use super::built_in::{BOXES, EVALUATION, HARMONIC_TREECODE_LEAF, SMALLEST_LEAF, TREECODE_LEAF};
+use super::{Costs, Prices, pairs_of_an_expansion};
+use crate::mesh::Mesh;
+use crate::parts::Parts;
+use crate::variant::Expansion;
+use fmm_traits::Policy;
+use std::borrow::Cow;
+
+/// The unit costs of one case, with the name of the machine where they were measured.
+pub(crate) struct CoreCosts<'a> {
+    pub costs: Cow<'a, Costs>,
+    pub source: &'a str,
+}
+
+impl CoreCosts<'_> {
+    /// A treecode with points everywhere: a target meets [`BOXES`]/θ³ boxes, and sums nine pairs for each.
+    fn treecode(&self, parts: &Parts, theta: f64, order: usize, [n, m]: [usize; 2]) -> f64 {
+        let far = self.costs.far(parts.expansion, order);
+        let seen = BOXES / theta.powi(3) * (pairs_of_an_expansion(parts.expansion, order) + 9.0);
+        let points = 0.25 * far.point * (n + m) as f64;
+        1e-9 * (EVALUATION + points + self.costs.pair * (m as f64 * seen).min(n as f64 * m as f64))
+    }
+
+    /// Eq. 27 for a cube of uniform points: boxes at its faces have fewer neighbours.
+    fn multipole(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> f64 {
+        let (costs, far) = (&self.costs, self.costs.far(parts.expansion, order));
+        if far.m2l.is_infinite() {
+            return f64::INFINITY;
+        }
+        let [n, m] = points.map(|k| k as f64);
+        let leaves = (n.max(m) / leaf).max(1.0);
+        let side = leaves.cbrt();
+        let near = (3.0 - 2.0 / side).powi(3);
+        let across = ((6.0 - 8.0 / side).max(0.0).powi(3) - near).max(0.0);
+        let points = 0.5 * (n + m) * far.point;
+        let boxes = leaves * (far.leaf + across * far.m2l + near * costs.leaves);
+        1e-9 * (EVALUATION + points + boxes + near * costs.pair * n * m / leaves)
+    }
+}
+
+impl Prices for CoreCosts<'_> {
+    fn source(&self) -> &str {
+        self.source
+    }
+
+    fn direct(&self, [n, m]: [usize; 2]) -> f64 {
+        1e-9 * self.costs.pair * n as f64 * m as f64
+    }
+
+    /// Eq. 28. A treecode has no M2L to balance.
+    fn occupancy(&self, parts: &Parts, order: usize) -> f64 {
+        match (parts.policy, parts.expansion) {
+            (Policy::Treecode { .. }, Expansion::Spherical) => HARMONIC_TREECODE_LEAF,
+            (Policy::Treecode { .. }, Expansion::Equivalent) => TREECODE_LEAF,
+            (_, expansion) => {
+                let (costs, far) = (&self.costs, self.costs.far(expansion, order));
+                let boxes = far.leaf + 189.0 * far.m2l + 27.0 * costs.leaves;
+                (boxes / (27.0 * costs.pair)).sqrt().max(SMALLEST_LEAF)
+            }
+        }
+    }
+
+    fn forecast(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> f64 {
+        match parts.policy {
+            Policy::Treecode { theta } => self.treecode(parts, theta, order, points),
+            Policy::Uvwx | Policy::Stencil119 => self.multipole(parts, order, leaf, points),
+        }
+    }
+
+    fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, [n, m]: [usize; 2]) -> f64 {
+        let (costs, far) = (&self.costs, self.costs.far(parts.expansion, order));
+        let locals = if matches!(parts.policy, Policy::Treecode { .. }) { 0.5 } else { 1.0 };
+        let nanoseconds = EVALUATION
+            + costs.pair * mesh.near_pairs as f64
+            + costs.leaves * mesh.edges.p2p as f64
+            + locals * (0.5 * far.point * (n + m) as f64 + far.leaf * mesh.leaves as f64)
+            + far.m2l * mesh.edges.m2l as f64
+            + costs.pair * pairs_of_an_expansion(parts.expansion, order) * mesh.far_points as f64;
+        1e-9 * nanoseconds
+    }
+}

@@ -1,0 +1,80 @@
+//! Prices of a GPU.
+
+use super::built_in::{
+    DEVICE_DIRECT_PAIR, DEVICE_EVALUATION, DEVICE_LEAF, DEVICE_OPERATIONS, DEVICE_PAIR, DEVICE_POINT, TREECODE_LEAF,
+};
+use super::{BUILT_IN, Prices, pairs_of_an_expansion};
+use crate::mesh::Mesh;
+use crate::parts::Parts;
+use crate::variant::Expansion;
+use fmm_families::Facts;
+use fmm_kernels::equivalent::surface;
+use fmm_traits::{Policy, Precision};
+
+/// Unit costs of a GPU, for one kernel and precision.
+pub(crate) struct DeviceCosts<'a> {
+    pub facts: &'a Facts,
+    pub precision: Precision,
+}
+
+impl DeviceCosts<'_> {
+    /// Nanoseconds of M2L and the translations of one box: 26·8 products of complex numbers a frequency, and
+    /// 12·surface² operations, or 150 matrices of order² rows and columns in tiles of 64.
+    fn far(&self, parts: &Parts, order: usize) -> f64 {
+        let single = self.precision == Precision::F32;
+        match parts.expansion {
+            Expansion::Spherical => {
+                300.0 * (order.pow(2) * order.pow(2).next_multiple_of(64)) as f64 / DEVICE_OPERATIONS[1]
+            }
+            Expansion::Equivalent => {
+                let frequencies = ((2 * order - 1).pow(2) * order) as f64;
+                let blocks = (self.facts.densities * self.facts.checks) as f64;
+                let operations = (1664.0 * frequencies + 12.0 * (surface::len(order) as f64).powi(2)) * blocks;
+                operations / DEVICE_OPERATIONS[usize::from(single)]
+            }
+        }
+    }
+
+    /// Numbers of a pair.
+    fn numbers(&self) -> f64 {
+        (self.facts.strengths + self.facts.values) as f64
+    }
+
+    /// Seconds of an evaluation with so many boxes and pairs.
+    fn total(&self, parts: &Parts, order: usize, boxes: f64, pairs: f64, [n, m]: [usize; 2]) -> f64 {
+        let components = self.facts.densities.max(self.facts.strengths) as f64;
+        let points = DEVICE_POINT * order as f64 * components * (n + m) as f64;
+        1e-9 * (DEVICE_EVALUATION + points + boxes * self.far(parts, order) + pairs * DEVICE_PAIR * self.numbers())
+    }
+}
+
+impl Prices for DeviceCosts<'_> {
+    fn source(&self) -> &str {
+        BUILT_IN
+    }
+
+    fn direct(&self, [n, m]: [usize; 2]) -> f64 {
+        1e-9 * DEVICE_DIRECT_PAIR * self.numbers() * n as f64 * m as f64
+    }
+
+    /// A box meets 27 leaves.
+    fn occupancy(&self, parts: &Parts, order: usize) -> f64 {
+        match parts.policy {
+            Policy::Treecode { .. } => TREECODE_LEAF,
+            _ => (self.far(parts, order) / (27.0 * DEVICE_PAIR * self.numbers())).sqrt().max(DEVICE_LEAF),
+        }
+    }
+
+    fn forecast(&self, parts: &Parts, order: usize, leaf: f64, [n, m]: [usize; 2]) -> f64 {
+        let leaves = n.max(m) as f64 / leaf;
+        let pairs = 27.0 * leaf * n.max(m) as f64;
+        self.total(parts, order, leaves, pairs, [n, m])
+    }
+
+    fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64 {
+        let pairs = mesh.near_pairs as f64 + pairs_of_an_expansion(parts.expansion, order) * mesh.far_points as f64;
+        // Costs are those of a box with all 189 neighbours.
+        let boxes = (mesh.edges.m2l as f64 / 189.0).max(0.1 * mesh.leaves as f64);
+        self.total(parts, order, boxes, pairs, points)
+    }
+}

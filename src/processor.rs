@@ -1,0 +1,149 @@
+//! Processors: what a kind of machine can compute, what that costs there, and the engine that does it.
+//!
+//! The storey above asks a [`Processor`], and never which one it is. Another backend is another implementation of
+//! this trait, and one arm of [`Backend::processor`].
+
+use crate::choice::Choice;
+use crate::costs::{DeviceCosts, Prices};
+use crate::engine::{self, Engine};
+use crate::memory::{self, Size};
+use crate::parts::Parts;
+use crate::request::{Backend, Cpu, Cuda, Fmm, Method};
+use crate::variant::{Translation, Truncation, Variant};
+use backend_cpu::Isa;
+use fmm_families::Facts;
+use fmm_traits::{Error, Policy, Precision};
+
+/// A kind of machine that computes sums in space.
+pub(crate) trait Processor {
+    /// Its name on the command line and in reports.
+    fn name(&self) -> &'static str;
+    /// What forecasts of times are for, in words.
+    fn unit(&self) -> &'static str;
+    /// The instruction set that was asked for, for the work that runs on CPU cores.
+    fn isa(&self) -> Option<Isa> {
+        None
+    }
+    /// Name of the device, if it is one and it answers.
+    fn device(&self, _request: &Fmm) -> Option<String> {
+        None
+    }
+    /// Completes the parts of a method by its own defaults.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a part that it has not.
+    fn complete(&self, parts: Parts, variant: &Variant) -> Result<Parts, Error>;
+    /// Whether it has the methods of the plane.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`], with the name of the `kernel`.
+    fn has_plane(&self, kernel: &str) -> Result<(), Error>;
+    /// The precision of direct sums, if `asked` was asked for.
+    fn direct_precision(&self, asked: Precision) -> Precision;
+    /// Name of the translations of spherical harmonics, and whether they rotate.
+    fn translation(&self, parts: &Parts, order: usize, precision: Precision) -> (&'static str, bool);
+    /// What sums cost.
+    fn prices<'a>(&self, request: &'a Fmm, facts: &'a Facts) -> Box<dyn Prices + 'a>;
+    /// Bytes of a plan and one evaluation on `threads` threads.
+    fn memory(&self, facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> u64;
+    /// The engine of a choice, without points.
+    fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine>;
+}
+
+impl Backend {
+    /// `cpu` or `cuda`.
+    pub fn name(self) -> &'static str {
+        self.processor().name()
+    }
+    /// The processor that a backend names.
+    pub(crate) fn processor(&self) -> &dyn Processor {
+        match self {
+            Backend::Cpu(cpu) => cpu,
+            Backend::Cuda(cuda) => cuda,
+        }
+    }
+}
+
+impl Processor for Cpu {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+    fn unit(&self) -> &'static str {
+        "one core"
+    }
+    fn isa(&self) -> Option<Isa> {
+        self.isa
+    }
+    fn complete(&self, parts: Parts, _: &Variant) -> Result<Parts, Error> {
+        Ok(parts)
+    }
+    fn has_plane(&self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+    fn direct_precision(&self, asked: Precision) -> Precision {
+        asked
+    }
+    fn translation(&self, parts: &Parts, _: usize, _: Precision) -> (&'static str, bool) {
+        let translation = parts.spherical.translation;
+        (translation.name(), translation != Translation::Direct)
+    }
+    fn prices<'a>(&self, r: &'a Fmm, facts: &'a Facts) -> Box<dyn Prices + 'a> {
+        Box::new(r.costs.of(r.family.name(), r.precision, r.outputs, facts))
+    }
+    fn memory(&self, facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> u64 {
+        memory::on_cores(facts, size, threads, parts)
+    }
+    fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine> {
+        match choice.method {
+            Method::Direct => Box::new(engine::Direct::new(request, choice)),
+            _ => Box::new(engine::Octree::new(request, choice, parts)),
+        }
+    }
+}
+
+impl Processor for Cuda {
+    fn name(&self) -> &'static str {
+        "cuda"
+    }
+    fn unit(&self) -> &'static str {
+        "the device"
+    }
+    fn device(&self, request: &Fmm) -> Option<String> {
+        self.open(request.cache.as_ref()).ok().map(|device| device.info().name.clone())
+    }
+    fn complete(&self, mut parts: Parts, variant: &Variant) -> Result<Parts, Error> {
+        let refuse = |operation, reason: &str| Err(Error::Unsupported { operation, reason: reason.to_string() });
+        if parts.policy == Policy::Stencil119 {
+            return refuse("these lists on a GPU", "it makes U, V, W and X lists, and those of treecodes");
+        }
+        if variant.translation.is_some_and(|t| t != Translation::Rcr) {
+            return refuse("these translations on a GPU", "it has dense matrices and rotations (rcr)");
+        }
+        if variant.truncation.is_some_and(|t| t != Truncation::Fixed) && parts.policy.theta().is_some() {
+            return refuse("fewer degrees on a GPU", "multipoles of a treecode take all of them there");
+        }
+        // Zeros of a matrix save nothing there.
+        parts.spherical.truncation = variant.truncation.unwrap_or(Truncation::Fixed);
+        Ok(parts)
+    }
+    fn has_plane(&self, kernel: &str) -> Result<(), Error> {
+        Err(Error::Unsupported { operation: "a GPU", reason: format!("kernel {kernel} is of the plane") })
+    }
+    /// In f32 with coordinates in one piece, points that lie close together would not keep a tolerance.
+    fn direct_precision(&self, _: Precision) -> Precision {
+        Precision::F64
+    }
+    fn translation(&self, parts: &Parts, order: usize, precision: Precision) -> (&'static str, bool) {
+        let translation = parts.translation_on_device(order, precision);
+        (translation.name(), translation == backend_cuda::Translation::Rcr)
+    }
+    fn prices<'a>(&self, r: &'a Fmm, facts: &'a Facts) -> Box<dyn Prices + 'a> {
+        Box::new(DeviceCosts { facts, precision: r.precision })
+    }
+    fn memory(&self, facts: &Facts, size: &Size, _: usize, parts: &Parts) -> u64 {
+        memory::on_a_device(facts, size, parts)
+    }
+    fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine> {
+        Box::new(engine::Device::new(*self, request, choice, parts))
+    }
+}

@@ -40,6 +40,15 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// What the lists depend on.
+    fn key(&self) -> ListKey {
+        let radii = match self.expansion {
+            Expansion::Equivalent => [0.0, equivalent::expansion::M2P_RADIUS],
+            Expansion::Spherical(_) => [spherical::expansion::M2P_RADIUS, 0.0],
+        };
+        (self.policy, self.lists, radii)
+    }
+
     /// The edge lists of the policy. Pairs nearer than `near` must be summed directly, so a treecode accepts no box
     /// that is nearer.
     fn lists_of(&self, tree: &DeviceTree, near: f64) -> Result<DeviceLists, Error> {
@@ -51,10 +60,7 @@ impl Settings {
             }
             Policy::Treecode { theta } => theta,
         };
-        let (sphere, cube) = match self.expansion {
-            Expansion::Equivalent => (0.0, equivalent::expansion::M2P_RADIUS),
-            Expansion::Spherical(_) => (spherical::expansion::M2P_RADIUS, 0.0),
-        };
+        let (_, _, [sphere, cube]) = self.key();
         let options = TreecodeOptions { theta, m2p_min_sources: self.lists.m2p_min_sources };
         treecode(tree, &options, Acceptance { sphere, cube, near })
     }
@@ -109,7 +115,7 @@ pub trait DeviceSolver: Solver {
     fn download(&self) -> Result<(Tree, Lists), Error>;
 }
 
-/// Points in their tree on a device.
+/// Points in their tree on a device, and the lists that were made for them last.
 #[derive(Debug)]
 pub struct Placed {
     tree: DeviceTree,
@@ -117,7 +123,21 @@ pub struct Placed {
     /// Smallest side of a box.
     min_side: f64,
     seconds: f64,
+    arranged: Option<Arranged>,
 }
+
+/// Edge lists with what they were made for.
+#[derive(Debug)]
+struct Arranged {
+    /// `None`: lists from the host, which serve any settings.
+    key: Option<ListKey>,
+    lists: DeviceLists,
+    near_pairs: u64,
+    seconds: f64,
+}
+
+/// The settings that lists depend on: policy, thresholds, and the radii of M2P.
+type ListKey = (Policy, ListOptions, [f64; 2]);
 
 impl Placed {
     /// Copies points (N×3) to the device and builds their tree. `targets` is `None` if they are the sources.
@@ -133,7 +153,77 @@ impl Placed {
         let start = Instant::now();
         let (tree, report) = build_reported(device, sources, targets, options)?;
         device.synchronize()?;
-        Ok(Placed { tree, report, min_side: options.min_side, seconds: start.elapsed().as_secs_f64() })
+        let seconds = start.elapsed().as_secs_f64();
+        Ok(Placed { tree, report, min_side: options.min_side, seconds, arranged: None })
+    }
+
+    /// Copies a tree with its lists from the host to the device. The lists serve any settings.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn upload(device: &Device, tree: &Tree, lists: &Lists) -> Result<Placed, Error> {
+        let start = Instant::now();
+        let leaves = tree.leaves().max(1);
+        let mean_leaf = tree.sources.len().max(tree.targets.len()) as f64 / leaves as f64;
+        let report = BuildReport { mean_leaf, ..BuildReport::default() };
+        let tree = DeviceTree::upload(device, tree)?;
+        let lists = DeviceLists::upload(device, lists)?;
+        let near_pairs = near_pairs(&tree, &lists)?;
+        let arranged = Some(Arranged { key: None, lists, near_pairs, seconds: 0.0 });
+        Ok(Placed { tree, report, min_side: 0.0, seconds: start.elapsed().as_secs_f64(), arranged })
+    }
+
+    /// The report of the tree.
+    pub fn report(&self) -> &BuildReport {
+        &self.report
+    }
+
+    /// A copy of the tree on the host.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn tree(&self) -> Result<Tree, Error> {
+        self.tree.download()
+    }
+
+    /// A copy on the host of the lists for `settings`.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn lists(&mut self, settings: &Settings) -> Result<Lists, Error> {
+        self.arrange(settings)?.lists.download()
+    }
+
+    /// Sizes of the tree and of the lists for `settings`.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn counts(&mut self, settings: &Settings) -> Result<Counts, Error> {
+        let Arranged { lists, near_pairs, .. } = self.arrange(settings)?;
+        let (edges, near_pairs) = (lists.kinds().map(DeviceEdges::len), *near_pairs);
+        let tree = &self.tree;
+        Ok(Counts {
+            levels: tree.level_start.len() - 1,
+            boxes: tree.len(),
+            leaves: (tree.sources.len().max(tree.targets.len()) as f64 / self.report.mean_leaf).round() as usize,
+            root_side: tree.side,
+            edges,
+            near_pairs,
+        })
+    }
+
+    /// The lists for `settings`, made on the device unless the last lists will do.
+    fn arrange(&mut self, settings: &Settings) -> Result<&Arranged, Error> {
+        let key = settings.key();
+        if self.arranged.as_ref().is_none_or(|a| a.key.is_some_and(|made| made != key)) {
+            self.arranged = None;
+            let start = Instant::now();
+            let lists = settings.lists_of(&self.tree, self.min_side)?;
+            let near_pairs = near_pairs(&self.tree, &lists)?;
+            let seconds = start.elapsed().as_secs_f64();
+            self.arranged = Some(Arranged { key: Some(key), lists, near_pairs, seconds });
+        }
+        Ok(self.arranged.as_ref().expect("just made"))
     }
 }
 
@@ -188,19 +278,11 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn new(settings: &Settings, Placed { tree, report, min_side, seconds: built }: Placed) -> Result<Self, Error> {
-        let start = Instant::now();
-        let lists = settings.lists_of(&tree, min_side)?;
-        let near_pairs = near_pairs(&tree, &lists)?;
-        let seconds = PlanSeconds { tree: built, lists: start.elapsed().as_secs_f64(), operators: 0.0 };
-        let counts = Counts {
-            levels: tree.level_start.len() - 1,
-            boxes: tree.len(),
-            leaves: (tree.sources.len().max(tree.targets.len()) as f64 / report.mean_leaf).round() as usize,
-            root_side: tree.side,
-            edges: lists.kinds().map(DeviceEdges::len),
-            near_pairs,
-        };
+    fn new(settings: &Settings, mut placed: Placed) -> Result<Self, Error> {
+        let counts = placed.counts(settings)?;
+        let Placed { tree, report, seconds: built, arranged, .. } = placed;
+        let Arranged { lists, seconds, .. } = arranged.expect("counted above");
+        let seconds = PlanSeconds { tree: built, lists: seconds, operators: 0.0 };
         Ok(Prepared { tree, lists, report, seconds, counts })
     }
 }

@@ -375,6 +375,10 @@ impl DevicePoints {
     pub fn is_empty(&self) -> bool {
         self.n == 0
     }
+    fn upload(device: &Device, points: &Points) -> Result<DevicePoints, Error> {
+        let xyz = device.upload(&points.xyz.concat(), "points")?;
+        Ok(DevicePoints { xyz, order: device.upload(&points.order, "order")?, n: points.len() })
+    }
     fn download(&self, device: &Device) -> Result<Points, Error> {
         let xyz = device.download(&self.xyz, "points")?;
         let axis = |a: usize| xyz[a * self.n..(a + 1) * self.n].to_vec();
@@ -396,6 +400,30 @@ impl DeviceTree {
         let points = |p: &DevicePoints| p.xyz.bytes() + p.order.bytes();
         let targets = if Arc::ptr_eq(&self.sources, &self.targets) { 0 } else { points(&self.targets) };
         self.boxes.bytes() + points(&self.sources) + targets
+    }
+    /// Copies a tree from the host to the device.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn upload(device: &Device, tree: &Tree) -> Result<DeviceTree, Error> {
+        let levels = (0..tree.levels()).flat_map(|l| tree.level(l).map(move |_| l as u8));
+        let boxes = Boxes {
+            parent: device.upload(&tree.parent, "boxes")?,
+            child_start: device.upload(&tree.child_start, "boxes")?,
+            child_count: device.upload(&tree.child_count, "boxes")?,
+            octant: device.upload(&tree.octant, "boxes")?,
+            level: device.upload(&levels.collect::<Vec<u8>>(), "boxes")?,
+            anchor: device.upload(tree.anchor.as_flattened(), "boxes")?,
+            source_range: device.upload(tree.source_range.as_flattened(), "boxes")?,
+            target_range: device.upload(tree.target_range.as_flattened(), "boxes")?,
+        };
+        let sources = Arc::new(DevicePoints::upload(device, &tree.sources)?);
+        let targets = match tree.same_points() {
+            true => sources.clone(),
+            false => Arc::new(DevicePoints::upload(device, &tree.targets)?),
+        };
+        let (device, level_start) = (device.clone(), tree.level_start.clone());
+        Ok(DeviceTree { device, corner: tree.corner, side: tree.side, level_start, boxes, sources, targets })
     }
     /// A copy on the host.
     pub fn download(&self) -> Result<Tree, Error> {

@@ -2,27 +2,19 @@
 
 use super::octree::{blocks, rows_of_sources};
 use super::{Engine, Placed, Placement, ProbeSeconds, Watch};
-use super::{build_options, list_options, picked};
+use super::{bounds_of, build_options, list_options, not_placed, picked, trial_of};
 use crate::choice::Choice;
 use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
 use crate::request::{Cuda, Fmm};
-use crate::rng::Rng;
 use crate::variant::Expansion;
-use backend_cuda::{DeviceSolver, Settings, SphericalSettings};
+use backend_cuda::{Counts, DeviceSolver, Settings, SphericalSettings};
 use fmm_traits::{Error, Lists, Solver, Stage, StageSeconds, Targets, Tree};
-use rayon::prelude::*;
+use fmm_tree::BuildReport;
 use std::sync::OnceLock;
 use std::time::Instant;
-
-/// Targets at which errors are measured.
-const MEASURED: usize = 1024;
-/// Seeds of their choice, and of strengths.
-const SEED: u64 = 0x4355_4441;
-/// Numbers that one seed makes.
-const SEEDED: usize = 1 << 12;
 
 /// The fast method on the device, or the direct sum.
 pub(crate) struct Device {
@@ -57,31 +49,19 @@ struct Site {
     sources: Vec<f64>,
     /// What the caller shows as points of their own.
     targets: Option<Vec<f64>>,
-    /// Targets of the tree that are points of their own.
-    own: Option<Vec<f64>>,
     /// The sources that are shown, or that are targets of a direct sum.
     pick: Option<Vec<usize>>,
-    /// Their tree, until a solver takes it.
+    /// Their tree; none for a direct sum.
     tree: Option<backend_cuda::Placed>,
     /// Seconds that placing took.
     seconds: f64,
-    /// The last one that was made, and its order.
-    solver: Option<(usize, Box<dyn DeviceSolver>)>,
-    /// Strengths and sums of a measurement.
-    trial: Option<([Vec<f64>; 2], Trial)>,
+    /// A copy of the tree on the host, and what errors are measured at.
+    trial: Option<(Tree, Trial)>,
 }
 
 impl Device {
     pub fn new(cuda: Cuda, request: &Fmm, choice: &Choice, parts: Parts) -> Self {
         Device { cuda, request: request.clone(), choice: choice.clone(), parts, points: None, site: None }
-    }
-
-    /// The tree of the points of a site.
-    fn tree(&self, site: &Site) -> Result<backend_cuda::Placed, Error> {
-        let r = &self.request;
-        let options = build_options(r, &self.choice, &self.parts);
-        let device = self.cuda.open(r.cache.as_ref())?;
-        backend_cuda::Placed::new(&device, &options, &site.sources, site.own.as_deref())
     }
 
     /// How a solver of an order computes.
@@ -105,44 +85,10 @@ impl Device {
         }
     }
 
-    /// The solver of an order for a site, made if it is not there.
-    fn solver<'a>(&self, site: &'a mut Site, order: usize) -> Result<&'a dyn DeviceSolver, Error> {
-        if site.solver.as_ref().is_none_or(|(made, _)| *made != order) {
-            // The memory of the old one serves the new one.
-            site.solver = None;
-            let tree = match site.tree.take() {
-                Some(tree) => tree,
-                None => self.tree(site)?,
-            };
-            let r = &self.request;
-            let solver = r.family.in_space()?.device_solver(r.outputs, &self.settings(order), r.precision, tree)?;
-            site.solver = Some((order, solver));
-        }
-        Ok(&*site.solver.as_ref().expect("just made").1)
-    }
-
-    /// Targets drawn at random, strengths of both kinds, and the direct sums.
-    fn measured_at(&self, site: &Site) -> Result<([Vec<f64>; 2], Trial), Error> {
-        let facts = &self.choice.facts;
-        let n = site.sources.len() / facts.dim;
-        let count = site.own.as_ref().map_or(n, |t| t.len() / facts.dim);
-        let rows = Rng::new(SEED).sample(count, MEASURED);
-        let strengths = [0, 1].map(|kind| random(n * facts.strengths, kind));
-        let at: Vec<f64>;
-        let targets = match &site.own {
-            Some(t) => {
-                at = rows.iter().flat_map(|&i| &t[facts.dim * i..facts.dim * (i + 1)]).copied().collect();
-                Targets::Points(&at)
-            }
-            None => Targets::Subset(&rows),
-        };
-        let sum = self.sum(&site.sources, targets)?;
-        let mut exact = vec![vec![0.0; rows.len() * facts.values]; 2];
-        for (strengths, exact) in strengths.iter().zip(&mut exact) {
-            sum.apply(strengths, exact, &mut |_, _| true)?;
-        }
-        let positions = rows.into_iter().map(|i| i as u32).collect();
-        Ok((strengths, Trial::of_targets(positions, exact, facts.columns.len(), count)))
+    /// A solver of an order for points in their tree.
+    fn solver(&self, order: usize, tree: backend_cuda::Placed) -> Result<Box<dyn DeviceSolver>, Error> {
+        let r = &self.request;
+        r.family.in_space()?.device_solver(r.outputs, &self.settings(order), r.precision, tree)
     }
 
     /// A direct sum that waits for strengths.
@@ -153,16 +99,6 @@ impl Device {
     }
 }
 
-/// Random strengths: of kind 0 uniform in (0, 1), else normal.
-fn random(count: usize, kind: u64) -> Vec<f64> {
-    let mut out = vec![0.0; count];
-    out.par_chunks_mut(SEEDED).enumerate().for_each(|(k, out)| {
-        let mut rng = Rng::new(SEED ^ (kind << 56) ^ ((k as u64) << 8));
-        out.iter_mut().for_each(|q| *q = if kind == 0 { rng.uniform() } else { rng.normal() });
-    });
-    out
-}
-
 impl Points {
     /// Numbers of sources and targets of a direct sum.
     fn shape(&self, chosen: Option<&Vec<usize>>) -> [usize; 2] {
@@ -171,12 +107,11 @@ impl Points {
     }
 }
 
-/// Counts of a plan on the device. Points that M2P and P2L evaluate are taken to be those of a mean leaf each.
-fn mesh_of(solver: &dyn DeviceSolver) -> Mesh {
-    let c = solver.counts();
+/// Counts of a tree and its lists on the device. Points that M2P and P2L evaluate are taken to be those of a mean leaf each.
+fn mesh_of(c: &Counts, report: &BuildReport) -> Mesh {
     let [p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p] = c.edges;
     let edges = Edges { p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p };
-    let far_points = ((p2l + m2p) as f64 * solver.report().mean_leaf) as u64;
+    let far_points = ((p2l + m2p) as f64 * report.mean_leaf) as u64;
     let (levels, boxes, leaves, near_pairs) = (c.levels, c.boxes, c.leaves, c.near_pairs);
     Mesh { levels, boxes, leaves, root_side: c.root_side, edges, near_pairs, far_points }
 }
@@ -202,23 +137,16 @@ impl Engine for Device {
         watch("tree", 0.0)?;
         let start = Instant::now();
         let shown = if let Targets::Points(t) = targets { Some(t.to_vec()) } else { None };
-        let mut site = Site {
-            sources: sources.to_vec(),
-            targets: shown,
-            own: None,
-            pick: None,
-            tree: None,
-            seconds: 0.0,
-            solver: None,
-            trial: None,
-        };
+        let mut site =
+            Site { sources: sources.to_vec(), targets: shown, pick: None, tree: None, seconds: 0.0, trial: None };
         if self.choice.order.is_none() {
             site.pick = if let Targets::Subset(s) = targets { Some(s.to_vec()) } else { None };
         } else {
             let placement = Placement::of(&self.choice.facts, sources, targets);
-            site.own = placement.points().map(<[f64]>::to_vec);
+            let options = build_options(&self.request, &self.choice, &self.parts);
+            let device = self.cuda.open(self.request.cache.as_ref())?;
+            site.tree = Some(backend_cuda::Placed::new(&device, &options, sources, placement.points())?);
             site.pick = placement.into_pick();
-            site.tree = Some(self.tree(&site)?);
         }
         site.seconds = start.elapsed().as_secs_f64();
         self.site = Some(site);
@@ -226,36 +154,43 @@ impl Engine for Device {
     }
 
     fn preview(&mut self, order: usize) -> Result<Mesh, Error> {
-        let Some(mut site) = self.site.take() else { return Ok(Mesh::default()) };
-        let mesh = mesh_of(self.solver(&mut site, order)?);
-        self.site = Some(site);
-        Ok(mesh)
+        if self.choice.order.is_none() {
+            return Ok(Mesh::default());
+        }
+        let settings = self.settings(order);
+        let Some(tree) = self.site.as_mut().and_then(|site| site.tree.as_mut()) else { return not_placed() };
+        Ok(mesh_of(&tree.counts(&settings)?, tree.report()))
     }
 
-    /// The whole sum, at targets drawn at random: on a device it takes less than a small part of it elsewhere.
+    /// The points are drawn on the host, from a copy of tree and lists; the device sums the thinned lists. Direct sums are
+    /// made in f64, and their rounding counts as nothing.
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
-        let Some(mut site) = self.site.take() else { return Ok(Default::default()) };
-        let facts = &self.choice.facts;
-        let mut seconds = ProbeSeconds::default();
+        if self.choice.order.is_none() {
+            return Ok((vec![0.0; self.choice.facts.columns.len()], ProbeSeconds::default()));
+        }
+        let (start, settings) = (Instant::now(), self.settings(order));
+        let Some(mut site) = self.site.take() else { return not_placed() };
+        let Some(placed) = &mut site.tree else { return not_placed() };
+        let lists = placed.lists(&settings)?;
+        let (tree, trial) = match site.trial.take() {
+            Some(made) => made,
+            None => {
+                let tree = placed.tree()?;
+                let trial = trial_of(&self.request, &self.choice, &tree, &lists)?;
+                (tree, trial)
+            }
+        };
+        let (small, lists) = fmm_tree::thin(&tree, &lists, &trial.sample.sources, &trial.sample.targets);
+        let device = self.cuda.open(self.request.cache.as_ref())?;
+        let small = backend_cuda::Placed::upload(&device, &small, &lists)?;
+        let mut seconds = ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 };
         let start = Instant::now();
-        self.solver(&mut site, order)?;
+        let solver = self.solver(order, small)?;
         seconds.operators = start.elapsed().as_secs_f64();
         let start = Instant::now();
-        if site.trial.is_none() {
-            site.trial = Some(self.measured_at(&site)?);
-        }
-        let ((_, solver), (strengths, trial)) =
-            (site.solver.as_ref().expect("just made"), site.trial.as_ref().expect("just made"));
-        let count = site.own.as_ref().map_or(site.sources.len(), Vec::len) / facts.dim;
-        let mut rows = vec![0.0; count * facts.values];
-        let mut computed = Vec::new();
-        for strengths in strengths {
-            solver.apply(strengths, &mut rows, &mut |_, _| true)?;
-            let row = |&i: &u32| &rows[facts.values * i as usize..facts.values * (i as usize + 1)];
-            computed.push(trial.sample.targets.iter().flat_map(row).copied().collect());
-        }
-        let bounds = trial.bounds(&computed, facts, self.request.norm);
-        seconds.sums = start.elapsed().as_secs_f64();
+        let bounds = bounds_of(&self.request, &self.choice, &trial, &*solver)?;
+        seconds.sums += start.elapsed().as_secs_f64();
+        site.trial = Some((tree, trial));
         self.site = Some(site);
         Ok((bounds, seconds))
     }
@@ -265,7 +200,7 @@ impl Engine for Device {
     }
 
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
-        let Some(mut site) = self.site.take() else { return Ok(Placed::default()) };
+        let Some(site) = self.site.take() else { return not_placed() };
         watch("operators", 0.5)?;
         let start = Instant::now();
         let mut placed = Placed::default();
@@ -281,28 +216,32 @@ impl Engine for Device {
             self.points = Some(Points { held, sources: site.sources, targets: site.targets });
             return Ok(placed);
         }
-        let solver = match (&mut self.points, site.tree.take()) {
-            // The plan that is there takes the new points.
-            (Some(Points { held: Held::Fast { solver, order: there, .. }, .. }), Some(tree)) if *there == order => {
-                solver.set_points(tree)?;
-                None
+        let Some(tree) = site.tree else { return not_placed() };
+        let solver = match self.points.take() {
+            // The solver that is there takes the new points.
+            Some(Points { held: Held::Fast { mut solver, order: there, pick, copy }, sources, targets })
+                if there == order =>
+            {
+                if let Err(e) = solver.set_points(tree) {
+                    let held = Held::Fast { solver, order, pick, copy };
+                    self.points = Some(Points { held, sources, targets });
+                    return Err(e);
+                }
+                solver
             }
-            (_, tree) => {
-                site.tree = tree;
-                self.solver(&mut site, order)?;
-                site.solver.take().map(|(_, solver)| solver)
-            }
-        };
-        let copy = OnceLock::new();
-        let solver = match (solver, self.points.take()) {
-            (Some(solver), _) => solver,
-            (None, Some(Points { held: Held::Fast { solver, .. }, .. })) => solver,
-            (None, _) => return Ok(placed),
+            // What is there stays if the new solver cannot be made.
+            there => match self.solver(order, tree) {
+                Ok(solver) => solver,
+                Err(e) => {
+                    self.points = there;
+                    return Err(e);
+                }
+            },
         };
         placed.report = solver.report().clone();
         placed.say_softening(build_options(&self.request, &self.choice, &self.parts).min_side);
         (placed.seconds.lists, placed.seconds.operators) = (solver.seconds().lists, start.elapsed().as_secs_f64());
-        let held = Held::Fast { solver, order, pick: site.pick, copy };
+        let held = Held::Fast { solver, order, pick: site.pick, copy: OnceLock::new() };
         self.points = Some(Points { held, sources: site.sources, targets: site.targets });
         self.choice.order = Some(order);
         Ok(placed)
@@ -327,7 +266,7 @@ impl Engine for Device {
     fn mesh(&self) -> Mesh {
         let Some(points) = &self.points else { return Mesh::default() };
         match &points.held {
-            Held::Fast { solver, .. } => mesh_of(&**solver),
+            Held::Fast { solver, .. } => mesh_of(solver.counts(), solver.report()),
             Held::Direct { chosen, .. } => {
                 let [n, m] = points.shape(chosen.as_ref());
                 Mesh { near_pairs: n as u64 * m as u64, ..Mesh::default() }

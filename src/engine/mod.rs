@@ -21,7 +21,7 @@ use crate::request::{Fmm, Method};
 use crate::variant::{Expansion, Truncation};
 use fmm_families::Facts;
 use fmm_kernels::equivalent::surface;
-use fmm_traits::{Error, Policy, Precision, StageSeconds, Targets};
+use fmm_traits::{Error, Hierarchy, Lists, Policy, Precision, Solver, StageSeconds, Targets};
 use fmm_tree::{BuildOptions, BuildReport, ListOptions};
 
 /// Called before each phase with the fraction done; an error (cancellation) ends the work.
@@ -96,6 +96,29 @@ pub(crate) trait Engine: Send + Sync {
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_>;
     /// Bytes held.
     fn bytes(&self) -> u64;
+}
+
+/// What is wrong when a step needs points that were not placed.
+fn not_placed<T>() -> Result<T, Error> {
+    Err(Error::Unsupported { operation: "a sum", reason: "no points were placed".to_string() })
+}
+
+/// The points at which a tree with its lists is measured, with their direct sums, which CPU cores compute in f64.
+fn trial_of<H: Hierarchy>(request: &Fmm, choice: &Choice, tree: &H, lists: &Lists) -> Result<Trial, Error> {
+    let direct = |sources: &[f64], strengths: &[&[f64]], targets: &[f64]| {
+        let at = Targets::Points(targets);
+        request.family.direct(request.outputs, sources, strengths, at, Precision::F64, choice.isa)
+    };
+    Trial::new(tree, lists, &choice.facts, &direct)
+}
+
+/// Bounds of the errors of a solver for the points of a trial, one for each output of the facts.
+fn bounds_of(request: &Fmm, choice: &Choice, trial: &Trial, solver: &dyn Solver) -> Result<Vec<f64>, Error> {
+    let mut rows = vec![vec![0.0; trial.sample.targets.len() * choice.facts.values]; trial.strengths.len()];
+    let strengths: Vec<&[f64]> = trial.strengths.iter().map(|q| &q[..]).collect();
+    let mut out: Vec<&mut [f64]> = rows.iter_mut().map(|rows| &mut rows[..]).collect();
+    solver.apply_batch(&strengths, &mut out, &mut |_, _| true)?;
+    Ok(trial.bounds(&rows, &choice.facts, request.norm))
 }
 
 /// [`Engine::run`] one set at a time.

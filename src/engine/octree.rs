@@ -1,7 +1,7 @@
 //! Octree and lists on the CPU.
 
 use super::{Engine, Placed, Placement, ProbeSeconds, Watch};
-use super::{build_options, list_options, picked};
+use super::{bounds_of, build_options, list_options, not_placed, picked, trial_of};
 use crate::choice::Choice;
 use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
@@ -10,7 +10,7 @@ use crate::probe::Trial;
 use crate::request::Fmm;
 use crate::variant::Expansion;
 use backend_cpu::{OctreeSolver, Settings};
-use fmm_traits::{Cube, Error, Lists, Points, Policy, Precision, Stage, StageSeconds, Targets, Tree};
+use fmm_traits::{Cube, Error, Lists, Points, Policy, Stage, StageSeconds, Targets, Tree};
 use fmm_tree::{ListOptions, TreecodeOptions};
 use std::borrow::Cow;
 use std::time::Instant;
@@ -88,11 +88,6 @@ impl Octree {
     }
 }
 
-/// What is wrong when a step needs points that were not placed.
-fn not_placed<T>() -> Result<T, Error> {
-    Err(Error::Unsupported { operation: "a sum", reason: "no points were placed".to_string() })
-}
-
 impl Engine for Octree {
     fn asked(&self) -> (&Fmm, &Choice) {
         (&self.request, &self.choice)
@@ -122,29 +117,21 @@ impl Engine for Octree {
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
         let start = Instant::now();
         let Some(mut site) = self.site.take() else { return not_placed() };
-        let (r, c) = (&self.request, &self.choice);
         site.lists(&self.parts, order)?;
         let lists = &site.lists.as_ref().expect("just made").1;
-        if site.trial.is_none() {
-            let direct = |sources: &[f64], strengths: &[&[f64]], targets: &[f64]| {
-                let at = fmm_traits::Targets::Points(targets);
-                r.family.direct(r.outputs, sources, strengths, at, Precision::F64, c.isa)
-            };
-            site.trial = Some(Trial::new(&site.tree, lists, &c.facts, &direct)?);
-        }
-        let trial = site.trial.as_ref().expect("just made");
+        let trial = match site.trial.take() {
+            Some(trial) => trial,
+            None => trial_of(&self.request, &self.choice, &site.tree, lists)?,
+        };
         let (tree, lists) = fmm_tree::thin(&site.tree, lists, &trial.sample.sources, &trial.sample.targets);
         let mut seconds = ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 };
         let start = Instant::now();
         let solver = self.solver(order, tree, lists)?;
         seconds.operators = start.elapsed().as_secs_f64();
         let start = Instant::now();
-        let mut rows = vec![vec![0.0; trial.sample.targets.len() * c.facts.values]; trial.strengths.len()];
-        let strengths: Vec<&[f64]> = trial.strengths.iter().map(|q| &q[..]).collect();
-        let mut out: Vec<&mut [f64]> = rows.iter_mut().map(|rows| &mut rows[..]).collect();
-        solver.apply_batch(&strengths, &mut out, &mut |_, _| true)?;
-        let bounds = trial.bounds(&rows, &c.facts, r.norm);
+        let bounds = bounds_of(&self.request, &self.choice, &trial, &*solver)?;
         seconds.sums += start.elapsed().as_secs_f64();
+        site.trial = Some(trial);
         self.site = Some(site);
         Ok((bounds, seconds))
     }

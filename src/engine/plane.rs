@@ -1,6 +1,6 @@
 //! Pyramid, θ-criterion and Laurent series on the CPU (Goude & Engblom 2012).
 
-use super::{Engine, Placed, Placement, ProbeSeconds, Watch, one_by_one};
+use super::{Engine, Placed, Placement, ProbeSeconds, Watch, one_by_one, trial_of};
 use crate::choice::Choice;
 use crate::costs;
 use crate::mesh::Mesh;
@@ -11,7 +11,7 @@ use adaptive2d::{ConnectOptions, Laurent, Norm, PlaneKernel, PlanePoints, Pyrami
 use backend_cpu::Workspaces;
 use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
 use fmm_families::{has_gradient, widen};
-use fmm_traits::{Error, Hierarchy, Lists, Precision, Stage, StageSeconds, Targets};
+use fmm_traits::{Error, Hierarchy, Lists, Stage, StageSeconds, Targets};
 use std::borrow::Cow;
 use std::time::Instant;
 
@@ -138,11 +138,7 @@ impl Engine for Plane {
         let Some(mut site) = self.site.take() else { return Ok(Default::default()) };
         let (r, c) = (&self.request, &self.choice);
         if site.trial.is_none() {
-            let direct = |sources: &[f64], strengths: &[&[f64]], targets: &[f64]| {
-                let at = fmm_traits::Targets::Points(targets);
-                r.family.direct(r.outputs, sources, strengths, at, Precision::F64, c.isa)
-            };
-            site.trial = Some(Trial::new(&site.pyramid, &site.lists, &c.facts, &direct)?);
+            site.trial = Some(trial_of(r, c, &site.pyramid, &site.lists)?);
         }
         let trial = site.trial.as_ref().expect("just made");
         let (pyramid, lists) = site.thinned(trial);

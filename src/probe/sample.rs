@@ -263,23 +263,28 @@ impl Sample {
 /// The weight of each target, 1 on average: half of it is equal, half goes like [`CORNERS`]; and the sum over each box.
 fn weights<H: Hierarchy>(tree: &H) -> (Vec<f64>, Vec<f64>) {
     let mut weights = vec![0.0; tree.target_order().len()];
-    let mut leaves = Vec::new();
-    for level in 0..tree.levels() {
-        for b in tree.level(level).filter(|&b| tree.is_leaf(b) && !tree.targets_of(b).is_empty()) {
-            let cube = tree.cube(b, level);
-            for at in tree.targets_of(b) {
-                let x = tree.target(at);
-                let square: f64 = (0..3).map(|a| ((x[a] - cube.center[a]) / cube.side).powi(2)).sum();
-                weights[at] = square.powi(CORNERS / 2);
-            }
-            leaves.push(b);
-        }
+    let boxes = (0..tree.levels()).flat_map(|level| tree.level(level).map(move |b| (b, level)));
+    let mut leaves: Vec<_> = boxes.filter(|&(b, _)| tree.is_leaf(b) && !tree.targets_of(b).is_empty()).collect();
+    // Leaves divide the targets among them.
+    leaves.sort_unstable_by_key(|&(b, _)| tree.targets_of(b).start);
+    let (mut rest, mut rows) = (&mut weights[..], Vec::with_capacity(leaves.len()));
+    for &(b, level) in &leaves {
+        let (row, after) = rest.split_at_mut(tree.targets_of(b).len());
+        rows.push((b, tree.cube(b, level), row));
+        rest = after;
     }
+    rows.into_par_iter().for_each(|(b, cube, row)| {
+        for (weight, at) in row.iter_mut().zip(tree.targets_of(b)) {
+            let x = tree.target(at);
+            let square: f64 = (0..3).map(|a| ((x[a] - cube.center[a]) / cube.side).powi(2)).sum();
+            *weight = square.powi(CORNERS / 2);
+        }
+    });
     let mean = weights.iter().sum::<f64>() / weights.len().max(1) as f64;
     let normal = mean > 0.0 && mean.is_finite();
     weights.iter_mut().for_each(|w| *w = if normal { 0.5 + 0.5 * *w / mean } else { 1.0 });
     let mut of_leaf = vec![0.0; tree.boxes()];
-    leaves.iter().for_each(|&b| of_leaf[b] = weights[tree.targets_of(b)].iter().sum());
+    leaves.iter().for_each(|&(b, _)| of_leaf[b] = weights[tree.targets_of(b)].iter().sum());
     (weights, of_leaf)
 }
 

@@ -18,8 +18,8 @@ use std::time::Instant;
 
 /// Sources, which are the targets.
 const N: usize = 5000;
-/// Leaf capacity: four levels of boxes for [`N`] uniform points.
-const NCRIT: usize = 20;
+/// Leaf capacity: three levels of boxes below the root for [`N`] uniform points.
+const NCRIT: usize = 40;
 /// Targets at which errors are measured.
 const SAMPLES: usize = 1000;
 /// Tolerances that are asked for.

@@ -1,6 +1,7 @@
 //! Every stage for *any* [`Expansion`], one operator call per edge, rayon over target boxes.
 //!
-//! No batching and no SIMD: the plain form of the method, against which batched stages are
+//! The expansion has no type here, so that the stages are compiled once for all expansions. No batching and no SIMD: the
+//! plain form of the method, against which batched stages are
 //! tested, and the bed of research variants. Any list policy whose edges the expansion admits.
 
 use fmm_traits::tree::{Edges, Hierarchy, Lists, NONE};
@@ -9,16 +10,16 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 /// A tree, its lists, an expansion, and the arrays between the stages.
-pub struct Pairwise<'a, H, T: Real, E> {
+pub struct Pairwise<'a, H, T: Real> {
     tree: &'a H,
     lists: &'a Lists,
-    arrays: Arrays<'a, H, T, E>,
+    arrays: Arrays<'a, H, T>,
 }
 
 /// What the stages work on.
-struct Arrays<'a, H, T, E> {
+struct Arrays<'a, H, T> {
     tree: &'a H,
-    expansion: &'a E,
+    expansion: &'a dyn Expansion<T>,
     /// Cube of each box.
     cubes: Vec<Cube>,
     /// Leaves with targets, by first target.
@@ -35,14 +36,14 @@ struct Arrays<'a, H, T, E> {
     locals: Vec<T>,
 }
 
-impl<'a, H: Hierarchy, T: Real, E: Expansion<T>> Pairwise<'a, H, T, E> {
+impl<'a, H: Hierarchy, T: Real> Pairwise<'a, H, T> {
     /// Checks that `expansion` admits the M2L, P2L and M2P edges of `lists`, and that the lists have
     /// the form the stages rely on: P2M and L2P of a box itself, M2M and L2L between a box and
     /// its children.
     ///
     /// # Errors
     /// [`Error::Edge`] with the first edge refused.
-    pub fn new(tree: &'a H, lists: &'a Lists, expansion: &'a E) -> Result<Self, Error> {
+    pub fn new(tree: &'a H, lists: &'a Lists, expansion: &'a dyn Expansion<T>) -> Result<Self, Error> {
         let cubes: Vec<Cube> = (0..tree.levels()).flat_map(|l| tree.level(l).map(move |b| tree.cube(b, l))).collect();
         check(tree, lists, expansion, &cubes)?;
         let (sources, targets) = (tree.source_order().len(), tree.target_order().len());
@@ -86,7 +87,7 @@ impl<'a, H: Hierarchy, T: Real, E: Expansion<T>> Pairwise<'a, H, T, E> {
 fn check<T: Real>(
     tree: &impl Hierarchy,
     lists: &Lists,
-    expansion: &impl Expansion<T>,
+    expansion: &dyn Expansion<T>,
     cubes: &[Cube],
 ) -> Result<(), Error> {
     let parent = |b: u32| tree.parent(b as usize);
@@ -122,7 +123,7 @@ fn to_user<T: Real>(from: &[T], order: &[u32], length: usize, to: &mut [f64]) {
     }
 }
 
-impl<H: Hierarchy, T: Real, E: Expansion<T>> Arrays<'_, H, T, E> {
+impl<H: Hierarchy, T: Real> Arrays<'_, H, T> {
     /// Sources at tree positions `range`, with strengths.
     fn cloud(&self, range: Range<usize>) -> Cloud<'_, T> {
         cloud(&self.sources, &self.strengths, self.expansion.strengths(), range)
@@ -157,7 +158,7 @@ fn cloud<'a, T>(xyz: &'a [[f64; 3]], strengths: &'a [T], width: usize, r: Range<
     Cloud { strengths: &strengths[r.start * width..r.end * width], xyz: &xyz[r] }
 }
 
-impl<H: Hierarchy, T: Real, E: Expansion<T>> Stages for Arrays<'_, H, T, E> {
+impl<H: Hierarchy, T: Real> Stages for Arrays<'_, H, T> {
     type Lists = Lists;
 
     fn levels(&self) -> usize {

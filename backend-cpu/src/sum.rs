@@ -171,6 +171,7 @@ struct Sum<'a, K, T, const PIECES: usize> {
 
 impl<K: Kernel, T: Real, const PIECES: usize> Vectorized for Sum<'_, K, T, PIECES> {
     type Output = ();
+    const SINGLE: bool = T::EPSILON > 1e-10;
     #[inline(always)]
     fn run<S: Simd>(self) {
         let Sum { params, targets, sources, range, own, out, .. } = self;

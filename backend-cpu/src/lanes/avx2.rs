@@ -14,6 +14,17 @@ impl Simd for Avx2 {
     type F32 = F32x8;
 }
 
+/// [`run`] for work in f32.
+pub mod single {
+    use super::{Simd, Vectorized};
+
+    /// As [`run`](super::run).
+    #[target_feature(enable = "avx2,fma")]
+    pub fn run<S: Simd, W: Vectorized>(work: W) -> W::Output {
+        work.run::<S>()
+    }
+}
+
 /// Runs `work` in a function compiled for AVX2 and FMA. `S` is [`Avx2`] or scalar.
 #[target_feature(enable = "avx2,fma")]
 pub fn run<S: Simd, W: Vectorized>(work: W) -> W::Output {

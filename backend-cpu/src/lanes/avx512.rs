@@ -42,6 +42,17 @@ impl Simd for Avx512 {
     }
 }
 
+/// [`run`] for work in f32.
+pub mod single {
+    use super::{Avx512, Vectorized};
+
+    /// As [`run`](super::run).
+    #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2,fma")]
+    pub fn run<W: Vectorized>(work: W) -> W::Output {
+        work.run::<Avx512>()
+    }
+}
+
 /// Runs `work` in a function compiled for AVX-512.
 #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx2,fma")]
 pub fn run<W: Vectorized>(work: W) -> W::Output {

@@ -80,8 +80,24 @@ impl Isa {
 pub trait Vectorized {
     /// Result.
     type Output;
+    /// Whether the work is in f32.
+    const SINGLE: bool = false;
     /// Does the work with vectors of the instruction set `S`.
     fn run<S: Simd>(self) -> Self::Output;
+}
+
+/// Runs `$work` by the function `run` of a module, or by its twin for f32.
+///
+/// The compiler optimises the generic functions of one module in one piece. Instruction sets and precisions have modules
+/// of their own, so that they are compiled side by side.
+macro_rules! run {
+    ($module:ident, [$($vectors:ty),*], $work:ident) => {
+        if const { W::SINGLE } {
+            $module::single::run::<$($vectors,)* W>($work)
+        } else {
+            $module::run::<$($vectors,)* W>($work)
+        }
+    };
 }
 
 /// As [`dispatch`], but with scalars instead of vectors unless `isa` is AVX-512. For work so large (Hessians) that
@@ -93,17 +109,17 @@ pub fn dispatch_large<W: Vectorized>(isa: Isa, work: W) -> W::Output {
         match isa {
             // SAFETY: `is_available` has just found the features of this set.
             #[cfg(not(feature = "develop"))]
-            Isa::Avx512 => return unsafe { avx512::run(work) },
+            Isa::Avx512 => return unsafe { run!(avx512, [], work) },
             #[cfg(feature = "develop")]
             // SAFETY: a machine with AVX-512 has AVX2.
-            Isa::Avx512 => return unsafe { avx2::run::<Scalar, W>(work) },
+            Isa::Avx512 => return unsafe { run!(avx2, [Scalar], work) },
             // SAFETY: as above. (Scalars, but with the machine's fused multiply-add.)
-            Isa::Avx2 => return unsafe { avx2::run::<Scalar, W>(work) },
+            Isa::Avx2 => return unsafe { run!(avx2, [Scalar], work) },
             Isa::Portable => {}
         }
     }
     let _ = isa;
-    portable::run::<Scalar, W>(work)
+    run!(portable, [Scalar], work)
 }
 
 /// Runs `work` with the instruction set `isa`, or with the portable set if the machine lacks `isa`. With the feature
@@ -114,21 +130,21 @@ pub fn dispatch<W: Vectorized>(isa: Isa, work: W) -> W::Output {
     if isa.is_available() {
         match isa {
             #[cfg(feature = "develop")]
-            // SAFETY: whoever has AVX-512 has AVX2.
-            Isa::Avx512 => return unsafe { avx2::run::<avx2::Avx2, W>(work) },
+            // SAFETY: a machine with AVX-512 has AVX2.
+            Isa::Avx512 => return unsafe { run!(avx2, [avx2::Avx2], work) },
             // SAFETY: `is_available` has just found the features of this set.
             #[cfg(not(feature = "develop"))]
-            Isa::Avx512 => return unsafe { avx512::run(work) },
+            Isa::Avx512 => return unsafe { run!(avx512, [], work) },
             // SAFETY: as above.
-            Isa::Avx2 => return unsafe { avx2::run::<avx2::Avx2, W>(work) },
+            Isa::Avx2 => return unsafe { run!(avx2, [avx2::Avx2], work) },
             Isa::Portable => {}
         }
     }
     let _ = isa;
     #[cfg(feature = "develop")]
-    return portable::run::<Scalar, W>(work);
+    return run!(portable, [Scalar], work);
     #[cfg(not(feature = "develop"))]
-    portable::run::<portable::Portable, W>(work)
+    run!(portable, [portable::Portable], work)
 }
 
 /// Applies `f` to each lane, for functions without a vector form.

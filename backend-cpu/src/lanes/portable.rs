@@ -13,11 +13,19 @@ impl Simd for Portable {
     type F32 = Array<f32, 8>;
 }
 
+/// [`run`] for work in f32.
+pub mod single {
+    use super::{Simd, Vectorized};
+
+    /// As [`run`](super::run).
+    #[inline(never)]
+    pub fn run<S: Simd, W: Vectorized>(work: W) -> W::Output {
+        work.run::<S>()
+    }
+}
+
 /// Runs `work` with the vectors of `S`, which are [`Portable`] or scalars. Never inlined, because each caller would compile
 /// it again.
-///
-/// The compiler optimises the generic functions of one module in one piece. Each instruction set has its own `run` in its
-/// own module, so that they are compiled side by side.
 #[inline(never)]
 pub fn run<S: Simd, W: Vectorized>(work: W) -> W::Output {
     work.run::<S>()

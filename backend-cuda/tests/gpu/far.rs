@@ -20,6 +20,7 @@ use std::ffi::c_void;
 pub const TESTS: &[Test] = &[
     ("far::each_group_of_stages_agrees_with_the_cpu", stages),
     ("far::a_v_list_with_an_edge_missing", incomplete),
+    ("far::a_thinned_tree_from_the_host", thinned),
     ("far::every_kernel_is_as_accurate_as_its_order", kernels),
     ("far::every_cloud_in_f64", clouds),
     ("far::errors_fall_with_the_order", orders),
@@ -366,6 +367,33 @@ fn stages_of<F: Family>(device: &Device, family: &F, kind: CloudKind, other: boo
         // Both sum the same terms; surface solves amplify rounding by up to 1/cutoff at this order, 1e7.
         assert!(e <= 1e-8, "{} {} {name}: {e:e}", family.name(), kind.name());
         assert!(v.iter().any(|&x| x != 0.0), "{} {name} does nothing", kind.name());
+    }
+}
+
+/// A thinned tree with its lists, as the probe of a plan sends them.
+fn thinned(device: &Device) {
+    let family = Laplace;
+    for kind in [CloudKind::Uniform, CloudKind::Ellipsoid, CloudKind::TwoClusters] {
+        let here = tree_of(device, &kind.points(4000, 33), None, 12).download().unwrap();
+        let lists = fmm_tree::uvwx(&here, &ListOptions::default()).unwrap();
+        let every = |first: u32, step: usize| (first..4000).step_by(step).collect::<Vec<u32>>();
+        let (small, lists) = fmm_tree::thin(&here, &lists, &every(0, 3), &every(1, 7));
+        let copy = DeviceTree::upload(device, &small).unwrap().download().unwrap();
+        assert_eq!((&copy.parent, &copy.level_start, &copy.anchor), (&small.parent, &small.level_start, &small.anchor));
+        assert_eq!((&copy.source_range, &copy.target_range), (&small.source_range, &small.target_range));
+        assert_eq!((&copy.sources.xyz, &copy.targets.order), (&small.sources.xyz, &small.targets.order));
+        let q = normal_strengths(small.sources.len(), 33);
+        let plain = Plain { family: &family, tree: &small, lists: &lists, p: 5, strengths: &q };
+        let v = family.visit(Outputs::GRADIENT, plain).unwrap();
+        let (expansion, policy, thresholds) = (Expansion::Equivalent, Policy::Uvwx, ListOptions::default());
+        let settings = Settings { expansion, policy, order: 5, lists: thresholds, beside: None, cache: None };
+        let placed = Placed::upload(device, &small, &lists).unwrap();
+        let solver = solver::<_, f64, f64>(&family, Outputs::GRADIENT, &settings, placed).unwrap();
+        assert_eq!(solver.counts().edges, lists.kinds().map(|(_, edges)| edges.len()));
+        let mut u = vec![0.0; v.len()];
+        solver.apply(&q, &mut u, &mut |_, _| true).unwrap();
+        let e = difference(&u, &v);
+        assert!(e <= 1e-8, "{}: {e:e}", kind.name());
     }
 }
 

@@ -6,33 +6,35 @@ use crate::request::{Backend, Fmm, Method};
 use crate::{demo, machine};
 use fmm_traits::{Error, Stage, Targets};
 
-/// Points of a measurement: fast enough for a dozen, many enough for leaves with all neighbours.
-const POINTS: usize = 30_000;
-/// Points a leaf: two, to tell apart what a point costs and what a leaf does.
+/// Number of points in a measurement: few enough for a dozen measurements in seconds, enough for leaves with all
+/// neighbours.
+const SAMPLE_POINTS: usize = 30_000;
+/// Mean points per leaf in the measurements. Two occupancies separate the cost of a point from the cost of a leaf.
 const OCCUPANCIES: [f64; 2] = [24.0, 80.0];
-/// The least time of so many evaluations counts.
-const REPEAT: usize = 4;
-/// Orders that are measured.
-const EQUIVALENT: [usize; 4] = [4, 6, 8, 10];
-const SPHERICAL: [usize; 5] = [4, 8, 12, 16, 24];
+/// Evaluations per measurement; the shortest time of each stage counts.
+const REPETITIONS: usize = 4;
+/// Measured orders of equivalent densities.
+const EQUIVALENT_ORDERS: [usize; 4] = [4, 6, 8, 10];
+/// Measured orders of spherical harmonics.
+const SPHERICAL_ORDERS: [usize; 5] = [4, 8, 12, 16, 24];
 
-/// An evaluation: what it took, and of what.
+/// One measured evaluation.
 struct Sample {
     plan: Description,
-    /// Nanoseconds of the stages.
+    /// Shortest time of each stage, in nanoseconds.
     stages: [f64; Stage::ALL.len()],
 }
 
 impl CostModel {
-    /// What names this machine: processor, instruction set, version of this crate. Costs measured elsewhere are those of
-    /// another machine.
+    /// The name of this machine in cost models: processor, instruction set and version of this crate. A cost model with
+    /// another fingerprint was measured on another machine.
     pub fn fingerprint() -> String {
         let processor = machine::processor().unwrap_or_else(|| std::env::consts::ARCH.to_string());
         format!("{processor}, {}, fmm {}", backend_cpu::Isa::detect().name(), env!("CARGO_PKG_VERSION"))
     }
 
-    /// Measures the case of `builder` – kernel, outputs, precision – on one core of this machine, in a few seconds, and
-    /// keeps it in place of what was known of it. Costs of another machine are dropped.
+    /// Measures the costs for the kernel, outputs and precision of `builder` on one core of this machine, in a few
+    /// seconds. The result replaces older costs of the same case. Costs of another machine are dropped.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for kernels of the plane and for GPUs; else as [`Fmm::plan`].
@@ -42,9 +44,9 @@ impl CostModel {
             return Err(Error::Unsupported { operation: "the cost model", reason });
         }
         let facts = builder.family.facts(builder.outputs)?;
-        let points = demo::points(demo::Demo::Uniform, POINTS, 1);
-        let strengths = demo::strengths(POINTS, facts.strengths, 1);
-        // Nothing that was chosen for one plan belongs here.
+        let points = demo::points(demo::Demo::Uniform, SAMPLE_POINTS, 1);
+        let strengths = demo::strengths(SAMPLE_POINTS, facts.strengths, 1);
+        // The measurement uses defaults for all other options of `builder`.
         let mut plain =
             Fmm::new(builder.family.clone()).outputs(builder.outputs).precision(builder.precision).threads(1);
         plain.cache = builder.cache.clone();
@@ -62,8 +64,9 @@ impl CostModel {
             }
             Ok(rows)
         };
-        let equivalent = orders(Method::EquivalentDensities, &EQUIVALENT)?;
-        let spherical = if facts.harmonic.is_ok() { orders(Method::SphericalHarmonics, &SPHERICAL)? } else { vec![] };
+        let equivalent = orders(Method::EquivalentDensities, &EQUIVALENT_ORDERS)?;
+        let spherical =
+            if facts.harmonic.is_ok() { orders(Method::SphericalHarmonics, &SPHERICAL_ORDERS)? } else { vec![] };
         let row = |s: &Sample| ([s.plan.near_pairs as f64, s.plan.edges.p2p as f64], s.stages[Stage::P2p as usize]);
         let [pair, leaves] = fit(near.iter().map(row));
         let costs = Costs {
@@ -87,22 +90,23 @@ impl CostModel {
     }
 }
 
-/// Evaluates on a uniform tree with `occupancy` points a leaf: a root cube around the unit cube whose leaves have that side.
+/// Evaluates on a uniform tree with `occupancy` points per leaf. The root cube contains the unit cube, and its side is
+/// the side of such a leaf times a power of two.
 fn sample(builder: &Fmm, occupancy: f64, points: &[f64], strengths: &[f64]) -> Result<Sample, Error> {
-    let leaf = (occupancy / POINTS as f64).cbrt();
+    let leaf = (occupancy / SAMPLE_POINTS as f64).cbrt();
     let side = leaf * (1.0 / leaf).log2().ceil().exp2();
-    // Leaves hold more than the mean here and there, their parents eight times as many.
+    // Some leaves hold more than the mean, but their parents hold eight times the mean and must be split.
     let ncrit = (4.0 * occupancy) as usize;
     let plan = builder.clone().ncrit(ncrit).root_cube([0.0; 3], side).plan(points, Targets::Sources)?;
     let mut stages = [f64::INFINITY; Stage::ALL.len()];
-    for _ in 0..REPEAT {
+    for _ in 0..REPETITIONS {
         let out = plan.apply(strengths)?;
         stages.iter_mut().zip(out.stages).for_each(|(least, s)| *least = least.min(1e9 * s));
     }
     Ok(Sample { plan: plan.describe(), stages })
 }
 
-/// The costs of an order.
+/// The unit costs of one order, fitted to its samples.
 fn far(order: usize, samples: &[Sample]) -> OrderCosts {
     let sum = |s: &Sample, stages: &[Stage]| stages.iter().map(|&stage| s.stages[stage as usize]).sum::<f64>();
     let m2l: f64 = samples.iter().map(|s| sum(s, &[Stage::M2l])).sum();
@@ -115,7 +119,8 @@ fn far(order: usize, samples: &[Sample]) -> OrderCosts {
     OrderCosts { order, point, leaf, m2l: m2l / edges.max(1) as f64 }
 }
 
-/// The two costs, not below 0, whose products with the counts come nearest to the times, relative to these.
+/// The two costs a, b ≥ 0 for which a·x + b·y is closest to the times in relative least squares; (x, y) are the counts
+/// of a sample.
 fn fit(samples: impl Iterator<Item = ([f64; 2], f64)>) -> [f64; 2] {
     let [mut aa, mut ab, mut bb, mut a, mut b] = [0.0; 5];
     for (counts, time) in samples {

@@ -1,7 +1,7 @@
-//! What could compute a sum: the request, checked, and the methods that serve it, the cheapest first.
+//! The candidates for a sum: checks a request and lists the methods that can compute the sum, the cheapest first.
 //!
-//! Nothing here knows the points, beyond their numbers and extent. Orders are first guesses for the probe, and
-//! seconds are those of points that fill a cube evenly.
+//! Candidates depend on the points only through their numbers and extent. Orders are first guesses for the probe.
+//! Seconds are forecasts for points that fill a cube evenly.
 
 use crate::costs::{self, PlaneCosts};
 use crate::parts::{Parts, parts};
@@ -15,37 +15,38 @@ use fmm_kernels::{equivalent, spherical};
 use fmm_traits::{Error, Outputs, Policy, Precision};
 use std::ops::RangeInclusive;
 
-/// Most threads a plan may ask for.
+/// Largest number of threads of a plan.
 const MAX_THREADS: usize = 4096;
 /// Orders of equivalent densities.
 const DENSITY_ORDERS: RangeInclusive<usize> = equivalent::MIN_ORDER..=equivalent::MAX_ORDER;
-/// Tolerance where neither it nor an order is given. In f32 it is that or the least error there is, but not more than
-/// [`LARGEST_DEFAULT`].
+/// Tolerance in f64 if the caller gives neither a tolerance nor an order.
 const DEFAULT_TOLERANCE: f64 = 1e-6;
+/// As [`DEFAULT_TOLERANCE`], in f32.
 const DEFAULT_TOLERANCE_F32: f64 = 1e-5;
+/// In f32 without a tolerance, a plan takes the smallest error that its method reaches, up to this number.
 const LARGEST_DEFAULT: f64 = 1e-2;
-/// Opening angle of a treecode where an order was given and no angle.
+/// Opening angle of a treecode if the caller gives an order but no angle.
 const GIVEN_ORDER_THETA: f64 = 0.6;
-/// Opening angles among which a treecode with a tolerance is chosen.
-const THETAS: [f64; 6] = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+/// Opening angles that compete for a treecode with a tolerance.
+const TREECODE_THETAS: [f64; 6] = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 
-/// What the caller wants of the accuracy.
+/// The accuracy that a request asks for.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Goal {
-    /// An order, whatever it errs by.
+    /// A given order, with any error.
     Order(usize),
-    /// A tolerance, or an error.
+    /// A given tolerance. Planning fails if no candidate keeps the tolerance.
     Tolerance(f64),
-    /// This tolerance, or the least error there is where that is larger.
+    /// A default tolerance, or the smallest error that the method reaches if this error is larger.
     Usual(f64),
 }
 
 impl Goal {
-    /// Whether an error that no method goes below will do.
+    /// Whether a plan may take `floor`, the smallest error that the method reaches, as its tolerance.
     pub fn accepts(self, floor: f64) -> bool {
         matches!(self, Goal::Usual(_)) && floor <= LARGEST_DEFAULT
     }
-    /// The tolerance to look for.
+    /// The tolerance that the order must keep; `None` for a given order.
     pub fn tolerance(self) -> Option<f64> {
         match self {
             Goal::Order(_) => None,
@@ -63,12 +64,12 @@ pub(crate) struct Task {
     pub threads: usize,
 }
 
-/// Boxes and what they carry.
+/// The kind of tree, with the options of the expansions on it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Layout {
-    /// In space.
+    /// An octree in space.
     Octree(Parts),
-    /// In the plane, with the θ of the criterion of separation.
+    /// A pyramid in the plane, with the θ of the criterion of separation.
     Pyramid { kernel: PlaneKernel, theta: f64 },
 }
 
@@ -78,30 +79,30 @@ pub(crate) struct Candidate {
     /// Never [`Method::Auto`].
     pub method: Method,
     pub layout: Layout,
-    /// Orders there are.
+    /// The orders that the expansion supports.
     pub orders: RangeInclusive<usize>,
-    /// The first order to measure, or the one that was given.
+    /// The given order, or the order at which the search for a tolerance begins.
     pub first: usize,
-    /// Digits an order is taken to be worth before two were measured.
+    /// Assumed digits gained per order, until the probe has measured two orders.
     pub digits: f64,
-    /// Mean points of a leaf; in the plane the desired population.
+    /// Mean points per leaf; in the plane the desired population.
     pub occupancy: f64,
-    /// Forecast of the seconds of an evaluation on one core, or on the GPU.
+    /// Forecast time of an evaluation on one core, or on the GPU, in seconds.
     pub seconds: f64,
-    /// Name of the costs behind it.
+    /// Name of the cost model behind the forecast.
     pub costs: String,
 }
 
-/// What is known of the points before there is a tree.
+/// Facts about the points that are known without a tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
-    /// Sources and targets.
+    /// Numbers of sources and targets.
     pub counts: [usize; 2],
-    /// Largest extent along an axis; 0 if it is not known.
+    /// Largest extent of the points along an axis; 0 if unknown.
     pub extent: f64,
 }
 
-/// Checks all of a request that does not depend on the method.
+/// Checks the parts of a request that do not depend on the method.
 pub(crate) fn check(r: &Fmm, counts: [usize; 2]) -> Result<Task, Error> {
     r.family.validate()?;
     for (what, found) in [("sources", counts[0]), ("targets", counts[1])] {
@@ -139,8 +140,8 @@ pub(crate) fn check(r: &Fmm, counts: [usize; 2]) -> Result<Task, Error> {
     Ok(Task { facts, goal, isa, threads })
 }
 
-/// The ways to compute a sum, the cheapest by forecast first. For a method that was named there is one, and of a treecode one
-/// for each opening angle.
+/// The candidates for a request, the cheapest forecast first. A named method gives one candidate; a named treecode
+/// gives one per opening angle.
 pub(crate) fn candidates(r: &Fmm, task: &Task, seen: Seen) -> Result<Vec<Candidate>, Error> {
     let mut found = match r.family.place() {
         Place::Space(_) => in_space(r, task, seen)?,
@@ -150,12 +151,13 @@ pub(crate) fn candidates(r: &Fmm, task: &Task, seen: Seen) -> Result<Vec<Candida
     Ok(found)
 }
 
-/// Refuses an operation, with the reason.
+/// An [`Error::Unsupported`] for `operation`.
 fn refuse<T>(operation: &'static str, reason: impl Into<String>) -> Result<T, Error> {
     Err(Error::Unsupported { operation, reason: reason.into() })
 }
 
-/// Derivatives that the outputs take of a potential of charges: what they cost in accuracy.
+/// Order of the derivatives of a charge potential that the outputs take. Each derivative costs accuracy. A dipole as
+/// source counts as one derivative.
 fn derivatives(r: &Fmm, facts: &Facts) -> f64 {
     let most = match () {
         _ if r.outputs.contains(Outputs::HESSIAN) => 2.0,
@@ -165,10 +167,10 @@ fn derivatives(r: &Fmm, facts: &Facts) -> f64 {
     most + if facts.dipolar { 1.0 } else { 0.0 }
 }
 
-/// How errors of an expansion fall: the digits of an order, and the digits that are there before the first.
+/// Convergence of an expansion: the digits gained per order, and the digits at order 0.
 ///
-/// These are starting points of a search that measures, in round numbers: M2L between boxes two sides apart, multipoles of
-/// a treecode at an angle θ.
+/// The search for an order measures errors, so these round numbers are only its starting point. They hold for M2L
+/// between boxes two sides apart, and for multipoles of a treecode with opening angle θ.
 pub(crate) fn convergence(parts: &Parts) -> [f64; 2] {
     match (parts.expansion, parts.policy) {
         (Expansion::Equivalent, Policy::Treecode { theta }) => [0.5 / theta, 0.0],
@@ -184,13 +186,13 @@ fn first_order(parts: &Parts, tolerance: f64, derivatives: f64) -> usize {
     ((-tolerance.log10() + 1.2 * derivatives - start) / slope).round().clamp(1.0, 100.0) as usize
 }
 
-/// About the error of an order: how near the pairs of a softened kernel must be to be summed directly.
+/// Estimated error of an order. It sets the distance within which pairs of a softened kernel are summed directly.
 pub(crate) fn error_of_order(parts: &Parts, order: usize) -> f64 {
     let [slope, start] = convergence(parts);
     10f64.powf(-slope * order as f64 - start)
 }
 
-/// The orders of an expansion.
+/// The orders that an expansion supports.
 pub(crate) fn orders(expansion: Expansion) -> RangeInclusive<usize> {
     match expansion {
         Expansion::Spherical => spherical::MIN_ORDER..=spherical::MAX_ORDER,
@@ -198,16 +200,16 @@ pub(crate) fn orders(expansion: Expansion) -> RangeInclusive<usize> {
     }
 }
 
-/// An order that was given, if there is such an order.
+/// Checks that a given order is one of `orders`.
 fn given(order: usize, orders: &RangeInclusive<usize>) -> Result<usize, Error> {
     let (min, max) = (*orders.start(), *orders.end());
     if orders.contains(&order) { Ok(order) } else { Err(Error::Order { order, min, max }) }
 }
 
-/// Octrees of the methods that a request allows, and direct summation.
+/// The candidates in space: the methods on octrees that a request allows, and direct summation.
 fn in_space(r: &Fmm, task: &Task, seen: Seen) -> Result<Vec<Candidate>, Error> {
     let mut found = Vec::new();
-    // An order means other errors in another expansion: only a tolerance compares them.
+    // The same order of two expansions has different errors, so expansions compete only for a tolerance.
     if r.method == Method::Auto && r.order.is_none() && task.facts.harmonic.is_ok() {
         found.extend(on_octree(r, Method::SphericalHarmonics, task, seen).ok().into_iter().flatten());
     }
@@ -223,12 +225,13 @@ fn in_space(r: &Fmm, task: &Task, seen: Seen) -> Result<Vec<Candidate>, Error> {
     Ok(found)
 }
 
-/// Direct summation; `layout` says in how many dimensions.
+/// Direct summation as a candidate. `layout` tells space from the plane.
 fn direct_sum(layout: Layout, seconds: f64, costs: String) -> Candidate {
     Candidate { method: Method::Direct, layout, orders: 0..=0, first: 0, digits: 1.0, occupancy: 1.0, seconds, costs }
 }
 
-/// A method on an octree; of [`Method::Auto`] the one of any kernel.
+/// The candidates of `method` on an octree: one, or one per opening angle of a treecode. [`Method::Auto`] stands for
+/// equivalent densities, which serve any kernel.
 fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Candidate>, Error> {
     let (kernel, facts) = (r.family.name(), &task.facts);
     if method == Method::Laurent {
@@ -246,7 +249,7 @@ fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Can
     }
     let thetas = match parts.policy {
         Policy::Treecode { theta: 0.0 } if task.goal.tolerance().is_none() => vec![GIVEN_ORDER_THETA],
-        Policy::Treecode { theta: 0.0 } => THETAS.to_vec(),
+        Policy::Treecode { theta: 0.0 } => TREECODE_THETAS.to_vec(),
         Policy::Treecode { theta } => vec![theta],
         _ => vec![0.0],
     };
@@ -273,7 +276,7 @@ fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Can
     Ok(found)
 }
 
-/// Points in a box of the size of the core of a softened kernel: boxes are not smaller.
+/// Number of points in a box as large as the near radius of a softened kernel. No box is smaller than that radius.
 fn crowd(r: &Fmm, goal: Goal, seen: Seen) -> f64 {
     let core = r.family.near_radius(goal.tolerance().unwrap_or(f64::INFINITY));
     if core > 0.0 && seen.extent > 0.0 {
@@ -284,7 +287,7 @@ fn crowd(r: &Fmm, goal: Goal, seen: Seen) -> f64 {
     }
 }
 
-/// The pyramid of a kernel of the plane, and direct summation.
+/// The candidates of a kernel of the plane: Laurent series on a pyramid, and direct summation.
 fn in_plane(r: &Fmm, task: &Task, kernel: PlaneKernel, counts: [usize; 2]) -> Result<Vec<Candidate>, Error> {
     let (name, v) = (r.family.name(), &r.variant);
     only_f64(r.precision)?;
@@ -314,7 +317,7 @@ fn in_plane(r: &Fmm, task: &Task, kernel: PlaneKernel, counts: [usize; 2]) -> Re
     let orders = 1..=laurent::MAX_ORDER;
     let first = match task.goal {
         Goal::Order(order) => given(order, &orders)?,
-        // Errors are like θ^p (Engblom 2011).
+        // Errors fall like θ^p (Engblom 2011).
         Goal::Tolerance(e) | Goal::Usual(e) => (e.ln() / theta.ln()).ceil().clamp(1.0, 60.0) as usize,
     };
     let (layout, costs) = (Layout::Pyramid { kernel, theta }, costs::BUILT_IN.to_string());

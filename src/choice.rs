@@ -1,4 +1,4 @@
-//! A candidate at an order: what an engine is made of.
+//! The choice behind an engine: a candidate with its order.
 
 use crate::candidates::{self, Candidate, Goal, Layout, Task};
 use crate::request::Method;
@@ -7,29 +7,29 @@ use backend_cpu::Isa;
 use fmm_families::Facts;
 use std::ops::RangeInclusive;
 
-/// A method with all that its engine must know.
+/// A method, with the options that its engine needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Choice {
     pub facts: Facts,
-    /// How; never [`Method::Auto`].
+    /// The method; never [`Method::Auto`].
     pub method: Method,
     pub why: String,
-    /// Name of the costs that this was chosen by.
+    /// Name of the cost model that selected the method.
     pub costs: String,
     pub tolerance: Option<f64>,
-    /// None when the sum is direct.
+    /// `None` for direct summation.
     pub order: Option<usize>,
     pub layout: Layout,
     pub isa: Isa,
     pub threads: usize,
-    /// Mean points of a leaf; in the plane the desired population.
+    /// Mean points per leaf; in the plane the desired population.
     pub occupancy: f64,
-    /// Bytes of the plan and one evaluation.
+    /// Forecast bytes of the plan and one evaluation.
     pub forecast: u64,
 }
 
 impl Choice {
-    /// A candidate at an order.
+    /// The choice of `candidate` with `order`.
     pub fn of(task: &Task, candidate: &Candidate, order: usize) -> Choice {
         let direct = candidate.method == Method::Direct;
         Choice {
@@ -52,21 +52,21 @@ impl Choice {
 }
 
 impl Choice {
-    /// The opening angle of a treecode, or θ of the criterion of separation.
+    /// The opening angle of a treecode; in the plane the θ of the criterion of separation.
     pub fn theta(&self) -> Option<f64> {
         match &self.layout {
             Layout::Octree(parts) => parts.policy.theta(),
             Layout::Pyramid { theta, .. } => Some(*theta),
         }
     }
-    /// Orders there are.
+    /// The orders that the expansion supports.
     pub fn orders(&self) -> RangeInclusive<usize> {
         match &self.layout {
             Layout::Octree(parts) => candidates::orders(parts.expansion),
             Layout::Pyramid { .. } => 1..=laurent::MAX_ORDER,
         }
     }
-    /// Digits that an order is taken to be worth before two were measured.
+    /// Assumed digits gained per order, until the probe has measured two orders.
     pub fn digits(&self) -> f64 {
         match &self.layout {
             Layout::Octree(parts) => candidates::convergence(parts)[0],

@@ -1,8 +1,8 @@
-//! The decision: which candidate, at which order.
+//! The decision for a method and its order.
 //!
-//! Candidates come with forecasts, the cheapest first. Each is given the points, so that boxes and edges are counted, and
-//! its order is found by measuring ([`crate::probe`]). The cheapest that keeps the tolerance is taken. A candidate whose
-//! forecast is above the price of one that was found is not looked at.
+//! Candidates come with forecasts, the cheapest first. The decision builds boxes and edges for each candidate and finds
+//! its order by measuring errors ([`crate::probe`]). It takes the cheapest candidate that keeps the tolerance. It skips
+//! a candidate whose forecast exceeds the price of a candidate that already keeps the tolerance.
 
 use crate::candidates::{self, Candidate, Layout, Seen, Task, candidates};
 use crate::choice::Choice;
@@ -14,13 +14,13 @@ use crate::probe::{ProbeOutput, ProbeReport};
 use crate::request::{Fmm, Method};
 use fmm_traits::{Error, Precision, Targets};
 
-/// Direct summation stands in where no fast method reaches a tolerance, if it takes at most this many times the seconds of
-/// a fast evaluation, or at most so many seconds.
-const AFFORDABLE: [f64; 2] = [20.0, 10.0];
-/// Leaves are made anew where those for the order that was found differ by more than this factor.
-const OTHER_LEAVES: f64 = 1.35;
+/// Limits up to which direct summation replaces fast methods that do not reach a tolerance: a factor over the time of
+/// the fast evaluation, or a time in seconds, whichever allows more.
+const DIRECT_LIMITS: [f64; 2] = [20.0, 10.0];
+/// Ratio of occupancies above which the tree is rebuilt for the order that the search found.
+const REBUILD_RATIO: f64 = 1.35;
 
-/// Points that wait for a decision.
+/// The points of a plan before the decision.
 #[derive(Clone, Copy)]
 pub(crate) struct Ends<'a> {
     pub sources: &'a [f64],
@@ -28,7 +28,7 @@ pub(crate) struct Ends<'a> {
     pub seen: Seen,
 }
 
-/// A method with its points, ready to be settled.
+/// A decided method whose engine holds the points, ready for [`Engine::settle`].
 pub(crate) struct Decision {
     pub engine: Box<dyn Engine>,
     pub choice: Choice,
@@ -37,14 +37,14 @@ pub(crate) struct Decision {
     pub probe: Option<ProbeReport>,
 }
 
-/// What is decided before there are points: the cheapest candidate by forecast, with the bytes that it takes.
+/// The forecast from counts alone: the cheapest candidate, with its bytes.
 pub(crate) fn forecast(r: &Fmm, seen: Seen) -> Result<Choice, Error> {
     let task = candidates::check(r, seen.counts)?;
     let candidates = candidates(r, &task, seen)?;
     Ok(choice(r, &task, &candidates[0], candidates[0].first, seen))
 }
 
-/// A candidate at an order, with the bytes that it takes.
+/// The choice of `candidate` with `order`, with its bytes.
 fn choice(r: &Fmm, task: &Task, candidate: &Candidate, order: usize, seen: Seen) -> Choice {
     let mut choice = Choice::of(task, candidate, order);
     // Leaves of at most ncrit points hold about a third of it on average.
@@ -58,7 +58,7 @@ fn choice(r: &Fmm, task: &Task, candidate: &Candidate, order: usize, seen: Seen)
     choice
 }
 
-/// Refuses a choice that does not fit into memory.
+/// Refuses a choice that does not fit into the free memory.
 fn fits(engine: &dyn Engine, choice: &Choice, [n_sources, n_targets]: [usize; 2]) -> Result<(), Error> {
     match engine.free_memory()? {
         Some(available) if choice.forecast > available => {
@@ -69,15 +69,15 @@ fn fits(engine: &dyn Engine, choice: &Choice, [n_sources, n_targets]: [usize; 2]
     }
 }
 
-/// What became of a candidate.
+/// The result of trying a candidate.
 struct Tried {
     decision: Decision,
     seconds: f64,
-    /// The least bound of an error, where no order keeps the tolerance.
+    /// The smallest error bound of the method and its output, if no order keeps the tolerance.
     floor: Option<(f64, &'static str)>,
 }
 
-/// Decides for points, which are placed and not settled.
+/// Decides for given points. The engine of the decision holds the points, but is not settled.
 pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<Decision, Error> {
     let mut candidates = candidates(r, task, ends.seen)?;
     let direct = candidates.iter().position(|c| c.method == Method::Direct).map(|i| candidates.remove(i));
@@ -87,7 +87,8 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
         return named(r, task, direct, ends, watch);
     }
     let forecasts = forecasts(r, &candidates, direct.as_ref());
-    // Forecasts of a fast method are of points that fill a cube; it is not looked at where it loses by that much.
+    // Forecasts of fast methods assume points that fill a cube. Where direct summation wins even then, no fast method
+    // is tried.
     if let Some(direct) = direct.as_ref().filter(|d| candidates.iter().all(|c| d.seconds <= c.seconds)) {
         let tried = attempt(r, task, direct, ends, watch)?;
         if tried.floor.is_none() {
@@ -99,7 +100,8 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
     for candidate in &candidates {
         let lost = |best: &Tried| match best.floor {
             None => candidate.seconds >= best.seconds,
-            // What the same expansion does not reach by M2L it does not reach by M2P at any angle that is worth its price.
+            // If M2L does not reach the tolerance, M2P with the same expansion does not reach it at any angle worth its
+            // price.
             Some(_) => r.method == Method::Auto && candidate.method == Method::Treecode,
         };
         if best.as_ref().is_some_and(lost) {
@@ -126,7 +128,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
     if let Some(probe) = &mut best.decision.probe {
         (probe.seconds, probe.operators) = (report.seconds, report.operators);
     }
-    let affordable = |direct: &Candidate, fast: f64| direct.seconds <= (AFFORDABLE[0] * fast).max(AFFORDABLE[1]);
+    let affordable = |direct: &Candidate, fast: f64| direct.seconds <= (DIRECT_LIMITS[0] * fast).max(DIRECT_LIMITS[1]);
     match (best.floor, task.goal, direct) {
         (None, _, Some(direct)) if direct.seconds <= best.seconds => {
             let tried = attempt(r, task, &direct, ends, watch)?;
@@ -142,7 +144,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
             };
             Ok(because(best, why).decision)
         }
-        // No tolerance was asked for: the least error there is becomes one.
+        // Without a requested tolerance, the smallest error becomes the tolerance.
         (Some((floor, _)), goal, _) if goal.accepts(floor) => {
             best.decision.choice.tolerance = Some(rounded_up(floor));
             let why = if r.method == Method::Auto { "reaches furthest" } else { "asked for" };
@@ -169,7 +171,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
     }
 }
 
-/// The decision for one candidate that was asked for.
+/// The decision for a candidate that the caller named.
 fn named(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch) -> Result<Decision, Error> {
     let tried = attempt(r, task, candidate, ends, watch)?;
     match (tried.floor, task.goal) {
@@ -188,13 +190,13 @@ fn because(mut tried: Tried, why: String) -> Tried {
     tried
 }
 
-/// An error to one digit, from above.
+/// An error, rounded up to one digit.
 fn rounded_up(error: f64) -> f64 {
     let unit = 10f64.powf(error.log10().floor());
     (error / unit).ceil() * unit
 }
 
-/// The error that says what can be promised.
+/// The [`Error::ToleranceFloor`] that reports the smallest error and a way out.
 fn refusal(r: &Fmm, task: &Task, (floor, output): (f64, &'static str), direct: Option<f64>) -> Error {
     let further = match (r.precision, r.method) {
         (Precision::F32, _) => "; f64 may reach further",
@@ -217,7 +219,7 @@ fn refusal(r: &Fmm, task: &Task, (floor, output): (f64, &'static str), direct: O
     }
 }
 
-/// The forecasts that were compared, for people.
+/// The compared forecasts as text.
 fn forecasts(r: &Fmm, candidates: &[Candidate], direct: Option<&Candidate>) -> String {
     let time = |x: f64| if x < 1.0 { format!("{:.2} ms", 1e3 * x) } else { format!("{x:.2} s") };
     let each = candidates.iter().map(|c| format!("{} {} at order {}", c.method.name(), time(c.seconds), c.first));
@@ -226,7 +228,7 @@ fn forecasts(r: &Fmm, candidates: &[Candidate], direct: Option<&Candidate>) -> S
     format!("; forecast for {what}: {}", each.chain(direct).collect::<Vec<_>>().join(", "))
 }
 
-/// Places the points for a candidate and finds its order.
+/// Builds the boxes and edges of a candidate for the points and finds its order.
 fn attempt(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch) -> Result<Tried, Error> {
     let mut choice = choice(r, task, candidate, candidate.first, ends.seen);
     let mut engine = engine::of(r, &choice);
@@ -241,12 +243,12 @@ fn attempt(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch
             Search { tolerance, orders: candidate.orders.clone(), first: candidate.first, digits: candidate.digits };
         watch("probe", 0.4)?;
         let mut found = search.run(|order| measured(&mut *engine, order, &mut records))?;
-        // The leaves that balance the order that was found.
+        // The occupancy that balances near and far field at the order found, if it differs enough.
         let other = match (&candidate.layout, &found) {
             (Layout::Octree(parts), Found::Order(p)) if candidate.method != Method::Direct && r.ncrit.is_none() => {
                 Some(r.backend.processor().prices(r, &task.facts).occupancy(parts, *p)).filter(|o| {
                     let ratio = o / choice.occupancy;
-                    ratio.max(1.0 / ratio) > OTHER_LEAVES
+                    ratio.max(1.0 / ratio) > REBUILD_RATIO
                 })
             }
             _ => None,
@@ -281,7 +283,7 @@ fn attempt(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch
     Ok(Tried { decision: Decision { engine, choice, order, mesh, probe: report }, seconds, floor })
 }
 
-/// What one measurement found.
+/// The result of one measurement: error bounds of all outputs at an order, and seconds.
 pub(crate) struct Measured {
     order: usize,
     bounds: Vec<f64>,
@@ -289,7 +291,7 @@ pub(crate) struct Measured {
     operators: f64,
 }
 
-/// The largest bound at an order, which is also written down.
+/// Measures the error bounds at `order`, appends them to `records` and returns the largest.
 pub(crate) fn measured(engine: &mut dyn Engine, order: usize, records: &mut Vec<Measured>) -> Result<f64, Error> {
     let (bounds, seconds) = engine.measure(order)?;
     let worst = bounds.iter().fold(0.0, |m: f64, &b| m.max(b));
@@ -297,12 +299,12 @@ pub(crate) fn measured(engine: &mut dyn Engine, order: usize, records: &mut Vec<
     Ok(worst)
 }
 
-/// Seconds of sums and of operators.
+/// Total seconds of sums and of operators.
 fn spent(records: &[Measured]) -> [f64; 2] {
     records.iter().fold([0.0; 2], |[a, b], m| [a + m.sums, b + m.operators])
 }
 
-/// What a plan says of its probe.
+/// The report of the probe for a plan of order `order`.
 pub(crate) fn reported(engine: &dyn Engine, task: &Task, order: usize, records: &[Measured]) -> ProbeReport {
     let of = |order: usize, k: usize| records.iter().rev().find(|m| m.order == order).map(|m| m.bounds[k]);
     let outputs = task.facts.columns.iter().enumerate().map(|(k, c)| ProbeOutput {
@@ -319,7 +321,7 @@ pub(crate) fn reported(engine: &dyn Engine, task: &Task, order: usize, records: 
     report
 }
 
-/// Seconds of an evaluation, from the counts of its lists.
+/// Price of an evaluation in seconds, from the counts of boxes and edges.
 fn price(r: &Fmm, task: &Task, candidate: &Candidate, order: usize, mesh: &Mesh, seen: Seen) -> f64 {
     let Layout::Octree(parts) = &candidate.layout else { return candidate.seconds };
     if candidate.method == Method::Direct {

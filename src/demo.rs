@@ -3,7 +3,7 @@
 use crate::rng::Rng;
 use std::f64::consts::{PI, TAU};
 
-/// A cloud.
+/// A kind of point cloud.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Demo {
     /// Uniform in the unit cube.
@@ -15,16 +15,16 @@ pub enum Demo {
     Plummer,
     /// Uniform on the square z = 1/2 of the unit cube.
     Plane,
-    /// Points of the plane: uniform in the unit square (Goude & Engblom 2012, fig. 5.8, as the next two).
+    /// In the plane: uniform in the unit square. (This and the next two: Goude & Engblom 2012, fig. 5.8.)
     Uniform2d,
-    /// Normal about the centre of the unit square with variance 1/100, those outside rejected.
+    /// Normal about the centre of the unit square with variance 1/100. Points outside the square are rejected.
     Normal2d,
-    /// A layer: x uniform, y normal about 1/2 with variance 1/100, those outside rejected.
+    /// A layer: x uniform, y normal about 1/2 with variance 1/100. Points outside the unit square are rejected.
     Layer2d,
 }
 
 impl Demo {
-    /// Every cloud with its name on the command line.
+    /// Every kind with its name on the command line.
     pub const ALL: [(Demo, &'static str); 7] = [
         (Demo::Uniform, "uniform"),
         (Demo::Ellipsoid, "ellipsoid"),
@@ -35,7 +35,7 @@ impl Demo {
         (Demo::Layer2d, "layer2d"),
     ];
 
-    /// Coordinates of a point.
+    /// Coordinates per point.
     pub fn dim(self) -> usize {
         if matches!(self, Demo::Uniform2d | Demo::Normal2d | Demo::Layer2d) { 2 } else { 3 }
     }
@@ -73,7 +73,7 @@ fn normal_in_unit(rng: &mut Rng) -> f64 {
     }
 }
 
-/// The enclosed mass m(r) = (1 + r⁻²)^(−3/2), inverted.
+/// A point of Plummer's sphere, by inversion of the enclosed mass m(r) = (1 + r⁻²)^(−3/2).
 fn plummer(rng: &mut Rng) -> [f64; 3] {
     let r = loop {
         let r = 1.0 / (rng.uniform().powf(-2.0 / 3.0) - 1.0).sqrt();

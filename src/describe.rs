@@ -1,4 +1,4 @@
-//! What a plan chose and why, as plain data.
+//! The description of a plan, as plain data.
 
 use crate::candidates::Layout;
 use crate::mesh::{Edges, PlanSeconds};
@@ -11,36 +11,36 @@ use adaptive2d::Norm;
 use fmm_traits::Precision;
 use serde::Serialize;
 
-/// What a plan chose and why.
+/// The choices of a plan, their reasons, and counts of boxes and edges.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Description {
     /// Name of the family.
     pub kernel: String,
-    /// Its parameters.
+    /// Parameters of the family.
     pub parameters: Vec<f64>,
     /// Requested outputs.
     pub outputs: Vec<&'static str>,
     /// `equivalent`, `spherical`, `treecode`, `laurent` or `direct`.
     pub method: &'static str,
-    /// `spherical`, `equivalent` or `laurent`; none when the sum is direct, and so below.
+    /// `spherical`, `equivalent` or `laurent`. This and the next fields are `None` for direct summation.
     pub expansion: Option<&'static str>,
     /// `uvwx`, `stencil119`, `treecode`, or in the plane `separation`.
     pub lists: Option<&'static str>,
-    /// Opening angle of a treecode, θ of the criterion of separation in the plane.
+    /// Opening angle of a treecode; in the plane the θ of the criterion of separation.
     pub theta: Option<f64>,
-    /// `rcr`, `direct` or `domains`, on a GPU `rcr` or `dense`, of spherical harmonics.
+    /// Translation of spherical harmonics: `rcr`, `direct` or `domains`; on a GPU `rcr` or `dense`.
     pub translation: Option<&'static str>,
-    /// `variable`, `bound` or `fixed`, of spherical harmonics.
+    /// Truncation of spherical harmonics: `variable`, `bound` or `fixed`.
     pub truncation: Option<&'static str>,
-    /// Why this method.
+    /// Reason for the method.
     pub why: String,
-    /// Which costs method and leaf size were chosen by: `built-in`, or where they were measured.
+    /// The cost model that selected the method and the leaf size: `built-in`, or the machine where it was measured.
     pub cost_model: String,
     /// `cpu` or `cuda`.
     pub backend: &'static str,
     /// Instruction set of the CPU.
     pub isa: &'static str,
-    /// Name of the GPU that computes; none on a CPU.
+    /// Name of the GPU; `None` on a CPU.
     pub device: Option<String>,
     /// Precision of the sum.
     pub precision: &'static str,
@@ -48,13 +48,13 @@ pub struct Description {
     pub n_sources: usize,
     /// Number of targets.
     pub n_targets: usize,
-    /// Tolerance that is promised; none when an order was given.
+    /// Promised tolerance; `None` if the caller gave an order.
     pub tolerance: Option<f64>,
-    /// What the tolerance bounds: `l2` or `max`.
+    /// The error that the tolerance bounds: `l2` or `max`.
     pub norm: &'static str,
-    /// Order of the expansion; none when the sum is direct.
+    /// Order of the expansion; `None` for direct summation.
     pub order: Option<usize>,
-    /// Leaf capacity; 0 without a tree, and so below.
+    /// Leaf capacity. This and the next counts are 0 without a tree.
     pub ncrit: usize,
     /// Levels of the tree.
     pub levels: usize,
@@ -66,11 +66,11 @@ pub struct Description {
     pub root_side: f64,
     /// Edges of the lists.
     pub edges: Edges,
-    /// Floating-point operations that M2L stands for, without transforms and padding.
+    /// Floating-point operations of M2L, without transforms and padding.
     pub m2l_operations: f64,
-    /// Bytes of the expansions that M2L reads and writes, each counted once.
+    /// Bytes of the expansions that M2L reads and writes, each expansion counted once.
     pub m2l_bytes: f64,
-    /// Point pairs summed directly.
+    /// Pairs of points that are summed directly.
     pub near_pairs: u64,
     /// Positions held by more than one point.
     pub coincident_groups: usize,
@@ -80,14 +80,14 @@ pub struct Description {
     pub bytes: u64,
     /// Seconds spent on planning.
     pub seconds: PlanSeconds,
-    /// What was measured before the order was chosen; none if it was given, or if the sum is exact.
+    /// Measurements that chose the order; `None` if the caller gave an order, or if the sum is exact.
     pub probe: Option<ProbeReport>,
-    /// What a careful user should know.
+    /// Warnings about the points, as sentences.
     pub warnings: Vec<String>,
 }
 
 impl Plan {
-    /// What was chosen and why.
+    /// The choices of the plan and their reasons.
     pub fn describe(&self) -> Description {
         let (c, r) = (&self.choice, &self.request);
         let fast = (c.method != Method::Direct).then_some(c.layout);

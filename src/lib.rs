@@ -2,7 +2,7 @@
 //!
 //! u(xᵢ) = Σⱼ K(xᵢ − yⱼ) qⱼ,  i = 1 … M,
 //!
-//! in O(N + M) time, for any Green's function K, to a tolerance that is a promise.
+//! in O(N + M) time, for any Green's function K, to a promised tolerance.
 //!
 //! ```
 //! use fmm::{Fmm, Laplace, Outputs, Targets, demo};
@@ -20,15 +20,16 @@
 //! ```
 //!
 //! # Shapes and order
-//! Points are flat `N×3` arrays, row-major (`points.as_flattened()` turns `&[[f64; 3]]` into one);
-//! in the plane ([`PlaneKernel`]) they are `N×2`. Strengths are `N×s`, outputs `M×…`, all in the caller's order. Units are the caller's.
+//! Points are flat `N×3` arrays, row-major (`points.as_flattened()` turns `&[[f64; 3]]` into one). In the plane
+//! ([`PlaneKernel`]) points are `N×2`. Strengths are `N×s`, outputs `M×…`, all in the caller's order. Units are the
+//! caller's.
 //!
 //! # Accuracy
 //! `tolerance` bounds the relative ℓ2 error of *each* requested output over the targets, for strengths drawn at random
-//! (uniform in (0, 1) or normal). The plan measures that error on its points, with its kernel, and takes the smallest order
-//! that keeps the tolerance; [`Description::probe`] says what was measured. A method that no order serves is refused with
-//! [`Error::ToleranceFloor`]. Strengths made to cancel can make the sum itself small beside its terms; the error relative
-//! to it is then larger, and [`Plan::verify`] measures it for the strengths at hand.
+//! (uniform in (0, 1) or normal). The plan measures this error on its points, with its kernel, and takes the smallest
+//! order that keeps the tolerance; [`Description::probe`] reports the measurement. If no order of a method keeps the
+//! tolerance, planning fails with [`Error::ToleranceFloor`]. Strengths that cancel can make the sum small beside its
+//! terms. The error relative to the sum is then larger; [`Plan::verify`] measures the error for given strengths.
 //!
 //! # Self terms
 //! When targets are the sources (all or a subset), target i skips source i by index. Otherwise a
@@ -36,7 +37,7 @@
 //! [`Method::Direct`] follows the same rule.
 //!
 //! # Threads
-//! Each plan has its own pool of [`Fmm::threads`] threads. Their number changes no result bit.
+//! Each plan has its own pool of [`Fmm::threads`] threads. The number of threads changes no bit of a result.
 
 mod calibrate;
 mod candidates;

@@ -1,4 +1,4 @@
-//! What the machine has: its processor, memory left, memory used.
+//! Properties of the machine: name of the processor, free memory, peak memory of the process.
 
 use std::fs::read_to_string;
 

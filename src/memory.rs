@@ -1,4 +1,4 @@
-//! Memory of a plan and one evaluation, forecast from counts before there are any points.
+//! Forecast of the memory of a plan and one evaluation, from counts alone.
 
 use crate::parts::Parts;
 use crate::variant::Expansion;
@@ -9,26 +9,26 @@ use fmm_kernels::spherical::horner;
 use fmm_traits::Outputs;
 use fmm_traits::Precision;
 
-/// The size of a plan, before there are any points.
+/// The counts that determine the memory of a plan.
 pub(crate) struct Size {
     /// Numbers of sources and targets.
     pub counts: [usize; 2],
-    /// None if the sum is direct.
+    /// `None` for direct summation.
     pub order: Option<usize>,
-    /// Mean points of a leaf.
+    /// Mean points per leaf; in the plane the desired population.
     pub leaf: f64,
     /// Precision of the far field.
     pub precision: Precision,
 }
 
 impl Size {
-    /// Bytes of a number.
+    /// Bytes per number of the far field.
     fn wide(&self) -> usize {
         if self.precision == Precision::F32 { 4 } else { 8 }
     }
 }
 
-/// Bytes of the whole plan and one evaluation on `threads` threads: a tree as deep as one of uniform points.
+/// Bytes of a plan and one evaluation on `threads` threads of a CPU. The tree is as deep as a tree of uniform points.
 pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> u64 {
     let (&Size { counts: [n, m], order, leaf: mean, .. }, wide) = (size, size.wide());
     let arrays = 48 * (n + m) + 8 * (n * facts.strengths + 3 * m * facts.values);
@@ -37,10 +37,11 @@ pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts
     let boxes = (1.5 * leaves) as usize + 8;
     let treecode = parts.policy.theta().is_some();
     if parts.expansion == Expansion::Spherical {
-        // Edges twice: as lists and arranged. Courses with their phases; lanes of 16 boxes and a family of locals.
+        // Edges are held twice: as lists and arranged by course. Tables are courses with their phases. Scratch memory
+        // of a thread: lanes of 16 boxes, and the locals of a family.
         let lists = boxes * (8 * 12 + if treecode { 12 * 240 } else { 4 * (189 + 40) } + 170);
         let tables = 340 * 2 * p * (p + 1) + 60 * p.pow(3);
-        // Multipoles of a treecode with their derivatives, or as polynomials.
+        // A treecode also holds its multipoles with their derivatives, or as polynomials.
         let polynomial = if p <= horner::MOST { horner::len(p) } else { 0 };
         let derivatives = if facts.components(Outputs::HESSIAN) > 0 { 2 } else { 1 };
         let fields = if treecode { boxes * polynomial.max((p + derivatives).pow(2) * facts.values) } else { 0 };
@@ -55,7 +56,7 @@ pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts
     let spectra = if treecode { 0 } else { families * row * 16 * frequencies };
     let locals = if treecode { 0 } else { row * surface + 4 * facts.checks };
     let rows = boxes * (densities * surface + locals) + spectra;
-    // M2M, L2L and the factors of solves in eight blocks; 316 operators of M2L.
+    // Per level: M2M, L2L and the factors of the surface solves, in eight blocks; and 316 M2L operators.
     let m2l = if treecode { 0 } else { 317 * 2 * frequencies * densities * facts.checks };
     let level = 5 * densities * facts.checks * surface.pow(2) / 2 + m2l;
     let levels = if facts.homogeneous { 1 } else { (leaves.max(1.0).log2() / 3.0).ceil() as usize + 2 };
@@ -63,26 +64,27 @@ pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts
     (arrays + lists + wide * (rows + levels * level + threads * scratch)) as u64
 }
 
-/// Bytes of the whole plan and one evaluation on a GPU.
+/// Bytes of a plan and one evaluation on a GPU.
 pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> u64 {
     let (&Size { counts: [n, m], order, leaf: mean, .. }, wide) = (size, size.wide());
-    // A plan holds what one on a CPU holds, the neighbours of all boxes, and what sorts the points. Spectra that would
-    // fill the memory are made in parts.
+    // A GPU plan holds the arrays of a CPU plan, the neighbours of all boxes, and the arrays that sort the points. If
+    // the spectra would fill the memory, they are made in parts.
     let sorting = 64 * (n + m) + 24 * (n * facts.strengths + m * facts.values);
     let boxes = (1.5 * n.max(m) as f64 / mean) as usize;
     let edges = if order.is_some() { boxes * 4 * 100 } else { 0 };
     let whole = wide
         * match (parts.expansion, order) {
-            // Eight matrices of M2M and of L2L and two solves, whole.
+            // Eight whole matrices each of M2M and L2L, and two surface solves.
             (Expansion::Equivalent, Some(p)) => 18 * facts.densities * facts.checks * surface::len(p).pow(2),
-            // Those and 316 of M2L; or factors of each, and some forty rotations there and back.
+            // Dense matrices of M2M, L2L and 316 of M2L; or the factors of each, with some forty rotations there and
+            // back.
             (Expansion::Spherical, Some(p)) => match parts.translation_on_device(p, size.precision) {
                 Translation::Dense => 332 * (p * p).next_multiple_of(2).pow(2),
                 Translation::Rcr => 664 * p * (p + 1) + 64 * p.pow(3),
             },
             (_, None) => 0,
         };
-    // Check values of a treecode, and what lies between the factors of its solves.
+    // Check values of a treecode, and the intermediate vectors between the factors of its surface solves.
     let solves = match (parts.policy.theta(), parts.expansion, order) {
         (Some(_), Expansion::Equivalent, Some(p)) => 2 * boxes * facts.checks.max(facts.densities) * surface::len(p),
         _ => 0,
@@ -90,8 +92,8 @@ pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> u64 {
     on_cores(facts, size, 0, parts) + (sorting + edges + whole + wide * solves) as u64
 }
 
-/// Bytes of the whole plan and one evaluation in the plane: points, strengths and sums in tree order; multipoles of the
-/// boxes; about 60 edges a box. `leaf` is the desired population.
+/// Bytes of a plan and one evaluation in the plane: points, strengths and sums in tree order, multipoles of the boxes,
+/// and about 60 edges per box. `size.leaf` is the desired population.
 pub(crate) fn in_the_plane(facts: &Facts, size: &Size) -> u64 {
     let &Size { counts: [n, m], order, leaf: population, .. } = size;
     let arrays = 20 * (n + m) + 8 * n * facts.strengths + 16 * m * facts.values;

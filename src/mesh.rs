@@ -3,39 +3,39 @@
 use fmm_traits::{Hierarchy, Lists};
 use serde::Serialize;
 
-/// Seconds spent on planning.
+/// Seconds of the parts of planning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct PlanSeconds {
-    /// Octree.
+    /// Building the tree.
     pub tree: f64,
-    /// Edge lists.
+    /// Building the edge lists.
     pub lists: f64,
-    /// Translation operators and workspaces.
+    /// Making translation operators and workspaces.
     pub operators: f64,
-    /// Measurements before the order was chosen.
+    /// Measuring errors to choose the order.
     pub probe: f64,
-    /// The whole of it.
+    /// Planning as a whole.
     pub plan: f64,
 }
 
-/// Number of edges of each kind; box pairs, not point pairs.
+/// Number of edges of each kind. An edge joins two boxes, not two points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Edges {
-    /// Leaves with sources.
+    /// P2M: leaves with sources.
     pub p2m: usize,
-    /// Child to parent.
+    /// M2M: child to parent.
     pub m2m: usize,
-    /// V list.
+    /// M2L: V list.
     pub m2l: usize,
-    /// X list.
+    /// P2L: X list.
     pub p2l: usize,
-    /// Parent to child.
+    /// L2L: parent to child.
     pub l2l: usize,
-    /// Leaves with targets.
+    /// L2P: leaves with targets.
     pub l2p: usize,
-    /// W list.
+    /// M2P: W list.
     pub m2p: usize,
-    /// U list.
+    /// P2P: U list.
     pub p2p: usize,
 }
 
@@ -55,7 +55,7 @@ impl Edges {
     }
 }
 
-/// What an engine made of the points; all zero without boxes.
+/// Counts of the tree and the lists of an engine; all zero without boxes.
 #[derive(Clone, Default)]
 pub(crate) struct Mesh {
     pub levels: usize,
@@ -65,12 +65,12 @@ pub(crate) struct Mesh {
     pub edges: Edges,
     /// Pairs of points that are summed directly.
     pub near_pairs: u64,
-    /// Points that M2P and P2L evaluate, counted once for each box that they meet so.
+    /// Targets of M2P edges plus sources of P2L edges; a point counts once per edge.
     pub far_points: u64,
 }
 
 impl Mesh {
-    /// Counts of a tree and its lists.
+    /// The counts of a tree and its lists.
     pub fn of<H: Hierarchy>(tree: &H, lists: &Lists, leaves: usize, root_side: f64) -> Mesh {
         let [sources, targets] = [
             |tree: &H, b: u32| tree.sources_of(b as usize).len() as u64,
@@ -89,7 +89,7 @@ impl Mesh {
         }
     }
 
-    /// Whether no count differs by more than a tenth from those of another.
+    /// Whether each count differs by at most a tenth from the same count of `other`.
     pub fn resembles(&self, other: &Mesh) -> bool {
         let close = |a: f64, b: f64| (a - b).abs() <= 0.1 * a.max(b);
         let numbers = |m: &Mesh| {

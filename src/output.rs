@@ -1,11 +1,11 @@
-//! What an evaluation returns.
+//! The result of an evaluation.
 
 use fmm_families::Facts;
 use fmm_traits::{Error, Outputs, Stage};
 use rayon::prelude::*;
 
-/// The sums at the targets, in the order in which the caller gave the targets. Outputs that were
-/// not requested are empty. M targets, c components of the potential (1, or 3 for flows).
+/// The sums at the targets, in the caller's order of the targets. Arrays of outputs that were not requested are empty.
+/// M targets, c components of the potential (1, or 3 for flows).
 #[derive(Clone, Debug, Default)]
 pub struct Output {
     /// M×c: potential, or velocity.
@@ -16,11 +16,11 @@ pub struct Output {
     pub hessian: Vec<f64>,
     /// M: pressure.
     pub pressure: Vec<f64>,
-    /// Seconds spent in each stage, indexed by [`Stage`] as usize; direct summation is all P2P.
+    /// Seconds of each stage, indexed by [`Stage`] as usize. All time of direct summation counts as P2P.
     pub stages: [f64; Stage::ALL.len()],
     /// Seconds of the whole evaluation.
     pub seconds: f64,
-    /// Rows as the kernel yields them; kept so that the next evaluation allocates nothing.
+    /// Rows of kernel values, kept so that the next evaluation allocates nothing.
     pub(crate) raw: Vec<f64>,
 }
 
@@ -44,7 +44,7 @@ impl Output {
         }
     }
 
-    /// Refuses sums that are not numbers, or beyond the largest.
+    /// Refuses sums that are NaN or infinite.
     pub(crate) fn check(&self, facts: &Facts) -> Result<(), Error> {
         let Some(at) = self.raw.par_iter().position_first(|x| !x.is_finite()) else { return Ok(()) };
         let (row, column) = (at / facts.values, at % facts.values);
@@ -53,7 +53,7 @@ impl Output {
         Err(Error::NotFinite { array, row, column, value: self.raw[at] })
     }
 
-    /// Distributes `raw` to the arrays; outputs that were not requested are emptied.
+    /// Distributes `raw` to the arrays. Arrays of outputs that were not requested become empty.
     pub(crate) fn split(&mut self, facts: &Facts) {
         let mut raw = std::mem::take(&mut self.raw);
         for (output, _) in Outputs::ALL {
@@ -61,7 +61,7 @@ impl Output {
             let to = self.get_mut(output);
             match columns {
                 None => to.clear(),
-                // The only output is its rows; what it held before serves the next evaluation.
+                // A single output equals the rows. The swap keeps the memory of its old array for the next evaluation.
                 Some(c) if c.columns.iter().copied().eq(0..facts.values) => std::mem::swap(to, &mut raw),
                 Some(c) => columns_of(&raw, facts.values, &c.columns, to),
             }
@@ -70,7 +70,7 @@ impl Output {
     }
 }
 
-/// `columns` of the rows of `values` numbers in `raw`.
+/// Copies `columns` of `raw`, whose rows have `values` numbers, to `to`.
 pub(crate) fn columns_of(raw: &[f64], values: usize, columns: &[usize], to: &mut Vec<f64>) {
     to.resize(raw.len() / values * columns.len(), 0.0);
     let rows = 4096;

@@ -1,17 +1,17 @@
-//! What a fast method on an octree is made of: expansion, translations, lists.
+//! The parts of a fast method on an octree: expansion, translations, lists.
 
 use crate::request::Method;
 use crate::variant::{Expansion, ListPolicy, Translation, Variant};
 use fmm_kernels::spherical::SphericalOptions;
 use fmm_traits::{Error, Policy, Precision};
 
-/// What a fast method on an octree is made of.
+/// The expansion, translations and lists of a fast method on an octree.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Parts {
     pub expansion: Expansion,
     pub spherical: SphericalOptions,
     pub policy: Policy,
-    /// Whether rotations were asked for: a GPU takes them by itself only where they are faster.
+    /// Whether the caller asked for rotations. A GPU otherwise uses rotations only where they are faster.
     pub rotations: bool,
 }
 
@@ -26,8 +26,9 @@ impl Parts {
     }
 }
 
-/// What `method` is made of; refuses options that have no meaning for it. `harmonic`: why the kernel has no expansion in
-/// spherical harmonics, if it has none. θ is that of the request, or 0: to be chosen.
+/// The parts of `method` with the options of `variant`. An option without a meaning for the method is an error.
+/// `harmonic` is the reason why the kernel has no expansion in spherical harmonics, if it has none. θ is the requested
+/// angle, or 0 if θ is still to be chosen.
 pub(crate) fn parts(variant: &Variant, method: Method, harmonic: &Result<(), Error>) -> Result<Parts, Error> {
     let expansion = match (method, variant.expansion) {
         (Method::SphericalHarmonics, _) => Expansion::Spherical,
@@ -83,5 +84,5 @@ pub(crate) fn parts(variant: &Variant, method: Method, harmonic: &Result<(), Err
     })
 }
 
-/// Largest opening angle.
+/// Largest opening angle of a treecode.
 const MAX_THETA: f64 = 1.1;

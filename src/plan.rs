@@ -1,4 +1,4 @@
-//! A plan: everything that depends on the points, ready for many strengths.
+//! A plan: everything that depends on the points, ready for many sets of strengths.
 
 use crate::candidates::{self, Goal, Seen, Task};
 use crate::choice::Choice;
@@ -18,54 +18,54 @@ use rayon::ThreadPool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Seed of the sample of [`Plan::verify`].
+/// Seed of the targets that [`Plan::verify`] samples.
 const SAMPLE_SEED: u64 = 0x5EED;
 
-/// A sum that is ready for strengths. `Plan` is `Sync`: several threads may evaluate at once.
+/// Sums over given points, ready for strengths. `Plan` is `Sync`: several threads may evaluate at once.
 pub struct Plan {
     pub(crate) request: Fmm,
     pub(crate) choice: Choice,
-    /// None without sources or targets.
+    /// `None` without sources or without targets.
     pub(crate) engine: Option<Box<dyn Engine>>,
     pub(crate) report: BuildReport,
     pub(crate) seconds: PlanSeconds,
     pub(crate) n_sources: usize,
     pub(crate) n_targets: usize,
-    /// The subset of the sources that are targets.
+    /// The indices of the targets, if the targets are a subset of the sources.
     subset: Option<Vec<usize>>,
-    /// Whether targets are points of their own.
+    /// Whether the targets are separate points.
     separate: bool,
     pool: Arc<ThreadPool>,
     transposed: Mutex<Option<Arc<Plan>>>,
-    /// What was measured before the order was chosen; none if it was given.
+    /// The measurements that chose the order; `None` if the caller gave the order.
     pub(crate) probe: Option<ProbeReport>,
-    /// Counts of the points on which that was measured.
+    /// Counts of boxes and edges of the points on which the probe measured.
     probed: Mesh,
 }
 
 impl Fmm {
-    /// Plans sums from `sources` (N×3, in the plane N×2) to `targets`.
+    /// Plans sums from `sources` (N×3; in the plane N×2) to `targets`.
     ///
     /// # Errors
-    /// Arguments outside their domain, NaN or infinity in the points, an output that the kernel does not have,
-    /// a forecast beyond the memory there is. [`Error::Fact`] of a kernel that contradicts what it states of itself.
-    /// [`Error::ToleranceFloor`] where no order of the method keeps the tolerance for this kernel on these points, with
-    /// the error that was measured.
+    /// Arguments outside their domain, NaN or infinity in the points, an output that the kernel does not have, a
+    /// forecast beyond the free memory. [`Error::Fact`] for a kernel that contradicts its own stated facts.
+    /// [`Error::ToleranceFloor`] with the measured error, if no order of the method keeps the tolerance for this kernel
+    /// on these points.
     pub fn plan<'a>(&self, sources: &[f64], targets: impl Into<Targets<'a>>) -> Result<Plan, Error> {
         Plan::new(self.clone(), sources, targets.into())
     }
-    /// Bytes that a plan for `n_sources` and `n_targets` distinct points and one evaluation need, forecast from counts
-    /// alone: the order is a first guess from the tolerance.
+    /// Forecast bytes of a plan and one evaluation for `n_sources` and `n_targets` distinct points. The forecast uses
+    /// counts alone; its order is a first guess from the tolerance.
     ///
     /// # Errors
-    /// As [`Fmm::plan`], for everything but the points.
+    /// As [`Fmm::plan`], except for the errors of the points.
     pub fn memory(&self, n_sources: usize, n_targets: usize) -> Result<u64, Error> {
         Ok(decide::forecast(self, Seen { counts: [n_sources, n_targets], extent: 0.0 })?.forecast)
     }
 }
 
-/// Plans, evaluates once, and forgets the plan: potential (and what else `outputs` names) at
-/// `targets` of `sources` (N×3) with `strengths` (N×s), to a relative error of `tolerance`.
+/// Plans, evaluates once and drops the plan. Returns the potential, or the requested `outputs`, at `targets` of
+/// `sources` (N×3) with `strengths` (N×s), to a relative error of `tolerance`.
 ///
 /// # Errors
 /// As [`Fmm::plan`] and [`Plan::apply`].
@@ -131,7 +131,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Takes note of points that were settled.
+    /// Records the counts and times of points on which the engine was settled.
     fn took(&mut self, placed: Placed, [n_sources, n_targets]: [usize; 2], targets: Targets<'_>) {
         (self.report, self.seconds) = (placed.report, placed.seconds);
         self.seconds.probe = self.probe.as_ref().map_or(0.0, |p| p.seconds);
@@ -141,12 +141,12 @@ impl Plan {
         self.transposed = Mutex::new(None);
     }
 
-    /// Replaces the points; the method and its operators stay. On an error the plan is as before.
+    /// Replaces the points; the method and its operators stay. After an error the plan is as before.
     ///
-    /// With a tolerance the order is measured again if the counts of boxes, edges or near pairs move by more than a tenth
-    /// since it was measured last, and changes where it must; [`describe`](Plan::describe) says which order holds and for
-    /// which points it was measured. Twice as many points or half of them, or targets that become points of their own, make a
-    /// new plan. An order that was given stays.
+    /// With a tolerance, the order is measured again if the counts of boxes, edges or near pairs differ by more than a
+    /// tenth from the counts at the last measurement. The order then changes if it must; [`describe`](Plan::describe)
+    /// reports the order and the points for which it was measured. If the number of points doubles or halves, or if
+    /// targets become separate points, a new plan is made. A given order stays.
     ///
     /// # Errors
     /// As [`Fmm::plan`].
@@ -179,7 +179,7 @@ impl Plan {
         });
         self.engine = Some(engine);
         let Some((placed, order, found)) = moved? else {
-            // No order of the method serves these points.
+            // No order of the method keeps the tolerance on these points.
             *self = Plan::new(self.request.clone(), sources, targets)?;
             return Ok(());
         };
@@ -200,7 +200,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Measures the error on the points of the plan once more, as when it was made; `None` without points.
+    /// Repeats the measurement of the error on the points of the plan; `None` without points.
     ///
     /// # Errors
     /// As [`Plan::apply`].
@@ -223,34 +223,33 @@ impl Plan {
         })
     }
 
-    /// Number of sources.
+    /// Number of sources N.
     pub fn n_sources(&self) -> usize {
         self.n_sources
     }
-    /// Number of targets.
+    /// Number of targets M.
     pub fn n_targets(&self) -> usize {
         self.n_targets
     }
-    /// Coordinates of a point: 3, or 2 in the plane.
+    /// Coordinates per point: 3, or 2 in the plane.
     pub fn dim(&self) -> usize {
         self.choice.facts.dim
     }
-    /// Numbers that each source carries.
+    /// Strengths per source s.
     pub fn strengths(&self) -> usize {
         self.choice.facts.strengths
     }
-    /// Components of one of the requested outputs at a target; 0 for any other.
+    /// Components per target of a requested output; 0 for any other output.
     pub fn components(&self, output: Outputs) -> usize {
         self.choice.facts.components(output)
     }
-    /// Bytes held.
+    /// Bytes that the plan holds.
     pub fn memory(&self) -> u64 {
         self.engine.as_ref().map_or(0, |e| e.bytes())
     }
 
-    /// The blocks of pairs that are summed directly, in the caller's indices. No pair is in two
-    /// blocks. Where targets are the sources the pair (i, i) is in a block but skipped by the sum.
-    /// A direct plan is one block.
+    /// The blocks of pairs that are summed directly, in the caller's indices. No pair is in two blocks. If the targets
+    /// are the sources, the pair (i, i) is in a block but the sum skips it. A direct plan has one block.
     pub fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
         match &self.engine {
             Some(engine) => engine.near_field(),
@@ -261,14 +260,14 @@ impl Plan {
     /// The sums for `strengths` (N×s).
     ///
     /// # Errors
-    /// Wrong length, NaN or infinity in the strengths or in a sum, cancellation.
+    /// Strengths of wrong length, NaN or infinity in the strengths or in a sum, cancellation by the progress callback.
     pub fn apply(&self, strengths: &[f64]) -> Result<Output, Error> {
         let mut out = Output::default();
         self.apply_into(strengths, &mut out)?;
         Ok(out)
     }
 
-    /// [`Plan::apply`] into buffers that are reused. On an error the outputs are as before.
+    /// [`Plan::apply`] into reused buffers. After an error the outputs are as before.
     ///
     /// # Errors
     /// As [`Plan::apply`].
@@ -276,13 +275,12 @@ impl Plan {
         self.apply_together(&[strengths], std::slice::from_mut(out))
     }
 
-    /// The sums for several sets of strengths, each N×s; the same bits as one [`Plan::apply`] each. Direct sums and the method
-    /// by equivalent densities on a CPU evaluate the kernel once for several sets (potentials for 8 at a time, with
-    /// gradients for 4), and use as much memory for it as is there: `seconds` and `stages` of an [`Output`] are then equal
-    /// shares.
+    /// The sums for several sets of strengths, each N×s. The results have the same bits as one [`Plan::apply`] per set.
+    /// Direct sums, and equivalent densities on a CPU, evaluate the kernel once for several sets (8 for potentials, 4
+    /// with gradients), within the free memory. `seconds` and `stages` of each [`Output`] are then equal shares.
     ///
     /// # Errors
-    /// As [`Plan::apply`], for the first set that has one.
+    /// As [`Plan::apply`], for the first set with an error.
     pub fn apply_batch<S: AsRef<[f64]>>(&self, strengths: &[S]) -> Result<Vec<Output>, Error> {
         let (most, bytes) = self.engine.as_ref().map_or((1, 0), |e| e.together());
         let several = self.engine.as_ref().filter(|_| most > 1 && strengths.len() > 1);
@@ -299,7 +297,7 @@ impl Plan {
         Ok(all)
     }
 
-    /// The sums for each of `strengths`, all at once. On an error the outputs are as before.
+    /// The sums for each set in `strengths`, all at once. After an error the outputs are as before.
     fn apply_together(&self, strengths: &[&[f64]], out: &mut [Output]) -> Result<(), Error> {
         let start = Instant::now();
         let facts = &self.choice.facts;
@@ -321,7 +319,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Rows of kernel values for checked strengths, on the current pool; seconds per stage.
+    /// Writes rows of kernel values for checked strengths, on the current pool. Returns the seconds of each stage.
     fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]]) -> Result<StageSeconds, Error> {
         match &self.engine {
             Some(engine) => engine.run(strengths, rows, &|phase, done| watch(&self.request, phase, done)),
@@ -332,8 +330,8 @@ impl Plan {
         }
     }
 
-    /// Aᵀv for the matrix A that takes strengths to potentials; `v` is M×c, the result N×s.
-    /// For kernels with K(−r) = K(r)ᵀ. The first call may plan with sources and targets exchanged.
+    /// Aᵀv, where A is the matrix from strengths to potentials. `v` is M×c, the result N×s. Requires a kernel with
+    /// K(−r) = K(r)ᵀ. The first call may make a plan with sources and targets exchanged.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for other kernels; else as [`Plan::apply`].
@@ -349,7 +347,7 @@ impl Plan {
         let mut spread = Vec::new();
         let mut v = v;
         if let Some(subset) = &self.subset {
-            // The subset's rows of the matrix over all sources.
+            // Spreads `v` over all sources: the targets are a subset of the rows of the full matrix.
             spread.resize(self.n_sources * facts.values, 0.0);
             for (from, &i) in v.chunks_exact(facts.values).zip(subset) {
                 for (k, x) in from.iter().enumerate() {
@@ -361,7 +359,7 @@ impl Plan {
         Ok(self.exchanged(engine.as_ref())?.apply(v)?.potential)
     }
 
-    /// The plan with sources and targets exchanged, potential only.
+    /// The plan with sources and targets exchanged, for the potential only.
     fn exchanged(&self, engine: &dyn Engine) -> Result<Arc<Plan>, Error> {
         let mut slot = self.transposed.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(plan) = &*slot {
@@ -369,7 +367,7 @@ impl Plan {
         }
         let mut request = self.request.clone().outputs(Outputs::POTENTIAL);
         request.method = self.choice.method;
-        // The order of this plan, so that one is the transpose of the other.
+        // The same order in both plans makes one matrix the transpose of the other.
         if let Some(order) = self.choice.order {
             (request.tolerance, request.order) = (None, Some(order));
             request.variant.theta = self.choice.theta();
@@ -387,8 +385,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The error of an evaluation for these strengths against direct summation in f64, at
-    /// `samples` targets drawn at random (always the same ones).
+    /// The error of an evaluation for `strengths`, against direct summation in f64 at `samples` random targets (the
+    /// same targets in each call).
     ///
     /// # Errors
     /// As [`Plan::apply`].
@@ -396,10 +394,10 @@ impl Plan {
         self.verify_output(strengths, &self.apply(strengths)?, samples)
     }
 
-    /// [`Plan::verify`] for an evaluation that was made already.
+    /// [`Plan::verify`] for the existing result `out` of an evaluation.
     ///
     /// # Errors
-    /// [`Error::Shape`] when `out` is not of this plan; else as [`Plan::apply`].
+    /// [`Error::Shape`] if `out` does not fit this plan; else as [`Plan::apply`].
     pub fn verify_output(&self, strengths: &[f64], out: &Output, samples: usize) -> Result<ErrorReport, Error> {
         let facts = &self.choice.facts;
         let kernel = self.request.family.name();
@@ -440,23 +438,24 @@ impl Plan {
     }
 }
 
-/// What is to be known of checked points.
+/// The counts and the extent of checked points.
 fn seen(sources: &[f64], targets: Targets<'_>, counts: [usize; 2], dim: usize) -> Result<Seen, Error> {
     let others = if let Targets::Points(t) = targets { t } else { &[][..] };
     Ok(Seen { counts, extent: validate::extent(sources, others, dim)? })
 }
 
-/// What the order of a plan does when its points move.
+/// The order of a plan after its points have moved.
 enum Again {
-    /// It holds: it was given, or the lists have changed too little to tell.
+    /// The old order holds: the caller gave it, or the counts of the lists have changed too little.
     Kept(usize),
-    /// It was measured; the counts of the points go with it.
+    /// A new measurement found this order. The probe and the counts of the points come with it.
     Found(usize, Box<(ProbeReport, Mesh)>),
     /// No order keeps the tolerance.
     None,
 }
 
-/// The order for points that were placed, from the one before and the counts of the points on which it was measured.
+/// The order for newly placed points, from the old `order` and the counts `probed` of the points on which it was
+/// measured.
 fn order_again(
     engine: &mut dyn Engine,
     task: &Task,
@@ -482,7 +481,7 @@ fn order_again(
     }
 }
 
-/// Number of targets; checks their points or indices.
+/// Checks the points or indices of the targets and returns the number of targets.
 fn count_targets(targets: Targets<'_>, n_sources: usize, dim: usize) -> Result<usize, Error> {
     match targets {
         Targets::Sources => Ok(n_sources),
@@ -494,7 +493,7 @@ fn count_targets(targets: Targets<'_>, n_sources: usize, dim: usize) -> Result<u
     }
 }
 
-/// Tells the caller what comes next.
+/// Reports the next phase to the callback of the caller; an error if the callback cancels.
 fn watch(request: &Fmm, phase: &'static str, fraction: f64) -> Result<(), Error> {
     match &request.watch {
         Some(watch) if !watch(Progress { phase, fraction }) => Err(Error::Cancelled { stage: phase }),

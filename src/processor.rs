@@ -1,7 +1,7 @@
-//! Processors: what a kind of machine can compute, what that costs there, and the engine that does it.
+//! Processors: the methods, prices and engines of one kind of machine.
 //!
-//! The storey above asks a [`Processor`], and never which one it is. Another backend is another implementation of
-//! this trait, and one arm of [`Backend::processor`].
+//! The planning code asks a [`Processor`] and never which processor it is. A further backend is a further
+//! implementation of this trait, and one arm of [`Backend::processor`].
 
 use crate::choice::Choice;
 use crate::costs::{DeviceCosts, Prices};
@@ -16,37 +16,37 @@ use fmm_traits::{Error, Policy, Precision};
 
 /// A kind of machine that computes sums in space.
 pub(crate) trait Processor {
-    /// Its name on the command line and in reports.
+    /// The name on the command line and in reports.
     fn name(&self) -> &'static str;
-    /// What forecasts of times are for, in words.
+    /// The unit of hardware for which times are forecast, in words.
     fn unit(&self) -> &'static str;
-    /// The instruction set that was asked for, for the work that runs on CPU cores.
+    /// The requested instruction set for work on CPU cores.
     fn isa(&self) -> Option<Isa> {
         None
     }
-    /// Name of the device, if it is one and it answers.
+    /// Name of the device; `None` on a CPU, or if the device does not answer.
     fn device(&self, _request: &Fmm) -> Option<String> {
         None
     }
-    /// Completes the parts of a method by its own defaults.
+    /// Completes the parts of a method with the defaults of the processor.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a part that it has not.
+    /// [`Error::Unsupported`] for a part that the processor does not have.
     fn complete(&self, parts: Parts, variant: &Variant) -> Result<Parts, Error>;
-    /// Whether it has the methods of the plane.
+    /// Checks that the processor has the methods of the plane.
     ///
     /// # Errors
-    /// [`Error::Unsupported`], with the name of the `kernel`.
+    /// [`Error::Unsupported`] with the name of the `kernel`.
     fn has_plane(&self, kernel: &str) -> Result<(), Error>;
-    /// The precision of direct sums, if `asked` was asked for.
+    /// The precision of direct sums if the caller asks for `asked`.
     fn direct_precision(&self, asked: Precision) -> Precision;
-    /// Name of the translations of spherical harmonics, and whether they rotate.
+    /// Name of the translations of spherical harmonics, and whether these translations rotate the axes.
     fn translation(&self, parts: &Parts, order: usize, precision: Precision) -> (&'static str, bool);
-    /// What sums cost.
+    /// The prices of sums.
     fn prices<'a>(&self, request: &'a Fmm, facts: &'a Facts) -> Box<dyn Prices + 'a>;
     /// Bytes of a plan and one evaluation on `threads` threads.
     fn memory(&self, facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> u64;
-    /// The engine of a choice, without points.
+    /// A new engine for a choice, without points.
     fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine>;
 }
 
@@ -122,14 +122,14 @@ impl Processor for Cuda {
         if variant.truncation.is_some_and(|t| t != Truncation::Fixed) && parts.policy.theta().is_some() {
             return refuse("fewer degrees on a GPU", "multipoles of a treecode take all of them there");
         }
-        // Zeros of a matrix save nothing there.
+        // Zeros in a dense matrix save no time on a GPU.
         parts.spherical.truncation = variant.truncation.unwrap_or(Truncation::Fixed);
         Ok(parts)
     }
     fn has_plane(&self, kernel: &str) -> Result<(), Error> {
         Err(Error::Unsupported { operation: "a GPU", reason: format!("kernel {kernel} is of the plane") })
     }
-    /// In f32 with coordinates in one piece, points that lie close together would not keep a tolerance.
+    /// Always f64: in f32, with coordinates in one piece, points that lie close together would not keep a tolerance.
     fn direct_precision(&self, _: Precision) -> Precision {
         Precision::F64
     }

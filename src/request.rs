@@ -1,4 +1,4 @@
-//! What the caller asks for: the builder of a plan.
+//! The request of the caller: the builder of a plan.
 
 use crate::costs::CostModel;
 use crate::variant::{Expansion, ListPolicy, Translation, Truncation, Variant};
@@ -10,27 +10,28 @@ use fmm_traits::{Error, Family, Outputs, Precision};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How sums are computed.
+/// The method that computes the sums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Method {
-    /// The fastest method that keeps the tolerance, by the prices of a [`CostModel`]: equivalent densities, spherical harmonics
-    /// and a treecode where the kernel has them, in the plane Laurent series, or direct summation.
+    /// The fastest method that keeps the tolerance, by the prices of a [`CostModel`]. In space: equivalent densities,
+    /// spherical harmonics and a treecode where the kernel has them, or direct summation. In the plane: Laurent series
+    /// or direct summation.
     #[default]
     Auto,
-    /// The fast method by equivalent densities (Ying, Biros & Zorin 2004).
+    /// FMM by equivalent densities (Ying, Biros & Zorin 2004).
     EquivalentDensities,
-    /// The fast method by spherical harmonics (Gumerov & Duraiswami 2008): Laplace charges and dipoles, gravity.
+    /// FMM by spherical harmonics (Gumerov & Duraiswami 2008): Laplace charges and dipoles, gravity.
     SphericalHarmonics,
-    /// Multipoles straight to targets (Barnes & Hut 1986): O(N log N).
+    /// Treecode: multipoles straight to targets (Barnes & Hut 1986), O(N log N).
     Treecode,
-    /// The fast method of the plane, by Laurent series (Goude & Engblom 2012).
+    /// FMM in the plane by Laurent series (Goude & Engblom 2012).
     Laurent,
-    /// Pair by pair.
+    /// Direct summation over all pairs.
     Direct,
 }
 
 impl Method {
-    /// Its name on the command line and in reports.
+    /// The name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Method::Auto => "auto",
@@ -46,13 +47,12 @@ impl Method {
 /// The CPU as backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cpu {
-    /// Instruction set; `None`: the widest of this machine. Results of different sets differ by
-    /// rounding.
+    /// Instruction set; `None` selects the widest of this machine. Results of different sets differ by rounding.
     pub isa: Option<Isa>,
 }
 
-/// An NVIDIA GPU as backend. Needs its driver and NVIDIA's run-time compiler (NVRTC) when a plan is made, nothing
-/// before: without them a plan is an error.
+/// An NVIDIA GPU as backend. Planning needs the GPU's driver and NVIDIA's run-time compiler (NVRTC), and is an error
+/// without them. Nothing before planning needs either.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cuda {
     /// Number of the device.
@@ -60,17 +60,17 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// What the device says of itself.
+    /// Properties of the device.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] with what is missing.
+    /// [`Error::NoDevice`] with the missing part.
     pub fn info(self) -> Result<DeviceInfo, Error> {
         Ok(self.open(None)?.info().clone())
     }
-    /// Measures what bounds M2L on the device, in some milliseconds.
+    /// Measures the rates that bound M2L on the device, in some milliseconds.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn ceilings(self, precision: Precision) -> Result<Ceilings, Error> {
         let device = self.open(None)?;
         match precision {
@@ -78,13 +78,13 @@ impl Cuda {
             Precision::F64 => device.ceilings::<f64>(),
         }
     }
-    /// The device; compiled stages are kept in `cache`, if given.
+    /// Opens the device. Compiled stages are kept in `cache`, if given.
     pub(crate) fn open(self, cache: Option<&PathBuf>) -> Result<Device, Error> {
         Device::shared(&DeviceOptions { ordinal: self.device, cache: cache.cloned() })
     }
 }
 
-/// Where sums are computed.
+/// The hardware that computes the sums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Backend {
@@ -105,20 +105,20 @@ impl From<Cpu> for Backend {
     }
 }
 
-/// How far a plan or an evaluation is.
+/// The progress of a plan or an evaluation.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Progress {
-    /// What comes next: `tree`, `probe`, `lists`, `operators`, or the name of a [`Stage`](crate::Stage). A plan with a tolerance
-    /// may make trees and measure several times.
+    /// The next phase: `tree`, `probe`, `lists`, `operators`, or the name of a [`Stage`](crate::Stage). A plan with a
+    /// tolerance may make trees and measure several times.
     pub phase: &'static str,
-    /// Fraction done of the plan (first four phases) or of the evaluation, in [0, 1).
+    /// Finished fraction of the plan (first four phases) or of the evaluation, in [0, 1).
     pub fraction: f64,
 }
 
-/// A callback that watches and may cancel by returning `false`.
+/// A progress callback; it cancels by returning `false`.
 pub(crate) type Watch = Arc<dyn Fn(Progress) -> bool + Send + Sync>;
 
-/// A plan in the making. Defaults: tolerance 1e-6, potential only, f64, everything else chosen.
+/// The builder of a [`Plan`](crate::Plan). Defaults: tolerance 1e-6, potential only, f64, everything else chosen.
 #[derive(Clone)]
 pub struct Fmm {
     pub(crate) family: AnyFamily,
@@ -140,7 +140,7 @@ pub struct Fmm {
 }
 
 impl Fmm {
-    /// For the sums of `family`, one of this crate's; see [`Fmm::custom`] for your own.
+    /// A request for sums of `family`, one of this crate's families; see [`Fmm::custom`] for your own.
     pub fn new(family: impl Into<AnyFamily>) -> Self {
         Fmm {
             family: family.into(),
@@ -161,33 +161,34 @@ impl Fmm {
             watch: None,
         }
     }
-    /// For the sums of your own [`Kernel`](crate::Kernel) or [`Family`]; compiles every stage for it.
+    /// A request for sums of your own [`Kernel`](crate::Kernel) or [`Family`]. The call compiles every stage for it.
     pub fn custom<F: Family>(family: F) -> Self {
         Fmm::new(AnyFamily::new(family))
     }
-    /// Relative ℓ2 error promised for each output (crate documentation). The order that keeps it is measured when the plan is
-    /// made. Default 1e-6; in f32 1e-5, or the least error there is.
+    /// Relative ℓ2 error promised for each output (crate documentation). The plan measures the order that keeps the
+    /// tolerance. Default 1e-6; in f32 1e-5, or the smallest error that the method reaches if this error is larger.
     pub fn tolerance(mut self, tolerance: f64) -> Self {
         self.tolerance = Some(tolerance);
         self
     }
-    /// Order p of the expansion, 3 … 16 (spherical harmonics 1 … 40, in the plane 1 … 60), instead of a tolerance. Giving
-    /// both is an error.
+    /// Order p of the expansion instead of a tolerance: 3 … 16 (spherical harmonics 1 … 40, in the plane 1 … 60).
+    /// Giving both is an error.
     pub fn order(mut self, order: usize) -> Self {
         self.order = Some(order);
         self
     }
-    /// What the tolerance bounds. Default the relative ℓ2 error; [`Norm::Max`] is for `PlaneKernel::Harmonic`.
+    /// The error that the tolerance bounds. Default: the relative ℓ2 error. [`Norm::Max`] is for
+    /// `PlaneKernel::Harmonic`.
     pub fn norm(mut self, norm: Norm) -> Self {
         self.norm = norm;
         self
     }
-    /// How. Default [`Method::Auto`].
+    /// The method. Default [`Method::Auto`].
     pub fn method(mut self, method: Method) -> Self {
         self.method = method;
         self
     }
-    /// What each target receives. Default the potential.
+    /// The outputs at each target. Default: the potential.
     pub fn outputs(mut self, outputs: Outputs) -> Self {
         self.outputs = outputs;
         self
@@ -197,7 +198,8 @@ impl Fmm {
         self.precision = precision;
         self
     }
-    /// Leaf capacity, in the plane the desired population. Default: chosen, together with the root cube, from the cost model.
+    /// Leaf capacity; in the plane the desired population. Default: chosen by the cost model, together with the root
+    /// cube.
     pub fn ncrit(mut self, ncrit: usize) -> Self {
         self.ncrit = Some(ncrit);
         self
@@ -207,69 +209,70 @@ impl Fmm {
         self.root = Some((corner, side));
         self
     }
-    /// Number of threads. Default: all. Changes no result.
+    /// Number of threads. Default: all. The number changes no result.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
     }
-    /// Where. Default `Cpu::default()`.
+    /// The backend. Default `Cpu::default()`.
     pub fn backend(mut self, backend: impl Into<Backend>) -> Self {
         self.backend = backend.into();
         self
     }
-    /// Folder that keeps translation operators, and the stages compiled for a GPU, between runs, under a fingerprint of
-    /// all they depend on. Default: they are kept in memory only.
+    /// Folder that keeps translation operators and compiled GPU stages between runs. A file is found by a fingerprint
+    /// of everything it depends on. Default: operators and stages stay in memory only.
     pub fn operator_cache(mut self, folder: impl Into<PathBuf>) -> Self {
         self.cache = Some(folder.into());
         self
     }
-    /// On a GPU no stage runs beside another, so that the seconds of each are its own; an evaluation takes some per cent longer.
-    /// Elsewhere that is always so.
+    /// Runs no GPU stage beside another, so that the seconds of each stage are its own. An evaluation then takes some
+    /// per cent longer. CPU stages always run one after the other.
     pub fn stages_apart(mut self) -> Self {
         self.stages_apart = true;
         self
     }
-    /// What method and leaf sizes are chosen by. Default: the built-in one, so that no choice depends on the machine. A plan
-    /// says in [`Description`](crate::Description) which one it used.
+    /// The cost model that chooses method and leaf sizes. Default: the built-in model, so that no choice depends on the
+    /// machine. [`Description`](crate::Description) reports the model of a plan.
     pub fn cost_model(mut self, costs: CostModel) -> Self {
         self.costs = Arc::new(costs);
         self
     }
-    /// Called before each phase, from the thread that runs it; returning `false` cancels with
-    /// [`Error::Cancelled`] and leaves the plan usable.
+    /// A callback before each phase, from the thread that runs the phase. If the callback returns `false`, the call
+    /// stops with [`Error::Cancelled`] and the plan stays usable.
     pub fn progress(mut self, watch: impl Fn(Progress) -> bool + Send + Sync + 'static) -> Self {
         self.watch = Some(Arc::new(watch));
         self
     }
-    /// How spherical harmonics are translated. Default [`Translation::Rcr`], which is the fastest on a CPU. A GPU multiplies dense
-    /// matrices where that is faster, unless [`Translation::Rcr`] is asked for; it has no other.
+    /// The translation of spherical harmonics. Default [`Translation::Rcr`], the fastest on a CPU. A GPU multiplies
+    /// dense matrices where dense products are faster, unless the caller asks for [`Translation::Rcr`]. A GPU has no
+    /// other translation.
     pub fn translation(mut self, translation: Translation) -> Self {
         self.variant.translation = Some(translation);
         self
     }
-    /// Whether distant pairs use fewer degrees of spherical harmonics. Default [`Truncation::Variable`], on a GPU, where
-    /// fewer save nothing, [`Truncation::Fixed`].
+    /// Whether distant pairs use fewer degrees of spherical harmonics. Default [`Truncation::Variable`]. Fewer degrees
+    /// save nothing on a GPU, where the default is [`Truncation::Fixed`].
     pub fn truncation(mut self, truncation: Truncation) -> Self {
         self.variant.truncation = Some(truncation);
         self
     }
-    /// Lists of the fast multipole method. Default [`ListPolicy::Uvwx`].
+    /// The list policy of the FMM. Default [`ListPolicy::Uvwx`].
     pub fn lists(mut self, lists: ListPolicy) -> Self {
         self.variant.lists = Some(lists);
         self
     }
-    /// Expansion of a treecode. Default [`Expansion::Spherical`] where the kernel has it.
+    /// The expansion of a treecode. Default [`Expansion::Spherical`] where the kernel has it.
     pub fn expansion(mut self, expansion: Expansion) -> Self {
         self.variant.expansion = Some(expansion);
         self
     }
-    /// Opening angle of a treecode: a box of side l is seen as a whole from distance d if l ≤ θ·d. Default: chosen
-    /// with the order. In the plane the θ of the criterion of separation (Goude & Engblom 2012, eq. 2.1).
+    /// The opening angle of a treecode: a target at distance d sees a box of side l as a whole if l ≤ θ·d. In the plane
+    /// the θ of the criterion of separation (Goude & Engblom 2012, eq. 2.1). Default: chosen with the order.
     pub fn theta(mut self, theta: f64) -> Self {
         self.variant.theta = Some(theta);
         self
     }
-    /// Numbers that each source carries.
+    /// Strengths per source.
     ///
     /// # Errors
     /// An output that the kernel does not have.

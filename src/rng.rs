@@ -1,12 +1,12 @@
-//! A small seeded generator (SplitMix64, Steele, Lea & Flood 2014): demos and samples are the same
-//! on every machine and in every version.
+//! A small seeded generator of random numbers (SplitMix64; Steele, Lea & Flood 2014). Demos and samples are the same on
+//! every machine and in every version.
 
-/// The state.
+/// The state of the generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// A stream for each seed.
+    /// A generator with its own stream for each seed.
     pub(crate) fn new(seed: u64) -> Self {
         Rng(seed)
     }
@@ -31,7 +31,7 @@ impl Rng {
     pub(crate) fn below(&mut self, n: usize) -> usize {
         ((self.bits() as u128 * n as u128) >> 64) as usize
     }
-    /// `count` distinct numbers of 0..n in increasing order, or all of them (Floyd's algorithm).
+    /// `count` distinct numbers of 0..n in increasing order, or all n if `count` is larger (Floyd's algorithm).
     pub(crate) fn sample(&mut self, n: usize, count: usize) -> Vec<usize> {
         if count >= n {
             return (0..n).collect();

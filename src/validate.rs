@@ -1,11 +1,11 @@
-//! Checks of what the caller hands in: one pass, the first bad entry named.
+//! Checks of the caller's arrays, each in one pass. An error names the first bad entry.
 
 use fmm_traits::Error;
 
-/// Most points of a kind: indices are 32-bit and one value is reserved.
+/// Largest number of sources or targets: indices are 32-bit, and one value is reserved.
 pub(crate) const MAX_POINTS: usize = u32::MAX as usize - 1;
 
-/// The first entry that is not finite, as an error; rows have `columns` entries.
+/// An error for the first entry that is not finite. Rows have `columns` entries.
 pub(crate) fn finite(array: &'static str, values: &[f64], columns: usize) -> Result<(), Error> {
     match values.iter().position(|v| !v.is_finite()) {
         None => Ok(()),
@@ -13,7 +13,7 @@ pub(crate) fn finite(array: &'static str, values: &[f64], columns: usize) -> Res
     }
 }
 
-/// The number of points in a flat N×`dim` array.
+/// The number of points in a flat N×`dim` array, after checking its shape and entries.
 pub(crate) fn points(array: &'static str, values: &[f64], dim: usize) -> Result<usize, Error> {
     let n = values.len() / dim;
     if !values.len().is_multiple_of(dim) {
@@ -27,10 +27,11 @@ pub(crate) fn points(array: &'static str, values: &[f64], dim: usize) -> Result<
     Ok(n)
 }
 
-/// Extents between which r⁻³, as in Hessians, is a number.
-const EXTENTS: [f64; 2] = [1e-100, 1e100];
+/// The range of extents of points in which r⁻³, as in Hessians, is a finite number.
+const EXTENT_RANGE: [f64; 2] = [1e-100, 1e100];
 
-/// The extent of points (`dim` columns); refuses what is outside [`EXTENTS`]. All in one place is none, no point as well.
+/// The extent of points (`dim` columns). An extent outside [`EXTENT_RANGE`] is an error. The extent is 0 if all points
+/// coincide, or without points.
 pub(crate) fn extent(sources: &[f64], targets: &[f64], dim: usize) -> Result<f64, Error> {
     let mut extent = 0f64;
     for a in 0..dim {
@@ -38,11 +39,11 @@ pub(crate) fn extent(sources: &[f64], targets: &[f64], dim: usize) -> Result<f64
         let (low, high) = column.fold((f64::MAX, f64::MIN), |(low, high), &x| (x.min(low), x.max(high)));
         extent = extent.max(high - low);
     }
-    let [low, high] = EXTENTS;
+    let [low, high] = EXTENT_RANGE;
     if extent <= 0.0 || (low..=high).contains(&extent) { Ok(extent) } else { Err(Error::Extent { extent, low, high }) }
 }
 
-/// An array of `rows` × `columns` finite numbers.
+/// Checks that `values` are `rows` × `columns` finite numbers.
 pub(crate) fn matrix(
     array: &'static str,
     values: &[f64],

@@ -1,18 +1,18 @@
-//! The variants of the fast methods: which expansion, how it is translated, which lists.
+//! The variants of the fast methods: expansion, translation and lists.
 
 pub use fmm_kernels::spherical::{Translation, Truncation};
 
-/// What carries the far field.
+/// The expansion that represents the far field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expansion {
-    /// Spherical harmonics (Gumerov & Duraiswami 2008): charges 1/r, dipoles and masses.
+    /// Spherical harmonics (Gumerov & Duraiswami 2008), for charges 1/r, dipoles and masses.
     Spherical,
-    /// Equivalent densities (Ying, Biros & Zorin 2004): any kernel.
+    /// Equivalent densities (Ying, Biros & Zorin 2004), for any kernel.
     Equivalent,
 }
 
 impl Expansion {
-    /// Its name on the command line and in reports.
+    /// The name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Expansion::Spherical => "spherical",
@@ -21,16 +21,16 @@ impl Expansion {
     }
 }
 
-/// Who meets whom.
+/// The list policy: the rule that decides which boxes interact.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ListPolicy {
     /// U, V, W and X lists (Lashuk et al. 2009).
     Uvwx,
-    /// The same with 119 translations a box instead of 189 (Gumerov & Duraiswami 2008, §2.2.3).
+    /// U, V, W and X lists with 119 translations per box instead of 189 (Gumerov & Duraiswami 2008, §2.2.3).
     Stencil119,
 }
 
-/// What was asked for beyond the method; `None`: the usual.
+/// Options that the caller gave besides the method; `None` selects the default.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Variant {
     pub translation: Option<Translation>,

@@ -1,20 +1,22 @@
-//! What M2L has to do, whatever it takes: the yardstick of its speed.
+//! The necessary work of M2L, as a yardstick of its speed.
 
 use crate::variant::Expansion;
 
-/// Floating-point operations, and the least bytes of memory.
+/// Floating-point operations, and the smallest possible memory traffic in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Work {
     pub operations: f64,
     pub bytes: f64,
 }
 
-/// Of `edges` translations between `boxes` boxes, without transforms or empty places in groups of eight; `wide` bytes a number.
+/// The work of `edges` translations between `boxes` boxes, with `wide` bytes per number. Transforms, and empty places
+/// in groups of eight, do not count.
 ///
-/// * Equivalent densities: a complex product (8 operations) for each frequency of (2p − 1)² p, density and check value; each
-///   spectrum is read once or written once.
-/// * Spherical harmonics by matrices of p² × p²: 2 operations an entry. By rotations: blocks of n + 1 cosines and n sines a
-///   degree, there and back, and (p − m)² entries for each m > 0 twice (Gumerov & Duraiswami 2008, §2.2.2).
+/// * Equivalent densities: a complex product (8 operations) for each of (2p − 1)² p frequencies, each density and each
+///   check value. Each spectrum is read or written once.
+/// * Spherical harmonics by matrices of p² × p²: 2 operations per entry. By rotations: per degree n, blocks of n + 1
+///   cosines and n sines, there and back; and (p − m)² entries for each m, twice for m > 0 (Gumerov & Duraiswami 2008,
+///   §2.2.2).
 pub(crate) fn m2l(
     expansion: Expansion,
     rotations: bool,

@@ -2,7 +2,8 @@
 //!
 //! [`pyramid`]: median splits, four children of equal population, every leaf on the last level.
 //! [`connect`]: the θ-criterion turns the pyramid into the edge lists of the framework.
-//! [`laurent`]: what an edge does, one pair at a time. Execution over whole lists lives in the backends.
+//! [`laurent`]: the operators of an edge, one pair of boxes at a time. Execution over whole lists lives in the
+//! backends.
 
 pub mod complex;
 pub mod connect;

@@ -1,46 +1,47 @@
-//! One pass of selection, in place: points below a pivot to the front, the others behind them.
+//! One pass of selection, in place: moves points below a pivot to the front and the others behind them.
 //!
-//! Eight points at a time, by vectors of AVX-512 or one by one. Both move every point to the same place, so that the
-//! instruction set changes the time and no bit of the result.
+//! Points move eight at a time, by AVX-512 vectors or by scalar code. Both versions move every point to the same place,
+//! so the instruction set changes no bit of the result.
 
 use crate::select::Items;
 
-/// Windows from this length on are moved in blocks of four vectors: the choice of the end to read from waits
-/// for the count of the block before, and is then made a quarter as often.
-const LONG: usize = 192;
-/// Points moved at a time.
+/// Smallest window that is moved in blocks of four vectors. Each choice of the end to read from waits for the count of
+/// the previous block; blocks of four vectors need a quarter as many choices.
+const LONG_WINDOW: usize = 192;
+/// Points in a vector.
 const WIDTH: usize = 8;
-/// Longest block, in points.
-const BLOCK: usize = 4 * WIDTH;
+/// Points in the longest block.
+const MAX_BLOCK: usize = 4 * WIDTH;
 
-/// Moves the points whose coordinate along `axis` is below `pivot` to the front; returns how many they are.
+/// Moves the points whose coordinate along `axis` is below `pivot` to the front. Returns their number.
 pub(crate) fn partition(items: &mut Items, axis: usize, pivot: f64) -> usize {
     #[cfg(target_arch = "x86_64")]
     if avx512::available() {
-        // SAFETY: the features have just been found.
+        // SAFETY: `available` has just found the features.
         return unsafe { avx512::partition(items, axis, pivot) };
     }
     partition_by::<Eight>(items, axis, pivot)
 }
 
-/// As [`partition`], with `V`.
+/// As [`partition`], with eight points in a `V`.
 #[inline(always)]
 fn partition_by<V: Points>(items: &mut Items, axis: usize, pivot: f64) -> usize {
     match items.len() {
         n if n < 2 * WIDTH => one_by_one(items, axis, pivot),
-        // SAFETY: there are two blocks: of 8 of at least 16 points, of 32 of at least 192.
-        n if n < LONG => unsafe { in_blocks::<V, 1>(items, axis, pivot) },
+        // SAFETY: the window holds at least two blocks: at least 16 points for blocks of 8, at least 192 for blocks of
+        // 32.
+        n if n < LONG_WINDOW => unsafe { in_blocks::<V, 1>(items, axis, pivot) },
         // SAFETY: as above.
         _ => unsafe { in_blocks::<V, 4>(items, axis, pivot) },
     }
 }
 
-/// As [`partition`], of a window too short for blocks.
+/// As [`partition`], for a window too short for blocks.
 #[inline(always)]
 fn one_by_one(items: &mut Items, axis: usize, pivot: f64) -> usize {
     let mut cut = 0;
     for i in 0..items.len() {
-        // No branch on data: the swap is done in any case, and undone by the next one below.
+        // No branch on data: every point is swapped to `cut`, and `cut` advances only past points below the pivot.
         let below = items.at[axis][i] < pivot;
         items.swap(i, cut);
         cut += usize::from(below);
@@ -48,22 +49,23 @@ fn one_by_one(items: &mut Items, axis: usize, pivot: f64) -> usize {
     cut
 }
 
-/// As [`partition`], in blocks of `B` ≤ 4 times eight points. Blocks are read from whichever end has less room,
-/// and written to both, the points below the pivot first; two blocks set aside beforehand are the room.
+/// As [`partition`], in blocks of `B` ≤ 4 times eight points. The first and the last block are set aside, which leaves
+/// room at both ends. Each block is read from the end with less room. Its points below the pivot are written to the
+/// front, the others to the back.
 ///
 /// # Safety
-/// There are at least two blocks, and the machine has the instructions of `V`.
+/// The window holds at least two blocks, and the machine has the instructions of `V`.
 #[inline(always)]
 unsafe fn in_blocks<V: Points, const B: usize>(items: &mut Items, axis: usize, pivot: f64) -> usize {
     let (n, block) = (items.len(), B * WIDTH);
     let [x, y] = items.at.each_mut().map(|a| a.as_mut_ptr());
     let all = if axis == 0 { Pointers(x, y, items.id.as_mut_ptr()) } else { Pointers(y, x, items.id.as_mut_ptr()) };
-    let mut aside = ([0.0; 3 * BLOCK], [0.0; 3 * BLOCK], [0; 3 * BLOCK]);
+    let mut aside = ([0.0; 3 * MAX_BLOCK], [0.0; 3 * MAX_BLOCK], [0; 3 * MAX_BLOCK]);
     let rest = Pointers(aside.0.as_mut_ptr(), aside.1.as_mut_ptr(), aside.2.as_mut_ptr());
-    // SAFETY: block ≤ n − block; unread points are `left..right`, the room before them and behind them is
-    // two blocks in all, so after a read from the side with less room both sides have at least a block, of
-    // which each eight points take no more than their number. In the end right ≤ n − block, so that a whole block can be
-    // copied from `left`, and the room is that of the points set aside.
+    // SAFETY: the window holds two blocks, so block ≤ n − block. The unread points are `left..right`. The room before
+    // and behind them is two blocks in all. A block is read from the side with less room, so both sides then have room
+    // for at least a block. Eight points take no more than eight places of this room. At the end right ≤ n − block, so
+    // a whole block can be copied from `left`; the room then is as large as the number of points set aside.
     unsafe {
         all.copy(0, rest, 0, block);
         all.copy(n - block, rest, block, block);
@@ -74,7 +76,7 @@ unsafe fn in_blocks<V: Points, const B: usize>(items: &mut Items, axis: usize, p
             right -= if from_right { block } else { 0 };
             let from = if from_right { right } else { left };
             left += if from_right { 0 } else { block };
-            // All of them are read before any is written.
+            // All points of the block are read before any is written.
             let mut points = [V::load(all, from); B];
             for i in 1..B {
                 points[i] = V::load(all, from + i * WIDTH);
@@ -83,7 +85,8 @@ unsafe fn in_blocks<V: Points, const B: usize>(items: &mut Items, axis: usize, p
                 (low, high) = v.place(all, pivot, low, high);
             }
         }
-        // What is left: less than a block of unread points, and the two blocks. They fit exactly.
+        // Less than a block of unread points is left, and the two blocks set aside. Together they fill the room
+        // exactly.
         let count = 2 * block + right - left;
         all.copy(left, rest, 2 * block, block);
         let odd = count % WIDTH;
@@ -93,7 +96,8 @@ unsafe fn in_blocks<V: Points, const B: usize>(items: &mut Items, axis: usize, p
             rest.copy(i, all, if below { low } else { high }, 1);
             low += usize::from(below);
         }
-        // The room is now of whole vectors, of which two do not overlap and one is written twice in the same place.
+        // The room now consists of whole vectors. With two or more, the two stores of `place` do not overlap; with one,
+        // both stores write the same place.
         for i in (odd..count).step_by(WIDTH) {
             (low, high) = V::load(rest, i).place(all, pivot, low, high);
         }
@@ -101,7 +105,7 @@ unsafe fn in_blocks<V: Points, const B: usize>(items: &mut Items, axis: usize, p
     }
 }
 
-/// The arrays of a window: the coordinate that decides, the other one, the ids.
+/// The arrays of a window: the coordinate along the axis, the other coordinate, the ids.
 #[derive(Clone, Copy)]
 struct Pointers(*mut f64, *mut f64, *mut u32);
 
@@ -123,17 +127,18 @@ impl Pointers {
 
 /// Eight points.
 trait Points: Copy {
-    /// Those at `i..i + WIDTH`.
+    /// Loads the points at `i..i + WIDTH`.
     ///
     /// # Safety
     /// The range lies in the window, and the machine has the instructions of this type.
     unsafe fn load(from: Pointers, i: usize) -> Self;
 
-    /// Puts those below `pivot` at `low` and the others before `high`, each kind in its order, and returns where these are then.
+    /// Writes the points below `pivot` from `low` on and the others before `high`, each kind in its order. Returns the
+    /// new `low` and `high`.
     ///
     /// # Safety
-    /// `low..high` lies in the window, has room for sixteen points or just eight, and what is in it is not needed. The
-    /// machine has the instructions of this type.
+    /// `low..high` lies in the window. It has exactly eight places, or room for eight points at each end. The contents
+    /// of this room are not needed. The machine has the instructions of this type.
     unsafe fn place(self, to: Pointers, pivot: f64, low: usize, high: usize) -> (usize, usize);
 }
 
@@ -144,7 +149,7 @@ struct Eight([f64; WIDTH], [f64; WIDTH], [u32; WIDTH]);
 impl Points for Eight {
     #[inline(always)]
     unsafe fn load(from: Pointers, i: usize) -> Self {
-        // SAFETY: the caller vouches for the range, and arrays of a type are as aligned as the type.
+        // SAFETY: the caller vouches for the range. An array has the alignment of its elements.
         unsafe {
             let (keys, others) = (from.0.add(i).cast::<[f64; WIDTH]>(), from.1.add(i).cast::<[f64; WIDTH]>());
             Eight(keys.read(), others.read(), from.2.add(i).cast::<[u32; WIDTH]>().read())
@@ -159,7 +164,8 @@ impl Points for Eight {
             let is_below = self.0[lane] < pivot;
             // No branch on data.
             let at = if is_below { below } else { above };
-            // SAFETY: `count` places from `low` on and the other places before `high`, which the caller vouches for.
+            // SAFETY: the points go to `count` places from `low` on and to the other places before `high`. The caller
+            // vouches for these places.
             unsafe {
                 to.0.add(at).write(self.0[lane]);
                 to.1.add(at).write(self.1[lane]);
@@ -177,7 +183,7 @@ pub(crate) mod avx512 {
     use super::{Items, Pointers, Points, WIDTH, partition_by};
     use std::arch::x86_64::*;
 
-    /// For each mask, the lanes in it and then the others.
+    /// For each mask: the lanes in the mask, then the other lanes.
     static ORDER: [[u8; WIDTH]; 256] = {
         let mut table = [[0; WIDTH]; 256];
         let mut mask = 0;
@@ -195,7 +201,7 @@ pub(crate) mod avx512 {
         table
     };
 
-    /// Whether this machine has what [`partition`] and the counting of keys need.
+    /// Whether this machine has the features that [`partition`] and the counting of keys need.
     pub fn available() -> bool {
         is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512dq")
@@ -213,7 +219,7 @@ pub(crate) mod avx512 {
         partition_by::<Vectors>(items, axis, pivot)
     }
 
-    /// Eight points: the coordinate that decides, the other one, the ids.
+    /// Eight points: the coordinate along the axis, the other coordinate, the ids.
     #[derive(Clone, Copy)]
     struct Vectors(__m512d, __m512d, __m256i);
 
@@ -231,7 +237,7 @@ pub(crate) mod avx512 {
         }
     }
 
-    // What is inlined into `partition` is compiled for its features.
+    // Functions inlined into `partition` are compiled for its features.
     impl Points for Vectors {
         #[inline(always)]
         unsafe fn load(from: Pointers, i: usize) -> Self {
@@ -247,7 +253,7 @@ pub(crate) mod avx512 {
 
         #[inline(always)]
         unsafe fn place(self, to: Pointers, pivot: f64, low: usize, high: usize) -> (usize, usize) {
-            // SAFETY: the table has eight bytes a mask; the caller vouches for the room and the instructions.
+            // SAFETY: the table has eight bytes per mask. The caller vouches for the room and the instructions.
             unsafe {
                 let mask = _mm512_cmp_pd_mask::<_CMP_LT_OQ>(self.0, _mm512_set1_pd(pivot));
                 let order = _mm_loadl_epi64(ORDER[mask as usize].as_ptr().cast());
@@ -258,7 +264,8 @@ pub(crate) mod avx512 {
                     _mm256_permutevar8x32_epi32(self.2, _mm256_cvtepu8_epi32(order)),
                 );
                 let count = mask.count_ones() as usize;
-                // Lanes of the other kind go to what is not needed, or where the second store puts them as well.
+                // Each store also writes the lanes of the other kind. These lanes go to room that is not needed, or to
+                // places where the second store writes the same points.
                 sorted.store(to, low);
                 sorted.store(to, high - WIDTH);
                 (low + count, high - (WIDTH - count))
@@ -274,7 +281,7 @@ mod tests {
 
     type Partition = fn(&mut Items, usize, f64) -> usize;
 
-    /// Where the points of a window come to stand, and how many are below the pivot.
+    /// The number of points below the pivot, and the points of a window in their new order.
     fn places(n: usize, pivot: f64, by: Partition) -> (usize, Vec<u32>) {
         let mut g = Generator::new(n as u64);
         let mut y: Vec<f64> = (0..n).map(|_| g.uniform()).collect();
@@ -286,7 +293,7 @@ mod tests {
         (cut, id)
     }
 
-    /// A model of the algorithm without arrays: queues of what is unread, written from both ends.
+    /// A model of the algorithm without arrays: a queue of unread points, and outputs written from both ends.
     fn model(n: usize, pivot: f64) -> (usize, Vec<u32>) {
         if n < 16 {
             return places(n, pivot, one_by_one);
@@ -295,9 +302,9 @@ mod tests {
         let key: Vec<f64> = (0..n).map(|_| g.uniform()).collect();
         let block = if n < 192 { 8 } else { 32 };
         let mut unread: std::collections::VecDeque<u32> = (block as u32..(n - block) as u32).collect();
-        // Room before the unread points and behind them.
+        // Room before and behind the unread points.
         let mut room = [block, block];
-        // Those below the pivot from the front on, the others from the back on, eight by eight.
+        // Points below the pivot are written from the front on, the others from the back on, eight by eight.
         let (mut front, mut back) = (Vec::new(), Vec::new());
         let mut take = |points: &[u32], room: &mut [usize; 2]| {
             let (low, mut high): (Vec<u32>, Vec<u32>) = points.iter().partition(|&&i| key[i as usize] < pivot);

@@ -21,7 +21,7 @@ impl PlanePoints {
     pub fn len(&self) -> usize {
         self.order.len()
     }
-    /// Whether there are none.
+    /// Whether there are no points.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
@@ -29,18 +29,18 @@ impl PlanePoints {
 
 /// Writes `points` (N×2) from position `first` on.
 pub(crate) fn fill(all: &mut PlanePoints, first: usize, points: &[f64]) {
-    /// Points a task writes.
-    const RUN: usize = 1 << 12;
+    /// Points that a task writes.
+    const TASK_POINTS: usize = 1 << 12;
     let (x, y, order) = (&mut all.x[first..], &mut all.y[first..], &mut all.order[first..]);
-    let to = x.par_chunks_mut(RUN).zip(y.par_chunks_mut(RUN)).zip(order.par_chunks_mut(RUN));
-    points.par_chunks(2 * RUN).zip(to).enumerate().for_each(|(run, (points, ((x, y), order)))| {
+    let to = x.par_chunks_mut(TASK_POINTS).zip(y.par_chunks_mut(TASK_POINTS)).zip(order.par_chunks_mut(TASK_POINTS));
+    points.par_chunks(2 * TASK_POINTS).zip(to).enumerate().for_each(|(run, (points, ((x, y), order)))| {
         for (i, p) in points.chunks_exact(2).enumerate() {
-            (x[i], y[i], order[i]) = (p[0], p[1], (first + run * RUN + i) as u32);
+            (x[i], y[i], order[i]) = (p[0], p[1], (first + run * TASK_POINTS + i) as u32);
         }
     });
 }
 
-/// The points whose id satisfies `keep`, with ids counted from `from`, and the first of each leaf.
+/// The points whose id satisfies `keep`, and the first point of each leaf. The new ids are counted from `from`.
 pub(crate) fn pick(
     points: &PlanePoints,
     start: &[u32],
@@ -63,7 +63,8 @@ pub(crate) fn pick(
     (kept, kept_start)
 }
 
-/// The points at `positions`, numbered anew, and the first of each leaf, where `start` are those of all points.
+/// The points at `positions`, numbered anew, and the first point of each leaf. `start` holds the first point of each
+/// leaf among all points.
 pub(crate) fn kept(points: &PlanePoints, start: &[u32], positions: &[u32]) -> (PlanePoints, Vec<u32>) {
     assert!(positions.is_sorted(), "positions of points must ascend");
     let at = |x: &[f64]| positions.iter().map(|&i| x[i as usize]).collect();
@@ -72,7 +73,7 @@ pub(crate) fn kept(points: &PlanePoints, start: &[u32], positions: &[u32]) -> (P
     (PlanePoints { x: at(&points.x), y: at(&points.y), order }, start.iter().map(first).collect())
 }
 
-/// The first place of `order` that holds no index of its own.
+/// The first place of `order` whose index is out of range or occurs before.
 pub(crate) fn first_not_of_a_permutation(order: &[u32]) -> Option<usize> {
     let mut seen = vec![0u64; order.len().div_ceil(64)];
     order.iter().position(|&i| {

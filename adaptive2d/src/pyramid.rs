@@ -1,9 +1,9 @@
-//! The asymmetric pyramid: each level splits every box twice in succession at the median, across the
-//! longer side of the box, so that its four children are equally populated (Goude & Engblom 2012, §2).
+//! The asymmetric pyramid: each level splits every box twice in succession at the median, across the longer side, so
+//! that its four children are equally populated (Goude & Engblom 2012, §2).
 //!
-//! The pyramid is complete: box b has the children 4b + 1 … 4b + 4, all leaves are on the last level,
-//! and a box is a run of consecutive leaves. Boxes are shrunk to their points: the centre is that of
-//! their bounding rectangle, the radius reaches the farthest of them.
+//! The pyramid is complete: box b has the children 4b + 1 … 4b + 4, all leaves are on the last level, and a box is a
+//! run of consecutive leaves. Boxes are shrunk to their points: the centre of a box is the centre of the bounding
+//! rectangle of its points, and its radius reaches the farthest point.
 
 pub use crate::points::PlanePoints;
 use crate::points::{fill, first_not_of_a_permutation, kept, pick};
@@ -14,19 +14,20 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Deepest pyramid: 4^15 leaves still have 32-bit names.
+/// Largest depth of a pyramid: 4^15 leaves still have 32-bit names.
 const MAX_DEPTH: usize = 15;
-/// Boxes of fewer points are split on one thread.
-const SEQUENTIAL: usize = 1 << 13;
-/// Smallest length, relative to the root, by which expansions are scaled (a box may be one point at the origin).
-const POINT: f64 = 1.0 / (1u128 << 100) as f64 / (1u128 << 100) as f64;
+/// A box with fewer points is split on one thread.
+const SEQUENTIAL_POINTS: usize = 1 << 13;
+/// Smallest scale of an expansion, in radii of the root. (The radius of a box is 0 if the box is one point at the
+/// origin.)
+const MIN_RELATIVE_SCALE: f64 = 1.0 / (1u128 << 100) as f64 / (1u128 << 100) as f64;
 
 /// How to build a pyramid.
 #[derive(Clone, Copy, Debug)]
 pub struct PyramidOptions {
-    /// Desired population N_d of a leaf, ≥ 1: the depth is that of eq. 5.2.
+    /// Desired population N_d of a leaf, ≥ 1. Eq. 5.2 gives the depth.
     pub population: f64,
-    /// Levels below the root, instead of eq. 5.2.
+    /// Levels below the root, if not by eq. 5.2.
     pub depth: Option<usize>,
 }
 
@@ -45,9 +46,9 @@ pub struct Pyramid {
     pub center: Vec<[f64; 2]>,
     /// Distance from the centre within which all points of a box lie, rounding included (0 for an empty box).
     pub radius: Vec<f64>,
-    /// First source of each leaf, and the end of the last.
+    /// First source of each leaf, and the end of the last leaf.
     source_start: Vec<u32>,
-    /// First target of each leaf, and the end of the last.
+    /// First target of each leaf, and the end of the last leaf.
     target_start: Vec<u32>,
     /// The sources in tree order.
     pub sources: Arc<PlanePoints>,
@@ -82,7 +83,7 @@ impl Bounds {
     const EMPTY: Bounds = Bounds { low: [f64::INFINITY; 2], high: [f64::NEG_INFINITY; 2] };
 
     fn join(self, o: Bounds) -> Bounds {
-        // Plain comparisons compile to one instruction each; there is no NaN.
+        // A plain comparison compiles to one instruction. No coordinate is NaN.
         let less = |a: f64, b: f64| if a < b { a } else { b };
         let more = |a: f64, b: f64| if a > b { a } else { b };
         Bounds {
@@ -91,10 +92,10 @@ impl Bounds {
         }
     }
 
-    /// Bounds of points; large sets in parallel.
+    /// Bounds of points. Large sets are handled in parallel.
     fn of(x: &[f64], y: &[f64]) -> Bounds {
-        if x.len() > SEQUENTIAL {
-            let both = x.par_chunks(SEQUENTIAL).zip(y.par_chunks(SEQUENTIAL));
+        if x.len() > SEQUENTIAL_POINTS {
+            let both = x.par_chunks(SEQUENTIAL_POINTS).zip(y.par_chunks(SEQUENTIAL_POINTS));
             return both.map(|(x, y)| Bounds::of(x, y)).reduce(|| Bounds::EMPTY, Bounds::join);
         }
         const LANES: usize = 8;
@@ -119,14 +120,14 @@ impl Bounds {
         if self.low[0] <= self.high[0] { 0.5 * length(difference(self.high, self.low)) } else { 0.0 }
     }
 
-    /// A bound on the rounding of a distance between points in here, which a radius must cover: a point on the
-    /// rim of one box may be the centre of another, where the expansion of that other is singular.
+    /// A bound on the rounding of a distance between points of the rectangle. A radius must cover this rounding: a
+    /// point on the rim of one box may be the centre of another box, where the expansion of the other box is singular.
     fn rounding(&self) -> f64 {
         let largest = self.low.iter().chain(&self.high).fold(0.0, |m: f64, x| m.max(x.abs()));
         if largest < f64::INFINITY { 16.0 * f64::EPSILON * largest } else { 0.0 }
     }
 
-    /// Centre; that of an empty rectangle is the origin.
+    /// Centre of the rectangle; the origin for an empty rectangle.
     fn center(&self) -> [f64; 2] {
         let mid = |a: usize| self.low[a] + 0.5 * (self.high[a] - self.low[a]);
         if self.low[0] <= self.high[0] { [mid(0), mid(1)] } else { [0.0; 2] }
@@ -166,7 +167,7 @@ fn split(mut items: Items, depth: usize) {
     }
     let bounds = Bounds::of(items.at[0], items.at[1]);
     let axis = bounds.longer();
-    let large = items.len() > SEQUENTIAL;
+    let large = items.len() > SEQUENTIAL_POINTS;
     let (cut, left, right) = halve(&mut items, axis);
     let (mut lower, mut upper) = (bounds, bounds);
     lower.high[axis] = cut;
@@ -191,7 +192,8 @@ fn split(mut items: Items, depth: usize) {
     }
 }
 
-/// The two halves of `items` (not empty) along `axis`, and the coordinate between them; the right one is the larger if they differ.
+/// Splits `items` (not empty) at the median along `axis`. Returns the coordinate between the halves, and the two
+/// halves. If they differ in size, the right half is larger.
 fn halve<'a>(items: &'a mut Items, axis: usize) -> (f64, Items<'a>, Items<'a>) {
     let k = items.len() / 2;
     let cut = select(items, axis, k);
@@ -218,9 +220,9 @@ fn check(points: &[f64], array: &'static str) -> Result<usize, Error> {
         let why = "N×2 coordinates".into();
         return Err(Error::Shape { array, found: points.len(), expected: points.len() + 1, why });
     }
-    // Without an early exit inside a chunk the test is one of vectors.
+    // A chunk has no early exit, so that the compiler uses vectors.
     let finite = |chunk: &[f64]| chunk.iter().fold(true, |all, x| all & x.is_finite());
-    if points.par_chunks(SEQUENTIAL).all(finite) {
+    if points.par_chunks(SEQUENTIAL_POINTS).all(finite) {
         return Ok(points.len() / 2);
     }
     let i = points.iter().position(|x| !x.is_finite()).unwrap_or(0);
@@ -230,8 +232,8 @@ fn check(points: &[f64], array: &'static str) -> Result<usize, Error> {
 impl Pyramid {
     /// Builds the pyramid of `sources` and `targets` (N×2 row-major, finite; `None`: targets are the sources).
     ///
-    /// Separate targets are points like the sources: the median is that of all points, and eq. 5.2 counts the
-    /// mean of both. The result depends on the input only, never on the number of threads.
+    /// Separate targets count as points like the sources: a median is the median of all points, and eq. 5.2 takes the
+    /// mean number of sources and targets. The result depends on the input only, never on the number of threads.
     ///
     /// # Errors
     /// [`Error::Shape`], [`Error::NotFinite`], [`Error::Parameter`] for a population below 1 or a depth above
@@ -278,7 +280,7 @@ impl Pyramid {
         Ok(pyramid)
     }
 
-    /// Centres and radii of all boxes: of leaves from their points, of others from their children.
+    /// Sets the centres and radii of all boxes: of leaves from their points, of other boxes from their children.
     fn shrink(&mut self, points: &PlanePoints, start: &[u32]) {
         let boxes = level_start(self.depth + 1);
         let first = level_start(self.depth);
@@ -292,7 +294,7 @@ impl Pyramid {
             *bounds = Bounds::of(x, y);
             *center = bounds.center();
             let squares = farthest(x, y, *center);
-            // Squares of lengths below 1e-145 underflow: half the diagonal is as good a bound.
+            // Squares of lengths below 1e-145 underflow. Half the diagonal is then the bound.
             let reach = if squares > 1e-290 { squares.sqrt() } else { bounds.half_diagonal() };
             *radius = reach + bounds.rounding();
         });
@@ -313,11 +315,12 @@ impl Pyramid {
         }
     }
 
-    /// The pyramid with the same boxes of the sources and targets at the given positions, in ascending order. Their order is
-    /// 0, 1, … in tree order, and targets are never the sources: no pair is skipped but at distance zero.
+    /// The pyramid with the same boxes, but only with the sources and targets at the given ascending positions. The
+    /// kept points are numbered 0, 1, … in tree order. Targets are never the sources: only pairs at distance zero are
+    /// skipped.
     ///
     /// # Panics
-    /// When positions do not ascend, or lie beyond the points.
+    /// If positions do not ascend, or lie beyond the points.
     pub fn thinned(&self, sources: &[u32], targets: &[u32]) -> Pyramid {
         let (sources, source_start) = kept(&self.sources, &self.source_start, sources);
         let (targets, target_start) = kept(&self.targets, &self.target_start, targets);
@@ -332,13 +335,13 @@ impl Pyramid {
         }
     }
 
-    /// Checks that the public arrays still are such as [`build`](Pyramid::build) and [`thinned`](Pyramid::thinned) make them: a centre and
-    /// a radius for each box, and in tree order as many points as the leaves hold, each index of the caller once. Tasks that
-    /// write the caller's rows rely on that.
+    /// Checks that the public arrays are as [`build`](Pyramid::build) and [`thinned`](Pyramid::thinned) make them: a
+    /// centre and a radius for each box, as many points in tree order as the leaves hold, and each index of the caller
+    /// once. Tasks that write the caller's rows rely on these properties.
     ///
     /// # Errors
-    /// [`Error::Shape`] for an array of another length, [`Error::Edge`] for the leaf of a point that is not the caller's, or is
-    /// there twice.
+    /// [`Error::Shape`] for an array of wrong length. [`Error::Edge`] with the leaf of a point whose index is out of
+    /// range or occurs twice.
     pub fn check(&self) -> Result<(), Error> {
         let boxes = level_start(self.depth + 1);
         let length = |array, found, expected| {
@@ -367,7 +370,7 @@ impl Pyramid {
         Ok(())
     }
 
-    /// Levels below the root: the leaves are on this level.
+    /// Number of the level of the leaves; the root has level 0.
     pub fn depth(&self) -> usize {
         self.depth
     }
@@ -377,7 +380,7 @@ impl Pyramid {
         self.radius.len()
     }
 
-    /// Whether there is no box (only before [`build`](Pyramid::build)).
+    /// Whether there is no box (only without [`build`](Pyramid::build)).
     pub fn is_empty(&self) -> bool {
         self.radius.is_empty()
     }
@@ -412,10 +415,10 @@ impl Pyramid {
         Arc::ptr_eq(&self.sources, &self.targets)
     }
 
-    /// The length by which expansions of box `b` are scaled: its radius, or a tiny positive length where
-    /// that is zero.
+    /// The length by which expansions of box `b` are scaled: its radius, or a tiny positive length if the radius is
+    /// zero.
     pub fn scale(&self, b: usize) -> f64 {
-        let least = if self.radius[0] > 0.0 { self.radius[0] * POINT } else { 1.0 };
+        let least = if self.radius[0] > 0.0 { self.radius[0] * MIN_RELATIVE_SCALE } else { 1.0 };
         self.radius[b].max(least)
     }
 
@@ -440,7 +443,7 @@ impl Hierarchy for Pyramid {
     fn is_leaf(&self, b: usize) -> bool {
         b >= level_start(self.depth)
     }
-    /// The cube of side twice the scale: expansions here see a circle, of half the side.
+    /// The cube whose side is twice the scale. Expansions in the plane use the circle with half the side as radius.
     fn cube(&self, b: usize, _: usize) -> Cube {
         Cube { center: [self.center[b][0], self.center[b][1], 0.0], side: 2.0 * self.scale(b) }
     }

@@ -1,5 +1,5 @@
-//! Selection in place: puts the k-th smallest coordinate at position k, smaller ones before it and larger ones behind
-//! it. It takes little more than one and a half passes (after Floyd & Rivest 1975).
+//! Selection in place: puts the k-th smallest coordinate at position k, smaller coordinates before it and larger
+//! coordinates behind it. Selection takes little more than one and a half passes (after Floyd & Rivest 1975).
 
 use crate::partition::partition;
 
@@ -93,7 +93,7 @@ fn key_of_rank(keys: &[f64], k: usize) -> Option<f64> {
         fn wide(keys: &[f64], k: usize) -> Option<f64> {
             counted(keys, k)
         }
-        // SAFETY: the features have just been found.
+        // SAFETY: `available` has just found the features.
         return unsafe { wide(keys, k) };
     }
     counted(keys, k)

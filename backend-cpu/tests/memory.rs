@@ -1,5 +1,5 @@
-//! What plans say of memory against the allocator: `Solver::bytes`, and that an application allocates nothing for a box.
-//! A binary of its own: the counters see every allocation.
+//! Compares the memory that plans report (`Solver::bytes`) with the allocator, and checks that an application of a plan
+//! allocates nothing per box. This is a separate binary, because the counters see every allocation.
 
 use backend_cpu::{Isa, OctreeSolver, Settings};
 use fmm_families::AnyFamily;
@@ -12,12 +12,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes handed out and not yet returned.
-static LIVE: AtomicI64 = AtomicI64::new(0);
+/// Bytes that are allocated and not yet freed.
+static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
 /// Allocations so far.
-static MADE: AtomicUsize = AtomicUsize::new(0);
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// One test at a time: the counters are those of the process.
+/// Lets one test run at a time: the counters belong to the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -28,13 +28,13 @@ struct Counting;
 // SAFETY: every call goes to the allocator of the system unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size() as i64, Relaxed);
-        MADE.fetch_add(1, Relaxed);
+        LIVE_BYTES.fetch_add(layout.size() as i64, Relaxed);
+        ALLOCATIONS.fetch_add(1, Relaxed);
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size() as i64, Relaxed);
+        LIVE_BYTES.fetch_sub(layout.size() as i64, Relaxed);
         // SAFETY: as the caller promises.
         unsafe { System.dealloc(at, layout) }
     }
@@ -43,8 +43,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Bytes reported and bytes held by a plan of `solver` on the lists of `policy`, after one application to so many sets of
-/// strengths, with the tree.
+/// Bytes that a plan of `solver` on the lists of `policy` reports, bytes that it holds with its tree after one
+/// application to `sets` sets of strengths, and the number of boxes.
 fn measure(
     kind: CloudKind,
     sets: usize,
@@ -55,8 +55,8 @@ fn measure(
     let (points, strengths, mut out) = (kind.points(n, 1), uniform_strengths(n, 1), vec![0.0; sets * n]);
     let strengths = vec![&strengths[..]; sets];
     let mut out: Vec<&mut [f64]> = out.chunks_exact_mut(n).collect();
-    let before = LIVE.load(Relaxed);
-    // Small leaves: what is held for a box outweighs the scratch memory of the threads.
+    let before = LIVE_BYTES.load(Relaxed);
+    // With small leaves, the memory per box outweighs the scratch memory of the threads.
     let tree = build(&points, None, &BuildOptions { ncrit: Some(20), ..Default::default() }).unwrap();
     let lists = policy(&tree).unwrap();
     let solver = solver(tree, lists).unwrap();
@@ -65,10 +65,10 @@ fn measure(
     let forecast = bytes + (sets as u64 - 1) * solver.bytes_of_a_set();
     let ratio = forecast as f64 / solver.bytes() as f64;
     assert!(sets == 1 || (0.8..1.2).contains(&ratio), "{forecast} {}", solver.bytes());
-    (solver.bytes(), LIVE.load(Relaxed) - before, solver.tree().len())
+    (solver.bytes(), LIVE_BYTES.load(Relaxed) - before, solver.tree().len())
 }
 
-/// A plan that fmm-families has compiled.
+/// A plan that `fmm-families` has compiled.
 fn plan_of(
     outputs: Outputs,
     tree: Tree,
@@ -95,13 +95,14 @@ fn reported_bytes_are_those_held() {
         (CloudKind::Ellipsoid, 5, Precision::F64, 8),
     ];
     for (kind, order, precision, sets) in cases {
-        // The first plan also allocates what matrix products keep per thread, whoever calls them.
+        // The first plan also allocates the memory that matrix products keep per thread for any caller.
         pool.install(|| measure(kind, sets, lists, densities(order, precision)));
         let (reported, held, _) = pool.install(|| measure(kind, sets, lists, densities(order, precision)));
         let ratio = reported as f64 / held as f64;
         assert!((0.5..2.0).contains(&ratio), "{}: {reported} reported, {held} held", kind.name());
     }
-    // A treecode has no locals: between two orders it grows by its multipoles and the polynomials of those that are evaluated.
+    // A treecode has no locals. Between two orders, its memory grows by its multipoles and by the polynomials of the
+    // multipoles that are evaluated.
     let options = TreecodeOptions { theta: 0.6, m2p_min_sources: 0 };
     let lists = |tree: &Tree| treecode(tree, &options, expansion::m2p_valid);
     let [small, large] = [6, 12].map(|order| {
@@ -116,7 +117,7 @@ fn reported_bytes_are_those_held() {
     assert!(reported < 5 * rows / 4 && held < reported + rows / 8, "{rows}: {reported} reported, {held} held");
 }
 
-/// Allocations of one application of a plan, which has been applied before, and boxes of the tree.
+/// The number of allocations of one application of a plan that has been applied before, and the number of boxes.
 fn allocations(
     policy: impl Fn(&Tree) -> Result<Lists, Error>,
     solver: impl Fn(Tree, Lists) -> Result<Box<dyn OctreeSolver>, Error>,
@@ -129,14 +130,14 @@ fn allocations(
     let mut out = vec![0.0; n * solver.values()];
     let mut count = 0;
     for _ in 0..3 {
-        let before = MADE.load(Relaxed);
+        let before = ALLOCATIONS.load(Relaxed);
         solver.apply(&strengths, &mut out, &mut |_, _| true).unwrap();
-        count = MADE.load(Relaxed) - before;
+        count = ALLOCATIONS.load(Relaxed) - before;
     }
     (count, solver.tree().len())
 }
 
-/// What is left are tasks of whole stages: some for each stage and level, none for a box or a leaf.
+/// The only allocations are tasks of whole stages: some per stage and level, none per box or leaf.
 #[test]
 fn an_application_allocates_nothing_for_a_box() {
     let _alone = alone();
@@ -151,7 +152,7 @@ fn an_application_allocates_nothing_for_a_box() {
         };
         let solver = |tree, lists| plan_of(outputs, tree, lists, &settings(3), None);
         check("equivalent densities", pool.install(|| allocations(every, solver)));
-        // Of order 24 M2P is no polynomial.
+        // At order 24, M2P does not use polynomials.
         for (order, translation) in [(4, Translation::Rcr), (4, Translation::Domains), (24, Translation::Rcr)] {
             let options = SphericalOptions { translation, truncation: Truncation::Variable };
             let solver = |tree, lists| plan_of(outputs, tree, lists, &settings(order), Some(options));

@@ -1,5 +1,5 @@
-//! List policies and expansions against direct sums, pair by pair: what holds for one holds for any pair of
-//! them that the expansion admits.
+//! List policies and expansions against direct sums, pair by pair. A property of one combination holds for every
+//! combination of policy and expansion that the expansion admits.
 
 use backend_cpu::Isa;
 use backend_cpu::pairwise::Pairwise;
@@ -55,14 +55,14 @@ impl Case {
     }
 }
 
-/// Part of the pairs that the lists leave to the expansion.
+/// The fraction of the pairs that the lists leave to the expansion.
 fn far_share(tree: &Tree, lists: &Lists) -> f64 {
     let pairs = |(t, s): (u32, u32)| (tree.targets_of(t as usize).len() * tree.sources_of(s as usize).len()) as f64;
     1.0 - lists.p2p.iter().map(pairs).sum::<f64>() / (tree.targets.len() * tree.sources.len()) as f64
 }
 
-/// Largest relative ℓ2 error of charges at order `p` over the clouds of the testkit, of the potential or the gradient,
-/// measured with leaves of up to 60 points (docs/notes/spherical-errors.md).
+/// Largest measured relative ℓ2 error of charges at order `p` over the clouds of the testkit, of the potential or the
+/// gradient. Leaves had up to 60 points (docs/notes/spherical-errors.md).
 fn measured<T: Real>(p: usize, gradient: bool) -> f64 {
     let [potential, of_gradient] = match p {
         2 => [2.0e-2, 1.1e-1],
@@ -79,8 +79,9 @@ fn measured<T: Real>(p: usize, gradient: bool) -> f64 {
     rounding + if gradient { of_gradient } else { potential }
 }
 
-/// Errors stay below `slack` times those that were measured, on easy and nasty clouds: leaves of up to 20 points leave
-/// more to the expansion than leaves of 60, and dipoles err more than charges.
+/// Checks that errors stay below `slack` times the measured errors, on easy and nasty clouds. The slack is above 1
+/// because leaves of up to 20 points leave more pairs to the expansion than leaves of 60, and dipoles err more than
+/// charges.
 fn kept<F: Family + Clone + Into<AnyFamily>, T: Real>(family: &F, orders: &[usize], slack: f64) {
     let mut broken = Vec::new();
     for kind in [CloudKind::Uniform, CloudKind::Clustered, CloudKind::Plane, CloudKind::TwoClusters] {
@@ -107,7 +108,8 @@ fn errors_stay_below_those_that_were_measured() {
     kept::<_, f64>(&LaplaceMixed, &[4, 8, 14], 6.0);
 }
 
-/// 80 of 189 translations end at the parent, for more error (the stencil keeps its bound), but within what was measured.
+/// 80 of 189 translations end at the parent. The stencil keeps its error bound; its errors are larger, but below the
+/// measured errors.
 #[test]
 fn the_119_stencil_stays_below_the_errors_that_were_measured() {
     let case = Case::new(&Laplace, CloudKind::Uniform, 4000);
@@ -125,7 +127,7 @@ fn the_119_stencil_stays_below_the_errors_that_were_measured() {
             }
         }
     }
-    // Equivalent densities are not valid so near: the plan says so.
+    // Equivalent densities are not valid at so small a distance, and the plan is an error.
     let refused = Pairwise::new(&tree, &stencil, &Equivalent::new(&Laplace, 3, &[1.0]).unwrap()).err();
     assert!(matches!(refused, Some(Error::Edge { .. })), "{refused:?}");
 }
@@ -139,7 +141,7 @@ fn treecode_errors_fall_with_the_angle_and_the_order() {
             let x = spherical::<Laplace, f64>(&Laplace, p);
             let options = TreecodeOptions { theta, m2p_min_sources: 0 };
             let lists = treecode(&tree, &options, |t, s| Expansion::<f64>::admissible(&x, t, s)).unwrap();
-            // The angle, not direct sums, makes the errors.
+            // The test measures the expansion only if few pairs are summed directly.
             let far = far_share(&tree, &lists);
             assert!(far > if theta < 0.4 { 0.5 } else { 0.8 }, "{} {theta}: {far} of the pairs", kind.name());
             case.errors(&tree, &lists, &x)
@@ -152,7 +154,7 @@ fn treecode_errors_fall_with_the_angle_and_the_order() {
     }
 }
 
-/// The same policy with the other expansion, which refuses more boxes.
+/// A treecode with equivalent densities, which refuse more boxes.
 #[test]
 fn a_treecode_of_equivalent_densities() {
     let case = Case::new(&Laplace, CloudKind::Ellipsoid, 2000);
@@ -167,7 +169,7 @@ fn a_treecode_of_equivalent_densities() {
     assert!(errors[0] < 1e-5 && errors[1] < 1e-4, "{errors:?}");
 }
 
-/// Softened gravity: cores that overlap are kept in P2P by what the caller admits.
+/// Softened gravity: the caller's `admissible` keeps pairs of overlapping cores in P2P.
 #[test]
 fn a_treecode_of_softened_masses() {
     let family = Gravity { g: 1.0, softening: 1e-4 };
@@ -185,7 +187,7 @@ fn a_treecode_of_softened_masses() {
     assert!(errors[0] < 1e-5 && errors[1] < 1e-4, "{errors:?}");
 }
 
-/// Every method agrees with every other: the direct translations give the same sums.
+/// The methods agree: direct translations give the same sums.
 #[test]
 fn direct_translations_give_the_same_sums() {
     let case = Case::new(&Laplace, CloudKind::Ellipsoid, 500);

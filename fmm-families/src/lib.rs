@@ -1,6 +1,6 @@
-//! Families of kernels behind one virtual table, so that plans of different kernels have one type. Everything generic over
-//! the kernel is compiled here for the families of this project, for every instruction set and both precisions: whoever
-//! uses [`AnyFamily`] need not compile it again.
+//! Families of kernels behind one virtual table, so that plans of different kernels have one type. This crate compiles
+//! all code that is generic over the kernel for the families of this project, for every instruction set and both
+//! precisions. A user of [`AnyFamily`] need not compile it again.
 
 mod plane;
 
@@ -21,19 +21,19 @@ use std::sync::Arc;
 /// Facts about the kernel that computes a set of outputs.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// Coordinates of a point.
+    /// Coordinates per point.
     pub dim: usize,
-    /// Numbers per source.
+    /// Strengths per source.
     pub strengths: usize,
-    /// Numbers per target as the kernel yields them.
+    /// Values per target of the kernel.
     pub values: usize,
-    /// Where each output lies among them.
+    /// The columns of each output among the values.
     pub columns: Vec<OutputColumns>,
     /// Whether K(0) counts as 0.
     pub singular: bool,
     /// Whether K(−r) = K(r)ᵀ.
     pub reciprocal: bool,
-    /// Why it has no expansion in spherical harmonics, if it has none.
+    /// An error with the reason if the kernel has no expansion in spherical harmonics.
     pub harmonic: Result<(), Error>,
     /// Components of an equivalent density.
     pub densities: usize,
@@ -43,19 +43,19 @@ pub struct Facts {
     pub homogeneous: bool,
     /// Whether some strengths are derivatives of charges or forces.
     pub dipolar: bool,
-    /// The kernels behind the outputs, whose own facts [`check`](Facts::check) tries; none in the plane.
+    /// The kernels of the outputs, whose facts [`check`](Facts::check) tries; empty in the plane.
     pub members: Vec<Member>,
 }
 
 impl Facts {
-    /// Tries what the kernels state of themselves, for points that span `extent` (0: unknown).
+    /// Tries the stated facts of the kernels, for points that span `extent` (0: unknown).
     ///
     /// # Errors
     /// [`Error::Fact`] with the first fact that does not hold.
     pub fn check(&self, params: &[f64], extent: f64) -> Result<(), Error> {
         facts::check(&self.members, params, extent)
     }
-    /// Components of `output`, 0 when it was not asked for.
+    /// Components of `output`; 0 if the caller did not request it.
     pub fn components(&self, output: Outputs) -> usize {
         self.columns.iter().find(|c| c.output == output).map_or(0, |c| c.columns.len())
     }
@@ -84,12 +84,12 @@ impl<F: Family> Visitor for Ask<'_, F> {
     }
 }
 
-/// Any family of kernels: one of this crate's (`Laplace.into()`), or your own.
+/// Any family of kernels: a family of this workspace (`Laplace.into()`), or your own.
 #[derive(Clone)]
 pub struct AnyFamily(Arc<dyn Dynamic>);
 
 impl AnyFamily {
-    /// Of your own [`Kernel`] or [`Family`].
+    /// Wraps your own [`Kernel`] or [`Family`].
     pub fn new<F: Family>(family: F) -> Self {
         AnyFamily(Arc::new(Erased(family)))
     }
@@ -120,38 +120,38 @@ macro_rules! compiled_here {
 }
 compiled_here!(Laplace, LaplaceDipole, LaplaceMixed, Yukawa, Stokes, StokesPressure, Stresslet, Gravity);
 
-/// Where the points of a family lie.
+/// The space in which the points of a family lie.
 pub enum Place<'a> {
-    /// In space, with what engines there need of it.
+    /// Three-dimensional space, with the functions that its engines need.
     Space(&'a dyn InSpace),
-    /// In the plane.
+    /// The plane.
     Plane(PlaneKernel),
 }
 
-/// What a facade needs of a family.
+/// The functions of a family that the facade needs.
 pub trait Dynamic: Send + Sync {
-    /// Its name.
+    /// Name of the family.
     fn name(&self) -> &'static str;
-    /// Where its points lie.
+    /// The space of the points.
     fn place(&self) -> Place<'_>;
-    /// Its parameters, in the order of its constructor.
+    /// Parameters, in the order of the constructor.
     fn parameters(&self) -> Vec<f64>;
     /// Checks the parameters.
     ///
     /// # Errors
-    /// [`Error::Parameter`] of one that makes no sense, [`Error::TooMany`] parameters.
+    /// [`Error::Parameter`] for a parameter outside its domain, [`Error::TooMany`] parameters.
     fn validate(&self) -> Result<(), Error>;
-    /// The distance below which pairs are summed directly if errors of `tolerance` matter ([`Family::near_radius`]).
+    /// The distance below which pairs must be summed directly for errors of `tolerance` ([`Family::near_radius`]).
     fn near_radius(&self, tolerance: f64) -> f64;
     /// Facts about the kernel that computes `outputs`.
     ///
     /// # Errors
     /// [`Error::NoOutput`], [`Error::UnsupportedOutput`].
     fn facts(&self, outputs: Outputs) -> Result<Facts, Error>;
-    /// The direct sums of each set of strengths: rows of targets × [`Facts::values`].
+    /// The direct sums of each set of strengths, as arrays of targets × [`Facts::values`].
     ///
     /// # Errors
-    /// Those of [`backend_cpu::direct_batch`].
+    /// Errors of [`backend_cpu::direct_batch`].
     fn direct(
         &self,
         outputs: Outputs,
@@ -162,17 +162,17 @@ pub trait Dynamic: Send + Sync {
         isa: Isa,
     ) -> Result<Vec<Vec<f64>>, Error>;
 
-    /// Coordinates of a point.
+    /// Coordinates per point.
     fn dim(&self) -> usize {
         match self.place() {
             Place::Space(_) => 3,
             Place::Plane(_) => 2,
         }
     }
-    /// Its sums over octrees and on a GPU.
+    /// The functions for octrees and GPUs.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] of a family of the plane.
+    /// [`Error::Unsupported`] for a family of the plane.
     fn in_space(&self) -> Result<&dyn InSpace, Error> {
         match self.place() {
             Place::Space(space) => Ok(space),
@@ -181,12 +181,12 @@ pub trait Dynamic: Send + Sync {
     }
 }
 
-/// What the engines in space need of a family.
+/// The functions of a family that engines in space need.
 pub trait InSpace {
-    /// On the CPU, by spherical harmonics if `spherical`, else by equivalent densities.
+    /// A solver on the CPU, by spherical harmonics if `spherical`, else by equivalent densities.
     ///
     /// # Errors
-    /// Those of [`backend_cpu::plan`] and [`backend_cpu::spherical::plan`].
+    /// Errors of [`backend_cpu::plan`] and [`backend_cpu::spherical::plan`].
     fn solver(
         &self,
         outputs: Outputs,
@@ -195,10 +195,10 @@ pub trait InSpace {
         settings: &Settings,
         spherical: Option<SphericalOptions>,
     ) -> Result<Box<dyn OctreeSolver>, Error>;
-    /// The fast method on a GPU, with the near field in f64.
+    /// A fast solver on a GPU, with the near field in f64.
     ///
     /// # Errors
-    /// Those of [`backend_cuda::solver`].
+    /// Errors of [`backend_cuda::solver`].
     fn device_solver(
         &self,
         outputs: Outputs,
@@ -206,11 +206,11 @@ pub trait InSpace {
         precision: Precision,
         points: backend_cuda::Placed,
     ) -> Result<Box<dyn DeviceSolver>, Error>;
-    /// A direct sum on a GPU, in f64: pairs in f32 with coordinates in one piece do not keep a tolerance on points that lie
-    /// close together.
+    /// A direct sum on a GPU, in f64. In f32, with coordinates in one piece, pairs of points that lie close together
+    /// would not keep a tolerance.
     ///
     /// # Errors
-    /// Those of [`backend_cuda::Direct::new`].
+    /// Errors of [`backend_cuda::Direct::new`].
     fn device_sum(
         &self,
         device: &Device,
@@ -220,7 +220,7 @@ pub trait InSpace {
     ) -> Result<Box<dyn Solver>, Error>;
 }
 
-/// The one implementation.
+/// The only implementation of [`Dynamic`] and [`InSpace`] in space.
 struct Erased<F>(F);
 
 impl<F: Family> Dynamic for Erased<F> {

@@ -12,13 +12,13 @@ impl From<PlaneKernel> for AnyFamily {
     }
 }
 
-/// Whether the derivative is computed.
+/// Whether `outputs` need the derivative.
 pub fn has_gradient(outputs: Outputs) -> bool {
     outputs.contains(Outputs::GRADIENT)
 }
 
-/// Rows of a kernel (`PlaneKernel::values`) into rows of the facade: for complex potentials Re φ, Im φ and their gradients,
-/// by ∂φ/∂x = φ′, ∂φ/∂y = iφ′.
+/// Converts rows of a kernel (`PlaneKernel::values`) to rows of the facade. A complex potential gets Re φ, Im φ and
+/// their gradients, by ∂φ/∂x = φ′, ∂φ/∂y = iφ′.
 pub fn widen(kernel: PlaneKernel, gradient: bool, narrow: &[f64], rows: &mut [f64]) {
     if kernel == PlaneKernel::Harmonic && gradient {
         for (to, from) in rows.chunks_exact_mut(6).zip(narrow.chunks_exact(4)) {
@@ -66,7 +66,7 @@ impl Dynamic for PlaneKernel {
             values,
             columns: columns.map(|(output, c)| OutputColumns { output, columns: c.collect() }).collect(),
             singular: true,
-            // Γ/(z_j − z) changes its sign.
+            // Γ/(z_j − z) changes its sign with z_j − z.
             reciprocal: *self == PlaneKernel::Laplace,
             densities: 1,
             checks: 1,
@@ -90,7 +90,7 @@ impl Dynamic for PlaneKernel {
         let at: Vec<f64>;
         let targets = match targets {
             Targets::Points(points) => points,
-            // A source at the place of a target counts 0, whatever its index.
+            // A source at the position of a target contributes 0, whatever its index.
             Targets::Sources => sources,
             Targets::Subset(indices) => {
                 at = indices.iter().flat_map(|&i| &sources[2 * i..2 * i + 2]).copied().collect();
@@ -108,7 +108,7 @@ impl Dynamic for PlaneKernel {
     }
 }
 
-/// Refuses f32.
+/// An error for f32.
 ///
 /// # Errors
 /// [`Error::Unsupported`].

@@ -1,9 +1,9 @@
-//! Sums pair by pair, one at a time: P2P of every expansion.
+//! Sums over pairs of points, one pair at a time: P2P of every expansion.
 
 use fmm_traits::kernel::MAX_COMPONENTS;
 use fmm_traits::{Cloud, Kernel, Real};
 
-/// `values` += the field of `sources` at `targets`. With `same`, both are the same points and target i skips source i.
+/// `values` += the field of `sources` at `targets`. With `same`, targets are the sources and target i skips source i.
 pub(crate) fn add<K: Kernel, T: Real>(
     params: &[f64],
     sources: Cloud<T>,

@@ -7,10 +7,9 @@
 //! | force dipole D (stresslet) | 3 r (r·D·r)/r⁵ | 2μ (3 r·D·r/r⁵ − tr D/r³) |
 //! | sink s | −s r/r³ | 0 |
 //!
-//! The sign of the stresslet is that of the source gradient: up to the sink s = tr D it is
-//! D_jk ∂/∂y_k of the Stokeslet of a unit force along j, D symmetric. The antisymmetric part of D
-//! (a torque) does not contribute. A double layer with normal n and density φ, kernel
-//! 3 r_i r_j r_k n_j φ_k/(4πr⁵), is D = 2μ nφᵀ. Strengths must enter linearly, so the
+//! The stresslet has the sign of the source gradient: up to the sink s = tr D it is D_jk ∂/∂y_k of the Stokeslet of a
+//! unit force along j, D symmetric. The antisymmetric part of D (a torque) does not contribute. A double layer with
+//! normal n and density φ, kernel 3 r_i r_j r_k n_j φ_k/(4πr⁵), is D = 2μ nφᵀ. Strengths must enter linearly, so the
 //! nine entries D_xx, D_xy, … D_zz are the strengths, not n and φ.
 //!
 //! # Why four equivalent components

@@ -1,6 +1,6 @@
 //! The one error type of the workspace. Every variant carries the numbers a caller needs.
 
-/// What can go wrong, with the numbers.
+/// The errors of the workspace.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -16,14 +16,14 @@ pub enum Error {
         /// Its value.
         value: f64,
     },
-    /// Points too far apart, or too close together, for the squares and cubes of their distances.
+    /// Points too far apart, or too close together, for powers of their distances.
     #[error("the points span {extent:e}: powers of their distances stay in the range of f64 from {low:e} to {high:e}")]
     Extent {
         /// Largest side of the box around all points.
         extent: f64,
-        /// Smallest extent of points that are not all one.
+        /// Smallest allowed extent of points that do not all coincide.
         low: f64,
-        /// Largest extent.
+        /// Largest allowed extent.
         high: f64,
     },
     /// An array whose shape does not fit.
@@ -88,14 +88,14 @@ pub enum Error {
         /// What it must satisfy.
         requirement: &'static str,
     },
-    /// A fact that a kernel states of itself and that its values contradict.
+    /// A stated fact of a kernel that its values contradict.
     #[error("{fact} of kernel {kernel} does not hold at r = {r:?}: {stated} gives {expected:e}, found {found:e}")]
     Fact {
         /// Kernel name.
         kernel: &'static str,
         /// Which fact: an item of [`Kernel`](crate::Kernel), or a property that all kernels have.
         fact: &'static str,
-        /// What the kernel states.
+        /// The statement of the kernel.
         stated: String,
         /// Target − source.
         r: [f64; 3],
@@ -114,7 +114,7 @@ pub enum Error {
         kernel: &'static str,
         /// What was asked.
         output: String,
-        /// What there is.
+        /// The outputs that the kernel has.
         supported: String,
     },
     /// An operation that this kernel or plan does not allow.
@@ -125,12 +125,12 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
-    /// The forecast memory does not fit.
+    /// The forecast memory exceeds the free memory.
     #[error("{needed} bytes are needed and {available} are available: {what}")]
     Memory {
-        /// Forecast.
+        /// Forecast bytes.
         needed: u64,
-        /// What the machine has left.
+        /// Free bytes of the machine.
         available: u64,
         /// What the memory is for.
         what: String,
@@ -138,9 +138,9 @@ pub enum Error {
     /// More of something than the integer types hold.
     #[error("{what}: {found} exceeds the limit {limit}")]
     TooMany {
-        /// What is counted.
+        /// The kind of object that is counted.
         what: &'static str,
-        /// How many.
+        /// Number found.
         found: usize,
         /// The limit.
         limit: usize,
@@ -174,7 +174,7 @@ pub enum Error {
     /// The thread pool could not be made.
     #[error("cannot start {threads} threads: {reason}")]
     Threads {
-        /// How many.
+        /// Number of threads.
         threads: usize,
         /// The system's words.
         reason: String,
@@ -190,7 +190,7 @@ pub enum Error {
     /// No CUDA device can be used.
     #[error("no CUDA device: {reason}")]
     NoDevice {
-        /// What is missing: driver, device or the library of the run-time compiler.
+        /// The missing part: driver, device or the library of the run-time compiler.
         reason: String,
     },
     /// The run-time compiler refused a device kernel.
@@ -201,7 +201,7 @@ pub enum Error {
         /// The compiler's words.
         log: String,
     },
-    /// A call of the device's driver failed; [`Error::Memory`] where memory was the reason.
+    /// A call of the device's driver failed. Lack of memory is [`Error::Memory`] instead.
     #[error("{call} failed on the device: {reason}")]
     Device {
         /// The call, with the kernel or buffer it was for.

@@ -62,7 +62,7 @@ pub trait Expansion<T: Real>: Send + Sync {
     fn l2p(&self, at: Cube, local: &[T], targets: &[[f64; 3]], values: &mut [T]);
     /// Finished multipole of `source` → values at targets.
     fn m2p(&self, source: Cube, multipole: &[T], targets: &[[f64; 3]], values: &mut [T]);
-    /// Sources → values at targets, pair by pair. With `same`, both are the same points and target i skips source i.
+    /// Sources → values at targets, pair by pair. With `same`, targets are the sources and target i skips source i.
     fn p2p(&self, sources: Cloud<T>, targets: &[[f64; 3]], same: bool, values: &mut [T]);
     /// Whether the multipole of `source` may be evaluated in all of `at` (M2P).
     fn admissible(&self, at: Cube, source: Cube) -> bool;

@@ -1,8 +1,8 @@
-//! Checks of what kernels state of themselves. A plan tries each fact on a few pairs of points, in microseconds, because
-//! all operators, symmetries and transposes rest on the facts.
+//! Checks of the facts that kernels state about themselves. A plan tries each fact on a few pairs of points, in
+//! microseconds, because all operators, symmetries and transposes rest on the facts.
 //!
-//! With the matrix K(p, r) of a kernel under parameters p, one row per value and one column per strength, a kernel is
-//! held to
+//! Let K(p, r) be the matrix of a kernel under parameters p, with one row per value and one column per strength. The
+//! checks are
 //!
 //! | fact | identity |
 //! |---|---|
@@ -15,17 +15,17 @@
 //!
 //! # Where
 //!
-//! A fact has to hold where a plan uses the kernel. Points that span L have separations up to √3 L, so the pairs tried
-//! have lengths from L/1000 to 1.6 L, in directions that no symmetry maps to each other. A parameter shows where the
-//! kernel changes with it. Such a place is a length x or 1/x for a parameter x, and pairs of about that length are tried
-//! too, if they are within L. A parameter that changes nothing at any of these lengths changes nothing in the sums.
+//! A fact has to hold where a plan uses the kernel. Points that span L have separations up to √3 L. The tried pairs
+//! therefore have lengths from L/1000 to 1.6 L, in directions that no symmetry maps to each other. A kernel may also
+//! change at lengths that its parameters set. For each parameter x, pairs of about the lengths x and 1/x are tried too,
+//! if these lengths are within L. A parameter that changes nothing at any of these lengths changes nothing in the sums.
 //!
 //! # How closely
 //!
-//! Dilations are by h = 1/2 and 1/8. Products with powers of two are exact: a true identity holds to the last bits even
-//! for a kernel that varies fast, and a cut-off is met on both sides or on none. Entries are compared relative to the
-//! largest entry of their row, and rows that underflow are left out. No step of a difference fits all kernels, so
-//! several are tried. The gradient of a kernel that is right agrees with one of them.
+//! Dilations are by h = 1/2 and 1/8. Products with powers of two are exact. A true identity therefore holds to the last
+//! bits even for a kernel that varies fast, and a cut-off is met on both sides of the identity or on neither. Entries
+//! are compared relative to the largest entry of their row. Rows that underflow are left out. No single step of a
+//! difference fits all kernels, so several steps are tried; a right gradient agrees with one of the differences.
 //!
 //! Nothing here is compiled per kernel: all evaluations go through the pointers of a [`Member`].
 
@@ -33,40 +33,43 @@ use crate::kernel::{DERIVATIVE_FACTORS, Family, MAX_PARAMETERS};
 use crate::{Error, Member};
 
 /// Lengths of pairs, in units of the extent of the points.
-const LENGTHS: [f64; 12] = [1.6, 1.1, 0.8, 0.55, 0.34, 0.21, 0.12, 0.06, 0.03, 0.015, 5e-3, 1e-3];
-/// Lengths of pairs in units of a parameter or its inverse, and the range of those that are tried.
+const PAIR_LENGTHS: [f64; 12] = [1.6, 1.1, 0.8, 0.55, 0.34, 0.21, 0.12, 0.06, 0.03, 0.015, 5e-3, 1e-3];
+/// Lengths of pairs in units of a parameter or its inverse.
 const NEAR_PARAMETER: [f64; 2] = [0.7, 1.6];
+/// Range of the tried lengths near parameters, in units of the extent.
 const TRIED_LENGTHS: [f64; 2] = [1e-9, 1.7];
-/// Shortest length, in units of the extent, at which a value that is not finite is an error: shorter pairs may overflow.
+/// Shortest length, in units of the extent, at which a value must be finite. Values of shorter pairs may overflow.
 const FINITE_FROM: f64 = 1e-2;
-/// Extents of points for which a kernel is tried in the units of the caller.
+/// Extents of points for which a kernel is tried in the caller's units.
 const USUAL_EXTENTS: [f64; 2] = [1e-20, 1e20];
-/// Dilations, powers of two.
+/// Factors of dilations, powers of two.
 const DILATIONS: [f64; 2] = [0.5, 0.125];
 /// Largest difference between the sides of an identity, relative to the row.
-const TOLERANCE: f64 = 1e-9;
-/// Largest difference from linearity. It is larger because a kernel may multiply terms by a strength and then cancel them.
+const IDENTITY_TOLERANCE: f64 = 1e-9;
+/// Largest relative difference from linearity. It is larger than [`IDENTITY_TOLERANCE`] because a kernel may multiply
+/// terms by a strength and then cancel them.
 const LINEARITY_TOLERANCE: f64 = 1e-5;
-/// Steps of differences, in units of the length of a pair.
-const STEPS: [f64; 3] = [1e-3, 1e-5, 1e-7];
-/// Largest difference of slopes, relative to the gradient, and the rounding of a value in a difference.
+/// Steps of finite differences, in units of the length of a pair.
+const DIFFERENCE_STEPS: [f64; 3] = [1e-3, 1e-5, 1e-7];
+/// Largest difference between a derivative and a finite difference, relative to the gradient.
 const SLOPE_TOLERANCE: f64 = 1e-4;
-const ROUNDING: f64 = 1e-13;
-/// Rows below are taken to have lost digits by underflow.
+/// Relative rounding error of a value in a finite difference.
+const VALUE_ROUNDING: f64 = 1e-13;
+/// A row whose largest entry is smaller may have lost digits by underflow.
 const UNDERFLOW: f64 = 1e-280;
-/// The pairs at which derivatives are tried: every third.
+/// Derivatives are tried at every third pair.
 const DERIVATIVE_STRIDE: usize = 3;
 
-/// Checks the parameters of a family, and their number.
+/// Checks the parameters of a family and their number.
 ///
 /// # Errors
-/// Those of [`Family::validate`]; [`Error::TooMany`] for more than [`MAX_PARAMETERS`].
+/// Errors of [`Family::validate`]; [`Error::TooMany`] for more than [`MAX_PARAMETERS`] parameters.
 pub fn validate<F: Family>(family: &F) -> Result<(), Error> {
     family.validate()?;
     count(&family.parameters())
 }
 
-/// Refuses more parameters than the arrays of the backends hold.
+/// An error for more parameters than the arrays of the backends hold.
 fn count(params: &[f64]) -> Result<(), Error> {
     if params.len() > MAX_PARAMETERS {
         return Err(Error::TooMany { what: "parameters of a kernel", found: params.len(), limit: MAX_PARAMETERS });
@@ -74,15 +77,16 @@ fn count(params: &[f64]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Tries the facts of each of `members`, under the parameters `params`, at separations of points that span `extent`
-/// (0: unknown, taken as 1). The same kernel is tried once.
+/// Tries the facts of each of `members`, under the parameters `params`, at separations of points that span `extent` (0:
+/// unknown, taken as 1). A kernel that occurs twice is tried once.
 ///
 /// # Errors
 /// [`Error::Fact`] with the first fact that does not hold; [`Error::TooMany`] parameters.
 pub fn check(members: &[Member], params: &[f64], extent: f64) -> Result<(), Error> {
     count(params)?;
     let extent = if extent > 0.0 { extent } else { 1.0 };
-    // Beyond the usual extents powers of a length overflow, and backends compute in units of the points.
+    // Powers of lengths overflow beyond the usual extents. Backends compute in units of the points, and so does the
+    // check there.
     let unit = if (USUAL_EXTENTS[0]..=USUAL_EXTENTS[1]).contains(&extent) { 1.0 } else { extent.log2().round().exp2() };
     let usual = pairs(params, extent);
     for (k, member) in members.iter().enumerate() {
@@ -100,9 +104,9 @@ pub fn check(members: &[Member], params: &[f64], extent: f64) -> Result<(), Erro
     Ok(())
 }
 
-/// The separations to try, for points that span `extent`.
+/// The separations at which a kernel is tried, for points that span `extent`.
 fn pairs(params: &[f64], extent: f64) -> Vec<[f64; 3]> {
-    let mut lengths: Vec<f64> = LENGTHS.iter().map(|x| x * extent).collect();
+    let mut lengths: Vec<f64> = PAIR_LENGTHS.iter().map(|x| x * extent).collect();
     for p in params {
         for length in [p.abs(), 1.0 / p.abs()] {
             let near = NEAR_PARAMETER.map(|x| x * length).into_iter();
@@ -111,7 +115,7 @@ fn pairs(params: &[f64], extent: f64) -> Vec<[f64; 3]> {
     }
     let count = lengths.len() as f64;
     let direction = |k: f64| {
-        // A spiral from pole to pole in steps of the golden angle, off the poles and the equator.
+        // The directions lie on a spiral from pole to pole in steps of the golden angle, off the poles and the equator.
         let z = 1.0 - (2.0 * k + 0.9) / count;
         let (rho, turn) = ((1.0 - z * z).sqrt(), 2.399963 * k + 0.4);
         [rho * turn.cos(), rho * turn.sin(), z]
@@ -119,7 +123,7 @@ fn pairs(params: &[f64], extent: f64) -> Vec<[f64; 3]> {
     lengths.iter().enumerate().map(|(k, length)| direction(k as f64).map(|x| x * length)).collect()
 }
 
-/// K(p, r): entry `i` of column `j` at `values·j + i`.
+/// The matrix K(p, r): the entry of value `i` and strength `j` is at `values·j + i`.
 struct Matrix {
     values: usize,
     entries: Vec<f64>,
@@ -137,17 +141,17 @@ impl Matrix {
     }
 }
 
-/// The largest size; NaN if one is NaN.
+/// The largest magnitude; NaN if a number is NaN.
 fn largest(x: impl IntoIterator<Item = f64>) -> f64 {
     x.into_iter().fold(0.0, |most: f64, x| if x.is_nan() || most.is_nan() { f64::NAN } else { most.max(x.abs()) })
 }
 
-/// Whether two numbers differ by more than `tolerance`. NaN differs from all.
+/// Whether two numbers differ by more than `tolerance`. NaN differs from every number.
 fn differ(a: f64, b: f64, tolerance: f64) -> bool {
     (a - b).abs().partial_cmp(&tolerance).is_none_or(|order| order.is_gt())
 }
 
-/// Strengths for pair `k`: all signs, not all of one size from pair to pair.
+/// Strengths for pair `k`, of both signs. Their size varies from pair to pair.
 fn strengths(k: usize, count: usize) -> Vec<f64> {
     let size = [1.0, -37.0, 0.02][k % 3];
     (0..count).map(|j| size * [0.83, -0.61, 1.27, -0.45, 0.94][j % 5]).collect()
@@ -169,8 +173,9 @@ impl Trial<'_> {
                 tried.push((k, r, matrix));
             }
         }
-        // The lengths of parameters are for dilation: far below all others a kernel may have cancelled its digits.
-        let usual = || tried.iter().take_while(|(k, ..)| *k < LENGTHS.len());
+        // Pairs at lengths of parameters are only for dilation: far below the other lengths a kernel may have cancelled
+        // its digits.
+        let usual = || tried.iter().take_while(|(k, ..)| *k < PAIR_LENGTHS.len());
         usual().try_for_each(|(k, r, matrix)| self.linear(*k, *r, matrix))?;
         self.at_zero()?;
         for h in DILATIONS {
@@ -218,7 +223,7 @@ impl Trial<'_> {
         Matrix { values, entries }
     }
 
-    /// Whether all entries are finite. Those of a short pair may overflow, and then the pair is left out.
+    /// Whether all entries are finite. Entries of a short pair may overflow; the pair is then left out.
     fn finite(&self, matrix: &Matrix, r: [f64; 3], extent: f64) -> Result<bool, Error> {
         let Some(k) = matrix.entries.iter().position(|x| !x.is_finite()) else { return Ok(true) };
         let length = r.iter().map(|x| x * x).sum::<f64>().sqrt();
@@ -258,7 +263,7 @@ impl Trial<'_> {
         })
     }
 
-    /// The rule of the module [`kernel`](crate::kernel).
+    /// Checks the rule of the module [`kernel`](crate::kernel).
     fn dilation(&self, dilated: &[f64], h: f64, r: [f64; 3]) -> Result<(), Error> {
         let (found, unit) = (self.matrix(self.params, r.map(|x| h * x)), self.matrix(dilated, r));
         let degree = |i, j| (self.member.value_degree)(i) + (self.member.strength_degree)(j);
@@ -270,12 +275,12 @@ impl Trial<'_> {
                 continue;
             }
             let size = size.max(largest((0..self.member.strengths).map(expected)));
-            let wrong = |j: &usize| differ(expected(*j), found.at(i, *j), TOLERANCE * size);
+            let wrong = |j: &usize| differ(expected(*j), found.at(i, *j), IDENTITY_TOLERANCE * size);
             let Some(j) = (0..self.member.strengths).find(wrong) else { continue };
             let [v, s] = [(self.member.value_degree)(i), (self.member.strength_degree)(j)];
             let power = (found.at(i, j) / unit.at(i, j)).ln() / h.ln();
             let fact = match () {
-                // The values are as if of another degree.
+                // The values fit another degree.
                 _ if (power - power.round()).abs() < 1e-6 && (0..self.member.strengths).all(|j| wrong(&j)) => {
                     "value_degree"
                 }
@@ -303,7 +308,7 @@ impl Trial<'_> {
             let size = largest(back.row(i).chain(matrix.column(i).iter().copied()));
             for j in 0..self.member.strengths {
                 let (expected, found) = (matrix.at(j, i), back.at(i, j));
-                if size > UNDERFLOW && differ(expected, found, TOLERANCE * size) {
+                if size > UNDERFLOW && differ(expected, found, IDENTITY_TOLERANCE * size) {
                     let stated = format!("RECIPROCAL = true (value {i} of strength {j} as value {j} of {i} at -r)");
                     return Err(self.wrong("RECIPROCAL", stated, opposite, expected, found));
                 }
@@ -312,7 +317,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Values that come with derivatives are those of `eval`, and derivatives are slopes.
+    /// Checks that values that come with derivatives equal the values of `eval`, and that derivatives are slopes.
     fn derivatives(&self, k: usize, r: [f64; 3]) -> Result<(), Error> {
         let fact = ["eval", "eval_gradient", "eval_hessian"][self.member.derived];
         let n = self.member.values / DERIVATIVE_FACTORS[self.member.derived];
@@ -321,12 +326,12 @@ impl Trial<'_> {
         (self.member.underived)(self.params, &r, &q, &mut plain);
         let size = largest(plain.iter().copied());
         for (i, (&expected, &found)) in plain.iter().zip(&here).enumerate() {
-            if size > UNDERFLOW && differ(expected, found, TOLERANCE * size) {
+            if size > UNDERFLOW && differ(expected, found, IDENTITY_TOLERANCE * size) {
                 return Err(self.wrong(fact, format!("value {i} of eval"), r, expected, found));
             }
         }
         let mut first = Ok(());
-        for step in STEPS {
+        for step in DIFFERENCE_STEPS {
             let slopes = self.slopes(fact, step, r, &q, &here, n);
             if slopes.is_ok() {
                 return Ok(());
@@ -336,8 +341,8 @@ impl Trial<'_> {
         first
     }
 
-    /// Compares the derivatives in `here`, values at `r` with their gradients and Hessians, with differences over a
-    /// `step` in units of the length of `r`. There are `n` values.
+    /// Compares the derivatives in `here` with finite differences over a `step`, in units of the length of `r`. `here`
+    /// holds `n` values at `r` with their gradients and Hessians.
     fn slopes(
         &self,
         fact: &'static str,
@@ -354,7 +359,7 @@ impl Trial<'_> {
                 at[axis] += step;
                 (at[axis], self.values(self.params, at, q))
             });
-            // All that has a derivative: values, and gradients where there are Hessians.
+            // Everything with a derivative: values, and gradients where there are Hessians.
             for i in 0..if self.member.derived == 2 { 4 * n } else { n } {
                 let of_gradient = |i: usize| ((i - n) / 3, (i - n) % 3);
                 let place = |axis: usize| match i < n {
@@ -363,7 +368,7 @@ impl Trial<'_> {
                 };
                 let slope = (plus.1[i] - minus.1[i]) / (plus.0 - minus.0);
                 let size = largest((0..3).map(|a| here[place(a)])).max(slope.abs());
-                let rounding = ROUNDING * largest([plus.1[i], minus.1[i], here[i]]) / step;
+                let rounding = VALUE_ROUNDING * largest([plus.1[i], minus.1[i], here[i]]) / step;
                 let stated = here[place(axis)];
                 if size > UNDERFLOW && size.is_finite() && differ(slope, stated, SLOPE_TOLERANCE * size + rounding) {
                     let what = format!("the slope of value {i} along axis {axis}");

@@ -1,11 +1,11 @@
 //! Green's functions, written once.
 //!
-//! A [`Kernel`] is a pairwise function: strengths at a source in, values at a target out. It
-//! knows no tree, no expansion, no device. Its author writes [`Kernel::eval`] and a few facts.
+//! A [`Kernel`] is a pairwise function: strengths at a source in, values at a target out. A kernel knows no tree, no
+//! expansion and no device. Its author writes [`Kernel::eval`] and a few facts.
 //!
-//! A [`Family`] is what a plan is made for. What a source carries (charge, dipole, stresslet),
-//! what an equivalent density is, and what a target receives (potential, gradient, pressure) may
-//! be different kernels of one family; every plain kernel is a family by itself.
+//! A plan is made for a [`Family`] of kernels. Kernels of one family may differ in what a source carries (charge,
+//! dipole, stresslet), in the equivalent density, and in what a target receives (potential, gradient, pressure). Every
+//! plain kernel is a family by itself.
 //!
 //! # Dilation
 //!
@@ -23,14 +23,15 @@ use std::{fmt::Debug, marker::PhantomData};
 /// Upper bound on the strengths or values of any kernel, wrappers included (the Hessian of a
 /// three-component potential has 3·(1+3+6) = 30 values).
 pub const MAX_COMPONENTS: usize = 10 * MAX_POTENTIALS;
-/// Most values of a kernel before derivatives are added.
+/// Largest number of values of a kernel, without derivatives.
 pub const MAX_POTENTIALS: usize = 6;
-/// Most strengths of a source.
+/// Largest number of strengths of a source.
 pub const MAX_STRENGTHS: usize = 9;
-/// Most parameters of a kernel. More are an error of [`facts::validate`](crate::facts::validate).
+/// Largest number of parameters of a kernel. A larger number is an error of
+/// [`facts::validate`](crate::facts::validate).
 pub const MAX_PARAMETERS: usize = 16;
 
-/// Refuses to compile a kernel with more values or strengths than the arrays of the backends hold.
+/// Stops the compilation of a kernel with more values or strengths than the arrays of the backends hold.
 pub const fn assert_limits<K: Kernel>() {
     let enough = K::VALUES >= 1 && K::VALUES <= MAX_POTENTIALS * DERIVATIVE_FACTORS[K::DERIVED];
     assert!(enough, "VALUES of a kernel is not 1 to 6 (MAX_POTENTIALS)");
@@ -38,43 +39,42 @@ pub const fn assert_limits<K: Kernel>() {
     assert!(enough, "STRENGTHS of a kernel is not 1 to 9 (MAX_STRENGTHS)");
 }
 
-/// Numbers per value: the value, with its gradient, with its Hessian.
+/// Numbers per value: the value alone, with its gradient, with its gradient and Hessian.
 pub(crate) const DERIVATIVE_FACTORS: [usize; 3] = [1, 4, 10];
 
-/// A pairwise function, written once over any [`Lane`]. Required: [`NAME`](Kernel::NAME),
-/// [`eval`](Kernel::eval) and [`value_degree`](Kernel::value_degree); all else has defaults. Every plan tries the facts
-/// against `eval` and refuses a kernel with a wrong one ([`facts`](crate::facts)).
+/// A pairwise function, written once over any [`Lane`]. [`NAME`](Kernel::NAME), [`eval`](Kernel::eval) and
+/// [`value_degree`](Kernel::value_degree) are required; all other items have defaults. Every plan tries the facts
+/// against `eval` and refuses a kernel with a wrong fact ([`facts`](crate::facts)).
 ///
-/// Mark `eval`, what else of it you write over lanes, and its helpers `#[inline(always)]`: the
-/// instruction set is enabled in the function that calls them, and a body that is not inlined
-/// there calls a function for each vector operation (an example took 8 s instead of well under one). Write loops, not closures
-/// (`std::array::from_fn`): those are inlined as the compiler likes (velocities of Stokeslets, 18 times slower).
+/// Mark `eval`, other functions of the trait that you write over lanes, and their helpers `#[inline(always)]`. The
+/// calling function enables the instruction set. A body that is not inlined there calls a function for each vector
+/// operation (an example took 8 s instead of well under one). Write loops, not closures (`std::array::from_fn`): the
+/// compiler does not always inline closures (velocities of Stokeslets became 18 times slower).
 pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     /// Name used in reports, fingerprints and as the CUDA function name (an identifier).
     const NAME: &'static str;
     /// Spatial dimension.
     const DIM: usize = 3;
-    /// Numbers a source carries.
+    /// Strengths per source.
     const STRENGTHS: usize = 1;
-    /// Numbers a target receives.
+    /// Values per target.
     const VALUES: usize = 1;
-    /// The highest derivative of the values that plans may be asked for: 1, the gradient, or 2, the Hessian. What lies above
-    /// is not compiled; most of the time of compiling a kernel goes to its Hessian.
+    /// The highest derivative of the values that a plan may ask for: 1 for the gradient, 2 for the Hessian. Higher
+    /// derivatives are not compiled. Most of the compile time of a kernel goes to its Hessian.
     const DERIVATIVES: usize = 2;
-    /// Whether the kernel is infinite at r = 0. A singular kernel must yield exactly 0 there
-    /// ([`Lane::rsqrt`] does that by itself).
+    /// Whether the kernel is infinite at r = 0. A singular kernel must yield exactly 0 there ([`Lane::rsqrt`] does so
+    /// by itself).
     const SINGULAR: bool = true;
-    /// Whether K(−r) = K(r)ᵀ, so that `apply_transpose` is `apply` with the roles exchanged and operators of
-    /// opposite offsets are one. A kernel that is not (one odd in r, say) must say so: a plan refuses a claim that
-    /// does not hold ([`facts`](crate::facts)).
+    /// Whether K(−r) = K(r)ᵀ. Then `apply_transpose` is `apply` with the roles exchanged, and opposite offsets share
+    /// operators. A kernel without this property (odd in r, for example) must set `false`: a plan refuses a wrong claim
+    /// ([`facts`](crate::facts)).
     const RECIPROCAL: bool = Self::VALUES == Self::STRENGTHS;
     /// Derivatives that follow the values: 1 in [`Gradient`], 2 in [`Hessian`].
     #[doc(hidden)]
     const DERIVED: usize = 0;
 
-    /// The kernel: `values` ← K(r)·`strengths`, r = target − source. `r` has `DIM` entries,
-    /// `strengths` `STRENGTHS`, `values` `VALUES` (overwritten), `params` those of
-    /// [`parameters`](Kernel::parameters).
+    /// The kernel: `values` ← K(r)·`strengths`, r = target − source. `r` has `DIM` entries, `strengths` has
+    /// `STRENGTHS`, `values` has `VALUES` (overwritten). `params` are the [`parameters`](Kernel::parameters).
     fn eval<V: Lane>(params: &[V], r: &[V], strengths: &[V], values: &mut [V]);
 
     /// Values, then the gradient (∂x, ∂y, ∂z of value 0, of value 1, …) with respect to the
@@ -98,8 +98,7 @@ pub trait Kernel: Clone + Debug + Send + Sync + 'static {
         let _ = j;
         0
     }
-    /// The parameters after a dilation by `h`; `None` for a kernel without parameters that change
-    /// (homogeneous).
+    /// The parameters after a dilation by `h`; `None` for a homogeneous kernel, none of whose parameters change.
     fn dilated(params: &[f64], h: f64) -> Option<Vec<f64>> {
         let _ = (params, h);
         None
@@ -120,7 +119,7 @@ pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     fn validate(&self) -> Result<(), Error> {
         Ok(())
     }
-    /// [`eval`](Kernel::eval) in f64 of the kernel whose derivatives these are.
+    /// [`eval`](Kernel::eval) in f64 of the kernel without its derivatives.
     #[doc(hidden)]
     fn underived() -> crate::member::Eval {
         Self::eval::<f64>
@@ -229,7 +228,7 @@ pub fn hessian_by_dual<K: Kernel, V: Lane>(params: &[V], r: &[V], strengths: &[V
     }
 }
 
-/// What a target receives, as a set.
+/// A set of outputs of a target.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Outputs(u8);
 
@@ -253,7 +252,7 @@ impl Outputs {
     pub const fn empty() -> Outputs {
         Outputs(0)
     }
-    /// Whether nothing is asked for.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -261,7 +260,7 @@ impl Outputs {
     pub const fn contains(self, other: Outputs) -> bool {
         self.0 & other.0 == other.0
     }
-    /// What is in `self` but not in `other`.
+    /// The outputs in `self` but not in `other`.
     pub const fn minus(self, other: Outputs) -> Outputs {
         Outputs(self.0 & !other.0)
     }
@@ -277,29 +276,29 @@ impl std::ops::BitOr for Outputs {
     }
 }
 
-/// Where one requested output lies among the values of the kernel chosen by [`Family::visit`].
+/// The columns of one requested output among the values of the kernel chosen by [`Family::visit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputColumns {
-    /// Which output.
+    /// The output.
     pub output: Outputs,
-    /// For each component of the output as the user sees it, the value index; a full Hessian
-    /// repeats the index of a symmetric entry.
+    /// For each component of the output as the user sees it, the index of a value. A full Hessian repeats the index of
+    /// a symmetric entry.
     pub columns: Vec<usize>,
 }
 
 /// Receives the kernels that compute the outputs of a plan (a closure generic over types).
 pub trait Visitor {
-    /// What the visit returns.
+    /// The result of the visit.
     type Output;
     /// `S`: strengths → requested values. `E`: equivalent densities → the same values.
     fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output;
 }
 
-/// What a plan is made for: the kernels that belong together. Every [`Kernel`] is a family; a
-/// type implements this trait itself when its sources, equivalent densities and outputs differ.
+/// The kernels of one plan, which belong together. Every [`Kernel`] is a family. A type implements this trait itself if
+/// its sources, equivalent densities and outputs differ.
 ///
-/// All members share the parameters and the scale. `Check` and `Equivalent` have the same values;
-/// `Equivalent` is square up to its own null space.
+/// All members share the parameters and the scale. `Check` and `Equivalent` have the same values. `Equivalent` is
+/// square up to its own null space.
 pub trait Family: Clone + Debug + Send + Sync + 'static {
     /// Source → values at the targets.
     type Source: Kernel;
@@ -318,8 +317,8 @@ pub trait Family: Clone + Debug + Send + Sync + 'static {
     fn scale(&self) -> f64;
     /// Checks the parameters.
     fn validate(&self) -> Result<(), Error>;
-    /// Distance within which pairs must be summed directly for a relative error `tolerance`
-    /// (softened kernels, whose far field is that of the unsoftened one). 0: none.
+    /// Distance within which pairs must be summed directly for a relative error `tolerance`; 0 for no such distance. A
+    /// softened kernel has one: its far field is that of the unsoftened kernel.
     fn near_radius(&self, tolerance: f64) -> f64 {
         let _ = tolerance;
         0.0
@@ -332,14 +331,14 @@ pub trait Family: Clone + Debug + Send + Sync + 'static {
             _ => Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN,
         }
     }
-    /// Calls `visitor` with the kernels for `outputs`, or says which output is missing.
+    /// Calls `visitor` with the kernels for `outputs`. The error names a missing output.
     fn visit<W: Visitor>(&self, outputs: Outputs, visitor: W) -> Result<W::Output, Error> {
         check_outputs(self, outputs)?;
         Ok(visit_derivatives::<Self::Source, Self::Far, W>(outputs, visitor))
     }
 }
 
-/// Refuses an empty set of outputs and one that `family` does not have.
+/// An error for an empty set of outputs, and for an output that `family` does not have.
 pub fn check_outputs<F: Family>(family: &F, outputs: Outputs) -> Result<(), Error> {
     let missing = outputs.minus(family.outputs());
     if outputs.is_empty() {
@@ -360,7 +359,8 @@ const fn most_derivatives<S: Kernel, E: Kernel>() -> usize {
     if S::DERIVATIVES < E::DERIVATIVES { S::DERIVATIVES } else { E::DERIVATIVES }
 }
 
-/// Visits with `S`/`E` extended by as many derivatives as `outputs` need. Those above [`Kernel::DERIVATIVES`] do not exist.
+/// Visits with `S` and `E` extended by as many derivatives as `outputs` need. Derivatives above [`Kernel::DERIVATIVES`]
+/// do not exist.
 #[expect(clippy::collapsible_if, reason = "the outer condition decides what is compiled")]
 pub fn visit_derivatives<S: Kernel, E: Kernel, W: Visitor>(outputs: Outputs, visitor: W) -> W::Output {
     let n = S::VALUES;
@@ -374,7 +374,7 @@ pub fn visit_derivatives<S: Kernel, E: Kernel, W: Visitor>(outputs: Outputs, vis
         .filter(|(o, _)| outputs.contains(*o))
         .map(|&(output, _)| OutputColumns { output, columns: layout(output) })
         .collect();
-    // Each `const` is known before anything is compiled.
+    // The compiler evaluates each `const` condition before it compiles the branch.
     if const { most_derivatives::<S, E>() >= 2 } {
         if outputs.contains(Outputs::HESSIAN) {
             return visitor.visit::<Hessian<S>, Hessian<E>>(columns);

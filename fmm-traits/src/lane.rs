@@ -1,11 +1,10 @@
 //! The numbers a kernel is written over, and the closed set of operations it may use.
 //!
-//! A Green's function is one generic Rust function over a [`Lane`]. The same body then runs over
-//! scalars (`f32`, `f64`), SIMD vectors (`backend-cpu`), dual numbers ([`crate::dual::Dual`],
-//! which yield gradients and Hessians) and the recorder ([`crate::record`](mod@crate::record), which prints it as
-//! CUDA C). Everything a kernel can do is listed here: + − × ÷, negation, fused multiply-add,
-//! square root and its reciprocal, exp, ln, sin, cos, comparison and selection. Loops over
-//! components and helper functions are plain Rust; a branch on data goes through
+//! A Green's function is one generic Rust function over a [`Lane`]. The same body then runs over scalars (`f32`,
+//! `f64`), SIMD vectors (`backend-cpu`), dual numbers ([`crate::dual::Dual`], which yield gradients and Hessians) and
+//! the recorder ([`crate::record`](mod@crate::record), which prints the body as CUDA C). A kernel has only these
+//! operations: + − × ÷, negation, fused multiply-add, square root and its reciprocal, exp, ln, sin, cos, comparison and
+//! selection. Loops over components and helper functions are plain Rust. A branch on data goes through
 //! [`Lane::select`].
 
 use std::fmt::{Debug, Display};

@@ -1,8 +1,8 @@
 //! The traits and data types on which all parts of the framework agree. This crate knows no concrete tree, kernel or
 //! device.
 //!
-//! Start with [`driver`]: the whole method on one page. Then [`kernel`] (what a Green's function
-//! is), [`tree`] (boxes and the eight edge lists), [`expansion`] (the operators).
+//! Start with [`driver`], the whole method on one page. Then read [`kernel`] (Green's functions), [`tree`] (boxes and
+//! the eight edge lists) and [`expansion`] (the operators).
 
 pub mod constant_one;
 pub mod driver;

@@ -1,5 +1,5 @@
-//! A kernel without its type. Only loops over pairs need the type of a kernel, which the compiler makes vector code of;
-//! operators, plans and programs for a GPU take a [`Member`], and are compiled once for all kernels.
+//! A kernel without its type. Only loops over pairs need the type, from which the compiler makes vector code.
+//! Operators, plans and GPU programs take a [`Member`], and are compiled once for all kernels.
 
 use crate::kernel::{Family, Gradient, Kernel, MAX_COMPONENTS, assert_limits};
 use crate::record::{Tape, record};
@@ -8,14 +8,14 @@ use std::any::{TypeId, type_name};
 /// [`Kernel::eval`] in f64: parameters, r, strengths, values.
 pub type Eval = fn(&[f64], &[f64], &[f64], &mut [f64]);
 
-/// What is stated of a kernel as numbers, and its functions as pointers.
+/// The facts of a kernel as numbers, and its functions as pointers.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
     /// [`Kernel::NAME`].
     pub name: &'static str,
-    /// Its type.
+    /// Type of the kernel.
     pub id: TypeId,
-    /// The name of its type.
+    /// Name of the type of the kernel.
     pub type_name: &'static str,
     /// [`Kernel::STRENGTHS`].
     pub strengths: usize,
@@ -37,7 +37,7 @@ pub struct Member {
     pub unit_parameters: fn(&[f64], f64) -> Vec<f64>,
     /// [`Kernel::eval`] in f64: parameters, r, strengths, values.
     pub eval: Eval,
-    /// `eval` of the kernel whose derivatives these are; `eval` itself of a kernel without them.
+    /// `eval` of the kernel without its derivatives.
     pub underived: Eval,
     /// [`record()`](crate::record()).
     pub record: fn() -> Tape,
@@ -101,7 +101,7 @@ impl Member {
     }
 }
 
-/// The kernels of a family that operators are made of.
+/// The kernels of a family from which operators are made.
 #[derive(Clone, Copy, Debug)]
 pub struct Members {
     /// The name of the type of the family.
@@ -115,7 +115,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// Those of `F`.
+    /// The members of `F`.
     pub fn of<F: Family>() -> Self {
         const {
             assert!(F::Source::STRENGTHS == F::Check::STRENGTHS, "Source and Check of a family differ in STRENGTHS");

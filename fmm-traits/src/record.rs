@@ -298,8 +298,8 @@ impl Tape {
         self.nodes.iter().map(|n| n.op.flops()).sum()
     }
 
-    /// Interprets the tape in precision `T`. Slices as in [`Kernel::eval`]; panics if one is shorter
-    /// than the kernel needs.
+    /// Interprets the tape in precision `T`. Slices are as in [`Kernel::eval`]. Panics if a slice is shorter than the
+    /// kernel needs.
     pub fn evaluate<T: Real>(&self, params: &[T], r: &[T], strengths: &[T], values: &mut [T]) {
         let mut computed: Vec<T> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {

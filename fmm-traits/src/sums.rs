@@ -1,5 +1,4 @@
-//! What callers and backends agree on: where sums are wanted, in which precision, on which lists, and the solver that
-//! computes them.
+//! Types that callers and backends share: targets, precision, list policy, and the solver that computes sums.
 
 use crate::driver::{Observer, Stage};
 use crate::error::Error;
@@ -8,9 +7,9 @@ use crate::kernel::OutputColumns;
 /// The precision of the arithmetic. Coordinates and results are f64 in either case.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Precision {
-    /// Single.
+    /// Single precision.
     F32,
-    /// Double.
+    /// Double precision.
     F64,
 }
 
@@ -31,14 +30,14 @@ impl Precision {
     }
 }
 
-/// Where the sums are wanted.
+/// The targets of the sums.
 #[derive(Clone, Copy, Debug)]
 pub enum Targets<'a> {
-    /// At all sources. Each target skips itself, by its index.
+    /// All sources. Each target skips itself, by its index.
     Sources,
-    /// At the sources with these indices; outputs are in this order. Each target skips itself, by its index.
+    /// The sources with these indices, in this order. Each target skips itself, by its index.
     Subset(&'a [usize]),
-    /// At other points, M×3 (in the plane M×2). A source at the same position as a target contributes zero if the
+    /// Separate points, M×3 (in the plane M×2). A source at the same position as a target contributes zero if the
     /// kernel is singular.
     Points(&'a [f64]),
 }
@@ -70,22 +69,22 @@ impl<'a, const N: usize> From<&'a [f64; N]> for Targets<'a> {
     }
 }
 
-/// The list policy of an octree: which boxes interact, and how.
+/// The list policy of an octree: the rule that decides which boxes interact, and how.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Policy {
     /// U, V, W and X lists (Lashuk et al. 2009, §II).
     Uvwx,
-    /// The same with 119 translations a box instead of 189 (Gumerov & Duraiswami 2008, §2.2.3).
+    /// U, V, W and X lists with 119 translations per box instead of 189 (Gumerov & Duraiswami 2008, §2.2.3).
     Stencil119,
     /// Multipoles straight to targets (Barnes & Hut 1986).
     Treecode {
-        /// Opening angle: a box of side l is seen as a whole from distance d if l ≤ θ·d.
+        /// Opening angle: a target at distance d sees a box of side l as a whole if l ≤ θ·d.
         theta: f64,
     },
 }
 
 impl Policy {
-    /// Its name in reports.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Policy::Uvwx => "uvwx",
@@ -102,19 +101,20 @@ impl Policy {
 /// Seconds spent in each stage, indexed by `Stage as usize`.
 pub type StageSeconds = [f64; Stage::ALL.len()];
 
-/// Sums that wait for strengths: points, lists, operators and workspaces of one kernel and set of outputs, without types.
+/// Prepared sums, ready for strengths: points, lists, operators and workspaces of one kernel and set of outputs,
+/// without types.
 ///
 /// `apply` may be called from several threads at once.
 pub trait Solver: Send + Sync {
     /// Values per target in the output of [`apply`](Solver::apply).
     fn values(&self) -> usize;
-    /// Where each requested output lies among them.
+    /// The columns of each requested output among the values.
     fn columns(&self) -> &[OutputColumns];
-    /// Computes the sums for one set of strengths (sources × strengths of the kernel) into `out` (targets × values), both
-    /// in the caller's order. On a CPU it runs in the current rayon pool, whose number of threads changes no bit.
+    /// Computes the sums for one set of strengths (sources × strengths of the kernel) into `out` (targets × values),
+    /// both in the caller's order. A CPU solver runs in the current rayon pool; the number of threads changes no bit.
     ///
     /// # Errors
-    /// [`Error::Shape`] of wrong lengths, [`Error::Cancelled`] by the observer, and what a device reports.
+    /// [`Error::Shape`] for wrong lengths, [`Error::Cancelled`] by the observer, and errors of a device.
     fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error>;
     /// [`apply`](Solver::apply) for several sets of strengths into as many `out`, with the same bits.
     ///
@@ -138,14 +138,14 @@ pub trait Solver: Send + Sync {
         }
         Ok(seconds)
     }
-    /// How many sets of strengths share work in [`apply_batch`](Solver::apply_batch).
+    /// Number of sets of strengths that share work in [`apply_batch`](Solver::apply_batch).
     fn together(&self) -> usize {
         1
     }
-    /// Bytes more for each further set of strengths in [`apply_batch`](Solver::apply_batch).
+    /// Additional bytes for each further set of strengths in [`apply_batch`](Solver::apply_batch).
     fn bytes_of_a_set(&self) -> u64 {
         0
     }
-    /// Bytes held where it computes, one workspace included.
+    /// Bytes held in the memory of the computing device, one workspace included.
     fn bytes(&self) -> u64;
 }

@@ -1,4 +1,4 @@
-//! Boxes and edge lists: the geometry on which every stage works, whatever tree made it.
+//! Boxes and edge lists: the geometry on which every stage works, for any kind of tree.
 //!
 //! Invariants of [`Tree`] (checked by `fmm_tree::invariants`):
 //! * boxes are stored level by level, in Morton order within a level, so the children of a box
@@ -30,7 +30,7 @@ impl Points {
     pub fn len(&self) -> usize {
         self.order.len()
     }
-    /// Whether there are none.
+    /// Whether there are no points.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
@@ -55,9 +55,9 @@ pub struct Tree {
     pub octant: Vec<u8>,
     /// Integer coordinates of each box on the grid of its level: corner = root corner + anchor·side.
     pub anchor: Vec<[u64; 3]>,
-    /// Source positions of each box.
+    /// Range of source positions of each box.
     pub source_range: Vec<[u32; 2]>,
-    /// Target positions of each box.
+    /// Range of target positions of each box.
     pub target_range: Vec<[u32; 2]>,
     /// The sources in tree order.
     pub sources: Arc<Points>,
@@ -223,7 +223,7 @@ impl Edges {
     pub fn len(&self) -> usize {
         self.sources.len()
     }
-    /// Whether there are none.
+    /// Whether there are no edges.
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }

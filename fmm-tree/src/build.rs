@@ -27,8 +27,9 @@ const OUTLIER_STRETCH: f64 = 1e3;
 pub struct BuildOptions {
     /// Leaf capacity: a box with more sources or more targets is split. `None`: from `occupancy`.
     pub ncrit: Option<usize>,
-    /// How many other points a point should find in its leaf. For uniform points this is the mean population of a
-    /// full leaf. Decides the side of the root and `ncrit`; ignored when `ncrit` is given.
+    /// Wanted occupancy: the mean number of other points in the leaf of a point. For uniform points it is the mean
+    /// population of a full leaf. The occupancy decides the side of the root and `ncrit`; it is ignored if `ncrit` is
+    /// given.
     pub occupancy: f64,
     /// Smallest side of a box, in the user's units; 0 for no limit. Softened kernels set it.
     pub min_side: f64,
@@ -42,7 +43,7 @@ impl Default for BuildOptions {
     }
 }
 
-/// What [`build_reported`] chose and saw.
+/// The choices of [`build_reported`], and properties of the points.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BuildReport {
     /// Leaf capacity used.
@@ -53,13 +54,13 @@ pub struct BuildReport {
     pub root_stretch: f64,
     /// Points per leaf of the finished tree, counted over sources or targets, whichever are more.
     pub mean_leaf: f64,
-    /// Positions held by more than one source (or target).
+    /// Number of positions with more than one source (or target).
     pub coincident_groups: usize,
-    /// Points in the largest such group; 0 when there is none.
+    /// Points in the largest such group; 0 without a group.
     pub largest_coincident: usize,
     /// Extent of the cloud over the extent of its middle 99 %.
     pub outlier_stretch: f64,
-    /// Sentences for the user; empty when all is ordinary.
+    /// Warnings for the user; empty if nothing is unusual.
     pub warnings: Vec<String>,
 }
 
@@ -368,7 +369,7 @@ impl Sorted {
         Sorted { keys, points: Points { xyz, order } }
     }
 
-    /// Bits of a position. Two positions are equal exactly when their bits are; −0 counts as 0.
+    /// Bits of a position. Two positions are equal exactly if their bits are equal; −0 counts as 0.
     fn position(&self, i: usize) -> [u64; 3] {
         std::array::from_fn(|a| (self.points.xyz[a][i] + 0.0).to_bits())
     }
@@ -395,7 +396,7 @@ impl Sorted {
         false
     }
 
-    /// Number of positions held by several points of a leaf, and the most points at one.
+    /// Number of positions with several points of a leaf, and the largest number of points at one position.
     fn coincident(&self, [lo, hi]: [u32; 2]) -> (usize, usize) {
         let (mut groups, mut largest, mut start) = (0, 0, lo as usize);
         for run in self.keys[lo as usize..hi as usize].chunk_by(|a, b| a == b) {

@@ -43,8 +43,8 @@ impl Domain {
         let (radius, worst) = (0.75f64.sqrt(), 3f64.sqrt() / (4.0 - 3f64.sqrt()));
         let least = radius + radius * self.side() / worst;
         let distance2: i64 = (0..3).map(|a| (source[a] - self.center[a]).pow(2)).sum();
-        // Squared distances are whole numbers. Only the bound of a single child is a whole number too, and it is met;
-        // hence the slack.
+        // Squared distances are whole numbers. Only the squared bound of a single child is whole too, and some sources
+        // meet it exactly; hence the slack.
         distance2 as f64 >= (2.0 * least).powi(2) - 1e-6
     }
 }
@@ -73,8 +73,8 @@ pub fn domains() -> Vec<Domain> {
 #[derive(Clone, Debug)]
 pub struct Covers {
     domains: Vec<Domain>,
-    /// `first[place of the source][set of children]`: the first domain of the cover. The rest of the cover is that of
-    /// the remaining children.
+    /// `first[place of the source][set of children]`: the first domain of the cover. The cover of the remaining
+    /// children gives the other domains.
     first: Vec<[u8; 256]>,
 }
 
@@ -86,7 +86,7 @@ impl Default for Covers {
         let first = (0..n.pow(3)).map(|i| {
             let (mut first, mut count) = ([0; 256], [0; 256]);
             for wanted in 1..256usize {
-                // Single children always fit. Larger domains have higher numbers, and `rev` lets them win a draw.
+                // Single children always fit. Larger domains have higher numbers, so `rev` prefers them in a draw.
                 let fits = |d: &&(usize, &Domain)| {
                     let members = d.1.members as usize;
                     members & !wanted == 0 && (d.1.long() == 0 || d.1.admits(at(i)))

@@ -26,7 +26,8 @@ fn require(holds: bool, what: &str, b: usize) -> Result<(), Error> {
     if holds { Ok(()) } else { Err(violated(what, b, NONE)) }
 }
 
-/// The invariants of the tree alone: those of [`check_boxes`], and of the points and the boxes that an octree has.
+/// Checks the invariants of the tree alone: the invariants of [`check_boxes`], and of the points and boxes of an
+/// octree.
 pub fn check_tree(t: &Tree) -> Result<(), Error> {
     check_boxes(t)?;
     require(t.level_start.windows(2).all(|w| w[0] < w[1]), "a level without boxes", 0)?;
@@ -44,11 +45,12 @@ pub fn check_tree(t: &Tree) -> Result<(), Error> {
     Ok(())
 }
 
-/// What stages that work on many boxes at once rely on, in O(boxes): array lengths; levels contiguous, with the root alone on the
-/// first; every other box the child of one box, which it knows, in the order of the boxes above and of octants, with
-/// the anchor that follows; ranges of the root all points, those of children a partition of those of the parent.
+/// Checks, in O(boxes), the invariants on which stages over many boxes rely. Array lengths agree. Levels are
+/// contiguous, and the first level is the root alone. Every other box is the child of one box, in the order of parents
+/// and octants; its anchor follows from parent and octant. The ranges of the root hold all points, and the ranges of
+/// children partition the ranges of their parent.
 ///
-/// Octrees of which some boxes are left out have these invariants too, and so have boxes without points.
+/// Octrees with some boxes left out, and with boxes without points, have these invariants too.
 pub fn check_boxes(t: &Tree) -> Result<(), Error> {
     let n = t.len();
     let lengths = [t.child_start.len(), t.child_count.len(), t.octant.len(), t.anchor.len()];
@@ -85,7 +87,7 @@ fn permutation(p: &Points, what: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Children of `b`: Morton order, anchors, ranges.
+/// Checks the children of `b`: Morton order, anchors, ranges.
 fn children(t: &Tree, b: usize) -> Result<(), Error> {
     let (mut s, mut q, mut least) = (t.source_range[b][0], t.target_range[b][0], 0);
     for c in t.children(b) {
@@ -103,7 +105,7 @@ fn children(t: &Tree, b: usize) -> Result<(), Error> {
     require([s, q] == [t.source_range[b][1], t.target_range[b][1]], "ranges of children leave a rest", b)
 }
 
-/// Points of the leaf `b` lie in it, up to the rounding of their coordinates on its faces.
+/// Checks that the points of leaf `b` lie in it, up to the rounding of coordinates at its faces.
 fn inside(t: &Tree, b: usize, l: usize, p: &Points, [lo, hi]: [u32; 2]) -> Result<(), Error> {
     let (center, half) = (t.center(b, l), 0.5 * t.side_at(l));
     for a in 0..3 {
@@ -145,7 +147,7 @@ fn check_lists(t: &Tree, lists: &Lists) -> Result<(), Error> {
         let near = (0..3).all(|x| offset(x) <= 3) && level[a as usize] == level[b as usize];
         near && !adjacent(a, b) && adjacent(parent(a), parent(b))
     })?;
-    // α ∈ W(β): β a leaf, α finer, not adjacent, its parent adjacent. X is the same, exchanged.
+    // α ∈ W(β): β is a leaf; α is finer and not adjacent; the parent of α is adjacent. X is W with the roles exchanged.
     let w = |fine: u32, coarse: u32| {
         let finer = level[fine as usize] > level[coarse as usize];
         finer && leaf(coarse) && !adjacent(fine, coarse) && adjacent(parent(fine), coarse)
@@ -155,7 +157,7 @@ fn check_lists(t: &Tree, lists: &Lists) -> Result<(), Error> {
     every(&lists.p2p, "P2P edge between boxes that are not leaves or not near", &|a, b| {
         leaf(a) && leaf(b) && (adjacent(a, b) || w(a, b) || w(b, a))
     })?;
-    // Duality, wherever both directions carry something: U is symmetric, W and X are each other.
+    // Duality, where both directions carry something: U is symmetric, and X is W with the roles exchanged.
     let both = |b: u32| !t.sources_of(b as usize).is_empty() && !t.targets_of(b as usize).is_empty();
     let has = |e: &Edges, a: u32, b: u32| e.row(a as usize).binary_search(&b).is_ok();
     every(&lists.p2p, "P2P edge whose dual is missing", &|a, b| {

@@ -1,13 +1,12 @@
 //! U, V, W and X lists (Lashuk et al. 2009, §II, Table I) as edge lists.
 //!
-//! One pass from the root down. A box that is split hands two lists to its children: its
-//! *colleagues* C (adjacent boxes of its level, itself included) and its *coarse neighbours* A
-//! (adjacent leaves of coarser levels). From those, for a child b:
-//! * children of C adjacent to b are the colleagues of b, the others are **V**(b);
-//! * leaves of C, and A, adjacent to b are the coarse neighbours of b, the others are **X**(b);
-//! * when b is a leaf, its coarse neighbours, its colleagues that are leaves and the adjacent
-//!   leaves below its other colleagues are **U**(b); boxes met on that descent that are not
-//!   adjacent are **W**(b).
+//! The lists are found in one pass from the root down. A box that is split hands two lists to its children: its
+//! *colleagues* C (adjacent boxes of its level, itself included) and its *coarse neighbours* A (adjacent leaves of
+//! coarser levels). For a child b of this box:
+//! * children of C adjacent to b are the colleagues of b, the other children are **V**(b);
+//! * leaves of C, and members of A, adjacent to b are the coarse neighbours of b, the others are **X**(b);
+//! * if b is a leaf, its coarse neighbours, its colleagues that are leaves and the adjacent leaves below its other
+//!   colleagues are **U**(b). Boxes on the way down to these leaves that are not adjacent are **W**(b).
 //!
 //! Boxes without sources never enter C or A; the rows of boxes without targets
 //! are empty.
@@ -20,9 +19,9 @@ use rayon::prelude::*;
 /// and cheaper than an expansion with more coefficients than the leaf has points.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ListOptions {
-    /// A W edge whose source box is a leaf with fewer sources becomes a P2P edge.
+    /// A W edge becomes a P2P edge if its source box is a leaf with fewer sources.
     pub m2p_min_sources: usize,
-    /// An X edge whose target box is a leaf with fewer targets becomes a P2P edge.
+    /// An X edge becomes a P2P edge if its target box is a leaf with fewer targets.
     pub p2l_min_targets: usize,
 }
 

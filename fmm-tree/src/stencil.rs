@@ -77,14 +77,14 @@ mod tests {
     use fmm_traits::testkit::clouds::{CloudKind, any_cloud};
     use proptest::prelude::*;
 
-    /// A point in each of the 16³ boxes of level 4, and a tree of that depth.
+    /// A tree of depth 4 with a point in each of its 16³ leaves.
     fn full() -> Tree {
         let at = |i: usize| [i % 16, i / 16 % 16, i / 256].map(|k| (k as f64 + 0.5) / 16.0);
         let points: Vec<f64> = (0..4096).flat_map(at).collect();
         build_uniform(&points, None, 4, Some(([0.0; 3], 1.0))).unwrap()
     }
 
-    /// Boxes two or more from the faces of the domain, on the level of parents.
+    /// The boxes of level `l` that do not touch a face of the root.
     fn interior(tree: &Tree, l: usize) -> impl Iterator<Item = usize> {
         let inside = move |b: &usize| tree.anchor[*b].iter().all(|&i| (1..(1 << l) - 1).contains(&i));
         tree.level(l).filter(inside)
@@ -102,7 +102,7 @@ mod tests {
                 assert_eq!((plain.m2l.row(child).len(), stencil.m2l.row(child).len()), (189, 109));
             }
         }
-        // Each parent of level 3 receives what its eight children had in common.
+        // Each parent of level 3 receives the common sources of its eight children.
         assert!(interior(&tree, 3).count() == 216 && stencil.m2l.len() < plain.m2l.len());
         assert_eq!(wrong_pairs(&tree, &stencil, 3), []);
     }

@@ -1,19 +1,20 @@
-//! A small problem cut out of a large one: the boxes of a tree, and the edges of its lists, that a few targets and a few
-//! sources need.
+//! A small problem cut out of a large problem: the boxes of a tree, and the edges of its lists, that a few targets and
+//! a few sources need.
 //!
-//! The probe of a plan measures the error of the real sum at some targets. It runs the same stages on a [`thin`]ned tree:
-//! boxes keep their places, sides and levels, edges keep their kinds, and only points, and boxes without points, are left out.
+//! The probe of a plan measures the error of the real sum at some targets. It runs the same stages on a [`thin`]ned
+//! tree: boxes keep their places, sides and levels, and edges keep their kinds. Only points, and boxes without points,
+//! are left out.
 //!
 //! Example: of a million sources in 20 000 leaves, 800 targets and 50 000 sources keep some 3000 boxes.
 
 use fmm_traits::tree::{Edges, Lists, NONE, Points, Tree};
 use std::sync::Arc;
 
-/// The tree and the lists that are left when only the targets and sources at some positions of the tree order are kept.
+/// The tree and the lists for a part of the sources and targets, given by their positions in tree order.
 ///
-/// `sources` and `targets` are ascending positions. The points of the small tree are numbered in that order: source `k` is
-/// the one at `sources[k]`. Its targets are points of their own, even where they are sources of the large tree. Levels
-/// beyond the deepest box that is left are dropped.
+/// `sources` and `targets` are ascending positions. The points of the small tree are numbered in that order: its source
+/// `k` is the source at position `sources[k]`. Its targets are separate points, even where they are sources of the
+/// large tree. Levels below the deepest remaining box are dropped.
 ///
 /// Example: `thin(&tree, &lists, &[0, 7], &[3])` has two sources and one target.
 pub fn thin(tree: &Tree, lists: &Lists, sources: &[u32], targets: &[u32]) -> (Tree, Lists) {
@@ -24,7 +25,7 @@ pub fn thin(tree: &Tree, lists: &Lists, sources: &[u32], targets: &[u32]) -> (Tr
     let (source_range, target_range) = (ranges(&tree.source_range, sources), ranges(&tree.target_range, targets));
     let (has_sources, has_targets) = (occupied(&source_range), occupied(&target_range));
 
-    // Boxes that are left, in the order of the large tree: children of a box stay consecutive.
+    // The remaining boxes, in the order of the large tree: children of a box stay consecutive.
     let mut number = vec![NONE; tree.len()];
     let mut kept = Vec::new();
     for b in (0..tree.len()).filter(|&b| b == 0 || has_sources[b] || has_targets[b]) {
@@ -55,8 +56,7 @@ pub fn thin(tree: &Tree, lists: &Lists, sources: &[u32], targets: &[u32]) -> (Tr
     (small, lists)
 }
 
-/// The edges that carry something from boxes with sources to boxes with targets. `number` names the boxes that are left,
-/// in ascending order.
+/// The edges from boxes with sources to boxes with targets. `number` names the remaining boxes, in ascending order.
 pub fn restrict(
     lists: &Lists,
     has_sources: &[bool],

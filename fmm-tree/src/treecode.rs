@@ -146,7 +146,7 @@ mod tests {
             let l = tree.level_of(b as usize);
             Cube { center: tree.center(b as usize, l), side: tree.side_at(l) }
         };
-        // Barnes & Hut's l/d over the target leaf, the largest of 5³ of its points and the nearest.
+        // Side of the source box over the distance of its centre from the nearest point of the target leaf.
         let ratio = |t: u32, s: u32| {
             let (t, s) = (cube(t), cube(s));
             let inside = |a: usize| s.center[a].clamp(t.center[a] - 0.5 * t.side, t.center[a] + 0.5 * t.side);
@@ -166,7 +166,7 @@ mod tests {
         assert!(counts.windows(2).all(|w| w[0] > w[1]), "{counts:?}");
     }
 
-    /// What an expansion refuses is opened.
+    /// Boxes that the expansion does not admit are opened.
     #[test]
     fn inadmissible_boxes_are_not_used() {
         let tree = tree(&CloudKind::Uniform.points(3000, 2), None, 20);

@@ -1,6 +1,8 @@
-//! Prices of one core of a CPU, from the unit costs of a [`CostModel`](crate::CostModel).
+//! Prices on one CPU core, from the unit costs of a [`CostModel`](crate::CostModel).
 
-use super::built_in::{BOXES, EVALUATION, HARMONIC_TREECODE_LEAF, SMALLEST_LEAF, TREECODE_LEAF};
+use super::built_in::{
+    EVALUATION_NANOSECONDS, HARMONIC_TREECODE_LEAF, SMALLEST_LEAF, TREECODE_BOXES_PER_TARGET, TREECODE_LEAF,
+};
 use super::{Costs, Prices, pairs_of_an_expansion};
 use crate::mesh::Mesh;
 use crate::parts::Parts;
@@ -8,22 +10,24 @@ use crate::variant::Expansion;
 use fmm_traits::Policy;
 use std::borrow::Cow;
 
-/// The unit costs of one case, with the name of the machine where they were measured.
+/// The unit costs of one case, with the name of the machine on which they were measured.
 pub(crate) struct CoreCosts<'a> {
     pub costs: Cow<'a, Costs>,
     pub source: &'a str,
 }
 
 impl CoreCosts<'_> {
-    /// A treecode with points everywhere: a target meets [`BOXES`]/θ³ boxes, and sums nine pairs for each.
+    /// Seconds of a treecode for points that fill a cube evenly. A target meets [`TREECODE_BOXES_PER_TARGET`]/θ³ boxes,
+    /// and each box adds nine direct pairs.
     fn treecode(&self, parts: &Parts, theta: f64, order: usize, [n, m]: [usize; 2]) -> f64 {
         let far = self.costs.far(parts.expansion, order);
-        let seen = BOXES / theta.powi(3) * (pairs_of_an_expansion(parts.expansion, order) + 9.0);
+        let seen = TREECODE_BOXES_PER_TARGET / theta.powi(3) * (pairs_of_an_expansion(parts.expansion, order) + 9.0);
         let points = 0.25 * far.point * (n + m) as f64;
-        1e-9 * (EVALUATION + points + self.costs.pair * (m as f64 * seen).min(n as f64 * m as f64))
+        1e-9 * (EVALUATION_NANOSECONDS + points + self.costs.pair * (m as f64 * seen).min(n as f64 * m as f64))
     }
 
-    /// Eq. 27 for a cube of uniform points: boxes at its faces have fewer neighbours.
+    /// Seconds of the FMM by eq. 27 for points that fill a cube evenly. Boxes at the faces of the cube have fewer
+    /// neighbours.
     fn multipole(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> f64 {
         let (costs, far) = (&self.costs, self.costs.far(parts.expansion, order));
         if far.m2l.is_infinite() {
@@ -36,7 +40,7 @@ impl CoreCosts<'_> {
         let across = ((6.0 - 8.0 / side).max(0.0).powi(3) - near).max(0.0);
         let points = 0.5 * (n + m) * far.point;
         let boxes = leaves * (far.leaf + across * far.m2l + near * costs.leaves);
-        1e-9 * (EVALUATION + points + boxes + near * costs.pair * n * m / leaves)
+        1e-9 * (EVALUATION_NANOSECONDS + points + boxes + near * costs.pair * n * m / leaves)
     }
 }
 
@@ -49,7 +53,7 @@ impl Prices for CoreCosts<'_> {
         1e-9 * self.costs.pair * n as f64 * m as f64
     }
 
-    /// Eq. 28. A treecode has no M2L to balance.
+    /// Eq. 28. A treecode has no M2L to balance, so its leaf size is a constant.
     fn occupancy(&self, parts: &Parts, order: usize) -> f64 {
         match (parts.policy, parts.expansion) {
             (Policy::Treecode { .. }, Expansion::Spherical) => HARMONIC_TREECODE_LEAF,
@@ -72,7 +76,7 @@ impl Prices for CoreCosts<'_> {
     fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, [n, m]: [usize; 2]) -> f64 {
         let (costs, far) = (&self.costs, self.costs.far(parts.expansion, order));
         let locals = if matches!(parts.policy, Policy::Treecode { .. }) { 0.5 } else { 1.0 };
-        let nanoseconds = EVALUATION
+        let nanoseconds = EVALUATION_NANOSECONDS
             + costs.pair * mesh.near_pairs as f64
             + costs.leaves * mesh.edges.p2p as f64
             + locals * (0.5 * far.point * (n + m) as f64 + far.leaf * mesh.leaves as f64)

@@ -1,4 +1,4 @@
-//! Prices of a GPU.
+//! Prices on a GPU.
 
 use super::built_in::{
     DEVICE_DIRECT_PAIR, DEVICE_EVALUATION, DEVICE_LEAF, DEVICE_OPERATIONS, DEVICE_PAIR, DEVICE_POINT, TREECODE_LEAF,
@@ -11,15 +11,16 @@ use fmm_families::Facts;
 use fmm_kernels::equivalent::surface;
 use fmm_traits::{Policy, Precision};
 
-/// Unit costs of a GPU, for one kernel and precision.
+/// The unit costs of a GPU for one kernel and precision.
 pub(crate) struct DeviceCosts<'a> {
     pub facts: &'a Facts,
     pub precision: Precision,
 }
 
 impl DeviceCosts<'_> {
-    /// Nanoseconds of M2L and the translations of one box: 26·8 products of complex numbers a frequency, and
-    /// 12·surface² operations, or 150 matrices of order² rows and columns in tiles of 64.
+    /// Nanoseconds of M2L and the other translations of one box. Equivalent densities: 26·8 complex products per
+    /// frequency, and 12·surface² operations. Spherical harmonics: 150 matrices of order² rows and columns, in tiles of
+    /// 64.
     fn far(&self, parts: &Parts, order: usize) -> f64 {
         let single = self.precision == Precision::F32;
         match parts.expansion {
@@ -35,12 +36,12 @@ impl DeviceCosts<'_> {
         }
     }
 
-    /// Numbers of a pair.
+    /// Strengths and values of a pair.
     fn numbers(&self) -> f64 {
         (self.facts.strengths + self.facts.values) as f64
     }
 
-    /// Seconds of an evaluation with so many boxes and pairs.
+    /// Seconds of an evaluation with the given numbers of boxes and pairs.
     fn total(&self, parts: &Parts, order: usize, boxes: f64, pairs: f64, [n, m]: [usize; 2]) -> f64 {
         let components = self.facts.densities.max(self.facts.strengths) as f64;
         let points = DEVICE_POINT * order as f64 * components * (n + m) as f64;
@@ -57,7 +58,7 @@ impl Prices for DeviceCosts<'_> {
         1e-9 * DEVICE_DIRECT_PAIR * self.numbers() * n as f64 * m as f64
     }
 
-    /// A box meets 27 leaves.
+    /// Balances the far field of a box against its pairs with 27 leaves.
     fn occupancy(&self, parts: &Parts, order: usize) -> f64 {
         match parts.policy {
             Policy::Treecode { .. } => TREECODE_LEAF,
@@ -73,7 +74,7 @@ impl Prices for DeviceCosts<'_> {
 
     fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64 {
         let pairs = mesh.near_pairs as f64 + pairs_of_an_expansion(parts.expansion, order) * mesh.far_points as f64;
-        // Costs are those of a box with all 189 neighbours.
+        // The cost of a box assumes all 189 neighbours.
         let boxes = (mesh.edges.m2l as f64 / 189.0).max(0.1 * mesh.leaves as f64);
         self.total(parts, order, boxes, pairs, points)
     }

@@ -1,12 +1,13 @@
-//! What an evaluation costs: the model of Gumerov & Duraiswami (2008, §2.4) with the constants of a machine.
+//! The cost of an evaluation: the model of Gumerov & Duraiswami (2008, §2.4) with the constants of a machine.
 //!
-//! With s points a leaf, and so N/s leaves, the time of N points is (eq. 27)
+//! With s points per leaf, N points have N/s leaves, and the time is (eq. 27)
 //!
-//! T = N (A₁ + A₂/s + B₁ s),  least at s = √(A₂/B₁) (eq. 28),
+//! T = N (A₁ + A₂/s + B₁ s), smallest at s = √(A₂/B₁) (eq. 28).
 //!
-//! where A₁ is what a point costs in P2M and L2P, A₂ what a leaf does (the points apart, 189 translations, and the 27 leaves
-//! it meets in P2P, pairs apart), and B₁ the 27 pairs of a point for each point of its leaf. The constants here are those of
-//! the parts, so that the same numbers serve trees whose boxes have fewer neighbours.
+//! A₁ is the cost of a point in P2M and L2P. A₂ is the cost of a leaf without its points: 189 translations, and the 27
+//! leaves that it meets in P2P without their pairs. B₁ is the cost of 27 pairs, which each point has for each point of
+//! its leaf. The constants here are the costs of single operations, so the same numbers serve trees whose boxes have
+//! fewer neighbours.
 
 mod built_in;
 mod core;
@@ -21,7 +22,7 @@ pub(crate) use plane::PlaneCosts;
 use crate::mesh::Mesh;
 use crate::parts::Parts;
 use crate::variant::Expansion;
-use built_in::{HARMONIC, costs};
+use built_in::{PAIRS_PER_HARMONIC, costs};
 use fmm_families::Facts;
 use fmm_kernels::equivalent::surface;
 use fmm_traits::Precision;
@@ -29,13 +30,14 @@ use fmm_traits::{Error, Outputs};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Costs on one core, in nanoseconds: what [`Method::Auto`](crate::Method::Auto) and leaf sizes are chosen by. The default is
-/// built in, and knows no machine; [`CostModel::measure`] adds cases measured here. Plain data: kept in a file it is frozen.
+/// Costs on one core, in nanoseconds. [`Method::Auto`](crate::Method::Auto) and the choice of leaf sizes rest on these
+/// costs. The default model is built in and independent of the machine; [`CostModel::measure`] adds cases measured on
+/// this machine. A cost model is plain data: a model stored in a file does not change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CostModel {
-    /// Where the cases were measured; plans that use one of them say so.
+    /// The machine on which the cases were measured. A plan that uses one of the cases reports this name.
     pub source: String,
-    /// Measured cases. What is not among them is scaled from the built-in one.
+    /// Measured cases. Costs of any other case are scaled from the built-in costs.
     pub cases: Vec<Costs>,
 }
 
@@ -48,26 +50,26 @@ pub struct Costs {
     pub precision: String,
     /// Names of the outputs.
     pub outputs: Vec<String>,
-    /// P2P: a pair of points.
+    /// P2P: nanoseconds per pair of points.
     pub pair: f64,
-    /// P2P: a pair of leaves, pairs of points apart.
+    /// P2P: nanoseconds per pair of leaves, without their pairs of points.
     pub leaves: f64,
-    /// Far field by equivalent densities, by order.
+    /// Far field by equivalent densities, in ascending order p.
     pub equivalent: Vec<OrderCosts>,
-    /// Far field by spherical harmonics, by order; empty if the kernel has none.
+    /// Far field by spherical harmonics, in ascending order p; empty if the kernel has no such expansion.
     pub spherical: Vec<OrderCosts>,
 }
 
-/// The far field of one order.
+/// The costs of the far field at one order, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OrderCosts {
     /// Order p.
     pub order: usize,
-    /// P2M and L2P: a point.
+    /// P2M and L2P: cost per point.
     pub point: f64,
-    /// P2M, M2M, L2L and L2P: a leaf, points apart.
+    /// P2M, M2M, L2L and L2P: cost per leaf, without its points.
     pub leaf: f64,
-    /// M2L: a pair of boxes.
+    /// M2L: cost per pair of boxes.
     pub m2l: f64,
 }
 
@@ -77,37 +79,37 @@ impl Default for CostModel {
     }
 }
 
-/// What sums in space cost on one processor, for one kernel with its outputs in one precision.
+/// Prices of sums in space on one processor, for one kernel, set of outputs and precision.
 pub(crate) trait Prices {
-    /// Name of the costs.
+    /// Name of the cost model.
     fn source(&self) -> &str;
     /// Seconds of direct summation between `[sources, targets]` points.
     fn direct(&self, points: [usize; 2]) -> f64;
-    /// Mean points of a leaf that balance near and far field at an order.
+    /// Mean points per leaf that balance near and far field at an order.
     fn occupancy(&self, parts: &Parts, order: usize) -> f64;
-    /// Seconds of a fast evaluation for points that fill a cube evenly, with `leaf` points a leaf. Infinite if the
-    /// expansion has no costs.
+    /// Seconds of a fast evaluation for points that fill a cube evenly, with `leaf` points per leaf. Infinite if the
+    /// cost model has no costs for the expansion.
     fn forecast(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> f64;
-    /// Seconds of a fast evaluation from the counts of its lists.
+    /// Seconds of a fast evaluation, from the counts of boxes and edges.
     fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64;
 }
 
-/// Numbers of an expansion that M2P and P2L evaluate at a point, in units of a pair of points.
+/// Time of M2P or P2L for one point and one box, in units of the time of a pair of points.
 fn pairs_of_an_expansion(expansion: Expansion, order: usize) -> f64 {
     match expansion {
         Expansion::Equivalent => surface::len(order) as f64,
-        Expansion::Spherical => HARMONIC * order.pow(2) as f64,
+        Expansion::Spherical => PAIRS_PER_HARMONIC * order.pow(2) as f64,
     }
 }
 
-/// Name of the numbers that know no machine.
+/// Name of the built-in cost model.
 pub(crate) const BUILT_IN: &str = "built-in";
 
 impl CostModel {
-    /// Refuses costs that are none: read from a file they may be anything.
+    /// Refuses costs that make no sense: a file may hold any numbers.
     ///
     /// # Errors
-    /// [`Error::Parameter`] with the number at fault.
+    /// [`Error::Parameter`] with the wrong number.
     pub fn validate(&self) -> Result<(), Error> {
         let refuse = |name, value, requirement| Err(Error::Parameter { name, value, requirement });
         for case in &self.cases {
@@ -136,7 +138,8 @@ impl CostModel {
         Ok(())
     }
 
-    /// The costs of a case on one core: those that were measured, else the built-in ones, scaled to the kernel.
+    /// The costs of a case on one core: the measured costs if there are any, else the built-in costs scaled to the
+    /// kernel.
     pub(crate) fn of(&self, kernel: &str, precision: Precision, outputs: Outputs, facts: &Facts) -> CoreCosts<'_> {
         let is = |c: &&Costs| c.kernel == kernel && c.precision == precision.name() && c.outputs == outputs.names();
         match self.cases.iter().find(is) {
@@ -146,8 +149,8 @@ impl CostModel {
     }
 }
 
-/// The built-in costs for other kernels: a pair takes about 6 + 2·values operations per strength, equivalent densities
-/// grow with the product of their components; f32 takes half of the time.
+/// Scales the built-in costs to another kernel. A pair takes about 6 + 2·values operations per strength. Costs of
+/// equivalent densities grow with the product of their components. f32 takes half the time.
 fn scaled(mut costs: Costs, precision: Precision, facts: &Facts) -> Costs {
     let [strengths, values] = [facts.strengths, facts.values].map(|x| x as f64);
     let half = if precision == Precision::F32 { 0.5 } else { 1.0 };
@@ -167,7 +170,7 @@ fn scaled(mut costs: Costs, precision: Precision, facts: &Facts) -> Costs {
 }
 
 impl Costs {
-    /// Costs of order p, geometric between those that are known and beyond them.
+    /// Costs of order p, by geometric interpolation between known orders and extrapolation beyond them.
     fn far(&self, expansion: Expansion, p: usize) -> OrderCosts {
         let rows = match expansion {
             Expansion::Equivalent => &self.equivalent,

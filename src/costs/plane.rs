@@ -1,8 +1,8 @@
-//! Prices of the plane, on one core.
+//! Prices in the plane, on one core.
 
 use super::built_in::{PLANE_EVALUATION, PLANE_PAIR, PLANE_POINT};
 
-/// Unit costs of the plane.
+/// The unit costs in the plane.
 pub(crate) struct PlaneCosts;
 
 impl PlaneCosts {

@@ -1,39 +1,39 @@
-//! Clouds made against a measurement of few leaves: what is hard lies where few points are, or in boxes of a rare kind.
+//! Clouds that defeat a measurement at few leaves: the hard region has few points, or lies in boxes of a rare kind.
 //!
-//! The promise is the error over *all* targets, so all are summed directly here; besides, the error of the hard region alone stays
-//! below the tolerance relative to the norm of all targets.
+//! The tolerance bounds the error over *all* targets, so these tests sum all targets directly. The error of the hard
+//! region alone must also stay below the tolerance, relative to the norm of all targets.
 
 use crate::probe::Probe;
 use crate::{both, direct};
 use fmm::{Fmm, Laplace, Method, Output, Plan, Targets, demo};
 use fmm_traits::testkit::clouds::Generator;
 
-/// Tolerances that are asked for.
+/// Requested tolerances.
 const TOLERANCES: [f64; 2] = [1e-4, 1e-7];
-/// Targets drawn at random.
+/// Number of random targets.
 const SAMPLES: usize = 1000;
-/// Sides of a box of level 3, of which the unit cube has 512.
-const EIGHTH: f64 = 0.125;
+/// Side of a box of level 3. The unit cube has 512 such boxes.
+const LEVEL_3_SIDE: f64 = 0.125;
 
 /// A cloud with a region that a measurement may miss.
 struct Cloud {
     name: &'static str,
     sources: Vec<f64>,
-    /// Targets of their own; none where the sources are the targets.
+    /// Separate targets; `None` if the sources are the targets.
     targets: Option<Vec<f64>>,
     /// The targets of the hard region.
     region: Vec<usize>,
     ncrit: usize,
-    /// Whether boxes are those of the unit cube.
+    /// Whether the root is the unit cube.
     unit_root: bool,
 }
 
-/// `n` points uniform in the cube from `corner` with sides `side`.
+/// `n` points uniform in the cube of side `side` with lower corner `corner`.
 fn cube(g: &mut Generator, n: usize, corner: [f64; 3], side: f64) -> Vec<f64> {
     (0..n).flat_map(|_| corner.map(|c| c + side * g.uniform())).collect()
 }
 
-/// One per cent of the points in 1e-4 of the extent.
+/// One per cent of the points lie within 1e-4 of the extent.
 fn speck() -> Cloud {
     let mut g = Generator::new(1);
     let mut sources = cube(&mut g, 5940, [0.0; 3], 1.0);
@@ -41,16 +41,17 @@ fn speck() -> Cloud {
     Cloud { name: "speck", sources, targets: None, region: (5940..6000).collect(), ncrit: 30, unit_root: false }
 }
 
-/// Uniform, and one corner refined over three levels: W and X edges are there and nowhere else.
+/// Uniform points, and one corner refined over three levels: W and X edges exist only there.
 fn corner() -> Cloud {
     let mut g = Generator::new(2);
     let mut sources = cube(&mut g, 5000, [0.0; 3], 1.0);
-    sources.extend(cube(&mut g, 400, [0.0; 3], EIGHTH / 4.0));
-    sources.extend(cube(&mut g, 400, [0.0; 3], EIGHTH / 16.0));
+    sources.extend(cube(&mut g, 400, [0.0; 3], LEVEL_3_SIDE / 4.0));
+    sources.extend(cube(&mut g, 400, [0.0; 3], LEVEL_3_SIDE / 16.0));
     Cloud { name: "corner", sources, targets: None, region: (5000..5800).collect(), ncrit: 30, unit_root: true }
 }
 
-/// Half of the cube with leaves two levels smaller than those of the other half. The region is the layer on both sides.
+/// One half of the cube has leaves two levels smaller than the other half. The region is the layer on both sides of the
+/// jump.
 fn jump() -> Cloud {
     let mut g = Generator::new(3);
     let mut sources = Vec::new();
@@ -58,13 +59,13 @@ fn jump() -> Cloud {
         let half = cube(&mut g, n, [0.0; 3], 1.0);
         sources.extend(half.as_chunks::<3>().0.iter().flat_map(|p| [side + 0.5 * p[0], p[1], p[2]]));
     }
-    let near = |p: &[f64; 3]| (p[0] - 0.5).abs() < EIGHTH / 2.0;
+    let near = |p: &[f64; 3]| (p[0] - 0.5).abs() < LEVEL_3_SIDE / 2.0;
     let region = sources.as_chunks::<3>().0.iter().enumerate().filter(|(_, p)| near(p)).map(|(i, _)| i).collect();
     Cloud { name: "jump", sources, targets: None, region, ncrit: 20, unit_root: true }
 }
 
-/// Points at the centres of the boxes of level 4, and in five boxes of level 3 at their corners, where a surface stands closest to its
-/// neighbours.
+/// Points at the centres of the boxes of level 4, and in five boxes of level 3 at the corners, where a surface is
+/// closest to its neighbours.
 fn bad_leaves() -> Cloud {
     let mut g = Generator::new(4);
     let mut sources = Vec::new();
@@ -77,7 +78,7 @@ fn bad_leaves() -> Cloud {
             let octant = g.bits();
             sources.extend((0..3).map(|a| {
                 let inside = 1e-3 * g.uniform();
-                EIGHTH * (at[a] as f64 + if octant >> a & 1 == 0 { inside } else { 1.0 - inside })
+                LEVEL_3_SIDE * (at[a] as f64 + if octant >> a & 1 == 0 { inside } else { 1.0 - inside })
             }));
         }
     }
@@ -100,7 +101,7 @@ fn coincident() -> Cloud {
     }
 }
 
-/// Targets just outside the faces of the cube that holds the sources, and with `far` as many at a hundred extents.
+/// `near` targets just outside the faces of the cube that holds the sources, and `far` targets at a hundred extents.
 fn outside(name: &'static str, near: usize, far: usize) -> Cloud {
     let mut g = Generator::new(6);
     let sources = cube(&mut g, 5000, [0.0; 3], 1.0);
@@ -129,13 +130,13 @@ fn over(found: &Output, exact: &Output, rows: &[usize]) -> f64 {
     if errors.iter().any(|e| e.is_nan()) { f64::NAN } else { errors[0].max(errors[1]) }
 }
 
-/// Errors of a plan, the larger ones of both strengths.
+/// Errors of a plan, the larger of both kinds of strengths.
 struct Errors {
     /// Over all targets.
     all: f64,
-    /// Over the targets of the region, relative to the norm of all.
+    /// Over the targets of the region, relative to the norm of all targets.
     region: f64,
-    /// Over [`SAMPLES`] targets at random.
+    /// Over [`SAMPLES`] random targets.
     sample: f64,
 }
 
@@ -149,7 +150,7 @@ impl Cloud {
         [demo::strengths(n, 1, 7), demo::normal_strengths(n, 1, 7)]
     }
 
-    /// The request, with small leaves or with those that are chosen.
+    /// The request, with small leaves or with chosen leaves.
     fn builder(&self, method: Method, small: bool) -> Fmm {
         let mut builder = Fmm::new(Laplace).outputs(both()).method(method);
         if small {
@@ -171,7 +172,7 @@ impl Cloud {
         worst
     }
 
-    /// What is wrong with the plans of `method`.
+    /// The faults of the plans by `method`.
     fn faults(&self, method: Method) -> Vec<String> {
         let request = Fmm::new(Laplace).outputs(both());
         let exact = self.strengths().map(|q| direct(&request, &self.sources, self.targets(), &q));
@@ -219,7 +220,7 @@ fn a_dense_speck() {
     speck().holds();
 }
 
-/// The cloud is what it is said to be: W and X edges, and boxes that lack them.
+/// Checks that the cloud has W and X edges, then its errors.
 #[test]
 fn one_refined_corner() {
     let cloud = corner();

@@ -21,7 +21,7 @@ fn batch_is_a_loop() {
     assert!(plan.apply_batch::<&[f64]>(&[]).unwrap().is_empty());
 }
 
-/// More sets than share a pass, potentials alone, and every way of serving targets.
+/// More sets than one pass takes, potentials alone, and every kind of targets.
 #[test]
 fn batches_of_every_engine_are_loops() {
     let x = uniform(700, 1);
@@ -154,7 +154,7 @@ fn moved_points_give_what_a_new_plan_gives() {
         let (moved, new) = (plan.apply(&q).unwrap(), builder.plan(&y, Targets::Sources).unwrap().apply(&q).unwrap());
         assert_eq!(moved.potential, new.potential);
         assert_eq!(moved.gradient, new.gradient);
-        // Other kinds of targets, and none.
+        // Other kinds of targets, and no targets.
         plan.set_points(&y, &x).unwrap();
         let expected = builder.plan(&y, &x).unwrap().apply(&q).unwrap();
         assert_eq!(plan.apply(&q).unwrap().potential, expected.potential);
@@ -190,7 +190,7 @@ fn a_callback_sees_the_phases_and_cancels() {
     let before = plan.apply(&q).unwrap();
     let phases =
         ["probe", "lists", "operators", "scatter", "p2m", "m2m", "m2l", "p2l", "l2l", "l2p", "m2p", "p2p", "gather"];
-    // The tree is made again where the order asks for other leaves.
+    // The tree is rebuilt if the order needs other leaves.
     assert!(seen.lock().unwrap().starts_with(&["tree"]));
     seen.lock().unwrap().retain(|&phase| phase != "tree");
     assert_eq!(*seen.lock().unwrap(), phases);

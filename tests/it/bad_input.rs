@@ -27,7 +27,7 @@ fn numbers_that_are_not_finite() {
     assert_eq!(e, Error::NotFinite { array: "strengths", row: 2, column: 1, value: f64::NEG_INFINITY });
 }
 
-/// Lengths of which a cube is no f64; those that are fine are in `odd_input`.
+/// Lengths whose cubes leave the range of f64. `odd_input` has lengths that work.
 #[test]
 fn extents_out_of_range() {
     let unit = uniform(50, 1);
@@ -100,7 +100,7 @@ fn tolerances_and_orders() {
     // Direct summation in f64 has no floor.
     let exact = Fmm::new(Laplace).tolerance(1e-16).plan(&x, Targets::Sources).unwrap().describe();
     assert!(exact.method == "direct", "{}", exact.why);
-    // Without a tolerance, single precision promises what it can.
+    // Without a tolerance, a plan in f32 promises the error that it reaches.
     assert!(Fmm::new(Laplace).precision(Precision::F32).plan(&uniform(10, 1), Targets::Sources).is_ok());
 }
 
@@ -131,13 +131,13 @@ fn outputs() {
 
 #[test]
 fn memory() {
-    // Counts alone: 4 billion points are refused by any machine that runs this test.
+    // A forecast from counts alone. Any machine that runs this test refuses 4 billion points.
     let needed = Fmm::new(Laplace).memory(4_000_000_000, 4_000_000_000).unwrap();
     assert!(needed > 100_000_000_000);
     assert!(fmm::available_memory().is_none_or(|a| a > 0));
 }
 
-/// 1/r that is said to be 1/r², with some parameters that it does not use.
+/// 1/r declared as 1/r², with some unused parameters.
 #[derive(Clone, Debug)]
 struct Wrong(usize);
 

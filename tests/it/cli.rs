@@ -1,4 +1,4 @@
-//! The contract of the command.
+//! The contract of the command line.
 
 use serde_json::Value;
 use std::io::Read;
@@ -10,7 +10,7 @@ pub fn fmm(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_fmm")).args(args).stdin(Stdio::null()).output().unwrap()
 }
 
-/// What a refused run says, which is one line.
+/// The one-line error message of a failed run.
 pub fn last_line(run: &Output) -> String {
     let text = String::from_utf8(run.stderr.clone()).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}");
@@ -107,7 +107,7 @@ fn defaults_and_nulls() {
     let v = json(&["run", "--demo", "plane", "--n", "5000", "--order", "5", "--method", "equivalent", "--json"]);
     assert!(v["tolerance"].is_null());
     assert_eq!(v["order"], 5);
-    // Without points: the ellipsoid, verified; here with fewer points.
+    // Without points: the verified showcase on the ellipsoid, here with fewer points.
     let v = json(&["run", "--n", "30000", "--json"]);
     assert_eq!(v["tolerance"], 1e-5);
     assert!(v["errors"]["potential"]["rel_l2"].as_f64().unwrap() <= 1e-5);
@@ -141,7 +141,7 @@ fn every_kernel_source_and_output() {
 fn files_in_and_out() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
-    // Two charges 4π at distance 2 on the z axis, in every form.
+    // Two charges 4π at distance 2 on the z axis, in every file format.
     write_npy(folder.path().join("c.npy").as_path(), &[2, 3], npyz::Order::C, &[0.0f32, 0.0, 0.0, 0.0, 0.0, 2.0]);
     write_npy(folder.path().join("f.npy").as_path(), &[2, 3], npyz::Order::Fortran, &[0i64, 0, 0, 0, 0, 2]);
     std::fs::write(at("x.csv"), "x,y,z\n0,0,0\n0,0,2\n").unwrap();
@@ -270,7 +270,7 @@ fn refusals_are_one_line() {
     assert!(refused(&["run", "--sources", &at("text.npy"), "--strengths", &q]).contains("no .npy file"));
     assert!(refused(&["run", "--backend", "abacus"]).contains("abacus"));
     assert!(refused(&["walk"]).contains("walk"));
-    // A refusal leaves no output behind.
+    // A failed run leaves no output file.
     let out = at("never.npz");
     refused(&["run", "--sources", &at("bad.csv"), "--strengths", &q, "--out", &out]);
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -332,7 +332,7 @@ fn doctor_and_bench() {
         let at = csv.lines().next().unwrap().split(',').position(|c| c == name).unwrap();
         csv.lines().skip(1).map(move |l| l.split(',').nth(at).unwrap().parse::<f64>())
     };
-    // Rates of stages there are: so few points may have no M2L.
+    // Rates exist only for stages that run: so few points may have no M2L.
     for name in ["p2p_s", "p2p_gpairs_s", "p2p_share"] {
         assert!(column(name).all(|x| x.is_ok_and(|x| x > 0.0)), "{name} in {csv}");
     }
@@ -366,7 +366,7 @@ fn help_is_help() {
     let bare = text(&[]);
     assert_eq!(bare, text(&["--help"]));
     assert!(bare.lines().count() > 8 && ["run", "doctor", "bench"].iter().all(|c| bare.contains(c)), "{bare}");
-    // What `defaults_and_nulls` measures.
+    // The defaults that `defaults_and_nulls` measures.
     let run = text(&["run", "--help"]);
     for word in ["showcase: 1e-5", "showcase: potential,gradient", "showcase: 1000", "ellipsoid", "1000000"] {
         assert!(run.contains(word), "{word} in\n{run}");
@@ -377,7 +377,7 @@ fn help_is_help() {
 fn an_error_above_the_tolerance_is_a_failure() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
-    // Opposite charges at one place: strengths made to cancel, for which tolerances are no promise.
+    // Opposite charges at one place cancel, so the tolerance is no promise for them.
     let mut sources = crate::uniform(2500, 1);
     sources.extend(sources.clone());
     let opposite: Vec<f64> = (0..5000).map(|i| if i < 2500 { 1.0 } else { -1.0 }).collect();

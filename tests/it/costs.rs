@@ -1,4 +1,5 @@
-//! The cost model: what it chooses, that plans say which one they used, and that nothing depends on the machine unless asked.
+//! The cost model: its choices, and the report of a plan about it. No choice depends on the machine unless the caller
+//! asks for it.
 
 use crate::cli::fmm;
 use crate::{both, strengths, uniform};
@@ -8,7 +9,8 @@ use fmm::{
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
-/// Costs of Laplace with both outputs in f64: nanoseconds of a pair, and of a translation of either expansion.
+/// Made-up costs of Laplace with both outputs in f64, in nanoseconds: per pair, and per M2L translation of either
+/// expansion.
 fn made_up(pair: f64, equivalent: f64, spherical: f64) -> CostModel {
     let rows = |m2l: f64| [4, 24].map(|order| OrderCosts { order, point: 1.0, leaf: 0.0, m2l }).to_vec();
     let costs = Costs {
@@ -37,7 +39,8 @@ fn the_built_in_model_is_in_force_and_says_what_it_compared() {
     let d = described(Fmm::new(Laplace), 60_000);
     assert_ne!(d.method, "direct");
     assert!(["equivalent", "spherical", "direct"].iter().all(|name| d.why.contains(name)), "{}", d.why);
-    // Kernels without spherical harmonics have nothing to compare; an order means another error in each expansion.
+    // Kernels without spherical harmonics have no choice of expansion. For a given order there is none either, since an
+    // order has another error in each expansion.
     let stokes = Fmm::new(Stokes { mu: 1.0 }).tolerance(1e-2).plan(&uniform(30_000, 1), Targets::Sources).unwrap();
     assert!(!stokes.describe().why.contains("spherical"));
     let ordered = Fmm::new(Laplace).order(5).plan(&uniform(60_000, 1), Targets::Sources).unwrap().describe();
@@ -54,11 +57,11 @@ fn the_cheapest_method_is_chosen() {
     ] {
         let d = of(costs.clone());
         assert_eq!((d.method, d.cost_model.as_str()), (method, "made up"), "{}", d.why);
-        // What was asked for is done, at any price.
+        // A named method is used at any price.
         let asked = described(Fmm::new(Laplace).method(Method::EquivalentDensities).cost_model(costs), 20_000);
         assert_eq!((asked.method, asked.why.as_str()), ("equivalent", "asked for"));
     }
-    // A case that was not measured falls back on what is built in, and says so.
+    // A case that was not measured uses the built-in costs, and the plan reports it.
     let other = Fmm::new(Laplace).cost_model(made_up(1.0, 1.0, 1.0)).plan(&uniform(500, 1), Targets::Sources).unwrap();
     assert_eq!(other.describe().cost_model, "built-in");
 }
@@ -81,7 +84,7 @@ fn costs_are_measured_for_a_case_at_a_time() {
     model.measure(&Fmm::new(Laplace).outputs(both())).unwrap();
     model.measure(&Fmm::new(Laplace).outputs(both())).unwrap();
     assert_eq!((model.source.clone(), model.cases.len()), (CostModel::fingerprint(), 1));
-    // How much they are is for `timing`: here they are costs, of several orders each.
+    // `timing` tests the sizes of costs. Here they must only be valid costs of several orders.
     let costs = &model.cases[0];
     for rows in [&costs.equivalent, &costs.spherical] {
         assert!(rows.len() > 1 && rows.is_sorted_by_key(|row| row.order), "{rows:?}");
@@ -93,7 +96,7 @@ fn costs_are_measured_for_a_case_at_a_time() {
     assert!(matches!(plane, Err(Error::Unsupported { .. })), "{plane:?}");
 }
 
-/// Read from a file, costs may be anything.
+/// Costs from a file may be any numbers.
 #[test]
 fn costs_that_are_none_are_refused() {
     let of = |spoil: &dyn Fn(&mut Costs)| {
@@ -120,7 +123,7 @@ fn costs_that_are_none_are_refused() {
     assert!(of(&|c| c.spherical.clear()).is_none());
 }
 
-/// A core that reaches over the points leaves little to be gained.
+/// If the near radius of a softened kernel covers the points, the fast method gains little.
 #[test]
 fn forecasts_know_of_softening() {
     let of = |softening: f64| {
@@ -131,7 +134,7 @@ fn forecasts_know_of_softening() {
     assert_eq!(of(0.01).method, "direct");
 }
 
-/// The command keeps costs under its cache folder; those of another machine are left alone unless they are named.
+/// The command stores costs in its cache folder. It ignores costs of another machine unless they are named.
 #[test]
 fn the_command_keeps_costs_and_uses_those_of_this_machine() {
     let folder = tempfile::tempdir().unwrap();

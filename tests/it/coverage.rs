@@ -1,22 +1,23 @@
-//! What a plan says of its error holds for other strengths: of many sets of normal strengths nearly all err by less than the
-//! bound that was measured, at all targets.
+//! The measured error bound of a plan holds for other strengths: of many sets of normal strengths, nearly all err by
+//! less than the bound, over all targets.
 
 use crate::both;
 use fmm::{Fmm, Gravity, Laplace, LaplaceDipole, Method, Outputs, PlaneKernel, Targets, demo};
 use fmm_traits::testkit::clouds::CloudKind;
 use fmm_traits::testkit::plane::PlaneKind;
 
-/// Sets of strengths, and how many of them may err by more than the bound: it rests on few sets itself, and so is somewhat too small
-/// now and then.
+/// Number of sets of strengths.
 const SETS: usize = 100;
-const ABOVE: usize = 30;
-/// Part of all sums of a test that may.
-const PART_ABOVE: f64 = 0.04;
+/// Largest number of these sets that may err by more than the bound. The bound itself rests on few sets, so it is
+/// sometimes a little too small.
+const MAX_SETS_ABOVE: usize = 30;
+/// Largest fraction of all sums of a test that may err by more than the bound.
+const MAX_FRACTION_ABOVE: f64 = 0.04;
 
-/// Sources, targets if they are not the sources, and what they are called.
+/// The name of a set of points, its sources, and its targets if they are not the sources.
 type Points = (String, Vec<f64>, Option<Vec<f64>>);
 
-/// The quotients of error and bound, ascending, for each output.
+/// The ratios of error to bound, ascending, for each output.
 fn quotients(builder: &Fmm, (_, sources, targets): &Points) -> Option<Vec<(String, Vec<f64>)>> {
     let at = || targets.as_ref().map_or(Targets::Sources, |t| Targets::Points(t));
     let plan = builder.plan(sources, at()).ok()?;
@@ -37,7 +38,7 @@ fn quotients(builder: &Fmm, (_, sources, targets): &Points) -> Option<Vec<(Strin
     Some(probe.outputs.iter().map(of).collect())
 }
 
-/// For each output the sums above the bound, and what to say of them.
+/// For each output: the number of sums above the bound, and a line of text.
 fn judged(builder: &Fmm, points: &Points) -> Vec<(usize, String)> {
     let judge = |(output, q): (String, Vec<f64>)| {
         let above = q.iter().filter(|q| **q > 1.0).count();
@@ -70,16 +71,16 @@ fn apart(n: usize) -> Vec<Points> {
 fn holds(builder: Fmm, tolerances: &[f64], points: &[Points]) {
     let cases = tolerances.iter().flat_map(|&t| points.iter().map(move |p| (t, p)));
     let all: Vec<(usize, String)> = cases.flat_map(|(t, p)| judged(&builder.clone().tolerance(t), p)).collect();
-    let wrong: Vec<&str> = all.iter().filter(|(above, _)| *above > ABOVE).map(|(_, said)| &said[..]).collect();
+    let wrong: Vec<&str> = all.iter().filter(|(above, _)| *above > MAX_SETS_ABOVE).map(|(_, said)| &said[..]).collect();
     let part = all.iter().map(|(above, _)| above).sum::<usize>() as f64 / (all.len() * SETS) as f64;
-    assert!(wrong.is_empty() && part <= PART_ABOVE, "{part} of {}\n{}", all.len() * SETS, wrong.join("\n"));
+    assert!(wrong.is_empty() && part <= MAX_FRACTION_ABOVE, "{part} of {}\n{}", all.len() * SETS, wrong.join("\n"));
 }
 
 fn space(family: impl Into<fmm::AnyFamily>, method: Method) -> Fmm {
     Fmm::new(family).method(method).outputs(both())
 }
 
-/// The clouds of which the largest part is in leaves of many kinds.
+/// Clouds of more points, with leaves of many kinds.
 fn large() -> Vec<Points> {
     let kinds = [CloudKind::Uniform, CloudKind::Clustered, CloudKind::Ellipsoid, CloudKind::Grid];
     kinds.iter().map(|k| (k.name().to_string(), k.points(7000, 5), None)).collect()

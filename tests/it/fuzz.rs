@@ -1,10 +1,10 @@
-//! No bytes and no numbers make the command or the library panic.
+//! No bytes and no numbers as input make the command or the library panic.
 
 use crate::cli::{fmm, last_line};
 use fmm::{Fmm, Gravity, Laplace, Method, Outputs, Precision, Stokes, Targets, Yukawa};
 use proptest::prelude::*;
 
-/// Numbers that break things.
+/// Numbers that often cause failures.
 fn number() -> impl Strategy<Value = f64> {
     prop_oneof![
         5 => -1.0..1.0f64,

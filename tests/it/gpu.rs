@@ -1,4 +1,4 @@
-//! The facade on an NVIDIA GPU. What needs one is ignored: `cargo test --release --test it -- --ignored gpu`.
+//! The facade on an NVIDIA GPU. Tests that need a GPU are ignored: `cargo test --release --test it -- --ignored gpu`.
 
 use crate::tolerance::holds_on;
 use crate::{Own, both, cli, difference, fast, strengths, uniform};
@@ -78,7 +78,7 @@ fn subsets_other_targets_moved_points_and_direct_sums_are_those_of_the_cpu() {
             assert!(there.verify(&q, 100).unwrap().worst() < 1e-7);
             let (a, b) = (here.describe(), there.describe());
             assert_eq!((a.method, a.n_targets, b.backend), (b.method, b.n_targets, "cuda"));
-            // A plan that has operators of a higher order keeps them.
+            // A plan with operators of a higher order keeps this order.
             assert!(a.order <= b.order);
             assert!(b.device.is_some() && b.bytes > 0 && b.near_pairs > 0);
             let pairs: usize = there.near_field().map(|b| b.targets.len() * b.sources.len()).sum();
@@ -99,14 +99,14 @@ fn orders_differ_from_those_on_a_cpu_by_one_at_most() {
         for tolerance in [1e-3, 1e-5, 1e-7] {
             let order = |builder: Fmm| builder.plan(&points, Targets::Sources).unwrap().describe().order.unwrap();
             let builder = fast(Laplace).tolerance(tolerance).outputs(both());
-            // Each measures by itself: where the error is near the tolerance one order may lie between them.
+            // Each plan measures its own errors. If an error is near the tolerance, the orders may differ by one.
             let (here, there) = (order(builder.clone()), order(builder.backend(Cuda::default())));
             assert!(here.abs_diff(there) <= 1, "{} {tolerance:e}: {here} {there}", kind.name());
         }
     }
 }
 
-/// Whether a subset is shown of an evaluation at all sources.
+/// Whether the targets are a subset of the sources: the plan then evaluates at all sources.
 fn targets_differ(targets: Targets) -> bool {
     matches!(targets, Targets::Subset(_))
 }
@@ -124,7 +124,7 @@ fn what_harmonics_on_a_gpu_cannot_do_is_said() {
     }
     let memory = |b: Fmm| b.memory(1 << 20, 1 << 20).unwrap();
     assert!(memory(gpu()) > 1 << 27);
-    // Rotations need no matrix an offset.
+    // Rotations need no matrix per offset.
     assert!(memory(gpu().order(7).translation(Translation::Rcr)) < memory(gpu().order(7)));
     let stokes = Fmm::new(Stokes { mu: 1.0 }).backend(Cuda::default()).method(Method::SphericalHarmonics);
     assert!(matches!(stokes.memory(1000, 1000), Err(Error::Unsupported { .. })));

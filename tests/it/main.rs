@@ -1,25 +1,25 @@
 //! Integration tests of the facade and the command, one binary.
 //!
-//! | module | what it holds to |
+//! | module | checks |
 //! |---|---|
-//! | `adversary` | clouds made against a measurement of few leaves: the error over all targets and in the hard region |
+//! | `adversary` | clouds that defeat a measurement at few leaves: the error over all targets and in the hard region |
 //! | `api` | batch = loop, linearity, transpose, subsets, moved points, cancellation, near field, own kernel |
 //! | `bad_input` | every wrong argument is an error that carries the numbers; nothing is half-done |
 //! | `cli` | the contract of `fmm run`: options, JSON, `.npz`, one-line errors, closed pipes |
-//! | `costs` | the cost model: what it chooses, `fmm calibrate`, and that plans say which one they used |
-//! | `coverage` | bounds that were measured hold for other strengths |
+//! | `costs` | the cost model: its choices, `fmm calibrate`, and the report of a plan about it |
+//! | `coverage` | measured error bounds hold for other strengths |
 //! | `fuzz` | no bytes and no numbers make the command or the library panic |
-//! | `gpu` | the promise and the facade on an NVIDIA GPU (`--ignored gpu`, needs one), one line without |
+//! | `gpu` | the promise and the facade on an NVIDIA GPU (`--ignored gpu`); one line without a GPU |
 //! | `odd_input` | empty, single, coincident, far, huge and tiny inputs give the right sums |
 //! | `page` | the page of `fmm compare` in headless Chromium (`scripts/browser-test.sh`) |
 //! | `plane` | the kernels of the plane: promise, conventions, options, complex files, pictures |
-//! | `probe` | how tests read what a plan measured |
-//! | `strangers` | kernels that nobody tuned: the promise, or a refusal with the right floor; rows for `benches/promise.py` |
+//! | `probe` | how tests read the measurements of a plan |
+//! | `strangers` | untuned kernels: the promise, or a refusal with the right floor; rows for `benches/promise.py` |
 //! | `threads` | the number of threads changes no bit |
-//! | `timing` | what takes longer than it should (`scripts/timing-tests.sh`) |
+//! | `timing` | upper bounds of times (`scripts/timing-tests.sh`) |
 //! | `tolerance` | errors stay below the tolerance for every kernel, cloud and precision |
 //! | `variants` | spherical harmonics and treecodes: tolerance, agreement, refusals, `fmm compare` |
-//! | `own_kernel` | a frozen kernel of a user: it compiles, or the trait has changed under its author |
+//! | `own_kernel` | a frozen kernel of a user compiles, unless the trait has changed |
 //! | `demo`, `rng` | the unit tests of these files of `src/`, compiled here |
 
 mod adversary;
@@ -83,7 +83,7 @@ fn difference(a: &[f64], b: &[f64]) -> f64 {
     if d == 0.0 { 0.0 } else { d / norm(&mut b.iter().copied()) }
 }
 
-/// The fast method, whatever the size.
+/// The FMM by equivalent densities, for any number of points.
 fn fast(family: impl Into<fmm::AnyFamily>) -> Fmm {
     Fmm::new(family).method(Method::EquivalentDensities)
 }
@@ -93,12 +93,12 @@ fn direct<'a>(builder: &Fmm, sources: &[f64], targets: impl Into<Targets<'a>>, q
     builder.clone().method(Method::Direct).plan(sources, targets).unwrap().apply(q).unwrap()
 }
 
-/// The part of the pairs that is not summed directly.
+/// The fraction of the pairs that are not summed directly.
 fn far_share(described: &fmm::Description) -> f64 {
     1.0 - described.near_pairs as f64 / (described.n_sources * described.n_targets) as f64
 }
 
-/// A kernel of one's own: 1/r, in the fewest lines.
+/// A user's own kernel, 1/r, in the fewest lines.
 #[derive(Clone, Debug)]
 struct Own;
 

@@ -1,4 +1,4 @@
-//! Odd input that must work.
+//! Unusual input that must work.
 
 use crate::{both, difference, direct, fast, strengths, uniform};
 use fmm::{
@@ -51,7 +51,7 @@ fn coincident_points() {
         assert!(out.potential.iter().chain(&out.gradient).all(|u| *u == 0.0));
         let out = with(Fmm::new(Laplace)).plan(&x, &x).unwrap().apply(&strengths(300, 1)).unwrap();
         assert!(out.potential.iter().chain(&out.gradient).all(|u| *u == 0.0));
-        // A softened mass at the same place counts, the point itself does not.
+        // A softened mass at the same position counts, but the target itself does not.
         let plan = with(Fmm::new(Gravity { g: 1.0, softening: 0.5 })).plan(&x, Targets::Sources).unwrap();
         let out = plan.apply(&[1.0; 300]).unwrap();
         assert!(out.potential.iter().all(|u| (u + 299.0 / 0.5).abs() < 1e-6 * 600.0));
@@ -105,7 +105,7 @@ fn huge_and_tiny_coordinates() {
     }
 }
 
-/// Units of length whose powers leave f32, and f64 in products, for sources of every kind.
+/// Units of length whose powers leave the range of f32, and in products the range of f64, for sources of every kind.
 #[test]
 fn huge_and_tiny_units_for_every_kernel() {
     let (unit, other) = (uniform(2000, 6), uniform(500, 8));

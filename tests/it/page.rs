@@ -1,17 +1,17 @@
-//! The page of `fmm compare` in a real browser, at the width of a phone and of a desk, in light and dark: nothing is cut off
-//! or runs into something else, and letters can be read.
+//! The page of `fmm compare` in a real browser, at the width of a phone and of a desktop, in light and dark mode.
+//! Nothing is cut off or overlaps, and letters are legible.
 
 use crate::cli::fmm;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Names under which Chromium is installed; those of `scripts/browser-test.sh`.
+/// Names under which Chromium is installed, as in `scripts/browser-test.sh`.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// Tells the page around it what the page looks like, as JSON: widths, colours, and of the letters of all plots the
-/// smallest height, those outside their plot and those on top of others.
-const PROBE: &str = r#"<script>
+/// A script that reports the layout of its page to the enclosing page, as JSON: widths, colours, the smallest height of
+/// letters over all plots, the letters outside their plot, and the letters that overlap.
+const PROBE_SCRIPT: &str = r#"<script>
 const texts = [...document.querySelectorAll('svg text')].map(t => {
   const svg = t.ownerSVGElement, frame = svg.getBoundingClientRect(), box = t.getBoundingClientRect();
   const scale = frame.width / svg.viewBox.baseVal.width;
@@ -29,7 +29,7 @@ parent.postMessage(JSON.stringify({
 }), '*');
 </script></body>"#;
 
-/// A page around `probed.html`, as wide as asked for: windows are never as narrow as a phone.
+/// A page that encloses `probed.html` in a frame of the given width, since windows are never as narrow as a phone.
 fn frame(width: usize) -> String {
     format!(
         "<!doctype html><meta name=\"color-scheme\" content=\"light dark\"><pre id=\"probe\"></pre><script>\
@@ -38,7 +38,7 @@ fn frame(width: usize) -> String {
     )
 }
 
-/// What the probe found in the page in `folder`, `width` pixels wide.
+/// The report of the probe for the page in `folder`, `width` pixels wide.
 fn look(browser: &str, folder: &Path, width: usize, dark: bool) -> Value {
     let page = folder.join("frame.html");
     std::fs::write(&page, frame(width)).unwrap();
@@ -78,7 +78,7 @@ fn the_page_of_compare_can_be_read_on_a_phone_and_in_the_dark() {
     let run = fmm(&[&args[..], &["--variants", variants, "--out", folder.path().to_str().unwrap()]].concat());
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let page = std::fs::read_to_string(folder.path().join("compare.html")).unwrap();
-    std::fs::write(folder.path().join("probed.html"), page.replace("</body>", PROBE)).unwrap();
+    std::fs::write(folder.path().join("probed.html"), page.replace("</body>", PROBE_SCRIPT)).unwrap();
     for (width, columns) in [(390, 1), (1280, 2)] {
         for dark in [false, true] {
             let found = look(browser, folder.path(), width, dark);

@@ -37,7 +37,8 @@ fn errors_stay_below_the_tolerance() {
     }
 }
 
-/// As the tests of `adaptive2d`, with the θ, orders and leaves of a plan; of copies that cancel no relative error is bounded.
+/// As the tests of `adaptive2d`, with the θ, orders and leaves of a plan. With [`Norm::Max`], clouds of copies are left
+/// out: copies that cancel have no bounded relative error.
 #[test]
 fn the_promise_holds_on_all_clouds() {
     let mut kept = Kept::default();
@@ -69,7 +70,8 @@ fn the_promise_holds_on_all_clouds() {
     kept.judge();
 }
 
-/// Copies leave no near field, so that the error of the far field is all of it: more terms are measured to be needed.
+/// Clouds of copies have no near field. The error of the far field is then the whole error, so the measured order is
+/// higher.
 #[test]
 fn the_order_of_copies() {
     let order = |kind: PlaneKind| {
@@ -78,7 +80,7 @@ fn the_order_of_copies() {
     };
     let (plain, more) = (order(PlaneKind::Uniform), order(PlaneKind::FiftyCopies));
     assert!(more > plain, "{plain} {more}");
-    // At a wide angle the terms there are reach no further.
+    // At a wide angle, the largest order does not reach the tolerance.
     let wide = Fmm::new(PlaneKernel::Harmonic).method(Method::Laurent).tolerance(1e-13).theta(0.75);
     let e = wide.plan(&PlaneKind::Uniform.points(3000, 1), Targets::Sources).unwrap_err();
     assert!(matches!(e, Error::ToleranceFloor { floor, .. } if floor > 1e-13), "{e}");
@@ -109,7 +111,7 @@ fn subsets_and_separate_targets() {
             assert!(difference(&out.gradient, &exact.gradient) <= 1e-6, "{}", kernel.name());
             assert!(plan.verify(&q, 300).unwrap().worst() <= 1e-6);
         }
-        // Where targets are sources given once more, each still skips its own place.
+        // Targets that repeat the sources as separate points still skip the source at their own position.
         let all = direct(kernel, &z, Targets::Sources, &q);
         assert_eq!(all.potential, direct(kernel, &z, &z, &q).potential);
     }
@@ -129,7 +131,7 @@ fn moved_points_batches_and_transposes() {
     assert!(difference(&plan.apply_transpose(&q).unwrap(), &out.potential) <= 1e-12);
     let odd = fast(PlaneKernel::Harmonic).plan(&z, Targets::Sources).unwrap();
     assert!(matches!(odd.apply_transpose(&[1.0; 8000]), Err(Error::Unsupported { .. })));
-    // Every pair that is summed directly is named once.
+    // Every directly summed pair is named once.
     let pairs: usize = plan.near_field().map(|b| b.targets.len() * b.sources.len()).sum();
     assert_eq!(pairs as u64, plan.describe().near_pairs);
 }
@@ -146,7 +148,7 @@ fn odd_input() {
             assert_eq!((one.potential, one.gradient), (vec![0.0; s], vec![0.0; 2 * s]));
             let empty: &[f64] = &[];
             assert!(builder.plan(&[1.0, 2.0], empty).unwrap().apply(&vec![3.0; s]).unwrap().potential.is_empty());
-            // A target on a source, and all at one place.
+            // A target on a source, and all points at one position.
             let on = builder.plan(&[1.0, 2.0], &[1.0, 2.0]).unwrap().apply(&vec![3.0; s]).unwrap();
             assert_eq!(on.potential, vec![0.0; s]);
             let z = PlaneKind::Coincident.points(500, 1);
@@ -293,7 +295,8 @@ fn complex_files() {
     let expected: Vec<f64> = out.gradient.chunks(4).flat_map(|g| [g[0], g[2], g[1], g[3]]).collect();
     assert_eq!(gradient, expected);
 
-    // Complex strengths of a real kernel are two sets of strengths; real ones of a complex kernel have no imaginary part.
+    // Complex strengths of a real kernel are two sets of strengths. Real strengths of a complex kernel have no
+    // imaginary part.
     let parts = [0, 1].map(|c| -> Vec<f64> { gamma.iter().skip(c).step_by(2).copied().collect() });
     let parts = parts.map(|q| direct(PlaneKernel::Laplace, &z, Targets::Sources, &q));
     let [(_, potential), (_, gradient)] = run("laplace2d", "q.npy");
@@ -321,7 +324,7 @@ fn pictures() {
         let run = command(&["tree", "--plot", path.to_str().unwrap(), "--demo", demo, "--n", "3000"]);
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         let text = std::fs::read_to_string(&path).unwrap();
-        // Each colour in the picture, not in the legend alone.
+        // Each colour occurs in the picture, not only in the legend.
         assert!(text.starts_with("<svg") && text.ends_with("</svg>\n"));
         assert!(colours.iter().all(|c| text.matches(c).count() > 1), "{demo}");
         assert!(!text.contains("NaN") && !text.contains("inf"));

@@ -1,5 +1,5 @@
-//! What a plan says of the measurement that chose its order, and how tests judge it. The only place of the tests that knows the form
-//! of the report.
+//! The measurement that chose the order of a plan, and how tests judge it. No other file of the tests knows the form of
+//! the report.
 
 use fmm::Description;
 use serde_json::Value;
@@ -7,15 +7,16 @@ use serde_json::Value;
 /// The measurement of one plan.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// For each output the upper bound of the error at the chosen order, and at one order less where that was measured.
+    /// For each output: its name, the upper bound of the error at the chosen order, and the bound at one order less if
+    /// it was measured.
     pub outputs: Vec<(String, f64, Option<f64>)>,
-    /// Seconds that the measurement took.
+    /// Seconds of the measurement.
     pub seconds: f64,
 }
 
 impl Probe {
-    /// Of the plan that `described` describes; `None` for a plan that measured nothing (an order was given, or the sum is
-    /// direct).
+    /// The measurement of the plan that `described` describes. `None` for a plan that measured nothing, because its
+    /// order was given or its sum is direct.
     pub fn of(described: &Description) -> Option<Probe> {
         let plan = serde_json::to_value(described).expect("descriptions are plain data");
         let probe = plan.get("probe").filter(|p| !p.is_null())?;
@@ -27,18 +28,18 @@ impl Probe {
         Some(Probe { outputs: outputs.collect(), seconds: number(probe, "seconds").expect("a probe takes time") })
     }
 
-    /// The largest error that was measured with one order less.
+    /// The largest measured error with one order less.
     pub fn below(&self) -> Option<f64> {
         self.outputs.iter().filter_map(|(_, _, below)| *below).reduce(f64::max)
     }
 
-    /// The largest error that was measured at the chosen order.
+    /// The largest measured error at the chosen order.
     pub fn error(&self) -> f64 {
         self.outputs.iter().fold(0.0, |worst, (_, error, _)| worst.max(*error))
     }
 }
 
-/// Errors of many sums beside their tolerances.
+/// Errors of many sums, compared with their tolerances.
 #[derive(Default)]
 pub struct Kept {
     sums: usize,
@@ -47,12 +48,12 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Of 200 sets of strengths one may err by more than the bound that was measured.
+    /// One sum of this many may exceed its tolerance: bounds hold for 99.5 % of all strengths, and few sums scatter.
     const SUMS_FOR_ONE_ABOVE: usize = 100;
-    /// But by no more than this factor.
+    /// Largest ratio of an error to its tolerance.
     const FAR_ABOVE: f64 = 1.5;
 
-    /// Takes in the error of a sum.
+    /// Records the error of a sum.
     pub fn count(&mut self, error: f64, tolerance: f64, what: impl FnOnce() -> String) {
         self.sums += 1;
         if error.is_nan() || error > tolerance {
@@ -61,7 +62,7 @@ impl Kept {
         }
     }
 
-    /// Panics where more sums are above their tolerance than chance explains.
+    /// Panics if more sums exceed their tolerance than chance explains.
     pub fn judge(self) {
         let allowed = self.sums.div_ceil(Self::SUMS_FOR_ONE_ABOVE);
         let kept = self.above.len() <= allowed && !self.far_above;

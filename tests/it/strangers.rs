@@ -1,8 +1,8 @@
-//! Kernels that nobody tuned. A named method keeps the tolerance, without waste, or refuses it with the floor that the kernel has;
-//! [`Method::Auto`] keeps it in any case.
+//! Untuned kernels. A named method keeps the tolerance without waste, or refuses it with the kernel's floor.
+//! [`Method::Auto`] keeps the tolerance in any case.
 //!
-//! The cloud is small and its leaves smaller, so that far pairs carry most of the sum: every kernel has to break the smaller
-//! tolerance at the smallest order.
+//! The cloud is small and its leaves hold few points, so that far pairs carry most of the sum. Every kernel must exceed
+//! the smaller tolerance at the smallest order.
 
 #[path = "strangers/kernels.rs"]
 mod kernels;
@@ -16,27 +16,27 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Sources, which are the targets.
+/// Number of sources, which are the targets.
 const N: usize = 5000;
 /// Leaf capacity: three levels of boxes below the root for [`N`] uniform points.
 const NCRIT: usize = 40;
-/// Targets at which errors are measured.
+/// Number of targets at which errors are measured.
 const SAMPLES: usize = 1000;
-/// Tolerances that are asked for.
+/// Requested tolerances.
 const TOLERANCES: [f64; 2] = [1e-3, 1e-6];
-/// Most that a tolerance may be above the error where a smaller order would do.
-const WASTE: f64 = 30.0;
-/// Most that a floor in a refusal may differ from the best error of any order, either way.
-const FLOOR: f64 = 3.0;
+/// Largest ratio of tolerance to error where a smaller order would suffice.
+const MAX_WASTE: f64 = 30.0;
+/// Largest ratio, either way, between the floor in a refusal and the smallest error of any order.
+const FLOOR_FACTOR: f64 = 3.0;
 /// Smallest order.
-const LEAST: usize = 3;
-/// Steps between the orders that are searched for the best error.
-const STEPS: [usize; 6] = [3, 6, 9, 12, 14, 16];
+const MIN_ORDER: usize = 3;
+/// Orders that are searched for the smallest error.
+const SEARCHED_ORDERS: [usize; 10] = [3, 4, 5, 6, 7, 8, 9, 12, 14, 16];
 
-/// Sets of normal strengths.
+/// Number of sets of normal strengths.
 const SETS: u64 = 12;
 
-/// The largest error of strengths uniform in (0, 1) and of sets of normal ones, over all outputs.
+/// The largest error over all outputs, for strengths uniform in (0, 1) and for sets of normal strengths.
 fn error(plan: &Plan, components: usize, samples: usize) -> f64 {
     let n = plan.n_sources();
     let normal = (0..SETS).map(|set| demo::normal_strengths(n, components, 7 + set));
@@ -45,7 +45,7 @@ fn error(plan: &Plan, components: usize, samples: usize) -> f64 {
     worst.fold(0.0, |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) })
 }
 
-/// One kernel on one cloud, with the errors of the orders that were tried.
+/// One kernel on one cloud, with the measured errors by order.
 struct Case {
     builder: Fmm,
     points: Vec<f64>,
@@ -61,7 +61,7 @@ impl Case {
         Case { builder, points: uniform(N, 31), components, most, errors: RefCell::default() }
     }
 
-    /// The error at `order`; infinite where no plan is made for that order.
+    /// The error at `order`; infinite if no plan exists for this order.
     fn at(&self, order: usize) -> f64 {
         let measure = || {
             let plan = self.builder.clone().order(order).plan(&self.points, Targets::Sources);
@@ -70,12 +70,15 @@ impl Case {
         *self.errors.borrow_mut().entry(order).or_insert_with(measure)
     }
 
-    /// The best error of the orders that are searched, with all that were tried.
+    /// The smallest error over the searched orders.
     fn best(&self) -> f64 {
-        STEPS.iter().filter(|&&order| order <= self.most).fold(f64::INFINITY, |best, &order| best.min(self.at(order)))
+        SEARCHED_ORDERS
+            .iter()
+            .filter(|&&order| order <= self.most)
+            .fold(f64::INFINITY, |best, &order| best.min(self.at(order)))
     }
 
-    /// What is wrong with the plan for `tolerance`, if anything.
+    /// The fault of the plan for `tolerance`, if any.
     fn named(&self, tolerance: f64) -> Option<String> {
         let plan = match self.builder.clone().tolerance(tolerance).plan(&self.points, Targets::Sources) {
             Ok(plan) => plan,
@@ -85,28 +88,28 @@ impl Case {
         let order = d.order.unwrap();
         let probe = Probe::of(&d);
         let said = format!("order {order} errs by {e:.1e}, probe {probe:?}");
-        let spent = order == LEAST || probe.and_then(|p| p.below()).is_some_and(|below| below > tolerance);
+        let spent = order == MIN_ORDER || probe.and_then(|p| p.below()).is_some_and(|below| below > tolerance);
         match () {
             _ if d.edges.m2l == 0 => Some("no far field".into()),
             _ if e.is_nan() || e > tolerance => Some(format!("broken: {said}")),
-            _ if e * WASTE < tolerance && !spent => {
+            _ if e * MAX_WASTE < tolerance && !spent => {
                 Some(format!("wasteful: {said}, order {} {:.1e}", order - 1, self.at(order - 1)))
             }
             _ => None,
         }
     }
 
-    /// What is wrong with a refusal of `tolerance`, if anything.
+    /// The fault of a refusal of `tolerance`, if any.
     fn refusal(&self, tolerance: f64, refused: &Error) -> Option<String> {
         let &Error::ToleranceFloor { tolerance: asked, floor, .. } = refused else { return Some(refused.to_string()) };
         let best = self.best();
-        let near = floor > tolerance && floor <= FLOOR * best && best <= FLOOR * floor;
+        let near = floor > tolerance && floor <= FLOOR_FACTOR * best && best <= FLOOR_FACTOR * floor;
         let wrong = asked != tolerance || !near;
         let reached: Vec<_> = self.errors.borrow().iter().map(|(order, e)| format!("{order}: {e:.1e}")).collect();
         wrong.then(|| format!("refused with floor {floor:.1e}, orders err by {}", reached.join(", ")))
     }
 
-    /// What is wrong with the plan that chooses its method, if anything.
+    /// The fault of the plan with an automatic method, if any.
     fn automatic(&self, tolerance: f64) -> Option<String> {
         let builder = self.builder.clone().method(Method::Auto).tolerance(tolerance);
         match builder.plan(&self.points, Targets::Sources) {
@@ -120,7 +123,7 @@ impl Case {
     }
 }
 
-/// Everything that is wrong with the plans of one kernel.
+/// Panics with all faults of the plans of one kernel.
 fn judge(what: &str, builder: Fmm, most: usize) {
     let case = Case::new(builder, most);
     let mut wrong = Vec::new();
@@ -128,18 +131,18 @@ fn judge(what: &str, builder: Fmm, most: usize) {
         let found = [case.named(tolerance), case.automatic(tolerance)];
         wrong.extend(found.into_iter().flatten().map(|fault| format!("{tolerance:.0e}: {fault}")));
     }
-    if case.at(LEAST) <= TOLERANCES[1] {
-        wrong.push(format!("order {LEAST} errs by {:.1e}: the far field does not matter", case.at(LEAST)));
+    if case.at(MIN_ORDER) <= TOLERANCES[1] {
+        wrong.push(format!("order {MIN_ORDER} errs by {:.1e}: the far field does not matter", case.at(MIN_ORDER)));
     }
     assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
 }
 
-/// The stranger that the tests call `what`.
+/// The kernel with the name `what` in the tests.
 fn stranger(what: &str) -> Stranger {
     strangers().into_iter().find(|s| s.what == what).unwrap()
 }
 
-/// A test for each kernel, so that each is named where it fails.
+/// Makes a test for each kernel, so that a failure names the kernel.
 macro_rules! judged {
     ($($(#[$attribute:meta])* $test:ident: $what:literal),* $(,)?) => {
         $(
@@ -177,26 +180,27 @@ judged! {
     magnet: "magnet",
 }
 
-/// A plain kernel of the user with its gradient.
+/// A plain user's kernel with its gradient.
 #[test]
 fn own_with_gradient() {
     judge("own", Fmm::custom(Own).outputs(both()), 16);
 }
 
-/// The bed itself: what its kernels state is so.
+/// Checks that the kernels of the test bed state right facts.
 #[test]
 fn facts_are_true() {
     let wrong: Vec<String> = strangers().iter().filter_map(|s| (s.facts)().err()).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A list of the environment, or `usual`.
+/// The list in the environment variable `name`, or the list `usual`.
 fn listed(name: &str, usual: &str) -> Vec<String> {
     std::env::var(name).unwrap_or_else(|_| usual.to_string()).split(',').map(str::to_string).collect()
 }
 
-/// Prints a row of JSON for each stranger, cloud, precision and tolerance: what `benches/promise.py` reads. Lists come from the
-/// variables `PROMISE_KERNELS`, `PROMISE_CLOUDS`, `PROMISE_PRECISIONS` and `PROMISE_TOLERANCES`, the size from `PROMISE_N`.
+/// Prints a row of JSON for each kernel, cloud, precision and tolerance, for `benches/promise.py`. The variables
+/// `PROMISE_KERNELS`, `PROMISE_CLOUDS`, `PROMISE_PRECISIONS` and `PROMISE_TOLERANCES` hold lists, `PROMISE_N` the
+/// number of points.
 #[test]
 #[ignore = "prints rows for benches/promise.py"]
 fn rows() {
@@ -217,13 +221,13 @@ fn rows() {
     }
 }
 
-/// `row` with some texts more.
+/// `row` with additional texts.
 fn merged(mut row: serde_json::Value, texts: &[(&str, &str)]) -> serde_json::Value {
     texts.iter().for_each(|(key, text)| row[*key] = (*text).into());
     row
 }
 
-/// One plan by equivalent densities, as `benches/promise.py` writes it down.
+/// The row of one plan by equivalent densities for `benches/promise.py`.
 fn row(family: &AnyFamily, points: &[f64], precision: &str, tolerance: f64) -> serde_json::Value {
     let precision = if precision == "f32" { Precision::F32 } else { Precision::F64 };
     let builder = Fmm::new(family.clone()).precision(precision).tolerance(tolerance);

@@ -1,5 +1,5 @@
-//! The tolerance is a promise: for every kernel, cloud, precision and both kinds of strengths the
-//! relative ℓ2 error of each output over 1000 random targets is at most the tolerance.
+//! The tolerance is a promise: the relative ℓ2 error of each output over 1000 random targets is at most the tolerance,
+//! for every kernel, cloud and precision and both kinds of strengths.
 
 use crate::probe::Kept;
 use crate::{both, far_share, in_turn};
@@ -9,10 +9,11 @@ use fmm::{
 };
 use fmm_traits::testkit::clouds::CloudKind;
 
-/// Points of a cloud; enough for several levels.
+/// Number of points of a cloud, enough for several levels.
 const N: usize = 2500;
-/// Least part of the pairs of uniform points that the expansion has: what is summed directly keeps any promise.
-const FAR: f64 = 0.4;
+/// Smallest fraction of the pairs that the far field must have for uniform points. Pairs summed directly keep any
+/// promise.
+const MIN_FAR_FRACTION: f64 = 0.4;
 
 fn holds(
     family: impl Into<AnyFamily>,
@@ -24,7 +25,7 @@ fn holds(
     holds_on(Cpu::default(), family, outputs, tolerances, precision, kinds);
 }
 
-/// The promise, on any backend.
+/// Checks the promise on any backend.
 pub fn holds_on(
     backend: impl Into<Backend>,
     family: impl Into<AnyFamily>,
@@ -45,7 +46,7 @@ pub fn holds_on(
             let plan = builder.clone().tolerance(tolerance).ncrit(40).plan(&x, Targets::Sources).unwrap();
             let far = far_share(&plan.describe());
             assert!(
-                *kind != CloudKind::Uniform || far >= FAR,
+                *kind != CloudKind::Uniform || far >= MIN_FAR_FRACTION,
                 "{} {tolerance:e}: {far} of the pairs are far",
                 family.name()
             );
@@ -60,16 +61,16 @@ pub fn holds_on(
     kept.judge();
 }
 
-const DOUBLE: [f64; 4] = [1e-2, 1e-4, 1e-7, 1e-10];
+const F64_TOLERANCES: [f64; 4] = [1e-2, 1e-4, 1e-7, 1e-10];
 
 #[test]
 fn laplace() {
-    holds(Laplace, both(), &DOUBLE, Precision::F64, &CloudKind::ALL);
+    holds(Laplace, both(), &F64_TOLERANCES, Precision::F64, &CloudKind::ALL);
     holds(Laplace, Outputs::POTENTIAL, &[1e-3, 1e-7, 1e-12], Precision::F64, &CloudKind::ALL);
 }
 
-/// The order follows the points: lattices, whose gradients have no close pairs in their norm, take more than points at
-/// random, and points that move from one to the other take theirs.
+/// The order depends on the points. Lattices have no close pairs, so the norms of their gradients are smaller and need
+/// a higher order than random points. Points that move from one kind to the other get the order of their new kind.
 #[test]
 fn gradients_of_points_at_random_and_of_lattices() {
     let builder = Fmm::new(Laplace).outputs(both()).method(Method::EquivalentDensities);
@@ -98,7 +99,7 @@ fn gradients_of_points_at_random_and_of_lattices() {
     kept.judge();
 }
 
-/// The promise for targets inside the clouds, around them, and far away from them.
+/// Checks the promise for targets inside the clouds, around them, and far away from them.
 fn holds_apart(
     family: impl Into<AnyFamily>,
     outputs: Outputs,
@@ -151,7 +152,7 @@ const AT_ONE_PLACE: [CloudKind; 2] = [CloudKind::Coincident, CloudKind::Single];
 fn targets_apart_from_charges() {
     let by = Method::EquivalentDensities;
     holds_apart(Laplace, both(), &[1e-3, 1e-6, 1e-9], Precision::F64, by, &CloudKind::ALL);
-    // Far from sources at one place, single precision keeps two digits where their net strength nearly vanishes.
+    // Far from sources at one position, f32 keeps two digits if their net strength nearly vanishes.
     let spread: Vec<CloudKind> = CloudKind::ALL.into_iter().filter(|k| !AT_ONE_PLACE.contains(k)).collect();
     holds_apart(Laplace, both(), &[1e-3], Precision::F32, by, &spread);
     holds_apart(Laplace, both(), &[1e-3, 1e-6], Precision::F64, Method::SphericalHarmonics, &CloudKind::ALL);
@@ -206,7 +207,7 @@ fn laplace_dipoles_and_mixed() {
 
 #[test]
 fn yukawa() {
-    // Each level of each cloud has operators of its own: the smallest tolerance on one cloud only.
+    // Each level of each cloud has its own operators, so the smallest tolerance is tested on one cloud only.
     for kappa in [0.0, 5.0] {
         holds(Yukawa { kappa }, both(), &[1e-3, 1e-5], Precision::F64, &CloudKind::ALL);
     }

@@ -1,5 +1,5 @@
-//! Spherical harmonics and treecodes: the promise of the tolerance, agreement with the other methods, and what makes no
-//! sense together.
+//! Spherical harmonics and treecodes: the promise of the tolerance, agreement with the other methods, and options that
+//! exclude each other.
 
 use crate::cli::{fmm, last_line};
 use crate::probe::Kept;
@@ -12,13 +12,13 @@ use fmm_traits::testkit::clouds::CloudKind;
 use serde_json::Value;
 use std::path::Path;
 
-/// The tolerance is a promise on every cloud, for both kinds of strengths.
+/// Checks the tolerance on every cloud, for both kinds of strengths.
 fn holds(builder: Fmm, tolerances: &[f64]) {
     holds_with_leaves(builder, tolerances, 40, 0.4);
 }
 
-/// The same with leaves of up to `ncrit` points, so small that of uniform points the expansion has at least the part `far` of the
-/// pairs: what is summed directly keeps any promise.
+/// As [`holds`], with leaves of up to `ncrit` points. The leaves are so small that the expansion has at least the
+/// fraction `far` of the pairs of uniform points: pairs summed directly keep any promise.
 fn holds_with_leaves(builder: Fmm, tolerances: &[f64], ncrit: usize, far: f64) {
     let c = builder.strengths().unwrap();
     let mut kept = Kept::default();
@@ -66,7 +66,7 @@ fn second_derivatives_keep_the_tolerance() {
     holds_with_leaves(treecode(Laplace, Expansion::Equivalent).outputs(all), &[1e-3], 8, 0.7);
 }
 
-/// No digits are thrown away.
+/// The error is not much smaller than the tolerance.
 #[test]
 fn spherical_harmonics_spend_what_the_tolerance_allows() {
     let n = 20_000;
@@ -76,14 +76,14 @@ fn spherical_harmonics_spend_what_the_tolerance_allows() {
             let plan = builder.plan(&uniform(n, 4), Targets::Sources).unwrap();
             let of = |q: Vec<f64>| plan.verify(&q, 1000).unwrap().worst();
             let worst = of(demo::strengths(n, 1, 7)).max(of(demo::normal_strengths(n, 1, 7)));
-            // At high orders an order more is kept in hand.
+            // At high orders the plan keeps one order in reserve.
             let waste = if tolerance > 1e-8 { 30.0 } else { 50.0 };
             assert!((tolerance / waste..=tolerance).contains(&worst), "{outputs:?} {tolerance:e}: {worst:e}");
         }
     }
 }
 
-/// Points of a grid lie in the corners of their boxes and ask for more than points at random.
+/// Points of a grid lie in the corners of their boxes, and need a higher order than random points.
 #[test]
 fn the_order_follows_the_points() {
     let q = strengths(30_000, 2);
@@ -121,7 +121,8 @@ fn treecodes_keep_the_tolerance() {
     holds(treecode(Yukawa { kappa: 2.0 }, Expansion::Equivalent), &[1e-3]);
 }
 
-/// Each variant agrees with the direct sum, for all sources, a subset of them and other targets; errors fall with the order.
+/// Each variant agrees with the direct sum, for all sources, a subset of the sources and separate targets. Errors fall
+/// with the order.
 #[test]
 fn every_variant_gives_the_sums() {
     let (x, other) = (CloudKind::Ellipsoid.points(3000, 1), uniform(500, 2));
@@ -149,7 +150,7 @@ fn every_variant_gives_the_sums() {
     }
 }
 
-/// A wider angle sees fewer boxes, and the plan says what was chosen.
+/// A wider angle has fewer edges, and the plan reports its choices.
 #[test]
 fn plans_say_what_was_chosen() {
     let x = uniform(5000, 1);
@@ -228,7 +229,7 @@ fn compare_writes_a_table_and_a_page() {
     let table = String::from_utf8(run.stdout).unwrap();
     assert!(variants.split(',').all(|v| table.contains(v)), "{table}");
     let csv = std::fs::read_to_string(out.join("compare.csv")).unwrap();
-    // Direct once a size; equivalent densities have no order 20.
+    // Direct summation runs once per size. Equivalent densities have no order 20.
     assert_eq!(csv.lines().count(), 1 + 2 * (1 + 2 + 3 + 3 + 2), "{csv}");
     let columns = csv.lines().next().unwrap().split(',').count();
     assert!(csv.lines().all(|l| l.split(',').count() == columns), "{csv}");
@@ -246,7 +247,7 @@ fn compare_writes_a_table_and_a_page() {
     assert!(last_line(&wrong).contains("spiral"));
 }
 
-/// Other seeds are other clouds; a file with fewer points than asked for is compared once.
+/// Other seeds give other clouds. A file with fewer points than requested is compared once.
 #[test]
 fn compare_takes_a_seed_and_small_files() {
     let folder = tempfile::tempdir().unwrap();

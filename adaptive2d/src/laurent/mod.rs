@@ -13,7 +13,7 @@ use std::f64::consts::TAU;
 /// Complex f64.
 type C = Complex<f64>;
 
-/// The Green's functions of which Laurent series are the expansion.
+/// The Green's functions that have an expansion in Laurent series.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PlaneKernel {
     /// Σ Γ_j/(z_j − z), complex strengths and values (eq. 5.1). Values: Re, Im of the potential, then Re, Im of
@@ -63,7 +63,7 @@ impl PlaneKernel {
 /// Laurent series of order p.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Laurent {
-    /// What is summed.
+    /// The kernel.
     pub kernel: PlaneKernel,
     /// Order p.
     pub order: usize,
@@ -143,7 +143,7 @@ impl Expansion<f64> for Laurent {
             let ratio = (point(x) - center(at)).scaled(scale(at).recip());
             match self.kernel {
                 PlaneKernel::Harmonic => {
-                    // The powers start with a_1, one behind.
+                    // The power of a_1 is 0: powers are one behind the terms.
                     let first = strength.scaled(-scale(at).recip());
                     self.add_powers(&mut multipole[2..], first, ratio, |_| first);
                 }

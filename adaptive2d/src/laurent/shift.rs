@@ -1,8 +1,8 @@
 //! The shifts of Laurent and Taylor series, over any [`Lane`]: algorithms 3.4, 3.5 and 3.6 of Goude & Engblom
 //! (2012), one division, O(p) multiplications and O(p²) additions each.
 //!
-//! Series are scaled by a length ρ of their box, about its radius: a_j stands for a_j/ρ^j and b_j for b_j·ρ^j,
-//! so that no power of a side overflows. What a shift needs of the two boxes are then ratios of lengths.
+//! Series are scaled by a length ρ of their box, about its radius: a_j stands for a_j/ρ^j and b_j for b_j·ρ^j, so that
+//! no power of a side overflows. A shift then needs only ratios of lengths of the two boxes.
 //!
 //! Algorithm 3.6 as printed has two signs wrong. Here r = z_i − z_o, the additions of its first half are
 //! b_j + b_{j+1}, and the logarithm enters as b_0 + a_0 log(−r).
@@ -10,13 +10,13 @@
 use crate::complex::Complex;
 use fmm_traits::Lane;
 
-/// The ratio ρ/|r|, to the power p, up to which scaling by powers of r is used: beyond it (boxes with almost the
-/// same centre) the powers would overflow or vanish, and the plain forms multiply at each step instead.
-const LARGEST: f64 = 1e100;
+/// Largest (ρ/|r|)^p for which shifts scale by powers of r. Beyond it (boxes with almost the same centre) the powers
+/// would overflow or vanish; the plain forms then multiply at each step instead.
+const LARGEST_POWER: f64 = 1e100;
 
 /// The largest child scale over |r| at which [`m2m`] and [`l2l`] of order `p` are safe.
 pub fn largest_ratio(p: usize) -> f64 {
-    LARGEST.powf(1.0 / p.max(1) as f64)
+    LARGEST_POWER.powf(1.0 / p.max(1) as f64)
 }
 
 /// `a[j]` ← `a[j]`·z^j, j ≥ 1.
@@ -40,7 +40,7 @@ pub const INVERSES: [f64; 64] = {
     t
 };
 
-/// Multipole of a child, `a` (a_0 … a_p), to its share of the parent's (algorithm 3.4 b). With r = z_c − z_p:
+/// Multipole of a child, `a` (a_0 … a_p), to its share of the parent's multipole (algorithm 3.4 b). With r = z_c − z_p:
 /// `u` = ρ_c/r, `v` = r/ρ_p.
 #[inline(always)]
 pub fn m2m<V: Lane>(a: &mut [Complex<V>], u: Complex<V>, v: Complex<V>) {
@@ -55,7 +55,7 @@ pub fn m2m<V: Lane>(a: &mut [Complex<V>], u: Complex<V>, v: Complex<V>) {
     times_powers(a, v);
 }
 
-/// The same without scaling by r (algorithm 3.4 a), for any r: `t` = ρ_c/ρ_p.
+/// As [`m2m`] without scaling by r (algorithm 3.4 a), for any r: `t` = ρ_c/ρ_p.
 #[inline(always)]
 pub fn m2m_plain<V: Lane>(a: &mut [Complex<V>], t: V, v: Complex<V>) {
     let p = a.len() - 1;
@@ -95,7 +95,7 @@ pub fn l2l<V: Lane>(b: &mut [Complex<V>], u: Complex<V>, v: Complex<V>) {
     times_powers(b, u);
 }
 
-/// The same without scaling by r, for any r: `t` = ρ_c/ρ_p.
+/// As [`l2l`] without scaling by r, for any r: `t` = ρ_c/ρ_p.
 #[inline(always)]
 pub fn l2l_plain<V: Lane>(b: &mut [Complex<V>], t: V, v: Complex<V>) {
     let p = b.len() - 1;

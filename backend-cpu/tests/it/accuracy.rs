@@ -3,8 +3,8 @@
 use super::*;
 use fmm_kernels::{Laplace, LaplaceDipole, Stokes, Yukawa};
 
-/// Bounds of errors of the gradient at orders 4, 6 and 8 in f64, and at order 5 in f32: twice the errors that were
-/// measured for uniform points.
+/// Error bounds of the gradient at orders 4, 6 and 8 in f64, and at order 5 in f32: twice the errors measured for
+/// uniform points.
 fn bounds<F: Known>(family: &F) -> [f64; 4] {
     match family.name() {
         "stokes" => [5.6e-3, 7.8e-5, 2.2e-6, 7.7e-4],
@@ -46,8 +46,8 @@ fn errors_fall_with_the_order() {
     fall(Stokes { mu: 1.0 });
 }
 
-/// Powers of distances of 1e-10 overflow in f32, and coordinates do not resolve them, unless each box has
-/// units and an origin of its own.
+/// Powers of distances of 1e-10 overflow in f32, and f32 coordinates do not resolve such distances, unless each box has
+/// its own units and origin.
 #[test]
 fn clusters_below_the_resolution_of_f32() {
     fn check<F: Known>(family: F) {
@@ -64,7 +64,7 @@ fn clusters_below_the_resolution_of_f32() {
     check(Stokes { mu: 1.0 });
 }
 
-/// Lengths of 1e±30 overflow squares in f32 unless each box has units of its own.
+/// Squares of lengths of 1e±30 leave the range of f32, unless each box has its own units.
 #[test]
 fn huge_and_tiny_lengths_in_f32() {
     for h in [1e30, 1e-30] {

@@ -1,4 +1,4 @@
-//! Several sets of strengths at once: each has the bits that it has alone.
+//! Several sets of strengths at once: each result has the bits of a separate evaluation.
 
 use super::*;
 use backend_cpu::soa::Soa;
@@ -16,7 +16,8 @@ fn slices(sets: &[Vec<f64>]) -> Vec<&[f64]> {
     sets.iter().map(Vec::as_slice).collect()
 }
 
-/// Uniform points, two of which are so close that f32 does not hold their sum, and a set of strengths that they do not have.
+/// Uniform points, two of which are so close that f32 does not hold their sum; and sets of strengths, one of which is 0
+/// at these two points.
 fn with_a_close_pair() -> (Vec<f64>, Vec<Vec<f64>>) {
     let mut points = uniform(300, 5);
     points.extend([0.5, 0.5, 0.5, 0.5, 0.5, 0.5 + 1e-14]);

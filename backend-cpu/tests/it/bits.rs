@@ -1,4 +1,4 @@
-//! What must not change a bit, and what may change only the last ones.
+//! Changes that must not alter a bit of the result, and changes that may alter only the last bits.
 
 use super::*;
 use fmm_kernels::{Laplace, Stokes, Yukawa};
@@ -72,7 +72,7 @@ fn a_cancelled_application_leaves_no_trace() {
 fn moved_points_are_a_new_plan() {
     fn check<F: Known>(family: F) {
         let family = family;
-        // One leaf, shallow, deep, targets of their own, nothing, and back.
+        // One leaf, a shallow tree, a deep tree, separate targets, no points, and back.
         let clouds = [uniform(10, 1), uniform(800, 2), CloudKind::TwoClusters.points(500, 3), uniform(1200, 4)];
         let (tree, lists) = geometry(&clouds[3], None, 20);
         let settings = settings(4, Precision::F64);

@@ -4,7 +4,7 @@ use super::*;
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::testkit::expansion::difference as by_component;
 
-/// Sums at all sources (`None`, each without itself) or at points.
+/// A visitor that sums at all sources (`None`; each source skips itself) or at separate points.
 struct Loop<'a> {
     params: Vec<f64>,
     scale: f64,
@@ -34,7 +34,7 @@ impl Visitor for Loop<'_> {
     }
 }
 
-/// The plain loop.
+/// The sums by a plain double loop.
 pub fn plain<F: Known>(
     family: &F,
     outputs: Outputs,
@@ -80,7 +80,7 @@ fn hessian() {
     check(&Laplace, both() | Outputs::HESSIAN);
 }
 
-/// Two masses at one place: each feels the other, G m/ε, and not itself.
+/// Two masses at one position: each feels the other mass, G m/ε, and not itself.
 #[test]
 fn coincident_softened_masses() {
     let family = Gravity { g: 2.0, softening: 0.5 };
@@ -134,7 +134,7 @@ fn no_sources_or_no_targets() {
     assert!(matches!(wrong, Err(Error::Shape { found: 2, expected: 3, .. })));
 }
 
-/// f32 against f64, at the sources (without themselves) and at `targets`.
+/// Compares f32 with f64, at the sources (without self terms) and at `targets`.
 fn single_precision<F: Known>(family: F, sources: &[f64], targets: &[f64]) {
     let family = family;
     let q = strengths::<F>(sources);
@@ -145,8 +145,8 @@ fn single_precision<F: Known>(family: F, sources: &[f64], targets: &[f64]) {
     }
 }
 
-/// Squares of these lengths are beyond f32: units are the extent of the cloud, or the distance of the
-/// targets where all sources lie in one point.
+/// Squares of these lengths leave the range of f32. The unit of length is the extent of the cloud, or the distance of
+/// the targets if all sources lie at one point.
 #[test]
 fn huge_and_tiny_lengths_in_f32() {
     for h in [1e30, 1e-30] {
@@ -168,7 +168,7 @@ fn targets_far_beyond_the_sources_in_f32() {
     single_precision(Yukawa { kappa: 2.0 }, &uniform(200, 1), &far);
 }
 
-/// Errors of f32 against f64 on every cloud, however close its points.
+/// Errors of f32 against f64 on every cloud, even with very close points.
 #[test]
 fn single_precision_on_every_cloud() {
     let family = Laplace;
@@ -181,7 +181,7 @@ fn single_precision_on_every_cloud() {
     }
 }
 
-/// Cubes of 1e-14 are beyond f32.
+/// Cubes of 1e-14 leave the range of f32.
 #[test]
 fn sums_beyond_the_range_of_f32_are_made_in_f64() {
     let family = Laplace;

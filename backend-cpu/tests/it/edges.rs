@@ -1,4 +1,4 @@
-//! Trees and lists that the plan cannot carry out exactly as they stand are an error, or are carried out.
+//! Unusual trees and lists: a plan carries them out exactly as they are, or refuses them with an error.
 
 use super::oracle::pair_by_pair;
 use super::*;
@@ -7,7 +7,7 @@ use fmm_kernels::spherical::SphericalOptions;
 use fmm_traits::tree::{Edges, NONE, Points};
 use std::sync::Arc;
 
-/// Without its edge `k`.
+/// `edges` without edge `k`.
 fn removed(edges: &Edges, k: usize) -> Edges {
     let mut edges = edges.clone();
     edges.sources.remove(k);
@@ -15,7 +15,7 @@ fn removed(edges: &Edges, k: usize) -> Edges {
     edges
 }
 
-/// With the edge `target` ← `source` in addition.
+/// `edges` with the additional edge `target` ← `source`.
 fn added(edges: &Edges, target: usize, source: usize) -> Edges {
     let mut edges = edges.clone();
     edges.sources.insert(edges.starts[target + 1], source as u32);
@@ -122,7 +122,7 @@ fn plans(tree: &Tree, lists: &Lists, order: usize) -> [Result<Box<dyn OctreeSolv
     [plan(&Laplace, both(), tree.clone(), lists.clone(), &settings), spherical]
 }
 
-/// Stages write rows of children from one task a parent: trees in which these are not apart would be a race.
+/// One task per parent writes the rows of its children. Trees whose families overlap would cause a race.
 #[test]
 fn trees_whose_boxes_share_children_or_points_are_refused() {
     let points = CloudKind::Ellipsoid.points(600, 1);
@@ -165,7 +165,8 @@ fn trees_whose_boxes_share_children_or_points_are_refused() {
     assert!(plans(&tree, &short, 3).into_iter().all(|made| matches!(made.err(), Some(Error::Shape { .. }))));
 }
 
-/// The octree of every `step`-th source of `tree` as a source and of the one behind it as a target: its boxes without either are left out.
+/// The octree of every `step`-th source of `tree` as sources, and of the point behind each as targets. Boxes without
+/// points are left out.
 fn thinned(tree: &Tree, step: usize) -> Tree {
     let at = |first: usize| (first..tree.sources.len()).step_by(step).collect::<Vec<usize>>();
     let [sources, targets] = [at(0), at(1)];
@@ -209,7 +210,7 @@ fn octrees_of_which_boxes_are_left_out_are_taken() {
             direct(&Laplace, both(), &sources, &q, Targets::Points(&targets), Precision::F64, Isa::detect()).unwrap();
         let (fresh, its_lists) = geometry(&sources, Some(&targets), 8);
         for order in [5, 12] {
-            // The tree that these points have by themselves errs about as much, with more points in its leaves.
+            // A new tree of these points has about the same error, with more points per leaf.
             for (of_thin, of_fresh) in plans(&tree, &lists, order).into_iter().zip(plans(&fresh, &its_lists, order)) {
                 let [d, usual] = [of_thin, of_fresh].map(|s| difference::<Laplace>(&apply(&*s.unwrap(), &q), &exact));
                 assert!(

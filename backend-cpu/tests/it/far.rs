@@ -17,8 +17,8 @@ fn error<F: Known>(family: &F, sources: &[f64], distance: f64, order: usize, pre
     difference::<F>(&found, &expected)
 }
 
-/// Potential and gradient stay within 30 times their error at 3 sides, ten levels of boxes above, and fall with the order; in f32
-/// down to its rounding.
+/// Errors of potential and gradient at far targets, ten levels of boxes above, stay within 30 times the errors at 3
+/// sides. They fall with the order; in f32 down to rounding.
 fn far_is_as_near<F: Known>(family: F) {
     let (family, sources) = (family, uniform(1500, 3));
     for (precision, floor) in [(Precision::F64, 0.0), (Precision::F32, 2e-4)] {

@@ -1,13 +1,14 @@
 //! Integration tests of the CPU backend, one binary.
 //!
-//! | module | what it holds to |
+//! | module | checks |
 //! |---|---|
 //! | `accuracy` | errors against direct summation stay below the table of orders, in every precision |
-//! | `batch` | several sets of strengths at once have the bits of each alone |
-//! | `bits` | threads, repetition, concurrency and moved points change no bit; instruction sets only the last ones |
-//! | `direct` | direct sums are those of a plain double loop, at any scale, with self terms skipped by index |
+//! | `batch` | several sets of strengths at once have the bits of separate evaluations |
+//! | `bits` | threads, repetition, concurrency and moved points change no bit; instruction sets change only the last
+//! bits |
+//! | `direct` | direct sums equal a plain double loop, at any scale, with self terms skipped by index |
 //! | `edges` | trees and lists that the plan cannot carry out are refused |
-//! | `far` | errors far from all sources are those near them |
+//! | `far` | errors do not grow with the distance from the sources |
 //! | `oracle` | every stage agrees with the pair-by-pair form of the same expansion |
 //! | `rates` | every kernel is compiled into the pair sum (`scripts/timing-tests.sh`) |
 //! | `scales` | units of length beyond the range of f32 change no error |
@@ -35,7 +36,7 @@ use fmm_traits::{
 };
 use fmm_tree::{BuildOptions, ListOptions, build, uvwx};
 
-/// A family that fmm-families has compiled for every instruction set and precision: a test compiles no stages of its own.
+/// A family that `fmm-families` has compiled for every instruction set and precision, so that tests compile no stages.
 trait Known: Family + Clone + Into<AnyFamily> {}
 impl<F: Family + Clone + Into<AnyFamily>> Known for F {}
 
@@ -98,19 +99,19 @@ fn strengths<F: Known>(points: &[f64]) -> Vec<f64> {
     normal_strengths(points.len() / 3 * F::Source::STRENGTHS, 5)
 }
 
-/// A tree with leaves of up to `ncrit` points and its lists, every W and X edge kept.
+/// A tree with leaves of up to `ncrit` points, and its lists with every W and X edge kept.
 fn geometry(sources: &[f64], targets: Option<&[f64]>, ncrit: usize) -> (Tree, Lists) {
     let tree = build(sources, targets, &BuildOptions { ncrit: Some(ncrit), ..Default::default() }).unwrap();
     let lists = uvwx(&tree, &ListOptions::default()).unwrap();
     (tree, lists)
 }
 
-/// One precision for both fields.
+/// Settings with one precision for near and far field.
 fn settings(order: usize, precision: Precision) -> Settings {
     Settings { order, precision, isa: Isa::detect(), cache: None }
 }
 
-/// Values of a new plan, potential and gradient of `family` itself.
+/// Values of one application of `solver` to `strengths`.
 fn apply(solver: &dyn OctreeSolver, strengths: &[f64]) -> Vec<f64> {
     let mut out = vec![f64::NAN; solver.tree().targets.len() * solver.values()];
     solver.apply(strengths, &mut out, &mut |_, _| true).unwrap();
@@ -122,7 +123,7 @@ fn solve<F: Known>(family: &F, (tree, lists): (Tree, Lists), settings: &Settings
     apply(&*plan(family, both(), tree, lists, settings).unwrap(), strengths)
 }
 
-/// Largest relative ℓ2 difference over potential and gradient, of rows with a quarter of potentials.
+/// Largest relative ℓ2 difference over potential and gradient. A quarter of each row are potentials.
 fn difference<F: Known>(found: &[f64], expected: &[f64]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let n = F::Source::VALUES;

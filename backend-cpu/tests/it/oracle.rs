@@ -1,5 +1,5 @@
-//! Batched stages against [`Pairwise`]: the same expansion, tree and lists, one operator call per edge
-//! and scalar kernels, so that only rounding may differ.
+//! Batched stages against [`Pairwise`]: the same expansion, tree and lists with one operator call per edge and scalar
+//! kernels, so that only rounding may differ.
 
 use super::*;
 use backend_cpu::pairwise::Pairwise;
@@ -71,7 +71,8 @@ const CLOUDS: [CloudKind; 10] = [
 fn clouds<F: Known>(family: F) {
     let family = family;
     for kind in CLOUDS {
-        // The oracle takes surfaces through the user's coordinates, where boxes of side 1e-9 at 0.6 keep few digits.
+        // The oracle converts surface points to the user's coordinates. Boxes of side 1e-9 at 0.6 keep few digits
+        // there.
         let tolerance = if kind == CloudKind::TwoClusters { 1e-8 } else { 1e-11 };
         agree::<_, f64>(&family, 4, &kind.points(400, 3), None, tolerance, kind.name());
     }
@@ -111,7 +112,7 @@ fn more_values_than_strengths_inside() {
     agree::<_, f64>(&family, 4, &CloudKind::Ellipsoid.points(300, 1), None, 1e-11, "ellipsoid");
 }
 
-/// Softened masses at one place act on each other but never on themselves.
+/// Softened masses at one position act on each other but never on themselves.
 #[test]
 fn self_terms_are_skipped_by_index() {
     let family = Gravity { g: 2.0, softening: 0.01 };
@@ -130,7 +131,7 @@ fn every_order() {
     }
 }
 
-/// The clouds above leave no stage idle.
+/// The clouds of the other tests use every stage.
 #[test]
 fn every_kind_of_edge_is_tested() {
     let (_, lists) = geometry(&CloudKind::Ellipsoid.points(400, 3), None, 15);

@@ -1,11 +1,11 @@
-//! Kernels that are not inlined whole into the pair sum call a function for each vector operation, which shows as a rate twenty
-//! times too low. Ignored, since it reads a clock: `scripts/timing-tests.sh`.
+//! A kernel that is not fully inlined into the pair sum calls a function for each vector operation, and its rate is
+//! twenty times too low. The test reads a clock and is ignored: `scripts/timing-tests.sh`.
 
 use super::*;
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use std::time::Instant;
 
-/// Seconds of a direct sum, the least of five.
+/// The shortest time of five direct sums, in seconds.
 fn seconds<F: Known>(family: &F, precision: Precision) -> f64 {
     let points = uniform(1500, 1);
     let q = strengths::<F>(&points);

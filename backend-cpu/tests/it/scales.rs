@@ -4,8 +4,8 @@ use super::*;
 use fmm_kernels::spherical::SphericalOptions;
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 
-/// The error in units of `h` is that in units of 1, but for boxes that lie elsewhere. `family(h)` is the kernel in units of h, `strengths` are dilated: the
-/// problem is the same one.
+/// Checks that the error in units of `h` equals the error in units of 1, up to the positions of boxes. `family(h)` is
+/// the kernel in units of h; strengths are dilated, so the problem is the same.
 fn same_error<F: Known>(family: impl Fn(f64) -> F, harmonic: bool) {
     let (sources, targets) = (CloudKind::Ellipsoid.points(700, 1), uniform(300, 2));
     let q = strengths::<F>(&sources);

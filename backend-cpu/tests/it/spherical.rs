@@ -1,4 +1,4 @@
-//! The stages of spherical harmonics against [`Pairwise`], for every list policy, and the errors they leave.
+//! The stages of spherical harmonics against [`Pairwise`], for every list policy, and their errors.
 
 use super::*;
 use backend_cpu::pairwise::Pairwise;
@@ -38,7 +38,8 @@ fn fast<F: Known>(
     harmonics(family, outputs, tree.clone(), lists.clone(), settings, options).unwrap()
 }
 
-/// Asserts agreement of all `outputs` to `tolerance`. The multipoles of a treecode with all of their degrees: pair by pair no edge has fewer.
+/// Asserts agreement of all `outputs` to `tolerance`. Multipoles of a treecode keep all degrees, because [`Pairwise`]
+/// truncates no M2P edge.
 fn agree<F: Known, T: Real>(
     family: &F,
     outputs: Outputs,
@@ -158,7 +159,7 @@ fn potentials_alone_and_second_derivatives() {
     }
 }
 
-/// M2L to domains of children: the same sums but for the truncation, whose trace falls with the order.
+/// M2L to domains of children gives the same sums up to the truncation error, which falls with the order.
 #[test]
 fn domains_of_children_give_the_same_sums() {
     let family = Laplace;
@@ -242,7 +243,7 @@ fn far_boxes_take_fewer_degrees() {
         let d = difference::<Laplace>(&run(both(), order, Truncation::Variable), &expected);
         assert!(d < 1e-12, "order {order}: {d:e}");
     }
-    // About the same error: an order is that of the nearest edges.
+    // The error is about the same, because the nearest edges use all degrees.
     let exact = direct(&Laplace, both(), &points, &q, fmm_traits::Targets::Sources, Precision::F64, Isa::detect());
     let exact = exact.unwrap();
     for order in [4, 8, 14] {
@@ -252,7 +253,7 @@ fn far_boxes_take_fewer_degrees() {
     }
 }
 
-/// The clouds above leave no stage idle.
+/// The clouds of the other tests use every stage.
 #[test]
 fn every_kind_of_edge_is_tested() {
     let all = policies(&CloudKind::Ellipsoid.points(400, 3), None);

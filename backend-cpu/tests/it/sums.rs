@@ -1,4 +1,4 @@
-//! The pair sum by itself.
+//! The pair sum alone.
 
 use super::direct::plain;
 use super::*;
@@ -8,7 +8,7 @@ use fmm_kernels::{Gravity, Laplace, gravity::Plummer};
 use fmm_traits::Real;
 use fmm_traits::testkit::expansion::difference as by_component;
 
-/// `points` and `q`, in a block that holds NaN wherever nothing is written.
+/// Packs `points` and `q` into a block that holds NaN at all unused places.
 fn pack<T: Real>(block: &mut Soa<T>, pieces: usize, points: &[f64], q: &[f64]) {
     block.reset(pieces, 1, q.len());
     (0..block.rows()).for_each(|r| block.row_mut(r).fill(T::of(f64::NAN)));
@@ -26,7 +26,7 @@ fn check<K: Kernel, F: Known, T: Real, const PIECES: usize>(family: &F, own: boo
     for n in 1..=40 {
         pack::<T>(&mut block, PIECES, &points[..3 * n], &q[..n]);
         for m in 1..=9.min(if own { n } else { 9 }) {
-            // The last m sources, or points that are none.
+            // The targets are the last m sources, or separate points.
             let first = if own { n - m } else { 50 };
             let expected =
                 plain(family, both(), &points[..3 * n], &q[..n], (!own).then_some(&points[150..150 + 3 * m]));
@@ -57,7 +57,7 @@ fn any_number_of_sources_and_targets() {
     check::<Plummer, _, f32, 2>(&softened, true);
 }
 
-/// Blocks of one entry per source, a range that starts inside.
+/// Blocks with one entry per source, and a range that starts inside a block.
 #[test]
 fn a_range_of_sources() {
     let (points, q) = (uniform(100, 1), normal_strengths(100, 1));
@@ -75,7 +75,7 @@ fn a_range_of_sources() {
     }
 }
 
-/// f32 cannot tell 2²⁴ from its successor; the index of a skipped source can.
+/// f32 cannot tell 2²⁴ from its successor. A source with such an index is still skipped alone.
 #[test]
 fn a_source_beyond_the_integers_of_f32_is_skipped_alone() {
     let n = (1 << 24) + 64;

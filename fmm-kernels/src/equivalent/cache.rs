@@ -34,8 +34,9 @@ fn memory() -> MutexGuard<'static, HashMap<String, Entry>> {
     MEMORY.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The operators of `family` with parameters `params` at order `p` for a box of side `side`. They come from memory, else
-/// from the folder `disk`, else they are built and stored in both. A folder that cannot be read or written is ignored.
+/// The operators of `family` with parameters `params` at order `p` for a box of side `side`. Operators come from memory
+/// or from the folder `disk`. Otherwise they are built and stored in both. A folder that cannot be read or written is
+/// ignored.
 pub fn operators<T: Scalar>(
     family: &Members,
     params: &[f64],
@@ -72,7 +73,7 @@ pub fn operators<T: Scalar>(
     Ok(found)
 }
 
-/// Forgets all operators in memory (those in use stay alive).
+/// Drops all operators in memory. Operators in use stay alive.
 pub fn clear() {
     memory().clear();
 }

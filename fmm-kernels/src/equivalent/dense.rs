@@ -1,5 +1,5 @@
-//! The operators as matrices between whole surfaces, one per octant. They are the oracle of the blocks by parity, and
-//! serve backends that compute with dense matrices.
+//! The operators as matrices between whole surfaces, one per octant. Tests compare the blocks by parity with these
+//! matrices; backends with dense products use them.
 
 use super::symmetry::Side;
 use super::{Direction, Matrix, Operators, Scalar};

@@ -1,4 +1,5 @@
-//! The operators one box and one pair at a time: the oracle of every batched implementation.
+//! The operators of the expansion, one box or one pair of boxes at a time. Every batched implementation is compared
+//! with them.
 
 use super::affine::Affine;
 use super::dense::Dense;
@@ -51,7 +52,7 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
         })
     }
 
-    /// The operators for boxes like `at`. Panics if its side was not given to [`new`](Self::new).
+    /// The operators for boxes of the side of `at`. Panics if the side was not given to [`new`](Self::new).
     pub fn operators(&self, at: Cube) -> &Operators<T> {
         &self.both(at).0
     }
@@ -127,20 +128,19 @@ const ROUNDING: f64 = 1.0 - 1e-9;
 /// Half the side of the outer surface in [`m2p_valid`], in sides of the source.
 pub const M2P_RADIUS: f64 = 0.5 * surface::OUTER * ROUNDING;
 
-/// Whether the multipole of `source` may be evaluated in all of `at`: `at` lies outside the outer
-/// surface of `source`, [`surface::OUTER`]/2 sides from its centre.
+/// Whether the multipole of `source` may be evaluated in all of `at`: `at` lies outside the outer surface of `source`,
+/// [`surface::OUTER`]/2 sides from the centre of `source`.
 pub fn m2p_valid(at: Cube, source: Cube) -> bool {
     distance(at, source) - 0.5 * at.side >= 0.5 * surface::OUTER * source.side * ROUNDING
 }
 
-/// Whether sources anywhere in `source` may enter the local of `at`: they lie outside its outer
-/// surface.
+/// Whether sources anywhere in `source` may enter the local of `at`: `source` lies outside the outer surface of `at`.
 pub fn p2l_valid(at: Cube, source: Cube) -> bool {
     m2p_valid(source, at)
 }
 
-/// Whether the multipole of `source` may enter the local of `at`: each inner surface lies outside
-/// the other's outer surface.
+/// Whether the multipole of `source` may enter the local of `at`: the inner surface of each box lies outside the outer
+/// surface of the other box.
 pub fn m2l_valid(at: Cube, source: Cube) -> bool {
     let clear =
         |a: Cube, b: Cube| distance(a, b) - 0.5 * surface::INNER * a.side >= 0.5 * surface::OUTER * b.side * ROUNDING;

@@ -54,18 +54,18 @@ use fmm_traits::{Error, Members};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A working precision with dense linear algebra and fast Fourier transforms: f32 or f64. Its functions build operators; they
-/// are compiled here, and not again in each crate that plans.
+/// A working precision with dense linear algebra and fast Fourier transforms: f32 or f64. Its functions build
+/// operators. They are compiled in this crate, and not again in each crate that plans.
 pub trait Scalar: fmm_traits::Real + faer::traits::RealField + rustfft::FftNum {
     /// [`Operators::with_cutoff`] for a family without its type.
     ///
     /// # Errors
-    /// Those of [`Operators::build`].
+    /// Errors of [`Operators::build`].
     fn build(family: &Members, params: &[f64], p: usize, cutoff: f64) -> Result<Operators<Self>, Error>;
     /// One level of [`OperatorSet::of`].
     ///
     /// # Errors
-    /// Those of [`Operators::build`].
+    /// Errors of [`Operators::build`].
     fn operators(
         family: &Members,
         params: &[f64],

@@ -205,9 +205,8 @@ impl<T: Scalar> Operators<T> {
     /// Builds the operators of family `F` at order `p` for a unit box; `params` are the kernel
     /// parameters *after* dilation to that box ([`unit_parameters`]).
     ///
-    /// Errors: [`Error::Order`], [`Error::Unsupported`] for a kernel that is not [`Kernel::RECIPROCAL`] though it
-    /// says so, and [`Error::Numerical`] if the singular value decomposition fails
-    /// (not finite kernel values).
+    /// Errors: [`Error::Order`]; [`Error::Unsupported`] for a kernel that claims [`Kernel::RECIPROCAL`] wrongly;
+    /// [`Error::Numerical`] if the singular value decomposition fails, because kernel values are not finite.
     pub fn build<F: Family>(params: &[f64], p: usize) -> Result<Self, Error> {
         T::build(&Members::of::<F>(), params, p, cutoff::<T>(p))
     }
@@ -323,9 +322,9 @@ fn power(degree: i32) -> f64 {
     (degree as f64).exp2()
 }
 
-/// Whether the downward matrices are the transposes of the upward matrices, and the factor of L2L. For K(−r) = K(r)ᵀ
-/// they are transposes up to the factors between levels. These are a single number if value_degree − strength_degree
-/// is the same for all components.
+/// Whether the downward matrices are the transposes of the upward matrices, and the factor of L2L. If K(−r) = K(r)ᵀ,
+/// the matrices are transposes up to factors between levels. The factors are a single number if value_degree −
+/// strength_degree is the same for all components.
 fn l2l_factor(kernel: &Member) -> (bool, f64) {
     let degree = |i: usize| (kernel.value_degree)(i) - (kernel.strength_degree)(i);
     let square = kernel.values == kernel.strengths;
@@ -389,7 +388,7 @@ impl<T: Scalar> OperatorSet<T> {
     /// [`build`](Self::build) for a family without its type.
     ///
     /// # Errors
-    /// Those of [`Operators::build`].
+    /// Errors of [`Operators::build`].
     pub fn of(family: &Members, params: &[f64], sides: &[f64], p: usize, disk: Option<&Path>) -> Result<Self, Error> {
         let level = |&side: &f64| T::operators(family, params, side, p, disk);
         Ok(OperatorSet { levels: sides.iter().map(level).collect::<Result<_, _>>()? })

@@ -78,7 +78,8 @@ impl Grid {
     }
 }
 
-/// What [`for_each_spectrum`] calls: with the index of an offset, a value, a strength, and the spectrum.
+/// The callback of [`for_each_spectrum`]. Its arguments are the index of an offset, a value, a strength, and the
+/// spectrum.
 pub type Visit<'a> = &'a mut dyn FnMut(usize, usize, usize, &[Complex<f64>]);
 
 /// Calls `visit(offset index, value a, strength b, spectrum)` once for every offset, value and

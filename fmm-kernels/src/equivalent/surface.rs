@@ -70,8 +70,8 @@ pub fn lattice(p: usize) -> Vec<[usize; 3]> {
     points
 }
 
-/// The points of the surface of order `p` with the given `side`, centred at the origin; the order
-/// is that of [`lattice`]. With `side` = [`INNER`] or [`OUTER`] it belongs to a box of side 1.
+/// The points of the surface of order `p` with the given `side`, centred at the origin, in the order of [`lattice`].
+/// The surface with `side` = [`INNER`] or [`OUTER`] belongs to a box of side 1.
 pub fn points(p: usize, side: f64) -> Vec<[f64; 3]> {
     let last = (p - 1) as f64;
     // (2i − (p − 1))/(p − 1) is exactly antisymmetric in i ↔ p − 1 − i.

@@ -1,4 +1,4 @@
-//! The testkit's properties for every family, and the parts against each other.
+//! The properties of the testkit for every family, and tests of single parts of the expansion.
 
 mod convolution;
 mod far;
@@ -37,8 +37,8 @@ fn laplace_gradient() {
 #[test]
 fn dipoles() {
     check::<_, f64>(LaplaceDipole, &[3, 4, 5, 6, 7, 8], 4.0, 0.6, 1e-12);
-    // Charges of either sign stand for a dipole: the rounding of each is seen beside their small sum,
-    // the more the further away.
+    // Charges of either sign represent a dipole. The rounding of the charges shows beside their small sum, and more so
+    // at a distance.
     check::<_, f32>(LaplaceMixed, &[3, 4, 5, 6, 7, 8], 4.0, 0.6, 5e-4);
 }
 
@@ -61,8 +61,7 @@ fn stokes_with_pressure() {
     check::<_, f64>(Stresslet { mu: 0.7 }, &[4, 5, 6, 7], 3.0, 1.0, 1e-12);
 }
 
-/// Every distant pair in a cube of 7³ boxes: M2L through Fourier space equals the kernel between
-/// the surfaces.
+/// M2L through Fourier space equals the kernel between the surfaces, for every distant pair in a cube of 7³ boxes.
 fn fourier_is_dense<F: Family, T: Scalar>(family: F, p: usize, tolerance: f64) {
     let x = Values::<F, T>::new(&family, p, &[0.5]).unwrap();
     let cube = |anchor: [i32; 3]| Cube { center: anchor.map(|i| 0.5 * i as f64), side: 0.5 };
@@ -90,7 +89,7 @@ fn fourier_m2l_is_dense_m2l() {
     fourier_is_dense::<_, f64>(StokesPressure { mu: 1.0 }, 3, 1e-13);
 }
 
-/// Not marked reciprocal, so that nothing is shared between upward and downward.
+/// Laplace, not marked reciprocal: upward and downward operators share nothing.
 #[derive(Clone, Debug)]
 struct OneWay;
 impl Kernel for OneWay {
@@ -104,7 +103,7 @@ impl Kernel for OneWay {
     }
 }
 
-/// Odd in r, and silent about it.
+/// A kernel that is odd in r but claims to be reciprocal.
 #[derive(Clone, Debug)]
 struct Odd;
 impl Kernel for Odd {
@@ -149,7 +148,7 @@ fn shared_downward_operators_equal_separate_ones() {
     );
 }
 
-/// Couples x and y, so that only z may be reflected, and is not even.
+/// A kernel that couples x and y, so that only z may be reflected, and that is not even in r.
 #[derive(Clone, Debug)]
 struct Lopsided;
 impl Kernel for Lopsided {
@@ -164,7 +163,7 @@ impl Kernel for Lopsided {
     }
 }
 
-/// Two values of three strengths, each with its own parity.
+/// A kernel from three strengths to two values, each with its own parity.
 #[derive(Clone, Debug)]
 struct TwoOfThree;
 impl Kernel for TwoOfThree {
@@ -183,7 +182,7 @@ impl Kernel for TwoOfThree {
     }
 }
 
-/// The blocks by parity, put together again, are the kernel between the surfaces; solves reproduce check values.
+/// The blocks by parity together are the kernel between the surfaces. Solves reproduce check values.
 fn blocks_are_whole<F: Family>(family: F, p: usize) {
     let params = family.parameters();
     let operators = Operators::<f64>::build::<F>(&params, p).unwrap();
@@ -234,7 +233,7 @@ fn bad_orders_and_kernels_are_errors() {
     assert!(matches!(no_sides, Err(Error::Shape { array: "sides", found: 0, .. })), "{no_sides:?}");
 }
 
-/// A screened kernel far beyond its range has no far field, and says so with zeros, not NaN.
+/// A screened kernel far beyond its range has no far field: its operators are zero, not NaN.
 #[test]
 fn vanishing_kernels_have_rank_zero() {
     for kappa in [60.0, 200.0, 1e3, 1e6] {
@@ -275,7 +274,7 @@ fn cache_finds_exactly_what_was_stored() {
     yukawa(1.25, 5);
     assert_eq!(files().len(), 6);
 
-    // Any damage, and another set's file under this set's name, lead to the right operators again.
+    // A damaged file, or the file of another set under this set's name, leads to the right operators again.
     cache::clear();
     let all: Vec<_> = files().into_iter().map(|f| (std::fs::read(&f).unwrap(), f)).collect();
     for (bytes, file) in &all {
@@ -311,7 +310,7 @@ fn the_fields_are_valid_where_the_lists_use_them() {
         assert!(m2l_valid(cube(offset, 1.0), source), "{offset:?}");
     }
     assert!(!m2l_valid(cube([1, 1, 1], 1.0), source));
-    // W: a leaf of twice the side, one small box away; X is its mirror.
+    // W edge: a leaf of twice the side, one small box away. X edge: the mirror image.
     let coarse = cube([1, 0, 0], 2.0);
     assert!(m2p_valid(coarse, source) && p2l_valid(source, coarse));
     assert!(!m2p_valid(cube([1, 0, 0], 1.0), source) && !p2l_valid(source, cube([1, 0, 0], 1.0)));

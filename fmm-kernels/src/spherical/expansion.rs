@@ -1,4 +1,5 @@
-//! The operators one box and one pair at a time: the oracle of every batched implementation.
+//! The operators of the expansion, one box or one pair of boxes at a time. Every batched implementation is compared
+//! with them.
 
 use super::basis::Basis;
 use super::coaxial::Step;
@@ -27,7 +28,7 @@ pub enum Translation {
 }
 
 impl Translation {
-    /// Its name on the command line and in reports.
+    /// The name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Translation::Rcr => "rcr",
@@ -87,8 +88,8 @@ impl<F: Family, T: Real, S: Kernel, E: Kernel> SphericalExpansion<F, T, S, E> {
     /// The expansion of order `p`, p² coefficients: degrees 0 … p − 1.
     ///
     /// # Errors
-    /// Those of the family's own check; [`Error::Order`]; [`Error::Unsupported`] for a family whose far field is not
-    /// that of charges 1/r and dipoles.
+    /// Errors of [`Family::validate`]; [`Error::Order`]; [`Error::Unsupported`] for a family whose far field is not the
+    /// field of charges 1/r and dipoles.
     pub fn new(family: &F, p: usize, options: SphericalOptions) -> Result<Self, Error> {
         family.validate()?;
         if !(MIN_ORDER..=MAX_ORDER).contains(&p) {
@@ -151,8 +152,8 @@ impl<F: Family, T: Real, S: Kernel, E: Kernel> SphericalExpansion<F, T, S, E> {
         moments
     }
 
-    /// Adds the values at each target: Σ coefficients·row. The coefficients of the potential are `first`; `derive`
-    /// makes from coefficients those of the derivative along an axis.
+    /// Adds the values at each target: Σ coefficients·row. `first` are the coefficients of the potential. `derive`
+    /// turns coefficients of a field into coefficients of its derivative along an axis.
     fn evaluate(
         &self,
         at: Cube,

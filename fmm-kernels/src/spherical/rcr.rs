@@ -14,7 +14,7 @@ use super::shift::Shift;
 use fmm_traits::{Real, SimdLane};
 use std::sync::{Arc, OnceLock};
 
-/// A *course*: one prepared translation, with everything that depends on its offset and sides. It depends only on
+/// A *course*: one prepared translation, with everything that depends on its offset and sides. A course depends only on
 /// ratios of lengths, so all edges with the same offset in box sides can share it, on any level.
 #[derive(Clone, Debug)]
 pub struct Course<T> {
@@ -120,7 +120,7 @@ impl<T: Real> Rcr<T> {
         }
     }
 
-    /// The rotation for the direction of `shift`. It is kept if the offset is one of an octree.
+    /// The rotation for the direction of `shift`. The rotation is kept if the offset occurs in an octree.
     fn rotation(&self, shift: &Shift, cos_beta: f64, sin_beta: f64) -> Arc<Rotation<T>> {
         let new = || Arc::new(Rotation::new(self.order, cos_beta, sin_beta));
         let half = 0.5 * shift.from_side.min(shift.to_side);

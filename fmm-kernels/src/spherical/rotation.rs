@@ -18,7 +18,7 @@ use super::gradient::degree;
 use fmm_traits::{Real, SimdLane};
 
 /// Sums computed side by side, so that no sum waits for its own previous product.
-const TILE: usize = 4;
+const SUMS_AT_ONCE: usize = 4;
 
 /// The matrices D_n, n < order, of the rotation about y that takes (sin β, 0, cos β) to the z axis.
 #[derive(Clone, Debug)]
@@ -75,9 +75,9 @@ impl<T: Real> Rotation<T> {
                 }
             };
             let mut i = 0;
-            while i + TILE <= rows {
-                put(i, &products::<V, TILE>(&block[i * size..], x));
-                i += TILE;
+            while i + SUMS_AT_ONCE <= rows {
+                put(i, &products::<V, SUMS_AT_ONCE>(&block[i * size..], x));
+                i += SUMS_AT_ONCE;
             }
             match rows - i {
                 3 => put(i, &products::<V, 3>(&block[i * size..], x)),
@@ -105,9 +105,9 @@ impl<T: Real> Rotation<T> {
             let x = |j: usize| from[place(width, n, j, first)];
             let y = &mut to[if first == 0 { cosine(n, 0) } else { sine(n, 1) }..][..size];
             let mut i = 0;
-            while i + TILE <= size {
-                y[i..i + TILE].copy_from_slice(&transposed::<V, TILE>(&block[i..], size, rows, x));
-                i += TILE;
+            while i + SUMS_AT_ONCE <= size {
+                y[i..i + SUMS_AT_ONCE].copy_from_slice(&transposed::<V, SUMS_AT_ONCE>(&block[i..], size, rows, x));
+                i += SUMS_AT_ONCE;
             }
             match size - i {
                 3 => y[i..].copy_from_slice(&transposed::<V, 3>(&block[i..], size, rows, x)),

@@ -21,7 +21,8 @@ use fmm_traits::Cube;
 /// Whether distant pairs use fewer degrees.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Truncation {
-    /// Each pair uses as few degrees as keep the error of its typical points at that of the worst pair of the V list.
+    /// Each pair uses the smallest number of degrees for which the error of its typical points is no larger than for
+    /// the worst pair of the V list.
     #[default]
     Variable,
     /// Eq. 24 to the letter: the degrees that keep the worst-case bound, for the series of the source alone.
@@ -62,7 +63,7 @@ fn ratios_of(radius: f64, target: Cube, source: Cube) -> [f64; 2] {
 }
 
 impl Truncation {
-    /// Its name on the command line and in reports.
+    /// The name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Truncation::Variable => "variable",

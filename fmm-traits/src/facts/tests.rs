@@ -1,13 +1,13 @@
-//! Right kernels pass on points of any extent, and each wrong one is refused with the fact that is wrong.
+//! Right kernels pass on points of any extent. Each wrong kernel is refused with its wrong fact.
 
 use super::*;
 use crate::kernel::{gradient_by_dual, hessian_by_dual};
 use crate::{Gradient, Hessian, Kernel, Lane, lane::dot};
 
-/// Extents of points, as small and as large as a plan takes them; 0 is unknown.
+/// Extents of points, up to the smallest and largest that a plan accepts; 0 is unknown.
 const EXTENTS: [f64; 7] = [1.0, 0.0, 1e-9, 37.0, 1e12, 1e-100, 1e100];
 
-/// What is wrong with a [`Faulty`].
+/// The fault of a [`Faulty`] kernel.
 mod fault {
     pub const NONE: usize = 0;
     pub const DEGREE: usize = 1;
@@ -77,7 +77,7 @@ impl<const FAULT: usize> Kernel for Faulty<FAULT> {
     }
 }
 
-/// The name of the fact that is found wrong, and the error in words.
+/// The name of the fact that the check finds wrong, and the text of the error.
 fn fact<K: Kernel>(params: &[f64], extent: f64) -> (&'static str, String) {
     let members = [Member::of::<K>(), Member::of::<Gradient<K>>(), Member::of::<Hessian<K>>()];
     match check(&members, params, extent) {
@@ -136,7 +136,7 @@ fn a_parameter_is_tried_where_it_matters() {
     }
 }
 
-/// Kernels that are legal and hard to compare, by `CASE`: with a cut-off, fast waves, a steep core, cancelled terms.
+/// Legal kernels that are hard to compare, by `CASE`: with a cut-off, fast waves, a steep core, cancelled terms.
 #[derive(Clone, Debug)]
 struct Legal<const CASE: usize>;
 
@@ -187,7 +187,7 @@ fn legal_kernels_pass() {
     }
 }
 
-/// q/r with as many parameters as there are numbers given.
+/// The kernel q/r with a given number of parameters.
 #[derive(Clone, Debug)]
 struct Parameters(Vec<f64>);
 impl Kernel for Parameters {
@@ -213,7 +213,7 @@ fn too_many_parameters_are_an_error() {
     assert_eq!(check(&[Member::of::<Parameters>()], &more, 1.0), Err(error));
 }
 
-/// Six values of one charge: the limit.
+/// A kernel with six values per charge, the largest number.
 #[derive(Clone, Debug)]
 struct Six;
 impl Kernel for Six {

@@ -1,4 +1,4 @@
-//! Point clouds, easy and nasty, from a seed; and a proptest strategy over all of them.
+//! Seeded point clouds, easy and nasty, and a proptest strategy over all of them.
 
 use proptest::prelude::*;
 use std::f64::consts::TAU;
@@ -63,7 +63,7 @@ pub enum CloudKind {
     Coincident,
     /// 50 copies of each position, uniform.
     FiftyCopies,
-    /// One point, whatever `n` asks (none when 0).
+    /// One point for any `n` > 0, none for `n` = 0.
     Single,
 }
 
@@ -122,7 +122,7 @@ impl CloudKind {
             .collect()
     }
 
-    /// Point `i` of `n`; `last` is the one before.
+    /// Point `i` of `n`; `last` is the previous point.
     fn point(self, g: &mut Generator, i: usize, n: usize, last: [f64; 3]) -> [f64; 3] {
         let cube = |g: &mut Generator| std::array::from_fn(|_| g.uniform());
         match self {
@@ -133,7 +133,7 @@ impl CloudKind {
                 cube(&mut place).map(|c| c + 0.5 * 4f64.powi(-blob) * g.normal())
             }
             CloudKind::Plummer => {
-                // Enclosed mass u within r: u = r³/(1+r²)^1.5; up to r = 10.
+                // The mass within r is u = r³/(1+r²)^1.5; r goes up to 10.
                 let u = 0.985 * g.uniform();
                 let r = 0.05 / (u.powf(-2.0 / 3.0) - 1.0).max(1e-300).sqrt();
                 g.direction().map(|d| 0.5 + r * d)
@@ -171,7 +171,7 @@ pub fn any_kind() -> impl Strategy<Value = CloudKind> {
     proptest::sample::select(&CloudKind::ALL[..])
 }
 
-/// A kind, up to `max_points` points (few as likely as many) and a seed.
+/// A kind of cloud, up to `max_points` points (small and large numbers equally likely) and a seed.
 pub fn any_cloud(max_points: usize) -> impl Strategy<Value = (CloudKind, usize, u64)> {
     (any_kind(), prop_oneof![0..=max_points.min(20), 0..=max_points], any::<u64>())
 }

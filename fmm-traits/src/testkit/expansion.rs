@@ -1,31 +1,30 @@
 //! Properties of an expansion, for its author: one call, [`check_expansion`].
 //!
-//! Every operator is tested alone, then in chains of growing length (after sumpy's
-//! `test_kernels.py`), off the origin, against the pair-by-pair sum: the error must fall at a
-//! stated rate with the order, with no order worse than the one before it. Then linearity,
-//! translation covariance and, for homogeneous kernels, scale covariance.
+//! Every operator is tested alone, then in chains of growing length (after sumpy's `test_kernels.py`), off the origin,
+//! against the pair-by-pair sum. The error must fall at a stated rate with the order, and no order may be worse than
+//! the order before. The last checks are linearity, translation covariance and, for homogeneous kernels, scale
+//! covariance.
 
 use super::clouds::Generator;
 use crate::{Cloud, Cube, Error, Expansion, Real};
 
-/// Sides of all boxes used by [`check_expansion`]: a leaf, its parent and its grandparent (and
-/// half of each, for scale covariance). An expansion with one operator set per level must have
-/// been built for these.
+/// Sides of all boxes of [`check_expansion`]: a leaf, its parent and its grandparent, and half of each for scale
+/// covariance. An expansion with one set of operators per level must be built for these sides.
 pub const SIDES: [f64; 4] = [4.0, 2.0, 1.0, 0.5];
 
-/// Lower corner of the tree the boxes belong to: nothing is symmetric about the origin.
+/// Lower corner of the tree of the boxes, so that nothing is symmetric about the origin.
 const CORNER: [f64; 3] = [0.5, -3.25, 7.0];
 
-/// What an expansion promises.
+/// The stated accuracy of an expansion.
 #[derive(Clone, Debug)]
 pub struct Expected {
     /// The orders to test, ascending.
     pub orders: Vec<usize>,
     /// The relative ℓ2 error of order p must stay below `first·rate^−(p − orders[0])`.
     pub rate: f64,
-    /// See `rate`.
+    /// Largest error of the first order; see `rate`.
     pub first: f64,
-    /// Errors below this are rounding: all higher orders must stay below it.
+    /// Level of rounding errors. Once an error is below it, the errors of all higher orders must be.
     pub floor: f64,
     /// Whether scale covariance holds with powers of two.
     pub homogeneous: bool,
@@ -53,8 +52,8 @@ impl Chain {
     pub const ALL: [Chain; 6] =
         [Chain::Multipole, Chain::Parent, Chain::Grandparent, Chain::Local, Chain::Across, Chain::Whole];
 
-    /// Anchor of the target leaf, in leaf sides: as near as the chain allows. The source leaf is
-    /// at (1, 0, 1), its parent at 0..2, its grandparent at 0..4.
+    /// Anchor of the target leaf, in leaf sides: as near as the chain allows. The source leaf is at (1, 0, 1), its
+    /// parent at 0..2, its grandparent at 0..4.
     fn target(self) -> [f64; 3] {
         match self {
             Chain::Multipole | Chain::Local | Chain::Across => [3.0, 1.0, 1.0],
@@ -98,7 +97,7 @@ impl<T: Real> Scene<T> {
         Cube { center: std::array::from_fn(center), side: self.side * ratio }
     }
 
-    /// Values at the targets by the chain.
+    /// Values at the targets, computed by the chain.
     fn run<X: Expansion<T>>(&self, x: &X, chain: Chain) -> Vec<T> {
         let zero = T::of(0.0);
         let source = |levels| self.cube([1.0, 0.0, 1.0], levels);
@@ -153,7 +152,7 @@ impl<T: Real> Scene<T> {
         values
     }
 
-    /// Values at the targets pair by pair.
+    /// Values at the targets, computed pair by pair.
     fn direct<X: Expansion<T>>(&self, x: &X) -> Vec<T> {
         let mut values = vec![T::of(0.0); self.targets.len() * x.values()];
         x.p2p(Cloud { xyz: &self.sources, strengths: &self.strengths }, &self.targets, false, &mut values);
@@ -161,8 +160,8 @@ impl<T: Real> Scene<T> {
     }
 }
 
-/// Largest over the value components of the relative ℓ2 difference: a small pressure cannot hide
-/// behind a large velocity. A component that is zero everywhere must be so in both.
+/// The largest relative ℓ2 difference over the value components. A small pressure cannot hide behind a large velocity.
+/// A component that is zero everywhere must be zero in both arrays.
 pub fn difference<T: Real>(found: &[T], expected: &[T], components: usize) -> f64 {
     let worst = (0..components).map(|i| {
         let (mut d2, mut e2) = (0.0f64, 0.0f64);
@@ -175,7 +174,7 @@ pub fn difference<T: Real>(found: &[T], expected: &[T], components: usize) -> f6
     worst.fold(0.0, |m: f64, e| if e.is_nan() { f64::INFINITY } else { m.max(e) })
 }
 
-/// The relative error of `chain` (worst value component, worst of three sets of points).
+/// The relative error of `chain`, for the worst value component and the worst of three sets of points.
 pub fn chain_error<T: Real, X: Expansion<T>>(x: &X, chain: Chain) -> f64 {
     let error = |seed| {
         let scene = Scene::<T>::new(chain, 1.0, CORNER, x.strengths(), seed);
@@ -184,8 +183,8 @@ pub fn chain_error<T: Real, X: Expansion<T>>(x: &X, chain: Chain) -> f64 {
     (1..=3).map(error).fold(0.0, f64::max)
 }
 
-/// Checks all properties; `make(p)` is the expansion of order p, built for boxes of [`SIDES`].
-/// Panics with the name, the chain and the errors of all orders if one fails.
+/// Checks all properties; `make(p)` is the expansion of order p, built for boxes of [`SIDES`]. If a property fails,
+/// panics with the name, the chain and the errors of all orders.
 pub fn check_expansion<T: Real, X: Expansion<T>>(
     name: &str,
     make: impl Fn(usize) -> Result<X, Error>,
@@ -208,7 +207,7 @@ pub fn check_expansion<T: Real, X: Expansion<T>>(
     }
 }
 
-/// The errors of `expected.orders` must fall as promised.
+/// Checks that the errors of `expected.orders` fall at the stated rate.
 fn check_rate(what: &str, errors: &[f64], expected: &Expected) {
     let Expected { orders, rate, first, floor, .. } = expected;
     let shown = errors.iter().map(|e| format!("{e:.1e}")).collect::<Vec<_>>().join(" ");
@@ -224,7 +223,7 @@ fn check_rate(what: &str, errors: &[f64], expected: &Expected) {
     }
 }
 
-/// Rounding allowed where two results should agree to rounding.
+/// Largest difference between two results that should agree to rounding.
 fn rounding<T: Real>() -> f64 {
     2e4 * T::EPSILON
 }
@@ -248,8 +247,8 @@ fn check_translation<T: Real, X: Expansion<T>>(name: &str, x: &X, chain: Chain) 
     assert!(d < rounding::<T>(), "{name}: {chain:?} changes by {d:e} under a translation");
 }
 
-/// Halving all lengths multiplies each value of each strength by a power of two, the same as for
-/// the kernel itself.
+/// Checks that halving all lengths multiplies each value of each strength by the same power of two as for the kernel
+/// itself.
 fn check_scale<T: Real, X: Expansion<T>>(name: &str, x: &X, chain: Chain) {
     for component in 0..x.strengths() {
         let scene = |side: f64| {

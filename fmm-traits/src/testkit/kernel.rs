@@ -1,8 +1,7 @@
-//! What the author of a Green's function runs: [`check_kernel`] tries every promise of
-//! [`Kernel`] and [`Family`], [`check_equation`] the differential equation. Both name the first
-//! property that fails, with the numbers.
+//! Tests for the author of a Green's function. [`check_kernel`] tries every promise of [`Kernel`] and [`Family`],
+//! [`check_equation`] the differential equation. Both name the first property that fails, with the numbers.
 //!
-//! A kernel is eight lines and its facts. Displacements in an elastic solid (Kelvin's solution):
+//! A kernel takes eight lines and its facts. Example: displacements in an elastic solid (Kelvin's solution).
 //!
 //! ```
 //! use fmm_traits::{Kernel, Lane, lane::dot, testkit::kernel::{check_equation, check_kernel}};
@@ -46,7 +45,7 @@ use crate::kernel::{MAX_PARAMETERS, MAX_POTENTIALS, MAX_STRENGTHS, gradient_by_d
 use crate::{Family, Gradient, Hessian, Kernel, OutputColumns, Outputs, Real, Visitor, record};
 
 /// Pairs tried per property.
-const PAIRS: u64 = 12;
+const PAIRS_PER_PROPERTY: u64 = 12;
 
 /// Checks a kernel, or a family with all its members and outputs: values and derivatives,
 /// dilation, reciprocity, coincident points, linearity, the recorded tape, f32 against f64.
@@ -78,7 +77,7 @@ pub fn check_kernel<F: Family>(family: &F) -> Result<(), String> {
     Ok(())
 }
 
-/// The shapes that a family hands to a plan, near (source) then far (equivalent).
+/// The shapes of the kernels that a family gives to a plan: near (source), then far (equivalent).
 struct Outline;
 struct Shapes {
     values: [usize; 2],
@@ -104,7 +103,7 @@ pub fn check_member<K: Kernel>(params: &[f64]) -> Result<(), String> {
         }
     }
     coincident::<K>(params)?;
-    for pair in 0..PAIRS {
+    for pair in 0..PAIRS_PER_PROPERTY {
         let (r, s) = sample::<K>(pair);
         linearity::<K>(params, r, &s)?;
         derivatives::<K>(params, r, &s)?;
@@ -140,7 +139,7 @@ impl Jet {
 /// Checks that `residual` of the values of `K` (its differential equation, without the factor
 /// `scale`) vanishes away from the source, to rounding.
 pub fn check_equation<K: Kernel>(params: &[f64], residual: impl Fn(&[Jet]) -> Vec<f64>) -> Result<(), String> {
-    for pair in 0..PAIRS {
+    for pair in 0..PAIRS_PER_PROPERTY {
         let (r, s) = sample::<K>(pair);
         let out: Vec<f64> = values::<Hessian<K>, f64>(params, r, &s);
         let n = K::VALUES;
@@ -237,7 +236,7 @@ fn derivatives<K: Kernel>(params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), 
     Ok(())
 }
 
-/// The rule of the module [`kernel`](crate::kernel).
+/// Checks the rule of the module [`kernel`](crate::kernel).
 fn dilation<K: Kernel>(params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
     for h in [0.25f64, 3.0] {
         let inside = K::unit_parameters(params, h);
@@ -269,7 +268,7 @@ fn reciprocity<K: Kernel>(params: &[f64], r: [f64; 3]) -> Result<(), String> {
     Ok(())
 }
 
-/// At r = 0: zero with all derivatives if singular, finite otherwise.
+/// Checks the values at r = 0: zero with all derivatives for a singular kernel, finite otherwise.
 fn coincident<K: Kernel>(params: &[f64]) -> Result<(), String> {
     let (zero, (_, s)) = ([0.0; 3], sample::<K>(0));
     let both = [values::<Hessian<K>, f64>(params, zero, &s), values::<Hessian<K>, f32>(params, zero, &s)];
@@ -284,7 +283,8 @@ fn coincident<K: Kernel>(params: &[f64]) -> Result<(), String> {
     Ok(())
 }
 
-/// The tape computes the same in both precisions, and f32 is f64 to its own rounding.
+/// Checks that the tape gives the values of the kernel in both precisions, and that f32 agrees with f64 to the rounding
+/// of f32.
 fn precisions<K: Kernel>(params: &[f64], r: [f64; 3], s: &[f64]) -> Result<(), String> {
     fn taped<K: Kernel, T: Real>(params: &[f64], r: [f64; 3], s: &[f64]) -> Vec<f64> {
         let of = |x: &[f64]| x.iter().map(|&x| T::of(x)).collect::<Vec<T>>();
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
     use crate::{Lane, lane::dot};
 
-    /// 1/r with one promise broken, by `FAULT`.
+    /// The kernel 1/r with one broken promise, selected by `FAULT`.
     #[derive(Clone, Debug)]
     struct Faulty<const FAULT: usize>;
     impl<const FAULT: usize> Kernel for Faulty<FAULT> {

@@ -1,4 +1,4 @@
-//! What the author of a kernel, an expansion, a tree or a backend tests against.
+//! Tools for tests of a new kernel, expansion, tree or backend.
 
 pub mod clouds;
 pub mod expansion;

@@ -1,4 +1,4 @@
-//! Point clouds in the plane, from a seed.
+//! Seeded point clouds in the plane.
 
 use super::clouds::Generator;
 use std::f64::consts::TAU;
@@ -8,9 +8,10 @@ use std::f64::consts::TAU;
 pub enum PlaneKind {
     /// Uniform in the unit square.
     Uniform,
-    /// Normal about the centre of the unit square, variance 1/100, rejected to the square (Goude & Engblom 2012, fig. 5.8).
+    /// Normal about the centre of the unit square, variance 1/100, without points outside the square (Goude & Engblom
+    /// 2012, fig. 5.8).
     Normal,
-    /// x uniform, y normal with variance 1/100, rejected to the unit square (fig. 5.8).
+    /// x uniform, y normal with variance 1/100, without points outside the unit square (fig. 5.8).
     Layer,
     /// On a spiral of five turns: a curve.
     Spiral,
@@ -28,7 +29,7 @@ pub enum PlaneKind {
     FiftyCopies,
     /// All at one position.
     Coincident,
-    /// One point, whatever `n` asks (none when 0).
+    /// One point for any `n` > 0, none for `n` = 0.
     Single,
 }
 
@@ -85,7 +86,7 @@ impl PlaneKind {
         points
     }
 
-    /// Point `i` of `n`; `last` is the one before.
+    /// Point `i` of `n`; `last` is the previous point.
     fn point(self, g: &mut Generator, i: usize, n: usize, last: [f64; 2]) -> [f64; 2] {
         let normal = |g: &mut Generator| loop {
             let x = 0.5 + 0.1 * g.normal();

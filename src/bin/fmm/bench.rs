@@ -1,4 +1,4 @@
-//! `fmm bench`: a sweep over sizes, tolerances and methods, as a table and a plot.
+//! `fmm bench`: a sweep over sizes, tolerances and methods, written as a table and a plot.
 
 use crate::args::{BackendName, BenchArgs, MethodName};
 use crate::failure::Failure;
@@ -8,7 +8,7 @@ use plotters::prelude::*;
 use std::fs::File;
 use std::io::Write;
 
-/// One case.
+/// One measured case.
 struct Row {
     n: usize,
     tolerance: f64,
@@ -16,20 +16,21 @@ struct Row {
     apply: f64,
 }
 
-/// What this machine reaches: the yardstick of stages.
+/// The rates that this machine reaches, as yardsticks of the stages.
 struct Ceilings {
-    /// Pairs a second of direct summation.
+    /// Pairs per second of direct summation.
     pairs: f64,
-    /// Of products and copies on a GPU.
+    /// Rates of matrix products and copies, on a GPU.
     device: Option<fmm::Ceilings>,
 }
 
-/// Points of the direct sum that is timed: some milliseconds, on a GPU too.
+/// Number of points of the timed direct sum. The sum takes some milliseconds, on a GPU too.
 fn yardstick(backend: BackendName) -> usize {
     if backend == BackendName::Cuda { 1 << 17 } else { 1 << 13 }
 }
 
-/// Runs the sweep. Each row is in the file as soon as it is measured, and rows before an error are plotted.
+/// Runs the sweep. Each row is written to the file as soon as it is measured. After an error, the rows before it are
+/// plotted.
 pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
     std::fs::create_dir_all(&args.out).map_err(|e| Failure::file(&args.out, e))?;
     let path = args.out.join("bench.csv");
@@ -49,9 +50,9 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
     swept.and(plot(&path, &rows).map_err(|e| Failure::file(&path, e)))
 }
 
-/// Names of the columns. Shares are of what the machine reaches in the same run: P2P of direct summation, M2L of a product of
-/// large matrices (operations) and of a copy within device memory (bytes), on a GPU, where the seconds of stages are those of a plan
-/// that runs one behind the other.
+/// Names of the columns. Shares are relative to rates that the machine reaches in the same run: P2P to direct
+/// summation; on a GPU, M2L to the product of large matrices (operations) and to a copy within device memory (bytes).
+/// Seconds of GPU stages come from a plan that runs the stages one after the other.
 fn head() -> String {
     let stages: String = Stage::ALL.iter().map(|s| format!("{}_s,", s.name())).collect();
     format!(
@@ -60,7 +61,7 @@ fn head() -> String {
     )
 }
 
-/// What this machine reaches with this kernel.
+/// Measures the rates that this machine reaches with the kernel of `args`.
 fn ceilings(args: &BenchArgs, outputs: Outputs, dim: usize) -> Result<Ceilings, Failure> {
     let n = yardstick(args.backend);
     let points = fmm::demo::points(kernel::demo(Some(kernel::uniform(dim)), dim)?, n, 1);
@@ -74,7 +75,7 @@ fn ceilings(args: &BenchArgs, outputs: Outputs, dim: usize) -> Result<Ceilings, 
     Ok(Ceilings { pairs: (n * n) as f64 / seconds, device })
 }
 
-/// The request of all cases.
+/// The request that all cases share.
 fn builder(args: &BenchArgs, outputs: Outputs) -> Result<Fmm, Failure> {
     let builder = kernel::builder(&args.kernel, outputs)?
         .backend(kernel::backend(args.backend))
@@ -82,7 +83,7 @@ fn builder(args: &BenchArgs, outputs: Outputs) -> Result<Fmm, Failure> {
     Ok(if let Some(threads) = args.threads { builder.threads(threads) } else { builder })
 }
 
-/// Hands every case to `measured`, with its line of the table.
+/// Calls `measured` for every case with its line of the table.
 fn sweep(args: &BenchArgs, mut measured: impl FnMut(Row, &str) -> Result<(), Failure>) -> Result<(), Failure> {
     let outputs = kernel::outputs(&args.outputs);
     let dim = kernel::dim(args.kernel.kernel);
@@ -92,7 +93,7 @@ fn sweep(args: &BenchArgs, mut measured: impl FnMut(Row, &str) -> Result<(), Fai
     let ceilings = ceilings(args, outputs, dim)?;
     for &n in &args.n {
         let demo = kernel::demo(Some(cloud), dim)?;
-        // Demo points and sums lie in the memory of the host, whatever computes; a plan looks at that of a device itself.
+        // Demo points and sums lie in host memory on every backend. A plan checks the memory of a device itself.
         run::fits(kernel::builder(&args.kernel, outputs)?.memory(n, n)?, "the largest --n")?;
         let points = fmm::demo::points(demo, n, 1);
         for &tolerance in &args.tolerance {
@@ -129,7 +130,7 @@ fn sweep(args: &BenchArgs, mut measured: impl FnMut(Row, &str) -> Result<(), Fai
     Ok(())
 }
 
-/// Seconds of the stages, and how fast P2P and M2L are; nothing for a stage that there is not.
+/// Seconds of the stages, and the rates of P2P and M2L. Cells of stages that did not run are empty.
 fn rates(d: &Description, stages: &[f64; Stage::ALL.len()], ceilings: &Ceilings) -> String {
     let mut cells: Vec<String> = stages.iter().map(|s| format!("{s:.6}")).collect();
     let mut rate = |stage: Stage, work: f64, ceiling: Option<f64>| {
@@ -143,7 +144,7 @@ fn rates(d: &Description, stages: &[f64; Stage::ALL.len()], ceilings: &Ceilings)
     cells.join(",")
 }
 
-/// Seconds of one evaluation over N, both logarithmic; a line for each method and tolerance.
+/// Plots the seconds of one evaluation over N on logarithmic axes, with a line for each method and tolerance.
 fn plot(path: &std::path::Path, rows: &[Row]) -> Result<(), Box<dyn std::error::Error>> {
     let range = |values: &mut dyn Iterator<Item = f64>| {
         let (low, high) = values.fold((f64::MAX, f64::MIN), |(a, b), x| (a.min(x), b.max(x)));

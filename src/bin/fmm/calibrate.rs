@@ -1,4 +1,4 @@
-//! `fmm calibrate`: costs of this machine, and where they are kept.
+//! `fmm calibrate`: measures the cost model of this machine and stores it.
 
 use crate::args::{CalibrateArgs, OutputName};
 use crate::failure::Failure;
@@ -7,10 +7,10 @@ use fmm::{CostModel, Costs, OrderCosts};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// What `--costs` calls the costs that know no machine.
+/// The name of the built-in cost model for `--costs`.
 const BUILT_IN: &str = "built-in";
 
-/// The file of costs that are kept for later runs.
+/// The file that stores costs for later runs.
 fn kept() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|x| !x.is_empty()).map(PathBuf::from);
     let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
@@ -24,14 +24,15 @@ fn read(path: &Path) -> Result<CostModel, Failure> {
     Ok(costs)
 }
 
-/// The costs of `--costs`; without it those that were measured on this machine with this version, if any.
+/// The cost model that `--costs` names. Without `--costs`, the stored model, if it was measured on this machine with
+/// this version; else the built-in model.
 pub fn costs(asked: Option<&Path>) -> Result<CostModel, Failure> {
     match asked {
         Some(path) if path == Path::new(BUILT_IN) => Ok(CostModel::default()),
         Some(path) => read(path),
         None => match kept().filter(|path| path.exists()) {
             None => Ok(CostModel::default()),
-            // A file that cannot be read, or of another machine or version, is as good as none.
+            // A file that cannot be read, or that comes from another machine or version, counts as absent.
             Some(path) => {
                 Ok(read(&path).ok().filter(|costs| costs.source == CostModel::fingerprint()).unwrap_or_default())
             }
@@ -39,7 +40,7 @@ pub fn costs(asked: Option<&Path>) -> Result<CostModel, Failure> {
     }
 }
 
-/// Measures, prints and keeps.
+/// Measures the costs, prints them and stores them.
 pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     let asked = args.kernel.costs.as_ref();
     let path = match asked {
@@ -67,7 +68,7 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     print(&format!("{}\n\n{text}kept in {}\n", model.source, path.display()))
 }
 
-/// Writes the file whole or not at all.
+/// Writes the cost model to `path`, whole or not at all.
 fn keep(path: &Path, model: &CostModel) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(model).map_err(|e| Failure::file(path, e))?;
     let new = path.with_extension(format!("{}.new", std::process::id()));
@@ -76,7 +77,7 @@ fn keep(path: &Path, model: &CostModel) -> Result<(), Failure> {
     written.map_err(|e| Failure::file(path, e))
 }
 
-/// The costs of a case.
+/// The costs of a case as a table.
 fn table(costs: &Costs) -> String {
     let mut out = format!(
         "{} → {}, {}: a pair {:.3} ns, a pair of leaves {:.0} ns\n{:<12} {:>5} {:>9} {:>9} {:>9}   nanoseconds\n",

@@ -1,5 +1,5 @@
-//! `fmm compare`: variants on the same points, each checked against direct summation; a table, the rows as CSV and JSON, a
-//! plot and a page.
+//! `fmm compare`: runs variants on the same points and checks each against direct summation. It writes a table, the
+//! rows as CSV and JSON, a plot and a page.
 
 use crate::args::{CompareArgs, MethodName, VariantArgs};
 use crate::failure::Failure;
@@ -10,8 +10,8 @@ use fmm::{Error, Fmm, Stage, Targets};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
-/// Targets that are compared with direct sums.
-const SAMPLES: usize = 1000;
+/// Number of targets that are compared with direct sums.
+const SAMPLED_TARGETS: usize = 1000;
 
 /// One variant as named on the command line.
 #[derive(Clone)]
@@ -21,10 +21,10 @@ struct Variant {
     options: VariantArgs,
 }
 
-/// Columns of a row in files.
+/// Columns of a row in files: names and values.
 type Cells = Vec<(String, Value)>;
 
-/// One case.
+/// One measured case.
 struct Row {
     variant: usize,
     n: usize,
@@ -34,14 +34,14 @@ struct Row {
     apply: f64,
     ncrit: usize,
     stages: [f64; Stage::ALL.len()],
-    /// Of each output.
+    /// Error of each output.
     errors: Vec<f64>,
-    /// Worst over the outputs.
+    /// Largest error over the outputs.
     error: f64,
 }
 
 impl Row {
-    /// The columns of a row, in files: names, and values, null where a method has none.
+    /// The columns of a row in files. A value is null if the method has none.
     fn cells(&self, variants: &[Variant], outputs: &[&str]) -> Cells {
         let mut cells = Cells::new();
         let mut put = |name: &str, value: Value| cells.push((name.to_string(), value));
@@ -62,7 +62,7 @@ impl Row {
     }
 }
 
-/// `method[+option…]`.
+/// Parses a variant `method[+option…]`.
 fn parse(text: &str) -> Result<Variant, Failure> {
     let mut words = text.split('+').map(str::trim);
     let refuse = |word: &str| Failure::Input(format!("--variants {text}: {word} is neither a method nor an option"));
@@ -70,7 +70,7 @@ fn parse(text: &str) -> Result<Variant, Failure> {
     let method = MethodName::from_str(first, false).map_err(|_| refuse(first))?;
     let mut options = VariantArgs { translation: None, truncation: None, lists: None, expansion: None, theta: None };
     for word in words {
-        // `direct` and `spherical` after the first word are a translation and an expansion.
+        // After the first word, `direct` is a translation and `spherical` an expansion.
         let known = [
             ValueEnum::from_str(word, false).map(|x| options.translation = Some(x)).is_ok(),
             ValueEnum::from_str(word, false).map(|x| options.truncation = Some(x)).is_ok(),
@@ -85,7 +85,7 @@ fn parse(text: &str) -> Result<Variant, Failure> {
     Ok(Variant { name: text.to_string(), method, options })
 }
 
-/// Variants and orders of points of `dim` coordinates, unless named.
+/// Default variants and orders for points of `dim` coordinates.
 fn usual(dim: usize) -> (&'static [&'static str], &'static [usize]) {
     match dim {
         2 => (&["direct", "laurent", "laurent+0.4", "laurent+0.7"], &[8, 12, 16, 20, 24, 28]),
@@ -165,7 +165,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     save("compare.html", &page::html(&title, &plots))
 }
 
-/// The numbers of points asked for, at most `most`, each once.
+/// The requested numbers of points, at most `most`, without repetition.
 fn numbers(asked: &[usize], most: usize) -> Vec<usize> {
     let mut numbers = Vec::new();
     for n in asked.iter().map(|&n| n.min(most)) {
@@ -176,7 +176,7 @@ fn numbers(asked: &[usize], most: usize) -> Vec<usize> {
     numbers
 }
 
-/// Rows with a head.
+/// The rows as CSV with a header line.
 fn csv(rows: &[Cells]) -> String {
     let cell = |value: &Value| match value {
         Value::Null => String::new(),
@@ -190,14 +190,14 @@ fn csv(rows: &[Cells]) -> String {
     std::iter::once(head).chain(rows).map(line).collect()
 }
 
-/// Plans and evaluates one variant; none if the order is none of its expansion.
+/// Plans and evaluates one variant. `None` if its expansion does not support the order.
 fn case(builder: Fmm, points: &[f64], strengths: &[f64], repeat: u32) -> Result<Option<Row>, Failure> {
     let plan = match builder.plan(points, Targets::Sources) {
         Err(Error::Order { .. }) => return Ok(None),
         plan => plan?,
     };
     let (out, apply, stages) = run::evaluate(&plan, strengths, repeat)?;
-    let report = plan.verify_output(strengths, &out, SAMPLES)?;
+    let report = plan.verify_output(strengths, &out, SAMPLED_TARGETS)?;
     let d = plan.describe();
     Ok(Some(Row {
         variant: 0,
@@ -219,7 +219,7 @@ fn best(rows: &[Row], variant: usize, n: usize, error: f64) -> Option<&Row> {
     fits.min_by(|a, b| a.apply.total_cmp(&b.apply))
 }
 
-/// Numbers of points that occur.
+/// The numbers of points that occur in `rows`.
 fn sizes(rows: &[Row]) -> Vec<usize> {
     let mut sizes: Vec<usize> = rows.iter().map(|r| r.n).collect();
     sizes.sort_unstable();
@@ -227,7 +227,7 @@ fn sizes(rows: &[Row]) -> Vec<usize> {
     sizes
 }
 
-/// At each size the fastest way of each variant that meets the error.
+/// A table of the fastest row of each variant that meets the error, at each size.
 fn table(args: &CompareArgs, variants: &[Variant], rows: &[Row]) -> String {
     let mut out = format!(
         "fastest order of each variant whose error, the worst over the outputs, is at most {:e}\n\n{:>9}  {:<28} {:>5} {:>5} {:>9} {:>9} {:>9} {:>7}\n",
@@ -254,7 +254,7 @@ fn table(args: &CompareArgs, variants: &[Variant], rows: &[Row]) -> String {
     out
 }
 
-/// Error over time, time over N, stages, error over order.
+/// The four plots: error over time, time over N, stages, error over order.
 fn plots(args: &CompareArgs, variants: &[Variant], rows: &[Row]) -> [Plot; 4] {
     let largest = rows.iter().map(|r| r.n).max().unwrap_or(0);
     let lines = |points: &dyn Fn(usize) -> Vec<[f64; 2]>| -> Vec<Line> {

@@ -1,4 +1,4 @@
-//! `fmm doctor`: what this machine offers.
+//! `fmm doctor`: a report of the hardware and libraries of this machine.
 
 use crate::{failure::Failure, print};
 use std::fmt::Write;
@@ -36,7 +36,7 @@ pub fn doctor() -> Result<(), Failure> {
     print(&out)
 }
 
-/// The driver's library, where loaders look for it.
+/// The path of the CUDA driver library, in the folders that loaders search.
 fn cuda_library() -> Option<PathBuf> {
     let path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
     let usual =

@@ -1,4 +1,4 @@
-//! Why the command stops: always one line.
+//! The reason why the command stops: always one line.
 
 use std::fmt;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::path::Path;
 /// A reason to stop.
 #[derive(Debug)]
 pub enum Failure {
-    /// Wrong options; the text is clap's, of which the first line is shown.
+    /// Wrong options. The text comes from clap; its first line is shown.
     Usage(String),
-    /// Input that makes no sense, in our words.
+    /// Input that makes no sense, in the command's own words.
     Input(String),
-    /// The library's refusal.
+    /// An error of the library.
     Library(fmm::Error),
     /// Standard output was closed.
     Closed,
@@ -34,7 +34,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Failure::Usage(text) => {
-                // Clap names missing arguments on lines of their own.
+                // Clap lists missing arguments on separate lines.
                 let lines: Vec<&str> = text.lines().take_while(|l| !l.starts_with("Usage")).collect();
                 lines.join(" ").trim_start_matches("error: ").to_string()
             }

@@ -13,7 +13,7 @@ use fmm::{
     Outputs, PlaneKernel, Precision, Stokes, StokesPressure, Stresslet, Translation, Truncation, Yukawa,
 };
 
-/// The builder for a kernel and what its sources carry.
+/// The builder for a kernel and the kind of its sources.
 pub fn builder(args: &KernelArgs, outputs: Outputs) -> Result<Fmm, Failure> {
     for (option, given, owner) in [
         ("--kappa", args.kappa, KernelName::Yukawa),
@@ -61,7 +61,7 @@ pub fn name(kernel: KernelName) -> &'static str {
     }
 }
 
-/// Coordinates of its points.
+/// Coordinates per point of a kernel.
 pub fn dim(kernel: KernelName) -> usize {
     if matches!(kernel, KernelName::Harmonic2d | KernelName::Laplace2d) { 2 } else { 3 }
 }
@@ -90,7 +90,7 @@ pub fn method(name: MethodName) -> Method {
     }
 }
 
-/// `builder` with the variant asked for.
+/// `builder` with the options of `args`.
 pub fn with_variant(mut builder: Fmm, args: &VariantArgs) -> Fmm {
     if let Some(name) = args.translation {
         builder = builder.translation(match name {
@@ -160,12 +160,12 @@ pub fn cloud(name: DemoName) -> Demo {
     }
 }
 
-/// The uniform cloud of points of `dim` coordinates.
+/// The uniform cloud for points of `dim` coordinates.
 pub fn uniform(dim: usize) -> DemoName {
     if dim == 2 { DemoName::Uniform2d } else { DemoName::Uniform }
 }
 
-/// The cloud, the usual one unless named, for points of `dim` coordinates.
+/// The named cloud, or the default cloud, for points of `dim` coordinates.
 pub fn demo(name: Option<DemoName>, dim: usize) -> Result<Demo, Failure> {
     let demo = cloud(name.unwrap_or(if dim == 2 { DemoName::Uniform2d } else { DemoName::Ellipsoid }));
     if demo.dim() == dim {
@@ -175,7 +175,7 @@ pub fn demo(name: Option<DemoName>, dim: usize) -> Result<Demo, Failure> {
     Err(Failure::Input(text))
 }
 
-/// A cloud as it is written on the command line.
+/// The name of a cloud on the command line.
 pub fn demo_name(name: DemoName) -> String {
     name.to_possible_value().map_or(String::new(), |v| v.get_name().to_string())
 }

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     };
     let Err(failure) = result else { return ExitCode::SUCCESS };
     if let Failure::Closed = failure {
-        // The reader of our output has what it wanted.
+        // The reader of standard output has closed it: not an error.
         return ExitCode::SUCCESS;
     }
     let _ = writeln!(std::io::stderr(), "{failure}");

@@ -1,7 +1,7 @@
 //! Arrays from files: `.npy` of any real type in either memory order, complex columns (as two real ones), or text.
 //!
-//! The `.npy` header (NumPy format versions 1 to 3) is read here rather than by a parser of Python
-//! literals: of such a file three fields matter, and no file may exhaust stack or memory.
+//! This file reads the `.npy` header (NumPy format versions 1 to 3) itself, without a parser of Python literals: only
+//! three fields matter, and no file may exhaust stack or memory.
 
 use crate::failure::Failure;
 use std::path::Path;
@@ -33,7 +33,7 @@ pub fn read(path: &Path) -> Result<Array, Failure> {
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// A `.npy` file.
+/// Parses the bytes of a `.npy` file.
 fn parse_npy(bytes: &[u8]) -> Result<Array, String> {
     let cut = "the header is cut off";
     let major = *bytes.get(6).ok_or(cut)?;
@@ -74,7 +74,7 @@ fn parse_npy(bytes: &[u8]) -> Result<Array, String> {
     Ok(Array { rows, columns, values, complex })
 }
 
-/// What follows `'name':` in the header.
+/// The text that follows `'name':` in the header.
 fn field<'a>(header: &'a str, name: &str) -> Result<&'a str, String> {
     let missing = || format!("the header has no {name}");
     let at = header.find(&format!("'{name}'")).or_else(|| header.find(&format!("\"{name}\""))).ok_or_else(missing)?;
@@ -132,13 +132,13 @@ fn half(bits: u16) -> f64 {
     if bits >> 15 == 1 { -size } else { size }
 }
 
-/// Column-major to row-major.
+/// Converts column-major to row-major order.
 fn transposed(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {
     (0..rows).flat_map(|i| (0..columns).map(move |j| values[j * rows + i])).collect()
 }
 
-/// Text: a row a line, numbers separated by commas, semicolons or blanks; `#` starts a comment; a
-/// first line that is not numbers is a heading. No number at all is an error: no points are an empty `.npy` array.
+/// Parses text with one row per line. Commas, semicolons or blanks separate numbers; `#` starts a comment; a first line
+/// without numbers is a heading. Text without any number is an error: an empty `.npy` array stands for no points.
 fn parse_text(bytes: &[u8]) -> Result<Array, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "neither a .npy file nor text")?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);

@@ -1,4 +1,4 @@
-//! Results to a `.npz` file, whole or not at all.
+//! Writes results to a `.npz` file, whole or not at all.
 
 use crate::failure::Failure;
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use zip::{CompressionMethod, ZipWriter, write::FileOptions};
 
-/// A file that appears under its name only when finished; dropped before that, it is removed.
+/// An output file that appears under its name only when finished. If it is dropped before, it is removed.
 pub struct Pending {
     path: PathBuf,
     temporary: PathBuf,
@@ -14,10 +14,10 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Makes the file beside `path`, so that an unwritable place is known before the work starts.
+    /// Makes a temporary file beside `path`, so that a place that cannot be written is known before the work starts.
     pub fn create(path: &Path) -> Result<Self, Failure> {
         if path.exists() && !path.is_file() {
-            // Its place would be taken, whatever it is.
+            // A folder or special file cannot be replaced.
             return Err(Failure::file(path, if path.is_dir() { "is a folder" } else { "is not a regular file" }));
         }
         let name = path.file_name().ok_or_else(|| Failure::file(path, "is not a file name"))?;
@@ -32,12 +32,12 @@ impl Pending {
         self.write(name, "<f8", shape, values)
     }
 
-    /// Adds a row-major array of complex numbers: real and imaginary parts in turn.
+    /// Adds a row-major array of complex numbers, given as alternating real and imaginary parts.
     pub fn add_complex(&mut self, name: &str, shape: &[usize], values: &[f64]) -> Result<(), Failure> {
         self.write(name, "<c16", shape, values)
     }
 
-    /// Adds an array of elements `descr` made of `values`.
+    /// Adds an array whose elements have the type `descr` and the numbers `values`.
     fn write(&mut self, name: &str, descr: &str, shape: &[usize], values: &[f64]) -> Result<(), Failure> {
         let Some(zip) = &mut self.zip else { return Ok(()) };
         let options = FileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);
@@ -66,7 +66,7 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        // After a rename there is nothing to remove.
+        // After a rename no temporary file is left.
         let _ = std::fs::remove_file(&self.temporary);
     }
 }

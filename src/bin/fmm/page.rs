@@ -1,32 +1,32 @@
-//! Plots as SVG, and a page of them that needs nothing from elsewhere. Colours follow light and dark by themselves, the
-//! plots the width of the page.
+//! Plots as SVG, and an HTML page of plots without external parts. Colours follow the light or dark mode of the
+//! browser; plots follow the width of the page.
 
 use std::fmt::Write;
 
 /// A curve.
 pub struct Line {
-    /// For the legend.
+    /// Name in the legend.
     pub name: String,
-    /// Number of its colour: what is compared has one colour in all plots.
+    /// Number of the colour. Each compared variant has one colour in all plots.
     pub color: usize,
-    /// Positive numbers.
+    /// Points (x, y) with positive coordinates.
     pub points: Vec<[f64; 2]>,
 }
 
-/// A bar of parts.
+/// A stacked bar.
 pub struct Bar {
-    /// Beside it.
+    /// Label beside the bar.
     pub name: String,
-    /// Names and lengths.
+    /// Names and lengths of the parts.
     pub parts: Vec<(&'static str, f64)>,
 }
 
-/// How an axis runs.
+/// The scale of an axis.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Scale {
-    /// Whole numbers.
+    /// Linear, for whole numbers.
     Linear,
-    /// Positive numbers.
+    /// Logarithmic, for positive numbers.
     Logarithmic,
 }
 
@@ -34,30 +34,30 @@ pub enum Scale {
 pub enum Plot {
     /// Curves.
     Lines {
-        /// Above it.
+        /// Title above the plot.
         title: String,
-        /// Of x and y.
+        /// Labels of x and y.
         axes: [&'static str; 2],
-        /// Of x and y.
+        /// Scales of x and y.
         scales: [Scale; 2],
         /// The curves.
         lines: Vec<Line>,
     },
-    /// Bars of seconds.
+    /// Stacked bars of seconds.
     Bars {
-        /// Above it.
+        /// Title above the plot.
         title: String,
-        /// From above.
+        /// The bars from top to bottom.
         bars: Vec<Bar>,
     },
 }
 
-/// Of a plot in its own units; about those of a phone, so that letters are as tall as they should be there.
+/// Width of a plot, in its own units: about the width of a phone, so that letters there have their nominal height.
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 300.0;
 const MARGIN: f64 = 70.0;
-/// Told apart in light and dark, also by eyes that lack a colour.
-const COLORS: [&str; 10] =
+/// Line colours that are distinct in light and dark mode, also for colour-blind readers.
+const LINE_COLORS: [&str; 10] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8c564b", "#7f7f7f", "#6a3d9a", "#e31a1c"];
 const STYLE: &str = ":root{color-scheme:light dark}body{font:16px/1.4 system-ui,sans-serif;margin:0 auto;padding:1rem;\
 max-width:72rem;color:#222;background:#fff}h1{font-size:1.3rem}main{display:grid;gap:1.5rem;\
@@ -65,14 +65,14 @@ grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr))}svg{width:100
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#16181c}}";
 
 fn color(i: usize) -> &'static str {
-    COLORS[i % COLORS.len()]
+    LINE_COLORS[i % LINE_COLORS.len()]
 }
 
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// The page.
+/// The HTML page of `plots`.
 pub fn html(title: &str, plots: &[Plot]) -> String {
     let title = escape(title);
     let plots: String = plots.iter().map(|p| format!("<figure style=\"margin:0\">{}</figure>\n", svg(p))).collect();
@@ -83,7 +83,7 @@ pub fn html(title: &str, plots: &[Plot]) -> String {
     )
 }
 
-/// A plot as a file of its own, on white.
+/// A plot as a separate file, on white.
 pub fn alone(plot: &Plot) -> String {
     let body = svg(plot).replacen("<svg ", "<svg style=\"background:#fff;color:#222\" ", 1);
     format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{body}\n")
@@ -105,7 +105,7 @@ fn svg(plot: &Plot) -> String {
     )
 }
 
-/// An axis: its scale and range (of decades, if logarithmic), and the place of a value between 0 and 1.
+/// An axis: its scale and its range (in decades if logarithmic). [`Axis::place`] maps a value to 0 … 1.
 struct Axis(Scale, f64, f64);
 
 impl Axis {
@@ -126,7 +126,8 @@ impl Axis {
         let x = if self.0 == Scale::Linear { x } else { x.log10() };
         (x - self.1) / (self.2 - self.1)
     }
-    /// Up to nine whole numbers, or powers of ten, or where there are few of them also 2 and 5 times those.
+    /// Tick positions: up to nine whole numbers; or powers of ten, and 2 and 5 times powers of ten where powers alone
+    /// are few.
     fn ticks(&self) -> Vec<f64> {
         let step = ((self.2 - self.1) / 8.0).ceil().max(1.0) as usize;
         let whole = (self.1.floor() as i32..=self.2.ceil() as i32).step_by(step);
@@ -141,7 +142,7 @@ impl Axis {
     }
 }
 
-/// 1e-6, 0.05, 20, 1e6.
+/// A tick label such as 1e-6, 0.05, 20 or 1e6.
 fn label(x: f64) -> String {
     if (1e-2..1e5).contains(&x) { format!("{}", (x * 1e6).round() / 1e6) } else { format!("{x:.0e}") }
 }

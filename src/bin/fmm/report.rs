@@ -1,27 +1,27 @@
-//! What `fmm run` says: one JSON object or a table.
+//! The report of `fmm run`: one JSON object or a table.
 
 use fmm::{Description, ErrorReport, OutputError, Outputs, Stage};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
-/// All that a run reports.
+/// The contents of a report.
 pub struct Report {
-    /// Kernel as on the command line.
+    /// Name of the kernel on the command line.
     pub kernel: &'static str,
-    /// The plan's own words.
+    /// The description of the plan.
     pub plan: Description,
     /// Seconds of each stage in the median evaluation.
     pub stages: [f64; Stage::ALL.len()],
     /// Median seconds of an evaluation.
     pub apply: f64,
-    /// Evaluations.
+    /// Number of evaluations.
     pub repeat: u32,
     /// Errors, if verified.
     pub errors: Option<ErrorReport>,
 }
 
-/// The stages that are reported.
-const STAGES: [Stage; 8] =
+/// The reported stages.
+const REPORTED_STAGES: [Stage; 8] =
     [Stage::P2m, Stage::M2m, Stage::M2l, Stage::P2l, Stage::L2l, Stage::M2p, Stage::L2p, Stage::P2p];
 
 fn name(output: Outputs) -> &'static str {
@@ -29,7 +29,7 @@ fn name(output: Outputs) -> &'static str {
 }
 
 impl Report {
-    /// The object of the contract, and beyond it what the plan says of itself under `plan`.
+    /// The JSON object of the contract, with the description of the plan under `plan`.
     pub fn json(&self) -> Value {
         let p = &self.plan;
         let mut seconds = Map::new();
@@ -44,7 +44,7 @@ impl Report {
         ] {
             seconds.insert(key.into(), json!(value));
         }
-        for stage in STAGES {
+        for stage in REPORTED_STAGES {
             seconds.insert(stage.name().into(), json!(self.stages[stage as usize]));
         }
         let mut errors = Map::new();
@@ -80,19 +80,20 @@ impl Report {
         })
     }
 
-    /// What the tolerance bounds of an output: its relative ℓ2 error, or the largest relative error of a potential.
+    /// The error of an output that the tolerance bounds: its relative ℓ2 error, or the largest relative error of a
+    /// potential.
     fn promised(&self, e: &OutputError) -> f64 {
         let max = self.plan.norm == "max" && e.output == Outputs::POTENTIAL;
         if max && !e.rel_l2.is_nan() { e.max_rel } else { e.rel_l2 }
     }
 
-    /// The largest error that the tolerance bounds; NaN if there is one.
+    /// The largest error that the tolerance bounds over the outputs; NaN if any is NaN.
     pub fn worst(&self) -> Option<f64> {
         let errors = self.errors.as_ref()?.outputs.iter().map(|e| self.promised(e));
         Some(errors.fold(0.0, |m: f64, e| if e.is_nan() { f64::NAN } else { e.max(m) }))
     }
 
-    /// The table.
+    /// The report as a table.
     pub fn table(&self) -> String {
         let p = &self.plan;
         let mut out = String::new();
@@ -125,7 +126,7 @@ impl Report {
         out.push('\n');
         let s = &p.seconds;
         let mut rows = vec![("tree", s.tree), ("lists", s.lists), ("operators", s.operators), ("probe", s.probe)];
-        rows.extend(STAGES.iter().map(|&stage| (stage.name(), self.stages[stage as usize])));
+        rows.extend(REPORTED_STAGES.iter().map(|&stage| (stage.name(), self.stages[stage as usize])));
         let largest = rows.iter().fold(0.0f64, |m, r| m.max(r.1));
         for (key, seconds) in rows.into_iter().filter(|r| r.1 > 0.0) {
             let bar = "█".repeat((40.0 * seconds / largest).round() as usize);

@@ -9,22 +9,24 @@ use fmm::{Error, ErrorReport, Fmm, Output, Outputs, Plan, Targets};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 
-/// The default demonstration.
+/// Default number of points of a demo.
 const DEFAULT_POINTS: usize = 1_000_000;
+/// Tolerance of the showcase.
 const DEFAULT_TOLERANCE: f64 = 1e-5;
+/// Number of targets at which the showcase is verified.
 const DEFAULT_SAMPLES: usize = 1000;
-/// Points from which a progress bar is worth its flicker.
-const LONG: usize = 100_000;
+/// Smallest number of points with a progress bar.
+const PROGRESS_BAR_POINTS: usize = 100_000;
 
 /// Points and strengths.
 struct Input {
     sources: Vec<f64>,
-    /// Sets of strengths; two for complex strengths of a real kernel.
+    /// Sets of strengths. Complex strengths of a real kernel make two sets.
     strengths: Vec<Vec<f64>>,
     targets: Option<Vec<f64>>,
 }
 
-/// Runs.
+/// Runs `fmm run`.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let showcase = args.sources.is_none() && args.demo.is_none();
     let usual: &[OutputName] =
@@ -52,7 +54,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.verify == Some(0) {
         return Err(Failure::Input("--verify 0: at least one target is needed".into()));
     }
-    // Wrong options are refused before any file is read or any cloud made.
+    // Wrong options fail before any file is read or any cloud is made.
     let demo_points = args.n.unwrap_or(DEFAULT_POINTS);
     let n = if args.sources.is_some() { 0 } else { demo_points };
     let forecast = builder.memory(n, n)?;
@@ -114,7 +116,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     }
 }
 
-/// Refuses what needs more memory than there is.
+/// An error if `needed` bytes exceed the free memory.
 pub fn fits(needed: u64, what: &str) -> Result<(), Error> {
     match fmm::available_memory() {
         Some(available) if needed > available => Err(Error::Memory { needed, available, what: what.to_string() }),
@@ -122,7 +124,7 @@ pub fn fits(needed: u64, what: &str) -> Result<(), Error> {
     }
 }
 
-/// The arrays, with the shapes the kernel needs.
+/// Reads or makes the points and strengths, with the shapes that the kernel needs.
 fn read(args: &RunArgs, strengths: usize, demo_points: usize) -> Result<Input, Failure> {
     let dim = kernel::dim(args.kernel.kernel);
     let targets = args.targets.as_deref().map(|path| points(path, "targets", dim)).transpose()?;
@@ -136,7 +138,7 @@ fn read(args: &RunArgs, strengths: usize, demo_points: usize) -> Result<Input, F
     Ok(Input { sources, strengths: values, targets })
 }
 
-/// Sources of dimension `dim` and their sets of strengths, `strengths` numbers each.
+/// Reads sources of dimension `dim` and their sets of strengths, `strengths` numbers per source.
 pub fn read_files(
     sources: &std::path::Path,
     path: &std::path::Path,
@@ -147,7 +149,7 @@ pub fn read_files(
     let array = npy::read(path)?;
     let n = sources.len() / dim;
     if dim == 2 && array.rows == n && array.columns + strengths == 3 {
-        // Real strengths of a complex kernel, or complex ones of a real kernel.
+        // Real strengths for a complex kernel, or complex strengths for a real kernel.
         let sets = match array.columns {
             1 => vec![array.values.iter().flat_map(|&x| [x, 0.0]).collect()],
             _ => [0, 1].map(|c| array.values.iter().skip(c).step_by(2).copied().collect()).to_vec(),
@@ -165,7 +167,7 @@ pub fn read_files(
     Ok((sources, vec![array.values]))
 }
 
-/// An N×`dim` array.
+/// Reads an N×`dim` array of points.
 fn points(path: &std::path::Path, what: &str, dim: usize) -> Result<Vec<f64>, Failure> {
     let array = npy::read(path)?;
     if array.complex && dim != 2 {
@@ -179,7 +181,7 @@ fn points(path: &std::path::Path, what: &str, dim: usize) -> Result<Vec<f64>, Fa
     Ok(array.values)
 }
 
-/// `repeat` evaluations: the output, and the seconds and stages of the median one.
+/// Runs `repeat` evaluations. Returns the output, and the seconds and stages of the median evaluation.
 pub fn evaluate(plan: &Plan, strengths: &[f64], repeat: u32) -> Result<(Output, f64, [f64; 10]), Error> {
     let mut out = Output::default();
     let mut runs = Vec::new();
@@ -192,7 +194,8 @@ pub fn evaluate(plan: &Plan, strengths: &[f64], repeat: u32) -> Result<(Output, 
     Ok((out, seconds, stages))
 }
 
-/// The requested arrays; complex ones of a kernel that is `complex`, or of two sets of strengths of a real one.
+/// Saves the requested arrays. Arrays are complex for a `complex` kernel, and for a real kernel with two sets of
+/// strengths.
 fn save(file: &mut Pending, plan: &Plan, outs: &[Output], outputs: Outputs, complex: bool) -> Result<(), Failure> {
     let m = plan.n_targets();
     if complex || outs.len() == 2 {
@@ -200,7 +203,7 @@ fn save(file: &mut Pending, plan: &Plan, outs: &[Output], outputs: Outputs, comp
             let parts: Vec<&[f64]> = outs.iter().map(|out| out.get(output)).collect();
             let shape: &[usize] = if output == Outputs::GRADIENT { &[m, 2] } else { &[m] };
             let width = shape.get(1).copied().unwrap_or(1);
-            // Rows of a complex kernel hold all real parts, then all imaginary parts.
+            // A row of a complex kernel holds all real parts, then all imaginary parts.
             let part = |i: usize, k: usize| match parts[..] {
                 [re, im] => [re[width * i + k], im[width * i + k]],
                 _ => [parts[0][2 * width * i + k], parts[0][2 * width * i + width + k]],
@@ -228,9 +231,9 @@ fn save(file: &mut Pending, plan: &Plan, outs: &[Output], outputs: Outputs, comp
     Ok(())
 }
 
-/// A bar on the terminal for long work.
+/// A progress bar on the terminal for long work.
 fn progress(points: usize) -> Option<ProgressBar> {
-    if points < LONG || !std::io::stderr().is_terminal() {
+    if points < PROGRESS_BAR_POINTS || !std::io::stderr().is_terminal() {
         return None;
     }
     let bar = ProgressBar::new(100);
@@ -240,7 +243,7 @@ fn progress(points: usize) -> Option<ProgressBar> {
     Some(bar)
 }
 
-/// Shows the phases on the bar.
+/// Makes `builder` show its phases on the bar.
 fn watched(builder: Fmm, bar: &Option<ProgressBar>) -> Fmm {
     let Some(bar) = bar.clone() else { return builder };
     builder.progress(move |p| {

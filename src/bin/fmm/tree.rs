@@ -1,4 +1,4 @@
-//! `fmm tree`: a picture of the boxes and of what one of them meets.
+//! `fmm tree`: draws the boxes of a tree and the lists of one box.
 
 use crate::args::{DemoName, TreeArgs};
 use crate::failure::Failure;
@@ -8,15 +8,15 @@ use fmm_traits::tree::NONE;
 use fmm_traits::{Hierarchy, Lists};
 use std::fmt::Write;
 
-/// Pixels of the picture's longer side.
-const SIZE: f64 = 1000.0;
-/// Points of the demo.
-const POINTS: usize = 5000;
-/// Largest coordinate.
-const MOST: f64 = 1e100;
+/// Length of the longer side of the picture, in pixels.
+const PICTURE_SIZE: f64 = 1000.0;
+/// Default number of points of the demo.
+const DEMO_POINTS: usize = 5000;
+/// Largest magnitude of a coordinate.
+const MAX_COORDINATE: f64 = 1e100;
 
-/// What the box in the middle of the picture does with another.
-const KINDS: [(&str, &str); 5] = [
+/// Kinds of interaction of the box in the middle with another box, with their colours.
+const INTERACTION_COLORS: [(&str, &str); 5] = [
     ("the box", "#000000"),
     ("P2P (U)", "#777777"),
     ("M2L (V)", "#d9d9d9"),
@@ -24,10 +24,10 @@ const KINDS: [(&str, &str); 5] = [
     ("P2L (X)", "#80b1d3"),
 ];
 
-/// What the ancestors of the box meet by M2L, in the plane.
-const FAR: &str = "#f2f2f2";
+/// Colour of the M2L source boxes of the box's ancestors, in the plane.
+const ANCESTOR_COLOR: &str = "#f2f2f2";
 
-/// Rectangles, later ones on top.
+/// Rectangles; later rectangles cover earlier ones.
 struct Picture {
     low: [f64; 2],
     side: f64,
@@ -35,15 +35,15 @@ struct Picture {
 }
 
 impl Picture {
-    /// Of the square at `low`.
+    /// An empty picture of the square with lower corner `low`.
     fn new(low: [f64; 2], side: f64) -> Self {
         Picture { low, side: if side > 0.0 { side } else { 1.0 }, text: String::new() }
     }
 
-    /// From `low` to `high`.
+    /// Adds the rectangle from `low` to `high`.
     fn rectangle(&mut self, low: [f64; 2], high: [f64; 2], fill: &str) {
-        let unit = SIZE / self.side;
-        let (x, y) = ((low[0] - self.low[0]) * unit, SIZE - (high[1] - self.low[1]) * unit);
+        let unit = PICTURE_SIZE / self.side;
+        let (x, y) = ((low[0] - self.low[0]) * unit, PICTURE_SIZE - (high[1] - self.low[1]) * unit);
         let (w, h) = ((high[0] - low[0]) * unit, (high[1] - low[1]) * unit);
         let _ = writeln!(
             self.text,
@@ -51,12 +51,12 @@ impl Picture {
         );
     }
 
-    /// The file.
+    /// The SVG text of the picture.
     fn svg(&self) -> String {
-        let (height, mut legend) = (SIZE + 40.0, String::new());
-        for (i, (name, fill)) in KINDS.iter().enumerate() {
+        let (height, mut legend) = (PICTURE_SIZE + 40.0, String::new());
+        for (i, (name, fill)) in INTERACTION_COLORS.iter().enumerate() {
             let x = 10.0 + 190.0 * i as f64;
-            let y = SIZE + 14.0;
+            let y = PICTURE_SIZE + 14.0;
             let _ = writeln!(
                 legend,
                 r##"<rect x="{x}" y="{y}" width="16" height="16" fill="{fill}" stroke="#333"/><text x="{}" y="{}" font-family="sans-serif" font-size="15">{name}</text>"##,
@@ -65,13 +65,13 @@ impl Picture {
             );
         }
         format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {SIZE} {height}\">\n<rect width=\"{SIZE}\" height=\"{height}\" fill=\"white\"/>\n{}{legend}</svg>\n",
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {PICTURE_SIZE} {height}\">\n<rect width=\"{PICTURE_SIZE}\" height=\"{height}\" fill=\"white\"/>\n{}{legend}</svg>\n",
             self.text
         )
     }
 }
 
-/// Draws.
+/// Draws the picture of `fmm tree`.
 pub fn tree(args: &TreeArgs) -> Result<(), Failure> {
     let (points, dim) = match &args.sources {
         Some(path) => {
@@ -84,7 +84,7 @@ pub fn tree(args: &TreeArgs) -> Result<(), Failure> {
         }
         None => {
             let demo = kernel::cloud(args.demo.unwrap_or(DemoName::Normal2d));
-            let n = args.n.unwrap_or(POINTS);
+            let n = args.n.unwrap_or(DEMO_POINTS);
             // Points in both orders, boxes and lists.
             run::fits((n as u64).saturating_mul(500), &format!("{n} points"))?;
             (fmm::demo::points(demo, n, args.seed), demo.dim())
@@ -97,8 +97,8 @@ pub fn tree(args: &TreeArgs) -> Result<(), Failure> {
     if points.is_empty() {
         return Err(Failure::Input("no points to draw".into()));
     }
-    if let Some(x) = points.iter().find(|x| x.abs() > MOST) {
-        return Err(Failure::Input(format!("coordinate {x:e} is beyond {MOST:e}, where squares overflow")));
+    if let Some(x) = points.iter().find(|x| x.abs() > MAX_COORDINATE) {
+        return Err(Failure::Input(format!("coordinate {x:e} is beyond {MAX_COORDINATE:e}, where squares overflow")));
     }
     if dim == 3 && args.theta.is_some() {
         return Err(Failure::Input("--theta has no meaning for points in space".into()));
@@ -108,7 +108,7 @@ pub fn tree(args: &TreeArgs) -> Result<(), Failure> {
     print(&format!("{summary}\n"))
 }
 
-/// Lists of box `b`: P2P, M2L, M2P and P2L, in the order of [`KINDS`].
+/// The rows of box `b`: P2P, M2L, M2P and P2L, in the order of [`INTERACTION_COLORS`].
 fn rows(lists: &Lists, b: usize) -> [&[u32]; 4] {
     [lists.p2p.row(b), lists.m2l.row(b), lists.m2p.row(b), lists.p2l.row(b)]
 }
@@ -124,8 +124,8 @@ fn summary<H: Hierarchy>(tree: &H, lists: &Lists, b: usize) -> String {
     )
 }
 
-/// The leaves of a pyramid and the coupling of one (Goude & Engblom 2012, fig. 2.1 a); what its ancestors couple to
-/// weakly is drawn too, paler, so that everything has its place.
+/// The leaves of a pyramid and the coupling of one leaf (Goude & Engblom 2012, fig. 2.1 a). The weak couplings of its
+/// ancestors are drawn in a paler colour, so that the picture covers the whole cloud.
 fn plane(points: &[f64], args: &TreeArgs) -> Result<(Picture, String), Failure> {
     let options = PyramidOptions { population: args.ncrit.unwrap_or(40) as f64, depth: None };
     let pyramid = Pyramid::build(points, None, &options)?;
@@ -139,18 +139,18 @@ fn plane(points: &[f64], args: &TreeArgs) -> Result<(Picture, String), Failure> 
     let mut draw = |b: usize, fill: &str| picture.rectangle(tiles[b][0], tiles[b][1], fill);
     let mut ancestor = pyramid.parent(b);
     while ancestor != NONE {
-        lists.m2l.row(ancestor as usize).iter().for_each(|&s| draw(s as usize, FAR));
+        lists.m2l.row(ancestor as usize).iter().for_each(|&s| draw(s as usize, ANCESTOR_COLOR));
         ancestor = pyramid.parent(ancestor as usize);
     }
     leaves.for_each(|leaf| draw(leaf, "none"));
     for (kind, row) in rows(&lists, b).into_iter().enumerate() {
-        row.iter().for_each(|&s| draw(s as usize, KINDS[kind + 1].1));
+        row.iter().for_each(|&s| draw(s as usize, INTERACTION_COLORS[kind + 1].1));
     }
-    draw(b, KINDS[0].1);
+    draw(b, INTERACTION_COLORS[0].1);
     Ok((picture, summary(&pyramid, &lists, b)))
 }
 
-/// The box nearest to the centre of the root.
+/// The box whose centre is nearest to the centre of the root.
 fn middle<H: Hierarchy>(tree: &H, boxes: impl Iterator<Item = usize>) -> usize {
     let level = |b: usize| (0..tree.levels()).find(|&l| tree.level(l).contains(&b)).unwrap_or(0);
     let root = tree.cube(0, 0).center;
@@ -161,16 +161,16 @@ fn middle<H: Hierarchy>(tree: &H, boxes: impl Iterator<Item = usize>) -> usize {
     boxes.min_by(|&a, &b| distance(a).total_cmp(&distance(b))).unwrap_or(0)
 }
 
-/// Corners of the rectangle that each box of a pyramid cuts out of the root's.
+/// Lower and upper corner of the rectangle that each box of a pyramid cuts out of the root's rectangle.
 fn tiles(pyramid: &Pyramid) -> Vec<[[f64; 2]; 2]> {
-    // Boxes hold positions one after the other, so halves of a box are runs of its points.
+    // Positions of a box are consecutive, so each half of a box is a range of its points.
     let bounds = |range: std::ops::Range<usize>| {
         let all = range.map(|i| [pyramid.sources.x[i], pyramid.sources.y[i]]);
         all.fold([[f64::INFINITY; 2], [f64::NEG_INFINITY; 2]], |[low, high], p| {
             [[low[0].min(p[0]), low[1].min(p[1])], [high[0].max(p[0]), high[1].max(p[1])]]
         })
     };
-    // Two halves of a tile, cut between the points of both.
+    // Cuts a tile in two, between the points of the two halves.
     let halves = |[low, high]: [[f64; 2]; 2], range: std::ops::Range<usize>, middle: usize| {
         let (a, b) = (bounds(range.start..middle), bounds(middle..range.end));
         let gap = |axis: usize| b[0][axis] - a[1][axis];
@@ -192,14 +192,14 @@ fn tiles(pyramid: &Pyramid) -> Vec<[[f64; 2]; 2]> {
     tiles
 }
 
-/// The leaves of an octree on a plane across z through one of them, and its U, V, W and X.
+/// The leaves of an octree that meet a plane across z through one leaf, and the U, V, W and X lists of this leaf.
 fn slice(points: &[f64], args: &TreeArgs) -> Result<(Picture, String), Failure> {
     let options =
         fmm_tree::BuildOptions { ncrit: args.ncrit.map(|k| k as usize), occupancy: 40.0, ..Default::default() };
     let tree = fmm_tree::build(points, None, &options)?;
     let lists = fmm_tree::uvwx(&tree, &fmm_tree::ListOptions { m2p_min_sources: 0, p2l_min_targets: 0 })?;
     let levels: Vec<usize> = (0..tree.levels()).flat_map(|l| tree.level(l).map(move |_| l)).collect();
-    // A leaf that meets others in as many ways as possible.
+    // The leaf with the largest number of non-empty lists.
     let leaves = (0..tree.len()).filter(|&b| tree.is_leaf(b) && !tree.sources_of(b).is_empty());
     let ways = |b: usize| rows(&lists, b).iter().filter(|row| !row.is_empty()).count();
     let most = leaves.clone().map(ways).max().unwrap_or(0);
@@ -222,8 +222,8 @@ fn slice(points: &[f64], args: &TreeArgs) -> Result<(Picture, String), Failure> 
     };
     (0..tree.len()).filter(|&b| tree.is_leaf(b)).for_each(|b| draw(b, "none"));
     for (kind, row) in rows(&lists, b).into_iter().enumerate() {
-        row.iter().for_each(|&s| draw(s as usize, KINDS[kind + 1].1));
+        row.iter().for_each(|&s| draw(s as usize, INTERACTION_COLORS[kind + 1].1));
     }
-    draw(b, KINDS[0].1);
+    draw(b, INTERACTION_COLORS[0].1);
     Ok((picture, summary(&tree, &lists, b)))
 }

@@ -1,9 +1,9 @@
-//! Kernels that no table knows. Each shape of kernel is one type whose parameter `[0]` selects the formula, because every type
-//! that is handed to [`fmm::Fmm::custom`] is compiled for all instruction sets and both precisions.
+//! Kernels that occur in no table of the library. Each shape of kernel is one type, whose parameter `[0]` selects the
+//! formula: every type for [`fmm::Fmm::custom`] is compiled for all instruction sets and both precisions.
 //!
 //! Parameters are `[formula, length, weight, amplitude]`. With w the weight, a the length and A the amplitude,
-//! ρ² = x² + w·y² + z² (+ a² in softened formulas). A dilation by h divides a by h and multiplies A by h^(degree + 1): every type
-//! states the degree −1, and A takes up the difference of a formula with another degree.
+//! ρ² = x² + w·y² + z² (+ a² in softened formulas). A dilation by h divides a by h and multiplies A by h^(degree + 1). Every
+//! type states the degree −1; for a formula of another degree, A takes up the difference.
 
 use fmm::{AnyFamily, Error, Family, Kernel, Lane, Outputs, Visitor};
 use fmm_traits::kernel::{OutputColumns, check_outputs};
@@ -11,10 +11,10 @@ use fmm_traits::lane::dot;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
-/// A formula of [`Scalar`]; ρ and the letters are those of the header.
+/// A formula of [`Scalar`] in ρ, a and A of the module header.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Formula {
-    /// A/ρ, the only one that is homogeneous without help of the amplitude.
+    /// A/ρ, the only formula that is homogeneous without a change of A.
     Inverse,
     /// A/ρ².
     InverseSquare,
@@ -39,7 +39,7 @@ impl Formula {
     const ALL: [Formula; 9] =
         [Inverse, InverseSquare, Distance, Gauss, Matern, Wave, Tent, Multiquadric, InverseMultiquadric];
 
-    /// The degree under dilation once a is dilated too.
+    /// The degree under dilation if a is dilated too.
     fn degree(self) -> i32 {
         match self {
             Inverse | Wave | InverseMultiquadric => -1,
@@ -49,20 +49,20 @@ impl Formula {
         }
     }
 
-    /// Whether the formula has a length in it.
+    /// Whether the formula contains the length a.
     fn has_length(self) -> bool {
         !matches!(self, Inverse | InverseSquare | Distance)
     }
 
-    /// `true` where `code` is the number of this formula.
+    /// `true` if `code` is the number of this formula.
     #[inline(always)]
     fn is<V: Lane>(self, code: V) -> V::Mask {
         code.eq(V::splat(self as usize as f64))
     }
 }
 
-/// One strength, one value, even in r. Finite at r = 0 or exactly 0 there, so it is not declared singular: a kernel that is 0 at
-/// r = 0 by [`Lane::rsqrt`] skips itself anyway.
+/// Kernels with one strength and one value, even in r. They are not declared singular, because each is finite or
+/// exactly 0 at r = 0: a kernel that is 0 at r = 0 by [`Lane::rsqrt`] skips itself anyway.
 #[derive(Clone, Copy, Debug)]
 pub enum Scalar {}
 
@@ -102,9 +102,9 @@ impl Kernel for Scalar {
     }
 }
 
-/// Three strengths, three values: formula 0 is Kelvin's solution of elastostatics without its constant factor,
-/// (κ f + (r·f) r/r²)/r with κ = 3 − 4ν the length `p[1]`; formula 1 the law of Biot and Savart, A·(f × r)/r³. Both have
-/// K(−r) = K(r)ᵀ: the first is even and symmetric, the second odd and antisymmetric.
+/// Kernels with three strengths and three values. Formula 0 is Kelvin's solution of elastostatics without its constant
+/// factor, (κ f + (r·f) r/r²)/r with κ = 3 − 4ν, the length `p[1]`. Formula 1 is the law of Biot and Savart, A·(f ×
+/// r)/r³. Both have K(−r) = K(r)ᵀ: the first is even and symmetric, the second odd and antisymmetric.
 #[derive(Clone, Copy, Debug)]
 pub enum Vector {}
 
@@ -136,7 +136,8 @@ impl Kernel for Vector {
     }
 }
 
-/// Three strengths, one value: the potential (m·r)/r³ of magnets, as somebody writes it who has never heard of families.
+/// A kernel with three strengths and one value: the potential (m·r)/r³ of magnets, written by an author who does not
+/// know families.
 #[derive(Clone, Copy, Debug)]
 pub enum Magnet {}
 
@@ -157,7 +158,8 @@ impl Kernel for Magnet {
     }
 }
 
-/// A kernel with parameters, under a name given at run time. Potentials only: derivatives would be compiled too.
+/// A kernel with parameters and a name given at run time. It has potentials only, because derivatives would be compiled
+/// too.
 #[derive(Clone, Debug)]
 struct Named<K> {
     name: &'static str,
@@ -194,18 +196,18 @@ impl<K: Kernel> Family for Named<K> {
 
 /// A kernel of the test bed.
 pub struct Stranger {
-    /// What the tests call it; the family may have another name.
+    /// Name in the tests; the family may have another name.
     pub what: &'static str,
-    /// The kernel as a plan takes it.
+    /// The family for a plan.
     pub family: AnyFamily,
-    /// Largest order that a test may try: operators of three components at high orders take minutes.
+    /// Largest order in tests: operators of three components at high orders take minutes.
     pub most: usize,
-    /// [`check_kernel`](fmm_traits::testkit::kernel::check_kernel) of its formula with a length of 1: of e^(−r²/h²) at some hundred
-    /// lengths no digit is left to compare.
+    /// [`check_kernel`](fmm_traits::testkit::kernel::check_kernel) of the formula with a length of 1. At some hundred
+    /// lengths, e^(−r²/h²) would have no digits to compare.
     pub facts: fn() -> Result<(), String>,
 }
 
-/// Kernels as rows of (what, name, type, parameters, largest order).
+/// Makes kernels from rows of (what, name, type, parameters, largest order).
 macro_rules! bed {
     ($(($what:literal, $name:literal, $kernel:ty, $parameters:expr, $most:literal)),* $(,)?) => {
         vec![$({
@@ -224,12 +226,12 @@ macro_rules! bed {
     };
 }
 
-/// A formula of [`Scalar`] with its length, the weight of y² and the amplitude.
+/// The parameters of a formula of [`Scalar`]: its length, the weight of y² and the amplitude.
 fn scalar(formula: Formula, length: f64, weight: f64, amplitude: f64) -> [f64; 4] {
     [formula as usize as f64, length, weight, amplitude]
 }
 
-/// All of them.
+/// All kernels of the test bed.
 pub fn strangers() -> Vec<Stranger> {
     bed![
         ("1/r²", "inverse_square", Scalar, scalar(InverseSquare, 1.0, 1.0, 1.0), 16),

@@ -1,5 +1,5 @@
-//! M2L of one pair through Fourier space, with the spectra that batched implementations use: what the tests hold
-//! against the kernel between the surfaces.
+//! M2L of one pair through Fourier space, with the spectra that batched implementations use. Tests compare it with the
+//! kernel between the surfaces.
 
 use super::super::Scalar;
 use super::super::spectra::{Grid, OFFSETS, for_each_spectrum, transform};

@@ -1,4 +1,4 @@
-//! Errors far away: of multipoles seen from afar, and of locals of far sources, operator by operator.
+//! Errors at large distances, operator by operator: of multipoles at far targets, and of locals of far sources.
 
 use super::super::*;
 use crate::{Laplace, LaplaceDipole, LaplaceMixed, StokesPressure, Stresslet};
@@ -7,8 +7,8 @@ use fmm_traits::{Cloud, Cube, Expansion, Family, Gradient, Kernel};
 
 const SOURCES: usize = 40;
 const TARGETS: usize = 60;
-/// Levels above the leaf.
-const ABOVE: i32 = 4;
+/// Number of ancestor levels above the leaf.
+const ANCESTOR_LEVELS: i32 = 4;
 
 type Gradients<F> = EquivalentExpansion<F, f64, Gradient<<F as Family>::Source>, Gradient<<F as Family>::Far>>;
 
@@ -39,9 +39,9 @@ fn cube(level: i32) -> Cube {
     Cube { center: [0.5 * side; 3], side }
 }
 
-/// Largest relative error over the first `values` components of `x` for sources and targets, one of them in the unit
-/// cube and the other `distance` away: of the multipole of the cube and of its ancestor, or of its local, from the
-/// sources and through ancestors.
+/// Largest relative error over the first `values` components of `x`. With `multipoles`, sources lie in the unit cube
+/// and targets `distance` away, and the multipoles of the cube and of its ancestor are evaluated. Otherwise the roles
+/// are exchanged, and the local of the cube comes from the sources directly and through its ancestors.
 fn error<X: Expansion<f64>>(x: &X, values: usize, distance: f64, multipoles: bool) -> f64 {
     let (xyz, targets) = match multipoles {
         true => (cloud(SOURCES), around(TARGETS, distance)),
@@ -60,14 +60,14 @@ fn error<X: Expansion<f64>>(x: &X, values: usize, distance: f64, multipoles: boo
         let mut row = vec![0.0; x.multipole_len()];
         x.p2m(cube(0), sources, &mut row);
         x.finish_multipole(cube(0), &mut row);
-        for level in 0..=ABOVE {
-            if level == 0 || level == ABOVE && seen(level) {
+        for level in 0..=ANCESTOR_LEVELS {
+            if level == 0 || level == ANCESTOR_LEVELS && seen(level) {
                 let mut values = zeros();
                 x.m2p(cube(level), &row, &targets, &mut values);
                 compare(&values);
             }
             let mut parent = vec![0.0; x.multipole_len()];
-            if level < ABOVE {
+            if level < ANCESTOR_LEVELS {
                 x.m2m(cube(level + 1), cube(level), &row, &mut parent);
                 x.finish_multipole(cube(level + 1), &mut parent);
             }
@@ -75,7 +75,7 @@ fn error<X: Expansion<f64>>(x: &X, values: usize, distance: f64, multipoles: boo
         }
         return worst;
     }
-    for first in [0, ABOVE].into_iter().filter(|&level| level == 0 || seen(level)) {
+    for first in [0, ANCESTOR_LEVELS].into_iter().filter(|&level| level == 0 || seen(level)) {
         let mut row = vec![0.0; x.local_len()];
         x.p2l(cube(first), cube(first), sources, &mut row);
         x.finish_local(cube(first), &mut row);
@@ -92,11 +92,11 @@ fn error<X: Expansion<f64>>(x: &X, values: usize, distance: f64, multipoles: boo
     worst
 }
 
-/// Far errors stay within 20 times near ones at every order, and fall by 4 an order: potential and gradient, of flows
-/// velocity, pressure and the gradient of the velocity.
+/// Errors at far targets stay within 20 times the errors at near targets at every order, and fall by a factor of 4 per
+/// order. Outputs are potential and gradient; for flows velocity, pressure and the gradient of the velocity.
 fn far_is_as_near<F: Family>(family: F) {
     let values = if F::Source::VALUES == 4 { 13 } else { 4 };
-    let sides: Vec<f64> = (0..=ABOVE).map(|l| cube(l).side).collect();
+    let sides: Vec<f64> = (0..=ANCESTOR_LEVELS).map(|l| cube(l).side).collect();
     for multipoles in [true, false] {
         let what = format!("{} {}", family.name(), if multipoles { "multipoles" } else { "locals" });
         let mut last = [f64::INFINITY; 5];
@@ -131,7 +131,7 @@ fn charges_with_dipoles() {
     far_is_as_near(LaplaceMixed);
 }
 
-/// Net strengths are those of the sources to rounding, in a leaf and in its parent.
+/// Net strengths of multipoles equal the net strengths of the sources to rounding, in a leaf and in its parent.
 #[test]
 fn net_strengths_are_kept_to_rounding() {
     fn net<F: Family>(family: F, expected: impl Fn(&[f64]) -> Vec<f64>) {
@@ -158,7 +158,7 @@ fn net_strengths_are_kept_to_rounding() {
     net(LaplaceMixed, |q| vec![q.iter().step_by(4).sum()]);
 }
 
-/// The dilation rule finds what is kept, and leaves alone what it says nothing about.
+/// The dilation rule finds the components whose net strength is kept, and keeps nothing where it does not apply.
 #[test]
 fn what_is_kept() {
     use crate::{Gravity, Yukawa};

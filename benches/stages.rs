@@ -1,7 +1,7 @@
 //! Whole evaluations and their stages at 100 000 points, on one thread.
 //!
-//! `cargo bench` for all, `cargo bench -- m2l` for one. A stage is timed inside whole evaluations,
-//! by the clock that `fmm run` reports, so that it sees the caches as they are in real runs.
+//! `cargo bench` runs all benchmarks, `cargo bench -- m2l` runs one. A stage is timed inside whole evaluations, with
+//! the clock that `fmm run` reports. So the caches are in the same state as in real runs.
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use fmm::{Fmm, Laplace, Method, Output, Outputs, Plan, Stage, Targets, demo};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const N: usize = 100_000;
 
-/// Laplace charges, potential and gradient.
+/// A request for the Laplace potential and gradient of charges.
 fn request(tolerance: f64) -> Fmm {
     Fmm::new(Laplace)
         .tolerance(tolerance)
@@ -18,7 +18,7 @@ fn request(tolerance: f64) -> Fmm {
         .threads(1)
 }
 
-/// Runs `plan` as often as asked and adds up what `clock` reads off each run.
+/// Runs `plan` `runs` times and adds up the seconds that `clock` reads from each output.
 fn timed(plan: &Plan, strengths: &[f64], runs: u64, clock: impl Fn(&Output) -> f64) -> Duration {
     let mut out = Output::default();
     let mut seconds = 0.0;

@@ -1,9 +1,10 @@
-//! A Green's function of one's own: heat conduction in a crystal that conducts differently along
-//! x, y and z. With conductivities k, −∇·(k∇u) = q δ has the solution
-//! q / (4π √(kx ky kz) √(x²/kx + y²/ky + z²/kz)).
+//! A user-defined Green's function: heat conduction in a crystal whose conductivity differs along x, y and z. With
+//! conductivities k, the equation −∇·(k∇u) = q δ has the solution q / (4π √(kx ky kz) √(x²/kx + y²/ky + z²/kz)).
 //!
-//! One function and four facts give direct sums, the fast method, f32 and f64, SIMD, and (from
-//! dual numbers) the gradient. `cargo run --release --example 02_own_kernel`
+//! One function and four facts suffice for direct sums, the fast method, f32 and f64, SIMD, and (from dual numbers) the
+//! gradient.
+//!
+//! `cargo run --release --example 02_own_kernel`
 
 use fmm::{AnyFamily, Error, Fmm, Kernel, Lane, Laplace, Method, Outputs, Targets, demo};
 use fmm_traits::testkit::kernel::{check_equation, check_kernel};
@@ -35,7 +36,7 @@ impl Kernel for Crystal {
 fn main() -> Result<(), Error> {
     let crystal = Crystal { k: [1.0, 1.5, 2.0] };
 
-    // What the author of a kernel runs once: its facts and its differential equation.
+    // The author of a kernel runs two checks once: the facts of the kernel, and its differential equation.
     check_kernel(&crystal).expect("the facts are those of the function");
     check_equation::<Crystal>(&Kernel::parameters(&crystal), |u| {
         vec![(0..3).map(|a| crystal.k[a] * u[0].hessian[a][a]).sum()]
@@ -57,7 +58,8 @@ fn main() -> Result<(), Error> {
     println!("{n} sources of heat, worst relative ℓ2 error {error:.1e}");
     assert!(error <= tolerance);
 
-    // The built-in kernel has its gradient written by hand, this one has not: on a quiet machine they take the same time.
+    // The gradient of the built-in kernel is written by hand, the gradient of the crystal is not. On a quiet machine
+    // both kernels take the same time.
     let laplace = request(Laplace.into())?;
     let mut seconds = [f64::INFINITY; 2];
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! One plan, many strengths: tree, lists and operators are made once.
+//! One plan for many sets of strengths: the plan makes tree, lists and operators once.
 //!
 //! `cargo run --release --example 03_many_right_hand_sides`
 
@@ -21,7 +21,7 @@ fn main() -> Result<(), Error> {
     let velocities = plan.apply_batch(&forces)?;
     println!("{} sets of {n} forces: {:.3} s", forces.len(), start.elapsed().as_secs_f64());
 
-    // The same numbers, bit for bit, as one by one into a buffer that is reused.
+    // Evaluating the sets one by one, into one reused buffer, gives the same bits.
     let mut out = Output::default();
     for (f, u) in forces.iter().zip(&velocities) {
         plan.apply_into(f, &mut out)?;

@@ -1,4 +1,4 @@
-//! Targets that are not the sources: the field of a star cluster on a map through its centre.
+//! Targets apart from the sources: the field of a star cluster on a square grid through its centre.
 //!
 //! `cargo run --release --example 04_separate_targets`
 
@@ -8,7 +8,7 @@ fn main() -> Result<(), Error> {
     let (n, side, tolerance) = (50_000, 64, 1e-5);
     let stars = demo::points(demo::Demo::Plummer, n, 1);
     let masses = vec![1.0 / n as f64; n];
-    // A square of side 4 in the plane z = 0, row by row.
+    // The grid: a square of side 4 in the plane z = 0, row by row.
     let at = |i: usize| 4.0 * ((i as f64 + 0.5) / side as f64 - 0.5);
     let map: Vec<f64> = (0..side * side).flat_map(|k| [at(k % side), at(k / side), 0.0]).collect();
 

@@ -1,21 +1,23 @@
-//! A boundary-integral equation solved by GMRES with a plan as its matrix: the capacitance of a
-//! prolate spheroid.
+//! The capacitance of a prolate spheroid: GMRES solves a boundary-integral equation, with a plan as the matrix.
 //!
-//! A conductor at potential 1 carries the charge density σ with ∫ σ(y)/(4π|x − y|) dS = 1 on its
-//! surface, and its capacitance is ∫ σ dS (ε₀ = 1). Collocation: nodes xᵢ of area wᵢ,
-//! Σⱼ wⱼσⱼ/(4π|xᵢ − xⱼ|) + sᵢσᵢ = 1. The plan skips j = i; instead sᵢ = ½√(wᵢ/π) is the
-//! potential at the centre of a flat disc of area wᵢ. That rule is of first order in the distance
-//! of nodes, N^(−1/2). `cargo run --release --example 05_boundary_integral`
+//! A conductor at potential 1 carries the charge density σ with ∫ σ(y)/(4π|x − y|) dS = 1 on its surface. The
+//! capacitance of the conductor is ∫ σ dS (ε₀ = 1). Collocation at nodes xᵢ of area wᵢ gives the equations
+//! Σⱼ wⱼσⱼ/(4π|xᵢ − xⱼ|) + sᵢσᵢ = 1. The plan skips j = i. The factor sᵢ = ½√(wᵢ/π) stands for the skipped term: it is
+//! the potential at the centre of a flat disc of area wᵢ. This rule is of first order in the distance of nodes,
+//! N^(−1/2).
+//!
+//! `cargo run --release --example 05_boundary_integral`
 
 use fmm::{Error, Fmm, Laplace, Method, Targets};
 use nalgebra::{DMatrix, DVector};
 use std::f64::consts::PI;
 
-/// Semi-axes: two short, one long.
-const SHORT: f64 = 0.5;
-const LONG: f64 = 1.0;
+/// The two short semi-axes of the spheroid.
+const SHORT_AXIS: f64 = 0.5;
+/// The long semi-axis.
+const LONG_AXIS: f64 = 1.0;
 
-/// Nodes (n×3) on the spheroid and their areas: a golden spiral on the sphere, stretched.
+/// Nodes (n×3) on the spheroid and their areas. The nodes form a golden spiral on the sphere, which is then stretched.
 fn nodes(n: usize) -> (Vec<f64>, DVector<f64>) {
     let golden = PI * (3.0 - 5f64.sqrt());
     let mut points = Vec::with_capacity(3 * n);
@@ -23,8 +25,8 @@ fn nodes(n: usize) -> (Vec<f64>, DVector<f64>) {
     for i in 0..n {
         let z = 1.0 - (2 * i + 1) as f64 / n as f64;
         let (s, phi) = ((1.0 - z * z).sqrt(), golden * i as f64);
-        points.extend([SHORT * s * phi.cos(), SHORT * s * phi.sin(), LONG * z]);
-        areas[i] = 4.0 * PI / n as f64 * SHORT * (LONG * s).hypot(SHORT * z);
+        points.extend([SHORT_AXIS * s * phi.cos(), SHORT_AXIS * s * phi.sin(), LONG_AXIS * z]);
+        areas[i] = 4.0 * PI / n as f64 * SHORT_AXIS * (LONG_AXIS * s).hypot(SHORT_AXIS * z);
     }
     (points, areas)
 }
@@ -77,8 +79,8 @@ fn capacitance(n: usize) -> Result<f64, Error> {
 }
 
 fn main() -> Result<(), Error> {
-    let focus = (LONG * LONG - SHORT * SHORT).sqrt();
-    let exact = 4.0 * PI * focus / (LONG / SHORT).acosh();
+    let focus = (LONG_AXIS * LONG_AXIS - SHORT_AXIS * SHORT_AXIS).sqrt();
+    let exact = 4.0 * PI * focus / (LONG_AXIS / SHORT_AXIS).acosh();
     println!("exact: {exact:.5}");
     let errors = [2_500, 10_000].map(|n| capacitance(n).map(|c| (c / exact - 1.0).abs()));
     let [coarse, fine] = errors;

@@ -1,36 +1,40 @@
-//! A vortex patch that turns: Kirchhoff's ellipse, advanced by the two-dimensional method.
+//! A rotating vortex patch: Kirchhoff's ellipse, advanced in time by the two-dimensional method.
 //!
-//! Point vortices of circulation Γ move with the flow of all others: u − iv = Σ Γ_j/(2πi (z − z_j)), which is the kernel
-//! Γ/(z_j − z) times i/(2π). The motion conserves circulation, the centre ΣΓz, the angular impulse ΣΓ|z|² and the energy
-//! −1/(4π) Σ Γ_i Γ_j ln|z_i − z_j|. An ellipse of semi-axes a, b and vorticity ω turns, unchanged, by ωab/(a + b)² in unit time
-//! (Kirchhoff 1876). `cargo run --release --example 06_vortex_patch`
+//! A point vortex of circulation Γ moves with the flow of all other vortices: u − iv = Σ Γ_j/(2πi (z − z_j)). This flow
+//! is the kernel Γ/(z_j − z) times i/(2π). The motion conserves the circulation, the centre ΣΓz, the angular impulse
+//! ΣΓ|z|² and the energy −1/(4π) Σ Γ_i Γ_j ln|z_i − z_j|. An ellipse of semi-axes a, b and vorticity ω keeps its shape
+//! and turns by the angle ωab/(a + b)² per unit time (Kirchhoff 1876).
+//!
+//! `cargo run --release --example 06_vortex_patch`
 
 use fmm::{Error, Fmm, Outputs, PlaneKernel, Targets};
 use std::f64::consts::{PI, TAU};
 
+/// Semi-axis a of the ellipse, along x.
 const A: f64 = 1.5;
+/// Semi-axis b, along y.
 const B: f64 = 1.0;
 const VORTICITY: f64 = 1.0;
-/// Vortices along the longer axis.
+/// Number of grid points along the longer axis.
 const SIDE: usize = 160;
 const STEPS: usize = 20;
 const TOLERANCE: f64 = 1e-8;
 
-/// Vortices on a grid inside the ellipse.
+/// Positions (n×2) of vortices: the points of a square grid inside the ellipse.
 fn patch() -> Vec<f64> {
     let h = 2.0 * A / SIDE as f64;
     let grid = (0..SIDE * SIDE).map(|k| [(k % SIDE) as f64, (k / SIDE) as f64].map(|i| (i + 0.5) * h - A));
     grid.filter(|[x, y]| (x / A).powi(2) + (y / B).powi(2) < 1.0).flatten().collect()
 }
 
-/// Velocities of vortices at `z`.
+/// Velocities (n×2) of the vortices at `z`.
 fn velocity(z: &[f64], circulation: &[f64]) -> Result<Vec<f64>, Error> {
     let out = Fmm::new(PlaneKernel::Harmonic).tolerance(TOLERANCE).plan(z, Targets::Sources)?.apply(circulation)?;
-    // u − iv = iφ/(2π).
+    // Velocity from the potential: u − iv = iφ/(2π).
     Ok(out.potential.chunks(2).flat_map(|phi| [-phi[1] / TAU, -phi[0] / TAU]).collect())
 }
 
-/// Centre, angular impulse and energy, per circulation.
+/// Centre x, centre y, angular impulse and energy, divided by the total circulation.
 fn invariants(z: &[f64], gamma: f64) -> Result<[f64; 4], Error> {
     let n = z.len() / 2;
     let fmm = Fmm::new(PlaneKernel::Laplace).tolerance(1e-10).outputs(Outputs::POTENTIAL);
@@ -40,7 +44,7 @@ fn invariants(z: &[f64], gamma: f64) -> Result<[f64; 4], Error> {
     Ok([mean(&|i| z[2 * i]), mean(&|i| z[2 * i + 1]), mean(&square), 0.5 * mean(&|i| psi[i])])
 }
 
-/// Angle of the longer principal axis.
+/// Angle of the longer principal axis against x.
 fn angle(z: &[f64]) -> f64 {
     let sum = |f: &dyn Fn(f64, f64) -> f64| z.chunks(2).map(|p| f(p[0], p[1])).sum::<f64>();
     0.5 * (2.0 * sum(&|x, y| x * y)).atan2(sum(&|x, y| x * x - y * y))

@@ -42,7 +42,7 @@ pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts
         let lists = boxes * (8 * 12 + if treecode { 12 * 240 } else { 4 * (189 + 40) } + 170);
         let tables = 340 * 2 * p * (p + 1) + 60 * p.pow(3);
         // A treecode also holds its multipoles with their derivatives, or as polynomials.
-        let polynomial = if p <= horner::MOST { horner::len(p) } else { 0 };
+        let polynomial = if p <= horner::MAX_ORDER { horner::len(p) } else { 0 };
         let derivatives = if facts.components(Outputs::HESSIAN) > 0 { 2 } else { 1 };
         let fields = if treecode { boxes * polynomial.max((p + derivatives).pow(2) * facts.values) } else { 0 };
         let rows = if treecode { 1 } else { 3 };

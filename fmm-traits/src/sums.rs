@@ -101,8 +101,8 @@ impl Policy {
 /// Seconds spent in each stage, indexed by `Stage as usize`.
 pub type StageSeconds = [f64; Stage::ALL.len()];
 
-/// Prepared sums, ready for strengths: points, lists, operators and workspaces of one kernel and set of outputs,
-/// without types.
+/// Prepared sums, ready for strengths: points, lists, operators and workspaces of one kernel and set of outputs. The
+/// trait has no type parameters, so all kernels share it.
 ///
 /// `apply` may be called from several threads at once.
 pub trait Solver: Send + Sync {

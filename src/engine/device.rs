@@ -1,4 +1,4 @@
-//! Octree or pair by pair on an NVIDIA GPU.
+//! The engine on an NVIDIA GPU: fast methods on an octree, and direct summation.
 
 use super::octree::{blocks, rows_of_sources};
 use super::{Engine, Placed, Placement, ProbeSeconds, Watch};
@@ -16,46 +16,47 @@ use fmm_tree::BuildReport;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// The fast method on the device, or the direct sum.
+/// A fast method or a direct sum on the device.
 pub(crate) struct Device {
     cuda: Cuda,
     request: Fmm,
     choice: Choice,
     parts: Parts,
-    /// None before the first points.
+    /// `None` before the first points are settled.
     points: Option<Points>,
-    /// New points that are not settled.
+    /// New points before they are settled.
     site: Option<Site>,
 }
 
-/// What the device holds, and the points in the caller's order.
+/// The solver on the device, and the points in the caller's order.
 struct Points {
     held: Held,
     sources: Vec<f64>,
-    /// Points of their own.
+    /// Separate targets; `None` if the targets are sources.
     targets: Option<Vec<f64>>,
 }
 
+/// The solver on the device.
 enum Held {
-    /// `pick`: the sources that are shown, when an evaluation at all sources serves a subset. The copy of tree and
-    /// lists is made when somebody asks for the near field.
+    /// `pick` holds the sources that the output shows, if an evaluation at all sources serves a subset. `copy` holds
+    /// tree and lists on the host, copied at the first request for the near field.
     Fast { solver: Box<dyn DeviceSolver>, order: usize, pick: Option<Vec<usize>>, copy: OnceLock<Box<(Tree, Lists)>> },
-    /// `chosen`: the sources that are targets; `None` for all.
+    /// `chosen` holds the sources that are targets; `None` for all sources or separate targets.
     Direct { sum: Box<dyn Solver>, chosen: Option<Vec<usize>> },
 }
 
-/// Points before the order is known.
+/// New points, before the order is known.
 struct Site {
     sources: Vec<f64>,
-    /// What the caller shows as points of their own.
+    /// Separate targets of the caller; `None` if the targets are sources.
     targets: Option<Vec<f64>>,
-    /// The sources that are shown, or that are targets of a direct sum.
+    /// The sources that the output shows, or the sources that are targets of a direct sum; `None` for all targets.
     pick: Option<Vec<usize>>,
-    /// Their tree; none for a direct sum.
+    /// The tree of the points on the device; `None` for a direct sum.
     tree: Option<backend_cuda::Placed>,
-    /// Seconds that placing took.
+    /// Seconds of [`Engine::place`].
     seconds: f64,
-    /// A copy of the tree on the host, and what errors are measured at.
+    /// A copy of the tree on the host, and the sample on which errors are measured.
     trial: Option<(Tree, Trial)>,
 }
 
@@ -64,7 +65,7 @@ impl Device {
         Device { cuda, request: request.clone(), choice: choice.clone(), parts, points: None, site: None }
     }
 
-    /// How a solver of an order computes.
+    /// The settings of a solver of an order.
     fn settings(&self, order: usize) -> Settings {
         let (r, parts) = (&self.request, &self.parts);
         let expansion = match parts.expansion {
@@ -91,7 +92,7 @@ impl Device {
         r.family.in_space()?.device_solver(r.outputs, &self.settings(order), r.precision, tree)
     }
 
-    /// A direct sum that waits for strengths.
+    /// A direct sum, ready for strengths.
     fn sum(&self, sources: &[f64], targets: Targets<'_>) -> Result<Box<dyn Solver>, Error> {
         let r = &self.request;
         let device = self.cuda.open(r.cache.as_ref())?;
@@ -100,14 +101,14 @@ impl Device {
 }
 
 impl Points {
-    /// Numbers of sources and targets of a direct sum.
+    /// Numbers of sources and targets of a direct sum. `chosen` is as in [`Held::Direct`].
     fn shape(&self, chosen: Option<&Vec<usize>>) -> [usize; 2] {
         let n = self.sources.len() / 3;
         [n, chosen.map_or(self.targets.as_ref().map_or(n, |t| t.len() / 3), Vec::len)]
     }
 }
 
-/// Counts of a tree and its lists on the device. Points that M2P and P2L evaluate are taken to be those of a mean leaf each.
+/// Counts of a tree and its lists on the device. The count of points in M2P and P2L assumes one mean leaf per edge.
 fn mesh_of(c: &Counts, report: &BuildReport) -> Mesh {
     let [p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p] = c.edges;
     let edges = Edges { p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p };
@@ -162,8 +163,8 @@ impl Engine for Device {
         Ok(mesh_of(&tree.counts(&settings)?, tree.report()))
     }
 
-    /// The points are drawn on the host, from a copy of tree and lists; the device sums the thinned lists. Direct sums are
-    /// made in f64, and their rounding counts as nothing.
+    /// The host draws the sample from a copy of tree and lists. The device computes the sums on the thinned tree and
+    /// lists. A direct sum is in f64, and its error counts as zero.
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
         if self.choice.order.is_none() {
             return Ok((vec![0.0; self.choice.facts.columns.len()], ProbeSeconds::default()));
@@ -218,7 +219,7 @@ impl Engine for Device {
         }
         let Some(tree) = site.tree else { return not_placed() };
         let solver = match self.points.take() {
-            // The solver that is there takes the new points.
+            // A solver of the same order takes the new points.
             Some(Points { held: Held::Fast { mut solver, order: there, pick, copy }, sources, targets })
                 if there == order =>
             {
@@ -229,7 +230,7 @@ impl Engine for Device {
                 }
                 solver
             }
-            // What is there stays if the new solver cannot be made.
+            // The current points and solver stay if the new solver fails.
             there => match self.solver(order, tree) {
                 Ok(solver) => solver,
                 Err(e) => {
@@ -274,7 +275,7 @@ impl Engine for Device {
         }
     }
 
-    /// Empty if the lists could not be copied from the device.
+    /// The near field; empty if the device cannot copy its lists to the host.
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
         let Some(points) = &self.points else { return Box::new(std::iter::empty()) };
         match &points.held {

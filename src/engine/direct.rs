@@ -1,4 +1,4 @@
-//! Pair by pair.
+//! The engine of direct summation.
 
 use super::{Engine, Placed, ProbeSeconds, Watch};
 use crate::choice::Choice;
@@ -12,11 +12,12 @@ use fmm_families::Facts;
 use fmm_traits::{Error, Precision, Stage, StageSeconds, Targets};
 use std::time::Instant;
 
-/// Pairs of one uninterruptible piece of a sum.
-const PIECE: usize = 1 << 32;
+/// Number of pairs in one part of a sum. Cancellation takes effect between parts.
+const PAIRS_PER_PART: usize = 1 << 32;
 
-/// Targets at which the rounding of direct sums is measured, and the seed of their choice.
-const MEASURED: usize = 256;
+/// Number of targets at which the rounding error of direct sums is measured.
+const MEASURED_TARGETS: usize = 256;
+/// Seed of the choice of targets and of the strengths in this measurement.
 const SEED: u64 = 0x4449_5245;
 
 /// Direct summation.
@@ -24,7 +25,7 @@ pub(crate) struct Direct {
     request: Fmm,
     choice: Choice,
     points: Ends,
-    /// New points that are not settled, and what was measured on them.
+    /// New points before they are settled, and the sample on which errors were measured.
     site: Option<(Ends, Option<Trial>)>,
 }
 
@@ -34,11 +35,11 @@ struct Ends {
     targets: At,
 }
 
-/// Where the sums are wanted.
+/// The targets of the sums.
 enum At {
-    /// At these sources.
+    /// The sources with these indices.
     Sources(Vec<usize>),
-    /// At points of their own.
+    /// Separate points.
     Points(Vec<f64>),
 }
 
@@ -88,7 +89,8 @@ impl Engine for Direct {
         Ok(self.site.as_ref().map_or_else(Mesh::default, |(ends, _)| ends.mesh(self.choice.facts.dim)))
     }
 
-    /// Rounding: sums in the precision that was asked for against those in f64, which err by nothing that counts here.
+    /// Measures the rounding error: compares sums in the requested precision with sums in f64. The error of sums in f64
+    /// counts as zero.
     fn measure(&mut self, _: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
         let (r, c, start) = (&self.request, &self.choice, Instant::now());
         let Some((ends, trial)) = &mut self.site else { return Ok(Default::default()) };
@@ -97,7 +99,7 @@ impl Engine for Direct {
         }
         let (dim, mut rng) = (c.facts.dim, Rng::new(SEED));
         let count = ends.count(dim);
-        let picked = rng.sample(count, MEASURED);
+        let picked = rng.sample(count, MEASURED_TARGETS);
         let at: (Vec<usize>, Vec<f64>);
         let targets = match &ends.targets {
             At::Points(t) => {
@@ -131,12 +133,12 @@ impl Engine for Direct {
         Ok(Placed::default())
     }
 
-    /// In pieces, so that it can be watched.
+    /// Computes the sums in parts of the targets, and calls `watch` before each part.
     fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {
         let (start, targets) = (Instant::now(), self.n_targets());
         let (r, isa) = (&self.request, self.choice.isa);
         let Facts { dim, values, .. } = self.choice.facts;
-        let piece = (PIECE / self.n_sources() / strengths.len()).max(1024);
+        let piece = (PAIRS_PER_PART / self.n_sources() / strengths.len()).max(1024);
         for first in (0..targets).step_by(piece) {
             watch(Stage::P2p.name(), first as f64 / targets as f64)?;
             let range = first..targets.min(first + piece);

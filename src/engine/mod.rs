@@ -1,5 +1,5 @@
-//! The ways of computing, one file each, behind one trait: a plan checks, chooses and keeps the caller's order, an
-//! engine holds the points and computes.
+//! Engines: a plan checks the input, chooses the method and keeps the caller's order; an engine holds the points and
+//! computes the sums. All engines share the trait [`Engine`]. Each engine has one file.
 
 mod device;
 mod direct;
@@ -24,28 +24,30 @@ use fmm_kernels::equivalent::surface;
 use fmm_traits::{Error, Hierarchy, Lists, Policy, Precision, Solver, StageSeconds, Targets};
 use fmm_tree::{BuildOptions, BuildReport, ListOptions};
 
-/// Called before each phase with the fraction done; an error (cancellation) ends the work.
+/// A callback before each phase: the name of the phase and the fraction of the work already done. An error
+/// (cancellation) ends the work.
 pub(crate) type Watch<'a> = &'a dyn Fn(&'static str, f64) -> Result<(), Error>;
 
-/// What placing the points had to report.
+/// Report about placed points.
 #[derive(Clone, Default)]
 pub(crate) struct Placed {
     pub report: BuildReport,
-    /// All but the total.
+    /// Seconds of the steps of a plan, without the total.
     pub seconds: PlanSeconds,
 }
 
-/// What a measurement took, in seconds.
+/// Seconds of a measurement.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ProbeSeconds {
-    /// Sums, and what they need of points and lists.
+    /// Sums, with the preparation of their points and lists.
     pub sums: f64,
-    /// Operators, which later plans find made.
+    /// Operators, which later plans reuse.
     pub operators: f64,
 }
 
 impl Placed {
-    /// Warns of pairs that are summed directly because their kernel is softened below `radius`, if it is.
+    /// Adds a warning if a softened kernel needs direct sums of pairs closer than `radius`. A `radius` of 0 gives no
+    /// warning.
     fn say_softening(&mut self, radius: f64) {
         if radius > 0.0 {
             self.report.warnings.push(format!("pairs closer than {radius:.3e} are summed directly (softening)"));
@@ -53,57 +55,58 @@ impl Placed {
     }
 }
 
-/// Points in, then strengths → sums; everything in the caller's order. Points and strengths have been checked and
-/// are not empty. Called inside the thread pool of the plan.
+/// An engine holds points and turns strengths into sums, all in the caller's order. The caller has checked points and
+/// strengths; neither is empty. The plan calls an engine inside its thread pool.
 ///
-/// Points enter in two steps: [`place`](Engine::place) takes them beside the ones that are there, so that orders can be
-/// [measured](Engine::measure) on them; [`settle`](Engine::settle) makes them the points of the sums.
+/// New points enter in two steps. [`place`](Engine::place) stores the new points beside the current points, so that
+/// orders can be [measured](Engine::measure) on the new points. [`settle`](Engine::settle) makes the new points the
+/// current points.
 pub(crate) trait Engine: Send + Sync {
-    /// What was asked for, and what was decided.
+    /// The request of the caller, and the choice of the plan.
     fn asked(&self) -> (&Fmm, &Choice);
-    /// Bytes that are left where it computes, if that is known.
+    /// Free bytes in the memory of the processor, if known.
     fn free_memory(&self) -> Result<Option<u64>, Error> {
         Ok(machine::available_memory())
     }
-    /// Direct sums in f64 at `targets`, whatever the points of the engine.
+    /// Direct sums in f64 at `targets`, independent of the points of the engine.
     fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {
         let (r, c) = self.asked();
         let sums = r.family.direct(r.outputs, sources, &[strengths], targets, Precision::F64, c.isa)?;
         Ok(sums.into_iter().next().unwrap_or_default())
     }
-    /// Takes new points, beside those that are there.
+    /// Stores new points beside the current points.
     fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<(), Error>;
-    /// Boxes and edges of the new points at an order.
+    /// Counts of boxes and edges of the new points at an order.
     fn preview(&mut self, order: usize) -> Result<Mesh, Error>;
-    /// Bounds of the errors of the outputs at an order on the new points, one for each output of the facts.
+    /// Bounds of the errors at an order on the new points, one per output of the facts.
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error>;
-    /// What errors were measured at.
+    /// The sample on which errors were measured.
     fn trial(&self) -> Option<&Trial>;
-    /// Makes the new points those of the sums, at an order. On an error the sums are as before.
+    /// Makes the new points the current points, at an order. After an error the sums are as before.
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error>;
-    /// Overwrites the `rows` (targets × values of the kernel) of each set of strengths with its sums, which have the same bits
-    /// in whatever company.
+    /// Overwrites the `rows` (targets × values of the kernel) of each set of strengths with the sums of this set. The
+    /// other sets of a call change no bit of the sums.
     fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error>;
-    /// How many sets share work in [`run`](Self::run), and the bytes it takes for each beyond the first.
+    /// The number of sets that share work in [`run`](Self::run), and the bytes of each set beyond the first.
     fn together(&self) -> (usize, u64) {
         (1, 0)
     }
-    /// The sources, and the targets if they are points of their own (else empty).
+    /// The sources, and the targets if the targets are separate points (else empty).
     fn points(&self) -> (Vec<f64>, Vec<f64>);
-    /// Boxes and edges.
+    /// Counts of boxes and edges of the current points.
     fn mesh(&self) -> Mesh;
-    /// Blocks of pairs that are summed directly.
+    /// The pairs that are summed directly, block by block.
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_>;
     /// Bytes held.
     fn bytes(&self) -> u64;
 }
 
-/// What is wrong when a step needs points that were not placed.
+/// The error of a step that needs placed points.
 fn not_placed<T>() -> Result<T, Error> {
     Err(Error::Unsupported { operation: "a sum", reason: "no points were placed".to_string() })
 }
 
-/// The points at which a tree with its lists is measured, with their direct sums, which CPU cores compute in f64.
+/// The sample of a tree and its lists, with direct sums. CPU cores compute the direct sums in f64.
 fn trial_of<H: Hierarchy>(request: &Fmm, choice: &Choice, tree: &H, lists: &Lists) -> Result<Trial, Error> {
     let direct = |sources: &[f64], strengths: &[&[f64]], targets: &[f64]| {
         let at = Targets::Points(targets);
@@ -112,7 +115,7 @@ fn trial_of<H: Hierarchy>(request: &Fmm, choice: &Choice, tree: &H, lists: &List
     Trial::new(tree, lists, &choice.facts, &direct)
 }
 
-/// Bounds of the errors of a solver for the points of a trial, one for each output of the facts.
+/// Bounds of the errors of a solver for the points of a trial, one per output of the facts.
 fn bounds_of(request: &Fmm, choice: &Choice, trial: &Trial, solver: &dyn Solver) -> Result<Vec<f64>, Error> {
     let mut rows = vec![vec![0.0; trial.sample.targets.len() * choice.facts.values]; trial.strengths.len()];
     let strengths: Vec<&[f64]> = trial.strengths.iter().map(|q| &q[..]).collect();
@@ -144,7 +147,7 @@ pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
     }
 }
 
-/// How the boxes of a choice are split.
+/// The options by which the tree of a choice splits boxes.
 fn build_options(request: &Fmm, choice: &Choice, parts: &Parts) -> BuildOptions {
     let error = choice.tolerance.unwrap_or_else(|| candidates::error_of_order(parts, choice.order.unwrap_or(1)));
     BuildOptions {
@@ -155,8 +158,9 @@ fn build_options(request: &Fmm, choice: &Choice, parts: &Parts) -> BuildOptions 
     }
 }
 
-/// Small leaves of W and X edges are summed pair by pair: those with fewer points than the equivalent surface has, or than
-/// harmonics; of a treecode half as many, and a quarter where far boxes take fewer degrees.
+/// The sizes below which leaves of W and X edges are summed pair by pair. For equivalent densities the size is the
+/// number of surface points, for spherical harmonics the number of harmonics. For treecodes with spherical harmonics
+/// the size is half the number of harmonics, or a quarter if far boxes use fewer degrees.
 fn list_options(order: usize, parts: &Parts) -> ListOptions {
     let size = match (parts.expansion, parts.policy) {
         (Expansion::Equivalent, _) => surface::len(order),
@@ -169,16 +173,18 @@ fn list_options(order: usize, parts: &Parts) -> ListOptions {
     ListOptions { m2p_min_sources: size, p2l_min_targets: size }
 }
 
-/// How a subset of the sources is served by an engine that knows only points and whole sets.
+/// The targets for an engine that knows only two cases, all sources or separate points. A subset of the sources becomes
+/// one of the two.
 pub(crate) enum Placement<'a> {
-    /// All sources are targets, without self terms; `pick`: the ones that are shown.
+    /// All sources are targets, without self terms. The output shows the sources in `pick`, or all sources for `None`.
     Sources { pick: Option<Vec<usize>> },
-    /// Points of their own.
+    /// Separate points.
     Points(std::borrow::Cow<'a, [f64]>),
 }
 
 impl<'a> Placement<'a> {
-    /// A kernel that is zero at r = 0 needs no index to skip self terms: its subsets are points.
+    /// Chooses the case. A kernel that is zero at r = 0 needs no index to skip self terms, so a subset becomes separate
+    /// points.
     pub(crate) fn of(facts: &Facts, sources: &[f64], targets: Targets<'a>) -> Self {
         let dim = facts.dim;
         match targets {
@@ -190,18 +196,18 @@ impl<'a> Placement<'a> {
             Targets::Subset(s) => Placement::Sources { pick: Some(s.to_vec()) },
         }
     }
-    /// The targets, when they are points of their own.
+    /// The separate points, if any.
     pub(crate) fn points(&self) -> Option<&[f64]> {
         if let Placement::Points(t) = self { Some(t) } else { None }
     }
-    /// The sources that are shown.
+    /// The sources that the output shows; `None` for all targets.
     pub(crate) fn into_pick(self) -> Option<Vec<usize>> {
         if let Placement::Sources { pick } = self { pick } else { None }
     }
 }
 
-/// `sum` (which fills sources × `values` numbers for each set) into `rows`, of which only those of `pick` are shown, if
-/// given.
+/// Calls `sum`, and copies the rows of the sources in `pick` into `rows`. `sum` fills sources × `values` numbers per
+/// set. Without a `pick`, `sum` writes straight into `rows`.
 pub(crate) fn picked<T>(
     pick: Option<&[usize]>,
     n_sources: usize,

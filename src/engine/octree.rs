@@ -1,4 +1,4 @@
-//! Octree and lists on the CPU.
+//! The engine of the fast methods on an octree, on the CPU.
 
 use super::{Engine, Placed, Placement, ProbeSeconds, Watch};
 use super::{bounds_of, build_options, list_options, not_placed, picked, trial_of};
@@ -20,30 +20,30 @@ pub(crate) struct Octree {
     request: Fmm,
     choice: Choice,
     parts: Parts,
-    /// None before the first points are settled.
+    /// `None` before the first points are settled.
     solver: Option<Box<dyn OctreeSolver>>,
-    /// That of the solver.
+    /// Order of the solver.
     order: usize,
-    /// The sources that are shown, when an evaluation at all sources serves a subset.
+    /// The sources that the output shows, if an evaluation at all sources serves a subset.
     pick: Option<Vec<usize>>,
-    /// New points that are not settled.
+    /// New points before they are settled.
     site: Option<Site>,
 }
 
-/// Points in their tree, before the order is known.
+/// New points in their tree, before the order is known.
 struct Site {
     tree: Tree,
     placed: Placed,
-    /// No box is seen as a whole from nearer than this.
+    /// Smallest distance at which a treecode sees a box as a whole.
     near: f64,
     pick: Option<Vec<usize>>,
-    /// The last lists that were made, and their options.
+    /// The last lists, with their options.
     lists: Option<(ListOptions, Lists)>,
     trial: Option<Trial>,
 }
 
 impl Site {
-    /// The lists of an order.
+    /// The lists of an order, made anew if the options changed.
     fn lists(&mut self, parts: &Parts, order: usize) -> Result<&Lists, Error> {
         let options = list_options(order, parts);
         if self.lists.as_ref().is_none_or(|(made, _)| *made != options) {
@@ -53,8 +53,8 @@ impl Site {
     }
 }
 
-/// The lists of a policy. A treecode sees no box as a whole that is nearer than `near` (softened kernels); other policies
-/// need only boxes that are large enough.
+/// The lists of a policy. For softened kernels, a treecode sees no box as a whole at a distance below `near`. For the
+/// other policies, boxes that are large enough suffice.
 fn lists(tree: &Tree, parts: &Parts, options: &ListOptions, near: f64) -> Result<Lists, Error> {
     let theta = match parts.policy {
         Policy::Uvwx => return fmm_tree::uvwx(tree, options),
@@ -192,7 +192,8 @@ impl Engine for Octree {
     }
 }
 
-/// For a subset picked from an evaluation at all sources: the rows that show each source.
+/// For each source, the output rows that show the source, if a `pick` chooses sources from an evaluation at all
+/// sources.
 pub(super) fn rows_of_sources(pick: Option<&[usize]>, n_sources: usize) -> Option<Vec<Vec<u32>>> {
     let mut rows = vec![Vec::new(); n_sources];
     for (row, &i) in pick?.iter().enumerate() {
@@ -201,7 +202,8 @@ pub(super) fn rows_of_sources(pick: Option<&[usize]>, n_sources: usize) -> Optio
     Some(rows)
 }
 
-/// The U list as blocks of pairs; `rows`: the rows that show each source, where not each has its own.
+/// The U list as blocks of pairs. `rows` holds the output rows of each source ([`rows_of_sources`]); `None` if row i
+/// shows target i.
 pub(super) fn blocks<'a>(
     tree: &'a Tree,
     lists: &'a Lists,
@@ -218,7 +220,7 @@ pub(super) fn blocks<'a>(
     Box::new(blocks.filter(|b: &NearBlock| !b.targets.is_empty()))
 }
 
-/// Points of a tree as the caller gave them.
+/// The points of a tree in the caller's order, N×3.
 fn user_order(points: &Points) -> Vec<f64> {
     let mut out = vec![0.0; 3 * points.len()];
     for (k, &i) in points.order.iter().enumerate() {

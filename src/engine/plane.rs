@@ -1,4 +1,4 @@
-//! Pyramid, θ-criterion and Laurent series on the CPU (Goude & Engblom 2012).
+//! The engine of the plane: pyramid, θ-criterion and Laurent series on the CPU (Goude & Engblom 2012).
 
 use super::{Engine, Placed, Placement, ProbeSeconds, Watch, one_by_one, trial_of};
 use crate::choice::Choice;
@@ -23,13 +23,13 @@ pub(crate) struct Plane {
     choice: Choice,
     theta: f64,
     plan: Option<LaurentPlan>,
-    /// New points that are not settled.
+    /// New points before they are settled.
     site: Option<Site>,
-    /// One for each evaluation that runs at the same time.
+    /// One workspace per concurrent evaluation.
     workspaces: Workspaces<LaurentWorkspace>,
 }
 
-/// Points in their pyramid, before the order is known.
+/// New points in their pyramid, before the order is known.
 struct Site {
     pyramid: Pyramid,
     lists: Lists,
@@ -38,7 +38,7 @@ struct Site {
 }
 
 impl Site {
-    /// The boxes and edges that the points of the trial need.
+    /// The part of the pyramid and of the lists that the points of the trial need.
     fn thinned(&self, trial: &Trial) -> (Pyramid, Lists) {
         let small = self.pyramid.thinned(&trial.sample.sources, &trial.sample.targets);
         let have = |range: fn(&Pyramid, usize) -> std::ops::Range<usize>| -> Vec<bool> {
@@ -67,7 +67,8 @@ impl Plane {
     /// A plan of an order.
     fn planned(&self, order: usize, pyramid: Pyramid, lists: Lists) -> Result<LaurentPlan, Error> {
         let series = Laurent::new(self.kernel, order, self.gradient)?;
-        // The largest relative error is that of a target where near terms cancel: it asks for a digit more.
+        // The largest relative error occurs at a target whose near terms cancel. So the near field needs one more
+        // digit.
         let cancelling = if self.request.norm == Norm::Max { 10.0 } else { 1.0 };
         let rough = self.choice.tolerance.is_some_and(|t| t >= cancelling * costs::ROUGH_NEAR_FIELD);
         Ok(LaurentPlan::new(pyramid, lists, series, self.choice.isa, rough)?.shortened(self.theta))
@@ -82,7 +83,7 @@ impl Plane {
         done
     }
 
-    /// The sums of one set of strengths by a plan.
+    /// The sums of one set of strengths by `plan`, widened if the plan computes fewer values than the caller sees.
     fn sums(
         &self,
         plan: &LaurentPlan,
@@ -110,7 +111,7 @@ impl Engine for Plane {
 
     fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<(), Error> {
         let c = &self.choice;
-        // Kernels of the plane are singular: subsets are points, and nothing is picked.
+        // Kernels of the plane are singular. So a subset becomes separate points, and there is no pick.
         let placement = Placement::of(&c.facts, sources, targets);
         let mut placed = Placed::default();
         placed.report.ncrit = c.occupancy.ceil() as usize;
@@ -198,7 +199,7 @@ fn mesh(pyramid: &Pyramid, lists: &Lists) -> Mesh {
     Mesh::of(pyramid, lists, pyramid.level(pyramid.depth()).len(), 2.0 * pyramid.radius[0])
 }
 
-/// Points of the pyramid as the caller gave them.
+/// The points of a pyramid in the caller's order, N×2.
 fn user_order(points: &PlanePoints) -> Vec<f64> {
     let mut out = vec![0.0; 2 * points.len()];
     for (k, &i) in points.order.iter().enumerate() {

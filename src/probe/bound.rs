@@ -1,43 +1,53 @@
-//! From errors at sampled targets to a bound of the error at all of them.
+//! The bound of the error at all targets, from errors at sampled targets.
 //!
-//! A relative ℓ2 error is E/U with E² = Σᵢ |eᵢ|² and U² = Σᵢ |uᵢ|² over the targets. Both sums are estimated from the sample:
-//! each stratum counts by its weight, and a drawn leaf by the mean over the targets drawn from it. How far such estimates scatter is
-//! found by the bootstrap (Efron, *Ann. Statist.* 7 (1979) 1–26): leaves, and targets of a leaf, are drawn again with
-//! replacement, [`DRAWS`] times. Where all targets were measured, as many are drawn as somebody looks at.
+//! **Random variable.** The relative ℓ2 error is E/U with E² = Σᵢ |eᵢ|² and U² = Σᵢ |uᵢ|² over the targets i. Here uᵢ
+//! is the direct sum at target i and eᵢ its error. The choice of targets and the strengths are random.
 //!
-//! The scatter of U matters for gradients. A few pairs of very close points can make up most of U², and a thousand other
-//! targets may have none of them; draws without those few targets tell what U is then. Errors that come with large sums, as those of
-//! rounding do, leave with them.
+//! **Estimator.** The sample estimates E² and U² per target. Each stratum counts by its weight, and a drawn leaf by the
+//! mean over the targets drawn from this leaf.
 //!
-//! Normal strengths scatter on their own ([`super::modes`]). A potential far from its sources, for example, follows their net
-//! strength, so that U² is large or small with it.
+//! **Confidence.** A deviation is the distance, in ln(E²/U²), from the estimate to a percentage point. Three
+//! independent deviations enter, the last two for normal strengths only:
 //!
-//! All these deviations are independent. So the bound of ln(E²/U²) is its estimate plus the root of the sum of squares of their
-//! 99.5 % points.
+//! - Other targets, at the 99.5 % point of E²/U². The bootstrap (Efron, *Ann. Statist.* 7 (1979) 1–26) measures the
+//!   scatter of E²/U²: the leaves, and the targets of each leaf, are drawn again with replacement, [`BOOTSTRAP_DRAWS`]
+//!   times. If the sample holds all targets, the bootstrap instead draws as many targets as a caller may look at,
+//!   [`LOOKED_AT`].
+//! - A smaller U² for other strengths, at the 2 % point of U² ([`super::modes`]). For example, a potential far from
+//!   its sources follows their net strength, so U² is small whenever the net strength is small.
+//! - A larger E² for other strengths, at the 99.5 % point of E² ([`super::modes`]).
+//!
+//! **Bound.** The variances of independent variables add, so the deviations add as squares. The bound of ln(E²/U²) is
+//! its estimate plus the root of the sum of the squared deviations.
+//!
+//! The scatter of U matters for gradients. A few pairs of very close points can make up most of U², and a thousand
+//! other targets may contain none of these pairs. Bootstrap draws without the close pairs show how small U is then.
+//! Errors that grow with the sums, such as rounding errors, are absent from the same draws.
 
 use super::sample::{Draw, Sample, Stratum};
 use crate::rng::Rng;
 
-/// Draws of the bootstrap: enough for a point that moves by some per cent from seed to seed.
-const DRAWS: usize = 200;
-/// Targets of which errors are told: the promise is for any so many.
+/// Number of bootstrap draws. With so many draws the 99.5 % point moves by some per cent from seed to seed.
+const BOOTSTRAP_DRAWS: usize = 200;
+/// Number of targets at which a caller looks. The promised error holds for any choice of so many targets.
 const LOOKED_AT: usize = 1000;
-/// Part of the draws above the upper point.
-const BEYOND: f64 = 0.005;
-/// How likely the largest quotient of all targets may be above its bound. The tail is so long that half of this costs a factor of 1.4.
+/// Fraction of the bootstrap draws above the upper point (the 99.5 % point).
+const UPPER_TAIL: f64 = 0.005;
+/// Probability that the largest quotient |eᵢ|/|uᵢ| of all targets exceeds its bound. The tail is long: half of this
+/// probability makes the bound 1.4 times as large.
 const BEYOND_LARGEST: f64 = 0.05;
-/// Seed of the draws.
+/// Seed of the bootstrap.
 const SEED: u64 = 0x0042_4F4F_5453;
 
-/// |e|² and |u|² of each sampled target.
+/// The squares |e|² of the error and |u|² of the sum, for each sampled target.
 pub(crate) struct Squares {
     pub error: Vec<f64>,
     pub sum: Vec<f64>,
 }
 
 impl Squares {
-    /// Of rows of `values` numbers, of which only `columns` count: `exact` is what was `computed`, and `sums` what errors are
-    /// compared with. `unit` keeps the squares in range.
+    /// The squares over the given `columns` of each row of `values` numbers. The error is `computed` − `exact`. The sum
+    /// u is a row of `sums`. All numbers are first divided by `unit`, which keeps the squares in range.
     pub fn of(computed: &[f64], exact: &[f64], sums: &[f64], values: usize, columns: &[usize], unit: f64) -> Squares {
         let square = |row: &dyn Fn(usize) -> f64| columns.iter().map(|&c| (row(c) / unit).powi(2)).sum::<f64>();
         let rows = computed.chunks_exact(values).zip(exact.chunks_exact(values));
@@ -47,7 +57,7 @@ impl Squares {
     }
 }
 
-/// The largest magnitude of some sums: a unit in which their squares are in range.
+/// The largest magnitude of some sums; 1 if that is 0 or not finite. In this unit the squares are in range.
 pub(crate) fn unit_of<'a>(sums: impl Iterator<Item = &'a f64>) -> f64 {
     let largest = sums.fold(0.0f64, |m, x| m.max(x.abs()));
     if largest > 0.0 && largest.is_finite() { largest } else { 1.0 }
@@ -58,38 +68,39 @@ pub(crate) fn unit_of<'a>(sums: impl Iterator<Item = &'a f64>) -> f64 {
 pub(crate) struct Estimate {
     pub error: f64,
     pub sum: f64,
-    /// ln of the quotient of the 99.5 % point of E²/U² and its value, for other targets.
+    /// ln(99.5 % point of E²/U² for other targets / estimate of E²/U²), at least 0.
     pub deviation: f64,
 }
 
 impl Estimate {
-    /// From a sample of `count` targets and its [weights](Sample::weights).
+    /// The estimate from the squares at the targets of a sample. `weights` are [`Sample::weights`], `count` is the
+    /// number of all targets.
     pub fn of(sample: &Sample, weights: &[f64], squares: &Squares, count: usize) -> Estimate {
         let mean = |squares: &[f64]| squares.iter().zip(weights).map(|(s, w)| s * w).sum::<f64>();
         let (error, sum) = (mean(&squares.error), mean(&squares.sum));
         let mut rng = Rng::new(SEED);
         let mut quotients: Vec<f64> = if sample.targets.len() == count {
-            // Nothing is left to chance but which targets somebody looks at.
-            (0..DRAWS).map(|_| some(squares, &mut rng)).collect()
+            // The sample holds all targets. Only the choice of targets at which a caller looks is random.
+            (0..BOOTSTRAP_DRAWS).map(|_| some(squares, &mut rng)).collect()
         } else {
             let of = |k: usize| sample.draws.iter().filter(|d| d.stratum == k && !d.targets.is_empty()).collect();
             let groups: Vec<Vec<&Draw>> = (0..sample.strata.len()).map(of).collect();
-            (0..DRAWS).map(|_| drawn(&groups, &sample.strata, squares, &mut rng)).collect()
+            (0..BOOTSTRAP_DRAWS).map(|_| drawn(&groups, &sample.strata, squares, &mut rng)).collect()
         };
         quotients.sort_unstable_by(f64::total_cmp);
-        let point = quotients[DRAWS - 1 - (BEYOND * DRAWS as f64) as usize];
+        let point = quotients[BOOTSTRAP_DRAWS - 1 - (UPPER_TAIL * BOOTSTRAP_DRAWS as f64) as usize];
         let deviation = if error > 0.0 && sum > 0.0 { (point / (error / sum)).ln().max(0.0) } else { 0.0 };
         Estimate { error, sum, deviation }
     }
 
-    /// The mean of several, whose deviations are alike.
+    /// The mean of the estimates of several sets of strengths. Their deviations are alike, so they are averaged too.
     pub fn mean(of: &[Estimate]) -> Estimate {
         let mean = |f: fn(&Estimate) -> f64| of.iter().map(f).sum::<f64>() / of.len().max(1) as f64;
         Estimate { error: mean(|e| e.error), sum: mean(|e| e.sum), deviation: mean(|e| e.deviation) }
     }
 }
 
-/// The bound of the relative error: E² over U², and all that they may deviate.
+/// The bound of the relative error E/U, from the estimate of E²/U² and independent `deviations` of ln(E²/U²).
 pub(crate) fn relative(estimate: Estimate, deviations: &[f64]) -> f64 {
     if estimate.error == 0.0 {
         return 0.0;
@@ -99,9 +110,13 @@ pub(crate) fn relative(estimate: Estimate, deviations: &[f64]) -> f64 {
     if bound.is_nan() { f64::INFINITY } else { bound }
 }
 
-/// The bound of the largest |eᵢ|/|uᵢ| over `count` targets for normal strengths and complex u. Each uᵢ is normal, so that
-/// P(|eᵢ|/|uᵢ| > x) = |eᵢ|²/(x² E|uᵢ|²); the sum of these over all targets bounds the probability that any of them is above x.
-/// `squares`: those of several sets, whose means stand for |eᵢ|² and E|uᵢ|².
+/// The bound of the largest quotient |eᵢ|/|uᵢ| over all `count` targets, for normal strengths and complex u.
+///
+/// Each uᵢ is a complex normal variable, small with a probability like |uᵢ|². So for large x the quotient has the tail
+/// P(|eᵢ|/|uᵢ| > x) = |eᵢ|²/(x² E|uᵢ|²). The sum of these tails over all targets bounds the probability that any
+/// quotient exceeds x. The bound is the x at which the sum is [`BEYOND_LARGEST`]. `squares` has one entry per set of
+/// strengths. The means over these sets estimate |eᵢ|² and E|uᵢ|². The mean over the sampled targets stands for the
+/// mean over all targets.
 pub(crate) fn largest_of_normal(squares: &[Squares], count: usize) -> f64 {
     let targets = squares.first().map_or(0, |s| s.error.len());
     let mean = |of: &dyn Fn(&Squares) -> f64| squares.iter().map(of).sum::<f64>();
@@ -113,10 +128,13 @@ pub(crate) fn largest_of_normal(squares: &[Squares], count: usize) -> f64 {
     (quotients * count as f64 / BEYOND_LARGEST).sqrt()
 }
 
-/// The bound of the largest |eᵢ|/|uᵢ| over `count` targets, where u is a complex number: one that is small happens with a
-/// probability like |u|², so that the quotients q have P(q > x) ∼ (s/x)². Of n sampled targets the k-th largest quotient
-/// tells s² ≈ k q₍ₖ₎²/n; the median over the largest twentieth of them is taken. The largest of all `count` targets stays
-/// below s·√(count/[`BEYOND_LARGEST`]) with probability 1 − [`BEYOND_LARGEST`] at least.
+/// The bound of the largest quotient |eᵢ|/|uᵢ| over all `count` targets, for one set of strengths and complex u.
+///
+/// A complex u is small with a probability like |u|². So the quotient q of a random target has the tail
+/// P(q > x) ∼ (s/x)² with an unknown scale s. The k-th largest quotient q₍ₖ₎ of n sampled targets gives the estimate
+/// s² ≈ k q₍ₖ₎²/n. The estimator of s² is the median of these estimates over the largest twentieth of the quotients.
+/// At x = s·√(count/[`BEYOND_LARGEST`]) the tails of all targets add up to [`BEYOND_LARGEST`]. So the largest quotient
+/// of all targets stays below this x with a probability of at least 1 − [`BEYOND_LARGEST`].
 pub(crate) fn largest(squares: &Squares, count: usize) -> f64 {
     if squares.error.is_empty() {
         return 0.0;
@@ -131,7 +149,7 @@ pub(crate) fn largest(squares: &Squares, count: usize) -> f64 {
     (scale * count as f64 / BEYOND_LARGEST).max(squared[0]).sqrt()
 }
 
-/// E²/U² of [`LOOKED_AT`] targets, of which none is weighed.
+/// E²/U² of [`LOOKED_AT`] targets, drawn with replacement from the sample, all of equal weight.
 fn some(squares: &Squares, rng: &mut Rng) -> f64 {
     let (mut error, mut sum) = (0.0, 0.0);
     for _ in 0..LOOKED_AT.min(squares.error.len()) {
@@ -142,7 +160,8 @@ fn some(squares: &Squares, rng: &mut Rng) -> f64 {
     error / sum
 }
 
-/// E²/U² of one draw of the draws.
+/// E²/U² of one bootstrap draw: in each stratum as many leaves as the sample has, and in each leaf as many targets, all
+/// drawn with replacement. `groups` holds the leaves of each stratum.
 fn drawn(groups: &[Vec<&Draw>], strata: &[Stratum], squares: &Squares, rng: &mut Rng) -> f64 {
     let (mut error, mut sum) = (0.0, 0.0);
     for (draws, stratum) in groups.iter().zip(strata) {

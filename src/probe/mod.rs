@@ -1,11 +1,11 @@
-//! The probe: what a sum on these points errs by, measured before it is promised.
+//! The probe: measures the error of the fast sum on the points of a plan, before the plan promises a tolerance.
 //!
-//! A plan for a tolerance takes the order from measurements, not from tables. The measurement is the sum itself – the same
-//! tree, lists, kernel, expansion, precision and stages – for some sources and at some targets ([`sample`]), for both kinds
-//! of strengths, against direct summation. [`bound`] makes of it a bound of the error at all targets, [`search`] finds the
-//! order.
+//! A plan with a tolerance takes the order from measurements, not from tables. A measurement runs the real sum – the
+//! same tree, lists, kernel, expansion, precision and stages – with some sources and at some targets ([`sample`]), and
+//! compares it with direct summation. The strengths are of both kinds, uniform in (0, 1) and normal. [`bound`] turns
+//! the measured errors into a bound of the error at all targets. [`search`] finds the order.
 //!
-//! Every choice is made with fixed seeds. So the decision is a function of points, request, backend and instruction set.
+//! All seeds are fixed. So the chosen order is a function of points, request, backend and instruction set.
 
 pub(crate) mod bound;
 mod modes;
@@ -20,82 +20,83 @@ use modes::Modes;
 use sample::Sample;
 use serde::Serialize;
 
-/// What a probe measured of one output.
+/// The error of one output, as the probe measured it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProbeOutput {
     /// Name of the output.
     pub output: &'static str,
-    /// Bound of its error at the order that was chosen: what the tolerance is compared with.
+    /// Bound of the error at the chosen order. The tolerance is compared with this bound.
     pub error: f64,
-    /// The same of the order below; none if that was not measured.
+    /// Bound of the error at the order below; `None` if the order below was not measured.
     pub below: Option<f64>,
 }
 
-/// Leaves of one kind, and how they were sampled.
+/// A stratum: leaves of one kind, and the size of their sample.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProbeStratum {
-    /// What the leaves have in common.
+    /// The kind of the leaves, in words.
     pub name: String,
-    /// Part of all targets that lie in them.
+    /// Fraction of all targets that lie in these leaves.
     pub share: f64,
-    /// Leaves that were drawn; where there is no tree, targets.
+    /// Number of drawn leaves. Without a tree, the number of drawn targets.
     pub leaves: usize,
 }
 
-/// What was measured before the order was chosen.
+/// The measurements behind the choice of an order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ProbeReport {
-    /// One entry an output.
+    /// One entry per output.
     pub outputs: Vec<ProbeOutput>,
-    /// Orders that were measured, in that order; of the method that was chosen.
+    /// Measured orders of the chosen method, in the sequence of their measurement.
     pub orders: Vec<usize>,
-    /// Kinds of leaves.
+    /// The strata of the sample.
     pub strata: Vec<ProbeStratum>,
-    /// Targets at which errors were measured.
+    /// Number of targets at which errors were measured.
     pub targets: usize,
-    /// Sources that acted there.
+    /// Number of sources that acted on these targets.
     pub sources: usize,
-    /// Seconds of all measurements, of methods that were not chosen, too. Without operators, which serve the plan.
+    /// Seconds of all measurements, including the methods that were not chosen, without the time for operators.
     pub seconds: f64,
-    /// Seconds of operators for orders that were measured.
+    /// Seconds spent on operators of the measured orders. The plan uses these operators.
     pub operators: f64,
-    /// Whether the points have moved since, by less than the lists show.
+    /// Whether the points have moved since the measurement, by so little that the lists do not show it.
     pub of_earlier_points: bool,
 }
 
-/// Direct sums in f64: sources, sets of strengths and targets → rows of each set.
+/// A function that computes direct sums in f64: (sources, sets of strengths, targets) → the rows of each set.
 pub(crate) type Direct<'a> = &'a dyn Fn(&[f64], &[&[f64]], &[f64]) -> Result<Vec<Vec<f64>>, Error>;
 
-/// A sample with its strengths and direct sums: what any method is measured against.
+/// A sample with its strengths and direct sums, against which every method is measured.
 pub(crate) struct Trial {
     pub sample: Sample,
-    /// The first set is uniform in (0, 1), the others are normal.
+    /// Sets of strengths: the first is uniform in (0, 1), the others are normal.
     pub strengths: Vec<Vec<f64>>,
-    /// The direct sums of each set.
+    /// The direct sums of each set, targets × values.
     exact: Vec<Vec<f64>>,
-    /// The direct sums without what a target has from itself, where that is not 0; else none.
+    /// The direct sums without the self terms of the targets; `None` if all self terms are 0.
     without_own: Option<Vec<Vec<f64>>>,
-    /// For each output, its sums for other normal strengths, if that was asked.
+    /// For each output, the scatter of U² over normal strengths. `None` without lists, and if the sums vanish.
     scatter: Vec<Option<Scatter>>,
     /// Number of all targets.
     count: usize,
 }
 
-/// Sets of normal strengths that tell how far sums scatter, and the targets at which they do.
+/// Number of sets of normal strengths that measure the scatter of U².
 const SCATTER_SETS: usize = 16;
+/// Largest number of targets at which the scatter of U² is measured.
 const SCATTER_TARGETS: usize = 64;
 
-/// U² for other normal strengths.
+/// The scatter of U² from one set of normal strengths to another ([`modes`]).
 #[derive(Clone, Copy, Debug)]
 struct Scatter {
-    /// Its mean, in units of that of the sets that errors are measured with.
+    /// Mean of U² over [`SCATTER_SETS`] sets, divided by its mean over the sets with which errors are measured.
     mean: f64,
-    /// How far it may be below its mean: ln of the quotient.
+    /// ln(mean / lower 2 % point) of U².
     below: f64,
 }
 
 impl Trial {
-    /// Of the points of a tree and its lists.
+    /// A trial for the points of a tree and its lists.
     pub fn new<H: Hierarchy>(tree: &H, lists: &Lists, facts: &Facts, direct: Direct) -> Result<Trial, Error> {
         let sample = Sample::new(tree, lists);
         let sources = coordinates(facts.dim, sample.sources.iter().map(|&i| tree.source(i as usize)));
@@ -117,13 +118,15 @@ impl Trial {
         Ok(Trial { sample, strengths, exact, without_own, scatter, count: tree.target_order().len() })
     }
 
-    /// Of targets drawn at random from all `count`, with rows of their direct sums: where no lists are at hand.
+    /// A trial without lists: `targets` are drawn at random from all `count` targets, and `exact` are their direct
+    /// sums.
     pub fn of_targets(targets: Vec<u32>, exact: Vec<Vec<f64>>, outputs: usize, count: usize) -> Trial {
         let (sample, scatter) = (Sample::of_targets(targets), vec![None; outputs]);
         Trial { sample, strengths: Vec::new(), exact, without_own: None, scatter, count }
     }
 
-    /// Bounds of the errors of the requested outputs, from rows that were computed for each set of strengths.
+    /// Bounds of the errors, one per requested output. `computed` holds the rows of the sampled targets for each set of
+    /// strengths.
     pub fn bounds(&self, computed: &[Vec<f64>], facts: &Facts, norm: Norm) -> Vec<f64> {
         let weights = self.sample.weights();
         let sums = self.without_own.as_ref().unwrap_or(&self.exact);
@@ -157,7 +160,7 @@ impl Trial {
         facts.columns.iter().zip(&self.scatter).map(of_output).collect()
     }
 
-    /// Strata, targets and sources for a report.
+    /// Writes strata and the numbers of targets and sources into a report.
     pub fn report(&self, report: &mut ProbeReport) {
         let leaves = |k: usize| self.sample.draws.iter().filter(|l| l.stratum == k).count();
         let strata = self.sample.strata.iter().enumerate();
@@ -168,22 +171,23 @@ impl Trial {
     }
 }
 
-/// Points as rows of `dim` numbers.
+/// The first `dim` coordinates of each point, point by point.
 fn coordinates(dim: usize, points: impl Iterator<Item = [f64; 3]>) -> Vec<f64> {
     points.flat_map(|x| x.into_iter().take(dim)).collect()
 }
 
-/// Sums of further sets of normal strengths at some of the targets of a sample.
+/// Direct sums of [`SCATTER_SETS`] further sets of normal strengths, at some of the targets of a sample.
 struct Others {
-    /// Every so many targets one is taken.
+    /// Step between the chosen targets of the sample.
     every: usize,
-    /// Weights of those.
+    /// Weights of the chosen targets.
     weights: Vec<f64>,
+    /// The sums of each set at the chosen targets.
     rows: Vec<Vec<f64>>,
 }
 
 impl Others {
-    /// `soft`: targets get something from themselves, which is no part of the sums.
+    /// Computes the sums. `soft`: targets have self terms, which are subtracted.
     fn new(
         sample: &Sample,
         soft: bool,
@@ -207,9 +211,11 @@ impl Others {
         Ok(Others { every, weights, rows })
     }
 
-    /// How sums of an output scatter; `measured`: those of the sets that errors are measured with, at all targets.
+    /// The scatter of U² of an output. `measured` holds the sums of the sets with which errors are measured, at all
+    /// targets of the sample.
     fn scatter(&self, measured: &[Vec<f64>], values: usize, columns: &[usize]) -> Option<Scatter> {
-        // Targets beside a very close source count no more than others: draws without them tell of those already.
+        // A target beside a very close source counts no more than other targets. The bootstrap already draws samples
+        // without it.
         let square = |row: &[f64]| columns.iter().map(|&c| row[c].powi(2)).sum::<f64>();
         let mut all: Vec<f64> = self.rows.iter().flat_map(|r| r.chunks_exact(values).map(square)).collect();
         let nth = 9 * all.len() / 10;
@@ -225,13 +231,13 @@ impl Others {
     }
 }
 
-/// Rows less others.
+/// The difference of two arrays of rows.
 fn less(mut rows: Vec<Vec<f64>>, others: &[Vec<f64>]) -> Vec<Vec<f64>> {
     rows.iter_mut().flatten().zip(others.iter().flatten()).for_each(|(a, b)| *a -= b);
     rows
 }
 
-/// What each target at `positions` gets from itself, for each set.
+/// The self terms of the targets at `positions`, for each set of strengths.
 fn own_parts(
     sample: &Sample,
     positions: &[u32],
@@ -243,7 +249,7 @@ fn own_parts(
     let (dim, c) = (facts.dim, facts.strengths);
     let mut own = vec![Vec::new(); sets.len()];
     for position in positions {
-        // The sources of a sampled leaf are all there.
+        // The sample contains all sources of a sampled leaf.
         let rows = match sample.sources.binary_search(position) {
             Ok(k) => {
                 let x = &sources[dim * k..dim * (k + 1)];

@@ -1,17 +1,22 @@
-//! The targets at which a probe measures, the sources that act there, and their strengths.
+//! The sample of a probe: targets at which errors are measured, sources that act on these targets, and their strengths.
 //!
-//! **Targets.** Leaves are divided into strata: by level, by population, and by the kinds of edges that reach them. Each
-//! stratum that exists is sampled, and counts by its share of all targets. So a rare kind of leaf is seen, and weighs what
-//! it weighs in the whole. Expansions err most at the corners of boxes: at distance ρ from the centre like ρ^p. Leaves, and
-//! targets in them, are drawn with a probability that grows so, and count the less for it (Hansen & Hurwitz, *Ann. Math.
-//! Statist.* 14 (1943) 333–362): mean squares stay what they are over all targets.
+//! **Targets.** The sample is stratified. A stratum holds the leaves of one level, one class of population and the same
+//! kinds of incoming edges. The sample takes leaves from every stratum, and each stratum counts by its share of all
+//! targets. So the sample contains rare kinds of leaves, and these count no more than they do among all leaves.
 //!
-//! **Sources.** Sums over all sources would cost as much as an evaluation. The leaves that a sampled target meets pair by
-//! pair are taken whole; of all others a random part is taken. A source that is taken with probability π has its strength
-//! multiplied by π^−½ where strengths are normal: the mean square of the error and that of the sum are then the ones of all
-//! sources, since both are sums of squares over independent strengths. Where strengths are uniform in (0, 1) the factor is
-//! 1/π: the mean of the sum is that of all sources, and the part that the choice of sources adds to the error can only make
-//! it larger.
+//! Errors of expansions are largest at the corners of boxes: at distance ρ from the centre an error grows like ρ^p. So
+//! leaves, and targets in leaves, are drawn with a probability that grows with ρ. Each drawn target counts by the
+//! inverse of its probability (Hansen & Hurwitz, *Ann. Math. Statist.* 14 (1943) 333–362). The estimator of a mean
+//! square over all targets then has no bias.
+//!
+//! **Sources.** Sums over all sources would cost as much as an evaluation. The sample takes all sources of the leaves
+//! that a sampled leaf meets in P2P, and a random part of all other sources. Let π be the probability with which the
+//! sample takes a source.
+//!
+//! - Normal strengths are multiplied by π^−½. The mean squares of the error and of the sum are then equal to the
+//!   mean squares for all sources, because both are sums of squares over independent strengths.
+//! - Strengths uniform in (0, 1) are multiplied by 1/π. The mean of the sum is then that of all sources. The random
+//!   choice of sources can only increase the error.
 
 use crate::rng::Rng;
 use fmm_traits::tree::NONE;
@@ -19,73 +24,74 @@ use fmm_traits::{Hierarchy, Lists};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
-/// Seed of every choice: a plan for the same points and request measures the same.
+/// Seed of all samples. Plans for the same points and request measure the same errors.
 const SEED: u64 = 0x0050_524F_4245;
-/// Up to so many targets all are taken: then only strengths are left to chance.
+/// Largest number of targets for which the sample takes all targets. Then only the strengths are random.
 const ALL_TARGETS: usize = 6000;
-/// Sources times sets of normal strengths, about, and the fewest and most sets. Errors of few sources move from set to set; those
-/// of many do not, which two sets show.
+/// Approximate number of sources times sets of normal strengths. With few sources the error varies from set to set.
+/// With many sources it hardly varies, and two sets suffice.
 const NORMAL_STRENGTHS: usize = 24_000;
+/// Smallest and largest number of sets of normal strengths.
 const NORMAL_SETS: [usize; 2] = [2, 6];
-/// Leaves of a sample beyond the one that every stratum has. Each costs M2L along its path and the sums over the some 2000
-/// sources around it; fewer leaves make wider bounds.
+/// Approximate number of sampled leaves beyond the first leaf of each stratum. Each leaf costs the M2L along its path
+/// from the root, and the sums over some 2000 sources around the leaf. Fewer leaves make wider bounds.
 const FURTHER_LEAVES: f64 = 24.0;
-/// Most strata; rarer ones are joined.
-const STRATA: usize = 16;
-/// Targets of a sample, about.
-const TARGETS: usize = 640;
-/// Sources beyond the neighbourhood of the sampled leaves, about.
+/// Largest number of strata. The rarest kinds of leaves share one stratum.
+const MAX_STRATA: usize = 16;
+/// Approximate number of targets of a sample.
+const SAMPLE_TARGETS: usize = 640;
+/// Approximate number of sources outside the neighbourhood of the sampled leaves.
 const FAR_SOURCES: f64 = 16_000.0;
 
-/// The power of ρ by which targets are weighed: that of the square of an error of order 12.
-const CORNERS: i32 = 24;
+/// Power of ρ in the weight of a target. The square of an error of order 12 grows with this power.
+const CORNER_POWER: i32 = 24;
 
-/// A choice of targets and sources of a tree.
+/// A sample of the targets and sources of a tree.
 pub(crate) struct Sample {
     /// Positions of the targets, ascending.
     pub targets: Vec<u32>,
     /// Positions of the sources, ascending.
     pub sources: Vec<u32>,
-    /// The probability with which each source was taken.
+    /// For each source, the probability with which the sample takes it.
     pub probability: Vec<f64>,
-    /// Leaves that were drawn, some more than once.
+    /// The drawn leaves. A leaf may occur more than once.
     pub draws: Vec<Draw>,
-    /// What the strata are.
+    /// The strata, at the indices that [`Draw::stratum`] uses.
     pub strata: Vec<Stratum>,
 }
 
-/// A leaf that was drawn.
+/// A drawn leaf.
 #[derive(Clone, Debug)]
 pub(crate) struct Draw {
     pub stratum: usize,
-    /// The targets that were drawn from it: the number of each in the sample, and what its squares are multiplied by.
+    /// The targets drawn from the leaf: index among [`Sample::targets`], and factor of the squares |e|² and |u|².
     pub targets: Vec<(u32, f64)>,
 }
 
-/// Leaves of one kind.
+/// A stratum: leaves of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stratum {
     pub name: String,
-    /// Part of all targets that lie in such leaves.
+    /// Fraction of all targets that lie in these leaves.
     pub share: f64,
-    /// Part of all weights of targets: what the mean over its draws counts.
+    /// Fraction of the weight of all targets. The mean over the draws of the stratum counts by this fraction.
     pub weight: f64,
 }
 
-/// What the leaves of a stratum have in common.
+/// The properties that the leaves of a stratum share.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Kind {
     level: usize,
-    /// 0: less than a quarter of the mean number of targets, 2: more than four times as many, 1: between.
+    /// 0: less than a quarter of the mean number of targets per leaf; 2: more than four times the mean; 1: between.
     population: usize,
-    /// One of [`REACHED`] a bit.
+    /// Bit set: bit k stands for `REACH_NAMES[k]`.
     reached: u8,
 }
 
-/// Kinds of leaves by what reaches them.
-const REACHED: [&str; 5] = ["M2P", "P2L", "long rows", "beside a jump of two levels", "no sources"];
+/// Names of the properties of a leaf that depend on its edges and sources.
+const REACH_NAMES: [&str; 5] = ["M2P", "P2L", "long rows", "beside a jump of two levels", "no sources"];
 
-/// The kinds of all leaves with targets.
+/// All leaves with targets, each with its kind.
 fn kinds<H: Hierarchy>(tree: &H, lists: &Lists) -> Vec<(Kind, u32)> {
     let (mut level_of, mut by_p2l) = (vec![0u8; tree.boxes()], vec![false; tree.boxes()]);
     let mut leaves = Vec::new();
@@ -123,7 +129,7 @@ fn kinds<H: Hierarchy>(tree: &H, lists: &Lists) -> Vec<(Kind, u32)> {
 
 impl Kind {
     fn name(self) -> String {
-        let reached = (0..REACHED.len()).filter(|bit| self.reached >> bit & 1 == 1).map(|bit| REACHED[bit]);
+        let reached = (0..REACH_NAMES.len()).filter(|bit| self.reached >> bit & 1 == 1).map(|bit| REACH_NAMES[bit]);
         let population = ["few points", "", "many points"][self.population];
         let words: Vec<&str> = [population].into_iter().filter(|w| !w.is_empty()).chain(reached).collect();
         match words.is_empty() {
@@ -134,7 +140,7 @@ impl Kind {
 }
 
 impl Sample {
-    /// Of a tree with targets and sources.
+    /// Draws a sample from a tree with its lists.
     pub fn new<H: Hierarchy>(tree: &H, lists: &Lists) -> Sample {
         let mut rng = Rng::new(SEED);
         let mut groups: BTreeMap<Kind, Vec<u32>> = BTreeMap::new();
@@ -145,8 +151,8 @@ impl Sample {
         let targets = |leaves: &[u32]| leaves.iter().map(|&b| tree.targets_of(b as usize).len()).sum::<usize>();
         let mut groups: Vec<(String, Vec<u32>)> = groups.into_iter().map(|(k, l)| (k.name(), l)).collect();
         groups.sort_by_key(|(_, leaves)| std::cmp::Reverse(targets(leaves)));
-        if groups.len() > STRATA {
-            let rest = groups.split_off(STRATA - 1).into_iter().flat_map(|(_, leaves)| leaves);
+        if groups.len() > MAX_STRATA {
+            let rest = groups.split_off(MAX_STRATA - 1).into_iter().flat_map(|(_, leaves)| leaves);
             let mut rest: Vec<u32> = rest.collect();
             rest.sort_unstable();
             groups.push(("rare kinds".to_string(), rest));
@@ -159,13 +165,13 @@ impl Sample {
         });
         let strata: Vec<Stratum> = strata.collect();
 
-        // Every stratum gets a leaf, and by its share of the others.
+        // Every stratum gets one leaf, and a part of the further leaves by its share of all targets.
         let counts = strata.iter().map(|s| 1 + (FURTHER_LEAVES * s.share).round() as usize);
         let counts: Vec<usize> = counts.collect();
         if weights.len() <= ALL_TARGETS {
             return Sample::of_all(tree, lists, &groups, strata, &mut rng);
         }
-        let of_a_draw = (TARGETS / counts.iter().sum::<usize>().max(1)).max(4);
+        let of_a_draw = (SAMPLE_TARGETS / counts.iter().sum::<usize>().max(1)).max(4);
         let mut drawn = Vec::new();
         for (stratum, (_, leaves)) in groups.iter().enumerate() {
             for k in proportional(leaves.iter().map(|&b| of_leaf[b as usize]), counts[stratum], &mut rng) {
@@ -193,7 +199,7 @@ impl Sample {
         Sample { targets: positions, sources, probability, draws, strata }
     }
 
-    /// Of all targets: each leaf is there once, and its draw counts by its number of targets.
+    /// The sample of all targets. Each leaf is one draw, which counts by its number of targets.
     fn of_all<H: Hierarchy>(
         tree: &H,
         lists: &Lists,
@@ -217,14 +223,15 @@ impl Sample {
         Sample { targets: (0..all as u32).collect(), sources, probability, draws, strata }
     }
 
-    /// Of targets that were drawn at random from all, none weighed more than another.
+    /// The sample of targets drawn at random from all targets, with equal weights.
     pub fn of_targets(targets: Vec<u32>) -> Sample {
         let draws = (0..targets.len() as u32).map(|i| Draw { stratum: 0, targets: vec![(i, 1.0)] }).collect();
         let strata = vec![Stratum { name: "all".to_string(), share: 1.0, weight: 1.0 }];
         Sample { targets, sources: Vec::new(), probability: Vec::new(), draws, strata }
     }
 
-    /// Sets of strengths of the sources, `components` numbers each: the first uniform in (0, 1), the others normal.
+    /// Sets of strengths of the sources, `components` numbers per source: the first set is uniform in (0, 1) and
+    /// divided by the probability, the others are [`normal`](Self::normal).
     pub fn strengths(&self, components: usize) -> Vec<Vec<f64>> {
         let mut rng = Rng::new(SEED ^ 1);
         let mut uniform = Vec::with_capacity(self.sources.len() * components);
@@ -237,7 +244,7 @@ impl Sample {
         sets
     }
 
-    /// Sets of normal strengths.
+    /// Sets of normal strengths of the sources, `components` numbers each, divided by the root of the probability.
     pub fn normal(&self, sets: usize, components: usize) -> Vec<Vec<f64>> {
         let of_set = |set: usize| {
             let mut rng = Rng::new(SEED ^ (2 + set as u64));
@@ -247,7 +254,7 @@ impl Sample {
         (0..sets).into_par_iter().map(of_set).collect()
     }
 
-    /// What the squares of each target count in the mean over all.
+    /// The weight of each sampled target in the estimator of the mean over all targets.
     pub fn weights(&self) -> Vec<f64> {
         let mut draws = vec![0usize; self.strata.len()];
         self.draws.iter().for_each(|d| draws[d.stratum] += 1);
@@ -260,12 +267,14 @@ impl Sample {
     }
 }
 
-/// The weight of each target, 1 on average: half of it is equal, half goes like [`CORNERS`]; and the sum over each box.
+/// The weight of each target, and the sum of weights of each leaf (0 for other boxes). Weights have the mean 1. One
+/// half is the same for all targets. The other half grows with the distance ρ from the centre of the leaf like ρ to the
+/// power [`CORNER_POWER`].
 fn weights<H: Hierarchy>(tree: &H) -> (Vec<f64>, Vec<f64>) {
     let mut weights = vec![0.0; tree.target_order().len()];
     let boxes = (0..tree.levels()).flat_map(|level| tree.level(level).map(move |b| (b, level)));
     let mut leaves: Vec<_> = boxes.filter(|&(b, _)| tree.is_leaf(b) && !tree.targets_of(b).is_empty()).collect();
-    // Leaves divide the targets among them.
+    // Every target lies in exactly one leaf.
     leaves.sort_unstable_by_key(|&(b, _)| tree.targets_of(b).start);
     let (mut rest, mut rows) = (&mut weights[..], Vec::with_capacity(leaves.len()));
     for &(b, level) in &leaves {
@@ -277,7 +286,7 @@ fn weights<H: Hierarchy>(tree: &H) -> (Vec<f64>, Vec<f64>) {
         for (weight, at) in row.iter_mut().zip(tree.targets_of(b)) {
             let x = tree.target(at);
             let square: f64 = (0..3).map(|a| ((x[a] - cube.center[a]) / cube.side).powi(2)).sum();
-            *weight = square.powi(CORNERS / 2);
+            *weight = square.powi(CORNER_POWER / 2);
         }
     });
     let mean = weights.iter().sum::<f64>() / weights.len().max(1) as f64;
@@ -288,7 +297,8 @@ fn weights<H: Hierarchy>(tree: &H) -> (Vec<f64>, Vec<f64>) {
     (weights, of_leaf)
 }
 
-/// `count` draws, each with a probability proportional to its weight (systematic sampling): heavy ones come several times.
+/// Draws `count` indices with probabilities proportional to their weights (systematic sampling). An index of large
+/// weight may occur several times.
 fn proportional(weights: impl Iterator<Item = f64> + Clone, count: usize, rng: &mut Rng) -> Vec<usize> {
     let step = weights.clone().sum::<f64>() / count as f64;
     let (mut next, mut sum, mut out) = (step * rng.uniform(), 0.0, Vec::with_capacity(count));
@@ -302,15 +312,15 @@ fn proportional(weights: impl Iterator<Item = f64> + Clone, count: usize, rng: &
     out
 }
 
-/// Positions of sources, and the probability with which each was taken. Those of leaves that the leaves `near` meet pair by
-/// pair are all there.
+/// Draws sources: their ascending positions, and the probability of each. All sources of the leaves that the leaves
+/// `near` meet in P2P are taken, with probability 1.
 fn sources<H: Hierarchy>(tree: &H, lists: &Lists, near: &[u32], rng: &mut Rng) -> (Vec<u32>, Vec<f64>) {
     let mut leaves: Vec<usize> =
         (0..tree.boxes()).filter(|&b| tree.is_leaf(b) && !tree.sources_of(b).is_empty()).collect();
     leaves.sort_unstable_by_key(|&b| tree.sources_of(b).start);
     let mut whole = vec![false; tree.boxes()];
     for &b in near {
-        // Rows of ancestors reach the leaf, too.
+        // The P2P rows of ancestors reach the leaf, too.
         let mut above = b;
         while above != NONE {
             lists.p2p.row(above as usize).iter().for_each(|&s| whole[s as usize] = true);
@@ -328,7 +338,8 @@ fn sources<H: Hierarchy>(tree: &H, lists: &Lists, near: &[u32], rng: &mut Rng) -
     let (mut positions, mut probability) = (Vec::new(), Vec::new());
     for b in leaves {
         let range = tree.sources_of(b);
-        // Leaves of many points are more likely, and of those with far more than others some points are enough.
+        // A leaf with many sources is more likely to be drawn. A leaf with more than eight times the mean gives only a
+        // part of its sources.
         let chance = (part * (range.len() as f64 / mean).max(1.0)).min(1.0);
         sum += chance;
         let taken = sum > next;

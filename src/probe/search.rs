@@ -1,46 +1,51 @@
 //! The smallest order that keeps a tolerance, from measurements at a few orders.
 //!
-//! Errors of an expansion fall like 10^(−d·p): two measurements tell d, and with it where to look next. The search ends at
-//! an order that keeps the tolerance while the one below was measured not to, or is worth more than is left to spend.
-//! Where errors no longer fall – the kernel is no solution of an elliptic equation, or rounding is reached – it
-//! looks for the order with the least error instead: that error is the floor.
+//! The error of an expansion of order p falls like 10^(−d·p). Two measurements give the digits per order d, and d gives
+//! the next order to measure. The search ends at an order p that keeps the tolerance in two cases: order p − 1 was
+//! measured and breaks the tolerance, or the error at p is so close to the tolerance that order p − 1 would break it.
+//!
+//! The error may stop falling because the kernel is no solution of an elliptic equation, or because of rounding. The
+//! search then looks for the order with the least error instead. The least error is the floor.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// Errors stall where they do not halve over so many orders as should be worth [`STALL_DIGITS`]. Fewer orders may be a step of
-/// a staircase: spherical harmonics of points on a lattice gain next to nothing from order 19 to 21, and two digits to 28.
+/// Digits that define a stall: the error does not halve over a range of orders that should gain so many digits. A
+/// shorter range may be one step of a staircase. For example, spherical harmonics of points on a lattice gain next to
+/// nothing from order 19 to 21, and two digits to order 28.
 const STALL_DIGITS: f64 = 1.5;
-/// Digits an order is worth at least between one that breaks the tolerance and one that keeps it.
+/// Fewest digits per order that the search assumes between an order that breaks the tolerance and an order that keeps
+/// it.
 const FEWEST_DIGITS: f64 = 0.08;
-/// The order below is not measured where fewer digits are left to spend than this part of what an order should be worth.
+/// Part of the digits of one order. If the error is below the tolerance by at most this part, the search does not
+/// measure the order below.
 const PART_OF_AN_ORDER: f64 = 0.75;
-/// Most orders that are measured.
-const MOST: usize = 12;
+/// Largest number of measured orders.
+const MAX_MEASUREMENTS: usize = 12;
 
-/// What to look for.
+/// A search for the smallest order that keeps a tolerance.
 #[derive(Clone, Debug)]
 pub(crate) struct Search {
     pub tolerance: f64,
-    /// Orders there are.
+    /// Available orders.
     pub orders: RangeInclusive<usize>,
-    /// The first to be measured.
+    /// The first order to measure.
     pub first: usize,
-    /// Digits that an order is taken to be worth until two were measured.
+    /// Digits per order that the search assumes before two measurements.
     pub digits: f64,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Found {
     /// An order that keeps the tolerance.
     Order(usize),
-    /// None does; the one with the least error, and that.
+    /// No order keeps the tolerance: the order with the least error, and this error.
     Floor { order: usize, error: f64 },
 }
 
 impl Search {
-    /// Measures the error with `at` until it knows.
+    /// Runs the search. `at` measures the error at an order.
     pub fn run<E>(&self, mut at: impl FnMut(usize) -> Result<f64, E>) -> Result<Found, E> {
         let (min, max) = (*self.orders.start(), *self.orders.end());
         let mut tried: BTreeMap<usize, f64> = BTreeMap::new();
@@ -54,12 +59,12 @@ impl Search {
                 Err(None) => break,
             }
         }
-        // The least error, by going down from the best order that was tried.
+        // Descend to the least error: measure the neighbours of the best order until both are known.
         loop {
             let (&best, &error) = tried.iter().min_by(|a, b| a.1.total_cmp(b.1)).expect("one was tried");
             let beside = [best.saturating_sub(1), best + 1];
             let new = beside.into_iter().find(|p| (min..=max).contains(p) && !tried.contains_key(p));
-            match new.filter(|_| tried.len() < MOST) {
+            match new.filter(|_| tried.len() < MAX_MEASUREMENTS) {
                 Some(order) => {
                     tried.insert(order, at(order)?);
                 }
@@ -69,7 +74,8 @@ impl Search {
         }
     }
 
-    /// The next order to measure, what was found, or nothing where errors stall.
+    /// The next order to measure. `Err(Some(_))` is the result of the search. `Err(None)` means that the error stalls,
+    /// or that no order or measurement is left.
     fn after(&self, tried: &BTreeMap<usize, f64>, min: usize, max: usize) -> Result<usize, Option<Found>> {
         let kept = tried.iter().find(|(_, e)| **e <= self.tolerance).map(|(&p, &e)| (p, e));
         let broken = |below: usize| tried.range(..below).next_back().map(|(&p, &e)| (p, e));
@@ -90,7 +96,7 @@ impl Search {
             };
         }
         let (p, error) = broken(max + 1).expect("one was tried");
-        if tried.len() >= MOST || p == max {
+        if tried.len() >= MAX_MEASUREMENTS || p == max {
             return Err(None);
         }
         let span = (STALL_DIGITS / self.digits).ceil() as usize;

@@ -203,7 +203,7 @@ impl<T: Real> Plan<T> {
             gradient: Gradient::new(p + more),
             translations: Translations::new(&tree, &lists, p, options)?,
             leaves: Leaves::new(&tree),
-            horner: (p <= horner::MOST && facts.derivatives < 2).then(|| Horner::new(p)),
+            horner: (p <= horner::MAX_ORDER && facts.derivatives < 2).then(|| Horner::new(p)),
             far: Far::new(&tree, &lists, p, options.truncation),
             truncation: options.truncation,
             points: Pool::new(Default::default),

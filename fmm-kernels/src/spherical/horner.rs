@@ -14,7 +14,7 @@
 //! degrees uses a part of the same coefficients.
 //!
 //! Rounding: the monomials of degree n are up to (1 + √2)ⁿ times as large as their sum (Legendre polynomials off the
-//! real line). Up to order [`MOST`] the rounding error stays below the truncation error, in f32 too.
+//! real line). Up to order [`MAX_ORDER`] the rounding error stays below the truncation error, in f32 too.
 //!
 //! Gradient: let G be the derivatives of F by u at fixed s, and F_s the derivative by s. Then
 //! ∂_a(F/r) = (s G_a − u_a(F + 2 u·G + 2 s F_s))/r.
@@ -24,7 +24,7 @@ use fmm_traits::lane::dot;
 use fmm_traits::{Real, SimdLane};
 
 /// Largest order for which polynomials are used. Order 16 has 816 coefficients for 256 harmonics.
-pub const MOST: usize = 16;
+pub const MAX_ORDER: usize = 16;
 
 /// t(n): the number of pairs (i, j) with i + j < n.
 const fn pairs(n: usize) -> usize {
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn a_polynomial_has_as_many_coefficients_as_the_header_says() {
         assert_eq!([1, 2, 4, 6, 8, 10].map(len), [1, 4, 20, 56, 120, 220]);
-        for order in 1..=MOST {
+        for order in 1..=MAX_ORDER {
             let all = monomials(order);
             let degree = |[i, j, k, e]: [usize; 4]| i + j + 2 * k + e;
             assert!(all.iter().all(|&m| degree(m) < order), "{all:?}");
@@ -297,7 +297,7 @@ mod tests {
     /// Potential and gradient agree with the harmonics, with all degrees and with fewer.
     #[test]
     fn fields_are_those_of_the_basis() {
-        for order in 1..=MOST {
+        for order in 1..=MAX_ORDER {
             let horner = Horner::<f64>::new(order);
             let row: Vec<f64> = (0..order * order).map(|i| (1.3 * i as f64 + 0.2).cos()).collect();
             let mut coefficients = vec![0.0; len(order)];
@@ -329,7 +329,7 @@ mod tests {
     /// Rounding in f32 is far below the promise of f32 plans, for multipoles of sources throughout a box of side 1.
     #[test]
     fn coefficients_in_f32_do_not_grow_beyond_its_digits() {
-        for order in [8, 12, MOST] {
+        for order in [8, 12, MAX_ORDER] {
             let (wide, single) = (Horner::<f64>::new(order), Horner::<f32>::new(order));
             let degree = |i: usize| (i as f64).sqrt().floor();
             let row: Vec<f64> =

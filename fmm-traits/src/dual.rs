@@ -146,3 +146,25 @@ impl<V: Lane> Lane for Dual<V> {
         Dual { v: V::select(mask, a.v, b.v), d: each!(i => V::select(mask, a.d[i], b.d[i])) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The derivative of each function and of a quotient is the limit of its differences.
+    #[test]
+    fn derivatives_are_those_of_differences() {
+        fn all<V: Lane>(x: V) -> [V; 8] {
+            [x.sqrt(), x.rsqrt(), x.exp(), x.ln(), x.sin(), x.cos(), x.sin() / x, V::splat(2.0) / x]
+        }
+        let h = 1e-5f64;
+        for x in [0.3f64, 1.7, 4.0] {
+            let (below, above) = (all(x - h), all(x + h));
+            for (i, f) in all(Dual::variable(x, 1)).iter().enumerate() {
+                let slope = (above[i] - below[i]) / (2.0 * h);
+                assert!((f.d[1] - slope).abs() < 1e-7 * (1.0 + slope.abs()), "{i} at {x}: {} {slope}", f.d[1]);
+                assert_eq!([f.d[0], f.d[2]], [0.0; 2]);
+            }
+        }
+    }
+}

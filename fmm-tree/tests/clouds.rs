@@ -164,6 +164,20 @@ fn small_far_leaves_meet_pair_by_pair() {
     assert!(w9 < w && x9 < x && u9 == u + (w - w9) + (x - x9));
 }
 
+/// A leaf with exactly as many points as a threshold keeps its expansion; a leaf with one point fewer does not.
+#[test]
+fn leaves_at_a_threshold_keep_their_edges() {
+    let p = CloudKind::Clustered.points(2000, 4);
+    let (tree, all) = both(&p, None, &with_ncrit(10), &ListOptions::default());
+    for least in 1..=10 {
+        let options = ListOptions { m2p_min_sources: least, p2l_min_targets: least };
+        let (_, lists) = both(&p, None, &with_ncrit(10), &options);
+        let enough = |b: u32| !tree.is_leaf(b as usize) || tree.sources_of(b as usize).len() >= least;
+        assert!(lists.m2p.iter().eq(all.m2p.iter().filter(|&(_, s)| enough(s))), "M2P {least}");
+        assert!(lists.p2l.iter().eq(all.p2l.iter().filter(|&(t, _)| enough(t))), "P2L {least}");
+    }
+}
+
 #[test]
 fn a_root_that_is_a_leaf_has_only_p2p() {
     let (tree, lists) = both(&CloudKind::Uniform.points(30, 4), None, &with_ncrit(30), &ListOptions::default());

@@ -89,6 +89,39 @@ fn fourier_m2l_is_dense_m2l() {
     fourier_is_dense::<_, f64>(StokesPressure { mu: 1.0 }, 3, 1e-13);
 }
 
+/// A multipole enters the local of a larger and of a smaller box: the field there is that of the sources.
+fn m2l_reaches_other_levels<F: Family>(family: F) {
+    let x = Values::<F, f64>::new(&family, 6, &SIDES).unwrap();
+    let large = Cube { center: [0.5, -0.25, 1.0], side: 2.0 };
+    let small = Cube { center: [4.75, -1.0, 1.25], side: 0.5 };
+    for (at, source) in [(large, small), (small, large)] {
+        assert!(x.admissible_m2l(at, source));
+        let inside = |of: Cube, x: [f64; 3]| -> [f64; 3] { std::array::from_fn(|a| of.center[a] + of.side * x[a]) };
+        let sources = [[0.4, -0.3, 0.2], [-0.1, 0.45, -0.35]].map(|y| inside(source, y));
+        let targets = [[-0.4, 0.2, 0.1], [0.3, 0.4, -0.45]].map(|y| inside(at, y));
+        let strengths: Vec<f64> = (0..2 * x.strengths()).map(|i| 1.0 + 0.3 * i as f64).collect();
+        let cloud = fmm_traits::Cloud { xyz: &sources, strengths: &strengths };
+        let (mut multipole, mut local) = (vec![0.0; x.multipole_len()], vec![0.0; x.local_len()]);
+        x.p2m(source, cloud, &mut multipole);
+        x.finish_multipole(source, &mut multipole);
+        x.m2l(at, source, &multipole, &mut local);
+        x.finish_local(at, &mut local);
+        let (mut found, mut direct) = (vec![0.0; 2 * x.values()], vec![0.0; 2 * x.values()]);
+        x.l2p(at, &local, &targets, &mut found);
+        x.p2p(cloud, &targets, false, &mut direct);
+        let d = difference(&found, &direct, x.values());
+        assert!(d < 1e-3, "{} into side {}: {d:e}", family.name(), at.side);
+    }
+}
+
+#[test]
+fn m2l_between_levels_is_the_field_of_the_sources() {
+    m2l_reaches_other_levels(Laplace);
+    m2l_reaches_other_levels(LaplaceDipole);
+    m2l_reaches_other_levels(Yukawa { kappa: 0.5 });
+    m2l_reaches_other_levels(StokesPressure { mu: 0.7 });
+}
+
 /// Laplace, not marked reciprocal: upward and downward operators share nothing.
 #[derive(Clone, Debug)]
 struct OneWay;

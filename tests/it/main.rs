@@ -20,7 +20,7 @@
 //! | `tolerance` | errors stay below the tolerance for every kernel, cloud and precision |
 //! | `variants` | spherical harmonics and treecodes: tolerance, agreement, refusals, `fmm compare` |
 //! | `own_kernel` | a frozen kernel of a user compiles, unless the trait has changed |
-//! | `demo`, `rng` | the unit tests of these files of `src/`, compiled here |
+//! | `demo`, `modes`, `rng`, `search` | the unit tests of these files of `src/`, compiled here |
 
 mod adversary;
 mod api;
@@ -48,8 +48,14 @@ mod own_kernel;
 #[path = "../../src/demo.rs"]
 mod demo;
 #[allow(dead_code, reason = "as above")]
+#[path = "../../src/probe/modes.rs"]
+mod modes;
+#[allow(dead_code, reason = "as above")]
 #[path = "../../src/rng.rs"]
 mod rng;
+#[allow(dead_code, reason = "as above")]
+#[path = "../../src/probe/search.rs"]
+mod search;
 
 use fmm::{Fmm, Kernel, Lane, Method, Outputs, Targets};
 use fmm_traits::testkit::clouds::CloudKind;

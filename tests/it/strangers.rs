@@ -70,12 +70,19 @@ impl Case {
         *self.errors.borrow_mut().entry(order).or_insert_with(measure)
     }
 
-    /// The smallest error over the searched orders.
+    /// The smallest error over the searched orders. The search ends after two orders that err ten times as much as the
+    /// best order: from there on errors grow.
     fn best(&self) -> f64 {
-        SEARCHED_ORDERS
-            .iter()
-            .filter(|&&order| order <= self.most)
-            .fold(f64::INFINITY, |best, &order| best.min(self.at(order)))
+        let (mut best, mut growing) = (f64::INFINITY, 0);
+        for order in SEARCHED_ORDERS.into_iter().filter(|&order| order <= self.most) {
+            let error = self.at(order);
+            growing = if error > 10.0 * best { growing + 1 } else { 0 };
+            best = best.min(error);
+            if growing == 2 {
+                break;
+            }
+        }
+        best
     }
 
     /// The fault of the plan for `tolerance`, if any.

@@ -8,7 +8,6 @@ use crate::request::Method;
 use crate::variant::Expansion;
 use crate::work::{self, Work};
 use adaptive2d::Norm;
-use fmm_traits::Precision;
 use serde::Serialize;
 
 /// The choices of a plan, their reasons, and counts of boxes and edges.
@@ -98,7 +97,7 @@ impl Plan {
         let processor = r.backend.processor();
         let translation = spherical.map(|p| processor.translation(&p, order.unwrap_or_default(), r.precision));
         let rotations = translation.is_some_and(|(_, rotates)| rotates);
-        let wide = if r.precision == Precision::F32 { 4 } else { 8 };
+        let wide = r.precision.bytes();
         let sizes = [[c.facts.densities, c.facts.checks], [mesh.boxes, mesh.edges.m2l]];
         let work = parts.zip(order).map(|(l, p)| work::m2l(l.expansion, rotations, p, sizes[0], sizes[1], wide));
         let Work { operations: m2l_operations, bytes: m2l_bytes } = work.unwrap_or_default();

@@ -21,16 +21,9 @@ pub(crate) struct Size {
     pub precision: Precision,
 }
 
-impl Size {
-    /// Bytes per number of the far field.
-    fn wide(&self) -> usize {
-        if self.precision == Precision::F32 { 4 } else { 8 }
-    }
-}
-
 /// Bytes of a plan and one evaluation on `threads` threads of a CPU. The tree is as deep as a tree of uniform points.
 pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> u64 {
-    let (&Size { counts: [n, m], order, leaf: mean, .. }, wide) = (size, size.wide());
+    let (&Size { counts: [n, m], order, leaf: mean, .. }, wide) = (size, size.precision.bytes());
     let arrays = 48 * (n + m) + 8 * (n * facts.strengths + 3 * m * facts.values);
     let Some(p) = order else { return arrays as u64 };
     let leaves = n.max(m) as f64 / mean;
@@ -66,7 +59,7 @@ pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts
 
 /// Bytes of a plan and one evaluation on a GPU.
 pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> u64 {
-    let (&Size { counts: [n, m], order, leaf: mean, .. }, wide) = (size, size.wide());
+    let (&Size { counts: [n, m], order, leaf: mean, .. }, wide) = (size, size.precision.bytes());
     // A GPU plan holds the arrays of a CPU plan, the neighbours of all boxes, and the arrays that sort the points. If
     // the spectra would fill the memory, they are made in parts.
     let sorting = 64 * (n + m) + 24 * (n * facts.strengths + m * facts.values);

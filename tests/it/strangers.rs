@@ -190,7 +190,8 @@ judged! {
 const DISGUISED: [(&str, &str); 2] =
     [("cos(20r)/r", "cos(20r)/r named laplace"), ("1e8/r", "Laplace named mixed_media")];
 
-/// A plan reads nothing from the name of its kernel: not the method, the order, the leaves or a measured error.
+/// With built-in costs a plan reads nothing from the name of its kernel: not the method, the order, the leaves or a
+/// measured error. (Costs measured by `fmm calibrate` are kept by name, and decide times only.)
 #[test]
 fn a_name_decides_nothing() {
     let decided = |what: &str, method: Method| {

@@ -107,8 +107,15 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
         if best.as_ref().is_some_and(lost) {
             continue;
         }
-        let tried = match attempt(r, task, candidate, ends, watch) {
-            Ok(tried) => tried,
+        let limit = best.as_ref().filter(|best| best.floor.is_none()).map_or(f64::INFINITY, |best| best.seconds);
+        // Forecasts assume points that fill a cube. The counts of the real lists may already exceed the limit.
+        let tried = Attempt::new(r, task, candidate, ends, watch).and_then(|mut attempt| {
+            let lost = limit.is_finite() && attempt.price(candidate.first)?.0 >= limit;
+            if lost { Ok(None) } else { attempt.search().map(Some) }
+        });
+        let tried = match tried {
+            Ok(Some(tried)) => tried,
+            Ok(None) => continue,
             Err(_) if best.is_some() => continue,
             Err(e) => return Err(e),
         };
@@ -228,59 +235,108 @@ fn forecasts(r: &Fmm, candidates: &[Candidate], direct: Option<&Candidate>) -> S
     format!("; forecast for {what}: {}", each.chain(direct).collect::<Vec<_>>().join(", "))
 }
 
-/// Builds the boxes and edges of a candidate for the points and finds its order.
+/// Finds the order of a candidate.
 fn attempt(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch) -> Result<Tried, Error> {
-    let mut choice = choice(r, task, candidate, candidate.first, ends.seen);
-    let mut engine = engine::of(r, &choice);
-    fits(&*engine, &choice, ends.seen.counts)?;
-    engine.place(ends.sources, ends.targets, watch)?;
-    let exact =
-        candidate.method == Method::Direct && r.backend.processor().direct_precision(r.precision) == Precision::F64;
-    let (mut order, mut floor, mut report) = (candidate.first, None, None);
-    if let Some(tolerance) = task.goal.tolerance().filter(|_| !exact) {
-        let mut records = Vec::new();
-        let mut search =
-            Search { tolerance, orders: candidate.orders.clone(), first: candidate.first, digits: candidate.digits };
-        watch("probe", 0.4)?;
-        let mut found = search.run(|order| measured(&mut *engine, order, &mut records))?;
-        // The occupancy that balances near and far field at the order found, if it differs enough.
-        let other = match (&candidate.layout, &found) {
-            (Layout::Octree(parts), Found::Order(p)) if candidate.method != Method::Direct && r.ncrit.is_none() => {
-                Some(r.backend.processor().prices(r, &task.facts).occupancy(parts, *p)).filter(|o| {
-                    let ratio = o / choice.occupancy;
-                    ratio.max(1.0 / ratio) > REBUILD_RATIO
-                })
-            }
-            _ => None,
-        };
-        if let (Some(occupancy), Found::Order(p)) = (other, &found) {
-            choice.occupancy = occupancy;
-            engine = engine::of(r, &choice);
-            engine.place(ends.sources, ends.targets, watch)?;
-            search.first = *p;
-            let spent = spent(&records);
-            records.clear();
-            found = search.run(|order| measured(&mut *engine, order, &mut records))?;
-            if let Some(first) = records.first_mut() {
-                (first.sums, first.operators) = (first.sums + spent[0], first.operators + spent[1]);
-            }
-        }
-        order = match found {
-            Found::Order(order) => order,
-            Found::Floor { order, .. } => {
-                let bounds = &records.iter().find(|m| m.order == order).expect("it was measured").bounds;
-                let worst = bounds.iter().zip(&task.facts.columns).max_by(|a, b| a.0.total_cmp(b.0));
-                let name = |c: &fmm_traits::OutputColumns| c.output.names().first().copied().unwrap_or("");
-                floor = worst.map(|(bound, c)| (*bound, name(c)));
-                order
-            }
-        };
-        report = Some(reported(&*engine, task, order, &records));
+    Attempt::new(r, task, candidate, ends, watch)?.search()
+}
+
+/// A candidate whose boxes hold the points, before its order is known.
+struct Attempt<'a> {
+    request: &'a Fmm,
+    task: &'a Task,
+    candidate: &'a Candidate,
+    ends: Ends<'a>,
+    watch: Watch<'a>,
+    choice: Choice,
+    engine: Box<dyn Engine>,
+}
+
+impl<'a> Attempt<'a> {
+    /// Builds the boxes of a candidate.
+    fn new(
+        request: &'a Fmm,
+        task: &'a Task,
+        candidate: &'a Candidate,
+        ends: Ends<'a>,
+        watch: Watch<'a>,
+    ) -> Result<Self, Error> {
+        let choice = choice(request, task, candidate, candidate.first, ends.seen);
+        let engine = engine::of(request, &choice);
+        fits(&*engine, &choice, ends.seen.counts)?;
+        let mut attempt = Attempt { request, task, candidate, ends, watch, choice, engine };
+        attempt.place()?;
+        Ok(attempt)
     }
-    choice.order = (candidate.method != Method::Direct).then_some(order);
-    let mesh = if candidate.method == Method::Direct { Mesh::default() } else { engine.preview(order)? };
-    let seconds = price(r, task, candidate, order, &mesh, ends.seen);
-    Ok(Tried { decision: Decision { engine, choice, order, mesh, probe: report }, seconds, floor })
+
+    fn place(&mut self) -> Result<(), Error> {
+        self.engine.place(self.ends.sources, self.ends.targets, self.watch)
+    }
+
+    /// The price of an order in seconds, with the counts of its boxes and edges.
+    fn price(&mut self, order: usize) -> Result<(f64, Mesh), Error> {
+        let direct = self.candidate.method == Method::Direct;
+        let mesh = if direct { Mesh::default() } else { self.engine.preview(order)? };
+        Ok((price(self.request, self.task, self.candidate, order, &mesh, self.ends.seen), mesh))
+    }
+
+    /// The mean points per leaf that balance near and far field at an order, if it differs enough from that of the tree.
+    fn other_occupancy(&self, order: usize) -> Option<f64> {
+        let (r, Layout::Octree(parts)) = (self.request, &self.candidate.layout) else { return None };
+        if self.candidate.method == Method::Direct || r.ncrit.is_some() {
+            return None;
+        }
+        let wanted = r.backend.processor().prices(r, &self.task.facts).occupancy(parts, order);
+        let ratio = wanted / self.choice.occupancy;
+        (ratio.max(1.0 / ratio) > REBUILD_RATIO).then_some(wanted)
+    }
+
+    /// Finds the order by measuring errors.
+    fn search(mut self) -> Result<Tried, Error> {
+        let (r, task, candidate) = (self.request, self.task, self.candidate);
+        let exact =
+            candidate.method == Method::Direct && r.backend.processor().direct_precision(r.precision) == Precision::F64;
+        let (mut order, mut floor, mut report) = (candidate.first, None, None);
+        if let Some(tolerance) = task.goal.tolerance().filter(|_| !exact) {
+            let mut records = Vec::new();
+            let mut search = Search {
+                tolerance,
+                orders: candidate.orders.clone(),
+                first: candidate.first,
+                digits: candidate.digits,
+            };
+            (self.watch)("probe", 0.4)?;
+            let mut found = search.run(|order| measured(&mut *self.engine, order, &mut records))?;
+            if let Found::Order(p) = found
+                && let Some(occupancy) = self.other_occupancy(p)
+            {
+                self.choice.occupancy = occupancy;
+                self.engine = engine::of(r, &self.choice);
+                self.place()?;
+                search.first = p;
+                let spent = spent(&records);
+                records.clear();
+                found = search.run(|order| measured(&mut *self.engine, order, &mut records))?;
+                if let Some(first) = records.first_mut() {
+                    (first.sums, first.operators) = (first.sums + spent[0], first.operators + spent[1]);
+                }
+            }
+            order = match found {
+                Found::Order(order) => order,
+                Found::Floor { order, .. } => {
+                    let bounds = &records.iter().find(|m| m.order == order).expect("it was measured").bounds;
+                    let worst = bounds.iter().zip(&task.facts.columns).max_by(|a, b| a.0.total_cmp(b.0));
+                    let name = |c: &fmm_traits::OutputColumns| c.output.names().first().copied().unwrap_or("");
+                    floor = worst.map(|(bound, c)| (*bound, name(c)));
+                    order
+                }
+            };
+            report = Some(reported(&*self.engine, task, order, &records));
+        }
+        self.choice.order = (candidate.method != Method::Direct).then_some(order);
+        let (seconds, mesh) = self.price(order)?;
+        let Attempt { engine, choice, .. } = self;
+        Ok(Tried { decision: Decision { engine, choice, order, mesh, probe: report }, seconds, floor })
+    }
 }
 
 /// The result of one measurement: error bounds of all outputs at an order, and seconds.

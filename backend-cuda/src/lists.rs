@@ -31,7 +31,7 @@ pub struct DeviceEdges {
 /// Edge lists in device memory: see [`Lists`].
 #[derive(Debug)]
 pub struct DeviceLists {
-    device: Device,
+    pub(crate) device: Device,
     /// Sources of a leaf → its multipole.
     pub p2m: DeviceEdges,
     /// Multipole of a child → its parent.
@@ -208,29 +208,13 @@ impl<'a> Finder<'a> {
         self.device.zeros(self.n, "lengths of rows")
     }
 
-    /// Edge lists whose rows have the lengths `counts`. `fill` writes the rows.
+    /// [`filled`] with one row per box.
     fn filled<const K: usize>(
         &self,
         counts: &[Buffer<u32>; K],
         fill: impl FnOnce(&[DeviceEdges; K]) -> Result<(), Error>,
     ) -> Result<[DeviceEdges; K], Error> {
-        let (device, n) = (self.device, self.n);
-        let mut starts = Vec::new();
-        for counts in counts {
-            let mut to = device.alloc(n + 1, "edges")?;
-            self.primitives.scan(counts.into(), n, 0, &mut to, 0)?;
-            starts.push(to);
-        }
-        let totals = device.entries(&starts.iter().map(|s| (s, n)).collect::<Vec<_>>(), "edges")?;
-        let mut rows = Vec::new();
-        for (starts, &edges) in starts.into_iter().zip(&totals) {
-            let sources = device.alloc(edges as usize, "edges")?;
-            rows.push(DeviceEdges { starts, sources, boxes: n, edges: edges as usize });
-        }
-        let mut rows = rows.into_iter();
-        let rows = std::array::from_fn(|_| rows.next().expect("as many as there are counts"));
-        fill(&rows)?;
-        Ok(rows)
+        filled(self.device, &self.primitives, self.n, counts, fill)
     }
 
     /// The neighbours of every box with targets, and the lengths of its V and X rows.
@@ -316,4 +300,30 @@ impl<'a> Finder<'a> {
             }
         })
     }
+}
+
+/// Edge lists of `n` rows with the lengths `counts`. `fill` writes the rows.
+pub(crate) fn filled<const K: usize>(
+    device: &Device,
+    primitives: &Primitives,
+    n: usize,
+    counts: &[Buffer<u32>; K],
+    fill: impl FnOnce(&[DeviceEdges; K]) -> Result<(), Error>,
+) -> Result<[DeviceEdges; K], Error> {
+    let mut starts = Vec::new();
+    for counts in counts {
+        let mut to = device.alloc(n + 1, "edges")?;
+        primitives.scan(counts.into(), n, 0, &mut to, 0)?;
+        starts.push(to);
+    }
+    let totals = device.entries(&starts.iter().map(|s| (s, n)).collect::<Vec<_>>(), "edges")?;
+    let mut rows = Vec::new();
+    for (starts, &edges) in starts.into_iter().zip(&totals) {
+        let sources = device.alloc(edges as usize, "edges")?;
+        rows.push(DeviceEdges { starts, sources, boxes: n, edges: edges as usize });
+    }
+    let mut rows = rows.into_iter();
+    let rows = std::array::from_fn(|_| rows.next().expect("as many as there are counts"));
+    fill(&rows)?;
+    Ok(rows)
 }

@@ -363,6 +363,12 @@ pub(crate) fn treecode() -> Program {
     plain("treecode.cu", include_str!("../kernels/treecode.cu"), &["treecode_count", "treecode_fill"])
 }
 
+/// The small problem of a probe.
+pub(crate) fn cut() -> Program {
+    let entries = &["incoming", "corner_sums", "take_points", "cut_count", "cut_fill"];
+    plain("cut.cu", include_str!("../kernels/cut.cu"), entries)
+}
+
 /// Edges by operator, lists of boxes, and the permutations at both ends of a run.
 pub(crate) fn arrange() -> Program {
     let entries =
@@ -379,6 +385,7 @@ pub fn all_programs() -> Vec<Program> {
         split(),
         lists(),
         treecode(),
+        cut(),
         arrange(),
         multiply_program::<f32>(),
         multiply_program::<f64>(),

@@ -1,5 +1,6 @@
 //! A plan behind a trait without type parameters, from points on the host to values on the host.
 
+use crate::cut::Cut;
 use crate::device::Device;
 use crate::equivalent::DeviceScalar;
 use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
@@ -129,7 +130,7 @@ pub struct Placed {
 /// Edge lists with what they were made for.
 #[derive(Debug)]
 struct Arranged {
-    /// `None`: lists from the host, which serve any settings.
+    /// `None`: lists of a small problem, which serve any settings.
     key: Option<ListKey>,
     lists: DeviceLists,
     near_pairs: u64,
@@ -157,41 +158,47 @@ impl Placed {
         Ok(Placed { tree, report, min_side: options.min_side, seconds, arranged: None })
     }
 
-    /// Copies a tree with its lists from the host to the device. The lists serve any settings.
-    ///
-    /// # Errors
-    /// Errors of the device.
-    pub fn upload(device: &Device, tree: &Tree, lists: &Lists) -> Result<Placed, Error> {
-        let start = Instant::now();
-        let leaves = tree.leaves().max(1);
-        let mean_leaf = tree.sources.len().max(tree.targets.len()) as f64 / leaves as f64;
-        let report = BuildReport { mean_leaf, ..BuildReport::default() };
-        let tree = DeviceTree::upload(device, tree)?;
-        let lists = DeviceLists::upload(device, lists)?;
-        let near_pairs = near_pairs(&tree, &lists)?;
-        let arranged = Some(Arranged { key: None, lists, near_pairs, seconds: 0.0 });
-        Ok(Placed { tree, report, min_side: 0.0, seconds: start.elapsed().as_secs_f64(), arranged })
-    }
-
     /// The report of the tree.
     pub fn report(&self) -> &BuildReport {
         &self.report
     }
 
-    /// A copy of the tree on the host.
+    /// A copy of the boxes on the host, without points.
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn tree(&self) -> Result<Tree, Error> {
-        self.tree.download()
+    pub fn boxes(&self) -> Result<Tree, Error> {
+        self.tree.download_boxes()
     }
 
-    /// A copy on the host of the lists for `settings`.
+    /// Access to the tree and the lists for `settings`, for a probe.
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn lists(&mut self, settings: &Settings) -> Result<Lists, Error> {
-        self.arrange(settings)?.lists.download()
+    pub fn cut(&mut self, settings: &Settings) -> Result<Cut<'_>, Error> {
+        self.arrange(settings)?;
+        Cut::new(&self.tree, &self.arranged.as_ref().expect("just made").lists)
+    }
+
+    /// A small problem: a part of the sources and targets with the lists for `settings`, as `fmm_tree::thin` makes them.
+    /// The small lists serve any settings. `boxes` is the copy of the boxes of these points, and the positions ascend.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if `boxes` are those of other points, and errors of the device.
+    pub fn thin(
+        &mut self,
+        settings: &Settings,
+        boxes: &Tree,
+        sources: &[u32],
+        targets: &[u32],
+    ) -> Result<Placed, Error> {
+        let start = Instant::now();
+        let (tree, lists, leaves) = self.cut(settings)?.thin(boxes, sources, targets)?;
+        let mean_leaf = sources.len().max(targets.len()) as f64 / leaves.max(1) as f64;
+        let report = BuildReport { mean_leaf, ..BuildReport::default() };
+        let near_pairs = near_pairs(&tree, &lists)?;
+        let arranged = Some(Arranged { key: None, lists, near_pairs, seconds: 0.0 });
+        Ok(Placed { tree, report, min_side: 0.0, seconds: start.elapsed().as_secs_f64(), arranged })
     }
 
     /// Sizes of the tree and of the lists for `settings`.

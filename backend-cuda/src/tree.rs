@@ -375,10 +375,6 @@ impl DevicePoints {
     pub fn is_empty(&self) -> bool {
         self.n == 0
     }
-    fn upload(device: &Device, points: &Points) -> Result<DevicePoints, Error> {
-        let xyz = device.upload(&points.xyz.concat(), "points")?;
-        Ok(DevicePoints { xyz, order: device.upload(&points.order, "order")?, n: points.len() })
-    }
     fn download(&self, device: &Device) -> Result<Points, Error> {
         let xyz = device.download(&self.xyz, "points")?;
         let axis = |a: usize| xyz[a * self.n..(a + 1) * self.n].to_vec();
@@ -401,37 +397,51 @@ impl DeviceTree {
         let targets = if Arc::ptr_eq(&self.sources, &self.targets) { 0 } else { points(&self.targets) };
         self.boxes.bytes() + points(&self.sources) + targets
     }
-    /// Copies a tree from the host to the device.
+    /// Copies boxes from the host to the device. The points are there already.
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn upload(device: &Device, tree: &Tree) -> Result<DeviceTree, Error> {
-        let levels = (0..tree.levels()).flat_map(|l| tree.level(l).map(move |_| l as u8));
-        let boxes = Boxes {
-            parent: device.upload(&tree.parent, "boxes")?,
-            child_start: device.upload(&tree.child_start, "boxes")?,
-            child_count: device.upload(&tree.child_count, "boxes")?,
-            octant: device.upload(&tree.octant, "boxes")?,
+    pub(crate) fn with_points(
+        device: &Device,
+        boxes: &Tree,
+        sources: Arc<DevicePoints>,
+        targets: Arc<DevicePoints>,
+    ) -> Result<DeviceTree, Error> {
+        let levels = (0..boxes.levels()).flat_map(|l| boxes.level(l).map(move |_| l as u8));
+        let arrays = Boxes {
+            parent: device.upload(&boxes.parent, "boxes")?,
+            child_start: device.upload(&boxes.child_start, "boxes")?,
+            child_count: device.upload(&boxes.child_count, "boxes")?,
+            octant: device.upload(&boxes.octant, "boxes")?,
             level: device.upload(&levels.collect::<Vec<u8>>(), "boxes")?,
-            anchor: device.upload(tree.anchor.as_flattened(), "boxes")?,
-            source_range: device.upload(tree.source_range.as_flattened(), "boxes")?,
-            target_range: device.upload(tree.target_range.as_flattened(), "boxes")?,
+            anchor: device.upload(boxes.anchor.as_flattened(), "boxes")?,
+            source_range: device.upload(boxes.source_range.as_flattened(), "boxes")?,
+            target_range: device.upload(boxes.target_range.as_flattened(), "boxes")?,
         };
-        let sources = Arc::new(DevicePoints::upload(device, &tree.sources)?);
-        let targets = match tree.same_points() {
-            true => sources.clone(),
-            false => Arc::new(DevicePoints::upload(device, &tree.targets)?),
-        };
-        let (device, level_start) = (device.clone(), tree.level_start.clone());
-        Ok(DeviceTree { device, corner: tree.corner, side: tree.side, level_start, boxes, sources, targets })
+        let (corner, side, level_start) = (boxes.corner, boxes.side, boxes.level_start.clone());
+        Ok(DeviceTree { device: device.clone(), corner, side, level_start, boxes: arrays, sources, targets })
     }
     /// A copy on the host.
+    ///
+    /// # Errors
+    /// Errors of the device.
     pub fn download(&self) -> Result<Tree, Error> {
+        let mut tree = self.download_boxes()?;
+        let same = tree.same_points();
+        tree.sources = Arc::new(self.sources.download(&self.device)?);
+        tree.targets = if same { tree.sources.clone() } else { Arc::new(self.targets.download(&self.device)?) };
+        Ok(tree)
+    }
+    /// A copy of the boxes on the host, without points.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn download_boxes(&self) -> Result<Tree, Error> {
         let (device, n) = (&self.device, self.len());
         let pairs = |b: &Buffer<u32>| -> Result<Vec<[u32; 2]>, Error> {
             Ok(device.download_range(b, 0..2 * n, "boxes")?.as_chunks::<2>().0.to_vec())
         };
-        let sources = Arc::new(self.sources.download(device)?);
+        let sources = Arc::new(Points::default());
         let same = Arc::ptr_eq(&self.sources, &self.targets);
         Ok(Tree {
             corner: self.corner,
@@ -444,7 +454,7 @@ impl DeviceTree {
             anchor: device.download_range(&self.boxes.anchor, 0..3 * n, "boxes")?.as_chunks::<3>().0.to_vec(),
             source_range: pairs(&self.boxes.source_range)?,
             target_range: pairs(&self.boxes.target_range)?,
-            targets: if same { sources.clone() } else { Arc::new(self.targets.download(device)?) },
+            targets: if same { sources.clone() } else { Arc::new(Points::default()) },
             sources,
         })
     }

@@ -5,6 +5,7 @@
 
 mod build;
 pub mod domains;
+mod incoming;
 pub mod invariants;
 mod lists;
 mod morton;
@@ -18,7 +19,8 @@ pub use build::{
     BuildOptions, BuildReport, CAPACITY_STEPS, build, build_reported, build_uniform, deepest_level, root_for,
     smallest_root,
 };
+pub use incoming::{Incoming, incoming};
 pub use lists::{ListOptions, uvwx};
 pub use stencil::stencil119;
-pub use thin::{restrict, thin};
+pub use thin::{Thinned, restrict, thin, thin_boxes};
 pub use treecode::{TreecodeOptions, treecode};

@@ -18,28 +18,49 @@ use std::sync::Arc;
 ///
 /// Example: `thin(&tree, &lists, &[0, 7], &[3])` has two sources and one target.
 pub fn thin(tree: &Tree, lists: &Lists, sources: &[u32], targets: &[u32]) -> (Tree, Lists) {
+    let Thinned { tree: mut small, kept, as_source, as_target } = thin_boxes(tree, sources, targets);
+    small.sources = Arc::new(some(&tree.sources, sources));
+    small.targets = Arc::new(some(&tree.targets, targets));
+    (small, restrict(lists, &kept, &as_source, &as_target))
+}
+
+/// The remaining boxes of a [thinned](thin_boxes) tree.
+#[derive(Clone, Debug)]
+pub struct Thinned {
+    /// The small tree. It has no points; its ranges count the points that remain.
+    pub tree: Tree,
+    /// For each box of the small tree, its number in the large tree.
+    pub kept: Vec<u32>,
+    /// For each box of the large tree, its number in the small tree; [`NONE`] if it keeps no source.
+    pub as_source: Vec<u32>,
+    /// As `as_source`, for boxes that keep a target.
+    pub as_target: Vec<u32>,
+}
+
+/// The boxes of [`thin`], without points and lists. `tree` may lack its points, too.
+pub fn thin_boxes(tree: &Tree, sources: &[u32], targets: &[u32]) -> Thinned {
     let ranges = |of: &[[u32; 2]], kept: &[u32]| -> Vec<[u32; 2]> {
         let rank = |position: u32| kept.partition_point(|&k| k < position) as u32;
         of.iter().map(|&[start, end]| [rank(start), rank(end)]).collect()
     };
     let (source_range, target_range) = (ranges(&tree.source_range, sources), ranges(&tree.target_range, targets));
-    let (has_sources, has_targets) = (occupied(&source_range), occupied(&target_range));
+    let occupied = |[start, end]: [u32; 2]| start < end;
 
     // The remaining boxes, in the order of the large tree: children of a box stay consecutive.
     let mut number = vec![NONE; tree.len()];
     let mut kept = Vec::new();
-    for b in (0..tree.len()).filter(|&b| b == 0 || has_sources[b] || has_targets[b]) {
+    for b in (0..tree.len()).filter(|&b| b == 0 || occupied(source_range[b]) || occupied(target_range[b])) {
         number[b] = kept.len() as u32;
-        kept.push(b);
+        kept.push(b as u32);
     }
     let mut small = Tree { corner: tree.corner, side: tree.side, ..Tree::default() };
     small.level_start = (0..=tree.levels())
-        .map(|l| tree.level_start.get(l).map_or(0, |&first| kept.partition_point(|&b| b < first as usize) as u32))
+        .map(|l| tree.level_start.get(l).map_or(0, |&first| kept.partition_point(|&b| b < first) as u32))
         .collect();
     while small.level_start.len() > 2 && small.level_start[small.level_start.len() - 2] as usize == kept.len() {
         small.level_start.pop();
     }
-    for &b in &kept {
+    for b in kept.iter().map(|&b| b as usize) {
         let left: Vec<u32> = tree.children(b).map(|child| number[child]).filter(|&child| child != NONE).collect();
         small.parent.push(if tree.parent[b] == NONE { NONE } else { number[tree.parent[b] as usize] });
         small.child_start.push(left.first().copied().unwrap_or(0));
@@ -49,32 +70,28 @@ pub fn thin(tree: &Tree, lists: &Lists, sources: &[u32], targets: &[u32]) -> (Tr
         small.source_range.push(source_range[b]);
         small.target_range.push(target_range[b]);
     }
-    small.sources = Arc::new(some(&tree.sources, sources));
-    small.targets = Arc::new(some(&tree.targets, targets));
-
-    let lists = restrict(lists, &has_sources, &has_targets, |b| Some(number[b]).filter(|&b| b != NONE));
-    (small, lists)
+    let with = |ranges: &[[u32; 2]]| {
+        let each = number.iter().zip(ranges);
+        each.map(|(&number, &range)| if occupied(range) { number } else { NONE }).collect()
+    };
+    let (as_source, as_target) = (with(&source_range), with(&target_range));
+    Thinned { tree: small, kept, as_source, as_target }
 }
 
-/// The edges from boxes with sources to boxes with targets. `number` names the remaining boxes, in ascending order.
-pub fn restrict(
-    lists: &Lists,
-    has_sources: &[bool],
-    has_targets: &[bool],
-    number: impl Fn(usize) -> Option<u32>,
-) -> Lists {
-    let edges = |of: &Edges, receives: &[bool], gives: &[bool]| -> Edges {
+/// The edges from boxes with sources to boxes with targets, in the rows of the boxes `kept`. The numbers of boxes are as
+/// in [`Thinned`].
+pub fn restrict(lists: &Lists, kept: &[u32], as_source: &[u32], as_target: &[u32]) -> Lists {
+    let edges = |of: &Edges, receives: &[u32], gives: &[u32]| -> Edges {
         let mut left = Edges { starts: vec![0], sources: Vec::new() };
-        for b in (0..receives.len()).filter(|&b| number(b).is_some()) {
-            if receives[b] {
-                let row = of.row(b).iter().filter(|&&s| gives[s as usize]);
-                left.sources.extend(row.filter_map(|&s| number(s as usize)));
+        for b in kept.iter().map(|&b| b as usize) {
+            if receives[b] != NONE {
+                left.sources.extend(of.row(b).iter().map(|&s| gives[s as usize]).filter(|&s| s != NONE));
             }
             left.starts.push(left.sources.len());
         }
         left
     };
-    let (s, t) = (has_sources, has_targets);
+    let (s, t) = (as_source, as_target);
     Lists {
         p2m: edges(&lists.p2m, s, s),
         m2m: edges(&lists.m2m, s, s),
@@ -85,11 +102,6 @@ pub fn restrict(
         l2p: edges(&lists.l2p, t, t),
         p2p: edges(&lists.p2p, t, s),
     }
-}
-
-/// Whether each range holds a point.
-fn occupied(ranges: &[[u32; 2]]) -> Vec<bool> {
-    ranges.iter().map(|[start, end]| start < end).collect()
 }
 
 /// The points at some positions, numbered anew.

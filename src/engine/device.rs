@@ -2,19 +2,22 @@
 
 use super::octree::{blocks, rows_of_sources};
 use super::{Engine, Placed, Placement, ProbeSeconds, Watch};
-use super::{bounds_of, build_options, list_options, not_placed, picked, trial_of};
+use super::{bounds_of, build_options, list_options, not_placed, picked};
 use crate::choice::Choice;
 use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
 use crate::parts::Parts;
-use crate::probe::Trial;
+use crate::probe::{self, Trial};
 use crate::request::{Cuda, Fmm};
 use crate::variant::Expansion;
-use backend_cuda::{Counts, DeviceSolver, Settings, SphericalSettings};
-use fmm_traits::{Error, Lists, Solver, Stage, StageSeconds, Targets, Tree};
-use fmm_tree::BuildReport;
+use backend_cuda::{Counts, Cut, DeviceSolver, Settings, SphericalSettings};
+use fmm_traits::{Error, Hierarchy, Lists, Precision, Solver, Stage, StageSeconds, Targets, Tree};
+use fmm_tree::{BuildReport, Incoming};
 use std::sync::OnceLock;
 use std::time::Instant;
+
+/// Number of pairs that a CPU core sums in the time of a launch on the device with its transfers, about 50 µs.
+const LAUNCH_PAIRS: usize = 50_000;
 
 /// A fast method or a direct sum on the device.
 pub(crate) struct Device {
@@ -56,7 +59,7 @@ struct Site {
     tree: Option<backend_cuda::Placed>,
     /// Seconds of [`Engine::place`].
     seconds: f64,
-    /// A copy of the tree on the host, and the sample on which errors are measured.
+    /// A copy of the boxes on the host, and the sample on which errors are measured.
     trial: Option<(Tree, Trial)>,
 }
 
@@ -98,6 +101,52 @@ impl Device {
         let device = self.cuda.open(r.cache.as_ref())?;
         r.family.in_space()?.device_sum(&device, r.outputs, sources, targets)
     }
+
+    /// Direct sums of sets of strengths at points: the rows of each set.
+    fn sums(&self, sources: &[f64], strengths: &[&[f64]], targets: &[f64]) -> Result<Vec<Vec<f64>>, Error> {
+        let (r, c) = (&self.request, &self.choice);
+        let at = Targets::Points(targets);
+        if (sources.len() / 3) * (targets.len() / 3) < LAUNCH_PAIRS {
+            return r.family.direct(r.outputs, sources, strengths, at, Precision::F64, c.isa);
+        }
+        let sum = self.sum(sources, at)?;
+        let mut rows = vec![vec![0.0; targets.len() / 3 * c.facts.values]; strengths.len()];
+        let mut out: Vec<&mut [f64]> = rows.iter_mut().map(|rows| &mut rows[..]).collect();
+        sum.apply_batch(strengths, &mut out, &mut |_, _| true)?;
+        Ok(rows)
+    }
+}
+
+/// Placed points on the device, for a sample.
+struct OnDevice<'a> {
+    cut: Cut<'a>,
+    boxes: &'a Tree,
+}
+
+impl probe::site::Site for OnDevice<'_> {
+    fn boxes(&self) -> &dyn Hierarchy {
+        self.boxes
+    }
+    fn incoming(&self) -> Result<Vec<Incoming>, Error> {
+        self.cut.incoming()
+    }
+    fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
+        self.cut.near_rows(of)
+    }
+    fn corner_sums(&self, half_power: u32) -> Result<Vec<f64>, Error> {
+        self.cut.corner_sums(half_power)
+    }
+    fn sources(&self, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error> {
+        Ok(rows(self.cut.sources(positions)?))
+    }
+    fn targets(&self, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error> {
+        Ok(rows(self.cut.targets(positions)?))
+    }
+}
+
+/// Arrays of x, y and z as points.
+fn rows([x, y, z]: [Vec<f64>; 3]) -> Vec<[f64; 3]> {
+    x.into_iter().zip(y).zip(z).map(|((x, y), z)| [x, y, z]).collect()
 }
 
 impl Points {
@@ -163,8 +212,8 @@ impl Engine for Device {
         Ok(mesh_of(&tree.counts(&settings)?, tree.report()))
     }
 
-    /// The host draws the sample from a copy of tree and lists. The device computes the sums on the thinned tree and
-    /// lists. A direct sum is in f64, and its error counts as zero.
+    /// The host draws the sample from a copy of the boxes. The device cuts out the small tree with its lists and computes
+    /// all sums. A direct sum is in f64, and its error counts as zero.
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
         if self.choice.order.is_none() {
             return Ok((vec![0.0; self.choice.facts.columns.len()], ProbeSeconds::default()));
@@ -172,18 +221,17 @@ impl Engine for Device {
         let (start, settings) = (Instant::now(), self.settings(order));
         let Some(mut site) = self.site.take() else { return not_placed() };
         let Some(placed) = &mut site.tree else { return not_placed() };
-        let lists = placed.lists(&settings)?;
-        let (tree, trial) = match site.trial.take() {
+        let (boxes, trial) = match site.trial.take() {
             Some(made) => made,
             None => {
-                let tree = placed.tree()?;
-                let trial = trial_of(&self.request, &self.choice, &tree, &lists)?;
-                (tree, trial)
+                let boxes = placed.boxes()?;
+                let there = OnDevice { cut: placed.cut(&settings)?, boxes: &boxes };
+                let direct = |s: &[f64], q: &[&[f64]], t: &[f64]| self.sums(s, q, t);
+                let trial = Trial::new(&there, &self.choice.facts, &direct)?;
+                (boxes, trial)
             }
         };
-        let (small, lists) = fmm_tree::thin(&tree, &lists, &trial.sample.sources, &trial.sample.targets);
-        let device = self.cuda.open(self.request.cache.as_ref())?;
-        let small = backend_cuda::Placed::upload(&device, &small, &lists)?;
+        let small = placed.thin(&settings, &boxes, &trial.sample.sources, &trial.sample.targets)?;
         let mut seconds = ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 };
         let start = Instant::now();
         let solver = self.solver(order, small)?;
@@ -191,7 +239,7 @@ impl Engine for Device {
         let start = Instant::now();
         let bounds = bounds_of(&self.request, &self.choice, &trial, &*solver)?;
         seconds.sums += start.elapsed().as_secs_f64();
-        site.trial = Some((tree, trial));
+        site.trial = Some((boxes, trial));
         self.site = Some(site);
         Ok((bounds, seconds))
     }

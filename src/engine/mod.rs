@@ -17,11 +17,12 @@ use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
+use crate::probe::site::Site;
 use crate::request::{Fmm, Method};
 use crate::variant::{Expansion, Truncation};
 use fmm_families::Facts;
 use fmm_kernels::equivalent::surface;
-use fmm_traits::{Error, Hierarchy, Lists, Policy, Precision, Solver, StageSeconds, Targets};
+use fmm_traits::{Error, Policy, Precision, Solver, StageSeconds, Targets};
 use fmm_tree::{BuildOptions, BuildReport, ListOptions};
 
 /// A callback before each phase: the name of the phase and the fraction of the work already done. An error
@@ -107,12 +108,12 @@ fn not_placed<T>() -> Result<T, Error> {
 }
 
 /// The sample of a tree and its lists, with direct sums. CPU cores compute the direct sums in f64.
-fn trial_of<H: Hierarchy>(request: &Fmm, choice: &Choice, tree: &H, lists: &Lists) -> Result<Trial, Error> {
+fn trial_of(request: &Fmm, choice: &Choice, site: &dyn Site) -> Result<Trial, Error> {
     let direct = |sources: &[f64], strengths: &[&[f64]], targets: &[f64]| {
         let at = Targets::Points(targets);
         request.family.direct(request.outputs, sources, strengths, at, Precision::F64, choice.isa)
     };
-    Trial::new(tree, lists, &choice.facts, &direct)
+    Trial::new(site, &choice.facts, &direct)
 }
 
 /// Bounds of the errors of a solver for the points of a trial, one per output of the facts.

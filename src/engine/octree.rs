@@ -7,6 +7,7 @@ use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
+use crate::probe::site::OnHost;
 use crate::request::Fmm;
 use crate::variant::Expansion;
 use backend_cpu::{OctreeSolver, Settings};
@@ -121,7 +122,7 @@ impl Engine for Octree {
         let lists = &site.lists.as_ref().expect("just made").1;
         let trial = match site.trial.take() {
             Some(trial) => trial,
-            None => trial_of(&self.request, &self.choice, &site.tree, lists)?,
+            None => trial_of(&self.request, &self.choice, &OnHost { tree: &site.tree, lists })?,
         };
         let (tree, lists) = fmm_tree::thin(&site.tree, lists, &trial.sample.sources, &trial.sample.targets);
         let mut seconds = ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 };

@@ -6,11 +6,13 @@ use crate::costs;
 use crate::mesh::Mesh;
 use crate::near::NearBlock;
 use crate::probe::Trial;
+use crate::probe::site::OnHost;
 use crate::request::Fmm;
 use adaptive2d::{ConnectOptions, Laurent, Norm, PlaneKernel, PlanePoints, Pyramid, PyramidOptions, connect};
 use backend_cpu::Workspaces;
 use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
 use fmm_families::{has_gradient, widen};
+use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Hierarchy, Lists, Stage, StageSeconds, Targets};
 use std::borrow::Cow;
 use std::time::Instant;
@@ -41,11 +43,12 @@ impl Site {
     /// The part of the pyramid and of the lists that the points of the trial need.
     fn thinned(&self, trial: &Trial) -> (Pyramid, Lists) {
         let small = self.pyramid.thinned(&trial.sample.sources, &trial.sample.targets);
-        let have = |range: fn(&Pyramid, usize) -> std::ops::Range<usize>| -> Vec<bool> {
-            (0..small.boxes()).map(|b| !range(&small, b).is_empty()).collect()
+        let all: Vec<u32> = (0..small.boxes() as u32).collect();
+        let with = |range: fn(&Pyramid, usize) -> std::ops::Range<usize>| -> Vec<u32> {
+            all.iter().map(|&b| if range(&small, b as usize).is_empty() { NONE } else { b }).collect()
         };
-        let (sources, targets) = (have(Hierarchy::sources_of), have(Hierarchy::targets_of));
-        let lists = fmm_tree::restrict(&self.lists, &sources, &targets, |b| Some(b as u32));
+        let (sources, targets) = (with(Hierarchy::sources_of), with(Hierarchy::targets_of));
+        let lists = fmm_tree::restrict(&self.lists, &all, &sources, &targets);
         (small, lists)
     }
 }
@@ -139,7 +142,7 @@ impl Engine for Plane {
         let Some(mut site) = self.site.take() else { return Ok(Default::default()) };
         let (r, c) = (&self.request, &self.choice);
         if site.trial.is_none() {
-            site.trial = Some(trial_of(r, c, &site.pyramid, &site.lists)?);
+            site.trial = Some(trial_of(r, c, &OnHost { tree: &site.pyramid, lists: &site.lists })?);
         }
         let trial = site.trial.as_ref().expect("just made");
         let (pyramid, lists) = site.thinned(trial);

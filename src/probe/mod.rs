@@ -11,14 +11,17 @@ pub(crate) mod bound;
 mod modes;
 pub(crate) mod sample;
 pub(crate) mod search;
+pub(crate) mod site;
 
 use adaptive2d::Norm;
 use bound::{Estimate, Squares};
 use fmm_families::Facts;
-use fmm_traits::{Error, Hierarchy, Lists, OutputColumns, Outputs};
+use fmm_traits::{Error, OutputColumns, Outputs};
 use modes::Modes;
+use rayon::prelude::*;
 use sample::Sample;
 use serde::Serialize;
+use site::Site;
 
 /// The error of one output, as the probe measured it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -97,11 +100,11 @@ struct Scatter {
 
 impl Trial {
     /// A trial for the points of a tree and its lists.
-    pub fn new<H: Hierarchy>(tree: &H, lists: &Lists, facts: &Facts, direct: Direct) -> Result<Trial, Error> {
-        let sample = Sample::new(tree, lists);
-        let sources = coordinates(facts.dim, sample.sources.iter().map(|&i| tree.source(i as usize)));
-        let targets = coordinates(facts.dim, sample.targets.iter().map(|&i| tree.target(i as usize)));
-        let soft = tree.same_points() && !facts.singular;
+    pub fn new(site: &dyn Site, facts: &Facts, direct: Direct) -> Result<Trial, Error> {
+        let sample = Sample::new(site)?;
+        let sources = coordinates(facts.dim, site.sources(&sample.sources)?);
+        let targets = coordinates(facts.dim, site.targets(&sample.targets)?);
+        let soft = site.boxes().same_points() && !facts.singular;
         let others = Others::new(&sample, soft, &sources, &targets, facts, direct)?;
         let strengths = sample.strengths(facts.strengths);
         let sets: Vec<&[f64]> = strengths.iter().map(|q| &q[..]).collect();
@@ -115,7 +118,7 @@ impl Trial {
         };
         let sums = &without_own.as_ref().unwrap_or(&exact)[1..];
         let scatter = facts.columns.iter().map(|c| others.scatter(sums, facts.values, &c.columns)).collect();
-        Ok(Trial { sample, strengths, exact, without_own, scatter, count: tree.target_order().len() })
+        Ok(Trial { sample, strengths, exact, without_own, scatter, count: site.boxes().targets_of(0).len() })
     }
 
     /// A trial without lists: `targets` are drawn at random from all `count` targets, and `exact` are their direct
@@ -143,7 +146,7 @@ impl Trial {
                     };
                 }
                 let each: Vec<Estimate> =
-                    squares.iter().map(|s| Estimate::of(&self.sample, &weights, s, self.count)).collect();
+                    squares.par_iter().map(|s| Estimate::of(&self.sample, &weights, s, self.count)).collect();
                 let mut estimate = Estimate::mean(&each);
                 let Some(scatter) = scatter else { return bound::relative(estimate, &[]) };
                 estimate.sum *= scatter.mean;
@@ -172,8 +175,8 @@ impl Trial {
 }
 
 /// The first `dim` coordinates of each point, point by point.
-fn coordinates(dim: usize, points: impl Iterator<Item = [f64; 3]>) -> Vec<f64> {
-    points.flat_map(|x| x.into_iter().take(dim)).collect()
+fn coordinates(dim: usize, points: Vec<[f64; 3]>) -> Vec<f64> {
+    points.into_iter().flat_map(|x| x.into_iter().take(dim)).collect()
 }
 
 /// Direct sums of [`SCATTER_SETS`] further sets of normal strengths, at some of the targets of a sample.

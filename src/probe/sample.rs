@@ -18,9 +18,10 @@
 //! - Strengths uniform in (0, 1) are multiplied by 1/π. The mean of the sum is then that of all sources. The random
 //!   choice of sources can only increase the error.
 
+use super::site::{Site, corner_square};
 use crate::rng::Rng;
 use fmm_traits::tree::NONE;
-use fmm_traits::{Hierarchy, Lists};
+use fmm_traits::{Error, Hierarchy};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -43,8 +44,8 @@ const SAMPLE_TARGETS: usize = 640;
 /// Approximate number of sources outside the neighbourhood of the sampled leaves.
 const FAR_SOURCES: f64 = 16_000.0;
 
-/// Power of ρ in the weight of a target. The square of an error of order 12 grows with this power.
-const CORNER_POWER: i32 = 24;
+/// Half the power of ρ in the weight of a target. The square of an error of order 12 grows like ρ^24.
+const HALF_CORNER_POWER: u32 = 12;
 
 /// A sample of the targets and sources of a tree.
 pub(crate) struct Sample {
@@ -91,40 +92,41 @@ struct Kind {
 /// Names of the properties of a leaf that depend on its edges and sources.
 const REACH_NAMES: [&str; 5] = ["M2P", "P2L", "long rows", "beside a jump of two levels", "no sources"];
 
+/// A leaf with targets, on its level.
+#[derive(Clone, Copy)]
+struct Leaf {
+    number: u32,
+    level: usize,
+}
+
 /// All leaves with targets, each with its kind.
-fn kinds<H: Hierarchy>(tree: &H, lists: &Lists) -> Vec<(Kind, u32)> {
-    let (mut level_of, mut by_p2l) = (vec![0u8; tree.boxes()], vec![false; tree.boxes()]);
+fn kinds(site: &dyn Site) -> Result<Vec<(Kind, Leaf)>, Error> {
+    let (tree, incoming) = (site.boxes(), site.incoming()?);
+    let mut by_p2l = vec![false; tree.boxes()];
     let mut leaves = Vec::new();
     for level in 0..tree.levels() {
         for b in tree.level(level) {
             let parent = tree.parent(b);
-            level_of[b] = level as u8;
-            by_p2l[b] = !lists.p2l.row(b).is_empty() || parent != NONE && by_p2l[parent as usize];
+            by_p2l[b] = incoming[b].p2l || parent != NONE && by_p2l[parent as usize];
             if tree.is_leaf(b) && !tree.targets_of(b).is_empty() {
-                leaves.push((level, b));
+                leaves.push(Leaf { number: b as u32, level });
             }
         }
     }
-    let mean = leaves.iter().map(|&(_, b)| tree.targets_of(b).len()).sum::<usize>() / leaves.len().max(1);
-    let row = |b: usize| lists.m2l.row(b).len() + lists.m2p.row(b).len() + lists.p2p.row(b).len();
-    let mut rows: Vec<usize> = leaves.iter().map(|&(_, b)| row(b)).collect();
+    let targets = |leaf: &Leaf| tree.targets_of(leaf.number as usize).len();
+    let mean = leaves.iter().map(targets).sum::<usize>() / leaves.len().max(1);
+    let mut rows: Vec<u32> = leaves.iter().map(|leaf| incoming[leaf.number as usize].edges).collect();
     let last = rows.len().saturating_sub(1);
     let long = if rows.is_empty() { 0 } else { *rows.select_nth_unstable(last - last / 50).1 };
-    let kind = |&(level, b): &(usize, usize)| {
-        let targets = tree.targets_of(b).len();
-        let jump = |&s: &u32| level_of[s as usize].abs_diff(level as u8) > 1;
-        let facts = [
-            !lists.m2p.row(b).is_empty(),
-            by_p2l[b],
-            row(b) > long,
-            lists.p2p.row(b).iter().any(jump),
-            tree.sources_of(b).is_empty(),
-        ];
+    let kind = |&leaf: &Leaf| {
+        let (b, targets) = (leaf.number as usize, targets(&leaf));
+        let here = incoming[b];
+        let facts = [here.m2p, by_p2l[b], here.edges > long, here.jump, tree.sources_of(b).is_empty()];
         let reached = facts.iter().enumerate().map(|(bit, &is)| u8::from(is) << bit).sum();
         let population = usize::from(4 * targets >= mean) + usize::from(targets > 4 * mean.max(1));
-        (Kind { level, population, reached }, b as u32)
+        (Kind { level: leaf.level, population, reached }, leaf)
     };
-    leaves.iter().map(kind).collect()
+    Ok(leaves.iter().map(kind).collect())
 }
 
 impl Kind {
@@ -141,86 +143,87 @@ impl Kind {
 
 impl Sample {
     /// Draws a sample from a tree with its lists.
-    pub fn new<H: Hierarchy>(tree: &H, lists: &Lists) -> Sample {
-        let mut rng = Rng::new(SEED);
-        let mut groups: BTreeMap<Kind, Vec<u32>> = BTreeMap::new();
-        for (kind, leaf) in kinds(tree, lists) {
+    pub fn new(site: &dyn Site) -> Result<Sample, Error> {
+        let (mut rng, tree) = (Rng::new(SEED), site.boxes());
+        let mut groups: BTreeMap<Kind, Vec<Leaf>> = BTreeMap::new();
+        for (kind, leaf) in kinds(site)? {
             groups.entry(kind).or_default().push(leaf);
         }
-        let (weights, of_leaf) = weights(tree);
-        let targets = |leaves: &[u32]| leaves.iter().map(|&b| tree.targets_of(b as usize).len()).sum::<usize>();
-        let mut groups: Vec<(String, Vec<u32>)> = groups.into_iter().map(|(k, l)| (k.name(), l)).collect();
+        let weights = Weights::new(site)?;
+        let targets_of = |leaf: &Leaf| tree.targets_of(leaf.number as usize);
+        let targets = |leaves: &[Leaf]| leaves.iter().map(|leaf| targets_of(leaf).len()).sum::<usize>();
+        let mut groups: Vec<(String, Vec<Leaf>)> = groups.into_iter().map(|(k, l)| (k.name(), l)).collect();
         groups.sort_by_key(|(_, leaves)| std::cmp::Reverse(targets(leaves)));
         if groups.len() > MAX_STRATA {
             let rest = groups.split_off(MAX_STRATA - 1).into_iter().flat_map(|(_, leaves)| leaves);
-            let mut rest: Vec<u32> = rest.collect();
-            rest.sort_unstable();
+            let mut rest: Vec<Leaf> = rest.collect();
+            rest.sort_unstable_by_key(|leaf| leaf.number);
             groups.push(("rare kinds".to_string(), rest));
         }
-        let all = weights.len() as f64;
+        let all = tree.targets_of(0).len();
         let strata = groups.iter().map(|(name, leaves)| Stratum {
             name: name.clone(),
-            share: targets(leaves) as f64 / all,
-            weight: leaves.iter().map(|&b| of_leaf[b as usize]).sum::<f64>() / all,
+            share: targets(leaves) as f64 / all as f64,
+            weight: leaves.iter().map(|leaf| weights.of_leaf(leaf, tree)).sum::<f64>() / all as f64,
         });
         let strata: Vec<Stratum> = strata.collect();
+        if all <= ALL_TARGETS {
+            return Sample::of_all(site, &groups, strata, &mut rng);
+        }
 
         // Every stratum gets one leaf, and a part of the further leaves by its share of all targets.
-        let counts = strata.iter().map(|s| 1 + (FURTHER_LEAVES * s.share).round() as usize);
-        let counts: Vec<usize> = counts.collect();
-        if weights.len() <= ALL_TARGETS {
-            return Sample::of_all(tree, lists, &groups, strata, &mut rng);
-        }
+        let counts: Vec<usize> = strata.iter().map(|s| 1 + (FURTHER_LEAVES * s.share).round() as usize).collect();
         let of_a_draw = (SAMPLE_TARGETS / counts.iter().sum::<usize>().max(1)).max(4);
-        let mut drawn = Vec::new();
+        // Each draw: its stratum, and the positions of its targets with the factors of their squares.
+        let mut drawn: Vec<(usize, Vec<(u32, f64)>)> = Vec::new();
+        let mut near = Vec::new();
         for (stratum, (_, leaves)) in groups.iter().enumerate() {
-            for k in proportional(leaves.iter().map(|&b| of_leaf[b as usize]), counts[stratum], &mut rng) {
-                let range = tree.targets_of(leaves[k] as usize);
-                let picked = proportional(weights[range.clone()].iter().copied(), of_a_draw, &mut rng);
-                drawn.push((
-                    stratum,
-                    leaves[k],
-                    picked.into_iter().map(|i| (range.start + i) as u32).collect::<Vec<_>>(),
-                ));
+            let each = leaves.iter().map(|leaf| weights.of_leaf(leaf, tree));
+            let picked: Vec<Leaf> =
+                proportional(each, counts[stratum], &mut rng).into_iter().map(|k| leaves[k]).collect();
+            near.extend(picked.iter().map(|leaf| leaf.number));
+            for (leaf, weights) in picked.iter().zip(weights.of_targets(site, &picked)?) {
+                let start = targets_of(leaf).start;
+                let targets = proportional(weights.iter().copied(), of_a_draw, &mut rng).into_iter();
+                drawn.push((stratum, targets.map(|i| ((start + i) as u32, 1.0 / weights[i])).collect()));
             }
         }
-        let mut positions: Vec<u32> = drawn.iter().flat_map(|(.., targets)| targets.iter().copied()).collect();
+        let mut positions: Vec<u32> = drawn.iter().flat_map(|(_, targets)| targets.iter().map(|t| t.0)).collect();
         positions.sort_unstable();
         positions.dedup();
-        let entry = |&at: &u32| (positions.partition_point(|&p| p < at) as u32, 1.0 / weights[at as usize]);
-        let draws = drawn.iter();
-        let draws =
-            draws.map(|&(stratum, _, ref targets)| Draw { stratum, targets: targets.iter().map(entry).collect() });
-        let draws = draws.collect();
-        let mut near: Vec<u32> = drawn.iter().map(|&(_, b, _)| b).collect();
+        let rank = |(at, factor): (u32, f64)| (positions.partition_point(|&p| p < at) as u32, factor);
+        let draws = drawn
+            .into_iter()
+            .map(|(stratum, targets)| Draw { stratum, targets: targets.into_iter().map(rank).collect() })
+            .collect();
         near.sort_unstable();
         near.dedup();
-        let (sources, probability) = sources(tree, lists, &near, &mut rng);
-        Sample { targets: positions, sources, probability, draws, strata }
+        let (sources, probability) = sources(site, &near, &mut rng)?;
+        Ok(Sample { targets: positions, sources, probability, draws, strata })
     }
 
     /// The sample of all targets. Each leaf is one draw, which counts by its number of targets.
-    fn of_all<H: Hierarchy>(
-        tree: &H,
-        lists: &Lists,
-        groups: &[(String, Vec<u32>)],
+    fn of_all(
+        site: &dyn Site,
+        groups: &[(String, Vec<Leaf>)],
         mut strata: Vec<Stratum>,
         rng: &mut Rng,
-    ) -> Sample {
-        let all = tree.target_order().len();
+    ) -> Result<Sample, Error> {
+        let tree = site.boxes();
+        let all = tree.targets_of(0).len();
         let mut draws = Vec::new();
         for (stratum, (_, leaves)) in groups.iter().enumerate() {
             strata[stratum].weight = strata[stratum].share;
             let mean = strata[stratum].share * all as f64 / leaves.len() as f64;
-            draws.extend(leaves.iter().map(|&b| {
-                let targets = tree.targets_of(b as usize);
+            draws.extend(leaves.iter().map(|leaf| {
+                let targets = tree.targets_of(leaf.number as usize);
                 let factor = targets.len() as f64 / mean;
                 Draw { stratum, targets: targets.map(|at| (at as u32, factor)).collect() }
             }));
         }
-        let near: Vec<u32> = groups.iter().flat_map(|(_, leaves)| leaves.iter().copied()).collect();
-        let (sources, probability) = sources(tree, lists, &near, rng);
-        Sample { targets: (0..all as u32).collect(), sources, probability, draws, strata }
+        let near: Vec<u32> = groups.iter().flat_map(|(_, leaves)| leaves.iter().map(|leaf| leaf.number)).collect();
+        let (sources, probability) = sources(site, &near, rng)?;
+        Ok(Sample { targets: (0..all as u32).collect(), sources, probability, draws, strata })
     }
 
     /// The sample of targets drawn at random from all targets, with equal weights.
@@ -267,34 +270,42 @@ impl Sample {
     }
 }
 
-/// The weight of each target, and the sum of weights of each leaf (0 for other boxes). Weights have the mean 1. One
-/// half is the same for all targets. The other half grows with the distance ρ from the centre of the leaf like ρ to the
-/// power [`CORNER_POWER`].
-fn weights<H: Hierarchy>(tree: &H) -> (Vec<f64>, Vec<f64>) {
-    let mut weights = vec![0.0; tree.target_order().len()];
-    let boxes = (0..tree.levels()).flat_map(|level| tree.level(level).map(move |b| (b, level)));
-    let mut leaves: Vec<_> = boxes.filter(|&(b, _)| tree.is_leaf(b) && !tree.targets_of(b).is_empty()).collect();
-    // Every target lies in exactly one leaf.
-    leaves.sort_unstable_by_key(|&(b, _)| tree.targets_of(b).start);
-    let (mut rest, mut rows) = (&mut weights[..], Vec::with_capacity(leaves.len()));
-    for &(b, level) in &leaves {
-        let (row, after) = rest.split_at_mut(tree.targets_of(b).len());
-        rows.push((b, tree.cube(b, level), row));
-        rest = after;
+/// The weights of targets. Their mean is 1. One half is the same for all targets. The other half grows with the distance
+/// ρ from the centre of the leaf like ρ to the power 2·[`HALF_CORNER_POWER`].
+struct Weights {
+    /// The sum of that power of ρ over the targets of each leaf (0 for other boxes).
+    sums: Vec<f64>,
+    /// The mean of that power of ρ over all targets; `None` if it is 0 or not finite, and then all weights are 1.
+    mean: Option<f64>,
+}
+
+impl Weights {
+    fn new(site: &dyn Site) -> Result<Weights, Error> {
+        let sums = site.corner_sums(HALF_CORNER_POWER)?;
+        let mean = sums.iter().sum::<f64>() / site.boxes().targets_of(0).len().max(1) as f64;
+        Ok(Weights { sums, mean: Some(mean).filter(|m| *m > 0.0 && m.is_finite()) })
     }
-    rows.into_par_iter().for_each(|(b, cube, row)| {
-        for (weight, at) in row.iter_mut().zip(tree.targets_of(b)) {
-            let x = tree.target(at);
-            let square: f64 = (0..3).map(|a| ((x[a] - cube.center[a]) / cube.side).powi(2)).sum();
-            *weight = square.powi(CORNER_POWER / 2);
-        }
-    });
-    let mean = weights.iter().sum::<f64>() / weights.len().max(1) as f64;
-    let normal = mean > 0.0 && mean.is_finite();
-    weights.iter_mut().for_each(|w| *w = if normal { 0.5 + 0.5 * *w / mean } else { 1.0 });
-    let mut of_leaf = vec![0.0; tree.boxes()];
-    leaves.iter().for_each(|&(b, _)| of_leaf[b] = weights[tree.targets_of(b)].iter().sum());
-    (weights, of_leaf)
+
+    /// The sum of the weights of the targets of a leaf.
+    fn of_leaf(&self, leaf: &Leaf, tree: &dyn Hierarchy) -> f64 {
+        let count = tree.targets_of(leaf.number as usize).len() as f64;
+        self.mean.map_or(count, |mean| 0.5 * count + 0.5 * self.sums[leaf.number as usize] / mean)
+    }
+
+    /// The weights of the targets of each leaf.
+    fn of_targets(&self, site: &dyn Site, leaves: &[Leaf]) -> Result<Vec<Vec<f64>>, Error> {
+        let tree = site.boxes();
+        let targets_of = |leaf: &Leaf| tree.targets_of(leaf.number as usize);
+        let positions: Vec<u32> = leaves.iter().flat_map(targets_of).map(|at| at as u32).collect();
+        let mut points = site.targets(&positions)?.into_iter();
+        let weight = |leaf: &Leaf| {
+            let cube = tree.cube(leaf.number as usize, leaf.level);
+            let power = |x: [f64; 3]| corner_square(x, &cube).powi(HALF_CORNER_POWER as i32);
+            let points = points.by_ref().take(targets_of(leaf).len());
+            points.map(|x| self.mean.map_or(1.0, |mean| 0.5 + 0.5 * power(x) / mean)).collect()
+        };
+        Ok(leaves.iter().map(weight).collect())
+    }
 }
 
 /// Draws `count` indices with probabilities proportional to their weights (systematic sampling). An index of large
@@ -314,19 +325,23 @@ fn proportional(weights: impl Iterator<Item = f64> + Clone, count: usize, rng: &
 
 /// Draws sources: their ascending positions, and the probability of each. All sources of the leaves that the leaves
 /// `near` meet in P2P are taken, with probability 1.
-fn sources<H: Hierarchy>(tree: &H, lists: &Lists, near: &[u32], rng: &mut Rng) -> (Vec<u32>, Vec<f64>) {
+fn sources(site: &dyn Site, near: &[u32], rng: &mut Rng) -> Result<(Vec<u32>, Vec<f64>), Error> {
+    let tree = site.boxes();
     let mut leaves: Vec<usize> =
         (0..tree.boxes()).filter(|&b| tree.is_leaf(b) && !tree.sources_of(b).is_empty()).collect();
     leaves.sort_unstable_by_key(|&b| tree.sources_of(b).start);
-    let mut whole = vec![false; tree.boxes()];
+    // The P2P rows of ancestors reach a leaf, too.
+    let mut reached = vec![false; tree.boxes()];
     for &b in near {
-        // The P2P rows of ancestors reach the leaf, too.
         let mut above = b;
-        while above != NONE {
-            lists.p2p.row(above as usize).iter().for_each(|&s| whole[s as usize] = true);
+        while above != NONE && !reached[above as usize] {
+            reached[above as usize] = true;
             above = tree.parent(above as usize);
         }
     }
+    let reached: Vec<u32> = (0..tree.boxes() as u32).filter(|&b| reached[b as usize]).collect();
+    let mut whole = vec![false; tree.boxes()];
+    site.near_rows(&reached)?.iter().for_each(|&s| whole[s as usize] = true);
     // A row may name a box with children.
     for b in 1..tree.boxes() {
         whole[b] |= whole[tree.parent(b) as usize];
@@ -355,5 +370,5 @@ fn sources<H: Hierarchy>(tree: &H, lists: &Lists, near: &[u32], rng: &mut Rng) -
             positions.extend(picked.into_iter().map(|i| (range.start + i) as u32));
         }
     }
-    (positions, probability)
+    Ok((positions, probability))
 }

@@ -370,30 +370,60 @@ fn stages_of<F: Family>(device: &Device, family: &F, kind: CloudKind, other: boo
     }
 }
 
-/// A thinned tree with its lists, as the probe of a plan sends them.
+/// A small problem cut out on the device, as the probe of a plan does, against `fmm_tree::thin`.
 fn thinned(device: &Device) {
     let family = Laplace;
-    for kind in [CloudKind::Uniform, CloudKind::Ellipsoid, CloudKind::TwoClusters] {
-        let here = tree_of(device, &kind.points(4000, 33), None, 12).download().unwrap();
-        let lists = fmm_tree::uvwx(&here, &ListOptions::default()).unwrap();
+    let policies = [(Expansion::Equivalent, Policy::Uvwx), (Expansion::Equivalent, Policy::Treecode { theta: 0.8 })];
+    for (kind, (expansion, policy)) in [CloudKind::Uniform, CloudKind::Ellipsoid, CloudKind::TwoClusters]
+        .into_iter()
+        .flat_map(|k| policies.map(|p| (k, p)))
+    {
+        let (points, options) = (kind.points(4000, 33), BuildOptions { ncrit: Some(12), ..BuildOptions::default() });
+        let thresholds = ListOptions::default();
+        let settings = Settings { expansion, policy, order: 5, lists: thresholds, beside: None, cache: None };
+        let whole = Placed::new(device, &options, &points, None).unwrap();
+        let copy = solver::<_, f64, f64>(&family, Outputs::GRADIENT, &settings, whole).unwrap();
+        let (here, lists) = copy.download().unwrap();
         let every = |first: u32, step: usize| (first..4000).step_by(step).collect::<Vec<u32>>();
-        let (small, lists) = fmm_tree::thin(&here, &lists, &every(0, 3), &every(1, 7));
-        let copy = DeviceTree::upload(device, &small).unwrap().download().unwrap();
+        let (sources, targets) = (every(0, 3), every(1, 7));
+
+        let mut placed = Placed::new(device, &options, &points, None).unwrap();
+        let boxes = placed.boxes().unwrap();
+        assert_eq!((&boxes.parent, &boxes.anchor), (&here.parent, &here.anchor));
+        let cut = placed.cut(&settings).unwrap();
+        assert_eq!(cut.incoming().unwrap(), fmm_tree::incoming(&here, &lists));
+        let leaves: Vec<u32> = (0..here.len() as u32).filter(|&b| here.is_leaf(b as usize)).step_by(9).collect();
+        let rows: Vec<u32> = leaves.iter().flat_map(|&b| lists.p2p.row(b as usize)).copied().collect();
+        assert_eq!(cut.near_rows(&leaves).unwrap(), rows);
+        let at = |axis: usize, of: &[u32]| of.iter().map(|&k| here.sources.xyz[axis][k as usize]).collect::<Vec<f64>>();
+        assert_eq!(cut.sources(&sources).unwrap(), [0, 1, 2].map(|a| at(a, &sources)));
+        assert_eq!(cut.targets(&targets).unwrap(), [0, 1, 2].map(|a| at(a, &targets)));
+        let sums = cut.corner_sums(12).unwrap();
+        for (level, b) in (0..here.levels()).flat_map(|l| here.level(l).map(move |b| (l, b))) {
+            let square = |i: usize| {
+                let centre = here.center(b, level);
+                (0..3).map(|a| ((here.targets.xyz[a][i] - centre[a]) / here.side_at(level)).powi(2)).sum::<f64>()
+            };
+            let sum: f64 = if here.is_leaf(b) { here.targets_of(b).map(|i| square(i).powi(12)).sum() } else { 0.0 };
+            assert!((sums[b] - sum).abs() <= 1e-12 * sum, "box {b}: {} for {sum}", sums[b]);
+        }
+
+        let (small, lists) = fmm_tree::thin(&here, &lists, &sources, &targets);
+        let there = placed.thin(&settings, &boxes, &sources, &targets).unwrap();
+        let solver = solver::<_, f64, f64>(&family, Outputs::GRADIENT, &settings, there).unwrap();
+        let (copy, copied_lists) = solver.download().unwrap();
         assert_eq!((&copy.parent, &copy.level_start, &copy.anchor), (&small.parent, &small.level_start, &small.anchor));
         assert_eq!((&copy.source_range, &copy.target_range), (&small.source_range, &small.target_range));
         assert_eq!((&copy.sources.xyz, &copy.targets.order), (&small.sources.xyz, &small.targets.order));
+        assert_eq!(copied_lists, lists, "{}", kind.name());
+        assert_eq!(solver.counts().leaves, small.leaves());
         let q = normal_strengths(small.sources.len(), 33);
         let plain = Plain { family: &family, tree: &small, lists: &lists, p: 5, strengths: &q };
         let v = family.visit(Outputs::GRADIENT, plain).unwrap();
-        let (expansion, policy, thresholds) = (Expansion::Equivalent, Policy::Uvwx, ListOptions::default());
-        let settings = Settings { expansion, policy, order: 5, lists: thresholds, beside: None, cache: None };
-        let placed = Placed::upload(device, &small, &lists).unwrap();
-        let solver = solver::<_, f64, f64>(&family, Outputs::GRADIENT, &settings, placed).unwrap();
-        assert_eq!(solver.counts().edges, lists.kinds().map(|(_, edges)| edges.len()));
         let mut u = vec![0.0; v.len()];
         solver.apply(&q, &mut u, &mut |_, _| true).unwrap();
         let e = difference(&u, &v);
-        assert!(e <= 1e-8, "{}: {e:e}", kind.name());
+        assert!(e <= 1e-8, "{} {policy:?}: {e:e}", kind.name());
     }
 }
 

@@ -1,0 +1,88 @@
+// What the probe of a plan reads of a tree and its lists, and the rows of a thinned tree. Twin of
+// fmm-tree/src/{incoming,thin}.rs, which define both. One warp works on a box.
+
+#include "shared/boxes.cuh"
+
+#define NONE 0xffffffffu
+
+__device__ __forceinline__ u32 warp_index() { return (blockIdx.x * blockDim.x + threadIdx.x) / 32; }
+
+// The incoming edges of each box in brief: 8 · (number of M2L, M2P and P2P edges), + 1 with M2P edges, + 2 with P2L
+// edges, + 4 if a P2P edge joins levels that differ by two or more.
+extern "C" __global__ void incoming(const Boxes* boxes, u32 count, const u64* m2l, const u64* p2l, const u64* m2p,
+                                    const u64* p2p, const u32* p2p_sources, u32* brief) {
+  const Boxes t = *boxes;
+  const u32 b = warp_index();
+  if (b >= count) return;
+  const int level = t.level[b];
+  bool jump = false;
+  for (u64 e = p2p[b] + lane_id(); e < p2p[b + 1]; e += 32) jump = jump || abs((int)t.level[p2p_sources[e]] - level) > 1;
+  jump = __any_sync(~0u, jump);
+  if (lane_id() != 0) return;
+  auto edges = [&](const u64* starts) { return (u32)(starts[b + 1] - starts[b]); };
+  brief[b] = 8 * (edges(m2l) + edges(m2p) + edges(p2p)) + (edges(m2p) > 0 ? 1 : 0) + (edges(p2l) > 0 ? 2 : 0) +
+             (jump ? 4 : 0);
+}
+
+// For each leaf the sum over its targets of r^(2·half), where r is the distance from the centre of the leaf in sides of
+// the leaf; 0 for other boxes.
+extern "C" __global__ void corner_sums(const Boxes* boxes, u32 count, const double* corner, double side,
+                                       const double* xyz, u64 n, u32 half, double* sums) {
+  const Boxes t = *boxes;
+  const u32 b = warp_index();
+  if (b >= count) return;
+  double sum = 0;
+  if (is_leaf(t, b)) {
+    const double h = ldexp(side, -(int)t.level[b]);
+    double centre[3];
+    for (int a = 0; a < 3; ++a) centre[a] = corner[a] + ((double)t.anchor[3ull * b + a] + 0.5) * h;
+    for (u32 i = t.target_range[b].x + lane_id(); i < t.target_range[b].y; i += 32) {
+      double square = 0, power = 1;
+      for (int a = 0; a < 3; ++a) {
+        const double d = (xyz[a * n + i] - centre[a]) / h;
+        square += d * d;
+      }
+      for (u32 k = 0; k < half; ++k) power *= square;
+      sum += power;
+    }
+  }
+  sum = warp_inclusive(sum);
+  if (lane_id() == 31) sums[b] = sum;
+}
+
+// The points at some positions, as three arrays.
+extern "C" __global__ void take_points(const double* xyz, u64 n, const u32* positions, u32 count, double* taken) {
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  for (int a = 0; a < 3; ++a) taken[(u64)a * count + i] = xyz[a * n + positions[i]];
+}
+
+// Lengths of the rows of the boxes `kept`. A box keeps its row if receives[box] is not NONE, and an edge from a box if
+// gives[box] is not NONE.
+extern "C" __global__ void cut_count(const u32* kept, u32 count, const u64* starts, const u32* sources,
+                                     const u32* receives, const u32* gives, u32* lengths) {
+  const u32 i = warp_index();
+  if (i >= count) return;
+  const u32 b = kept[i];
+  u32 mine = 0;
+  if (receives[b] != NONE)
+    for (u64 e = starts[b] + lane_id(); e < starts[b + 1]; e += 32) mine += gives[sources[e]] != NONE;
+  mine = warp_inclusive(mine);
+  if (lane_id() == 31) lengths[i] = mine;
+}
+
+// The rows that `cut_count` has counted. A source box gets the number gives[box].
+extern "C" __global__ void cut_fill(const u32* kept, u32 count, const u64* starts, const u32* sources,
+                                    const u32* receives, const u32* gives, const u64* to_starts, u32* to) {
+  const u32 i = warp_index();
+  if (i >= count) return;
+  const u32 b = kept[i];
+  if (receives[b] == NONE) return;
+  u64 at = to_starts[i];
+  for (u64 e = starts[b]; e < starts[b + 1]; e += 32) {
+    const u32 number = e + lane_id() < starts[b + 1] ? gives[sources[e + lane_id()]] : NONE;
+    const u32 found = __ballot_sync(~0u, number != NONE);
+    if (number != NONE) to[at + __popc(found & lanes_below())] = number;
+    at += __popc(found);
+  }
+}

@@ -1,0 +1,215 @@
+//! What the probe of a plan reads of a tree and lists in device memory, and the small problem that it cuts out:
+//! `kernels/cut.cu`. Neither the points nor the lists are copied to the host.
+
+use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::lists::{DeviceEdges, DeviceLists, filled};
+use crate::primitives::Primitives;
+use crate::programs;
+use crate::tree::{DevicePoints, DeviceTree};
+use fmm_traits::Error;
+use fmm_traits::tree::Tree;
+use fmm_tree::{Incoming, Thinned, thin_boxes};
+use std::sync::Arc;
+
+/// Threads per block.
+const BLOCK: u32 = 128;
+/// Warps per block: the boxes of a block in kernels with one warp per box.
+const WARPS_PER_BLOCK: usize = BLOCK as usize / 32;
+
+/// A tree with its lists, from which a small problem can be cut out.
+pub struct Cut<'a> {
+    tree: &'a DeviceTree,
+    lists: &'a DeviceLists,
+    functions: Functions,
+    primitives: Primitives,
+}
+
+impl<'a> Cut<'a> {
+    /// For a tree and its lists.
+    pub(crate) fn new(tree: &'a DeviceTree, lists: &'a DeviceLists) -> Result<Self, Error> {
+        let device = &tree.device;
+        let (functions, primitives) = (device.fixed("cut", programs::cut)?, Primitives::new(device)?);
+        Ok(Cut { tree, lists, functions, primitives })
+    }
+
+    fn device(&self) -> &Device {
+        &self.tree.device
+    }
+
+    /// Enqueues a kernel with one warp for each of `count` boxes.
+    ///
+    /// # Safety
+    /// As [`Device::launch`].
+    unsafe fn warps(&self, entry: &'static str, count: usize, args: &[Arg]) -> Result<(), Error> {
+        // SAFETY: the caller promises what `launch` asks for.
+        unsafe { self.device().launch(&self.functions, entry, (blocks(count, WARPS_PER_BLOCK)?, 1), BLOCK, args) }
+    }
+
+    /// The incoming edges of each box in brief, as `fmm_tree::incoming` finds them.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn incoming(&self) -> Result<Vec<Incoming>, Error> {
+        let (device, n, l) = (self.device(), self.tree.len(), self.lists);
+        let boxes = device.upload(&self.tree.boxes.addresses(), "addresses of boxes")?;
+        let brief: Buffer<u32> = device.alloc(n, "incoming edges")?;
+        let starts = [&l.m2l, &l.p2l, &l.m2p, &l.p2p].map(|e| Arg::from(&e.starts));
+        let args = [
+            (&boxes).into(),
+            (n as u32).into(),
+            starts[0],
+            starts[1],
+            starts[2],
+            starts[3],
+            (&l.p2p.sources).into(),
+            (&brief).into(),
+        ];
+        // SAFETY: arguments as in cut.cu; all arrays have an entry for each box.
+        unsafe { self.warps("incoming", n, &args)? };
+        let of = |x: u32| Incoming { edges: x >> 3, m2p: x & 1 != 0, p2l: x & 2 != 0, jump: x & 4 != 0 };
+        Ok(device.download(&brief, "incoming edges")?.into_iter().map(of).collect())
+    }
+
+    /// For each leaf the sum over its targets of ρ^(2·`half_power`), where ρ is the distance from the centre of the leaf
+    /// in sides of the leaf; 0 for other boxes.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn corner_sums(&self, half_power: u32) -> Result<Vec<f64>, Error> {
+        let (device, tree) = (self.device(), self.tree);
+        let boxes = device.upload(&tree.boxes.addresses(), "addresses of boxes")?;
+        let corner = device.upload(&tree.corner, "corner")?;
+        let sums: Buffer<f64> = device.alloc(tree.len(), "sums over leaves")?;
+        let args = [
+            (&boxes).into(),
+            (tree.len() as u32).into(),
+            (&corner).into(),
+            tree.side.into(),
+            (&tree.targets.xyz).into(),
+            (tree.targets.len() as u64).into(),
+            half_power.into(),
+            (&sums).into(),
+        ];
+        // SAFETY: arguments as in cut.cu; the ranges of the boxes lie within the targets.
+        unsafe { self.warps("corner_sums", tree.len(), &args)? };
+        device.download(&sums, "sums over leaves")
+    }
+
+    /// The boxes in the P2P rows of some boxes.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
+        let kept = self.device().upload(of, "boxes")?;
+        let all = self.primitives.iota(self.tree.len(), "boxes")?;
+        let [rows] = self.rows(&kept, [(&self.lists.p2p, &all, &all)])?;
+        self.device().download(&rows.sources, "edges")
+    }
+
+    /// The sources at some positions, as arrays of x, y and z.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn sources(&self, positions: &[u32]) -> Result<[Vec<f64>; 3], Error> {
+        self.host_points(&self.tree.sources, positions)
+    }
+
+    /// As [`sources`](Cut::sources), for targets.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn targets(&self, positions: &[u32]) -> Result<[Vec<f64>; 3], Error> {
+        self.host_points(&self.tree.targets, positions)
+    }
+
+    fn host_points(&self, of: &DevicePoints, positions: &[u32]) -> Result<[Vec<f64>; 3], Error> {
+        let all = self.device().download(&self.points(of, positions)?.xyz, "points")?;
+        let n = positions.len();
+        Ok(std::array::from_fn(|a| all[a * n..(a + 1) * n].to_vec()))
+    }
+
+    /// Some points, numbered anew. `positions` must lie within `of`.
+    fn points(&self, of: &DevicePoints, positions: &[u32]) -> Result<DevicePoints, Error> {
+        let (device, n) = (self.device(), positions.len());
+        let at = device.upload(positions, "positions")?;
+        let xyz = device.alloc(3 * n, "points")?;
+        let args = [(&of.xyz).into(), (of.n as u64).into(), (&at).into(), (n as u32).into(), (&xyz).into()];
+        assert!(positions.iter().all(|&p| (p as usize) < of.n), "positions of points of this tree");
+        // SAFETY: arguments as in cut.cu; all positions lie within the points.
+        unsafe {
+            device.launch(&self.functions, "take_points", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)?;
+        }
+        Ok(DevicePoints { xyz, order: self.primitives.iota(n, "order")?, n })
+    }
+
+    /// The tree and the lists of `fmm_tree::thin` for a part of the sources and targets, and the number of leaves.
+    /// `boxes` is a copy of the boxes on the host.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if `boxes` are not those of this tree, and errors of the device.
+    pub(crate) fn thin(
+        &self,
+        boxes: &Tree,
+        sources: &[u32],
+        targets: &[u32],
+    ) -> Result<(DeviceTree, DeviceLists, usize), Error> {
+        let (device, found, expected) = (self.device(), boxes.len(), self.tree.len());
+        if found != expected {
+            let why = "the boxes of this tree".to_string();
+            return Err(Error::Shape { array: "boxes", found, expected, why });
+        }
+        let Thinned { tree, kept, as_source, as_target } = thin_boxes(boxes, sources, targets);
+        let points = [(&self.tree.sources, sources), (&self.tree.targets, targets)];
+        let [s, t] = points.map(|(of, positions)| self.points(of, positions).map(Arc::new));
+        let small = DeviceTree::with_points(device, &tree, s?, t?)?;
+        let [kept, s, t] = [&kept, &as_source, &as_target].map(|numbers| device.upload(numbers, "boxes"));
+        let (kept, s, t, l) = (kept?, s?, t?, self.lists);
+        let [p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p] = self.rows(
+            &kept,
+            [
+                (&l.p2m, &s, &s),
+                (&l.m2m, &s, &s),
+                (&l.m2l, &t, &s),
+                (&l.p2l, &t, &s),
+                (&l.l2l, &t, &t),
+                (&l.m2p, &t, &s),
+                (&l.l2p, &t, &t),
+                (&l.p2p, &t, &s),
+            ],
+        )?;
+        let lists = DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p };
+        Ok((small, lists, tree.leaves()))
+    }
+
+    /// The rows of the boxes `kept`, for each kind of edges with the numbers of boxes that receive and that give.
+    fn rows<const K: usize>(
+        &self,
+        kept: &Buffer<u32>,
+        of: [(&DeviceEdges, &Buffer<u32>, &Buffer<u32>); K],
+    ) -> Result<[DeviceEdges; K], Error> {
+        let (device, n) = (self.device(), kept.len());
+        let common = |(e, receives, gives): (&DeviceEdges, &Buffer<u32>, &Buffer<u32>)| -> [Arg; 6] {
+            let (starts, sources) = ((&e.starts).into(), (&e.sources).into());
+            [kept.into(), (n as u32).into(), starts, sources, receives.into(), gives.into()]
+        };
+        let mut lengths = Vec::new();
+        for one in of {
+            let counts = device.zeros(n, "lengths of rows")?;
+            let args: Vec<Arg> = common(one).into_iter().chain([(&counts).into()]).collect();
+            // SAFETY: arguments as in cut.cu; boxes have an entry in `receives` and `gives`, and `kept` are boxes.
+            unsafe { self.warps("cut_count", n, &args)? };
+            lengths.push(counts);
+        }
+        let mut lengths = lengths.into_iter();
+        let lengths = std::array::from_fn(|_| lengths.next().expect("as many as there are kinds"));
+        filled(device, &self.primitives, n, &lengths, |rows: &[DeviceEdges; K]| {
+            for (one, to) in of.into_iter().zip(rows) {
+                let rest = [(&to.starts).into(), (&to.sources).into()];
+                let args: Vec<Arg> = common(one).into_iter().chain(rest).collect();
+                // SAFETY: as above; the rows have the lengths that were counted.
+                unsafe { self.warps("cut_fill", n, &args)? };
+            }
+            Ok(())
+        })
+    }
+}

@@ -48,6 +48,8 @@ pub struct Families {
     pub around: Vec<[u32; AROUND]>,
     /// For each family, the children that have sources, one bit per octant.
     pub present: Vec<u8>,
+    /// The rows of the families that receive anything.
+    pub targets: Vec<u32>,
 }
 
 impl Families {
@@ -114,6 +116,7 @@ fn arrange_level(tree: &Tree, lists: &Lists, level: usize) -> Result<Families, E
             around(tree, lists, parent as usize, receivers, [parents, &row], present, &above)
         })
         .collect::<Result<_, _>>()?;
+    families.targets = (0..families.parents.len() as u32).filter(|&row| families.receives(row as usize)).collect();
     Ok(families)
 }
 

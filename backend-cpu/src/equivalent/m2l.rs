@@ -14,6 +14,9 @@
 //!
 //! The sums of a frequency overwrite the spectra of that frequency. A vector wider than a family (16 × f32) holds
 //! several frequencies of the family, interleaved.
+//!
+//! Putting the matrices together takes the time of the sums for about 50 families. So sets of strengths share the
+//! matrices on levels of few families.
 
 use super::dft::{Buffers, Dft, frequency};
 use super::families::{AROUND, FAMILY, Families, POSITIONS};
@@ -26,6 +29,7 @@ use fmm_traits::{Lane, Member, Simd, SimdLane, Tree, tree::NONE};
 use rayon::prelude::*;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 /// The operators of one level, in the order in which the M2L stage reads them.
@@ -88,24 +92,43 @@ impl<T: Scalar> Table<T> {
         (self.data.len() * size_of::<T>()) as u64
     }
 
-    /// Writes the matrices of one group, value and strength (block `at` of the table) as
-    /// `[position][source][re, im, re + im][target][frequency of the group]`.
-    fn matrices(&self, at: usize, to: &mut [T]) {
-        if self.group == 1 { self.matrices_of::<1>(at, to) } else { self.matrices_of::<2>(at, to) }
+    /// The operators of one group, value and strength: block `at` of the table.
+    fn operators(&self, at: usize) -> &[T] {
+        &self.data[at * self.stride()..][..self.stride()]
     }
+}
 
-    fn matrices_of<const GROUP: usize>(&self, at: usize, to: &mut [T]) {
-        let operators = &self.data[at * self.stride()..][..self.stride()];
+/// Writes the matrices of one group, value and strength, from their [`operators`](Table::operators), as
+/// `[position][source][re, im, re + im][target][frequency of the group]`.
+struct Matrices<'a, T> {
+    operators: &'a [T],
+    group: usize,
+    to: &'a mut [T],
+}
+
+impl<T: Scalar> Vectorized for Matrices<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        if self.group == 1 { self.write::<1>() } else { self.write::<2>() }
+    }
+}
+
+impl<T: Scalar> Matrices<'_, T> {
+    #[inline(always)]
+    fn write<const GROUP: usize>(self) {
         let columns = POSITIONS.iter().flat_map(|p| &p.operator);
-        for (to, column) in to.chunks_exact_mut(3 * FAMILY * GROUP).zip(columns) {
+        for (to, column) in self.to.chunks_exact_mut(3 * FAMILY * GROUP).zip(columns) {
+            let (re, rest) = to.split_at_mut(FAMILY * GROUP);
+            let (im, both) = rest.split_at_mut(FAMILY * GROUP);
             for (t, &o) in column.iter().enumerate() {
-                let from = &operators[2 * GROUP * o as usize..][..2 * GROUP];
+                let from = &self.operators[2 * GROUP * o as usize..][..2 * GROUP];
                 for f in 0..GROUP {
-                    let (re, im) = (from[f], from[GROUP + f]);
-                    to[t * GROUP + f] = re;
-                    to[(FAMILY + t) * GROUP + f] = im;
-                    to[(2 * FAMILY + t) * GROUP + f] = re + im;
+                    (re[t * GROUP + f], im[t * GROUP + f]) = (from[f], from[GROUP + f]);
                 }
+            }
+            for ((both, re), im) in both.iter_mut().zip(re).zip(im) {
+                *both = *re + *im;
             }
         }
     }
@@ -131,9 +154,19 @@ pub fn spectra_len<T: Scalar>(dft: &Dft<T>, families: usize, components: usize) 
     dft.groups() * families * components * 2 * FAMILY * dft.group()
 }
 
-/// M2L of one set of strengths on one level. `multipoles` and `locals` are the rows of the boxes of this level, of
-/// which `first` is the first box. The stage adds check values to `locals`. `spectra` is a buffer. Sets of strengths
-/// are done one by one: the stage is bound by arithmetic, so sets have little to share.
+/// Number of sets of strengths whose spectra are held at a time on a level with `families` families, if the largest
+/// level has `most` families: as many as fit into the spectra of one set on the largest level, or of
+/// [`SHARED_FAMILIES`] families.
+pub fn sets_at_once(families: usize, most: usize) -> usize {
+    (most.max(SHARED_FAMILIES) / families.max(1)).max(1)
+}
+
+/// Number of families whose spectra may be held beyond those of one set. It balances memory against the share of the
+/// time in which matrices are put together.
+pub const SHARED_FAMILIES: usize = 64;
+
+/// M2L of some sets of strengths on one level. `multipoles` and `locals` are the rows of the boxes of this level, of
+/// which `first` is the first box. The stage adds check values to `locals`. `spectra` is a buffer.
 pub fn m2l<T: Scalar>(
     tree: &Tree,
     families: &Families,
@@ -142,25 +175,28 @@ pub fn m2l<T: Scalar>(
     isa: Isa,
     scratch: &Pool<Scratch<T>>,
     first: usize,
-    set: usize,
+    sets: Range<usize>,
     (upward, multipoles): (Rows, &[T]),
     (downward, locals): (Rows, &mut [T]),
     spectra: &mut Vec<T>,
 ) {
     let (values, strengths, points) = (table.values, table.strengths, dft.points());
-    // spectra[group][row][component][re, im][child][frequency of the group].
+    // spectra[group][set][row][component][re, im][child][frequency of the group].
     let components = values.max(strengths);
     let block = 2 * FAMILY * table.group;
     let rows = families.parents.len();
-    let need = spectra_len(dft, rows, components);
+    let need = sets.len() * spectra_len(dft, rows, components);
     if spectra.len() < need {
         spectra.resize(need, T::default());
     }
     let spectra = &mut spectra[..need];
     let level = rows * components * block;
-    let at = |group: usize, row: usize, c: usize| group * level + (row * components + c) * block;
+    let at = |group: usize, set: usize, row: usize, c: usize| {
+        (group * sets.len() + set) * level + (row * components + c) * block
+    };
     let together = dft.lanes() / FAMILY;
     let batches = rows.div_ceil(together);
+    let tasks = sets.len() * batches;
     // Entry k: the child in octant k % 8 of family k / 8 of a batch of families.
     let members = |batch: usize| {
         let mut boxes = [NONE; 2 * FAMILY];
@@ -173,53 +209,64 @@ pub fn m2l<T: Scalar>(
     };
 
     let shared = Shared(spectra.as_mut_ptr());
-    (0..batches).into_par_iter().for_each(|batch| {
+    (0..tasks).into_par_iter().for_each(|task| {
+        let (set, batch) = (task / batches, task % batches);
         let boxes = members(batch);
         scratch.with(|s| {
             for b in 0..strengths {
                 dft.forward(&mut s.buffers, |i, x| {
                     for (x, &source) in x.iter_mut().zip(&boxes) {
-                        let value = || multipoles[upward.of(source as usize - first, set).start + b * points + i];
+                        let value =
+                            || multipoles[upward.of(source as usize - first, sets.start + set).start + b * points + i];
                         *x = if source == NONE { T::default() } else { value() };
                     }
                 });
                 for m in 0..together.min(rows - batch * together) {
                     dft.for_each_block(&s.buffers, m, |g, from| {
-                        // SAFETY: this is the block of one family and strength, inside `spectra` (`need` above). Each
-                        // family is in one batch, so no other task touches the block.
-                        unsafe { shared.slice(at(g, batch * together + m, b), block) }.copy_from_slice(from);
+                        // SAFETY: this is the block of one set, family and strength, inside `spectra` (`need` above).
+                        // Each family is in one batch, so no other task touches the block.
+                        unsafe { shared.slice(at(g, set, batch * together + m, b), block) }.copy_from_slice(from);
                     });
                 }
             }
         })
     });
 
-    spectra.par_chunks_mut(level).enumerate().for_each(|(group, spectra)| {
+    spectra.par_chunks_mut(sets.len() * level).enumerate().for_each(|(group, spectra)| {
         scratch.with(|s| {
-            // Re, im and re + im of the sources, and one more row of zeros. The sums overwrite the spectra.
+            // For each set, re, im and re + im of the sources, and one more row of zeros. The sums overwrite the
+            // spectra.
             let (half, column) = (block / 2, block / 2 * 3);
-            s.sources.resize((rows + 1) * strengths * column, T::default());
-            let blocks = spectra.chunks_exact(components * block).flat_map(|r| r.chunks_exact(block).take(strengths));
-            for (to, from) in s.sources.chunks_exact_mut(column).zip(blocks) {
-                for k in 0..half {
-                    (to[k], to[half + k], to[block + k]) = (from[k], from[half + k], from[k] + from[half + k]);
+            let of_a_set = (rows + 1) * strengths * column;
+            s.sources.resize(sets.len() * of_a_set, T::default());
+            for (sources, spectra) in s.sources.chunks_exact_mut(of_a_set).zip(spectra.chunks_exact(level)) {
+                let blocks =
+                    spectra.chunks_exact(components * block).flat_map(|r| r.chunks_exact(block).take(strengths));
+                for (to, from) in sources.chunks_exact_mut(column).zip(blocks) {
+                    for k in 0..half {
+                        (to[k], to[half + k], to[block + k]) = (from[k], from[half + k], from[k] + from[half + k]);
+                    }
                 }
+                sources[rows * strengths * column..].fill(T::default());
             }
-            s.sources[rows * strengths * column..].fill(T::default());
             spectra.fill(T::default());
             for a in 0..values {
                 for b in 0..strengths {
-                    table.matrices((group * values + a) * strengths + b, &mut s.matrices);
-                    let (matrices, sources) = (&s.matrices[..], &s.sources[..]);
-                    let (to, from) = (Part { of: components, index: a }, Part { of: strengths, index: b });
-                    dispatch(isa, Accumulate { families, matrices, sources, from, sums: spectra, to });
+                    let operators = table.operators((group * values + a) * strengths + b);
+                    dispatch(isa, Matrices { operators, group: table.group, to: &mut s.matrices });
+                    let matrices = &s.matrices[..];
+                    for (sources, sums) in s.sources.chunks_exact(of_a_set).zip(spectra.chunks_exact_mut(level)) {
+                        let (to, from) = (Part { of: components, index: a }, Part { of: strengths, index: b });
+                        dispatch(isa, Accumulate { families, matrices, sources, from, sums, to });
+                    }
                 }
             }
         })
     });
 
     let (target, numbers) = (Shared(locals.as_mut_ptr()), locals.len());
-    (0..batches).into_par_iter().for_each(|batch| {
+    (0..tasks).into_par_iter().for_each(|task| {
+        let (set, batch) = (task / batches, task % batches);
         let here = batch * together..rows.min((batch + 1) * together);
         if !here.clone().any(|r| families.receives(r)) {
             return;
@@ -227,7 +274,7 @@ pub fn m2l<T: Scalar>(
         // Where the rows of this set begin. The assertion refuses a box that is not of this level.
         let starts = members(batch).map(|t| {
             (t != NONE).then(|| {
-                let row = downward.of(t as usize - first, set);
+                let row = downward.of(t as usize - first, sets.start + set);
                 assert!(row.len() >= values * points && row.end <= numbers, "local of box {t}");
                 row.start
             })
@@ -235,7 +282,7 @@ pub fn m2l<T: Scalar>(
         scratch.with(|s| {
             for a in 0..values {
                 for (m, r) in here.clone().enumerate() {
-                    dft.fill_blocks(&mut s.buffers, m, |g| &spectra[at(g, r, a)..][..block]);
+                    dft.fill_blocks(&mut s.buffers, m, |g| &spectra[at(g, set, r, a)..][..block]);
                 }
                 dft.inverse(&mut s.buffers, |point, field| {
                     for (start, x) in starts.iter().zip(field) {
@@ -304,7 +351,7 @@ impl<T: Scalar> Accumulate<'_, T> {
         type V<S, T> = <T as fmm_traits::Real>::Vector<S>;
         let Accumulate { families, matrices, sources, from: strength, sums, to } = self;
         let (w, repeat) = (V::<S, T>::WIDTH, V::<S, T>::REPEAT);
-        let (half, rows) = (FAMILY * repeat, families.parents.len());
+        let (half, rows, targets) = (FAMILY * repeat, families.parents.len(), &families.targets[..]);
         let parts = half / w;
         let (block, column) = (2 * half, 3 * half);
         assert!(parts <= PARTS && strength.index < strength.of && to.index < to.of);
@@ -313,14 +360,14 @@ impl<T: Scalar> Accumulate<'_, T> {
         assert!(families.around.len() == rows && families.present.len() == rows);
         let zero = V::<S, T>::splat(0.0);
         let sources = sources[strength.index * column..].as_ptr();
-        for first in (0..rows).step_by(TILE) {
+        for tile in targets.chunks(TILE) {
             // Σ re·x, Σ im·y and Σ (re + im)·(x + y): three real products for a complex product (Gauss).
             let mut sum = [[[zero; PARTS]; 3]; TILE];
             for d in 0..AROUND {
                 let mut members = 0;
                 let mut from = [sources; TILE];
                 for (f, from) in from.iter_mut().enumerate() {
-                    let around = families.around[(first + f).min(rows - 1)][d];
+                    let around = families.around[tile[f.min(tile.len() - 1)] as usize][d];
                     // Row `rows` is zero.
                     let row = if around == NONE { rows } else { around as usize };
                     members |= families.present.get(row).copied().unwrap_or(0);
@@ -362,8 +409,8 @@ impl<T: Scalar> Accumulate<'_, T> {
                     }
                 }
             }
-            for (row, sum) in (first..rows).zip(&sum) {
-                let to = &mut sums[(row * to.of + to.index) * block..][..block];
+            for (&row, sum) in tile.iter().zip(&sum) {
+                let to = &mut sums[(row as usize * to.of + to.index) * block..][..block];
                 for part in 0..parts {
                     // SAFETY: part·w < half, and `to` has two halves.
                     unsafe {

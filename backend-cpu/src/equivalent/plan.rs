@@ -197,6 +197,10 @@ impl Geometry {
             .collect();
         Ok(Geometry { m2l: families::arrange(tree, lists)?, active, leaves: Leaves::new(tree) })
     }
+    /// Number of families of the level that has most.
+    pub(super) fn largest_level(&self) -> usize {
+        self.m2l.iter().map(|l| l.parents.len()).max().unwrap_or(0)
+    }
 }
 
 /// The region where equivalent densities are valid. [`families::arrange`] checks M2L.
@@ -311,7 +315,9 @@ impl<T: Scalar> Solver for Plan<T> {
         let rows: usize = self.rows().iter().sum();
         let points = self.tree.sources.len() * self.kernels.near64.strengths()
             + self.tree.targets.len() * self.kernels.far.values();
-        (rows * size_of::<T>() + points * 8) as u64
+        let own = (rows * size_of::<T>() + points * 8) as u64;
+        let families = self.geometry.largest_level();
+        own + if m2l::sets_at_once(families, families) > 1 { self.bytes_of_spectra() } else { 0 }
     }
 
     fn apply_batch(
@@ -341,15 +347,23 @@ impl<T: Scalar> Solver for Plan<T> {
         tables.dedup_by(|a, b| Arc::ptr_eq(a, b));
         let mut operators: Vec<&Arc<Operators<T>>> = self.operators.iter().collect();
         operators.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let [densities, checks] = self.kernels.components();
-        let families = self.geometry.m2l.iter().map(|l| l.parents.len()).max().unwrap_or(0);
-        let spectra = m2l::spectra_len(&self.dft, families, densities.max(checks));
-        let workspace = self.bytes_of_a_set() + (spectra * size_of::<T>()) as u64;
+        let families = self.geometry.largest_level();
+        let shared = if m2l::sets_at_once(families, families) > 1 { 0 } else { self.bytes_of_spectra() };
+        let workspace = self.bytes_of_a_set() + shared;
         self.tree.bytes()
             + self.lists.bytes()
             + tables.iter().map(|t| t.bytes()).sum::<u64>()
             + operators.iter().map(|o| o.bytes() as u64).sum::<u64>()
             + workspace.max(self.workspaces.bytes(Workspace::bytes))
+    }
+}
+
+impl<T: Scalar> Plan<T> {
+    /// Bytes of the spectra of one set of strengths on the level of most families.
+    fn bytes_of_spectra(&self) -> u64 {
+        let [densities, checks] = self.kernels.components();
+        let numbers = m2l::spectra_len(&self.dft, self.geometry.largest_level(), densities.max(checks));
+        (numbers * size_of::<T>()) as u64
     }
 }
 

@@ -128,11 +128,12 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
 
     fn m2l(&mut self, _lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::M2l, |r| {
-            let plan = r.plan;
+            let (plan, all) = (r.plan, r.sets.len());
             for (level, arranged) in plan.geometry.m2l.iter().enumerate() {
                 let Some(table) = &plan.tables[level] else { continue };
                 let boxes = plan.tree.level(level);
-                for set in 0..r.sets.len() {
+                let at_once = m2l::sets_at_once(arranged.parents.len(), plan.geometry.largest_level());
+                for start in (0..all).step_by(at_once) {
                     m2l::m2l(
                         &plan.tree,
                         arranged,
@@ -141,7 +142,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                         plan.settings.isa,
                         &plan.pools.m2l,
                         boxes.start,
-                        set,
+                        start..all.min(start + at_once),
                         (r.multipoles, &r.w.multipoles[r.multipoles.range(boxes.clone())]),
                         (r.locals, &mut r.w.locals[r.locals.range(boxes.clone())]),
                         &mut r.w.spectra,

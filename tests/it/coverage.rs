@@ -1,7 +1,7 @@
 //! The measured error bound of a plan holds for other strengths: of many sets of normal strengths, nearly all err by
 //! less than the bound, over all targets.
 
-use crate::both;
+use crate::{both, in_turn};
 use fmm::{Fmm, Gravity, Laplace, LaplaceDipole, Method, Outputs, PlaneKernel, Targets, demo};
 use fmm_traits::testkit::clouds::CloudKind;
 use fmm_traits::testkit::plane::PlaneKind;
@@ -69,7 +69,8 @@ fn apart(n: usize) -> Vec<Points> {
 }
 
 fn holds(builder: Fmm, tolerances: &[f64], points: &[Points]) {
-    let cases = tolerances.iter().flat_map(|&t| points.iter().map(move |p| (t, p)));
+    let cases = tolerances.iter().flat_map(|&t| points.iter().map(move |p| (t, p))).enumerate();
+    let cases = cases.filter(|(k, _)| in_turn(*k, 2)).map(|(_, case)| case);
     let all: Vec<(usize, String)> = cases.flat_map(|(t, p)| judged(&builder.clone().tolerance(t), p)).collect();
     let wrong: Vec<&str> = all.iter().filter(|(above, _)| *above > MAX_SETS_ABOVE).map(|(_, said)| &said[..]).collect();
     let part = all.iter().map(|(above, _)| above).sum::<usize>() as f64 / (all.len() * SETS) as f64;

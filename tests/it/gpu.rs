@@ -91,6 +91,33 @@ fn subsets_other_targets_moved_points_and_direct_sums_are_those_of_the_cpu() {
     }
 }
 
+/// Prints what a probe costs when the operators and programs are in memory.
+#[test]
+#[ignore = "needs a GPU"]
+fn seconds_of_a_probe() {
+    for n in [1 << 17, 1 << 20, 1 << 22] {
+        for (method, tolerance) in
+            [Method::EquivalentDensities, Method::SphericalHarmonics].into_iter().flat_map(|m| [(m, 1e-3), (m, 1e-6)])
+        {
+            let builder = Fmm::new(Laplace).method(method).tolerance(tolerance).outputs(both());
+            let plan = builder.backend(Cuda::default()).plan(&uniform(n, 1), Targets::Sources).unwrap();
+            let first = plan.describe().probe.unwrap();
+            for _ in 0..2 {
+                let again = plan.probe().unwrap().unwrap();
+                println!(
+                    "{n} {} {tolerance:e}: orders {:?}, first {:.4} s, again {:.4} s for orders {:?}",
+                    method.name(),
+                    first.orders,
+                    first.seconds,
+                    again.seconds,
+                    again.orders
+                );
+                assert_eq!((again.targets, again.sources), (first.targets, first.sources));
+            }
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs a GPU"]
 fn orders_differ_from_those_on_a_cpu_by_one_at_most() {

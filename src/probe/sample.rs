@@ -252,7 +252,7 @@ impl Sample {
         let of_set = |set: usize| {
             let mut rng = Rng::new(SEED ^ (2 + set as u64));
             let factors = self.probability.iter().flat_map(|p| std::iter::repeat_n(1.0 / p.sqrt(), components));
-            factors.map(|factor| factor * rng.normal()).collect()
+            factors.map(|factor| factor * rng.binomial()).collect()
         };
         (0..sets).into_par_iter().map(of_set).collect()
     }

@@ -154,16 +154,17 @@ pub fn spectra_len<T: Scalar>(dft: &Dft<T>, families: usize, components: usize) 
     dft.groups() * families * components * 2 * FAMILY * dft.group()
 }
 
-/// Number of sets of strengths whose spectra are held at a time on a level with `families` families, if the largest
-/// level has `most` families: as many as fit into the spectra of one set on the largest level, or of
-/// [`SHARED_FAMILIES`] families.
-pub fn sets_at_once(families: usize, most: usize) -> usize {
-    (most.max(SHARED_FAMILIES) / families.max(1)).max(1)
-}
+/// Bytes of spectra up to which sets of strengths share the matrices. It balances memory against the time in which
+/// matrices are put together.
+const SHARED_BYTES: usize = 1 << 27;
 
-/// Number of families whose spectra may be held beyond those of one set. It balances memory against the share of the
-/// time in which matrices are put together.
-pub const SHARED_FAMILIES: usize = 64;
+/// Number of sets of strengths whose spectra are held at a time on a level with `families` families, if the largest
+/// level has `most` families: as many as fit into the spectra of one set on the largest level, or into
+/// [`SHARED_BYTES`].
+pub fn sets_at_once<T: Scalar>(dft: &Dft<T>, components: usize, families: usize, most: usize) -> usize {
+    let bytes = |families: usize| spectra_len(dft, families, components) * size_of::<T>();
+    (bytes(most).max(SHARED_BYTES) / bytes(families).max(1)).max(1)
+}
 
 /// M2L of some sets of strengths on one level. `multipoles` and `locals` are the rows of the boxes of this level, of
 /// which `first` is the first box. The stage adds check values to `locals`. `spectra` is a buffer.

@@ -316,8 +316,8 @@ impl<T: Scalar> Solver for Plan<T> {
         let points = self.tree.sources.len() * self.kernels.near64.strengths()
             + self.tree.targets.len() * self.kernels.far.values();
         let own = (rows * size_of::<T>() + points * 8) as u64;
-        let families = self.geometry.largest_level();
-        own + if m2l::sets_at_once(families, families) > 1 { self.bytes_of_spectra() } else { 0 }
+        let shares = self.sets_at_once(self.geometry.largest_level()) > 1;
+        own + if shares { self.bytes_of_spectra() } else { 0 }
     }
 
     fn apply_batch(
@@ -347,9 +347,8 @@ impl<T: Scalar> Solver for Plan<T> {
         tables.dedup_by(|a, b| Arc::ptr_eq(a, b));
         let mut operators: Vec<&Arc<Operators<T>>> = self.operators.iter().collect();
         operators.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let families = self.geometry.largest_level();
-        let shared = if m2l::sets_at_once(families, families) > 1 { 0 } else { self.bytes_of_spectra() };
-        let workspace = self.bytes_of_a_set() + shared;
+        let shares = self.sets_at_once(self.geometry.largest_level()) > 1;
+        let workspace = self.bytes_of_a_set() + if shares { 0 } else { self.bytes_of_spectra() };
         self.tree.bytes()
             + self.lists.bytes()
             + tables.iter().map(|t| t.bytes()).sum::<u64>()
@@ -361,9 +360,17 @@ impl<T: Scalar> Solver for Plan<T> {
 impl<T: Scalar> Plan<T> {
     /// Bytes of the spectra of one set of strengths on the level of most families.
     fn bytes_of_spectra(&self) -> u64 {
-        let [densities, checks] = self.kernels.components();
-        let numbers = m2l::spectra_len(&self.dft, self.geometry.largest_level(), densities.max(checks));
+        let numbers = m2l::spectra_len(&self.dft, self.geometry.largest_level(), self.components());
         (numbers * size_of::<T>()) as u64
+    }
+    /// Number of sets of strengths for which M2L runs at a time on a level with `families` families.
+    pub(super) fn sets_at_once(&self, families: usize) -> usize {
+        m2l::sets_at_once(&self.dft, self.components(), families, self.geometry.largest_level())
+    }
+    /// Components of a spectrum: those of a density or of a check value, whichever are more.
+    fn components(&self) -> usize {
+        let [densities, checks] = self.kernels.components();
+        densities.max(checks)
     }
 }
 

@@ -132,7 +132,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
             for (level, arranged) in plan.geometry.m2l.iter().enumerate() {
                 let Some(table) = &plan.tables[level] else { continue };
                 let boxes = plan.tree.level(level);
-                let at_once = m2l::sets_at_once(arranged.parents.len(), plan.geometry.largest_level());
+                let at_once = plan.sets_at_once(arranged.parents.len());
                 for start in (0..all).step_by(at_once) {
                     m2l::m2l(
                         &plan.tree,

@@ -1,7 +1,7 @@
 //! The M2L edges of a level as pairs of *families*. A family is the children of one box, up to eight. Its source
 //! families are the children of the 26 boxes around that box.
 
-use fmm_kernels::equivalent::spectra::{OFFSETS, offset_index};
+use fmm_kernels::equivalent::spectra::offset_index;
 use fmm_traits::{Error, Lists, Tree, tree::NONE};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -12,10 +12,19 @@ pub const FAMILY: usize = 8;
 /// Number of boxes around a box.
 pub const AROUND: usize = 26;
 
+/// Number of offsets from −3 to 3 along each axis: those of M2L, and 27 of adjacent boxes.
+pub const PLACES: usize = 343;
+
+/// The place of an offset among [`PLACES`], with x the fastest.
+pub fn place(offset: [i32; 3]) -> usize {
+    offset.iter().rev().fold(0, |place, d| 7 * place + (d + 3) as usize)
+}
+
 /// The operators between the children of two families, for one of the [`AROUND`] relative positions.
 pub struct Position {
-    /// `operator[source octant][target octant]`. Adjacent boxes have no operator and the entry [`OFFSETS`].
-    pub operator: [[u16; FAMILY]; FAMILY],
+    /// For each source octant, the [`place`] of the offset of target octant 0. The other octants follow at the
+    /// distances 1 (x), 7 (y) and 49 (z).
+    pub first: [u16; FAMILY],
     /// The pairs of children that are not adjacent: bit `8·target octant + source octant`.
     far: u64,
 }
@@ -26,16 +35,11 @@ pub static POSITIONS: LazyLock<[Position; AROUND]> = LazyLock::new(|| {
         let code = if d < 13 { d } else { d + 1 } as i32;
         let family = [code / 9 - 1, code / 3 % 3 - 1, code % 3 - 1];
         let bit = |octant: usize, axis: usize| (octant >> axis & 1) as i32;
-        let mut far = 0;
-        let operator = std::array::from_fn(|s| {
-            std::array::from_fn(|t| {
-                let offset = std::array::from_fn(|a| bit(t, a) - 2 * family[a] - bit(s, a));
-                let index = offset_index(offset);
-                far |= u64::from(index.is_some()) << (8 * t + s);
-                index.unwrap_or(OFFSETS) as u16
-            })
-        });
-        Position { operator, far }
+        let offset =
+            |t: usize, s: usize| -> [i32; 3] { std::array::from_fn(|a| bit(t, a) - 2 * family[a] - bit(s, a)) };
+        let pairs = (0..FAMILY).flat_map(|t| (0..FAMILY).map(move |s| (t, s)));
+        let far = pairs.filter(|&(t, s)| offset_index(offset(t, s)).is_some()).map(|(t, s)| 1 << (8 * t + s)).sum();
+        Position { first: std::array::from_fn(|s| place(offset(0, s)) as u16), far }
     })
 });
 

@@ -19,12 +19,12 @@
 //! matrices on levels of few families.
 
 use super::dft::{Buffers, Dft, frequency};
-use super::families::{AROUND, FAMILY, Families, POSITIONS};
+use super::families::{AROUND, FAMILY, Families, PLACES, POSITIONS, place};
 use super::translate::Rows;
 use crate::lanes::{Isa, Vectorized, dispatch};
 use crate::pool::Pool;
 use fmm_kernels::equivalent::Scalar;
-use fmm_kernels::equivalent::spectra::{OFFSETS, for_each_spectrum};
+use fmm_kernels::equivalent::spectra::{for_each_spectrum, offsets};
 use fmm_traits::{Lane, Member, Simd, SimdLane, Tree, tree::NONE};
 use rayon::prelude::*;
 use std::any::{Any, TypeId};
@@ -34,7 +34,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 /// The operators of one level, in the order in which the M2L stage reads them.
 pub struct Table<T> {
-    /// `[group][value][strength][operator][re, im][frequency of the group]`; operator [`OFFSETS`] is zero.
+    /// `[group][value][strength][re, im][place of the offset][frequency of the group]`. Adjacent boxes have zeros.
     data: Vec<T>,
     /// Frequencies in a group.
     group: usize,
@@ -53,12 +53,13 @@ impl<T: Scalar> Table<T> {
         let mut table = Table { data: Vec::new(), group, values, strengths };
         table.data.resize(dft.groups() * values * strengths * table.stride(), T::default());
         let order: Vec<usize> = (0..grid.frequencies()).map(|f| frequency(grid, f)).collect();
+        let places: Vec<usize> = offsets().map(place).collect();
         for_each_spectrum(kernel, params, p, &mut |o, a, b, spectrum| {
             for (g, frequencies) in order.chunks(group).enumerate() {
-                let at = ((g * values + a) * strengths + b) * table.stride() + o * 2 * group;
+                let at = ((g * values + a) * strengths + b) * table.stride() + places[o] * group;
                 for (lane, &f) in frequencies.iter().enumerate() {
                     table.data[at + lane] = T::of(spectrum[f].re);
-                    table.data[at + group + lane] = T::of(spectrum[f].im);
+                    table.data[at + PLACES * group + lane] = T::of(spectrum[f].im);
                 }
             }
         });
@@ -67,7 +68,7 @@ impl<T: Scalar> Table<T> {
 
     /// Number of scalars for all operators of one group, value and strength.
     fn stride(&self) -> usize {
-        (OFFSETS + 1) * 2 * self.group
+        2 * PLACES * self.group
     }
 
     /// The table that another plan holds for the same key, or else a [`new`](Self::new) table.
@@ -110,25 +111,24 @@ impl<T: Scalar> Vectorized for Matrices<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        if self.group == 1 { self.write::<1>() } else { self.write::<2>() }
+        if self.group == 1 { self.write::<2>() } else { self.write::<4>() }
     }
 }
 
 impl<T: Scalar> Matrices<'_, T> {
+    /// Copies the operators of two targets that lie side by side along x, `PAIR` numbers, at a time.
     #[inline(always)]
-    fn write<const GROUP: usize>(self) {
-        let columns = POSITIONS.iter().flat_map(|p| &p.operator);
-        for (to, column) in self.to.chunks_exact_mut(3 * FAMILY * GROUP).zip(columns) {
-            let (re, rest) = to.split_at_mut(FAMILY * GROUP);
-            let (im, both) = rest.split_at_mut(FAMILY * GROUP);
-            for (t, &o) in column.iter().enumerate() {
-                let from = &self.operators[2 * GROUP * o as usize..][..2 * GROUP];
-                for f in 0..GROUP {
-                    (re[t * GROUP + f], im[t * GROUP + f]) = (from[f], from[GROUP + f]);
-                }
-            }
-            for ((both, re), im) in both.iter_mut().zip(re).zip(im) {
-                *both = *re + *im;
+    fn write<const PAIR: usize>(self) {
+        let (re, im) = self.operators.split_at(PLACES * self.group);
+        let columns = POSITIONS.iter().flat_map(|p| &p.first);
+        for (to, &first) in self.to.chunks_exact_mut(12 * PAIR).zip(columns) {
+            for (k, step) in [0, 7, 49, 56].into_iter().enumerate() {
+                let from = (first as usize + step) * self.group;
+                let re: [T; PAIR] = std::array::from_fn(|i| re[from..from + PAIR][i]);
+                let im: [T; PAIR] = std::array::from_fn(|i| im[from..from + PAIR][i]);
+                to[k * PAIR..][..PAIR].copy_from_slice(&re);
+                to[(4 + k) * PAIR..][..PAIR].copy_from_slice(&im);
+                to[(8 + k) * PAIR..][..PAIR].copy_from_slice(&std::array::from_fn::<T, PAIR, _>(|i| re[i] + im[i]));
             }
         }
     }

@@ -303,6 +303,7 @@ impl<'a> Attempt<'a> {
                 orders: candidate.orders.clone(),
                 first: candidate.first,
                 digits: candidate.digits,
+                below: None,
             };
             (self.watch)("probe", 0.4)?;
             let mut found = search.run(|order| measured(&mut *self.engine, order, &mut records))?;
@@ -313,17 +314,16 @@ impl<'a> Attempt<'a> {
                 self.engine = engine::of(r, &self.choice);
                 self.place()?;
                 search.first = p;
-                let spent = spent(&records);
-                records.clear();
+                // Leaves of another size hardly change an error. So an order that broke the tolerance is not measured
+                // again.
+                let below = records.iter().find(|m| m.order + 1 == p).map(|m| (m.order, m.worst()));
+                search.below = below.filter(|(_, error)| *error > tolerance);
                 found = search.run(|order| measured(&mut *self.engine, order, &mut records))?;
-                if let Some(first) = records.first_mut() {
-                    (first.sums, first.operators) = (first.sums + spent[0], first.operators + spent[1]);
-                }
             }
             order = match found {
                 Found::Order(order) => order,
                 Found::Floor { order, .. } => {
-                    let bounds = &records.iter().find(|m| m.order == order).expect("it was measured").bounds;
+                    let bounds = &records.iter().rev().find(|m| m.order == order).expect("it was measured").bounds;
                     let worst = bounds.iter().zip(&task.facts.columns).max_by(|a, b| a.0.total_cmp(b.0));
                     let name = |c: &fmm_traits::OutputColumns| c.output.names().first().copied().unwrap_or("");
                     floor = worst.map(|(bound, c)| (*bound, name(c)));
@@ -347,11 +347,19 @@ pub(crate) struct Measured {
     operators: f64,
 }
 
+impl Measured {
+    /// The largest bound.
+    fn worst(&self) -> f64 {
+        self.bounds.iter().fold(0.0, |m: f64, &b| m.max(b))
+    }
+}
+
 /// Measures the error bounds at `order`, appends them to `records` and returns the largest.
 pub(crate) fn measured(engine: &mut dyn Engine, order: usize, records: &mut Vec<Measured>) -> Result<f64, Error> {
     let (bounds, seconds) = engine.measure(order)?;
-    let worst = bounds.iter().fold(0.0, |m: f64, &b| m.max(b));
-    records.push(Measured { order, bounds, sums: seconds.sums, operators: seconds.operators });
+    let measured = Measured { order, bounds, sums: seconds.sums, operators: seconds.operators };
+    let worst = measured.worst();
+    records.push(measured);
     Ok(worst)
 }
 

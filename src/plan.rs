@@ -470,7 +470,7 @@ fn order_again(
         return Ok(Again::Kept(order));
     }
     let orders = choice.orders();
-    let search = Search { tolerance, orders, first: order, digits: choice.digits() };
+    let search = Search { tolerance, orders, first: order, digits: choice.digits(), below: None };
     let mut records = Vec::new();
     match search.run(|order| measured(engine, order, &mut records))? {
         Found::Floor { .. } => Ok(Again::None),

@@ -36,6 +36,8 @@ pub(crate) struct Search {
     pub first: usize,
     /// Digits per order that the search assumes before two measurements.
     pub digits: f64,
+    /// An order below the first, with an error that breaks the tolerance, if one is known.
+    pub below: Option<(usize, f64)>,
 }
 
 /// The result of a search.
@@ -51,7 +53,7 @@ impl Search {
     /// Runs the search. `at` measures the error at an order.
     pub fn run<E>(&self, mut at: impl FnMut(usize) -> Result<f64, E>) -> Result<Found, E> {
         let (min, max) = (*self.orders.start(), *self.orders.end());
-        let mut tried: BTreeMap<usize, f64> = BTreeMap::new();
+        let mut tried: BTreeMap<usize, f64> = self.below.into_iter().collect();
         let mut next = self.first.clamp(min, max);
         loop {
             let error = at(next)?;
@@ -121,7 +123,7 @@ mod tests {
     use super::*;
 
     fn search(tolerance: f64, first: usize) -> Search {
-        Search { tolerance, orders: 3..=16, first, digits: 0.8 }
+        Search { tolerance, orders: 3..=16, first, digits: 0.8, below: None }
     }
 
     #[test]
@@ -159,5 +161,16 @@ mod tests {
             let found = search(1e-7, first).run(|p| Ok::<_, ()>(grow(p))).unwrap();
             assert!(matches!(found, Found::Floor { order: 5, .. }) || first > 14, "{first}: {found:?}");
         }
+    }
+
+    #[test]
+    fn an_order_known_to_break_is_not_measured_again() {
+        let known = Search { below: Some((6, 1e-5)), ..search(1e-6, 7) };
+        let mut measured = Vec::new();
+        let found = known.run(|p| {
+            measured.push(p);
+            Ok::<_, ()>(1e-9)
+        });
+        assert_eq!((found, measured), (Ok(Found::Order(7)), vec![7]));
     }
 }

@@ -20,7 +20,7 @@ use std::ffi::c_void;
 pub const TESTS: &[Test] = &[
     ("far::each_group_of_stages_agrees_with_the_cpu", stages),
     ("far::a_v_list_with_an_edge_missing", incomplete),
-    ("far::a_thinned_tree_from_the_host", thinned),
+    ("far::a_small_problem_is_cut_out_as_on_the_host", thinned),
     ("far::every_kernel_is_as_accurate_as_its_order", kernels),
     ("far::every_cloud_in_f64", clouds),
     ("far::errors_fall_with_the_order", orders),
@@ -423,7 +423,8 @@ fn thinned(device: &Device) {
         let mut u = vec![0.0; v.len()];
         solver.apply(&q, &mut u, &mut |_, _| true).unwrap();
         let e = difference(&u, &v);
-        assert!(e <= 1e-8, "{} {policy:?}: {e:e}", kind.name());
+        // As in `stages_of`, with a few targets beside each other that see cancelling sums.
+        assert!(e <= 1e-7, "{} {policy:?}: {e:e}", kind.name());
     }
 }
 

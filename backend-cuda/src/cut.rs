@@ -98,8 +98,11 @@ impl<'a> Cut<'a> {
     /// The boxes in the P2P rows of some boxes.
     ///
     /// # Errors
-    /// Errors of the device.
+    /// [`Error::TooMany`] for a box beyond those of the tree, and errors of the device.
     pub fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
+        if let Some(&found) = of.iter().find(|&&b| b as usize >= self.tree.len()) {
+            return Err(Error::TooMany { what: "box", found: found as usize, limit: self.tree.len() - 1 });
+        }
         let kept = self.device().upload(of, "boxes")?;
         let all = self.primitives.iota(self.tree.len(), "boxes")?;
         let [rows] = self.rows(&kept, [(&self.lists.p2p, &all, &all)])?;
@@ -109,7 +112,7 @@ impl<'a> Cut<'a> {
     /// The sources at some positions, as arrays of x, y and z.
     ///
     /// # Errors
-    /// Errors of the device.
+    /// [`Error::TooMany`] for a position beyond the sources, and errors of the device.
     pub fn sources(&self, positions: &[u32]) -> Result<[Vec<f64>; 3], Error> {
         self.host_points(&self.tree.sources, positions)
     }
@@ -128,13 +131,22 @@ impl<'a> Cut<'a> {
         Ok(std::array::from_fn(|a| all[a * n..(a + 1) * n].to_vec()))
     }
 
-    /// Some points, numbered anew. `positions` must lie within `of`.
+    /// Some points, numbered anew.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`] for a position beyond the points, and errors of the device.
     fn points(&self, of: &DevicePoints, positions: &[u32]) -> Result<DevicePoints, Error> {
         let (device, n) = (self.device(), positions.len());
         let at = device.upload(positions, "positions")?;
         let xyz = device.alloc(3 * n, "points")?;
         let args = [(&of.xyz).into(), (of.n as u64).into(), (&at).into(), (n as u32).into(), (&xyz).into()];
-        assert!(positions.iter().all(|&p| (p as usize) < of.n), "positions of points of this tree");
+        if let Some(&found) = positions.iter().find(|&&p| p as usize >= of.n) {
+            return Err(Error::TooMany {
+                what: "position of a point",
+                found: found as usize,
+                limit: of.n.saturating_sub(1),
+            });
+        }
         // SAFETY: arguments as in cut.cu; all positions lie within the points.
         unsafe {
             device.launch(&self.functions, "take_points", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)?;

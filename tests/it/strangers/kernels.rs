@@ -102,13 +102,13 @@ impl Kernel for Scalar {
     }
 }
 
-/// The cosine to 12 digits for arguments up to 40: its series at x/64, doubled six times. [`Lane::cos`] takes one number
+/// The cosine to 11 digits for arguments up to 40: its series at x/64, doubled six times. [`Lane::cos`] takes one number
 /// at a time, and every formula of [`Scalar`] would pay for it.
 #[inline(always)]
 fn cosine<V: Lane>(x: V) -> V {
     let (one, square) = (V::splat(1.0), x * x * V::splat(1.0 / 4096.0));
     let mut value = one;
-    for k in [56.0, 30.0, 12.0, 2.0] {
+    for k in [182.0, 132.0, 90.0, 56.0, 30.0, 12.0, 2.0] {
         value = one - square * value * V::splat(1.0 / k);
     }
     for _ in 0..6 {

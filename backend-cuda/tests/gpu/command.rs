@@ -63,9 +63,10 @@ fn single(fmm: &Path) {
 }
 
 fn refused(fmm: &Path) {
-    for line in
-        ["run --backend cuda --n 1000 --tolerance 1e-14", "run --backend cuda --n 1000 --kernel yukawa --kappa=-1"]
-    {
+    for line in [
+        "run --backend cuda --n 3000 --method equivalent --tolerance 1e-16",
+        "run --backend cuda --n 1000 --kernel yukawa --kappa=-1",
+    ] {
         let run = Command::new(fmm).args(line.split(' ')).output().unwrap();
         let text = String::from_utf8(run.stderr).unwrap();
         assert!(!run.status.success() && run.stdout.is_empty() && text.lines().count() == 1, "{line}: {text}");

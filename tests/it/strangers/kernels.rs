@@ -102,19 +102,20 @@ impl Kernel for Scalar {
     }
 }
 
-/// The cosine to 11 digits for arguments up to 40: its series at x/64, doubled six times. [`Lane::cos`] takes one number
-/// at a time, and every formula of [`Scalar`] would pay for it.
+/// The cosine for arguments up to 40: the series of v = 1 − cos at x/64, doubled six times by 1 − cos 2y = 2v(2 − v).
+/// [`Lane::cos`] takes one number at a time, and every formula of [`Scalar`] would pay for it.
 #[inline(always)]
 fn cosine<V: Lane>(x: V) -> V {
-    let (one, square) = (V::splat(1.0), x * x * V::splat(1.0 / 4096.0));
-    let mut value = one;
-    for k in [182.0, 132.0, 90.0, 56.0, 30.0, 12.0, 2.0] {
-        value = one - square * value * V::splat(1.0 / k);
+    let (one, two, square) = (V::splat(1.0), V::splat(2.0), x * x * V::splat(1.0 / 4096.0));
+    let mut series = one;
+    for k in [182.0, 132.0, 90.0, 56.0, 30.0, 12.0] {
+        series = one - square * series * V::splat(1.0 / k);
     }
+    let mut v = square * series * V::splat(0.5);
     for _ in 0..6 {
-        value = V::splat(2.0) * value * value - one;
+        v = two * v * (two - v);
     }
-    value
+    one - v
 }
 
 /// Kernels with three strengths and three values. Formula 0 is Kelvin's solution of elastostatics without its constant

@@ -1,7 +1,9 @@
 //! What batched stages assume of trees and edge lists, and what an expansion admits, checked once a plan.
 
-use fmm_traits::{Cube, Error, Hierarchy, Lists, Tree};
+use fmm_traits::tree::{Edges, Hierarchy, Lists, Tree};
+use fmm_traits::{Cube, Error};
 use fmm_tree::invariants;
+use rayon::prelude::*;
 
 /// Where an expansion is valid: (target, source).
 pub struct Region {
@@ -25,6 +27,15 @@ fn contains(tree: &impl Hierarchy, a: u32, b: u32) -> bool {
 /// Why an edge is refused.
 pub fn refuse(what: &str, target: u32, source_box: u32) -> Result<(), Error> {
     Err(Error::Edge { what: what.into(), target, source_box })
+}
+
+/// The first edge (target, source) that is `wrong`.
+fn first(edges: &Edges, wrong: impl Fn(u32, u32) -> bool + Sync) -> Option<(u32, u32)> {
+    let rows = (0..edges.starts.len().saturating_sub(1)).into_par_iter().with_min_len(1024);
+    rows.find_map_first(|t| {
+        let row = edges.row(t).iter();
+        row.map(|&s| (t as u32, s)).find(|&(t, s)| wrong(t, s))
+    })
 }
 
 /// Checks that `lists` are rows for so many boxes, and name no others.
@@ -57,22 +68,22 @@ pub fn at_their_boxes(tree: &impl Hierarchy, lists: &Lists) -> Result<(), Error>
     let leaf = |b: u32| tree.is_leaf(b as usize);
     let parent = |b: u32| tree.parent(b as usize);
     for e in [&lists.p2m, &lists.l2p] {
-        if let Some((t, s)) = e.iter().find(|&(t, s)| t != s || !leaf(t)) {
+        if let Some((t, s)) = first(e, |t, s| t != s || !leaf(t)) {
             return refuse("P2M and L2P are between a leaf and itself", t, s);
         }
     }
     for e in [&lists.m2p, &lists.p2p] {
-        if let Some((t, s)) = e.iter().find(|&(t, _)| !leaf(t)) {
+        if let Some((t, s)) = first(e, |t, _| !leaf(t)) {
             return refuse("targets are met at leaves", t, s);
         }
     }
-    if let Some((t, s)) = lists.m2m.iter().find(|&(t, s)| parent(s) != t) {
+    if let Some((t, s)) = first(&lists.m2m, |t, s| parent(s) != t) {
         return refuse("M2M is from a child to its parent", t, s);
     }
-    if let Some((t, s)) = lists.l2l.iter().find(|&(t, s)| parent(t) != s) {
+    if let Some((t, s)) = first(&lists.l2l, |t, s| parent(t) != s) {
         return refuse("L2L is from a parent to its child", t, s);
     }
-    if let Some((t, s)) = lists.p2p.iter().find(|&(t, s)| t != s && contains(tree, s, t)) {
+    if let Some((t, s)) = first(&lists.p2p, |t, s| t != s && contains(tree, s, t)) {
         return refuse("the sources of a P2P edge include the targets", t, s);
     }
     let mut far = lists.m2l.iter().chain(lists.m2p.iter()).chain(lists.p2l.iter());
@@ -98,7 +109,7 @@ pub fn check(tree: &Tree, lists: &Lists, region: &Region) -> Result<(), Error> {
         (&lists.p2l, region.p2l, "the sources are too close for a local expansion"),
     ];
     for (edges, valid, what) in kinds {
-        if let Some((t, s)) = edges.iter().find(|&(t, s)| !valid(cube(t), cube(s))) {
+        if let Some((t, s)) = first(edges, |t, s| !valid(cube(t), cube(s))) {
             return refuse(what, t, s);
         }
     }

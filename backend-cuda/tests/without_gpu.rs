@@ -172,18 +172,35 @@ fn every_stage_of_every_kernel_compiles_for_sm_90() {
     programs.family(&StokesPressure { mu: 1.0 });
     programs.family(&Stresslet { mu: 1.0 });
     assert!(programs.0.len() >= 2 * 3 * 7 * 3, "{:?}", programs.0.keys());
-    for (name, program) in &programs.0 {
-        let log = for_sm_90(program).unwrap_or_else(|e| panic!("{e}\n{}", program.source)).log;
-        // A few bytes are spilled outside the pair loop, where registers would cost a block a multiprocessor;
-        // and 40 values in f64 are more than there are registers.
-        // The near field is faster with more blocks at a time, also where a larger kernel then spills some.
-        let allowed = match name {
-            _ if name.contains("(40 values) in f64") => 1024,
-            _ if name.starts_with("p2p.cu") || name.starts_with("l2p.cu") => 256,
-            _ => 32,
-        };
-        assert!(spilled(&log) <= allowed, "{name} spills registers:\n{log}");
-    }
+    // Two threads share the work of the compiler.
+    let all: Vec<(&String, &Program)> = programs.0.iter().collect();
+    std::thread::scope(|scope| {
+        for first in 0..2 {
+            scope.spawn({
+                let all = &all;
+                move || {
+                    all.iter()
+                        .skip(first)
+                        .step_by(2)
+                        .for_each(|(name, program)| compile_without_spilling(name, program))
+                }
+            });
+        }
+    });
+}
+
+/// Compiles a program and checks that few registers spill.
+fn compile_without_spilling(name: &str, program: &Program) {
+    let log = for_sm_90(program).unwrap_or_else(|e| panic!("{e}\n{}", program.source)).log;
+    // A few bytes are spilled outside the pair loop, where registers would cost a block a multiprocessor;
+    // and 40 values in f64 are more than there are registers.
+    // The near field is faster with more blocks at a time, also where a larger kernel then spills some.
+    let allowed = match name {
+        _ if name.contains("(40 values) in f64") => 1024,
+        _ if name.starts_with("p2p.cu") || name.starts_with("l2p.cu") => 256,
+        _ => 32,
+    };
+    assert!(spilled(&log) <= allowed, "{name} spills registers:\n{log}");
 }
 
 /// Finite where its distance is 0 and the reciprocal root infinite: the test for 0 must stay.

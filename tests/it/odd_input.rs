@@ -1,6 +1,6 @@
 //! Unusual input that must work.
 
-use crate::{both, difference, direct, fast, strengths, uniform};
+use crate::{both, difference, direct, fast, in_turn, strengths, uniform};
 use fmm::{
     AnyFamily, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, Method, Outputs, Precision, Stokes, StokesPressure,
     Stresslet, Targets, Yukawa,
@@ -109,7 +109,7 @@ fn huge_and_tiny_coordinates() {
 #[test]
 fn huge_and_tiny_units_for_every_kernel() {
     let (unit, other) = (uniform(2000, 6), uniform(500, 8));
-    for h in [1e35, 1e30, 1e-30, 1e-35] {
+    for (u, h) in [1e35, 1e30, 1e-30, 1e-35].into_iter().enumerate() {
         let dilate = |points: &[f64]| -> Vec<f64> { points.iter().map(|c| c * h).collect() };
         let (x, t) = (dilate(&unit), dilate(&other));
         let families: [AnyFamily; 8] = [
@@ -122,7 +122,7 @@ fn huge_and_tiny_units_for_every_kernel() {
             StokesPressure { mu: 0.7 }.into(),
             Stresslet { mu: 0.7 }.into(),
         ];
-        for family in families {
+        for (_, family) in families.into_iter().enumerate().filter(|(f, _)| in_turn(u + f, 2)) {
             for (precision, tolerance) in [(Precision::F64, 1e-5), (Precision::F32, 1e-2)] {
                 for method in [Method::Direct, Method::EquivalentDensities] {
                     let builder = Fmm::new(family.clone()).outputs(both()).precision(precision).tolerance(tolerance);

@@ -2,7 +2,7 @@
 
 use crate::cli::{fmm as command, last_line};
 use crate::probe::Kept;
-use crate::{both, difference, strengths};
+use crate::{both, difference, in_turn, strengths};
 use fmm::demo::{self, Demo};
 use fmm::{Error, Fmm, Laplace, Method, Norm, Outputs, PlaneKernel, Precision, Targets};
 use fmm_traits::testkit::plane::PlaneKind;
@@ -43,11 +43,12 @@ fn errors_stay_below_the_tolerance() {
 fn the_promise_holds_on_all_clouds() {
     let mut kept = Kept::default();
     for kernel in KERNELS {
-        for kind in PlaneKind::ALL {
+        for (k, kind) in PlaneKind::ALL.into_iter().enumerate() {
             let z = kind.points(4000, 5);
             let q = charges(kernel, z.len() / 2);
             let copies = matches!(kind, PlaneKind::FiftyCopies | PlaneKind::Coincident);
-            for tolerance in [1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10] {
+            let tolerances = [1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10].into_iter().enumerate();
+            for (_, tolerance) in tolerances.filter(|(t, _)| in_turn(k + t, 2)) {
                 for norm in [Norm::L2, Norm::Max] {
                     if norm == Norm::Max && (kernel == PlaneKernel::Laplace || copies) {
                         continue;

@@ -42,7 +42,7 @@ pub fn holds_on(
     for (k, kind) in kinds.iter().enumerate() {
         let x = kind.points(N, 100 + k as u64);
         let n = x.len() / 3;
-        for (_, &tolerance) in tolerances.iter().enumerate().filter(|(t, _)| in_turn(k + t, 2)) {
+        for (_, &tolerance) in tolerances.iter().enumerate().filter(|(t, _)| in_turn(k + t, 3)) {
             let plan = builder.clone().tolerance(tolerance).ncrit(40).plan(&x, Targets::Sources).unwrap();
             let far = far_share(&plan.describe());
             assert!(
@@ -133,7 +133,7 @@ fn holds_apart(
             ("very far", placed(2.0, 1000.0)),
         ];
         for (p, (place, targets)) in places.into_iter().enumerate() {
-            for (_, &tolerance) in tolerances.iter().enumerate().filter(|(t, _)| in_turn(k + p + t, 3)) {
+            for (_, &tolerance) in tolerances.iter().enumerate().filter(|(t, _)| in_turn(k + p + t, 5)) {
                 let plan = builder.clone().tolerance(tolerance).plan(&x, &targets);
                 let plan = plan.unwrap_or_else(|e| panic!("{place} {}: {e}", kind.name()));
                 let report = plan.verify(&demo::normal_strengths(x.len() / 3, c, 7), 1000).unwrap();

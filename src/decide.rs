@@ -2,7 +2,8 @@
 //!
 //! Candidates come with forecasts, the cheapest first. The decision builds boxes and edges for each candidate and finds
 //! its order by measuring errors ([`crate::probe`]). It takes the cheapest candidate that keeps the tolerance. It skips
-//! a candidate whose forecast exceeds the price of a candidate that already keeps the tolerance.
+//! a candidate that costs more than a candidate that already keeps the tolerance: by its forecast, or by the counts of
+//! its boxes and edges at the order where its search would begin. The order found is rarely lower.
 
 use crate::candidates::{self, Candidate, Layout, Seen, Task, candidates};
 use crate::choice::Choice;
@@ -107,15 +108,15 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
         if best.as_ref().is_some_and(lost) {
             continue;
         }
-        let limit = best.as_ref().filter(|best| best.floor.is_none()).map_or(f64::INFINITY, |best| best.seconds);
-        // Forecasts assume points that fill a cube. The counts of the real lists may already exceed the limit.
-        let tried = Attempt::new(r, task, candidate, ends, watch).and_then(|mut attempt| {
-            let lost = limit.is_finite() && attempt.price(candidate.first)?.0 >= limit;
-            if lost { Ok(None) } else { attempt.search().map(Some) }
+        let limit = best.as_ref().filter(|best| best.floor.is_none()).map(|best| best.seconds);
+        let tried = Attempt::new(r, task, candidate, ends, watch).and_then(|mut attempt| match limit {
+            Some(limit) if attempt.price(candidate.first)?.0 >= limit => Ok(None),
+            _ => attempt.search().map(Some),
         });
         let tried = match tried {
             Ok(Some(tried)) => tried,
             Ok(None) => continue,
+            Err(e @ Error::Cancelled { .. }) => return Err(e),
             Err(_) if best.is_some() => continue,
             Err(e) => return Err(e),
         };

@@ -3,6 +3,7 @@
 
 #include "shared/boxes.cuh"
 
+// fmm_traits::tree::NONE.
 #define NONE 0xffffffffu
 
 __device__ __forceinline__ u32 warp_index() { return (blockIdx.x * blockDim.x + threadIdx.x) / 32; }

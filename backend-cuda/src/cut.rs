@@ -45,7 +45,7 @@ impl<'a> Cut<'a> {
         unsafe { self.device().launch(&self.functions, entry, (blocks(count, WARPS_PER_BLOCK)?, 1), BLOCK, args) }
     }
 
-    /// The incoming edges of each box in brief, as `fmm_tree::incoming` finds them.
+    /// A summary of the edges into each box, as `fmm_tree::incoming` makes it.
     ///
     /// # Errors
     /// Errors of the device.
@@ -120,7 +120,7 @@ impl<'a> Cut<'a> {
     /// As [`sources`](Cut::sources), for targets.
     ///
     /// # Errors
-    /// Errors of the device.
+    /// As [`sources`](Cut::sources).
     pub fn targets(&self, positions: &[u32]) -> Result<[Vec<f64>; 3], Error> {
         self.host_points(&self.tree.targets, positions)
     }
@@ -136,10 +136,6 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// [`Error::TooMany`] for a position beyond the points, and errors of the device.
     fn points(&self, of: &DevicePoints, positions: &[u32]) -> Result<DevicePoints, Error> {
-        let (device, n) = (self.device(), positions.len());
-        let at = device.upload(positions, "positions")?;
-        let xyz = device.alloc(3 * n, "points")?;
-        let args = [(&of.xyz).into(), (of.n as u64).into(), (&at).into(), (n as u32).into(), (&xyz).into()];
         if let Some(&found) = positions.iter().find(|&&p| p as usize >= of.n) {
             return Err(Error::TooMany {
                 what: "position of a point",
@@ -147,6 +143,10 @@ impl<'a> Cut<'a> {
                 limit: of.n.saturating_sub(1),
             });
         }
+        let (device, n) = (self.device(), positions.len());
+        let at = device.upload(positions, "positions")?;
+        let xyz = device.alloc(3 * n, "points")?;
+        let args = [(&of.xyz).into(), (of.n as u64).into(), (&at).into(), (n as u32).into(), (&xyz).into()];
         // SAFETY: arguments as in cut.cu; all positions lie within the points.
         unsafe {
             device.launch(&self.functions, "take_points", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)?;

@@ -130,7 +130,7 @@ pub struct Placed {
 /// Edge lists with what they were made for.
 #[derive(Debug)]
 struct Arranged {
-    /// `None`: lists of a small problem, which serve any settings.
+    /// `None`: lists of a small problem. They serve any settings, because they cannot be made from the small tree.
     key: Option<ListKey>,
     lists: DeviceLists,
     near_pairs: u64,

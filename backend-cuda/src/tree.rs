@@ -436,7 +436,7 @@ impl DeviceTree {
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn download_boxes(&self) -> Result<Tree, Error> {
+    pub(crate) fn download_boxes(&self) -> Result<Tree, Error> {
         let (device, n) = (&self.device, self.len());
         let pairs = |b: &Buffer<u32>| -> Result<Vec<[u32; 2]>, Error> {
             Ok(device.download_range(b, 0..2 * n, "boxes")?.as_chunks::<2>().0.to_vec())

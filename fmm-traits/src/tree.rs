@@ -134,7 +134,7 @@ impl Tree {
 pub trait Hierarchy: Sync {
     /// Number of levels.
     fn levels(&self) -> usize;
-    /// Boxes of level `l`.
+    /// Boxes of level `l`. The levels follow each other, from box 0 on.
     fn level(&self, l: usize) -> Range<usize>;
     /// Parent of box `b`, [`NONE`] for the root.
     fn parent(&self, b: usize) -> u32;

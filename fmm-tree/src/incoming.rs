@@ -1,8 +1,8 @@
-//! The incoming edges of each box in brief: enough to tell kinds of leaves apart without the lists themselves.
+//! A summary of the edges into each box: enough to tell kinds of leaves apart without the lists themselves.
 
 use fmm_traits::tree::{Hierarchy, Lists};
 
-/// The incoming edges of a box in brief.
+/// A summary of the edges into a box.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Incoming {
     /// Number of M2L, M2P and P2P edges.
@@ -15,7 +15,7 @@ pub struct Incoming {
     pub jump: bool,
 }
 
-/// The incoming edges of each box of a tree.
+/// A summary of the edges into each box of a tree.
 ///
 /// Example: in a uniform tree of 8³ leaves, a leaf in the middle has 189 M2L and 27 P2P edges, so `edges` is 216.
 pub fn incoming<H: Hierarchy + ?Sized>(tree: &H, lists: &Lists) -> Vec<Incoming> {

@@ -16,7 +16,7 @@ use fmm_tree::{BuildReport, Incoming};
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Number of pairs that a CPU core sums in the time of a launch on the device with its transfers, about 50 µs.
+/// Number of pairs of points that a CPU core sums in the time of a launch on the device with its transfers, about 50 µs.
 const LAUNCH_PAIRS: usize = 50_000;
 
 /// A fast method or a direct sum on the device.
@@ -123,7 +123,7 @@ struct OnDevice<'a> {
     boxes: &'a Tree,
 }
 
-impl probe::site::Site for OnDevice<'_> {
+impl probe::sampled::Sampled for OnDevice<'_> {
     fn boxes(&self) -> &dyn Hierarchy {
         self.boxes
     }

@@ -17,7 +17,7 @@ use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
-use crate::probe::site::Site;
+use crate::probe::sampled::Sampled;
 use crate::request::{Fmm, Method};
 use crate::variant::{Expansion, Truncation};
 use fmm_families::Facts;
@@ -108,7 +108,7 @@ fn not_placed<T>() -> Result<T, Error> {
 }
 
 /// The sample of a tree and its lists, with direct sums. CPU cores compute the direct sums in f64.
-fn trial_of(request: &Fmm, choice: &Choice, site: &dyn Site) -> Result<Trial, Error> {
+fn trial_of(request: &Fmm, choice: &Choice, site: &dyn Sampled) -> Result<Trial, Error> {
     let direct = |sources: &[f64], strengths: &[&[f64]], targets: &[f64]| {
         let at = Targets::Points(targets);
         request.family.direct(request.outputs, sources, strengths, at, Precision::F64, choice.isa)

@@ -7,7 +7,7 @@ use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
-use crate::probe::site::OnHost;
+use crate::probe::sampled::OnHost;
 use crate::request::Fmm;
 use crate::variant::Expansion;
 use backend_cpu::{OctreeSolver, Settings};

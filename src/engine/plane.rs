@@ -6,7 +6,7 @@ use crate::costs;
 use crate::mesh::Mesh;
 use crate::near::NearBlock;
 use crate::probe::Trial;
-use crate::probe::site::OnHost;
+use crate::probe::sampled::OnHost;
 use crate::request::Fmm;
 use adaptive2d::{ConnectOptions, Laurent, Norm, PlaneKernel, PlanePoints, Pyramid, PyramidOptions, connect};
 use backend_cpu::Workspaces;

@@ -107,7 +107,12 @@ pub(crate) fn relative(estimate: Estimate, deviations: &[f64]) -> f64 {
     }
     let all = deviations.iter().chain([&estimate.deviation]).map(|d| d * d).sum::<f64>().sqrt();
     let bound = (0.5 * all).exp() * (estimate.error / estimate.sum).sqrt();
-    if bound.is_nan() { f64::INFINITY } else { bound }
+    finite_or_infinite(bound)
+}
+
+/// A number, or infinity in place of one that is not a number: such a sum keeps no tolerance.
+fn finite_or_infinite(x: f64) -> f64 {
+    if x.is_nan() { f64::INFINITY } else { x }
 }
 
 /// The bound of the largest quotient |eᵢ|/|uᵢ| over all `count` targets, for normal strengths and complex u.
@@ -122,7 +127,7 @@ pub(crate) fn largest_of_normal(squares: &[Squares], count: usize) -> f64 {
     let mean = |of: &dyn Fn(&Squares) -> f64| squares.iter().map(of).sum::<f64>();
     let quotient = |i: usize| {
         let error = mean(&|s| s.error[i]);
-        if error == 0.0 { 0.0 } else { error / mean(&|s| s.sum[i]) }
+        finite_or_infinite(if error == 0.0 { 0.0 } else { error / mean(&|s| s.sum[i]) })
     };
     let quotients = (0..targets).map(quotient).sum::<f64>() / targets.max(1) as f64;
     (quotients * count as f64 / BEYOND_LARGEST).sqrt()
@@ -139,7 +144,7 @@ pub(crate) fn largest(squares: &Squares, count: usize) -> f64 {
     if squares.error.is_empty() {
         return 0.0;
     }
-    let quotient = |(&e, &u): (&f64, &f64)| if e == 0.0 { 0.0 } else { e / u };
+    let quotient = |(&e, &u): (&f64, &f64)| finite_or_infinite(if e == 0.0 { 0.0 } else { e / u });
     let mut squared: Vec<f64> = squares.error.iter().zip(&squares.sum).map(quotient).collect();
     squared.sort_unstable_by(|a, b| b.total_cmp(a));
     let n = squared.len();

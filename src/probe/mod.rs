@@ -10,8 +10,8 @@
 pub(crate) mod bound;
 mod modes;
 pub(crate) mod sample;
+pub(crate) mod sampled;
 pub(crate) mod search;
-pub(crate) mod site;
 
 use adaptive2d::Norm;
 use bound::{Estimate, Squares};
@@ -20,8 +20,8 @@ use fmm_traits::{Error, OutputColumns, Outputs};
 use modes::Modes;
 use rayon::prelude::*;
 use sample::Sample;
+use sampled::Sampled;
 use serde::Serialize;
-use site::Site;
 
 /// The error of one output, as the probe measured it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -30,7 +30,8 @@ pub struct ProbeOutput {
     pub output: &'static str,
     /// Bound of the error at the chosen order. The tolerance is compared with this bound.
     pub error: f64,
-    /// Bound of the error at the order below; `None` if the order below was not measured.
+    /// Bound of the error at the order below, perhaps with leaves of another size; `None` if the order below was not
+    /// measured.
     pub below: Option<f64>,
 }
 
@@ -50,7 +51,8 @@ pub struct ProbeStratum {
 pub struct ProbeReport {
     /// One entry per output.
     pub outputs: Vec<ProbeOutput>,
-    /// Measured orders of the chosen method, in the sequence of their measurement.
+    /// Measured orders of the chosen method, in the sequence of their measurement. An order occurs twice if it was
+    /// measured again with leaves of another size.
     pub orders: Vec<usize>,
     /// The strata of the sample.
     pub strata: Vec<ProbeStratum>,
@@ -100,7 +102,7 @@ struct Scatter {
 
 impl Trial {
     /// A trial for the points of a tree and its lists.
-    pub fn new(site: &dyn Site, facts: &Facts, direct: Direct) -> Result<Trial, Error> {
+    pub fn new(site: &dyn Sampled, facts: &Facts, direct: Direct) -> Result<Trial, Error> {
         let sample = Sample::new(site)?;
         let sources = coordinates(facts.dim, site.sources(&sample.sources)?);
         let targets = coordinates(facts.dim, site.targets(&sample.targets)?);

@@ -18,7 +18,7 @@
 //! - Strengths uniform in (0, 1) are multiplied by 1/π. The mean of the sum is then that of all sources. The random
 //!   choice of sources can only increase the error.
 
-use super::site::{Site, corner_square};
+use super::sampled::{Sampled, corner_square};
 use crate::rng::Rng;
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Hierarchy};
@@ -100,7 +100,7 @@ struct Leaf {
 }
 
 /// All leaves with targets, each with its kind.
-fn kinds(site: &dyn Site) -> Result<Vec<(Kind, Leaf)>, Error> {
+fn kinds(site: &dyn Sampled) -> Result<Vec<(Kind, Leaf)>, Error> {
     let (tree, incoming) = (site.boxes(), site.incoming()?);
     let mut by_p2l = vec![false; tree.boxes()];
     let mut leaves = Vec::new();
@@ -143,7 +143,7 @@ impl Kind {
 
 impl Sample {
     /// Draws a sample from a tree with its lists.
-    pub fn new(site: &dyn Site) -> Result<Sample, Error> {
+    pub fn new(site: &dyn Sampled) -> Result<Sample, Error> {
         let (mut rng, tree) = (Rng::new(SEED), site.boxes());
         let mut groups: BTreeMap<Kind, Vec<Leaf>> = BTreeMap::new();
         for (kind, leaf) in kinds(site)? {
@@ -204,7 +204,7 @@ impl Sample {
 
     /// The sample of all targets. Each leaf is one draw, which counts by its number of targets.
     fn of_all(
-        site: &dyn Site,
+        site: &dyn Sampled,
         groups: &[(String, Vec<Leaf>)],
         mut strata: Vec<Stratum>,
         rng: &mut Rng,
@@ -247,7 +247,8 @@ impl Sample {
         sets
     }
 
-    /// Sets of normal strengths of the sources, `components` numbers each, divided by the root of the probability.
+    /// Sets of normal strengths of the sources (drawn by [`Rng::binomial`], which is fast and close enough: bounds rest on
+    /// second and fourth moments), `components` numbers each, divided by the root of the probability.
     pub fn normal(&self, sets: usize, components: usize) -> Vec<Vec<f64>> {
         let of_set = |set: usize| {
             let mut rng = Rng::new(SEED ^ (2 + set as u64));
@@ -280,7 +281,7 @@ struct Weights {
 }
 
 impl Weights {
-    fn new(site: &dyn Site) -> Result<Weights, Error> {
+    fn new(site: &dyn Sampled) -> Result<Weights, Error> {
         let sums = site.corner_sums(HALF_CORNER_POWER)?;
         let mean = sums.iter().sum::<f64>() / site.boxes().targets_of(0).len().max(1) as f64;
         Ok(Weights { sums, mean: Some(mean).filter(|m| *m > 0.0 && m.is_finite()) })
@@ -293,7 +294,7 @@ impl Weights {
     }
 
     /// The weights of the targets of each leaf.
-    fn of_targets(&self, site: &dyn Site, leaves: &[Leaf]) -> Result<Vec<Vec<f64>>, Error> {
+    fn of_targets(&self, site: &dyn Sampled, leaves: &[Leaf]) -> Result<Vec<Vec<f64>>, Error> {
         let tree = site.boxes();
         let targets_of = |leaf: &Leaf| tree.targets_of(leaf.number as usize);
         let positions: Vec<u32> = leaves.iter().flat_map(targets_of).map(|at| at as u32).collect();
@@ -325,7 +326,7 @@ fn proportional(weights: impl Iterator<Item = f64> + Clone, count: usize, rng: &
 
 /// Draws sources: their ascending positions, and the probability of each. All sources of the leaves that the leaves
 /// `near` meet in P2P are taken, with probability 1.
-fn sources(site: &dyn Site, near: &[u32], rng: &mut Rng) -> Result<(Vec<u32>, Vec<f64>), Error> {
+fn sources(site: &dyn Sampled, near: &[u32], rng: &mut Rng) -> Result<(Vec<u32>, Vec<f64>), Error> {
     let tree = site.boxes();
     let mut leaves: Vec<usize> =
         (0..tree.boxes()).filter(|&b| tree.is_leaf(b) && !tree.sources_of(b).is_empty()).collect();

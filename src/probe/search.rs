@@ -36,7 +36,7 @@ pub(crate) struct Search {
     pub first: usize,
     /// Digits per order that the search assumes before two measurements.
     pub digits: f64,
-    /// An order below the first, with an error that breaks the tolerance, if one is known.
+    /// An order below the first, with an error that breaks the tolerance, if one is known from leaves of another size.
     pub below: Option<(usize, f64)>,
 }
 
@@ -63,6 +63,10 @@ impl Search {
                 Err(Some(found)) => return Ok(found),
                 Err(None) => break,
             }
+        }
+        // Only errors of these leaves count as the least.
+        if let Some((order, _)) = self.below {
+            tried.remove(&order);
         }
         // Descend to the least error: measure the neighbours of the best order until both are known.
         loop {
@@ -172,5 +176,14 @@ mod tests {
             Ok::<_, ()>(1e-9)
         });
         assert_eq!((found, measured), (Ok(Found::Order(7)), vec![7]));
+
+        // No order keeps the tolerance after all: the floor is one that was measured.
+        let known = Search { below: Some((6, 2e-6)), ..search(1e-6, 7) };
+        let mut measured = BTreeMap::new();
+        let found = known.run(|p| {
+            measured.insert(p, 1e-5 + 1e-7 * p.abs_diff(8) as f64);
+            Ok::<_, ()>(measured[&p])
+        });
+        assert_eq!(found, Ok(Found::Floor { order: 8, error: measured[&8] }));
     }
 }

@@ -42,7 +42,7 @@ pub fn holds_on(
     for (k, kind) in kinds.iter().enumerate() {
         let x = kind.points(N, 100 + k as u64);
         let n = x.len() / 3;
-        for (_, &tolerance) in tolerances.iter().enumerate().filter(|(t, _)| in_turn(k + t, 3)) {
+        for (_, &tolerance) in tolerances.iter().enumerate().filter(|(t, _)| in_turn(k + t, tolerances.len().min(3))) {
             let plan = builder.clone().tolerance(tolerance).ncrit(40).plan(&x, Targets::Sources).unwrap();
             let far = far_share(&plan.describe());
             assert!(

@@ -12,7 +12,7 @@ pub const FAMILY: usize = 8;
 /// Number of boxes around a box.
 pub const AROUND: usize = 26;
 
-/// Number of offsets from −3 to 3 along each axis: those of M2L, and 27 of adjacent boxes.
+/// The 7³ offsets with −3 to 3 along each axis: the 316 of M2L, and the 27 of adjacent boxes.
 pub const PLACES: usize = 343;
 
 /// The place of an offset among [`PLACES`], with x the fastest.
@@ -22,8 +22,8 @@ pub fn place(offset: [i32; 3]) -> usize {
 
 /// The operators between the children of two families, for one of the [`AROUND`] relative positions.
 pub struct Position {
-    /// For each source octant, the [`place`] of the offset of target octant 0. The other octants follow at the
-    /// distances 1 (x), 7 (y) and 49 (z).
+    /// For each source octant, the [`place`] of the offset of target octant 0. A target octant in the upper half of x, y or
+    /// z lies 1, 7 or 49 places further, and these distances add up.
     pub first: [u16; FAMILY],
     /// The pairs of children that are not adjacent: bit `8·target octant + source octant`.
     far: u64,

@@ -15,7 +15,7 @@
 //! The sums of a frequency overwrite the spectra of that frequency. A vector wider than a family (16 × f32) holds
 //! several frequencies of the family, interleaved.
 //!
-//! Putting the matrices together takes the time of the sums for about 50 families. So sets of strengths share the
+//! Putting the matrices together takes as long as the sums of about 12 families. So sets of strengths share the
 //! matrices on levels of few families.
 
 use super::dft::{Buffers, Dft, frequency};
@@ -111,6 +111,7 @@ impl<T: Scalar> Vectorized for Matrices<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
+        debug_assert!(self.group <= 2, "vectors hold at most two frequencies of a family");
         if self.group == 1 { self.write::<2>() } else { self.write::<4>() }
     }
 }
@@ -159,8 +160,8 @@ pub fn spectra_len<T: Scalar>(dft: &Dft<T>, families: usize, components: usize) 
 const SHARED_BYTES: usize = 1 << 27;
 
 /// Number of sets of strengths whose spectra are held at a time on a level with `families` families, if the largest
-/// level has `most` families: as many as fit into the spectra of one set on the largest level, or into
-/// [`SHARED_BYTES`].
+/// level has `most` families: as many as fit into the memory of one set on the largest level, or into
+/// [`SHARED_BYTES`] if that is more.
 pub fn sets_at_once<T: Scalar>(dft: &Dft<T>, components: usize, families: usize, most: usize) -> usize {
     let bytes = |families: usize| spectra_len(dft, families, components) * size_of::<T>();
     (bytes(most).max(SHARED_BYTES) / bytes(families).max(1)).max(1)
@@ -225,7 +226,7 @@ pub fn m2l<T: Scalar>(
                 for m in 0..together.min(rows - batch * together) {
                     dft.for_each_block(&s.buffers, m, |g, from| {
                         // SAFETY: this is the block of one set, family and strength, inside `spectra` (`need` above).
-                        // Each family is in one batch, so no other task touches the block.
+                        // Each pair of set and family belongs to one task, so no other task touches the block.
                         unsafe { shared.slice(at(g, set, batch * together + m, b), block) }.copy_from_slice(from);
                     });
                 }
@@ -290,8 +291,8 @@ pub fn m2l<T: Scalar>(
                         let Some(start) = start else { continue };
                         // SAFETY: a < values and point < points, so the entry is in the row of the box and this set,
                         // inside `locals` (asserted). Each box is a child of one box (`check_boxes`, of every tree that
-                        // a plan takes), and each parent is in one batch (`Families::parents` are numbered once), so no
-                        // other task touches the row.
+                        // a plan takes), and each parent is in one batch (`Families::parents` are numbered once). Rows
+                        // of different sets are disjoint (`Rows::of`). So no other task touches the row.
                         unsafe { target.slice(start + a * points + point, 1)[0] += *x };
                     }
                 });

@@ -6,10 +6,10 @@ use rayon::prelude::*;
 
 /// A tree with its lists. The arrays that grow with the number of points may lie on a device, so a caller asks for the
 /// points and rows that it needs.
-pub(crate) trait Site {
+pub(crate) trait Sampled {
     /// The boxes, with the ranges of their points. The points themselves may be missing.
     fn boxes(&self) -> &dyn Hierarchy;
-    /// The incoming edges of each box in brief.
+    /// A summary of the edges into each box.
     fn incoming(&self) -> Result<Vec<Incoming>, Error>;
     /// The boxes in the P2P rows of some boxes.
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error>;
@@ -28,7 +28,7 @@ pub(crate) struct OnHost<'a, H> {
     pub lists: &'a Lists,
 }
 
-impl<H: Hierarchy> Site for OnHost<'_, H> {
+impl<H: Hierarchy> Sampled for OnHost<'_, H> {
     fn boxes(&self) -> &dyn Hierarchy {
         self.tree
     }

@@ -21,8 +21,8 @@ const DIRECT_LIMITS: [f64; 2] = [20.0, 10.0];
 /// Ratio of occupancies above which the tree is rebuilt for the order that the search found.
 const REBUILD_RATIO: f64 = 1.35;
 
-/// Ratio of error to tolerance above which an order breaks the tolerance with leaves of any size. Errors of two sizes of
-/// leaves differ by less: a stresslet at order 6 kept its tolerance with one size and broke it by a little with another.
+/// Ratio of error to tolerance above which an order is not measured again with leaves of another size. It balances a
+/// measurement against the chance that the order keeps the tolerance after all, which would save an order.
 const CLEARLY_BROKEN: f64 = 3.0;
 
 /// The points of a plan before the decision.

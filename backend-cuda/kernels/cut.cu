@@ -6,8 +6,6 @@
 // fmm_traits::tree::NONE.
 #define NONE 0xffffffffu
 
-__device__ __forceinline__ u32 warp_index() { return (blockIdx.x * blockDim.x + threadIdx.x) / 32; }
-
 // The incoming edges of each box in brief: 8 · (number of M2L, M2P and P2P edges), + 1 with M2P edges, + 2 with P2L
 // edges, + 4 if a P2P edge joins levels that differ by two or more.
 extern "C" __global__ void incoming(const Boxes* boxes, u32 count, const u64* m2l, const u64* p2l, const u64* m2p,

@@ -32,8 +32,6 @@ __device__ __forceinline__ u32& coarse(const Neighbours& near, u32 b, u32 i) {
   return near.data[(u64)b * TOUCHING + (TOUCHING - 1 - i)];
 }
 
-__device__ __forceinline__ u32 warp_index() { return (blockIdx.x * blockDim.x + threadIdx.x) / 32; }
-
 // The children of a parent. octants: three bits per child. active: the children with targets, one bit each. All lanes
 // of the warp hold the same numbers.
 struct Children {

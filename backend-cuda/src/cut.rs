@@ -20,6 +20,8 @@ const WARPS_PER_BLOCK: usize = BLOCK as usize / 32;
 pub struct Cut<'a> {
     tree: &'a DeviceTree,
     lists: &'a DeviceLists,
+    /// Addresses of the arrays of boxes.
+    boxes: Buffer<u64>,
     functions: Functions,
     primitives: Primitives,
 }
@@ -29,7 +31,8 @@ impl<'a> Cut<'a> {
     pub(crate) fn new(tree: &'a DeviceTree, lists: &'a DeviceLists) -> Result<Self, Error> {
         let device = &tree.device;
         let (functions, primitives) = (device.fixed("cut", programs::cut)?, Primitives::new(device)?);
-        Ok(Cut { tree, lists, functions, primitives })
+        let boxes = device.upload(&tree.boxes.addresses(), "addresses of boxes")?;
+        Ok(Cut { tree, lists, boxes, functions, primitives })
     }
 
     fn device(&self) -> &Device {
@@ -51,11 +54,10 @@ impl<'a> Cut<'a> {
     /// Errors of the device.
     pub fn incoming(&self) -> Result<Vec<Incoming>, Error> {
         let (device, n, l) = (self.device(), self.tree.len(), self.lists);
-        let boxes = device.upload(&self.tree.boxes.addresses(), "addresses of boxes")?;
         let brief: Buffer<u32> = device.alloc(n, "incoming edges")?;
         let starts = [&l.m2l, &l.p2l, &l.m2p, &l.p2p].map(|e| Arg::from(&e.starts));
         let args = [
-            (&boxes).into(),
+            (&self.boxes).into(),
             (n as u32).into(),
             starts[0],
             starts[1],
@@ -77,11 +79,10 @@ impl<'a> Cut<'a> {
     /// Errors of the device.
     pub fn corner_sums(&self, half_power: u32) -> Result<Vec<f64>, Error> {
         let (device, tree) = (self.device(), self.tree);
-        let boxes = device.upload(&tree.boxes.addresses(), "addresses of boxes")?;
         let corner = device.upload(&tree.corner, "corner")?;
         let sums: Buffer<f64> = device.alloc(tree.len(), "sums over leaves")?;
         let args = [
-            (&boxes).into(),
+            (&self.boxes).into(),
             (tree.len() as u32).into(),
             (&corner).into(),
             tree.side.into(),

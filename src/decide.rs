@@ -15,15 +15,18 @@ use crate::probe::{ProbeOutput, ProbeReport};
 use crate::request::{Fmm, Method};
 use fmm_traits::{Error, Precision, Targets};
 
-/// Limits up to which direct summation replaces fast methods that do not reach a tolerance: a factor over the time of
-/// the fast evaluation, or a time in seconds, whichever allows more.
-const DIRECT_LIMITS: [f64; 2] = [20.0, 10.0];
-/// Ratio of occupancies above which the tree is rebuilt for the order that the search found.
+/// Direct summation replaces fast methods that do not reach a tolerance if its forecast is at most this many times that
+/// of the fast evaluation, or at most [`DIRECT_SECONDS`].
+const DIRECT_FACTOR: f64 = 20.0;
+/// See [`DIRECT_FACTOR`].
+const DIRECT_SECONDS: f64 = 10.0;
+/// Ratio of occupancies above which the tree is rebuilt for an order.
 const REBUILD_RATIO: f64 = 1.35;
 
-/// Ratio of error to tolerance above which an order is not measured again with leaves of another size. It balances a
-/// measurement against the chance that the order keeps the tolerance after all, which would save an order.
-const CLEARLY_BROKEN: f64 = 3.0;
+/// Ratio of error to tolerance above which an order that breaks the tolerance breaks it with leaves of another size, too,
+/// and is not measured again. It balances a measurement against the chance that the order keeps the tolerance after all,
+/// which would save an order.
+const REMEASURE_RATIO: f64 = 3.0;
 
 /// The points of a plan before the decision.
 #[derive(Clone, Copy)]
@@ -140,7 +143,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
     if let Some(probe) = &mut best.decision.probe {
         (probe.seconds, probe.operators) = (report.seconds, report.operators);
     }
-    let affordable = |direct: &Candidate, fast: f64| direct.seconds <= (DIRECT_LIMITS[0] * fast).max(DIRECT_LIMITS[1]);
+    let affordable = |direct: &Candidate, fast: f64| direct.seconds <= (DIRECT_FACTOR * fast).max(DIRECT_SECONDS);
     match (best.floor, task.goal, direct) {
         (None, _, Some(direct)) if direct.seconds <= best.seconds => {
             let tried = attempt(r, task, &direct, ends, watch)?;
@@ -295,6 +298,39 @@ impl<'a> Attempt<'a> {
         (ratio.max(1.0 / ratio) > REBUILD_RATIO).then_some(wanted)
     }
 
+    /// Searches an order for a tolerance, and appends all measurements to `records`. When the search comes to an order
+    /// that wants leaves of another size, it starts again there, with a new tree; this happens once.
+    fn found(&mut self, tolerance: f64, records: &mut Vec<Measured>) -> Result<Found, Error> {
+        let candidate = self.candidate;
+        let mut search = Search {
+            tolerance,
+            orders: candidate.orders.clone(),
+            first: candidate.first,
+            digits: candidate.digits,
+            below: None,
+        };
+        let mut rebuilt = false;
+        loop {
+            let result = search.run(|order| match self.other_occupancy(order).filter(|_| !rebuilt) {
+                Some(occupancy) => Err(Halt::OtherLeaves { order, occupancy }),
+                None => measured(&mut *self.engine, order, records).map_err(Halt::Failed),
+            });
+            match result {
+                Ok(found) => return Ok(found),
+                Err(Halt::Failed(e)) => return Err(e),
+                Err(Halt::OtherLeaves { order, occupancy }) => {
+                    self.choice.occupancy = occupancy;
+                    self.engine = engine::of(self.request, &self.choice);
+                    self.place()?;
+                    rebuilt = true;
+                    search.first = order;
+                    let broken = records.iter().filter(|m| m.order < order && m.worst() > REMEASURE_RATIO * tolerance);
+                    search.below = broken.max_by_key(|m| m.order).map(|m| (m.order, m.worst()));
+                }
+            }
+        }
+    }
+
     /// Finds the order by measuring errors.
     fn search(mut self) -> Result<Tried, Error> {
         let (r, task, candidate) = (self.request, self.task, self.candidate);
@@ -303,26 +339,8 @@ impl<'a> Attempt<'a> {
         let (mut order, mut floor, mut report) = (candidate.first, None, None);
         if let Some(tolerance) = task.goal.tolerance().filter(|_| !exact) {
             let mut records = Vec::new();
-            let mut search = Search {
-                tolerance,
-                orders: candidate.orders.clone(),
-                first: candidate.first,
-                digits: candidate.digits,
-                below: None,
-            };
             (self.watch)("probe", 0.4)?;
-            let mut found = search.run(|order| measured(&mut *self.engine, order, &mut records))?;
-            if let Found::Order(p) = found
-                && let Some(occupancy) = self.other_occupancy(p)
-            {
-                self.choice.occupancy = occupancy;
-                self.engine = engine::of(r, &self.choice);
-                self.place()?;
-                search.first = p;
-                let below = records.iter().find(|m| m.order + 1 == p).map(|m| (m.order, m.worst()));
-                search.below = below.filter(|(_, error)| *error > CLEARLY_BROKEN * tolerance);
-                found = search.run(|order| measured(&mut *self.engine, order, &mut records))?;
-            }
+            let found = self.found(tolerance, &mut records)?;
             order = match found {
                 Found::Order(order) => order,
                 Found::Floor { order, .. } => {
@@ -340,6 +358,16 @@ impl<'a> Attempt<'a> {
         let Attempt { engine, choice, .. } = self;
         Ok(Tried { decision: Decision { engine, choice, order, mesh, probe: report }, seconds, floor })
     }
+}
+
+/// Why a search ends without a result.
+enum Halt {
+    /// The next order wants leaves with other numbers of points.
+    OtherLeaves {
+        order: usize,
+        occupancy: f64,
+    },
+    Failed(Error),
 }
 
 /// The result of one measurement: error bounds of all outputs at an order, and seconds.

@@ -160,8 +160,10 @@ impl Plan {
         let alike = |old: usize, new: usize| new <= 2 * old && old <= 2 * new;
         let kept = alike(self.n_sources, n_sources)
             && alike(self.n_targets, n_targets)
-            && self.separate == matches!(targets, Targets::Points(_));
-        let Some(mut engine) = self.engine.take().filter(|_| kept && n_sources > 0 && n_targets > 0) else {
+            && self.separate == matches!(targets, Targets::Points(_))
+            && n_sources > 0
+            && n_targets > 0;
+        let Some(mut engine) = kept.then(|| self.engine.take()).flatten() else {
             *self = Plan::new(self.request.clone(), sources, targets)?;
             return Ok(());
         };

@@ -174,6 +174,24 @@ fn moved_points_are_described_as_they_are() {
     assert!(moved.why.contains(&format!("order {}", moved.order.unwrap())), "{}", moved.why);
 }
 
+/// 3500 points take the place of 3000 in the plan, 9000 need a new plan.
+#[test]
+fn points_that_fail_leave_the_plan_as_it_was() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = stop.clone();
+    let builder = fast(Laplace).progress(move |p| !(flag.load(Ordering::Relaxed) && p.phase == "tree"));
+    let mut plan = builder.plan(&uniform(3000, 10), Targets::Sources).unwrap();
+    let q = strengths(3000, 1);
+    let before = plan.apply(&q).unwrap();
+    stop.store(true, Ordering::Relaxed);
+    for n in [3500, 9000] {
+        let moved = plan.set_points(&uniform(n, 11), Targets::Sources);
+        assert_eq!(moved.unwrap_err(), Error::Cancelled { stage: "tree" }, "{n}");
+        assert_eq!(plan.n_sources(), 3000);
+        assert_eq!(plan.apply(&q).unwrap().potential, before.potential, "{n}");
+    }
+}
+
 #[test]
 fn a_callback_sees_the_phases_and_cancels() {
     let x = uniform(3000, 13);

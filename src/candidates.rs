@@ -156,19 +156,18 @@ fn refuse<T>(operation: &'static str, reason: impl Into<String>) -> Result<T, Er
     Err(Error::Unsupported { operation, reason: reason.into() })
 }
 
-/// Digits that the outputs lose against a potential of charges, for outputs that take this many derivatives, one more for
-/// dipoles as sources.
+/// Digits that a local expansion loses against the potential of charges, by the number of [`derivatives`].
 const DIGITS_OF_DERIVATIVES: [f64; 3] = [0.0, 0.6, 0.8];
 
-/// Number of derivatives of a charge potential that the outputs take, at most two. A dipole as source counts as one
-/// derivative.
+/// Number of derivatives of a charge potential that the outputs take, at most two. Sources of several strengths, such as
+/// dipoles, count as one derivative.
 fn derivatives(r: &Fmm, facts: &Facts) -> usize {
     let most = match () {
         _ if r.outputs.contains(Outputs::HESSIAN) => 2,
         _ if r.outputs.contains(Outputs::GRADIENT) || r.outputs.contains(Outputs::PRESSURE) => 1,
         _ => 0,
     };
-    (most + usize::from(facts.dipolar)).min(2)
+    (most + usize::from(facts.strengths > 1)).min(2)
 }
 
 /// Convergence of an expansion: the digits gained per order, and the digits at order 0.
@@ -178,9 +177,8 @@ fn derivatives(r: &Fmm, facts: &Facts) -> usize {
 /// multipoles of a treecode with opening angle θ.
 pub(crate) fn convergence(parts: &Parts) -> [f64; 2] {
     match (parts.expansion, parts.policy) {
-        (Expansion::Equivalent, Policy::Treecode { theta }) => [0.5 / theta, 0.0],
         (Expansion::Equivalent, _) => [0.89, -0.5],
-        (Expansion::Spherical, Policy::Treecode { theta }) => [-(0.6 * theta).log10(), 2.5],
+        (Expansion::Spherical, Policy::Treecode { theta }) => [-(0.5 * theta + 0.22 * theta * theta).log10(), theta],
         (Expansion::Spherical, _) => [0.33, 1.0],
     }
 }
@@ -188,7 +186,8 @@ pub(crate) fn convergence(parts: &Parts) -> [f64; 2] {
 /// The order at which the search for a tolerance begins.
 fn first_order(parts: &Parts, tolerance: f64, derivatives: usize) -> usize {
     let [slope, start] = convergence(parts);
-    ((-tolerance.log10() + DIGITS_OF_DERIVATIVES[derivatives] - start) / slope).round().clamp(1.0, 100.0) as usize
+    let lost = if let Policy::Treecode { .. } = parts.policy { 0.0 } else { DIGITS_OF_DERIVATIVES[derivatives] };
+    ((-tolerance.log10() + lost - start) / slope).round().clamp(1.0, 100.0) as usize
 }
 
 /// Estimated error of an order. It sets the distance within which pairs of a softened kernel are summed directly.

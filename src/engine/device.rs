@@ -227,11 +227,11 @@ impl Engine for Device {
                 let boxes = placed.boxes()?;
                 let there = OnDevice { cut: placed.cut(&settings)?, boxes: &boxes };
                 let direct = |s: &[f64], q: &[&[f64]], t: &[f64]| self.sums(s, q, t);
-                let trial = Trial::new(&there, &self.choice.facts, &direct)?;
+                let trial = Trial::new(&there, &self.choice.facts, Precision::F64, &direct)?;
                 (boxes, trial)
             }
         };
-        let small = placed.thin(&settings, &boxes, &trial.sample.sources, &trial.sample.targets)?;
+        let small = placed.thin(&settings, &boxes, &trial.sample.of_errors.positions, &trial.sample.targets)?;
         let mut seconds = ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 };
         let start = Instant::now();
         let solver = self.solver(order, small)?;

@@ -113,7 +113,7 @@ fn trial_of(request: &Fmm, choice: &Choice, site: &dyn Sampled) -> Result<Trial,
         let at = Targets::Points(targets);
         request.family.direct(request.outputs, sources, strengths, at, Precision::F64, choice.isa)
     };
-    Trial::new(site, &choice.facts, &direct)
+    Trial::new(site, &choice.facts, request.precision, &direct)
 }
 
 /// Bounds of the errors of a solver for the points of a trial, one per output of the facts.

@@ -124,7 +124,7 @@ impl Engine for Octree {
             Some(trial) => trial,
             None => trial_of(&self.request, &self.choice, &OnHost { tree: &site.tree, lists })?,
         };
-        let (tree, lists) = fmm_tree::thin(&site.tree, lists, &trial.sample.sources, &trial.sample.targets);
+        let (tree, lists) = fmm_tree::thin(&site.tree, lists, &trial.sample.of_errors.positions, &trial.sample.targets);
         let mut seconds = ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 };
         let start = Instant::now();
         let solver = self.solver(order, tree, lists)?;

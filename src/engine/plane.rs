@@ -42,7 +42,7 @@ struct Site {
 impl Site {
     /// The part of the pyramid and of the lists that the points of the trial need.
     fn thinned(&self, trial: &Trial) -> (Pyramid, Lists) {
-        let small = self.pyramid.thinned(&trial.sample.sources, &trial.sample.targets);
+        let small = self.pyramid.thinned(&trial.sample.of_errors.positions, &trial.sample.targets);
         let all: Vec<u32> = (0..small.boxes() as u32).collect();
         let with = |range: fn(&Pyramid, usize) -> std::ops::Range<usize>| -> Vec<u32> {
             all.iter().map(|&b| if range(&small, b as usize).is_empty() { NONE } else { b }).collect()

@@ -16,10 +16,10 @@ pub(crate) mod search;
 use adaptive2d::Norm;
 use bound::{Estimate, Squares};
 use fmm_families::Facts;
-use fmm_traits::{Error, OutputColumns, Outputs};
+use fmm_traits::{Error, OutputColumns, Outputs, Precision};
 use modes::Modes;
 use rayon::prelude::*;
-use sample::Sample;
+use sample::{Sample, Sources};
 use sampled::Sampled;
 use serde::Serialize;
 
@@ -74,12 +74,12 @@ pub(crate) type Direct<'a> = &'a dyn Fn(&[f64], &[&[f64]], &[f64]) -> Result<Vec
 /// A sample with its strengths and direct sums, against which every method is measured.
 pub(crate) struct Trial {
     pub sample: Sample,
-    /// Sets of strengths: the first is uniform in (0, 1), the others are normal.
+    /// Sets of strengths of the sources that give the errors: the first is uniform in (0, 1), the others are normal.
     pub strengths: Vec<Vec<f64>>,
     /// The direct sums of each set, targets × values.
     exact: Vec<Vec<f64>>,
-    /// The direct sums without the self terms of the targets; `None` if all self terms are 0.
-    without_own: Option<Vec<Vec<f64>>>,
+    /// The direct sums that give the norm, without self terms, targets × values; `None` if these are `exact`.
+    sums: Option<Vec<Vec<f64>>>,
     /// For each output, the scatter of U² over normal strengths. `None` without lists, and if the sums vanish.
     scatter: Vec<Option<Scatter>>,
     /// Number of all targets.
@@ -101,43 +101,47 @@ struct Scatter {
 }
 
 impl Trial {
-    /// A trial for the points of a tree and its lists.
-    pub fn new(site: &dyn Sampled, facts: &Facts, direct: Direct) -> Result<Trial, Error> {
-        let sample = Sample::new(site)?;
-        let sources = coordinates(facts.dim, site.sources(&sample.sources)?);
+    /// A trial for the points of a tree and its lists. `near` is the precision of the near field.
+    pub fn new(site: &dyn Sampled, facts: &Facts, near: Precision, direct: Direct) -> Result<Trial, Error> {
+        let sample = Sample::new(site, near)?;
+        let points = |sources: &Sources| Ok::<_, Error>(coordinates(facts.dim, site.sources(&sources.positions)?));
         let targets = coordinates(facts.dim, site.targets(&sample.targets)?);
+        let sets = sample.normal_sets();
+        let strengths = sample.of_errors.strengths(sets, facts.strengths);
+        let exact = direct(&points(&sample.of_errors)?, &slices(&strengths), &targets)?;
+        let sources = points(&sample.of_norm)?;
         let soft = site.boxes().same_points() && !facts.singular;
-        let others = Others::new(&sample, soft, &sources, &targets, facts, direct)?;
-        let strengths = sample.strengths(facts.strengths);
-        let sets: Vec<&[f64]> = strengths.iter().map(|q| &q[..]).collect();
-        let exact = direct(&sources, &sets, &targets)?;
-        let without_own = match soft {
-            true => {
-                let own = own_parts(&sample, &sample.targets, &sets, &sources, facts, direct)?;
-                Some(less(exact.clone(), &own))
-            }
-            false => None,
+        let sums = if sample.of_norm == sample.of_errors && !soft {
+            None
+        } else {
+            let strengths = sample.of_norm.strengths(sets, facts.strengths);
+            let sums = direct(&sources, &slices(&strengths), &targets)?;
+            Some(match soft {
+                true => less(sums, &own_parts(&sample, &sample.targets, &slices(&strengths), &sources, facts, direct)?),
+                false => sums,
+            })
         };
-        let sums = &without_own.as_ref().unwrap_or(&exact)[1..];
-        let scatter = facts.columns.iter().map(|c| others.scatter(sums, facts.values, &c.columns)).collect();
-        Ok(Trial { sample, strengths, exact, without_own, scatter, count: site.boxes().targets_of(0).len() })
+        let others = Others::new(&sample, soft, &sources, &targets, facts, direct)?;
+        let normal = &sums.as_ref().unwrap_or(&exact)[1..];
+        let scatter = facts.columns.iter().map(|c| others.scatter(normal, facts.values, &c.columns)).collect();
+        Ok(Trial { sample, strengths, exact, sums, scatter, count: site.boxes().targets_of(0).len() })
     }
 
     /// A trial without lists: `targets` are drawn at random from all `count` targets, and `exact` are their direct
     /// sums.
     pub fn of_targets(targets: Vec<u32>, exact: Vec<Vec<f64>>, outputs: usize, count: usize) -> Trial {
         let (sample, scatter) = (Sample::of_targets(targets), vec![None; outputs]);
-        Trial { sample, strengths: Vec::new(), exact, without_own: None, scatter, count }
+        Trial { sample, strengths: Vec::new(), exact, sums: None, scatter, count }
     }
 
     /// Bounds of the errors, one per requested output. `computed` holds the rows of the sampled targets for each set of
     /// strengths.
     pub fn bounds(&self, computed: &[Vec<f64>], facts: &Facts, norm: Norm) -> Vec<f64> {
         let weights = self.sample.weights();
-        let sums = self.without_own.as_ref().unwrap_or(&self.exact);
+        let sums = self.sums.as_ref().unwrap_or(&self.exact);
         let of_output = |(c, scatter): (&OutputColumns, &Option<Scatter>)| {
             let of_kind = |sets: std::ops::Range<usize>, scatter: Option<&Scatter>| {
-                let unit = bound::unit_of(self.exact[sets.clone()].iter().flatten());
+                let unit = bound::unit_of(self.exact[sets.clone()].iter().chain(&sums[sets.clone()]).flatten());
                 let squares =
                     |k: usize| Squares::of(&computed[k], &self.exact[k], &sums[k], facts.values, &c.columns, unit);
                 let squares: Vec<Squares> = sets.clone().map(squares).collect();
@@ -172,8 +176,13 @@ impl Trial {
         report.strata =
             strata.map(|(k, s)| ProbeStratum { name: s.name.clone(), share: s.share, leaves: leaves(k) }).collect();
         report.targets = self.sample.targets.len();
-        report.sources = self.sample.sources.len();
+        report.sources = self.sample.of_norm.positions.len();
     }
+}
+
+/// Each set as a slice.
+fn slices(sets: &[Vec<f64>]) -> Vec<&[f64]> {
+    sets.iter().map(|set| &set[..]).collect()
 }
 
 /// The first `dim` coordinates of each point, point by point.
@@ -205,8 +214,8 @@ impl Others {
         let every = weights.len().div_ceil(SCATTER_TARGETS).max(1);
         let some: Vec<f64> = targets.chunks_exact(facts.dim).step_by(every).flatten().copied().collect();
         let weights: Vec<f64> = weights.into_iter().step_by(every).collect();
-        let strengths = sample.normal(SCATTER_SETS, facts.strengths);
-        let sets: Vec<&[f64]> = strengths.iter().map(|q| &q[..]).collect();
+        let strengths = sample.of_norm.normal(SCATTER_SETS, facts.strengths);
+        let sets = slices(&strengths);
         let mut rows = direct(sources, &sets, &some)?;
         if soft {
             let positions: Vec<u32> = sample.targets.iter().step_by(every).copied().collect();
@@ -254,8 +263,8 @@ fn own_parts(
     let (dim, c) = (facts.dim, facts.strengths);
     let mut own = vec![Vec::new(); sets.len()];
     for position in positions {
-        // The sample contains all sources of a sampled leaf.
-        let rows = match sample.sources.binary_search(position) {
+        // The sources of the norm contain all sources of a sampled leaf.
+        let rows = match sample.of_norm.positions.binary_search(position) {
             Ok(k) => {
                 let x = &sources[dim * k..dim * (k + 1)];
                 let q: Vec<&[f64]> = sets.iter().map(|q| &q[c * k..c * (k + 1)]).collect();

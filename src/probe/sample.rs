@@ -9,9 +9,14 @@
 //! inverse of its probability (Hansen & Hurwitz, *Ann. Math. Statist.* 14 (1943) 333–362). The estimator of a mean
 //! square over all targets then has no bias.
 //!
-//! **Sources.** Sums over all sources would cost as much as an evaluation. The sample takes all sources of the leaves
-//! that a sampled leaf meets in P2P, and a random part of all other sources. Let π be the probability with which the
-//! sample takes a source.
+//! **Sources.** Sums over all sources would cost as much as an evaluation. The sample draws sources leaf by leaf, twice
+//! from one draw. Let π be the probability with which a draw takes a source.
+//!
+//! - The sources whose sums give the norm are all sources of the leaves that a sampled leaf meets in P2P, and a random
+//!   part of all other sources. The closest pairs can make up most of a norm, so they are not left to chance.
+//! - The sources whose expansions give the errors are a random part of both. The near field of a target has no error but
+//!   rounding; near sources matter because they are far from other targets. (If the near field is summed in f32, its
+//!   rounding counts, and these sources are those of the norm.)
 //!
 //! - Normal strengths are multiplied by π^−½. The mean squares of the error and of the sum are then equal to the
 //!   mean squares for all sources, because both are sums of squares over independent strengths.
@@ -21,7 +26,7 @@
 use super::sampled::{Sampled, corner_square};
 use crate::rng::Rng;
 use fmm_traits::tree::NONE;
-use fmm_traits::{Error, Hierarchy};
+use fmm_traits::{Error, Hierarchy, Precision};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -43,6 +48,8 @@ const MAX_STRATA: usize = 16;
 const SAMPLE_TARGETS: usize = 640;
 /// Approximate number of sources outside the neighbourhood of the sampled leaves.
 const FAR_SOURCES: f64 = 16_000.0;
+/// Approximate number of sources in the neighbourhood of the sampled leaves whose expansions give the errors.
+const NEAR_SOURCES: f64 = 16_000.0;
 
 /// Half the power of ρ in the weight of a target. The square of an error of order 12 grows like ρ^24.
 const HALF_CORNER_POWER: u32 = 12;
@@ -51,14 +58,23 @@ const HALF_CORNER_POWER: u32 = 12;
 pub(crate) struct Sample {
     /// Positions of the targets, ascending.
     pub targets: Vec<u32>,
-    /// Positions of the sources, ascending.
-    pub sources: Vec<u32>,
-    /// For each source, the probability with which the sample takes it.
-    pub probability: Vec<f64>,
+    /// The sources whose sums give the norm.
+    pub of_norm: Sources,
+    /// The sources whose expansions give the errors.
+    pub of_errors: Sources,
     /// The drawn leaves. A leaf may occur more than once.
     pub draws: Vec<Draw>,
     /// The strata, at the indices that [`Draw::stratum`] uses.
     pub strata: Vec<Stratum>,
+}
+
+/// Drawn sources.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Sources {
+    /// Positions, ascending.
+    pub positions: Vec<u32>,
+    /// For each source, the probability with which the sample takes it.
+    pub probability: Vec<f64>,
 }
 
 /// A drawn leaf.
@@ -142,8 +158,8 @@ impl Kind {
 }
 
 impl Sample {
-    /// Draws a sample from a tree with its lists.
-    pub fn new(site: &dyn Sampled) -> Result<Sample, Error> {
+    /// Draws a sample from a tree with its lists. `near` is the precision of the near field.
+    pub fn new(site: &dyn Sampled, near: Precision) -> Result<Sample, Error> {
         let (mut rng, tree) = (Rng::new(SEED), site.boxes());
         let mut groups: BTreeMap<Kind, Vec<Leaf>> = BTreeMap::new();
         for (kind, leaf) in kinds(site)? {
@@ -168,7 +184,7 @@ impl Sample {
         });
         let strata: Vec<Stratum> = strata.collect();
         if all <= ALL_TARGETS {
-            return Sample::of_all(site, &groups, strata, &mut rng);
+            return Sample::of_all(site, near, &groups, strata, &mut rng);
         }
 
         // Every stratum gets one leaf, and a part of the further leaves by its share of all targets.
@@ -176,12 +192,12 @@ impl Sample {
         let of_a_draw = (SAMPLE_TARGETS / counts.iter().sum::<usize>().max(1)).max(4);
         // Each draw: its stratum, and the positions of its targets with the factors of their squares.
         let mut drawn: Vec<(usize, Vec<(u32, f64)>)> = Vec::new();
-        let mut near = Vec::new();
+        let mut sampled = Vec::new();
         for (stratum, (_, leaves)) in groups.iter().enumerate() {
             let each = leaves.iter().map(|leaf| weights.of_leaf(leaf, tree));
             let picked: Vec<Leaf> =
                 proportional(each, counts[stratum], &mut rng).into_iter().map(|k| leaves[k]).collect();
-            near.extend(picked.iter().map(|leaf| leaf.number));
+            sampled.extend(picked.iter().map(|leaf| leaf.number));
             for (leaf, weights) in picked.iter().zip(weights.of_targets(site, &picked)?) {
                 let start = targets_of(leaf).start;
                 let targets = proportional(weights.iter().copied(), of_a_draw, &mut rng).into_iter();
@@ -196,15 +212,16 @@ impl Sample {
             .into_iter()
             .map(|(stratum, targets)| Draw { stratum, targets: targets.into_iter().map(rank).collect() })
             .collect();
-        near.sort_unstable();
-        near.dedup();
-        let (sources, probability) = sources(site, &near, &mut rng)?;
-        Ok(Sample { targets: positions, sources, probability, draws, strata })
+        sampled.sort_unstable();
+        sampled.dedup();
+        let [of_norm, of_errors] = sources(site, &sampled, near, &mut rng)?;
+        Ok(Sample { targets: positions, of_norm, of_errors, draws, strata })
     }
 
     /// The sample of all targets. Each leaf is one draw, which counts by its number of targets.
     fn of_all(
         site: &dyn Sampled,
+        near: Precision,
         groups: &[(String, Vec<Leaf>)],
         mut strata: Vec<Stratum>,
         rng: &mut Rng,
@@ -221,41 +238,21 @@ impl Sample {
                 Draw { stratum, targets: targets.map(|at| (at as u32, factor)).collect() }
             }));
         }
-        let near: Vec<u32> = groups.iter().flat_map(|(_, leaves)| leaves.iter().map(|leaf| leaf.number)).collect();
-        let (sources, probability) = sources(site, &near, rng)?;
-        Ok(Sample { targets: (0..all as u32).collect(), sources, probability, draws, strata })
+        let leaves: Vec<u32> = groups.iter().flat_map(|(_, leaves)| leaves.iter().map(|leaf| leaf.number)).collect();
+        let [of_norm, of_errors] = sources(site, &leaves, near, rng)?;
+        Ok(Sample { targets: (0..all as u32).collect(), of_norm, of_errors, draws, strata })
     }
 
     /// The sample of targets drawn at random from all targets, with equal weights.
     pub fn of_targets(targets: Vec<u32>) -> Sample {
         let draws = (0..targets.len() as u32).map(|i| Draw { stratum: 0, targets: vec![(i, 1.0)] }).collect();
         let strata = vec![Stratum { name: "all".to_string(), share: 1.0, weight: 1.0 }];
-        Sample { targets, sources: Vec::new(), probability: Vec::new(), draws, strata }
+        Sample { targets, of_norm: Sources::default(), of_errors: Sources::default(), draws, strata }
     }
 
-    /// Sets of strengths of the sources, `components` numbers per source: the first set is uniform in (0, 1) and
-    /// divided by the probability, the others are [`normal`](Self::normal).
-    pub fn strengths(&self, components: usize) -> Vec<Vec<f64>> {
-        let mut rng = Rng::new(SEED ^ 1);
-        let mut uniform = Vec::with_capacity(self.sources.len() * components);
-        for &probability in &self.probability {
-            uniform.extend((0..components).map(|_| rng.uniform() / probability));
-        }
-        let mut sets = self
-            .normal((NORMAL_STRENGTHS / self.sources.len().max(1)).clamp(NORMAL_SETS[0], NORMAL_SETS[1]), components);
-        sets.insert(0, uniform);
-        sets
-    }
-
-    /// Sets of normal strengths of the sources (drawn by [`Rng::binomial`], which is fast and close enough: bounds rest on
-    /// second and fourth moments), `components` numbers each, divided by the root of the probability.
-    pub fn normal(&self, sets: usize, components: usize) -> Vec<Vec<f64>> {
-        let of_set = |set: usize| {
-            let mut rng = Rng::new(SEED ^ (2 + set as u64));
-            let factors = self.probability.iter().flat_map(|p| std::iter::repeat_n(1.0 / p.sqrt(), components));
-            factors.map(|factor| factor * rng.binomial()).collect()
-        };
-        (0..sets).into_par_iter().map(of_set).collect()
+    /// Number of sets of normal strengths with which errors are measured.
+    pub fn normal_sets(&self) -> usize {
+        (NORMAL_STRENGTHS / self.of_errors.positions.len().max(1)).clamp(NORMAL_SETS[0], NORMAL_SETS[1])
     }
 
     /// The weight of each sampled target in the estimator of the mean over all targets.
@@ -268,6 +265,38 @@ impl Sample {
             d.targets.iter().for_each(|&(at, factor)| weights[at as usize] += part * factor);
         }
         weights
+    }
+}
+
+impl Sources {
+    /// Sets of strengths, `components` numbers per source: the first set is uniform in (0, 1) and divided by the
+    /// probability, the others are `normal_sets` sets of [`normal`](Self::normal) strengths.
+    pub fn strengths(&self, normal_sets: usize, components: usize) -> Vec<Vec<f64>> {
+        let mut rng = Rng::new(SEED ^ 1);
+        let mut uniform = Vec::with_capacity(self.positions.len() * components);
+        for &probability in &self.probability {
+            uniform.extend((0..components).map(|_| rng.uniform() / probability));
+        }
+        let mut sets = self.normal(normal_sets, components);
+        sets.insert(0, uniform);
+        sets
+    }
+
+    /// Sets of normal strengths (drawn by [`Rng::binomial`], which is fast and close enough: bounds rest on second and
+    /// fourth moments), `components` numbers per source, divided by the root of the probability.
+    pub fn normal(&self, sets: usize, components: usize) -> Vec<Vec<f64>> {
+        let of_set = |set: usize| {
+            let mut rng = Rng::new(SEED ^ (2 + set as u64));
+            let factors = self.probability.iter().flat_map(|p| std::iter::repeat_n(1.0 / p.sqrt(), components));
+            factors.map(|factor| factor * rng.binomial()).collect()
+        };
+        (0..sets).into_par_iter().map(of_set).collect()
+    }
+
+    /// Appends the sources at some positions, each taken with a probability.
+    fn push(&mut self, positions: impl ExactSizeIterator<Item = u32>, probability: f64) {
+        self.probability.resize(self.probability.len() + positions.len(), probability);
+        self.positions.extend(positions);
     }
 }
 
@@ -324,16 +353,16 @@ fn proportional(weights: impl Iterator<Item = f64> + Clone, count: usize, rng: &
     out
 }
 
-/// Draws sources: their ascending positions, and the probability of each. All sources of the leaves that the leaves
-/// `near` meet in P2P are taken, with probability 1.
-fn sources(site: &dyn Sampled, near: &[u32], rng: &mut Rng) -> Result<(Vec<u32>, Vec<f64>), Error> {
+/// Draws sources: those that give the norm, and those that give the errors. `sampled` are the sampled leaves, `near` is
+/// the precision of the near field.
+fn sources(site: &dyn Sampled, sampled: &[u32], near: Precision, rng: &mut Rng) -> Result<[Sources; 2], Error> {
     let tree = site.boxes();
     let mut leaves: Vec<usize> =
         (0..tree.boxes()).filter(|&b| tree.is_leaf(b) && !tree.sources_of(b).is_empty()).collect();
     leaves.sort_unstable_by_key(|&b| tree.sources_of(b).start);
     // The P2P rows of ancestors reach a leaf, too.
     let mut reached = vec![false; tree.boxes()];
-    for &b in near {
+    for &b in sampled {
         let mut above = b;
         while above != NONE && !reached[above as usize] {
             reached[above as usize] = true;
@@ -341,35 +370,44 @@ fn sources(site: &dyn Sampled, near: &[u32], rng: &mut Rng) -> Result<(Vec<u32>,
         }
     }
     let reached: Vec<u32> = (0..tree.boxes() as u32).filter(|&b| reached[b as usize]).collect();
-    let mut whole = vec![false; tree.boxes()];
-    site.near_rows(&reached)?.iter().for_each(|&s| whole[s as usize] = true);
+    let mut met = vec![false; tree.boxes()];
+    site.near_rows(&reached)?.iter().for_each(|&s| met[s as usize] = true);
     // A row may name a box with children.
     for b in 1..tree.boxes() {
-        whole[b] |= whole[tree.parent(b) as usize];
+        met[b] |= met[tree.parent(b) as usize];
     }
-    let n: usize = leaves.iter().map(|&b| tree.sources_of(b).len()).sum();
-    let mean = n as f64 / leaves.len().max(1) as f64;
-    let part = FAR_SOURCES / n as f64;
+    let count =
+        |leaves: &mut dyn Iterator<Item = &usize>| leaves.map(|&b| tree.sources_of(b).len()).sum::<usize>() as f64;
+    let n = count(&mut leaves.iter());
+    let near_part = match near {
+        Precision::F64 => NEAR_SOURCES / count(&mut leaves.iter().filter(|&&b| met[b])),
+        Precision::F32 => 1.0,
+    };
+    let (mean, far_part) = (n / leaves.len().max(1) as f64, FAR_SOURCES / n);
     let (mut sum, mut next) = (0.0, rng.uniform());
-    let (mut positions, mut probability) = (Vec::new(), Vec::new());
+    let (mut of_norm, mut of_errors) = (Sources::default(), Sources::default());
     for b in leaves {
         let range = tree.sources_of(b);
         // A leaf with many sources is more likely to be drawn. A leaf with more than eight times the mean gives only a
-        // part of its sources.
+        // part of its sources, unless all near sources are taken.
+        let part = if met[b] { near_part.max(far_part) } else { far_part };
         let chance = (part * (range.len() as f64 / mean).max(1.0)).min(1.0);
         sum += chance;
         let taken = sum > next;
         next += f64::from(u8::from(taken));
-        if whole[b] {
-            probability.resize(probability.len() + range.len(), 1.0);
-            positions.extend(range.map(|i| i as u32));
-        } else if taken {
-            let enough = (8.0 * mean).ceil() as usize;
+        if met[b] {
+            of_norm.push(range.clone().map(|i| i as u32), 1.0);
+        }
+        if taken {
+            let enough = if met[b] && near_part >= 1.0 { range.len() } else { (8.0 * mean).ceil() as usize };
             let picked = rng.sample(range.len(), enough);
             let chance = chance * picked.len() as f64 / range.len() as f64;
-            probability.resize(probability.len() + picked.len(), chance);
-            positions.extend(picked.into_iter().map(|i| (range.start + i) as u32));
+            let positions = || picked.iter().map(|&i| (range.start + i) as u32);
+            of_errors.push(positions(), chance);
+            if !met[b] {
+                of_norm.push(positions(), chance);
+            }
         }
     }
-    Ok((positions, probability))
+    Ok([of_norm, of_errors])
 }

@@ -242,7 +242,7 @@ fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Can
         return refuse("Laurent series", format!("kernel {kernel} is not one of the plane"));
     }
     if r.norm == Norm::Max {
-        return refuse("the largest relative error", format!("kernel {kernel} promises ℓ2"));
+        return refuse("the largest relative error", format!("only kernel harmonic2d has it, {kernel} promises ℓ2"));
     }
     let processor = r.backend.processor();
     let parts = processor.complete(parts(&r.variant, method, &facts.harmonic)?, &r.variant)?;

@@ -1,9 +1,9 @@
 //! The decision for a method and its order.
 //!
 //! Candidates come with forecasts, the cheapest first. The decision builds boxes and edges for each candidate and finds
-//! its order by measuring errors ([`crate::probe`]). It takes the cheapest candidate that keeps the tolerance. It skips
-//! a candidate that costs more than a candidate that already keeps the tolerance: by its forecast, or by the counts of
-//! its boxes and edges at the order where its search would begin. The order found is rarely lower.
+//! its order by measuring errors ([`crate::probe`]). It takes the cheapest candidate that keeps the tolerance. It skips a
+//! candidate whose forecast, or whose price at its first order, is not below the price of the best candidate so far. (The
+//! price counts boxes and edges. A search rarely ends below its first order.)
 
 use crate::candidates::{self, Candidate, Layout, Seen, Task, candidates};
 use crate::choice::Choice;

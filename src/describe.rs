@@ -21,7 +21,7 @@ pub struct Description {
     pub outputs: Vec<&'static str>,
     /// `equivalent`, `spherical`, `treecode`, `laurent` or `direct`.
     pub method: &'static str,
-    /// `spherical`, `equivalent` or `laurent`. This and the next fields are `None` for direct summation.
+    /// `spherical`, `equivalent` or `laurent`. This and the next four fields are `None` for direct summation.
     pub expansion: Option<&'static str>,
     /// `uvwx`, `stencil119`, `treecode`, or in the plane `separation`.
     pub lists: Option<&'static str>,
@@ -53,7 +53,7 @@ pub struct Description {
     pub norm: &'static str,
     /// Order of the expansion; `None` for direct summation.
     pub order: Option<usize>,
-    /// Leaf capacity. This and the next counts are 0 without a tree.
+    /// Leaf capacity. The numbers of levels, boxes, leaves and edges and this one are 0 without a tree.
     pub ncrit: usize,
     /// Levels of the tree.
     pub levels: usize,

@@ -2,7 +2,8 @@
 //!
 //! u(xᵢ) = Σⱼ K(xᵢ − yⱼ) qⱼ,  i = 1 … M,
 //!
-//! in O(N + M) time, for any Green's function K, to a promised tolerance.
+//! in O(N + M) time to a promised tolerance. K is the Green's function of a second-order elliptic equation; for other
+//! kernels the plan measures how many digits it reaches.
 //!
 //! ```
 //! use fmm::{Fmm, Laplace, Outputs, Targets, demo};
@@ -27,8 +28,8 @@
 //! # Accuracy
 //! `tolerance` bounds the relative ℓ2 error of *each* requested output over the targets, for strengths drawn at random
 //! (uniform in (0, 1) or normal). The plan measures this error on its points, with its kernel, and takes the smallest
-//! order that keeps the tolerance; [`Description::probe`] reports the measurement. If no order of a method keeps the
-//! tolerance, planning fails with [`Error::ToleranceFloor`]. Strengths that cancel can make the sum small beside its
+//! order that keeps the tolerance; [`Description::probe`] reports the measurement. If no order keeps the tolerance,
+//! planning with a named method fails with [`Error::ToleranceFloor`]; [`Method::Auto`] may use direct summation instead. Strengths that cancel can make the sum small beside its
 //! terms. The error relative to the sum is then larger; [`Plan::verify`] measures the error for given strengths.
 //!
 //! # Self terms

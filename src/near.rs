@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-/// A dense block of the near field: every target of one leaf with every source of another leaf.
+/// A dense block of the near field: every one of some targets with every one of some sources. Both may lie in one leaf.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NearBlock<'a> {
     /// Indices of targets: rows of the output.

@@ -45,7 +45,7 @@ pub(crate) fn parts(variant: &Variant, method: Method, harmonic: &Result<(), Err
         return refuse("an opening angle θ", "in space only a treecode has one");
     }
     if variant.expansion.is_some() && !tree {
-        return refuse("a choice of expansion", "it belongs to the treecode, other methods are named by theirs");
+        return refuse("a choice of expansion", "only the method treecode has a choice");
     }
     if variant.lists.is_some() && method != Method::SphericalHarmonics && variant.lists != Some(ListPolicy::Uvwx) {
         return refuse("the 119 stencil", "its edges reach inside the surfaces of equivalent densities");
@@ -66,7 +66,7 @@ pub(crate) fn parts(variant: &Variant, method: Method, harmonic: &Result<(), Err
         return Err(e.clone());
     }
     if let Some(theta) = variant.theta.filter(|t| !(*t > 0.0 && *t <= MAX_THETA)) {
-        let requirement = "must be above 0 and at most 1.1: the spheres around boxes end at 2/√3";
+        let requirement = "must be above 0 and at most 1.1: multipoles converge only below 2/√3";
         return Err(Error::Parameter { name: "theta", value: theta, requirement });
     }
     Ok(Parts {

@@ -278,8 +278,8 @@ impl Plan {
     }
 
     /// The sums for several sets of strengths, each N×s. The results have the same bits as one [`Plan::apply`] per set.
-    /// Direct sums, and equivalent densities on a CPU, evaluate the kernel once for several sets (8 for potentials, 4
-    /// with gradients), within the free memory. `seconds` and `stages` of each [`Output`] are then equal shares.
+    /// On a CPU in space, direct sums and equivalent densities evaluate the kernel once for 8 sets if a target has one
+    /// value, for 4 sets if it has two to four, within the free memory. `seconds` and `stages` of each [`Output`] are then equal shares.
     ///
     /// # Errors
     /// As [`Plan::apply`], for the first set with an error.

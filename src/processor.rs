@@ -1,6 +1,6 @@
 //! Processors: the methods, prices and engines of one kind of machine.
 //!
-//! The planning code asks a [`Processor`] and never which processor it is. A further backend is a further
+//! The planning code asks a [`Processor`] and never which processor it is. (Calibration does ask: it is of CPUs.) A further backend is a further
 //! implementation of this trait, and one arm of [`Backend::processor`].
 
 use crate::choice::Choice;
@@ -114,13 +114,13 @@ impl Processor for Cuda {
     fn complete(&self, mut parts: Parts, variant: &Variant) -> Result<Parts, Error> {
         let refuse = |operation, reason: &str| Err(Error::Unsupported { operation, reason: reason.to_string() });
         if parts.policy == Policy::Stencil119 {
-            return refuse("these lists on a GPU", "it makes U, V, W and X lists, and those of treecodes");
+            return refuse("the 119 stencil", "a GPU has U, V, W and X lists, and those of treecodes");
         }
         if variant.translation.is_some_and(|t| t != Translation::Rcr) {
-            return refuse("these translations on a GPU", "it has dense matrices and rotations (rcr)");
+            return refuse("this translation", "a GPU has dense matrices and rotations (rcr)");
         }
         if variant.truncation.is_some_and(|t| t != Truncation::Fixed) && parts.policy.theta().is_some() {
-            return refuse("fewer degrees on a GPU", "multipoles of a treecode take all of them there");
+            return refuse("variable truncation", "multipoles of a treecode on a GPU have all degrees");
         }
         // Zeros in a dense matrix save no time on a GPU.
         parts.spherical.truncation = variant.truncation.unwrap_or(Truncation::Fixed);

@@ -266,8 +266,9 @@ impl Fmm {
         self.variant.expansion = Some(expansion);
         self
     }
-    /// The opening angle of a treecode: a target at distance d sees a box of side l as a whole if l ≤ θ·d. In the plane
-    /// the θ of the criterion of separation (Goude & Engblom 2012, eq. 2.1). Default: chosen with the order.
+    /// The opening angle of a treecode: a target leaf sees a box of side l as a whole if l ≤ θ·d, where d is the distance
+    /// from the centre of the box to the cube of the leaf. In the plane the θ of the criterion of separation (Goude &
+    /// Engblom 2012, eq. 2.1). Default: 0.55 in the plane, 0.6 for a treecode of a given order, else chosen with the order.
     pub fn theta(mut self, theta: f64) -> Self {
         self.variant.theta = Some(theta);
         self

@@ -65,7 +65,7 @@ pub trait Stages {
     fn p2m(&mut self, lists: &Self::Lists) -> Result<(), Error>;
     /// Multipoles of children → multipoles of their parents, the non-leaf boxes of `level`.
     fn m2m(&mut self, lists: &Self::Lists, level: usize) -> Result<(), Error>;
-    /// Ranks only: completes the multipoles of shared boxes. No-op on one machine.
+    /// Completes the multipoles of boxes that several machines share. On one machine there is nothing to do.
     fn exchange(&mut self) -> Result<(), Error> {
         Ok(())
     }

@@ -156,7 +156,7 @@ pub enum Error {
         source_box: u32,
     },
     /// The caller's callback asked to stop.
-    #[error("cancelled during {stage}")]
+    #[error("cancelled before {stage}")]
     Cancelled {
         /// The stage that would have come next.
         stage: &'static str,

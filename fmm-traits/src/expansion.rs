@@ -21,7 +21,7 @@ pub struct Cloud<'a, T> {
     pub strengths: &'a [T],
 }
 
-/// An expansion of precision `T`. Every operator **adds** to its last argument.
+/// An expansion of precision `T`. Every operator **adds** to its last argument; the two `finish` functions replace it.
 ///
 /// A multipole is a row of [`multipole_len`](Expansion::multipole_len) numbers, a local a row of
 /// [`local_len`](Expansion::local_len) numbers. Their meaning is private to the expansion. Values at targets are

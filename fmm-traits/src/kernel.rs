@@ -20,8 +20,8 @@
 use crate::{Error, dual::Dual, lane::Lane, member::Member};
 use std::{fmt::Debug, marker::PhantomData};
 
-/// Upper bound on the strengths or values of any kernel, wrappers included (the Hessian of a
-/// three-component potential has 3·(1+3+6) = 30 values).
+/// Upper bound on the strengths or values of a kernel with its gradient and Hessian: 10 numbers for each of
+/// [`MAX_POTENTIALS`] values.
 pub const MAX_COMPONENTS: usize = 10 * MAX_POTENTIALS;
 /// Largest number of values of a kernel, without derivatives.
 pub const MAX_POTENTIALS: usize = 6;
@@ -48,8 +48,8 @@ pub(crate) const DERIVATIVE_FACTORS: [usize; 3] = [1, 4, 10];
 ///
 /// Mark `eval`, other functions of the trait that you write over lanes, and their helpers `#[inline(always)]`. The
 /// calling function enables the instruction set. A body that is not inlined there calls a function for each vector
-/// operation (an example took 8 s instead of well under one). Write loops, not closures (`std::array::from_fn`): the
-/// compiler does not always inline closures (velocities of Stokeslets became 18 times slower).
+/// operation, which is ten times slower. Write loops, not closures (`std::array::from_fn`): the compiler does not always
+/// inline closures.
 pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     /// Name used in reports, fingerprints and as the CUDA function name (an identifier).
     const NAME: &'static str;
@@ -62,8 +62,8 @@ pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     /// The highest derivative of the values that a plan may ask for: 1 for the gradient, 2 for the Hessian. Higher
     /// derivatives are not compiled. Most of the compile time of a kernel goes to its Hessian.
     const DERIVATIVES: usize = 2;
-    /// Whether the kernel is infinite at r = 0. A singular kernel must yield exactly 0 there ([`Lane::rsqrt`] does so
-    /// by itself).
+    /// If true, `eval` must yield exactly 0 at r = 0 ([`Lane::rsqrt`] does so by itself). If false, it must yield a finite
+    /// number there, which is added for points that coincide.
     const SINGULAR: bool = true;
     /// Whether K(−r) = K(r)ᵀ. Then `apply_transpose` is `apply` with the roles exchanged, and opposite offsets share
     /// operators. A kernel without this property (odd in r, for example) must set `false`: a plan refuses a wrong claim
@@ -297,8 +297,8 @@ pub trait Visitor {
 /// The kernels of one plan, which belong together. Every [`Kernel`] is a family. A type implements this trait itself if
 /// its sources, equivalent densities and outputs differ.
 ///
-/// All members share the parameters and the scale. `Check` and `Equivalent` have the same values. `Equivalent` is
-/// square up to its own null space.
+/// All members share the parameters and the scale. `Check` and `Equivalent` have the same values. `Equivalent` has as
+/// many strengths as values here; its matrix may be singular, because the surface solve is a pseudo-inverse.
 pub trait Family: Clone + Debug + Send + Sync + 'static {
     /// Source → values at the targets.
     type Source: Kernel;

@@ -17,7 +17,7 @@ pub trait Lane:
     /// Result of a comparison.
     type Mask: Copy + BitAnd<Output = Self::Mask> + BitOr<Output = Self::Mask> + Not<Output = Self::Mask>;
 
-    /// The constant `x` in every lane.
+    /// The constant `x` in every element.
     fn splat(x: f64) -> Self;
     /// `self * a + b`, fused where the machine can.
     fn mul_add(self, a: Self, b: Self) -> Self;
@@ -42,9 +42,9 @@ pub trait Lane:
     fn eq(self, other: Self) -> Self::Mask;
     /// `a` where `mask` holds, else `b`.
     fn select(mask: Self::Mask, a: Self, b: Self) -> Self;
-    /// The same number, to be marked as used more than once. Use it for a value of a kernel that is a product and is
-    /// also a factor of other values. Otherwise the sum over pairs fuses the last multiplication of the value with
-    /// the addition, and the product is computed twice.
+    /// Returns `self`. Call it on a value of a kernel that is a product and also a factor of other values, such as q/r in
+    /// the gradient of q/r. Without it the product is computed twice: once fused into the sum, once for the other
+    /// values.
     #[inline(always)]
     fn shared(self) -> Self {
         self
@@ -93,7 +93,7 @@ pub trait SimdLane: Lane {
     /// # Safety
     /// `to` must be valid for writes of `WIDTH` scalars.
     unsafe fn store(self, to: *mut Self::Scalar);
-    /// Sum over the lanes, always in the same order.
+    /// Sum over the elements, always in the same order.
     fn sum(self) -> Self::Scalar;
     /// 1/self for normal numbers. With `ROUGH`, half the digits (28 bits of an f64) are enough.
     #[inline(always)]
@@ -102,7 +102,7 @@ pub trait SimdLane: Lane {
     }
 }
 
-/// An instruction set: the vector types of both precisions, and a way to run code under it.
+/// An instruction set: its vector types in f64 and f32, and the transpose of an 8 × 8 block.
 pub trait Simd: Copy + Debug + Send + Sync + 'static {
     /// Vector of f64.
     type F64: SimdLane<Scalar = f64>;

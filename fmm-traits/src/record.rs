@@ -6,7 +6,7 @@
 //! constants cost nothing), and operations on which no value depends are dropped. Simplification assumes x·0 = 0 for
 //! every x; a kernel whose intermediate results overflow may differ there.
 //!
-//! The set of operations is closed; `T` is `float` or `double`, in `float` functions end in `f`:
+//! These are all operations. In single precision the CUDA functions end in `f`:
 //!
 //! | lane | CUDA C | flops |
 //! |---|---|---|

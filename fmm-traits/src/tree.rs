@@ -1,13 +1,13 @@
 //! Boxes and edge lists: the geometry on which every stage works, for any kind of tree.
 //!
-//! Invariants of [`Tree`] (checked by `fmm_tree::invariants`):
+//! Invariants of [`Tree`] (`fmm_tree::invariants` checks the first two):
 //! * boxes are stored level by level, in Morton order within a level, so the children of a box
 //!   are consecutive; box 0 is the root;
 //! * the source (target) points of a box are a contiguous range of the tree order, and the
 //!   ranges of its children partition it;
-//! * box centres and sides are exact in f64: the root side is a few-bit mantissa times a power
-//!   of two and the root corner a multiple of side·2^−10, so that differences of centres are exact
-//!   integer multiples of the side.
+//! * box centres and sides are exact in f64 for a root that `fmm_tree` chose: its side has a few bits
+//!   and its corner is a multiple of side·2^−10, so that differences of centres are exact integer
+//!   multiples of the side. A root that the caller gave is taken as it is.
 
 use crate::Cube;
 use std::ops::Range;

@@ -48,7 +48,7 @@ impl Default for BuildOptions {
 pub struct BuildReport {
     /// Leaf capacity used.
     pub ncrit: usize,
-    /// Points expected in a full leaf of the chosen root.
+    /// [`BuildOptions::occupancy`] that the chosen root is expected to give.
     pub occupancy: f64,
     /// Root side over the smallest side that holds the points, in [1, 2).
     pub root_stretch: f64,
@@ -67,8 +67,8 @@ pub struct BuildReport {
 /// Builds the adaptive octree of `sources` and `targets` (both N×3 row-major, finite; `None`:
 /// targets are the sources, and `Tree::sources` and `Tree::targets` share one allocation).
 ///
-/// A box is split while it holds more than `ncrit` sources or targets that are not all at one point. The result depends
-/// on the input only, never on the number of threads; work runs on the current rayon pool.
+/// A box is split while it holds more than `ncrit` sources or more than `ncrit` targets. Points that no level can
+/// separate count once per distinct position. The result depends on the input only, never on the number of threads; work runs on the current rayon pool.
 ///
 /// # Errors
 /// [`Error::Shape`] when a length is no multiple of 3, [`Error::NotFinite`] for an infinity,

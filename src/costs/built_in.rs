@@ -1,5 +1,5 @@
-//! The built-in unit costs of operations, by backend. Every number is a measured time, or a size that balances such
-//! times. No number concerns errors.
+//! The built-in unit costs of operations, by backend. Every number is a measured time or rate, or a size that balances
+//! such times. The one tolerance, [`ROUGH_NEAR_FIELD`], says when a faster instruction is precise enough.
 //!
 //! CPU costs were measured on one Zen 4 core (AVX-512) by `fmm calibrate` on a quiet machine, GPU costs on one NVIDIA
 //! H200 (`docs/notes/gpu-performance.md`).
@@ -65,22 +65,22 @@ pub(crate) fn plane_population(order: usize) -> f64 {
     if order <= 24 { 45.0 } else { 60.0 }
 }
 /// Nanoseconds per pair in the plane, on one core.
-pub(super) const PLANE_PAIR: f64 = 0.6;
+pub(super) const PLANE_PAIR_NANOSECONDS: f64 = 0.6;
 /// Nanoseconds per point of a fast evaluation in the plane, on one core: `[per term of the series, besides]`. 600
 /// points took 0.23 ms directly and 0.17 ms by Laurent series (harmonic, p = 20).
-pub(super) const PLANE_POINT: [f64; 2] = [10.0, 80.0];
+pub(super) const PLANE_POINT_NANOSECONDS: [f64; 2] = [10.0, 80.0];
 /// Fixed time of an evaluation in the plane, in nanoseconds.
-pub(super) const PLANE_EVALUATION: f64 = 2e4;
+pub(super) const PLANE_EVALUATION_NANOSECONDS: f64 = 2e4;
 
 /// Fixed time of an evaluation on a GPU, in nanoseconds.
-pub(super) const DEVICE_EVALUATION: f64 = 3e6;
+pub(super) const DEVICE_EVALUATION_NANOSECONDS: f64 = 3e6;
 /// Nanoseconds per point, order and component on a GPU, without the pairs.
-pub(super) const DEVICE_POINT: f64 = 0.1;
+pub(super) const DEVICE_POINT_NANOSECONDS: f64 = 0.1;
 /// Nanoseconds per pair of points and per strength or value of the pair, on a GPU in f64.
-pub(super) const DEVICE_PAIR: f64 = 0.7e-3;
-/// As [`DEVICE_PAIR`], for direct summation, which has no partly filled leaves.
-pub(super) const DEVICE_DIRECT_PAIR: f64 = 0.5e-3;
-/// Operations per nanosecond in matrix products on a GPU: in f64, in f32.
+pub(super) const DEVICE_PAIR_NANOSECONDS: f64 = 0.7e-3;
+/// As [`DEVICE_PAIR_NANOSECONDS`], for direct summation, which has no partly filled leaves.
+pub(super) const DEVICE_DIRECT_PAIR_NANOSECONDS: f64 = 0.5e-3;
+/// Operations per nanosecond of M2L on a GPU: equivalent densities in f64, all else.
 pub(super) const DEVICE_OPERATIONS: [f64; 2] = [18e3, 28e3];
 /// Smallest mean points per leaf on a GPU.
 pub(super) const DEVICE_LEAF: f64 = 24.0;

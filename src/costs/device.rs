@@ -1,7 +1,8 @@
 //! Prices on a GPU.
 
 use super::built_in::{
-    DEVICE_DIRECT_PAIR, DEVICE_EVALUATION, DEVICE_LEAF, DEVICE_OPERATIONS, DEVICE_PAIR, DEVICE_POINT, TREECODE_LEAF,
+    DEVICE_DIRECT_PAIR_NANOSECONDS, DEVICE_EVALUATION_NANOSECONDS, DEVICE_LEAF, DEVICE_OPERATIONS,
+    DEVICE_PAIR_NANOSECONDS, DEVICE_POINT_NANOSECONDS, TREECODE_LEAF,
 };
 use super::{BUILT_IN, Prices, pairs_of_an_expansion};
 use crate::mesh::Mesh;
@@ -44,8 +45,11 @@ impl DeviceCosts<'_> {
     /// Seconds of an evaluation with the given numbers of boxes and pairs.
     fn total(&self, parts: &Parts, order: usize, boxes: f64, pairs: f64, [n, m]: [usize; 2]) -> f64 {
         let components = self.facts.densities.max(self.facts.strengths) as f64;
-        let points = DEVICE_POINT * order as f64 * components * (n + m) as f64;
-        1e-9 * (DEVICE_EVALUATION + points + boxes * self.far(parts, order) + pairs * DEVICE_PAIR * self.numbers())
+        let points = DEVICE_POINT_NANOSECONDS * order as f64 * components * (n + m) as f64;
+        1e-9 * (DEVICE_EVALUATION_NANOSECONDS
+            + points
+            + boxes * self.far(parts, order)
+            + pairs * DEVICE_PAIR_NANOSECONDS * self.numbers())
     }
 }
 
@@ -55,14 +59,14 @@ impl Prices for DeviceCosts<'_> {
     }
 
     fn direct(&self, [n, m]: [usize; 2]) -> f64 {
-        1e-9 * DEVICE_DIRECT_PAIR * self.numbers() * n as f64 * m as f64
+        1e-9 * DEVICE_DIRECT_PAIR_NANOSECONDS * self.numbers() * n as f64 * m as f64
     }
 
     /// Balances the far field of a box against its pairs with 27 leaves.
     fn occupancy(&self, parts: &Parts, order: usize) -> f64 {
         match parts.policy {
             Policy::Treecode { .. } => TREECODE_LEAF,
-            _ => (self.far(parts, order) / (27.0 * DEVICE_PAIR * self.numbers())).sqrt().max(DEVICE_LEAF),
+            _ => (self.far(parts, order) / (27.0 * DEVICE_PAIR_NANOSECONDS * self.numbers())).sqrt().max(DEVICE_LEAF),
         }
     }
 

@@ -4,9 +4,9 @@
 //!
 //! T = N (A₁ + A₂/s + B₁ s), smallest at s = √(A₂/B₁) (eq. 28).
 //!
-//! A₁ is the cost of a point in P2M and L2P. A₂ is the cost of a leaf without its points: 189 translations, and the 27
-//! leaves that it meets in P2P without their pairs. B₁ is the cost of 27 pairs, which each point has for each point of
-//! its leaf. The constants here are the costs of single operations, so the same numbers serve trees whose boxes have
+//! A₁ is the cost of a point in P2M and L2P. A₂ is the cost of a leaf whatever its points: 189 translations, and the fixed
+//! cost of 27 pairs of leaves in P2P. B₁ is 27 times the cost of a pair of points, because a point meets s points in each
+//! of 27 leaves. The constants here are the costs of single operations, so the same numbers serve trees whose boxes have
 //! fewer neighbours.
 
 mod built_in;

@@ -12,7 +12,7 @@
 //! - Other targets, at the 99.5 % point of E²/U². The bootstrap (Efron, *Ann. Statist.* 7 (1979) 1–26) measures the
 //!   scatter of E²/U²: the leaves, and the targets of each leaf, are drawn again with replacement, [`BOOTSTRAP_DRAWS`]
 //!   times. If the sample holds all targets, the bootstrap instead draws as many targets as a caller may look at,
-//!   [`LOOKED_AT`].
+//!   [`BOOTSTRAP_TARGETS`].
 //! - A smaller U² for other strengths, at the 2 % point of U² ([`super::modes`]). For example, a potential far from
 //!   its sources follows their net strength, so U² is small whenever the net strength is small.
 //! - A larger E² for other strengths, at the 99.5 % point of E² ([`super::modes`]).
@@ -29,13 +29,13 @@ use crate::rng::Rng;
 
 /// Number of bootstrap draws. With so many draws the 99.5 % point moves by some per cent from seed to seed.
 const BOOTSTRAP_DRAWS: usize = 200;
-/// Number of targets at which a caller looks. The promised error holds for any choice of so many targets.
-const LOOKED_AT: usize = 1000;
+/// Number of targets of a bootstrap draw if the sample holds all targets: as many as a caller may look at.
+const BOOTSTRAP_TARGETS: usize = 1000;
 /// Fraction of the bootstrap draws above the upper point (the 99.5 % point).
 const UPPER_TAIL: f64 = 0.005;
 /// Probability that the largest quotient |eᵢ|/|uᵢ| of all targets exceeds its bound. The tail is long: half of this
 /// probability makes the bound 1.4 times as large.
-const BEYOND_LARGEST: f64 = 0.05;
+const EXCEEDING_PROBABILITY: f64 = 0.05;
 /// Seed of the bootstrap.
 const SEED: u64 = 0x0042_4F4F_5453;
 
@@ -119,7 +119,7 @@ fn finite_or_infinite(x: f64) -> f64 {
 ///
 /// Each uᵢ is a complex normal variable, small with a probability like |uᵢ|². So for large x the quotient has the tail
 /// P(|eᵢ|/|uᵢ| > x) = |eᵢ|²/(x² E|uᵢ|²). The sum of these tails over all targets bounds the probability that any
-/// quotient exceeds x. The bound is the x at which the sum is [`BEYOND_LARGEST`]. `squares` has one entry per set of
+/// quotient exceeds x. The bound is the x at which the sum is [`EXCEEDING_PROBABILITY`]. `squares` has one entry per set of
 /// strengths. The means over these sets estimate |eᵢ|² and E|uᵢ|². The mean over the sampled targets stands for the
 /// mean over all targets.
 pub(crate) fn largest_of_normal(squares: &[Squares], count: usize) -> f64 {
@@ -130,7 +130,7 @@ pub(crate) fn largest_of_normal(squares: &[Squares], count: usize) -> f64 {
         finite_or_infinite(if error == 0.0 { 0.0 } else { error / mean(&|s| s.sum[i]) })
     };
     let quotients = (0..targets).map(quotient).sum::<f64>() / targets.max(1) as f64;
-    (quotients * count as f64 / BEYOND_LARGEST).sqrt()
+    (quotients * count as f64 / EXCEEDING_PROBABILITY).sqrt()
 }
 
 /// The bound of the largest quotient |eᵢ|/|uᵢ| over all `count` targets, for one set of strengths and complex u.
@@ -138,8 +138,8 @@ pub(crate) fn largest_of_normal(squares: &[Squares], count: usize) -> f64 {
 /// A complex u is small with a probability like |u|². So the quotient q of a random target has the tail
 /// P(q > x) ∼ (s/x)² with an unknown scale s. The k-th largest quotient q₍ₖ₎ of n sampled targets gives the estimate
 /// s² ≈ k q₍ₖ₎²/n. The estimator of s² is the median of these estimates over the largest twentieth of the quotients.
-/// At x = s·√(count/[`BEYOND_LARGEST`]) the tails of all targets add up to [`BEYOND_LARGEST`]. So the largest quotient
-/// of all targets stays below this x with a probability of at least 1 − [`BEYOND_LARGEST`].
+/// At x = s·√(count/[`EXCEEDING_PROBABILITY`]) the tails of all targets add up to [`EXCEEDING_PROBABILITY`]. So the largest quotient
+/// of all targets stays below this x with a probability of at least 1 − [`EXCEEDING_PROBABILITY`].
 pub(crate) fn largest(squares: &Squares, count: usize) -> f64 {
     if squares.error.is_empty() {
         return 0.0;
@@ -151,13 +151,13 @@ pub(crate) fn largest(squares: &Squares, count: usize) -> f64 {
     let mut scales: Vec<f64> = (1..=(n / 20).max(1)).map(|k| k as f64 * squared[k - 1] / n as f64).collect();
     scales.sort_unstable_by(f64::total_cmp);
     let scale = scales[scales.len() / 2];
-    (scale * count as f64 / BEYOND_LARGEST).max(squared[0]).sqrt()
+    (scale * count as f64 / EXCEEDING_PROBABILITY).max(squared[0]).sqrt()
 }
 
-/// E²/U² of [`LOOKED_AT`] targets, drawn with replacement from the sample, all of equal weight.
+/// E²/U² of [`BOOTSTRAP_TARGETS`] targets, drawn with replacement from the sample, all of equal weight.
 fn some(squares: &Squares, rng: &mut Rng) -> f64 {
     let (mut error, mut sum) = (0.0, 0.0);
-    for _ in 0..LOOKED_AT.min(squares.error.len()) {
+    for _ in 0..BOOTSTRAP_TARGETS.min(squares.error.len()) {
         let at = rng.below(squares.error.len());
         error += squares.error[at];
         sum += squares.sum[at];

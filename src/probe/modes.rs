@@ -18,10 +18,10 @@
 /// Upper 99.5 % point of a normal variable, in standard deviations. An error exceeds its upper point in one of 200
 /// sets.
 const ERROR_POINT: f64 = 2.576;
-/// Probability that the norm of the sums is below its lower point. A set of strengths that cancels more than 98 of 100
-/// sets do counts as cancellation, and the bound does not cover it. If one mode dominates, each further digit of this
+/// Probability that the norm of the sums is below its lower point. The 2 of 100 sets with the smallest norm
+/// count as cancellation, and the bound does not cover them. If one mode dominates, each further digit of this
 /// probability would make the bound ten times as large.
-const NORM_BELOW: f64 = 0.02;
+const SMALL_NORM_PROBABILITY: f64 = 0.02;
 /// Distance of the lower 2 % point of a normal variable from its mean, in standard deviations.
 const NORM_POINT: f64 = 2.054;
 
@@ -101,7 +101,7 @@ pub(crate) fn weighted(rows: &[f64], values: usize, columns: &[usize], weights: 
 /// The lower 2 % point of χ²_ν/ν: from the first term of its series for small ν, by Wilson and Hilferty for larger ν.
 fn lower_point(nu: f64) -> f64 {
     if nu < 4.85 {
-        2.0 * (NORM_BELOW * gamma_of_next(0.5 * nu)).powf(2.0 / nu) / nu
+        2.0 * (SMALL_NORM_PROBABILITY * gamma_of_next(0.5 * nu)).powf(2.0 / nu) / nu
     } else {
         let variance = 2.0 / (9.0 * nu);
         (1.0 - variance - NORM_POINT * variance.sqrt()).powi(3)

@@ -107,7 +107,7 @@ struct Kind {
 }
 
 /// Names of the properties of a leaf that depend on its edges and sources.
-const REACH_NAMES: [&str; 5] = ["M2P", "P2L", "long rows", "beside a jump of two levels", "no sources"];
+const REACH_NAMES: [&str; 5] = ["M2P", "P2L", "more edges than 98 %", "P2P over two levels or more", "no sources"];
 
 /// A leaf with targets, on its level.
 #[derive(Clone, Copy)]

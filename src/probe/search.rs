@@ -19,7 +19,7 @@ const STALL_DIGITS: f64 = 1.5;
 const FEWEST_DIGITS: f64 = 0.08;
 /// Part of the digits of one order. If the error is below the tolerance by at most this part, the search does not
 /// measure the order below.
-const PART_OF_AN_ORDER: f64 = 0.75;
+const ACCEPTED_MARGIN: f64 = 0.75;
 /// Largest number of measured orders.
 const MAX_MEASUREMENTS: usize = 12;
 
@@ -95,7 +95,7 @@ impl Search {
             return match broken(p) {
                 _ if p == min => Err(Some(Found::Order(p))),
                 Some((q, _)) if q + 1 == p => Err(Some(Found::Order(p))),
-                _ if left.log10() <= PART_OF_AN_ORDER * self.digits => Err(Some(Found::Order(p))),
+                _ if left.log10() <= ACCEPTED_MARGIN * self.digits => Err(Some(Found::Order(p))),
                 Some((q, e)) => {
                     let digits = ((e / error).log10() / (p - q) as f64).max(FEWEST_DIGITS);
                     Ok(((p as f64 - (left.log10() / digits).floor()) as usize).clamp(q + 1, p - 1))

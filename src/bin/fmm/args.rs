@@ -26,7 +26,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Compare variants on the same points: errors, seconds, stages; write a table and a page of plots.
     Compare(CompareArgs),
-    /// Measure on this machine what method and leaf sizes are chosen by, in a few seconds, and keep it for later runs.
+    /// Measure the unit costs of this machine, in a few seconds, and keep them for later runs. The choice of method and leaf size rests
+    /// on these costs.
     Calibrate(CalibrateArgs),
     /// Draw the boxes, and in colour what one of them meets.
     Tree(TreeArgs),
@@ -86,7 +87,8 @@ pub enum DemoName {
 /// Methods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum MethodName {
-    /// Direct, equivalent or spherical, in the plane direct or laurent: whichever is cheaper by forecast.
+    /// The cheapest of direct, equivalent, spherical and treecode that keeps the tolerance; with --order, of direct and equivalent; in
+    /// the plane, of direct and laurent.
     Auto,
     /// The fast method by equivalent densities.
     Equivalent,
@@ -105,7 +107,7 @@ pub enum MethodName {
 pub enum TranslationName {
     /// Rotate, shift along the axis, rotate back.
     Rcr,
-    /// The same, to domains of children where they are far enough: with --lists stencil119 the 61 stencil. Takes an order.
+    /// As rcr, but a translation may end at a group of two or four children: with --lists stencil119, 61 translations a box.
     Domains,
     /// Term by term.
     Direct,
@@ -181,9 +183,9 @@ pub enum PrecisionName {
 pub enum OutputName {
     /// Potential, or velocity.
     Potential,
-    /// +∇ of it with respect to the target.
+    /// Gradient of the potential at the target.
     Gradient,
-    /// Its second derivatives.
+    /// Second derivatives of the potential.
     Hessian,
     /// Pressure (stokes).
     Pressure,
@@ -216,8 +218,8 @@ pub struct KernelArgs {
     /// Softening length of gravity [default: 0].
     #[arg(long, allow_negative_numbers = true)]
     pub softening: Option<f64>,
-    /// What method and leaf sizes are chosen by: a file of `fmm calibrate`, which writes it, or `built-in` [default: what was calibrated
-    /// on this machine, kept in $XDG_CACHE_HOME/fmm/costs.json or ~/.cache/fmm/costs.json, or else built-in].
+    /// The cost model: a file that `fmm calibrate` wrote, or `built-in` [default: the costs that were calibrated on this machine, kept
+    /// in $XDG_CACHE_HOME/fmm/costs.json or ~/.cache/fmm/costs.json, or else built-in].
     #[arg(long)]
     pub costs: Option<PathBuf>,
 }
@@ -260,13 +262,13 @@ pub struct RunArgs {
     /// Seed of the demo.
     #[arg(long, default_value_t = 1, conflicts_with = "sources")]
     pub seed: u64,
-    /// How.
+    /// Method that computes the sums.
     #[arg(long, value_enum, default_value = "auto")]
     pub method: MethodName,
     /// Variant of the method.
     #[command(flatten)]
     pub variant: VariantArgs,
-    /// Largest relative ℓ2 error of each output [default: 1e-6, or the floor of f32; showcase: 1e-5].
+    /// Largest relative ℓ2 error of each output [default: 1e-6; f32: 1e-5, or the least error reached if larger; showcase: 1e-5].
     #[arg(long, allow_negative_numbers = true)]
     pub tolerance: Option<f64>,
     /// What the tolerance bounds.
@@ -284,7 +286,7 @@ pub struct RunArgs {
     /// What each target receives, a list with commas [default: potential; showcase: potential,gradient].
     #[arg(long, value_enum, value_delimiter = ',')]
     pub outputs: Option<Vec<OutputName>>,
-    /// Where.
+    /// Hardware that computes the sums.
     #[arg(long, value_enum, default_value = "cpu")]
     pub backend: BackendName,
     /// Threads [default: all].
@@ -322,7 +324,7 @@ pub struct TreeArgs {
     /// Seed of the demo.
     #[arg(long, default_value_t = 1, conflicts_with = "sources")]
     pub seed: u64,
-    /// Leaf capacity, in the plane desired population [default: 40].
+    /// Leaf capacity, in the plane desired population [default: for 40 points a leaf].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub ncrit: Option<u32>,
     /// θ of the criterion of separation in the plane [default: 0.5].
@@ -354,7 +356,7 @@ pub struct BenchArgs {
     /// Arithmetic.
     #[arg(long, value_enum, default_value = "f64")]
     pub precision: PrecisionName,
-    /// Where.
+    /// Hardware that computes the sums.
     #[arg(long, value_enum, default_value = "cpu")]
     pub backend: BackendName,
     /// Threads [default: all].

@@ -6,7 +6,7 @@ use std::path::Path;
 /// A reason to stop.
 #[derive(Debug)]
 pub enum Failure {
-    /// Wrong options. The text comes from clap; its first line is shown.
+    /// Wrong options. The text comes from clap; its lines before "Usage" are shown as one.
     Usage(String),
     /// Input that makes no sense, in the command's own words.
     Input(String),

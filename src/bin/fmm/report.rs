@@ -29,7 +29,7 @@ fn name(output: Outputs) -> &'static str {
 }
 
 impl Report {
-    /// The JSON object of the contract, with the description of the plan under `plan`.
+    /// The JSON object that `fmm run --json` prints, with the description of the plan under `plan`.
     pub fn json(&self) -> Value {
         let p = &self.plan;
         let mut seconds = Map::new();

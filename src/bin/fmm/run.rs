@@ -12,9 +12,9 @@ use std::io::IsTerminal;
 /// Default number of points of a demo.
 const DEFAULT_POINTS: usize = 1_000_000;
 /// Tolerance of the showcase.
-const DEFAULT_TOLERANCE: f64 = 1e-5;
+const SHOWCASE_TOLERANCE: f64 = 1e-5;
 /// Number of targets at which the showcase is verified.
-const DEFAULT_SAMPLES: usize = 1000;
+const SHOWCASE_TARGETS: usize = 1000;
 /// Smallest number of points with a progress bar.
 const PROGRESS_BAR_POINTS: usize = 100_000;
 
@@ -38,7 +38,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         .backend(kernel::backend(args.backend))
         .precision(kernel::precision(args.precision));
     builder = kernel::with_variant(builder, &args.variant);
-    let tolerance = args.tolerance.or((showcase && args.order.is_none()).then_some(DEFAULT_TOLERANCE));
+    let tolerance = args.tolerance.or((showcase && args.order.is_none()).then_some(SHOWCASE_TOLERANCE));
     if let Some(tolerance) = tolerance {
         builder = builder.tolerance(tolerance);
     }
@@ -73,7 +73,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.demo.is_none() && !showcase {
         input.sources = Vec::new();
     }
-    let samples = args.verify.or(showcase.then_some(DEFAULT_SAMPLES));
+    let samples = args.verify.or(showcase.then_some(SHOWCASE_TARGETS));
     let (mut outs, mut seconds, mut stages) = (Vec::new(), 0.0, [0.0; 10]);
     let mut errors: Option<ErrorReport> = None;
     for strengths in &input.strengths {
@@ -110,7 +110,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.json { print(&format!("{}\n", report.json())) } else { print(&report.table()) }?;
     match (report.worst(), report.plan.tolerance) {
         (Some(error), Some(tolerance)) if error.is_nan() || error > tolerance => Err(Failure::Input(format!(
-            "the error {error:.2e} is above the tolerance {tolerance:.0e} (CONVENTIONS.md says for whom it is a promise)"
+            "the error {error:.2e} is above the tolerance {tolerance:.0e} (CONVENTIONS.md says for which strengths the tolerance is promised)"
         ))),
         _ => Ok(()),
     }

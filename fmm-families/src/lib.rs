@@ -41,8 +41,6 @@ pub struct Facts {
     pub checks: usize,
     /// Whether one set of operators serves all levels.
     pub homogeneous: bool,
-    /// Whether some strengths are derivatives of charges or forces.
-    pub dipolar: bool,
     /// The kernels of the outputs, whose facts [`check`](Facts::check) tries; empty in the plane.
     pub members: Vec<Member>,
 }
@@ -78,7 +76,6 @@ impl<F: Family> Visitor for Ask<'_, F> {
             densities: F::Equivalent::STRENGTHS,
             checks: F::Equivalent::VALUES,
             homogeneous: F::Equivalent::dilated(&self.0.parameters(), 2.0).is_none(),
-            dipolar: (0..S::STRENGTHS).any(|j| S::strength_degree(j) < 0),
             members: vec![equivalent, check, Member::of::<S>(), Member::of::<E>()],
         }
     }

@@ -71,7 +71,6 @@ impl Dynamic for PlaneKernel {
             densities: 1,
             checks: 1,
             homogeneous: false,
-            dipolar: false,
             members: Vec::new(),
             harmonic: Err(no_octree(*self)),
         })

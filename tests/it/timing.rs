@@ -2,7 +2,8 @@
 //! runs them one by one.
 
 use crate::{Own, both, uniform};
-use fmm::{CostModel, Fmm, Laplace, Method, OrderCosts, Targets, demo};
+use fmm::{CostModel, Fmm, Kernel, Lane, Laplace, Method, OrderCosts, Targets, demo};
+use fmm_traits::{Gradient, Hessian, Member, facts};
 
 /// The shortest time of five evaluations, in seconds.
 fn seconds(builder: Fmm, n: usize) -> f64 {
@@ -36,5 +37,51 @@ fn measured_costs_grow_with_the_order() {
         // On a busy machine, the split of costs between points and leaves is arbitrary.
         let of_a_leaf = |costs: &OrderCosts| 50.0 * costs.point + costs.leaf;
         assert!(first.m2l > 0.0 && last.m2l > 2.0 * first.m2l && of_a_leaf(&last) > of_a_leaf(&first), "{rows:?}");
+    }
+}
+
+/// 1/r times the mean of sixteen parameters.
+#[derive(Clone, Debug)]
+struct Sixteen;
+
+impl Kernel for Sixteen {
+    const NAME: &'static str = "sixteen";
+    #[inline(always)]
+    fn eval<V: Lane>(p: &[V], r: &[V], q: &[V], u: &mut [V]) {
+        let mut sum = p[0];
+        for k in 1..16 {
+            sum = sum + p[k];
+        }
+        u[0] = q[0] * sum * V::splat(1.0 / 16.0) * (r[0] * r[0] + r[1] * r[1] + r[2] * r[2]).rsqrt();
+    }
+    fn value_degree(_: usize) -> i32 {
+        -1
+    }
+    fn parameters(&self) -> Vec<f64> {
+        (1..=16).map(|k| 0.1 * f64::from(k)).collect()
+    }
+}
+
+/// Every plan tries the facts of its kernel, so that must cost next to nothing beside the smallest plan.
+#[test]
+#[ignore = "a clock: scripts/timing-tests.sh"]
+fn facts_are_tried_in_microseconds() {
+    let sixteen = Sixteen.parameters();
+    let cases = [
+        ("1/r", Member::of::<Laplace>(), vec![]),
+        ("its gradient", Member::of::<Gradient<Laplace>>(), vec![]),
+        ("its Hessian", Member::of::<Hessian<Laplace>>(), vec![]),
+        ("sixteen parameters", Member::of::<Sixteen>(), sixteen.clone()),
+        ("Hessian, sixteen parameters", Member::of::<Hessian<Sixteen>>(), sixteen),
+    ];
+    for (what, member, params) in cases {
+        let once = |_| {
+            let start = std::time::Instant::now();
+            facts::check(std::slice::from_ref(&member), &params, 1.0).unwrap();
+            start.elapsed().as_secs_f64()
+        };
+        let least = (0..20).map(once).fold(f64::INFINITY, f64::min);
+        println!("{what}: {:.0} µs", 1e6 * least);
+        assert!(least < 1e-3, "{what}: {least} s");
     }
 }

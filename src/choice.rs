@@ -1,6 +1,6 @@
 //! The choice behind an engine: a candidate with its order.
 
-use crate::candidates::{self, Candidate, Goal, Layout, Task};
+use crate::candidates::{self, Candidate, Layout, Task};
 use crate::request::Method;
 use adaptive2d::laurent;
 use backend_cpu::Isa;
@@ -37,10 +37,7 @@ impl Choice {
             method: candidate.method,
             why: String::new(),
             costs: candidate.costs.clone(),
-            tolerance: match task.goal {
-                Goal::Order(_) => None,
-                Goal::Tolerance(e) | Goal::Usual(e) => Some(e),
-            },
+            tolerance: task.goal.tolerance(),
             order: (!direct).then_some(order),
             layout: candidate.layout,
             isa: task.isa,

@@ -369,9 +369,9 @@ impl Plan {
         }
         let mut request = self.request.clone().outputs(Outputs::POTENTIAL);
         request.method = self.choice.method;
-        // The same order in both plans makes one matrix the transpose of the other.
+        // The same order in both plans, and the same direct sums, make one matrix the transpose of the other.
         if let Some(order) = self.choice.order {
-            (request.tolerance, request.order) = (None, Some(order));
+            (request.tolerance, request.order, request.error) = (None, Some(order), self.choice.tolerance);
             request.variant.theta = self.choice.theta();
         }
         if request.method == Method::Direct {

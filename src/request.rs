@@ -124,6 +124,8 @@ pub struct Fmm {
     pub(crate) family: AnyFamily,
     pub(crate) tolerance: Option<f64>,
     pub(crate) order: Option<usize>,
+    /// The error that the sums of a given order may have, if it is known: that of the plan whose transpose is made.
+    pub(crate) error: Option<f64>,
     pub(crate) norm: Norm,
     pub(crate) method: Method,
     pub(crate) variant: Variant,
@@ -146,6 +148,7 @@ impl Fmm {
             family: family.into(),
             tolerance: None,
             order: None,
+            error: None,
             norm: Norm::L2,
             method: Method::Auto,
             variant: Variant::default(),

@@ -150,7 +150,8 @@ pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
 
 /// The options by which the tree of a choice splits boxes.
 fn build_options(request: &Fmm, choice: &Choice, parts: &Parts) -> BuildOptions {
-    let error = choice.tolerance.unwrap_or_else(|| candidates::error_of_order(parts, choice.order.unwrap_or(1)));
+    let estimate = || candidates::error_of_order(parts, choice.order.unwrap_or(1));
+    let error = choice.tolerance.or(request.error).unwrap_or_else(estimate);
     BuildOptions {
         ncrit: request.ncrit,
         occupancy: choice.occupancy,

@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 /// Digits that define a stall: the error does not halve over a range of orders that should gain so many digits. A
 /// shorter range may be one step of a staircase. For example, spherical harmonics of points on a lattice gain next to
 /// nothing from order 19 to 21, and two digits to order 28.
-const STALL_DIGITS: f64 = 1.5;
+const STALL_DIGITS: f64 = 2.2;
 /// Fewest digits per order that the search assumes between an order that breaks the tolerance and an order that keeps
 /// it.
 const FEWEST_DIGITS: f64 = 0.08;

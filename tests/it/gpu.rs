@@ -142,9 +142,9 @@ fn targets_differ(targets: Targets) -> bool {
 fn what_harmonics_on_a_gpu_cannot_do_is_said() {
     let gpu = || Fmm::new(Laplace).backend(Cuda::default()).method(Method::SphericalHarmonics).order(8);
     for (builder, what) in [
-        (gpu().lists(ListPolicy::Stencil119), "these lists on a GPU"),
-        (gpu().translation(Translation::Direct), "these translations on a GPU"),
-        (gpu().translation(Translation::Domains), "these translations on a GPU"),
+        (gpu().lists(ListPolicy::Stencil119), "the 119 stencil"),
+        (gpu().translation(Translation::Direct), "this translation"),
+        (gpu().translation(Translation::Domains), "this translation"),
     ] {
         let refused = builder.memory(1000, 1000);
         assert!(matches!(&refused, Err(Error::Unsupported { operation, .. }) if *operation == what), "{refused:?}");

@@ -156,8 +156,10 @@ fn refuse<T>(operation: &'static str, reason: impl Into<String>) -> Result<T, Er
     Err(Error::Unsupported { operation, reason: reason.into() })
 }
 
-/// Digits that a local expansion loses against the potential of charges, by the number of [`derivatives`].
-const DIGITS_OF_DERIVATIVES: [f64; 3] = [0.0, 0.6, 0.8];
+/// Digits that equivalent densities lose against the potential of charges, by the number of [`derivatives`].
+const LOSS_OF_DENSITIES: [f64; 3] = [0.0, 0.6, 0.8];
+/// As [`LOSS_OF_DENSITIES`], for M2L of spherical harmonics. Multipoles of treecodes lose nothing.
+const LOSS_OF_HARMONICS: [f64; 3] = [0.0, 0.35, 0.45];
 
 /// Number of derivatives of a charge potential that the outputs take, at most two. Sources of several strengths, such as
 /// dipoles, count as one derivative.
@@ -186,7 +188,11 @@ pub(crate) fn convergence(parts: &Parts) -> [f64; 2] {
 /// The order at which the search for a tolerance begins.
 fn first_order(parts: &Parts, tolerance: f64, derivatives: usize) -> usize {
     let [slope, start] = convergence(parts);
-    let lost = if let Policy::Treecode { .. } = parts.policy { 0.0 } else { DIGITS_OF_DERIVATIVES[derivatives] };
+    let lost = match (parts.expansion, parts.policy) {
+        (_, Policy::Treecode { .. }) => 0.0,
+        (Expansion::Equivalent, _) => LOSS_OF_DENSITIES[derivatives],
+        (Expansion::Spherical, _) => LOSS_OF_HARMONICS[derivatives],
+    };
     ((-tolerance.log10() + lost - start) / slope).round().clamp(1.0, 100.0) as usize
 }
 

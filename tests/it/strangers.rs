@@ -9,7 +9,7 @@ mod kernels;
 
 use crate::probe::Probe;
 use crate::{Own, both, in_turn, uniform};
-use fmm::{AnyFamily, Error, Fmm, Method, Plan, Precision, Targets, demo};
+use fmm::{AnyFamily, Error, Fmm, Method, Output, Outputs, Plan, Precision, Targets, demo};
 use fmm_traits::testkit::clouds::CloudKind;
 use kernels::{Stranger, strangers};
 use std::cell::RefCell;
@@ -36,37 +36,70 @@ const SEARCHED_ORDERS: [usize; 10] = [3, 4, 5, 6, 7, 8, 9, 12, 14, 16];
 /// Number of sets of normal strengths.
 const SETS: u64 = 12;
 
-/// The largest error over all outputs, for strengths uniform in (0, 1) and for sets of normal strengths.
-fn error(plan: &Plan, components: usize, samples: usize) -> f64 {
-    let n = plan.n_sources();
-    let normal = (0..SETS).map(|set| demo::normal_strengths(n, components, 7 + set));
-    let strengths: Vec<Vec<f64>> = std::iter::once(demo::strengths(n, components, 7)).chain(normal).collect();
-    let sums = plan.apply_batch(&strengths).unwrap();
-    let worst = strengths.iter().zip(&sums).map(|(q, sum)| plan.verify_output(q, sum, samples).unwrap().worst());
-    worst.fold(0.0, |a, b| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) })
+/// Strengths uniform in (0, 1) and sets of normal strengths, with their direct sums at some targets.
+struct Exact {
+    strengths: Vec<Vec<f64>>,
+    targets: Vec<usize>,
+    sums: Vec<Output>,
+}
+
+impl Exact {
+    /// Direct sums of a request without method and tolerance, at `samples` of the points.
+    fn new(builder: Fmm, points: &[f64], samples: usize) -> Exact {
+        let (n, components) = (points.len() / 3, builder.strengths().unwrap());
+        let normal = (0..SETS).map(|set| demo::normal_strengths(n, components, 7 + set));
+        let strengths: Vec<Vec<f64>> = std::iter::once(demo::strengths(n, components, 7)).chain(normal).collect();
+        // A prime scatters the targets over points in any order.
+        let targets: Vec<usize> = (0..samples.min(n)).map(|k| k * 7919 % n).collect();
+        let plan = builder.method(Method::Direct).plan(points, Targets::Subset(&targets)).unwrap();
+        let sums = plan.apply_batch(&strengths).unwrap();
+        Exact { strengths, targets, sums }
+    }
+
+    /// The largest error of a plan over all outputs and sets of strengths; NaN if an error is NaN.
+    fn error(&self, plan: &Plan) -> f64 {
+        let square = |row: &mut dyn Iterator<Item = f64>| row.map(|x| x * x).sum::<f64>();
+        let of_output = |sum: &[f64], exact: &[f64]| {
+            let c = exact.len() / self.targets.len();
+            let sum: Vec<f64> = self.targets.iter().flat_map(|&t| &sum[c * t..c * (t + 1)]).copied().collect();
+            let (e, u) = (square(&mut sum.iter().zip(exact).map(|(a, b)| a - b)), square(&mut exact.iter().copied()));
+            if e == 0.0 { 0.0 } else { (e / u).sqrt() }
+        };
+        let of_set = |(sum, exact): (&Output, &Output)| {
+            let outputs = [Outputs::POTENTIAL, Outputs::GRADIENT].map(|o| of_output(sum.get(o), exact.get(o)));
+            outputs.into_iter().fold(0.0, larger)
+        };
+        plan.apply_batch(&self.strengths).unwrap().iter().zip(&self.sums).map(of_set).fold(0.0, larger)
+    }
+}
+
+/// The larger of two numbers; NaN if one is NaN.
+fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
 }
 
 /// One kernel on one cloud, with the measured errors by order.
 struct Case {
     builder: Fmm,
     points: Vec<f64>,
-    components: usize,
+    exact: Exact,
     most: usize,
     errors: RefCell<BTreeMap<usize, f64>>,
 }
 
 impl Case {
     fn new(builder: Fmm, most: usize) -> Case {
-        let components = builder.strengths().unwrap();
+        let points = uniform(N, 31);
+        let exact = Exact::new(builder.clone(), &points, SAMPLES);
         let builder = builder.method(Method::EquivalentDensities).ncrit(NCRIT);
-        Case { builder, points: uniform(N, 31), components, most, errors: RefCell::default() }
+        Case { builder, points, exact, most, errors: RefCell::default() }
     }
 
     /// The error at `order`; infinite if no plan exists for this order.
     fn at(&self, order: usize) -> f64 {
         let measure = || {
             let plan = self.builder.clone().order(order).plan(&self.points, Targets::Sources);
-            plan.map_or(f64::INFINITY, |plan| error(&plan, self.components, SAMPLES))
+            plan.map_or(f64::INFINITY, |plan| self.exact.error(&plan))
         };
         *self.errors.borrow_mut().entry(order).or_insert_with(measure)
     }
@@ -92,7 +125,7 @@ impl Case {
             Ok(plan) => plan,
             Err(refused) => return self.refusal(tolerance, &refused),
         };
-        let (e, d) = (error(&plan, self.components, SAMPLES), plan.describe());
+        let (e, d) = (self.exact.error(&plan), plan.describe());
         let order = d.order.unwrap();
         let probe = Probe::of(&d);
         let said = format!("order {order} errs by {e:.1e}, probe {probe:?}");
@@ -123,7 +156,7 @@ impl Case {
         match builder.plan(&self.points, Targets::Sources) {
             Err(refused) => Some(format!("auto: {refused}")),
             Ok(plan) => {
-                let (e, d) = (error(&plan, self.components, SAMPLES), plan.describe());
+                let (e, d) = (self.exact.error(&plan), plan.describe());
                 let kept = e <= tolerance;
                 (!kept).then(|| format!("auto: {} of order {:?} errs by {e:.1e}", d.method, d.order))
             }
@@ -267,6 +300,7 @@ fn row(family: &AnyFamily, points: &[f64], precision: &str, tolerance: f64) -> s
     let precision = if precision == "f32" { Precision::F32 } else { Precision::F64 };
     let builder = Fmm::new(family.clone()).precision(precision).tolerance(tolerance);
     let builder = builder.method(Method::EquivalentDensities);
+    let error = |plan: &Plan, samples: usize| Exact::new(Fmm::new(family.clone()), points, samples).error(plan);
     let components = builder.strengths().unwrap();
     let start = Instant::now();
     let plan = match builder.plan(points, Targets::Sources) {
@@ -279,7 +313,7 @@ fn row(family: &AnyFamily, points: &[f64], precision: &str, tolerance: f64) -> s
     let apply = plan.apply(&demo::strengths(n, components, 7)).unwrap().seconds;
     serde_json::json!({
         "tolerance": tolerance, "n": n, "method": d.method, "order": d.order,
-        "error_all": error(&plan, components, n), "error_1000": error(&plan, components, SAMPLES),
+        "error_all": error(&plan, n), "error_1000": error(&plan, SAMPLES),
         "probed": probe.as_ref().map(Probe::error), "below": probe.as_ref().and_then(Probe::below),
         "plan_s": seconds, "probe_s": probe.map(|p| p.seconds), "apply_s": apply,
     })

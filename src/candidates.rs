@@ -196,9 +196,15 @@ fn first_order(parts: &Parts, tolerance: f64, derivatives: usize) -> usize {
     ((-tolerance.log10() + lost - start) / slope).round().clamp(1.0, 100.0) as usize
 }
 
-/// Estimated error of an order. It sets the distance within which pairs of a softened kernel are summed directly.
+/// Estimated error of an order. It sets the distance within which pairs of a softened kernel are summed directly. The
+/// estimate is on the safe side, below most errors, while [`convergence`] fits orders of measured bounds.
 pub(crate) fn error_of_order(parts: &Parts, order: usize) -> f64 {
-    let [slope, start] = convergence(parts);
+    let [slope, start] = match (parts.expansion, parts.policy) {
+        (Expansion::Equivalent, Policy::Treecode { theta }) => [0.5 / theta, 0.0],
+        (Expansion::Equivalent, _) => [0.9, 0.0],
+        (Expansion::Spherical, Policy::Treecode { theta }) => [-(0.6 * theta).log10(), 2.5],
+        (Expansion::Spherical, _) => [0.43, 2.0],
+    };
     10f64.powf(-slope * order as f64 - start)
 }
 

@@ -3,7 +3,7 @@
 //! Candidates come with forecasts, the cheapest first. The decision builds boxes and edges for each candidate and finds
 //! its order by measuring errors ([`crate::probe`]). It takes the cheapest candidate that keeps the tolerance. It skips a
 //! candidate whose forecast, or whose price at its first order, is not below the price of the best candidate so far. (The
-//! price counts boxes and edges. A search rarely ends below its first order.)
+//! price counts boxes and edges. A search may end an order or two below its first, so this skips near ties, too.)
 
 use crate::candidates::{self, Candidate, Layout, Seen, Task, candidates};
 use crate::choice::Choice;

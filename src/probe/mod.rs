@@ -58,7 +58,7 @@ pub struct ProbeReport {
     pub strata: Vec<ProbeStratum>,
     /// Number of targets at which errors were measured.
     pub targets: usize,
-    /// Number of sources that acted on these targets.
+    /// Number of sources whose direct sums give the norm. Errors are measured with these or a part of them.
     pub sources: usize,
     /// Seconds of all measurements, including the methods that were not chosen, without the time for operators.
     pub seconds: f64,
@@ -112,11 +112,12 @@ impl Trial {
         let exact = direct(&points(&sample.of_errors)?, &slices(&strengths), &targets)?;
         let sources = points(&sample.of_norm)?;
         let soft = site.boxes().same_points() && !facts.singular;
-        let sums = if sample.of_norm == sample.of_errors && !soft {
+        let same = sample.of_norm == sample.of_errors;
+        let sums = if same && !soft {
             None
         } else {
             let strengths = sample.of_norm.strengths(sets, facts.strengths);
-            let sums = direct(&sources, &slices(&strengths), &targets)?;
+            let sums = if same { exact.clone() } else { direct(&sources, &slices(&strengths), &targets)? };
             Some(match soft {
                 true => less(sums, &own_parts(&sample, &sample.targets, &slices(&strengths), &sources, facts, direct)?),
                 false => sums,

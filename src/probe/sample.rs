@@ -18,6 +18,8 @@
 //!   rounding; near sources matter because they are far from other targets. (If the near field is summed in f32, its
 //!   rounding counts, and these sources are those of the norm.)
 //!
+//! The strengths of a source make up for its chance:
+//!
 //! - Normal strengths are multiplied by π^−½. The mean squares of the error and of the sum are then equal to the
 //!   mean squares for all sources, because both are sums of squares over independent strengths.
 //! - Strengths uniform in (0, 1) are multiplied by 1/π. The mean of the sum is then that of all sources. The random

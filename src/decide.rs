@@ -2,8 +2,8 @@
 //!
 //! Candidates come with forecasts, the cheapest first. The decision builds boxes and edges for each candidate and finds
 //! its order by measuring errors ([`crate::probe`]). It takes the cheapest candidate that keeps the tolerance. It skips a
-//! candidate whose forecast, or whose price at its first order, is not below the price of the best candidate so far. (The
-//! price counts boxes and edges. A search may end an order or two below its first, so this skips near ties, too.)
+//! candidate whose forecast, or whose price at its first order, is not [clearly below](WORTH_MEASURING) the price of the
+//! best candidate so far. (The price counts boxes and edges.)
 
 use crate::candidates::{self, Candidate, Layout, Seen, Task, candidates};
 use crate::choice::Choice;
@@ -20,8 +20,13 @@ use fmm_traits::{Error, Precision, Targets};
 const DIRECT_FACTOR: f64 = 20.0;
 /// See [`DIRECT_FACTOR`].
 const DIRECT_SECONDS: f64 = 10.0;
+/// Ratio of prices above which a second candidate is not worth its measurement. A measurement costs 0.1 to 0.5 of an
+/// evaluation, and prices of two expansions err by up to a fifth against each other.
+const WORTH_MEASURING: f64 = 0.93;
 /// Ratio of occupancies above which the tree is rebuilt for an order.
 const REBUILD_RATIO: f64 = 1.35;
+/// Largest number of rebuilds of a tree in the search for an order.
+const MAX_REBUILDS: usize = 2;
 
 /// Ratio of error to tolerance above which an order that breaks the tolerance breaks it with leaves of another size, too,
 /// and is not measured again. It balances a measurement against the chance that the order keeps the tolerance after all,
@@ -55,6 +60,9 @@ pub(crate) fn forecast(r: &Fmm, seen: Seen) -> Result<Choice, Error> {
 /// The choice of `candidate` with `order`, with its bytes.
 fn choice(r: &Fmm, task: &Task, candidate: &Candidate, order: usize, seen: Seen) -> Choice {
     let mut choice = Choice::of(task, candidate, order);
+    if let Some(inherited) = r.inherited {
+        choice.occupancy = inherited.occupancy;
+    }
     // Leaves of at most ncrit points hold about a third of it on average.
     let mean = r.ncrit.map_or(choice.occupancy, |k| k as f64 / 3.0);
     let leaf = if let Layout::Octree(_) = choice.layout { mean } else { choice.occupancy };
@@ -107,7 +115,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
     let mut report = ProbeReport::default();
     for candidate in &candidates {
         let lost = |best: &Tried| match best.floor {
-            None => candidate.seconds >= best.seconds,
+            None => candidate.seconds >= WORTH_MEASURING * best.seconds,
             // If M2L does not reach the tolerance, M2P with the same expansion does not reach it at any angle worth its
             // price.
             Some(_) => r.method == Method::Auto && candidate.method == Method::Treecode,
@@ -115,7 +123,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
         if best.as_ref().is_some_and(lost) {
             continue;
         }
-        let limit = best.as_ref().filter(|best| best.floor.is_none()).map(|best| best.seconds);
+        let limit = best.as_ref().filter(|best| best.floor.is_none()).map(|best| WORTH_MEASURING * best.seconds);
         let tried = Attempt::new(r, task, candidate, ends, watch).and_then(|mut attempt| match limit {
             Some(limit) if attempt.price(candidate.first)?.0 >= limit => Ok(None),
             _ => attempt.search().map(Some),
@@ -243,6 +251,11 @@ fn forecasts(r: &Fmm, candidates: &[Candidate], direct: Option<&Candidate>) -> S
     format!("; forecast for {what}: {}", each.chain(direct).collect::<Vec<_>>().join(", "))
 }
 
+/// Whether a method has no error but that of direct sums in f64.
+pub(crate) fn exact(r: &Fmm, method: Method) -> bool {
+    method == Method::Direct && r.backend.processor().direct_precision(r.precision) == Precision::F64
+}
+
 /// Finds the order of a candidate.
 fn attempt(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch) -> Result<Tried, Error> {
     Attempt::new(r, task, candidate, ends, watch)?.search()
@@ -299,7 +312,8 @@ impl<'a> Attempt<'a> {
     }
 
     /// Searches an order for a tolerance, and appends all measurements to `records`. When the search comes to an order
-    /// that wants leaves of another size, it starts again there, with a new tree; this happens once.
+    /// that wants leaves of another size, it starts again there, with a new tree. This happens at most
+    /// [`MAX_REBUILDS`] times.
     fn found(&mut self, tolerance: f64, records: &mut Vec<Measured>) -> Result<Found, Error> {
         let candidate = self.candidate;
         let mut search = Search {
@@ -309,9 +323,9 @@ impl<'a> Attempt<'a> {
             digits: candidate.digits,
             below: None,
         };
-        let mut rebuilt = false;
+        let mut rebuilds = 0;
         loop {
-            let result = search.run(|order| match self.other_occupancy(order).filter(|_| !rebuilt) {
+            let result = search.run(|order| match self.other_occupancy(order).filter(|_| rebuilds < MAX_REBUILDS) {
                 Some(occupancy) => Err(Halt::OtherLeaves { order, occupancy }),
                 None => measured(&mut *self.engine, order, records).map_err(Halt::Failed),
             });
@@ -322,7 +336,7 @@ impl<'a> Attempt<'a> {
                     self.choice.occupancy = occupancy;
                     self.engine = engine::of(self.request, &self.choice);
                     self.place()?;
-                    rebuilt = true;
+                    rebuilds += 1;
                     search.first = order;
                     let broken = records.iter().filter(|m| m.order < order && m.worst() > REMEASURE_RATIO * tolerance);
                     search.below = broken.max_by_key(|m| m.order).map(|m| (m.order, m.worst()));
@@ -334,10 +348,8 @@ impl<'a> Attempt<'a> {
     /// Finds the order by measuring errors.
     fn search(mut self) -> Result<Tried, Error> {
         let (r, task, candidate) = (self.request, self.task, self.candidate);
-        let exact =
-            candidate.method == Method::Direct && r.backend.processor().direct_precision(r.precision) == Precision::F64;
         let (mut order, mut floor, mut report) = (candidate.first, None, None);
-        if let Some(tolerance) = task.goal.tolerance().filter(|_| !exact) {
+        if let Some(tolerance) = task.goal.tolerance().filter(|_| !exact(r, candidate.method)) {
             let mut records = Vec::new();
             (self.watch)("probe", 0.4)?;
             let found = self.found(tolerance, &mut records)?;

@@ -118,14 +118,22 @@ pub struct Progress {
 /// A progress callback; it cancels by returning `false`.
 pub(crate) type Watch = Arc<dyn Fn(Progress) -> bool + Send + Sync>;
 
+/// What a transposed plan takes over from the plan that it transposes, so that both have the same leaves and near pairs.
+#[derive(Clone, Copy)]
+pub(crate) struct Inherited {
+    /// The error that the sums may have; `None` if the caller gave an order.
+    pub error: Option<f64>,
+    /// Mean points per leaf.
+    pub occupancy: f64,
+}
+
 /// The builder of a [`Plan`](crate::Plan). Defaults: tolerance 1e-6, potential only, f64, everything else chosen.
 #[derive(Clone)]
 pub struct Fmm {
     pub(crate) family: AnyFamily,
     pub(crate) tolerance: Option<f64>,
     pub(crate) order: Option<usize>,
-    /// The error that the sums of a given order may have, if it is known: that of the plan whose transpose is made.
-    pub(crate) error: Option<f64>,
+    pub(crate) inherited: Option<Inherited>,
     pub(crate) norm: Norm,
     pub(crate) method: Method,
     pub(crate) variant: Variant,
@@ -148,7 +156,7 @@ impl Fmm {
             family: family.into(),
             tolerance: None,
             order: None,
-            error: None,
+            inherited: None,
             norm: Norm::L2,
             method: Method::Auto,
             variant: Variant::default(),

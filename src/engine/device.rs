@@ -227,7 +227,7 @@ impl Engine for Device {
                 let boxes = placed.boxes()?;
                 let there = OnDevice { cut: placed.cut(&settings)?, boxes: &boxes };
                 let direct = |s: &[f64], q: &[&[f64]], t: &[f64]| self.sums(s, q, t);
-                let trial = Trial::new(&there, &self.choice.facts, Precision::F64, &direct)?;
+                let trial = Trial::new(&there, &self.choice.facts, self.request.precision == Precision::F32, &direct)?;
                 (boxes, trial)
             }
         };
@@ -246,6 +246,10 @@ impl Engine for Device {
 
     fn trial(&self) -> Option<&Trial> {
         self.site.as_ref()?.trial.as_ref().map(|(_, trial)| trial)
+    }
+
+    fn forget(&mut self) {
+        self.site = None;
     }
 
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {

@@ -126,6 +126,10 @@ impl Engine for Direct {
         self.site.as_ref()?.1.as_ref()
     }
 
+    fn forget(&mut self) {
+        self.site = None;
+    }
+
     fn settle(&mut self, _: usize, _watch: Watch) -> Result<Placed, Error> {
         if let Some((points, _)) = self.site.take() {
             self.points = points;

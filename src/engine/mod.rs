@@ -83,6 +83,8 @@ pub(crate) trait Engine: Send + Sync {
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error>;
     /// The sample on which errors were measured.
     fn trial(&self) -> Option<&Trial>;
+    /// Drops the new points.
+    fn forget(&mut self);
     /// Makes the new points the current points, at an order. After an error the sums are as before.
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error>;
     /// Overwrites the `rows` (targets × values of the kernel) of each set of strengths with the sums of this set. The
@@ -107,13 +109,14 @@ fn not_placed<T>() -> Result<T, Error> {
     Err(Error::Unsupported { operation: "a sum", reason: "no points were placed".to_string() })
 }
 
-/// The sample of a tree and its lists, with direct sums. CPU cores compute the direct sums in f64.
-fn trial_of(request: &Fmm, choice: &Choice, site: &dyn Sampled) -> Result<Trial, Error> {
+/// The sample of a tree and its lists, with direct sums. CPU cores compute the direct sums in f64. `near_errs` tells
+/// whether near pairs are summed with less than the precision of f64.
+fn trial_of(request: &Fmm, choice: &Choice, site: &dyn Sampled, near_errs: bool) -> Result<Trial, Error> {
     let direct = |sources: &[f64], strengths: &[&[f64]], targets: &[f64]| {
         let at = Targets::Points(targets);
         request.family.direct(request.outputs, sources, strengths, at, Precision::F64, choice.isa)
     };
-    Trial::new(site, &choice.facts, request.precision, &direct)
+    Trial::new(site, &choice.facts, near_errs, &direct)
 }
 
 /// Bounds of the errors of a solver for the points of a trial, one per output of the facts.
@@ -151,7 +154,7 @@ pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
 /// The options by which the tree of a choice splits boxes.
 fn build_options(request: &Fmm, choice: &Choice, parts: &Parts) -> BuildOptions {
     let estimate = || candidates::error_of_order(parts, choice.order.unwrap_or(1));
-    let error = choice.tolerance.or(request.error).unwrap_or_else(estimate);
+    let error = choice.tolerance.or(request.inherited.and_then(|i| i.error)).unwrap_or_else(estimate);
     BuildOptions {
         ncrit: request.ncrit,
         occupancy: choice.occupancy,

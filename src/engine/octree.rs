@@ -11,7 +11,7 @@ use crate::probe::sampled::OnHost;
 use crate::request::Fmm;
 use crate::variant::Expansion;
 use backend_cpu::{OctreeSolver, Settings};
-use fmm_traits::{Cube, Error, Lists, Points, Policy, Stage, StageSeconds, Targets, Tree};
+use fmm_traits::{Cube, Error, Lists, Points, Policy, Precision, Stage, StageSeconds, Targets, Tree};
 use fmm_tree::{ListOptions, TreecodeOptions};
 use std::borrow::Cow;
 use std::time::Instant;
@@ -122,7 +122,10 @@ impl Engine for Octree {
         let lists = &site.lists.as_ref().expect("just made").1;
         let trial = match site.trial.take() {
             Some(trial) => trial,
-            None => trial_of(&self.request, &self.choice, &OnHost { tree: &site.tree, lists })?,
+            None => {
+                let near_errs = self.request.precision == Precision::F32;
+                trial_of(&self.request, &self.choice, &OnHost { tree: &site.tree, lists }, near_errs)?
+            }
         };
         let (tree, lists) = fmm_tree::thin(&site.tree, lists, &trial.sample.of_errors.positions, &trial.sample.targets);
         let mut seconds = ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 };
@@ -139,6 +142,10 @@ impl Engine for Octree {
 
     fn trial(&self) -> Option<&Trial> {
         self.site.as_ref()?.trial.as_ref()
+    }
+
+    fn forget(&mut self) {
+        self.site = None;
     }
 
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {

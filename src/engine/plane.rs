@@ -67,14 +67,18 @@ impl Plane {
         }
     }
 
-    /// A plan of an order.
-    fn planned(&self, order: usize, pyramid: Pyramid, lists: Lists) -> Result<LaurentPlan, Error> {
-        let series = Laurent::new(self.kernel, order, self.gradient)?;
+    /// Whether near pairs are summed with reciprocals of 28 bits.
+    fn rough(&self) -> bool {
         // The largest relative error occurs at a target whose near terms cancel. So the near field needs one more
         // digit.
         let cancelling = if self.request.norm == Norm::Max { 10.0 } else { 1.0 };
-        let rough = self.choice.tolerance.is_some_and(|t| t >= cancelling * costs::ROUGH_NEAR_FIELD);
-        Ok(LaurentPlan::new(pyramid, lists, series, self.choice.isa, rough)?.shortened(self.theta))
+        self.choice.tolerance.is_some_and(|t| t >= cancelling * costs::ROUGH_NEAR_FIELD)
+    }
+
+    /// A plan of an order.
+    fn planned(&self, order: usize, pyramid: Pyramid, lists: Lists) -> Result<LaurentPlan, Error> {
+        let series = Laurent::new(self.kernel, order, self.gradient)?;
+        Ok(LaurentPlan::new(pyramid, lists, series, self.choice.isa, self.rough())?.shortened(self.theta))
     }
 
     /// The sums of one set of strengths.
@@ -142,7 +146,7 @@ impl Engine for Plane {
         let Some(mut site) = self.site.take() else { return Ok(Default::default()) };
         let (r, c) = (&self.request, &self.choice);
         if site.trial.is_none() {
-            site.trial = Some(trial_of(r, c, &OnHost { tree: &site.pyramid, lists: &site.lists })?);
+            site.trial = Some(trial_of(r, c, &OnHost { tree: &site.pyramid, lists: &site.lists }, self.rough())?);
         }
         let trial = site.trial.as_ref().expect("just made");
         let (pyramid, lists) = site.thinned(trial);
@@ -159,6 +163,10 @@ impl Engine for Plane {
 
     fn trial(&self) -> Option<&Trial> {
         self.site.as_ref()?.trial.as_ref()
+    }
+
+    fn forget(&mut self) {
+        self.site = None;
     }
 
     fn settle(&mut self, order: usize, _watch: Watch) -> Result<Placed, Error> {

@@ -1,7 +1,7 @@
 //! The probe: measures the error of the fast sum on the points of a plan, before the plan promises a tolerance.
 //!
 //! A plan with a tolerance takes the order from measurements, not from tables. A measurement runs the real sum – the
-//! same tree, lists, kernel, expansion, precision and stages – with some sources and at some targets ([`sample`]), and
+//! same tree, lists, kernel, expansion, precision and stages – with some sources ([`sources`]) and at some targets ([`sample`]), and
 //! compares it with direct summation. The strengths are of both kinds, uniform in (0, 1) and normal. [`bound`] turns
 //! the measured errors into a bound of the error at all targets. [`search`] finds the order.
 //!
@@ -12,16 +12,18 @@ mod modes;
 pub(crate) mod sample;
 pub(crate) mod sampled;
 pub(crate) mod search;
+mod sources;
 
 use adaptive2d::Norm;
 use bound::{Estimate, Squares};
 use fmm_families::Facts;
-use fmm_traits::{Error, OutputColumns, Outputs, Precision};
+use fmm_traits::{Error, OutputColumns, Outputs};
 use modes::Modes;
 use rayon::prelude::*;
-use sample::{Sample, Sources};
+use sample::Sample;
 use sampled::Sampled;
 use serde::Serialize;
+use sources::Sources;
 
 /// The error of one output, as the probe measured it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -102,9 +104,10 @@ struct Scatter {
 }
 
 impl Trial {
-    /// A trial for the points of a tree and its lists. `near` is the precision of the near field.
-    pub fn new(site: &dyn Sampled, facts: &Facts, near: Precision, direct: Direct) -> Result<Trial, Error> {
-        let sample = Sample::new(site, near)?;
+    /// A trial for the points of a tree and its lists. `near_errs` tells whether near pairs are summed with less than the
+    /// precision of f64.
+    pub fn new(site: &dyn Sampled, facts: &Facts, near_errs: bool, direct: Direct) -> Result<Trial, Error> {
+        let sample = Sample::new(site, near_errs)?;
         let points = |sources: &Sources| Ok::<_, Error>(coordinates(facts.dim, site.sources(&sources.positions)?));
         let targets = coordinates(facts.dim, site.targets(&sample.targets)?);
         let sets = sample.normal_sets();

@@ -1,6 +1,6 @@
-//! The sample of a probe: targets at which errors are measured, sources that act on these targets, and their strengths.
+//! The sample of a probe: targets at which errors are measured, and sources that act on these targets.
 //!
-//! **Targets.** The sample is stratified. A stratum holds the leaves of one level, one class of population and the same
+//! The targets are stratified. A stratum holds the leaves of one level, one class of population and the same
 //! kinds of incoming edges. The sample takes leaves from every stratum, and each stratum counts by its share of all
 //! targets. So the sample contains rare kinds of leaves, and these count no more than they do among all leaves.
 //!
@@ -9,31 +9,15 @@
 //! inverse of its probability (Hansen & Hurwitz, *Ann. Math. Statist.* 14 (1943) 333–362). The estimator of a mean
 //! square over all targets then has no bias.
 //!
-//! **Sources.** Sums over all sources would cost as much as an evaluation. The sample draws sources leaf by leaf, twice
-//! from one draw. Let π be the probability with which a draw takes a source.
-//!
-//! - The sources whose sums give the norm are all sources of the leaves that a sampled leaf meets in P2P, and a random
-//!   part of all other sources. The closest pairs can make up most of a norm, so they are not left to chance.
-//! - The sources whose expansions give the errors are a random part of both. The near field of a target has no error but
-//!   rounding; near sources matter because they are far from other targets. (If the near field is summed in f32, its
-//!   rounding counts, and these sources are those of the norm.)
-//!
-//! The strengths of a source make up for its chance:
-//!
-//! - Normal strengths are multiplied by π^−½. The mean squares of the error and of the sum are then equal to the
-//!   mean squares for all sources, because both are sums of squares over independent strengths.
-//! - Strengths uniform in (0, 1) are multiplied by 1/π. The mean of the sum is then that of all sources. The random
-//!   choice of sources can only increase the error.
+//! The sources of a sample are drawn in [`super::sources`].
 
 use super::sampled::{Sampled, corner_square};
+use super::sources::{SEED, SOURCES, Sources, sources};
 use crate::rng::Rng;
 use fmm_traits::tree::NONE;
-use fmm_traits::{Error, Hierarchy, Precision};
-use rayon::prelude::*;
+use fmm_traits::{Error, Hierarchy};
 use std::collections::BTreeMap;
 
-/// Seed of all samples. Plans for the same points and request measure the same errors.
-const SEED: u64 = 0x0050_524F_4245;
 /// Largest number of targets for which the sample takes all targets. Then only the strengths are random.
 const ALL_TARGETS: usize = 6000;
 /// Approximate number of sources times sets of normal strengths. With few sources the error varies from set to set.
@@ -48,12 +32,6 @@ const FURTHER_LEAVES: f64 = 24.0;
 const MAX_STRATA: usize = 16;
 /// Approximate number of targets of a sample.
 const SAMPLE_TARGETS: usize = 640;
-/// Approximate number of sources outside the neighbourhood of the sampled leaves. With half as many, bounds at high orders
-/// scatter by some tens of per cent more.
-const FAR_SOURCES: f64 = 32_000.0;
-/// Approximate number of sources in the neighbourhood of the sampled leaves whose expansions give the errors.
-const NEAR_SOURCES: f64 = 16_000.0;
-
 /// Half the power of ρ in the weight of a target. The square of an error of order 12 grows like ρ^24.
 const HALF_CORNER_POWER: u32 = 12;
 
@@ -69,15 +47,6 @@ pub(crate) struct Sample {
     pub draws: Vec<Draw>,
     /// The strata, at the indices that [`Draw::stratum`] uses.
     pub strata: Vec<Stratum>,
-}
-
-/// Drawn sources.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Sources {
-    /// Positions, ascending.
-    pub positions: Vec<u32>,
-    /// For each source, the probability with which the sample takes it.
-    pub probability: Vec<f64>,
 }
 
 /// A drawn leaf.
@@ -161,8 +130,9 @@ impl Kind {
 }
 
 impl Sample {
-    /// Draws a sample from a tree with its lists. `near` is the precision of the near field.
-    pub fn new(site: &dyn Sampled, near: Precision) -> Result<Sample, Error> {
+    /// Draws a sample from a tree with its lists. `near_errs` tells whether near pairs are summed with less than the
+    /// precision of f64.
+    pub fn new(site: &dyn Sampled, near_errs: bool) -> Result<Sample, Error> {
         let (mut rng, tree) = (Rng::new(SEED), site.boxes());
         let mut groups: BTreeMap<Kind, Vec<Leaf>> = BTreeMap::new();
         for (kind, leaf) in kinds(site)? {
@@ -187,7 +157,7 @@ impl Sample {
         });
         let strata: Vec<Stratum> = strata.collect();
         if all <= ALL_TARGETS {
-            return Sample::of_all(site, near, &groups, strata, &mut rng);
+            return Sample::of_all(site, near_errs, &groups, strata, &mut rng);
         }
 
         // Every stratum gets one leaf, and a part of the further leaves by its share of all targets.
@@ -217,14 +187,14 @@ impl Sample {
             .collect();
         sampled.sort_unstable();
         sampled.dedup();
-        let [of_norm, of_errors] = sources(site, &sampled, near, &mut rng)?;
+        let [of_norm, of_errors] = sources(site, &sampled, near_errs, SOURCES, &mut rng)?;
         Ok(Sample { targets: positions, of_norm, of_errors, draws, strata })
     }
 
     /// The sample of all targets. Each leaf is one draw, which counts by its number of targets.
     fn of_all(
         site: &dyn Sampled,
-        near: Precision,
+        near_errs: bool,
         groups: &[(String, Vec<Leaf>)],
         mut strata: Vec<Stratum>,
         rng: &mut Rng,
@@ -242,7 +212,7 @@ impl Sample {
             }));
         }
         let leaves: Vec<u32> = groups.iter().flat_map(|(_, leaves)| leaves.iter().map(|leaf| leaf.number)).collect();
-        let [of_norm, of_errors] = sources(site, &leaves, near, rng)?;
+        let [of_norm, of_errors] = sources(site, &leaves, near_errs, SOURCES, rng)?;
         Ok(Sample { targets: (0..all as u32).collect(), of_norm, of_errors, draws, strata })
     }
 
@@ -268,38 +238,6 @@ impl Sample {
             d.targets.iter().for_each(|&(at, factor)| weights[at as usize] += part * factor);
         }
         weights
-    }
-}
-
-impl Sources {
-    /// Sets of strengths, `components` numbers per source: the first set is uniform in (0, 1) and divided by the
-    /// probability, the others are `normal_sets` sets of [`normal`](Self::normal) strengths.
-    pub fn strengths(&self, normal_sets: usize, components: usize) -> Vec<Vec<f64>> {
-        let mut rng = Rng::new(SEED ^ 1);
-        let mut uniform = Vec::with_capacity(self.positions.len() * components);
-        for &probability in &self.probability {
-            uniform.extend((0..components).map(|_| rng.uniform() / probability));
-        }
-        let mut sets = self.normal(normal_sets, components);
-        sets.insert(0, uniform);
-        sets
-    }
-
-    /// Sets of normal strengths (drawn by [`Rng::binomial`], which is fast and close enough: bounds rest on second and
-    /// fourth moments), `components` numbers per source, divided by the root of the probability.
-    pub fn normal(&self, sets: usize, components: usize) -> Vec<Vec<f64>> {
-        let of_set = |set: usize| {
-            let mut rng = Rng::new(SEED ^ (2 + set as u64));
-            let factors = self.probability.iter().flat_map(|p| std::iter::repeat_n(1.0 / p.sqrt(), components));
-            factors.map(|factor| factor * rng.binomial()).collect()
-        };
-        (0..sets).into_par_iter().map(of_set).collect()
-    }
-
-    /// Appends the sources at some positions, each taken with a probability.
-    fn push(&mut self, positions: impl ExactSizeIterator<Item = u32>, probability: f64) {
-        self.probability.resize(self.probability.len() + positions.len(), probability);
-        self.positions.extend(positions);
     }
 }
 
@@ -354,63 +292,4 @@ fn proportional(weights: impl Iterator<Item = f64> + Clone, count: usize, rng: &
         }
     }
     out
-}
-
-/// Draws sources: those that give the norm, and those that give the errors. `sampled` are the sampled leaves, `near` is
-/// the precision of the near field.
-fn sources(site: &dyn Sampled, sampled: &[u32], near: Precision, rng: &mut Rng) -> Result<[Sources; 2], Error> {
-    let tree = site.boxes();
-    let mut leaves: Vec<usize> =
-        (0..tree.boxes()).filter(|&b| tree.is_leaf(b) && !tree.sources_of(b).is_empty()).collect();
-    leaves.sort_unstable_by_key(|&b| tree.sources_of(b).start);
-    // The P2P rows of ancestors reach a leaf, too.
-    let mut reached = vec![false; tree.boxes()];
-    for &b in sampled {
-        let mut above = b;
-        while above != NONE && !reached[above as usize] {
-            reached[above as usize] = true;
-            above = tree.parent(above as usize);
-        }
-    }
-    let reached: Vec<u32> = (0..tree.boxes() as u32).filter(|&b| reached[b as usize]).collect();
-    let mut met = vec![false; tree.boxes()];
-    site.near_rows(&reached)?.iter().for_each(|&s| met[s as usize] = true);
-    // A row may name a box with children.
-    for b in 1..tree.boxes() {
-        met[b] |= met[tree.parent(b) as usize];
-    }
-    let count =
-        |leaves: &mut dyn Iterator<Item = &usize>| leaves.map(|&b| tree.sources_of(b).len()).sum::<usize>() as f64;
-    let n = count(&mut leaves.iter());
-    let near_part = match near {
-        Precision::F64 => NEAR_SOURCES / count(&mut leaves.iter().filter(|&&b| met[b])),
-        Precision::F32 => 1.0,
-    };
-    let (mean, far_part) = (n / leaves.len().max(1) as f64, FAR_SOURCES / n);
-    let (mut sum, mut next) = (0.0, rng.uniform());
-    let (mut of_norm, mut of_errors) = (Sources::default(), Sources::default());
-    for b in leaves {
-        let range = tree.sources_of(b);
-        // A leaf with many sources is more likely to be drawn. A leaf with more than eight times the mean gives only a
-        // part of its sources, unless all near sources are taken.
-        let part = if met[b] { near_part.max(far_part) } else { far_part };
-        let chance = (part * (range.len() as f64 / mean).max(1.0)).min(1.0);
-        sum += chance;
-        let taken = sum > next;
-        next += f64::from(u8::from(taken));
-        if met[b] {
-            of_norm.push(range.clone().map(|i| i as u32), 1.0);
-        }
-        if taken {
-            let enough = if met[b] && near_part >= 1.0 { range.len() } else { (8.0 * mean).ceil() as usize };
-            let picked = rng.sample(range.len(), enough);
-            let chance = chance * picked.len() as f64 / range.len() as f64;
-            let positions = || picked.iter().map(|&i| (range.start + i) as u32);
-            of_errors.push(positions(), chance);
-            if !met[b] {
-                of_norm.push(positions(), chance);
-            }
-        }
-    }
-    Ok([of_norm, of_errors])
 }

@@ -2,8 +2,8 @@
 
 use crate::{Own, both, difference, direct, fast, strengths, uniform};
 use fmm::{
-    AnyFamily, Cpu, Error, Fmm, Gravity, Isa, Laplace, LaplaceDipole, Method, Outputs, Stokes, StokesPressure, Targets,
-    evaluate,
+    AnyFamily, Cpu, Error, Fmm, Gravity, Isa, Laplace, LaplaceDipole, Method, Outputs, Precision, Stokes,
+    StokesPressure, Targets, Yukawa, demo, evaluate,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -172,6 +172,43 @@ fn moved_points_are_described_as_they_are() {
     let moved = plan.describe();
     assert_ne!(moved.why, before);
     assert!(moved.why.contains(&format!("order {}", moved.order.unwrap())), "{}", moved.why);
+}
+
+/// A search may begin far from the order that it finds. The leaves are those that the found order wants.
+#[test]
+fn leaves_suit_the_order_that_was_found() {
+    let x = demo::points(demo::Demo::Plummer, 20_000, 1);
+    let damped: AnyFamily = Yukawa { kappa: 30.0 }.into();
+    let builders = [
+        Fmm::new(Laplace).method(Method::EquivalentDensities),
+        Fmm::new(Laplace).method(Method::SphericalHarmonics),
+        Fmm::new(damped).method(Method::EquivalentDensities),
+    ];
+    for builder in builders {
+        for tolerance in [1e-2, 1e-5, 1e-8] {
+            let found = builder.clone().tolerance(tolerance).plan(&x, Targets::Sources).unwrap().describe();
+            let order = found.order.unwrap();
+            let given = builder.clone().order(order).plan(&x, Targets::Sources).unwrap().describe();
+            let ratio = found.leaves as f64 / given.leaves as f64;
+            assert!((0.6..1.7).contains(&ratio), "{} at {tolerance:e}, order {order}: {ratio}", found.kernel);
+        }
+    }
+}
+
+/// Rounding errors are those of the new points.
+#[test]
+fn rounding_is_measured_again_for_points_that_moved() {
+    let builder = Fmm::new(Laplace).precision(Precision::F32).method(Method::Direct).tolerance(1e-5);
+    let error = |plan: &fmm::Plan| {
+        let probe = plan.describe().probe.unwrap();
+        assert!(!probe.of_earlier_points);
+        probe.outputs[0].error
+    };
+    let mut plan = builder.plan(&uniform(2000, 10), Targets::Sources).unwrap();
+    let before = error(&plan);
+    plan.set_points(&demo::points(demo::Demo::Plummer, 2000, 1), Targets::Sources).unwrap();
+    assert_ne!(error(&plan), before);
+    assert!(plan.verify(&strengths(2000, 1), 1000).unwrap().worst() < error(&plan));
 }
 
 /// 3500 points take the place of 3000 in the plan, 9000 need a new plan.

@@ -20,7 +20,7 @@
 //! | `tolerance` | errors stay below the tolerance for every kernel, cloud and precision |
 //! | `variants` | spherical harmonics and treecodes: tolerance, agreement, refusals, `fmm compare` |
 //! | `own_kernel` | a frozen kernel of a user compiles, unless the trait has changed |
-//! | `demo`, `modes`, `rng`, `search` | the unit tests of these files of `src/`, compiled here |
+//! | `demo`, `modes`, `rng`, `sampled`, `search`, `sources` | the unit tests of these files of `src/`, compiled here |
 
 mod adversary;
 mod api;
@@ -54,8 +54,14 @@ mod modes;
 #[path = "../../src/rng.rs"]
 mod rng;
 #[allow(dead_code, reason = "as above")]
+#[path = "../../src/probe/sampled.rs"]
+mod sampled;
+#[allow(dead_code, reason = "as above")]
 #[path = "../../src/probe/search.rs"]
 mod search;
+#[allow(dead_code, reason = "as above")]
+#[path = "../../src/probe/sources.rs"]
+mod sources;
 
 use fmm::{Fmm, Kernel, Lane, Method, Outputs, Targets};
 use fmm_traits::testkit::clouds::CloudKind;

@@ -99,6 +99,36 @@ fn gradients_of_points_at_random_and_of_lattices() {
     kept.judge();
 }
 
+/// Clouds so large that the probe draws a part of their sources.
+#[test]
+fn bounds_from_a_part_of_the_sources() {
+    let n = 300_000;
+    let kinds = [demo::Demo::Uniform, demo::Demo::Plummer, demo::Demo::Ellipsoid];
+    let methods = [Method::EquivalentDensities, Method::SphericalHarmonics];
+    let tolerances = [1e-3, 1e-5, 1e-7, 1e-9];
+    let cases = kinds.iter().flat_map(|k| methods.iter().flat_map(move |m| tolerances.map(|t| (*k, *m, t))));
+    for (_, (kind, method, tolerance)) in cases.enumerate().filter(|(k, _)| in_turn(k + 10, 12)) {
+        let x = demo::points(kind, n, 3);
+        let plan = Fmm::new(Laplace).outputs(both()).method(method).tolerance(tolerance);
+        let plan = plan.plan(&x, Targets::Sources).unwrap();
+        let probe = plan.describe().probe.unwrap();
+        assert!(probe.sources < n, "{} sources", probe.sources);
+        let strengths = [demo::strengths(n, 1, 8), demo::normal_strengths(n, 1, 8)];
+        let reports = strengths.map(|q| plan.verify(&q, 1500).unwrap());
+        for (k, bound) in probe.outputs.iter().enumerate() {
+            let [uniform, normal] = [0, 1].map(|set: usize| reports[set].outputs[k].rel_l2);
+            let (error, bound) = (uniform.max(normal), bound.error);
+            println!("{kind:?} {} {tolerance:e}: bound {bound:.2e} = {:.2} errors", method.name(), bound / error);
+            // Errors at random targets scatter: at high orders few targets make up half of the squared error, and a close
+            // pair may make up most of the norm of a gradient.
+            let most = if k == 0 { 8.0 } else { 100.0 };
+            let what = || format!("{kind:?} {tolerance:e}: {bound:e}, {uniform:e}, {normal:e}");
+            assert!((0.75..most).contains(&(bound / error)), "{}", what());
+            assert!(error <= tolerance, "{kind:?}: {error:e}");
+        }
+    }
+}
+
 /// Checks the promise for targets inside the clouds, around them, and far away from them.
 fn holds_apart(
     family: impl Into<AnyFamily>,

@@ -161,8 +161,8 @@ const LOSS_OF_DENSITIES: [f64; 3] = [0.0, 0.6, 0.8];
 /// As [`LOSS_OF_DENSITIES`], for M2L of spherical harmonics. Multipoles of treecodes lose nothing.
 const LOSS_OF_HARMONICS: [f64; 3] = [0.0, 0.35, 0.45];
 
-/// Number of derivatives of a charge potential that the outputs take, at most two. Sources of several strengths, such as
-/// dipoles, count as one derivative.
+/// Number of derivatives of a charge potential that the outputs take, at most two. Sources of several strengths, such
+/// as dipoles, count as one derivative.
 fn derivatives(r: &Fmm, facts: &Facts) -> usize {
     let most = match () {
         _ if r.outputs.contains(Outputs::HESSIAN) => 2,
@@ -175,8 +175,8 @@ fn derivatives(r: &Fmm, facts: &Facts) -> usize {
 /// Convergence of an expansion: the digits gained per order, and the digits at order 0.
 ///
 /// The search for an order measures errors, so these round numbers are only its starting point: lines through the orders
-/// that searches found for tolerances of 1e-2 to 1e-10. They hold for M2L between boxes two sides apart, and for
-/// multipoles of a treecode with opening angle θ.
+/// that searches found for tolerances of 1e-2 to 1e-10. For harmonics in a treecode they depend on the opening angle θ.
+/// Equivalent densities take one line for M2L and for every θ.
 pub(crate) fn convergence(parts: &Parts) -> [f64; 2] {
     match (parts.expansion, parts.policy) {
         (Expansion::Equivalent, _) => [0.89, -0.5],

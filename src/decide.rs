@@ -1,9 +1,9 @@
 //! The decision for a method and its order.
 //!
-//! Candidates come with forecasts, the cheapest first. The decision builds boxes and edges for each candidate and finds
-//! its order by measuring errors ([`crate::probe`]). It takes the cheapest candidate that keeps the tolerance. It skips a
-//! candidate whose forecast, or whose price at its first order, is not [clearly below](WORTH_MEASURING) the price of the
-//! best candidate so far. (The price counts boxes and edges.)
+//! Candidates come with forecasts, the cheapest first. The decision builds boxes and edges for each candidate and
+//! finds its order by measuring errors ([`crate::probe`]). It takes the cheapest candidate that keeps the tolerance.
+//! It skips a candidate whose forecast, or whose price at its first order, is not [clearly below](WORTH_MEASURING)
+//! the price of the best candidate so far. (The price counts boxes and edges.)
 
 use crate::candidates::{self, Candidate, Layout, Seen, Task, candidates};
 use crate::choice::Choice;
@@ -28,9 +28,9 @@ const REBUILD_RATIO: f64 = 1.35;
 /// Largest number of rebuilds of a tree in the search for an order.
 const MAX_REBUILDS: usize = 2;
 
-/// Ratio of error to tolerance above which an order that breaks the tolerance breaks it with leaves of another size, too,
-/// and is not measured again. It balances a measurement against the chance that the order keeps the tolerance after all,
-/// which would save an order.
+/// Ratio of error to tolerance above which an order that breaks the tolerance breaks it with leaves of another size,
+/// too, and is not measured again. It balances a measurement against the chance that the order keeps the tolerance
+/// after all, which would save an order.
 const REMEASURE_RATIO: f64 = 3.0;
 
 /// The points of a plan before the decision.
@@ -300,7 +300,8 @@ impl<'a> Attempt<'a> {
         Ok((price(self.request, self.task, self.candidate, order, &mesh, self.ends.seen), mesh))
     }
 
-    /// The mean points per leaf that balance near and far field at an order, if it differs enough from that of the tree.
+    /// The mean points per leaf that balance near and far field at an order, if it differs enough from that of the
+    /// tree.
     fn other_occupancy(&self, order: usize) -> Option<f64> {
         let (r, Layout::Octree(parts)) = (self.request, &self.candidate.layout) else { return None };
         if self.candidate.method == Method::Direct || r.ncrit.is_some() {

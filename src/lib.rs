@@ -26,11 +26,12 @@
 //! caller's.
 //!
 //! # Accuracy
-//! `tolerance` bounds the relative ℓ2 error of *each* requested output over the targets, for strengths drawn at random
-//! (uniform in (0, 1) or normal). The plan measures this error on its points, with its kernel, and takes the smallest
-//! order that keeps the tolerance; [`Description::probe`] reports the measurement. If no order keeps the tolerance,
-//! planning with a named method fails with [`Error::ToleranceFloor`]; [`Method::Auto`] may use direct summation instead. Strengths that cancel can make the sum small beside its
-//! terms. The error relative to the sum is then larger; [`Plan::verify`] measures the error for given strengths.
+//! `tolerance` bounds the relative ℓ2 error of *each* requested output over the targets, for strengths drawn at
+//! random (uniform in (0, 1) or normal). The plan measures this error on its points, with its kernel, and takes the
+//! smallest order that keeps the tolerance; [`Description::probe`] reports the measurement. If no order keeps the
+//! tolerance, planning with a named method fails with [`Error::ToleranceFloor`]; [`Method::Auto`] may use direct
+//! summation instead. Strengths that cancel can make the sum small beside its terms. The error relative to the sum is
+//! then larger; [`Plan::verify`] measures the error for given strengths.
 //!
 //! # Self terms
 //! When targets are the sources (all or a subset), target i skips source i by index. Otherwise a

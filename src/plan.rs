@@ -143,11 +143,11 @@ impl Plan {
 
     /// Replaces the points; the method and its operators stay. After an error the plan is as before.
     ///
-    /// With a tolerance, the order is measured again if the counts of boxes, edges or near pairs differ by more than a
-    /// tenth from the counts at the last measurement (direct sums in f32: always). The order then changes if it must; [`describe`](Plan::describe)
-    /// reports the order and the points for which it was measured. If the number of points doubles or halves, or if
-    /// targets become separate points, a new plan is made. A given order stays. The old points and the new points are in
-    /// memory at once.
+    /// With a tolerance, the order is measured again if the counts of boxes, edges or near pairs differ by more than
+    /// a tenth from the counts at the last measurement (direct sums in f32: always). The order then changes if it
+    /// must; [`describe`](Plan::describe) reports the order and the points for which it was measured. If the number
+    /// of points doubles or halves, or if targets become separate points, a new plan is made. A given order stays.
+    /// The old points and the new points are in memory at once.
     ///
     /// # Errors
     /// As [`Fmm::plan`].
@@ -279,9 +279,10 @@ impl Plan {
         self.apply_together(&[strengths], std::slice::from_mut(out))
     }
 
-    /// The sums for several sets of strengths, each N×s. The results have the same bits as one [`Plan::apply`] per set.
-    /// On a CPU in space, direct sums and equivalent densities evaluate the kernel once for 8 sets if a target has one
-    /// value, for 4 sets if it has two to four, within the free memory. `seconds` and `stages` of each [`Output`] are then equal shares.
+    /// The sums for several sets of strengths, each N×s. The results have the same bits as one [`Plan::apply`] per
+    /// set. On a CPU in space, direct sums and equivalent densities evaluate the kernel once for 8 sets if a target
+    /// has one value, for 4 sets if it has two to four, within the free memory. `seconds` and `stages` of each
+    /// [`Output`] are then equal shares.
     ///
     /// # Errors
     /// As [`Plan::apply`], for the first set with an error.

@@ -1,7 +1,7 @@
 //! Processors: the methods, prices and engines of one kind of machine.
 //!
-//! The planning code asks a [`Processor`] and never which processor it is. (Calibration does ask: it is of CPUs.) A further
-//! backend is a further implementation of this trait, and one arm of [`Backend::processor`].
+//! The planning code asks a [`Processor`] and never which processor it is. (Calibration does ask: it is of CPUs.) A
+//! further backend is a further implementation of this trait, and one arm of [`Backend::processor`].
 
 use crate::choice::Choice;
 use crate::costs::{DeviceCosts, Prices};

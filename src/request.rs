@@ -118,7 +118,8 @@ pub struct Progress {
 /// A progress callback; it cancels by returning `false`.
 pub(crate) type Watch = Arc<dyn Fn(Progress) -> bool + Send + Sync>;
 
-/// What a transposed plan takes over from the plan that it transposes, so that both have the same leaves and near pairs.
+/// What a transposed plan takes over from the plan that it transposes, so that both have the same leaves and near
+/// pairs.
 #[derive(Clone, Copy)]
 pub(crate) struct Inherited {
     /// The error that the sums may have; `None` if the caller gave an order.
@@ -277,9 +278,10 @@ impl Fmm {
         self.variant.expansion = Some(expansion);
         self
     }
-    /// The opening angle of a treecode: a target leaf sees a box of side l as a whole if l ≤ θ·d, where d is the distance
-    /// from the centre of the box to the cube of the leaf. In the plane the θ of the criterion of separation (Goude &
-    /// Engblom 2012, eq. 2.1). Default: 0.55 in the plane, 0.6 for a treecode of a given order, else chosen with the order.
+    /// The opening angle of a treecode: a target leaf sees a box of side l as a whole if l ≤ θ·d, where d is the
+    /// distance from the centre of the box to the cube of the leaf. In the plane the θ of the criterion of separation
+    /// (Goude & Engblom 2012, eq. 2.1). Default: 0.55 in the plane, 0.6 for a treecode of a given order, else chosen
+    /// with the order.
     pub fn theta(mut self, theta: f64) -> Self {
         self.variant.theta = Some(theta);
         self

@@ -1,8 +1,9 @@
-//! Seconds per stage of the run of median total among five, and the error at 1000 targets of the two-dimensional method:
-//! `cargo run --release -p adaptive2d --example stage_times_2d -- N POPULATION ORDER [cloud] [kernel] [gradient] [threads] [theta] [positive]`
-//! with `kernel` harmonic, harmonic-real (real strengths) or laplace, `gradient` 0 or 1. Targets are the sources; strengths are
-//! normal, or (any ninth argument) uniform in (0, 1). Pyramid and lists are new each time; the workspace is kept, as plans keep theirs
-//! (`first`: total of the first evaluation, which has none). The peak of memory is that of the first evaluation.
+//! Seconds per stage of the run of median total among five, and the error at 1000 targets of the two-dimensional
+//! method: `cargo run --release -p adaptive2d --example stage_times_2d -- N POPULATION ORDER [cloud] [kernel]
+//! [gradient] [threads] [theta] [positive]` with `kernel` harmonic, harmonic-real (real strengths) or laplace,
+//! `gradient` 0 or 1. Targets are the sources; strengths are normal, or (any ninth argument) uniform in (0, 1).
+//! Pyramid and lists are new each time; the workspace is kept, as plans keep theirs (`first`: total of the first
+//! evaluation, which has none). The peak of memory is that of the first evaluation.
 
 use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, Pyramid, PyramidOptions, connect};
 use backend_cpu::Isa;

@@ -1,9 +1,7 @@
-//! Seconds per stage and the error at 1000 targets, on one thread:
-//! `cargo run --release -p backend-cpu --example stage_times -- N ORDER OCCUPANCY [cloud] [outputs] [precision] [kernel]
-//! [threads] [method] [theta]`
-//! with `outputs` 1 (potential) or 3 (and gradient), `precision` f32 or f64, `kernel` laplace, stokes or yukawa,
-//! `method` equivalent, spherical, fixed (spherical without variable truncation), stencil119, treecode or
-//! equivalent-treecode.
+//! Seconds per stage and the error at 1000 targets, on one thread: `cargo run --release -p backend-cpu --example
+//! stage_times -- N ORDER OCCUPANCY [cloud] [outputs] [precision] [kernel] [threads] [method] [theta]` with `outputs`
+//! 1 (potential) or 3 (and gradient), `precision` f32 or f64, `kernel` laplace, stokes or yukawa, `method`
+//! equivalent, spherical, fixed (spherical without variable truncation), stencil119, treecode or equivalent-treecode.
 
 use backend_cpu::{Isa, Settings};
 use fmm_families::AnyFamily;

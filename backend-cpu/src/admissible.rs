@@ -62,8 +62,8 @@ pub fn well_formed(boxes: usize, lists: &Lists) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that points enter and leave the sums at leaves, each once and with a far field to meet there, and that M2M and L2L
-/// join a box and its children. The lists are well formed.
+/// Checks that points enter and leave the sums at leaves, each once and with a far field to meet there, and that M2M
+/// and L2L join a box and its children. The lists are well formed.
 pub fn at_their_boxes(tree: &impl Hierarchy, lists: &Lists) -> Result<(), Error> {
     let leaf = |b: u32| tree.is_leaf(b as usize);
     let parent = |b: u32| tree.parent(b as usize);
@@ -93,8 +93,8 @@ pub fn at_their_boxes(tree: &impl Hierarchy, lists: &Lists) -> Result<(), Error>
     Ok(())
 }
 
-/// Checks that `tree` has the invariants that stages rely on ([`invariants::check_boxes`]), that `lists` are well formed and
-/// [`at_their_boxes`], and that the far edges lie in `region`.
+/// Checks that `tree` has the invariants that stages rely on ([`invariants::check_boxes`]), that `lists` are well
+/// formed and [`at_their_boxes`], and that the far edges lie in `region`.
 pub fn check(tree: &Tree, lists: &Lists, region: &Region) -> Result<(), Error> {
     invariants::check_boxes(tree)?;
     well_formed(tree.len(), lists)?;

@@ -40,8 +40,8 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The user's own coordinates in a power of two: no bit is another, but where powers of the user's lengths leave the
-    /// range of f64.
+    /// The user's own coordinates in a power of two: no bit is another, but where powers of the user's lengths leave
+    /// the range of f64.
     pub fn plain(tree: &Tree) -> Self {
         Frame { center: [0.0; 3], side: crate::power_of_two(tree.side_at(0)) }
     }

@@ -58,8 +58,8 @@ pub trait OctreeSolver: Solver {
 }
 
 /// The power of two at or below the largest magnitude of `strengths` (1 if there is none), each in units of a length
-/// `side` ([`Kernel::strength_degree`](fmm_traits::Kernel::strength_degree) are the `degrees` of those of a source): sums are
-/// made of strengths divided by it, so that f32 holds them in whatever units strengths and lengths come.
+/// `side` ([`Kernel::strength_degree`](fmm_traits::Kernel::strength_degree) are the `degrees` of those of a source):
+/// sums are made of strengths divided by it, so that f32 holds them in whatever units strengths and lengths come.
 pub(crate) fn unit_of(strengths: &[f64], degrees: &[i32], side: f64) -> f64 {
     let largest = degrees.iter().enumerate().fold(0.0f64, |largest, (c, &degree)| {
         let each = strengths.iter().skip(c).step_by(degrees.len());

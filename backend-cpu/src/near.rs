@@ -25,9 +25,9 @@ pub struct Near<'a> {
 }
 
 impl Near<'_> {
-    /// Adds the sums to `out` (values of each set for each target), in precision `T` on the unit box of `frame` with the
-    /// parameters `unit`; in f64 with the user's coordinates ([`Frame::plain`], of which `plain` are the parameters) where
-    /// the sums of a set are not [`HELD`] by `T` and where it is f64.
+    /// Adds the sums to `out` (values of each set for each target), in precision `T` on the unit box of `frame` with
+    /// the parameters `unit`; in f64 with the user's coordinates ([`Frame::plain`], of which `plain` are the
+    /// parameters) where the sums of a set are not [`HELD`] by `T` and where it is f64.
     pub fn add<T: Real>(
         &self,
         pairs: (&Pair<T>, &Pair<f64>),

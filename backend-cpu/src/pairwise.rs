@@ -1,8 +1,8 @@
 //! Every stage for *any* [`Expansion`], one operator call per edge, rayon over target boxes.
 //!
-//! The expansion has no type here, so that the stages are compiled once for all expansions. No batching and no SIMD: the
-//! plain form of the method, against which batched stages are
-//! tested, and the bed of research variants. Any list policy whose edges the expansion admits.
+//! The expansion has no type here, so that the stages are compiled once for all expansions. No batching and no SIMD:
+//! the plain form of the method, against which batched stages are tested, and the bed of research variants. Any list
+//! policy whose edges the expansion admits.
 
 use fmm_traits::tree::{Edges, Hierarchy, Lists, NONE};
 use fmm_traits::{Cloud, Cube, Error, Expansion, Observer, Real, Stages, evaluate};

@@ -1,7 +1,7 @@
 //! Rates of direct summation and times of tree and lists on the device, for docs/notes/gpu-performance.md.
 //!
-//! `device_rates [direct|shapes|tree|far|spherical|translations|treecode|large|huge|profile] …`; `direct`, `tree`, `far` and `large` when none
-//! is named.
+//! `device_rates [direct|shapes|tree|far|spherical|translations|treecode|large|huge|profile] …`; `direct`, `tree`,
+//! `far` and `large` when none is named.
 
 use backend_cuda::{
     Acceptance, CallerPoints, Device, DeviceArray, DeviceOptions, DeviceScalar, Direct, Ends, Expansion, Plan, Root,

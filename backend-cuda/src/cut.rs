@@ -72,8 +72,8 @@ impl<'a> Cut<'a> {
         Ok(device.download(&brief, "incoming edges")?.into_iter().map(of).collect())
     }
 
-    /// For each leaf the sum over its targets of ρ^(2·`half_power`), where ρ is the distance from the centre of the leaf
-    /// in sides of the leaf; 0 for other boxes.
+    /// For each leaf the sum over its targets of ρ^(2·`half_power`), where ρ is the distance from the centre of the
+    /// leaf in sides of the leaf; 0 for other boxes.
     ///
     /// # Errors
     /// Errors of the device.

@@ -95,8 +95,8 @@ pub struct PlanSeconds {
     pub operators: f64,
 }
 
-/// A [`Solver`] on a device, whose points can be exchanged. Calls of [`apply`](Solver::apply) wait for each other, because
-/// there is one workspace.
+/// A [`Solver`] on a device, whose points can be exchanged. Calls of [`apply`](Solver::apply) wait for each other,
+/// because there is one workspace.
 pub trait DeviceSolver: Solver {
     /// Replaces the points. Operators are kept, and memory is reused. On an error the plan is as before.
     ///
@@ -180,8 +180,9 @@ impl Placed {
         Cut::new(&self.tree, &self.arranged.as_ref().expect("just made").lists)
     }
 
-    /// A small problem: a part of the sources and targets with the lists for `settings`, as `fmm_tree::thin` makes them.
-    /// The small lists serve any settings. `boxes` is the copy of the boxes of these points, and the positions ascend.
+    /// A small problem: a part of the sources and targets with the lists for `settings`, as `fmm_tree::thin` makes
+    /// them. The small lists serve any settings. `boxes` is the copy of the boxes of these points, and the positions
+    /// ascend.
     ///
     /// # Errors
     /// [`Error::Shape`] if `boxes` are those of other points, and errors of the device.

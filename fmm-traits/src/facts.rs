@@ -17,8 +17,8 @@
 //!
 //! A fact has to hold where a plan uses the kernel. Points that span L have separations up to √3 L. The tried pairs
 //! have lengths from L/1000 to 1.6 L, in directions that no symmetry maps to each other. A kernel may also change at
-//! lengths that its parameters set. For each parameter x, finite values and dilation are tried at about the lengths x and
-//! 1/x too, if these lengths are within L. Derivatives are tried at every third pair.
+//! lengths that its parameters set. For each parameter x, finite values and dilation are tried at about the lengths x
+//! and 1/x too, if these lengths are within L. Derivatives are tried at every third pair.
 //!
 //! # How closely
 //!

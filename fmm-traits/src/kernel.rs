@@ -48,8 +48,8 @@ pub(crate) const DERIVATIVE_FACTORS: [usize; 3] = [1, 4, 10];
 ///
 /// Mark `eval`, other functions of the trait that you write over lanes, and their helpers `#[inline(always)]`. The
 /// calling function enables the instruction set. A body that is not inlined there calls a function for each vector
-/// operation, which is ten times slower. Write loops, not closures (`std::array::from_fn`): the compiler does not always
-/// inline closures.
+/// operation, which is ten times slower. Write loops, not closures (`std::array::from_fn`): the compiler does not
+/// always inline closures.
 pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     /// Name used in reports, fingerprints and as the CUDA function name (an identifier).
     const NAME: &'static str;
@@ -62,8 +62,8 @@ pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     /// The highest derivative of the values that a plan may ask for: 1 for the gradient, 2 for the Hessian. Higher
     /// derivatives are not compiled. Most of the compile time of a kernel goes to its Hessian.
     const DERIVATIVES: usize = 2;
-    /// If true, `eval` must yield exactly 0 at r = 0 ([`Lane::rsqrt`] does so by itself). If false, it must yield a finite
-    /// number there, which is added for points that coincide.
+    /// If true, `eval` must yield exactly 0 at r = 0 ([`Lane::rsqrt`] does so by itself). If false, it must yield a
+    /// finite number there, which is added for points that coincide.
     const SINGULAR: bool = true;
     /// Whether K(−r) = K(r)ᵀ. Then `apply_transpose` is `apply` with the roles exchanged, and opposite offsets share
     /// operators. A kernel without this property (odd in r, for example) must set `false`: a plan refuses a wrong claim

@@ -42,9 +42,9 @@ pub trait Lane:
     fn eq(self, other: Self) -> Self::Mask;
     /// `a` where `mask` holds, else `b`.
     fn select(mask: Self::Mask, a: Self, b: Self) -> Self;
-    /// Returns `self`. Call it on a value of a kernel that is a product and also a factor of other values, such as q/r in
-    /// the gradient of q/r. Without it the product is computed twice: once fused into the sum, once for the other
-    /// values.
+    /// Returns `self`. Call it on a value of a kernel that is a product and also a factor of other values, such as
+    /// q/r in the gradient of q/r. Without it the product is computed twice: once fused into the sum, once for the
+    /// other values.
     #[inline(always)]
     fn shared(self) -> Self {
         self

@@ -1,5 +1,6 @@
-//! A kernel of a family as plain data, a [`Member`]: its constants as numbers, its functions as pointers. Only loops over pairs need the type, from which the compiler makes vector code.
-//! Operators, plans and GPU programs take a [`Member`], and are compiled once for all kernels.
+//! A kernel of a family as plain data, a [`Member`]: its constants as numbers, its functions as pointers. Only loops
+//! over pairs need the type, from which the compiler makes vector code. Operators, plans and GPU programs take a
+//! [`Member`], and are compiled once for all kernels.
 
 use crate::kernel::{Family, Gradient, Kernel, MAX_COMPONENTS, assert_limits};
 use crate::record::{Tape, record};

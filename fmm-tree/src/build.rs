@@ -68,7 +68,8 @@ pub struct BuildReport {
 /// targets are the sources, and `Tree::sources` and `Tree::targets` share one allocation).
 ///
 /// A box is split while it holds more than `ncrit` sources or more than `ncrit` targets. Points that no level can
-/// separate count once per distinct position. The result depends on the input only, never on the number of threads; work runs on the current rayon pool.
+/// separate count once per distinct position. The result depends on the input only, never on the number of threads;
+/// work runs on the current rayon pool.
 ///
 /// # Errors
 /// [`Error::Shape`] when a length is no multiple of 3, [`Error::NotFinite`] for an infinity,

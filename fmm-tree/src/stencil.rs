@@ -16,9 +16,9 @@
 //! make up for it (measured in docs/notes/spherical-errors.md).
 //!
 //! A moved edge joins a box with a box of twice its side. In the maximum norm their centres are at most 1.25 of the
-//! larger sides apart, so the smaller box reaches inside the outer surface of the larger box (1.495 sides from its centre).
-//! Multipoles that are valid outside their sphere allow that. The `admissible_m2l` of equivalent densities refuses such
-//! edges.
+//! larger sides apart, so the smaller box reaches inside the outer surface of the larger box (1.495 sides from its
+//! centre). Multipoles that are valid outside their sphere allow that. The `admissible_m2l` of equivalent densities
+//! refuses such edges.
 
 use crate::lists::{ListOptions, across, complete, levels, rows};
 use fmm_traits::Error;

@@ -78,8 +78,8 @@ pub fn thin_boxes(tree: &Tree, sources: &[u32], targets: &[u32]) -> Thinned {
     Thinned { tree: small, kept, as_source, as_target }
 }
 
-/// The edges from boxes with sources to boxes with targets, in the rows of the boxes `kept`. The numbers of boxes are as
-/// in [`Thinned`].
+/// The edges from boxes with sources to boxes with targets, in the rows of the boxes `kept`. The numbers of boxes are
+/// as in [`Thinned`].
 pub fn restrict(lists: &Lists, kept: &[u32], as_source: &[u32], as_target: &[u32]) -> Lists {
     let edges = |of: &Edges, receives: &[u32], gives: &[u32]| -> Edges {
         let mut left = Edges { starts: vec![0], sources: Vec::new() };

@@ -5,10 +5,10 @@
 //!
 //! l ≤ θ·d, d the distance from its centre to the nearest point of the target leaf.
 //!
-//! A larger θ accepts fewer and nearer boxes, and errs more. The sources lie in a sphere of radius √3/2·l, so the terms
-//! of an accepted multipole fall by a factor of at most √3/2·θ per degree. They fall at all only for θ below 2/√3, which
-//! [`treecode`] leaves to its caller. In the FMM one box
-//! lies between interacting boxes, so d ≥ 3/2·l. That is θ = 2/3, which Yokota & Barba use.
+//! A larger θ accepts fewer and nearer boxes, and errs more. The sources lie in a sphere of radius √3/2·l, so the
+//! terms of an accepted multipole fall by a factor of at most √3/2·θ per degree. They fall at all only for θ below
+//! 2/√3, which [`treecode`] leaves to its caller. In the FMM one box lies between interacting boxes, so d ≥ 3/2·l.
+//! That is θ = 2/3, which Yokota & Barba use.
 
 use crate::lists::{complete, levels, rows};
 use fmm_traits::tree::{Edges, Lists, Tree};

@@ -1,9 +1,9 @@
 //! The experiments of Goude & Engblom (2012), §5, on this machine: our rows beside what the paper says.
 //!
-//! `cargo run --release -p adaptive2d --example goude2012 [-- figure …]`, with figures of 5.2, table, 5.4, 5.5, 5.8, 5.9
-//! (default: all, about a minute). One thread, θ = 1/2, harmonic kernel (eq. 5.1), targets are the sources, complex normal
-//! strengths; times from points in to answer out, pyramid included, medians. The paper's machine was a Xeon W3680 with a
-//! Tesla C2075: ratios and shapes compare, seconds do not.
+//! `cargo run --release -p adaptive2d --example goude2012 [-- figure …]`, with figures of 5.2, table, 5.4, 5.5, 5.8,
+//! 5.9 (default: all, about a minute). One thread, θ = 1/2, harmonic kernel (eq. 5.1), targets are the sources,
+//! complex normal strengths; times from points in to answer out, pyramid included, medians. The paper's machine was a
+//! Xeon W3680 with a Tesla C2075: ratios and shapes compare, seconds do not.
 
 use adaptive2d::pyramid::depth_for;
 use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, Pyramid, PyramidOptions, connect};

@@ -1,5 +1,5 @@
-//! Gumerov & Duraiswami 2008 on a GPU, our rows beside those of their GeForce 8800 GTX: Tables 1 and 2 (direct sums, sparse
-//! products), 8 and 11 (the whole method), and where it breaks even with direct sums.
+//! Gumerov & Duraiswami 2008 on a GPU, our rows beside those of their GeForce 8800 GTX: Tables 1 and 2 (direct sums,
+//! sparse products), 8 and 11 (the whole method), and where it breaks even with direct sums.
 
 use crate::measure::{Cloud, Leaves, Method, Seen};
 use backend_cuda::Device;
@@ -100,8 +100,8 @@ fn table2(device: &Device, method: Method, order: usize, n: usize) -> Result<(),
     Ok(())
 }
 
-/// Table 8 on the GPU: truncation number, depth, error, seconds of S expansion, upward and downward pass, R evaluation, sparse
-/// product and all.
+/// Table 8 on the GPU: truncation number, depth, error, seconds of S expansion, upward and downward pass, R
+/// evaluation, sparse product and all.
 const TABLE8: [(usize, i32, f64, [f64; 6]); 3] = [
     (4, 4, 2.3e-4, [0.011, 0.00046, 0.061, 0.011, 0.60, 0.6835]),
     (8, 4, 8.3e-6, [0.020, 0.00218, 0.265, 0.021, 0.60, 0.9082]),
@@ -141,8 +141,8 @@ fn columns(seen: &Seen) -> [f64; 6] {
     ]
 }
 
-/// Table 11: truncation number, seconds of potential and gradient; and, from §4.4.2, the N from which that is faster than
-/// direct sums.
+/// Table 11: truncation number, seconds of potential and gradient; and, from §4.4.2, the N from which that is faster
+/// than direct sums.
 const TABLE11: [(usize, f64, f64); 3] = [(4, 0.979, 1e4), (8, 1.227, 3e4), (12, 1.761, 7e4)];
 
 fn table11(cloud: &Cloud, method: Method, both: Outputs, orders: &[usize]) -> Result<(), Error> {

@@ -1,8 +1,8 @@
 //! Gumerov & Duraiswami 2008, our rows beside theirs, on one core:
 //! `cargo run --release --example gumerov2008 -- [--n N] [--table8]`
 //!
-//! Table 8 (errors and seconds of a million points), the cost model of eqs. 26–29, and fig. 10 (errors in single precision
-//! against N). N = 2²⁰ unless given; asserts the errors of Table 8.
+//! Table 8 (errors and seconds of a million points), the cost model of eqs. 26–29, and fig. 10 (errors in single
+//! precision against N). N = 2²⁰ unless given; asserts the errors of Table 8.
 
 use fmm::{Cpu, Error, Fmm, Laplace, ListPolicy, Method, Output, Plan, Precision, Stage, Targets, Truncation, demo};
 use std::f64::consts::PI;
@@ -83,8 +83,8 @@ fn table8(n: usize) -> Result<(), Error> {
         show(&format!("p = {order}, depth {depth}: paper"), error, seconds);
         // Points a leaf of the paper, whatever N.
         let theirs = with_leaves(spherical(order), n, 2f64.powi(20 - 3 * depth));
-        // Whether the error must not be above theirs. Boxes that the faces of the cloud cut, as in a cube that is chosen for the
-        // leaves, have all their points on one side: at p = 4 that is a third more.
+        // Whether the error must not be above theirs. Boxes that the faces of the cloud cut, as in a cube that is
+        // chosen for the leaves, have all their points on one side: at p = 4 that is a third more.
         let rows = [
             ("their tree, f32", theirs.clone().precision(Precision::F32), true),
             ("their tree, f64", theirs.clone(), true),

@@ -1,8 +1,9 @@
 //! Yokota & Barba 2011, figs. 5 and 6, our rows beside theirs, on one core:
 //! `cargo run --release --example yokota2011 -- [--n N]`
 //!
-//! Seconds of direct summation, treecode (θ = 2/3) and fast multipole method for the acceleration of masses against N up to
-//! 128 000 (or N), with the orders that meet an error of 10⁻⁴, where they cross, and how the time divides among the stages.
+//! Seconds of direct summation, treecode (θ = 2/3) and fast multipole method for the acceleration of masses against N
+//! up to 128 000 (or N), with the orders that meet an error of 10⁻⁴, where they cross, and how the time divides among
+//! the stages.
 
 use fmm::{Error, Expansion, Fmm, Gravity, Method, Outputs, Stage, Targets, demo};
 

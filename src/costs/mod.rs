@@ -4,10 +4,10 @@
 //!
 //! T = N (A₁ + A₂/s + B₁ s), smallest at s = √(A₂/B₁) (eq. 28).
 //!
-//! A₁ is the cost of a point in P2M and L2P. A₂ is the cost of a leaf whatever its points: 189 translations, and the fixed
-//! cost of 27 pairs of leaves in P2P. B₁ is 27 times the cost of a pair of points, because a point meets s points in each
-//! of 27 leaves. The constants here are the costs of single operations, so the same numbers serve trees whose boxes have
-//! fewer neighbours.
+//! A₁ is the cost of a point in P2M and L2P. A₂ is the cost of a leaf whatever its points: 189 translations, and the
+//! fixed cost of 27 pairs of leaves in P2P. B₁ is 27 times the cost of a pair of points, because a point meets s
+//! points in each of 27 leaves. The constants here are the costs of single operations, so the same numbers serve
+//! trees whose boxes have fewer neighbours.
 
 mod built_in;
 mod core;

@@ -16,7 +16,8 @@ use fmm_tree::{BuildReport, Incoming};
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Number of pairs of points that a CPU core sums in the time of a launch on the device with its transfers, about 50 µs.
+/// Number of pairs of points that a CPU core sums in the time of a launch on the device with its transfers, about 50
+/// µs.
 const LAUNCH_PAIRS: usize = 50_000;
 
 /// A fast method or a direct sum on the device.
@@ -212,8 +213,8 @@ impl Engine for Device {
         Ok(mesh_of(&tree.counts(&settings)?, tree.report()))
     }
 
-    /// The host draws the sample from a copy of the boxes. The device cuts out the small tree with its lists and computes
-    /// all sums. A direct sum is in f64, and its error counts as zero.
+    /// The host draws the sample from a copy of the boxes. The device cuts out the small tree with its lists and
+    /// computes all sums. A direct sum is in f64, and its error counts as zero.
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
         if self.choice.order.is_none() {
             return Ok((vec![0.0; self.choice.facts.columns.len()], ProbeSeconds::default()));
@@ -227,7 +228,8 @@ impl Engine for Device {
                 let boxes = placed.boxes()?;
                 let there = OnDevice { cut: placed.cut(&settings)?, boxes: &boxes };
                 let direct = |s: &[f64], q: &[&[f64]], t: &[f64]| self.sums(s, q, t);
-                let trial = Trial::new(&there, &self.choice.facts, self.request.precision == Precision::F32, &direct)?;
+                // Pairs are summed in f64, in f32 plans, too.
+                let trial = Trial::new(&there, &self.choice.facts, false, &direct)?;
                 (boxes, trial)
             }
         };

@@ -1,5 +1,6 @@
-//! Engines. An engine holds points and computes sums, with arrays in the caller's order. A plan checks the input, chooses
-//! method and order, and then calls an engine. All engines share the trait [`Engine`]. Each engine has one file.
+//! Engines. An engine holds points and computes sums, with arrays in the caller's order. A plan checks the input,
+//! chooses method and order, and then calls an engine. All engines share the trait [`Engine`]. Each engine has one
+//! file.
 
 mod device;
 mod direct;

@@ -117,11 +117,11 @@ fn finite_or_infinite(x: f64) -> f64 {
 
 /// The bound of the largest quotient |eᵢ|/|uᵢ| over all `count` targets, for normal strengths and complex u.
 ///
-/// Each uᵢ is a complex normal variable, small with a probability like |uᵢ|². So for large x the quotient has the tail
-/// P(|eᵢ|/|uᵢ| > x) = |eᵢ|²/(x² E|uᵢ|²). The sum of these tails over all targets bounds the probability that any
-/// quotient exceeds x. The bound is the x at which the sum is [`EXCEEDING_PROBABILITY`]. `squares` has one entry per set of
-/// strengths. The means over these sets estimate |eᵢ|² and E|uᵢ|². The mean over the sampled targets stands for the
-/// mean over all targets.
+/// Each uᵢ is a complex normal variable, small with a probability like |uᵢ|². So for large x the quotient has the
+/// tail P(|eᵢ|/|uᵢ| > x) = |eᵢ|²/(x² E|uᵢ|²). The sum of these tails over all targets bounds the probability that any
+/// quotient exceeds x. The bound is the x at which the sum is [`EXCEEDING_PROBABILITY`]. `squares` has one entry per
+/// set of strengths. The means over these sets estimate |eᵢ|² and E|uᵢ|². The mean over the sampled targets stands
+/// for the mean over all targets.
 pub(crate) fn largest_of_normal(squares: &[Squares], count: usize) -> f64 {
     let targets = squares.first().map_or(0, |s| s.error.len());
     let mean = |of: &dyn Fn(&Squares) -> f64| squares.iter().map(of).sum::<f64>();
@@ -135,11 +135,11 @@ pub(crate) fn largest_of_normal(squares: &[Squares], count: usize) -> f64 {
 
 /// The bound of the largest quotient |eᵢ|/|uᵢ| over all `count` targets, for one set of strengths and complex u.
 ///
-/// A complex u is small with a probability like |u|². So the quotient q of a random target has the tail
-/// P(q > x) ∼ (s/x)² with an unknown scale s. The k-th largest quotient q₍ₖ₎ of n sampled targets gives the estimate
-/// s² ≈ k q₍ₖ₎²/n. The estimator of s² is the median of these estimates over the largest twentieth of the quotients.
-/// At x = s·√(count/[`EXCEEDING_PROBABILITY`]) the tails of all targets add up to [`EXCEEDING_PROBABILITY`]. So the largest quotient
-/// of all targets stays below this x with a probability of at least 1 − [`EXCEEDING_PROBABILITY`].
+/// A complex u is small with a probability like |u|². So the quotient q of a random target has the tail P(q > x) ∼
+/// (s/x)² with an unknown scale s. The k-th largest quotient q₍ₖ₎ of n sampled targets gives the estimate s² ≈ k
+/// q₍ₖ₎²/n. The estimator of s² is the median of these estimates over the largest twentieth of the quotients. At x =
+/// s·√(count/[`EXCEEDING_PROBABILITY`]) the tails of all targets add up to [`EXCEEDING_PROBABILITY`]. So the largest
+/// quotient of all targets stays below this x with a probability of at least 1 − [`EXCEEDING_PROBABILITY`].
 pub(crate) fn largest(squares: &Squares, count: usize) -> f64 {
     if squares.error.is_empty() {
         return 0.0;

@@ -1,9 +1,9 @@
 //! The probe: measures the error of the fast sum on the points of a plan, before the plan promises a tolerance.
 //!
 //! A plan with a tolerance takes the order from measurements, not from tables. A measurement runs the real sum – the
-//! same tree, lists, kernel, expansion, precision and stages – with some sources ([`sources`]) and at some targets ([`sample`]), and
-//! compares it with direct summation. The strengths are of both kinds, uniform in (0, 1) and normal. [`bound`] turns
-//! the measured errors into a bound of the error at all targets. [`search`] finds the order.
+//! same tree, lists, kernel, expansion, precision and stages – with some sources ([`sources`]) and at some targets
+//! ([`sample`]), and compares it with direct summation. The strengths are of both kinds, uniform in (0, 1) and
+//! normal. [`bound`] turns the measured errors into a bound of the error at all targets. [`search`] finds the order.
 //!
 //! All seeds are fixed. So the chosen order is a function of points, request, backend and instruction set.
 
@@ -66,8 +66,8 @@ pub struct ProbeReport {
     pub seconds: f64,
     /// Seconds spent on operators of the measured orders. The plan uses these operators.
     pub operators: f64,
-    /// Whether the points have moved since the measurement. The order was kept, because no count of boxes, edges or near pairs
-    /// changed by more than a tenth.
+    /// Whether the points have moved since the measurement. The order was kept, because no count of boxes, edges or
+    /// near pairs changed by more than a tenth.
     pub of_earlier_points: bool,
 }
 
@@ -104,8 +104,8 @@ struct Scatter {
 }
 
 impl Trial {
-    /// A trial for the points of a tree and its lists. `near_errs` tells whether near pairs are summed with less than the
-    /// precision of f64.
+    /// A trial for the points of a tree and its lists. `near_errs` tells whether near pairs are summed with less than
+    /// the precision of f64.
     pub fn new(site: &dyn Sampled, facts: &Facts, near_errs: bool, direct: Direct) -> Result<Trial, Error> {
         let sample = Sample::new(site, near_errs)?;
         let points = |sources: &Sources| Ok::<_, Error>(coordinates(facts.dim, site.sources(&sources.positions)?));

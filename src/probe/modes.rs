@@ -126,8 +126,8 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// The lower 2 % point of Σ λ z², estimated from 16 sets, against the point of 20 000 draws. On average the estimate is
-    /// at most 1.4 times too large (falling λ, whose small modes 16 sets hardly show): a fifth of a norm.
+    /// The lower 2 % point of Σ λ z², estimated from 16 sets, against the point of 20 000 draws. On average the
+    /// estimate is at most 1.4 times too large (falling λ, whose small modes 16 sets hardly show): a fifth of a norm.
     #[test]
     fn points_are_those_of_the_distribution() {
         let spectra: [(&str, Vec<f64>); 5] = [

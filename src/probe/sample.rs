@@ -241,8 +241,8 @@ impl Sample {
     }
 }
 
-/// The weights of targets. Their mean is 1. One half is the same for all targets. The other half grows with the distance
-/// ρ from the centre of the leaf like ρ to the power 2·[`HALF_CORNER_POWER`].
+/// The weights of targets. Their mean is 1. One half is the same for all targets. The other half grows with the
+/// distance ρ from the centre of the leaf like ρ to the power 2·[`HALF_CORNER_POWER`].
 struct Weights {
     /// The sum of that power of ρ over the targets of each leaf (0 for other boxes).
     sums: Vec<f64>,

@@ -13,8 +13,8 @@ pub(crate) trait Sampled {
     fn incoming(&self) -> Result<Vec<Incoming>, Error>;
     /// The boxes in the P2P rows of some boxes.
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error>;
-    /// For each leaf the sum over its targets of ρ^(2·`half_power`), where ρ is the distance from the centre of the leaf
-    /// in sides of the leaf; 0 for other boxes.
+    /// For each leaf the sum over its targets of ρ^(2·`half_power`), where ρ is the distance from the centre of the
+    /// leaf in sides of the leaf; 0 for other boxes.
     fn corner_sums(&self, half_power: u32) -> Result<Vec<f64>, Error>;
     /// The sources at some positions.
     fn sources(&self, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error>;

@@ -20,7 +20,7 @@ const FEWEST_DIGITS: f64 = 0.08;
 /// Part of the digits of one order. If the error is below the tolerance by at most this part, the search does not
 /// measure the order below.
 const ACCEPTED_MARGIN: f64 = 0.75;
-/// Largest number of measured orders.
+/// Number of measured orders after which the search tries no new order. (An order known from other leaves counts.)
 const MAX_MEASUREMENTS: usize = 12;
 
 /// Relative error above which no digit of a sum is right: the expansion does not converge for the kernel.

@@ -70,8 +70,8 @@ impl Sources {
     }
 }
 
-/// Draws about `most` sources, or takes all sources if there are fewer. Returns the sources that give the norm, and those
-/// that give the errors. `sampled` are the sampled leaves. If `near_errs`, all near sources give errors.
+/// Draws about `most` sources, or takes all sources if there are fewer. Returns the sources that give the norm, and
+/// those that give the errors. `sampled` are the sampled leaves. If `near_errs`, all near sources give errors.
 pub(super) fn sources(
     site: &dyn Sampled,
     sampled: &[u32],

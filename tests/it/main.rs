@@ -71,8 +71,8 @@ fn both() -> Outputs {
     Outputs::POTENTIAL | Outputs::GRADIENT
 }
 
-/// Whether case `k` of a large table runs: one case in `parts`, so that every row and every column of the table has some,
-/// or all with the variable `FMM_EVERY_CASE` (CONTRIBUTING.md).
+/// Whether case `k` of a large table runs: one case in `parts`, so that every row and every column of the table has
+/// some, or all with the variable `FMM_EVERY_CASE` (CONTRIBUTING.md).
 fn in_turn(k: usize, parts: usize) -> bool {
     k.is_multiple_of(parts) || std::env::var_os("FMM_EVERY_CASE").is_some()
 }

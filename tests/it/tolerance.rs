@@ -119,8 +119,8 @@ fn bounds_from_a_part_of_the_sources() {
             let [uniform, normal] = [0, 1].map(|set: usize| reports[set].outputs[k].rel_l2);
             let (error, bound) = (uniform.max(normal), bound.error);
             println!("{kind:?} {} {tolerance:e}: bound {bound:.2e} = {:.2} errors", method.name(), bound / error);
-            // Errors at random targets scatter: at high orders few targets make up half of the squared error, and a close
-            // pair may make up most of the norm of a gradient.
+            // Errors at random targets scatter: at high orders few targets make up half of the squared error, and a
+            // close pair may make up most of the norm of a gradient.
             let most = if k == 0 { 8.0 } else { 100.0 };
             let what = || format!("{kind:?} {tolerance:e}: {bound:e}, {uniform:e}, {normal:e}");
             assert!((0.75..most).contains(&(bound / error)), "{}", what());

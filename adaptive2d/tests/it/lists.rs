@@ -89,8 +89,8 @@ fn depth_follows_equation_5_2() {
 fn edges_satisfy_the_criterion() {
     let p = Pyramid::build(&PlaneKind::Normal.points(20_000, 3), None, &PyramidOptions::default()).unwrap();
     let lists = connect(&p, &ConnectOptions::default()).unwrap();
-    // The criterion itself (eq. 2.1), apart from the function that `connect` uses: with R the larger radius, r the smaller
-    // one and d the distance of the centres, R + θr ≤ θd; with the radii exchanged for P2L and M2P.
+    // The criterion itself (eq. 2.1), apart from the function that `connect` uses: with R the larger radius, r the
+    // smaller one and d the distance of the centres, R + θr ≤ θd; with the radii exchanged for P2L and M2P.
     let kind = |t: u32, s: u32| {
         let (t, s) = (t as usize, s as usize);
         let d = (p.center[s][0] - p.center[t][0]).hypot(p.center[s][1] - p.center[t][1]);

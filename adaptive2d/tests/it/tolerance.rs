@@ -15,8 +15,8 @@ fn columns(rows: &[f64], width: usize, from: usize, to: usize) -> Vec<f64> {
 /// Tolerances from 1e-3 to the floor of a gradient's 1e-10 and of a potential's 1e-12.
 const TOLERANCES: [f64; 10] = [1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12];
 
-/// The order p of an error C·θ^p (Engblom 2011). C was measured over all clouds of the testkit, and is 20 times as large
-/// if most sources coincide: their leaves have no near field, so only the far field is left in the norm.
+/// The order p of an error C·θ^p (Engblom 2011). C was measured over all clouds of the testkit, and is 20 times as
+/// large if most sources coincide: their leaves have no near field, so only the far field is left in the norm.
 fn order_of(tolerance: f64, theta: f64, norm: Norm, kind: PlaneKind) -> usize {
     let constant = if norm == Norm::L2 { 0.1 } else { 2.0 };
     let copies = if matches!(kind, PlaneKind::FiftyCopies | PlaneKind::Coincident) { 20.0 } else { 1.0 };

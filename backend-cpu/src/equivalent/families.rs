@@ -22,8 +22,8 @@ pub fn place(offset: [i32; 3]) -> usize {
 
 /// The operators between the children of two families, for one of the [`AROUND`] relative positions.
 pub struct Position {
-    /// For each source octant, the [`place`] of the offset of target octant 0. A target octant in the upper half of x, y or
-    /// z lies 1, 7 or 49 places further, and these distances add up.
+    /// For each source octant, the [`place`] of the offset of target octant 0. A target octant in the upper half of
+    /// x, y or z lies 1, 7 or 49 places further, and these distances add up.
     pub first: [u16; FAMILY],
     /// The pairs of children that are not adjacent: bit `8·target octant + source octant`.
     far: u64,

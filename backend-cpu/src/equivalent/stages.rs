@@ -13,8 +13,8 @@ use fmm_traits::{Error, Lists, Stage, StageSeconds, Stages};
 use std::time::Instant;
 
 /// One application of a plan to one or more sets of strengths. Stages that evaluate the kernel do so once for up to
-/// [`together`](fmm_traits::Solver::together) sets. The other stages take the sets one by one: these stages are products of
-/// matrices, or sums bound by arithmetic, for a single set already.
+/// [`together`](fmm_traits::Solver::together) sets. The other stages take the sets one by one: these stages are
+/// products of matrices, or sums bound by arithmetic, for a single set already.
 pub(super) struct Run<'a, 'o, T: Scalar> {
     plan: &'a Plan<T>,
     w: Workspace<T>,

@@ -88,8 +88,8 @@ pub trait Vectorized {
 
 /// Runs `$work` by the function `run` of a module, or by its twin for f32.
 ///
-/// The compiler optimises the generic functions of one module in one piece. Instruction sets and precisions have modules
-/// of their own, so that they are compiled side by side.
+/// The compiler optimises the generic functions of one module in one piece. Instruction sets and precisions have
+/// modules of their own, so that they are compiled side by side.
 macro_rules! run {
     ($module:ident, [$($vectors:ty),*], $work:ident) => {
         if const { W::SINGLE } {

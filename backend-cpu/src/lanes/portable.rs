@@ -24,8 +24,8 @@ pub mod single {
     }
 }
 
-/// Runs `work` with the vectors of `S`, which are [`Portable`] or scalars. Never inlined, because each caller would compile
-/// it again.
+/// Runs `work` with the vectors of `S`, which are [`Portable`] or scalars. Never inlined, because each caller would
+/// compile it again.
 #[inline(never)]
 pub fn run<S: Simd, W: Vectorized>(work: W) -> W::Output {
     work.run::<S>()

@@ -7,7 +7,8 @@ use std::mem::MaybeUninit;
 #[repr(align(64))]
 struct Line(#[allow(dead_code)] [MaybeUninit<u8>; 64]);
 
-/// Memory that outlives a call and serves the vectors of every instruction set: their type is known only where one runs.
+/// Memory that outlives a call and serves the vectors of every instruction set: their type is known only where one
+/// runs.
 #[derive(Default)]
 pub struct Room(Vec<Line>);
 
@@ -20,8 +21,8 @@ impl Room {
         if self.0.len() < lines {
             self.grow(lines);
         }
-        // SAFETY: the lines hold `len` values (above) at an address that is aligned for them (asserted), and are borrowed by
-        // this function alone; MaybeUninit asks nothing of the bytes.
+        // SAFETY: the lines hold `len` values (above) at an address that is aligned for them (asserted), and are
+        // borrowed by this function alone; MaybeUninit asks nothing of the bytes.
         let all = unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast::<MaybeUninit<V>>(), len) };
         for x in all.iter_mut() {
             x.write(value);

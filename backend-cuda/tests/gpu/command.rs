@@ -1,5 +1,6 @@
-//! The command `fmm` on the device: its promise, through the facade, with points and values on the host. For a bundle, in
-//! which it lies beside this program; with cargo the root package tests the same (`--test it -- --ignored gpu`).
+//! The command `fmm` on the device: its promise, through the facade, with points and values on the host. For a
+//! bundle, in which it lies beside this program; with cargo the root package tests the same (`--test it -- --ignored
+//! gpu`).
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Spherical harmonics on the device: each group of stages against the plain form on the CPU, whole runs against direct sums.
+//! Spherical harmonics on the device: each group of stages against the plain form on the CPU, whole runs against
+//! direct sums.
 
 use crate::Test;
 use crate::far::{difference, errors_with, groups, ten_runs_give_the_same_bits, tree_of};

@@ -74,7 +74,8 @@ impl Symmetry {
     }
 }
 
-/// Whether each value and each strength of `kernel` changes sign when `axis` is reflected; `None` without that symmetry.
+/// Whether each value and each strength of `kernel` changes sign when `axis` is reflected; `None` without that
+/// symmetry.
 fn signs(kernel: &Member, params: &[f64], axis: usize) -> Option<[Vec<bool>; 2]> {
     let places = [[0.9, -1.3, 0.7], [0.31, 0.77, -1.1], [-1.7, 0.23, 0.45]];
     let at = |r: [f64; 3]| kernel_matrix(kernel, params, &[r], &[[0.0; 3]], |_, _| 1.0).data;

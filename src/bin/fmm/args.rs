@@ -26,8 +26,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Compare variants on the same points: errors, seconds, stages; write a table and a page of plots.
     Compare(CompareArgs),
-    /// Measure the unit costs of this machine, in a few seconds, and keep them for later runs. The choice of method and leaf size rests
-    /// on these costs.
+    /// Measure the unit costs of this machine, in a few seconds, and keep them for later runs. The choice of method
+    /// and leaf size rests on these costs.
     Calibrate(CalibrateArgs),
     /// Draw the boxes, and in colour what one of them meets.
     Tree(TreeArgs),
@@ -87,8 +87,8 @@ pub enum DemoName {
 /// Methods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum MethodName {
-    /// The cheapest of direct, equivalent, spherical and treecode that keeps the tolerance; with --order, of direct and equivalent; in
-    /// the plane, of direct and laurent.
+    /// The cheapest of direct, equivalent, spherical and treecode that keeps the tolerance; with --order, of direct
+    /// and equivalent; in the plane, of direct and laurent.
     Auto,
     /// The fast method by equivalent densities.
     Equivalent,
@@ -107,7 +107,8 @@ pub enum MethodName {
 pub enum TranslationName {
     /// Rotate, shift along the axis, rotate back.
     Rcr,
-    /// As rcr, but a translation may end at a group of two or four children: with --lists stencil119, 61 translations a box.
+    /// As rcr, but a translation may end at a group of two or four children: with --lists stencil119, 61 translations
+    /// a box.
     Domains,
     /// Term by term.
     Direct,
@@ -155,7 +156,8 @@ pub struct VariantArgs {
     /// Expansion of a treecode [default: spherical where the kernel has it].
     #[arg(long, value_enum)]
     pub expansion: Option<ExpansionName>,
-    /// Opening angle of a treecode, side over distance; in the plane θ of the criterion of separation [default: chosen].
+    /// Opening angle of a treecode, side over distance; in the plane θ of the criterion of separation [default:
+    /// chosen].
     #[arg(long, allow_negative_numbers = true)]
     pub theta: Option<f64>,
 }
@@ -218,8 +220,8 @@ pub struct KernelArgs {
     /// Softening length of gravity [default: 0].
     #[arg(long, allow_negative_numbers = true)]
     pub softening: Option<f64>,
-    /// The cost model: a file that `fmm calibrate` wrote, or `built-in` [default: the costs that were calibrated on this machine, kept
-    /// in $XDG_CACHE_HOME/fmm/costs.json or ~/.cache/fmm/costs.json, or else built-in].
+    /// The cost model: a file that `fmm calibrate` wrote, or `built-in` [default: the costs that were calibrated on
+    /// this machine, kept in $XDG_CACHE_HOME/fmm/costs.json or ~/.cache/fmm/costs.json, or else built-in].
     #[arg(long)]
     pub costs: Option<PathBuf>,
 }
@@ -268,7 +270,8 @@ pub struct RunArgs {
     /// Variant of the method.
     #[command(flatten)]
     pub variant: VariantArgs,
-    /// Largest relative ℓ2 error of each output [default: 1e-6; f32: 1e-5, or the least error reached if larger; showcase: 1e-5].
+    /// Largest relative ℓ2 error of each output [default: 1e-6; f32: 1e-5, or the least error reached if larger;
+    /// showcase: 1e-5].
     #[arg(long, allow_negative_numbers = true)]
     pub tolerance: Option<f64>,
     /// What the tolerance bounds.
@@ -391,9 +394,9 @@ pub struct CompareArgs {
     /// Numbers of points; of files the first so many.
     #[arg(long, value_delimiter = ',', default_value = "10000,30000,100000")]
     pub n: Vec<usize>,
-    /// Variants: method[+option…], where an option is a value of --translation, --truncation, --lists or --expansion, or an
-    /// angle θ [default: direct,equivalent,spherical,spherical+fixed,spherical+stencil119,treecode, in the plane
-    /// direct,laurent,laurent+0.4,laurent+0.7].
+    /// Variants: method[+option…], where an option is a value of --translation, --truncation, --lists or --expansion,
+    /// or an angle θ [default: direct,equivalent,spherical,spherical+fixed,spherical+stencil119,treecode, in the
+    /// plane direct,laurent,laurent+0.4,laurent+0.7].
     #[arg(long, value_delimiter = ',')]
     pub variants: Option<Vec<String>>,
     /// Orders to run each variant at [default: 4,6,8,10,12, in the plane 8,12,16,20,24,28].

@@ -1,9 +1,9 @@
 //! Kernels that occur in no table of the library. Each shape of kernel is one type, whose parameter `[0]` selects the
 //! formula: every type for [`fmm::Fmm::custom`] is compiled for all instruction sets and both precisions.
 //!
-//! Parameters are `[formula, length, weight, amplitude]`. With w the weight, a the length and A the amplitude,
-//! ρ² = x² + w·y² + z² (+ a² in softened formulas). A dilation by h divides a by h and multiplies A by h^(degree + 1). Every
-//! type states the degree −1; for a formula of another degree, A takes up the difference.
+//! Parameters are `[formula, length, weight, amplitude]`. With w the weight, a the length and A the amplitude, ρ² =
+//! x² + w·y² + z² (+ a² in softened formulas). A dilation by h divides a by h and multiplies A by h^(degree + 1).
+//! Every type states the degree −1; for a formula of another degree, A takes up the difference.
 
 use fmm::{AnyFamily, Error, Family, Kernel, Lane, Outputs, Visitor};
 use fmm_traits::kernel::{OutputColumns, check_outputs};

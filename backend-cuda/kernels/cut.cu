@@ -23,10 +23,10 @@ extern "C" __global__ void incoming(const Boxes* boxes, u32 count, const u64* m2
              (jump ? 4 : 0);
 }
 
-// For each leaf the sum over its targets of r^(2·half), where r is the distance from the centre of the leaf in sides of
+// For each leaf the sum over its sources or targets of r^(2·half), where r is the distance from the centre of the leaf in sides of
 // the leaf; 0 for other boxes.
 extern "C" __global__ void corner_sums(const Boxes* boxes, u32 count, const double* corner, double side,
-                                       const double* xyz, u64 n, u32 half, double* sums) {
+                                       const double* xyz, u64 n, u32 of_sources, u32 half, double* sums) {
   const Boxes t = *boxes;
   const u32 b = warp_index();
   if (b >= count) return;
@@ -35,7 +35,8 @@ extern "C" __global__ void corner_sums(const Boxes* boxes, u32 count, const doub
     const double h = ldexp(side, -(int)t.level[b]);
     double centre[3];
     for (int a = 0; a < 3; ++a) centre[a] = corner[a] + ((double)t.anchor[3ull * b + a] + 0.5) * h;
-    for (u32 i = t.target_range[b].x + lane_id(); i < t.target_range[b].y; i += 32) {
+    const auto range = of_sources ? t.source_range[b] : t.target_range[b];
+    for (u32 i = range.x + lane_id(); i < range.y; i += 32) {
       double square = 0, power = 1;
       for (int a = 0; a < 3; ++a) {
         const double d = (xyz[a * n + i] - centre[a]) / h;

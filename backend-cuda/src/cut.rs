@@ -48,6 +48,11 @@ impl<'a> Cut<'a> {
         unsafe { self.device().launch(&self.functions, entry, (blocks(count, WARPS_PER_BLOCK)?, 1), BLOCK, args) }
     }
 
+    /// Number of targets of the tree.
+    pub fn n_targets(&self) -> usize {
+        self.tree.targets.len()
+    }
+
     /// A summary of the edges into each box, as `fmm_tree::incoming` makes it.
     ///
     /// # Errors
@@ -78,6 +83,18 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// Errors of the device.
     pub fn corner_sums(&self, half_power: u32) -> Result<Vec<f64>, Error> {
+        self.sums_of_corners(&self.tree.targets, false, half_power)
+    }
+
+    /// As [`corner_sums`](Cut::corner_sums), over the sources of each leaf.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn corner_sums_of_sources(&self, half_power: u32) -> Result<Vec<f64>, Error> {
+        self.sums_of_corners(&self.tree.sources, true, half_power)
+    }
+
+    fn sums_of_corners(&self, points: &DevicePoints, of_sources: bool, half_power: u32) -> Result<Vec<f64>, Error> {
         let (device, tree) = (self.device(), self.tree);
         let corner = device.upload(&tree.corner, "corner")?;
         let sums: Buffer<f64> = device.alloc(tree.len(), "sums over leaves")?;
@@ -86,12 +103,13 @@ impl<'a> Cut<'a> {
             (tree.len() as u32).into(),
             (&corner).into(),
             tree.side.into(),
-            (&tree.targets.xyz).into(),
-            (tree.targets.len() as u64).into(),
+            (&points.xyz).into(),
+            (points.n as u64).into(),
+            u32::from(of_sources).into(),
             half_power.into(),
             (&sums).into(),
         ];
-        // SAFETY: arguments as in cut.cu; the ranges of the boxes lie within the targets.
+        // SAFETY: arguments as in cut.cu; the ranges of the boxes lie within the points of their kind.
         unsafe { self.warps("corner_sums", tree.len(), &args)? };
         device.download(&sums, "sums over leaves")
     }
@@ -101,13 +119,29 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// [`Error::TooMany`] for a box beyond those of the tree, and errors of the device.
     pub fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
+        self.boxes_in([&self.lists.p2p], of)
+    }
+
+    /// The boxes in the M2L, M2P and P2L rows of some boxes.
+    ///
+    /// # Errors
+    /// As [`near_rows`](Cut::near_rows).
+    pub fn far_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
+        self.boxes_in([&self.lists.m2l, &self.lists.m2p, &self.lists.p2l], of)
+    }
+
+    /// The boxes in the rows of some boxes.
+    fn boxes_in<const K: usize>(&self, edges: [&DeviceEdges; K], of: &[u32]) -> Result<Vec<u32>, Error> {
         if let Some(&found) = of.iter().find(|&&b| b as usize >= self.tree.len()) {
             return Err(Error::TooMany { what: "box", found: found as usize, limit: self.tree.len() - 1 });
         }
         let kept = self.device().upload(of, "boxes")?;
         let all = self.primitives.iota(self.tree.len(), "boxes")?;
-        let [rows] = self.rows(&kept, [(&self.lists.p2p, &all, &all)])?;
-        self.device().download(&rows.sources, "edges")
+        let mut boxes = Vec::new();
+        for rows in self.rows(&kept, edges.map(|e| (e, &all, &all)))? {
+            boxes.extend(self.device().download(&rows.sources, "edges")?);
+        }
+        Ok(boxes)
     }
 
     /// The sources at some positions, as arrays of x, y and z.

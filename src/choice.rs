@@ -56,9 +56,10 @@ impl Choice {
             Layout::Pyramid { theta, .. } => Some(*theta),
         }
     }
-    /// The orders that the expansion supports.
+    /// The orders that the expansion supports; 0 for direct summation.
     pub fn orders(&self) -> RangeInclusive<usize> {
         match &self.layout {
+            _ if self.method == Method::Direct => 0..=0,
             Layout::Octree(parts) => candidates::orders(parts.expansion),
             Layout::Pyramid { .. } => 1..=laurent::MAX_ORDER,
         }

@@ -63,15 +63,20 @@ fn choice(r: &Fmm, task: &Task, candidate: &Candidate, order: usize, seen: Seen)
     if let Some(inherited) = r.inherited {
         choice.occupancy = inherited.occupancy;
     }
+    choice.forecast = bytes(r, &choice, seen);
+    choice
+}
+
+/// Forecast bytes of the plan of a choice and one evaluation.
+fn bytes(r: &Fmm, choice: &Choice, seen: Seen) -> u64 {
     // Leaves of at most ncrit points hold about a third of it on average.
     let mean = r.ncrit.map_or(choice.occupancy, |k| k as f64 / 3.0);
     let leaf = if let Layout::Octree(_) = choice.layout { mean } else { choice.occupancy };
     let size = Size { counts: seen.counts, order: choice.order, leaf, precision: r.precision };
-    choice.forecast = match &choice.layout {
+    match &choice.layout {
         Layout::Pyramid { .. } => memory::in_the_plane(&choice.facts, &size),
         Layout::Octree(parts) => r.backend.processor().memory(&choice.facts, &size, choice.threads, parts),
-    };
-    choice
+    }
 }
 
 /// Refuses a choice that does not fit into the free memory.
@@ -112,6 +117,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
         }
     }
     let mut best: Option<Tried> = None;
+    let mut failed = Error::NoOutput;
     let mut report = ProbeReport::default();
     for candidate in &candidates {
         let lost = |best: &Tried| match best.floor {
@@ -132,8 +138,11 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
             Ok(Some(tried)) => tried,
             Ok(None) => continue,
             Err(e @ Error::Cancelled { .. }) => return Err(e),
-            Err(_) if best.is_some() => continue,
-            Err(e) => return Err(e),
+            // Another candidate may serve. For example, it may need less memory.
+            Err(e) => {
+                failed = e;
+                continue;
+            }
         };
         let spent = tried.decision.probe.as_ref().map_or([0.0; 2], |p| [p.seconds, p.operators]);
         (report.seconds, report.operators) = (report.seconds + spent[0], report.operators + spent[1]);
@@ -147,7 +156,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
             best = Some(tried);
         }
     }
-    let Some(mut best) = best else { return Err(Error::NoOutput) };
+    let Some(mut best) = best else { return Err(failed) };
     if let Some(probe) = &mut best.decision.probe {
         (probe.seconds, probe.operators) = (report.seconds, report.operators);
     }
@@ -334,7 +343,7 @@ impl<'a> Attempt<'a> {
                 Ok(found) => return Ok(found),
                 Err(Halt::Failed(e)) => return Err(e),
                 Err(Halt::OtherLeaves { order, occupancy }) => {
-                    self.choice.occupancy = occupancy;
+                    (self.choice.order, self.choice.occupancy) = (Some(order), occupancy);
                     self.engine = engine::of(self.request, &self.choice);
                     self.place()?;
                     rebuilds += 1;
@@ -367,6 +376,8 @@ impl<'a> Attempt<'a> {
             report = Some(reported(&*self.engine, task, order, &records));
         }
         self.choice.order = (candidate.method != Method::Direct).then_some(order);
+        self.choice.forecast = bytes(r, &self.choice, self.ends.seen);
+        fits(&*self.engine, &self.choice, self.ends.seen.counts)?;
         let (seconds, mesh) = self.price(order)?;
         let Attempt { engine, choice, .. } = self;
         Ok(Tried { decision: Decision { engine, choice, order, mesh, probe: report }, seconds, floor })
@@ -392,9 +403,10 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// The largest bound.
+    /// The largest bound; infinite if one is not a number.
     fn worst(&self) -> f64 {
-        self.bounds.iter().fold(0.0, |m: f64, &b| m.max(b))
+        let bounds = self.bounds.iter().map(|&b| if b.is_nan() { f64::INFINITY } else { b });
+        bounds.fold(0.0, f64::max)
     }
 }
 

@@ -217,7 +217,7 @@ impl Plan {
             (None, true) => Targets::Points(&points),
             (None, false) => Targets::Sources,
         };
-        let mut fresh = engine::of(&self.request, &self.choice);
+        let mut fresh = engine::of(&self.request, engine.asked().1);
         let order = self.choice.order.unwrap_or_default();
         self.pool.install(|| {
             fresh.place(&sources, targets, &|_, _| Ok(()))?;
@@ -372,7 +372,8 @@ impl Plan {
         }
         let mut request = self.request.clone().outputs(Outputs::POTENTIAL);
         request.method = self.choice.method;
-        // The same order, leaves and near pairs in both plans make one matrix the transpose of the other.
+        // The same order, leaves and near pairs in both plans make one matrix the transpose of the other. (Plans for a
+        // subset agree to the tolerance only: their targets are separate points.)
         let choice = engine.asked().1;
         request.inherited = Some(Inherited { error: choice.tolerance, occupancy: choice.occupancy });
         if let Some(order) = self.choice.order {

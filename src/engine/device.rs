@@ -7,6 +7,7 @@ use crate::choice::Choice;
 use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
 use crate::parts::Parts;
+use crate::probe::sampled::{End, HALF_CORNER_POWER};
 use crate::probe::{self, Trial};
 use crate::request::{Cuda, Fmm};
 use crate::variant::Expansion;
@@ -134,14 +135,20 @@ impl probe::sampled::Sampled for OnDevice<'_> {
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
         self.cut.near_rows(of)
     }
-    fn corner_sums(&self, half_power: u32) -> Result<Vec<f64>, Error> {
-        self.cut.corner_sums(half_power)
+    fn far_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
+        self.cut.far_rows(of)
     }
-    fn sources(&self, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error> {
-        Ok(rows(self.cut.sources(positions)?))
+    fn corner_sums(&self, of: End, half_power: u32) -> Result<Vec<f64>, Error> {
+        match of {
+            End::Sources => self.cut.corner_sums_of_sources(half_power),
+            End::Targets => self.cut.corner_sums(half_power),
+        }
     }
-    fn targets(&self, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error> {
-        Ok(rows(self.cut.targets(positions)?))
+    fn points(&self, of: End, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error> {
+        Ok(rows(match of {
+            End::Sources => self.cut.sources(positions)?,
+            End::Targets => self.cut.targets(positions)?,
+        }))
     }
 }
 
@@ -158,13 +165,14 @@ impl Points {
     }
 }
 
-/// Counts of a tree and its lists on the device. The count of points in M2P and P2L assumes one mean leaf per edge.
+/// Counts of a tree and its lists on the device, without the mean over the targets. The count of points in M2P and P2L
+/// assumes one mean leaf per edge.
 fn mesh_of(c: &Counts, report: &BuildReport) -> Mesh {
     let [p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p] = c.edges;
     let edges = Edges { p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p };
     let far_points = ((p2l + m2p) as f64 * report.mean_leaf) as u64;
     let (levels, boxes, leaves, near_pairs) = (c.levels, c.boxes, c.leaves, c.near_pairs);
-    Mesh { levels, boxes, leaves, root_side: c.root_side, edges, near_pairs, far_points }
+    Mesh { levels, boxes, leaves, root_side: c.root_side, edges, near_pairs, far_points, corners: 0.0 }
 }
 
 impl Engine for Device {
@@ -210,7 +218,10 @@ impl Engine for Device {
         }
         let settings = self.settings(order);
         let Some(tree) = self.site.as_mut().and_then(|site| site.tree.as_mut()) else { return not_placed() };
-        Ok(mesh_of(&tree.counts(&settings)?, tree.report()))
+        let mut mesh = mesh_of(&tree.counts(&settings)?, tree.report());
+        let cut = tree.cut(&settings)?;
+        mesh.corners = cut.corner_sums(HALF_CORNER_POWER)?.iter().sum::<f64>() / cut.n_targets().max(1) as f64;
+        Ok(mesh)
     }
 
     /// The host draws the sample from a copy of the boxes. The device cuts out the small tree with its lists and

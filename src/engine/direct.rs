@@ -4,7 +4,7 @@ use super::{Engine, Placed, ProbeSeconds, Watch};
 use crate::choice::Choice;
 use crate::mesh::Mesh;
 use crate::near::NearBlock;
-use crate::probe::Trial;
+use crate::probe::{SCATTER_SETS, Trial};
 use crate::request::Fmm;
 use crate::rng::Rng;
 use backend_cpu::sum::together;
@@ -17,6 +17,8 @@ const PAIRS_PER_PART: usize = 1 << 32;
 
 /// Number of targets at which the rounding error of direct sums is measured.
 const MEASURED_TARGETS: usize = 256;
+/// Number of sets of strengths with which errors are measured: one uniform in (0, 1), the others normal.
+const MEASURED_SETS: usize = 3;
 /// Seed of the choice of targets and of the strengths in this measurement.
 const SEED: u64 = 0x4449_5245;
 
@@ -112,14 +114,19 @@ impl Engine for Direct {
             }
         };
         let n = ends.sources.len() / dim * c.facts.strengths;
-        let strengths = [0, 1].map(|k| (0..n).map(|_| if k == 0 { rng.uniform() } else { rng.normal() }).collect());
-        let sets: [&[f64]; 2] = strengths.each_ref().map(|q: &Vec<f64>| &q[..]);
-        let [exact, computed] = [Precision::F64, r.precision]
-            .map(|precision| r.family.direct(r.outputs, &ends.sources, &sets, targets, precision, c.isa));
+        // Further normal sets show how much the norm scatters.
+        let mut set = |k: usize| (0..n).map(|_| if k == 0 { rng.uniform() } else { rng.binomial() }).collect();
+        let strengths: Vec<Vec<f64>> = (0..MEASURED_SETS + SCATTER_SETS).map(&mut set).collect();
+        let sets: Vec<&[f64]> = strengths.iter().map(|q| &q[..]).collect();
+        let sums =
+            |sets: &[&[f64]], precision| r.family.direct(r.outputs, &ends.sources, sets, targets, precision, c.isa);
+        let mut exact = sums(&sets, Precision::F64)?;
+        let computed = sums(&sets[..MEASURED_SETS], r.precision)?;
+        let others = exact.split_off(MEASURED_SETS);
         let positions = picked.iter().map(|&i| i as u32).collect();
-        let trial = trial.insert(Trial::of_targets(positions, exact?, c.facts.columns.len(), count));
+        let trial = trial.insert(Trial::of_targets(positions, exact, others, &c.facts, count));
         let seconds = ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 };
-        Ok((trial.bounds(&computed?, &c.facts, r.norm), seconds))
+        Ok((trial.bounds(&computed, &c.facts, r.norm), seconds))
     }
 
     fn trial(&self) -> Option<&Trial> {

@@ -1,7 +1,9 @@
 //! The bound of the error at all targets, from errors at sampled targets.
 //!
 //! **Random variable.** The relative ℓ2 error is E/U with E² = Σᵢ |eᵢ|² and U² = Σᵢ |uᵢ|² over the targets i. Here uᵢ
-//! is the direct sum at target i and eᵢ its error. The choice of targets and the strengths are random.
+//! is the direct sum at target i and eᵢ its error. The choice of targets and the strengths are random. (The choice of
+//! sources is random, too. Its scatter is not in the bound: it is kept small by the number of drawn leaves,
+//! [`super::sources`].)
 //!
 //! **Estimator.** The sample estimates E² and U² per target. Each stratum counts by its weight, and a drawn leaf by the
 //! mean over the targets drawn from this leaf.
@@ -110,6 +112,11 @@ pub(crate) fn relative(estimate: Estimate, deviations: &[f64]) -> f64 {
     finite_or_infinite(bound)
 }
 
+/// error/sum; 0 without an error.
+fn quotient(error: f64, sum: f64) -> f64 {
+    finite_or_infinite(if error == 0.0 { 0.0 } else { error / sum })
+}
+
 /// A number, or infinity in place of one that is not a number: such a sum keeps no tolerance.
 fn finite_or_infinite(x: f64) -> f64 {
     if x.is_nan() { f64::INFINITY } else { x }
@@ -120,38 +127,38 @@ fn finite_or_infinite(x: f64) -> f64 {
 /// Each uᵢ is a complex normal variable, small with a probability like |uᵢ|². So for large x the quotient has the
 /// tail P(|eᵢ|/|uᵢ| > x) = |eᵢ|²/(x² E|uᵢ|²). The sum of these tails over all targets bounds the probability that any
 /// quotient exceeds x. The bound is the x at which the sum is [`EXCEEDING_PROBABILITY`]. `squares` has one entry per
-/// set of strengths. The means over these sets estimate |eᵢ|² and E|uᵢ|². The mean over the sampled targets stands
-/// for the mean over all targets.
-pub(crate) fn largest_of_normal(squares: &[Squares], count: usize) -> f64 {
-    let targets = squares.first().map_or(0, |s| s.error.len());
+/// set of strengths. The means over these sets estimate |eᵢ|² and E|uᵢ|². `weights` are [`Sample::weights`].
+pub(crate) fn largest_of_normal(squares: &[Squares], weights: &[f64], count: usize) -> f64 {
     let mean = |of: &dyn Fn(&Squares) -> f64| squares.iter().map(of).sum::<f64>();
-    let quotient = |i: usize| {
-        let error = mean(&|s| s.error[i]);
-        finite_or_infinite(if error == 0.0 { 0.0 } else { error / mean(&|s| s.sum[i]) })
-    };
-    let quotients = (0..targets).map(quotient).sum::<f64>() / targets.max(1) as f64;
+    let of_target = |(i, weight): (usize, &f64)| weight * quotient(mean(&|s| s.error[i]), mean(&|s| s.sum[i]));
+    let quotients = weights.iter().enumerate().map(of_target).sum::<f64>();
     (quotients * count as f64 / EXCEEDING_PROBABILITY).sqrt()
 }
 
 /// The bound of the largest quotient |eᵢ|/|uᵢ| over all `count` targets, for one set of strengths and complex u.
 ///
 /// A complex u is small with a probability like |u|². So the quotient q of a random target has the tail P(q > x) ∼
-/// (s/x)² with an unknown scale s. The k-th largest quotient q₍ₖ₎ of n sampled targets gives the estimate s² ≈ k
-/// q₍ₖ₎²/n. The estimator of s² is the median of these estimates over the largest twentieth of the quotients. At x =
+/// (s/x)² with an unknown scale s. Let Wₖ be the summed weights ([`Sample::weights`]) of the targets with the k largest
+/// quotients. The k-th largest quotient q₍ₖ₎ gives the estimate s² ≈ Wₖ q₍ₖ₎². The estimator of s² is the median of these
+/// estimates over the largest twentieth of the quotients. At x =
 /// s·√(count/[`EXCEEDING_PROBABILITY`]) the tails of all targets add up to [`EXCEEDING_PROBABILITY`]. So the largest
 /// quotient of all targets stays below this x with a probability of at least 1 − [`EXCEEDING_PROBABILITY`].
-pub(crate) fn largest(squares: &Squares, count: usize) -> f64 {
+pub(crate) fn largest(squares: &Squares, weights: &[f64], count: usize) -> f64 {
     if squares.error.is_empty() {
         return 0.0;
     }
-    let quotient = |(&e, &u): (&f64, &f64)| finite_or_infinite(if e == 0.0 { 0.0 } else { e / u });
-    let mut squared: Vec<f64> = squares.error.iter().zip(&squares.sum).map(quotient).collect();
-    squared.sort_unstable_by(|a, b| b.total_cmp(a));
-    let n = squared.len();
-    let mut scales: Vec<f64> = (1..=(n / 20).max(1)).map(|k| k as f64 * squared[k - 1] / n as f64).collect();
+    let squared = squares.error.iter().zip(&squares.sum).map(|(&e, &u)| quotient(e, u));
+    let mut squared: Vec<(f64, f64)> = squared.zip(weights.iter().copied()).collect();
+    squared.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+    let mut above = 0.0;
+    let estimate = |&(squared, weight): &(f64, f64)| {
+        above += weight;
+        above * squared
+    };
+    let mut scales: Vec<f64> = squared[..(squared.len() / 20).max(1)].iter().map(estimate).collect();
     scales.sort_unstable_by(f64::total_cmp);
     let scale = scales[scales.len() / 2];
-    (scale * count as f64 / EXCEEDING_PROBABILITY).max(squared[0]).sqrt()
+    (scale * count as f64 / EXCEEDING_PROBABILITY).max(squared[0].0).sqrt()
 }
 
 /// E²/U² of [`BOOTSTRAP_TARGETS`] targets, drawn with replacement from the sample, all of equal weight.
@@ -162,7 +169,7 @@ fn some(squares: &Squares, rng: &mut Rng) -> f64 {
         error += squares.error[at];
         sum += squares.sum[at];
     }
-    error / sum
+    quotient(error, sum)
 }
 
 /// E²/U² of one bootstrap draw: in each stratum as many leaves as the sample has, and in each leaf as many targets, all
@@ -180,5 +187,5 @@ fn drawn(groups: &[Vec<&Draw>], strata: &[Stratum], squares: &Squares, rng: &mut
             }
         }
     }
-    error / sum
+    quotient(error, sum)
 }

@@ -8,6 +8,7 @@
 //! All seeds are fixed. So the chosen order is a function of points, request, backend and instruction set.
 
 pub(crate) mod bound;
+mod corners;
 mod modes;
 pub(crate) mod sample;
 pub(crate) mod sampled;
@@ -21,7 +22,7 @@ use fmm_traits::{Error, OutputColumns, Outputs};
 use modes::Modes;
 use rayon::prelude::*;
 use sample::Sample;
-use sampled::Sampled;
+use sampled::{End, Sampled};
 use serde::Serialize;
 use sources::Sources;
 
@@ -74,7 +75,8 @@ pub struct ProbeReport {
 /// A function that computes direct sums in f64: (sources, sets of strengths, targets) → the rows of each set.
 pub(crate) type Direct<'a> = &'a dyn Fn(&[f64], &[&[f64]], &[f64]) -> Result<Vec<Vec<f64>>, Error>;
 
-/// A sample with its strengths and direct sums, against which every method is measured.
+/// A sample with its strengths and direct sums, against which all orders of a method on one tree are measured. Its near
+/// sources are those of the lists of the first measured order; lists of other orders differ in few leaves.
 pub(crate) struct Trial {
     pub sample: Sample,
     /// Sets of strengths of the sources that give the errors: the first is uniform in (0, 1), the others are normal.
@@ -83,14 +85,14 @@ pub(crate) struct Trial {
     exact: Vec<Vec<f64>>,
     /// The direct sums that give the norm, without self terms, targets × values; `None` if these are `exact`.
     sums: Option<Vec<Vec<f64>>>,
-    /// For each output, the scatter of U² over normal strengths. `None` without lists, and if the sums vanish.
+    /// For each output, the scatter of U² over normal strengths; `None` if the sums vanish.
     scatter: Vec<Option<Scatter>>,
     /// Number of all targets.
     count: usize,
 }
 
 /// Number of sets of normal strengths that measure the scatter of U².
-const SCATTER_SETS: usize = 16;
+pub(crate) const SCATTER_SETS: usize = 16;
 /// Largest number of targets at which the scatter of U² is measured.
 const SCATTER_TARGETS: usize = 64;
 
@@ -108,8 +110,9 @@ impl Trial {
     /// the precision of f64.
     pub fn new(site: &dyn Sampled, facts: &Facts, near_errs: bool, direct: Direct) -> Result<Trial, Error> {
         let sample = Sample::new(site, near_errs)?;
-        let points = |sources: &Sources| Ok::<_, Error>(coordinates(facts.dim, site.sources(&sources.positions)?));
-        let targets = coordinates(facts.dim, site.targets(&sample.targets)?);
+        let points =
+            |sources: &Sources| Ok::<_, Error>(coordinates(facts.dim, site.points(End::Sources, &sources.positions)?));
+        let targets = coordinates(facts.dim, site.points(End::Targets, &sample.targets)?);
         let sets = sample.normal_sets();
         let strengths = sample.of_errors.strengths(sets, facts.strengths);
         let exact = direct(&points(&sample.of_errors)?, &slices(&strengths), &targets)?;
@@ -132,10 +135,18 @@ impl Trial {
         Ok(Trial { sample, strengths, exact, sums, scatter, count: site.boxes().targets_of(0).len() })
     }
 
-    /// A trial without lists: `targets` are drawn at random from all `count` targets, and `exact` are their direct
-    /// sums.
-    pub fn of_targets(targets: Vec<u32>, exact: Vec<Vec<f64>>, outputs: usize, count: usize) -> Trial {
-        let (sample, scatter) = (Sample::of_targets(targets), vec![None; outputs]);
+    /// A trial without lists: `targets` are drawn at random from all `count` targets, `exact` are their direct sums for
+    /// one set of uniform and some sets of normal strengths, and `others` those for further normal sets.
+    pub fn of_targets(
+        targets: Vec<u32>,
+        exact: Vec<Vec<f64>>,
+        others: Vec<Vec<f64>>,
+        facts: &Facts,
+        count: usize,
+    ) -> Trial {
+        let sample = Sample::of_targets(targets);
+        let others = Others { every: 1, weights: sample.weights(), rows: others };
+        let scatter = facts.columns.iter().map(|c| others.scatter(&exact[1..], facts.values, &c.columns)).collect();
         Trial { sample, strengths: Vec::new(), exact, sums: None, scatter, count }
     }
 
@@ -152,8 +163,8 @@ impl Trial {
                 let squares: Vec<Squares> = sets.clone().map(squares).collect();
                 if norm == Norm::Max && c.output == Outputs::POTENTIAL {
                     return match scatter {
-                        Some(_) => bound::largest_of_normal(&squares, self.count),
-                        None => squares.iter().map(|s| bound::largest(s, self.count)).fold(0.0, f64::max),
+                        Some(_) => bound::largest_of_normal(&squares, &weights, self.count),
+                        None => squares.iter().map(|s| bound::largest(s, &weights, self.count)).fold(0.0, f64::max),
                     };
                 }
                 let each: Vec<Estimate> =
@@ -236,7 +247,8 @@ impl Others {
         // A target beside a very close source counts no more than other targets. The bootstrap already draws samples
         // without it.
         let square = |row: &[f64]| columns.iter().map(|&c| row[c].powi(2)).sum::<f64>();
-        let mut all: Vec<f64> = self.rows.iter().flat_map(|r| r.chunks_exact(values).map(square)).collect();
+        let all = self.rows.iter().flat_map(|r| r.chunks_exact(values).map(square));
+        let mut all: Vec<f64> = all.filter(|square| *square > 0.0).collect();
         let nth = 9 * all.len() / 10;
         let most = *(nth < all.len()).then(|| all.select_nth_unstable_by(nth, f64::total_cmp).1)?;
         let row = |row: &Vec<f64>| modes::weighted(row, values, columns, &self.weights, most);

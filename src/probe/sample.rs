@@ -4,21 +4,22 @@
 //! kinds of incoming edges. The sample takes leaves from every stratum, and each stratum counts by its share of all
 //! targets. So the sample contains rare kinds of leaves, and these count no more than they do among all leaves.
 //!
-//! Errors of expansions are largest at the corners of boxes: at distance ρ from the centre an error grows like ρ^p. So
-//! leaves, and targets in leaves, are drawn with a probability that grows with ρ. Each drawn target counts by the
-//! inverse of its probability (Hansen & Hurwitz, *Ann. Math. Statist.* 14 (1943) 333–362). The estimator of a mean
+//! Leaves, and targets in leaves, are drawn with a probability that grows towards the corners of boxes
+//! ([`super::corners`]), where errors are largest. Each drawn target counts by the inverse of its probability (Hansen &
+//! Hurwitz, *Ann. Math. Statist.* 14 (1943) 333–362). The estimator of a mean
 //! square over all targets then has no bias.
 //!
 //! The sources of a sample are drawn in [`super::sources`].
 
-use super::sampled::{Sampled, corner_square};
+use super::corners::{Weights, proportional};
+use super::sampled::{End, Sampled};
 use super::sources::{SEED, SOURCES, Sources, sources};
 use crate::rng::Rng;
+use fmm_traits::Error;
 use fmm_traits::tree::NONE;
-use fmm_traits::{Error, Hierarchy};
 use std::collections::BTreeMap;
 
-/// Largest number of targets for which the sample takes all targets. Then only the strengths are random.
+/// Largest root of targets × sources for which the sample takes all targets. Then only the strengths are random.
 const ALL_TARGETS: usize = 6000;
 /// Approximate number of sources times sets of normal strengths. With few sources the error varies from set to set.
 /// With many sources it hardly varies, and two sets suffice.
@@ -32,8 +33,6 @@ const FURTHER_LEAVES: f64 = 24.0;
 const MAX_STRATA: usize = 16;
 /// Approximate number of targets of a sample.
 const SAMPLE_TARGETS: usize = 640;
-/// Half the power of ρ in the weight of a target. The square of an error of order 12 grows like ρ^24.
-const HALF_CORNER_POWER: u32 = 12;
 
 /// A sample of the targets and sources of a tree.
 pub(crate) struct Sample {
@@ -138,7 +137,7 @@ impl Sample {
         for (kind, leaf) in kinds(site)? {
             groups.entry(kind).or_default().push(leaf);
         }
-        let weights = Weights::new(site)?;
+        let weights = Weights::new(site, End::Targets)?;
         let targets_of = |leaf: &Leaf| tree.targets_of(leaf.number as usize);
         let targets = |leaves: &[Leaf]| leaves.iter().map(|leaf| targets_of(leaf).len()).sum::<usize>();
         let mut groups: Vec<(String, Vec<Leaf>)> = groups.into_iter().map(|(k, l)| (k.name(), l)).collect();
@@ -153,10 +152,10 @@ impl Sample {
         let strata = groups.iter().map(|(name, leaves)| Stratum {
             name: name.clone(),
             share: targets(leaves) as f64 / all as f64,
-            weight: leaves.iter().map(|leaf| weights.of_leaf(leaf, tree)).sum::<f64>() / all as f64,
+            weight: leaves.iter().map(|leaf| weights.of_leaf(leaf.number as usize, tree)).sum::<f64>() / all as f64,
         });
         let strata: Vec<Stratum> = strata.collect();
-        if all <= ALL_TARGETS {
+        if all.max(1) * tree.sources_of(0).len() <= ALL_TARGETS * ALL_TARGETS {
             return Sample::of_all(site, near_errs, &groups, strata, &mut rng);
         }
 
@@ -167,11 +166,12 @@ impl Sample {
         let mut drawn: Vec<(usize, Vec<(u32, f64)>)> = Vec::new();
         let mut sampled = Vec::new();
         for (stratum, (_, leaves)) in groups.iter().enumerate() {
-            let each = leaves.iter().map(|leaf| weights.of_leaf(leaf, tree));
+            let each = leaves.iter().map(|leaf| weights.of_leaf(leaf.number as usize, tree));
             let picked: Vec<Leaf> =
                 proportional(each, counts[stratum], &mut rng).into_iter().map(|k| leaves[k]).collect();
             sampled.extend(picked.iter().map(|leaf| leaf.number));
-            for (leaf, weights) in picked.iter().zip(weights.of_targets(site, &picked)?) {
+            let places: Vec<(usize, usize)> = picked.iter().map(|leaf| (leaf.number as usize, leaf.level)).collect();
+            for (leaf, weights) in picked.iter().zip(weights.of_points(site, &places)?) {
                 let start = targets_of(leaf).start;
                 let targets = proportional(weights.iter().copied(), of_a_draw, &mut rng).into_iter();
                 drawn.push((stratum, targets.map(|i| ((start + i) as u32, 1.0 / weights[i])).collect()));
@@ -239,57 +239,4 @@ impl Sample {
         }
         weights
     }
-}
-
-/// The weights of targets. Their mean is 1. One half is the same for all targets. The other half grows with the
-/// distance ρ from the centre of the leaf like ρ to the power 2·[`HALF_CORNER_POWER`].
-struct Weights {
-    /// The sum of that power of ρ over the targets of each leaf (0 for other boxes).
-    sums: Vec<f64>,
-    /// The mean of that power of ρ over all targets; `None` if it is 0 or not finite, and then all weights are 1.
-    mean: Option<f64>,
-}
-
-impl Weights {
-    fn new(site: &dyn Sampled) -> Result<Weights, Error> {
-        let sums = site.corner_sums(HALF_CORNER_POWER)?;
-        let mean = sums.iter().sum::<f64>() / site.boxes().targets_of(0).len().max(1) as f64;
-        Ok(Weights { sums, mean: Some(mean).filter(|m| *m > 0.0 && m.is_finite()) })
-    }
-
-    /// The sum of the weights of the targets of a leaf.
-    fn of_leaf(&self, leaf: &Leaf, tree: &dyn Hierarchy) -> f64 {
-        let count = tree.targets_of(leaf.number as usize).len() as f64;
-        self.mean.map_or(count, |mean| 0.5 * count + 0.5 * self.sums[leaf.number as usize] / mean)
-    }
-
-    /// The weights of the targets of each leaf.
-    fn of_targets(&self, site: &dyn Sampled, leaves: &[Leaf]) -> Result<Vec<Vec<f64>>, Error> {
-        let tree = site.boxes();
-        let targets_of = |leaf: &Leaf| tree.targets_of(leaf.number as usize);
-        let positions: Vec<u32> = leaves.iter().flat_map(targets_of).map(|at| at as u32).collect();
-        let mut points = site.targets(&positions)?.into_iter();
-        let weight = |leaf: &Leaf| {
-            let cube = tree.cube(leaf.number as usize, leaf.level);
-            let power = |x: [f64; 3]| corner_square(x, &cube).powi(HALF_CORNER_POWER as i32);
-            let points = points.by_ref().take(targets_of(leaf).len());
-            points.map(|x| self.mean.map_or(1.0, |mean| 0.5 + 0.5 * power(x) / mean)).collect()
-        };
-        Ok(leaves.iter().map(weight).collect())
-    }
-}
-
-/// Draws `count` indices with probabilities proportional to their weights (systematic sampling). An index of large
-/// weight may occur several times.
-fn proportional(weights: impl Iterator<Item = f64> + Clone, count: usize, rng: &mut Rng) -> Vec<usize> {
-    let step = weights.clone().sum::<f64>() / count as f64;
-    let (mut next, mut sum, mut out) = (step * rng.uniform(), 0.0, Vec::with_capacity(count));
-    for (i, weight) in weights.enumerate() {
-        sum += weight;
-        while sum > next && out.len() < count {
-            out.push(i);
-            next += step;
-        }
-    }
-    out
 }

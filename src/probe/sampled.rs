@@ -3,6 +3,36 @@
 use fmm_traits::{Error, Hierarchy, Lists};
 use fmm_tree::Incoming;
 use rayon::prelude::*;
+use std::ops::Range;
+
+/// One of the two kinds of points.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum End {
+    Sources,
+    Targets,
+}
+
+impl End {
+    /// The points of a box.
+    pub fn range(self, tree: &(impl Hierarchy + ?Sized), b: usize) -> Range<usize> {
+        match self {
+            End::Sources => tree.sources_of(b),
+            End::Targets => tree.targets_of(b),
+        }
+    }
+
+    /// A point by its position.
+    fn point(self, tree: &impl Hierarchy, at: usize) -> [f64; 3] {
+        match self {
+            End::Sources => tree.source(at),
+            End::Targets => tree.target(at),
+        }
+    }
+}
+
+/// Half the power of ρ in the weight of a point, where ρ is its distance from the centre of its leaf in sides of the
+/// leaf. The square of an error of order 12 grows like ρ^24.
+pub(crate) const HALF_CORNER_POWER: u32 = 12;
 
 /// A tree with its lists. The arrays that grow with the number of points may lie on a device, so a caller asks for the
 /// points and rows that it needs.
@@ -13,13 +43,13 @@ pub(crate) trait Sampled {
     fn incoming(&self) -> Result<Vec<Incoming>, Error>;
     /// The boxes in the P2P rows of some boxes.
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error>;
-    /// For each leaf the sum over its targets of ρ^(2·`half_power`), where ρ is the distance from the centre of the
-    /// leaf in sides of the leaf; 0 for other boxes.
-    fn corner_sums(&self, half_power: u32) -> Result<Vec<f64>, Error>;
-    /// The sources at some positions.
-    fn sources(&self, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error>;
-    /// The targets at some positions.
-    fn targets(&self, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error>;
+    /// The boxes in the M2L, M2P and P2L rows of some boxes.
+    fn far_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error>;
+    /// For each leaf the sum over its sources or targets of ρ^(2·`half_power`), where ρ is the distance from the centre
+    /// of the leaf in sides of the leaf; 0 for other boxes.
+    fn corner_sums(&self, of: End, half_power: u32) -> Result<Vec<f64>, Error>;
+    /// The sources or targets at some positions.
+    fn points(&self, of: End, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error>;
 }
 
 /// A tree with its lists in the memory of the host.
@@ -41,24 +71,31 @@ impl<H: Hierarchy> Sampled for OnHost<'_, H> {
         Ok(of.iter().flat_map(|&b| self.lists.p2p.row(b as usize)).copied().collect())
     }
 
-    fn corner_sums(&self, half_power: u32) -> Result<Vec<f64>, Error> {
-        let of_box = |(b, level): (usize, usize)| {
-            let cube = self.tree.cube(b, level);
-            let targets = if self.tree.is_leaf(b) { self.tree.targets_of(b) } else { 0..0 };
-            targets.map(|at| corner_square(self.tree.target(at), &cube).powi(half_power as i32)).sum()
-        };
-        let levels = 0..self.tree.levels();
-        let boxes: Vec<(usize, usize)> = levels.flat_map(|l| self.tree.level(l).map(move |b| (b, l))).collect();
-        Ok(boxes.into_par_iter().map(of_box).collect())
+    fn far_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
+        let l = self.lists;
+        let rows = |&b: &u32| [&l.m2l, &l.m2p, &l.p2l].into_iter().flat_map(move |e| e.row(b as usize));
+        Ok(of.iter().flat_map(rows).copied().collect())
     }
 
-    fn sources(&self, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error> {
-        Ok(positions.iter().map(|&i| self.tree.source(i as usize)).collect())
+    fn corner_sums(&self, of: End, half_power: u32) -> Result<Vec<f64>, Error> {
+        Ok(corner_sums(self.tree, of, half_power))
     }
 
-    fn targets(&self, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error> {
-        Ok(positions.iter().map(|&i| self.tree.target(i as usize)).collect())
+    fn points(&self, of: End, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error> {
+        Ok(positions.iter().map(|&i| of.point(self.tree, i as usize)).collect())
     }
+}
+
+/// [`Sampled::corner_sums`] of a tree in the memory of the host.
+pub(crate) fn corner_sums<H: Hierarchy>(tree: &H, of: End, half_power: u32) -> Vec<f64> {
+    let of_box = |(b, level): (usize, usize)| {
+        let cube = tree.cube(b, level);
+        let points = if tree.is_leaf(b) { of.range(tree, b) } else { 0..0 };
+        points.map(|at| corner_square(of.point(tree, at), &cube).powi(half_power as i32)).sum()
+    };
+    let levels = 0..tree.levels();
+    let boxes: Vec<(usize, usize)> = levels.flat_map(|l| tree.level(l).map(move |b| (b, l))).collect();
+    boxes.into_par_iter().map(of_box).collect()
 }
 
 /// The squared distance of a point from the centre of a cube, in squared sides of the cube.

@@ -50,14 +50,14 @@ pub(crate) enum Found {
 }
 
 impl Search {
-    /// Runs the search. `at` measures the error at an order.
+    /// Runs the search. `at` measures the error at an order (infinite, not NaN, without a digit).
     pub fn run<E>(&self, mut at: impl FnMut(usize) -> Result<f64, E>) -> Result<Found, E> {
         let (min, max) = (*self.orders.start(), *self.orders.end());
         let mut tried: BTreeMap<usize, f64> = self.below.into_iter().collect();
         let mut next = self.first.clamp(min, max);
         loop {
             let error = at(next)?;
-            tried.insert(next, if error.is_nan() { f64::INFINITY } else { error });
+            tried.insert(next, error);
             match self.after(&tried, min, max) {
                 Ok(order) => next = order,
                 Err(Some(found)) => return Ok(found),
@@ -93,7 +93,7 @@ impl Search {
         if let Some((p, error)) = kept {
             let left = self.tolerance / error;
             return match broken(p) {
-                _ if p == min => Err(Some(Found::Order(p))),
+                _ if p == min || tried.len() >= MAX_MEASUREMENTS => Err(Some(Found::Order(p))),
                 Some((q, _)) if q + 1 == p => Err(Some(Found::Order(p))),
                 _ if left.log10() <= ACCEPTED_MARGIN * self.digits => Err(Some(Found::Order(p))),
                 Some((q, e)) => {

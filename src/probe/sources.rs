@@ -9,25 +9,32 @@
 //! - The sources whose expansions give the errors are a random part of all sources. (A near pair has no error but
 //!   rounding. If near pairs are summed with less than the precision of f64, all near sources are taken here, too.)
 //!
+//! Half of the draws go to *close* sources, whose expansions reach a sampled leaf itself and not only a box above it.
+//! In a large tree few sources are close, and the closest translations err most. Leaves, and sources in leaves, are drawn
+//! with a probability that grows towards the corners of boxes ([`super::corners`]).
+//!
 //! The strengths of a source make up for its probability:
 //!
 //! - Normal strengths are multiplied by π^−½. The mean squares of the error and of the sum are then equal to the
 //!   mean squares for all sources, because both are sums of squares over independent strengths.
 //! - Strengths uniform in (0, 1) are multiplied by 1/π. The mean of the sum is then that of all sources. The random
-//!   choice of sources increases both mean squares: that of the error, and a little that of the sum.
+//!   choice of sources increases both mean squares: that of the error, and that of the sum. The latter increases little
+//!   unless the terms of the sum cancel.
 
-use super::sampled::Sampled;
+use super::corners::{Weights, proportional};
+use super::sampled::{End, Sampled};
 use crate::rng::Rng;
-use fmm_traits::Error;
 use fmm_traits::tree::NONE;
+use fmm_traits::{Error, Hierarchy};
 use rayon::prelude::*;
 
 /// Seed of all samples. Plans for the same points and request measure the same errors.
 pub(super) const SEED: u64 = 0x0050_524F_4245;
 /// Approximate number of drawn sources. With half as many, bounds at high orders scatter by some tens of per cent more.
 pub(super) const SOURCES: f64 = 32_000.0;
-/// A leaf with more sources than this multiple of the mean gives a random part of its sources.
-const LARGE_LEAF: f64 = 8.0;
+/// Approximate least number of drawn leaves. A leaf gives at most the sources that make up this number. It balances the
+/// scatter of errors, which falls with the number of leaves, against the translations of their boxes.
+const DRAWN_LEAVES: f64 = 250.0;
 
 /// Drawn sources.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,15 +70,17 @@ impl Sources {
         (0..sets).into_par_iter().map(of_set).collect()
     }
 
-    /// Appends the sources at some positions, each taken with a probability.
-    fn push(&mut self, positions: impl ExactSizeIterator<Item = u32>, probability: f64) {
-        self.probability.resize(self.probability.len() + positions.len(), probability);
-        self.positions.extend(positions);
+    /// Appends sources: their positions, each with its probability.
+    fn take(&mut self, sources: impl Iterator<Item = (u32, f64)>) {
+        for (position, probability) in sources {
+            self.positions.push(position);
+            self.probability.push(probability);
+        }
     }
 }
 
-/// Draws about `most` sources, or takes all sources if there are fewer. Returns the sources that give the norm, and
-/// those that give the errors. `sampled` are the sampled leaves. If `near_errs`, all near sources give errors.
+/// Draws about `most` sources, or takes all sources if there are fewer. Returns the sources that give the norm, and those
+/// that give the errors. `sampled` are the sampled leaves. If `near_errs`, all near sources give errors.
 pub(super) fn sources(
     site: &dyn Sampled,
     sampled: &[u32],
@@ -80,121 +89,149 @@ pub(super) fn sources(
     rng: &mut Rng,
 ) -> Result<[Sources; 2], Error> {
     let tree = site.boxes();
-    let mut leaves: Vec<usize> =
-        (0..tree.boxes()).filter(|&b| tree.is_leaf(b) && !tree.sources_of(b).is_empty()).collect();
-    leaves.sort_unstable_by_key(|&b| tree.sources_of(b).start);
-    let n = leaves.iter().map(|&b| tree.sources_of(b).len()).sum::<usize>() as f64;
-    let (mean, part) = (n / leaves.len().max(1) as f64, most / n);
-    let near = near_leaves(site, sampled)?;
-    let (mut sum, mut next) = (0.0, rng.uniform());
-    let (mut of_norm, mut of_errors) = (Sources::default(), Sources::default());
-    for b in leaves {
-        let range = tree.sources_of(b);
-        let whole = || range.clone().map(|i| i as u32);
-        if part >= 1.0 || near[b] && near_errs {
-            of_norm.push(whole(), 1.0);
-            of_errors.push(whole(), 1.0);
+    // Leaves with sources, with their levels, by the positions of their sources.
+    let boxes = (0..tree.levels()).flat_map(|level| tree.level(level).map(move |b| (b, level)));
+    let mut leaves: Vec<(usize, usize)> =
+        boxes.filter(|&(b, _)| tree.is_leaf(b) && !tree.sources_of(b).is_empty()).collect();
+    leaves.sort_unstable_by_key(|&(b, _)| tree.sources_of(b).start);
+    let near = within(tree, &site.near_rows(&with_ancestors(tree, sampled))?);
+    let close = within(tree, &site.far_rows(sampled)?);
+    let weights = Weights::new(site, End::Sources)?;
+    let sum = |of: &dyn Fn(usize) -> bool| {
+        leaves.iter().filter(|leaf| of(leaf.0)).map(|leaf| weights.of_leaf(leaf.0, tree)).sum::<f64>()
+    };
+    let (all, all_close) = (sum(&|_| true), sum(&|b| close[b]));
+    let of_a_leaf = (most / DRAWN_LEAVES).ceil() as usize;
+    // The leaves that give sources, each with the chance with which it is drawn and the number of its draws; whole
+    // leaves have chance 1. Leaves are drawn by systematic sampling.
+    let (mut sum, mut next, mut drawn) = (0.0, rng.uniform(), Vec::new());
+    for &(b, level) in &leaves {
+        let count = tree.sources_of(b).len();
+        if most >= tree.sources_of(0).len() as f64 || near[b] && near_errs {
+            drawn.push(((b, level), 1.0, count));
             continue;
         }
-        // Systematic sampling. A leaf with many sources is more likely to be drawn.
-        let chance = (part * (range.len() as f64 / mean).max(1.0)).min(1.0);
+        let share = 0.5 * most / all + if close[b] { 0.5 * most / all_close } else { 0.0 };
+        let expected = share * weights.of_leaf(b, tree);
+        let picks = count.min(of_a_leaf.max(expected.ceil() as usize));
+        let chance = (expected / picks as f64).min(1.0);
         sum += chance;
-        let taken = sum > next;
-        next += f64::from(u8::from(taken));
-        if near[b] {
-            of_norm.push(whole(), 1.0);
+        if sum > next {
+            next += 1.0;
+            drawn.push(((b, level), chance, picks));
         }
-        if taken {
-            let picked = rng.sample(range.len(), (LARGE_LEAF * mean).ceil() as usize);
-            let chance = chance * picked.len() as f64 / range.len() as f64;
-            let positions = || picked.iter().map(|&i| (range.start + i) as u32);
-            of_errors.push(positions(), chance);
-            if !near[b] {
-                of_norm.push(positions(), chance);
-            }
+    }
+    let places: Vec<(usize, usize)> = drawn.iter().map(|d| d.0).collect();
+    let of_points = weights.of_points(site, &places)?;
+    let (mut of_norm, mut of_errors) = (Sources::default(), Sources::default());
+    let mut drawn = drawn.into_iter().zip(of_points).peekable();
+    for (b, _) in leaves {
+        let range = tree.sources_of(b);
+        if near[b] {
+            of_norm.take(range.clone().map(|i| (i as u32, 1.0)));
+        }
+        let Some(((_, chance, picks), weights)) = drawn.next_if(|d| d.0.0.0 == b) else { continue };
+        let step = weights.iter().sum::<f64>() / picks as f64;
+        let mut picked: Vec<usize> = if picks == weights.len() {
+            (0..picks).collect()
+        } else {
+            proportional(weights.iter().copied(), picks, rng)
+        };
+        picked.dedup();
+        let of_point = |i: usize| if picks == weights.len() { chance } else { chance * (weights[i] / step).min(1.0) };
+        let points = || picked.iter().map(|&i| ((range.start + i) as u32, of_point(i)));
+        of_errors.take(points());
+        if !near[b] {
+            of_norm.take(points());
         }
     }
     Ok([of_norm, of_errors])
 }
 
-/// For each box, whether it or a box above it is in the P2P row of a sampled leaf or of a box above that.
-fn near_leaves(site: &dyn Sampled, sampled: &[u32]) -> Result<Vec<bool>, Error> {
-    let tree = site.boxes();
-    let mut reached = vec![false; tree.boxes()];
-    for &b in sampled {
+/// Some boxes and all boxes above them.
+fn with_ancestors(tree: &dyn Hierarchy, boxes: &[u32]) -> Vec<u32> {
+    let mut found = vec![false; tree.boxes()];
+    for &b in boxes {
         let mut above = b;
-        while above != NONE && !reached[above as usize] {
-            reached[above as usize] = true;
+        while above != NONE && !found[above as usize] {
+            found[above as usize] = true;
             above = tree.parent(above as usize);
         }
     }
-    let reached: Vec<u32> = (0..tree.boxes() as u32).filter(|&b| reached[b as usize]).collect();
-    let mut near = vec![false; tree.boxes()];
-    site.near_rows(&reached)?.iter().for_each(|&s| near[s as usize] = true);
-    // A row may name a box with children.
+    (0..tree.boxes() as u32).filter(|&b| found[b as usize]).collect()
+}
+
+/// For each box, whether it or a box above it is one of `boxes`.
+fn within(tree: &dyn Hierarchy, boxes: &[u32]) -> Vec<bool> {
+    let mut found = vec![false; tree.boxes()];
+    boxes.iter().for_each(|&b| found[b as usize] = true);
     for b in 1..tree.boxes() {
-        near[b] |= near[tree.parent(b) as usize];
+        found[b] |= found[tree.parent(b) as usize];
     }
-    Ok(near)
+    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::sampled::OnHost;
     use super::*;
-    use fmm_traits::Hierarchy;
     use fmm_tree::{BuildOptions, ListOptions};
     use std::collections::BTreeSet;
 
-    /// A part of 3000 sources in leaves of unequal numbers, drawn many times.
+    /// A part of 3000 sources, drawn many times: in many small leaves, and in few large leaves.
     #[test]
     fn a_source_is_drawn_as_often_as_its_probability_says() {
         let mut rng = Rng::new(7);
         let n = 3000;
-        // Density grows towards one corner.
+        // The density grows towards one corner.
         let xyz: Vec<f64> = (0..3 * n).map(|_| rng.uniform().powi(3)).collect();
-        let tree = fmm_tree::build(&xyz, None, &BuildOptions { occupancy: 8.0, ..BuildOptions::default() }).unwrap();
-        let lists = fmm_tree::uvwx(&tree, &ListOptions::default()).unwrap();
-        let site = OnHost { tree: &tree, lists: &lists };
-        let leaf = (0..tree.boxes()).find(|&b| tree.is_leaf(b) && !tree.targets_of(b).is_empty()).unwrap();
-        let of_leaf = tree.sources_of(leaf).map(|i| i as u32);
-        let near = near_leaves(&site, &[leaf as u32]).unwrap();
-        let mut expected = BTreeSet::new();
-        for b in (0..tree.boxes()).filter(|&b| tree.is_leaf(b) && near[b]) {
-            expected.extend(tree.sources_of(b).map(|i| i as u32));
-        }
-        assert!(of_leaf.clone().all(|i| expected.contains(&i)) && expected.len() < n / 2, "{}", expected.len());
-
-        let draws = 4000;
-        let (mut taken, mut probability) = (vec![0u32; n], vec![0.0; n]);
-        let mut count = 0.0;
-        for _ in 0..draws {
-            let [of_norm, of_errors] = sources(&site, &[leaf as u32], false, 200.0, &mut rng).unwrap();
-            for s in [&of_norm, &of_errors] {
-                assert!(s.positions.is_sorted() && s.positions.len() == s.probability.len());
+        for occupancy in [8.0, 400.0] {
+            let tree = fmm_tree::build(&xyz, None, &BuildOptions { occupancy, ..BuildOptions::default() }).unwrap();
+            let lists = fmm_tree::uvwx(&tree, &ListOptions::default()).unwrap();
+            let site = OnHost { tree: &tree, lists: &lists };
+            let leaf = (0..tree.boxes()).rfind(|&b| tree.is_leaf(b) && !tree.targets_of(b).is_empty()).unwrap() as u32;
+            let near = within(&tree, &site.near_rows(&with_ancestors(&tree, &[leaf])).unwrap());
+            let mut of_near = BTreeSet::new();
+            for b in (0..tree.boxes()).filter(|&b| tree.is_leaf(b) && near[b]) {
+                of_near.extend(tree.sources_of(b).map(|i| i as u32));
             }
-            let whole: BTreeSet<u32> =
-                of_norm.positions.iter().zip(&of_norm.probability).filter(|p| *p.1 == 1.0).map(|p| *p.0).collect();
-            assert!(expected.is_subset(&whole));
-            let far = of_errors.positions.iter().filter(|i| !expected.contains(i));
-            assert!(far.eq(of_norm.positions.iter().filter(|i| !expected.contains(i))));
-            for (&i, &p) in of_errors.positions.iter().zip(&of_errors.probability) {
-                taken[i as usize] += 1;
-                assert!(probability[i as usize] == 0.0 || probability[i as usize] == p);
-                probability[i as usize] = p;
-            }
-            count += of_errors.positions.len() as f64 / draws as f64;
-        }
-        assert!((100.0..400.0).contains(&count), "{count}");
-        for (i, (&taken, &p)) in taken.iter().zip(&probability).enumerate() {
-            let (mean, deviation) = (p * draws as f64, (p * (1.0 - p) * draws as f64).sqrt());
-            assert!(p > 0.0 && (taken as f64 - mean).abs() < 5.5 * deviation, "source {i}: {taken} of {mean}");
-        }
+            assert!(tree.sources_of(leaf as usize).all(|i| of_near.contains(&(i as u32))));
+            assert!(of_near.len() < 9 * n / 10, "{}", of_near.len());
 
-        // Near pairs that err, and fewer sources than asked for.
-        let [of_norm, of_errors] = sources(&site, &[leaf as u32], true, 200.0, &mut rng).unwrap();
-        assert!(expected.iter().all(|i| of_errors.positions.contains(i)) && of_norm == of_errors);
-        let [of_norm, of_errors] = sources(&site, &[leaf as u32], false, n as f64, &mut rng).unwrap();
-        assert!(of_errors.positions.len() == n && of_norm == of_errors);
+            let draws = 4000;
+            let (mut taken, mut probability) = (vec![0u32; n], vec![0.0; n]);
+            let mut count = 0.0;
+            for _ in 0..draws {
+                let [of_norm, of_errors] = sources(&site, &[leaf], false, 200.0, &mut rng).unwrap();
+                assert!(!of_errors.positions.is_empty());
+                for s in [&of_norm, &of_errors] {
+                    assert!(s.positions.is_sorted() && s.positions.len() == s.probability.len());
+                }
+                let whole = of_norm.positions.iter().zip(&of_norm.probability).filter(|p| *p.1 == 1.0);
+                assert!(of_near.is_subset(&whole.map(|p| *p.0).collect()));
+                let far = of_errors.positions.iter().filter(|i| !of_near.contains(i));
+                assert!(far.eq(of_norm.positions.iter().filter(|i| !of_near.contains(i))));
+                for (&i, &p) in of_errors.positions.iter().zip(&of_errors.probability) {
+                    taken[i as usize] += 1;
+                    assert!(probability[i as usize] == 0.0 || probability[i as usize] == p);
+                    probability[i as usize] = p;
+                }
+                count += of_errors.positions.len() as f64 / draws as f64;
+            }
+            assert!((90.0..220.0).contains(&count), "{count} of 200");
+            for (i, (&taken, &p)) in taken.iter().zip(&probability).enumerate() {
+                let (mean, deviation) = (p * draws as f64, (p * (1.0 - p) * draws as f64).sqrt());
+                assert!(
+                    p > 0.0 && (taken as f64 - mean).abs() < 5.5 * deviation + 0.5,
+                    "source {i}: {taken} of {mean}"
+                );
+            }
+
+            // Near pairs that err, and fewer sources than asked for.
+            let [of_norm, of_errors] = sources(&site, &[leaf], true, 200.0, &mut rng).unwrap();
+            assert!(of_near.iter().all(|i| of_errors.positions.contains(i)) && of_norm == of_errors);
+            let [of_norm, of_errors] = sources(&site, &[leaf], false, n as f64, &mut rng).unwrap();
+            assert!(of_errors.positions.len() == n && of_norm == of_errors);
+        }
     }
 }

@@ -20,7 +20,7 @@
 //! | `tolerance` | errors stay below the tolerance for every kernel, cloud and precision |
 //! | `variants` | spherical harmonics and treecodes: tolerance, agreement, refusals, `fmm compare` |
 //! | `own_kernel` | a frozen kernel of a user compiles, unless the trait has changed |
-//! | `demo`, `modes`, `rng`, `sampled`, `search`, `sources` | the unit tests of these files of `src/`, compiled here |
+//! | `corners`, `demo`, `modes`, `rng`, `sampled`, `search`, `sources` | the unit tests of these files of `src/`, compiled here |
 
 mod adversary;
 mod api;
@@ -44,6 +44,9 @@ mod variants;
 #[path = "../frozen/own_kernel.rs"]
 mod own_kernel;
 
+#[allow(dead_code, reason = "as below")]
+#[path = "../../src/probe/corners.rs"]
+mod corners;
 #[allow(dead_code, missing_docs, reason = "the files of the library, for their unit tests")]
 #[path = "../../src/demo.rs"]
 mod demo;

@@ -144,7 +144,7 @@ pub(crate) fn check(r: &Fmm, counts: [usize; 2]) -> Result<Task, Error> {
 /// gives one per opening angle.
 pub(crate) fn candidates(r: &Fmm, task: &Task, seen: Seen) -> Result<Vec<Candidate>, Error> {
     let mut found = match r.family.place() {
-        Place::Space(_) => in_space(r, task, seen)?,
+        Place::Space => in_space(r, task, seen)?,
         Place::Plane(kernel) => in_plane(r, task, kernel, seen.counts)?,
     };
     found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));

@@ -245,7 +245,7 @@ fn refusal(r: &Fmm, task: &Task, (floor, output): (f64, &'static str), direct: O
         tolerance: task.goal.tolerance().unwrap_or_default(),
         floor,
         output,
-        kernel: r.family.name(),
+        kernel: r.family.name().into(),
         precision: r.precision.name(),
         hint: format!(" for this kernel on these points, as measured{further}{direct}"),
     }

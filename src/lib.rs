@@ -43,6 +43,7 @@
 
 mod calibrate;
 mod candidates;
+pub mod catalog;
 mod choice;
 mod costs;
 mod decide;
@@ -72,7 +73,8 @@ pub use describe::Description;
 pub use fmm_families::AnyFamily;
 pub use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 pub use fmm_traits::{
-    Error, ErrorReport, Family, Kernel, Lane, OutputError, Outputs, Precision, Stage, Targets, Visitor,
+    Error, ErrorReport, Family, Kernel, Lane, Member, OutputError, Outputs, Precision, SelfInteraction, Stage, Symbol,
+    Targets, Traced, Visitor,
 };
 pub use machine::{available_memory, peak_memory, processor};
 pub use mesh::{Edges, PlanSeconds};

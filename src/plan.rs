@@ -94,7 +94,7 @@ impl Plan {
         let n_targets = count_targets(targets, n_sources, dim)?;
         let seen = seen(sources, targets, [n_sources, n_targets], dim)?;
         let task = candidates::check(&request, seen.counts)?;
-        task.facts.check(&request.family.parameters(), seen.extent)?;
+        task.facts.check(seen.extent)?;
         let pool = rayon::ThreadPoolBuilder::new().num_threads(task.threads).build();
         let pool = pool.map_err(|e| Error::Threads { threads: task.threads, reason: e.to_string() })?;
         let mut plan = Plan {

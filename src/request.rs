@@ -6,7 +6,7 @@ use adaptive2d::Norm;
 use backend_cpu::Isa;
 use backend_cuda::{Ceilings, Device, DeviceInfo, DeviceOptions};
 use fmm_families::AnyFamily;
-use fmm_traits::{Error, Family, Outputs, Precision};
+use fmm_traits::{Error, Family, Outputs, Precision, SelfInteraction};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -193,6 +193,13 @@ impl Fmm {
     /// `PlaneKernel::Harmonic`.
     pub fn norm(mut self, norm: Norm) -> Self {
         self.norm = norm;
+        self
+    }
+    /// Whether a source acts on itself, if the targets are the sources. Default: [`SelfInteraction::Skip`], but
+    /// [`SelfInteraction::Include`] for a [`Traced`](crate::Traced) kernel that is finite at r = 0. A singular kernel
+    /// cannot include it.
+    pub fn self_interaction(mut self, own: SelfInteraction) -> Self {
+        self.family = self.family.self_interaction(own);
         self
     }
     /// The method. Default [`Method::Auto`].

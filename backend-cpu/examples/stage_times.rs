@@ -63,8 +63,8 @@ fn run(family: &AnyFamily, args: &[String]) {
         let truncation = if method == "fixed" { Truncation::Fixed } else { Truncation::Variable };
         let harmonics = SphericalOptions { translation: Translation::Rcr, truncation };
         let harmonics = (!method.starts_with("equivalent")).then_some(harmonics);
-        let space = family.in_space().expect("a kernel of space");
-        let solver = space.solver(outputs, tree, lists, &settings, harmonics).expect("plan");
+        let space = family.in_space(outputs).expect("a kernel of space");
+        let solver = space.solver(tree, lists, &settings, harmonics).expect("plan");
         println!(
             "tree {tree_seconds:.3} lists {lists_seconds:.3} plan {:.3} s, {} MB",
             clock.elapsed().as_secs_f64(),

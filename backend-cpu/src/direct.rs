@@ -1,9 +1,10 @@
 //! Direct summation: the O(N·M) oracle, at the arithmetic peak of the machine.
 
 use crate::lanes::Isa;
+use crate::pairs::{Pair, Pairs};
 use crate::soa::Soa;
-use crate::sum::{HELD, Pair};
-use fmm_traits::{Error, Family, Kernel, OutputColumns, Outputs, Precision, Real, Targets, Visitor};
+use crate::sum::HELD;
+use fmm_traits::{Error, Kernels, Precision, Real, Targets};
 use rayon::prelude::*;
 use std::sync::OnceLock;
 
@@ -14,71 +15,38 @@ const SOURCES_PER_TILE: usize = 2048;
 /// Targets per task.
 const TARGETS_PER_TASK: usize = 64;
 
-/// Sums all pairs.
+/// Sums all pairs, for several sets of strengths, which share the evaluation of the kernel. Each set gets the same bits
+/// as it would alone.
 ///
-/// `sources` is N×3 and `strengths` N×c, both row-major. The result holds the values of the kernel that
-/// [`Family::visit`] chooses for `outputs`, target-major, and the columns of each output. Runs in the current rayon
-/// pool; the result does not depend on the number of threads.
+/// `sources` is N×3 and each of `strengths` N×c, row-major. The result holds the values of the kernel
+/// [`near`](Kernels::near), target-major. Runs in the current rayon pool; the result does not depend on the number of
+/// threads.
 ///
 /// A source that coincides with a target contributes zero if the kernel is singular. If the targets are sources, each
 /// skips itself by index.
-pub fn direct<F: Family>(
-    family: &F,
-    outputs: Outputs,
-    sources: &[f64],
-    strengths: &[f64],
-    targets: Targets,
-    precision: Precision,
-    isa: Isa,
-) -> Result<(Vec<f64>, Vec<OutputColumns>), Error> {
-    let (mut sums, columns) = direct_batch(family, outputs, sources, &[strengths], targets, precision, isa)?;
-    Ok((sums.pop().unwrap_or_default(), columns))
-}
-
-/// [`direct`] for several sets of strengths, which share the evaluation of the kernel. Each set gets the same bits as
-/// it would alone.
-pub fn direct_batch<F: Family>(
-    family: &F,
-    outputs: Outputs,
+///
+/// # Errors
+/// [`Error::Shape`] for a wrong number of strengths.
+pub fn direct_batch(
+    kernels: &Kernels,
+    pairs: &Pairs,
     sources: &[f64],
     strengths: &[&[f64]],
     targets: Targets,
     precision: Precision,
     isa: Isa,
-) -> Result<(Vec<Vec<f64>>, Vec<OutputColumns>), Error> {
-    let (n, c) = (sources.len() / 3, F::Source::STRENGTHS);
+) -> Result<Vec<Vec<f64>>, Error> {
+    let (n, c) = (sources.len() / 3, kernels.near.strengths);
     if let Some(wrong) = strengths.iter().find(|q| q.len() != n * c) {
         let why = format!("{n} sources × {c} strengths");
         return Err(Error::Shape { array: "strengths", found: wrong.len(), expected: n * c, why });
     }
-    fmm_traits::facts::validate(family)?;
-    let (params, scale) = (family.parameters(), family.scale());
-    let (kernel, columns) = family.visit(outputs, Chosen)?;
-    Ok((Direct { kernel, params, scale, sources, strengths, targets, precision, isa }.values(), columns))
-}
-
-/// What the kernel from sources to values leaves behind.
-struct Near {
-    single: Pair<f32>,
-    double: Pair<f64>,
-    /// Parameters in units of a length.
-    dilated: fn(&[f64], f64) -> Vec<f64>,
-}
-
-/// Takes the kernel without its type.
-struct Chosen;
-
-impl Visitor for Chosen {
-    type Output = (Near, Vec<OutputColumns>);
-    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
-        (Near { single: Pair::close::<S>(), double: Pair::close::<S>(), dilated: S::unit_parameters }, columns)
-    }
+    Ok(Direct { kernels, pairs, sources, strengths, targets, precision, isa }.values())
 }
 
 struct Direct<'a> {
-    kernel: Near,
-    params: Vec<f64>,
-    scale: f64,
+    kernels: &'a Kernels,
+    pairs: &'a Pairs,
     sources: &'a [f64],
     strengths: &'a [&'a [f64]],
     targets: Targets<'a>,
@@ -89,9 +57,9 @@ struct Direct<'a> {
 impl Direct<'_> {
     /// The values of each set of strengths at all targets.
     fn values(&self) -> Vec<Vec<f64>> {
-        let Near { single, double, dilated } = &self.kernel;
+        let (single, double) = &self.pairs.near;
         let values = double.values();
-        let double = || Packed::new(self, double.clone(), *dilated);
+        let double = || Packed::new(self, double.clone());
         match self.precision {
             Precision::F64 => {
                 let packed = double();
@@ -100,7 +68,7 @@ impl Direct<'_> {
                 })
             }
             Precision::F32 => {
-                let packed = Packed::new(self, single.clone(), *dilated);
+                let packed = Packed::new(self, single.clone());
                 let wide = OnceLock::new();
                 self.tasks(values, |targets, out| {
                     let held = packed.sums(self.isa, targets, out);
@@ -166,7 +134,7 @@ struct Packed<T> {
 }
 
 impl<T: Real> Packed<T> {
-    fn new(d: &Direct, pair: Pair<T>, dilated: fn(&[f64], f64) -> Vec<f64>) -> Self {
+    fn new(d: &Direct, pair: Pair<T>) -> Self {
         let n = d.sources.len() / 3;
         let others = if let Targets::Points(points) = d.targets { points } else { &[] };
         // In f32, coordinates are relative to the centre of the sources, in units of their extent. In f64 they are only
@@ -187,10 +155,10 @@ impl<T: Real> Packed<T> {
                     *to = T::of(q[c] * factor);
                 }
             }
-            scale.extend(pair.value_degrees.iter().map(|&degree| d.scale * size * unit.powi(degree)));
+            scale.extend(pair.value_degrees.iter().map(|&degree| d.kernels.scale * size * unit.powi(degree)));
         }
         sources.pad();
-        let params = dilated(&d.params, unit).into_iter().map(T::of).collect();
+        let params = d.kernels.parameters(unit).into_iter().map(T::of).collect();
         Packed { pair, params, scale, shift, unit, sources }
     }
 
@@ -209,13 +177,13 @@ impl<T: Real> Packed<T> {
         for begin in (0..sources.len()).step_by(SOURCES_PER_TILE) {
             let range = begin..(begin + SOURCES_PER_TILE).min(sources.len());
             sums.fill(T::default());
-            if pair.singular || targets.iter().all(|(_, own)| own.is_none()) {
-                (pair.sum)(isa, params, places.targets(0..targets.len()), sources, range, None, &mut sums);
+            if !pair.skips_self || targets.iter().all(|(_, own)| own.is_none()) {
+                pair.sum(isa, params, places.targets(0..targets.len()), sources, range, None, &mut sums);
             } else {
                 let mut one = vec![T::default(); out.len() / targets.len()];
                 for (t, (_, own)) in targets.iter().enumerate() {
                     one.fill(T::default());
-                    (pair.sum)(isa, params, places.targets(t..t + 1), sources, range.clone(), *own, &mut one);
+                    pair.sum(isa, params, places.targets(t..t + 1), sources, range.clone(), *own, &mut one);
                     let rows = sums.chunks_exact_mut(values).skip(t).step_by(targets.len());
                     rows.zip(one.chunks_exact(values)).for_each(|(to, from)| to.copy_from_slice(from));
                 }

@@ -16,16 +16,19 @@ pub mod lanes;
 pub mod laurent;
 mod leaves;
 mod near;
+pub mod pairs;
 pub mod pairwise;
 mod pool;
 pub mod soa;
 pub mod spherical;
 pub mod sum;
+mod traced;
 
 pub use application::Workspaces;
-pub use direct::{direct, direct_batch};
+pub use direct::direct_batch;
 pub use equivalent::plan;
 pub use lanes::Isa;
+pub use pairs::Pairs;
 
 use fmm_traits::{Error, Lists, Precision, Solver, Tree};
 use std::path::PathBuf;

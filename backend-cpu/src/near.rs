@@ -2,8 +2,9 @@
 
 use crate::frame::{Fill, Frame, Scratch, add_scaled};
 use crate::lanes::{Isa, dispatch};
+use crate::pairs::Pair;
 use crate::pool::Pool;
-use crate::sum::{HELD, Pair};
+use crate::sum::HELD;
 use fmm_traits::{Lists, Real, Tree, kernel::MAX_COMPONENTS};
 
 /// Sources per pass: the rows of a tile stay in the first-level cache (with 8 sets of strengths in the second), and f32
@@ -71,7 +72,7 @@ impl Near<'_> {
     fn sums<'s, N: Real>(&self, pair: &Pair<N>, frame: Frame, params: &[N], scratch: &'s mut Scratch<N>) -> &'s [f64] {
         let Near { tree, strengths, leaf, isa, .. } = *self;
         let boxes = self.lists.p2p.row(leaf);
-        let own = tree.same_points().then(|| {
+        let own = (tree.same_points() && pair.skips_self).then(|| {
             let before = boxes.iter().take_while(|&&b| b as usize != leaf);
             before.map(|&b| tree.sources_of(b as usize).len()).sum()
         });
@@ -90,7 +91,7 @@ impl Near<'_> {
             sums.clear();
             sums.resize(count, N::default());
             let range = begin..(begin + TILE).min(sources.len());
-            (pair.sum)(isa, params, targets.targets(0..targets.len()), sources, range, own, sums);
+            pair.sum(isa, params, targets.targets(0..targets.len()), sources, range, own, sums);
             add_scaled(sums, &factors, pair.values(), [0, 1], totals);
         }
         totals

@@ -76,7 +76,7 @@ fn plan_of(
     settings: &Settings,
     spherical: Option<SphericalOptions>,
 ) -> Result<Box<dyn OctreeSolver>, Error> {
-    AnyFamily::from(Laplace).in_space()?.solver(outputs, tree, lists, settings, spherical)
+    AnyFamily::from(Laplace).in_space(outputs)?.solver(tree, lists, settings, spherical)
 }
 
 fn densities(order: usize, precision: Precision) -> impl Fn(Tree, Lists) -> Result<Box<dyn OctreeSolver>, Error> {

@@ -11,7 +11,7 @@ use fmm_kernels::equivalent::surface;
 use fmm_kernels::spherical::{Truncation, expansion::M2P_RADIUS};
 use fmm_kernels::{Laplace, Stokes};
 use fmm_traits::testkit::clouds::{CloudKind, Generator, normal_strengths};
-use fmm_traits::{Error, Family, Kernel, Outputs, Real, Stage, Targets};
+use fmm_traits::{Error, Family, Kernel, Kernels, Outputs, Real, Stage, Targets};
 use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions};
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ fn rate<T: Real, F: Family>(
 ) -> Result<f64, Error> {
     let points = CloudKind::Uniform.points(n, 1);
     let q = normal_strengths(n * F::Source::STRENGTHS, 1);
-    let mut sum = Direct::<T>::new(device, family, outputs, &points, Targets::Sources, shape)?;
+    let mut sum = Direct::<T>::new(device, &Kernels::of(family, outputs)?, &points, Targets::Sources, shape)?;
     Ok((n as f64).powi(2) / sum.seconds(&q, 7)?)
 }
 
@@ -235,7 +235,7 @@ fn case_of<T: DeviceScalar, N: Real, F: Family>(
     let columns = plan.columns().to_vec();
     drop((plan, given, strengths, values));
     let chosen: Vec<usize> = (0..1000).map(|i| i * (n / 1000)).collect();
-    let mut sum = Direct::<f64>::new(device, family, outputs, &points, Targets::Subset(&chosen), None)?;
+    let mut sum = Direct::<f64>::new(device, &Kernels::of(family, outputs)?, &points, Targets::Subset(&chosen), None)?;
     let v = sum.apply(&q)?;
     let width = u.len() / n;
     let errors: Vec<String> = columns

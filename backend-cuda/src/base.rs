@@ -8,7 +8,7 @@ use crate::lists::DeviceLists;
 use crate::primitives::Primitives;
 use crate::programs::{self, Groups, LEAF_THREADS};
 use crate::tree::{DeviceTree, MAX_WALKING_BLOCKS};
-use fmm_traits::{Error, Member, Real};
+use fmm_traits::{Error, Kernels, Real};
 use std::sync::Arc;
 
 /// Threads per block in kernels with one number per thread.
@@ -30,24 +30,28 @@ pub(crate) struct Near {
     group: usize,
     /// [`Groups::grain`].
     grain: usize,
+    /// Whether a source acts on itself.
+    include_self: bool,
     /// Whether any part of the plan is in f32. Strengths are then divided by the largest.
     single: bool,
 }
 
 impl Near {
-    /// The near field of `kernel` in precision `N`. `single` says whether the far field is in f32.
-    pub fn new<N: Real>(device: &Device, kernel: &Member, units: Units, single: bool) -> Result<Self, Error> {
+    /// The near field of `kernels` in precision `N`. `single` says whether the far field is in f32.
+    pub fn new<N: Real>(device: &Device, kernels: &Kernels, units: Units, single: bool) -> Result<Self, Error> {
+        let kernel = &kernels.near;
         let framed = N::NAME == "f32";
         Ok(Near {
             arrange: device.fixed("arrange", programs::arrange)?,
             p2p: device.load(&programs::p2p_program::<N>(kernel))?,
             units,
-            strengths: kernel.strength_degrees(),
-            values: kernel.value_degrees(),
+            strengths: kernel.strength_degrees.clone(),
+            values: kernel.value_degrees.clone(),
             framed,
             group: Groups::near::<N>(kernel.values).targets(),
             grain: Groups::near::<N>(kernel.values).grain(),
             single: single || framed,
+            include_self: kernels.include_self,
         })
     }
     /// Strengths of a source.
@@ -196,7 +200,7 @@ impl Base {
     /// Enqueues P2P on the second stream (`beside`) or on the first.
     pub fn p2p(&self, near: &Near, beside: bool) -> Result<(), Error> {
         let tree = &self.tree;
-        let same = Arc::ptr_eq(&tree.sources, &tree.targets);
+        let same = Arc::ptr_eq(&tree.sources, &tree.targets) && !near.include_self;
         let args = [
             (&self.boxes).into(),
             (&self.corner).into(),

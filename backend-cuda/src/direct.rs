@@ -3,10 +3,7 @@
 use crate::device::{Buffer, Device, Functions, blocks};
 use crate::programs;
 use fmm_traits::kernel::MAX_PARAMETERS;
-use fmm_traits::{
-    Error, Family, Kernel, Member, Observer, OutputColumns, Outputs, Real, Solver, Stage, StageSeconds, Targets,
-    Visitor,
-};
+use fmm_traits::{Error, Kernels, Observer, OutputColumns, Real, Solver, Stage, StageSeconds, Targets};
 use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -42,25 +39,6 @@ const BLOCK: u32 = 256;
 const BLOCKS_PER_MULTIPROCESSOR: usize = 32;
 /// Largest number of splits of the sources. With few targets, splits multiply the blocks.
 const MAX_SPLITS: usize = 64;
-
-/// Sums all pairs in precision `T`. In f32, coordinates are taken relative to the middle of the sources.
-///
-/// `sources` is N×3 and `strengths` N×c, both row-major. The result holds the values of the kernel that
-/// [`Family::visit`] chooses for `outputs`, target-major, and the columns of each output.
-///
-/// A source that coincides with a target contributes zero if the kernel is singular. If the targets are sources, each
-/// skips itself by index.
-pub fn direct<T: Real, F: Family>(
-    device: &Device,
-    family: &F,
-    outputs: Outputs,
-    sources: &[f64],
-    strengths: &[f64],
-    targets: Targets,
-) -> Result<(Vec<f64>, Vec<OutputColumns>), Error> {
-    let mut sum = Direct::<T>::new(device, family, outputs, sources, targets, None)?;
-    Ok((sum.apply(strengths)?, sum.columns))
-}
 
 /// A direct sum as a [`Solver`]. Calls from several threads wait for each other.
 struct Shared<T> {
@@ -149,16 +127,13 @@ impl<T: Real> Direct<T> {
     ///
     /// # Errors
     /// [`Error::Shape`], [`Error::TooMany`] beyond 2³² − 2 points, and errors of the device.
-    pub fn new<F: Family>(
+    pub fn new(
         device: &Device,
-        family: &F,
-        outputs: Outputs,
+        kernels: &Kernels,
         sources: &[f64],
         targets: Targets,
         shape: Option<Shape>,
     ) -> Result<Self, Error> {
-        fmm_traits::facts::validate(family)?;
-        let (params, scale) = (family.parameters(), family.scale());
         let others = if let Targets::Points(points) = targets { points } else { &[] };
         for (array, x) in [("sources", sources), ("targets", others)] {
             let rows = x.len() / 3;
@@ -170,8 +145,7 @@ impl<T: Real> Direct<T> {
                 return Err(Error::TooMany { what: array, found: rows, limit: u32::MAX as usize - 1 });
             }
         }
-        let (kernel, columns) = family.visit(outputs, KernelVisitor)?;
-        DirectBuilder { device, kernel, columns, params, scale, sources, targets, others, shape }.direct()
+        DirectBuilder { device, kernels, sources, targets, others, shape }.direct()
     }
 
     /// The columns of each output among the values of a target.
@@ -246,23 +220,10 @@ impl<T: Real> Direct<T> {
     }
 }
 
-/// Makes the [`Member`] of the kernel that takes strengths to values.
-struct KernelVisitor;
-
-impl Visitor for KernelVisitor {
-    type Output = (Member, Vec<OutputColumns>);
-    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
-        (Member::of::<S>(), columns)
-    }
-}
-
 /// The data from which a direct sum is made.
 struct DirectBuilder<'a> {
     device: &'a Device,
-    kernel: Member,
-    columns: Vec<OutputColumns>,
-    params: Vec<f64>,
-    scale: f64,
+    kernels: &'a Kernels,
     sources: &'a [f64],
     targets: Targets<'a>,
     others: &'a [f64],
@@ -271,15 +232,16 @@ struct DirectBuilder<'a> {
 
 impl DirectBuilder<'_> {
     fn direct<T: Real>(self) -> Result<Direct<T>, Error> {
-        let DirectBuilder { device, kernel, columns, .. } = self;
+        let Kernels { near: kernel, columns, scale, params, .. } = self.kernels;
+        let device = self.device;
         let shape = self.shape.unwrap_or(Shape::tuned::<T>(kernel.values));
-        let functions = device.load(&programs::direct_program::<T>(&kernel, shape))?;
+        let functions = device.load(&programs::direct_program::<T>(kernel, shape))?;
         let (n, size) = (self.sources.len() / 3, if T::NAME == "f32" { 4 } else { 8 });
         let (shift, unit) = if size == 4 { frame(self.sources, self.others) } else { ([0.0; 3], 1.0) };
-        let mut parameters = (kernel.unit_parameters)(&self.params, unit);
+        let mut parameters = kernel.unit_parameters(params, unit);
         parameters.resize(MAX_PARAMETERS, 0.0);
-        let factors: Vec<f64> = kernel.strength_degrees().into_iter().map(|d| unit.powi(d)).collect();
-        let scale: Vec<f64> = kernel.value_degrees().into_iter().map(|d| self.scale * unit.powi(d)).collect();
+        let factors: Vec<f64> = kernel.strength_degrees.iter().map(|&d| unit.powi(d)).collect();
+        let scale: Vec<f64> = kernel.value_degrees.iter().map(|&d| scale * unit.powi(d)).collect();
         let frame = device.upload(&[shift[0], shift[1], shift[2], unit], "frame")?;
         let points = device.upload(self.sources, "sources")?;
 
@@ -295,6 +257,7 @@ impl DirectBuilder<'_> {
             }
             Targets::Points(x) => (x, vec![u32::MAX; x.len() / 3]),
         };
+        let own = if self.kernels.include_self { vec![u32::MAX; own.len()] } else { own };
         let m = at.len() / 3;
         let given = device.upload(at, "targets")?;
         let targets = device.alloc(3 * m * size, "packed targets")?;
@@ -313,7 +276,7 @@ impl DirectBuilder<'_> {
         Ok(Direct {
             device: device.clone(),
             functions,
-            columns,
+            columns: columns.clone(),
             values: kernel.values,
             strengths: kernel.strengths,
             n,

@@ -1,20 +1,20 @@
 //! The table of tree levels that the kernels read: rows of `kernels/shared/level.cuh`.
 
-use fmm_traits::kernel::MAX_PARAMETERS;
+use fmm_traits::{Member, kernel::MAX_PARAMETERS};
 
 /// Parameters of a kernel, and how they change when a box is dilated to side 1.
 #[derive(Clone, Debug)]
 pub(crate) struct Units {
     pub params: Vec<f64>,
-    /// From (parameters, side of a box) to the parameters on the unit box.
-    pub unit: fn(&[f64], f64) -> Vec<f64>,
+    /// A kernel of the family: it knows the parameters on the unit box.
+    pub kernel: Member,
 }
 
 impl Units {
     /// One row per level: the side, the parameters on the unit box, and for each of the `degrees` the factor
     /// side^degree that converts strengths or values between the caller's units and the unit box.
     pub fn table(&self, sides: &[f64], degrees: &[&[i32]]) -> Vec<f64> {
-        self.rows(sides.iter().map(|&side| (side, (self.unit)(&self.params, side))), degrees)
+        self.rows(sides.iter().map(|&side| (side, self.kernel.unit_parameters(&self.params, side))), degrees)
     }
 
     /// As [`table`](Self::table), for kernels that compute in the caller's units on all levels: side 1, factors 1.

@@ -40,7 +40,7 @@ pub use ceilings::Ceilings;
 pub use compile::{Compiled, Program, compile};
 pub use cut::Cut;
 pub use device::{Device, DeviceInfo, DeviceOptions};
-pub use direct::{Direct, Shape, direct};
+pub use direct::{Direct, Shape};
 pub use equivalent::DeviceScalar;
 pub use lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
 pub use plan::{Ends, Plan};

@@ -10,10 +10,7 @@ use crate::lists::DeviceLists;
 use crate::run::Run;
 use crate::spherical::{Spherical, SphericalSettings};
 use crate::tree::DeviceTree;
-use fmm_kernels::spherical::layout::{Layout, layout};
-use fmm_traits::{
-    Error, Family, Kernel, Member, Members, Observer, OutputColumns, Outputs, Real, Stage, Visitor, evaluate,
-};
+use fmm_traits::{Error, Family, Kernels, Observer, OutputColumns, Outputs, Real, Stage, evaluate};
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -67,7 +64,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         tree: DeviceTree,
         lists: DeviceLists,
     ) -> Result<Self, Error> {
-        Self::of(Kernels::of(family, outputs)?, p, Carrier::Equivalent(cache), tree, lists)
+        Self::of(&Kernels::of(family, outputs)?, p, Carrier::Equivalent(cache), tree, lists)
     }
 
     /// Plans spherical harmonics of order `p`, degrees 0 … p − 1.
@@ -83,26 +80,26 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         tree: DeviceTree,
         lists: DeviceLists,
     ) -> Result<Self, Error> {
-        Self::of(Kernels::of(family, outputs)?, p, Carrier::Spherical(settings), tree, lists)
+        Self::of(&Kernels::of(family, outputs)?, p, Carrier::Spherical(settings), tree, lists)
     }
 
     pub(crate) fn of(
-        kernels: Kernels,
+        kernels: &Kernels,
         p: usize,
         carrier: Carrier,
         tree: DeviceTree,
         lists: DeviceLists,
     ) -> Result<Self, Error> {
         let device = tree.device.clone();
-        let units = Units { params: kernels.params.clone(), unit: kernels.members.equivalent.unit_parameters };
+        let units = Units { params: kernels.params.clone(), kernel: kernels.members.equivalent.clone() };
         let mut far: Box<dyn FarField> = match carrier {
-            Carrier::Equivalent(cache) => Box::new(Equivalent::<T>::new(&device, &kernels, units.clone(), p, cache)?),
-            Carrier::Spherical(settings) => Box::new(Spherical::<T>::new(&device, &kernels, p, settings)?),
+            Carrier::Equivalent(cache) => Box::new(Equivalent::<T>::new(&device, kernels, units.clone(), p, cache)?),
+            Carrier::Spherical(settings) => Box::new(Spherical::<T>::new(&device, kernels, p, settings)?),
         };
-        let near = Near::new::<N>(&device, &kernels.near, units, T::NAME == "f32")?;
+        let near = Near::new::<N>(&device, kernels, units, T::NAME == "f32")?;
         let base = Base::new(&near, tree, lists)?;
         far.place(&base)?;
-        let Kernels { columns, scale, .. } = kernels;
+        let (columns, scale) = (kernels.columns.clone(), kernels.scale);
         Ok(Plan { columns, scale, near, far, base, beside: None, of: PhantomData })
     }
 
@@ -223,50 +220,5 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
 
     pub(crate) fn device(&self) -> &Device {
         self.base.device()
-    }
-}
-
-/// The kernels of a family without their types, so that plans are compiled once for all families.
-pub(crate) struct Kernels {
-    /// The kernel from strengths to values.
-    pub near: Member,
-    /// The kernel from equivalent densities to values.
-    pub far: Member,
-    /// The kernels from which operators are made.
-    pub members: Members,
-    /// The strengths of a source as charges and dipoles, for spherical harmonics. An error if the family has none.
-    pub layout: Result<Layout, Error>,
-    params: Vec<f64>,
-    columns: Vec<OutputColumns>,
-    scale: f64,
-}
-
-impl Kernels {
-    /// The kernels of `family` for `outputs`.
-    ///
-    /// # Errors
-    /// The errors of the parameters and outputs of the family.
-    pub fn of<F: Family>(family: &F, outputs: Outputs) -> Result<Self, Error> {
-        fmm_traits::facts::validate(family)?;
-        family.visit(outputs, KernelsVisitor(family))
-    }
-}
-
-/// Makes the [`Kernels`] of a family.
-struct KernelsVisitor<'a, F>(&'a F);
-
-impl<F: Family> Visitor for KernelsVisitor<'_, F> {
-    type Output = Kernels;
-    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Kernels {
-        let family = self.0;
-        Kernels {
-            near: Member::of::<S>(),
-            far: Member::of::<E>(),
-            members: Members::of::<F>(),
-            layout: layout::<F, E>(family),
-            params: family.parameters(),
-            columns,
-            scale: family.scale(),
-        }
     }
 }

@@ -12,7 +12,7 @@ fn real<T: Real>() -> &'static str {
 /// The pair functions of `kernel` as CUDA C. `guarded_pair` tests for r = 0. `bare_pair` leaves the test out, if a zero
 /// distance always shows in the result; otherwise it is the same function.
 fn pairs<T: Real>(kernel: &Member) -> String {
-    let tape = (kernel.record)();
+    let tape = kernel.tape();
     let bare = if tape.shows_zero_root() {
         tape.cuda_unguarded::<T>("bare_pair", "bare_rsqrt")
     } else {

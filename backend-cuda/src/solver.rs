@@ -4,11 +4,11 @@ use crate::cut::Cut;
 use crate::device::Device;
 use crate::equivalent::DeviceScalar;
 use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
-use crate::plan::{Carrier, Kernels, Plan};
+use crate::plan::{Carrier, Plan};
 use crate::spherical::SphericalSettings;
 use crate::tree::{DeviceTree, build_reported};
 use fmm_kernels::{equivalent, spherical};
-use fmm_traits::{Error, Family, Lists, Observer, OutputColumns, Outputs, Policy, Real, Solver, StageSeconds, Tree};
+use fmm_traits::{Error, Kernels, Lists, Observer, OutputColumns, Policy, Precision, Real, Solver, StageSeconds, Tree};
 use fmm_tree::{BuildOptions, BuildReport, ListOptions, TreecodeOptions};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -235,28 +235,24 @@ impl Placed {
     }
 }
 
-/// Makes a plan on the device, with expansions in `T` and the near field in `N`.
+/// Makes a plan on the device, with expansions in `precision` and the near field in f64.
 ///
 /// # Errors
 /// As [`Plan::new`].
-pub fn solver<F: Family, T: DeviceScalar, N: Real>(
-    family: &F,
-    outputs: Outputs,
+pub fn solver(
+    kernels: &Kernels,
     settings: &Settings,
+    precision: Precision,
     points: Placed,
 ) -> Result<Box<dyn DeviceSolver>, Error> {
-    // Code that is not generic is compiled here, and not again in each crate that has a family.
-    let plan = match (T::NAME, N::NAME) {
-        ("f32", "f32") => planned::<f32, f32>,
-        ("f32", _) => planned::<f32, f64>,
-        (_, "f32") => planned::<f64, f32>,
-        _ => planned::<f64, f64>,
-    };
-    plan(Kernels::of(family, outputs)?, settings, points)
+    match precision {
+        Precision::F32 => planned::<f32, f64>(kernels, settings, points),
+        Precision::F64 => planned::<f64, f64>(kernels, settings, points),
+    }
 }
 
 fn planned<T: DeviceScalar, N: Real>(
-    kernels: Kernels,
+    kernels: &Kernels,
     settings: &Settings,
     points: Placed,
 ) -> Result<Box<dyn DeviceSolver>, Error> {

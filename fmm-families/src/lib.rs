@@ -7,13 +7,13 @@ mod plane;
 pub use plane::{has_gradient, only_f64, widen};
 
 use adaptive2d::PlaneKernel;
-use backend_cpu::{Isa, OctreeSolver, Settings};
+use backend_cpu::{Isa, OctreeSolver, Pairs, Settings};
 use backend_cuda::{Device, DeviceSolver, Direct};
 use fmm_kernels::spherical::{SphericalOptions, layout::layout};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::{
-    Error, Family, Kernel, Lists, Member, Members, OutputColumns, Outputs, Precision, Solver, Targets, Tree, Visitor,
-    facts,
+    Error, Family, Kernels, Lists, Member, Members, OutputColumns, Outputs, Precision, SelfInteraction, Solver,
+    Targets, Traced, Tree, facts,
 };
 use std::ops::Deref;
 use std::sync::Arc;
@@ -29,8 +29,9 @@ pub struct Facts {
     pub values: usize,
     /// The columns of each output among the values.
     pub columns: Vec<OutputColumns>,
-    /// Whether K(0) counts as 0.
-    pub singular: bool,
+    /// Whether a target skips itself by its index, if it is a source. False where K(0) counts as 0, and where a source
+    /// acts on itself.
+    pub skips_self: bool,
     /// Whether K(−r) = K(r)ᵀ.
     pub reciprocal: bool,
     /// An error with the reason if the kernel has no expansion in spherical harmonics.
@@ -41,6 +42,8 @@ pub struct Facts {
     pub checks: usize,
     /// Whether one set of operators serves all levels.
     pub homogeneous: bool,
+    /// The parameters of `members`.
+    pub params: Vec<f64>,
     /// The kernels of the outputs, whose facts [`check`](Facts::check) tries; empty in the plane.
     pub members: Vec<Member>,
 }
@@ -50,8 +53,8 @@ impl Facts {
     ///
     /// # Errors
     /// [`Error::Fact`] with the first fact that does not hold.
-    pub fn check(&self, params: &[f64], extent: f64) -> Result<(), Error> {
-        facts::check(&self.members, params, extent)
+    pub fn check(&self, extent: f64) -> Result<(), Error> {
+        facts::check(&self.members, &self.params, extent)
     }
     /// Components of `output`; 0 if the caller did not request it.
     pub fn components(&self, output: Outputs) -> usize {
@@ -59,36 +62,27 @@ impl Facts {
     }
 }
 
-struct Ask<'a, F>(&'a F);
-
-impl<F: Family> Visitor for Ask<'_, F> {
-    type Output = Facts;
-    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Facts {
-        let Members { check, equivalent, .. } = Members::of::<F>();
-        Facts {
-            dim: 3,
-            strengths: S::STRENGTHS,
-            values: S::VALUES,
-            columns,
-            singular: S::SINGULAR,
-            reciprocal: S::RECIPROCAL,
-            harmonic: layout::<F, E>(self.0).map(drop),
-            densities: F::Equivalent::STRENGTHS,
-            checks: F::Equivalent::VALUES,
-            homogeneous: F::Equivalent::dilated(&self.0.parameters(), 2.0).is_none(),
-            members: vec![equivalent, check, Member::of::<S>(), Member::of::<E>()],
-        }
-    }
-}
-
-/// Any family of kernels: a family of this workspace (`Laplace.into()`), or your own.
+/// Any family of kernels: a family of this workspace (`Laplace.into()`), your own, or a kernel made at run time
+/// ([`Traced`]).
 #[derive(Clone)]
 pub struct AnyFamily(Arc<dyn Dynamic>);
+
+impl From<Traced> for AnyFamily {
+    fn from(kernel: Traced) -> Self {
+        AnyFamily(Arc::new(kernel))
+    }
+}
 
 impl AnyFamily {
     /// Wraps your own [`Kernel`] or [`Family`].
     pub fn new<F: Family>(family: F) -> Self {
-        AnyFamily(Arc::new(Erased(family)))
+        AnyFamily(Arc::new(Compiled(family)))
+    }
+
+    /// The family with a choice whether a source acts on itself. Default: it does not, unless the kernel was made at run
+    /// time and is finite at r = 0.
+    pub fn self_interaction(self, own: SelfInteraction) -> Self {
+        AnyFamily(Arc::new(WithSelf { family: self, own }))
     }
 }
 
@@ -118,9 +112,10 @@ macro_rules! compiled_here {
 compiled_here!(Laplace, LaplaceDipole, LaplaceMixed, Yukawa, Stokes, StokesPressure, Stresslet, Gravity);
 
 /// The space in which the points of a family lie.
-pub enum Place<'a> {
-    /// Three-dimensional space, with the functions that its engines need.
-    Space(&'a dyn InSpace),
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// Three-dimensional space.
+    Space,
     /// The plane.
     Plane(PlaneKernel),
 }
@@ -128,9 +123,9 @@ pub enum Place<'a> {
 /// The functions of a family that the facade needs.
 pub trait Dynamic: Send + Sync {
     /// Name of the family.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
     /// The space of the points.
-    fn place(&self) -> Place<'_>;
+    fn place(&self) -> Place;
     /// Parameters, in the order of the constructor.
     fn parameters(&self) -> Vec<f64>;
     /// Checks the parameters.
@@ -144,7 +139,9 @@ pub trait Dynamic: Send + Sync {
     ///
     /// # Errors
     /// [`Error::NoOutput`], [`Error::UnsupportedOutput`].
-    fn facts(&self, outputs: Outputs) -> Result<Facts, Error>;
+    fn facts(&self, outputs: Outputs) -> Result<Facts, Error> {
+        Ok(self.in_space(outputs)?.facts())
+    }
     /// The direct sums of each set of strengths, as arrays of targets × [`Facts::values`].
     ///
     /// # Errors
@@ -157,87 +154,178 @@ pub trait Dynamic: Send + Sync {
         targets: Targets<'_>,
         precision: Precision,
         isa: Isa,
-    ) -> Result<Vec<Vec<f64>>, Error>;
+    ) -> Result<Vec<Vec<f64>>, Error> {
+        self.in_space(outputs)?.direct(sources, strengths, targets, precision, isa)
+    }
+    /// The kernels for `outputs`, for engines in space.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a family of the plane; errors of [`validate`](Dynamic::validate);
+    /// [`Error::NoOutput`], [`Error::UnsupportedOutput`].
+    fn in_space(&self, outputs: Outputs) -> Result<InSpace, Error>;
 
     /// Coordinates per point.
     fn dim(&self) -> usize {
         match self.place() {
-            Place::Space(_) => 3,
+            Place::Space => 3,
             Place::Plane(_) => 2,
-        }
-    }
-    /// The functions for octrees and GPUs.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for a family of the plane.
-    fn in_space(&self) -> Result<&dyn InSpace, Error> {
-        match self.place() {
-            Place::Space(space) => Ok(space),
-            Place::Plane(kernel) => Err(plane::no_octree(kernel)),
         }
     }
 }
 
-/// The functions of a family that engines in space need.
-pub trait InSpace {
+/// The kernels of a family in space for a set of outputs, with their pair loops.
+pub struct InSpace {
+    /// The kernels, parameters and columns.
+    pub kernels: Kernels,
+    /// The loops over pairs on a CPU.
+    pub pairs: Pairs,
+}
+
+impl InSpace {
+    /// Puts kernels and loops together.
+    fn new(kernels: Kernels, pairs: Pairs) -> Self {
+        let pairs = pairs.skipping_self(!kernels.near.singular && !kernels.include_self);
+        InSpace { kernels, pairs }
+    }
+
+    fn facts(self) -> Facts {
+        let harmonic = layout(&self.kernels).map(drop);
+        let Kernels { near, far, members, params, columns, include_self, .. } = self.kernels;
+        let Members { check, equivalent, .. } = members;
+        Facts {
+            dim: 3,
+            strengths: near.strengths,
+            values: near.values,
+            columns,
+            skips_self: !near.singular && !include_self,
+            reciprocal: near.reciprocal,
+            harmonic,
+            densities: equivalent.strengths,
+            checks: equivalent.values,
+            homogeneous: equivalent.dilated(&params, 2.0).is_none(),
+            members: vec![equivalent, check, near, far],
+            params,
+        }
+    }
+
+    /// The direct sums of each set of strengths, as arrays of targets × values.
+    ///
+    /// # Errors
+    /// Errors of [`backend_cpu::direct_batch`].
+    pub fn direct(
+        &self,
+        sources: &[f64],
+        strengths: &[&[f64]],
+        targets: Targets<'_>,
+        precision: Precision,
+        isa: Isa,
+    ) -> Result<Vec<Vec<f64>>, Error> {
+        backend_cpu::direct_batch(&self.kernels, &self.pairs, sources, strengths, targets, precision, isa)
+    }
+
     /// A solver on the CPU, by spherical harmonics if `spherical`, else by equivalent densities.
     ///
     /// # Errors
     /// Errors of [`backend_cpu::plan`] and [`backend_cpu::spherical::plan`].
-    fn solver(
-        &self,
-        outputs: Outputs,
+    pub fn solver(
+        self,
         tree: Tree,
         lists: Lists,
         settings: &Settings,
         spherical: Option<SphericalOptions>,
-    ) -> Result<Box<dyn OctreeSolver>, Error>;
+    ) -> Result<Box<dyn OctreeSolver>, Error> {
+        let InSpace { kernels, pairs } = self;
+        match spherical {
+            Some(options) => backend_cpu::spherical::plan(kernels, &pairs, tree, lists, settings, options),
+            None => backend_cpu::plan(kernels, &pairs, tree, lists, settings),
+        }
+    }
+
     /// A fast solver on a GPU, with the near field in f64.
     ///
     /// # Errors
     /// Errors of [`backend_cuda::solver`].
-    fn device_solver(
+    pub fn device_solver(
         &self,
-        outputs: Outputs,
         settings: &backend_cuda::Settings,
         precision: Precision,
         points: backend_cuda::Placed,
-    ) -> Result<Box<dyn DeviceSolver>, Error>;
+    ) -> Result<Box<dyn DeviceSolver>, Error> {
+        backend_cuda::solver(&self.kernels, settings, precision, points)
+    }
+
     /// A direct sum on a GPU, in f64. In f32, with coordinates in one piece, pairs of points that lie close together
     /// would not keep a tolerance.
     ///
     /// # Errors
     /// Errors of [`backend_cuda::Direct::new`].
-    fn device_sum(
-        &self,
-        device: &Device,
-        outputs: Outputs,
-        sources: &[f64],
-        targets: Targets<'_>,
-    ) -> Result<Box<dyn Solver>, Error>;
+    pub fn device_sum(&self, device: &Device, sources: &[f64], targets: Targets<'_>) -> Result<Box<dyn Solver>, Error> {
+        Ok(Direct::<f64>::new(device, &self.kernels, sources, targets, None)?.solver())
+    }
 }
 
-/// The only implementation of [`Dynamic`] and [`InSpace`] in space.
-struct Erased<F>(F);
-
-impl<F: Family> Dynamic for Erased<F> {
-    fn name(&self) -> &'static str {
-        self.0.name()
+impl Dynamic for Traced {
+    fn name(&self) -> &str {
+        self.name()
     }
-    fn place(&self) -> Place<'_> {
-        Place::Space(self)
+    fn place(&self) -> Place {
+        Place::Space
     }
     fn parameters(&self) -> Vec<f64> {
-        self.0.parameters()
+        self.parameters().iter().filter_map(|(_, value)| *value).collect()
     }
     fn validate(&self) -> Result<(), Error> {
-        facts::validate(&self.0)
+        self.parameter_values().map(drop)
+    }
+    fn near_radius(&self, _: f64) -> f64 {
+        0.0
+    }
+    fn in_space(&self, outputs: Outputs) -> Result<InSpace, Error> {
+        let kernels = self.kernels(outputs)?;
+        let pairs = Pairs::traced(&kernels);
+        Ok(InSpace::new(kernels, pairs))
+    }
+}
+
+/// A family with a choice whether a source acts on itself.
+struct WithSelf {
+    family: AnyFamily,
+    own: SelfInteraction,
+}
+
+impl WithSelf {
+    /// An error if a singular kernel should act on its own source.
+    fn check(&self, singular: bool) -> Result<(), Error> {
+        if !singular || self.own == SelfInteraction::Skip {
+            return Ok(());
+        }
+        let reason = format!("the kernel {} has no value at r = 0", self.family.name());
+        Err(Error::Unsupported { operation: "the action of a source on itself", reason })
+    }
+}
+
+impl Dynamic for WithSelf {
+    fn name(&self) -> &str {
+        self.family.name()
+    }
+    fn place(&self) -> Place {
+        self.family.place()
+    }
+    fn parameters(&self) -> Vec<f64> {
+        self.family.parameters()
+    }
+    fn validate(&self) -> Result<(), Error> {
+        self.family.validate()?;
+        self.check(matches!(self.family.place(), Place::Plane(_)))
     }
     fn near_radius(&self, tolerance: f64) -> f64 {
-        self.0.near_radius(tolerance)
+        self.family.near_radius(tolerance)
     }
     fn facts(&self, outputs: Outputs) -> Result<Facts, Error> {
-        self.0.visit(outputs, Ask(&self.0))
+        match self.place() {
+            Place::Space => Ok(self.in_space(outputs)?.facts()),
+            Place::Plane(_) => self.family.facts(outputs),
+        }
     }
     fn direct(
         &self,
@@ -248,44 +336,39 @@ impl<F: Family> Dynamic for Erased<F> {
         precision: Precision,
         isa: Isa,
     ) -> Result<Vec<Vec<f64>>, Error> {
-        let done = backend_cpu::direct_batch(&self.0, outputs, sources, strengths, targets, precision, isa);
-        done.map(|(values, _)| values)
+        match self.place() {
+            Place::Space => self.in_space(outputs)?.direct(sources, strengths, targets, precision, isa),
+            Place::Plane(_) => self.family.direct(outputs, sources, strengths, targets, precision, isa),
+        }
+    }
+    fn in_space(&self, outputs: Outputs) -> Result<InSpace, Error> {
+        let InSpace { mut kernels, pairs } = self.family.in_space(outputs)?;
+        self.check(kernels.near.singular)?;
+        kernels.include_self = self.own == SelfInteraction::Include;
+        Ok(InSpace::new(kernels, pairs))
     }
 }
 
-impl<F: Family> InSpace for Erased<F> {
-    fn solver(
-        &self,
-        outputs: Outputs,
-        tree: Tree,
-        lists: Lists,
-        settings: &Settings,
-        spherical: Option<SphericalOptions>,
-    ) -> Result<Box<dyn OctreeSolver>, Error> {
-        match spherical {
-            Some(options) => backend_cpu::spherical::plan(&self.0, outputs, tree, lists, settings, options),
-            None => backend_cpu::plan(&self.0, outputs, tree, lists, settings),
-        }
+/// The [`Dynamic`] of a family of compiled kernels.
+struct Compiled<F>(F);
+
+impl<F: Family> Dynamic for Compiled<F> {
+    fn name(&self) -> &str {
+        self.0.name()
     }
-    fn device_solver(
-        &self,
-        outputs: Outputs,
-        settings: &backend_cuda::Settings,
-        precision: Precision,
-        points: backend_cuda::Placed,
-    ) -> Result<Box<dyn DeviceSolver>, Error> {
-        match precision {
-            Precision::F32 => backend_cuda::solver::<F, f32, f64>(&self.0, outputs, settings, points),
-            Precision::F64 => backend_cuda::solver::<F, f64, f64>(&self.0, outputs, settings, points),
-        }
+    fn place(&self) -> Place {
+        Place::Space
     }
-    fn device_sum(
-        &self,
-        device: &Device,
-        outputs: Outputs,
-        sources: &[f64],
-        targets: Targets<'_>,
-    ) -> Result<Box<dyn Solver>, Error> {
-        Ok(Direct::<f64>::new(device, &self.0, outputs, sources, targets, None)?.solver())
+    fn parameters(&self) -> Vec<f64> {
+        self.0.parameters()
+    }
+    fn validate(&self) -> Result<(), Error> {
+        facts::validate(&self.0)
+    }
+    fn near_radius(&self, tolerance: f64) -> f64 {
+        self.0.near_radius(tolerance)
+    }
+    fn in_space(&self, outputs: Outputs) -> Result<InSpace, Error> {
+        Ok(InSpace::new(Kernels::of(&self.0, outputs)?, Pairs::of(&self.0, outputs)?))
     }
 }

@@ -1,6 +1,6 @@
 //! The kernels of the plane as families.
 
-use crate::{AnyFamily, Dynamic, Facts, Place};
+use crate::{AnyFamily, Dynamic, Facts, InSpace, Place};
 use adaptive2d::PlaneKernel;
 use backend_cpu::{Isa, laurent};
 use fmm_traits::{Error, OutputColumns, Outputs, Precision, Targets};
@@ -31,10 +31,10 @@ pub fn widen(kernel: PlaneKernel, gradient: bool, narrow: &[f64], rows: &mut [f6
 }
 
 impl Dynamic for PlaneKernel {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         PlaneKernel::name(*self)
     }
-    fn place(&self) -> Place<'_> {
+    fn place(&self) -> Place {
         Place::Plane(*self)
     }
     fn parameters(&self) -> Vec<f64> {
@@ -46,6 +46,9 @@ impl Dynamic for PlaneKernel {
     fn near_radius(&self, _: f64) -> f64 {
         0.0
     }
+    fn in_space(&self, _: Outputs) -> Result<InSpace, Error> {
+        Err(no_octree(*self))
+    }
     fn facts(&self, outputs: Outputs) -> Result<Facts, Error> {
         let supported = Outputs::POTENTIAL | Outputs::GRADIENT;
         let missing = outputs.minus(supported);
@@ -54,7 +57,7 @@ impl Dynamic for PlaneKernel {
         }
         if !missing.is_empty() {
             let (output, supported) = (missing.names().join(", "), supported.names().join(", "));
-            return Err(Error::UnsupportedOutput { kernel: PlaneKernel::name(*self), output, supported });
+            return Err(Error::UnsupportedOutput { kernel: PlaneKernel::name(*self).into(), output, supported });
         }
         let components = self.strengths();
         let values = components * if has_gradient(outputs) { 3 } else { 1 };
@@ -65,13 +68,14 @@ impl Dynamic for PlaneKernel {
             strengths: components,
             values,
             columns: columns.map(|(output, c)| OutputColumns { output, columns: c.collect() }).collect(),
-            singular: true,
+            skips_self: false,
             // Γ/(z_j − z) changes its sign with z_j − z.
             reciprocal: *self == PlaneKernel::Laplace,
             densities: 1,
             checks: 1,
             homogeneous: false,
             members: Vec::new(),
+            params: Vec::new(),
             harmonic: Err(no_octree(*self)),
         })
     }

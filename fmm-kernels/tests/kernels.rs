@@ -48,7 +48,11 @@ fn facts_hold<F: Family>(family: F) {
         }
         let [near, far] = family.visit(output, Chosen).unwrap();
         for extent in [0.0, 1.0, 1e-12, 1e-3, 50.0, 1e10, 1e-100, 1e100] {
-            let found = facts::check(&[equivalent, check, near, far], &family.parameters(), extent);
+            let found = facts::check(
+                &[equivalent.clone(), check.clone(), near.clone(), far.clone()],
+                &family.parameters(),
+                extent,
+            );
             assert_eq!(found, Ok(()), "{name} of {} {:?}", family.name(), family.parameters());
         }
     }

@@ -130,6 +130,11 @@ impl<V: Lane> Lane for Dual<V> {
         self.chain(self.v.cos(), -self.v.sin())
     }
     #[inline(always)]
+    fn erf(self) -> Self {
+        let slope = V::splat(std::f64::consts::FRAC_2_SQRT_PI) * (-(self.v * self.v)).exp();
+        self.chain(self.v.erf(), slope)
+    }
+    #[inline(always)]
     fn lt(self, other: Self) -> V::Mask {
         self.v.lt(other.v)
     }
@@ -154,8 +159,8 @@ mod tests {
     /// The derivative of each function and of a quotient is the limit of its differences.
     #[test]
     fn derivatives_are_those_of_differences() {
-        fn all<V: Lane>(x: V) -> [V; 8] {
-            [x.sqrt(), x.rsqrt(), x.exp(), x.ln(), x.sin(), x.cos(), x.sin() / x, V::splat(2.0) / x]
+        fn all<V: Lane>(x: V) -> [V; 9] {
+            [x.sqrt(), x.rsqrt(), x.exp(), x.ln(), x.sin(), x.cos(), x.erf(), x.sin() / x, V::splat(2.0) / x]
         }
         let h = 1e-5f64;
         for x in [0.3f64, 1.7, 4.0] {

@@ -54,7 +54,7 @@ pub enum Error {
         /// The output that sets the floor.
         output: &'static str,
         /// Kernel name.
-        kernel: &'static str,
+        kernel: std::sync::Arc<str>,
         /// f32 or f64.
         precision: &'static str,
         /// What to do instead.
@@ -92,7 +92,7 @@ pub enum Error {
     #[error("{fact} of kernel {kernel} does not hold at r = {r:?}: {stated} gives {expected:e}, found {found:e}")]
     Fact {
         /// Kernel name.
-        kernel: &'static str,
+        kernel: std::sync::Arc<str>,
         /// Which fact: an item of [`Kernel`](crate::Kernel), or a property that all kernels have.
         fact: &'static str,
         /// The statement of the kernel.
@@ -104,6 +104,40 @@ pub enum Error {
         /// The number that the kernel yields.
         found: f64,
     },
+    /// A kernel in text that cannot be read.
+    #[error("line {line}, column {column}: {reason}")]
+    KernelText {
+        /// Line, from 1.
+        line: usize,
+        /// Column in characters, from 1.
+        column: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A name of a kernel that is not known.
+    #[error("there is no kernel {name}; known are {known}")]
+    UnknownKernel {
+        /// The name.
+        name: String,
+        /// The known names.
+        known: String,
+    },
+    /// A parameter of a kernel that has no value.
+    #[error("parameter {name} of kernel {kernel} has no value")]
+    MissingParameter {
+        /// Kernel name.
+        kernel: std::sync::Arc<str>,
+        /// Parameter name.
+        name: String,
+    },
+    /// A parameter that the kernel does not have.
+    #[error("the kernel has no parameter {name}; it has {known}")]
+    UnknownParameter {
+        /// Parameter name.
+        name: String,
+        /// The parameters that the kernel has.
+        known: String,
+    },
     /// No output was requested.
     #[error("no output was requested")]
     NoOutput,
@@ -111,7 +145,7 @@ pub enum Error {
     #[error("kernel {kernel} has no output {output}; it has {supported}")]
     UnsupportedOutput {
         /// Kernel name.
-        kernel: &'static str,
+        kernel: std::sync::Arc<str>,
         /// What was asked.
         output: String,
         /// The outputs that the kernel has.

@@ -97,7 +97,7 @@ pub fn check(members: &[Member], params: &[f64], extent: f64) -> Result<(), Erro
             Trial { member, params }.run(&usual, extent)?;
             continue;
         }
-        let (inside, extent) = ((member.unit_parameters)(params, unit), extent / unit);
+        let (inside, extent) = (member.unit_parameters(params, unit), extent / unit);
         Trial { member, params }.keeps_count(&inside, unit)?;
         Trial { member, params: &inside }.run(&pairs(&inside, extent), extent)?;
     }
@@ -179,7 +179,7 @@ impl Trial<'_> {
         usual().try_for_each(|(k, r, matrix)| self.linear(*k, *r, matrix))?;
         self.at_zero()?;
         for h in DILATIONS {
-            let dilated = (self.member.unit_parameters)(self.params, h);
+            let dilated = self.member.unit_parameters(self.params, h);
             self.keeps_count(&dilated, h)?;
             tried.iter().try_for_each(|(_, r, _)| self.dilation(&dilated, h, *r))?;
         }
@@ -194,7 +194,7 @@ impl Trial<'_> {
     }
 
     fn wrong(&self, fact: &'static str, stated: String, r: [f64; 3], expected: f64, found: f64) -> Error {
-        Error::Fact { kernel: self.member.name, fact, stated, r, expected, found }
+        Error::Fact { kernel: self.member.name.clone(), fact, stated, r, expected, found }
     }
 
     fn keeps_count(&self, dilated: &[f64], h: f64) -> Result<(), Error> {
@@ -208,7 +208,7 @@ impl Trial<'_> {
 
     fn values(&self, params: &[f64], r: [f64; 3], strengths: &[f64]) -> Vec<f64> {
         let mut values = vec![0.0; self.member.values];
-        (self.member.eval)(params, &r, strengths, &mut values);
+        self.member.eval(params, &r, strengths, &mut values);
         values
     }
 
@@ -217,7 +217,7 @@ impl Trial<'_> {
         let (mut entries, mut unit) = (vec![0.0; values * count], vec![0.0; count]);
         for (j, column) in entries.chunks_exact_mut(values).enumerate() {
             unit[j] = 1.0;
-            (self.member.eval)(params, &r, &unit, column);
+            self.member.eval(params, &r, &unit, column);
             unit[j] = 0.0;
         }
         Matrix { values, entries }
@@ -266,7 +266,7 @@ impl Trial<'_> {
     /// Checks the rule of the module [`kernel`](crate::kernel).
     fn dilation(&self, dilated: &[f64], h: f64, r: [f64; 3]) -> Result<(), Error> {
         let (found, unit) = (self.matrix(self.params, r.map(|x| h * x)), self.matrix(dilated, r));
-        let degree = |i, j| (self.member.value_degree)(i) + (self.member.strength_degree)(j);
+        let degree = |i, j| self.member.value_degrees[i] + self.member.strength_degrees[j];
         for i in 0..self.member.values {
             let expected = |j: usize| h.powi(degree(i, j)) * unit.at(i, j);
             let size = largest(found.row(i));
@@ -277,7 +277,7 @@ impl Trial<'_> {
             let size = size.max(largest((0..self.member.strengths).map(expected)));
             let wrong = |j: &usize| differ(expected(*j), found.at(i, *j), IDENTITY_TOLERANCE * size);
             let Some(j) = (0..self.member.strengths).find(wrong) else { continue };
-            let [v, s] = [(self.member.value_degree)(i), (self.member.strength_degree)(j)];
+            let [v, s] = [self.member.value_degrees[i], self.member.strength_degrees[j]];
             let power = (found.at(i, j) / unit.at(i, j)).ln() / h.ln();
             let fact = match () {
                 // The values fit another degree.
@@ -323,7 +323,7 @@ impl Trial<'_> {
         let n = self.member.values / DERIVATIVE_FACTORS[self.member.derived];
         let q = strengths(k, self.member.strengths);
         let (mut plain, here) = (vec![0.0; n], self.values(self.params, r, &q));
-        (self.member.underived)(self.params, &r, &q, &mut plain);
+        self.member.underived(self.params, &r, &q, &mut plain);
         let size = largest(plain.iter().copied());
         for (i, (&expected, &found)) in plain.iter().zip(&here).enumerate() {
             if size > UNDERFLOW && differ(expected, found, IDENTITY_TOLERANCE * size) {

@@ -39,6 +39,10 @@ pub const fn assert_limits<K: Kernel>() {
     assert!(enough, "STRENGTHS of a kernel is not 1 to 9 (MAX_STRENGTHS)");
 }
 
+/// [`Kernel::eval`] in f64: parameters, r, strengths, values.
+#[doc(hidden)]
+pub type Eval = fn(&[f64], &[f64], &[f64], &mut [f64]);
+
 /// Numbers per value: the value alone, with its gradient, with its gradient and Hessian.
 pub(crate) const DERIVATIVE_FACTORS: [usize; 3] = [1, 4, 10];
 
@@ -121,7 +125,7 @@ pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     }
     /// [`eval`](Kernel::eval) in f64 of the kernel without its derivatives.
     #[doc(hidden)]
-    fn underived() -> crate::member::Eval {
+    fn underived() -> Eval {
         Self::eval::<f64>
     }
 }
@@ -171,7 +175,7 @@ macro_rules! derivative {
             fn dilated(params: &[f64], h: f64) -> Option<Vec<f64>> {
                 K::dilated(params, h)
             }
-            fn underived() -> crate::member::Eval {
+            fn underived() -> Eval {
                 K::underived()
             }
         }
@@ -346,7 +350,7 @@ pub fn check_outputs<F: Family>(family: &F, outputs: Outputs) -> Result<(), Erro
     }
     if !missing.is_empty() {
         return Err(Error::UnsupportedOutput {
-            kernel: family.name(),
+            kernel: family.name().into(),
             output: missing.names().join(", "),
             supported: family.outputs().names().join(", "),
         });
@@ -359,21 +363,25 @@ const fn most_derivatives<S: Kernel, E: Kernel>() -> usize {
     if S::DERIVATIVES < E::DERIVATIVES { S::DERIVATIVES } else { E::DERIVATIVES }
 }
 
-/// Visits with `S` and `E` extended by as many derivatives as `outputs` need. Derivatives above [`Kernel::DERIVATIVES`]
-/// do not exist.
-#[expect(clippy::collapsible_if, reason = "the outer condition decides what is compiled")]
-pub fn visit_derivatives<S: Kernel, E: Kernel, W: Visitor>(outputs: Outputs, visitor: W) -> W::Output {
-    let n = S::VALUES;
+/// The columns of each of `outputs` for a kernel of `n` values, which their gradients and Hessians follow.
+pub(crate) fn derivative_columns(n: usize, outputs: Outputs) -> Vec<OutputColumns> {
     let layout = |output: Outputs| match output {
         Outputs::POTENTIAL => (0..n).collect(),
         Outputs::GRADIENT => (n..4 * n).collect(),
         _ => (0..n).flat_map(|i| [0, 1, 2, 1, 3, 4, 2, 4, 5].map(|k| 4 * n + 6 * i + k)).collect::<Vec<_>>(),
     };
-    let columns = Outputs::ALL
+    Outputs::ALL
         .iter()
         .filter(|(o, _)| outputs.contains(*o))
         .map(|&(output, _)| OutputColumns { output, columns: layout(output) })
-        .collect();
+        .collect()
+}
+
+/// Visits with `S` and `E` extended by as many derivatives as `outputs` need. Derivatives above [`Kernel::DERIVATIVES`]
+/// do not exist.
+#[expect(clippy::collapsible_if, reason = "the outer condition decides what is compiled")]
+pub fn visit_derivatives<S: Kernel, E: Kernel, W: Visitor>(outputs: Outputs, visitor: W) -> W::Output {
+    let columns = derivative_columns(S::VALUES, outputs);
     // The compiler evaluates each `const` condition before it compiles the branch.
     if const { most_derivatives::<S, E>() >= 2 } {
         if outputs.contains(Outputs::HESSIAN) {

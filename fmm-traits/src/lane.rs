@@ -34,6 +34,11 @@ pub trait Lane:
     fn sin(self) -> Self;
     /// Cosine of an angle in radians.
     fn cos(self) -> Self;
+    /// The error function, (2/√π)∫₀^self e^(−t²) dt.
+    #[inline(always)]
+    fn erf(self) -> Self {
+        crate::special::erf(self)
+    }
     /// self < other.
     fn lt(self, other: Self) -> Self::Mask;
     /// self ≤ other.

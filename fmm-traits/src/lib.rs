@@ -15,9 +15,12 @@ pub mod lane;
 pub mod member;
 pub mod record;
 pub mod report;
+mod special;
 pub mod sums;
+pub mod tape;
 #[cfg(feature = "testkit")]
 pub mod testkit;
+pub mod traced;
 pub mod tree;
 
 pub use driver::{Observer, Stage, Stages, evaluate};
@@ -25,8 +28,10 @@ pub use error::Error;
 pub use expansion::{Cloud, Cube, Expansion};
 pub use kernel::{Family, Gradient, Hessian, Kernel, OutputColumns, Outputs, Visitor};
 pub use lane::{Lane, Real, Simd, SimdLane};
-pub use member::{Member, Members};
-pub use record::{Tape, record};
+pub use member::{Kernels, Member, Members, SelfInteraction};
+pub use record::record;
 pub use report::{ErrorReport, OutputError};
 pub use sums::{Policy, Precision, Solver, StageSeconds, Targets};
+pub use tape::Tape;
+pub use traced::{Symbol, Traced};
 pub use tree::{Edges, Hierarchy, Lists, Points, Tree};

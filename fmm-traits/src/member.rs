@@ -1,23 +1,47 @@
-//! A kernel of a family as plain data, a [`Member`]: its constants as numbers, its functions as pointers. Only loops
-//! over pairs need the type, from which the compiler makes vector code. Operators, plans and GPU programs take a
-//! [`Member`], and are compiled once for all kernels.
+//! A kernel of a family as plain data, a [`Member`]: its constants as numbers, its functions behind one virtual table.
+//! Only loops over pairs need the type of a compiled kernel, from which the compiler makes vector code. Operators,
+//! plans and GPU programs take a [`Member`], and are compiled once for all kernels. A kernel that is made at run time
+//! ([`traced`](crate::traced)) has no type, and is a [`Member`] from the start.
 
-use crate::kernel::{Family, Gradient, Kernel, MAX_COMPONENTS, assert_limits};
-use crate::record::{Tape, record};
+use crate::kernel::{Family, Gradient, Kernel, MAX_COMPONENTS, OutputColumns, Outputs, Visitor, assert_limits};
+use crate::record::record;
+use crate::tape::Tape;
+use crate::{Error, facts};
 use std::any::{TypeId, type_name};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
 
-/// [`Kernel::eval`] in f64: parameters, r, strengths, values.
-pub type Eval = fn(&[f64], &[f64], &[f64], &mut [f64]);
+/// The functions of a kernel.
+pub(crate) trait Body: Send + Sync {
+    /// [`Kernel::eval`] in f64: parameters, r, strengths, values.
+    fn eval(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]);
+    /// `eval` of the kernel without its derivatives.
+    fn underived(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]);
+    /// [`Kernel::dilated`].
+    fn dilated(&self, params: &[f64], h: f64) -> Option<Vec<f64>>;
+    /// The operations of `eval`.
+    fn tape(&self) -> Tape;
+}
 
-/// The facts of a kernel as numbers, and its functions as pointers.
-#[derive(Clone, Copy, Debug)]
+/// What makes two kernels the same kernel.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Identity {
+    /// The type of a compiled kernel.
+    Type(TypeId),
+    /// All operations of a kernel that was made at run time.
+    Tape(Arc<Tape>),
+}
+
+/// The facts of a kernel as numbers, and its functions.
+#[derive(Clone)]
 pub struct Member {
     /// [`Kernel::NAME`].
-    pub name: &'static str,
-    /// Type of the kernel.
-    pub id: TypeId,
-    /// Name of the type of the kernel.
-    pub type_name: &'static str,
+    pub name: Arc<str>,
+    /// Equal for equal kernels only.
+    pub id: Identity,
+    /// Name of the type of the kernel; of a kernel that was made at run time, its operations.
+    pub type_name: Arc<str>,
     /// [`Kernel::STRENGTHS`].
     pub strengths: usize,
     /// [`Kernel::VALUES`].
@@ -26,22 +50,40 @@ pub struct Member {
     pub singular: bool,
     /// [`Kernel::RECIPROCAL`].
     pub reciprocal: bool,
+    /// Whether the kernel has branches, so that values at some points say nothing about others. Its symmetries are then
+    /// not looked for.
+    pub piecewise: bool,
     /// Derivatives that follow the values: 0, 1 (gradients) or 2 (gradients, then Hessians).
     pub derived: usize,
-    /// [`Kernel::strength_degree`].
-    pub strength_degree: fn(usize) -> i32,
-    /// [`Kernel::value_degree`].
-    pub value_degree: fn(usize) -> i32,
-    /// [`Kernel::dilated`].
-    pub dilated: fn(&[f64], f64) -> Option<Vec<f64>>,
-    /// [`Kernel::unit_parameters`].
-    pub unit_parameters: fn(&[f64], f64) -> Vec<f64>,
-    /// [`Kernel::eval`] in f64: parameters, r, strengths, values.
-    pub eval: Eval,
-    /// `eval` of the kernel without its derivatives.
-    pub underived: Eval,
-    /// [`record()`](crate::record()).
-    pub record: fn() -> Tape,
+    /// [`Kernel::strength_degree`] of each strength.
+    pub strength_degrees: Vec<i32>,
+    /// [`Kernel::value_degree`] of each value.
+    pub value_degrees: Vec<i32>,
+    pub(crate) body: Arc<dyn Body>,
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} strengths, {} values, {:?})", self.name, self.strengths, self.values, self.id)
+    }
+}
+
+/// The functions of the compiled kernel `K`.
+struct Compiled<K>(PhantomData<K>);
+
+impl<K: Kernel> Body for Compiled<K> {
+    fn eval(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]) {
+        K::eval::<f64>(params, r, strengths, values);
+    }
+    fn underived(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]) {
+        K::underived()(params, r, strengths, values);
+    }
+    fn dilated(&self, params: &[f64], h: f64) -> Option<Vec<f64>> {
+        K::dilated(params, h)
+    }
+    fn tape(&self) -> Tape {
+        record::<K>()
+    }
 }
 
 impl Member {
@@ -49,39 +91,51 @@ impl Member {
     pub fn of<K: Kernel>() -> Self {
         const { assert_limits::<K>() };
         Member {
-            name: K::NAME,
-            id: TypeId::of::<K>(),
-            type_name: type_name::<K>(),
+            name: K::NAME.into(),
+            id: Identity::Type(TypeId::of::<K>()),
+            type_name: type_name::<K>().into(),
             strengths: K::STRENGTHS,
             values: K::VALUES,
             singular: K::SINGULAR,
             reciprocal: K::RECIPROCAL,
+            piecewise: false,
             derived: K::DERIVED,
-            strength_degree: K::strength_degree,
-            value_degree: K::value_degree,
-            dilated: K::dilated,
-            unit_parameters: K::unit_parameters,
-            eval: K::eval::<f64>,
-            underived: K::underived(),
-            record: record::<K>,
+            strength_degrees: (0..K::STRENGTHS).map(K::strength_degree).collect(),
+            value_degrees: (0..K::VALUES).map(K::value_degree).collect(),
+            body: Arc::new(Compiled::<K>(PhantomData)),
         }
     }
 
-    /// The degrees of all strengths.
-    pub fn strength_degrees(&self) -> Vec<i32> {
-        (0..self.strengths).map(self.strength_degree).collect()
+    /// [`Kernel::eval`] in f64: parameters, r, strengths, values.
+    pub fn eval(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]) {
+        self.body.eval(params, r, strengths, values);
     }
 
-    /// The degrees of all values.
-    pub fn value_degrees(&self) -> Vec<i32> {
-        (0..self.values).map(self.value_degree).collect()
+    /// [`eval`](Member::eval) of the kernel without its derivatives.
+    pub fn underived(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]) {
+        self.body.underived(params, r, strengths, values);
+    }
+
+    /// [`Kernel::dilated`].
+    pub fn dilated(&self, params: &[f64], h: f64) -> Option<Vec<f64>> {
+        self.body.dilated(params, h)
+    }
+
+    /// The parameters in units of `h`: [`dilated`](Member::dilated), or `params` themselves.
+    pub fn unit_parameters(&self, params: &[f64], h: f64) -> Vec<f64> {
+        self.dilated(params, h).unwrap_or_else(|| params.to_vec())
+    }
+
+    /// The operations of [`eval`](Member::eval).
+    pub fn tape(&self) -> Tape {
+        self.body.tape()
     }
 
     /// The values at `r` for strength 1 in component `j`.
     pub fn column(&self, params: &[f64], r: [f64; 3], j: usize) -> [f64; MAX_COMPONENTS] {
         let (mut unit, mut values) = ([0.0; MAX_COMPONENTS], [0.0; MAX_COMPONENTS]);
         unit[j] = 1.0;
-        (self.eval)(params, &r, &unit[..self.strengths], &mut values[..self.values]);
+        self.eval(params, &r, &unit[..self.strengths], &mut values[..self.values]);
         values
     }
 
@@ -103,10 +157,10 @@ impl Member {
 }
 
 /// The kernels of a family from which operators are made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Members {
     /// The name of the type of the family.
-    pub family: &'static str,
+    pub family: Arc<str>,
     /// [`Family::Check`].
     pub check: Member,
     /// [`Family::Equivalent`].
@@ -127,10 +181,86 @@ impl Members {
             );
         }
         Members {
-            family: type_name::<F>(),
+            family: type_name::<F>().into(),
             check: Member::of::<F::Check>(),
             equivalent: Member::of::<F::Equivalent>(),
             slope: Member::of::<Gradient<F::Equivalent>>(),
+        }
+    }
+}
+
+/// A family with its parameters and the kernels that compute the outputs of a plan. All that a plan needs of a family,
+/// except compiled pair loops.
+#[derive(Clone, Debug)]
+pub struct Kernels {
+    /// [`Family::name`].
+    pub name: Arc<str>,
+    /// Strengths → values at targets.
+    pub near: Member,
+    /// Equivalent densities → values at targets.
+    pub far: Member,
+    /// The kernels from which operators are made.
+    pub members: Members,
+    /// [`Family::parameters`].
+    pub params: Vec<f64>,
+    /// [`Family::scale`].
+    pub scale: f64,
+    /// The columns of each output among the values.
+    pub columns: Vec<OutputColumns>,
+    /// Whether a source acts on itself, if the targets are the sources. False for a singular kernel.
+    pub include_self: bool,
+}
+
+/// Whether a source acts on itself, if the targets are the sources.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SelfInteraction {
+    /// A target skips the source that it is.
+    Skip,
+    /// K(0)·q of the source itself is a part of the sum.
+    Include,
+}
+
+impl SelfInteraction {
+    /// The name on the command line and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            SelfInteraction::Skip => "skip",
+            SelfInteraction::Include => "include",
+        }
+    }
+}
+
+impl Kernels {
+    /// The kernels of `family` for `outputs`.
+    ///
+    /// # Errors
+    /// Errors of [`facts::validate`], and an output that the family does not have.
+    pub fn of<F: Family>(family: &F, outputs: Outputs) -> Result<Self, Error> {
+        facts::validate(family)?;
+        family.visit(outputs, Taken(family))
+    }
+
+    /// Parameters after the dilation of a box of side `side` to the unit box.
+    pub fn parameters(&self, side: f64) -> Vec<f64> {
+        self.near.unit_parameters(&self.params, side)
+    }
+}
+
+/// Takes the kernels of a visit.
+struct Taken<'a, F>(&'a F);
+
+impl<F: Family> Visitor for Taken<'_, F> {
+    type Output = Kernels;
+    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Kernels {
+        Kernels {
+            name: self.0.name().into(),
+            near: Member::of::<S>(),
+            far: Member::of::<E>(),
+            members: Members::of::<F>(),
+            params: self.0.parameters(),
+            scale: self.0.scale(),
+            columns,
+            include_self: false,
         }
     }
 }

@@ -8,7 +8,7 @@ use fmm_kernels::Laplace;
 use fmm_kernels::equivalent::surface;
 use fmm_kernels::spherical::Truncation;
 use fmm_traits::testkit::clouds::{CloudKind, Generator};
-use fmm_traits::{Error, Outputs, Stage, Targets};
+use fmm_traits::{Error, Kernels, Outputs, Stage, Targets};
 use fmm_tree::ListOptions;
 use std::time::Instant;
 
@@ -111,7 +111,7 @@ impl<'a> Cloud<'a> {
     /// Seconds of the direct sum, with everything in device memory.
     pub fn direct(&self, outputs: Outputs) -> Result<f64, Error> {
         let repeats = if self.strengths.len() > 1 << 18 { 3 } else { RUNS };
-        Direct::<f32>::new(self.device, &Laplace, outputs, &self.sources, self.at(), None)?
+        Direct::<f32>::new(self.device, &Kernels::of(&Laplace, outputs)?, &self.sources, self.at(), None)?
             .seconds(&self.strengths, repeats)
     }
 
@@ -170,7 +170,8 @@ impl<'a> Cloud<'a> {
                 Targets::Points(&points)
             }
         };
-        let exact = Direct::<f64>::new(device, &Laplace, outputs, &self.sources, at, None)?.apply(&self.strengths)?;
+        let exact = Direct::<f64>::new(device, &Kernels::of(&Laplace, outputs)?, &self.sources, at, None)?
+            .apply(&self.strengths)?;
         let width = plan.values();
         let error = |columns: &[usize]| {
             let pairs = chosen

@@ -94,14 +94,14 @@ impl Device {
     /// A solver of an order for points in their tree.
     fn solver(&self, order: usize, tree: backend_cuda::Placed) -> Result<Box<dyn DeviceSolver>, Error> {
         let r = &self.request;
-        r.family.in_space()?.device_solver(r.outputs, &self.settings(order), r.precision, tree)
+        r.family.in_space(r.outputs)?.device_solver(&self.settings(order), r.precision, tree)
     }
 
     /// A direct sum, ready for strengths.
     fn sum(&self, sources: &[f64], targets: Targets<'_>) -> Result<Box<dyn Solver>, Error> {
         let r = &self.request;
         let device = self.cuda.open(r.cache.as_ref())?;
-        r.family.in_space()?.device_sum(&device, r.outputs, sources, targets)
+        r.family.in_space(r.outputs)?.device_sum(&device, sources, targets)
     }
 
     /// Direct sums of sets of strengths at points: the rows of each set.

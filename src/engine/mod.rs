@@ -196,7 +196,7 @@ impl<'a> Placement<'a> {
         match targets {
             Targets::Points(t) => Placement::Points(t.into()),
             Targets::Sources => Placement::Sources { pick: None },
-            Targets::Subset(s) if facts.singular => {
+            Targets::Subset(s) if !facts.skips_self => {
                 Placement::Points(s.iter().flat_map(|&i| &sources[dim * i..dim * (i + 1)]).copied().collect())
             }
             Targets::Subset(s) => Placement::Sources { pick: Some(s.to_vec()) },

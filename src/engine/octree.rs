@@ -85,7 +85,7 @@ impl Octree {
         let r = &self.request;
         let settings = Settings { order, precision: r.precision, isa: self.choice.isa, cache: r.cache.clone() };
         let spherical = (self.parts.expansion == Expansion::Spherical).then_some(self.parts.spherical);
-        r.family.in_space()?.solver(r.outputs, tree, lists, &settings, spherical)
+        r.family.in_space(r.outputs)?.solver(tree, lists, &settings, spherical)
     }
 }
 

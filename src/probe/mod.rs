@@ -117,7 +117,7 @@ impl Trial {
         let strengths = sample.of_errors.strengths(sets, facts.strengths);
         let exact = direct(&points(&sample.of_errors)?, &slices(&strengths), &targets)?;
         let sources = points(&sample.of_norm)?;
-        let soft = site.boxes().same_points() && !facts.singular;
+        let soft = site.boxes().same_points() && facts.skips_self;
         let same = sample.of_norm == sample.of_errors;
         let sums = if same && !soft {
             None

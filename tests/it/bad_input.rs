@@ -165,7 +165,7 @@ fn a_kernel_that_contradicts_itself_is_refused() {
             Fmm::new(kernel).method(method).plan(&x, Targets::Sources).unwrap_err()
         };
         let error = plan(0);
-        assert!(matches!(error, Error::Fact { kernel: "wrong", fact: "value_degree", .. }), "{error}");
+        assert!(matches!(&error, Error::Fact { kernel, fact: "value_degree", .. } if &**kernel == "wrong"), "{error}");
         let error = plan(17);
         assert!(matches!(error, Error::TooMany { found: 17, limit: 16, .. }), "{error}");
     }

@@ -25,7 +25,7 @@ use crate::lanes::{Isa, Vectorized, dispatch};
 use crate::pool::Pool;
 use fmm_kernels::equivalent::Scalar;
 use fmm_kernels::equivalent::spectra::{for_each_spectrum, offsets};
-use fmm_traits::{Lane, Member, Simd, SimdLane, Tree, tree::NONE};
+use fmm_traits::{Lane, Member, Simd, SimdLane, Tree, member::Identity, tree::NONE};
 use rayon::prelude::*;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -43,7 +43,7 @@ pub struct Table<T> {
 }
 
 /// Key of a shared table: kernel, precision, parameters (as bits), order, instruction set.
-type Key = (TypeId, TypeId, Vec<u64>, usize, Isa);
+type Key = (Identity, TypeId, Vec<u64>, usize, Isa);
 
 impl<T: Scalar> Table<T> {
     /// Packs the spectra of `kernel` with parameters `params` on the unit box.
@@ -75,7 +75,7 @@ impl<T: Scalar> Table<T> {
     pub fn shared(kernel: &Member, params: &[f64], dft: &Dft<T>, p: usize, isa: Isa) -> Arc<Self> {
         static TABLES: LazyLock<Mutex<HashMap<Key, Weak<dyn Any + Send + Sync>>>> = LazyLock::new(Mutex::default);
         let bits = params.iter().map(|x| x.to_bits()).collect();
-        let key = (kernel.id, TypeId::of::<T>(), bits, p, isa);
+        let key = (kernel.id.clone(), TypeId::of::<T>(), bits, p, isa);
         let tables = || TABLES.lock().unwrap_or_else(PoisonError::into_inner);
         let known = tables().get(&key).and_then(Weak::upgrade).and_then(|t| t.downcast().ok());
         known.unwrap_or_else(|| {

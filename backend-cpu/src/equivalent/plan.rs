@@ -7,72 +7,41 @@ use crate::admissible::{self, Region};
 use crate::application::{Workspaces, check_shapes};
 use crate::frame::{Frame, Scratch};
 use crate::leaves::Leaves;
+use crate::pairs::{Pair, Pairs};
 use crate::pool::Pool;
-use crate::sum::Pair;
 use crate::{OctreeSolver, Settings};
 use fmm_kernels::equivalent::{Affine, OperatorSet, Operators, Scalar, expansion, surface};
-use fmm_traits::{
-    Error, Family, Kernel, Lists, Member, Members, Observer, OutputColumns, Outputs, Precision, Solver, StageSeconds,
-    Tree, Visitor, evaluate,
-};
+use fmm_traits::{Error, Kernels, Lists, Observer, OutputColumns, Precision, Solver, StageSeconds, Tree, evaluate};
 use std::sync::Arc;
 
-/// Plans the equivalent-density method for `family` on `tree` and `lists`, in the current rayon pool.
+/// Plans the equivalent-density method for `kernels` on `tree` and `lists`, in the current rayon pool.
 ///
 /// # Errors
-/// The family does not have the outputs, the order is out of range, or an edge of the lists is outside the region where
-/// equivalent densities are valid.
-pub fn plan<F: Family>(
-    family: &F,
-    outputs: Outputs,
+/// The order is out of range, or an edge of the lists is outside the region where equivalent densities are valid.
+pub fn plan(
+    kernels: Kernels,
+    pairs: &Pairs,
     tree: Tree,
     lists: Lists,
     settings: &Settings,
 ) -> Result<Box<dyn OctreeSolver>, Error> {
-    fmm_traits::facts::validate(family)?;
-    family.visit(outputs, Maker { family, tree, lists, settings })?
-}
-
-struct Maker<'a, F> {
-    family: &'a F,
-    tree: Tree,
-    lists: Lists,
-    settings: &'a Settings,
-}
-
-impl<F: Family> Visitor for Maker<'_, F> {
-    type Output = Result<Box<dyn OctreeSolver>, Error>;
-    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
-        let Maker { family, tree, lists, settings } = self;
-        match settings.precision {
-            Precision::F32 => single(Kernels::of::<F, S, E>(family, columns), tree, lists, settings),
-            Precision::F64 => double(Kernels::of::<F, S, E>(family, columns), tree, lists, settings),
+    let [near64, far64] = [&pairs.near.1, &pairs.far.1].map(Clone::clone);
+    Ok(match settings.precision {
+        Precision::F32 => {
+            let [near, check, far] = [&pairs.near.0, &pairs.check.0, &pairs.far.0].map(Clone::clone);
+            let loops = Loops { near, near64, check, far, far64 };
+            Box::new(Plan::<f32>::new(kernels, loops, tree, lists, settings)?)
         }
-    }
+        Precision::F64 => {
+            let [near, check, far] = [&pairs.near.1, &pairs.check.1, &pairs.far.1].map(Clone::clone);
+            let loops = Loops { near, near64, check, far, far64 };
+            Box::new(Plan::<f64>::new(kernels, loops, tree, lists, settings)?)
+        }
+    })
 }
 
-// `single` and `double` are not generic, so that plans are compiled here and not again in each crate with a family.
-#[inline(never)]
-fn single(
-    kernels: Kernels<f32>,
-    tree: Tree,
-    lists: Lists,
-    settings: &Settings,
-) -> Result<Box<dyn OctreeSolver>, Error> {
-    Ok(Box::new(Plan::new(kernels, tree, lists, settings)?))
-}
-#[inline(never)]
-fn double(
-    kernels: Kernels<f64>,
-    tree: Tree,
-    lists: Lists,
-    settings: &Settings,
-) -> Result<Box<dyn OctreeSolver>, Error> {
-    Ok(Box::new(Plan::new(kernels, tree, lists, settings)?))
-}
-
-/// The kernels of a family without their types. `T` is the precision of the far field.
-pub(super) struct Kernels<T> {
+/// The pair loops of a plan. `T` is the precision of the far field.
+pub(super) struct Loops<T> {
     /// Strengths → values in the near field.
     pub near: Pair<T>,
     /// Strengths → values in f64, for leaves whose sums leave the range of `T`.
@@ -83,54 +52,13 @@ pub(super) struct Kernels<T> {
     pub far: Pair<T>,
     /// Densities → values in f64.
     pub far64: Pair<f64>,
-    family: Members,
-    values: Member,
-    /// Parameters after the dilation of a box of a given side to the unit box.
-    dilated: fn(&[f64], f64) -> Vec<f64>,
-    params: Vec<f64>,
-    columns: Vec<OutputColumns>,
-    pub scale: f64,
-}
-
-impl<T: Scalar> Kernels<T> {
-    /// The kernels of `family`, with the kernels `S` and `E` of a visit.
-    fn of<F: Family, S: Kernel, E: Kernel>(family: &F, columns: Vec<OutputColumns>) -> Self {
-        Kernels {
-            near: Pair::close::<S>(),
-            near64: Pair::close::<S>(),
-            check: Pair::of::<F::Check>(),
-            far: Pair::of::<E>(),
-            far64: Pair::of::<E>(),
-            family: Members::of::<F>(),
-            values: Member::of::<E>(),
-            dilated: S::unit_parameters,
-            params: family.parameters(),
-            columns,
-            scale: family.scale(),
-        }
-    }
-
-    /// Number of components of an equivalent density, and of check values.
-    fn components(&self) -> [usize; 2] {
-        [self.family.equivalent.strengths, self.family.equivalent.values]
-    }
-
-    /// The operations on the affine parts of locals, for a root of side `side`.
-    fn affine(&self, side: f64, order: usize) -> Affine<T> {
-        let params = (self.family.equivalent.unit_parameters)(&self.params, side);
-        Affine::new(&self.family, &self.values, &params, order)
-    }
-
-    /// Parameters after the dilation of a box of side `side` to the unit box.
-    fn parameters(&self, side: f64) -> Vec<f64> {
-        (self.dilated)(&self.params, side)
-    }
 }
 
 /// The plan of the equivalent-density method: all that does not change between applications. `T` is the precision of
 /// the far field. Kernels enter as [`Kernels`], not as types.
 pub struct Plan<T: Scalar> {
-    pub(super) kernels: Kernels<T>,
+    pub(super) kernels: Kernels,
+    pub(super) loops: Loops<T>,
     pub(super) tree: Tree,
     pub(super) lists: Lists,
     pub(super) settings: Settings,
@@ -203,11 +131,17 @@ impl Geometry {
     }
 }
 
+/// The operations on the affine parts of locals, for a root of side `side`.
+fn affine<T: Scalar>(kernels: &Kernels, side: f64, order: usize) -> Affine<T> {
+    let params = kernels.members.equivalent.unit_parameters(&kernels.params, side);
+    Affine::new(&kernels.members, &kernels.far, &params, order)
+}
+
 /// The region where equivalent densities are valid. [`families::arrange`] checks M2L.
 const REGION: Region = Region { m2p: expansion::m2p_valid, m2l: |_, _| true, p2l: expansion::p2l_valid };
 
 impl<T: Scalar> Plan<T> {
-    fn new(kernels: Kernels<T>, tree: Tree, lists: Lists, settings: &Settings) -> Result<Self, Error> {
+    fn new(kernels: Kernels, loops: Loops<T>, tree: Tree, lists: Lists, settings: &Settings) -> Result<Self, Error> {
         let p = settings.order;
         let geometry = Geometry::new(&tree, &lists)?;
         let dft = Dft::new(p, settings.isa);
@@ -218,8 +152,9 @@ impl<T: Scalar> Plan<T> {
             m2l: Pool::new(|| m2l::Scratch::new(&dft)),
         };
         let mut plan = Plan {
-            affine: kernels.affine(tree.side_at(0), p),
+            affine: affine(&kernels, tree.side_at(0), p),
             kernels,
+            loops,
             tree,
             lists,
             settings: settings.clone(),
@@ -247,7 +182,7 @@ impl<T: Scalar> Plan<T> {
         }
         let sides: Vec<f64> = (0..tree.levels()).map(|l| tree.side_at(l)).collect();
         let Settings { order, cache, .. } = &self.settings;
-        let set = OperatorSet::of(&self.kernels.family, &self.kernels.params, &sides, *order, cache.as_deref())?;
+        let set = OperatorSet::of(&self.kernels.members, &self.kernels.params, &sides, *order, cache.as_deref())?;
         Ok((0..tree.levels()).map(|l| set.level(l).clone()).collect())
     }
 
@@ -265,12 +200,17 @@ impl<T: Scalar> Plan<T> {
                 let known = (0..level).rev().find(same).and_then(|l| self.tables[l].clone());
                 known.unwrap_or_else(|| {
                     let Operators { params, order, .. } = &*self.operators[level];
-                    let kernel = &self.kernels.family.equivalent;
+                    let kernel = &self.kernels.members.equivalent;
                     m2l::Table::shared(kernel, params, &self.dft, *order, self.settings.isa)
                 })
             });
             self.tables.push(table);
         }
+    }
+
+    /// Number of components of an equivalent density, and of check values.
+    fn densities_and_checks(&self) -> [usize; 2] {
+        [self.kernels.members.equivalent.strengths, self.kernels.members.equivalent.values]
     }
 
     /// Number of scalars in all multipoles, and in all locals. 0 if no edge uses multipoles or locals.
@@ -284,20 +224,20 @@ impl<T: Scalar> Plan<T> {
 
     /// Number of scalars in a row of `multipoles`.
     pub(super) fn multipole_row(&self) -> usize {
-        self.kernels.components()[0] * surface::len(self.settings.order)
+        self.densities_and_checks()[0] * surface::len(self.settings.order)
     }
 
     /// Number of scalars in a row of `locals`. A row holds check values, later a density, and at its end the affine
     /// part.
     pub(super) fn local_row(&self) -> usize {
-        let [densities, checks] = self.kernels.components();
+        let [densities, checks] = self.densities_and_checks();
         densities.max(checks) * surface::len(self.settings.order) + self.affine.len()
     }
 }
 
 impl<T: Scalar> Solver for Plan<T> {
     fn values(&self) -> usize {
-        self.kernels.far.values()
+        self.loops.far.values()
     }
     fn columns(&self) -> &[OutputColumns] {
         &self.kernels.columns
@@ -308,13 +248,13 @@ impl<T: Scalar> Solver for Plan<T> {
     }
 
     fn together(&self) -> usize {
-        self.kernels.near64.together()
+        self.loops.near64.together()
     }
 
     fn bytes_of_a_set(&self) -> u64 {
         let rows: usize = self.rows().iter().sum();
-        let points = self.tree.sources.len() * self.kernels.near64.strengths()
-            + self.tree.targets.len() * self.kernels.far.values();
+        let points =
+            self.tree.sources.len() * self.loops.near64.strengths() + self.tree.targets.len() * self.loops.far.values();
         let own = (rows * size_of::<T>() + points * 8) as u64;
         let shares = self.sets_at_once(self.geometry.largest_level()) > 1;
         own + if shares { self.bytes_of_spectra() } else { 0 }
@@ -327,7 +267,7 @@ impl<T: Scalar> Solver for Plan<T> {
         observer: Observer,
     ) -> Result<StageSeconds, Error> {
         let (sources, targets) = (self.tree.sources.len(), self.tree.targets.len());
-        let expected = [sources * self.kernels.near64.strengths(), targets * self.kernels.far.values()];
+        let expected = [sources * self.loops.near64.strengths(), targets * self.loops.far.values()];
         check_shapes([strengths.len(); 2], [out.len(), strengths.len()])?;
         if strengths.is_empty() {
             return Ok(StageSeconds::default());
@@ -369,7 +309,7 @@ impl<T: Scalar> Plan<T> {
     }
     /// Components of a spectrum: those of a density or of a check value, whichever are more.
     fn components(&self) -> usize {
-        let [densities, checks] = self.kernels.components();
+        let [densities, checks] = self.densities_and_checks();
         densities.max(checks)
     }
 }
@@ -385,7 +325,7 @@ impl<T: Scalar> OctreeSolver for Plan<T> {
         let geometry = Geometry::new(&tree, &lists)?;
         let operators = self.operators_of(&tree, &lists)?;
         (self.tree, self.lists, self.geometry) = (tree, lists, geometry);
-        self.affine = self.kernels.affine(self.tree.side_at(0), self.settings.order);
+        self.affine = affine(&self.kernels, self.tree.side_at(0), self.settings.order);
         self.take_levels(operators);
         Ok(())
     }

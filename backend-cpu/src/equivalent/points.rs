@@ -5,9 +5,9 @@ use super::net;
 use super::translate::{self, Rows};
 use crate::frame::{Fill, Frame, Scratch, add_scaled};
 use crate::lanes::{Isa, dispatch};
+use crate::pairs::Pair;
 use crate::pool::Pool;
 use crate::soa::Soa;
-use crate::sum::Pair;
 use fmm_kernels::equivalent::{Affine, Operators, Scalar, surface};
 use fmm_traits::{Lists, Real, Tree};
 use rayon::prelude::*;
@@ -145,7 +145,7 @@ fn to_surface<T: Real>(
     let factors = &pair.strength_factors(frame.side)[..pair.strengths()];
     let ranges = boxes.iter().map(|&b| tree.sources_of(b as usize));
     dispatch(isa, Fill { points: &tree.sources, strengths, factors, frame, ranges, pieces: 1, to: sources });
-    (pair.sum)(isa, params, surface.0.targets(0..n), sources, 0..sources.len(), None, sums);
+    pair.sum(isa, params, surface.0.targets(0..n), sources, 0..sources.len(), None, sums);
     for (set, sums) in sums.chunks_exact(n * values).enumerate() {
         for (t, u) in sums.chunks_exact(values).enumerate() {
             for (c, u) in u.iter().enumerate() {
@@ -182,7 +182,7 @@ pub fn from_surface<'a, T: Real>(
     sources.pad();
     let ranges = std::iter::once(range);
     dispatch(isa, Fill { points: &tree.targets, strengths: &[], factors: &[], frame, ranges, pieces: 1, to: targets });
-    (pair.sum)(isa, params, targets.targets(0..count), sources, 0..n, None, sums);
+    pair.sum(isa, params, targets.targets(0..count), sources, 0..n, None, sums);
     let (values, factors) = (pair.values(), pair.value_factors(frame.side));
     for (set, sums) in sums.chunks_exact(count * values).enumerate() {
         add_scaled(sums, &factors, values, [set, sets], out);

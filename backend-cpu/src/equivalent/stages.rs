@@ -30,7 +30,7 @@ pub(super) struct Run<'a, 'o, T: Scalar> {
 
 impl<'a, 'o, T: Scalar> Run<'a, 'o, T> {
     pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &[&'a [f64]], out: &'a mut [&'o mut [f64]]) -> Self {
-        let (degrees, side) = (&plan.kernels.near64.strength_degrees, plan.tree.side_at(0));
+        let (degrees, side) = (&plan.loops.near64.strength_degrees, plan.tree.side_at(0));
         let sets: Vec<_> = strengths.iter().map(|&q| (q, unit_of(q, degrees, side))).collect();
         let rows = |len: usize| Rows { sets: sets.len(), len };
         let (multipoles, locals) = (rows(plan.multipole_row()), rows(plan.local_row()));
@@ -55,7 +55,7 @@ impl<'a, 'o, T: Scalar> Run<'a, 'o, T> {
         let plan = self.plan;
         let mut values = std::mem::take(&mut self.w.values);
         let w = &self.w;
-        let width = self.sets.len() * plan.kernels.far.values();
+        let width = self.sets.len() * plan.loops.far.values();
         plan.geometry.leaves.for_each(&plan.tree, width, &mut values, |leaf, level, out| {
             work(leaf, level, out, w);
         });
@@ -73,10 +73,10 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
     fn scatter(&mut self) -> Result<(), Error> {
         self.timed(Stage::Scatter, |r| {
             let tree = &r.plan.tree;
-            scatter(tree, &r.sets, r.plan.kernels.near64.strengths(), &mut r.w.strengths);
+            scatter(tree, &r.sets, r.plan.loops.near64.strengths(), &mut r.w.strengths);
             r.w.net.clear();
             if let Some(operators) = r.plan.operators.first() {
-                let degrees = &r.plan.kernels.near64.strength_degrees;
+                let degrees = &r.plan.loops.near64.strength_degrees;
                 for strengths in r.w.strengths.chunks_exact(degrees.len()) {
                     r.w.net.extend(operators.units().map(|(s, _)| net::strengths(tree, strengths, s, degrees[s])));
                 }
@@ -84,7 +84,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
             let ([multipoles, locals], sets) = (r.plan.rows(), r.sets.len());
             clear(&mut r.w.multipoles, sets * multipoles);
             clear(&mut r.w.locals, sets * locals);
-            clear(&mut r.w.values, tree.targets.len() * sets * r.plan.kernels.far.values());
+            clear(&mut r.w.values, tree.targets.len() * sets * r.plan.loops.far.values());
         })
     }
 
@@ -95,7 +95,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                 let boxes = plan.tree.level(level);
                 if lists.p2m.starts[boxes.start] < lists.p2m.starts[boxes.end] {
                     points::p2m(
-                        &plan.kernels.check,
+                        &plan.loops.check,
                         &plan.tree,
                         lists,
                         level,
@@ -157,7 +157,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
             let plan = r.plan;
             for level in 0..plan.operators.len() {
                 points::p2l(
-                    &plan.kernels.check,
+                    &plan.loops.check,
                     &plan.tree,
                     lists,
                     level,
@@ -201,11 +201,11 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                         let (tree, affine, isa) = (&plan.tree, &plan.affine, plan.settings.isa);
                         for (set, local) in locals.chunks_exact(rows.len).enumerate() {
                             let (part, place) = (&local[rows.len - affine.len()..], [set, rows.sets]);
-                            points::add_affine(affine, &plan.kernels.far, tree, frame, part, range.clone(), place, out);
+                            points::add_affine(affine, &plan.loops.far, tree, frame, part, range.clone(), place, out);
                         }
                         let densities = locals.chunks_exact(rows.len).map(|local| &local[..density]);
                         from_surface(
-                            &plan.kernels.far,
+                            &plan.loops.far,
                             tree,
                             frame,
                             &plan.outer,
@@ -240,7 +240,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                     if T::EPSILON > 1e-10 && !operators.kept.is_empty() {
                         // Targets may lie far from the box, in units of its side. These kernels are homogeneous: their
                         // parameters are the same on all levels.
-                        let (pair, inner, params) = (&plan.kernels.far64, &plan.inner64, &plan.plain_params);
+                        let (pair, inner, params) = (&plan.loops.far64, &plan.inner64, &plan.plain_params);
                         plan.pools.near64.with(|scratch| {
                             let mut wide = std::mem::take(&mut scratch.wide);
                             wide.clear();
@@ -253,7 +253,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                         });
                     } else {
                         plan.pools.points.with(|scratch| {
-                            let (pair, params) = (&plan.kernels.far, &plan.params[level]);
+                            let (pair, params) = (&plan.loops.far, &plan.params[level]);
                             from_surface(pair, tree, frame, &plan.inner, densities, params, range, isa, scratch, out);
                         });
                     }
@@ -270,7 +270,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                 let frame = Frame::of(&plan.tree, leaf, level);
                 let params = (&plan.params[level][..], &plan.plain_params[..]);
                 near.add(
-                    (&plan.kernels.near, &plan.kernels.near64),
+                    (&plan.loops.near, &plan.loops.near64),
                     frame,
                     params,
                     (&plan.pools.points, &plan.pools.near64),
@@ -283,7 +283,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
     fn gather(&mut self) -> Result<(), Error> {
         self.timed(Stage::Gather, |r| {
             for (set, ((_, unit), out)) in r.sets.iter().zip(r.out.iter_mut()).enumerate() {
-                let (factor, width) = (r.plan.kernels.scale * unit, r.plan.kernels.far.values());
+                let (factor, width) = (r.plan.kernels.scale * unit, r.plan.loops.far.values());
                 r.plan.geometry.leaves.gather(&r.w.values, factor, width, [set, r.sets.len()], out);
             }
         })

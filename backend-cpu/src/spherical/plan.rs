@@ -7,105 +7,52 @@ use crate::admissible::{self, Region};
 use crate::application::{Workspaces, check_shapes};
 use crate::frame::Scratch;
 use crate::leaves::Leaves;
+use crate::pairs::{Pair, Pairs};
 use crate::pool::Pool;
-use crate::sum::Pair;
 use crate::{OctreeSolver, Settings};
 use fmm_kernels::spherical::basis::Basis;
 use fmm_kernels::spherical::gradient::Gradient;
 use fmm_kernels::spherical::horner::{self, Horner};
-use fmm_kernels::spherical::layout::{Layout, derivatives, layout};
+use fmm_kernels::spherical::layout::{Layout, derivatives_of, layout};
 use fmm_kernels::spherical::{MAX_ORDER, MIN_ORDER, SphericalOptions, Truncation, expansion};
 use fmm_traits::{
-    Cube, Error, Family, Kernel, Lists, Observer, OutputColumns, Outputs, Precision, Real, Solver, StageSeconds, Tree,
-    Visitor, evaluate,
+    Cube, Error, Kernels, Lists, Observer, OutputColumns, Precision, Real, Solver, StageSeconds, Tree, evaluate,
 };
 use rayon::prelude::*;
 
-/// Plans the method by spherical harmonics for `family` on `tree` and `lists`, in the current rayon pool.
+/// Plans the method by spherical harmonics for `kernels` on `tree` and `lists`, in the current rayon pool.
 ///
 /// # Errors
-/// The family does not have the outputs, its far field is not a field of charges and dipoles, the order is out of
-/// range, or an edge of the lists is outside the region where the expansion is valid.
-pub fn plan<F: Family>(
-    family: &F,
-    outputs: Outputs,
+/// The far field of the kernels is not a field of charges and dipoles, the order is out of range, or an edge of the
+/// lists is outside the region where the expansion is valid.
+pub fn plan(
+    kernels: Kernels,
+    pairs: &Pairs,
     tree: Tree,
     lists: Lists,
     settings: &Settings,
     options: SphericalOptions,
 ) -> Result<Box<dyn OctreeSolver>, Error> {
-    fmm_traits::facts::validate(family)?;
-    family.visit(outputs, Maker { family, tree, lists, settings, options })?
-}
-
-struct Maker<'a, F> {
-    family: &'a F,
-    tree: Tree,
-    lists: Lists,
-    settings: &'a Settings,
-    options: SphericalOptions,
-}
-
-impl<F: Family> Visitor for Maker<'_, F> {
-    type Output = Result<Box<dyn OctreeSolver>, Error>;
-    fn visit<S: Kernel, E: Kernel>(self, columns: Vec<OutputColumns>) -> Self::Output {
-        let order = self.settings.order;
-        if !(MIN_ORDER..=MAX_ORDER).contains(&order) {
-            return Err(Error::Order { order, min: MIN_ORDER, max: MAX_ORDER });
-        }
-        let facts = Facts {
-            near64: Pair::close::<S>(),
-            dilated: S::unit_parameters,
-            layout: layout::<F, E>(self.family)?,
-            derivatives: derivatives::<E>(),
-            columns,
-            scale: self.family.scale(),
-            params: self.family.parameters(),
-        };
-        let Maker { tree, lists, settings, options, .. } = self;
-        match settings.precision {
-            Precision::F32 => single(facts, Pair::close::<S>(), tree, lists, settings, options),
-            Precision::F64 => double(facts, Pair::close::<S>(), tree, lists, settings, options),
-        }
+    let order = settings.order;
+    if !(MIN_ORDER..=MAX_ORDER).contains(&order) {
+        return Err(Error::Order { order, min: MIN_ORDER, max: MAX_ORDER });
     }
+    let (layout, derivatives) = (layout(&kernels)?, derivatives_of(kernels.far.values));
+    let facts = Facts { near64: pairs.near.1.clone(), layout, derivatives, kernels };
+    Ok(match settings.precision {
+        Precision::F32 => Box::new(Plan::new(facts, pairs.near.0.clone(), tree, lists, settings, options)?),
+        Precision::F64 => Box::new(Plan::new(facts, pairs.near.1.clone(), tree, lists, settings, options)?),
+    })
 }
 
-// `single` and `double` are not generic, so that plans are compiled here and not again in each crate with a family.
-#[inline(never)]
-fn single(
-    facts: Facts,
-    near: Pair<f32>,
-    tree: Tree,
-    lists: Lists,
-    settings: &Settings,
-    options: SphericalOptions,
-) -> Result<Box<dyn OctreeSolver>, Error> {
-    Ok(Box::new(Plan::new(facts, near, tree, lists, settings, options)?))
-}
-#[inline(never)]
-fn double(
-    facts: Facts,
-    near: Pair<f64>,
-    tree: Tree,
-    lists: Lists,
-    settings: &Settings,
-    options: SphericalOptions,
-) -> Result<Box<dyn OctreeSolver>, Error> {
-    Ok(Box::new(Plan::new(facts, near, tree, lists, settings, options)?))
-}
-
-/// The kernels of a family without their types.
+/// The kernels, and what harmonics make of them.
 pub(super) struct Facts {
     /// Strengths → values in f64.
     pub near64: Pair<f64>,
-    /// Parameters after the dilation of a box of a given side to the unit box.
-    pub dilated: fn(&[f64], f64) -> Vec<f64>,
     pub layout: Layout,
     /// Highest derivative among the values: 0, 1 or 2.
     pub derivatives: usize,
-    pub columns: Vec<OutputColumns>,
-    pub scale: f64,
-    pub params: Vec<f64>,
+    pub kernels: Kernels,
 }
 
 /// The plan of the method by spherical harmonics: all that does not change between applications. `T` is the precision
@@ -243,7 +190,7 @@ impl<T: Real> Solver for Plan<T> {
         self.facts.near64.values()
     }
     fn columns(&self) -> &[OutputColumns] {
-        &self.facts.columns
+        &self.facts.kernels.columns
     }
 
     fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {

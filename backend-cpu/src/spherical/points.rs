@@ -7,8 +7,8 @@
 
 use crate::frame::{Fill, Frame};
 use crate::lanes::{Isa, Room, Several, Vectorized, dispatch};
+use crate::pairs::Pair;
 use crate::soa::Soa;
-use crate::sum::Pair;
 use fmm_kernels::spherical::basis::Basis;
 use fmm_kernels::spherical::horner::Horner;
 use fmm_traits::{Points, Real, Simd, SimdLane};

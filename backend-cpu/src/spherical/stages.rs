@@ -343,10 +343,10 @@ impl<T: Real> Stages for Run<'_, T> {
 
     fn p2p(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::P2p, |r| {
-            let (plan, raw) = (r.plan, &r.plan.facts.params[..]);
-            let dilated = |l: usize| (plan.facts.dilated)(raw, plan.tree.side_at(l)).into_iter().map(T::of).collect();
+            let (plan, kernels) = (r.plan, &r.plan.facts.kernels);
+            let dilated = |l: usize| kernels.parameters(plan.tree.side_at(l)).into_iter().map(T::of).collect();
             let unit: Vec<Vec<T>> = (0..plan.tree.levels()).map(dilated).collect();
-            let plain = (plan.facts.dilated)(raw, Frame::plain(&plan.tree).side);
+            let plain = kernels.parameters(Frame::plain(&plan.tree).side);
             r.for_each_leaf(|leaf, level, out, w| {
                 let near = Near { tree: &plan.tree, lists, strengths: &w.strengths, leaf, isa: plan.settings.isa };
                 let frame = Frame::of(&plan.tree, leaf, level);
@@ -358,7 +358,7 @@ impl<T: Real> Stages for Run<'_, T> {
 
     fn gather(&mut self) -> Result<(), Error> {
         self.timed(Stage::Gather, |r| {
-            let (plan, scale) = (r.plan, r.plan.facts.scale * r.unit);
+            let (plan, scale) = (r.plan, r.plan.facts.kernels.scale * r.unit);
             plan.leaves.gather(&r.w.values, scale, plan.facts.near64.values(), [0, 1], r.out);
         })
     }

@@ -48,7 +48,7 @@ fn plan(
     lists: Lists,
     settings: &Settings,
 ) -> Result<Box<dyn OctreeSolver>, Error> {
-    family.clone().into().in_space()?.solver(outputs, tree, lists, settings, None)
+    family.clone().into().in_space(outputs)?.solver(tree, lists, settings, None)
 }
 
 /// A plan by spherical harmonics.
@@ -60,7 +60,7 @@ fn harmonics(
     settings: &Settings,
     options: SphericalOptions,
 ) -> Result<Box<dyn OctreeSolver>, Error> {
-    family.clone().into().in_space()?.solver(outputs, tree, lists, settings, Some(options))
+    family.clone().into().in_space(outputs)?.solver(tree, lists, settings, Some(options))
 }
 
 /// Direct sums of each set of strengths.

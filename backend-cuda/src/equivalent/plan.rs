@@ -9,12 +9,11 @@ use crate::arrange::{Arranged, Items, Kind};
 use crate::base::Base;
 use crate::device::{Buffer, Device, Functions};
 use crate::levels::Units;
-use crate::plan::Kernels;
 use crate::products::{Across, Products};
 use crate::programs;
 use fmm_kernels::equivalent::operators::{MAX_ORDER, MIN_ORDER};
 use fmm_kernels::equivalent::surface;
-use fmm_traits::Error;
+use fmm_traits::{Error, Kernels};
 use std::path::PathBuf;
 
 /// The far field by equivalent densities, with expansions in `T`.
@@ -176,7 +175,8 @@ impl<T: DeviceScalar> Equivalent<T> {
         let far = base.far();
         for (set, &side) in sets.iter_mut().zip(&sides).filter(|_| far) {
             let units = &recipe.units;
-            let key: Vec<u64> = (units.unit)(&units.params, side).into_iter().map(f64::to_bits).collect();
+            let key: Vec<u64> =
+                units.kernel.unit_parameters(&units.params, side).into_iter().map(f64::to_bits).collect();
             *set = match stock.iter().position(|(k, _)| *k == key) {
                 Some(known) => known,
                 None => {

@@ -4,10 +4,9 @@ use super::DeviceScalar;
 use super::operators::DeviceOperators;
 use crate::device::Device;
 use crate::levels::Units;
-use crate::plan::Kernels;
 use crate::programs::Groups;
 use fmm_kernels::equivalent::{Affine, OperatorSet};
-use fmm_traits::{Error, Member, Members};
+use fmm_traits::{Error, Kernels, Member, Members};
 use std::path::PathBuf;
 
 /// The kernels and numbers from which operators and tables are made.
@@ -36,11 +35,11 @@ impl Recipe {
             units,
             order,
             cache,
-            members: kernels.members,
-            far: kernels.far,
+            members: kernels.members.clone(),
+            far: kernels.far.clone(),
             group: Groups::far::<T>(kernels.far.values).targets(),
-            check_strengths: kernels.members.check.strength_degrees(),
-            far_values: kernels.far.value_degrees(),
+            check_strengths: kernels.members.check.strength_degrees.clone(),
+            far_values: kernels.far.value_degrees.clone(),
         }
     }
 
@@ -53,7 +52,7 @@ impl Recipe {
 
     /// Makes the affine parts of locals for a root of a given side.
     pub fn affine<T: DeviceScalar>(&self, side: f64) -> Affine<T> {
-        Affine::new(&self.members, &self.far, &(self.units.unit)(&self.units.params, side), self.order)
+        Affine::new(&self.members, &self.far, &self.units.kernel.unit_parameters(&self.units.params, side), self.order)
     }
 
     /// Rows of `level.cuh` for P2M and P2L.

@@ -11,14 +11,14 @@ use crate::equivalent::DeviceScalar;
 use crate::far::FarField;
 use crate::levels::Units;
 use crate::lists::DeviceEdges;
-use crate::plan::Kernels;
 use crate::products::{Across, Products};
 use crate::programs::{self, Groups, LEAF_THREADS};
+use fmm_kernels::Laplace;
 use fmm_kernels::spherical::coaxial::Step;
-use fmm_kernels::spherical::layout::derivatives_of;
+use fmm_kernels::spherical::layout::{derivatives_of, layout};
 use fmm_kernels::spherical::sparse::{self, Harmonics};
 use fmm_kernels::spherical::{MAX_ORDER, MIN_ORDER};
-use fmm_traits::Error;
+use fmm_traits::{Error, Kernels, Member};
 
 /// Threads of `p2m_harmonics.cu`.
 const WARP_THREADS: u32 = 32;
@@ -105,7 +105,7 @@ impl<T: DeviceScalar> Spherical<T> {
             return Err(Error::Order { order: p, min: MIN_ORDER, max: MAX_ORDER });
         }
         let SphericalSettings { truncation, translation } = settings;
-        let (layout, near, far) = (kernels.layout.clone()?, &kernels.near, &kernels.far);
+        let (layout, near, far) = (layout(kernels)?, &kernels.near, &kernels.far);
         let kinds = [Harmonics::Regular, Harmonics::Singular];
         let source = |kind: Harmonics| -> Result<SourceSums<T>, Error> {
             let matrix = sparse::sources(layout, kind, p, near.strengths);
@@ -119,8 +119,8 @@ impl<T: DeviceScalar> Spherical<T> {
         };
         Ok(Spherical {
             order: p,
-            strengths: near.strength_degrees(),
-            values: far.value_degrees(),
+            strengths: near.strength_degrees.clone(),
+            values: far.value_degrees.clone(),
             p2m: device.load(&programs::p2m_harmonics_program::<T>(near.strengths, most))?,
             l2p: device.load(&programs::l2p_harmonics_program::<T>(far.values, p, false))?,
             m2p: None,
@@ -228,7 +228,7 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
             self.m2p = Some(device.load(&program)?);
         }
         let numbers = if base.far() { base.tree.len() * row(self.order) } else { 0 };
-        let units = Units { params: Vec::new(), unit: |_, _| Vec::new() };
+        let units = Units { params: Vec::new(), kernel: Member::of::<Laplace>() };
         let by_child = 8 * sides.len();
         self.placed = Some(Placed {
             given: device.upload(&units.table(&sides, &[&self.strengths]), "levels")?,

@@ -1,11 +1,11 @@
 //! Direct sums against plain loops on the host in f64: every kernel, every output, both precisions.
 
-use crate::Test;
-use backend_cuda::{Device, Direct, Shape, direct};
+use crate::{Test, direct};
+use backend_cuda::{Device, Direct, Shape};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::lane::dot;
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
-use fmm_traits::{Family, Kernel, Lane, OutputColumns, Outputs, Real, Targets, Visitor};
+use fmm_traits::{Family, Kernel, Kernels, Lane, OutputColumns, Outputs, Real, Targets, Visitor};
 
 pub const TESTS: &[Test] = &[
     ("direct::every_kernel_and_output_agrees_with_the_host", kernels),
@@ -209,7 +209,14 @@ fn sizes(device: &Device) {
 fn repeatable(device: &Device) {
     let sources = CloudKind::Clustered.points(20_000, 8);
     let q = normal_strengths(20_000, 8);
-    let mut sum = Direct::<f32>::new(device, &Laplace, Outputs::GRADIENT, &sources, Targets::Sources, None).unwrap();
+    let mut sum = Direct::<f32>::new(
+        device,
+        &Kernels::of(&Laplace, Outputs::GRADIENT).unwrap(),
+        &sources,
+        Targets::Sources,
+        None,
+    )
+    .unwrap();
     let first = sum.apply(&q).unwrap();
     for _ in 0..9 {
         assert!(sum.apply(&q).unwrap().iter().zip(&first).all(|(a, b)| a.to_bits() == b.to_bits()));
@@ -221,7 +228,10 @@ fn shapes(device: &Device) {
     let q = normal_strengths(3000, 9);
     let sum = |shape| {
         let at = Targets::Sources;
-        Direct::<f64>::new(device, &Laplace, Outputs::POTENTIAL, &sources, at, shape).unwrap().apply(&q).unwrap()
+        Direct::<f64>::new(device, &Kernels::of(&Laplace, Outputs::POTENTIAL).unwrap(), &sources, at, shape)
+            .unwrap()
+            .apply(&q)
+            .unwrap()
     };
     let tuned = sum(None);
     for (block, targets, tile, unroll) in [(64, 1, 128, 1), (128, 3, 256, 4), (256, 4, 512, 8)] {

@@ -1,9 +1,9 @@
 //! Errors are typed, and the device works after them.
 
-use crate::Test;
-use backend_cuda::{CallerPoints, Device, DeviceOptions, Direct, Root, TreeOptions, build, direct};
+use crate::{Test, direct};
+use backend_cuda::{CallerPoints, Device, DeviceOptions, Direct, Root, TreeOptions, build};
 use fmm_kernels::{Laplace, StokesPressure};
-use fmm_traits::{Error, Outputs, Targets};
+use fmm_traits::{Error, Kernels, Outputs, Targets};
 
 pub const TESTS: &[Test] = &[
     ("errors::bad_input_is_refused_and_the_next_call_works", bad_input),
@@ -53,7 +53,8 @@ fn too_large(device: &Device) {
     let before = device.free_memory().unwrap();
     let targets = vec![0; (device.info().memory / 600) as usize];
     let (family, outputs) = (StokesPressure { mu: 1.0 }, Outputs::HESSIAN | Outputs::PRESSURE);
-    let sum = Direct::<f64>::new(device, &family, outputs, &[0.0; 3], Targets::Subset(&targets), None);
+    let sum =
+        Direct::<f64>::new(device, &Kernels::of(&family, outputs).unwrap(), &[0.0; 3], Targets::Subset(&targets), None);
     match sum {
         Err(Error::Memory { needed, available, what }) => {
             assert!(needed > available && !what.is_empty(), "{needed} {available} {what}");

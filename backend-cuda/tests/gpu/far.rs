@@ -14,7 +14,10 @@ use fmm_traits::Hierarchy;
 use fmm_traits::lane::dot;
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
 use fmm_traits::tree::{Edges, Lists};
-use fmm_traits::{Error, Family, Kernel, Lane, OutputColumns, Outputs, Policy, Real, Stage, Targets, Tree, Visitor};
+use fmm_traits::{
+    Error, Family, Kernel, Kernels, Lane, OutputColumns, Outputs, Policy, Precision, Real, Stage, Targets, Tree,
+    Visitor,
+};
 use fmm_tree::{BuildOptions, ListOptions};
 use std::ffi::c_void;
 
@@ -76,7 +79,7 @@ pub fn errors_with<T: DeviceScalar, N: Real, F: Family>(
     let mut plan = plan(tree, lists);
     let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
     let at = t.map_or(Targets::Sources, Targets::Points);
-    let mut sum = Direct::<f64>::new(device, family, outputs, s, at, None).unwrap();
+    let mut sum = Direct::<f64>::new(device, &Kernels::of(family, outputs).unwrap(), s, at, None).unwrap();
     let v = sum.apply(&q).unwrap();
     let m = t.unwrap_or(s).len() / 3;
     let width = u.len() / m.max(1);
@@ -166,8 +169,13 @@ fn solvers(device: &Device) {
         let (s, t) = (kind.points(8000, 41), CloudKind::Uniform.points(3000, 42));
         for t in [None, Some(&t[..])] {
             let points = |s: &[f64], t: Option<&[f64]>| Placed::new(device, &tree, s, t);
-            let mut plan =
-                solver::<_, f32, f64>(&Laplace, Outputs::POTENTIAL, &settings, points(&first, None).unwrap()).unwrap();
+            let mut plan = solver(
+                &Kernels::of(&Laplace, Outputs::POTENTIAL).unwrap(),
+                &settings,
+                Precision::F32,
+                points(&first, None).unwrap(),
+            )
+            .unwrap();
             plan.set_points(points(&s, t).unwrap()).unwrap();
             let (here, report) = fmm_tree::build_reported(&s, t, &tree).unwrap();
             let (there, rows) = plan.download().unwrap();
@@ -191,7 +199,10 @@ fn solvers(device: &Device) {
             let mut u = vec![0.0; t.unwrap_or(&s).len() / 3 * plan.values()];
             plan.apply(&q, &mut u, &mut |_, _| true).unwrap();
             let at = t.map_or(Targets::Sources, Targets::Points);
-            let v = Direct::<f64>::new(device, &Laplace, Outputs::POTENTIAL, &s, at, None).unwrap().apply(&q).unwrap();
+            let v = Direct::<f64>::new(device, &Kernels::of(&Laplace, Outputs::POTENTIAL).unwrap(), &s, at, None)
+                .unwrap()
+                .apply(&q)
+                .unwrap();
             let e = difference(&u, &v);
             assert!(e <= 3e-4, "{what}: {e:e}");
             assert!(plan.bytes() > 0 && points(&[f64::NAN; 3], None).is_err());
@@ -202,7 +213,8 @@ fn solvers(device: &Device) {
     }
     let clouds: Vec<Vec<f64>> = (0..3).map(|i| CloudKind::Plummer.points(50_000, 44 + i)).collect();
     let points = |i: usize| Placed::new(device, &tree, &clouds[i % 3], None).unwrap();
-    let mut plan = solver::<_, f64, f64>(&Laplace, Outputs::GRADIENT, &settings, points(0)).unwrap();
+    let mut plan =
+        solver(&Kernels::of(&Laplace, Outputs::GRADIENT).unwrap(), &settings, Precision::F64, points(0)).unwrap();
     let mut step = |i: usize| plan.set_points(points(i)).unwrap();
     (0..4).for_each(&mut step);
     let before = device.reserved_memory().unwrap();
@@ -383,7 +395,7 @@ fn thinned(device: &Device) {
         let thresholds = ListOptions::default();
         let settings = Settings { expansion, policy, order: 5, lists: thresholds, beside: None, cache: None };
         let whole = Placed::new(device, &options, &points, None).unwrap();
-        let copy = solver::<_, f64, f64>(&family, Outputs::GRADIENT, &settings, whole).unwrap();
+        let copy = solver(&Kernels::of(&family, Outputs::GRADIENT).unwrap(), &settings, Precision::F64, whole).unwrap();
         let (here, lists) = copy.download().unwrap();
         let every = |first: u32, step: usize| (first..4000).step_by(step).collect::<Vec<u32>>();
         let (sources, targets) = (every(0, 3), every(1, 7));
@@ -418,7 +430,8 @@ fn thinned(device: &Device) {
 
         let (small, lists) = fmm_tree::thin(&here, &lists, &sources, &targets);
         let there = placed.thin(&settings, &boxes, &sources, &targets).unwrap();
-        let solver = solver::<_, f64, f64>(&family, Outputs::GRADIENT, &settings, there).unwrap();
+        let solver =
+            solver(&Kernels::of(&family, Outputs::GRADIENT).unwrap(), &settings, Precision::F64, there).unwrap();
         let (copy, copied_lists) = solver.download().unwrap();
         assert_eq!((&copy.parent, &copy.level_start, &copy.anchor), (&small.parent, &small.level_start, &small.anchor));
         assert_eq!((&copy.source_range, &copy.target_range), (&small.source_range, &small.target_range));

@@ -5,7 +5,7 @@ use crate::far::{difference, ten_runs_give_the_same_bits, tree_of};
 use backend_cuda::{CallerPoints, Device, DeviceArray, DeviceScalar, Direct, Plan, Root, TreeOptions, build, uvwx};
 use fmm_kernels::{Laplace, StokesPressure};
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
-use fmm_traits::{Error, Family, Kernel, Outputs, Targets};
+use fmm_traits::{Error, Family, Kernel, Kernels, Outputs, Targets};
 use fmm_tree::ListOptions;
 
 pub const TESTS: &[Test] = &[
@@ -136,7 +136,10 @@ fn too_large(device: &Device) {
     let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
     let chosen: Vec<usize> = (0..n).step_by(40_009).collect();
     let at = Targets::Subset(&chosen);
-    let v = Direct::<f64>::new(device, &Laplace, Outputs::GRADIENT, &points, at, None).unwrap().apply(&q).unwrap();
+    let v = Direct::<f64>::new(device, &Kernels::of(&Laplace, Outputs::GRADIENT).unwrap(), &points, at, None)
+        .unwrap()
+        .apply(&q)
+        .unwrap();
     let width = u.len() / n;
     let u: Vec<f64> = chosen.iter().flat_map(|&i| u[i * width..(i + 1) * width].iter().copied()).collect();
     assert!(difference(&u, &v) <= 1e-4, "{:e}", difference(&u, &v));

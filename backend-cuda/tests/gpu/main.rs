@@ -11,7 +11,8 @@ mod spherical;
 mod topology;
 mod treecode;
 
-use backend_cuda::{Device, DeviceOptions};
+use backend_cuda::{Device, DeviceOptions, Direct};
+use fmm_traits::{Error, Family, Kernels, OutputColumns, Outputs, Real, Targets};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
@@ -19,6 +20,19 @@ type Test = (&'static str, fn(&Device));
 
 const TESTS: &[&[Test]] =
     &[errors::TESTS, direct::TESTS, topology::TESTS, far::TESTS, spherical::TESTS, treecode::TESTS, limits::TESTS];
+
+/// The direct sums of `family` in precision `T`, with the columns of each output.
+fn direct<T: Real, F: Family>(
+    device: &Device,
+    family: &F,
+    outputs: Outputs,
+    sources: &[f64],
+    strengths: &[f64],
+    targets: Targets,
+) -> Result<(Vec<f64>, Vec<OutputColumns>), Error> {
+    let mut sum = Direct::<T>::new(device, &Kernels::of(family, outputs)?, sources, targets, None)?;
+    Ok((sum.apply(strengths)?, sum.columns().to_vec()))
+}
 
 /// What became of the tests.
 #[derive(Default)]

@@ -12,7 +12,9 @@ use fmm_kernels::spherical::{self, SphericalExpansion, SphericalOptions, Truncat
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes};
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
 use fmm_traits::tree::Lists;
-use fmm_traits::{Error, Family, Kernel, OutputColumns, Outputs, Policy, Real, Targets, Tree, Visitor};
+use fmm_traits::{
+    Error, Family, Kernel, Kernels, OutputColumns, Outputs, Policy, Precision, Real, Targets, Tree, Visitor,
+};
 use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions};
 
 pub const TESTS: &[Test] = &[
@@ -221,7 +223,9 @@ fn solvers(device: &Device) {
     let first = CloudKind::Uniform.points(200, 40);
     let (outputs, t) = (Outputs::POTENTIAL, CloudKind::Uniform.points(3000, 42));
     let points = |s: &[f64], t: Option<&[f64]>| Placed::new(device, &tree, s, t);
-    let mut plan = solver::<_, f32, f64>(&Laplace, outputs, &settings, points(&first, None).unwrap()).unwrap();
+    let mut plan =
+        solver(&Kernels::of(&Laplace, outputs).unwrap(), &settings, Precision::F32, points(&first, None).unwrap())
+            .unwrap();
     for kind in CloudKind::ALL {
         let s = kind.points(8000, 41);
         for t in [None, Some(&t[..])] {
@@ -230,7 +234,10 @@ fn solvers(device: &Device) {
             let mut u = vec![0.0; t.unwrap_or(&s).len() / 3 * plan.values()];
             plan.apply(&q, &mut u, &mut |_, _| true).unwrap();
             let at = t.map_or(Targets::Sources, Targets::Points);
-            let v = Direct::<f64>::new(device, &Laplace, outputs, &s, at, None).unwrap().apply(&q).unwrap();
+            let v = Direct::<f64>::new(device, &Kernels::of(&Laplace, outputs).unwrap(), &s, at, None)
+                .unwrap()
+                .apply(&q)
+                .unwrap();
             let e = difference(&u, &v);
             assert!(e <= 10.0 * bound::<f32>(8, false), "{}: {e:e}", kind.name());
             assert!(plan.bytes() > 0 && points(&[f64::NAN; 3], None).is_err());

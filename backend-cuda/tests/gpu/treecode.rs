@@ -9,7 +9,7 @@ use backend_cuda::{
 use fmm_kernels::spherical::Truncation;
 use fmm_kernels::{Laplace, Stokes, equivalent, spherical};
 use fmm_traits::testkit::clouds::{CloudKind, Generator, normal_strengths};
-use fmm_traits::{Cube, Error, Family, Outputs, Policy, Targets};
+use fmm_traits::{Cube, Error, Family, Kernels, Outputs, Policy, Precision, Targets};
 use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions};
 
 pub const TESTS: &[Test] = &[
@@ -76,12 +76,13 @@ fn errors_of<F: Family>(device: &Device, family: &F, expansion: Expansion, order
     let (lists, policy) = (ListOptions { m2p_min_sources: 8, p2l_min_targets: 8 }, Policy::Treecode { theta });
     let settings = Settings { expansion, policy, order, lists, beside: None, cache: None };
     let points = Placed::new(device, &tree, &s, None).unwrap();
-    let plan = solver::<F, f64, f64>(family, outputs, &settings, points).unwrap();
+    let plan = solver(&Kernels::of(family, outputs).unwrap(), &settings, Precision::F64, points).unwrap();
     let q = normal_strengths(6000 * plan_strengths::<F>(), 2);
     let mut u = vec![0.0; 6000 * plan.values()];
     plan.apply(&q, &mut u, &mut |_, _| true).unwrap();
     assert!(plan.counts().edges[6] > 0 && plan.counts().edges[2] == 0, "{:?}", plan.counts());
-    let mut sum = Direct::<f64>::new(device, family, outputs, &s, Targets::Sources, None).unwrap();
+    let mut sum =
+        Direct::<f64>::new(device, &Kernels::of(family, outputs).unwrap(), &s, Targets::Sources, None).unwrap();
     difference(&u, &sum.apply(&q).unwrap())
 }
 

@@ -64,7 +64,7 @@ impl<T: Scalar> Affine<T> {
         let points = surface::points(p, surface::INNER);
         Affine {
             components,
-            factor: T::of(((family.equivalent.value_degree)(0) as f64).exp2()),
+            factor: T::of((family.equivalent.value_degrees[0] as f64).exp2()),
             xyz: std::array::from_fn(|a| points.iter().map(|x| T::of(x[a])).collect()),
             squares: T::of(points.iter().map(|x| x[0] * x[0]).sum()),
             slopes: round(&slopes),
@@ -167,10 +167,10 @@ type Found = (usize, Matrix<f64>, Vec<Option<usize>>);
 /// Tests the equivalent kernel of `family` at far points (module header). `None` for a kernel whose far fields have no
 /// affine limit.
 fn found(family: &Members, far: &Member, params: &[f64]) -> Option<Found> {
-    let degrees = family.equivalent.value_degrees();
+    let degrees = family.equivalent.value_degrees.clone();
     let count = degrees.len();
     // Dual numbers differentiate no more values than this.
-    (count <= MAX_POTENTIALS).then_some(())?;
+    (count <= MAX_POTENTIALS && !family.equivalent.piecewise).then_some(())?;
     let components = degrees.iter().take_while(|&d| *d == degrees[0]).count();
     let whole = |r: [f64; 3]| kernel_matrix(&family.slope, params, &[r], &[[0.0; 3]], |_, _| 1.0).data;
     let (mut constants, mut slopes) = (Vec::new(), Vec::new());

@@ -2,8 +2,8 @@
 //!
 //! A set is found by its full `fingerprint`. The fingerprint contains the crate version, the file format, the
 //! precision, the order, the surface radii, the cutoff, and the type of the family. Of the kernels it contains the
-//! shapes, checksums of what they compute ([`Tape`](fmm_traits::Tape)), and a checksum of values of the equivalent
-//! kernel, but no names, which say nothing about bodies. Last come the bits of the parameters on the unit box, which
+//! shapes, all operations ([`Tape`](fmm_traits::Tape)), and a checksum of values of the equivalent kernel, but no
+//! names, which say nothing about bodies. Last come the bits of the parameters on the unit box, which
 //! depend on the side of the box for a kernel that is not homogeneous. A file holds its whole fingerprint. A file that
 //! is foreign, truncated or altered is ignored and overwritten.
 
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Version of the file format. Increase it when the layout of a file or the meaning of an operator changes.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 const MAGIC: &[u8; 8] = b"fmm-equi";
 
 /// Bytes of operators in memory above which unused operators are dropped.
@@ -44,7 +44,7 @@ pub fn operators<T: Scalar>(
     p: usize,
     disk: Option<&Path>,
 ) -> Result<Arc<Operators<T>>, Error> {
-    let params = (family.equivalent.unit_parameters)(params, side);
+    let params = family.equivalent.unit_parameters(params, side);
     let key = fingerprint::<T>(family, &params, p);
     let known = memory().get(&key).map(|entry| entry.operators.clone());
     if let Some(operators) = known.and_then(|o| o.downcast::<Operators<T>>().ok()) {
@@ -81,10 +81,8 @@ pub fn clear() {
 /// Everything that determines a set of operators, as text.
 fn fingerprint<T: Scalar>(family: &Members, params: &[f64], p: usize) -> String {
     let bits: Vec<String> = params.iter().map(|x| format!("{:016x}", x.to_bits())).collect();
-    let shape = |kernel: &Member| {
-        let body = (kernel.record)().cuda::<f64>("kernel");
-        format!("{:016x} {}x{}", checksum(body.as_bytes()), kernel.values, kernel.strengths)
-    };
+    let shape =
+        |kernel: &Member| format!("{}x{} {}", kernel.values, kernel.strengths, kernel.tape().cuda::<f64>("kernel"));
     let (check, equivalent) = (shape(&family.check), shape(&family.equivalent));
     format!(
         "format {FORMAT}, version {}, {}, order {p}, surfaces {} {}, cutoff {:e}, {}, check {check}, equivalent {equivalent} {}, values {:016x}, parameters [{}]",
@@ -104,9 +102,9 @@ fn fingerprint<T: Scalar>(family: &Members, params: &[f64], p: usize) -> String 
 fn sample(kernel: &Member, params: &[f64]) -> Vec<u8> {
     let targets = [[0.9, -0.35, 1.1], [-1.3, 0.6, 0.25]];
     let values = kernel_matrix(kernel, params, &targets, &[[0.0; 3]], |_, _| 1.0);
-    let degrees = kernel.value_degrees().into_iter().chain(kernel.strength_degrees());
+    let degrees = kernel.value_degrees.iter().chain(&kernel.strength_degrees);
     let flags = [kernel.reciprocal as u8].into_iter();
-    flags.chain(values.data.iter().flat_map(|v| v.to_le_bytes())).chain(degrees.flat_map(i32::to_le_bytes)).collect()
+    flags.chain(values.data.iter().flat_map(|v| v.to_le_bytes())).chain(degrees.flat_map(|d| d.to_le_bytes())).collect()
 }
 
 /// A file name for `key`; a collision is harmless because the file holds the key.

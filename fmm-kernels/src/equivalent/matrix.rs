@@ -81,7 +81,7 @@ pub(crate) fn kernel_columns(
         let unit = unit_strength(j);
         for (t, x) in targets.iter().enumerate() {
             let r: [f64; 3] = std::array::from_fn(|a| x[a] - sources[s][a]);
-            (kernel.eval)(params, &r, &unit[..kernel.strengths], &mut values[..kernel.values]);
+            kernel.eval(params, &r, &unit[..kernel.strengths], &mut values[..kernel.values]);
             for i in 0..kernel.values {
                 column[i * targets.len() + t] = values[i];
             }

@@ -42,7 +42,7 @@ use fmm_traits::{Member, Members};
 
 /// Number of components of a density of `kernel` that have the highest degree. They must come first; otherwise 0.
 fn highest(kernel: &Member) -> usize {
-    let degrees = kernel.strength_degrees();
+    let degrees = &kernel.strength_degrees;
     let top = degrees.iter().max();
     let first = degrees.iter().take_while(|&d| Some(d) == top).count();
     if degrees[first..].iter().any(|d| Some(d) == top) { 0 } else { first }
@@ -53,15 +53,15 @@ fn highest(kernel: &Member) -> usize {
 pub fn of_sources(family: &Members, params: &[f64]) -> Vec<Option<usize>> {
     let Members { check, equivalent, .. } = family;
     let count = highest(equivalent);
-    let homogeneous = (equivalent.dilated)(params, 2.0).is_none() && (check.dilated)(params, 2.0).is_none();
-    let (given, top) = (check.strength_degree, (equivalent.strength_degree)(0));
-    let lower = (0..check.strengths).any(|s| given(s) < top);
+    let homogeneous = equivalent.dilated(params, 2.0).is_none() && check.dilated(params, 2.0).is_none();
+    let (given, top) = (&check.strength_degrees, equivalent.strength_degrees[0]);
+    let lower = (0..check.strengths).any(|s| given[s] < top);
     if count == 0 || !lower || !homogeneous {
         return Vec::new();
     }
     let (source, density) = (sample(check, params), sample(equivalent, params));
     let mut found = vec![None; count];
-    for s in (0..check.strengths).filter(|&s| given(s) >= top) {
+    for s in (0..check.strengths).filter(|&s| given[s] >= top) {
         match (0..count).find(|&j| found[j].is_none() && source.columns(&[s]) == density.columns(&[j])) {
             Some(j) => found[j] = Some(s),
             None => return Vec::new(),

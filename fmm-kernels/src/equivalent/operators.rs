@@ -236,7 +236,7 @@ impl<T: Scalar> Operators<T> {
             |columns| kernel_columns(kernel, params, &outer, &inner, columns),
             // The factor turns strengths hatted for the child into strengths hatted for the parent.
             |octant| {
-                let factor = |_: usize, j: usize| power((kernel.strength_degree)(j));
+                let factor = |_: usize, j: usize| power(kernel.strength_degrees[j]);
                 kernel_matrix(kernel, params, &outer, &child(octant), factor)
             },
             &net::sums(family, params, &outer),
@@ -251,7 +251,7 @@ impl<T: Scalar> Operators<T> {
                 |columns| downward.columns(columns),
                 // The factor turns values in units of the parent into values in units of the child.
                 |octant| {
-                    let factor = |i: usize, _: usize| power((kernel.value_degree)(i));
+                    let factor = |i: usize, _: usize| power(kernel.value_degrees[i]);
                     kernel_matrix(kernel, params, &child(octant), &outer, factor).transposed()
                 },
                 &[],
@@ -326,7 +326,7 @@ fn power(degree: i32) -> f64 {
 /// the matrices are transposes up to factors between levels. The factors are a single number if value_degree −
 /// strength_degree is the same for all components.
 fn l2l_factor(kernel: &Member) -> (bool, f64) {
-    let degree = |i: usize| (kernel.value_degree)(i) - (kernel.strength_degree)(i);
+    let degree = |i: usize| kernel.value_degrees[i] - kernel.strength_degrees[i];
     let square = kernel.values == kernel.strengths;
     let shared = kernel.reciprocal && square && (0..kernel.values).all(|i| degree(i) == degree(0));
     (shared, if shared { power(degree(0)) } else { 1.0 })

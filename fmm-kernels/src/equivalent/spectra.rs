@@ -108,7 +108,7 @@ pub fn for_each_spectrum(kernel: &Member, params: &[f64], p: usize, visit: Visit
             let unit = unit_strength(b);
             for g in 0..grid.points() {
                 let at = [r(0, g / (n * n)), r(1, g / n % n), r(2, g % n)];
-                (kernel.eval)(params, &at, &unit[..kernel.strengths], &mut values[..kernel.values]);
+                kernel.eval(params, &at, &unit[..kernel.strengths], &mut values[..kernel.values]);
                 for (cube, v) in cubes.iter_mut().zip(values) {
                     cube[g] = Complex::new(scale * v, 0.0);
                 }

@@ -42,7 +42,7 @@ impl Symmetry {
     pub fn of(kernel: &Member, params: &[f64], p: usize) -> Self {
         let (mut axes, mut values, mut strengths) = (0, vec![0; kernel.values], vec![0; kernel.strengths]);
         for axis in 0..3 {
-            if let Some([v, s]) = signs(kernel, params, axis) {
+            if let Some([v, s]) = (!kernel.piecewise).then(|| signs(kernel, params, axis)).flatten() {
                 axes |= 1 << axis;
                 values.iter_mut().zip(v).for_each(|(mask, odd)| *mask |= (odd as usize) << axis);
                 strengths.iter_mut().zip(s).for_each(|(mask, odd)| *mask |= (odd as usize) << axis);

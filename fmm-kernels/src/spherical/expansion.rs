@@ -5,12 +5,12 @@ use super::basis::Basis;
 use super::coaxial::Step;
 use super::direct::Direct;
 use super::gradient::Gradient;
-use super::layout::{Layout, derivatives, layout};
+use super::layout::{Layout, derivatives, layout_of};
 use super::rcr::Rcr;
 use super::shift::Shift;
 use super::truncation::{RADIUS, ROUNDING, Truncation, sphere};
 use super::{MAX_ORDER, MIN_ORDER};
-use fmm_traits::{Cloud, Cube, Error, Expansion, Family, Kernel, Real};
+use fmm_traits::{Cloud, Cube, Error, Expansion, Family, Kernel, Member, Real};
 use std::marker::PhantomData;
 
 /// How M2M, M2L and L2L are computed.
@@ -96,11 +96,12 @@ impl<F: Family, T: Real, S: Kernel, E: Kernel> SphericalExpansion<F, T, S, E> {
             return Err(Error::Order { order: p, min: MIN_ORDER, max: MAX_ORDER });
         }
         let derivatives = derivatives::<E>();
+        let degrees = Member::of::<F::Source>().strength_degrees;
         Ok(SphericalExpansion {
             order: p,
             truncation: options.truncation,
             params: family.parameters(),
-            layout: layout::<F, E>(family)?,
+            layout: layout_of(family.name(), &degrees, &Member::of::<F::Equivalent>(), E::VALUES)?,
             basis: Basis::new(p + derivatives.max(1)),
             gradient: Gradient::new(p + derivatives.max(1)),
             translations: match options.translation {

@@ -1,8 +1,7 @@
 //! The strengths of sources and the values of targets, as spherical harmonics see them.
 
 use crate::Laplace;
-use fmm_traits::{Error, Family, Kernel};
-use std::any::TypeId;
+use fmm_traits::{Error, Kernel, Kernels, Member, record};
 
 /// Where the charge and the dipole vector of a source lie among its strengths.
 #[derive(Clone, Copy, Debug)]
@@ -27,20 +26,29 @@ pub fn derivatives_of(values: usize) -> usize {
     }
 }
 
-/// The layout of the strengths of family `F`, whose far field is evaluated by `E`.
+/// The layout of the strengths of `kernels`.
 ///
 /// # Errors
 /// [`Error::Unsupported`] if the far field is not that of charges 1/r and dipoles.
-pub fn layout<F: Family, E: Kernel>(family: &F) -> Result<Layout, Error> {
-    let degrees: Vec<i32> = (0..F::Source::STRENGTHS).map(F::Source::strength_degree).collect();
-    let harmonic = TypeId::of::<F::Equivalent>() == TypeId::of::<Laplace>() && matches!(E::VALUES, 1 | 4 | 10);
-    match degrees[..] {
+pub fn layout(kernels: &Kernels) -> Result<Layout, Error> {
+    let Kernels { name, near, far, members, .. } = kernels;
+    layout_of(name, &near.strength_degrees, &members.equivalent, far.values)
+}
+
+/// [`layout`] of the strengths of these degrees, for a far field of `equivalent` densities with so many `values`.
+///
+/// # Errors
+/// As [`layout`], with the `name` of the family.
+pub fn layout_of(name: &str, degrees: &[i32], equivalent: &Member, values: usize) -> Result<Layout, Error> {
+    // The operations decide, so that a kernel 1/r of a user has this expansion too.
+    let harmonic = matches!(values, 1 | 4 | 10) && equivalent.tape() == record::<Laplace>();
+    match degrees {
         [0] if harmonic => Ok(Layout { charge: Some(0), dipole: None }),
         [-1, -1, -1] if harmonic => Ok(Layout { charge: None, dipole: Some(0) }),
         [0, -1, -1, -1] if harmonic => Ok(Layout { charge: Some(0), dipole: Some(1) }),
         _ => Err(Error::Unsupported {
             operation: "an expansion in spherical harmonics",
-            reason: format!("the far field of {} is not that of charges 1/r or dipoles", family.name()),
+            reason: format!("the far field of {name} is not that of charges 1/r or dipoles"),
         }),
     }
 }

@@ -154,7 +154,7 @@ mod tests {
         type Mixed = <LaplaceMixed as fmm_traits::Family>::Source;
         let expansion =
             SphericalExpansion::<_, f64, Mixed, Laplace>::new(&LaplaceMixed, P, SphericalOptions::default()).unwrap();
-        let layout = super::super::layout::layout::<LaplaceMixed, Laplace>(&LaplaceMixed).unwrap();
+        let layout = Layout { charge: Some(0), dipole: Some(1) };
         let strengths = [0.7, -1.1, 0.4, 2.0];
         for (kind, at) in [(Harmonics::Regular, NEAR), (Harmonics::Singular, FAR)] {
             let cloud = Cloud { xyz: &[at], strengths: &strengths };

@@ -29,6 +29,9 @@ pub enum Command {
     /// Measure the unit costs of this machine, in a few seconds, and keep them for later runs. The choice of method
     /// and leaf size rests on these costs.
     Calibrate(CalibrateArgs),
+    /// Kernels: list them, show one, check one.
+    #[command(subcommand)]
+    Kernel(KernelCommand),
     /// Draw the boxes, and in colour what one of them meets.
     Tree(TreeArgs),
 }
@@ -205,9 +208,24 @@ pub enum BackendName {
 /// Kernel and its parameters.
 #[derive(Args, Clone, Debug)]
 pub struct KernelArgs {
-    /// Green's function.
-    #[arg(long, value_enum, default_value = "laplace")]
-    pub kernel: KernelName,
+    /// Green's function: laplace, stokes, yukawa, gravity, in the plane harmonic2d, laplace2d, or a name that `fmm kernel
+    /// list` shows.
+    #[arg(long, default_value = "laplace")]
+    pub kernel: String,
+    /// A kernel of your own, an expression of r (or x, y, z), parameters and functions. Example: --expression
+    /// "exp(-r/l)" --set l=0.2.
+    #[arg(long, conflicts_with_all = ["kernel", "kernel_file"], allow_hyphen_values = true)]
+    pub expression: Option<String>,
+    /// A file with a kernel of your own, in the language of docs/kernel-files.md.
+    #[arg(long, conflicts_with = "kernel", value_name = "FILE")]
+    pub kernel_file: Option<PathBuf>,
+    /// A parameter of a kernel from the list, of --expression or of --kernel-file.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    pub set: Vec<(String, f64)>,
+    /// Whether a source acts on itself, if the targets are the sources [default: skip; include for a kernel from the
+    /// list, of --expression or of --kernel-file that is finite at r = 0].
+    #[arg(long = "self", value_enum)]
+    pub own: Option<SelfName>,
     /// What a source carries [default: charge, for stokes stokeslet].
     #[arg(long, value_enum)]
     pub source: Option<SourceName>,
@@ -224,6 +242,65 @@ pub struct KernelArgs {
     /// this machine, kept in $XDG_CACHE_HOME/fmm/costs.json or ~/.cache/fmm/costs.json, or else built-in].
     #[arg(long)]
     pub costs: Option<PathBuf>,
+}
+
+/// A setting NAME=VALUE.
+fn setting(text: &str) -> Result<(String, f64), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    let value = value.trim().parse().map_err(|_| format!("{value:?} is not a number"))?;
+    Ok((name.trim().to_string(), value))
+}
+
+/// Whether a source acts on itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum SelfName {
+    /// K(0)·q of the source itself is a part of the sum.
+    Include,
+    /// A target skips the source that it is.
+    Skip,
+}
+
+/// Options of `fmm kernel`.
+#[derive(Subcommand, Clone, Debug)]
+pub enum KernelCommand {
+    /// The kernels that --kernel takes, with their formulas.
+    List,
+    /// The text of a kernel from the list, as a beginning of your own.
+    Show {
+        /// Name.
+        name: String,
+    },
+    /// What was found about a kernel: its facts, a plot, and the methods that carry it to a tolerance on a cloud.
+    Check(Box<CheckArgs>),
+}
+
+/// Options of `fmm kernel check`.
+#[derive(Args, Clone, Debug)]
+pub struct CheckArgs {
+    /// A file with a kernel, instead of --kernel, --expression or --kernel-file.
+    #[arg(conflicts_with_all = ["kernel", "expression", "kernel_file"])]
+    pub file: Option<PathBuf>,
+    /// Kernel.
+    #[command(flatten)]
+    pub kernel: KernelArgs,
+    /// What each target receives, a list with commas.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "potential")]
+    pub outputs: Vec<OutputName>,
+    /// Cloud.
+    #[arg(long, value_enum, default_value = "uniform")]
+    pub demo: DemoName,
+    /// Number of points.
+    #[arg(long, default_value_t = 20000)]
+    pub n: usize,
+    /// Tolerances, a list with commas.
+    #[arg(long, value_delimiter = ',', default_value = "1e-3,1e-6,1e-9")]
+    pub tolerance: Vec<f64>,
+    /// Arithmetic.
+    #[arg(long, value_enum, default_value = "f64")]
+    pub precision: PrecisionName,
+    /// Hardware that computes the sums.
+    #[arg(long, value_enum, default_value = "cpu")]
+    pub backend: BackendName,
 }
 
 /// Options of `fmm calibrate`.

@@ -86,7 +86,7 @@ fn builder(args: &BenchArgs, outputs: Outputs) -> Result<Fmm, Failure> {
 /// Calls `measured` for every case with its line of the table.
 fn sweep(args: &BenchArgs, mut measured: impl FnMut(Row, &str) -> Result<(), Failure>) -> Result<(), Failure> {
     let outputs = kernel::outputs(&args.outputs);
-    let dim = kernel::dim(args.kernel.kernel);
+    let dim = kernel::dim(&args.kernel)?;
     let cloud = args.demo.unwrap_or(kernel::uniform(dim));
     let usual = if dim == 2 { MethodName::Laurent } else { MethodName::Equivalent };
     let methods = args.method.clone().unwrap_or(vec![usual]);

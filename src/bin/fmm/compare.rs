@@ -98,7 +98,7 @@ fn usual(dim: usize) -> (&'static [&'static str], &'static [usize]) {
 
 /// Runs the comparison.
 pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
-    let dim = kernel::dim(args.kernel.kernel);
+    let dim = kernel::dim(&args.kernel)?;
     let (variants, orders) = usual(dim);
     let variants = match &args.variants {
         Some(given) => given.iter().map(|v| parse(v)).collect::<Result<Vec<_>, _>>()?,
@@ -157,7 +157,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         Some(_) => ("points from files".to_string(), None),
         None => (format!("one {} cloud", kernel::demo_name(cloud)), Some(args.seed)),
     };
-    let kernel = kernel::name(args.kernel.kernel);
+    let kernel = kernel::name(&args.kernel)?;
     let objects: Vec<Map<String, Value>> = cells.into_iter().map(|row| row.into_iter().collect()).collect();
     let head = json!({ "kernel": kernel, "points": points, "seed": seed, "outputs": names, "rows": objects });
     save("compare.json", &format!("{head:#}\n"))?;

@@ -2,7 +2,7 @@
 
 use crate::args::{
     BackendName, DemoName, ExpansionName, KernelArgs, KernelName, ListsName, MethodName, NormName, OutputName,
-    PrecisionName, SourceName, TranslationName, TruncationName, VariantArgs,
+    PrecisionName, SelfName, SourceName, TranslationName, TruncationName, VariantArgs,
 };
 use crate::calibrate;
 use crate::failure::Failure;
@@ -10,23 +10,85 @@ use clap::ValueEnum;
 use fmm::demo::Demo;
 use fmm::{
     Backend, Cpu, Cuda, Expansion, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, ListPolicy, Method, Norm,
-    Outputs, PlaneKernel, Precision, Stokes, StokesPressure, Stresslet, Translation, Truncation, Yukawa,
+    Outputs, PlaneKernel, Precision, SelfInteraction, Stokes, StokesPressure, Stresslet, Traced, Translation,
+    Truncation, Yukawa,
 };
+
+/// The kernel that options choose.
+pub enum Choice {
+    /// A compiled kernel.
+    Built(KernelName),
+    /// A kernel made at run time.
+    Traced(Box<Traced>),
+}
+
+/// The kernel that `args` choose.
+pub fn choice(args: &KernelArgs) -> Result<Choice, Failure> {
+    let mut traced = match (&args.expression, &args.kernel_file) {
+        (Some(text), _) => Traced::expression(text)?,
+        (None, Some(path)) => {
+            let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
+            Traced::parse(&text).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?
+        }
+        (None, None) => match KernelName::from_str(&args.kernel, false) {
+            Ok(name) => {
+                if let Some((name, _)) = args.set.first() {
+                    let kernel = &args.kernel;
+                    return Err(Failure::Input(format!("--set {name} has no meaning for kernel {kernel}")));
+                }
+                return Ok(Choice::Built(name));
+            }
+            Err(_) => fmm::catalog::kernel(&args.kernel).map_err(|_| {
+                let known: Vec<String> = names().collect();
+                Failure::Input(format!("there is no kernel {}; known are {}", args.kernel, known.join(", ")))
+            })?,
+        },
+    };
+    for (name, value) in &args.set {
+        traced = traced.set(name, *value)?;
+    }
+    Ok(Choice::Traced(Box::new(traced)))
+}
+
+/// The names that --kernel takes.
+pub fn names() -> impl Iterator<Item = String> {
+    let built = KernelName::value_variants().iter().map(|k| name_of(*k).to_string());
+    built.chain(fmm::catalog::names().map(str::to_string))
+}
 
 /// The builder for a kernel and the kind of its sources.
 pub fn builder(args: &KernelArgs, outputs: Outputs) -> Result<Fmm, Failure> {
+    let choice = choice(args)?;
+    let own = args.own.map(|own| match own {
+        SelfName::Include => SelfInteraction::Include,
+        SelfName::Skip => SelfInteraction::Skip,
+    });
+    let built = match &choice {
+        Choice::Built(kernel) => Some(*kernel),
+        Choice::Traced(_) => None,
+    };
     for (option, given, owner) in [
         ("--kappa", args.kappa, KernelName::Yukawa),
         ("--mu", args.mu, KernelName::Stokes),
         ("--softening", args.softening, KernelName::Gravity),
     ] {
-        if given.is_some() && args.kernel != owner {
-            return Err(Failure::Input(format!("{option} has no meaning for kernel {}", name(args.kernel))));
+        if given.is_some() && built != Some(owner) {
+            return Err(Failure::Input(format!("{option} has no meaning for kernel {}", name(args)?)));
         }
     }
-    let usual = if args.kernel == KernelName::Stokes { SourceName::Stokeslet } else { SourceName::Charge };
+    let kernel = match choice {
+        Choice::Built(kernel) => kernel,
+        Choice::Traced(traced) => {
+            if args.source.is_some() {
+                return Err(Failure::Input(format!("kernel {} has no kinds of sources", name(args)?)));
+            }
+            let traced = own.map_or(traced.clone(), |own| Box::new(traced.self_interaction(own)));
+            return Ok(Fmm::new(*traced).outputs(outputs).cost_model(calibrate::costs(args.costs.as_deref())?));
+        }
+    };
+    let usual = if kernel == KernelName::Stokes { SourceName::Stokeslet } else { SourceName::Charge };
     let mu = args.mu.unwrap_or(1.0);
-    let fmm = match (args.kernel, args.source.unwrap_or(usual)) {
+    let fmm = match (kernel, args.source.unwrap_or(usual)) {
         (KernelName::Laplace, SourceName::Charge) => Fmm::new(Laplace),
         (KernelName::Laplace, SourceName::Dipole) => Fmm::new(LaplaceDipole),
         (KernelName::Laplace, SourceName::Mixed) => Fmm::new(LaplaceMixed),
@@ -42,15 +104,24 @@ pub fn builder(args: &KernelArgs, outputs: Outputs) -> Result<Fmm, Failure> {
         (KernelName::Laplace2d, SourceName::Charge) => Fmm::new(PlaneKernel::Laplace),
         (KernelName::Stokes, SourceName::Stresslet) => Fmm::new(Stresslet { mu }),
         (kernel, source) => {
-            let text = format!("kernel {} has no sources of kind {source:?}", name(kernel));
+            let text = format!("kernel {} has no sources of kind {source:?}", name_of(kernel));
             return Err(Failure::Input(text.to_lowercase()));
         }
     };
+    let fmm = own.map_or(fmm.clone(), |own| fmm.self_interaction(own));
     Ok(fmm.outputs(outputs).cost_model(calibrate::costs(args.costs.as_deref())?))
 }
 
 /// The name of a kernel in reports.
-pub fn name(kernel: KernelName) -> &'static str {
+pub fn name(args: &KernelArgs) -> Result<String, Failure> {
+    Ok(match (&args.expression, choice(args)?) {
+        (Some(text), _) => text.trim().to_string(),
+        (None, Choice::Built(kernel)) => name_of(kernel).to_string(),
+        (None, Choice::Traced(traced)) => traced.name().to_string(),
+    })
+}
+
+fn name_of(kernel: KernelName) -> &'static str {
     match kernel {
         KernelName::Laplace => "laplace",
         KernelName::Stokes => "stokes",
@@ -62,8 +133,16 @@ pub fn name(kernel: KernelName) -> &'static str {
 }
 
 /// Coordinates per point of a kernel.
-pub fn dim(kernel: KernelName) -> usize {
-    if matches!(kernel, KernelName::Harmonic2d | KernelName::Laplace2d) { 2 } else { 3 }
+pub fn dim(args: &KernelArgs) -> Result<usize, Failure> {
+    Ok(match choice(args)? {
+        Choice::Built(KernelName::Harmonic2d | KernelName::Laplace2d) => 2,
+        _ => 3,
+    })
+}
+
+/// Whether potentials are complex numbers.
+pub fn is_complex(args: &KernelArgs) -> Result<bool, Failure> {
+    Ok(matches!(choice(args)?, Choice::Built(KernelName::Harmonic2d)))
 }
 
 /// The set of outputs.

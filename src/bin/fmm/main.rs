@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod calibrate;
+mod check;
 mod compare;
 mod doctor;
 mod failure;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
             Command::Compare(args) => compare::compare(&args),
             Command::Calibrate(args) => calibrate::calibrate(&args),
             Command::Tree(args) => tree::tree(&args),
+            Command::Kernel(command) => check::kernel(&command),
         },
         Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             print(&e.render().to_string())

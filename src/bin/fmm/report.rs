@@ -7,7 +7,7 @@ use std::fmt::Write;
 /// The contents of a report.
 pub struct Report {
     /// Name of the kernel on the command line.
-    pub kernel: &'static str,
+    pub kernel: String,
     /// The description of the plan.
     pub plan: Description,
     /// Seconds of each stage in the median evaluation.

@@ -1,6 +1,6 @@
 //! `fmm run`.
 
-use crate::args::{BackendName, KernelName, OutputName, RunArgs};
+use crate::args::{BackendName, OutputName, RunArgs};
 use crate::failure::Failure;
 use crate::npz::Pending;
 use crate::report::Report;
@@ -65,7 +65,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut input = read(args, strengths, demo_points)?;
     let mut pending = args.out.as_deref().map(Pending::create).transpose()?;
 
-    let dim = kernel::dim(args.kernel.kernel);
+    let dim = kernel::dim(&args.kernel)?;
     let bar = progress(input.sources.len() / dim);
     let builder = watched(builder, &bar);
     let targets = input.targets.as_deref().map_or(Targets::Sources, Targets::Points);
@@ -90,7 +90,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         bar.finish_and_clear();
     }
     if let Some(file) = &mut pending {
-        save(file, &plan, &outs, outputs, args.kernel.kernel == KernelName::Harmonic2d)?;
+        save(file, &plan, &outs, outputs, kernel::is_complex(&args.kernel)?)?;
         if args.sources.is_none() {
             let n = input.sources.len() / dim;
             file.add("sources", &[n, dim], &input.sources)?;
@@ -105,7 +105,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if let Some(file) = pending {
         file.finish()?;
     }
-    let kernel = kernel::name(args.kernel.kernel);
+    let kernel = kernel::name(&args.kernel)?;
     let report = Report { kernel, plan: plan.describe(), stages, apply: seconds, repeat: args.repeat, errors };
     if args.json { print(&format!("{}\n", report.json())) } else { print(&report.table()) }?;
     match (report.worst(), report.plan.tolerance) {
@@ -126,7 +126,7 @@ pub fn fits(needed: u64, what: &str) -> Result<(), Error> {
 
 /// Reads or makes the points and strengths, with the shapes that the kernel needs.
 fn read(args: &RunArgs, strengths: usize, demo_points: usize) -> Result<Input, Failure> {
-    let dim = kernel::dim(args.kernel.kernel);
+    let dim = kernel::dim(&args.kernel)?;
     let targets = args.targets.as_deref().map(|path| points(path, "targets", dim)).transpose()?;
     let (Some(sources), Some(path)) = (&args.sources, &args.strengths) else {
         let demo = kernel::demo(args.demo, dim)?;

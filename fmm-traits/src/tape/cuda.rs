@@ -1,0 +1,91 @@
+//! A tape as CUDA C.
+
+use super::{Op, Tape};
+use crate::lane::Real;
+use std::fmt::Write;
+
+impl Tape {
+    /// The tape as CUDA C in precision `T`:
+    /// `void NAME(const T* params, T rx, T ry, T rz, const T* q, T* u)`, `u` overwritten.
+    pub fn cuda<T: Real>(&self, name: &str) -> String {
+        self.print::<T>(name, None)
+    }
+
+    /// As [`cuda`](Tape::cuda), with the device function `rsqrt` for reciprocal roots and no test
+    /// for 0: see [`shows_zero_root`](Tape::shows_zero_root).
+    pub fn cuda_unguarded<T: Real>(&self, name: &str, rsqrt: &str) -> String {
+        self.print::<T>(name, Some(rsqrt))
+    }
+
+    fn print<T: Real>(&self, name: &str, unguarded: Option<&str>) -> String {
+        let single = T::NAME == "f32";
+        let (real, suffix) = if single { ("float", "f") } else { ("double", "") };
+        let axes = &["rx", "ry", "rz"][..self.dimension];
+        let r: String = axes.iter().map(|axis| format!("{real} {axis}, ")).collect();
+        let mut out =
+            format!("__device__ __forceinline__ void {name}(const {real}* params, {r}const {real}* q, {real}* u) {{\n");
+        for (i, node) in self.nodes.iter().enumerate() {
+            let [a, b, c] = node.args.map(|a| format!("t{a}"));
+            let infix = |operator: &str| format!("{a} {operator} {b}");
+            let call = |function: &str| format!("{function}{suffix}({a})");
+            let expression = match node.op {
+                Op::Parameter(k) => format!("params[{k}]"),
+                Op::Coordinate(k) => axes[k].to_string(),
+                Op::Strength(k) => format!("q[{k}]"),
+                Op::Constant(bits) => literal(f64::from_bits(bits), single),
+                Op::Add => infix("+"),
+                Op::Sub => infix("-"),
+                Op::Mul => infix("*"),
+                Op::Div => infix("/"),
+                Op::Neg => format!("-{a}"),
+                Op::Fma => format!("fma{suffix}({a}, {b}, {c})"),
+                Op::Sqrt => call("sqrt"),
+                Op::Rsqrt => match unguarded {
+                    Some(rsqrt) => format!("{rsqrt}({a})"),
+                    None => format!("{a} == 0 ? 0 : {}", call("rsqrt")),
+                },
+                Op::Exp => call("exp"),
+                Op::Ln => call("log"),
+                Op::Sin => call("sin"),
+                Op::Cos => call("cos"),
+                Op::Erf => call("erf"),
+                Op::Lt => infix("<"),
+                Op::Le => infix("<="),
+                Op::Eq => infix("=="),
+                Op::And => infix("&&"),
+                Op::Or => infix("||"),
+                Op::Not => format!("!{a}"),
+                Op::Select => format!("{a} ? {b} : {c}"),
+            };
+            let of = if node.op.is_mask() { "bool" } else { real };
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "  const {of} t{i} = {expression};");
+        }
+        for (i, v) in self.values.iter().enumerate() {
+            let _ = writeln!(out, "  u[{i}] = t{v};");
+        }
+        out + "}\n"
+    }
+}
+
+/// The constant `x` in C. Infinities and NaN are written as bits.
+fn literal(x: f64, single: bool) -> String {
+    match (single, x as f32) {
+        (true, y) if y.is_finite() => format!("{y:?}f"),
+        (true, y) => format!("__int_as_float({:#x})", y.to_bits()),
+        (false, _) if x.is_finite() => format!("{x:?}"),
+        (false, _) => format!("__longlong_as_double({:#x}LL)", x.to_bits()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::literal;
+
+    #[test]
+    fn numbers_without_digits_are_bits() {
+        assert_eq!(literal(f64::INFINITY, false), "__longlong_as_double(0x7ff0000000000000LL)");
+        assert_eq!(literal(1e300, true), "__int_as_float(0x7f800000)");
+        assert_eq!(literal(1e20, true), "1e20f");
+    }
+}

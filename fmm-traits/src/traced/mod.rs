@@ -1,0 +1,550 @@
+//! Kernels made at run time: [`Traced`]. Such a kernel is a [`Tape`], recorded from a closure over [`Symbol`]s or read
+//! from text ([`Traced::parse`]). It needs no Rust type, and nothing is compiled for it.
+//!
+//! Its facts are found, not stated:
+//!
+//! - **Dilation.** [`Tape::degrees`] looks for powers of a length. A kernel that is not homogeneous gets one hidden
+//!   parameter more, the unit of length h: its tape takes h·r, and a dilation multiplies h.
+//! - **Reciprocity.** A radial kernel is reciprocal. For others K(−r) is compared with K(r)ᵀ; a tape with branches
+//!   counts as not reciprocal.
+//! - **r = 0.** The kernel is singular if a value at r = 0 is not finite, with 1/0 = ∞. Then coincident points
+//!   contribute 0.
+//!
+//! # Derivatives
+//!
+//! Gradient and Hessian are recorded from dual numbers over the tape. For a radial kernel f(r) they are
+//! ∇K = f₁·r and ∇∇K = f₁·I + f₂·r rᵀ with f₁ = f′/r, f₂ = f₁′/r. Differentiation of f cancels digits at
+//! r → 0 (f₁ of a Matérn kernel is a difference of nearly equal numbers over r), so an author may give f₁
+//! ([`Traced::slope`]) and f₂ ([`Traced::curvature`]) in closed form. A plan compares them with differences of f
+//! ([`facts`](crate::facts)).
+
+pub mod parse;
+
+use crate::dual::Dual;
+use crate::kernel::{MAX_PARAMETERS, MAX_POTENTIALS, MAX_STRENGTHS, Outputs, derivative_columns};
+use crate::lane::{Lane, dot};
+use crate::member::{Body, Identity, Kernels, Member, Members};
+use crate::record::{Recorded, record_with, with_reciprocal_roots};
+use crate::tape::{Degrees, Op, Tape};
+use crate::{Error, SelfInteraction};
+use std::sync::Arc;
+
+/// A number of a kernel that is being recorded. It has the operations of [`Lane`], also with an `f64` on either side.
+pub type Symbol = Recorded;
+
+/// A kernel made at run time, with the values of its parameters.
+#[derive(Clone, Debug)]
+pub struct Traced {
+    name: Arc<str>,
+    /// Names and values.
+    parameters: Vec<(String, Option<f64>)>,
+    strengths: usize,
+    body: Arc<Base>,
+    own: Option<SelfInteraction>,
+}
+
+/// What was recorded.
+#[derive(Clone, Debug, PartialEq)]
+enum Base {
+    /// Values from r.
+    General(Tape),
+    /// f(r) as a function of r², for one strength and one value; f₁ and f₂ where they were given.
+    Radial { value: Tape, slope: Option<Tape>, curvature: Option<Tape> },
+}
+
+/// The functions of a radial kernel, recorded as functions of r².
+fn radial_tape(f: impl FnOnce(Symbol, &[Symbol]) -> Symbol) -> Tape {
+    let done = record_with(1, |p, s, _| Ok::<_, std::convert::Infallible>(vec![f(s[0].sqrt(), p)]));
+    match done {
+        Ok(tape) => tape,
+    }
+}
+
+impl Traced {
+    /// The radial kernel f(r)·q, where `f` takes r = |target − source| and the parameters. Each of `parameters` has a
+    /// name and a value.
+    ///
+    /// ```
+    /// use fmm_traits::{Lane, Traced};
+    /// let l = 0.2;
+    /// let matern = Traced::radial("matern32", &[("l", l)], |r, p| {
+    ///     let a = 3f64.sqrt() / p[0];
+    ///     (1.0 + a * r) * (-a * r).exp()
+    /// });
+    /// assert_eq!(matern.parameter_values(), Ok(vec![l]));
+    /// ```
+    pub fn radial(name: &str, parameters: &[(&str, f64)], f: impl FnOnce(Symbol, &[Symbol]) -> Symbol) -> Self {
+        let base = Base::Radial { value: radial_tape(f), slope: None, curvature: None };
+        Self::of(name, named(parameters), 1, base)
+    }
+
+    /// The kernel whose values are the result of `f`, which takes r = target − source, the strengths of a source and
+    /// the parameters. Values must be linear in the strengths.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`] strengths or values.
+    pub fn general(
+        name: &str,
+        parameters: &[(&str, f64)],
+        strengths: usize,
+        f: impl FnOnce(&[Symbol], &[Symbol], &[Symbol]) -> Vec<Symbol>,
+    ) -> Result<Self, Error> {
+        at_most("strengths of a kernel", strengths, MAX_STRENGTHS)?;
+        let tape = record_with(3, |p, r, q| Ok::<_, Error>(f(r, &q[..strengths], p)))?;
+        at_most("values of a kernel", tape.values().len(), MAX_POTENTIALS)?;
+        Ok(Self::of(name, named(parameters), strengths, Base::General(tape)))
+    }
+
+    fn of(name: &str, parameters: Vec<(String, Option<f64>)>, strengths: usize, base: Base) -> Self {
+        Traced { name: name.into(), parameters, strengths, body: Arc::new(base), own: None }
+    }
+
+    /// Gives f′(r)/r of a radial kernel in closed form. Without effect on other kernels.
+    pub fn slope(mut self, f: impl FnOnce(Symbol, &[Symbol]) -> Symbol) -> Self {
+        if let Base::Radial { slope, .. } = Arc::make_mut(&mut self.body) {
+            *slope = Some(with_reciprocal_roots(&radial_tape(f)));
+        }
+        self
+    }
+
+    /// Gives (f′(r)/r)′/r of a radial kernel in closed form. Without effect on other kernels.
+    pub fn curvature(mut self, f: impl FnOnce(Symbol, &[Symbol]) -> Symbol) -> Self {
+        if let Base::Radial { curvature, .. } = Arc::make_mut(&mut self.body) {
+            *curvature = Some(with_reciprocal_roots(&radial_tape(f)));
+        }
+        self
+    }
+
+    /// Chooses whether a source acts on itself. Default: it does, unless the kernel is singular.
+    pub fn self_interaction(mut self, own: SelfInteraction) -> Self {
+        self.own = Some(own);
+        self
+    }
+
+    /// Sets the parameter `name`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownParameter`].
+    pub fn set(mut self, name: &str, value: f64) -> Result<Self, Error> {
+        let known = || self.parameters.iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>().join(", ");
+        match self.parameters.iter().position(|(n, _)| n == name) {
+            Some(k) => self.parameters[k].1 = Some(value),
+            None => return Err(Error::UnknownParameter { name: name.to_string(), known: known() }),
+        }
+        Ok(self)
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The names of the parameters, with their values where they have one.
+    pub fn parameters(&self) -> &[(String, Option<f64>)] {
+        &self.parameters
+    }
+
+    /// The values of the parameters.
+    ///
+    /// # Errors
+    /// [`Error::MissingParameter`]; [`Error::TooMany`] parameters; [`Error::Parameter`] for one that is not finite.
+    pub fn parameter_values(&self) -> Result<Vec<f64>, Error> {
+        // One place is for the unit of length.
+        at_most("parameters of a kernel", self.parameters.len(), MAX_PARAMETERS - 1)?;
+        let value = |(name, value): &(String, Option<f64>)| match value {
+            None => Err(Error::MissingParameter { kernel: self.name.clone(), name: name.clone() }),
+            Some(x) if !x.is_finite() => {
+                Err(Error::Parameter { name: "a parameter of the kernel", value: *x, requirement: "must be finite" })
+            }
+            Some(x) => Ok(*x),
+        };
+        self.parameters.iter().map(value).collect()
+    }
+
+    /// The kernel as text, in the language that [`Traced::parse`] reads.
+    pub fn text(&self) -> String {
+        let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        let mut out = format!("name {}\n", self.name.chars().map(word).collect::<String>());
+        for (name, value) in &self.parameters {
+            out += &match value {
+                Some(x) => format!("parameter {name} = {x:?}\n"),
+                None => format!("parameter {name}\n"),
+            };
+        }
+        if let Some(own) = self.own {
+            out += &format!("self {}\n", own.name());
+        }
+        if self.strengths != 1 {
+            out += &format!("strengths {}\n", self.strengths);
+        }
+        let names: Vec<String> = self.parameters.iter().map(|(n, _)| n.clone()).collect();
+        let radial = |tape: &Tape, prefix, keyword| tape.text(&names, &["(r*r)"], prefix, keyword);
+        out + &match &*self.body {
+            Base::General(tape) => tape.text(&names, &["x", "y", "z"], "t", "value"),
+            Base::Radial { value, slope, curvature } => {
+                let slope = slope.as_ref().map_or(String::new(), |tape| radial(tape, "s", "slope"));
+                let curvature = curvature.as_ref().map_or(String::new(), |tape| radial(tape, "c", "curvature"));
+                radial(value, "t", "value") + &slope + &curvature
+            }
+        }
+    }
+
+    /// Values without derivatives.
+    fn values(&self) -> usize {
+        match &*self.body {
+            Base::General(tape) => tape.values().len(),
+            Base::Radial { .. } => 1,
+        }
+    }
+
+    /// The operations of the values with `derived` derivatives, at `unit`·r where a unit is a parameter. Values at
+    /// r = 0 are those of the operations.
+    fn tape(&self, derived: usize, unit: Option<usize>) -> Tape {
+        let done = record_with(3, |p, r, q| {
+            let factor = unit.map(|k| p[k]);
+            Ok::<_, std::convert::Infallible>(match &*self.body {
+                Base::Radial { value, slope, curvature } => {
+                    radial(value, slope.as_ref(), curvature.as_ref(), derived, factor, p, r, q[0])
+                }
+                Base::General(tape) => general(tape, derived, factor, p, r, q),
+            })
+        });
+        match done {
+            Ok(tape) => tape,
+        }
+    }
+
+    /// Whether the values at r = 0 are not finite, with 1/√0 = ∞.
+    fn singular(&self, params: &[f64]) -> bool {
+        let lift = |x: &[f64]| x.iter().map(|&x| Unguarded(x)).collect::<Vec<_>>();
+        let mut values = vec![Unguarded(0.0); self.values()];
+        self.tape(0, None).evaluate(&lift(params), &lift(&[0.0; 3]), &lift(&[1.0; MAX_STRENGTHS]), &mut values);
+        values.iter().any(|x| !x.0.is_finite())
+    }
+
+    /// The kernels for `outputs`.
+    ///
+    /// # Errors
+    /// Errors of [`parameter_values`](Traced::parameter_values); [`Error::NoOutput`]; [`Error::UnsupportedOutput`];
+    /// [`Error::Unsupported`] for a singular kernel with [`SelfInteraction::Include`].
+    pub fn kernels(&self, outputs: Outputs) -> Result<Kernels, Error> {
+        let mut params = self.parameter_values()?;
+        let supported = Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN;
+        let missing = outputs.minus(supported);
+        if outputs.is_empty() {
+            return Err(Error::NoOutput);
+        }
+        if !missing.is_empty() {
+            let (output, supported) = (missing.names().join(", "), supported.names().join(", "));
+            return Err(Error::UnsupportedOutput { kernel: self.name.clone(), output, supported });
+        }
+        let derived = if outputs.contains(Outputs::HESSIAN) { 2 } else { outputs.contains(Outputs::GRADIENT) as usize };
+        let singular = self.singular(&params);
+        let include = match self.own {
+            Some(SelfInteraction::Include) if singular => {
+                let reason = format!("the kernel {} is infinite at r = 0", self.name);
+                return Err(Error::Unsupported { operation: "the action of a source on itself", reason });
+            }
+            own => own.unwrap_or(SelfInteraction::Include) == SelfInteraction::Include && !singular,
+        };
+        let degrees = self.tape(0, None).degrees(params.len(), self.strengths);
+        let unit = degrees.is_none().then_some(params.len());
+        let rule = match degrees {
+            Some(Degrees { parameters, strengths, values }) => Rule { parameters, strengths, values, unit },
+            None => Rule {
+                parameters: vec![0.0; params.len()],
+                strengths: vec![0; self.strengths],
+                values: vec![0; self.values()],
+                unit,
+            },
+        };
+        params.extend(unit.map(|_| 1.0));
+        let made = |derived| self.member(derived, &rule, singular, &params);
+        let (plain, far) = (made(0), made(derived));
+        Ok(Kernels {
+            name: self.name.clone(),
+            near: far.clone(),
+            far,
+            members: Members { family: "traced".into(), check: plain.clone(), equivalent: plain, slope: made(1) },
+            columns: derivative_columns(self.values(), outputs),
+            params,
+            scale: 1.0,
+            include_self: include,
+        })
+    }
+
+    fn member(&self, derived: usize, rule: &Rule, singular: bool, params: &[f64]) -> Member {
+        let (mut tape, plain) = (self.tape(derived, rule.unit), self.tape(0, rule.unit));
+        if singular {
+            tape = guarded(&tape, params);
+        }
+        let tape = Arc::new(tape);
+        let count = self.values();
+        let degree = |i: usize| match i {
+            _ if i < count => rule.values[i],
+            _ if i < 4 * count => rule.values[(i - count) / 3] - 1,
+            _ => rule.values[(i - 4 * count) / 6] - 2,
+        };
+        let radial = matches!(&*self.body, Base::Radial { .. });
+        let mut member = Member {
+            name: self.name.clone(),
+            id: Identity::Tape(tape.clone()),
+            type_name: "traced".into(),
+            strengths: self.strengths,
+            values: tape.values().len(),
+            singular,
+            reciprocal: radial && derived == 0,
+            piecewise: !radial && plain.any(|op| op == Op::Select),
+            derived,
+            strength_degrees: rule.strengths.clone(),
+            value_degrees: (0..tape.values().len()).map(degree).collect(),
+            body: Arc::new(Program { tape, plain, rule: rule.clone() }),
+        };
+        let places = [[0.9, -1.3, 0.7], [-0.31, 0.77, 1.1], [0.012, 0.47, -0.2]];
+        if !radial && derived == 0 && !member.piecewise {
+            member.reciprocal = places.iter().all(|&r| member.reciprocal_at(params, r));
+        }
+        member
+    }
+}
+
+fn named(parameters: &[(&str, f64)]) -> Vec<(String, Option<f64>)> {
+    parameters.iter().map(|(name, value)| (name.to_string(), Some(*value))).collect()
+}
+
+fn at_most(what: &'static str, found: usize, limit: usize) -> Result<(), Error> {
+    if found > limit { Err(Error::TooMany { what, found, limit }) } else { Ok(()) }
+}
+
+/// How a kernel behaves under a dilation.
+#[derive(Clone, Debug)]
+struct Rule {
+    /// Power of a length of each parameter.
+    parameters: Vec<f64>,
+    strengths: Vec<i32>,
+    values: Vec<i32>,
+    /// The parameter that is the unit of length.
+    unit: Option<usize>,
+}
+
+/// The functions of a [`Member`] that is a tape.
+struct Program {
+    tape: Arc<Tape>,
+    plain: Tape,
+    rule: Rule,
+}
+
+impl Body for Program {
+    fn eval(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]) {
+        self.tape.evaluate(params, r, strengths, values);
+    }
+    fn underived(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]) {
+        self.plain.evaluate(params, r, strengths, values);
+    }
+    fn dilated(&self, params: &[f64], h: f64) -> Option<Vec<f64>> {
+        let Rule { parameters, unit, .. } = &self.rule;
+        if unit.is_none() && parameters.iter().all(|&d| d == 0.0) {
+            return None;
+        }
+        let mut dilated = params.to_vec();
+        dilated.iter_mut().zip(parameters).for_each(|(p, &d)| *p *= power(h, -d));
+        if let Some(unit) = *unit {
+            dilated[unit] *= h;
+        }
+        Some(dilated)
+    }
+    fn tape(&self) -> Tape {
+        (*self.tape).clone()
+    }
+}
+
+/// h^d. Integer powers of a power of two are exact.
+fn power(h: f64, d: f64) -> f64 {
+    if d == d.round() { h.powi(d as i32) } else { h.powf(d) }
+}
+
+/// The values of a radial kernel for strength `q`, with `derived` derivatives, where `factor` multiplies lengths.
+fn radial(
+    value: &Tape,
+    slope: Option<&Tape>,
+    curvature: Option<&Tape>,
+    derived: usize,
+    factor: Option<Symbol>,
+    p: &[Symbol],
+    r: &[Symbol],
+    q: Symbol,
+) -> Vec<Symbol> {
+    let one = Symbol::splat(1.0);
+    let square = factor.map_or(one, |h| h * h);
+    let s = dot(r, r) * square;
+    let at = |tape: &Tape| {
+        let mut f = [one];
+        tape.evaluate(p, &[s], &[], &mut f);
+        f[0]
+    };
+    let mut out = vec![q * at(value)];
+    if derived > 0 {
+        let p1: Vec<_> = p.iter().map(|&x| Dual::constant(x)).collect();
+        let first = slope.map_or_else(
+            || {
+                let mut f = [Dual::constant(one)];
+                value.evaluate(&p1, &[Dual::variable(s, 0)], &[], &mut f);
+                f[0].d[0] * 2.0
+            },
+            at,
+        );
+        let g = q * first * square;
+        out.extend(r.iter().map(|&x| g * x));
+        if derived > 1 {
+            let second = match (curvature, slope) {
+                (Some(tape), _) => at(tape),
+                (None, Some(slope)) => {
+                    let mut f = [Dual::constant(one)];
+                    slope.evaluate(&p1, &[Dual::variable(s, 0)], &[], &mut f);
+                    f[0].d[0] * 2.0
+                }
+                (None, None) => {
+                    let p2: Vec<_> = p1.iter().map(|&x| Dual::constant(x)).collect();
+                    let mut f = [Dual::constant(Dual::constant(one))];
+                    value.evaluate(&p2, &[Dual::variable(Dual::variable(s, 0), 0)], &[], &mut f);
+                    f[0].d[0].d[0] * 4.0
+                }
+            };
+            let c = q * second * square * square;
+            for a in 0..3 {
+                for b in a..3 {
+                    let term = c * r[a] * r[b];
+                    out.push(if a == b { term + g } else { term });
+                }
+            }
+        }
+    }
+    out
+}
+
+/// The values of a kernel with `derived` derivatives, where `factor` multiplies lengths.
+fn general(
+    tape: &Tape,
+    derived: usize,
+    factor: Option<Symbol>,
+    p: &[Symbol],
+    r: &[Symbol],
+    q: &[Symbol],
+) -> Vec<Symbol> {
+    let n = tape.values().len();
+    let h = factor.unwrap_or(Symbol::splat(1.0));
+    let constant = |x: &[Symbol]| x.iter().map(|&x| Dual::constant(x)).collect::<Vec<_>>();
+    match derived {
+        0 => {
+            let mut u = vec![h; n];
+            tape.evaluate(p, &[r[0] * h, r[1] * h, r[2] * h], q, &mut u);
+            u
+        }
+        1 => {
+            let mut u = vec![Dual::constant(h); n];
+            let r: Vec<_> = (0..3).map(|a| Dual::variable(r[a], a) * Dual::constant(h)).collect();
+            tape.evaluate(&constant(p), &r, &constant(q), &mut u);
+            u.iter().map(|u| u.v).chain(u.iter().flat_map(|u| u.d)).collect()
+        }
+        _ => {
+            let twice = |x: &[Symbol]| constant(x).into_iter().map(Dual::constant).collect::<Vec<_>>();
+            let h = Dual::constant(Dual::constant(h));
+            let mut u = vec![h; n];
+            let r: Vec<_> = (0..3).map(|a| Dual::variable(Dual::variable(r[a], a), a) * h).collect();
+            tape.evaluate(&twice(p), &r, &twice(q), &mut u);
+            let upper = |u: &Dual<Dual<Symbol>>| {
+                let d = u.d;
+                [d[0].d[0], d[0].d[1], d[0].d[2], d[1].d[1], d[1].d[2], d[2].d[2]]
+            };
+            let values = u.iter().map(|u| u.v.v).chain(u.iter().flat_map(|u| u.v.d));
+            values.chain(u.iter().flat_map(upper)).collect()
+        }
+    }
+}
+
+/// `tape` with values that are exactly 0 at r = 0, as singular kernels must have.
+fn guarded(tape: &Tape, params: &[f64]) -> Tape {
+    let tape = &with_reciprocal_roots(tape);
+    let mut values = vec![0.0; tape.values().len()];
+    tape.evaluate(params, &[0.0; 3], &[1.0; MAX_STRENGTHS], &mut values);
+    if values.iter().all(|&x| x == 0.0) {
+        return tape.clone();
+    }
+    let done = record_with(3, |p, r, q| {
+        let zero = Symbol::splat(0.0);
+        let coincide = dot(r, r).eq(zero);
+        let mut values = vec![zero; tape.values().len()];
+        tape.evaluate(p, r, q, &mut values);
+        let guarded = values.into_iter().map(|u| Symbol::select(coincide, zero, u)).collect();
+        Ok::<_, std::convert::Infallible>(guarded)
+    });
+    match done {
+        Ok(tape) => tape,
+    }
+}
+
+/// A number whose 1/√0 is ∞.
+#[derive(Clone, Copy, Debug)]
+struct Unguarded(f64);
+
+macro_rules! unguarded {
+    ($($trait:ident $method:ident),*) => {$(
+        impl std::ops::$trait for Unguarded {
+            type Output = Self;
+            fn $method(self, o: Self) -> Self {
+                Unguarded(std::ops::$trait::$method(self.0, o.0))
+            }
+        }
+    )*};
+}
+unguarded!(Add add, Sub sub, Mul mul, Div div);
+
+impl std::ops::Neg for Unguarded {
+    type Output = Self;
+    fn neg(self) -> Self {
+        Unguarded(-self.0)
+    }
+}
+
+impl Lane for Unguarded {
+    type Mask = bool;
+    fn splat(x: f64) -> Self {
+        Unguarded(x)
+    }
+    fn mul_add(self, a: Self, b: Self) -> Self {
+        Unguarded(self.0.mul_add(a.0, b.0))
+    }
+    fn sqrt(self) -> Self {
+        Unguarded(self.0.sqrt())
+    }
+    fn rsqrt(self) -> Self {
+        Unguarded(1.0 / self.0.sqrt())
+    }
+    fn exp(self) -> Self {
+        Unguarded(self.0.exp())
+    }
+    fn ln(self) -> Self {
+        Unguarded(self.0.ln())
+    }
+    fn sin(self) -> Self {
+        Unguarded(self.0.sin())
+    }
+    fn cos(self) -> Self {
+        Unguarded(self.0.cos())
+    }
+    fn lt(self, other: Self) -> bool {
+        self.0 < other.0
+    }
+    fn le(self, other: Self) -> bool {
+        self.0 <= other.0
+    }
+    fn eq(self, other: Self) -> bool {
+        self.0 == other.0
+    }
+    fn select(mask: bool, a: Self, b: Self) -> Self {
+        if mask { a } else { b }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,670 @@
+//! The language of kernel files. One statement a line; `#` begins a comment.
+//!
+//! | statement | meaning |
+//! |---|---|
+//! | `name matern32` | the name in reports |
+//! | `parameter l = 0.2`, `parameter l` | a parameter, with or without a value |
+//! | `self include`, `self skip` | whether a source acts on itself |
+//! | `strengths 3` | strengths of a source, `q1` … `q3`; without it as many as are used |
+//! | `a = sqrt(3)/l` | a name for an expression |
+//! | `value (1 + a*r)*exp(-a*r)` | the next value; times `q` if no strength is used in the file |
+//! | `slope …`, `curvature …` | f′/r and (f′/r)′/r of a radial kernel f, in closed form |
+//!
+//! An expression has numbers, `pi`, parameters, names, `x`, `y`, `z` (target − source), `r` (its length), `q` or `q1` …
+//! `q9`; `+ - * / ^`; `< <= > >= ==`, `and`, `or`, `not`; and the functions `sqrt rsqrt exp ln log sin cos tan sinh cosh
+//! tanh erf erfc abs min max pow fma where`. `where(c, a, b)` is `a` where `c` holds, else `b`. `log` is `ln`. A file
+//! that uses none of `x`, `y`, `z` and the strengths is a radial kernel.
+//!
+//! Text may come from strangers: its length, depth and number of operations are bounded, and every error has its line
+//! and column.
+
+use super::{Base, Symbol, Traced};
+use crate::kernel::{MAX_PARAMETERS, MAX_POTENTIALS, MAX_STRENGTHS};
+use crate::lane::{Lane, dot};
+use crate::record::{RecordedMask, operations, record_with, with_reciprocal_roots};
+use crate::tape::Tape;
+use crate::{Error, SelfInteraction};
+use std::f64::consts::PI;
+
+/// Largest length of a text in bytes.
+const MAX_TEXT: usize = 1 << 16;
+/// Largest number of expressions inside each other.
+const MAX_DEPTH: usize = 64;
+/// Largest number of operations.
+const MAX_OPERATIONS: usize = 1 << 12;
+/// Largest magnitude of a power that is a product.
+const MAX_POWER: f64 = 64.0;
+
+const FUNCTIONS: [&str; 18] = [
+    "sqrt", "rsqrt", "exp", "ln", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", "erf", "erfc", "abs", "min",
+    "max", "pow", "fma",
+];
+const STATEMENTS: [&str; 7] = ["name", "parameter", "self", "strengths", "value", "slope", "curvature"];
+const SYMBOLS: [&str; 10] = ["x", "y", "z", "r", "q", "pi", "and", "or", "not", "where"];
+
+#[derive(Clone, Debug, PartialEq)]
+enum Token {
+    Number(f64),
+    Word(String),
+    Sign(&'static str),
+}
+
+/// A token with its column, from 1.
+type Placed = (Token, usize);
+
+/// A line with tokens: its number, and the column behind the last token.
+struct Line {
+    number: usize,
+    end: usize,
+    tokens: Vec<Placed>,
+}
+
+fn error(line: usize, column: usize, reason: impl Into<String>) -> Error {
+    Error::KernelText { line, column, reason: reason.into() }
+}
+
+/// The index of strength `word`: 0 for `q` and `q1`.
+fn strength(word: &str) -> Option<usize> {
+    match word.strip_prefix('q')? {
+        "" => Some(0),
+        digit => digit.parse::<usize>().ok().filter(|&k| digit.len() == 1 && k >= 1).map(|k| k - 1),
+    }
+}
+
+fn reserved(word: &str) -> bool {
+    FUNCTIONS.contains(&word) || STATEMENTS.contains(&word) || SYMBOLS.contains(&word) || strength(word).is_some()
+}
+
+fn tokens(text: &str, number: usize) -> Result<Line, Error> {
+    const SIGNS: [&str; 17] = ["**", "<=", ">=", "==", "+", "-", "*", "/", "^", "(", ")", ",", "<", ">", "=", "[", "]"];
+    let chars: Vec<char> = text.chars().collect();
+    let (mut at, mut tokens) = (0, Vec::new());
+    while at < chars.len() && chars[at] != '#' {
+        let c = chars[at];
+        if c.is_whitespace() {
+            at += 1;
+            continue;
+        }
+        let from = at;
+        let word = |at: &mut usize, more: &dyn Fn(char) -> bool| -> String {
+            while *at < chars.len() && more(chars[*at]) {
+                *at += 1;
+            }
+            chars[from..*at].iter().collect()
+        };
+        let token = if c.is_ascii_digit() || c == '.' {
+            word(&mut at, &|c| c.is_ascii_digit() || c == '.');
+            if at < chars.len() && matches!(chars[at], 'e' | 'E') {
+                let sign = at + 1 < chars.len() && matches!(chars[at + 1], '+' | '-');
+                if chars.get(at + 1 + sign as usize).is_some_and(char::is_ascii_digit) {
+                    at += 1 + sign as usize;
+                }
+            }
+            let digits = word(&mut at, &|c| c.is_ascii_digit());
+            match digits.parse::<f64>() {
+                Ok(x) if x.is_finite() => Token::Number(x),
+                _ => return Err(error(number, from + 1, format!("{digits} is not a number"))),
+            }
+        } else if c.is_ascii_alphabetic() || c == '_' {
+            Token::Word(word(&mut at, &|c| c.is_ascii_alphanumeric() || c == '_'))
+        } else {
+            let rest = &chars[at..];
+            let is = |sign: &&&str| sign.chars().zip(rest).filter(|(a, b)| a == *b).count() == sign.len();
+            let Some(sign) = SIGNS.iter().find(is) else {
+                return Err(error(number, from + 1, format!("unexpected character {c:?}")));
+            };
+            at += sign.len();
+            Token::Sign(sign)
+        };
+        tokens.push((token, from + 1));
+    }
+    Ok(Line { number, end: at + 1, tokens })
+}
+
+/// What is declared before the expressions.
+#[derive(Default)]
+struct Header {
+    name: Option<String>,
+    parameters: Vec<(String, Option<f64>)>,
+    strengths: Option<usize>,
+    own: Option<SelfInteraction>,
+}
+
+impl Traced {
+    /// Reads a kernel from text in the [language](self) of kernel files.
+    ///
+    /// # Errors
+    /// [`Error::KernelText`] with line and column; [`Error::TooMany`] bytes, operations, values or parameters.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        Self::read(text, "kernel", false)
+    }
+
+    /// Reads a kernel from one expression. Every name that is not known is a parameter without a value ([`Traced::set`]).
+    ///
+    /// # Errors
+    /// As [`parse`](Traced::parse).
+    pub fn expression(text: &str) -> Result<Self, Error> {
+        let line = text.lines().count() > 1;
+        if line {
+            return Err(error(2, 1, "an expression is one line"));
+        }
+        Self::read(text, "expression", true)
+    }
+
+    fn read(text: &str, name: &str, expression: bool) -> Result<Self, Error> {
+        super::at_most("bytes of a kernel", text.len(), MAX_TEXT)?;
+        let mut lines = Vec::new();
+        for (k, line) in text.lines().enumerate() {
+            let line = tokens(line, k + 1)?;
+            if !line.tokens.is_empty() {
+                lines.push(line);
+            }
+        }
+        let (mut header, mut rest) = (Header::default(), Vec::new());
+        for mut line in lines {
+            let declares = matches!(&line.tokens[0].0, Token::Word(w) if STATEMENTS[..4].contains(&w.as_str()));
+            if expression {
+                line.tokens.insert(0, (Token::Word("value".to_string()), 1));
+            } else if declares && !matches!(line.tokens.get(1), Some((Token::Sign("="), _))) {
+                header.take(&line)?;
+                continue;
+            }
+            rest.push(line);
+        }
+        let words = || {
+            rest.iter().flat_map(|l| &l.tokens).filter_map(|(t, _)| if let Token::Word(w) = t { Some(w) } else { None })
+        };
+        if expression {
+            for word in words().filter(|w| !reserved(w)) {
+                if header.parameters.iter().all(|(name, _)| name != word) {
+                    header.parameters.push((word.clone(), None));
+                }
+            }
+        }
+        super::at_most("parameters of a kernel", header.parameters.len(), MAX_PARAMETERS - 1)?;
+        let used = words().filter_map(|w| strength(w)).map(|k| k + 1).max();
+        let strengths = header.strengths.unwrap_or(used.unwrap_or(1));
+        super::at_most("strengths of a kernel", strengths.max(used.unwrap_or(1)), MAX_STRENGTHS)?;
+        let radial = strengths == 1 && !words().any(|w| matches!(w.as_str(), "x" | "y" | "z")) && used.is_none();
+        let program = Statements { lines: &rest, header: &header, strengths, used: used.is_some(), radial };
+        let base = program.record()?;
+        let mut made = Traced::of(header.name.as_deref().unwrap_or(name), header.parameters, strengths, base);
+        made.own = header.own;
+        Ok(made)
+    }
+}
+
+impl Header {
+    fn take(&mut self, line: &Line) -> Result<(), Error> {
+        let wrong = |k: usize, reason: &str| {
+            let column = line.tokens.get(k).map_or(line.end, |t| t.1);
+            Err(error(line.number, column, reason))
+        };
+        let word = |k: usize| match line.tokens.get(k) {
+            Some((Token::Word(w), _)) => Some(w.as_str()),
+            _ => None,
+        };
+        let count = line.tokens.len();
+        match word(0) {
+            Some("name") => match word(1) {
+                Some(name) if count == 2 => self.name = Some(name.to_string()),
+                _ => return wrong(1, "expected `name` and one word"),
+            },
+            Some("self") => match word(1) {
+                Some("include") if count == 2 => self.own = Some(SelfInteraction::Include),
+                Some("skip") if count == 2 => self.own = Some(SelfInteraction::Skip),
+                _ => return wrong(1, "expected `self include` or `self skip`"),
+            },
+            Some("strengths") => match line.tokens.get(1) {
+                Some((Token::Number(n), _)) if count == 2 && (1..=MAX_STRENGTHS).any(|k| k as f64 == *n) => {
+                    self.strengths = Some(*n as usize);
+                }
+                _ => return wrong(1, "expected `strengths` and a number from 1 to 9"),
+            },
+            _ => {
+                let Some(name) = word(1) else { return wrong(1, "expected a name") };
+                if reserved(name) || self.parameters.iter().any(|(known, _)| known == name) {
+                    return wrong(1, &format!("the name {name} is taken"));
+                }
+                let signs: Vec<&Token> = line.tokens[2..].iter().map(|t| &t.0).collect();
+                let value = match signs[..] {
+                    [] => None,
+                    [Token::Sign("="), Token::Number(x)] => Some(*x),
+                    [Token::Sign("="), Token::Sign("-"), Token::Number(x)] => Some(-*x),
+                    _ => return wrong(2, "expected `= number` or nothing"),
+                };
+                self.parameters.push((name.to_string(), value));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The statements with expressions.
+struct Statements<'a> {
+    lines: &'a [Line],
+    header: &'a Header,
+    strengths: usize,
+    /// Whether strengths are used.
+    used: bool,
+    radial: bool,
+}
+
+/// Results of the statements.
+#[derive(Default)]
+struct Found {
+    values: Vec<Symbol>,
+    slope: Option<Symbol>,
+    curvature: Option<Symbol>,
+}
+
+impl Statements<'_> {
+    fn record(&self) -> Result<Base, Error> {
+        let last = self.lines.last().map_or((1, 1), |l| (l.number, l.end));
+        if !self.radial {
+            let take = |p: &[Symbol], r: &[Symbol], q: &[Symbol]| {
+                let found = self.run(p, [r[0], r[1], r[2]], dot(r, r).sqrt(), q)?;
+                if found.slope.is_some() || found.curvature.is_some() {
+                    return Err(error(last.0, last.1, "slope and curvature are for kernels of r alone"));
+                }
+                let times = if self.used { Symbol::splat(1.0) } else { q[0] };
+                Ok(found.values.into_iter().map(|u| u * times).collect())
+            };
+            let tape = record_with(3, take)?;
+            return match tape.values().len() {
+                0 => Err(error(last.0, last.1, "there is no value")),
+                n => super::at_most("values of a kernel", n, MAX_POTENTIALS).map(|()| Base::General(tape)),
+            };
+        }
+        let tape = |pick: &dyn Fn(&Found) -> Option<Symbol>| -> Result<Option<Tape>, Error> {
+            let tape = record_with(1, |p, s, q| {
+                let zero = Symbol::splat(0.0);
+                let found = self.run(p, [zero; 3], s[0].sqrt(), q)?;
+                Ok::<_, Error>(pick(&found).into_iter().collect())
+            })?;
+            Ok(if tape.values().is_empty() { None } else { Some(tape) })
+        };
+        let mut count = 0;
+        record_with(1, |p, s, q| {
+            count = self.run(p, [Symbol::splat(0.0); 3], s[0].sqrt(), q)?.values.len();
+            Ok::<_, Error>(Vec::new())
+        })?;
+        if count > 1 {
+            // Several values of one strength.
+            return Statements { radial: false, ..*self }.record();
+        }
+        let value = tape(&|f| f.values.first().copied())?.ok_or_else(|| error(last.0, last.1, "there is no value"))?;
+        let closed = |found: Option<Tape>| found.as_ref().map(with_reciprocal_roots);
+        Ok(Base::Radial { value, slope: closed(tape(&|f| f.slope)?), curvature: closed(tape(&|f| f.curvature)?) })
+    }
+
+    /// Carries out the statements.
+    fn run(&self, p: &[Symbol], r: [Symbol; 3], length: Symbol, q: &[Symbol]) -> Result<Found, Error> {
+        let [x, y, z] = r;
+        let strengths = (0..self.strengths).map(|j| (format!("q{}", j + 1), q[j]));
+        let fixed = [("x", x), ("y", y), ("z", z), ("r", length), ("q", q[0]), ("pi", Symbol::splat(PI))];
+        let parameters = self.header.parameters.iter().zip(p).map(|((name, _), &p)| (name.clone(), p));
+        let all = fixed.into_iter().map(|(name, x)| (name.to_string(), x)).chain(strengths).chain(parameters);
+        let mut names: Vec<(String, Term)> = all.map(|(name, x)| (name, Term::Number(x))).collect();
+        let mut found = Found::default();
+        for line in self.lines {
+            let mut parser = Parser { line, at: 1, depth: 0, names: &names };
+            let first = &line.tokens[0];
+            let twice = || error(line.number, first.1, "given twice");
+            match (&first.0, line.tokens.get(1)) {
+                (Token::Word(name), Some((Token::Sign("="), _))) => {
+                    if reserved(name) || names.iter().any(|(known, _)| known == name) {
+                        return Err(error(line.number, first.1, format!("the name {name} is taken")));
+                    }
+                    parser.at = 2;
+                    let term = parser.any()?;
+                    parser.end()?;
+                    names.push((name.clone(), term));
+                }
+                (Token::Word(w), _) if w == "value" => found.values.push(parser.whole()?),
+                (Token::Word(w), _) if w == "slope" => {
+                    let value = parser.whole()?;
+                    found.slope.replace(value).map_or(Ok(()), |_| Err(twice()))?;
+                }
+                (Token::Word(w), _) if w == "curvature" => {
+                    let value = parser.whole()?;
+                    found.curvature.replace(value).map_or(Ok(()), |_| Err(twice()))?;
+                }
+                _ => return Err(error(line.number, first.1, "expected a statement")),
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The value of an expression.
+#[derive(Clone, Copy)]
+enum Term {
+    Number(Symbol),
+    Mask(RecordedMask),
+}
+
+struct Parser<'a> {
+    line: &'a Line,
+    at: usize,
+    depth: usize,
+    names: &'a [(String, Term)],
+}
+
+impl Parser<'_> {
+    fn wrong<T>(&self, reason: impl Into<String>) -> Result<T, Error> {
+        let column = self.line.tokens.get(self.at).map_or(self.line.end, |t| t.1);
+        Err(error(self.line.number, column, reason))
+    }
+
+    /// Takes the sign or word `s`.
+    fn take(&mut self, s: &str) -> bool {
+        let found = match self.line.tokens.get(self.at) {
+            Some((Token::Sign(sign), _)) => *sign == s,
+            Some((Token::Word(word), _)) => word == s,
+            _ => false,
+        };
+        self.at += found as usize;
+        found
+    }
+
+    fn expect(&mut self, s: &str) -> Result<(), Error> {
+        if self.take(s) { Ok(()) } else { self.wrong(format!("expected {s:?}")) }
+    }
+
+    /// A number up to the end of the line.
+    fn whole(&mut self) -> Result<Symbol, Error> {
+        let value = self.number()?;
+        self.end().map(|()| value)
+    }
+
+    fn end(&self) -> Result<(), Error> {
+        if self.at < self.line.tokens.len() { self.wrong("expected the end of the line") } else { Ok(()) }
+    }
+
+    /// An expression that is a number.
+    fn number(&mut self) -> Result<Symbol, Error> {
+        let at = self.at;
+        match self.any()? {
+            Term::Number(x) => Ok(x),
+            Term::Mask(_) => {
+                self.at = at;
+                self.wrong("expected a number, found a condition")
+            }
+        }
+    }
+
+    fn mask(&mut self, term: Term, at: usize) -> Result<RecordedMask, Error> {
+        match term {
+            Term::Mask(m) => Ok(m),
+            Term::Number(_) => {
+                self.at = at;
+                self.wrong("expected a condition, found a number")
+            }
+        }
+    }
+
+    fn any(&mut self) -> Result<Term, Error> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return self.wrong(format!("more than {MAX_DEPTH} expressions inside each other"));
+        }
+        if operations() > MAX_OPERATIONS {
+            return self.wrong(format!("more than {MAX_OPERATIONS} operations"));
+        }
+        let at = self.at;
+        let mut term = self.all()?;
+        while self.take("or") {
+            let (a, second) = (self.mask(term, at)?, self.at);
+            let b = self.all()?;
+            term = Term::Mask(a | self.mask(b, second)?);
+        }
+        self.depth -= 1;
+        Ok(term)
+    }
+
+    fn all(&mut self) -> Result<Term, Error> {
+        let at = self.at;
+        let mut term = self.condition()?;
+        while self.take("and") {
+            let (a, second) = (self.mask(term, at)?, self.at);
+            let b = self.condition()?;
+            term = Term::Mask(a & self.mask(b, second)?);
+        }
+        Ok(term)
+    }
+
+    fn condition(&mut self) -> Result<Term, Error> {
+        let mut negated = false;
+        while self.take("not") {
+            negated = !negated;
+        }
+        let at = self.at;
+        let mut term = self.sum()?;
+        for sign in ["<=", ">=", "==", "<", ">"] {
+            if self.take(sign) {
+                let Term::Number(a) = term else { return self.wrong("a condition cannot be compared") };
+                let second = self.at;
+                let Term::Number(b) = self.sum()? else {
+                    self.at = second;
+                    return self.wrong("a condition cannot be compared");
+                };
+                term = Term::Mask(match sign {
+                    "<=" => a.le(b),
+                    ">=" => b.le(a),
+                    "==" => a.eq(b),
+                    "<" => a.lt(b),
+                    _ => b.lt(a),
+                });
+                break;
+            }
+        }
+        if negated {
+            let mask = self.mask(term, at)?;
+            return Ok(Term::Mask(!mask));
+        }
+        Ok(term)
+    }
+
+    fn sum(&mut self) -> Result<Term, Error> {
+        let at = self.at;
+        let mut term = self.product()?;
+        loop {
+            let sign = if self.take("+") {
+                1
+            } else if self.take("-") {
+                -1
+            } else {
+                return Ok(term);
+            };
+            let (a, second) = (self.plain(term, at)?, self.at);
+            let b = self.product()?;
+            let b = self.plain(b, second)?;
+            term = Term::Number(if sign > 0 { a + b } else { a - b });
+        }
+    }
+
+    fn plain(&mut self, term: Term, at: usize) -> Result<Symbol, Error> {
+        match term {
+            Term::Number(x) => Ok(x),
+            Term::Mask(_) => {
+                self.at = at;
+                self.wrong("expected a number, found a condition")
+            }
+        }
+    }
+
+    fn product(&mut self) -> Result<Term, Error> {
+        let at = self.at;
+        let mut term = self.signed()?;
+        loop {
+            let multiply = self.take("*");
+            if !multiply && !self.take("/") {
+                return Ok(term);
+            }
+            let (a, second) = (self.plain(term, at)?, self.at);
+            let b = self.signed()?;
+            let b = self.plain(b, second)?;
+            term = Term::Number(if multiply { a * b } else { self.quotient(a, b, second)? });
+        }
+    }
+
+    fn quotient(&mut self, a: Symbol, b: Symbol, at: usize) -> Result<Symbol, Error> {
+        if b.known() == Some(0.0) {
+            self.at = at;
+            return self.wrong("division by zero");
+        }
+        Ok(a / b)
+    }
+
+    fn signed(&mut self) -> Result<Term, Error> {
+        let mut negative = false;
+        loop {
+            if self.take("-") {
+                negative = !negative;
+            } else if !self.take("+") {
+                break;
+            }
+        }
+        let at = self.at;
+        let mut term = self.atom()?;
+        if self.take("^") || self.take("**") {
+            self.depth += 1;
+            if self.depth > MAX_DEPTH {
+                return self.wrong(format!("more than {MAX_DEPTH} expressions inside each other"));
+            }
+            let base = self.plain(term, at)?;
+            let second = self.at;
+            let exponent = self.signed()?;
+            let exponent = self.plain(exponent, second)?;
+            term = Term::Number(self.power(base, exponent, second)?);
+            self.depth -= 1;
+        }
+        if negative {
+            let x = self.plain(term, at)?;
+            return Ok(Term::Number(-x));
+        }
+        Ok(term)
+    }
+
+    /// base^exponent: by products if the exponent is an integer or half of one, else by logarithms.
+    fn power(&mut self, base: Symbol, exponent: Symbol, at: usize) -> Result<Symbol, Error> {
+        let Some(e) = exponent.known() else { return self.finite((exponent * base.ln()).exp(), at) };
+        if 2.0 * e != (2.0 * e).round() || e.abs() > MAX_POWER {
+            return self.finite((base.ln() * e).exp(), at);
+        }
+        let one = Symbol::splat(1.0);
+        let root = if e != e.round() { base.sqrt() } else { one };
+        let (base, root) = if e < 0.0 {
+            let inverse = self.quotient(one, base, at)?;
+            (inverse, if e != e.round() { self.quotient(one, root, at)? } else { one })
+        } else {
+            (base, root)
+        };
+        let (mut product, mut square, mut n) = (one, base, e.abs().trunc() as u32);
+        while n > 0 {
+            if n & 1 == 1 {
+                product = product * square;
+            }
+            square = square * square;
+            n >>= 1;
+        }
+        self.finite(product * root, at)
+    }
+
+    /// `x`, or an error if it is a constant that is not finite.
+    fn finite(&mut self, x: Symbol, at: usize) -> Result<Symbol, Error> {
+        if x.known().is_some_and(|x| !x.is_finite()) {
+            self.at = at;
+            return self.wrong("a constant that is not finite");
+        }
+        Ok(x)
+    }
+
+    fn atom(&mut self) -> Result<Term, Error> {
+        let Some((token, _)) = self.line.tokens.get(self.at) else { return self.wrong("expected an expression") };
+        match token.clone() {
+            Token::Number(x) => {
+                self.at += 1;
+                Ok(Term::Number(Symbol::splat(x)))
+            }
+            Token::Sign("(") => {
+                self.at += 1;
+                let term = self.any()?;
+                self.expect(")")?;
+                Ok(term)
+            }
+            Token::Sign(s) => self.wrong(format!("unexpected {s:?}")),
+            Token::Word(word) => {
+                if FUNCTIONS.contains(&word.as_str()) || word == "where" {
+                    return self.call(&word);
+                }
+                match self.names.iter().find(|(name, _)| *name == word) {
+                    Some((_, term)) => {
+                        self.at += 1;
+                        Ok(*term)
+                    }
+                    None => self.wrong(format!("unknown name {word}")),
+                }
+            }
+        }
+    }
+
+    fn call(&mut self, name: &str) -> Result<Term, Error> {
+        let place = self.at;
+        self.at += 1;
+        self.expect("(")?;
+        if name == "where" {
+            let at = self.at;
+            let condition = self.any()?;
+            let condition = self.mask(condition, at)?;
+            self.expect(",")?;
+            let a = self.number()?;
+            self.expect(",")?;
+            let b = self.number()?;
+            self.expect(")")?;
+            return Ok(Term::Number(Symbol::select(condition, a, b)));
+        }
+        let count = match name {
+            "min" | "max" | "pow" => 2,
+            "fma" => 3,
+            _ => 1,
+        };
+        let mut args = [Symbol::splat(0.0); 3];
+        for (k, arg) in args[..count].iter_mut().enumerate() {
+            if k > 0 {
+                self.expect(",")?;
+            }
+            *arg = self.number()?;
+        }
+        self.expect(")")?;
+        let [a, b, c] = args;
+        let (zero, one) = (Symbol::splat(0.0), Symbol::splat(1.0));
+        let value = match name {
+            "sqrt" => a.sqrt(),
+            "rsqrt" => a.rsqrt(),
+            "exp" => a.exp(),
+            "ln" | "log" => a.ln(),
+            "sin" => a.sin(),
+            "cos" => a.cos(),
+            "tan" => a.sin() / a.cos(),
+            "sinh" => 0.5 * (a.exp() - (-a).exp()),
+            "cosh" => 0.5 * (a.exp() + (-a).exp()),
+            // e^(−2|a|) does not overflow.
+            "tanh" => {
+                let magnitude = Symbol::select(a.lt(zero), -a, a);
+                let e = (-2.0 * magnitude).exp();
+                let t = (one - e) / (one + e);
+                Symbol::select(a.lt(zero), -t, t)
+            }
+            "erf" => a.erf(),
+            "erfc" => one - a.erf(),
+            "abs" => Symbol::select(a.lt(zero), -a, a),
+            "min" => Symbol::select(a.lt(b), a, b),
+            "max" => Symbol::select(a.lt(b), b, a),
+            "pow" => self.power(a, b, place)?,
+            _ => a.mul_add(b, c),
+        };
+        self.finite(value, place).map(Term::Number)
+    }
+}

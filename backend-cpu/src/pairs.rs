@@ -16,7 +16,7 @@ use std::sync::Arc;
 enum Loop<T> {
     /// Compiled for one kernel.
     Compiled(PairSum<T>),
-    /// Interprets the operations of a kernel that was made at run time.
+    /// Carries out the operations of a kernel.
     Traced(Arc<Program<T>>),
 }
 
@@ -38,17 +38,23 @@ pub struct Pair<T> {
 impl<T: Real> Pair<T> {
     /// The loop over pairs of a point and a surface, for the compiled kernel `K`.
     pub fn of<K: Kernel>() -> Self {
+        if const { K::DERIVED > K::COMPILED } {
+            return Self::traced(&Member::of::<K>(), 1);
+        }
         Self::new(Loop::Compiled(sum::<K, T, 1>), 1, &Member::of::<K>())
     }
     /// The loop over pairs of points, for the compiled kernel `K`. Points may be close, so f32 coordinates have two
     /// pieces.
     pub fn close<K: Kernel>() -> Self {
+        if const { K::DERIVED > K::COMPILED } {
+            return Self::traced(&Member::of::<K>(), const { pieces::<T>() });
+        }
         match const { pieces::<T>() } {
             2 => Self::new(Loop::Compiled(sum::<K, T, 2>), 2, &Member::of::<K>()),
             _ => Self::of::<K>(),
         }
     }
-    /// The loop over pairs for a kernel that was made at run time. Coordinates have as many `pieces`.
+    /// The loop over pairs that carries out the operations of `kernel`. Coordinates have as many `pieces`.
     fn traced(kernel: &Member, pieces: usize) -> Self {
         Self::new(Loop::Traced(Arc::new(Program::new(kernel, pieces))), pieces, kernel)
     }

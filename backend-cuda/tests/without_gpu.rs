@@ -8,7 +8,7 @@ use backend_cuda::{
 };
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::lane::dot;
-use fmm_traits::{Error, Family, Gradient, Hessian, Kernel, Lane, Member, OutputColumns, Outputs, Real, Visitor};
+use fmm_traits::{Error, Family, Gradient, Hessian, Kernel, Kernels, Lane, Member, Outputs, Real, Traced};
 use libloading::Library;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,37 +44,28 @@ impl Programs {
     fn add(&mut self, program: Program) {
         self.0.insert(program.name.clone(), program);
     }
-    /// What sums a kernel at targets.
-    fn member<K: Kernel, T: Real>(&mut self) {
-        self.add(direct_program::<T>(&Member::of::<K>(), Shape::tuned::<T>(K::VALUES)));
-        self.add(p2p_program::<T>(&Member::of::<K>()));
-    }
-    /// What sums a kernel between surfaces, and sources at them.
-    fn surfaces<F: Family, T: Real>(&mut self) {
-        self.add(p2m_program::<T>(&Member::of::<F::Check>(), 152));
-        self.add(m2l_matrices_program::<T>(&Member::of::<F::Equivalent>()));
+    /// What sums the kernels, in both precisions.
+    fn kernels(&mut self, kernels: &Kernels) {
+        let Kernels { near, far, members, .. } = kernels;
+        self.add(direct_program::<f32>(near, Shape::tuned::<f32>(near.values)));
+        self.add(direct_program::<f64>(near, Shape::tuned::<f64>(near.values)));
+        self.add(p2p_program::<f32>(near));
+        self.add(p2p_program::<f64>(near));
+        self.add(p2m_program::<f32>(&members.check, 152));
+        self.add(p2m_program::<f64>(&members.check, 152));
+        self.add(m2l_matrices_program::<f32>(&members.equivalent));
+        self.add(m2l_matrices_program::<f64>(&members.equivalent));
+        self.add(l2p_program::<f32>(far));
+        self.add(l2p_program::<f64>(far));
     }
     fn family<F: Family>(&mut self, family: &F) {
-        self.surfaces::<F, f32>();
-        self.surfaces::<F, f64>();
         for outputs in [Outputs::POTENTIAL, Outputs::GRADIENT, Outputs::HESSIAN] {
             for outputs in [outputs, outputs | Outputs::PRESSURE] {
                 if family.outputs().contains(outputs) {
-                    family.visit(outputs, Add(self)).expect("an output that the family has");
+                    self.kernels(&Kernels::of(family, outputs).expect("an output that the family has"));
                 }
             }
         }
-    }
-}
-
-struct Add<'a>(&'a mut Programs);
-impl Visitor for Add<'_> {
-    type Output = ();
-    fn visit<S: Kernel, E: Kernel>(self, _: Vec<OutputColumns>) {
-        self.0.member::<S, f32>();
-        self.0.member::<S, f64>();
-        self.0.add(l2p_program::<f32>(&Member::of::<E>()));
-        self.0.add(l2p_program::<f64>(&Member::of::<E>()));
     }
 }
 
@@ -226,6 +217,24 @@ fn the_test_for_zero_goes_only_where_a_zero_shows() {
         1 + text(direct_program::<f32>(&Member::of::<Hides>(), shape)).matches("bare_rsqrt(").count()
     );
     assert!(for_sm_90(&direct_program::<f32>(&Member::of::<Hides>(), shape)).is_ok());
+}
+
+/// Every operation that a kernel in text may have, with several densities, strengths and values.
+#[test]
+fn kernels_made_at_run_time_compile_for_sm_90() {
+    let general = "parameter a = 2\nc = x < y and not (z == a) or r <= 1\n\
+                   value where(c, q1*sin(a*r)/r, q2*erf(r)*exp(-r^2)) + abs(x)*q2*max(y, fma(x, y, z))\n\
+                   value q1*ln(r)/sqrt(r^2 + a^2) - cos(x)*tanh(y)*q2*rsqrt(a)*pow(r, -1.5)";
+    let mut programs = Programs::default();
+    for text in [general, "densities 3\nparameter a = 2\nvalue (1 + a*r)*exp(-a*r)"] {
+        for outputs in [Outputs::POTENTIAL, Outputs::GRADIENT] {
+            programs.kernels(&Traced::parse(text).unwrap().kernels(outputs).unwrap());
+        }
+    }
+    for program in programs.0.values() {
+        let Compiled { cubin, log } = for_sm_90(program).unwrap_or_else(|e| panic!("{e}"));
+        assert!(!cubin.is_empty() && !log.contains("warning"), "{}:\n{log}", program.name);
+    }
 }
 
 #[test]

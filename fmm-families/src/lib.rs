@@ -191,7 +191,7 @@ impl InSpace {
     fn facts(self) -> Facts {
         let harmonic = layout(&self.kernels).map(drop);
         let Kernels { near, far, members, params, columns, include_self, .. } = self.kernels;
-        let Members { check, equivalent, .. } = members;
+        let Members { check, equivalent, slope, .. } = members;
         Facts {
             dim: 3,
             strengths: near.strengths,
@@ -203,7 +203,7 @@ impl InSpace {
             densities: equivalent.strengths,
             checks: equivalent.values,
             homogeneous: equivalent.dilated(&params, 2.0).is_none(),
-            members: vec![equivalent, check, near, far],
+            members: vec![equivalent, check, near, far, slope],
             params,
         }
     }

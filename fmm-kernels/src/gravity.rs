@@ -31,6 +31,7 @@ fn softened<V: Lane>(params: &[V], r: &[V]) -> V {
 
 impl Kernel for Plummer {
     const NAME: &'static str = "gravity";
+    const COMPILED: usize = 2;
     const SINGULAR: bool = false;
 
     #[inline(always)]

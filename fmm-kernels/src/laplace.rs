@@ -17,6 +17,7 @@ pub struct Laplace;
 
 impl Kernel for Laplace {
     const NAME: &'static str = "laplace";
+    const COMPILED: usize = 2;
 
     #[inline(always)]
     fn eval<V: Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
@@ -95,6 +96,7 @@ pub enum DipolePotential {}
 
 impl Kernel for DipolePotential {
     const NAME: &'static str = "laplace_dipole";
+    const COMPILED: usize = 2;
     const STRENGTHS: usize = 3;
     const RECIPROCAL: bool = false;
 
@@ -121,6 +123,7 @@ pub enum MixedPotential {}
 
 impl Kernel for MixedPotential {
     const NAME: &'static str = "laplace_mixed";
+    const COMPILED: usize = 2;
     const STRENGTHS: usize = 4;
     const RECIPROCAL: bool = false;
 

@@ -66,6 +66,11 @@ pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     /// The highest derivative of the values that a plan may ask for: 1 for the gradient, 2 for the Hessian. Higher
     /// derivatives are not compiled. Most of the compile time of a kernel goes to its Hessian.
     const DERIVATIVES: usize = 2;
+    /// The highest derivative whose loop over pairs is compiled. Loops of higher derivatives carry out the recorded
+    /// operations, as for a kernel that is made at run time. A Hessian by dual numbers is 4 to 30 times faster that way
+    /// (`runs/2026-11-23-zen4x2/pair-rates.txt`), and compiles in no time. A kernel with an
+    /// [`eval_hessian`](Kernel::eval_hessian) written by hand sets 2.
+    const COMPILED: usize = 1;
     /// If true, `eval` must yield exactly 0 at r = 0 ([`Lane::rsqrt`] does so by itself). If false, it must yield a
     /// finite number there, which is added for points that coincide.
     const SINGULAR: bool = true;
@@ -161,6 +166,7 @@ macro_rules! derivative {
             const VALUES: usize = K::VALUES * DERIVATIVE_FACTORS[$derived];
             const SINGULAR: bool = K::SINGULAR;
             const RECIPROCAL: bool = false;
+            const COMPILED: usize = K::COMPILED;
             const DERIVED: usize = $derived;
             #[inline(always)]
             fn eval<V: Lane>(params: &[V], r: &[V], strengths: &[V], values: &mut [V]) {

@@ -18,6 +18,8 @@ pub(crate) trait Body: Send + Sync {
     fn eval(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]);
     /// `eval` of the kernel without its derivatives.
     fn underived(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]);
+    /// `eval` at many r for the same strengths, one after the other.
+    fn eval_many(&self, params: &[f64], r: &[[f64; 3]], strengths: &[f64], values: &mut [f64]);
     /// [`Kernel::dilated`].
     fn dilated(&self, params: &[f64], h: f64) -> Option<Vec<f64>>;
     /// The operations of `eval`.
@@ -40,7 +42,7 @@ pub struct Member {
     pub name: Arc<str>,
     /// Equal for equal kernels only.
     pub id: Identity,
-    /// Name of the type of the kernel; of a kernel that was made at run time, its operations.
+    /// Name of the type of the kernel; `traced` for a kernel that was made at run time.
     pub type_name: Arc<str>,
     /// [`Kernel::STRENGTHS`].
     pub strengths: usize,
@@ -78,6 +80,11 @@ impl<K: Kernel> Body for Compiled<K> {
     fn underived(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]) {
         K::underived()(params, r, strengths, values);
     }
+    fn eval_many(&self, params: &[f64], r: &[[f64; 3]], strengths: &[f64], values: &mut [f64]) {
+        for (r, values) in r.iter().zip(values.chunks_exact_mut(K::VALUES)) {
+            K::eval::<f64>(params, r, strengths, values);
+        }
+    }
     fn dilated(&self, params: &[f64], h: f64) -> Option<Vec<f64>> {
         K::dilated(params, h)
     }
@@ -109,6 +116,11 @@ impl Member {
     /// [`Kernel::eval`] in f64: parameters, r, strengths, values.
     pub fn eval(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]) {
         self.body.eval(params, r, strengths, values);
+    }
+
+    /// [`eval`](Member::eval) at many `r` for the same strengths: the values at `r[0]`, at `r[1]`, …
+    pub fn eval_many(&self, params: &[f64], r: &[[f64; 3]], strengths: &[f64], values: &mut [f64]) {
+        self.body.eval_many(params, r, strengths, values);
     }
 
     /// [`eval`](Member::eval) of the kernel without its derivatives.

@@ -42,6 +42,26 @@ impl Recorder {
             _ => None,
         }
     }
+    /// `Div`, y and c of √y/c; `Mul`, y and c of c·√y.
+    fn scaled_root(&self, at: u32) -> Option<(Op, u32, u32)> {
+        let Node { op, args: [a, b, _] } = self.nodes[at as usize];
+        let root = |x: u32| (self.nodes[x as usize].op == Op::Sqrt).then(|| self.nodes[x as usize].args[0]);
+        match op {
+            Op::Div => Some((op, root(a)?, b)),
+            Op::Mul => root(a).map(|y| (op, y, b)).or_else(|| root(b).map(|y| (op, y, a))),
+            _ => None,
+        }
+    }
+    /// The factor of c·(d·x) = (c·d)·x and x, where c or d is a power of two, so that nothing is rounded.
+    fn scaled_twice(&self, a: u32, b: u32) -> Option<(f64, u32)> {
+        let Node { op, args: [d, x, _] } = self.nodes[b as usize];
+        let ((d, x), true) = (if self.value(d).is_some() { (d, x) } else { (x, d) }, op == Op::Mul) else {
+            return None;
+        };
+        let (c, d) = (self.value(a)?, self.value(d)?);
+        let is_power = |x: f64| x.is_normal() && x.to_bits() << 12 == 0;
+        ((is_power(c) || is_power(d)) && (c * d).is_normal()).then_some((c * d, x))
+    }
     fn both(&self, op: Op, a: u32, b: u32) -> bool {
         self.nodes[a as usize].op == op && self.nodes[b as usize].op == op
     }
@@ -71,6 +91,18 @@ impl Recorder {
             Op::Fma if is(self, c, 0.0) => Some(self.push(Op::Mul, [a, b, 0])),
             Op::Neg if self.nodes[a as usize].op == Op::Neg => Some(self.nodes[a as usize].args[0]),
             Op::Mul if a == b && self.nodes[a as usize].op == Op::Sqrt => Some(self.nodes[a as usize].args[0]),
+            // (√y/c)² and (c·√y)².
+            Op::Mul
+                if a == b
+                    && let Some((op, y, c)) = self.scaled_root(a) =>
+            {
+                let c = self.push(Op::Mul, [c, c, 0]);
+                Some(self.push(op, [y, c, 0]))
+            }
+            Op::Mul if let Some((product, x)) = self.scaled_twice(a, b).or_else(|| self.scaled_twice(b, a)) => {
+                let factor = self.constant(product);
+                Some(self.push(Op::Mul, [factor, x, 0]))
+            }
             Op::Mul if self.both(Op::Neg, a, b) => {
                 let [a, b] = [a, b].map(|x| self.nodes[x as usize].args[0]);
                 Some(self.push(Op::Mul, [a, b, 0]))
@@ -161,12 +193,13 @@ pub(crate) fn record_with<E>(
     fn inputs<const N: usize>(of: fn(usize) -> Op) -> [Recorded; N] {
         std::array::from_fn(|i| Recorded(push(of(i), [])))
     }
-    RECORDER.take();
+    // A kernel may be recorded while another is.
+    let outer = RECORDER.take();
     let params: [Recorded; MAX_PARAMETERS] = inputs(Op::Parameter);
     let r: [Recorded; 3] = inputs(Op::Coordinate);
     let strengths: [Recorded; MAX_STRENGTHS] = inputs(Op::Strength);
     let values = kernel(&params, &r[..dimension], &strengths);
-    let nodes = RECORDER.take().nodes;
+    let nodes = RECORDER.replace(outer).nodes;
     Ok(Tape::new(dimension, nodes, values?.iter().map(|v| v.0).collect()))
 }
 
@@ -208,38 +241,95 @@ pub(crate) fn operations() -> usize {
 
 /// `tape` with quotients by √b, and by powers of it, as products with 1/√b. The same for b > 0, faster, and 0 at b = 0.
 pub(crate) fn with_reciprocal_roots(tape: &Tape) -> Tape {
-    RECORDER.take();
+    let outer = RECORDER.take();
     let mut moved: Vec<u32> = Vec::new();
-    let mut radicands: Vec<u32> = Vec::new();
+    let mut inverter = Inverter::default();
     for node in tape.nodes() {
         let args = node.args.map(|a| moved.get(a as usize).copied().unwrap_or(0));
-        let inverse = if node.op == Op::Div { inverse(args[1], &radicands) } else { None };
+        let inverse = if node.op == Op::Div { inverter.inverse(args[1], 0) } else { None };
         moved.push(match inverse {
             Some(inverse) => push(Op::Mul, [args[0], inverse]),
             None => push(node.op, args),
         });
-        if node.op == Op::Sqrt {
-            radicands.push(args[0]);
+        if node.op == Op::Sqrt && is_square(args[0], tape.dimension()) {
+            inverter.square = Some(args[0]);
         }
     }
-    let nodes = RECORDER.take().nodes;
+    let nodes = RECORDER.replace(outer).nodes;
     Tape::new(tape.dimension(), nodes, tape.values().iter().map(|&v| moved[v as usize]).collect())
 }
 
-/// The inverse of a node by reciprocal roots. `None` if it is not a product of roots and of numbers whose root is taken.
-fn inverse(at: u32, radicands: &[u32]) -> Option<u32> {
-    let Node { op, args: [a, b, _] } = RECORDER.with_borrow(|r| r.nodes[at as usize]);
-    match op {
-        Op::Sqrt => Some(push(Op::Rsqrt, [a])),
-        _ if radicands.contains(&at) => {
-            let root = push(Op::Rsqrt, [at]);
-            Some(push(Op::Mul, [root, root]))
-        }
-        Op::Mul => {
-            let (a, b) = (inverse(a, radicands)?, inverse(b, radicands)?);
-            Some(push(Op::Mul, [a, b]))
-        }
+/// Whether a node is r·r: the sum of the squares of the coordinates, or the coordinate of a function of r².
+fn is_square(at: u32, dimension: usize) -> bool {
+    let node = |at: u32| RECORDER.with_borrow(|r| r.nodes[at as usize]);
+    let axis = |Node { args: [a, b, _], .. }: Node| match node(a).op {
+        Op::Coordinate(axis) if a == b => Some(axis),
         _ => None,
+    };
+    if dimension == 1 {
+        return node(at).op == Op::Coordinate(0);
+    }
+    let first = node(at);
+    let second = node(first.args[2]);
+    let third = node(second.args[2]);
+    let all = [axis(first), axis(second), axis(third)];
+    [first.op, second.op, third.op] == [Op::Fma, Op::Fma, Op::Mul] && (0..3).all(|k| all.contains(&Some(k)))
+}
+
+/// Products inside each other up to which inverses are looked for.
+const MAX_PRODUCTS: usize = 64;
+
+/// Inverses of the nodes on the tape by reciprocal roots.
+#[derive(Default)]
+struct Inverter {
+    /// r·r, if its root was taken.
+    square: Option<u32>,
+    /// Whether each node depends on parameters and constants alone.
+    uniform: Vec<bool>,
+    /// The inverses found so far.
+    known: HashMap<u32, Option<u32>>,
+}
+
+impl Inverter {
+    fn is_uniform(&mut self, at: u32) -> bool {
+        RECORDER.with_borrow(|r| {
+            for Node { op, args } in &r.nodes[self.uniform.len()..] {
+                let input = matches!(op, Op::Coordinate(_) | Op::Strength(_));
+                let all = args[..op.arity()].iter().all(|&a| self.uniform[a as usize]);
+                self.uniform.push(!input && all);
+            }
+        });
+        self.uniform[at as usize]
+    }
+
+    /// The inverse of a node. `None` if it is not a product of roots, of r·r, and of numbers that are the same for all
+    /// pairs.
+    fn inverse(&mut self, at: u32, depth: usize) -> Option<u32> {
+        if let Some(known) = self.known.get(&at) {
+            return *known;
+        }
+        let Node { op, args: [a, b, _] } = RECORDER.with_borrow(|r| r.nodes[at as usize]);
+        let found = match op {
+            _ if self.is_uniform(at) || depth > MAX_PRODUCTS => None,
+            Op::Sqrt => Some(push(Op::Rsqrt, [a])),
+            _ if self.square == Some(at) => {
+                let root = push(Op::Rsqrt, [at]);
+                Some(push(Op::Mul, [root, root]))
+            }
+            Op::Mul => self.factor(a, depth).and_then(|a| self.factor(b, depth).map(|b| push(Op::Mul, [a, b]))),
+            _ => None,
+        };
+        self.known.insert(at, found);
+        found
+    }
+
+    /// The inverse of a factor, which may be the same for all pairs.
+    fn factor(&mut self, at: u32, depth: usize) -> Option<u32> {
+        if !self.is_uniform(at) {
+            return self.inverse(at, depth + 1);
+        }
+        let one = push(Op::Constant(1f64.to_bits()), []);
+        Some(push(Op::Div, [one, at]))
     }
 }
 

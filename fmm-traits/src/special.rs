@@ -22,7 +22,7 @@ pub fn erf<V: Lane>(x: V) -> V {
     let y = V::select(negative, -x, x);
     let small = y.le(V::splat(0.5));
     // Beyond 6 the function is 1 in f64. The limit keeps all branches finite.
-    let y = V::select(y.lt(V::splat(6.0)), y, V::splat(6.0));
+    let y = V::select(V::splat(6.0).lt(y), V::splat(6.0), y);
     let s = y * y;
     let core = polynomial(
         s,
@@ -118,6 +118,7 @@ mod tests {
             assert!((1.0 - erf(x) - rest).abs() <= 2e-16, "{x}");
         }
         assert_eq!([erf(0.0), erf(40.0), erf(-40.0), erf(f64::INFINITY)], [0.0, 1.0, -1.0, 1.0]);
+        assert!(erf(f64::NAN).is_nan());
         assert_eq!(erf(1e-300), 1e-300 * std::f64::consts::FRAC_2_SQRT_PI);
     }
 }

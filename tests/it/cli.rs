@@ -17,13 +17,13 @@ pub fn last_line(run: &Output) -> String {
     text.trim_end().to_string()
 }
 
-fn json(args: &[&str]) -> Value {
+pub fn json(args: &[&str]) -> Value {
     let run = fmm(args);
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     serde_json::from_slice(&run.stdout).unwrap()
 }
 
-fn refused(args: &[&str]) -> String {
+pub fn refused(args: &[&str]) -> String {
     let run = fmm(args);
     assert!(!run.status.success() && run.stdout.is_empty(), "{args:?}");
     let line = last_line(&run);

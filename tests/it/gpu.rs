@@ -55,6 +55,39 @@ fn the_tolerance_is_kept_by_all_kernels() {
     holds_on(gpu, fmm::AnyFamily::new(Own), both(), &[1e-3, 1e-6], Precision::F64, &some);
 }
 
+/// Kernels made at run time, with and without the source itself: fast and direct sums are those of the CPU.
+#[test]
+#[ignore = "needs a GPU"]
+fn kernels_made_at_run_time_are_those_of_the_cpu() {
+    let (x, y) = (uniform(4000, 8), uniform(1500, 9));
+    let some: Vec<usize> = [3999, 0, 17, 17].into_iter().chain((0..4000).step_by(11)).collect();
+    for name in fmm::catalog::names() {
+        let kernel = fmm::catalog::kernel(name).unwrap();
+        let k = kernel.kernels(both()).unwrap();
+        let q = strengths(4000 * k.near.strengths, 9);
+        for own in [fmm::SelfInteraction::Include, fmm::SelfInteraction::Skip] {
+            if k.near.singular && own == fmm::SelfInteraction::Include {
+                continue;
+            }
+            let request = Fmm::new(kernel.clone()).outputs(both()).self_interaction(own);
+            for request in
+                [request.clone().method(Method::Direct), request.method(Method::EquivalentDensities).order(5)]
+            {
+                for targets in [Targets::Sources, Targets::Subset(&some), Targets::Points(&y)] {
+                    let sums = |request: Fmm| request.plan(&x, targets).unwrap().apply(&q).unwrap();
+                    let (host, device) = (sums(request.clone()), sums(request.clone().backend(Cuda::default())));
+                    for output in [Outputs::POTENTIAL, Outputs::GRADIENT] {
+                        let e = difference(device.get(output), host.get(output));
+                        assert!(e < 1e-8, "{name} {own:?} {}: {e:e}", output.names()[0]);
+                    }
+                }
+            }
+        }
+    }
+    let matern = fmm::catalog::kernel("matern32").unwrap();
+    holds_on(Cuda::default(), matern, both(), &[1e-2], Precision::F64, &[CloudKind::Uniform, CloudKind::Plummer]);
+}
+
 #[test]
 #[ignore = "needs a GPU"]
 fn subsets_other_targets_moved_points_and_direct_sums_are_those_of_the_cpu() {

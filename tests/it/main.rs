@@ -18,6 +18,7 @@
 //! | `threads` | the number of threads changes no bit |
 //! | `timing` | upper bounds of times (`scripts/timing-tests.sh`) |
 //! | `tolerance` | errors stay below the tolerance for every kernel, cloud and precision |
+//! | `traced` | kernels made at run time: twins, self interaction, the catalog, the command, any text |
 //! | `variants` | spherical harmonics and treecodes: tolerance, agreement, refusals, `fmm compare` |
 //! | `own_kernel` | a frozen kernel of a user compiles, unless the trait has changed |
 //! | `corners`, `demo`, `modes`, `rng`, `sampled`, `search`, `sources` | the unit tests of these files of `src/`, compiled here |
@@ -38,6 +39,7 @@ mod strangers;
 mod threads;
 mod timing;
 mod tolerance;
+mod traced;
 mod variants;
 
 #[allow(dead_code, reason = "that it compiles is the test")]

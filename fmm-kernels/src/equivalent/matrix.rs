@@ -75,15 +75,18 @@ pub(crate) fn kernel_columns(
 ) -> Matrix<f64> {
     let rows = kernel.values * targets.len();
     let mut data = vec![0.0; rows * columns.len()];
-    let mut values = [0.0; fmm_traits::kernel::MAX_COMPONENTS];
+    let mut values = vec![0.0; rows];
+    let mut r = vec![[0.0; 3]; targets.len()];
     for (column, c) in data.chunks_exact_mut(rows.max(1)).zip(columns) {
         let (j, s) = (c / sources.len(), c % sources.len());
         let unit = unit_strength(j);
-        for (t, x) in targets.iter().enumerate() {
-            let r: [f64; 3] = std::array::from_fn(|a| x[a] - sources[s][a]);
-            kernel.eval(params, &r, &unit[..kernel.strengths], &mut values[..kernel.values]);
-            for i in 0..kernel.values {
-                column[i * targets.len() + t] = values[i];
+        for (r, x) in r.iter_mut().zip(targets) {
+            *r = std::array::from_fn(|a| x[a] - sources[s][a]);
+        }
+        kernel.eval_many(params, &r, &unit[..kernel.strengths], &mut values);
+        for (t, values) in values.chunks_exact(kernel.values).enumerate() {
+            for (i, value) in values.iter().enumerate() {
+                column[i * targets.len() + t] = *value;
             }
         }
     }

@@ -95,7 +95,7 @@ pub fn for_each_spectrum(kernel: &Member, params: &[f64], p: usize, visit: Visit
     let zero = Complex::new(0.0, 0.0);
     let mut cubes = vec![vec![zero; grid.points()]; kernel.values];
     let mut spectrum = vec![zero; grid.frequencies()];
-    let mut values = [0.0; fmm_traits::kernel::MAX_COMPONENTS];
+    let mut values = vec![0.0; grid.points() * kernel.values];
     // From a periodic index to a difference of lattice coordinates.
     let difference = |i: usize| if i < p { i as f64 } else { i as f64 - n as f64 };
     for (o, offset) in offsets().enumerate() {
@@ -104,11 +104,11 @@ pub fn for_each_spectrum(kernel: &Member, params: &[f64], p: usize, visit: Visit
             break;
         }
         let r = |axis: usize, i: usize| offset[axis] as f64 + spacing * difference(i);
+        let at: Vec<[f64; 3]> = (0..grid.points()).map(|g| [r(0, g / (n * n)), r(1, g / n % n), r(2, g % n)]).collect();
         for b in 0..kernel.strengths {
             let unit = unit_strength(b);
-            for g in 0..grid.points() {
-                let at = [r(0, g / (n * n)), r(1, g / n % n), r(2, g % n)];
-                kernel.eval(params, &at, &unit[..kernel.strengths], &mut values[..kernel.values]);
+            kernel.eval_many(params, &at, &unit[..kernel.strengths], &mut values);
+            for (g, values) in values.chunks_exact(kernel.values).enumerate() {
                 for (cube, v) in cubes.iter_mut().zip(values) {
                     cube[g] = Complex::new(scale * v, 0.0);
                 }

@@ -26,6 +26,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Number of operations up to which a tape is carried out without an allocation.
 const SHORT: usize = 48;
+/// Pairs that [`Tape::evaluate_many`] computes at a time: the results of a hundred operations stay in the first-level
+/// cache.
+const BATCH: usize = 32;
 
 /// What an operation does with its arguments a, b, c.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -250,6 +253,7 @@ impl Tape {
                 places.resize(i, 0);
                 places.push(masks.len());
                 masks.push(found);
+                numbers[i] = V::select(found, V::splat(1.0), zero);
                 continue;
             }
             numbers[i] = match node.op {
@@ -263,6 +267,52 @@ impl Tape {
         }
         for (value, &at) in values.iter_mut().zip(&self.values) {
             *value = numbers[at as usize];
+        }
+    }
+
+    /// [`evaluate`](Tape::evaluate) in f64 at many r, for the same strengths: `out` has the values of r\[0\], of r\[1\], …
+    /// Each operation runs over many pairs, which costs much less than one pair at a time.
+    pub fn evaluate_many(&self, params: &[f64], r: &[[f64; 3]], strengths: &[f64], out: &mut [f64]) {
+        let values = self.values.len();
+        let mut results = vec![[0.0; BATCH]; self.nodes.len()];
+        for (r, out) in r.chunks(BATCH).zip(out.chunks_mut(BATCH * values.max(1))) {
+            for (i, node) in self.nodes.iter().enumerate() {
+                let (before, rest) = results.split_at_mut(i);
+                let [a, b, c] = [0, 1, 2].map(|k| before.get(node.args[k] as usize).unwrap_or(&[0.0; BATCH]));
+                let to = &mut rest[0];
+                let flag = |x: bool| f64::from(u8::from(x));
+                macro_rules! each {
+                    (|$a:ident, $b:ident, $c:ident| $result:expr) => {
+                        for (k, to) in to.iter_mut().enumerate() {
+                            let ($a, $b, $c) = (a[k], b[k], c[k]);
+                            *to = $result;
+                        }
+                    };
+                }
+                match node.op {
+                    Op::Parameter(p) => to.fill(params[p]),
+                    Op::Coordinate(axis) => to.iter_mut().zip(r).for_each(|(to, r)| *to = r[axis]),
+                    Op::Strength(j) => to.fill(strengths[j]),
+                    Op::Constant(bits) => to.fill(f64::from_bits(bits)),
+                    Op::Add => each!(|a, b, _c| a + b),
+                    Op::Sub => each!(|a, b, _c| a - b),
+                    Op::Mul => each!(|a, b, _c| a * b),
+                    Op::Div => each!(|a, b, _c| a / b),
+                    Op::Neg => each!(|a, _b, _c| -a),
+                    Op::Sqrt => each!(|a, _b, _c| a.sqrt()),
+                    Op::Lt => each!(|a, b, _c| flag(a < b)),
+                    Op::Le => each!(|a, b, _c| flag(a <= b)),
+                    Op::Eq => each!(|a, b, _c| flag(a == b)),
+                    Op::And => each!(|a, b, _c| a * b),
+                    Op::Or => each!(|a, b, _c| flag(a + b != 0.0)),
+                    Op::Not => each!(|a, _b, _c| flag(a == 0.0)),
+                    Op::Select => each!(|a, b, c| if a != 0.0 { b } else { c }),
+                    op => each!(|a, b, c| op.apply([a, b, c])),
+                }
+            }
+            for (k, out) in out.chunks_mut(values.max(1)).enumerate().take(r.len()) {
+                out.iter_mut().zip(&self.values).for_each(|(to, &v)| *to = results[v as usize][k]);
+            }
         }
     }
 

@@ -19,6 +19,7 @@
 //! ([`facts`](crate::facts)).
 
 pub mod parse;
+mod radial;
 
 use crate::dual::Dual;
 use crate::kernel::{MAX_PARAMETERS, MAX_POTENTIALS, MAX_STRENGTHS, Outputs, derivative_columns};
@@ -27,7 +28,13 @@ use crate::member::{Body, Identity, Kernels, Member, Members};
 use crate::record::{Recorded, record_with, with_reciprocal_roots};
 use crate::tape::{Degrees, Op, Tape};
 use crate::{Error, SelfInteraction};
-use std::sync::Arc;
+use radial::Radial;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Largest number of equivalent densities of a kernel.
+pub const MAX_DENSITIES: usize = 4;
+/// Largest number of operations of a kernel.
+const MAX_OPERATIONS: usize = 1 << 12;
 
 /// A number of a kernel that is being recorded. It has the operations of [`Lane`], also with an `f64` on either side.
 pub type Symbol = Recorded;
@@ -41,6 +48,8 @@ pub struct Traced {
     strengths: usize,
     body: Arc<Base>,
     own: Option<SelfInteraction>,
+    /// The kernels for the outputs that were asked for, as long as nothing changes.
+    made: Arc<Mutex<Vec<(Outputs, Kernels)>>>,
 }
 
 /// What was recorded.
@@ -48,16 +57,21 @@ pub struct Traced {
 enum Base {
     /// Values from r.
     General(Tape),
-    /// f(r) as a function of r², for one strength and one value; f₁ and f₂ where they were given.
-    Radial { value: Tape, slope: Option<Tape>, curvature: Option<Tape> },
+    /// f(r), for one strength and one value, with the number of equivalent densities.
+    Radial { f: Radial, densities: usize },
 }
 
-/// The functions of a radial kernel, recorded as functions of r².
-fn radial_tape(f: impl FnOnce(Symbol, &[Symbol]) -> Symbol) -> Tape {
-    let done = record_with(1, |p, s, _| Ok::<_, std::convert::Infallible>(vec![f(s[0].sqrt(), p)]));
-    match done {
-        Ok(tape) => tape,
-    }
+/// The kernels of a family.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    /// Strengths → values.
+    Near,
+    /// Strengths → check values.
+    Check,
+    /// Densities → check values.
+    Equivalent,
+    /// Densities → values.
+    Far,
 }
 
 impl Traced {
@@ -74,7 +88,8 @@ impl Traced {
     /// assert_eq!(matern.parameter_values(), Ok(vec![l]));
     /// ```
     pub fn radial(name: &str, parameters: &[(&str, f64)], f: impl FnOnce(Symbol, &[Symbol]) -> Symbol) -> Self {
-        let base = Base::Radial { value: radial_tape(f), slope: None, curvature: None };
+        let count = parameters.len().min(MAX_PARAMETERS);
+        let base = Base::Radial { f: Radial::of(|r, p| f(r, &p[..count])), densities: 1 };
         Self::of(name, named(parameters), 1, base)
     }
 
@@ -90,35 +105,71 @@ impl Traced {
         f: impl FnOnce(&[Symbol], &[Symbol], &[Symbol]) -> Vec<Symbol>,
     ) -> Result<Self, Error> {
         at_most("strengths of a kernel", strengths, MAX_STRENGTHS)?;
-        let tape = record_with(3, |p, r, q| Ok::<_, Error>(f(r, &q[..strengths], p)))?;
+        let count = parameters.len().min(MAX_PARAMETERS);
+        let tape = record_with(3, |p, r, q| Ok::<_, Error>(f(r, &q[..strengths], &p[..count])))?;
+        if strengths == 0 || tape.values().is_empty() {
+            let reason = format!("{name} has {strengths} strengths and {} values", tape.values().len());
+            return Err(Error::Unsupported { operation: "a kernel without strengths or values", reason });
+        }
         at_most("values of a kernel", tape.values().len(), MAX_POTENTIALS)?;
         Ok(Self::of(name, named(parameters), strengths, Base::General(tape)))
     }
 
     fn of(name: &str, parameters: Vec<(String, Option<f64>)>, strengths: usize, base: Base) -> Self {
-        Traced { name: name.into(), parameters, strengths, body: Arc::new(base), own: None }
+        Traced { name: name.into(), parameters, strengths, body: Arc::new(base), own: None, made: Arc::default() }
     }
 
     /// Gives f′(r)/r of a radial kernel in closed form. Without effect on other kernels.
     pub fn slope(mut self, f: impl FnOnce(Symbol, &[Symbol]) -> Symbol) -> Self {
-        if let Base::Radial { slope, .. } = Arc::make_mut(&mut self.body) {
-            *slope = Some(with_reciprocal_roots(&radial_tape(f)));
+        if let Base::Radial { f: radial, .. } = Arc::make_mut(&mut self.body) {
+            radial.slope = Some(Radial::closed(f));
         }
-        self
+        self.changed()
     }
 
     /// Gives (f′(r)/r)′/r of a radial kernel in closed form. Without effect on other kernels.
     pub fn curvature(mut self, f: impl FnOnce(Symbol, &[Symbol]) -> Symbol) -> Self {
-        if let Base::Radial { curvature, .. } = Arc::make_mut(&mut self.body) {
-            *curvature = Some(with_reciprocal_roots(&radial_tape(f)));
+        if let Base::Radial { f: radial, .. } = Arc::make_mut(&mut self.body) {
+            radial.curvature = Some(Radial::closed(f));
         }
+        self.changed()
+    }
+
+    /// Gives the next of Δf, Δ²f, … of a radial kernel in closed form, for [`densities`](Traced::densities). Without
+    /// effect on other kernels, and beyond the last that is used.
+    pub fn laplacian(mut self, f: impl FnOnce(Symbol, &[Symbol]) -> Symbol) -> Self {
+        if let Base::Radial { f: radial, .. } = Arc::make_mut(&mut self.body) {
+            radial.laplacians.push(Radial::of(f).value);
+        }
+        self.changed()
+    }
+
+    /// Represents far fields of a radial kernel f by `count` equivalent densities (1 to [`MAX_DENSITIES`]) instead of 1:
+    /// densities of f, Δf, …, found from check values u, Δu, …. This is right for a kernel that solves an equation of
+    /// order 2·`count` away from r = 0. Examples: r solves Δ²r = 0 (2), e^(−ar) solves (Δ − a²)²f = 0 (2), r³ and the
+    /// Matérn kernel 3/2 need 3, Matérn 5/2 needs 4. Laplacians that are not given in closed form are recorded from
+    /// dual numbers, and are long. Without effect on other kernels.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`].
+    pub fn densities(mut self, count: usize) -> Result<Self, Error> {
+        at_most("equivalent densities of a kernel", count, MAX_DENSITIES)?;
+        if let Base::Radial { densities, .. } = Arc::make_mut(&mut self.body) {
+            *densities = count.max(1);
+        }
+        Ok(self.changed())
+    }
+
+    /// This kernel without the results for what it was before.
+    fn changed(mut self) -> Self {
+        self.made = Arc::default();
         self
     }
 
     /// Chooses whether a source acts on itself. Default: it does, unless the kernel is singular.
     pub fn self_interaction(mut self, own: SelfInteraction) -> Self {
         self.own = Some(own);
-        self
+        self.changed()
     }
 
     /// Sets the parameter `name`.
@@ -131,7 +182,7 @@ impl Traced {
             Some(k) => self.parameters[k].1 = Some(value),
             None => return Err(Error::UnknownParameter { name: name.to_string(), known: known() }),
         }
-        Ok(self)
+        Ok(self.changed())
     }
 
     /// The name.
@@ -164,7 +215,9 @@ impl Traced {
     /// The kernel as text, in the language that [`Traced::parse`] reads.
     pub fn text(&self) -> String {
         let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-        let mut out = format!("name {}\n", self.name.chars().map(word).collect::<String>());
+        let name: String = self.name.chars().map(word).collect();
+        let letter = name.starts_with(|c: char| c.is_ascii_alphabetic());
+        let mut out = format!("name {}{name}\n", if letter { "" } else { "k_" });
         for (name, value) in &self.parameters {
             out += &match value {
                 Some(x) => format!("parameter {name} = {x:?}\n"),
@@ -174,37 +227,72 @@ impl Traced {
         if let Some(own) = self.own {
             out += &format!("self {}\n", own.name());
         }
+        if self.most() > 1 {
+            out += &format!("densities {}\n", self.most());
+        }
         if self.strengths != 1 {
             out += &format!("strengths {}\n", self.strengths);
         }
         let names: Vec<String> = self.parameters.iter().map(|(n, _)| n.clone()).collect();
-        let radial = |tape: &Tape, prefix, keyword| tape.text(&names, &["(r*r)"], prefix, keyword);
+        // Names of results that no parameter has.
+        let mut free = "t".to_string();
+        while names.iter().any(|name| name.starts_with(&free)) {
+            free.push('t');
+        }
+        let radial = |tape: &Tape, prefix: &str, keyword: &str| tape.text(&names, &["(r*r)"], prefix, keyword);
         out + &match &*self.body {
-            Base::General(tape) => tape.text(&names, &["x", "y", "z"], "t", "value"),
-            Base::Radial { value, slope, curvature } => {
-                let slope = slope.as_ref().map_or(String::new(), |tape| radial(tape, "s", "slope"));
-                let curvature = curvature.as_ref().map_or(String::new(), |tape| radial(tape, "c", "curvature"));
-                radial(value, "t", "value") + &slope + &curvature
+            Base::General(tape) => tape.text(&names, &["x", "y", "z"], &free, "value"),
+            Base::Radial { f: Radial { value, slope, curvature, laplacians }, .. } => {
+                let slope = slope.as_ref().map_or(String::new(), |tape| radial(tape, &format!("{free}s"), "slope"));
+                let curvature =
+                    curvature.as_ref().map_or(String::new(), |tape| radial(tape, &format!("{free}c"), "curvature"));
+                let prefix = |k: usize| format!("{free}l{k}_");
+                let more = laplacians.iter().enumerate().map(|(k, tape)| radial(tape, &prefix(k), "laplacian"));
+                radial(value, &free, "value") + &slope + &curvature + &more.collect::<String>()
             }
         }
     }
 
-    /// Values without derivatives.
-    fn values(&self) -> usize {
+    /// Equivalent densities.
+    fn most(&self) -> usize {
         match &*self.body {
-            Base::General(tape) => tape.values().len(),
-            Base::Radial { .. } => 1,
+            Base::General(_) => 1,
+            Base::Radial { densities, .. } => *densities,
+        }
+    }
+
+    /// Values without derivatives.
+    fn values(&self, part: Part) -> usize {
+        match (&*self.body, part) {
+            (Base::General(tape), _) => tape.values().len(),
+            (Base::Radial { .. }, Part::Near | Part::Far) => 1,
+            (Base::Radial { densities, .. }, Part::Check | Part::Equivalent) => *densities,
+        }
+    }
+
+    /// Strengths of a source, or densities.
+    fn given(&self, part: Part) -> usize {
+        match part {
+            Part::Near | Part::Check => self.strengths,
+            Part::Equivalent | Part::Far => self.strengths * self.most(),
         }
     }
 
     /// The operations of the values with `derived` derivatives, at `unit`·r where a unit is a parameter. Values at
     /// r = 0 are those of the operations.
-    fn tape(&self, derived: usize, unit: Option<usize>) -> Tape {
+    fn tape(&self, part: Part, derived: usize, unit: Option<usize>, params: &[f64]) -> Tape {
+        let laplacians = match &*self.body {
+            // An error has been reported by `make`.
+            Base::Radial { f, .. } => {
+                f.laplacians(self.values(part) + self.given(part) - 1, params).unwrap_or_default()
+            }
+            Base::General(_) => Vec::new(),
+        };
         let done = record_with(3, |p, r, q| {
             let factor = unit.map(|k| p[k]);
             Ok::<_, std::convert::Infallible>(match &*self.body {
-                Base::Radial { value, slope, curvature } => {
-                    radial(value, slope.as_ref(), curvature.as_ref(), derived, factor, p, r, q[0])
+                Base::Radial { .. } => {
+                    radial::hankel(&laplacians, [self.values(part), self.given(part)], derived, factor, p, r, q)
                 }
                 Base::General(tape) => general(tape, derived, factor, p, r, q),
             })
@@ -215,10 +303,15 @@ impl Traced {
     }
 
     /// Whether the values at r = 0 are not finite, with 1/√0 = ∞.
-    fn singular(&self, params: &[f64]) -> bool {
+    fn singular(&self, part: Part, params: &[f64]) -> bool {
         let lift = |x: &[f64]| x.iter().map(|&x| Unguarded(x)).collect::<Vec<_>>();
-        let mut values = vec![Unguarded(0.0); self.values()];
-        self.tape(0, None).evaluate(&lift(params), &lift(&[0.0; 3]), &lift(&[1.0; MAX_STRENGTHS]), &mut values);
+        let mut values = vec![Unguarded(0.0); self.values(part)];
+        self.tape(part, 0, None, params).evaluate(
+            &lift(params),
+            &lift(&[0.0; 3]),
+            &lift(&[1.0; MAX_STRENGTHS]),
+            &mut values,
+        );
         values.iter().any(|x| !x.0.is_finite())
     }
 
@@ -227,7 +320,18 @@ impl Traced {
     /// # Errors
     /// Errors of [`parameter_values`](Traced::parameter_values); [`Error::NoOutput`]; [`Error::UnsupportedOutput`];
     /// [`Error::Unsupported`] for a singular kernel with [`SelfInteraction::Include`].
+    /// [`Error::TooMany`] operations.
     pub fn kernels(&self, outputs: Outputs) -> Result<Kernels, Error> {
+        let made = || self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = made().iter().find(|(known, _)| *known == outputs) {
+            return Ok(known.clone());
+        }
+        let kernels = self.make(outputs)?;
+        made().push((outputs, kernels.clone()));
+        Ok(kernels)
+    }
+
+    fn make(&self, outputs: Outputs) -> Result<Kernels, Error> {
         let mut params = self.parameter_values()?;
         let supported = Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN;
         let missing = outputs.minus(supported);
@@ -239,7 +343,15 @@ impl Traced {
             return Err(Error::UnsupportedOutput { kernel: self.name.clone(), output, supported });
         }
         let derived = if outputs.contains(Outputs::HESSIAN) { 2 } else { outputs.contains(Outputs::GRADIENT) as usize };
-        let singular = self.singular(&params);
+        let most = match &*self.body {
+            Base::General(tape) => tape.nodes().len(),
+            Base::Radial { f, densities } => {
+                let all = f.laplacians(2 * densities - 1, &params)?;
+                all.iter().map(|f| f.value.nodes().len()).max().unwrap_or(0)
+            }
+        };
+        at_most("operations of a kernel", most, MAX_OPERATIONS)?;
+        let singular = self.singular(Part::Near, &params);
         let include = match self.own {
             Some(SelfInteraction::Include) if singular => {
                 let reason = format!("the kernel {} is infinite at r = 0", self.name);
@@ -247,62 +359,84 @@ impl Traced {
             }
             own => own.unwrap_or(SelfInteraction::Include) == SelfInteraction::Include && !singular,
         };
-        let degrees = self.tape(0, None).degrees(params.len(), self.strengths);
+        if let (Base::Radial { f, .. }, true, 2) = (&*self.body, include, derived)
+            && !f.has_limit(&params)
+        {
+            let reason = format!(
+                "f'/r of the kernel {} has no limit at r = 0, or loses its digits there; give `slope`, or skip the source itself",
+                self.name
+            );
+            return Err(Error::Unsupported { operation: "the Hessian of a source at itself", reason });
+        }
+        let degrees = self.tape(Part::Near, 0, None, &params).degrees(params.len(), self.strengths);
         let unit = degrees.is_none().then_some(params.len());
         let rule = match degrees {
             Some(Degrees { parameters, strengths, values }) => Rule { parameters, strengths, values, unit },
             None => Rule {
                 parameters: vec![0.0; params.len()],
                 strengths: vec![0; self.strengths],
-                values: vec![0; self.values()],
+                values: vec![0; self.values(Part::Near)],
                 unit,
             },
         };
         params.extend(unit.map(|_| 1.0));
-        let made = |derived| self.member(derived, &rule, singular, &params);
-        let (plain, far) = (made(0), made(derived));
+        let made = |part, derived| self.member(part, derived, &rule, &params);
         Ok(Kernels {
             name: self.name.clone(),
-            near: far.clone(),
-            far,
-            members: Members { family: "traced".into(), check: plain.clone(), equivalent: plain, slope: made(1) },
-            columns: derivative_columns(self.values(), outputs),
+            near: made(Part::Near, derived),
+            far: made(Part::Far, derived),
+            members: Members {
+                family: "traced".into(),
+                check: made(Part::Check, 0),
+                equivalent: made(Part::Equivalent, 0),
+                slope: made(Part::Equivalent, 1),
+            },
+            columns: derivative_columns(self.values(Part::Near), outputs),
             params,
             scale: 1.0,
             include_self: include,
         })
     }
 
-    fn member(&self, derived: usize, rule: &Rule, singular: bool, params: &[f64]) -> Member {
-        let (mut tape, plain) = (self.tape(derived, rule.unit), self.tape(0, rule.unit));
-        if singular {
-            tape = guarded(&tape, params);
-        }
+    fn member(&self, part: Part, derived: usize, rule: &Rule, params: &[f64]) -> Member {
+        let (mut tape, plain) = (self.tape(part, derived, rule.unit, params), self.tape(part, 0, rule.unit, params));
+        let (singular, count) = (self.singular(part, params), self.values(part));
+        tape = if singular { guarded(&tape, params) } else { finite_at_zero(&tape, params, count) };
         let tape = Arc::new(tape);
-        let count = self.values();
+        // Each application of the Laplacian takes two powers of a length.
+        let of_value = |i: usize| if i < rule.values.len() { rule.values[i] } else { rule.values[0] - 2 * i as i32 };
+        let of_strength = |j: usize| if j < rule.strengths.len() { rule.strengths[j] } else { -2 * j as i32 };
         let degree = |i: usize| match i {
-            _ if i < count => rule.values[i],
-            _ if i < 4 * count => rule.values[(i - count) / 3] - 1,
-            _ => rule.values[(i - 4 * count) / 6] - 2,
+            _ if i < count => of_value(i),
+            _ if i < 4 * count => of_value((i - count) / 3) - 1,
+            _ => of_value((i - 4 * count) / 6) - 2,
         };
         let radial = matches!(&*self.body, Base::Radial { .. });
+        let square = count == self.given(part);
         let mut member = Member {
             name: self.name.clone(),
             id: Identity::Tape(tape.clone()),
             type_name: "traced".into(),
-            strengths: self.strengths,
+            strengths: self.given(part),
             values: tape.values().len(),
             singular,
-            reciprocal: radial && derived == 0,
+            reciprocal: radial && derived == 0 && square,
             piecewise: !radial && plain.any(|op| op == Op::Select),
             derived,
-            strength_degrees: rule.strengths.clone(),
+            strength_degrees: (0..self.given(part)).map(of_strength).collect(),
             value_degrees: (0..tape.values().len()).map(degree).collect(),
             body: Arc::new(Program { tape, plain, rule: rule.clone() }),
         };
-        let places = [[0.9, -1.3, 0.7], [-0.31, 0.77, 1.1], [0.012, 0.47, -0.2]];
-        if !radial && derived == 0 && !member.piecewise {
-            member.reciprocal = places.iter().all(|&r| member.reciprocal_at(params, r));
+        if !radial && derived == 0 && square && !member.piecewise {
+            let directions = [[0.9, -1.3, 0.7], [-0.31, 0.77, 1.1], [0.012, 0.47, -0.2]];
+            let places: Vec<[f64; 3]> =
+                (-6..=2).flat_map(|k| directions.map(|d| d.map(|x| x * 10f64.powi(k)))).collect();
+            // Places where the kernel underflows say nothing.
+            let says =
+                |r: &&[f64; 3]| (0..member.strengths).any(|j| member.column(params, **r, j).iter().any(|x| *x != 0.0));
+            let mut says_something = places.iter().filter(says).peekable();
+            let any = says_something.peek().is_some();
+            member.reciprocal = any && says_something.all(|&r| member.reciprocal_at(params, r));
         }
         member
     }
@@ -341,6 +475,9 @@ impl Body for Program {
     fn underived(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]) {
         self.plain.evaluate(params, r, strengths, values);
     }
+    fn eval_many(&self, params: &[f64], r: &[[f64; 3]], strengths: &[f64], values: &mut [f64]) {
+        self.tape.evaluate_many(params, r, strengths, values);
+    }
     fn dilated(&self, params: &[f64], h: f64) -> Option<Vec<f64>> {
         let Rule { parameters, unit, .. } = &self.rule;
         if unit.is_none() && parameters.iter().all(|&d| d == 0.0) {
@@ -361,65 +498,6 @@ impl Body for Program {
 /// h^d. Integer powers of a power of two are exact.
 fn power(h: f64, d: f64) -> f64 {
     if d == d.round() { h.powi(d as i32) } else { h.powf(d) }
-}
-
-/// The values of a radial kernel for strength `q`, with `derived` derivatives, where `factor` multiplies lengths.
-fn radial(
-    value: &Tape,
-    slope: Option<&Tape>,
-    curvature: Option<&Tape>,
-    derived: usize,
-    factor: Option<Symbol>,
-    p: &[Symbol],
-    r: &[Symbol],
-    q: Symbol,
-) -> Vec<Symbol> {
-    let one = Symbol::splat(1.0);
-    let square = factor.map_or(one, |h| h * h);
-    let s = dot(r, r) * square;
-    let at = |tape: &Tape| {
-        let mut f = [one];
-        tape.evaluate(p, &[s], &[], &mut f);
-        f[0]
-    };
-    let mut out = vec![q * at(value)];
-    if derived > 0 {
-        let p1: Vec<_> = p.iter().map(|&x| Dual::constant(x)).collect();
-        let first = slope.map_or_else(
-            || {
-                let mut f = [Dual::constant(one)];
-                value.evaluate(&p1, &[Dual::variable(s, 0)], &[], &mut f);
-                f[0].d[0] * 2.0
-            },
-            at,
-        );
-        let g = q * first * square;
-        out.extend(r.iter().map(|&x| g * x));
-        if derived > 1 {
-            let second = match (curvature, slope) {
-                (Some(tape), _) => at(tape),
-                (None, Some(slope)) => {
-                    let mut f = [Dual::constant(one)];
-                    slope.evaluate(&p1, &[Dual::variable(s, 0)], &[], &mut f);
-                    f[0].d[0] * 2.0
-                }
-                (None, None) => {
-                    let p2: Vec<_> = p1.iter().map(|&x| Dual::constant(x)).collect();
-                    let mut f = [Dual::constant(Dual::constant(one))];
-                    value.evaluate(&p2, &[Dual::variable(Dual::variable(s, 0), 0)], &[], &mut f);
-                    f[0].d[0].d[0] * 4.0
-                }
-            };
-            let c = q * second * square * square;
-            for a in 0..3 {
-                for b in a..3 {
-                    let term = c * r[a] * r[b];
-                    out.push(if a == b { term + g } else { term });
-                }
-            }
-        }
-    }
-    out
 }
 
 /// The values of a kernel with `derived` derivatives, where `factor` multiplies lengths.
@@ -465,18 +543,37 @@ fn general(
 /// `tape` with values that are exactly 0 at r = 0, as singular kernels must have.
 fn guarded(tape: &Tape, params: &[f64]) -> Tape {
     let tape = &with_reciprocal_roots(tape);
-    let mut values = vec![0.0; tape.values().len()];
-    tape.evaluate(params, &[0.0; 3], &[1.0; MAX_STRENGTHS], &mut values);
-    if values.iter().all(|&x| x == 0.0) {
+    let values = at_zero(tape, params);
+    if values.iter().all(|&x| x == 0.0) { tape.clone() } else { zero_at_zero(tape, |_| true) }
+}
+
+/// `tape` with derivatives that are 0 at r = 0 where they would not be finite. The first `count` values are no
+/// derivatives.
+fn finite_at_zero(tape: &Tape, params: &[f64], count: usize) -> Tape {
+    let values = at_zero(tape, params);
+    if values[count.min(values.len())..].iter().all(|x| x.is_finite()) {
         return tape.clone();
     }
+    zero_at_zero(tape, |i| i >= count && !values[i].is_finite())
+}
+
+/// The values at r = 0 for strengths of which no sum is 0.
+fn at_zero(tape: &Tape, params: &[f64]) -> Vec<f64> {
+    const STRENGTHS: [f64; MAX_STRENGTHS] = [0.83, -0.61, 1.27, -0.453, 0.947, 1.611, -0.377, 0.239, -1.133];
+    let mut values = vec![0.0; tape.values().len()];
+    tape.evaluate(params, &[0.0; 3], &STRENGTHS, &mut values);
+    values
+}
+
+/// `tape` with 0 at r = 0 for some values.
+fn zero_at_zero(tape: &Tape, is_zero: impl Fn(usize) -> bool) -> Tape {
     let done = record_with(3, |p, r, q| {
         let zero = Symbol::splat(0.0);
         let coincide = dot(r, r).eq(zero);
         let mut values = vec![zero; tape.values().len()];
         tape.evaluate(p, r, q, &mut values);
-        let guarded = values.into_iter().map(|u| Symbol::select(coincide, zero, u)).collect();
-        Ok::<_, std::convert::Infallible>(guarded)
+        let select = |(i, u)| if is_zero(i) { Symbol::select(coincide, zero, u) } else { u };
+        Ok::<_, std::convert::Infallible>(values.into_iter().enumerate().map(select).collect())
     });
     match done {
         Ok(tape) => tape,

@@ -1,24 +1,8 @@
-//! The language of kernel files. One statement a line; `#` begins a comment.
-//!
-//! | statement | meaning |
-//! |---|---|
-//! | `name matern32` | the name in reports |
-//! | `parameter l = 0.2`, `parameter l` | a parameter, with or without a value |
-//! | `self include`, `self skip` | whether a source acts on itself |
-//! | `strengths 3` | strengths of a source, `q1` … `q3`; without it as many as are used |
-//! | `a = sqrt(3)/l` | a name for an expression |
-//! | `value (1 + a*r)*exp(-a*r)` | the next value; times `q` if no strength is used in the file |
-//! | `slope …`, `curvature …` | f′/r and (f′/r)′/r of a radial kernel f, in closed form |
-//!
-//! An expression has numbers, `pi`, parameters, names, `x`, `y`, `z` (target − source), `r` (its length), `q` or `q1` …
-//! `q9`; `+ - * / ^`; `< <= > >= ==`, `and`, `or`, `not`; and the functions `sqrt rsqrt exp ln log sin cos tan sinh cosh
-//! tanh erf erfc abs min max pow fma where`. `where(c, a, b)` is `a` where `c` holds, else `b`. `log` is `ln`. A file
-//! that uses none of `x`, `y`, `z` and the strengths is a radial kernel.
-//!
-//! Text may come from strangers: its length, depth and number of operations are bounded, and every error has its line
-//! and column.
+//! The reader of kernels in text.
+#![doc = include_str!("../../../docs/kernel-files.md")]
 
-use super::{Base, Symbol, Traced};
+use super::radial::Radial;
+use super::{Base, MAX_DENSITIES, MAX_OPERATIONS, Symbol, Traced};
 use crate::kernel::{MAX_PARAMETERS, MAX_POTENTIALS, MAX_STRENGTHS};
 use crate::lane::{Lane, dot};
 use crate::record::{RecordedMask, operations, record_with, with_reciprocal_roots};
@@ -30,8 +14,6 @@ use std::f64::consts::PI;
 const MAX_TEXT: usize = 1 << 16;
 /// Largest number of expressions inside each other.
 const MAX_DEPTH: usize = 64;
-/// Largest number of operations.
-const MAX_OPERATIONS: usize = 1 << 12;
 /// Largest magnitude of a power that is a product.
 const MAX_POWER: f64 = 64.0;
 
@@ -39,7 +21,8 @@ const FUNCTIONS: [&str; 18] = [
     "sqrt", "rsqrt", "exp", "ln", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", "erf", "erfc", "abs", "min",
     "max", "pow", "fma",
 ];
-const STATEMENTS: [&str; 7] = ["name", "parameter", "self", "strengths", "value", "slope", "curvature"];
+const STATEMENTS: [&str; 9] =
+    ["name", "parameter", "self", "strengths", "densities", "value", "slope", "curvature", "laplacian"];
 const SYMBOLS: [&str; 10] = ["x", "y", "z", "r", "q", "pi", "and", "or", "not", "where"];
 
 #[derive(Clone, Debug, PartialEq)]
@@ -127,6 +110,7 @@ struct Header {
     name: Option<String>,
     parameters: Vec<(String, Option<f64>)>,
     strengths: Option<usize>,
+    densities: usize,
     own: Option<SelfInteraction>,
 }
 
@@ -162,7 +146,7 @@ impl Traced {
         }
         let (mut header, mut rest) = (Header::default(), Vec::new());
         for mut line in lines {
-            let declares = matches!(&line.tokens[0].0, Token::Word(w) if STATEMENTS[..4].contains(&w.as_str()));
+            let declares = matches!(&line.tokens[0].0, Token::Word(w) if STATEMENTS[..5].contains(&w.as_str()));
             if expression {
                 line.tokens.insert(0, (Token::Word("value".to_string()), 1));
             } else if declares && !matches!(line.tokens.get(1), Some((Token::Sign("="), _))) {
@@ -190,6 +174,9 @@ impl Traced {
         let base = program.record()?;
         let mut made = Traced::of(header.name.as_deref().unwrap_or(name), header.parameters, strengths, base);
         made.own = header.own;
+        if header.densities > 1 && !matches!(&*made.body, Base::Radial { .. }) {
+            return Err(error(1, 1, "densities are for kernels of r alone"));
+        }
         Ok(made)
     }
 }
@@ -220,6 +207,12 @@ impl Header {
                     self.strengths = Some(*n as usize);
                 }
                 _ => return wrong(1, "expected `strengths` and a number from 1 to 9"),
+            },
+            Some("densities") => match line.tokens.get(1) {
+                Some((Token::Number(n), _)) if count == 2 && (1..=MAX_DENSITIES).any(|k| k as f64 == *n) => {
+                    self.densities = *n as usize;
+                }
+                _ => return wrong(1, "expected `densities` and a number from 1 to 4"),
             },
             _ => {
                 let Some(name) = word(1) else { return wrong(1, "expected a name") };
@@ -256,6 +249,7 @@ struct Found {
     values: Vec<Symbol>,
     slope: Option<Symbol>,
     curvature: Option<Symbol>,
+    laplacians: Vec<Symbol>,
 }
 
 impl Statements<'_> {
@@ -264,8 +258,8 @@ impl Statements<'_> {
         if !self.radial {
             let take = |p: &[Symbol], r: &[Symbol], q: &[Symbol]| {
                 let found = self.run(p, [r[0], r[1], r[2]], dot(r, r).sqrt(), q)?;
-                if found.slope.is_some() || found.curvature.is_some() {
-                    return Err(error(last.0, last.1, "slope and curvature are for kernels of r alone"));
+                if found.slope.is_some() || found.curvature.is_some() || !found.laplacians.is_empty() {
+                    return Err(error(last.0, last.1, "slope, curvature and laplacian are for kernels of r alone"));
                 }
                 let times = if self.used { Symbol::splat(1.0) } else { q[0] };
                 Ok(found.values.into_iter().map(|u| u * times).collect())
@@ -284,18 +278,24 @@ impl Statements<'_> {
             })?;
             Ok(if tape.values().is_empty() { None } else { Some(tape) })
         };
-        let mut count = 0;
+        let mut counts = [0; 2];
         record_with(1, |p, s, q| {
-            count = self.run(p, [Symbol::splat(0.0); 3], s[0].sqrt(), q)?.values.len();
+            let found = self.run(p, [Symbol::splat(0.0); 3], s[0].sqrt(), q)?;
+            counts = [found.values.len(), found.laplacians.len()];
             Ok::<_, Error>(Vec::new())
         })?;
-        if count > 1 {
+        if counts[0] > 1 {
             // Several values of one strength.
             return Statements { radial: false, ..*self }.record();
         }
+        super::at_most("laplacians of a kernel", counts[1], 2 * MAX_DENSITIES - 2)?;
         let value = tape(&|f| f.values.first().copied())?.ok_or_else(|| error(last.0, last.1, "there is no value"))?;
         let closed = |found: Option<Tape>| found.as_ref().map(with_reciprocal_roots);
-        Ok(Base::Radial { value, slope: closed(tape(&|f| f.slope)?), curvature: closed(tape(&|f| f.curvature)?) })
+        let laplacians = (0..counts[1]).map(|k| Ok(tape(&|f| f.laplacians.get(k).copied())?.into_iter()));
+        let laplacians: Vec<_> = laplacians.collect::<Result<Vec<_>, Error>>()?.into_iter().flatten().collect();
+        let (slope, curvature) = (closed(tape(&|f| f.slope)?), closed(tape(&|f| f.curvature)?));
+        let f = Radial { value, slope, curvature, laplacians };
+        Ok(Base::Radial { f, densities: self.header.densities.max(1) })
     }
 
     /// Carries out the statements.
@@ -322,6 +322,7 @@ impl Statements<'_> {
                     names.push((name.clone(), term));
                 }
                 (Token::Word(w), _) if w == "value" => found.values.push(parser.whole()?),
+                (Token::Word(w), _) if w == "laplacian" => found.laplacians.push(parser.whole()?),
                 (Token::Word(w), _) if w == "slope" => {
                     let value = parser.whole()?;
                     found.slope.replace(value).map_or(Ok(()), |_| Err(twice()))?;
@@ -382,6 +383,14 @@ impl Parser<'_> {
         if self.at < self.line.tokens.len() { self.wrong("expected the end of the line") } else { Ok(()) }
     }
 
+    /// An error if there are too many operations.
+    fn enough(&self) -> Result<(), Error> {
+        match operations() > MAX_OPERATIONS {
+            true => self.wrong(format!("more than {MAX_OPERATIONS} operations")),
+            false => Ok(()),
+        }
+    }
+
     /// An expression that is a number.
     fn number(&mut self) -> Result<Symbol, Error> {
         let at = self.at;
@@ -409,9 +418,7 @@ impl Parser<'_> {
         if self.depth > MAX_DEPTH {
             return self.wrong(format!("more than {MAX_DEPTH} expressions inside each other"));
         }
-        if operations() > MAX_OPERATIONS {
-            return self.wrong(format!("more than {MAX_OPERATIONS} operations"));
-        }
+        self.enough()?;
         let at = self.at;
         let mut term = self.all()?;
         while self.take("or") {
@@ -480,7 +487,8 @@ impl Parser<'_> {
             let (a, second) = (self.plain(term, at)?, self.at);
             let b = self.product()?;
             let b = self.plain(b, second)?;
-            term = Term::Number(if sign > 0 { a + b } else { a - b });
+            self.enough()?;
+            term = Term::Number(self.finite(if sign > 0 { a + b } else { a - b }, second)?);
         }
     }
 
@@ -505,7 +513,9 @@ impl Parser<'_> {
             let (a, second) = (self.plain(term, at)?, self.at);
             let b = self.signed()?;
             let b = self.plain(b, second)?;
-            term = Term::Number(if multiply { a * b } else { self.quotient(a, b, second)? });
+            self.enough()?;
+            let result = if multiply { a * b } else { self.quotient(a, b, second)? };
+            term = Term::Number(self.finite(result, second)?);
         }
     }
 

@@ -69,7 +69,10 @@ fn dilation_is_found_by_dimensional_analysis() {
         ("x/r^3*q", -2, vec![]),
     ] {
         let kernel = Traced::expression(text).unwrap();
-        let degrees = kernel.tape(0, None).degrees(kernel.parameters().len(), 1).unwrap_or_else(|| panic!("{text}"));
+        let degrees = kernel
+            .tape(Part::Near, 0, None, &[])
+            .degrees(kernel.parameters().len(), 1)
+            .unwrap_or_else(|| panic!("{text}"));
         // Powers that no equation fixes are 0, and may shift degrees.
         if text.starts_with("a/r") {
             assert_eq!(degrees.parameters[0] - degrees.parameters[1], -1.0);
@@ -80,7 +83,7 @@ fn dilation_is_found_by_dimensional_analysis() {
     // A number where a length should be, a degree that is no integer, and a logarithm of a length.
     for text in ["exp(-r)", "sqrt(r)", "r^2*ln(r)", "where(r < 1, 1/r, 0)", "1/r + 1/r^2"] {
         let kernel = Traced::expression(text).unwrap();
-        assert_eq!(kernel.tape(0, None).degrees(0, 1), None, "{text}");
+        assert_eq!(kernel.tape(Part::Near, 0, None, &[]).degrees(0, 1), None, "{text}");
         let k = kernel.kernels(Outputs::POTENTIAL).unwrap();
         assert_eq!((&k.params[..], k.near.dilated(&[1.0], 0.5)), (&[1.0][..], Some(vec![0.5])), "{text}");
     }
@@ -125,6 +128,14 @@ fn kernels_of_all_kinds_obey_their_facts() {
     assert!(!mixed.members.check.reciprocal);
 }
 
+impl Traced {
+    /// Sets all parameters.
+    fn set_all(self, value: f64) -> Self {
+        let names: Vec<String> = self.parameters().iter().map(|(name, _)| name.clone()).collect();
+        names.iter().fold(self, |kernel, name| kernel.set(name, value).unwrap())
+    }
+}
+
 /// (1 + ar)e^(−ar), with its derivatives in closed form.
 fn matern(l: f64) -> Traced {
     let a = |p: &[Symbol]| 3f64.sqrt() / p[0];
@@ -153,6 +164,100 @@ fn derivatives_at_zero_are_limits() {
     assert!(matches!(facts::check(&[k.near], &k.params, 1.0), Err(Error::Fact { .. })));
 }
 
+/// Of r, r³ and e^(−ar): the Laplacians, and the facts of the families with several densities.
+#[test]
+fn densities_are_laplacians() {
+    let biharmonic = Traced::radial("r", &[], |r, _| r).densities(2).unwrap().self_interaction(SelfInteraction::Skip);
+    let k = check(&biharmonic);
+    let (r, length) = ([0.3, -0.4, 1.2], 1.3f64);
+    let u = values(&k.members.equivalent, &[], r, &[1.0, 0.0]);
+    assert!((u[0] - length).abs() < 1e-15 && (u[1] - 2.0 / length).abs() < 1e-14, "{u:?}");
+    let u = values(&k.members.equivalent, &[], r, &[0.0, 1.0]);
+    assert!((u[0] - 2.0 / length).abs() < 1e-14 && u[1].abs() < 1e-14, "{u:?}");
+    assert_eq!((&k.members.equivalent.value_degrees, &k.far.strength_degrees), (&vec![1, -1], &vec![0, -2]));
+    assert_eq!((k.near.values, k.far.values, k.far.strengths, k.members.check.values), (10, 10, 2, 2));
+    for (text, count) in [("r^3", 3), ("exp(-2*r)", 2), ("exp(-a*r)", 2), ("(1 + a*r)*exp(-a*r)", 3)] {
+        let kernel = Traced::parse(&format!("densities {count}\nparameter a = 1.5\nvalue {text}")).unwrap();
+        let k = kernel.self_interaction(SelfInteraction::Skip).kernels(all()).unwrap();
+        let Members { check, equivalent, slope, .. } = k.members;
+        let members = [check, equivalent, slope, k.far];
+        // The entries cancel digits where r is short.
+        assert_eq!(facts::check(&members[..2], &k.params, 3.0), Ok(()), "{text}");
+        assert_eq!(members[3].strengths, count);
+    }
+    // Closed forms are the Laplacians that differentiation finds.
+    let given = "densities 2\nparameter a = 1.5\nvalue exp(-a*r)\nlaplacian a*(a - 2/r)*exp(-a*r)\n\
+                 laplacian a^3*(a - 4/r)*exp(-a*r)";
+    let text: String = given.lines().take(3).map(|line| format!("{line}\n")).collect();
+    let [a, b] = [given, &text].map(|text| {
+        let k = Traced::parse(text).unwrap().kernels(Outputs::POTENTIAL).unwrap();
+        values(&k.members.equivalent, &k.params, r, &[1.0, 0.3])
+    });
+    assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-13), "{a:?} {b:?}");
+    for text in ["densities 5\nvalue r", "densities 2\nvalue x"] {
+        assert!(Traced::parse(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn values_at_zero_are_finite_or_refused() {
+    let own = |text: &str, outputs| Traced::expression(text).unwrap().set_all(0.7).kernels(outputs);
+    // The value is finite, and a derivative is not: it counts as 0.
+    for text in ["r^1.3", "exp(-1/r)", "exp(-r)"] {
+        let k = own(text, Outputs::POTENTIAL | Outputs::GRADIENT).unwrap();
+        let u = values(&k.near, &k.params, [0.0; 3], &[1.0]);
+        assert!(k.include_self && u[1..] == [0.0; 3], "{text}: {u:?}");
+    }
+    // The Hessian at r = 0 has a limit that is found, or not.
+    for (text, limit) in [("exp(-(r/h)^2)", -2.0 / 0.49), ("sqrt(r^2 + h^2)", 1.0 / 0.7), ("r^2", 2.0)] {
+        let k = own(text, all()).unwrap();
+        let u = values(&k.near, &k.params, [0.0; 3], &[1.0]);
+        assert!((u[4] - limit).abs() < 1e-12 && (u[9] - limit).abs() < 1e-12, "{text}: {u:?}");
+    }
+    for text in ["exp(-r)", "(1 + h*r)*exp(-h*r)", "cos(r)"] {
+        assert!(matches!(own(text, all()), Err(Error::Unsupported { .. })), "{text}");
+        let skip = Traced::expression(text).unwrap().set_all(0.7).self_interaction(SelfInteraction::Skip);
+        assert!(skip.kernels(all()).is_ok(), "{text}");
+    }
+    // Sums of strengths that cancel do not hide a value at r = 0.
+    let k = Traced::parse("value q1/r + q2 - q3").unwrap().kernels(Outputs::POTENTIAL).unwrap();
+    assert_eq!(values(&k.near, &k.params, [0.0; 3], &[1.0, 2.0, 0.5]), [0.0]);
+    // An odd part that is small at the usual lengths, and a kernel that underflows there.
+    for text in ["1/r + x*exp(-100*r)", "x*exp(-r/0.0005)"] {
+        assert!(!own(text, Outputs::POTENTIAL).unwrap().near.reciprocal, "{text}");
+    }
+    // The Laplacian of a short covariance is not 0.
+    let short = Traced::parse("densities 2\nvalue exp(-r/1e-6)").unwrap().kernels(Outputs::POTENTIAL).unwrap();
+    let u = values(&short.members.check, &short.params, [1e-6, 0.0, 0.0], &[1.0]);
+    assert!((u[1] / (-1e12 / 1f64.exp()) - 1.0).abs() < 1e-9, "{u:?}");
+}
+
+#[test]
+fn many_pairs_are_as_one() {
+    let text = "c = x < y and not (z == 0.1) or r <= 1\n\
+                value where(c, q1*sin(r)/r, q2*erf(r)*exp(-r^2)) + abs(x)*q2*max(y, fma(x, y, z))\n\
+                value q1*ln(r)/sqrt(r^2 + 2) - cos(x)*tanh(y)*q2*rsqrt(3)*pow(r, -1.5) + where(1 < 2, q1, q2)";
+    let k = Traced::parse(text).unwrap().kernels(Outputs::POTENTIAL | Outputs::GRADIENT).unwrap();
+    let r: Vec<[f64; 3]> = (0..77).map(|i| [0.1 * i as f64 - 3.3, 0.7 - 0.03 * i as f64, 0.02 * i as f64]).collect();
+    let mut many = vec![0.0; r.len() * k.near.values];
+    k.near.eval_many(&k.params, &r, &[0.3, -1.1], &mut many);
+    for (r, many) in r.iter().zip(many.chunks(k.near.values)) {
+        assert_eq!(values(&k.near, &k.params, *r, &[0.3, -1.1]), many);
+    }
+}
+
+#[test]
+fn kernels_are_recorded_inside_each_other() {
+    let nested = Traced::radial("a", &[("k", 2.0)], |r, p| {
+        let inner = Traced::expression("exp(-r)/r").unwrap().kernels(Outputs::POTENTIAL).unwrap();
+        assert!(inner.near.singular);
+        (-p[0] * r).exp()
+    });
+    let k = nested.kernels(Outputs::POTENTIAL).unwrap();
+    assert_eq!(values(&k.near, &k.params, [0.0, 0.5, 0.0], &[1.0]), [(-1f64).exp()]);
+    assert!(Traced::general("none", &[], 0, |_, _, _| Vec::new()).is_err());
+}
+
 #[test]
 fn text_of_a_kernel_is_the_kernel() {
     for kernel in [
@@ -161,6 +266,9 @@ fn text_of_a_kernel_is_the_kernel() {
         Traced::parse("name two\nstrengths 3\nparameter s = -1e-30\nvalue q1*s/r - q3\nvalue q2").unwrap(),
         Traced::radial("a name!", &[], |r, _| r.sin() + r.cos().ln() - r.sqrt().exp()),
         Traced::expression("q").unwrap(),
+        Traced::expression("exp(-r/t3)*tt").unwrap(),
+        Traced::expression("where(1 < 2, x, y)*z").unwrap(),
+        Traced::parse("densities 2\nvalue exp(-r)\nlaplacian (1 - 2/r)*exp(-r)\nlaplacian r").unwrap(),
     ] {
         let text = kernel.text();
         let back = Traced::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
@@ -201,6 +309,8 @@ fn errors_have_a_place() {
     assert!(matches!(Traced::parse(&deep), Err(Error::KernelText { line: 1, .. })));
     let powers = format!("value {}r", "r^".repeat(5000));
     assert!(matches!(Traced::parse(&powers), Err(Error::KernelText { line: 1, .. })));
+    let chain = format!("value r{}", "*x*y".repeat(10000));
+    assert!(matches!(Traced::parse(&chain), Err(Error::KernelText { line: 1, .. })));
     let long = format!("value {}", (0..9000).map(|k| format!("sin({k}*r)+")).collect::<String>() + "r");
     assert!(matches!(Traced::parse(&long), Err(Error::TooMany { .. } | Error::KernelText { .. })));
     let kernel = Traced::expression("exp(-r/l)").unwrap();

@@ -81,8 +81,11 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
         false => format!("degree {:?}", member.value_degrees),
     };
     line("dilation", homogeneous);
-    let symmetry =
-        if member.reciprocal { "K(-r) is the transpose of K(r)" } else { "K(-r) is not the transpose of K(r)" };
+    let symmetry = match (member.reciprocal, member.piecewise) {
+        (true, _) => "K(-r) is the transpose of K(r)",
+        (false, true) => "not looked for, as there are branches",
+        (false, false) => "K(-r) is not the transpose of K(r)",
+    };
     line("symmetry", symmetry.to_string());
     line("operations", facts.near.tape().flops().to_string());
     out.push('\n');
@@ -124,8 +127,9 @@ fn methods(out: &mut String, args: &CheckArgs, traced: &Traced) -> Result<(), Fa
                 Ok(plan) => {
                     let d = plan.describe();
                     let error = d.probe.as_ref().map(|p| p.outputs.iter().map(|o| o.error).fold(0.0, f64::max));
+                    let error = error.filter(|_| d.method != "direct");
                     let error = error.map_or("exact".to_string(), |e| format!("error at most {e:.1e}"));
-                    let method = if method == Method::Auto { format!(" by {}", d.method) } else { String::new() };
+                    let method = if method == Method::Auto { format!(", by {}", d.method) } else { String::new() };
                     (d.order.map_or("-".to_string(), |p| p.to_string()), error + &method)
                 }
                 Err(Error::ToleranceFloor { floor, .. }) => ("-".to_string(), format!("refused, floor {floor:.1e}")),

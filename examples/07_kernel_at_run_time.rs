@@ -1,5 +1,7 @@
-//! A kernel that is made while the program runs: from a closure, from one line of text, and from the catalog. Nothing is
-//! compiled for it. A Gaussian process needs K(0) on the diagonal of its matrix, so a source acts on itself here.
+//! A kernel that is made while the program runs: from a closure, from one line of text, and from the catalog. It needs
+//! no Rust compiler: the CPU interprets the operations of the kernel, a GPU compiles them with NVRTC. The kernels are
+//! covariances of a Gaussian process, whose matrix has K(0) on its diagonal. So they are finite at r = 0, and a source
+//! acts on itself unless the plan says otherwise.
 //!
 //! `cargo run --release --example 07_kernel_at_run_time`
 
@@ -22,11 +24,14 @@ fn main() -> Result<(), fmm::Error> {
         Ok(plan.apply(&weights)?.get(Outputs::POTENTIAL).to_vec())
     };
     let with = sums(&closure, SelfInteraction::Include)?;
-    for kernel in [&text, &listed] {
+    // The first two are the same operations. The kernel of the catalog has three densities per point of a box's surface,
+    // so its expansion is another one, and the sums agree to the tolerance.
+    for (kernel, bound) in [(&text, 1e-9), (&listed, 2e-3)] {
         let other = sums(kernel, SelfInteraction::Include)?;
-        let difference = with.iter().zip(&other).map(|(a, b)| (a - b).abs() / a.abs()).fold(0.0, f64::max);
-        println!("{}: largest relative difference {difference:.1e}", kernel.name());
-        assert!(difference < 1e-9);
+        let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|a| a * a).sum::<f64>().sqrt();
+        let difference = norm(&mut with.iter().zip(&other).map(|(a, b)| a - b)) / norm(&mut with.iter().copied());
+        println!("{}: relative difference {difference:.1e}", kernel.name());
+        assert!(difference < bound);
     }
     // K(0) = 1: the sums with and without the source itself differ by its weight.
     let without = sums(&closure, SelfInteraction::Skip)?;

@@ -1,6 +1,6 @@
 //! The kernels that come as text: radial basis functions, covariances, elasticity and more. Each is a file of
 //! `src/catalog/` in the [language](fmm_traits::traced::parse) of kernel files, with its formula and its source.
-//! Nothing is compiled for them.
+//! They need no Rust compiler.
 
 use fmm_traits::{Error, Traced};
 

@@ -34,8 +34,9 @@
 //! then larger; [`Plan::verify`] measures the error for given strengths.
 //!
 //! # Self terms
-//! When targets are the sources (all or a subset), target i skips source i by index. Otherwise a
-//! source that coincides with a target contributes zero if the kernel is singular, K(0)q if not.
+//! When targets are the sources (all or a subset), target i skips source i by index, unless the plan includes
+//! self terms ([`Fmm::self_interaction`]). Otherwise a source that coincides with a target contributes zero if the
+//! kernel is singular, K(0)q if not.
 //! [`Method::Direct`] follows the same rule.
 //!
 //! # Threads

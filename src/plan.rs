@@ -253,7 +253,7 @@ impl Plan {
     }
 
     /// The blocks of pairs that are summed directly, in the caller's indices. No pair is in two blocks. If the targets
-    /// are the sources, the pair (i, i) is in a block but the sum skips it. A direct plan has one block.
+    /// are the sources, the pair (i, i) is in a block, but the sum skips it unless it includes self terms. A direct plan has one block.
     pub fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
         match &self.engine {
             Some(engine) => engine.near_field(),

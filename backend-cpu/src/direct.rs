@@ -23,7 +23,7 @@ const TARGETS_PER_TASK: usize = 64;
 /// threads.
 ///
 /// A source that coincides with a target contributes zero if the kernel is singular. If the targets are sources, each
-/// skips itself by index.
+/// skips itself by index, unless [`Kernels::include_self`].
 ///
 /// # Errors
 /// [`Error::Shape`] for a wrong number of strengths.

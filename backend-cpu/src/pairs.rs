@@ -24,7 +24,7 @@ enum Loop<T> {
 #[derive(Clone)]
 pub struct Pair<T> {
     run: Loop<T>,
-    /// Pieces of a coordinate: 1 or 2.
+    /// Numbers that make up a coordinate: 1, or 2 whose sum is the coordinate (f32 points that may be close).
     pub pieces: usize,
     /// Degree of each strength under dilation.
     pub strength_degrees: Vec<i32>,
@@ -90,7 +90,7 @@ impl<T: Real> Pair<T> {
     pub fn values(&self) -> usize {
         self.value_degrees.len()
     }
-    /// Factors that hat strengths for a box of side `side`: side^strength_degree. Example: 1/side for a dipole.
+    /// Factors from strengths to strengths in units of a box of side `side`: side^strength_degree. Example: 1/side for a dipole.
     pub fn strength_factors(&self, side: f64) -> [f64; MAX_STRENGTHS] {
         powers(side, &self.strength_degrees)
     }
@@ -108,7 +108,7 @@ fn powers<const N: usize>(side: f64, degrees: &[i32]) -> [f64; N] {
     factors
 }
 
-/// Pieces of the coordinates of close points.
+/// Numbers that make up a coordinate of close points.
 const fn pieces<T: Real>() -> usize {
     if T::EPSILON > 1e-10 { 2 } else { 1 }
 }

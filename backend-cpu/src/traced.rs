@@ -1,7 +1,7 @@
-//! The loop over pairs of a kernel that was made at run time, or whose loop is not compiled. A [`Program`] carries out the operations of a
-//! [`Tape`] one after the other, each for a block of pairs: [`TARGETS`] targets × [`SOURCES`] vectors of sources. So the
-//! cost of finding out what to do is shared by hundreds of pairs. The block of each result stays in the first-level
-//! cache.
+//! The loop over pairs of a kernel that was made at run time, or whose loop is not compiled. A [`Program`] carries out
+//! the operations of a [`Tape`] one after the other, each for a block of pairs: [`TARGETS`] targets × [`SOURCES`] vectors
+//! of sources. So the cost of finding out what to do is shared by hundreds of pairs. The block of each result stays in
+//! the first-level cache.
 //!
 //! Before the loop, a program is simplified for it: results that depend on parameters alone are computed once per
 //! call; r·r is made together with r; a product that is only added becomes a fused multiply-add, also where it is added

@@ -3,7 +3,7 @@
 //! A Green's function is one generic Rust function over a [`Lane`]. The same body then runs over scalars (`f32`,
 //! `f64`), SIMD vectors (`backend-cpu`), dual numbers ([`crate::dual::Dual`], which yield gradients and Hessians) and
 //! the recorder ([`crate::record`](mod@crate::record), which prints the body as CUDA C). A kernel has only these
-//! operations: + − × ÷, negation, fused multiply-add, square root and its reciprocal, exp, ln, sin, cos, comparison and
+//! operations: + − × ÷, negation, fused multiply-add, square root and its reciprocal, exp, ln, sin, cos, erf, comparison and
 //! selection. Loops over components and helper functions are plain Rust. A branch on data goes through
 //! [`Lane::select`].
 

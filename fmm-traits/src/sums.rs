@@ -33,9 +33,9 @@ impl Precision {
 /// The targets of the sums.
 #[derive(Clone, Copy, Debug)]
 pub enum Targets<'a> {
-    /// All sources. Each target skips itself, by its index.
+    /// All sources. Each target skips itself, by its index, unless sources act on themselves.
     Sources,
-    /// The sources with these indices, in this order. Each target skips itself, by its index.
+    /// The sources with these indices, in this order. Each target skips itself, as for all sources.
     Subset(&'a [usize]),
     /// Separate points, M×3 (in the plane M×2). A source at the same position as a target contributes zero if the
     /// kernel is singular.

@@ -112,7 +112,7 @@ impl Tree {
     pub fn targets_of(&self, b: usize) -> Range<usize> {
         self.target_range[b][0] as usize..self.target_range[b][1] as usize
     }
-    /// Whether targets are the sources (self terms are then skipped by index).
+    /// Whether targets are the sources (self terms may then be skipped by index).
     pub fn same_points(&self) -> bool {
         Arc::ptr_eq(&self.sources, &self.targets)
     }

@@ -182,7 +182,7 @@ fn list_options(order: usize, parts: &Parts) -> ListOptions {
 /// The targets for an engine that knows only two cases, all sources or separate points. A subset of the sources becomes
 /// one of the two.
 pub(crate) enum Placement<'a> {
-    /// All sources are targets, without self terms. The output shows the sources in `pick`, or all sources for `None`.
+    /// All sources are targets. The output shows the sources in `pick`, or all sources for `None`.
     Sources { pick: Option<Vec<usize>> },
     /// Separate points.
     Points(std::borrow::Cow<'a, [f64]>),

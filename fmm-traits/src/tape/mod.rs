@@ -2,7 +2,7 @@
 //! ([`traced`](crate::traced)). A tape can be carried out over any [`Lane`] (which differentiates it, or records it
 //! anew), analysed, and printed as text or CUDA C.
 //!
-//! These are all operations. In single precision the CUDA functions end in `f`:
+//! These are all operations on numbers; inputs and constants cost nothing. In single precision the CUDA functions end in `f`:
 //!
 //! | lane | CUDA C | flops |
 //! |---|---|---|

@@ -1,12 +1,13 @@
 //! Kernels made at run time: [`Traced`]. Such a kernel is a [`Tape`], recorded from a closure over [`Symbol`]s or read
-//! from text ([`Traced::parse`]). It needs no Rust type, and nothing is compiled for it.
+//! from text ([`Traced::parse`]). It needs no Rust type and no Rust compiler: a CPU interprets the tape, a
+//! GPU compiles it with NVRTC.
 //!
-//! Its facts are found, not stated:
+//! Its facts are found, not stated, except the number of equivalent densities ([`Traced::densities`]):
 //!
 //! - **Dilation.** [`Tape::degrees`] looks for powers of a length. A kernel that is not homogeneous gets one hidden
 //!   parameter more, the unit of length h: its tape takes h·r, and a dilation multiplies h.
 //! - **Reciprocity.** A radial kernel is reciprocal. For others K(−r) is compared with K(r)ᵀ; a tape with branches
-//!   counts as not reciprocal.
+//!   (`where`, `abs`, `min`, `max`) counts as not reciprocal.
 //! - **r = 0.** The kernel is singular if a value at r = 0 is not finite, with 1/0 = ∞. Then coincident points
 //!   contribute 0.
 //!
@@ -135,8 +136,9 @@ impl Traced {
         self.changed()
     }
 
-    /// Gives the next of Δf, Δ²f, … of a radial kernel in closed form, for [`densities`](Traced::densities). Without
-    /// effect on other kernels, and beyond the last that is used.
+    /// Gives the next of Δf, Δ²f, … of a radial kernel f in closed form: the first call gives Δf, the second Δ²f. With
+    /// n [`densities`](Traced::densities) 2n − 2 of them are used. They are not compared with f. Without effect on
+    /// kernels that are not radial.
     pub fn laplacian(mut self, f: impl FnOnce(Symbol, &[Symbol]) -> Symbol) -> Self {
         if let Base::Radial { f: radial, .. } = Arc::make_mut(&mut self.body) {
             radial.laplacians.push(Radial::of(f).value);
@@ -144,8 +146,9 @@ impl Traced {
         self.changed()
     }
 
-    /// Represents far fields of a radial kernel f by `count` equivalent densities (1 to [`MAX_DENSITIES`]) instead of 1:
-    /// densities of f, Δf, …, found from check values u, Δu, …. This is right for a kernel that solves an equation of
+    /// Represents the far field of a box, for a radial kernel f, by `count` charges (1 to [`MAX_DENSITIES`]) at each point
+    /// of the surface of the box, instead of one. Their fields are f, Δf, …; they are found from the values u, Δu, … of
+    /// the field u of the sources, at points of a second surface. This is right for a kernel that solves an equation of
     /// order 2·`count` away from r = 0. Examples: r solves Δ²r = 0 (2), e^(−ar) solves (Δ − a²)²f = 0 (2), r³ and the
     /// Matérn kernel 3/2 need 3, Matérn 5/2 needs 4. Laplacians that are not given in closed form are recorded from
     /// dual numbers, and are long. Without effect on other kernels.

@@ -329,7 +329,7 @@ pub struct RunArgs {
     /// Strengths, (N,) or N×c for the c numbers that a --source carries; in the plane real or complex.
     #[arg(long, requires = "sources")]
     pub strengths: Option<PathBuf>,
-    /// Targets, like the sources [default: the sources, without self terms].
+    /// Targets, like the sources [default: the sources; --self says whether with self terms].
     #[arg(long)]
     pub targets: Option<PathBuf>,
     /// A seeded cloud with strengths in (0, 1) instead of files [default without files: ellipsoid, the showcase].

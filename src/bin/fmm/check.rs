@@ -4,7 +4,7 @@ use crate::args::{CheckArgs, KernelArgs, KernelCommand};
 use crate::failure::Failure;
 use crate::kernel::{self, Choice};
 use crate::print;
-use fmm::{Error, Fmm, Method, Targets, Traced, demo};
+use fmm::{Error, Fmm, Method, Outputs, Targets, Traced, demo};
 use std::fmt::Write;
 
 /// Radii of the plot, in units of the cloud.
@@ -65,7 +65,9 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
     };
     line("kernel", kernel::name(&chosen)?);
     line("strengths", facts.near.strengths.to_string());
-    line("values", facts.members.check.values.to_string());
+    let values = &traced.kernels(Outputs::POTENTIAL)?.near;
+    line("values", values.values.to_string());
+    line("densities", facts.members.equivalent.strengths.to_string());
     let parameters: Vec<String> =
         traced.parameters().iter().map(|(n, x)| format!("{n} = {}", x.unwrap_or(f64::NAN))).collect();
     line("parameters", if parameters.is_empty() { "none".to_string() } else { parameters.join(", ") });
@@ -75,10 +77,10 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
         (false, false) => "finite; a source does not act on itself",
     };
     line("at r = 0", zero.to_string());
-    let member = &facts.members.check;
+    let member = &facts.members.equivalent;
     let homogeneous = match facts.params.len() > traced.parameters().len() {
         true => "no powers of a length were found; operators for each level".to_string(),
-        false => format!("degree {:?}", member.value_degrees),
+        false => format!("degree {:?}", values.value_degrees),
     };
     line("dilation", homogeneous);
     let symmetry = match (member.reciprocal, member.piecewise) {

@@ -24,14 +24,14 @@ fn main() -> Result<(), fmm::Error> {
         Ok(plan.apply(&weights)?.get(Outputs::POTENTIAL).to_vec())
     };
     let with = sums(&closure, SelfInteraction::Include)?;
-    // The first two are the same operations. The kernel of the catalog has three densities per point of a box's surface,
-    // so its expansion is another one, and the sums agree to the tolerance.
-    for (kernel, bound) in [(&text, 1e-9), (&listed, 2e-3)] {
+    // The sums agree to the tolerance, here 1e-3. They are not the same bits: the operations differ, and their prices
+    // decide how a plan sums.
+    for kernel in [&text, &listed] {
         let other = sums(kernel, SelfInteraction::Include)?;
         let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|a| a * a).sum::<f64>().sqrt();
         let difference = norm(&mut with.iter().zip(&other).map(|(a, b)| a - b)) / norm(&mut with.iter().copied());
         println!("{}: relative difference {difference:.1e}", kernel.name());
-        assert!(difference < bound);
+        assert!(difference < 2e-3);
     }
     // K(0) = 1: the sums with and without the source itself differ by its weight.
     let without = sums(&closure, SelfInteraction::Skip)?;

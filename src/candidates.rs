@@ -11,14 +11,13 @@ use crate::variant::Expansion;
 use adaptive2d::{Norm, PlaneKernel, laurent};
 use backend_cpu::Isa;
 use fmm_families::{Facts, Place, only_f64};
-use fmm_kernels::{equivalent, spherical};
+use fmm_kernels::equivalent::{Lattice, lattice};
+use fmm_kernels::spherical;
 use fmm_traits::{Error, Outputs, Policy, Precision};
 use std::ops::RangeInclusive;
 
 /// Largest number of threads of a plan.
 const MAX_THREADS: usize = 4096;
-/// Orders of equivalent densities.
-const DENSITY_ORDERS: RangeInclusive<usize> = equivalent::MIN_ORDER..=equivalent::MAX_ORDER;
 /// Tolerance in f64 if the caller gives neither a tolerance nor an order.
 const DEFAULT_TOLERANCE: f64 = 1e-6;
 /// As [`DEFAULT_TOLERANCE`], in f32.
@@ -174,12 +173,13 @@ fn derivatives(r: &Fmm, facts: &Facts) -> usize {
 
 /// Convergence of an expansion: the digits gained per order, and the digits at order 0.
 ///
-/// The search for an order measures errors, so these round numbers are only its starting point: lines through the orders
-/// that searches found for tolerances of 1e-2 to 1e-10. For harmonics in a treecode they depend on the opening angle θ.
-/// Equivalent densities take one line for M2L and for every θ.
+/// The search for an order measures errors, so these round numbers are only its starting point: lines through the
+/// orders that searches found for tolerances of 1e-2 to 1e-10. For harmonics in a treecode they depend on the opening
+/// angle θ. Equivalent densities take one line for M2L and for every θ.
 pub(crate) fn convergence(parts: &Parts) -> [f64; 2] {
     match (parts.expansion, parts.policy) {
         (Expansion::Equivalent, _) => [0.89, -0.5],
+        (Expansion::Interpolation, _) => [0.9, 0.0],
         (Expansion::Spherical, Policy::Treecode { theta }) => [-(0.5 * theta + 0.22 * theta * theta).log10(), theta],
         (Expansion::Spherical, _) => [0.33, 1.0],
     }
@@ -190,7 +190,7 @@ fn first_order(parts: &Parts, tolerance: f64, derivatives: usize) -> usize {
     let [slope, start] = convergence(parts);
     let lost = match (parts.expansion, parts.policy) {
         (_, Policy::Treecode { .. }) => 0.0,
-        (Expansion::Equivalent, _) => LOSS_OF_DENSITIES[derivatives],
+        (Expansion::Equivalent | Expansion::Interpolation, _) => LOSS_OF_DENSITIES[derivatives],
         (Expansion::Spherical, _) => LOSS_OF_HARMONICS[derivatives],
     };
     ((-tolerance.log10() + lost - start) / slope).round().clamp(1.0, 100.0) as usize
@@ -200,8 +200,8 @@ fn first_order(parts: &Parts, tolerance: f64, derivatives: usize) -> usize {
 /// estimate is on the safe side, below most errors, while [`convergence`] fits orders of measured bounds.
 pub(crate) fn error_of_order(parts: &Parts, order: usize) -> f64 {
     let [slope, start] = match (parts.expansion, parts.policy) {
-        (Expansion::Equivalent, Policy::Treecode { theta }) => [0.5 / theta, 0.0],
-        (Expansion::Equivalent, _) => [0.9, 0.0],
+        (Expansion::Equivalent | Expansion::Interpolation, Policy::Treecode { theta }) => [0.5 / theta, 0.0],
+        (Expansion::Equivalent | Expansion::Interpolation, _) => [0.9, 0.0],
         (Expansion::Spherical, Policy::Treecode { theta }) => [-(0.6 * theta).log10(), 2.5],
         (Expansion::Spherical, _) => [0.43, 2.0],
     };
@@ -210,9 +210,9 @@ pub(crate) fn error_of_order(parts: &Parts, order: usize) -> f64 {
 
 /// The orders that an expansion supports.
 pub(crate) fn orders(expansion: Expansion) -> RangeInclusive<usize> {
-    match expansion {
-        Expansion::Spherical => spherical::MIN_ORDER..=spherical::MAX_ORDER,
-        Expansion::Equivalent => DENSITY_ORDERS,
+    match expansion.fill() {
+        None => spherical::MIN_ORDER..=spherical::MAX_ORDER,
+        Some(fill) => lattice::MIN_ORDER..=Lattice::max_order(fill),
     }
 }
 
@@ -231,6 +231,7 @@ fn in_space(r: &Fmm, task: &Task, seen: Seen) -> Result<Vec<Candidate>, Error> {
     }
     found.extend(on_octree(r, r.method, task, seen)?);
     if r.method == Method::Auto && r.order.is_none() {
+        found.extend(on_octree(r, Method::Interpolation, task, seen).ok().into_iter().flatten());
         found.extend(on_octree(r, Method::Treecode, task, seen).ok().into_iter().flatten());
     }
     if r.method == Method::Auto {
@@ -247,7 +248,7 @@ fn direct_sum(layout: Layout, seconds: f64, costs: String) -> Candidate {
 }
 
 /// The candidates of `method` on an octree: one, or one per opening angle of a treecode. [`Method::Auto`] stands for
-/// equivalent densities, which serve any kernel.
+/// equivalent densities.
 fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Candidate>, Error> {
     let (kernel, facts) = (r.family.name(), &task.facts);
     if method == Method::Laurent {
@@ -282,14 +283,20 @@ fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Can
                 first_order(&parts, e, derivatives(r, facts)).clamp(*orders.start(), *orders.end())
             }
         };
-        let occupancy = prices.occupancy(&parts, first);
-        let leaf = r.ncrit.map_or(occupancy, |k| (k as f64 / 3.0).max(1.0)).max(crowd(r, task.goal, seen));
-        let seconds = prices.forecast(&parts, first, leaf, seen.counts);
+        let [occupancy, seconds] = forecast(r, task, seen, &parts, first);
         let costs = prices.source().to_string();
         let (layout, orders, digits) = (Layout::Octree(parts), orders.clone(), convergence(&parts)[0]);
         found.push(Candidate { method, layout, orders, first, digits, occupancy, seconds, costs });
     }
     Ok(found)
+}
+
+/// Mean points per leaf that balance near and far field at an order, and the forecast seconds of an evaluation.
+pub(crate) fn forecast(r: &Fmm, task: &Task, seen: Seen, parts: &Parts, order: usize) -> [f64; 2] {
+    let prices = r.backend.processor().prices(r, &task.facts);
+    let occupancy = prices.occupancy(parts, order);
+    let leaf = r.ncrit.map_or(occupancy, |k| (k as f64 / 3.0).max(1.0)).max(crowd(r, task.goal, seen));
+    [occupancy, prices.forecast(parts, order, leaf, seen.counts)]
 }
 
 /// Number of points in a box as large as the near radius of a softened kernel. No box is smaller than that radius.

@@ -1,19 +1,22 @@
 //! The decision for a method and its order.
 //!
-//! Candidates come with forecasts, the cheapest first. The decision builds boxes and edges for each candidate and
-//! finds its order by measuring errors ([`crate::probe`]). It takes the cheapest candidate that keeps the tolerance.
-//! It skips a candidate whose forecast, or whose price at its first order, is not [clearly below](WORTH_MEASURING)
-//! the price of the best candidate so far. (The price counts boxes and edges.)
+//! Candidates come with forecasts, the cheapest first. The decision builds boxes and edges for each candidate and finds
+//! its order by measuring errors ([`crate::probe`]). It takes the cheapest candidate that keeps the tolerance. It skips
+//! a candidate whose forecast, or whose price at its first order, is not [clearly below](WORTH_MEASURING) the price of
+//! the best candidate so far. (The price counts boxes and edges.) A candidate whose error stalls, or which needs so
+//! high an order that another one is forecast to be [clearly cheaper](OVERTAKEN), waits until the other one was tried.
 
-use crate::candidates::{self, Candidate, Layout, Seen, Task, candidates};
+use crate::candidates::{self, Candidate, Goal, Layout, Seen, Task, candidates};
 use crate::choice::Choice;
 use crate::engine::{self, Engine, Watch};
 use crate::memory::{self, Size};
 use crate::mesh::Mesh;
-use crate::probe::search::{Found, Search};
+use crate::probe::search::{Aim, Found, Search};
 use crate::probe::{ProbeOutput, ProbeReport};
 use crate::request::{Fmm, Method};
+use crate::variant::Expansion;
 use fmm_traits::{Error, Precision, Targets};
+use std::collections::VecDeque;
 
 /// Direct summation replaces fast methods that do not reach a tolerance if its forecast is at most this many times that
 /// of the fast evaluation, or at most [`DIRECT_SECONDS`].
@@ -23,6 +26,9 @@ const DIRECT_SECONDS: f64 = 10.0;
 /// Ratio of prices above which a second candidate is not worth its measurement. A measurement costs 0.1 to 0.5 of an
 /// evaluation, and prices of two expansions err by up to a fifth against each other.
 const WORTH_MEASURING: f64 = 0.93;
+/// Ratio of forecasts above which a candidate that needs a higher order than was measured lets the next candidate go
+/// first. It balances a measurement of each against forecasts that err.
+const OVERTAKEN: f64 = 1.3;
 /// Ratio of occupancies above which the tree is rebuilt for an order.
 const REBUILD_RATIO: f64 = 1.35;
 /// Largest number of rebuilds of a tree in the search for an order.
@@ -98,6 +104,53 @@ struct Tried {
     floor: Option<(f64, &'static str)>,
 }
 
+/// The end of a search.
+enum Ended {
+    Found(Box<Tried>),
+    /// Another candidate should be tried first.
+    Paused {
+        /// The candidate, with the next order to measure as its first.
+        candidate: Candidate,
+        pause: Pause,
+        /// Seconds of sums and operators.
+        spent: [f64; 2],
+    },
+}
+
+/// Why a candidate lets others go first.
+#[derive(Clone, Copy, Debug)]
+enum Pause {
+    /// All orders up to this one break the tolerance (order, error), and the next one costs more than another
+    /// candidate.
+    Behind((usize, f64)),
+    /// The error stalls above the tolerance.
+    Stalled,
+}
+
+/// A candidate that is still to be tried.
+struct Waiting {
+    candidate: Candidate,
+    /// Why it waits, if it has been tried before.
+    pause: Option<Pause>,
+}
+
+impl Waiting {
+    fn expansion(&self) -> Option<Expansion> {
+        expansion(&self.candidate)
+    }
+}
+
+/// The expansion of a candidate on an octree.
+fn expansion(candidate: &Candidate) -> Option<Expansion> {
+    if let Layout::Octree(parts) = &candidate.layout { Some(parts.expansion) } else { None }
+}
+
+impl From<Candidate> for Waiting {
+    fn from(candidate: Candidate) -> Self {
+        Waiting { candidate, pause: None }
+    }
+}
+
 /// Decides for given points. The engine of the decision holds the points, but is not settled.
 pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<Decision, Error> {
     let mut candidates = candidates(r, task, ends.seen)?;
@@ -119,23 +172,45 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
     let mut best: Option<Tried> = None;
     let mut failed = Error::NoOutput;
     let mut report = ProbeReport::default();
-    for candidate in &candidates {
+    let mut waiting: VecDeque<Waiting> = candidates.into_iter().map(Waiting::from).collect();
+    while let Some(Waiting { candidate, pause }) = waiting.pop_front() {
+        let candidate = &candidate;
+        let stalled = matches!(pause, Some(Pause::Stalled));
+        // If M2L does not reach the tolerance, M2P with the same expansion does not reach it at any angle worth its
+        // price.
+        let treecode = r.method == Method::Auto && candidate.method == Method::Treecode;
+        let stalls = |w: &Waiting| matches!(w.pause, Some(Pause::Stalled)) && w.expansion() == expansion(candidate);
         let lost = |best: &Tried| match best.floor {
-            None => candidate.seconds >= WORTH_MEASURING * best.seconds,
-            // If M2L does not reach the tolerance, M2P with the same expansion does not reach it at any angle worth its
-            // price.
-            Some(_) => r.method == Method::Auto && candidate.method == Method::Treecode,
+            None => stalled || candidate.seconds >= WORTH_MEASURING * best.seconds,
+            Some((floor, _)) if task.goal.accepts(floor) => treecode || candidate.seconds >= OVERTAKEN * best.seconds,
+            Some(_) => treecode,
         };
-        if best.as_ref().is_some_and(lost) {
+        if best.as_ref().is_some_and(lost) || treecode && waiting.iter().any(stalls) {
             continue;
         }
         let limit = best.as_ref().filter(|best| best.floor.is_none()).map(|best| WORTH_MEASURING * best.seconds);
+        // A candidate waits once. A treecode has the expansion of another candidate. Without a requested tolerance, an
+        // error that stalls may be accepted.
+        let first_time = pause.is_none() && matches!(task.goal, Goal::Tolerance(_));
+        let rivals = waiting.iter().filter(|w| w.pause.is_none() && w.candidate.method != Method::Treecode);
+        let rival = rivals.map(|w| w.candidate.seconds).filter(|_| first_time).reduce(f64::min);
+        let known = if let Some(Pause::Behind(below)) = pause { Some(below) } else { None };
         let tried = Attempt::new(r, task, candidate, ends, watch).and_then(|mut attempt| match limit {
             Some(limit) if attempt.price(candidate.first)?.0 >= limit => Ok(None),
-            _ => attempt.search().map(Some),
+            _ => attempt.search(rival, known).map(Some),
         });
         let tried = match tried {
-            Ok(Some(tried)) => tried,
+            Ok(Some(Ended::Found(tried))) => *tried,
+            Ok(Some(Ended::Paused { candidate, pause, spent })) => {
+                (report.seconds, report.operators) = (report.seconds + spent[0], report.operators + spent[1]);
+                let later = |w: &Waiting| w.candidate.seconds > candidate.seconds || w.pause.is_some();
+                let at = match pause {
+                    Pause::Behind(_) => waiting.iter().position(later).unwrap_or(waiting.len()),
+                    Pause::Stalled => waiting.len(),
+                };
+                waiting.insert(at, Waiting { candidate, pause: Some(pause) });
+                continue;
+            }
             Ok(None) => continue,
             Err(e @ Error::Cancelled { .. }) => return Err(e),
             // Another candidate may serve. For example, it may need less memory.
@@ -233,7 +308,7 @@ fn refusal(r: &Fmm, task: &Task, (floor, output): (f64, &'static str), direct: O
     let further = match (r.precision, r.method) {
         (Precision::F32, _) => "; f64 may reach further",
         (_, Method::Treecode) => "; a smaller θ, or the fast multipole method, may reach further",
-        (_, Method::SphericalHarmonics) => "; equivalent densities may reach further",
+        (_, Method::SphericalHarmonics | Method::EquivalentDensities) => "; interpolation may reach further",
         _ => "",
     };
     let direct = match direct {
@@ -267,7 +342,10 @@ pub(crate) fn exact(r: &Fmm, method: Method) -> bool {
 
 /// Finds the order of a candidate.
 fn attempt(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch) -> Result<Tried, Error> {
-    Attempt::new(r, task, candidate, ends, watch)?.search()
+    match Attempt::new(r, task, candidate, ends, watch)?.search(None, None)? {
+        Ended::Found(tried) => Ok(*tried),
+        Ended::Paused { .. } => unreachable!("without a rival nothing pauses"),
+    }
 }
 
 /// A candidate whose boxes hold the points, before its order is known.
@@ -324,48 +402,78 @@ impl<'a> Attempt<'a> {
     /// Searches an order for a tolerance, and appends all measurements to `records`. When the search comes to an order
     /// that wants leaves of another size, it starts again there, with a new tree. This happens at most
     /// [`MAX_REBUILDS`] times.
-    fn found(&mut self, tolerance: f64, records: &mut Vec<Measured>) -> Result<Found, Error> {
+    fn found(
+        &mut self,
+        tolerance: f64,
+        rival: Option<f64>,
+        known: Option<(usize, f64)>,
+        records: &mut Vec<Measured>,
+    ) -> Result<Found, Halt> {
         let candidate = self.candidate;
         let mut search = Search {
             tolerance,
             orders: candidate.orders.clone(),
             first: candidate.first,
             digits: candidate.digits,
-            below: None,
+            below: known.filter(|(order, _)| *order < candidate.first),
         };
         let mut rebuilds = 0;
         loop {
-            let result = search.run(|order| match self.other_occupancy(order).filter(|_| rebuilds < MAX_REBUILDS) {
-                Some(occupancy) => Err(Halt::OtherLeaves { order, occupancy }),
-                None => measured(&mut *self.engine, order, records).map_err(Halt::Failed),
+            let result = search.run(|order, aim| {
+                let last = records.iter().max_by_key(|m| m.order).map(|m| (m.order, m.worst()));
+                match (aim, rival, last) {
+                    (Aim::Further, Some(rival), Some(last)) if self.forecast(order)[1] > OVERTAKEN * rival => {
+                        return Err(Halt::Paused { order, pause: Pause::Behind(last) });
+                    }
+                    (Aim::Floor, Some(_), _) => return Err(Halt::Paused { order, pause: Pause::Stalled }),
+                    _ => {}
+                }
+                match self.other_occupancy(order).filter(|_| rebuilds < MAX_REBUILDS) {
+                    Some(occupancy) => Err(Halt::OtherLeaves { order, occupancy }),
+                    None => measured(&mut *self.engine, order, records).map_err(Halt::Failed),
+                }
             });
             match result {
                 Ok(found) => return Ok(found),
-                Err(Halt::Failed(e)) => return Err(e),
                 Err(Halt::OtherLeaves { order, occupancy }) => {
                     (self.choice.order, self.choice.occupancy) = (Some(order), occupancy);
                     self.engine = engine::of(self.request, &self.choice);
-                    self.place()?;
+                    self.place().map_err(Halt::Failed)?;
                     rebuilds += 1;
                     search.first = order;
                     let broken = records.iter().filter(|m| m.order < order && m.worst() > REMEASURE_RATIO * tolerance);
                     search.below = broken.max_by_key(|m| m.order).map(|m| (m.order, m.worst()));
                 }
+                Err(halt) => return Err(halt),
             }
         }
     }
 
-    /// Finds the order by measuring errors.
-    fn search(mut self) -> Result<Tried, Error> {
+    /// Occupancy and seconds at an order, without boxes.
+    fn forecast(&self, order: usize) -> [f64; 2] {
+        let Layout::Octree(parts) = &self.candidate.layout else { return [self.choice.occupancy, 0.0] };
+        candidates::forecast(self.request, self.task, self.ends.seen, parts, order)
+    }
+
+    /// Finds the order by measuring errors. `rival` is the forecast of another candidate, `known` an order that breaks
+    /// the tolerance, with its error.
+    fn search(mut self, rival: Option<f64>, known: Option<(usize, f64)>) -> Result<Ended, Error> {
         let (r, task, candidate) = (self.request, self.task, self.candidate);
         let (mut order, mut floor, mut report) = (candidate.first, None, None);
         if let Some(tolerance) = task.goal.tolerance().filter(|_| !exact(r, candidate.method)) {
             let mut records = Vec::new();
             (self.watch)("probe", 0.4)?;
-            let found = self.found(tolerance, &mut records)?;
+            let found = self.found(tolerance, rival, known, &mut records);
             order = match found {
-                Found::Order(order) => order,
-                Found::Floor { order, .. } => {
+                Err(Halt::Paused { order, pause }) => {
+                    let [occupancy, seconds] = self.forecast(order);
+                    let candidate = Candidate { first: order, occupancy, seconds, ..candidate.clone() };
+                    return Ok(Ended::Paused { candidate, pause, spent: spent(&records) });
+                }
+                Err(Halt::Failed(e)) => return Err(e),
+                Err(Halt::OtherLeaves { .. }) => unreachable!("the search goes on with other leaves"),
+                Ok(Found::Order(order)) => order,
+                Ok(Found::Floor { order, .. }) => {
                     let bounds = &records.iter().rev().find(|m| m.order == order).expect("it was measured").bounds;
                     let worst = bounds.iter().zip(&task.facts.columns).max_by(|a, b| a.0.total_cmp(b.0));
                     let name = |c: &fmm_traits::OutputColumns| c.output.names().first().copied().unwrap_or("");
@@ -380,7 +488,8 @@ impl<'a> Attempt<'a> {
         fits(&*self.engine, &self.choice, self.ends.seen.counts)?;
         let (seconds, mesh) = self.price(order)?;
         let Attempt { engine, choice, .. } = self;
-        Ok(Tried { decision: Decision { engine, choice, order, mesh, probe: report }, seconds, floor })
+        let decision = Decision { engine, choice, order, mesh, probe: report };
+        Ok(Ended::Found(Box::new(Tried { decision, seconds, floor })))
     }
 }
 
@@ -390,6 +499,11 @@ enum Halt {
     OtherLeaves {
         order: usize,
         occupancy: f64,
+    },
+    /// A rival should be tried before this order.
+    Paused {
+        order: usize,
+        pause: Pause,
     },
     Failed(Error),
 }

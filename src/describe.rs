@@ -98,7 +98,9 @@ impl Plan {
         let translation = spherical.map(|p| processor.translation(&p, order.unwrap_or_default(), r.precision));
         let rotations = translation.is_some_and(|(_, rotates)| rotates);
         let wide = r.precision.bytes();
-        let sizes = [[c.facts.densities, c.facts.checks], [mesh.boxes, mesh.edges.m2l]];
+        let fill = parts.and_then(|p| p.expansion.fill());
+        let components = fill.map_or([1; 2], |fill| c.facts.densities_and_checks(fill));
+        let sizes = [components, [mesh.boxes, mesh.edges.m2l]];
         let work = parts.zip(order).map(|(l, p)| work::m2l(l.expansion, rotations, p, sizes[0], sizes[1], wide));
         let Work { operations: m2l_operations, bytes: m2l_bytes } = work.unwrap_or_default();
         Description {

@@ -2,8 +2,8 @@
 //!
 //! u(xᵢ) = Σⱼ K(xᵢ − yⱼ) qⱼ,  i = 1 … M,
 //!
-//! in O(N + M) time to a promised tolerance. K is the Green's function of a second-order elliptic equation; for other
-//! kernels the plan measures how many digits it reaches.
+//! in O(N + M) time to a promised tolerance. K is any kernel that is smooth away from r = 0, such as the
+//! Green's function of an elliptic equation, a covariance or a radial basis function. The plan measures its error.
 //!
 //! ```
 //! use fmm::{Fmm, Laplace, Outputs, Targets, demo};

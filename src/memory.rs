@@ -1,10 +1,8 @@
 //! Forecast of the memory of a plan and one evaluation, from counts alone.
 
 use crate::parts::Parts;
-use crate::variant::Expansion;
 use backend_cuda::Translation;
 use fmm_families::Facts;
-use fmm_kernels::equivalent::surface;
 use fmm_kernels::spherical::horner;
 use fmm_traits::Outputs;
 use fmm_traits::Precision;
@@ -29,7 +27,7 @@ pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts
     let leaves = n.max(m) as f64 / mean;
     let boxes = (1.5 * leaves) as usize + 8;
     let treecode = parts.policy.theta().is_some();
-    if parts.expansion == Expansion::Spherical {
+    let Some(lattice) = parts.expansion.lattice(p) else {
         // Edges are held twice: as lists and arranged by course. Tables are courses with their phases. Scratch memory
         // of a thread: lanes of 16 boxes, and the locals of a family.
         let lists = boxes * (8 * 12 + if treecode { 12 * 240 } else { 4 * (189 + 40) } + 170);
@@ -40,21 +38,26 @@ pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts
         let fields = if treecode { boxes * polynomial.max((p + derivatives).pow(2) * facts.values) } else { 0 };
         let rows = if treecode { 1 } else { 3 };
         return (arrays + lists + wide * (rows * boxes * p * p + fields + tables + threads * 16 * 11 * p * p)) as u64;
-    }
+    };
     let families = boxes / 7 + 1;
-    let (densities, row) = (facts.densities, facts.densities.max(facts.checks));
-    let surface = surface::len(p);
+    let [densities, checks] = facts.densities_and_checks(lattice.fill);
+    let (row, points) = (densities.max(checks), lattice.len());
     let frequencies = (2 * p - 1).pow(2) * p;
     let lists = boxes * (8 * 12 + 4 * (189 + 40));
     let spectra = if treecode { 0 } else { families * row * 16 * frequencies };
-    let locals = if treecode { 0 } else { row * surface + 4 * facts.checks };
-    let rows = boxes * (densities * surface + locals) + spectra;
-    // Per level: M2M, L2L and the factors of the surface solves, in eight blocks; and 316 M2L operators.
-    let m2l = if treecode { 0 } else { 317 * 2 * frequencies * densities * facts.checks };
-    let level = 5 * densities * facts.checks * surface.pow(2) / 2 + m2l;
-    let levels = if facts.homogeneous { 1 } else { (leaves.max(1.0).log2() / 3.0).ceil() as usize + 2 };
-    let scratch = 6 * 128 * row * surface + 24 * families * densities;
+    let locals = if treecode { 0 } else { row * points + 4 * checks };
+    let rows = boxes * (densities * points + locals) + spectra;
+    // Per level: M2M, L2L and the factors of the solves, in eight blocks; and 316 M2L operators.
+    let m2l = if treecode { 0 } else { 317 * 2 * frequencies * densities * checks };
+    let level = 5 * densities * checks * points.pow(2) / 2 + m2l;
+    let levels = levels(facts, leaves);
+    let scratch = 6 * 128 * row * points + 24 * families * densities;
     (arrays + lists + wide * (rows + levels * level + threads * scratch)) as u64
+}
+
+/// Levels that have operators of their own.
+fn levels(facts: &Facts, leaves: f64) -> usize {
+    if facts.homogeneous { 1 } else { (leaves.max(1.0).log2() / 3.0).ceil() as usize + 2 }
 }
 
 /// Bytes of a plan and one evaluation on a GPU.
@@ -66,20 +69,26 @@ pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> u64 {
     let boxes = (1.5 * n.max(m) as f64 / mean) as usize;
     let edges = if order.is_some() { boxes * 4 * 100 } else { 0 };
     let whole = wide
-        * match (parts.expansion, order) {
-            // Eight whole matrices each of M2M and L2L, and two surface solves.
-            (Expansion::Equivalent, Some(p)) => 18 * facts.densities * facts.checks * surface::len(p).pow(2),
+        * match order.map(|p| (parts.expansion.lattice(p), p)) {
+            // For each level: eight whole matrices each of M2M and L2L, and two solves.
+            Some((Some(lattice), _)) => {
+                let components = facts.densities_and_checks(lattice.fill).iter().product::<usize>();
+                levels(facts, n.max(m) as f64 / mean) * 18 * components * lattice.len().pow(2)
+            }
             // Dense matrices of M2M, L2L and 316 of M2L; or the factors of each, with some forty rotations there and
             // back.
-            (Expansion::Spherical, Some(p)) => match parts.translation_on_device(p, size.precision) {
+            Some((None, p)) => match parts.translation_on_device(p, size.precision) {
                 Translation::Dense => 332 * (p * p).next_multiple_of(2).pow(2),
                 Translation::Rcr => 664 * p * (p + 1) + 64 * p.pow(3),
             },
-            (_, None) => 0,
+            None => 0,
         };
-    // Check values of a treecode, and the intermediate vectors between the factors of its surface solves.
-    let solves = match (parts.policy.theta(), parts.expansion, order) {
-        (Some(_), Expansion::Equivalent, Some(p)) => 2 * boxes * facts.checks.max(facts.densities) * surface::len(p),
+    // Check values of a treecode, and the intermediate vectors between the factors of its solves.
+    let solves = match (parts.policy.theta(), order.and_then(|p| parts.expansion.lattice(p))) {
+        (Some(_), Some(lattice)) => {
+            let [densities, checks] = facts.densities_and_checks(lattice.fill);
+            2 * boxes * checks.max(densities) * lattice.len()
+        }
         _ => 0,
     };
     on_cores(facts, size, 0, parts) + (sorting + edges + whole + wide * solves) as u64

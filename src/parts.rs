@@ -32,6 +32,7 @@ impl Parts {
 pub(crate) fn parts(variant: &Variant, method: Method, harmonic: &Result<(), Error>) -> Result<Parts, Error> {
     let expansion = match (method, variant.expansion) {
         (Method::SphericalHarmonics, _) => Expansion::Spherical,
+        (Method::Interpolation, _) => Expansion::Interpolation,
         (Method::Treecode, Some(expansion)) => expansion,
         (Method::Treecode, None) if harmonic.is_ok() => Expansion::Spherical,
         _ => Expansion::Equivalent,

@@ -253,7 +253,8 @@ impl Plan {
     }
 
     /// The blocks of pairs that are summed directly, in the caller's indices. No pair is in two blocks. If the targets
-    /// are the sources, the pair (i, i) is in a block, but the sum skips it unless it includes self terms. A direct plan has one block.
+    /// are the sources, the pair (i, i) is in a block, but the sum skips it unless it includes self terms. A direct
+    /// plan has one block.
     pub fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
         match &self.engine {
             Some(engine) => engine.near_field(),
@@ -483,7 +484,7 @@ fn order_again(
     let orders = choice.orders();
     let search = Search { tolerance, orders, first: order, digits: choice.digits(), below: None };
     let mut records = Vec::new();
-    match search.run(|order| measured(engine, order, &mut records))? {
+    match search.run(|order, _| measured(engine, order, &mut records))? {
         Found::Floor { .. } => Ok(Again::None),
         Found::Order(order) => {
             let report = reported(engine, task, order, &records);

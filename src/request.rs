@@ -14,12 +14,15 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Method {
     /// The fastest method that keeps the tolerance, by the prices of a [`CostModel`]. In space: equivalent densities,
-    /// spherical harmonics and a treecode where the kernel has them, or direct summation. In the plane: Laurent series
-    /// or direct summation.
+    /// interpolation, spherical harmonics and a treecode where the kernel has them, or direct summation. In the plane:
+    /// Laurent series or direct summation.
     #[default]
     Auto,
-    /// FMM by equivalent densities (Ying, Biros & Zorin 2004).
+    /// FMM by equivalent densities on surfaces (Ying, Biros & Zorin 2004): kernels of elliptic equations.
     EquivalentDensities,
+    /// FMM by interpolation on grids that fill the boxes: any kernel that is smooth away from r = 0, such as a
+    /// Gaussian, a covariance or 1/r². Fields are interpolated by fields of the kernel itself, instead of polynomials.
+    Interpolation,
     /// FMM by spherical harmonics (Gumerov & Duraiswami 2008): Laplace charges and dipoles, gravity.
     SphericalHarmonics,
     /// Treecode: multipoles straight to targets (Barnes & Hut 1986), O(N log N).
@@ -36,6 +39,7 @@ impl Method {
         match self {
             Method::Auto => "auto",
             Method::EquivalentDensities => "equivalent",
+            Method::Interpolation => "interpolation",
             Method::SphericalHarmonics => "spherical",
             Method::Treecode => "treecode",
             Method::Laurent => "laurent",

@@ -1,5 +1,6 @@
 //! The variants of the fast methods: expansion, translation and lists.
 
+use fmm_kernels::equivalent::{Fill, Lattice};
 pub use fmm_kernels::spherical::{Translation, Truncation};
 
 /// The expansion that represents the far field.
@@ -7,8 +8,10 @@ pub use fmm_kernels::spherical::{Translation, Truncation};
 pub enum Expansion {
     /// Spherical harmonics (Gumerov & Duraiswami 2008), for charges 1/r, dipoles and masses.
     Spherical,
-    /// Equivalent densities (Ying, Biros & Zorin 2004), for any kernel.
+    /// Equivalent densities on surfaces (Ying, Biros & Zorin 2004), for kernels of elliptic equations.
     Equivalent,
+    /// Equivalent densities on grids that fill the boxes, for any kernel that is smooth away from r = 0.
+    Interpolation,
 }
 
 impl Expansion {
@@ -17,7 +20,20 @@ impl Expansion {
         match self {
             Expansion::Spherical => "spherical",
             Expansion::Equivalent => "equivalent",
+            Expansion::Interpolation => "interpolation",
         }
+    }
+    /// Where equivalent densities lie; `None` for spherical harmonics.
+    pub(crate) fn fill(self) -> Option<Fill> {
+        match self {
+            Expansion::Spherical => None,
+            Expansion::Equivalent => Some(Fill::Surface),
+            Expansion::Interpolation => Some(Fill::Volume),
+        }
+    }
+    /// The points of equivalent densities of an order; `None` for spherical harmonics.
+    pub(crate) fn lattice(self, order: usize) -> Option<Lattice> {
+        self.fill().map(|fill| Lattice { order, fill })
     }
 }
 

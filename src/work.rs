@@ -12,8 +12,8 @@ pub(crate) struct Work {
 /// The work of `edges` translations between `boxes` boxes, with `wide` bytes per number. Transforms, and empty places
 /// in groups of eight, do not count.
 ///
-/// * Equivalent densities: a complex product (8 operations) for each of (2p − 1)² p frequencies, each density and each
-///   check value. Each spectrum is read or written once.
+/// * Equivalent densities and interpolation: a complex product (8 operations) for each of (2p − 1)² p frequencies, each
+///   density and each check value. Each spectrum is read or written once.
 /// * Spherical harmonics by matrices of p² × p²: 2 operations per entry. By rotations: per degree n, blocks of n + 1
 ///   cosines and n sines, there and back; and (p − m)² entries for each m, twice for m > 0 (Gumerov & Duraiswami 2008,
 ///   §2.2.2).
@@ -29,7 +29,7 @@ pub(crate) fn m2l(
         return Work::default();
     }
     let (operations, numbers) = match expansion {
-        Expansion::Equivalent => {
+        Expansion::Equivalent | Expansion::Interpolation => {
             let frequencies = (2 * p - 1).pow(2) * p;
             (8 * frequencies * densities * checks, 2 * frequencies * (densities + checks))
         }

@@ -1,11 +1,12 @@
 //! Seconds per stage and the error at 1000 targets, on one thread: `cargo run --release -p backend-cpu --example
-//! stage_times -- N ORDER OCCUPANCY [cloud] [outputs] [precision] [kernel] [threads] [method] [theta]` with `outputs`
-//! 1 (potential) or 3 (and gradient), `precision` f32 or f64, `kernel` laplace, stokes or yukawa, `method`
-//! equivalent, spherical, fixed (spherical without variable truncation), stencil119, treecode or equivalent-treecode.
+//! stage_times -- N ORDER OCCUPANCY [cloud] [outputs] [precision] [kernel] [threads] [method] [theta]` with `outputs` 1
+//! (potential) or 3 (and gradient), `precision` f32 or f64, `kernel` laplace, stokes or yukawa, `method` equivalent,
+//! interpolation, spherical, fixed (spherical without variable truncation), stencil119, treecode or
+//! equivalent-treecode.
 
 use backend_cpu::{Isa, Settings};
-use fmm_families::AnyFamily;
-use fmm_kernels::equivalent::{expansion, surface};
+use fmm_families::{AnyFamily, Expansion};
+use fmm_kernels::equivalent::{Fill, Lattice, expansion};
 use fmm_kernels::spherical::{SphericalOptions, Translation, Truncation, expansion as harmonics};
 use fmm_kernels::{Laplace, Stokes, Yukawa};
 use fmm_traits::testkit::clouds::{CloudKind, Generator, normal_strengths, uniform_strengths};
@@ -40,7 +41,11 @@ fn run(family: &AnyFamily, args: &[String]) {
         let tree_seconds = clock.elapsed().as_secs_f64();
         let method = args.get(9).map_or("equivalent", String::as_str);
         let theta = args.get(10).and_then(|x| x.parse().ok()).unwrap_or(2.0 / 3.0);
-        let small = if method.starts_with("equivalent") { surface::len(order) } else { order * order };
+        let small = match method {
+            "equivalent" | "equivalent-treecode" => Lattice::surface(order).len(),
+            "interpolation" => Lattice::volume(order).len(),
+            _ => order * order,
+        };
         let options = ListOptions { m2p_min_sources: small, p2l_min_targets: small };
         let mac = TreecodeOptions { theta, m2p_min_sources: if method == "treecode" { small / 4 } else { small } };
         let lists = match method {
@@ -62,9 +67,13 @@ fn run(family: &AnyFamily, args: &[String]) {
         println!("m2l {} m2p {} p2l {} p2p {}", lists.m2l.len(), lists.m2p.len(), lists.p2l.len(), lists.p2p.len());
         let truncation = if method == "fixed" { Truncation::Fixed } else { Truncation::Variable };
         let harmonics = SphericalOptions { translation: Translation::Rcr, truncation };
-        let harmonics = (!method.starts_with("equivalent")).then_some(harmonics);
+        let expansion = match method {
+            "equivalent" | "equivalent-treecode" => Expansion::Equivalent(Fill::Surface),
+            "interpolation" => Expansion::Equivalent(Fill::Volume),
+            _ => Expansion::Spherical(harmonics),
+        };
         let space = family.in_space(outputs).expect("a kernel of space");
-        let solver = space.solver(tree, lists, &settings, harmonics).expect("plan");
+        let solver = space.solver(tree, lists, &settings, expansion).expect("plan");
         println!(
             "tree {tree_seconds:.3} lists {lists_seconds:.3} plan {:.3} s, {} MB",
             clock.elapsed().as_secs_f64(),

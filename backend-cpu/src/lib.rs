@@ -36,7 +36,7 @@ use std::path::PathBuf;
 /// How a plan computes.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Order p of the surfaces.
+    /// Order p of the expansion.
     pub order: usize,
     /// Precision of the arithmetic; values are always summed over boxes in f64.
     pub precision: Precision,

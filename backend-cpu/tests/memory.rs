@@ -2,8 +2,9 @@
 //! allocates nothing per box. This is a separate binary, because the counters see every allocation.
 
 use backend_cpu::{Isa, OctreeSolver, Settings};
-use fmm_families::AnyFamily;
+use fmm_families::{AnyFamily, Expansion};
 use fmm_kernels::Laplace;
+use fmm_kernels::equivalent::Fill;
 use fmm_kernels::spherical::{SphericalOptions, Translation, Truncation, expansion, horner};
 use fmm_traits::testkit::clouds::{CloudKind, uniform_strengths};
 use fmm_traits::{Error, Lists, Outputs, Precision, Tree};
@@ -68,20 +69,23 @@ fn measure(
     (solver.bytes(), LIVE_BYTES.load(Relaxed) - before, solver.tree().len())
 }
 
+/// Equivalent densities on surfaces.
+const SURFACES: Expansion = Expansion::Equivalent(Fill::Surface);
+
 /// A plan that `fmm-families` has compiled.
 fn plan_of(
     outputs: Outputs,
     tree: Tree,
     lists: Lists,
     settings: &Settings,
-    spherical: Option<SphericalOptions>,
+    expansion: Expansion,
 ) -> Result<Box<dyn OctreeSolver>, Error> {
-    AnyFamily::from(Laplace).in_space(outputs)?.solver(tree, lists, settings, spherical)
+    AnyFamily::from(Laplace).in_space(outputs)?.solver(tree, lists, settings, expansion)
 }
 
 fn densities(order: usize, precision: Precision) -> impl Fn(Tree, Lists) -> Result<Box<dyn OctreeSolver>, Error> {
     let settings = Settings { order, precision, isa: Isa::detect(), cache: None };
-    move |tree, lists| plan_of(Outputs::POTENTIAL, tree, lists, &settings, None)
+    move |tree, lists| plan_of(Outputs::POTENTIAL, tree, lists, &settings, SURFACES)
 }
 
 #[test]
@@ -108,7 +112,7 @@ fn reported_bytes_are_those_held() {
     let [small, large] = [6, 12].map(|order| {
         let solver = |tree, lists| {
             let settings = Settings { order, precision: Precision::F64, isa: Isa::detect(), cache: None };
-            plan_of(Outputs::POTENTIAL, tree, lists, &settings, Some(SphericalOptions::default()))
+            plan_of(Outputs::POTENTIAL, tree, lists, &settings, Expansion::Spherical(SphericalOptions::default()))
         };
         pool.install(|| measure(CloudKind::Uniform, 1, lists, solver))
     });
@@ -150,12 +154,12 @@ fn an_application_allocates_nothing_for_a_box() {
         let check = |what: &str, (count, boxes): (usize, usize)| {
             assert!(boxes > 2000 && 10 * count < boxes, "{what}, {precision:?}: {count} allocations for {boxes} boxes");
         };
-        let solver = |tree, lists| plan_of(outputs, tree, lists, &settings(3), None);
+        let solver = |tree, lists| plan_of(outputs, tree, lists, &settings(3), SURFACES);
         check("equivalent densities", pool.install(|| allocations(every, solver)));
         // At order 24, M2P does not use polynomials.
         for (order, translation) in [(4, Translation::Rcr), (4, Translation::Domains), (24, Translation::Rcr)] {
             let options = SphericalOptions { translation, truncation: Truncation::Variable };
-            let solver = |tree, lists| plan_of(outputs, tree, lists, &settings(order), Some(options));
+            let solver = |tree, lists| plan_of(outputs, tree, lists, &settings(order), Expansion::Spherical(options));
             check("spherical harmonics", pool.install(|| allocations(every, solver)));
             check("a treecode", pool.install(|| allocations(far, solver)));
         }

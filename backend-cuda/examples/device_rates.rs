@@ -7,7 +7,7 @@ use backend_cuda::{
     Acceptance, CallerPoints, Device, DeviceArray, DeviceOptions, DeviceScalar, Direct, Ends, Expansion, Plan, Root,
     Shape, SphericalSettings, Translation, TreeOptions, build, near_pairs, treecode, uvwx,
 };
-use fmm_kernels::equivalent::surface;
+use fmm_kernels::equivalent::{Fill, Lattice};
 use fmm_kernels::spherical::{Truncation, expansion::M2P_RADIUS};
 use fmm_kernels::{Laplace, Stokes};
 use fmm_traits::testkit::clouds::{CloudKind, Generator, normal_strengths};
@@ -164,7 +164,7 @@ fn case<T: DeviceScalar, N: Real, F: Family>(
     p: usize,
 ) -> Result<(), Error> {
     let signed = |n: usize| normal_strengths(n, 1);
-    let way = Way { expansion: Expansion::Equivalent, order: p, theta: None };
+    let way = Way { expansion: Expansion::Equivalent(Fill::Surface), order: p, theta: None };
     case_of::<T, N, F>(device, family, outputs, kind, log, leaf, way, &signed)
 }
 
@@ -190,7 +190,7 @@ fn case_of<T: DeviceScalar, N: Real, F: Family>(
     let given = CallerPoints::new(device, &points)?;
     let options = TreeOptions { ncrit: (1.6 * leaf) as usize, min_side: 0.0, root: Root::Holding(leaf) };
     // Leaves with fewer points than a row has numbers are summed pair by pair, as the facade does.
-    let row = if expansion == Expansion::Equivalent { surface::len(p) } else { p * p };
+    let row = if expansion == Expansion::Equivalent(Fill::Surface) { Lattice::surface(p).len() } else { p * p };
     let list = |tree| match theta {
         None => uvwx(tree, &ListOptions { m2p_min_sources: row, p2l_min_targets: row }),
         Some(theta) => {
@@ -212,7 +212,7 @@ fn case_of<T: DeviceScalar, N: Real, F: Family>(
     let (boxes, edges) = (tree.len(), (lists.m2l.len(), lists.m2p.len(), lists.p2p.len()));
     let start = Instant::now();
     let mut plan = match expansion {
-        Expansion::Equivalent => Plan::<T, N>::new(family, outputs, p, None, tree, lists)?,
+        Expansion::Equivalent(_) => Plan::<T, N>::new(family, outputs, p, None, tree, lists)?,
         Expansion::Spherical(how) => Plan::<T, N>::spherical(family, outputs, p, how, tree, lists)?,
     };
     device.synchronize()?;
@@ -252,7 +252,7 @@ fn case_of<T: DeviceScalar, N: Real, F: Family>(
         })
         .collect();
     let carrier = match expansion {
-        Expansion::Equivalent => String::new(),
+        Expansion::Equivalent(_) => String::new(),
         Expansion::Spherical(how) => format!(" spherical {}", how.translation.map_or("fastest", Translation::name)),
     };
     let carrier = carrier + &theta.map_or(String::new(), |theta| format!(" treecode {theta}"));

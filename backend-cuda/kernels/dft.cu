@@ -1,14 +1,15 @@
-// Transforms between the numbers on the surfaces of the children of a box and their spectra, by plain sums axis by
+// Transforms between the numbers on the lattices of the children of a box and their spectra, by plain sums axis by
 // axis. An axis has P points and 2P - 1 frequencies. A thread has one line along an axis. It computes a frequency
 // together with the opposite frequency, whose roots are the conjugates. Twin of backend-cpu/src/equivalent/dft.rs;
 // conventions as in fmm-kernels/src/equivalent/spectra.rs.
 //
-// Defined in front of this file: REAL, P (the order), BOXES (children per block: 8 or 4), THREADS (per block).
+// Defined in front of this file: REAL, P (the order), FILLED (1 if the lattice fills the cube, 0 if it is a surface),
+// BOXES (children per block: 8 or 4), THREADS (per block).
 
 #include "shared/complex.cuh"
 
 #define SIDE (2 * P - 1)
-#define POINTS (6 * (P - 1) * (P - 1) + 2)
+#define POINTS (FILLED ? P * P * P - P % 2 : 6 * (P - 1) * (P - 1) + 2)
 #define FAMILY 8
 // Frequencies of a line whose sums are unrolled: as many as fit into the instruction cache.
 #define OUT (P * (int)sizeof(REAL) > 24 ? 2 : P - 1)
@@ -72,7 +73,7 @@ __device__ __forceinline__ void inverse(Complex (&out)[P], const Complex* roots,
 // (gridDim.y frequencies are in memory at a time), for strength blockIdx.z.
 // * The family is blockIdx.x / (FAMILY / BOXES) - 1. Slot 0 is an extra family without children, whose spectra are
 //   zero.
-// * kids[family · 8 + octant]: box + 1, or 0. numbers[(x · P + y) · P + z]: number of a surface point.
+// * kids[family · 8 + octant]: box + 1, or 0. numbers[(x · P + y) · P + z]: number of a point, or more than any.
 // * Plane of the spectra: ((strength · gridDim.y + blockIdx.y) · SIDE + kx) · SIDE + ky.
 extern "C" __global__ void __launch_bounds__(THREADS)
     dft_forward(const REAL* densities, u32 row, const u32* kids, const u32* numbers, u32 first, u32 shift,
@@ -89,13 +90,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int i = threadIdx.x / BOXES; i < P * P; i += THREADS / BOXES) {
     Complex sum = {0, 0};
     if (boxes[box] != 0) {
-      // A column inside the cube has only its two ends on the surface.
+      // A column inside the cube has only its two ends on a surface. The centre is on no lattice.
       const int x = i / P, y = i % P;
-      const int far = x == 0 || x == P - 1 || y == 0 || y == P - 1 ? 1 : P - 1;
+      const int far = FILLED || x == 0 || x == P - 1 || y == 0 || y == P - 1 ? 1 : P - 1;
       const u32 step = kz * far % SIDE;
       u32 at = 0;
       for (int z = 0; z < P; z += far) {
-        const REAL value = q[numbers[i * P + z]];
+        const u32 number = numbers[i * P + z];
+        const REAL value = !FILLED || number < POINTS ? q[number] : REAL(0);
         sum.re += value * roots[at].re;
         sum.im += value * roots[at].im;
         at += step;
@@ -124,8 +126,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 // Check values from spectra, added to rows of `out`, for the `held` frequencies kz from `first` on. A block has BOXES
-// children of family blockIdx.x / (FAMILY / BOXES), and component blockIdx.z. lattice: x, y, z of each surface point in
-// three bytes.
+// children of family blockIdx.x / (FAMILY / BOXES), and component blockIdx.z. lattice: x, y, z of each point in three
+// bytes.
 extern "C" __global__ void __launch_bounds__(THREADS)
     dft_inverse(const Complex* spectra, const u32* kids, const u32* lattice, u32 first, u32 held, u32 shift, REAL* out,
                 u32 row) {

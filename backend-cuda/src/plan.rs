@@ -10,6 +10,7 @@ use crate::lists::DeviceLists;
 use crate::run::Run;
 use crate::spherical::{Spherical, SphericalSettings};
 use crate::tree::DeviceTree;
+use fmm_kernels::equivalent::{Fill, Lattice};
 use fmm_traits::{Error, Family, Kernels, Observer, OutputColumns, Outputs, Real, Stage, evaluate};
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -44,8 +45,8 @@ pub struct Ends {
 /// The expansion of the far field, with its settings.
 #[derive(Clone, Debug)]
 pub(crate) enum Carrier {
-    /// Equivalent densities, with the folder that keeps operators between runs.
-    Equivalent(Option<PathBuf>),
+    /// Equivalent densities on surfaces or in volumes, with the folder that keeps operators between runs.
+    Equivalent(Fill, Option<PathBuf>),
     /// Spherical harmonics.
     Spherical(SphericalSettings),
 }
@@ -64,7 +65,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         tree: DeviceTree,
         lists: DeviceLists,
     ) -> Result<Self, Error> {
-        Self::of(&Kernels::of(family, outputs)?, p, Carrier::Equivalent(cache), tree, lists)
+        Self::of(&Kernels::of(family, outputs)?, p, Carrier::Equivalent(Fill::Surface, cache), tree, lists)
     }
 
     /// Plans spherical harmonics of order `p`, degrees 0 … p − 1.
@@ -93,7 +94,10 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         let device = tree.device.clone();
         let units = Units { params: kernels.params.clone(), kernel: kernels.members.equivalent.clone() };
         let mut far: Box<dyn FarField> = match carrier {
-            Carrier::Equivalent(cache) => Box::new(Equivalent::<T>::new(&device, kernels, units.clone(), p, cache)?),
+            Carrier::Equivalent(fill, cache) => {
+                let lattice = Lattice { order: p, fill };
+                Box::new(Equivalent::<T>::new(&device, kernels, units.clone(), lattice, cache)?)
+            }
             Carrier::Spherical(settings) => Box::new(Spherical::<T>::new(&device, kernels, p, settings)?),
         };
         let near = Near::new::<N>(&device, kernels, units, T::NAME == "f32")?;

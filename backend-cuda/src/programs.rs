@@ -2,6 +2,7 @@
 
 use crate::compile::Program;
 use crate::direct::Shape;
+use fmm_kernels::equivalent::{Fill, Lattice};
 use fmm_traits::{Member, Real, kernel::MAX_POTENTIALS};
 
 /// `float` or `double`.
@@ -52,14 +53,14 @@ pub fn direct_program<T: Real>(kernel: &Member, shape: Shape) -> Program {
     of_kernel::<T>(kernel, "direct.cu", source, &definitions, &pairs::<T>(kernel), entries)
 }
 
-/// The shape of a block that sums at `n` surface points: threads, and points per thread. Few threads are idle, and each
-/// thread reads a source once for all its points.
+/// The shape of a block that sums at `n` outer or inner points of a box: threads, and points per thread. Few threads
+/// are idle, and each thread reads a source once for all its points.
 pub(crate) fn surface_shape(n: usize) -> (usize, usize) {
     let threads = 32 * n.div_ceil(256);
     (threads, n.div_ceil(threads))
 }
 
-/// P2M and P2L: sources to a surface of `n` points.
+/// P2M and P2L: sources to `n` outer or inner points of a box.
 pub fn p2m_program<T: Real>(kernel: &Member, n: usize) -> Program {
     let (threads, each) = surface_shape(n);
     let definitions = [("THREADS", threads), ("EACH", each)];
@@ -276,12 +277,16 @@ pub(crate) fn dft_threads<T: Real>(p: usize) -> usize {
     ((2 * p - 1) * dft_boxes::<T>(p)).next_multiple_of(32)
 }
 
-/// Transforms between surfaces of order `p` and their spectra.
-pub fn dft_program<T: Real>(p: usize) -> Program {
+/// Transforms between a `lattice` and its spectra.
+pub fn dft_program<T: Real>(lattice: Lattice) -> Program {
+    let (p, filled) = (lattice.order, u8::from(lattice.fill == Fill::Volume));
     let program = of_precision::<T>("dft.cu", include_str!("../kernels/dft.cu"), &["dft_forward", "dft_inverse"]);
     let (boxes, threads) = (dft_boxes::<T>(p), dft_threads::<T>(p));
-    let source = format!("#define P {p}\n#define BOXES {boxes}\n#define THREADS {threads}\n{}", program.source);
-    Program { name: format!("{} of order {p}", program.name), source, ..program }
+    let source = format!(
+        "#define P {p}\n#define FILLED {filled}\n#define BOXES {boxes}\n#define THREADS {threads}\n{}",
+        program.source
+    );
+    Program { name: format!("{} of {lattice:?}", program.name), source, ..program }
 }
 
 /// Matrix products.

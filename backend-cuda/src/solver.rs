@@ -7,6 +7,7 @@ use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, u
 use crate::plan::{Carrier, Plan};
 use crate::spherical::SphericalSettings;
 use crate::tree::{DeviceTree, build_reported};
+use fmm_kernels::equivalent::Fill;
 use fmm_kernels::{equivalent, spherical};
 use fmm_traits::{Error, Kernels, Lists, Observer, OutputColumns, Policy, Precision, Real, Solver, StageSeconds, Tree};
 use fmm_tree::{BuildOptions, BuildReport, ListOptions, TreecodeOptions};
@@ -17,8 +18,8 @@ use std::time::Instant;
 /// The expansion of the far field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expansion {
-    /// Equivalent densities, of any kernel.
-    Equivalent,
+    /// Equivalent densities, of any kernel, on surfaces or in volumes.
+    Equivalent(Fill),
     /// Spherical harmonics, of charges 1/r and dipoles.
     Spherical(SphericalSettings),
 }
@@ -30,7 +31,7 @@ pub struct Settings {
     pub expansion: Expansion,
     /// The list policy.
     pub policy: Policy,
-    /// Order p of the surfaces, or number of degrees of the harmonics.
+    /// Order p of the lattices, or number of degrees of the harmonics.
     pub order: usize,
     /// Thresholds below which far edges are summed pair by pair.
     pub lists: ListOptions,
@@ -44,7 +45,7 @@ impl Settings {
     /// What the lists depend on.
     fn key(&self) -> ListKey {
         let radii = match self.expansion {
-            Expansion::Equivalent => [0.0, equivalent::expansion::M2P_RADIUS],
+            Expansion::Equivalent(_) => [0.0, equivalent::expansion::M2P_RADIUS],
             Expansion::Spherical(_) => [spherical::expansion::M2P_RADIUS, 0.0],
         };
         (self.policy, self.lists, radii)
@@ -261,7 +262,7 @@ fn planned<T: DeviceScalar, N: Real>(
     let device = prepared.tree.device.clone();
     let Prepared { tree, lists, report, mut seconds, counts } = prepared;
     let carrier = match settings.expansion {
-        Expansion::Equivalent => Carrier::Equivalent(settings.cache.clone()),
+        Expansion::Equivalent(fill) => Carrier::Equivalent(fill, settings.cache.clone()),
         Expansion::Spherical(how) => Carrier::Spherical(how),
     };
     let mut plan = Plan::<T, N>::of(kernels, settings.order, carrier, tree, lists)?;

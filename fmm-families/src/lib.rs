@@ -9,11 +9,12 @@ pub use plane::{has_gradient, only_f64, widen};
 use adaptive2d::PlaneKernel;
 use backend_cpu::{Isa, OctreeSolver, Pairs, Settings};
 use backend_cuda::{Device, DeviceSolver, Direct};
+use fmm_kernels::equivalent::Fill;
 use fmm_kernels::spherical::{SphericalOptions, layout::layout};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::{
-    Error, Family, Kernels, Lists, Member, Members, OutputColumns, Outputs, Precision, SelfInteraction, Solver,
-    Targets, Traced, Tree, facts,
+    Error, Family, Kernels, Lists, Member, Members, OutputColumns, Outputs, Precision, SelfInteraction, Solver, Tape,
+    Targets, Traced, Tree, facts, member::Identity,
 };
 use std::ops::Deref;
 use std::sync::Arc;
@@ -40,10 +41,17 @@ pub struct Facts {
     pub densities: usize,
     /// Components of a check value.
     pub checks: usize,
+    /// As [`densities`](Facts::densities) and [`checks`](Facts::checks), for [`Fill::Volume`].
+    pub in_volume: [usize; 2],
     /// Whether one set of operators serves all levels.
     pub homogeneous: bool,
     /// The parameters of `members`.
     pub params: Vec<f64>,
+    /// The operations of the kernels between sources and targets, sources and check values, and densities and targets;
+    /// empty in the plane.
+    pub tapes: Arc<[Tape]>,
+    /// Whether a CPU interprets these operations.
+    pub interpreted: bool,
     /// The kernels of the outputs, whose facts [`check`](Facts::check) tries; empty in the plane.
     pub members: Vec<Member>,
 }
@@ -55,6 +63,13 @@ impl Facts {
     /// [`Error::Fact`] with the first fact that does not hold.
     pub fn check(&self, extent: f64) -> Result<(), Error> {
         facts::check(&self.members, &self.params, extent)
+    }
+    /// Components of a density and of a check value.
+    pub fn densities_and_checks(&self, fill: Fill) -> [usize; 2] {
+        match fill {
+            Fill::Surface => [self.densities, self.checks],
+            Fill::Volume => self.in_volume,
+        }
     }
     /// Components of `output`; 0 if the caller did not request it.
     pub fn components(&self, output: Outputs) -> usize {
@@ -79,8 +94,8 @@ impl AnyFamily {
         AnyFamily(Arc::new(Compiled(family)))
     }
 
-    /// The family with a choice whether a source acts on itself. Default: it does not, unless the kernel was made at run
-    /// time and is finite at r = 0.
+    /// The family with a choice whether a source acts on itself. Default: it does not, unless the kernel was made at
+    /// run time and is finite at r = 0.
     pub fn self_interaction(self, own: SelfInteraction) -> Self {
         AnyFamily(Arc::new(WithSelf { family: self, own }))
     }
@@ -140,7 +155,8 @@ pub trait Dynamic: Send + Sync {
     /// # Errors
     /// [`Error::NoOutput`], [`Error::UnsupportedOutput`].
     fn facts(&self, outputs: Outputs) -> Result<Facts, Error> {
-        Ok(self.in_space(outputs)?.facts())
+        let Member { strengths, values, .. } = self.in_volume(outputs)?.kernels.members.equivalent;
+        Ok(Facts { in_volume: [strengths, values], ..self.in_space(outputs)?.facts() })
     }
     /// The direct sums of each set of strengths, as arrays of targets × [`Facts::values`].
     ///
@@ -163,6 +179,14 @@ pub trait Dynamic: Send + Sync {
     /// [`Error::Unsupported`] for a family of the plane; errors of [`validate`](Dynamic::validate);
     /// [`Error::NoOutput`], [`Error::UnsupportedOutput`].
     fn in_space(&self, outputs: Outputs) -> Result<InSpace, Error>;
+    /// As [`in_space`](Dynamic::in_space), for densities in a volume ([`Fill::Volume`]). A radial kernel needs one
+    /// density there, whatever its equation.
+    ///
+    /// # Errors
+    /// Those of [`in_space`](Dynamic::in_space).
+    fn in_volume(&self, outputs: Outputs) -> Result<InSpace, Error> {
+        self.in_space(outputs)
+    }
 
     /// Coordinates per point.
     fn dim(&self) -> usize {
@@ -171,6 +195,15 @@ pub trait Dynamic: Send + Sync {
             Place::Plane(_) => 2,
         }
     }
+}
+
+/// The expansion of a fast solver on the CPU.
+#[derive(Clone, Copy, Debug)]
+pub enum Expansion {
+    /// Equivalent densities, on surfaces or in volumes.
+    Equivalent(Fill),
+    /// Spherical harmonics.
+    Spherical(SphericalOptions),
 }
 
 /// The kernels of a family in space for a set of outputs, with their pair loops.
@@ -202,7 +235,10 @@ impl InSpace {
             harmonic,
             densities: equivalent.strengths,
             checks: equivalent.values,
+            in_volume: [equivalent.strengths, equivalent.values],
             homogeneous: equivalent.dilated(&params, 2.0).is_none(),
+            tapes: Arc::new([&near, &check, &far].map(Member::tape)),
+            interpreted: matches!(near.id, Identity::Tape(_)),
             members: vec![equivalent, check, near, far, slope],
             params,
         }
@@ -223,7 +259,7 @@ impl InSpace {
         backend_cpu::direct_batch(&self.kernels, &self.pairs, sources, strengths, targets, precision, isa)
     }
 
-    /// A solver on the CPU, by spherical harmonics if `spherical`, else by equivalent densities.
+    /// A solver on the CPU.
     ///
     /// # Errors
     /// Errors of [`backend_cpu::plan`] and [`backend_cpu::spherical::plan`].
@@ -232,12 +268,14 @@ impl InSpace {
         tree: Tree,
         lists: Lists,
         settings: &Settings,
-        spherical: Option<SphericalOptions>,
+        expansion: Expansion,
     ) -> Result<Box<dyn OctreeSolver>, Error> {
         let InSpace { kernels, pairs } = self;
-        match spherical {
-            Some(options) => backend_cpu::spherical::plan(kernels, &pairs, tree, lists, settings, options),
-            None => backend_cpu::plan(kernels, &pairs, tree, lists, settings),
+        match expansion {
+            Expansion::Spherical(options) => {
+                backend_cpu::spherical::plan(kernels, &pairs, tree, lists, settings, options)
+            }
+            Expansion::Equivalent(fill) => backend_cpu::plan(kernels, &pairs, tree, lists, settings, fill),
         }
     }
 
@@ -285,6 +323,9 @@ impl Dynamic for Traced {
         let pairs = Pairs::traced(&kernels);
         Ok(InSpace::new(kernels, pairs))
     }
+    fn in_volume(&self, outputs: Outputs) -> Result<InSpace, Error> {
+        self.clone().densities(1)?.in_space(outputs)
+    }
 }
 
 /// A family with a choice whether a source acts on itself.
@@ -294,6 +335,13 @@ struct WithSelf {
 }
 
 impl WithSelf {
+    /// `kernels` with the choice.
+    fn with(&self, InSpace { mut kernels, pairs }: InSpace) -> Result<InSpace, Error> {
+        self.check(kernels.near.singular)?;
+        kernels.include_self = self.own == SelfInteraction::Include;
+        Ok(InSpace::new(kernels, pairs))
+    }
+
     /// An error if a singular kernel should act on its own source.
     fn check(&self, singular: bool) -> Result<(), Error> {
         if !singular || self.own == SelfInteraction::Skip {
@@ -323,7 +371,10 @@ impl Dynamic for WithSelf {
     }
     fn facts(&self, outputs: Outputs) -> Result<Facts, Error> {
         match self.place() {
-            Place::Space => Ok(self.in_space(outputs)?.facts()),
+            Place::Space => {
+                let in_volume = self.family.facts(outputs)?.in_volume;
+                Ok(Facts { in_volume, ..self.in_space(outputs)?.facts() })
+            }
             Place::Plane(_) => self.family.facts(outputs),
         }
     }
@@ -342,10 +393,10 @@ impl Dynamic for WithSelf {
         }
     }
     fn in_space(&self, outputs: Outputs) -> Result<InSpace, Error> {
-        let InSpace { mut kernels, pairs } = self.family.in_space(outputs)?;
-        self.check(kernels.near.singular)?;
-        kernels.include_self = self.own == SelfInteraction::Include;
-        Ok(InSpace::new(kernels, pairs))
+        self.with(self.family.in_space(outputs)?)
+    }
+    fn in_volume(&self, outputs: Outputs) -> Result<InSpace, Error> {
+        self.with(self.family.in_volume(outputs)?)
     }
 }
 

@@ -72,6 +72,9 @@ impl Dynamic for PlaneKernel {
             // Γ/(z_j − z) changes its sign with z_j − z.
             reciprocal: *self == PlaneKernel::Laplace,
             densities: 1,
+            in_volume: [0; 2],
+            tapes: Arc::new([]),
+            interpreted: false,
             checks: 1,
             homogeneous: false,
             members: Vec::new(),

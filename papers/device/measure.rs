@@ -5,7 +5,7 @@ use backend_cuda::{
     uvwx,
 };
 use fmm_kernels::Laplace;
-use fmm_kernels::equivalent::surface;
+use fmm_kernels::equivalent::Lattice;
 use fmm_kernels::spherical::Truncation;
 use fmm_traits::testkit::clouds::{CloudKind, Generator};
 use fmm_traits::{Error, Kernels, Outputs, Stage, Targets};
@@ -54,7 +54,7 @@ impl Method {
     /// Sources or targets below which far edges are summed pair by pair.
     fn few(self, order: usize) -> usize {
         match self {
-            Method::Equivalent => surface::len(order),
+            Method::Equivalent => Lattice::surface(order).len(),
             Method::Spherical(_) => order.pow(2),
         }
     }

@@ -6,6 +6,10 @@
 
 use super::{Costs, OrderCosts};
 
+/// The work of a pair in the kernel of the built-in costs: the Laplace potential, and with its gradient (as counted by
+/// `pair::work`).
+pub(super) const LAPLACE_WORK: [f64; 2] = [14.0, 22.0];
+
 /// Fixed time of an evaluation, in nanoseconds.
 pub(super) const EVALUATION_NANOSECONDS: f64 = 1e6;
 /// Smallest mean points per leaf that the cost model chooses.
@@ -43,6 +47,31 @@ const SPHERICAL_COSTS: [[f64; 4]; 5] = [
     [16.0, 148.4, 6997.0, 388.3],
     [24.0, 385.5, 14558.0, 1261.2],
 ];
+
+/// The work of operations of a pair loop, in units of a multiplication.
+pub(super) struct Operations {
+    pub division: f64,
+    pub root: f64,
+    pub reciprocal_root: f64,
+    pub exponential: f64,
+    pub logarithm: f64,
+    pub sine: f64,
+    pub error_function: f64,
+}
+/// On AVX-512, fitted to the rates of pairs in `runs/2026-11-23-zen4x2/pair-rates.txt`. Sines are computed lane by
+/// lane.
+pub(super) const OPERATIONS: Operations = Operations {
+    division: 8.0,
+    root: 10.0,
+    reciprocal_root: 6.0,
+    exponential: 30.0,
+    logarithm: 35.0,
+    sine: 120.0,
+    error_function: 80.0,
+};
+/// The work of a simple operation in the interpreter of kernels made at run time, in the same units. Fitted to the same
+/// rates.
+pub(super) const INTERPRETED: f64 = 4.0;
 
 /// Mean points per leaf of a treecode. An M2P group on a GPU has as many targets.
 pub(super) const TREECODE_LEAF: f64 = 64.0;

@@ -3,10 +3,12 @@
 use super::built_in::{
     EVALUATION_NANOSECONDS, HARMONIC_TREECODE_LEAF, SMALLEST_LEAF, TREECODE_BOXES_PER_TARGET, TREECODE_LEAF,
 };
-use super::{Costs, Prices, pairs_of_an_expansion};
+use super::{Costs, OrderCosts, Prices, pairs_of_an_expansion};
 use crate::mesh::Mesh;
 use crate::parts::Parts;
 use crate::variant::Expansion;
+use fmm_families::Facts;
+use fmm_kernels::equivalent::{Fill, Lattice};
 use fmm_traits::Policy;
 use std::borrow::Cow;
 
@@ -14,13 +16,39 @@ use std::borrow::Cow;
 pub(crate) struct CoreCosts<'a> {
     pub costs: Cow<'a, Costs>,
     pub source: &'a str,
+    /// Facts of the kernel.
+    pub facts: &'a Facts,
 }
 
 impl CoreCosts<'_> {
+    /// Costs of the far field at order p. Interpolation has the transforms of equivalent densities, and more points.
+    /// The cost per leaf is that of transforms and of products of matrices, in which points count once and twice.
+    fn far(&self, expansion: Expansion, p: usize) -> OrderCosts {
+        let known = |rows| Costs::far(rows, p);
+        match expansion {
+            Expansion::Spherical => known(&self.costs.spherical),
+            Expansion::Equivalent => known(&self.costs.equivalent),
+            Expansion::Interpolation => {
+                let row = known(&self.costs.equivalent);
+                let components = |fill| self.facts.densities_and_checks(fill).map(|c| c as f64);
+                let (volume, surface) = (components(Fill::Volume), components(Fill::Surface));
+                let points = Lattice::volume(p).len() as f64 / Lattice::surface(p).len() as f64;
+                let parts = volume[0] * volume[1] / (surface[0] * surface[1]);
+                let sums = (volume[0] + volume[1]) / (surface[0] + surface[1]);
+                OrderCosts {
+                    order: p,
+                    point: row.point * points * sums,
+                    leaf: row.leaf * points.powf(1.5) * parts,
+                    m2l: row.m2l * parts,
+                }
+            }
+        }
+    }
+
     /// Seconds of a treecode for points that fill a cube evenly. A target meets [`TREECODE_BOXES_PER_TARGET`]/θ³ boxes,
     /// and each box adds nine direct pairs.
     fn treecode(&self, parts: &Parts, theta: f64, order: usize, [n, m]: [usize; 2]) -> f64 {
-        let far = self.costs.far(parts.expansion, order);
+        let far = self.far(parts.expansion, order);
         let seen = TREECODE_BOXES_PER_TARGET / theta.powi(3) * (pairs_of_an_expansion(parts.expansion, order) + 9.0);
         let points = 0.25 * far.point * (n + m) as f64;
         1e-9 * (EVALUATION_NANOSECONDS + points + self.costs.pair * (m as f64 * seen).min(n as f64 * m as f64))
@@ -29,7 +57,7 @@ impl CoreCosts<'_> {
     /// Seconds of the FMM by eq. 27 for points that fill a cube evenly. Boxes at the faces of the cube have fewer
     /// neighbours.
     fn multipole(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> f64 {
-        let (costs, far) = (&self.costs, self.costs.far(parts.expansion, order));
+        let (costs, far) = (&self.costs, self.far(parts.expansion, order));
         if far.m2l.is_infinite() {
             return f64::INFINITY;
         }
@@ -57,9 +85,9 @@ impl Prices for CoreCosts<'_> {
     fn occupancy(&self, parts: &Parts, order: usize) -> f64 {
         match (parts.policy, parts.expansion) {
             (Policy::Treecode { .. }, Expansion::Spherical) => HARMONIC_TREECODE_LEAF,
-            (Policy::Treecode { .. }, Expansion::Equivalent) => TREECODE_LEAF,
+            (Policy::Treecode { .. }, Expansion::Equivalent | Expansion::Interpolation) => TREECODE_LEAF,
             (_, expansion) => {
-                let (costs, far) = (&self.costs, self.costs.far(expansion, order));
+                let (costs, far) = (&self.costs, self.far(expansion, order));
                 let boxes = far.leaf + 189.0 * far.m2l + 27.0 * costs.leaves;
                 (boxes / (27.0 * costs.pair)).sqrt().max(SMALLEST_LEAF)
             }
@@ -74,7 +102,7 @@ impl Prices for CoreCosts<'_> {
     }
 
     fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, [n, m]: [usize; 2]) -> f64 {
-        let (costs, far) = (&self.costs, self.costs.far(parts.expansion, order));
+        let (costs, far) = (&self.costs, self.far(parts.expansion, order));
         let locals = if matches!(parts.policy, Policy::Treecode { .. }) { 0.5 } else { 1.0 };
         let nanoseconds = EVALUATION_NANOSECONDS
             + costs.pair * mesh.near_pairs as f64

@@ -7,9 +7,8 @@ use super::built_in::{
 use super::{BUILT_IN, Prices, pairs_of_an_expansion};
 use crate::mesh::Mesh;
 use crate::parts::Parts;
-use crate::variant::Expansion;
 use fmm_families::Facts;
-use fmm_kernels::equivalent::surface;
+use fmm_kernels::equivalent::Lattice;
 use fmm_traits::{Policy, Precision};
 
 /// The unit costs of a GPU for one kernel and precision.
@@ -20,18 +19,16 @@ pub(crate) struct DeviceCosts<'a> {
 
 impl DeviceCosts<'_> {
     /// Nanoseconds of M2L and the other translations of one box. Equivalent densities: 26·8 complex products per
-    /// frequency, and 12·surface² operations. Spherical harmonics: 150 matrices of order² rows and columns, in tiles of
+    /// frequency, and 12·points² operations. Spherical harmonics: 150 matrices of order² rows and columns, in tiles of
     /// 64.
     fn far(&self, parts: &Parts, order: usize) -> f64 {
         let single = self.precision == Precision::F32;
-        match parts.expansion {
-            Expansion::Spherical => {
-                300.0 * (order.pow(2) * order.pow(2).next_multiple_of(64)) as f64 / DEVICE_OPERATIONS[1]
-            }
-            Expansion::Equivalent => {
+        match parts.expansion.lattice(order) {
+            None => 300.0 * (order.pow(2) * order.pow(2).next_multiple_of(64)) as f64 / DEVICE_OPERATIONS[1],
+            Some(lattice) => {
                 let frequencies = ((2 * order - 1).pow(2) * order) as f64;
-                let blocks = (self.facts.densities * self.facts.checks) as f64;
-                let operations = (1664.0 * frequencies + 12.0 * (surface::len(order) as f64).powi(2)) * blocks;
+                let blocks = self.facts.densities_and_checks(lattice.fill).iter().product::<usize>() as f64;
+                let operations = (1664.0 * frequencies + 12.0 * (lattice.len() as f64).powi(2)) * blocks;
                 operations / DEVICE_OPERATIONS[usize::from(single)]
             }
         }
@@ -44,8 +41,15 @@ impl DeviceCosts<'_> {
 
     /// Seconds of an evaluation with the given numbers of boxes and pairs.
     fn total(&self, parts: &Parts, order: usize, boxes: f64, pairs: f64, [n, m]: [usize; 2]) -> f64 {
-        let components = self.facts.densities.max(self.facts.strengths) as f64;
-        let points = DEVICE_POINT_NANOSECONDS * order as f64 * components * (n + m) as f64;
+        let (densities, more) = match parts.expansion.lattice(order) {
+            Some(lattice) => {
+                let more = lattice.len() as f64 / Lattice::surface(order).len() as f64;
+                (self.facts.densities_and_checks(lattice.fill)[0], more)
+            }
+            None => (self.facts.densities, 1.0),
+        };
+        let components = densities.max(self.facts.strengths) as f64;
+        let points = DEVICE_POINT_NANOSECONDS * order as f64 * more * components * (n + m) as f64;
         1e-9 * (DEVICE_EVALUATION_NANOSECONDS
             + points
             + boxes * self.far(parts, order)

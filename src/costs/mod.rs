@@ -12,6 +12,7 @@
 mod built_in;
 mod core;
 mod device;
+mod pair;
 mod plane;
 
 pub(crate) use self::core::CoreCosts;
@@ -22,9 +23,8 @@ pub(crate) use plane::PlaneCosts;
 use crate::mesh::Mesh;
 use crate::parts::Parts;
 use crate::variant::Expansion;
-use built_in::{PAIRS_PER_HARMONIC, costs};
+use built_in::{LAPLACE_WORK, PAIRS_PER_HARMONIC, costs};
 use fmm_families::Facts;
-use fmm_kernels::equivalent::surface;
 use fmm_traits::Precision;
 use fmm_traits::{Error, Outputs};
 use serde::{Deserialize, Serialize};
@@ -96,9 +96,9 @@ pub(crate) trait Prices {
 
 /// Time of M2P or P2L for one point and one box, in units of the time of a pair of points.
 fn pairs_of_an_expansion(expansion: Expansion, order: usize) -> f64 {
-    match expansion {
-        Expansion::Equivalent => surface::len(order) as f64,
-        Expansion::Spherical => PAIRS_PER_HARMONIC * order.pow(2) as f64,
+    match expansion.lattice(order) {
+        Some(lattice) => lattice.len() as f64,
+        None => PAIRS_PER_HARMONIC * order.pow(2) as f64,
     }
 }
 
@@ -140,24 +140,33 @@ impl CostModel {
 
     /// The costs of a case on one core: the measured costs if there are any, else the built-in costs scaled to the
     /// kernel.
-    pub(crate) fn of(&self, kernel: &str, precision: Precision, outputs: Outputs, facts: &Facts) -> CoreCosts<'_> {
+    pub(crate) fn of<'a>(
+        &'a self,
+        kernel: &str,
+        precision: Precision,
+        outputs: Outputs,
+        facts: &'a Facts,
+    ) -> CoreCosts<'a> {
         let is = |c: &&Costs| c.kernel == kernel && c.precision == precision.name() && c.outputs == outputs.names();
         match self.cases.iter().find(is) {
-            Some(costs) => CoreCosts { costs: Cow::Borrowed(costs), source: &self.source },
-            None => CoreCosts { costs: Cow::Owned(scaled(costs(), precision, facts)), source: BUILT_IN },
+            Some(costs) => CoreCosts { costs: Cow::Borrowed(costs), source: &self.source, facts },
+            None => CoreCosts { costs: Cow::Owned(scaled(costs(), precision, facts)), source: BUILT_IN, facts },
         }
     }
 }
 
-/// Scales the built-in costs to another kernel. A pair takes about 6 + 2·values operations per strength. Costs of
-/// equivalent densities grow with the product of their components. f32 takes half the time.
+/// Scales the built-in costs to another kernel. Pairs, and the points of equivalent densities, cost in proportion to
+/// the [work](pair::work) of the kernels. Other costs of equivalent densities grow with the product of their
+/// components. f32 takes half the time.
 fn scaled(mut costs: Costs, precision: Precision, facts: &Facts) -> Costs {
     let [strengths, values] = [facts.strengths, facts.values].map(|x| x as f64);
     let half = if precision == Precision::F32 { 0.5 } else { 1.0 };
-    costs.pair *= half * (6.0 + 2.0 * values) / 14.0 * (0.4 + 0.6 * strengths);
+    let work: Vec<f64> = facts.tapes.iter().map(|tape| pair::work(tape, facts.interpreted)).collect();
+    let [near, check, far] = work[..] else { return costs };
+    costs.pair *= half * near / LAPLACE_WORK[1];
     let [densities, checks] = [facts.densities, facts.checks].map(|x| x as f64);
     for row in &mut costs.equivalent {
-        row.point *= half * 0.2 * (densities * values + strengths * checks);
+        row.point *= half * (check + far) / LAPLACE_WORK.iter().sum::<f64>();
         row.leaf *= half * densities * checks;
         row.m2l *= half * densities * checks;
     }
@@ -171,11 +180,7 @@ fn scaled(mut costs: Costs, precision: Precision, facts: &Facts) -> Costs {
 
 impl Costs {
     /// Costs of order p, by geometric interpolation between known orders and extrapolation beyond them.
-    fn far(&self, expansion: Expansion, p: usize) -> OrderCosts {
-        let rows = match expansion {
-            Expansion::Equivalent => &self.equivalent,
-            Expansion::Spherical => &self.spherical,
-        };
+    fn far(rows: &[OrderCosts], p: usize) -> OrderCosts {
         let Some(last) = rows.len().checked_sub(1) else {
             return OrderCosts { order: p, point: f64::INFINITY, leaf: f64::INFINITY, m2l: f64::INFINITY };
         };

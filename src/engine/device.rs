@@ -12,6 +12,7 @@ use crate::probe::{self, Trial};
 use crate::request::{Cuda, Fmm};
 use crate::variant::Expansion;
 use backend_cuda::{Counts, Cut, DeviceSolver, Settings, SphericalSettings};
+use fmm_kernels::equivalent::Fill;
 use fmm_traits::{Error, Hierarchy, Lists, Precision, Solver, Stage, StageSeconds, Targets, Tree};
 use fmm_tree::{BuildReport, Incoming};
 use std::sync::OnceLock;
@@ -78,7 +79,8 @@ impl Device {
                 truncation: parts.spherical.truncation,
                 translation: Some(parts.translation_on_device(order, r.precision)),
             }),
-            Expansion::Equivalent => backend_cuda::Expansion::Equivalent,
+            Expansion::Equivalent => backend_cuda::Expansion::Equivalent(Fill::Surface),
+            Expansion::Interpolation => backend_cuda::Expansion::Equivalent(Fill::Volume),
         };
         let beside = r.stages_apart.then_some(false);
         Settings {
@@ -94,7 +96,11 @@ impl Device {
     /// A solver of an order for points in their tree.
     fn solver(&self, order: usize, tree: backend_cuda::Placed) -> Result<Box<dyn DeviceSolver>, Error> {
         let r = &self.request;
-        r.family.in_space(r.outputs)?.device_solver(&self.settings(order), r.precision, tree)
+        let kernels = match self.parts.expansion {
+            Expansion::Interpolation => r.family.in_volume(r.outputs)?,
+            Expansion::Equivalent | Expansion::Spherical => r.family.in_space(r.outputs)?,
+        };
+        kernels.device_solver(&self.settings(order), r.precision, tree)
     }
 
     /// A direct sum, ready for strengths.

@@ -20,9 +20,8 @@ use crate::parts::Parts;
 use crate::probe::Trial;
 use crate::probe::sampled::Sampled;
 use crate::request::{Fmm, Method};
-use crate::variant::{Expansion, Truncation};
+use crate::variant::Truncation;
 use fmm_families::Facts;
-use fmm_kernels::equivalent::surface;
 use fmm_traits::{Error, Policy, Precision, Solver, StageSeconds, Targets};
 use fmm_tree::{BuildOptions, BuildReport, ListOptions};
 
@@ -164,17 +163,15 @@ fn build_options(request: &Fmm, choice: &Choice, parts: &Parts) -> BuildOptions 
     }
 }
 
-/// The sizes below which leaves of W and X edges are summed pair by pair. For equivalent densities the size is the
-/// number of surface points, for spherical harmonics the number of harmonics. For treecodes with spherical harmonics
+/// The sizes below which leaves of W and X edges are summed pair by pair. For equivalent densities the size is their
+/// number, for spherical harmonics the number of harmonics. For treecodes with spherical harmonics
 /// the size is half the number of harmonics, or a quarter if far boxes use fewer degrees.
 fn list_options(order: usize, parts: &Parts) -> ListOptions {
-    let size = match (parts.expansion, parts.policy) {
-        (Expansion::Equivalent, _) => surface::len(order),
-        (Expansion::Spherical, Policy::Treecode { .. }) if parts.spherical.truncation == Truncation::Variable => {
-            order * order / 4
-        }
-        (Expansion::Spherical, Policy::Treecode { .. }) => order * order / 2,
-        (Expansion::Spherical, _) => order * order,
+    let size = match (parts.expansion.lattice(order), parts.policy) {
+        (Some(lattice), _) => lattice.len(),
+        (None, Policy::Treecode { .. }) if parts.spherical.truncation == Truncation::Variable => order * order / 4,
+        (None, Policy::Treecode { .. }) => order * order / 2,
+        (None, _) => order * order,
     };
     ListOptions { m2p_min_sources: size, p2l_min_targets: size }
 }

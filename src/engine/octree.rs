@@ -11,6 +11,8 @@ use crate::probe::sampled::OnHost;
 use crate::request::Fmm;
 use crate::variant::Expansion;
 use backend_cpu::{OctreeSolver, Settings};
+use fmm_families::Expansion as Carrier;
+use fmm_kernels::equivalent::Fill;
 use fmm_traits::{Cube, Error, Lists, Points, Policy, Precision, Stage, StageSeconds, Targets, Tree};
 use fmm_tree::{ListOptions, TreecodeOptions};
 use std::borrow::Cow;
@@ -64,7 +66,7 @@ fn lists(tree: &Tree, parts: &Parts, options: &ListOptions, near: f64) -> Result
     };
     let valid = match parts.expansion {
         Expansion::Spherical => fmm_kernels::spherical::expansion::m2p_valid,
-        Expansion::Equivalent => fmm_kernels::equivalent::expansion::m2p_valid,
+        Expansion::Equivalent | Expansion::Interpolation => fmm_kernels::equivalent::expansion::m2p_valid,
     };
     let apart = |t: Cube, s: Cube| {
         let gap = |a: usize| ((t.center[a] - s.center[a]).abs() - 0.5 * (t.side + s.side)).max(0.0);
@@ -84,8 +86,12 @@ impl Octree {
     fn solver(&self, order: usize, tree: Tree, lists: Lists) -> Result<Box<dyn OctreeSolver>, Error> {
         let r = &self.request;
         let settings = Settings { order, precision: r.precision, isa: self.choice.isa, cache: r.cache.clone() };
-        let spherical = (self.parts.expansion == Expansion::Spherical).then_some(self.parts.spherical);
-        r.family.in_space(r.outputs)?.solver(tree, lists, &settings, spherical)
+        let (kernels, expansion) = match self.parts.expansion {
+            Expansion::Spherical => (r.family.in_space(r.outputs)?, Carrier::Spherical(self.parts.spherical)),
+            Expansion::Equivalent => (r.family.in_space(r.outputs)?, Carrier::Equivalent(Fill::Surface)),
+            Expansion::Interpolation => (r.family.in_volume(r.outputs)?, Carrier::Equivalent(Fill::Volume)),
+        };
+        kernels.solver(tree, lists, &settings, expansion)
     }
 }
 

@@ -40,6 +40,19 @@ pub(crate) struct Search {
     pub below: Option<(usize, f64)>,
 }
 
+/// Why an order is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Aim {
+    /// It is the first.
+    First,
+    /// An order that keeps the tolerance is known, and this one may be the smallest.
+    Tolerance,
+    /// All orders up to the last one break the tolerance.
+    Further,
+    /// The error stalls, and the search looks for the least one.
+    Floor,
+}
+
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Found {
@@ -50,16 +63,20 @@ pub(crate) enum Found {
 }
 
 impl Search {
-    /// Runs the search. `at` measures the error at an order (infinite, not NaN, without a digit).
-    pub fn run<E>(&self, mut at: impl FnMut(usize) -> Result<f64, E>) -> Result<Found, E> {
+    /// Runs the search. `at` measures the error at an order (infinite, not NaN, without a digit). Its second argument
+    /// says why.
+    pub fn run<E>(&self, mut at: impl FnMut(usize, Aim) -> Result<f64, E>) -> Result<Found, E> {
         let (min, max) = (*self.orders.start(), *self.orders.end());
         let mut tried: BTreeMap<usize, f64> = self.below.into_iter().collect();
-        let mut next = self.first.clamp(min, max);
+        let (mut next, mut aim) = (self.first.clamp(min, max), Aim::First);
         loop {
-            let error = at(next)?;
+            let error = at(next, aim)?;
             tried.insert(next, error);
             match self.after(&tried, min, max) {
-                Ok(order) => next = order,
+                Ok(order) => {
+                    let kept = tried.values().any(|e| *e <= self.tolerance);
+                    (next, aim) = (order, if kept { Aim::Tolerance } else { Aim::Further });
+                }
                 Err(Some(found)) => return Ok(found),
                 Err(None) => break,
             }
@@ -77,7 +94,7 @@ impl Search {
             let new = beside.into_iter().chain(lower).find(|p| (min..=max).contains(p) && !tried.contains_key(p));
             match new.filter(|_| tried.len() < MAX_MEASUREMENTS) {
                 Some(order) => {
-                    tried.insert(order, at(order)?);
+                    tried.insert(order, at(order, Aim::Floor)?);
                 }
                 None if error <= self.tolerance => return Ok(Found::Order(best)),
                 None => return Ok(Found::Floor { order: best, error }),
@@ -136,12 +153,31 @@ mod tests {
             for k in 1..=9 {
                 let tolerance = 2.5 * 10f64.powi(-k);
                 let error = |p: usize| 3.0 * 10f64.powf(-0.7 * p as f64);
-                let found = search(tolerance, first).run(|p| Ok::<_, ()>(error(p))).unwrap();
+                let found = search(tolerance, first).run(|p, _| Ok::<_, ()>(error(p))).unwrap();
                 let Found::Order(p) = found else { panic!("{found:?}") };
                 assert!(error(p) <= tolerance);
                 assert!(p == 3 || error(p - 1) > tolerance || tolerance / error(p) <= 4.0, "{first} {k}: {p}");
             }
         }
+    }
+
+    #[test]
+    fn says_why_it_measures() {
+        let aims = |error: &dyn Fn(usize) -> f64, first| {
+            let mut aims = Vec::new();
+            let found = search(1e-6, first).run(|p, aim| {
+                aims.push((p, aim));
+                Ok::<_, ()>(error(p))
+            });
+            assert!(found.is_ok());
+            aims
+        };
+        let falls = |p: usize| 10f64.powf(-0.7 * p as f64);
+        assert!(aims(&falls, 4)[1..].iter().all(|(p, aim)| *p > 4 && *aim != Aim::Floor));
+        assert_eq!(aims(&falls, 4)[1].1, Aim::Further);
+        assert!(aims(&falls, 16)[1..].iter().all(|(_, aim)| *aim == Aim::Tolerance));
+        let stalls = aims(&|_| 1e-3, 5);
+        assert!(stalls.iter().any(|(_, aim)| *aim == Aim::Floor) && stalls[0].1 == Aim::First);
     }
 
     /// A kernel of compact support: the errors of its orders jump.
@@ -150,7 +186,7 @@ mod tests {
         let errors = [6.4, 0.065, 32.0, 2.1, 6.6, 40.0, 6.7e4];
         let jump = |p: usize| errors.get(p - 3).copied().unwrap_or(1e5);
         for first in 3..=9 {
-            let found = search(1e-6, first).run(|p| Ok::<_, ()>(jump(p))).unwrap();
+            let found = search(1e-6, first).run(|p, _| Ok::<_, ()>(jump(p))).unwrap();
             assert_eq!(found, Found::Floor { order: 4, error: 0.065 }, "from {first}");
         }
     }
@@ -160,9 +196,9 @@ mod tests {
         let stall = |p: usize| 10f64.powf(-0.7 * p as f64).max(2e-6);
         let grow = |p: usize| 1e-3 * 10f64.powf(0.3 * (p as f64 - 5.0).abs());
         for first in 3..=16 {
-            let found = search(1e-7, first).run(|p| Ok::<_, ()>(stall(p))).unwrap();
+            let found = search(1e-7, first).run(|p, _| Ok::<_, ()>(stall(p))).unwrap();
             assert!(matches!(found, Found::Floor { error, .. } if error == 2e-6), "{first}: {found:?}");
-            let found = search(1e-7, first).run(|p| Ok::<_, ()>(grow(p))).unwrap();
+            let found = search(1e-7, first).run(|p, _| Ok::<_, ()>(grow(p))).unwrap();
             assert!(matches!(found, Found::Floor { order: 5, .. }) || first > 14, "{first}: {found:?}");
         }
     }
@@ -171,7 +207,7 @@ mod tests {
     fn an_order_known_to_break_is_not_measured_again() {
         let known = Search { below: Some((6, 1e-5)), ..search(1e-6, 7) };
         let mut measured = Vec::new();
-        let found = known.run(|p| {
+        let found = known.run(|p, _| {
             measured.push(p);
             Ok::<_, ()>(1e-9)
         });
@@ -180,7 +216,7 @@ mod tests {
         // No order keeps the tolerance after all: the floor is one that was measured.
         let known = Search { below: Some((6, 2e-6)), ..search(1e-6, 7) };
         let mut measured = BTreeMap::new();
-        let found = known.run(|p| {
+        let found = known.run(|p, _| {
             measured.insert(p, 1e-5 + 1e-7 * p.abs_diff(8) as f64);
             Ok::<_, ()>(measured[&p])
         });

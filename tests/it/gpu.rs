@@ -3,8 +3,8 @@
 use crate::tolerance::holds_on;
 use crate::{Own, both, cli, difference, fast, strengths, uniform};
 use fmm::{
-    Cuda, Error, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, ListPolicy, Method, Outputs, Precision, Stokes,
-    StokesPressure, Stresslet, Targets, Translation, Truncation, Yukawa,
+    AnyFamily, Cuda, Error, Expansion, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, ListPolicy, Method, Outputs,
+    Precision, Stokes, StokesPressure, Stresslet, Targets, Translation, Truncation, Yukawa, catalog,
 };
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
 
@@ -36,6 +36,68 @@ fn the_tolerance_is_kept_on_all_clouds() {
     holds_on(gpu, Laplace, Outputs::POTENTIAL, &[1e-3, 1e-5], Precision::F32, all);
     holds_on(gpu, Gravity { g: 1.0, softening: 1e-4 }, both(), &[1e-3, 1e-6], Precision::F64, all);
     holds_on(gpu, Gravity { g: 1.0, softening: 0.0 }, both(), &[1e-3], Precision::F32, all);
+}
+
+/// Interpolation on a device errs no more than on a CPU. The trees are not the same.
+#[test]
+#[ignore = "needs a GPU"]
+fn interpolation_is_that_of_the_cpu() {
+    let (x, y) = (CloudKind::Ellipsoid.points(6000, 1), uniform(900, 2));
+    let kernels: [(AnyFamily, Outputs); 5] = [
+        (catalog::kernel("inverse_r2").unwrap().into(), both()),
+        (catalog::kernel("matern32").unwrap().set("l", 0.4).unwrap().into(), both()),
+        (catalog::kernel("gaussian").unwrap().set("h", 0.4).unwrap().into(), Outputs::POTENTIAL),
+        (Laplace.into(), both()),
+        (StokesPressure { mu: 0.7 }.into(), Outputs::POTENTIAL),
+    ];
+    for (family, outputs) in kernels {
+        let q = normal_strengths(6000 * family.facts(outputs).unwrap().strengths, 3);
+        for targets in [Targets::Sources, Targets::Points(&y)] {
+            let request = Fmm::new(family.clone()).outputs(outputs);
+            let exact = request.clone().method(Method::Direct).plan(&x, targets).unwrap().apply(&q).unwrap();
+            for (order, precision, treecode) in [
+                (3, Precision::F64, false),
+                (4, Precision::F64, true),
+                (5, Precision::F32, false),
+                (8, Precision::F64, false),
+                (11, Precision::F64, false),
+                (12, Precision::F64, false),
+            ] {
+                let request = request.clone().precision(precision).order(order).ncrit(60);
+                let request = match treecode {
+                    false => request.method(Method::Interpolation),
+                    true => request.method(Method::Treecode).expansion(Expansion::Interpolation).theta(0.8),
+                };
+                let error = |request: Fmm| {
+                    let sums = request.plan(&x, targets).unwrap().apply(&q).unwrap();
+                    let all = outputs.names().len();
+                    let each = [Outputs::POTENTIAL, Outputs::GRADIENT].into_iter().take(all);
+                    each.map(|o| difference(sums.get(o), exact.get(o))).fold(0.0, f64::max)
+                };
+                let (host, device) = (error(request.clone()), error(request.backend(Cuda::default())));
+                let rounding = if precision == Precision::F32 { 1e-4 } else { 1e-9 };
+                let what = format!("{} order {order} {}", family.name(), precision.name());
+                assert!(device < 5.0 * host + rounding, "{what}: {device:e} {host:e}");
+            }
+        }
+    }
+}
+
+/// The promise for kernels that solve no equation.
+#[test]
+#[ignore = "needs a GPU"]
+fn interpolation_keeps_the_tolerance() {
+    let x = CloudKind::Plummer.points(20_000, 1);
+    for (name, tolerance) in [("inverse_r2", 1e-6), ("thin_plate", 1e-5), ("multiquadric", 1e-6), ("exponential", 1e-3)]
+    {
+        let request = Fmm::new(catalog::kernel(name).unwrap()).tolerance(tolerance).backend(Cuda::default());
+        let q = normal_strengths(20_000, 3);
+        let plan = request.clone().method(Method::Interpolation).plan(&x, Targets::Sources).unwrap();
+        let exact = request.method(Method::Direct).plan(&x, Targets::Sources).unwrap();
+        let [sums, exact] = [&plan, &exact].map(|plan| plan.apply(&q).unwrap());
+        let e = difference(sums.get(Outputs::POTENTIAL), exact.get(Outputs::POTENTIAL));
+        assert!(e <= tolerance, "{name}: {e:e}");
+    }
 }
 
 #[test]

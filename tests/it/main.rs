@@ -10,6 +10,7 @@
 //! | `coverage` | measured error bounds hold for other strengths |
 //! | `fuzz` | no bytes and no numbers make the command or the library panic |
 //! | `gpu` | the promise and the facade on an NVIDIA GPU (`--ignored gpu`); one line without a GPU |
+//! | `interpolation` | the promise for the kernels of the catalog, ways of asking, choices, refusals |
 //! | `odd_input` | empty, single, coincident, far, huge and tiny inputs give the right sums |
 //! | `page` | the page of `fmm compare` in headless Chromium (`scripts/browser-test.sh`) |
 //! | `plane` | the kernels of the plane: promise, conventions, options, complex files, pictures |
@@ -31,6 +32,7 @@ mod costs;
 mod coverage;
 mod fuzz;
 mod gpu;
+mod interpolation;
 mod odd_input;
 mod page;
 mod plane;

@@ -1,6 +1,6 @@
 //! Three-dimensional real Fourier transforms of several boxes at once, one box per lane.
 //!
-//! A surface of order p fills p of the n = 2p − 1 points of each axis. A line of a forward transform therefore has p
+//! A lattice of order p fills p of the n = 2p − 1 points of each axis. A line of a forward transform therefore has p
 //! inputs and n outputs, and a line of an inverse transform has n inputs and p outputs. Each line is a plain sum over
 //! cosines and sines. Frequencies k and n − k share their products, and zero lines are left out. At these lengths the
 //! plain sum costs about as much as a fast transform of the full cube, and it fills the vectors of the machine. (A fast
@@ -13,7 +13,7 @@
 
 use super::families::FAMILY;
 use crate::lanes::{Isa, Vectorized, dispatch};
-use fmm_kernels::equivalent::{spectra::Grid, surface};
+use fmm_kernels::equivalent::{Fill, Lattice, spectra::Grid};
 use fmm_traits::{Lane, Real, Simd, SimdLane};
 
 /// Place of entry `f` of a spectrum of this module in the layout of [`fmm_kernels::equivalent::spectra`].
@@ -23,14 +23,14 @@ pub fn frequency(grid: Grid, f: usize) -> usize {
     (kx * n + ky) * half + kz
 }
 
-/// The transforms of one order and precision for one instruction set.
+/// The transforms of one lattice and precision for one instruction set.
 pub struct Dft<T> {
-    p: usize,
+    lattice: Lattice,
     grid: Grid,
     isa: Isa,
     width: usize,
-    /// Lattice entry (x·p + y)·p + z of each surface point.
-    surface: Vec<usize>,
+    /// Entry (x·p + y)·p + z of each point of the lattice.
+    entries: Vec<usize>,
     /// cos and sin of 2π·jk/n at `[(k·p + j)·2]`, k in 0..half, j in 0..p.
     angles: Vec<T>,
 }
@@ -38,7 +38,8 @@ pub struct Dft<T> {
 /// Buffers of one thread.
 #[derive(Default)]
 pub struct Buffers<T> {
-    lattice: Vec<T>,
+    /// `[(x·p + y)·p + z][box]`. Entries off the lattice stay zero.
+    field: Vec<T>,
     a: Vec<T>,
     b: Vec<T>,
     /// Result of [`Dft::forward`], input of [`Dft::inverse`].
@@ -55,8 +56,9 @@ impl<T: Real> Vectorized for Width<T> {
 }
 
 impl<T: Real> Dft<T> {
-    /// The transforms for surfaces of order `p`.
-    pub fn new(p: usize, isa: Isa) -> Self {
+    /// The transforms for a `lattice`.
+    pub fn new(lattice: Lattice, isa: Isa) -> Self {
+        let p = lattice.order;
         let grid = Grid::new(p);
         let mut angles = Vec::new();
         for k in 0..grid.half() {
@@ -65,17 +67,17 @@ impl<T: Real> Dft<T> {
                 angles.extend([T::of(angle.cos()), T::of(angle.sin())]);
             }
         }
-        let surface = surface::lattice(p).into_iter().map(|[x, y, z]| (x * p + y) * p + z).collect();
-        Dft { p, grid, isa, width: dispatch(isa, Width::<T>(Default::default())), surface, angles }
+        let entries = lattice.coordinates().into_iter().map(|[x, y, z]| (x * p + y) * p + z).collect();
+        Dft { lattice, grid, isa, width: dispatch(isa, Width::<T>(Default::default())), entries, angles }
     }
 
     /// The grid.
     pub fn grid(&self) -> Grid {
         self.grid
     }
-    /// Points on the surface.
+    /// Points of the lattice.
     pub fn points(&self) -> usize {
-        self.surface.len()
+        self.entries.len()
     }
     /// Frequencies in a block: as many as fill a vector with one family.
     pub fn group(&self) -> usize {
@@ -92,10 +94,10 @@ impl<T: Real> Dft<T> {
 
     /// Buffers for one thread.
     pub fn buffers(&self) -> Buffers<T> {
-        let (p, n, half, complex) = (self.p, self.grid.side, self.grid.half(), 2 * self.lanes());
+        let (p, n, half, complex) = (self.lattice.order, self.grid.side, self.grid.half(), 2 * self.lanes());
         let zeros = |len: usize| vec![T::default(); len];
         Buffers {
-            lattice: zeros(p * p * p * self.lanes()),
+            field: zeros(p * p * p * self.lanes()),
             a: zeros(p * half * p * complex),
             b: zeros(n * half * p * complex),
             spectrum: zeros(self.grid.frequencies() * complex),
@@ -103,11 +105,11 @@ impl<T: Real> Dft<T> {
     }
 
     /// Computes the spectra of [`lanes`](Self::lanes) boxes in `buffers.spectrum`. `value(point, lanes)` fills in the
-    /// surface values of the boxes at a point.
+    /// values of the boxes at a point.
     pub fn forward(&self, buffers: &mut Buffers<T>, value: impl Fn(usize, &mut [T])) {
         let lanes = self.lanes();
-        for (i, &at) in self.surface.iter().enumerate() {
-            value(i, &mut buffers.lattice[at * lanes..][..lanes]);
+        for (i, &at) in self.entries.iter().enumerate() {
+            value(i, &mut buffers.field[at * lanes..][..lanes]);
         }
         dispatch(self.isa, Forward { dft: self, buffers });
     }
@@ -148,13 +150,18 @@ impl<T: Real> Dft<T> {
         }
     }
 
-    /// Transforms `buffers.spectrum` back, and hands the values of the boxes at each surface point to
+    /// Transforms `buffers.spectrum` back, and hands the values of the boxes at each point to
     /// `value(point, lanes)`.
     pub fn inverse(&self, buffers: &mut Buffers<T>, mut value: impl FnMut(usize, &[T])) {
         let lanes = self.lanes();
         dispatch(self.isa, Inverse { dft: self, buffers: &mut *buffers });
-        for (i, &at) in self.surface.iter().enumerate() {
-            value(i, &buffers.lattice[at * lanes..][..lanes]);
+        for (i, &at) in self.entries.iter().enumerate() {
+            value(i, &buffers.field[at * lanes..][..lanes]);
+        }
+        if self.lattice.fill == Fill::Volume && self.lattice.order % 2 == 1 {
+            // The centre is not a point of the lattice.
+            let centre = self.lattice.order.pow(3) / 2;
+            buffers.field[centre * lanes..][..lanes].fill(T::default());
         }
     }
 }
@@ -183,9 +190,9 @@ impl<T: Real> Vectorized for Forward<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let Dft { p, grid, angles, .. } = self.dft;
-        let (p, n, half, lanes) = (*p, grid.side, grid.half(), self.dft.lanes());
-        let Buffers { lattice, a, b, spectrum } = self.buffers;
+        let Dft { lattice, grid, angles, .. } = self.dft;
+        let (p, n, half, lanes) = (lattice.order, grid.side, grid.half(), self.dft.lanes());
+        let Buffers { field, a, b, spectrum } = self.buffers;
         for v in (0..lanes).step_by(T::Vector::<S>::WIDTH) {
             // z: real lines (x, y) of p values → a[(x·half + kz)·p + y].
             for xy in 0..p * p {
@@ -193,7 +200,7 @@ impl<T: Real> Vectorized for Forward<'_, T> {
                     let mut re = T::Vector::<S>::splat(0.0);
                     let mut im = re;
                     for j in 0..p {
-                        let x: T::Vector<S> = get(lattice, (xy * p + j) * lanes + v);
+                        let x: T::Vector<S> = get(field, (xy * p + j) * lanes + v);
                         re = x.mul_add(SimdLane::broadcast(angles[(kz * p + j) * 2]), re);
                         im = x.mul_add(SimdLane::broadcast(angles[(kz * p + j) * 2 + 1]), im);
                     }
@@ -262,9 +269,9 @@ impl<T: Real> Vectorized for Inverse<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let Dft { p, grid, angles, .. } = self.dft;
-        let (p, n, half, lanes) = (*p, grid.side, grid.half(), self.dft.lanes());
-        let Buffers { lattice, a, b, spectrum } = self.buffers;
+        let Dft { lattice, grid, angles, .. } = self.dft;
+        let (p, n, half, lanes) = (lattice.order, grid.side, grid.half(), self.dft.lanes());
+        let Buffers { field, a, b, spectrum } = self.buffers;
         for v in (0..lanes).step_by(T::Vector::<S>::WIDTH) {
             for line in 0..n * half {
                 let place = |kx: usize| (line * n + kx) * 2 * lanes + v;
@@ -276,11 +283,12 @@ impl<T: Real> Vectorized for Inverse<'_, T> {
                     collect::<T, S>(angles, p, n, b, place, lanes, a, (x * half + kz) * p * 2 * lanes + v);
                 }
             }
-            // z: half spectrum of a real line, in which kz > 0 counts twice. Only surface points are computed. Inner
-            // points stay zero for the next forward transform.
+            // z: half spectrum of a real line, in which kz > 0 counts twice. For a surface, only its points are
+            // computed, and the points inside stay zero for the next forward transform.
             for xy in 0..p * p {
                 let edge = |i: usize| i == 0 || i + 1 == p;
-                let step = if edge(xy / p) || edge(xy % p) { 1 } else { p - 1 };
+                let all = lattice.fill == Fill::Volume || edge(xy / p) || edge(xy % p);
+                let step = if all { 1 } else { p - 1 };
                 for j in (0..p).step_by(step) {
                     let from = |kz: usize| ((xy / p * half + kz) * p + xy % p) * 2 * lanes + v;
                     let mut sum = T::Vector::<S>::splat(0.0);
@@ -289,7 +297,7 @@ impl<T: Real> Vectorized for Inverse<'_, T> {
                         sum = re.mul_add(SimdLane::broadcast(angles[(kz * p + j) * 2]), sum);
                         sum = im.mul_add(SimdLane::broadcast(-angles[(kz * p + j) * 2 + 1]), sum);
                     }
-                    put(sum + sum + get(a, from(0)), lattice, (xy * p + j) * lanes + v);
+                    put(sum + sum + get(a, from(0)), field, (xy * p + j) * lanes + v);
                 }
             }
         }
@@ -338,8 +346,8 @@ mod tests {
 
     fn round_trip<T: Real>(tolerance: f64) {
         for isa in Isa::available() {
-            for p in [3, 4, 6, 7, 10] {
-                let dft = Dft::<T>::new(p, isa);
+            for lattice in [3, 4, 6, 7, 10].map(Lattice::surface).into_iter().chain([3, 4, 5, 8].map(Lattice::volume)) {
+                let (p, dft) = (lattice.order, Dft::<T>::new(lattice, isa));
                 let mut buffers = dft.buffers();
                 let value = |i: usize, k: usize| ((i * 7 + k * 13) % 31) as f64 - 15.0;
                 dft.forward(&mut buffers, |i, x| {
@@ -349,7 +357,7 @@ mod tests {
                 let (grid, lanes) = (dft.grid(), dft.lanes());
                 let (ky, kz, kx) = (2, 1, grid.side - 1);
                 let mut expected = (0.0, 0.0);
-                for (i, [x, y, z]) in surface::lattice(p).into_iter().enumerate() {
+                for (i, [x, y, z]) in lattice.coordinates().into_iter().enumerate() {
                     let angle = -std::f64::consts::TAU * (kx * x + ky * y + kz * z) as f64 / grid.side as f64;
                     expected.0 += value(i, 3) * angle.cos();
                     expected.1 += value(i, 3) * angle.sin();

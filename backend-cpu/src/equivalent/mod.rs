@@ -1,5 +1,5 @@
-//! The equivalent-density method on CPU cores. The mathematics and the operators are in [`fmm_kernels::equivalent`].
-//! This module executes the stages:
+//! The equivalent-density method on CPU cores, with densities on surfaces or in volumes. The mathematics and the
+//! operators are in [`fmm_kernels::equivalent`]. This module executes the stages:
 //!
 //! | stage | file |
 //! |---|---|

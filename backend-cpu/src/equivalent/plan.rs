@@ -1,7 +1,7 @@
 //! The plan of the equivalent-density method: operators, sorted edges and workspaces.
 
 use super::dft::Dft;
-use super::points::Surface;
+use super::points::Nodes;
 use super::{families, m2l, stages::Run, translate};
 use crate::admissible::{self, Region};
 use crate::application::{Workspaces, check_shapes};
@@ -10,11 +10,13 @@ use crate::leaves::Leaves;
 use crate::pairs::{Pair, Pairs};
 use crate::pool::Pool;
 use crate::{OctreeSolver, Settings};
-use fmm_kernels::equivalent::{Affine, OperatorSet, Operators, Scalar, expansion, surface};
+use fmm_kernels::equivalent::{Affine, Fill, Lattice, OperatorSet, Operators, Scalar, expansion};
 use fmm_traits::{Error, Kernels, Lists, Observer, OutputColumns, Precision, Solver, StageSeconds, Tree, evaluate};
+use rayon::prelude::*;
 use std::sync::Arc;
 
-/// Plans the equivalent-density method for `kernels` on `tree` and `lists`, in the current rayon pool.
+/// Plans the equivalent-density method for `kernels` on `tree` and `lists`, in the current rayon pool. `fill` says
+/// whether densities lie on a surface or in a volume.
 ///
 /// # Errors
 /// The order is out of range, or an edge of the lists is outside the region where equivalent densities are valid.
@@ -24,18 +26,20 @@ pub fn plan(
     tree: Tree,
     lists: Lists,
     settings: &Settings,
+    fill: Fill,
 ) -> Result<Box<dyn OctreeSolver>, Error> {
+    let lattice = Lattice { order: settings.order, fill };
     let [near64, far64] = [&pairs.near.1, &pairs.far.1].map(Clone::clone);
     Ok(match settings.precision {
         Precision::F32 => {
             let [near, check, far] = [&pairs.near.0, &pairs.check.0, &pairs.far.0].map(Clone::clone);
             let loops = Loops { near, near64, check, far, far64 };
-            Box::new(Plan::<f32>::new(kernels, loops, tree, lists, settings)?)
+            Box::new(Plan::<f32>::new(kernels, loops, tree, lists, settings, lattice)?)
         }
         Precision::F64 => {
             let [near, check, far] = [&pairs.near.1, &pairs.check.1, &pairs.far.1].map(Clone::clone);
             let loops = Loops { near, near64, check, far, far64 };
-            Box::new(Plan::<f64>::new(kernels, loops, tree, lists, settings)?)
+            Box::new(Plan::<f64>::new(kernels, loops, tree, lists, settings, lattice)?)
         }
     })
 }
@@ -62,15 +66,17 @@ pub struct Plan<T: Scalar> {
     pub(super) tree: Tree,
     pub(super) lists: Lists,
     pub(super) settings: Settings,
+    /// The points of densities and check values.
+    lattice: Lattice,
     pub(super) operators: Vec<Arc<Operators<T>>>,
     /// Parameters of the kernels on the unit box, by level.
     pub(super) params: Vec<Vec<T>>,
     /// Parameters on the unit box for [`Frame::plain`].
     pub(super) plain_params: Vec<f64>,
     pub(super) affine: Affine<T>,
-    pub(super) inner: Surface<T>,
-    pub(super) inner64: Surface<f64>,
-    pub(super) outer: Surface<T>,
+    pub(super) inner: Nodes<T>,
+    pub(super) inner64: Nodes<f64>,
+    pub(super) outer: Nodes<T>,
     pub(super) dft: Dft<T>,
     pub(super) tables: Vec<Option<Arc<m2l::Table<T>>>>,
     pub(super) geometry: Geometry,
@@ -132,19 +138,26 @@ impl Geometry {
 }
 
 /// The operations on the affine parts of locals, for a root of side `side`.
-fn affine<T: Scalar>(kernels: &Kernels, side: f64, order: usize) -> Affine<T> {
+fn affine<T: Scalar>(kernels: &Kernels, side: f64, lattice: Lattice) -> Affine<T> {
     let params = kernels.members.equivalent.unit_parameters(&kernels.params, side);
-    Affine::new(&kernels.members, &kernels.far, &params, order)
+    Affine::new(&kernels.members, &kernels.far, &params, lattice)
 }
 
 /// The region where equivalent densities are valid. [`families::arrange`] checks M2L.
 const REGION: Region = Region { m2p: expansion::m2p_valid, m2l: |_, _| true, p2l: expansion::p2l_valid };
 
 impl<T: Scalar> Plan<T> {
-    fn new(kernels: Kernels, loops: Loops<T>, tree: Tree, lists: Lists, settings: &Settings) -> Result<Self, Error> {
-        let p = settings.order;
+    fn new(
+        kernels: Kernels,
+        loops: Loops<T>,
+        tree: Tree,
+        lists: Lists,
+        settings: &Settings,
+        lattice: Lattice,
+    ) -> Result<Self, Error> {
+        lattice.validate()?;
         let geometry = Geometry::new(&tree, &lists)?;
-        let dft = Dft::new(p, settings.isa);
+        let dft = Dft::new(lattice, settings.isa);
         let pools = Pools {
             translate: Pool::new(Default::default),
             points: Pool::new(Default::default),
@@ -152,18 +165,19 @@ impl<T: Scalar> Plan<T> {
             m2l: Pool::new(|| m2l::Scratch::new(&dft)),
         };
         let mut plan = Plan {
-            affine: affine(&kernels, tree.side_at(0), p),
+            affine: affine(&kernels, tree.side_at(0), lattice),
             kernels,
             loops,
             tree,
             lists,
             settings: settings.clone(),
+            lattice,
             operators: Vec::new(),
             params: Vec::new(),
             plain_params: Vec::new(),
-            inner: Surface::new(p, surface::INNER),
-            inner64: Surface::new(p, surface::INNER),
-            outer: Surface::new(p, surface::OUTER),
+            inner: Nodes::new(&lattice.inner()),
+            inner64: Nodes::new(&lattice.inner()),
+            outer: Nodes::new(&lattice.outer()),
             dft,
             tables: Vec::new(),
             geometry,
@@ -175,15 +189,27 @@ impl<T: Scalar> Plan<T> {
         Ok(plan)
     }
 
-    /// Operators of the levels of `tree`. Empty if the lists have no far field.
+    /// Operators of the levels of `tree`, made side by side. Empty if the lists have no far field. A level without
+    /// multipoles and locals gets those of another level, which nobody reads.
     fn operators_of(&self, tree: &Tree, lists: &Lists) -> Result<Vec<Arc<Operators<T>>>, Error> {
-        if !lists.have_multipoles() && !lists.have_locals() {
-            return Ok(Vec::new());
+        let Kernels { members, params, .. } = &self.kernels;
+        let has = |level: usize| {
+            let boxes = tree.level(level);
+            let receive = [&lists.p2m, &lists.m2m, &lists.m2l, &lists.p2l, &lists.l2l];
+            receive.iter().any(|edges| edges.starts[boxes.start] < edges.starts[boxes.end])
+        };
+        let used: Vec<usize> = (0..tree.levels()).filter(|&level| has(level)).collect();
+        let Some(&last) = used.last() else { return Ok(Vec::new()) };
+        let of = |&level: &usize| -> Result<Arc<Operators<T>>, Error> {
+            let (side, cache) = (tree.side_at(level), self.settings.cache.as_deref());
+            Ok(OperatorSet::of(members, params, &[side], self.lattice, cache)?.level(0).clone())
+        };
+        if members.equivalent.dilated(params, 2.0).is_none() {
+            return Ok(vec![of(&last)?; tree.levels()]);
         }
-        let sides: Vec<f64> = (0..tree.levels()).map(|l| tree.side_at(l)).collect();
-        let Settings { order, cache, .. } = &self.settings;
-        let set = OperatorSet::of(&self.kernels.members, &self.kernels.params, &sides, *order, cache.as_deref())?;
-        Ok((0..tree.levels()).map(|l| set.level(l).clone()).collect())
+        let made: Vec<_> = used.par_iter().map(of).collect::<Result<_, _>>()?;
+        let nearest = |level: usize| used.partition_point(|&u| u < level).min(used.len() - 1);
+        Ok((0..tree.levels()).map(|level| made[nearest(level)].clone()).collect())
     }
 
     /// Stores `operators`, and makes the parameters and M2L tables of the levels of the tree.
@@ -192,20 +218,24 @@ impl<T: Scalar> Plan<T> {
         let sides = (0..self.tree.levels()).map(|l| self.tree.side_at(l));
         self.plain_params = self.kernels.parameters(Frame::plain(&self.tree).side);
         self.params = sides.map(|h| self.kernels.parameters(h).into_iter().map(T::of).collect()).collect();
-        self.tables.clear();
-        for (level, plan) in self.geometry.m2l.iter().enumerate() {
-            let table = (!plan.is_empty()).then(|| {
-                let same =
-                    |l: &usize| self.tables[*l].is_some() && Arc::ptr_eq(&self.operators[*l], &self.operators[level]);
-                let known = (0..level).rev().find(same).and_then(|l| self.tables[l].clone());
-                known.unwrap_or_else(|| {
-                    let Operators { params, order, .. } = &*self.operators[level];
+        let wanted: Vec<bool> = self.geometry.m2l.iter().map(|families| !families.is_empty()).collect();
+        // The first level with the same operators has the table.
+        let first = |level: usize| {
+            (0..level).find(|&l| wanted[l] && Arc::ptr_eq(&self.operators[l], &self.operators[level])).unwrap_or(level)
+        };
+        let made: Vec<Option<Arc<m2l::Table<T>>>> = (0..wanted.len())
+            .into_par_iter()
+            .with_max_len(1)
+            .map(|level| {
+                (wanted[level] && first(level) == level).then(|| {
                     let kernel = &self.kernels.members.equivalent;
-                    m2l::Table::shared(kernel, params, &self.dft, *order, self.settings.isa)
+                    let params = &self.operators[level].params;
+                    m2l::Table::shared(kernel, params, &self.dft, self.lattice.order, self.settings.isa)
                 })
-            });
-            self.tables.push(table);
-        }
+            })
+            .collect();
+        let table = |level: usize| if wanted[level] { made[first(level)].clone() } else { None };
+        self.tables = (0..wanted.len()).map(table).collect();
     }
 
     /// Number of components of an equivalent density, and of check values.
@@ -224,14 +254,14 @@ impl<T: Scalar> Plan<T> {
 
     /// Number of scalars in a row of `multipoles`.
     pub(super) fn multipole_row(&self) -> usize {
-        self.densities_and_checks()[0] * surface::len(self.settings.order)
+        self.densities_and_checks()[0] * self.lattice.len()
     }
 
     /// Number of scalars in a row of `locals`. A row holds check values, later a density, and at its end the affine
     /// part.
     pub(super) fn local_row(&self) -> usize {
         let [densities, checks] = self.densities_and_checks();
-        densities.max(checks) * surface::len(self.settings.order) + self.affine.len()
+        densities.max(checks) * self.lattice.len() + self.affine.len()
     }
 }
 
@@ -325,7 +355,7 @@ impl<T: Scalar> OctreeSolver for Plan<T> {
         let geometry = Geometry::new(&tree, &lists)?;
         let operators = self.operators_of(&tree, &lists)?;
         (self.tree, self.lists, self.geometry) = (tree, lists, geometry);
-        self.affine = affine(&self.kernels, self.tree.side_at(0), self.settings.order);
+        self.affine = affine(&self.kernels, self.tree.side_at(0), self.lattice);
         self.take_levels(operators);
         Ok(())
     }

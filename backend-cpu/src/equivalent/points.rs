@@ -1,5 +1,5 @@
-//! The stages between points and expansions: P2M, P2L, L2P, M2P. Each is a pair sum between the points of a box and a
-//! surface, in coordinates of the unit box.
+//! The stages between points and expansions: P2M, P2L, L2P, M2P. Each is a pair sum between the points of a box and the
+//! nodes of an expansion, in coordinates of the unit box.
 
 use super::net;
 use super::translate::{self, Rows};
@@ -8,28 +8,27 @@ use crate::lanes::{Isa, dispatch};
 use crate::pairs::Pair;
 use crate::pool::Pool;
 use crate::soa::Soa;
-use fmm_kernels::equivalent::{Affine, Operators, Scalar, surface};
+use fmm_kernels::equivalent::{Affine, Operators, Scalar};
 use fmm_traits::{Lists, Real, Tree};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// The points of a surface.
-pub struct Surface<T>(Soa<T>);
+/// The inner or outer points of a lattice, which carry densities and check values.
+pub struct Nodes<T>(Soa<T>);
 
-impl<T: Real> Surface<T> {
-    /// The surface of order `p` with the given `side` (in box sides).
-    pub fn new(p: usize, side: f64) -> Self {
-        let points = surface::points(p, side);
+impl<T: Real> Nodes<T> {
+    /// `points` of the unit box.
+    pub fn new(points: &[[f64; 3]]) -> Self {
         let mut rows = Soa::default();
         rows.reset(1, 0, points.len());
         for a in 0..3 {
             rows.place(a, 0, points.iter().map(|x| x[a]));
         }
-        Surface(rows)
+        Nodes(rows)
     }
 }
 
-/// P2M: multipoles of the leaves of `level`, by check values on the outer surface and the upward solve. `kept` are the
+/// P2M: multipoles of the leaves of `level`, by check values at the outer nodes and the upward solve. `kept` are the
 /// net strengths of the boxes.
 pub fn p2m<T: Scalar>(
     pair: &Pair<T>,
@@ -38,7 +37,7 @@ pub fn p2m<T: Scalar>(
     level: usize,
     operators: &Operators<T>,
     params: &[T],
-    outer: &Surface<T>,
+    outer: &Nodes<T>,
     isa: Isa,
     strengths: &[Vec<f64>],
     kept: &[Vec<T>],
@@ -67,19 +66,7 @@ pub fn p2m<T: Scalar>(
                     let checks = batch.clear(check, rows.sets * count);
                     for (k, &b) in leaves[..count].iter().enumerate() {
                         let (frame, out) = (Frame::of(tree, b, level), &mut checks[k * check..]);
-                        to_surface(
-                            pair,
-                            tree,
-                            strengths,
-                            frame,
-                            &[b as u32],
-                            params,
-                            outer,
-                            isa,
-                            s,
-                            count * check,
-                            out,
-                        );
+                        to_nodes(pair, tree, strengths, frame, &[b as u32], params, outer, isa, s, count * check, out);
                     }
                 });
                 for set in 0..rows.sets {
@@ -95,14 +82,14 @@ pub fn p2m<T: Scalar>(
     );
 }
 
-/// P2L: sources of X edges → check values on the inner surface of the target box. `locals` holds the rows of all boxes.
+/// P2L: sources of X edges → check values at the inner nodes of the target box. `locals` holds the rows of all boxes.
 pub fn p2l<T: Real>(
     pair: &Pair<T>,
     tree: &Tree,
     lists: &Lists,
     level: usize,
     params: &[T],
-    inner: &Surface<T>,
+    inner: &Nodes<T>,
     isa: Isa,
     strengths: &[Vec<f64>],
     scratch: &Pool<Scratch<T>>,
@@ -118,34 +105,34 @@ pub fn p2l<T: Real>(
         if !lists.p2l.row(b).is_empty() {
             scratch.with(|s| {
                 let frame = Frame::of(tree, b, level);
-                to_surface(pair, tree, strengths, frame, lists.p2l.row(b), params, inner, isa, s, rows.len, out);
+                to_nodes(pair, tree, strengths, frame, lists.p2l.row(b), params, inner, isa, s, rows.len, out);
             });
         }
     });
 }
 
-/// Adds the field of the sources of `boxes` on a surface of the box with `frame` to `out`. `out` is component-major,
+/// Adds the field of the sources of `boxes` at the `nodes` of the box with `frame` to `out`. `out` is component-major,
 /// and the sets of strengths begin `apart` numbers from each other.
-fn to_surface<T: Real>(
+fn to_nodes<T: Real>(
     pair: &Pair<T>,
     tree: &Tree,
     strengths: &[Vec<f64>],
     frame: Frame,
     boxes: &[u32],
     params: &[T],
-    surface: &Surface<T>,
+    nodes: &Nodes<T>,
     isa: Isa,
     scratch: &mut Scratch<T>,
     apart: usize,
     out: &mut [T],
 ) {
-    let (n, values) = (surface.0.len(), pair.values());
+    let (n, values) = (nodes.0.len(), pair.values());
     scratch.clear_sums(strengths.len() / pair.strengths() * n * values);
     let Scratch { sources, sums, .. } = scratch;
     let factors = &pair.strength_factors(frame.side)[..pair.strengths()];
     let ranges = boxes.iter().map(|&b| tree.sources_of(b as usize));
     dispatch(isa, Fill { points: &tree.sources, strengths, factors, frame, ranges, pieces: 1, to: sources });
-    pair.sum(isa, params, surface.0.targets(0..n), sources, 0..sources.len(), None, sums);
+    pair.sum(isa, params, nodes.0.targets(0..n), sources, 0..sources.len(), None, sums);
     for (set, sums) in sums.chunks_exact(n * values).enumerate() {
         for (t, u) in sums.chunks_exact(values).enumerate() {
             for (c, u) in u.iter().enumerate() {
@@ -155,13 +142,13 @@ fn to_surface<T: Real>(
     }
 }
 
-/// Adds the field of the hatted `densities` on a surface of the box with `frame` to `out`, at the targets of `range`.
+/// Adds the field of the hatted `densities` at the `nodes` of the box with `frame` to `out`, at the targets of `range`.
 /// There is one component-major density per set of strengths. `out` is `[target][set][value]`, in the user's units.
-pub fn from_surface<'a, T: Real>(
+pub fn from_nodes<'a, T: Real>(
     pair: &Pair<T>,
     tree: &Tree,
     frame: Frame,
-    surface: &Surface<T>,
+    nodes: &Nodes<T>,
     densities: impl ExactSizeIterator<Item = &'a [T]>,
     params: &[T],
     range: Range<usize>,
@@ -169,12 +156,12 @@ pub fn from_surface<'a, T: Real>(
     scratch: &mut Scratch<T>,
     out: &mut [f64],
 ) {
-    let (n, count, sets) = (surface.0.len(), range.len(), densities.len());
+    let (n, count, sets) = (nodes.0.len(), range.len(), densities.len());
     scratch.clear_sums(sets * count * pair.values());
     let Scratch { sources, targets, sums, .. } = scratch;
     sources.reset(1, sets * pair.strengths(), n);
     for r in 0..3 {
-        sources.row_mut(r)[..n].copy_from_slice(&surface.0.row(r)[..n]);
+        sources.row_mut(r)[..n].copy_from_slice(&nodes.0.row(r)[..n]);
     }
     for (c, q) in densities.flat_map(|density| density.chunks_exact(n)).enumerate() {
         sources.strength_mut(c)[..n].copy_from_slice(q);

@@ -1,7 +1,7 @@
 //! The stages of the equivalent-density method, each over whole lists, with their times.
 
 use super::plan::{Plan, Workspace};
-use super::points::{self, from_surface};
+use super::points::{self, from_nodes};
 use super::translate::Rows;
 use super::{m2l, net, translate};
 use crate::frame::Frame;
@@ -204,7 +204,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                             points::add_affine(affine, &plan.loops.far, tree, frame, part, range.clone(), place, out);
                         }
                         let densities = locals.chunks_exact(rows.len).map(|local| &local[..density]);
-                        from_surface(
+                        from_nodes(
                             &plan.loops.far,
                             tree,
                             frame,
@@ -248,13 +248,13 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                                 net::in_f64(operators, rows.part(&w.net, set), source, density, &mut wide);
                             }
                             let densities = wide.chunks_exact(rows.len);
-                            from_surface(pair, tree, frame, inner, densities, params, range, isa, scratch, out);
+                            from_nodes(pair, tree, frame, inner, densities, params, range, isa, scratch, out);
                             scratch.wide = wide;
                         });
                     } else {
                         plan.pools.points.with(|scratch| {
                             let (pair, params) = (&plan.loops.far, &plan.params[level]);
-                            from_surface(pair, tree, frame, &plan.inner, densities, params, range, isa, scratch, out);
+                            from_nodes(pair, tree, frame, &plan.inner, densities, params, range, isa, scratch, out);
                         });
                     }
                 }

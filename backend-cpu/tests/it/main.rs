@@ -28,7 +28,8 @@ mod spherical;
 mod sums;
 
 use backend_cpu::{Isa, OctreeSolver, Settings};
-use fmm_families::AnyFamily;
+use fmm_families::{AnyFamily, Expansion};
+use fmm_kernels::equivalent::Fill;
 use fmm_kernels::spherical::SphericalOptions;
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
 use fmm_traits::{
@@ -40,7 +41,7 @@ use fmm_tree::{BuildOptions, ListOptions, build, uvwx};
 trait Known: Family + Clone + Into<AnyFamily> {}
 impl<F: Family + Clone + Into<AnyFamily>> Known for F {}
 
-/// A plan by equivalent densities.
+/// A plan by equivalent densities on surfaces.
 fn plan(
     family: &impl Known,
     outputs: Outputs,
@@ -48,7 +49,7 @@ fn plan(
     lists: Lists,
     settings: &Settings,
 ) -> Result<Box<dyn OctreeSolver>, Error> {
-    family.clone().into().in_space(outputs)?.solver(tree, lists, settings, None)
+    family.clone().into().in_space(outputs)?.solver(tree, lists, settings, Expansion::Equivalent(Fill::Surface))
 }
 
 /// A plan by spherical harmonics.
@@ -60,7 +61,7 @@ fn harmonics(
     settings: &Settings,
     options: SphericalOptions,
 ) -> Result<Box<dyn OctreeSolver>, Error> {
-    family.clone().into().in_space(outputs)?.solver(tree, lists, settings, Some(options))
+    family.clone().into().in_space(outputs)?.solver(tree, lists, settings, Expansion::Spherical(options))
 }
 
 /// Direct sums of each set of strengths.

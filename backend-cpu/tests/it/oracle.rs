@@ -3,13 +3,13 @@
 
 use super::*;
 use backend_cpu::pairwise::Pairwise;
-use fmm_kernels::equivalent::{EquivalentExpansion, Scalar};
+use fmm_kernels::equivalent::{EquivalentExpansion, Lattice, Scalar};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, Stokes, Stresslet, Yukawa};
 use std::marker::PhantomData;
 
 struct PairByPair<'a, F, T> {
     family: &'a F,
-    order: usize,
+    lattice: Lattice,
     tree: &'a Tree,
     lists: &'a Lists,
     strengths: &'a [f64],
@@ -20,7 +20,7 @@ impl<F: Known, T: Scalar> Visitor for PairByPair<'_, F, T> {
     type Output = Vec<f64>;
     fn visit<S: Kernel, E: Kernel>(self, _: Vec<OutputColumns>) -> Vec<f64> {
         let sides: Vec<f64> = (0..self.tree.levels()).map(|l| self.tree.side_at(l)).collect();
-        let expansion = EquivalentExpansion::<F, T, S, E>::new(self.family, self.order, &sides).unwrap();
+        let expansion = EquivalentExpansion::<F, T, S, E>::new(self.family, self.lattice, &sides).unwrap();
         let mut run = Pairwise::new(self.tree, self.lists, &expansion).unwrap();
         let values = run.apply(self.strengths, &mut |_, _| true).unwrap();
         values.into_iter().map(|x| x * self.family.scale()).collect()
@@ -30,29 +30,34 @@ impl<F: Known, T: Scalar> Visitor for PairByPair<'_, F, T> {
 /// Potential and gradient, pair by pair.
 pub fn pair_by_pair<F: Known, T: Scalar>(
     family: &F,
-    order: usize,
+    lattice: impl Into<Lattice>,
     (tree, lists): &(Tree, Lists),
     strengths: &[f64],
 ) -> Vec<f64> {
-    family.visit(both(), PairByPair { family, order, tree, lists, strengths, precision: PhantomData::<T> }).unwrap()
+    let lattice = lattice.into();
+    family.visit(both(), PairByPair { family, lattice, tree, lists, strengths, precision: PhantomData::<T> }).unwrap()
 }
 
 /// Asserts agreement to `tolerance`.
 fn agree<F: Known, T: Scalar>(
     family: &F,
-    order: usize,
+    lattice: impl Into<Lattice>,
     sources: &[f64],
     targets: Option<&[f64]>,
     tolerance: f64,
     what: &str,
 ) {
+    let lattice = lattice.into();
     let geometry = geometry(sources, targets, 15);
     let q = strengths::<F>(sources);
     let precision = if T::EPSILON < 1e-10 { Precision::F64 } else { Precision::F32 };
-    let expected = pair_by_pair::<F, T>(family, order, &geometry, &q);
-    let found = solve(family, geometry, &settings(order, precision), &q);
+    let expected = pair_by_pair::<F, T>(family, lattice, &geometry, &q);
+    let settings = settings(lattice.order, precision);
+    let space = family.clone().into().in_space(both()).unwrap();
+    let (tree, lists) = geometry;
+    let found = apply(&*space.solver(tree, lists, &settings, Expansion::Equivalent(lattice.fill)).unwrap(), &q);
     let d = difference::<F>(&found, &expected);
-    assert!(d <= tolerance, "{} {what}, order {order}, {}: {d:e}", family.name(), precision.name());
+    assert!(d <= tolerance, "{} {what}, {lattice:?}, {}: {d:e}", family.name(), precision.name());
 }
 
 const CLOUDS: [CloudKind; 10] = [
@@ -129,6 +134,19 @@ fn every_order() {
         agree::<_, f64>(&Laplace, order, &kind.points(300, 3), None, 1e-11, kind.name());
         agree::<_, f32>(&Laplace, order, &kind.points(300, 3), None, 2e-4, kind.name());
     }
+}
+
+#[test]
+fn densities_in_volumes() {
+    for order in [3, 4, 5, 6] {
+        let (points, volume) = (CloudKind::Ellipsoid.points(300, 3), Lattice::volume(order));
+        agree::<_, f64>(&Laplace, volume, &points, None, 1e-10, "ellipsoid");
+        agree::<_, f32>(&Laplace, volume, &points, None, 1e-3, "ellipsoid");
+    }
+    let (points, volume) = (CloudKind::Ellipsoid.points(200, 3), Lattice::volume(4));
+    agree::<_, f64>(&Yukawa { kappa: 3.0 }, volume, &points, None, 1e-10, "ellipsoid");
+    agree::<_, f64>(&LaplaceDipole, volume, &points, None, 1e-9, "ellipsoid");
+    agree::<_, f64>(&Stokes { mu: 0.7 }, volume, &points, None, 1e-9, "ellipsoid");
 }
 
 /// The clouds of the other tests use every stage.

@@ -7,7 +7,7 @@ use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::lists::DeviceEdges;
 use crate::programs::{dft_boxes, dft_threads};
 use fmm_kernels::equivalent::spectra::{Grid, OFFSETS, for_each_spectrum};
-use fmm_kernels::equivalent::{Operators, surface};
+use fmm_kernels::equivalent::{Lattice, Operators};
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Member};
 
@@ -39,9 +39,9 @@ pub(super) struct Families<T> {
     around: Buffer<u32>,
     /// Number of the operator for each direction, target octant and source octant.
     operators: Buffer<u32>,
-    /// Coordinates x, y, z of each surface point.
+    /// Coordinates x, y, z of each point of the lattice.
     lattice: Buffer<u32>,
-    /// Number of the surface point with coordinates x, y, z.
+    /// Number of the point with coordinates x, y, z; [`u32::MAX`] off the lattice.
     numbers: Buffer<u32>,
     spectra: Buffer<T>,
     sums: Buffer<T>,
@@ -60,12 +60,13 @@ pub(super) fn operators<T: DeviceScalar>(
     o: &Operators<T>,
 ) -> Result<Buffer<T>, Error> {
     let (values, strengths) = (kernel.values, kernel.strengths);
-    let frequencies = Grid::new(o.order).frequencies();
-    let across = frequencies / o.order;
+    let order = o.lattice.order;
+    let frequencies = Grid::new(order).frequencies();
+    let across = frequencies / order;
     let mut table = vec![T::default(); 2 * frequencies * values * strengths * OFFSETS];
-    for_each_spectrum(kernel, &o.params, o.order, &mut |offset, a, b, spectrum| {
+    for_each_spectrum(kernel, &o.params, order, &mut |offset, a, b, spectrum| {
         for (k, x) in spectrum.iter().enumerate() {
-            let k = k % o.order * across + k / o.order;
+            let k = k % order * across + k / order;
             let at = 2 * (((k * values + a) * strengths + b) * OFFSETS + offset);
             (table[at], table[at + 1]) = (T::of(x.re), T::of(x.im));
         }
@@ -81,9 +82,10 @@ impl<T: DeviceScalar> Families<T> {
         functions: &Functions,
         m2l: &DeviceEdges,
         shape: &Shape,
-        order: usize,
+        lattice: Lattice,
     ) -> Result<Option<Self>, Error> {
         let (device, boxes) = (arranger.device(), Arg::from(arranger.boxes));
+        let order = lattice.order;
         let (n, grid) = (m2l.boxes, Grid::new(order));
         let flags: Buffer<u32> = device.alloc(n, "boxes with children")?;
         let args = [boxes, (n as u32).into(), (&flags).into()];
@@ -129,8 +131,8 @@ impl<T: DeviceScalar> Families<T> {
         if device.download(&edges, "edges")?[0] != m2l.len() as u64 {
             return Ok(None);
         }
-        let lattice = surface::lattice(order);
-        let mut numbers = vec![0u32; order.pow(3)];
+        let lattice = lattice.coordinates();
+        let mut numbers = vec![u32::MAX; order.pow(3)];
         for (i, [x, y, z]) in lattice.iter().enumerate() {
             numbers[(x * order + y) * order + z] = i as u32;
         }
@@ -141,8 +143,8 @@ impl<T: DeviceScalar> Families<T> {
             kids,
             around,
             operators,
-            lattice: device.upload(&lattice, "surface")?,
-            numbers: device.upload(&numbers, "surface")?,
+            lattice: device.upload(&lattice, "lattice")?,
+            numbers: device.upload(&numbers, "lattice")?,
             spectra: device.alloc(held * spectra, "spectra of densities")?,
             sums: device.alloc(held * sums, "spectra of check values")?,
             grid,

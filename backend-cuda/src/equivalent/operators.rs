@@ -4,7 +4,7 @@ use super::DeviceScalar;
 use crate::device::{Buffer, Device, blocks};
 use crate::products::Dense;
 use crate::programs;
-use fmm_kernels::equivalent::{Matrix, Operators, spectra, surface};
+use fmm_kernels::equivalent::{Matrix, Operators, spectra};
 use fmm_traits::kernel::MAX_PARAMETERS;
 use fmm_traits::{Error, Member};
 use std::sync::Arc;
@@ -29,8 +29,8 @@ pub(super) struct DeviceOperators<T> {
     pub fourier: Option<Buffer<T>>,
 }
 
-/// Copies matrices of one shape to the device. `tile.cuh` requires even numbers of rows and columns: a surface has an
-/// even number of points, and a solve of odd rank gets a row or column of zeros.
+/// Copies matrices of one shape to the device. `tile.cuh` requires even numbers of rows and columns: a lattice has
+/// an even number of points, and a solve of odd rank gets a row or column of zeros.
 fn upload<T: DeviceScalar>(device: &Device, matrices: &[Matrix<T>]) -> Result<Dense<T>, Error> {
     let (mut data, mut shape) = (Vec::new(), (0, 0));
     for m in matrices {
@@ -43,9 +43,8 @@ fn upload<T: DeviceScalar>(device: &Device, matrices: &[Matrix<T>]) -> Result<De
     Ok(Dense { data: device.upload(&data, "operators")?, rows: shape.0, cols: shape.1 })
 }
 
-/// Coordinates of a surface: x of all points, then y, then z.
-pub(super) fn surface_rows(p: usize, side: f64) -> Vec<f64> {
-    let points = surface::points(p, side);
+/// Coordinates of points: x of all points, then y, then z.
+pub(super) fn rows(points: &[[f64; 3]]) -> Vec<f64> {
     (0..3).flat_map(|a| points.iter().map(move |x| x[a])).collect()
 }
 
@@ -92,7 +91,7 @@ pub(super) fn m2l_matrices<T: DeviceScalar>(
     let mut parameters = o.params.clone();
     parameters.resize(MAX_PARAMETERS, 0.0);
     let parameters = device.upload(&parameters, "parameters")?;
-    let inner = device.upload(&surface_rows(o.order, surface::INNER), "surface")?;
+    let inner = device.upload(&rows(&o.lattice.inner()), "nodes")?;
     let offsets: Vec<f64> = spectra::offsets().flatten().map(f64::from).collect();
     let offsets = device.upload(&offsets, "offsets")?;
     let args = [

@@ -3,7 +3,7 @@
 use super::DeviceScalar;
 use super::affine::DeviceAffine;
 use super::fourier::{self, Families};
-use super::operators::{DeviceOperators, m2l_matrices, surface_rows};
+use super::operators::{DeviceOperators, m2l_matrices, rows};
 use super::recipe::Recipe;
 use crate::arrange::{Arranged, Items, Kind};
 use crate::base::Base;
@@ -11,8 +11,7 @@ use crate::device::{Buffer, Device, Functions};
 use crate::levels::Units;
 use crate::products::{Across, Products};
 use crate::programs;
-use fmm_kernels::equivalent::operators::{MAX_ORDER, MIN_ORDER};
-use fmm_kernels::equivalent::surface;
+use fmm_kernels::equivalent::Lattice;
 use fmm_traits::{Error, Kernels};
 use std::path::PathBuf;
 
@@ -117,7 +116,7 @@ pub(super) struct Workspace<T> {
 }
 
 impl<T: DeviceScalar> Equivalent<T> {
-    /// The far field of order `p` for the `kernels` of a family, without points.
+    /// The far field on a `lattice` for the `kernels` of a family, without points.
     ///
     /// # Errors
     /// [`Error::Order`], and errors of the device.
@@ -125,13 +124,11 @@ impl<T: DeviceScalar> Equivalent<T> {
         device: &Device,
         kernels: &Kernels,
         units: Units,
-        p: usize,
+        lattice: Lattice,
         cache: Option<PathBuf>,
     ) -> Result<Self, Error> {
-        if !(MIN_ORDER..=MAX_ORDER).contains(&p) {
-            return Err(Error::Order { order: p, min: MIN_ORDER, max: MAX_ORDER });
-        }
-        let n = surface::len(p);
+        lattice.validate()?;
+        let n = lattice.len();
         let Kernels { far, members, .. } = kernels;
         Ok(Equivalent {
             shape: Shape { points: n, density: n * members.equivalent.strengths, check: n * members.equivalent.values },
@@ -140,10 +137,10 @@ impl<T: DeviceScalar> Equivalent<T> {
                 products: Products::new::<T>(device)?,
                 affine: device.load(&programs::affine_program::<T>(members.check.values))?,
                 m2l_fourier: device.load(&programs::m2l_fourier_program::<T>())?,
-                dft: device.load(&programs::dft_program::<T>(p))?,
+                dft: device.load(&programs::dft_program::<T>(lattice))?,
                 l2p: device.load(&programs::l2p_program::<T>(far))?,
             },
-            recipe: Recipe::new::<T>(kernels, units, p, cache),
+            recipe: Recipe::new::<T>(kernels, units, lattice, cache),
             stock: Vec::new(),
             placed: None,
         })
@@ -190,7 +187,7 @@ impl<T: DeviceScalar> Equivalent<T> {
         let m2l = if lists.m2l.is_empty() {
             VList::None
         } else {
-            let families = Families::new(&arranger, &programs.m2l_fourier, &lists.m2l, &shape, recipe.order)?;
+            let families = Families::new(&arranger, &programs.m2l_fourier, &lists.m2l, &shape, recipe.lattice)?;
             match families {
                 Some(families) => VList::Fourier(Box::new(families)),
                 None => {
@@ -223,8 +220,8 @@ impl<T: DeviceScalar> Equivalent<T> {
             m2p: arranger.items([&lists.m2p; 3])?,
         };
         let tables = Tables {
-            inner: device.upload(&surface_rows(recipe.order, surface::INNER), "surface")?,
-            outer: device.upload(&surface_rows(recipe.order, surface::OUTER), "surface")?,
+            inner: device.upload(&rows(&recipe.lattice.inner()), "nodes")?,
+            outer: device.upload(&rows(&recipe.lattice.outer()), "nodes")?,
             check: device.upload(&recipe.check_table(&sides), "levels")?,
             far: device.upload(&recipe.far_table(&sides), "levels")?,
         };

@@ -5,7 +5,7 @@ use super::operators::DeviceOperators;
 use crate::device::Device;
 use crate::levels::Units;
 use crate::programs::Groups;
-use fmm_kernels::equivalent::{Affine, OperatorSet};
+use fmm_kernels::equivalent::{Affine, Lattice, OperatorSet};
 use fmm_traits::{Error, Kernels, Member, Members};
 use std::path::PathBuf;
 
@@ -13,7 +13,8 @@ use std::path::PathBuf;
 #[derive(Debug)]
 pub(super) struct Recipe {
     pub units: Units,
-    pub order: usize,
+    /// The points of densities and check values.
+    pub lattice: Lattice,
     /// Folder that keeps operators between runs.
     pub cache: Option<PathBuf>,
     /// The kernels from which operators are made.
@@ -30,10 +31,10 @@ pub(super) struct Recipe {
 
 impl Recipe {
     /// The recipe for the `kernels` of a family.
-    pub fn new<T: DeviceScalar>(kernels: &Kernels, units: Units, order: usize, cache: Option<PathBuf>) -> Self {
+    pub fn new<T: DeviceScalar>(kernels: &Kernels, units: Units, lattice: Lattice, cache: Option<PathBuf>) -> Self {
         Recipe {
             units,
-            order,
+            lattice,
             cache,
             members: kernels.members.clone(),
             far: kernels.far.clone(),
@@ -45,14 +46,19 @@ impl Recipe {
 
     /// Makes the operators of boxes of a given side.
     pub fn operators<T: DeviceScalar>(&self, device: &Device, side: f64) -> Result<DeviceOperators<T>, Error> {
-        let Recipe { members, units, order, cache, .. } = self;
-        let set = OperatorSet::<T>::of(members, &units.params, &[side], *order, cache.as_deref())?;
+        let Recipe { members, units, lattice, cache, .. } = self;
+        let set = OperatorSet::<T>::of(members, &units.params, &[side], *lattice, cache.as_deref())?;
         DeviceOperators::new(device, set.level(0))
     }
 
     /// Makes the affine parts of locals for a root of a given side.
     pub fn affine<T: DeviceScalar>(&self, side: f64) -> Affine<T> {
-        Affine::new(&self.members, &self.far, &self.units.kernel.unit_parameters(&self.units.params, side), self.order)
+        Affine::new(
+            &self.members,
+            &self.far,
+            &self.units.kernel.unit_parameters(&self.units.params, side),
+            self.lattice,
+        )
     }
 
     /// Rows of `level.cuh` for P2M and P2L.

@@ -9,6 +9,7 @@ use backend_cuda::{
 };
 use cudarc::driver::{CudaContext, DevicePtr};
 use fmm_kernels::equivalent::EquivalentExpansion;
+use fmm_kernels::equivalent::Fill;
 use fmm_kernels::{Gravity, Laplace, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::Hierarchy;
 use fmm_traits::lane::dot;
@@ -162,7 +163,7 @@ fn single(device: &Device) {
 fn solvers(device: &Device) {
     let tree = BuildOptions { occupancy: 40.0, ..Default::default() };
     let lists = ListOptions { m2p_min_sources: 50, p2l_min_targets: 50 };
-    let (expansion, policy) = (Expansion::Equivalent, Policy::Uvwx);
+    let (expansion, policy) = (Expansion::Equivalent(Fill::Surface), Policy::Uvwx);
     let settings = Settings { expansion, policy, order: 5, lists, beside: None, cache: None };
     let first = CloudKind::Uniform.points(200, 40);
     for kind in CloudKind::ALL {
@@ -386,7 +387,10 @@ fn stages_of<F: Family>(device: &Device, family: &F, kind: CloudKind, other: boo
 /// A small problem cut out on the device, as the probe of a plan does, against `fmm_tree::thin`.
 fn thinned(device: &Device) {
     let family = Laplace;
-    let policies = [(Expansion::Equivalent, Policy::Uvwx), (Expansion::Equivalent, Policy::Treecode { theta: 0.8 })];
+    let policies = [
+        (Expansion::Equivalent(Fill::Surface), Policy::Uvwx),
+        (Expansion::Equivalent(Fill::Surface), Policy::Treecode { theta: 0.8 }),
+    ];
     for (kind, (expansion, policy)) in [CloudKind::Uniform, CloudKind::Ellipsoid, CloudKind::TwoClusters]
         .into_iter()
         .flat_map(|k| policies.map(|p| (k, p)))

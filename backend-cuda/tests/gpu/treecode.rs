@@ -6,6 +6,7 @@ use crate::topology::{build, equal_lists};
 use backend_cuda::{
     Acceptance, Device, Direct, Expansion, Placed, Root, Settings, SphericalSettings, TreeOptions, solver, treecode,
 };
+use fmm_kernels::equivalent::Fill;
 use fmm_kernels::spherical::Truncation;
 use fmm_kernels::{Laplace, Stokes, equivalent, spherical};
 use fmm_traits::testkit::clouds::{CloudKind, Generator, normal_strengths};
@@ -95,8 +96,8 @@ fn angles(device: &Device) {
     for theta in [1.0, 0.6, 0.4] {
         let settings = SphericalSettings { truncation: Truncation::Fixed, translation: None };
         let harmonics = errors_of(device, &Laplace, Expansion::Spherical(settings), 8, theta);
-        let densities = errors_of(device, &Laplace, Expansion::Equivalent, 6, theta);
-        let flow = errors_of(device, &Stokes { mu: 1.0 }, Expansion::Equivalent, 5, theta);
+        let densities = errors_of(device, &Laplace, Expansion::Equivalent(Fill::Surface), 6, theta);
+        let flow = errors_of(device, &Stokes { mu: 1.0 }, Expansion::Equivalent(Fill::Surface), 5, theta);
         println!("{theta}: {harmonics:.1e} {densities:.1e} {flow:.1e}");
         assert!(harmonics < 0.5 * last && densities < 1e-4 && flow < 1e-3);
         last = harmonics;

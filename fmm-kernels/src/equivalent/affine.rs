@@ -17,7 +17,7 @@
 //! (velocity, then pressure), only the leading values of the first degree have an affine part.
 
 use super::matrix::{Matrix, kernel_matrix, multiply_add, round};
-use super::{Scalar, surface};
+use super::{Lattice, Scalar};
 use fmm_traits::kernel::{Family, Kernel, MAX_COMPONENTS, MAX_POTENTIALS};
 use fmm_traits::{Member, Members};
 
@@ -40,9 +40,9 @@ pub struct Affine<T> {
     components: usize,
     /// Factor that converts a value from units of the parent to units of a child.
     factor: T,
-    /// Coordinates of the inner surface, by axis.
+    /// Coordinates of the inner points, by axis.
     xyz: [Vec<T>; 3],
-    /// Σ x² over the surface.
+    /// Σ x² over the inner points.
     squares: T,
     /// Projection of slopes, 3 per component, onto the slopes that fields of the kernel can have.
     slopes: Matrix<T>,
@@ -52,16 +52,16 @@ pub struct Affine<T> {
 }
 
 impl<T: Scalar> Affine<T> {
-    /// The affine parts of locals of order `p` for densities of `F`, evaluated by `E`. `params` are the kernel
+    /// The affine parts of locals on a `lattice` for densities of `F`, evaluated by `E`. `params` are the kernel
     /// parameters on the unit box.
-    pub fn of<F: Family, E: Kernel>(params: &[f64], p: usize) -> Self {
-        Self::new(&Members::of::<F>(), &Member::of::<E>(), params, p)
+    pub fn of<F: Family, E: Kernel>(params: &[f64], lattice: impl Into<Lattice>) -> Self {
+        Self::new(&Members::of::<F>(), &Member::of::<E>(), params, lattice.into())
     }
 
     /// As [`of`](Self::of), for a family and a kernel without their types.
-    pub fn new(family: &Members, far: &Member, params: &[f64], p: usize) -> Self {
+    pub fn new(family: &Members, far: &Member, params: &[f64], lattice: Lattice) -> Self {
         let (components, slopes, values) = found(family, far, params).unwrap_or_default();
-        let points = surface::points(p, surface::INNER);
+        let points = lattice.inner();
         Affine {
             components,
             factor: T::of((family.equivalent.value_degrees[0] as f64).exp2()),
@@ -92,7 +92,7 @@ impl<T: Scalar> Affine<T> {
         self.factor
     }
 
-    /// Σ x² over the points of the inner surface.
+    /// Σ x² over the inner points.
     pub fn squares(&self) -> T {
         self.squares
     }
@@ -269,7 +269,7 @@ mod tests {
     fn an_affine_field_is_taken_out_and_handed_down_whole() {
         let affine = of(&Laplace);
         let field = |x: [f64; 3]| 3.0 + 2.0 * x[0] - x[1] + 0.5 * x[2];
-        let mut check: Vec<f64> = surface::points(4, surface::INNER).into_iter().map(field).collect();
+        let mut check: Vec<f64> = Lattice::surface(4).inner().into_iter().map(field).collect();
         let mut part = [0.0; 4];
         affine.separate(&mut check, &mut part);
         assert!(check.iter().all(|u| u.abs() < 1e-14), "{check:?}");

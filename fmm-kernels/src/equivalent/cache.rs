@@ -1,15 +1,17 @@
 //! Operators kept in memory and, if asked, on disk.
 //!
 //! A set is found by its full `fingerprint`. The fingerprint contains the crate version, the file format, the
-//! precision, the order, the surface radii, the cutoff, and the type of the family. Of the kernels it contains the
+//! precision, the order, the sides of the lattices, and the type of the family. Of the kernels it contains the
 //! shapes, all operations ([`Tape`](fmm_traits::Tape)), and a checksum of values of the equivalent kernel, but no
 //! names, which say nothing about bodies. Last come the bits of the parameters on the unit box, which
 //! depend on the side of the box for a kernel that is not homogeneous. A file holds its whole fingerprint. A file that
 //! is foreign, truncated or altered is ignored and overwritten.
 
+use super::lattice::{INNER, Lattice, OUTER, SPREAD};
 use super::matrix::kernel_matrix;
-use super::operators::{Operators, cutoff};
-use super::{Matrix, Scalar, surface};
+use super::operators::Operators;
+use super::solve;
+use super::{Matrix, Scalar};
 use fmm_traits::{Error, Member, Members};
 use std::any::Any;
 use std::collections::HashMap;
@@ -18,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Version of the file format. Increase it when the layout of a file or the meaning of an operator changes.
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 const MAGIC: &[u8; 8] = b"fmm-equi";
 
 /// Bytes of operators in memory above which unused operators are dropped.
@@ -34,29 +36,29 @@ fn memory() -> MutexGuard<'static, HashMap<String, Entry>> {
     MEMORY.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The operators of `family` with parameters `params` at order `p` for a box of side `side`. Operators come from memory
-/// or from the folder `disk`. Otherwise they are built and stored in both. A folder that cannot be read or written is
-/// ignored.
+/// The operators of `family` with parameters `params` on a `lattice` for a box of side `side`. Operators come from
+/// memory or from the folder `disk`. Otherwise they are built and stored in both. A folder that cannot be read or
+/// written is ignored.
 pub fn operators<T: Scalar>(
     family: &Members,
     params: &[f64],
     side: f64,
-    p: usize,
+    lattice: Lattice,
     disk: Option<&Path>,
 ) -> Result<Arc<Operators<T>>, Error> {
     let params = family.equivalent.unit_parameters(params, side);
-    let key = fingerprint::<T>(family, &params, p);
+    let key = fingerprint::<T>(family, &params, lattice);
     let known = memory().get(&key).map(|entry| entry.operators.clone());
     if let Some(operators) = known.and_then(|o| o.downcast::<Operators<T>>().ok()) {
         return Ok(operators);
     }
     let file = disk.map(|folder| file_name(folder, &key));
     let stored =
-        file.as_deref().and_then(|f| fs::read(f).ok()).and_then(|bytes| decode(&bytes, &key, family, &params, p));
+        file.as_deref().and_then(|f| fs::read(f).ok()).and_then(|bytes| decode(&bytes, &key, family, &params, lattice));
     let found = match stored {
         Some(operators) => Arc::new(operators),
         None => {
-            let built = Arc::new(Operators::of(family, &params, p, cutoff::<T>(p))?);
+            let built = Arc::new(Operators::of(family, &params, lattice, None)?);
             if let Some(file) = &file {
                 // A cache that cannot be written costs time, not correctness.
                 let _ = write(file, &encode(&built, &key));
@@ -79,18 +81,16 @@ pub fn clear() {
 }
 
 /// Everything that determines a set of operators, as text.
-fn fingerprint<T: Scalar>(family: &Members, params: &[f64], p: usize) -> String {
+fn fingerprint<T: Scalar>(family: &Members, params: &[f64], lattice: Lattice) -> String {
     let bits: Vec<String> = params.iter().map(|x| format!("{:016x}", x.to_bits())).collect();
     let shape =
         |kernel: &Member| format!("{}x{} {}", kernel.values, kernel.strengths, kernel.tape().cuda::<f64>("kernel"));
     let (check, equivalent) = (shape(&family.check), shape(&family.equivalent));
     format!(
-        "format {FORMAT}, version {}, {}, order {p}, surfaces {} {}, cutoff {:e}, {}, check {check}, equivalent {equivalent} {}, values {:016x}, parameters [{}]",
+        "format {FORMAT}, version {}, {}, {lattice:?}, sides {INNER} {OUTER} {SPREAD}, solve {}, {}, check {check}, equivalent {equivalent} {}, values {:016x}, parameters [{}]",
         env!("CARGO_PKG_VERSION"),
         <T as fmm_traits::Real>::NAME,
-        surface::INNER,
-        surface::OUTER,
-        cutoff::<T>(p),
+        solve::VERSION,
         family.family,
         family.equivalent.type_name,
         checksum(&sample(&family.equivalent, params)),
@@ -152,7 +152,13 @@ fn encode<T: Scalar>(operators: &Operators<T>, key: &str) -> Vec<u8> {
 }
 
 /// The operators in a file; `None` if the file is damaged or its fingerprint is not `key`.
-fn decode<T: Scalar>(bytes: &[u8], key: &str, family: &Members, params: &[f64], p: usize) -> Option<Operators<T>> {
+fn decode<T: Scalar>(
+    bytes: &[u8],
+    key: &str,
+    family: &Members,
+    params: &[f64],
+    lattice: Lattice,
+) -> Option<Operators<T>> {
     let (body, sum) = bytes.split_last_chunk::<8>()?;
     if checksum(body) != u64::from_le_bytes(*sum) {
         return None;
@@ -169,6 +175,6 @@ fn decode<T: Scalar>(bytes: &[u8], key: &str, family: &Members, params: &[f64], 
         };
         Some(Matrix { rows, cols, data: data.chunks_exact(size_of::<T>()).filter_map(number).collect() })
     };
-    let operators = Operators::from_matrices(family, params, p, &mut matrix)?;
+    let operators = Operators::from_matrices(family, params, lattice, &mut matrix)?;
     rest.is_empty().then_some(operators)
 }

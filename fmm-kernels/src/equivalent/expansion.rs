@@ -1,11 +1,12 @@
 //! The operators of the expansion, one box or one pair of boxes at a time. Every batched implementation is compared
 //! with them.
 
+use super::Scalar;
 use super::affine::Affine;
 use super::dense::Dense;
+use super::lattice::{INNER, Lattice, OUTER};
 use super::matrix::{Matrix, multiply_add};
 use super::operators::{OperatorSet, Operators, unit_parameters};
-use super::{Scalar, surface};
 use fmm_traits::kernel::MAX_COMPONENTS;
 use fmm_traits::{Cloud, Cube, Error, Expansion, Family, Kernel};
 use std::marker::PhantomData;
@@ -29,25 +30,26 @@ pub struct EquivalentExpansion<F: Family, T, S, E> {
 }
 
 impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E> {
-    /// The expansion of order `p` for boxes of the given `sides`. A homogeneous kernel needs one side only.
+    /// The expansion on a `lattice` for boxes of the given `sides`. A homogeneous kernel needs one side only.
     ///
     /// # Errors
     /// [`Error::Parameter`] of the kernel, [`Error::Order`], [`Error::Shape`] without a side.
-    pub fn new(family: &F, p: usize, sides: &[f64]) -> Result<Self, Error> {
+    pub fn new(family: &F, lattice: impl Into<Lattice>, sides: &[f64]) -> Result<Self, Error> {
+        let lattice = lattice.into();
         family.validate()?;
         if sides.is_empty() {
             let why = "operators are those of boxes of some side".to_string();
             return Err(Error::Shape { array: "sides", found: 0, expected: 1, why });
         }
         let params = family.parameters();
-        let set = OperatorSet::build::<F>(&params, sides, p, None)?;
+        let set = OperatorSet::build::<F>(&params, sides, lattice, None)?;
         let of = |points: Vec<[f64; 3]>| points.into_iter().map(|x| x.map(T::of)).collect();
         Ok(EquivalentExpansion {
-            affine: Affine::of::<F, E>(&set.level(0).params, p),
+            affine: Affine::of::<F, E>(&set.level(0).params, lattice),
             operators: set.distinct().map(|(_, operators)| (operators.clone(), Dense::of(operators))).collect(),
             params,
-            inner: of(surface::points(p, surface::INNER)),
-            outer: of(surface::points(p, surface::OUTER)),
+            inner: of(lattice.inner()),
+            outer: of(lattice.outer()),
             kernels: PhantomData,
         })
     }
@@ -126,12 +128,12 @@ fn distance(a: Cube, b: Cube) -> f64 {
 const ROUNDING: f64 = 1.0 - 1e-9;
 
 /// Half the side of the outer surface in [`m2p_valid`], in sides of the source.
-pub const M2P_RADIUS: f64 = 0.5 * surface::OUTER * ROUNDING;
+pub const M2P_RADIUS: f64 = 0.5 * OUTER * ROUNDING;
 
 /// Whether the multipole of `source` may be evaluated in all of `at`: `at` lies outside the outer surface of `source`,
-/// [`surface::OUTER`]/2 sides from the centre of `source`.
+/// [`OUTER`]/2 sides from the centre of `source`.
 pub fn m2p_valid(at: Cube, source: Cube) -> bool {
-    distance(at, source) - 0.5 * at.side >= 0.5 * surface::OUTER * source.side * ROUNDING
+    distance(at, source) - 0.5 * at.side >= 0.5 * OUTER * source.side * ROUNDING
 }
 
 /// Whether sources anywhere in `source` may enter the local of `at`: `source` lies outside the outer surface of `at`.
@@ -142,8 +144,7 @@ pub fn p2l_valid(at: Cube, source: Cube) -> bool {
 /// Whether the multipole of `source` may enter the local of `at`: the inner surface of each box lies outside the outer
 /// surface of the other box.
 pub fn m2l_valid(at: Cube, source: Cube) -> bool {
-    let clear =
-        |a: Cube, b: Cube| distance(a, b) - 0.5 * surface::INNER * a.side >= 0.5 * surface::OUTER * b.side * ROUNDING;
+    let clear = |a: Cube, b: Cube| distance(a, b) - 0.5 * INNER * a.side >= 0.5 * OUTER * b.side * ROUNDING;
     clear(at, source) && clear(source, at)
 }
 

@@ -1,16 +1,19 @@
-//! Equivalent densities: the kernel-independent FMM of Ying, Biros & Zorin, "A kernel-independent
-//! adaptive fast multipole algorithm in two and three dimensions", J. Comput. Phys. 196 (2004).
+//! Equivalent densities, on surfaces or in volumes: the kernel-independent FMM of Ying, Biros & Zorin, "A
+//! kernel-independent adaptive fast multipole algorithm in two and three dimensions", J. Comput. Phys. 196 (2004).
 //!
 //! A multipole is a density on a cube surface close around its box (the inner surface). Outside, it has the same
 //! field as the sources in the box. A local is a density on a cube surface far around its box (the outer surface).
 //! Inside the box, it has the same field as the far sources. Such a density is called *equivalent*. It is found by
-//! matching *check values*, values of the field on the other surface. Only values of the kernel are needed, so any
-//! kernel of an elliptic equation has this expansion.
+//! matching *check values*, values of the field on the other surface (`solve`). Only values of the kernel are
+//! needed, so any kernel of an elliptic equation has this expansion.
+//!
+//! Kernels of no such equation have densities in the volume of the box, and check values in the space around it. In all
+//! the rest a volume is like a surface: [`lattice`].
 //!
 //! | | equivalent density | check values |
 //! |---|---|---|
-//! | multipole (upward) | inner surface, [`surface::INNER`] | outer surface, [`surface::OUTER`] |
-//! | local (downward) | outer surface | inner surface |
+//! | multipole (upward) | inner points, [`lattice::INNER`] | outer points, [`lattice::OUTER`] |
+//! | local (downward) | outer points | inner points |
 //!
 //! # Units
 //!
@@ -26,8 +29,8 @@
 //!
 //! # Order
 //!
-//! Vectors are component-major: entry `component·n + point`, n = [`surface::len`]`(p)`, points in
-//! the order of [`surface::lattice`].
+//! Vectors are component-major: entry `component·n + point`, n = [`Lattice::len`], points in
+//! the order of [`Lattice::coordinates`].
 //!
 //! # Reflections
 //!
@@ -37,18 +40,20 @@ pub mod affine;
 pub mod cache;
 mod dense;
 pub mod expansion;
+pub mod lattice;
 mod matrix;
 pub mod net;
 pub mod operators;
+mod solve;
 pub mod spectra;
-pub mod surface;
 pub mod symmetry;
 
 pub use affine::Affine;
 pub use dense::Dense;
 pub use expansion::EquivalentExpansion;
+pub use lattice::{Fill, Lattice};
 pub use matrix::Matrix;
-pub use operators::{Direction, MAX_ORDER, MIN_ORDER, OperatorSet, Operators};
+pub use operators::{Direction, OperatorSet, Operators};
 
 use fmm_traits::{Error, Members};
 use std::path::Path;
@@ -57,11 +62,12 @@ use std::sync::Arc;
 /// A working precision with dense linear algebra and fast Fourier transforms: f32 or f64. Its functions build
 /// operators. They are compiled in this crate, and not again in each crate that plans.
 pub trait Scalar: fmm_traits::Real + faer::traits::RealField + rustfft::FftNum {
-    /// [`Operators::with_cutoff`] for a family without its type.
+    /// [`Operators::build`] for a family without its type, or [`Operators::with_cutoff`].
     ///
     /// # Errors
     /// Errors of [`Operators::build`].
-    fn build(family: &Members, params: &[f64], p: usize, cutoff: f64) -> Result<Operators<Self>, Error>;
+    fn build(family: &Members, params: &[f64], lattice: Lattice, cutoff: Option<f64>)
+    -> Result<Operators<Self>, Error>;
     /// One level of [`OperatorSet::of`].
     ///
     /// # Errors
@@ -70,7 +76,7 @@ pub trait Scalar: fmm_traits::Real + faer::traits::RealField + rustfft::FftNum {
         family: &Members,
         params: &[f64],
         side: f64,
-        p: usize,
+        lattice: Lattice,
         disk: Option<&Path>,
     ) -> Result<Arc<Operators<Self>>, Error>;
 }
@@ -79,18 +85,23 @@ macro_rules! scalar {
     ($type:ident) => {
         impl Scalar for $type {
             #[inline(never)]
-            fn build(family: &Members, params: &[f64], p: usize, cutoff: f64) -> Result<Operators<Self>, Error> {
-                Operators::of(family, params, p, cutoff)
+            fn build(
+                family: &Members,
+                params: &[f64],
+                lattice: Lattice,
+                cutoff: Option<f64>,
+            ) -> Result<Operators<Self>, Error> {
+                Operators::of(family, params, lattice, cutoff)
             }
             #[inline(never)]
             fn operators(
                 family: &Members,
                 params: &[f64],
                 side: f64,
-                p: usize,
+                lattice: Lattice,
                 disk: Option<&Path>,
             ) -> Result<Arc<Operators<Self>>, Error> {
-                cache::operators(family, params, side, p, disk)
+                cache::operators(family, params, side, lattice, disk)
             }
         }
     };

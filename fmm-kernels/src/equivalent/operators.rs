@@ -1,40 +1,19 @@
 //! The translation operators of one unit box: surface solves, M2M and L2L.
 
 use super::matrix::{Matrix, kernel_columns, kernel_matrix, round};
+use super::solve::{Cutoff, Decomposition};
 use super::symmetry::{Side, Symmetry};
-use super::{Scalar, net, surface};
+use super::{Lattice, Scalar, net};
 use faer::MatRef;
 use fmm_traits::{Error, Family, Kernel, Member, Members};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Smallest order.
-pub const MIN_ORDER: usize = 3;
-/// Largest order.
-pub const MAX_ORDER: usize = 16;
-
-/// Smallest singular value kept in f64, as a fraction of the largest. It balances the accuracy of high orders against
-/// rounding; measured in docs/notes/equivalent-densities.md.
-pub const CUTOFF_F64: f64 = 1e-15;
-/// Smallest singular value kept in f32, as a fraction of the largest. See [`CUTOFF_F64`].
-pub const CUTOFF_F32: f64 = 1e-7;
-
-/// The cutoff of singular values for order `p`: 10^−(p+2), but no less than rounding allows. The surfaces resolve
-/// fields to about 10^−p, so smaller singular values carry only the error of the discretisation, amplified.
-///
-/// Example: forces along the normals of the surface have no field. At p = 7 the Stokeslet then has a singular value
-/// of 1e-13 whose left vector is not orthogonal to physical check values. Kept, it would cost hundreds of times the
-/// error of the neighbouring orders (measured in docs/notes/equivalent-densities.md).
-pub(super) fn cutoff<T: Scalar>(p: usize) -> f64 {
-    let rounding = if T::EPSILON < 1e-10 { CUTOFF_F64 } else { CUTOFF_F32 };
-    10f64.powi(-(p as i32) - 2).max(rounding)
-}
-
 /// The operators of one direction, in the bases of [`Side::fold`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Half<T> {
     symmetry: Symmetry,
-    /// By parity: the two factors of the surface solve.
+    /// By parity: the two factors of the solve.
     solve: Vec<[Matrix<T>; 2]>,
     /// By parity: replacements of the first factors that yield densities without net strength ([`net`]). Empty if the
     /// family keeps no net strengths.
@@ -45,7 +24,7 @@ pub(super) struct Half<T> {
     shift: Vec<Matrix<T>>,
 }
 
-/// The operators of order `order` on a box of side 1 for one set of kernel parameters; see the
+/// The operators on a box of side 1 for one set of kernel parameters; see the
 /// [module header](super) for units and the order of vectors. n = `points`, C = `values`,
 /// E = `strengths`.
 ///
@@ -53,9 +32,9 @@ pub(super) struct Half<T> {
 /// kernel is its own adjoint, so nothing more is stored for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operators<T> {
-    /// Order p: points per edge of a surface.
-    pub order: usize,
-    /// Points n on a surface.
+    /// The points of densities and check values.
+    pub lattice: Lattice,
+    /// Points n of the lattice.
     pub points: usize,
     /// Check values C per point.
     pub values: usize,
@@ -131,7 +110,7 @@ impl<T: Scalar> Half<T> {
     /// [`net::sums`].
     fn build(
         symmetry: Symmetry,
-        cutoff: f64,
+        cutoff: &Cutoff,
         solve: impl Fn(&[usize]) -> Matrix<f64>,
         shift: impl Fn(usize) -> Matrix<f64>,
         sums: &[net::Sum],
@@ -152,7 +131,8 @@ impl<T: Scalar> Half<T> {
             let (columns, sizes): (Vec<_>, Vec<_>) = symmetry.strengths.representatives(parity).iter().copied().unzip();
             block(&solve(&columns), parity, &mut sizes.into_iter())
         });
-        let factors = pseudo_inverses(blocks.collect(), cutoff)?;
+        let blocks: Vec<_> = blocks.collect();
+        let factors = Decomposition::new(&blocks)?.factors(cutoff, &symmetry);
         let octants: Vec<(usize, Matrix<f64>)> = symmetry.octants().map(|o| (o, shift(o))).collect();
         let images = symmetry.parities().count();
         let mut shifts = Vec::new();
@@ -202,37 +182,36 @@ impl<T: Scalar> Half<T> {
 }
 
 impl<T: Scalar> Operators<T> {
-    /// Builds the operators of family `F` at order `p` for a unit box; `params` are the kernel
+    /// Builds the operators of family `F` on a `lattice` for a unit box; `params` are the kernel
     /// parameters *after* dilation to that box ([`unit_parameters`]).
     ///
     /// Errors: [`Error::Order`]; [`Error::Unsupported`] for a kernel that claims [`Kernel::RECIPROCAL`] wrongly;
     /// [`Error::Numerical`] if the singular value decomposition fails, because kernel values are not finite.
-    pub fn build<F: Family>(params: &[f64], p: usize) -> Result<Self, Error> {
-        T::build(&Members::of::<F>(), params, p, cutoff::<T>(p))
+    pub fn build<F: Family>(params: &[f64], lattice: impl Into<Lattice>) -> Result<Self, Error> {
+        T::build(&Members::of::<F>(), params, lattice.into(), None)
     }
 
     /// [`build`](Self::build) with singular values below `cutoff` times the largest dropped.
-    pub fn with_cutoff<F: Family>(params: &[f64], p: usize, cutoff: f64) -> Result<Self, Error> {
-        T::build(&Members::of::<F>(), params, p, cutoff)
+    pub fn with_cutoff<F: Family>(params: &[f64], lattice: impl Into<Lattice>, cutoff: f64) -> Result<Self, Error> {
+        T::build(&Members::of::<F>(), params, lattice.into(), Some(cutoff))
     }
 
     /// [`with_cutoff`](Self::with_cutoff) for a family without its type.
-    pub(super) fn of(family: &Members, params: &[f64], p: usize, cutoff: f64) -> Result<Self, Error> {
+    pub(super) fn of(family: &Members, params: &[f64], lattice: Lattice, cutoff: Option<f64>) -> Result<Self, Error> {
         let kernel = &family.equivalent;
-        if !(MIN_ORDER..=MAX_ORDER).contains(&p) {
-            return Err(Error::Order { order: p, min: MIN_ORDER, max: MAX_ORDER });
-        }
+        lattice.validate()?;
         if kernel.reciprocal && !kernel.reciprocal_at(params, [0.9, -1.3, 0.7]) {
             let reason = format!("kernel {} is declared RECIPROCAL, and K(−r) is not K(r)ᵀ", kernel.name);
             return Err(Error::Unsupported { operation: "the equivalent-density method", reason });
         }
-        let (inner, outer) = (surface::points(p, surface::INNER), surface::points(p, surface::OUTER));
+        let (inner, outer) = (lattice.inner(), lattice.outer());
         let child = |octant| in_child(&inner, octant);
         let (shared, _) = l2l_factor(kernel);
-        let symmetry = Symmetry::of(kernel, params, p);
+        let symmetry = Symmetry::of(kernel, params, lattice);
+        let rule = |downward| cutoff.map_or_else(|| Cutoff::of::<T>(kernel, params, lattice, downward), Cutoff::Fixed);
         let upward = Half::build(
             symmetry.clone(),
-            cutoff,
+            &rule(false),
             |columns| kernel_columns(kernel, params, &outer, &inner, columns),
             // The factor turns strengths hatted for the child into strengths hatted for the parent.
             |octant| {
@@ -247,7 +226,7 @@ impl<T: Scalar> Operators<T> {
             let downward = kernel_matrix(kernel, params, &inner, &outer, |_, _| 1.0).transposed();
             let half = Half::build(
                 symmetry.adjoint(),
-                cutoff,
+                &rule(true),
                 |columns| downward.columns(columns),
                 // The factor turns values in units of the parent into values in units of the child.
                 |octant| {
@@ -258,14 +237,20 @@ impl<T: Scalar> Operators<T> {
             )?;
             Some(half)
         };
-        Ok(Self::of_halves(family, params, p, upward, adjoint))
+        Ok(Self::of_halves(family, params, lattice, upward, adjoint))
     }
 
-    fn of_halves(family: &Members, params: &[f64], p: usize, upward: Half<T>, adjoint: Option<Half<T>>) -> Self {
+    fn of_halves(
+        family: &Members,
+        params: &[f64],
+        lattice: Lattice,
+        upward: Half<T>,
+        adjoint: Option<Half<T>>,
+    ) -> Self {
         let kernel = &family.equivalent;
         Operators {
-            order: p,
-            points: surface::len(p),
+            lattice,
+            points: lattice.len(),
             values: kernel.values,
             strengths: kernel.strengths,
             params: params.to_vec(),
@@ -301,14 +286,14 @@ impl<T: Scalar> Operators<T> {
     pub(super) fn from_matrices(
         family: &Members,
         params: &[f64],
-        p: usize,
+        lattice: Lattice,
         next: &mut dyn FnMut() -> Option<Matrix<T>>,
     ) -> Option<Self> {
-        let symmetry = Symmetry::of(&family.equivalent, params, p);
+        let symmetry = Symmetry::of(&family.equivalent, params, lattice);
         let upward = Half::from_matrices(symmetry.clone(), net::of_sources(family, params).len(), next)?;
         let (shared, _) = l2l_factor(&family.equivalent);
         let adjoint = if shared { None } else { Some(Half::from_matrices(symmetry.adjoint(), 0, next)?) };
-        Some(Self::of_halves(family, params, p, upward, adjoint))
+        Some(Self::of_halves(family, params, lattice, upward, adjoint))
     }
 
     /// Bytes held.
@@ -338,35 +323,6 @@ pub(super) fn in_child(points: &[[f64; 3]], octant: usize) -> Vec<[f64; 3]> {
     points.iter().map(|x| std::array::from_fn(|a| 0.5 * x[a] + center(a))).collect()
 }
 
-/// The pseudo-inverse of each block of a block-diagonal matrix, as two factors `V·Σ^(−1/2)` and `Σ^(−1/2)·Uᵀ`.
-/// Singular values below `cutoff` times the largest of all blocks are dropped. The symmetric split keeps both factors
-/// in the range of f32; and the factors of the transposed matrix are their transposes.
-fn pseudo_inverses(blocks: Vec<Matrix<f64>>, cutoff: f64) -> Result<Vec<[Matrix<f64>; 2]>, Error> {
-    let decompose = |a: &Matrix<f64>| {
-        let failed = Error::Numerical { routine: "singular value decomposition", rows: a.rows, columns: a.cols };
-        let finite = a.data.iter().all(|x| x.is_finite());
-        finite.then(|| a.view().thin_svd().ok()).flatten().ok_or(failed)
-    };
-    let all: Vec<_> = blocks.iter().map(decompose).collect::<Result<_, _>>()?;
-    let sigma = |k: usize| all[k].S().column_vector().iter().copied();
-    let largest = (0..all.len()).flat_map(sigma).fold(0.0, f64::max);
-    // A kernel that underflows on the scale of the box (Yukawa, κh ≫ 1) has no far field.
-    let smallest = if largest < MIN_FAR_FIELD { f64::INFINITY } else { cutoff * largest };
-    let factors = |k: usize| {
-        let (u, v) = (all[k].U(), all[k].V());
-        let weights: Vec<f64> = sigma(k).take_while(|&s| s > smallest).map(|s| s.sqrt().recip()).collect();
-        let (m, n, rank) = (u.nrows(), v.nrows(), weights.len());
-        let right = (0..rank).flat_map(|k| (0..n).map(move |i| (i, k))).map(|(i, k)| v[(i, k)] * weights[k]);
-        let left = (0..m).flat_map(|j| (0..rank).map(move |k| (j, k))).map(|(j, k)| u[(j, k)] * weights[k]);
-        [Matrix { rows: n, cols: rank, data: right.collect() }, Matrix { rows: rank, cols: m, data: left.collect() }]
-    };
-    Ok((0..all.len()).map(factors).collect())
-}
-
-/// If the largest singular value is below this number, the kernel counts as zero outside its box. The square roots of
-/// all kept singular values must stay in the range of f32.
-const MIN_FAR_FIELD: f64 = 1e-30;
-
 /// Kernel parameters of family `F` after dilating a box of side `side` to side 1.
 pub fn unit_parameters<F: Family>(params: &[f64], side: f64) -> Vec<f64> {
     <F::Equivalent as Kernel>::unit_parameters(params, side)
@@ -379,18 +335,29 @@ pub struct OperatorSet<T> {
 }
 
 impl<T: Scalar> OperatorSet<T> {
-    /// The operators of family `F` with parameters `params` at order `p`, for boxes of the sides `sides[level]`. They
+    /// The operators of family `F` with parameters `params` on a `lattice`, for boxes of the sides `sides[level]`. They
     /// come from the [`cache`] or are built. `disk` is a folder that keeps them between runs.
-    pub fn build<F: Family>(params: &[f64], sides: &[f64], p: usize, disk: Option<&Path>) -> Result<Self, Error> {
-        Self::of(&Members::of::<F>(), params, sides, p, disk)
+    pub fn build<F: Family>(
+        params: &[f64],
+        sides: &[f64],
+        lattice: impl Into<Lattice>,
+        disk: Option<&Path>,
+    ) -> Result<Self, Error> {
+        Self::of(&Members::of::<F>(), params, sides, lattice.into(), disk)
     }
 
     /// [`build`](Self::build) for a family without its type.
     ///
     /// # Errors
     /// Errors of [`Operators::build`].
-    pub fn of(family: &Members, params: &[f64], sides: &[f64], p: usize, disk: Option<&Path>) -> Result<Self, Error> {
-        let level = |&side: &f64| T::operators(family, params, side, p, disk);
+    pub fn of(
+        family: &Members,
+        params: &[f64],
+        sides: &[f64],
+        lattice: Lattice,
+        disk: Option<&Path>,
+    ) -> Result<Self, Error> {
+        let level = |&side: &f64| T::operators(family, params, side, lattice, disk);
         Ok(OperatorSet { levels: sides.iter().map(level).collect::<Result<_, _>>()? })
     }
 

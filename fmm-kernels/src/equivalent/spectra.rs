@@ -1,11 +1,11 @@
 //! M2L as a convolution: the kernel's Fourier transforms for the 316 offsets of the V list.
 //!
-//! The inner surfaces of two boxes of one level carry the same lattice. The field of a multipole on the check surface
-//! of another box therefore depends only on differences of lattice coordinates: it is a convolution (Ying, Biros &
-//! Zorin 2004, §3.3.3). Densities are put on a periodic grid of [`Grid::side`]³ points, zero off the surface. For a
+//! The inner points of two boxes of one level are the same lattice. The field of a multipole at the inner points of
+//! another box therefore depends only on differences of lattice coordinates: it is a convolution (Ying, Biros &
+//! Zorin 2004, §3.3.3). Densities are put on a periodic grid of [`Grid::side`]³ points, zero off the lattice. For a
 //! target box that is `offset` box sides from the source box,
 //!
-//! check\[a\] = restriction to the surface of IFFT( Σ_b Ĝ(offset, a, b) · FFT(density\[b\]) ).
+//! check\[a\] = restriction to the lattice of IFFT( Σ_b Ĝ(offset, a, b) · FFT(density\[b\]) ).
 //!
 //! # Layout
 //!
@@ -18,7 +18,8 @@
 //! * The period is 2p − 1, the smallest without aliasing. It has the fewest frequencies, and the sum over the V list,
 //!   the dominant cost, is linear in their number (compared with 2p in docs/notes/equivalent-densities.md).
 
-use super::{matrix::unit_strength, surface};
+use super::lattice::{INNER, Lattice};
+use super::matrix::unit_strength;
 use fmm_traits::Member;
 use rustfft::{Fft, FftNum, FftPlanner, num_complex::Complex};
 
@@ -52,7 +53,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// The grid for surfaces of order `p`.
+    /// The grid for lattices of order `p`.
     pub const fn new(p: usize) -> Self {
         Grid { side: 2 * p - 1 }
     }
@@ -72,9 +73,9 @@ impl Grid {
     pub const fn entry(self, point: [usize; 3]) -> usize {
         (point[0] * self.side + point[1]) * self.side + point[2]
     }
-    /// Grid entry of each surface point of order `p`, in the order of [`surface::lattice`].
-    pub fn surface(self, p: usize) -> Vec<usize> {
-        surface::lattice(p).into_iter().map(|c| self.entry(c)).collect()
+    /// Grid entry of each point of a lattice, in the order of [`Lattice::coordinates`].
+    pub fn entries(self, lattice: Lattice) -> Vec<usize> {
+        lattice.coordinates().into_iter().map(|c| self.entry(c)).collect()
     }
 }
 
@@ -89,7 +90,7 @@ pub fn for_each_spectrum(kernel: &Member, params: &[f64], p: usize, visit: Visit
     let reciprocal = kernel.reciprocal && kernel.values == kernel.strengths;
     let grid = Grid::new(p);
     let n = grid.side;
-    let spacing = surface::INNER / (p - 1) as f64;
+    let spacing = INNER / (p - 1) as f64;
     let scale = 1.0 / grid.points() as f64;
     let fft = FftPlanner::new().plan_fft_forward(n);
     let zero = Complex::new(0.0, 0.0);

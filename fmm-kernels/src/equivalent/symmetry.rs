@@ -18,8 +18,8 @@
 //! even and odd vectors, parity by parity; [`Side::unfold`] transforms it back. [`Side::fold_family`] does the same
 //! for the vectors of eight children.
 
+use super::lattice::{Lattice, Segment};
 use super::matrix::kernel_matrix;
-use super::surface::{self, Segment};
 use fmm_traits::{Member, Real};
 use std::ops::Range;
 
@@ -38,8 +38,8 @@ pub struct Symmetry {
 }
 
 impl Symmetry {
-    /// The symmetry of `kernel` on surfaces of order `p`.
-    pub fn of(kernel: &Member, params: &[f64], p: usize) -> Self {
+    /// The symmetry of `kernel` on a `lattice`.
+    pub fn of(kernel: &Member, params: &[f64], lattice: Lattice) -> Self {
         let (mut axes, mut values, mut strengths) = (0, vec![0; kernel.values], vec![0; kernel.strengths]);
         for axis in 0..3 {
             if let Some([v, s]) = (!kernel.piecewise).then(|| signs(kernel, params, axis)).flatten() {
@@ -48,7 +48,7 @@ impl Symmetry {
                 strengths.iter_mut().zip(s).for_each(|(mask, odd)| *mask |= (odd as usize) << axis);
             }
         }
-        Symmetry { axes, values: Side::new(p, axes, &values), strengths: Side::new(p, axes, &strengths) }
+        Symmetry { axes, values: Side::new(lattice, axes, &values), strengths: Side::new(lattice, axes, &strengths) }
     }
 
     /// The symmetry of the adjoint kernel K(−r)ᵀ.
@@ -152,8 +152,8 @@ pub struct Side {
 }
 
 impl Side {
-    fn new(p: usize, axes: usize, odd: &[usize]) -> Self {
-        let (n, segments) = (surface::len(p), surface::segments(p));
+    fn new(lattice: Lattice, axes: usize, odd: &[usize]) -> Self {
+        let (n, segments) = (lattice.len(), lattice.segments());
         let mut starts = [0; 9];
         let (mut pieces, mut rows) = (Vec::new(), Vec::new());
         for parity in 0..8 {
@@ -192,7 +192,7 @@ impl Side {
     }
 
     /// Numbers in a vector: components × points.
-    #[expect(clippy::len_without_is_empty, reason = "a surface has points")]
+    #[expect(clippy::len_without_is_empty, reason = "a lattice has points")]
     pub fn len(&self) -> usize {
         self.len
     }
@@ -341,13 +341,13 @@ mod tests {
         (0..n).map(|i| (k * i as f64 + k).sin()).collect()
     }
 
-    fn symmetry<F: Family>(family: F, p: usize) -> Symmetry {
-        Symmetry::of(&Member::of::<F::Equivalent>(), &family.parameters(), p)
+    fn symmetry<F: Family>(family: F, lattice: impl Into<Lattice>) -> Symmetry {
+        Symmetry::of(&Member::of::<F::Equivalent>(), &family.parameters(), lattice.into())
     }
 
     #[test]
     fn folding_is_orthogonal_and_separates_parities() {
-        for p in 3..=9 {
+        for p in (3..=9).map(Lattice::surface).chain((3..=7).map(Lattice::volume)) {
             for side in [symmetry(Laplace, p).values, symmetry(StokesPressure { mu: 1.0 }, p).strengths] {
                 let x = sine(side.len(), 1.7);
                 let (mut folded, mut back) = (vec![0.0; x.len()], vec![0.0; x.len()]);
@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn signs_are_found() {
         assert_eq!(symmetry(Laplace, 4).axes, 7);
-        assert_eq!(Symmetry::of(&Member::of::<Tilted>(), &[], 4).axes, 4);
+        assert_eq!(Symmetry::of(&Member::of::<Tilted>(), &[], 4.into()).axes, 4);
         let stokes = symmetry(Stokes { mu: 1.0 }, 4);
         assert_eq!((stokes.axes, stokes.values == stokes.strengths), (7, true));
         assert_eq!(symmetry(StokesPressure { mu: 1.0 }, 4).axes, 7);

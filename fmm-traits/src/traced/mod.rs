@@ -146,17 +146,20 @@ impl Traced {
         self.changed()
     }
 
-    /// Represents the far field of a box, for a radial kernel f, by `count` charges (1 to [`MAX_DENSITIES`]) at each point
-    /// of the surface of the box, instead of one. Their fields are f, Δf, …; they are found from the values u, Δu, … of
-    /// the field u of the sources, at points of a second surface. This is right for a kernel that solves an equation of
-    /// order 2·`count` away from r = 0. Examples: r solves Δ²r = 0 (2), e^(−ar) solves (Δ − a²)²f = 0 (2), r³ and the
-    /// Matérn kernel 3/2 need 3, Matérn 5/2 needs 4. Laplacians that are not given in closed form are recorded from
-    /// dual numbers, and are long. Without effect on other kernels.
+    /// Represents the far field of a box, for a radial kernel f, by `count` charges (1 to [`MAX_DENSITIES`]) at each
+    /// point of the surface of the box, instead of one. Their fields are f, Δf, …; they are found from the values u,
+    /// Δu, … of the field u of the sources, at points of a second surface. This is right for a kernel that solves an
+    /// equation of order 2·`count` away from r = 0. Examples: r solves Δ²r = 0 (2), e^(−ar) solves (Δ − a²)²f = 0 (2),
+    /// r³ and the Matérn kernel 3/2 need 3, Matérn 5/2 needs 4. Laplacians that are not given in closed form are
+    /// recorded from dual numbers, and are long. Without effect on other kernels.
     ///
     /// # Errors
     /// [`Error::TooMany`].
     pub fn densities(mut self, count: usize) -> Result<Self, Error> {
         at_most("equivalent densities of a kernel", count, MAX_DENSITIES)?;
+        if self.most() == count.max(1) || matches!(*self.body, Base::General(_)) {
+            return Ok(self);
+        }
         if let Base::Radial { densities, .. } = Arc::make_mut(&mut self.body) {
             *densities = count.max(1);
         }

@@ -90,11 +90,13 @@ pub enum DemoName {
 /// Methods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum MethodName {
-    /// The cheapest of direct, equivalent, spherical and treecode that keeps the tolerance; with --order, of direct
-    /// and equivalent; in the plane, of direct and laurent.
+    /// The cheapest of direct, equivalent, interpolation, spherical and treecode that keeps the tolerance; with
+    /// --order, of direct and equivalent; in the plane, of direct and laurent.
     Auto,
-    /// The fast method by equivalent densities.
+    /// The fast method by equivalent densities, for kernels of elliptic equations.
     Equivalent,
+    /// The fast method by interpolation on grids, for any smooth kernel.
+    Interpolation,
     /// The fast method by spherical harmonics (laplace, gravity).
     Spherical,
     /// Multipoles straight to targets.
@@ -142,6 +144,8 @@ pub enum ExpansionName {
     Spherical,
     /// Equivalent densities.
     Equivalent,
+    /// Interpolation on grids.
+    Interpolation,
 }
 
 /// Variants of the methods.
@@ -208,8 +212,8 @@ pub enum BackendName {
 /// Kernel and its parameters.
 #[derive(Args, Clone, Debug)]
 pub struct KernelArgs {
-    /// Green's function: laplace, stokes, yukawa, gravity, in the plane harmonic2d, laplace2d, or a name that `fmm kernel
-    /// list` shows.
+    /// Green's function: laplace, stokes, yukawa, gravity, in the plane harmonic2d, laplace2d, or a name that `fmm
+    /// kernel list` shows.
     #[arg(long, default_value = "laplace")]
     pub kernel: String,
     /// A kernel of your own, an expression of r (or x, y, z), parameters and functions. Example: --expression

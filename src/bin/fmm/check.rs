@@ -116,9 +116,9 @@ fn methods(out: &mut String, args: &CheckArgs, traced: &Traced) -> Result<(), Fa
     let demo = kernel::demo(Some(args.demo), 3)?;
     let points = demo::points(demo, args.n, 1);
     let _ = writeln!(out, "{} points, {}", args.n, kernel::demo_name(args.demo));
-    let _ = writeln!(out, "tolerance  method      order  measured");
+    let _ = writeln!(out, "tolerance  method        order  measured");
     for &tolerance in &args.tolerance {
-        for (name, method) in [("equivalent", Method::EquivalentDensities), ("auto", Method::Auto)] {
+        for method in [Method::EquivalentDensities, Method::Interpolation, Method::Auto] {
             let request = Fmm::new(traced.clone())
                 .outputs(kernel::outputs(&args.outputs))
                 .precision(kernel::precision(args.precision))
@@ -137,7 +137,7 @@ fn methods(out: &mut String, args: &CheckArgs, traced: &Traced) -> Result<(), Fa
                 Err(Error::ToleranceFloor { floor, .. }) => ("-".to_string(), format!("refused, floor {floor:.1e}")),
                 Err(e) => return Err(e.into()),
             };
-            let _ = writeln!(out, "{tolerance:<10e} {name:<11} {order:<6} {measured}");
+            let _ = writeln!(out, "{tolerance:<10e} {:<13} {order:<6} {measured}", method.name());
         }
     }
     Ok(())

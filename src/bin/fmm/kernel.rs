@@ -162,6 +162,7 @@ pub fn method(name: MethodName) -> Method {
     match name {
         MethodName::Auto => Method::Auto,
         MethodName::Equivalent => Method::EquivalentDensities,
+        MethodName::Interpolation => Method::Interpolation,
         MethodName::Spherical => Method::SphericalHarmonics,
         MethodName::Treecode => Method::Treecode,
         MethodName::Laurent => Method::Laurent,
@@ -194,6 +195,7 @@ pub fn with_variant(mut builder: Fmm, args: &VariantArgs) -> Fmm {
         builder = builder.expansion(match name {
             ExpansionName::Spherical => Expansion::Spherical,
             ExpansionName::Equivalent => Expansion::Equivalent,
+            ExpansionName::Interpolation => Expansion::Interpolation,
         });
     }
     match args.theta {

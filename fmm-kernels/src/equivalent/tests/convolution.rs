@@ -33,7 +33,7 @@ impl<T: Scalar> Convolution<T> {
         });
         let mut planner = FftPlanner::new();
         let (forward, inverse) = (planner.plan_fft_forward(grid.side), planner.plan_fft_inverse(grid.side));
-        Convolution { grid, surface: grid.surface(p), values: c, strengths: e, spectra, forward, inverse }
+        Convolution { grid, surface: grid.entries(p.into()), values: c, strengths: e, spectra, forward, inverse }
     }
 
     /// `local` += check values from the density `multipole` at the offset with index `offset`.

@@ -136,7 +136,7 @@ fn charges_with_dipoles() {
 fn net_strengths_are_kept_to_rounding() {
     fn net<F: Family>(family: F, expected: impl Fn(&[f64]) -> Vec<f64>) {
         let x = Gradients::<F>::new(&family, 4, &[1.0, 2.0]).unwrap();
-        let (xyz, n) = (cloud(SOURCES), surface::len(4));
+        let (xyz, n) = (cloud(SOURCES), Lattice::surface(4).len());
         let strengths: Vec<f64> = (0..SOURCES * x.strengths()).map(|k| uniform(1000 + k)).collect();
         let mut row = vec![0.0; x.multipole_len()];
         x.p2m(cube(0), Cloud { xyz: &xyz, strengths: &strengths }, &mut row);

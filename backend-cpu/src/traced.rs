@@ -516,6 +516,8 @@ impl<T: Real> Block<'_, T> {
                 Op::Sin => each!(|a, _b, _c| a.sin()),
                 Op::Cos => each!(|a, _b, _c| a.cos()),
                 Op::Erf => each!(|a, _b, _c| a.erf()),
+                Op::BesselK0 => each!(|a, _b, _c| a.bessel_k0()),
+                Op::BesselK1 => each!(|a, _b, _c| a.bessel_k1()),
                 Op::Lt => each!(|a, b, _c| flag(a.lt(b))),
                 Op::Le => each!(|a, b, _c| flag(a.le(b))),
                 Op::Eq => each!(|a, b, _c| flag(a.eq(b))),

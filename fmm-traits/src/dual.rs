@@ -134,6 +134,17 @@ impl<V: Lane> Lane for Dual<V> {
         let slope = V::splat(std::f64::consts::FRAC_2_SQRT_PI) * (-(self.v * self.v)).exp();
         self.chain(self.v.erf(), slope)
     }
+    /// K₀′ = −K₁.
+    #[inline(always)]
+    fn bessel_k0(self) -> Self {
+        self.chain(self.v.bessel_k0(), -self.v.bessel_k1())
+    }
+    /// K₁′ = −K₀ − K₁/x.
+    #[inline(always)]
+    fn bessel_k1(self) -> Self {
+        let k1 = self.v.bessel_k1();
+        self.chain(k1, -self.v.bessel_k0() - k1 / self.v)
+    }
     #[inline(always)]
     fn lt(self, other: Self) -> V::Mask {
         self.v.lt(other.v)
@@ -159,8 +170,9 @@ mod tests {
     /// The derivative of each function and of a quotient is the limit of its differences.
     #[test]
     fn derivatives_are_those_of_differences() {
-        fn all<V: Lane>(x: V) -> [V; 9] {
-            [x.sqrt(), x.rsqrt(), x.exp(), x.ln(), x.sin(), x.cos(), x.erf(), x.sin() / x, V::splat(2.0) / x]
+        fn all<V: Lane>(x: V) -> [V; 11] {
+            let [k0, k1] = [x.bessel_k0(), x.bessel_k1()];
+            [x.sqrt(), x.rsqrt(), x.exp(), x.ln(), x.sin(), x.cos(), x.erf(), x.sin() / x, V::splat(2.0) / x, k0, k1]
         }
         let h = 1e-5f64;
         for x in [0.3f64, 1.7, 4.0] {

@@ -3,9 +3,9 @@
 //! A Green's function is one generic Rust function over a [`Lane`]. The same body then runs over scalars (`f32`,
 //! `f64`), SIMD vectors (`backend-cpu`), dual numbers ([`crate::dual::Dual`], which yield gradients and Hessians) and
 //! the recorder ([`crate::record`](mod@crate::record), which prints the body as CUDA C). A kernel has only these
-//! operations: + − × ÷, negation, fused multiply-add, square root and its reciprocal, exp, ln, sin, cos, erf, comparison and
-//! selection. Loops over components and helper functions are plain Rust. A branch on data goes through
-//! [`Lane::select`].
+//! operations: + − × ÷, negation, fused multiply-add, square root and its reciprocal, exp, ln, sin, cos, erf, the modified
+//! Bessel functions K₀ and K₁, comparison and selection. Loops over components and helper functions are plain Rust. A
+//! branch on data goes through [`Lane::select`].
 
 use std::fmt::{Debug, Display};
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
@@ -38,6 +38,16 @@ pub trait Lane:
     #[inline(always)]
     fn erf(self) -> Self {
         crate::special::erf(self)
+    }
+    /// The modified Bessel function of the second kind K₀(self), for self > 0. Infinite at 0.
+    #[inline(always)]
+    fn bessel_k0(self) -> Self {
+        crate::special::bessel_k0(self)
+    }
+    /// The modified Bessel function of the second kind K₁(self), for self > 0. Infinite at 0.
+    #[inline(always)]
+    fn bessel_k1(self) -> Self {
+        crate::special::bessel_k1(self)
     }
     /// self < other.
     fn lt(self, other: Self) -> Self::Mask;

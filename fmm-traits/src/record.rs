@@ -177,7 +177,7 @@ impl Lane for Recorded {
     fn mul_add(self, a: Self, b: Self) -> Self {
         Recorded(push(Op::Fma, [self.0, a.0, b.0]))
     }
-    functions!(sqrt Sqrt, rsqrt Rsqrt, exp Exp, ln Ln, sin Sin, cos Cos, erf Erf);
+    functions!(sqrt Sqrt, rsqrt Rsqrt, exp Exp, ln Ln, sin Sin, cos Cos, erf Erf, bessel_k0 BesselK0, bessel_k1 BesselK1);
     comparisons!(lt Lt, le Le, eq Eq);
     fn select(mask: RecordedMask, a: Self, b: Self) -> Self {
         Recorded(push(Op::Select, [mask.0, a.0, b.0]))

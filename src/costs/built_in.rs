@@ -57,6 +57,7 @@ pub(super) struct Operations {
     pub logarithm: f64,
     pub sine: f64,
     pub error_function: f64,
+    pub bessel: f64,
 }
 /// On AVX-512, fitted to the rates of pairs in `runs/2026-11-23-zen4x2/pair-rates.txt`. Sines are computed lane by
 /// lane.
@@ -68,6 +69,7 @@ pub(super) const OPERATIONS: Operations = Operations {
     logarithm: 35.0,
     sine: 120.0,
     error_function: 80.0,
+    bessel: 150.0,
 };
 /// The work of a simple operation in the interpreter of kernels made at run time, in the same units. Fitted to the same
 /// rates.

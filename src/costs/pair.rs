@@ -17,6 +17,7 @@ pub(super) fn work(tape: &Tape, interpreted: bool) -> f64 {
         Op::Ln => OPERATIONS.logarithm,
         Op::Sin | Op::Cos => OPERATIONS.sine,
         Op::Erf => OPERATIONS.error_function,
+        Op::BesselK0 | Op::BesselK1 => OPERATIONS.bessel,
         Op::Add | Op::Sub | Op::Mul | Op::Fma | Op::Lt | Op::Le | Op::Eq | Op::And | Op::Or | Op::Not | Op::Select => {
             simple
         }

@@ -1,7 +1,8 @@
 //! AVX2 + FMA vectors: 4 × f64, 8 × f32. As for AVX-512, values exist only inside functions compiled for these
 //! instructions ([`super::dispatch`]).
 
-use super::{Vectorized, each_lane};
+use super::Vectorized;
+use super::elementary::{exp_of_parts, halves, ln_of_parts, sine_of_quarter};
 use fmm_traits::{Lane, Simd, SimdLane};
 use std::arch::x86_64::*;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
@@ -55,7 +56,7 @@ macro_rules! avx2 {
     ($v:ident, $mask:ident, $t:ty, $width:literal,
      $add:ident, $sub:ident, $mul:ident, $div:ident, $set1:ident, $fmadd:ident, $sqrt:ident, $cmp:ident, $blend:ident,
      $load:ident, $store:ident, $and:ident, $or:ident, $xor:ident, $not:expr, |$x:ident| $rsqrt:block,
-     |$w:ident| $ln:expr) => {
+     |$y:ident| $exp:block, |$w:ident| $ln:expr) => {
         /// A lane mask: all bits of a lane set or clear.
         #[derive(Clone, Copy, Debug)]
         pub struct $mask($v);
@@ -119,7 +120,8 @@ macro_rules! avx2 {
             }
             #[inline(always)]
             fn exp(self) -> Self {
-                each_lane(self, <$t>::exp)
+                let $y = self;
+                $exp
             }
             #[inline(always)]
             fn ln(self) -> Self {
@@ -128,11 +130,11 @@ macro_rules! avx2 {
             }
             #[inline(always)]
             fn sin(self) -> Self {
-                each_lane(self, <$t>::sin)
+                sine_of_quarter(self, 0.0)
             }
             #[inline(always)]
             fn cos(self) -> Self {
-                each_lane(self, <$t>::cos)
+                sine_of_quarter(self, 1.0)
             }
             #[inline(always)]
             fn lt(self, o: Self) -> $mask {
@@ -208,6 +210,18 @@ avx2!(
         let w = _mm256_div_pd(_mm256_set1_pd(1.0), _mm256_sqrt_pd(x.0));
         F64x4(_mm256_and_pd(w, _mm256_cmp_pd::<_CMP_NEQ_UQ>(x.0, _mm256_setzero_pd())))
     },
+    // The integer a + 1023 in the low bits of a number from 2⁵² on becomes the exponent of 2ᵃ. A result may be subnormal
+    // where 2ⁿ is not a number, so 2ⁿ is a product of two powers.
+    |x| {
+        let (n, p) = exp_of_parts(x, 746.0);
+        let power = |a: F64x4| {
+            let biased = a + F64x4::broadcast(1023.0 + (1u64 << 52) as f64);
+            // SAFETY: as for the operators.
+            unsafe { F64x4(_mm256_castsi256_pd(_mm256_slli_epi64::<52>(_mm256_castpd_si256(biased.0)))) }
+        };
+        let [a, b] = halves(n);
+        p * power(a) * power(b)
+    },
     // Exponent and mantissa come from the bits; subnormals are multiplied by 2⁵⁴ first.
     // SAFETY: as for the operators.
     |x| unsafe {
@@ -225,7 +239,7 @@ avx2!(
         let other = F64x4::select(x.lt(zero), F64x4::broadcast(f64::NAN), x);
         let other = F64x4::select(x.eq(zero), F64x4::broadcast(f64::NEG_INFINITY), other);
         let usual = zero.lt(x) & x.lt(F64x4::broadcast(f64::INFINITY));
-        F64x4::select(usual, super::ln_of_parts(F64x4(m), e), other)
+        F64x4::select(usual, ln_of_parts(F64x4(m), e), other)
     }
 );
 
@@ -258,5 +272,31 @@ avx2!(
         let c = _mm256_fmadd_ps(h, _mm256_set1_ps(0.375), _mm256_set1_ps(0.5));
         F32x8(_mm256_fmadd_ps(_mm256_mul_ps(h, w), c, w))
     },
-    |x| each_lane(x, f32::ln)
+    |x| {
+        let (n, p) = exp_of_parts(x, 104.0);
+        let power = |a: F32x8| {
+            let biased = a + F32x8::broadcast(127.0 + (1u32 << 23) as f32);
+            // SAFETY: as for the operators.
+            unsafe { F32x8(_mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_castps_si256(biased.0)))) }
+        };
+        let [a, b] = halves(n);
+        p * power(a) * power(b)
+    },
+    // SAFETY: as for the operators.
+    |x| unsafe {
+        let tiny = x.lt(F32x8::broadcast(f32::MIN_POSITIVE));
+        let large = F32x8::select(tiny, x * F32x8::broadcast((1u32 << 25) as f32), x);
+        let bias = F32x8::select(tiny, F32x8::broadcast(127.0 + 25.0), F32x8::broadcast(127.0));
+        let bits = _mm256_castps_si256(large.0);
+        let mantissa = _mm256_and_si256(bits, _mm256_set1_epi32((1 << 23) - 1));
+        let m = _mm256_castsi256_ps(_mm256_or_si256(mantissa, _mm256_set1_epi32(127 << 23)));
+        let shift = F32x8::broadcast((1u32 << 23) as f32);
+        let exponent = _mm256_or_si256(_mm256_srli_epi32::<23>(bits), _mm256_castps_si256(shift.0));
+        let e = F32x8(_mm256_castsi256_ps(exponent)) - shift - bias;
+        let zero = F32x8::broadcast(0.0);
+        let other = F32x8::select(x.lt(zero), F32x8::broadcast(f32::NAN), x);
+        let other = F32x8::select(x.eq(zero), F32x8::broadcast(f32::NEG_INFINITY), other);
+        let usual = zero.lt(x) & x.lt(F32x8::broadcast(f32::INFINITY));
+        F32x8::select(usual, ln_of_parts(F32x8(m), e), other)
+    }
 );

@@ -3,7 +3,8 @@
 //! Every method is inlined into a function compiled for AVX-512F/DQ ([`super::dispatch`]). Values of these types are
 //! made only there.
 
-use super::{Vectorized, each_lane};
+use super::Vectorized;
+use super::elementary::{exp_of_parts, ln_of_parts, sine_of_quarter};
 use fmm_traits::{Lane, Simd, SimdLane};
 use std::arch::x86_64::*;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
@@ -156,11 +157,11 @@ macro_rules! avx512 {
             }
             #[inline(always)]
             fn sin(self) -> Self {
-                each_lane(self, <$t>::sin)
+                sine_of_quarter(self, 0.0)
             }
             #[inline(always)]
             fn cos(self) -> Self {
-                each_lane(self, <$t>::cos)
+                sine_of_quarter(self, 1.0)
             }
             #[inline(always)]
             fn lt(self, o: Self) -> Self::Mask {
@@ -249,22 +250,15 @@ avx512!(
         let c = _mm512_fmadd_pd(h, c, _mm512_set1_pd(0.5));
         F64x8(_mm512_fmadd_pd(_mm512_mul_pd(h, w), c, w))
     },
-    // e^x = 2^n·e^r with |r| ≤ ln 2 / 2; Taylor to r¹³ (remainder below 2⁻⁵³ of the sum).
+    // 2000 is beyond the exponents of f64.
     |x| {
-        let x = _mm512_max_pd(_mm512_min_pd(x.0, _mm512_set1_pd(2000.0)), _mm512_set1_pd(-2000.0));
-        let n = _mm512_roundscale_pd::<8>(_mm512_mul_pd(x, _mm512_set1_pd(std::f64::consts::LOG2_E)));
-        let r = _mm512_fnmadd_pd(n, _mm512_set1_pd(super::LN2_HIGH), x);
-        let r = _mm512_fnmadd_pd(n, _mm512_set1_pd(super::LN2_LOW), r);
-        let mut p = _mm512_set1_pd(super::INVERSE_FACTORIALS[13]);
-        for k in (0..13).rev() {
-            p = _mm512_fmadd_pd(p, r, _mm512_set1_pd(super::INVERSE_FACTORIALS[k]));
-        }
-        F64x8(_mm512_scalef_pd(p, n))
+        let (n, p) = exp_of_parts(x, 2000.0);
+        F64x8(_mm512_scalef_pd(p.0, n.0))
     },
     // SAFETY: as for the operators.
     |x| unsafe {
         let m = _mm512_getmant_pd::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_NAN>(x.0);
-        super::ln_of_parts(F64x8(m), F64x8(_mm512_getexp_pd(x.0)))
+        ln_of_parts(F64x8(m), F64x8(_mm512_getexp_pd(x.0)))
     },
     // 14 bits w from the table. With h = 1 − x·w, 1/x = w(1 + h)(1 + h²)/(1 − h⁴); the factor 1/(1 − h⁴) is dropped,
     // an error of 2⁻⁵⁶.
@@ -305,17 +299,14 @@ avx512!(
         F32x16(_mm512_maskz_mul_ps(nonzero, w, h))
     },
     |x| {
-        let x = _mm512_max_ps(_mm512_min_ps(x.0, _mm512_set1_ps(300.0)), _mm512_set1_ps(-300.0));
-        let n = _mm512_roundscale_ps::<8>(_mm512_mul_ps(x, _mm512_set1_ps(std::f32::consts::LOG2_E)));
-        let r = _mm512_fnmadd_ps(n, _mm512_set1_ps(super::LN2_HIGH_F32), x);
-        let r = _mm512_fnmadd_ps(n, _mm512_set1_ps(super::LN2_LOW_F32), r);
-        let mut p = _mm512_set1_ps(super::INVERSE_FACTORIALS[7] as f32);
-        for k in (0..7).rev() {
-            p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(super::INVERSE_FACTORIALS[k] as f32));
-        }
-        F32x16(_mm512_scalef_ps(p, n))
+        let (n, p) = exp_of_parts(x, 300.0);
+        F32x16(_mm512_scalef_ps(p.0, n.0))
     },
-    |x| each_lane(x, f32::ln),
+    // SAFETY: as for the operators.
+    |x| unsafe {
+        let m = _mm512_getmant_ps::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_NAN>(x.0);
+        ln_of_parts(F32x16(m), F32x16(_mm512_getexp_ps(x.0)))
+    },
     |x, ROUGH| {
         let w = _mm512_rcp14_ps(x.0);
         let h = _mm512_fnmadd_ps(x.0, w, _mm512_set1_ps(1.0));

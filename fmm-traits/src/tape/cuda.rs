@@ -2,6 +2,8 @@
 
 use super::{Op, Tape};
 use crate::lane::Real;
+use crate::record::{Recorded, record_with};
+use std::convert::Infallible;
 use std::fmt::Write;
 
 impl Tape {
@@ -22,9 +24,25 @@ impl Tape {
         let (real, suffix) = if single { ("float", "f") } else { ("double", "") };
         let axes = &["rx", "ry", "rz"][..self.dimension];
         let r: String = axes.iter().map(|axis| format!("{real} {axis}, ")).collect();
-        let mut out =
-            format!("__device__ __forceinline__ void {name}(const {real}* params, {r}const {real}* q, {real}* u) {{\n");
+        let bessel = |op: Op| match op {
+            Op::BesselK0 => Some((format!("{name}_k0"), crate::special::bessel_k0 as fn(Recorded) -> Recorded)),
+            Op::BesselK1 => Some((format!("{name}_k1"), crate::special::bessel_k1 as fn(Recorded) -> Recorded)),
+            _ => None,
+        };
+        // CUDA lacks these functions.
+        let used = [Op::BesselK0, Op::BesselK1].into_iter().filter(|&used| self.any(|op| op == used));
+        let functions = used.filter_map(bessel).map(|(name, f)| function(f).print::<T>(&name, None));
+        let mut out: String = functions.collect();
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "__device__ __forceinline__ void {name}(const {real}* params, {r}const {real}* q, {real}* u) {{"
+        );
         for (i, node) in self.nodes.iter().enumerate() {
+            if let Some((function, _)) = bessel(node.op) {
+                let _ = writeln!(out, "  {real} t{i}; {function}(params, t{}, q, &t{i});", node.args[0]);
+                continue;
+            }
             let [a, b, c] = node.args.map(|a| format!("t{a}"));
             let infix = |operator: &str| format!("{a} {operator} {b}");
             let call = |function: &str| format!("{function}{suffix}({a})");
@@ -49,6 +67,8 @@ impl Tape {
                 Op::Sin => call("sin"),
                 Op::Cos => call("cos"),
                 Op::Erf => call("erf"),
+                // Written above.
+                Op::BesselK0 | Op::BesselK1 => continue,
                 Op::Lt => infix("<"),
                 Op::Le => infix("<="),
                 Op::Eq => infix("=="),
@@ -58,13 +78,19 @@ impl Tape {
                 Op::Select => format!("{a} ? {b} : {c}"),
             };
             let of = if node.op.is_mask() { "bool" } else { real };
-            // Writing to a String cannot fail.
             let _ = writeln!(out, "  const {of} t{i} = {expression};");
         }
         for (i, v) in self.values.iter().enumerate() {
             let _ = writeln!(out, "  u[{i}] = t{v};");
         }
         out + "}\n"
+    }
+}
+
+/// A function of one number as a tape with one coordinate.
+fn function(f: fn(Recorded) -> Recorded) -> Tape {
+    match record_with(1, |_, x, _| Ok::<_, Infallible>(vec![f(x[0])])) {
+        Ok(tape) => tape,
     }
 }
 

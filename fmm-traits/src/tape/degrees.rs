@@ -1,6 +1,6 @@
 //! Homogeneity by dimensional analysis. Coordinates are lengths; a parameter may be a power of a length. If powers
-//! exist for which every sum adds equal powers of a length and every exp, ln, sin, cos and erf takes a pure number, the
-//! kernel obeys the rule of dilation of [`kernel`](crate::kernel). This is a proof, and needs no samples.
+//! exist for which every sum adds equal powers of a length and every transcendental function (exp, erf, K₀, …) takes a
+//! pure number, the kernel obeys the rule of dilation of [`kernel`](crate::kernel). This is a proof, and needs no samples.
 //!
 //! Example: in (1 + √3·r/ℓ)·e^(−√3·r/ℓ) the parameter ℓ is a length, and the value is a pure number.
 
@@ -58,7 +58,7 @@ impl Tape {
                 Op::Neg => a,
                 Op::Sqrt => times(&a, 0.5),
                 Op::Rsqrt => times(&a, -0.5),
-                Op::Exp | Op::Ln | Op::Sin | Op::Cos | Op::Erf => {
+                Op::Exp | Op::Ln | Op::Sin | Op::Cos | Op::Erf | Op::BesselK0 | Op::BesselK1 => {
                     same(&a, &number);
                     number.clone()
                 }

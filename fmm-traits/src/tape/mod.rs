@@ -67,6 +67,10 @@ pub enum Op {
     Cos,
     /// The error function of a.
     Erf,
+    /// The modified Bessel function K₀ of a.
+    BesselK0,
+    /// The modified Bessel function K₁ of a.
+    BesselK1,
     /// a < b.
     Lt,
     /// a ≤ b.
@@ -89,7 +93,7 @@ impl Op {
         use Op::*;
         match self {
             Parameter(_) | Coordinate(_) | Strength(_) | Constant(_) => 0,
-            Neg | Sqrt | Rsqrt | Exp | Ln | Sin | Cos | Erf | Not => 1,
+            Neg | Sqrt | Rsqrt | Exp | Ln | Sin | Cos | Erf | BesselK0 | BesselK1 | Not => 1,
             Add | Sub | Mul | Div | Lt | Le | Eq | And | Or => 2,
             Fma | Select => 3,
         }
@@ -126,6 +130,8 @@ impl Op {
             Op::Sin => a.sin(),
             Op::Cos => a.cos(),
             Op::Erf => a.erf(),
+            Op::BesselK0 => a.bessel_k0(),
+            Op::BesselK1 => a.bessel_k1(),
             _ => a,
         }
     }

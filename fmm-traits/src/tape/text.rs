@@ -34,6 +34,8 @@ impl Tape {
                 Op::Sin => call("sin"),
                 Op::Cos => call("cos"),
                 Op::Erf => call("erf"),
+                Op::BesselK0 => call("bessel_k0"),
+                Op::BesselK1 => call("bessel_k1"),
                 Op::Lt => infix("<"),
                 Op::Le => infix("<="),
                 Op::Eq => infix("=="),

@@ -17,9 +17,27 @@ const MAX_DEPTH: usize = 64;
 /// Largest magnitude of a power that is a product.
 const MAX_POWER: f64 = 64.0;
 
-const FUNCTIONS: [&str; 18] = [
-    "sqrt", "rsqrt", "exp", "ln", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", "erf", "erfc", "abs", "min",
-    "max", "pow", "fma",
+const FUNCTIONS: [&str; 20] = [
+    "sqrt",
+    "rsqrt",
+    "exp",
+    "ln",
+    "log",
+    "sin",
+    "cos",
+    "tan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "erf",
+    "erfc",
+    "bessel_k0",
+    "bessel_k1",
+    "abs",
+    "min",
+    "max",
+    "pow",
+    "fma",
 ];
 const STATEMENTS: [&str; 9] =
     ["name", "parameter", "self", "strengths", "densities", "value", "slope", "curvature", "laplacian"];
@@ -669,6 +687,8 @@ impl Parser<'_> {
             }
             "erf" => a.erf(),
             "erfc" => one - a.erf(),
+            "bessel_k0" => a.bessel_k0(),
+            "bessel_k1" => a.bessel_k1(),
             "abs" => Symbol::select(a.lt(zero), -a, a),
             "min" => Symbol::select(a.lt(b), a, b),
             "max" => Symbol::select(a.lt(b), b, a),

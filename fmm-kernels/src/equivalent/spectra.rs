@@ -20,6 +20,7 @@
 
 use super::lattice::{INNER, Lattice};
 use super::matrix::unit_strength;
+use super::symmetry::{Reflections, is_permutable};
 use fmm_traits::Member;
 use rustfft::{Fft, FftNum, FftPlanner, num_complex::Complex};
 
@@ -86,44 +87,105 @@ pub type Visit<'a> = &'a mut dyn FnMut(usize, usize, usize, &[Complex<f64>]);
 /// Calls `visit(offset index, value a, strength b, spectrum)` once for every offset, value and
 /// strength of the equivalent `kernel` on boxes of side 1 at order `p`; `spectrum` has
 /// [`Grid::frequencies`] entries. Offsets come in no particular order.
+///
+/// `kernel` takes densities to check values. Offsets that a symmetry of the kernel exchanges share one transform
+/// ([`images`]): with reflections and permutations of the axes (radial kernels) 16 of the 316 offsets are transformed,
+/// with reflections alone (kernels of vectors, anisotropic ones) 56, without symmetry all. If K(−r) = K(r)ᵀ, the
+/// opposite offset has the conjugate spectra, with values and strengths exchanged.
 pub fn for_each_spectrum(kernel: &Member, params: &[f64], p: usize, visit: Visit) {
     let reciprocal = kernel.reciprocal && kernel.values == kernel.strengths;
+    let reflections = Reflections::of(kernel, params);
+    let permutable = is_permutable(kernel, params);
     let grid = Grid::new(p);
     let n = grid.side;
     let spacing = INNER / (p - 1) as f64;
     let scale = 1.0 / grid.points() as f64;
     let fft = FftPlanner::new().plan_fft_forward(n);
     let zero = Complex::new(0.0, 0.0);
-    let mut cubes = vec![vec![zero; grid.points()]; kernel.values];
+    let mut cube = vec![zero; grid.points()];
     let mut spectrum = vec![zero; grid.frequencies()];
     let mut values = vec![0.0; grid.points() * kernel.values];
     // From a periodic index to a difference of lattice coordinates.
     let difference = |i: usize| if i < p { i as f64 } else { i as f64 - n as f64 };
+    let mut done = [false; OFFSETS];
     for (o, offset) in offsets().enumerate() {
-        // K(−r) = K(r)ᵀ: the opposite offset has the conjugate spectra, values and strengths swapped.
-        if reciprocal && o >= OFFSETS / 2 {
-            break;
+        if done[o] {
+            continue;
         }
+        let images = images(offset, reflections.axes, permutable);
         let r = |axis: usize, i: usize| offset[axis] as f64 + spacing * difference(i);
         let at: Vec<[f64; 3]> = (0..grid.points()).map(|g| [r(0, g / (n * n)), r(1, g / n % n), r(2, g % n)]).collect();
         for b in 0..kernel.strengths {
             let unit = unit_strength(b);
             kernel.eval_many(params, &at, &unit[..kernel.strengths], &mut values);
-            for (g, values) in values.chunks_exact(kernel.values).enumerate() {
-                for (cube, v) in cubes.iter_mut().zip(values) {
-                    cube[g] = Complex::new(scale * v, 0.0);
+            for a in 0..kernel.values {
+                let values = values.iter().skip(a).step_by(kernel.values);
+                cube.iter_mut().zip(values).for_each(|(to, v)| *to = Complex::new(scale * v, 0.0));
+                cube = transform(&*fft, n, cube);
+                for image in &images {
+                    let odd =
+                        (image.reflected & (reflections.values[a] ^ reflections.strengths[b])).count_ones() % 2 == 1;
+                    image.spectrum(grid, &cube, if odd { -1.0 } else { 1.0 }, &mut spectrum);
+                    visit(image.offset, a, b, &spectrum);
+                    let opposite = OFFSETS - 1 - image.offset;
+                    if reciprocal && images.iter().all(|other| other.offset != opposite) {
+                        spectrum.iter_mut().for_each(|x| *x = x.conj());
+                        visit(opposite, b, a, &spectrum);
+                    }
                 }
             }
-            for (a, cube) in cubes.iter_mut().enumerate() {
-                *cube = transform(&*fft, n, std::mem::take(cube));
-                for (to, from) in spectrum.chunks_exact_mut(grid.half()).zip(cube.chunks_exact(n)) {
-                    to.copy_from_slice(&from[..grid.half()]);
+        }
+        for image in &images {
+            done[image.offset] = true;
+            done[OFFSETS - 1 - image.offset] |= reciprocal;
+        }
+    }
+}
+
+/// An offset o′ with o′\[i\] = ±o\[axes\[i\]\], where o is another offset.
+struct Image {
+    /// Its index.
+    offset: usize,
+    axes: [usize; 3],
+    /// The axes i with the sign −, as bits.
+    reflected: usize,
+}
+
+/// The images of an offset, each once, itself among them: under reflections of `axes` (as bits), and under permutations
+/// of the axes if the kernel is `permutable`.
+fn images(offset: [i32; 3], axes: usize, permutable: bool) -> Vec<Image> {
+    const PERMUTATIONS: [[usize; 3]; 6] = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [1, 0, 2], [0, 2, 1], [2, 1, 0]];
+    let mut found: Vec<Image> = Vec::new();
+    for order in &PERMUTATIONS[..if permutable { 6 } else { 1 }] {
+        for reflected in (0..8).filter(|signs| signs & !axes == 0) {
+            let sign = |i: usize| if reflected >> i & 1 == 1 { -1 } else { 1 };
+            let image = std::array::from_fn(|i| sign(i) * offset[order[i]]);
+            match offset_index(image) {
+                Some(offset) if found.iter().all(|other| other.offset != offset) => {
+                    found.push(Image { offset, axes: *order, reflected });
                 }
-                visit(o, a, b, &spectrum);
-                if reciprocal {
-                    spectrum.iter_mut().for_each(|x| *x = x.conj());
-                    visit(OFFSETS - 1 - o, b, a, &spectrum);
-                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+impl Image {
+    /// The spectrum of the image, from the transform `cube` of the offset o. With K(r′) = ±K(r) for r′\[i\] =
+    /// ±r\[axes\[i\]\], frequency k′ of the image is frequency k of o with k\[axes\[i\]\] = ±k′\[i\].
+    fn spectrum(&self, grid: Grid, cube: &[Complex<f64>], sign: f64, to: &mut [Complex<f64>]) {
+        let n = grid.side;
+        let strides = [n * n, n, 1];
+        // What k′[i] adds to the index of k.
+        let part = |i: usize, k: usize| {
+            let k = if self.reflected >> i & 1 == 1 { (n - k) % n } else { k };
+            k * strides[self.axes[i]]
+        };
+        for (kx, plane) in to.chunks_exact_mut(n * grid.half()).enumerate() {
+            for (ky, line) in plane.chunks_exact_mut(grid.half()).enumerate() {
+                let begin = part(0, kx) + part(1, ky);
+                line.iter_mut().enumerate().for_each(|(kz, to)| *to = cube[begin + part(2, kz)] * sign);
             }
         }
     }
@@ -148,6 +210,15 @@ pub(super) fn transform<T: FftNum>(fft: &dyn Fft<T>, n: usize, mut cube: Vec<Com
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Laplace, Stokes, StokesPressure};
+    use fmm_traits::{Family, Kernels, Outputs, Traced};
+
+    trait Made: Family + Sized {
+        fn kernels(&self) -> Kernels {
+            Kernels::of(self, Outputs::POTENTIAL).unwrap()
+        }
+    }
+    impl<F: Family> Made for F {}
 
     #[test]
     fn offsets_are_indexed_in_order_and_reverse_to_their_negatives() {
@@ -159,5 +230,48 @@ mod tests {
         }
         assert_eq!(offset_index([1, -1, 0]), None);
         assert_eq!(offset_index([4, 0, 0]), None);
+    }
+
+    /// All spectra of a kernel, sorted.
+    fn all(kernel: &Member, params: &[f64], p: usize) -> Vec<([usize; 3], Vec<Complex<f64>>)> {
+        let mut found = Vec::new();
+        for_each_spectrum(kernel, params, p, &mut |o, a, b, spectrum| found.push(([o, a, b], spectrum.to_vec())));
+        found.sort_by_key(|(at, _)| *at);
+        found
+    }
+
+    /// Spectra of images are those of the kernel itself.
+    #[test]
+    fn symmetries_change_no_spectrum() {
+        let [laplace, stokes] =
+            [Laplace.kernels(), Stokes { mu: 0.7 }.kernels()].map(|k| (k.members.equivalent, k.params));
+        let pressure = StokesPressure { mu: 0.7 }.kernels();
+        let stretched = Traced::parse("value 1/sqrt(x^2 + 4*y^2 + z^2)").unwrap().kernels(Outputs::POTENTIAL).unwrap();
+        let skewed = Traced::parse("value exp(x*y)/r").unwrap().kernels(Outputs::POTENTIAL).unwrap();
+        let others = [pressure, stretched, skewed].map(|k| (k.members.equivalent, k.params));
+        for (kernel, params) in [laplace, stokes].into_iter().chain(others) {
+            let mut plain = kernel.clone();
+            (plain.piecewise, plain.reciprocal) = (true, false);
+            for p in [3, 4] {
+                let (found, expected) = (all(&kernel, &params, p), all(&plain, &params, p));
+                assert_eq!(found.len(), OFFSETS * kernel.values * kernel.strengths);
+                let largest = expected.iter().flat_map(|(_, s)| s).fold(0.0f64, |m, x| m.max(x.norm()));
+                for ((at, found), (other, expected)) in found.iter().zip(&expected) {
+                    assert_eq!(at, other);
+                    let close = found.iter().zip(expected).all(|(a, b)| (a - b).norm() <= 1e-13 * largest);
+                    assert!(close, "{} {at:?}", kernel.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn images_are_those_of_the_cube() {
+        let count = |permutable, axes| offsets().map(|o| images(o, axes, permutable).len()).collect::<Vec<_>>();
+        assert_eq!(count(true, 7)[0], 8);
+        assert_eq!(images([1, 2, 3], 7, true).len(), 48);
+        assert_eq!(images([0, 2, 3], 7, false).len(), 4);
+        assert_eq!(images([1, 2, 3], 0b100, false).len(), 2);
+        assert_eq!(images([1, 2, 3], 0, false).len(), 1);
     }
 }

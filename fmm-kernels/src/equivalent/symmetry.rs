@@ -40,14 +40,7 @@ pub struct Symmetry {
 impl Symmetry {
     /// The symmetry of `kernel` on a `lattice`.
     pub fn of(kernel: &Member, params: &[f64], lattice: Lattice) -> Self {
-        let (mut axes, mut values, mut strengths) = (0, vec![0; kernel.values], vec![0; kernel.strengths]);
-        for axis in 0..3 {
-            if let Some([v, s]) = (!kernel.piecewise).then(|| signs(kernel, params, axis)).flatten() {
-                axes |= 1 << axis;
-                values.iter_mut().zip(v).for_each(|(mask, odd)| *mask |= (odd as usize) << axis);
-                strengths.iter_mut().zip(s).for_each(|(mask, odd)| *mask |= (odd as usize) << axis);
-            }
-        }
+        let Reflections { axes, values, strengths } = Reflections::of(kernel, params);
         Symmetry { axes, values: Side::new(lattice, axes, &values), strengths: Side::new(lattice, axes, &strengths) }
     }
 
@@ -74,14 +67,50 @@ impl Symmetry {
     }
 }
 
+/// The reflections under which a kernel is symmetric.
+pub(super) struct Reflections {
+    /// The axes, as bits.
+    pub axes: usize,
+    /// For each value: the axes whose reflection changes its sign.
+    pub values: Vec<usize>,
+    /// As `values`, for strengths.
+    pub strengths: Vec<usize>,
+}
+
+impl Reflections {
+    pub fn of(kernel: &Member, params: &[f64]) -> Self {
+        let (mut axes, mut values, mut strengths) = (0, vec![0; kernel.values], vec![0; kernel.strengths]);
+        for axis in 0..3 {
+            if let Some([v, s]) = (!kernel.piecewise).then(|| signs(kernel, params, axis)).flatten() {
+                axes |= 1 << axis;
+                values.iter_mut().zip(v).for_each(|(mask, odd)| *mask |= (odd as usize) << axis);
+                strengths.iter_mut().zip(s).for_each(|(mask, odd)| *mask |= (odd as usize) << axis);
+            }
+        }
+        Reflections { axes, values, strengths }
+    }
+}
+
+/// Whether a kernel with one value and one strength keeps its value when the coordinates are permuted.
+pub(super) fn is_permutable(kernel: &Member, params: &[f64]) -> bool {
+    let at = |r: [f64; 3]| kernel.column(params, r, 0)[0];
+    let same = |[x, y, z]: [f64; 3]| {
+        let here = at([x, y, z]);
+        [at([y, z, x]), at([y, x, z])].iter().all(|there| (here - there).abs() <= EQUAL_VALUES * here.abs())
+    };
+    (kernel.values, kernel.strengths) == (1, 1) && !kernel.piecewise && PLACES.into_iter().all(same)
+}
+
+/// Points at which a kernel is compared with its images.
+const PLACES: [[f64; 3]; 3] = [[0.9, -1.3, 0.7], [0.31, 0.77, -1.1], [-1.7, 0.23, 0.45]];
+
 /// Whether each value and each strength of `kernel` changes sign when `axis` is reflected; `None` without that
 /// symmetry.
 fn signs(kernel: &Member, params: &[f64], axis: usize) -> Option<[Vec<bool>; 2]> {
-    let places = [[0.9, -1.3, 0.7], [0.31, 0.77, -1.1], [-1.7, 0.23, 0.45]];
     let at = |r: [f64; 3]| kernel_matrix(kernel, params, &[r], &[[0.0; 3]], |_, _| 1.0).data;
     let (rows, columns) = (kernel.values, kernel.strengths);
     let mut odd = vec![None; rows * columns];
-    for r in places {
+    for r in PLACES {
         let mut image = r;
         image[axis] = -r[axis];
         let (here, there) = (at(r), at(image));

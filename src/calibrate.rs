@@ -44,6 +44,10 @@ impl CostModel {
             return Err(Error::Unsupported { operation: "the cost model", reason });
         }
         let facts = builder.family.facts(builder.outputs)?;
+        if facts.attributes > 0 {
+            let reason = "the costs of a kernel whose sources have attributes are those without".to_string();
+            return Err(Error::Unsupported { operation: "a measurement of costs", reason });
+        }
         let points = demo::points(demo::Demo::Uniform, SAMPLE_POINTS, 1);
         let strengths = demo::strengths(SAMPLE_POINTS, facts.strengths, 1);
         // The measurement uses defaults for all other options of `builder`.

@@ -168,7 +168,7 @@ fn derivatives(r: &Fmm, facts: &Facts) -> usize {
         _ if r.outputs.contains(Outputs::GRADIENT) || r.outputs.contains(Outputs::PRESSURE) => 1,
         _ => 0,
     };
-    (most + usize::from(facts.strengths > 1)).min(2)
+    (most + usize::from(facts.linear() > 1)).min(2)
 }
 
 /// Convergence of an expansion: the digits gained per order, and the digits at order 0.

@@ -26,17 +26,16 @@ const DIRECT_SECONDS: f64 = 10.0;
 /// Ratio of prices above which a second candidate is not worth its measurement. A measurement costs 0.1 to 0.5 of an
 /// evaluation, and prices of two expansions err by up to a fifth against each other.
 const WORTH_MEASURING: f64 = 0.93;
-/// Ratio of forecasts above which a candidate that needs a higher order than was measured lets the next candidate go
-/// first. It balances a measurement of each against forecasts that err.
+/// If the next order of a candidate is forecast to cost this many times as much as another candidate, the other one is
+/// tried first.
 const OVERTAKEN: f64 = 1.3;
 /// Ratio of occupancies above which the tree is rebuilt for an order.
 const REBUILD_RATIO: f64 = 1.35;
 /// Largest number of rebuilds of a tree in the search for an order.
 const MAX_REBUILDS: usize = 2;
 
-/// Ratio of error to tolerance above which an order that breaks the tolerance breaks it with leaves of another size,
-/// too, and is not measured again. It balances a measurement against the chance that the order keeps the tolerance
-/// after all, which would save an order.
+/// An order whose error exceeds the tolerance by more than this factor is not measured again on a tree with leaves of
+/// another size.
 const REMEASURE_RATIO: f64 = 3.0;
 
 /// The points of a plan before the decision.

@@ -42,6 +42,7 @@
 //! # Threads
 //! Each plan has its own pool of [`Fmm::threads`] threads. The number of threads changes no bit of a result.
 
+mod attributes;
 mod calibrate;
 mod candidates;
 pub mod catalog;

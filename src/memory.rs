@@ -19,10 +19,15 @@ pub(crate) struct Size {
     pub precision: Precision,
 }
 
+/// Numbers per source in the arrays of attributes, and of strengths with attributes.
+fn joined(facts: &Facts) -> usize {
+    if facts.attributes == 0 { 0 } else { facts.attributes + facts.strengths }
+}
+
 /// Bytes of a plan and one evaluation on `threads` threads of a CPU. The tree is as deep as a tree of uniform points.
 pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> u64 {
     let (&Size { counts: [n, m], order, leaf: mean, .. }, wide) = (size, size.precision.bytes());
-    let arrays = 48 * (n + m) + 8 * (n * facts.strengths + 3 * m * facts.values);
+    let arrays = 48 * (n + m) + 8 * (n * (facts.strengths + joined(facts)) + 3 * m * facts.values);
     let Some(p) = order else { return arrays as u64 };
     let leaves = n.max(m) as f64 / mean;
     let boxes = (1.5 * leaves) as usize + 8;

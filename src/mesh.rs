@@ -94,8 +94,8 @@ impl Mesh {
         }
     }
 
-    /// Whether each count differs by at most a tenth from the same count of `other`, and the mean over the targets by at
-    /// most a factor of 2. (It scatters by a fifth for some thousand random points.)
+    /// Whether each count differs by at most a tenth from the same count of `other`, and the mean over the targets by
+    /// at most a factor of 2. (It scatters by a fifth for some thousand random points.)
     pub fn resembles(&self, other: &Mesh) -> bool {
         let close = |a: f64, b: f64| (a - b).abs() <= 0.1 * a.max(b);
         let numbers = |m: &Mesh| {

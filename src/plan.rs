@@ -1,5 +1,6 @@
 //! A plan: everything that depends on the points, ready for many sets of strengths.
 
+use crate::attributes;
 use crate::candidates::{self, Goal, Seen, Task};
 use crate::choice::Choice;
 use crate::decide::{self, Decision, Ends, decide, exact, measured, reported};
@@ -92,6 +93,7 @@ impl Plan {
         let dim = request.family.dim();
         let n_sources = validate::points("sources", sources, dim)?;
         let n_targets = count_targets(targets, n_sources, dim)?;
+        let request = attributes::resolve(request, n_sources)?;
         let seen = seen(sources, targets, [n_sources, n_targets], dim)?;
         let task = candidates::check(&request, seen.counts)?;
         task.facts.check(seen.extent)?;
@@ -156,6 +158,7 @@ impl Plan {
         let dim = self.choice.facts.dim;
         let n_sources = validate::points("sources", sources, dim)?;
         let n_targets = count_targets(targets, n_sources, dim)?;
+        self.request.attributes.check_count(n_sources)?;
         let seen = seen(sources, targets, [n_sources, n_targets], dim)?;
         let task = candidates::check(&self.request, seen.counts)?;
         let alike = |old: usize, new: usize| new <= 2 * old && old <= 2 * new;
@@ -241,7 +244,7 @@ impl Plan {
     }
     /// Strengths per source s.
     pub fn strengths(&self) -> usize {
-        self.choice.facts.strengths
+        self.choice.facts.linear()
     }
     /// Components per target of a requested output; 0 for any other output.
     pub fn components(&self, output: Outputs) -> usize {
@@ -308,8 +311,11 @@ impl Plan {
         let start = Instant::now();
         let facts = &self.choice.facts;
         for q in strengths {
-            validate::matrix("strengths", q, self.n_sources, facts.strengths, self.request.family.name())?;
+            validate::matrix("strengths", q, self.n_sources, facts.linear(), self.request.family.name())?;
         }
+        let joined: Option<Vec<_>> = strengths.iter().map(|q| self.request.attributes.join(q, facts)).collect();
+        let joined: Option<Vec<&[f64]>> = joined.as_ref().map(|all| all.iter().map(|q| &q[..]).collect());
+        let strengths = joined.as_deref().unwrap_or(strengths);
         let rows = out.iter_mut().map(|out| {
             out.raw.resize(self.n_targets * facts.values, 0.0);
             &mut out.raw[..]
@@ -344,6 +350,10 @@ impl Plan {
     pub fn apply_transpose(&self, v: &[f64]) -> Result<Vec<f64>, Error> {
         let kernel = self.request.family.name();
         let facts = self.request.family.facts(Outputs::POTENTIAL)?;
+        if facts.attributes > 0 {
+            let reason = format!("sources have attributes, and targets have none for kernel {kernel}");
+            return Err(Error::Unsupported { operation: "apply_transpose", reason });
+        }
         if !facts.reciprocal || facts.strengths != facts.values {
             let reason = format!("K(−r) = K(r)ᵀ does not hold for kernel {kernel}");
             return Err(Error::Unsupported { operation: "apply_transpose", reason });
@@ -410,7 +420,9 @@ impl Plan {
     pub fn verify_output(&self, strengths: &[f64], out: &Output, samples: usize) -> Result<ErrorReport, Error> {
         let facts = &self.choice.facts;
         let kernel = self.request.family.name();
-        validate::matrix("strengths", strengths, self.n_sources, facts.strengths, kernel)?;
+        validate::matrix("strengths", strengths, self.n_sources, facts.linear(), kernel)?;
+        let joined = self.request.attributes.join(strengths, facts);
+        let strengths = joined.as_deref().unwrap_or(strengths);
         for c in &facts.columns {
             let (found, expected) = (out.get(c.output).len(), self.n_targets * c.columns.len());
             if found != expected {

@@ -1,5 +1,6 @@
 //! The request of the caller: the builder of a plan.
 
+use crate::attributes::{self, Attributes};
 use crate::costs::CostModel;
 use crate::variant::{Expansion, ListPolicy, Translation, Truncation, Variant};
 use adaptive2d::Norm;
@@ -152,6 +153,7 @@ pub struct Fmm {
     pub(crate) stages_apart: bool,
     pub(crate) costs: Arc<CostModel>,
     pub(crate) watch: Option<Watch>,
+    pub(crate) attributes: Attributes,
 }
 
 impl Fmm {
@@ -175,6 +177,7 @@ impl Fmm {
             stages_apart: false,
             costs: Arc::default(),
             watch: None,
+            attributes: Attributes::default(),
         }
     }
     /// A request for sums of your own [`Kernel`](crate::Kernel) or [`Family`]. The call compiles every stage for it.
@@ -187,8 +190,9 @@ impl Fmm {
         self.tolerance = Some(tolerance);
         self
     }
-    /// Order p of the expansion instead of a tolerance: 3 … 16 (spherical harmonics 1 … 40, in the plane 1 … 60).
-    /// Giving both is an error.
+    /// Order p of the expansion instead of a tolerance: 3 … 16 (interpolation 3 … 12, spherical harmonics 1 … 40, in
+    /// the plane 1 … 60). Nothing is measured. [`Method::Auto`] then means equivalent densities or direct summation;
+    /// for a Gaussian or a covariance ask for [`Method::Interpolation`]. Giving both is an error.
     pub fn order(mut self, order: usize) -> Self {
         self.order = Some(order);
         self
@@ -204,6 +208,25 @@ impl Fmm {
     /// cannot include it.
     pub fn self_interaction(mut self, own: SelfInteraction) -> Self {
         self.family = self.family.self_interaction(own);
+        self
+    }
+    /// Gives each source a value of its own of the parameter `name`, such as a radius: one finite number per source, in
+    /// the order of the sources and in the unit of the parameter. The values replace the value of the parameter, and
+    /// those of an earlier call. The kernel must be one made at run time ([`Traced`](crate::Traced)).
+    ///
+    /// Far fields are expanded in fields of sources with one usual value, the one next to the mean, so the error grows
+    /// with the differences; a plan with a tolerance measures it. [`Plan::set_points`](crate::Plan::set_points) keeps
+    /// the values, source by source. Such a plan has no [`Plan::apply_transpose`](crate::Plan::apply_transpose).
+    ///
+    /// Planning reports wrong values: [`Error::UnknownParameter`], [`Error::Shape`], [`Error::NotFinite`], and
+    /// [`Error::Unsupported`] for a compiled kernel.
+    pub fn attribute(mut self, name: &str, values: &[f64]) -> Self {
+        // A plan reports the error.
+        if let Ok(family) = self.family.attribute(name, attributes::usual(values)) {
+            self.family = family;
+        }
+        self.attributes.given.retain(|(other, _)| other != name);
+        self.attributes.given.push((name.to_string(), values.into()));
         self
     }
     /// The method. Default [`Method::Auto`].
@@ -302,6 +325,6 @@ impl Fmm {
     /// # Errors
     /// An output that the kernel does not have.
     pub fn strengths(&self) -> Result<usize, Error> {
-        Ok(self.family.facts(self.outputs)?.strengths)
+        Ok(self.family.facts(self.outputs)?.linear())
     }
 }

@@ -148,16 +148,19 @@ impl<T: Real> Packed<T> {
         }
         let mut scale = Vec::new();
         for (set, strengths) in d.strengths.iter().enumerate() {
-            let size = crate::unit_of(strengths, &pair.strength_degrees, unit);
+            let size = pair.unit_of(strengths, unit);
             for c in 0..pair.strengths() {
-                let (row, factor) = (set * pair.strengths() + c, unit.powi(pair.strength_degrees[c]) / size);
+                let divisor = if pair.is_attribute(c) { 1.0 } else { size };
+                let (row, factor) = (set * pair.strengths() + c, unit.powi(pair.strength_degrees[c]) / divisor);
                 for (to, q) in sources.strength_mut(row).iter_mut().zip(strengths.chunks_exact(pair.strengths())) {
                     *to = T::of(q[c] * factor);
                 }
             }
             scale.extend(pair.value_degrees.iter().map(|&degree| d.kernels.scale * size * unit.powi(degree)));
         }
-        sources.pad();
+        let degrees = &pair.strength_degrees[pair.linear()..];
+        let usual = pair.attributes.iter().zip(degrees).map(|(x, &degree)| x * unit.powi(degree));
+        sources.pad(pair.strengths(), usual);
         let params = d.kernels.parameters(unit).into_iter().map(T::of).collect();
         Packed { pair, params, scale, shift, unit, sources }
     }

@@ -59,6 +59,8 @@ pub struct Fill<'a, T, I> {
     pub strengths: &'a [Vec<f64>],
     /// The factor of each strength of a set; see [`Pair::strength_factors`].
     pub factors: &'a [f64],
+    /// The usual values of the attributes of a source, which are the last strengths of a set.
+    pub attributes: &'a [f64],
     /// Frame.
     pub frame: Frame,
     /// Ranges of positions.
@@ -73,7 +75,7 @@ impl<T: Real, I: Iterator<Item = Range<usize>> + Clone> Vectorized for Fill<'_, 
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let Fill { points, strengths, factors, frame, ranges, pieces, to } = self;
+        let Fill { points, strengths, factors, attributes, frame, ranges, pieces, to } = self;
         to.reset(pieces, strengths.len(), ranges.clone().map(|r| r.len()).sum());
         let scale = 1.0 / frame.side;
         let mut at = 0;
@@ -91,7 +93,8 @@ impl<T: Real, I: Iterator<Item = Range<usize>> + Clone> Vectorized for Fill<'_, 
             }
             at += range.len();
         }
-        to.pad();
+        let last = &factors[factors.len() - attributes.len()..];
+        to.pad(factors.len().max(1), attributes.iter().zip(last).map(|(x, factor)| x * factor));
     }
 }
 

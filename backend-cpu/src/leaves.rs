@@ -1,5 +1,6 @@
 //! Tasks over leaves, and the permutation of strengths and values between user order and tree order.
 
+use crate::pairs::Pair;
 use fmm_traits::Tree;
 use rayon::prelude::*;
 
@@ -81,10 +82,12 @@ impl Leaves {
 
 /// Copies sets of strengths into tree order. A set is (strengths, unit): `count` strengths per source, which are
 /// divided by the unit. `to` gets one array per set and component.
-pub fn scatter(tree: &Tree, sets: &[(&[f64], f64)], count: usize, to: &mut Vec<Vec<f64>>) {
+pub fn scatter(tree: &Tree, sets: &[(&[f64], f64)], pair: &Pair<f64>, to: &mut Vec<Vec<f64>>) {
+    let count = pair.strengths();
     to.resize_with(sets.len() * count, Vec::new);
     for (row, to) in to.iter_mut().enumerate() {
         let ((strengths, unit), c) = (sets[row / count], row % count);
+        let unit = if pair.is_attribute(c) { 1.0 } else { unit };
         to.resize(tree.sources.len(), 0.0);
         to.par_iter_mut().zip(&tree.sources.order).with_min_len(4096).for_each(|(to, &user)| {
             *to = strengths[user as usize * count + c] / unit;

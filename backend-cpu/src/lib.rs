@@ -60,17 +60,6 @@ pub trait OctreeSolver: Solver {
     fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error>;
 }
 
-/// The power of two at or below the largest magnitude of `strengths` (1 if there is none), each in units of a length
-/// `side` ([`Kernel::strength_degree`](fmm_traits::Kernel::strength_degree) are the `degrees` of those of a source):
-/// sums are made of strengths divided by it, so that f32 holds them in whatever units strengths and lengths come.
-pub(crate) fn unit_of(strengths: &[f64], degrees: &[i32], side: f64) -> f64 {
-    let largest = degrees.iter().enumerate().fold(0.0f64, |largest, (c, &degree)| {
-        let each = strengths.iter().skip(c).step_by(degrees.len());
-        largest.max(each.fold(0.0, |m: f64, q| m.max(q.abs())) * side.powi(degree))
-    });
-    power_of_two(largest)
-}
-
 /// The power of two at or below `x` > 0; 1 for what has none.
 pub(crate) fn power_of_two(x: f64) -> f64 {
     // Exponent bits alone; subnormal numbers give 0.

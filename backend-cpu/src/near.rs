@@ -80,9 +80,15 @@ impl Near<'_> {
         let (pieces, factors) = (pair.pieces, &pair.strength_factors(frame.side)[..pair.strengths()]);
         let ranges = boxes.iter().map(|&b| tree.sources_of(b as usize));
         let points = &tree.sources;
-        dispatch(isa, Fill { points, strengths, factors, frame, ranges, pieces, to: sources });
+        dispatch(
+            isa,
+            Fill { points, strengths, factors, attributes: &pair.attributes, frame, ranges, pieces, to: sources },
+        );
         let (points, ranges) = (&tree.targets, std::iter::once(tree.targets_of(leaf)));
-        dispatch(isa, Fill { points, strengths: &[], factors: &[], frame, ranges, pieces, to: targets });
+        dispatch(
+            isa,
+            Fill { points, strengths: &[], factors: &[], attributes: &[], frame, ranges, pieces, to: targets },
+        );
         let factors = pair.value_factors(frame.side);
         let count = strengths.len() / pair.strengths() * targets.len() * pair.values();
         totals.clear();

@@ -2,6 +2,7 @@
 //! Stages use them instead of kernel types, so that they are compiled once for all kernels.
 
 use crate::lanes::Isa;
+use crate::power_of_two;
 use crate::soa::{Soa, Targets};
 use crate::sum::{PairSum, sum, together};
 use crate::traced::Program;
@@ -28,10 +29,12 @@ pub struct Pair<T> {
     pub pieces: usize,
     /// Degree of each strength under dilation.
     pub strength_degrees: Vec<i32>,
+    /// The usual values of the attributes of a source, which are the last of its strengths.
+    pub attributes: Vec<f64>,
     /// Degree of each value under dilation.
     pub value_degrees: Vec<i32>,
-    /// Whether a target skips itself by its index, if it is a source. False for a kernel that is zero by itself at r = 0,
-    /// and for one whose sources act on themselves.
+    /// Whether a target skips itself by its index, if it is a source. False for a kernel that is zero by itself at r =
+    /// 0, and for one whose sources act on themselves.
     pub skips_self: bool,
 }
 
@@ -59,8 +62,8 @@ impl<T: Real> Pair<T> {
         Self::new(Loop::Traced(Arc::new(Program::new(kernel, pieces))), pieces, kernel)
     }
     fn new(run: Loop<T>, pieces: usize, kernel: &Member) -> Self {
-        let Member { strength_degrees, value_degrees, singular, .. } = kernel.clone();
-        Pair { run, pieces, strength_degrees, value_degrees, skips_self: !singular }
+        let Member { strength_degrees, value_degrees, singular, attributes, .. } = kernel.clone();
+        Pair { run, pieces, strength_degrees, attributes, value_degrees, skips_self: !singular }
     }
     /// [`sum()`] for this kernel.
     pub fn sum(
@@ -82,15 +85,34 @@ impl<T: Real> Pair<T> {
     pub fn together(&self) -> usize {
         together(self.values())
     }
-    /// Strengths per source.
+    /// Strengths per source, with its attributes.
     pub fn strengths(&self) -> usize {
         self.strength_degrees.len()
+    }
+    /// The unit of strengths: the power of two at or below the largest, hatted for a box of side `side`. Strengths are
+    /// divided by it, attributes are not.
+    pub fn unit_of(&self, strengths: &[f64], side: f64) -> f64 {
+        let linear = &self.strength_degrees[..self.linear()];
+        let largest = linear.iter().enumerate().fold(0.0f64, |largest, (c, &degree)| {
+            let each = strengths.iter().skip(c).step_by(self.strengths());
+            largest.max(each.fold(0.0, |m: f64, q| m.max(q.abs())) * side.powi(degree))
+        });
+        power_of_two(largest)
+    }
+    /// Strengths per source, without its attributes.
+    pub fn linear(&self) -> usize {
+        self.strengths() - self.attributes.len()
+    }
+    /// Whether strength `c` is an attribute.
+    pub fn is_attribute(&self, c: usize) -> bool {
+        c >= self.linear()
     }
     /// Values per target.
     pub fn values(&self) -> usize {
         self.value_degrees.len()
     }
-    /// Factors from strengths to strengths in units of a box of side `side`: side^strength_degree. Example: 1/side for a dipole.
+    /// Factors from strengths to strengths in units of a box of side `side`: side^strength_degree. Example: 1/side for
+    /// a dipole.
     pub fn strength_factors(&self, side: f64) -> [f64; MAX_STRENGTHS] {
         powers(side, &self.strength_degrees)
     }

@@ -25,6 +25,8 @@ pub struct Soa<T> {
     rows: usize,
     pieces: usize,
     len: usize,
+    /// The usual values of the attributes of a source.
+    usual: Vec<T>,
 }
 
 impl<T: Real> Soa<T> {
@@ -99,14 +101,26 @@ impl<T: Real> Soa<T> {
         std::array::from_fn(|r| if r < 3 * self.pieces { &self.row(r)[range.clone()] } else { &[] })
     }
 
-    /// Fills the padding with copies of the first point and zero strengths. Padded entries then contribute nothing.
+    /// Fills the padding with copies of the first point and zero strengths. Padded entries then contribute nothing. The
+    /// attributes, which are the last of each set of `strengths`, have their `usual` values: a kernel may be infinite
+    /// for others.
     #[inline(always)]
-    pub fn pad(&mut self) {
-        let (len, coordinates) = (self.len, 3 * self.pieces);
+    pub fn pad(&mut self, strengths: usize, usual: impl ExactSizeIterator<Item = f64>) {
+        self.usual.clear();
+        self.usual.extend(usual.map(T::of));
+        let (len, coordinates, linear) = (self.len, 3 * self.pieces, strengths - self.usual.len());
         for r in 0..self.rows {
-            let row = self.row_mut(r);
-            let fill = if r < coordinates && len > 0 { row[0] } else { T::default() };
-            row[len..].fill(fill);
+            let fill = match r.checked_sub(coordinates) {
+                None if len > 0 => self.row(r)[0],
+                Some(c) if c % strengths >= linear => self.usual[c % strengths - linear],
+                _ => T::default(),
+            };
+            self.row_mut(r)[len..].fill(fill);
         }
+    }
+
+    /// The usual values of the attributes of a source.
+    pub fn usual(&self) -> &[T] {
+        &self.usual
     }
 }

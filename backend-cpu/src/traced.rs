@@ -1,7 +1,7 @@
 //! The loop over pairs of a kernel that was made at run time, or whose loop is not compiled. A [`Program`] carries out
-//! the operations of a [`Tape`] one after the other, each for a block of pairs: [`TARGETS`] targets × [`SOURCES`] vectors
-//! of sources. So the cost of finding out what to do is shared by hundreds of pairs. The block of each result stays in
-//! the first-level cache.
+//! the operations of a [`Tape`] one after the other, each for a block of pairs: [`TARGETS`] targets × [`SOURCES`]
+//! vectors of sources. So the cost of finding out what to do is shared by hundreds of pairs. The block of each result
+//! stays in the first-level cache.
 //!
 //! Before the loop, a program is simplified for it: results that depend on parameters alone are computed once per
 //! call; r·r is made together with r; a product that is only added becomes a fused multiply-add, also where it is added
@@ -56,6 +56,8 @@ struct Code {
     /// Each value is a product of two operands, or one operand.
     values: Vec<(Operand, Option<Operand>)>,
     strengths: usize,
+    /// Strengths without the attributes of a source.
+    linear: usize,
     /// Whether values are per unit of the only strength.
     unit: bool,
 }
@@ -174,7 +176,8 @@ impl Code {
             nodes.iter().map(|n| Node { op: n.op, args: n.args.map(|a| if a == SQUARE { 0 } else { a }) }).collect(),
             wanted,
         );
-        Code { scalars, inputs, instructions, blocks, values, strengths: kernel.strengths, unit }
+        let (strengths, linear) = (kernel.strengths, kernel.linear());
+        Code { scalars, inputs, instructions, blocks, values, strengths, linear, unit }
     }
 }
 
@@ -330,8 +333,8 @@ impl<T: Real> Vectorized for Sum<'_, T> {
         let sets = (sources.rows() - 3 * pieces) / code.strengths;
         assert!(sources.rows() == 3 * pieces + sets * code.strengths && begin <= end && end <= length);
         assert!(begin % width == 0 && end % width == 0 && out.len() == sets * n * count && width <= PAD);
-        // Memory: blocks, scalars, the strengths of a set, sums of each set. Everything in vectors, from a boundary of a
-        // cache line.
+        // Memory: blocks, scalars, the strengths of a set, sums of each set. Everything in vectors, from a boundary of
+        // a cache line.
         let sizes = [code.blocks * VECTORS, scalars.len().max(1), code.strengths * SOURCES, sets * count * TARGETS];
         let line = 64 / size_of::<T>();
         let need = sizes.iter().sum::<usize>() * width + line;
@@ -360,8 +363,9 @@ impl<T: Real> Vectorized for Sum<'_, T> {
                         let to = &mut strengths[c * SOURCES * width..][..SOURCES * width];
                         let row = sources.row(3 * pieces + set * code.strengths + c);
                         to[..vectors * width].copy_from_slice(&row[j..j + vectors * width]);
-                        // Vectors beyond the end count nothing.
-                        to[vectors * width..].fill(T::default());
+                        // Vectors beyond the end count nothing: their strengths are 0.
+                        let usual = c.checked_sub(code.linear).map_or(T::default(), |k| sources.usual()[k]);
+                        to[vectors * width..].fill(usual);
                     }
                     let block = Block { code, constants, strengths, targets: some };
                     if set == 0 || !code.unit {
@@ -484,10 +488,10 @@ impl<T: Real> Block<'_, T> {
                     let mut t = 0;
                     while t < self.targets {
                         for v in 0..SOURCES {
-                            // SAFETY: `place` returns blocks of TARGETS × SOURCES vectors (their lengths are asserted), or fewer with
-                            // distances 0, all inside their arrays; t < TARGETS and v < SOURCES. The first block, which
-                            // stands for a missing argument, exists because the result has a block. A vector is read
-                            // before the vector at the same place is written.
+                            // SAFETY: `place` returns blocks of TARGETS × SOURCES vectors (their lengths are asserted),
+                            // or fewer with distances 0, all inside their arrays; t < TARGETS and v < SOURCES. The
+                            // first block, which stands for a missing argument, exists because the result has a block.
+                            // A vector is read before the vector at the same place is written.
                             unsafe {
                                 let $a = <T::Vector<S> as SimdLane>::load(from[0].0.add(t * from[0].1 + v * from[0].2));
                                 let $b = <T::Vector<S> as SimdLane>::load(from[1].0.add(t * from[1].1 + v * from[1].2));

@@ -62,12 +62,13 @@ extern "C" __global__ void size_keys(const Boxes* boxes, const u32* items, u32 c
   if (i < count) keys[i] = most - min((targets_in(t, items[i]) + grain - 1) / grain, most);
 }
 
-// The largest magnitude of n rows of `width` strengths, hatted for the root by `factors`. The result is the bits of the
-// number; bits of magnitudes have the same order as magnitudes. *largest must be zero before.
-extern "C" __global__ void largest(const double* x, u64 n, u32 width, const double* factors, u64* largest) {
+// The largest magnitude of the first `linear` of `width` strengths in n rows, hatted for the root by `factors`. (The
+// others are attributes of a source.) The result is the bits of the number; bits of magnitudes have the same order as
+// magnitudes. *largest must be zero before.
+extern "C" __global__ void largest(const double* x, u64 n, u32 width, u32 linear, const double* factors, u64* largest) {
   u64 mine = 0;
   for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n * width; i += (u64)gridDim.x * blockDim.x)
-    mine = max(mine, (u64)__double_as_longlong(fabs(x[i]) * factors[i % width]));
+    if (i % width < linear) mine = max(mine, (u64)__double_as_longlong(fabs(x[i]) * factors[i % width]));
 #pragma unroll
   for (int d = 1; d < 32; d *= 2) mine = max(mine, __shfl_xor_sync(~0u, mine, d));
   if (lane_id() == 0) atomicMax(largest, mine);
@@ -81,11 +82,12 @@ __device__ __forceinline__ double unit_of(const u64* largest) {
   return bits == 0 || bits == 0x7ffull << 52 ? 1.0 : __longlong_as_double((long long)bits);
 }
 
-// Copies rows of `width` strengths into tree order, divided by their unit.
-extern "C" __global__ void scatter(const double* given, const u32* order, u64 n, u32 width, const u64* largest,
+// Copies rows of `width` strengths into tree order, the first `linear` divided by their unit.
+extern "C" __global__ void scatter(const double* given, const u32* order, u64 n, u32 width, u32 linear, const u64* largest,
                                    double* strengths) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n * width) strengths[i] = given[(u64)order[i / width] * width + i % width] / unit_of(largest);
+  if (i < n * width)
+    strengths[i] = given[(u64)order[i / width] * width + i % width] / unit_of(i % width < linear ? largest : nullptr);
 }
 // Copies rows of `width` values into the caller's order, times the unit and `factor`.
 extern "C" __global__ void gather(const double* values, const u32* order, u64 n, u32 width, const u64* largest,

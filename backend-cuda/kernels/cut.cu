@@ -23,8 +23,8 @@ extern "C" __global__ void incoming(const Boxes* boxes, u32 count, const u64* m2
              (jump ? 4 : 0);
 }
 
-// For each leaf the sum over its sources or targets of r^(2·half), where r is the distance from the centre of the leaf in sides of
-// the leaf; 0 for other boxes.
+// For each leaf the sum over its sources or targets of r^(2·half), where r is the distance from the centre of the leaf
+// in sides of the leaf; 0 for other boxes.
 extern "C" __global__ void corner_sums(const Boxes* boxes, u32 count, const double* corner, double side,
                                        const double* xyz, u64 n, u32 of_sources, u32 half, double* sums) {
   const Boxes t = *boxes;

@@ -1,9 +1,9 @@
 // P2P: the near field of each leaf.
 //
-// Defined in front of this file: REAL, STRENGTHS, VALUES, BLOCKS (per multiprocessor), SPLIT, MOST and TILE_BYTES
-// (group.cuh), FRAMED, and `guarded_pair` and `bare_pair` as for direct.cu. The rule for zero distances is that of
-// direct.cu. With FRAMED, coordinates are taken relative to the leaf, in units of its side; otherwise they are the
-// caller's.
+// Defined in front of this file: REAL, STRENGTHS, LINEAR (strengths without attributes), VALUES, BLOCKS (per
+// multiprocessor), SPLIT, MOST and TILE_BYTES (group.cuh), FRAMED, and `guarded_pair` and `bare_pair` as for direct.cu.
+// The rule for zero distances is that of direct.cu. With FRAMED, coordinates are taken relative to the leaf, in units
+// of its side; otherwise they are the caller's.
 
 #include "shared/level.cuh"
 #include "shared/real.cuh"
@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                 REAL u[VALUES], q[STRENGTHS];
                 const bool self = target(n) == own;
 #pragma unroll
-                for (int c = 0; c < STRENGTHS; ++c) q[c] = self ? REAL(0) : y.v[3 + c];
+                for (int c = 0; c < STRENGTHS; ++c) q[c] = self && c < LINEAR ? REAL(0) : y.v[3 + c];
                 bare_pair(params, self ? REAL(1) : x[n][0] - y.v[0], x[n][1] - y.v[1], x[n][2] - y.v[2], q, u);
 #pragma unroll
                 for (int k = 0; k < VALUES; ++k) part[n][k] += u[k];

@@ -22,6 +22,8 @@ pub(crate) struct Near {
     units: Units,
     /// Degree in length of each strength of a source.
     strengths: Vec<i32>,
+    /// Attributes of a source: the last of its strengths.
+    attributes: usize,
     /// Degree in length of each value of a target.
     values: Vec<i32>,
     /// Whether pairs are summed relative to the leaf, in units of its side.
@@ -46,6 +48,7 @@ impl Near {
             p2p: device.load(&programs::p2p_program::<N>(kernel))?,
             units,
             strengths: kernel.strength_degrees.clone(),
+            attributes: kernel.attributes.len(),
             values: kernel.value_degrees.clone(),
             framed,
             group: Groups::near::<N>(kernel.values).targets(),
@@ -175,11 +178,12 @@ impl Base {
         let (points, width) = (&self.tree.sources, near.strengths());
         let grid = (blocks(self.strengths.len(), BLOCK as usize)?, 1);
         let (order, n) = ((&points.order).into(), (points.len() as u64).into());
-        let args = [given.into(), order, n, (width as u32).into(), self.unit(near), (&self.strengths).into()];
+        let (width, linear) = ((width as u32).into(), ((width - near.attributes) as u32).into());
+        let args = [given.into(), order, n, width, linear, self.unit(near), (&self.strengths).into()];
         // SAFETY: arguments as in arrange.cu; both arrays have a row for each point.
         unsafe {
             if near.single {
-                let all = [given.into(), n, (width as u32).into(), (&self.factors).into(), (&self.largest).into()];
+                let all = [given.into(), n, width, linear, (&self.factors).into(), (&self.largest).into()];
                 device.launch(&near.arrange, "largest", (grid.0.min(MAX_WALKING_BLOCKS), 1), BLOCK, &all)?;
             }
             device.launch(&near.arrange, "scatter", grid, BLOCK, &args)

@@ -152,6 +152,23 @@ impl<'a> Cut<'a> {
         self.host_points(&self.tree.sources, positions)
     }
 
+    /// The indices of the sources at some positions, in the array of the caller.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`] for a position beyond the sources, and errors of the device.
+    pub fn source_indices(&self, positions: &[u32]) -> Result<Vec<u32>, Error> {
+        let order = self.device().download(&self.tree.sources.order, "order")?;
+        let index = |&p: &u32| {
+            let limit = order.len().saturating_sub(1);
+            order.get(p as usize).copied().ok_or(Error::TooMany {
+                what: "position of a point",
+                found: p as usize,
+                limit,
+            })
+        };
+        positions.iter().map(index).collect()
+    }
+
     /// As [`sources`](Cut::sources), for targets.
     ///
     /// # Errors

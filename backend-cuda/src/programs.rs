@@ -32,7 +32,8 @@ fn of_kernel<T: Real>(
     entries: &'static [&'static str],
 ) -> Program {
     let (real, strengths, values) = (real::<T>(), kernel.strengths, kernel.values);
-    let mut text = format!("#define REAL {real}\n#define STRENGTHS {strengths}\n#define VALUES {values}\n");
+    let mut text = format!("#define REAL {real}\n#define STRENGTHS {strengths}\n#define LINEAR {}\n", kernel.linear());
+    text += &format!("#define VALUES {values}\n");
     for (name, value) in definitions {
         text += &format!("#define {name} {value}\n");
     }

@@ -24,8 +24,10 @@ use std::sync::Arc;
 pub struct Facts {
     /// Coordinates per point.
     pub dim: usize,
-    /// Strengths per source.
+    /// Strengths per source, with its attributes.
     pub strengths: usize,
+    /// Attributes of a source, which follow its strengths ([`Traced::attribute`]).
+    pub attributes: usize,
     /// Values per target of the kernel.
     pub values: usize,
     /// The columns of each output among the values.
@@ -63,6 +65,10 @@ impl Facts {
     /// [`Error::Fact`] with the first fact that does not hold.
     pub fn check(&self, extent: f64) -> Result<(), Error> {
         facts::check(&self.members, &self.params, extent)
+    }
+    /// Strengths per source, without its attributes.
+    pub fn linear(&self) -> usize {
+        self.strengths - self.attributes
     }
     /// Components of a density and of a check value.
     pub fn densities_and_checks(&self, fill: Fill) -> [usize; 2] {
@@ -188,6 +194,20 @@ pub trait Dynamic: Send + Sync {
         self.in_space(outputs)
     }
 
+    /// The names of the attributes of a source, in the order in which they follow its strengths.
+    fn attribute_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+    /// The family with the parameter `name` as an attribute of the sources. Expansions take the value `usual`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a compiled family; [`Error::UnknownParameter`].
+    fn attribute(&self, name: &str, usual: f64) -> Result<AnyFamily, Error> {
+        let _ = usual;
+        let reason = format!("{} is not a kernel made at run time, so {name} is the same for all sources", self.name());
+        Err(Error::Unsupported { operation: "an attribute of sources", reason })
+    }
+
     /// Coordinates per point.
     fn dim(&self) -> usize {
         match self.place() {
@@ -228,6 +248,7 @@ impl InSpace {
         Facts {
             dim: 3,
             strengths: near.strengths,
+            attributes: near.attributes.len(),
             values: near.values,
             columns,
             skips_self: !near.singular && !include_self,
@@ -326,6 +347,12 @@ impl Dynamic for Traced {
     fn in_volume(&self, outputs: Outputs) -> Result<InSpace, Error> {
         self.clone().densities(1)?.in_space(outputs)
     }
+    fn attribute(&self, name: &str, usual: f64) -> Result<AnyFamily, Error> {
+        Ok(self.clone().set(name, usual)?.attribute(name)?.into())
+    }
+    fn attribute_names(&self) -> Vec<String> {
+        self.attribute_names()
+    }
 }
 
 /// A family with a choice whether a source acts on itself.
@@ -397,6 +424,12 @@ impl Dynamic for WithSelf {
     }
     fn in_volume(&self, outputs: Outputs) -> Result<InSpace, Error> {
         self.with(self.family.in_volume(outputs)?)
+    }
+    fn attribute(&self, name: &str, usual: f64) -> Result<AnyFamily, Error> {
+        Ok(AnyFamily(Arc::new(WithSelf { family: self.family.attribute(name, usual)?, own: self.own })))
+    }
+    fn attribute_names(&self) -> Vec<String> {
+        self.family.attribute_names()
     }
 }
 

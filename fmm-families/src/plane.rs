@@ -66,6 +66,7 @@ impl Dynamic for PlaneKernel {
         Ok(Facts {
             dim: 2,
             strengths: components,
+            attributes: 0,
             values,
             columns: columns.map(|(output, c)| OutputColumns { output, columns: c.collect() }).collect(),
             skips_self: false,

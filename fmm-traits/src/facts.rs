@@ -94,12 +94,13 @@ pub fn check(members: &[Member], params: &[f64], extent: f64) -> Result<(), Erro
             continue;
         }
         if unit == 1.0 {
-            Trial { member, params }.run(&usual, extent)?;
+            Trial { member, params, attributes: member.attributes.clone() }.run(&usual, extent)?;
             continue;
         }
         let (inside, extent) = (member.unit_parameters(params, unit), extent / unit);
-        Trial { member, params }.keeps_count(&inside, unit)?;
-        Trial { member, params: &inside }.run(&pairs(&inside, extent), extent)?;
+        let attributes = dilated_attributes(member, &member.attributes, unit);
+        Trial { member, params, attributes: Vec::new() }.keeps_count(&inside, unit)?;
+        Trial { member, params: &inside, attributes }.run(&pairs(&inside, extent), extent)?;
     }
     Ok(())
 }
@@ -157,10 +158,17 @@ fn strengths(k: usize, count: usize) -> Vec<f64> {
     (0..count).map(|j| size * [0.83, -0.61, 1.27, -0.45, 0.94][j % 5]).collect()
 }
 
+/// The attributes of a source after a dilation by `h`.
+fn dilated_attributes(member: &Member, attributes: &[f64], h: f64) -> Vec<f64> {
+    let degrees = &member.strength_degrees[member.linear()..];
+    attributes.iter().zip(degrees).map(|(x, &degree)| x * h.powi(degree)).collect()
+}
+
 /// A kernel under the parameters of a plan.
 struct Trial<'a> {
     member: &'a Member,
     params: &'a [f64],
+    attributes: Vec<f64>,
 }
 
 impl Trial<'_> {
@@ -168,7 +176,7 @@ impl Trial<'_> {
     fn run(&self, pairs: &[[f64; 3]], extent: f64) -> Result<(), Error> {
         let mut tried = Vec::with_capacity(pairs.len());
         for (k, &r) in pairs.iter().enumerate() {
-            let matrix = self.matrix(self.params, r);
+            let matrix = self.matrix(self.params, &self.attributes, r);
             if self.finite(&matrix, r, extent)? {
                 tried.push((k, r, matrix));
             }
@@ -206,15 +214,23 @@ impl Trial<'_> {
         Err(self.wrong("dilated", stated, [0.0; 3], expected, found))
     }
 
+    /// Strengths for pair `k`, with the attributes.
+    fn strengths(&self, k: usize) -> Vec<f64> {
+        let mut q = strengths(k, self.member.linear());
+        q.extend(&self.attributes);
+        q
+    }
+
     fn values(&self, params: &[f64], r: [f64; 3], strengths: &[f64]) -> Vec<f64> {
         let mut values = vec![0.0; self.member.values];
         self.member.eval(params, &r, strengths, &mut values);
         values
     }
 
-    fn matrix(&self, params: &[f64], r: [f64; 3]) -> Matrix {
-        let (values, count) = (self.member.values, self.member.strengths);
+    fn matrix(&self, params: &[f64], attributes: &[f64], r: [f64; 3]) -> Matrix {
+        let (values, count) = (self.member.values, self.member.linear());
         let (mut entries, mut unit) = (vec![0.0; values * count], vec![0.0; count]);
+        unit.extend(attributes);
         for (j, column) in entries.chunks_exact_mut(values).enumerate() {
             unit[j] = 1.0;
             self.member.eval(params, &r, &unit, column);
@@ -236,7 +252,7 @@ impl Trial<'_> {
     }
 
     fn linear(&self, k: usize, r: [f64; 3], matrix: &Matrix) -> Result<(), Error> {
-        let q = strengths(k, self.member.strengths);
+        let q = self.strengths(k);
         let found = self.values(self.params, r, &q);
         for (i, &found) in found.iter().enumerate() {
             let terms = || matrix.row(i).zip(&q).map(|(x, q)| x * q);
@@ -251,7 +267,7 @@ impl Trial<'_> {
 
     fn at_zero(&self) -> Result<(), Error> {
         let zero = [0.0; 3];
-        let (q, singular) = (strengths(0, self.member.strengths), self.member.singular);
+        let (q, singular) = (self.strengths(0), self.member.singular);
         let values = self.values(self.params, zero, &q);
         // Derivatives of a kernel with a narrow core may overflow where the kernel does not.
         let held = if singular { values.len() } else { values.len() / DERIVATIVE_FACTORS[self.member.derived] };
@@ -265,7 +281,10 @@ impl Trial<'_> {
 
     /// Checks the rule of the module [`kernel`](crate::kernel).
     fn dilation(&self, dilated: &[f64], h: f64, r: [f64; 3]) -> Result<(), Error> {
-        let (found, unit) = (self.matrix(self.params, r.map(|x| h * x)), self.matrix(dilated, r));
+        let (found, unit) = (
+            self.matrix(self.params, &self.attributes, r.map(|x| h * x)),
+            self.matrix(dilated, &dilated_attributes(self.member, &self.attributes, h), r),
+        );
         let degree = |i, j| self.member.value_degrees[i] + self.member.strength_degrees[j];
         for i in 0..self.member.values {
             let expected = |j: usize| h.powi(degree(i, j)) * unit.at(i, j);
@@ -274,14 +293,14 @@ impl Trial<'_> {
             if !size.is_finite() || size.max(largest(unit.row(i))) < UNDERFLOW {
                 continue;
             }
-            let size = size.max(largest((0..self.member.strengths).map(expected)));
+            let size = size.max(largest((0..self.member.linear()).map(expected)));
             let wrong = |j: &usize| differ(expected(*j), found.at(i, *j), IDENTITY_TOLERANCE * size);
-            let Some(j) = (0..self.member.strengths).find(wrong) else { continue };
+            let Some(j) = (0..self.member.linear()).find(wrong) else { continue };
             let [v, s] = [self.member.value_degrees[i], self.member.strength_degrees[j]];
             let power = (found.at(i, j) / unit.at(i, j)).ln() / h.ln();
             let fact = match () {
                 // The values fit another degree.
-                _ if (power - power.round()).abs() < 1e-6 && (0..self.member.strengths).all(|j| wrong(&j)) => {
+                _ if (power - power.round()).abs() < 1e-6 && (0..self.member.linear()).all(|j| wrong(&j)) => {
                     "value_degree"
                 }
                 _ if (power - power.round()).abs() < 1e-6 => "strength_degree",
@@ -297,16 +316,16 @@ impl Trial<'_> {
     }
 
     fn reciprocity(&self, r: [f64; 3], matrix: &Matrix) -> Result<(), Error> {
-        if self.member.values != self.member.strengths {
+        if self.member.values != self.member.linear() {
             let stated = "RECIPROCAL = true (as many values as strengths)".to_string();
-            let [expected, found] = [self.member.strengths, self.member.values].map(|n| n as f64);
+            let [expected, found] = [self.member.linear(), self.member.values].map(|n| n as f64);
             return Err(self.wrong("RECIPROCAL", stated, r, expected, found));
         }
         let opposite = r.map(|x| -x);
-        let back = self.matrix(self.params, opposite);
+        let back = self.matrix(self.params, &self.attributes, opposite);
         for i in 0..self.member.values {
             let size = largest(back.row(i).chain(matrix.column(i).iter().copied()));
-            for j in 0..self.member.strengths {
+            for j in 0..self.member.linear() {
                 let (expected, found) = (matrix.at(j, i), back.at(i, j));
                 if size > UNDERFLOW && differ(expected, found, IDENTITY_TOLERANCE * size) {
                     let stated = format!("RECIPROCAL = true (value {i} of strength {j} as value {j} of {i} at -r)");
@@ -321,7 +340,7 @@ impl Trial<'_> {
     fn derivatives(&self, k: usize, r: [f64; 3]) -> Result<(), Error> {
         let fact = ["eval", "eval_gradient", "eval_hessian"][self.member.derived];
         let n = self.member.values / DERIVATIVE_FACTORS[self.member.derived];
-        let q = strengths(k, self.member.strengths);
+        let q = self.strengths(k);
         let (mut plain, here) = (vec![0.0; n], self.values(self.params, r, &q));
         self.member.underived(self.params, &r, &q, &mut plain);
         let size = largest(plain.iter().copied());

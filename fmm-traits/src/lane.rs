@@ -3,9 +3,9 @@
 //! A Green's function is one generic Rust function over a [`Lane`]. The same body then runs over scalars (`f32`,
 //! `f64`), SIMD vectors (`backend-cpu`), dual numbers ([`crate::dual::Dual`], which yield gradients and Hessians) and
 //! the recorder ([`crate::record`](mod@crate::record), which prints the body as CUDA C). A kernel has only these
-//! operations: + − × ÷, negation, fused multiply-add, square root and its reciprocal, exp, ln, sin, cos, erf, the modified
-//! Bessel functions K₀ and K₁, comparison and selection. Loops over components and helper functions are plain Rust. A
-//! branch on data goes through [`Lane::select`].
+//! operations: + − × ÷, negation, fused multiply-add, square root and its reciprocal, exp, ln, sin, cos, erf, the
+//! modified Bessel functions K₀ and K₁, comparison and selection. Loops over components and helper functions are plain
+//! Rust. A branch on data goes through [`Lane::select`].
 
 use std::fmt::{Debug, Display};
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};

@@ -44,8 +44,10 @@ pub struct Member {
     pub id: Identity,
     /// Name of the type of the kernel; `traced` for a kernel that was made at run time.
     pub type_name: Arc<str>,
-    /// [`Kernel::STRENGTHS`].
+    /// [`Kernel::STRENGTHS`], with the attributes of a source.
     pub strengths: usize,
+    /// The attributes of a source: the last of the strengths, in which the values need not be linear. Usual values.
+    pub attributes: Vec<f64>,
     /// [`Kernel::VALUES`].
     pub values: usize,
     /// [`Kernel::SINGULAR`].
@@ -102,6 +104,7 @@ impl Member {
             id: Identity::Type(TypeId::of::<K>()),
             type_name: type_name::<K>().into(),
             strengths: K::STRENGTHS,
+            attributes: Vec::new(),
             values: K::VALUES,
             singular: K::SINGULAR,
             reciprocal: K::RECIPROCAL,
@@ -143,10 +146,16 @@ impl Member {
         self.body.tape()
     }
 
+    /// Strengths without the attributes of a source.
+    pub fn linear(&self) -> usize {
+        self.strengths - self.attributes.len()
+    }
+
     /// The values at `r` for strength 1 in component `j`.
     pub fn column(&self, params: &[f64], r: [f64; 3], j: usize) -> [f64; MAX_COMPONENTS] {
         let (mut unit, mut values) = ([0.0; MAX_COMPONENTS], [0.0; MAX_COMPONENTS]);
         unit[j] = 1.0;
+        unit[self.linear()..self.strengths].copy_from_slice(&self.attributes);
         self.eval(params, &r, &unit[..self.strengths], &mut values[..self.values]);
         values
     }

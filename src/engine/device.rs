@@ -156,6 +156,9 @@ impl probe::sampled::Sampled for OnDevice<'_> {
             End::Targets => self.cut.targets(positions)?,
         }))
     }
+    fn indices(&self, positions: &[u32]) -> Result<Vec<u32>, Error> {
+        self.cut.source_indices(positions)
+    }
 }
 
 /// Arrays of x, y and z as points.
@@ -246,7 +249,7 @@ impl Engine for Device {
                 let there = OnDevice { cut: placed.cut(&settings)?, boxes: &boxes };
                 let direct = |s: &[f64], q: &[&[f64]], t: &[f64]| self.sums(s, q, t);
                 // Pairs are summed in f64, in f32 plans, too.
-                let trial = Trial::new(&there, &self.choice.facts, false, &direct)?;
+                let trial = Trial::new(&there, &self.choice.facts, &self.request.attributes, false, &direct)?;
                 (boxes, trial)
             }
         };

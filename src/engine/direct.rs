@@ -113,9 +113,12 @@ impl Engine for Direct {
                 fmm_traits::Targets::Subset(&at.0)
             }
         };
-        let n = ends.sources.len() / dim * c.facts.strengths;
+        let n = ends.sources.len() / dim * c.facts.linear();
         // Further normal sets show how much the norm scatters.
-        let mut set = |k: usize| (0..n).map(|_| if k == 0 { rng.uniform() } else { rng.binomial() }).collect();
+        let mut set = |k: usize| {
+            let strengths: Vec<f64> = (0..n).map(|_| if k == 0 { rng.uniform() } else { rng.binomial() }).collect();
+            r.attributes.join(&strengths, &c.facts).unwrap_or(strengths)
+        };
         let strengths: Vec<Vec<f64>> = (0..MEASURED_SETS + SCATTER_SETS).map(&mut set).collect();
         let sets: Vec<&[f64]> = strengths.iter().map(|q| &q[..]).collect();
         let sums =

@@ -116,7 +116,7 @@ fn trial_of(request: &Fmm, choice: &Choice, site: &dyn Sampled, near_errs: bool)
         let at = Targets::Points(targets);
         request.family.direct(request.outputs, sources, strengths, at, Precision::F64, choice.isa)
     };
-    Trial::new(site, &choice.facts, near_errs, &direct)
+    Trial::new(site, &choice.facts, &request.attributes, near_errs, &direct)
 }
 
 /// Bounds of the errors of a solver for the points of a trial, one per output of the facts.

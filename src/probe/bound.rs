@@ -139,10 +139,10 @@ pub(crate) fn largest_of_normal(squares: &[Squares], weights: &[f64], count: usi
 ///
 /// A complex u is small with a probability like |u|². So the quotient q of a random target has the tail P(q > x) ∼
 /// (s/x)² with an unknown scale s. Let Wₖ be the summed weights ([`Sample::weights`]) of the targets with the k largest
-/// quotients. The k-th largest quotient q₍ₖ₎ gives the estimate s² ≈ Wₖ q₍ₖ₎². The estimator of s² is the median of these
-/// estimates over the largest twentieth of the quotients. At x =
-/// s·√(count/[`EXCEEDING_PROBABILITY`]) the tails of all targets add up to [`EXCEEDING_PROBABILITY`]. So the largest
-/// quotient of all targets stays below this x with a probability of at least 1 − [`EXCEEDING_PROBABILITY`].
+/// quotients. The k-th largest quotient q₍ₖ₎ gives the estimate s² ≈ Wₖ q₍ₖ₎². The estimator of s² is the median of
+/// these estimates over the largest twentieth of the quotients. At x = s·√(count/[`EXCEEDING_PROBABILITY`]) the tails
+/// of all targets add up to [`EXCEEDING_PROBABILITY`]. So the largest quotient of all targets stays below this x with a
+/// probability of at least 1 − [`EXCEEDING_PROBABILITY`].
 pub(crate) fn largest(squares: &Squares, weights: &[f64], count: usize) -> f64 {
     if squares.error.is_empty() {
         return 0.0;

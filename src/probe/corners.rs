@@ -1,8 +1,8 @@
 //! Weights of points that grow towards the corners of their leaves.
 //!
 //! Errors of expansions are largest at the corners of boxes, at targets as at sources: at distance ρ from the centre an
-//! error grows like ρ^p. At order 24 a few points in a thousand make up half of a squared error. So leaves, and points in
-//! leaves, are drawn with a probability that grows with ρ, and count by the inverse of their probability.
+//! error grows like ρ^p. At order 24 a few points in a thousand make up half of a squared error. So leaves, and points
+//! in leaves, are drawn with a probability that grows with ρ, and count by the inverse of their probability.
 
 use super::sampled::{End, HALF_CORNER_POWER, Sampled, corner_square};
 use crate::rng::Rng;

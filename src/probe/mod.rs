@@ -15,6 +15,7 @@ pub(crate) mod sampled;
 pub(crate) mod search;
 mod sources;
 
+use crate::attributes::Attributes;
 use adaptive2d::Norm;
 use bound::{Estimate, Squares};
 use fmm_families::Facts;
@@ -108,13 +109,23 @@ struct Scatter {
 impl Trial {
     /// A trial for the points of a tree and its lists. `near_errs` tells whether near pairs are summed with less than
     /// the precision of f64.
-    pub fn new(site: &dyn Sampled, facts: &Facts, near_errs: bool, direct: Direct) -> Result<Trial, Error> {
+    pub fn new(
+        site: &dyn Sampled,
+        facts: &Facts,
+        attributes: &Attributes,
+        near_errs: bool,
+        direct: Direct,
+    ) -> Result<Trial, Error> {
         let sample = Sample::new(site, near_errs)?;
         let points =
             |sources: &Sources| Ok::<_, Error>(coordinates(facts.dim, site.points(End::Sources, &sources.positions)?));
         let targets = coordinates(facts.dim, site.points(End::Targets, &sample.targets)?);
         let sets = sample.normal_sets();
-        let strengths = sample.of_errors.strengths(sets, facts.strengths);
+        let joined = |sources: &Sources, sets: Vec<Vec<f64>>| {
+            attributes.join_some(sets, facts, || site.indices(&sources.positions))
+        };
+        let drawn = |sources: &Sources| joined(sources, sources.strengths(sets, facts.linear()));
+        let strengths = drawn(&sample.of_errors)?;
         let exact = direct(&points(&sample.of_errors)?, &slices(&strengths), &targets)?;
         let sources = points(&sample.of_norm)?;
         let soft = site.boxes().same_points() && facts.skips_self;
@@ -122,14 +133,15 @@ impl Trial {
         let sums = if same && !soft {
             None
         } else {
-            let strengths = sample.of_norm.strengths(sets, facts.strengths);
+            let strengths = drawn(&sample.of_norm)?;
             let sums = if same { exact.clone() } else { direct(&sources, &slices(&strengths), &targets)? };
             Some(match soft {
                 true => less(sums, &own_parts(&sample, &sample.targets, &slices(&strengths), &sources, facts, direct)?),
                 false => sums,
             })
         };
-        let others = Others::new(&sample, soft, &sources, &targets, facts, direct)?;
+        let normal = joined(&sample.of_norm, sample.of_norm.normal(SCATTER_SETS, facts.linear()))?;
+        let others = Others::new(&sample, soft, &sources, &targets, &normal, facts, direct)?;
         let normal = &sums.as_ref().unwrap_or(&exact)[1..];
         let scatter = facts.columns.iter().map(|c| others.scatter(normal, facts.values, &c.columns)).collect();
         Ok(Trial { sample, strengths, exact, sums, scatter, count: site.boxes().targets_of(0).len() })
@@ -223,6 +235,7 @@ impl Others {
         soft: bool,
         sources: &[f64],
         targets: &[f64],
+        normal: &[Vec<f64>],
         facts: &Facts,
         direct: Direct,
     ) -> Result<Others, Error> {
@@ -230,8 +243,7 @@ impl Others {
         let every = weights.len().div_ceil(SCATTER_TARGETS).max(1);
         let some: Vec<f64> = targets.chunks_exact(facts.dim).step_by(every).flatten().copied().collect();
         let weights: Vec<f64> = weights.into_iter().step_by(every).collect();
-        let strengths = sample.of_norm.normal(SCATTER_SETS, facts.strengths);
-        let sets = slices(&strengths);
+        let sets = slices(normal);
         let mut rows = direct(sources, &sets, &some)?;
         if soft {
             let positions: Vec<u32> = sample.targets.iter().step_by(every).copied().collect();

@@ -50,6 +50,8 @@ pub(crate) trait Sampled {
     fn corner_sums(&self, of: End, half_power: u32) -> Result<Vec<f64>, Error>;
     /// The sources or targets at some positions.
     fn points(&self, of: End, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error>;
+    /// The indices of the sources at some positions, in the array of the caller.
+    fn indices(&self, positions: &[u32]) -> Result<Vec<u32>, Error>;
 }
 
 /// A tree with its lists in the memory of the host.
@@ -83,6 +85,11 @@ impl<H: Hierarchy> Sampled for OnHost<'_, H> {
 
     fn points(&self, of: End, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error> {
         Ok(positions.iter().map(|&i| of.point(self.tree, i as usize)).collect())
+    }
+
+    fn indices(&self, positions: &[u32]) -> Result<Vec<u32>, Error> {
+        let order = self.tree.source_order();
+        Ok(positions.iter().map(|&i| order[i as usize]).collect())
     }
 }
 

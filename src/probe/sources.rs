@@ -10,8 +10,8 @@
 //!   rounding. If near pairs are summed with less than the precision of f64, all near sources are taken here, too.)
 //!
 //! Half of the draws go to *close* sources, whose expansions reach a sampled leaf itself and not only a box above it.
-//! In a large tree few sources are close, and the closest translations err most. Leaves, and sources in leaves, are drawn
-//! with a probability that grows towards the corners of boxes ([`super::corners`]).
+//! In a large tree few sources are close, and the closest translations err most. Leaves, and sources in leaves, are
+//! drawn with a probability that grows towards the corners of boxes ([`super::corners`]).
 //!
 //! The strengths of a source make up for its probability:
 //!
@@ -79,8 +79,8 @@ impl Sources {
     }
 }
 
-/// Draws about `most` sources, or takes all sources if there are fewer. Returns the sources that give the norm, and those
-/// that give the errors. `sampled` are the sampled leaves. If `near_errs`, all near sources give errors.
+/// Draws about `most` sources, or takes all sources if there are fewer. Returns the sources that give the norm, and
+/// those that give the errors. `sampled` are the sampled leaves. If `near_errs`, all near sources give errors.
 pub(super) fn sources(
     site: &dyn Sampled,
     sampled: &[u32],

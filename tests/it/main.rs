@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `adversary` | clouds that defeat a measurement at few leaves: the error over all targets and in the hard region |
 //! | `api` | batch = loop, linearity, transpose, subsets, moved points, cancellation, near field, own kernel |
+//! | `attributes` | radii and widths of single sources, against sums in the test |
 //! | `bad_input` | every wrong argument is an error that carries the numbers; nothing is half-done |
 //! | `cli` | the contract of `fmm run`: options, JSON, `.npz`, one-line errors, closed pipes |
 //! | `costs` | the cost model: its choices, `fmm calibrate`, and the report of a plan about it |
@@ -26,6 +27,7 @@
 
 mod adversary;
 mod api;
+mod attributes;
 mod bad_input;
 mod cli;
 mod costs;

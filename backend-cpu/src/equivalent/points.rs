@@ -131,7 +131,19 @@ fn to_nodes<T: Real>(
     let Scratch { sources, sums, .. } = scratch;
     let factors = &pair.strength_factors(frame.side)[..pair.strengths()];
     let ranges = boxes.iter().map(|&b| tree.sources_of(b as usize));
-    dispatch(isa, Fill { points: &tree.sources, strengths, factors, frame, ranges, pieces: 1, to: sources });
+    dispatch(
+        isa,
+        Fill {
+            points: &tree.sources,
+            strengths,
+            factors,
+            attributes: &pair.attributes,
+            frame,
+            ranges,
+            pieces: 1,
+            to: sources,
+        },
+    );
     pair.sum(isa, params, nodes.0.targets(0..n), sources, 0..sources.len(), None, sums);
     for (set, sums) in sums.chunks_exact(n * values).enumerate() {
         for (t, u) in sums.chunks_exact(values).enumerate() {
@@ -166,9 +178,21 @@ pub fn from_nodes<'a, T: Real>(
     for (c, q) in densities.flat_map(|density| density.chunks_exact(n)).enumerate() {
         sources.strength_mut(c)[..n].copy_from_slice(q);
     }
-    sources.pad();
+    sources.pad(1, std::iter::empty());
     let ranges = std::iter::once(range);
-    dispatch(isa, Fill { points: &tree.targets, strengths: &[], factors: &[], frame, ranges, pieces: 1, to: targets });
+    dispatch(
+        isa,
+        Fill {
+            points: &tree.targets,
+            strengths: &[],
+            factors: &[],
+            attributes: &[],
+            frame,
+            ranges,
+            pieces: 1,
+            to: targets,
+        },
+    );
     pair.sum(isa, params, targets.targets(0..count), sources, 0..n, None, sums);
     let (values, factors) = (pair.values(), pair.value_factors(frame.side));
     for (set, sums) in sums.chunks_exact(count * values).enumerate() {

@@ -7,7 +7,6 @@ use super::{m2l, net, translate};
 use crate::frame::Frame;
 use crate::leaves::{clear, scatter};
 use crate::near::Near;
-use crate::unit_of;
 use fmm_kernels::equivalent::Scalar;
 use fmm_traits::{Error, Lists, Stage, StageSeconds, Stages};
 use std::time::Instant;
@@ -18,7 +17,7 @@ use std::time::Instant;
 pub(super) struct Run<'a, 'o, T: Scalar> {
     plan: &'a Plan<T>,
     w: Workspace<T>,
-    /// The strengths of each set, and their unit ([`unit_of`]).
+    /// The strengths of each set, and their unit ([`Pair::unit_of`](crate::pairs::Pair::unit_of)).
     sets: Vec<(&'a [f64], f64)>,
     out: &'a mut [&'o mut [f64]],
     /// Rows of `w.multipoles`.
@@ -30,8 +29,8 @@ pub(super) struct Run<'a, 'o, T: Scalar> {
 
 impl<'a, 'o, T: Scalar> Run<'a, 'o, T> {
     pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &[&'a [f64]], out: &'a mut [&'o mut [f64]]) -> Self {
-        let (degrees, side) = (&plan.loops.near64.strength_degrees, plan.tree.side_at(0));
-        let sets: Vec<_> = strengths.iter().map(|&q| (q, unit_of(q, degrees, side))).collect();
+        let (near, side) = (&plan.loops.near64, plan.tree.side_at(0));
+        let sets: Vec<_> = strengths.iter().map(|&q| (q, near.unit_of(q, side))).collect();
         let rows = |len: usize| Rows { sets: sets.len(), len };
         let (multipoles, locals) = (rows(plan.multipole_row()), rows(plan.local_row()));
         Run { plan, w, sets, out, multipoles, locals, seconds: StageSeconds::default() }
@@ -73,7 +72,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
     fn scatter(&mut self) -> Result<(), Error> {
         self.timed(Stage::Scatter, |r| {
             let tree = &r.plan.tree;
-            scatter(tree, &r.sets, r.plan.loops.near64.strengths(), &mut r.w.strengths);
+            scatter(tree, &r.sets, &r.plan.loops.near64, &mut r.w.strengths);
             r.w.net.clear();
             if let Some(operators) = r.plan.operators.first() {
                 let degrees = &r.plan.loops.near64.strength_degrees;

@@ -2,7 +2,7 @@
 //! instructions ([`super::dispatch`]).
 
 use super::Vectorized;
-use super::elementary::{exp_of_parts, halves, ln_of_parts, sine_of_quarter};
+use super::elementary::{exp_to_parts, ln_of_parts, sin_plus_quarters, split_exponent};
 use fmm_traits::{Lane, Simd, SimdLane};
 use std::arch::x86_64::*;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
@@ -130,11 +130,11 @@ macro_rules! avx2 {
             }
             #[inline(always)]
             fn sin(self) -> Self {
-                sine_of_quarter(self, 0.0)
+                sin_plus_quarters(self, 0.0)
             }
             #[inline(always)]
             fn cos(self) -> Self {
-                sine_of_quarter(self, 1.0)
+                sin_plus_quarters(self, 1.0)
             }
             #[inline(always)]
             fn lt(self, o: Self) -> $mask {
@@ -210,16 +210,16 @@ avx2!(
         let w = _mm256_div_pd(_mm256_set1_pd(1.0), _mm256_sqrt_pd(x.0));
         F64x4(_mm256_and_pd(w, _mm256_cmp_pd::<_CMP_NEQ_UQ>(x.0, _mm256_setzero_pd())))
     },
-    // The integer a + 1023 in the low bits of a number from 2⁵² on becomes the exponent of 2ᵃ. A result may be subnormal
-    // where 2ⁿ is not a number, so 2ⁿ is a product of two powers.
+    // The integer a + 1023 in the low bits of a number from 2⁵² on becomes the exponent of 2ᵃ. A result may be
+    // subnormal where 2ⁿ is not a number, so 2ⁿ is a product of two powers.
     |x| {
-        let (n, p) = exp_of_parts(x, 746.0);
+        let (n, p) = exp_to_parts(x, 746.0);
         let power = |a: F64x4| {
             let biased = a + F64x4::broadcast(1023.0 + (1u64 << 52) as f64);
             // SAFETY: as for the operators.
             unsafe { F64x4(_mm256_castsi256_pd(_mm256_slli_epi64::<52>(_mm256_castpd_si256(biased.0)))) }
         };
-        let [a, b] = halves(n);
+        let [a, b] = split_exponent(n);
         p * power(a) * power(b)
     },
     // Exponent and mantissa come from the bits; subnormals are multiplied by 2⁵⁴ first.
@@ -273,13 +273,13 @@ avx2!(
         F32x8(_mm256_fmadd_ps(_mm256_mul_ps(h, w), c, w))
     },
     |x| {
-        let (n, p) = exp_of_parts(x, 104.0);
+        let (n, p) = exp_to_parts(x, 104.0);
         let power = |a: F32x8| {
             let biased = a + F32x8::broadcast(127.0 + (1u32 << 23) as f32);
             // SAFETY: as for the operators.
             unsafe { F32x8(_mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_castps_si256(biased.0)))) }
         };
-        let [a, b] = halves(n);
+        let [a, b] = split_exponent(n);
         p * power(a) * power(b)
     },
     // SAFETY: as for the operators.

@@ -4,7 +4,7 @@
 //! made only there.
 
 use super::Vectorized;
-use super::elementary::{exp_of_parts, ln_of_parts, sine_of_quarter};
+use super::elementary::{exp_to_parts, ln_of_parts, sin_plus_quarters};
 use fmm_traits::{Lane, Simd, SimdLane};
 use std::arch::x86_64::*;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
@@ -15,7 +15,7 @@ pub struct Avx512;
 impl Simd for Avx512 {
     type F64 = F64x8;
     type F32 = F32x16;
-    /// Exchanges halves of rows, then pairs of columns, then columns: 24 shuffles.
+    /// Exchanges split_exponent of rows, then pairs of columns, then columns: 24 shuffles.
     #[inline(always)]
     fn transpose(rows: [&[f64; 8]; 8], to: &mut [[f64; 8]; 8]) {
         // SAFETY: as for the operators; all places are inside the arrays.
@@ -157,11 +157,11 @@ macro_rules! avx512 {
             }
             #[inline(always)]
             fn sin(self) -> Self {
-                sine_of_quarter(self, 0.0)
+                sin_plus_quarters(self, 0.0)
             }
             #[inline(always)]
             fn cos(self) -> Self {
-                sine_of_quarter(self, 1.0)
+                sin_plus_quarters(self, 1.0)
             }
             #[inline(always)]
             fn lt(self, o: Self) -> Self::Mask {
@@ -252,7 +252,7 @@ avx512!(
     },
     // 2000 is beyond the exponents of f64.
     |x| {
-        let (n, p) = exp_of_parts(x, 2000.0);
+        let (n, p) = exp_to_parts(x, 2000.0);
         F64x8(_mm512_scalef_pd(p.0, n.0))
     },
     // SAFETY: as for the operators.
@@ -299,7 +299,7 @@ avx512!(
         F32x16(_mm512_maskz_mul_ps(nonzero, w, h))
     },
     |x| {
-        let (n, p) = exp_of_parts(x, 300.0);
+        let (n, p) = exp_to_parts(x, 300.0);
         F32x16(_mm512_scalef_ps(p.0, n.0))
     },
     // SAFETY: as for the operators.

@@ -145,7 +145,17 @@ impl<'a, T: Real, I: Iterator<Item = Field<'a, T, K>>, const K: usize> Values<'_
         let rows = room.filled(V::splat(0.0), longest);
         for (frame, coefficients) in fields {
             let ranges = std::iter::once(range.clone());
-            Fill { points: targets, strengths: &[], factors: &[], frame, ranges, pieces: 1, to: block }.run::<S>();
+            Fill {
+                points: targets,
+                strengths: &[],
+                factors: &[],
+                attributes: &[],
+                frame,
+                ranges,
+                pieces: 1,
+                to: block,
+            }
+            .run::<S>();
             let factors = pair.value_factors(frame.side);
             let row = &mut rows[..coefficients.len()];
             let order = coefficients.len().isqrt();
@@ -243,7 +253,7 @@ impl<'a, T: Real, I: Iterator<Item = Polynomial<'a, T>>, const K: usize> Polynom
         let Polynomials { horner, edges, targets, range, pair, block, sums, out } = self;
         block.reset(1, 0, range.len());
         (0..3).for_each(|a| block.place(a, 0, targets.xyz[a][range.clone()].iter().copied()));
-        block.pad();
+        block.pad(1, std::iter::empty());
         sums.reset(0, K, range.len());
         (0..K).for_each(|k| sums.row_mut(k).fill(0.0));
         let mut factors = Factors { side: 0.0, values: [0.0; K] };

@@ -6,7 +6,6 @@ use crate::frame::{Fill, Frame};
 use crate::lanes::{Room, dispatch};
 use crate::leaves::{clear, scatter};
 use crate::near::Near;
-use crate::unit_of;
 use fmm_traits::{Cube, Error, Lists, Real, Stage, StageSeconds, Stages};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -39,7 +38,7 @@ pub(super) struct Run<'a, T: Real> {
     plan: &'a Plan<T>,
     w: Workspace<T>,
     strengths: &'a [f64],
-    /// Unit of the strengths ([`unit_of`]).
+    /// Unit of the strengths ([`Pair::unit_of`](crate::pairs::Pair::unit_of)).
     unit: f64,
     out: &'a mut [f64],
     seconds: StageSeconds,
@@ -47,7 +46,7 @@ pub(super) struct Run<'a, T: Real> {
 
 impl<'a, T: Real> Run<'a, T> {
     pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &'a [f64], out: &'a mut [f64]) -> Self {
-        let unit = unit_of(strengths, &plan.facts.near64.strength_degrees, plan.tree.side_at(0));
+        let unit = plan.facts.near64.unit_of(strengths, plan.tree.side_at(0));
         Run { plan, w, strengths, unit, out, seconds: StageSeconds::default() }
     }
 
@@ -174,7 +173,16 @@ impl<T: Real> Plan<T> {
                 let points = &mut scratch.sources;
                 let factors = &self.facts.near64.strength_factors(frame.side)[..count];
                 let tree = &self.tree;
-                let fill = Fill { points: &tree.sources, strengths, factors, frame, ranges, pieces: 1, to: points };
+                let fill = Fill {
+                    points: &tree.sources,
+                    strengths,
+                    factors,
+                    attributes: &[],
+                    frame,
+                    ranges,
+                    pieces: 1,
+                    to: points,
+                };
                 dispatch(self.settings.isa, fill);
                 Sums { basis: &self.basis, order, harmonics, points, room, out: moments }.add(self.settings.isa);
             });
@@ -260,7 +268,7 @@ impl<T: Real> Stages for Run<'_, T> {
     fn scatter(&mut self) -> Result<(), Error> {
         self.timed(Stage::Scatter, |r| {
             let (plan, tree) = (r.plan, &r.plan.tree);
-            scatter(tree, &[(r.strengths, r.unit)], plan.facts.near64.strengths(), &mut r.w.strengths);
+            scatter(tree, &[(r.strengths, r.unit)], &plan.facts.near64, &mut r.w.strengths);
             let [multipoles, locals] = plan.rows();
             clear(&mut r.w.multipoles, multipoles);
             clear(&mut r.w.locals, locals);

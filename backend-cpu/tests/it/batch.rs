@@ -37,7 +37,7 @@ fn check_sums<K: Kernel, T: Real, const PIECES: usize>(params: &[T], own: Option
             let q = normal_strengths(n, set);
             block.strength_mut(row).iter_mut().zip(q).for_each(|(to, q)| *to = T::of(q));
         }
-        block.pad();
+        block.pad(1, std::iter::empty());
         block
     };
     let sums = |isa: Isa, sets: std::ops::Range<usize>| {

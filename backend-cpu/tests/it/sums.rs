@@ -16,7 +16,7 @@ fn pack<T: Real>(block: &mut Soa<T>, pieces: usize, points: &[f64], q: &[f64]) {
         block.place(a, 0, points.chunks_exact(3).take(q.len()).map(|x| x[a]));
     }
     block.strength_mut(0).iter_mut().zip(q).for_each(|(to, q)| *to = T::of(*q));
-    block.pad();
+    block.pad(1, std::iter::empty());
 }
 
 fn check<K: Kernel, F: Known, T: Real, const PIECES: usize>(family: &F, own: bool) {
@@ -101,7 +101,7 @@ fn blocks() {
         let rows = 3 * pieces + strengths;
         assert_eq!((block.rows(), block.pieces(), block.len()), (rows, pieces, len));
         (0..rows).for_each(|r| block.row_mut(r).fill(r as f32 + 1.0));
-        block.pad();
+        block.pad(1, std::iter::empty());
         for r in 0..rows {
             let row = block.row(r);
             assert!(row.len() >= len && row.len().is_multiple_of(PAD) && !row.is_empty());

@@ -78,8 +78,8 @@ impl Cutoff {
 impl Trial {
     fn of(kernel: &Member, params: &[f64], lattice: Lattice, downward: bool) -> Self {
         let matrix = |to: &[[f64; 3]], from: &[[f64; 3]]| kernel_matrix(kernel, params, to, from, |_, _| 1.0);
-        let inside: Vec<[f64; 3]> = (0..TRIAL_SOURCES).map(|k| spread(k).map(|x| x - 0.5)).collect();
-        let outside: Vec<[f64; 3]> = (0..TRIAL_TARGETS).map(|k| around(spread(k + TRIAL_SOURCES))).collect();
+        let inside: Vec<[f64; 3]> = (0..TRIAL_SOURCES).map(|k| quasi_random(k).map(|x| x - 0.5)).collect();
+        let outside: Vec<[f64; 3]> = (0..TRIAL_TARGETS).map(|k| around(quasi_random(k + TRIAL_SOURCES))).collect();
         let (inner, outer) = (lattice.inner(), lattice.outer());
         match downward {
             false => Trial {
@@ -97,7 +97,7 @@ impl Trial {
 }
 
 /// Point k of a sequence that fills the unit cube evenly (Roberts: multiples of the powers of 1/1.2207…, modulo 1).
-fn spread(k: usize) -> [f64; 3] {
+fn quasi_random(k: usize) -> [f64; 3] {
     let g: f64 = 1.220_744_084_605_759_5;
     [1, 2, 3].map(|a| (0.5 + (k + 1) as f64 * g.powi(-a)).fract())
 }

@@ -1,6 +1,7 @@
 //! Homogeneity by dimensional analysis. Coordinates are lengths; a parameter may be a power of a length. If powers
 //! exist for which every sum adds equal powers of a length and every transcendental function (exp, erf, K₀, …) takes a
-//! pure number, the kernel obeys the rule of dilation of [`kernel`](crate::kernel). This is a proof, and needs no samples.
+//! pure number, the kernel obeys the rule of dilation of [`kernel`](crate::kernel). This is a proof, and needs no
+//! samples.
 //!
 //! Example: in (1 + √3·r/ℓ)·e^(−√3·r/ℓ) the parameter ℓ is a length, and the value is a pure number.
 
@@ -31,8 +32,8 @@ fn times(a: &Power, factor: f64) -> Power {
 }
 
 impl Tape {
-    /// Powers under which the tape is homogeneous, with integer degrees of `strengths` strengths and of all values. `None`
-    /// if there are none: then the kernel is not homogeneous, or its degree is not an integer.
+    /// Powers under which the tape is homogeneous, with integer degrees of `strengths` strengths and of all values.
+    /// `None` if there are none: then the kernel is not homogeneous, or its degree is not an integer.
     pub fn degrees(&self, parameters: usize, strengths: usize) -> Option<Degrees> {
         let unknowns = parameters + strengths;
         let unit = |k: usize| -> Power { Some((0..=unknowns).map(|i| if i == k { 1.0 } else { 0.0 }).collect()) };

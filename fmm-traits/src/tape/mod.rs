@@ -2,7 +2,8 @@
 //! ([`traced`](crate::traced)). A tape can be carried out over any [`Lane`] (which differentiates it, or records it
 //! anew), analysed, and printed as text or CUDA C.
 //!
-//! These are all operations on numbers; inputs and constants cost nothing. In single precision the CUDA functions end in `f`:
+//! These are all operations on numbers; inputs and constants cost nothing. In single precision the CUDA functions end
+//! in `f`:
 //!
 //! | lane | CUDA C | flops |
 //! |---|---|---|
@@ -276,8 +277,8 @@ impl Tape {
         }
     }
 
-    /// [`evaluate`](Tape::evaluate) in f64 at many r, for the same strengths: `out` has the values of r\[0\], of r\[1\], …
-    /// Each operation runs over many pairs, which costs much less than one pair at a time.
+    /// [`evaluate`](Tape::evaluate) in f64 at many r, for the same strengths: `out` has the values of r\[0\], of
+    /// r\[1\], … Each operation runs over many pairs, which costs much less than one pair at a time.
     pub fn evaluate_many(&self, params: &[f64], r: &[[f64; 3]], strengths: &[f64], out: &mut [f64]) {
         let values = self.values.len();
         let mut results = vec![[0.0; BATCH]; self.nodes.len()];
@@ -305,6 +306,8 @@ impl Tape {
                     Op::Mul => each!(|a, b, _c| a * b),
                     Op::Div => each!(|a, b, _c| a / b),
                     Op::Neg => each!(|a, _b, _c| -a),
+                    Op::Fma => each!(|a, b, c| a.mul_add(b, c)),
+                    Op::Exp => each!(|a, _b, _c| a.exp()),
                     Op::Sqrt => each!(|a, _b, _c| a.sqrt()),
                     Op::Lt => each!(|a, b, _c| flag(a < b)),
                     Op::Le => each!(|a, b, _c| flag(a <= b)),

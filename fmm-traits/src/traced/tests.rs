@@ -1,4 +1,6 @@
 use super::*;
+use crate::lane::{Lane, dot};
+use crate::member::{Member, Members};
 use crate::{Gradient, Hessian, Kernel, facts, record};
 
 /// Yukawa's kernel q·e^(−κr)/r as a Rust type.

@@ -248,6 +248,14 @@ pub struct KernelArgs {
     pub costs: Option<PathBuf>,
 }
 
+/// The name and the file of `name=file`.
+fn named_file(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, file)) if !name.is_empty() && !file.is_empty() => Ok((name.to_string(), file.into())),
+        _ => Err("expected NAME=FILE".to_string()),
+    }
+}
+
 /// A setting NAME=VALUE.
 fn setting(text: &str) -> Result<(String, f64), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
@@ -333,6 +341,10 @@ pub struct RunArgs {
     /// Strengths, (N,) or N×c for the c numbers that a --source carries; in the plane real or complex.
     #[arg(long, requires = "sources")]
     pub strengths: Option<PathBuf>,
+    /// A parameter of a kernel from the list, of --expression or of --kernel-file with a value of its own for each
+    /// source, (N,), such as a radius.
+    #[arg(long, value_name = "NAME=FILE", value_parser = named_file)]
+    pub attribute: Vec<(String, PathBuf)>,
     /// Targets, like the sources [default: the sources; --self says whether with self terms].
     #[arg(long)]
     pub targets: Option<PathBuf>,

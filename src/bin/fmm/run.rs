@@ -54,7 +54,20 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.verify == Some(0) {
         return Err(Failure::Input("--verify 0: at least one target is needed".into()));
     }
-    // Wrong options fail before any file is read or any cloud is made.
+    for (name, path) in &args.attribute {
+        let array = npy::read(path)?;
+        if array.complex || array.columns != 1 {
+            return Err(Failure::file(path, format!("the attribute {name} must be one real number per source")));
+        }
+        if let Some(row) = array.values.iter().position(|x| !x.is_finite()) {
+            return Err(Failure::file(
+                path,
+                format!("row {row} is {}: every number must be finite", array.values[row]),
+            ));
+        }
+        builder = builder.attribute(name, &array.values);
+    }
+    // Wrong options fail before the points are read or any cloud is made.
     let demo_points = args.n.unwrap_or(DEFAULT_POINTS);
     let n = if args.sources.is_some() { 0 } else { demo_points };
     let forecast = builder.memory(n, n)?;

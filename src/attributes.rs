@@ -1,0 +1,103 @@
+//! Attributes: numbers of each source, such as a radius. A kernel need not be linear in them.
+//!
+//! They travel in the array of strengths, behind the strengths of the caller. So engines, the probe and direct sums
+//! need no second array.
+
+use crate::request::Fmm;
+use fmm_families::Facts;
+use fmm_traits::Error;
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// The attributes of a request.
+#[derive(Clone, Default)]
+pub(crate) struct Attributes {
+    /// Names with a value for each source, as the caller gave them; empty after [`resolve`].
+    pub given: Vec<(String, Arc<[f64]>)>,
+    /// The attributes of each source, one source after the other.
+    rows: Arc<[f64]>,
+    /// Attributes of a source.
+    count: usize,
+}
+
+impl Attributes {
+    /// The strengths of some sources with their attributes. `of` gives the index of the k-th source.
+    fn joined(&self, strengths: &[f64], linear: usize, of: impl Fn(usize) -> usize + Sync) -> Vec<f64> {
+        let width = linear + self.count;
+        let mut all = vec![0.0; strengths.len() / linear * width];
+        let rows = all.par_chunks_mut(width).zip(strengths.par_chunks(linear)).enumerate().with_min_len(4096);
+        rows.for_each(|(k, (to, q))| {
+            let at = of(k) * self.count;
+            to[..linear].copy_from_slice(q);
+            to[linear..].copy_from_slice(&self.rows[at..at + self.count]);
+        });
+        all
+    }
+
+    /// The strengths of all sources with their attributes; `None` if there are no attributes.
+    pub fn join(&self, strengths: &[f64], facts: &Facts) -> Option<Vec<f64>> {
+        (self.count > 0).then(|| self.joined(strengths, facts.linear(), |k| k))
+    }
+
+    /// As [`join`](Self::join) for each set of strengths of some sources.
+    ///
+    /// # Errors
+    /// Those of `indices`, which finds the indices of the sources.
+    pub fn join_some(
+        &self,
+        sets: Vec<Vec<f64>>,
+        facts: &Facts,
+        indices: impl FnOnce() -> Result<Vec<u32>, Error>,
+    ) -> Result<Vec<Vec<f64>>, Error> {
+        if self.count == 0 {
+            return Ok(sets);
+        }
+        let indices = indices()?;
+        Ok(sets.iter().map(|q| self.joined(q, facts.linear(), |k| indices[k] as usize)).collect())
+    }
+
+    /// Checks that there are attributes for `n_sources` sources.
+    ///
+    /// # Errors
+    /// [`Error::Shape`].
+    pub fn check_count(&self, n_sources: usize) -> Result<(), Error> {
+        let (found, expected) = (self.rows.len(), n_sources * self.count);
+        if found == expected {
+            return Ok(());
+        }
+        let why = format!("{n_sources} sources, of {} attributes each", self.count);
+        Err(Error::Shape { array: "attributes of the sources", found, expected, why })
+    }
+}
+
+/// The value next to the mean; 0 of none. It is one of the values, since a kernel may be degenerate at the mean: radii
+/// of both signs have the mean 0.
+pub(crate) fn usual(values: &[f64]) -> f64 {
+    let mean = values.iter().map(|x| x / values.len() as f64).sum::<f64>();
+    values.iter().copied().min_by(|a, b| (a - mean).abs().total_cmp(&(b - mean).abs())).unwrap_or(0.0)
+}
+
+/// The request with its attributes as strengths of the kernel.
+///
+/// # Errors
+/// [`Error::Shape`], [`Error::NotFinite`], [`Error::MissingParameter`] for an attribute without values, and those of
+/// the kernel.
+pub(crate) fn resolve(mut request: Fmm, n_sources: usize) -> Result<Fmm, Error> {
+    let given = std::mem::take(&mut request.attributes.given);
+    for (name, values) in &given {
+        crate::validate::matrix("an attribute of the sources", values, n_sources, 1, request.family.name())?;
+        request.family = request.family.attribute(name, usual(values))?;
+    }
+    let names = request.family.attribute_names();
+    if !given.is_empty() || names.len() != request.attributes.count {
+        let values = |name: &String| match given.iter().find(|(other, _)| other == name) {
+            Some((_, values)) => Ok(values),
+            None => Err(Error::MissingParameter { kernel: request.family.name().into(), name: name.clone() }),
+        };
+        let columns = names.iter().map(values).collect::<Result<Vec<_>, _>>()?;
+        request.attributes.rows = (0..n_sources).flat_map(|i| columns.iter().map(move |values| values[i])).collect();
+        request.attributes.count = names.len();
+    }
+    request.attributes.check_count(n_sources)?;
+    Ok(request)
+}

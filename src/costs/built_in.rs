@@ -59,17 +59,17 @@ pub(super) struct Operations {
     pub error_function: f64,
     pub bessel: f64,
 }
-/// On AVX-512, fitted to the rates of pairs in `runs/2026-11-23-zen4x2/pair-rates.txt`. Sines are computed lane by
-/// lane.
+/// On AVX-512, fitted to the rates of pairs in `runs/2026-11-23-zen4x2/pair-rates.txt`, and to direct sums of one
+/// function each (`function-rates.txt` there).
 pub(super) const OPERATIONS: Operations = Operations {
     division: 8.0,
     root: 10.0,
     reciprocal_root: 6.0,
     exponential: 30.0,
     logarithm: 35.0,
-    sine: 120.0,
+    sine: 37.0,
     error_function: 80.0,
-    bessel: 150.0,
+    bessel: 100.0,
 };
 /// The work of a simple operation in the interpreter of kernels made at run time, in the same units. Fitted to the same
 /// rates.

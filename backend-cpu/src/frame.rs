@@ -71,6 +71,13 @@ pub struct Fill<'a, T, I> {
     pub to: &'a mut Soa<T>,
 }
 
+impl<'a, T, I> Fill<'a, T, I> {
+    /// Copies points without strengths: targets.
+    pub fn targets(points: &'a Points, frame: Frame, ranges: I, pieces: usize, to: &'a mut Soa<T>) -> Self {
+        Fill { points, strengths: &[], factors: &[], attributes: &[], frame, ranges, pieces, to }
+    }
+}
+
 impl<T: Real, I: Iterator<Item = Range<usize>> + Clone> Vectorized for Fill<'_, T, I> {
     type Output = ();
     #[inline(always)]

@@ -85,10 +85,7 @@ impl Near<'_> {
             Fill { points, strengths, factors, attributes: &pair.attributes, frame, ranges, pieces, to: sources },
         );
         let (points, ranges) = (&tree.targets, std::iter::once(tree.targets_of(leaf)));
-        dispatch(
-            isa,
-            Fill { points, strengths: &[], factors: &[], attributes: &[], frame, ranges, pieces, to: targets },
-        );
+        dispatch(isa, Fill::targets(points, frame, ranges, pieces, targets));
         let factors = pair.value_factors(frame.side);
         let count = strengths.len() / pair.strengths() * targets.len() * pair.values();
         totals.clear();

@@ -180,19 +180,7 @@ pub fn from_nodes<'a, T: Real>(
     }
     sources.pad(1, std::iter::empty());
     let ranges = std::iter::once(range);
-    dispatch(
-        isa,
-        Fill {
-            points: &tree.targets,
-            strengths: &[],
-            factors: &[],
-            attributes: &[],
-            frame,
-            ranges,
-            pieces: 1,
-            to: targets,
-        },
-    );
+    dispatch(isa, Fill::targets(&tree.targets, frame, ranges, 1, targets));
     pair.sum(isa, params, targets.targets(0..count), sources, 0..n, None, sums);
     let (values, factors) = (pair.values(), pair.value_factors(frame.side));
     for (set, sums) in sums.chunks_exact(count * values).enumerate() {

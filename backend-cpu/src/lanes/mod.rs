@@ -168,31 +168,33 @@ mod tests {
     use super::*;
     use fmm_traits::{Lane, Real};
 
+    /// Results of N functions at each number of `input`. `functions` takes a vector of numbers.
+    #[inline(always)]
+    fn at_each<V: SimdLane, const N: usize>(input: &[V::Scalar], functions: impl Fn(V) -> [V; N]) -> Vec<[f64; N]> {
+        let mut out = Vec::new();
+        for chunk in input.chunks(V::WIDTH) {
+            let (mut x, mut y) = ([V::Scalar::of(1.0); 16], [[V::Scalar::of(0.0); 16]; N]);
+            x[..chunk.len()].copy_from_slice(chunk);
+            // SAFETY: all buffers have 16 entries, the widest vector.
+            unsafe {
+                let results = functions(V::load(x.as_ptr()));
+                results.iter().zip(&mut y).for_each(|(f, y)| f.store(y.as_mut_ptr()));
+            }
+            out.extend((0..chunk.len()).map(|i| y.map(|f| f[i].f64())));
+        }
+        out
+    }
+
     /// Applies every lane function to `input` and returns the results.
     struct Functions<'a, T>(&'a [T]);
     impl<T: Real> Vectorized for Functions<'_, T> {
         type Output = Vec<[f64; 7]>;
         #[inline(always)]
         fn run<S: Simd>(self) -> Self::Output {
-            let mut out = Vec::new();
-            for chunk in self.0.chunks(T::Vector::<S>::WIDTH) {
-                let mut x = [T::of(1.0); 16];
-                x[..chunk.len()].copy_from_slice(chunk);
-                let mut y = [[T::of(0.0); 16]; 7];
-                // SAFETY: all buffers have 16 entries, the widest vector.
-                unsafe {
-                    let v = T::Vector::<S>::load(x.as_ptr());
-                    v.rsqrt().store(y[0].as_mut_ptr());
-                    v.sqrt().store(y[1].as_mut_ptr());
-                    (-v).exp().store(y[2].as_mut_ptr());
-                    v.ln().store(y[3].as_mut_ptr());
-                    T::Vector::<S>::select(v.lt(Lane::splat(1.0)), v.sin(), v.cos()).store(y[4].as_mut_ptr());
-                    v.inverse::<false>().store(y[5].as_mut_ptr());
-                    v.inverse::<true>().store(y[6].as_mut_ptr());
-                }
-                out.extend((0..chunk.len()).map(|i| y.map(|f| f[i].f64())));
-            }
-            out
+            at_each::<T::Vector<S>, 7>(self.0, |v| {
+                let trig = Lane::select(v.lt(Lane::splat(1.0)), v.sin(), v.cos());
+                [v.rsqrt(), v.sqrt(), (-v).exp(), v.ln(), trig, v.inverse::<false>(), v.inverse::<true>()]
+            })
         }
     }
 
@@ -309,20 +311,7 @@ mod tests {
         type Output = Vec<[f64; 4]>;
         #[inline(always)]
         fn run<S: Simd>(self) -> Self::Output {
-            let mut out = Vec::new();
-            for chunk in self.0.chunks(T::Vector::<S>::WIDTH) {
-                let mut x = [T::of(1.0); 16];
-                x[..chunk.len()].copy_from_slice(chunk);
-                let mut y = [[T::of(0.0); 16]; 4];
-                // SAFETY: all buffers have 16 entries, the widest vector.
-                unsafe {
-                    let v = T::Vector::<S>::load(x.as_ptr());
-                    let functions = [v.exp(), v.ln(), v.sin(), v.cos()];
-                    functions.iter().zip(&mut y).for_each(|(f, y)| f.store(y.as_mut_ptr()));
-                }
-                out.extend((0..chunk.len()).map(|i| y.map(|f| f[i].f64())));
-            }
-            out
+            at_each::<T::Vector<S>, 4>(self.0, |v| [v.exp(), v.ln(), v.sin(), v.cos()])
         }
     }
 

@@ -145,17 +145,7 @@ impl<'a, T: Real, I: Iterator<Item = Field<'a, T, K>>, const K: usize> Values<'_
         let rows = room.filled(V::splat(0.0), longest);
         for (frame, coefficients) in fields {
             let ranges = std::iter::once(range.clone());
-            Fill {
-                points: targets,
-                strengths: &[],
-                factors: &[],
-                attributes: &[],
-                frame,
-                ranges,
-                pieces: 1,
-                to: block,
-            }
-            .run::<S>();
+            Fill::targets(targets, frame, ranges, 1, block).run::<S>();
             let factors = pair.value_factors(frame.side);
             let row = &mut rows[..coefficients.len()];
             let order = coefficients.len().isqrt();

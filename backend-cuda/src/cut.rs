@@ -26,6 +26,14 @@ pub struct Cut<'a> {
     primitives: Primitives,
 }
 
+/// An error for a position beyond the points.
+fn within(points: &DevicePoints, positions: &[u32]) -> Result<(), Error> {
+    match positions.iter().map(|&p| p as usize).find(|&p| p >= points.n) {
+        Some(found) => Err(Error::TooMany { what: "position of a point", found, limit: points.n.saturating_sub(1) }),
+        None => Ok(()),
+    }
+}
+
 impl<'a> Cut<'a> {
     /// For a tree and its lists.
     pub(crate) fn new(tree: &'a DeviceTree, lists: &'a DeviceLists) -> Result<Self, Error> {
@@ -157,16 +165,9 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// [`Error::TooMany`] for a position beyond the sources, and errors of the device.
     pub fn source_indices(&self, positions: &[u32]) -> Result<Vec<u32>, Error> {
+        within(&self.tree.sources, positions)?;
         let order = self.device().download(&self.tree.sources.order, "order")?;
-        let index = |&p: &u32| {
-            let limit = order.len().saturating_sub(1);
-            order.get(p as usize).copied().ok_or(Error::TooMany {
-                what: "position of a point",
-                found: p as usize,
-                limit,
-            })
-        };
-        positions.iter().map(index).collect()
+        Ok(positions.iter().map(|&p| order[p as usize]).collect())
     }
 
     /// As [`sources`](Cut::sources), for targets.
@@ -188,13 +189,7 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// [`Error::TooMany`] for a position beyond the points, and errors of the device.
     fn points(&self, of: &DevicePoints, positions: &[u32]) -> Result<DevicePoints, Error> {
-        if let Some(&found) = positions.iter().find(|&&p| p as usize >= of.n) {
-            return Err(Error::TooMany {
-                what: "position of a point",
-                found: found as usize,
-                limit: of.n.saturating_sub(1),
-            });
-        }
+        within(of, positions)?;
         let (device, n) = (self.device(), positions.len());
         let at = device.upload(positions, "positions")?;
         let xyz = device.alloc(3 * n, "points")?;

@@ -161,8 +161,7 @@ pub trait Dynamic: Send + Sync {
     /// # Errors
     /// [`Error::NoOutput`], [`Error::UnsupportedOutput`].
     fn facts(&self, outputs: Outputs) -> Result<Facts, Error> {
-        let Member { strengths, values, .. } = self.in_volume(outputs)?.kernels.members.equivalent;
-        Ok(Facts { in_volume: [strengths, values], ..self.in_space(outputs)?.facts() })
+        Ok(self.in_space(outputs)?.facts())
     }
     /// The direct sums of each set of strengths, as arrays of targets × [`Facts::values`].
     ///
@@ -343,6 +342,10 @@ impl Dynamic for Traced {
         let kernels = self.kernels(outputs)?;
         let pairs = Pairs::traced(&kernels);
         Ok(InSpace::new(kernels, pairs))
+    }
+    fn facts(&self, outputs: Outputs) -> Result<Facts, Error> {
+        let Member { strengths, values, .. } = self.in_volume(outputs)?.kernels.members.equivalent;
+        Ok(Facts { in_volume: [strengths, values], ..self.in_space(outputs)?.facts() })
     }
     fn in_volume(&self, outputs: Outputs) -> Result<InSpace, Error> {
         self.clone().densities(1)?.in_space(outputs)

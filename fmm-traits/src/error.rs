@@ -7,7 +7,7 @@ pub enum Error {
     /// A NaN or an infinity in an input array.
     #[error("{array}[{row}, {column}] is {value}: every entry must be finite")]
     NotFinite {
-        /// Which array: sources, targets or strengths.
+        /// Which array: sources, targets, strengths, or an output.
         array: &'static str,
         /// Row of the first bad entry.
         row: usize,
@@ -37,6 +37,14 @@ pub enum Error {
         expected: usize,
         /// Where the expectation comes from.
         why: String,
+    },
+    /// An array in device memory, or a stream, that cannot be used.
+    #[error("{array}: {reason}")]
+    Array {
+        /// Which array.
+        array: &'static str,
+        /// What is wrong with it.
+        reason: String,
     },
     /// A tolerance that is not a positive finite number.
     #[error("tolerance {tolerance} is not a positive finite number")]

@@ -31,7 +31,7 @@ pub use lane::{Lane, Real, Simd, SimdLane};
 pub use member::{Kernels, Member, Members, SelfInteraction};
 pub use record::record;
 pub use report::{ErrorReport, OutputError};
-pub use sums::{Policy, Precision, Solver, StageSeconds, Targets};
+pub use sums::{Number, Numbers, NumbersMut, Policy, Precision, Solver, StageSeconds, Targets};
 pub use tape::Tape;
 pub use traced::{Symbol, Traced};
 pub use tree::{Edges, Hierarchy, Lists, Points, Tree};

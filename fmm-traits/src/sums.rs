@@ -3,8 +3,9 @@
 use crate::driver::{Observer, Stage};
 use crate::error::Error;
 use crate::kernel::OutputColumns;
+use crate::lane::Real;
 
-/// The precision of the arithmetic. Coordinates and results are f64 in either case.
+/// The precision of the arithmetic, or the type of numbers of the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Precision {
     /// Single precision.
@@ -27,6 +28,85 @@ impl Precision {
             Precision::F32 => 4,
             Precision::F64 => 8,
         }
+    }
+}
+
+/// Numbers of a caller in either precision.
+#[derive(Clone, Copy, Debug)]
+pub enum Numbers<'a> {
+    /// In single precision.
+    F32(&'a [f32]),
+    /// In double precision.
+    F64(&'a [f64]),
+}
+
+impl Numbers<'_> {
+    /// How many.
+    pub fn len(&self) -> usize {
+        match self {
+            Numbers::F32(x) => x.len(),
+            Numbers::F64(x) => x.len(),
+        }
+    }
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Their precision.
+    pub fn precision(&self) -> Precision {
+        match self {
+            Numbers::F32(_) => Precision::F32,
+            Numbers::F64(_) => Precision::F64,
+        }
+    }
+}
+
+/// Numbers of a caller in either precision, to be overwritten.
+#[derive(Debug)]
+pub enum NumbersMut<'a> {
+    /// In single precision.
+    F32(&'a mut [f32]),
+    /// In double precision.
+    F64(&'a mut [f64]),
+}
+
+impl NumbersMut<'_> {
+    /// The same numbers, to be read.
+    pub fn read(&self) -> Numbers<'_> {
+        match self {
+            NumbersMut::F32(x) => Numbers::F32(x),
+            NumbersMut::F64(x) => Numbers::F64(x),
+        }
+    }
+}
+
+/// A type of numbers that a caller may pass: `f32` or `f64`.
+pub trait Number: Real {
+    /// Its precision.
+    const PRECISION: Precision;
+    /// Numbers to be read.
+    fn numbers(of: &[Self]) -> Numbers<'_>;
+    /// Numbers to be overwritten.
+    fn numbers_mut(of: &mut [Self]) -> NumbersMut<'_>;
+}
+
+impl Number for f32 {
+    const PRECISION: Precision = Precision::F32;
+    fn numbers(of: &[f32]) -> Numbers<'_> {
+        Numbers::F32(of)
+    }
+    fn numbers_mut(of: &mut [f32]) -> NumbersMut<'_> {
+        NumbersMut::F32(of)
+    }
+}
+
+impl Number for f64 {
+    const PRECISION: Precision = Precision::F64;
+    fn numbers(of: &[f64]) -> Numbers<'_> {
+        Numbers::F64(of)
+    }
+    fn numbers_mut(of: &mut [f64]) -> NumbersMut<'_> {
+        NumbersMut::F64(of)
     }
 }
 

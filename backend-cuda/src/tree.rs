@@ -195,7 +195,8 @@ pub fn build_reported(
     let more = targets.filter(|t| t.len() >= sources.len()).unwrap_or(sources);
     let mut report = BuildReport::default();
     let mut cloud = Cloud::new(device, &there, others.as_ref(), options.min_side, |low, high| {
-        let (corner, side, chosen) = fmm_tree::root_for(more, low, high, options)?;
+        let sample = || Ok(fmm_tree::sample_indices(more.len() / 3).iter().map(|&i| more.as_chunks::<3>().0[i]).collect());
+        let (corner, side, chosen) = fmm_tree::root_for(more.len() / 3, sample, low, high, options)?;
         report = chosen;
         Ok((corner, side))
     })?;

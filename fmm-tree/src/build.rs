@@ -155,7 +155,8 @@ impl Cloud {
         let more = *arrays.iter().max_by_key(|a| a.len()).unwrap_or(&sources);
 
         let mut report = BuildReport { root_stretch: 1.0, outlier_stretch: 1.0, ..Default::default() };
-        let root = choose_root(more, &bounds, options, &mut report)?;
+        let sample = || Ok(root::sample_indices(more.len() / 3).iter().map(|&i| more.as_chunks::<3>().0[i]).collect());
+        let root = choose_root(more.len() / 3, sample, &bounds, options, &mut report)?;
         let frame = Frame::new(root.corner, root.side);
         let sets = arrays.iter().map(|a| Sorted::new(a, &frame)).collect();
         Ok(Cloud { root, sets, limit: deepest_level(root.side, bounds.largest(), options.min_side), report })
@@ -271,7 +272,8 @@ fn check_points(array: &[f64], name: &'static str) -> Result<Bounds, Error> {
 
 /// Chooses the root cube. Fills in `ncrit`, `occupancy` and the two stretches of the report.
 fn choose_root(
-    points: &[f64],
+    n: usize,
+    sample: impl FnOnce() -> Result<Vec<[f64; 3]>, Error>,
     bounds: &Bounds,
     options: &BuildOptions,
     report: &mut BuildReport,
@@ -288,13 +290,13 @@ fn choose_root(
 
     if let Some((corner, side)) = options.root {
         let inside = |a: usize| corner[a] <= bounds.low[a] && bounds.high[a] <= corner[a] + side;
-        if !(side > 0.0 && side.is_finite() && (points.is_empty() || (0..3).all(inside))) {
+        if !(side > 0.0 && side.is_finite() && (n == 0 || (0..3).all(inside))) {
             let requirement = "the root cube must be finite and contain all points";
             return Err(Error::Parameter { name: "root side", value: side, requirement });
         }
         return Ok(Root { corner, side });
     }
-    if points.is_empty() {
+    if n == 0 {
         return Ok(Root { corner: [0.0; 3], side: 1.0 });
     }
     let base = root::smallest(bounds.low, bounds.high, bounds.largest());
@@ -302,11 +304,12 @@ fn choose_root(
         let requirement = "the extent of the points must be far below the largest f64";
         return Err(Error::Parameter { name: "extent", value: base.side, requirement });
     }
-    report.outlier_stretch = root::outlier_stretch(points, bounds.low, bounds.high);
-    if points.len() / 3 <= report.ncrit {
+    let (sample, ends) = (sample()?, [bounds.low, bounds.high]);
+    report.outlier_stretch = root::outlier_stretch(&sample, ends);
+    if n <= report.ncrit {
         return Ok(base);
     }
-    let choice = root::choose(points, bounds.low, bounds.high, base, wanted, options.ncrit.is_some());
+    let choice = root::choose((n, &sample), ends, base, wanted, options.ncrit.is_some());
     report.root_stretch = choice.stretch;
     report.occupancy = wanted * choice.ratio;
     if options.ncrit.is_none() {
@@ -316,20 +319,21 @@ fn choose_root(
 }
 
 /// The root cube (lower corner, side) and the report with the leaf capacity that [`build`] would take. For callers that
-/// split boxes themselves, for example on a GPU. `points` are the sources or the targets, whichever are more;
-/// `low..high` is the bounding box of both.
+/// split boxes themselves, for example on a GPU. `n` counts the sources or the targets, whichever are more; `sample`
+/// returns their points of [`sample_indices`](crate::sample_indices). `low..high` is the bounding box of both.
 ///
 /// # Errors
-/// [`Error::Parameter`] for an option outside its domain.
+/// [`Error::Parameter`] for an option outside its domain, and errors of `sample`.
 pub fn root_for(
-    points: &[f64],
+    n: usize,
+    sample: impl FnOnce() -> Result<Vec<[f64; 3]>, Error>,
     low: [f64; 3],
     high: [f64; 3],
     options: &BuildOptions,
 ) -> Result<([f64; 3], f64, BuildReport), Error> {
     check_options(options)?;
     let mut report = BuildReport { root_stretch: 1.0, outlier_stretch: 1.0, ..Default::default() };
-    let Root { corner, side } = choose_root(points, &Bounds { low, high }, options, &mut report)?;
+    let Root { corner, side } = choose_root(n, sample, &Bounds { low, high }, options, &mut report)?;
     Ok((corner, side, report))
 }
 

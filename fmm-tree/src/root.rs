@@ -11,8 +11,12 @@ use rayon::prelude::*;
 const MANTISSA_BITS: i32 = 7;
 /// The root corner is a multiple of side / CORNER_GRID.
 const CORNER_GRID: f64 = 1024.0;
-/// Number of points in the sample from which populations are estimated.
-const SAMPLE_SIZE: usize = 1 << 16;
+/// Smallest and largest number of points in the sample from which populations are estimated. Pairs of the sample in one
+/// box are counted, and their number grows with the square of the sample over the number of points. 16 √n points have
+/// 256 times as many pairs as a leaf has points, so that the estimate errs by 1 to 2 per cent.
+const SAMPLE_SIZES: [usize; 2] = [1 << 14, 1 << 16];
+/// Number of points of the sample from which outliers are found.
+const OUTLIER_SAMPLE_SIZE: usize = 1 << 12;
 /// Smallest root side, in units of the largest coordinate. A smaller root would not have an exact corner.
 const MIN_RELATIVE_SIDE: f64 = 1.0 / (1u64 << 34) as f64;
 
@@ -61,13 +65,20 @@ pub(crate) fn smallest(low: [f64; 3], high: [f64; 3], largest: f64) -> Root {
     cube_at(low, round_up(side))
 }
 
-/// Chooses the root for `points` (the more numerous of sources and targets) inside `low..high`.
+/// Chooses the root for `n` points (the more numerous of sources and targets) inside `low..high`. `sample` holds their
+/// points of [`sample_indices`].
 ///
 /// `base` is the smallest admissible cube, `wanted` the number of points that a leaf should hold. With `at_most`, a
 /// full box never holds more than `wanted`.
-pub(crate) fn choose(points: &[f64], low: [f64; 3], high: [f64; 3], base: Root, wanted: f64, at_most: bool) -> Choice {
+pub(crate) fn choose(
+    (n, sample): (usize, &[[f64; 3]]),
+    [low, high]: [[f64; 3]; 2],
+    base: Root,
+    wanted: f64,
+    at_most: bool,
+) -> Choice {
     let unstretched = Choice { root: base, stretch: 1.0, ratio: 1.0 };
-    let Some((level, slope)) = level_of_occupancy(points, base, wanted) else { return unstretched };
+    let Some((level, slope)) = level_of_occupancy(n, sample, base, wanted) else { return unstretched };
     let wanted_side = base.side * (-level).exp2();
 
     // Cost model. At the wanted population, near and far field cost the same. Boxes with r times that population cost
@@ -94,12 +105,10 @@ pub(crate) fn choose(points: &[f64], low: [f64; 3], high: [f64; 3], base: Root, 
 
 /// The fractional level at which a point has, on average, `wanted` other points in its box. Also returns by how many
 /// powers of two that number falls per level. `None` if no level of the keys gets down to `wanted`.
-fn level_of_occupancy(points: &[f64], base: Root, wanted: f64) -> Option<(f64, f64)> {
-    let n = points.len() / 3;
-    let m = n.min(SAMPLE_SIZE);
+fn level_of_occupancy(n: usize, sample: &[[f64; 3]], base: Root, wanted: f64) -> Option<(f64, f64)> {
+    let m = sample.len();
     let frame = Frame::new(base.corner, base.side);
-    let sample = |i: usize| points.as_chunks::<3>().0[sampled(i, m, n)];
-    let mut keys: Vec<u128> = (0..m).map(|i| frame.deep_key(sample(i))).collect();
+    let mut keys: Vec<u128> = sample.par_iter().with_min_len(1024).map(|&p| frame.deep_key(p)).collect();
     keys.par_sort_unstable();
     let mut coarser = (n - 1) as f64;
     for level in 1..=2 * KEY_LEVELS {
@@ -117,6 +126,12 @@ fn level_of_occupancy(points: &[f64], base: Root, wanted: f64) -> Option<(f64, f
     None
 }
 
+/// The indices of the sample of `n` points from which a root cube is chosen.
+pub fn sample_indices(n: usize) -> Vec<usize> {
+    let m = n.min((16 * n.isqrt()).clamp(SAMPLE_SIZES[0], SAMPLE_SIZES[1]));
+    (0..m).into_par_iter().with_min_len(4096).map(|i| sampled(i, m, n)).collect()
+}
+
 /// Index of sample `i` of `m` among `n` points. One point is taken from each stride, at a hashed place, so that
 /// points on a grid are not sampled in step with the grid.
 fn sampled(i: usize, m: usize, n: usize) -> usize {
@@ -127,16 +142,16 @@ fn sampled(i: usize, m: usize, n: usize) -> usize {
 
 /// Extent of the cloud over the extent of its middle 99 %, both along their longest axis. Far outliers make the ratio
 /// large. It is infinite if the cloud has an extent but its middle has none.
-pub(crate) fn outlier_stretch(points: &[f64], low: [f64; 3], high: [f64; 3]) -> f64 {
-    let n = points.len() / 3;
-    let m = n.min(4096);
+pub(crate) fn outlier_stretch(sample: &[[f64; 3]], [low, high]: [[f64; 3]; 2]) -> f64 {
+    let n = sample.len();
+    let m = n.min(OUTLIER_SAMPLE_SIZE);
     let cut = m / 200;
     if cut == 0 {
         return 1.0;
     }
     let (mut whole, mut middle) = (0.0f64, 0.0f64);
     for a in 0..3 {
-        let mut x: Vec<f64> = (0..m).map(|i| points[3 * sampled(i, m, n) + a]).collect();
+        let mut x: Vec<f64> = (0..m).map(|i| sample[sampled(i, m, n)][a]).collect();
         x.sort_unstable_by(f64::total_cmp);
         whole = whole.max(high[a] - low[a]);
         middle = middle.max(x[m - 1 - cut] - x[cut]);

@@ -2,12 +2,21 @@
 //
 // Defined in front of this file: REAL, STRENGTHS, LINEAR (strengths without attributes), VALUES, BLOCKS (per
 // multiprocessor), SPLIT, MOST and TILE_BYTES (group.cuh), FRAMED, and `guarded_pair` and `bare_pair` as for direct.cu.
-// The rule for zero distances is that of direct.cu. With FRAMED, coordinates are taken relative to the leaf, in units
-// of its side; otherwise they are the caller's.
+// The rule for zero distances is that of direct.cu.
+//
+// With FRAMED, REAL is f32, and coordinates are taken relative to the leaf, in units of its side; otherwise they are
+// the caller's. A coordinate rounded to f32 loses the digits of short distances. Pairs closer than CLOSE are therefore
+// summed again by `exact_pair`, in f64 and from coordinates that are not relative to the leaf. So are all pairs of a
+// tile whose sum leaves the range of f32.
 
 #include "shared/level.cuh"
 #include "shared/real.cuh"
 #include "shared/source.cuh"
+
+#if FRAMED
+// A source in shared memory, and its position in tree order.
+#define SOURCE_BYTES (sizeof(Source) + sizeof(u32))
+#endif
 #include "shared/group.cuh"
 
 #define LEVEL_ROW (LEVEL_HEAD + STRENGTHS + VALUES)
@@ -17,6 +26,75 @@
 // Whether pairs within the leaf are tested for zero distances at once. In f64 with several values there are no
 // registers for a second loop without the test.
 #define TESTED (sizeof(REAL) == 8 && VALUES > 1)
+// Distance in sides of the leaf below which a pair is summed again in f64. Coordinates of targets are at most 1/2 and
+// are rounded by 2^-25 at most, those of close sources too. At the distance CLOSE this changes the distance by at most
+// 2^-24 √3 / CLOSE = 1.3e-5 of itself, and by some 4e-6 in the mean. Larger values cost time
+// on surfaces, where half of the tiles hold a closer pair.
+#define CLOSE (1.0f / 128)
+// Distance in sides of the leaf below which the distance in f32 may have no digit.
+#define TINY (1.0f / (1 << 20))
+// Written as in the kernels of inverse distances, so that the compiler computes it once.
+#define SQUARE(x, y, z) fmaf(x, x, fmaf(y, y, (z) * (z)))
+
+#if FRAMED
+// The caller's arrays, and the frame of a leaf.
+struct Leaf {
+  const double *level, *source_xyz, *strengths, *target_xyz;
+  u64 sources, targets;
+  double center[3], scale;
+};
+
+// Corrects the sums of targets first … end - 1 over a tile for close pairs. For each source closer than CLOSE, the pair
+// in f64 is added and the pair in f32 is subtracted. The pair in f32 is computed a second time here, so a difference in
+// rounding to the pair that the loop added remains. Closer than TINY the pair in f32 is too wrong to be subtracted:
+// then the 32 targets around are summed over the whole tile in f64. `all` does this for all targets. Bit k of the
+// result says that targets first + 32k … have the whole sum of the tile, and that the caller drops its sums in f32. The
+// function is not inlined, so that this rare work takes no registers from the loops. One thread per target.
+__device__ __noinline__ u32 sum_exactly(const Leaf& leaf, bool all, bool same, u32 first, u32 end, const Source* tile,
+                                        const u32* place, u32 filled, double* values) {
+  REAL params[PARAMETERS];
+  for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)leaf.level[1 + k];
+  const double* factors = leaf.level + LEVEL_HEAD;
+  u32 complete = 0;
+  for (u32 at = first; at < end; at += THREADS) {
+    const u32 i = at + threadIdx.x;
+    double x[3] = {}, sum[VALUES];
+    for (int a = 0; a < 3 && i < end; ++a) x[a] = leaf.target_xyz[a * leaf.targets + i];
+    for (bool whole = all;; whole = true) {
+      bool tiny = false;
+      for (int k = 0; k < VALUES; ++k) sum[k] = 0;
+      for (u32 j = 0; j < filled && i < end && !tiny; ++j) {
+        const u64 from = place[j];
+        if (same && from == i) continue;
+        const Source y = tile[j];
+        REAL d[3];
+        for (int a = 0; a < 3; ++a) d[a] = (REAL)((x[a] - leaf.center[a]) * leaf.scale) - y.v[a];
+        const REAL square = SQUARE(d[0], d[1], d[2]);
+        if (!whole && square >= CLOSE * CLOSE) continue;
+        double exact[3], q[STRENGTHS], u[VALUES];
+        for (int a = 0; a < 3; ++a) exact[a] = (x[a] - leaf.source_xyz[a * leaf.sources + from]) * leaf.scale;
+        for (int c = 0; c < STRENGTHS; ++c) q[c] = leaf.strengths[from * STRENGTHS + c] * factors[c];
+        exact_pair(leaf.level + 1, exact[0], exact[1], exact[2], q, u);
+        for (int k = 0; k < VALUES; ++k) sum[k] += u[k];
+        if (whole) continue;
+        // At a distance of zero in f32 both computations have the same value.
+        tiny = square > 0 && square < TINY * TINY;
+        REAL fast[VALUES];
+        guarded_pair(params, d[0], d[1], d[2], y.v + 3, fast);
+        for (int k = 0; k < VALUES; ++k) {
+          sum[k] -= fast[k];
+          tiny = tiny || !finite(fast[k]);
+        }
+      }
+      if (whole) complete |= 1u << (at - first) / THREADS;
+      if (whole || !__any_sync(~0u, tiny)) break;
+    }
+    for (int k = 0; k < VALUES && i < end; ++k) values[(u64)i * VALUES + k] += sum[k] * factors[STRENGTHS + k];
+  }
+  __syncwarp();
+  return complete;
+}
+#endif
 
 // Sums the near field of leaf items[blockIdx.x], group by group. A block is one warp. `same`: targets are the
 // sources, and each skips itself.
@@ -25,6 +103,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         const u32* row, u32 same, const double* source_xyz, u64 sources, const double* strengths,
         const double* target_xyz, u64 targets, double* values) {
   __shared__ Source tile[TILE];
+#if FRAMED
+  // The position of each source of the tile.
+  __shared__ u32 place[TILE];
+#endif
   const Boxes t = *boxes;
   const u32 b = items[blockIdx.x];
   const uint2 range = t.target_range[b];
@@ -41,6 +123,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   double factors[STRENGTHS];
   for (int c = 0; c < STRENGTHS; ++c) factors[c] = level[LEVEL_HEAD + c];
   const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
+#if FRAMED
+  const Leaf leaf = {level,   source_xyz, strengths, target_xyz, sources, targets, {center[0], center[1], center[2]},
+                     scale};
+#endif
 
   for_groups(range, [&](auto each, u32 first) {
     constexpr int EACH = decltype(each)::value, UNROLL = (EACH < 4 ? 4 : 2) / (SHORT ? 2 : 1);
@@ -80,6 +166,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
           for (int a = 0; a < 3; ++a) y.v[a] = (REAL)((source_xyz[a * sources + begin + j] - center[a]) * scale);
           for (int c = 0; c < STRENGTHS; ++c) y.v[3 + c] = (REAL)(strengths[(u64)(begin + j) * STRENGTHS + c] * factors[c]);
           tile[filled + j] = y;
+#if FRAMED
+          place[filled + j] = begin + j;
+#endif
         }
         if (same && begin < range.y && range.x < begin + count) own_begin = begin, own_slot = filled, own_count = count;
         filled += count;
@@ -88,11 +177,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       __syncwarp();
 
       // Levels of care about zero distances. 0: no pair is tested. 1: pairs within the leaf are tested. 2: all pairs
-      // are tested. The level rises when a sum is not finite. In untested pairs within the leaf, a target skips
-      // itself by a distance of 1 and strength 0.
-      for (u32 care = TESTED;; care = care == 0 && own_count > 0 ? 1 : 2) {
+      // are tested. 3: all pairs are summed in f64. The level rises when a sum is not finite. In untested pairs within
+      // the leaf, a target skips itself by a distance of 1 and strength 0.
+      for (u32 care = TESTED;; care = care == 0 && own_count > 0 ? 1 : max(care + 1, 2)) {
         REAL part[EACH][VALUES] = {};
-        for (u32 piece = 0; piece < 3; ++piece) {
+#if FRAMED
+        // The square of the smallest distance of a pair, without self pairs.
+        REAL nearest = 1;
+        auto see = [&](REAL x, REAL y, REAL z) { nearest = fminf(nearest, SQUARE(x, y, z)); };
+#else
+        auto see = [](REAL, REAL, REAL) {};
+#endif
+        for (u32 piece = 0; piece < 3 && care < 3; ++piece) {
           const u32 from = piece == 0 ? 0 : piece == 1 ? own_slot : own_slot + own_count;
           const u32 to = piece == 0 ? own_slot : piece == 1 ? own_slot + own_count : filled;
           if (care == 2 || (care == 1 && piece == 1)) {
@@ -103,8 +199,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
               for (int n = 0; n < EACH; ++n) {
                 REAL u[VALUES];
-                guarded_pair(params, x[n][0] - y.v[0], x[n][1] - y.v[1], x[n][2] - y.v[2], y.v + 3, u);
+                const REAL d[3] = {x[n][0] - y.v[0], x[n][1] - y.v[1], x[n][2] - y.v[2]};
+                guarded_pair(params, d[0], d[1], d[2], y.v + 3, u);
                 const bool self = target(n) == own;
+                if (!self) see(d[0], d[1], d[2]);
 #pragma unroll
                 for (int k = 0; k < VALUES; ++k) part[n][k] += self ? REAL(0) : u[k];
               }
@@ -117,9 +215,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
               for (int n = 0; n < EACH; ++n) {
                 REAL u[VALUES], q[STRENGTHS];
                 const bool self = target(n) == own;
+                const REAL dx = self ? REAL(1) : x[n][0] - y.v[0], dy = x[n][1] - y.v[1], dz = x[n][2] - y.v[2];
 #pragma unroll
                 for (int c = 0; c < STRENGTHS; ++c) q[c] = self && c < LINEAR ? REAL(0) : y.v[3 + c];
-                bare_pair(params, self ? REAL(1) : x[n][0] - y.v[0], x[n][1] - y.v[1], x[n][2] - y.v[2], q, u);
+                bare_pair(params, dx, dy, dz, q, u);
+                see(dx, dy, dz);
 #pragma unroll
                 for (int k = 0; k < VALUES; ++k) part[n][k] += u[k];
               }
@@ -131,15 +231,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
               for (int n = 0; n < EACH; ++n) {
                 REAL u[VALUES];
-                bare_pair(params, x[n][0] - y.v[0], x[n][1] - y.v[1], x[n][2] - y.v[2], y.v + 3, u);
+                const REAL d[3] = {x[n][0] - y.v[0], x[n][1] - y.v[1], x[n][2] - y.v[2]};
+                bare_pair(params, d[0], d[1], d[2], y.v + 3, u);
+                see(d[0], d[1], d[2]);
 #pragma unroll
                 for (int k = 0; k < VALUES; ++k) part[n][k] += u[k];
               }
             }
           }
         }
-        if (!join(part) && care < 2) continue;
-        for_kept(part, slice, [&](int n, int k, double mine) { sum[n][k] += mine; });
+        if (!join(part) && care < (FRAMED ? 3 : 2)) continue;
+        // Bit k: the sums of targets first + 32k … are complete.
+        u32 complete = 0;
+#if FRAMED
+        if (care == 3 || __any_sync(~0u, nearest < CLOSE * CLOSE))
+          complete =
+              sum_exactly(leaf, care == 3, same, first, min(first + EACH * LANES, range.y), tile, place, filled, values);
+#endif
+        for_kept(part, slice, [&](int n, int k, double mine) {
+          const u32 of = (n * SPLIT + slice) * LANES + lane;
+          sum[n][k] += complete >> of / 32 & 1 ? 0.0 : mine;
+        });
         break;
       }
     }

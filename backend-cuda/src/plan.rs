@@ -96,11 +96,13 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         let mut far: Box<dyn FarField> = match carrier {
             Carrier::Equivalent(fill, cache) => {
                 let lattice = Lattice { order: p, fill };
-                Box::new(Equivalent::<T>::new(&device, kernels, units.clone(), lattice, cache)?)
+                Box::new(Equivalent::<T>::new(&device, kernels, units, lattice, cache)?)
             }
             Carrier::Spherical(settings) => Box::new(Spherical::<T>::new(&device, kernels, p, settings)?),
         };
-        let near = Near::new::<N>(&device, kernels, units, T::NAME == "f32")?;
+        // The near kernel may have parameters that the kernel of the densities does not scale, such as a softening.
+        let near_units = Units { params: kernels.params.clone(), kernel: kernels.near.clone() };
+        let near = Near::new::<N>(&device, kernels, near_units, T::NAME == "f32")?;
         let base = Base::new(&near, tree, lists)?;
         far.place(&base)?;
         let (columns, scale) = (kernels.columns.clone(), kernels.scale);

@@ -233,11 +233,17 @@ pub fn rcr_program<T: Real>(order: usize, shape: RcrShape) -> Program {
     of_harmonics::<T>("rcr.cu", include_str!("../kernels/rcr.cu"), &definitions, &["rcr_across", "rcr_up", "rcr_down"])
 }
 
-/// P2P. In f32, coordinates are taken relative to the leaf (`FRAMED`).
+/// P2P. In f32, coordinates are taken relative to the leaf (`FRAMED`), and close pairs are summed again in f64 by
+/// `exact_pair`.
 pub fn p2p_program<T: Real>(kernel: &Member) -> Program {
+    let framed = T::NAME == "f32";
     let mut definitions = Groups::near::<T>(kernel.values).definitions(MAX_TILE_BYTES);
-    definitions.push(("FRAMED", usize::from(T::NAME == "f32")));
-    of_kernel::<T>(kernel, "p2p.cu", include_str!("../kernels/p2p.cu"), &definitions, &pairs::<T>(kernel), &["p2p"])
+    definitions.push(("FRAMED", usize::from(framed)));
+    let mut functions = pairs::<T>(kernel);
+    if framed {
+        functions += &kernel.tape().cuda::<f64>("exact_pair");
+    }
+    of_kernel::<T>(kernel, "p2p.cu", include_str!("../kernels/p2p.cu"), &definitions, &functions, &["p2p"])
 }
 
 /// The matrices of M2L, evaluated in f64 and rounded to `T`.

@@ -236,7 +236,7 @@ impl Placed {
     }
 }
 
-/// Makes a plan on the device, with expansions in `precision` and the near field in f64.
+/// Makes a plan on the device in `precision`.
 ///
 /// # Errors
 /// As [`Plan::new`].
@@ -247,7 +247,7 @@ pub fn solver(
     points: Placed,
 ) -> Result<Box<dyn DeviceSolver>, Error> {
     match precision {
-        Precision::F32 => planned::<f32, f64>(kernels, settings, points),
+        Precision::F32 => planned::<f32, f32>(kernels, settings, points),
         Precision::F64 => planned::<f64, f64>(kernels, settings, points),
     }
 }

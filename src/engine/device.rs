@@ -248,8 +248,8 @@ impl Engine for Device {
                 let boxes = placed.boxes()?;
                 let there = OnDevice { cut: placed.cut(&settings)?, boxes: &boxes };
                 let direct = |s: &[f64], q: &[&[f64]], t: &[f64]| self.sums(s, q, t);
-                // Pairs are summed in f64, in f32 plans, too.
-                let trial = Trial::new(&there, &self.choice.facts, &self.request.attributes, false, &direct)?;
+                let near_errs = self.request.precision == Precision::F32;
+                let trial = Trial::new(&there, &self.choice.facts, &self.request.attributes, near_errs, &direct)?;
                 (boxes, trial)
             }
         };

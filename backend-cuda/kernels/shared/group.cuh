@@ -8,8 +8,11 @@
 #define THREADS 32
 // The grain: targets of a warp if each thread has one. The work on a leaf grows in steps of one grain.
 #define LANES (THREADS / SPLIT)
-// Sources in shared memory at once.
-#define TILE (TILE_BYTES / (int)sizeof(Source))
+// Sources in shared memory at once, with SOURCE_BYTES each.
+#ifndef SOURCE_BYTES
+#define SOURCE_BYTES sizeof(Source)
+#endif
+#define TILE (TILE_BYTES / (int)(SOURCE_BYTES))
 
 // A number that is known at compile time.
 template <int N>

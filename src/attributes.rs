@@ -5,7 +5,7 @@
 
 use crate::request::Fmm;
 use fmm_families::Facts;
-use fmm_traits::Error;
+use fmm_traits::{Error, Number};
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -22,20 +22,20 @@ pub(crate) struct Attributes {
 
 impl Attributes {
     /// The strengths of some sources with their attributes. `of` gives the index of the k-th source.
-    fn joined(&self, strengths: &[f64], linear: usize, of: impl Fn(usize) -> usize + Sync) -> Vec<f64> {
+    fn joined<T: Number>(&self, strengths: &[T], linear: usize, of: impl Fn(usize) -> usize + Sync) -> Vec<f64> {
         let width = linear + self.count;
         let mut all = vec![0.0; strengths.len() / linear * width];
         let rows = all.par_chunks_mut(width).zip(strengths.par_chunks(linear)).enumerate().with_min_len(4096);
         rows.for_each(|(k, (to, q))| {
             let at = of(k) * self.count;
-            to[..linear].copy_from_slice(q);
+            to.iter_mut().zip(q).for_each(|(to, q)| *to = q.to_f64().unwrap_or(f64::NAN));
             to[linear..].copy_from_slice(&self.rows[at..at + self.count]);
         });
         all
     }
 
     /// The strengths of all sources with their attributes; `None` if there are no attributes.
-    pub fn join(&self, strengths: &[f64], facts: &Facts) -> Option<Vec<f64>> {
+    pub fn join<T: Number>(&self, strengths: &[T], facts: &Facts) -> Option<Vec<f64>> {
         (self.count > 0).then(|| self.joined(strengths, facts.linear(), |k| k))
     }
 

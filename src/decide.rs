@@ -8,6 +8,7 @@
 
 use crate::candidates::{self, Candidate, Goal, Layout, Seen, Task, candidates};
 use crate::choice::Choice;
+use crate::cloud::Cloud;
 use crate::engine::{self, Engine, Watch};
 use crate::memory::{self, Size};
 use crate::mesh::Mesh;
@@ -15,7 +16,7 @@ use crate::probe::search::{Aim, Found, Search};
 use crate::probe::{ProbeOutput, ProbeReport};
 use crate::request::{Fmm, Method};
 use crate::variant::Expansion;
-use fmm_traits::{Error, Precision, Targets};
+use fmm_traits::{Error, Precision};
 use std::collections::VecDeque;
 
 /// Direct summation replaces fast methods that do not reach a tolerance if its forecast is at most this many times that
@@ -41,8 +42,7 @@ const REMEASURE_RATIO: f64 = 3.0;
 /// The points of a plan before the decision.
 #[derive(Clone, Copy)]
 pub(crate) struct Ends<'a> {
-    pub sources: &'a [f64],
-    pub targets: Targets<'a>,
+    pub cloud: &'a Cloud<'a>,
     pub seen: Seen,
 }
 
@@ -376,7 +376,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn place(&mut self) -> Result<(), Error> {
-        self.engine.place(self.ends.sources, self.ends.targets, self.watch)
+        self.engine.place(self.ends.cloud, self.watch)
     }
 
     /// The price of an order in seconds, with the counts of its boxes and edges.

@@ -39,6 +39,10 @@
 //! kernel is singular, K(0)q if not.
 //! [`Method::Direct`] follows the same rule.
 //!
+//! # Numbers
+//! Strengths are f32 or f64, and sums have the type of the strengths, whatever the [precision](Fmm::precision) of the
+//! arithmetic. On a GPU, [`Fmm::plan_on_device`] and [`Plan::apply_on_device`] take and give arrays in device memory.
+//!
 //! # Threads
 //! Each plan has its own pool of [`Fmm::threads`] threads. The number of threads changes no bit of a result.
 
@@ -47,6 +51,7 @@ mod calibrate;
 mod candidates;
 pub mod catalog;
 mod choice;
+mod cloud;
 mod costs;
 mod decide;
 pub mod demo;
@@ -69,19 +74,21 @@ mod work;
 
 pub use adaptive2d::{Norm, PlaneKernel};
 pub use backend_cpu::Isa;
-pub use backend_cuda::{Ceilings, DeviceInfo};
+/// The crate of slices and streams that plans on a device take.
+pub use backend_cuda::cudarc;
+pub use backend_cuda::{Ceilings, DeviceArray, DeviceInfo, DeviceScalar, DeviceStream, RawArray};
 pub use costs::{CostModel, Costs, OrderCosts};
 pub use describe::Description;
 pub use fmm_families::AnyFamily;
 pub use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 pub use fmm_traits::{
-    Error, ErrorReport, Family, Kernel, Lane, Member, OutputError, Outputs, Precision, SelfInteraction, Stage, Symbol,
-    Targets, Traced, Visitor,
+    Error, ErrorReport, Family, Kernel, Lane, Member, Number, OutputError, Outputs, Precision, SelfInteraction, Stage,
+    Symbol, Targets, Traced, Visitor,
 };
 pub use machine::{available_memory, peak_memory, processor};
 pub use mesh::{Edges, PlanSeconds};
 pub use near::NearBlock;
-pub use output::Output;
+pub use output::{DeviceOutput, Output};
 pub use plan::{Plan, evaluate};
 pub use probe::{ProbeOutput, ProbeReport, ProbeStratum};
 pub use request::{Backend, Cpu, Cuda, Fmm, Method, Progress};

@@ -3,19 +3,25 @@
 use crate::attributes;
 use crate::candidates::{self, Goal, Seen, Task};
 use crate::choice::Choice;
+use crate::cloud::{Cloud, Given};
 use crate::decide::{self, Decision, Ends, decide, exact, measured, reported};
 use crate::engine::{self, Engine, Placed};
 use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
-use crate::output::{Output, columns_of};
+use crate::output::{DeviceOutput, Output, columns_of};
 use crate::probe::ProbeReport;
 use crate::probe::search::{Found, Search};
 use crate::request::{Fmm, Inherited, Method, Progress};
 use crate::{rng::Rng, validate};
+use backend_cuda::{DeviceArray, DeviceScalar, DeviceStream, DeviceSums};
 use fmm_families::AnyFamily;
-use fmm_traits::{Error, ErrorReport, OutputError, Outputs, StageSeconds, Targets};
+use fmm_traits::{
+    Error, ErrorReport, Number, Numbers, NumbersMut, OutputColumns, OutputError, Outputs, Stage, StageSeconds, Targets,
+};
 use fmm_tree::BuildReport;
 use rayon::ThreadPool;
+use rayon::prelude::*;
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -36,6 +42,8 @@ pub struct Plan {
     subset: Option<Vec<usize>>,
     /// Whether the targets are separate points.
     separate: bool,
+    /// Whether the arrays of the caller are on a device.
+    on_device: bool,
     pool: Arc<ThreadPool>,
     transposed: Mutex<Option<Arc<Plan>>>,
     /// The measurements that chose the order; `None` if the caller gave the order.
@@ -53,7 +61,23 @@ impl Fmm {
     /// [`Error::ToleranceFloor`] with the measured error, if no order of the method keeps the tolerance for this kernel
     /// on these points.
     pub fn plan<'a>(&self, sources: &[f64], targets: impl Into<Targets<'a>>) -> Result<Plan, Error> {
-        Plan::new(self.clone(), sources, targets.into())
+        Plan::new(self.clone(), Given::Host(sources, targets.into()))
+    }
+    /// Plans sums from points on the device of a [`Cuda`](crate::Cuda) backend: `sources` (N×3) to `targets` (M×3), or
+    /// to the sources themselves (`None`; the same array given as targets counts as separate points). Coordinates are
+    /// f32 or f64. The points are copied after the work that is already in `stream`. When the call returns, the caller
+    /// may change the arrays. Such a plan is applied by [`Plan::apply_on_device`].
+    ///
+    /// # Errors
+    /// As [`Fmm::plan`]; [`Error::Unsupported`] with another backend, or if sources have
+    /// [attributes](Fmm::attribute), which are on the host; [`Error::Array`] for an array or stream of another device.
+    pub fn plan_on_device(
+        &self,
+        sources: &DeviceArray,
+        targets: Option<&DeviceArray>,
+        stream: &DeviceStream,
+    ) -> Result<Plan, Error> {
+        Plan::new(self.clone(), Given::Device(sources, targets, stream))
     }
     /// Forecast bytes of a plan and one evaluation for `n_sources` and `n_targets` distinct points. The forecast uses
     /// counts alone; its order is a first guess from the tolerance.
@@ -88,17 +112,17 @@ impl std::fmt::Debug for Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(request: Fmm, sources: &[f64], targets: Targets<'_>) -> Result<Plan, Error> {
+    pub(crate) fn new(request: Fmm, given: Given<'_>) -> Result<Plan, Error> {
         let start = Instant::now();
         let dim = request.family.dim();
-        let n_sources = validate::points("sources", sources, dim)?;
-        let n_targets = count_targets(targets, n_sources, dim)?;
-        let request = attributes::resolve(request, n_sources)?;
-        let seen = seen(sources, targets, [n_sources, n_targets], dim)?;
-        let task = candidates::check(&request, seen.counts)?;
-        task.facts.check(seen.extent)?;
+        let counts = given.counts(dim)?;
+        let request = attributes::resolve(request, counts[0])?;
+        let task = candidates::check(&request, counts)?;
         let pool = rayon::ThreadPoolBuilder::new().num_threads(task.threads).build();
         let pool = pool.map_err(|e| Error::Threads { threads: task.threads, reason: e.to_string() })?;
+        let cloud = pool.install(|| Cloud::of(&request, given))?;
+        let seen = Seen { counts, extent: pool.install(|| cloud.extent(dim))? };
+        task.facts.check(seen.extent)?;
         let mut plan = Plan {
             choice: decide::forecast(&request, seen)?,
             request,
@@ -109,37 +133,39 @@ impl Plan {
             n_targets: 0,
             subset: None,
             separate: false,
+            on_device: false,
             pool: Arc::new(pool),
             transposed: Mutex::new(None),
             probe: None,
             probed: Mesh::default(),
         };
-        if n_sources == 0 || n_targets == 0 {
+        if counts.contains(&0) {
             plan.choice.why = "there is nothing to sum".to_string();
-            plan.took(Placed::default(), [n_sources, n_targets], targets);
+            plan.took(Placed::default(), counts, given);
         } else {
             let r = &plan.request;
             let watch = |phase, fraction| watch(r, phase, fraction);
-            let ends = Ends { sources, targets, seen };
             let (placed, decision) = plan.pool.install(|| -> Result<_, Error> {
-                let mut decision = decide(r, &task, ends, &watch)?;
+                let mut decision = decide(r, &task, Ends { cloud: &cloud, seen }, &watch)?;
+                // The engine holds what it needs of the points.
+                drop(cloud);
                 Ok((decision.engine.settle(decision.order, &watch)?, decision))
             })?;
             let Decision { engine, choice, mesh, probe, .. } = decision;
             (plan.engine, plan.choice, plan.probe, plan.probed) = (Some(engine), choice, probe, mesh);
-            plan.took(placed, [n_sources, n_targets], targets);
+            plan.took(placed, counts, given);
         }
         plan.seconds.plan = start.elapsed().as_secs_f64();
         Ok(plan)
     }
 
     /// Records the counts and times of points on which the engine was settled.
-    fn took(&mut self, placed: Placed, [n_sources, n_targets]: [usize; 2], targets: Targets<'_>) {
+    fn took(&mut self, placed: Placed, [n_sources, n_targets]: [usize; 2], given: Given<'_>) {
         (self.report, self.seconds) = (placed.report, placed.seconds);
         self.seconds.probe = self.probe.as_ref().map_or(0.0, |p| p.seconds);
         (self.n_sources, self.n_targets) = (n_sources, n_targets);
-        self.subset = if let Targets::Subset(s) = targets { Some(s.to_vec()) } else { None };
-        self.separate = matches!(targets, Targets::Points(_));
+        self.subset = given.subset().map(<[usize]>::to_vec);
+        (self.separate, self.on_device) = (given.separate(), given.on_device());
         self.transposed = Mutex::new(None);
     }
 
@@ -154,28 +180,52 @@ impl Plan {
     /// # Errors
     /// As [`Fmm::plan`].
     pub fn set_points<'a>(&mut self, sources: &[f64], targets: impl Into<Targets<'a>>) -> Result<(), Error> {
-        let (start, targets) = (Instant::now(), targets.into());
+        self.set_given(Given::Host(sources, targets.into()))
+    }
+
+    /// [`set_points`](Plan::set_points) with points on a device, as for [`Fmm::plan_on_device`]. Waits for the evaluations
+    /// on the old points. Points of a plan may be on the host first and then on a device, and the other way round.
+    ///
+    /// # Errors
+    /// As [`Fmm::plan_on_device`]. The errors of [`Plan::synchronize`] on the old points; the plan then keeps its
+    /// points.
+    pub fn set_points_on_device(
+        &mut self,
+        sources: &DeviceArray,
+        targets: Option<&DeviceArray>,
+        stream: &DeviceStream,
+    ) -> Result<(), Error> {
+        self.set_given(Given::Device(sources, targets, stream))
+    }
+
+    fn set_given(&mut self, given: Given<'_>) -> Result<(), Error> {
+        let start = Instant::now();
+        if self.on_device {
+            self.synchronize()?;
+        }
         let dim = self.choice.facts.dim;
-        let n_sources = validate::points("sources", sources, dim)?;
-        let n_targets = count_targets(targets, n_sources, dim)?;
+        let counts @ [n_sources, n_targets] = given.counts(dim)?;
         self.request.attributes.check_count(n_sources)?;
-        let seen = seen(sources, targets, [n_sources, n_targets], dim)?;
-        let task = candidates::check(&self.request, seen.counts)?;
+        let task = candidates::check(&self.request, counts)?;
         let alike = |old: usize, new: usize| new <= 2 * old && old <= 2 * new;
         let kept = alike(self.n_sources, n_sources)
             && alike(self.n_targets, n_targets)
-            && self.separate == matches!(targets, Targets::Points(_))
-            && n_sources > 0
-            && n_targets > 0;
-        let Some(mut engine) = kept.then(|| self.engine.take()).flatten() else {
-            *self = Plan::new(self.request.clone(), sources, targets)?;
+            && self.separate == given.separate()
+            && !counts.contains(&0);
+        if !kept || self.engine.is_none() {
+            *self = Plan::new(self.request.clone(), given)?;
             return Ok(());
-        };
+        }
+        let cloud = self.pool.install(|| Cloud::of(&self.request, given))?;
+        self.pool.install(|| cloud.extent(dim))?;
+        let Some(mut engine) = self.engine.take() else { return Ok(()) };
         let r = &self.request;
         let watch = |phase, fraction| watch(r, phase, fraction);
         let old = (self.choice.order.unwrap_or_default(), &self.probed);
         let moved = self.pool.install(|| -> Result<_, Error> {
-            engine.place(sources, targets, &watch)?;
+            engine.place(&cloud, &watch)?;
+            // The engine holds what it needs of the points.
+            drop(cloud);
             let again = order_again(&mut *engine, r, &task, &self.choice, old)?;
             match again {
                 Again::None => Ok(None),
@@ -187,7 +237,7 @@ impl Plan {
         self.engine = Some(engine);
         let Some((placed, order, found)) = moved? else {
             // No order of the method keeps the tolerance on these points.
-            *self = Plan::new(self.request.clone(), sources, targets)?;
+            *self = Plan::new(self.request.clone(), given)?;
             return Ok(());
         };
         if let Some(old) = self.choice.order {
@@ -202,7 +252,7 @@ impl Plan {
             (None, Some(probe)) => probe.of_earlier_points = true,
             (None, None) => {}
         }
-        self.took(placed, [n_sources, n_targets], targets);
+        self.took(placed, counts, given);
         self.seconds.plan = start.elapsed().as_secs_f64();
         Ok(())
     }
@@ -214,7 +264,7 @@ impl Plan {
     pub fn probe(&self) -> Result<Option<ProbeReport>, Error> {
         let Some(engine) = &self.engine else { return Ok(None) };
         let task = candidates::check(&self.request, [self.n_sources, self.n_targets])?;
-        let (sources, points) = engine.points();
+        let (sources, points) = engine.points()?;
         let targets = match (&self.subset, self.separate) {
             (Some(subset), _) => Targets::Subset(subset),
             (None, true) => Targets::Points(&points),
@@ -223,7 +273,7 @@ impl Plan {
         let mut fresh = engine::of(&self.request, engine.asked().1);
         let order = self.choice.order.unwrap_or_default();
         self.pool.install(|| {
-            fresh.place(&sources, targets, &|_, _| Ok(()))?;
+            fresh.place(&Cloud::of(&self.request, Given::Host(&sources, targets))?, &|_, _| Ok(()))?;
             let mut records = Vec::new();
             measured(&mut *fresh, order, &mut records)?;
             Ok(Some(reported(&*fresh, &task, order, &records)))
@@ -265,11 +315,13 @@ impl Plan {
         }
     }
 
-    /// The sums for `strengths` (N×s).
+    /// The sums for `strengths` (N×s), in f32 or f64. The sums have the type of the strengths, whatever the
+    /// [precision](Fmm::precision) of the plan.
     ///
     /// # Errors
     /// Strengths of wrong length, NaN or infinity in the strengths or in a sum, cancellation by the progress callback.
-    pub fn apply(&self, strengths: &[f64]) -> Result<Output, Error> {
+    /// [`Error::Unsupported`] if the points are on a device.
+    pub fn apply<T: Number>(&self, strengths: &[T]) -> Result<Output<T>, Error> {
         let mut out = Output::default();
         self.apply_into(strengths, &mut out)?;
         Ok(out)
@@ -279,8 +331,91 @@ impl Plan {
     ///
     /// # Errors
     /// As [`Plan::apply`].
-    pub fn apply_into(&self, strengths: &[f64], out: &mut Output) -> Result<(), Error> {
+    pub fn apply_into<T: Number>(&self, strengths: &[T], out: &mut Output<T>) -> Result<(), Error> {
+        self.host_only("apply")?;
         self.apply_together(&[strengths], std::slice::from_mut(out))
+    }
+
+    /// An error if the points are on a device.
+    fn host_only(&self, operation: &'static str) -> Result<(), Error> {
+        if !self.on_device {
+            return Ok(());
+        }
+        let reason = "the points are on a device, and so must be the strengths: use apply_on_device".to_string();
+        Err(Error::Unsupported { operation, reason })
+    }
+
+    /// Enqueues the sums for `strengths` (N×s) on the device of the points, into the arrays of `out`: one per requested
+    /// output, in f32 or f64, overwritten. The work runs after the work that is already in `stream`, and before work
+    /// that the stream gets later: later work in the stream may read the sums and change the strengths. The call does
+    /// not wait for the device.
+    ///
+    /// Arrays that own their memory may be dropped right after the call if no work of the caller uses them. Borrowed
+    /// memory must stay valid until the sums are done, for example until [`Plan::synchronize`] returns.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the points are not on a device. [`Error::Shape`] and [`Error::Array`] for arrays that do
+    /// not fit. [`Error::NotFinite`] for NaN or infinity in the strengths or sums of
+    /// an *earlier* call; the new sums are then not enqueued. [`Plan::synchronize`] reports those of all calls.
+    pub fn apply_on_device(
+        &self,
+        strengths: &DeviceArray,
+        out: &DeviceOutput,
+        stream: &DeviceStream,
+    ) -> Result<(), Error> {
+        let facts = &self.choice.facts;
+        let refuse =
+            |reason: &str| Err(Error::Unsupported { operation: "apply_on_device", reason: reason.to_string() });
+        if !self.on_device {
+            return refuse("the points are on the host, and so must be the strengths: use apply");
+        }
+        validate::shape("strengths", strengths.len(), self.n_sources, facts.linear(), self.request.family.name())?;
+        let mut arrays = Vec::new();
+        for c in &facts.columns {
+            let name = c.output.names().first().copied().unwrap_or("values");
+            let Some(array) = out.get(c.output) else {
+                return Err(Error::Array { array: name, reason: "the output has no array".to_string() });
+            };
+            arrays.push(array.clone());
+        }
+        match self.engine.as_ref().and_then(|engine| engine.sums()) {
+            Some(sums) => sums.enqueue(strengths, &arrays, stream),
+            // Without sources all sums are zero.
+            None => facts.columns.iter().zip(&arrays).try_for_each(|(c, array)| {
+                let (name, columns) = (c.output.names().first().copied().unwrap_or("values"), c.columns.len());
+                validate::shape(name, array.len(), self.n_targets, columns, self.request.family.name())?;
+                array.clear(stream)
+            }),
+        }
+    }
+
+    /// Waits for the evaluations of [`Plan::apply_on_device`].
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] with the first NaN or infinity in the strengths, or else in an output, of the evaluations since
+    /// the last such error. The error does not say which of them it was. Errors of the device.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        match self.engine.as_ref().and_then(|engine| engine.sums()) {
+            Some(sums) => sums.synchronize(),
+            None => Ok(()),
+        }
+    }
+
+    /// Arrays of zeros for [`Plan::apply_on_device`], one per requested output, with numbers of type `T`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a plan on a CPU, and errors of the device.
+    pub fn device_output<T: Number + DeviceScalar>(&self) -> Result<DeviceOutput, Error> {
+        let Some(device) = self.request.backend.processor().opened(&self.request).transpose()? else {
+            let reason = "the plan is for a CPU".to_string();
+            return Err(Error::Unsupported { operation: "device_output", reason });
+        };
+        let mut out = DeviceOutput::default();
+        for c in &self.choice.facts.columns {
+            let zeros = DeviceArray::zeros::<T>(&device, self.n_targets * c.columns.len())?;
+            *out.get_mut(c.output) = Some(zeros);
+        }
+        Ok(out)
     }
 
     /// The sums for several sets of strengths, each N×s. The results have the same bits as one [`Plan::apply`] per
@@ -291,6 +426,7 @@ impl Plan {
     /// # Errors
     /// As [`Plan::apply`], for the first set with an error.
     pub fn apply_batch<S: AsRef<[f64]>>(&self, strengths: &[S]) -> Result<Vec<Output>, Error> {
+        self.host_only("apply_batch")?;
         let (most, bytes) = self.engine.as_ref().map_or((1, 0), |e| e.together());
         let several = self.engine.as_ref().filter(|_| most > 1 && strengths.len() > 1);
         let free = several.map_or(Ok(None), |e| e.free_memory())?;
@@ -307,28 +443,82 @@ impl Plan {
     }
 
     /// The sums for each set in `strengths`, all at once. After an error the outputs are as before.
-    fn apply_together(&self, strengths: &[&[f64]], out: &mut [Output]) -> Result<(), Error> {
+    fn apply_together<T: Number>(&self, strengths: &[&[T]], out: &mut [Output<T>]) -> Result<(), Error> {
         let start = Instant::now();
-        let facts = &self.choice.facts;
-        for q in strengths {
-            validate::matrix("strengths", q, self.n_sources, facts.linear(), self.request.family.name())?;
-        }
-        let joined: Option<Vec<_>> = strengths.iter().map(|q| self.request.attributes.join(q, facts)).collect();
-        let joined: Option<Vec<&[f64]>> = joined.as_ref().map(|all| all.iter().map(|q| &q[..]).collect());
-        let strengths = joined.as_deref().unwrap_or(strengths);
-        let rows = out.iter_mut().map(|out| {
-            out.raw.resize(self.n_targets * facts.values, 0.0);
-            &mut out.raw[..]
-        });
-        let stages = self.pool.install(|| self.run(strengths, &mut rows.collect::<Vec<_>>()))?;
-        self.pool.install(|| out.iter().try_for_each(|out| out.check(facts)))?;
-        self.pool.install(|| out.iter_mut().for_each(|out| out.split(facts)));
+        let stages = self.pool.install(|| match self.engine.as_ref().and_then(|engine| engine.sums()) {
+            Some(sums) => self.sum_arrays(sums, strengths, out),
+            None => self.sum_rows(strengths, out),
+        })?;
         let share = 1.0 / out.len() as f64;
         let seconds = start.elapsed().as_secs_f64() * share;
         for out in out {
             (out.stages, out.seconds) = (stages.map(|s| s * share), seconds);
         }
         Ok(())
+    }
+
+    /// Sums into one array per output. The sums check their strengths and values.
+    fn sum_arrays<T: Number>(
+        &self,
+        sums: &dyn DeviceSums,
+        strengths: &[&[T]],
+        out: &mut [Output<T>],
+    ) -> Result<StageSeconds, Error> {
+        let (facts, mut stages) = (&self.choice.facts, StageSeconds::default());
+        for (q, out) in strengths.iter().zip(out) {
+            validate::shape("strengths", q.len(), self.n_sources, facts.linear(), self.request.family.name())?;
+            let joined = self.request.attributes.join(q, facts);
+            let q = joined.as_ref().map_or(T::numbers(q), |q| Numbers::F64(q));
+            // Arrays of the right length are reused. Until the sums are there, all others stay as they are.
+            let wanted = |c: &OutputColumns| self.n_targets * c.columns.len();
+            let reused = |out: &mut Output<T>, c: &OutputColumns| {
+                (out.get(c.output).len() == wanted(c)).then(|| std::mem::take(out.get_mut(c.output)))
+            };
+            let held: Vec<Option<Vec<T>>> = facts.columns.iter().map(|c| reused(out, c)).collect();
+            let fits: Vec<bool> = held.iter().map(Option::is_some).collect();
+            let all = held.into_iter().zip(&facts.columns);
+            let mut arrays: Vec<Vec<T>> =
+                all.map(|(held, c)| held.unwrap_or_else(|| vec![T::default(); wanted(c)])).collect();
+            let mut watch = |stage: Stage, done: f64| watch(&self.request, stage.name(), done).is_ok();
+            let mut values: Vec<NumbersMut> = arrays.iter_mut().map(|a| T::numbers_mut(a)).collect();
+            let done = sums.apply_numbers(q, &mut values, &mut watch);
+            for ((c, array), fits) in facts.columns.iter().zip(arrays).zip(fits) {
+                if fits || done.is_ok() {
+                    *out.get_mut(c.output) = array;
+                }
+            }
+            if done.is_ok() {
+                let kept = |output| facts.columns.iter().any(|c| c.output == output);
+                Outputs::ALL.iter().filter(|(o, _)| !kept(*o)).for_each(|(o, _)| out.get_mut(*o).clear());
+            }
+            stages.iter_mut().zip(done?).for_each(|(sum, s)| *sum += s);
+        }
+        Ok(stages)
+    }
+
+    /// Sums into rows of kernel values in f64, which are checked and then distributed to the outputs.
+    fn sum_rows<T: Number>(&self, strengths: &[&[T]], out: &mut [Output<T>]) -> Result<StageSeconds, Error> {
+        let facts = &self.choice.facts;
+        for q in strengths {
+            validate::matrix("strengths", q, self.n_sources, facts.linear(), self.request.family.name())?;
+        }
+        let widened: Vec<Cow<[f64]>> = strengths
+            .iter()
+            .map(|q| match (self.request.attributes.join(q, facts), T::numbers(q)) {
+                (Some(joined), _) => Cow::Owned(joined),
+                (None, Numbers::F64(q)) => Cow::Borrowed(q),
+                (None, Numbers::F32(q)) => Cow::Owned(q.par_iter().map(|&x| f64::from(x)).collect()),
+            })
+            .collect();
+        let strengths: Vec<&[f64]> = widened.iter().map(|q| &q[..]).collect();
+        let rows = out.iter_mut().map(|out| {
+            out.raw.resize(self.n_targets * facts.values, 0.0);
+            &mut out.raw[..]
+        });
+        let stages = self.run(&strengths, &mut rows.collect::<Vec<_>>())?;
+        out.iter().try_for_each(|out| out.check(facts))?;
+        out.iter_mut().for_each(|out| out.split(facts));
+        Ok(stages)
     }
 
     /// Writes rows of kernel values for checked strengths, on the current pool. Returns the seconds of each stage.
@@ -348,6 +538,7 @@ impl Plan {
     /// # Errors
     /// [`Error::Unsupported`] for other kernels; else as [`Plan::apply`].
     pub fn apply_transpose(&self, v: &[f64]) -> Result<Vec<f64>, Error> {
+        self.host_only("apply_transpose")?;
         let kernel = self.request.family.name();
         let facts = self.request.family.facts(Outputs::POTENTIAL)?;
         if facts.attributes > 0 {
@@ -394,10 +585,10 @@ impl Plan {
         if request.method == Method::Direct {
             request.variant = Default::default();
         }
-        let (sources, targets) = engine.points();
+        let (sources, targets) = engine.points()?;
         let plan = match self.separate {
-            true => Plan::new(request, &targets, Targets::Points(&sources))?,
-            false => Plan::new(request, &sources, Targets::Sources)?,
+            true => Plan::new(request, Given::Host(&targets, Targets::Points(&sources)))?,
+            false => Plan::new(request, Given::Host(&sources, Targets::Sources))?,
         };
         let plan = Arc::new(plan);
         *slot = Some(plan.clone());
@@ -405,12 +596,14 @@ impl Plan {
     }
 
     /// The error of an evaluation for `strengths`, against direct summation in f64 at `samples` random targets (the
-    /// same targets in each call).
+    /// same targets in each call). The strengths are on the host, also for points on a device.
     ///
     /// # Errors
     /// As [`Plan::apply`].
     pub fn verify(&self, strengths: &[f64], samples: usize) -> Result<ErrorReport, Error> {
-        self.verify_output(strengths, &self.apply(strengths)?, samples)
+        let mut out = [Output::default()];
+        self.apply_together(&[strengths], &mut out)?;
+        self.verify_output(strengths, &out[0], samples)
     }
 
     /// [`Plan::verify`] for the existing result `out` of an evaluation.
@@ -434,7 +627,7 @@ impl Plan {
         let direct = match &self.engine {
             None => vec![0.0; rows.len() * facts.values],
             Some(engine) => {
-                let ((sources, targets), dim) = (engine.points(), facts.dim);
+                let ((sources, targets), dim) = (engine.points()?, facts.dim);
                 let indices: Vec<usize> = rows.iter().map(|&i| self.subset.as_ref().map_or(i, |s| s[i])).collect();
                 let apart: Vec<f64>;
                 let chosen = if self.separate {
@@ -457,12 +650,6 @@ impl Plan {
         }
         Ok(ErrorReport { samples: rows.len(), outputs })
     }
-}
-
-/// The counts and the extent of checked points.
-fn seen(sources: &[f64], targets: Targets<'_>, counts: [usize; 2], dim: usize) -> Result<Seen, Error> {
-    let others = if let Targets::Points(t) = targets { t } else { &[][..] };
-    Ok(Seen { counts, extent: validate::extent(sources, others, dim)? })
 }
 
 /// The order of a plan after its points have moved.
@@ -502,18 +689,6 @@ fn order_again(
             let report = reported(engine, task, order, &records);
             Ok(Again::Found(order, Box::new((report, engine.preview(order)?))))
         }
-    }
-}
-
-/// Checks the points or indices of the targets and returns the number of targets.
-fn count_targets(targets: Targets<'_>, n_sources: usize, dim: usize) -> Result<usize, Error> {
-    match targets {
-        Targets::Sources => Ok(n_sources),
-        Targets::Points(t) => validate::points("targets", t, dim),
-        Targets::Subset(s) => match s.iter().find(|&&i| i >= n_sources) {
-            Some(&i) => Err(Error::TooMany { what: "index of a target", found: i, limit: n_sources.saturating_sub(1) }),
-            None => Ok(s.len()),
-        },
     }
 }
 

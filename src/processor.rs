@@ -11,6 +11,7 @@ use crate::parts::Parts;
 use crate::request::{Backend, Cpu, Cuda, Fmm, Method};
 use crate::variant::{Translation, Truncation, Variant};
 use backend_cpu::Isa;
+use backend_cuda::Device;
 use fmm_families::Facts;
 use fmm_traits::{Error, Policy, Precision};
 
@@ -26,6 +27,10 @@ pub(crate) trait Processor {
     }
     /// Name of the device; `None` on a CPU, or if the device does not answer.
     fn device(&self, _request: &Fmm) -> Option<String> {
+        None
+    }
+    /// The device that reads the points; `None` if cores read them.
+    fn opened(&self, _request: &Fmm) -> Option<Result<Device, Error>> {
         None
     }
     /// Completes the parts of a method with the defaults of the processor.
@@ -110,6 +115,9 @@ impl Processor for Cuda {
     }
     fn device(&self, request: &Fmm) -> Option<String> {
         self.open(request.cache.as_ref()).ok().map(|device| device.info().name.clone())
+    }
+    fn opened(&self, request: &Fmm) -> Option<Result<Device, Error>> {
+        Some(self.open(request.cache.as_ref()))
     }
     fn complete(&self, mut parts: Parts, variant: &Variant) -> Result<Parts, Error> {
         let refuse = |operation, reason: &str| Err(Error::Unsupported { operation, reason: reason.to_string() });

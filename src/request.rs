@@ -5,9 +5,10 @@ use crate::costs::CostModel;
 use crate::variant::{Expansion, ListPolicy, Translation, Truncation, Variant};
 use adaptive2d::Norm;
 use backend_cpu::Isa;
-use backend_cuda::{Ceilings, Device, DeviceInfo, DeviceOptions};
+use backend_cuda::cudarc::driver::CudaSlice;
+use backend_cuda::{Ceilings, Device, DeviceArray, DeviceInfo, DeviceOptions, DeviceScalar, RawArray};
 use fmm_families::AnyFamily;
-use fmm_traits::{Error, Family, Outputs, Precision, SelfInteraction};
+use fmm_traits::{Error, Family, Number, Outputs, Precision, SelfInteraction};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -82,6 +83,42 @@ impl Cuda {
             Precision::F32 => device.ceilings::<f32>(),
             Precision::F64 => device.ceilings::<f64>(),
         }
+    }
+    /// An array on the device with a copy of `numbers`, in f32 or f64.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn array<T: Number + DeviceScalar>(self, numbers: &[T]) -> Result<DeviceArray, Error> {
+        DeviceArray::new(&self.open(None)?, numbers)
+    }
+    /// An array of `n` zeros on the device.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn zeros<T: Number + DeviceScalar>(self, n: usize) -> Result<DeviceArray, Error> {
+        DeviceArray::zeros::<T>(&self.open(None)?, n)
+    }
+    /// Takes over a slice of `cudarc`. The host waits until the work in the slice's stream is done. The slice must
+    /// belong to the primary context of the device, which `CudaContext::new` of `cudarc` uses.
+    ///
+    /// # Errors
+    /// [`Error::Array`] for a slice of another device or context, and errors of the device.
+    pub fn take<T: Number + DeviceScalar>(self, slice: CudaSlice<T>) -> Result<DeviceArray, Error> {
+        DeviceArray::from_slice(&self.open(None)?, slice)
+    }
+    /// Borrows memory of the caller by its address.
+    ///
+    /// # Errors
+    /// [`Error::Array`] for rows with gaps or in another order, a misaligned address, memory that is not on this
+    /// device.
+    ///
+    /// # Safety
+    /// As for [`DeviceArray::borrowed`]: the memory holds as many numbers as `raw` says, stays valid until all work
+    /// with the array is done, and nothing else writes it meanwhile.
+    pub unsafe fn borrow(self, raw: RawArray) -> Result<DeviceArray, Error> {
+        let device = self.open(None)?;
+        // SAFETY: as promised.
+        unsafe { DeviceArray::borrowed(&device, raw) }
     }
     /// Opens the device. Compiled stages are kept in `cache`, if given.
     pub(crate) fn open(self, cache: Option<&PathBuf>) -> Result<Device, Error> {
@@ -239,7 +276,7 @@ impl Fmm {
         self.outputs = outputs;
         self
     }
-    /// Arithmetic in f32 or f64 (coordinates are f64 in either case). Default f64.
+    /// Arithmetic in f32 or f64. Coordinates are f64 in either case, or widened to f64. Default f64.
     pub fn precision(mut self, precision: Precision) -> Self {
         self.precision = precision;
         self
@@ -255,7 +292,8 @@ impl Fmm {
         self.root = Some((corner, side));
         self
     }
-    /// Number of threads. Default: all. The number changes no result.
+    /// Number of threads. Default: all. The number changes no result. Copies of large arrays to and from a GPU use up
+    /// to ten threads of their own.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self

@@ -4,8 +4,8 @@
 //! `far` and `large` when none is named.
 
 use backend_cuda::{
-    Acceptance, CallerPoints, Device, DeviceArray, DeviceOptions, DeviceScalar, Direct, Ends, Expansion, Plan, Root,
-    Shape, SphericalSettings, Translation, TreeOptions, build, near_pairs, treecode, uvwx,
+    Acceptance, CallerPoints, Device, DeviceArray, DeviceOptions, DeviceScalar, DeviceStream, Direct, Expansion, Plan,
+    Root, Shape, SphericalSettings, Translation, TreeOptions, build, near_pairs, treecode, uvwx,
 };
 use fmm_kernels::equivalent::{Fill, Lattice};
 use fmm_kernels::spherical::{Truncation, expansion::M2P_RADIUS};
@@ -111,7 +111,7 @@ fn tree(device: &Device) -> Result<(), Error> {
             let chosen = fmm_tree::build(few, None, &BuildOptions { ncrit: Some(64), ..Default::default() })?;
             let root = if log <= 18 { Root::Given(chosen.corner, chosen.side) } else { Root::Smallest };
             let options = TreeOptions { ncrit: 64, min_side: 0.0, root };
-            let given = CallerPoints::new(device, &points)?;
+            let given = CallerPoints::new(device, "points", &points)?;
             let built = milliseconds(20, || {
                 build(device, &given, None, &options)?;
                 device.synchronize()
@@ -187,7 +187,7 @@ fn case_of<T: DeviceScalar, N: Real, F: Family>(
         (kind.points(n, 1), strengths(n * F::Source::STRENGTHS))
     };
     let (runs, warm) = if log > LARGE { (3, 1) } else { (20, 3) };
-    let given = CallerPoints::new(device, &points)?;
+    let given = CallerPoints::new(device, "points", &points)?;
     let options = TreeOptions { ncrit: (1.6 * leaf) as usize, min_side: 0.0, root: Root::Holding(leaf) };
     // Leaves with fewer points than a row has numbers are summed pair by pair, as the facade does.
     let row = if expansion == Expansion::Equivalent(Fill::Surface) { Lattice::surface(p).len() } else { p * p };
@@ -224,20 +224,23 @@ fn case_of<T: DeviceScalar, N: Real, F: Family>(
     plan.set_beside(Some(false));
     let (_, alone) = plan.apply(&q, &mut |_, _| true)?;
     plan.set_beside(None);
-    let (strengths, values) = (DeviceArray::new(device, &q)?, DeviceArray::zeros(device, u.len())?);
-    let ends = Ends { strengths: strengths.address(), values: values.address() };
+    let (columns, width) = (plan.columns().to_vec(), u.len() / n);
+    let strengths = DeviceArray::new(device, &q)?;
+    let zeros = columns.iter().map(|c| DeviceArray::zeros::<f64>(device, n * c.columns.len()));
+    let values = zeros.collect::<Result<Vec<_>, _>>()?;
     let applied = milliseconds(runs, || {
-        // SAFETY: the arrays are as long as strengths and values, and outlive the run.
-        unsafe { plan.enqueue(ends, std::ptr::null_mut())? };
-        device.synchronize()
+        plan.enqueue(&strengths, &values, &DeviceStream::Null)?;
+        plan.synchronize()
     })?;
-    assert_eq!(values.download()?, u, "runs differ");
-    let columns = plan.columns().to_vec();
+    for (c, values) in columns.iter().zip(&values) {
+        let rows = values.download::<f64>()?;
+        let same = |(i, x): (usize, &f64)| u[i / c.columns.len() * width + c.columns[i % c.columns.len()]] == *x;
+        assert!(rows.iter().enumerate().all(same), "runs differ");
+    }
     drop((plan, given, strengths, values));
     let chosen: Vec<usize> = (0..1000).map(|i| i * (n / 1000)).collect();
     let mut sum = Direct::<f64>::new(device, &Kernels::of(family, outputs)?, &points, Targets::Subset(&chosen), None)?;
     let v = sum.apply(&q)?;
-    let width = u.len() / n;
     let errors: Vec<String> = columns
         .iter()
         .map(|o| {

@@ -1,5 +1,4 @@
-// Edges of one kind sorted by operator, lists of boxes, and both ends of a run: strengths into tree order, values
-// into the caller's order.
+// Edges of one kind sorted by operator, and lists of boxes.
 
 #include "shared/boxes.cuh"
 
@@ -60,38 +59,4 @@ extern "C" __global__ void size_keys(const Boxes* boxes, const u32* items, u32 c
   const Boxes t = *boxes;
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) keys[i] = most - min((targets_in(t, items[i]) + grain - 1) / grain, most);
-}
-
-// The largest magnitude of the first `linear` of `width` strengths in n rows, hatted for the root by `factors`. (The
-// others are attributes of a source.) The result is the bits of the number; bits of magnitudes have the same order as
-// magnitudes. *largest must be zero before.
-extern "C" __global__ void largest(const double* x, u64 n, u32 width, u32 linear, const double* factors, u64* largest) {
-  u64 mine = 0;
-  for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n * width; i += (u64)gridDim.x * blockDim.x)
-    if (i % width < linear) mine = max(mine, (u64)__double_as_longlong(fabs(x[i]) * factors[i % width]));
-#pragma unroll
-  for (int d = 1; d < 32; d *= 2) mine = max(mine, __shfl_xor_sync(~0u, mine, d));
-  if (lane_id() == 0) atomicMax(largest, mine);
-}
-
-// The unit of strengths: the power of two at or below the largest magnitude (1 if all are zero, or without `largest`).
-// Strengths are divided by it, so that sums stay in the range of f32 whatever the caller's units.
-__device__ __forceinline__ double unit_of(const u64* largest) {
-  // Exponent bits alone; subnormal numbers give 0.
-  const u64 bits = largest ? *largest & 0x7ffull << 52 : 0;
-  return bits == 0 || bits == 0x7ffull << 52 ? 1.0 : __longlong_as_double((long long)bits);
-}
-
-// Copies rows of `width` strengths into tree order, the first `linear` divided by their unit.
-extern "C" __global__ void scatter(const double* given, const u32* order, u64 n, u32 width, u32 linear, const u64* largest,
-                                   double* strengths) {
-  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n * width)
-    strengths[i] = given[(u64)order[i / width] * width + i % width] / unit_of(i % width < linear ? largest : nullptr);
-}
-// Copies rows of `width` values into the caller's order, times the unit and `factor`.
-extern "C" __global__ void gather(const double* values, const u32* order, u64 n, u32 width, const u64* largest,
-                                  double factor, double* out) {
-  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n * width) out[(u64)order[i / width] * width + i % width] = values[i] * (factor * unit_of(largest));
 }

@@ -2,17 +2,15 @@
 //! permutations at both ends of a run.
 
 use crate::arrange::Arranger;
-use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::device::{Buffer, Device, Functions, blocks};
+use crate::ends::{Arrays, Ends, Rows};
 use crate::levels::Units;
 use crate::lists::DeviceLists;
 use crate::primitives::Primitives;
 use crate::programs::{self, Groups, LEAF_THREADS};
-use crate::tree::{DeviceTree, MAX_WALKING_BLOCKS};
+use crate::tree::DeviceTree;
 use fmm_traits::{Error, Kernels, Real};
 use std::sync::Arc;
-
-/// Threads per block in kernels with one number per thread.
-const BLOCK: u32 = 256;
 
 /// The near field of a plan: programs and units, which stay when the points change.
 #[derive(Debug)]
@@ -92,8 +90,6 @@ pub(crate) struct Base {
     arrange: Functions,
     /// Largest magnitude of a strength, as bits.
     largest: Buffer<u64>,
-    /// Strengths and values in the caller's order. Allocated by the first evaluation with arrays on the host.
-    ends: Option<(Buffer<f64>, Buffer<f64>)>,
 }
 
 impl Base {
@@ -117,7 +113,6 @@ impl Base {
             table: device.upload(&table, "levels")?,
             factors: device.upload(&factors, "levels")?,
             largest: device.zeros(1, "largest strength")?,
-            ends: None,
             tree,
             lists,
             boxes,
@@ -148,57 +143,36 @@ impl Base {
         blocks_of_a_leaf(self.tree.targets.len(), self.p2p.len(), group)
     }
 
-    /// The arrays for strengths and values in the caller's order.
-    pub fn ends(&mut self) -> Result<(&mut Buffer<f64>, &Buffer<f64>), Error> {
-        if self.ends.is_none() {
-            let given = self.device().alloc(self.strengths.len(), "strengths")?;
-            self.ends = Some((given, self.device().alloc(self.values.len(), "values")?));
-        }
-        let (given, values) = self.ends.as_mut().expect("they are there");
-        Ok((given, values))
-    }
-
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
         let kinds: u64 = self.lists.kinds().iter().map(|k| k.bytes()).sum();
-        let ends: u64 = self.ends.iter().map(|(given, values)| given.bytes() + values.bytes()).sum();
-        self.tree.bytes() + kinds + ends + self.strengths.bytes() + self.values.bytes() + self.p2p.bytes()
+        self.tree.bytes() + kinds + self.strengths.bytes() + self.values.bytes() + self.p2p.bytes()
     }
 
-    /// Address of the number by which strengths are divided; null if nothing is in f32.
-    fn unit(&self, near: &Near) -> Arg {
-        if near.single { (&self.largest).into() } else { 0u64.into() }
+    /// The number by which strengths are divided; `None` if nothing is in f32.
+    fn unit(&self, near: &Near) -> Option<&Buffer<u64>> {
+        near.single.then_some(&self.largest)
     }
 
     /// Enqueues the copy of the caller's strengths into tree order, and clears the values.
-    pub fn scatter(&mut self, near: &Near, given: u64) -> Result<(), Error> {
+    pub fn scatter(&mut self, near: &Near, ends: &Ends, arrays: &Arrays) -> Result<(), Error> {
         let device = self.device().clone();
         device.clear(&mut self.values)?;
         device.clear(&mut self.largest)?;
-        let (points, width) = (&self.tree.sources, near.strengths());
-        let grid = (blocks(self.strengths.len(), BLOCK as usize)?, 1);
-        let (order, n) = ((&points.order).into(), (points.len() as u64).into());
-        let (width, linear) = ((width as u32).into(), ((width - near.attributes) as u32).into());
-        let args = [given.into(), order, n, width, linear, self.unit(near), (&self.strengths).into()];
-        // SAFETY: arguments as in arrange.cu; both arrays have a row for each point.
-        unsafe {
-            if near.single {
-                let all = [given.into(), n, width, linear, (&self.factors).into(), (&self.largest).into()];
-                device.launch(&near.arrange, "largest", (grid.0.min(MAX_WALKING_BLOCKS), 1), BLOCK, &all)?;
-            }
-            device.launch(&near.arrange, "scatter", grid, BLOCK, &args)
+        let points = &self.tree.sources;
+        let rows = Rows { order: Some(&points.order), n: points.len(), width: near.strengths() };
+        let linear = rows.width - near.attributes;
+        if near.single {
+            ends.largest(arrays, rows, linear, &self.factors, &self.largest)?;
         }
+        ends.scatter(arrays, rows, linear, self.unit(near), &self.strengths)
     }
 
-    /// Enqueues the copy of the values, times `scale`, from tree order into the caller's array.
-    pub fn gather(&self, near: &Near, scale: f64, out: u64) -> Result<(), Error> {
-        let (points, width) = (&self.tree.targets, near.values());
-        let (order, n) = ((&points.order).into(), (points.len() as u64).into());
-        let unit = self.unit(near);
-        let args = [(&self.values).into(), order, n, (width as u32).into(), unit, scale.into(), out.into()];
-        let grid = (blocks(self.values.len(), BLOCK as usize)?, 1);
-        // SAFETY: arguments as in arrange.cu; both arrays have a row for each point.
-        unsafe { self.device().launch(&near.arrange, "gather", grid, BLOCK, &args) }
+    /// Enqueues the copy of the values, times `scale`, from tree order into the caller's arrays.
+    pub fn gather(&self, near: &Near, scale: f64, ends: &Ends, arrays: &Arrays) -> Result<(), Error> {
+        let points = &self.tree.targets;
+        let rows = Rows { order: Some(&points.order), n: points.len(), width: near.values() };
+        ends.gather(arrays, rows, self.unit(near), scale, &self.values)
     }
 
     /// Enqueues P2P on the second stream (`beside`) or on the first.

@@ -3,7 +3,9 @@
 use crate::cache;
 use crate::compile::{Program, compile, compiler};
 use crate::error::{failed, no_device, out_of_memory};
+use crate::graph::{self, Graph, Lane, Launch};
 use crate::pool::Pool;
+use crate::transfer::Staging;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags, CUfunction_attribute, CUstream};
 use cudarc::driver::{
     CudaContext, CudaEvent, CudaFunction, CudaSlice, CudaStream, DevicePtr, DeviceRepr, DriverError, ValidAsZeroBits,
@@ -16,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Priority of the first stream. Lower numbers come first; the second stream has 0.
-const FIRST_STREAM_PRIORITY: i32 = -1;
+pub(crate) const FIRST_STREAM_PRIORITY: i32 = -1;
 
 /// The number of a device, and its cache folder.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -49,7 +51,11 @@ pub struct DeviceInfo {
 /// An opened GPU. Work is enqueued on one stream, in order. Between a [`fork`](Device::fork) and a
 /// [`join`](Device::join), a second stream takes work that may run beside the first. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Device(Arc<Inner>);
+pub struct Device {
+    inner: Arc<Inner>,
+    /// Folder that keeps compiled programs between runs.
+    cache: Option<PathBuf>,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -58,8 +64,8 @@ struct Inner {
     beside: Arc<CudaStream>,
     /// The pool of buffers. `None` if the driver has no pools.
     pool: Option<Pool>,
+    staging: Staging,
     info: DeviceInfo,
-    cache: Option<PathBuf>,
     /// Loaded programs, by fingerprint.
     programs: Mutex<HashMap<String, Functions>>,
     /// Loaded programs without parameters, by name.
@@ -173,68 +179,88 @@ impl Device {
         let stream = context.new_stream_with_priority(FIRST_STREAM_PRIORITY).map_err(making)?;
         let beside = context.new_stream().map_err(making)?;
         let pool = if context.has_async_alloc() { Some(Pool::keep(&context)?) } else { None };
-        let cache = options.cache.clone();
-        Ok(Device(Arc::new(Inner {
+        let inner = Inner {
             context,
             stream,
             beside,
             pool,
+            staging: Staging::default(),
             info,
-            cache,
             programs: Mutex::default(),
             fixed: Mutex::default(),
-        })))
+        };
+        Ok(Device { inner: Arc::new(inner), cache: options.cache.clone() })
     }
 
-    /// The device opened before with the same options, or else [`open`](Device::open). Users of one device share
-    /// compiled programs.
+    /// The device of the same number opened before, or else [`open`](Device::open). All users of one device share its
+    /// streams, its memory and its loaded programs, whatever their cache folders.
     ///
     /// # Errors
     /// As [`open`](Device::open).
     pub fn shared(options: &DeviceOptions) -> Result<Device, Error> {
-        static OPENED: Mutex<Vec<(DeviceOptions, Device)>> = Mutex::new(Vec::new());
+        static OPENED: Mutex<Vec<(usize, Device)>> = Mutex::new(Vec::new());
         // A poisoned lock is fine: entries are inserted whole.
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, device)) = opened.iter().find(|(o, _)| o == options) {
-            return Ok(device.clone());
+        if let Some((_, device)) = opened.iter().find(|(ordinal, _)| *ordinal == options.ordinal) {
+            return Ok(Device { inner: device.inner.clone(), cache: options.cache.clone() });
         }
         let device = Device::open(options)?;
-        opened.push((options.clone(), device.clone()));
+        opened.push((options.ordinal, device.clone()));
         Ok(device)
+    }
+
+    /// Whether both are the same opened device.
+    pub(crate) fn is(&self, other: &Device) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Properties of the device.
     pub fn info(&self) -> &DeviceInfo {
-        &self.0.info
+        &self.inner.info
     }
 
     /// Bytes of free device memory, including memory kept in the pool for new buffers.
     pub fn free_memory(&self) -> Result<u64, Error> {
-        let free = self.0.context.mem_get_info().map_err(|e| failed("asking for free memory", e))?.0 as u64;
-        let kept = self.0.pool.as_ref().map_or(Ok(0), Pool::unused)?;
+        let free = self.inner.context.mem_get_info().map_err(|e| failed("asking for free memory", e))?.0 as u64;
+        let kept = self.inner.pool.as_ref().map_or(Ok(0), Pool::unused)?;
         Ok(free + kept)
     }
 
     /// Bytes that the process has taken from the device for buffers, used or kept in the pool. 0 without a pool.
     pub fn reserved_memory(&self) -> Result<u64, Error> {
-        self.0.pool.as_ref().map_or(Ok(0), Pool::reserved)
+        self.inner.pool.as_ref().map_or(Ok(0), Pool::reserved)
+    }
+
+    /// What transfers need: pinned buffers, the context and the first stream.
+    pub(crate) fn staging(&self) -> (&Staging, &Arc<CudaContext>, &CudaStream) {
+        (&self.inner.staging, &self.inner.context, &self.inner.stream)
+    }
+
+    /// The primary context of the device.
+    pub(crate) fn context(&self) -> &Arc<CudaContext> {
+        &self.inner.context
+    }
+
+    /// An event after all work that is now in the first stream.
+    pub(crate) fn event(&self) -> Result<CudaEvent, Error> {
+        self.inner.stream.record_event(None).map_err(|e| failed("recording an event", e))
     }
 
     /// Waits until all enqueued work is done.
     pub fn synchronize(&self) -> Result<(), Error> {
-        self.0.stream.synchronize().map_err(|e| failed("waiting for the device", e))
+        self.inner.stream.synchronize().map_err(|e| failed("waiting for the device", e))
     }
 
     /// Loads `program`: from memory, else from the disk cache, else compiled.
     pub(crate) fn load(&self, program: &Program) -> Result<Functions, Error> {
-        let info = &self.0.info;
+        let info = &self.inner.info;
         let fingerprint = program.fingerprint(info.capability, info.compiler, info.driver);
         // A poisoned lock is fine: entries are inserted whole.
-        let mut programs = self.0.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut programs = self.inner.programs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(functions) = programs.get(&fingerprint) {
             return Ok(functions.clone());
         }
-        let folder = self.0.cache.as_deref();
+        let folder = self.cache.as_deref();
         let cubin = match folder.and_then(|f| cache::load(f, &fingerprint)) {
             Some(cubin) => cubin,
             None => {
@@ -246,7 +272,7 @@ impl Device {
             }
         };
         let loading = |e: DriverError| failed(&format!("loading {}", program.name), e);
-        let module = self.0.context.load_module(Ptx::from_binary(cubin)).map_err(loading)?;
+        let module = self.inner.context.load_module(Ptx::from_binary(cubin)).map_err(loading)?;
         let mut functions = HashMap::new();
         for &entry in program.entries {
             functions.insert(entry, module.load_function(entry).map_err(loading)?);
@@ -269,39 +295,53 @@ impl Device {
 
     /// [`load`](Device::load) of a program without parameters. `program` is called only on the first use of `name`.
     pub(crate) fn fixed(&self, name: &'static str, program: fn() -> Program) -> Result<Functions, Error> {
-        let known = |device: &Device| device.0.fixed.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        let known =
+            |device: &Device| device.inner.fixed.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
         if let Some(functions) = known(self) {
             return Ok(functions);
         }
         let functions = self.load(&program())?;
-        self.0.fixed.lock().unwrap_or_else(PoisonError::into_inner).insert(name, functions.clone());
+        self.inner.fixed.lock().unwrap_or_else(PoisonError::into_inner).insert(name, functions.clone());
         Ok(functions)
     }
 
     /// Uninitialised memory for `n` elements. `what` appears in the error if the memory does not suffice.
     pub(crate) fn alloc<T: DeviceRepr>(&self, n: usize, what: &str) -> Result<Buffer<T>, Error> {
         // SAFETY: a kernel or a copy writes every uninitialised buffer before it is read.
-        let slice = unsafe { self.0.stream.alloc(n.max(1)) };
+        let slice = unsafe { self.inner.stream.alloc(n.max(1)) };
         Ok(Buffer(slice.map_err(|e| self.memory(e, n.max(1) * size_of::<T>(), what))?, n))
     }
 
     /// A buffer of `n` zeros.
     pub(crate) fn zeros<T: DeviceRepr + ValidAsZeroBits>(&self, n: usize, what: &str) -> Result<Buffer<T>, Error> {
         let mut buffer = self.alloc(n, what)?;
-        self.0.stream.memset_zeros(&mut buffer.0).map_err(|e| failed(what, e))?;
+        self.inner.stream.memset_zeros(&mut buffer.0).map_err(|e| failed(what, e))?;
         Ok(buffer)
     }
 
     /// Enqueues filling a whole buffer with zeros.
     pub(crate) fn clear<T: DeviceRepr + ValidAsZeroBits>(&self, buffer: &mut Buffer<T>) -> Result<(), Error> {
-        self.0.stream.memset_zeros(&mut buffer.0).map_err(|e| failed("clearing memory", e))
+        let done = graph::clear(buffer.address(), buffer.bytes() as usize);
+        done.unwrap_or_else(|| self.inner.stream.memset_zeros(&mut buffer.0)).map_err(|e| failed("clearing memory", e))
+    }
+
+    /// Enqueues filling `bytes` bytes with zeros.
+    ///
+    /// # Safety
+    /// `address` is the address of as many bytes.
+    pub(crate) unsafe fn clear_bytes(&self, address: u64, bytes: usize, what: &str) -> Result<(), Error> {
+        self.inner.context.bind_to_thread().map_err(|e| failed(what, e))?;
+        // SAFETY: as promised.
+        unsafe { result::memset_d8_async(address, 0, bytes, self.inner.stream.cu_stream()) }
+            .map_err(|e| failed(what, e))
     }
 
     /// A copy of `data` on the device.
-    pub(crate) fn upload<T: DeviceRepr>(&self, data: &[T], what: &str) -> Result<Buffer<T>, Error> {
-        let mut buffer = self.alloc(data.len(), what)?;
+    pub(crate) fn upload<T: DeviceRepr + Copy>(&self, data: &[T], what: &str) -> Result<Buffer<T>, Error> {
+        let buffer = self.alloc(data.len(), what)?;
         if !data.is_empty() {
-            self.0.stream.memcpy_htod(data, &mut buffer.0).map_err(|e| failed(what, e))?;
+            // SAFETY: the buffer has as many elements.
+            unsafe { self.send(data, buffer.address(), what)? };
         }
         Ok(buffer)
     }
@@ -318,13 +358,13 @@ impl Device {
             return Ok(());
         }
         let mut to = buffer.0.slice_mut(at..at + data.len());
-        self.0.stream.memcpy_htod(data, &mut to).map_err(|e| failed(what, e))
+        self.inner.stream.memcpy_htod(data, &mut to).map_err(|e| failed(what, e))
     }
 
     /// A copy of a buffer.
     pub(crate) fn copy<T: DeviceRepr>(&self, from: &Buffer<T>, what: &str) -> Result<Buffer<T>, Error> {
         let mut to = self.alloc(from.len(), what)?;
-        self.0.stream.memcpy_dtod(&from.0, &mut to.0).map_err(|e| failed(what, e))?;
+        self.inner.stream.memcpy_dtod(&from.0, &mut to.0).map_err(|e| failed(what, e))?;
         Ok(to)
     }
 
@@ -333,24 +373,25 @@ impl Device {
     /// # Safety
     /// `address` must be the address of as many elements as the buffer has, and stay valid until the copy is made.
     pub(crate) unsafe fn copy_from<T>(&self, address: u64, to: &mut Buffer<T>, what: &str) -> Result<(), Error> {
-        let (bytes, stream) = (to.1 * size_of::<T>(), self.0.stream.cu_stream());
+        let (bytes, stream) = (to.1 * size_of::<T>(), self.inner.stream.cu_stream());
         // SAFETY: the caller vouches for the address; the buffer has this many bytes.
         let copied = unsafe { result::memcpy_dtod_async(to.address(), address, bytes, stream) };
         copied.map_err(|e| failed(what, e))
     }
 
     /// Elements `range` of a buffer, on the host.
-    pub(crate) fn download_range<T: DeviceRepr + Default + Clone>(
+    pub(crate) fn download_range<T: DeviceRepr + Default + Copy>(
         &self,
         buffer: &Buffer<T>,
         range: std::ops::Range<usize>,
         what: &str,
     ) -> Result<Vec<T>, Error> {
         let mut data = vec![T::default(); range.len()];
+        debug_assert!(range.end <= buffer.len().max(1));
         if !range.is_empty() {
-            self.0.stream.memcpy_dtoh(&buffer.0.slice(range), &mut data).map_err(|e| failed(what, e))?;
+            // SAFETY: the buffer has these elements.
+            unsafe { self.receive(buffer.address() + (range.start * size_of::<T>()) as u64, &mut data, what)? };
         }
-        self.synchronize()?;
         Ok(data)
     }
 
@@ -359,21 +400,13 @@ impl Device {
         let mut together: Buffer<u64> = self.alloc(of.len(), what)?;
         for (k, (from, at)) in of.iter().enumerate() {
             let (from, mut to) = (from.0.slice(*at..at + 1), together.0.slice_mut(k..k + 1));
-            self.0.stream.memcpy_dtod(&from, &mut to).map_err(|e| failed(what, e))?;
+            self.inner.stream.memcpy_dtod(&from, &mut to).map_err(|e| failed(what, e))?;
         }
         self.download(&together, what)
     }
 
-    /// Copies a whole buffer into a slice of the same length.
-    pub(crate) fn read<T: DeviceRepr>(&self, buffer: &Buffer<T>, to: &mut [T], what: &str) -> Result<(), Error> {
-        if !to.is_empty() {
-            self.0.stream.memcpy_dtoh(&buffer.0.slice(..to.len()), to).map_err(|e| failed(what, e))?;
-        }
-        self.synchronize()
-    }
-
     /// A whole buffer, on the host.
-    pub(crate) fn download<T: DeviceRepr + Default + Clone>(
+    pub(crate) fn download<T: DeviceRepr + Default + Copy>(
         &self,
         buffer: &Buffer<T>,
         what: &str,
@@ -393,7 +426,7 @@ impl Device {
             let mut larger = self.alloc(n.max(buffer.len() + buffer.len() / 2), what)?;
             if used > 0 {
                 let (from, mut to) = (buffer.0.slice(..used), larger.0.slice_mut(..used));
-                self.0.stream.memcpy_dtod(&from, &mut to).map_err(|e| failed(what, e))?;
+                self.inner.stream.memcpy_dtod(&from, &mut to).map_err(|e| failed(what, e))?;
             }
             *buffer = larger;
         }
@@ -438,7 +471,7 @@ impl Device {
         args: &[Arg],
     ) -> Result<(), Error> {
         // SAFETY: the caller's promise.
-        unsafe { self.launch_on(&self.0.stream, functions, entry, grid, (block, 0), args) }
+        unsafe { self.launch_on(Lane::First, functions, entry, grid, (block, 0), args) }
     }
 
     /// [`launch_3d`](Device::launch_3d) with `bytes` of dynamic shared memory.
@@ -454,7 +487,7 @@ impl Device {
         args: &[Arg],
     ) -> Result<(), Error> {
         // SAFETY: the caller's promise.
-        unsafe { self.launch_on(&self.0.stream, functions, entry, grid, (block, bytes as u32), args) }
+        unsafe { self.launch_on(Lane::First, functions, entry, grid, (block, bytes as u32), args) }
     }
 
     /// [`launch`](Device::launch) on the second stream.
@@ -470,12 +503,12 @@ impl Device {
         args: &[Arg],
     ) -> Result<(), Error> {
         // SAFETY: the caller's promise.
-        unsafe { self.launch_on(&self.0.beside, functions, entry, [grid.0, grid.1, 1], (block, 0), args) }
+        unsafe { self.launch_on(Lane::Beside, functions, entry, [grid.0, grid.1, 1], (block, 0), args) }
     }
 
     unsafe fn launch_on(
         &self,
-        stream: &CudaStream,
+        lane: Lane,
         functions: &Functions,
         entry: &'static str,
         grid: [u32; 3],
@@ -490,10 +523,15 @@ impl Device {
             call: format!("launching {entry}"),
             reason: "the program has no such entry".to_string(),
         })?;
-        self.0.context.bind_to_thread().map_err(launching)?;
+        self.inner.context.bind_to_thread().map_err(launching)?;
         let mut slots: Vec<[u64; 2]> = args.iter().map(|a| a.0).collect();
         let mut pointers: Vec<*mut std::ffi::c_void> = slots.iter_mut().map(|s| std::ptr::from_mut(s).cast()).collect();
-        let (function, stream) = (function.cu_function(), stream.cu_stream());
+        let function = function.cu_function();
+        let mut launch = Launch { function, grid, block, bytes, arguments: &mut pointers };
+        if let Some(recorded) = graph::launch(lane, &mut launch) {
+            return recorded.map_err(launching);
+        }
+        let stream = if lane == Lane::First { &self.inner.stream } else { &self.inner.beside }.cu_stream();
         // SAFETY: each pointer leads to sixteen bytes that outlive the call, which copies them. The caller promises the
         // rest.
         unsafe { result::launch_kernel(function, grid.into(), (block, 1, 1), bytes, stream, &mut pointers) }
@@ -502,12 +540,18 @@ impl Device {
 
     /// Makes later work on the second stream wait for the work that is now in the first.
     pub(crate) fn fork(&self) -> Result<(), Error> {
-        self.0.beside.join(&self.0.stream).map_err(|e| failed("forking a stream", e))
+        if graph::wait(Lane::Beside, Lane::First) {
+            return Ok(());
+        }
+        self.inner.beside.join(&self.inner.stream).map_err(|e| failed("forking a stream", e))
     }
 
     /// Makes later work on the first stream wait for the work that is now in the second.
     pub(crate) fn join(&self) -> Result<(), Error> {
-        self.0.stream.join(&self.0.beside).map_err(|e| failed("joining a stream", e))
+        if graph::wait(Lane::First, Lane::Beside) {
+            return Ok(());
+        }
+        self.inner.stream.join(&self.inner.beside).map_err(|e| failed("joining a stream", e))
     }
 
     /// Runs `work`, which enqueues on the first stream, in the order of a stream of the caller: after the work that
@@ -521,28 +565,39 @@ impl Device {
         work: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
         let failing = |e: DriverError| failed("waiting for a stream of the caller", e);
-        let mark = self.0.context.new_event(None).map_err(failing)?;
+        let mark = self.inner.context.new_event(None).map_err(failing)?;
         let now = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: the event lives until both streams have it; `stream` is live by the caller's promise.
         unsafe {
             result::event::record(mark.cu_event(), stream).map_err(failing)?;
-            self.0.stream.wait(&mark).map_err(failing)?;
+            self.inner.stream.wait(&mark).map_err(failing)?;
             // Even after an error, work that was already enqueued uses the caller's arrays, so the stream must wait.
             let done = work();
-            result::event::record(mark.cu_event(), self.0.stream.cu_stream()).map_err(failing)?;
+            result::event::record(mark.cu_event(), self.inner.stream.cu_stream()).map_err(failing)?;
             result::stream::wait_event(stream, mark.cu_event(), now).map_err(failing)?;
             done
         }
     }
 
+    /// Records the work that `work` enqueues, instead of running it: [`Graph::record`].
+    pub(crate) fn record(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Graph, Error> {
+        Graph::record(&self.inner.stream, work)
+    }
+
     /// A time mark in the first stream.
     pub(crate) fn mark(&self) -> Result<CudaEvent, Error> {
-        self.0.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(|e| failed("recording an event", e))
+        self.inner
+            .stream
+            .record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))
+            .map_err(|e| failed("recording an event", e))
     }
 
     /// A time mark in the second stream.
     pub(crate) fn mark_beside(&self) -> Result<CudaEvent, Error> {
-        self.0.beside.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(|e| failed("recording an event", e))
+        self.inner
+            .beside
+            .record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))
+            .map_err(|e| failed("recording an event", e))
     }
 
     /// Seconds between two marks; waits for the second.

@@ -1,12 +1,17 @@
 //! Direct summation on the device, of any kernel: `kernels/direct.cu`.
 
+use crate::array::{DeviceArray, DeviceStream};
 use crate::device::{Buffer, Device, Functions, blocks};
+use crate::ends::{self, Arrays, Ends, Evaluation, Rows};
 use crate::programs;
+use crate::solver::DeviceSums;
+use crate::tree::CallerPoints;
 use fmm_traits::kernel::MAX_PARAMETERS;
-use fmm_traits::{Error, Kernels, Observer, OutputColumns, Real, Solver, Stage, StageSeconds, Targets};
+use fmm_traits::{
+    Error, Kernels, Numbers, NumbersMut, Observer, OutputColumns, Real, Solver, Stage, StageSeconds, Targets,
+};
 use std::marker::PhantomData;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The shape of the pair loop. It changes the speed and the rounding of the sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,28 +67,75 @@ impl<T: Real> Solver for Shared<T> {
         &self.columns
     }
     fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {
-        if !observer(Stage::P2p, 0.0) {
-            return Err(Error::Cancelled { stage: Stage::P2p.name() });
-        }
-        let (mut sum, start) = (self.sum(), Instant::now());
-        let (found, expected) = (out.len(), sum.m * sum.values);
-        if found != expected {
-            let why = "targets × values of the kernel".to_string();
-            return Err(Error::Shape { array: "values", found, expected, why });
-        }
-        sum.set_strengths(strengths)?;
-        sum.enqueue()?;
-        sum.device.read(&sum.out, out, "values")?;
-        let mut seconds = StageSeconds::default();
-        seconds[Stage::P2p as usize] = start.elapsed().as_secs_f64();
-        Ok(seconds)
+        ends::apply(&mut *self.sum(), Numbers::F64(strengths), &mut [NumbersMut::F64(out)], true, observer)
     }
     fn bytes(&self) -> u64 {
         let sum = self.sum();
-        let numbers = [&sum.parameters, &sum.factors, &sum.scale, &sum.frame, &sum.points, &sum.parts, &sum.out];
+        let numbers = [&sum.parameters, &sum.factors, &sum.scale, &sum.frame, &sum.given, &sum.parts, &sum.out];
         let packed = sum.packed.bytes() + sum.targets.bytes() + sum.own.bytes();
-        numbers.iter().map(|b| b.bytes()).sum::<u64>() + packed
+        let points = sum.sources.rows().bytes() + sum.separate.as_ref().map_or(0, |t| t.rows().bytes());
+        numbers.iter().map(|b| b.bytes()).sum::<u64>() + packed + points + sum.ends.bytes()
     }
+}
+
+impl<T: Real> DeviceSums for Shared<T> {
+    fn apply_numbers(
+        &self,
+        strengths: Numbers,
+        values: &mut [NumbersMut],
+        observer: Observer,
+    ) -> Result<StageSeconds, Error> {
+        ends::apply(&mut *self.sum(), strengths, values, false, observer)
+    }
+    fn enqueue(&self, strengths: &DeviceArray, values: &[DeviceArray], stream: &DeviceStream) -> Result<(), Error> {
+        ends::enqueue(&mut *self.sum(), strengths, values, stream)
+    }
+    fn synchronize(&self) -> Result<(), Error> {
+        self.sum().ends.check(true)
+    }
+    fn points(&self) -> Result<[Vec<f64>; 2], Error> {
+        let sum = self.sum();
+        let targets = sum.separate.as_ref().map_or(Ok(Vec::new()), |t| t.download())?;
+        Ok([sum.sources.download()?, targets])
+    }
+}
+
+impl<T: Real> Evaluation for Direct<T> {
+    fn device(&self) -> &Device {
+        &self.device
+    }
+    fn counts(&self) -> [usize; 2] {
+        [self.n, self.m]
+    }
+    fn ends(&mut self) -> &mut Ends {
+        &mut self.ends
+    }
+    fn run(&mut self, arrays: &Arrays, observer: Observer, timed: bool) -> Result<StageSeconds, Error> {
+        if !observer(Stage::P2p, 0.0) {
+            return Err(Error::Cancelled { stage: Stage::P2p.name() });
+        }
+        let from = if timed { Some(self.device.mark()?) } else { None };
+        let rows = Rows { order: None, n: self.n, width: self.strengths };
+        self.ends.scatter(arrays, rows, self.strengths, None, &self.given)?;
+        self.enqueue()?;
+        self.ends.gather(arrays, Rows { order: None, n: self.m, width: self.values }, None, 1.0, &self.out)?;
+        let mut seconds = StageSeconds::default();
+        if let Some(from) = from {
+            seconds[Stage::P2p as usize] = self.device.seconds(&from, &self.device.mark()?)?;
+        }
+        Ok(seconds)
+    }
+}
+
+/// The targets of a direct sum on a device.
+#[derive(Clone, Debug)]
+pub enum DeviceTargets {
+    /// All sources. Each target skips itself, by its index, unless sources act on themselves.
+    Sources,
+    /// The sources with these indices.
+    Subset(Vec<usize>),
+    /// Separate points.
+    Points(Arc<CallerPoints>),
 }
 
 /// A direct sum with its points on the device. Strengths come with each [`apply`](Direct::apply).
@@ -104,7 +156,12 @@ pub struct Direct<T> {
     factors: Buffer<f64>,
     scale: Buffer<f64>,
     frame: Buffer<f64>,
-    points: Buffer<f64>,
+    sources: Arc<CallerPoints>,
+    /// Separate targets.
+    separate: Option<Arc<CallerPoints>>,
+    /// Strengths in the caller's order.
+    given: Buffer<f64>,
+    ends: Ends,
     /// Sources in the layout of the pair loop.
     packed: Buffer<u8>,
     targets: Buffer<u8>,
@@ -116,17 +173,17 @@ pub struct Direct<T> {
 
 impl<T: Real> Direct<T> {
     /// The sum behind the trait that all solvers have.
-    pub fn solver(self) -> Box<dyn Solver>
+    pub fn solver(self) -> Box<dyn DeviceSums>
     where
         T: 'static,
     {
         Box::new(Shared { columns: self.columns.clone(), values: self.values, sum: Mutex::new(self) })
     }
 
-    /// Compiles the kernel and copies the points to the device. `shape` is `None` for the tuned shape.
+    /// Copies points to the device, and then as [`of`](Direct::of).
     ///
     /// # Errors
-    /// [`Error::Shape`], [`Error::TooMany`] beyond 2³² − 2 points, and errors of the device.
+    /// As [`CallerPoints::new`] and [`of`](Direct::of).
     pub fn new(
         device: &Device,
         kernels: &Kernels,
@@ -134,18 +191,30 @@ impl<T: Real> Direct<T> {
         targets: Targets,
         shape: Option<Shape>,
     ) -> Result<Self, Error> {
-        let others = if let Targets::Points(points) = targets { points } else { &[] };
-        for (array, x) in [("sources", sources), ("targets", others)] {
-            let rows = x.len() / 3;
-            if x.len() != 3 * rows {
-                let why = "three coordinates a point".to_string();
-                return Err(Error::Shape { array, found: x.len(), expected: 3 * rows, why });
-            }
-            if rows >= u32::MAX as usize {
-                return Err(Error::TooMany { what: array, found: rows, limit: u32::MAX as usize - 1 });
-            }
+        let targets = match targets {
+            Targets::Sources => DeviceTargets::Sources,
+            Targets::Subset(indices) => DeviceTargets::Subset(indices.to_vec()),
+            Targets::Points(points) => DeviceTargets::Points(Arc::new(CallerPoints::new(device, "targets", points)?)),
+        };
+        Self::of(device, kernels, Arc::new(CallerPoints::new(device, "sources", sources)?), targets, shape)
+    }
+
+    /// Compiles the kernel for points on the device. `shape` is `None` for the tuned shape.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`] for an index beyond the sources, and errors of the device.
+    pub fn of(
+        device: &Device,
+        kernels: &Kernels,
+        sources: Arc<CallerPoints>,
+        targets: DeviceTargets,
+        shape: Option<Shape>,
+    ) -> Result<Self, Error> {
+        sources.is_on(device)?;
+        if let DeviceTargets::Points(points) = &targets {
+            points.is_on(device)?;
         }
-        DirectBuilder { device, kernels, sources, targets, others, shape }.direct()
+        DirectBuilder { device, kernels, sources, targets, shape }.direct()
     }
 
     /// The columns of each output among the values of a target.
@@ -155,36 +224,27 @@ impl<T: Real> Direct<T> {
 
     /// The sums for `strengths`, N×c.
     pub fn apply(&mut self, strengths: &[f64]) -> Result<Vec<f64>, Error> {
-        self.set_strengths(strengths)?;
-        self.enqueue()?;
-        self.device.download(&self.out, "values")
+        let mut out = vec![0.0; self.m * self.values];
+        ends::apply(self, Numbers::F64(strengths), &mut [NumbersMut::F64(&mut out)], true, &mut |_, _| true)?;
+        Ok(out)
     }
 
-    /// Copies strengths to the device and packs the sources.
-    fn set_strengths(&mut self, strengths: &[f64]) -> Result<(), Error> {
-        let (n, c) = (self.n, self.strengths);
-        if strengths.len() != n * c {
-            let why = format!("{n} sources × {c} strengths");
-            return Err(Error::Shape { array: "strengths", found: strengths.len(), expected: n * c, why });
-        }
-        let given = self.device.upload(strengths, "strengths")?;
-        let args = [
-            (&self.points).into(),
-            (&given).into(),
-            (&self.factors).into(),
-            (&self.frame).into(),
-            (n as u32).into(),
-            (&self.packed).into(),
-        ];
-        // SAFETY: arguments as in direct.cu; points and strengths hold n rows, packed room for n.
-        unsafe { self.device.launch(&self.functions, "pack_sources", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args) }
-    }
-
-    /// Enqueues the sum over the packed sources.
+    /// Packs the sources with the given strengths, and sums.
     fn enqueue(&mut self) -> Result<(), Error> {
         if self.m == 0 {
             return Ok(());
         }
+        let args = [
+            self.sources.rows().into(),
+            (&self.given).into(),
+            (&self.factors).into(),
+            (&self.frame).into(),
+            (self.n as u32).into(),
+            (&self.packed).into(),
+        ];
+        let grid = (blocks(self.n, BLOCK as usize)?, 1);
+        // SAFETY: arguments as in direct.cu; points and strengths hold n rows, packed room for n.
+        unsafe { self.device.launch(&self.functions, "pack_sources", grid, BLOCK, &args)? };
         let (m, splits) = (self.m as u32, self.splits as u32);
         let args = [
             (&self.parameters).into(),
@@ -224,9 +284,8 @@ impl<T: Real> Direct<T> {
 struct DirectBuilder<'a> {
     device: &'a Device,
     kernels: &'a Kernels,
-    sources: &'a [f64],
-    targets: Targets<'a>,
-    others: &'a [f64],
+    sources: Arc<CallerPoints>,
+    targets: DeviceTargets,
     shape: Option<Shape>,
 }
 
@@ -236,33 +295,32 @@ impl DirectBuilder<'_> {
         let device = self.device;
         let shape = self.shape.unwrap_or(Shape::tuned::<T>(kernel.values));
         let functions = device.load(&programs::direct_program::<T>(kernel, shape))?;
-        let (n, size) = (self.sources.len() / 3, if T::NAME == "f32" { 4 } else { 8 });
-        let (shift, unit) = if size == 4 { frame(self.sources, self.others) } else { ([0.0; 3], 1.0) };
+        let (n, size) = (self.sources.len(), if T::NAME == "f32" { 4 } else { 8 });
+        let separate = if let DeviceTargets::Points(points) = &self.targets { Some(points.clone()) } else { None };
+        let reach = separate.as_ref().map(|t| t.bounds());
+        let (shift, unit) = if size == 4 { frame(self.sources.bounds(), reach) } else { ([0.0; 3], 1.0) };
         let mut parameters = kernel.unit_parameters(params, unit);
         parameters.resize(MAX_PARAMETERS, 0.0);
         let factors: Vec<f64> = kernel.strength_degrees.iter().map(|&d| unit.powi(d)).collect();
         let scale: Vec<f64> = kernel.value_degrees.iter().map(|&d| scale * unit.powi(d)).collect();
         let frame = device.upload(&[shift[0], shift[1], shift[2], unit], "frame")?;
-        let points = device.upload(self.sources, "sources")?;
-
-        let chosen: Vec<f64>;
-        let (at, own): (&[f64], Vec<u32>) = match self.targets {
-            Targets::Sources => (self.sources, (0..n as u32).collect()),
-            Targets::Subset(indices) => {
+        let chosen: Buffer<f64>;
+        let (at, own): (&Buffer<f64>, Vec<u32>) = match &self.targets {
+            DeviceTargets::Sources => (self.sources.rows(), (0..n as u32).collect()),
+            DeviceTargets::Subset(indices) => {
                 if let Some(&found) = indices.iter().find(|&&i| i >= n) {
                     return Err(Error::TooMany { what: "index of a source", found, limit: n.saturating_sub(1) });
                 }
-                chosen = indices.iter().flat_map(|&i| self.sources[3 * i..3 * i + 3].iter().copied()).collect();
+                chosen = device.upload(&self.sources.at(indices)?, "targets")?;
                 (&chosen, indices.iter().map(|&i| i as u32).collect())
             }
-            Targets::Points(x) => (x, vec![u32::MAX; x.len() / 3]),
+            DeviceTargets::Points(points) => (points.rows(), vec![u32::MAX; points.len()]),
         };
-        let own = if self.kernels.include_self { vec![u32::MAX; own.len()] } else { own };
-        let m = at.len() / 3;
-        let given = device.upload(at, "targets")?;
+        let m = own.len();
+        let own = if self.kernels.include_self { vec![u32::MAX; m] } else { own };
         let targets = device.alloc(3 * m * size, "packed targets")?;
-        let args = [(&given).into(), (&frame).into(), (m as u32).into(), (&targets).into()];
-        // SAFETY: arguments as in direct.cu; `given` holds m rows and `targets` three arrays of m.
+        let args = [at.into(), (&frame).into(), (m as u32).into(), (&targets).into()];
+        // SAFETY: arguments as in direct.cu; `at` holds m rows and `targets` three arrays of m.
         unsafe { device.launch(&functions, "pack_targets", (blocks(m, BLOCK as usize)?, 1), BLOCK, &args)? };
 
         let tiles = n.div_ceil(shape.tile);
@@ -288,7 +346,10 @@ impl DirectBuilder<'_> {
             factors: device.upload(&factors, "factors")?,
             scale: device.upload(&scale, "scale")?,
             frame,
-            points,
+            ends: Ends::new(device, columns, kernel.strengths, kernel.values)?,
+            given: device.alloc(n * kernel.strengths, "strengths")?,
+            sources: self.sources,
+            separate,
             packed: device.alloc(n * row, "packed sources")?,
             targets,
             own: device.upload(&own, "indices of targets")?,
@@ -299,22 +360,19 @@ impl DirectBuilder<'_> {
     }
 }
 
-/// The frame of an f32 sum: the centre of the bounding box of the sources, and a unit of length. In this unit, no
-/// square of a distance among the sources, or to the targets, leaves the range of f32.
+/// The frame of an f32 sum, from the bounding boxes of sources and targets: the centre of the box of the sources, and a
+/// unit of length. In this unit, no square of a distance among the sources, or to the targets, leaves the range of f32.
 ///
 /// The unit is the largest extent of the sources, but at least 10⁻⁹ of the distance to the farthest target. If all
 /// sources lie in one point, the unit is that distance, or 1 if the distance is 0 too.
-fn frame(sources: &[f64], targets: &[f64]) -> ([f64; 3], f64) {
-    if sources.is_empty() {
+fn frame([low, high]: [[f64; 3]; 2], targets: Option<[[f64; 3]; 2]>) -> ([f64; 3], f64) {
+    if low[0] > high[0] {
         return ([0.0; 3], 1.0);
     }
-    let fold = |start: f64, f: fn(f64, f64) -> f64| -> [f64; 3] {
-        std::array::from_fn(|a| sources.iter().skip(a).step_by(3).fold(start, |m, &x| f(m, x)))
-    };
-    let (low, high) = (fold(f64::INFINITY, f64::min), fold(f64::NEG_INFINITY, f64::max));
     let side = (0..3).map(|a| high[a] - low[a]).fold(0.0, f64::max);
-    let center = if side > 0.0 { std::array::from_fn(|a| 0.5 * low[a] + 0.5 * high[a]) } else { low };
-    let reach = targets.iter().enumerate().fold(0.0, |m: f64, (i, x)| m.max((x - center[i % 3]).abs()));
+    let center: [f64; 3] = if side > 0.0 { std::array::from_fn(|a| 0.5 * low[a] + 0.5 * high[a]) } else { low };
+    let ends = targets.filter(|[low, high]| low[0] <= high[0]).into_iter().flatten();
+    let reach = ends.flat_map(|end| (0..3).map(move |a| (end[a] - center[a]).abs())).fold(0.0, f64::max);
     let unit = if side > 0.0 { side.max(1e-9 * reach) } else { reach };
     (center, if unit > 0.0 { unit } else { 1.0 })
 }

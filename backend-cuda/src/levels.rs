@@ -6,7 +6,7 @@ use fmm_traits::{Member, kernel::MAX_PARAMETERS};
 #[derive(Clone, Debug)]
 pub(crate) struct Units {
     pub params: Vec<f64>,
-    /// A kernel of the family: it knows the parameters on the unit box.
+    /// The kernel that the stage evaluates: it knows the parameters on the unit box.
     pub kernel: Member,
 }
 

@@ -19,9 +19,11 @@ mod cut;
 mod deep;
 mod device;
 mod direct;
+mod ends;
 mod equivalent;
 mod error;
 mod far;
+mod graph;
 mod levels;
 mod lists;
 mod plan;
@@ -33,21 +35,23 @@ mod run;
 mod solver;
 mod spherical;
 mod split;
+mod transfer;
 mod tree;
 
-pub use array::DeviceArray;
+pub use array::{DeviceArray, DeviceStream, RawArray};
 pub use ceilings::Ceilings;
 pub use compile::{Compiled, Program, compile};
+pub use cudarc;
 pub use cut::Cut;
 pub use device::{Device, DeviceInfo, DeviceOptions};
-pub use direct::{Direct, Shape};
+pub use direct::{DeviceTargets, Direct, Shape};
 pub use equivalent::DeviceScalar;
 pub use lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
-pub use plan::{Ends, Plan};
+pub use plan::Plan;
 pub use programs::{
     RcrShape, all_programs, dft_program, direct_program, l2p_harmonics_program, l2p_program, m2l_fourier_program,
     m2l_matrices_program, m2l_program, multiply_program, p2m_harmonics_program, p2m_program, p2p_program, rcr_program,
 };
-pub use solver::{Counts, DeviceSolver, Expansion, Placed, PlanSeconds, Settings, solver};
+pub use solver::{Counts, DeviceSolver, DeviceSums, Expansion, Placed, PlanSeconds, Settings, solver};
 pub use spherical::{SphericalSettings, Translation};
 pub use tree::{CallerPoints, DevicePoints, DeviceTree, Root, TreeOptions, build, build_reported};

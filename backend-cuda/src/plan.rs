@@ -1,18 +1,22 @@
 //! A plan: everything that does not depend on strengths, that is programs, operators, tables, sorted edges and
 //! workspaces.
 
+use crate::array::{DeviceArray, DeviceStream};
 use crate::base::{Base, Near};
 use crate::device::Device;
+use crate::ends::{self, Arrays, Ends, Evaluation};
 use crate::equivalent::{DeviceScalar, Equivalent};
 use crate::far::FarField;
+use crate::graph::Graph;
 use crate::levels::Units;
 use crate::lists::DeviceLists;
-use crate::run::Run;
+use crate::run::{Mode, Run};
 use crate::spherical::{Spherical, SphericalSettings};
 use crate::tree::DeviceTree;
 use fmm_kernels::equivalent::{Fill, Lattice};
-use fmm_traits::{Error, Family, Kernels, Observer, OutputColumns, Outputs, Real, Stage, evaluate};
-use std::ffi::c_void;
+use fmm_traits::{
+    Error, Family, Kernels, Numbers, NumbersMut, Observer, OutputColumns, Outputs, Real, Stage, StageSeconds, evaluate,
+};
 use std::marker::PhantomData;
 use std::path::PathBuf;
 
@@ -28,18 +32,29 @@ pub struct Plan<T: DeviceScalar, N: Real> {
     pub(crate) near: Near,
     pub(crate) far: Box<dyn FarField>,
     pub(crate) base: Base,
+    pub(crate) ends: Ends,
     /// Whether P2P runs beside the far field. `None`: the way that is expected to be faster.
     beside: Option<bool>,
+    pub(crate) replay: Replay,
     of: PhantomData<(T, N)>,
 }
 
-/// Arrays of one evaluation in device memory, by their addresses.
-#[derive(Clone, Copy, Debug)]
-pub struct Ends {
-    /// N×strengths numbers in f64, in the caller's order.
-    pub strengths: u64,
-    /// M×values numbers in f64, in the caller's order; overwritten.
-    pub values: u64,
+/// Largest number of boxes with which evaluations are recorded and replayed. On small trees the device waits for
+/// launches; one launch of a recorded evaluation replaces them all.
+const MAX_BOXES_REPLAYED: usize = 1 << 16;
+
+/// The stages between both ends of an evaluation, as recorded work.
+#[derive(Debug, Default)]
+pub(crate) enum Replay {
+    /// No evaluation has run on these points.
+    #[default]
+    None,
+    /// One has run. The next one on arrays of the device is recorded.
+    Ran,
+    /// Evaluations are not recorded.
+    Never,
+    /// Recorded work.
+    Recorded(Graph),
 }
 
 /// The expansion of the far field, with its settings.
@@ -106,7 +121,8 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         let base = Base::new(&near, tree, lists)?;
         far.place(&base)?;
         let (columns, scale) = (kernels.columns.clone(), kernels.scale);
-        Ok(Plan { columns, scale, near, far, base, beside: None, of: PhantomData })
+        let ends = Ends::new(&device, &columns, near.strengths(), near.values())?;
+        Ok(Plan { columns, scale, near, far, base, ends, beside: None, replay: Replay::None, of: PhantomData })
     }
 
     /// Replaces the points by a new tree and its lists. Operators are kept, and released memory is reused. On an
@@ -116,8 +132,11 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     /// As [`new`](Plan::new).
     pub fn set_tree(&mut self, tree: DeviceTree, lists: DeviceLists) -> Result<(), Error> {
         let base = Base::new(&self.near, tree, lists)?;
+        // Recorded work has the addresses of the old workspaces.
+        self.replay = Replay::None;
         self.far.place(&base)?;
         self.base = base;
+        self.ends.forget_room();
         Ok(())
     }
 
@@ -125,13 +144,14 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     /// chooses the way that is expected to be faster. If P2P runs behind, the time of each stage is the time of that
     /// stage alone.
     pub fn set_beside(&mut self, beside: Option<bool>) {
-        self.beside = beside;
+        (self.beside, self.replay) = (beside, Replay::None);
     }
 
     /// Makes M2L take at most `most` of the p frequencies along one axis at a time, as if more spectra did not fit into
     /// memory. Lasts until the points change. For tests.
     pub fn set_m2l_part(&mut self, most: usize) {
         self.far.hold(most);
+        self.replay = Replay::None;
     }
 
     /// Whether P2P runs beside the far field.
@@ -161,7 +181,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
 
     /// Bytes of device memory held.
     pub fn bytes(&self) -> u64 {
-        self.base.bytes() + self.far.bytes()
+        self.base.bytes() + self.far.bytes() + self.ends.bytes()
     }
 
     /// One evaluation: `strengths` (N×strengths) → values (M×values), both in the caller's order. Also returns the
@@ -189,42 +209,82 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         out: &mut [f64],
         observer: Observer,
     ) -> Result<[f64; Stage::ALL.len()], Error> {
-        let tree = &self.base.tree;
-        let shape = |array, found: usize, expected: usize, why: &str| {
-            if found == expected { Ok(()) } else { Err(Error::Shape { array, found, expected, why: why.to_string() }) }
-        };
-        let expected = tree.sources.len() * self.near.strengths();
-        shape("strengths", strengths.len(), expected, "sources × strengths of the kernel")?;
-        shape("values", out.len(), tree.targets.len() * self.values(), "targets × values of the kernel")?;
-        let device = tree.device.clone();
-        let (given, values) = self.base.ends()?;
-        device.write(given, 0, strengths, "strengths")?;
-        let ends = Ends { strengths: given.address(), values: values.address() };
-        let mut run = Run::new(self, ends);
-        evaluate(&mut run, &(), observer)?;
-        let seconds = run.seconds()?;
-        drop(run);
-        device.read(self.base.ends()?.1, out, "values")?;
-        Ok(seconds)
+        ends::apply(self, Numbers::F64(strengths), &mut [NumbersMut::F64(out)], true, observer)
     }
 
-    /// Enqueues one evaluation on arrays of the caller in device memory. The evaluation runs after the work that is
-    /// already in `stream`, and before work that `stream` gets later. Does not wait for the evaluation.
+    /// One evaluation on arrays of the host, with one array per output in the order of [`columns`](Plan::columns).
+    /// Numbers may be f32 or f64, whatever the precision of the plan. On an error the arrays are as before.
     ///
     /// # Errors
-    /// Errors of the device. Errors of the evaluation itself are reported by the next call that waits.
+    /// As [`apply_into`](Plan::apply_into), and [`Error::NotFinite`] for NaN or infinity in strengths or values.
+    pub fn apply_numbers(
+        &mut self,
+        strengths: Numbers,
+        values: &mut [NumbersMut],
+        observer: Observer,
+    ) -> Result<[f64; Stage::ALL.len()], Error> {
+        ends::apply(self, strengths, values, false, observer)
+    }
+
+    /// Enqueues one evaluation on arrays of the device, with one array per output in the order of
+    /// [`columns`](Plan::columns). The evaluation runs after the work that is already in `stream`, and before work that
+    /// `stream` gets later. Does not wait for the evaluation.
     ///
-    /// # Safety
-    /// `ends` are arrays of this device with the lengths that [`apply_into`](Plan::apply_into) requires, valid until
-    /// the evaluation is done. `stream` is a live stream of the device's primary context, or null for the default
-    /// stream.
-    pub unsafe fn enqueue(&mut self, ends: Ends, stream: *mut c_void) -> Result<(), Error> {
-        let device = self.device().clone();
-        // SAFETY: the caller promises what the callee asks for.
-        unsafe { device.within(stream.cast(), || evaluate(&mut Run::new(self, ends), &(), &mut |_, _| true)) }
+    /// # Errors
+    /// [`Error::Shape`] and [`Error::Array`] for arrays that do not fit, [`Error::NotFinite`] for numbers in an
+    /// earlier evaluation that is done, and errors of the device.
+    pub fn enqueue(
+        &mut self,
+        strengths: &DeviceArray,
+        values: &[DeviceArray],
+        stream: &DeviceStream,
+    ) -> Result<(), Error> {
+        ends::enqueue(self, strengths, values, stream)
+    }
+
+    /// Waits for all enqueued evaluations.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] for numbers in one of them, and errors of the device.
+    pub fn synchronize(&mut self) -> Result<(), Error> {
+        self.ends.check(true)
     }
 
     pub(crate) fn device(&self) -> &Device {
         self.base.device()
+    }
+}
+
+impl<T: DeviceScalar, N: Real> Evaluation for Plan<T, N> {
+    fn device(&self) -> &Device {
+        self.base.device()
+    }
+    fn counts(&self) -> [usize; 2] {
+        [self.base.tree.sources.len(), self.base.tree.targets.len()]
+    }
+    fn ends(&mut self) -> &mut Ends {
+        &mut self.ends
+    }
+    fn run(&mut self, arrays: &Arrays, observer: Observer, timed: bool) -> Result<StageSeconds, Error> {
+        if !timed && matches!(self.replay, Replay::Ran) {
+            let device = self.base.device().clone();
+            let record = || evaluate(&mut Run::new(self, arrays, Mode::Record), &(), &mut |_, _| true);
+            // Without a record, each evaluation is enqueued stage by stage.
+            self.replay = device.record(record).map_or(Replay::Never, Replay::Recorded);
+        }
+        let mode = match &self.replay {
+            _ if timed => Mode::Timed,
+            Replay::Recorded(_) => Mode::Replay,
+            Replay::Never | Replay::None | Replay::Ran => Mode::Plain,
+        };
+        let mut run = Run::new(self, arrays, mode);
+        evaluate(&mut run, &(), observer)?;
+        let seconds = run.seconds()?;
+        drop(run);
+        if matches!(self.replay, Replay::None) {
+            let small = self.base.tree.len() <= MAX_BOXES_REPLAYED;
+            self.replay = if small { Replay::Ran } else { Replay::Never };
+        }
+        Ok(seconds)
     }
 }

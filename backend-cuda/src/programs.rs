@@ -381,11 +381,17 @@ pub(crate) fn cut() -> Program {
     plain("cut.cu", include_str!("../kernels/cut.cu"), entries)
 }
 
-/// Edges by operator, lists of boxes, and the permutations at both ends of a run.
+/// Edges by operator, and lists of boxes.
 pub(crate) fn arrange() -> Program {
-    let entries =
-        &["edge_keys", "take", "key_starts", "with_edges", "list_boxes", "size_keys", "largest", "scatter", "gather"];
+    let entries = &["edge_keys", "take", "key_starts", "with_edges", "list_boxes", "size_keys"];
     plain("arrange.cu", include_str!("../kernels/arrange.cu"), entries)
+}
+
+/// Both ends of an evaluation.
+pub(crate) fn ends() -> Program {
+    let entries =
+        &["largest_f32", "largest_f64", "scatter_f32", "scatter_f64", "gather_f32", "gather_f64", "widen_f32"];
+    plain("ends.cu", include_str!("../kernels/ends.cu"), entries)
 }
 
 /// Every program without a recorded kernel.
@@ -399,6 +405,7 @@ pub fn all_programs() -> Vec<Program> {
         treecode(),
         cut(),
         arrange(),
+        ends(),
         multiply_program::<f32>(),
         multiply_program::<f64>(),
         affine_program::<f32>(4),

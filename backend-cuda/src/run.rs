@@ -1,25 +1,40 @@
-//! One evaluation on the device. Stages are enqueued between time marks. P2P runs beside the far field (on a second
-//! stream) or behind it.
+//! One evaluation on the device. Stages are enqueued between time marks, or recorded once and replayed. P2P runs beside
+//! the far field (on a second stream) or behind it.
 
+use crate::ends::Arrays;
 use crate::equivalent::DeviceScalar;
-use crate::plan::{Ends, Plan};
+use crate::plan::{Plan, Replay};
 use cudarc::driver::CudaEvent;
 use fmm_traits::{Error, Real, Stage, Stages};
+
+/// How the stages between both ends are run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Enqueued between time marks.
+    Timed,
+    /// Enqueued.
+    Plain,
+    /// Enqueued while the thread records. Both ends are left out, because their arrays change.
+    Record,
+    /// Launched as they were recorded, between both ends.
+    Replay,
+}
 
 /// One evaluation.
 pub(crate) struct Run<'a, T: DeviceScalar, N: Real> {
     plan: &'a mut Plan<T, N>,
-    ends: Ends,
+    arrays: &'a Arrays,
+    mode: Mode,
     marks: Vec<(Stage, CudaEvent, CudaEvent)>,
 }
 
 impl<'a, T: DeviceScalar, N: Real> Run<'a, T, N> {
-    pub fn new(plan: &'a mut Plan<T, N>, ends: Ends) -> Self {
-        Run { plan, ends, marks: Vec::new() }
+    pub fn new(plan: &'a mut Plan<T, N>, arrays: &'a Arrays, mode: Mode) -> Self {
+        Run { plan, arrays, mode, marks: Vec::new() }
     }
 
-    /// Seconds of each stage on the device. Waits for all stages. If P2P runs beside the far field, the sum exceeds the
-    /// elapsed time.
+    /// Seconds of each stage on the device; zeros if nothing is timed. Waits for all timed stages. If P2P runs beside
+    /// the far field, the sum exceeds the elapsed time.
     pub fn seconds(&self) -> Result<[f64; Stage::ALL.len()], Error> {
         let mut seconds = [0.0; Stage::ALL.len()];
         for (stage, from, to) in &self.marks {
@@ -28,8 +43,27 @@ impl<'a, T: DeviceScalar, N: Real> Run<'a, T, N> {
         Ok(seconds)
     }
 
-    /// Enqueues a stage between two marks.
+    /// Enqueues the stage at one end of the evaluation.
+    fn end(
+        &mut self,
+        stage: Stage,
+        work: impl FnOnce(&mut Plan<T, N>, &Arrays) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let arrays = self.arrays;
+        match self.mode {
+            Mode::Timed => self.timed(stage, |plan| work(plan, arrays)),
+            Mode::Plain | Mode::Replay => work(self.plan, arrays),
+            Mode::Record => Ok(()),
+        }
+    }
+
+    /// Enqueues a stage, in the way of the mode.
     fn timed(&mut self, stage: Stage, work: impl FnOnce(&mut Plan<T, N>) -> Result<(), Error>) -> Result<(), Error> {
+        match self.mode {
+            Mode::Timed => {}
+            Mode::Plain | Mode::Record => return work(self.plan),
+            Mode::Replay => return Ok(()),
+        }
         let from = self.plan.device().mark()?;
         work(self.plan)?;
         self.marks.push((stage, from, self.plan.device().mark()?));
@@ -40,6 +74,9 @@ impl<'a, T: DeviceScalar, N: Real> Run<'a, T, N> {
 /// If a run is cancelled, P2P may still be running on the second stream. Later work waits for it.
 impl<T: DeviceScalar, N: Real> Drop for Run<'_, T, N> {
     fn drop(&mut self) {
+        if self.mode == Mode::Replay {
+            return;
+        }
         // A device that refuses to join refuses all later work too, which then reports the error.
         let _ = self.plan.device().join();
     }
@@ -55,13 +92,18 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
 
     /// Also enqueues P2P if it runs beside the far field. P2P needs no result of the far field.
     fn scatter(&mut self) -> Result<(), Error> {
-        let given = self.ends.strengths;
-        self.timed(Stage::Scatter, |p| p.base.scatter(&p.near, given))?;
+        self.end(Stage::Scatter, |p, arrays| p.base.scatter(&p.near, &p.ends, arrays))?;
+        if let (Mode::Replay, Replay::Recorded(graph)) = (self.mode, &self.plan.replay) {
+            return graph.launch();
+        }
         if !self.plan.beside() {
             return Ok(());
         }
         let device = self.plan.device().clone();
         device.fork()?;
+        if self.mode != Mode::Timed {
+            return self.plan.base.p2p(&self.plan.near, true);
+        }
         let from = device.mark_beside()?;
         self.plan.base.p2p(&self.plan.near, true)?;
         self.marks.push((Stage::P2p, from, device.mark_beside()?));
@@ -90,7 +132,9 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
 
     /// Waits for P2P if it runs beside, since L2P adds to the values that P2P has written.
     fn l2p(&mut self, _: &()) -> Result<(), Error> {
-        self.plan.device().join()?;
+        if self.mode != Mode::Replay {
+            self.plan.device().join()?;
+        }
         self.timed(Stage::L2p, |p| p.far.l2p(&p.base))
     }
 
@@ -104,7 +148,6 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
     }
 
     fn gather(&mut self) -> Result<(), Error> {
-        let out = self.ends.values;
-        self.timed(Stage::Gather, |p| p.base.gather(&p.near, p.scale, out))
+        self.end(Stage::Gather, |p, arrays| p.base.gather(&p.near, p.scale, &p.ends, arrays))
     }
 }

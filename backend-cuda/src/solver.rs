@@ -1,18 +1,22 @@
-//! A plan behind a trait without type parameters, from points on the host to values on the host.
+//! A plan behind a trait without type parameters.
 
+use crate::array::{DeviceArray, DeviceStream};
 use crate::cut::Cut;
 use crate::device::Device;
 use crate::equivalent::DeviceScalar;
 use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
 use crate::plan::{Carrier, Plan};
 use crate::spherical::SphericalSettings;
-use crate::tree::{DeviceTree, build_reported};
+use crate::tree::{CallerPoints, DeviceTree, build_reported};
 use fmm_kernels::equivalent::Fill;
 use fmm_kernels::{equivalent, spherical};
-use fmm_traits::{Error, Kernels, Lists, Observer, OutputColumns, Policy, Precision, Real, Solver, StageSeconds, Tree};
+use fmm_traits::{
+    Error, Kernels, Lists, Numbers, NumbersMut, Observer, OutputColumns, Policy, Precision, Real, Solver, StageSeconds,
+    Tree,
+};
 use fmm_tree::{BuildOptions, BuildReport, ListOptions, TreecodeOptions};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// The expansion of the far field.
@@ -96,9 +100,39 @@ pub struct PlanSeconds {
     pub operators: f64,
 }
 
-/// A [`Solver`] on a device, whose points can be exchanged. Calls of [`apply`](Solver::apply) wait for each other,
-/// because there is one workspace.
-pub trait DeviceSolver: Solver {
+/// A [`Solver`] on a device that takes and gives arrays of either precision, on the device or on the host: one array
+/// per output, in the order of [`columns`](Solver::columns). Calls wait for each other, because there is one
+/// workspace.
+pub trait DeviceSums: Solver {
+    /// [`Plan::apply_numbers`].
+    ///
+    /// # Errors
+    /// As there.
+    fn apply_numbers(
+        &self,
+        strengths: Numbers,
+        values: &mut [NumbersMut],
+        observer: Observer,
+    ) -> Result<StageSeconds, Error>;
+    /// [`Plan::enqueue`].
+    ///
+    /// # Errors
+    /// As there.
+    fn enqueue(&self, strengths: &DeviceArray, values: &[DeviceArray], stream: &DeviceStream) -> Result<(), Error>;
+    /// [`Plan::synchronize`].
+    ///
+    /// # Errors
+    /// As there.
+    fn synchronize(&self) -> Result<(), Error>;
+    /// Copies of the sources, and of the targets if they are separate points (else empty), in the caller's order.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    fn points(&self) -> Result<[Vec<f64>; 2], Error>;
+}
+
+/// [`DeviceSums`] of a fast method, whose points can be exchanged.
+pub trait DeviceSolver: DeviceSums {
     /// Replaces the points. Operators are kept, and memory is reused. On an error the plan is as before.
     ///
     /// # Errors
@@ -142,15 +176,15 @@ struct Arranged {
 type ListKey = (Policy, ListOptions, [f64; 2]);
 
 impl Placed {
-    /// Copies points (N×3) to the device and builds their tree. `targets` is `None` if they are the sources.
+    /// Builds the tree of points. `targets` is `None` if they are the sources.
     ///
     /// # Errors
     /// As [`build_reported`].
     pub fn new(
         device: &Device,
         options: &BuildOptions,
-        sources: &[f64],
-        targets: Option<&[f64]>,
+        sources: &CallerPoints,
+        targets: Option<&CallerPoints>,
     ) -> Result<Placed, Error> {
         let start = Instant::now();
         let (tree, report) = build_reported(device, sources, targets, options)?;
@@ -322,6 +356,29 @@ impl<T: DeviceScalar, N: Real> Solver for Planned<T, N> {
     }
     fn bytes(&self) -> u64 {
         self.plan().bytes()
+    }
+}
+
+impl<T: DeviceScalar, N: Real> DeviceSums for Planned<T, N> {
+    fn apply_numbers(
+        &self,
+        strengths: Numbers,
+        values: &mut [NumbersMut],
+        observer: Observer,
+    ) -> Result<StageSeconds, Error> {
+        self.plan().apply_numbers(strengths, values, observer)
+    }
+    fn enqueue(&self, strengths: &DeviceArray, values: &[DeviceArray], stream: &DeviceStream) -> Result<(), Error> {
+        self.plan().enqueue(strengths, values, stream)
+    }
+    fn synchronize(&self) -> Result<(), Error> {
+        self.plan().synchronize()
+    }
+    fn points(&self) -> Result<[Vec<f64>; 2], Error> {
+        let plan = self.plan();
+        let (tree, device) = (plan.tree(), &self.device);
+        let separate = !Arc::ptr_eq(&tree.sources, &tree.targets);
+        Ok([tree.sources.rows(device)?, if separate { tree.targets.rows(device)? } else { Vec::new() }])
     }
 }
 

@@ -1,15 +1,15 @@
 //! The octree of `fmm_tree`, built on the device level by level and equal array by array:
 //! `kernels/points.cu`, `kernels/split.cu`.
 
+use crate::array::{DeviceArray, DeviceStream, refused};
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::primitives::Primitives;
 use crate::programs;
 use crate::split::Boxes;
-use fmm_traits::Error;
 use fmm_traits::tree::{NONE, Points, Tree};
+use fmm_traits::{Error, Precision};
 use fmm_tree::{BuildOptions, BuildReport, CAPACITY_STEPS};
-use std::ffi::c_void;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Tree levels that one key resolves.
 pub(crate) const KEY_LEVELS: usize = 21;
@@ -81,49 +81,148 @@ impl Root {
     }
 }
 
-/// Points in the caller's order in device memory, N×3.
+/// Points in the caller's order in device memory, N×3, with their bounding box. All coordinates are finite.
 #[derive(Debug)]
 pub struct CallerPoints {
+    device: Device,
     rows: Buffer<f64>,
     n: usize,
+    low: [f64; 3],
+    high: [f64; 3],
+    /// The points of [`fmm_tree::sample_indices`], once they were asked for.
+    sample: OnceLock<Vec<[f64; 3]>>,
 }
 
 impl CallerPoints {
-    /// Copies points to the device.
+    /// Copies points to the device. `name` appears in errors.
     ///
     /// # Errors
-    /// [`Error::Shape`] when the length is no multiple of 3, [`Error::TooMany`] beyond 2³² − 2 points, and
-    /// errors of the device.
-    pub fn new(device: &Device, points: &[f64]) -> Result<CallerPoints, Error> {
-        let n = points.len() / 3;
-        if points.len() != 3 * n {
-            let why = "three coordinates a point".to_string();
-            return Err(Error::Shape { array: "points", found: points.len(), expected: 3 * n, why });
-        }
-        if n >= NONE as usize {
-            return Err(Error::TooMany { what: "points", found: n, limit: NONE as usize - 1 });
-        }
-        Ok(CallerPoints { rows: device.upload(points, "points")?, n })
+    /// [`Error::Shape`] when the length is no multiple of 3, [`Error::TooMany`] beyond 2³² − 2 points,
+    /// [`Error::NotFinite`], and errors of the device.
+    pub fn new(device: &Device, name: &'static str, points: &[f64]) -> Result<CallerPoints, Error> {
+        count(name, points.len())?;
+        CallerPoints::of(device, name, device.upload(points, name)?)
     }
 
-    /// Copies `n` points that lie in device memory as N×3 numbers in f64. The copy runs after the work that is
-    /// already in `stream`.
+    /// Copies points that lie on the device as N×3 numbers in f32 or f64. The copy runs in the order of `stream`. Waits
+    /// for the copy.
     ///
     /// # Errors
-    /// As [`new`](CallerPoints::new).
-    ///
-    /// # Safety
-    /// `address` is the address of 3·n numbers on this device, which stay valid until `stream` reaches work enqueued
-    /// later. `stream` is a live stream of the device's primary context, or null for the default stream.
-    pub unsafe fn copied(device: &Device, address: u64, n: usize, stream: *mut c_void) -> Result<CallerPoints, Error> {
-        if n >= NONE as usize {
-            return Err(Error::TooMany { what: "points", found: n, limit: NONE as usize - 1 });
+    /// As [`new`](CallerPoints::new), and [`Error::Array`].
+    pub fn copied(
+        device: &Device,
+        name: &'static str,
+        points: &DeviceArray,
+        stream: &DeviceStream,
+    ) -> Result<CallerPoints, Error> {
+        let n = count(name, points.len())?;
+        points.is_on(name, device)?;
+        let (handle, mut rows) = (stream.on(device)?, device.alloc(3 * n, name)?);
+        let functions = device.fixed("ends", programs::ends)?;
+        // SAFETY: the array has 3·n numbers and lives by its own promise; arguments as in ends.cu.
+        unsafe {
+            device.within(handle, || match points.precision() {
+                Precision::F64 => device.copy_from(points.address(), &mut rows, name),
+                Precision::F32 => {
+                    let args = [points.address().into(), (3 * n as u64).into(), (&rows).into()];
+                    device.launch(&functions, "widen_f32", (blocks(3 * n, BLOCK as usize)?, 1), BLOCK, &args)
+                }
+            })?;
         }
-        let mut rows = device.alloc(3 * n, "points")?;
-        // SAFETY: the caller promises what the callee asks for.
-        unsafe { device.within(stream.cast(), || device.copy_from(address, &mut rows, "points"))? };
-        Ok(CallerPoints { rows, n })
+        CallerPoints::of(device, name, rows)
     }
+
+    fn of(device: &Device, name: &'static str, rows: Buffer<f64>) -> Result<CallerPoints, Error> {
+        let n = rows.len() / 3;
+        let (low, high) = bounds(device, name, &rows, n)?;
+        Ok(CallerPoints { device: device.clone(), rows, n, low, high, sample: OnceLock::new() })
+    }
+
+    /// Number of points.
+    pub fn len(&self) -> usize {
+        self.n
+    }
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+    /// The bounding box, as lower and upper corner; empty (+∞, −∞) without points.
+    pub fn bounds(&self) -> [[f64; 3]; 2] {
+        [self.low, self.high]
+    }
+    /// Checks that the points lie on `device`, whose stream orders their memory.
+    pub(crate) fn is_on(&self, device: &Device) -> Result<(), Error> {
+        if self.device.is(device) { Ok(()) } else { Err(refused("points", "they lie on another opened device")) }
+    }
+    /// The coordinates, three of a point behind each other.
+    pub(crate) fn rows(&self) -> &Buffer<f64> {
+        &self.rows
+    }
+
+    /// A copy on the host.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn download(&self) -> Result<Vec<f64>, Error> {
+        self.device.download(&self.rows, "points")
+    }
+
+    /// The points at some indices below the number of points, in the same order.
+    pub(crate) fn at(&self, indices: &[usize]) -> Result<Vec<f64>, Error> {
+        let (n, device) = (indices.len(), &self.device);
+        let order = device.upload(&indices.iter().map(|&i| i as u32).collect::<Vec<_>>(), "indices")?;
+        let xyz: Buffer<f64> = device.alloc(3 * n, "some points")?;
+        let functions = device.fixed("points", programs::points)?;
+        let args = [(&self.rows).into(), (&order).into(), (n as u64).into(), (&xyz).into()];
+        // SAFETY: arguments as in points.cu; the indices are those of points.
+        unsafe { device.launch(&functions, "gather", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
+        let xyz = device.download(&xyz, "some points")?;
+        Ok((0..n).flat_map(|i| [xyz[i], xyz[n + i], xyz[2 * n + i]]).collect())
+    }
+
+    /// The sample from which a root cube is chosen.
+    fn sample(&self) -> Result<Vec<[f64; 3]>, Error> {
+        if let Some(sample) = self.sample.get() {
+            return Ok(sample.clone());
+        }
+        let sample = self.at(&fmm_tree::sample_indices(self.n))?.as_chunks::<3>().0.to_vec();
+        Ok(self.sample.get_or_init(|| sample).clone())
+    }
+}
+
+/// The number of points of an array of `length` coordinates.
+fn count(array: &'static str, length: usize) -> Result<usize, Error> {
+    let n = length / 3;
+    if length != 3 * n {
+        let why = "three coordinates a point".to_string();
+        return Err(Error::Shape { array, found: length, expected: 3 * n, why });
+    }
+    if n >= NONE as usize {
+        return Err(Error::TooMany { what: array, found: n, limit: NONE as usize - 1 });
+    }
+    Ok(n)
+}
+
+/// Bounding box of the points, or an error that names the first coordinate that is not finite.
+fn bounds(device: &Device, name: &'static str, rows: &Buffer<f64>, n: usize) -> Result<([f64; 3], [f64; 3]), Error> {
+    let functions = device.fixed("points", programs::points)?;
+    let grid = blocks(n, BLOCK as usize)?.clamp(1, MAX_WALKING_BLOCKS);
+    let parts: Buffer<u64> = device.alloc(7 * grid as usize, "bounds")?;
+    // SAFETY: arguments as in points.cu; `parts` has seven numbers per block.
+    unsafe {
+        let args = [rows.into(), (n as u64).into(), (&parts).into()];
+        device.launch(&functions, "bounds", (grid, 1), BLOCK, &args)?;
+        device.launch(&functions, "join_bounds", (1, 1), BLOCK, &[(&parts).into(), grid.into()])?;
+    }
+    let all = device.download_range(&parts, 0..7, "bounds")?;
+    let bad = all[6];
+    if bad != u64::MAX {
+        let bad = bad as usize;
+        let value = device.download_range(rows, bad..bad + 1, name)?[0];
+        return Err(Error::NotFinite { array: name, row: bad / 3, column: bad % 3, value });
+    }
+    let end = |i: usize| -> [f64; 3] { std::array::from_fn(|a| f64::from_bits(all[i + a])) };
+    Ok((end(0), end(3)))
 }
 
 /// Points in tree order in device memory.
@@ -179,28 +278,24 @@ pub fn build(
     Ok(cloud.tree(split))
 }
 
-/// Builds the tree of points on the host, with the root cube and the leaf capacity that `fmm_tree::build_reported`
-/// chooses, and returns its report. The report does not count coincident points.
+/// Builds the tree of points with the root cube and the leaf capacity that `fmm_tree::build_reported` chooses, and
+/// returns its report. The report does not count coincident points.
 ///
 /// # Errors
 /// As [`build`].
 pub fn build_reported(
     device: &Device,
-    sources: &[f64],
-    targets: Option<&[f64]>,
+    sources: &CallerPoints,
+    targets: Option<&CallerPoints>,
     options: &BuildOptions,
 ) -> Result<(DeviceTree, BuildReport), Error> {
-    let there = CallerPoints::new(device, sources)?;
-    let others = targets.map(|t| CallerPoints::new(device, t)).transpose()?;
-    let more = targets.filter(|t| t.len() >= sources.len()).unwrap_or(sources);
+    let more = targets.filter(|t| t.n >= sources.n).unwrap_or(sources);
     let mut report = BuildReport::default();
-    let mut cloud = Cloud::new(device, &there, others.as_ref(), options.min_side, |low, high| {
-        let sample = || Ok(fmm_tree::sample_indices(more.len() / 3).iter().map(|&i| more.as_chunks::<3>().0[i]).collect());
-        let (corner, side, chosen) = fmm_tree::root_for(more.len() / 3, sample, low, high, options)?;
+    let mut cloud = Cloud::new(device, sources, targets, options.min_side, |low, high| {
+        let (corner, side, chosen) = fmm_tree::root_for(more.n, || more.sample(), low, high, options)?;
         report = chosen;
         Ok((corner, side))
     })?;
-    drop((there, others));
     // A split below KEY_LEVELS permutes the points, so it must be the last.
     let shallow = cloud.limit.min(KEY_LEVELS);
     let mut split = cloud.split(report.ncrit, shallow)?;
@@ -216,7 +311,7 @@ pub fn build_reported(
         split = cloud.split(report.ncrit, cloud.limit)?;
         statistics = cloud.leaf_statistics(&split)?;
     }
-    report.mean_leaf = (more.len() / 3) as f64 / statistics.leaves.max(1) as f64;
+    report.mean_leaf = more.n as f64 / statistics.leaves.max(1) as f64;
     report.warn();
     Ok((cloud.tree(split), report))
 }
@@ -257,11 +352,10 @@ impl<'a> Cloud<'a> {
         };
         let mut arrays = Vec::new();
         let (mut low, mut high) = ([f64::INFINITY; 3], [f64::NEG_INFINITY; 3]);
-        for (name, array) in [("sources", Some(sources)), ("targets", targets)] {
-            let Some(array) = array else { continue };
-            let (l, h) = builder.bounds(name, array)?;
+        for array in [Some(sources), targets].into_iter().flatten() {
+            array.is_on(device)?;
             for a in 0..3 {
-                (low[a], high[a]) = (low[a].min(l[a]), high[a].max(h[a]));
+                (low[a], high[a]) = (low[a].min(array.low[a]), high[a].max(array.high[a]));
             }
             arrays.push(array);
         }
@@ -324,27 +418,6 @@ pub(crate) struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Bounding box of the points, or an error that names the first coordinate that is not finite.
-    fn bounds(&self, name: &'static str, given: &CallerPoints) -> Result<([f64; 3], [f64; 3]), Error> {
-        let grid = blocks(given.n, BLOCK as usize)?.clamp(1, MAX_WALKING_BLOCKS);
-        let parts: Buffer<u64> = self.device.alloc(7 * grid as usize, "bounds")?;
-        // SAFETY: arguments as in points.cu; `parts` has seven numbers per block.
-        unsafe {
-            let args = [(&given.rows).into(), (given.n as u64).into(), (&parts).into()];
-            self.device.launch(&self.points, "bounds", (grid, 1), BLOCK, &args)?;
-            self.device.launch(&self.points, "join_bounds", (1, 1), BLOCK, &[(&parts).into(), grid.into()])?;
-        }
-        let all = self.device.download_range(&parts, 0..7, "bounds")?;
-        let bad = all[6];
-        if bad != u64::MAX {
-            let bad = bad as usize;
-            let value = self.device.download_range(&given.rows, bad..bad + 1, name)?[0];
-            return Err(Error::NotFinite { array: name, row: bad / 3, column: bad % 3, value });
-        }
-        let end = |i: usize| -> [f64; 3] { std::array::from_fn(|a| f64::from_bits(all[i + a])) };
-        Ok((end(0), end(3)))
-    }
-
     /// Sorts points by their keys in the root cube.
     fn sorted(&self, given: &CallerPoints, corner: [f64; 3], side: f64) -> Result<Set, Error> {
         let (rows, n) = (Arg::from(&given.rows), given.n);
@@ -375,6 +448,17 @@ impl DevicePoints {
     /// Whether there are no points.
     pub fn is_empty(&self) -> bool {
         self.n == 0
+    }
+    /// The points in the caller's order, three coordinates of a point behind each other.
+    pub(crate) fn rows(&self, device: &Device) -> Result<Vec<f64>, Error> {
+        let points = self.download(device)?;
+        let mut rows = vec![0.0; 3 * self.n];
+        for (i, &at) in points.order.iter().enumerate() {
+            for a in 0..3 {
+                rows[3 * at as usize + a] = points.xyz[a][i];
+            }
+        }
+        Ok(rows)
     }
     fn download(&self, device: &Device) -> Result<Points, Error> {
         let xyz = device.download(&self.xyz, "points")?;

@@ -8,13 +8,13 @@ pub use plane::{has_gradient, only_f64, widen};
 
 use adaptive2d::PlaneKernel;
 use backend_cpu::{Isa, OctreeSolver, Pairs, Settings};
-use backend_cuda::{Device, DeviceSolver, Direct};
+use backend_cuda::{CallerPoints, Device, DeviceSolver, DeviceSums, DeviceTargets, Direct};
 use fmm_kernels::equivalent::Fill;
 use fmm_kernels::spherical::{SphericalOptions, layout::layout};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::{
-    Error, Family, Kernels, Lists, Member, Members, OutputColumns, Outputs, Precision, SelfInteraction, Solver, Tape,
-    Targets, Traced, Tree, facts, member::Identity,
+    Error, Family, Kernels, Lists, Member, Members, OutputColumns, Outputs, Precision, SelfInteraction, Tape, Targets,
+    Traced, Tree, facts, member::Identity,
 };
 use std::ops::Deref;
 use std::sync::Arc;
@@ -299,7 +299,7 @@ impl InSpace {
         }
     }
 
-    /// A fast solver on a GPU, with the near field in f64.
+    /// A fast solver on a GPU.
     ///
     /// # Errors
     /// Errors of [`backend_cuda::solver`].
@@ -316,9 +316,14 @@ impl InSpace {
     /// would not keep a tolerance.
     ///
     /// # Errors
-    /// Errors of [`backend_cuda::Direct::new`].
-    pub fn device_sum(&self, device: &Device, sources: &[f64], targets: Targets<'_>) -> Result<Box<dyn Solver>, Error> {
-        Ok(Direct::<f64>::new(device, &self.kernels, sources, targets, None)?.solver())
+    /// Errors of [`backend_cuda::Direct::of`].
+    pub fn device_sum(
+        &self,
+        device: &Device,
+        sources: Arc<CallerPoints>,
+        targets: DeviceTargets,
+    ) -> Result<Box<dyn DeviceSums>, Error> {
+        Ok(Direct::<f64>::of(device, &self.kernels, sources, targets, None)?.solver())
     }
 }
 

@@ -1,8 +1,8 @@
 //! One case on the device: times of its stages, of tree and lists, and its error.
 
 use backend_cuda::{
-    CallerPoints, Device, DeviceArray, Direct, Ends, Plan, Root, SphericalSettings, Translation, TreeOptions, build,
-    uvwx,
+    CallerPoints, Device, DeviceArray, DeviceStream, Direct, Plan, Root, SphericalSettings, Translation, TreeOptions,
+    build, uvwx,
 };
 use fmm_kernels::Laplace;
 use fmm_kernels::equivalent::Lattice;
@@ -118,8 +118,8 @@ impl<'a> Cloud<'a> {
     /// Measures one case.
     pub fn measure(&self, method: Method, outputs: Outputs, order: usize, leaves: Leaves) -> Result<Seen, Error> {
         let (device, n) = (self.device, self.strengths.len());
-        let given = CallerPoints::new(device, &self.sources)?;
-        let others = self.targets.as_deref().map(|t| CallerPoints::new(device, t)).transpose()?;
+        let given = CallerPoints::new(device, "sources", &self.sources)?;
+        let others = self.targets.as_deref().map(|t| CallerPoints::new(device, "targets", t)).transpose()?;
         let options = leaves.options(n);
         let few = method.few(order);
         let few = ListOptions { m2p_min_sources: few, p2l_min_targets: few };
@@ -141,12 +141,12 @@ impl<'a> Cloud<'a> {
         let (columns, boxes) = (plan.columns().to_vec(), plan.tree().len());
 
         let strengths = DeviceArray::new(device, &self.strengths)?;
-        let values = DeviceArray::zeros(device, plan.tree().targets.len() * plan.values())?;
-        let ends = Ends { strengths: strengths.address(), values: values.address() };
+        let m = plan.tree().targets.len();
+        let zeros = columns.iter().map(|c| DeviceArray::zeros::<f64>(device, m * c.columns.len()));
+        let values = zeros.collect::<Result<Vec<_>, _>>()?;
         let apply = median(|| {
-            // SAFETY: the arrays are as long as strengths and values, and outlive the run.
-            unsafe { plan.enqueue(ends, std::ptr::null_mut())? };
-            device.synchronize()
+            plan.enqueue(&strengths, &values, &DeviceStream::Null)?;
+            plan.synchronize()
         })?;
         plan.set_beside(Some(false));
         let mut runs = Vec::new();
@@ -159,8 +159,7 @@ impl<'a> Cloud<'a> {
             of[of.len() / 2]
         });
 
-        let found = values.download()?;
-        let m = plan.tree().targets.len();
+        let found = plan.apply(&self.strengths, &mut |_, _| true)?.0;
         let chosen: Vec<usize> = (0..SAMPLES.min(m)).map(|i| i * (m / SAMPLES.min(m))).collect();
         let points: Vec<f64>;
         let at = match &self.targets {

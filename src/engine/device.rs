@@ -1,9 +1,10 @@
 //! The engine on an NVIDIA GPU: fast methods on an octree, and direct summation.
 
 use super::octree::{blocks, rows_of_sources};
-use super::{Engine, Placed, Placement, ProbeSeconds, Watch};
+use super::{Engine, Placed, ProbeSeconds, Watch};
 use super::{bounds_of, build_options, list_options, not_placed, picked};
 use crate::choice::Choice;
+use crate::cloud::Cloud;
 use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
 use crate::parts::Parts;
@@ -11,11 +12,11 @@ use crate::probe::sampled::{End, HALF_CORNER_POWER};
 use crate::probe::{self, Trial};
 use crate::request::{Cuda, Fmm};
 use crate::variant::Expansion;
-use backend_cuda::{Counts, Cut, DeviceSolver, Settings, SphericalSettings};
+use backend_cuda::{CallerPoints, Counts, Cut, DeviceSolver, DeviceSums, DeviceTargets, Settings, SphericalSettings};
 use fmm_kernels::equivalent::Fill;
-use fmm_traits::{Error, Hierarchy, Lists, Precision, Solver, Stage, StageSeconds, Targets, Tree};
+use fmm_traits::{Error, Hierarchy, Lists, Precision, Stage, StageSeconds, Targets, Tree};
 use fmm_tree::{BuildReport, Incoming};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// Number of pairs of points that a CPU core sums in the time of a launch on the device with its transfers, about 50
@@ -34,36 +35,58 @@ pub(crate) struct Device {
     site: Option<Site>,
 }
 
-/// The solver on the device, and the points in the caller's order.
+/// The solver on the device.
 struct Points {
     held: Held,
-    sources: Vec<f64>,
-    /// Separate targets; `None` if the targets are sources.
-    targets: Option<Vec<f64>>,
+    /// Numbers of sources and targets. A fast method has all sources as targets if its output shows a part of them.
+    counts: [usize; 2],
 }
 
 /// The solver on the device.
 enum Held {
     /// `pick` holds the sources that the output shows, if an evaluation at all sources serves a subset. `copy` holds
     /// tree and lists on the host, copied at the first request for the near field.
-    Fast { solver: Box<dyn DeviceSolver>, order: usize, pick: Option<Vec<usize>>, copy: OnceLock<Box<(Tree, Lists)>> },
-    /// `chosen` holds the sources that are targets; `None` for all sources or separate targets.
-    Direct { sum: Box<dyn Solver>, chosen: Option<Vec<usize>> },
+    Fast {
+        solver: Box<dyn DeviceSolver>,
+        order: usize,
+        pick: Option<Vec<usize>>,
+        copy: OnceLock<Box<(Tree, Lists)>>,
+    },
+    Direct(Box<dyn DeviceSums>),
+}
+
+impl Held {
+    /// The sums, and the sources that the output shows.
+    fn sums(&self) -> (&dyn DeviceSums, Option<&[usize]>) {
+        match self {
+            Held::Fast { solver, pick, .. } => (&**solver, pick.as_deref()),
+            Held::Direct(sum) => (&**sum, None),
+        }
+    }
 }
 
 /// New points, before the order is known.
 struct Site {
-    sources: Vec<f64>,
-    /// Separate targets of the caller; `None` if the targets are sources.
-    targets: Option<Vec<f64>>,
-    /// The sources that the output shows, or the sources that are targets of a direct sum; `None` for all targets.
-    pick: Option<Vec<usize>>,
-    /// The tree of the points on the device; `None` for a direct sum.
+    sources: Arc<CallerPoints>,
+    targets: DeviceTargets,
+    /// The tree of the points; `None` for a direct sum.
     tree: Option<backend_cuda::Placed>,
     /// Seconds of [`Engine::place`].
     seconds: f64,
     /// A copy of the boxes on the host, and the sample on which errors are measured.
     trial: Option<(Tree, Trial)>,
+}
+
+impl Site {
+    /// Numbers of sources and targets.
+    fn counts(&self) -> [usize; 2] {
+        let n = self.sources.len();
+        match &self.targets {
+            DeviceTargets::Sources => [n, n],
+            DeviceTargets::Subset(s) => [n, s.len()],
+            DeviceTargets::Points(t) => [n, t.len()],
+        }
+    }
 }
 
 impl Device {
@@ -104,10 +127,22 @@ impl Device {
     }
 
     /// A direct sum, ready for strengths.
-    fn sum(&self, sources: &[f64], targets: Targets<'_>) -> Result<Box<dyn Solver>, Error> {
+    fn sum(&self, sources: Arc<CallerPoints>, targets: DeviceTargets) -> Result<Box<dyn DeviceSums>, Error> {
         let r = &self.request;
         let device = self.cuda.open(r.cache.as_ref())?;
         r.family.in_space(r.outputs)?.device_sum(&device, sources, targets)
+    }
+
+    /// [`sum`](Self::sum) of points on the host.
+    fn sum_of(&self, sources: &[f64], targets: Targets<'_>) -> Result<Box<dyn DeviceSums>, Error> {
+        let device = self.cuda.open(self.request.cache.as_ref())?;
+        let copy = |name, points| Ok::<_, Error>(Arc::new(CallerPoints::new(&device, name, points)?));
+        let targets = match targets {
+            Targets::Sources => DeviceTargets::Sources,
+            Targets::Subset(s) => DeviceTargets::Subset(s.to_vec()),
+            Targets::Points(t) => DeviceTargets::Points(copy("targets", t)?),
+        };
+        self.sum(copy("sources", sources)?, targets)
     }
 
     /// Direct sums of sets of strengths at points: the rows of each set.
@@ -117,7 +152,7 @@ impl Device {
         if (sources.len() / 3) * (targets.len() / 3) < LAUNCH_PAIRS {
             return r.family.direct(r.outputs, sources, strengths, at, Precision::F64, c.isa);
         }
-        let sum = self.sum(sources, at)?;
+        let sum = self.sum_of(sources, at)?;
         let mut rows = vec![vec![0.0; targets.len() / 3 * c.facts.values]; strengths.len()];
         let mut out: Vec<&mut [f64]> = rows.iter_mut().map(|rows| &mut rows[..]).collect();
         sum.apply_batch(strengths, &mut out, &mut |_, _| true)?;
@@ -166,14 +201,6 @@ fn rows([x, y, z]: [Vec<f64>; 3]) -> Vec<[f64; 3]> {
     x.into_iter().zip(y).zip(z).map(|((x, y), z)| [x, y, z]).collect()
 }
 
-impl Points {
-    /// Numbers of sources and targets of a direct sum. `chosen` is as in [`Held::Direct`].
-    fn shape(&self, chosen: Option<&Vec<usize>>) -> [usize; 2] {
-        let n = self.sources.len() / 3;
-        [n, chosen.map_or(self.targets.as_ref().map_or(n, |t| t.len() / 3), Vec::len)]
-    }
-}
-
 /// Counts of a tree and its lists on the device, without the mean over the targets. The count of points in M2P and P2L
 /// assumes one mean leaf per edge.
 fn mesh_of(c: &Counts, report: &BuildReport) -> Mesh {
@@ -197,27 +224,25 @@ impl Engine for Device {
     fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {
         let facts = &self.choice.facts;
         let mut rows = vec![0.0; targets.count(sources.len() / facts.dim, facts.dim) * facts.values];
-        self.sum(sources, targets)?.apply(strengths, &mut rows, &mut |_, _| true)?;
+        self.sum_of(sources, targets)?.apply(strengths, &mut rows, &mut |_, _| true)?;
         Ok(rows)
     }
 
-    fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<(), Error> {
+    fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
         watch("tree", 0.0)?;
         let start = Instant::now();
-        let shown = if let Targets::Points(t) = targets { Some(t.to_vec()) } else { None };
-        let mut site =
-            Site { sources: sources.to_vec(), targets: shown, pick: None, tree: None, seconds: 0.0, trial: None };
-        if self.choice.order.is_none() {
-            site.pick = if let Targets::Subset(s) = targets { Some(s.to_vec()) } else { None };
-        } else {
-            let placement = Placement::of(&self.choice.facts, sources, targets);
-            let options = build_options(&self.request, &self.choice, &self.parts);
-            let device = self.cuda.open(self.request.cache.as_ref())?;
-            site.tree = Some(backend_cuda::Placed::new(&device, &options, sources, placement.points())?);
-            site.pick = placement.into_pick();
-        }
-        site.seconds = start.elapsed().as_secs_f64();
-        self.site = Some(site);
+        let (sources, targets) = cloud.on_device()?;
+        let tree = match self.choice.order {
+            None => None,
+            Some(_) => {
+                let options = build_options(&self.request, &self.choice, &self.parts);
+                let device = self.cuda.open(self.request.cache.as_ref())?;
+                let others = if let DeviceTargets::Points(t) = targets { Some(&**t) } else { None };
+                Some(backend_cuda::Placed::new(&device, &options, sources, others)?)
+            }
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        self.site = Some(Site { sources: sources.clone(), targets: targets.clone(), tree, seconds, trial: None });
         Ok(())
     }
 
@@ -280,26 +305,22 @@ impl Engine for Device {
         let start = Instant::now();
         let mut placed = Placed::default();
         placed.seconds.tree = site.seconds;
+        let counts = site.counts();
         if self.choice.order.is_none() {
-            let targets = match (&site.targets, &site.pick) {
-                (Some(t), _) => Targets::Points(t),
-                (None, Some(s)) => Targets::Subset(s),
-                (None, None) => Targets::Sources,
-            };
-            let sum = self.sum(&site.sources, targets)?;
-            let held = Held::Direct { sum, chosen: site.pick };
-            self.points = Some(Points { held, sources: site.sources, targets: site.targets });
+            let held = Held::Direct(self.sum(site.sources, site.targets)?);
+            self.points = Some(Points { held, counts });
             return Ok(placed);
         }
+        let pick = if let DeviceTargets::Subset(s) = site.targets { Some(s) } else { None };
+        // The tree has the points, in its own order.
+        drop(site.sources);
         let Some(tree) = site.tree else { return not_placed() };
         let solver = match self.points.take() {
             // A solver of the same order takes the new points.
-            Some(Points { held: Held::Fast { mut solver, order: there, pick, copy }, sources, targets })
-                if there == order =>
-            {
+            Some(Points { held: Held::Fast { mut solver, order: there, pick, copy }, counts }) if there == order => {
                 if let Err(e) = solver.set_points(tree) {
                     let held = Held::Fast { solver, order, pick, copy };
-                    self.points = Some(Points { held, sources, targets });
+                    self.points = Some(Points { held, counts });
                     return Err(e);
                 }
                 solver
@@ -316,34 +337,36 @@ impl Engine for Device {
         placed.report = solver.report().clone();
         placed.say_softening(build_options(&self.request, &self.choice, &self.parts).min_side);
         (placed.seconds.lists, placed.seconds.operators) = (solver.seconds().lists, start.elapsed().as_secs_f64());
-        let held = Held::Fast { solver, order, pick: site.pick, copy: OnceLock::new() };
-        self.points = Some(Points { held, sources: site.sources, targets: site.targets });
+        let held = Held::Fast { solver, order, pick, copy: OnceLock::new() };
+        self.points = Some(Points { held, counts });
         self.choice.order = Some(order);
         Ok(placed)
     }
 
     fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {
-        let Some(Points { held, sources, .. }) = &self.points else { return Ok(StageSeconds::default()) };
-        let (solver, pick): (&dyn Solver, _) = match held {
-            Held::Fast { solver, pick, .. } => (&**solver, pick.as_deref()),
-            Held::Direct { sum, .. } => (&**sum, None),
-        };
+        let Some(Points { held, counts }) = &self.points else { return Ok(StageSeconds::default()) };
+        let (sums, pick) = held.sums();
         let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
-        let (n_sources, values) = (sources.len() / self.choice.facts.dim, self.choice.facts.values);
-        picked(pick, n_sources, values, rows, |rows| solver.apply_batch(strengths, rows, &mut observer))
+        let values = self.choice.facts.values;
+        picked(pick, counts[0], values, rows, |rows| sums.apply_batch(strengths, rows, &mut observer))
     }
 
-    fn points(&self) -> (Vec<f64>, Vec<f64>) {
-        let Some(points) = &self.points else { return Default::default() };
-        (points.sources.clone(), points.targets.clone().unwrap_or_default())
+    fn sums(&self) -> Option<&dyn DeviceSums> {
+        let (sums, pick) = self.points.as_ref()?.held.sums();
+        pick.is_none().then_some(sums)
+    }
+
+    fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
+        let Some(points) = &self.points else { return Ok(Default::default()) };
+        points.held.sums().0.points().map(|[sources, targets]| (sources, targets))
     }
 
     fn mesh(&self) -> Mesh {
         let Some(points) = &self.points else { return Mesh::default() };
         match &points.held {
             Held::Fast { solver, .. } => mesh_of(solver.counts(), solver.report()),
-            Held::Direct { chosen, .. } => {
-                let [n, m] = points.shape(chosen.as_ref());
+            Held::Direct(_) => {
+                let [n, m] = points.counts;
                 Mesh { near_pairs: n as u64 * m as u64, ..Mesh::default() }
             }
         }
@@ -364,18 +387,14 @@ impl Engine for Device {
                     None => Box::new(std::iter::empty()),
                 }
             }
-            Held::Direct { chosen, .. } => {
-                let [n, m] = points.shape(chosen.as_ref());
+            Held::Direct(_) => {
+                let [n, m] = points.counts;
                 Box::new(std::iter::once(NearBlock::whole(m, n)))
             }
         }
     }
 
     fn bytes(&self) -> u64 {
-        match self.points.as_ref().map(|p| &p.held) {
-            Some(Held::Fast { solver, .. }) => solver.bytes(),
-            Some(Held::Direct { sum, .. }) => sum.bytes(),
-            None => 0,
-        }
+        self.points.as_ref().map_or(0, |p| p.held.sums().0.bytes())
     }
 }

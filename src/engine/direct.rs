@@ -2,6 +2,7 @@
 
 use super::{Engine, Placed, ProbeSeconds, Watch};
 use crate::choice::Choice;
+use crate::cloud::Cloud;
 use crate::mesh::Mesh;
 use crate::near::NearBlock;
 use crate::probe::{SCATTER_SETS, Trial};
@@ -77,7 +78,8 @@ impl Engine for Direct {
         (&self.request, &self.choice)
     }
 
-    fn place(&mut self, sources: &[f64], targets: Targets<'_>, _watch: Watch) -> Result<(), Error> {
+    fn place(&mut self, cloud: &Cloud, _watch: Watch) -> Result<(), Error> {
+        let (sources, targets) = cloud.on_host()?;
         let targets = match targets {
             Targets::Sources => At::Sources((0..sources.len() / self.choice.facts.dim).collect()),
             Targets::Subset(s) => At::Sources(s.to_vec()),
@@ -176,9 +178,9 @@ impl Engine for Direct {
         (if dim == 3 { together(values) } else { 1 }, bytes)
     }
 
-    fn points(&self) -> (Vec<f64>, Vec<f64>) {
+    fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
         let targets = if let At::Points(t) = &self.points.targets { t.clone() } else { Vec::new() };
-        (self.points.sources.clone(), targets)
+        Ok((self.points.sources.clone(), targets))
     }
 
     fn mesh(&self) -> Mesh {

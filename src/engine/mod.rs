@@ -13,6 +13,7 @@ pub(crate) use octree::Octree;
 
 use crate::candidates::{self, Layout};
 use crate::choice::Choice;
+use crate::cloud::Cloud;
 use crate::machine;
 use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
@@ -21,6 +22,7 @@ use crate::probe::Trial;
 use crate::probe::sampled::Sampled;
 use crate::request::{Fmm, Method};
 use crate::variant::Truncation;
+use backend_cuda::DeviceSums;
 use fmm_families::Facts;
 use fmm_traits::{Error, Policy, Precision, Solver, StageSeconds, Targets};
 use fmm_tree::{BuildOptions, BuildReport, ListOptions};
@@ -76,7 +78,7 @@ pub(crate) trait Engine: Send + Sync {
         Ok(sums.into_iter().next().unwrap_or_default())
     }
     /// Stores new points beside the current points.
-    fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<(), Error>;
+    fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error>;
     /// Counts of boxes and edges of the new points at an order.
     fn preview(&mut self, order: usize) -> Result<Mesh, Error>;
     /// Bounds of the errors at an order on the new points, one per output of the facts.
@@ -94,8 +96,13 @@ pub(crate) trait Engine: Send + Sync {
     fn together(&self) -> (usize, u64) {
         (1, 0)
     }
+    /// The sums of this engine on arrays of either precision, on a device or on the host. `None` if the engine has only
+    /// [`run`](Self::run).
+    fn sums(&self) -> Option<&dyn DeviceSums> {
+        None
+    }
     /// The sources, and the targets if the targets are separate points (else empty).
-    fn points(&self) -> (Vec<f64>, Vec<f64>);
+    fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error>;
     /// Counts of boxes and edges of the current points.
     fn mesh(&self) -> Mesh;
     /// The pairs that are summed directly, block by block.

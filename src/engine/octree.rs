@@ -3,6 +3,7 @@
 use super::{Engine, Placed, Placement, ProbeSeconds, Watch};
 use super::{bounds_of, build_options, list_options, not_placed, picked, trial_of};
 use crate::choice::Choice;
+use crate::cloud::Cloud;
 use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
@@ -13,7 +14,7 @@ use crate::variant::Expansion;
 use backend_cpu::{OctreeSolver, Settings};
 use fmm_families::Expansion as Carrier;
 use fmm_kernels::equivalent::Fill;
-use fmm_traits::{Cube, Error, Lists, Points, Policy, Precision, Stage, StageSeconds, Targets, Tree};
+use fmm_traits::{Cube, Error, Lists, Points, Policy, Precision, Stage, StageSeconds, Tree};
 use fmm_tree::{ListOptions, TreecodeOptions};
 use std::borrow::Cow;
 use std::time::Instant;
@@ -100,7 +101,8 @@ impl Engine for Octree {
         (&self.request, &self.choice)
     }
 
-    fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<(), Error> {
+    fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
+        let (sources, targets) = cloud.on_host()?;
         let options = build_options(&self.request, &self.choice, &self.parts);
         let placement = Placement::of(&self.choice.facts, sources, targets);
         watch("tree", 0.0)?;
@@ -184,10 +186,10 @@ impl Engine for Octree {
         self.solver.as_ref().map_or((1, 0), |s| (s.together(), s.bytes_of_a_set()))
     }
 
-    fn points(&self) -> (Vec<f64>, Vec<f64>) {
-        let Some(tree) = self.solver.as_ref().map(|s| s.tree()) else { return Default::default() };
+    fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
+        let Some(tree) = self.solver.as_ref().map(|s| s.tree()) else { return Ok(Default::default()) };
         let targets = if tree.same_points() { Vec::new() } else { user_order(&tree.targets) };
-        (user_order(&tree.sources), targets)
+        Ok((user_order(&tree.sources), targets))
     }
 
     fn mesh(&self) -> Mesh {

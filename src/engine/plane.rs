@@ -2,6 +2,7 @@
 
 use super::{Engine, Placed, Placement, ProbeSeconds, Watch, one_by_one, trial_of};
 use crate::choice::Choice;
+use crate::cloud::Cloud;
 use crate::costs;
 use crate::mesh::Mesh;
 use crate::near::NearBlock;
@@ -13,7 +14,7 @@ use backend_cpu::Workspaces;
 use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
 use fmm_families::{has_gradient, widen};
 use fmm_traits::tree::NONE;
-use fmm_traits::{Error, Hierarchy, Lists, Stage, StageSeconds, Targets};
+use fmm_traits::{Error, Hierarchy, Lists, Stage, StageSeconds};
 use std::borrow::Cow;
 use std::time::Instant;
 
@@ -116,7 +117,8 @@ impl Engine for Plane {
         (&self.request, &self.choice)
     }
 
-    fn place(&mut self, sources: &[f64], targets: Targets<'_>, watch: Watch) -> Result<(), Error> {
+    fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
+        let (sources, targets) = cloud.on_host()?;
         let c = &self.choice;
         // Kernels of the plane are singular. So a subset becomes separate points, and there is no pick.
         let placement = Placement::of(&c.facts, sources, targets);
@@ -180,10 +182,10 @@ impl Engine for Plane {
         one_by_one(strengths, rows, |strengths, rows| self.one(strengths, rows, watch))
     }
 
-    fn points(&self) -> (Vec<f64>, Vec<f64>) {
-        let Some(pyramid) = self.plan.as_ref().map(|p| p.pyramid()) else { return Default::default() };
+    fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
+        let Some(pyramid) = self.plan.as_ref().map(|p| p.pyramid()) else { return Ok(Default::default()) };
         let targets = if pyramid.same_points() { Vec::new() } else { user_order(&pyramid.targets) };
-        (user_order(&pyramid.sources), targets)
+        Ok((user_order(&pyramid.sources), targets))
     }
 
     fn mesh(&self) -> Mesh {

@@ -159,7 +159,7 @@ fn moved_points_give_what_a_new_plan_gives() {
         let expected = builder.plan(&y, &x).unwrap().apply(&q).unwrap();
         assert_eq!(plan.apply(&q).unwrap().potential, expected.potential);
         plan.set_points(&[], &x).unwrap();
-        assert_eq!(plan.apply(&[]).unwrap().potential, vec![0.0; 3000]);
+        assert_eq!(plan.apply::<f64>(&[]).unwrap().potential, vec![0.0; 3000]);
     }
 }
 

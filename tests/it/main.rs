@@ -34,6 +34,7 @@ mod costs;
 mod coverage;
 mod fuzz;
 mod gpu;
+mod gpu_arrays;
 mod interpolation;
 mod odd_input;
 mod page;

@@ -53,7 +53,7 @@ fn coincident_points() {
         assert!(out.potential.iter().chain(&out.gradient).all(|u| *u == 0.0));
         // A softened mass at the same position counts, but the target itself does not.
         let plan = with(Fmm::new(Gravity { g: 1.0, softening: 0.5 })).plan(&x, Targets::Sources).unwrap();
-        let out = plan.apply(&[1.0; 300]).unwrap();
+        let out = plan.apply(&[1.0f64; 300]).unwrap();
         assert!(out.potential.iter().all(|u| (u + 299.0 / 0.5).abs() < 1e-6 * 600.0));
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Equivalent<T: DeviceScalar> {
     pub(super) programs: Programs,
     /// All operators made so far. The key is the bits of the kernel parameters on the unit box.
     stock: Vec<(Vec<u64>, DeviceOperators<T>)>,
+    /// Stands for the spectra of levels that have none.
+    pub(super) no_spectra: Buffer<T>,
     /// `None` before the first points.
     placed: Option<Placed<T>>,
 }
@@ -142,6 +144,7 @@ impl<T: DeviceScalar> Equivalent<T> {
             },
             recipe: Recipe::new::<T>(kernels, units, lattice, cache),
             stock: Vec::new(),
+            no_spectra: device.alloc(0, "spectra of M2L")?,
             placed: None,
         })
     }

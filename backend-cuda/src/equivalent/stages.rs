@@ -69,9 +69,8 @@ impl<T: DeviceScalar> Equivalent<T> {
     fn m2l_fourier(&self, base: &Base, w: &Placed<T>, families: &Families<T>) -> Result<(), Error> {
         let programs = [&self.programs.dft, &self.programs.m2l_fourier];
         let (device, rows) = (base.device(), &w.workspace);
-        let missing = device.alloc(0, "spectra of M2L")?;
-        // Every level with a V list has spectra; `missing` stands for the other levels.
-        let operators = |level: usize| self.operators(w, level).fourier.as_ref().unwrap_or(&missing);
+        // Every level with a V list has spectra.
+        let operators = |level: usize| self.operators(w, level).fourier.as_ref().unwrap_or(&self.no_spectra);
         // SAFETY: multipoles and check values have a row for each box.
         unsafe { families.enqueue(device, programs, &self.shape, &operators, &rows.multipoles, &rows.check) }
     }

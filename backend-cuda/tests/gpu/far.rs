@@ -4,10 +4,9 @@
 use crate::Test;
 use backend_cpu::pairwise::Pairwise;
 use backend_cuda::{
-    CallerPoints, Device, DeviceLists, DeviceScalar, DeviceTree, Direct, Ends, Expansion, Placed, Plan, Root, Settings,
-    TreeOptions, build, solver, uvwx,
+    Device, DeviceLists, DeviceScalar, DeviceTree, Direct, Expansion, Plan, Root, Settings, TreeOptions, build, solver,
+    uvwx,
 };
-use cudarc::driver::{CudaContext, DevicePtr};
 use fmm_kernels::equivalent::EquivalentExpansion;
 use fmm_kernels::equivalent::Fill;
 use fmm_kernels::{Gravity, Laplace, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
@@ -20,7 +19,6 @@ use fmm_traits::{
     Visitor,
 };
 use fmm_tree::{BuildOptions, ListOptions};
-use std::ffi::c_void;
 
 pub const TESTS: &[Test] = &[
     ("far::each_group_of_stages_agrees_with_the_cpu", stages),
@@ -31,7 +29,6 @@ pub const TESTS: &[Test] = &[
     ("far::errors_fall_with_the_order", orders),
     ("far::single_precision", single),
     ("far::a_solver_plans_as_the_cpu_does_and_moves_its_points", solvers),
-    ("far::arrays_and_stream_of_the_caller", of_the_caller),
     ("far::a_kernel_of_the_user", own_kernel),
     ("far::ten_runs_give_the_same_bits", repeatable),
     ("far::bad_strengths_wrong_lists_and_a_stopped_run", errors),
@@ -45,7 +42,7 @@ pub fn difference(a: &[f64], b: &[f64]) -> f64 {
 }
 
 pub fn tree_of(device: &Device, s: &[f64], t: Option<&[f64]>, ncrit: usize) -> DeviceTree {
-    let send = |x: &[f64]| CallerPoints::new(device, x).unwrap();
+    let send = |x: &[f64]| crate::send(device, x);
     build(device, &send(s), t.map(send).as_ref(), &TreeOptions { ncrit, min_side: 0.0, root: Root::Smallest }).unwrap()
 }
 
@@ -169,7 +166,7 @@ fn solvers(device: &Device) {
     for kind in CloudKind::ALL {
         let (s, t) = (kind.points(8000, 41), CloudKind::Uniform.points(3000, 42));
         for t in [None, Some(&t[..])] {
-            let points = |s: &[f64], t: Option<&[f64]>| Placed::new(device, &tree, s, t);
+            let points = |s: &[f64], t: Option<&[f64]>| crate::placed(device, &tree, s, t);
             let mut plan = solver(
                 &Kernels::of(&Laplace, Outputs::POTENTIAL).unwrap(),
                 &settings,
@@ -213,7 +210,7 @@ fn solvers(device: &Device) {
         }
     }
     let clouds: Vec<Vec<f64>> = (0..3).map(|i| CloudKind::Plummer.points(50_000, 44 + i)).collect();
-    let points = |i: usize| Placed::new(device, &tree, &clouds[i % 3], None).unwrap();
+    let points = |i: usize| crate::placed(device, &tree, &clouds[i % 3], None).unwrap();
     let mut plan =
         solver(&Kernels::of(&Laplace, Outputs::GRADIENT).unwrap(), &settings, Precision::F64, points(0)).unwrap();
     let mut step = |i: usize| plan.set_points(points(i)).unwrap();
@@ -221,40 +218,6 @@ fn solvers(device: &Device) {
     let before = device.reserved_memory().unwrap();
     (0..6).for_each(&mut step);
     assert_eq!(device.reserved_memory().unwrap(), before);
-}
-
-/// Points, strengths and values that lie in device memory, and a stream on which they become ready.
-fn of_the_caller(device: &Device) {
-    let n = 20_000;
-    let context = CudaContext::new(0).unwrap();
-    let stream = context.new_stream().unwrap();
-    let handle: *mut c_void = stream.cu_stream().cast();
-    let s = CloudKind::Plummer.points(n, 51);
-    let there = stream.clone_htod(&s).unwrap();
-    // SAFETY: three numbers a point; the array and the stream outlive this function's work.
-    let points = unsafe { CallerPoints::copied(device, there.device_ptr(&stream).0, n, handle) }.unwrap();
-    let options = TreeOptions { ncrit: 50, min_side: 0.0, root: Root::Smallest };
-    let tree = build(device, &points, None, &options).unwrap();
-    let same = tree_of(device, &s, None, 50).download().unwrap();
-    assert_eq!(tree.download().unwrap().sources.order, same.sources.order);
-    let lists = uvwx(&tree, &ListOptions::default()).unwrap();
-    let mut plan = Plan::<f32, f32>::new(&Laplace, Outputs::GRADIENT, 4, None, tree, lists).unwrap();
-    for unit in [1.0, 1e60, 0.0] {
-        let q: Vec<f64> = normal_strengths(n, 52).iter().map(|q| q * unit).collect();
-        let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
-        assert!(u.iter().all(|u| u.is_finite()), "{unit}");
-        let strengths = stream.clone_htod(&q).unwrap();
-        let values = stream.alloc_zeros::<f64>(u.len()).unwrap();
-        let ends = Ends { strengths: strengths.device_ptr(&stream).0, values: values.device_ptr(&stream).0 };
-        // SAFETY: arrays of that length, which live until the stream has been waited for below.
-        unsafe { plan.enqueue(ends, handle) }.unwrap();
-        assert_eq!(stream.clone_dtoh(&values).unwrap(), u, "{unit}");
-        // P2P behind the far field adds in another order.
-        plan.set_beside(Some(false));
-        let behind = plan.apply(&q, &mut |_, _| true).unwrap().0;
-        assert!(difference(&behind, &u) <= 1e-6, "{unit}");
-        plan.set_beside(None);
-    }
 }
 
 /// e^(-κr)/r, written by somebody who knows no CUDA; its gradient comes from dual numbers.
@@ -398,13 +361,13 @@ fn thinned(device: &Device) {
         let (points, options) = (kind.points(4000, 33), BuildOptions { ncrit: Some(12), ..BuildOptions::default() });
         let thresholds = ListOptions::default();
         let settings = Settings { expansion, policy, order: 5, lists: thresholds, beside: None, cache: None };
-        let whole = Placed::new(device, &options, &points, None).unwrap();
+        let whole = crate::placed(device, &options, &points, None).unwrap();
         let copy = solver(&Kernels::of(&family, Outputs::GRADIENT).unwrap(), &settings, Precision::F64, whole).unwrap();
         let (here, lists) = copy.download().unwrap();
         let every = |first: u32, step: usize| (first..4000).step_by(step).collect::<Vec<u32>>();
         let (sources, targets) = (every(0, 3), every(1, 7));
 
-        let mut placed = Placed::new(device, &options, &points, None).unwrap();
+        let mut placed = crate::placed(device, &options, &points, None).unwrap();
         let boxes = placed.boxes().unwrap();
         assert_eq!((&boxes.parent, &boxes.anchor), (&here.parent, &here.anchor));
         let cut = placed.cut(&settings).unwrap();

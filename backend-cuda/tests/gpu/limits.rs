@@ -2,7 +2,7 @@
 
 use crate::Test;
 use crate::far::{difference, ten_runs_give_the_same_bits, tree_of};
-use backend_cuda::{CallerPoints, Device, DeviceArray, DeviceScalar, Direct, Plan, Root, TreeOptions, build, uvwx};
+use backend_cuda::{Device, DeviceArray, DeviceScalar, Direct, Plan, Root, TreeOptions, build, uvwx};
 use fmm_kernels::{Laplace, StokesPressure};
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
 use fmm_traits::{Error, Family, Kernel, Kernels, Outputs, Targets};
@@ -63,7 +63,7 @@ fn holding(device: &Device) {
         for extent in [[1.0; 3], [1.0, 0.5, 0.25], [3.0, 7.0, 5.0]] {
             let unit = CloudKind::Uniform.points(n, 64);
             let points: Vec<f64> = unit.iter().enumerate().map(|(i, x)| 10.0 + x * extent[i % 3]).collect();
-            let given = CallerPoints::new(device, &points).unwrap();
+            let given = crate::send(device, &points);
             let tree = build(device, &given, None, &options(Root::Holding(wanted))).unwrap();
             let what = format!("{n} points, {wanted} a box, extent {extent:?}: side {}", tree.side);
             for (i, x) in points.iter().enumerate() {
@@ -84,7 +84,7 @@ fn holding(device: &Device) {
             }
         }
     }
-    let given = CallerPoints::new(device, &CloudKind::Plane.points(2000, 65)).unwrap();
+    let given = crate::send(device, &CloudKind::Plane.points(2000, 65));
     let smallest = build(device, &given, None, &options(Root::Smallest)).unwrap();
     let flat = build(device, &given, None, &options(Root::Holding(60.0))).unwrap();
     assert_eq!((flat.corner, flat.side), (smallest.corner, smallest.side), "points of no volume");
@@ -105,7 +105,7 @@ fn too_large(device: &Device) {
     let points = CloudKind::Uniform.points(n, 66);
     let q = normal_strengths(n, 66);
     let options = TreeOptions { ncrit: 100, min_side: 0.0, root: Root::Smallest };
-    let given = CallerPoints::new(device, &points).unwrap();
+    let given = crate::send(device, &points);
     let refused = |error: Error| match error {
         Error::Memory { needed, available, what } => {
             // The driver keeps some of what it calls free.
@@ -160,7 +160,7 @@ fn fill(device: &Device, leave: u64) -> Vec<DeviceArray> {
     let mut held = Vec::new();
     let mut piece = device.free_memory().unwrap();
     while piece >= leave / 2 {
-        match DeviceArray::zeros(device, (piece / 8) as usize) {
+        match DeviceArray::zeros::<f64>(device, (piece / 8) as usize) {
             Ok(array) => held.push(array),
             Err(Error::Memory { .. }) => piece /= 2,
             Err(e) => panic!("{e}"),

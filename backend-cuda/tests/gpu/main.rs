@@ -4,6 +4,7 @@
 
 mod command;
 mod direct;
+mod ends;
 mod errors;
 mod far;
 mod limits;
@@ -11,15 +12,24 @@ mod spherical;
 mod topology;
 mod treecode;
 
-use backend_cuda::{Device, DeviceOptions, Direct};
+use backend_cuda::{CallerPoints, Device, DeviceOptions, Direct, Placed};
 use fmm_traits::{Error, Family, Kernels, OutputColumns, Outputs, Real, Targets};
+use fmm_tree::BuildOptions;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 type Test = (&'static str, fn(&Device));
 
-const TESTS: &[&[Test]] =
-    &[errors::TESTS, direct::TESTS, topology::TESTS, far::TESTS, spherical::TESTS, treecode::TESTS, limits::TESTS];
+const TESTS: &[&[Test]] = &[
+    errors::TESTS,
+    direct::TESTS,
+    topology::TESTS,
+    ends::TESTS,
+    far::TESTS,
+    spherical::TESTS,
+    treecode::TESTS,
+    limits::TESTS,
+];
 
 /// The direct sums of `family` in precision `T`, with the columns of each output.
 fn direct<T: Real, F: Family>(
@@ -32,6 +42,17 @@ fn direct<T: Real, F: Family>(
 ) -> Result<(Vec<f64>, Vec<OutputColumns>), Error> {
     let mut sum = Direct::<T>::new(device, &Kernels::of(family, outputs)?, sources, targets, None)?;
     Ok((sum.apply(strengths)?, sum.columns().to_vec()))
+}
+
+/// Points on the device.
+fn send(device: &Device, points: &[f64]) -> CallerPoints {
+    CallerPoints::new(device, "points", points).unwrap()
+}
+
+/// Points of the host in their tree on the device.
+fn placed(device: &Device, options: &BuildOptions, s: &[f64], t: Option<&[f64]>) -> Result<Placed, Error> {
+    let t = t.map(|t| CallerPoints::new(device, "targets", t)).transpose()?;
+    Placed::new(device, options, &CallerPoints::new(device, "sources", s)?, t.as_ref())
 }
 
 /// What became of the tests.

@@ -5,8 +5,7 @@ use crate::Test;
 use crate::far::{difference, errors_with, groups, ten_runs_give_the_same_bits, tree_of};
 use backend_cpu::pairwise::Pairwise;
 use backend_cuda::{
-    Device, DeviceLists, DeviceScalar, Direct, Expansion, Placed, Plan, Settings, SphericalSettings, Translation,
-    solver, uvwx,
+    Device, DeviceLists, DeviceScalar, Direct, Expansion, Plan, Settings, SphericalSettings, Translation, solver, uvwx,
 };
 use fmm_kernels::spherical::{self, SphericalExpansion, SphericalOptions, Truncation};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes};
@@ -222,7 +221,7 @@ fn solvers(device: &Device) {
     let settings = Settings { expansion, policy: Policy::Uvwx, order: 8, lists, beside: None, cache: None };
     let first = CloudKind::Uniform.points(200, 40);
     let (outputs, t) = (Outputs::POTENTIAL, CloudKind::Uniform.points(3000, 42));
-    let points = |s: &[f64], t: Option<&[f64]>| Placed::new(device, &tree, s, t);
+    let points = |s: &[f64], t: Option<&[f64]>| crate::placed(device, &tree, s, t);
     let mut plan =
         solver(&Kernels::of(&Laplace, outputs).unwrap(), &settings, Precision::F32, points(&first, None).unwrap())
             .unwrap();

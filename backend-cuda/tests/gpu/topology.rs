@@ -1,7 +1,7 @@
 //! Trees and lists against the CPU's, array by array.
 
 use crate::Test;
-use backend_cuda::{CallerPoints, Device, DeviceTree, Root, TreeOptions, uvwx};
+use backend_cuda::{Device, DeviceTree, Root, TreeOptions, uvwx};
 use fmm_traits::testkit::clouds::{CloudKind, Generator};
 use fmm_traits::{Lists, Tree};
 use fmm_tree::{BuildOptions, ListOptions, invariants};
@@ -16,7 +16,7 @@ pub const TESTS: &[Test] = &[
 ];
 
 pub fn build(device: &Device, s: &[f64], t: Option<&[f64]>, o: &TreeOptions) -> DeviceTree {
-    let send = |x: &[f64]| CallerPoints::new(device, x).unwrap();
+    let send = |x: &[f64]| crate::send(device, x);
     backend_cuda::build(device, &send(s), t.map(send).as_ref(), o).unwrap()
 }
 

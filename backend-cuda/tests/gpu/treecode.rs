@@ -4,7 +4,7 @@ use crate::Test;
 use crate::far::difference;
 use crate::topology::{build, equal_lists};
 use backend_cuda::{
-    Acceptance, Device, Direct, Expansion, Placed, Root, Settings, SphericalSettings, TreeOptions, solver, treecode,
+    Acceptance, Device, Direct, Expansion, Root, Settings, SphericalSettings, TreeOptions, solver, treecode,
 };
 use fmm_kernels::equivalent::Fill;
 use fmm_kernels::spherical::Truncation;
@@ -76,7 +76,7 @@ fn errors_of<F: Family>(device: &Device, family: &F, expansion: Expansion, order
     let tree = BuildOptions { ncrit: Some(40), ..Default::default() };
     let (lists, policy) = (ListOptions { m2p_min_sources: 8, p2l_min_targets: 8 }, Policy::Treecode { theta });
     let settings = Settings { expansion, policy, order, lists, beside: None, cache: None };
-    let points = Placed::new(device, &tree, &s, None).unwrap();
+    let points = crate::placed(device, &tree, &s, None).unwrap();
     let plan = solver(&Kernels::of(family, outputs).unwrap(), &settings, Precision::F64, points).unwrap();
     let q = normal_strengths(6000 * plan_strengths::<F>(), 2);
     let mut u = vec![0.0; 6000 * plan.values()];

@@ -1,0 +1,394 @@
+//! The first and the last step of an evaluation on a GPU, its *ends*: strengths are copied from the caller's array into
+//! tree order, and values into the caller's arrays, on the device or on the host. Both steps look for NaN and infinity:
+//! the first such number of each array is kept in device memory as a *note* (`kernels/ends.cu`).
+
+use crate::array::{DeviceArray, DeviceStream, refused};
+use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::error::failed;
+use crate::programs;
+use crate::transfer::Pinned;
+use crate::tree::MAX_WALKING_BLOCKS;
+use cudarc::driver::{CudaEvent, DriverError, result};
+use fmm_traits::{Error, Numbers, NumbersMut, Observer, OutputColumns, Precision, StageSeconds};
+use std::collections::VecDeque;
+
+/// Threads per block.
+const BLOCK: u32 = 256;
+/// Room for notes about numbers that are not finite: one for the strengths, one per array of values.
+const NOTES: usize = 8;
+
+/// The arrays of one evaluation.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrays {
+    strengths: DeviceArray,
+    values: Vec<DeviceArray>,
+    /// Whether `values` is a single array with all values of a target, instead of one array per output.
+    rows: bool,
+}
+
+/// Something that turns strengths into values on a device.
+pub(crate) trait Evaluation {
+    /// The device.
+    fn device(&self) -> &Device;
+    /// Numbers of sources and targets.
+    fn counts(&self) -> [usize; 2];
+    /// Its ends.
+    fn ends(&mut self) -> &mut Ends;
+    /// Enqueues all stages. If `timed`, waits and returns the seconds of each stage.
+    fn run(&mut self, arrays: &Arrays, observer: Observer, timed: bool) -> Result<StageSeconds, Error>;
+}
+
+/// Points in the order of the caller's arrays, or in tree order.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    /// Index of each point in the caller's arrays; `None` for the same order.
+    pub order: Option<&'a Buffer<u32>>,
+    /// Number of points.
+    pub n: usize,
+    /// Numbers of a point.
+    pub width: usize,
+}
+
+impl Rows<'_> {
+    fn order(&self) -> Arg {
+        self.order.map_or(0u64.into(), Arg::from)
+    }
+    fn n(&self) -> Arg {
+        (self.n as u64).into()
+    }
+}
+
+/// What stays between evaluations: programs, columns, notes, and arrays that are still in use.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    device: Device,
+    functions: Functions,
+    columns: Vec<OutputColumns>,
+    /// The columns of each output, then all columns.
+    tables: Vec<Buffer<u32>>,
+    strengths: usize,
+    values: usize,
+    /// Notes of `ends.cu`. They stay until they are reported.
+    notes: Buffer<u64>,
+    /// The copy of the notes on the host, with the event after the last evaluation.
+    report: Pinned,
+    /// Whether an evaluation was enqueued after the last report.
+    pending: bool,
+    /// Arrays whose owners would free them without regard to this crate's stream, with the event after their use.
+    kept: VecDeque<(CudaEvent, Arrays)>,
+    /// Arrays of the last evaluation on arrays of the host.
+    room: Option<Arrays>,
+}
+
+impl Ends {
+    /// `strengths` per source and `values` per target.
+    pub fn new(device: &Device, columns: &[OutputColumns], strengths: usize, values: usize) -> Result<Self, Error> {
+        let all = |c: &[usize]| c.iter().map(|&c| c as u32).collect::<Vec<u32>>();
+        let mut tables: Vec<Vec<u32>> = columns.iter().map(|c| all(&c.columns)).collect();
+        tables.push((0..values as u32).collect());
+        let report = Pinned::new(device.context(), NOTES * size_of::<u64>());
+        Ok(Ends {
+            functions: device.fixed("ends", programs::ends)?,
+            tables: tables.iter().map(|t| device.upload(t, "columns")).collect::<Result<_, _>>()?,
+            notes: device.zeros(NOTES, "notes")?,
+            report: report.map_err(|e| failed("pinned memory", e))?,
+            device: device.clone(),
+            columns: columns.to_vec(),
+            strengths,
+            values,
+            pending: false,
+            kept: VecDeque::new(),
+            room: None,
+        })
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.room.iter().map(|a| a.strengths.bytes() + a.values.iter().map(DeviceArray::bytes).sum::<u64>()).sum()
+    }
+
+    /// Frees the arrays of evaluations on arrays of the host.
+    pub fn forget_room(&mut self) {
+        self.room = None;
+    }
+
+    /// Enqueues finding the largest magnitude of a strength: see `ends.cu`.
+    pub fn largest(
+        &self,
+        arrays: &Arrays,
+        rows: Rows,
+        linear: usize,
+        factors: &Buffer<f64>,
+        largest: &Buffer<u64>,
+    ) -> Result<(), Error> {
+        let given = &arrays.strengths;
+        let args = [
+            given.address().into(),
+            rows.n(),
+            (rows.width as u32).into(),
+            (linear as u32).into(),
+            factors.into(),
+            largest.into(),
+        ];
+        let grid = blocks(rows.n * rows.width, BLOCK as usize)?.min(MAX_WALKING_BLOCKS);
+        let entry = entry(given.precision(), "largest_f32", "largest_f64");
+        // SAFETY: arguments as in ends.cu; `arrays` were checked against the counts of this evaluation.
+        unsafe { self.device.launch(&self.functions, entry, (grid, 1), BLOCK, &args) }
+    }
+
+    /// Enqueues the copy of the strengths into `to`, in the order of `rows`, divided by the number in `unit`.
+    pub fn scatter(
+        &self,
+        arrays: &Arrays,
+        rows: Rows,
+        linear: usize,
+        unit: Option<&Buffer<u64>>,
+        to: &Buffer<f64>,
+    ) -> Result<(), Error> {
+        let given = &arrays.strengths;
+        let args = [
+            given.address().into(),
+            rows.order(),
+            rows.n(),
+            (rows.width as u32).into(),
+            (linear as u32).into(),
+            unit.map_or(0u64.into(), Arg::from),
+            to.into(),
+            self.notes.at(0),
+        ];
+        let grid = (blocks(rows.n * rows.width, BLOCK as usize)?, 1);
+        let entry = entry(given.precision(), "scatter_f32", "scatter_f64");
+        // SAFETY: as above; `to` has a row for each point.
+        unsafe { self.device.launch(&self.functions, entry, grid, BLOCK, &args) }
+    }
+
+    /// Enqueues the copy of values in the order of `rows` into the arrays of the caller, times `factor` and the number
+    /// in `unit`.
+    pub fn gather(
+        &self,
+        arrays: &Arrays,
+        rows: Rows,
+        unit: Option<&Buffer<u64>>,
+        factor: f64,
+        values: &Buffer<f64>,
+    ) -> Result<(), Error> {
+        let first = if arrays.rows { self.tables.len() - 1 } else { 0 };
+        for (k, (table, to)) in self.tables[first..].iter().zip(&arrays.values).enumerate() {
+            let args = [
+                values.into(),
+                rows.order(),
+                rows.n(),
+                (rows.width as u32).into(),
+                table.into(),
+                (table.len() as u32).into(),
+                unit.map_or(0u64.into(), Arg::from),
+                factor.into(),
+                to.address().into(),
+                self.notes.at(1 + k),
+            ];
+            let grid = (blocks(rows.n * table.len(), BLOCK as usize)?, 1);
+            let entry = entry(to.precision(), "gather_f32", "gather_f64");
+            // SAFETY: as above; `values` has a row for each point.
+            unsafe { self.device.launch(&self.functions, entry, grid, BLOCK, &args)? };
+        }
+        Ok(())
+    }
+
+    /// Enqueues the copy of the notes to the host.
+    fn end(&mut self) -> Result<(), Error> {
+        let (_, context, stream) = self.device.staging();
+        let stream = stream.cu_stream();
+        let failing = |e: DriverError| failed("notes about the values", e);
+        context.bind_to_thread().map_err(failing)?;
+        // SAFETY: the pinned buffer has room for all notes, and is read after its event.
+        unsafe {
+            let to = std::slice::from_raw_parts_mut(self.report.at(), NOTES * size_of::<u64>());
+            result::memcpy_dtoh_async(to, self.notes.address(), stream).map_err(failing)?;
+            result::event::record(self.report.event.cu_event(), stream).map_err(failing)?;
+        }
+        self.pending = true;
+        Ok(())
+    }
+
+    /// Reports numbers that were not finite, in evaluations that are done; waits for all of them if `wait`.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] once, and errors of the device.
+    pub fn check(&mut self, wait: bool) -> Result<(), Error> {
+        let failing = |e: DriverError| failed("an evaluation", e);
+        self.device.context().bind_to_thread().map_err(failing)?;
+        if wait {
+            self.report.event.synchronize().map_err(failing)?;
+            self.kept.back().map_or(Ok(()), |(event, _)| event.synchronize()).map_err(failing)?;
+        }
+        while let Some((event, _)) = self.kept.front()
+            && event.try_is_complete().map_err(failing)?
+        {
+            self.kept.pop_front();
+        }
+        if !self.pending || !self.report.event.try_is_complete().map_err(failing)? {
+            return Ok(());
+        }
+        self.pending = false;
+        // SAFETY: the copy into the buffer is done; eight bytes per note, aligned as all pinned memory.
+        let notes = unsafe { std::slice::from_raw_parts(self.report.at().cast::<u64>().cast_const(), NOTES) };
+        let Some((k, &note)) = notes.iter().enumerate().find(|(_, note)| **note != 0) else { return Ok(()) };
+        let (array, width) = match k {
+            0 => ("strengths", self.strengths),
+            k => self.columns.get(k - 1).map_or(("values", self.values), |c| {
+                (c.output.names().first().copied().unwrap_or("values"), c.columns.len())
+            }),
+        };
+        self.forget_notes()?;
+        let (index, kind) = ((!note / 4) as usize, !note % 4);
+        let value = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY][kind as usize % 3];
+        Err(Error::NotFinite { array, row: index / width, column: index % width, value })
+    }
+
+    /// Enqueues forgetting all notes.
+    fn forget_notes(&mut self) -> Result<(), Error> {
+        let device = self.device.clone();
+        device.clear(&mut self.notes)
+    }
+
+    /// Checks the lengths of strengths and values.
+    fn fits(&self, strengths: usize, values: &[usize], rows: bool, [n, m]: [usize; 2]) -> Result<(), Error> {
+        let shape = |array, found: usize, expected: usize, why: &str| {
+            if found == expected { Ok(()) } else { Err(Error::Shape { array, found, expected, why: why.to_string() }) }
+        };
+        shape("strengths", strengths, n * self.strengths, "sources × strengths of the kernel")?;
+        if rows {
+            return shape(
+                "values",
+                values.first().copied().unwrap_or(0),
+                m * self.values,
+                "targets × values of the kernel",
+            );
+        }
+        shape("outputs", values.len(), self.columns.len(), "one array per requested output")?;
+        for (c, &found) in self.columns.iter().zip(values) {
+            let name = c.output.names().first().copied().unwrap_or("values");
+            shape(name, found, m * c.columns.len(), "targets × components of the output")?;
+        }
+        Ok(())
+    }
+
+    /// Arrays on the device for arrays on the host.
+    fn room(&mut self, strengths: Numbers, values: &[NumbersMut], rows: bool) -> Result<Arrays, Error> {
+        let lengths = |a: &Arrays| a.values.iter().map(|v| (v.len(), v.precision())).collect::<Vec<_>>();
+        let wanted: Vec<(usize, Precision)> = values.iter().map(|v| (v.read().len(), v.read().precision())).collect();
+        let given = (strengths.len(), strengths.precision());
+        let held = self.room.take().filter(|a| (a.strengths.len(), a.strengths.precision()) == given);
+        let arrays = match held.filter(|a| lengths(a) == wanted) {
+            Some(arrays) => Arrays { rows, ..arrays },
+            None => Arrays {
+                strengths: DeviceArray::room(&self.device, given.0, given.1)?,
+                values: wanted.iter().map(|&(n, p)| DeviceArray::room(&self.device, n, p)).collect::<Result<_, _>>()?,
+                rows,
+            },
+        };
+        self.room = Some(arrays.clone());
+        Ok(arrays)
+    }
+}
+
+/// Arrays that were taken over stay until the work on them is done.
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if !self.kept.is_empty() && self.device.synchronize().is_err() {
+            // A device that cannot be waited for may still use them.
+            std::mem::forget(std::mem::take(&mut self.kept));
+        }
+    }
+}
+
+fn entry(precision: Precision, single: &'static str, double: &'static str) -> &'static str {
+    match precision {
+        Precision::F32 => single,
+        Precision::F64 => double,
+    }
+}
+
+/// Enqueues an evaluation on arrays of the device, in the order of `stream`. Does not wait.
+pub(crate) fn enqueue(
+    on: &mut dyn Evaluation,
+    strengths: &DeviceArray,
+    values: &[DeviceArray],
+    stream: &DeviceStream,
+) -> Result<(), Error> {
+    on.ends().check(false)?;
+    let (device, counts) = (on.device().clone(), on.counts());
+    let handle = stream.on(&device)?;
+    let lengths: Vec<usize> = values.iter().map(DeviceArray::len).collect();
+    on.ends().fits(strengths.len(), &lengths, false, counts)?;
+    for (k, v) in values.iter().enumerate() {
+        let name = on.ends().columns[k].output.names().first().copied().unwrap_or("values");
+        v.is_on(name, &device)?;
+        if v.overlaps(strengths) || values[..k].iter().any(|other| other.overlaps(v)) {
+            return Err(refused(name, "the array overlaps another array of the call"));
+        }
+    }
+    strengths.is_on("strengths", &device)?;
+    let arrays = Arrays { strengths: strengths.clone(), values: values.to_vec(), rows: false };
+    // SAFETY: the stream belongs to this device, as checked, and lives by the promise of its type.
+    let done = unsafe {
+        device.within(handle, || {
+            on.run(&arrays, &mut |_, _| true, false)?;
+            on.ends().end()
+        })
+    };
+    if arrays.values.iter().chain([&arrays.strengths]).any(|a| a.is_foreign(&device)) {
+        match device.event() {
+            Ok(event) => on.ends().kept.push_back((event, arrays)),
+            // The arrays must not go before the work is done.
+            Err(_) => device.synchronize()?,
+        }
+    }
+    done
+}
+
+/// One evaluation on arrays of the host. `values` are left as they are if the evaluation fails.
+pub(crate) fn apply(
+    on: &mut dyn Evaluation,
+    strengths: Numbers,
+    values: &mut [NumbersMut],
+    rows: bool,
+    observer: Observer,
+) -> Result<StageSeconds, Error> {
+    let counts = on.counts();
+    let lengths: Vec<usize> = values.iter().map(|v| v.read().len()).collect();
+    on.ends().fits(strengths.len(), &lengths, rows, counts)?;
+    let device = on.device().clone();
+    // Notes of earlier evaluations are not those of this one.
+    on.ends().check(true)?;
+    let arrays = on.ends().room(strengths, values, rows)?;
+    // SAFETY: the array has as many numbers of the same type.
+    unsafe {
+        match strengths {
+            Numbers::F32(x) => device.send(x, arrays.strengths.address(), "strengths")?,
+            Numbers::F64(x) => device.send(x, arrays.strengths.address(), "strengths")?,
+        }
+    }
+    let run = on.run(&arrays, observer, true);
+    let seconds = match run {
+        Ok(seconds) => seconds,
+        Err(e) => {
+            // The strengths may still be on their way, and what was noted about them concerns nobody.
+            on.ends().forget_notes().and_then(|()| device.synchronize())?;
+            return Err(e);
+        }
+    };
+    on.ends().end()?;
+    match on.ends().check(true) {
+        // Whoever asks for rows looks at them.
+        Err(Error::NotFinite { .. }) if rows => {}
+        checked => checked?,
+    }
+    for (from, to) in arrays.values.iter().zip(values) {
+        match to {
+            NumbersMut::F32(to) => from.read(to)?,
+            NumbersMut::F64(to) => from.read(to)?,
+        }
+    }
+    Ok(seconds)
+}

@@ -1,0 +1,174 @@
+//! The points of a plan: as the caller gives them, and where the processor of the plan reads them.
+
+use crate::request::Fmm;
+use crate::validate;
+use backend_cuda::{CallerPoints, DeviceArray, DeviceStream, DeviceTargets};
+use fmm_traits::{Error, Targets};
+use std::sync::Arc;
+
+/// Points as a caller gives them.
+#[derive(Clone, Copy)]
+pub(crate) enum Given<'a> {
+    /// Arrays of the host.
+    Host(&'a [f64], Targets<'a>),
+    /// Arrays of a device: sources, and targets unless they are the sources. The arrays are read after the work that is
+    /// already in the stream.
+    Device(&'a DeviceArray, Option<&'a DeviceArray>, &'a DeviceStream),
+}
+
+impl Given<'_> {
+    /// Numbers of sources and targets, after a check of shapes and indices.
+    pub fn counts(&self, dim: usize) -> Result<[usize; 2], Error> {
+        match *self {
+            Given::Host(sources, targets) => {
+                let n = validate::count("sources", sources.len(), dim)?;
+                let m = match targets {
+                    Targets::Sources => n,
+                    Targets::Points(t) => validate::count("targets", t.len(), dim)?,
+                    Targets::Subset(s) => match s.iter().find(|&&i| i >= n) {
+                        Some(&found) => {
+                            let (what, limit) = ("index of a target", n.saturating_sub(1));
+                            return Err(Error::TooMany { what, found, limit });
+                        }
+                        None => s.len(),
+                    },
+                };
+                Ok([n, m])
+            }
+            Given::Device(sources, targets, _) => {
+                let n = validate::count("sources", sources.len(), dim)?;
+                Ok([n, targets.map_or(Ok(n), |t| validate::count("targets", t.len(), dim))?])
+            }
+        }
+    }
+
+    /// The indices of the targets, if they are a subset of the sources.
+    pub fn subset(&self) -> Option<&[usize]> {
+        if let Given::Host(_, Targets::Subset(s)) = self { Some(s) } else { None }
+    }
+
+    /// Whether the targets are separate points.
+    pub fn separate(&self) -> bool {
+        matches!(self, Given::Host(_, Targets::Points(_)) | Given::Device(_, Some(_), _))
+    }
+
+    /// Whether the arrays are on a device.
+    pub fn on_device(&self) -> bool {
+        matches!(self, Given::Device(..))
+    }
+}
+
+/// Refuses requests that cannot have their points on a device.
+fn may_be_on_device(request: &Fmm) -> Result<(), Error> {
+    let refuse = |reason: &str| Err(Error::Unsupported { operation: "arrays on a device", reason: reason.to_string() });
+    if request.backend.processor().opened(request).is_none() {
+        return refuse("the plan is for a CPU: choose the backend `Cuda`");
+    }
+    if request.family.facts(request.outputs)?.attributes > 0 {
+        return refuse("the attributes of the sources are on the host, and so must be the points");
+    }
+    Ok(())
+}
+
+/// Checked points where their processor reads them.
+pub(crate) enum Cloud<'a> {
+    /// On the host.
+    Host(&'a [f64], Targets<'a>),
+    /// On a device.
+    Device(Arc<CallerPoints>, DeviceTargets),
+}
+
+impl<'a> Cloud<'a> {
+    /// Checks points, and copies them to the device if the plan is for a GPU. Without sources or without targets
+    /// nothing goes to a device.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`]; [`Error::Unsupported`] for arrays of a device and a plan for a CPU, or with attributes; errors
+    /// of a device.
+    pub fn of(request: &Fmm, given: Given<'a>) -> Result<Self, Error> {
+        let dim = request.family.dim();
+        let empty = given.counts(dim)?.contains(&0);
+        if given.on_device() {
+            may_be_on_device(request)?;
+        }
+        let device = if empty { None } else { request.backend.processor().opened(request).transpose()? };
+        match (given, device) {
+            (Given::Host(sources, targets), None) => {
+                validate::finite("sources", sources, dim)?;
+                if let Targets::Points(t) = targets {
+                    validate::finite("targets", t, dim)?;
+                }
+                Ok(Cloud::Host(sources, targets))
+            }
+            (Given::Host(sources, targets), Some(device)) => {
+                let copy = |name, points| Ok::<_, Error>(Arc::new(CallerPoints::new(&device, name, points)?));
+                let there = copy("sources", sources)?;
+                let targets = match targets {
+                    Targets::Sources => DeviceTargets::Sources,
+                    Targets::Points(t) => DeviceTargets::Points(copy("targets", t)?),
+                    // Singular kernels are zero at r = 0, so targets need no index to skip themselves.
+                    Targets::Subset(s) if !request.family.facts(request.outputs)?.skips_self => {
+                        let points: Vec<f64> =
+                            s.iter().flat_map(|&i| &sources[dim * i..dim * (i + 1)]).copied().collect();
+                        DeviceTargets::Points(copy("targets", &points)?)
+                    }
+                    Targets::Subset(s) => DeviceTargets::Subset(s.to_vec()),
+                };
+                Ok(Cloud::Device(there, targets))
+            }
+            (Given::Device(..), None) => Ok(Cloud::Host(&[], Targets::Sources)),
+            (Given::Device(sources, targets, stream), Some(device)) => {
+                let copy =
+                    |name, points| Ok::<_, Error>(Arc::new(CallerPoints::copied(&device, name, points, stream)?));
+                let there = copy("sources", sources)?;
+                let targets = match targets {
+                    None => DeviceTargets::Sources,
+                    Some(t) => DeviceTargets::Points(copy("targets", t)?),
+                };
+                Ok(Cloud::Device(there, targets))
+            }
+        }
+    }
+
+    /// The extent of the points: see [`validate::extent`].
+    pub fn extent(&self, dim: usize) -> Result<f64, Error> {
+        match self {
+            Cloud::Host(sources, targets) => {
+                let others = if let Targets::Points(t) = targets { t } else { &[][..] };
+                validate::extent(validate::bounds(sources, dim).into_iter().chain(validate::bounds(others, dim)), dim)
+            }
+            Cloud::Device(sources, targets) => {
+                let others = if let DeviceTargets::Points(t) = targets { Some(t.bounds()) } else { None };
+                validate::extent([sources.bounds()].into_iter().chain(others), dim)
+            }
+        }
+    }
+
+    /// The points on the host.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for points on a device.
+    pub fn on_host(&self) -> Result<(&'a [f64], Targets<'a>), Error> {
+        match self {
+            Cloud::Host(sources, targets) => Ok((sources, *targets)),
+            Cloud::Device(..) => {
+                let reason = "the points are on a device".to_string();
+                Err(Error::Unsupported { operation: "a sum on a CPU", reason })
+            }
+        }
+    }
+
+    /// The points on a device.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for points on the host.
+    pub fn on_device(&self) -> Result<(&Arc<CallerPoints>, &DeviceTargets), Error> {
+        match self {
+            Cloud::Device(sources, targets) => Ok((sources, targets)),
+            Cloud::Host(..) => {
+                let reason = "the points are on the host".to_string();
+                Err(Error::Unsupported { operation: "a sum on a device", reason })
+            }
+        }
+    }
+}

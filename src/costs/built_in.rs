@@ -104,14 +104,17 @@ pub(super) const PLANE_POINT_NANOSECONDS: [f64; 2] = [10.0, 80.0];
 pub(super) const PLANE_EVALUATION_NANOSECONDS: f64 = 2e4;
 
 /// Fixed time of an evaluation on a GPU, in nanoseconds.
-pub(super) const DEVICE_EVALUATION_NANOSECONDS: f64 = 3e6;
+pub(super) const DEVICE_EVALUATION_NANOSECONDS: f64 = 3e5;
 /// Nanoseconds per point, order and component on a GPU, without the pairs.
 pub(super) const DEVICE_POINT_NANOSECONDS: f64 = 0.1;
-/// Nanoseconds per pair of points and per strength or value of the pair, on a GPU in f64.
-pub(super) const DEVICE_PAIR_NANOSECONDS: f64 = 0.7e-3;
-/// As [`DEVICE_PAIR_NANOSECONDS`], for direct summation, which has no partly filled leaves.
+/// Nanoseconds per pair of points and per strength or value of the pair, on a GPU in f64 and in f32, with
+/// [`DEVICE_LEAF`] points per leaf or more.
+pub(super) const DEVICE_PAIR_NANOSECONDS: [f64; 2] = [0.35e-3, 0.17e-3];
+/// As [`DEVICE_PAIR_NANOSECONDS`] in f64, for direct summation.
 pub(super) const DEVICE_DIRECT_PAIR_NANOSECONDS: f64 = 0.5e-3;
 /// Operations per nanosecond of M2L on a GPU: equivalent densities in f64, all else.
 pub(super) const DEVICE_OPERATIONS: [f64; 2] = [18e3, 28e3];
-/// Smallest mean points per leaf on a GPU.
-pub(super) const DEVICE_LEAF: f64 = 24.0;
+/// Smallest mean points per leaf on a GPU. Smaller leaves do not fill the warps of P2P: at 2²⁰ points with gradients,
+/// 32 points per leaf took P2P 1.4 ms in f32 and 4.6 in f64, 60 points 1.2 and 2.6, though they have twice the pairs
+/// (one NVIDIA H200).
+pub(super) const DEVICE_LEAF: f64 = 60.0;

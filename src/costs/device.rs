@@ -34,6 +34,11 @@ impl DeviceCosts<'_> {
         }
     }
 
+    /// Nanoseconds of a pair.
+    fn pair(&self) -> f64 {
+        DEVICE_PAIR_NANOSECONDS[usize::from(self.precision == Precision::F32)] * self.numbers()
+    }
+
     /// Strengths and values of a pair.
     fn numbers(&self) -> f64 {
         (self.facts.strengths + self.facts.values) as f64
@@ -50,10 +55,7 @@ impl DeviceCosts<'_> {
         };
         let components = densities.max(self.facts.strengths) as f64;
         let points = DEVICE_POINT_NANOSECONDS * order as f64 * more * components * (n + m) as f64;
-        1e-9 * (DEVICE_EVALUATION_NANOSECONDS
-            + points
-            + boxes * self.far(parts, order)
-            + pairs * DEVICE_PAIR_NANOSECONDS * self.numbers())
+        1e-9 * (DEVICE_EVALUATION_NANOSECONDS + points + boxes * self.far(parts, order) + pairs * self.pair())
     }
 }
 
@@ -70,7 +72,7 @@ impl Prices for DeviceCosts<'_> {
     fn occupancy(&self, parts: &Parts, order: usize) -> f64 {
         match parts.policy {
             Policy::Treecode { .. } => TREECODE_LEAF,
-            _ => (self.far(parts, order) / (27.0 * DEVICE_PAIR_NANOSECONDS * self.numbers())).sqrt().max(DEVICE_LEAF),
+            _ => (self.far(parts, order) / (27.0 * self.pair())).sqrt().max(DEVICE_LEAF),
         }
     }
 

@@ -209,6 +209,15 @@ pub enum BackendName {
     Cuda,
 }
 
+/// Where the arrays of the caller are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ArraysName {
+    /// In the memory of the host.
+    Host,
+    /// In the memory of the GPU.
+    Device,
+}
+
 /// Kernel and its parameters.
 #[derive(Args, Clone, Debug)]
 pub struct KernelArgs {
@@ -385,6 +394,20 @@ pub struct RunArgs {
     /// Hardware that computes the sums.
     #[arg(long, value_enum, default_value = "cpu")]
     pub backend: BackendName,
+    /// Folder that keeps operators and compiled programs between runs [default with --backend cuda:
+    /// $XDG_CACHE_HOME/fmm/operators or ~/.cache/fmm/operators; on a CPU: none].
+    #[arg(long, value_name = "FOLDER", conflicts_with = "no_cache")]
+    pub cache: Option<PathBuf>,
+    /// Keeps no operators and programs between runs.
+    #[arg(long)]
+    pub no_cache: bool,
+    /// Where points, strengths and sums are, with --backend cuda. With `device` they are copied there once, and
+    /// `seconds` are those of planning, evaluating and moving points on arrays of the device, without transfers.
+    #[arg(long, value_enum, default_value = "host")]
+    pub arrays: ArraysName,
+    /// Type of strengths and sums of the evaluation, whatever the arithmetic. Files hold f64.
+    #[arg(long, value_enum, default_value = "f64")]
+    pub numbers: PrecisionName,
     /// Threads [default: all].
     #[arg(long)]
     pub threads: Option<usize>,

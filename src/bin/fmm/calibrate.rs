@@ -10,11 +10,16 @@ use std::path::{Path, PathBuf};
 /// The name of the built-in cost model for `--costs`.
 const BUILT_IN: &str = "built-in";
 
-/// The file that stores costs for later runs.
-fn kept() -> Option<PathBuf> {
+/// The folder for files that later runs read.
+pub fn cache_folder() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|x| !x.is_empty()).map(PathBuf::from);
     let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
-    Some(cache.join("fmm").join("costs.json"))
+    Some(cache.join("fmm"))
+}
+
+/// The file that stores costs for later runs.
+fn kept() -> Option<PathBuf> {
+    Some(cache_folder()?.join("costs.json"))
 }
 
 fn read(path: &Path) -> Result<CostModel, Failure> {

@@ -14,6 +14,10 @@ pub struct Report {
     pub stages: [f64; Stage::ALL.len()],
     /// Median seconds of an evaluation.
     pub apply: f64,
+    /// Median seconds of giving the plan its points again, on a device.
+    pub set_points: Option<f64>,
+    /// Seconds of opening the device; about 0 on a CPU.
+    pub open: f64,
     /// Number of evaluations.
     pub repeat: u32,
     /// Errors, if verified.
@@ -43,6 +47,12 @@ impl Report {
             ("total", p.seconds.plan + self.apply),
         ] {
             seconds.insert(key.into(), json!(value));
+        }
+        if p.device.is_some() {
+            seconds.insert("open".into(), json!(self.open));
+        }
+        if let Some(set_points) = self.set_points {
+            seconds.insert("set_points".into(), json!(set_points));
         }
         for stage in REPORTED_STAGES {
             seconds.insert(stage.name().into(), json!(self.stages[stage as usize]));

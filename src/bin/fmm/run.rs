@@ -1,13 +1,17 @@
 //! `fmm run`.
 
-use crate::args::{BackendName, OutputName, RunArgs};
+use crate::args::{ArraysName, BackendName, OutputName, PrecisionName, RunArgs};
 use crate::failure::Failure;
 use crate::npz::Pending;
 use crate::report::Report;
-use crate::{kernel, npy, print};
-use fmm::{Error, ErrorReport, Fmm, Output, Outputs, Plan, Targets};
+use crate::{calibrate, kernel, npy, print};
+use fmm::{
+    Cuda, DeviceArray, DeviceScalar, DeviceStream, Error, ErrorReport, Fmm, Number, Output, Outputs, Plan, Targets,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Instant;
 
 /// Default number of points of a demo.
 const DEFAULT_POINTS: usize = 1_000_000;
@@ -67,6 +71,14 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         }
         builder = builder.attribute(name, &array.values);
     }
+    if args.arrays == ArraysName::Device && args.backend != BackendName::Cuda {
+        return Err(Failure::Input(
+            "--arrays device: arrays are in the memory of a GPU, so it needs --backend cuda".into(),
+        ));
+    }
+    if let Some(folder) = cache(args) {
+        builder = builder.operator_cache(folder);
+    }
     // Wrong options fail before the points are read or any cloud is made.
     let demo_points = args.n.unwrap_or(DEFAULT_POINTS);
     let n = if args.sources.is_some() { 0 } else { demo_points };
@@ -82,7 +94,19 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let bar = progress(input.sources.len() / dim);
     let builder = watched(builder, &bar);
     let targets = input.targets.as_deref().map_or(Targets::Sources, Targets::Points);
-    let plan = builder.plan(&input.sources, targets)?;
+    let opening = Instant::now();
+    if args.backend == BackendName::Cuda {
+        Cuda::default().info()?;
+    }
+    let open = opening.elapsed().as_secs_f64();
+    let mut there = None;
+    let mut plan = match args.arrays {
+        ArraysName::Host => builder.plan(&input.sources, targets)?,
+        ArraysName::Device => {
+            let held = there.insert(OnDevice::new(&input.sources, input.targets.as_deref())?);
+            builder.plan_on_device(&held.sources, held.targets.as_ref(), &DeviceStream::Null)?
+        }
+    };
     if args.demo.is_none() && !showcase {
         input.sources = Vec::new();
     }
@@ -90,7 +114,16 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let (mut outs, mut seconds, mut stages) = (Vec::new(), 0.0, [0.0; 10]);
     let mut errors: Option<ErrorReport> = None;
     for strengths in &input.strengths {
-        let (out, time, part) = evaluate(&plan, strengths, args.repeat)?;
+        let single = args.numbers == PrecisionName::F32;
+        let (out, time, part) = match (&there, single) {
+            (Some(_), true) => evaluate_on_device::<f32>(&plan, &narrowed(strengths), args.repeat)?,
+            (Some(_), false) => evaluate_on_device::<f64>(&plan, strengths, args.repeat)?,
+            (None, true) => {
+                let (out, time, part) = evaluate(&plan, &narrowed(strengths), args.repeat)?;
+                (out.widened(), time, part)
+            }
+            (None, false) => evaluate(&plan, strengths, args.repeat)?,
+        };
         seconds += time;
         stages.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
         if let Some(k) = samples {
@@ -99,6 +132,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         }
         outs.push(out);
     }
+    let described = plan.describe();
+    let set_points = there.as_ref().map(|held| held.moves(&mut plan, args.repeat)).transpose()?;
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
@@ -119,7 +154,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         file.finish()?;
     }
     let kernel = kernel::name(&args.kernel)?;
-    let report = Report { kernel, plan: plan.describe(), stages, apply: seconds, repeat: args.repeat, errors };
+    let report =
+        Report { kernel, plan: described, stages, apply: seconds, set_points, open, repeat: args.repeat, errors };
     if args.json { print(&format!("{}\n", report.json())) } else { print(&report.table()) }?;
     match (report.worst(), report.plan.tolerance) {
         (Some(error), Some(tolerance)) if error.is_nan() || error > tolerance => Err(Failure::Input(format!(
@@ -127,6 +163,15 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// The folder for operators and programs. Planning for a GPU takes seconds without it.
+fn cache(args: &RunArgs) -> Option<PathBuf> {
+    let usual = || {
+        let folder = calibrate::cache_folder()?.join("operators");
+        (args.backend == BackendName::Cuda && std::fs::create_dir_all(&folder).is_ok()).then_some(folder)
+    };
+    if args.no_cache { None } else { args.cache.clone().or_else(usual) }
 }
 
 /// An error if `needed` bytes exceed the free memory.
@@ -194,8 +239,60 @@ fn points(path: &std::path::Path, what: &str, dim: usize) -> Result<Vec<f64>, Fa
     Ok(array.values)
 }
 
+/// Numbers in f32.
+fn narrowed(x: &[f64]) -> Vec<f32> {
+    x.iter().map(|&x| x as f32).collect()
+}
+
+/// The points of a run on the device.
+struct OnDevice {
+    sources: DeviceArray,
+    targets: Option<DeviceArray>,
+}
+
+impl OnDevice {
+    fn new(sources: &[f64], targets: Option<&[f64]>) -> Result<Self, Error> {
+        let cuda = Cuda::default();
+        Ok(OnDevice { sources: cuda.array(sources)?, targets: targets.map(|t| cuda.array(t)).transpose()? })
+    }
+
+    /// Median seconds of giving the plan its points once more.
+    fn moves(&self, plan: &mut Plan, repeat: u32) -> Result<f64, Error> {
+        median(repeat, || {
+            plan.set_points_on_device(&self.sources, self.targets.as_ref(), &DeviceStream::Null)?;
+            plan.synchronize()
+        })
+    }
+}
+
+/// Median seconds of `repeat` calls.
+fn median(repeat: u32, mut call: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+    let mut runs = Vec::new();
+    for _ in 0..repeat.max(1) {
+        let start = Instant::now();
+        call()?;
+        runs.push(start.elapsed().as_secs_f64());
+    }
+    runs.sort_by(f64::total_cmp);
+    Ok(runs[runs.len() / 2])
+}
+
+/// As [`evaluate`], on arrays of the device. Such evaluations do not time their stages.
+fn evaluate_on_device<T: Number + DeviceScalar>(
+    plan: &Plan,
+    strengths: &[T],
+    repeat: u32,
+) -> Result<(Output, f64, [f64; 10]), Error> {
+    let (strengths, out) = (Cuda::default().array(strengths)?, plan.device_output::<T>()?);
+    let seconds = median(repeat, || {
+        plan.apply_on_device(&strengths, &out, &DeviceStream::Null)?;
+        plan.synchronize()
+    })?;
+    Ok((out.download::<T>()?.widened(), seconds, [0.0; 10]))
+}
+
 /// Runs `repeat` evaluations. Returns the output, and the seconds and stages of the median evaluation.
-pub fn evaluate(plan: &Plan, strengths: &[f64], repeat: u32) -> Result<(Output, f64, [f64; 10]), Error> {
+pub fn evaluate<T: Number>(plan: &Plan, strengths: &[T], repeat: u32) -> Result<(Output<T>, f64, [f64; 10]), Error> {
     let mut out = Output::default();
     let mut runs = Vec::new();
     for _ in 0..repeat.max(1) {

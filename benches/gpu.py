@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Times of sums on one GPU through the command `fmm`, beside the times to reach.
+
+    benches/gpu.py [--fmm target/release/fmm] [--csv FILE] [--only PART]
+
+Each case runs `fmm run --backend cuda` twice, because the first run fills a temporary folder with compiled programs and
+operators. The table shows the second run, FILE both (column `warm`: 0 or 1). `reach` is the goal in milliseconds, empty
+if there is none. Times are medians of 20 evaluations. With arrays on the device, `apply` is the time of `Plan::apply_on_device` and `Plan::synchronize`, and `points` that of
+`Plan::set_points_on_device` (tree, lists and workspaces). With arrays on the host, `apply` includes all copies. Strengths
+and sums are f32 if the precision is f32. `whole` is the time of the process, `open` the part
+of it that opens the device. The case of the whole process runs one evaluation and no check.
+"""
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+BOTH = ["--outputs", "potential,gradient"]
+# Name, options, what is compared, milliseconds to reach.
+CASES = [
+    ("device 2^24 f32 both", ["--n", 1 << 24, "--precision", "f32", "--order", 6, *BOTH, "--arrays", "device"],
+     "apply + points", 40),
+    ("device 2^24 f32 both, 1e-4", ["--n", 1 << 24, "--precision", "f32", "--tolerance", 1e-4, *BOTH, "--arrays", "device"],
+     "apply + plan", 55),
+    ("device 2^20 f32 both", ["--n", 1 << 20, "--precision", "f32", "--order", 7, *BOTH, "--arrays", "device"],
+     "apply + points", 3.5),
+    ("device 2^20 f32 potential", ["--n", 1 << 20, "--precision", "f32", "--order", 6, "--arrays", "device"],
+     "apply + points", 2.7),
+    ("device 2^20 f64 both", ["--n", 1 << 20, "--order", 8, *BOTH, "--arrays", "device"], "apply + points", 5.5),
+    ("device 2^16 f32 potential, 1e-4",
+     ["--n", 1 << 16, "--precision", "f32", "--tolerance", 1e-4, "--arrays", "device"], "apply", 0.3),
+    ("device 2^17 f32 potential, 1e-4",
+     ["--n", 1 << 17, "--precision", "f32", "--tolerance", 1e-4, "--arrays", "device"], "apply", None),
+    ("device 2^14 f32 potential, 1e-4",
+     ["--n", 1 << 14, "--precision", "f32", "--tolerance", 1e-4, "--arrays", "device"], "apply", None),
+    ("host 2^24 f32 both", ["--n", 1 << 24, "--precision", "f32", "--order", 6, *BOTH], "apply", 60),
+    ("host 2^24 f32 both, 1e-4", ["--n", 1 << 24, "--precision", "f32", "--tolerance", 1e-4, *BOTH], "plan", 75),
+    ("host 2^20 f32 both", ["--n", 1 << 20, "--precision", "f32", "--order", 7, *BOTH], "apply", 6),
+    ("host 2^24 f64 both, 1e-6", ["--n", 1 << 24, "--tolerance", 1e-6, *BOTH], "apply", 130),
+    ("host 2^18 f32 potential, 1e-4", ["--n", 1 << 18, "--precision", "f32", "--tolerance", 1e-4], "whole - open", 100),
+    ("device 2^20 matern32, 1e-6", ["--n", 1 << 20, "--kernel", "matern32", "--tolerance", 1e-6, "--arrays", "device"],
+     "apply", 25),
+    ("device 2^20 f32 both, ellipsoid",
+     ["--demo", "ellipsoid", "--n", 1 << 20, "--precision", "f32", "--order", 7, *BOTH, "--arrays", "device"],
+     "apply + points", None),
+]
+
+
+def run(fmm, options, compared, folder):
+    demo = [] if "--demo" in options else ["--demo", "uniform"]
+    repeat = ["--repeat", "20", "--verify", "500"] if compared != "whole - open" else []
+    numbers = ["--numbers", "f32"] if "f32" in options else []
+    command = [fmm, "run", "--backend", "cuda", "--json", "--cache", folder, *demo, *map(str, options), *numbers, *repeat]
+    start = time.time()
+    done = subprocess.run(command, capture_output=True, text=True)
+    whole = time.time() - start
+    if not done.stdout.strip():
+        raise SystemExit(f"{' '.join(command)}: {done.stderr}")
+    row = json.loads(done.stdout)
+    row["seconds"]["whole"] = whole
+    return row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fmm", default=os.path.join(os.path.dirname(__file__), "../target/release/fmm"))
+    parser.add_argument("--csv", default=None)
+    parser.add_argument("--only", default="", help="cases whose names contain this")
+    args = parser.parse_args()
+    rows = []
+    names = ["plan", "tree", "lists", "operators", "probe", "set_points", "apply", "p2m", "m2m", "m2l", "l2l", "l2p", "m2p",
+             "p2p", "open", "whole"]
+    print(f"{'case':<34} {'method':<14} {'p':>2} {'errors':>16}  {'compared':<15} {'ms':>8} {'reach':>6}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, options, compared, reach in CASES:
+            if args.only not in name:
+                continue
+            for again in range(2):
+                row = run(args.fmm, options, compared, folder)
+                s = row["seconds"]
+                s["points"] = s.get("set_points", float("nan"))
+                value = {
+                    "apply": s["apply"],
+                    "plan": s["plan"],
+                    "apply + points": s["apply"] + s["points"],
+                    "apply + plan": s["apply"] + s["plan"],
+                    "whole - open": s["whole"] - s["open"],
+                }[compared]
+                errors = {k: v["rel_l2"] for k, v in row["errors"].items()}
+                rows.append([name, again, row["method"], row["order"], row["precision"], errors.get("potential"),
+                             errors.get("gradient"), *[s.get(k) for k in names]])
+            shown = "/".join(f"{e:.1e}" for _, e in sorted(errors.items(), reverse=True))
+            print(f"{name:<34} {row['method']:<14} {row['order'] or 0:>2} {shown:>16}  {compared:<15} {1e3 * value:>8.2f} "
+                  f"{reach if reach else '':>6}", flush=True)
+    if args.csv:
+        with open(args.csv, "w", newline="") as file:
+            out = csv.writer(file)
+            out.writerow(["case", "warm", "method", "order", "precision", "potential", "gradient", *names])
+            out.writerows(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

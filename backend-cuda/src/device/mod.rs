@@ -1,0 +1,259 @@
+//! One GPU: opening it, its streams and events. `memory`, `programs` and `launches` have the rest.
+
+mod launches;
+mod memory;
+mod programs;
+
+pub(crate) use launches::{Arg, blocks};
+pub(crate) use memory::Buffer;
+pub(crate) use programs::Functions;
+
+use crate::compile::compiler;
+use crate::error::{failed, no_device};
+use crate::graph::{self, Graph, Lane};
+use crate::pool::Pool;
+use crate::transfer::Staging;
+use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags, CUstream};
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
+use fmm_traits::Error;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Priority of the first stream. Lower numbers come first; the second stream has 0.
+pub(crate) const FIRST_STREAM_PRIORITY: i32 = -1;
+
+/// The number of a device, and its cache folder.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DeviceOptions {
+    /// Number of the device.
+    pub ordinal: usize,
+    /// Folder that keeps compiled programs between runs. `None`: each process compiles them.
+    pub cache: Option<PathBuf>,
+}
+
+/// Properties of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Name of the device.
+    pub name: String,
+    /// Compute capability.
+    pub capability: (u32, u32),
+    /// Number of multiprocessors.
+    pub multiprocessors: u32,
+    /// Bytes of device memory.
+    pub memory: u64,
+    /// Largest amount of shared memory per block, in bytes.
+    pub shared_memory: u64,
+    /// Newest CUDA that the driver supports, as 1000·major + 10·minor.
+    pub driver: i32,
+    /// Version of the run-time compiler.
+    pub compiler: (i32, i32),
+}
+
+/// An opened GPU. Work is enqueued on one stream, in order. Between a [`fork`](Device::fork) and a
+/// [`join`](Device::join), a second stream takes work that may run beside the first. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Device {
+    inner: Arc<Inner>,
+    /// Folder that keeps compiled programs between runs.
+    cache: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    context: Arc<CudaContext>,
+    stream: Arc<CudaStream>,
+    beside: Arc<CudaStream>,
+    /// The pool of buffers. `None` if the driver has no pools.
+    pool: Option<Pool>,
+    staging: Staging,
+    info: DeviceInfo,
+    /// Loaded programs, by fingerprint.
+    programs: Mutex<HashMap<String, Functions>>,
+    /// Loaded programs without parameters, by name.
+    fixed: Mutex<HashMap<&'static str, Functions>>,
+}
+
+impl Device {
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] without driver, device or run-time compiler, and [`Error::Device`] if the driver refuses.
+    pub fn open(options: &DeviceOptions) -> Result<Device, Error> {
+        // SAFETY: the call only opens libraries.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(Error::NoDevice { reason: "the driver's library libcuda is not there".to_string() });
+        }
+        result::init().map_err(no_device)?;
+        let count = CudaContext::device_count().map_err(no_device)?;
+        if options.ordinal as i64 >= count as i64 {
+            let reason = format!("device {} was asked for, there are {count}", options.ordinal);
+            return Err(Error::NoDevice { reason });
+        }
+        let context = CudaContext::new(options.ordinal).map_err(no_device)?;
+        let compiler = compiler()?;
+        let info = |e: DriverError| failed("asking for the properties of the device", e);
+        let (major, minor) = context.compute_capability().map_err(info)?;
+        let multiprocessors =
+            context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).map_err(info)?;
+        let shared = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        let shared_memory = context.attribute(shared).map_err(info)? as u64;
+        let mut driver = 0;
+        // SAFETY: the number outlives the call.
+        unsafe { sys::cuDriverGetVersion(&mut driver) }.result().map_err(info)?;
+        let info = DeviceInfo {
+            name: context.name().map_err(info)?,
+            capability: (major as u32, minor as u32),
+            multiprocessors: multiprocessors as u32,
+            memory: context.total_mem().map_err(info)? as u64,
+            shared_memory,
+            driver,
+            compiler,
+        };
+        // SAFETY: buffers belong to the first stream; work on the second stream is forked from it and joined to it.
+        unsafe { context.disable_event_tracking() };
+        // The first stream has priority. The second stream uses the parts of the device that the first leaves idle.
+        let making = |e: DriverError| failed("making a stream", e);
+        let stream = context.new_stream_with_priority(FIRST_STREAM_PRIORITY).map_err(making)?;
+        let beside = context.new_stream().map_err(making)?;
+        let pool = if context.has_async_alloc() { Some(Pool::keep(&context)?) } else { None };
+        let inner = Inner {
+            context,
+            stream,
+            beside,
+            pool,
+            staging: Staging::default(),
+            info,
+            programs: Mutex::default(),
+            fixed: Mutex::default(),
+        };
+        Ok(Device { inner: Arc::new(inner), cache: options.cache.clone() })
+    }
+
+    /// The device of the same number opened before, or else [`open`](Device::open). All users of one device share its
+    /// streams, its memory and its loaded programs, whatever their cache folders.
+    ///
+    /// # Errors
+    /// As [`open`](Device::open).
+    pub fn shared(options: &DeviceOptions) -> Result<Device, Error> {
+        static OPENED: Mutex<Vec<(usize, Device)>> = Mutex::new(Vec::new());
+        // A poisoned lock is fine: entries are inserted whole.
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, device)) = opened.iter().find(|(ordinal, _)| *ordinal == options.ordinal) {
+            return Ok(Device { inner: device.inner.clone(), cache: options.cache.clone() });
+        }
+        let device = Device::open(options)?;
+        opened.push((options.ordinal, device.clone()));
+        Ok(device)
+    }
+
+    /// Whether both are the same opened device.
+    pub(crate) fn is(&self, other: &Device) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Properties of the device.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.inner.info
+    }
+
+    /// Bytes of free device memory, including memory kept in the pool for new buffers.
+    pub fn free_memory(&self) -> Result<u64, Error> {
+        let free = self.inner.context.mem_get_info().map_err(|e| failed("asking for free memory", e))?.0 as u64;
+        let kept = self.inner.pool.as_ref().map_or(Ok(0), Pool::unused)?;
+        Ok(free + kept)
+    }
+
+    /// Bytes that the process has taken from the device for buffers, used or kept in the pool. 0 without a pool.
+    pub fn reserved_memory(&self) -> Result<u64, Error> {
+        self.inner.pool.as_ref().map_or(Ok(0), Pool::reserved)
+    }
+
+    /// What transfers need: pinned buffers, the context and the first stream.
+    pub(crate) fn staging(&self) -> (&Staging, &Arc<CudaContext>, &CudaStream) {
+        (&self.inner.staging, &self.inner.context, &self.inner.stream)
+    }
+
+    /// The primary context of the device.
+    pub(crate) fn context(&self) -> &Arc<CudaContext> {
+        &self.inner.context
+    }
+
+    /// An event after all work that is now in the first stream.
+    pub(crate) fn event(&self) -> Result<CudaEvent, Error> {
+        self.inner.stream.record_event(None).map_err(|e| failed("recording an event", e))
+    }
+
+    /// Waits until all enqueued work is done.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        self.inner.stream.synchronize().map_err(|e| failed("waiting for the device", e))
+    }
+
+    /// Makes later work on the second stream wait for the work that is now in the first.
+    pub(crate) fn fork(&self) -> Result<(), Error> {
+        if graph::wait(Lane::Beside, Lane::First) {
+            return Ok(());
+        }
+        self.inner.beside.join(&self.inner.stream).map_err(|e| failed("forking a stream", e))
+    }
+
+    /// Makes later work on the first stream wait for the work that is now in the second.
+    pub(crate) fn join(&self) -> Result<(), Error> {
+        if graph::wait(Lane::First, Lane::Beside) {
+            return Ok(());
+        }
+        self.inner.stream.join(&self.inner.beside).map_err(|e| failed("joining a stream", e))
+    }
+
+    /// Runs `work`, which enqueues on the first stream, in the order of a stream of the caller: after the work that
+    /// is now in `stream`, and before work that `stream` gets later.
+    ///
+    /// # Safety
+    /// `stream` is a live stream of this device's primary context, or null for the default stream.
+    pub(crate) unsafe fn within(
+        &self,
+        stream: CUstream,
+        work: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let failing = |e: DriverError| failed("waiting for a stream of the caller", e);
+        let mark = self.inner.context.new_event(None).map_err(failing)?;
+        let now = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: the event lives until both streams have it; `stream` is live by the caller's promise.
+        unsafe {
+            result::event::record(mark.cu_event(), stream).map_err(failing)?;
+            self.inner.stream.wait(&mark).map_err(failing)?;
+            // Even after an error, work that was already enqueued uses the caller's arrays, so the stream must wait.
+            let done = work();
+            result::event::record(mark.cu_event(), self.inner.stream.cu_stream()).map_err(failing)?;
+            result::stream::wait_event(stream, mark.cu_event(), now).map_err(failing)?;
+            done
+        }
+    }
+
+    /// Records the work that `work` enqueues, instead of running it: [`Graph::record`].
+    pub(crate) fn record(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Graph, Error> {
+        Graph::record(&self.inner.stream, work)
+    }
+
+    /// A time mark in the first stream.
+    pub(crate) fn mark(&self) -> Result<CudaEvent, Error> {
+        self.inner
+            .stream
+            .record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))
+            .map_err(|e| failed("recording an event", e))
+    }
+
+    /// A time mark in the second stream.
+    pub(crate) fn mark_beside(&self) -> Result<CudaEvent, Error> {
+        self.inner
+            .beside
+            .record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))
+            .map_err(|e| failed("recording an event", e))
+    }
+
+    /// Seconds between two marks; waits for the second.
+    pub(crate) fn seconds(&self, from: &CudaEvent, to: &CudaEvent) -> Result<f64, Error> {
+        from.elapsed_ms(to).map(|ms| ms as f64 * 1e-3).map_err(|e| failed("timing", e))
+    }
+}

@@ -1,0 +1,71 @@
+//! Programs on a device: compiled once, kept in memory and on disk.
+
+use super::Device;
+use crate::cache;
+use crate::compile::{Program, compile};
+use crate::error::failed;
+use cudarc::driver::sys::CUfunction_attribute;
+use cudarc::driver::{CudaFunction, DriverError};
+use cudarc::nvrtc::Ptx;
+use fmm_traits::Error;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+
+/// The entry points of a loaded program, by name.
+pub(crate) type Functions = Arc<HashMap<&'static str, CudaFunction>>;
+
+impl Device {
+    /// Loads `program`: from memory, else from the disk cache, else compiled.
+    pub(crate) fn load(&self, program: &Program) -> Result<Functions, Error> {
+        let info = &self.inner.info;
+        let fingerprint = program.fingerprint(info.capability, info.compiler, info.driver);
+        // A poisoned lock is fine: entries are inserted whole.
+        let mut programs = self.inner.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(functions) = programs.get(&fingerprint) {
+            return Ok(functions.clone());
+        }
+        let folder = self.cache.as_deref();
+        let cubin = match folder.and_then(|f| cache::load(f, &fingerprint)) {
+            Some(cubin) => cubin,
+            None => {
+                let cubin = compile(program, info.capability)?.cubin;
+                if let Some(folder) = folder {
+                    cache::store(folder, &fingerprint, &cubin)?;
+                }
+                cubin
+            }
+        };
+        let loading = |e: DriverError| failed(&format!("loading {}", program.name), e);
+        let module = self.inner.context.load_module(Ptx::from_binary(cubin)).map_err(loading)?;
+        let mut functions = HashMap::new();
+        for &entry in program.entries {
+            functions.insert(entry, module.load_function(entry).map_err(loading)?);
+        }
+        let functions = Arc::new(functions);
+        programs.insert(fingerprint, functions.clone());
+        Ok(functions)
+    }
+
+    /// [`load`](Device::load) of a program whose kernels are launched with `bytes` of dynamic shared memory.
+    pub(crate) fn load_sharing(&self, program: &Program, bytes: usize) -> Result<Functions, Error> {
+        let functions = self.load(program)?;
+        let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        for function in functions.values() {
+            let set = function.set_attribute(most, bytes as i32);
+            set.map_err(|e| failed(&format!("{bytes} bytes of shared memory for {}", program.name), e))?;
+        }
+        Ok(functions)
+    }
+
+    /// [`load`](Device::load) of a program without parameters. `program` is called only on the first use of `name`.
+    pub(crate) fn fixed(&self, name: &'static str, program: fn() -> Program) -> Result<Functions, Error> {
+        let known =
+            |device: &Device| device.inner.fixed.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        if let Some(functions) = known(self) {
+            return Ok(functions);
+        }
+        let functions = self.load(&program())?;
+        self.inner.fixed.lock().unwrap_or_else(PoisonError::into_inner).insert(name, functions.clone());
+        Ok(functions)
+    }
+}

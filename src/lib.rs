@@ -46,6 +46,7 @@
 //! # Threads
 //! Each plan has its own pool of [`Fmm::threads`] threads. The number of threads changes no bit of a result.
 
+mod apply;
 mod attributes;
 mod calibrate;
 mod candidates;

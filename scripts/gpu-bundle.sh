@@ -23,6 +23,7 @@ for example in device_rates papers; do
     strip -o "$folder/$example" "$target/release/examples/$example"
 done
 cp scripts/gpu-bundle-run.sh "$folder/run.sh"
+cp benches/gpu.py "$folder"
 tar -C "$(dirname "$folder")" -czf "$folder.tar.gz" "$(basename "$folder")"
 
 for file in "$folder"/*; do printf '%12s bytes  %s\n' "$(stat -c %s "$file")" "$file"; done

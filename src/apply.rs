@@ -1,6 +1,6 @@
 //! Evaluations of a plan, on arrays of the host or of a device.
 
-use crate::output::{DeviceOutput, Output};
+use crate::output::{DeviceOutput, Output, name};
 use crate::plan::{Plan, watch};
 use crate::validate;
 use backend_cuda::{DeviceArray, DeviceScalar, DeviceStream, DeviceSums};
@@ -49,9 +49,9 @@ impl Plan {
     /// memory must stay valid until the sums are done, for example until [`Plan::synchronize`] returns.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the points are not on a device. [`Error::Shape`] and [`Error::Array`] for arrays that do
-    /// not fit. [`Error::NotFinite`] for NaN or infinity in the strengths or sums of
-    /// an *earlier* call; the new sums are then not enqueued. [`Plan::synchronize`] reports those of all calls.
+    /// [`Error::Unsupported`] if the points are not on a device. [`Error::Shape`] and [`Error::Array`] for arrays that
+    /// do not fit. [`Error::NotFinite`] for NaN or infinity in the strengths or sums of an *earlier* call; the new sums
+    /// are then not enqueued. [`Plan::synchronize`] waits for all calls and reports theirs.
     pub fn apply_on_device(
         &self,
         strengths: &DeviceArray,
@@ -67,9 +67,8 @@ impl Plan {
         validate::shape("strengths", strengths.len(), self.n_sources, facts.linear(), self.request.family.name())?;
         let mut arrays = Vec::new();
         for c in &facts.columns {
-            let name = c.output.names().first().copied().unwrap_or("values");
             let Some(array) = out.get(c.output) else {
-                return Err(Error::Array { array: name, reason: "the output has no array".to_string() });
+                return Err(Error::Array { array: name(c), reason: "the output has no array".to_string() });
             };
             arrays.push(array.clone());
         }
@@ -77,8 +76,8 @@ impl Plan {
             Some(sums) => sums.enqueue(strengths, &arrays, stream),
             // Without sources all sums are zero.
             None => facts.columns.iter().zip(&arrays).try_for_each(|(c, array)| {
-                let (name, columns) = (c.output.names().first().copied().unwrap_or("values"), c.columns.len());
-                validate::shape(name, array.len(), self.n_targets, columns, self.request.family.name())?;
+                let kernel = self.request.family.name();
+                validate::shape(name(c), array.len(), self.n_targets, c.columns.len(), kernel)?;
                 array.clear(stream)
             }),
         }
@@ -100,7 +99,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a plan on a CPU, and errors of the device.
-    pub fn device_output<T: Number + DeviceScalar>(&self) -> Result<DeviceOutput, Error> {
+    pub fn device_output<T: DeviceScalar>(&self) -> Result<DeviceOutput, Error> {
         let Some(device) = self.request.backend.processor().opened(&self.request).transpose()? else {
             let reason = "the plan is for a CPU".to_string();
             return Err(Error::Unsupported { operation: "device_output", reason });

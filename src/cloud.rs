@@ -1,8 +1,10 @@
 //! The points of a plan: as the caller gives them, and where the processor of the plan reads them.
 
+use crate::engine::Placement;
 use crate::request::Fmm;
 use crate::validate;
 use backend_cuda::{CallerPoints, DeviceArray, DeviceStream, DeviceTargets};
+use fmm_families::Facts;
 use fmm_traits::{Error, Targets};
 use std::sync::Arc;
 
@@ -58,18 +60,6 @@ impl Given<'_> {
     }
 }
 
-/// Refuses requests that cannot have their points on a device.
-fn may_be_on_device(request: &Fmm) -> Result<(), Error> {
-    let refuse = |reason: &str| Err(Error::Unsupported { operation: "arrays on a device", reason: reason.to_string() });
-    if request.backend.processor().opened(request).is_none() {
-        return refuse("the plan is for a CPU: choose the backend `Cuda`");
-    }
-    if request.family.facts(request.outputs)?.attributes > 0 {
-        return refuse("the attributes of the sources are on the host, and so must be the points");
-    }
-    Ok(())
-}
-
 /// Checked points where their processor reads them.
 pub(crate) enum Cloud<'a> {
     /// On the host.
@@ -79,44 +69,38 @@ pub(crate) enum Cloud<'a> {
 }
 
 impl<'a> Cloud<'a> {
-    /// Checks points, and copies them to the device if the plan is for a GPU. Without sources or without targets
-    /// nothing goes to a device.
+    /// Checks points, and copies them to the device if the plan is for a GPU. `counts` are those of [`Given::counts`].
+    /// Without sources or without targets nothing is copied.
     ///
     /// # Errors
-    /// [`Error::NotFinite`]; [`Error::Unsupported`] for arrays of a device and a plan for a CPU, or with attributes; errors
-    /// of a device.
-    pub fn of(request: &Fmm, given: Given<'a>) -> Result<Self, Error> {
-        let dim = request.family.dim();
-        let empty = given.counts(dim)?.contains(&0);
-        if given.on_device() {
-            may_be_on_device(request)?;
-        }
-        let device = if empty { None } else { request.backend.processor().opened(request).transpose()? };
+    /// [`Error::NotFinite`]; [`Error::Unsupported`] for arrays of a device and a plan for a CPU, or with attributes;
+    /// errors of a device.
+    pub fn of(request: &Fmm, facts: &Facts, given: Given<'a>, counts: [usize; 2]) -> Result<Self, Error> {
+        let refuse =
+            |reason: &str| Err(Error::Unsupported { operation: "arrays on a device", reason: reason.to_string() });
+        let empty = counts.contains(&0);
+        let device = match given {
+            Given::Host(..) if empty => None,
+            _ => request.backend.processor().opened(request).transpose()?,
+        };
         match (given, device) {
             (Given::Host(sources, targets), None) => {
-                validate::finite("sources", sources, dim)?;
+                validate::finite("sources", sources, facts.dim)?;
                 if let Targets::Points(t) = targets {
-                    validate::finite("targets", t, dim)?;
+                    validate::finite("targets", t, facts.dim)?;
                 }
                 Ok(Cloud::Host(sources, targets))
             }
             (Given::Host(sources, targets), Some(device)) => {
-                let copy = |name, points| Ok::<_, Error>(Arc::new(CallerPoints::new(&device, name, points)?));
-                let there = copy("sources", sources)?;
-                let targets = match targets {
-                    Targets::Sources => DeviceTargets::Sources,
-                    Targets::Points(t) => DeviceTargets::Points(copy("targets", t)?),
-                    // Singular kernels are zero at r = 0, so targets need no index to skip themselves.
-                    Targets::Subset(s) if !request.family.facts(request.outputs)?.skips_self => {
-                        let points: Vec<f64> =
-                            s.iter().flat_map(|&i| &sources[dim * i..dim * (i + 1)]).copied().collect();
-                        DeviceTargets::Points(copy("targets", &points)?)
-                    }
-                    Targets::Subset(s) => DeviceTargets::Subset(s.to_vec()),
-                };
-                Ok(Cloud::Device(there, targets))
+                let there = Arc::new(CallerPoints::new(&device, "sources", sources)?);
+                let placement = Placement::of(facts, sources, targets);
+                Ok(Cloud::Device(there, DeviceTargets::new(&device, placement.targets())?))
             }
-            (Given::Device(..), None) => Ok(Cloud::Host(&[], Targets::Sources)),
+            (Given::Device(..), None) => refuse("the plan is for a CPU: choose the backend `Cuda`"),
+            (Given::Device(..), _) if facts.attributes > 0 => {
+                refuse("the attributes of the sources are on the host, and so must be the points")
+            }
+            (Given::Device(..), _) if empty => Ok(Cloud::Host(&[], Targets::Sources)),
             (Given::Device(sources, targets, stream), Some(device)) => {
                 let copy =
                     |name, points| Ok::<_, Error>(Arc::new(CallerPoints::copied(&device, name, points, stream)?));
@@ -138,7 +122,7 @@ impl<'a> Cloud<'a> {
                 validate::extent(validate::bounds(sources, dim).into_iter().chain(validate::bounds(others, dim)), dim)
             }
             Cloud::Device(sources, targets) => {
-                let others = if let DeviceTargets::Points(t) = targets { Some(t.bounds()) } else { None };
+                let others = targets.points().map(|points| points.bounds());
                 validate::extent([sources.bounds()].into_iter().chain(others), dim)
             }
         }

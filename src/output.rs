@@ -2,7 +2,7 @@
 
 use backend_cuda::{DeviceArray, DeviceScalar};
 use fmm_families::Facts;
-use fmm_traits::{Error, Number, Outputs, Stage};
+use fmm_traits::{Error, Number, OutputColumns, Outputs, Stage};
 use rayon::prelude::*;
 use std::any::Any;
 
@@ -68,8 +68,7 @@ impl<T: Number> Output<T> {
         let fits = |x: &f64| T::from_f64(*x).is_some_and(|x| x.to_f64().is_some_and(f64::is_finite));
         let Some(at) = self.raw.par_iter().position_first(|x| !fits(x)) else { return Ok(()) };
         let (row, column) = (at / facts.values, at % facts.values);
-        let of = facts.columns.iter().find(|c| c.columns.contains(&column));
-        let array = of.and_then(|c| c.output.names().first().copied()).unwrap_or("values");
+        let array = facts.columns.iter().find(|c| c.columns.contains(&column)).map_or("values", name);
         Err(Error::NotFinite { array, row, column, value: self.raw[at] })
     }
 
@@ -92,6 +91,11 @@ impl<T: Number> Output<T> {
         }
         self.raw = raw;
     }
+}
+
+/// The name of an output in errors.
+pub(crate) fn name(of: &OutputColumns) -> &'static str {
+    of.output.names().first().copied().unwrap_or("values")
 }
 
 /// Copies `columns` of `raw`, whose rows have `values` numbers, to `to`.
@@ -149,7 +153,7 @@ impl DeviceOutput {
     /// # Errors
     /// [`Error::Array`] if an array does not have type `T` ([`DeviceArray::download`] copies one array), and errors of the
     /// device.
-    pub fn download<T: Number + DeviceScalar>(&self) -> Result<Output<T>, Error> {
+    pub fn download<T: DeviceScalar>(&self) -> Result<Output<T>, Error> {
         let mut out = Output::default();
         for (output, _) in Outputs::ALL {
             if let Some(array) = self.get(output) {

@@ -116,7 +116,7 @@ impl Plan {
         let task = candidates::check(&request, counts)?;
         let pool = rayon::ThreadPoolBuilder::new().num_threads(task.threads).build();
         let pool = pool.map_err(|e| Error::Threads { threads: task.threads, reason: e.to_string() })?;
-        let cloud = pool.install(|| Cloud::of(&request, given))?;
+        let cloud = pool.install(|| Cloud::of(&request, &task.facts, given, counts))?;
         let seen = Seen { counts, extent: pool.install(|| cloud.extent(dim))? };
         task.facts.check(seen.extent)?;
         let mut plan = Plan {
@@ -208,13 +208,12 @@ impl Plan {
             && alike(self.n_targets, n_targets)
             && self.separate == given.separate()
             && !counts.contains(&0);
-        if !kept || self.engine.is_none() {
+        let Some(engine) = self.engine.as_deref_mut().filter(|_| kept) else {
             *self = Plan::new(self.request.clone(), given)?;
             return Ok(());
-        }
-        let cloud = self.pool.install(|| Cloud::of(&self.request, given))?;
+        };
+        let cloud = self.pool.install(|| Cloud::of(&self.request, &task.facts, given, counts))?;
         self.pool.install(|| cloud.extent(dim))?;
-        let Some(mut engine) = self.engine.take() else { return Ok(()) };
         let r = &self.request;
         let watch = |phase, fraction| watch(r, phase, fraction);
         let old = (self.choice.order.unwrap_or_default(), &self.probed);
@@ -222,7 +221,7 @@ impl Plan {
             engine.place(&cloud, &watch)?;
             // The engine holds what it needs of the points.
             drop(cloud);
-            let again = order_again(&mut *engine, r, &task, &self.choice, old)?;
+            let again = order_again(engine, r, &task, &self.choice, old)?;
             match again {
                 Again::None => Ok(None),
                 Again::Kept(order) => Ok(Some((engine.settle(order, &watch)?, order, None))),
@@ -230,7 +229,6 @@ impl Plan {
             }
         });
         engine.forget();
-        self.engine = Some(engine);
         let Some((placed, order, found)) = moved? else {
             // No order of the method keeps the tolerance on these points.
             *self = Plan::new(self.request.clone(), given)?;
@@ -269,7 +267,8 @@ impl Plan {
         let mut fresh = engine::of(&self.request, engine.asked().1);
         let order = self.choice.order.unwrap_or_default();
         self.pool.install(|| {
-            fresh.place(&Cloud::of(&self.request, Given::Host(&sources, targets))?, &|_, _| Ok(()))?;
+            let (given, counts) = (Given::Host(&sources, targets), [self.n_sources, self.n_targets]);
+            fresh.place(&Cloud::of(&self.request, &task.facts, given, counts)?, &|_, _| Ok(()))?;
             let mut records = Vec::new();
             measured(&mut *fresh, order, &mut records)?;
             Ok(Some(reported(&*fresh, &task, order, &records)))

@@ -8,7 +8,7 @@ use backend_cpu::Isa;
 use backend_cuda::cudarc::driver::CudaSlice;
 use backend_cuda::{Ceilings, Device, DeviceArray, DeviceInfo, DeviceOptions, DeviceScalar, RawArray};
 use fmm_families::AnyFamily;
-use fmm_traits::{Error, Family, Number, Outputs, Precision, SelfInteraction};
+use fmm_traits::{Error, Family, Outputs, Precision, SelfInteraction};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -88,14 +88,14 @@ impl Cuda {
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn array<T: Number + DeviceScalar>(self, numbers: &[T]) -> Result<DeviceArray, Error> {
+    pub fn array<T: DeviceScalar>(self, numbers: &[T]) -> Result<DeviceArray, Error> {
         DeviceArray::new(&self.open(None)?, numbers)
     }
     /// An array of `n` zeros on the device.
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn zeros<T: Number + DeviceScalar>(self, n: usize) -> Result<DeviceArray, Error> {
+    pub fn zeros<T: DeviceScalar>(self, n: usize) -> Result<DeviceArray, Error> {
         DeviceArray::zeros::<T>(&self.open(None)?, n)
     }
     /// Takes over a slice of `cudarc`. The host waits until the work in the slice's stream is done. The slice must
@@ -103,7 +103,7 @@ impl Cuda {
     ///
     /// # Errors
     /// [`Error::Array`] for a slice of another device or context, and errors of the device.
-    pub fn take<T: Number + DeviceScalar>(self, slice: CudaSlice<T>) -> Result<DeviceArray, Error> {
+    pub fn take<T: DeviceScalar>(self, slice: CudaSlice<T>) -> Result<DeviceArray, Error> {
         DeviceArray::from_slice(&self.open(None)?, slice)
     }
     /// Borrows memory of the caller by its address.

@@ -5,7 +5,7 @@ use crate::equivalent::DeviceScalar;
 use crate::error::failed;
 use cudarc::driver::sys::{self, CUcontext, CUpointer_attribute, CUstream};
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DriverError};
-use fmm_traits::{Error, Number, Precision};
+use fmm_traits::{Error, Precision};
 use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
@@ -59,7 +59,7 @@ impl DeviceArray {
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn new<T: Number + DeviceScalar>(device: &Device, numbers: &[T]) -> Result<DeviceArray, Error> {
+    pub fn new<T: DeviceScalar>(device: &Device, numbers: &[T]) -> Result<DeviceArray, Error> {
         let array = DeviceArray::uninitialised::<T>(device, numbers.len())?;
         // SAFETY: the array has as many numbers.
         unsafe { device.send(numbers, array.address, "an array")? };
@@ -71,20 +71,20 @@ impl DeviceArray {
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn zeros<T: Number + DeviceScalar>(device: &Device, n: usize) -> Result<DeviceArray, Error> {
+    pub fn zeros<T: DeviceScalar>(device: &Device, n: usize) -> Result<DeviceArray, Error> {
         let buffer = device.zeros::<T>(n, "an array")?;
         device.synchronize()?;
         Ok(DeviceArray::of(device, buffer))
     }
 
-    fn of<T: Number + DeviceScalar>(device: &Device, buffer: Buffer<T>) -> DeviceArray {
+    fn of<T: DeviceScalar>(device: &Device, buffer: Buffer<T>) -> DeviceArray {
         let (device, address, len) = (device.clone(), buffer.address(), buffer.len());
         let owner: Option<Arc<dyn Any + Send + Sync>> = Some(Arc::new(buffer));
         DeviceArray { device, address, len, precision: T::PRECISION, owner, taken_over: false }
     }
 
     /// Memory for `n` numbers, to be written before it is read.
-    pub(crate) fn uninitialised<T: Number + DeviceScalar>(device: &Device, n: usize) -> Result<DeviceArray, Error> {
+    pub(crate) fn uninitialised<T: DeviceScalar>(device: &Device, n: usize) -> Result<DeviceArray, Error> {
         Ok(DeviceArray::of(device, device.alloc::<T>(n, "an array")?))
     }
 
@@ -100,7 +100,7 @@ impl DeviceArray {
     ///
     /// # Errors
     /// [`Error::Array`] for a slice of another device or context.
-    pub fn from_slice<T: Number + DeviceScalar>(device: &Device, slice: CudaSlice<T>) -> Result<DeviceArray, Error> {
+    pub fn from_slice<T: DeviceScalar>(device: &Device, slice: CudaSlice<T>) -> Result<DeviceArray, Error> {
         let stream = slice.stream().clone();
         if stream.context().cu_ctx() != device.context().cu_ctx() {
             let [own, other] = [stream.context(), device.context()].map(|c| c.ordinal());
@@ -168,14 +168,14 @@ impl DeviceArray {
     ///
     /// # Errors
     /// [`Error::Array`] for numbers of the other type, and errors of the device.
-    pub fn download<T: Number + DeviceScalar>(&self) -> Result<Vec<T>, Error> {
+    pub fn download<T: DeviceScalar>(&self) -> Result<Vec<T>, Error> {
         let mut data = vec![T::default(); self.len];
         self.read(&mut data)?;
         Ok(data)
     }
 
     /// [`download`](DeviceArray::download) into a slice of the same length.
-    pub(crate) fn read<T: Number + DeviceScalar>(&self, to: &mut [T]) -> Result<(), Error> {
+    pub(crate) fn read<T: DeviceScalar>(&self, to: &mut [T]) -> Result<(), Error> {
         if self.precision != T::PRECISION {
             let (own, other) = (self.precision.name(), T::PRECISION.name());
             return Err(refused("array", format!("its numbers are {own}, asked for as {other}")));

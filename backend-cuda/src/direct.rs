@@ -138,6 +138,33 @@ pub enum DeviceTargets {
     Points(Arc<CallerPoints>),
 }
 
+impl DeviceTargets {
+    /// Copies targets to the device.
+    ///
+    /// # Errors
+    /// As [`CallerPoints::new`].
+    pub fn new(device: &Device, targets: Targets) -> Result<Self, Error> {
+        Ok(match targets {
+            Targets::Sources => DeviceTargets::Sources,
+            Targets::Subset(indices) => DeviceTargets::Subset(indices.to_vec()),
+            Targets::Points(points) => DeviceTargets::Points(Arc::new(CallerPoints::new(device, "targets", points)?)),
+        })
+    }
+
+    /// The number of targets, for `n_sources` sources.
+    pub fn count(&self, n_sources: usize) -> usize {
+        match self {
+            DeviceTargets::Sources => n_sources,
+            DeviceTargets::Subset(indices) => indices.len(),
+            DeviceTargets::Points(points) => points.len(),
+        }
+    }
+    /// The separate points, if any.
+    pub fn points(&self) -> Option<&Arc<CallerPoints>> {
+        if let DeviceTargets::Points(points) = self { Some(points) } else { None }
+    }
+}
+
 /// A direct sum with its points on the device. Strengths come with each [`apply`](Direct::apply).
 #[derive(Debug)]
 pub struct Direct<T> {
@@ -191,12 +218,8 @@ impl<T: Real> Direct<T> {
         targets: Targets,
         shape: Option<Shape>,
     ) -> Result<Self, Error> {
-        let targets = match targets {
-            Targets::Sources => DeviceTargets::Sources,
-            Targets::Subset(indices) => DeviceTargets::Subset(indices.to_vec()),
-            Targets::Points(points) => DeviceTargets::Points(Arc::new(CallerPoints::new(device, "targets", points)?)),
-        };
-        Self::of(device, kernels, Arc::new(CallerPoints::new(device, "sources", sources)?), targets, shape)
+        let sources = Arc::new(CallerPoints::new(device, "sources", sources)?);
+        Self::of(device, kernels, sources, DeviceTargets::new(device, targets)?, shape)
     }
 
     /// Compiles the kernel for points on the device. `shape` is `None` for the tuned shape.
@@ -211,9 +234,7 @@ impl<T: Real> Direct<T> {
         shape: Option<Shape>,
     ) -> Result<Self, Error> {
         sources.is_on(device)?;
-        if let DeviceTargets::Points(points) = &targets {
-            points.is_on(device)?;
-        }
+        targets.points().map_or(Ok(()), |points| points.is_on(device))?;
         DirectBuilder { device, kernels, sources, targets, shape }.direct()
     }
 
@@ -296,7 +317,7 @@ impl DirectBuilder<'_> {
         let shape = self.shape.unwrap_or(Shape::tuned::<T>(kernel.values));
         let functions = device.load(&programs::direct_program::<T>(kernel, shape))?;
         let (n, size) = (self.sources.len(), if T::NAME == "f32" { 4 } else { 8 });
-        let separate = if let DeviceTargets::Points(points) = &self.targets { Some(points.clone()) } else { None };
+        let separate = self.targets.points().cloned();
         let reach = separate.as_ref().map(|t| t.bounds());
         let (shift, unit) = if size == 4 { frame(self.sources.bounds(), reach) } else { ([0.0; 3], 1.0) };
         let mut parameters = kernel.unit_parameters(params, unit);

@@ -235,9 +235,7 @@ impl Ends {
         let Some((k, &note)) = notes.iter().enumerate().find(|(_, note)| **note != 0) else { return Ok(()) };
         let (array, width) = match k {
             0 => ("strengths", self.strengths),
-            k => self.columns.get(k - 1).map_or(("values", self.values), |c| {
-                (c.output.names().first().copied().unwrap_or("values"), c.columns.len())
-            }),
+            k => self.columns.get(k - 1).map_or(("values", self.values), |c| (name(c), c.columns.len())),
         };
         self.forget_notes()?;
         let (index, kind) = ((!note / 4) as usize, !note % 4);
@@ -267,8 +265,7 @@ impl Ends {
         }
         shape("outputs", values.len(), self.columns.len(), "one array per requested output")?;
         for (c, &found) in self.columns.iter().zip(values) {
-            let name = c.output.names().first().copied().unwrap_or("values");
-            shape(name, found, m * c.columns.len(), "targets × components of the output")?;
+            shape(name(c), found, m * c.columns.len(), "targets × components of the output")?;
         }
         Ok(())
     }
@@ -302,6 +299,11 @@ impl Drop for Ends {
     }
 }
 
+/// The name of an output in errors.
+fn name(of: &OutputColumns) -> &'static str {
+    of.output.names().first().copied().unwrap_or("values")
+}
+
 fn entry(precision: Precision, single: &'static str, double: &'static str) -> &'static str {
     match precision {
         Precision::F32 => single,
@@ -322,7 +324,7 @@ pub(crate) fn enqueue(
     let lengths: Vec<usize> = values.iter().map(DeviceArray::len).collect();
     on.ends().fits(strengths.len(), &lengths, false, counts)?;
     for (k, v) in values.iter().enumerate() {
-        let name = on.ends().columns[k].output.names().first().copied().unwrap_or("values");
+        let name = name(&on.ends().columns[k]);
         v.is_on(name, &device)?;
         if v.overlaps(strengths) || values[..k].iter().any(|other| other.overlaps(v)) {
             return Err(refused(name, "the array overlaps another array of the call"));

@@ -77,18 +77,6 @@ struct Site {
     trial: Option<(Tree, Trial)>,
 }
 
-impl Site {
-    /// Numbers of sources and targets.
-    fn counts(&self) -> [usize; 2] {
-        let n = self.sources.len();
-        match &self.targets {
-            DeviceTargets::Sources => [n, n],
-            DeviceTargets::Subset(s) => [n, s.len()],
-            DeviceTargets::Points(t) => [n, t.len()],
-        }
-    }
-}
-
 impl Device {
     pub fn new(cuda: Cuda, request: &Fmm, choice: &Choice, parts: Parts) -> Self {
         Device { cuda, request: request.clone(), choice: choice.clone(), parts, points: None, site: None }
@@ -136,13 +124,8 @@ impl Device {
     /// [`sum`](Self::sum) of points on the host.
     fn sum_of(&self, sources: &[f64], targets: Targets<'_>) -> Result<Box<dyn DeviceSums>, Error> {
         let device = self.cuda.open(self.request.cache.as_ref())?;
-        let copy = |name, points| Ok::<_, Error>(Arc::new(CallerPoints::new(&device, name, points)?));
-        let targets = match targets {
-            Targets::Sources => DeviceTargets::Sources,
-            Targets::Subset(s) => DeviceTargets::Subset(s.to_vec()),
-            Targets::Points(t) => DeviceTargets::Points(copy("targets", t)?),
-        };
-        self.sum(copy("sources", sources)?, targets)
+        let sources = Arc::new(CallerPoints::new(&device, "sources", sources)?);
+        self.sum(sources, DeviceTargets::new(&device, targets)?)
     }
 
     /// Direct sums of sets of strengths at points: the rows of each set.
@@ -237,7 +220,7 @@ impl Engine for Device {
             Some(_) => {
                 let options = build_options(&self.request, &self.choice, &self.parts);
                 let device = self.cuda.open(self.request.cache.as_ref())?;
-                let others = if let DeviceTargets::Points(t) = targets { Some(&**t) } else { None };
+                let others = targets.points().map(|points| &**points);
                 Some(backend_cuda::Placed::new(&device, &options, sources, others)?)
             }
         };
@@ -305,7 +288,8 @@ impl Engine for Device {
         let start = Instant::now();
         let mut placed = Placed::default();
         placed.seconds.tree = site.seconds;
-        let counts = site.counts();
+        let n_sources = site.sources.len();
+        let counts = [n_sources, site.targets.count(n_sources)];
         if self.choice.order.is_none() {
             let held = Held::Direct(self.sum(site.sources, site.targets)?);
             self.points = Some(Points { held, counts });

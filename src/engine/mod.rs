@@ -206,6 +206,13 @@ impl<'a> Placement<'a> {
             Targets::Subset(s) => Placement::Sources { pick: Some(s.to_vec()) },
         }
     }
+    /// The targets of these two cases, and the shown sources as a subset.
+    pub(crate) fn targets(&self) -> Targets<'_> {
+        match self {
+            Placement::Points(points) => Targets::Points(points),
+            Placement::Sources { pick } => pick.as_deref().map_or(Targets::Sources, Targets::Subset),
+        }
+    }
     /// The separate points, if any.
     pub(crate) fn points(&self) -> Option<&[f64]> {
         if let Placement::Points(t) = self { Some(t) } else { None }

@@ -16,7 +16,8 @@ pub(crate) use plan::Equivalent;
 
 use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
 use fmm_kernels::equivalent::Scalar;
+use fmm_traits::Number;
 
-/// A working precision of expansions on the device: f32 or f64.
-pub trait DeviceScalar: Scalar + DeviceRepr + ValidAsZeroBits {}
-impl<T: Scalar + DeviceRepr + ValidAsZeroBits> DeviceScalar for T {}
+/// A type of numbers on the device: f32 or f64.
+pub trait DeviceScalar: Scalar + Number + DeviceRepr + ValidAsZeroBits {}
+impl<T: Scalar + Number + DeviceRepr + ValidAsZeroBits> DeviceScalar for T {}

@@ -278,7 +278,7 @@ fn median(repeat: u32, mut call: impl FnMut() -> Result<(), Error>) -> Result<f6
 }
 
 /// As [`evaluate`], on arrays of the device. Such evaluations do not time their stages.
-fn evaluate_on_device<T: Number + DeviceScalar>(
+fn evaluate_on_device<T: DeviceScalar>(
     plan: &Plan,
     strengths: &[T],
     repeat: u32,

@@ -1,6 +1,6 @@
 //! The points of a plan: as the caller gives them, and where the processor of the plan reads them.
 
-use crate::engine::Placement;
+use crate::engine::{Placement, Trees};
 use crate::request::Fmm;
 use crate::validate;
 use backend_cuda::{CallerPoints, DeviceArray, DeviceStream, DeviceTargets};
@@ -64,8 +64,8 @@ impl Given<'_> {
 pub(crate) enum Cloud<'a> {
     /// On the host.
     Host(&'a [f64], Targets<'a>),
-    /// On a device.
-    Device(Arc<CallerPoints>, DeviceTargets),
+    /// On a device, with the trees that were built for them.
+    Device(Arc<CallerPoints>, DeviceTargets, Trees),
 }
 
 impl<'a> Cloud<'a> {
@@ -94,7 +94,7 @@ impl<'a> Cloud<'a> {
             (Given::Host(sources, targets), Some(device)) => {
                 let there = Arc::new(CallerPoints::new(&device, "sources", sources)?);
                 let placement = Placement::of(facts, sources, targets);
-                Ok(Cloud::Device(there, DeviceTargets::new(&device, placement.targets())?))
+                Ok(Cloud::Device(there, DeviceTargets::new(&device, placement.targets())?, Trees::default()))
             }
             (Given::Device(..), None) => refuse("the plan is for a CPU: choose the backend `Cuda`"),
             (Given::Device(..), _) if facts.attributes > 0 => {
@@ -109,7 +109,7 @@ impl<'a> Cloud<'a> {
                     None => DeviceTargets::Sources,
                     Some(t) => DeviceTargets::Points(copy("targets", t)?),
                 };
-                Ok(Cloud::Device(there, targets))
+                Ok(Cloud::Device(there, targets, Trees::default()))
             }
         }
     }
@@ -121,7 +121,7 @@ impl<'a> Cloud<'a> {
                 let others = if let Targets::Points(t) = targets { t } else { &[][..] };
                 validate::extent(validate::bounds(sources, dim).into_iter().chain(validate::bounds(others, dim)), dim)
             }
-            Cloud::Device(sources, targets) => {
+            Cloud::Device(sources, targets, _) => {
                 let others = targets.points().map(|points| points.bounds());
                 validate::extent([sources.bounds()].into_iter().chain(others), dim)
             }
@@ -142,13 +142,13 @@ impl<'a> Cloud<'a> {
         }
     }
 
-    /// The points on a device.
+    /// The points on a device: sources, targets, and the trees that were built for them.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for points on the host.
-    pub fn on_device(&self) -> Result<(&Arc<CallerPoints>, &DeviceTargets), Error> {
+    pub fn on_device(&self) -> Result<(&Arc<CallerPoints>, &DeviceTargets, &Trees), Error> {
         match self {
-            Cloud::Device(sources, targets) => Ok((sources, targets)),
+            Cloud::Device(sources, targets, trees) => Ok((sources, targets, trees)),
             Cloud::Host(..) => {
                 let reason = "the points are on the host".to_string();
                 Err(Error::Unsupported { operation: "a sum on a device", reason })

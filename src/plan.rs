@@ -116,8 +116,12 @@ impl Plan {
         let task = candidates::check(&request, counts)?;
         let pool = rayon::ThreadPoolBuilder::new().num_threads(task.threads).build();
         let pool = pool.map_err(|e| Error::Threads { threads: task.threads, reason: e.to_string() })?;
-        let cloud = pool.install(|| Cloud::of(&request, &task.facts, given, counts))?;
-        let seen = Seen { counts, extent: pool.install(|| cloud.extent(dim))? };
+        let (cloud, extent) = pool.install(|| -> Result<_, Error> {
+            let cloud = Cloud::of(&request, &task.facts, given, counts)?;
+            let extent = cloud.extent(dim)?;
+            Ok((cloud, extent))
+        })?;
+        let seen = Seen { counts, extent };
         task.facts.check(seen.extent)?;
         let mut plan = Plan {
             choice: decide::forecast(&request, seen)?,
@@ -212,12 +216,12 @@ impl Plan {
             *self = Plan::new(self.request.clone(), given)?;
             return Ok(());
         };
-        let cloud = self.pool.install(|| Cloud::of(&self.request, &task.facts, given, counts))?;
-        self.pool.install(|| cloud.extent(dim))?;
         let r = &self.request;
         let watch = |phase, fraction| watch(r, phase, fraction);
         let old = (self.choice.order.unwrap_or_default(), &self.probed);
         let moved = self.pool.install(|| -> Result<_, Error> {
+            let cloud = Cloud::of(r, &task.facts, given, counts)?;
+            cloud.extent(dim)?;
             engine.place(&cloud, &watch)?;
             // The engine holds what it needs of the points.
             drop(cloud);

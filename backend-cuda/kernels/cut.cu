@@ -57,6 +57,20 @@ extern "C" __global__ void take_points(const double* xyz, u64 n, const u32* posi
   for (int a = 0; a < 3; ++a) taken[(u64)a * count + i] = xyz[a * n + positions[i]];
 }
 
+// The points at some positions, three coordinates of a point behind each other.
+extern "C" __global__ void take_points_as_rows(const double* xyz, u64 n, const u32* positions, u32 count,
+                                               double* taken) {
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  for (int a = 0; a < 3; ++a) taken[3ull * i + a] = xyz[a * n + positions[i]];
+}
+
+// numbers[b]: the number of box b among the boxes `kept`, if its range has points.
+extern "C" __global__ void number_boxes(const u32* kept, u32 count, const u32* ranges, u32* numbers) {
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count && ranges[2 * i] < ranges[2 * i + 1]) numbers[kept[i]] = i;
+}
+
 // Lengths of the rows of the boxes `kept`. A box keeps its row if receives[box] is not NONE, and an edge from a box if
 // gives[box] is not NONE.
 extern "C" __global__ void cut_count(const u32* kept, u32 count, const u64* starts, const u32* sources,

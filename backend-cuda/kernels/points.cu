@@ -76,3 +76,46 @@ extern "C" __global__ void gather(const double* points, const u32* order, u64 n,
   const double* p = points + 3ull * order[i];
   for (int a = 0; a < 3; ++a) xyz[a * n + i] = p[a];
 }
+
+// Writes the points with the given indices.
+extern "C" __global__ void take_rows(const double* points, const u32* indices, u32 count, double* taken) {
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  for (int a = 0; a < 3; ++a) taken[3ull * i + a] = points[3ull * indices[i] + a];
+}
+
+// The points of fmm_tree::RootSample: m of n points, one from each stride, at a hashed place.
+extern "C" __global__ void sample_points(const double* points, u64 n, u32 m, double* sample) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= m) return;
+  const u64 start = i * n / m, end = (i + 1) * n / m;
+  const u64 hash = (i + 1) * 0x9e3779b97f4a7c15ull >> 33;
+  const double* p = points + 3 * (start + hash % (end - start));
+  for (int a = 0; a < 3; ++a) sample[3 * i + a] = p[a];
+}
+
+// pairs[level - 1]: number of ordered pairs of different keys in one box of the level, for m ascending keys. One block
+// per level.
+extern "C" __global__ void __launch_bounds__(1024) pairs_of_levels(const u64* keys, u32 m, u64* pairs) {
+  __shared__ u64 sum;
+  if (threadIdx.x == 0) sum = 0;
+  __syncthreads();
+  const u32 shift = 3 * (KEY_LEVELS - 1 - blockIdx.x);
+  u64 mine = 0;
+  for (u32 i = threadIdx.x; i < m; i += blockDim.x) {
+    const u64 box = keys[i] >> shift;
+    if (i > 0 && keys[i - 1] >> shift == box) continue;
+    // The first key of a box. The last one lies in low … high - 1.
+    u32 low = i, high = m;
+    while (high - low > 1) {
+      const u32 middle = low + (high - low) / 2;
+      if (keys[middle] >> shift == box) low = middle;
+      else high = middle;
+    }
+    const u64 count = high - i;
+    mine += count * (count - 1);
+  }
+  if (mine > 0) atomicAdd(&sum, mine);
+  __syncthreads();
+  if (threadIdx.x == 0) pairs[blockIdx.x] = sum;
+}

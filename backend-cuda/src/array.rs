@@ -202,7 +202,7 @@ impl DeviceArray {
         let handle = stream.on(&self.device)?;
         // SAFETY: the stream is live by the promise of its type, and the array has as many bytes.
         unsafe {
-            self.device.within(handle, || self.device.clear_bytes(self.address, self.bytes() as usize, "an array"))
+            self.device.within(handle, || self.device.set_bytes(self.address, 0, self.bytes() as usize, "an array"))
         }
     }
 

@@ -3,6 +3,7 @@
 
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::lists::{DeviceEdges, DeviceLists, filled};
+use crate::points::CallerPoints;
 use crate::primitives::Primitives;
 use crate::programs;
 use crate::tree::{DevicePoints, DeviceTree};
@@ -178,6 +179,35 @@ impl<'a> Cut<'a> {
         self.host_points(&self.tree.targets, positions)
     }
 
+    /// The sources at some positions, as points of a direct sum.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`] for a position beyond the sources, and errors of the device.
+    pub fn some_sources(&self, positions: &[u32]) -> Result<CallerPoints, Error> {
+        self.some(&self.tree.sources, positions)
+    }
+
+    /// As [`some_sources`](Cut::some_sources), for targets.
+    ///
+    /// # Errors
+    /// As [`some_sources`](Cut::some_sources).
+    pub fn some_targets(&self, positions: &[u32]) -> Result<CallerPoints, Error> {
+        self.some(&self.tree.targets, positions)
+    }
+
+    fn some(&self, of: &DevicePoints, positions: &[u32]) -> Result<CallerPoints, Error> {
+        within(of, positions)?;
+        let (device, n) = (self.device(), positions.len());
+        let at = device.upload(positions, "positions")?;
+        let rows = device.alloc(3 * n, "points")?;
+        let args = [(&of.xyz).into(), (of.n as u64).into(), (&at).into(), (n as u32).into(), (&rows).into()];
+        // SAFETY: arguments as in cut.cu; all positions lie within the points.
+        unsafe {
+            device.launch(&self.functions, "take_points_as_rows", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)?;
+        }
+        CallerPoints::of(device, "points", rows)
+    }
+
     fn host_points(&self, of: &DevicePoints, positions: &[u32]) -> Result<[Vec<f64>; 3], Error> {
         let all = self.device().download(&self.points(of, positions)?.xyz, "points")?;
         let n = positions.len();
@@ -217,12 +247,13 @@ impl<'a> Cut<'a> {
             let why = "the boxes of this tree".to_string();
             return Err(Error::Shape { array: "boxes", found, expected, why });
         }
-        let Thinned { tree, kept, as_source, as_target } = thin_boxes(boxes, sources, targets);
+        let Thinned { tree, kept } = thin_boxes(boxes, sources, targets);
         let points = [(&self.tree.sources, sources), (&self.tree.targets, targets)];
         let [s, t] = points.map(|(of, positions)| self.points(of, positions).map(Arc::new));
         let small = DeviceTree::with_points(device, &tree, s?, t?)?;
-        let [kept, s, t] = [&kept, &as_source, &as_target].map(|numbers| device.upload(numbers, "boxes"));
-        let (kept, s, t, l) = (kept?, s?, t?, self.lists);
+        let kept = device.upload(&kept, "boxes")?;
+        let (s, t) = (self.numbers(&kept, &small.boxes.source_range)?, self.numbers(&kept, &small.boxes.target_range)?);
+        let l = self.lists;
         let [p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p] = self.rows(
             &kept,
             [
@@ -238,6 +269,17 @@ impl<'a> Cut<'a> {
         )?;
         let lists = DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p };
         Ok((small, lists, tree.leaves()))
+    }
+
+    /// For each box of the tree, its number among the boxes `kept` if its range there has points, else `NONE`.
+    fn numbers(&self, kept: &Buffer<u32>, ranges: &Buffer<u32>) -> Result<Buffer<u32>, Error> {
+        let device = self.device();
+        let numbers = device.nones(self.tree.len(), "numbers of boxes")?;
+        let args = [kept.into(), (kept.len() as u32).into(), ranges.into(), (&numbers).into()];
+        let grid = (blocks(kept.len(), BLOCK as usize)?, 1);
+        // SAFETY: arguments as in cut.cu; `kept` are boxes of the tree, and each has a range.
+        unsafe { device.launch(&self.functions, "number_boxes", grid, BLOCK, &args)? };
+        Ok(numbers)
     }
 
     /// The rows of the boxes `kept`, for each kind of edges with the numbers of boxes that receive and that give.

@@ -3,9 +3,9 @@
 use crate::array::{DeviceArray, DeviceStream};
 use crate::device::{Buffer, Device, Functions, blocks};
 use crate::ends::{self, Arrays, Ends, Evaluation, Rows};
+use crate::points::CallerPoints;
 use crate::programs;
 use crate::solver::DeviceSums;
-use crate::tree::CallerPoints;
 use fmm_traits::kernel::MAX_PARAMETERS;
 use fmm_traits::{
     Error, Kernels, Numbers, NumbersMut, Observer, OutputColumns, Real, Solver, Stage, StageSeconds, Targets,
@@ -332,7 +332,7 @@ impl DirectBuilder<'_> {
                 if let Some(&found) = indices.iter().find(|&&i| i >= n) {
                     return Err(Error::TooMany { what: "index of a source", found, limit: n.saturating_sub(1) });
                 }
-                chosen = device.upload(&self.sources.at(indices)?, "targets")?;
+                chosen = self.sources.rows_at(indices)?;
                 (&chosen, indices.iter().map(|&i| i as u32).collect())
             }
             DeviceTargets::Points(points) => (points.rows(), vec![u32::MAX; points.len()]),

@@ -27,6 +27,7 @@ mod graph;
 mod levels;
 mod lists;
 mod plan;
+mod points;
 mod pool;
 mod primitives;
 mod products;
@@ -48,10 +49,11 @@ pub use direct::{DeviceTargets, Direct, Shape};
 pub use equivalent::DeviceScalar;
 pub use lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
 pub use plan::Plan;
+pub use points::CallerPoints;
 pub use programs::{
     RcrShape, all_programs, dft_program, direct_program, l2p_harmonics_program, l2p_program, m2l_fourier_program,
     m2l_matrices_program, m2l_program, multiply_program, p2m_harmonics_program, p2m_program, p2p_program, rcr_program,
 };
 pub use solver::{Counts, DeviceSolver, DeviceSums, Expansion, Placed, PlanSeconds, Settings, solver};
 pub use spherical::{SphericalSettings, Translation};
-pub use tree::{CallerPoints, DevicePoints, DeviceTree, Root, TreeOptions, build, build_reported};
+pub use tree::{DevicePoints, DeviceTree, Root, TreeOptions, build, build_reported};

@@ -317,7 +317,7 @@ fn plain(name: &str, source: &str, entries: &'static [&'static str]) -> Program 
 
 /// Bounding box, keys and order of the points.
 pub(crate) fn points() -> Program {
-    let entries = &["bounds", "join_bounds", "point_keys", "gather"];
+    let entries = &["bounds", "join_bounds", "point_keys", "gather", "take_rows", "sample_points", "pairs_of_levels"];
     plain("points.cu", include_str!("../kernels/points.cu"), entries)
 }
 
@@ -377,7 +377,8 @@ pub(crate) fn treecode() -> Program {
 
 /// The small problem of a probe.
 pub(crate) fn cut() -> Program {
-    let entries = &["incoming", "corner_sums", "take_points", "cut_count", "cut_fill"];
+    let entries =
+        &["incoming", "corner_sums", "take_points", "take_points_as_rows", "number_boxes", "cut_count", "cut_fill"];
     plain("cut.cu", include_str!("../kernels/cut.cu"), entries)
 }
 

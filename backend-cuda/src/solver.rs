@@ -6,8 +6,9 @@ use crate::device::Device;
 use crate::equivalent::DeviceScalar;
 use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
 use crate::plan::{Carrier, Plan};
+use crate::points::CallerPoints;
 use crate::spherical::SphericalSettings;
-use crate::tree::{CallerPoints, DeviceTree, build_reported};
+use crate::tree::{DeviceTree, build_reported};
 use fmm_kernels::equivalent::Fill;
 use fmm_kernels::{equivalent, spherical};
 use fmm_traits::{

@@ -1,15 +1,15 @@
 //! The octree of `fmm_tree`, built on the device level by level and equal array by array:
 //! `kernels/points.cu`, `kernels/split.cu`.
 
-use crate::array::{DeviceArray, DeviceStream, refused};
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::points::{CallerPoints, Sample};
 use crate::primitives::Primitives;
 use crate::programs;
 use crate::split::Boxes;
-use fmm_traits::tree::{NONE, Points, Tree};
-use fmm_traits::{Error, Precision};
+use fmm_traits::Error;
+use fmm_traits::tree::{Points, Tree};
 use fmm_tree::{BuildOptions, BuildReport, CAPACITY_STEPS};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Tree levels that one key resolves.
 pub(crate) const KEY_LEVELS: usize = 21;
@@ -81,150 +81,6 @@ impl Root {
     }
 }
 
-/// Points in the caller's order in device memory, N×3, with their bounding box. All coordinates are finite.
-#[derive(Debug)]
-pub struct CallerPoints {
-    device: Device,
-    rows: Buffer<f64>,
-    n: usize,
-    low: [f64; 3],
-    high: [f64; 3],
-    /// The points of [`fmm_tree::sample_indices`], once they were asked for.
-    sample: OnceLock<Vec<[f64; 3]>>,
-}
-
-impl CallerPoints {
-    /// Copies points to the device. `name` appears in errors.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] when the length is no multiple of 3, [`Error::TooMany`] beyond 2³² − 2 points,
-    /// [`Error::NotFinite`], and errors of the device.
-    pub fn new(device: &Device, name: &'static str, points: &[f64]) -> Result<CallerPoints, Error> {
-        count(name, points.len())?;
-        CallerPoints::of(device, name, device.upload(points, name)?)
-    }
-
-    /// Copies points that lie on the device as N×3 numbers in f32 or f64. The copy runs in the order of `stream`. Waits
-    /// for the copy.
-    ///
-    /// # Errors
-    /// As [`new`](CallerPoints::new), and [`Error::Array`].
-    pub fn copied(
-        device: &Device,
-        name: &'static str,
-        points: &DeviceArray,
-        stream: &DeviceStream,
-    ) -> Result<CallerPoints, Error> {
-        let n = count(name, points.len())?;
-        points.is_on(name, device)?;
-        let (handle, mut rows) = (stream.on(device)?, device.alloc(3 * n, name)?);
-        let functions = device.fixed("ends", programs::ends)?;
-        // SAFETY: the array has 3·n numbers and lives by its own promise; arguments as in ends.cu.
-        unsafe {
-            device.within(handle, || match points.precision() {
-                Precision::F64 => device.copy_from(points.address(), &mut rows, name),
-                Precision::F32 => {
-                    let args = [points.address().into(), (3 * n as u64).into(), (&rows).into()];
-                    device.launch(&functions, "widen_f32", (blocks(3 * n, BLOCK as usize)?, 1), BLOCK, &args)
-                }
-            })?;
-        }
-        CallerPoints::of(device, name, rows)
-    }
-
-    fn of(device: &Device, name: &'static str, rows: Buffer<f64>) -> Result<CallerPoints, Error> {
-        let n = rows.len() / 3;
-        let (low, high) = bounds(device, name, &rows, n)?;
-        Ok(CallerPoints { device: device.clone(), rows, n, low, high, sample: OnceLock::new() })
-    }
-
-    /// Number of points.
-    pub fn len(&self) -> usize {
-        self.n
-    }
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.n == 0
-    }
-    /// The bounding box, as lower and upper corner; empty (+∞, −∞) without points.
-    pub fn bounds(&self) -> [[f64; 3]; 2] {
-        [self.low, self.high]
-    }
-    /// Checks that the points lie on `device`, whose stream orders their memory.
-    pub(crate) fn is_on(&self, device: &Device) -> Result<(), Error> {
-        if self.device.is(device) { Ok(()) } else { Err(refused("points", "they lie on another opened device")) }
-    }
-    /// The coordinates, three of a point behind each other.
-    pub(crate) fn rows(&self) -> &Buffer<f64> {
-        &self.rows
-    }
-
-    /// A copy on the host.
-    ///
-    /// # Errors
-    /// Errors of the device.
-    pub fn download(&self) -> Result<Vec<f64>, Error> {
-        self.device.download(&self.rows, "points")
-    }
-
-    /// The points at some indices below the number of points, in the same order.
-    pub(crate) fn at(&self, indices: &[usize]) -> Result<Vec<f64>, Error> {
-        let (n, device) = (indices.len(), &self.device);
-        let order = device.upload(&indices.iter().map(|&i| i as u32).collect::<Vec<_>>(), "indices")?;
-        let xyz: Buffer<f64> = device.alloc(3 * n, "some points")?;
-        let functions = device.fixed("points", programs::points)?;
-        let args = [(&self.rows).into(), (&order).into(), (n as u64).into(), (&xyz).into()];
-        // SAFETY: arguments as in points.cu; the indices are those of points.
-        unsafe { device.launch(&functions, "gather", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
-        let xyz = device.download(&xyz, "some points")?;
-        Ok((0..n).flat_map(|i| [xyz[i], xyz[n + i], xyz[2 * n + i]]).collect())
-    }
-
-    /// The sample from which a root cube is chosen.
-    fn sample(&self) -> Result<Vec<[f64; 3]>, Error> {
-        if let Some(sample) = self.sample.get() {
-            return Ok(sample.clone());
-        }
-        let sample = self.at(&fmm_tree::sample_indices(self.n))?.as_chunks::<3>().0.to_vec();
-        Ok(self.sample.get_or_init(|| sample).clone())
-    }
-}
-
-/// The number of points of an array of `length` coordinates.
-fn count(array: &'static str, length: usize) -> Result<usize, Error> {
-    let n = length / 3;
-    if length != 3 * n {
-        let why = "three coordinates a point".to_string();
-        return Err(Error::Shape { array, found: length, expected: 3 * n, why });
-    }
-    if n >= NONE as usize {
-        return Err(Error::TooMany { what: array, found: n, limit: NONE as usize - 1 });
-    }
-    Ok(n)
-}
-
-/// Bounding box of the points, or an error that names the first coordinate that is not finite.
-fn bounds(device: &Device, name: &'static str, rows: &Buffer<f64>, n: usize) -> Result<([f64; 3], [f64; 3]), Error> {
-    let functions = device.fixed("points", programs::points)?;
-    let grid = blocks(n, BLOCK as usize)?.clamp(1, MAX_WALKING_BLOCKS);
-    let parts: Buffer<u64> = device.alloc(7 * grid as usize, "bounds")?;
-    // SAFETY: arguments as in points.cu; `parts` has seven numbers per block.
-    unsafe {
-        let args = [rows.into(), (n as u64).into(), (&parts).into()];
-        device.launch(&functions, "bounds", (grid, 1), BLOCK, &args)?;
-        device.launch(&functions, "join_bounds", (1, 1), BLOCK, &[(&parts).into(), grid.into()])?;
-    }
-    let all = device.download_range(&parts, 0..7, "bounds")?;
-    let bad = all[6];
-    if bad != u64::MAX {
-        let bad = bad as usize;
-        let value = device.download_range(rows, bad..bad + 1, name)?[0];
-        return Err(Error::NotFinite { array: name, row: bad / 3, column: bad % 3, value });
-    }
-    let end = |i: usize| -> [f64; 3] { std::array::from_fn(|a| f64::from_bits(all[i + a])) };
-    Ok((end(0), end(3)))
-}
-
 /// Points in tree order in device memory.
 #[derive(Debug)]
 pub struct DevicePoints {
@@ -271,7 +127,7 @@ pub fn build(
     if options.min_side.is_nan() || options.min_side < 0.0 {
         return Err(parameter("min_side", options.min_side, "must not be negative"));
     }
-    let n = sources.n.max(targets.map_or(0, |t| t.n));
+    let n = sources.len().max(targets.map_or(0, CallerPoints::len));
     let mut cloud =
         Cloud::new(device, sources, targets, options.min_side, |low, high| options.root.cube(low, high, n))?;
     let split = cloud.split(options.ncrit, cloud.limit)?;
@@ -289,10 +145,11 @@ pub fn build_reported(
     targets: Option<&CallerPoints>,
     options: &BuildOptions,
 ) -> Result<(DeviceTree, BuildReport), Error> {
-    let more = targets.filter(|t| t.n >= sources.n).unwrap_or(sources);
+    let more = targets.filter(|t| t.len() >= sources.len()).unwrap_or(sources);
     let mut report = BuildReport::default();
     let mut cloud = Cloud::new(device, sources, targets, options.min_side, |low, high| {
-        let (corner, side, chosen) = fmm_tree::root_for(more.n, || more.sample(), low, high, options)?;
+        let mut sample = Sample::new(device, more)?;
+        let (corner, side, chosen) = fmm_tree::root_for(more.len(), &mut sample, low, high, options)?;
         report = chosen;
         Ok((corner, side))
     })?;
@@ -311,7 +168,7 @@ pub fn build_reported(
         split = cloud.split(report.ncrit, cloud.limit)?;
         statistics = cloud.leaf_statistics(&split)?;
     }
-    report.mean_leaf = more.n as f64 / statistics.leaves.max(1) as f64;
+    report.mean_leaf = more.len() as f64 / statistics.leaves.max(1) as f64;
     report.warn();
     Ok((cloud.tree(split), report))
 }
@@ -354,12 +211,13 @@ impl<'a> Cloud<'a> {
         let (mut low, mut high) = ([f64::INFINITY; 3], [f64::NEG_INFINITY; 3]);
         for array in [Some(sources), targets].into_iter().flatten() {
             array.is_on(device)?;
+            let [lower, upper] = array.bounds();
             for a in 0..3 {
-                (low[a], high[a]) = (low[a].min(array.low[a]), high[a].max(array.high[a]));
+                (low[a], high[a]) = (low[a].min(lower[a]), high[a].max(upper[a]));
             }
             arrays.push(array);
         }
-        let empty = arrays.iter().all(|a| a.n == 0);
+        let empty = arrays.iter().all(|a| a.is_empty());
         let largest = (0..3).fold(0.0f64, |m, a| if empty { m } else { m.max(low[a].abs()).max(high[a].abs()) });
         let (corner, side) = root(low, high)?;
         let sets = arrays.into_iter().map(|a| builder.sorted(a, corner, side)).collect::<Result<_, _>>()?;
@@ -420,9 +278,8 @@ pub(crate) struct Builder<'a> {
 impl Builder<'_> {
     /// Sorts points by their keys in the root cube.
     fn sorted(&self, given: &CallerPoints, corner: [f64; 3], side: f64) -> Result<Set, Error> {
-        let (rows, n) = (Arg::from(&given.rows), given.n);
-        let density = (1u64 << KEY_LEVELS) as f64 / side;
-        let frame = self.device.upload(&[corner[0], corner[1], corner[2], density], "frame")?;
+        let (rows, n) = (Arg::from(given.rows()), given.len());
+        let frame = frame(self.device, corner, side)?;
         let mut keys = self.device.alloc(n, "keys")?;
         let mut order = self.device.alloc(n, "order")?;
         let xyz = self.device.alloc(3 * n, "points in tree order")?;
@@ -438,6 +295,12 @@ impl Builder<'_> {
         unsafe { self.device.launch(&self.points, "gather", grid, BLOCK, &args)? };
         Ok(Set { keys, points: DevicePoints { xyz, order, n } })
     }
+}
+
+/// The grid of keys in a cube: the lower corner, and the cells per unit length.
+pub(crate) fn frame(device: &Device, corner: [f64; 3], side: f64) -> Result<Buffer<f64>, Error> {
+    let density = (1u64 << KEY_LEVELS) as f64 / side;
+    device.upload(&[corner[0], corner[1], corner[2], density], "frame")
 }
 
 impl DevicePoints {
@@ -523,9 +386,6 @@ impl DeviceTree {
     /// Errors of the device.
     pub(crate) fn download_boxes(&self) -> Result<Tree, Error> {
         let (device, n) = (&self.device, self.len());
-        let pairs = |b: &Buffer<u32>| -> Result<Vec<[u32; 2]>, Error> {
-            Ok(device.download_range(b, 0..2 * n, "boxes")?.as_chunks::<2>().0.to_vec())
-        };
         let sources = Arc::new(Points::default());
         let same = Arc::ptr_eq(&self.sources, &self.targets);
         Ok(Tree {
@@ -536,9 +396,9 @@ impl DeviceTree {
             child_start: device.download_range(&self.boxes.child_start, 0..n, "boxes")?,
             child_count: device.download_range(&self.boxes.child_count, 0..n, "boxes")?,
             octant: device.download_range(&self.boxes.octant, 0..n, "boxes")?,
-            anchor: device.download_range(&self.boxes.anchor, 0..3 * n, "boxes")?.as_chunks::<3>().0.to_vec(),
-            source_range: pairs(&self.boxes.source_range)?,
-            target_range: pairs(&self.boxes.target_range)?,
+            anchor: device.download_rows(&self.boxes.anchor, n, "boxes")?,
+            source_range: device.download_rows(&self.boxes.source_range, n, "boxes")?,
+            target_range: device.download_rows(&self.boxes.target_range, n, "boxes")?,
             targets: if same { sources.clone() } else { Arc::new(Points::default()) },
             sources,
         })

@@ -1,7 +1,7 @@
 //! Points → adaptive octree, level by level over sorted keys.
 
 use crate::morton::{self, Frame, KEY_LEVELS};
-use crate::root::{self, Root};
+use crate::root::{self, Root, RootSample};
 use crate::sort;
 use fmm_traits::Error;
 use fmm_traits::tree::{NONE, Points, Tree};
@@ -23,7 +23,7 @@ pub const CAPACITY_STEPS: usize = 2;
 const OUTLIER_STRETCH: f64 = 1e3;
 
 /// How to build a tree.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct BuildOptions {
     /// Leaf capacity: a box with more sources or more targets is split. `None`: from `occupancy`.
     pub ncrit: Option<usize>,
@@ -155,8 +155,8 @@ impl Cloud {
         let more = *arrays.iter().max_by_key(|a| a.len()).unwrap_or(&sources);
 
         let mut report = BuildReport { root_stretch: 1.0, outlier_stretch: 1.0, ..Default::default() };
-        let sample = || Ok(root::sample_indices(more.len() / 3).iter().map(|&i| more.as_chunks::<3>().0[i]).collect());
-        let root = choose_root(more.len() / 3, sample, &bounds, options, &mut report)?;
+        let mut sample = root::OnHost(more.as_chunks::<3>().0);
+        let root = choose_root(more.len() / 3, &mut sample, &bounds, options, &mut report)?;
         let frame = Frame::new(root.corner, root.side);
         let sets = arrays.iter().map(|a| Sorted::new(a, &frame)).collect();
         Ok(Cloud { root, sets, limit: deepest_level(root.side, bounds.largest(), options.min_side), report })
@@ -273,7 +273,7 @@ fn check_points(array: &[f64], name: &'static str) -> Result<Bounds, Error> {
 /// Chooses the root cube. Fills in `ncrit`, `occupancy` and the two stretches of the report.
 fn choose_root(
     n: usize,
-    sample: impl FnOnce() -> Result<Vec<[f64; 3]>, Error>,
+    sample: &mut dyn RootSample,
     bounds: &Bounds,
     options: &BuildOptions,
     report: &mut BuildReport,
@@ -304,12 +304,12 @@ fn choose_root(
         let requirement = "the extent of the points must be far below the largest f64";
         return Err(Error::Parameter { name: "extent", value: base.side, requirement });
     }
-    let (sample, ends) = (sample()?, [bounds.low, bounds.high]);
-    report.outlier_stretch = root::outlier_stretch(&sample, ends);
+    let ends = [bounds.low, bounds.high];
+    report.outlier_stretch = root::outlier_stretch(sample, ends)?;
     if n <= report.ncrit {
         return Ok(base);
     }
-    let choice = root::choose((n, &sample), ends, base, wanted, options.ncrit.is_some());
+    let choice = root::choose((n, sample), ends, base, wanted, options.ncrit.is_some())?;
     report.root_stretch = choice.stretch;
     report.occupancy = wanted * choice.ratio;
     if options.ncrit.is_none() {
@@ -319,14 +319,14 @@ fn choose_root(
 }
 
 /// The root cube (lower corner, side) and the report with the leaf capacity that [`build`] would take. For callers that
-/// split boxes themselves, for example on a GPU. `n` counts the sources or the targets, whichever are more; `sample`
-/// returns their points of [`sample_indices`](crate::sample_indices). `low..high` is the bounding box of both.
+/// split boxes themselves, for example on a GPU. `n` counts the sources or the targets, whichever are more; `sample` is
+/// taken from these. `low..high` is the bounding box of both.
 ///
 /// # Errors
 /// [`Error::Parameter`] for an option outside its domain, and errors of `sample`.
 pub fn root_for(
     n: usize,
-    sample: impl FnOnce() -> Result<Vec<[f64; 3]>, Error>,
+    sample: &mut dyn RootSample,
     low: [f64; 3],
     high: [f64; 3],
     options: &BuildOptions,

@@ -21,7 +21,7 @@ pub use build::{
 };
 pub use incoming::{Incoming, incoming};
 pub use lists::{ListOptions, uvwx};
-pub use root::sample_indices;
+pub use root::{RootSample, sample_index, sample_size};
 pub use stencil::stencil119;
 pub use thin::{Thinned, restrict, thin, thin_boxes};
 pub use treecode::{TreecodeOptions, treecode};

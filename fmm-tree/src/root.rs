@@ -5,6 +5,7 @@
 //! m·2^e with a mantissa m of [`MANTISSA_BITS`] bits, so that box centres stay exact in f64.
 
 use crate::morton::{Frame, KEY_BITS, KEY_LEVELS};
+use fmm_traits::Error;
 use rayon::prelude::*;
 
 /// Bits of the mantissa of the root side.
@@ -65,20 +66,51 @@ pub(crate) fn smallest(low: [f64; 3], high: [f64; 3], largest: f64) -> Root {
     cube_at(low, round_up(side))
 }
 
-/// Chooses the root for `n` points (the more numerous of sources and targets) inside `low..high`. `sample` holds their
-/// points of [`sample_indices`].
+/// The sample of points from which a root cube is chosen: [`sample_size`] points, of which point `i` is point
+/// [`sample_index`]`(i, size, n)` of all `n`. The points may lie in the memory of a device.
+pub trait RootSample {
+    /// For the levels 1, 2, … below the cube with this lower corner and side: the number of ordered pairs of different
+    /// points of the sample that lie in one box of the level. Levels may be left out at the end. Their pairs are then
+    /// counted from [`points`](RootSample::points).
+    ///
+    /// # Errors
+    /// Errors of a device.
+    fn pairs(&mut self, corner: [f64; 3], side: f64) -> Result<Vec<u64>, Error>;
+    /// The points of the sample. If there are more than `most`, point `i` of the result is point
+    /// `sample_index(i, most, size)` of the sample.
+    ///
+    /// # Errors
+    /// Errors of a device.
+    fn points(&mut self, most: usize) -> Result<Vec<[f64; 3]>, Error>;
+}
+
+/// The sample of points in the memory of the host.
+pub(crate) struct OnHost<'a>(pub &'a [[f64; 3]]);
+
+impl RootSample for OnHost<'_> {
+    fn pairs(&mut self, _: [f64; 3], _: f64) -> Result<Vec<u64>, Error> {
+        Ok(Vec::new())
+    }
+    fn points(&mut self, most: usize) -> Result<Vec<[f64; 3]>, Error> {
+        let (n, size) = (self.0.len(), sample_size(self.0.len()));
+        let m = size.min(most);
+        Ok((0..m).map(|i| self.0[sample_index(sample_index(i, m, size), size, n)]).collect())
+    }
+}
+
+/// Chooses the root for `n` points (the more numerous of sources and targets) inside `low..high`.
 ///
 /// `base` is the smallest admissible cube, `wanted` the number of points that a leaf should hold. With `at_most`, a
 /// full box never holds more than `wanted`.
 pub(crate) fn choose(
-    (n, sample): (usize, &[[f64; 3]]),
+    (n, sample): (usize, &mut dyn RootSample),
     [low, high]: [[f64; 3]; 2],
     base: Root,
     wanted: f64,
     at_most: bool,
-) -> Choice {
+) -> Result<Choice, Error> {
     let unstretched = Choice { root: base, stretch: 1.0, ratio: 1.0 };
-    let Some((level, slope)) = level_of_occupancy(n, sample, base, wanted) else { return unstretched };
+    let Some((level, slope)) = level_of_occupancy(n, sample, base, wanted)? else { return Ok(unstretched) };
     let wanted_side = base.side * (-level).exp2();
 
     // Cost model. At the wanted population, near and far field cost the same. Boxes with r times that population cost
@@ -100,41 +132,61 @@ pub(crate) fn choose(
         }
         side = round_up(side * (1.0 + 1e-6));
     }
-    best.1
+    Ok(best.1)
 }
 
 /// The fractional level at which a point has, on average, `wanted` other points in its box. Also returns by how many
 /// powers of two that number falls per level. `None` if no level of the keys gets down to `wanted`.
-fn level_of_occupancy(n: usize, sample: &[[f64; 3]], base: Root, wanted: f64) -> Option<(f64, f64)> {
-    let m = sample.len();
-    let frame = Frame::new(base.corner, base.side);
-    let mut keys: Vec<u128> = sample.par_iter().with_min_len(1024).map(|&p| frame.deep_key(p)).collect();
-    keys.par_sort_unstable();
+fn level_of_occupancy(
+    n: usize,
+    sample: &mut dyn RootSample,
+    base: Root,
+    wanted: f64,
+) -> Result<Option<(f64, f64)>, Error> {
+    let m = sample_size(n) as f64;
+    let counted = sample.pairs(base.corner, base.side)?;
+    let mut keys: Option<Vec<u128>> = None;
     let mut coarser = (n - 1) as f64;
     for level in 1..=2 * KEY_LEVELS {
         // An unbiased estimate of pairs in one box: Σ n(n−1) over the boxes of the sample, scaled to all points.
-        let shift = 2 * KEY_BITS - 3 * level as u32;
-        let pairs: f64 = keys.chunk_by(|a, b| a >> shift == b >> shift).map(|c| (c.len() * (c.len() - 1)) as f64).sum();
-        let seen = (pairs / m as f64 * (n as f64 / m as f64)).max(1e-3);
+        let pairs = match (counted.get(level - 1), &keys) {
+            (Some(&pairs), _) => pairs,
+            (None, Some(keys)) => pairs_at(keys, level),
+            (None, None) => pairs_at(keys.insert(deep_keys(&sample.points(usize::MAX)?, base)), level),
+        };
+        let seen = (pairs as f64 / m * (n as f64 / m)).max(1e-3);
         if seen <= wanted {
             let slope = (coarser / seen).log2().max(0.5);
             let below = ((coarser / wanted).log2() / slope).clamp(0.0, 1.0);
-            return (coarser > wanted).then_some((level as f64 - 1.0 + below, slope.min(3.0)));
+            return Ok((coarser > wanted).then_some((level as f64 - 1.0 + below, slope.min(3.0))));
         }
         coarser = seen;
     }
-    None
+    Ok(None)
 }
 
-/// The indices of the sample of `n` points from which a root cube is chosen.
-pub fn sample_indices(n: usize) -> Vec<usize> {
-    let m = n.min((16 * n.isqrt()).clamp(SAMPLE_SIZES[0], SAMPLE_SIZES[1]));
-    (0..m).into_par_iter().with_min_len(4096).map(|i| sampled(i, m, n)).collect()
+/// The keys of points in a cube, ascending.
+fn deep_keys(points: &[[f64; 3]], cube: Root) -> Vec<u128> {
+    let frame = Frame::new(cube.corner, cube.side);
+    let mut keys: Vec<u128> = points.par_iter().with_min_len(1024).map(|&p| frame.deep_key(p)).collect();
+    keys.par_sort_unstable();
+    keys
 }
 
-/// Index of sample `i` of `m` among `n` points. One point is taken from each stride, at a hashed place, so that
-/// points on a grid are not sampled in step with the grid.
-fn sampled(i: usize, m: usize, n: usize) -> usize {
+/// Number of ordered pairs of different keys in one box of a level.
+fn pairs_at(keys: &[u128], level: usize) -> u64 {
+    let shift = 2 * KEY_BITS - 3 * level as u32;
+    keys.chunk_by(|a, b| a >> shift == b >> shift).map(|c| (c.len() * (c.len() - 1)) as u64).sum()
+}
+
+/// Number of points in the sample of `n` points from which a root cube is chosen.
+pub fn sample_size(n: usize) -> usize {
+    n.min((16 * n.isqrt()).clamp(SAMPLE_SIZES[0], SAMPLE_SIZES[1]))
+}
+
+/// Index of point `i` of a sample of `m` among `n` points. One point is taken from each stride, at a hashed place, so
+/// that points on a grid are not sampled in step with the grid.
+pub fn sample_index(i: usize, m: usize, n: usize) -> usize {
     let (start, end) = (i * n / m, (i + 1) * n / m);
     let hash = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
     start + hash as usize % (end - start)
@@ -142,21 +194,22 @@ fn sampled(i: usize, m: usize, n: usize) -> usize {
 
 /// Extent of the cloud over the extent of its middle 99 %, both along their longest axis. Far outliers make the ratio
 /// large. It is infinite if the cloud has an extent but its middle has none.
-pub(crate) fn outlier_stretch(sample: &[[f64; 3]], [low, high]: [[f64; 3]; 2]) -> f64 {
-    let n = sample.len();
-    let m = n.min(OUTLIER_SAMPLE_SIZE);
+pub(crate) fn outlier_stretch(sample: &mut dyn RootSample, [low, high]: [[f64; 3]; 2]) -> Result<f64, Error> {
+    let points = sample.points(OUTLIER_SAMPLE_SIZE)?;
+    let m = points.len();
     let cut = m / 200;
     if cut == 0 {
-        return 1.0;
+        return Ok(1.0);
     }
     let (mut whole, mut middle) = (0.0f64, 0.0f64);
     for a in 0..3 {
-        let mut x: Vec<f64> = (0..m).map(|i| sample[sampled(i, m, n)][a]).collect();
-        x.sort_unstable_by(f64::total_cmp);
+        let mut x: Vec<f64> = points.iter().map(|p| p[a]).collect();
+        let (_, &mut lower, above) = x.select_nth_unstable_by(cut, f64::total_cmp);
+        let upper = *above.select_nth_unstable_by(m - 2 - 2 * cut, f64::total_cmp).1;
         whole = whole.max(high[a] - low[a]);
-        middle = middle.max(x[m - 1 - cut] - x[cut]);
+        middle = middle.max(upper - lower);
     }
-    if whole > 0.0 { whole / middle } else { 1.0 }
+    Ok(if whole > 0.0 { whole / middle } else { 1.0 })
 }
 
 #[cfg(test)]

@@ -18,10 +18,18 @@ use std::sync::Arc;
 ///
 /// Example: `thin(&tree, &lists, &[0, 7], &[3])` has two sources and one target.
 pub fn thin(tree: &Tree, lists: &Lists, sources: &[u32], targets: &[u32]) -> (Tree, Lists) {
-    let Thinned { tree: mut small, kept, as_source, as_target } = thin_boxes(tree, sources, targets);
+    let Thinned { tree: mut small, kept } = thin_boxes(tree, sources, targets);
+    let numbers = |ranges: &[[u32; 2]]| {
+        let mut numbers = vec![NONE; tree.len()];
+        for (number, (&b, _)) in kept.iter().zip(ranges).enumerate().filter(|(_, (_, range))| range[0] < range[1]) {
+            numbers[b as usize] = number as u32;
+        }
+        numbers
+    };
+    let lists = restrict(lists, &kept, &numbers(&small.source_range), &numbers(&small.target_range));
     small.sources = Arc::new(some(&tree.sources, sources));
     small.targets = Arc::new(some(&tree.targets, targets));
-    (small, restrict(lists, &kept, &as_source, &as_target))
+    (small, lists)
 }
 
 /// The remaining boxes of a [thinned](thin_boxes) tree.
@@ -31,55 +39,48 @@ pub struct Thinned {
     pub tree: Tree,
     /// For each box of the small tree, its number in the large tree.
     pub kept: Vec<u32>,
-    /// For each box of the large tree, its number in the small tree; [`NONE`] if it keeps no source.
-    pub as_source: Vec<u32>,
-    /// As `as_source`, for boxes that keep a target.
-    pub as_target: Vec<u32>,
 }
 
-/// The boxes of [`thin`], without points and lists. `tree` may lack its points, too.
+/// The boxes of [`thin`], without points and lists. `tree` may lack its points, too. Takes time for the remaining boxes
+/// only.
 pub fn thin_boxes(tree: &Tree, sources: &[u32], targets: &[u32]) -> Thinned {
-    let ranges = |of: &[[u32; 2]], kept: &[u32]| -> Vec<[u32; 2]> {
-        let rank = |position: u32| kept.partition_point(|&k| k < position) as u32;
-        of.iter().map(|&[start, end]| [rank(start), rank(end)]).collect()
+    let mut small = Tree { corner: tree.corner, side: tree.side, level_start: vec![0], ..Tree::default() };
+    let mut kept = vec![0u32];
+    (small.parent, small.octant, small.anchor) = (vec![NONE], vec![0], vec![[0; 3]]);
+    (small.source_range, small.target_range) = (vec![[0, sources.len() as u32]], vec![[0, targets.len() as u32]]);
+    // Where the points of a child end among the kept points `start..end` of its parent and of later children.
+    let end_of = |child_end: u32, points: &[u32], start: u32, end: u32| {
+        start + points[start as usize..end as usize].partition_point(|&k| k < child_end) as u32
     };
-    let (source_range, target_range) = (ranges(&tree.source_range, sources), ranges(&tree.target_range, targets));
-    let occupied = |[start, end]: [u32; 2]| start < end;
-
-    // The remaining boxes, in the order of the large tree: children of a box stay consecutive.
-    let mut number = vec![NONE; tree.len()];
-    let mut kept = Vec::new();
-    for b in (0..tree.len()).filter(|&b| b == 0 || occupied(source_range[b]) || occupied(target_range[b])) {
-        number[b] = kept.len() as u32;
-        kept.push(b as u32);
+    let mut level = 0..1;
+    while !level.is_empty() {
+        small.level_start.push(level.end as u32);
+        for b in level.clone() {
+            let ([mut s, s_last], [mut t, t_last]) = (small.source_range[b], small.target_range[b]);
+            let first = kept.len();
+            for child in tree.children(kept[b] as usize) {
+                let s_end = end_of(tree.source_range[child][1], sources, s, s_last);
+                let t_end = end_of(tree.target_range[child][1], targets, t, t_last);
+                if s < s_end || t < t_end {
+                    small.parent.push(b as u32);
+                    small.octant.push(tree.octant[child]);
+                    small.anchor.push(tree.anchor[child]);
+                    small.source_range.push([s, s_end]);
+                    small.target_range.push([t, t_end]);
+                    kept.push(child as u32);
+                }
+                (s, t) = (s_end, t_end);
+            }
+            small.child_count.push((kept.len() - first) as u8);
+            small.child_start.push(if kept.len() > first { first as u32 } else { 0 });
+        }
+        level = level.end..kept.len();
     }
-    let mut small = Tree { corner: tree.corner, side: tree.side, ..Tree::default() };
-    small.level_start = (0..=tree.levels())
-        .map(|l| tree.level_start.get(l).map_or(0, |&first| kept.partition_point(|&b| b < first) as u32))
-        .collect();
-    while small.level_start.len() > 2 && small.level_start[small.level_start.len() - 2] as usize == kept.len() {
-        small.level_start.pop();
-    }
-    for b in kept.iter().map(|&b| b as usize) {
-        let left: Vec<u32> = tree.children(b).map(|child| number[child]).filter(|&child| child != NONE).collect();
-        small.parent.push(if tree.parent[b] == NONE { NONE } else { number[tree.parent[b] as usize] });
-        small.child_start.push(left.first().copied().unwrap_or(0));
-        small.child_count.push(left.len() as u8);
-        small.octant.push(tree.octant[b]);
-        small.anchor.push(tree.anchor[b]);
-        small.source_range.push(source_range[b]);
-        small.target_range.push(target_range[b]);
-    }
-    let with = |ranges: &[[u32; 2]]| {
-        let each = number.iter().zip(ranges);
-        each.map(|(&number, &range)| if occupied(range) { number } else { NONE }).collect()
-    };
-    let (as_source, as_target) = (with(&source_range), with(&target_range));
-    Thinned { tree: small, kept, as_source, as_target }
+    Thinned { tree: small, kept }
 }
 
-/// The edges from boxes with sources to boxes with targets, in the rows of the boxes `kept`. The numbers of boxes are
-/// as in [`Thinned`].
+/// The edges from boxes with sources to boxes with targets, in the rows of the boxes `kept`. For each box of the large
+/// tree, `as_source` is its number in the small tree, or [`NONE`] if it keeps no source, and `as_target` likewise.
 pub fn restrict(lists: &Lists, kept: &[u32], as_source: &[u32], as_target: &[u32]) -> Lists {
     let edges = |of: &Edges, receives: &[u32], gives: &[u32]| -> Edges {
         let mut left = Edges { starts: vec![0], sources: Vec::new() };

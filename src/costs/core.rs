@@ -1,9 +1,7 @@
 //! Prices on one CPU core, from the unit costs of a [`CostModel`](crate::CostModel).
 
-use super::built_in::{
-    EVALUATION_NANOSECONDS, HARMONIC_TREECODE_LEAF, SMALLEST_LEAF, TREECODE_BOXES_PER_TARGET, TREECODE_LEAF,
-};
-use super::{Costs, OrderCosts, Prices, pairs_of_an_expansion};
+use super::built_in::{EVALUATION_NANOSECONDS, HARMONIC_TREECODE_LEAF, SMALLEST_LEAF, TREECODE_LEAF};
+use super::{Costs, OrderCosts, Prices, pairs_in_a_treecode, pairs_of_an_expansion};
 use crate::mesh::Mesh;
 use crate::parts::Parts;
 use crate::variant::Expansion;
@@ -45,11 +43,10 @@ impl CoreCosts<'_> {
         }
     }
 
-    /// Seconds of a treecode for points that fill a cube evenly. A target meets [`TREECODE_BOXES_PER_TARGET`]/θ³ boxes,
-    /// and each box adds nine direct pairs.
+    /// Seconds of a treecode for points that fill a cube evenly.
     fn treecode(&self, parts: &Parts, theta: f64, order: usize, [n, m]: [usize; 2]) -> f64 {
         let far = self.far(parts.expansion, order);
-        let seen = TREECODE_BOXES_PER_TARGET / theta.powi(3) * (pairs_of_an_expansion(parts.expansion, order) + 9.0);
+        let seen = pairs_in_a_treecode(theta, parts.expansion, order);
         let points = 0.25 * far.point * (n + m) as f64;
         1e-9 * (EVALUATION_NANOSECONDS + points + self.costs.pair * (m as f64 * seen).min(n as f64 * m as f64))
     }

@@ -4,7 +4,7 @@ use super::built_in::{
     DEVICE_DIRECT_PAIR_NANOSECONDS, DEVICE_EVALUATION_NANOSECONDS, DEVICE_LEAF, DEVICE_OPERATIONS,
     DEVICE_PAIR_NANOSECONDS, DEVICE_POINT_NANOSECONDS, TREECODE_LEAF,
 };
-use super::{BUILT_IN, Prices, pairs_of_an_expansion};
+use super::{BUILT_IN, Prices, pairs_in_a_treecode, pairs_of_an_expansion};
 use crate::mesh::Mesh;
 use crate::parts::Parts;
 use fmm_families::Facts;
@@ -78,8 +78,15 @@ impl Prices for DeviceCosts<'_> {
 
     fn forecast(&self, parts: &Parts, order: usize, leaf: f64, [n, m]: [usize; 2]) -> f64 {
         let leaves = n.max(m) as f64 / leaf;
-        let pairs = 27.0 * leaf * n.max(m) as f64;
-        self.total(parts, order, leaves, pairs, [n, m])
+        match parts.policy {
+            Policy::Treecode { theta } => {
+                let pairs = m as f64 * pairs_in_a_treecode(theta, parts.expansion, order);
+                self.total(parts, order, 0.1 * leaves, pairs.min(n as f64 * m as f64), [n, m])
+            }
+            Policy::Uvwx | Policy::Stencil119 => {
+                self.total(parts, order, leaves, 27.0 * leaf * n.max(m) as f64, [n, m])
+            }
+        }
     }
 
     fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, points: [usize; 2]) -> f64 {

@@ -23,7 +23,7 @@ pub(crate) use plane::PlaneCosts;
 use crate::mesh::Mesh;
 use crate::parts::Parts;
 use crate::variant::Expansion;
-use built_in::{LAPLACE_WORK, PAIRS_PER_HARMONIC, costs};
+use built_in::{LAPLACE_WORK, PAIRS_PER_HARMONIC, TREECODE_BOXES_PER_TARGET, costs};
 use fmm_families::Facts;
 use fmm_traits::Precision;
 use fmm_traits::{Error, Outputs};
@@ -100,6 +100,12 @@ fn pairs_of_an_expansion(expansion: Expansion, order: usize) -> f64 {
         Some(lattice) => lattice.len() as f64,
         None => PAIRS_PER_HARMONIC * order.pow(2) as f64,
     }
+}
+
+/// Time of a target of a treecode at an angle, in units of the time of a pair of points, for points that fill a cube
+/// evenly. The target meets [`TREECODE_BOXES_PER_TARGET`]/θ³ boxes, and each box adds nine direct pairs.
+fn pairs_in_a_treecode(theta: f64, expansion: Expansion, order: usize) -> f64 {
+    TREECODE_BOXES_PER_TARGET / theta.powi(3) * (pairs_of_an_expansion(expansion, order) + 9.0)
 }
 
 /// Name of the built-in cost model.

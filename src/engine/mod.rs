@@ -7,7 +7,7 @@ mod direct;
 mod octree;
 mod plane;
 
-pub(crate) use device::Device;
+pub(crate) use device::{Device, Trees};
 pub(crate) use direct::Direct;
 pub(crate) use octree::Octree;
 
@@ -118,7 +118,7 @@ fn not_placed<T>() -> Result<T, Error> {
 
 /// The sample of a tree and its lists, with direct sums. CPU cores compute the direct sums in f64. `near_errs` tells
 /// whether near pairs are summed with less than the precision of f64.
-fn trial_of(request: &Fmm, choice: &Choice, site: &dyn Sampled, near_errs: bool) -> Result<Trial, Error> {
+fn trial_of(request: &Fmm, choice: &Choice, site: &impl Sampled, near_errs: bool) -> Result<Trial, Error> {
     let direct = |sources: &[f64], strengths: &[&[f64]], targets: &[f64]| {
         let at = Targets::Points(targets);
         request.family.direct(request.outputs, sources, strengths, at, Precision::F64, choice.isa)

@@ -19,20 +19,20 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    pub fn new(site: &dyn Sampled, end: End) -> Result<Weights, Error> {
+    pub fn new(site: &impl Sampled, end: End) -> Result<Weights, Error> {
         let sums = site.corner_sums(end, HALF_CORNER_POWER)?;
         let mean = sums.iter().sum::<f64>() / end.range(site.boxes(), 0).len().max(1) as f64;
         Ok(Weights { end, sums, mean: Some(mean).filter(|m| *m > 0.0 && m.is_finite()) })
     }
 
     /// The sum of the weights of the points of a leaf.
-    pub fn of_leaf(&self, leaf: usize, tree: &dyn Hierarchy) -> f64 {
+    pub fn of_leaf(&self, leaf: usize, tree: &impl Hierarchy) -> f64 {
         let count = self.end.range(tree, leaf).len() as f64;
         self.mean.map_or(count, |mean| 0.5 * count + 0.5 * self.sums[leaf] / mean)
     }
 
     /// The weights of the points of each leaf. A leaf comes with its level.
-    pub fn of_points(&self, site: &dyn Sampled, leaves: &[(usize, usize)]) -> Result<Vec<Vec<f64>>, Error> {
+    pub fn of_points(&self, site: &impl Sampled, leaves: &[(usize, usize)]) -> Result<Vec<Vec<f64>>, Error> {
         let tree = site.boxes();
         let positions = leaves.iter().flat_map(|&(b, _)| self.end.range(tree, b));
         let positions: Vec<u32> = positions.map(|at| at as u32).collect();

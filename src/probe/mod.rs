@@ -19,11 +19,11 @@ use crate::attributes::Attributes;
 use adaptive2d::Norm;
 use bound::{Estimate, Squares};
 use fmm_families::Facts;
-use fmm_traits::{Error, OutputColumns, Outputs};
+use fmm_traits::{Error, Hierarchy, OutputColumns, Outputs};
 use modes::Modes;
 use rayon::prelude::*;
 use sample::Sample;
-use sampled::{End, Sampled};
+use sampled::{Direct, Sampled};
 use serde::Serialize;
 use sources::Sources;
 
@@ -73,9 +73,6 @@ pub struct ProbeReport {
     pub of_earlier_points: bool,
 }
 
-/// A function that computes direct sums in f64: (sources, sets of strengths, targets) → the rows of each set.
-pub(crate) type Direct<'a> = &'a dyn Fn(&[f64], &[&[f64]], &[f64]) -> Result<Vec<Vec<f64>>, Error>;
-
 /// A sample with its strengths and direct sums, against which all orders of a method on one tree are measured. Its near
 /// sources are those of the lists of the first measured order; lists of other orders differ in few leaves.
 pub(crate) struct Trial {
@@ -110,38 +107,37 @@ impl Trial {
     /// A trial for the points of a tree and its lists. `near_errs` tells whether near pairs are summed with less than
     /// the precision of f64.
     pub fn new(
-        site: &dyn Sampled,
+        site: &impl Sampled,
         facts: &Facts,
         attributes: &Attributes,
         near_errs: bool,
         direct: Direct,
     ) -> Result<Trial, Error> {
         let sample = Sample::new(site, near_errs)?;
-        let points =
-            |sources: &Sources| Ok::<_, Error>(coordinates(facts.dim, site.points(End::Sources, &sources.positions)?));
-        let targets = coordinates(facts.dim, site.points(End::Targets, &sample.targets)?);
         let sets = sample.normal_sets();
         let joined = |sources: &Sources, sets: Vec<Vec<f64>>| {
             attributes.join_some(sets, facts, || site.indices(&sources.positions))
         };
         let drawn = |sources: &Sources| joined(sources, sources.strengths(sets, facts.linear()));
         let strengths = drawn(&sample.of_errors)?;
-        let exact = direct(&points(&sample.of_errors)?, &slices(&strengths), &targets)?;
-        let sources = points(&sample.of_norm)?;
+        let host = (facts.dim, direct);
+        let exact = site.sums(&sample.of_errors.positions, &slices(&strengths), &sample.targets, host)?;
+        let sources = &sample.of_norm.positions;
         let soft = site.boxes().same_points() && facts.skips_self;
         let same = sample.of_norm == sample.of_errors;
         let sums = if same && !soft {
             None
         } else {
             let strengths = drawn(&sample.of_norm)?;
-            let sums = if same { exact.clone() } else { direct(&sources, &slices(&strengths), &targets)? };
+            let strengths = slices(&strengths);
+            let sums = if same { exact.clone() } else { site.sums(sources, &strengths, &sample.targets, host)? };
             Some(match soft {
-                true => less(sums, &own_parts(&sample, &sample.targets, &slices(&strengths), &sources, facts, direct)?),
+                true => less(sums, &own_parts(&sample, &sample.targets, &strengths, facts, direct)?),
                 false => sums,
             })
         };
         let normal = joined(&sample.of_norm, sample.of_norm.normal(SCATTER_SETS, facts.linear()))?;
-        let others = Others::new(&sample, soft, &sources, &targets, &normal, facts, direct)?;
+        let others = Others::new(site, &sample, soft, &normal, facts, direct)?;
         let normal = &sums.as_ref().unwrap_or(&exact)[1..];
         let scatter = facts.columns.iter().map(|c| others.scatter(normal, facts.values, &c.columns)).collect();
         Ok(Trial { sample, strengths, exact, sums, scatter, count: site.boxes().targets_of(0).len() })
@@ -213,11 +209,6 @@ fn slices(sets: &[Vec<f64>]) -> Vec<&[f64]> {
     sets.iter().map(|set| &set[..]).collect()
 }
 
-/// The first `dim` coordinates of each point, point by point.
-fn coordinates(dim: usize, points: Vec<[f64; 3]>) -> Vec<f64> {
-    points.into_iter().flat_map(|x| x.into_iter().take(dim)).collect()
-}
-
 /// Direct sums of [`SCATTER_SETS`] sets of normal strengths, at some of the targets of a sample.
 struct Others {
     /// Step between the chosen targets of the sample.
@@ -231,24 +222,21 @@ struct Others {
 impl Others {
     /// Computes the sums. `soft`: targets have self terms, which are subtracted.
     fn new(
+        site: &impl Sampled,
         sample: &Sample,
         soft: bool,
-        sources: &[f64],
-        targets: &[f64],
         normal: &[Vec<f64>],
         facts: &Facts,
         direct: Direct,
     ) -> Result<Others, Error> {
         let weights = sample.weights();
         let every = weights.len().div_ceil(SCATTER_TARGETS).max(1);
-        let some: Vec<f64> = targets.chunks_exact(facts.dim).step_by(every).flatten().copied().collect();
+        let targets: Vec<u32> = sample.targets.iter().step_by(every).copied().collect();
         let weights: Vec<f64> = weights.into_iter().step_by(every).collect();
         let sets = slices(normal);
-        let mut rows = direct(sources, &sets, &some)?;
+        let mut rows = site.sums(&sample.of_norm.positions, &sets, &targets, (facts.dim, direct))?;
         if soft {
-            let positions: Vec<u32> = sample.targets.iter().step_by(every).copied().collect();
-            let own = own_parts(sample, &positions, &sets, sources, facts, direct)?;
-            rows = less(rows, &own);
+            rows = less(rows, &own_parts(sample, &targets, &sets, facts, direct)?);
         }
         Ok(Others { every, weights, rows })
     }
@@ -280,24 +268,23 @@ fn less(mut rows: Vec<Vec<f64>>, others: &[Vec<f64>]) -> Vec<Vec<f64>> {
     rows
 }
 
-/// The self terms of the targets at `positions`, for each set of strengths.
+/// The self terms of the targets at `positions`, for each set of strengths. A kernel depends on the difference of two
+/// points, so the self term of any point is that of the origin.
 fn own_parts(
     sample: &Sample,
     positions: &[u32],
     sets: &[&[f64]],
-    sources: &[f64],
     facts: &Facts,
     direct: Direct,
 ) -> Result<Vec<Vec<f64>>, Error> {
-    let (dim, c) = (facts.dim, facts.strengths);
+    let (origin, c) = (vec![0.0; facts.dim], facts.strengths);
     let mut own = vec![Vec::new(); sets.len()];
     for position in positions {
         // The sources of the norm contain all sources of a sampled leaf.
         let rows = match sample.of_norm.positions.binary_search(position) {
             Ok(k) => {
-                let x = &sources[dim * k..dim * (k + 1)];
                 let q: Vec<&[f64]> = sets.iter().map(|q| &q[c * k..c * (k + 1)]).collect();
-                direct(x, &q, x)?
+                direct(&origin, &q, &origin)?
             }
             Err(_) => vec![vec![0.0; facts.values]; sets.len()],
         };

@@ -15,8 +15,8 @@ use super::corners::{Weights, proportional};
 use super::sampled::{End, Sampled};
 use super::sources::{SEED, SOURCES, Sources, sources};
 use crate::rng::Rng;
-use fmm_traits::Error;
 use fmm_traits::tree::NONE;
+use fmm_traits::{Error, Hierarchy};
 use std::collections::BTreeMap;
 
 /// Largest root of targets × sources for which the sample takes all targets. Then only the strengths are random.
@@ -86,8 +86,8 @@ struct Leaf {
     level: usize,
 }
 
-/// All leaves with targets, each with its kind.
-fn kinds(site: &dyn Sampled) -> Result<Vec<(Kind, Leaf)>, Error> {
+/// All leaves with targets, by kind. The leaves of a kind are in the order of their numbers.
+fn kinds(site: &impl Sampled) -> Result<BTreeMap<Kind, Vec<Leaf>>, Error> {
     let (tree, incoming) = (site.boxes(), site.incoming()?);
     let mut by_p2l = vec![false; tree.boxes()];
     let mut leaves = Vec::new();
@@ -105,15 +105,28 @@ fn kinds(site: &dyn Sampled) -> Result<Vec<(Kind, Leaf)>, Error> {
     let mut rows: Vec<u32> = leaves.iter().map(|leaf| incoming[leaf.number as usize].edges).collect();
     let last = rows.len().saturating_sub(1);
     let long = if rows.is_empty() { 0 } else { *rows.select_nth_unstable(last - last / 50).1 };
-    let kind = |&leaf: &Leaf| {
+    let kind = |leaf: Leaf| {
         let (b, targets) = (leaf.number as usize, targets(&leaf));
         let here = incoming[b];
         let facts = [here.m2p, by_p2l[b], here.edges > long, here.jump, tree.sources_of(b).is_empty()];
         let reached = facts.iter().enumerate().map(|(bit, &is)| u8::from(is) << bit).sum();
         let population = usize::from(4 * targets >= mean) + usize::from(targets > 4 * mean.max(1));
-        (Kind { level: leaf.level, population, reached }, leaf)
+        Kind { level: leaf.level, population, reached }
     };
-    Ok(leaves.iter().map(kind).collect())
+    // Most leaves are of one kind, so the kind of the leaf before is looked at first.
+    let mut kinds: Vec<(Kind, Vec<Leaf>)> = Vec::new();
+    let mut last = 0;
+    for leaf in leaves {
+        let kind = kind(leaf);
+        if kinds.get(last).is_none_or(|(k, _)| *k != kind) {
+            last = kinds.iter().position(|(k, _)| *k == kind).unwrap_or(kinds.len());
+            if last == kinds.len() {
+                kinds.push((kind, Vec::new()));
+            }
+        }
+        kinds[last].1.push(leaf);
+    }
+    Ok(kinds.into_iter().collect())
 }
 
 impl Kind {
@@ -131,16 +144,12 @@ impl Kind {
 impl Sample {
     /// Draws a sample from a tree with its lists. `near_errs` tells whether near pairs are summed with less than the
     /// precision of f64.
-    pub fn new(site: &dyn Sampled, near_errs: bool) -> Result<Sample, Error> {
+    pub fn new(site: &impl Sampled, near_errs: bool) -> Result<Sample, Error> {
         let (mut rng, tree) = (Rng::new(SEED), site.boxes());
-        let mut groups: BTreeMap<Kind, Vec<Leaf>> = BTreeMap::new();
-        for (kind, leaf) in kinds(site)? {
-            groups.entry(kind).or_default().push(leaf);
-        }
         let weights = Weights::new(site, End::Targets)?;
         let targets_of = |leaf: &Leaf| tree.targets_of(leaf.number as usize);
         let targets = |leaves: &[Leaf]| leaves.iter().map(|leaf| targets_of(leaf).len()).sum::<usize>();
-        let mut groups: Vec<(String, Vec<Leaf>)> = groups.into_iter().map(|(k, l)| (k.name(), l)).collect();
+        let mut groups: Vec<(String, Vec<Leaf>)> = kinds(site)?.into_iter().map(|(k, l)| (k.name(), l)).collect();
         groups.sort_by_key(|(_, leaves)| std::cmp::Reverse(targets(leaves)));
         if groups.len() > MAX_STRATA {
             let rest = groups.split_off(MAX_STRATA - 1).into_iter().flat_map(|(_, leaves)| leaves);
@@ -193,7 +202,7 @@ impl Sample {
 
     /// The sample of all targets. Each leaf is one draw, which counts by its number of targets.
     fn of_all(
-        site: &dyn Sampled,
+        site: &impl Sampled,
         near_errs: bool,
         groups: &[(String, Vec<Leaf>)],
         mut strata: Vec<Stratum>,

@@ -14,7 +14,7 @@ pub(crate) enum End {
 
 impl End {
     /// The points of a box.
-    pub fn range(self, tree: &(impl Hierarchy + ?Sized), b: usize) -> Range<usize> {
+    pub fn range(self, tree: &impl Hierarchy, b: usize) -> Range<usize> {
         match self {
             End::Sources => tree.sources_of(b),
             End::Targets => tree.targets_of(b),
@@ -34,11 +34,16 @@ impl End {
 /// leaf. The square of an error of order 12 grows like ρ^24.
 pub(crate) const HALF_CORNER_POWER: u32 = 12;
 
+/// A function that computes direct sums in f64: (sources, sets of strengths, targets) → the rows of each set.
+pub(crate) type Direct<'a> = &'a dyn Fn(&[f64], &[&[f64]], &[f64]) -> Result<Vec<Vec<f64>>, Error>;
+
 /// A tree with its lists. The arrays that grow with the number of points may lie on a device, so a caller asks for the
 /// points and rows that it needs.
 pub(crate) trait Sampled {
+    /// The kind of tree.
+    type Boxes: Hierarchy;
     /// The boxes, with the ranges of their points. The points themselves may be missing.
-    fn boxes(&self) -> &dyn Hierarchy;
+    fn boxes(&self) -> &Self::Boxes;
     /// A summary of the edges into each box.
     fn incoming(&self) -> Result<Vec<Incoming>, Error>;
     /// The boxes in the P2P rows of some boxes.
@@ -52,6 +57,24 @@ pub(crate) trait Sampled {
     fn points(&self, of: End, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error>;
     /// The indices of the sources at some positions, in the array of the caller.
     fn indices(&self, positions: &[u32]) -> Result<Vec<u32>, Error>;
+    /// Direct sums from the sources at some positions to the targets at some positions, which count as separate points:
+    /// the rows of each set of strengths. `direct` computes direct sums of points with `dim` coordinates on the host.
+    fn sums(
+        &self,
+        sources: &[u32],
+        strengths: &[&[f64]],
+        targets: &[u32],
+        (dim, direct): (usize, Direct),
+    ) -> Result<Vec<Vec<f64>>, Error> {
+        let [sources, targets] = [(End::Sources, sources), (End::Targets, targets)]
+            .map(|(end, positions)| self.points(end, positions).map(|points| coordinates(dim, points)));
+        direct(&sources?, strengths, &targets?)
+    }
+}
+
+/// The first `dim` coordinates of each point, point by point.
+fn coordinates(dim: usize, points: Vec<[f64; 3]>) -> Vec<f64> {
+    points.into_iter().flat_map(|x| x.into_iter().take(dim)).collect()
 }
 
 /// A tree with its lists in the memory of the host.
@@ -61,7 +84,9 @@ pub(crate) struct OnHost<'a, H> {
 }
 
 impl<H: Hierarchy> Sampled for OnHost<'_, H> {
-    fn boxes(&self) -> &dyn Hierarchy {
+    type Boxes = H;
+
+    fn boxes(&self) -> &H {
         self.tree
     }
 

@@ -27,6 +27,7 @@ use crate::rng::Rng;
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Hierarchy};
 use rayon::prelude::*;
+use std::collections::BTreeSet;
 
 /// Seed of all samples. Plans for the same points and request measure the same errors.
 pub(super) const SEED: u64 = 0x0050_524F_4245;
@@ -82,7 +83,7 @@ impl Sources {
 /// Draws about `most` sources, or takes all sources if there are fewer. Returns the sources that give the norm, and
 /// those that give the errors. `sampled` are the sampled leaves. If `near_errs`, all near sources give errors.
 pub(super) fn sources(
-    site: &dyn Sampled,
+    site: &impl Sampled,
     sampled: &[u32],
     near_errs: bool,
     most: f64,
@@ -93,7 +94,8 @@ pub(super) fn sources(
     let boxes = (0..tree.levels()).flat_map(|level| tree.level(level).map(move |b| (b, level)));
     let mut leaves: Vec<(usize, usize)> =
         boxes.filter(|&(b, _)| tree.is_leaf(b) && !tree.sources_of(b).is_empty()).collect();
-    leaves.sort_unstable_by_key(|&(b, _)| tree.sources_of(b).start);
+    // The leaves of a level are in order already, so a stable sort merges the levels.
+    leaves.sort_by_key(|&(b, _)| tree.sources_of(b).start);
     let near = within(tree, &site.near_rows(&with_ancestors(tree, sampled))?);
     let close = within(tree, &site.far_rows(sampled)?);
     let weights = Weights::new(site, End::Sources)?;
@@ -121,48 +123,51 @@ pub(super) fn sources(
             drawn.push(((b, level), chance, picks));
         }
     }
-    let places: Vec<(usize, usize)> = drawn.iter().map(|d| d.0).collect();
-    let of_points = weights.of_points(site, &places)?;
+    // Sources of leaves that are taken as a whole need no weights.
+    let in_part = |&((b, _), _, picks): &((usize, usize), f64, usize)| picks < tree.sources_of(b).len();
+    let places: Vec<(usize, usize)> = drawn.iter().filter(|d| in_part(d)).map(|d| d.0).collect();
+    let mut of_points = weights.of_points(site, &places)?.into_iter().peekable();
     let (mut of_norm, mut of_errors) = (Sources::default(), Sources::default());
-    let mut drawn = drawn.into_iter().zip(of_points).peekable();
+    let mut drawn = drawn.into_iter().peekable();
     for (b, _) in leaves {
         let range = tree.sources_of(b);
         if near[b] {
             of_norm.take(range.clone().map(|i| (i as u32, 1.0)));
         }
-        let Some(((_, chance, picks), weights)) = drawn.next_if(|d| d.0.0.0 == b) else { continue };
-        let step = weights.iter().sum::<f64>() / picks as f64;
-        let mut picked: Vec<usize> = if picks == weights.len() {
-            (0..picks).collect()
-        } else {
-            proportional(weights.iter().copied(), picks, rng)
+        let Some(one) = drawn.next_if(|d| d.0.0 == b) else { continue };
+        let (_, chance, picks) = one;
+        let taken: Vec<(u32, f64)> = match of_points.next_if(|_| in_part(&one)) {
+            None => range.map(|i| (i as u32, chance)).collect(),
+            Some(weights) => {
+                let step = weights.iter().sum::<f64>() / picks as f64;
+                let mut picked = proportional(weights.iter().copied(), picks, rng);
+                picked.dedup();
+                let of_point = |i: usize| chance * (weights[i] / step).min(1.0);
+                picked.into_iter().map(|i| ((range.start + i) as u32, of_point(i))).collect()
+            }
         };
-        picked.dedup();
-        let of_point = |i: usize| if picks == weights.len() { chance } else { chance * (weights[i] / step).min(1.0) };
-        let points = || picked.iter().map(|&i| ((range.start + i) as u32, of_point(i)));
-        of_errors.take(points());
+        of_errors.take(taken.iter().copied());
         if !near[b] {
-            of_norm.take(points());
+            of_norm.take(taken.into_iter());
         }
     }
     Ok([of_norm, of_errors])
 }
 
 /// Some boxes and all boxes above them.
-fn with_ancestors(tree: &dyn Hierarchy, boxes: &[u32]) -> Vec<u32> {
-    let mut found = vec![false; tree.boxes()];
+fn with_ancestors(tree: &impl Hierarchy, boxes: &[u32]) -> Vec<u32> {
+    let mut found = BTreeSet::new();
     for &b in boxes {
         let mut above = b;
-        while above != NONE && !found[above as usize] {
-            found[above as usize] = true;
+        while above != NONE && found.insert(above) {
             above = tree.parent(above as usize);
         }
     }
-    (0..tree.boxes() as u32).filter(|&b| found[b as usize]).collect()
+    found.into_iter().collect()
 }
 
 /// For each box, whether it or a box above it is one of `boxes`.
-fn within(tree: &dyn Hierarchy, boxes: &[u32]) -> Vec<bool> {
+fn within(tree: &impl Hierarchy, boxes: &[u32]) -> Vec<bool> {
     let mut found = vec![false; tree.boxes()];
     boxes.iter().for_each(|&b| found[b as usize] = true);
     for b in 1..tree.boxes() {
@@ -176,7 +181,6 @@ mod tests {
     use super::super::sampled::OnHost;
     use super::*;
     use fmm_tree::{BuildOptions, ListOptions};
-    use std::collections::BTreeSet;
 
     /// A part of 3000 sources, drawn many times: in many small leaves, and in few large leaves.
     #[test]

@@ -45,20 +45,28 @@ impl Device {
         Ok(buffer)
     }
 
+    /// A buffer of `n` numbers with all bits set: [`NONE`](fmm_traits::tree::NONE).
+    pub(crate) fn nones(&self, n: usize, what: &str) -> Result<Buffer<u32>, Error> {
+        let buffer: Buffer<u32> = self.alloc(n, what)?;
+        // SAFETY: the buffer has 4·n bytes.
+        unsafe { self.set_bytes(buffer.address(), 0xff, 4 * n, what)? };
+        Ok(buffer)
+    }
+
     /// Enqueues filling a whole buffer with zeros.
     pub(crate) fn clear<T: DeviceRepr + ValidAsZeroBits>(&self, buffer: &mut Buffer<T>) -> Result<(), Error> {
         let done = graph::clear(buffer.address(), buffer.bytes() as usize);
         done.unwrap_or_else(|| self.inner.stream.memset_zeros(&mut buffer.0)).map_err(|e| failed("clearing memory", e))
     }
 
-    /// Enqueues filling `bytes` bytes with zeros.
+    /// Enqueues setting `bytes` bytes to a value.
     ///
     /// # Safety
     /// `address` is the address of as many bytes.
-    pub(crate) unsafe fn clear_bytes(&self, address: u64, bytes: usize, what: &str) -> Result<(), Error> {
+    pub(crate) unsafe fn set_bytes(&self, address: u64, to: u8, bytes: usize, what: &str) -> Result<(), Error> {
         self.inner.context.bind_to_thread().map_err(|e| failed(what, e))?;
         // SAFETY: as promised.
-        unsafe { result::memset_d8_async(address, 0, bytes, self.inner.stream.cu_stream()) }
+        unsafe { result::memset_d8_async(address, to, bytes, self.inner.stream.cu_stream()) }
             .map_err(|e| failed(what, e))
     }
 
@@ -119,6 +127,22 @@ impl Device {
             unsafe { self.receive(buffer.address() + (range.start * size_of::<T>()) as u64, &mut data, what)? };
         }
         Ok(data)
+    }
+
+    /// The first `n` rows of `K` elements of a buffer, on the host.
+    pub(crate) fn download_rows<T: DeviceRepr + Default + Copy, const K: usize>(
+        &self,
+        buffer: &Buffer<T>,
+        n: usize,
+        what: &str,
+    ) -> Result<Vec<[T; K]>, Error> {
+        let mut rows = vec![[T::default(); K]; n];
+        debug_assert!(K * n <= buffer.len().max(1));
+        if n > 0 {
+            // SAFETY: the buffer has these elements.
+            unsafe { self.receive(buffer.address(), rows.as_flattened_mut(), what)? };
+        }
+        Ok(rows)
     }
 
     /// One entry from each of several buffers, in one transfer to the host.

@@ -4,6 +4,7 @@
 use super::symmetry::Side;
 use super::{Direction, Matrix, Operators, Scalar};
 use faer::ColRef;
+use rayon::prelude::*;
 
 /// Whole operators; see the [module header](super) for the order of vectors. n = points, C = check values
 /// and E = strengths per point.
@@ -25,8 +26,10 @@ impl<T: Scalar> Dense<T> {
     /// The dense matrices of `operators`.
     pub fn of(operators: &Operators<T>) -> Self {
         let (up, down) = (operators.upward(), operators.downward());
-        let (m2m, l2l) = ((0..8).map(|o| shift(up, o)), (0..8).map(|o| shift(down, o)));
-        Dense { upward: solve(up), downward: solve(down), m2m: m2m.collect(), l2l: l2l.collect() }
+        let shifts = |d: Direction<'_, T>| (0..8).into_par_iter().map(|octant| shift(d, octant)).collect();
+        let ((upward, downward), (m2m, l2l)) =
+            rayon::join(|| rayon::join(|| solve(up), || solve(down)), || rayon::join(|| shifts(up), || shifts(down)));
+        Dense { upward, downward, m2m, l2l }
     }
 }
 

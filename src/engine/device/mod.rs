@@ -1,27 +1,31 @@
 //! The engine on an NVIDIA GPU: fast methods on an octree, and direct summation.
 
+mod site;
+
+pub(crate) use site::Trees;
+
+use self::site::{OnDevice, Shared, into_placed, locked, mesh_of};
 use super::octree::{blocks, rows_of_sources};
 use super::{Engine, Placed, ProbeSeconds, Watch};
-use super::{bounds_of, build_options, list_options, not_placed, picked};
+use super::{bounds_of, build_options, list_options, not_placed, picked, trial_of};
 use crate::choice::Choice;
 use crate::cloud::Cloud;
-use crate::mesh::{Edges, Mesh};
+use crate::mesh::Mesh;
 use crate::near::NearBlock;
 use crate::parts::Parts;
-use crate::probe::sampled::{End, HALF_CORNER_POWER};
-use crate::probe::{self, Trial};
+use crate::probe::Trial;
+use crate::probe::sampled::HALF_CORNER_POWER;
 use crate::request::{Cuda, Fmm};
 use crate::variant::Expansion;
-use backend_cuda::{CallerPoints, Counts, Cut, DeviceSolver, DeviceSums, DeviceTargets, Settings, SphericalSettings};
+use backend_cuda::{CallerPoints, DeviceSolver, DeviceSums, DeviceTargets, Settings, SphericalSettings};
 use fmm_kernels::equivalent::Fill;
-use fmm_traits::{Error, Hierarchy, Lists, Precision, Stage, StageSeconds, Targets, Tree};
-use fmm_tree::{BuildReport, Incoming};
+use fmm_traits::{Error, Lists, Precision, Stage, StageSeconds, Targets, Tree};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// Number of pairs of points that a CPU core sums in the time of a launch on the device with its transfers, about 50
-/// µs.
-const LAUNCH_PAIRS: usize = 50_000;
+/// Largest number of solvers that are kept after their errors were measured. One of them becomes the solver of the plan,
+/// most often the last or the one before.
+const MEASURED_SOLVERS_KEPT: usize = 2;
 
 /// A fast method or a direct sum on the device.
 pub(crate) struct Device {
@@ -32,7 +36,7 @@ pub(crate) struct Device {
     /// `None` before the first points are settled.
     points: Option<Points>,
     /// New points before they are settled.
-    site: Option<Site>,
+    new: Option<New>,
 }
 
 /// The solver on the device.
@@ -66,20 +70,22 @@ impl Held {
 }
 
 /// New points, before the order is known.
-struct Site {
+struct New {
     sources: Arc<CallerPoints>,
     targets: DeviceTargets,
     /// The tree of the points; `None` for a direct sum.
-    tree: Option<backend_cuda::Placed>,
+    tree: Option<Shared>,
     /// Seconds of [`Engine::place`].
     seconds: f64,
-    /// A copy of the boxes on the host, and the sample on which errors are measured.
-    trial: Option<(Tree, Trial)>,
+    /// The sample on which errors are measured.
+    trial: Option<Arc<Trial>>,
+    /// Solvers whose errors were measured, with their orders.
+    solvers: Vec<(usize, Box<dyn DeviceSolver>)>,
 }
 
 impl Device {
     pub fn new(cuda: Cuda, request: &Fmm, choice: &Choice, parts: Parts) -> Self {
-        Device { cuda, request: request.clone(), choice: choice.clone(), parts, points: None, site: None }
+        Device { cuda, request: request.clone(), choice: choice.clone(), parts, points: None, new: None }
     }
 
     /// The settings of a solver of an order.
@@ -128,70 +134,27 @@ impl Device {
         self.sum(sources, DeviceTargets::new(&device, targets)?)
     }
 
-    /// Direct sums of sets of strengths at points: the rows of each set.
-    fn sums(&self, sources: &[f64], strengths: &[&[f64]], targets: &[f64]) -> Result<Vec<Vec<f64>>, Error> {
-        let (r, c) = (&self.request, &self.choice);
-        let at = Targets::Points(targets);
-        if (sources.len() / 3) * (targets.len() / 3) < LAUNCH_PAIRS {
-            return r.family.direct(r.outputs, sources, strengths, at, Precision::F64, c.isa);
-        }
-        let sum = self.sum_of(sources, at)?;
-        let mut rows = vec![vec![0.0; targets.len() / 3 * c.facts.values]; strengths.len()];
+    /// Direct sums of sets of strengths at separate points: the rows of each set.
+    fn sums_at(
+        &self,
+        sources: CallerPoints,
+        strengths: &[&[f64]],
+        targets: CallerPoints,
+    ) -> Result<Vec<Vec<f64>>, Error> {
+        let mut rows = vec![vec![0.0; targets.len() * self.choice.facts.values]; strengths.len()];
         let mut out: Vec<&mut [f64]> = rows.iter_mut().map(|rows| &mut rows[..]).collect();
+        let sum = self.sum(Arc::new(sources), DeviceTargets::Points(Arc::new(targets)))?;
         sum.apply_batch(strengths, &mut out, &mut |_, _| true)?;
         Ok(rows)
     }
-}
 
-/// Placed points on the device, for a sample.
-struct OnDevice<'a> {
-    cut: Cut<'a>,
-    boxes: &'a Tree,
-}
-
-impl probe::sampled::Sampled for OnDevice<'_> {
-    fn boxes(&self) -> &dyn Hierarchy {
-        self.boxes
+    /// A tree of new points, built or shared.
+    fn tree(&self, cloud: &Cloud) -> Result<Shared, Error> {
+        let (sources, targets, trees) = cloud.on_device()?;
+        let options = build_options(&self.request, &self.choice, &self.parts);
+        let device = self.cuda.open(self.request.cache.as_ref())?;
+        trees.tree(&device, &options, sources, targets.points().map(|points| &**points))
     }
-    fn incoming(&self) -> Result<Vec<Incoming>, Error> {
-        self.cut.incoming()
-    }
-    fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
-        self.cut.near_rows(of)
-    }
-    fn far_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
-        self.cut.far_rows(of)
-    }
-    fn corner_sums(&self, of: End, half_power: u32) -> Result<Vec<f64>, Error> {
-        match of {
-            End::Sources => self.cut.corner_sums_of_sources(half_power),
-            End::Targets => self.cut.corner_sums(half_power),
-        }
-    }
-    fn points(&self, of: End, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error> {
-        Ok(rows(match of {
-            End::Sources => self.cut.sources(positions)?,
-            End::Targets => self.cut.targets(positions)?,
-        }))
-    }
-    fn indices(&self, positions: &[u32]) -> Result<Vec<u32>, Error> {
-        self.cut.source_indices(positions)
-    }
-}
-
-/// Arrays of x, y and z as points.
-fn rows([x, y, z]: [Vec<f64>; 3]) -> Vec<[f64; 3]> {
-    x.into_iter().zip(y).zip(z).map(|((x, y), z)| [x, y, z]).collect()
-}
-
-/// Counts of a tree and its lists on the device, without the mean over the targets. The count of points in M2P and P2L
-/// assumes one mean leaf per edge.
-fn mesh_of(c: &Counts, report: &BuildReport) -> Mesh {
-    let [p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p] = c.edges;
-    let edges = Edges { p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p };
-    let far_points = ((p2l + m2p) as f64 * report.mean_leaf) as u64;
-    let (levels, boxes, leaves, near_pairs) = (c.levels, c.boxes, c.leaves, c.near_pairs);
-    Mesh { levels, boxes, leaves, root_side: c.root_side, edges, near_pairs, far_points, corners: 0.0 }
 }
 
 impl Engine for Device {
@@ -214,18 +177,10 @@ impl Engine for Device {
     fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
         watch("tree", 0.0)?;
         let start = Instant::now();
-        let (sources, targets) = cloud.on_device()?;
-        let tree = match self.choice.order {
-            None => None,
-            Some(_) => {
-                let options = build_options(&self.request, &self.choice, &self.parts);
-                let device = self.cuda.open(self.request.cache.as_ref())?;
-                let others = targets.points().map(|points| &**points);
-                Some(backend_cuda::Placed::new(&device, &options, sources, others)?)
-            }
-        };
-        let seconds = start.elapsed().as_secs_f64();
-        self.site = Some(Site { sources: sources.clone(), targets: targets.clone(), tree, seconds, trial: None });
+        let (sources, targets, _) = cloud.on_device()?;
+        let tree = self.choice.order.map(|_| self.tree(cloud)).transpose()?;
+        let (sources, targets, seconds) = (sources.clone(), targets.clone(), start.elapsed().as_secs_f64());
+        self.new = Some(New { sources, targets, tree, seconds, trial: None, solvers: Vec::new() });
         Ok(())
     }
 
@@ -234,9 +189,10 @@ impl Engine for Device {
             return Ok(Mesh::default());
         }
         let settings = self.settings(order);
-        let Some(tree) = self.site.as_mut().and_then(|site| site.tree.as_mut()) else { return not_placed() };
-        let mut mesh = mesh_of(&tree.counts(&settings)?, tree.report());
-        let cut = tree.cut(&settings)?;
+        let Some(tree) = self.new.as_ref().and_then(|new| new.tree.as_ref()) else { return not_placed() };
+        let placed = &mut locked(tree).placed;
+        let mut mesh = mesh_of(&placed.counts(&settings)?, placed.report());
+        let cut = placed.cut(&settings)?;
         mesh.corners = cut.corner_sums(HALF_CORNER_POWER)?.iter().sum::<f64>() / cut.n_targets().max(1) as f64;
         Ok(mesh)
     }
@@ -248,20 +204,18 @@ impl Engine for Device {
             return Ok((vec![0.0; self.choice.facts.columns.len()], ProbeSeconds::default()));
         }
         let (start, settings) = (Instant::now(), self.settings(order));
-        let Some(mut site) = self.site.take() else { return not_placed() };
-        let Some(placed) = &mut site.tree else { return not_placed() };
-        let (boxes, trial) = match site.trial.take() {
-            Some(made) => made,
-            None => {
-                let boxes = placed.boxes()?;
-                let there = OnDevice { cut: placed.cut(&settings)?, boxes: &boxes };
-                let direct = |s: &[f64], q: &[&[f64]], t: &[f64]| self.sums(s, q, t);
-                let near_errs = self.request.precision == Precision::F32;
-                let trial = Trial::new(&there, &self.choice.facts, &self.request.attributes, near_errs, &direct)?;
-                (boxes, trial)
-            }
-        };
-        let small = placed.thin(&settings, &boxes, &trial.sample.of_errors.positions, &trial.sample.targets)?;
+        let Some(mut new) = self.new.take() else { return not_placed() };
+        let Some(tree) = &new.tree else { return not_placed() };
+        let mut site = locked(tree);
+        let boxes = site.boxes()?;
+        let trial = site.trial(settings.policy, |site| {
+            let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
+            let there = OnDevice { cut: site.placed.cut(&settings)?, boxes: &boxes, direct: &direct };
+            trial_of(&self.request, &self.choice, &there, self.request.precision == Precision::F32)
+        })?;
+        let sample = &trial.sample;
+        let small = site.placed.thin(&settings, &boxes, &sample.of_errors.positions, &sample.targets)?;
+        drop(site);
         let mut seconds = ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 };
         let start = Instant::now();
         let solver = self.solver(order, small)?;
@@ -269,36 +223,50 @@ impl Engine for Device {
         let start = Instant::now();
         let bounds = bounds_of(&self.request, &self.choice, &trial, &*solver)?;
         seconds.sums += start.elapsed().as_secs_f64();
-        site.trial = Some((boxes, trial));
-        self.site = Some(site);
+        if new.solvers.len() == MEASURED_SOLVERS_KEPT {
+            new.solvers.remove(0);
+        }
+        new.solvers.push((order, solver));
+        new.trial = Some(trial);
+        self.new = Some(new);
         Ok((bounds, seconds))
     }
 
     fn trial(&self) -> Option<&Trial> {
-        self.site.as_ref()?.trial.as_ref().map(|(_, trial)| trial)
+        self.new.as_ref()?.trial.as_deref()
     }
 
     fn forget(&mut self) {
-        self.site = None;
+        self.new = None;
     }
 
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
-        let Some(site) = self.site.take() else { return not_placed() };
+        let Some(New { sources, targets, tree, seconds, mut solvers, .. }) = self.new.take() else {
+            return not_placed();
+        };
         watch("operators", 0.5)?;
         let start = Instant::now();
         let mut placed = Placed::default();
-        placed.seconds.tree = site.seconds;
-        let n_sources = site.sources.len();
-        let counts = [n_sources, site.targets.count(n_sources)];
-        if self.choice.order.is_none() {
-            let held = Held::Direct(self.sum(site.sources, site.targets)?);
+        placed.seconds.tree = seconds;
+        let counts = [sources.len(), targets.count(sources.len())];
+        let Some(tree) = tree else {
+            let held = Held::Direct(self.sum(sources, targets)?);
             self.points = Some(Points { held, counts });
             return Ok(placed);
-        }
-        let pick = if let DeviceTargets::Subset(s) = site.targets { Some(s) } else { None };
+        };
+        let tree = match into_placed(tree) {
+            Some(tree) => tree,
+            None => {
+                let options = build_options(&self.request, &self.choice, &self.parts);
+                let device = self.cuda.open(self.request.cache.as_ref())?;
+                backend_cuda::Placed::new(&device, &options, &sources, targets.points().map(|points| &**points))?
+            }
+        };
         // The tree has the points, in its own order.
-        drop(site.sources);
-        let Some(tree) = site.tree else { return not_placed() };
+        drop(sources);
+        let pick = if let DeviceTargets::Subset(s) = targets { Some(s) } else { None };
+        let measured = solvers.iter().position(|(of, _)| *of == order).map(|at| solvers.swap_remove(at).1);
+        drop(solvers);
         let solver = match self.points.take() {
             // A solver of the same order takes the new points.
             Some(Points { held: Held::Fast { mut solver, order: there, pick, copy }, counts }) if there == order => {
@@ -310,13 +278,19 @@ impl Engine for Device {
                 solver
             }
             // The current points and solver stay if the new solver fails.
-            there => match self.solver(order, tree) {
-                Ok(solver) => solver,
-                Err(e) => {
-                    self.points = there;
-                    return Err(e);
+            there => {
+                let made = match measured {
+                    Some(mut solver) => solver.set_points(tree).map(|()| solver),
+                    None => self.solver(order, tree),
+                };
+                match made {
+                    Ok(solver) => solver,
+                    Err(e) => {
+                        self.points = there;
+                        return Err(e);
+                    }
                 }
-            },
+            }
         };
         placed.report = solver.report().clone();
         placed.say_softening(build_options(&self.request, &self.choice, &self.parts).min_side);

@@ -1,0 +1,199 @@
+//! Points in the caller's order in device memory, and the sample of them from which a root cube is chosen:
+//! `kernels/points.cu`.
+
+use crate::array::{DeviceArray, DeviceStream, refused};
+use crate::device::{Buffer, Device, blocks};
+use crate::primitives::Primitives;
+use crate::programs;
+use crate::tree::{BLOCK, KEY_BITS, KEY_LEVELS, MAX_WALKING_BLOCKS, frame};
+use fmm_traits::tree::NONE;
+use fmm_traits::{Error, Precision};
+use fmm_tree::RootSample;
+
+/// Points in the caller's order in device memory, N×3, with their bounding box. All coordinates are finite.
+#[derive(Debug)]
+pub struct CallerPoints {
+    device: Device,
+    rows: Buffer<f64>,
+    n: usize,
+    low: [f64; 3],
+    high: [f64; 3],
+}
+
+impl CallerPoints {
+    /// Copies points to the device. `name` appears in errors.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] when the length is no multiple of 3, [`Error::TooMany`] beyond 2³² − 2 points,
+    /// [`Error::NotFinite`], and errors of the device.
+    pub fn new(device: &Device, name: &'static str, points: &[f64]) -> Result<CallerPoints, Error> {
+        count(name, points.len())?;
+        CallerPoints::of(device, name, device.upload(points, name)?)
+    }
+
+    /// Copies points that lie on the device as N×3 numbers in f32 or f64. The copy runs in the order of `stream`. Waits
+    /// for the copy.
+    ///
+    /// # Errors
+    /// As [`new`](CallerPoints::new), and [`Error::Array`].
+    pub fn copied(
+        device: &Device,
+        name: &'static str,
+        points: &DeviceArray,
+        stream: &DeviceStream,
+    ) -> Result<CallerPoints, Error> {
+        let n = count(name, points.len())?;
+        points.is_on(name, device)?;
+        let (handle, mut rows) = (stream.on(device)?, device.alloc(3 * n, name)?);
+        let functions = device.fixed("ends", programs::ends)?;
+        // SAFETY: the array has 3·n numbers and lives by its own promise; arguments as in ends.cu.
+        unsafe {
+            device.within(handle, || match points.precision() {
+                Precision::F64 => device.copy_from(points.address(), &mut rows, name),
+                Precision::F32 => {
+                    let args = [points.address().into(), (3 * n as u64).into(), (&rows).into()];
+                    device.launch(&functions, "widen_f32", (blocks(3 * n, BLOCK as usize)?, 1), BLOCK, &args)
+                }
+            })?;
+        }
+        CallerPoints::of(device, name, rows)
+    }
+
+    /// Points whose coordinates lie three by three in `rows`.
+    pub(crate) fn of(device: &Device, name: &'static str, rows: Buffer<f64>) -> Result<CallerPoints, Error> {
+        let n = rows.len() / 3;
+        let (low, high) = bounds(device, name, &rows, n)?;
+        Ok(CallerPoints { device: device.clone(), rows, n, low, high })
+    }
+
+    /// Number of points.
+    pub fn len(&self) -> usize {
+        self.n
+    }
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+    /// The bounding box, as lower and upper corner; empty (+∞, −∞) without points.
+    pub fn bounds(&self) -> [[f64; 3]; 2] {
+        [self.low, self.high]
+    }
+    /// Checks that the points lie on `device`, whose stream orders their memory.
+    pub(crate) fn is_on(&self, device: &Device) -> Result<(), Error> {
+        if self.device.is(device) { Ok(()) } else { Err(refused("points", "they lie on another opened device")) }
+    }
+    /// The coordinates, three of a point behind each other.
+    pub(crate) fn rows(&self) -> &Buffer<f64> {
+        &self.rows
+    }
+
+    /// A copy on the host.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn download(&self) -> Result<Vec<f64>, Error> {
+        self.device.download(&self.rows, "points")
+    }
+
+    /// The points at some indices below the number of points, three coordinates of a point behind each other.
+    pub(crate) fn rows_at(&self, indices: &[usize]) -> Result<Buffer<f64>, Error> {
+        let (n, device) = (indices.len(), &self.device);
+        let indices = device.upload(&indices.iter().map(|&i| i as u32).collect::<Vec<_>>(), "indices")?;
+        let rows = device.alloc(3 * n, "some points")?;
+        let functions = device.fixed("points", programs::points)?;
+        let args = [(&self.rows).into(), (&indices).into(), (n as u32).into(), (&rows).into()];
+        // SAFETY: arguments as in points.cu; the indices are those of points.
+        unsafe { device.launch(&functions, "take_rows", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
+        Ok(rows)
+    }
+}
+
+/// The number of points of an array of `length` coordinates.
+fn count(array: &'static str, length: usize) -> Result<usize, Error> {
+    let n = length / 3;
+    if length != 3 * n {
+        let why = "three coordinates a point".to_string();
+        return Err(Error::Shape { array, found: length, expected: 3 * n, why });
+    }
+    if n >= NONE as usize {
+        return Err(Error::TooMany { what: array, found: n, limit: NONE as usize - 1 });
+    }
+    Ok(n)
+}
+
+/// Bounding box of the points, or an error that names the first coordinate that is not finite.
+fn bounds(device: &Device, name: &'static str, rows: &Buffer<f64>, n: usize) -> Result<([f64; 3], [f64; 3]), Error> {
+    let functions = device.fixed("points", programs::points)?;
+    let grid = blocks(n, BLOCK as usize)?.clamp(1, MAX_WALKING_BLOCKS);
+    let parts: Buffer<u64> = device.alloc(7 * grid as usize, "bounds")?;
+    // SAFETY: arguments as in points.cu; `parts` has seven numbers per block.
+    unsafe {
+        let args = [rows.into(), (n as u64).into(), (&parts).into()];
+        device.launch(&functions, "bounds", (grid, 1), BLOCK, &args)?;
+        device.launch(&functions, "join_bounds", (1, 1), BLOCK, &[(&parts).into(), grid.into()])?;
+    }
+    let all = device.download_range(&parts, 0..7, "bounds")?;
+    let bad = all[6];
+    if bad != u64::MAX {
+        let bad = bad as usize;
+        let value = device.download_range(rows, bad..bad + 1, name)?[0];
+        return Err(Error::NotFinite { array: name, row: bad / 3, column: bad % 3, value });
+    }
+    let end = |i: usize| -> [f64; 3] { std::array::from_fn(|a| f64::from_bits(all[i + a])) };
+    Ok((end(0), end(3)))
+}
+
+/// The sample of some points from which a root cube is chosen.
+pub(crate) struct Sample<'a> {
+    device: &'a Device,
+    /// Number of points of the sample.
+    size: usize,
+    /// The points of the sample, three coordinates of a point behind each other.
+    rows: Buffer<f64>,
+}
+
+impl<'a> Sample<'a> {
+    pub fn new(device: &'a Device, points: &CallerPoints) -> Result<Self, Error> {
+        let size = fmm_tree::sample_size(points.n);
+        Ok(Sample { device, size, rows: sampled(device, &points.rows, points.n, size)? })
+    }
+}
+
+/// `m` of `n` points, as `fmm_tree::sample_index` chooses them.
+fn sampled(device: &Device, points: &Buffer<f64>, n: usize, m: usize) -> Result<Buffer<f64>, Error> {
+    let rows: Buffer<f64> = device.alloc(3 * m, "a sample of the points")?;
+    let functions = device.fixed("points", programs::points)?;
+    let args = [points.into(), (n as u64).into(), (m as u32).into(), (&rows).into()];
+    // SAFETY: arguments as in points.cu; there are `n` points and room for `m`, and m ≤ n.
+    unsafe { device.launch(&functions, "sample_points", (blocks(m, BLOCK as usize)?, 1), BLOCK, &args)? };
+    Ok(rows)
+}
+
+impl RootSample for Sample<'_> {
+    fn pairs(&mut self, corner: [f64; 3], side: f64) -> Result<Vec<u64>, Error> {
+        let (device, m) = (self.device, self.size);
+        let functions = device.fixed("points", programs::points)?;
+        let frame = frame(device, corner, side)?;
+        let mut keys = device.alloc(m, "keys of a sample")?;
+        let mut order = device.alloc(m, "order of a sample")?;
+        let pairs: Buffer<u64> = device.alloc(KEY_LEVELS, "pairs of a sample")?;
+        let args = [(&self.rows).into(), (m as u64).into(), (&frame).into(), (&keys).into()];
+        // SAFETY: arguments as in points.cu; all arrays have `m` points, and `pairs` has an entry for each level.
+        unsafe {
+            device.launch(&functions, "point_keys", (blocks(m, BLOCK as usize)?, 1), BLOCK, &args)?;
+            Primitives::new(device)?.sort(&mut keys, &mut order, true, m, 0..KEY_BITS)?;
+            let args = [(&keys).into(), (m as u32).into(), (&pairs).into()];
+            device.launch(&functions, "pairs_of_levels", (KEY_LEVELS as u32, 1), 1024, &args)?;
+        }
+        device.download(&pairs, "pairs of a sample")
+    }
+
+    fn points(&mut self, most: usize) -> Result<Vec<[f64; 3]>, Error> {
+        let (device, name) = (self.device, "a sample of the points");
+        let rows = match most < self.size {
+            true => device.download(&sampled(device, &self.rows, self.size, most)?, name)?,
+            false => device.download(&self.rows, name)?,
+        };
+        Ok(rows.as_chunks::<3>().0.to_vec())
+    }
+}

@@ -1,0 +1,167 @@
+//! New points of a plan in a tree on a device. Candidates of a plan that want the same tree share it.
+
+use crate::mesh::{Edges, Mesh};
+use crate::probe::Trial;
+use crate::probe::sampled::{Direct, End, Sampled};
+use backend_cuda::{CallerPoints, Counts, Cut, Placed};
+use fmm_traits::{Error, Policy, Tree};
+use fmm_tree::{BuildOptions, BuildReport, Incoming};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Largest number of trees that a plan keeps while its candidates are tried.
+const TREES_KEPT: usize = 2;
+
+/// New points in their tree, and what a probe has taken from the tree.
+pub(crate) struct Site {
+    options: BuildOptions,
+    pub placed: Placed,
+    /// A copy of the boxes on the host.
+    boxes: Option<Arc<Tree>>,
+    /// The samples on which errors are measured, by list policy.
+    trials: Vec<(Policy, Arc<Trial>)>,
+}
+
+impl Site {
+    fn new(
+        device: &backend_cuda::Device,
+        options: &BuildOptions,
+        sources: &CallerPoints,
+        targets: Option<&CallerPoints>,
+    ) -> Result<Site, Error> {
+        let placed = Placed::new(device, options, sources, targets)?;
+        Ok(Site { options: *options, placed, boxes: None, trials: Vec::new() })
+    }
+
+    /// A copy of the boxes on the host.
+    pub fn boxes(&mut self) -> Result<Arc<Tree>, Error> {
+        if self.boxes.is_none() {
+            self.boxes = Some(Arc::new(self.placed.boxes()?));
+        }
+        Ok(self.boxes.clone().expect("just copied"))
+    }
+
+    /// The sample for the lists of a policy. `make` draws a sample if there is none.
+    pub fn trial(
+        &mut self,
+        policy: Policy,
+        make: impl FnOnce(&mut Site) -> Result<Trial, Error>,
+    ) -> Result<Arc<Trial>, Error> {
+        if let Some((_, trial)) = self.trials.iter().find(|(of, _)| *of == policy) {
+            return Ok(trial.clone());
+        }
+        let trial = Arc::new(make(self)?);
+        self.trials.push((policy, trial.clone()));
+        Ok(trial)
+    }
+}
+
+/// A tree that several candidates may hold.
+pub(crate) type Shared = Arc<Mutex<Site>>;
+
+/// Locks a shared tree. A poisoned lock is fine: a site is changed by whole values only.
+pub(crate) fn locked(site: &Shared) -> MutexGuard<'_, Site> {
+    site.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The tree for its last holder; `None` if another one holds it too.
+pub(crate) fn into_placed(site: Shared) -> Option<Placed> {
+    let site = Arc::try_unwrap(site).ok()?.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Some(site.placed)
+}
+
+/// The trees that candidates have built for the points of a plan, the latest last.
+#[derive(Default)]
+pub(crate) struct Trees(Mutex<Vec<Shared>>);
+
+impl Trees {
+    /// The tree of some options. Builds the tree unless it is here.
+    pub fn tree(
+        &self,
+        device: &backend_cuda::Device,
+        options: &BuildOptions,
+        sources: &CallerPoints,
+        targets: Option<&CallerPoints>,
+    ) -> Result<Shared, Error> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let site = match kept.iter().position(|site| locked(site).options == *options) {
+            Some(at) => kept.remove(at),
+            None => {
+                let made = match Site::new(device, options, sources, targets) {
+                    Err(Error::Memory { .. }) if !kept.is_empty() => {
+                        kept.clear();
+                        Site::new(device, options, sources, targets)
+                    }
+                    made => made,
+                };
+                Arc::new(Mutex::new(made?))
+            }
+        };
+        kept.push(site.clone());
+        if kept.len() > TREES_KEPT {
+            kept.remove(0);
+        }
+        Ok(site)
+    }
+}
+
+/// A function that computes direct sums in f64 on the device of a [`Cut`].
+type SumsOnDevice<'a> = &'a dyn Fn(CallerPoints, &[&[f64]], CallerPoints) -> Result<Vec<Vec<f64>>, Error>;
+
+/// Placed points on the device, for a sample.
+pub(super) struct OnDevice<'a> {
+    pub cut: Cut<'a>,
+    pub boxes: &'a Tree,
+    pub direct: SumsOnDevice<'a>,
+}
+
+impl Sampled for OnDevice<'_> {
+    type Boxes = Tree;
+
+    fn boxes(&self) -> &Tree {
+        self.boxes
+    }
+    fn incoming(&self) -> Result<Vec<Incoming>, Error> {
+        self.cut.incoming()
+    }
+    fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
+        self.cut.near_rows(of)
+    }
+    fn far_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
+        self.cut.far_rows(of)
+    }
+    fn corner_sums(&self, of: End, half_power: u32) -> Result<Vec<f64>, Error> {
+        match of {
+            End::Sources => self.cut.corner_sums_of_sources(half_power),
+            End::Targets => self.cut.corner_sums(half_power),
+        }
+    }
+    fn points(&self, of: End, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error> {
+        let [x, y, z] = match of {
+            End::Sources => self.cut.sources(positions)?,
+            End::Targets => self.cut.targets(positions)?,
+        };
+        Ok(x.into_iter().zip(y).zip(z).map(|((x, y), z)| [x, y, z]).collect())
+    }
+    fn indices(&self, positions: &[u32]) -> Result<Vec<u32>, Error> {
+        self.cut.source_indices(positions)
+    }
+    fn sums(
+        &self,
+        sources: &[u32],
+        strengths: &[&[f64]],
+        targets: &[u32],
+        _: (usize, Direct),
+    ) -> Result<Vec<Vec<f64>>, Error> {
+        (self.direct)(self.cut.some_sources(sources)?, strengths, self.cut.some_targets(targets)?)
+    }
+}
+
+/// Counts of a tree and its lists on the device, without the mean over the targets. The count of points in M2P and P2L
+/// assumes one mean leaf per edge.
+pub(super) fn mesh_of(c: &Counts, report: &BuildReport) -> Mesh {
+    let [p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p] = c.edges;
+    let edges = Edges { p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p };
+    let far_points = ((p2l + m2p) as f64 * report.mean_leaf) as u64;
+    let (levels, boxes, leaves, near_pairs) = (c.levels, c.boxes, c.leaves, c.near_pairs);
+    Mesh { levels, boxes, leaves, root_side: c.root_side, edges, near_pairs, far_points, corners: 0.0 }
+}

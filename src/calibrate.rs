@@ -1,17 +1,29 @@
 //! Measures the constants of the cost model on this machine.
 
-use crate::costs::{CostModel, Costs, OrderCosts};
+use crate::costs::{CostModel, Costs, EVALUATION_NANOSECONDS, OrderCosts};
 use crate::describe::Description;
-use crate::request::{Backend, Fmm, Method};
+use crate::request::{Fmm, Method};
 use crate::{demo, machine};
 use fmm_traits::{Error, Stage, Targets};
+use std::time::Instant;
 
-/// Number of points in a measurement: few enough for a dozen measurements in seconds, enough for leaves with all
-/// neighbours.
-const SAMPLE_POINTS: usize = 30_000;
-/// Mean points per leaf in the measurements. Two occupancies separate the cost of a point from the cost of a leaf.
-const OCCUPANCIES: [f64; 2] = [24.0, 80.0];
-/// Evaluations per measurement; the shortest time of each stage counts.
+/// The sizes of measurements on a kind of processor.
+struct Sizes {
+    /// Number of points in a measurement of stages.
+    points: usize,
+    /// Mean points per leaf in the measurements. Two occupancies separate the cost of a point from the cost of a leaf.
+    occupancies: [f64; 2],
+}
+
+/// On a core: few enough points for a dozen measurements in seconds, enough for leaves with all neighbours.
+const ON_A_CORE: Sizes = Sizes { points: 30_000, occupancies: [24.0, 80.0] };
+/// On a GPU: enough points to fill the largest devices, and the leaf sizes that win there.
+const ON_A_DEVICE: Sizes = Sizes { points: 1 << 20, occupancies: [40.0, 100.0] };
+/// Number of points of a direct sum on a GPU: enough to fill the device.
+const DIRECT_POINTS: usize = 1 << 17;
+/// Number of points of a sum whose time is that of an evaluation without points.
+const FEW_POINTS: usize = 4096;
+/// Evaluations per measurement; the shortest time counts.
 const REPETITIONS: usize = 4;
 /// Measured orders of equivalent densities.
 const EQUIVALENT_ORDERS: [usize; 4] = [4, 6, 8, 10];
@@ -33,14 +45,15 @@ impl CostModel {
         format!("{processor}, {}, fmm {}", backend_cpu::Isa::detect().name(), env!("CARGO_PKG_VERSION"))
     }
 
-    /// Measures the costs for the kernel, outputs and precision of `builder` on one core of this machine, in a few
-    /// seconds. The result replaces older costs of the same case. Costs of another machine are dropped.
+    /// Measures the costs for the kernel, outputs and precision of `builder` on one core of this machine or on the GPU
+    /// of the builder, in a few seconds. The result replaces older costs of the same case. Costs of another machine are
+    /// dropped. Costs of Laplace with potential and gradient on a GPU serve all kernels there that were not measured.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for kernels of the plane and for GPUs; else as [`Fmm::plan`].
+    /// [`Error::Unsupported`] for kernels of the plane; else as [`Fmm::plan`].
     pub fn measure(&mut self, builder: &Fmm) -> Result<(), Error> {
-        if builder.family.dim() != 3 || matches!(builder.backend, Backend::Cuda(_)) {
-            let reason = "it is of octrees on a CPU".to_string();
+        if builder.family.dim() != 3 {
+            let reason = "it is of octrees".to_string();
             return Err(Error::Unsupported { operation: "the cost model", reason });
         }
         let facts = builder.family.facts(builder.outputs)?;
@@ -48,19 +61,21 @@ impl CostModel {
             let reason = "the costs of a kernel whose sources have attributes are those without".to_string();
             return Err(Error::Unsupported { operation: "a measurement of costs", reason });
         }
-        let points = demo::points(demo::Demo::Uniform, SAMPLE_POINTS, 1);
-        let strengths = demo::strengths(SAMPLE_POINTS, facts.strengths, 1);
         // The measurement uses defaults for all other options of `builder`.
-        let mut plain =
-            Fmm::new(builder.family.clone()).outputs(builder.outputs).precision(builder.precision).threads(1);
-        plain.cache = builder.cache.clone();
+        let mut plain = Fmm::new(builder.family.clone()).outputs(builder.outputs).precision(builder.precision);
+        (plain.cache, plain.backend) = (builder.cache.clone(), builder.backend);
+        let device = plain.backend.processor().opened(&plain).transpose()?.map(|device| device.info().name.clone());
+        let sizes = if device.is_some() { ON_A_DEVICE } else { ON_A_CORE };
+        plain = if device.is_some() { plain.stages_apart() } else { plain.threads(1) };
+        let points = demo::points(demo::Demo::Uniform, sizes.points, 1);
+        let strengths = demo::strengths(sizes.points, facts.strengths, 1);
         let mut near = Vec::new();
         let mut orders = |method: Method, orders: &[usize]| -> Result<Vec<OrderCosts>, Error> {
             let mut rows = Vec::new();
             for &order in orders {
                 let plain = plain.clone().method(method).order(order);
                 let mut samples = Vec::new();
-                for occupancy in OCCUPANCIES {
+                for occupancy in sizes.occupancies {
                     samples.push(sample(&plain, occupancy, &points, &strengths)?);
                 }
                 rows.push(far(order, &samples));
@@ -73,12 +88,24 @@ impl CostModel {
             if facts.harmonic.is_ok() { orders(Method::SphericalHarmonics, &SPHERICAL_ORDERS)? } else { vec![] };
         let row = |s: &Sample| ([s.plan.near_pairs as f64, s.plan.edges.p2p as f64], s.stages[Stage::P2p as usize]);
         let [pair, leaves] = fit(near.iter().map(row));
+        // On a core a pair of a direct sum costs as much as a pair of P2P.
+        let (mut direct, mut evaluation) = (pair, EVALUATION_NANOSECONDS);
+        if device.is_some() {
+            let time = |builder: Fmm, n: usize| shortest(&builder, &points[..3 * n], &strengths[..facts.strengths * n]);
+            evaluation =
+                time(plain.clone().method(Method::EquivalentDensities).order(EQUIVALENT_ORDERS[0]), FEW_POINTS)?;
+            let pairs = (DIRECT_POINTS as f64).powi(2);
+            direct = time(plain.clone().method(Method::Direct), DIRECT_POINTS)? / pairs;
+        }
         let costs = Costs {
+            device,
             kernel: builder.family.name().to_string(),
             precision: builder.precision.name().to_string(),
             outputs: builder.outputs.names().iter().map(|name| name.to_string()).collect(),
             pair,
             leaves,
+            direct,
+            evaluation,
             equivalent,
             spherical,
         };
@@ -86,9 +113,10 @@ impl CostModel {
         if self.source != here {
             *self = CostModel { source: here, cases: Vec::new() };
         }
-        let same =
-            |c: &Costs| (&c.kernel, &c.precision, &c.outputs) == (&costs.kernel, &costs.precision, &costs.outputs);
-        self.cases.retain(|c| !same(c));
+        fn case(c: &Costs) -> (&Option<String>, &String, &String, &Vec<String>) {
+            (&c.device, &c.kernel, &c.precision, &c.outputs)
+        }
+        self.cases.retain(|c| case(c) != case(&costs));
         self.cases.push(costs);
         Ok(())
     }
@@ -97,7 +125,7 @@ impl CostModel {
 /// Evaluates on a uniform tree with `occupancy` points per leaf. The root cube contains the unit cube, and its side is
 /// the side of such a leaf times a power of two.
 fn sample(builder: &Fmm, occupancy: f64, points: &[f64], strengths: &[f64]) -> Result<Sample, Error> {
-    let leaf = (occupancy / SAMPLE_POINTS as f64).cbrt();
+    let leaf = (3.0 * occupancy / points.len() as f64).cbrt();
     let side = leaf * (1.0 / leaf).log2().ceil().exp2();
     // Some leaves hold more than the mean, but their parents hold eight times the mean and must be split.
     let ncrit = (4.0 * occupancy) as usize;
@@ -108,6 +136,18 @@ fn sample(builder: &Fmm, occupancy: f64, points: &[f64], strengths: &[f64]) -> R
         stages.iter_mut().zip(out.stages).for_each(|(least, s)| *least = least.min(1e9 * s));
     }
     Ok(Sample { plan: plan.describe(), stages })
+}
+
+/// Shortest time of an evaluation, in nanoseconds.
+fn shortest(builder: &Fmm, points: &[f64], strengths: &[f64]) -> Result<f64, Error> {
+    let plan = builder.plan(points, Targets::Sources)?;
+    let mut least = f64::INFINITY;
+    for _ in 0..REPETITIONS {
+        let start = Instant::now();
+        plan.apply(strengths)?;
+        least = least.min(1e9 * start.elapsed().as_secs_f64());
+    }
+    Ok(least)
 }
 
 /// The unit costs of one order, fitted to its samples.

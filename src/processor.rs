@@ -1,7 +1,7 @@
 //! Processors: the methods, prices and engines of one kind of machine.
 //!
-//! The planning code asks a [`Processor`] and never which processor it is. (Calibration does ask: it is of CPUs.) A
-//! further backend is a further implementation of this trait, and one arm of [`Backend::processor`].
+//! The planning code asks a [`Processor`] and never which processor it is. A further backend is a further
+//! implementation of this trait, and one arm of [`Backend::processor`].
 
 use crate::choice::Choice;
 use crate::costs::{DeviceCosts, Prices};
@@ -146,7 +146,12 @@ impl Processor for Cuda {
         (translation.name(), translation == backend_cuda::Translation::Rcr)
     }
     fn prices<'a>(&self, r: &'a Fmm, facts: &'a Facts) -> Box<dyn Prices + 'a> {
-        Box::new(DeviceCosts { facts, precision: r.precision })
+        let name = if r.costs.has_devices() { self.device(r) } else { None };
+        let case = (r.family.name(), r.precision, r.outputs);
+        match name.and_then(|name| r.costs.on_device(&name, case, facts)) {
+            Some(measured) => Box::new(measured),
+            None => Box::new(DeviceCosts { facts, precision: r.precision }),
+        }
     }
     fn memory(&self, facts: &Facts, size: &Size, _: usize, parts: &Parts) -> u64 {
         memory::on_a_device(facts, size, parts)

@@ -6,7 +6,7 @@ use crate::array::{DeviceArray, DeviceStream, refused};
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::error::failed;
 use crate::programs;
-use crate::transfer::Pinned;
+use crate::transfer::{NOTE_BYTES, Note};
 use crate::tree::MAX_WALKING_BLOCKS;
 use cudarc::driver::{CudaEvent, DriverError, result};
 use fmm_traits::{Error, Numbers, NumbersMut, Observer, OutputColumns, Precision, StageSeconds};
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 /// Threads per block.
 const BLOCK: u32 = 256;
 /// Room for notes about numbers that are not finite: one for the strengths, one per array of values.
-const NOTES: usize = 8;
+const NOTES: usize = NOTE_BYTES / size_of::<u64>();
 
 /// The arrays of one evaluation.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ pub(crate) struct Ends {
     /// Notes of `ends.cu`. They stay until they are reported.
     notes: Buffer<u64>,
     /// The copy of the notes on the host, with the event after the last evaluation.
-    report: Pinned,
+    report: Note,
     /// Whether an evaluation was enqueued after the last report.
     pending: bool,
     /// Arrays whose owners would free them without regard to this crate's stream, with the event after their use.
@@ -86,12 +86,11 @@ impl Ends {
         let all = |c: &[usize]| c.iter().map(|&c| c as u32).collect::<Vec<u32>>();
         let mut tables: Vec<Vec<u32>> = columns.iter().map(|c| all(&c.columns)).collect();
         tables.push((0..values as u32).collect());
-        let report = Pinned::new(device.context(), NOTES * size_of::<u64>());
         Ok(Ends {
             functions: device.fixed("ends", programs::ends)?,
             tables: tables.iter().map(|t| device.upload(t, "columns")).collect::<Result<_, _>>()?,
             notes: device.zeros(NOTES, "notes")?,
-            report: report.map_err(|e| failed("pinned memory", e))?,
+            report: Note::new(device)?,
             device: device.clone(),
             columns: columns.to_vec(),
             strengths,
@@ -202,9 +201,9 @@ impl Ends {
         context.bind_to_thread().map_err(failing)?;
         // SAFETY: the pinned buffer has room for all notes, and is read after its event.
         unsafe {
-            let to = std::slice::from_raw_parts_mut(self.report.at(), NOTES * size_of::<u64>());
+            let to = std::slice::from_raw_parts_mut(self.report.pinned().at(), NOTES * size_of::<u64>());
             result::memcpy_dtoh_async(to, self.notes.address(), stream).map_err(failing)?;
-            result::event::record(self.report.event.cu_event(), stream).map_err(failing)?;
+            result::event::record(self.report.pinned().event.cu_event(), stream).map_err(failing)?;
         }
         self.pending = true;
         Ok(())
@@ -218,7 +217,7 @@ impl Ends {
         let failing = |e: DriverError| failed("an evaluation", e);
         self.device.context().bind_to_thread().map_err(failing)?;
         if wait {
-            self.report.event.synchronize().map_err(failing)?;
+            self.report.pinned().event.synchronize().map_err(failing)?;
             self.kept.back().map_or(Ok(()), |(event, _)| event.synchronize()).map_err(failing)?;
         }
         while let Some((event, _)) = self.kept.front()
@@ -226,12 +225,12 @@ impl Ends {
         {
             self.kept.pop_front();
         }
-        if !self.pending || !self.report.event.try_is_complete().map_err(failing)? {
+        if !self.pending || !self.report.pinned().event.try_is_complete().map_err(failing)? {
             return Ok(());
         }
         self.pending = false;
         // SAFETY: the copy into the buffer is done; eight bytes per note, aligned as all pinned memory.
-        let notes = unsafe { std::slice::from_raw_parts(self.report.at().cast::<u64>().cast_const(), NOTES) };
+        let notes = unsafe { std::slice::from_raw_parts(self.report.pinned().at().cast::<u64>().cast_const(), NOTES) };
         let Some((k, &note)) = notes.iter().enumerate().find(|(_, note)| **note != 0) else { return Ok(()) };
         let (array, width) = match k {
             0 => ("strengths", self.strengths),

@@ -13,14 +13,19 @@ use std::thread;
 
 /// Bytes of a pinned buffer.
 const PIECE_BYTES: usize = 2 << 20;
-/// Arrays of fewer bytes go without pinned memory: starting threads would take longer than the copy.
-const MIN_BYTES: usize = 1 << 20;
+/// Arrays of fewer bytes go without pinned memory: the driver stages them itself, as fast.
+const MIN_BYTES: usize = 1 << 16;
+/// Bytes of a pinned note.
+pub(crate) const NOTE_BYTES: usize = 64;
 /// Largest number of threads. One core copies 6 to 12 GB/s, the bus of one NVIDIA H200 moves 55 GB/s.
 const MAX_THREADS: usize = 10;
 
-/// Pinned buffers that no transfer uses.
+/// Pinned buffers that nobody uses. The driver needs a millisecond to pin memory.
 #[derive(Debug, Default)]
-pub(crate) struct Staging(Mutex<Vec<Pinned>>);
+pub(crate) struct Staging {
+    pieces: Mutex<Vec<Pinned>>,
+    notes: Mutex<Vec<Pinned>>,
+}
 
 /// A pinned buffer, and the event after its last use.
 #[derive(Debug)]
@@ -36,7 +41,7 @@ unsafe impl Sync for Pinned {}
 
 impl Pinned {
     /// A buffer of so many bytes.
-    pub fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Self, DriverError> {
+    fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Self, DriverError> {
         let event = context.new_event(None)?;
         // SAFETY: plain memory, freed by `drop`.
         let at = unsafe { result::malloc_host(bytes, 0)? };
@@ -56,6 +61,38 @@ impl Drop for Pinned {
             // SAFETY: from `malloc_host`; no copy uses the memory any more.
             let _ = unsafe { result::free_host(self.at.cast()) };
         }
+    }
+}
+
+/// [`NOTE_BYTES`] bytes of pinned memory, which go back to their device when they are dropped.
+#[derive(Debug)]
+pub(crate) struct Note {
+    device: Device,
+    /// `None` while dropped.
+    buffer: Option<Pinned>,
+}
+
+impl Note {
+    /// Pinned memory that no copy uses.
+    pub fn new(device: &Device) -> Result<Self, Error> {
+        let (staging, context, _) = device.staging();
+        let free = staging.notes.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let buffer = match free {
+            Some(buffer) => buffer.event.synchronize().map(|()| buffer),
+            None => Pinned::new(context, NOTE_BYTES),
+        };
+        Ok(Note { device: device.clone(), buffer: Some(buffer.map_err(|e| failed("pinned memory", e))?) })
+    }
+    /// The memory.
+    pub fn pinned(&self) -> &Pinned {
+        self.buffer.as_ref().expect("only a drop takes the buffer")
+    }
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        let notes = &self.device.staging().0.notes;
+        notes.lock().unwrap_or_else(PoisonError::into_inner).extend(self.buffer.take());
     }
 }
 
@@ -87,11 +124,11 @@ impl Place {
 impl Staging {
     fn take(&self, context: &Arc<CudaContext>) -> Result<Pinned, DriverError> {
         // A poisoned lock is fine: buffers are moved whole.
-        let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let free = self.pieces.lock().unwrap_or_else(PoisonError::into_inner).pop();
         free.map_or_else(|| Pinned::new(context, PIECE_BYTES), Ok)
     }
     fn put(&self, buffer: Pinned) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
     }
 
     /// Cuts `length` bytes into pieces and calls `each` once per thread, with the pieces of that thread and two pinned

@@ -10,8 +10,8 @@ use super::{Costs, OrderCosts};
 /// `pair::work`).
 pub(super) const LAPLACE_WORK: [f64; 2] = [14.0, 22.0];
 
-/// Fixed time of an evaluation, in nanoseconds.
-pub(super) const EVALUATION_NANOSECONDS: f64 = 1e6;
+/// Fixed time of an evaluation on a CPU, in nanoseconds.
+pub(crate) const EVALUATION_NANOSECONDS: f64 = 1e6;
 /// Smallest mean points per leaf that the cost model chooses.
 pub(super) const SMALLEST_LEAF: f64 = 8.0;
 
@@ -23,11 +23,14 @@ pub(super) fn costs() -> Costs {
         rows.iter().map(row).collect()
     };
     Costs {
+        device: None,
         kernel: "laplace".to_string(),
         precision: "f64".to_string(),
         outputs: vec!["potential".to_string(), "gradient".to_string()],
         pair: 0.68,
         leaves: 60.0,
+        direct: 0.68,
+        evaluation: EVALUATION_NANOSECONDS,
         equivalent: orders(&EQUIVALENT_COSTS),
         spherical: orders(&SPHERICAL_COSTS),
     }

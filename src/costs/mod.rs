@@ -10,15 +10,15 @@
 //! trees whose boxes have fewer neighbours.
 
 mod built_in;
-mod core;
 mod device;
 mod pair;
 mod plane;
+mod unit;
 
-pub(crate) use self::core::CoreCosts;
-pub(crate) use built_in::{PLANE_THETA, ROUGH_NEAR_FIELD, plane_population};
+pub(crate) use built_in::{EVALUATION_NANOSECONDS, PLANE_THETA, ROUGH_NEAR_FIELD, plane_population};
 pub(crate) use device::DeviceCosts;
 pub(crate) use plane::PlaneCosts;
+pub(crate) use unit::UnitCosts;
 
 use crate::mesh::Mesh;
 use crate::parts::Parts;
@@ -30,9 +30,9 @@ use fmm_traits::{Error, Outputs};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Costs on one core, in nanoseconds. [`Method::Auto`](crate::Method::Auto) and the choice of leaf sizes rest on these
-/// costs. The default model is built in and independent of the machine; [`CostModel::measure`] adds cases measured on
-/// this machine. A cost model is plain data: a model stored in a file does not change.
+/// Costs on one core or on a GPU, in nanoseconds. [`Method::Auto`](crate::Method::Auto) and the choice of leaf sizes
+/// rest on these costs. The default model is built in and independent of the machine; [`CostModel::measure`] adds cases
+/// measured on this machine. A cost model is plain data: a model stored in a file does not change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CostModel {
     /// The machine on which the cases were measured. A plan that uses one of the cases reports this name.
@@ -44,6 +44,8 @@ pub struct CostModel {
 /// The costs of one kernel with its outputs in one precision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
+    /// Name of the GPU; `None` for one CPU core.
+    pub device: Option<String>,
     /// Name of the family.
     pub kernel: String,
     /// `f32` or `f64`.
@@ -54,6 +56,10 @@ pub struct Costs {
     pub pair: f64,
     /// P2P: nanoseconds per pair of leaves, without their pairs of points.
     pub leaves: f64,
+    /// Direct summation: nanoseconds per pair of points.
+    pub direct: f64,
+    /// Nanoseconds that an evaluation of a few points takes.
+    pub evaluation: f64,
     /// Far field by equivalent densities, in ascending order p.
     pub equivalent: Vec<OrderCosts>,
     /// Far field by spherical harmonics, in ascending order p; empty if the kernel has no such expansion.
@@ -119,15 +125,18 @@ impl CostModel {
     pub fn validate(&self) -> Result<(), Error> {
         let refuse = |name, value, requirement| Err(Error::Parameter { name, value, requirement });
         for case in &self.cases {
-            if !(case.pair > 0.0 && case.pair.is_finite()) {
-                return refuse("costs: pair", case.pair, "must be above 0");
+            for (name, value) in [("costs: pair", case.pair), ("costs: direct", case.direct)] {
+                if !(value > 0.0 && value.is_finite()) {
+                    return refuse(name, value, "must be above 0");
+                }
             }
             if case.equivalent.is_empty() {
                 return refuse("costs: equivalent", 0.0, "must hold one order at least");
             }
             let rows = || case.equivalent.iter().chain(&case.spherical);
             let each = rows().flat_map(|r| [("costs: point", r.point), ("costs: leaf", r.leaf), ("costs: m2l", r.m2l)]);
-            for (name, value) in std::iter::once(("costs: leaves", case.leaves)).chain(each) {
+            let fixed = [("costs: leaves", case.leaves), ("costs: evaluation", case.evaluation)];
+            for (name, value) in fixed.into_iter().chain(each) {
                 if !(value >= 0.0 && value.is_finite()) {
                     return refuse(name, value, "must not be negative");
                 }
@@ -152,24 +161,55 @@ impl CostModel {
         precision: Precision,
         outputs: Outputs,
         facts: &'a Facts,
-    ) -> CoreCosts<'a> {
-        let is = |c: &&Costs| c.kernel == kernel && c.precision == precision.name() && c.outputs == outputs.names();
-        match self.cases.iter().find(is) {
-            Some(costs) => CoreCosts { costs: Cow::Borrowed(costs), source: &self.source, facts },
-            None => CoreCosts { costs: Cow::Owned(scaled(costs(), precision, facts)), source: BUILT_IN, facts },
+    ) -> UnitCosts<'a> {
+        match self.case(None, kernel, precision, outputs) {
+            Some(costs) => UnitCosts { costs: Cow::Borrowed(costs), source: &self.source, facts },
+            None => {
+                // f32 takes half the time.
+                let half = if precision == Precision::F32 { 0.5 } else { 1.0 };
+                UnitCosts { costs: Cow::Owned(scaled(costs(), half, facts)), source: BUILT_IN, facts }
+            }
         }
+    }
+
+    /// Whether there are measured costs of a GPU.
+    pub(crate) fn has_devices(&self) -> bool {
+        self.cases.iter().any(|case| case.device.is_some())
+    }
+
+    /// The measured costs of a case on the GPU `device`, or else those of Laplace with both outputs scaled to the
+    /// kernel; `None` if neither was measured.
+    pub(crate) fn on_device<'a>(
+        &'a self,
+        device: &str,
+        (kernel, precision, outputs): (&str, Precision, Outputs),
+        facts: &'a Facts,
+    ) -> Option<UnitCosts<'a>> {
+        let source = |costs: &'a Costs| costs.device.as_deref().unwrap_or(&self.source);
+        if let Some(costs) = self.case(Some(device), kernel, precision, outputs) {
+            return Some(UnitCosts { costs: Cow::Borrowed(costs), source: source(costs), facts });
+        }
+        let known = self.case(Some(device), "laplace", precision, Outputs::POTENTIAL | Outputs::GRADIENT)?;
+        Some(UnitCosts { costs: Cow::Owned(scaled(known.clone(), 1.0, facts)), source: source(known), facts })
+    }
+
+    fn case(&self, device: Option<&str>, kernel: &str, precision: Precision, outputs: Outputs) -> Option<&Costs> {
+        self.cases.iter().find(|c| {
+            let same = (c.kernel.as_str(), c.precision.as_str()) == (kernel, precision.name());
+            c.device.as_deref() == device && same && c.outputs == outputs.names()
+        })
     }
 }
 
-/// Scales the built-in costs to another kernel. Pairs, and the points of equivalent densities, cost in proportion to
-/// the [work](pair::work) of the kernels. Other costs of equivalent densities grow with the product of their
-/// components. f32 takes half the time.
-fn scaled(mut costs: Costs, precision: Precision, facts: &Facts) -> Costs {
+/// Scales costs of Laplace with both outputs to another kernel. Pairs, and the points of equivalent densities, cost in
+/// proportion to the [work](pair::work) of the kernels. Other costs of equivalent densities grow with the product of
+/// their components. `half` is a further factor of all costs.
+fn scaled(mut costs: Costs, half: f64, facts: &Facts) -> Costs {
     let [strengths, values] = [facts.strengths, facts.values].map(|x| x as f64);
-    let half = if precision == Precision::F32 { 0.5 } else { 1.0 };
     let work: Vec<f64> = facts.tapes.iter().map(|tape| pair::work(tape, facts.interpreted)).collect();
     let [near, check, far] = work[..] else { return costs };
     costs.pair *= half * near / LAPLACE_WORK[1];
+    costs.direct *= half * near / LAPLACE_WORK[1];
     let [densities, checks] = [facts.densities, facts.checks].map(|x| x as f64);
     for row in &mut costs.equivalent {
         row.point *= half * (check + far) / LAPLACE_WORK.iter().sum::<f64>();

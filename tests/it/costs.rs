@@ -14,11 +14,14 @@ use std::process::{Command, Stdio};
 fn made_up(pair: f64, equivalent: f64, spherical: f64) -> CostModel {
     let rows = |m2l: f64| [4, 24].map(|order| OrderCosts { order, point: 1.0, leaf: 0.0, m2l }).to_vec();
     let costs = Costs {
+        device: None,
         kernel: "laplace".into(),
         precision: "f64".into(),
         outputs: vec!["potential".into(), "gradient".into()],
         pair,
         leaves: 0.0,
+        direct: pair,
+        evaluation: 1e6,
         equivalent: rows(equivalent),
         spherical: rows(spherical),
     };
@@ -104,7 +107,9 @@ fn costs_that_are_none_are_refused() {
         spoil(&mut model.cases[0]);
         Fmm::new(Laplace).outputs(both()).cost_model(model).plan(&uniform(100, 1), Targets::Sources).err()
     };
-    let spoilt: [&dyn Fn(&mut Costs); 7] = [
+    let spoilt: [&dyn Fn(&mut Costs); 9] = [
+        &|c| c.direct = 0.0,
+        &|c| c.evaluation = f64::NAN,
         &|c| c.pair = f64::NAN,
         &|c| c.pair = 0.0,
         &|c| c.leaves = -1.0,

@@ -336,6 +336,9 @@ pub struct CalibrateArgs {
     /// Arithmetic.
     #[arg(long, value_enum, default_value = "f64")]
     pub precision: PrecisionName,
+    /// The processor to measure: one core of the CPU, or the GPU.
+    #[arg(long, value_enum, default_value = "cpu")]
+    pub backend: BackendName,
 }
 
 /// Options of `fmm run`.

@@ -65,7 +65,7 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     kernel.costs = Some(BUILT_IN.into());
     let mut text = String::new();
     for outputs in args.outputs.clone().map_or(usual, |outputs| vec![outputs]) {
-        let builder = kernel::builder(&kernel, kernel::outputs(&outputs))?;
+        let builder = kernel::builder(&kernel, kernel::outputs(&outputs))?.backend(kernel::backend(args.backend));
         model.measure(&builder.precision(kernel::precision(args.precision)))?;
         text += &model.cases.last().map_or_else(String::new, table);
     }
@@ -85,12 +85,16 @@ fn keep(path: &Path, model: &CostModel) -> Result<(), Failure> {
 /// The costs of a case as a table.
 fn table(costs: &Costs) -> String {
     let mut out = format!(
-        "{} → {}, {}: a pair {:.3} ns, a pair of leaves {:.0} ns\n{:<12} {:>5} {:>9} {:>9} {:>9}   nanoseconds\n",
+        "{}{} → {}, {}: a pair {:.3e} ns, a pair of leaves {:.3} ns, a pair of a direct sum {:.3e} ns, a few points {:.2} \
+         ms\n{:<12} {:>5} {:>9} {:>9} {:>9}   nanoseconds\n",
+        costs.device.as_ref().map(|name| format!("{name}, ")).unwrap_or_default(),
         costs.kernel,
         costs.outputs.join(", "),
         costs.precision,
         costs.pair,
         costs.leaves,
+        costs.direct,
+        1e-6 * costs.evaluation,
         "",
         "order",
         "point",
@@ -99,7 +103,7 @@ fn table(costs: &Costs) -> String {
     );
     for (name, rows) in [("equivalent", &costs.equivalent), ("spherical", &costs.spherical)] {
         for OrderCosts { order, point, leaf, m2l } in rows {
-            let _ = writeln!(out, "{name:<12} {order:>5} {point:>9.1} {leaf:>9.0} {m2l:>9.1}");
+            let _ = writeln!(out, "{name:<12} {order:>5} {point:>9.4} {leaf:>9.2} {m2l:>9.4}");
         }
     }
     out + "\n"

@@ -1,6 +1,7 @@
-//! Prices on one CPU core, from the unit costs of a [`CostModel`](crate::CostModel).
+//! Prices from the unit costs of a [`CostModel`](crate::CostModel): on one CPU core, or on a GPU whose costs were
+//! measured.
 
-use super::built_in::{EVALUATION_NANOSECONDS, HARMONIC_TREECODE_LEAF, SMALLEST_LEAF, TREECODE_LEAF};
+use super::built_in::{HARMONIC_TREECODE_LEAF, SMALLEST_LEAF, TREECODE_LEAF};
 use super::{Costs, OrderCosts, Prices, pairs_in_a_treecode, pairs_of_an_expansion};
 use crate::mesh::Mesh;
 use crate::parts::Parts;
@@ -11,14 +12,14 @@ use fmm_traits::Policy;
 use std::borrow::Cow;
 
 /// The unit costs of one case, with the name of the machine on which they were measured.
-pub(crate) struct CoreCosts<'a> {
+pub(crate) struct UnitCosts<'a> {
     pub costs: Cow<'a, Costs>,
     pub source: &'a str,
     /// Facts of the kernel.
     pub facts: &'a Facts,
 }
 
-impl CoreCosts<'_> {
+impl UnitCosts<'_> {
     /// Costs of the far field at order p. Interpolation has the transforms of equivalent densities, and more points.
     /// The cost per leaf is that of transforms and of products of matrices, in which points count once and twice.
     fn far(&self, expansion: Expansion, p: usize) -> OrderCosts {
@@ -48,7 +49,7 @@ impl CoreCosts<'_> {
         let far = self.far(parts.expansion, order);
         let seen = pairs_in_a_treecode(theta, parts.expansion, order);
         let points = 0.25 * far.point * (n + m) as f64;
-        1e-9 * (EVALUATION_NANOSECONDS + points + self.costs.pair * (m as f64 * seen).min(n as f64 * m as f64))
+        1e-9 * (self.costs.evaluation + points + self.costs.pair * (m as f64 * seen).min(n as f64 * m as f64))
     }
 
     /// Seconds of the FMM by eq. 27 for points that fill a cube evenly. Boxes at the faces of the cube have fewer
@@ -65,24 +66,24 @@ impl CoreCosts<'_> {
         let across = ((6.0 - 8.0 / side).max(0.0).powi(3) - near).max(0.0);
         let points = 0.5 * (n + m) * far.point;
         let boxes = leaves * (far.leaf + across * far.m2l + near * costs.leaves);
-        1e-9 * (EVALUATION_NANOSECONDS + points + boxes + near * costs.pair * n * m / leaves)
+        1e-9 * (costs.evaluation + points + boxes + near * costs.pair * n * m / leaves)
     }
 }
 
-impl Prices for CoreCosts<'_> {
+impl Prices for UnitCosts<'_> {
     fn source(&self) -> &str {
         self.source
     }
 
     fn direct(&self, [n, m]: [usize; 2]) -> f64 {
-        1e-9 * self.costs.pair * n as f64 * m as f64
+        1e-9 * self.costs.direct * n as f64 * m as f64
     }
 
     /// Eq. 28. A treecode has no M2L to balance, so its leaf size is a constant.
     fn occupancy(&self, parts: &Parts, order: usize) -> f64 {
         match (parts.policy, parts.expansion) {
-            (Policy::Treecode { .. }, Expansion::Spherical) => HARMONIC_TREECODE_LEAF,
-            (Policy::Treecode { .. }, Expansion::Equivalent | Expansion::Interpolation) => TREECODE_LEAF,
+            (Policy::Treecode { .. }, Expansion::Spherical) if self.costs.device.is_none() => HARMONIC_TREECODE_LEAF,
+            (Policy::Treecode { .. }, _) => TREECODE_LEAF,
             (_, expansion) => {
                 let (costs, far) = (&self.costs, self.far(expansion, order));
                 let boxes = far.leaf + 189.0 * far.m2l + 27.0 * costs.leaves;
@@ -101,7 +102,7 @@ impl Prices for CoreCosts<'_> {
     fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, [n, m]: [usize; 2]) -> f64 {
         let (costs, far) = (&self.costs, self.far(parts.expansion, order));
         let locals = if matches!(parts.policy, Policy::Treecode { .. }) { 0.5 } else { 1.0 };
-        let nanoseconds = EVALUATION_NANOSECONDS
+        let nanoseconds = costs.evaluation
             + costs.pair * mesh.near_pairs as f64
             + costs.leaves * mesh.edges.p2p as f64
             + locals * (0.5 * far.point * (n + m) as f64 + far.leaf * mesh.leaves as f64)

@@ -4,7 +4,7 @@
 //! implementation of this trait, and one arm of [`Backend::processor`].
 
 use crate::choice::Choice;
-use crate::costs::{DeviceCosts, Prices};
+use crate::costs::Prices;
 use crate::engine::{self, Engine};
 use crate::memory::{self, Size};
 use crate::parts::Parts;
@@ -147,11 +147,7 @@ impl Processor for Cuda {
     }
     fn prices<'a>(&self, r: &'a Fmm, facts: &'a Facts) -> Box<dyn Prices + 'a> {
         let name = if r.costs.has_devices() { self.device(r) } else { None };
-        let case = (r.family.name(), r.precision, r.outputs);
-        match name.and_then(|name| r.costs.on_device(&name, case, facts)) {
-            Some(measured) => Box::new(measured),
-            None => Box::new(DeviceCosts { facts, precision: r.precision }),
-        }
+        Box::new(r.costs.on_device(name.as_deref(), (r.family.name(), r.precision, r.outputs), facts))
     }
     fn memory(&self, facts: &Facts, size: &Size, _: usize, parts: &Parts) -> u64 {
         memory::on_a_device(facts, size, parts)

@@ -5,6 +5,7 @@
 //! H200 (`docs/notes/gpu-performance.md`).
 
 use super::{Costs, OrderCosts};
+use fmm_traits::Precision;
 
 /// The work of a pair in the kernel of the built-in costs: the Laplace potential, and with its gradient (as counted by
 /// `pair::work`).
@@ -18,10 +19,6 @@ pub(super) const SMALLEST_LEAF: f64 = 8.0;
 /// Costs of the Laplace potential and gradient in f64. For equivalent densities of order 6, 8 and 10, eq. 28 gives 57,
 /// 93 and 133 points per leaf from these costs. A sweep over leaf sizes at a million points found 57, 80 and 110.
 pub(super) fn costs() -> Costs {
-    let orders = |rows: &[[f64; 4]]| {
-        let row = |&[p, point, leaf, m2l]: &[f64; 4]| OrderCosts { order: p as usize, point, leaf, m2l };
-        rows.iter().map(row).collect()
-    };
     Costs {
         device: None,
         kernel: "laplace".to_string(),
@@ -35,6 +32,12 @@ pub(super) fn costs() -> Costs {
         spherical: orders(&SPHERICAL_COSTS),
     }
 }
+
+/// Rows of a table of costs.
+fn orders(rows: &[[f64; 4]]) -> Vec<OrderCosts> {
+    rows.iter().map(|&[p, point, leaf, m2l]| OrderCosts { order: p as usize, point, leaf, m2l }).collect()
+}
+
 /// Rows of order, then nanoseconds per point, per leaf and per M2L translation, for equivalent densities.
 const EQUIVALENT_COSTS: [[f64; 4]; 4] = [
     [4.0, 72.4, 1655.0, 66.2],
@@ -106,18 +109,58 @@ pub(super) const PLANE_POINT_NANOSECONDS: [f64; 2] = [10.0, 80.0];
 /// Fixed time of an evaluation in the plane, in nanoseconds.
 pub(super) const PLANE_EVALUATION_NANOSECONDS: f64 = 2e4;
 
-/// Fixed time of an evaluation on a GPU, in nanoseconds.
-pub(super) const DEVICE_EVALUATION_NANOSECONDS: f64 = 3e5;
-/// Nanoseconds per point, order and component on a GPU, without the pairs.
-pub(super) const DEVICE_POINT_NANOSECONDS: f64 = 0.1;
-/// Nanoseconds per pair of points and per strength or value of the pair, on a GPU in f64 and in f32, with
-/// [`DEVICE_LEAF`] points per leaf or more.
-pub(super) const DEVICE_PAIR_NANOSECONDS: [f64; 2] = [0.35e-3, 0.17e-3];
-/// As [`DEVICE_PAIR_NANOSECONDS`] in f64, for direct summation.
-pub(super) const DEVICE_DIRECT_PAIR_NANOSECONDS: f64 = 0.5e-3;
-/// Operations per nanosecond of M2L on a GPU: equivalent densities in f64, all else.
-pub(super) const DEVICE_OPERATIONS: [f64; 2] = [18e3, 28e3];
-/// Smallest mean points per leaf on a GPU. Smaller leaves do not fill the warps of P2P: at 2²⁰ points with gradients,
-/// 32 points per leaf took P2P 1.4 ms in f32 and 4.6 in f64, 60 points 1.2 and 2.6, though they have twice the pairs
-/// (one NVIDIA H200).
-pub(super) const DEVICE_LEAF: f64 = 60.0;
+/// Costs of the Laplace potential and gradient on a GPU, in f64 and in f32: what `fmm calibrate --backend cuda` measured
+/// on one NVIDIA H200 (`runs/2026-11-23-h200/costs.json`). Direct sums are in f64 for either precision.
+pub(super) fn device_costs(precision: Precision) -> Costs {
+    let table = match precision {
+        Precision::F64 => &DEVICE_F64,
+        Precision::F32 => &DEVICE_F32,
+    };
+    let [pair, leaves, direct, evaluation] = table.fixed;
+    let outputs = vec!["potential".to_string(), "gradient".to_string()];
+    let (kernel, precision) = ("laplace".to_string(), precision.name().to_string());
+    let (equivalent, spherical) = (orders(&table.equivalent), orders(&table.spherical));
+    Costs { device: None, kernel, precision, outputs, pair, leaves, direct, evaluation, equivalent, spherical }
+}
+
+/// Measured costs on a GPU, in nanoseconds.
+struct DeviceTable {
+    /// A pair of P2P, a pair of leaves, a pair of a direct sum, an evaluation of few points.
+    fixed: [f64; 4],
+    /// As [`EQUIVALENT_COSTS`].
+    equivalent: [[f64; 4]; 4],
+    /// As [`EQUIVALENT_COSTS`], for spherical harmonics.
+    spherical: [[f64; 4]; 5],
+}
+const DEVICE_F64: DeviceTable = DeviceTable {
+    fixed: [0.00151, 0.723, 0.0013, 385000.0],
+    equivalent: [
+        [4.0, 0.374, 7.54, 0.0942],
+        [6.0, 0.598, 20.0, 0.326],
+        [8.0, 0.961, 47.9, 0.757],
+        [10.0, 1.4, 103.0, 1.67],
+    ],
+    spherical: [
+        [4.0, 0.153, 2.61, 0.0934],
+        [8.0, 0.251, 4.56, 0.282],
+        [12.0, 0.478, 12.2, 1.69],
+        [16.0, 0.772, 20.8, 3.73],
+        [24.0, 1.38, 92.5, 20.8],
+    ],
+};
+const DEVICE_F32: DeviceTable = DeviceTable {
+    fixed: [0.000821, 0.231, 0.00129, 337000.0],
+    equivalent: [
+        [4.0, 0.304, 6.47, 0.0662],
+        [6.0, 0.443, 17.5, 0.243],
+        [8.0, 0.676, 38.5, 0.578],
+        [10.0, 1.02, 71.7, 1.23],
+    ],
+    spherical: [
+        [4.0, 0.135, 2.39, 0.0977],
+        [8.0, 0.196, 3.71, 0.284],
+        [12.0, 0.393, 9.89, 1.33],
+        [16.0, 0.542, 17.9, 3.75],
+        [24.0, 1.18, 49.0, 11.7],
+    ],
+};

@@ -10,20 +10,21 @@
 //! trees whose boxes have fewer neighbours.
 
 mod built_in;
-mod device;
 mod pair;
 mod plane;
 mod unit;
 
 pub(crate) use built_in::{EVALUATION_NANOSECONDS, PLANE_THETA, ROUGH_NEAR_FIELD, plane_population};
-pub(crate) use device::DeviceCosts;
 pub(crate) use plane::PlaneCosts;
 pub(crate) use unit::UnitCosts;
 
 use crate::mesh::Mesh;
 use crate::parts::Parts;
 use crate::variant::Expansion;
-use built_in::{LAPLACE_WORK, PAIRS_PER_HARMONIC, TREECODE_BOXES_PER_TARGET, costs};
+use built_in::{
+    HARMONIC_TREECODE_LEAF, LAPLACE_WORK, PAIRS_PER_HARMONIC, TREECODE_BOXES_PER_TARGET, TREECODE_LEAF, costs,
+    device_costs,
+};
 use fmm_families::Facts;
 use fmm_traits::Precision;
 use fmm_traits::{Error, Outputs};
@@ -163,11 +164,15 @@ impl CostModel {
         facts: &'a Facts,
     ) -> UnitCosts<'a> {
         match self.case(None, kernel, precision, outputs) {
-            Some(costs) => UnitCosts { costs: Cow::Borrowed(costs), source: &self.source, facts },
+            Some(costs) => {
+                let (costs, source) = (Cow::Borrowed(costs), self.source.as_str());
+                UnitCosts { costs, source, facts, treecode_leaf: HARMONIC_TREECODE_LEAF }
+            }
             None => {
                 // f32 takes half the time.
                 let half = if precision == Precision::F32 { 0.5 } else { 1.0 };
-                UnitCosts { costs: Cow::Owned(scaled(costs(), half, facts)), source: BUILT_IN, facts }
+                let costs = Cow::Owned(scaled(costs(), half, facts));
+                UnitCosts { costs, source: BUILT_IN, facts, treecode_leaf: HARMONIC_TREECODE_LEAF }
             }
         }
     }
@@ -177,20 +182,24 @@ impl CostModel {
         self.cases.iter().any(|case| case.device.is_some())
     }
 
-    /// The measured costs of a case on the GPU `device`, or else those of Laplace with both outputs scaled to the
-    /// kernel; `None` if neither was measured.
+    /// The costs of a case on a GPU: the measured costs of the case on `device`. Else those of Laplace with both outputs
+    /// there, or the built-in costs, scaled to the kernel.
     pub(crate) fn on_device<'a>(
         &'a self,
-        device: &str,
+        device: Option<&str>,
         (kernel, precision, outputs): (&str, Precision, Outputs),
         facts: &'a Facts,
-    ) -> Option<UnitCosts<'a>> {
-        let source = |costs: &'a Costs| costs.device.as_deref().unwrap_or(&self.source);
-        if let Some(costs) = self.case(Some(device), kernel, precision, outputs) {
-            return Some(UnitCosts { costs: Cow::Borrowed(costs), source: source(costs), facts });
+    ) -> UnitCosts<'a> {
+        let of = |kernel, outputs| device.and_then(|name| self.case(Some(name), kernel, precision, outputs));
+        if let Some(costs) = of(kernel, outputs) {
+            let source = costs.device.as_deref().unwrap_or(&self.source);
+            return UnitCosts { costs: Cow::Borrowed(costs), source, facts, treecode_leaf: TREECODE_LEAF };
         }
-        let known = self.case(Some(device), "laplace", precision, Outputs::POTENTIAL | Outputs::GRADIENT)?;
-        Some(UnitCosts { costs: Cow::Owned(scaled(known.clone(), 1.0, facts)), source: source(known), facts })
+        let (known, source) = match of("laplace", Outputs::POTENTIAL | Outputs::GRADIENT) {
+            Some(known) => (known.clone(), known.device.as_deref().unwrap_or(&self.source)),
+            None => (device_costs(precision), BUILT_IN),
+        };
+        UnitCosts { costs: Cow::Owned(scaled(known, 1.0, facts)), source, facts, treecode_leaf: TREECODE_LEAF }
     }
 
     fn case(&self, device: Option<&str>, kernel: &str, precision: Precision, outputs: Outputs) -> Option<&Costs> {

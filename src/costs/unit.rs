@@ -1,7 +1,6 @@
-//! Prices from the unit costs of a [`CostModel`](crate::CostModel): on one CPU core, or on a GPU whose costs were
-//! measured.
+//! Prices from the unit costs of a [`CostModel`](crate::CostModel), on one CPU core or on a GPU.
 
-use super::built_in::{HARMONIC_TREECODE_LEAF, SMALLEST_LEAF, TREECODE_LEAF};
+use super::built_in::{SMALLEST_LEAF, TREECODE_LEAF};
 use super::{Costs, OrderCosts, Prices, pairs_in_a_treecode, pairs_of_an_expansion};
 use crate::mesh::Mesh;
 use crate::parts::Parts;
@@ -11,12 +10,14 @@ use fmm_kernels::equivalent::{Fill, Lattice};
 use fmm_traits::Policy;
 use std::borrow::Cow;
 
-/// The unit costs of one case, with the name of the machine on which they were measured.
+/// The unit costs of one case, with the name of the processor on which they were measured.
 pub(crate) struct UnitCosts<'a> {
     pub costs: Cow<'a, Costs>,
     pub source: &'a str,
     /// Facts of the kernel.
     pub facts: &'a Facts,
+    /// Mean points per leaf of a treecode with spherical harmonics.
+    pub treecode_leaf: f64,
 }
 
 impl UnitCosts<'_> {
@@ -82,7 +83,7 @@ impl Prices for UnitCosts<'_> {
     /// Eq. 28. A treecode has no M2L to balance, so its leaf size is a constant.
     fn occupancy(&self, parts: &Parts, order: usize) -> f64 {
         match (parts.policy, parts.expansion) {
-            (Policy::Treecode { .. }, Expansion::Spherical) if self.costs.device.is_none() => HARMONIC_TREECODE_LEAF,
+            (Policy::Treecode { .. }, Expansion::Spherical) => self.treecode_leaf,
             (Policy::Treecode { .. }, _) => TREECODE_LEAF,
             (_, expansion) => {
                 let (costs, far) = (&self.costs, self.far(expansion, order));

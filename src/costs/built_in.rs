@@ -13,8 +13,12 @@ pub(super) const LAPLACE_WORK: [f64; 2] = [14.0, 22.0];
 
 /// Fixed time of an evaluation on a CPU, in nanoseconds.
 pub(crate) const EVALUATION_NANOSECONDS: f64 = 1e6;
-/// Smallest mean points per leaf that the cost model chooses.
+/// Smallest mean points per leaf that the cost model chooses on a CPU.
 pub(super) const SMALLEST_LEAF: f64 = 8.0;
+/// As [`SMALLEST_LEAF`], on a GPU. Smaller leaves do not fill the warps of P2P: at 2²⁰ points with gradients, 32 points
+/// per leaf took P2P 1.4 ms in f32 and 4.6 in f64, 60 points 1.2 and 2.6, though they have twice the pairs (one NVIDIA
+/// H200). And all low orders then have one size of leaves, so that candidates of a plan share a tree.
+pub(super) const SMALLEST_DEVICE_LEAF: f64 = 60.0;
 
 /// Costs of the Laplace potential and gradient in f64. For equivalent densities of order 6, 8 and 10, eq. 28 gives 57,
 /// 93 and 133 points per leaf from these costs. A sweep over leaf sizes at a million points found 57, 80 and 110.

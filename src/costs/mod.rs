@@ -22,8 +22,8 @@ use crate::mesh::Mesh;
 use crate::parts::Parts;
 use crate::variant::Expansion;
 use built_in::{
-    HARMONIC_TREECODE_LEAF, LAPLACE_WORK, PAIRS_PER_HARMONIC, TREECODE_BOXES_PER_TARGET, TREECODE_LEAF, costs,
-    device_costs,
+    HARMONIC_TREECODE_LEAF, LAPLACE_WORK, PAIRS_PER_HARMONIC, SMALLEST_DEVICE_LEAF, SMALLEST_LEAF,
+    TREECODE_BOXES_PER_TARGET, TREECODE_LEAF, costs, device_costs,
 };
 use fmm_families::Facts;
 use fmm_traits::Precision;
@@ -163,18 +163,15 @@ impl CostModel {
         outputs: Outputs,
         facts: &'a Facts,
     ) -> UnitCosts<'a> {
-        match self.case(None, kernel, precision, outputs) {
-            Some(costs) => {
-                let (costs, source) = (Cow::Borrowed(costs), self.source.as_str());
-                UnitCosts { costs, source, facts, treecode_leaf: HARMONIC_TREECODE_LEAF }
-            }
+        let (costs, source) = match self.case(None, kernel, precision, outputs) {
+            Some(costs) => (Cow::Borrowed(costs), self.source.as_str()),
             None => {
                 // f32 takes half the time.
                 let half = if precision == Precision::F32 { 0.5 } else { 1.0 };
-                let costs = Cow::Owned(scaled(costs(), half, facts));
-                UnitCosts { costs, source: BUILT_IN, facts, treecode_leaf: HARMONIC_TREECODE_LEAF }
+                (Cow::Owned(scaled(costs(), half, facts)), BUILT_IN)
             }
-        }
+        };
+        UnitCosts { costs, source, facts, treecode_leaf: HARMONIC_TREECODE_LEAF, smallest_leaf: SMALLEST_LEAF }
     }
 
     /// Whether there are measured costs of a GPU.
@@ -191,15 +188,14 @@ impl CostModel {
         facts: &'a Facts,
     ) -> UnitCosts<'a> {
         let of = |kernel, outputs| device.and_then(|name| self.case(Some(name), kernel, precision, outputs));
-        if let Some(costs) = of(kernel, outputs) {
-            let source = costs.device.as_deref().unwrap_or(&self.source);
-            return UnitCosts { costs: Cow::Borrowed(costs), source, facts, treecode_leaf: TREECODE_LEAF };
-        }
-        let (known, source) = match of("laplace", Outputs::POTENTIAL | Outputs::GRADIENT) {
-            Some(known) => (known.clone(), known.device.as_deref().unwrap_or(&self.source)),
-            None => (device_costs(precision), BUILT_IN),
+        let both = Outputs::POTENTIAL | Outputs::GRADIENT;
+        let named = |costs: &'a Costs| costs.device.as_deref().unwrap_or(&self.source);
+        let (costs, source) = match (of(kernel, outputs), of("laplace", both)) {
+            (Some(costs), _) => (Cow::Borrowed(costs), named(costs)),
+            (None, Some(costs)) => (Cow::Owned(scaled(costs.clone(), 1.0, facts)), named(costs)),
+            (None, None) => (Cow::Owned(scaled(device_costs(precision), 1.0, facts)), BUILT_IN),
         };
-        UnitCosts { costs: Cow::Owned(scaled(known, 1.0, facts)), source, facts, treecode_leaf: TREECODE_LEAF }
+        UnitCosts { costs, source, facts, treecode_leaf: TREECODE_LEAF, smallest_leaf: SMALLEST_DEVICE_LEAF }
     }
 
     fn case(&self, device: Option<&str>, kernel: &str, precision: Precision, outputs: Outputs) -> Option<&Costs> {

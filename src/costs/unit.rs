@@ -1,6 +1,6 @@
 //! Prices from the unit costs of a [`CostModel`](crate::CostModel), on one CPU core or on a GPU.
 
-use super::built_in::{SMALLEST_LEAF, TREECODE_LEAF};
+use super::built_in::TREECODE_LEAF;
 use super::{Costs, OrderCosts, Prices, pairs_in_a_treecode, pairs_of_an_expansion};
 use crate::mesh::Mesh;
 use crate::parts::Parts;
@@ -18,6 +18,8 @@ pub(crate) struct UnitCosts<'a> {
     pub facts: &'a Facts,
     /// Mean points per leaf of a treecode with spherical harmonics.
     pub treecode_leaf: f64,
+    /// Smallest mean points per leaf.
+    pub smallest_leaf: f64,
 }
 
 impl UnitCosts<'_> {
@@ -88,7 +90,7 @@ impl Prices for UnitCosts<'_> {
             (_, expansion) => {
                 let (costs, far) = (&self.costs, self.far(expansion, order));
                 let boxes = far.leaf + 189.0 * far.m2l + 27.0 * costs.leaves;
-                (boxes / (27.0 * costs.pair)).sqrt().max(SMALLEST_LEAF)
+                (boxes / (27.0 * costs.pair)).sqrt().max(self.smallest_leaf)
             }
         }
     }

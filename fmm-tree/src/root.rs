@@ -115,7 +115,8 @@ pub(crate) fn choose(
 
     // Cost model. At the wanted population, near and far field cost the same. Boxes with r times that population cost
     // r in the near field and 1/r in the far field. The far field computes families of eight boxes at once; families
-    // that stick out of the cloud at its upper faces are partly empty but cost as much as full ones (`fill` < 1).
+    // that stick out of the cloud at its upper faces are partly empty but cost as much as full ones (`fill` < 1). Boxes
+    // do not contain their own upper faces, so a point on the upper face of a family belongs to one family more.
     let mut best = (f64::INFINITY, unstretched);
     let mut side = base.side;
     while side < 2.0 * base.side {
@@ -124,7 +125,7 @@ pub(crate) fn choose(
         let ratio = (box_side / wanted_side).powf(slope);
         let fill: f64 = (0..3)
             .map(|a| (high[a] - root.corner[a]) / (2.0 * box_side))
-            .map(|families| if families > 1.0 { families / families.ceil() } else { 1.0 })
+            .map(|families| if families >= 1.0 { families / (families.floor() + 1.0) } else { 1.0 })
             .product();
         let cost = ratio + 1.0 / (ratio * fill);
         if cost < best.0 && !(at_most && ratio > 1.01) {
@@ -224,6 +225,25 @@ mod tests {
             let unit = (s.log2().floor() - 6.0).exp2();
             assert_eq!((s / unit).fract(), 0.0);
             assert!(round_up(s * (1.0 + 1e-6)) > s);
+        }
+    }
+
+    /// Points with coordinates from 0 to 1, both included: a grid, and f32 coordinates that are rounded up to 1. A root
+    /// whose boxes end at 1 would have a layer of boxes for the points with a coordinate 1.
+    #[test]
+    fn no_layer_of_boxes_for_the_upper_faces() {
+        let grid = |m: u32| (0..m.pow(3)).map(move |i| [i % m, i / m % m, i / (m * m)].map(|k| k as f64 / (m - 1) as f64));
+        for m in [17, 25, 33, 40] {
+            let points: Vec<[f64; 3]> = grid(m).collect();
+            let ends = [[0.0; 3], [1.0; 3]];
+            let base = smallest(ends[0], ends[1], 1.0);
+            for wanted in [8.0, 20.0, 40.0, 64.0, 120.0] {
+                let chosen = choose((points.len(), &mut OnHost(&points)), ends, base, wanted, false).unwrap();
+                let layers = |level: i32| 1.0 / (chosen.root.side * (-level as f64).exp2());
+                let level = (0..12).find(|&l| points.len() as f64 <= wanted * layers(l).max(1.0).powi(3)).unwrap();
+                let last = layers(level).fract();
+                assert!(last > 0.3 || layers(level) < 1.0, "{m} {wanted}: {chosen:?}, the last layer is {last} of a box");
+            }
         }
     }
 

@@ -220,8 +220,12 @@ pub fn hessian_by_dual<K: Kernel, V: Lane>(params: &[V], r: &[V], strengths: &[V
     let (p1, s1) = (lift::<V, MAX_PARAMETERS>(params), lift::<V, MAX_STRENGTHS>(strengths));
     let p2 = lift::<Dual<V>, MAX_PARAMETERS>(&p1[..params.len()]);
     let s2 = lift::<Dual<V>, MAX_STRENGTHS>(&s1[..K::STRENGTHS]);
-    let twice = |i: usize| Dual::variable(Dual::variable(r[i], i), i);
-    let r_ = [twice(0), twice(1), twice(2)];
+    // No closure: it may not be compiled into the function that enables the instruction set.
+    let r_ = [
+        Dual::variable(Dual::variable(r[0], 0), 0),
+        Dual::variable(Dual::variable(r[1], 1), 1),
+        Dual::variable(Dual::variable(r[2], 2), 2),
+    ];
     let mut u = [Dual::splat(0.0); MAX_POTENTIALS];
     K::eval(&p2[..params.len()], &r_, &s2[..K::STRENGTHS], &mut u[..K::VALUES]);
     let n = K::VALUES;

@@ -27,11 +27,17 @@ const fn constants<V: SimdLane>() -> Constants {
     if V::Scalar::EPSILON > 1e-10 { SINGLE } else { DOUBLE }
 }
 
-/// Σ cₖ xᵏ.
+/// Σ cₖ xᵏ. A loop, because a closure is not always compiled into the function that enables the instruction set, and
+/// every operation is then a call.
 #[inline(always)]
 fn polynomial<V: SimdLane>(x: V, c: &[f64]) -> V {
-    let last = c.len() - 1;
-    c[..last].iter().rev().fold(V::splat(c[last]), |p, &c| p.mul_add(x, V::splat(c)))
+    let mut k = c.len() - 1;
+    let mut sum = V::splat(c[k]);
+    while k > 0 {
+        k -= 1;
+        sum = sum.mul_add(x, V::splat(c[k]));
+    }
+    sum
 }
 
 /// The nearest integer to numbers below 2⁵¹ (f64) or 2²² (f32). Larger numbers give an integer.
@@ -89,7 +95,10 @@ pub fn sin_plus_quarters<V: SimdLane>(x: V, k: f64) -> V {
     let half_pi = const { constants::<V>() }.half_pi;
     let (half, one) = (V::splat(0.5), V::splat(1.0));
     let n = nearest(x * V::splat(std::f64::consts::FRAC_2_PI));
-    let r = half_pi.iter().fold(x, |r, &part| (-n).mul_add(V::splat(part), r));
+    let mut r = x;
+    for part in half_pi {
+        r = (-n).mul_add(V::splat(part), r);
+    }
     let r = V::select(one.lt(r), one, V::select(r.lt(-one), -one, r));
     let z = r * r;
     let sine = (z * r).mul_add(polynomial(z, &SINE), r);

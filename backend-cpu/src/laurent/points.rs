@@ -134,7 +134,13 @@ impl<const MULTIPOLE: bool, const GRADIENT: bool> Vectorized for ToPoints<'_, MU
                     (load::<S::F64>(y, at, frame.center[1] + frame.scale) - center[1]) * scale,
                 );
             }
-            let w = if MULTIPOLE { z.map(|z| z.inverse()) } else { z };
+            let mut w = z;
+            if MULTIPOLE {
+                // A loop, because a closure may not be compiled into the function that enables the instruction set.
+                for w in &mut w {
+                    *w = w.inverse();
+                }
+            }
             let mut f = [Complex::<S::F64>::zero(); TARGET_VECTORS];
             let mut derivative = f;
             for j in (usize::from(MULTIPOLE)..=p).rev() {

@@ -61,6 +61,10 @@ impl<T: Real> Pair<T> {
     fn traced(kernel: &Member, pieces: usize) -> Self {
         Self::new(Loop::Traced(Arc::new(Program::new(kernel, pieces))), pieces, kernel)
     }
+    /// As [`traced`](Pair::traced), with a loop by the system's C compiler.
+    fn native(kernel: &Member, pieces: usize) -> Self {
+        Self::new(Loop::Traced(Arc::new(Program::compiled(kernel, pieces))), pieces, kernel)
+    }
     fn new(run: Loop<T>, pieces: usize, kernel: &Member) -> Self {
         let Member { strength_degrees, value_degrees, singular, attributes, .. } = kernel.clone();
         Pair { run, pieces, strength_degrees, attributes, value_degrees, skips_self: !singular }
@@ -153,6 +157,11 @@ impl Pairs {
         self
     }
 
+    /// Whether an interpreter carries out the loop between points.
+    pub fn interpreted(&self) -> bool {
+        matches!(&self.near.1.run, Loop::Traced(program) if !program.is_compiled())
+    }
+
     /// The compiled loops of `family` for `outputs`.
     ///
     /// # Errors
@@ -161,17 +170,38 @@ impl Pairs {
         family.visit(outputs, Taken::<F>(PhantomData))
     }
 
-    /// The loops of kernels that were made at run time.
+    /// The loops of kernels that were made at run time, carried out by an interpreter.
     pub fn traced(kernels: &Kernels) -> Self {
+        Self::made(kernels, Pair::traced, Pair::traced)
+    }
+
+    /// As [`traced`](Pairs::traced), with loops by the system's C compiler (the program `cc`, or that of the variable
+    /// `CC`). Each loop is compiled when it is first needed, in about a fifth of a second, and kept while the process
+    /// lasts. The compiler is tried at once on the loop between points in f64.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if there is no compiler, or if it fails.
+    pub fn native(kernels: &Kernels) -> Result<Self, Error> {
+        let pairs = Self::made(kernels, Pair::native, Pair::native);
+        if let Loop::Traced(program) = &pairs.near.1.run {
+            program.compile(Isa::detect())?;
+        }
+        Ok(pairs)
+    }
+
+    fn made(kernels: &Kernels, single: Made<f32>, double: Made<f64>) -> Self {
         let Kernels { near, far, members, .. } = kernels;
-        let surface = |kernel| (Pair::traced(kernel, 1), Pair::traced(kernel, 1));
+        let surface = |kernel| (single(kernel, 1), double(kernel, 1));
         Pairs {
-            near: (Pair::traced(near, pieces::<f32>()), Pair::traced(near, pieces::<f64>())),
+            near: (single(near, pieces::<f32>()), double(near, pieces::<f64>())),
             check: surface(&members.check),
             far: surface(far),
         }
     }
 }
+
+/// Makes the loop of a kernel for coordinates in so many pieces.
+type Made<T> = fn(&Member, usize) -> Pair<T>;
 
 /// Takes the loops of the kernels of a visit.
 struct Taken<F>(PhantomData<F>);

@@ -65,6 +65,11 @@ impl<T: Real> Soa<T> {
         self.pieces
     }
 
+    /// Numbers from the begin of a row to the begin of the next.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
     /// Row `r` with its padding. The rows are x, y, z of the first piece, x, y, z of the second piece, then strengths.
     #[inline(always)]
     pub fn row(&self, r: usize) -> &[T] {

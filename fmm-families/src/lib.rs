@@ -14,7 +14,7 @@ use fmm_kernels::spherical::{SphericalOptions, layout::layout};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::{
     Error, Family, Kernels, Lists, Member, Members, OutputColumns, Outputs, Precision, SelfInteraction, Tape, Targets,
-    Traced, Tree, facts, member::Identity,
+    Traced, Tree, facts,
 };
 use std::ops::Deref;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ pub struct AnyFamily(Arc<dyn Dynamic>);
 
 impl From<Traced> for AnyFamily {
     fn from(kernel: Traced) -> Self {
-        AnyFamily(Arc::new(kernel))
+        AnyFamily(Arc::new(AtRunTime { kernel, native: false }))
     }
 }
 
@@ -104,6 +104,12 @@ impl AnyFamily {
     /// run time and is finite at r = 0.
     pub fn self_interaction(self, own: SelfInteraction) -> Self {
         AnyFamily(Arc::new(WithSelf { family: self, own }))
+    }
+
+    /// The family with pair loops by the system's C compiler, if the kernel was made at run time (see
+    /// [`Pairs::native`]). Other families have compiled loops already, and stay as they are.
+    pub fn compiled(self) -> Self {
+        self.native().unwrap_or(self)
     }
 }
 
@@ -207,6 +213,11 @@ pub trait Dynamic: Send + Sync {
         Err(Error::Unsupported { operation: "an attribute of sources", reason })
     }
 
+    /// The family with pair loops by the system's C compiler; `None` if its loops are compiled already.
+    fn native(&self) -> Option<AnyFamily> {
+        None
+    }
+
     /// Coordinates per point.
     fn dim(&self) -> usize {
         match self.place() {
@@ -241,7 +252,7 @@ impl InSpace {
     }
 
     fn facts(self) -> Facts {
-        let harmonic = layout(&self.kernels).map(drop);
+        let (harmonic, interpreted) = (layout(&self.kernels).map(drop), self.pairs.interpreted());
         let Kernels { near, far, members, params, columns, include_self, .. } = self.kernels;
         let Members { check, equivalent, slope, .. } = members;
         Facts {
@@ -258,7 +269,7 @@ impl InSpace {
             in_volume: [equivalent.strengths, equivalent.values],
             homogeneous: equivalent.dilated(&params, 2.0).is_none(),
             tapes: Arc::new([&near, &check, &far].map(Member::tape)),
-            interpreted: matches!(near.id, Identity::Tape(_)),
+            interpreted,
             members: vec![equivalent, check, near, far, slope],
             params,
         }
@@ -327,25 +338,32 @@ impl InSpace {
     }
 }
 
-impl Dynamic for Traced {
+/// A kernel that was made at run time.
+struct AtRunTime {
+    kernel: Traced,
+    /// Whether the system's C compiler makes its pair loops.
+    native: bool,
+}
+
+impl Dynamic for AtRunTime {
     fn name(&self) -> &str {
-        self.name()
+        self.kernel.name()
     }
     fn place(&self) -> Place {
         Place::Space
     }
     fn parameters(&self) -> Vec<f64> {
-        self.parameters().iter().filter_map(|(_, value)| *value).collect()
+        self.kernel.parameters().iter().filter_map(|(_, value)| *value).collect()
     }
     fn validate(&self) -> Result<(), Error> {
-        self.parameter_values().map(drop)
+        self.kernel.parameter_values().map(drop)
     }
     fn near_radius(&self, _: f64) -> f64 {
         0.0
     }
     fn in_space(&self, outputs: Outputs) -> Result<InSpace, Error> {
-        let kernels = self.kernels(outputs)?;
-        let pairs = Pairs::traced(&kernels);
+        let kernels = self.kernel.kernels(outputs)?;
+        let pairs = if self.native { Pairs::native(&kernels)? } else { Pairs::traced(&kernels) };
         Ok(InSpace::new(kernels, pairs))
     }
     fn facts(&self, outputs: Outputs) -> Result<Facts, Error> {
@@ -353,13 +371,23 @@ impl Dynamic for Traced {
         Ok(Facts { in_volume: [strengths, values], ..self.in_space(outputs)?.facts() })
     }
     fn in_volume(&self, outputs: Outputs) -> Result<InSpace, Error> {
-        self.clone().densities(1)?.in_space(outputs)
+        self.with(self.kernel.clone().densities(1)?).in_space(outputs)
     }
     fn attribute(&self, name: &str, usual: f64) -> Result<AnyFamily, Error> {
-        Ok(self.clone().set(name, usual)?.attribute(name)?.into())
+        Ok(AnyFamily(Arc::new(self.with(self.kernel.clone().set(name, usual)?.attribute(name)?))))
     }
     fn attribute_names(&self) -> Vec<String> {
-        self.attribute_names()
+        self.kernel.attribute_names()
+    }
+    fn native(&self) -> Option<AnyFamily> {
+        Some(AnyFamily(Arc::new(AtRunTime { kernel: self.kernel.clone(), native: true })))
+    }
+}
+
+impl AtRunTime {
+    /// Another kernel with the same loops.
+    fn with(&self, kernel: Traced) -> Self {
+        AtRunTime { kernel, native: self.native }
     }
 }
 
@@ -438,6 +466,9 @@ impl Dynamic for WithSelf {
     }
     fn attribute_names(&self) -> Vec<String> {
         self.family.attribute_names()
+    }
+    fn native(&self) -> Option<AnyFamily> {
+        Some(AnyFamily(Arc::new(WithSelf { family: self.family.native()?, own: self.own })))
     }
 }
 

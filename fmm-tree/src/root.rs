@@ -232,7 +232,8 @@ mod tests {
     /// whose boxes end at 1 would have a layer of boxes for the points with a coordinate 1.
     #[test]
     fn no_layer_of_boxes_for_the_upper_faces() {
-        let grid = |m: u32| (0..m.pow(3)).map(move |i| [i % m, i / m % m, i / (m * m)].map(|k| k as f64 / (m - 1) as f64));
+        let grid =
+            |m: u32| (0..m.pow(3)).map(move |i| [i % m, i / m % m, i / (m * m)].map(|k| k as f64 / (m - 1) as f64));
         for m in [17, 25, 33, 40] {
             let points: Vec<[f64; 3]> = grid(m).collect();
             let ends = [[0.0; 3], [1.0; 3]];
@@ -242,7 +243,10 @@ mod tests {
                 let layers = |level: i32| 1.0 / (chosen.root.side * (-level as f64).exp2());
                 let level = (0..12).find(|&l| points.len() as f64 <= wanted * layers(l).max(1.0).powi(3)).unwrap();
                 let last = layers(level).fract();
-                assert!(last > 0.3 || layers(level) < 1.0, "{m} {wanted}: {chosen:?}, the last layer is {last} of a box");
+                assert!(
+                    last > 0.3 || layers(level) < 1.0,
+                    "{m} {wanted}: {chosen:?}, the last layer is {last} of a box"
+                );
             }
         }
     }

@@ -9,6 +9,7 @@
 //! | `direct` | direct sums equal a plain double loop, at any scale, with self terms skipped by index |
 //! | `edges` | trees and lists that the plan cannot carry out are refused |
 //! | `far` | errors do not grow with the distance from the sources |
+//! | `native` | pair loops by the C compiler give the sums of the interpreter |
 //! | `oracle` | every stage agrees with the pair-by-pair form of the same expansion |
 //! | `rates` | every kernel is compiled into the pair sum (`scripts/timing-tests.sh`) |
 //! | `scales` | units of length beyond the range of f32 change no error |
@@ -21,6 +22,7 @@ mod bits;
 mod direct;
 mod edges;
 mod far;
+mod native;
 mod oracle;
 mod rates;
 mod scales;

@@ -76,6 +76,9 @@ pub fn builder(args: &KernelArgs, outputs: Outputs) -> Result<Fmm, Failure> {
             return Err(Failure::Input(format!("{option} has no meaning for kernel {}", name(args)?)));
         }
     }
+    if args.compile && built.is_some() {
+        return Err(Failure::Input(format!("--compile has no meaning for kernel {}, which is compiled", name(args)?)));
+    }
     let kernel = match choice {
         Choice::Built(kernel) => kernel,
         Choice::Traced(traced) => {
@@ -83,7 +86,8 @@ pub fn builder(args: &KernelArgs, outputs: Outputs) -> Result<Fmm, Failure> {
                 return Err(Failure::Input(format!("kernel {} has no kinds of sources", name(args)?)));
             }
             let traced = own.map_or(traced.clone(), |own| Box::new(traced.self_interaction(own)));
-            return Ok(Fmm::new(*traced).outputs(outputs).cost_model(calibrate::costs(args.costs.as_deref())?));
+            let fmm = Fmm::new(*traced).outputs(outputs).cost_model(calibrate::costs(args.costs.as_deref())?);
+            return Ok(if args.compile { fmm.compiled() } else { fmm });
         }
     };
     let usual = if kernel == KernelName::Stokes { SourceName::Stokeslet } else { SourceName::Charge };

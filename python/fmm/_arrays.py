@@ -1,0 +1,74 @@
+"""Arrays of the caller: checked, and brought into the form that the library takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def refuse_device(array: Any, name: str) -> None:
+    """An array in the memory of a GPU is refused: a silent copy would hide two trips over the bus."""
+    if isinstance(array, np.ndarray):
+        return
+    if hasattr(array, "__cuda_array_interface__") or getattr(getattr(array, "device", None), "type", "cpu") == "cuda":
+        raise TypeError(f"{name} is in the memory of a GPU; copy it to the host first")
+
+
+def numbers(array: Any, name: str, *, keep_f32: bool = False) -> NDArray[Any]:
+    """`array` as a C-contiguous, aligned array of f64 (or f32, if it is f32 and `keep_f32`), copied only if need be."""
+    refuse_device(array, name)
+    array = np.asarray(array)
+    if array.dtype.kind == "c":
+        raise TypeError(f"{name} is complex; this kernel takes real numbers")
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} has type {array.dtype}, expected real numbers")
+    single = keep_f32 and array.dtype.itemsize == 4 and array.dtype.kind == "f"
+    return np.require(array, np.float32 if single else np.float64, ["C", "A"])
+
+
+def points(array: Any, name: str, dim: int) -> NDArray[np.float64]:
+    """Points of shape (N, dim), or (dim,) for one point."""
+    checked: NDArray[np.float64] = numbers(array, name)
+    if checked.ndim == 1 and checked.size == dim:
+        checked = checked.reshape(1, dim)
+    if checked.ndim == 2 and checked.shape[1] == dim:
+        return checked
+    hint = ""
+    if checked.ndim == 2 and checked.shape[0] == dim:
+        hint = f"; points are rows here, so pass {name}.T"
+    raise ValueError(f"{name} has shape {checked.shape}, expected (N, {dim}){hint}")
+
+
+def indices(array: Any, n: int) -> NDArray[np.int64]:
+    """Indices of sources."""
+    array = np.asarray(array)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(f"targets has shape {array.shape} and type {array.dtype}, expected whole numbers in one row")
+    checked: NDArray[np.int64] = np.require(array, np.int64, ["C", "A"])
+    outside = checked[(checked < 0) | (checked >= n)]
+    if outside.size:
+        raise ValueError(f"targets has the index {outside[0]}, but there are {n} sources")
+    return checked
+
+
+def strengths(array: Any, n: int, components: int, sets: bool | None) -> tuple[NDArray[Any], int | None]:
+    """Strengths in one row, and the number of sets (None for one set without an axis of its own).
+
+    One set has shape (N,) or (N, s), where s is the number of strengths of a source; several sets have one more axis in
+    front. `sets` says whether that axis is there; None tells it by the number of axes.
+    """
+    array = numbers(array, "strengths", keep_f32=True)
+    one = [(n,), (n, 1)] if components == 1 else [(n, components)]
+    several = sets
+    if several is None:
+        several = array.ndim == 3 or (array.ndim == 2 and array.shape not in one and components == 1)
+    if not several:
+        if array.shape in one or (n == 1 and components > 1 and array.shape == (components,)):
+            return array.reshape(-1), None
+        raise ValueError(f"strengths has shape {array.shape}, expected {' or '.join(map(str, one))}")
+    if array.ndim >= 1 and array.shape[1:] in one:
+        return array.reshape(-1), array.shape[0]
+    rows = " or ".join(f"(k, {', '.join(map(str, shape))})" for shape in one)
+    raise ValueError(f"strengths has shape {array.shape}, expected {' or '.join(map(str, one))}, or {rows} for k sets")

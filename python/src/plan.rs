@@ -1,0 +1,319 @@
+//! Plans.
+
+use crate::errors::raised;
+use crate::interrupt::Watch;
+use crate::kernel::Kernel;
+use fmm::{Backend, Cpu, Cuda, Fmm, Method, Norm, Number, Output, Outputs, Precision, Stage, Targets};
+use numpy::{Element, PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::conversion::FromPyObjectOwned;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+/// Points up to which work is so short that no thread of its own looks for signals meanwhile.
+const SHORT: usize = 4096;
+
+/// Prepared sums.
+#[pyclass(frozen, module = "fmm._core")]
+pub struct Plan {
+    plan: RwLock<fmm::Plan>,
+    watch: Watch,
+    /// The process that made the plan. Its threads do not exist in a child process.
+    process: u32,
+}
+
+/// The targets of a plan.
+#[derive(FromPyObject)]
+enum At<'py> {
+    #[pyo3(transparent)]
+    Points(PyReadonlyArray1<'py, f64>),
+    #[pyo3(transparent)]
+    Subset(PyReadonlyArray1<'py, i64>),
+}
+
+/// Numbers of either precision.
+#[derive(FromPyObject)]
+pub enum Floats<'py> {
+    #[pyo3(transparent)]
+    F64(PyReadonlyArray1<'py, f64>),
+    #[pyo3(transparent)]
+    F32(PyReadonlyArray1<'py, f32>),
+}
+
+/// The value of `name` among options, if it is there and not None.
+fn option<'py, T: FromPyObjectOwned<'py>>(options: &Bound<'py, PyDict>, name: &str) -> PyResult<Option<T>> {
+    match options.get_item(name)? {
+        Some(value) if !value.is_none() => value.extract().map(Some).map_err(Into::into),
+        _ => Ok(None),
+    }
+}
+
+/// One of several names.
+fn named<T: Copy>(what: &str, name: &str, known: &[(&str, T)]) -> PyResult<T> {
+    known.iter().find(|(known, _)| *known == name).map(|(_, value)| *value).ok_or_else(|| {
+        let known: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        PyValueError::new_err(format!("{what} is {name:?}; known are {}", known.join(", ")))
+    })
+}
+
+const METHODS: [(&str, Method); 7] = [
+    ("auto", Method::Auto),
+    ("equivalent", Method::EquivalentDensities),
+    ("interpolation", Method::Interpolation),
+    ("spherical", Method::SphericalHarmonics),
+    ("treecode", Method::Treecode),
+    ("laurent", Method::Laurent),
+    ("direct", Method::Direct),
+];
+
+/// The outputs with these names.
+fn outputs(names: &[String]) -> PyResult<Outputs> {
+    let known: Vec<(&str, Outputs)> = Outputs::ALL.iter().map(|(output, name)| (*name, *output)).collect();
+    let mut all: Option<Outputs> = None;
+    for name in names {
+        let one = named("an output", name, &known)?;
+        all = Some(all.map_or(one, |all| all | one));
+    }
+    all.ok_or_else(|| PyValueError::new_err("outputs is empty"))
+}
+
+/// The request with these options.
+fn request(kernel: &Kernel, options: &Bound<'_, PyDict>, watch: &Watch) -> PyResult<Fmm> {
+    let mut fmm = Fmm::new(kernel.family.clone());
+    if let Some(names) = option::<Vec<String>>(options, "outputs")? {
+        fmm = fmm.outputs(outputs(&names)?);
+    }
+    if let Some(tolerance) = option(options, "tolerance")? {
+        fmm = fmm.tolerance(tolerance);
+    }
+    if let Some(order) = option(options, "order")? {
+        fmm = fmm.order(order);
+    }
+    if let Some(method) = option::<String>(options, "method")? {
+        fmm = fmm.method(named("method", &method, &METHODS)?);
+    }
+    if let Some(precision) = option::<String>(options, "precision")? {
+        let known = [("f32", Precision::F32), ("f64", Precision::F64)];
+        fmm = fmm.precision(named("precision", &precision, &known)?);
+    }
+    if let Some(norm) = option::<String>(options, "norm")? {
+        fmm = fmm.norm(named("norm", &norm, &[("l2", Norm::L2), ("max", Norm::Max)])?);
+    }
+    if let Some(backend) = option::<String>(options, "backend")? {
+        let device = option(options, "device")?.unwrap_or(0);
+        let known = [("cpu", Backend::Cpu(Cpu::default())), ("cuda", Backend::Cuda(Cuda { device }))];
+        fmm = fmm.backend(named("backend", &backend, &known)?);
+    }
+    if let Some(threads) = option(options, "threads")? {
+        fmm = fmm.threads(threads);
+    }
+    if let Some(ncrit) = option(options, "ncrit")? {
+        fmm = fmm.ncrit(ncrit);
+    }
+    if let Some(theta) = option(options, "theta")? {
+        fmm = fmm.theta(theta);
+    }
+    if let Some(folder) = option::<String>(options, "cache")? {
+        fmm = fmm.operator_cache(folder);
+    }
+    if let Some(values) = option::<Bound<'_, PyDict>>(options, "attributes")? {
+        for (name, values) in values {
+            let (name, values): (String, PyReadonlyArray1<f64>) = (name.extract()?, values.extract()?);
+            fmm = fmm.attribute(&name, slice(&values)?);
+        }
+    }
+    let watch = watch.clone();
+    Ok(fmm.progress(move |p| watch.goes_on(p)))
+}
+
+/// The numbers of an array.
+fn slice<'a, T: Element>(array: &'a PyReadonlyArray1<'_, T>) -> PyResult<&'a [T]> {
+    array.as_slice().map_err(|_| PyValueError::new_err("an array is not contiguous"))
+}
+
+/// The indices of a subset.
+fn indices(of: Option<&At<'_>>) -> PyResult<Vec<usize>> {
+    let Some(At::Subset(indices)) = of else { return Ok(Vec::new()) };
+    let whole = |&i: &i64| usize::try_from(i).map_err(|_| PyValueError::new_err(format!("targets has the index {i}")));
+    slice(indices)?.iter().map(whole).collect()
+}
+
+/// The targets as the library takes them.
+fn targets<'a>(of: Option<&'a At<'_>>, subset: &'a [usize]) -> PyResult<Targets<'a>> {
+    Ok(match of {
+        None => Targets::Sources,
+        Some(At::Subset(_)) => Targets::Subset(subset),
+        Some(At::Points(points)) => Targets::Points(slice(points)?),
+    })
+}
+
+#[pymethods]
+impl Plan {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        kernel: &Kernel,
+        sources: PyReadonlyArray1<'_, f64>,
+        at: Option<At<'_>>,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<Self> {
+        let watch = Watch::new(option(options, "progress")?);
+        let request = request(kernel, options, &watch)?;
+        let subset = indices(at.as_ref())?;
+        let (sources, targets) = (slice(&sources)?, targets(at.as_ref(), &subset)?);
+        let plan = watch.run(py, true, || request.plan(sources, targets))?;
+        Ok(Plan { plan: RwLock::new(plan), watch, process: std::process::id() })
+    }
+
+    /// The sums of `sets` sets of strengths, one after the other in one array: for each output an array, also one set
+    /// after the other; and the seconds of the evaluation and of its stages.
+    fn apply<'py>(&self, py: Python<'py>, strengths: Floats<'_>, sets: usize) -> PyResult<Bound<'py, PyDict>> {
+        match strengths {
+            Floats::F64(strengths) => {
+                let strengths = slice(&strengths)?;
+                let sets: Vec<&[f64]> = split(strengths, sets);
+                let sums = self.long(py, |plan| plan.apply_batch(&sets))?;
+                collected(py, sums)
+            }
+            Floats::F32(strengths) => {
+                let strengths = slice(&strengths)?;
+                let sets: Vec<&[f32]> = split(strengths, sets);
+                let sums = self.long(py, |plan| sets.iter().map(|set| plan.apply(set)).collect::<Result<Vec<_>, _>>())?;
+                collected(py, sums)
+            }
+        }
+    }
+
+    /// The product with the transposed matrix.
+    fn apply_transpose<'py>(
+        &self,
+        py: Python<'py>,
+        values: PyReadonlyArray1<'_, f64>,
+    ) -> PyResult<Bound<'py, PyArray1<f64>>> {
+        let values = slice(&values)?;
+        Ok(PyArray1::from_vec(py, self.long(py, |plan| plan.apply_transpose(values))?))
+    }
+
+    /// The errors at sampled targets: for each output rel_l2, rms, max_over_rms, max_rel.
+    fn verify(
+        &self,
+        py: Python<'_>,
+        strengths: PyReadonlyArray1<'_, f64>,
+        samples: usize,
+    ) -> PyResult<Vec<(String, f64, f64, f64, f64)>> {
+        let strengths = slice(&strengths)?;
+        let report = self.long(py, |plan| plan.verify(strengths, samples))?;
+        let name = |o: Outputs| o.names().first().copied().unwrap_or_default().to_string();
+        Ok(report.outputs.iter().map(|o| (name(o.output), o.rel_l2, o.rms, o.max_over_rms, o.max_rel)).collect())
+    }
+
+    /// Replaces the points.
+    fn set_points(&self, py: Python<'_>, sources: PyReadonlyArray1<'_, f64>, at: Option<At<'_>>) -> PyResult<()> {
+        self.same_process()?;
+        let subset = indices(at.as_ref())?;
+        let (sources, targets) = (slice(&sources)?, targets(at.as_ref(), &subset)?);
+        self.watch.run(py, true, || {
+            let mut plan = self.plan.write().unwrap_or_else(PoisonError::into_inner);
+            plan.set_points(sources, targets)
+        })
+    }
+
+    /// The description of the plan, as JSON.
+    fn describe(&self, py: Python<'_>) -> PyResult<String> {
+        let described = self.short(py, |plan| plan.describe())?;
+        serde_json::to_string(&described).map_err(|e| PyRuntimeError::new_err(e.to_string()))
+    }
+
+    /// The blocks of pairs that are summed directly.
+    fn near_blocks<'py>(&self, py: Python<'py>) -> PyResult<Vec<[Bound<'py, PyArray1<u32>>; 2]>> {
+        let blocks = self.short(py, |plan| {
+            let all = plan.near_field();
+            all.map(|block| [block.targets.into_owned(), block.sources.into_owned()]).collect::<Vec<_>>()
+        })?;
+        Ok(blocks.into_iter().map(|block| block.map(|indices| PyArray1::from_vec(py, indices))).collect())
+    }
+
+    /// Components per target of an output.
+    fn components(&self, py: Python<'_>, output: String) -> PyResult<usize> {
+        let output = outputs(&[output])?;
+        self.short(py, |plan| plan.components(output))
+    }
+
+    /// Numbers of sources and targets, strengths per source, coordinates per point, bytes.
+    fn counts(&self, py: Python<'_>) -> PyResult<(usize, usize, usize, usize, u64)> {
+        self.short(py, |p| (p.n_sources(), p.n_targets(), p.strengths(), p.dim(), p.memory()))
+    }
+}
+
+impl Plan {
+    /// An error in a process that was forked from the one of the plan.
+    fn same_process(&self) -> PyResult<()> {
+        if std::process::id() == self.process {
+            return Ok(());
+        }
+        let text = "this plan belongs to the parent process, and its threads do not exist in a forked child: make the \
+                    plan in the child, or start processes by 'spawn'";
+        Err(PyRuntimeError::new_err(text))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, fmm::Plan> {
+        self.plan.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Work that may take long.
+    fn long<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&fmm::Plan) -> Result<T, fmm::Error> + Send,
+    ) -> PyResult<T> {
+        self.same_process()?;
+        let points = py.detach(|| {
+            let plan = self.read();
+            plan.n_sources() + plan.n_targets()
+        });
+        self.watch.run(py, points > SHORT, || work(&self.read()))
+    }
+
+    /// Work that takes no time.
+    fn short<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&fmm::Plan) -> T + Send) -> PyResult<T> {
+        self.same_process()?;
+        Ok(py.detach(|| work(&self.read())))
+    }
+}
+
+/// Equal parts of `all`.
+fn split<T>(all: &[T], sets: usize) -> Vec<&[T]> {
+    let each = all.len() / sets.max(1);
+    (0..sets).map(|set| &all[set * each..(set + 1) * each]).collect()
+}
+
+/// The sums of several sets as arrays.
+fn collected<'py, T: Number + Element>(py: Python<'py>, mut sums: Vec<Output<T>>) -> PyResult<Bound<'py, PyDict>> {
+    let all = PyDict::new(py);
+    for (output, name) in Outputs::ALL {
+        let array = match &mut sums[..] {
+            [one] => std::mem::take(match output {
+                Outputs::POTENTIAL => &mut one.potential,
+                Outputs::GRADIENT => &mut one.gradient,
+                Outputs::HESSIAN => &mut one.hessian,
+                _ => &mut one.pressure,
+            }),
+            many => many.iter().flat_map(|sums| sums.get(output)).copied().collect(),
+        };
+        all.set_item(name, PyArray1::from_vec(py, array))?;
+    }
+    let stages = PyDict::new(py);
+    for stage in Stage::ALL {
+        stages.set_item(stage.name(), sums.iter().map(|s| s.stages[stage as usize]).sum::<f64>())?;
+    }
+    all.set_item("stages", stages)?;
+    all.set_item("seconds", sums.iter().map(|s| s.seconds).sum::<f64>())?;
+    Ok(all)
+}
+
+/// Forecast bytes of a plan and one evaluation.
+#[pyfunction]
+pub fn memory(kernel: &Kernel, n_sources: usize, n_targets: usize, options: &Bound<'_, PyDict>) -> PyResult<u64> {
+    request(kernel, options, &Watch::default())?.memory(n_sources, n_targets).map_err(raised)
+}

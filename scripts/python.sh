@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Builds the Python package for the Python 3.11 or later on the path, and checks it: types (mypy, stubtest), tests, the
+# examples of its README. Everything that the tests need is installed into target/python-venv. The compiled crates of
+# the library are shared with cargo build --release. With WHEEL=1 it builds sdist and wheel instead, and runs the tests on
+# the wheel that was built from the sdist.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+venv="$root/target/python-venv"
+[ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+python="$venv/bin/python"
+"$python" -m pip install -q --disable-pip-version-check 'numpy>=1.26' scipy pytest mypy matplotlib 'maturin>=1.9,<2'
+export PYO3_PYTHON="$python"
+cd python
+if [ -n "${WHEEL:-}" ]; then
+    rm -rf "$root/target/dist"
+    "$venv/bin/maturin" sdist --out "$root/target/dist"
+    clean=$(mktemp -d)
+    trap 'rm -rf "$clean"' EXIT
+    python3 -m venv "$clean/venv"
+    CARGO_TARGET_DIR="$root/target" "$clean/venv/bin/python" -m pip install -q "$root"/target/dist/fmm-*.tar.gz pytest scipy
+    cp -r tests README.md pyproject.toml "$clean"
+    cd "$clean"
+    "$clean/venv/bin/python" -m pytest -q tests
+    exit
+fi
+cargo build --release --locked --target-dir "$root/target"
+case "$(uname)" in
+Darwin) built=lib_core.dylib ;;
+*) built=lib_core.so ;;
+esac
+cp "$root/target/release/$built" fmm/_core.abi3.so
+export PYTHONPATH=$PWD
+"$python" -m mypy
+"$python" -m mypy.stubtest fmm._core --ignore-missing-stub
+"$python" -m doctest README.md
+"$python" -m pytest -q tests --doctest-modules fmm/_plan.py fmm/own.py fmm/__init__.py "$@"

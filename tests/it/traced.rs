@@ -255,6 +255,7 @@ fn the_command_takes_kernels() {
     assert_eq!((&report["kernel"], &report["errors"].is_null()), (&"(1 + a*r)*exp(-a*r)".into(), &false));
     json(&with(&["--kernel", "matern52", "--set", "l=0.3", "--self", "skip", "--outputs", "potential,gradient"]));
     json(&with(&["--expression", "q1*y - q2*z", "--self", "include"]));
+    json(&with(&["--expression", "exp(-3*r)/r", "--compile"]));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("own.fmm").to_str().unwrap().to_string();
     std::fs::write(&file, catalog::kernel("helmholtz").unwrap().text()).unwrap();
@@ -269,6 +270,7 @@ fn the_command_takes_kernels() {
         (&["--expression", "1/r", "--self", "include"], "on itself"),
         (&["--expression", "1/r", "--kernel", "laplace"], "cannot be used with"),
         (&["--kernel", "laplace", "--set", "a=2"], "no meaning"),
+        (&["--kernel", "laplace", "--compile"], "no meaning"),
         (&["--kernel", "laplac"], "there is no kernel laplac; known are laplace, stokes"),
         (&["--kernel", "matern32", "--source", "dipole"], "no kinds of sources"),
         (&["--kernel-file", "/nonexistent.fmm"], "/nonexistent.fmm"),
@@ -285,6 +287,26 @@ fn the_command_takes_kernels() {
     let text = String::from_utf8(check.stdout).unwrap();
     assert!(check.status.success() && text.contains("tolerance  method") && text.contains("degree [-1, -1]"), "{text}");
     assert!(refused(&["kernel", "show", "nothing"]).contains("no kernel nothing"));
+}
+
+/// Pair loops by the C compiler change no more than rounding, whatever else is asked of the kernel.
+#[test]
+fn loops_by_the_c_compiler_serve_every_request() {
+    let (x, q) = (uniform(3000, 4), strengths(3000, 5));
+    let requests: [(Fmm, f64); 4] = [
+        (Fmm::new(catalog::kernel("matern32").unwrap()).method(Method::Interpolation), 1e-9),
+        (Fmm::new(catalog::kernel("exponential").unwrap()).self_interaction(SelfInteraction::Skip), 1e-9),
+        (Fmm::new(Traced::parse("value exp(-2*r)/r").unwrap()).method(Method::EquivalentDensities), 1e-9),
+        (Fmm::new(Traced::expression("1/r").unwrap()).precision(Precision::F32), 1e-4),
+    ];
+    for (request, bound) in requests {
+        let request = request.outputs(both()).order(6);
+        let sums = |r: Fmm| r.plan(&x, Targets::Sources).unwrap().apply(&q).unwrap();
+        let (a, b) = (sums(request.clone().compiled()), sums(request));
+        for (a, b) in [(&a.potential, &b.potential), (&a.gradient, &b.gradient)] {
+            assert!(difference(a, b) <= bound, "{:.1e}", difference(a, b));
+        }
+    }
 }
 
 /// A Helmholtz field is e^(ikr)/(4πr) times the strength, as complex numbers.

@@ -80,13 +80,13 @@ copy_step(a[buffer], b[buffer], matrix, rows, columns, k, row_there, source != N
       k += DEPTH;
       if (k >= columns) k = 0, ++place;
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    commit_copies();
   };
 
   REAL sum[2][4][4] = {}, total[2][4][4] = {};
   for (u32 i = 0; i + 1 < BUFFERS; ++i) copy(i);
   for (u32 step = 0, depth = 0; step < steps; ++step) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(BUFFERS - 2) : "memory");
+    wait_for_copies<BUFFERS - 2>();
     __syncthreads();
     copy((step + BUFFERS - 1) % BUFFERS);
     const u32 buffer = step % BUFFERS;

@@ -129,11 +129,11 @@ struct alignas(16) Entry<float> {
 #pragma unroll
     for (int i = 0; i < 2 * EIGHTS; ++i) cut(b[i / 2][i % 2], high_b[i / 2][i % 2], low_b[i / 2][i % 2]);
 #pragma unroll
-    for (int n = 0; n < EIGHTS; ++n) add_product(c[0][n], low_a, high_b[n]);
+    for (int n = 0; n < EIGHTS; ++n) multiply_add_16x8x8(c[0][n], low_a, high_b[n]);
 #pragma unroll
-    for (int n = 0; n < EIGHTS; ++n) add_product(c[0][n], high_a, low_b[n]);
+    for (int n = 0; n < EIGHTS; ++n) multiply_add_16x8x8(c[0][n], high_a, low_b[n]);
 #pragma unroll
-    for (int n = 0; n < EIGHTS; ++n) add_product(c[0][n], high_a, high_b[n]);
+    for (int n = 0; n < EIGHTS; ++n) multiply_add_16x8x8(c[0][n], high_a, high_b[n]);
   }
 };
 

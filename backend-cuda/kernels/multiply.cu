@@ -63,12 +63,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (next < steps)
       copy_step(a[next % BUFFERS], b[next % BUFFERS], matrix + first_row, rows, columns, next * DEPTH, row_there, vector);
     ++next;
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    commit_copies();
   };
   REAL sum[32] = {};
   for (u32 i = 0; i + 1 < BUFFERS; ++i) copy();
   for (u32 step = 0; step < steps; ++step) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(BUFFERS - 2) : "memory");
+    wait_for_copies<BUFFERS - 2>();
     __syncthreads();
     copy();
     add_tiles(sum, a[step % BUFFERS], b[step % BUFFERS]);

@@ -170,7 +170,8 @@ __device__ __forceinline__ void translate(const Tables& t, u32 number, const REA
     const u32 box = i / (STRIDE / 2), k = i % (STRIDE / 2) * 2, source = sources[box];
     copy_two(raw + box * STRIDE + k, in + (u64)(source ? source - 1 : 0) * STRIDE + k, source);
   }
-  asm volatile("cp.async.wait_all;" ::: "memory");
+  commit_copies();
+  wait_for_copies<0>();
   __syncthreads();
   for_mine(t, phases, [&](int, int, u32 box, u32 place, u32 n, const Turn& by) {
     const bool sines = place > n * n;

@@ -31,7 +31,8 @@ pub struct Compiled {
 }
 
 /// The headers that a program can include, by name.
-const HEADERS: [(&CStr, &str); 14] = [
+const HEADERS: [(&CStr, &str); 15] = [
+    (c"shared/intrinsics.cuh", include_str!("../kernels/shared/intrinsics.cuh")),
     (c"shared/real.cuh", include_str!("../kernels/shared/real.cuh")),
     (c"shared/warp.cuh", include_str!("../kernels/shared/warp.cuh")),
     (c"shared/boxes.cuh", include_str!("../kernels/shared/boxes.cuh")),

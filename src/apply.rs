@@ -1,5 +1,6 @@
 //! Evaluations of a plan, on arrays of the host or of a device.
 
+use crate::coordinates;
 use crate::output::{DeviceOutput, Output, name};
 use crate::plan::{Plan, watch};
 use crate::validate;
@@ -146,6 +147,9 @@ impl Plan {
         let share = 1.0 / out.len() as f64;
         let seconds = start.elapsed().as_secs_f64() * share;
         for out in out {
+            if let Some(map) = &self.choice.facts.map {
+                self.pool.install(|| coordinates::pull_back(map, out));
+            }
             (out.stages, out.seconds) = (stages.map(|s| s * share), seconds);
         }
         Ok(())

@@ -17,6 +17,8 @@ pub struct Description {
     pub kernel: String,
     /// Parameters of the family.
     pub parameters: Vec<f64>,
+    /// The rows of L, if the plan works in coordinates L·x, in which the kernel is radial.
+    pub coordinates: Option<[[f64; 3]; 3]>,
     /// Requested outputs.
     pub outputs: Vec<&'static str>,
     /// `equivalent`, `spherical`, `treecode`, `laurent` or `direct`.
@@ -106,6 +108,7 @@ impl Plan {
         Description {
             kernel: r.family.name().to_string(),
             parameters: r.family.parameters(),
+            coordinates: c.facts.map.map(|map| map.rows),
             outputs: r.outputs.names(),
             method: c.method.name(),
             expansion: fast.map(|_| parts.map_or("laurent", |p| p.expansion.name())),

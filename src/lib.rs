@@ -53,6 +53,7 @@ mod candidates;
 pub mod catalog;
 mod choice;
 mod cloud;
+mod coordinates;
 mod costs;
 mod decide;
 pub mod demo;

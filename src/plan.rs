@@ -4,6 +4,7 @@ use crate::attributes;
 use crate::candidates::{self, Goal, Seen, Task};
 use crate::choice::Choice;
 use crate::cloud::{Cloud, Given};
+use crate::coordinates::{self, Mapped};
 use crate::decide::{self, Decision, Ends, decide, exact, measured, reported};
 use crate::engine::{self, Engine, Placed};
 use crate::mesh::{Mesh, PlanSeconds};
@@ -110,9 +111,18 @@ impl std::fmt::Debug for Plan {
 impl Plan {
     pub(crate) fn new(request: Fmm, given: Given<'_>) -> Result<Plan, Error> {
         let start = Instant::now();
+        let [n_sources, _] = given.counts(request.family.dim())?;
+        let request = coordinates::resolve(attributes::resolve(request, n_sources)?, &given);
+        let mapped = Mapped::of(&request, given)?;
+        let mut plan = Plan::at(request, mapped.as_ref().map_or(given, |mapped| mapped.instead_of(given)))?;
+        plan.seconds.plan = start.elapsed().as_secs_f64();
+        Ok(plan)
+    }
+
+    /// A plan for points in the coordinates of the family of the request.
+    fn at(request: Fmm, given: Given<'_>) -> Result<Plan, Error> {
         let dim = request.family.dim();
         let counts = given.counts(dim)?;
-        let request = attributes::resolve(request, counts[0])?;
         let task = candidates::check(&request, counts)?;
         let pool = rayon::ThreadPoolBuilder::new().num_threads(task.threads).build();
         let pool = pool.map_err(|e| Error::Threads { threads: task.threads, reason: e.to_string() })?;
@@ -155,7 +165,6 @@ impl Plan {
             (plan.engine, plan.choice, plan.probe, plan.probed) = (Some(engine), choice, probe, mesh);
             plan.took(placed, counts, given);
         }
-        plan.seconds.plan = start.elapsed().as_secs_f64();
         Ok(plan)
     }
 
@@ -203,6 +212,12 @@ impl Plan {
         if self.on_device {
             self.synchronize()?;
         }
+        if given.on_device() && self.request.unmapped.is_some() {
+            *self = Plan::new(self.request.clone(), given)?;
+            return Ok(());
+        }
+        let mapped = Mapped::of(&self.request, given)?;
+        let given = mapped.as_ref().map_or(given, |mapped| mapped.instead_of(given));
         let dim = self.choice.facts.dim;
         let counts @ [n_sources, n_targets] = given.counts(dim)?;
         self.request.attributes.check_count(n_sources)?;
@@ -213,7 +228,8 @@ impl Plan {
             && self.separate == given.separate()
             && !counts.contains(&0);
         let Some(engine) = self.engine.as_deref_mut().filter(|_| kept) else {
-            *self = Plan::new(self.request.clone(), given)?;
+            *self = Plan::at(self.request.clone(), given)?;
+            self.seconds.plan = start.elapsed().as_secs_f64();
             return Ok(());
         };
         let r = &self.request;
@@ -235,7 +251,8 @@ impl Plan {
         engine.forget();
         let Some((placed, order, found)) = moved? else {
             // No order of the method keeps the tolerance on these points.
-            *self = Plan::new(self.request.clone(), given)?;
+            *self = Plan::at(self.request.clone(), given)?;
+            self.seconds.plan = start.elapsed().as_secs_f64();
             return Ok(());
         };
         if let Some(old) = self.choice.order {
@@ -369,8 +386,8 @@ impl Plan {
         }
         let (sources, targets) = engine.points()?;
         let plan = match self.separate {
-            true => Plan::new(request, Given::Host(&targets, Targets::Points(&sources)))?,
-            false => Plan::new(request, Given::Host(&sources, Targets::Sources))?,
+            true => Plan::at(request, Given::Host(&targets, Targets::Points(&sources)))?,
+            false => Plan::at(request, Given::Host(&sources, Targets::Sources))?,
         };
         let plan = Arc::new(plan);
         *slot = Some(plan.clone());
@@ -406,7 +423,7 @@ impl Plan {
             }
         }
         let rows = Rng::new(SAMPLE_SEED).sample(self.n_targets, samples);
-        let direct = match &self.engine {
+        let mut direct = match &self.engine {
             None => vec![0.0; rows.len() * facts.values],
             Some(engine) => {
                 let ((sources, targets), dim) = (engine.points()?, facts.dim);
@@ -421,6 +438,7 @@ impl Plan {
                 self.pool.install(|| engine.reference(&sources, strengths, chosen))?
             }
         };
+        facts.pull_back(std::slice::from_mut(&mut direct));
         let mut outputs = Vec::new();
         for c in &facts.columns {
             let k = c.columns.len();

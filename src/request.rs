@@ -191,6 +191,8 @@ pub struct Fmm {
     pub(crate) costs: Arc<CostModel>,
     pub(crate) watch: Option<Watch>,
     pub(crate) attributes: Attributes,
+    /// The family of the caller, if `family` takes points in other coordinates ([`crate::coordinates`]).
+    pub(crate) unmapped: Option<AnyFamily>,
 }
 
 impl Fmm {
@@ -215,6 +217,7 @@ impl Fmm {
             costs: Arc::default(),
             watch: None,
             attributes: Attributes::default(),
+            unmapped: None,
         }
     }
     /// A request for sums of your own [`Kernel`](crate::Kernel) or [`Family`]. The call compiles every stage for it.

@@ -13,8 +13,8 @@ use fmm_kernels::equivalent::Fill;
 use fmm_kernels::spherical::{SphericalOptions, layout::layout};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::{
-    Error, Family, Kernels, Lists, Member, Members, OutputColumns, Outputs, Precision, SelfInteraction, Tape, Targets,
-    Traced, Tree, facts,
+    Error, Family, Kernels, LinearMap, Lists, Member, Members, OutputColumns, Outputs, Precision, SelfInteraction,
+    Tape, Targets, Traced, Tree, facts,
 };
 use std::ops::Deref;
 use std::sync::Arc;
@@ -56,6 +56,9 @@ pub struct Facts {
     pub interpreted: bool,
     /// The kernels of the outputs, whose facts [`check`](Facts::check) tries; empty in the plane.
     pub members: Vec<Member>,
+    /// L, if the points are in coordinates y = L·x and not in the coordinates x of the caller
+    /// ([`Dynamic::isotropic`]).
+    pub map: Option<LinearMap>,
 }
 
 impl Facts {
@@ -65,6 +68,12 @@ impl Facts {
     /// [`Error::Fact`] with the first fact that does not hold.
     pub fn check(&self, extent: f64) -> Result<(), Error> {
         facts::check(&self.members, &self.params, extent)
+    }
+    /// Maps the derivatives in sets of rows of values from the coordinates of the points to those of the caller.
+    pub fn pull_back(&self, sets: &mut [Vec<f64>]) {
+        if let Some(map) = &self.map {
+            sets.iter_mut().for_each(|rows| map.pull_back(rows, self.values));
+        }
     }
     /// Strengths per source, without its attributes.
     pub fn linear(&self) -> usize {
@@ -90,7 +99,7 @@ pub struct AnyFamily(Arc<dyn Dynamic>);
 
 impl From<Traced> for AnyFamily {
     fn from(kernel: Traced) -> Self {
-        AnyFamily(Arc::new(AtRunTime { kernel, native: false }))
+        AnyFamily(Arc::new(AtRunTime { kernel, map: None, native: false }))
     }
 }
 
@@ -213,6 +222,13 @@ pub trait Dynamic: Send + Sync {
         Err(Error::Unsupported { operation: "an attribute of sources", reason })
     }
 
+    /// The family for points in coordinates y = L·x in which its kernel is radial. [`Facts::map`] is L. `None` if there
+    /// are no such coordinates, or if the kernel has no `outputs` there.
+    fn isotropic(&self, outputs: Outputs) -> Option<AnyFamily> {
+        let _ = outputs;
+        None
+    }
+
     /// The family with pair loops by the system's C compiler; `None` if its loops are compiled already.
     fn native(&self) -> Option<AnyFamily> {
         None
@@ -272,6 +288,7 @@ impl InSpace {
             interpreted,
             members: vec![equivalent, check, near, far, slope],
             params,
+            map: None,
         }
     }
 
@@ -341,6 +358,8 @@ impl InSpace {
 /// A kernel that was made at run time.
 struct AtRunTime {
     kernel: Traced,
+    /// The map from the coordinates of the caller to those of the points.
+    map: Option<LinearMap>,
     /// Whether the system's C compiler makes its pair loops.
     native: bool,
 }
@@ -368,7 +387,7 @@ impl Dynamic for AtRunTime {
     }
     fn facts(&self, outputs: Outputs) -> Result<Facts, Error> {
         let Member { strengths, values, .. } = self.in_volume(outputs)?.kernels.members.equivalent;
-        Ok(Facts { in_volume: [strengths, values], ..self.in_space(outputs)?.facts() })
+        Ok(Facts { in_volume: [strengths, values], map: self.map, ..self.in_space(outputs)?.facts() })
     }
     fn in_volume(&self, outputs: Outputs) -> Result<InSpace, Error> {
         self.with(self.kernel.clone().densities(1)?).in_space(outputs)
@@ -380,14 +399,19 @@ impl Dynamic for AtRunTime {
         self.kernel.attribute_names()
     }
     fn native(&self) -> Option<AnyFamily> {
-        Some(AnyFamily(Arc::new(AtRunTime { kernel: self.kernel.clone(), native: true })))
+        Some(AnyFamily(Arc::new(AtRunTime { native: true, ..self.with(self.kernel.clone()) })))
+    }
+    fn isotropic(&self, outputs: Outputs) -> Option<AnyFamily> {
+        let (kernel, map) = self.kernel.isotropic()?;
+        kernel.kernels(outputs).ok()?;
+        Some(AnyFamily(Arc::new(AtRunTime { map: Some(map), ..self.with(kernel) })))
     }
 }
 
 impl AtRunTime {
     /// Another kernel with the same loops.
     fn with(&self, kernel: Traced) -> Self {
-        AtRunTime { kernel, native: self.native }
+        AtRunTime { kernel, map: self.map, native: self.native }
     }
 }
 
@@ -435,8 +459,8 @@ impl Dynamic for WithSelf {
     fn facts(&self, outputs: Outputs) -> Result<Facts, Error> {
         match self.place() {
             Place::Space => {
-                let in_volume = self.family.facts(outputs)?.in_volume;
-                Ok(Facts { in_volume, ..self.in_space(outputs)?.facts() })
+                let Facts { in_volume, map, .. } = self.family.facts(outputs)?;
+                Ok(Facts { in_volume, map, ..self.in_space(outputs)?.facts() })
             }
             Place::Plane(_) => self.family.facts(outputs),
         }
@@ -469,6 +493,9 @@ impl Dynamic for WithSelf {
     }
     fn native(&self) -> Option<AnyFamily> {
         Some(AnyFamily(Arc::new(WithSelf { family: self.family.native()?, own: self.own })))
+    }
+    fn isotropic(&self, outputs: Outputs) -> Option<AnyFamily> {
+        Some(AnyFamily(Arc::new(WithSelf { family: self.family.isotropic(outputs)?, own: self.own })))
     }
 }
 

@@ -65,6 +65,7 @@ impl Dynamic for PlaneKernel {
         let columns = all.into_iter().filter(|(output, _)| outputs.contains(*output));
         Ok(Facts {
             dim: 2,
+            map: None,
             strengths: components,
             attributes: 0,
             values,

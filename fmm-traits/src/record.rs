@@ -334,6 +334,10 @@ impl Inverter {
 }
 
 impl Recorded {
+    /// A coordinate of the tape that is being recorded.
+    pub(crate) fn coordinate(axis: usize) -> Self {
+        Recorded(push(Op::Coordinate(axis), []))
+    }
     /// The constant that this number is known to be.
     pub fn known(self) -> Option<f64> {
         RECORDER.with_borrow(|r| r.value(self.0))

@@ -132,7 +132,7 @@ fn bounds_of(request: &Fmm, choice: &Choice, trial: &Trial, solver: &dyn Solver)
     let strengths: Vec<&[f64]> = trial.strengths.iter().map(|q| &q[..]).collect();
     let mut out: Vec<&mut [f64]> = rows.iter_mut().map(|rows| &mut rows[..]).collect();
     solver.apply_batch(&strengths, &mut out, &mut |_, _| true)?;
-    Ok(trial.bounds(&rows, &choice.facts, request.norm))
+    Ok(trial.bounds(rows, &choice.facts, request.norm))
 }
 
 /// [`Engine::run`] one set at a time.

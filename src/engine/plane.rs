@@ -158,7 +158,7 @@ impl Engine for Plane {
         for (strengths, rows) in trial.strengths.iter().zip(&mut rows) {
             self.sums(&plan, &mut workspace, strengths, rows, &|_, _| Ok(()))?;
         }
-        let bounds = trial.bounds(&rows, &c.facts, r.norm);
+        let bounds = trial.bounds(rows, &c.facts, r.norm);
         self.site = Some(site);
         Ok((bounds, ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 }))
     }

@@ -121,18 +121,21 @@ impl Trial {
         let drawn = |sources: &Sources| joined(sources, sources.strengths(sets, facts.linear()));
         let strengths = drawn(&sample.of_errors)?;
         let host = (facts.dim, direct);
-        let exact = site.sums(&sample.of_errors.positions, &slices(&strengths), &sample.targets, host)?;
-        let sources = &sample.of_norm.positions;
+        let sums = |sources: &Sources, strengths: &[Vec<f64>]| {
+            let mut rows = site.sums(&sources.positions, &slices(strengths), &sample.targets, host)?;
+            facts.pull_back(&mut rows);
+            Ok::<_, Error>(rows)
+        };
+        let exact = sums(&sample.of_errors, &strengths)?;
         let soft = site.boxes().same_points() && facts.skips_self;
         let same = sample.of_norm == sample.of_errors;
         let sums = if same && !soft {
             None
         } else {
             let strengths = drawn(&sample.of_norm)?;
-            let strengths = slices(&strengths);
-            let sums = if same { exact.clone() } else { site.sums(sources, &strengths, &sample.targets, host)? };
+            let sums = if same { exact.clone() } else { sums(&sample.of_norm, &strengths)? };
             Some(match soft {
-                true => less(sums, &own_parts(&sample, &sample.targets, &strengths, facts, direct)?),
+                true => less(sums, &own_parts(&sample, &sample.targets, &slices(&strengths), facts, direct)?),
                 false => sums,
             })
         };
@@ -160,7 +163,8 @@ impl Trial {
 
     /// Bounds of the errors, one per requested output. `computed` holds the rows of the sampled targets for each set of
     /// strengths.
-    pub fn bounds(&self, computed: &[Vec<f64>], facts: &Facts, norm: Norm) -> Vec<f64> {
+    pub fn bounds(&self, mut computed: Vec<Vec<f64>>, facts: &Facts, norm: Norm) -> Vec<f64> {
+        facts.pull_back(&mut computed);
         let weights = self.sample.weights();
         let sums = self.sums.as_ref().unwrap_or(&self.exact);
         let of_output = |(c, scatter): (&OutputColumns, &Option<Scatter>)| {
@@ -235,6 +239,7 @@ impl Others {
         let weights: Vec<f64> = weights.into_iter().step_by(every).collect();
         let sets = slices(normal);
         let mut rows = site.sums(&sample.of_norm.positions, &sets, &targets, (facts.dim, direct))?;
+        facts.pull_back(&mut rows);
         if soft {
             rows = less(rows, &own_parts(sample, &targets, &sets, facts, direct)?);
         }
@@ -290,5 +295,6 @@ fn own_parts(
         };
         own.iter_mut().zip(rows).for_each(|(own, row)| own.extend(row));
     }
+    facts.pull_back(&mut own);
     Ok(own)
 }

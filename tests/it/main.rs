@@ -7,6 +7,7 @@
 //! | `attributes` | radii and widths of single sources, against sums in the test |
 //! | `bad_input` | every wrong argument is an error that carries the numbers; nothing is half-done |
 //! | `cli` | the contract of `fmm run`: options, JSON, `.npz`, one-line errors, closed pipes |
+//! | `coordinates` | kernels of a quadratic form, summed in coordinates in which they are radial |
 //! | `costs` | the cost model: its choices, `fmm calibrate`, and the report of a plan about it |
 //! | `coverage` | measured error bounds hold for other strengths |
 //! | `fuzz` | no bytes and no numbers make the command or the library panic |
@@ -30,6 +31,7 @@ mod api;
 mod attributes;
 mod bad_input;
 mod cli;
+mod coordinates;
 mod costs;
 mod coverage;
 mod fuzz;

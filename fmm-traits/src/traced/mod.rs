@@ -20,6 +20,7 @@
 //! ([`facts`](crate::facts)).
 
 mod expression;
+mod isotropic;
 mod make;
 pub mod parse;
 mod radial;

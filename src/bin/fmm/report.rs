@@ -112,6 +112,10 @@ impl Report {
         };
         line("kernel", format!("{} → {}", self.kernel, p.outputs.join(", ")));
         line("points", format!("{} sources, {} targets", p.n_sources, p.n_targets));
+        if let Some(l) = p.coordinates {
+            let rows = l.map(|row| format!("{:.3} {:.3} {:.3}", row[0], row[1], row[2]));
+            line("coordinates", format!("L·x, where the kernel is radial, L = {}", rows.join("; ")));
+        }
         line("method", format!("{} ({})", p.method, p.why));
         line("costs", p.cost_model.clone());
         if let (Some(lists), Some(expansion)) = (p.lists, p.expansion) {

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from conftest import relative
 
+import fmm
 import fmm.compat.fmm2dpy as fmm2dpy
 import fmm.compat.fmm3dpy as fmm3dpy
+from fmm.compat import _terms
 
 N, M, EPS = 600, 500, 1e-5
 LEVELS = ("pot", "grad", "hess")
@@ -321,6 +323,25 @@ def test_complex_wave_numbers(zk):
     direct = fmm3dpy.h3ddir(zk=zk, sources=x, targets=y, charges=c[:100], dipvec=v[:, :100], pgt=2)
     pot, grad = at_each(y, x, waves(zk, c[:100], v[:, :100]))
     assert relative(direct.pottarg, pot) < 1e-12 and relative(direct.gradtarg, grad) < 1e-12
+
+
+def test_without_a_far_field_sums_are_direct_or_refused(monkeypatch):
+    class NoFarField(fmm.Plan):
+        def __init__(self, *arguments, **options):
+            if "tolerance" in options:
+                error = ValueError("no order keeps the tolerance")
+                error.floor = 1e-3
+                raise error
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(_terms._plan, "Plan", NoFarField)
+    x, _ = points(3)
+    arguments = {"zk": 90.0, "sources": x, "charges": strengths(N, kind=complex)}
+    exact = fmm3dpy.h3ddir(targets=x, pgt=1, **arguments).pottarg
+    assert relative(fmm3dpy.hfmm3d(eps=1e-6, pg=1, **arguments).pot, exact) < 1e-12
+    monkeypatch.setattr(_terms, "PAIRS", 1e3)
+    with pytest.raises(NotImplementedError, match="reaches 0.001.*fmm[.]direct"):
+        fmm3dpy.hfmm3d(eps=1e-6, pg=1, **arguments)
 
 
 def test_refusals_and_empty_results(capsys):

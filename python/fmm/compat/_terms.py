@@ -132,11 +132,18 @@ def _direct(
 
 
 def _apply(term: Term, sources: NDArray[Any], targets: NDArray[Any] | None, tolerance: float) -> _plan.Result:
-    plan = term.plan(sources, targets, tolerance=tolerance)
-    pairs = float(plan.n_sources) * plan.n_targets
-    if pairs > PAIRS and plan.describe()["method"] == "direct":
-        raise NotImplementedError(
-            f"no far field of the kernel {term.kernel.name} keeps the tolerance {tolerance:.3g} on these points, and "
-            f"{pairs:.3g} pairs are too many for direct summation here; ask for a larger eps, or use fmm.direct"
-        )
+    """Sums within the tolerance: direct ones, if no far field keeps it and there are few pairs."""
+    try:
+        plan = term.plan(sources, targets, tolerance=tolerance)
+    except ValueError as e:
+        floor = getattr(e, "floor", None)
+        if floor is None:
+            raise
+        pairs = float(len(sources)) * len(sources if targets is None else targets)
+        if pairs > PAIRS:
+            raise NotImplementedError(
+                f"the far field of the kernel {term.kernel.name} reaches {floor:.2g} on these points, {tolerance:.2g} is "
+                f"needed, and {pairs:.2g} pairs are too many for direct summation: ask for a larger eps, or use fmm.direct"
+            ) from e
+        plan = term.plan(sources, targets, method="direct")
     return plan.apply(term.strengths, sets=True)

@@ -34,4 +34,5 @@ export PYTHONPATH=$PWD
 "$python" -m mypy
 "$python" -m mypy.stubtest fmm._core --ignore-missing-stub
 "$python" -m doctest README.md
-"$python" -m pytest -q tests --doctest-modules fmm/_plan.py fmm/own.py fmm/__init__.py "$@"
+"$python" -m pytest -q tests --doctest-modules fmm/_plan.py fmm/own.py fmm/__init__.py \
+    fmm/compat/fmm3dpy.py fmm/compat/fmm2dpy.py "$@"

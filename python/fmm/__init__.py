@@ -58,6 +58,7 @@ from .own import (
     tanh,
     where,
 )
+from .report import Progress, Report
 from .vtk import to_vtk
 
 __all__ = [
@@ -82,6 +83,8 @@ __all__ = [
     "Matern52",
     "Multiquadric",
     "Plan",
+    "Progress",
+    "Report",
     "Result",
     "Stokes",
     "Stresslet",

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import html
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _arrays, _core
+from . import _arrays, _core, report
 from .kernels import Expression, Kernel
+from .report import Errors, Report
 
 #: Kernels whose strengths and potentials are complex numbers.
 _COMPLEX = ("harmonic2d", "helmholtz")
 OUTPUTS = ("potential", "gradient", "hessian", "pressure")
 
 Progress = Callable[[str, float], Any]
-
-
-class Errors(NamedTuple):
-    """Errors of one output at sampled targets against direct summation (definitions: CONVENTIONS.md)."""
-
-    rel_l2: float
-    rms: float
-    max_over_rms: float
-    max_rel: float
 
 
 class Result:
@@ -58,7 +50,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         rows = [(name, f"{array.shape} {array.dtype}") for name, array in self.items()]
-        return _table(rows) + _bars(self.stages)
+        return report.table(rows) + report.bars(self.stages)
 
 
 def _names(outputs: str | Sequence[str]) -> tuple[str, ...]:
@@ -99,7 +91,8 @@ class Plan:
     theta : opening angle of a treecode
     cache : folder for operators
     attributes : values of parameters that differ from source to source, as a dict of name -> (N,)
-    progress : function of (phase, fraction); returning False cancels with KeyboardInterrupt
+    progress : True for a line that shows how far work is (:class:`fmm.Progress`), or a function of (phase, fraction);
+        returning False cancels with KeyboardInterrupt
 
     Raises
     ------
@@ -129,13 +122,14 @@ class Plan:
         theta: float | None = None,
         cache: str | None = None,
         attributes: Mapping[str, ArrayLike] | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> None:
         self.kernel = _kernel(kernel)
         self.outputs = _names(outputs)
         self._dim = self.kernel.dim
         self._complex = self.kernel.name in _COMPLEX
         points, at = self._points(sources, targets, subset)
+        self._line = report.Progress() if progress is True else contextlib.nullcontext()
         values = {name: _arrays.numbers(v, name).reshape(-1) for name, v in (attributes or {}).items()}
         options = {
             "outputs": list(self.outputs),
@@ -151,9 +145,10 @@ class Plan:
             "theta": theta,
             "cache": cache,
             "attributes": values,
-            "progress": progress,
+            "progress": self._line if progress is True else progress or None,
         }
-        self._plan = _core.Plan(self.kernel._core(self.outputs), points, at, options)
+        with self._line:
+            self._plan = _core.Plan(self.kernel._core(self.outputs), points, at, options)
         self._counted()
 
     def _counted(self) -> None:
@@ -186,7 +181,8 @@ class Plan:
         f32 sums. ``out`` takes the result of an earlier call, whose arrays are overwritten.
         """
         flat, count = self._flat(strengths, sets)
-        sums = self._plan.apply(flat, 1 if count is None else count)
+        with self._line:
+            sums = self._plan.apply(flat, 1 if count is None else count)
         lead = () if count is None else (count,)
         arrays = {name: self._shaped(name, sums[name], lead, self.n_targets) for name in self.outputs}
         if out is not None:
@@ -218,17 +214,20 @@ class Plan:
         back = self._plan.apply_transpose(np.require(flat, np.float64))
         return back if components == 1 else back.reshape(self.n_sources, components)
 
-    def verify(self, strengths: ArrayLike, samples: int = 1000) -> dict[str, Errors]:
+    def verify(self, strengths: ArrayLike, samples: int = 1000) -> Report:
         """Errors of the sums for ``strengths`` at ``samples`` random targets against direct summation."""
         flat, _ = self._flat(strengths, False)
-        return {name: Errors(*e) for name, *e in self._plan.verify(np.require(flat, np.float64), samples)}
+        with self._line:
+            measured = self._plan.verify(np.require(flat, np.float64), samples)
+        return Report({name: Errors(*e) for name, *e in measured})
 
     def move(self, sources: ArrayLike, targets: ArrayLike | None = None, *, subset: ArrayLike | None = None) -> None:
         """Replaces the points. Operators stay; the order is measured again if the boxes have changed much."""
         held = self._sources, self._at
         points, at = self._points(sources, targets, subset)
         try:
-            self._plan.set_points(points, at)
+            with self._line:
+                self._plan.set_points(points, at)
         except BaseException:
             self._sources, self._at = held
             raise
@@ -276,7 +275,7 @@ class Plan:
     def _shaped(self, name: str, flat: NDArray[Any], lead: tuple[int, ...], m: int) -> NDArray[Any]:
         d = self._dim
         axes = {"potential": (), "gradient": (d,), "hessian": (d, d), "pressure": ()}[name]
-        c = self._sizes[name] // int(np.prod(axes, dtype=int))
+        c = self._sizes[name] // d ** len(axes)
         if self._complex:
             parts = flat.reshape(*lead, m, 2, *axes)
             parts = np.moveaxis(parts, len(lead) + 1, -1)
@@ -294,24 +293,7 @@ class Plan:
         d = self.describe()
         keys = ("kernel", "method", "order", "tolerance", "why", "backend", "precision", "n_sources", "n_targets",
                 "levels", "boxes", "leaves", "near_pairs", "bytes")
-        return _table([(key, d[key]) for key in keys]) + _bars(d["seconds"])
-
-
-def _table(rows: Sequence[tuple[str, Any]]) -> str:
-    cells = (f"<tr><th>{html.escape(str(key))}</th><td>{html.escape(str(value))}</td></tr>" for key, value in rows)
-    return f"<table>{''.join(cells)}</table>"
-
-
-def _bars(seconds: Mapping[str, float]) -> str:
-    """A table of seconds with bars."""
-    most = max(seconds.values(), default=0.0) or 1.0
-    bar = "<div style='background:#4a7ebb;height:0.8em;width:{:.0f}px'></div>"
-    cells = (
-        f"<tr><th>{html.escape(name)}</th><td>{value:.3g} s</td><td>{bar.format(200 * value / most)}</td></tr>"
-        for name, value in seconds.items()
-        if value > 0
-    )
-    return f"<table>{''.join(cells)}</table>"
+        return report.table([(key, d[key]) for key in keys]) + report.bars(d["seconds"])
 
 
 def evaluate(
@@ -365,4 +347,4 @@ def devices() -> list[str]:
             return names
 
 
-__all__ = ["Errors", "Expression", "Plan", "Result", "devices", "direct", "evaluate", "memory"]
+__all__ = ["Errors", "Expression", "Plan", "Report", "Result", "devices", "direct", "evaluate", "memory"]

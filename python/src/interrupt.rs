@@ -78,7 +78,9 @@ impl Watch {
                     loop {
                         match receiver.recv_timeout(POLL) {
                             Ok(done) => break done,
-                            Err(RecvTimeoutError::Disconnected) => break Err(Box::new("no result") as Box<dyn Any + Send>),
+                            Err(RecvTimeoutError::Disconnected) => {
+                                break Err(Box::new("no result") as Box<dyn Any + Send>);
+                            }
                             Err(RecvTimeoutError::Timeout) => {
                                 if let Err(e) = Python::attach(|py| py.check_signals()) {
                                     state.cancelled.store(true, Ordering::Relaxed);

@@ -5,8 +5,8 @@ use crate::interrupt::Watch;
 use crate::kernel::Kernel;
 use fmm::{Backend, Cpu, Cuda, Fmm, Method, Norm, Number, Output, Outputs, Precision, Stage, Targets};
 use numpy::{Element, PyArray1, PyReadonlyArray1};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::conversion::FromPyObjectOwned;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
@@ -179,7 +179,8 @@ impl Plan {
             Floats::F32(strengths) => {
                 let strengths = slice(&strengths)?;
                 let sets: Vec<&[f32]> = split(strengths, sets);
-                let sums = self.long(py, |plan| sets.iter().map(|set| plan.apply(set)).collect::<Result<Vec<_>, _>>())?;
+                let sums =
+                    self.long(py, |plan| sets.iter().map(|set| plan.apply(set)).collect::<Result<Vec<_>, _>>())?;
                 collected(py, sums)
             }
         }

@@ -88,6 +88,8 @@ def test_reports(rng, plan):
     assert d["n_sources"] == N and d["tolerance"] == 1e-5 and d["probe"] is None or d["probe"]["seconds"] >= 0
     assert plan.memory > 0 and fmm.memory("laplace", 10**6, 10**6) > 10**7
     assert "laplace" in repr(plan) and "<table>" in plan._repr_html_() and "<table>" in plan.apply(q)._repr_html_()
+    shown = plan.verify(q)._repr_html_()
+    assert "rel_l2" in shown and "gradient" in shown and "digits" in shown and shown.count("<div") == 2
     pairs = sum(len(t) * len(s) for t, s in plan.near_blocks())
     assert pairs == d["near_pairs"]
     low, high = np.moveaxis(plan.boxes(), 1, 0)

@@ -21,6 +21,16 @@ def test_progress_and_cancellation(rng):
         fmm.Plan("laplace", rng.random((3000, 3)), progress=lambda phase, done: False)
 
 
+def test_a_line_of_progress(rng, capsys, monkeypatch):
+    monkeypatch.setattr(fmm.Progress.__init__, "__defaults__", (None, 0.0))
+    plan = fmm.Plan("laplace", rng.random((3000, 3)), progress=True)
+    plan.apply(np.ones(3000))
+    shown = capsys.readouterr().err
+    assert "tree" in shown and "p2p" in shown and "█" in shown and shown.endswith("\r")
+    # The line is erased.
+    assert not shown.split("\r")[-2].strip()
+
+
 def test_an_exception_of_the_callback_comes_back(rng):
     def fails(phase, done):
         raise LookupError(phase)

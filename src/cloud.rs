@@ -94,7 +94,7 @@ impl<'a> Cloud<'a> {
             (Given::Host(sources, targets), Some(device)) => {
                 let there = Arc::new(CallerPoints::of_dim(&device, facts.dim, "sources", sources)?);
                 let placement = Placement::of(facts, sources, targets);
-                Ok(Cloud::Device(there, DeviceTargets::new(&device, placement.targets())?, Trees::default()))
+                Ok(Cloud::Device(there, DeviceTargets::new(&device, facts.dim, placement.targets())?, Trees::default()))
             }
             (Given::Device(..), None) => refuse("the plan is for a CPU: choose the backend `Cuda`"),
             (Given::Device(..), _) if facts.attributes > 0 => {

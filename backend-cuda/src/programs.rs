@@ -125,7 +125,7 @@ impl Groups {
     pub fn plane<T: Real>(values: usize) -> Groups {
         match (T::NAME, values) {
             ("f32", 1..=2) => Groups { split: 2, most: 4, blocks: 24 },
-            ("f32", _) => Groups { split: 2, most: 3, blocks: 20 },
+            ("f32", _) => Groups { split: 2, most: 3, blocks: 18 },
             (_, 1..=2) => Groups { split: 2, most: 4, blocks: 20 },
             _ => Groups { split: 2, most: 3, blocks: 16 },
         }

@@ -289,6 +289,15 @@ inline double rsqrt_seed(double x) {
   return __longlong_as_double(__double_as_longlong(rsqrt(x)) & (long long)0xffffffff00000000ull);
 }
 
+inline float reciprocal_seed(float x) {
+  if (__builtin_fabsf(x) < __FLT_MIN__) return __builtin_copysignf(__builtin_inff(), x);
+  return 1 / x;
+}
+inline double reciprocal_seed(double x) {
+  if (__builtin_fabs(x) < __DBL_MIN__) return __builtin_copysign(__builtin_inf(), x);
+  return __longlong_as_double(__double_as_longlong(1 / x) & (long long)0xffffffff00000000ull);
+}
+
 namespace emulated {
 // A product of matrices of 16 × 8 and 8 × 8. T is the type of the sums.
 template <class T>

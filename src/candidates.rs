@@ -3,14 +3,14 @@
 //! Candidates depend on the points only through their numbers and extent. Orders are first guesses for the probe.
 //! Seconds are forecasts for points that fill a cube evenly.
 
-use crate::costs::{self, PlaneCosts};
+use crate::costs;
 use crate::parts::{Parts, parts};
 use crate::request::{Fmm, Method};
 use crate::validate::MAX_POINTS;
 use crate::variant::Expansion;
 use adaptive2d::{Norm, PlaneKernel, laurent};
 use backend_cpu::Isa;
-use fmm_families::{Facts, Place, only_f64};
+use fmm_families::{Facts, Place};
 use fmm_kernels::equivalent::{Lattice, lattice};
 use fmm_kernels::spherical;
 use fmm_traits::{Error, Outputs, Policy, Precision};
@@ -313,8 +313,9 @@ fn crowd(r: &Fmm, goal: Goal, seen: Seen) -> f64 {
 /// The candidates of a kernel of the plane: Laurent series on a pyramid, and direct summation.
 fn in_plane(r: &Fmm, task: &Task, kernel: PlaneKernel, counts: [usize; 2]) -> Result<Vec<Candidate>, Error> {
     let (name, v) = (r.family.name(), &r.variant);
-    only_f64(r.precision)?;
-    r.backend.processor().has_plane(name)?;
+    let processor = r.backend.processor();
+    processor.has_plane(r.precision)?;
+    let prices = processor.prices_of_plane();
     if !matches!(r.method, Method::Auto | Method::Laurent | Method::Direct) {
         return refuse("a method of space", format!("kernel {name} has Laurent series"));
     }
@@ -344,15 +345,15 @@ fn in_plane(r: &Fmm, task: &Task, kernel: PlaneKernel, counts: [usize; 2]) -> Re
         Goal::Tolerance(e) | Goal::Usual(e) => (e.ln() / theta.ln()).ceil().clamp(1.0, 60.0) as usize,
     };
     let (layout, costs) = (Layout::Pyramid { kernel, theta }, costs::BUILT_IN.to_string());
-    let direct = direct_sum(layout, PlaneCosts.direct(counts), costs.clone());
+    let direct = direct_sum(layout, prices.direct(counts), costs.clone());
     let fast = Candidate {
         method: Method::Laurent,
         layout,
         orders,
         first,
         digits: -theta.log10(),
-        occupancy: r.ncrit.map_or(costs::plane_population(first), |k| k as f64),
-        seconds: PlaneCosts.fast(first, counts),
+        occupancy: r.ncrit.map_or(prices.population(first), |k| k as f64),
+        seconds: prices.fast(first, counts),
         costs,
     };
     Ok(match r.method {

@@ -92,9 +92,9 @@ impl<'a> Cloud<'a> {
                 Ok(Cloud::Host(sources, targets))
             }
             (Given::Host(sources, targets), Some(device)) => {
-                let there = Arc::new(CallerPoints::new(&device, "sources", sources)?);
+                let there = Arc::new(CallerPoints::of_dim(&device, facts.dim, "sources", sources)?);
                 let placement = Placement::of(facts, sources, targets);
-                Ok(Cloud::Device(there, DeviceTargets::new(&device, placement.targets())?, Trees::default()))
+                Ok(Cloud::Device(there, DeviceTargets::new(&device, facts.dim, placement.targets())?, Trees::default()))
             }
             (Given::Device(..), None) => refuse("the plan is for a CPU: choose the backend `Cuda`"),
             (Given::Device(..), _) if facts.attributes > 0 => {
@@ -102,8 +102,9 @@ impl<'a> Cloud<'a> {
             }
             (Given::Device(..), _) if empty => Ok(Cloud::Host(&[], Targets::Sources)),
             (Given::Device(sources, targets, stream), Some(device)) => {
-                let copy =
-                    |name, points| Ok::<_, Error>(Arc::new(CallerPoints::copied(&device, name, points, stream)?));
+                let copy = |name, points| {
+                    Ok::<_, Error>(Arc::new(CallerPoints::copied(&device, facts.dim, name, points, stream)?))
+                };
                 let there = copy("sources", sources)?;
                 let targets = match targets {
                     None => DeviceTargets::Sources,

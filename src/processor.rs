@@ -4,15 +4,16 @@
 //! implementation of this trait, and one arm of [`Backend::processor`].
 
 use crate::choice::Choice;
-use crate::costs::Prices;
+use crate::costs::{PlaneCosts, Prices};
 use crate::engine::{self, Engine};
 use crate::memory::{self, Size};
 use crate::parts::Parts;
 use crate::request::{Backend, Cpu, Cuda, Fmm, Method};
 use crate::variant::{Translation, Truncation, Variant};
+use adaptive2d::PlaneKernel;
 use backend_cpu::Isa;
 use backend_cuda::Device;
-use fmm_families::Facts;
+use fmm_families::{Facts, only_f64};
 use fmm_traits::{Error, Policy, Precision};
 
 /// A kind of machine that computes sums in space.
@@ -38,11 +39,13 @@ pub(crate) trait Processor {
     /// # Errors
     /// [`Error::Unsupported`] for a part that the processor does not have.
     fn complete(&self, parts: Parts, variant: &Variant) -> Result<Parts, Error>;
-    /// Checks that the processor has the methods of the plane.
+    /// Checks that the processor has the methods of the plane in a precision.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] with the name of the `kernel`.
-    fn has_plane(&self, kernel: &str) -> Result<(), Error>;
+    /// [`Error::Unsupported`].
+    fn has_plane(&self, precision: Precision) -> Result<(), Error>;
+    /// The prices of sums in the plane.
+    fn prices_of_plane(&self) -> PlaneCosts;
     /// The precision of direct sums if the caller asks for `asked`.
     fn direct_precision(&self, asked: Precision) -> Precision;
     /// Name of the translations of spherical harmonics, and whether these translations rotate the axes.
@@ -53,6 +56,8 @@ pub(crate) trait Processor {
     fn memory(&self, facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> u64;
     /// A new engine for a choice, without points.
     fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine>;
+    /// A new engine for a choice in the plane, without points.
+    fn engine_of_plane(&self, request: &Fmm, choice: &Choice, kernel: PlaneKernel, theta: f64) -> Box<dyn Engine>;
 }
 
 impl Backend {
@@ -82,8 +87,11 @@ impl Processor for Cpu {
     fn complete(&self, parts: Parts, _: &Variant) -> Result<Parts, Error> {
         Ok(parts)
     }
-    fn has_plane(&self, _: &str) -> Result<(), Error> {
-        Ok(())
+    fn has_plane(&self, precision: Precision) -> Result<(), Error> {
+        only_f64(precision)
+    }
+    fn prices_of_plane(&self) -> PlaneCosts {
+        PlaneCosts::ON_CORES
     }
     fn direct_precision(&self, asked: Precision) -> Precision {
         asked
@@ -102,6 +110,12 @@ impl Processor for Cpu {
         match choice.method {
             Method::Direct => Box::new(engine::Direct::new(request, choice)),
             _ => Box::new(engine::Octree::new(request, choice, parts)),
+        }
+    }
+    fn engine_of_plane(&self, request: &Fmm, choice: &Choice, kernel: PlaneKernel, theta: f64) -> Box<dyn Engine> {
+        match choice.method {
+            Method::Direct => Box::new(engine::Direct::new(request, choice)),
+            _ => Box::new(engine::Plane::new(request, choice, kernel, theta)),
         }
     }
 }
@@ -134,8 +148,11 @@ impl Processor for Cuda {
         parts.spherical.truncation = variant.truncation.unwrap_or(Truncation::Fixed);
         Ok(parts)
     }
-    fn has_plane(&self, kernel: &str) -> Result<(), Error> {
-        Err(Error::Unsupported { operation: "a GPU", reason: format!("kernel {kernel} is of the plane") })
+    fn has_plane(&self, _: Precision) -> Result<(), Error> {
+        Ok(())
+    }
+    fn prices_of_plane(&self) -> PlaneCosts {
+        PlaneCosts::ON_A_DEVICE
     }
     /// Always f64: in f32, with coordinates in one piece, points that lie close together would not keep a tolerance.
     fn direct_precision(&self, _: Precision) -> Precision {
@@ -154,5 +171,8 @@ impl Processor for Cuda {
     }
     fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine> {
         Box::new(engine::Device::new(*self, request, choice, parts))
+    }
+    fn engine_of_plane(&self, request: &Fmm, choice: &Choice, kernel: PlaneKernel, theta: f64) -> Box<dyn Engine> {
+        Box::new(engine::PlaneOnDevice::new(*self, request, choice, kernel, theta))
     }
 }

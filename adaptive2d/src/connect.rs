@@ -26,6 +26,18 @@ impl Default for ConnectOptions {
     }
 }
 
+impl ConnectOptions {
+    /// # Errors
+    /// [`Error::Parameter`] when θ is outside (0, 1).
+    pub fn check(&self) -> Result<(), Error> {
+        let value = self.theta;
+        if value > 0.0 && value < 1.0 {
+            return Ok(());
+        }
+        Err(Error::Parameter { name: "theta", value, requirement: "must lie between 0 and 1" })
+    }
+}
+
 /// The coupling of a target box and a source box.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Coupling {
@@ -68,15 +80,10 @@ const BOXES_PER_TASK: usize = 64;
 /// # Errors
 /// [`Error::Parameter`] when θ is outside (0, 1).
 pub fn connect(pyramid: &Pyramid, options: &ConnectOptions) -> Result<Lists, Error> {
+    options.check()?;
     let theta = options.theta;
-    if !(theta > 0.0 && theta < 1.0) {
-        return Err(Error::Parameter { name: "theta", value: theta, requirement: "must lie between 0 and 1" });
-    }
     let (n, depth) = (pyramid.len(), pyramid.depth());
-    let filled = |points: fn(&Pyramid, usize) -> Range<usize>| {
-        (0..n).into_par_iter().with_min_len(1 << 12).map(|b| !points(pyramid, b).is_empty()).collect::<Vec<bool>>()
-    };
-    let filled = [filled(Pyramid::sources_of), filled(Pyramid::targets_of)];
+    let filled = filled(pyramid);
     let mut m2l = empty_rows(n, 1);
     // Strong couplings of the level above, one row per box. A box is strongly coupled to itself.
     let mut strong = empty_rows(1, 0);
@@ -161,6 +168,26 @@ fn finest(pyramid: &Pyramid, options: &ConnectOptions, strong: &Edges, m2l: Edge
             take(sorted.each_ref().map(|s| &s[..]));
         }
     });
+    Lists { m2l, p2l, m2p, p2p, ..along_the_tree(pyramid, filled) }
+}
+
+/// Which boxes have sources, and which have targets.
+fn filled(pyramid: &Pyramid) -> [Vec<bool>; 2] {
+    let filled = |points: fn(&Pyramid, usize) -> Range<usize>| {
+        let boxes = (0..pyramid.len()).into_par_iter().with_min_len(1 << 12);
+        boxes.map(|b| !points(pyramid, b).is_empty()).collect::<Vec<bool>>()
+    };
+    [filled(Pyramid::sources_of), filled(Pyramid::targets_of)]
+}
+
+/// Lists with the given edges across the tree, and the edges along the tree that every pyramid has.
+pub fn completed(pyramid: &Pyramid, m2l: Edges, p2l: Edges, m2p: Edges, p2p: Edges) -> Lists {
+    Lists { m2l, p2l, m2p, p2p, ..along_the_tree(pyramid, filled(pyramid)) }
+}
+
+/// The edges of P2M, M2M, L2L and L2P. `filled` says which boxes have sources and which have targets.
+fn along_the_tree(pyramid: &Pyramid, filled: [Vec<bool>; 2]) -> Lists {
+    let (n, first) = (pyramid.len(), level_start(pyramid.depth()));
     let [has_sources, has_targets] = filled;
     let up = || {
         let p2m = along(n, |b, row| row.extend((b >= first && has_sources[b]).then_some(b as u32)));
@@ -177,7 +204,7 @@ fn finest(pyramid: &Pyramid, options: &ConnectOptions, strong: &Edges, m2l: Edge
         (l2l, l2p)
     };
     let ((p2m, m2m), (l2l, l2p)) = rayon::join(up, down);
-    Lists { p2m, m2m, l2l, l2p, m2l, p2l, m2p, p2p }
+    Lists { p2m, m2m, l2l, l2p, ..Lists::default() }
 }
 
 /// The kind of edge between a target leaf `t` and a source leaf `s` that are not weakly coupled. 0: P2P, 1: P2L, 2:

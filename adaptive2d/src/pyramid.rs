@@ -37,6 +37,28 @@ impl Default for PyramidOptions {
     }
 }
 
+impl PyramidOptions {
+    /// Levels below the root for some numbers of sources and of separate targets (`None`: targets are the sources).
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] for a population below 1 or a depth above 15, [`Error::TooMany`] beyond 2³¹ points.
+    pub fn depth_of(&self, sources: usize, targets: Option<usize>) -> Result<usize, Error> {
+        let (all, limit) = (sources + targets.unwrap_or(0), 1 << 31);
+        if all > limit {
+            return Err(Error::TooMany { what: "points", found: all, limit });
+        }
+        let parameter = |name, value, requirement| Err(Error::Parameter { name, value, requirement });
+        if !(self.population >= 1.0 && self.population.is_finite()) {
+            return parameter("population", self.population, "must be at least 1 and finite");
+        }
+        if let Some(depth) = self.depth.filter(|&d| d > MAX_DEPTH) {
+            return parameter("depth", depth as f64, "must be at most 15");
+        }
+        let mean = if targets.is_some() { 0.5 * all as f64 } else { sources as f64 };
+        Ok(self.depth.unwrap_or_else(|| depth_for(mean, self.population)))
+    }
+}
+
 /// The pyramid over the union of sources and targets.
 #[derive(Clone, Debug, Default)]
 pub struct Pyramid {
@@ -241,19 +263,7 @@ impl Pyramid {
     pub fn build(sources: &[f64], targets: Option<&[f64]>, options: &PyramidOptions) -> Result<Self, Error> {
         let count = check(sources, "sources")?;
         let others = targets.map_or(Ok(0), |t| check(t, "targets"))?;
-        let limit = 1 << 31;
-        if count + others > limit {
-            return Err(Error::TooMany { what: "points", found: count + others, limit });
-        }
-        let parameter = |name, value, requirement| Err(Error::Parameter { name, value, requirement });
-        if !(options.population >= 1.0 && options.population.is_finite()) {
-            return parameter("population", options.population, "must be at least 1 and finite");
-        }
-        if let Some(depth) = options.depth.filter(|&d| d > MAX_DEPTH) {
-            return parameter("depth", depth as f64, "must be at most 15");
-        }
-        let mean = if targets.is_some() { 0.5 * (count + others) as f64 } else { count as f64 };
-        let depth = options.depth.unwrap_or_else(|| depth_for(mean, options.population));
+        let depth = options.depth_of(count, targets.map(|_| others))?;
 
         let mut all = PlanePoints::zeros(count + others);
         fill(&mut all, 0, sources);
@@ -278,6 +288,41 @@ impl Pyramid {
             (pyramid.sources, pyramid.targets) = (Arc::new(sources), Arc::new(targets));
         }
         Ok(pyramid)
+    }
+
+    /// The pyramid with the given arrays: centre and radius of each box, the first source and the first target of each leaf
+    /// with the end of the last leaf, and sources and targets in tree order (the same allocation if targets are the
+    /// sources).
+    ///
+    /// # Errors
+    /// As [`check`](Pyramid::check), and [`Error::Shape`] if starts do not ascend from 0.
+    pub fn from_arrays(
+        depth: usize,
+        center: Vec<[f64; 2]>,
+        radius: Vec<f64>,
+        [source_start, target_start]: [Vec<u32>; 2],
+        [sources, targets]: [Arc<PlanePoints>; 2],
+    ) -> Result<Self, Error> {
+        for start in [&source_start, &target_start] {
+            let (found, expected) = (start.len(), (1usize << (2 * depth.min(MAX_DEPTH))) + 1);
+            if found != expected || start[0] != 0 || !start.is_sorted() {
+                let why = "starts of leaves that ascend from 0".to_string();
+                return Err(Error::Shape { array: "starts of leaves", found, expected, why });
+            }
+        }
+        let pyramid = Pyramid { depth, center, radius, source_start, target_start, sources, targets };
+        pyramid.check()?;
+        Ok(pyramid)
+    }
+
+    /// The first source and the first target of each leaf, and the end of the last leaf.
+    pub fn starts(&self) -> [&[u32]; 2] {
+        [&self.source_start, &self.target_start]
+    }
+
+    /// The smallest length by which expansions are scaled.
+    pub fn least_scale(&self) -> f64 {
+        if self.radius[0] > 0.0 { self.radius[0] * MIN_RELATIVE_SCALE } else { 1.0 }
     }
 
     /// Sets the centres and radii of all boxes: of leaves from their points, of other boxes from their children.
@@ -418,8 +463,7 @@ impl Pyramid {
     /// The length by which expansions of box `b` are scaled: its radius, or a tiny positive length if the radius is
     /// zero.
     pub fn scale(&self, b: usize) -> f64 {
-        let least = if self.radius[0] > 0.0 { self.radius[0] * MIN_RELATIVE_SCALE } else { 1.0 };
-        self.radius[b].max(least)
+        self.radius[b].max(self.least_scale())
     }
 
     /// Bytes held.

@@ -48,6 +48,9 @@ __device__ __forceinline__ void scatter_of(const T* given, const u32* order, u64
   strengths[i] = (double)x / unit_of(i % width < linear ? largest : nullptr);
 }
 
+// Marks a column whose negative is a value.
+#define MINUS (1u << 31)
+
 // Copies `count` of the `width` values of each row into an array of the caller, times the unit and `factor`.
 template <class T>
 __device__ __forceinline__ void gather_of(const double* values, const u32* order, u64 n, u32 width, const u32* columns,
@@ -55,7 +58,9 @@ __device__ __forceinline__ void gather_of(const double* values, const u32* order
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n * count) return;
   const u64 row = i / count, to = (order ? order[row] : row) * count + i % count;
-  const T x = (T)(values[row * width + columns[i % count]] * (factor * unit_of(largest)));
+  const u32 column = columns[i % count];
+  const double value = values[row * width + (column & ~MINUS)];
+  const T x = (T)((column & MINUS ? -value : value) * (factor * unit_of(largest)));
   note(x, to, found);
   out[to] = x;
 }

@@ -39,16 +39,16 @@ __device__ Bounds join_block(Bounds mine) {
   return all[0];
 }
 
-// The bounds of the points of each block.
-extern "C" __global__ void __launch_bounds__(256) bounds(const double* points, u64 n, Bounds* parts) {
+// The bounds of the points of each block. Points have `dim` coordinates, 2 or 3.
+extern "C" __global__ void __launch_bounds__(256) bounds(const double* points, u64 n, u32 dim, Bounds* parts) {
   Bounds mine = nothing();
   const u64 stride = (u64)gridDim.x * blockDim.x;
   for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
-    for (int a = 0; a < 3; ++a) {
-      const double x = points[3 * i + a];
+    for (u32 a = 0; a < dim; ++a) {
+      const double x = points[dim * i + a];
       mine.low[a] = fmin(mine.low[a], x);
       mine.high[a] = fmax(mine.high[a], x);
-      if (!(x - x == 0)) mine.bad = min(mine.bad, 3 * i + a);
+      if (!(x - x == 0)) mine.bad = min(mine.bad, dim * i + a);
     }
   }
   const Bounds all = join_block(mine);

@@ -214,7 +214,7 @@ fn sides(tree: &DeviceTree) -> Vec<f64> {
 
 /// Number of blocks per leaf: enough for leaves of twice the mean population. In larger leaves a block has several
 /// groups.
-fn blocks_of_a_leaf(targets: usize, leaves: usize, group: usize) -> u32 {
+pub(crate) fn blocks_of_a_leaf(targets: usize, leaves: usize, group: usize) -> u32 {
     let mean = targets as f64 / leaves.max(1) as f64;
     (2.0 * mean / group as f64).ceil().clamp(1.0, 1024.0) as u32
 }

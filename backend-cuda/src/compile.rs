@@ -31,7 +31,7 @@ pub struct Compiled {
 }
 
 /// The headers that a program can include, by name.
-const HEADERS: [(&CStr, &str); 15] = [
+const HEADERS: [(&CStr, &str); 17] = [
     (c"shared/intrinsics.cuh", include_str!("../kernels/shared/intrinsics.cuh")),
     (c"shared/real.cuh", include_str!("../kernels/shared/real.cuh")),
     (c"shared/warp.cuh", include_str!("../kernels/shared/warp.cuh")),
@@ -46,6 +46,8 @@ const HEADERS: [(&CStr, &str); 15] = [
     (c"shared/slots.cuh", include_str!("../kernels/shared/slots.cuh")),
     (c"shared/offset.cuh", include_str!("../kernels/shared/offset.cuh")),
     (c"shared/tile.cuh", include_str!("../kernels/shared/tile.cuh")),
+    (c"shared/pyramid.cuh", include_str!("../kernels/shared/pyramid.cuh")),
+    (c"shared/fold.cuh", include_str!("../kernels/shared/fold.cuh")),
     (c"shared/product.cuh", include_str!("../kernels/shared/product.cuh")),
 ];
 

@@ -205,7 +205,7 @@ impl<'a> Cut<'a> {
         unsafe {
             device.launch(&self.functions, "take_points_as_rows", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)?;
         }
-        CallerPoints::of(device, "points", rows)
+        CallerPoints::of(device, 3, "points", rows)
     }
 
     fn host_points(&self, of: &DevicePoints, positions: &[u32]) -> Result<[Vec<f64>; 3], Error> {

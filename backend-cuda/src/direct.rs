@@ -139,15 +139,17 @@ pub enum DeviceTargets {
 }
 
 impl DeviceTargets {
-    /// Copies targets to the device.
+    /// Copies targets to the device. Points have `dim` coordinates.
     ///
     /// # Errors
-    /// As [`CallerPoints::new`].
-    pub fn new(device: &Device, targets: Targets) -> Result<Self, Error> {
+    /// As [`CallerPoints::of_dim`].
+    pub fn new(device: &Device, dim: usize, targets: Targets) -> Result<Self, Error> {
         Ok(match targets {
             Targets::Sources => DeviceTargets::Sources,
             Targets::Subset(indices) => DeviceTargets::Subset(indices.to_vec()),
-            Targets::Points(points) => DeviceTargets::Points(Arc::new(CallerPoints::new(device, "targets", points)?)),
+            Targets::Points(points) => {
+                DeviceTargets::Points(Arc::new(CallerPoints::of_dim(device, dim, "targets", points)?))
+            }
         })
     }
 
@@ -219,7 +221,7 @@ impl<T: Real> Direct<T> {
         shape: Option<Shape>,
     ) -> Result<Self, Error> {
         let sources = Arc::new(CallerPoints::new(device, "sources", sources)?);
-        Self::of(device, kernels, sources, DeviceTargets::new(device, targets)?, shape)
+        Self::of(device, kernels, sources, DeviceTargets::new(device, 3, targets)?, shape)
     }
 
     /// Compiles the kernel for points on the device. `shape` is `None` for the tuned shape.

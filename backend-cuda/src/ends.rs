@@ -14,6 +14,8 @@ use std::collections::VecDeque;
 
 /// Threads per block.
 const BLOCK: u32 = 256;
+/// Marks a column whose negative is a value.
+pub(crate) const MINUS: u32 = 1 << 31;
 /// Room for notes about numbers that are not finite: one for the strengths, one per array of values.
 const NOTES: usize = NOTE_BYTES / size_of::<u64>();
 
@@ -83,9 +85,17 @@ pub(crate) struct Ends {
 impl Ends {
     /// `strengths` per source and `values` per target.
     pub fn new(device: &Device, columns: &[OutputColumns], strengths: usize, values: usize) -> Result<Self, Error> {
-        let all = |c: &[usize]| c.iter().map(|&c| c as u32).collect::<Vec<u32>>();
+        let row: Vec<u32> = (0..values as u32).collect();
+        Ends::of_rows(device, columns, strengths, &row)
+    }
+
+    /// As [`new`](Ends::new), if the values of a target are other numbers than the plan holds: value v of a target is
+    /// number `row[v]` of the plan, or its negative ([`MINUS`]).
+    pub fn of_rows(device: &Device, columns: &[OutputColumns], strengths: usize, row: &[u32]) -> Result<Self, Error> {
+        let all = |c: &[usize]| c.iter().map(|&c| row[c]).collect::<Vec<u32>>();
         let mut tables: Vec<Vec<u32>> = columns.iter().map(|c| all(&c.columns)).collect();
-        tables.push((0..values as u32).collect());
+        let values = row.len();
+        tables.push(row.to_vec());
         Ok(Ends {
             functions: device.fixed("ends", programs::ends)?,
             tables: tables.iter().map(|t| device.upload(t, "columns")).collect::<Result<_, _>>()?,

@@ -27,6 +27,7 @@ mod graph;
 mod levels;
 mod lists;
 mod plan;
+mod plane;
 mod points;
 mod pool;
 mod primitives;
@@ -49,6 +50,10 @@ pub use direct::{DeviceTargets, Direct, Shape};
 pub use equivalent::DeviceScalar;
 pub use lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
 pub use plan::Plan;
+pub use plane::{
+    DevicePyramid, PlaneCounts, PlaneLists, PlanePlaced, PlanePlan, PlaneSettings, PlaneSolver, plane_build,
+    plane_connect, plane_p2p_program, plane_series_program, plane_solver,
+};
 pub use points::CallerPoints;
 pub use programs::{
     RcrShape, all_programs, dft_program, direct_program, l2p_harmonics_program, l2p_program, m2l_fourier_program,

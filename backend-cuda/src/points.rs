@@ -10,60 +10,81 @@ use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Precision};
 use fmm_tree::RootSample;
 
-/// Points in the caller's order in device memory, N×3, with their bounding box. All coordinates are finite.
+/// Points in the caller's order in device memory, N×3 (in the plane N×2), with their bounding box. All coordinates are
+/// finite.
 #[derive(Debug)]
 pub struct CallerPoints {
     device: Device,
     rows: Buffer<f64>,
     n: usize,
+    dim: usize,
     low: [f64; 3],
     high: [f64; 3],
 }
 
 impl CallerPoints {
-    /// Copies points to the device. `name` appears in errors.
+    /// Copies points of space to the device. `name` appears in errors.
     ///
     /// # Errors
-    /// [`Error::Shape`] when the length is no multiple of 3, [`Error::TooMany`] beyond 2³² − 2 points,
-    /// [`Error::NotFinite`], and errors of the device.
+    /// As [`of_dim`](CallerPoints::of_dim).
     pub fn new(device: &Device, name: &'static str, points: &[f64]) -> Result<CallerPoints, Error> {
-        count(name, points.len())?;
-        CallerPoints::of(device, name, device.upload(points, name)?)
+        CallerPoints::of_dim(device, 3, name, points)
     }
 
-    /// Copies points that lie on the device as N×3 numbers in f32 or f64. The copy runs in the order of `stream`. Waits
-    /// for the copy.
+    /// Copies points of `dim` coordinates, 2 or 3, to the device. `name` appears in errors.
     ///
     /// # Errors
-    /// As [`new`](CallerPoints::new), and [`Error::Array`].
+    /// [`Error::Shape`] when the length is no multiple of `dim`, [`Error::TooMany`] beyond 2³² − 2 points,
+    /// [`Error::NotFinite`], and errors of the device.
+    pub fn of_dim(device: &Device, dim: usize, name: &'static str, points: &[f64]) -> Result<CallerPoints, Error> {
+        count(name, points.len(), dim)?;
+        CallerPoints::of(device, dim, name, device.upload(points, name)?)
+    }
+
+    /// Copies points of `dim` coordinates that lie on the device in f32 or f64. The copy runs in the order of `stream`.
+    /// Waits for the copy.
+    ///
+    /// # Errors
+    /// As [`of_dim`](CallerPoints::of_dim), and [`Error::Array`].
     pub fn copied(
         device: &Device,
+        dim: usize,
         name: &'static str,
         points: &DeviceArray,
         stream: &DeviceStream,
     ) -> Result<CallerPoints, Error> {
-        let n = count(name, points.len())?;
+        let n = count(name, points.len(), dim)?;
         points.is_on(name, device)?;
-        let (handle, mut rows) = (stream.on(device)?, device.alloc(3 * n, name)?);
+        let (handle, mut rows) = (stream.on(device)?, device.alloc(dim * n, name)?);
         let functions = device.fixed("ends", programs::ends)?;
-        // SAFETY: the array has 3·n numbers and lives by its own promise; arguments as in ends.cu.
+        // SAFETY: the array has dim·n numbers and lives by its own promise; arguments as in ends.cu.
         unsafe {
             device.within(handle, || match points.precision() {
                 Precision::F64 => device.copy_from(points.address(), &mut rows, name),
                 Precision::F32 => {
-                    let args = [points.address().into(), (3 * n as u64).into(), (&rows).into()];
-                    device.launch(&functions, "widen_f32", (blocks(3 * n, BLOCK as usize)?, 1), BLOCK, &args)
+                    let args = [points.address().into(), ((dim * n) as u64).into(), (&rows).into()];
+                    device.launch(&functions, "widen_f32", (blocks(dim * n, BLOCK as usize)?, 1), BLOCK, &args)
                 }
             })?;
         }
-        CallerPoints::of(device, name, rows)
+        CallerPoints::of(device, dim, name, rows)
     }
 
-    /// Points whose coordinates lie three by three in `rows`.
-    pub(crate) fn of(device: &Device, name: &'static str, rows: Buffer<f64>) -> Result<CallerPoints, Error> {
-        let n = rows.len() / 3;
-        let (low, high) = bounds(device, name, &rows, n)?;
-        Ok(CallerPoints { device: device.clone(), rows, n, low, high })
+    /// Points whose coordinates lie behind each other in `rows`, `dim` of a point.
+    pub(crate) fn of(
+        device: &Device,
+        dim: usize,
+        name: &'static str,
+        rows: Buffer<f64>,
+    ) -> Result<CallerPoints, Error> {
+        let n = rows.len() / dim;
+        let (low, high) = bounds(device, dim, name, &rows, n)?;
+        Ok(CallerPoints { device: device.clone(), rows, n, dim, low, high })
+    }
+
+    /// Coordinates of a point.
+    pub fn dim(&self) -> usize {
+        self.dim
     }
 
     /// Number of points.
@@ -74,7 +95,7 @@ impl CallerPoints {
     pub fn is_empty(&self) -> bool {
         self.n == 0
     }
-    /// The bounding box, as lower and upper corner; empty (+∞, −∞) without points.
+    /// The bounding box, as lower and upper corner; empty (+∞, −∞) without points, and in the plane along z.
     pub fn bounds(&self) -> [[f64; 3]; 2] {
         [self.low, self.high]
     }
@@ -82,7 +103,7 @@ impl CallerPoints {
     pub(crate) fn is_on(&self, device: &Device) -> Result<(), Error> {
         if self.device.is(device) { Ok(()) } else { Err(refused("points", "they lie on another opened device")) }
     }
-    /// The coordinates, three of a point behind each other.
+    /// The coordinates, those of a point behind each other.
     pub(crate) fn rows(&self) -> &Buffer<f64> {
         &self.rows
     }
@@ -109,11 +130,11 @@ impl CallerPoints {
 }
 
 /// The number of points of an array of `length` coordinates.
-fn count(array: &'static str, length: usize) -> Result<usize, Error> {
-    let n = length / 3;
-    if length != 3 * n {
-        let why = "three coordinates a point".to_string();
-        return Err(Error::Shape { array, found: length, expected: 3 * n, why });
+fn count(array: &'static str, length: usize, dim: usize) -> Result<usize, Error> {
+    let n = length / dim;
+    if length != dim * n {
+        let why = format!("{} coordinates a point", if dim == 2 { "two" } else { "three" });
+        return Err(Error::Shape { array, found: length, expected: dim * n, why });
     }
     if n >= NONE as usize {
         return Err(Error::TooMany { what: array, found: n, limit: NONE as usize - 1 });
@@ -122,13 +143,19 @@ fn count(array: &'static str, length: usize) -> Result<usize, Error> {
 }
 
 /// Bounding box of the points, or an error that names the first coordinate that is not finite.
-fn bounds(device: &Device, name: &'static str, rows: &Buffer<f64>, n: usize) -> Result<([f64; 3], [f64; 3]), Error> {
+fn bounds(
+    device: &Device,
+    dim: usize,
+    name: &'static str,
+    rows: &Buffer<f64>,
+    n: usize,
+) -> Result<([f64; 3], [f64; 3]), Error> {
     let functions = device.fixed("points", programs::points)?;
     let grid = blocks(n, BLOCK as usize)?.clamp(1, MAX_WALKING_BLOCKS);
     let parts: Buffer<u64> = device.alloc(7 * grid as usize, "bounds")?;
     // SAFETY: arguments as in points.cu; `parts` has seven numbers per block.
     unsafe {
-        let args = [rows.into(), (n as u64).into(), (&parts).into()];
+        let args = [rows.into(), (n as u64).into(), (dim as u32).into(), (&parts).into()];
         device.launch(&functions, "bounds", (grid, 1), BLOCK, &args)?;
         device.launch(&functions, "join_bounds", (1, 1), BLOCK, &[(&parts).into(), grid.into()])?;
     }
@@ -137,7 +164,7 @@ fn bounds(device: &Device, name: &'static str, rows: &Buffer<f64>, n: usize) -> 
     if bad != u64::MAX {
         let bad = bad as usize;
         let value = device.download_range(rows, bad..bad + 1, name)?[0];
-        return Err(Error::NotFinite { array: name, row: bad / 3, column: bad % 3, value });
+        return Err(Error::NotFinite { array: name, row: bad / dim, column: bad % dim, value });
     }
     let end = |i: usize| -> [f64; 3] { std::array::from_fn(|a| f64::from_bits(all[i + a])) };
     Ok((end(0), end(3)))

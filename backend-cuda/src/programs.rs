@@ -2,11 +2,12 @@
 
 use crate::compile::Program;
 use crate::direct::Shape;
+use crate::plane;
 use fmm_kernels::equivalent::{Fill, Lattice};
 use fmm_traits::{Member, Real, kernel::MAX_POTENTIALS};
 
 /// `float` or `double`.
-fn real<T: Real>() -> &'static str {
+pub(crate) fn real<T: Real>() -> &'static str {
     if T::NAME == "f32" { "float" } else { "double" }
 }
 
@@ -120,6 +121,16 @@ impl Groups {
         }
     }
 
+    /// The groups of P2P in the plane. 48 targets of a leaf fill a warp with three targets per thread.
+    pub fn plane<T: Real>(values: usize) -> Groups {
+        match (T::NAME, values) {
+            ("f32", 1..=2) => Groups { split: 2, most: 4, blocks: 24 },
+            ("f32", _) => Groups { split: 2, most: 3, blocks: 18 },
+            (_, 1..=2) => Groups { split: 2, most: 4, blocks: 20 },
+            _ => Groups { split: 2, most: 3, blocks: 16 },
+        }
+    }
+
     /// Targets that a block sums at once.
     pub fn targets(self) -> usize {
         self.grain() * self.most
@@ -133,7 +144,7 @@ impl Groups {
 
     /// The definitions for `group.cuh`. The tile of sources is as large as shared memory allows with all blocks
     /// resident, but at most `most` bytes. The system takes 1 KB per block.
-    fn definitions(self, most: usize) -> Vec<(&'static str, usize)> {
+    pub fn definitions(self, most: usize) -> Vec<(&'static str, usize)> {
         let tile = ((MULTIPROCESSOR_MEMORY / self.blocks - 1024) & !1023).min(most);
         vec![("SPLIT", self.split), ("MOST", self.most), ("BLOCKS", self.blocks), ("TILE_BYTES", tile)]
     }
@@ -142,7 +153,7 @@ impl Groups {
 /// Shared memory of a multiprocessor of compute capability 9.0, in bytes.
 const MULTIPROCESSOR_MEMORY: usize = 228 << 10;
 /// Largest tile of sources, in bytes.
-const MAX_TILE_BYTES: usize = 8192;
+pub(crate) const MAX_TILE_BYTES: usize = 8192;
 /// Threads of a block that sums at the targets of a leaf.
 pub(crate) const LEAF_THREADS: usize = 32;
 
@@ -311,7 +322,7 @@ pub fn affine_program<T: Real>(values: usize) -> Program {
 
 /// A program without definitions in front. Such programs compute keys and boxes that must equal the results of the CPU,
 /// so fused multiply-adds are off.
-fn plain(name: &str, source: &str, entries: &'static [&'static str]) -> Program {
+pub(crate) fn plain(name: &str, source: &str, entries: &'static [&'static str]) -> Program {
     Program { name: name.to_string(), source: source.to_string(), entries, contract: false }
 }
 
@@ -407,6 +418,8 @@ pub fn all_programs() -> Vec<Program> {
         cut(),
         arrange(),
         ends(),
+        plane::pyramid_program(),
+        plane::connect_program(),
         multiply_program::<f32>(),
         multiply_program::<f64>(),
         affine_program::<f32>(4),

@@ -1,10 +1,11 @@
 //! What can be tested without a GPU: every program compiles for sm_90 (with the library that
 //! `scripts/nvrtc.sh` fetches; FMM_NVRTC may name another folder), and what is missing is an error.
 
+use adaptive2d::PlaneKernel;
 use backend_cuda::{
     Compiled, Device, DeviceOptions, Program, RcrShape, Shape, all_programs, compile, dft_program, direct_program,
     l2p_harmonics_program, l2p_program, m2l_matrices_program, p2m_harmonics_program, p2m_program, p2p_program,
-    rcr_program,
+    plane_p2p_program, plane_series_program, rcr_program,
 };
 use fmm_kernels::equivalent::Lattice;
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
@@ -122,6 +123,25 @@ fn stages_of_harmonics_compile_for_sm_90() {
 
 /// Shared memory of a block of compute capability 9.0.
 const BLOCK_MEMORY: usize = 227 << 10;
+
+#[test]
+fn stages_of_the_plane_compile_for_sm_90() {
+    let mut programs = Programs::default();
+    for kernel in [PlaneKernel::Harmonic, PlaneKernel::Laplace] {
+        for gradient in [false, true] {
+            programs.add(plane_p2p_program::<f32>(kernel, gradient));
+            programs.add(plane_p2p_program::<f64>(kernel, gradient));
+        }
+        programs.add(plane_series_program::<f32>(kernel, true, 12));
+    }
+    programs.add(plane_series_program::<f64>(PlaneKernel::Harmonic, false, 20));
+    programs.add(plane_series_program::<f64>(PlaneKernel::Laplace, true, 1));
+    for program in programs.0.values() {
+        let log = for_sm_90(program).unwrap().log;
+        // A number or two is spilled outside the loops.
+        assert!(spilled(&log) <= 8, "{} spills registers:\n{log}", program.name);
+    }
+}
 
 #[test]
 fn rotations_compile_for_sm_90() {

@@ -4,7 +4,7 @@
 //! CPU costs were measured on one Zen 4 core (AVX-512) by `fmm calibrate` on a quiet machine, GPU costs on one NVIDIA
 //! H200 (`docs/notes/gpu-performance.md`).
 
-use super::{Costs, OrderCosts};
+use super::{Costs, OrderCosts, PlaneCosts};
 use fmm_traits::Precision;
 
 /// The work of a pair in the kernel of the built-in costs: the Laplace potential, and with its gradient (as counted by
@@ -102,16 +102,14 @@ pub(crate) const PLANE_THETA: f64 = 0.55;
 pub(crate) const ROUGH_NEAR_FIELD: f64 = 1e-7;
 /// Desired population of a leaf of the pyramid. Actual populations are 0.4 to 1.6 times this number, because a level of
 /// the pyramid divides populations by four.
-pub(crate) fn plane_population(order: usize) -> f64 {
+pub(super) fn plane_population(order: usize) -> f64 {
     if order <= 24 { 45.0 } else { 60.0 }
 }
-/// Nanoseconds per pair in the plane, on one core.
-pub(super) const PLANE_PAIR_NANOSECONDS: f64 = 0.6;
-/// Nanoseconds per point of a fast evaluation in the plane, on one core: `[per term of the series, besides]`. 600
-/// points took 0.23 ms directly and 0.17 ms by Laurent series (harmonic, p = 20).
-pub(super) const PLANE_POINT_NANOSECONDS: [f64; 2] = [10.0, 80.0];
-/// Fixed time of an evaluation in the plane, in nanoseconds.
-pub(super) const PLANE_EVALUATION_NANOSECONDS: f64 = 2e4;
+/// Costs in the plane on one core. 600 points took 0.23 ms directly and 0.17 ms by Laurent series (harmonic, p = 20).
+pub(super) const PLANE_ON_CORES: PlaneCosts = PlaneCosts { pair: 0.6, point: [10.0, 80.0], evaluation: 2e4 };
+/// Costs in the plane on a GPU, from one NVIDIA H200 (docs/notes/gpu-performance.md): 1e12 pairs per second, and 2.4 ms for
+/// 2 949 120 points (harmonic, p = 20).
+pub(super) const PLANE_ON_A_DEVICE: PlaneCosts = PlaneCosts { pair: 1e-3, point: [0.012, 0.56], evaluation: 2e5 };
 
 /// Costs of the Laplace potential and gradient on a GPU, in f64 and in f32: what `fmm calibrate --backend cuda` measured
 /// on one NVIDIA H200 (`runs/2026-11-23-h200/costs.json`). Direct sums are in f64 for either precision.

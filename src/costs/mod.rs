@@ -14,7 +14,7 @@ mod pair;
 mod plane;
 mod unit;
 
-pub(crate) use built_in::{EVALUATION_NANOSECONDS, PLANE_THETA, ROUGH_NEAR_FIELD, plane_population};
+pub(crate) use built_in::{EVALUATION_NANOSECONDS, PLANE_THETA, ROUGH_NEAR_FIELD};
 pub(crate) use plane::PlaneCosts;
 pub(crate) use unit::UnitCosts;
 

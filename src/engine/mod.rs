@@ -10,6 +10,7 @@ mod plane;
 pub(crate) use device::{Device, Trees};
 pub(crate) use direct::Direct;
 pub(crate) use octree::Octree;
+pub(crate) use plane::{Plane, PlaneOnDevice};
 
 use crate::candidates::{self, Layout};
 use crate::choice::Choice;
@@ -20,7 +21,7 @@ use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
 use crate::probe::sampled::Sampled;
-use crate::request::{Fmm, Method};
+use crate::request::Fmm;
 use crate::variant::Truncation;
 use backend_cuda::DeviceSums;
 use fmm_families::Facts;
@@ -153,8 +154,9 @@ fn one_by_one(
 pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
     match choice.layout {
         Layout::Octree(parts) => request.backend.processor().engine(request, choice, parts),
-        Layout::Pyramid { .. } if choice.method == Method::Direct => Box::new(Direct::new(request, choice)),
-        Layout::Pyramid { kernel, theta } => Box::new(plane::Plane::new(request, choice, kernel, theta)),
+        Layout::Pyramid { kernel, theta } => {
+            request.backend.processor().engine_of_plane(request, choice, kernel, theta)
+        }
     }
 }
 

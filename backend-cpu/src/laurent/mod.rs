@@ -93,6 +93,11 @@ impl LaurentPlan {
         self.series.kernel.values(self.series.gradient)
     }
 
+    /// The kernel.
+    pub fn kernel(&self) -> PlaneKernel {
+        self.series.kernel
+    }
+
     /// Order of the series.
     pub fn order(&self) -> usize {
         self.series.order

@@ -16,6 +16,18 @@ __device__ __forceinline__ double rsqrt_seed(double x) {
   return y;
 }
 
+// Seeds of 1/x: of 23 bits in f32, of about 20 bits in f64. Infinite for subnormal x, zero for x near overflow.
+__device__ __forceinline__ float reciprocal_seed(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ double reciprocal_seed(double x) {
+  double y;
+  asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
+  return y;
+}
+
 // c += a b on the tensor cores: a is 16 × 8, b is 8 × 8. With g = lane / 4 and t = lane % 4, a lane holds these
 // entries: a: (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4); b: (t, g), (t + 4, g); c: (g, 2t), (g, 2t + 1), (g + 8,
 // 2t), (g + 8, 2t + 1).

@@ -42,7 +42,7 @@ fn arrays(device: &Device) {
     let single: Vec<f32> = s.iter().map(|&x| x as f32).collect();
     let wide: Vec<f64> = single.iter().map(|&x| f64::from(x)).collect();
     let there = DeviceArray::from_slice(device, stream.clone_htod(&single).unwrap()).unwrap();
-    let points = CallerPoints::copied(device, "sources", &there, &order).unwrap();
+    let points = CallerPoints::copied(device, 3, "sources", &there, &order).unwrap();
     assert_eq!(points.download().unwrap(), wide);
     let options = TreeOptions { ncrit: 50, min_side: 0.0, root: Root::Smallest };
     let tree = build(device, &points, None, &options).unwrap();

@@ -8,6 +8,7 @@ mod ends;
 mod errors;
 mod far;
 mod limits;
+mod plane;
 mod spherical;
 mod topology;
 mod treecode;
@@ -28,6 +29,7 @@ const TESTS: &[&[Test]] = &[
     far::TESTS,
     spherical::TESTS,
     treecode::TESTS,
+    plane::TESTS,
     limits::TESTS,
 ];
 

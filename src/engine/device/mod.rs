@@ -131,7 +131,7 @@ impl Device {
     fn sum_of(&self, sources: &[f64], targets: Targets<'_>) -> Result<Box<dyn DeviceSums>, Error> {
         let device = self.cuda.open(self.request.cache.as_ref())?;
         let sources = Arc::new(CallerPoints::new(&device, "sources", sources)?);
-        self.sum(sources, DeviceTargets::new(&device, targets)?)
+        self.sum(sources, DeviceTargets::new(&device, 3, targets)?)
     }
 
     /// Direct sums of sets of strengths at separate points: the rows of each set.

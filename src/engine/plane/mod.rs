@@ -1,4 +1,9 @@
-//! The engine of the plane: pyramid, θ-criterion and Laurent series on the CPU (Goude & Engblom 2012).
+//! The engine of the plane: pyramid, θ-criterion and Laurent series on the CPU (Goude & Engblom 2012). `device` has the
+//! engine on a GPU.
+
+mod device;
+
+pub(crate) use device::PlaneOnDevice;
 
 use super::{Engine, Placed, Placement, ProbeSeconds, Watch, one_by_one, trial_of};
 use crate::choice::Choice;
@@ -40,22 +45,61 @@ struct Site {
     trial: Option<Trial>,
 }
 
-impl Site {
-    /// The part of the pyramid and of the lists that the points of the trial need.
-    fn thinned(&self, trial: &Trial) -> (Pyramid, Lists) {
-        let small = self.pyramid.thinned(&trial.sample.of_errors.positions, &trial.sample.targets);
-        let all: Vec<u32> = (0..small.boxes() as u32).collect();
-        let with = |range: fn(&Pyramid, usize) -> std::ops::Range<usize>| -> Vec<u32> {
-            all.iter().map(|&b| if range(&small, b as usize).is_empty() { NONE } else { b }).collect()
-        };
-        let (sources, targets) = (with(Hierarchy::sources_of), with(Hierarchy::targets_of));
-        let lists = fmm_tree::restrict(&self.lists, &all, &sources, &targets);
-        (small, lists)
+/// A pyramid and its lists, with a part of the points.
+type Thinned = (Pyramid, Lists);
+
+/// The part of a pyramid and its lists that the points of a trial need.
+fn thinned(pyramid: &Pyramid, lists: &Lists, trial: &Trial) -> Thinned {
+    let small = pyramid.thinned(&trial.sample.of_errors.positions, &trial.sample.targets);
+    let all: Vec<u32> = (0..small.boxes() as u32).collect();
+    let with = |range: fn(&Pyramid, usize) -> std::ops::Range<usize>| -> Vec<u32> {
+        all.iter().map(|&b| if range(&small, b as usize).is_empty() { NONE } else { b }).collect()
+    };
+    let (sources, targets) = (with(Hierarchy::sources_of), with(Hierarchy::targets_of));
+    let lists = fmm_tree::restrict(lists, &all, &sources, &targets);
+    (small, lists)
+}
+
+/// The sums of one set of strengths by `plan`, widened if the plan computes fewer values than the caller sees.
+fn sums(
+    plan: &LaurentPlan,
+    (request, choice): (&Fmm, &Choice),
+    workspace: &mut LaurentWorkspace,
+    strengths: &[f64],
+    rows: &mut [f64],
+    watch: Watch,
+) -> Result<StageSeconds, Error> {
+    let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
+    let values = choice.facts.values;
+    if plan.values() == values {
+        return plan.apply(workspace, strengths, rows, &mut observer);
     }
+    let mut narrow = vec![0.0; rows.len() / values * plan.values()];
+    let done = plan.apply(workspace, strengths, &mut narrow, &mut observer);
+    widen(plan.kernel(), has_gradient(request.outputs), &narrow, rows);
+    done
+}
+
+/// Bounds of the errors of a plan for the points of a trial, one per output of the facts.
+fn bounds(plan: &LaurentPlan, request: &Fmm, choice: &Choice, trial: &Trial) -> Result<Vec<f64>, Error> {
+    let mut rows = vec![vec![0.0; trial.sample.targets.len() * choice.facts.values]; trial.strengths.len()];
+    let mut workspace = LaurentWorkspace::default();
+    for (strengths, rows) in trial.strengths.iter().zip(&mut rows) {
+        sums(plan, (request, choice), &mut workspace, strengths, rows, &|_, _| Ok(()))?;
+    }
+    Ok(trial.bounds(rows, &choice.facts, request.norm))
+}
+
+/// The blocks of the near field.
+fn near_blocks<'a>(pyramid: &'a Pyramid, lists: &'a Lists) -> Box<dyn Iterator<Item = NearBlock<'a>> + 'a> {
+    Box::new(lists.p2p.iter().map(|(t, s)| NearBlock {
+        targets: Cow::Borrowed(&pyramid.targets.order[pyramid.targets_of(t as usize)]),
+        sources: Cow::Borrowed(&pyramid.sources.order[pyramid.sources_of(s as usize)]),
+    }))
 }
 
 impl Plane {
-    pub(super) fn new(request: &Fmm, choice: &Choice, kernel: PlaneKernel, theta: f64) -> Self {
+    pub(crate) fn new(request: &Fmm, choice: &Choice, kernel: PlaneKernel, theta: f64) -> Self {
         Plane {
             kernel,
             gradient: has_gradient(request.outputs),
@@ -86,28 +130,8 @@ impl Plane {
     fn one(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<StageSeconds, Error> {
         let Some(plan) = &self.plan else { return Ok(StageSeconds::default()) };
         let mut workspace = self.workspaces.take();
-        let done = self.sums(plan, &mut workspace, strengths, rows, watch);
+        let done = sums(plan, self.asked(), &mut workspace, strengths, rows, watch);
         self.workspaces.put(workspace);
-        done
-    }
-
-    /// The sums of one set of strengths by `plan`, widened if the plan computes fewer values than the caller sees.
-    fn sums(
-        &self,
-        plan: &LaurentPlan,
-        workspace: &mut LaurentWorkspace,
-        strengths: &[f64],
-        rows: &mut [f64],
-        watch: Watch,
-    ) -> Result<StageSeconds, Error> {
-        let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
-        let values = self.choice.facts.values;
-        if plan.values() == values {
-            return plan.apply(workspace, strengths, rows, &mut observer);
-        }
-        let mut narrow = vec![0.0; rows.len() / values * plan.values()];
-        let done = plan.apply(workspace, strengths, &mut narrow, &mut observer);
-        widen(self.kernel, self.gradient, &narrow, rows);
         done
     }
 }
@@ -151,14 +175,8 @@ impl Engine for Plane {
             site.trial = Some(trial_of(r, c, &OnHost { tree: &site.pyramid, lists: &site.lists }, self.rough())?);
         }
         let trial = site.trial.as_ref().expect("just made");
-        let (pyramid, lists) = site.thinned(trial);
-        let plan = self.planned(order, pyramid, lists)?;
-        let mut rows = vec![vec![0.0; trial.sample.targets.len() * c.facts.values]; trial.strengths.len()];
-        let mut workspace = LaurentWorkspace::default();
-        for (strengths, rows) in trial.strengths.iter().zip(&mut rows) {
-            self.sums(&plan, &mut workspace, strengths, rows, &|_, _| Ok(()))?;
-        }
-        let bounds = trial.bounds(rows, &c.facts, r.norm);
+        let (pyramid, lists) = thinned(&site.pyramid, &site.lists, trial);
+        let bounds = bounds(&self.planned(order, pyramid, lists)?, r, c, trial)?;
         self.site = Some(site);
         Ok((bounds, ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 }))
     }
@@ -194,11 +212,7 @@ impl Engine for Plane {
 
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
         let Some(plan) = &self.plan else { return Box::new(std::iter::empty()) };
-        let pyramid = plan.pyramid();
-        Box::new(plan.lists().p2p.iter().map(|(t, s)| NearBlock {
-            targets: Cow::Borrowed(&pyramid.targets.order[pyramid.targets_of(t as usize)]),
-            sources: Cow::Borrowed(&pyramid.sources.order[pyramid.sources_of(s as usize)]),
-        }))
+        near_blocks(plan.pyramid(), plan.lists())
     }
 
     fn bytes(&self) -> u64 {

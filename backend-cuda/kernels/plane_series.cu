@@ -1,0 +1,379 @@
+// Stages of Laurent and Taylor series in the plane (adaptive2d/src/laurent, with the same scaling): P2M, M2M, M2L, P2L,
+// L2L, L2P, M2P. The shifts are algorithms 3.4 to 3.6 of Goude & Engblom (2012).
+//
+// Defined in front: REAL, ORDER (p), LOGARITHM (1: ln|z|, 0: 1/(z_j - z)), GRADIENT (whether values have the derivative)
+// BLOCKS (blocks of M2L per multiprocessor), and LARGEST_RATIO (the largest ρ/|r| whose p-th power is in range).
+//
+// Coefficient j of box b is number j · boxes + b, so that neighbouring boxes lie side by side. A shift is done by one
+// thread, with all coefficients in registers. Lengths in a factor 1/ρ are in units of `unit`, so that f32 has room.
+
+#include "shared/complex.cuh"
+#include "shared/fold.cuh"
+#include "shared/pyramid.cuh"
+
+#define TERMS (ORDER + 1)
+#define WARP_BLOCK 128
+// Strengths of a source, and values of a target: f, then f′, complex; for logarithms without the imaginary part of f.
+#define STRENGTHS (LOGARITHM ? 1 : 2)
+#define VALUES (STRENGTHS + (GRADIENT ? 2 : 0))
+__device__ __forceinline__ Complex operator+(Complex a, Complex b) { return {a.re + b.re, a.im + b.im}; }
+__device__ __forceinline__ Complex operator-(Complex a, Complex b) { return {a.re - b.re, a.im - b.im}; }
+__device__ __forceinline__ Complex operator*(Complex a, Complex b) {
+  return {a.re * b.re - a.im * b.im, a.im * b.re + a.re * b.im};
+}
+__device__ __forceinline__ Complex scaled(Complex a, REAL s) { return {a.re * s, a.im * s}; }
+// a b + c
+__device__ __forceinline__ Complex multiply_add(Complex a, Complex b, Complex c) {
+  return {fma(-a.im, b.im, fma(a.re, b.re, c.re)), fma(a.im, b.re, fma(a.re, b.im, c.im))};
+}
+__device__ __forceinline__ REAL square_of(Complex a) { return fma(a.re, a.re, a.im * a.im); }
+__device__ __forceinline__ Complex inverse(Complex a) {
+  const REAL w = 1 / square_of(a);
+  return {a.re * w, -(a.im * w)};
+}
+// 1/j, 0 for j = 0.
+__device__ __forceinline__ constexpr REAL inverse_of(int j) { return j == 0 ? REAL(0) : REAL(1.0 / j); }
+
+// A frame: (point - center) / scale.
+struct Frame {
+  double2 center;
+  double inverse, scale;
+};
+__device__ __forceinline__ Frame frame_of(const Pyramid& p, u32 b) {
+  const double scale = scale_of(p, b);
+  return {p.center[b], 1 / scale, scale};
+}
+__device__ __forceinline__ Complex within(const Frame& f, double x, double y) {
+  return {(REAL)((x - f.center.x) * f.inverse), (REAL)((y - f.center.y) * f.inverse)};
+}
+
+// a[j] ← a[j] z^j, j ≥ 1.
+__device__ __forceinline__ void times_powers(Complex (&a)[TERMS], Complex z) {
+  Complex power = z;
+#pragma unroll
+  for (int j = 1; j < TERMS; ++j) {
+    a[j] = a[j] * power;
+    power = power * z;
+  }
+}
+
+__device__ __forceinline__ void load(Complex (&a)[TERMS], const Complex* from, u64 boxes, u32 b) {
+#pragma unroll
+  for (int j = 0; j < TERMS; ++j) a[j] = from[j * boxes + b];
+}
+
+// Sums series over the lanes of a warp; adds them to the series of box b, or replaces it.
+__device__ __forceinline__ void sum_over_warp(Complex (&a)[TERMS], REAL* kept, u32& first, u32& count) {
+  REAL v[2 * TERMS];
+#pragma unroll
+  for (int j = 0; j < TERMS; ++j) v[2 * j] = a[j].re, v[2 * j + 1] = a[j].im;
+  first = 0, count = 2 * TERMS;
+  fold<2 * TERMS, 16>(v, first, count);
+#pragma unroll
+  for (int i = 0; i < (2 * TERMS + 31) / 32; ++i) kept[i] += v[i];
+}
+__device__ __forceinline__ void store(const REAL* kept, u32 first, u32 count, Complex* to, u64 boxes, u32 b, bool add) {
+#pragma unroll
+  for (int i = 0; i < (2 * TERMS + 31) / 32; ++i) {
+    if (i >= count) continue;
+    const u32 n = first + i;
+    REAL* at = (REAL*)(to + (n / 2) * boxes + b) + n % 2;
+    *at = add ? *at + kept[i] : kept[i];
+  }
+}
+
+// Adds to `sum` the multipole (or the LOCAL) of points begin, begin + 32, … before `end`, without the factors -1/j.
+template <bool LOCAL>
+__device__ __forceinline__ void add_points(const Frame& f, double unit, const double* x, const double* y,
+                                           const double* strengths, u32 begin, u32 end, Complex (&sum)[TERMS]) {
+  const REAL per_length = (REAL)(unit * f.inverse), ln_scale = LOGARITHM && LOCAL ? (REAL)log(f.scale) : REAL(0);
+  for (u32 i = begin; i < end; i += 32) {
+    const Complex z = within(f, x[i], y[i]), ratio = LOCAL ? inverse(z) : z;
+    Complex power;
+    if (LOGARITHM) {
+      const REAL q = (REAL)strengths[i];
+      sum[0].re += LOCAL ? q * (REAL(0.5) * log(square_of(z)) + ln_scale) : q;
+      power = scaled(ratio, q);
+    } else {
+      const Complex q = {(REAL)strengths[2 * (u64)i], (REAL)strengths[2 * (u64)i + 1]};
+      power = LOCAL ? q * scaled(ratio, per_length) : scaled(q, -per_length);
+    }
+#pragma unroll
+    for (int j = !LOGARITHM && LOCAL ? 0 : 1; j < TERMS; ++j) {
+      sum[j] = sum[j] + power;
+      power = power * ratio;
+    }
+  }
+}
+// The factors -1/j of logarithms.
+__device__ __forceinline__ void finish_points(Complex (&sum)[TERMS]) {
+  if (!LOGARITHM) return;
+#pragma unroll
+  for (int j = 1; j < TERMS; ++j) sum[j] = scaled(sum[j], -inverse_of(j));
+}
+
+// P2M: one warp per leaf. Every leaf gets a series.
+extern "C" __global__ void __launch_bounds__(WARP_BLOCK)
+    plane_p2m(const Pyramid* pyramid, double unit, const double* x, const double* y, const double* strengths,
+              Complex* multipoles) {
+  const Pyramid p = *pyramid;
+  const u32 k = warp_index(), b = level_start(p.depth) + k;
+  if (b >= p.boxes) return;
+  const uint2 own = points_of(p.source_start, k);
+  Complex sum[TERMS] = {};
+  add_points<false>(frame_of(p, b), unit, x, y, strengths, own.x + lane_id(), own.y, sum);
+  finish_points(sum);
+  REAL kept[(2 * TERMS + 31) / 32] = {};
+  u32 first, count;
+  sum_over_warp(sum, kept, first, count);
+  store(kept, first, count, multipoles, p.boxes, b, false);
+}
+
+// P2L: one warp per leaf. starts are indexed by leaf.
+extern "C" __global__ void __launch_bounds__(WARP_BLOCK)
+    plane_p2l(const Pyramid* pyramid, double unit, const u64* starts, const u32* row, const double* x, const double* y,
+              const double* strengths, Complex* locals) {
+  const Pyramid p = *pyramid;
+  const u32 first_leaf = level_start(p.depth), k = warp_index(), b = first_leaf + k;
+  if (b >= p.boxes || starts[k] == starts[k + 1]) return;
+  const Frame f = frame_of(p, b);
+  Complex sum[TERMS] = {};
+  for (u64 e = starts[k]; e < starts[k + 1]; ++e) {
+    const uint2 from = points_of(p.source_start, row[e] - first_leaf);
+    add_points<true>(f, unit, x, y, strengths, from.x + lane_id(), from.y, sum);
+  }
+  finish_points(sum);
+  REAL kept[(2 * TERMS + 31) / 32] = {};
+  u32 first, count;
+  sum_over_warp(sum, kept, first, count);
+  store(kept, first, count, locals, p.boxes, b, true);
+}
+
+// A shift along the pyramid: the vector r between the centres of child and parent, as ratios.
+struct Shift {
+  // ρ_child/r, r/ρ_parent, ρ_child/ρ_parent.
+  Complex u, v;
+  REAL t;
+  // Whether the centres are far enough apart for powers of r.
+  bool apart;
+};
+// r points from the box that receives to the box that gives.
+__device__ __forceinline__ Shift shift_of(const Pyramid& p, u32 child, u32 parent, bool up) {
+  const double2 c = p.center[child], q = p.center[parent];
+  const double x = up ? c.x - q.x : q.x - c.x, y = up ? c.y - q.y : q.y - c.y;
+  const double small = scale_of(p, child), large = scale_of(p, parent);
+  const double rx = x / small, ry = y / small, square = rx * rx + ry * ry;
+  Shift s;
+  s.t = (REAL)(small / large);
+  s.v = {(REAL)(x / large), (REAL)(y / large)};
+  s.apart = sqrt(square) * LARGEST_RATIO > 1;
+  s.u = s.apart ? Complex{(REAL)(rx / square), (REAL)(-ry / square)} : Complex{0, 0};
+  return s;
+}
+
+// M2M and L2L of boxes with almost the same centre, where powers of 1/r would overflow: rare, so that the coefficients
+// may lie in memory.
+__device__ __noinline__ void m2m_plain(Complex* a, Shift s) {
+  Complex power = {s.t, 0};
+  for (int j = 1; j < TERMS; ++j) a[j] = a[j] * power, power = scaled(power, s.t);
+  for (int k = ORDER; k >= 2; --k)
+    for (int j = k; j <= ORDER; ++j) a[j] = multiply_add(s.v, a[j - 1], a[j]);
+  if (!LOGARITHM) return;
+  power = s.v;
+  for (int j = 1; j <= ORDER; ++j) {
+    a[j] = a[j] - scaled(a[0] * power, REAL(1) / j);
+    power = power * s.v;
+  }
+}
+__device__ __noinline__ void l2l_plain(Complex* b, Shift s) {
+  const Complex minus = {-s.v.re, -s.v.im};
+  for (int k = 0; k <= ORDER; ++k)
+    for (int j = ORDER - k; j < ORDER; ++j) b[j] = multiply_add(minus, b[j + 1], b[j]);
+  Complex power = {s.t, 0};
+  for (int j = 1; j < TERMS; ++j) b[j] = b[j] * power, power = scaled(power, s.t);
+}
+#define IN_MEMORY(a, work)                           \
+  {                                                  \
+    Complex copy[TERMS];                             \
+    for (int j = 0; j < TERMS; ++j) copy[j] = a[j];  \
+    work;                                            \
+    for (int j = 0; j < TERMS; ++j) a[j] = copy[j];  \
+  }
+
+// M2M into the boxes of `level`: one thread per child. Four lanes add up to a parent.
+extern "C" __global__ void __launch_bounds__(WARP_BLOCK) plane_m2m(const Pyramid* pyramid, u32 level, Complex* multipoles) {
+  const Pyramid p = *pyramid;
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x, first = level_start(level + 1), boxes = level_start(level + 2) - first;
+  const u32 child = first + (i < boxes ? i : boxes - 1), parent = (child - 1) / 4;
+  Complex a[TERMS];
+  load(a, multipoles, p.boxes, child);
+  const Shift s = shift_of(p, child, parent, true);
+  if (s.apart) {
+    times_powers(a, s.u);
+    // Algorithm 3.4 b. Within a sweep from the last term down, no sum waits for another.
+#pragma unroll
+    for (int k = 2; k <= ORDER; ++k)
+#pragma unroll
+      for (int j = ORDER; j >= k; --j) a[j] = a[j] + a[j - 1];
+    if (LOGARITHM) {
+#pragma unroll
+      for (int j = 1; j < TERMS; ++j) a[j] = a[j] - scaled(a[0], inverse_of(j));
+    }
+    times_powers(a, s.v);
+  } else {
+    IN_MEMORY(a, m2m_plain(copy, s));
+  }
+#pragma unroll
+  for (int j = 0; j < TERMS; ++j) {
+#pragma unroll
+    for (int d = 1; d < 4; d *= 2) {
+      a[j].re += __shfl_xor_sync(~0u, a[j].re, d);
+      a[j].im += __shfl_xor_sync(~0u, a[j].im, d);
+    }
+    if (i < boxes && i % 4 == 0) multipoles[j * (u64)p.boxes + parent] = a[j];
+  }
+}
+
+// L2L into the boxes of `level`: one thread per box.
+extern "C" __global__ void __launch_bounds__(WARP_BLOCK) plane_l2l(const Pyramid* pyramid, u32 level, Complex* locals) {
+  const Pyramid p = *pyramid;
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x, b = level_start(level) + i, parent = (b - 1) / 4;
+  if (b >= level_start(level + 1)) return;
+  Complex a[TERMS];
+  load(a, locals, p.boxes, parent);
+  const Shift s = shift_of(p, b, parent, false);
+  if (s.apart) {
+    times_powers(a, s.v);
+#pragma unroll
+    for (int k = 0; k <= ORDER; ++k)
+#pragma unroll
+      for (int j = ORDER - k; j < ORDER; ++j) a[j] = a[j] - a[j + 1];
+    times_powers(a, s.u);
+  } else {
+    IN_MEMORY(a, l2l_plain(copy, s));
+  }
+#pragma unroll
+  for (int j = 0; j < TERMS; ++j) {
+    Complex* at = locals + j * (u64)p.boxes + b;
+    *at = *at + a[j];
+  }
+}
+
+// M2L: one warp per target box from `first` on, one lane per edge. Sets all locals. Algorithm 3.6, whose second half is done
+// in the order of `plane_m2m`.
+extern "C" __global__ void __launch_bounds__(WARP_BLOCK, BLOCKS)
+    plane_m2l(const Pyramid* pyramid, const u64* starts, const u32* row, const Complex* multipoles, Complex* locals) {
+  const Pyramid p = *pyramid;
+  const u32 t = warp_index();
+  if (t >= p.boxes) return;
+  const u64 end = starts[t + 1];
+  const double2 center = p.center[t];
+  const double scale = scale_of(p, t);
+  REAL kept[(2 * TERMS + 31) / 32] = {};
+  // Where the fold leaves its sums does not depend on the numbers.
+  u32 first = 0, count = 0;
+  for (u64 e = starts[t]; e < end; e += 32) {
+    const bool there = e + lane_id() < end;
+    Complex a[TERMS], u = {}, v = {};
+    REAL ln = 0;
+    if (there) {
+      const u32 s = row[e + lane_id()];
+      const double x = p.center[s].x - center.x, y = p.center[s].y - center.y, square = x * x + y * y, w = 1 / square;
+      const double from = scale_of(p, s) * w, to = scale * w;
+      u = {(REAL)(-(x * from)), (REAL)(y * from)};
+      v = {(REAL)(x * to), (REAL)(-(y * to))};
+      if (LOGARITHM) ln = (REAL)(0.5 * log(square));
+      load(a, multipoles, p.boxes, s);
+    } else {
+#pragma unroll
+      for (int j = 0; j < TERMS; ++j) a[j] = {0, 0};
+    }
+    const Complex a0 = a[0];
+    times_powers(a, u);
+#pragma unroll
+    for (int j = 0; j < ORDER; ++j) a[j] = a[j + 1];
+    a[ORDER] = {0, 0};
+#pragma unroll
+    for (int k = 2; k <= ORDER; ++k)
+#pragma unroll
+      for (int j = ORDER - k; j < ORDER; ++j) a[j] = a[j] + a[j + 1];
+#pragma unroll
+    for (int k = 1; k <= ORDER; ++k)
+#pragma unroll
+      for (int j = ORDER; j >= k; --j) a[j] = a[j] + a[j - 1];
+    if (LOGARITHM) {
+      a[0] = a[0] + scaled(a0, ln);
+#pragma unroll
+      for (int j = 1; j < TERMS; ++j) a[j] = a[j] - scaled(a0, inverse_of(j));
+    }
+    times_powers(a, v);
+    sum_over_warp(a, kept, first, count);
+  }
+  if (starts[t] == end) {
+    for (u32 j = lane_id(); j < TERMS; j += 32) locals[j * (u64)p.boxes + t] = {0, 0};
+  } else {
+    store(kept, first, count, locals, p.boxes, t, false);
+  }
+}
+
+// Adds or sets the values of a target: f and f′ in units of `unit`.
+__device__ __forceinline__ void give(double* values, u32 i, Complex f, Complex d, double per_f, double per_d, bool add) {
+  double* to = values + (u64)i * VALUES;
+  double v[4] = {f.re * per_f, f.im * per_f, d.re * per_d, d.im * per_d};
+  if (LOGARITHM) v[1] = v[2], v[2] = v[3];
+#pragma unroll
+  for (int k = 0; k < VALUES; ++k) to[k] = add ? to[k] + v[k] : v[k];
+}
+
+// L2P: one warp per leaf. Sets the values of all targets.
+extern "C" __global__ void __launch_bounds__(WARP_BLOCK)
+    plane_l2p(const Pyramid* pyramid, double unit, const double* x, const double* y, const Complex* locals, double* values) {
+  const Pyramid p = *pyramid;
+  const u32 k = warp_index(), b = level_start(p.depth) + k;
+  if (b >= p.boxes) return;
+  const uint2 own = points_of(p.target_start, k);
+  const Frame f = frame_of(p, b);
+  const double per_f = LOGARITHM ? 1 : 1 / unit, per_d = per_f * f.inverse;
+  for (u32 i = own.x + lane_id(); i < own.y; i += 32) {
+    const Complex z = within(f, x[i], y[i]);
+    Complex sum = {}, derivative = {};
+#pragma unroll 8
+    for (int j = ORDER; j >= 0; --j) {
+      if (GRADIENT) derivative = multiply_add(derivative, z, sum);
+      sum = multiply_add(sum, z, locals[j * (u64)p.boxes + b]);
+    }
+    give(values, i, sum, derivative, per_f, per_d, false);
+  }
+}
+
+// M2P: one warp per leaf. starts are indexed by leaf.
+extern "C" __global__ void __launch_bounds__(WARP_BLOCK)
+    plane_m2p(const Pyramid* pyramid, double unit, const u64* starts, const u32* row, const double* x, const double* y,
+              const Complex* multipoles, double* values) {
+  const Pyramid p = *pyramid;
+  const u32 k = warp_index(), b = level_start(p.depth) + k;
+  if (b >= p.boxes || starts[k] == starts[k + 1]) return;
+  const uint2 own = points_of(p.target_start, k);
+  for (u64 e = starts[k]; e < starts[k + 1]; ++e) {
+    const u32 s = row[e];
+    const Frame f = frame_of(p, s);
+    const double per_f = LOGARITHM ? 1 : 1 / unit, per_d = per_f * f.inverse;
+    const REAL ln_scale = LOGARITHM ? (REAL)log(f.scale) : REAL(0);
+    for (u32 i = own.x + lane_id(); i < own.y; i += 32) {
+      const Complex z = within(f, x[i], y[i]), w = inverse(z);
+      // Horner in w: Σ a_j w^j and -Σ j a_j w^j.
+      Complex sum = {}, derivative = {};
+#pragma unroll 8
+      for (int j = ORDER; j >= 1; --j) {
+        const Complex a = multipoles[j * (u64)p.boxes + s];
+        if (GRADIENT) derivative = multiply_add(derivative, w, scaled(a, -(REAL)j));
+        sum = multiply_add(sum, w, a);
+      }
+      sum = sum * w;
+      const Complex a0 = multipoles[s];
+      derivative = multiply_add(derivative, w, a0) * w;
+      if (LOGARITHM) sum = sum + scaled(a0, REAL(0.5) * log(square_of(z)) + ln_scale);
+      give(values, i, sum, derivative, per_f, per_d, true);
+    }
+  }
+}

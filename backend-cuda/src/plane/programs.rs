@@ -1,0 +1,90 @@
+//! The programs of the plane: sources of `kernels/`, preceded by definitions.
+
+use crate::compile::Program;
+use crate::programs::{Groups, MAX_TILE_BYTES, plain, real};
+use adaptive2d::PlaneKernel;
+use fmm_traits::Real;
+
+/// Registers of a multiprocessor.
+const REGISTERS: usize = 1 << 16;
+/// Threads per block of the kernels of series.
+const SERIES_BLOCK: usize = 128;
+
+/// The pyramid.
+pub(crate) fn pyramid_program() -> Program {
+    let entries = &[
+        "plane_keys",
+        "plane_ranks",
+        "plane_pairs",
+        "plane_count",
+        "plane_move",
+        "plane_put",
+        "plane_split_small",
+        "plane_leaf_starts",
+        "plane_are_sources",
+        "plane_pick",
+        "plane_pick_starts",
+        "plane_shrink_leaves",
+        "plane_shrink",
+    ];
+    plain("plane_pyramid.cu", include_str!("../../kernels/plane_pyramid.cu"), entries)
+}
+
+/// Edge lists.
+pub(crate) fn connect_program() -> Program {
+    let entries = &[
+        "plane_root",
+        "plane_couple_count",
+        "plane_strong_fill",
+        "plane_weak_fill",
+        "plane_finest_count",
+        "plane_finest_fill",
+        "plane_near_pairs",
+    ];
+    plain("plane_connect.cu", include_str!("../../kernels/plane_connect.cu"), entries)
+}
+
+fn with_definitions<T: Real>(
+    file: &str,
+    source: &str,
+    definitions: &[(&str, String)],
+    entries: &'static [&'static str],
+) -> Program {
+    let mut text = format!("#define REAL {}\n", real::<T>());
+    for (name, value) in definitions {
+        text += &format!("#define {name} {value}\n");
+    }
+    let list: Vec<String> = definitions.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    let name = format!("{file} in {} ({})", T::NAME, list.join(", "));
+    Program { name, source: text + source, entries, contract: true }
+}
+
+/// The stages of series of order p in precision `T`, with or without derivatives of the values.
+pub fn plane_series_program<T: Real>(kernel: PlaneKernel, gradient: bool, order: usize) -> Program {
+    let single = T::NAME == "f32";
+    // A lane of M2L holds a series in registers, and some further numbers.
+    let registers = (order + 1) * if single { 2 } else { 4 } + if single { 40 } else { 64 };
+    let blocks = (REGISTERS / (SERIES_BLOCK * registers.min(255))).clamp(1, 8);
+    let largest: f64 = if single { 1e25 } else { 1e100 };
+    let definitions = [
+        ("ORDER", order.to_string()),
+        ("LOGARITHM", u32::from(kernel == PlaneKernel::Laplace).to_string()),
+        ("GRADIENT", u32::from(gradient).to_string()),
+        ("BLOCKS", blocks.to_string()),
+        ("LARGEST_RATIO", format!("{:e}", largest.powf(1.0 / order as f64))),
+    ];
+    let entries = &["plane_p2m", "plane_p2l", "plane_m2m", "plane_l2l", "plane_m2l", "plane_l2p", "plane_m2p"];
+    with_definitions::<T>("plane_series.cu", include_str!("../../kernels/plane_series.cu"), &definitions, entries)
+}
+
+/// P2P in precision `T`. In f32, coordinates are relative to the leaf (`FRAMED`).
+pub fn plane_p2p_program<T: Real>(kernel: PlaneKernel, gradient: bool) -> Program {
+    let values = kernel.values(gradient);
+    let definitions = Groups::plane::<T>(values).definitions(MAX_TILE_BYTES);
+    let mut definitions: Vec<(&str, String)> = definitions.into_iter().map(|(n, v)| (n, v.to_string())).collect();
+    definitions.push(("LOGARITHM", u32::from(kernel == PlaneKernel::Laplace).to_string()));
+    definitions.push(("VALUES", values.to_string()));
+    definitions.push(("FRAMED", u32::from(T::NAME == "f32").to_string()));
+    let entries = &["plane_p2p", "plane_imaginary"];
+    with_definitions::<T>("plane_p2p.cu", include_str!("../../kernels/plane_p2p.cu"), &definitions, entries)
+}

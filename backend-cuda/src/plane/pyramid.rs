@@ -1,0 +1,406 @@
+//! The pyramid of [`adaptive2d`] on the device: `kernels/plane_pyramid.cu`. ADR 19 says how medians are found.
+
+use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::points::CallerPoints;
+use crate::primitives::Primitives;
+use crate::tree::BLOCK;
+use adaptive2d::pyramid::level_start;
+use adaptive2d::{PlanePoints, Pyramid, PyramidOptions};
+use fmm_traits::Error;
+use std::sync::Arc;
+
+/// Pairs of a chunk of a list: `CHUNK` in `plane_pyramid.cu`.
+const CHUNK: usize = 2048;
+/// Most points of a segment that a block splits in shared memory: `SMALL` in `plane_pyramid.cu`.
+const SMALL: usize = 4096;
+/// Threads of such a block.
+const SMALL_THREADS: u32 = 512;
+/// Bytes of the two lists of such a block.
+const SMALL_BYTES: usize = 2 * SMALL * size_of::<u64>();
+/// Threads per block in kernels with one warp per box.
+pub(super) const WARP_BLOCK: u32 = 128;
+/// Warps of such a block.
+pub(super) const WARPS: usize = WARP_BLOCK as usize / 32;
+
+/// Points of the plane in tree order in device memory.
+#[derive(Debug)]
+pub(crate) struct Points2 {
+    pub x: Buffer<f64>,
+    pub y: Buffer<f64>,
+    /// Index of each point in the caller's array.
+    pub order: Buffer<u32>,
+    pub n: usize,
+}
+
+impl Points2 {
+    fn alloc(device: &Device, n: usize) -> Result<Points2, Error> {
+        let (x, y) = (device.alloc(n, "points")?, device.alloc(n, "points")?);
+        Ok(Points2 { x, y, order: device.alloc(n, "order of points")?, n })
+    }
+    fn download(&self, device: &Device) -> Result<PlanePoints, Error> {
+        let (x, y) = (device.download(&self.x, "points")?, device.download(&self.y, "points")?);
+        Ok(PlanePoints { x, y, order: device.download(&self.order, "order of points")? })
+    }
+    fn upload(device: &Device, points: &PlanePoints) -> Result<Points2, Error> {
+        let (x, y) = (device.upload(&points.x, "points")?, device.upload(&points.y, "points")?);
+        Ok(Points2 { x, y, order: device.upload(&points.order, "order of points")?, n: points.len() })
+    }
+    fn bytes(&self) -> u64 {
+        self.x.bytes() + self.y.bytes() + self.order.bytes()
+    }
+    /// The points in the caller's order, N×2.
+    fn rows(&self, device: &Device) -> Result<Vec<f64>, Error> {
+        let points = self.download(device)?;
+        let mut rows = vec![0.0; 2 * self.n];
+        for (k, &i) in points.order.iter().enumerate() {
+            (rows[2 * i as usize], rows[2 * i as usize + 1]) = (points.x[k], points.y[k]);
+        }
+        Ok(rows)
+    }
+}
+
+/// A pyramid in device memory, with the arrays of [`Pyramid`].
+#[derive(Debug)]
+pub struct DevicePyramid {
+    pub(crate) device: Device,
+    pub(crate) depth: usize,
+    pub(crate) center: Buffer<[f64; 2]>,
+    pub(crate) radius: Buffer<f64>,
+    pub(crate) source_start: Arc<Buffer<u32>>,
+    pub(crate) target_start: Arc<Buffer<u32>>,
+    pub(crate) sources: Arc<Points2>,
+    pub(crate) targets: Arc<Points2>,
+    /// Radius of the root.
+    root: f64,
+}
+
+/// Builds the pyramid of `sources` and `targets` (`None`: targets are the sources) on the device.
+///
+/// It has the boxes of [`Pyramid::build`]: equal starts, centres and radii of leaves to the bit, other radii up to the
+/// rounding of a distance. Points of a leaf lie in the order of their x. Points with equal coordinates at a median are
+/// distributed by the caller's index; the CPU distributes them in the order in which it moves points.
+///
+/// # Errors
+/// As [`Pyramid::build`], and errors of the device.
+pub fn plane_build(
+    device: &Device,
+    sources: &CallerPoints,
+    targets: Option<&CallerPoints>,
+    options: &PyramidOptions,
+) -> Result<DevicePyramid, Error> {
+    for points in [Some(sources), targets].into_iter().flatten() {
+        points.is_on(device)?;
+        if points.dim() != 2 {
+            let why = "two coordinates a point".to_string();
+            return Err(Error::Shape { array: "points", found: points.dim(), expected: 2, why });
+        }
+    }
+    let depth = options.depth_of(sources.len(), targets.map(CallerPoints::len))?;
+    let maker = Maker { device, functions: device.fixed("plane_pyramid", super::pyramid_program)?, depth };
+    let (all, start) = maker.split(sources, targets)?;
+    let (center, radius) = maker.shrink(&all, &start)?;
+    let root = device.download_range(&radius, 0..1, "radii")?[0];
+    let pyramid = |sources: Arc<Points2>, targets, source_start, target_start| DevicePyramid {
+        device: device.clone(),
+        depth,
+        center,
+        radius,
+        source_start,
+        target_start,
+        sources,
+        targets,
+        root,
+    };
+    if targets.is_none() {
+        let (all, start) = (Arc::new(all), Arc::new(start));
+        return Ok(pyramid(all.clone(), all, start.clone(), start));
+    }
+    let ([sources, targets], [source_start, target_start]) = maker.pick(&all, &start, sources.len())?;
+    Ok(pyramid(Arc::new(sources), Arc::new(targets), Arc::new(source_start), Arc::new(target_start)))
+}
+
+/// What the steps of a building share.
+struct Maker<'a> {
+    device: &'a Device,
+    functions: Functions,
+    depth: usize,
+}
+
+impl Maker<'_> {
+    unsafe fn launch(&self, entry: &'static str, n: usize, args: &[Arg]) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.device.launch(&self.functions, entry, (blocks(n, BLOCK as usize)?, 1), BLOCK, args) }
+    }
+
+    /// The points in tree order, and the first point of each leaf with the end of the last leaf.
+    fn split(&self, sources: &CallerPoints, targets: Option<&CallerPoints>) -> Result<(Points2, Buffer<u32>), Error> {
+        let device = self.device;
+        let n = sources.len() + targets.map_or(0, CallerPoints::len);
+        let (halvings, leaves) = (2 * self.depth as u32, 1usize << (2 * self.depth));
+        let start: Buffer<u32> = device.alloc(leaves + 1, "starts of leaves")?;
+        let points = Points2::alloc(device, n)?;
+        // SAFETY: arguments as in plane_pyramid.cu; arrays have the lengths that it names.
+        unsafe {
+            self.launch("plane_leaf_starts", leaves + 1, &[(n as u32).into(), halvings.into(), (&start).into()])?;
+        }
+        if n == 0 {
+            return Ok((points, start));
+        }
+        let [low, high] = joint_bounds(sources, targets);
+        let mut keys: [Buffer<u64>; 2] = [device.alloc(n, "keys")?, device.alloc(n, "keys")?];
+        let mut order: [Buffer<u32>; 2] = [device.alloc(n, "order")?, device.alloc(n, "order")?];
+        let mut first = 0;
+        for given in [Some(sources), targets].into_iter().flatten() {
+            let args = [
+                given.rows().into(),
+                (given.len() as u64).into(),
+                (first as u64).into(),
+                low[0].into(),
+                low[1].into(),
+                (&keys[0]).into(),
+                (&keys[1]).into(),
+            ];
+            // SAFETY: as above.
+            unsafe { self.launch("plane_keys", given.len(), &args)? };
+            first += given.len();
+        }
+        let primitives = Primitives::new(device)?;
+        for axis in 0..2 {
+            let bits = (64 - (ordered(high[axis]) - ordered(low[axis])).leading_zeros()).max(1);
+            primitives.sort_fresh(&mut keys[axis], &mut order[axis], n, bits)?;
+        }
+        let pairs = || device.alloc::<[u32; 2]>(n, "pairs of ranks");
+        let (lists, ranks) = ([pairs()?, pairs()?, pairs()?, pairs()?], device.alloc::<u32>(n, "ranks")?);
+        let count: Arg = (n as u64).into();
+        // SAFETY: as above; both orders are permutations.
+        unsafe {
+            self.launch("plane_ranks", n, &[(&order[0]).into(), count, (&ranks).into()])?;
+            let args = [(&order[1]).into(), (&ranks).into(), count, (&lists[0]).into(), (&lists[2]).into()];
+            self.launch("plane_pairs", n, &args)?;
+        }
+        let orders = [
+            (&lists[0]).into(),
+            (&lists[1]).into(),
+            (&lists[2]).into(),
+            (&lists[3]).into(),
+            (&keys[0]).into(),
+            (&keys[1]).into(),
+            low[0].into(),
+            low[1].into(),
+            (n as u32).into(),
+        ];
+        self.halve(n, halvings, &orders, &order[0], &points)?;
+        Ok((points, start))
+    }
+
+    /// Splits both lists on all half levels, and writes the points. Segments of one point need no further half level.
+    fn halve(&self, n: usize, halvings: u32, orders: &[Arg], order_x: &Buffer<u32>, to: &Points2) -> Result<(), Error> {
+        let device = self.device;
+        let mut states: Buffer<u32> = device.zeros(1, "states of segments")?;
+        let mut counts: Buffer<u32> = device.alloc(0, "counts of halves")?;
+        let with = |more: &[Arg]| orders.iter().chain(more).copied().collect::<Vec<Arg>>();
+        let ends: [Arg; 4] = [order_x.into(), (&to.x).into(), (&to.y).into(), (&to.order).into()];
+        let useful = halvings.min(n.next_power_of_two().ilog2());
+        for half in 0..useful {
+            let (segments, longest) = (1usize << half, n.div_ceil(1 << half));
+            if longest <= SMALL {
+                let functions = device.load_sharing(&super::pyramid_program(), SMALL_BYTES)?;
+                let mut args = with(&[half.into(), (useful - half).into(), (&states).into()]);
+                args.extend(ends);
+                let (grid, block) = ([blocks(segments, 1)?, 1, 1], (SMALL_THREADS, SMALL_BYTES));
+                // SAFETY: as in plane_pyramid.cu; a segment has at most SMALL points.
+                return unsafe { device.launch_sharing(&functions, "plane_split_small", grid, block, &args) };
+            }
+            let chunks = longest.div_ceil(CHUNK);
+            let grid = (blocks(segments * chunks, 1)?, 1);
+            let below: Buffer<u32> = device.alloc(2 * segments, "states of segments")?;
+            device.grow(&mut counts, 0, segments * chunks, "counts of halves")?;
+            let shared = [half.into(), (chunks as u32).into(), (&states).into(), (&counts).into()];
+            // SAFETY: as in plane_pyramid.cu; there is a state for each segment and a count for each chunk.
+            unsafe {
+                device.launch(&self.functions, "plane_count", grid, BLOCK, &with(&shared))?;
+                let args = with(&[shared[0], shared[1], shared[2], shared[3], (&below).into()]);
+                device.launch(&self.functions, "plane_move", grid, BLOCK, &args)?;
+            }
+            states = below;
+        }
+        let (segments, longest) = (1usize << useful, n.div_ceil(1 << useful));
+        let chunks = longest.div_ceil(CHUNK);
+        let mut args = with(&[useful.into(), (chunks as u32).into(), (&states).into()]);
+        args.extend(ends);
+        // SAFETY: as above.
+        unsafe { device.launch(&self.functions, "plane_put", (blocks(segments * chunks, 1)?, 1), BLOCK, &args) }
+    }
+
+    /// Centres and radii of all boxes.
+    fn shrink(&self, points: &Points2, start: &Buffer<u32>) -> Result<(Buffer<[f64; 2]>, Buffer<f64>), Error> {
+        let (device, depth) = (self.device, self.depth);
+        let (boxes, first) = (level_start(depth + 1), level_start(depth));
+        let center = device.alloc::<[f64; 2]>(boxes, "centres of boxes")?;
+        let radius = device.alloc::<f64>(boxes, "radii of boxes")?;
+        let bounds = device.alloc::<[f64; 4]>(boxes, "bounds of boxes")?;
+        let leaves = boxes - first;
+        let args = [
+            (&points.x).into(),
+            (&points.y).into(),
+            start.into(),
+            (leaves as u32).into(),
+            bounds.at(first),
+            center.at(first),
+            radius.at(first),
+        ];
+        let grid = (blocks(leaves, WARPS)?, 1);
+        // SAFETY: arguments as in plane_pyramid.cu; arrays have an entry for each box.
+        unsafe { device.launch(&self.functions, "plane_shrink_leaves", grid, WARP_BLOCK, &args)? };
+        for level in (0..depth).rev() {
+            let (first, count) = (level_start(level), level_start(level + 1) - level_start(level));
+            let args =
+                [(first as u32).into(), (count as u32).into(), (&bounds).into(), (&center).into(), (&radius).into()];
+            // SAFETY: as above; the children are complete.
+            unsafe { self.launch("plane_shrink", count, &args)? };
+        }
+        Ok((center, radius))
+    }
+
+    /// Sources and targets of a joint order, with their starts. The first `count` indices are those of sources.
+    fn pick(
+        &self,
+        all: &Points2,
+        start: &Buffer<u32>,
+        count: usize,
+    ) -> Result<([Points2; 2], [Buffer<u32>; 2]), Error> {
+        let (device, n, leaves) = (self.device, all.n, start.len());
+        let flags: Buffer<u32> = device.alloc(n, "kinds of points")?;
+        let mut before: Buffer<u64> = device.alloc(n + 1, "kinds of points")?;
+        let (sources, targets) = (Points2::alloc(device, count)?, Points2::alloc(device, n - count)?);
+        let starts = [device.alloc(leaves, "starts of leaves")?, device.alloc(leaves, "starts of leaves")?];
+        let (number, limit): (Arg, Arg) = ((n as u64).into(), (count as u32).into());
+        // SAFETY: arguments as in plane_pyramid.cu; sources and targets have room for their points.
+        unsafe {
+            self.launch("plane_are_sources", n, &[(&all.order).into(), number, limit, (&flags).into()])?;
+            Primitives::new(device)?.scan((&flags).into(), n, 0, &mut before, 0)?;
+            let args = [
+                (&all.x).into(),
+                (&all.y).into(),
+                (&all.order).into(),
+                (&before).into(),
+                number,
+                limit,
+                (&sources.x).into(),
+                (&sources.y).into(),
+                (&sources.order).into(),
+                (&targets.x).into(),
+                (&targets.y).into(),
+                (&targets.order).into(),
+            ];
+            self.launch("plane_pick", n, &args)?;
+            let args =
+                [start.into(), (&before).into(), (leaves as u64).into(), (&starts[0]).into(), (&starts[1]).into()];
+            self.launch("plane_pick_starts", leaves, &args)?;
+        }
+        Ok(([sources, targets], starts))
+    }
+}
+
+/// The bits of a number, in the order of numbers: `ordered` in `plane_pyramid.cu`.
+fn ordered(x: f64) -> u64 {
+    let bits = (x + 0.0).to_bits();
+    if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
+}
+
+/// The corners of the box around sources and targets.
+fn joint_bounds(sources: &CallerPoints, targets: Option<&CallerPoints>) -> [[f64; 2]; 2] {
+    let [mut low, mut high] = [[f64::INFINITY; 2], [f64::NEG_INFINITY; 2]];
+    for [l, h] in [Some(sources), targets].into_iter().flatten().map(CallerPoints::bounds) {
+        for a in 0..2 {
+            (low[a], high[a]) = (low[a].min(l[a]), high[a].max(h[a]));
+        }
+    }
+    [low, high]
+}
+
+impl DevicePyramid {
+    /// Number of the level of the leaves; the root has level 0.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+    /// Number of boxes.
+    pub fn len(&self) -> usize {
+        level_start(self.depth + 1)
+    }
+    /// Whether there is no box. A pyramid always has a root, so this is always false.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+    /// Number of leaves.
+    pub fn leaves(&self) -> usize {
+        1 << (2 * self.depth)
+    }
+    /// Numbers of sources and targets.
+    pub fn counts(&self) -> [usize; 2] {
+        [self.sources.n, self.targets.n]
+    }
+    /// Whether targets are the sources.
+    pub fn same_points(&self) -> bool {
+        Arc::ptr_eq(&self.sources, &self.targets)
+    }
+    /// Radius of the root.
+    pub fn radius(&self) -> f64 {
+        self.root
+    }
+    /// Bytes of device memory held.
+    pub fn bytes(&self) -> u64 {
+        let targets = if self.same_points() { 0 } else { self.targets.bytes() + self.target_start.bytes() };
+        self.center.bytes() + self.radius.bytes() + self.source_start.bytes() + self.sources.bytes() + targets
+    }
+    /// The sources, and the targets if they are separate points (else empty), in the caller's order, N×2.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn points(&self) -> Result<[Vec<f64>; 2], Error> {
+        let targets = if self.same_points() { Vec::new() } else { self.targets.rows(&self.device)? };
+        Ok([self.sources.rows(&self.device)?, targets])
+    }
+    /// A copy on the host.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn download(&self) -> Result<Pyramid, Error> {
+        let device = &self.device;
+        let sources = Arc::new(self.sources.download(device)?);
+        let targets = if self.same_points() { sources.clone() } else { Arc::new(self.targets.download(device)?) };
+        let starts = |start: &Buffer<u32>| device.download(start, "starts of leaves");
+        Pyramid::from_arrays(
+            self.depth,
+            device.download(&self.center, "centres of boxes")?,
+            device.download(&self.radius, "radii of boxes")?,
+            [starts(&self.source_start)?, starts(&self.target_start)?],
+            [sources, targets],
+        )
+    }
+    /// A copy of a pyramid of the host.
+    ///
+    /// # Errors
+    /// As [`Pyramid::check`], and errors of the device.
+    pub fn upload(device: &Device, pyramid: &Pyramid) -> Result<DevicePyramid, Error> {
+        pyramid.check()?;
+        let sources = Arc::new(Points2::upload(device, &pyramid.sources)?);
+        let same = pyramid.same_points();
+        let targets = if same { sources.clone() } else { Arc::new(Points2::upload(device, &pyramid.targets)?) };
+        let [source_start, target_start] = pyramid.starts();
+        let source_start = Arc::new(device.upload(source_start, "starts of leaves")?);
+        let start =
+            if same { source_start.clone() } else { Arc::new(device.upload(target_start, "starts of leaves")?) };
+        Ok(DevicePyramid {
+            device: device.clone(),
+            depth: pyramid.depth(),
+            center: device.upload(&pyramid.center, "centres of boxes")?,
+            radius: device.upload(&pyramid.radius, "radii of boxes")?,
+            source_start,
+            target_start: start,
+            sources,
+            targets,
+            root: pyramid.radius[0],
+        })
+    }
+}

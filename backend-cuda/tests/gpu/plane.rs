@@ -1,0 +1,590 @@
+//! The plane: pyramid and lists array by array, stages against those of the CPU, sums against direct sums.
+
+use crate::Test;
+use adaptive2d::complex::Complex;
+use adaptive2d::pyramid::level_start;
+use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, PlanePoints, Pyramid, PyramidOptions, connect};
+use backend_cpu::{Isa, laurent::direct};
+use backend_cuda::{CallerPoints, Device, DeviceArray, DevicePyramid, DeviceStream, PlaneLists, PlanePlan};
+use backend_cuda::{plane_build, plane_connect};
+use fmm_traits::testkit::clouds::{Generator, normal_strengths};
+use fmm_traits::testkit::plane::PlaneKind;
+use fmm_traits::{Cloud, Error, Expansion, Hierarchy, Lists, OutputColumns, Outputs, Precision};
+use std::sync::Arc;
+
+pub const TESTS: &[Test] = &[
+    ("plane::every_cloud_gives_the_pyramid_of_sorted_splits", pyramids),
+    ("plane::pyramids_around_powers_of_four", powers),
+    ("plane::the_cpu_has_the_same_pyramid", same_as_cpu),
+    ("plane::sources_and_targets_apart", two_clouds),
+    ("plane::many_points", many),
+    ("plane::lists_equal_those_of_the_cpu", lists),
+    ("plane::each_stage_equals_that_of_the_cpu", stages),
+    ("plane::sums_equal_direct_sums", sums),
+    ("plane::targets_far_outside_and_coincident_points", odd_clouds),
+    ("plane::ten_runs_have_the_same_bits", repeated),
+    ("plane::arrays_of_the_caller", arrays),
+    ("plane::wrong_input_is_refused", wrong),
+];
+
+fn send(device: &Device, points: &[f64]) -> CallerPoints {
+    CallerPoints::of_dim(device, 2, "points", points).unwrap()
+}
+
+fn build(device: &Device, s: &[f64], t: Option<&[f64]>, options: &PyramidOptions) -> DevicePyramid {
+    let t = t.map(|t| send(device, t));
+    plane_build(device, &send(device, s), t.as_ref(), options).unwrap()
+}
+
+/// The pyramid by sorting: every box is sorted by coordinate, then by index, and cut in the middle.
+fn by_sorting(s: &[f64], t: Option<&[f64]>, depth: usize) -> Vec<Vec<u32>> {
+    let all: Vec<[f64; 2]> = s.iter().chain(t.unwrap_or(&[])).copied().collect::<Vec<_>>().as_chunks().0.to_vec();
+    fn longer(b: [[f64; 2]; 2]) -> usize {
+        usize::from(b[1][1] - b[0][1] > b[1][0] - b[0][0])
+    }
+    let halve = |mut items: Vec<u32>, axis: usize| {
+        items.sort_by(|&a, &b| (all[a as usize][axis] + 0.0).total_cmp(&(all[b as usize][axis] + 0.0)).then(a.cmp(&b)));
+        let cut = items.get(items.len() / 2).map_or(0.0, |&i| all[i as usize][axis]);
+        let upper = items.split_off(items.len() / 2);
+        (items, upper, cut)
+    };
+    let mut boxes: Vec<Vec<u32>> = vec![(0..all.len() as u32).collect()];
+    for _ in 0..depth {
+        let mut next = Vec::new();
+        for items in boxes {
+            let mut bounds = [[f64::INFINITY; 2], [f64::NEG_INFINITY; 2]];
+            for &i in &items {
+                for a in 0..2 {
+                    bounds[0][a] = bounds[0][a].min(all[i as usize][a]);
+                    bounds[1][a] = bounds[1][a].max(all[i as usize][a]);
+                }
+            }
+            let axis = longer(bounds);
+            let (lower, upper, cut) = halve(items, axis);
+            for (half, end) in [(lower, 1), (upper, 0)] {
+                let mut own = bounds;
+                own[end][axis] = cut;
+                let (a, b, _) = halve(half, longer(own));
+                next.extend([a, b]);
+            }
+        }
+        boxes = next;
+    }
+    for items in &mut boxes {
+        items.sort_unstable();
+    }
+    boxes
+}
+
+/// The caller's indices of each leaf, sources first, in ascending order.
+fn leaves(p: &Pyramid) -> Vec<Vec<u32>> {
+    let (first, n) = (level_start(p.depth()), p.sources.len() as u32);
+    let of_leaf = |k: usize| {
+        let mut all: Vec<u32> = p.sources.order[p.sources_of(first + k)].to_vec();
+        if !p.same_points() {
+            all.extend(p.targets.order[p.targets_of(first + k)].iter().map(|i| i + n));
+        }
+        all.sort_unstable();
+        all
+    };
+    (0..1 << (2 * p.depth())).map(of_leaf).collect()
+}
+
+/// Checks that points are those of the caller, and boxes those around their points.
+fn check(p: &Pyramid, s: &[f64], t: Option<&[f64]>, what: &str) {
+    for (points, given) in [(&p.sources, s), (&p.targets, t.unwrap_or(s))] {
+        assert_eq!(points.len(), given.len() / 2, "{what}");
+        for (k, &i) in points.order.iter().enumerate() {
+            let own = [points.x[k], points.y[k]];
+            assert_eq!(own, [given[2 * i as usize], given[2 * i as usize + 1]], "{what}: point {i}");
+        }
+    }
+    // The boxes of a pyramid of the CPU with the same leaves.
+    let order: Vec<u32> = leaves(p).concat();
+    let all: Vec<f64> = s.iter().chain(t.unwrap_or(&[])).copied().collect();
+    let first = level_start(p.depth());
+    for b in 0..p.len() {
+        let own: Vec<[f64; 2]> = p.leaves_of(b).flat_map(|k| leaf_points(p, first + k)).collect();
+        let [mut low, mut high] = [[f64::INFINITY; 2], [f64::NEG_INFINITY; 2]];
+        for x in &own {
+            for a in 0..2 {
+                (low[a], high[a]) = (low[a].min(x[a]), high[a].max(x[a]));
+            }
+        }
+        let mid = |a: usize| if own.is_empty() { 0.0 } else { low[a] + 0.5 * (high[a] - low[a]) };
+        assert_eq!(p.center[b], [mid(0), mid(1)], "{what}: centre of {b}");
+        for x in &own {
+            let d = (x[0] - p.center[b][0]).hypot(x[1] - p.center[b][1]);
+            assert!(d <= p.radius[b], "{what}: box {b}: {d} > {}", p.radius[b]);
+        }
+        assert!(!own.is_empty() || p.radius[b] == 0.0, "{what}");
+    }
+    assert_eq!(2 * order.len(), all.len(), "{what}");
+}
+
+fn leaf_points(p: &Pyramid, leaf: usize) -> Vec<[f64; 2]> {
+    let of = |points: &PlanePoints, range: std::ops::Range<usize>| {
+        range.map(|i| [points.x[i], points.y[i]]).collect::<Vec<_>>()
+    };
+    let mut all = of(&p.sources, p.sources_of(leaf));
+    if !p.same_points() {
+        all.extend(of(&p.targets, p.targets_of(leaf)));
+    }
+    all
+}
+
+fn same_as_sorted(device: &Device, s: &[f64], t: Option<&[f64]>, options: &PyramidOptions, what: &str) -> Pyramid {
+    let there = build(device, s, t, options).download().unwrap();
+    assert_eq!(there.depth(), options.depth_of(s.len() / 2, t.map(|t| t.len() / 2)).unwrap());
+    check(&there, s, t, what);
+    assert_eq!(leaves(&there), by_sorting(s, t, there.depth()), "{what}");
+    there
+}
+
+fn population(population: f64) -> PyramidOptions {
+    PyramidOptions { population, depth: None }
+}
+
+fn pyramids(device: &Device) {
+    for kind in PlaneKind::ALL {
+        for n in [0, 1, 2, 9, 300, 5000] {
+            for size in [1.0, 7.0, 60.0] {
+                let what = format!("{} {n} {size}", kind.name());
+                same_as_sorted(device, &kind.points(n, 5), None, &population(size), &what);
+            }
+        }
+    }
+    // Deeper than the points.
+    for n in [3, 20] {
+        same_as_sorted(
+            device,
+            &PlaneKind::Normal.points(n, 5),
+            None,
+            &PyramidOptions { depth: Some(5), ..population(1.0) },
+            "deep",
+        );
+    }
+    // Zeros of both signs are equal.
+    let mut g = Generator::new(3);
+    let values = [0.0, -0.0, 1e-200, -1e-200, 1e-30, -1.0, 1e90];
+    let p: Vec<f64> = (0..2000).map(|_| values[(g.bits() % 7) as usize]).collect();
+    same_as_sorted(device, &p, None, &population(3.0), "zeros");
+}
+
+fn powers(device: &Device) {
+    for power in [64, 1024, 4096, 16384] {
+        for n in [power - 1, power, power + 1] {
+            for kind in [PlaneKind::Uniform, PlaneKind::Grid, PlaneKind::FiftyCopies] {
+                same_as_sorted(device, &kind.points(n, 8), None, &population(10.0), &format!("{} {n}", kind.name()));
+            }
+        }
+    }
+}
+
+/// The CPU distributes points with equal coordinates in another way, so these clouds have none.
+fn same_as_cpu(device: &Device) {
+    let near = |a: f64, b: f64| (a - b).abs() <= 4.0 * f64::EPSILON * b;
+    for kind in [PlaneKind::Uniform, PlaneKind::Normal, PlaneKind::Layer, PlaneKind::Spiral, PlaneKind::TwoClusters] {
+        for (n, with_targets) in [(1, false), (5000, false), (40_000, false), (3000, true)] {
+            let (s, t) = (kind.points(n, 6), PlaneKind::Normal.points(1234, 7));
+            let t = with_targets.then_some(&t[..]);
+            let here = Pyramid::build(&s, t, &population(30.0)).unwrap();
+            let there = build(device, &s, t, &population(30.0)).download().unwrap();
+            let what = format!("{} {n}", kind.name());
+            assert_eq!(there.starts(), here.starts(), "{what}");
+            assert_eq!(leaves(&there), leaves(&here), "{what}");
+            assert_eq!(there.center, here.center, "{what}");
+            let first = level_start(here.depth());
+            assert_eq!(there.radius[first..], here.radius[first..], "{what}");
+            assert!(there.radius.iter().zip(&here.radius).all(|(&a, &b)| near(a, b)), "{what}");
+        }
+    }
+}
+
+fn two_clouds(device: &Device) {
+    let mut g = Generator::new(11);
+    for case in 0..60 {
+        let mut cloud = |shift: f64, scale: f64| -> Vec<f64> {
+            let kind = PlaneKind::ALL[(g.bits() % 12) as usize];
+            let n = (g.bits() % if case % 3 == 0 { 20 } else { 1500 }) as usize;
+            kind.points(n, g.bits()).iter().map(|x| shift + scale * x).collect()
+        };
+        let (s, t) = (cloud(0.0, 1.0), cloud([0.0, 0.4, -2.0][case % 3], [1.0, 1e-3, 30.0][case / 3 % 3]));
+        let size = 1.0 + (case * case % 50) as f64;
+        let there = same_as_sorted(device, &s, Some(&t), &population(size), &format!("case {case}"));
+        same_lists(device, &there, &ConnectOptions { theta: 0.3 + 0.01 * case as f64, ..Default::default() });
+    }
+}
+
+/// So many points that segments are split by several blocks.
+fn many(device: &Device) {
+    for kind in [PlaneKind::Normal, PlaneKind::Grid, PlaneKind::Coincident] {
+        let s = kind.points(30_011, 12);
+        same_as_sorted(device, &s, None, &population(20.0), kind.name());
+        same_as_sorted(device, &s, None, &PyramidOptions { depth: Some(1), ..population(20.0) }, kind.name());
+        same_as_sorted(device, &s, Some(&PlaneKind::Layer.points(9000, 3)), &population(40.0), kind.name());
+    }
+}
+
+/// Compares the lists of a pyramid, and their round trip.
+fn same_lists(device: &Device, p: &Pyramid, options: &ConnectOptions) -> Lists {
+    let here = connect(p, options).unwrap();
+    let there = DevicePyramid::upload(device, p).unwrap();
+    let lists = plane_connect(&there, options).unwrap();
+    let copy = lists.download(device, p).unwrap();
+    crate::topology::equal_lists(&copy, &here, "lists");
+    let pairs =
+        here.p2p.iter().map(|(t, s)| p.targets_of(t as usize).len() * p.sources_of(s as usize).len()).sum::<usize>();
+    assert_eq!(lists.near_pairs(), pairs as u64);
+    let again = PlaneLists::upload(device, p, &here).unwrap();
+    assert_eq!((again.edges(), again.near_pairs()), (lists.edges(), lists.near_pairs()));
+    crate::topology::equal_lists(&again.download(device, p).unwrap(), &here, "uploaded lists");
+    here
+}
+
+fn lists(device: &Device) {
+    let mut swapped = 0;
+    for kind in PlaneKind::ALL {
+        for (n, size, theta) in [(0, 10.0, 0.5), (1, 10.0, 0.5), (700, 1.0, 0.5), (3000, 12.0, 0.3), (9000, 20.0, 0.55)]
+        {
+            let p = Pyramid::build(&kind.points(n, 9), None, &population(size)).unwrap();
+            for (m2p_min_sources, p2l_min_targets) in [(0, 0), (11, 12)] {
+                let lists = same_lists(device, &p, &ConnectOptions { theta, m2p_min_sources, p2l_min_targets });
+                swapped += lists.p2l.len();
+            }
+        }
+    }
+    assert!(swapped > 100);
+}
+
+/// The outputs of the facade: potential and gradient.
+fn columns(kernel: PlaneKernel, gradient: bool) -> Vec<OutputColumns> {
+    let c = kernel.strengths();
+    let mut all = vec![OutputColumns { output: Outputs::POTENTIAL, columns: (0..c).collect() }];
+    if gradient {
+        all.push(OutputColumns { output: Outputs::GRADIENT, columns: (c..3 * c).collect() });
+    }
+    all
+}
+
+/// Rows of the CPU's kernels as rows of the facade.
+fn wide(kernel: PlaneKernel, gradient: bool, rows: &[f64]) -> Vec<f64> {
+    match (kernel, gradient) {
+        (PlaneKernel::Harmonic, true) => {
+            rows.chunks_exact(4).flat_map(|v| [v[0], v[1], v[2], -v[3], v[3], v[2]]).collect()
+        }
+        _ => rows.to_vec(),
+    }
+}
+
+/// Largest difference of two arrays over the largest number of the second.
+fn difference(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let most = b.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+    a.iter().zip(b).fold(0.0f64, |m, (a, b)| m.max((a - b).abs())) / most.max(1e-300)
+}
+
+/// Series of one box: those of the CPU, stage by stage and edge by edge.
+struct Oracle<'a> {
+    pyramid: &'a Pyramid,
+    lists: &'a Lists,
+    series: Laurent,
+    strengths: Vec<f64>,
+}
+
+impl Oracle<'_> {
+    fn level_of(&self, b: usize) -> usize {
+        adaptive2d::pyramid::level_of(b)
+    }
+    fn cube(&self, b: usize) -> fmm_traits::Cube {
+        self.pyramid.cube(b, self.level_of(b))
+    }
+    /// Positions and strengths of the sources of a box.
+    fn sources(&self, b: usize) -> (Vec<[f64; 3]>, Vec<f64>) {
+        let (own, c) = (self.pyramid.sources_of(b), self.series.kernel.strengths());
+        (own.clone().map(|i| self.pyramid.source(i)).collect(), self.strengths[c * own.start..c * own.end].to_vec())
+    }
+    /// Multipoles and locals of all boxes.
+    fn coefficients(&self) -> [Vec<Vec<f64>>; 2] {
+        let (p, l, s) = (self.pyramid, self.lists, &self.series);
+        let zeros = vec![vec![0.0; 2 * (s.order + 1)]; p.len()];
+        let (mut m, mut b) = (zeros.clone(), zeros);
+        for leaf in p.level(p.depth()) {
+            let (xyz, strengths) = self.sources(leaf);
+            s.p2m(self.cube(leaf), Cloud { xyz: &xyz, strengths: &strengths }, &mut m[leaf]);
+        }
+        for t in (0..p.len()).rev() {
+            for &c in l.m2m.row(t) {
+                let from = m[c as usize].clone();
+                s.m2m(self.cube(t), self.cube(c as usize), &from, &mut m[t]);
+            }
+        }
+        for t in 0..p.len() {
+            for &c in l.m2l.row(t) {
+                s.m2l(self.cube(t), self.cube(c as usize), &m[c as usize], &mut b[t]);
+            }
+            for &c in l.p2l.row(t) {
+                let (xyz, strengths) = self.sources(c as usize);
+                s.p2l(self.cube(t), self.cube(c as usize), Cloud { xyz: &xyz, strengths: &strengths }, &mut b[t]);
+            }
+            for &c in l.l2l.row(t) {
+                let from = b[c as usize].clone();
+                s.l2l(self.cube(t), self.cube(c as usize), &from, &mut b[t]);
+            }
+        }
+        [m, b]
+    }
+}
+
+/// Coefficients of each box against those of the CPU, and the sums of each target.
+fn stages(device: &Device) {
+    for (kind, n, order, depth) in [
+        (PlaneKind::Normal, 3000, 1, None),
+        (PlaneKind::Normal, 3000, 17, None),
+        (PlaneKind::Outlier, 2000, 8, None),
+        (PlaneKind::TwoClusters, 3000, 24, None),
+        // Boxes of one point, with a radius of rounding.
+        (PlaneKind::FiftyCopies, 1500, 12, Some(4)),
+        (PlaneKind::Coincident, 300, 5, Some(2)),
+    ] {
+        for kernel in [PlaneKernel::Harmonic, PlaneKernel::Laplace] {
+            if kernel == PlaneKernel::Laplace && kind == PlaneKind::TwoClusters {
+                // The clusters are at distance 1, whose logarithm has no digits.
+                continue;
+            }
+            let points = kind.points(n, 21);
+            let options = PyramidOptions { population: 12.0, depth };
+            let pyramid = build(device, &points, None, &options);
+            let lists = plane_connect(&pyramid, &ConnectOptions::default()).unwrap();
+            let copy = pyramid.download().unwrap();
+            let edges = lists.download(device, &copy).unwrap();
+            let c = kernel.strengths();
+            let q = normal_strengths(c * n, 22);
+            let strengths = copy.sources.order.iter().flat_map(|&i| q[c * i as usize..c * (i as usize + 1)].to_vec());
+            let strengths: Vec<f64> = strengths.collect();
+            let series = Laurent::new(kernel, order, true).unwrap();
+            let oracle = Oracle { pyramid: &copy, lists: &edges, series, strengths };
+            let expected = oracle.coefficients();
+            let what = format!("{} {} p = {order}", kind.name(), kernel.name());
+            let mut plan =
+                PlanePlan::<f64, f64>::new(kernel, &columns(kernel, true), true, Some(order), pyramid, lists).unwrap();
+            plan.apply(&q, &mut |_, _| true).unwrap();
+            let boxes = copy.len();
+            let first = (0..boxes).find(|&b| !edges.m2l.row(b).is_empty() || !edges.p2l.row(b).is_empty());
+            // Boxes above the first level with edges have no use for their series.
+            let first = first.map_or(boxes, |b| level_start(adaptive2d::pyramid::level_of(b)));
+            for (of, (found, expected)) in plan.coefficients().unwrap().iter().zip(&expected).enumerate() {
+                if found.is_empty() {
+                    continue;
+                }
+                for b in first..boxes {
+                    let own: Vec<f64> =
+                        (0..=order).flat_map(|j| [0, 1].map(|part| found[2 * (j * boxes + b) + part])).collect();
+                    // The imaginary part of a logarithm has no meaning.
+                    let error = difference(&own, &expected[b]);
+                    assert!(error < 1e-12, "{what}: {} of box {b}: {error:e}", ["multipole", "local"][of]);
+                }
+            }
+        }
+    }
+}
+
+/// Sums of a plan against direct sums.
+fn errors(
+    device: &Device,
+    kernel: PlaneKernel,
+    (s, t): (&[f64], Option<&[f64]>),
+    q: &[f64],
+    (order, size, theta): (usize, f64, f64),
+    single: bool,
+) -> [f64; 2] {
+    let pyramid = build(device, s, t, &population(size));
+    let lists = plane_connect(&pyramid, &ConnectOptions { theta, ..Default::default() }).unwrap();
+    let mut found = [Vec::new(), Vec::new()];
+    for gradient in [false, true] {
+        let columns = columns(kernel, gradient);
+        let (p, l) = (pyramid.download().unwrap(), lists.download(device, &pyramid.download().unwrap()).unwrap());
+        let (there, edges) = (DevicePyramid::upload(device, &p).unwrap(), PlaneLists::upload(device, &p, &l).unwrap());
+        found[usize::from(gradient)] = if single {
+            let plan = PlanePlan::<f32, f32>::new(kernel, &columns, gradient, Some(order), there, edges);
+            plan.unwrap().apply(q, &mut |_, _| true).unwrap().0
+        } else {
+            let plan = PlanePlan::<f64, f64>::new(kernel, &columns, gradient, Some(order), there, edges);
+            plan.unwrap().apply(q, &mut |_, _| true).unwrap().0
+        };
+    }
+    let exact = direct(kernel, true, s, q, t.unwrap_or(s), Isa::detect()).unwrap();
+    let exact = wide(kernel, true, &exact);
+    let (c, width) = (kernel.strengths(), 3 * kernel.strengths());
+    let norm = |of: &dyn Fn(usize, usize) -> f64, range: std::ops::Range<usize>| {
+        (0..exact.len() / width)
+            .flat_map(|i| range.clone().map(move |k| (i, k)))
+            .map(|(i, k)| of(i, k).powi(2))
+            .sum::<f64>()
+            .sqrt()
+    };
+    for (i, row) in found[0].chunks_exact(c).enumerate() {
+        for (k, x) in row.iter().enumerate() {
+            let other = found[1][width * i + k];
+            let most = if single { 1e-4 } else { 1e-9 };
+            assert!(
+                (x - other).abs() <= most * norm(&|i, k| exact[width * i + k], 0..c),
+                "with and without the derivative"
+            );
+        }
+    }
+    [0..c, c..width].map(|range| {
+        let e = norm(&|i, k| found[1][width * i + k] - exact[width * i + k], range.clone());
+        e / norm(&|i, k| exact[width * i + k], range).max(1e-300)
+    })
+}
+
+fn sums(device: &Device) {
+    for kind in
+        [PlaneKind::Uniform, PlaneKind::Normal, PlaneKind::Layer, PlaneKind::Spiral, PlaneKind::Line, PlaneKind::Grid]
+    {
+        for kernel in [PlaneKernel::Harmonic, PlaneKernel::Laplace] {
+            let s = kind.points(2500, 31);
+            let q = normal_strengths(kernel.strengths() * 2500, 32);
+            let what = format!("{} {}", kind.name(), kernel.name());
+            for (order, theta, most) in [(20, 0.5, 2e-6), (48, 0.5, 1e-12)] {
+                let e = errors(device, kernel, (&s, None), &q, (order, 11.0, theta), false);
+                assert!(e[0] < most && e[1] < 30.0 * most, "{what} p = {order}: {e:?}");
+            }
+            let e = errors(device, kernel, (&s, None), &q, (20, 30.0, 0.5), true);
+            assert!(e[0] < 1e-5 && e[1] < 1e-4, "{what} in f32: {e:?}");
+        }
+    }
+    // Real strengths take a loop of their own.
+    let s = PlaneKind::Uniform.points(3000, 33);
+    let q: Vec<f64> = normal_strengths(3000, 34).into_iter().flat_map(|q| [q, 0.0]).collect();
+    let e = errors(device, PlaneKernel::Harmonic, (&s, None), &q, (24, 40.0, 0.5), false);
+    assert!(e[0] < 2e-7 && e[1] < 1e-6, "{e:?}");
+}
+
+fn odd_clouds(device: &Device) {
+    let kernels = [PlaneKernel::Harmonic, PlaneKernel::Laplace];
+    for (i, kind) in
+        [PlaneKind::FiftyCopies, PlaneKind::Outlier, PlaneKind::Axis, PlaneKind::TwoClusters].into_iter().enumerate()
+    {
+        for kernel in kernels {
+            let s = kind.points(900, 41);
+            let q = normal_strengths(kernel.strengths() * 900, 42);
+            // Targets among the sources, far outside, and in a point.
+            let mut t = PlaneKind::Normal.points(700, 43);
+            t.extend(PlaneKind::Uniform.points(200, 44).iter().map(|x| 1e4 + 3.0 * x));
+            t.extend((0..100).flat_map(|_| [s[0], s[1]]));
+            for single in [false, true] {
+                let (most, order) = if single { (2e-5, 16) } else { (1e-9, 40) };
+                let e = errors(device, kernel, (&s, Some(&t)), &q, (order, 9.0, 0.5), single);
+                assert!(e[0] < most && e[1] < 100.0 * most, "{} {} {e:?}", kind.name(), kernel.name());
+                if i == 0 {
+                    let e = errors(device, kernel, (&s, None), &q, (order, 9.0, 0.5), single);
+                    assert!(e[0] < most && e[1] < 100.0 * most, "{} {} {e:?}", kind.name(), kernel.name());
+                }
+            }
+        }
+    }
+    // All sources at one place but for the targets: every pair at distance zero counts nothing.
+    let s: Vec<f64> = (0..200).flat_map(|_| [0.3, -0.7]).collect();
+    for kernel in kernels {
+        let pyramid = build(device, &s, None, &population(10.0));
+        let lists = plane_connect(&pyramid, &ConnectOptions::default()).unwrap();
+        let q = normal_strengths(200 * kernel.strengths(), 1);
+        let mut plan =
+            PlanePlan::<f32, f32>::new(kernel, &columns(kernel, true), true, Some(6), pyramid, lists).unwrap();
+        assert!(plan.apply(&q, &mut |_, _| true).unwrap().0.iter().all(|&u| u == 0.0), "{}", kernel.name());
+    }
+}
+
+fn repeated(device: &Device) {
+    let (n, kernel) = (4000, PlaneKernel::Harmonic);
+    let s = PlaneKind::Normal.points(n, 51);
+    let q = normal_strengths(2 * n, 52);
+    let mut first: Option<Vec<f64>> = None;
+    for _ in 0..10 {
+        let pyramid = build(device, &s, None, &population(20.0));
+        let lists = plane_connect(&pyramid, &ConnectOptions::default()).unwrap();
+        let mut plan =
+            PlanePlan::<f64, f64>::new(kernel, &columns(kernel, true), true, Some(12), pyramid, lists).unwrap();
+        let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
+        assert!(first.get_or_insert_with(|| u.clone()) == &u);
+    }
+}
+
+/// Points, strengths and values on the device, in both precisions, and new points.
+fn arrays(device: &Device) {
+    let (n, kernel, stream) = (3000, PlaneKernel::Harmonic, DeviceStream::Null);
+    let single: Vec<f32> = PlaneKind::Layer.points(n, 61).iter().map(|&x| x as f32).collect();
+    let wide: Vec<f64> = single.iter().map(|&x| f64::from(x)).collect();
+    let points = DeviceArray::new(device, &single).unwrap();
+    let points = CallerPoints::copied(device, 2, "sources", &points, &stream).unwrap();
+    assert_eq!(points.download().unwrap(), wide);
+    let pyramid = plane_build(device, &points, None, &population(20.0)).unwrap();
+    let lists = plane_connect(&pyramid, &ConnectOptions::default()).unwrap();
+    let columns = columns(kernel, true);
+    let mut plan = PlanePlan::<f64, f32>::new(kernel, &columns, true, Some(14), pyramid, lists).unwrap();
+    let q: Vec<f32> = normal_strengths(2 * n, 62).iter().map(|&q| q as f32).collect();
+    let strengths = DeviceArray::new(device, &q).unwrap();
+    let outputs =
+        [DeviceArray::zeros::<f64>(device, 2 * n).unwrap(), DeviceArray::zeros::<f32>(device, 4 * n).unwrap()];
+    let q: Vec<f64> = q.iter().map(|&q| f64::from(q)).collect();
+    for _ in 0..4 {
+        plan.enqueue(&strengths, &outputs, &stream).unwrap();
+        plan.synchronize().unwrap();
+        let all = plan.apply(&q, &mut |_, _| true).unwrap().0;
+        let potential: Vec<f64> = all.chunks_exact(6).flat_map(|u| u[..2].to_vec()).collect();
+        let gradient: Vec<f32> =
+            all.chunks_exact(6).flat_map(|u| u[2..].iter().map(|&x| x as f32).collect::<Vec<_>>()).collect();
+        assert_eq!(outputs[0].download::<f64>().unwrap(), potential);
+        assert_eq!(outputs[1].download::<f32>().unwrap(), gradient);
+        let moved: Vec<f64> = PlaneKind::Spiral.points(n, 63);
+        let pyramid = build(device, &moved, None, &population(20.0));
+        let lists = plane_connect(&pyramid, &ConnectOptions::default()).unwrap();
+        plan.set_points(pyramid, lists).unwrap();
+    }
+    assert_eq!(plan.pyramid().points().unwrap()[0], PlaneKind::Spiral.points(n, 63));
+    let bad = DeviceArray::new(device, &vec![f64::NAN; 2 * n]).unwrap();
+    plan.enqueue(&bad, &outputs, &stream).unwrap();
+    assert!(matches!(plan.synchronize(), Err(Error::NotFinite { array: "strengths", row: 0, .. })));
+    let short = DeviceArray::zeros::<f64>(device, 5).unwrap();
+    assert!(matches!(plan.enqueue(&short, &outputs, &stream), Err(Error::Shape { .. })));
+    assert_eq!(points.dim(), 2);
+    assert_eq!(Precision::F64.bytes(), 8);
+}
+
+fn wrong(device: &Device) {
+    let e = CallerPoints::of_dim(device, 2, "sources", &[0.0; 3]).unwrap_err();
+    assert!(matches!(e, Error::Shape { array: "sources", found: 3, .. }), "{e}");
+    let e = CallerPoints::of_dim(device, 2, "sources", &[0.0, 1.0, 2.0, f64::NAN]).unwrap_err();
+    assert!(matches!(e, Error::NotFinite { row: 1, column: 1, .. }), "{e}");
+    let points = send(device, &[0.0, 1.0, 2.0, 3.0]);
+    for options in [population(0.5), PyramidOptions { depth: Some(16), ..population(1.0) }] {
+        assert!(matches!(plane_build(device, &points, None, &options), Err(Error::Parameter { .. })));
+    }
+    let space = CallerPoints::new(device, "points", &[0.0; 3]).unwrap();
+    assert!(matches!(plane_build(device, &space, None, &population(1.0)), Err(Error::Shape { .. })));
+    let pyramid = || plane_build(device, &points, None, &population(1.0)).unwrap();
+    for theta in [0.0, 1.0, f64::NAN] {
+        let e = plane_connect(&pyramid(), &ConnectOptions { theta, ..Default::default() });
+        assert!(matches!(e, Err(Error::Parameter { name: "theta", .. })));
+    }
+    let lists = || plane_connect(&pyramid(), &ConnectOptions::default()).unwrap();
+    let kernel = PlaneKernel::Laplace;
+    for order in [0, 61] {
+        let plan = PlanePlan::<f64, f64>::new(kernel, &columns(kernel, false), false, Some(order), pyramid(), lists());
+        assert!(matches!(plan, Err(Error::Order { .. })));
+    }
+    let mut plan =
+        PlanePlan::<f64, f64>::new(kernel, &columns(kernel, false), false, Some(4), pyramid(), lists()).unwrap();
+    assert!(matches!(plan.apply(&[1.0; 3], &mut |_, _| true), Err(Error::Shape { .. })));
+    assert!(matches!(plan.apply(&[1.0; 2], &mut |_, _| false), Err(Error::Cancelled { .. })));
+    // A pyramid of another size.
+    let other = Pyramid::build(&PlaneKind::Uniform.points(500, 1), None, &population(10.0)).unwrap();
+    let small = Arc::new(pyramid().download().unwrap());
+    assert!(matches!(
+        PlaneLists::upload(device, &other, &lists().download(device, &small).unwrap()),
+        Err(Error::Shape { .. })
+    ));
+    assert_eq!(Complex::new(1.0, 0.0).square(), 1.0);
+}

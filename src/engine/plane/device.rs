@@ -1,0 +1,235 @@
+//! The engine of the plane on an NVIDIA GPU: every phase of the method, and direct summation.
+
+use super::{Thinned, thinned};
+use crate::choice::Choice;
+use crate::cloud::Cloud;
+use crate::engine::{Engine, Placed, ProbeSeconds, Watch, bounds_of, not_placed, trial_of};
+use crate::mesh::{Edges, Mesh};
+use crate::near::NearBlock;
+use crate::probe::Trial;
+use crate::probe::sampled::OnHost;
+use crate::request::{Cuda, Fmm};
+use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, Pyramid, PyramidOptions};
+use backend_cpu::laurent::LaurentPlan;
+use backend_cuda::{DeviceSums, PlaneCounts, PlanePlaced, PlaneSettings, PlaneSolver, plane_solver};
+use fmm_families::has_gradient;
+use fmm_traits::{Error, Lists, Precision, Stage, StageSeconds};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+/// The method in the plane, or direct sums, on a device.
+pub(crate) struct PlaneOnDevice {
+    cuda: Cuda,
+    kernel: PlaneKernel,
+    request: Fmm,
+    choice: Choice,
+    theta: f64,
+    /// `None` before the first points are settled.
+    held: Option<Held>,
+    /// New points before they are settled.
+    site: Option<Site>,
+}
+
+/// Settled points.
+struct Held {
+    solver: Box<dyn PlaneSolver>,
+    order: Option<usize>,
+    mesh: Mesh,
+    /// Pyramid and lists on the host, copied at the first request for the near field.
+    copy: OnceLock<Box<(Pyramid, Lists)>>,
+}
+
+/// New points in their pyramid, before the order is known.
+struct Site {
+    there: PlanePlaced,
+    placed: Placed,
+    /// Pyramid and lists on the host, from which a probe draws its sample.
+    copy: Option<(Pyramid, Lists)>,
+    trial: Option<Trial>,
+}
+
+impl PlaneOnDevice {
+    pub fn new(cuda: Cuda, request: &Fmm, choice: &Choice, kernel: PlaneKernel, theta: f64) -> Self {
+        let (request, choice) = (request.clone(), choice.clone());
+        PlaneOnDevice { cuda, kernel, request, choice, theta, held: None, site: None }
+    }
+
+    fn gradient(&self) -> bool {
+        has_gradient(self.request.outputs)
+    }
+
+    /// The settings of a solver of an order. Direct sums are in f64 for either precision.
+    fn settings(&self, order: Option<usize>) -> PlaneSettings {
+        let precision = if order.is_some() { self.request.precision } else { Precision::F64 };
+        PlaneSettings {
+            kernel: self.kernel,
+            columns: self.choice.facts.columns.clone(),
+            gradient: self.gradient(),
+            order,
+            precision,
+            near: precision,
+        }
+    }
+
+    /// Error bounds of an order in f64, measured on the host: the arithmetic of the device is the same up to rounding,
+    /// and no program is compiled for an order that is not taken.
+    fn bounds_on_host(&self, order: usize, trial: &Trial, thin: Thinned) -> Result<Vec<f64>, Error> {
+        let series = Laurent::new(self.kernel, order, self.gradient())?;
+        let plan = LaurentPlan::new(thin.0, thin.1, series, self.choice.isa, false)?;
+        super::bounds(&plan, &self.request, &self.choice, trial)
+    }
+}
+
+impl Engine for PlaneOnDevice {
+    fn asked(&self) -> (&Fmm, &Choice) {
+        (&self.request, &self.choice)
+    }
+
+    fn free_memory(&self) -> Result<Option<u64>, Error> {
+        self.cuda.open(self.request.cache.as_ref())?.free_memory().map(Some)
+    }
+
+    fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
+        watch("tree", 0.0)?;
+        let (sources, targets, _) = cloud.on_device()?;
+        let device = self.cuda.open(self.request.cache.as_ref())?;
+        let depth = if self.choice.order.is_none() { Some(0) } else { None };
+        let options = PyramidOptions { population: self.choice.occupancy.max(1.0), depth };
+        let connection = ConnectOptions { theta: self.theta, ..ConnectOptions::default() };
+        let targets = targets.points().map(|points| &**points);
+        let there = PlanePlaced::new(&device, sources, targets, &options, &connection)?;
+        let mut placed = Placed::default();
+        placed.report.ncrit = self.choice.occupancy.ceil() as usize;
+        (placed.seconds.tree, placed.seconds.lists) = (there.seconds().tree, there.seconds().lists);
+        self.site = Some(Site { there, placed, copy: None, trial: None });
+        Ok(())
+    }
+
+    fn preview(&mut self, _: usize) -> Result<Mesh, Error> {
+        Ok(self.site.as_ref().map_or_else(Mesh::default, |s| mesh_of(&s.there.counts(), s.there.radius())))
+    }
+
+    /// A direct sum is in f64, and its error counts as zero.
+    fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
+        if self.choice.order.is_none() {
+            return Ok((vec![0.0; self.choice.facts.columns.len()], ProbeSeconds::default()));
+        }
+        let start = Instant::now();
+        let Some(mut site) = self.site.take() else { return not_placed() };
+        let copy = site.copy.take().map_or_else(|| site.there.download(), Ok)?;
+        let trial = match site.trial.take() {
+            Some(trial) => trial,
+            None => {
+                let there = OnHost { tree: &copy.0, lists: &copy.1 };
+                trial_of(&self.request, &self.choice, &there, self.request.precision == Precision::F32)?
+            }
+        };
+        let thin = thinned(&copy.0, &copy.1, &trial);
+        let bounds = match self.request.precision {
+            Precision::F64 => self.bounds_on_host(order, &trial, thin)?,
+            Precision::F32 => {
+                let device = self.cuda.open(self.request.cache.as_ref())?;
+                let points = PlanePlaced::upload(&device, &thin.0, &thin.1)?;
+                let solver = plane_solver(&self.settings(Some(order)), points)?;
+                bounds_of(&self.request, &self.choice, &trial, &*solver)?
+            }
+        };
+        self.site = Some(Site { copy: Some(copy), trial: Some(trial), ..site });
+        Ok((bounds, ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 }))
+    }
+
+    fn trial(&self) -> Option<&Trial> {
+        self.site.as_ref()?.trial.as_ref()
+    }
+
+    fn forget(&mut self) {
+        self.site = None;
+    }
+
+    fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
+        let Some(Site { there, mut placed, .. }) = self.site.take() else { return not_placed() };
+        watch("operators", 0.5)?;
+        let start = Instant::now();
+        let order = self.choice.order.map(|_| order);
+        let mesh = mesh_of(&there.counts(), there.radius());
+        let solver = match self.held.take() {
+            // A solver of the same order takes the new points.
+            Some(mut held) if held.order == order => {
+                if let Err(e) = held.solver.set_points(there) {
+                    self.held = Some(held);
+                    return Err(e);
+                }
+                held.solver
+            }
+            // The current points and solver stay if the new solver fails.
+            held => match plane_solver(&self.settings(order), there) {
+                Ok(solver) => solver,
+                Err(e) => {
+                    self.held = held;
+                    return Err(e);
+                }
+            },
+        };
+        placed.seconds.operators = start.elapsed().as_secs_f64();
+        self.held = Some(Held { solver, order, mesh, copy: OnceLock::new() });
+        self.choice.order = order;
+        Ok(placed)
+    }
+
+    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {
+        let Some(held) = &self.held else { return Ok(StageSeconds::default()) };
+        let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
+        held.solver.apply_batch(strengths, rows, &mut observer)
+    }
+
+    fn sums(&self) -> Option<&dyn DeviceSums> {
+        self.held.as_ref().map(|held| &*held.solver as &dyn DeviceSums)
+    }
+
+    fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
+        let Some(held) = &self.held else { return Ok(Default::default()) };
+        held.solver.points().map(|[sources, targets]| (sources, targets))
+    }
+
+    fn mesh(&self) -> Mesh {
+        self.held.as_ref().map_or_else(Mesh::default, |held| held.mesh.clone())
+    }
+
+    /// The near field; empty if the device cannot copy its lists to the host.
+    fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
+        let Some(held) = &self.held else { return Box::new(std::iter::empty()) };
+        if held.copy.get().is_none()
+            && let Ok(there) = held.solver.download()
+        {
+            let _ = held.copy.set(Box::new(there));
+        }
+        match held.copy.get().map(|copy| &**copy) {
+            Some((pyramid, lists)) => super::near_blocks(pyramid, lists),
+            None => Box::new(std::iter::empty()),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.held.as_ref().map_or(0, |held| held.solver.bytes())
+    }
+}
+
+/// Counts of a pyramid and its lists on a device. Edges along the tree are counted as if no box were empty, points of M2P
+/// and P2L as if all leaves were equal.
+fn mesh_of(c: &PlaneCounts, radius: f64) -> Mesh {
+    let leaves = 1usize << (2 * (c.levels - 1));
+    let [m2l, p2l, m2p, p2p] = c.edges;
+    let (p2m, m2m) = (leaves, c.boxes - 1);
+    let edges = Edges { p2m, m2m, m2l, p2l, l2l: m2m, l2p: leaves, m2p, p2p };
+    let mean = if p2p > 0 { (c.near_pairs as f64 / p2p as f64).sqrt() } else { 0.0 };
+    Mesh {
+        levels: c.levels,
+        boxes: c.boxes,
+        leaves,
+        root_side: 2.0 * radius,
+        edges,
+        near_pairs: c.near_pairs,
+        far_points: ((m2p + p2l) as f64 * mean) as u64,
+        corners: 0.0,
+    }
+}

@@ -1,7 +1,7 @@
 //! Seconds per stage of the run of median total among five, and the error at 1000 targets of the two-dimensional
 //! method: `cargo run --release -p adaptive2d --example stage_times_2d -- N POPULATION ORDER [cloud] [kernel]
-//! [gradient] [threads] [theta] [positive]` with `kernel` harmonic, harmonic-real (real strengths) or laplace,
-//! `gradient` 0 or 1. Targets are the sources; strengths are normal, or (any ninth argument) uniform in (0, 1).
+//! [derivatives] [threads] [theta] [positive]` with `kernel` harmonic, harmonic-real (real strengths), laplace, dipole
+//! or mixed, `derivatives` 0 to 2. Targets are the sources; strengths are normal, or (any ninth argument) uniform in (0, 1).
 //! Pyramid and lists are new each time; the workspace is kept, as plans keep theirs (`first`: total of the first
 //! evaluation, which has none). The peak of memory is that of the first evaluation.
 
@@ -30,9 +30,13 @@ fn main() {
     let number = |i: usize, default: usize| args.get(i).and_then(|s| s.parse().ok()).unwrap_or(default);
     let (n, population, order) = (number(1, 100_000), number(2, 40), number(3, 17));
     let kind = PlaneKind::named(args.get(4).map_or("uniform", String::as_str)).expect("a cloud of the testkit");
-    let laplace = args.get(5).is_some_and(|k| k == "laplace");
-    let kernel = if laplace { PlaneKernel::Laplace } else { PlaneKernel::Harmonic };
-    let series = Laurent::new(kernel, order, number(6, 0) == 1).expect("order");
+    let kernel = match args.get(5).map(String::as_str) {
+        Some("laplace") => PlaneKernel::Laplace,
+        Some("dipole") => PlaneKernel::LaplaceDipole,
+        Some("mixed") => PlaneKernel::LaplaceMixed,
+        _ => PlaneKernel::Harmonic,
+    };
+    let series = Laurent::new(kernel, order, number(6, 0)).expect("order");
     let points = kind.points(n, 1);
     let mut strengths = match args.get(9) {
         Some(_) => uniform_strengths(n * kernel.strengths(), 2),
@@ -101,8 +105,9 @@ fn main() {
     }
     let found: Vec<f64> =
         sample.iter().flat_map(|&i| &out[i * series.values()..][..series.values()]).copied().collect();
-    let first = kernel.strengths();
-    for (name, columns) in [("potential", 0..first), ("derivative", first..series.values())] {
+    let [first, second] = [kernel.potentials(), kernel.values(1)];
+    let ends = [first, second.min(series.values()), series.values()];
+    for (name, columns) in [("potential", 0..ends[0]), ("derivative", ends[0]..ends[1]), ("second", ends[1]..ends[2])] {
         if columns.is_empty() {
             continue;
         }

@@ -4,7 +4,7 @@
 
 mod plane;
 
-pub use plane::{has_gradient, only_f64, widen};
+pub use plane::{derivatives, only_f64, widen};
 
 use adaptive2d::PlaneKernel;
 use backend_cpu::{Isa, OctreeSolver, Pairs, Settings};

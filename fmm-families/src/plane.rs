@@ -12,21 +12,28 @@ impl From<PlaneKernel> for AnyFamily {
     }
 }
 
-/// Whether `outputs` need the derivative.
-pub fn has_gradient(outputs: Outputs) -> bool {
-    outputs.contains(Outputs::GRADIENT)
+/// The order of the derivatives that `outputs` need.
+pub fn derivatives(outputs: Outputs) -> usize {
+    match () {
+        _ if outputs.contains(Outputs::HESSIAN) => 2,
+        _ if outputs.contains(Outputs::GRADIENT) => 1,
+        _ => 0,
+    }
 }
 
-/// Converts rows of a kernel (`PlaneKernel::values`) to rows of the facade. A complex potential gets Re φ, Im φ and
-/// their gradients, by ∂φ/∂x = φ′, ∂φ/∂y = iφ′.
-pub fn widen(kernel: PlaneKernel, gradient: bool, narrow: &[f64], rows: &mut [f64]) {
-    if kernel == PlaneKernel::Harmonic && gradient {
-        for (to, from) in rows.chunks_exact_mut(6).zip(narrow.chunks_exact(4)) {
-            let [re, im] = [from[2], from[3]];
-            to.copy_from_slice(&[from[0], from[1], re, -im, im, re]);
+/// Converts rows of a kernel (`PlaneKernel::values`) to rows of the facade. A complex potential φ gets Re φ, Im φ, their
+/// gradients and their second derivatives xx, xy and yy, by ∂φ/∂x = φ′ and ∂φ/∂y = iφ′.
+pub fn widen(kernel: PlaneKernel, derivatives: usize, narrow: &[f64], rows: &mut [f64]) {
+    if !kernel.complex() || derivatives == 0 {
+        return rows.copy_from_slice(narrow);
+    }
+    let (to, from) = ([0, 6, 12][derivatives], kernel.values(derivatives));
+    for (to, from) in rows.chunks_exact_mut(to).zip(narrow.chunks_exact(from)) {
+        let [re, im] = [from[2], from[3]];
+        to[..6].copy_from_slice(&[from[0], from[1], re, -im, im, re]);
+        if let [_, _, _, _, re, im] = *from {
+            to[6..].copy_from_slice(&[re, -im, -re, im, re, -im]);
         }
-    } else {
-        rows.copy_from_slice(narrow);
     }
 }
 
@@ -50,7 +57,7 @@ impl Dynamic for PlaneKernel {
         Err(no_octree(*self))
     }
     fn facts(&self, outputs: Outputs) -> Result<Facts, Error> {
-        let supported = Outputs::POTENTIAL | Outputs::GRADIENT;
+        let supported = Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN;
         let missing = outputs.minus(supported);
         if outputs.is_empty() {
             return Err(Error::NoOutput);
@@ -59,19 +66,24 @@ impl Dynamic for PlaneKernel {
             let (output, supported) = (missing.names().join(", "), supported.names().join(", "));
             return Err(Error::UnsupportedOutput { kernel: PlaneKernel::name(*self).into(), output, supported });
         }
-        let components = self.strengths();
-        let values = components * if has_gradient(outputs) { 3 } else { 1 };
-        let all = [(Outputs::POTENTIAL, 0..components), (Outputs::GRADIENT, components..values)];
+        let n = self.potentials();
+        // Potentials, gradients, then the entries xx, xy and yy of each Hessian.
+        let second = (0..n).flat_map(|i| [0, 1, 1, 2].map(|k| 3 * n + 3 * i + k)).collect();
+        let all = [
+            (Outputs::POTENTIAL, (0..n).collect()),
+            (Outputs::GRADIENT, (n..3 * n).collect()),
+            (Outputs::HESSIAN, second),
+        ];
         let columns = all.into_iter().filter(|(output, _)| outputs.contains(*output));
         Ok(Facts {
             dim: 2,
             map: None,
-            strengths: components,
+            strengths: self.strengths(),
             attributes: 0,
-            values,
-            columns: columns.map(|(output, c)| OutputColumns { output, columns: c.collect() }).collect(),
+            values: n * [1, 3, 6][derivatives(outputs)],
+            columns: columns.map(|(output, columns)| OutputColumns { output, columns }).collect(),
             skips_self: false,
-            // Γ/(z_j − z) changes its sign with z_j − z.
+            // Γ/(z_j − z) changes its sign with z_j − z, and dipoles have more strengths than values.
             reciprocal: *self == PlaneKernel::Laplace,
             densities: 1,
             in_volume: [0; 2],
@@ -94,7 +106,7 @@ impl Dynamic for PlaneKernel {
         isa: Isa,
     ) -> Result<Vec<Vec<f64>>, Error> {
         only_f64(precision)?;
-        let gradient = has_gradient(outputs);
+        let derivatives = derivatives(outputs);
         let at: Vec<f64>;
         let targets = match targets {
             Targets::Points(points) => points,
@@ -107,9 +119,9 @@ impl Dynamic for PlaneKernel {
         };
         let values = self.facts(outputs)?.values;
         let rows = strengths.iter().map(|strengths| {
-            let narrow = laurent::direct(*self, gradient, sources, strengths, targets, isa)?;
+            let narrow = laurent::direct(*self, derivatives, sources, strengths, targets, isa)?;
             let mut rows = vec![0.0; targets.len() / 2 * values];
-            widen(*self, gradient, &narrow, &mut rows);
+            widen(*self, derivatives, &narrow, &mut rows);
             Ok(rows)
         });
         rows.collect()

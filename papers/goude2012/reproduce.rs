@@ -71,7 +71,7 @@ fn evaluation(points: &[f64], strengths: &[f64], depth: usize, order: usize) -> 
     let built = start.elapsed().as_secs_f64();
     let lists = connect(&pyramid, &ConnectOptions { theta: THETA, ..Default::default() }).expect("lists");
     let connected = start.elapsed().as_secs_f64();
-    let series = Laurent::new(PlaneKernel::Harmonic, order, false).expect("order");
+    let series = Laurent::new(PlaneKernel::Harmonic, order, 0).expect("order");
     let plan = LaurentPlan::new(pyramid, lists, series, Isa::detect(), order <= 24).expect("plan").shortened(THETA);
     let mut out = vec![0.0; points.len() / 2 * series.values()];
     let stages = plan.apply(&mut LaurentWorkspace::default(), strengths, &mut out, &mut |_, _| true).expect("sums");
@@ -174,7 +174,7 @@ fn break_even() {
         let (points, strengths) = (Cloud::Uniform.points(n), normal_strengths(2 * n, 2));
         let sum = || {
             let start = Instant::now();
-            direct(PlaneKernel::Harmonic, false, &points, &strengths, &points, Isa::detect()).expect("sums");
+            direct(PlaneKernel::Harmonic, 0, &points, &strengths, &points, Isa::detect()).expect("sums");
             let total = start.elapsed().as_secs_f64();
             Seconds { total, pyramid: 0.0, connect: 0.0, stages: [0.0; Stage::ALL.len()] }
         };

@@ -131,8 +131,18 @@ def Harmonic2D() -> Kernel:
 
 
 def Laplace2D() -> Kernel:
-    """In the plane: -log(r)/(2 pi)."""
+    """In the plane, charges: -log(r)/(2 pi)."""
     return Kernel("laplace2d")
+
+
+def Laplace2DDipole() -> Kernel:
+    """In the plane, dipoles v (2 strengths): v.r/(2 pi r^2), the source gradient of -log(r)/(2 pi)."""
+    return Kernel("laplace2d_dipole")
+
+
+def Laplace2DMixed() -> Kernel:
+    """In the plane, a charge and a dipole (3 strengths): the sum of both."""
+    return Kernel("laplace2d_mixed")
 
 
 def Expression(text: str, **parameters: float) -> Kernel:

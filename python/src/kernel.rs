@@ -34,6 +34,8 @@ impl Kernel {
             "stresslet" => Stresslet { mu: take("mu", 1.0) }.into(),
             "harmonic2d" => PlaneKernel::Harmonic.into(),
             "laplace2d" => PlaneKernel::Laplace.into(),
+            "laplace2d_dipole" => PlaneKernel::LaplaceDipole.into(),
+            "laplace2d_mixed" => PlaneKernel::LaplaceMixed.into(),
             _ => return Self::traced(fmm::catalog::kernel(name).map_err(raised)?, parameters),
         };
         family.validate().map_err(raised)?;

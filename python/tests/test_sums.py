@@ -82,6 +82,28 @@ def test_the_plane_is_complex(rng):
     assert relative(logarithm, -np.log(r) @ q.real / (2 * np.pi)) < 1e-7
 
 
+def test_second_derivatives_in_the_plane(rng):
+    x, y = rng.random((N, 2)), rng.random((M, 2))
+    q, d = rng.standard_normal(N), rng.standard_normal((N, 2))
+    z = (y[:, 0] + 1j * y[:, 1])[:, None] - (x[:, 0] + 1j * x[:, 1])[None]
+    pole = d[:, 0] + 1j * d[:, 1]
+    # f = sum of q log z - pole/z; the real potential is -Re f/(2 pi).
+    f = [np.log(np.abs(z)) @ q - (1 / z) @ pole, (1 / z) @ q + z**-2 @ pole, -(z**-2) @ q - 2 * z**-3 @ pole]
+    sums = fmm.evaluate(
+        fmm.Laplace2DMixed(), x, np.column_stack([q, d]), y, outputs=("potential", "gradient", "hessian"), tolerance=1e-8
+    )
+    scale = -1 / (2 * np.pi)
+    assert relative(sums.potential, scale * f[0].real) < 1e-8
+    assert relative(sums.gradient, scale * np.stack([f[1].real, -f[1].imag], axis=1)) < 1e-8
+    rows = np.stack([f[2].real, -f[2].imag, -f[2].imag, -f[2].real], axis=1).reshape(M, 2, 2)
+    assert relative(sums.hessian, scale * rows) < 1e-8
+    dipoles = fmm.direct(fmm.Laplace2DDipole(), x, d, y).potential
+    assert relative(dipoles, scale * (-(1 / z) @ pole).real) < 1e-12
+    complex_sums = fmm.evaluate("harmonic2d", x, pole, y, outputs=("hessian",), tolerance=1e-8)
+    second = -2 * z**-3 @ pole
+    assert relative(complex_sums.hessian, np.stack([second, 1j * second, 1j * second, -second], 1).reshape(M, 2, 2)) < 1e-8
+
+
 def test_helmholtz_is_complex(rng):
     x, y, q = rng.random((N, 3)), rng.random((M, 3)), rng.standard_normal(N) + 1j * rng.standard_normal(N)
     _, r = differences(x, y)

@@ -9,6 +9,8 @@ use fmm_traits::testkit::plane::PlaneKind;
 use std::f64::consts::TAU;
 
 const KERNELS: [PlaneKernel; 2] = [PlaneKernel::Harmonic, PlaneKernel::Laplace];
+/// Dipoles, alone and with charges.
+const DIPOLES: [PlaneKernel; 2] = [PlaneKernel::LaplaceDipole, PlaneKernel::LaplaceMixed];
 
 fn fast(kernel: PlaneKernel) -> Fmm {
     Fmm::new(kernel).method(Method::Laurent).outputs(both())
@@ -98,6 +100,107 @@ fn the_two_kernels_agree() {
     assert!(difference(&phi.potential, &expected) < 1e-9);
 }
 
+/// Potentials, gradients and second derivatives of every kernel keep the tolerance, at strengths of either kind and in
+/// clumps, and are those of the formulas.
+#[test]
+fn all_derivatives_of_all_kernels() {
+    let all = Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN;
+    for kernel in PlaneKernel::ALL {
+        for (kind, tolerance) in [
+            (PlaneKind::Uniform, 1e-6),
+            (PlaneKind::Normal, 1e-10),
+            (PlaneKind::TwoClusters, 1e-6),
+            (PlaneKind::Spiral, 1e-10),
+        ] {
+            let z = kind.points(5000, 3);
+            let n = z.len() / 2;
+            let builder = fast(kernel).outputs(all).tolerance(tolerance);
+            let plan = builder.plan(&z, Targets::Sources).unwrap();
+            let uniform: Vec<f64> = charges(kernel, n).iter().map(|x| 0.5 + 0.5 * x.tanh()).collect();
+            for q in [charges(kernel, n), uniform] {
+                let worst = plan.verify(&q, 1000).unwrap().worst();
+                assert!(worst <= tolerance, "{kernel:?} {kind:?} {tolerance:e}: {worst:e}");
+            }
+        }
+        // The direct sum of two sources at some targets, by the formulas of the potential and complex differences.
+        let (z, q) = ([0.1, 0.2, -0.7, 0.4], [0.8, -0.3, 0.6, 0.5, -1.1, 0.2]);
+        let q = &q[..2 * kernel.strengths()];
+        let at = [1.3, -0.4, 0.15, 0.21];
+        let found = fast(kernel).method(Method::Direct).outputs(all).plan(&z, &at).unwrap().apply(q).unwrap();
+        let h = 1e-5;
+        let c = kernel.potentials();
+        let sum = |x: f64, y: f64| direct(kernel, &z, &[x, y], q);
+        for (t, x) in at.chunks(2).enumerate() {
+            let near = [sum(x[0] - h, x[1]), sum(x[0] + h, x[1]), sum(x[0], x[1] - h), sum(x[0], x[1] + h)];
+            for k in 0..c {
+                for a in 0..2 {
+                    let slope =
+                        |from: &dyn Fn(&fmm::Output) -> f64| (from(&near[2 * a + 1]) - from(&near[2 * a])) / (2.0 * h);
+                    let first = found.gradient[2 * c * t + 2 * k + a];
+                    assert!(
+                        (first - slope(&|o| o.potential[k])).abs() < 1e-4 * (1.0 + first.abs()),
+                        "{kernel:?} {t} {k} {a}"
+                    );
+                    for b in 0..2 {
+                        let second = found.hessian[4 * c * t + 4 * k + 2 * b + a];
+                        let expected = slope(&|o| o.gradient[2 * k + b]);
+                        assert!((second - expected).abs() < 1e-3 * (1.0 + second.abs()), "{kernel:?} {t} {k} {a} {b}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Charges and dipoles in one sum are the sums of both, and a dipole is the limit of two charges.
+#[test]
+fn charges_and_dipoles_together() {
+    let z = PlaneKind::TwoClusters.points(6000, 2);
+    let n = z.len() / 2;
+    // Targets in clumps beside the sources.
+    let at: Vec<f64> = z.chunks(2).step_by(5).flat_map(|p| [p[0] + 3e-10, p[1] - 2e-10]).collect();
+    let (q, d) = (strengths(n, 1), strengths(2 * n, 2));
+    // Dipoles of a length at which both parts have the same size in the clusters.
+    let d: Vec<f64> = d.iter().map(|d| 1e-9 * d).collect();
+    let mixed: Vec<f64> = q.iter().zip(d.chunks(2)).flat_map(|(q, d)| [*q, d[0], d[1]]).collect();
+    let all = Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN;
+    let sum = |kernel: PlaneKernel, q: &[f64], method: Method| {
+        Fmm::new(kernel).method(method).tolerance(1e-5).outputs(all).plan(&z, &at).unwrap().apply(q).unwrap()
+    };
+    let together = sum(PlaneKernel::LaplaceMixed, &mixed, Method::Direct);
+    let parts = [sum(PlaneKernel::Laplace, &q, Method::Direct), sum(PlaneKernel::LaplaceDipole, &d, Method::Direct)];
+    let found = sum(PlaneKernel::LaplaceMixed, &mixed, Method::Laurent);
+    for output in [Outputs::POTENTIAL, Outputs::GRADIENT, Outputs::HESSIAN] {
+        let of = |o: &fmm::Output| o.get(output).to_vec();
+        let both: Vec<f64> = of(&parts[0]).iter().zip(of(&parts[1])).map(|(a, b)| a + b).collect();
+        assert!(difference(&of(&together), &both) < 1e-12);
+        let error = difference(&of(&found), &of(&together));
+        assert!(error <= 1e-5, "{output:?}: {error:e}");
+    }
+    let (at, h) = ([0.4, -0.9], 1e-5);
+    let pair = [0.1 + 0.5 * h * 0.6, 0.3 + 0.5 * h * 0.8, 0.1 - 0.5 * h * 0.6, 0.3 - 0.5 * h * 0.8];
+    let charges = direct(PlaneKernel::Laplace, &pair, &at, &[1.0 / h, -1.0 / h]).potential[0];
+    let dipole = direct(PlaneKernel::LaplaceDipole, &[0.1, 0.3], &at, &[0.6, 0.8]).potential[0];
+    assert!((charges - dipole).abs() < 1e-9 && dipole.abs() > 1e-3, "{charges} {dipole}");
+}
+
+/// Sums in the caller's f32 are those in f64, rounded.
+#[test]
+fn numbers_of_the_caller_in_f32() {
+    let z = demo::points(Demo::Normal2d, 3000, 1);
+    for kernel in PlaneKernel::ALL {
+        let q: Vec<f32> = charges(kernel, 3000).iter().map(|&x| x as f32).collect();
+        let wide: Vec<f64> = q.iter().map(|&x| x as f64).collect();
+        let all = Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN;
+        let plan = fast(kernel).outputs(all).tolerance(1e-6).plan(&z, Targets::Sources).unwrap();
+        let exact = fast(kernel).outputs(all).method(Method::Direct).plan(&z, Targets::Sources).unwrap();
+        let (found, exact) = (plan.apply(&q).unwrap().widened(), exact.apply(&wide).unwrap());
+        for output in [Outputs::POTENTIAL, Outputs::GRADIENT, Outputs::HESSIAN] {
+            assert!(difference(found.get(output), exact.get(output)) <= 1.1e-6, "{kernel:?} {output:?}");
+        }
+    }
+}
+
 #[test]
 fn subsets_and_separate_targets() {
     for kernel in KERNELS {
@@ -139,19 +242,19 @@ fn moved_points_batches_and_transposes() {
 
 #[test]
 fn odd_input() {
-    for kernel in KERNELS {
-        let s = kernel.strengths();
+    for kernel in KERNELS.into_iter().chain(DIPOLES) {
+        let (s, c) = (kernel.strengths(), kernel.potentials());
         for method in [Method::Auto, Method::Direct, Method::Laurent] {
             let builder = fast(kernel).method(method);
             let none = builder.plan(&[], &[0.0, 1.0]).unwrap().apply(&[]).unwrap();
-            assert_eq!((none.potential, none.gradient), (vec![0.0; s], vec![0.0; 2 * s]));
+            assert_eq!((none.potential, none.gradient), (vec![0.0; c], vec![0.0; 2 * c]));
             let one = builder.plan(&[1.0, 2.0], Targets::Sources).unwrap().apply(&vec![3.0; s]).unwrap();
-            assert_eq!((one.potential, one.gradient), (vec![0.0; s], vec![0.0; 2 * s]));
+            assert_eq!((one.potential, one.gradient), (vec![0.0; c], vec![0.0; 2 * c]));
             let empty: &[f64] = &[];
             assert!(builder.plan(&[1.0, 2.0], empty).unwrap().apply(&vec![3.0; s]).unwrap().potential.is_empty());
             // A target on a source, and all points at one position.
             let on = builder.plan(&[1.0, 2.0], &[1.0, 2.0]).unwrap().apply(&vec![3.0; s]).unwrap();
-            assert_eq!(on.potential, vec![0.0; s]);
+            assert_eq!(on.potential, vec![0.0; c]);
             let z = PlaneKind::Coincident.points(500, 1);
             let out = builder.plan(&z, Targets::Sources).unwrap().apply(&charges(kernel, 500)).unwrap();
             assert!(out.potential.iter().chain(&out.gradient).all(|x| *x == 0.0));
@@ -189,7 +292,7 @@ fn wrong_options_are_refused() {
     }
     assert_eq!(refused(harmonic().order(61)), Error::Order { order: 61, min: 1, max: 60 });
     assert!(matches!(refused(harmonic().tolerance(-1.0)), Error::Tolerance { .. }));
-    assert!(matches!(refused(harmonic().outputs(Outputs::HESSIAN)), Error::UnsupportedOutput { .. }));
+    assert!(matches!(refused(harmonic().outputs(Outputs::PRESSURE)), Error::UnsupportedOutput { .. }));
     assert!(matches!(refused(harmonic().outputs(Outputs::empty())), Error::NoOutput));
     let plan = harmonic().plan(&z, Targets::Sources).unwrap();
     let wrong = plan.apply(&[1.0; 100]).unwrap_err();
@@ -239,12 +342,21 @@ fn the_command() {
     let v = run("run --kernel harmonic2d --n 9000 --norm max --theta 0.4 --tolerance 1e-5 --verify 100 --json");
     assert_eq!((&v["norm"], v["plan"]["theta"].as_f64()), (&"max".into(), Some(0.4)));
     assert_eq!(run("run --kernel laplace2d --demo uniform2d --n 100 --json")["method"], "direct");
+    for (source, outputs) in [("dipole", "potential,hessian"), ("mixed", "potential,gradient,hessian")] {
+        let v = run(&format!(
+            "run --kernel laplace2d --source {source} --n 9000 --outputs {outputs} --tolerance 1e-5 --verify 200 --json"
+        ));
+        for output in outputs.split(',') {
+            assert!(v["errors"][output]["rel_l2"].as_f64().unwrap() <= 1e-5, "{source} {output}");
+        }
+    }
     for args in [
         "run --kernel harmonic2d --demo plummer --n 100",
         "run --kernel laplace --demo normal2d --n 100",
         "run --kernel laplace2d --norm max --n 100",
         "run --kernel laplace --theta 0.5 --n 100",
         "run --kernel harmonic2d --source dipole --n 100",
+        "run --kernel harmonic2d --source mixed --n 100",
         "run --kernel harmonic2d --method equivalent --n 100",
     ] {
         let run = command(&args.split(' ').collect::<Vec<_>>());
@@ -313,6 +425,32 @@ fn complex_files() {
         direct(PlaneKernel::Harmonic, &z, Targets::Sources, &complex).potential
     );
     assert!(run("laplace2d", "real.txt")[0].0.contains("'<f8'"));
+}
+
+/// Second derivatives in files: complex (M, 2, 2) for harmonic2d, real (M, 2, 2) for dipoles, whose strengths are (N, 2).
+#[test]
+fn second_derivatives_in_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.npz");
+    for (kernel, source, kind, numbers) in [("harmonic2d", "charge", "'<c16'", 2), ("laplace2d", "dipole", "'<f8'", 1)]
+    {
+        let out = path.to_str().unwrap();
+        let args = ["run", "--kernel", kernel, "--source", source, "--n", "50", "--outputs", "hessian", "--out", out];
+        let run = command(&args);
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        let (header, hessian) = read_npz(&path, "hessian");
+        assert!(header.contains(kind) && header.contains("(50, 2, 2,)"), "{header}");
+        // Each potential solves Laplace's equation.
+        for h in hessian.chunks(4 * numbers) {
+            for k in 0..numbers {
+                let [xx, xy, yx, yy] = [0, 1, 2, 3].map(|e| h[numbers * e + k]);
+                assert!(xy == yx && (xx + yy).abs() <= 1e-12 * xx.abs().max(1.0) && xx != 0.0);
+            }
+        }
+        let (header, q) = read_npz(&path, "strengths");
+        assert_eq!(q.len(), 100);
+        assert!(header.contains(if numbers == 2 { "(50,)" } else { "(50, 2,)" }), "{header}");
+    }
 }
 
 #[test]

@@ -8,54 +8,87 @@ pub mod shift;
 
 use crate::complex::Complex;
 use fmm_traits::{Cloud, Cube, Error, Expansion};
-use std::f64::consts::TAU;
 
 /// Complex f64.
 type C = Complex<f64>;
 
-/// The Green's functions that have an expansion in Laurent series.
+/// The Green's functions that have an expansion in Laurent series: charges Γ log(z − z_j), poles m/(z_j − z), or both.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PlaneKernel {
-    /// Σ Γ_j/(z_j − z), complex strengths and values (eq. 5.1). Values: Re, Im of the potential, then Re, Im of
-    /// its complex derivative φ′; ∂φ/∂x = φ′, ∂φ/∂y = iφ′.
+    /// Σ Γ_j/(z_j − z), complex strengths and values (eq. 5.1). Values: Re, Im of the potential φ, then Re, Im of its
+    /// complex derivative φ′, then of φ″; ∂φ/∂x = φ′, ∂φ/∂y = iφ′.
     Harmonic,
-    /// −1/(2π) Σ Γ_j ln|z − z_j|, real strengths. Values: the potential, then ∂/∂x and ∂/∂y.
+    /// −1/(2π) Σ Γ_j ln|z − z_j|, real strengths. Values: the potential u, then ∂u/∂x and ∂u/∂y, then the second
+    /// derivatives xx, xy and yy.
     Laplace,
+    /// 1/(2π) Σ d_j·r/|r|², r = z − z_j, for dipoles d_j of two components: the source gradient of
+    /// [`Laplace`](PlaneKernel::Laplace), with the same values.
+    LaplaceDipole,
+    /// The sum of [`Laplace`](PlaneKernel::Laplace) and [`LaplaceDipole`](PlaneKernel::LaplaceDipole). A source has
+    /// three strengths: charge, then dipole.
+    LaplaceMixed,
 }
 
+/// A field of the plane and its first two derivatives: Re f, Im f, Re f′, Im f′, Re f″, Im f″.
+pub type Jet = [f64; 6];
+
 impl PlaneKernel {
+    /// All kernels.
+    pub const ALL: [PlaneKernel; 4] =
+        [PlaneKernel::Harmonic, PlaneKernel::Laplace, PlaneKernel::LaplaceDipole, PlaneKernel::LaplaceMixed];
     /// Name of the kernel.
     pub fn name(self) -> &'static str {
         match self {
             PlaneKernel::Harmonic => "harmonic2d",
             PlaneKernel::Laplace => "laplace2d",
+            PlaneKernel::LaplaceDipole => "laplace2d_dipole",
+            PlaneKernel::LaplaceMixed => "laplace2d_mixed",
         }
+    }
+    /// Whether a source has a charge, the factor of log(z − z_j). It is the first strength.
+    pub fn charges(self) -> bool {
+        matches!(self, PlaneKernel::Laplace | PlaneKernel::LaplaceMixed)
+    }
+    /// Whether a source has a pole m/(z_j − z). The last two strengths are Re m and Im m: a dipole d is the pole
+    /// d_x + i d_y.
+    pub fn poles(self) -> bool {
+        self != PlaneKernel::Laplace
+    }
+    /// Whether potentials are complex. Real potentials are −Re f/(2π) of the complex field f.
+    pub fn complex(self) -> bool {
+        self == PlaneKernel::Harmonic
     }
     /// Real strengths per source.
     pub fn strengths(self) -> usize {
-        match self {
-            PlaneKernel::Harmonic => 2,
-            PlaneKernel::Laplace => 1,
+        usize::from(self.charges()) + 2 * usize::from(self.poles())
+    }
+    /// Real numbers in a potential.
+    pub fn potentials(self) -> usize {
+        1 + usize::from(self.complex())
+    }
+    /// Real values per target with derivatives up to the order `derivatives`, at most 2.
+    pub fn values(self, derivatives: usize) -> usize {
+        if self.complex() { 2 + 2 * derivatives } else { [1, 3, 6][derivatives] }
+    }
+    /// Charge and pole of source `i`.
+    fn strength(self, strengths: &[f64], i: usize) -> (f64, C) {
+        let own = &strengths[self.strengths() * i..][..self.strengths()];
+        let pole = if let [.., re, im] = *own { C::new(re, im) } else { C::zero() };
+        (if self.charges() { own[0] } else { 0.0 }, pole)
+    }
+    /// The values of a target from the sum of the complex fields f. Of logarithms, only Re f has a meaning. The
+    /// derivatives of Re f follow from ∂f/∂x = f′ and ∂f/∂y = if′.
+    #[inline(always)]
+    pub fn numbers(self, f: Jet) -> [f64; 6] {
+        const SCALE: f64 = -0.5 * std::f64::consts::FRAC_1_PI;
+        if self.complex() {
+            return f;
         }
+        [f[0] * SCALE, f[2] * SCALE, -(f[3] * SCALE), f[4] * SCALE, -(f[5] * SCALE), -(f[4] * SCALE)]
     }
-    /// Real values per target.
-    pub fn values(self, gradient: bool) -> usize {
-        self.strengths() + if gradient { 2 } else { 0 }
-    }
-    /// Strength of source `i` as a complex number.
-    fn strength(self, strengths: &[f64], i: usize) -> C {
-        match self {
-            PlaneKernel::Harmonic => C::new(strengths[2 * i], strengths[2 * i + 1]),
-            PlaneKernel::Laplace => C::new(strengths[i], 0.0),
-        }
-    }
-    /// Adds the complex potential f and its derivative to the values of a target. For logarithms,
-    /// f = Σ Γ log(z − z_j), of which only the real part has a meaning, and ∂f/∂x − i ∂f/∂y = f′.
-    pub fn add(self, f: C, derivative: C, values: &mut [f64]) {
-        let numbers = match self {
-            PlaneKernel::Harmonic => [f.re, f.im, derivative.re, derivative.im],
-            PlaneKernel::Laplace => [-f.re / TAU, -derivative.re / TAU, derivative.im / TAU, 0.0],
-        };
+    /// Adds the values of a target from f, f′ and f″.
+    fn add(self, [f, first, second]: [C; 3], values: &mut [f64]) {
+        let numbers = self.numbers([f.re, f.im, first.re, first.im, second.re, second.im]);
         values.iter_mut().zip(numbers).for_each(|(v, x)| *v += x);
     }
 }
@@ -67,8 +100,8 @@ pub struct Laurent {
     pub kernel: PlaneKernel,
     /// Order p.
     pub order: usize,
-    /// Whether values carry the gradient.
-    pub gradient: bool,
+    /// Order of the derivatives that values carry: 0, 1 (gradient) or 2 (gradient and second derivatives).
+    pub derivatives: usize,
 }
 
 /// Largest order: binomials and powers are safe up to here.
@@ -102,13 +135,15 @@ fn add_to_row(a: &[C], row: &mut [f64]) {
 }
 
 impl Laurent {
+    /// Series of a kernel. Values carry derivatives up to the order `derivatives`; an order above 2 counts as 2.
+    ///
     /// # Errors
     /// [`Error::Order`] unless 1 ≤ p ≤ 60.
-    pub fn new(kernel: PlaneKernel, order: usize, gradient: bool) -> Result<Self, Error> {
+    pub fn new(kernel: PlaneKernel, order: usize, derivatives: usize) -> Result<Self, Error> {
         if !(1..=MAX_ORDER).contains(&order) {
             return Err(Error::Order { order, min: 1, max: MAX_ORDER });
         }
-        Ok(Laurent { kernel, order, gradient })
+        Ok(Laurent { kernel, order, derivatives: derivatives.min(2) })
     }
 
     /// Adds to `row` at each power n = 0 … p: `at_zero` for n = 0, else `factor(n)`·`ratio`^n.
@@ -134,23 +169,21 @@ impl Expansion<f64> for Laurent {
         self.kernel.strengths()
     }
     fn values(&self) -> usize {
-        self.kernel.values(self.gradient)
+        self.kernel.values(self.derivatives)
     }
-    /// Harmonic: a_j = −Γ δ^(j−1); logarithms: a_0 = Γ, a_j = −Γ δ^j/j; δ = z_j − z_0.
+    /// A charge Γ: a_0 = Γ, a_j = −Γ δ^j/j. A pole m: a_j = −m δ^(j−1). Here δ = z_j − z_0.
     fn p2m(&self, at: Cube, sources: Cloud<f64>, multipole: &mut [f64]) {
         for (i, &x) in sources.xyz.iter().enumerate() {
-            let strength = self.kernel.strength(sources.strengths, i);
+            let (charge, pole) = self.kernel.strength(sources.strengths, i);
             let ratio = (point(x) - center(at)).scaled(scale(at).recip());
-            match self.kernel {
-                PlaneKernel::Harmonic => {
-                    // The power of a_1 is 0: powers are one behind the terms.
-                    let first = strength.scaled(-scale(at).recip());
-                    self.add_powers(&mut multipole[2..], first, ratio, |_| first);
-                }
-                PlaneKernel::Laplace => {
-                    let factor = |n: usize| strength.scaled(-shift::INVERSES[n]);
-                    self.add_powers(multipole, strength, ratio, factor);
-                }
+            if self.kernel.charges() {
+                let charge = C::new(charge, 0.0);
+                self.add_powers(multipole, charge, ratio, |n| charge.scaled(-shift::INVERSES[n]));
+            }
+            if self.kernel.poles() {
+                // The power of a_1 is 0: powers are one behind the terms.
+                let first = pole.scaled(-scale(at).recip());
+                self.add_powers(&mut multipole[2..], first, ratio, |_| first);
             }
         }
     }
@@ -176,21 +209,20 @@ impl Expansion<f64> for Laurent {
         shift::m2l(a, u, v, r.re.hypot(r.im).ln());
         add_to_row(a, local);
     }
-    /// ζ = z_j − z_0. Harmonic: b_n = Γ/ζ^(n+1); logarithms: b_0 = Γ log(−ζ), b_n = −Γ/(n ζ^n).
+    /// A charge Γ: b_0 = Γ log(−ζ), b_n = −Γ/(n ζ^n). A pole m: b_n = m/ζ^(n+1). Here ζ = z_j − z_0.
     fn p2l(&self, at: Cube, _: Cube, sources: Cloud<f64>, local: &mut [f64]) {
         for (i, &x) in sources.xyz.iter().enumerate() {
-            let strength = self.kernel.strength(sources.strengths, i);
+            let (charge, pole) = self.kernel.strength(sources.strengths, i);
             let zeta = point(x) - center(at);
             let ratio = zeta.scaled(scale(at).recip()).inverse();
-            match self.kernel {
-                PlaneKernel::Harmonic => {
-                    let first = strength * ratio.scaled(scale(at).recip());
-                    self.add_powers(local, first, ratio, |_| first);
-                }
-                PlaneKernel::Laplace => {
-                    let first = strength.scaled(zeta.re.hypot(zeta.im).ln());
-                    self.add_powers(local, first, ratio, |n| strength.scaled(-shift::INVERSES[n]));
-                }
+            if self.kernel.charges() {
+                let charge = C::new(charge, 0.0);
+                let first = charge.scaled(zeta.re.hypot(zeta.im).ln());
+                self.add_powers(local, first, ratio, |n| charge.scaled(-shift::INVERSES[n]));
+            }
+            if self.kernel.poles() {
+                let first = pole * ratio.scaled(scale(at).recip());
+                self.add_powers(local, first, ratio, |_| first);
             }
         }
     }
@@ -207,34 +239,41 @@ impl Expansion<f64> for Laurent {
         }
         add_to_row(b, local);
     }
+    /// Horner's rule for L, L′ and L″/2.
     fn l2p(&self, at: Cube, local: &[f64], targets: &[[f64; 3]], values: &mut [f64]) {
         let b = unpack(local);
         let inverse = scale(at).recip();
         for (&x, values) in targets.iter().zip(values.chunks_exact_mut(self.values())) {
             let z = (point(x) - center(at)).scaled(inverse);
-            let (mut f, mut derivative) = (C::zero(), C::zero());
+            let [mut f, mut first, mut half] = [C::zero(); 3];
             for &b in b[..=self.order].iter().rev() {
-                derivative = derivative.mul_add(z, f);
+                half = half.mul_add(z, first);
+                first = first.mul_add(z, f);
                 f = f.mul_add(z, b);
             }
-            self.kernel.add(f, derivative.scaled(inverse), values);
+            self.kernel.add([f, first.scaled(inverse), half.scaled(2.0 * inverse).scaled(inverse)], values);
         }
     }
+    /// Horner's rule in w = ρ/(z − z_0), of which w′ = −w²/ρ: M = a_0 log(z − z_0) + Σ a_j w^j,
+    /// M′ = (a_0 − Σ j a_j w^j) w/ρ and M″ = (−a_0 + Σ j (j + 1) a_j w^j) w²/ρ².
     fn m2p(&self, source: Cube, multipole: &[f64], targets: &[[f64; 3]], values: &mut [f64]) {
         let a = unpack(multipole);
+        let inverse = scale(source).recip();
         for (&x, values) in targets.iter().zip(values.chunks_exact_mut(self.values())) {
             let d = point(x) - center(source);
-            let w = d.scaled(scale(source).recip()).inverse();
-            // Horner in w = ρ/(z − z_0): Σ a_j w^j and −Σ j a_j w^j, the derivative times z − z_0.
-            let (mut f, mut derivative) = (C::zero(), C::zero());
+            let w = d.scaled(inverse).inverse();
+            let [mut f, mut first, mut second] = [C::zero(); 3];
             for (j, &a) in a[1..=self.order].iter().enumerate().rev() {
+                let j = j as f64 + 1.0;
                 f = f.mul_add(w, a);
-                derivative = derivative.mul_add(w, a.scaled(-(j as f64 + 1.0)));
+                first = first.mul_add(w, a.scaled(-j));
+                second = second.mul_add(w, a.scaled(j * (j + 1.0)));
             }
-            let a0 = a[0];
+            let (a0, step) = (a[0], w.scaled(inverse));
             f = (f * w) + a0.scaled(d.re.hypot(d.im).ln());
-            derivative = (derivative.mul_add(w, a0) * w).scaled(scale(source).recip());
-            self.kernel.add(f, derivative, values);
+            first = first.mul_add(w, a0) * step;
+            second = second.mul_add(w, C::zero() - a0) * step * step;
+            self.kernel.add([f, first, second], values);
         }
     }
     fn p2p(&self, sources: Cloud<f64>, targets: &[[f64; 3]], same: bool, values: &mut [f64]) {
@@ -244,15 +283,12 @@ impl Expansion<f64> for Laurent {
                 if (same && s == t) || (d.re == 0.0 && d.im == 0.0) {
                     continue;
                 }
-                let strength = self.kernel.strength(sources.strengths, s);
+                let (charge, pole) = self.kernel.strength(sources.strengths, s);
                 let g = d.inverse();
-                match self.kernel {
-                    PlaneKernel::Harmonic => self.kernel.add(strength * g, strength * g * g, values),
-                    PlaneKernel::Laplace => {
-                        let f = strength.scaled(d.re.hypot(d.im).ln());
-                        self.kernel.add(f, C::zero() - strength * g, values);
-                    }
-                }
+                // log(z − z_j) has the derivatives −g and −g², g = 1/(z_j − z) has g² and 2g³.
+                let (f, charge) = (pole * g, C::new(charge, 0.0));
+                let logarithm = charge.scaled(d.re.hypot(d.im).ln());
+                self.kernel.add([f + logarithm, (f - charge) * g, (f.scaled(2.0) - charge) * g * g], values);
             }
         }
     }

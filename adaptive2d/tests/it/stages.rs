@@ -9,7 +9,7 @@ use fmm_traits::testkit::plane::PlaneKind;
 use fmm_traits::{Cloud, Edges, Error, Expansion, Hierarchy, Lists};
 use std::sync::Arc;
 
-const KERNELS: [PlaneKernel; 2] = [PlaneKernel::Harmonic, PlaneKernel::Laplace];
+const KERNELS: [PlaneKernel; 4] = PlaneKernel::ALL;
 
 /// One set of points and a series, with lists that use every kind of edge.
 struct Case {
@@ -20,8 +20,8 @@ struct Case {
 }
 
 impl Case {
-    fn new(kind: PlaneKind, n: usize, kernel: PlaneKernel, order: usize, gradient: bool) -> Self {
-        let series = Laurent::new(kernel, order, gradient).unwrap();
+    fn new(kind: PlaneKind, n: usize, kernel: PlaneKernel, order: usize, derivatives: usize) -> Self {
+        let series = Laurent::new(kernel, order, derivatives).unwrap();
         Case { sources: kind.points(n, 4), targets: None, population: 12.0, series }
     }
     fn plan(&self, isa: Isa, rough: bool) -> LaurentPlan {
@@ -69,16 +69,16 @@ fn difference(a: &[f64], b: &[f64], columns: usize) -> f64 {
 #[test]
 fn fast_stages_are_the_plain_ones() {
     for kernel in KERNELS {
-        for gradient in [false, true] {
+        for derivatives in 0..3 {
             for kind in PlaneKind::ALL {
                 for (n, order) in [(0, 3), (1, 3), (30, 1), (900, 17), (700, 60)] {
-                    let case = Case::new(kind, n, kernel, order, gradient);
+                    let case = Case::new(kind, n, kernel, order, derivatives);
                     let plain = case.plain();
                     for isa in Isa::available() {
                         for (rough, bound) in [(false, 1e-12), (true, 3e-8)] {
                             let error = difference(&case.fast(isa, rough), &plain, case.series.values());
                             let what = format!("{} {} {n} p {order} {}", kernel.name(), kind.name(), isa.name());
-                            assert!(error < bound, "{what} gradient {gradient} rough {rough}: {error:e}");
+                            assert!(error < bound, "{what} derivatives {derivatives} rough {rough}: {error:e}");
                         }
                     }
                 }
@@ -92,7 +92,7 @@ fn separate_targets() {
     for kernel in KERNELS {
         for (s, t) in [(PlaneKind::Uniform, PlaneKind::Normal), (PlaneKind::Spiral, PlaneKind::Uniform)] {
             for (n, m) in [(800, 300), (100, 1500), (800, 0), (0, 10)] {
-                let mut case = Case::new(s, n, kernel, 12, true);
+                let mut case = Case::new(s, n, kernel, 12, 1);
                 case.targets = Some(t.points(m, 5));
                 let plain = case.plain();
                 for isa in Isa::available() {
@@ -108,8 +108,8 @@ fn separate_targets() {
 #[test]
 fn direct_sums() {
     for kernel in KERNELS {
-        for (n, gradient) in [(0, true), (1, false), (90, true), (5000, false), (5000, true)] {
-            let mut case = Case::new(PlaneKind::Layer, n, kernel, 1, gradient);
+        for (n, derivatives) in [(0, 1), (1, 0), (90, 2), (5000, 0), (5000, 1)] {
+            let mut case = Case::new(PlaneKind::Layer, n, kernel, 1, derivatives);
             case.targets = Some(
                 PlaneKind::Uniform.points(70, 3).into_iter().chain(case.sources.iter().copied().take(60)).collect(),
             );
@@ -124,22 +124,22 @@ fn direct_sums() {
                 let cloud = Cloud { xyz: &xyz(&case.sources), strengths: &strengths };
                 case.series.p2p(cloud, &xyz(&targets), false, &mut plain);
                 for isa in Isa::available() {
-                    let found = direct(kernel, gradient, &case.sources, &strengths, &targets, isa).unwrap();
+                    let found = direct(kernel, derivatives, &case.sources, &strengths, &targets, isa).unwrap();
                     let error = difference(&found, &plain, case.series.values());
                     assert!(error < 1e-12, "{} {n} {}: {error:e}", kernel.name(), isa.name());
                 }
             }
         }
     }
-    let refused = direct(PlaneKernel::Harmonic, false, &[0.0; 4], &[1.0; 3], &[0.0; 2], Isa::Portable);
+    let refused = direct(PlaneKernel::Harmonic, 0, &[0.0; 4], &[1.0; 3], &[0.0; 2], Isa::Portable);
     assert!(matches!(refused, Err(Error::Shape { array: "strengths", found: 3, expected: 4, .. })));
 }
 
 /// Strengths without imaginary parts take half the work and give the same sums.
 #[test]
 fn real_strengths() {
-    for gradient in [false, true] {
-        let case = Case::new(PlaneKind::Normal, 3000, PlaneKernel::Harmonic, 20, gradient);
+    for derivatives in 0..3 {
+        let case = Case::new(PlaneKind::Normal, 3000, PlaneKernel::Harmonic, 20, derivatives);
         let mut strengths = case.strengths();
         strengths.iter_mut().skip(1).step_by(2).for_each(|im| *im = 0.0);
         let plan = case.plan(Isa::detect(), false);
@@ -161,7 +161,7 @@ fn shortened_edges() {
     for kernel in KERNELS {
         for kind in [PlaneKind::Uniform, PlaneKind::Normal, PlaneKind::Layer] {
             for order in [4, 9, 17, 30] {
-                let case = Case::new(kind, 5000, kernel, order, true);
+                let case = Case::new(kind, 5000, kernel, order, 1);
                 let sum = |plan: LaurentPlan| {
                     let mut out = vec![0.0; 5000 * plan.values()];
                     plan.apply(&mut LaurentWorkspace::default(), &case.strengths(), &mut out, &mut |_, _| true)
@@ -186,7 +186,7 @@ fn shortened_edges() {
 #[test]
 fn symmetric_near_field_is_the_directed_one() {
     for kernel in KERNELS {
-        let mut case = Case::new(PlaneKind::Layer, 6000, kernel, 40, true);
+        let mut case = Case::new(PlaneKind::Layer, 6000, kernel, 40, 1);
         let symmetric = case.fast(Isa::detect(), false);
         case.targets = Some(case.sources.clone());
         let error = difference(&case.fast(Isa::detect(), false), &symmetric, case.series.values());
@@ -197,7 +197,7 @@ fn symmetric_near_field_is_the_directed_one() {
 #[test]
 fn threads_change_no_bit() {
     for kernel in KERNELS {
-        let mut case = Case::new(PlaneKind::Normal, 40_000, kernel, 9, true);
+        let mut case = Case::new(PlaneKind::Normal, 40_000, kernel, 9, 1);
         case.population = 5.0;
         let run = |threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -214,7 +214,7 @@ fn threads_change_no_bit() {
 #[test]
 fn covariance_and_extreme_sizes() {
     for order in [17, 60] {
-        let mut case = Case::new(PlaneKind::Uniform, 2000, PlaneKernel::Harmonic, order, false);
+        let mut case = Case::new(PlaneKind::Uniform, 2000, PlaneKernel::Harmonic, order, 0);
         let here = case.fast(Isa::detect(), false);
         let unit = case.sources.clone();
         for (scale, factor) in [(1e30, [1.0, 0.0]), (1e-30, [1.0, 0.0]), (1.0, [0.6, -0.8]), (1e3, [0.0, 1.0])] {
@@ -232,7 +232,7 @@ fn covariance_and_extreme_sizes() {
 
 #[test]
 fn arrays_that_do_not_fit_are_refused() {
-    let case = Case::new(PlaneKind::Uniform, 50, PlaneKernel::Harmonic, 5, false);
+    let case = Case::new(PlaneKind::Uniform, 50, PlaneKernel::Harmonic, 5, 0);
     let plan = case.plan(Isa::detect(), false);
     let (mut w, mut out) = (LaurentWorkspace::default(), vec![0.0; 100]);
     let refused = plan.apply(&mut w, &[0.0; 50], &mut out, &mut |_, _| true);
@@ -249,7 +249,7 @@ fn arrays_that_do_not_fit_are_refused() {
 /// A caller's index that two targets have would be a row that two tasks write.
 #[test]
 fn pyramids_that_are_not_whole_are_refused() {
-    let case = Case::new(PlaneKind::Uniform, 500, PlaneKernel::Harmonic, 5, false);
+    let case = Case::new(PlaneKind::Uniform, 500, PlaneKernel::Harmonic, 5, 0);
     let plan = case.plan(Isa::detect(), false);
     let make = |pyramid| LaurentPlan::new(pyramid, plan.lists().clone(), case.series, Isa::detect(), false).map(|_| ());
     let mut pyramid = plan.pyramid().clone();
@@ -261,7 +261,7 @@ fn pyramids_that_are_not_whole_are_refused() {
 
 #[test]
 fn edges_that_the_series_cannot_take_are_refused() {
-    let case = Case::new(PlaneKind::Layer, 900, PlaneKernel::Laplace, 5, true);
+    let case = Case::new(PlaneKind::Layer, 900, PlaneKernel::Laplace, 5, 1);
     let plan = case.plan(Isa::detect(), false);
     let (pyramid, lists) = (plan.pyramid(), plan.lists());
     let added = |edges: &Edges, (target, source): (u32, u32)| {

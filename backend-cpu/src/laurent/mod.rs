@@ -13,7 +13,7 @@ mod stages;
 pub use direct::direct;
 
 use crate::{Isa, admissible};
-use adaptive2d::{Laurent, PlaneKernel, Pyramid};
+use adaptive2d::{Laurent, Pyramid};
 use fmm_traits::{Error, Expansion, Lists, Observer, StageSeconds, evaluate};
 use m2l::{Hankel, Terms};
 use rayon::prelude::*;
@@ -33,8 +33,8 @@ pub struct LaurentPlan {
 /// The arrays between the stages. One workspace serves any number of applications, one after the other.
 #[derive(Clone, Debug, Default)]
 pub struct LaurentWorkspace {
-    /// Strengths in tree order, one array per component.
-    strengths: [Vec<f64>; 2],
+    /// Charges, real and imaginary parts of poles in tree order. An array is empty if no source has such a strength.
+    strengths: [Vec<f64>; near::STRENGTHS],
     multipoles: Vec<f64>,
     locals: Vec<f64>,
 }
@@ -88,9 +88,9 @@ impl LaurentPlan {
         LaurentPlan { terms: Terms::reaching(theta, self.series.order), ..self }
     }
 
-    /// Values per target ([`PlaneKernel::values`]).
+    /// Values per target ([`PlaneKernel::values`](adaptive2d::PlaneKernel::values)).
     pub fn values(&self) -> usize {
-        self.series.kernel.values(self.series.gradient)
+        self.series.values()
     }
 
     /// The kernel.
@@ -119,7 +119,7 @@ impl LaurentPlan {
     }
 
     /// Computes the sums of one set of strengths in the current rayon pool. `strengths` is sources ×
-    /// [`PlaneKernel::strengths`], `out` is targets × [`values`](LaurentPlan::values), both in the caller's order.
+    /// [`PlaneKernel::strengths`](adaptive2d::PlaneKernel::strengths), `out` is targets × [`values`](LaurentPlan::values), both in the caller's order.
     /// `out` is overwritten. The bits do not depend on the number of threads.
     ///
     /// # Errors
@@ -142,8 +142,8 @@ impl LaurentPlan {
         Ok(run.seconds)
     }
 
-    /// Whether the kernel has logarithms.
+    /// Whether the kernel has logarithms, so that multipoles have a coefficient a_0.
     fn logarithms(&self) -> bool {
-        self.series.kernel == PlaneKernel::Laplace
+        self.series.kernel.charges()
     }
 }

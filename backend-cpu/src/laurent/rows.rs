@@ -2,20 +2,15 @@
 
 use super::near::VALUES;
 use adaptive2d::PlaneKernel;
+use adaptive2d::laurent::Jet;
 use std::ops::Range;
 
 /// Rows in the caller's order are prefetched this many positions ahead, because they lie anywhere in memory.
 const ROWS_AHEAD: usize = 16;
-/// The factor −1/(2π) of [`PlaneKernel::Laplace`].
-const LAPLACE_SCALE: f64 = -0.5 * std::f64::consts::FRAC_1_PI;
-
-/// The `W` values of a target from its sums Re f, Im f, Re f′, Im f′ ([`PlaneKernel::add`]).
+/// The first `W` values of a target ([`PlaneKernel::numbers`]).
 #[inline(always)]
-pub(super) fn numbers<const W: usize>(kernel: PlaneKernel, [a, b, c, d]: [f64; VALUES]) -> [f64; W] {
-    let all = match kernel {
-        PlaneKernel::Harmonic => [a, b, c, d],
-        PlaneKernel::Laplace => [a * LAPLACE_SCALE, c * LAPLACE_SCALE, -(d * LAPLACE_SCALE), 0.0],
-    };
+pub(super) fn numbers<const W: usize>(kernel: PlaneKernel, sums: Jet) -> [f64; W] {
+    let all = kernel.numbers(sums);
     std::array::from_fn(|i| all[i])
 }
 
@@ -47,7 +42,8 @@ impl Rows {
                 1 => self.set_as::<1>(order, range, sums),
                 2 => self.set_as::<2>(order, range, sums),
                 3 => self.set_as::<3>(order, range, sums),
-                _ => self.set_as::<4>(order, range, sums),
+                4 => self.set_as::<4>(order, range, sums),
+                _ => self.set_as::<6>(order, range, sums),
             }
         }
     }

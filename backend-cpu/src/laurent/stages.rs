@@ -6,14 +6,14 @@
 //! block-by-block work is divided among these stages in the ratio of their times on all threads.
 
 use super::m2l::M2l;
-use super::near::{Charged, Gathered, HarmonicPair, LogarithmPair, PairKernel, VALUES, pairs};
-use super::points::{Frame, FromPoints, ToPoints};
+use super::near::{Charged, Gathered, PairKernel, PairVisitor, STRENGTHS, VALUES, pairs, visit};
+use super::points::{Frame, Series, from_points, to_points};
 use super::rows::{Rows, fetch};
 use super::shifts::{Down, Shifts, Up};
 use super::{LaurentPlan, LaurentWorkspace};
 use crate::lanes::dispatch;
 use adaptive2d::pyramid::level_start;
-use adaptive2d::{PlaneKernel, Pyramid};
+use adaptive2d::{Laurent, PlaneKernel, Pyramid};
 use fmm_traits::{Error, Expansion, Lists, Stage, StageSeconds, Stages};
 use rayon::prelude::*;
 use std::marker::PhantomData;
@@ -46,6 +46,25 @@ fn zeros(v: &mut Vec<f64>, n: usize) {
         *v = vec![0.0; n];
     } else {
         v.resize(n, 0.0);
+    }
+}
+
+/// The caller's rows of strengths.
+struct Strengths<'a> {
+    rows: &'a [f64],
+    width: usize,
+}
+
+impl Strengths<'_> {
+    /// Copies the first `W` strengths of the sources in `order` to one array each.
+    fn scatter<const W: usize>(&self, order: &[u32], to: [&mut [f64]; W]) {
+        for (i, &source) in order.iter().enumerate() {
+            fetch(self.rows.as_ptr(), order, i, self.width);
+            let from = &self.rows[self.width * source as usize..][..W];
+            for c in 0..W {
+                to[c][i] = from[c];
+            }
+        }
     }
 }
 
@@ -114,6 +133,19 @@ impl Run<'_> {
             });
         });
         clock.share(start.elapsed().as_secs_f64(), &mut self.seconds);
+    }
+}
+
+/// The block-by-block part of an evaluation.
+struct Below<'r, 'a> {
+    run: &'r mut Run<'a>,
+    lists: &'r Lists,
+}
+
+impl PairVisitor for Below<'_, '_> {
+    type Output = ();
+    fn visit<K: PairKernel>(self) {
+        self.run.below::<K>(self.lists);
     }
 }
 
@@ -186,8 +218,7 @@ fn p2l(plan: &LaurentPlan, lists: &Lists, charged: &Charged, boxes: Range<usize>
     for (b, row) in boxes.zip(locals.chunks_exact_mut(plan.series.local_len())) {
         for &s in lists.p2l.row(b) {
             let sources = part(charged, plan.pyramid.sources_of(s as usize));
-            let frame = frame(&plan.pyramid, b);
-            dispatch(plan.isa, FromPoints::<true> { kernel: plan.series.kernel, frame, sources, row });
+            from_points::<true>(plan.isa, plan.series.kernel, frame(&plan.pyramid, b), sources, row);
         }
     }
 }
@@ -230,11 +261,8 @@ fn l2p_leaf(plan: &LaurentPlan, lists: &Lists, leaf: usize, leaves: &Range<usize
     let start = plan.pyramid.targets_of(leaves.start).start;
     let (at, out) = part_of(&plan.pyramid, leaf, start, &mut scratch.sums);
     let (frame, row) = (frame(&plan.pyramid, leaf), &scratch.locals[(leaf - leaves.start) * length..][..length]);
-    if plan.series.gradient {
-        dispatch(plan.isa, ToPoints::<false, true> { frame, row, at, out, logarithms: false });
-    } else {
-        dispatch(plan.isa, ToPoints::<false, false> { frame, row, at, out, logarithms: false });
-    }
+    let series = Series { frame, row, at, out, logarithms: false };
+    to_points::<false>(plan.isa, plan.series.derivatives, series);
 }
 
 fn m2p_leaf(plan: &LaurentPlan, lists: &Lists, w: &LaurentWorkspace, leaf: usize, start: usize, scratch: &mut Scratch) {
@@ -242,11 +270,7 @@ fn m2p_leaf(plan: &LaurentPlan, lists: &Lists, w: &LaurentWorkspace, leaf: usize
     for s in lists.m2p.row(leaf).iter().map(|&s| s as usize) {
         let (at, out) = part_of(&plan.pyramid, leaf, start, &mut scratch.sums);
         let (frame, row) = (frame(&plan.pyramid, s), &w.multipoles[s * length..][..length]);
-        if plan.series.gradient {
-            dispatch(plan.isa, ToPoints::<true, true> { frame, row, at, out, logarithms });
-        } else {
-            dispatch(plan.isa, ToPoints::<true, false> { frame, row, at, out, logarithms });
-        }
+        to_points::<true>(plan.isa, plan.series.derivatives, Series { frame, row, at, out, logarithms });
     }
 }
 
@@ -266,7 +290,7 @@ struct Scratch {
 }
 
 /// The sources with their strengths, in tree order.
-fn charged<'a>(plan: &'a LaurentPlan, strengths: &'a [Vec<f64>; 2]) -> Charged<'a> {
+fn charged<'a>(plan: &'a LaurentPlan, strengths: &'a [Vec<f64>; STRENGTHS]) -> Charged<'a> {
     let sources = &plan.pyramid.sources;
     Charged { at: [&sources.x, &sources.y], strengths: strengths.each_ref().map(|s| &s[..]) }
 }
@@ -307,7 +331,7 @@ fn p2p_leaf<K: PairKernel>(
     both_ways.finish(K::adds);
     let own = pyramid.targets_of(leaf);
     let (at, mut out) = part_of(pyramid, leaf, start, sums);
-    let targets = Charged { at, strengths: [&[], &[]] };
+    let targets = Charged { at, strengths: [&[]; STRENGTHS] };
     pairs::<K, false>(plan.isa, plan.rough, targets, one_way, out.each_mut().map(|v| &mut **v));
     if partners.is_empty() {
         return;
@@ -334,28 +358,24 @@ impl Stages for Run<'_> {
 
     fn scatter(&mut self) -> Result<(), Error> {
         self.timed(Stage::Scatter, |r| {
+            let (kernel, strengths) = (r.plan.series.kernel, r.strengths);
             let sources = &r.plan.pyramid.sources;
-            let (count, strengths) = (r.plan.series.strengths(), r.strengths);
             // Imaginary parts are left out if all are zero, which halves the work of a pair.
-            let complex = count == 2 && strengths.chunks_exact(2).any(|s| s[1] != 0.0);
-            let [re, im] = &mut r.w.strengths;
-            zeros(re, sources.len());
-            zeros(im, if complex { sources.len() } else { 0 });
-            let row = |order: &[u32], i: usize| {
-                fetch(strengths.as_ptr(), order, i, count);
-                &strengths[count * order[i] as usize..]
-            };
-            let runs = sources.order.par_chunks(POINTS_PER_TASK).zip(re.par_chunks_mut(POINTS_PER_TASK));
-            if complex {
-                runs.zip(im.par_chunks_mut(POINTS_PER_TASK)).for_each(|((order, re), im)| {
-                    for (i, to) in re.iter_mut().zip(im).enumerate() {
-                        let from = row(order, i);
-                        (*to.0, *to.1) = (from[0], from[1]);
-                    }
-                });
-            } else {
-                runs.for_each(|(order, re)| re.iter_mut().enumerate().for_each(|(i, to)| *to = row(order, i)[0]));
+            let real = kernel == PlaneKernel::Harmonic && strengths.chunks_exact(2).all(|s| s[1] == 0.0);
+            let used = [kernel.charges(), kernel.poles(), kernel.poles() && !real];
+            for (to, used) in r.w.strengths.iter_mut().zip(used) {
+                zeros(to, if used { sources.len() } else { 0 });
             }
+            let mut parts = r.w.strengths.each_mut().map(|to| to.chunks_mut(POINTS_PER_TASK));
+            let tasks = sources.order.chunks(POINTS_PER_TASK);
+            let tasks = tasks.map(|order| (order, parts.each_mut().map(|p| p.next().unwrap_or_default())));
+            let rows = Strengths { rows: strengths, width: kernel.strengths() };
+            tasks.collect::<Vec<_>>().into_par_iter().for_each(|(order, [charges, re, im])| match used {
+                [true, true, _] => rows.scatter(order, [charges, re, im]),
+                [true, false, _] => rows.scatter(order, [charges]),
+                [false, _, true] => rows.scatter(order, [re, im]),
+                [false, _, false] => rows.scatter(order, [re]),
+            });
             // The first stage that writes a row clears it, while the row is in cache.
             let (row, top) = (r.plan.series.multipole_len(), r.blocks());
             zeros(&mut r.w.multipoles, r.plan.pyramid.len() * row);
@@ -374,15 +394,8 @@ impl Stages for Run<'_> {
                     multipole.fill(0.0);
                     for &s in lists.p2m.row(first + k) {
                         let s = s as usize;
-                        dispatch(
-                            plan.isa,
-                            FromPoints::<false> {
-                                kernel: plan.series.kernel,
-                                frame: frame(&plan.pyramid, s),
-                                sources: part(&all, plan.pyramid.sources_of(s)),
-                                row: multipole,
-                            },
-                        );
+                        let sources = part(&all, plan.pyramid.sources_of(s));
+                        from_points::<false>(plan.isa, plan.series.kernel, frame(&plan.pyramid, s), sources, multipole);
                     }
                 },
             );
@@ -467,15 +480,9 @@ impl Stages for Run<'_> {
     }
 
     fn p2p(&mut self, lists: &Lists) -> Result<(), Error> {
-        let real = self.w.strengths[1].is_empty();
-        match (self.plan.series.kernel, self.plan.series.gradient, real) {
-            (PlaneKernel::Harmonic, false, false) => self.below::<HarmonicPair<2, false>>(lists),
-            (PlaneKernel::Harmonic, true, false) => self.below::<HarmonicPair<2, true>>(lists),
-            (PlaneKernel::Harmonic, false, true) => self.below::<HarmonicPair<1, false>>(lists),
-            (PlaneKernel::Harmonic, true, true) => self.below::<HarmonicPair<1, true>>(lists),
-            (PlaneKernel::Laplace, false, _) => self.below::<LogarithmPair<false>>(lists),
-            (PlaneKernel::Laplace, true, _) => self.below::<LogarithmPair<true>>(lists),
-        }
+        let real = self.w.strengths[STRENGTHS - 1].is_empty();
+        let Laurent { kernel, derivatives, .. } = self.plan.series;
+        visit(kernel, derivatives, real, Below { run: self, lists });
         Ok(())
     }
 

@@ -66,12 +66,19 @@ struct Workspace<T> {
 
 /// The numbers of a target in the order of the facade, as numbers of the plan: Re f, Im f, Re f′, Im f′ for the harmonic
 /// kernel (∂f/∂x = f′, ∂f/∂y = if′), Re f, Re f′, Im f′ for logarithms.
-fn row(kernel: PlaneKernel, gradient: bool) -> &'static [u32] {
+///
+/// # Errors
+/// [`Error::Unsupported`] for the other kernels.
+fn row(kernel: PlaneKernel, gradient: bool) -> Result<&'static [u32], Error> {
     match (kernel, gradient) {
-        (PlaneKernel::Harmonic, false) => &[0, 1],
-        (PlaneKernel::Harmonic, true) => &[0, 1, 2, 3 | MINUS, 3, 2],
-        (PlaneKernel::Laplace, false) => &[0],
-        (PlaneKernel::Laplace, true) => &[0, 1, 2 | MINUS],
+        (PlaneKernel::Harmonic, false) => Ok(&[0, 1]),
+        (PlaneKernel::Harmonic, true) => Ok(&[0, 1, 2, 3 | MINUS, 3, 2]),
+        (PlaneKernel::Laplace, false) => Ok(&[0]),
+        (PlaneKernel::Laplace, true) => Ok(&[0, 1, 2 | MINUS]),
+        (PlaneKernel::LaplaceDipole | PlaneKernel::LaplaceMixed, _) => {
+            let reason = format!("kernel {} runs on a CPU", kernel.name());
+            Err(Error::Unsupported { operation: "a GPU", reason })
+        }
     }
 }
 
@@ -98,7 +105,7 @@ impl<T: DeviceScalar> Workspace<T> {
             described: described(&pyramid, MIN_RELATIVE_SCALES[usize::from(!single)])?,
             unit: if single && pyramid.radius() > 0.0 { pyramid.radius() } else { 1.0 },
             strengths: device.alloc(n * kernel.strengths(), "strengths")?,
-            values: device.alloc(m * kernel.values(gradient), "values")?,
+            values: device.alloc(m * kernel.values(usize::from(gradient)), "values")?,
             multipoles: device.alloc(rows(m2l + m2p), "multipoles")?,
             locals: device.alloc(rows(m2l + p2l), "locals")?,
             imaginary: device.zeros(1, "kind of strengths")?,
@@ -135,6 +142,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
         lists: PlaneLists,
     ) -> Result<Self, Error> {
         let device = pyramid.device.clone();
+        let row = row(kernel, gradient)?;
         if let Some(order) = order.filter(|p| !(1..=laurent::MAX_ORDER).contains(p)) {
             return Err(Error::Order { order, min: 1, max: laurent::MAX_ORDER });
         }
@@ -145,7 +153,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
             let reason = "the lists have edges of series".to_string();
             return Err(Error::Unsupported { operation: "a direct sum", reason });
         }
-        let ends = Ends::of_rows(&device, columns, kernel.strengths(), row(kernel, gradient))?;
+        let ends = Ends::of_rows(&device, columns, kernel.strengths(), row)?;
         let columns = columns.to_vec();
         Ok(PlanePlan {
             kernel,
@@ -408,7 +416,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
             (&pyramid.targets.y).into(),
             (&w.values).into(),
         ];
-        let group = Groups::plane::<N>(self.kernel.values(self.gradient)).targets();
+        let group = Groups::plane::<N>(self.kernel.values(usize::from(self.gradient))).targets();
         let parts = blocks_of_a_leaf(pyramid.targets.n, leaves, group);
         let (grid, block) = ((blocks(leaves, 1)?, parts), LEAF_THREADS as u32);
         // SAFETY: arguments as in plane_p2p.cu; there is a row of values for each target.
@@ -417,7 +425,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
 
     fn gather(&self, arrays: &Arrays) -> Result<(), Error> {
         let (w, targets) = (&self.work, &self.work.pyramid.targets);
-        let width = self.kernel.values(self.gradient);
+        let width = self.kernel.values(usize::from(self.gradient));
         let rows = Rows { order: Some(&targets.order), n: targets.n, width };
         let factor = if self.kernel == PlaneKernel::Laplace { -1.0 / TAU } else { 1.0 };
         self.ends.gather(arrays, rows, single::<T, N>().then_some(&w.largest), factor, &w.values)

@@ -79,7 +79,7 @@ pub fn plane_series_program<T: Real>(kernel: PlaneKernel, gradient: bool, order:
 
 /// P2P in precision `T`. In f32, coordinates are relative to the leaf (`FRAMED`).
 pub fn plane_p2p_program<T: Real>(kernel: PlaneKernel, gradient: bool) -> Program {
-    let values = kernel.values(gradient);
+    let values = kernel.values(usize::from(gradient));
     let definitions = Groups::plane::<T>(values).definitions(MAX_TILE_BYTES);
     let mut definitions: Vec<(&str, String)> = definitions.into_iter().map(|(n, v)| (n, v.to_string())).collect();
     definitions.push(("LOGARITHM", u32::from(kernel == PlaneKernel::Laplace).to_string()));

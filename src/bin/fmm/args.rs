@@ -58,9 +58,9 @@ pub enum KernelName {
 pub enum SourceName {
     /// A charge or mass: 1 number (laplace, yukawa, gravity, laplace2d), for harmonic2d complex.
     Charge,
-    /// A dipole vector: 3 numbers (laplace).
+    /// A dipole vector: 3 numbers (laplace), in the plane 2 (laplace2d).
     Dipole,
-    /// A charge and a dipole vector: 4 numbers (laplace).
+    /// A charge and a dipole vector: 4 numbers (laplace), in the plane 3 (laplace2d).
     Mixed,
     /// A force: 3 numbers (stokes).
     Stokeslet,

@@ -33,7 +33,7 @@ fn list() -> String {
         ("yukawa", "e^(-kappa r)/(4 pi r), --kappa"),
         ("gravity", "-1/sqrt(r^2 + e^2), --softening"),
         ("harmonic2d", "in the plane: q/(z_j - z), complex"),
-        ("laplace2d", "in the plane: -ln r/(2 pi)"),
+        ("laplace2d", "in the plane: -ln r/(2 pi); --source charge, dipole, mixed"),
     ];
     for (name, formula) in built {
         let _ = writeln!(out, "{name:<23} {formula}");

@@ -111,7 +111,9 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let base = if let Some(threads) = args.threads { base.threads(threads) } else { base };
     let components = base.strengths()?;
     let files = match (&args.sources, &args.strengths) {
-        (Some(sources), Some(strengths)) => Some(run::read_files(sources, strengths, dim, components)?),
+        (Some(sources), Some(strengths)) => {
+            Some(run::read_files(sources, strengths, dim, components, kernel::is_complex(&args.kernel)?)?)
+        }
         _ => None,
     };
     if files.as_ref().is_some_and(|(_, sets)| sets.len() > 1) {

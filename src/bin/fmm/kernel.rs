@@ -106,6 +106,8 @@ pub fn builder(args: &KernelArgs, outputs: Outputs) -> Result<Fmm, Failure> {
         (KernelName::Stokes, SourceName::Stokeslet) => Fmm::new(Stokes { mu }),
         (KernelName::Harmonic2d, SourceName::Charge) => Fmm::new(PlaneKernel::Harmonic),
         (KernelName::Laplace2d, SourceName::Charge) => Fmm::new(PlaneKernel::Laplace),
+        (KernelName::Laplace2d, SourceName::Dipole) => Fmm::new(PlaneKernel::LaplaceDipole),
+        (KernelName::Laplace2d, SourceName::Mixed) => Fmm::new(PlaneKernel::LaplaceMixed),
         (KernelName::Stokes, SourceName::Stresslet) => Fmm::new(Stresslet { mu }),
         (kernel, source) => {
             let text = format!("kernel {} has no sources of kind {source:?}", name_of(kernel));

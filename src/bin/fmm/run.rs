@@ -138,14 +138,15 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         bar.finish_and_clear();
     }
     if let Some(file) = &mut pending {
-        save(file, &plan, &outs, outputs, kernel::is_complex(&args.kernel)?)?;
+        let complex = kernel::is_complex(&args.kernel)?;
+        save(file, &plan, &outs, outputs, complex)?;
         if args.sources.is_none() {
             let n = input.sources.len() / dim;
             file.add("sources", &[n, dim], &input.sources)?;
             let shape = [n, strengths];
             match strengths {
                 1 => file.add("strengths", &shape[..1], &input.strengths[0])?,
-                2 => file.add_complex("strengths", &shape[..1], &input.strengths[0])?,
+                2 if complex => file.add_complex("strengths", &shape[..1], &input.strengths[0])?,
                 _ => file.add("strengths", &shape, &input.strengths[0])?,
             }
         }
@@ -192,27 +193,33 @@ fn read(args: &RunArgs, strengths: usize, demo_points: usize) -> Result<Input, F
         let strengths = vec![fmm::demo::strengths(demo_points, strengths, args.seed)];
         return Ok(Input { sources, strengths, targets });
     };
-    let (sources, values) = read_files(sources, path, dim, strengths)?;
+    let (sources, values) = read_files(sources, path, dim, strengths, kernel::is_complex(&args.kernel)?)?;
     Ok(Input { sources, strengths: values, targets })
 }
 
-/// Reads sources of dimension `dim` and their sets of strengths, `strengths` numbers per source.
+/// Reads sources of dimension `dim` and their sets of strengths, `strengths` numbers per source, for a `complex` kernel
+/// one complex number.
 pub fn read_files(
     sources: &std::path::Path,
     path: &std::path::Path,
     dim: usize,
     strengths: usize,
+    complex: bool,
 ) -> Result<(Vec<f64>, Vec<Vec<f64>>), Failure> {
     let sources = points(sources, "sources", dim)?;
     let array = npy::read(path)?;
     let n = sources.len() / dim;
-    if dim == 2 && array.rows == n && array.columns + strengths == 3 {
-        // Real strengths for a complex kernel, or complex strengths for a real kernel.
-        let sets = match array.columns {
-            1 => vec![array.values.iter().flat_map(|&x| [x, 0.0]).collect()],
-            _ => [0, 1].map(|c| array.values.iter().skip(c).step_by(2).copied().collect()).to_vec(),
-        };
-        return Ok((sources, sets));
+    if dim == 2 && array.rows == n {
+        match (array.columns, strengths) {
+            // Real strengths for a complex kernel.
+            (1, 2) if complex => return Ok((sources, vec![array.values.iter().flat_map(|&x| [x, 0.0]).collect()])),
+            // Complex strengths for a real kernel.
+            (2, 1) => {
+                let part = |c| array.values.iter().skip(c).step_by(2).copied().collect();
+                return Ok((sources, [0, 1].map(part).to_vec()));
+            }
+            _ => {}
+        }
     }
     if array.complex && dim != 2 {
         let reason = "strengths are complex, and a kernel in space takes real ones: sum their two parts apart";
@@ -311,8 +318,13 @@ fn save(file: &mut Pending, plan: &Plan, outs: &[Output], outputs: Outputs, comp
     if complex || outs.len() == 2 {
         for (output, name) in Outputs::ALL.into_iter().filter(|(o, _)| outputs.contains(*o)) {
             let parts: Vec<&[f64]> = outs.iter().map(|out| out.get(output)).collect();
-            let shape: &[usize] = if output == Outputs::GRADIENT { &[m, 2] } else { &[m] };
-            let width = shape.get(1).copied().unwrap_or(1);
+            let shape = [m, 2, 2];
+            let shape = match output {
+                Outputs::HESSIAN => &shape[..],
+                Outputs::GRADIENT => &shape[..2],
+                _ => &shape[..1],
+            };
+            let width: usize = shape[1..].iter().product();
             // A row of a complex kernel holds all real parts, then all imaginary parts.
             let part = |i: usize, k: usize| match parts[..] {
                 [re, im] => [re[width * i + k], im[width * i + k]],
@@ -323,11 +335,11 @@ fn save(file: &mut Pending, plan: &Plan, outs: &[Output], outputs: Outputs, comp
         }
         return Ok(());
     }
-    let (dim, out) = (plan.dim(), &outs[0]);
+    let (axes, out) = ([plan.dim(); 2], &outs[0]);
     for (output, name) in Outputs::ALL.into_iter().filter(|(o, _)| outputs.contains(*o)) {
         let derivatives: &[usize] = match output {
-            Outputs::GRADIENT => std::slice::from_ref(&dim),
-            Outputs::HESSIAN => &[3, 3],
+            Outputs::GRADIENT => &axes[..1],
+            Outputs::HESSIAN => &axes,
             _ => &[],
         };
         let components = plan.components(output) / derivatives.iter().product::<usize>();

@@ -12,7 +12,7 @@ use crate::request::{Cuda, Fmm};
 use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, Pyramid, PyramidOptions};
 use backend_cpu::laurent::LaurentPlan;
 use backend_cuda::{DeviceSums, PlaneCounts, PlanePlaced, PlaneSettings, PlaneSolver, plane_solver};
-use fmm_families::has_gradient;
+use fmm_families::derivatives;
 use fmm_traits::{Error, Lists, Precision, Stage, StageSeconds};
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -55,7 +55,7 @@ impl PlaneOnDevice {
     }
 
     fn gradient(&self) -> bool {
-        has_gradient(self.request.outputs)
+        derivatives(self.request.outputs) > 0
     }
 
     /// The settings of a solver of an order. Direct sums are in f64 for either precision.
@@ -74,7 +74,7 @@ impl PlaneOnDevice {
     /// Error bounds of an order in f64, measured on the host: the arithmetic of the device is the same up to rounding,
     /// and no program is compiled for an order that is not taken.
     fn bounds_on_host(&self, order: usize, trial: &Trial, thin: Thinned) -> Result<Vec<f64>, Error> {
-        let series = Laurent::new(self.kernel, order, self.gradient())?;
+        let series = Laurent::new(self.kernel, order, usize::from(self.gradient()))?;
         let plan = LaurentPlan::new(thin.0, thin.1, series, self.choice.isa, false)?;
         super::bounds(&plan, &self.request, &self.choice, trial)
     }

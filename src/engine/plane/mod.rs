@@ -17,7 +17,7 @@ use crate::request::Fmm;
 use adaptive2d::{ConnectOptions, Laurent, Norm, PlaneKernel, PlanePoints, Pyramid, PyramidOptions, connect};
 use backend_cpu::Workspaces;
 use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
-use fmm_families::{has_gradient, widen};
+use fmm_families::{derivatives, widen};
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Hierarchy, Lists, Stage, StageSeconds};
 use std::borrow::Cow;
@@ -26,7 +26,8 @@ use std::time::Instant;
 /// The two-dimensional method.
 pub(crate) struct Plane {
     kernel: PlaneKernel,
-    gradient: bool,
+    /// Order of the derivatives that the outputs need.
+    derivatives: usize,
     request: Fmm,
     choice: Choice,
     theta: f64,
@@ -76,7 +77,7 @@ fn sums(
     }
     let mut narrow = vec![0.0; rows.len() / values * plan.values()];
     let done = plan.apply(workspace, strengths, &mut narrow, &mut observer);
-    widen(plan.kernel(), has_gradient(request.outputs), &narrow, rows);
+    widen(plan.kernel(), derivatives(request.outputs), &narrow, rows);
     done
 }
 
@@ -102,7 +103,7 @@ impl Plane {
     pub(crate) fn new(request: &Fmm, choice: &Choice, kernel: PlaneKernel, theta: f64) -> Self {
         Plane {
             kernel,
-            gradient: has_gradient(request.outputs),
+            derivatives: derivatives(request.outputs),
             request: request.clone(),
             choice: choice.clone(),
             theta,
@@ -122,7 +123,7 @@ impl Plane {
 
     /// A plan of an order.
     fn planned(&self, order: usize, pyramid: Pyramid, lists: Lists) -> Result<LaurentPlan, Error> {
-        let series = Laurent::new(self.kernel, order, self.gradient)?;
+        let series = Laurent::new(self.kernel, order, self.derivatives)?;
         Ok(LaurentPlan::new(pyramid, lists, series, self.choice.isa, self.rough())?.shortened(self.theta))
     }
 

@@ -17,9 +17,15 @@ if [ -n "${WHEEL:-}" ]; then
     clean=$(mktemp -d)
     trap 'rm -rf "$clean"' EXIT
     python3 -m venv "$clean/venv"
-    CARGO_TARGET_DIR="$root/target" "$clean/venv/bin/python" -m pip install -q "$root"/target/dist/fmm-*.tar.gz pytest scipy
+    CARGO_TARGET_DIR="$root/target" "$clean/venv/bin/python" -m pip wheel -q --no-deps --wheel-dir "$root/target/dist" \
+        "$root"/target/dist/fmm-*.tar.gz
+    wheel=$(ls "$root"/target/dist/fmm-*.whl)
+    echo "$(stat -c %s "$wheel") bytes: $wheel"
+    [ "$(stat -c %s "$wheel")" -le 40000000 ]
+    "$clean/venv/bin/python" -m pip install -q "$wheel" pytest scipy matplotlib
     cp -r tests README.md pyproject.toml "$clean"
     cd "$clean"
+    "$clean/venv/bin/python" -m fmm.bench --only import
     "$clean/venv/bin/python" -m pytest -q tests
     exit
 fi

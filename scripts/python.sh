@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Builds the Python package for the Python 3.11 or later on the path, and checks it: types (mypy, stubtest), tests, the
-# examples of its README. Everything that the tests need is installed into target/python-venv. The compiled crates of
-# the library are shared with cargo build --release. With WHEEL=1 it builds sdist and wheel instead, and runs the tests on
-# the wheel that was built from the sdist.
+# examples of its README. Everything that the tests need is installed into target/python-venv. With WHEEL=1 it builds
+# sdist and wheel instead, and runs the tests on the wheel that was built from the sdist.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -18,21 +17,34 @@ if [ -n "${WHEEL:-}" ]; then
     clean=$(mktemp -d)
     trap 'rm -rf "$clean"' EXIT
     python3 -m venv "$clean/venv"
-    CARGO_TARGET_DIR="$root/target" "$clean/venv/bin/python" -m pip install -q "$root"/target/dist/fmm-*.tar.gz pytest scipy
+    CARGO_TARGET_DIR="$root/target" "$clean/venv/bin/python" -m pip wheel -q --no-deps --wheel-dir "$root/target/dist" \
+        "$root"/target/dist/fmm-*.tar.gz
+    wheel=$(ls "$root"/target/dist/fmm-*.whl)
+    echo "$(stat -c %s "$wheel") bytes: $wheel"
+    [ "$(stat -c %s "$wheel")" -le 40000000 ]
+    "$clean/venv/bin/python" -m pip install -q "$wheel" pytest scipy matplotlib
     cp -r tests README.md pyproject.toml "$clean"
     cd "$clean"
+    "$clean/venv/bin/python" -m fmm.bench --only import
     "$clean/venv/bin/python" -m pytest -q tests
     exit
 fi
-cargo build --release --locked --target-dir "$root/target"
+# Features of shared dependencies follow from all that is selected. With the tests of the library selected too, crates are
+# those that cargo test --workspace has compiled, which is what CI did before.
+if [ -n "${CI:-}" ]; then
+    cargo build --release --locked --workspace --lib --tests
+else
+    cargo build --release --locked -p fmm-python
+fi
+target="${CARGO_TARGET_DIR:-$root/target}"
 case "$(uname)" in
 Darwin) built=lib_core.dylib ;;
 *) built=lib_core.so ;;
 esac
-cp "$root/target/release/$built" fmm/_core.abi3.so
+cp "$target/release/$built" fmm/_core.abi3.so
 export PYTHONPATH=$PWD
 "$python" -m mypy
 "$python" -m mypy.stubtest fmm._core --ignore-missing-stub
 "$python" -m doctest README.md
-"$python" -m pytest -q tests --doctest-modules fmm/_plan.py fmm/own.py fmm/__init__.py \
+"$python" -m pytest -q tests --doctest-modules fmm/_plan.py fmm/own.py fmm/report.py fmm/__init__.py \
     fmm/compat/fmm3dpy.py fmm/compat/fmm2dpy.py "$@"

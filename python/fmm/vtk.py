@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import os
 import sys
 from collections.abc import Mapping
 from typing import Any
-from xml.sax.saxutils import quoteattr
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -81,7 +81,7 @@ def _write(
         raw = array.tobytes()
         data.append(np.uint64(len(raw)).tobytes() + raw)
         of = f'type="{_TYPES[array.dtype.str[1:]]}" NumberOfComponents="{array.shape[1]}"'
-        return f'<DataArray {of} Name={quoteattr(name)} format="appended" offset="{offset}"/>'
+        return f'<DataArray {of} Name="{html.escape(name)}" format="appended" offset="{offset}"/>'
 
     ends = cells.shape[1] * (1 + np.arange(len(cells)))
     values = "".join(entry(name, array) for name, array in arrays.items())

@@ -32,6 +32,9 @@ enum At<'py> {
     Subset(PyReadonlyArray1<'py, i64>),
 }
 
+/// The errors of an output: name, rel_l2, rms, max_over_rms, max_rel.
+type Measured = (String, f64, f64, f64, f64);
+
 /// Numbers of either precision.
 #[derive(FromPyObject)]
 pub enum Floats<'py> {
@@ -197,12 +200,7 @@ impl Plan {
     }
 
     /// The errors at sampled targets: for each output rel_l2, rms, max_over_rms, max_rel.
-    fn verify(
-        &self,
-        py: Python<'_>,
-        strengths: PyReadonlyArray1<'_, f64>,
-        samples: usize,
-    ) -> PyResult<Vec<(String, f64, f64, f64, f64)>> {
+    fn verify(&self, py: Python<'_>, strengths: PyReadonlyArray1<'_, f64>, samples: usize) -> PyResult<Vec<Measured>> {
         let strengths = slice(&strengths)?;
         let report = self.long(py, |plan| plan.verify(strengths, samples))?;
         let name = |o: Outputs| o.names().first().copied().unwrap_or_default().to_string();

@@ -149,7 +149,8 @@ impl Processor for Cuda {
         Ok(parts)
     }
     fn has_plane(&self, kernel: PlaneKernel, outputs: Outputs, _: Precision) -> Result<(), Error> {
-        let there = matches!(kernel, PlaneKernel::Harmonic | PlaneKernel::Laplace) && !outputs.contains(Outputs::HESSIAN);
+        let there =
+            matches!(kernel, PlaneKernel::Harmonic | PlaneKernel::Laplace) && !outputs.contains(Outputs::HESSIAN);
         if there {
             return Ok(());
         }

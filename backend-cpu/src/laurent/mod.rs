@@ -94,7 +94,7 @@ impl LaurentPlan {
     }
 
     /// The kernel.
-    pub fn kernel(&self) -> PlaneKernel {
+    pub fn kernel(&self) -> adaptive2d::PlaneKernel {
         self.series.kernel
     }
 

@@ -31,6 +31,8 @@ pub struct PlanePlan<T: DeviceScalar, N: Real> {
     kernel: PlaneKernel,
     /// Whether values carry the derivative.
     gradient: bool,
+    /// Values of a target, as the facade sees them.
+    values: usize,
     /// Order of the series; `None` for direct sums.
     order: Option<usize>,
     /// Programs of the series; `None` for direct sums.
@@ -158,6 +160,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
         Ok(PlanePlan {
             kernel,
             gradient,
+            values: row.len(),
             order,
             series,
             near,
@@ -186,7 +189,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
     }
     /// Values of a target.
     pub fn values(&self) -> usize {
-        row(self.kernel, self.gradient).len()
+        self.values
     }
     /// The pyramid.
     pub fn pyramid(&self) -> &DevicePyramid {

@@ -413,7 +413,7 @@ fn errors(
             plan.unwrap().apply(q, &mut |_, _| true).unwrap().0
         };
     }
-    let exact = direct(kernel, true, s, q, t.unwrap_or(s), Isa::detect()).unwrap();
+    let exact = direct(kernel, 1, s, q, t.unwrap_or(s), Isa::detect()).unwrap();
     let exact = wide(kernel, true, &exact);
     let (c, width) = (kernel.strengths(), 3 * kernel.strengths());
     let norm = |of: &dyn Fn(usize, usize) -> f64, range: std::ops::Range<usize>| {

@@ -314,7 +314,7 @@ fn crowd(r: &Fmm, goal: Goal, seen: Seen) -> f64 {
 fn in_plane(r: &Fmm, task: &Task, kernel: PlaneKernel, counts: [usize; 2]) -> Result<Vec<Candidate>, Error> {
     let (name, v) = (r.family.name(), &r.variant);
     let processor = r.backend.processor();
-    processor.has_plane(kernel, r.outputs, r.precision)?;
+    processor.has_plane(r.precision)?;
     let prices = processor.prices_of_plane();
     if !matches!(r.method, Method::Auto | Method::Laurent | Method::Direct) {
         return refuse("a method of space", format!("kernel {name} has Laurent series"));

@@ -14,7 +14,7 @@ use adaptive2d::PlaneKernel;
 use backend_cpu::Isa;
 use backend_cuda::Device;
 use fmm_families::{Facts, only_f64};
-use fmm_traits::{Error, Outputs, Policy, Precision};
+use fmm_traits::{Error, Policy, Precision};
 
 /// A kind of machine that computes sums in space.
 pub(crate) trait Processor {
@@ -39,11 +39,11 @@ pub(crate) trait Processor {
     /// # Errors
     /// [`Error::Unsupported`] for a part that the processor does not have.
     fn complete(&self, parts: Parts, variant: &Variant) -> Result<Parts, Error>;
-    /// Checks that the processor has the methods of the plane for a kernel and its outputs in a precision.
+    /// Checks that the processor has the methods of the plane in a precision.
     ///
     /// # Errors
     /// [`Error::Unsupported`].
-    fn has_plane(&self, kernel: PlaneKernel, outputs: Outputs, precision: Precision) -> Result<(), Error>;
+    fn has_plane(&self, precision: Precision) -> Result<(), Error>;
     /// The prices of sums in the plane.
     fn prices_of_plane(&self) -> PlaneCosts;
     /// The precision of direct sums if the caller asks for `asked`.
@@ -87,7 +87,7 @@ impl Processor for Cpu {
     fn complete(&self, parts: Parts, _: &Variant) -> Result<Parts, Error> {
         Ok(parts)
     }
-    fn has_plane(&self, _: PlaneKernel, _: Outputs, precision: Precision) -> Result<(), Error> {
+    fn has_plane(&self, precision: Precision) -> Result<(), Error> {
         only_f64(precision)
     }
     fn prices_of_plane(&self) -> PlaneCosts {
@@ -148,14 +148,8 @@ impl Processor for Cuda {
         parts.spherical.truncation = variant.truncation.unwrap_or(Truncation::Fixed);
         Ok(parts)
     }
-    fn has_plane(&self, kernel: PlaneKernel, outputs: Outputs, _: Precision) -> Result<(), Error> {
-        let there =
-            matches!(kernel, PlaneKernel::Harmonic | PlaneKernel::Laplace) && !outputs.contains(Outputs::HESSIAN);
-        if there {
-            return Ok(());
-        }
-        let reason = "in the plane it sums potentials and gradients of harmonic2d and laplace2d".to_string();
-        Err(Error::Unsupported { operation: "a GPU", reason })
+    fn has_plane(&self, _: Precision) -> Result<(), Error> {
+        Ok(())
     }
     fn prices_of_plane(&self) -> PlaneCosts {
         PlaneCosts::ON_A_DEVICE

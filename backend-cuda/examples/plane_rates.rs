@@ -25,7 +25,7 @@ const RUNS: usize = 11;
 #[derive(Clone, Copy)]
 struct Case {
     kernel: PlaneKernel,
-    gradient: bool,
+    derivatives: usize,
     order: usize,
     theta: f64,
     depth: usize,
@@ -41,10 +41,10 @@ struct Cloud {
     exact: Vec<f64>,
 }
 
-fn columns(kernel: PlaneKernel, gradient: bool) -> Vec<OutputColumns> {
+fn columns(kernel: PlaneKernel, derivatives: usize) -> Vec<OutputColumns> {
     let c = kernel.strengths();
     let mut all = vec![OutputColumns { output: Outputs::POTENTIAL, columns: (0..c).collect() }];
-    if gradient {
+    if derivatives > 0 {
         all.push(OutputColumns { output: Outputs::GRADIENT, columns: (c..3 * c).collect() });
     }
     all
@@ -60,7 +60,7 @@ impl Cloud {
         let pyramid = plane_build(device, &s, Some(&t), &PyramidOptions { depth: Some(0), population: 1.0 })?;
         let lists = plane_connect(&pyramid, &ConnectOptions::default())?;
         let kernel = PlaneKernel::Harmonic;
-        let mut direct = PlanePlan::<f64, f64>::new(kernel, &columns(kernel, false), false, None, pyramid, lists)?;
+        let mut direct = PlanePlan::<f64, f64>::new(kernel, &columns(kernel, 0), 0, None, pyramid, lists)?;
         let exact = direct.apply(&q, &mut |_, _| true)?.0;
         let single: Vec<f32> = q.iter().map(|&q| q as f32).collect();
         let strengths = [DeviceArray::new(device, &q)?, DeviceArray::new(device, &single)?];
@@ -86,12 +86,12 @@ fn median(mut times: Vec<f64>) -> f64 {
 }
 
 fn row<T: DeviceScalar, R: Real>(device: &Device, cloud: &Cloud, case: Case) -> Result<(), Error> {
-    let Case { kernel, gradient, order, theta, depth } = case;
+    let Case { kernel, derivatives, order, theta, depth } = case;
     let stream = DeviceStream::Null;
     let options = PyramidOptions { depth: Some(depth), population: 45.0 };
     let connection = ConnectOptions { theta, ..Default::default() };
     let strengths = &cloud.strengths[usize::from(R::NAME == "f32")];
-    let values: Vec<DeviceArray> = columns(kernel, gradient)
+    let values: Vec<DeviceArray> = columns(kernel, derivatives)
         .iter()
         .map(|c| DeviceArray::zeros::<T>(device, cloud.n * c.columns.len()))
         .collect::<Result<_, _>>()?;
@@ -116,7 +116,7 @@ fn row<T: DeviceScalar, R: Real>(device: &Device, cloud: &Cloud, case: Case) -> 
         match &mut plan {
             Some(plan) => plan.set_points(pyramid, lists)?,
             None => {
-                plan = Some(PlanePlan::new(kernel, &columns(kernel, gradient), gradient, Some(order), pyramid, lists)?)
+                plan = Some(PlanePlan::new(kernel, &columns(kernel, derivatives), derivatives, Some(order), pyramid, lists)?)
             }
         }
         let made = plan.as_mut().expect("just made");
@@ -151,7 +151,7 @@ fn row<T: DeviceScalar, R: Real>(device: &Device, cloud: &Cloud, case: Case) -> 
         cloud.name,
         cloud.n,
         kernel.name(),
-        u8::from(gradient),
+        derivatives,
         T::NAME,
         R::NAME,
         device.info().name,
@@ -168,13 +168,13 @@ fn row<T: DeviceScalar, R: Real>(device: &Device, cloud: &Cloud, case: Case) -> 
 fn header() {
     let stages: Vec<&str> = Stage::ALL.iter().map(|s| s.name()).collect();
     println!(
-        "cloud,points,kernel,gradient,series,near,device,order,theta,depth,whole,copy,pyramid,lists,evaluation,{},max_rel,rel_l2,m2l_edges,p2l_edges,m2p_edges,p2p_edges,near_pairs",
+        "cloud,points,kernel,derivatives,series,near,device,order,theta,depth,whole,copy,pyramid,lists,evaluation,{},max_rel,rel_l2,m2l_edges,p2l_edges,m2p_edges,p2p_edges,near_pairs",
         stages.join(",")
     );
 }
 
 fn harmonic(order: usize, theta: f64, depth: usize) -> Case {
-    Case { kernel: PlaneKernel::Harmonic, gradient: false, order, theta, depth }
+    Case { kernel: PlaneKernel::Harmonic, derivatives: 0, order, theta, depth }
 }
 
 const CLOUDS: [PlaneKind; 3] = [PlaneKind::Uniform, PlaneKind::Normal, PlaneKind::Layer];
@@ -187,7 +187,7 @@ fn table(device: &Device) -> Result<(), Error> {
         row::<f64, f64>(device, &cloud, harmonic(42, 0.5, 8))?;
         row::<f32, f32>(device, &cloud, harmonic(15, 0.5, 8))?;
         row::<f64, f32>(device, &cloud, harmonic(20, 0.5, 8))?;
-        row::<f64, f64>(device, &cloud, Case { gradient: true, ..harmonic(20, 0.5, 8) })?;
+        row::<f64, f64>(device, &cloud, Case { derivatives: 1, ..harmonic(20, 0.5, 8) })?;
         row::<f64, f64>(device, &cloud, Case { kernel: PlaneKernel::Laplace, ..harmonic(20, 0.5, 8) })?;
     }
     Ok(())

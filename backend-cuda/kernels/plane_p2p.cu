@@ -1,26 +1,23 @@
-// P2P in the plane: Γ/(z_j - z) or Γ ln|z_j - z|, and its derivative (adaptive2d/src/laurent).
+// P2P in the plane: Γ log|z_j - z| and m/(z_j - z), and their derivatives (adaptive2d/src/laurent).
 //
-// Defined in front: REAL, LOGARITHM, VALUES (1, or 2 for a complex potential; two more with the derivative), BLOCKS,
-// SPLIT, MOST and TILE_BYTES (group.cuh), FRAMED.
+// Defined in front: REAL, shared/field.cuh, BLOCKS, SPLIT, MOST and TILE_BYTES (group.cuh), FRAMED.
 //
 // With FRAMED, REAL is f32: coordinates are relative to the leaf, in units of its scale, each in two pieces (the nearest
 // f32, and the rest). A difference of two coordinates then has the digits of f32 however close the points are, down to 2^-48
 // of the scale.
 
+#include "shared/field.cuh"
 #include "shared/pyramid.cuh"
 #include "shared/real.cuh"
-
-#define GRADIENT (VALUES > 2)
-#define STRENGTHS (LOGARITHM ? 1 : 2)
 
 // A source in shared memory.
 #if FRAMED
 struct alignas(8) Source {
-  float x, y, rest_x, rest_y, re, im;
+  float x, y, rest_x, rest_y, strengths[STRENGTHS];
 };
 #else
 struct alignas(16) Source {
-  double x, y, re, im;
+  double x, y, strengths[STRENGTHS];
 };
 #endif
 #include "shared/group.cuh"
@@ -52,38 +49,57 @@ __device__ __forceinline__ double reciprocal(double x) {
   return fma(fma(e, e, e), y, y);
 }
 
-// Adds source s to the sums at a target. COMPLEX: whether strengths have imaginary parts. ln_unit: the logarithm of the
-// unit of length.
-template <bool COMPLEX>
+// Adds source s to the sums at a target. With d = z_j - z and g = 1/d, Γ log d has the derivatives -Γg and -Γg², and mg has
+// mg² and 2mg³. IMAGINARY: whether poles have imaginary parts. ln_unit: the logarithm of the unit of length.
+template <bool IMAGINARY>
 __device__ __forceinline__ void add_pair(const Point& at, const Source& s, REAL ln_unit, REAL (&sum)[VALUES]) {
   const REAL x = DIFFERENCE(s, at, x), y = DIFFERENCE(s, at, y);
-#if LOGARITHM
+#if CHARGES
+  const REAL charge = s.strengths[0];
   const bool apart = x != 0 || y != 0;
   const REAL square = apart ? fma(x, x, y * y) : REAL(1);
-  sum[0] = fma(s.re, apart ? fma(REAL(0.5), log(square), ln_unit) : REAL(0), sum[0]);
-  if constexpr (GRADIENT) {
-    const REAL w = s.re * reciprocal(square);
-    sum[VALUES - 2] = fma(-w, x, sum[VALUES - 2]);
-    sum[VALUES - 1] = fma(w, y, sum[VALUES - 1]);
-  }
+  sum[0] = fma(charge, apart ? fma(REAL(0.5), log(square), ln_unit) : REAL(0), sum[0]);
 #else
-  const REAL w = reciprocal(fma(x, x, fma(y, y, AT_ZERO)));
-  if constexpr (!COMPLEX && !GRADIENT) {
-    const REAL q = s.re * w;
+  const REAL square = fma(x, x, fma(y, y, AT_ZERO));
+#endif
+#if POLES || DERIVATIVES
+  const REAL w = reciprocal(square);
+#if POLES && !DERIVATIVES && !CHARGES
+  if constexpr (!IMAGINARY) {
+    const REAL q = s.strengths[STRENGTHS - 2] * w;
     sum[0] = fma(q, x, sum[0]);
-    sum[1] = fma(-q, y, sum[1]);
-  } else {
-    const REAL re = x * w, im = -(y * w);
-    auto add = [&](REAL re, REAL im, REAL& to_re, REAL& to_im) {
-      if (COMPLEX) {
-        to_re = fma(-s.im, im, to_re);
-        to_im = fma(s.im, re, to_im);
-      }
-      to_re = fma(s.re, re, to_re);
-      to_im = fma(s.re, im, to_im);
-    };
-    add(re, im, sum[0], sum[1]);
-    if constexpr (GRADIENT) add(fma(re, re, -(im * im)), 2 * re * im, sum[VALUES - 2], sum[VALUES - 1]);
+    if constexpr (COMPLEX) sum[1] = fma(-q, y, sum[1]);
+    return;
+  }
+#endif
+  REAL re = x * w, im = -(y * w);
+  const REAL g_re = re, g_im = im;
+#pragma unroll
+  for (int n = 0; n <= DERIVATIVES; ++n) {
+    // re and im are those of g^(n + 1); derivative n begins at value `to`, and value 1 may be missing.
+    const int to = n == 0 ? 0 : REALS + 2 * (n - 1);
+    const bool whole = n > 0 || COMPLEX;
+#if POLES
+    const REAL factor = n == 2 ? 2 : 1, m_re = factor * s.strengths[STRENGTHS - 2];
+    if (IMAGINARY) {
+      const REAL m_im = factor * s.strengths[STRENGTHS - 1];
+      sum[to] = fma(-m_im, im, sum[to]);
+      if (whole) sum[to + 1] = fma(m_im, re, sum[to + 1]);
+    }
+    sum[to] = fma(m_re, re, sum[to]);
+    if (whole) sum[to + 1] = fma(m_re, im, sum[to + 1]);
+#endif
+#if CHARGES
+    // The charge's derivative n + 1 has the same power of g.
+    if (n < DERIVATIVES) {
+      const int next = REALS + 2 * n;
+      sum[next] = fma(-charge, re, sum[next]);
+      sum[next + 1] = fma(-charge, im, sum[next + 1]);
+    }
+#endif
+    const REAL old = re;
+    re = fma(re, g_re, -(im * g_im));
+    im = fma(old, g_im, im * g_re);
   }
 #endif
 }
@@ -103,7 +119,7 @@ struct Near {
   double* values;
 };
 
-template <bool COMPLEX>
+template <bool IMAGINARY>
 __device__ __forceinline__ void sum_leaf(const Pyramid& p, const Near& near, u32 k, Source* tile) {
   const uint2 range = points_of(p.target_start, k);
   const u32 first_leaf = level_start(p.depth);
@@ -113,7 +129,7 @@ __device__ __forceinline__ void sum_leaf(const Pyramid& p, const Near& near, u32
 #if FRAMED
   center = p.center[first_leaf + k];
   inverse = 1 / scale_of(p, first_leaf + k);
-  ln_unit = LOGARITHM ? -(REAL)log(inverse) : 0;
+  ln_unit = CHARGES ? -(REAL)log(inverse) : 0;
 #endif
   const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
   for_groups(range, [&](auto each, u32 first) {
@@ -156,8 +172,10 @@ __device__ __forceinline__ void sum_leaf(const Pyramid& p, const Near& near, u32
 #if FRAMED
           s.rest_x = y.rest_x, s.rest_y = y.rest_y;
 #endif
-          s.re = (REAL)near.strengths[from * STRENGTHS];
-          s.im = COMPLEX ? (REAL)near.strengths[from * STRENGTHS + STRENGTHS - 1] : REAL(0);
+          // A pole is a length times a value.
+#pragma unroll
+          for (int c = 0; c < STRENGTHS; ++c)
+            s.strengths[c] = (REAL)(near.strengths[from * STRENGTHS + c] * (c < CHARGES ? 1 : inverse));
           tile[filled + j] = s;
         }
         filled += count;
@@ -169,7 +187,7 @@ __device__ __forceinline__ void sum_leaf(const Pyramid& p, const Near& near, u32
       for (u32 j = slice; j < filled; j += SPLIT) {
         const Source s = tile[j];
 #pragma unroll
-        for (int n = 0; n < EACH; ++n) add_pair<COMPLEX>(at[n], s, ln_unit, part[n]);
+        for (int n = 0; n < EACH; ++n) add_pair<IMAGINARY>(at[n], s, ln_unit, part[n]);
       }
       join(part);
       for_kept(part, slice, [&](int n, int v, double mine) { sum[n][v] += mine; });
@@ -177,16 +195,13 @@ __device__ __forceinline__ void sum_leaf(const Pyramid& p, const Near& near, u32
     // In the caller's units of length.
     double factors[VALUES];
 #pragma unroll
-    for (int v = 0; v < VALUES; ++v) {
-      const bool derivative = GRADIENT && v >= VALUES - 2;
-      factors[v] = (LOGARITHM ? 1 : inverse) * (derivative ? inverse : 1);
-    }
+    for (int v = 0; v < VALUES; ++v) factors[v] = v < REALS ? 1 : v < REALS + 2 ? inverse : inverse * inverse;
     add_kept<EACH>(sum, first, range.y, factors, near.values);
   });
 }
 
-// Sums the near field of leaf blockIdx.x, group by group. A block is one warp. *imaginary: whether strengths have
-// imaginary parts.
+// Sums the near field of leaf blockIdx.x, group by group. A block is one warp. *imaginary: whether the poles of a complex
+// field have imaginary parts, which is half of the work; a real field takes them as they are.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     plane_p2p(const Pyramid* pyramid, const u32* imaginary, const u64* starts, const u32* row, const double* source_x,
               const double* source_y, const double* strengths, const double* target_x, const double* target_y,
@@ -196,8 +211,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   const u32 k = blockIdx.x;
   if (starts[k] == starts[k + 1]) return;
   const Near near = {starts, row, source_x, source_y, strengths, target_x, target_y, values};
-  if (!LOGARITHM && *imaginary)
-    sum_leaf<true>(p, near, k, tile);
-  else
+  if (COMPLEX && !*imaginary)
     sum_leaf<false>(p, near, k, tile);
+  else
+    sum_leaf<true>(p, near, k, tile);
 }

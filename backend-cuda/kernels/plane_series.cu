@@ -1,21 +1,19 @@
 // Stages of Laurent and Taylor series in the plane (adaptive2d/src/laurent, with the same scaling): P2M, M2M, M2L, P2L,
 // L2L, L2P, M2P. The shifts are algorithms 3.4 to 3.6 of Goude & Engblom (2012).
 //
-// Defined in front: REAL, ORDER (p), LOGARITHM (1: ln|z|, 0: 1/(z_j - z)), GRADIENT (whether values have the derivative)
-// BLOCKS (blocks of M2L per multiprocessor), and LARGEST_RATIO (the largest ρ/|r| whose p-th power is in range).
+// Defined in front: REAL, ORDER (p), shared/field.cuh, BLOCKS (blocks of M2L per multiprocessor), and LARGEST_RATIO (the
+// largest ρ/|r| whose p-th power is in range).
 //
 // Coefficient j of box b is number j · boxes + b, so that neighbouring boxes lie side by side. A shift is done by one
-// thread, with all coefficients in registers. Lengths in a factor 1/ρ are in units of `unit`, so that f32 has room.
+// thread, with all coefficients in registers.
 
 #include "shared/complex.cuh"
+#include "shared/field.cuh"
 #include "shared/fold.cuh"
 #include "shared/pyramid.cuh"
 
 #define TERMS (ORDER + 1)
 #define WARP_BLOCK 128
-// Strengths of a source, and values of a target: f, then f′, complex; for logarithms without the imaginary part of f.
-#define STRENGTHS (LOGARITHM ? 1 : 2)
-#define VALUES (STRENGTHS + (GRADIENT ? 2 : 0))
 __device__ __forceinline__ Complex operator+(Complex a, Complex b) { return {a.re + b.re, a.im + b.im}; }
 __device__ __forceinline__ Complex operator-(Complex a, Complex b) { return {a.re - b.re, a.im - b.im}; }
 __device__ __forceinline__ Complex operator*(Complex a, Complex b) {
@@ -82,47 +80,55 @@ __device__ __forceinline__ void store(const REAL* kept, u32 first, u32 count, Co
   }
 }
 
-// Adds to `sum` the multipole (or the LOCAL) of points begin, begin + 32, … before `end`, without the factors -1/j.
+// Adds to `sum` the multipole (or the LOCAL) of points begin, begin + 32, … before `end`. With ζ = (z_j - z_0)/ρ, a charge
+// Γ adds Γ and -Γ ζ^j/j to a multipole, Γ ln|z_j - z_0| and -Γ ζ^-j/j to a local; a pole m adds -(m/ρ) ζ^(j-1) and
+// (m/ρ) ζ^-(j+1).
 template <bool LOCAL>
-__device__ __forceinline__ void add_points(const Frame& f, double unit, const double* x, const double* y,
-                                           const double* strengths, u32 begin, u32 end, Complex (&sum)[TERMS]) {
-  const REAL per_length = (REAL)(unit * f.inverse), ln_scale = LOGARITHM && LOCAL ? (REAL)log(f.scale) : REAL(0);
+__device__ __forceinline__ void add_points(const Frame& f, const double* x, const double* y, const double* strengths,
+                                           u32 begin, u32 end, Complex (&sum)[TERMS]) {
+  const REAL ln_scale = CHARGES && LOCAL ? (REAL)log(f.scale) : REAL(0);
   for (u32 i = begin; i < end; i += 32) {
+    const double* own = strengths + (u64)i * STRENGTHS;
     const Complex z = within(f, x[i], y[i]), ratio = LOCAL ? inverse(z) : z;
-    Complex power;
-    if (LOGARITHM) {
-      const REAL q = (REAL)strengths[i];
+    Complex charge = {}, pole = {};
+    if (CHARGES) {
+      const REAL q = (REAL)own[0];
       sum[0].re += LOCAL ? q * (REAL(0.5) * log(square_of(z)) + ln_scale) : q;
-      power = scaled(ratio, q);
-    } else {
-      const Complex q = {(REAL)strengths[2 * (u64)i], (REAL)strengths[2 * (u64)i + 1]};
-      power = LOCAL ? q * scaled(ratio, per_length) : scaled(q, -per_length);
+      charge = scaled(ratio, q);
+    }
+    if (POLES) {
+      const double per_length = LOCAL ? f.inverse : -f.inverse;
+      pole = {(REAL)(own[STRENGTHS - 2] * per_length), (REAL)(own[STRENGTHS - 1] * per_length)};
+      if (LOCAL) {
+        pole = pole * ratio;
+        sum[0] = sum[0] + pole;
+        pole = pole * ratio;
+      }
     }
 #pragma unroll
-    for (int j = !LOGARITHM && LOCAL ? 0 : 1; j < TERMS; ++j) {
-      sum[j] = sum[j] + power;
-      power = power * ratio;
+    for (int j = 1; j < TERMS; ++j) {
+      if (CHARGES) {
+        sum[j] = {fma(charge.re, -inverse_of(j), sum[j].re), fma(charge.im, -inverse_of(j), sum[j].im)};
+        charge = charge * ratio;
+      }
+      if (POLES) {
+        sum[j] = sum[j] + pole;
+        pole = pole * ratio;
+      }
     }
   }
-}
-// The factors -1/j of logarithms.
-__device__ __forceinline__ void finish_points(Complex (&sum)[TERMS]) {
-  if (!LOGARITHM) return;
-#pragma unroll
-  for (int j = 1; j < TERMS; ++j) sum[j] = scaled(sum[j], -inverse_of(j));
 }
 
 // P2M: one warp per leaf. Every leaf gets a series.
 extern "C" __global__ void __launch_bounds__(WARP_BLOCK)
-    plane_p2m(const Pyramid* pyramid, double unit, const double* x, const double* y, const double* strengths,
+    plane_p2m(const Pyramid* pyramid, const double* x, const double* y, const double* strengths,
               Complex* multipoles) {
   const Pyramid p = *pyramid;
   const u32 k = warp_index(), b = level_start(p.depth) + k;
   if (b >= p.boxes) return;
   const uint2 own = points_of(p.source_start, k);
   Complex sum[TERMS] = {};
-  add_points<false>(frame_of(p, b), unit, x, y, strengths, own.x + lane_id(), own.y, sum);
-  finish_points(sum);
+  add_points<false>(frame_of(p, b), x, y, strengths, own.x + lane_id(), own.y, sum);
   REAL kept[(2 * TERMS + 31) / 32] = {};
   u32 first, count;
   sum_over_warp(sum, kept, first, count);
@@ -131,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(WARP_BLOCK)
 
 // P2L: one warp per leaf. starts are indexed by leaf.
 extern "C" __global__ void __launch_bounds__(WARP_BLOCK)
-    plane_p2l(const Pyramid* pyramid, double unit, const u64* starts, const u32* row, const double* x, const double* y,
+    plane_p2l(const Pyramid* pyramid, const u64* starts, const u32* row, const double* x, const double* y,
               const double* strengths, Complex* locals) {
   const Pyramid p = *pyramid;
   const u32 first_leaf = level_start(p.depth), k = warp_index(), b = first_leaf + k;
@@ -140,9 +146,8 @@ extern "C" __global__ void __launch_bounds__(WARP_BLOCK)
   Complex sum[TERMS] = {};
   for (u64 e = starts[k]; e < starts[k + 1]; ++e) {
     const uint2 from = points_of(p.source_start, row[e] - first_leaf);
-    add_points<true>(f, unit, x, y, strengths, from.x + lane_id(), from.y, sum);
+    add_points<true>(f, x, y, strengths, from.x + lane_id(), from.y, sum);
   }
-  finish_points(sum);
   REAL kept[(2 * TERMS + 31) / 32] = {};
   u32 first, count;
   sum_over_warp(sum, kept, first, count);
@@ -178,7 +183,7 @@ __device__ __noinline__ void m2m_plain(Complex* a, Shift s) {
   for (int j = 1; j < TERMS; ++j) a[j] = a[j] * power, power = scaled(power, s.t);
   for (int k = ORDER; k >= 2; --k)
     for (int j = k; j <= ORDER; ++j) a[j] = multiply_add(s.v, a[j - 1], a[j]);
-  if (!LOGARITHM) return;
+  if (!CHARGES) return;
   power = s.v;
   for (int j = 1; j <= ORDER; ++j) {
     a[j] = a[j] - scaled(a[0] * power, REAL(1) / j);
@@ -215,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(WARP_BLOCK) plane_m2m(const Pyramid
     for (int k = 2; k <= ORDER; ++k)
 #pragma unroll
       for (int j = ORDER; j >= k; --j) a[j] = a[j] + a[j - 1];
-    if (LOGARITHM) {
+    if (CHARGES) {
 #pragma unroll
       for (int j = 1; j < TERMS; ++j) a[j] = a[j] - scaled(a[0], inverse_of(j));
     }
@@ -282,7 +287,7 @@ extern "C" __global__ void __launch_bounds__(WARP_BLOCK, BLOCKS)
       const double from = scale_of(p, s) * w, to = scale * w;
       u = {(REAL)(-(x * from)), (REAL)(y * from)};
       v = {(REAL)(x * to), (REAL)(-(y * to))};
-      if (LOGARITHM) ln = (REAL)(0.5 * log(square));
+      if (CHARGES) ln = (REAL)(0.5 * log(square));
       load(a, multipoles, p.boxes, s);
     } else {
 #pragma unroll
@@ -301,7 +306,7 @@ extern "C" __global__ void __launch_bounds__(WARP_BLOCK, BLOCKS)
     for (int k = 1; k <= ORDER; ++k)
 #pragma unroll
       for (int j = ORDER; j >= k; --j) a[j] = a[j] + a[j - 1];
-    if (LOGARITHM) {
+    if (CHARGES) {
       a[0] = a[0] + scaled(a0, ln);
 #pragma unroll
       for (int j = 1; j < TERMS; ++j) a[j] = a[j] - scaled(a0, inverse_of(j));
@@ -316,39 +321,48 @@ extern "C" __global__ void __launch_bounds__(WARP_BLOCK, BLOCKS)
   }
 }
 
-// Adds or sets the values of a target: f and f′ in units of `unit`.
-__device__ __forceinline__ void give(double* values, u32 i, Complex f, Complex d, double per_f, double per_d, bool add) {
+// Adds or sets the values of a target: f, f′ and f″, the derivatives in units of 1/`scale` and its square.
+__device__ __forceinline__ void give(double* values, u32 i, const Complex (&f)[3], double inverse, bool add) {
   double* to = values + (u64)i * VALUES;
-  double v[4] = {f.re * per_f, f.im * per_f, d.re * per_d, d.im * per_d};
-  if (LOGARITHM) v[1] = v[2], v[2] = v[3];
+  double v[6], factor = 1;
 #pragma unroll
-  for (int k = 0; k < VALUES; ++k) to[k] = add ? to[k] + v[k] : v[k];
+  for (int k = 0; k < 3; ++k) {
+    v[2 * k] = f[k].re * factor, v[2 * k + 1] = f[k].im * factor;
+    factor *= inverse;
+  }
+#pragma unroll
+  for (int k = 0; k < VALUES; ++k) {
+    const double own = v[k == 0 ? 0 : k + 2 - REALS];
+    to[k] = add ? to[k] + own : own;
+  }
 }
 
-// L2P: one warp per leaf. Sets the values of all targets.
+// L2P: one warp per leaf. Sets the values of all targets. Horner's rule for L, L′ and L″/2.
 extern "C" __global__ void __launch_bounds__(WARP_BLOCK)
-    plane_l2p(const Pyramid* pyramid, double unit, const double* x, const double* y, const Complex* locals, double* values) {
+    plane_l2p(const Pyramid* pyramid, const double* x, const double* y, const Complex* locals, double* values) {
   const Pyramid p = *pyramid;
   const u32 k = warp_index(), b = level_start(p.depth) + k;
   if (b >= p.boxes) return;
   const uint2 own = points_of(p.target_start, k);
   const Frame f = frame_of(p, b);
-  const double per_f = LOGARITHM ? 1 : 1 / unit, per_d = per_f * f.inverse;
   for (u32 i = own.x + lane_id(); i < own.y; i += 32) {
     const Complex z = within(f, x[i], y[i]);
-    Complex sum = {}, derivative = {};
+    Complex sum[3] = {};
 #pragma unroll 8
     for (int j = ORDER; j >= 0; --j) {
-      if (GRADIENT) derivative = multiply_add(derivative, z, sum);
-      sum = multiply_add(sum, z, locals[j * (u64)p.boxes + b]);
+      if (DERIVATIVES > 1) sum[2] = multiply_add(sum[2], z, sum[1]);
+      if (DERIVATIVES > 0) sum[1] = multiply_add(sum[1], z, sum[0]);
+      sum[0] = multiply_add(sum[0], z, locals[j * (u64)p.boxes + b]);
     }
-    give(values, i, sum, derivative, per_f, per_d, false);
+    sum[2] = scaled(sum[2], 2);
+    give(values, i, sum, f.inverse, false);
   }
 }
 
-// M2P: one warp per leaf. starts are indexed by leaf.
+// M2P: one warp per leaf. starts are indexed by leaf. Horner's rule in w = ρ/(z - z_0): Σ a_j w^j, its derivative
+// (a_0 - Σ j a_j w^j) w/ρ and its second (-a_0 + Σ j (j + 1) a_j w^j) w²/ρ².
 extern "C" __global__ void __launch_bounds__(WARP_BLOCK)
-    plane_m2p(const Pyramid* pyramid, double unit, const u64* starts, const u32* row, const double* x, const double* y,
+    plane_m2p(const Pyramid* pyramid, const u64* starts, const u32* row, const double* x, const double* y,
               const Complex* multipoles, double* values) {
   const Pyramid p = *pyramid;
   const u32 k = warp_index(), b = level_start(p.depth) + k;
@@ -357,23 +371,23 @@ extern "C" __global__ void __launch_bounds__(WARP_BLOCK)
   for (u64 e = starts[k]; e < starts[k + 1]; ++e) {
     const u32 s = row[e];
     const Frame f = frame_of(p, s);
-    const double per_f = LOGARITHM ? 1 : 1 / unit, per_d = per_f * f.inverse;
-    const REAL ln_scale = LOGARITHM ? (REAL)log(f.scale) : REAL(0);
+    const REAL ln_scale = CHARGES ? (REAL)log(f.scale) : REAL(0);
     for (u32 i = own.x + lane_id(); i < own.y; i += 32) {
       const Complex z = within(f, x[i], y[i]), w = inverse(z);
-      // Horner in w: Σ a_j w^j and -Σ j a_j w^j.
-      Complex sum = {}, derivative = {};
+      Complex sum[3] = {};
 #pragma unroll 8
       for (int j = ORDER; j >= 1; --j) {
         const Complex a = multipoles[j * (u64)p.boxes + s];
-        if (GRADIENT) derivative = multiply_add(derivative, w, scaled(a, -(REAL)j));
-        sum = multiply_add(sum, w, a);
+        if (DERIVATIVES > 1) sum[2] = multiply_add(sum[2], w, scaled(a, (REAL)(j * (j + 1))));
+        if (DERIVATIVES > 0) sum[1] = multiply_add(sum[1], w, scaled(a, -(REAL)j));
+        sum[0] = multiply_add(sum[0], w, a);
       }
-      sum = sum * w;
       const Complex a0 = multipoles[s];
-      derivative = multiply_add(derivative, w, a0) * w;
-      if (LOGARITHM) sum = sum + scaled(a0, REAL(0.5) * log(square_of(z)) + ln_scale);
-      give(values, i, sum, derivative, per_f, per_d, true);
+      sum[0] = sum[0] * w;
+      sum[1] = multiply_add(sum[1], w, a0) * w;
+      sum[2] = multiply_add(sum[2], w, scaled(a0, -1)) * (w * w);
+      if (CHARGES) sum[0] = sum[0] + scaled(a0, REAL(0.5) * log(square_of(z)) + ln_scale);
+      give(values, i, sum, f.inverse, true);
     }
   }
 }

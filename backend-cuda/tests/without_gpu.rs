@@ -127,15 +127,15 @@ const BLOCK_MEMORY: usize = 227 << 10;
 #[test]
 fn stages_of_the_plane_compile_for_sm_90() {
     let mut programs = Programs::default();
-    for kernel in [PlaneKernel::Harmonic, PlaneKernel::Laplace] {
-        for gradient in [false, true] {
-            programs.add(plane_p2p_program::<f32>(kernel, gradient));
-            programs.add(plane_p2p_program::<f64>(kernel, gradient));
+    for kernel in PlaneKernel::ALL {
+        for derivatives in 0..3 {
+            programs.add(plane_p2p_program::<f32>(kernel, derivatives));
+            programs.add(plane_p2p_program::<f64>(kernel, derivatives));
         }
-        programs.add(plane_series_program::<f32>(kernel, true, 12));
+        programs.add(plane_series_program::<f32>(kernel, 2, 12));
     }
-    programs.add(plane_series_program::<f64>(PlaneKernel::Harmonic, false, 20));
-    programs.add(plane_series_program::<f64>(PlaneKernel::Laplace, true, 1));
+    programs.add(plane_series_program::<f64>(PlaneKernel::Harmonic, 0, 20));
+    programs.add(plane_series_program::<f64>(PlaneKernel::LaplaceMixed, 1, 1));
     for program in programs.0.values() {
         let log = for_sm_90(program).unwrap().log;
         // A number or two is spilled outside the loops.

@@ -29,8 +29,8 @@ const MAX_WALKING_BLOCKS: u32 = 1024;
 #[derive(Debug)]
 pub struct PlanePlan<T: DeviceScalar, N: Real> {
     kernel: PlaneKernel,
-    /// Whether values carry the derivative.
-    gradient: bool,
+    /// Order of the derivatives that values carry.
+    derivatives: usize,
     /// Values of a target, as the facade sees them.
     values: usize,
     /// Order of the series; `None` for direct sums.
@@ -52,8 +52,6 @@ struct Workspace<T> {
     lists: PlaneLists,
     /// The pyramid as the kernels see it.
     described: Buffer<u64>,
-    /// Length in which factors 1/ρ are taken.
-    unit: f64,
     strengths: Buffer<f64>,
     values: Buffer<f64>,
     multipoles: Buffer<T>,
@@ -62,26 +60,30 @@ struct Workspace<T> {
     imaginary: Buffer<u32>,
     /// Largest magnitude of a strength, as bits.
     largest: Buffer<u64>,
-    /// One factor 1 for each strength of a source.
+    /// For each strength of a source, what makes it comparable to a value: 1 for charges, 1/length for poles.
     factors: Buffer<f64>,
 }
 
-/// The numbers of a target in the order of the facade, as numbers of the plan: Re f, Im f, Re f′, Im f′ for the harmonic
-/// kernel (∂f/∂x = f′, ∂f/∂y = if′), Re f, Re f′, Im f′ for logarithms.
-///
-/// # Errors
-/// [`Error::Unsupported`] for the other kernels.
-fn row(kernel: PlaneKernel, gradient: bool) -> Result<&'static [u32], Error> {
-    match (kernel, gradient) {
-        (PlaneKernel::Harmonic, false) => Ok(&[0, 1]),
-        (PlaneKernel::Harmonic, true) => Ok(&[0, 1, 2, 3 | MINUS, 3, 2]),
-        (PlaneKernel::Laplace, false) => Ok(&[0]),
-        (PlaneKernel::Laplace, true) => Ok(&[0, 1, 2 | MINUS]),
-        (PlaneKernel::LaplaceDipole | PlaneKernel::LaplaceMixed, _) => {
-            let reason = format!("kernel {} runs on a CPU", kernel.name());
-            Err(Error::Unsupported { operation: "a GPU", reason })
-        }
+/// Number of values of a target on the device: f (of logarithms without Im f), f′ and f″.
+fn width(kernel: PlaneKernel, derivatives: usize) -> usize {
+    kernel.potentials() + 2 * derivatives
+}
+
+/// The values of a target in the order of the facade, as numbers of the device: the potential, ∂f/∂x = f′ and
+/// ∂f/∂y = if′, then xx, xy and yy, which are f″, if″ and −f″.
+fn row(kernel: PlaneKernel, derivatives: usize) -> Vec<u32> {
+    let (complex, first) = (kernel.complex(), kernel.potentials() as u32);
+    let (re, im, minus) = (first, first + 1, |k: u32| k | MINUS);
+    let mut row: Vec<u32> = (0..first).collect();
+    // First the real parts, then the imaginary parts.
+    let derived = [
+        vec![re, minus(im), im, re],
+        vec![re + 2, minus(im + 2), minus(re + 2), im + 2, re + 2, minus(im + 2)],
+    ];
+    for all in &derived[..derivatives] {
+        row.extend(&all[..if complex { all.len() } else { all.len() / 2 }]);
     }
+    row
 }
 
 /// Whether any part is in f32.
@@ -90,29 +92,32 @@ fn single<T: Real, N: Real>() -> bool {
 }
 
 impl<T: DeviceScalar> Workspace<T> {
+    /// `width` is the number of values of a target. If `single`, any part is in f32.
     fn new(
         kernel: PlaneKernel,
-        gradient: bool,
+        (width, single): (usize, bool),
         order: Option<usize>,
         pyramid: DevicePyramid,
         lists: PlaneLists,
     ) -> Result<Self, Error> {
         let device = &pyramid.device;
         let [n, m] = pyramid.counts();
-        let single = T::NAME == "f32";
+        let scales = MIN_RELATIVE_SCALES[usize::from(T::NAME != "f32")];
+        let length = if single && pyramid.radius() > 0.0 { pyramid.radius() } else { 1.0 };
+        let mut factors = vec![1.0 / length; kernel.strengths()];
+        factors[..usize::from(kernel.charges())].fill(1.0);
         let series = order.map_or(0, |p| 2 * (p + 1) * pyramid.len());
         let rows = |edges: usize| if edges > 0 { series } else { 0 };
         let [m2l, p2l, m2p, _] = lists.edges();
         Ok(Workspace {
-            described: described(&pyramid, MIN_RELATIVE_SCALES[usize::from(!single)])?,
-            unit: if single && pyramid.radius() > 0.0 { pyramid.radius() } else { 1.0 },
+            described: described(&pyramid, scales)?,
             strengths: device.alloc(n * kernel.strengths(), "strengths")?,
-            values: device.alloc(m * kernel.values(usize::from(gradient)), "values")?,
+            values: device.alloc(m * width, "values")?,
             multipoles: device.alloc(rows(m2l + m2p), "multipoles")?,
             locals: device.alloc(rows(m2l + p2l), "locals")?,
             imaginary: device.zeros(1, "kind of strengths")?,
             largest: device.zeros(1, "largest strength")?,
-            factors: device.upload(&vec![1.0; kernel.strengths()], "factors")?,
+            factors: device.upload(&factors, "factors")?,
             pyramid,
             lists,
         })
@@ -130,7 +135,8 @@ impl<T: DeviceScalar> Workspace<T> {
 
 impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
     /// Plans series of order p, or (`None`) direct sums of all P2P edges alone. `columns` are those of the requested
-    /// outputs among the values of a target, in the order of [`adaptive2d`] with ∂/∂x and ∂/∂y of each component.
+    /// outputs among the values of a target: each component of the potential, then of each ∂/∂x and ∂/∂y, then of each
+    /// the second derivatives xx, xy and yy. Values carry derivatives up to the order `derivatives`, at most 2.
     ///
     /// # Errors
     /// [`Error::Order`] unless 1 ≤ p ≤ 60, [`Error::Unsupported`] for edges of series without an order, and errors of the
@@ -138,28 +144,30 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
     pub fn new(
         kernel: PlaneKernel,
         columns: &[OutputColumns],
-        gradient: bool,
+        derivatives: usize,
         order: Option<usize>,
         pyramid: DevicePyramid,
         lists: PlaneLists,
     ) -> Result<Self, Error> {
         let device = pyramid.device.clone();
-        let row = row(kernel, gradient)?;
+        let derivatives = derivatives.min(2);
+        let row = row(kernel, derivatives);
         if let Some(order) = order.filter(|p| !(1..=laurent::MAX_ORDER).contains(p)) {
             return Err(Error::Order { order, min: 1, max: laurent::MAX_ORDER });
         }
-        let series = order.map(|p| device.load(&plane_series_program::<T>(kernel, gradient, p))).transpose()?;
-        let near = device.load(&plane_p2p_program::<N>(kernel, gradient))?;
-        let work = Workspace::new(kernel, gradient, order, pyramid, lists)?;
+        let series = order.map(|p| device.load(&plane_series_program::<T>(kernel, derivatives, p))).transpose()?;
+        let near = device.load(&plane_p2p_program::<N>(kernel, derivatives))?;
+        let shape = (width(kernel, derivatives), single::<T, N>());
+        let work = Workspace::new(kernel, shape, order, pyramid, lists)?;
         if series.is_none() && work.far() != [false; 2] {
             let reason = "the lists have edges of series".to_string();
             return Err(Error::Unsupported { operation: "a direct sum", reason });
         }
-        let ends = Ends::of_rows(&device, columns, kernel.strengths(), row)?;
+        let ends = Ends::of_rows(&device, columns, kernel.strengths(), &row)?;
         let columns = columns.to_vec();
         Ok(PlanePlan {
             kernel,
-            gradient,
+            derivatives,
             values: row.len(),
             order,
             series,
@@ -177,7 +185,8 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
     /// # Errors
     /// Errors of the device.
     pub fn set_points(&mut self, pyramid: DevicePyramid, lists: PlaneLists) -> Result<(), Error> {
-        self.work = Workspace::new(self.kernel, self.gradient, self.order, pyramid, lists)?;
+        let shape = (width(self.kernel, self.derivatives), single::<T, N>());
+        self.work = Workspace::new(self.kernel, shape, self.order, pyramid, lists)?;
         self.replay = Replay::None;
         self.ends.forget_room();
         Ok(())
@@ -302,7 +311,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
             None
         };
         self.ends.scatter(arrays, rows, width, unit, &w.strengths)?;
-        if width == 1 {
+        if !self.kernel.complex() {
             return Ok(());
         }
         device.clear(&mut w.imaginary)?;
@@ -326,7 +335,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
         let [x, y, strengths] = self.charged();
         // SAFETY: arguments as in plane_series.cu; there is a multipole for each box.
         unsafe {
-            self.warps("plane_p2m", w.pyramid.leaves(), &[w.unit.into(), x, y, strengths, (&w.multipoles).into()])
+            self.warps("plane_p2m", w.pyramid.leaves(), &[x, y, strengths, (&w.multipoles).into()])
         }
     }
 
@@ -358,7 +367,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
         }
         let [x, y, strengths] = self.charged();
         let edges = [(&p2l.starts).into(), (&p2l.sources).into()];
-        let args = [w.unit.into(), edges[0], edges[1], x, y, strengths, (&w.locals).into()];
+        let args = [edges[0], edges[1], x, y, strengths, (&w.locals).into()];
         // SAFETY: as above.
         unsafe { self.warps("plane_p2l", w.pyramid.leaves(), &args) }
     }
@@ -379,7 +388,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
             return Ok(());
         }
         let targets = &w.pyramid.targets;
-        let args = [w.unit.into(), (&targets.x).into(), (&targets.y).into(), (&w.locals).into(), (&w.values).into()];
+        let args = [(&targets.x).into(), (&targets.y).into(), (&w.locals).into(), (&w.values).into()];
         // SAFETY: as above; there is a row of values for each target.
         unsafe { self.warps("plane_l2p", w.pyramid.leaves(), &args) }
     }
@@ -391,7 +400,6 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
         }
         let targets = &w.pyramid.targets;
         let args = [
-            w.unit.into(),
             (&m2p.starts).into(),
             (&m2p.sources).into(),
             (&targets.x).into(),
@@ -419,7 +427,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
             (&pyramid.targets.y).into(),
             (&w.values).into(),
         ];
-        let group = Groups::plane::<N>(self.kernel.values(usize::from(self.gradient))).targets();
+        let group = Groups::plane::<N>(width(self.kernel, self.derivatives)).targets();
         let parts = blocks_of_a_leaf(pyramid.targets.n, leaves, group);
         let (grid, block) = ((blocks(leaves, 1)?, parts), LEAF_THREADS as u32);
         // SAFETY: arguments as in plane_p2p.cu; there is a row of values for each target.
@@ -428,9 +436,9 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
 
     fn gather(&self, arrays: &Arrays) -> Result<(), Error> {
         let (w, targets) = (&self.work, &self.work.pyramid.targets);
-        let width = self.kernel.values(usize::from(self.gradient));
+        let width = width(self.kernel, self.derivatives);
         let rows = Rows { order: Some(&targets.order), n: targets.n, width };
-        let factor = if self.kernel == PlaneKernel::Laplace { -1.0 / TAU } else { 1.0 };
+        let factor = if self.kernel.complex() { 1.0 } else { -1.0 / TAU };
         self.ends.gather(arrays, rows, single::<T, N>().then_some(&w.largest), factor, &w.values)
     }
 }

@@ -59,31 +59,37 @@ fn with_definitions<T: Real>(
     Program { name, source: text + source, entries, contract: true }
 }
 
-/// The stages of series of order p in precision `T`, with or without derivatives of the values.
-pub fn plane_series_program<T: Real>(kernel: PlaneKernel, gradient: bool, order: usize) -> Program {
+/// The definitions of `field.cuh`.
+fn field(kernel: PlaneKernel, derivatives: usize) -> [(&'static str, String); 4] {
+    let flag = |on: bool| u32::from(on).to_string();
+    [
+        ("CHARGES", flag(kernel.charges())),
+        ("POLES", flag(kernel.poles())),
+        ("COMPLEX", flag(kernel.complex())),
+        ("DERIVATIVES", derivatives.to_string()),
+    ]
+}
+
+/// The stages of series of order p in precision `T`, whose values carry derivatives up to the order `derivatives`.
+pub fn plane_series_program<T: Real>(kernel: PlaneKernel, derivatives: usize, order: usize) -> Program {
     let single = T::NAME == "f32";
     // A lane of M2L holds a series in registers, and some further numbers.
     let registers = (order + 1) * if single { 2 } else { 4 } + if single { 40 } else { 64 };
     let blocks = (REGISTERS / (SERIES_BLOCK * registers.min(255))).clamp(1, 8);
     let largest: f64 = if single { 1e25 } else { 1e100 };
-    let definitions = [
-        ("ORDER", order.to_string()),
-        ("LOGARITHM", u32::from(kernel == PlaneKernel::Laplace).to_string()),
-        ("GRADIENT", u32::from(gradient).to_string()),
-        ("BLOCKS", blocks.to_string()),
-        ("LARGEST_RATIO", format!("{:e}", largest.powf(1.0 / order as f64))),
-    ];
+    let mut definitions = vec![("ORDER", order.to_string())];
+    definitions.extend(field(kernel, derivatives));
+    definitions.push(("BLOCKS", blocks.to_string()));
+    definitions.push(("LARGEST_RATIO", format!("{:e}", largest.powf(1.0 / order as f64))));
     let entries = &["plane_p2m", "plane_p2l", "plane_m2m", "plane_l2l", "plane_m2l", "plane_l2p", "plane_m2p"];
     with_definitions::<T>("plane_series.cu", include_str!("../../kernels/plane_series.cu"), &definitions, entries)
 }
 
 /// P2P in precision `T`. In f32, coordinates are relative to the leaf (`FRAMED`).
-pub fn plane_p2p_program<T: Real>(kernel: PlaneKernel, gradient: bool) -> Program {
-    let values = kernel.values(usize::from(gradient));
-    let definitions = Groups::plane::<T>(values).definitions(MAX_TILE_BYTES);
-    let mut definitions: Vec<(&str, String)> = definitions.into_iter().map(|(n, v)| (n, v.to_string())).collect();
-    definitions.push(("LOGARITHM", u32::from(kernel == PlaneKernel::Laplace).to_string()));
-    definitions.push(("VALUES", values.to_string()));
+pub fn plane_p2p_program<T: Real>(kernel: PlaneKernel, derivatives: usize) -> Program {
+    let groups = Groups::plane::<T>(kernel.potentials() + 2 * derivatives).definitions(MAX_TILE_BYTES);
+    let mut definitions: Vec<(&str, String)> = groups.into_iter().map(|(n, v)| (n, v.to_string())).collect();
+    definitions.extend(field(kernel, derivatives));
     definitions.push(("FRAMED", u32::from(T::NAME == "f32").to_string()));
     let entries = &["plane_p2p", "plane_imaginary"];
     with_definitions::<T>("plane_p2p.cu", include_str!("../../kernels/plane_p2p.cu"), &definitions, entries)

@@ -20,8 +20,8 @@ pub struct PlaneSettings {
     pub kernel: PlaneKernel,
     /// The requested outputs, with their columns among the values of a target.
     pub columns: Vec<OutputColumns>,
-    /// Whether values carry the derivative.
-    pub gradient: bool,
+    /// Order of the derivatives that values carry, at most 2.
+    pub derivatives: usize,
     /// Order p of the series; `None`: direct sums of all pairs.
     pub order: Option<usize>,
     /// Precision of the series.
@@ -145,8 +145,8 @@ fn planned<T: DeviceScalar, N: Real>(
     settings: &PlaneSettings,
     points: PlanePlaced,
 ) -> Result<Box<dyn PlaneSolver>, Error> {
-    let PlaneSettings { kernel, columns, gradient, order, .. } = settings;
-    let plan = PlanePlan::<T, N>::new(*kernel, columns, *gradient, *order, points.pyramid, points.lists)?;
+    let PlaneSettings { kernel, columns, derivatives, order, .. } = settings;
+    let plan = PlanePlan::<T, N>::new(*kernel, columns, *derivatives, *order, points.pyramid, points.lists)?;
     Ok(Box::new(Planned { settings: settings.clone(), plan: Mutex::new(plan) }))
 }
 

@@ -54,8 +54,8 @@ impl PlaneOnDevice {
         PlaneOnDevice { cuda, kernel, request, choice, theta, held: None, site: None }
     }
 
-    fn gradient(&self) -> bool {
-        derivatives(self.request.outputs) > 0
+    fn derivatives(&self) -> usize {
+        derivatives(self.request.outputs)
     }
 
     /// The settings of a solver of an order. Direct sums are in f64 for either precision.
@@ -64,7 +64,7 @@ impl PlaneOnDevice {
         PlaneSettings {
             kernel: self.kernel,
             columns: self.choice.facts.columns.clone(),
-            gradient: self.gradient(),
+            derivatives: self.derivatives(),
             order,
             precision,
             near: precision,
@@ -74,7 +74,7 @@ impl PlaneOnDevice {
     /// Error bounds of an order in f64, measured on the host: the arithmetic of the device is the same up to rounding,
     /// and no program is compiled for an order that is not taken.
     fn bounds_on_host(&self, order: usize, trial: &Trial, thin: Thinned) -> Result<Vec<f64>, Error> {
-        let series = Laurent::new(self.kernel, order, usize::from(self.gradient()))?;
+        let series = Laurent::new(self.kernel, order, self.derivatives())?;
         let plan = LaurentPlan::new(thin.0, thin.1, series, self.choice.isa, false)?;
         super::bounds(&plan, &self.request, &self.choice, trial)
     }

@@ -20,6 +20,8 @@ import tempfile
 import time
 
 BOTH = ["--outputs", "potential,gradient"]
+# The points of Goude & Engblom (2012), 45 in a leaf; the cloud follows.
+PLANE = ["--kernel", "harmonic2d", "--n", 45 << 16, "--arrays", "device", "--demo"]
 # Name, options, what is compared, milliseconds to reach.
 CASES = [
     ("device 2^24 f32 both", ["--n", 1 << 24, "--precision", "f32", "--order", 6, *BOTH, "--arrays", "device"],
@@ -47,6 +49,13 @@ CASES = [
     ("device 2^20 f32 both, ellipsoid",
      ["--demo", "ellipsoid", "--n", 1 << 20, "--precision", "f32", "--order", 7, *BOTH, "--arrays", "device"],
      "apply + points", None),
+    *[(f"plane {cloud} f64, 1e-6 largest", [*PLANE, f"{cloud}2d", "--tolerance", 1e-6, "--norm", "max"], "apply + points", goal)
+      for cloud, goal in (("uniform", 9), ("normal", 11), ("layer", 10))],
+    ("plane uniform f64, 1e-12", [*PLANE, "uniform2d", "--tolerance", 1e-12], "apply + points", 16),
+    ("plane uniform f32, 1e-5", [*PLANE, "uniform2d", "--tolerance", 1e-5, "--precision", "f32"], "apply + points", 5),
+    ("plane 2^25 f64, 1e-6", [*PLANE[:3], 1 << 25, *PLANE[4:], "uniform2d", "--tolerance", 1e-6], "apply + points", 100),
+    ("plane whole, 2^18 f64 1e-6", ["--kernel", "harmonic2d", "--n", 1 << 18, "--demo", "uniform2d", "--tolerance", 1e-6],
+     "whole - open", 100),
 ]
 
 

@@ -1,14 +1,14 @@
 //! A rotating vortex patch: Kirchhoff's ellipse, advanced in time by the two-dimensional method.
 //!
-//! A point vortex of circulation Γ moves with the flow of all other vortices: u − iv = Σ Γ_j/(2πi (z − z_j)). This flow
-//! is the kernel Γ/(z_j − z) times i/(2π). The motion conserves the circulation, the centre ΣΓz, the angular impulse
-//! ΣΓ|z|² and the energy −1/(4π) Σ Γ_i Γ_j ln|z_i − z_j|. An ellipse of semi-axes a, b and vorticity ω keeps its shape
+//! The flow and its invariants are those of `vortices/mod.rs`. An ellipse of semi-axes a, b and vorticity ω keeps its shape
 //! and turns by the angle ωab/(a + b)² per unit time (Kirchhoff 1876).
 //!
 //! `cargo run --release --example 06_vortex_patch`
 
-use fmm::{Error, Fmm, Outputs, PlaneKernel, Targets};
-use std::f64::consts::{PI, TAU};
+mod vortices;
+
+use fmm::{Error, Fmm, PlaneKernel, Targets};
+use std::f64::consts::PI;
 
 /// Semi-axis a of the ellipse, along x.
 const A: f64 = 1.5;
@@ -30,18 +30,7 @@ fn patch() -> Vec<f64> {
 /// Velocities (n×2) of the vortices at `z`.
 fn velocity(z: &[f64], circulation: &[f64]) -> Result<Vec<f64>, Error> {
     let out = Fmm::new(PlaneKernel::Harmonic).tolerance(TOLERANCE).plan(z, Targets::Sources)?.apply(circulation)?;
-    // Velocity from the potential: u − iv = iφ/(2π).
-    Ok(out.potential.chunks(2).flat_map(|phi| [-phi[1] / TAU, -phi[0] / TAU]).collect())
-}
-
-/// Centre x, centre y, angular impulse and energy, divided by the total circulation.
-fn invariants(z: &[f64], gamma: f64) -> Result<[f64; 4], Error> {
-    let n = z.len() / 2;
-    let fmm = Fmm::new(PlaneKernel::Laplace).tolerance(1e-10).outputs(Outputs::POTENTIAL);
-    let psi = fmm.plan(z, Targets::Sources)?.apply(&vec![gamma; n])?.potential;
-    let mean = |f: &dyn Fn(usize) -> f64| (0..n).map(f).sum::<f64>() / n as f64;
-    let square = |i: usize| z[2 * i].powi(2) + z[2 * i + 1].powi(2);
-    Ok([mean(&|i| z[2 * i]), mean(&|i| z[2 * i + 1]), mean(&square), 0.5 * mean(&|i| psi[i])])
+    Ok(vortices::velocity(&out.potential))
 }
 
 /// Angle of the longer principal axis against x.
@@ -57,7 +46,7 @@ fn main() -> Result<(), Error> {
     let circulation: Vec<f64> = (0..n).flat_map(|_| [gamma, 0.0]).collect();
     let rate = VORTICITY * A * B / (A + B).powi(2);
     let dt = 0.125 * PI / rate / STEPS as f64;
-    let before = invariants(&z, gamma)?;
+    let before = vortices::invariants(&z, gamma)?;
 
     // Runge–Kutta of order 4.
     let ahead = |z: &[f64], v: &[f64], h: f64| -> Vec<f64> { z.iter().zip(v).map(|(z, v)| z + h * v).collect() };
@@ -71,14 +60,9 @@ fn main() -> Result<(), Error> {
         }
     }
 
-    let after = invariants(&z, gamma)?;
     let turned = angle(&z) / (rate * dt * STEPS as f64);
     println!("{n} vortices, {STEPS} steps; turned by {:.4} of Kirchhoff's angle", turned);
-    let names = ["centre x", "centre y", "angular impulse", "energy"];
-    for ((name, before), after) in names.into_iter().zip(before).zip(after) {
-        println!("{name:<16} {before:+.9e} → {after:+.9e}");
-        assert!((after - before).abs() < 1e-6, "{name} is not conserved");
-    }
+    vortices::assert_conserved(before, vortices::invariants(&z, gamma)?, 1e-6);
     assert!((turned - 1.0).abs() < 0.01, "the patch does not turn as Kirchhoff's ellipse");
     Ok(())
 }

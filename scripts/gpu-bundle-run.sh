@@ -17,6 +17,6 @@ sanitize)
     ;;
 bench) ./fmm doctor && ./device_rates ;;
 door) python3 gpu.py --fmm ./fmm --csv front-door.csv ;;
-papers) ./papers gumerov2008 && ./papers lashuk2009 ;;
+papers) ./papers goude2012 && ./papers gumerov2008 && ./papers lashuk2009 ;;
 *) exec ./gpu-tests "$@" ;;
 esac

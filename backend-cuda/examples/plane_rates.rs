@@ -116,7 +116,14 @@ fn row<T: DeviceScalar, R: Real>(device: &Device, cloud: &Cloud, case: Case) -> 
         match &mut plan {
             Some(plan) => plan.set_points(pyramid, lists)?,
             None => {
-                plan = Some(PlanePlan::new(kernel, &columns(kernel, derivatives), derivatives, Some(order), pyramid, lists)?)
+                plan = Some(PlanePlan::new(
+                    kernel,
+                    &columns(kernel, derivatives),
+                    derivatives,
+                    Some(order),
+                    pyramid,
+                    lists,
+                )?)
             }
         }
         let made = plan.as_mut().expect("just made");

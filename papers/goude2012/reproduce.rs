@@ -3,92 +3,26 @@
 //! `cargo run --release -p adaptive2d --example goude2012 [-- figure …]`, with figures of 5.2, table, 5.4, 5.5, 5.8,
 //! 5.9 (default: all, about a minute). One thread, θ = 1/2, harmonic kernel (eq. 5.1), targets are the sources,
 //! complex normal strengths; times from points in to answer out, pyramid included, medians. The paper's machine was a
-//! Xeon W3680 with a Tesla C2075: ratios and shapes compare, seconds do not.
+//! Xeon W3680 with a Tesla C2075: ratios and shapes compare, seconds do not. `device.rs` has the same beside a GPU.
 
+mod measure;
+
+use adaptive2d::PlaneKernel;
 use adaptive2d::pyramid::depth_for;
-use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, Pyramid, PyramidOptions, connect};
 use backend_cpu::Isa;
-use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace, direct};
-use fmm_traits::testkit::clouds::{Generator, normal_strengths};
-use fmm_traits::{Expansion, Stage};
+use backend_cpu::laurent::direct;
+use fmm_traits::Stage;
+use fmm_traits::testkit::clouds::normal_strengths;
+use measure::{Cloud, P, Seconds, evaluation, median};
 use std::time::Instant;
 
-/// θ of the paper.
-const THETA: f64 = 0.5;
-/// Coefficients for 1e-6, as in the paper.
-const P: usize = 17;
 /// Evaluations whose median counts.
 const RUNS: usize = 5;
-
-/// Points of fig. 5.8, with another standard deviation than 1/10 in fig. 5.9.
-#[derive(Clone, Copy)]
-enum Cloud {
-    Uniform,
-    Normal(f64),
-    Layer(f64),
-}
-
-impl Cloud {
-    /// `n` points, rejected to the unit square.
-    fn points(self, n: usize) -> Vec<f64> {
-        let mut g = Generator::new(1);
-        let normal = |g: &mut Generator, sigma: f64| loop {
-            let x = 0.5 + sigma * g.normal();
-            if (0.0..=1.0).contains(&x) {
-                return x;
-            }
-        };
-        let point = |_| match self {
-            Cloud::Uniform => [g.uniform(), g.uniform()],
-            Cloud::Normal(sigma) => [normal(&mut g, sigma), normal(&mut g, sigma)],
-            Cloud::Layer(sigma) => [g.uniform(), normal(&mut g, sigma)],
-        };
-        (0..n).flat_map(point).collect()
-    }
-}
-
-/// Seconds of one evaluation.
-#[derive(Clone, Copy)]
-struct Seconds {
-    total: f64,
-    pyramid: f64,
-    connect: f64,
-    stages: [f64; Stage::ALL.len()],
-}
-
-impl Seconds {
-    /// Of `stage`, in % of the total.
-    fn share(&self, stage: Stage) -> f64 {
-        100.0 * self.stages[stage as usize] / self.total
-    }
-}
-
-/// One evaluation at `points` and depth `depth` of the pyramid.
-fn evaluation(points: &[f64], strengths: &[f64], depth: usize, order: usize) -> Seconds {
-    let start = Instant::now();
-    let options = PyramidOptions { population: 1.0, depth: Some(depth) };
-    let pyramid = Pyramid::build(points, None, &options).expect("pyramid");
-    let built = start.elapsed().as_secs_f64();
-    let lists = connect(&pyramid, &ConnectOptions { theta: THETA, ..Default::default() }).expect("lists");
-    let connected = start.elapsed().as_secs_f64();
-    let series = Laurent::new(PlaneKernel::Harmonic, order, 0).expect("order");
-    let plan = LaurentPlan::new(pyramid, lists, series, Isa::detect(), order <= 24).expect("plan").shortened(THETA);
-    let mut out = vec![0.0; points.len() / 2 * series.values()];
-    let stages = plan.apply(&mut LaurentWorkspace::default(), strengths, &mut out, &mut |_, _| true).expect("sums");
-    Seconds { total: start.elapsed().as_secs_f64(), pyramid: built, connect: connected - built, stages }
-}
-
-/// The run of median total.
-fn median(mut run: impl FnMut() -> Seconds) -> Seconds {
-    let mut runs: Vec<Seconds> = (0..RUNS).map(|_| run()).collect();
-    runs.sort_by(|a, b| a.total.total_cmp(&b.total));
-    runs[RUNS / 2]
-}
 
 /// Median seconds of `n` points at the depth of eq. 5.2 for `population`.
 fn seconds(cloud: Cloud, n: usize, population: f64, order: usize) -> Seconds {
     let (points, strengths) = (cloud.points(n), normal_strengths(2 * n, 2));
-    median(|| evaluation(&points, &strengths, depth_for(n as f64, population), order))
+    median(RUNS, || evaluation(&points, &strengths, depth_for(n as f64, population), order))
 }
 
 /// Fig. 5.2: time over N_d, of the mean over N.
@@ -103,7 +37,7 @@ fn optimal_population() {
     for &n in &sizes {
         let (points, strengths) = (Cloud::Uniform.points(n), normal_strengths(2 * n, 2));
         let depths = populations.map(|population| depth_for(n as f64, population));
-        let at = |depth| median(|| evaluation(&points, &strengths, depth, P)).total;
+        let at = |depth| median(RUNS, || evaluation(&points, &strengths, depth, P)).total;
         let (least, most) = (depths[depths.len() - 1], depths[0]);
         let times: Vec<f64> = (least..=most).map(at).collect();
         let best = times.iter().copied().fold(f64::INFINITY, f64::min);
@@ -153,7 +87,7 @@ fn population_of_order() {
             // eq. 5.2 is at its step: 5N/(8·N_d) = 4^shallow.
             let n = (population * 1.6 * 4f64.powi(shallow as i32)) as usize;
             let (points, strengths) = (Cloud::Uniform.points(n), normal_strengths(2 * n, 2));
-            let at = |depth| median(|| evaluation(&points, &strengths, depth, order)).total;
+            let at = |depth| median(RUNS, || evaluation(&points, &strengths, depth, order)).total;
             at(shallow) / at(shallow + 1)
         };
         let (mut low, mut high): (f64, f64) = (5.0, 200.0);
@@ -176,9 +110,9 @@ fn break_even() {
             let start = Instant::now();
             direct(PlaneKernel::Harmonic, 0, &points, &strengths, &points, Isa::detect()).expect("sums");
             let total = start.elapsed().as_secs_f64();
-            Seconds { total, pyramid: 0.0, connect: 0.0, stages: [0.0; Stage::ALL.len()] }
+            Seconds { total, ..Seconds::default() }
         };
-        let (d, f) = (median(sum).total, seconds(Cloud::Uniform, n, 40.0, P).total);
+        let (d, f) = (median(RUNS, sum).total, seconds(Cloud::Uniform, n, 40.0, P).total);
         if f < d && even.is_none() {
             even = Some(n);
         }

@@ -76,10 +76,8 @@ fn row(kernel: PlaneKernel, derivatives: usize) -> Vec<u32> {
     let (re, im, minus) = (first, first + 1, |k: u32| k | MINUS);
     let mut row: Vec<u32> = (0..first).collect();
     // First the real parts, then the imaginary parts.
-    let derived = [
-        vec![re, minus(im), im, re],
-        vec![re + 2, minus(im + 2), minus(re + 2), im + 2, re + 2, minus(im + 2)],
-    ];
+    let derived =
+        [vec![re, minus(im), im, re], vec![re + 2, minus(im + 2), minus(re + 2), im + 2, re + 2, minus(im + 2)]];
     for all in &derived[..derivatives] {
         row.extend(&all[..if complex { all.len() } else { all.len() / 2 }]);
     }
@@ -334,9 +332,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
         }
         let [x, y, strengths] = self.charged();
         // SAFETY: arguments as in plane_series.cu; there is a multipole for each box.
-        unsafe {
-            self.warps("plane_p2m", w.pyramid.leaves(), &[x, y, strengths, (&w.multipoles).into()])
-        }
+        unsafe { self.warps("plane_p2m", w.pyramid.leaves(), &[x, y, strengths, (&w.multipoles).into()]) }
     }
 
     /// Into the boxes of `level`, unless no edge needs their multipoles.

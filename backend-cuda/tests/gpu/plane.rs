@@ -477,10 +477,20 @@ fn odd_clouds(device: &Device) {
             for single in [false, true] {
                 let (most, order) = if single { (2e-5, 16) } else { (1e-9, 40) };
                 let e = errors(device, kernel, (&s, Some(&t)), &q, (order, 9.0, 0.5), single);
-                assert!(e[0] < most && e[1] < 100.0 * most && e[2] < 1e4 * most, "{} {} {e:?}", kind.name(), kernel.name());
+                assert!(
+                    e[0] < most && e[1] < 100.0 * most && e[2] < 1e4 * most,
+                    "{} {} {e:?}",
+                    kind.name(),
+                    kernel.name()
+                );
                 if i == 0 {
                     let e = errors(device, kernel, (&s, None), &q, (order, 9.0, 0.5), single);
-                    assert!(e[0] < most && e[1] < 100.0 * most && e[2] < 1e4 * most, "{} {} {e:?}", kind.name(), kernel.name());
+                    assert!(
+                        e[0] < most && e[1] < 100.0 * most && e[2] < 1e4 * most,
+                        "{} {} {e:?}",
+                        kind.name(),
+                        kernel.name()
+                    );
                 }
             }
         }
@@ -491,8 +501,7 @@ fn odd_clouds(device: &Device) {
         let pyramid = build(device, &s, None, &population(10.0));
         let lists = plane_connect(&pyramid, &ConnectOptions::default()).unwrap();
         let q = normal_strengths(200 * kernel.strengths(), 1);
-        let mut plan =
-            PlanePlan::<f32, f32>::new(kernel, &columns(kernel, 2), 2, Some(6), pyramid, lists).unwrap();
+        let mut plan = PlanePlan::<f32, f32>::new(kernel, &columns(kernel, 2), 2, Some(6), pyramid, lists).unwrap();
         assert!(plan.apply(&q, &mut |_, _| true).unwrap().0.iter().all(|&u| u == 0.0), "{}", kernel.name());
     }
 }
@@ -505,8 +514,7 @@ fn repeated(device: &Device) {
     for _ in 0..10 {
         let pyramid = build(device, &s, None, &population(20.0));
         let lists = plane_connect(&pyramid, &ConnectOptions::default()).unwrap();
-        let mut plan =
-            PlanePlan::<f64, f64>::new(kernel, &columns(kernel, 2), 2, Some(12), pyramid, lists).unwrap();
+        let mut plan = PlanePlan::<f64, f64>::new(kernel, &columns(kernel, 2), 2, Some(12), pyramid, lists).unwrap();
         let u = plan.apply(&q, &mut |_, _| true).unwrap().0;
         assert!(first.get_or_insert_with(|| u.clone()) == &u);
     }
@@ -575,8 +583,7 @@ fn wrong(device: &Device) {
         let plan = PlanePlan::<f64, f64>::new(kernel, &columns(kernel, 0), 0, Some(order), pyramid(), lists());
         assert!(matches!(plan, Err(Error::Order { .. })));
     }
-    let mut plan =
-        PlanePlan::<f64, f64>::new(kernel, &columns(kernel, 0), 0, Some(4), pyramid(), lists()).unwrap();
+    let mut plan = PlanePlan::<f64, f64>::new(kernel, &columns(kernel, 0), 0, Some(4), pyramid(), lists()).unwrap();
     assert!(matches!(plan.apply(&[1.0; 3], &mut |_, _| true), Err(Error::Shape { .. })));
     assert!(matches!(plan.apply(&[1.0; 2], &mut |_, _| false), Err(Error::Cancelled { .. })));
     // A pyramid of another size.

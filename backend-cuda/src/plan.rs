@@ -108,16 +108,24 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     ) -> Result<Self, Error> {
         let device = tree.device.clone();
         let units = Units { params: kernels.params.clone(), kernel: kernels.members.equivalent.clone() };
-        let mut far: Box<dyn FarField> = match carrier {
-            Carrier::Equivalent(fill, cache) => {
-                let lattice = Lattice { order: p, fill };
-                Box::new(Equivalent::<T>::new(&device, kernels, units, lattice, cache)?)
-            }
-            Carrier::Spherical(settings) => Box::new(Spherical::<T>::new(&device, kernels, p, settings)?),
-        };
         // The near kernel may have parameters that the kernel of the densities does not scale, such as a softening.
         let near_units = Units { params: kernels.params.clone(), kernel: kernels.near.clone() };
-        let near = Near::new::<N>(&device, kernels, near_units, T::NAME == "f32")?;
+        // The program of the near field, which takes longest to compile, is compiled beside those of the far field.
+        let (near, far) = std::thread::scope(|scope| {
+            let near = scope.spawn(|| Near::new::<N>(&device, kernels, near_units, T::NAME == "f32"));
+            let far = || -> Result<Box<dyn FarField>, Error> {
+                Ok(match carrier {
+                    Carrier::Equivalent(fill, cache) => {
+                        let lattice = Lattice { order: p, fill };
+                        Box::new(Equivalent::<T>::new(&device, kernels, units, lattice, cache)?)
+                    }
+                    Carrier::Spherical(settings) => Box::new(Spherical::<T>::new(&device, kernels, p, settings)?),
+                })
+            };
+            let far = far();
+            (near.join().unwrap_or_else(|e| std::panic::resume_unwind(e)), far)
+        });
+        let (near, mut far) = (near?, far?);
         let base = Base::new(&near, tree, lists)?;
         far.place(&base)?;
         let (columns, scale) = (kernels.columns.clone(), kernels.scale);

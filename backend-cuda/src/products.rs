@@ -1,6 +1,7 @@
 //! Products of matrices with the rows of boxes: `kernels/{multiply,m2l}.cu`.
 
 use crate::arrange::{Items, Table};
+use crate::compile::Program;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::equivalent::DeviceScalar;
 use crate::lists::DeviceEdges;
@@ -72,11 +73,15 @@ pub(crate) struct Products {
 impl Products {
     /// Compiles the products for `T`.
     pub fn new<T: DeviceScalar>(device: &Device) -> Result<Self, Error> {
-        Ok(Products {
-            device: device.clone(),
-            multiply: device.load(&programs::multiply_program::<T>())?,
-            m2l: device.load(&programs::m2l_program::<T>())?,
-        })
+        Ok(Products::of(device, device.load_together(Products::programs::<T>())?))
+    }
+    /// The programs of the products for `T`.
+    pub fn programs<T: DeviceScalar>() -> [Program; 2] {
+        [programs::multiply_program::<T>(), programs::m2l_program::<T>()]
+    }
+    /// The products of their loaded [`programs`](Products::programs).
+    pub fn of(device: &Device, [multiply, m2l]: [Functions; 2]) -> Self {
+        Products { device: device.clone(), multiply, m2l }
     }
 
     /// Enqueues `to` = `factor`·matrix·`from` or, with `add`, `to` += `factor`·matrix·`from`.

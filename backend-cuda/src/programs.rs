@@ -432,3 +432,15 @@ pub fn all_programs() -> Vec<Program> {
         m2l_fourier_program::<f64>(),
     ]
 }
+
+/// The programs that trees, lists and the probe of a plan need, by name. They have no parameters.
+pub(crate) const OF_TREES: [(&str, fn() -> Program); 8] = [
+    ("points", points),
+    ("sort", sort),
+    ("scan", scan),
+    ("split", split),
+    ("lists", lists),
+    ("cut", cut),
+    ("arrange", arrange),
+    ("ends", ends),
+];

@@ -7,6 +7,7 @@ use crate::equivalent::DeviceScalar;
 use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
 use crate::plan::{Carrier, Plan};
 use crate::points::CallerPoints;
+use crate::programs;
 use crate::spherical::SphericalSettings;
 use crate::tree::{DeviceTree, build_reported};
 use fmm_kernels::equivalent::Fill;
@@ -188,6 +189,7 @@ impl Placed {
         targets: Option<&CallerPoints>,
     ) -> Result<Placed, Error> {
         let start = Instant::now();
+        device.fixed_together(&programs::OF_TREES)?;
         let (tree, report) = build_reported(device, sources, targets, options)?;
         device.synchronize()?;
         let seconds = start.elapsed().as_secs_f64();

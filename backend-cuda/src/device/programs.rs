@@ -9,6 +9,7 @@ use cudarc::driver::{CudaFunction, DriverError};
 use cudarc::nvrtc::Ptx;
 use fmm_traits::Error;
 use std::collections::HashMap;
+use std::panic::resume_unwind;
 use std::sync::{Arc, PoisonError};
 
 /// The entry points of a loaded program, by name.
@@ -19,9 +20,9 @@ impl Device {
     pub(crate) fn load(&self, program: &Program) -> Result<Functions, Error> {
         let info = &self.inner.info;
         let fingerprint = program.fingerprint(info.capability, info.compiler, info.driver);
-        // A poisoned lock is fine: entries are inserted whole.
-        let mut programs = self.inner.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(functions) = programs.get(&fingerprint) {
+        // A poisoned lock is fine: entries are inserted whole. Nobody holds the lock while a program is compiled.
+        let programs = || self.inner.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(functions) = programs().get(&fingerprint) {
             return Ok(functions.clone());
         }
         let folder = self.cache.as_deref();
@@ -41,9 +42,17 @@ impl Device {
         for &entry in program.entries {
             functions.insert(entry, module.load_function(entry).map_err(loading)?);
         }
-        let functions = Arc::new(functions);
-        programs.insert(fingerprint, functions.clone());
-        Ok(functions)
+        Ok(programs().entry(fingerprint).or_insert_with(|| Arc::new(functions)).clone())
+    }
+
+    /// [`load`](Device::load) of several programs, which are compiled at the same time.
+    pub(crate) fn load_together<const K: usize>(&self, programs: [Program; K]) -> Result<[Functions; K], Error> {
+        let loaded: Vec<Result<Functions, Error>> = std::thread::scope(|scope| {
+            let threads = programs.each_ref().map(|program| scope.spawn(|| self.load(program)));
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|e| resume_unwind(e))).collect()
+        });
+        let mut loaded = loaded.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter();
+        Ok(std::array::from_fn(|_| loaded.next().expect("as many as there are programs")))
     }
 
     /// [`load`](Device::load) of a program whose kernels are launched with `bytes` of dynamic shared memory.
@@ -67,5 +76,16 @@ impl Device {
         let functions = self.load(&program())?;
         self.inner.fixed.lock().unwrap_or_else(PoisonError::into_inner).insert(name, functions.clone());
         Ok(functions)
+    }
+
+    /// [`fixed`](Device::fixed) of several programs, which are compiled at the same time.
+    pub(crate) fn fixed_together(&self, programs: &[(&'static str, fn() -> Program)]) -> Result<(), Error> {
+        let known = self.inner.fixed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        std::thread::scope(|scope| {
+            let missing = programs.iter().filter(|(name, _)| !known.contains_key(name));
+            let threads: Vec<_> =
+                missing.map(|&(name, program)| scope.spawn(move || self.fixed(name, program))).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|e| resume_unwind(e)).map(|_| ()))
+        })
     }
 }

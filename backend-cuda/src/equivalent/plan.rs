@@ -132,16 +132,19 @@ impl<T: DeviceScalar> Equivalent<T> {
         lattice.validate()?;
         let n = lattice.len();
         let Kernels { far, members, .. } = kernels;
+        let [multiply, m2l] = Products::programs::<T>();
+        let [p2m, affine, m2l_fourier, dft, l2p, multiply, m2l] = device.load_together([
+            programs::p2m_program::<T>(&members.check, n),
+            programs::affine_program::<T>(members.check.values),
+            programs::m2l_fourier_program::<T>(),
+            programs::dft_program::<T>(lattice),
+            programs::l2p_program::<T>(far),
+            multiply,
+            m2l,
+        ])?;
         Ok(Equivalent {
             shape: Shape { points: n, density: n * members.equivalent.strengths, check: n * members.equivalent.values },
-            programs: Programs {
-                p2m: device.load(&programs::p2m_program::<T>(&members.check, n))?,
-                products: Products::new::<T>(device)?,
-                affine: device.load(&programs::affine_program::<T>(members.check.values))?,
-                m2l_fourier: device.load(&programs::m2l_fourier_program::<T>())?,
-                dft: device.load(&programs::dft_program::<T>(lattice))?,
-                l2p: device.load(&programs::l2p_program::<T>(far))?,
-            },
+            programs: Programs { p2m, products: Products::of(device, [multiply, m2l]), affine, m2l_fourier, dft, l2p },
             recipe: Recipe::new::<T>(kernels, units, lattice, cache),
             stock: Vec::new(),
             no_spectra: device.alloc(0, "spectra of M2L")?,

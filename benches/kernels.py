@@ -1,31 +1,35 @@
 """Kernels × clouds × tolerances through the command: what `fmm run` chose, its error at random targets, and its seconds.
 
-    cargo build --release && python3 benches/kernels.py --binary target/release/fmm --out runs/<date>-<host>
+    cargo build --release && python3 benches/kernels.py --binary target/release/fmm --out runs/<date>-<host> --jobs 16
 
-A row is BROKEN where the error of one of two sets of strengths is above the tolerance. Where a plan is refused, the row has
-the floor that the refusal names, and the error of an FMM of the largest order, which should not be far from it.
+A row is BROKEN where the error of one of two sets of strengths, uniform in (0, 1) and normal, is above the tolerance.
+
+A row is refused where the plan refuses the tolerance. Its `bound` is the floor that the refusal names. Then a plan of a
+tolerance just above this floor must keep it, and `error` is the smallest error of that order and the next two, the larger
+one of both sets of strengths. The floor is right if it is within a factor 3 of that error; `floor_ratio` is floor/error.
 
 --speed: the cases of Gaussian processes, radial basis functions and interpolation at a million points, timed (one thread,
 nothing else on the machine): Laplace by both expansions first, so that other machines can compare quotients.
 Needs numpy.
 """
 
-import argparse
-import csv
-import json
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent / "peers"))
-from compare import cloud as of_peers  # noqa: E402
+from table import Table, arguments, cloud, names, numbers, run, worst
 
 # Options, strengths of a source.
 KERNELS = {
+    "laplace": (["--kernel", "laplace"], 1),
+    "dipole": (["--kernel", "laplace", "--source", "dipole"], 3),
+    "yukawa": (["--kernel", "yukawa", "--kappa", "5"], 1),
+    "gravity": (["--kernel", "gravity", "--softening", "1e-4"], 1),
+    "stokes": (["--kernel", "stokes"], 3),
+    "stresslet": (["--kernel", "stokes", "--source", "stresslet"], 9),
     "gaussian-0.05": (["--kernel", "gaussian", "--set", "h=0.05"], 1),
     "gaussian-0.3": (["--kernel", "gaussian", "--set", "h=0.3"], 1),
     "exponential": (["--kernel", "exponential", "--set", "l=0.2"], 1),
@@ -49,129 +53,135 @@ KERNELS = {
     "anisotropic": (["--kernel", "anisotropic", "--set", "yy=4"], 1),
 }
 CLOUDS = ("uniform", "ellipsoid", "plummer", "clusters")
-SPEED = [  # kernel, options, tolerance, method
-    ("laplace", ["--kernel", "laplace"], 1e-6, "equivalent"),
-    ("laplace", ["--kernel", "laplace"], 1e-6, "interpolation"),
-    *[("matern32 l=0.2", KERNELS["matern32"][0], t, "auto") for t in (1e-4, 1e-6, 1e-9)],
-    *[("multiquadric c=0.01", KERNELS["multiquadric"][0], t, "auto") for t in (1e-4, 1e-6, 1e-9)],
-    ("gaussian h=0.05", KERNELS["gaussian-0.05"][0], 1e-6, "auto"),
-    ("gaussian h=0.3", KERNELS["gaussian-0.3"][0], 1e-6, "auto"),
-    ("biharmonic", KERNELS["biharmonic"][0], 1e-6, "equivalent"),
-    ("biharmonic", KERNELS["biharmonic"][0], 1e-6, "interpolation"),
+STRENGTHS = ("uniform", "normal")
+SPEED = [  # kernel, options, tolerance, method, outputs
+    ("laplace", "laplace", 1e-6, "equivalent", "potential"),
+    ("laplace", "laplace", 1e-6, "interpolation", "potential"),
+    *[("matern32 l=0.2", "matern32", t, "auto", "potential") for t in (1e-4, 1e-6, 1e-9)],
+    *[("multiquadric c=0.01", "multiquadric", t, "auto", "potential") for t in (1e-4, 1e-6, 1e-9)],
+    ("gaussian h=0.05", "gaussian-0.05", 1e-6, "auto", "potential"),
+    ("gaussian h=0.3", "gaussian-0.3", 1e-6, "auto", "potential"),
+    ("biharmonic", "biharmonic", 1e-6, "equivalent", "potential"),
+    ("biharmonic", "biharmonic", 1e-6, "interpolation", "potential"),
+    ("laplace", "laplace", 1e-6, "equivalent", "potential,gradient"),
+    ("biharmonic", "biharmonic", 1e-6, "equivalent", "potential,gradient"),
+    ("biharmonic", "biharmonic", 1e-6, "interpolation", "potential,gradient"),
 ]
+# The first eight columns say which row it is.
 COLUMNS = ["kernel", "cloud", "n", "backend", "precision", "outputs", "asked", "tolerance", "method", "order", "ncrit", "bound",
-           "error_uniform", "error_normal", "error", "operators_s", "probe_s", "plan_s", "apply_s", "verdict", "refused"]
+           "error_uniform", "error_normal", "error", "floor_ratio", "operators_s", "probe_s", "plan_s", "apply_s", "verdict",
+           "refused"]
+KEY = 8
 
 
-def cloud(name, n):
-    """n × 3 points."""
-    random = np.random.default_rng(1)
-    if name == "plummer":
-        u = 0.999 * random.random(n)
-        z = random.standard_normal((n, 3))
-        return z / np.linalg.norm(z, axis=1)[:, None] / np.sqrt(u ** (-2 / 3) - 1)[:, None]
-    if name == "clusters":  # two balls of radius 0.1, ten apart
-        z = random.standard_normal((n, 3))
-        z *= 0.1 * random.random((n, 1)) ** (1 / 3) / np.linalg.norm(z, axis=1)[:, None]
-        z[: n // 2, 0] += 10
-        return z
-    return of_peers(name, n)
+class Matrix:
+    """The rows asked for, and how to make one."""
 
-
-def run(args, options):
-    """The report of one `fmm run`, or its complaint."""
-    command = [args.binary, "run", *options, "--backend", args.backend, "--threads", args.threads, "--json"]
-    done = subprocess.run([str(o) for o in command], capture_output=True, text=True)
-    if done.stdout.startswith("{"):  # also where the error is above the tolerance
-        return json.loads(done.stdout)
-    if done.returncode and not re.search("floor|not available", done.stderr):
-        sys.exit(f"kernels.py: {' '.join(map(str, command))}: {done.stderr}")
-    return done.stderr.strip()
-
-
-def row_of(args, name, options, components, where, shape, tolerance, method, outputs, repeat):
-    """One row: two sets of strengths; the slower of the two."""
-    random = np.random.default_rng(2)
-    row = {"kernel": name, "cloud": shape, "n": args.n, "backend": args.backend, "precision": args.precision}
-    row |= {"outputs": outputs, "asked": method, "tolerance": tolerance}
-    for kind, make in (("uniform", random.random), ("normal", random.standard_normal)):
-        np.save(where / "q.npy", make((args.n, components)))
-        files = ["--sources", where / f"{shape}.npy", "--strengths", where / "q.npy"]
-        common = [*options, *files, "--outputs", outputs, "--precision", args.precision, "--verify", 1000]
-        report = run(args, [*common, "--method", method, "--tolerance", f"{tolerance:g}", "--repeat", repeat])
-        if isinstance(report, str):
-            floor = re.search(r"below the floor (\S+)", report)
-            row |= {"refused": report, "bound": float(floor[1]) if floor else None, "verdict": "refused"}
-            if floor and method != "auto":
-                most = run(args, [*common, "--method", method, "--order", 12 if method == "interpolation" else 16])
-                if not isinstance(most, str):
-                    row |= {"error": max(e["rel_l2"] for e in most["errors"].values())}
-            return row
-        row[f"error_{kind}"] = max(e["rel_l2"] for e in report["errors"].values())
-        probe, seconds = report["plan"].get("probe") or {}, report["seconds"]
-        row |= {"method": report["method"], "order": report["order"], "ncrit": report["ncrit"]}
-        row |= {"bound": max((o["error"] for o in probe.get("outputs", [])), default=None)}
-        for key in ("operators", "probe", "plan", "apply"):
-            row[f"{key}_s"] = max(row.get(f"{key}_s", 0.0), seconds[key])
-    row["error"] = max(row["error_uniform"], row["error_normal"])
-    return row | {"verdict": "kept" if row["error"] <= tolerance else "BROKEN"}
-
-
-def cases(args):
-    """All rows asked for."""
-    if args.speed:
-        for name, options, tolerance, method in SPEED:
-            yield name, options, 1, "uniform", tolerance, method
-        return
-    for name in args.kernels:
+    def __init__(self, args, folder):
+        self.args, self.folder = args, folder
         for shape in args.clouds:
-            for tolerance in args.tolerances:
-                for method in args.methods:
-                    yield name, *KERNELS[name], shape, tolerance, method
+            np.save(folder / f"{shape}.npy", cloud(shape, args.n))
+        random = np.random.default_rng(2)
+        for components in sorted({c for _, c in KERNELS.values()}):
+            np.save(folder / f"uniform-{components}.npy", random.random((args.n, components)))
+            np.save(folder / f"normal-{components}.npy", random.standard_normal((args.n, components)))
 
+    def cases(self):
+        """The first columns of all rows."""
+        a = self.args
+        common = {"n": a.n, "backend": a.backend, "precision": a.precision}
+        if a.speed:
+            for name, kernel, tolerance, method, outputs in SPEED:
+                yield common | {"kernel": name, "of": kernel, "cloud": "uniform", "tolerance": tolerance, "asked": method,
+                                "outputs": outputs}
+            return
+        for kernel in a.kernels:
+            for shape in a.clouds:
+                for tolerance in a.tolerances:
+                    for method in a.methods:
+                        yield common | {"kernel": kernel, "of": kernel, "cloud": shape, "tolerance": tolerance,
+                                        "asked": method, "outputs": a.outputs}
 
-def text(value):
-    return "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+    def run(self, case, kind, setting, repeat=1):
+        """The report of the command for strengths of a kind, with a tolerance or an order."""
+        options, components = KERNELS[case["of"]]
+        files = ["--sources", self.folder / f"{case['cloud']}.npy", "--strengths", self.folder / f"{kind}-{components}.npy"]
+        a = self.args
+        return run(a.binary, [*options, *files, "--outputs", case["outputs"], "--precision", a.precision, "--backend", a.backend,
+                              "--threads", a.threads, "--method", case["asked"], "--verify", 1000, "--repeat", repeat, *setting])
+
+    def row(self, case):
+        """The row of a case."""
+        row, tolerance = dict(case), case["tolerance"]
+        for kind in STRENGTHS:
+            report = self.run(case, kind, ["--tolerance", f"{tolerance:g}"], 3 if self.args.speed else 1)
+            if isinstance(report, str):
+                return row | {"refused": report} | self.floor(case, report)
+            row[f"error_{kind}"] = worst(report)
+            probe, seconds = report["plan"].get("probe") or {}, report["seconds"]
+            row |= {"method": report["method"], "order": report["order"], "ncrit": report["ncrit"]}
+            row |= {"bound": max((o["error"] for o in probe.get("outputs", [])), default=None)}
+            for key in ("operators", "probe", "plan", "apply"):
+                row[f"{key}_s"] = max(row.get(f"{key}_s", 0.0), seconds[key])
+        row["error"] = max(row["error_uniform"], row["error_normal"])
+        return row | {"verdict": "kept" if row["error"] <= tolerance else "BROKEN"}
+
+    def floor(self, case, refusal):
+        """What the floor of a refusal is worth."""
+        named = re.search(r"below the floor (\S+)", refusal)
+        if not named:
+            return {"verdict": "refused"}
+        floor = float(named[1])
+        best = float("inf")
+        at_floor = [self.run(case, kind, ["--tolerance", f"{1.02 * floor:g}"]) for kind in STRENGTHS]
+        if any(isinstance(report, str) for report in at_floor):
+            return {"verdict": "refused, FLOOR", "bound": floor}
+        order = at_floor[0]["order"]
+        for other in (order, order + 1, order + 2) if order else (None,):
+            reports = at_floor if other == order else [self.run_order(case, kind, other) for kind in STRENGTHS]
+            if not any(report is None for report in reports):
+                best = min(best, max(map(worst, reports)))
+        right = 1 / 3 <= floor / best <= 3 if best > 0 else False
+        return {"verdict": "refused" if right else "refused, FLOOR", "bound": floor, "order": order, "error": best,
+                "floor_ratio": floor / best if best > 0 else None}
+
+    def run_order(self, case, kind, order):
+        """As `run` with an order; `None` if the method does not have it."""
+        try:
+            report = self.run(case, kind, ["--order", order])
+        except RuntimeError:
+            return None
+        return None if isinstance(report, str) else report
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = lambda allowed: lambda x: [n if n in allowed else sys.exit(f"kernels.py: no {n}") for n in x.split(",")]  # noqa: E731
-    parser.add_argument("--binary", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = arguments(__doc__)
     parser.add_argument("--n", type=int)
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--kernels", type=names(KERNELS), default=list(KERNELS))
     parser.add_argument("--clouds", type=names(CLOUDS), default=list(CLOUDS))
-    parser.add_argument("--methods", type=lambda x: x.split(","), default=["interpolation", "auto"])
-    parser.add_argument("--tolerances", type=lambda x: [float(t) for t in x.split(",")], default=[1e-3, 1e-6, 1e-9])
+    parser.add_argument("--methods", type=names(("auto", "equivalent", "interpolation", "treecode")),
+                        default=["equivalent", "interpolation", "auto"])
+    parser.add_argument("--tolerances", type=numbers, default=[1e-3, 1e-6, 1e-9])
     parser.add_argument("--outputs", default="potential")
     parser.add_argument("--precision", default="f64")
     parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     args.n = args.n or (1_000_000 if args.speed else 20_000)
-    args.out.mkdir(parents=True, exist_ok=True)
-    counts = {}
-    part = "-speed" if args.speed else ""
-    name = f"kernels{part}{'-cuda' if args.backend == 'cuda' else ''}.csv"
-    with tempfile.TemporaryDirectory() as folder, open(args.out / name, "w", newline="") as file:
-        where = Path(folder)
-        for shape in ("uniform",) if args.speed else args.clouds:
-            np.save(where / f"{shape}.npy", cloud(shape, args.n))
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        for kernel, options, components, shape, tolerance, method in cases(args):
-            row = row_of(args, kernel, options, components, where, shape, tolerance, method, args.outputs,
-                         3 if args.speed else 1)
-            line = {key: text(row.get(key)) for key in COLUMNS}
-            writer.writerow(line)
-            file.flush()
-            print("  ".join(line[key] or "-" for key in COLUMNS), flush=True)
-            counts[row["verdict"]] = counts.get(row["verdict"], 0) + 1
-    summary = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
+    args.clouds = ["uniform"] if args.speed else args.clouds
+    name = f"kernels{'-speed' if args.speed else ''}{'-cuda' if args.backend == 'cuda' else ''}.csv"
+    table = Table(args.out / name, COLUMNS, KEY, args.resume)
+    with tempfile.TemporaryDirectory() as folder:
+        matrix = Matrix(args, Path(folder))
+        failed = table.fill(matrix.cases(), matrix.row, args.jobs)
+    found = table.count("verdict")
+    floors = [row["verdict"] for row in table.rows].count("refused, FLOOR")
+    refused = found.get("refused", 0) + floors
+    summary = (f"{len(table.rows)} rows: {found.get('kept', 0)} kept, {refused} refused ({floors} of them with a floor that is "
+               f"wrong by more than 3), {found.get('BROKEN', 0)} BROKEN; {len(failed)} failed")
     print(summary)
-    sys.exit(f"kernels.py: {summary}" if counts.get("BROKEN") else 0)
+    sys.exit(f"kernels.py: {summary}" if found.get("BROKEN") or floors or failed else 0)
 
 
 main()

@@ -11,8 +11,6 @@ With --strangers BINARY, the tests of the root package (target/release/deps/it-â
 no table knows. Needs numpy.
 """
 
-import argparse
-import csv
 import json
 import os
 import re
@@ -23,8 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent / "peers"))
-from compare import cloud as of_peers  # noqa: E402
+from table import Table, arguments, cloud, names, numbers, run, worst
 
 # Options, strengths of a source, outputs, whether there are spherical harmonics.
 KERNELS = {
@@ -43,46 +40,10 @@ METHODS = ("equivalent", "spherical", "treecode", "auto")
 SMALLEST = {"equivalent": 3, "spherical": 1}
 ALL_TARGETS_UP_TO = 100_000
 WASTE = 30
-COLUMNS = ["kernel", "cloud", "n", "precision", "method", "chosen", "tolerance", "order", "error_all", "error_1000",
+# The first six columns say which row it is.
+COLUMNS = ["kernel", "cloud", "n", "precision", "method", "tolerance", "chosen", "order", "error_all", "error_1000",
            "tolerance_over_error", "probed", "below", "below_breaks", "plan_s", "probe_s", "apply_s", "verdict", "refused"]
-
-
-def cloud(name, n):
-    """n Ã— 3 points."""
-    random = np.random.default_rng(1)
-    if name == "plummer":
-        u = 0.999 * random.random(n)
-        z = random.standard_normal((n, 3))
-        return z / np.linalg.norm(z, axis=1)[:, None] / np.sqrt(u ** (-2 / 3) - 1)[:, None]
-    if name == "grid":
-        side = int(np.ceil(n ** (1 / 3)))
-        return np.stack(np.meshgrid(*[np.arange(side) / side] * 3), -1).reshape(-1, 3)[:n]
-    if name == "plane":
-        return np.c_[random.random((n, 2)), np.full(n, 0.5)]
-    if name == "corner":  # a tenth of the points in a corner three levels finer
-        points = random.random((n, 3))
-        points[: n // 10] /= 64
-        return points
-    if name == "speck":  # a hundredth of the points in 1e-4 of the extent
-        points = random.random((n, 3))
-        points[: n // 100] = [0.3001, 0.7003, 0.4007] + 1e-4 * points[: n // 100]
-        return points
-    return of_peers(name, n)
-
-
-def run(binary, options):
-    """The report of one `fmm run`, or the line of a refusal."""
-    done = subprocess.run([str(o) for o in (binary, "run", *options, "--json")], capture_output=True, text=True)
-    if done.returncode:
-        if "floor" in done.stderr or "not available" in done.stderr:
-            return done.stderr.strip()
-        sys.exit(f"promise.py: {' '.join(map(str, options))}: {done.stderr}")
-    return json.loads(done.stdout)
-
-
-def worst(report):
-    errors = [e["rel_l2"] for e in report["errors"].values()]
-    return max(errors) if all(e is not None for e in errors) else float("nan")
+KEY = 6
 
 
 def of_probe(report, tolerance):
@@ -94,17 +55,17 @@ def of_probe(report, tolerance):
             "probe_s": probe.get("seconds")}
 
 
-def measured(args, folder, kernel, shape, precision, method, tolerance):
-    """A row of the command."""
+def measured(args, folder, case):
+    """The row of a case, by the command."""
+    kernel, shape, _, precision, method, tolerance = case.values()
     options, _, outputs, _ = KERNELS[kernel]
-    row = {"kernel": kernel, "cloud": shape, "precision": precision, "method": method, "tolerance": tolerance}
-    row |= {"error_all": None, "error_1000": 0.0}
+    row = case | {"error_all": None, "error_1000": 0.0}
     for strengths in ("uniform", "normal"):
         files = ["--sources", folder / f"{shape}.npy", "--strengths", folder / f"{strengths}-{kernel}.npy"]
         common = [*options, *files, "--outputs", outputs, "--precision", precision, "--method", method]
         report = run(args.binary, [*common, "--tolerance", f"{tolerance:g}", "--verify", 1000, "--repeat", args.repeat])
         if isinstance(report, str):
-            return row | {"refused": report, "n": args.n}
+            return row | {"refused": report}
         row["error_1000"] = max(row["error_1000"], worst(report))
         if args.n <= ALL_TARGETS_UP_TO:
             all_targets = run(args.binary, [*common, "--tolerance", f"{tolerance:g}", "--verify", args.n])
@@ -114,7 +75,7 @@ def measured(args, folder, kernel, shape, precision, method, tolerance):
             less = run(args.binary, [*common, "--order", order - 1, "--verify", 1000])
             if not isinstance(less, str):
                 row["measured_below"] = max(row.get("measured_below", 0.0), worst(less))
-        row |= {"n": report["n_sources"], "chosen": report["method"], "order": order}
+        row |= {"chosen": report["method"], "order": order}
         row |= {"plan_s": report["seconds"]["plan"], "apply_s": report["seconds"]["apply"]} | of_probe(report, tolerance)
     row["below"] = row["below"] if row["below"] is not None else row.pop("measured_below", None)
     return row
@@ -155,65 +116,54 @@ def judged(row):
     return row | {"tolerance_over_error": ratio, "below_breaks": breaks if below is not None else None, "verdict": verdict}
 
 
-def text(value):
-    return "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = lambda allowed: lambda x: [n if n in allowed else sys.exit(f"promise.py: no {n}") for n in x.split(",")]  # noqa: E731
-    parser.add_argument("--binary", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = arguments(__doc__)
     parser.add_argument("--n", type=int, default=20_000)
     parser.add_argument("--kernels", type=names(KERNELS), default=list(KERNELS))
     parser.add_argument("--clouds", type=names(CLOUDS), default=list(CLOUDS))
     parser.add_argument("--methods", type=names(METHODS), default=["equivalent", "spherical"])
     parser.add_argument("--precisions", type=names(("f64", "f32")), default=["f64", "f32"])
-    parser.add_argument("--tolerances", type=lambda x: [float(t) for t in x.split(",")], default=list(TOLERANCES))
+    parser.add_argument("--tolerances", type=numbers, default=list(TOLERANCES))
     parser.add_argument("--repeat", type=int, default=1, help="evaluations of a plan; the median time is written")
     parser.add_argument("--below", action="store_true", help="measure one order less where the plan did not")
     parser.add_argument("--strangers", type=Path, help="the test binary of the root package")
     return parser.parse_args()
 
 
-def rows(args, folder):
-    """All rows, those of the command first."""
-    random = np.random.default_rng(2)
-    for shape in args.clouds:
-        np.save(folder / f"{shape}.npy", cloud(shape, args.n))
+def cases(args):
+    """The first columns of all rows of the command."""
     for kernel in args.kernels:
-        _, components, _, harmonic = KERNELS[kernel]
-        np.save(folder / f"uniform-{kernel}.npy", random.random((args.n, components)))
-        np.save(folder / f"normal-{kernel}.npy", random.standard_normal((args.n, components)))
         for shape in args.clouds:
             for precision in args.precisions:
                 for method in args.methods:
-                    if method == "spherical" and not harmonic:
+                    if method == "spherical" and not KERNELS[kernel][3]:
                         continue
                     for tolerance in args.tolerances:
-                        yield measured(args, folder, kernel, shape, precision, method, tolerance)
-    if args.strangers:
-        yield from strangers(args)
+                        yield {"kernel": kernel, "cloud": shape, "n": args.n, "precision": precision, "method": method,
+                               "tolerance": tolerance}
 
 
 def main():
     args = parse()
-    args.out.mkdir(parents=True, exist_ok=True)
-    counts = {}
-    with tempfile.TemporaryDirectory() as folder, open(args.out / "promise.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
-        writer.writeheader()
-        print("  ".join(COLUMNS))
-        for row in map(judged, rows(args, Path(folder))):
-            line = {key: text(row.get(key)) for key in COLUMNS}
-            writer.writerow(line)
-            file.flush()
-            print("  ".join(line[key] or "-" for key in COLUMNS), flush=True)
-            counts[row["verdict"]] = counts.get(row["verdict"], 0) + 1
+    table = Table(args.out / "promise.csv", COLUMNS, KEY, args.resume)
+    random = np.random.default_rng(2)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        for shape in args.clouds:
+            np.save(folder / f"{shape}.npy", cloud(shape, args.n))
+        for kernel in args.kernels:
+            components = KERNELS[kernel][1]
+            np.save(folder / f"uniform-{kernel}.npy", random.random((args.n, components)))
+            np.save(folder / f"normal-{kernel}.npy", random.standard_normal((args.n, components)))
+        failed = table.fill(cases(args), lambda case: judged(measured(args, folder, case)), args.jobs)
+    for row in strangers(args) if args.strangers else ():
+        if not table.has(row):
+            table.add(judged(row))
+    counts = table.count("verdict")
     summary = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
     print(summary)
-    bad = counts.get("BROKEN", 0) + counts.get("wasteful", 0)
-    sys.exit(f"promise.py: {summary}" if bad else 0)
+    bad = counts.get("BROKEN", 0) + counts.get("wasteful", 0) + len(failed)
+    sys.exit(f"promise.py: {summary}, {len(failed)} failed" if bad else 0)
 
 
 main()

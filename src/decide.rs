@@ -16,6 +16,7 @@ use crate::probe::search::{Aim, Found, Search};
 use crate::probe::{ProbeOutput, ProbeReport};
 use crate::request::{Fmm, Method};
 use crate::variant::Expansion;
+use fmm_traits::tape::Op;
 use fmm_traits::{Error, Precision};
 use std::collections::VecDeque;
 
@@ -310,6 +311,13 @@ fn refusal(r: &Fmm, task: &Task, (floor, output): (f64, &'static str), direct: O
         (_, Method::SphericalHarmonics | Method::EquivalentDensities) => "; interpolation may reach further",
         _ => "",
     };
+    let oscillates = task.facts.members.iter().any(|m| m.tape().any(|op| matches!(op, Op::Sin | Op::Cos)));
+    let waves = match r.method {
+        Method::EquivalentDensities | Method::Auto if oscillates => {
+            "; the kernel oscillates, and densities on the surface of a cube of side h fail at its resonances, k·h ≥ π√3"
+        }
+        _ => "",
+    };
     let direct = match direct {
         Some(seconds) => format!("; direct summation is forecast to take {seconds:.0} s: ask for it by its name"),
         None if r.method == Method::Direct => String::new(),
@@ -321,7 +329,7 @@ fn refusal(r: &Fmm, task: &Task, (floor, output): (f64, &'static str), direct: O
         output,
         kernel: r.family.name().into(),
         precision: r.precision.name(),
-        hint: format!(" for this kernel on these points, as measured{further}{direct}"),
+        hint: format!(" for this kernel on these points, as measured{waves}{further}{direct}"),
     }
 }
 

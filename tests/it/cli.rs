@@ -189,6 +189,53 @@ fn files_in_and_out() {
     assert!(left.iter().all(|n| !n.to_string_lossy().ends_with(".part")), "{left:?}");
 }
 
+/// Header and numbers of a complex array of an `.npz` file.
+fn read_complex(path: &str, name: &str) -> (String, Vec<f64>) {
+    let mut zip = zip::ZipArchive::new(std::fs::File::open(path).unwrap()).unwrap();
+    let mut bytes = Vec::new();
+    zip.by_name(&format!("{name}.npy")).unwrap().read_to_end(&mut bytes).unwrap();
+    let (header, data) = bytes[10..].split_at(u16::from_le_bytes([bytes[8], bytes[9]]) as usize);
+    let numbers = data.chunks_exact(8).map(|x| f64::from_le_bytes(x.try_into().unwrap())).collect();
+    (String::from_utf8_lossy(header).to_string(), numbers)
+}
+
+/// Complex strengths of a kernel with two real ones give complex outputs.
+#[test]
+fn complex_strengths_in_space() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    write_npy(Path::new(&at("x.npy")), &[2, 3], npyz::Order::C, &[0.0, 0.0, 0.0, 0.0, 0.6, 0.8]);
+    let header = "{'descr': '<c16', 'fortran_order': False, 'shape': (2,), }";
+    let mut file = [&b"\x93NUMPY\x01\0"[..], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
+    file.extend([2.0f64, 1.0, 0.0, -3.0].into_iter().flat_map(f64::to_le_bytes));
+    std::fs::write(at("q.npy"), file).unwrap();
+    let (x, q, out) = (at("x.npy"), at("q.npy"), at("out.npz"));
+    let files = ["run", "--sources", &x, "--strengths", &q, "--outputs", "potential,gradient", "--out", &out, "--json"];
+    json(&[&files[..], &["--kernel", "helmholtz", "--set", "k=2"]].concat());
+    // At distance 1: e^(2i)/(4π), with the slope (2i − 1)·e^(2i)/(4π).
+    let product = |a: [f64; 2], b: [f64; 2]| [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]];
+    let wave = [2f64.cos(), 2f64.sin()].map(|x| x / (4.0 * std::f64::consts::PI));
+    let (header, u) = read_complex(&out, "potential");
+    assert!(header.contains("<c16") && header.contains("(2,)"), "{header}");
+    let (header, g) = read_complex(&out, "gradient");
+    assert!(header.contains("<c16") && header.contains("(2, 3,)"), "{header}");
+    for (target, strength, side) in [(0, [0.0, -3.0], -1.0), (1, [2.0, 1.0], 1.0)] {
+        let potential = product(wave, strength);
+        for (axis, along) in [0.0, 0.6, 0.8].into_iter().enumerate() {
+            let slope = product(potential, [-1.0, 2.0]).map(|x| x * along * side);
+            for part in 0..2 {
+                assert!((u[2 * target + part] - potential[part]).abs() < 1e-14, "{target}");
+                assert!((g[2 * (3 * target + axis) + part] - slope[part]).abs() < 1e-14, "{target} {axis}");
+            }
+        }
+    }
+    // A kernel whose potential is no complex number.
+    let two = at("two.fmm");
+    std::fs::write(&two, "strengths 2\nvalue (q1 + q2)/r").unwrap();
+    let text = refused(&[&files[..], &["--kernel-file", &two]].concat());
+    assert!(text.contains("potential has 1 numbers instead of 2"), "{text}");
+}
+
 #[test]
 fn a_demo_saves_its_points() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,14 +1,13 @@
-//! A kernel prepared for a loop over pairs that carries out its operations one after the other.
+//! A kernel prepared for a loop over pairs that carries out its steps one after the other.
 //!
-//! Results that depend on parameters alone are computed once per call. r·r is made together with r. A product that is
-//! only added becomes a fused multiply-add, also where it is added to the sums. A kernel of one strength is evaluated
-//! for strength 1, and multiplied by the strength as it is added to the sums.
+//! Results that depend on parameters alone are computed once per call. r·r, 1/|r| and |r| are made together with r. A
+//! kernel of one strength is evaluated for strength 1, and multiplied by the strength as it is added to the sums.
 
+use super::fuse::{Fused, INPUTS, fused, input};
 use fmm_traits::tape::{Node, Op};
 use fmm_traits::{Member, Tape};
-use std::collections::HashMap;
 
-/// Where an operation finds an argument.
+/// Where a step finds an argument.
 #[derive(Clone, Copy, Debug)]
 pub enum Operand {
     /// The block with this number.
@@ -19,12 +18,54 @@ pub enum Operand {
     Strength(usize),
 }
 
-/// An operation on blocks.
-#[derive(Clone, Copy, Debug)]
+/// A sum of products of pairs of numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// Products that are added, the first ones.
+    pub plus: usize,
+    /// Products that are subtracted. With neither, the sum is its only argument.
+    pub minus: usize,
+}
+
+impl Terms {
+    /// Largest number of products.
+    pub const MOST: usize = 3;
+}
+
+/// What an instruction computes from its arguments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// An operation of a tape.
+    One(Op),
+    /// The product of so many arguments, three or four.
+    Product(usize),
+    /// A sum of products.
+    Sum(Terms),
+}
+
+impl Step {
+    /// Largest number of factors of a product.
+    pub const MOST_FACTORS: usize = 4;
+}
+
+/// Largest number of arguments of a step.
+pub const MOST_ARGS: usize = 2 * Terms::MOST;
+
+/// A step on blocks.
+#[derive(Clone, Debug)]
 pub struct Instruction {
-    pub op: Op,
-    pub args: [Operand; 3],
+    pub step: Step,
+    /// At most [`MOST_ARGS`].
+    pub args: Vec<Operand>,
     pub to: usize,
+}
+
+/// A value of the kernel.
+#[derive(Clone, Debug)]
+pub struct Value {
+    pub terms: Terms,
+    /// At most [`MOST_ARGS`].
+    pub args: Vec<Operand>,
 }
 
 /// A kernel in the form in which the loop carries it out.
@@ -32,12 +73,11 @@ pub struct Instruction {
 pub struct Code {
     /// The numbers that are the same for all pairs.
     pub scalars: Tape,
-    /// The blocks of the coordinates x, y, z, and of r·r, as far as they are used.
-    pub inputs: [Option<usize>; 4],
+    /// The blocks of x, y, z, r·r, 1/|r| and |r|, as far as they are used.
+    pub inputs: [Option<usize>; INPUTS],
     pub instructions: Vec<Instruction>,
     pub blocks: usize,
-    /// Each value is a product of two operands, or one operand.
-    pub values: Vec<(Operand, Option<Operand>)>,
+    pub values: Vec<Value>,
     pub strengths: usize,
     /// Strengths without the attributes of a source.
     pub linear: usize,
@@ -45,213 +85,147 @@ pub struct Code {
     pub unit: bool,
 }
 
-/// Marks r·r among the nodes of a tape.
-const SQUARE: u32 = u32::MAX;
-
 impl Code {
     /// The code of `kernel`.
     pub fn new(kernel: &Member) -> Self {
         let tape = kernel.tape();
         let unit = kernel.strengths == 1;
-        let nodes = prepared(&tape, unit);
-        let (nodes, values) = nodes;
-        let count = nodes.len();
-        let is_input = |n: &Node| matches!(n.op, Op::Parameter(_) | Op::Constant(_));
-        // Results that are the same for all pairs.
-        let mut uniform = vec![false; count];
-        for (i, n) in nodes.iter().enumerate() {
-            let args = &n.args[..n.op.arity()];
-            uniform[i] = is_input(n) || (n.op.arity() > 0 && args.iter().all(|&a| a != SQUARE && uniform[a as usize]));
+        let Fused { nodes, uniform, steps, values } = fused(&tape, unit);
+        let mut places = Places::new(&nodes, &uniform);
+        // The last step that uses a result or an input; values are used to the end.
+        for (k, (_, _, args)) in steps.iter().enumerate() {
+            args.iter().for_each(|&a| places.last.insert(a, k));
         }
-        let mut wanted: Vec<u32> = Vec::new();
-        let mut scalar = |a: u32| match wanted.iter().position(|&w| w == a) {
-            Some(k) => k,
-            None => {
-                wanted.push(a);
-                wanted.len() - 1
-            }
-        };
-        // The last operation that uses a result; values are used to the end.
-        let mut last = vec![0; count];
-        let mut last_square = None;
-        for (i, n) in nodes.iter().enumerate().filter(|(i, _)| !uniform[*i]) {
-            for &a in &n.args[..n.op.arity()] {
-                match a {
-                    SQUARE => last_square = Some(i),
-                    a => last[a as usize] = i,
-                }
-            }
-        }
-        // A value that is a product, which nothing else uses, is multiplied as it is added to its sum.
-        let mut uses = vec![0; count];
-        let args = nodes.iter().flat_map(|n| &n.args[..n.op.arity()]);
-        args.chain(&values).filter(|&&a| a != SQUARE).for_each(|&a| uses[a as usize] += 1);
-        let is_product =
-            |v: u32| v != SQUARE && nodes[v as usize].op == Op::Mul && !uniform[v as usize] && uses[v as usize] == 1;
-        let factors: Vec<Vec<u32>> = values
-            .iter()
-            .map(|&v| if is_product(v) { nodes[v as usize].args[..2].to_vec() } else { vec![v] })
-            .collect();
-        for &v in factors.iter().flatten() {
-            match v {
-                SQUARE => last_square = Some(count),
-                v => last[v as usize] = count,
-            }
-        }
-        let (mut free, mut blocks): (Vec<usize>, usize) = (Vec::new(), 0);
-        let mut place: Vec<Option<usize>> = vec![None; count];
-        let mut inputs = [None; 4];
-        let mut claim = |free: &mut Vec<usize>| {
-            free.pop().unwrap_or_else(|| {
-                blocks += 1;
-                blocks - 1
-            })
-        };
-        for (i, n) in nodes.iter().enumerate() {
-            if let Op::Coordinate(axis) = n.op
-                && last[i] > 0
-            {
-                let block = claim(&mut free);
-                (inputs[axis], place[i]) = (Some(block), Some(block));
-            }
-        }
-        if last_square.is_some() {
-            inputs[3] = Some(claim(&mut free));
-        }
-        let mut operand = |a: u32, place: &[Option<usize>]| match a {
-            SQUARE => Operand::Block(inputs[3].unwrap_or(0)),
-            a if uniform[a as usize] => Operand::Scalar(scalar(a)),
-            a => match (nodes[a as usize].op, place[a as usize]) {
-                (Op::Strength(j), _) => Operand::Strength(j),
-                (_, block) => Operand::Block(block.unwrap_or(0)),
-            },
-        };
+        values.iter().flat_map(|(_, args)| args).for_each(|&a| places.last.insert(a, steps.len()));
+        let used = |k: &usize| places.last.inputs[*k].is_some();
+        let of_inputs: Vec<usize> = (0..INPUTS).filter(used).collect();
+        of_inputs.iter().for_each(|&k| places.inputs[k] = Some(places.blocks.claim()));
         let mut instructions = Vec::new();
-        for (i, n) in nodes.iter().enumerate() {
-            if uniform[i] || matches!(n.op, Op::Coordinate(_) | Op::Strength(_)) || last[i] == 0 {
-                continue;
-            }
-            let arity = n.op.arity();
-            let mut args = [Operand::Scalar(0); 3];
-            for (to, &a) in args.iter_mut().zip(&n.args[..arity]) {
-                *to = operand(a, &place);
-            }
-            // An element is read before it is written, so that the result may take the block of an argument.
-            for (k, &a) in n.args[..arity].iter().enumerate() {
-                let first = !n.args[..k].contains(&a);
-                let is_input = a == SQUARE || matches!(nodes[a as usize].op, Op::Coordinate(_));
-                // Several sets of strengths need the coordinates again.
-                if is_input && !unit {
-                    continue;
-                }
-                match a {
-                    SQUARE if last_square == Some(i) && first => free.extend(inputs[3]),
-                    SQUARE => {}
-                    a if last[a as usize] == i && first => free.extend(place[a as usize]),
-                    _ => {}
+        for (k, (node, step, args)) in steps.iter().enumerate() {
+            let found = args.iter().map(|&a| places.operand(a)).collect();
+            // An element is read before it is written, so that the result may take the block of an argument. Several
+            // sets of strengths need the inputs again.
+            for (i, &a) in args.iter().enumerate() {
+                if places.last.of(a) == Some(k) && !args[..i].contains(&a) && (unit || input(a).is_none()) {
+                    places.release(a);
                 }
             }
-            let to = claim(&mut free);
-            place[i] = Some(to);
-            instructions.push(Instruction { op: n.op, args, to });
+            let to = places.blocks.claim();
+            places.results[*node as usize] = Some(to);
+            instructions.push(Instruction { step: *step, args: found, to });
         }
-        let values = factors.iter().map(|f| (operand(f[0], &place), f.get(1).map(|&b| operand(b, &place)))).collect();
-        let scalars = tape.with_nodes(
-            nodes.iter().map(|n| Node { op: n.op, args: n.args.map(|a| if a == SQUARE { 0 } else { a }) }).collect(),
-            wanted,
-        );
+        let mut value = |(terms, args): &(Terms, Vec<u32>)| Value {
+            terms: *terms,
+            args: args.iter().map(|&a| places.operand(a)).collect(),
+        };
+        let values = values.iter().map(&mut value).collect();
+        let Places { inputs, blocks, wanted, .. } = places;
+        // Nodes that depend on inputs are none of the scalars, so that their arguments do not matter.
+        let known = |n: &Node| Node { op: n.op, args: n.args.map(|a| if input(a).is_some() { 0 } else { a }) };
+        let scalars = tape.with_nodes(nodes.iter().map(known).collect(), wanted);
         let (strengths, linear) = (kernel.strengths, kernel.linear());
-        Code { scalars, inputs, instructions, blocks, values, strengths, linear, unit }
+        Code { scalars, inputs, instructions, blocks: blocks.count, values, strengths, linear, unit }
     }
 }
 
-/// The operations of `tape` and its values, for strength 1 if `unit`, with r·r as [`SQUARE`] and with fused
-/// multiply-adds. A root becomes a product with the reciprocal root, which vectors compute faster.
-fn prepared(tape: &Tape, unit: bool) -> (Vec<Node>, Vec<u32>) {
-    let old = tape.nodes();
-    let mut uses = vec![0; old.len()];
-    for n in old {
-        n.args[..n.op.arity()].iter().for_each(|&a| uses[a as usize] += 1);
-    }
-    tape.values().iter().for_each(|&v| uses[v as usize] += 1);
-    let coordinate = |a: u32| match old[a as usize].op {
-        Op::Coordinate(axis) => Some(axis),
-        _ => None,
-    };
-    // x·x, with the rest of the sum.
-    let squared = |a: u32| {
-        let Node { op, args: [x, y, rest] } = old[a as usize];
-        match op {
-            Op::Fma if x == y => Some((coordinate(x)?, Some(rest))),
-            Op::Mul if x == y => Some((coordinate(x)?, None)),
-            _ => None,
-        }
-    };
-    let is_square = |a: u32| -> bool {
-        let Some((i, Some(rest))) = squared(a) else { return false };
-        let Some((j, Some(rest))) = squared(rest) else { return false };
-        matches!(squared(rest), Some((k, None)) if i != j && j != k && i != k)
-    };
-    let (mut nodes, mut moved): (Vec<Node>, Vec<u32>) = (Vec::new(), Vec::new());
-    let constant = |x: f64| Node { op: Op::Constant(x.to_bits()), args: [0; 3] };
-    let one = (nodes.len() as u32, nodes.push(constant(1.0))).0;
-    for (i, n) in old.iter().enumerate() {
-        let push = |nodes: &mut Vec<Node>, op, args| {
-            nodes.push(Node { op, args });
-            nodes.len() as u32 - 1
-        };
-        let arg = |k: usize| moved[n.args[k] as usize];
-        // The factors of argument `k`, if it is a product that nothing else uses.
-        let product = |k: usize| {
-            let Node { op, args: [a, b, _] } = old[n.args[k] as usize];
-            (op == Op::Mul && uses[n.args[k] as usize] == 1).then(|| [moved[a as usize], moved[b as usize]])
-        };
-        let at = match n.op {
-            _ if is_square(i as u32) => SQUARE,
-            Op::Strength(_) if unit => one,
-            Op::Mul if arg(0) == one => arg(1),
-            Op::Mul if arg(1) == one => arg(0),
-            Op::Add => match (product(0), product(1)) {
-                (Some([a, b]), _) => push(&mut nodes, Op::Fma, [a, b, arg(1)]),
-                (_, Some([a, b])) => push(&mut nodes, Op::Fma, [a, b, arg(0)]),
-                _ => push(&mut nodes, Op::Add, [arg(0), arg(1), 0]),
-            },
-            Op::Sqrt => {
-                let root = push(&mut nodes, Op::Rsqrt, [arg(0), 0, 0]);
-                push(&mut nodes, Op::Mul, [arg(0), root, 0])
-            }
-            op => {
-                let mut args = [0; 3];
-                (0..op.arity()).for_each(|k| args[k] = arg(k));
-                push(&mut nodes, op, args)
-            }
-        };
-        moved.push(at);
-    }
-    let values: Vec<u32> = tape.values().iter().map(|&v| moved[v as usize]).collect();
-    live(nodes, values)
+/// The last step that uses a node or an input.
+struct Last {
+    nodes: Vec<Option<usize>>,
+    inputs: [Option<usize>; INPUTS],
 }
 
-/// The nodes on which a value depends, each once.
-fn live(nodes: Vec<Node>, values: Vec<u32>) -> (Vec<Node>, Vec<u32>) {
-    let mut used = vec![false; nodes.len()];
-    values.iter().filter(|&&v| v != SQUARE).for_each(|&v| used[v as usize] = true);
-    for (i, n) in nodes.iter().enumerate().rev() {
-        if used[i] {
-            n.args[..n.op.arity()].iter().filter(|&&a| a != SQUARE).for_each(|&a| used[a as usize] = true);
+impl Last {
+    fn of(&self, a: u32) -> Option<usize> {
+        input(a).map_or_else(|| self.nodes[a as usize], |k| self.inputs[k])
+    }
+
+    fn insert(&mut self, a: u32, step: usize) {
+        match input(a) {
+            Some(k) => self.inputs[k] = Some(step),
+            None => self.nodes[a as usize] = Some(step),
         }
     }
-    let (mut kept, mut moved): (Vec<Node>, Vec<u32>) = (Vec::new(), vec![0; nodes.len()]);
-    let mut places: HashMap<Node, u32> = HashMap::new();
-    let to = |a: u32, moved: &[u32]| if a == SQUARE { SQUARE } else { moved[a as usize] };
-    for (i, n) in nodes.into_iter().enumerate().filter(|(i, _)| used[*i]) {
-        let mut node = Node { op: n.op, args: [0; 3] };
-        (0..n.op.arity()).for_each(|k| node.args[k] = to(n.args[k], &moved));
-        moved[i] = *places.entry(node).or_insert_with(|| {
-            kept.push(node);
-            kept.len() as u32 - 1
-        });
+}
+
+/// Blocks in use and free ones.
+#[derive(Default)]
+struct Blocks {
+    count: usize,
+    free: Vec<usize>,
+}
+
+impl Blocks {
+    fn claim(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.count += 1;
+            self.count - 1
+        })
     }
-    let values = values.into_iter().map(|v| to(v, &moved)).collect();
-    (kept, values)
+}
+
+/// Where results are.
+struct Places<'a> {
+    nodes: &'a [Node],
+    uniform: &'a [bool],
+    last: Last,
+    inputs: [Option<usize>; INPUTS],
+    results: Vec<Option<usize>>,
+    blocks: Blocks,
+    /// The nodes that are scalars.
+    wanted: Vec<u32>,
+}
+
+impl<'a> Places<'a> {
+    fn new(nodes: &'a [Node], uniform: &'a [bool]) -> Self {
+        let last = Last { nodes: vec![None; nodes.len()], inputs: [None; INPUTS] };
+        let (inputs, results) = ([None; INPUTS], vec![None; nodes.len()]);
+        Places { nodes, uniform, last, inputs, results, blocks: Blocks::default(), wanted: Vec::new() }
+    }
+
+    /// The block of a result or an input.
+    fn block(&self, a: u32) -> Option<usize> {
+        input(a).map_or_else(|| self.results[a as usize], |k| self.inputs[k])
+    }
+
+    /// Where a node or an input is.
+    fn operand(&mut self, a: u32) -> Operand {
+        if input(a).is_none() {
+            if self.uniform[a as usize] {
+                let known = self.wanted.iter().position(|&w| w == a);
+                return Operand::Scalar(known.unwrap_or_else(|| {
+                    self.wanted.push(a);
+                    self.wanted.len() - 1
+                }));
+            }
+            if let Op::Strength(j) = self.nodes[a as usize].op {
+                return Operand::Strength(j);
+            }
+        }
+        Operand::Block(self.block(a).unwrap_or(0))
+    }
+
+    /// Gives the block of a result or an input back.
+    fn release(&mut self, a: u32) {
+        let block = self.block(a);
+        self.blocks.free.extend(block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fmm_traits::{Outputs, Traced};
+
+    /// The dot product of a Stokeslet is one step, its product with 1/r³ another, and the values need no step.
+    #[test]
+    fn results_that_are_used_once_are_not_stored() {
+        let text = "g = 1/r\nh = (x*q1 + y*q2 + z*q3)*g^3\nvalue g*q1 + h*x\nvalue g*q2 + h*y\nvalue g*q3 + h*z";
+        let kernels = Traced::parse(text).unwrap().kernels(Outputs::POTENTIAL).unwrap();
+        let code = Code::new(&kernels.near);
+        let steps: Vec<Step> = code.instructions.iter().map(|i| i.step).collect();
+        assert_eq!(steps, [Step::Sum(Terms { plus: 3, minus: 0 }), Step::Product(4)]);
+        assert!(code.values.iter().all(|value| value.terms == Terms { plus: 2, minus: 0 }));
+        // x, y, z, 1/r and one result.
+        assert_eq!(code.blocks, 5);
+    }
 }

@@ -5,7 +5,7 @@
 //! operations and their numbers. e^x, ln, sin, cos and the special functions are those of the interpreter: the loop
 //! calls back for a block of numbers.
 
-use super::code::{Code, Operand};
+use super::code::{Code, Operand, Step, Terms};
 use crate::lanes::{Isa, Vectorized, dispatch};
 use fmm_traits::tape::Op;
 use fmm_traits::{Error, Lane, Real, Simd, SimdLane};
@@ -152,16 +152,35 @@ fn text<T: Real>(code: &Code, pieces: usize, width: usize) -> String {
         Operand::Strength(i) => format!("q[{i}]"),
     };
     let blocks: String = (0..code.blocks).map(|b| format!("V b{b}[TARGETS]; ")).collect();
+    // r·r, 1/|r| and |r| after the coordinates.
+    let input = |k: usize| match k {
+        4 => "reciprocal_root(x3[k])".to_string(),
+        5 => "x3[k] * reciprocal_root(x3[k])".to_string(),
+        _ => format!("x{k}[k]"),
+    };
     let copied =
-        |(k, block): (usize, &Option<usize>)| block.map(|b| format!("b{b}[k] = x{k}[k]; ")).unwrap_or_default();
+        |(k, block): (usize, &Option<usize>)| block.map(|b| format!("b{b}[k] = {}; ", input(k))).unwrap_or_default();
     let inputs: String = code.inputs.iter().enumerate().map(copied).collect();
     define("DECLARE", &format!("{blocks}EACH {{ {inputs}}}"));
 
     let mut operations = String::new();
     for instruction in &code.instructions {
-        let [a, b, c] = instruction.args.map(place);
+        let args: Vec<String> = instruction.args.iter().map(|&a| place(a)).collect();
+        let arg = |k: usize| args.get(k).map_or("", String::as_str);
+        let (a, b, c) = (arg(0), arg(1), arg(2));
         let to = format!("b{}", instruction.to);
-        let expression = match instruction.op {
+        let op = match instruction.step {
+            Step::One(op) => op,
+            Step::Product(_) => {
+                let _ = write!(operations, "EACH {to}[k] = {}; ", args.join(" * "));
+                continue;
+            }
+            Step::Sum(terms) => {
+                let _ = write!(operations, "EACH {to}[k] = {}; ", sum_of_products(terms, &args));
+                continue;
+            }
+        };
+        let expression = match op {
             Op::Add => format!("{a} + {b}"),
             Op::Sub => format!("{a} - {b}"),
             Op::Mul | Op::And => format!("{a} * {b}"),
@@ -189,12 +208,24 @@ fn text<T: Real>(code: &Code, pieces: usize, width: usize) -> String {
     define("OPERATIONS", &operations);
 
     let mut values = String::from("(V){0}");
-    for (i, (a, b)) in code.values.iter().enumerate().rev() {
-        let product = b.map(|b| format!(" * {}", place(b))).unwrap_or_default();
-        values = format!("(i) == {i} ? (V)({}{product}) : {values}", place(*a));
+    for (i, value) in code.values.iter().enumerate().rev() {
+        let args: Vec<String> = value.args.iter().map(|&a| place(a)).collect();
+        values = format!("(i) == {i} ? (V)({}) : {values}", sum_of_products(value.terms, &args));
     }
     define("VALUE(i, k)", &format!("({values})"));
     text + FRAME
+}
+
+/// A sum of products in C.
+fn sum_of_products(terms: Terms, args: &[String]) -> String {
+    if terms.plus + terms.minus == 0 {
+        return args.concat();
+    }
+    let term = |(k, pair): (usize, &[String])| {
+        let sign = if k < terms.plus { "+" } else { "-" };
+        format!("{sign} {}", pair.join(" * "))
+    };
+    args.chunks(2).enumerate().map(term).collect::<Vec<_>>().join(" ")
 }
 
 /// The error of a loop that cannot be made.

@@ -28,6 +28,8 @@ struct Input {
     /// Sets of strengths. Complex strengths of a real kernel make two sets.
     strengths: Vec<Vec<f64>>,
     targets: Option<Vec<f64>>,
+    /// Whether the strengths came as complex numbers, real and imaginary parts of the two strengths of a kernel in space.
+    complex: bool,
 }
 
 /// Runs `fmm run`.
@@ -107,6 +109,17 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
             builder.plan_on_device(&held.sources, held.targets.as_ref(), &DeviceStream::Null)?
         }
     };
+    let complex = kernel::is_complex(&args.kernel)? || input.complex;
+    if input.complex {
+        // Two values: real and imaginary part of the potential.
+        for (output, name) in Outputs::ALL.into_iter().filter(|(o, _)| outputs.contains(*o)) {
+            let (found, expected) = (plan.components(output), 2 * axes(output, dim).iter().product::<usize>());
+            if found != expected {
+                let text = format!("strengths are complex, but {name} has {found} numbers instead of {expected}");
+                return Err(Failure::Input(text));
+            }
+        }
+    }
     if args.demo.is_none() && !showcase {
         input.sources = Vec::new();
     }
@@ -138,7 +151,6 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         bar.finish_and_clear();
     }
     if let Some(file) = &mut pending {
-        let complex = kernel::is_complex(&args.kernel)?;
         save(file, &plan, &outs, outputs, complex)?;
         if args.sources.is_none() {
             let n = input.sources.len() / dim;
@@ -191,14 +203,15 @@ fn read(args: &RunArgs, strengths: usize, demo_points: usize) -> Result<Input, F
         let demo = kernel::demo(args.demo, dim)?;
         let sources = fmm::demo::points(demo, demo_points, args.seed);
         let strengths = vec![fmm::demo::strengths(demo_points, strengths, args.seed)];
-        return Ok(Input { sources, strengths, targets });
+        return Ok(Input { sources, strengths, targets, complex: false });
     };
+    let complex = dim == 3 && strengths == 2 && npy::read(path)?.complex;
     let (sources, values) = read_files(sources, path, dim, strengths, kernel::is_complex(&args.kernel)?)?;
-    Ok(Input { sources, strengths: values, targets })
+    Ok(Input { sources, strengths: values, targets, complex })
 }
 
 /// Reads sources of dimension `dim` and their sets of strengths, `strengths` numbers per source, for a `complex` kernel
-/// one complex number.
+/// one complex number. A kernel in space with two strengths also takes complex numbers: real and imaginary parts.
 pub fn read_files(
     sources: &std::path::Path,
     path: &std::path::Path,
@@ -221,8 +234,8 @@ pub fn read_files(
             _ => {}
         }
     }
-    if array.complex && dim != 2 {
-        let reason = "strengths are complex, and a kernel in space takes real ones: sum their two parts apart";
+    if array.complex && dim != 2 && strengths != 2 {
+        let reason = "strengths are complex, and this kernel takes real ones: sum their two parts apart";
         return Err(Failure::file(path, reason));
     }
     if array.rows != n || (array.columns != strengths && array.rows > 0) {
@@ -311,6 +324,15 @@ pub fn evaluate<T: Number>(plan: &Plan, strengths: &[T], repeat: u32) -> Result<
     Ok((out, seconds, stages))
 }
 
+/// The axes along which an output has derivatives: none, one or two axes of `dim` coordinates.
+fn axes(output: Outputs, dim: usize) -> Vec<usize> {
+    match output {
+        Outputs::GRADIENT => vec![dim],
+        Outputs::HESSIAN => vec![dim; 2],
+        _ => Vec::new(),
+    }
+}
+
 /// Saves the requested arrays. Arrays are complex for a `complex` kernel, and for a real kernel with two sets of
 /// strengths.
 fn save(file: &mut Pending, plan: &Plan, outs: &[Output], outputs: Outputs, complex: bool) -> Result<(), Failure> {
@@ -318,12 +340,7 @@ fn save(file: &mut Pending, plan: &Plan, outs: &[Output], outputs: Outputs, comp
     if complex || outs.len() == 2 {
         for (output, name) in Outputs::ALL.into_iter().filter(|(o, _)| outputs.contains(*o)) {
             let parts: Vec<&[f64]> = outs.iter().map(|out| out.get(output)).collect();
-            let shape = [m, 2, 2];
-            let shape = match output {
-                Outputs::HESSIAN => &shape[..],
-                Outputs::GRADIENT => &shape[..2],
-                _ => &shape[..1],
-            };
+            let shape: Vec<usize> = [m].into_iter().chain(axes(output, plan.dim())).collect();
             let width: usize = shape[1..].iter().product();
             // A row of a complex kernel holds all real parts, then all imaginary parts.
             let part = |i: usize, k: usize| match parts[..] {
@@ -331,17 +348,13 @@ fn save(file: &mut Pending, plan: &Plan, outs: &[Output], outputs: Outputs, comp
                 _ => [parts[0][2 * width * i + k], parts[0][2 * width * i + width + k]],
             };
             let values: Vec<f64> = (0..m * width).flat_map(|e| part(e / width, e % width)).collect();
-            file.add_complex(name, shape, &values)?;
+            file.add_complex(name, &shape, &values)?;
         }
         return Ok(());
     }
-    let (axes, out) = ([plan.dim(); 2], &outs[0]);
+    let out = &outs[0];
     for (output, name) in Outputs::ALL.into_iter().filter(|(o, _)| outputs.contains(*o)) {
-        let derivatives: &[usize] = match output {
-            Outputs::GRADIENT => &axes[..1],
-            Outputs::HESSIAN => &axes,
-            _ => &[],
-        };
+        let derivatives = axes(output, plan.dim());
         let components = plan.components(output) / derivatives.iter().product::<usize>();
         let mut shape = vec![m];
         if components != 1 {

@@ -46,5 +46,11 @@ export PYTHONPATH=$PWD
 "$python" -m mypy
 "$python" -m mypy.stubtest fmm._core --ignore-missing-stub
 "$python" -m doctest README.md
-"$python" -m pytest -q tests --doctest-modules fmm/_plan.py fmm/own.py fmm/report.py fmm/__init__.py \
+"$python" -m pytest -q -rs tests --doctest-modules fmm/_plan.py fmm/own.py fmm/report.py fmm/__init__.py \
     fmm/compat/fmm3dpy.py fmm/compat/fmm2dpy.py "$@"
+# Arrays on a GPU, on the emulated one.
+if command -v "${CXX:-c++}" > /dev/null; then
+    emulator=$("$root/scripts/emulator.sh")
+    FMM_EMULATED_GPU=1 LD_LIBRARY_PATH="$emulator${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+        env -u FMM_NVRTC -u CUDA_PATH "$python" -m pytest -q tests/test_gpu_arrays.py
+fi

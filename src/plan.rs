@@ -42,7 +42,8 @@ pub struct Plan {
     /// Whether the arrays of the caller are on a device.
     pub(crate) on_device: bool,
     pub(crate) pool: Arc<ThreadPool>,
-    transposed: Mutex<Option<Arc<Plan>>>,
+    /// Plans with sources and targets exchanged, by their outputs.
+    transposed: Mutex<Vec<(Outputs, Arc<Plan>)>>,
     /// The measurements that chose the order; `None` if the caller gave the order.
     pub(crate) probe: Option<ProbeReport>,
     /// Counts of boxes and edges of the points on which the probe measured.
@@ -145,7 +146,7 @@ impl Plan {
             separate: false,
             on_device: false,
             pool: Arc::new(pool),
-            transposed: Mutex::new(None),
+            transposed: Mutex::default(),
             probe: None,
             probed: Mesh::default(),
         };
@@ -175,7 +176,7 @@ impl Plan {
         (self.n_sources, self.n_targets) = (n_sources, n_targets);
         self.subset = given.subset().map(<[usize]>::to_vec);
         (self.separate, self.on_device) = (given.separate(), given.on_device());
-        self.transposed = Mutex::new(None);
+        self.transposed = Mutex::default();
     }
 
     /// Replaces the points; the method and its operators stay. After an error the plan is as before.
@@ -331,51 +332,92 @@ impl Plan {
         }
     }
 
-    /// Aᵀv, where A is the matrix from strengths to potentials. `v` is M×c, the result N×s. Requires a kernel with
-    /// K(−r) = K(r)ᵀ. The first call may make a plan with sources and targets exchanged.
+    /// Aᵀv, where A is the matrix from strengths to potentials. `v` is M×c, the result N×s. The first call may make a
+    /// plan with sources and targets exchanged, the [`transposed`](Plan::transposed) plan for the potential.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for other kernels; else as [`Plan::apply`].
+    /// As [`Plan::transposed`] and [`Plan::apply`].
     pub fn apply_transpose(&self, v: &[f64]) -> Result<Vec<f64>, Error> {
         self.host_only("apply_transpose")?;
-        let kernel = self.request.family.name();
-        let facts = self.request.family.facts(Outputs::POTENTIAL)?;
-        if facts.attributes > 0 {
-            let reason = format!("sources have attributes, and targets have none for kernel {kernel}");
-            return Err(Error::Unsupported { operation: "apply_transpose", reason });
+        let (kernel, facts) = (self.request.family.name(), self.request.family.facts(Outputs::POTENTIAL)?);
+        let values = facts.values;
+        validate::matrix("values", v, self.n_targets, values, kernel)?;
+        let plan = self.transposed(Outputs::POTENTIAL)?;
+        if self.engine.is_none() {
+            return Ok(vec![0.0; self.n_sources * facts.strengths]);
         }
-        if !facts.reciprocal || facts.strengths != facts.values {
-            let reason = format!("K(−r) = K(r)ᵀ does not hold for kernel {kernel}");
-            return Err(Error::Unsupported { operation: "apply_transpose", reason });
-        }
-        validate::matrix("values", v, self.n_targets, facts.values, kernel)?;
-        let Some(engine) = &self.engine else { return Ok(vec![0.0; self.n_sources * facts.strengths]) };
         let mut spread = Vec::new();
         let mut v = v;
         if let Some(subset) = &self.subset {
             // Spreads `v` over all sources: the targets are a subset of the rows of the full matrix.
-            spread.resize(self.n_sources * facts.values, 0.0);
-            for (from, &i) in v.chunks_exact(facts.values).zip(subset) {
+            spread.resize(self.n_sources * values, 0.0);
+            for (from, &i) in v.chunks_exact(values).zip(subset) {
                 for (k, x) in from.iter().enumerate() {
-                    spread[i * facts.values + k] += x;
+                    spread[i * values + k] += x;
                 }
             }
             v = &spread;
         }
-        Ok(self.exchanged(engine.as_ref())?.apply(v)?.potential)
+        Ok(plan.apply(v)?.potential)
     }
 
-    /// The plan with sources and targets exchanged, for the potential only.
-    fn exchanged(&self, engine: &dyn Engine) -> Result<Arc<Plan>, Error> {
+    /// The plan of the transposed sums w_j = Σ_i K(x_i − y_j)ᵀ·v_i, from the targets x_i of this plan to its sources
+    /// y_j. Its strengths are the v_i, its potential are the w_j, its gradient is ∂w_j/∂y_j (components of w, then axes).
+    /// With them a program has all derivatives of L = Σ_i v_i·u_i, where u_i are the sums of this plan: ∂L/∂q_j = w_j,
+    /// ∂L/∂y_j = q_j·∂w_j/∂y_j, and ∂L/∂x_i = v_i·∂u_i/∂x_i with the gradient of this plan.
+    ///
+    /// It is a plan like any other, with the points of this plan and on the same processor: it keeps the tolerance of
+    /// this plan, which it measures for itself, or has the same order. A method that the transposed kernel does not have
+    /// is chosen anew. If K(−r) = K(r)ᵀ, the plan for the potential has the leaves and the order of this plan, so that
+    /// one matrix is the transpose of the other to the last digits. If the targets are a subset of the sources, the
+    /// plan takes values at all sources, which are 0 at those that are no targets.
+    ///
+    /// The plan is made at the first call and kept. Points that move need another.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if sources have attributes, and for kernels of the plane without K(−r) = K(r)ᵀ; else as
+    /// [`Fmm::plan`].
+    pub fn transposed(&self, outputs: Outputs) -> Result<Arc<Plan>, Error> {
         let mut slot = self.transposed.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(plan) = &*slot {
+        if let Some((_, plan)) = slot.iter().find(|(known, _)| *known == outputs) {
             return Ok(plan.clone());
         }
-        let mut request = self.request.clone().outputs(Outputs::POTENTIAL);
+        let facts = self.request.family.facts(Outputs::POTENTIAL)?;
+        let mut request = self.request.clone().outputs(outputs);
+        request.family = self.request.family.transposed()?;
+        if let Some(engine) = self.engine.as_ref().filter(|_| facts.reciprocal && outputs == Outputs::POTENTIAL) {
+            self.inherit(engine.asked().1, &mut request);
+        } else if request.family.facts(outputs)?.harmonic.is_err()
+            && matches!(request.method, Method::SphericalHarmonics | Method::Treecode)
+        {
+            (request.method, request.order, request.variant) = (Method::Auto, None, Default::default());
+        }
+        let (sources, targets) = match &self.engine {
+            Some(engine) => engine.points()?,
+            // Sums over nothing have no points.
+            None => (vec![0.0; self.n_sources * facts.dim], vec![0.0; self.n_targets * facts.dim]),
+        };
+        let here = Targets::Points(&sources);
+        let plan = match (self.separate, self.request.backend.processor().opened(&request).transpose()?) {
+            (true, Some(device)) if self.on_device => {
+                let [x, y] = [&targets, &sources].map(|points| DeviceArray::new(&device, points));
+                Plan::at(request, Given::Device(&x?, Some(&y?), &DeviceStream::Null))?
+            }
+            (false, Some(device)) if self.on_device => {
+                Plan::at(request, Given::Device(&DeviceArray::new(&device, &sources)?, None, &DeviceStream::Null))?
+            }
+            (true, _) => Plan::at(request, Given::Host(&targets, here))?,
+            (false, _) => Plan::at(request, Given::Host(&sources, Targets::Sources))?,
+        };
+        let plan = Arc::new(plan);
+        slot.push((outputs, plan.clone()));
+        Ok(plan)
+    }
+
+    /// Gives a transposed `request` the order, the leaves and the near pairs of this plan, so that one matrix is the
+    /// transpose of the other. (Plans for a subset agree to the tolerance only: their targets are separate points.)
+    fn inherit(&self, choice: &Choice, request: &mut Fmm) {
         request.method = self.choice.method;
-        // The same order, leaves and near pairs in both plans make one matrix the transpose of the other. (Plans for a
-        // subset agree to the tolerance only: their targets are separate points.)
-        let choice = engine.asked().1;
         request.inherited = Some(Inherited { error: choice.tolerance, occupancy: choice.occupancy });
         if let Some(order) = self.choice.order {
             (request.tolerance, request.order) = (None, Some(order));
@@ -384,14 +426,6 @@ impl Plan {
         if request.method == Method::Direct {
             request.variant = Default::default();
         }
-        let (sources, targets) = engine.points()?;
-        let plan = match self.separate {
-            true => Plan::at(request, Given::Host(&targets, Targets::Points(&sources)))?,
-            false => Plan::at(request, Given::Host(&sources, Targets::Sources))?,
-        };
-        let plan = Arc::new(plan);
-        *slot = Some(plan.clone());
-        Ok(plan)
     }
 
     /// The error of an evaluation for `strengths`, against direct summation in f64 at `samples` random targets (the

@@ -3,6 +3,7 @@
 //! precisions. A user of [`AnyFamily`] need not compile it again.
 
 mod plane;
+mod transposed;
 
 pub use plane::{derivatives, only_f64, widen};
 

@@ -107,6 +107,10 @@ impl Recorder {
                 let [a, b] = [a, b].map(|x| self.nodes[x as usize].args[0]);
                 Some(self.push(Op::Mul, [a, b, 0]))
             }
+            Op::Fma if self.both(Op::Neg, a, b) => {
+                let [a, b] = [a, b].map(|x| self.nodes[x as usize].args[0]);
+                Some(self.push(Op::Fma, [a, b, c]))
+            }
             _ => None,
         }
     }

@@ -11,7 +11,7 @@
 True
 """
 
-from ._core import __version__
+from ._core import DeviceArray, __version__
 from ._plan import Errors, Plan, Result, devices, direct, evaluate, memory
 from .kernels import (
     BiotSavart,
@@ -66,6 +66,7 @@ from .vtk import to_vtk
 __all__ = [
     "Biharmonic",
     "BiotSavart",
+    "DeviceArray",
     "Errors",
     "Exponential",
     "Expression",

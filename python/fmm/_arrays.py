@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from . import _device
+
 
 def refuse_device(array: Any, name: str) -> None:
     """An array in the memory of a GPU is refused: a silent copy would hide two trips over the bus."""
-    if isinstance(array, np.ndarray):
-        return
-    if hasattr(array, "__cuda_array_interface__") or getattr(getattr(array, "device", None), "type", "cpu") == "cuda":
-        raise TypeError(f"{name} is in the memory of a GPU; copy it to the host first")
+    if _device.kind(array) is not None:
+        raise TypeError(f"{name} is in the memory of a GPU, and the points of the plan, or its processor, are not: pass "
+                        "points on the GPU and backend='cuda', or copy the array to the host first")
 
 
 def numbers(array: Any, name: str, *, keep_f32: bool = False) -> NDArray[Any]:
@@ -60,15 +61,20 @@ def strengths(array: Any, n: int, components: int, sets: bool | None) -> tuple[N
     front. `sets` says whether that axis is there; None tells it by the number of axes.
     """
     array = numbers(array, "strengths", keep_f32=True)
+    return array.reshape(-1), sets_of(array.shape, n, components, sets)
+
+
+def sets_of(shape: tuple[int, ...], n: int, components: int, sets: bool | None) -> int | None:
+    """The number of sets in strengths of this shape; None for one set without an axis of its own."""
     one = [(n,), (n, 1)] if components == 1 else [(n, components)]
     several = sets
     if several is None:
-        several = array.ndim == 3 or (array.ndim == 2 and array.shape not in one and components == 1)
+        several = len(shape) == 3 or (len(shape) == 2 and shape not in one and components == 1)
     if not several:
-        if array.shape in one or (n == 1 and components > 1 and array.shape == (components,)):
-            return array.reshape(-1), None
-        raise ValueError(f"strengths has shape {array.shape}, expected {' or '.join(map(str, one))}")
-    if array.ndim >= 1 and array.shape[1:] in one:
-        return array.reshape(-1), array.shape[0]
-    rows = " or ".join(f"(k, {', '.join(map(str, shape))})" for shape in one)
-    raise ValueError(f"strengths has shape {array.shape}, expected {' or '.join(map(str, one))}, or {rows} for k sets")
+        if shape in one or (n == 1 and components > 1 and shape == (components,)):
+            return None
+        raise ValueError(f"strengths has shape {shape}, expected {' or '.join(map(str, one))}")
+    if len(shape) >= 1 and shape[1:] in one:
+        return shape[0]
+    rows = " or ".join(f"(k, {', '.join(map(str, each))})" for each in one)
+    raise ValueError(f"strengths has shape {shape}, expected {' or '.join(map(str, one))}, or {rows} for k sets")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _arrays, _core, report
+from . import _arrays, _core, _device, report
 from .kernels import Expression, Kernel
 from .report import Errors, Report
 
@@ -75,7 +75,9 @@ class Plan:
     Parameters
     ----------
     kernel : a kernel (``fmm.Laplace()``, ``fmm.Matern32(l=0.2)``, ``@fmm.kernel``) or its name
-    sources : (N, d) array. C-contiguous f64 arrays are not copied before the library reads them
+    sources : (N, d) array. C-contiguous f64 arrays are not copied before the library reads them. With
+        ``backend="cuda"`` also an array on the GPU (CuPy, PyTorch, JAX, or any with ``__cuda_array_interface__`` or
+        DLPack). Then targets and strengths are arrays of the same kind, and so are the results (:meth:`apply`)
     targets : (M, d) array; None: the sources, and each target skips itself by its index. ``targets=sources`` is not the
         same: there a source skips a target at the same position
     subset : indices of sources that are the targets, instead of ``targets``
@@ -128,7 +130,13 @@ class Plan:
         self.outputs = _names(outputs)
         self._dim = self.kernel.dim
         self._complex = self.kernel.name in _COMPLEX
-        points, at = self._points(sources, targets, subset)
+        self._device = device
+        self._conjugate = False
+        #: The library of the points on a GPU; None for points on the host.
+        self._there = _device.kind(sources)
+        if self._there is not None and backend != "cuda":
+            raise TypeError("sources is in the memory of a GPU, but the plan is for a CPU: pass backend='cuda', or copy "
+                            "the points to the host first")
         self._line = report.Progress() if progress is True else contextlib.nullcontext()
         values = {name: _arrays.numbers(v, name).reshape(-1) for name, v in (attributes or {}).items()}
         options = {
@@ -147,8 +155,14 @@ class Plan:
             "attributes": values,
             "progress": self._line if progress is True else progress or None,
         }
+        core = self.kernel._core(self.outputs)
         with self._line:
-            self._plan = _core.Plan(self.kernel._core(self.outputs), points, at, options)
+            if self._there is None:
+                points, at = self._points(sources, targets, subset)
+                self._plan = _core.Plan(core, points, at, options)
+            else:
+                (there, at_there, stream), _held = self._points_there(sources, targets, subset)
+                self._plan = _core.Plan.on_device(core, there, at_there, stream, options)
         self._counted()
 
     def _counted(self) -> None:
@@ -161,7 +175,7 @@ class Plan:
         points = _arrays.points(sources, "sources", self._dim)
         if targets is not None and subset is not None:
             raise ValueError("both targets and subset were given")
-        self._sources, self._at = points, None
+        self._sources, self._at, self._separate = points, None, targets is not None
         if subset is not None:
             chosen = _arrays.indices(subset, len(points))
             self._at = points[chosen]
@@ -171,6 +185,26 @@ class Plan:
         self._at = _arrays.points(targets, "targets", self._dim)
         return points.reshape(-1), self._at.reshape(-1)
 
+    def _points_there(self, sources: Any, targets: Any, subset: Any) -> tuple[tuple[Any, Any, int], Any]:
+        """Points on a GPU as the core takes them, and what keeps them alive."""
+        if self._complex:
+            raise NotImplementedError(f"arrays on a GPU for the complex kernel {self.kernel.name}: pass host arrays")
+        if subset is not None:
+            raise NotImplementedError("a subset of points on a GPU: pass the points as targets, or host arrays")
+        held: list[Any] = []
+        found: list[_device.Memory | None] = []
+        for array, name in ((sources, "sources"), (targets, "targets")):
+            if array is None:
+                found.append(None)
+                continue
+            _device.same_kind(self._there, array, name, "sources")
+            memory, alive = _device.memory(array, name)
+            if len(memory.shape) != 2 or memory.shape[1] != self._dim:
+                raise ValueError(f"{name} has shape {memory.shape}, expected (N, {self._dim})")
+            found.append(memory)
+            held.append(alive)
+        return (found[0], found[1], _device.stream(sources)), held
+
     def apply(
         self, strengths: ArrayLike, out: Result | None = None, *, sets: bool | None = None
     ) -> Result:
@@ -179,7 +213,14 @@ class Plan:
         ``strengths`` has shape (N,) or (N, s), or one more axis in front for several sets at once, with the same bits as
         one call for each. ``sets`` says whether that axis is there, where the shape alone does not. f32 strengths give
         f32 sums. ``out`` takes the result of an earlier call, whose arrays are overwritten.
+
+        Strengths on a GPU, for a plan with its points there, give arrays on the GPU of the same library. For CuPy and
+        PyTorch the call does not wait: the sums run on the current stream, and NaN or infinity in strengths or sums is
+        an error of a later call or of :meth:`synchronize`. The sums of JAX and of other libraries (as
+        :class:`fmm.DeviceArray`) are waited for.
         """
+        if self._there is not None:
+            return self._apply_there(strengths, out, sets)
         flat, count = self._flat(strengths, sets)
         with self._line:
             sums = self._plan.apply(flat, 1 if count is None else count)
@@ -198,10 +239,65 @@ class Plan:
 
     __call__ = apply
 
+    def _apply_there(self, strengths: Any, out: Result | None, sets: bool | None) -> Result:
+        library = self._there
+        assert library is not None
+        _device.same_kind(library, strengths, "strengths", "the array of the points")
+        given, held = _device.memory(strengths, "strengths")
+        count = _arrays.sets_of(given.shape, self.n_sources, self._strengths, sets)
+        lead = () if count is None else (count,)
+        arrays, memories = {}, {}
+        for name in self.outputs:
+            shape = (*lead, self.n_targets, *self._axes(name))
+            array = getattr(out, name) if out is not None else None
+            if array is None:
+                if out is not None:
+                    raise ValueError(f"out.{name} is None")
+                array = _device.empty(library, shape, given.single, strengths, self._device)
+            memories[name], _ = _device.memory(array, name)
+            if memories[name].shape != shape or memories[name].single != given.single:
+                raise ValueError(f"out.{name} does not have shape {shape} and the type of the strengths")
+            arrays[name] = array
+        stream = _device.stream(strengths)
+        for k in range(1 if count is None else count):
+            q = given if count is None else given.part(k)
+            self._plan.apply_on_device(q, {n: m if count is None else m.part(k) for n, m in memories.items()}, stream)
+        if _device.waits(library):
+            self.synchronize()
+        del held
+        if out is not None:
+            return out
+        return Result({n: _device.finished(library, a) for n, a in arrays.items()}, float("nan"), {})
+
+    def synchronize(self) -> None:
+        """Waits for sums on arrays of a GPU. Raises ValueError for NaN or infinity in strengths or sums since the last
+        such error."""
+        self._plan.synchronize()
+
+    def transposed(self, outputs: str | Sequence[str] = ("potential",)) -> Plan:
+        """The plan of the transposed sums w_j = sum over i of K(x_i - y_j)^T v_i, from the targets of this plan to its
+        sources: its "potential" are the w_j, its gradient is with respect to y_j. It measures its own error, and is
+        made once. With subset, it takes values at all sources. Its points cannot move."""
+        plan = object.__new__(Plan)
+        plan.__dict__.update(self.__dict__)
+        plan.outputs = _names(outputs)
+        plan._conjugate = self._complex and not self._conjugate
+        plan._plan = self._plan.transposed(list(plan.outputs))
+        if plan._there is None and self._at is not None and self._separate:
+            plan._sources, plan._at = self._at, self._sources
+        else:
+            plan._at = None
+        plan._counted()
+        return plan
+
     def apply_transpose(self, values: ArrayLike) -> NDArray[Any]:
         """The transposed matrix times ``values``, (M,) or (M, c): an array (N,) or (N, s). The matrix takes strengths to
-        potentials. The kernel must have K(-r) equal to the transpose of K(r)."""
-        components = self._strengths
+        potentials."""
+        if self._there is not None:
+            there: NDArray[Any] | None = self.transposed().apply(values).potential
+            assert there is not None
+            return there
+        components = self._plan.transposed(["potential"]).counts()[2]
         if self._complex:
             array = np.require(values, np.complex128, ["C"])
             if array.shape != (self.n_targets,):
@@ -212,17 +308,27 @@ class Plan:
         flat, count = _arrays.strengths(values, self.n_targets, components, False)
         assert count is None
         back = self._plan.apply_transpose(np.require(flat, np.float64))
-        return back if components == 1 else back.reshape(self.n_sources, components)
+        return back if self._strengths == 1 else back.reshape(self.n_sources, self._strengths)
 
     def verify(self, strengths: ArrayLike, samples: int = 1000) -> Report:
-        """Errors of the sums for ``strengths`` at ``samples`` random targets against direct summation."""
-        flat, _ = self._flat(strengths, False)
+        """Errors of the sums for ``strengths`` at ``samples`` random targets against direct summation. Strengths on a
+        GPU are copied to the host."""
+        flat, _ = self._flat(strengths if self._there is None else _device.on_host(strengths), False)
         with self._line:
             measured = self._plan.verify(np.require(flat, np.float64), samples)
         return Report({name: Errors(*e) for name, *e in measured})
 
     def move(self, sources: ArrayLike, targets: ArrayLike | None = None, *, subset: ArrayLike | None = None) -> None:
         """Replaces the points. Operators stay; the order is measured again if the boxes have changed much."""
+        if _device.kind(sources) != self._there:
+            _device.same_kind(self._there, sources, "sources", "the array of the points")
+        if self._there is not None:
+            (there, at_there, stream), alive = self._points_there(sources, targets, subset)
+            with self._line:
+                self._plan.set_points_on_device(there, at_there, stream)
+            del alive
+            self._counted()
+            return
         held = self._sources, self._at
         points, at = self._points(sources, targets, subset)
         try:
@@ -244,6 +350,8 @@ class Plan:
 
     def boxes(self) -> NDArray[np.float64]:
         """The bounding boxes of the targets of each leaf, (leaves, 2, d): lower and upper corner."""
+        if self._there is not None:
+            raise NotImplementedError("boxes of points on a GPU: make the plan with host arrays")
         at = self._sources if self._at is None else self._at
         leaves = {int(targets[0]): targets for targets, _ in self.near_blocks() if len(targets)}
         corners = [(at[t].min(axis=0), at[t].max(axis=0)) for t in leaves.values()]
@@ -270,17 +378,26 @@ class Plan:
         several = array.shape != wanted if sets is None else sets
         if (array.shape[1:] if several and array.ndim else array.shape) != wanted:
             raise ValueError(f"strengths has shape {array.shape}, expected {wanted}, or one more axis for several sets")
+        if self._conjugate:
+            array = array.conj()
         return array.reshape(-1).view(np.float64), array.shape[0] if several else None
 
-    def _shaped(self, name: str, flat: NDArray[Any], lead: tuple[int, ...], m: int) -> NDArray[Any]:
+    def _axes(self, name: str) -> tuple[int, ...]:
+        """The axes of an output behind the axis of the targets."""
         d = self._dim
         axes = {"potential": (), "gradient": (d,), "hessian": (d, d), "pressure": ()}[name]
         c = self._sizes[name] // d ** len(axes)
+        return axes if c == 1 else (c, *axes)
+
+    def _shaped(self, name: str, flat: NDArray[Any], lead: tuple[int, ...], m: int) -> NDArray[Any]:
+        axes = self._axes(name)
         if self._complex:
+            axes = axes[1:]
             parts = flat.reshape(*lead, m, 2, *axes)
             parts = np.moveaxis(parts, len(lead) + 1, -1)
-            return np.ascontiguousarray(parts).view(np.complex128)[..., 0]
-        return flat.reshape(*lead, m, *(() if c == 1 else (c,)), *axes)
+            whole: NDArray[Any] = np.ascontiguousarray(parts).view(np.complex128)[..., 0]
+            return whole.conj() if self._conjugate else whole
+        return flat.reshape(*lead, m, *axes)
 
     def __repr__(self) -> str:
         d = self.describe()

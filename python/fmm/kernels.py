@@ -55,6 +55,11 @@ class Kernel:
         """Numbers that a source carries."""
         return self._core(()).strengths
 
+    @property
+    def values(self) -> int:
+        """Components of the potential."""
+        return self._core(()).values
+
     def with_self(self, include: bool) -> Kernel:
         """The kernel with a choice whether a source acts on itself, if targets are the sources."""
         other = self._copy()

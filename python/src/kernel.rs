@@ -80,6 +80,12 @@ impl Kernel {
         self.family.dim()
     }
 
+    /// Components of the potential.
+    #[getter]
+    fn values(&self) -> PyResult<usize> {
+        Ok(self.family.facts(Outputs::POTENTIAL).map_err(raised)?.components(Outputs::POTENTIAL))
+    }
+
     /// Strengths of a source.
     #[getter]
     fn strengths(&self) -> PyResult<usize> {

@@ -1,6 +1,8 @@
 //! The private module `fmm._core`: plans and kernels of the library as Python classes. It takes arrays that the Python
 //! layer has checked: flat, C-contiguous, of the right type. Shapes, defaults and documentation are in `fmm/*.py`.
 
+mod device;
+mod dlpack;
 mod errors;
 mod interrupt;
 mod kernel;
@@ -10,6 +12,10 @@ use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
 mod _core {
+    #[pymodule_export]
+    use super::device::DeviceArray;
+    #[pymodule_export]
+    use super::dlpack::Taken;
     #[pymodule_export]
     use super::kernel::Kernel;
     #[pymodule_export]

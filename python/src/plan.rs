@@ -1,15 +1,20 @@
 //! Plans.
 
+use crate::device::{Described, stream_of};
 use crate::errors::raised;
 use crate::interrupt::Watch;
 use crate::kernel::Kernel;
-use fmm::{Backend, Cpu, Cuda, Fmm, Method, Norm, Number, Output, Outputs, Precision, Stage, Targets};
+use fmm::{
+    Backend, Cpu, Cuda, DeviceOutput, Error, Fmm, Method, Norm, Number, Output, Outputs, Precision, Stage, Targets,
+};
 use numpy::{Element, PyArray1, PyReadonlyArray1};
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 /// Points up to which work is so short that no thread of its own looks for signals meanwhile.
 const SHORT: usize = 4096;
@@ -17,10 +22,28 @@ const SHORT: usize = 4096;
 /// Prepared sums.
 #[pyclass(frozen, module = "fmm._core")]
 pub struct Plan {
-    plan: RwLock<fmm::Plan>,
+    plan: RwLock<Held>,
     watch: Watch,
+    /// The number of the GPU of arrays on a device.
+    cuda: Cuda,
     /// The process that made the plan. Its threads do not exist in a child process.
     process: u32,
+}
+
+/// A plan of the caller, or the transposed plan of another.
+enum Held {
+    Own(fmm::Plan),
+    Transposed(Arc<fmm::Plan>),
+}
+
+impl Deref for Held {
+    type Target = fmm::Plan;
+    fn deref(&self) -> &fmm::Plan {
+        match self {
+            Held::Own(plan) => plan,
+            Held::Transposed(plan) => plan,
+        }
+    }
 }
 
 /// The targets of a plan.
@@ -166,7 +189,81 @@ impl Plan {
         let subset = indices(at.as_ref())?;
         let (sources, targets) = (slice(&sources)?, targets(at.as_ref(), &subset)?);
         let plan = watch.run(py, true, || request.plan(sources, targets))?;
-        Ok(Plan { plan: RwLock::new(plan), watch, process: std::process::id() })
+        Ok(Self::of(Held::Own(plan), watch, Cuda::default()))
+    }
+
+    /// A plan for points on a GPU. They are read after the work that is already in the stream.
+    #[staticmethod]
+    fn on_device(
+        py: Python<'_>,
+        kernel: &Kernel,
+        sources: Described,
+        targets: Option<Described>,
+        stream: usize,
+        options: &Bound<'_, PyDict>,
+    ) -> PyResult<Self> {
+        let watch = Watch::new(option(options, "progress")?);
+        let (request, cuda) =
+            (request(kernel, options, &watch)?, Cuda { device: option(options, "device")?.unwrap_or(0) });
+        let plan = watch.run(py, true, || {
+            let (sources, targets) = (sources.borrow(cuda)?, targets.as_ref().map(|t| t.borrow(cuda)).transpose()?);
+            request.plan_on_device(&sources, targets.as_ref(), &stream_of(stream))
+        })?;
+        Ok(Self::of(Held::Own(plan), watch, cuda))
+    }
+
+    /// Enqueues the sums for strengths on a GPU into arrays by the names of outputs.
+    fn apply_on_device(
+        &self,
+        py: Python<'_>,
+        strengths: Described,
+        arrays: HashMap<String, Described>,
+        stream: usize,
+    ) -> PyResult<()> {
+        self.same_process()?;
+        let cuda = self.cuda;
+        self.watch.run(py, false, || {
+            let mut out = DeviceOutput::default();
+            for (output, name) in Outputs::ALL {
+                let array = arrays.get(name).map(|array| array.borrow(cuda)).transpose()?;
+                match output {
+                    Outputs::POTENTIAL => out.potential = array,
+                    Outputs::GRADIENT => out.gradient = array,
+                    Outputs::HESSIAN => out.hessian = array,
+                    _ => out.pressure = array,
+                }
+            }
+            self.read().apply_on_device(&strengths.borrow(cuda)?, &out, &stream_of(stream))
+        })
+    }
+
+    /// Replaces the points by points on a GPU.
+    fn set_points_on_device(
+        &self,
+        py: Python<'_>,
+        sources: Described,
+        targets: Option<Described>,
+        stream: usize,
+    ) -> PyResult<()> {
+        self.same_process()?;
+        let cuda = self.cuda;
+        self.watch.run(py, true, || {
+            let (sources, targets) = (sources.borrow(cuda)?, targets.as_ref().map(|t| t.borrow(cuda)).transpose()?);
+            self.change(|plan| plan.set_points_on_device(&sources, targets.as_ref(), &stream_of(stream)))
+        })
+    }
+
+    /// Waits for the sums on a GPU, and reports what was wrong with them.
+    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        self.same_process()?;
+        self.watch.run(py, false, || self.read().synchronize())
+    }
+
+    /// The plan of the transposed sums.
+    fn transposed(&self, py: Python<'_>, names: Vec<String>) -> PyResult<Self> {
+        let outputs = outputs(&names)?;
+        let plan = self.long(py, |plan| plan.transposed(outputs))?;
+        Ok(Self::of(Held::Transposed(plan), self.watch.clone(), self.cuda))
     }
 
     /// The sums of `sets` sets of strengths, one after the other in one array: for each output an array, also one set
@@ -212,10 +309,7 @@ impl Plan {
         self.same_process()?;
         let subset = indices(at.as_ref())?;
         let (sources, targets) = (slice(&sources)?, targets(at.as_ref(), &subset)?);
-        self.watch.run(py, true, || {
-            let mut plan = self.plan.write().unwrap_or_else(PoisonError::into_inner);
-            plan.set_points(sources, targets)
-        })
+        self.watch.run(py, true, || self.change(|plan| plan.set_points(sources, targets)))
     }
 
     /// The description of the plan, as JSON.
@@ -246,6 +340,21 @@ impl Plan {
 }
 
 impl Plan {
+    fn of(plan: Held, watch: Watch, cuda: Cuda) -> Self {
+        Plan { plan: RwLock::new(plan), watch, cuda, process: std::process::id() }
+    }
+
+    /// Changes the plan.
+    fn change(&self, work: impl FnOnce(&mut fmm::Plan) -> Result<(), Error>) -> Result<(), Error> {
+        match &mut *self.plan.write().unwrap_or_else(PoisonError::into_inner) {
+            Held::Own(plan) => work(plan),
+            Held::Transposed(_) => {
+                let reason = "move the points of the plan that it transposes, and transpose again".to_string();
+                Err(Error::Unsupported { operation: "other points of a transposed plan", reason })
+            }
+        }
+    }
+
     /// An error in a process that was forked from the one of the plan.
     fn same_process(&self) -> PyResult<()> {
         if std::process::id() == self.process {
@@ -256,7 +365,7 @@ impl Plan {
         Err(PyRuntimeError::new_err(text))
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, fmm::Plan> {
+    fn read(&self) -> RwLockReadGuard<'_, Held> {
         self.plan.read().unwrap_or_else(PoisonError::into_inner)
     }
 

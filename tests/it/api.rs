@@ -107,15 +107,6 @@ fn transpose_is_the_adjoint() {
 }
 
 #[test]
-fn transpose_needs_a_reciprocal_kernel() {
-    let plan = Fmm::new(LaplaceDipole).plan(&uniform(50, 1), Targets::Sources).unwrap();
-    let error = plan.apply_transpose(&[1.0; 50]).unwrap_err();
-    assert!(matches!(error, Error::Unsupported { operation: "apply_transpose", .. }), "{error}");
-    let plan = Fmm::new(Laplace).plan(&uniform(50, 1), Targets::Sources).unwrap();
-    assert!(matches!(plan.apply_transpose(&[1.0; 49]), Err(Error::Shape { found: 49, expected: 50, .. })));
-}
-
-#[test]
 fn a_subset_is_rows_of_the_whole() {
     let x = uniform(4000, 8);
     let q = strengths(4000, 9);

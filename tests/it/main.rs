@@ -22,6 +22,7 @@
 //! | `timing` | upper bounds of times (`scripts/timing-tests.sh`) |
 //! | `tolerance` | errors stay below the tolerance for every kernel, cloud and precision |
 //! | `traced` | kernels made at run time: twins, self interaction, the catalog, the command, any text |
+//! | `transposed` | transposed sums with gradients, of kernels with and without K(−r) = K(r)ᵀ, against sums in the test |
 //! | `variants` | spherical harmonics and treecodes: tolerance, agreement, refusals, `fmm compare` |
 //! | `own_kernel` | a frozen kernel of a user compiles, unless the trait has changed |
 //! | `corners`, `demo`, `modes`, `rng`, `sampled`, `search`, `sources` | the unit tests of these files of `src/`, compiled here |
@@ -47,6 +48,7 @@ mod threads;
 mod timing;
 mod tolerance;
 mod traced;
+mod transposed;
 mod variants;
 
 #[allow(dead_code, reason = "that it compiles is the test")]

@@ -173,7 +173,7 @@ fn found(family: &Members, far: &Member, params: &[f64]) -> Option<Found> {
     (count <= MAX_POTENTIALS && !family.equivalent.piecewise).then_some(())?;
     let components = degrees.iter().take_while(|&d| *d == degrees[0]).count();
     let whole = |r: [f64; 3]| kernel_matrix(&family.slope, params, &[r], &[[0.0; 3]], |_, _| 1.0).data;
-    let (mut constants, mut slopes) = (Vec::new(), Vec::new());
+    let (mut constants, mut slopes, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for direction in DIRECTIONS {
         let r = direction.map(|x| FAR_DISTANCE * x);
         let here = whole(r);
@@ -190,10 +190,12 @@ fn found(family: &Members, far: &Member, params: &[f64]) -> Option<Found> {
             }
             constants.push(here[..components].to_vec());
             slopes.push(here[count..][..3 * components].to_vec());
+            others.push(here[components..count].to_vec());
         }
     }
     (span(&constants)?.cols == components).then_some(())?;
     let basis = span(&slopes)?;
+    independent(&slopes, &others, basis.cols)?;
     let entry = |(j, i): (usize, usize)| {
         (0..basis.cols).map(|k| basis.data[k * basis.rows + i] * basis.data[k * basis.rows + j]).sum()
     };
@@ -212,6 +214,20 @@ fn found(family: &Members, far: &Member, params: &[f64]) -> Option<Found> {
     let place = |k: usize| if k.is_multiple_of(4) { k / 4 } else { count + 3 * (k / 4) + k % 4 - 1 };
     let values: Vec<_> = (0..far.values).map(|i| (0..4 * components).find(|&k| same(place(k), i))).collect();
     (0..components).all(|c| values.contains(&Some(4 * c))).then_some((components, projection, values))
+}
+
+/// Tests that the values of other degrees do not follow from the slopes, which span `rank` dimensions. Otherwise what is
+/// left after the affine part was taken from the first values is no field of the kernel. (The pressure of a flow is
+/// independent of its slopes. In the field of (1/r, y/r³) the second value is a slope of the first.)
+fn independent(slopes: &[Vec<f64>], others: &[Vec<f64>], rank: usize) -> Option<()> {
+    let size = |all: &[Vec<f64>]| all.iter().map(|v| norm(v)).sum::<f64>();
+    if size(others) == 0.0 {
+        return Some(());
+    }
+    let unit = size(slopes) / size(others);
+    let join = |(a, b): (&Vec<f64>, &Vec<f64>)| a.iter().copied().chain(b.iter().map(|x| x * unit)).collect();
+    let joined: Vec<Vec<f64>> = slopes.iter().zip(others).map(join).collect();
+    (span(&joined)?.cols == rank + span(others)?.cols).then_some(())
 }
 
 /// Sum of magnitudes. (Squares of far fields might underflow.)

@@ -12,7 +12,7 @@ use crate::{Error, SelfInteraction};
 use std::sync::{Arc, PoisonError};
 
 /// Strengths of which no sum is 0.
-const DIFFERENT: [f64; MAX_STRENGTHS] = [0.83, -0.61, 1.27, -0.453, 0.947, 1.611, -0.377, 0.239, -1.133];
+pub(super) const DIFFERENT: [f64; MAX_STRENGTHS] = [0.83, -0.61, 1.27, -0.453, 0.947, 1.611, -0.377, 0.239, -1.133];
 
 impl Traced {
     /// Equivalent densities.
@@ -288,7 +288,7 @@ fn power(h: f64, d: f64) -> f64 {
 }
 
 /// The values of a kernel with `derived` derivatives, where `factor` multiplies lengths.
-fn general(
+pub(super) fn general(
     tape: &Tape,
     derived: usize,
     factor: Option<Symbol>,

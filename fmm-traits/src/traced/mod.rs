@@ -24,6 +24,7 @@ mod isotropic;
 mod make;
 pub mod parse;
 mod radial;
+mod transposed;
 mod zero;
 
 use crate::kernel::{MAX_PARAMETERS, MAX_POTENTIALS, MAX_STRENGTHS, Outputs};

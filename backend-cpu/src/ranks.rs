@@ -24,6 +24,7 @@ pub fn complete<T: Real>(tree: &Tree, rows: &mut Vec<T>, width: usize) -> Result
 }
 
 /// Completes `width` numbers for each box by an `exchange`.
+#[allow(clippy::ptr_arg, reason = "a slice has no `Any`")]
 pub fn complete_by<T: Real>(exchange: &dyn Exchange, rows: &mut Vec<T>, width: usize) -> Result<(), Error> {
     let rows: &mut dyn Any = rows;
     if let Some(rows) = rows.downcast_mut::<Vec<f32>>() {

@@ -136,7 +136,6 @@ impl Local {
         while !level.is_empty() {
             let start = from.len();
             for &(box_, parent) in &level {
-                let b = from.len();
                 let (name, octant) = match box_ {
                     Origin::Coarse(c) => (Name::coarse(c), coarse.boxes[c].octant),
                     Origin::Own(c) => (Name::of(me, c as u32), part.octant[c]),
@@ -184,7 +183,6 @@ impl Local {
                 tree.anchor.push(anchor);
                 tree.child_start.push(0);
                 tree.child_count.push(0);
-                debug_assert_eq!(b + 1, tree.parent.len());
             }
             let end = from.len();
             tree.level_start.push(end as u32);
@@ -212,11 +210,9 @@ impl Local {
                 return Err(Error::TooMany { what: "boxes", found, limit: NONE as usize - 1 });
             }
         }
-        let mut leaves = [(0..part.len()).filter(|&b| part.is_leaf(b) && !part.is_empty()).count() as u64];
         // A rank without points has a root, and no leaf.
-        if part.sources.is_empty() && part.targets.is_empty() {
-            leaves = [0];
-        }
+        let empty = part.sources.is_empty() && part.targets.is_empty();
+        let mut leaves = [if empty { 0 } else { part.leaves() as u64 }];
         world.reduce(&mut leaves, |a, b| a + b)?;
         let by_name = names.iter().enumerate().map(|(b, &name)| (name, b as u32)).collect();
 

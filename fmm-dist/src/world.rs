@@ -76,6 +76,10 @@ impl World {
     pub fn size(&self) -> usize {
         self.0.comm.size()
     }
+    /// The transport.
+    pub fn transport(&self) -> Arc<dyn Comm> {
+        self.0.comm.clone()
+    }
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let me = self.rank();
         (0..self.size()).filter(move |&r| r != me)

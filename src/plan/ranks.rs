@@ -12,6 +12,7 @@ use crate::mesh::{Mesh, PlanSeconds};
 use crate::output::{Output, columns_of};
 use crate::probe::{ProbeOutput, ProbeReport, ProbeStratum};
 use crate::request::{Backend, Fmm, Method};
+use crate::variant::Translation;
 use crate::{rng::Rng, validate};
 use fmm_dist::World;
 use fmm_dist::wire::{Reader, Wire};
@@ -208,6 +209,9 @@ fn check(r: &Fmm, given: &Given<'_>) -> Result<(), Error> {
     }
     if !matches!(r.backend, Backend::Cpu(_)) || given.on_device() {
         return refuse("ranks compute on cores, not on a GPU");
+    }
+    if r.variant.translation == Some(Translation::Domains) {
+        return refuse("translations to domains depend on the boxes of a level, which differ from rank to rank");
     }
     if !r.attributes.given.is_empty() || !r.family.attribute_names().is_empty() {
         return refuse("sources with attributes are summed on one rank");

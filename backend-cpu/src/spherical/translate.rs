@@ -19,7 +19,7 @@ pub enum Translations<T> {
         /// The prepared translations.
         courses: Courses<T>,
         /// The edges in batches.
-        moves: Arranged,
+        moves: Box<Arranged>,
         /// Scratch vectors for a group of anchors.
         scratch: Pool<Room>,
     },
@@ -64,7 +64,7 @@ impl<T: Real> Translations<T> {
             Translation::Direct => Translations::Direct(Direct::new(order), order, options.truncation),
             how => {
                 let courses = Courses::new(order, options.truncation, how == Translation::Domains);
-                Translations::Rcr { courses, moves: Arranged::default(), scratch: Pool::new(Room::default) }
+                Translations::Rcr { courses, moves: Box::default(), scratch: Pool::new(Room::default) }
             }
         };
         new.set_tree(tree, lists)?;
@@ -77,7 +77,7 @@ impl<T: Real> Translations<T> {
     /// As [`Moves::new`]. After an error the edges are as before.
     pub fn set_tree(&mut self, tree: &Tree, lists: &Lists) -> Result<(), Error> {
         if let Translations::Rcr { courses, moves, .. } = self {
-            *moves = Arranged::new(tree, lists, courses)?;
+            **moves = Arranged::new(tree, lists, courses)?;
         }
         Ok(())
     }

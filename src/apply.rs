@@ -127,6 +127,7 @@ impl Plan {
         let free = several.map_or(Ok(None), |e| e.free_memory())?;
         let bytes = bytes + (16 * self.n_targets * self.choice.facts.values) as u64;
         let further = free.map_or(u64::MAX, |free| free / 2 / bytes.max(1));
+        let further = self.agreed_sets(strengths.len(), further)?;
         let mut all = Vec::with_capacity(strengths.len());
         for sets in strengths.chunks(1 + (most - 1).min(further as usize)) {
             let mut out = vec![Output::default(); sets.len()];
@@ -197,6 +198,14 @@ impl Plan {
     /// Sums into rows of kernel values in f64, which are checked and then distributed to the outputs.
     fn sum_rows<T: Number>(&self, strengths: &[&[T]], out: &mut [Output<T>]) -> Result<StageSeconds, Error> {
         let facts = &self.choice.facts;
+        let stages = self.jointly(|| self.fill_rows(strengths, out))?;
+        out.iter_mut().for_each(|out| out.split(facts));
+        Ok(stages)
+    }
+
+    /// Sums into the rows of `out`, and checks strengths and sums.
+    fn fill_rows<T: Number>(&self, strengths: &[&[T]], out: &mut [Output<T>]) -> Result<StageSeconds, Error> {
+        let facts = &self.choice.facts;
         for q in strengths {
             validate::matrix("strengths", q, self.n_sources, facts.linear(), self.request.family.name())?;
         }
@@ -215,7 +224,6 @@ impl Plan {
         });
         let stages = self.run(&strengths, &mut rows.collect::<Vec<_>>())?;
         out.iter().try_for_each(|out| out.check(facts))?;
-        out.iter_mut().for_each(|out| out.split(facts));
         Ok(stages)
     }
 

@@ -1,6 +1,7 @@
 //! The description of a plan, as plain data.
 
 use crate::candidates::Layout;
+use crate::engine::RanksReport;
 use crate::mesh::{Edges, PlanSeconds};
 use crate::plan::Plan;
 use crate::probe::ProbeReport;
@@ -83,6 +84,9 @@ pub struct Description {
     pub seconds: PlanSeconds,
     /// Measurements that chose the order; `None` if the caller gave an order, or if the sum is exact.
     pub probe: Option<ProbeReport>,
+    /// The part of this rank, if several ranks sum together. Counts of points, boxes and edges are then those of this
+    /// rank.
+    pub ranks: Option<RanksReport>,
     /// Warnings about the points, as sentences.
     pub warnings: Vec<String>,
 }
@@ -144,6 +148,7 @@ impl Plan {
             bytes: self.memory(),
             seconds: self.seconds,
             probe: self.probe.clone(),
+            ranks: self.engine.as_ref().and_then(|e| e.on_ranks()),
             warnings: self.report.warnings.clone(),
         }
     }

@@ -45,6 +45,9 @@
 //!
 //! # Threads
 //! Each plan has its own pool of [`Fmm::threads`] threads. The number of threads changes no bit of a result.
+//!
+//! # Ranks
+//! [`Fmm::ranks`] shares one sum out to several ranks, such as the threads of [`ranks::threads`].
 
 mod apply;
 mod attributes;
@@ -91,6 +94,11 @@ pub use machine::{available_memory, peak_memory, processor};
 pub use mesh::{Edges, PlanSeconds};
 pub use near::NearBlock;
 pub use output::{DeviceOutput, Output};
+/// Several ranks: threads of one process, or anything else that sends messages.
+pub mod ranks {
+    pub use crate::engine::RanksReport;
+    pub use fmm_dist::{Alone, Comm, Strategy, World, threads, threads_within};
+}
 pub use plan::{Plan, evaluate};
 pub use probe::{ProbeOutput, ProbeReport, ProbeStratum};
 pub use request::{Backend, Cpu, Cuda, Fmm, Method, Progress};

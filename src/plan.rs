@@ -1,5 +1,7 @@
 //! A plan: everything that depends on the points, ready for many sets of strengths.
 
+mod ranks;
+
 use crate::attributes;
 use crate::candidates::{self, Goal, Seen, Task};
 use crate::choice::Choice;
@@ -111,6 +113,9 @@ impl std::fmt::Debug for Plan {
 
 impl Plan {
     pub(crate) fn new(request: Fmm, given: Given<'_>) -> Result<Plan, Error> {
+        if let Some(world) = request.world.clone() {
+            return Plan::on_ranks(request, given, &world);
+        }
         let start = Instant::now();
         let [n_sources, _] = given.counts(request.family.dim())?;
         let request = coordinates::resolve(attributes::resolve(request, n_sources)?, &given);
@@ -210,6 +215,10 @@ impl Plan {
 
     fn set_given(&mut self, given: Given<'_>) -> Result<(), Error> {
         let start = Instant::now();
+        if let Some(world) = self.request.world.clone() {
+            *self = Plan::on_ranks(self.request.clone(), given, &world)?;
+            return Ok(());
+        }
         if self.on_device {
             self.synchronize()?;
         }
@@ -278,6 +287,7 @@ impl Plan {
     /// # Errors
     /// As [`Plan::apply`].
     pub fn probe(&self) -> Result<Option<ProbeReport>, Error> {
+        self.one_rank_only("probe")?;
         let Some(engine) = &self.engine else { return Ok(None) };
         let task = candidates::check(&self.request, [self.n_sources, self.n_targets])?;
         let (sources, points) = engine.points()?;
@@ -324,7 +334,7 @@ impl Plan {
 
     /// The blocks of pairs that are summed directly, in the caller's indices. No pair is in two blocks. If the targets
     /// are the sources, the pair (i, i) is in a block, but the sum skips it unless it includes self terms. A direct
-    /// plan has one block.
+    /// plan has one block. On several ranks there is none: sources of other ranks have no index here.
     pub fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
         match &self.engine {
             Some(engine) => engine.near_field(),
@@ -378,6 +388,7 @@ impl Plan {
     /// [`Error::Unsupported`] if sources have attributes, and for kernels of the plane without K(−r) = K(r)ᵀ; else as
     /// [`Fmm::plan`].
     pub fn transposed(&self, outputs: Outputs) -> Result<Arc<Plan>, Error> {
+        self.one_rank_only("transposed sums")?;
         let mut slot = self.transposed.lock().unwrap_or_else(|e| e.into_inner());
         if let Some((_, plan)) = slot.iter().find(|(known, _)| *known == outputs) {
             return Ok(plan.clone());
@@ -444,6 +455,11 @@ impl Plan {
     /// # Errors
     /// [`Error::Shape`] if `out` does not fit this plan; else as [`Plan::apply`].
     pub fn verify_output(&self, strengths: &[f64], out: &Output, samples: usize) -> Result<ErrorReport, Error> {
+        self.jointly(|| self.verified(strengths, out, samples))
+    }
+
+    /// The error of `out` on all ranks.
+    fn verified(&self, strengths: &[f64], out: &Output, samples: usize) -> Result<ErrorReport, Error> {
         let facts = &self.choice.facts;
         let kernel = self.request.family.name();
         validate::matrix("strengths", strengths, self.n_sources, facts.linear(), kernel)?;
@@ -455,6 +471,9 @@ impl Plan {
                 let why = "the output of another plan?".to_string();
                 return Err(Error::Shape { array: "output", found, expected, why });
             }
+        }
+        if let Some(world) = &self.request.world {
+            return self.verify_on_ranks(world, strengths, out, samples);
         }
         let rows = Rng::new(SAMPLE_SEED).sample(self.n_targets, samples);
         let mut direct = match &self.engine {

@@ -7,6 +7,7 @@ use adaptive2d::Norm;
 use backend_cpu::Isa;
 use backend_cuda::cudarc::driver::CudaSlice;
 use backend_cuda::{Ceilings, Device, DeviceArray, DeviceInfo, DeviceOptions, DeviceScalar, RawArray};
+use fmm_dist::{Strategy, World};
 use fmm_families::AnyFamily;
 use fmm_traits::{Error, Family, Outputs, Precision, SelfInteraction};
 use std::path::PathBuf;
@@ -191,6 +192,10 @@ pub struct Fmm {
     pub(crate) costs: Arc<CostModel>,
     pub(crate) watch: Option<Watch>,
     pub(crate) attributes: Attributes,
+    /// The ranks that plan and sum together, if there are several.
+    pub(crate) world: Option<World>,
+    /// How multipoles of shared boxes are completed; `None`: the usual way for the number of ranks.
+    pub(crate) exchange: Option<Strategy>,
     /// The family of the caller, if `family` takes points in other coordinates ([`crate::coordinates`]).
     pub(crate) unmapped: Option<AnyFamily>,
 }
@@ -217,6 +222,8 @@ impl Fmm {
             costs: Arc::default(),
             watch: None,
             attributes: Attributes::default(),
+            world: None,
+            exchange: None,
             unmapped: None,
         }
     }
@@ -303,6 +310,27 @@ impl Fmm {
     /// Lower corner and side of the root cube, which must contain all points. Default: chosen.
     pub fn root_cube(mut self, corner: [f64; 3], side: f64) -> Self {
         self.root = Some((corner, side));
+        self
+    }
+    /// Plans and sums together with other ranks: each rank gives its own points and strengths and gets the sums at its own
+    /// targets, in its own order. All ranks make the same request, and call [`Fmm::plan`] and the methods of
+    /// [`Plan`](crate::Plan) in the same order. Errors are the same on all ranks, and leave plans usable. Chapter "Many
+    /// ranks" of the documentation has an example.
+    ///
+    /// A tree is that of one rank with all points, in the order of ranks, and with [`Strategy::Frontier`] sums have the
+    /// same bits on any number of ranks. To choose method and order for a tolerance, rank 0 receives all points and
+    /// decides as one rank; a named method of a given order needs no decision.
+    ///
+    /// Planning refuses, by [`Error::Unsupported`], kernels of the plane, GPUs, arrays on a device and attributes of
+    /// sources.
+    pub fn ranks(mut self, world: &World) -> Self {
+        self.world = (world.size() > 1).then(|| world.clone());
+        self
+    }
+    /// How multipoles of boxes that several [`ranks`](Fmm::ranks) share are completed. Default [`Strategy::Frontier`] up
+    /// to 256 ranks, [`Strategy::Direct`] above.
+    pub fn exchange(mut self, strategy: Strategy) -> Self {
+        self.exchange = Some(strategy);
         self
     }
     /// Number of threads. Default: all. The number changes no result. Copies of large arrays to and from a GPU use up

@@ -87,7 +87,9 @@ pub fn at_their_boxes(tree: &impl Hierarchy, lists: &Lists) -> Result<(), Error>
         return refuse("the sources of a P2P edge include the targets", t, s);
     }
     let mut far = lists.m2l.iter().chain(lists.m2p.iter()).chain(lists.p2l.iter());
-    if let (true, Some((t, s))) = (lists.p2m.is_empty() && lists.l2p.is_empty(), far.next()) {
+    // Multipoles may come from other ranks, and treecodes have no locals.
+    let nothing = lists.p2m.is_empty() && lists.l2p.is_empty() && tree.shared().is_none();
+    if let (true, Some((t, s))) = (nothing, far.next()) {
         return refuse("a far field without P2M and L2P", t, s);
     }
     Ok(())

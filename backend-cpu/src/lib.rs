@@ -19,6 +19,7 @@ mod near;
 pub mod pairs;
 pub mod pairwise;
 mod pool;
+mod ranks;
 pub mod soa;
 pub mod spherical;
 pub mod sum;

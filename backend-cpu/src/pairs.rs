@@ -93,15 +93,18 @@ impl<T: Real> Pair<T> {
     pub fn strengths(&self) -> usize {
         self.strength_degrees.len()
     }
-    /// The unit of strengths: the power of two at or below the largest, hatted for a box of side `side`. Strengths are
-    /// divided by it, attributes are not.
+    /// The unit of strengths: the power of two at or below the [largest](Self::largest). Strengths are divided by it,
+    /// attributes are not.
     pub fn unit_of(&self, strengths: &[f64], side: f64) -> f64 {
+        power_of_two(self.largest(strengths, side))
+    }
+    /// The largest magnitude of `strengths`, hatted for a box of side `side`.
+    pub fn largest(&self, strengths: &[f64], side: f64) -> f64 {
         let linear = &self.strength_degrees[..self.linear()];
-        let largest = linear.iter().enumerate().fold(0.0f64, |largest, (c, &degree)| {
+        linear.iter().enumerate().fold(0.0f64, |largest, (c, &degree)| {
             let each = strengths.iter().skip(c).step_by(self.strengths());
             largest.max(each.fold(0.0, |m: f64, q| m.max(q.abs())) * side.powi(degree))
-        });
-        power_of_two(largest)
+        })
     }
     /// Strengths per source, without its attributes.
     pub fn linear(&self) -> usize {

@@ -206,6 +206,19 @@ impl<H: Hierarchy, T: Real> Stages for Arrays<'_, H, T> {
         Ok(())
     }
 
+    fn exchange(&mut self) -> Result<(), Error> {
+        let Some(exchange) = self.tree.shared().and_then(|shared| shared.exchange.clone()) else { return Ok(()) };
+        let n = self.expansion.multipole_len();
+        crate::ranks::complete_by(&*exchange, &mut self.multipoles, n)?;
+        let after = Lists { m2m: exchange.after().clone(), ..Lists::default() };
+        if !after.m2m.is_empty() {
+            for level in (0..self.tree.levels()).rev() {
+                self.m2m(&after, level)?;
+            }
+        }
+        Ok(())
+    }
+
     fn m2l(&mut self, lists: &Lists) -> Result<(), Error> {
         let (e, cubes, multipoles, n) = (self.expansion, &self.cubes, &self.multipoles, self.expansion.multipole_len());
         self.locals.par_chunks_mut(e.local_len().max(1)).enumerate().for_each(|(b, local)| {
@@ -269,6 +282,9 @@ impl<H: Hierarchy, T: Real> Stages for Arrays<'_, H, T> {
             let own = s.tree.targets_of(b);
             for &source in s.lineage(b).flat_map(|a| lists.p2p.row(a)) {
                 let r = s.tree.sources_of(source as usize);
+                // The targets are the sources from this position on.
+                let first = s.tree.shared().map_or(0, |shared| shared.first);
+                let own = own.start + first..own.end + first;
                 if same_points && r.start <= own.start && own.end <= r.end {
                     s.expansion.p2p(s.cloud(r.start..own.start), targets, false, values);
                     s.expansion.p2p(s.cloud(own.clone()), targets, true, values);

@@ -401,6 +401,7 @@ impl DeviceTree {
             target_range: device.download_rows(&self.boxes.target_range, n, "boxes")?,
             targets: if same { sources.clone() } else { Arc::new(Points::default()) },
             sources,
+            shared: None,
         })
     }
 }

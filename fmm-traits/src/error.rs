@@ -251,4 +251,32 @@ pub enum Error {
         /// The driver's words.
         reason: String,
     },
+    /// A rank failed; all ranks return its error.
+    #[error("rank {rank}: {error}")]
+    Rank {
+        /// The rank.
+        rank: usize,
+        /// Its error.
+        error: Box<Error>,
+    },
+    /// A rank ended, or stayed silent.
+    #[error("rank {rank} is lost: {reason}")]
+    RankLost {
+        /// The rank.
+        rank: usize,
+        /// How the others know.
+        reason: String,
+    },
+    /// Ranks asked for different things.
+    #[error("ranks differ in {what}: rank {rank} has {found}, rank 0 has {expected}")]
+    RanksDiffer {
+        /// In what.
+        what: String,
+        /// The first rank that differs from rank 0.
+        rank: usize,
+        /// What it has.
+        found: String,
+        /// What rank 0 has.
+        expected: String,
+    },
 }

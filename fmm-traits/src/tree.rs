@@ -10,6 +10,7 @@
 //!   multiples of the side. A root that the caller gave is taken as it is.
 
 use crate::Cube;
+use crate::shared::Shared;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -63,6 +64,8 @@ pub struct Tree {
     pub sources: Arc<Points>,
     /// The targets in tree order; the same allocation as `sources` when targets are the sources.
     pub targets: Arc<Points>,
+    /// What other ranks have of the boxes; `None` on one machine.
+    pub shared: Option<Arc<Shared>>,
 }
 
 impl Tree {
@@ -86,9 +89,21 @@ impl Tree {
     pub fn level_of(&self, b: usize) -> usize {
         self.level_start.partition_point(|&s| s as usize <= b) - 1
     }
-    /// Whether box `b` has no children.
+    /// Whether box `b` has no children, on any rank.
     pub fn is_leaf(&self, b: usize) -> bool {
-        self.child_count[b] == 0
+        self.child_count[b] == 0 && self.shared.as_ref().is_none_or(|shared| shared.leaf[b])
+    }
+    /// Number of sources of box `b`, on all ranks.
+    pub fn source_count(&self, b: usize) -> usize {
+        self.shared.as_ref().map_or_else(|| self.sources_of(b).len(), |shared| shared.sources[b] as usize)
+    }
+    /// Number of targets of box `b`, on all ranks.
+    pub fn target_count(&self, b: usize) -> usize {
+        self.shared.as_ref().map_or_else(|| self.targets_of(b).len(), |shared| shared.targets[b] as usize)
+    }
+    /// Whether this rank computes a multipole of box `b` from its own sources.
+    pub fn gives(&self, b: usize) -> bool {
+        self.shared.as_ref().is_none_or(|shared| shared.gives[b])
     }
     /// Children of box `b`.
     pub fn children(&self, b: usize) -> Range<usize> {
@@ -114,17 +129,19 @@ impl Tree {
     }
     /// Whether targets are the sources (self terms may then be skipped by index).
     pub fn same_points(&self) -> bool {
-        Arc::ptr_eq(&self.sources, &self.targets)
+        Arc::ptr_eq(&self.sources, &self.targets) || self.shared.as_ref().is_some_and(|shared| shared.same_points)
     }
     /// Number of leaves.
     pub fn leaves(&self) -> usize {
-        self.child_count.iter().filter(|&&c| c == 0).count()
+        (0..self.len()).filter(|&b| self.is_leaf(b)).count()
     }
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
         let points = |p: &Points| p.len() as u64 * 28;
         let boxes = self.len() as u64 * (4 + 4 + 1 + 1 + 24 + 8 + 8);
-        boxes + points(&self.sources) + if self.same_points() { 0 } else { points(&self.targets) }
+        boxes
+            + points(&self.sources)
+            + if Arc::ptr_eq(&self.sources, &self.targets) { 0 } else { points(&self.targets) }
     }
 }
 
@@ -156,6 +173,10 @@ pub trait Hierarchy: Sync {
     fn source(&self, position: usize) -> [f64; 3];
     /// Target at `position`.
     fn target(&self, position: usize) -> [f64; 3];
+    /// What other ranks have of the boxes; `None` on one machine.
+    fn shared(&self) -> Option<&Shared> {
+        None
+    }
     /// Number of boxes.
     fn boxes(&self) -> usize {
         self.level(self.levels() - 1).end
@@ -198,6 +219,9 @@ impl Hierarchy for Tree {
     }
     fn target(&self, position: usize) -> [f64; 3] {
         std::array::from_fn(|a| self.targets.xyz[a][position])
+    }
+    fn shared(&self) -> Option<&Shared> {
+        self.shared.as_deref()
     }
 }
 

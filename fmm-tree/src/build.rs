@@ -85,26 +85,20 @@ pub fn build_reported(
     options: &BuildOptions,
 ) -> Result<(Tree, BuildReport), Error> {
     let Cloud { root: cube, mut sets, limit, mut report } = Cloud::new(sources, targets, options)?;
-    let mut tree = split(cube, &mut sets, report.ncrit, limit.min(KEY_LEVELS))?;
+    let mut tree = split(cube, &mut sets, report.ncrit, limit.min(KEY_LEVELS), &ALONE)?;
     if options.ncrit.is_none() {
         for _ in 0..CAPACITY_STEPS {
             if tree.len() == 1 || !report.raise_capacity(seen(&tree)) {
                 break;
             }
-            tree = split(cube, &mut sets, report.ncrit, limit.min(KEY_LEVELS))?;
+            tree = split(cube, &mut sets, report.ncrit, limit.min(KEY_LEVELS), &ALONE)?;
         }
     }
     if tree.levels() > KEY_LEVELS && limit > KEY_LEVELS {
-        tree = split(cube, &mut sets, report.ncrit, limit)?;
+        tree = split(cube, &mut sets, report.ncrit, limit, &ALONE)?;
     }
 
-    for (set, ranges) in sets.iter().zip([&tree.source_range, &tree.target_range]) {
-        let leaves = (0..tree.len()).into_par_iter().filter(|&b| tree.is_leaf(b));
-        let (groups, largest) =
-            leaves.map(|b| set.coincident(ranges[b])).reduce(|| (0, 0), |a, b| (a.0 + b.0, a.1.max(b.1)));
-        report.coincident_groups += groups;
-        report.largest_coincident = report.largest_coincident.max(largest);
-    }
+    (report.coincident_groups, report.largest_coincident) = coincident(&tree, &sets);
 
     attach(&mut tree, sets);
     report.mean_leaf = tree.sources.len().max(tree.targets.len()) as f64 / tree.leaves() as f64;
@@ -130,7 +124,7 @@ pub fn build_uniform(
         return Err(Error::Parameter { name: "depth", value: depth as f64, requirement });
     }
     let Cloud { root, mut sets, .. } = cloud;
-    let mut tree = split(root, &mut sets, 0, depth)?;
+    let mut tree = split(root, &mut sets, 0, depth, &ALONE)?;
     attach(&mut tree, sets);
     Ok(tree)
 }
@@ -163,8 +157,18 @@ impl Cloud {
     }
 }
 
+/// Number of positions with several sources (or targets), and the largest number of points at one position.
+pub(crate) fn coincident(tree: &Tree, sets: &[Sorted]) -> (usize, usize) {
+    let join = |a: (usize, usize), b: (usize, usize)| (a.0 + b.0, a.1.max(b.1));
+    let of = |(set, ranges): (&Sorted, &Vec<[u32; 2]>)| {
+        let leaves = (0..tree.len()).into_par_iter().filter(|&b| tree.is_leaf(b));
+        leaves.map(|b| set.coincident(ranges[b])).reduce(|| (0, 0), join)
+    };
+    sets.iter().zip([&tree.source_range, &tree.target_range]).map(of).fold((0, 0), join)
+}
+
 /// Gives `tree` its points.
-fn attach(tree: &mut Tree, mut sets: Vec<Sorted>) {
+pub(crate) fn attach(tree: &mut Tree, mut sets: Vec<Sorted>) {
     let targets = if sets.len() > 1 { sets.pop() } else { None };
     tree.sources = Arc::new(sets.pop().map(|s| s.points).unwrap_or_default());
     tree.targets = targets.map_or_else(|| tree.sources.clone(), |t| Arc::new(t.points));
@@ -172,12 +176,14 @@ fn attach(tree: &mut Tree, mut sets: Vec<Sorted>) {
 
 /// Mean number of other points in the leaf of a point: over the sources or over the targets, whichever is larger.
 fn seen(t: &Tree) -> f64 {
-    let others = |ranges: &[[u32; 2]]| {
-        let n = |b: usize| (ranges[b][1] - ranges[b][0]) as f64;
-        let pairs: f64 = (0..t.len()).filter(|&b| t.is_leaf(b)).map(|b| n(b) * (n(b) - 1.0)).sum();
-        pairs / n(0).max(1.0)
-    };
+    let others = |ranges: &[[u32; 2]]| pairs(t, ranges) / f64::from(ranges[0][1] - ranges[0][0]).max(1.0);
     others(&t.source_range).max(others(&t.target_range))
+}
+
+/// Number of ordered pairs of different points in one leaf. `ranges` are those of the sources or of the targets.
+pub(crate) fn pairs(t: &Tree, ranges: &[[u32; 2]]) -> f64 {
+    let n = |b: usize| (ranges[b][1] - ranges[b][0]) as f64;
+    (0..t.len()).filter(|&b| t.is_leaf(b)).map(|b| n(b) * (n(b) - 1.0)).sum()
 }
 
 impl BuildReport {
@@ -354,13 +360,13 @@ pub fn deepest_level(side: f64, largest: f64, min_side: f64) -> usize {
 }
 
 /// Points of one kind in Morton order, with their keys.
-struct Sorted {
+pub(crate) struct Sorted {
     keys: Vec<u64>,
     points: Points,
 }
 
 impl Sorted {
-    fn new(array: &[f64], frame: &Frame) -> Self {
+    pub(crate) fn new(array: &[f64], frame: &Frame) -> Self {
         let p = array.as_chunks::<3>().0;
         let items = sort::sorted(p.len(), |i| frame.key(p[i]));
         let (mut keys, mut order) = (Vec::new(), Vec::new());
@@ -451,8 +457,20 @@ fn permute<T: Copy>(a: &mut [T], items: &[sort::Item]) {
     a.copy_from_slice(&moved);
 }
 
+/// Boxes (level, anchor) that are split whatever they hold here, because they hold points of other ranks.
+pub(crate) type Forced<'a> = &'a (dyn Fn(usize, [u64; 3]) -> bool + Sync);
+
+/// No box is [`Forced`].
+const ALONE: fn(usize, [u64; 3]) -> bool = |_, _| false;
+
 /// Splits boxes level by level. `sets` holds the sources and, if they differ, the targets.
-fn split(cube: Root, sets: &mut [Sorted], ncrit: usize, max_level: usize) -> Result<Tree, Error> {
+pub(crate) fn split(
+    cube: Root,
+    sets: &mut [Sorted],
+    ncrit: usize,
+    max_level: usize,
+    forced: Forced,
+) -> Result<Tree, Error> {
     let last = sets.len() - 1;
     let mut t = Tree { corner: cube.corner, side: cube.side, level_start: vec![0], ..Default::default() };
     let all = |s: &Sorted| [0, s.points.len() as u32];
@@ -465,7 +483,9 @@ fn split(cube: Root, sets: &mut [Sorted], ncrit: usize, max_level: usize) -> Res
             break;
         }
         let range = |t: &Tree, b: usize, set: usize| if set == 0 { t.source_range[b] } else { t.target_range[b] };
-        let splits = |b: &usize| sets.iter().enumerate().any(|(i, s)| s.exceeds(range(&t, *b, i), ncrit));
+        let splits = |b: &usize| {
+            forced(level, t.anchor[*b]) || sets.iter().enumerate().any(|(i, s)| s.exceeds(range(&t, *b, i), ncrit))
+        };
         let parents: Vec<usize> = boxes.into_par_iter().filter(splits).collect();
         if level > 0 && level % KEY_LEVELS == 0 {
             let side = t.side_at(level);

@@ -68,7 +68,7 @@ pub fn check_boxes(t: &Tree) -> Result<(), Error> {
     for l in 0..t.levels() {
         // Boxes of the last level have no children.
         let below = if l + 1 < t.levels() { t.level(l + 1) } else { n..n };
-        for b in t.level(l).filter(|&b| !t.is_leaf(b)) {
+        for b in t.level(l).filter(|&b| t.child_count[b] > 0) {
             let own = t.children(b);
             require(own.start == next, "children do not follow those of the box before", b)?;
             require(below.start <= own.start && own.end <= below.end, "children not on the next level", b)?;

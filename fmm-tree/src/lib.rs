@@ -9,6 +9,7 @@ mod incoming;
 pub mod invariants;
 mod lists;
 mod morton;
+mod part;
 mod root;
 mod sort;
 mod stencil;
@@ -20,8 +21,9 @@ pub use build::{
     smallest_root,
 };
 pub use incoming::{Incoming, incoming};
-pub use lists::{ListOptions, uvwx};
+pub use lists::{ListOptions, coarsest_read, upward, uvwx};
+pub use part::{Part, keys, octant_of};
 pub use root::{RootSample, sample_index, sample_size};
 pub use stencil::stencil119;
 pub use thin::{Thinned, restrict, thin, thin_boxes};
-pub use treecode::{TreecodeOptions, treecode};
+pub use treecode::{TreecodeOptions, accepts, treecode};

@@ -89,7 +89,7 @@ pub(crate) fn across(tree: &Tree, options: &ListOptions) -> Result<Lists, Error>
 /// Fills in the P2M, M2M, L2L and L2P edges that the M2L, P2L, M2P and P2P edges (sorted rows) need.
 pub(crate) fn complete(tree: &Tree, lists: &mut Lists) {
     if !tree.is_empty() {
-        upward(tree, &levels(tree), lists);
+        upward(tree, lists, coarsest_read(tree, lists));
         downward(tree, lists);
     }
 }
@@ -112,14 +112,18 @@ pub(crate) fn touch(a: [u64; 3], a_level: u8, b: [u64; 3], b_level: u8) -> bool 
     (0..3).all(|x| (a[x] << d) <= b[x] + 1 && b[x] <= (a[x] + 1) << d)
 }
 
-/// P2M and M2M down to the coarsest level on which a multipole is read.
-fn upward(tree: &Tree, level: &[u8], lists: &mut Lists) {
-    let first = [&lists.m2l, &lists.m2p]
-        .iter()
-        .filter_map(|e| (0..tree.len()).into_par_iter().filter_map(|t| e.row(t).first()).min())
-        .min()
-        .map_or(u8::MAX, |&s| level[s as usize]);
-    let used = |b: usize| level[b] >= first && !tree.sources_of(b).is_empty();
+/// The coarsest level of a multipole that is read; `usize::MAX` if none is.
+pub fn coarsest_read(tree: &Tree, lists: &Lists) -> usize {
+    let first = |e: &Edges| (0..tree.len()).into_par_iter().filter_map(|t| e.row(t).first()).min().copied();
+    let coarsest = [&lists.m2l, &lists.m2p].into_iter().filter_map(first).min();
+    coarsest.map_or(usize::MAX, |s| tree.level_of(s as usize))
+}
+
+/// Fills in P2M and M2M of the boxes of the levels from `first` on. Ranks that share a tree agree on the level: some
+/// rank may read what another one has no use for.
+pub fn upward(tree: &Tree, lists: &mut Lists, first: usize) {
+    let level = levels(tree);
+    let used = |b: usize| usize::from(level[b]) >= first && tree.source_count(b) > 0 && tree.gives(b);
     lists.p2m = rows(tree, |b, row| row.extend((used(b) && tree.is_leaf(b)).then_some(b as u32)));
     lists.m2m = rows(tree, |b, row| {
         if used(b) {
@@ -233,8 +237,7 @@ struct Geometry<'a> {
 
 impl Geometry<'_> {
     fn has_sources(&self, b: u32) -> bool {
-        let [lo, hi] = self.tree.source_range[b as usize];
-        lo < hi
+        self.tree.source_count(b as usize) > 0
     }
     fn touch(&self, a: u32, b: u32) -> bool {
         let (a, b) = (a as usize, b as usize);
@@ -351,8 +354,7 @@ impl<'a> Finder<'a> {
             self.parents.coarse.push(&self.coarse);
         } else if !t.targets_of(b).is_empty() {
             self.near(b as u32);
-            let sources = |s: u32| t.sources_of(s as usize).len();
-            let few = |s: u32| t.is_leaf(s as usize) && sources(s) < o.m2p_min_sources;
+            let few = |s: u32| t.is_leaf(s as usize) && t.source_count(s as usize) < o.m2p_min_sources;
             let [_, x, w, u] = &mut self.row;
             u.extend(w.extract_if(.., |s| few(*s)));
             if t.targets_of(b).len() < o.p2l_min_targets {

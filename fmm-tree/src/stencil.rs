@@ -54,7 +54,8 @@ fn is_distant(tree: &Tree, target: usize, source: u32) -> bool {
 fn consolidated(tree: &Tree, m2l: &Edges) -> Edges {
     let level = levels(tree);
     let receivers = |b: usize| tree.children(b).filter(|&c| !tree.targets_of(c).is_empty());
-    let families: Vec<bool> = (0..tree.len()).map(|b| receivers(b).count() > 1).collect();
+    let families: Vec<bool> =
+        (0..tree.len()).map(|b| tree.children(b).filter(|&c| tree.target_count(c) > 0).count() > 1).collect();
     // V edges join boxes of one level.
     let moves = |child: usize, s: u32| {
         level[child] > 0 && families[tree.parent[child] as usize] && is_distant(tree, tree.parent[child] as usize, s)

@@ -31,6 +31,14 @@ impl Default for TreecodeOptions {
     }
 }
 
+/// Whether a target leaf `t` sees a source box `s` as a whole, by the opening angle alone.
+pub fn accepts(theta: f64, t: Cube, s: Cube) -> bool {
+    // Sides and centres are exact; the slack covers the rounding of θ·d.
+    let theta2 = (theta * (1.0 + 1e-12)).powi(2);
+    let gap2 = |a: usize| ((t.center[a] - s.center[a]).abs() - 0.5 * t.side).max(0.0).powi(2);
+    s.side.powi(2) <= theta2 * (gap2(0) + gap2(1) + gap2(2))
+}
+
 /// The edges of a treecode: P2M, M2M, M2P and P2P only.
 ///
 /// A source box is accepted if it meets the criterion *and* `admissible(target, source)` holds. `admissible` says
@@ -54,12 +62,7 @@ pub fn treecode(
     }
     let cube = |(b, &l): (usize, &u8)| Cube { center: tree.center(b, l as usize), side: tree.side_at(l as usize) };
     let cubes: Vec<Cube> = levels(tree).iter().enumerate().map(cube).collect();
-    // Sides and centres are exact; the slack covers the rounding of θ·d.
-    let theta2 = (theta * (1.0 + 1e-12)).powi(2);
-    let accepts = |t: Cube, s: Cube| {
-        let gap2 = |a: usize| ((t.center[a] - s.center[a]).abs() - 0.5 * t.side).max(0.0).powi(2);
-        s.side.powi(2) <= theta2 * (gap2(0) + gap2(1) + gap2(2)) && admissible(t, s)
-    };
+    let accepts = |t: Cube, s: Cube| accepts(theta, t, s) && admissible(t, s);
     let found: Vec<[Vec<u32>; 2]> = (0..tree.len())
         .into_par_iter()
         .map(|b| {
@@ -71,7 +74,7 @@ pub fn treecode(
             let mut stack = vec![0u32];
             while let Some(s) = stack.pop() {
                 let (source, leaf) = (s as usize, tree.is_leaf(s as usize));
-                let count = tree.sources_of(source).len();
+                let count = tree.source_count(source);
                 if count == 0 {
                     continue;
                 }

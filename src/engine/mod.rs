@@ -6,11 +6,14 @@ mod device;
 mod direct;
 mod octree;
 mod plane;
+mod ranks;
 
 pub(crate) use device::{Device, Trees};
 pub(crate) use direct::Direct;
 pub(crate) use octree::Octree;
 pub(crate) use plane::{Plane, PlaneOnDevice};
+pub use ranks::RanksReport;
+pub(crate) use ranks::{DirectOnRanks, Ranks};
 
 use crate::candidates::{self, Layout};
 use crate::choice::Choice;
@@ -106,6 +109,10 @@ pub(crate) trait Engine: Send + Sync {
     fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error>;
     /// Counts of boxes and edges of the current points.
     fn mesh(&self) -> Mesh;
+    /// The part of this rank in a sum over several ranks; `None` for sums on one rank.
+    fn on_ranks(&self) -> Option<RanksReport> {
+        None
+    }
     /// The pairs that are summed directly, block by block.
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_>;
     /// Bytes held.

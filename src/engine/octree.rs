@@ -59,22 +59,42 @@ impl Site {
 
 /// The lists of a policy. For softened kernels, a treecode sees no box as a whole at a distance below `near`. For the
 /// other policies, boxes that are large enough suffice.
-fn lists(tree: &Tree, parts: &Parts, options: &ListOptions, near: f64) -> Result<Lists, Error> {
+pub(super) fn lists(tree: &Tree, parts: &Parts, options: &ListOptions, near: f64) -> Result<Lists, Error> {
     let theta = match parts.policy {
         Policy::Uvwx => return fmm_tree::uvwx(tree, options),
         Policy::Stencil119 => return fmm_tree::stencil119(tree, options),
         Policy::Treecode { theta } => theta,
     };
+    let options = TreecodeOptions { theta, m2p_min_sources: options.m2p_min_sources };
+    fmm_tree::treecode(tree, &options, |t, s| seen_whole(parts, near, t, s))
+}
+
+/// Whether a treecode may see the source box `s` as a whole from all of `t`, whatever the opening angle.
+pub(super) fn seen_whole(parts: &Parts, near: f64, t: Cube, s: Cube) -> bool {
     let valid = match parts.expansion {
         Expansion::Spherical => fmm_kernels::spherical::expansion::m2p_valid,
         Expansion::Equivalent | Expansion::Interpolation => fmm_kernels::equivalent::expansion::m2p_valid,
     };
-    let apart = |t: Cube, s: Cube| {
-        let gap = |a: usize| ((t.center[a] - s.center[a]).abs() - 0.5 * (t.side + s.side)).max(0.0);
-        gap(0).hypot(gap(1)).hypot(gap(2)) >= near
+    let gap = |a: usize| ((t.center[a] - s.center[a]).abs() - 0.5 * (t.side + s.side)).max(0.0);
+    valid(t, s) && (near == 0.0 || gap(0).hypot(gap(1)).hypot(gap(2)) >= near)
+}
+
+/// A solver of an order for a tree and its lists.
+pub(super) fn solver(
+    r: &Fmm,
+    choice: &Choice,
+    parts: &Parts,
+    order: usize,
+    tree: Tree,
+    lists: Lists,
+) -> Result<Box<dyn OctreeSolver>, Error> {
+    let settings = Settings { order, precision: r.precision, isa: choice.isa, cache: r.cache.clone() };
+    let (kernels, expansion) = match parts.expansion {
+        Expansion::Spherical => (r.family.in_space(r.outputs)?, Carrier::Spherical(parts.spherical)),
+        Expansion::Equivalent => (r.family.in_space(r.outputs)?, Carrier::Equivalent(Fill::Surface)),
+        Expansion::Interpolation => (r.family.in_volume(r.outputs)?, Carrier::Equivalent(Fill::Volume)),
     };
-    let options = TreecodeOptions { theta, m2p_min_sources: options.m2p_min_sources };
-    fmm_tree::treecode(tree, &options, |t, s| valid(t, s) && (near == 0.0 || apart(t, s)))
+    kernels.solver(tree, lists, &settings, expansion)
 }
 
 impl Octree {
@@ -85,14 +105,7 @@ impl Octree {
 
     /// A solver of an order for a tree and its lists.
     fn solver(&self, order: usize, tree: Tree, lists: Lists) -> Result<Box<dyn OctreeSolver>, Error> {
-        let r = &self.request;
-        let settings = Settings { order, precision: r.precision, isa: self.choice.isa, cache: r.cache.clone() };
-        let (kernels, expansion) = match self.parts.expansion {
-            Expansion::Spherical => (r.family.in_space(r.outputs)?, Carrier::Spherical(self.parts.spherical)),
-            Expansion::Equivalent => (r.family.in_space(r.outputs)?, Carrier::Equivalent(Fill::Surface)),
-            Expansion::Interpolation => (r.family.in_volume(r.outputs)?, Carrier::Equivalent(Fill::Volume)),
-        };
-        kernels.solver(tree, lists, &settings, expansion)
+        solver(&self.request, &self.choice, &self.parts, order, tree, lists)
     }
 }
 

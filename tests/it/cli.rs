@@ -47,7 +47,7 @@ fn write_npy<T: npyz::Serialize + npyz::AutoSerialize + Copy>(
 }
 
 /// Shape and numbers of one array of an `.npz` file, read by another implementation.
-fn read_npz(path: &Path, name: &str) -> (Vec<u64>, Vec<f64>) {
+pub fn read_npz(path: &Path, name: &str) -> (Vec<u64>, Vec<f64>) {
     let mut zip = zip::ZipArchive::new(std::fs::File::open(path).unwrap()).unwrap();
     let mut bytes = Vec::new();
     zip.by_name(&format!("{name}.npy")).unwrap().read_to_end(&mut bytes).unwrap();

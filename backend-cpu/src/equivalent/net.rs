@@ -1,26 +1,44 @@
 //! Net strengths of boxes, kept exactly beside the densities ([`fmm_kernels::equivalent::net`]).
 
+use crate::ranks;
 use fmm_kernels::equivalent::{Operators, Scalar};
-use fmm_traits::Tree;
+use fmm_traits::{Edges, Error, Lists, Tree};
 use rayon::prelude::*;
 
 /// The net strength of each box: component `component` of `strengths` (tree order) summed over the sources of the box,
 /// times side^`degree` (hatted).
-pub fn strengths<T: Scalar>(tree: &Tree, strengths: &[Vec<f64>], component: usize, degree: i32) -> Vec<T> {
+pub fn strengths<T: Scalar>(
+    tree: &Tree,
+    lists: &Lists,
+    strengths: &[Vec<f64>],
+    component: usize,
+    degree: i32,
+) -> Result<Vec<T>, Error> {
     let strengths = &strengths[component];
-    let of_leaf = |b: usize| match tree.is_leaf(b) {
+    let of_leaf = |b: usize| match tree.is_leaf(b) && tree.gives(b) {
         true => strengths[tree.sources_of(b)].iter().sum(),
         false => 0.0,
     };
     let mut sums: Vec<f64> = (0..tree.len()).into_par_iter().map(of_leaf).collect();
-    for b in (1..tree.len()).rev() {
-        sums[tree.parent[b] as usize] += sums[b];
+    match ranks::exchange(tree) {
+        None => (1..tree.len()).rev().for_each(|b| sums[tree.parent[b] as usize] += sums[b]),
+        Some(exchange) => {
+            // The same order of additions: later children first.
+            let up = |edges: &Edges, sums: &mut Vec<f64>| {
+                for b in (0..tree.len()).rev() {
+                    edges.row(b).iter().rev().for_each(|&c| sums[b] += sums[c as usize]);
+                }
+            };
+            up(&lists.m2m, &mut sums);
+            ranks::complete(tree, &mut sums, 1)?;
+            up(exchange.after(), &mut sums);
+        }
     }
     let hatted = |level: usize| {
         let (factor, boxes) = (tree.side_at(level).powi(degree), tree.level(level));
         sums[boxes].iter().map(move |x| T::of(x * factor))
     };
-    (0..tree.levels()).flat_map(hatted).collect()
+    Ok((0..tree.levels()).flat_map(hatted).collect())
 }
 
 /// Adds the net strengths of box `b` to the `density` of this box, each times the density of a unit source.

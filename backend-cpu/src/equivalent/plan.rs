@@ -9,7 +9,7 @@ use crate::frame::{Frame, Scratch};
 use crate::leaves::Leaves;
 use crate::pairs::{Pair, Pairs};
 use crate::pool::Pool;
-use crate::{OctreeSolver, Settings};
+use crate::{OctreeSolver, Settings, ranks};
 use fmm_kernels::equivalent::{Affine, Fill, Lattice, OperatorSet, Operators, Scalar, expansion};
 use fmm_traits::{Error, Kernels, Lists, Observer, OutputColumns, Precision, Solver, StageSeconds, Tree, evaluate};
 use rayon::prelude::*;
@@ -196,9 +196,16 @@ impl<T: Scalar> Plan<T> {
         let has = |level: usize| {
             let boxes = tree.level(level);
             let receive = [&lists.p2m, &lists.m2m, &lists.m2l, &lists.p2l, &lists.l2l];
-            receive.iter().any(|edges| edges.starts[boxes.start] < edges.starts[boxes.end])
+            receive
+                .into_iter()
+                .chain(ranks::after(tree))
+                .any(|edges| edges.starts[boxes.start] < edges.starts[boxes.end])
         };
-        let used: Vec<usize> = (0..tree.levels()).filter(|&level| has(level)).collect();
+        let mut used: Vec<usize> = (0..tree.levels()).filter(|&level| has(level)).collect();
+        if used.is_empty() && ranks::active(tree) {
+            // All multipoles come from other ranks, and go to targets.
+            used.push(tree.levels() - 1);
+        }
         let Some(&last) = used.last() else { return Ok(Vec::new()) };
         let of = |&level: &usize| -> Result<Arc<Operators<T>>, Error> {
             let (side, cache) = (tree.side_at(level), self.settings.cache.as_deref());
@@ -243,11 +250,16 @@ impl<T: Scalar> Plan<T> {
         [self.kernels.members.equivalent.strengths, self.kernels.members.equivalent.values]
     }
 
+    /// The source strengths that each kept net strength adds up; `None` without a far field.
+    pub(super) fn kept(&self) -> Option<&[Option<usize>]> {
+        self.operators.first().map(|operators| &operators.kept[..])
+    }
+
     /// Number of scalars in all multipoles, and in all locals. 0 if no edge uses multipoles or locals.
     pub(super) fn rows(&self) -> [usize; 2] {
         let numbers = |have: bool, row: usize| if have { self.tree.len() * row } else { 0 };
         [
-            numbers(self.lists.have_multipoles(), self.multipole_row()),
+            numbers(self.lists.have_multipoles() || ranks::active(&self.tree), self.multipole_row()),
             numbers(self.lists.have_locals(), self.local_row()),
         ]
     }

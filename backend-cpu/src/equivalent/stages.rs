@@ -7,6 +7,7 @@ use super::{m2l, net, translate};
 use crate::frame::Frame;
 use crate::leaves::{clear, scatter};
 use crate::near::Near;
+use crate::{power_of_two, ranks};
 use fmm_kernels::equivalent::Scalar;
 use fmm_traits::{Error, Lists, Stage, StageSeconds, Stages};
 use std::time::Instant;
@@ -29,8 +30,8 @@ pub(super) struct Run<'a, 'o, T: Scalar> {
 
 impl<'a, 'o, T: Scalar> Run<'a, 'o, T> {
     pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &[&'a [f64]], out: &'a mut [&'o mut [f64]]) -> Self {
-        let (near, side) = (&plan.loops.near64, plan.tree.side_at(0));
-        let sets: Vec<_> = strengths.iter().map(|&q| (q, near.unit_of(q, side))).collect();
+        // Scatter finds the units.
+        let sets: Vec<_> = strengths.iter().map(|&q| (q, 1.0)).collect();
         let rows = |len: usize| Rows { sets: sets.len(), len };
         let (multipoles, locals) = (rows(plan.multipole_row()), rows(plan.local_row()));
         Run { plan, w, sets, out, multipoles, locals, seconds: StageSeconds::default() }
@@ -42,10 +43,18 @@ impl<'a, 'o, T: Scalar> Run<'a, 'o, T> {
 
     /// Runs a stage and adds its time.
     fn timed(&mut self, stage: Stage, work: impl FnOnce(&mut Self)) -> Result<(), Error> {
+        self.tried(stage, |run| {
+            work(run);
+            Ok(())
+        })
+    }
+
+    /// Runs a stage that may fail, and adds its time.
+    fn tried(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
         let start = Instant::now();
-        work(self);
+        let done = work(self);
         self.seconds[stage as usize] += start.elapsed().as_secs_f64();
-        Ok(())
+        done
     }
 
     /// Calls `work(leaf, level, values of its targets)` for every leaf that has targets, in tasks of
@@ -70,20 +79,27 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
     }
 
     fn scatter(&mut self) -> Result<(), Error> {
-        self.timed(Stage::Scatter, |r| {
-            let tree = &r.plan.tree;
-            scatter(tree, &r.sets, &r.plan.loops.near64, &mut r.w.strengths);
+        self.tried(Stage::Scatter, |r| {
+            let (tree, near) = (&r.plan.tree, &r.plan.loops.near64);
+            let mut units: Vec<f64> = r.sets.iter().map(|(q, _)| near.largest(q, tree.side_at(0))).collect();
+            ranks::largest(tree, &mut units)?;
+            r.sets.iter_mut().zip(units).for_each(|((_, unit), largest)| *unit = power_of_two(largest));
+            scatter(tree, &r.sets, near, &mut r.w.strengths);
             r.w.net.clear();
-            if let Some(operators) = r.plan.operators.first() {
-                let degrees = &r.plan.loops.near64.strength_degrees;
+            if let Some(kept) = r.plan.kept() {
+                let degrees = &near.strength_degrees;
                 for strengths in r.w.strengths.chunks_exact(degrees.len()) {
-                    r.w.net.extend(operators.units().map(|(s, _)| net::strengths(tree, strengths, s, degrees[s])));
+                    for &s in kept.iter().flatten() {
+                        let net = net::strengths(tree, &r.plan.lists, strengths, s, degrees[s])?;
+                        r.w.net.push(net);
+                    }
                 }
             }
             let ([multipoles, locals], sets) = (r.plan.rows(), r.sets.len());
             clear(&mut r.w.multipoles, sets * multipoles);
             clear(&mut r.w.locals, sets * locals);
             clear(&mut r.w.values, tree.targets.len() * sets * r.plan.loops.far.values());
+            Ok(())
         })
     }
 
@@ -120,8 +136,23 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
             if let Some(operators) = plan.operators.get(level).filter(|_| !lists.m2m.is_empty()) {
                 let isa = plan.settings.isa;
                 let (tree, pool, rows) = (&plan.tree, &plan.pools.translate, r.multipoles);
-                translate::m2m(tree, lists, level, operators, isa, &r.w.net, pool, rows, &mut r.w.multipoles);
+                translate::m2m(tree, &lists.m2m, level, operators, isa, &r.w.net, pool, rows, &mut r.w.multipoles);
             }
+        })
+    }
+
+    fn exchange(&mut self) -> Result<(), Error> {
+        self.tried(Stage::M2m, |r| {
+            let (plan, rows) = (r.plan, r.multipoles);
+            if plan.rows()[0] > 0 {
+                ranks::complete(&plan.tree, &mut r.w.multipoles, rows.width())?;
+            }
+            let Some(after) = ranks::after(&plan.tree) else { return Ok(()) };
+            for level in ranks::levels_of(&plan.tree, after) {
+                let (isa, operators, pool) = (plan.settings.isa, &plan.operators[level], &plan.pools.translate);
+                translate::m2m(&plan.tree, after, level, operators, isa, &r.w.net, pool, rows, &mut r.w.multipoles);
+            }
+            Ok(())
         })
     }
 

@@ -7,7 +7,7 @@ use crate::pool::Pool;
 use faer::linalg::matmul::matmul;
 use faer::{Accum, MatMut, MatRef, Par};
 use fmm_kernels::equivalent::{Affine, Direction, Operators, Scalar, symmetry::Side};
-use fmm_traits::{Lists, Simd, Tree};
+use fmm_traits::{Edges, Lists, Simd, Tree};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -15,6 +15,14 @@ use std::ops::Range;
 pub const BATCH: usize = 128;
 /// Families per matrix product.
 const FAMILIES: usize = BATCH / 4;
+/// Least number of columns of a matrix product. Products of few columns add up in another order. With padding, the bits
+/// of a column do not depend on the other columns, so they do not depend on the boxes of the level that a rank has.
+const MIN_COLUMNS: usize = 8;
+
+/// The number of columns with which `count` columns are multiplied.
+fn padded(count: usize) -> usize {
+    count.max(MIN_COLUMNS)
+}
 
 /// Layout of an array of expansions: `[box][set of strengths][number]`.
 #[derive(Clone, Copy)]
@@ -77,14 +85,16 @@ impl<T: Scalar> Scratch<T> {
     /// Solves the given `columns` of `check` for densities. Calls `out(k, density)` for the k-th of these columns.
     pub fn solve(&mut self, isa: Isa, by: Direction<'_, T>, columns: Range<usize>, out: impl FnMut(usize, &[T])) {
         let (len, count) = (by.check().len(), columns.len());
-        let (from, to) = (&mut self.check[len * columns.start..len * columns.end], room(&mut self.folded, len * count));
+        let from = &mut self.check[len * columns.start..len * columns.end];
+        let (to, padding) = room(&mut self.folded, len * padded(count)).split_at_mut(len * count);
+        padding.fill(T::default());
         dispatch(isa, Fold { side: by.check(), from, to, inverse: false });
         self.solve_folded(isa, by, count, out);
     }
 
-    /// As [`solve`](Self::solve), for the first `columns` columns of `folded`.
-    fn solve_folded(&mut self, isa: Isa, by: Direction<'_, T>, columns: usize, mut out: impl FnMut(usize, &[T])) {
-        let (check, len) = (by.check().len(), by.density().len());
+    /// As [`solve`](Self::solve), for the first `count` columns of `folded`, which has a [`padded`] number of columns.
+    fn solve_folded(&mut self, isa: Isa, by: Direction<'_, T>, count: usize, mut out: impl FnMut(usize, &[T])) {
+        let (check, len, columns) = (by.check().len(), by.density().len(), padded(count));
         let density = room(&mut self.density, len * columns);
         for (parity, [left, right]) in by.solves() {
             let rank = right.nrows();
@@ -97,7 +107,7 @@ impl<T: Scalar> Scratch<T> {
         }
         let unfolded = room(&mut self.folded, len * columns);
         dispatch(isa, Fold { side: by.density(), from: density, to: unfolded, inverse: true });
-        for (k, density) in unfolded.chunks_exact(len).enumerate() {
+        for (k, density) in unfolded.chunks_exact(len).take(count).enumerate() {
             out(k, density);
         }
     }
@@ -158,12 +168,12 @@ impl<T: Scalar> Vectorized for Families<'_, T> {
     }
 }
 
-/// M2M: multipoles of the boxes of `level` with children, from the multipoles of their children. A row has E·n numbers
+/// M2M: multipoles of the boxes of `level` with `edges`, from the multipoles of their children. A row has E·n numbers
 /// (E components of a density on n surface points). `kept` are the net strengths of the boxes. Sets of strengths are
 /// done one by one: the boxes of one set fill the matrix products.
 pub fn m2m<T: Scalar>(
     tree: &Tree,
-    lists: &Lists,
+    edges: &Edges,
     level: usize,
     operators: &Operators<T>,
     isa: Isa,
@@ -180,7 +190,7 @@ pub fn m2m<T: Scalar>(
         let first = boxes.start + i * FAMILIES;
         let mut parents = [0; FAMILIES];
         let mut count = 0;
-        for b in (first..first + to.len() / rows.width()).filter(|&b| !lists.m2m.row(b).is_empty()) {
+        for b in (first..first + to.len() / rows.width()).filter(|&b| !edges.row(b).is_empty()) {
             parents[count] = b;
             count += 1;
         }
@@ -189,21 +199,22 @@ pub fn m2m<T: Scalar>(
         }
         scratch.with(|s| {
             for set in 0..rows.sets {
-                let family = room(&mut s.family, 8 * count * row);
+                let columns = padded(count);
+                let family = room(&mut s.family, 8 * columns * row);
                 family.fill(T::default());
                 for (k, &parent) in parents[..count].iter().enumerate() {
-                    for &child in lists.m2m.row(parent) {
-                        let place = tree.octant[child as usize] as usize * count + k;
+                    for &child in edges.row(parent) {
+                        let place = tree.octant[child as usize] as usize * columns + k;
                         family[place * row..][..row].copy_from_slice(&lower[rows.of(child as usize - below, set)]);
                     }
                 }
-                dispatch(isa, Families { side: by.density(), family, count, inverse: false });
-                let folded = room(&mut s.folded, check * count);
+                dispatch(isa, Families { side: by.density(), family, count: columns, inverse: false });
+                let folded = room(&mut s.folded, check * columns);
                 folded.fill(T::default());
                 for (parity, octant, matrix) in by.shifts() {
-                    let from = stack(&family[(parity | octant) * count * row..], row, count);
+                    let from = stack(&family[(parity | octant) * columns * row..], row, columns);
                     let block = by.check().block(parity);
-                    let to = stack_mut(folded, check, count).subrows_mut(block.start, block.len());
+                    let to = stack_mut(folded, check, columns).subrows_mut(block.start, block.len());
                     matmul(to, Accum::Add, matrix, from, T::one(), Par::Seq);
                 }
                 let kept = rows.part(kept, set);
@@ -305,27 +316,63 @@ fn from_parents<T: Scalar>(
     if count == 0 {
         return;
     }
-    let locals = room(&mut s.check, density * count);
-    for (to, parent) in locals.chunks_exact_mut(density).zip(&known) {
+    let columns = padded(count);
+    let locals = room(&mut s.check, density * columns);
+    locals[density * count..].fill(T::default());
+    for (to, parent) in locals.chunks_exact_mut(density).zip(&known[..count]) {
         to.copy_from_slice(&upper[rows.of(*parent, set)][..density]);
     }
-    let folded = room(&mut s.folded, density * count);
+    let folded = room(&mut s.folded, density * columns);
     dispatch(isa, Fold { side: by.density(), from: locals, to: folded, inverse: false });
-    let family = room(&mut s.family, 8 * count * check);
+    let family = room(&mut s.family, 8 * columns * check);
     for (parity, octant, matrix) in by.shifts() {
         let block = by.density().block(parity);
-        let from = stack(folded, density, count).subrows(block.start, block.len());
-        let to = stack_mut(&mut family[(parity | octant) * count * check..], check, count);
+        let from = stack(folded, density, columns).subrows(block.start, block.len());
+        let to = stack_mut(&mut family[(parity | octant) * columns * check..], check, columns);
         matmul(to, Accum::Replace, matrix, from, parents.l2l_factor, Par::Seq);
     }
-    dispatch(isa, Families { side: by.check(), family, count, inverse: true });
+    dispatch(isa, Families { side: by.check(), family, count: columns, inverse: true });
     let mut k = 0;
     for (b, parent) in edges {
         k += (known[k] != parent) as usize;
         let octant = tree.octant[b] as usize;
-        let from = &family[(octant * count + k) * check..][..check];
+        let from = &family[(octant * columns + k) * check..][..check];
         let (to, part) = to[rows.of(b - boxes.start, set)].split_at_mut(rows.len - affine.len());
         to.iter_mut().zip(from).for_each(|(a, b)| *a += *b);
         affine.hand_down(octant, &upper[rows.of(known[k], set)][rows.len - affine.len()..], part);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bits of the first columns of a product do not depend on the number of columns, from [`MIN_COLUMNS`] on.
+    #[test]
+    fn columns_do_not_see_each_other() {
+        fn check<T: Scalar>() {
+            for rows in [1, 2, 3, 7, 19, 33, 49, 152] {
+                for depth in [1, 2, 7, 19, 61, 152, 600] {
+                    let numbers = |n: usize, step: f64| (0..n).map(|i| T::of((i as f64 * step).sin())).collect();
+                    let (left, right): (Vec<T>, Vec<T>) = (numbers(rows * depth, 0.7), numbers(depth * BATCH, 1.3));
+                    let before: Vec<T> = numbers(rows * BATCH, 0.3);
+                    for add in [Accum::Replace, Accum::Add] {
+                        let product = |columns: usize| {
+                            let mut out = before.clone();
+                            let (left, right) = (stack(&left, rows, depth), stack(&right, depth, columns));
+                            matmul(stack_mut(&mut out, rows, columns), add, left, right, T::of(1.5), Par::Seq);
+                            out
+                        };
+                        let whole = product(BATCH);
+                        for count in 1..BATCH {
+                            let part = product(padded(count));
+                            assert_eq!(part[..rows * count], whole[..rows * count], "{rows} {depth} {count} {add:?}");
+                        }
+                    }
+                }
+            }
+        }
+        check::<f32>();
+        check::<f64>();
     }
 }

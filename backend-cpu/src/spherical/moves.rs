@@ -280,8 +280,8 @@ impl Group {
                 }
             }
         }
-        let mut apart = Vec::new();
-        for (this, (key, slots)) in group.moves.iter_mut().zip(&wanted) {
+        let mut moves: Vec<(usize, Move)> = Vec::new();
+        for (mut this, (key, slots)) in std::mem::take(&mut group.moves).into_iter().zip(&wanted) {
             let present = this.sources.iter().enumerate().fold(0u16, |m, (i, &s)| m | u16::from(s != NONE) << i);
             for (slot, &lanes) in slots.iter().enumerate().filter(|(_, lanes)| **lanes != 0) {
                 let step = (slot as u8, *key as u32);
@@ -290,12 +290,16 @@ impl Group {
                 } else {
                     // Some lanes have a target in this slot that does not need this source.
                     let sources = std::array::from_fn(|i| if lanes >> i & 1 == 1 { this.sources[i] } else { NONE });
-                    apart.push(Move { sources, steps: vec![step] });
+                    moves.push((*key, Move { sources, steps: vec![step] }));
                 }
             }
+            if !this.steps.is_empty() {
+                moves.push((*key, this));
+            }
         }
-        group.moves.extend(apart);
-        group.moves.retain(|m| !m.steps.is_empty());
+        // In the order of keys, the sum of a lane does not depend on the other lanes.
+        moves.sort_by_key(|(key, _)| *key);
+        group.moves = moves.into_iter().map(|(_, this)| this).collect();
         Ok(group)
     }
 }

@@ -9,6 +9,7 @@ use crate::frame::Scratch;
 use crate::leaves::Leaves;
 use crate::pairs::{Pair, Pairs};
 use crate::pool::Pool;
+use crate::ranks;
 use crate::{OctreeSolver, Settings};
 use fmm_kernels::spherical::basis::Basis;
 use fmm_kernels::spherical::gradient::Gradient;
@@ -181,7 +182,8 @@ impl<T: Real> Plan<T> {
     /// Number of scalars in all multipoles, and in all locals. 0 if no edge uses multipoles or locals.
     pub(super) fn rows(&self) -> [usize; 2] {
         let all = self.tree.len() * self.row();
-        [self.lists.have_multipoles(), self.lists.have_locals()].map(|have| if have { all } else { 0 })
+        let multipoles = self.lists.have_multipoles() || ranks::active(&self.tree);
+        [multipoles, self.lists.have_locals()].map(|have| if have { all } else { 0 })
     }
 }
 

@@ -6,6 +6,7 @@ use crate::frame::{Fill, Frame};
 use crate::lanes::{Room, dispatch};
 use crate::leaves::{clear, scatter};
 use crate::near::Near;
+use crate::{power_of_two, ranks};
 use fmm_traits::{Cube, Error, Lists, Real, Stage, StageSeconds, Stages};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -46,8 +47,8 @@ pub(super) struct Run<'a, T: Real> {
 
 impl<'a, T: Real> Run<'a, T> {
     pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &'a [f64], out: &'a mut [f64]) -> Self {
-        let unit = plan.facts.near64.unit_of(strengths, plan.tree.side_at(0));
-        Run { plan, w, strengths, unit, out, seconds: StageSeconds::default() }
+        // Scatter finds the unit.
+        Run { plan, w, strengths, unit: 1.0, out, seconds: StageSeconds::default() }
     }
 
     pub fn finish(self) -> (Workspace<T>, StageSeconds) {
@@ -56,10 +57,18 @@ impl<'a, T: Real> Run<'a, T> {
 
     /// Runs a stage and adds its time.
     fn timed(&mut self, stage: Stage, work: impl FnOnce(&mut Self)) -> Result<(), Error> {
+        self.tried(stage, |run| {
+            work(run);
+            Ok(())
+        })
+    }
+
+    /// Runs a stage that may fail, and adds its time.
+    fn tried(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
         let start = Instant::now();
-        work(self);
+        let done = work(self);
         self.seconds[stage as usize] += start.elapsed().as_secs_f64();
-        Ok(())
+        done
     }
 
     /// Calls `work(leaf, level, values of its targets)` for every leaf that has targets.
@@ -266,13 +275,17 @@ impl<T: Real> Stages for Run<'_, T> {
     }
 
     fn scatter(&mut self) -> Result<(), Error> {
-        self.timed(Stage::Scatter, |r| {
+        self.tried(Stage::Scatter, |r| {
             let (plan, tree) = (r.plan, &r.plan.tree);
+            let mut largest = [plan.facts.near64.largest(r.strengths, tree.side_at(0))];
+            ranks::largest(tree, &mut largest)?;
+            r.unit = power_of_two(largest[0]);
             scatter(tree, &[(r.strengths, r.unit)], &plan.facts.near64, &mut r.w.strengths);
             let [multipoles, locals] = plan.rows();
             clear(&mut r.w.multipoles, multipoles);
             clear(&mut r.w.locals, locals);
             clear(&mut r.w.values, tree.targets.len() * plan.facts.near64.values());
+            Ok(())
         })
     }
 
@@ -295,6 +308,20 @@ impl<T: Real> Stages for Run<'_, T> {
                 let isa = plan.settings.isa;
                 plan.translations.up(&plan.tree, &lists.m2m, level, isa, &mut r.w.multipoles);
             }
+        })
+    }
+
+    fn exchange(&mut self) -> Result<(), Error> {
+        self.tried(Stage::M2m, |r| {
+            let plan = r.plan;
+            if plan.rows()[0] > 0 {
+                ranks::complete(&plan.tree, &mut r.w.multipoles, plan.row())?;
+            }
+            let Some(after) = ranks::after(&plan.tree) else { return Ok(()) };
+            for level in ranks::levels_of(&plan.tree, after) {
+                plan.translations.up_after(&plan.tree, after, level, plan.settings.isa, &mut r.w.multipoles);
+            }
+            Ok(())
         })
     }
 

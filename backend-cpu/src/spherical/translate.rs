@@ -3,6 +3,7 @@
 use super::moves::{Courses, Moves};
 use crate::lanes::{Isa, Room};
 use crate::pool::Pool;
+use crate::ranks;
 use fmm_kernels::spherical::coaxial::Step;
 use fmm_kernels::spherical::direct::Direct;
 use fmm_kernels::spherical::shift::Shift;
@@ -18,7 +19,7 @@ pub enum Translations<T> {
         /// The prepared translations.
         courses: Courses<T>,
         /// The edges in batches.
-        moves: Arranged,
+        moves: Box<Arranged>,
         /// Scratch vectors for a group of anchors.
         scratch: Pool<Room>,
     },
@@ -30,6 +31,8 @@ pub enum Translations<T> {
 #[derive(Default)]
 pub struct Arranged {
     up: Vec<Moves>,
+    /// M2M that follows an exchange between ranks.
+    up_after: Vec<Moves>,
     across: Moves,
     down: Vec<Moves>,
 }
@@ -41,7 +44,13 @@ impl Arranged {
             (0..tree.levels()).map(|l| Moves::new(tree, &level, edges, tree.level(l), step, courses)).collect()
         };
         let (up, down) = (levels(&lists.m2m, Step::Up)?, levels(&lists.l2l, Step::Down)?);
-        Ok(Arranged { up, down, across: Moves::new(tree, &level, &lists.m2l, 0..tree.len(), Step::Across, courses)? })
+        let up_after = ranks::after(tree).map_or(Ok(Vec::new()), |after| levels(after, Step::Up))?;
+        Ok(Arranged {
+            up,
+            up_after,
+            down,
+            across: Moves::new(tree, &level, &lists.m2l, 0..tree.len(), Step::Across, courses)?,
+        })
     }
 }
 
@@ -55,7 +64,7 @@ impl<T: Real> Translations<T> {
             Translation::Direct => Translations::Direct(Direct::new(order), order, options.truncation),
             how => {
                 let courses = Courses::new(order, options.truncation, how == Translation::Domains);
-                Translations::Rcr { courses, moves: Arranged::default(), scratch: Pool::new(Room::default) }
+                Translations::Rcr { courses, moves: Box::default(), scratch: Pool::new(Room::default) }
             }
         };
         new.set_tree(tree, lists)?;
@@ -68,18 +77,35 @@ impl<T: Real> Translations<T> {
     /// As [`Moves::new`]. After an error the edges are as before.
     pub fn set_tree(&mut self, tree: &Tree, lists: &Lists) -> Result<(), Error> {
         if let Translations::Rcr { courses, moves, .. } = self {
-            *moves = Arranged::new(tree, lists, courses)?;
+            **moves = Arranged::new(tree, lists, courses)?;
         }
         Ok(())
     }
 
     /// M2M: adds to the multipoles of the boxes of `level` the multipoles of their children.
     pub fn up(&self, tree: &Tree, edges: &Edges, level: usize, isa: Isa, multipoles: &mut [T]) {
+        self.upward(tree, edges, level, |arranged| &arranged.up[level], isa, multipoles);
+    }
+
+    /// As [`up`](Self::up), for the `edges` that follow an exchange between ranks.
+    pub fn up_after(&self, tree: &Tree, edges: &Edges, level: usize, isa: Isa, multipoles: &mut [T]) {
+        self.upward(tree, edges, level, |arranged| &arranged.up_after[level], isa, multipoles);
+    }
+
+    fn upward(
+        &self,
+        tree: &Tree,
+        edges: &Edges,
+        level: usize,
+        arranged: impl Fn(&Arranged) -> &Moves,
+        isa: Isa,
+        multipoles: &mut [T],
+    ) {
         let boxes = tree.level(level);
         match self {
             Translations::Rcr { courses, moves, scratch } => {
                 let (to, from) = multipoles.split_at_mut(boxes.end * courses.row());
-                moves.up[level].add(courses, isa, scratch, (boxes.end, from), (0, to));
+                arranged(moves).add(courses, isa, scratch, (boxes.end, from), (0, to));
             }
             Translations::Direct(direct, order, _) => {
                 let (to, from) = multipoles.split_at_mut(boxes.end * order * order);
@@ -127,7 +153,7 @@ impl<T: Real> Translations<T> {
     pub fn bytes(&self) -> u64 {
         match self {
             Translations::Rcr { courses, moves, scratch } => {
-                let moves = moves.up.iter().chain(&moves.down).chain([&moves.across]);
+                let moves = moves.up.iter().chain(&moves.up_after).chain(&moves.down).chain([&moves.across]);
                 courses.bytes() + moves.map(Moves::bytes).sum::<u64>() + scratch.bytes(Room::bytes)
             }
             Translations::Direct(..) => 0,

@@ -192,7 +192,7 @@ fn thinned(tree: &Tree, step: usize) -> Tree {
         target_range: kept.iter().map(|&b| target_range[b]).collect(),
         sources: Arc::new(points(&sources)),
         targets: Arc::new(points(&targets)),
-        ..*tree
+        ..Tree { corner: tree.corner, side: tree.side, ..Tree::default() }
     }
 }
 

@@ -209,6 +209,19 @@ pub enum BackendName {
     Cuda,
 }
 
+/// How ranks exchange multipoles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ExchangeName {
+    /// Each rank sends its part of a multipole to its readers.
+    Direct,
+    /// Parts travel along a hypercube and are added up on the way (Lashuk et al. 2009).
+    Hypercube,
+    /// All parts go through rank 0 (Hu et al. 2012).
+    Manager,
+    /// Complete multipoles alone travel; the sums have the bits of one rank.
+    Frontier,
+}
+
 /// Where the arrays of the caller are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum ArraysName {
@@ -418,6 +431,13 @@ pub struct RunArgs {
     /// Threads [default: all].
     #[arg(long)]
     pub threads: Option<usize>,
+    /// Ranks that plan and sum together, as threads of this process, each with an equal piece of the points. --threads
+    /// counts for each rank [default with several ranks: the cores, shared out].
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub ranks: u32,
+    /// How ranks exchange the multipoles of boxes that they share [default: frontier up to 256 ranks, else direct].
+    #[arg(long, value_enum)]
+    pub exchange: Option<ExchangeName>,
     /// Evaluations on the one plan; the median time is reported.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,

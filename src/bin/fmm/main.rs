@@ -11,6 +11,7 @@ mod kernel;
 mod npy;
 mod npz;
 mod page;
+mod ranks;
 mod report;
 mod run;
 mod tree;

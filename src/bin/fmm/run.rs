@@ -4,7 +4,7 @@ use crate::args::{ArraysName, BackendName, OutputName, PrecisionName, RunArgs};
 use crate::failure::Failure;
 use crate::npz::Pending;
 use crate::report::Report;
-use crate::{calibrate, kernel, npy, print};
+use crate::{calibrate, kernel, npy, print, ranks};
 use fmm::{
     Cuda, DeviceArray, DeviceScalar, DeviceStream, Error, ErrorReport, Fmm, Number, Output, Outputs, Plan, Targets,
 };
@@ -23,11 +23,11 @@ const SHOWCASE_TARGETS: usize = 1000;
 const PROGRESS_BAR_POINTS: usize = 100_000;
 
 /// Points and strengths.
-struct Input {
-    sources: Vec<f64>,
+pub struct Input {
+    pub sources: Vec<f64>,
     /// Sets of strengths. Complex strengths of a real kernel make two sets.
-    strengths: Vec<Vec<f64>>,
-    targets: Option<Vec<f64>>,
+    pub strengths: Vec<Vec<f64>>,
+    pub targets: Option<Vec<f64>>,
     /// Whether the strengths came as complex numbers, real and imaginary parts of the two strengths of a kernel in space.
     complex: bool,
 }
@@ -73,6 +73,9 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         }
         builder = builder.attribute(name, &array.values);
     }
+    if args.exchange.is_some() && args.ranks == 1 {
+        return Err(Failure::Input("--exchange: one rank exchanges nothing; give --ranks".into()));
+    }
     if args.arrays == ArraysName::Device && args.backend != BackendName::Cuda {
         return Err(Failure::Input(
             "--arrays device: arrays are in the memory of a GPU, so it needs --backend cuda".into(),
@@ -93,6 +96,24 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut pending = args.out.as_deref().map(Pending::create).transpose()?;
 
     let dim = kernel::dim(&args.kernel)?;
+    let complex = kernel::is_complex(&args.kernel)? || input.complex;
+    if args.ranks > 1 {
+        let samples = args.verify.or(showcase.then_some(SHOWCASE_TARGETS));
+        let sums = ranks::run(args, builder, &input, dim, samples)?;
+        if input.complex {
+            fit_complex(outputs, dim, &|o| sums.components(o))?;
+        }
+        if let Some(mut file) = pending {
+            let targets = input.targets.as_ref().unwrap_or(&input.sources).len() / dim;
+            save(&mut file, (targets, dim), &|o| sums.components(o), &sums.outs, outputs, complex)?;
+            if args.sources.is_none() {
+                save_demo(&mut file, &input, (dim, strengths), complex)?;
+            }
+            file.finish()?;
+        }
+        let kernel = kernel::name(&args.kernel)?;
+        return printed(args, sums.report(kernel, args.repeat));
+    }
     let bar = progress(input.sources.len() / dim);
     let builder = watched(builder, &bar);
     let targets = input.targets.as_deref().map_or(Targets::Sources, Targets::Points);
@@ -109,16 +130,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
             builder.plan_on_device(&held.sources, held.targets.as_ref(), &DeviceStream::Null)?
         }
     };
-    let complex = kernel::is_complex(&args.kernel)? || input.complex;
     if input.complex {
-        // Two values: real and imaginary part of the potential.
-        for (output, name) in Outputs::ALL.into_iter().filter(|(o, _)| outputs.contains(*o)) {
-            let (found, expected) = (plan.components(output), 2 * axes(output, dim).iter().product::<usize>());
-            if found != expected {
-                let text = format!("strengths are complex, but {name} has {found} numbers instead of {expected}");
-                return Err(Failure::Input(text));
-            }
-        }
+        fit_complex(outputs, dim, &|o| plan.components(o))?;
     }
     if args.demo.is_none() && !showcase {
         input.sources = Vec::new();
@@ -151,16 +164,9 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         bar.finish_and_clear();
     }
     if let Some(file) = &mut pending {
-        save(file, &plan, &outs, outputs, complex)?;
+        save(file, (plan.n_targets(), plan.dim()), &|o| plan.components(o), &outs, outputs, complex)?;
         if args.sources.is_none() {
-            let n = input.sources.len() / dim;
-            file.add("sources", &[n, dim], &input.sources)?;
-            let shape = [n, strengths];
-            match strengths {
-                1 => file.add("strengths", &shape[..1], &input.strengths[0])?,
-                2 if complex => file.add_complex("strengths", &shape[..1], &input.strengths[0])?,
-                _ => file.add("strengths", &shape, &input.strengths[0])?,
-            }
+            save_demo(file, &input, (dim, strengths), complex)?;
         }
     }
     if let Some(file) = pending {
@@ -169,6 +175,40 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let kernel = kernel::name(&args.kernel)?;
     let report =
         Report { kernel, plan: described, stages, apply: seconds, set_points, open, repeat: args.repeat, errors };
+    printed(args, report)
+}
+
+/// Refuses complex strengths if an output has other numbers than real and imaginary parts.
+fn fit_complex(outputs: Outputs, dim: usize, components: &dyn Fn(Outputs) -> usize) -> Result<(), Failure> {
+    for (output, name) in Outputs::ALL.into_iter().filter(|(o, _)| outputs.contains(*o)) {
+        let (found, expected) = (components(output), 2 * axes(output, dim).iter().product::<usize>());
+        if found != expected {
+            let text = format!("strengths are complex, but {name} has {found} numbers instead of {expected}");
+            return Err(Failure::Input(text));
+        }
+    }
+    Ok(())
+}
+
+/// Adds the points and strengths of a demo.
+fn save_demo(
+    file: &mut Pending,
+    input: &Input,
+    (dim, strengths): (usize, usize),
+    complex: bool,
+) -> Result<(), Failure> {
+    let n = input.sources.len() / dim;
+    file.add("sources", &[n, dim], &input.sources)?;
+    let shape = [n, strengths];
+    match strengths {
+        1 => file.add("strengths", &shape[..1], &input.strengths[0]),
+        2 if complex => file.add_complex("strengths", &shape[..1], &input.strengths[0]),
+        _ => file.add("strengths", &shape, &input.strengths[0]),
+    }
+}
+
+/// Prints a report; an error if the tolerance is broken.
+fn printed(args: &RunArgs, report: Report) -> Result<(), Failure> {
     if args.json { print(&format!("{}\n", report.json())) } else { print(&report.table()) }?;
     match (report.worst(), report.plan.tolerance) {
         (Some(error), Some(tolerance)) if error.is_nan() || error > tolerance => Err(Failure::Input(format!(
@@ -260,7 +300,7 @@ fn points(path: &std::path::Path, what: &str, dim: usize) -> Result<Vec<f64>, Fa
 }
 
 /// Numbers in f32.
-fn narrowed(x: &[f64]) -> Vec<f32> {
+pub fn narrowed(x: &[f64]) -> Vec<f32> {
     x.iter().map(|&x| x as f32).collect()
 }
 
@@ -335,12 +375,18 @@ fn axes(output: Outputs, dim: usize) -> Vec<usize> {
 
 /// Saves the requested arrays. Arrays are complex for a `complex` kernel, and for a real kernel with two sets of
 /// strengths.
-fn save(file: &mut Pending, plan: &Plan, outs: &[Output], outputs: Outputs, complex: bool) -> Result<(), Failure> {
-    let m = plan.n_targets();
+fn save(
+    file: &mut Pending,
+    (m, dim): (usize, usize),
+    components: &dyn Fn(Outputs) -> usize,
+    outs: &[Output],
+    outputs: Outputs,
+    complex: bool,
+) -> Result<(), Failure> {
     if complex || outs.len() == 2 {
         for (output, name) in Outputs::ALL.into_iter().filter(|(o, _)| outputs.contains(*o)) {
             let parts: Vec<&[f64]> = outs.iter().map(|out| out.get(output)).collect();
-            let shape: Vec<usize> = [m].into_iter().chain(axes(output, plan.dim())).collect();
+            let shape: Vec<usize> = [m].into_iter().chain(axes(output, dim)).collect();
             let width: usize = shape[1..].iter().product();
             // A row of a complex kernel holds all real parts, then all imaginary parts.
             let part = |i: usize, k: usize| match parts[..] {
@@ -354,8 +400,8 @@ fn save(file: &mut Pending, plan: &Plan, outs: &[Output], outputs: Outputs, comp
     }
     let out = &outs[0];
     for (output, name) in Outputs::ALL.into_iter().filter(|(o, _)| outputs.contains(*o)) {
-        let derivatives = axes(output, plan.dim());
-        let components = plan.components(output) / derivatives.iter().product::<usize>();
+        let derivatives = axes(output, dim);
+        let components = components(output) / derivatives.iter().product::<usize>();
         let mut shape = vec![m];
         if components != 1 {
             shape.push(components);

@@ -1,0 +1,303 @@
+//! How the multipoles of boxes that several ranks share are completed, between the upward and the downward pass.
+//!
+//! A rank *reads* the multipoles that its M2L and M2P edges name. It asks the owners for what it does not have, once for
+//! each set of lists, and gets a *schedule*: rounds of messages, each a list of rows. An evaluation then follows the
+//! schedule, without names. The strategies differ in the schedule alone.
+
+mod frontier;
+mod routes;
+
+use crate::local::{Local, Name, ranges};
+use crate::wire::{Reader, Wire};
+use crate::world::World;
+use fmm_traits::tree::{Edges, Points};
+use fmm_traits::{Error, Exchange, Lists, NumbersMut};
+use std::ops::AddAssign;
+use std::sync::Arc;
+
+/// How multipoles of shared boxes are completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Strategy {
+    /// Only complete multipoles travel, from their owner to their readers. Boxes whose sources lie on several ranks are
+    /// put together by each reader, from their children, as one rank would. Sums have the same bits on any number of
+    /// ranks.
+    #[default]
+    Frontier,
+    /// Each rank sends its part of a multipole to each reader, who adds the parts up.
+    Direct,
+    /// Parts travel along the edges of a hypercube and are added up on the way (Lashuk et al. 2009, Algorithm 3).
+    /// Ranks beyond a power of two send through a partner.
+    Hypercube,
+    /// All parts go to rank 0, which adds them up and sends the sums to their readers (Hu et al. 2012).
+    Manager,
+}
+
+impl Strategy {
+    /// All strategies with their names on the command line.
+    pub const ALL: [(Strategy, &'static str); 4] = [
+        (Strategy::Frontier, "frontier"),
+        (Strategy::Direct, "direct"),
+        (Strategy::Hypercube, "hypercube"),
+        (Strategy::Manager, "manager"),
+    ];
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        Strategy::ALL[self as usize].1
+    }
+    /// The default for a number of ranks.
+    pub fn usual(ranks: usize) -> Self {
+        if ranks <= 256 { Strategy::Frontier } else { Strategy::Direct }
+    }
+}
+
+/// What a rank sends in one evaluation with one set of strengths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Traffic {
+    /// Messages with multipoles.
+    pub messages: usize,
+    /// Multipoles in these messages.
+    pub rows: usize,
+    /// Strengths of own sources that are ghosts elsewhere, each counted once per rank.
+    pub ghost_sources: usize,
+    /// Sources of other ranks that are ghosts here.
+    pub ghosts: usize,
+}
+
+/// A multipole that travels: its name, and who reads it, ascending.
+type Item = (Name, Vec<u32>);
+
+/// Rows that come from a rank.
+#[derive(Debug)]
+struct Incoming {
+    from: usize,
+    slots: Vec<u32>,
+    /// Whether the rows are added to what is there.
+    add: bool,
+}
+
+/// A round of messages.
+#[derive(Debug, Default)]
+struct Round {
+    /// Rank and rows.
+    sends: Vec<(usize, Vec<u32>)>,
+    receives: Vec<Incoming>,
+}
+
+/// What an evaluation sends and receives. A *slot* is a box, or beyond the boxes a row that only passes through.
+#[derive(Debug)]
+struct Schedule {
+    world: World,
+    rounds: Vec<Round>,
+    boxes: usize,
+    /// Rows that only pass through.
+    passing: usize,
+    after: Edges,
+}
+
+impl Schedule {
+    fn run<T: Wire + Copy + Default + AddAssign>(&self, rows: &mut [T], width: usize) -> Result<(), Error> {
+        let mut passing = vec![T::default(); self.passing * width];
+        for round in &self.rounds {
+            let mut sends = Vec::with_capacity(round.sends.len());
+            for (to, slots) in &round.sends {
+                let mut message = Vec::with_capacity(slots.len() * width * size_of::<T>());
+                for &slot in slots {
+                    let row = match (slot as usize).checked_sub(self.boxes) {
+                        None => &rows[slot as usize * width..][..width],
+                        Some(k) => &passing[k * width..][..width],
+                    };
+                    row.iter().for_each(|x| x.put(&mut message));
+                }
+                sends.push((*to, message));
+            }
+            let from: Vec<usize> = round.receives.iter().map(|r| r.from).collect();
+            for (message, incoming) in self.world.swap(sends, &from)?.iter().zip(&round.receives) {
+                let mut reader = Reader::new(message);
+                for &slot in &incoming.slots {
+                    let row = match (slot as usize).checked_sub(self.boxes) {
+                        None => &mut rows[slot as usize * width..][..width],
+                        Some(k) => &mut passing[k * width..][..width],
+                    };
+                    for x in row {
+                        let came = T::get(&mut reader)?;
+                        if incoming.add { *x += came } else { *x = came }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Exchange for Schedule {
+    fn largest(&self, numbers: &mut [f64]) -> Result<(), Error> {
+        self.world.reduce(numbers, f64::max)
+    }
+    fn active(&self) -> bool {
+        self.rounds.iter().any(|round| !round.sends.is_empty() || !round.receives.is_empty())
+    }
+    fn complete(&self, rows: NumbersMut, width: usize) -> Result<(), Error> {
+        match rows {
+            NumbersMut::F32(rows) => self.run(rows, width),
+            NumbersMut::F64(rows) => self.run(rows, width),
+        }
+    }
+    fn after(&self) -> &Edges {
+        &self.after
+    }
+}
+
+/// Which multipoles a rank still needs: box and the ranks that have parts of it, but this one.
+type Wanted = Vec<(u32, Vec<u32>)>;
+
+/// Makes the schedule for `lists`, and gives it to the tree. All ranks call it together.
+pub(crate) fn connect(world: &World, local: &mut Local, lists: &Lists, strategy: Strategy) -> Result<Traffic, Error> {
+    let mut read: Vec<u32> = lists.m2l.sources.iter().chain(&lists.m2p.sources).copied().collect();
+    read.sort_unstable();
+    read.dedup();
+    let (wanted, after) = match strategy {
+        Strategy::Frontier => frontier::wanted(world, local, &read),
+        _ => (routes::wanted(world, local, &read), Edges::none(local.tree.len())),
+    };
+    let items = requests(world, local, &wanted)?;
+    let (rounds, passing) = match strategy {
+        Strategy::Frontier => routes::direct(local, &wanted, &items, false),
+        Strategy::Direct => routes::direct(local, &wanted, &items, true),
+        Strategy::Hypercube => routes::hypercube(world, local, &wanted, &items)?,
+        Strategy::Manager => routes::manager(world, local, &wanted, &items)?,
+    };
+    let sends = rounds.iter().flat_map(|round| &round.sends);
+    let rows = sends.clone().map(|(_, slots)| slots.len()).sum();
+    let traffic = Traffic { messages: sends.count(), rows, ..Traffic::default() };
+    let schedule = Schedule { world: world.clone(), rounds, boxes: local.tree.len(), passing, after };
+    local.shared.exchange = Some(Arc::new(schedule));
+    local.tree.shared = Some(Arc::new(local.shared.clone()));
+    Ok(traffic)
+}
+
+/// What others read of this rank's multipoles.
+fn requests(world: &World, local: &Local, wanted: &Wanted) -> Result<Vec<Item>, Error> {
+    let mut ask: Vec<Vec<u64>> = vec![Vec::new(); world.size()];
+    for (b, ranks) in wanted {
+        ranks.iter().for_each(|&r| ask[r as usize].push(local.names[*b as usize].0));
+    }
+    let mut pairs = Vec::new();
+    for (reader, names) in world.all_to_all(ask)?.into_iter().enumerate() {
+        pairs.extend(names.into_iter().map(|name| (Name(name), reader as u32)));
+    }
+    pairs.sort_unstable();
+    let group = |pairs: &[(Name, u32)]| (pairs[0].0, pairs.iter().map(|p| p.1).collect());
+    Ok(pairs.chunk_by(|a, b| a.0 == b.0).map(group).collect())
+}
+
+/// The sources of other ranks that are summed point by point here, and own sources that are elsewhere.
+#[derive(Default)]
+pub struct Ghosts {
+    /// Positions of own sources, counted from the first own one, that go to each rank.
+    to: Vec<(usize, Vec<u32>)>,
+    /// For each rank that sends, the ranges of positions of its sources.
+    from: Vec<(usize, Vec<[u32; 2]>)>,
+    /// Positions of own sources.
+    own: [usize; 2],
+    sources: usize,
+}
+
+impl Ghosts {
+    /// Fetches the points of boxes of other ranks that P2P and P2L edges name, and inserts them into the tree.
+    pub(crate) fn fetch(world: &World, local: &mut Local, lists: &Lists) -> Result<Ghosts, Error> {
+        let mut boxes: Vec<u32> = lists.p2p.sources.iter().chain(&lists.p2l.sources).copied().collect();
+        boxes.retain(|&b| !local.own[b as usize]);
+        boxes.sort_unstable();
+        boxes.dedup();
+        let mut ask: Vec<Vec<u32>> = vec![Vec::new(); world.size()];
+        for &b in &boxes {
+            let owner = local.contributors(b as usize);
+            match owner[..] {
+                [owner] if local.tree.is_leaf(b as usize) => ask[owner as usize].push(b),
+                _ => {
+                    let what = "sources of several ranks are not summed point by point".to_string();
+                    return Err(Error::Edge { what, target: b, source_box: b });
+                }
+            }
+        }
+        let names = |boxes: &Vec<u32>| boxes.iter().map(|&b| local.names[b as usize].0).collect::<Vec<u64>>();
+        let asked = world.all_to_all(ask.iter().map(names).collect())?;
+        let (tree, mut ghosts) = (&local.tree, Ghosts::default());
+        let mut points: Vec<Vec<[f64; 3]>> = Vec::new();
+        for (rank, names) in asked.iter().enumerate() {
+            let mut positions = Vec::new();
+            for &name in names {
+                let Some(&b) = local.by_name.get(&Name(name)) else {
+                    let what = "another rank asks for a box that is not here".to_string();
+                    return Err(Error::Edge { what, target: rank as u32, source_box: 0 });
+                };
+                positions.extend(tree.sources_of(b as usize).map(|i| i as u32));
+            }
+            let at = |&i: &u32| std::array::from_fn(|a| tree.sources.xyz[a][i as usize]);
+            points.push(positions.iter().map(at).collect());
+            if !positions.is_empty() {
+                ghosts.to.push((rank, positions));
+            }
+        }
+        let came = world.all_to_all(points)?;
+
+        let own = tree.sources.len();
+        let mut numbers: Vec<u32> = (0..tree.len()).map(|b| tree.sources_of(b).len() as u32).collect();
+        let first_own = (0..tree.len()).find(|&b| tree.child_count[b] == 0 && local.own[b] && numbers[b] > 0);
+        for &b in &boxes {
+            numbers[b as usize] = tree.source_count(b as usize) as u32;
+        }
+        let new = ranges(tree, &numbers);
+        // Own leaves are one interval of Morton order, so the first in tree order of any level will do.
+        let shift = first_own.map_or(0, |b| (new[b][0] - tree.source_range[b][0]) as usize);
+        ghosts.sources = new.first().map_or(0, |r| r[1] as usize);
+        ghosts.own = [shift, shift + own];
+        let mut xyz: [Vec<f64>; 3] = std::array::from_fn(|_| vec![0.0; ghosts.sources]);
+        for a in 0..3 {
+            xyz[a][shift..shift + own].copy_from_slice(&tree.sources.xyz[a]);
+        }
+        for (rank, boxes) in ask.iter().enumerate().filter(|(_, boxes)| !boxes.is_empty()) {
+            let ranges: Vec<[u32; 2]> = boxes.iter().map(|&b| new[b as usize]).collect();
+            for (i, x) in ranges.iter().flat_map(|r| r[0]..r[1]).zip(&came[rank]) {
+                (0..3).for_each(|a| xyz[a][i as usize] = x[a]);
+            }
+            ghosts.from.push((rank, ranges));
+        }
+        local.tree.source_range = new;
+        local.tree.sources = Arc::new(Points { xyz, order: (0..ghosts.sources as u32).collect() });
+        local.shared.first = shift;
+        Ok(ghosts)
+    }
+
+    /// Strengths of own sources in tree order, with those of ghosts.
+    pub(crate) fn strengths(&self, world: &World, own: Vec<f64>, width: usize) -> Result<Vec<f64>, Error> {
+        if self.to.is_empty() && self.from.is_empty() {
+            return Ok(own);
+        }
+        let pick = |(rank, positions): &(usize, Vec<u32>)| {
+            let mut message = Vec::new();
+            for &i in positions {
+                own[i as usize * width..][..width].iter().for_each(|q| q.put(&mut message));
+            }
+            (*rank, message)
+        };
+        let from: Vec<usize> = self.from.iter().map(|(rank, _)| *rank).collect();
+        let came = world.swap(self.to.iter().map(pick).collect(), &from)?;
+        let mut all = vec![0.0; self.sources * width];
+        all[self.own[0] * width..self.own[1] * width].copy_from_slice(&own);
+        for (message, (_, ranges)) in came.iter().zip(&self.from) {
+            let mut reader = Reader::new(message);
+            for r in ranges {
+                for q in &mut all[r[0] as usize * width..r[1] as usize * width] {
+                    *q = f64::get(&mut reader)?;
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Numbers of own sources that go elsewhere, and of sources of others.
+    pub(crate) fn counts(&self) -> [usize; 2] {
+        [self.to.iter().map(|(_, p)| p.len()).sum(), self.sources - (self.own[1] - self.own[0])]
+    }
+}

@@ -1,0 +1,267 @@
+//! Points travel to the ranks that own their boxes.
+//!
+//! The order of all points is that of one array in pieces: the points of rank 0, then those of rank 1, and so on. Points
+//! of one key keep this order, as they do on one rank.
+
+use crate::coarse::Coarse;
+use crate::exchange::{self, Strategy};
+use crate::local::{Local, Opens};
+use crate::world::World;
+use fmm_traits::{Error, Lists, Tree};
+use fmm_tree::{BuildOptions, BuildReport, CAPACITY_STEPS, Part, RootSample};
+use std::collections::HashSet;
+
+/// Deepest level of a coarse tree.
+const KEY_LEVELS: usize = 21;
+/// The most by which the leaf capacity may be raised after the coarse tree was made: twice, by a factor of two each.
+const RAISE: usize = 4;
+
+/// How points are shared out.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// How boxes are split.
+    pub options: BuildOptions,
+    /// How multipoles of shared boxes are completed.
+    pub strategy: Strategy,
+    /// Which boxes a target may look into.
+    pub opens: Opens<'a>,
+}
+
+/// How rows travel between the caller's points on this rank and the points that it owns.
+#[derive(Clone, Debug, Default)]
+pub struct Route {
+    /// The caller's indices that go to each rank, ascending.
+    to: Vec<Vec<u32>>,
+    /// Number of points that come from each rank.
+    from: Vec<usize>,
+    /// For each owned point in tree order, its place among those that came.
+    order: Vec<u32>,
+}
+
+impl Route {
+    /// Rows of the caller, `width` numbers each, to the owners: rows in tree order.
+    pub(crate) fn forward(&self, world: &World, rows: &[f64], width: usize) -> Result<Vec<f64>, Error> {
+        let pick = |indices: &Vec<u32>| -> Vec<f64> {
+            indices.iter().flat_map(|&i| &rows[i as usize * width..][..width]).copied().collect()
+        };
+        let came: Vec<f64> = world.all_to_all(self.to.iter().map(pick).collect())?.concat();
+        Ok(self.order.iter().flat_map(|&k| &came[k as usize * width..][..width]).copied().collect())
+    }
+
+    /// Rows in tree order back to the caller.
+    pub(crate) fn back(&self, world: &World, rows: &[f64], width: usize, out: &mut [f64]) -> Result<(), Error> {
+        let mut sorted = vec![0.0; rows.len()];
+        for (row, &k) in rows.chunks_exact(width.max(1)).zip(&self.order) {
+            sorted[k as usize * width..][..width].copy_from_slice(row);
+        }
+        let mut rest = &sorted[..];
+        let cut = |&count: &usize| {
+            let (part, after) = rest.split_at(count * width);
+            rest = after;
+            part.to_vec()
+        };
+        let came = world.all_to_all(self.from.iter().map(cut).collect())?;
+        for (indices, rows) in self.to.iter().zip(&came) {
+            for (&i, row) in indices.iter().zip(rows.chunks_exact(width.max(1))) {
+                out[i as usize * width..][..width].copy_from_slice(row);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Points on the ranks that own them, in a locally essential tree.
+pub struct Placed {
+    world: World,
+    local: Local,
+    strategy: Strategy,
+    routes: Vec<Route>,
+    /// The choices of the tree, the same on all ranks.
+    pub report: BuildReport,
+}
+
+/// A locally essential tree with the points of its ghosts, for given lists.
+pub struct Ready {
+    world: World,
+    routes: Vec<Route>,
+    ghosts: exchange::Ghosts,
+    /// The tree. Its points are numbered in tree order.
+    pub tree: Tree,
+    /// What an evaluation sends.
+    pub traffic: exchange::Traffic,
+}
+
+/// Places `sources` and `targets` (N×3, row-major, finite; `None`: targets are the sources) of this rank. All ranks call
+/// it together.
+///
+/// # Errors
+/// As [`build`](fmm_tree::build()), and those of other ranks.
+pub fn place(world: &World, sources: &[f64], targets: Option<&[f64]>, asked: &Asked) -> Result<Placed, Error> {
+    let sets: Vec<&[f64]> = std::iter::once(sources).chain(targets).collect();
+    for (set, name) in sets.iter().zip(["sources", "targets"]) {
+        if let Some(at) = set.iter().position(|x| !x.is_finite()) {
+            return Err(Error::NotFinite { array: name, row: at / 3, column: at % 3, value: set[at] });
+        }
+    }
+    let mut ends = [f64::INFINITY; 6];
+    for p in sets.iter().flat_map(|set| set.as_chunks::<3>().0) {
+        for a in 0..3 {
+            // The upper ends with the opposite sign.
+            (ends[a], ends[3 + a]) = (ends[a].min(p[a]), ends[3 + a].min(-p[a]));
+        }
+    }
+    world.reduce(&mut ends, f64::min)?;
+    let (low, high) = ([ends[0], ends[1], ends[2]], [-ends[3], -ends[4], -ends[5]]);
+    let counts = world.all_gather([sources.len() as u64 / 3, targets.unwrap_or(sources).len() as u64 / 3])?;
+    let totals = counts.iter().fold([0, 0], |t, c| [t[0] + c[0], t[1] + c[1]]);
+    let more = usize::from(targets.is_some() && totals[1] >= totals[0]);
+    let numbers: Vec<usize> = counts.iter().map(|c| c[more] as usize).collect();
+    let mut sample = Sample::gather(world, sets[more], &numbers)?;
+    let n = totals[more] as usize;
+    let (corner, side, mut report) = fmm_tree::root_for(n, &mut sample, low, high, &asked.options)?;
+    let largest = low.iter().chain(&high).fold(0.0f64, |m, x| m.max(x.abs()));
+    let limit = fmm_tree::deepest_level(side, largest, asked.options.min_side);
+
+    let unsorted: Vec<Vec<u64>> = sets.iter().map(|set| fmm_tree::keys(set, corner, side)).collect();
+    let mut keys = unsorted.clone();
+    keys.iter_mut().for_each(|keys| keys.sort_unstable());
+    let given = asked.options.ncrit.is_some();
+    let capacity = if given { report.ncrit } else { RAISE * report.ncrit };
+    let mut coarse = Coarse::new(world, &keys, capacity, limit.min(KEY_LEVELS))?;
+    drop(keys);
+    let weights: Vec<f64> = coarse.leaves.iter().map(|&b| weight(&coarse, b as usize)).collect();
+    coarse.share(&weights, world.size());
+
+    let mut routes = Vec::new();
+    let mut owned = Vec::new();
+    for (set, keys) in sets.iter().zip(&unsorted) {
+        let mut route = Route { to: vec![Vec::new(); world.size()], ..Route::default() };
+        for (i, &key) in keys.iter().enumerate() {
+            let leaf = coarse.leaves[coarse.leaf_of(key)];
+            route.to[coarse.boxes[leaf as usize].owner as usize].push(i as u32);
+        }
+        let points = set.as_chunks::<3>().0;
+        let pick = |indices: &Vec<u32>| indices.iter().map(|&i| points[i as usize]).collect::<Vec<[f64; 3]>>();
+        let came = world.all_to_all(route.to.iter().map(pick).collect())?;
+        route.from = came.iter().map(Vec::len).collect();
+        owned.push(came.concat());
+        routes.push(route);
+    }
+
+    let inner: HashSet<(usize, [u64; 3])> =
+        coarse.boxes.iter().filter(|b| !b.is_leaf()).map(|b| (b.level, b.anchor)).collect();
+    let forced = |level: usize, anchor: [u64; 3]| inner.contains(&(level, anchor));
+    let apart = owned.get(1).map(|t| t.as_flattened());
+    let mut part = Part::new(owned[0].as_flattened(), apart, corner, side, limit);
+    let mut tree = part.boxes(report.ncrit, &forced)?;
+    for _ in 0..CAPACITY_STEPS {
+        let mut pairs = Part::pairs(&tree);
+        world.reduce(&mut pairs, |a, b| a + b)?;
+        let seen = |set: usize| pairs[set] / (totals[set] as f64).max(1.0);
+        // A single box is kept.
+        let single = coarse.boxes.len() == 1 && {
+            let mut boxes = [tree.len() as u64];
+            world.reduce(&mut boxes, u64::max)?;
+            boxes[0] == 1
+        };
+        if given || single || !report.raise_capacity(seen(0).max(seen(1))) {
+            break;
+        }
+        tree = part.boxes(report.ncrit, &forced)?;
+    }
+    let (tree, groups) = part.finish(tree, report.ncrit, &forced)?;
+    let mut coincident = [[groups.0 as u64, groups.1 as u64]];
+    world.reduce(&mut coincident, |a, b| [a[0] + b[0], a[1].max(b[1])])?;
+    (report.coincident_groups, report.largest_coincident) = (coincident[0][0] as usize, coincident[0][1] as usize);
+    routes[0].order = tree.sources.order.clone();
+    if let Some(route) = routes.get_mut(1) {
+        route.order = tree.targets.order.clone();
+    }
+
+    let local = Local::new(world, tree, coarse, asked.strategy, &asked.opens)?;
+    report.mean_leaf = n as f64 / local.leaves as f64;
+    report.warn();
+    Ok(Placed { world: world.clone(), local, strategy: asked.strategy, routes, report })
+}
+
+/// Forecast work of a leaf of the coarse tree. Most work is proportional to the points: near pairs and translations of
+/// boxes with about as many points each.
+fn weight(coarse: &Coarse, leaf: usize) -> f64 {
+    let b = &coarse.boxes[leaf];
+    b.targets as f64 + 0.25 * b.sources as f64
+}
+
+impl Placed {
+    /// The tree, without the points of ghosts.
+    pub fn tree(&self) -> &Tree {
+        &self.local.tree
+    }
+
+    /// Number of leaves of the tree of all ranks.
+    pub fn leaves(&self) -> usize {
+        self.local.leaves
+    }
+
+    /// Completes `lists`, which were made for [`tree`](Self::tree), and fetches what they need: the points of ghosts,
+    /// and the ways of multipoles. All ranks call it together.
+    ///
+    /// # Errors
+    /// Those of other ranks.
+    pub fn settle(mut self, lists: &mut Lists) -> Result<Ready, Error> {
+        let mut first = [fmm_tree::coarsest_read(&self.local.tree, lists) as u64];
+        self.world.reduce(&mut first, u64::min)?;
+        fmm_tree::upward(&self.local.tree, lists, first[0] as usize);
+        let ghosts = exchange::Ghosts::fetch(&self.world, &mut self.local, lists)?;
+        let mut traffic = exchange::connect(&self.world, &mut self.local, lists, self.strategy)?;
+        [traffic.ghost_sources, traffic.ghosts] = ghosts.counts();
+        let Placed { world, local, routes, .. } = self;
+        Ok(Ready { world, routes, ghosts, tree: local.tree, traffic })
+    }
+}
+
+impl Ready {
+    /// Strengths of the caller's sources on this rank, `width` numbers each, as strengths of the sources of
+    /// [`tree`](Self::tree), in tree order. All ranks call it together.
+    ///
+    /// # Errors
+    /// Those of other ranks.
+    pub fn strengths(&self, strengths: &[f64], width: usize) -> Result<Vec<f64>, Error> {
+        let own = self.routes[0].forward(&self.world, strengths, width)?;
+        self.ghosts.strengths(&self.world, own, width)
+    }
+
+    /// Values at the targets of [`tree`](Self::tree), in tree order, to the caller's targets on this rank, `width`
+    /// numbers each. All ranks call it together.
+    ///
+    /// # Errors
+    /// Those of other ranks.
+    pub fn values(&self, values: &[f64], width: usize, out: &mut [f64]) -> Result<(), Error> {
+        let route = self.routes.last().unwrap_or(&self.routes[0]);
+        route.back(&self.world, values, width, out)
+    }
+}
+
+/// The sample of all points from which the root cube is chosen, the same as one rank would take.
+struct Sample(Vec<[f64; 3]>);
+
+impl Sample {
+    fn gather(world: &World, points: &[f64], counts: &[usize]) -> Result<Self, Error> {
+        let (n, points) = (counts.iter().sum::<usize>(), points.as_chunks::<3>().0);
+        let first: usize = counts[..world.rank()].iter().sum();
+        let size = fmm_tree::sample_size(n);
+        let taken = (0..size).map(|i| fmm_tree::sample_index(i, size, n));
+        let mine = taken.filter_map(|i| points.get(i.checked_sub(first)?).copied()).collect::<Vec<_>>();
+        Ok(Sample(world.all_gather(mine)?.concat()))
+    }
+}
+
+impl RootSample for Sample {
+    fn pairs(&mut self, _: [f64; 3], _: f64) -> Result<Vec<u64>, Error> {
+        Ok(Vec::new())
+    }
+    fn points(&mut self, most: usize) -> Result<Vec<[f64; 3]>, Error> {
+        let size = self.0.len();
+        let m = size.min(most);
+        Ok((0..m).map(|i| self.0[fmm_tree::sample_index(i, m, size)]).collect())
+    }
+}

@@ -1,0 +1,53 @@
+//! What a tree that is spread over several ranks knows of the other ranks.
+//!
+//! A rank is one of several holders of points that compute one sum together: a thread, or a process on another machine.
+//! Its *locally essential tree* (Lashuk et al. 2009, §III-A) has its own boxes, their ancestors, and *ghosts*: boxes of
+//! other ranks that act on its targets. Such a tree is an ordinary [`Tree`](crate::Tree) with [`Shared`].
+
+use crate::tree::Edges;
+use crate::{Error, NumbersMut};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// The part of a locally essential tree that other trees do not have. Arrays have one entry per box.
+///
+/// Targets are the rank's own. Sources are those of the rank, one interval of tree order, and those of ghosts whose
+/// points are needed here.
+#[derive(Clone, Debug, Default)]
+pub struct Shared {
+    /// Number of sources on all ranks.
+    pub sources: Vec<u64>,
+    /// Number of targets on all ranks.
+    pub targets: Vec<u64>,
+    /// Whether the box has no children on any rank. A ghost whose children are not here is no leaf.
+    pub leaf: Vec<bool>,
+    /// Whether this rank computes a multipole of the box from its own sources: that of all sources, or one of the parts
+    /// that an [`Exchange`] adds up.
+    pub gives: Vec<bool>,
+    /// Whether the targets are the rank's own sources.
+    pub same_points: bool,
+    /// Position of the first own source among the sources.
+    pub first: usize,
+    /// How this rank gets the multipoles of other ranks; `None` before the lists are known.
+    pub exchange: Option<Arc<dyn Exchange>>,
+}
+
+/// What stages ask of the other ranks in an evaluation. All ranks call the same methods in the same order.
+pub trait Exchange: Send + Sync + Debug {
+    /// Replaces each number by the largest of its kind on any rank.
+    ///
+    /// # Errors
+    /// The error of a rank that failed.
+    fn largest(&self, numbers: &mut [f64]) -> Result<(), Error>;
+    /// Whether this rank sends or gets rows in [`complete`](Self::complete).
+    fn active(&self) -> bool;
+    /// Completes a row of numbers for each box: the rows of boxes that this rank [gives](Shared::gives) go to the ranks
+    /// that read them, and rows that this rank reads come in. There are boxes × `width` numbers.
+    ///
+    /// # Errors
+    /// The error of a rank that failed.
+    fn complete(&self, rows: NumbersMut, width: usize) -> Result<(), Error>;
+    /// M2M edges (parent, child) that follow [`complete`](Self::complete): into boxes whose sources lie on several
+    /// ranks, of which only the children come in.
+    fn after(&self) -> &Edges;
+}

@@ -1,0 +1,313 @@
+//! The engines of a rank that sums together with others.
+
+use super::octree::{lists, seen_whole, solver};
+use super::{Direct, Engine, Placed, Placement, ProbeSeconds, Watch};
+use super::{build_options, list_options, not_placed, picked};
+use crate::choice::Choice;
+use crate::cloud::Cloud;
+use crate::mesh::{Mesh, PlanSeconds};
+use crate::near::NearBlock;
+use crate::parts::Parts;
+use crate::probe::Trial;
+use crate::request::Fmm;
+use backend_cpu::OctreeSolver;
+use fmm_dist::local::{Place, opens_uvwx};
+use fmm_dist::{Asked, Ready, Strategy, World};
+use fmm_traits::{Error, Policy, Stage, StageSeconds, Targets};
+use serde::Serialize;
+use std::time::Instant;
+
+/// The part of a rank in a sum over several ranks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RanksReport {
+    /// Number of ranks.
+    pub ranks: usize,
+    /// Number of this rank.
+    pub rank: usize,
+    /// How multipoles are exchanged; `gather` for direct sums, where every rank gets all sources.
+    pub exchange: &'static str,
+    /// Sources that this rank owns.
+    pub owned_sources: usize,
+    /// Targets that this rank owns.
+    pub owned_targets: usize,
+    /// Sources of other ranks that this rank sums point by point.
+    pub ghosts: usize,
+    /// Messages with multipoles that this rank sends in an evaluation.
+    pub messages: usize,
+    /// Multipoles in these messages.
+    pub rows: usize,
+    /// Largest over mean forecast work of a rank.
+    pub imbalance: f64,
+}
+
+/// A fast method on the locally essential tree of a rank.
+pub(crate) struct Ranks {
+    request: Fmm,
+    choice: Choice,
+    parts: Parts,
+    world: World,
+    strategy: Strategy,
+    /// `None` before points are settled.
+    settled: Option<Settled>,
+    /// New points before they are settled.
+    site: Option<Site>,
+}
+
+/// Points in the caller's order.
+struct Given {
+    sources: Vec<f64>,
+    targets: Vec<f64>,
+    pick: Option<Vec<usize>>,
+}
+
+struct Site {
+    placed: fmm_dist::Placed,
+    given: Given,
+    report: Placed,
+    /// Smallest distance at which a treecode sees a box as a whole.
+    near: f64,
+}
+
+struct Settled {
+    solver: Box<dyn OctreeSolver>,
+    ready: Ready,
+    given: Given,
+    report: RanksReport,
+}
+
+impl Ranks {
+    pub fn new(request: &Fmm, choice: &Choice, parts: Parts, world: &World) -> Self {
+        let strategy = request.exchange.unwrap_or(Strategy::usual(world.size()));
+        let (request, choice, world) = (request.clone(), choice.clone(), world.clone());
+        Ranks { request, choice, parts, world, strategy, settled: None, site: None }
+    }
+
+    /// Largest over mean forecast work of a rank.
+    fn imbalance(&self, order: usize, mesh: &Mesh, counts: [usize; 2]) -> Result<f64, Error> {
+        let prices = self.request.backend.processor().prices(&self.request, &self.choice.facts);
+        let works: Vec<f64> = self.world.all_gather(prices.price(&self.parts, order, mesh, counts))?;
+        let mean = works.iter().sum::<f64>() / works.len() as f64;
+        Ok(if mean > 0.0 { works.iter().fold(0.0, |m: f64, w| m.max(*w)) / mean } else { 1.0 })
+    }
+}
+
+impl Engine for Ranks {
+    fn asked(&self) -> (&Fmm, &Choice) {
+        (&self.request, &self.choice)
+    }
+
+    fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
+        let (sources, targets) = cloud.on_host()?;
+        let options = build_options(&self.request, &self.choice, &self.parts);
+        let placement = Placement::of(&self.choice.facts, sources, targets);
+        watch("tree", 0.0)?;
+        let start = Instant::now();
+        let (parts, near) = (self.parts, options.min_side);
+        // A slightly smaller angle: a box that a rounding error might open is sent.
+        let opens = |target: &Place, source: &Place| match parts.policy {
+            Policy::Uvwx | Policy::Stencil119 => opens_uvwx(target, source),
+            Policy::Treecode { theta } => {
+                let (t, s) = (target.cube, source.cube);
+                !(fmm_tree::accepts(theta * (1.0 - 1e-9), t, s) && seen_whole(&parts, near * (1.0 + 1e-9), t, s))
+            }
+        };
+        let asked = Asked { options, strategy: self.strategy, opens: &opens };
+        let placed = fmm_dist::place(&self.world, sources, placement.points(), &asked)?;
+        let seconds = PlanSeconds { tree: start.elapsed().as_secs_f64(), ..PlanSeconds::default() };
+        let mut report = Placed { report: placed.report.clone(), seconds };
+        report.say_softening(options.min_side);
+        let apart = placement.points().map(<[f64]>::to_vec).unwrap_or_default();
+        let given = Given { sources: sources.to_vec(), targets: apart, pick: placement.into_pick() };
+        self.site = Some(Site { placed, given, report, near });
+        Ok(())
+    }
+
+    fn preview(&mut self, order: usize) -> Result<Mesh, Error> {
+        let Some(site) = &self.site else { return not_placed() };
+        let tree = site.placed.tree();
+        let lists = lists(tree, &self.parts, &list_options(order, &self.parts), site.near)?;
+        Ok(Mesh::of(tree, &lists, site.placed.leaves(), tree.side))
+    }
+
+    fn measure(&mut self, _: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
+        let reason = "rank 0 measures, on all points".to_string();
+        Err(Error::Unsupported { operation: "measuring errors on a part of the points", reason })
+    }
+
+    fn trial(&self) -> Option<&Trial> {
+        None
+    }
+
+    fn forget(&mut self) {
+        self.site = None;
+    }
+
+    fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
+        let Some(Site { placed, given, mut report, near }) = self.site.take() else { return not_placed() };
+        watch("lists", 0.3)?;
+        let start = Instant::now();
+        let mut lists = lists(placed.tree(), &self.parts, &list_options(order, &self.parts), near)?;
+        let leaves = placed.leaves();
+        let mut ready = placed.settle(&mut lists)?;
+        report.seconds.lists = start.elapsed().as_secs_f64();
+        watch("operators", 0.5)?;
+        let start = Instant::now();
+        let tree = std::mem::take(&mut ready.tree);
+        let owned = [tree.sources.len() - ready.traffic.ghosts, tree.targets.len()];
+        let imbalance = self.imbalance(order, &Mesh::of(&tree, &lists, leaves, tree.side), owned)?;
+        let solver = solver(&self.request, &self.choice, &self.parts, order, tree, lists)?;
+        report.seconds.operators = start.elapsed().as_secs_f64();
+        let of_rank = RanksReport {
+            ranks: self.world.size(),
+            rank: self.world.rank(),
+            exchange: self.strategy.name(),
+            owned_sources: owned[0],
+            owned_targets: owned[1],
+            ghosts: ready.traffic.ghosts,
+            messages: ready.traffic.messages,
+            rows: ready.traffic.rows,
+            imbalance,
+        };
+        self.settled = Some(Settled { solver, ready, given, report: of_rank });
+        self.choice.order = Some(order);
+        Ok(report)
+    }
+
+    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {
+        let Some(Settled { solver, ready, given, .. }) = &self.settled else { return not_placed() };
+        let facts = &self.choice.facts;
+        let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
+        let held = strengths.iter().map(|q| ready.strengths(q, facts.strengths)).collect::<Result<Vec<_>, _>>()?;
+        let held: Vec<&[f64]> = held.iter().map(|q| &q[..]).collect();
+        let mut values = vec![vec![0.0; solver.tree().targets.len() * facts.values]; strengths.len()];
+        let mut sets: Vec<&mut [f64]> = values.iter_mut().map(|v| &mut v[..]).collect();
+        let seconds = solver.apply_batch(&held, &mut sets, &mut observer)?;
+        let n_sources = given.sources.len() / facts.dim;
+        picked(given.pick.as_deref(), n_sources, facts.values, rows, |rows| {
+            for (values, rows) in values.iter().zip(rows) {
+                ready.values(values, facts.values, rows)?;
+            }
+            Ok(seconds)
+        })
+    }
+
+    fn together(&self) -> (usize, u64) {
+        self.settled.as_ref().map_or((1, 0), |s| (s.solver.together(), s.solver.bytes_of_a_set()))
+    }
+
+    fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
+        let Some(Settled { given, .. }) = &self.settled else { return Ok(Default::default()) };
+        Ok((given.sources.clone(), given.targets.clone()))
+    }
+
+    fn mesh(&self) -> Mesh {
+        let Some(Settled { solver, .. }) = &self.settled else { return Mesh::default() };
+        Mesh::of(solver.tree(), solver.lists(), solver.tree().leaves(), solver.tree().side)
+    }
+
+    fn on_ranks(&self) -> Option<RanksReport> {
+        self.settled.as_ref().map(|s| s.report.clone())
+    }
+
+    /// None: the sources of ghosts have no number on this rank.
+    fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
+        Box::new(std::iter::empty())
+    }
+
+    fn bytes(&self) -> u64 {
+        let of = |s: &Settled| s.solver.bytes() + 8 * (s.given.sources.len() + s.given.targets.len()) as u64;
+        self.settled.as_ref().map_or(0, of)
+    }
+}
+
+/// Direct summation: each rank gets all sources, and sums at its own targets.
+pub(crate) struct DirectOnRanks {
+    inner: Direct,
+    world: World,
+    own: Vec<f64>,
+    targets: Vec<f64>,
+}
+
+impl DirectOnRanks {
+    pub fn new(request: &Fmm, choice: &Choice, world: &World) -> Self {
+        let (inner, world) = (Direct::new(request, choice), world.clone());
+        DirectOnRanks { inner, world, own: Vec::new(), targets: Vec::new() }
+    }
+}
+
+impl Engine for DirectOnRanks {
+    fn asked(&self) -> (&Fmm, &Choice) {
+        self.inner.asked()
+    }
+
+    fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
+        let (sources, targets) = cloud.on_host()?;
+        let dim = self.asked().1.facts.dim;
+        let all = self.world.all_gather(sources.to_vec())?;
+        let first = all[..self.world.rank()].iter().map(|part| part.len() / dim).sum::<usize>();
+        let indices: Vec<usize> = match targets {
+            Targets::Sources => (first..first + sources.len() / dim).collect(),
+            Targets::Subset(s) => s.iter().map(|i| first + i).collect(),
+            Targets::Points(_) => Vec::new(),
+        };
+        let mine = if let Targets::Points(_) = targets { targets } else { Targets::Subset(&indices) };
+        self.own = sources.to_vec();
+        self.targets = if let Targets::Points(t) = targets { t.to_vec() } else { Vec::new() };
+        self.inner.place(&Cloud::Host(&all.concat(), mine), watch)
+    }
+
+    fn preview(&mut self, order: usize) -> Result<Mesh, Error> {
+        self.inner.preview(order)
+    }
+    fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
+        self.inner.measure(order)
+    }
+    fn trial(&self) -> Option<&Trial> {
+        self.inner.trial()
+    }
+    fn forget(&mut self) {
+        self.inner.forget();
+    }
+    fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
+        self.inner.settle(order, watch)
+    }
+
+    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {
+        let mut all = Vec::new();
+        for q in strengths {
+            all.push(self.world.all_gather(q.to_vec())?.concat());
+        }
+        let all: Vec<&[f64]> = all.iter().map(|q| &q[..]).collect();
+        self.inner.run(&all, rows, watch)
+    }
+
+    fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
+        Ok((self.own.clone(), self.targets.clone()))
+    }
+    fn mesh(&self) -> Mesh {
+        self.inner.mesh()
+    }
+
+    fn on_ranks(&self) -> Option<RanksReport> {
+        let dim = self.asked().1.facts.dim;
+        let (owned, targets) = (self.own.len() / dim, self.targets.len() / dim);
+        Some(RanksReport {
+            ranks: self.world.size(),
+            rank: self.world.rank(),
+            exchange: "gather",
+            owned_sources: owned,
+            owned_targets: if self.targets.is_empty() { owned } else { targets },
+            ghosts: 0,
+            messages: 0,
+            rows: 0,
+            imbalance: 1.0,
+        })
+    }
+
+    fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
+        Box::new(std::iter::empty())
+    }
+    fn bytes(&self) -> u64 {
+        self.inner.bytes() + 8 * (self.own.len() + self.targets.len()) as u64
+    }
+}

@@ -189,7 +189,7 @@ pub fn m2m<T: Scalar>(
         }
         scratch.with(|s| {
             for set in 0..rows.sets {
-                let family = room(&mut s.family, 8 * count * row);
+                let family = room(&mut s.family, by.density().octants() * count * row);
                 family.fill(T::default());
                 for (k, &parent) in parents[..count].iter().enumerate() {
                     for &child in lists.m2m.row(parent) {
@@ -311,7 +311,7 @@ fn from_parents<T: Scalar>(
     }
     let folded = room(&mut s.folded, density * count);
     dispatch(isa, Fold { side: by.density(), from: locals, to: folded, inverse: false });
-    let family = room(&mut s.family, 8 * count * check);
+    let family = room(&mut s.family, by.check().octants() * count * check);
     for (parity, octant, matrix) in by.shifts() {
         let block = by.density().block(parity);
         let from = stack(folded, density, count).subrows(block.start, block.len());

@@ -17,6 +17,7 @@
 //! | `page` | the page of `fmm compare` in headless Chromium (`scripts/browser-test.sh`) |
 //! | `plane` | the kernels of the plane: promise, conventions, options, complex files, pictures |
 //! | `probe` | how tests read the measurements of a plan |
+//! | `quadtree` | kernels of one's own in the plane: formulas, promise, agreement with Laurent series, the command |
 //! | `strangers` | untuned kernels: the promise, or a refusal with the right floor; rows for `benches/promise.py` |
 //! | `threads` | the number of threads changes no bit |
 //! | `timing` | upper bounds of times (`scripts/timing-tests.sh`) |
@@ -42,6 +43,7 @@ mod odd_input;
 mod page;
 mod plane;
 mod probe;
+mod quadtree;
 mod strangers;
 mod threads;
 mod timing;

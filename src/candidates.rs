@@ -208,11 +208,11 @@ pub(crate) fn error_of_order(parts: &Parts, order: usize) -> f64 {
     10f64.powf(-slope * order as f64 - start)
 }
 
-/// The orders that an expansion supports.
-pub(crate) fn orders(expansion: Expansion) -> RangeInclusive<usize> {
-    match expansion.fill() {
+/// The orders that the expansion of a method supports.
+pub(crate) fn orders(parts: &Parts) -> RangeInclusive<usize> {
+    match parts.expansion.fill() {
         None => spherical::MIN_ORDER..=spherical::MAX_ORDER,
-        Some(fill) => lattice::MIN_ORDER..=Lattice::max_order(fill),
+        Some(fill) => lattice::MIN_ORDER..=Lattice::max_order(fill, parts.dim),
     }
 }
 
@@ -222,7 +222,7 @@ fn given(order: usize, orders: &RangeInclusive<usize>) -> Result<usize, Error> {
     if orders.contains(&order) { Ok(order) } else { Err(Error::Order { order, min, max }) }
 }
 
-/// The candidates in space: the methods on octrees that a request allows, and direct summation.
+/// The candidates on octrees, in space and on quadtrees in the plane: the methods on octrees that a request allows, and direct summation.
 fn in_space(r: &Fmm, task: &Task, seen: Seen) -> Result<Vec<Candidate>, Error> {
     let mut found = Vec::new();
     // The same order of two expansions has different errors, so expansions compete only for a tolerance.
@@ -252,13 +252,13 @@ fn direct_sum(layout: Layout, seconds: f64, costs: String) -> Candidate {
 fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Candidate>, Error> {
     let (kernel, facts) = (r.family.name(), &task.facts);
     if method == Method::Laurent {
-        return refuse("Laurent series", format!("kernel {kernel} is not one of the plane"));
+        return refuse("Laurent series", format!("kernel {kernel} is not one of those that have them"));
     }
     if r.norm == Norm::Max {
         return refuse("the largest relative error", format!("only kernel harmonic2d has it, {kernel} promises ℓ2"));
     }
     let processor = r.backend.processor();
-    let parts = processor.complete(parts(&r.variant, method, &facts.harmonic)?, &r.variant)?;
+    let parts = processor.complete(parts(&r.variant, method, facts.dim, &facts.harmonic)?, &r.variant)?;
     let prices = processor.prices(r, facts);
     let method = if method == Method::Auto { Method::EquivalentDensities } else { method };
     if method == Method::Direct {
@@ -270,7 +270,7 @@ fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Can
         Policy::Treecode { theta } => vec![theta],
         _ => vec![0.0],
     };
-    let orders = orders(parts.expansion);
+    let orders = orders(&parts);
     let mut found = Vec::new();
     for theta in thetas {
         let mut parts = parts;
@@ -304,7 +304,7 @@ fn crowd(r: &Fmm, goal: Goal, seen: Seen) -> f64 {
     let core = r.family.near_radius(goal.tolerance().unwrap_or(f64::INFINITY));
     if core > 0.0 && seen.extent > 0.0 {
         let [n, m] = seen.counts;
-        n.max(m) as f64 * (core / seen.extent).min(1.0).powi(3)
+        n.max(m) as f64 * (core / seen.extent).min(1.0).powi(r.family.dim() as i32)
     } else {
         0.0
     }

@@ -11,10 +11,11 @@ macro_rules! texts {
 }
 
 /// Names and texts of the kernels.
-const TEXTS: [(&str, &str); 20] = texts!(
+const TEXTS: [(&str, &str); 23] = texts!(
     "gaussian" "exponential" "matern32" "matern52" "multiquadric" "inverse_multiquadric" "inverse_r2" "inverse_r3"
     "inverse_r4" "inverse_r5" "inverse_r6" "biharmonic" "cubic" "thin_plate" "kelvin" "kelvin_double"
     "regularised_stokeslet" "biot_savart" "helmholtz" "anisotropic"
+    "yukawa2d" "stokes2d" "anisotropic2d"
 );
 
 /// The names of all kernels in the catalog.

@@ -60,7 +60,7 @@ impl Choice {
     pub fn orders(&self) -> RangeInclusive<usize> {
         match &self.layout {
             _ if self.method == Method::Direct => 0..=0,
-            Layout::Octree(parts) => candidates::orders(parts.expansion),
+            Layout::Octree(parts) => candidates::orders(parts),
             Layout::Pyramid { .. } => 1..=laurent::MAX_ORDER,
         }
     }

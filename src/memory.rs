@@ -32,7 +32,7 @@ pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts
     let leaves = n.max(m) as f64 / mean;
     let boxes = (1.5 * leaves) as usize + 8;
     let treecode = parts.policy.theta().is_some();
-    let Some(lattice) = parts.expansion.lattice(p) else {
+    let Some(lattice) = parts.lattice(p) else {
         // Edges are held twice: as lists and arranged by course. Tables are courses with their phases. Scratch memory
         // of a thread: lanes of 16 boxes, and the locals of a family.
         let lists = boxes * (8 * 12 + if treecode { 12 * 240 } else { 4 * (189 + 40) } + 170);
@@ -47,7 +47,7 @@ pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts
     let families = boxes / 7 + 1;
     let [densities, checks] = facts.densities_and_checks(lattice.fill);
     let (row, points) = (densities.max(checks), lattice.len());
-    let frequencies = (2 * p - 1).pow(2) * p;
+    let frequencies = (2 * p - 1).pow(parts.dim as u32 - 1) * p;
     let lists = boxes * (8 * 12 + 4 * (189 + 40));
     let spectra = if treecode { 0 } else { families * row * 16 * frequencies };
     let locals = if treecode { 0 } else { row * points + 4 * checks };
@@ -74,7 +74,7 @@ pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> u64 {
     let boxes = (1.5 * n.max(m) as f64 / mean) as usize;
     let edges = if order.is_some() { boxes * 4 * 100 } else { 0 };
     let whole = wide
-        * match order.map(|p| (parts.expansion.lattice(p), p)) {
+        * match order.map(|p| (parts.lattice(p), p)) {
             // For each level: eight whole matrices each of M2M and L2L, and two solves.
             Some((Some(lattice), _)) => {
                 let components = facts.densities_and_checks(lattice.fill).iter().product::<usize>();
@@ -89,7 +89,7 @@ pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> u64 {
             None => 0,
         };
     // Check values of a treecode, and the intermediate vectors between the factors of its solves.
-    let solves = match (parts.policy.theta(), order.and_then(|p| parts.expansion.lattice(p))) {
+    let solves = match (parts.policy.theta(), order.and_then(|p| parts.lattice(p))) {
         (Some(_), Some(lattice)) => {
             let [densities, checks] = facts.densities_and_checks(lattice.fill);
             2 * boxes * checks.max(densities) * lattice.len()

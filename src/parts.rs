@@ -2,12 +2,15 @@
 
 use crate::request::Method;
 use crate::variant::{Expansion, ListPolicy, Translation, Variant};
+use fmm_kernels::equivalent::Lattice;
 use fmm_kernels::spherical::SphericalOptions;
 use fmm_traits::{Error, Policy, Precision};
 
 /// The expansion, translations and lists of a fast method on an octree.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Parts {
+    /// Dimensions: 3, or 2 for a quadtree, which is an octree of points at z = 0.
+    pub dim: usize,
     pub expansion: Expansion,
     pub spherical: SphericalOptions,
     pub policy: Policy,
@@ -16,6 +19,10 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
+    /// The points of equivalent densities of an order; `None` for spherical harmonics.
+    pub fn lattice(&self, order: usize) -> Option<Lattice> {
+        self.expansion.lattice(order, self.dim)
+    }
     /// How a GPU translates spherical harmonics of `order`.
     pub fn translation_on_device(&self, order: usize, precision: Precision) -> backend_cuda::Translation {
         match precision {
@@ -26,10 +33,15 @@ impl Parts {
     }
 }
 
-/// The parts of `method` with the options of `variant`. An option without a meaning for the method is an error.
+/// The parts of `method` in `dim` dimensions with the options of `variant`. An option without a meaning for the method is an error.
 /// `harmonic` is the reason why the kernel has no expansion in spherical harmonics, if it has none. θ is the requested
 /// angle, or 0 if θ is still to be chosen.
-pub(crate) fn parts(variant: &Variant, method: Method, harmonic: &Result<(), Error>) -> Result<Parts, Error> {
+pub(crate) fn parts(
+    variant: &Variant,
+    method: Method,
+    dim: usize,
+    harmonic: &Result<(), Error>,
+) -> Result<Parts, Error> {
     let expansion = match (method, variant.expansion) {
         (Method::SphericalHarmonics, _) => Expansion::Spherical,
         (Method::Interpolation, _) => Expansion::Interpolation,
@@ -43,7 +55,7 @@ pub(crate) fn parts(variant: &Variant, method: Method, harmonic: &Result<(), Err
         Err(Error::Unsupported { operation, reason: format!("{reason}; the method is {}", method.name()) })
     };
     if variant.theta.is_some() && !tree {
-        return refuse("an opening angle θ", "in space only a treecode has one");
+        return refuse("an opening angle θ", "on an octree or a quadtree only a treecode has one");
     }
     if variant.expansion.is_some() && !tree {
         return refuse("a choice of expansion", "only the method treecode has a choice");
@@ -71,6 +83,7 @@ pub(crate) fn parts(variant: &Variant, method: Method, harmonic: &Result<(), Err
         return Err(Error::Parameter { name: "theta", value: theta, requirement });
     }
     Ok(Parts {
+        dim,
         expansion,
         spherical: SphericalOptions {
             translation: variant.translation.unwrap_or_default(),

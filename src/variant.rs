@@ -31,9 +31,9 @@ impl Expansion {
             Expansion::Interpolation => Some(Fill::Volume),
         }
     }
-    /// The points of equivalent densities of an order; `None` for spherical harmonics.
-    pub(crate) fn lattice(self, order: usize) -> Option<Lattice> {
-        self.fill().map(|fill| Lattice { order, fill })
+    /// The points of equivalent densities of an order in `dim` dimensions; `None` for spherical harmonics.
+    pub(crate) fn lattice(self, order: usize, dim: usize) -> Option<Lattice> {
+        self.fill().map(|fill| Lattice { order, fill, dim })
     }
 }
 

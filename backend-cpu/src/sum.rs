@@ -257,7 +257,7 @@ fn pass<
                         q[c] = Product::of(load!(strengths[s][c]));
                     }
                     let mut u = [Product::of(Several([zero; TARGETS])); VALUES];
-                    K::eval(&p, &r, &q[..K::STRENGTHS], &mut u[..K::VALUES]);
+                    K::eval(&p, &r[..K::DIM], &q[..K::STRENGTHS], &mut u[..K::VALUES]);
                     for i in 0..K::VALUES {
                         if SKIP {
                             u[i] = Lane::select(lane.eq(Several(itself)), Lane::splat(0.0), u[i]);

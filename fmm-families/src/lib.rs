@@ -14,9 +14,10 @@ use fmm_kernels::equivalent::Fill;
 use fmm_kernels::spherical::{SphericalOptions, layout::layout};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::{
-    Error, Family, Kernels, LinearMap, Lists, Member, Members, OutputColumns, Outputs, Precision, SelfInteraction,
-    Tape, Targets, Traced, Tree, facts,
+    Error, Family, Kernel, Kernels, LinearMap, Lists, Member, Members, OutputColumns, Outputs, Precision,
+    SelfInteraction, Tape, Targets, Traced, Tree, facts,
 };
+use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -148,13 +149,21 @@ macro_rules! compiled_here {
 }
 compiled_here!(Laplace, LaplaceDipole, LaplaceMixed, Yukawa, Stokes, StokesPressure, Stresslet, Gravity);
 
-/// The space in which the points of a family lie.
+/// The tree in which the points of a family lie.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
-    /// Three-dimensional space.
+    /// An octree in space. The points of a kernel of the plane lie at z = 0, and its octree is a quadtree.
     Space,
-    /// The plane.
+    /// A pyramid in the plane, for kernels with Laurent series.
     Plane(PlaneKernel),
+}
+
+/// Points of `dim` coordinates as points in space: those of the plane at z = 0.
+pub fn in_space(dim: usize, points: &[f64]) -> Cow<'_, [f64]> {
+    match dim {
+        2 => points.chunks_exact(2).flat_map(|x| [x[0], x[1], 0.0]).collect(),
+        _ => points.into(),
+    }
 }
 
 /// The functions of a family that the facade needs.
@@ -236,12 +245,7 @@ pub trait Dynamic: Send + Sync {
     }
 
     /// Coordinates per point.
-    fn dim(&self) -> usize {
-        match self.place() {
-            Place::Space => 3,
-            Place::Plane(_) => 2,
-        }
-    }
+    fn dim(&self) -> usize;
 }
 
 /// The expansion of a fast solver on the CPU.
@@ -273,7 +277,7 @@ impl InSpace {
         let Kernels { near, far, members, params, columns, include_self, .. } = self.kernels;
         let Members { check, equivalent, slope, .. } = members;
         Facts {
-            dim: 3,
+            dim: near.dim,
             strengths: near.strengths,
             attributes: near.attributes.len(),
             values: near.values,
@@ -293,7 +297,8 @@ impl InSpace {
         }
     }
 
-    /// The direct sums of each set of strengths, as arrays of targets × values.
+    /// The direct sums of each set of strengths, as arrays of targets × values. Points have as many coordinates as the
+    /// kernel takes.
     ///
     /// # Errors
     /// Errors of [`backend_cpu::direct_batch`].
@@ -305,7 +310,10 @@ impl InSpace {
         precision: Precision,
         isa: Isa,
     ) -> Result<Vec<Vec<f64>>, Error> {
-        backend_cpu::direct_batch(&self.kernels, &self.pairs, sources, strengths, targets, precision, isa)
+        let dim = self.kernels.near.dim;
+        let points = if let Targets::Points(points) = targets { Some(in_space(dim, points)) } else { None };
+        let (sources, targets) = (in_space(dim, sources), points.as_deref().map_or(targets, Targets::Points));
+        backend_cpu::direct_batch(&self.kernels, &self.pairs, &sources, strengths, targets, precision, isa)
     }
 
     /// A solver on the CPU.
@@ -371,6 +379,9 @@ impl Dynamic for AtRunTime {
     }
     fn place(&self) -> Place {
         Place::Space
+    }
+    fn dim(&self) -> usize {
+        self.kernel.dim()
     }
     fn parameters(&self) -> Vec<f64> {
         self.kernel.parameters().iter().filter_map(|(_, value)| *value).collect()
@@ -447,6 +458,9 @@ impl Dynamic for WithSelf {
     fn place(&self) -> Place {
         self.family.place()
     }
+    fn dim(&self) -> usize {
+        self.family.dim()
+    }
     fn parameters(&self) -> Vec<f64> {
         self.family.parameters()
     }
@@ -509,6 +523,9 @@ impl<F: Family> Dynamic for Compiled<F> {
     }
     fn place(&self) -> Place {
         Place::Space
+    }
+    fn dim(&self) -> usize {
+        F::Source::DIM
     }
     fn parameters(&self) -> Vec<f64> {
         self.0.parameters()

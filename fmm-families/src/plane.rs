@@ -44,6 +44,9 @@ impl Dynamic for PlaneKernel {
     fn place(&self) -> Place {
         Place::Plane(*self)
     }
+    fn dim(&self) -> usize {
+        2
+    }
     fn parameters(&self) -> Vec<f64> {
         Vec::new()
     }

@@ -53,6 +53,9 @@ impl Dynamic for Transposed {
     fn place(&self) -> Place {
         Place::Space
     }
+    fn dim(&self) -> usize {
+        self.of.dim()
+    }
     fn parameters(&self) -> Vec<f64> {
         self.of.parameters()
     }

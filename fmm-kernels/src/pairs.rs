@@ -17,7 +17,7 @@ pub(crate) fn add<K: Kernel, T: Real>(
         for (s, y) in sources.xyz.iter().enumerate().filter(|&(s, _)| !same || s != t) {
             let r: [T; 3] = std::array::from_fn(|a| T::of(x[a] - y[a]));
             let q = &sources.strengths[s * K::STRENGTHS..(s + 1) * K::STRENGTHS];
-            K::eval(&params, &r, q, &mut u[..K::VALUES]);
+            K::eval(&params, &r[..K::DIM], q, &mut u[..K::VALUES]);
             (0..K::VALUES).for_each(|i| values[t * K::VALUES + i] += u[i]);
         }
     }

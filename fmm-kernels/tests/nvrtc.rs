@@ -3,7 +3,8 @@
 //! (`scripts/nvrtc.sh`; its directory is taken from FMM_NVRTC or is target/nvrtc).
 
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
-use fmm_traits::{Family, Gradient, Hessian, Kernel, OutputColumns, Outputs, Real, Visitor, record};
+use fmm_traits::lane::dot;
+use fmm_traits::{Family, Gradient, Hessian, Kernel, Lane, OutputColumns, Outputs, Real, Visitor, record};
 use libloading::{Library, Symbol};
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int};
@@ -148,6 +149,20 @@ impl Visitor for Add<'_> {
     }
 }
 
+/// A kernel of the plane.
+#[derive(Clone, Debug)]
+struct Flat;
+impl Kernel for Flat {
+    const NAME: &'static str = "flat";
+    const DIM: usize = 2;
+    fn eval<V: Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
+        u[0] = q[0] * dot(r, r).rsqrt();
+    }
+    fn value_degree(_: usize) -> i32 {
+        -1
+    }
+}
+
 fn all_sources() -> Sources {
     let mut sources = Sources::default();
     sources.family(&Laplace);
@@ -158,6 +173,7 @@ fn all_sources() -> Sources {
     sources.family(&StokesPressure { mu: 1.0 });
     sources.family(&Stresslet { mu: 1.0 });
     sources.family(&Stokes { mu: 1.0 });
+    sources.family(&Flat);
     sources
 }
 
@@ -165,8 +181,8 @@ fn all_sources() -> Sources {
 fn every_kernel_compiles_for_sm_90() -> Result<(), String> {
     let nvrtc = Nvrtc::open()?;
     let Sources(sources) = all_sources();
-    // 14 members of which three (the check kernels) have no derivatives, in two precisions.
-    assert_eq!(sources.len(), 2 * (11 * 3 + 3), "{:?}", sources.keys());
+    // 15 members of which three (the check kernels) have no derivatives, in two precisions.
+    assert_eq!(sources.len(), 2 * (12 * 3 + 3), "{:?}", sources.keys());
     for (name, text) in &sources {
         let (size, log) = nvrtc.compile(text).unwrap_or_else(|log| panic!("{name}: {log}\n{text}"));
         let usage: Vec<&str> = log.lines().filter(|l| l.contains("Used ") || l.contains("spill")).collect();

@@ -117,6 +117,7 @@ fn pairs(params: &[f64], extent: f64) -> Vec<[f64; 3]> {
     let count = lengths.len() as f64;
     let direction = |k: f64| {
         // The directions lie on a spiral from pole to pole in steps of the golden angle, off the poles and the equator.
+        // A kernel of the plane sees their shadows.
         let z = 1.0 - (2.0 * k + 0.9) / count;
         let (rho, turn) = ((1.0 - z * z).sqrt(), 2.399963 * k + 0.4);
         [rho * turn.cos(), rho * turn.sin(), z]

@@ -37,6 +37,7 @@ pub const fn assert_limits<K: Kernel>() {
     assert!(enough, "VALUES of a kernel is not 1 to 6 (MAX_POTENTIALS)");
     let enough = K::STRENGTHS >= 1 && K::STRENGTHS <= MAX_STRENGTHS;
     assert!(enough, "STRENGTHS of a kernel is not 1 to 9 (MAX_STRENGTHS)");
+    assert!(K::DIM == 2 || K::DIM == 3, "DIM of a kernel is neither 2 nor 3");
 }
 
 /// [`Kernel::eval`] in f64: parameters, r, strengths, values.
@@ -57,7 +58,8 @@ pub(crate) const DERIVATIVE_FACTORS: [usize; 3] = [1, 4, 10];
 pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     /// Name used in reports, fingerprints and as the CUDA function name (an identifier).
     const NAME: &'static str;
-    /// Spatial dimension.
+    /// Coordinates of a point: 3, or 2 for a kernel of the plane. A kernel of the plane counts as a kernel of space that
+    /// is constant along z: its slots for derivatives along z hold zeros, and no output shows them.
     const DIM: usize = 3;
     /// Strengths per source.
     const STRENGTHS: usize = 1;
@@ -203,13 +205,16 @@ fn lift<V: Lane, const N: usize>(x: &[V]) -> [Dual<V>; N] {
 #[inline(always)]
 pub fn gradient_by_dual<K: Kernel, V: Lane>(params: &[V], r: &[V], strengths: &[V], out: &mut [V]) {
     let (params_, strengths_) = (lift::<V, MAX_PARAMETERS>(params), lift::<V, MAX_STRENGTHS>(strengths));
-    let r_ = [Dual::variable(r[0], 0), Dual::variable(r[1], 1), Dual::variable(r[2], 2)];
+    let mut r_ = [Dual::splat(0.0); 3];
+    for a in 0..K::DIM {
+        r_[a] = Dual::variable(r[a], a);
+    }
     let mut u = [Dual::splat(0.0); MAX_POTENTIALS];
-    K::eval(&params_[..params.len()], &r_, &strengths_[..K::STRENGTHS], &mut u[..K::VALUES]);
+    K::eval(&params_[..params.len()], &r_[..K::DIM], &strengths_[..K::STRENGTHS], &mut u[..K::VALUES]);
     for i in 0..K::VALUES {
         out[i] = u[i].v;
         for a in 0..3 {
-            out[K::VALUES + 3 * i + a] = u[i].d[a];
+            out[K::VALUES + 3 * i + a] = if a < K::DIM { u[i].d[a] } else { V::splat(0.0) };
         }
     }
 }
@@ -221,21 +226,20 @@ pub fn hessian_by_dual<K: Kernel, V: Lane>(params: &[V], r: &[V], strengths: &[V
     let p2 = lift::<Dual<V>, MAX_PARAMETERS>(&p1[..params.len()]);
     let s2 = lift::<Dual<V>, MAX_STRENGTHS>(&s1[..K::STRENGTHS]);
     // No closure: it may not be compiled into the function that enables the instruction set.
-    let r_ = [
-        Dual::variable(Dual::variable(r[0], 0), 0),
-        Dual::variable(Dual::variable(r[1], 1), 1),
-        Dual::variable(Dual::variable(r[2], 2), 2),
-    ];
+    let mut r_ = [Dual::splat(0.0); 3];
+    for a in 0..K::DIM {
+        r_[a] = Dual::variable(Dual::variable(r[a], a), a);
+    }
     let mut u = [Dual::splat(0.0); MAX_POTENTIALS];
-    K::eval(&p2[..params.len()], &r_, &s2[..K::STRENGTHS], &mut u[..K::VALUES]);
+    K::eval(&p2[..params.len()], &r_[..K::DIM], &s2[..K::STRENGTHS], &mut u[..K::VALUES]);
     let n = K::VALUES;
     for i in 0..n {
         out[i] = u[i].v.v;
         let mut at = 4 * n + 6 * i;
         for a in 0..3 {
-            out[n + 3 * i + a] = u[i].v.d[a];
+            out[n + 3 * i + a] = if a < K::DIM { u[i].v.d[a] } else { V::splat(0.0) };
             for b in a..3 {
-                out[at] = u[i].d[a].d[b];
+                out[at] = if b < K::DIM { u[i].d[a].d[b] } else { V::splat(0.0) };
                 at += 1;
             }
         }
@@ -373,12 +377,16 @@ const fn most_derivatives<S: Kernel, E: Kernel>() -> usize {
     if S::DERIVATIVES < E::DERIVATIVES { S::DERIVATIVES } else { E::DERIVATIVES }
 }
 
-/// The columns of each of `outputs` for a kernel of `n` values, which their gradients and Hessians follow.
-pub(crate) fn derivative_columns(n: usize, outputs: Outputs) -> Vec<OutputColumns> {
-    let layout = |output: Outputs| match output {
-        Outputs::POTENTIAL => (0..n).collect(),
-        Outputs::GRADIENT => (n..4 * n).collect(),
-        _ => (0..n).flat_map(|i| [0, 1, 2, 1, 3, 4, 2, 4, 5].map(|k| 4 * n + 6 * i + k)).collect::<Vec<_>>(),
+/// The columns of each of `outputs` for a kernel of `n` values in `dim` dimensions, which their gradients and Hessians
+/// follow.
+pub(crate) fn derivative_columns(dim: usize, n: usize, outputs: Outputs) -> Vec<OutputColumns> {
+    let hessian: &[usize] = if dim == 2 { &[0, 1, 1, 3] } else { &[0, 1, 2, 1, 3, 4, 2, 4, 5] };
+    let layout = |output: Outputs| -> Vec<usize> {
+        match output {
+            Outputs::POTENTIAL => (0..n).collect(),
+            Outputs::GRADIENT => (0..n).flat_map(|i| (0..dim).map(move |a| n + 3 * i + a)).collect(),
+            _ => (0..n).flat_map(|i| hessian.iter().map(move |k| 4 * n + 6 * i + k)).collect(),
+        }
     };
     Outputs::ALL
         .iter()
@@ -391,7 +399,7 @@ pub(crate) fn derivative_columns(n: usize, outputs: Outputs) -> Vec<OutputColumn
 /// do not exist.
 #[expect(clippy::collapsible_if, reason = "the outer condition decides what is compiled")]
 pub fn visit_derivatives<S: Kernel, E: Kernel, W: Visitor>(outputs: Outputs, visitor: W) -> W::Output {
-    let columns = derivative_columns(S::VALUES, outputs);
+    let columns = derivative_columns(S::DIM, S::VALUES, outputs);
     // The compiler evaluates each `const` condition before it compiles the branch.
     if const { most_derivatives::<S, E>() >= 2 } {
         if outputs.contains(Outputs::HESSIAN) {

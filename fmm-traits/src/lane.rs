@@ -66,10 +66,11 @@ pub trait Lane:
     }
 }
 
-/// a·b of two vectors in space.
+/// a·b of two vectors in space, or in the plane (two entries).
 #[inline(always)]
 pub fn dot<V: Lane>(a: &[V], b: &[V]) -> V {
-    a[0].mul_add(b[0], a[1].mul_add(b[1], a[2] * b[2]))
+    let rest = if a.len() == 2 { a[1] * b[1] } else { a[1].mul_add(b[1], a[2] * b[2]) };
+    a[0].mul_add(b[0], rest)
 }
 
 /// A SIMD vector of `WIDTH` scalars.

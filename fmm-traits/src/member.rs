@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// The functions of a kernel.
 pub(crate) trait Body: Send + Sync {
-    /// [`Kernel::eval`] in f64: parameters, r, strengths, values.
+    /// [`Kernel::eval`] in f64: parameters, r (three coordinates), strengths, values.
     fn eval(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]);
     /// `eval` of the kernel without its derivatives.
     fn underived(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]);
@@ -44,6 +44,8 @@ pub struct Member {
     pub id: Identity,
     /// Name of the type of the kernel; `traced` for a kernel that was made at run time.
     pub type_name: Arc<str>,
+    /// [`Kernel::DIM`]. The functions of a kernel of the plane take three coordinates too, and leave the third alone.
+    pub dim: usize,
     /// [`Kernel::STRENGTHS`], with the attributes of a source.
     pub strengths: usize,
     /// The attributes of a source: the last of the strengths, in which the values need not be linear. Usual values.
@@ -77,14 +79,14 @@ struct Compiled<K>(PhantomData<K>);
 
 impl<K: Kernel> Body for Compiled<K> {
     fn eval(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]) {
-        K::eval::<f64>(params, r, strengths, values);
+        K::eval::<f64>(params, &r[..K::DIM], strengths, values);
     }
     fn underived(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]) {
-        K::underived()(params, r, strengths, values);
+        K::underived()(params, &r[..K::DIM], strengths, values);
     }
     fn eval_many(&self, params: &[f64], r: &[[f64; 3]], strengths: &[f64], values: &mut [f64]) {
         for (r, values) in r.iter().zip(values.chunks_exact_mut(K::VALUES)) {
-            K::eval::<f64>(params, r, strengths, values);
+            K::eval::<f64>(params, &r[..K::DIM], strengths, values);
         }
     }
     fn dilated(&self, params: &[f64], h: f64) -> Option<Vec<f64>> {
@@ -103,6 +105,7 @@ impl Member {
             name: K::NAME.into(),
             id: Identity::Type(TypeId::of::<K>()),
             type_name: type_name::<K>().into(),
+            dim: K::DIM,
             strengths: K::STRENGTHS,
             attributes: Vec::new(),
             values: K::VALUES,
@@ -116,7 +119,7 @@ impl Member {
         }
     }
 
-    /// [`Kernel::eval`] in f64: parameters, r, strengths, values.
+    /// [`Kernel::eval`] in f64: parameters, r (three coordinates), strengths, values.
     pub fn eval(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]) {
         self.body.eval(params, r, strengths, values);
     }
@@ -194,6 +197,12 @@ impl Members {
     /// The members of `F`.
     pub fn of<F: Family>() -> Self {
         const {
+            assert!(
+                F::Source::DIM == F::Check::DIM
+                    && F::Source::DIM == F::Equivalent::DIM
+                    && F::Far::DIM == F::Source::DIM,
+                "the kernels of a family differ in DIM"
+            );
             assert!(F::Source::STRENGTHS == F::Check::STRENGTHS, "Source and Check of a family differ in STRENGTHS");
             assert!(F::Check::VALUES == F::Equivalent::VALUES, "Check and Equivalent of a family differ in VALUES");
             assert!(

@@ -207,15 +207,15 @@ pub(crate) fn record_with<E>(
     Ok(Tape::new(dimension, nodes, values?.iter().map(|v| v.0).collect()))
 }
 
-/// Records [`Kernel::eval`] of `K`. Wrap `K` in [`Gradient`](crate::Gradient) or
-/// [`Hessian`](crate::Hessian) for its derivatives.
+/// Records [`Kernel::eval`] of `K`, as a function of three coordinates. A kernel of the plane leaves the third alone.
+/// Wrap `K` in [`Gradient`](crate::Gradient) or [`Hessian`](crate::Hessian) for its derivatives.
 pub fn record<K: Kernel>() -> Tape {
     let kernel = |params: &[Recorded], r: &[Recorded], strengths: &[Recorded]| {
         let mut values = vec![Recorded::splat(0.0); K::VALUES];
-        K::eval(params, r, &strengths[..K::STRENGTHS], &mut values);
+        K::eval(params, &r[..K::DIM], &strengths[..K::STRENGTHS], &mut values);
         Ok::<_, std::convert::Infallible>(values)
     };
-    match record_with(K::DIM, kernel) {
+    match record_with(3, kernel) {
         Ok(tape) => tape,
     }
 }

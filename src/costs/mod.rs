@@ -20,7 +20,6 @@ pub(crate) use unit::UnitCosts;
 
 use crate::mesh::Mesh;
 use crate::parts::Parts;
-use crate::variant::Expansion;
 use built_in::{
     HARMONIC_TREECODE_LEAF, LAPLACE_WORK, PAIRS_PER_HARMONIC, SMALLEST_DEVICE_LEAF, SMALLEST_LEAF,
     TREECODE_BOXES_PER_TARGET, TREECODE_LEAF, costs, device_costs,
@@ -102,17 +101,18 @@ pub(crate) trait Prices {
 }
 
 /// Time of M2P or P2L for one point and one box, in units of the time of a pair of points.
-fn pairs_of_an_expansion(expansion: Expansion, order: usize) -> f64 {
-    match expansion.lattice(order) {
+fn pairs_of_an_expansion(parts: &Parts, order: usize) -> f64 {
+    match parts.lattice(order) {
         Some(lattice) => lattice.len() as f64,
         None => PAIRS_PER_HARMONIC * order.pow(2) as f64,
     }
 }
 
 /// Time of a target of a treecode at an angle, in units of the time of a pair of points, for points that fill a cube
-/// evenly. The target meets [`TREECODE_BOXES_PER_TARGET`]/θ³ boxes, and each box adds nine direct pairs.
-fn pairs_in_a_treecode(theta: f64, expansion: Expansion, order: usize) -> f64 {
-    TREECODE_BOXES_PER_TARGET / theta.powi(3) * (pairs_of_an_expansion(expansion, order) + 9.0)
+/// or a square evenly. The target meets [`TREECODE_BOXES_PER_TARGET`]/θ³ boxes (in the plane /θ²), and each box adds nine
+/// direct pairs.
+fn pairs_in_a_treecode(theta: f64, parts: &Parts, order: usize) -> f64 {
+    TREECODE_BOXES_PER_TARGET / theta.powi(parts.dim as i32) * (pairs_of_an_expansion(parts, order) + 9.0)
 }
 
 /// Name of the built-in cost model.

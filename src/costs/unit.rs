@@ -23,50 +23,49 @@ pub(crate) struct UnitCosts<'a> {
 }
 
 impl UnitCosts<'_> {
-    /// Costs of the far field at order p. Interpolation has the transforms of equivalent densities, and more points.
-    /// The cost per leaf is that of transforms and of products of matrices, in which points count once and twice.
-    fn far(&self, expansion: Expansion, p: usize) -> OrderCosts {
-        let known = |rows| Costs::far(rows, p);
-        match expansion {
-            Expansion::Spherical => known(&self.costs.spherical),
-            Expansion::Equivalent => known(&self.costs.equivalent),
-            Expansion::Interpolation => {
-                let row = known(&self.costs.equivalent);
-                let components = |fill| self.facts.densities_and_checks(fill).map(|c| c as f64);
-                let (volume, surface) = (components(Fill::Volume), components(Fill::Surface));
-                let points = Lattice::volume(p).len() as f64 / Lattice::surface(p).len() as f64;
-                let parts = volume[0] * volume[1] / (surface[0] * surface[1]);
-                let sums = (volume[0] + volume[1]) / (surface[0] + surface[1]);
-                OrderCosts {
-                    order: p,
-                    point: row.point * points * sums,
-                    leaf: row.leaf * points.powf(1.5) * parts,
-                    m2l: row.m2l * parts,
-                }
-            }
+    /// Costs of the far field at order p. All lattices have the transforms of surfaces in space, with more or fewer
+    /// points, and in the plane fewer frequencies and half the children. The cost per leaf is that of transforms and of
+    /// products of matrices, in which points count once and twice.
+    fn far(&self, parts: &Parts, p: usize) -> OrderCosts {
+        let Some(lattice) = parts.lattice(p) else { return Costs::far(&self.costs.spherical, p) };
+        let row = Costs::far(&self.costs.equivalent, p);
+        if lattice == Lattice::surface(p) {
+            return row;
+        }
+        let components = |fill| self.facts.densities_and_checks(fill).map(|c| c as f64);
+        let (own, surface) = (components(lattice.fill), components(Fill::Surface));
+        let points = lattice.len() as f64 / Lattice::surface(p).len() as f64;
+        let products = own[0] * own[1] / (surface[0] * surface[1]);
+        let sums = (own[0] + own[1]) / (surface[0] + surface[1]);
+        let frequencies = if lattice.dim == 3 { 1.0 } else { 2.0 / (2 * p - 1) as f64 };
+        OrderCosts {
+            order: p,
+            point: row.point * points * sums,
+            leaf: row.leaf * points.powf(1.5) * products,
+            m2l: row.m2l * products * frequencies,
         }
     }
 
-    /// Seconds of a treecode for points that fill a cube evenly.
+    /// Seconds of a treecode for points that fill a cube or a square evenly.
     fn treecode(&self, parts: &Parts, theta: f64, order: usize, [n, m]: [usize; 2]) -> f64 {
-        let far = self.far(parts.expansion, order);
-        let seen = pairs_in_a_treecode(theta, parts.expansion, order);
+        let far = self.far(parts, order);
+        let seen = pairs_in_a_treecode(theta, parts, order);
         let points = 0.25 * far.point * (n + m) as f64;
         1e-9 * (self.costs.evaluation + points + self.costs.pair * (m as f64 * seen).min(n as f64 * m as f64))
     }
 
-    /// Seconds of the FMM by eq. 27 for points that fill a cube evenly. Boxes at the faces of the cube have fewer
+    /// Seconds of the FMM by eq. 27 for points that fill a cube or a square evenly. Boxes at its faces have fewer
     /// neighbours.
     fn multipole(&self, parts: &Parts, order: usize, leaf: f64, points: [usize; 2]) -> f64 {
-        let (costs, far) = (&self.costs, self.far(parts.expansion, order));
+        let (costs, far) = (&self.costs, self.far(parts, order));
         if far.m2l.is_infinite() {
             return f64::INFINITY;
         }
         let [n, m] = points.map(|k| k as f64);
         let leaves = (n.max(m) / leaf).max(1.0);
-        let side = leaves.cbrt();
-        let near = (3.0 - 2.0 / side).powi(3);
-        let across = ((6.0 - 8.0 / side).max(0.0).powi(3) - near).max(0.0);
+        let (side, dim) = (leaves.powf(1.0 / parts.dim as f64), parts.dim as i32);
+        let near = (3.0 - 2.0 / side).powi(dim);
+        let across = ((6.0 - 8.0 / side).max(0.0).powi(dim) - near).max(0.0);
         let points = 0.5 * (n + m) * far.point;
         let boxes = leaves * (far.leaf + across * far.m2l + near * costs.leaves);
         1e-9 * (costs.evaluation + points + boxes + near * costs.pair * n * m / leaves)
@@ -87,10 +86,12 @@ impl Prices for UnitCosts<'_> {
         match (parts.policy, parts.expansion) {
             (Policy::Treecode { .. }, Expansion::Spherical) => self.treecode_leaf,
             (Policy::Treecode { .. }, _) => TREECODE_LEAF,
-            (_, expansion) => {
-                let (costs, far) = (&self.costs, self.far(expansion, order));
-                let boxes = far.leaf + 189.0 * far.m2l + 27.0 * costs.leaves;
-                (boxes / (27.0 * costs.pair)).sqrt().max(self.smallest_leaf)
+            _ => {
+                let (costs, far) = (&self.costs, self.far(parts, order));
+                let near = if parts.dim == 3 { 27.0 } else { 9.0 };
+                let across = if parts.dim == 3 { 189.0 } else { 27.0 };
+                let boxes = far.leaf + across * far.m2l + near * costs.leaves;
+                (boxes / (near * costs.pair)).sqrt().max(self.smallest_leaf)
             }
         }
     }
@@ -103,14 +104,14 @@ impl Prices for UnitCosts<'_> {
     }
 
     fn price(&self, parts: &Parts, order: usize, mesh: &Mesh, [n, m]: [usize; 2]) -> f64 {
-        let (costs, far) = (&self.costs, self.far(parts.expansion, order));
+        let (costs, far) = (&self.costs, self.far(parts, order));
         let locals = if matches!(parts.policy, Policy::Treecode { .. }) { 0.5 } else { 1.0 };
         let nanoseconds = costs.evaluation
             + costs.pair * mesh.near_pairs as f64
             + costs.leaves * mesh.edges.p2p as f64
             + locals * (0.5 * far.point * (n + m) as f64 + far.leaf * mesh.leaves as f64)
             + far.m2l * mesh.edges.m2l as f64
-            + costs.pair * pairs_of_an_expansion(parts.expansion, order) * mesh.far_points as f64;
+            + costs.pair * pairs_of_an_expansion(parts, order) * mesh.far_points as f64;
         1e-9 * nanoseconds
     }
 }

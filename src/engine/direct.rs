@@ -1,6 +1,7 @@
 //! The engine of direct summation.
 
 use super::{Engine, Placed, ProbeSeconds, Watch};
+use crate::candidates::Layout;
 use crate::choice::Choice;
 use crate::cloud::Cloud;
 use crate::mesh::Mesh;
@@ -174,9 +175,9 @@ impl Engine for Direct {
     }
 
     fn together(&self) -> (usize, u64) {
-        let Facts { dim, strengths, values, .. } = self.choice.facts;
+        let Facts { strengths, values, .. } = self.choice.facts;
         let bytes = 8 * (strengths * self.n_sources() + values * self.n_targets()) as u64;
-        (if dim == 3 { together(values) } else { 1 }, bytes)
+        (if matches!(self.choice.layout, Layout::Octree(_)) { together(values) } else { 1 }, bytes)
     }
 
     fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {

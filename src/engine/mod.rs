@@ -175,7 +175,8 @@ fn build_options(request: &Fmm, choice: &Choice, parts: &Parts) -> BuildOptions 
         ncrit: request.ncrit,
         occupancy: choice.occupancy,
         min_side: request.family.near_radius(error),
-        root: request.root,
+        // The points of a plane lie in its lowest layer of boxes, whatever the root.
+        root: request.root.map(|([x, y, z], side)| ([x, y, if parts.dim == 3 { z } else { 0.0 }], side)),
     }
 }
 
@@ -183,7 +184,7 @@ fn build_options(request: &Fmm, choice: &Choice, parts: &Parts) -> BuildOptions 
 /// number, for spherical harmonics the number of harmonics. For treecodes with spherical harmonics
 /// the size is half the number of harmonics, or a quarter if far boxes use fewer degrees.
 fn list_options(order: usize, parts: &Parts) -> ListOptions {
-    let size = match (parts.expansion.lattice(order), parts.policy) {
+    let size = match (parts.lattice(order), parts.policy) {
         (Some(lattice), _) => lattice.len(),
         (None, Policy::Treecode { .. }) if parts.spherical.truncation == Truncation::Variable => order * order / 4,
         (None, Policy::Treecode { .. }) => order * order / 2,

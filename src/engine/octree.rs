@@ -12,7 +12,7 @@ use crate::probe::sampled::OnHost;
 use crate::request::Fmm;
 use crate::variant::Expansion;
 use backend_cpu::{OctreeSolver, Settings};
-use fmm_families::Expansion as Carrier;
+use fmm_families::{Expansion as Carrier, in_space};
 use fmm_kernels::equivalent::Fill;
 use fmm_traits::{Cube, Error, Lists, Points, Policy, Precision, Stage, StageSeconds, Tree};
 use fmm_tree::{ListOptions, TreecodeOptions};
@@ -120,7 +120,9 @@ impl Engine for Octree {
         let placement = Placement::of(&self.choice.facts, sources, targets);
         watch("tree", 0.0)?;
         let start = Instant::now();
-        let (tree, report) = fmm_tree::build_reported(sources, placement.points(), &options)?;
+        let dim = self.parts.dim;
+        let targets = placement.points().map(|points| in_space(dim, points));
+        let (tree, report) = fmm_tree::build_reported(&in_space(dim, sources), targets.as_deref(), &options)?;
         let seconds = PlanSeconds { tree: start.elapsed().as_secs_f64(), ..PlanSeconds::default() };
         let mut placed = Placed { report, seconds };
         placed.say_softening(options.min_side);
@@ -201,8 +203,9 @@ impl Engine for Octree {
 
     fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
         let Some(tree) = self.solver.as_ref().map(|s| s.tree()) else { return Ok(Default::default()) };
-        let targets = if tree.same_points() { Vec::new() } else { user_order(&tree.targets) };
-        Ok((user_order(&tree.sources), targets))
+        let dim = self.parts.dim;
+        let targets = if tree.same_points() { Vec::new() } else { user_order(&tree.targets, dim) };
+        Ok((user_order(&tree.sources, dim), targets))
     }
 
     fn mesh(&self) -> Mesh {
@@ -249,12 +252,12 @@ pub(super) fn blocks<'a>(
     Box::new(blocks.filter(|b: &NearBlock| !b.targets.is_empty()))
 }
 
-/// The points of a tree in the caller's order, N×3.
-fn user_order(points: &Points) -> Vec<f64> {
-    let mut out = vec![0.0; 3 * points.len()];
+/// The points of a tree in the caller's order, N×`dim`.
+fn user_order(points: &Points, dim: usize) -> Vec<f64> {
+    let mut out = vec![0.0; dim * points.len()];
     for (k, &i) in points.order.iter().enumerate() {
-        for a in 0..3 {
-            out[3 * i as usize + a] = points.xyz[a][k];
+        for a in 0..dim {
+            out[dim * i as usize + a] = points.xyz[a][k];
         }
     }
     out

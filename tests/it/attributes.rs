@@ -130,6 +130,9 @@ fn equal_attributes_are_a_parameter() {
     let (x, own) = (uniform(301, 1), SelfInteraction::Skip);
     for name in catalog::names() {
         let kernel = catalog::kernel(name).unwrap();
+        if kernel.dim() == 2 {
+            continue;
+        }
         let plain = Fmm::new(kernel.clone()).method(Method::Direct).self_interaction(own);
         let q = strengths(301 * plain.strengths().unwrap(), 2);
         let expected = plain.plan(&x, Targets::Sources).unwrap().apply(&q).unwrap();

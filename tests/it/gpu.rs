@@ -125,6 +125,9 @@ fn kernels_made_at_run_time_are_those_of_the_cpu() {
     let some: Vec<usize> = [3999, 0, 17, 17].into_iter().chain((0..4000).step_by(11)).collect();
     for name in fmm::catalog::names() {
         let kernel = fmm::catalog::kernel(name).unwrap();
+        if kernel.dim() == 2 {
+            continue;
+        }
         let k = kernel.kernels(both()).unwrap();
         let q = strengths(4000 * k.near.strengths, 9);
         for own in [fmm::SelfInteraction::Include, fmm::SelfInteraction::Skip] {

@@ -51,8 +51,8 @@ fn every_kernel_of_the_catalog_keeps_the_tolerance() {
     let clouds = [CloudKind::Uniform, CloudKind::Plummer, CloudKind::Ellipsoid, CloudKind::TwoClusters];
     let mut case = 0;
     for name in catalog::names() {
-        // Vectors with many strengths take long.
-        if name == "kelvin_double" {
+        // Vectors with many strengths take long. `quadtree` has the kernels of the plane.
+        if name == "kelvin_double" || catalog::kernel(name).unwrap().dim() == 2 {
             continue;
         }
         let request = asked(catalog::kernel(name).unwrap()).self_interaction(SelfInteraction::Skip);

@@ -17,6 +17,7 @@
 //! | `page` | the page of `fmm compare` in headless Chromium (`scripts/browser-test.sh`) |
 //! | `plane` | the kernels of the plane: promise, conventions, options, complex files, pictures |
 //! | `probe` | how tests read the measurements of a plan |
+//! | `quadtree` | kernels of one's own in the plane: formulas, promise, agreement with Laurent series, the command |
 //! | `ranks` | several ranks: the bits of one rank, rounding with the other exchanges, one error for all, `fmm run --ranks` |
 //! | `strangers` | untuned kernels: the promise, or a refusal with the right floor; rows for `benches/promise.py` |
 //! | `threads` | the number of threads changes no bit |
@@ -44,6 +45,7 @@ mod odd_input;
 mod page;
 mod plane;
 mod probe;
+mod quadtree;
 mod ranks;
 mod strangers;
 mod threads;

@@ -180,6 +180,9 @@ fn every_kernel_of_the_catalog_is_summed() {
     let x = uniform(1500, 7);
     for name in catalog::names() {
         let kernel = catalog::kernel(name).unwrap();
+        if kernel.dim() == 2 {
+            continue;
+        }
         let outputs = if name == "kelvin_double" { Outputs::POTENTIAL } else { both() };
         let k = kernel.kernels(outputs).unwrap();
         let members = [

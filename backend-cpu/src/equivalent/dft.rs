@@ -1,4 +1,5 @@
-//! Three-dimensional real Fourier transforms of several boxes at once, one box per lane.
+//! Three-dimensional real Fourier transforms of several boxes at once, one box per lane. In the plane the axis x of this
+//! module has one point and one frequency, and the grid's axes are those of [`Grid::axes`].
 //!
 //! A lattice of order p fills p of the n = 2p − 1 points of each axis. A line of a forward transform therefore has p
 //! inputs and n outputs, and a line of an inverse transform has n inputs and p outputs. Each line is a plain sum over
@@ -7,7 +8,7 @@
 //! transform generic over lanes was no faster at p ≤ 8, and its 31 fixed-length routines took minutes to compile.)
 //!
 //! A real value occupies [`Dft::lanes`] scalars. A complex value occupies twice as many: real parts, then imaginary
-//! parts. Entry `(ky·half + kz)·n + kx` of a spectrum is frequency (kx, ky, kz), the order in which the last pass
+//! parts. Entry `(ky·half + kz)·layers + kx` of a spectrum is frequency (kx, ky, kz), the order in which the last pass
 //! writes the spectrum. [`frequency`] gives the place in [`fmm_kernels::equivalent::spectra`]. Neither direction is
 //! scaled.
 
@@ -18,8 +19,8 @@ use fmm_traits::{Lane, Real, Simd, SimdLane};
 
 /// Place of entry `f` of a spectrum of this module in the layout of [`fmm_kernels::equivalent::spectra`].
 pub fn frequency(grid: Grid, f: usize) -> usize {
-    let (n, half) = (grid.side, grid.half());
-    let (ky, kz, kx) = (f / n / half, f / n % half, f % n);
+    let (n, half, layers) = (grid.side, grid.half(), grid.layers);
+    let (ky, kz, kx) = (f / layers / half, f / layers % half, f % layers);
     (kx * n + ky) * half + kz
 }
 
@@ -59,7 +60,7 @@ impl<T: Real> Dft<T> {
     /// The transforms for a `lattice`.
     pub fn new(lattice: Lattice, isa: Isa) -> Self {
         let p = lattice.order;
-        let grid = Grid::new(p);
+        let grid = Grid::new(lattice);
         let mut angles = Vec::new();
         for k in 0..grid.half() {
             for j in 0..p {
@@ -67,7 +68,8 @@ impl<T: Real> Dft<T> {
                 angles.extend([T::of(angle.cos()), T::of(angle.sin())]);
             }
         }
-        let entries = lattice.coordinates().into_iter().map(|[x, y, z]| (x * p + y) * p + z).collect();
+        let [x, y, z] = grid.axes();
+        let entries = lattice.coordinates().into_iter().map(|at| (at[x] * p + at[y]) * p + at[z]).collect();
         Dft { lattice, grid, isa, width: dispatch(isa, Width::<T>(Default::default())), entries, angles }
     }
 
@@ -87,6 +89,10 @@ impl<T: Real> Dft<T> {
     pub fn groups(&self) -> usize {
         self.grid.frequencies().div_ceil(self.group())
     }
+    /// Points along x.
+    fn depth(&self) -> usize {
+        if self.lattice.dim == 3 { self.lattice.order } else { 1 }
+    }
     /// Boxes per transform: one family, or as many as fill a vector.
     pub fn lanes(&self) -> usize {
         self.width.max(FAMILY)
@@ -95,11 +101,12 @@ impl<T: Real> Dft<T> {
     /// Buffers for one thread.
     pub fn buffers(&self) -> Buffers<T> {
         let (p, n, half, complex) = (self.lattice.order, self.grid.side, self.grid.half(), 2 * self.lanes());
+        let depth = self.depth();
         let zeros = |len: usize| vec![T::default(); len];
         Buffers {
-            field: zeros(p * p * p * self.lanes()),
-            a: zeros(p * half * p * complex),
-            b: zeros(n * half * p * complex),
+            field: zeros(depth * p * p * self.lanes()),
+            a: zeros(depth * half * p * complex),
+            b: zeros(n * half * depth * complex),
             spectrum: zeros(self.grid.frequencies() * complex),
         }
     }
@@ -160,7 +167,7 @@ impl<T: Real> Dft<T> {
         }
         if self.lattice.fill == Fill::Volume && self.lattice.order % 2 == 1 {
             // The centre is not a point of the lattice.
-            let centre = self.lattice.order.pow(3) / 2;
+            let centre = self.lattice.order.pow(self.lattice.dim as u32) / 2;
             buffers.field[centre * lanes..][..lanes].fill(T::default());
         }
     }
@@ -192,10 +199,11 @@ impl<T: Real> Vectorized for Forward<'_, T> {
     fn run<S: Simd>(self) {
         let Dft { lattice, grid, angles, .. } = self.dft;
         let (p, n, half, lanes) = (lattice.order, grid.side, grid.half(), self.dft.lanes());
+        let (depth, layers) = (self.dft.depth(), grid.layers);
         let Buffers { field, a, b, spectrum } = self.buffers;
         for v in (0..lanes).step_by(T::Vector::<S>::WIDTH) {
             // z: real lines (x, y) of p values → a[(x·half + kz)·p + y].
-            for xy in 0..p * p {
+            for xy in 0..depth * p {
                 for kz in 0..half {
                     let mut re = T::Vector::<S>::splat(0.0);
                     let mut im = re;
@@ -209,17 +217,17 @@ impl<T: Real> Vectorized for Forward<'_, T> {
                     put(-im, a, to + lanes);
                 }
             }
-            // y: lines (x, kz) → b[(ky·half + kz)·p + x].
-            for x in 0..p {
+            // y: lines (x, kz) → b[(ky·half + kz)·depth + x].
+            for x in 0..depth {
                 for kz in 0..half {
-                    let place = |ky: usize| ((ky * half + kz) * p + x) * 2 * lanes + v;
+                    let place = |ky: usize| ((ky * half + kz) * depth + x) * 2 * lanes + v;
                     spread::<T, S>(angles, p, n, a, (x * half + kz) * p * 2 * lanes + v, lanes, b, place);
                 }
             }
             // x: lines (ky, kz) → spectrum.
             for line in 0..n * half {
-                let place = |kx: usize| (line * n + kx) * 2 * lanes + v;
-                spread::<T, S>(angles, p, n, b, line * p * 2 * lanes + v, lanes, spectrum, place);
+                let place = |kx: usize| (line * layers + kx) * 2 * lanes + v;
+                spread::<T, S>(angles, depth, layers, b, line * depth * 2 * lanes + v, lanes, spectrum, place);
             }
         }
     }
@@ -271,23 +279,24 @@ impl<T: Real> Vectorized for Inverse<'_, T> {
     fn run<S: Simd>(self) {
         let Dft { lattice, grid, angles, .. } = self.dft;
         let (p, n, half, lanes) = (lattice.order, grid.side, grid.half(), self.dft.lanes());
+        let (depth, layers) = (self.dft.depth(), grid.layers);
         let Buffers { field, a, b, spectrum } = self.buffers;
         for v in (0..lanes).step_by(T::Vector::<S>::WIDTH) {
             for line in 0..n * half {
-                let place = |kx: usize| (line * n + kx) * 2 * lanes + v;
-                collect::<T, S>(angles, p, n, spectrum, place, lanes, b, line * p * 2 * lanes + v);
+                let place = |kx: usize| (line * layers + kx) * 2 * lanes + v;
+                collect::<T, S>(angles, depth, layers, spectrum, place, lanes, b, line * depth * 2 * lanes + v);
             }
-            for x in 0..p {
+            for x in 0..depth {
                 for kz in 0..half {
-                    let place = |ky: usize| ((ky * half + kz) * p + x) * 2 * lanes + v;
+                    let place = |ky: usize| ((ky * half + kz) * depth + x) * 2 * lanes + v;
                     collect::<T, S>(angles, p, n, b, place, lanes, a, (x * half + kz) * p * 2 * lanes + v);
                 }
             }
             // z: half spectrum of a real line, in which kz > 0 counts twice. For a surface, only its points are
             // computed, and the points inside stay zero for the next forward transform.
-            for xy in 0..p * p {
+            for xy in 0..depth * p {
                 let edge = |i: usize| i == 0 || i + 1 == p;
-                let all = lattice.fill == Fill::Volume || edge(xy / p) || edge(xy % p);
+                let all = lattice.fill == Fill::Volume || depth > 1 && edge(xy / p) || edge(xy % p);
                 let step = if all { 1 } else { p - 1 };
                 for j in (0..p).step_by(step) {
                     let from = |kz: usize| ((xy / p * half + kz) * p + xy % p) * 2 * lanes + v;
@@ -346,7 +355,9 @@ mod tests {
 
     fn round_trip<T: Real>(tolerance: f64) {
         for isa in Isa::available() {
-            for lattice in [3, 4, 6, 7, 10].map(Lattice::surface).into_iter().chain([3, 4, 5, 8].map(Lattice::volume)) {
+            let in_space =
+                || [3, 4, 6, 7, 10].map(Lattice::surface).into_iter().chain([3, 4, 5, 8].map(Lattice::volume));
+            for lattice in in_space().chain(in_space().map(Lattice::in_plane)) {
                 let (p, dft) = (lattice.order, Dft::<T>::new(lattice, isa));
                 let mut buffers = dft.buffers();
                 let value = |i: usize, k: usize| ((i * 7 + k * 13) % 31) as f64 - 15.0;
@@ -355,14 +366,15 @@ mod tests {
                 });
                 // The spectrum agrees with the definition at one frequency.
                 let (grid, lanes) = (dft.grid(), dft.lanes());
-                let (ky, kz, kx) = (2, 1, grid.side - 1);
+                let (ky, kz, kx) = (2, 1, grid.layers - 1);
                 let mut expected = (0.0, 0.0);
-                for (i, [x, y, z]) in lattice.coordinates().into_iter().enumerate() {
+                for (i, at) in lattice.coordinates().into_iter().enumerate() {
+                    let [x, y, z] = grid.axes().map(|axis| at[axis]);
                     let angle = -std::f64::consts::TAU * (kx * x + ky * y + kz * z) as f64 / grid.side as f64;
                     expected.0 += value(i, 3) * angle.cos();
                     expected.1 += value(i, 3) * angle.sin();
                 }
-                let at = ((ky * grid.half() + kz) * grid.side + kx) * 2 * lanes + 3;
+                let at = ((ky * grid.half() + kz) * grid.layers + kx) * 2 * lanes + 3;
                 let scale = 15.0 * dft.points() as f64;
                 assert!((buffers.spectrum[at].f64() - expected.0).abs() < tolerance * scale);
                 assert!((buffers.spectrum[at + lanes].f64() - expected.1).abs() < tolerance * scale);

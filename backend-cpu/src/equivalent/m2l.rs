@@ -23,8 +23,8 @@ use super::families::{AROUND, FAMILY, Families, PLACES, POSITIONS, place};
 use super::translate::Rows;
 use crate::lanes::{Isa, Vectorized, dispatch};
 use crate::pool::Pool;
-use fmm_kernels::equivalent::Scalar;
 use fmm_kernels::equivalent::spectra::{for_each_spectrum, offsets};
+use fmm_kernels::equivalent::{Lattice, Scalar};
 use fmm_traits::{Lane, Member, Simd, SimdLane, Tree, member::Identity, tree::NONE};
 use rayon::prelude::*;
 use std::any::{Any, TypeId};
@@ -42,19 +42,20 @@ pub struct Table<T> {
     strengths: usize,
 }
 
-/// Key of a shared table: kernel, precision, parameters (as bits), order, instruction set.
+/// Key of a shared table: kernel, precision, parameters (as bits), order, instruction set. (Offsets do not depend on the
+/// fill of a lattice, and its dimension is that of the kernel.)
 type Key = (Identity, TypeId, Vec<u64>, usize, Isa);
 
 impl<T: Scalar> Table<T> {
     /// Packs the spectra of `kernel` with parameters `params` on the unit box.
-    pub fn new(kernel: &Member, params: &[f64], dft: &Dft<T>, p: usize) -> Self {
+    pub fn new(kernel: &Member, params: &[f64], dft: &Dft<T>, lattice: Lattice) -> Self {
         let (group, grid) = (dft.group(), dft.grid());
         let (values, strengths) = (kernel.values, kernel.strengths);
         let mut table = Table { data: Vec::new(), group, values, strengths };
         table.data.resize(dft.groups() * values * strengths * table.stride(), T::default());
         let order: Vec<usize> = (0..grid.frequencies()).map(|f| frequency(grid, f)).collect();
         let places: Vec<usize> = offsets().map(place).collect();
-        for_each_spectrum(kernel, params, p, &mut |o, a, b, spectrum| {
+        for_each_spectrum(kernel, params, lattice, &mut |o, a, b, spectrum| {
             for (g, frequencies) in order.chunks(group).enumerate() {
                 let at = ((g * values + a) * strengths + b) * table.stride() + places[o] * group;
                 for (lane, &f) in frequencies.iter().enumerate() {
@@ -72,14 +73,14 @@ impl<T: Scalar> Table<T> {
     }
 
     /// The table that another plan holds for the same key, or else a [`new`](Self::new) table.
-    pub fn shared(kernel: &Member, params: &[f64], dft: &Dft<T>, p: usize, isa: Isa) -> Arc<Self> {
+    pub fn shared(kernel: &Member, params: &[f64], dft: &Dft<T>, lattice: Lattice, isa: Isa) -> Arc<Self> {
         static TABLES: LazyLock<Mutex<HashMap<Key, Weak<dyn Any + Send + Sync>>>> = LazyLock::new(Mutex::default);
         let bits = params.iter().map(|x| x.to_bits()).collect();
-        let key = (kernel.id.clone(), TypeId::of::<T>(), bits, p, isa);
+        let key = (kernel.id.clone(), TypeId::of::<T>(), bits, lattice.order, isa);
         let tables = || TABLES.lock().unwrap_or_else(PoisonError::into_inner);
         let known = tables().get(&key).and_then(Weak::upgrade).and_then(|t| t.downcast().ok());
         known.unwrap_or_else(|| {
-            let table = Arc::new(Self::new(kernel, params, dft, p));
+            let table = Arc::new(Self::new(kernel, params, dft, lattice));
             let erased: Arc<dyn Any + Send + Sync> = table.clone();
             let mut tables = tables();
             tables.retain(|_, t| t.strong_count() > 0);

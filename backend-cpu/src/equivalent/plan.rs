@@ -28,7 +28,7 @@ pub fn plan(
     settings: &Settings,
     fill: Fill,
 ) -> Result<Box<dyn OctreeSolver>, Error> {
-    let lattice = Lattice { order: settings.order, fill };
+    let lattice = Lattice { order: settings.order, fill, dim: kernels.members.equivalent.dim };
     let [near64, far64] = [&pairs.near.1, &pairs.far.1].map(Clone::clone);
     Ok(match settings.precision {
         Precision::F32 => {
@@ -71,6 +71,9 @@ pub struct Plan<T: Scalar> {
     pub(super) operators: Vec<Arc<Operators<T>>>,
     /// Parameters of the kernels on the unit box, by level.
     pub(super) params: Vec<Vec<T>>,
+    /// Parameters with which densities are solved for, by level ([`fmm_kernels::equivalent::gauge`]). Empty without a
+    /// far field.
+    pub(super) own_params: Vec<Vec<T>>,
     /// Parameters on the unit box for [`Frame::plain`].
     pub(super) plain_params: Vec<f64>,
     pub(super) affine: Affine<T>,
@@ -174,6 +177,7 @@ impl<T: Scalar> Plan<T> {
             lattice,
             operators: Vec::new(),
             params: Vec::new(),
+            own_params: Vec::new(),
             plain_params: Vec::new(),
             inner: Nodes::new(&lattice.inner()),
             inner64: Nodes::new(&lattice.inner()),
@@ -226,19 +230,19 @@ impl<T: Scalar> Plan<T> {
         self.plain_params = self.kernels.parameters(Frame::plain(&self.tree).side);
         self.params = sides.map(|h| self.kernels.parameters(h).into_iter().map(T::of).collect()).collect();
         let wanted: Vec<bool> = self.geometry.m2l.iter().map(|families| !families.is_empty()).collect();
-        // The first level with the same operators has the table.
-        let first = |level: usize| {
-            (0..level).find(|&l| wanted[l] && Arc::ptr_eq(&self.operators[l], &self.operators[level])).unwrap_or(level)
-        };
+        self.own_params = self.operators.iter().map(|o| o.params.iter().map(|&x| T::of(x)).collect()).collect();
+        let kernel = &self.kernels.members.equivalent;
+        let params: Vec<Vec<f64>> = (0..self.tree.levels())
+            .map(|l| kernel.unit_parameters(&self.kernels.params, self.tree.side_at(l)))
+            .collect();
+        // The first level with the same parameters has the table.
+        let first = |level: usize| (0..level).find(|&l| wanted[l] && params[l] == params[level]).unwrap_or(level);
         let made: Vec<Option<Arc<m2l::Table<T>>>> = (0..wanted.len())
             .into_par_iter()
             .with_max_len(1)
             .map(|level| {
-                (wanted[level] && first(level) == level).then(|| {
-                    let kernel = &self.kernels.members.equivalent;
-                    let params = &self.operators[level].params;
-                    m2l::Table::shared(kernel, params, &self.dft, self.lattice.order, self.settings.isa)
-                })
+                (wanted[level] && first(level) == level)
+                    .then(|| m2l::Table::shared(kernel, &params[level], &self.dft, self.lattice, self.settings.isa))
             })
             .collect();
         let table = |level: usize| if wanted[level] { made[first(level)].clone() } else { None };

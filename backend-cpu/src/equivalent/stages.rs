@@ -115,7 +115,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                         lists,
                         level,
                         &plan.operators[level],
-                        &plan.params[level],
+                        &plan.own_params[level],
                         &plan.outer,
                         plan.settings.isa,
                         &r.w.strengths,
@@ -227,7 +227,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                     plan.pools.points.with(|scratch| {
                         let frame = Frame::of(&plan.tree, leaf, level);
                         let locals = &w.locals[rows.range(leaf..leaf + 1)];
-                        let (params, range) = (&plan.params[level], plan.tree.targets_of(leaf));
+                        let (params, range) = (&plan.own_params[level], plan.tree.targets_of(leaf));
                         let (tree, affine, isa) = (&plan.tree, &plan.affine, plan.settings.isa);
                         for (set, local) in locals.chunks_exact(rows.len).enumerate() {
                             let (part, place) = (&local[rows.len - affine.len()..], [set, rows.sets]);

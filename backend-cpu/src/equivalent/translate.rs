@@ -200,7 +200,7 @@ pub fn m2m<T: Scalar>(
         scratch.with(|s| {
             for set in 0..rows.sets {
                 let columns = padded(count);
-                let family = room(&mut s.family, 8 * columns * row);
+                let family = room(&mut s.family, by.density().octants() * columns * row);
                 family.fill(T::default());
                 for (k, &parent) in parents[..count].iter().enumerate() {
                     for &child in edges.row(parent) {
@@ -324,7 +324,7 @@ fn from_parents<T: Scalar>(
     }
     let folded = room(&mut s.folded, density * columns);
     dispatch(isa, Fold { side: by.density(), from: locals, to: folded, inverse: false });
-    let family = room(&mut s.family, 8 * columns * check);
+    let family = room(&mut s.family, by.check().octants() * columns * check);
     for (parity, octant, matrix) in by.shifts() {
         let block = by.density().block(parity);
         let from = stack(folded, density, columns).subrows(block.start, block.len());

@@ -35,7 +35,8 @@ use fmm_kernels::equivalent::Fill;
 use fmm_kernels::spherical::SphericalOptions;
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
 use fmm_traits::{
-    Error, Family, Gradient, Kernel, Lists, OutputColumns, OutputError, Outputs, Precision, Targets, Tree, Visitor,
+    Error, Family, Gradient, Kernel, Lane, Lists, OutputColumns, OutputError, Outputs, Precision, Targets, Tree,
+    Visitor,
 };
 use fmm_tree::{BuildOptions, ListOptions, build, uvwx};
 

@@ -149,6 +149,59 @@ fn densities_in_volumes() {
     agree::<_, f64>(&Stokes { mu: 0.7 }, volume, &points, None, 1e-9, "ellipsoid");
 }
 
+/// −ln r in the plane. Its parameter is the unit of length.
+#[derive(Clone, Debug)]
+struct Log;
+impl Kernel for Log {
+    const NAME: &'static str = "log";
+    const DIM: usize = 2;
+    #[inline(always)]
+    fn eval<V: Lane>(p: &[V], r: &[V], q: &[V], u: &mut [V]) {
+        let r2 = r[0] * r[0] + r[1] * r[1];
+        let log = (r2 * p[0] * p[0]).ln() * V::splat(-0.5);
+        u[0] = q[0] * V::select(r2.eq(V::splat(0.0)), V::splat(0.0), log);
+    }
+    fn value_degree(_: usize) -> i32 {
+        0
+    }
+    fn parameters(&self) -> Vec<f64> {
+        vec![1.0]
+    }
+    fn dilated(params: &[f64], h: f64) -> Option<Vec<f64>> {
+        Some(vec![params[0] * h])
+    }
+}
+impl From<Log> for AnyFamily {
+    fn from(kernel: Log) -> Self {
+        AnyFamily::new(kernel)
+    }
+}
+
+/// An octree of points at z = 0 is a quadtree.
+#[test]
+fn kernels_of_the_plane() {
+    let flat = |kind: CloudKind, n: usize, seed: u64| -> Vec<f64> {
+        kind.points(n, seed).chunks(3).flat_map(|x| [x[0], x[1], 0.0]).collect()
+    };
+    for kind in CLOUDS {
+        let tolerance = if kind == CloudKind::TwoClusters { 1e-7 } else { 1e-11 };
+        for lattice in [4, 5].map(|p| Lattice::surface(p).in_plane()) {
+            agree::<_, f64>(&Log, lattice, &flat(kind, 400, 3), None, tolerance, kind.name());
+        }
+    }
+    for order in [3, 4, 5, 8] {
+        let (lattice, points) = (Lattice::volume(order).in_plane(), flat(CloudKind::Ellipsoid, 400, 3));
+        agree::<_, f64>(&Log, lattice, &points, None, 1e-10, "filled");
+        agree::<_, f32>(&Log, Lattice::surface(order + 2).in_plane(), &points, None, 1e-3, "ellipsoid");
+    }
+    let (ellipsoid, uniform) = (flat(CloudKind::Ellipsoid, 400, 1), flat(CloudKind::Uniform, 300, 2));
+    agree::<_, f64>(&Log, Lattice::surface(6).in_plane(), &ellipsoid, Some(&uniform), 1e-11, "apart");
+    let (_, lists) = geometry(&flat(CloudKind::Clustered, 400, 3), None, 15);
+    for (name, edges) in lists.kinds() {
+        assert!(edges.len() > 10, "{name}: {}", edges.len());
+    }
+}
+
 /// The clouds of the other tests use every stage.
 #[test]
 fn every_kind_of_edge_is_tested() {

@@ -61,10 +61,10 @@ pub(super) fn operators<T: DeviceScalar>(
 ) -> Result<Buffer<T>, Error> {
     let (values, strengths) = (kernel.values, kernel.strengths);
     let order = o.lattice.order;
-    let frequencies = Grid::new(order).frequencies();
+    let frequencies = Grid::new(o.lattice).frequencies();
     let across = frequencies / order;
     let mut table = vec![T::default(); 2 * frequencies * values * strengths * OFFSETS];
-    for_each_spectrum(kernel, &o.params, order, &mut |offset, a, b, spectrum| {
+    for_each_spectrum(kernel, &o.params, o.lattice, &mut |offset, a, b, spectrum| {
         for (k, x) in spectrum.iter().enumerate() {
             let k = k % order * across + k / order;
             let at = 2 * (((k * values + a) * strengths + b) * OFFSETS + offset);
@@ -86,7 +86,7 @@ impl<T: DeviceScalar> Families<T> {
     ) -> Result<Option<Self>, Error> {
         let (device, boxes) = (arranger.device(), Arg::from(arranger.boxes));
         let order = lattice.order;
-        let (n, grid) = (m2l.boxes, Grid::new(order));
+        let (n, grid) = (m2l.boxes, Grid::new(lattice));
         let flags: Buffer<u32> = device.alloc(n, "boxes with children")?;
         let args = [boxes, (n as u32).into(), (&flags).into()];
         // SAFETY: arguments as in m2l_fourier.cu; `flags` has an entry for each box.

@@ -11,6 +11,7 @@ pub const TESTS: &[Test] = &[
     ("direct::every_kernel_and_output_agrees_with_the_host", kernels),
     ("direct::every_cloud_agrees_with_the_host", clouds),
     ("direct::a_kernel_of_the_user_agrees_with_the_host", own_kernel),
+    ("direct::a_kernel_of_the_plane_agrees_with_the_host", of_the_plane),
     ("direct::points_that_coincide_contribute_nothing", coincident),
     ("direct::sizes_around_blocks_and_tiles", sizes),
     ("direct::ten_runs_give_the_same_bits", repeatable),
@@ -40,7 +41,8 @@ impl Visitor for Host<'_> {
         for (row, (x, own)) in out.chunks_mut(S::VALUES).zip(self.targets) {
             for (j, (y, q)) in self.sources.chunks(3).zip(self.strengths.chunks(S::STRENGTHS)).enumerate() {
                 if j != *own {
-                    S::eval(&self.params, &[x[0] - y[0], x[1] - y[1], x[2] - y[2]], q, &mut u);
+                    let r = [x[0] - y[0], x[1] - y[1], x[2] - y[2]];
+                    S::eval(&self.params, &r[..S::DIM], q, &mut u);
                     row.iter_mut().zip(&u).for_each(|(sum, u)| *sum += self.scale * u);
                 }
             }
@@ -166,6 +168,35 @@ fn own_kernel(device: &Device) {
         assert!(e <= 1e-13, "{e:e}");
         let e = compare::<f64, _>(device, &Own(0.02), Outputs::GRADIENT, &sources[..300], &q[..200], at);
         assert!(e <= 1e-12, "{e:e}");
+    }
+}
+
+/// A logarithm and a screened kernel of the plane: of points in space it sees x and y.
+#[derive(Clone, Debug)]
+struct Flat;
+impl Kernel for Flat {
+    const NAME: &'static str = "flat";
+    const DIM: usize = 2;
+    const STRENGTHS: usize = 2;
+    #[inline(always)]
+    fn eval<V: Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
+        let r2 = dot(r, r);
+        let value = q[0] * r2.ln() + q[1] * r2.sqrt().bessel_k0();
+        u[0] = V::select(r2.eq(V::splat(0.0)), V::splat(0.0), value);
+    }
+    fn value_degree(_: usize) -> i32 {
+        0
+    }
+}
+
+fn of_the_plane(device: &Device) {
+    let (sources, q) = (CloudKind::Uniform.points(700, 4), normal_strengths(1400, 4));
+    let targets = CloudKind::Uniform.points(200, 5);
+    for outputs in [Outputs::POTENTIAL, Outputs::GRADIENT, Outputs::HESSIAN] {
+        for at in [Targets::Sources, Targets::Points(&targets)] {
+            let e = compare::<f64, _>(device, &Flat, outputs, &sources, &q, at);
+            assert!(e <= 1e-12, "{outputs:?}: {e:e}");
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! depend on the side of the box for a kernel that is not homogeneous. A file holds its whole fingerprint. A file that
 //! is foreign, truncated or altered is ignored and overwritten.
 
+use super::gauge;
 use super::lattice::{INNER, Lattice, OUTER, SPREAD};
 use super::matrix::kernel_matrix;
 use super::operators::Operators;
@@ -46,7 +47,7 @@ pub fn operators<T: Scalar>(
     lattice: Lattice,
     disk: Option<&Path>,
 ) -> Result<Arc<Operators<T>>, Error> {
-    let params = family.equivalent.unit_parameters(params, side);
+    let params = gauge::parameters(&family.equivalent, params, side, lattice);
     let key = fingerprint::<T>(family, &params, lattice);
     let known = memory().get(&key).map(|entry| entry.operators.clone());
     if let Some(operators) = known.and_then(|o| o.downcast::<Operators<T>>().ok()) {

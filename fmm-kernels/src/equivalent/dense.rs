@@ -26,7 +26,8 @@ impl<T: Scalar> Dense<T> {
     /// The dense matrices of `operators`.
     pub fn of(operators: &Operators<T>) -> Self {
         let (up, down) = (operators.upward(), operators.downward());
-        let shifts = |d: Direction<'_, T>| (0..8).into_par_iter().map(|octant| shift(d, octant)).collect();
+        let shifts =
+            |d: Direction<'_, T>| (0..d.check().octants()).into_par_iter().map(|octant| shift(d, octant)).collect();
         let ((upward, downward), (m2m, l2l)) =
             rayon::join(|| rayon::join(|| solve(up), || solve(down)), || rayon::join(|| shifts(up), || shifts(down)));
         Dense { upward, downward, m2m, l2l }

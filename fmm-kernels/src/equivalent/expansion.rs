@@ -4,11 +4,12 @@
 use super::Scalar;
 use super::affine::Affine;
 use super::dense::Dense;
+use super::gauge;
 use super::lattice::{INNER, Lattice, OUTER};
 use super::matrix::{Matrix, multiply_add};
 use super::operators::{OperatorSet, Operators, unit_parameters};
 use fmm_traits::kernel::MAX_COMPONENTS;
-use fmm_traits::{Cloud, Cube, Error, Expansion, Family, Kernel};
+use fmm_traits::{Cloud, Cube, Error, Expansion, Family, Kernel, Member};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ pub struct EquivalentExpansion<F: Family, T, S, E> {
     params: Vec<f64>,
     operators: Vec<(Arc<Operators<T>>, Dense<T>)>,
     affine: Affine<T>,
+    lattice: Lattice,
     inner: Vec<[T; 3]>,
     outer: Vec<[T; 3]>,
     kernels: PhantomData<(F, S, E)>,
@@ -48,6 +50,7 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
             affine: Affine::of::<F, E>(&set.level(0).params, lattice),
             operators: set.distinct().map(|(_, operators)| (operators.clone(), Dense::of(operators))).collect(),
             params,
+            lattice,
             inner: of(lattice.inner()),
             outer: of(lattice.outer()),
             kernels: PhantomData,
@@ -65,7 +68,7 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
     }
 
     fn both(&self, at: Cube) -> &(Arc<Operators<T>>, Dense<T>) {
-        let unit = unit_parameters::<F>(&self.params, at.side);
+        let unit = gauge::parameters(&Member::of::<F::Equivalent>(), &self.params, at.side, self.lattice);
         let found = self.operators.iter().find(|(o, _)| o.params == unit);
         found.expect("the expansion was not built for boxes of this side")
     }
@@ -73,6 +76,11 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
     /// Kernel parameters after dilating the box `at` to side 1.
     fn params(&self, at: Cube) -> Vec<T> {
         unit_parameters::<F>(&self.params, at.side).into_iter().map(T::of).collect()
+    }
+
+    /// The parameters with which densities of `at` are solved for.
+    fn own_params(&self, at: Cube) -> Vec<T> {
+        self.operators(at).params.iter().map(|&x| T::of(x)).collect()
     }
 }
 
@@ -105,7 +113,7 @@ fn sum<K: Kernel, T: Scalar>(
         for (s, y) in sources.iter().enumerate() {
             let r: [T; 3] = std::array::from_fn(|a| x[a] - y[a]);
             (0..K::STRENGTHS).for_each(|j| q[j] = strength(s, j));
-            K::eval(params, &r, &q[..K::STRENGTHS], &mut u[..K::VALUES]);
+            K::eval(params, &r[..K::DIM], &q[..K::STRENGTHS], &mut u[..K::VALUES]);
             (0..K::VALUES).for_each(|i| add(t, i, u[i]));
         }
     }
@@ -164,7 +172,7 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
 
     fn p2m(&self, at: Cube, sources: Cloud<T>, multipole: &mut [T]) {
         let (check, net) = multipole.split_at_mut(self.row());
-        self.check_values(at, sources, &self.outer, check);
+        self.check_values(at, &self.own_params(at), sources, &self.outer, check);
         for (net, (s, _)) in net.iter_mut().zip(self.operators(at).units()) {
             let hat = power::<T>(at.side, F::Check::strength_degree(s));
             sources.strengths.iter().skip(s).step_by(F::Check::STRENGTHS).for_each(|q| *net += hat * *q);
@@ -183,7 +191,7 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
     fn m2m(&self, at: Cube, child: Cube, from: &[T], multipole: &mut [T]) {
         let (operators, dense) = self.both(at);
         let (row, net) = multipole.split_at_mut(self.row());
-        multiply_add(dense.m2m[octant(at, child)].view(), from, T::of(1.0), row);
+        multiply_add(dense.m2m[octant(self.lattice.dim, at, child)].view(), from, T::of(1.0), row);
         for ((net, from), (s, _)) in net.iter_mut().zip(&from[self.row()..]).zip(operators.units()) {
             *net += power::<T>(at.side / child.side, F::Check::strength_degree(s)) * *from;
         }
@@ -207,12 +215,12 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
     }
 
     fn p2l(&self, at: Cube, _: Cube, sources: Cloud<T>, local: &mut [T]) {
-        self.check_values(at, sources, &self.inner, local);
+        self.check_values(at, &self.params(at), sources, &self.inner, local);
     }
 
     fn l2l(&self, at: Cube, parent: Cube, from: &[T], local: &mut [T]) {
         let (operators, dense) = self.both(parent);
-        let (octant, split) = (octant(parent, at), self.row());
+        let (octant, split) = (octant(self.lattice.dim, parent, at), self.row());
         multiply_add(dense.l2l[octant].view(), from, operators.l2l_factor, local);
         self.affine.hand_down(octant, &from[split..], &mut local[split..]);
     }
@@ -225,7 +233,7 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
 
     fn l2p(&self, at: Cube, local: &[T], targets: &[[f64; 3]], values: &mut [T]) {
         let (row, affine) = local.split_at(self.row());
-        self.evaluate(at, &self.outer, row, targets, values);
+        self.evaluate(at, &self.own_params(at), &self.outer, row, targets, values);
         for (x, values) in targets.iter().zip(values.chunks_exact_mut(E::VALUES)) {
             let x = to_unit::<f64>(at, *x);
             self.affine.at(affine, x, |i, u| {
@@ -236,7 +244,7 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
     }
 
     fn m2p(&self, source: Cube, multipole: &[T], targets: &[[f64; 3]], values: &mut [T]) {
-        self.evaluate(source, &self.inner, multipole, targets, values);
+        self.evaluate(source, &self.params(source), &self.inner, multipole, targets, values);
     }
 
     fn p2p(&self, sources: Cloud<T>, targets: &[[f64; 3]], same: bool, values: &mut [T]) {
@@ -254,23 +262,31 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> Expansion<T> for EquivalentExpa
 
 impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E> {
     /// Hatted check values of `sources` on a surface of `at`, added to `row`.
-    fn check_values(&self, at: Cube, sources: Cloud<T>, surface: &[[T; 3]], row: &mut [T]) {
+    fn check_values(&self, at: Cube, params: &[T], sources: Cloud<T>, surface: &[[T; 3]], row: &mut [T]) {
         let n = surface.len();
         let hat: Vec<T> = (0..F::Check::STRENGTHS).map(|j| power(at.side, F::Check::strength_degree(j))).collect();
         let points: Vec<[T; 3]> = sources.xyz.iter().map(|&y| to_unit(at, y)).collect();
         let strength = |s: usize, j: usize| hat[j] * sources.strengths[s * F::Check::STRENGTHS + j];
-        sum::<F::Check, T>(&self.params(at), surface.iter().copied(), &points, strength, |t, i, v| {
+        sum::<F::Check, T>(params, surface.iter().copied(), &points, strength, |t, i, v| {
             row[i * n + t] += v;
         });
     }
 
     /// Values at `targets` of the hatted `density` on a surface of `of`.
-    fn evaluate(&self, of: Cube, surface: &[[T; 3]], density: &[T], targets: &[[f64; 3]], values: &mut [T]) {
+    fn evaluate(
+        &self,
+        of: Cube,
+        params: &[T],
+        surface: &[[T; 3]],
+        density: &[T],
+        targets: &[[f64; 3]],
+        values: &mut [T],
+    ) {
         let n = surface.len();
         let factors: Vec<T> = (0..E::VALUES).map(|i| power(of.side, E::value_degree(i))).collect();
         let points = targets.iter().map(|&x| to_unit(of, x));
         sum::<E, T>(
-            &self.params(of),
+            params,
             points,
             surface,
             |s, j| density[j * n + s],
@@ -282,6 +298,6 @@ impl<F: Family, T: Scalar, S: Kernel, E: Kernel> EquivalentExpansion<F, T, S, E>
 }
 
 /// The octant of `parent` in which `child` lies.
-fn octant(parent: Cube, child: Cube) -> usize {
-    (0..3).filter(|&a| child.center[a] > parent.center[a]).map(|a| 1 << a).sum()
+fn octant(dim: usize, parent: Cube, child: Cube) -> usize {
+    (0..dim).filter(|&a| child.center[a] > parent.center[a]).map(|a| 1 << a).sum()
 }

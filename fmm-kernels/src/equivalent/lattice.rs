@@ -1,6 +1,6 @@
 //! The points that carry densities and check values: a [`Lattice`].
 //!
-//! A lattice of order p is a part of a regular p × p × p grid. Its points lie at two places around each box, and one
+//! A lattice of order p is a part of a regular p × p × p grid, or of a p × p grid for kernels of the plane. Its points lie at two places around each box, and one
 //! index names a point at either place.
 //!
 //! | | inner points | outer points |
@@ -20,6 +20,11 @@
 //! centre) lies on the boundary of a cube of side [`OUTER`] + [`SPREAD`]·(1 − m) in the same direction. So inner points
 //! near the centre belong to outer points far away, where fields are smooth and few points suffice. The centre itself
 //! (of an odd order) has no direction, and is left out.
+//!
+//! # The plane
+//!
+//! A kernel of the plane is constant along z. Its lattice is the layer z = 0 of the grid: the boundary of a square, or a
+//! filled square. Boxes stay cubes; where a box lies along z makes no difference to the kernel.
 
 use fmm_traits::Error;
 
@@ -39,12 +44,12 @@ pub const SPREAD: f64 = 2.0;
 
 /// Smallest order.
 pub const MIN_ORDER: usize = 3;
-/// Largest order of a surface.
+/// Largest order of a surface, and of any lattice of the plane.
 pub const MAX_ORDER: usize = 16;
 /// Largest order of a volume.
 pub const MAX_VOLUME_ORDER: usize = 12;
 
-/// Which points of a p × p × p grid a lattice has.
+/// Which points of a grid a lattice has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Fill {
     /// The points on the boundary.
@@ -60,6 +65,8 @@ pub struct Lattice {
     pub order: usize,
     /// Which points of the grid it has.
     pub fill: Fill,
+    /// Dimensions of the grid: 3, or 2 for kernels of the plane.
+    pub dim: usize,
 }
 
 /// The surface of an order.
@@ -84,28 +91,38 @@ pub struct Segment {
 impl Lattice {
     /// The boundary of a grid of order `p`.
     pub const fn surface(p: usize) -> Self {
-        Lattice { order: p, fill: Fill::Surface }
+        Lattice { order: p, fill: Fill::Surface, dim: 3 }
     }
     /// A filled grid of order `p`.
     pub const fn volume(p: usize) -> Self {
-        Lattice { order: p, fill: Fill::Volume }
+        Lattice { order: p, fill: Fill::Volume, dim: 3 }
+    }
+    /// The layer z = 0, for kernels of the plane.
+    pub const fn in_plane(self) -> Self {
+        Lattice { dim: 2, ..self }
+    }
+    /// Number of octants of a box in which points lie. In the plane they are those of the lower half in z.
+    pub const fn octants(self) -> usize {
+        1 << self.dim
     }
 
     /// Number of points. It is even.
     #[expect(clippy::len_without_is_empty, reason = "a lattice has points")]
     pub const fn len(self) -> usize {
         let p = self.order;
-        match self.fill {
-            Fill::Surface => 6 * (p - 1) * (p - 1) + 2,
-            Fill::Volume => p * p * p - p % 2,
+        match (self.fill, self.dim) {
+            (Fill::Surface, 2) => 4 * (p - 1),
+            (Fill::Volume, 2) => p * p - p % 2,
+            (Fill::Surface, _) => 6 * (p - 1) * (p - 1) + 2,
+            (Fill::Volume, _) => p * p * p - p % 2,
         }
     }
 
-    /// Largest order of a lattice that is filled in the same way.
-    pub const fn max_order(fill: Fill) -> usize {
-        match fill {
-            Fill::Surface => MAX_ORDER,
-            Fill::Volume => MAX_VOLUME_ORDER,
+    /// Largest order of a lattice that is filled in the same way, in the same dimension.
+    pub const fn max_order(fill: Fill, dim: usize) -> usize {
+        match (fill, dim) {
+            (Fill::Volume, 3) => MAX_VOLUME_ORDER,
+            _ => MAX_ORDER,
         }
     }
 
@@ -114,16 +131,22 @@ impl Lattice {
     /// # Errors
     /// [`Error::Order`].
     pub fn validate(self) -> Result<(), Error> {
-        let (min, max) = (MIN_ORDER, Self::max_order(self.fill));
+        let (min, max) = (MIN_ORDER, Self::max_order(self.fill, self.dim));
         if (min..=max).contains(&self.order) { Ok(()) } else { Err(Error::Order { order: self.order, min, max }) }
     }
 
     /// The points of a segment's image in the lower half of all axes, in lexicographic order.
     fn representatives(self, fixed: usize) -> Vec<[usize; 3]> {
         let p = self.order;
-        let range = |axis: usize| if fixed >> axis & 1 == 1 { p / 2..p.div_ceil(2) } else { 0..p / 2 };
+        let range = |axis: usize| match (fixed >> axis & 1 == 1, axis < self.dim) {
+            (true, true) => p / 2..p.div_ceil(2),
+            (false, true) => 0..p / 2,
+            // A layer is its own image.
+            (true, false) => 0..1,
+            (false, false) => 0..0,
+        };
         let has = |x: usize, y: usize, z: usize| match self.fill {
-            Fill::Surface => x == 0 || y == 0 || z == 0,
+            Fill::Surface => x == 0 || y == 0 || self.dim == 3 && z == 0,
             // All axes are fixed for the centre alone.
             Fill::Volume => fixed != 7,
         };
@@ -148,7 +171,7 @@ impl Lattice {
         all.filter(|s| s.len > 0).collect()
     }
 
-    /// Grid coordinates (x, y, z), each in `0..p`, of the points. Every density and every check vector has this order:
+    /// Grid coordinates (x, y, z), each in `0..p` (z = 0 in the plane), of the points. Every density and every check vector has this order:
     /// by segment ([`segments`](Self::segments)), within a segment by image. Reflections then exchange consecutive
     /// ranges.
     pub fn coordinates(self) -> Vec<[usize; 3]> {
@@ -164,11 +187,14 @@ impl Lattice {
         points
     }
 
-    /// The points in the cube from −1 to 1. The coordinate (2i − (p − 1))/(p − 1) is exactly antisymmetric in
+    /// The points in the cube from −1 to 1, at z = 0 in the plane. The coordinate (2i − (p − 1))/(p − 1) is exactly antisymmetric in
     /// i ↔ p − 1 − i.
     fn unit(self) -> impl Iterator<Item = [f64; 3]> {
         let last = (self.order - 1) as f64;
-        self.coordinates().into_iter().map(move |c| c.map(|i| ((2 * i) as f64 - last) / last))
+        let place = move |i: usize| ((2 * i) as f64 - last) / last;
+        self.coordinates()
+            .into_iter()
+            .map(move |c| std::array::from_fn(|a| if a < self.dim { place(c[a]) } else { 0.0 }))
     }
 
     /// The inner points of a box of side 1 at the origin.
@@ -196,7 +222,8 @@ mod tests {
 
     #[test]
     fn points_are_distinct_and_symmetric() {
-        for lattice in (2..=16).map(Lattice::surface).chain((2..=12).map(Lattice::volume)) {
+        let in_space = || (2..=16).map(Lattice::surface).chain((2..=12).map(Lattice::volume));
+        for lattice in in_space().chain(in_space().map(Lattice::in_plane)) {
             let (inner, outer) = (lattice.inner(), lattice.outer());
             assert_eq!(inner.len(), lattice.len());
             assert_eq!(lattice.len() % 2, 0);

@@ -27,6 +27,11 @@
 //!
 //! Beside the density, a local carries the constant and the slope of its field: [`affine`].
 //!
+//! # The plane
+//!
+//! A kernel of the plane is a kernel that is constant along z. Boxes stay cubes, with points in one layer of them; the
+//! points of the lattice lie in one layer too. All the rest is the same. Kernels with a logarithm have a [`gauge`].
+//!
 //! # Order
 //!
 //! Vectors are component-major: entry `component·n + point`, n = [`Lattice::len`], points in
@@ -40,6 +45,7 @@ pub mod affine;
 pub mod cache;
 mod dense;
 pub mod expansion;
+pub mod gauge;
 pub mod lattice;
 mod matrix;
 pub mod net;

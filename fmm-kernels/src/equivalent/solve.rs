@@ -79,7 +79,8 @@ impl Trial {
     fn of(kernel: &Member, params: &[f64], lattice: Lattice, downward: bool) -> Self {
         let matrix = |to: &[[f64; 3]], from: &[[f64; 3]]| kernel_matrix(kernel, params, to, from, |_, _| 1.0);
         let inside: Vec<[f64; 3]> = (0..TRIAL_SOURCES).map(|k| quasi_random(k).map(|x| x - 0.5)).collect();
-        let outside: Vec<[f64; 3]> = (0..TRIAL_TARGETS).map(|k| around(quasi_random(k + TRIAL_SOURCES))).collect();
+        let outside: Vec<[f64; 3]> =
+            (0..TRIAL_TARGETS).map(|k| around(lattice.dim, quasi_random(k + TRIAL_SOURCES))).collect();
         let (inner, outer) = (lattice.inner(), lattice.outer());
         match downward {
             false => Trial {
@@ -103,9 +104,9 @@ fn quasi_random(k: usize) -> [f64; 3] {
 }
 
 /// A point of the unit cube taken to the space between the smallest and the largest cube of outer points. Most lie near
-/// the smallest cube, where fields vary most.
-fn around(x: [f64; 3]) -> [f64; 3] {
-    let y = x.map(|x| 2.0 * x - 1.0);
+/// the smallest cube, where fields vary most. In two dimensions z is 0.
+fn around(dim: usize, x: [f64; 3]) -> [f64; 3] {
+    let y: [f64; 3] = std::array::from_fn(|a| if a < dim { 2.0 * x[a] - 1.0 } else { 0.0 });
     let m = y.iter().fold(1e-3f64, |m, y| m.max(y.abs()));
     let side = OUTER + SPREAD * m.powi(6);
     y.map(|y| 0.5 * side * y / m)

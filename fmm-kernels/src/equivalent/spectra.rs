@@ -9,7 +9,8 @@
 //!
 //! # Layout
 //!
-//! * A grid is real, `side³` numbers; lattice point (x, y, z) is entry `(x·side + y)·side + z`.
+//! * A grid is real, `side³` numbers; lattice point (x, y, z) is entry `(x·side + y)·side + z`. In the plane it is
+//!   `side²` numbers, and (x, y) is entry `x·side + y`: z is then the outermost axis, with one layer.
 //! * A spectrum is the Fourier transform of a real grid. Entry `(kx·side + ky)·half + kz` holds frequency (kx, ky, kz),
 //!   with kx, ky in `0..side` and kz in `0..half`, `half = side/2 + 1`. The other frequencies along z follow from
 //!   Ĝ(−k) = conj Ĝ(k).
@@ -46,33 +47,41 @@ pub fn offset_index(offset: [i32; 3]) -> Option<usize> {
     Some((49 * x + 7 * y + z - 3 * rows - if here { 3 } else { 0 }) as usize)
 }
 
-/// The periodic grid of order p.
+/// The periodic grid of a lattice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     /// Points per edge.
     pub side: usize,
+    /// Points along the outermost axis: `side`, or 1 in the plane.
+    pub layers: usize,
 }
 
 impl Grid {
-    /// The grid for lattices of order `p`.
-    pub const fn new(p: usize) -> Self {
-        Grid { side: 2 * p - 1 }
+    /// The grid of a lattice.
+    pub const fn new(lattice: Lattice) -> Self {
+        let side = 2 * lattice.order - 1;
+        Grid { side, layers: if lattice.dim == 3 { side } else { 1 } }
+    }
+    /// The axes of the lattice, from the outermost of the grid to the innermost.
+    pub const fn axes(self) -> [usize; 3] {
+        if self.layers == 1 { [2, 0, 1] } else { [0, 1, 2] }
     }
     /// Number of grid points.
     pub const fn points(self) -> usize {
-        self.side * self.side * self.side
+        self.layers * self.side * self.side
     }
-    /// Stored frequencies along z.
+    /// Stored frequencies along the innermost axis.
     pub const fn half(self) -> usize {
         self.side / 2 + 1
     }
     /// Number of stored frequencies.
     pub const fn frequencies(self) -> usize {
-        self.side * self.side * self.half()
+        self.layers * self.side * self.half()
     }
     /// Grid entry of a lattice point.
     pub const fn entry(self, point: [usize; 3]) -> usize {
-        (point[0] * self.side + point[1]) * self.side + point[2]
+        let [a, b, c] = self.axes();
+        (point[a] * self.side + point[b]) * self.side + point[c]
     }
     /// Grid entry of each point of a lattice, in the order of [`Lattice::coordinates`].
     pub fn entries(self, lattice: Lattice) -> Vec<usize> {
@@ -85,18 +94,19 @@ impl Grid {
 pub type Visit<'a> = &'a mut dyn FnMut(usize, usize, usize, &[Complex<f64>]);
 
 /// Calls `visit(offset index, value a, strength b, spectrum)` once for every offset, value and
-/// strength of the equivalent `kernel` on boxes of side 1 at order `p`; `spectrum` has
-/// [`Grid::frequencies`] entries. Offsets come in no particular order.
+/// strength of the equivalent `kernel` on boxes of side 1 on a `lattice`; `spectrum` has
+/// [`Grid::frequencies`] entries. Offsets come in no particular order. In the plane only the 40 offsets of its layer
+/// come.
 ///
 /// `kernel` takes densities to check values. Offsets that a symmetry of the kernel exchanges share one transform
 /// ([`images`]): with reflections and permutations of the axes (radial kernels) 16 of the 316 offsets are transformed,
 /// with reflections alone (kernels of vectors, anisotropic ones) 56, without symmetry all. If K(−r) = K(r)ᵀ, the
 /// opposite offset has the conjugate spectra, with values and strengths exchanged.
-pub fn for_each_spectrum(kernel: &Member, params: &[f64], p: usize, visit: Visit) {
+pub fn for_each_spectrum(kernel: &Member, params: &[f64], lattice: Lattice, visit: Visit) {
     let reciprocal = kernel.reciprocal && kernel.values == kernel.strengths;
     let reflections = Reflections::of(kernel, params);
     let permutable = is_permutable(kernel, params);
-    let grid = Grid::new(p);
+    let (grid, p) = (Grid::new(lattice), lattice.order);
     let n = grid.side;
     let spacing = INNER / (p - 1) as f64;
     let scale = 1.0 / grid.points() as f64;
@@ -108,13 +118,19 @@ pub fn for_each_spectrum(kernel: &Member, params: &[f64], p: usize, visit: Visit
     // From a periodic index to a difference of lattice coordinates.
     let difference = |i: usize| if i < p { i as f64 } else { i as f64 - n as f64 };
     let mut done = [false; OFFSETS];
+    let axes = grid.axes();
     for (o, offset) in offsets().enumerate() {
-        if done[o] {
+        if done[o] || grid.layers == 1 && offset[2] != 0 {
             continue;
         }
         let images = images(offset, reflections.axes, permutable);
         let r = |axis: usize, i: usize| offset[axis] as f64 + spacing * difference(i);
-        let at: Vec<[f64; 3]> = (0..grid.points()).map(|g| [r(0, g / (n * n)), r(1, g / n % n), r(2, g % n)]).collect();
+        let mut at = vec![[0.0; 3]; grid.points()];
+        for (g, at) in at.iter_mut().enumerate() {
+            for (axis, i) in axes.into_iter().zip([g / (n * n), g / n % n, g % n]) {
+                at[axis] = r(axis, i);
+            }
+        }
         for b in 0..kernel.strengths {
             let unit = unit_strength(b);
             kernel.eval_many(params, &at, &unit[..kernel.strengths], &mut values);
@@ -176,30 +192,33 @@ impl Image {
     /// ±r\[axes\[i\]\], frequency k′ of the image is frequency k of o with k\[axes\[i\]\] = ±k′\[i\].
     fn spectrum(&self, grid: Grid, cube: &[Complex<f64>], sign: f64, to: &mut [Complex<f64>]) {
         let n = grid.side;
-        let strides = [n * n, n, 1];
+        let axes = grid.axes();
+        let mut strides = [0; 3];
+        axes.into_iter().zip([n * n, n, 1]).for_each(|(axis, stride)| strides[axis] = stride);
         // What k′[i] adds to the index of k.
         let part = |i: usize, k: usize| {
             let k = if self.reflected >> i & 1 == 1 { (n - k) % n } else { k };
             k * strides[self.axes[i]]
         };
-        for (kx, plane) in to.chunks_exact_mut(n * grid.half()).enumerate() {
-            for (ky, line) in plane.chunks_exact_mut(grid.half()).enumerate() {
-                let begin = part(0, kx) + part(1, ky);
-                line.iter_mut().enumerate().for_each(|(kz, to)| *to = cube[begin + part(2, kz)] * sign);
+        for (outer, plane) in to.chunks_exact_mut(n * grid.half()).enumerate() {
+            for (middle, line) in plane.chunks_exact_mut(grid.half()).enumerate() {
+                let begin = part(axes[0], outer) + part(axes[1], middle);
+                line.iter_mut().enumerate().for_each(|(k, to)| *to = cube[begin + part(axes[2], k)] * sign);
             }
         }
     }
 }
 
-/// The three-dimensional transform of a cube of `n`³ numbers. Each of three passes transforms the contiguous axis and
-/// then permutes the axes cyclically.
+/// The three-dimensional transform of a cube of `n`³ numbers, or the two-dimensional one of `n`² numbers. Each of the
+/// passes transforms the contiguous axis and then permutes the axes cyclically.
 pub(super) fn transform<T: FftNum>(fft: &dyn Fft<T>, n: usize, mut cube: Vec<Complex<T>>) -> Vec<Complex<T>> {
     let mut rotated = cube.clone();
-    for _ in 0..3 {
+    let rows = cube.len() / n;
+    for _ in 0..if rows == n { 2 } else { 3 } {
         fft.process(&mut cube);
         for (row, line) in cube.chunks_exact(n).enumerate() {
             for (k, &x) in line.iter().enumerate() {
-                rotated[k * n * n + row] = x;
+                rotated[k * rows + row] = x;
             }
         }
         std::mem::swap(&mut cube, &mut rotated);
@@ -235,7 +254,8 @@ mod tests {
     /// All spectra of a kernel, sorted.
     fn all(kernel: &Member, params: &[f64], p: usize) -> Vec<([usize; 3], Vec<Complex<f64>>)> {
         let mut found = Vec::new();
-        for_each_spectrum(kernel, params, p, &mut |o, a, b, spectrum| found.push(([o, a, b], spectrum.to_vec())));
+        let lattice = if kernel.dim == 3 { Lattice::surface(p) } else { Lattice::surface(p).in_plane() };
+        for_each_spectrum(kernel, params, lattice, &mut |o, a, b, s| found.push(([o, a, b], s.to_vec())));
         found.sort_by_key(|(at, _)| *at);
         found
     }
@@ -248,13 +268,16 @@ mod tests {
         let pressure = StokesPressure { mu: 0.7 }.kernels();
         let stretched = Traced::parse("value 1/sqrt(x^2 + 4*y^2 + z^2)").unwrap().kernels(Outputs::POTENTIAL).unwrap();
         let skewed = Traced::parse("value exp(x*y)/r").unwrap().kernels(Outputs::POTENTIAL).unwrap();
-        let others = [pressure, stretched, skewed].map(|k| (k.members.equivalent, k.params));
+        let [flat, flat_skewed] = ["value bessel_k0(r)", "value ln(x^2 + y^2 + x*y/2)"]
+            .map(|text| Traced::parse(text).unwrap().in_plane().kernels(Outputs::POTENTIAL).unwrap());
+        let others = [pressure, stretched, skewed, flat, flat_skewed].map(|k| (k.members.equivalent, k.params));
         for (kernel, params) in [laplace, stokes].into_iter().chain(others) {
             let mut plain = kernel.clone();
             (plain.piecewise, plain.reciprocal) = (true, false);
             for p in [3, 4] {
                 let (found, expected) = (all(&kernel, &params, p), all(&plain, &params, p));
-                assert_eq!(found.len(), OFFSETS * kernel.values * kernel.strengths);
+                let offsets = if kernel.dim == 3 { OFFSETS } else { 40 };
+                assert_eq!(found.len(), offsets * kernel.values * kernel.strengths);
                 let largest = expected.iter().flat_map(|(_, s)| s).fold(0.0f64, |m, x| m.max(x.norm()));
                 for ((at, found), (other, expected)) in found.iter().zip(&expected) {
                     assert_eq!(at, other);

@@ -31,6 +31,8 @@ const EQUAL_VALUES: f64 = 1e-12;
 pub struct Symmetry {
     /// The axes whose reflection is a symmetry, as bits.
     axes: usize,
+    /// Octants in which points lie.
+    octants: usize,
     /// The folding of check values (for the adjoint kernel: of strengths).
     pub values: Side,
     /// The folding of densities.
@@ -41,12 +43,18 @@ impl Symmetry {
     /// The symmetry of `kernel` on a `lattice`.
     pub fn of(kernel: &Member, params: &[f64], lattice: Lattice) -> Self {
         let Reflections { axes, values, strengths } = Reflections::of(kernel, params);
-        Symmetry { axes, values: Side::new(lattice, axes, &values), strengths: Side::new(lattice, axes, &strengths) }
+        let [values, strengths] = [values, strengths].map(|odd| Side::new(lattice, axes, &odd));
+        Symmetry { axes, octants: lattice.octants(), values, strengths }
     }
 
     /// The symmetry of the adjoint kernel K(−r)ᵀ.
     pub(super) fn adjoint(&self) -> Self {
-        Symmetry { axes: self.axes, values: self.strengths.clone(), strengths: self.values.clone() }
+        Symmetry {
+            axes: self.axes,
+            octants: self.octants,
+            values: self.strengths.clone(),
+            strengths: self.values.clone(),
+        }
     }
 
     /// The parities: all subsets of the symmetric axes.
@@ -58,7 +66,7 @@ impl Symmetry {
     /// One octant of each set of octants that the reflections exchange.
     pub fn octants(&self) -> impl Iterator<Item = usize> + use<> {
         let axes = self.axes;
-        (0..8).filter(move |o| o & axes == 0)
+        (0..self.octants).filter(move |o| o & axes == 0)
     }
 
     /// The octant among [`octants`](Self::octants) that reflections take to `octant`.
@@ -80,7 +88,7 @@ pub(super) struct Reflections {
 impl Reflections {
     pub fn of(kernel: &Member, params: &[f64]) -> Self {
         let (mut axes, mut values, mut strengths) = (0, vec![0; kernel.values], vec![0; kernel.strengths]);
-        for axis in 0..3 {
+        for axis in 0..kernel.dim {
             if let Some([v, s]) = (!kernel.piecewise).then(|| signs(kernel, params, axis)).flatten() {
                 axes |= 1 << axis;
                 values.iter_mut().zip(v).for_each(|(mask, odd)| *mask |= (odd as usize) << axis);
@@ -98,7 +106,7 @@ pub(super) fn is_permutable(kernel: &Member, params: &[f64]) -> bool {
         let here = at([x, y, z]);
         [at([y, z, x]), at([y, x, z])].iter().all(|there| (here - there).abs() <= EQUAL_VALUES * here.abs())
     };
-    (kernel.values, kernel.strengths) == (1, 1) && !kernel.piecewise && PLACES.into_iter().all(same)
+    (kernel.dim, kernel.values, kernel.strengths) == (3, 1, 1) && !kernel.piecewise && PLACES.into_iter().all(same)
 }
 
 /// Points at which a kernel is compared with its images.
@@ -167,6 +175,8 @@ struct Images {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Side {
     len: usize,
+    /// Octants in which points lie.
+    octants: usize,
     /// Begin of each parity in a folded vector, and the end.
     starts: [usize; 9],
     /// Copies from surface order to folded order.
@@ -217,13 +227,18 @@ impl Side {
             }
             reflections.push((axis, images));
         }
-        Side { len: n * odd.len(), starts, pieces, pairs, reflections, rows }
+        Side { len: n * odd.len(), octants: lattice.octants(), starts, pieces, pairs, reflections, rows }
     }
 
     /// Numbers in a vector: components × points.
     #[expect(clippy::len_without_is_empty, reason = "a lattice has points")]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Octants in which points lie: the children of a family.
+    pub fn octants(&self) -> usize {
+        self.octants
     }
 
     /// The range of `parity` in a folded vector.
@@ -275,7 +290,7 @@ impl Side {
         }
     }
 
-    /// Folds the vectors of the eight children of a box, in place. The child in octant o is at `family[o·stride..]`.
+    /// Folds the vectors of the children of a box, in place. The child in octant o is at `family[o·stride..]`.
     /// Afterwards, place χ|o holds parity χ of the octants that are mirror images of o, over the surface of o.
     #[inline(always)]
     pub fn fold_family<T: Real>(&self, family: &mut [T], stride: usize) {
@@ -305,7 +320,7 @@ impl Side {
         of: impl Fn([T; 4], T) -> (T, T, T, T) + Copy,
     ) {
         for (axis, images) in &self.reflections {
-            for octant in (0..8).filter(|o| o & axis == 0) {
+            for octant in (0..self.octants).filter(|o| o & axis == 0) {
                 let (lower, upper) = family.split_at_mut((octant | axis) * stride);
                 let (u, v) = (&mut lower[octant * stride..][..self.len], &mut upper[..self.len]);
                 for i in images {
@@ -370,13 +385,28 @@ mod tests {
         (0..n).map(|i| (k * i as f64 + k).sin()).collect()
     }
 
+    fn in_plane(text: &str) -> Member {
+        let kernel = fmm_traits::Traced::parse(text).unwrap().in_plane();
+        kernel.kernels(fmm_traits::Outputs::POTENTIAL).unwrap().members.equivalent
+    }
+
     fn symmetry<F: Family>(family: F, lattice: impl Into<Lattice>) -> Symmetry {
         Symmetry::of(&Member::of::<F::Equivalent>(), &family.parameters(), lattice.into())
     }
 
     #[test]
     fn folding_is_orthogonal_and_separates_parities() {
-        for p in (3..=9).map(Lattice::surface).chain((3..=7).map(Lattice::volume)) {
+        let in_space = || (3..=9).map(Lattice::surface).chain((3..=7).map(Lattice::volume));
+        let flat = in_space().map(|p| Symmetry::of(&in_plane("value ln(r)"), &[1.0], p.in_plane()).values);
+        for side in flat {
+            let (x, mut folded) = (sine(side.len(), 1.7), vec![0.0; side.len()]);
+            let mut back = folded.clone();
+            side.fold(&x, &mut folded);
+            assert_eq!((side.octants(), side.starts[4]), (4, side.len()));
+            side.unfold(&mut folded, &mut back);
+            assert!(x.iter().zip(&back).all(|(a, b)| (a - b).abs() < 1e-14));
+        }
+        for p in in_space() {
             for side in [symmetry(Laplace, p).values, symmetry(StokesPressure { mu: 1.0 }, p).strengths] {
                 let x = sine(side.len(), 1.7);
                 let (mut folded, mut back) = (vec![0.0; x.len()], vec![0.0; x.len()]);
@@ -429,6 +459,9 @@ mod tests {
     fn signs_are_found() {
         assert_eq!(symmetry(Laplace, 4).axes, 7);
         assert_eq!(Symmetry::of(&Member::of::<Tilted>(), &[], 4.into()).axes, 4);
+        let flat = Lattice::surface(4).in_plane();
+        assert_eq!(Symmetry::of(&in_plane("value ln(r)"), &[1.0], flat).axes, 3);
+        assert_eq!(Symmetry::of(&in_plane("value ln(x^2 + y^2 + x*y)"), &[1.0], flat).axes, 0);
         let stokes = symmetry(Stokes { mu: 1.0 }, 4);
         assert_eq!((stokes.axes, stokes.values == stokes.strengths), (7, true));
         assert_eq!(symmetry(StokesPressure { mu: 1.0 }, 4).axes, 7);

@@ -105,6 +105,49 @@ fn volumes_carry_any_kernel() {
     assert!(surface > 1e-5 && volume < 2e-6, "{surface:e} {volume:e}");
 }
 
+/// Kernels of the plane: `$value` of r² and of the unit of length, which is the parameter.
+macro_rules! kernel_of_the_plane {
+    ($name:ident, |$r2:ident, $unit:ident| $value:expr) => {
+        #[derive(Clone, Debug)]
+        struct $name;
+        impl Kernel for $name {
+            const NAME: &'static str = stringify!($name);
+            const DIM: usize = 2;
+            fn eval<V: fmm_traits::Lane>(p: &[V], r: &[V], q: &[V], u: &mut [V]) {
+                let ($r2, $unit) = (r[0] * r[0] + r[1] * r[1], p[0]);
+                u[0] = q[0] * V::select($r2.eq(V::splat(0.0)), V::splat(0.0), $value);
+            }
+            fn value_degree(_: usize) -> i32 {
+                0
+            }
+            fn parameters(&self) -> Vec<f64> {
+                vec![1.0]
+            }
+            fn dilated(params: &[f64], h: f64) -> Option<Vec<f64>> {
+                Some(vec![params[0] * h])
+            }
+        }
+    };
+}
+kernel_of_the_plane!(Log, |r2, unit| (r2 * unit * unit).ln() * V::splat(-0.5));
+kernel_of_the_plane!(Screened, |r2, unit| (r2.sqrt() * unit).bessel_k0());
+kernel_of_the_plane!(Bump, |r2, unit| (-(r2 * unit * unit) * V::splat(0.01)).exp());
+
+/// Every operator of a lattice of one layer.
+#[test]
+fn the_plane() {
+    fn check<F: Family, T: Scalar>(family: F, fill: Fill, orders: &[usize], rate: f64, first: f64, floor: f64) {
+        let expected = Expected { orders: orders.to_vec(), rate, first, floor, homogeneous: false };
+        let of = |p| Values::<F, T>::new(&family, Lattice { order: p, fill, dim: 2 }, &SIDES);
+        check_expansion::<T, _>(family.name(), of, &expected);
+    }
+    check::<_, f64>(Log, Fill::Surface, &[4, 6, 8, 10, 12], 4.0, 1e-2, 1e-11);
+    check::<_, f32>(Log, Fill::Surface, &[4, 5, 6], 4.0, 1e-2, 1e-4);
+    check::<_, f64>(Screened, Fill::Surface, &[4, 6, 8, 10, 12], 4.0, 1e-1, 1e-10);
+    check::<_, f64>(Bump, Fill::Volume, &[4, 6, 8, 10], 3.0, 1.0, 1e-7);
+    check::<_, f64>(Log, Fill::Volume, &[4, 6, 8, 10], 3.0, 1e-1, 1e-9);
+}
+
 #[test]
 fn stokes_with_pressure() {
     check::<_, f64>(StokesPressure { mu: 0.7 }, &[3, 4, 5, 6, 7], 3.0, 1.0, 1e-12);

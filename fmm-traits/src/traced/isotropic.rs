@@ -32,12 +32,12 @@ const LARGEST_DIFFERENCE: f64 = 1e-10;
 
 impl Traced {
     /// The radial kernel f and the map L with K(r) = f(|L·r|) for this kernel K. `None` if this kernel is radial as it
-    /// is, or in no coordinates; has several strengths, values or attributes; has branches; or has parameters without
+    /// is, or in no coordinates; lies in the plane; has several strengths, values or attributes; has branches; or has parameters without
     /// values.
     pub fn isotropic(&self) -> Option<(Traced, LinearMap)> {
         let Base::General(tape) = &*self.body else { return None };
         let scalar = self.strengths == 1 && tape.values().len() == 1 && self.attributes.is_empty();
-        if !scalar || tape.any(|op| op == Op::Select) {
+        if !scalar || self.dim != 3 || tape.any(|op| op == Op::Select) {
             return None;
         }
         let params = self.parameter_values().ok()?;

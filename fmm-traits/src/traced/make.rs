@@ -59,7 +59,7 @@ impl Traced {
         let laplacians = match &*self.body {
             // An error has been reported by `make`.
             Base::Radial { f, .. } => {
-                f.laplacians(self.values(part) + self.given(part) - 1, params).unwrap_or_default()
+                f.laplacians(self.dim, self.values(part) + self.given(part) - 1, params).unwrap_or_default()
             }
             Base::General(_) => Vec::new(),
         };
@@ -70,9 +70,15 @@ impl Traced {
             attributes.iter().enumerate().for_each(|(k, &at)| p[at] = q[given + k]);
             let p = &p[..];
             Ok::<_, std::convert::Infallible>(match &*self.body {
-                Base::Radial { .. } => {
-                    radial::hankel(&laplacians, [self.values(part), self.given(part)], derived, factor, p, r, q)
-                }
+                Base::Radial { .. } => radial::hankel(
+                    &laplacians,
+                    [self.values(part), self.given(part)],
+                    derived,
+                    factor,
+                    p,
+                    &r[..self.dim],
+                    q,
+                ),
                 Base::General(tape) => general(tape, derived, factor, p, r, q),
             })
         });
@@ -127,7 +133,7 @@ impl Traced {
         let most = match &*self.body {
             Base::General(tape) => tape.nodes().len(),
             Base::Radial { f, densities } => {
-                let all = f.laplacians(2 * densities - 1, &params)?;
+                let all = f.laplacians(self.dim, 2 * densities - 1, &params)?;
                 all.iter().map(|f| f.value.nodes().len()).max().unwrap_or(0)
             }
         };
@@ -177,7 +183,7 @@ impl Traced {
                 equivalent: made(Part::Equivalent, 0),
                 slope: made(Part::Equivalent, 1),
             },
-            columns: derivative_columns(self.values(Part::Near), outputs),
+            columns: derivative_columns(self.dim, self.values(Part::Near), outputs),
             params,
             scale: 1.0,
             include_self: include,
@@ -188,7 +194,10 @@ impl Traced {
         let (mut tape, plain) = (self.tape(part, derived, rule.unit, params), self.tape(part, 0, rule.unit, params));
         let (singular, count) = (self.singular(part, params), self.values(part));
         let sample = self.sample(part, &DIFFERENT, params);
-        tape = if singular { guarded(&tape, params, &sample) } else { finite_at_zero(&tape, params, &sample, count) };
+        tape = match singular {
+            true => guarded(&tape, self.dim, params, &sample),
+            false => finite_at_zero(&tape, self.dim, params, &sample, count),
+        };
         let tape = Arc::new(tape);
         // Each application of the Laplacian takes two powers of a length.
         let of_value = |i: usize| if i < rule.values.len() { rule.values[i] } else { rule.values[0] - 2 * i as i32 };
@@ -211,6 +220,7 @@ impl Traced {
             name: self.name.clone(),
             id: Identity::Tape(tape.clone()),
             type_name: "traced".into(),
+            dim: self.dim,
             strengths,
             attributes: attributes.iter().map(|&at| params[at]).collect(),
             values: tape.values().len(),

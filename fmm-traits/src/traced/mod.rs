@@ -28,6 +28,7 @@ mod transposed;
 mod zero;
 
 use crate::kernel::{MAX_PARAMETERS, MAX_POTENTIALS, MAX_STRENGTHS, Outputs};
+use crate::lane::Lane;
 use crate::member::Kernels;
 use crate::record::{Recorded, record_with};
 use crate::tape::Tape;
@@ -47,6 +48,8 @@ pub type Symbol = Recorded;
 #[derive(Clone, Debug)]
 pub struct Traced {
     name: Arc<str>,
+    /// Coordinates of a point: 3, or 2 in the plane.
+    dim: usize,
     /// Names and values.
     parameters: Vec<(String, Option<f64>)>,
     /// Parameters with a value of its own for each source.
@@ -123,7 +126,45 @@ impl Traced {
 
     fn of(name: &str, parameters: Vec<(String, Option<f64>)>, strengths: usize, base: Base) -> Self {
         let (name, body) = (name.into(), Arc::new(base));
-        Traced { name, parameters, attributes: Vec::new(), strengths, body, own: None, made: Arc::default() }
+        Traced { name, dim: 3, parameters, attributes: Vec::new(), strengths, body, own: None, made: Arc::default() }
+    }
+
+    /// The kernel in the plane z = 0: points have two coordinates, and r = √(x² + y²). Laplacians in closed form and
+    /// [`densities`](Traced::densities) that were given for space are dropped.
+    ///
+    /// ```
+    /// use fmm_traits::{Lane, Traced};
+    /// let yukawa = Traced::radial("yukawa2d", &[("kappa", 3.0)], |r, p| (p[0] * r).bessel_k0()).in_plane();
+    /// assert_eq!(yukawa.dim(), 2);
+    /// ```
+    pub fn in_plane(mut self) -> Self {
+        if self.dim == 2 {
+            return self;
+        }
+        match Arc::make_mut(&mut self.body) {
+            Base::General(tape) => {
+                let zero = || Symbol::splat(0.0);
+                let flat = record_with(3, |p, r, q| {
+                    let mut values = vec![zero(); tape.values().len()];
+                    tape.evaluate(p, &[r[0], r[1], zero()], q, &mut values);
+                    Ok::<_, std::convert::Infallible>(values)
+                });
+                *tape = match flat {
+                    Ok(tape) => tape,
+                };
+            }
+            Base::Radial { f, densities } => {
+                f.laplacians.clear();
+                *densities = 1;
+            }
+        }
+        self.dim = 2;
+        self.changed()
+    }
+
+    /// Coordinates of a point: 3, or 2 in the plane.
+    pub fn dim(&self) -> usize {
+        self.dim
     }
 
     /// Gives f′(r)/r of a radial kernel in closed form. Without effect on other kernels.
@@ -261,6 +302,9 @@ impl Traced {
                 Some(x) => format!("parameter {name} = {x:?}\n"),
                 None => format!("parameter {name}\n"),
             };
+        }
+        if self.dim == 2 {
+            out += "dim 2\n";
         }
         if let Some(own) = self.own {
             out += &format!("self {}\n", own.name());

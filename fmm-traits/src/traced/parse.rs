@@ -40,8 +40,8 @@ pub(super) const FUNCTIONS: [&str; 20] = [
     "pow",
     "fma",
 ];
-const STATEMENTS: [&str; 9] =
-    ["name", "parameter", "self", "strengths", "densities", "value", "slope", "curvature", "laplacian"];
+const STATEMENTS: [&str; 10] =
+    ["name", "parameter", "self", "strengths", "densities", "dim", "value", "slope", "curvature", "laplacian"];
 const SYMBOLS: [&str; 10] = ["x", "y", "z", "r", "q", "pi", "and", "or", "not", "where"];
 
 #[derive(Clone, Debug, PartialEq)]
@@ -130,6 +130,7 @@ struct Header {
     parameters: Vec<(String, Option<f64>)>,
     strengths: Option<usize>,
     densities: usize,
+    in_plane: bool,
     own: Option<SelfInteraction>,
 }
 
@@ -166,7 +167,7 @@ impl Traced {
         }
         let (mut header, mut rest) = (Header::default(), Vec::new());
         for mut line in lines {
-            let declares = matches!(&line.tokens[0].0, Token::Word(w) if STATEMENTS[..5].contains(&w.as_str()));
+            let declares = matches!(&line.tokens[0].0, Token::Word(w) if STATEMENTS[..6].contains(&w.as_str()));
             if expression {
                 line.tokens.insert(0, (Token::Word("value".to_string()), 1));
             } else if declares && !matches!(line.tokens.get(1), Some((Token::Sign("="), _))) {
@@ -194,6 +195,10 @@ impl Traced {
         let base = program.record()?;
         let mut made = Traced::of(header.name.as_deref().unwrap_or(name), header.parameters, strengths, base);
         made.own = header.own;
+        made.dim = if header.in_plane { 2 } else { 3 };
+        if header.in_plane && words().any(|w| w == "z") {
+            return Err(error(1, 1, "the plane (`dim 2`) has no z"));
+        }
         if header.densities > 1 && !matches!(&*made.body, Base::Radial { .. }) {
             return Err(error(1, 1, "densities are for kernels of r alone"));
         }
@@ -233,6 +238,10 @@ impl Header {
                     self.densities = *n as usize;
                 }
                 _ => return wrong(1, "expected `densities` and a number from 1 to 4"),
+            },
+            Some("dim") => match line.tokens.get(1) {
+                Some((Token::Number(n), _)) if count == 2 && (*n == 2.0 || *n == 3.0) => self.in_plane = *n == 2.0,
+                _ => return wrong(1, "expected `dim 2` or `dim 3`"),
             },
             _ => {
                 let Some(name) = word(1) else { return wrong(1, "expected a name") };
@@ -276,8 +285,9 @@ impl Statements<'_> {
     fn record(&self) -> Result<Base, Error> {
         let last = self.lines.last().map_or((1, 1), |l| (l.number, l.end));
         if !self.radial {
+            let dim = if self.header.in_plane { 2 } else { 3 };
             let take = |p: &[Symbol], r: &[Symbol], q: &[Symbol]| {
-                let found = self.run(p, [r[0], r[1], r[2]], dot(r, r).sqrt(), q)?;
+                let found = self.run(p, [r[0], r[1], r[2]], dot(&r[..dim], &r[..dim]).sqrt(), q)?;
                 if found.slope.is_some() || found.curvature.is_some() || !found.laplacians.is_empty() {
                     return Err(error(last.0, last.1, "slope, curvature and laplacian are for kernels of r alone"));
                 }

@@ -1,7 +1,7 @@
 //! Radial functions, recorded as functions of s = r², and matrices of their Laplacians.
 //!
 //! With f₁ = f′/r = 2·df/ds and f₂ = f₁′/r = 2·df₁/ds, the gradient of f is f₁·r, its matrix of second derivatives is
-//! f₁·I + f₂·r rᵀ, and Δf = 3·f₁ + s·f₂.
+//! f₁·I + f₂·r rᵀ, and Δf = 3·f₁ + s·f₂ (in the plane 2·f₁ + s·f₂).
 
 use super::{MAX_OPERATIONS, Symbol};
 use crate::Error;
@@ -83,14 +83,14 @@ impl Radial {
     ///
     /// # Errors
     /// [`Error::TooMany`] operations.
-    pub fn laplacians(&self, count: usize, params: &[f64]) -> Result<Vec<Radial>, Error> {
+    pub fn laplacians(&self, dim: usize, count: usize, params: &[f64]) -> Result<Vec<Radial>, Error> {
         let mut all = vec![self.clone()];
         while all.len() < count {
             let last = &all[all.len() - 1];
             let value = match self.laplacians.get(all.len() - 1) {
                 Some(given) => given.clone(),
-                None if last.cancels(params) => recorded(|_, _| Symbol::splat(0.0)),
-                None => recorded(|s, p| 3.0 * last.first(s, p) + s * last.second(s, p)),
+                None if last.cancels(dim, params) => recorded(|_, _| Symbol::splat(0.0)),
+                None => recorded(|s, p| dim as f64 * last.first(s, p) + s * last.second(s, p)),
             };
             all.push(Radial { value, slope: None, curvature: None, laplacians: Vec::new() });
             super::at_most("operations of a Laplacian", all[all.len() - 1].value.nodes().len(), MAX_OPERATIONS)?;
@@ -111,9 +111,9 @@ impl Radial {
         zero.is_finite() && [1e-12, 1e-18, 1e-24, 1e-30].into_iter().any(|s| (at(s) - zero).abs() <= 1e-3 * zero.abs())
     }
 
-    /// Whether the terms 3·f₁ and s·f₂ of the Laplacian cancel to rounding at all of some radii.
-    fn cancels(&self, params: &[f64]) -> bool {
-        let terms = [recorded(|s, p| 3.0 * self.first(s, p)), recorded(|s, p| s * self.second(s, p))];
+    /// Whether the terms dim·f₁ and s·f₂ of the Laplacian cancel to rounding at all of some radii.
+    fn cancels(&self, dim: usize, params: &[f64]) -> bool {
+        let terms = [recorded(|s, p| dim as f64 * self.first(s, p)), recorded(|s, p| s * self.second(s, p))];
         let mut counted = 0;
         let cancels = (-24..=24).all(|k| {
             let s = 10.3f64.powi(k);
@@ -133,7 +133,7 @@ impl Radial {
 }
 
 /// The values Σⱼ Δ^(i + j)f·qⱼ of `rows` × `columns` functions, with `derived` derivatives, where `factor` multiplies
-/// lengths in f (and not in Δ).
+/// lengths in f (and not in Δ). Derivatives along axes that `r` does not have are 0.
 pub(super) fn hankel(
     laplacians: &[Radial],
     [rows, columns]: [usize; 2],
@@ -154,7 +154,8 @@ pub(super) fn hankel(
         return out;
     }
     let first: Vec<Symbol> = (0..rows).map(|i| sum(i, &|f| f.first(s, p)) * square).collect();
-    out.extend(first.iter().flat_map(|&g| [g * r[0], g * r[1], g * r[2]]));
+    let x = |a: usize| r.get(a).copied().unwrap_or(Symbol::splat(0.0));
+    out.extend(first.iter().flat_map(|&g| [g * x(0), g * x(1), g * x(2)]));
     if derived == 1 {
         return out;
     }
@@ -162,8 +163,8 @@ pub(super) fn hankel(
         let c = sum(i, &|f| f.second(s, p)) * square * square;
         for a in 0..3 {
             for b in a..3 {
-                let term = c * r[a] * r[b];
-                out.push(if a == b { term + g } else { term });
+                let term = c * x(a) * x(b);
+                out.push(if a == b && a < r.len() { term + g } else { term });
             }
         }
     }

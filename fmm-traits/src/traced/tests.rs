@@ -339,3 +339,39 @@ fn a_recorded_laplace_kernel_is_laplace() {
     let k = Traced::expression("1/r").unwrap().kernels(Outputs::POTENTIAL).unwrap();
     assert_eq!(k.near.tape(), record::<Inverse>());
 }
+
+/// ln r and its derivatives in the plane, radial, general, and read from text.
+#[test]
+fn the_plane_has_two_axes() {
+    let radial = Traced::radial("log", &[], |r, _| r.ln()).in_plane();
+    let general =
+        Traced::general("log", &[], 1, |r, q, _| vec![q[0] * crate::lane::dot(r, r).sqrt().ln()]).unwrap().in_plane();
+    let text = Traced::parse("dim 2\nvalue 0.5*ln(x^2 + y^2)").unwrap();
+    let expression = Traced::expression("q*ln(r)").unwrap().in_plane();
+    let all = Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN;
+    for kernel in [radial, general, text, expression] {
+        let k = kernel.kernels(all).unwrap();
+        assert_eq!((kernel.dim(), k.near.dim, k.near.values), (2, 2, 10));
+        assert!(k.near.singular && k.members.equivalent.reciprocal);
+        // The third coordinate is left alone.
+        let row = k.near.column(&k.params, [0.6, -0.8, 17.0], 0);
+        let shown: Vec<f64> = k.columns.iter().flat_map(|c| &c.columns).map(|&c| row[c]).collect();
+        let (x, y) = (0.6, -0.8);
+        let expected = [0.0, x, y, y * y - x * x, -2.0 * x * y, -2.0 * x * y, x * x - y * y];
+        assert_eq!(shown.len(), expected.len());
+        assert!(shown.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-14), "{shown:?}");
+        assert_eq!([row[3], row[6], row[8], row[9]], [0.0; 4], "derivatives along z");
+        assert_eq!(crate::facts::check(std::slice::from_ref(&k.near), &k.params, 1.0), Ok(()));
+        let again = Traced::parse(&kernel.text()).unwrap();
+        assert_eq!((again.dim(), again.text()), (2, kernel.text()));
+    }
+    // Δr² is 4 in the plane.
+    let square = Traced::radial("square", &[], |r, _| r * r).densities(2).unwrap();
+    let at = |kernel: Traced| {
+        let k = kernel.kernels(Outputs::POTENTIAL).unwrap();
+        k.members.equivalent.column(&k.params, [0.3, 0.4, 0.0], 0)[1]
+    };
+    assert_eq!(at(square.clone()), 6.0);
+    assert_eq!(at(square.in_plane().densities(2).unwrap()), 4.0);
+    assert!(Traced::parse("dim 2\nvalue z").is_err());
+}

@@ -70,7 +70,7 @@ impl Kernels {
             },
             params: self.params.clone(),
             scale: self.scale,
-            columns: derivative_columns(self.near.strengths, outputs),
+            columns: derivative_columns(self.near.dim, self.near.strengths, outputs),
             include_self: self.include_self,
         })
     }
@@ -114,8 +114,8 @@ impl Turned<'_> {
         };
         let (count, sample) = (of.strengths, &DIFFERENT[..of.values.min(MAX_STRENGTHS)]);
         let tape = Arc::new(match of.singular {
-            true => guarded(&tape, params, sample),
-            false => finite_at_zero(&tape, params, sample, count),
+            true => guarded(&tape, of.dim, params, sample),
+            false => finite_at_zero(&tape, of.dim, params, sample, count),
         });
         let degree = |i: usize| match i {
             _ if i < count => of.strength_degrees[i] + self.shift,
@@ -126,6 +126,7 @@ impl Turned<'_> {
             name: of.name.clone(),
             id: Identity::Tape(tape.clone()),
             type_name: "transposed".into(),
+            dim: of.dim,
             strengths: of.values,
             attributes: Vec::new(),
             values: tape.values().len(),

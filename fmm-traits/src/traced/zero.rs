@@ -6,20 +6,20 @@ use crate::record::{record_with, with_reciprocal_roots};
 use crate::tape::Tape;
 
 /// `tape` with values that are exactly 0 at r = 0, as singular kernels must have.
-pub(super) fn guarded(tape: &Tape, params: &[f64], strengths: &[f64]) -> Tape {
+pub(super) fn guarded(tape: &Tape, dim: usize, params: &[f64], strengths: &[f64]) -> Tape {
     let tape = &with_reciprocal_roots(tape);
     let values = at_zero(tape, params, strengths);
-    if values.iter().all(|&x| x == 0.0) { tape.clone() } else { zero_at_zero(tape, |_| true) }
+    if values.iter().all(|&x| x == 0.0) { tape.clone() } else { zero_at_zero(tape, dim, |_| true) }
 }
 
 /// `tape` with derivatives that are 0 at r = 0 where they would not be finite. The first `count` values are no
 /// derivatives.
-pub(super) fn finite_at_zero(tape: &Tape, params: &[f64], strengths: &[f64], count: usize) -> Tape {
+pub(super) fn finite_at_zero(tape: &Tape, dim: usize, params: &[f64], strengths: &[f64], count: usize) -> Tape {
     let values = at_zero(tape, params, strengths);
     if values[count.min(values.len())..].iter().all(|x| x.is_finite()) {
         return tape.clone();
     }
-    zero_at_zero(tape, |i| i >= count && !values[i].is_finite())
+    zero_at_zero(tape, dim, |i| i >= count && !values[i].is_finite())
 }
 
 /// The values at r = 0.
@@ -30,10 +30,10 @@ fn at_zero(tape: &Tape, params: &[f64], strengths: &[f64]) -> Vec<f64> {
 }
 
 /// `tape` with 0 at r = 0 for some values.
-fn zero_at_zero(tape: &Tape, is_zero: impl Fn(usize) -> bool) -> Tape {
+fn zero_at_zero(tape: &Tape, dim: usize, is_zero: impl Fn(usize) -> bool) -> Tape {
     let done = record_with(3, |p, r, q| {
         let zero = Symbol::splat(0.0);
-        let coincide = dot(r, r).eq(zero);
+        let coincide = dot(&r[..dim], &r[..dim]).eq(zero);
         let mut values = vec![zero; tape.values().len()];
         tape.evaluate(p, r, q, &mut values);
         let select = |(i, u)| if is_zero(i) { Symbol::select(coincide, zero, u) } else { u };

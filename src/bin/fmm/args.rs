@@ -91,7 +91,7 @@ pub enum DemoName {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum MethodName {
     /// The cheapest of direct, equivalent, interpolation, spherical and treecode that keeps the tolerance; with
-    /// --order, of direct and equivalent; in the plane, of direct and laurent.
+    /// --order, of direct and equivalent; for harmonic2d and laplace2d, of direct and laurent.
     Auto,
     /// The fast method by equivalent densities, for kernels of elliptic equations.
     Equivalent,
@@ -245,6 +245,10 @@ pub struct KernelArgs {
     /// A file with a kernel of your own, in the language of docs/kernel-files.md.
     #[arg(long, conflicts_with = "kernel", value_name = "FILE")]
     pub kernel_file: Option<PathBuf>,
+    /// Coordinates of a point for a kernel from the list, of --expression or of --kernel-file: 2 puts it into the plane,
+    /// with r = sqrt(x^2 + y^2) [default: as its file says, else 3].
+    #[arg(long, value_parser = dimension)]
+    pub dim: Option<usize>,
     /// A parameter of a kernel from the list, of --expression or of --kernel-file.
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     pub set: Vec<(String, f64)>,
@@ -279,6 +283,15 @@ fn named_file(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((name, file)) if !name.is_empty() && !file.is_empty() => Ok((name.to_string(), file.into())),
         _ => Err("expected NAME=FILE".to_string()),
+    }
+}
+
+/// 2 or 3.
+fn dimension(text: &str) -> Result<usize, String> {
+    match text {
+        "2" => Ok(2),
+        "3" => Ok(3),
+        _ => Err("expected 2 or 3".to_string()),
     }
 }
 
@@ -324,9 +337,9 @@ pub struct CheckArgs {
     /// What each target receives, a list with commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "potential")]
     pub outputs: Vec<OutputName>,
-    /// Cloud.
-    #[arg(long, value_enum, default_value = "uniform")]
-    pub demo: DemoName,
+    /// Cloud [default: uniform, in the plane uniform2d].
+    #[arg(long, value_enum)]
+    pub demo: Option<DemoName>,
     /// Number of points.
     #[arg(long, default_value_t = 20000)]
     pub n: usize,

@@ -64,6 +64,7 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
         let _ = writeln!(out, "{key:<12} {value}");
     };
     line("kernel", kernel::name(&chosen)?);
+    line("dimensions", traced.dim().to_string());
     line("strengths", facts.near.strengths.to_string());
     let values = &traced.kernels(Outputs::POTENTIAL)?.near;
     line("values", values.values.to_string());
@@ -99,8 +100,9 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
 
 /// The first value for strength 1 along the diagonal, with a bar of the logarithm of its size.
 fn plot(out: &mut String, member: &fmm::Member, params: &[f64]) {
-    let diagonal = 1.0 / 3f64.sqrt();
-    let values = RADII.map(|r| member.column(params, [r * diagonal; 3], 0)[0]);
+    let diagonal = 1.0 / (member.dim as f64).sqrt();
+    let along = |a: usize| if a < member.dim { diagonal } else { 0.0 };
+    let values = RADII.map(|r| member.column(params, [0, 1, 2].map(|a| r * along(a)), 0)[0]);
     let logs = values.map(|x| if x == 0.0 || !x.is_finite() { f64::NAN } else { x.abs().log10() });
     let low = logs.iter().copied().fold(f64::INFINITY, f64::min).max(-20.0);
     let high = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -113,9 +115,10 @@ fn plot(out: &mut String, member: &fmm::Member, params: &[f64]) {
 
 /// For each tolerance, what each method does on the cloud.
 fn methods(out: &mut String, args: &CheckArgs, traced: &Traced) -> Result<(), Failure> {
-    let demo = kernel::demo(Some(args.demo), 3)?;
+    let name = args.demo.unwrap_or(kernel::uniform(traced.dim()));
+    let demo = kernel::demo(Some(name), traced.dim())?;
     let points = demo::points(demo, args.n, 1);
-    let _ = writeln!(out, "{} points, {}", args.n, kernel::demo_name(args.demo));
+    let _ = writeln!(out, "{} points, {}", args.n, kernel::demo_name(name));
     let _ = writeln!(out, "tolerance  method        order  measured");
     for &tolerance in &args.tolerance {
         for method in [Method::EquivalentDensities, Method::Interpolation, Method::Auto] {

@@ -36,7 +36,12 @@ pub fn choice(args: &KernelArgs) -> Result<Choice, Failure> {
                     let kernel = &args.kernel;
                     return Err(Failure::Input(format!("--set {name} has no meaning for kernel {kernel}")));
                 }
-                return Ok(Choice::Built(name));
+                let dim = dim_of(name);
+                return if args.dim.is_none_or(|asked| asked == dim) {
+                    Ok(Choice::Built(name))
+                } else {
+                    Err(other_dim(&args.kernel, dim))
+                };
             }
             Err(_) => fmm::catalog::kernel(&args.kernel).map_err(|_| {
                 let known: Vec<String> = names().collect();
@@ -46,6 +51,11 @@ pub fn choice(args: &KernelArgs) -> Result<Choice, Failure> {
     };
     for (name, value) in &args.set {
         traced = traced.set(name, *value)?;
+    }
+    match args.dim {
+        Some(2) => traced = traced.in_plane(),
+        Some(_) if traced.dim() == 2 => return Err(other_dim(traced.name(), 2)),
+        _ => {}
     }
     Ok(Choice::Traced(Box::new(traced)))
 }
@@ -141,9 +151,18 @@ fn name_of(kernel: KernelName) -> &'static str {
 /// Coordinates per point of a kernel.
 pub fn dim(args: &KernelArgs) -> Result<usize, Failure> {
     Ok(match choice(args)? {
-        Choice::Built(KernelName::Harmonic2d | KernelName::Laplace2d) => 2,
-        _ => 3,
+        Choice::Built(kernel) => dim_of(kernel),
+        Choice::Traced(kernel) => kernel.dim(),
     })
+}
+
+fn dim_of(kernel: KernelName) -> usize {
+    if matches!(kernel, KernelName::Harmonic2d | KernelName::Laplace2d) { 2 } else { 3 }
+}
+
+/// The failure of `--dim` for a kernel that has another dimension.
+fn other_dim(kernel: &str, dim: usize) -> Failure {
+    Failure::Input(format!("kernel {kernel} takes points of {dim} coordinates, whatever --dim"))
 }
 
 /// Whether potentials are complex numbers.

@@ -22,10 +22,10 @@ pub struct Convolution<T> {
 impl<T: Scalar> Convolution<T> {
     /// All spectra of the equivalent kernel `K` at order `p`.
     pub fn new<K: Kernel>(params: &[f64], p: usize) -> Self {
-        let grid = Grid::new(p);
+        let grid = Grid::new(p.into());
         let (f, c, e) = (grid.frequencies(), K::VALUES, K::STRENGTHS);
         let mut spectra = vec![Complex::new(T::of(0.0), T::of(0.0)); OFFSETS * c * e * f];
-        for_each_spectrum(&Member::of::<K>(), params, p, &mut |o, a, b, spectrum| {
+        for_each_spectrum(&Member::of::<K>(), params, p.into(), &mut |o, a, b, spectrum| {
             let at = ((o * c + a) * e + b) * f;
             for (to, from) in spectra[at..at + f].iter_mut().zip(spectrum) {
                 *to = Complex::new(T::of(from.re), T::of(from.im));

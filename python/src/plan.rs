@@ -32,7 +32,7 @@ pub struct Plan {
 
 /// A plan of the caller, or the transposed plan of another.
 enum Held {
-    Own(fmm::Plan),
+    Own(Box<fmm::Plan>),
     Transposed(Arc<fmm::Plan>),
 }
 
@@ -189,7 +189,7 @@ impl Plan {
         let subset = indices(at.as_ref())?;
         let (sources, targets) = (slice(&sources)?, targets(at.as_ref(), &subset)?);
         let plan = watch.run(py, true, || request.plan(sources, targets))?;
-        Ok(Self::of(Held::Own(plan), watch, Cuda::default()))
+        Ok(Self::of(Held::Own(Box::new(plan)), watch, Cuda::default()))
     }
 
     /// A plan for points on a GPU. They are read after the work that is already in the stream.
@@ -209,7 +209,7 @@ impl Plan {
             let (sources, targets) = (sources.borrow(cuda)?, targets.as_ref().map(|t| t.borrow(cuda)).transpose()?);
             request.plan_on_device(&sources, targets.as_ref(), &stream_of(stream))
         })?;
-        Ok(Self::of(Held::Own(plan), watch, cuda))
+        Ok(Self::of(Held::Own(Box::new(plan)), watch, cuda))
     }
 
     /// Enqueues the sums for strengths on a GPU into arrays by the names of outputs.

@@ -108,10 +108,8 @@ impl Turned<'_> {
         let (of, params) = (self.of, self.params);
         let plain = self.tape();
         let derivatives =
-            record_with(3, |p, r, v| Ok::<_, std::convert::Infallible>(general(&plain, derived, None, p, r, v)));
-        let tape = match derivatives {
-            Ok(tape) => tape,
-        };
+            |p: &[_], r: &[_], v: &[_]| Ok::<_, std::convert::Infallible>(general(&plain, derived, None, p, r, v));
+        let Ok(tape) = record_with(3, derivatives);
         let (count, sample) = (of.strengths, &DIFFERENT[..of.values.min(MAX_STRENGTHS)]);
         let tape = Arc::new(match of.singular {
             true => guarded(&tape, of.dim, params, sample),

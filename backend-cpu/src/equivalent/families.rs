@@ -109,8 +109,7 @@ fn arrange_level(tree: &Tree, lists: &Lists, level: usize) -> Result<Families, E
     let members = |parent: u32, has: &dyn Fn(usize) -> bool| {
         tree.children(parent as usize).filter(|&b| has(b)).fold(0u8, |m, b| m | 1 << tree.octant[b])
     };
-    families.present =
-        families.parents.iter().map(|&parent| members(parent, &|b| tree.source_count(b) > 0)).collect();
+    families.present = families.parents.iter().map(|&parent| members(parent, &|b| tree.source_count(b) > 0)).collect();
     let (parents, present) = (&families.parents, &families.present);
     families.around = parents
         .par_iter()

@@ -117,11 +117,13 @@ impl Plan {
         let watch = |phase, fraction| watch(r, phase, fraction);
         let (placed, engine, choice, probe) = plan.pool.install(|| -> Result<_, Error> {
             let (choice, probe) = decided(r, &task, &cloud, seen, world, &watch)?;
+            // One rank builds its tree before it knows that it must accept a larger error.
+            let at_first = Choice { tolerance: task.goal.tolerance(), ..choice.clone() };
             let mut engine: Box<dyn Engine> = match choice.layout {
                 candidates::Layout::Octree(parts) if choice.method != Method::Direct => {
-                    Box::new(engine::Ranks::new(r, &choice, parts, world))
+                    Box::new(engine::Ranks::new(r, &at_first, parts, world))
                 }
-                _ => Box::new(engine::DirectOnRanks::new(r, &choice, world)),
+                _ => Box::new(engine::DirectOnRanks::new(r, &at_first, world)),
             };
             engine.place(&cloud, &watch)?;
             drop(cloud);

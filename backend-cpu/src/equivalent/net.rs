@@ -5,15 +5,9 @@ use fmm_kernels::equivalent::{Operators, Scalar};
 use fmm_traits::{Edges, Error, Lists, Tree};
 use rayon::prelude::*;
 
-/// The net strength of each box: component `component` of `strengths` (tree order) summed over the sources of the box,
-/// times side^`degree` (hatted).
-pub fn strengths<T: Scalar>(
-    tree: &Tree,
-    lists: &Lists,
-    strengths: &[Vec<f64>],
-    component: usize,
-    degree: i32,
-) -> Result<Vec<T>, Error> {
+/// The net strength of each box: component `component` of `strengths` (tree order) summed over the sources of the box.
+/// On several ranks: over the sources that this rank [gives](Tree::gives).
+pub fn sums(tree: &Tree, lists: &Lists, strengths: &[Vec<f64>], component: usize) -> Vec<f64> {
     let strengths = &strengths[component];
     let of_leaf = |b: usize| match tree.is_leaf(b) && tree.gives(b) {
         true => strengths[tree.sources_of(b)].iter().sum(),
@@ -22,23 +16,32 @@ pub fn strengths<T: Scalar>(
     let mut sums: Vec<f64> = (0..tree.len()).into_par_iter().map(of_leaf).collect();
     match ranks::exchange(tree) {
         None => (1..tree.len()).rev().for_each(|b| sums[tree.parent[b] as usize] += sums[b]),
-        Some(exchange) => {
-            // The same order of additions: later children first.
-            let up = |edges: &Edges, sums: &mut Vec<f64>| {
-                for b in (0..tree.len()).rev() {
-                    edges.row(b).iter().rev().for_each(|&c| sums[b] += sums[c as usize]);
-                }
-            };
-            up(&lists.m2m, &mut sums);
-            ranks::complete(tree, &mut sums, 1)?;
-            up(exchange.after(), &mut sums);
-        }
+        Some(_) => add_children(&lists.m2m, &mut sums),
     }
-    let hatted = |level: usize| {
+    sums
+}
+
+/// Adds the sums of children to those of their parents, the last child first, as without ranks.
+fn add_children(edges: &Edges, sums: &mut [f64]) {
+    for b in (0..sums.len()).rev() {
+        edges.row(b).iter().rev().for_each(|&c| sums[b] += sums[c as usize]);
+    }
+}
+
+/// Completes `sums` by those of other ranks.
+pub fn complete(tree: &Tree, sums: &mut Vec<f64>) -> Result<(), Error> {
+    ranks::complete(tree, sums, 1)?;
+    ranks::after(tree).into_iter().for_each(|after| add_children(after, sums));
+    Ok(())
+}
+
+/// Sums times side^`degree` (hatted).
+pub fn hatted<T: Scalar>(tree: &Tree, sums: &[f64], degree: i32) -> Vec<T> {
+    let of_level = |level: usize| {
         let (factor, boxes) = (tree.side_at(level).powi(degree), tree.level(level));
         sums[boxes].iter().map(move |x| T::of(x * factor))
     };
-    Ok((0..tree.levels()).flat_map(hatted).collect())
+    (0..tree.levels()).flat_map(of_level).collect()
 }
 
 /// Adds the net strengths of box `b` to the `density` of this box, each times the density of a unit source.

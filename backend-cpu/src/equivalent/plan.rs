@@ -110,6 +110,8 @@ pub(super) struct Workspace<T> {
     pub strengths: Vec<Vec<f64>>,
     /// `net[set and kept component][box]`: hatted net strengths. Components without a source strength are left out.
     pub net: Vec<Vec<T>>,
+    /// Degree and net strengths before hatting, on several ranks.
+    pub sums: Vec<(i32, Vec<f64>)>,
     pub multipoles: Vec<T>,
     pub locals: Vec<T>,
     /// `values[tree position][set][value]`.

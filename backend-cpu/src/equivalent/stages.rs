@@ -86,12 +86,16 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
             r.sets.iter_mut().zip(units).for_each(|((_, unit), largest)| *unit = power_of_two(largest));
             scatter(tree, &r.sets, near, &mut r.w.strengths);
             r.w.net.clear();
+            r.w.sums.clear();
             if let Some(kept) = r.plan.kept() {
                 let degrees = &near.strength_degrees;
                 for strengths in r.w.strengths.chunks_exact(degrees.len()) {
                     for &s in kept.iter().flatten() {
-                        let net = net::strengths(tree, &r.plan.lists, strengths, s, degrees[s])?;
-                        r.w.net.push(net);
+                        let sums = net::sums(tree, &r.plan.lists, strengths, s);
+                        r.w.net.push(net::hatted(tree, &sums, degrees[s]));
+                        if ranks::active(tree) {
+                            r.w.sums.push((degrees[s], sums));
+                        }
                     }
                 }
             }
@@ -144,6 +148,10 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
     fn exchange(&mut self) -> Result<(), Error> {
         self.tried(Stage::M2m, |r| {
             let (plan, rows) = (r.plan, r.multipoles);
+            for ((degree, sums), net) in r.w.sums.iter_mut().zip(&mut r.w.net) {
+                net::complete(&plan.tree, sums)?;
+                *net = net::hatted(&plan.tree, sums, *degree);
+            }
             if plan.rows()[0] > 0 {
                 ranks::complete(&plan.tree, &mut r.w.multipoles, rows.width())?;
             }

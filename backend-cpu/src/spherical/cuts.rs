@@ -6,9 +6,10 @@
 //! the error of the edge with the largest ratio. Other truncations take all degrees on every edge. In lists with M2L or
 //! P2L, M2P edges are near and take all degrees.
 
+use crate::ranks;
 use fmm_kernels::spherical::Truncation;
 use fmm_kernels::spherical::truncation::{degrees, share_of, typical_ratio};
-use fmm_traits::{Cube, Lists};
+use fmm_traits::{Cube, Error, Lists, Tree};
 use rayon::prelude::*;
 
 /// The truncation rule for the M2P edges of a plan.
@@ -19,16 +20,26 @@ pub struct Cuts {
 }
 
 impl Cuts {
-    /// The rule for `lists` on a tree with these boxes.
-    pub fn new(boxes: &[Cube], lists: &Lists, truncation: Truncation) -> Self {
-        if truncation != Truncation::Variable || lists.m2p.is_empty() || lists.have_locals() {
-            return Cuts { largest: None };
+    /// The rule for `lists` on `tree`, whose boxes are `boxes`. Ranks that share a tree agree on it.
+    ///
+    /// # Errors
+    /// Those of other ranks.
+    pub fn new(tree: &Tree, boxes: &[Cube], lists: &Lists, truncation: Truncation) -> Result<Self, Error> {
+        if truncation != Truncation::Variable {
+            return Ok(Cuts { largest: None });
         }
         let of_row = |t: usize| {
             let ratio = |&s: &u32| typical_ratio(boxes[t], boxes[s as usize]);
             lists.m2p.row(t).iter().map(ratio).fold(0.0, f64::max)
         };
-        Cuts { largest: Some((0..boxes.len()).into_par_iter().map(of_row).reduce(|| 0.0, f64::max)) }
+        let locals = lists.have_locals();
+        let largest = match locals {
+            true => 0.0,
+            false => (0..boxes.len()).into_par_iter().map(of_row).reduce(|| 0.0, f64::max),
+        };
+        let mut agreed = [largest, f64::from(u8::from(locals))];
+        ranks::largest(tree, &mut agreed)?;
+        Ok(Cuts { largest: (agreed[0] > 0.0 && agreed[1] == 0.0).then_some(agreed[0]) })
     }
 
     /// The share of the degrees of the multipole of `source` that an edge into `target` evaluates, for [`degrees`].

@@ -109,12 +109,12 @@ pub(super) struct Far {
 }
 
 impl Far {
-    fn new(tree: &Tree, lists: &Lists, order: usize, truncation: Truncation) -> Self {
-        if lists.m2p.is_empty() {
-            return Far::default();
-        }
+    fn new(tree: &Tree, lists: &Lists, order: usize, truncation: Truncation) -> Result<Self, Error> {
         let all: Vec<Cube> = (0..tree.len()).map(|b| cube(tree, b)).collect();
-        let cuts = Cuts::new(&all, lists, truncation);
+        let cuts = Cuts::new(tree, &all, lists, truncation)?;
+        if lists.m2p.is_empty() {
+            return Ok(Far::default());
+        }
         let mut place = vec![0; all.len()];
         lists.m2p.sources.iter().for_each(|&b| place[b as usize] = 1);
         let boxes: Vec<u32> = (0..all.len() as u32).filter(|&b| place[b as usize] == 1).collect();
@@ -126,7 +126,7 @@ impl Far {
             edges
         };
         let edges = (0..all.len()).into_par_iter().flat_map_iter(row).collect();
-        Far { cubes: boxes.iter().map(|&b| all[b as usize]).collect(), boxes, edges }
+        Ok(Far { cubes: boxes.iter().map(|&b| all[b as usize]).collect(), boxes, edges })
     }
 
     fn bytes(&self) -> u64 {
@@ -152,7 +152,7 @@ impl<T: Real> Plan<T> {
             translations: Translations::new(&tree, &lists, p, options)?,
             leaves: Leaves::new(&tree),
             horner: (p <= horner::MAX_ORDER && facts.derivatives < 2).then(|| Horner::new(p)),
-            far: Far::new(&tree, &lists, p, options.truncation),
+            far: Far::new(&tree, &lists, p, options.truncation)?,
             truncation: options.truncation,
             points: Pool::new(Default::default),
             near64: Pool::new(Default::default),
@@ -224,9 +224,9 @@ impl<T: Real> OctreeSolver for Plan<T> {
     }
     fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error> {
         admissible::check(&tree, &lists, &REGION)?;
+        let far = Far::new(&tree, &lists, self.settings.order, self.truncation)?;
         self.translations.set_tree(&tree, &lists)?;
-        self.leaves = Leaves::new(&tree);
-        self.far = Far::new(&tree, &lists, self.settings.order, self.truncation);
+        (self.leaves, self.far) = (Leaves::new(&tree), far);
         (self.tree, self.lists) = (tree, lists);
         Ok(())
     }

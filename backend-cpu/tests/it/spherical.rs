@@ -188,7 +188,7 @@ fn far_boxes_take_fewer_degrees() {
     fn sums<E: Kernel>(tree: &Tree, lists: &Lists, order: usize, q: &[f64]) -> Vec<f64> {
         let cube = |b: usize| Cube { center: tree.center(b, tree.level_of(b)), side: tree.side_at(tree.level_of(b)) };
         let cubes: Vec<Cube> = (0..tree.len()).map(cube).collect();
-        let cuts = Cuts::new(&cubes, lists, Truncation::Variable);
+        let cuts = Cuts::new(tree, &cubes, lists, Truncation::Variable).unwrap();
         let expansion = |p: usize| Orders::<E>::new(&Laplace, p, SphericalOptions::default()).unwrap();
         let all: Vec<_> = (1..=order).map(expansion).collect();
         let at = |k: usize| std::array::from_fn(|a| tree.sources.xyz[a][k]);

@@ -190,7 +190,8 @@ impl Plan {
     /// a tenth from the counts at the last measurement (direct sums in f32: always). The order then changes if it
     /// must; [`describe`](Plan::describe) reports the order and the points for which it was measured. If the number
     /// of points doubles or halves, or if targets become separate points, a new plan is made. A given order stays.
-    /// The old points and the new points are in memory at once.
+    /// The old points and the new points are in memory at once. On several [`ranks`](Fmm::ranks) every call plans anew, and
+    /// may choose another method.
     ///
     /// # Errors
     /// As [`Fmm::plan`].
@@ -385,7 +386,7 @@ impl Plan {
     /// The plan is made at the first call and kept. Points that move need another.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if sources have attributes, and for kernels of the plane without K(−r) = K(r)ᵀ; else as
+    /// [`Error::Unsupported`] if sources have attributes, and for kernels with Laurent series without K(−r) = K(r)ᵀ; else as
     /// [`Fmm::plan`].
     pub fn transposed(&self, outputs: Outputs) -> Result<Arc<Plan>, Error> {
         self.one_rank_only("transposed sums")?;

@@ -22,8 +22,8 @@ struct alignas(16) Source {
 #endif
 #include "shared/group.cuh"
 
-// Added to a squared distance, so that 1/z of a pair at one place is 0 times a finite number.
-#define AT_ZERO (FRAMED ? REAL(1e-30) : REAL(1e-300))
+// Added to a squared distance in f64, so that 1/z of a pair at one place is 0 times a finite number.
+#define AT_ZERO 1e-300
 
 #if FRAMED
 struct Point {
@@ -59,6 +59,8 @@ __device__ __forceinline__ void add_pair(const Point& at, const Source& s, REAL 
   const bool apart = x != 0 || y != 0;
   const REAL square = apart ? fma(x, x, y * y) : REAL(1);
   sum[0] = fma(charge, apart ? fma(REAL(0.5), log(square), ln_unit) : REAL(0), sum[0]);
+#elif FRAMED
+  const REAL square = x != 0 || y != 0 ? fma(x, x, y * y) : REAL(1);
 #else
   const REAL square = fma(x, x, fma(y, y, AT_ZERO));
 #endif

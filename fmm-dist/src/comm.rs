@@ -11,9 +11,6 @@ use std::time::{Duration, Instant};
 
 use crate::World;
 
-/// Silence after which a rank counts as lost.
-pub const PATIENCE: Duration = Duration::from_secs(300);
-
 /// One of several ranks, and its way to the others.
 pub trait Comm: Send + Sync {
     /// The number of this rank.
@@ -63,7 +60,8 @@ struct Inbox {
 /// The inboxes of the ranks of one process.
 struct Board {
     inboxes: Vec<(Mutex<Inbox>, Condvar)>,
-    patience: Duration,
+    /// Silence after which a rank counts as lost; `None`: never.
+    patience: Option<Duration>,
 }
 
 impl Board {
@@ -101,11 +99,16 @@ impl Comm for Thread {
             if inbox.ended[from] {
                 return lost("it has ended".to_string());
             }
-            let Some(rest) = self.board.patience.checked_sub(start.elapsed()).filter(|rest| !rest.is_zero()) else {
-                return lost(format!("no message for {:.1} s", self.board.patience.as_secs_f64()));
+            let arrival = &self.board.inboxes[self.rank].1;
+            inbox = match self.board.patience {
+                None => arrival.wait(inbox).unwrap_or_else(PoisonError::into_inner),
+                Some(patience) => {
+                    let Some(rest) = patience.checked_sub(start.elapsed()).filter(|rest| !rest.is_zero()) else {
+                        return lost(format!("no message for {:.1} s", patience.as_secs_f64()));
+                    };
+                    arrival.wait_timeout(inbox, rest).unwrap_or_else(PoisonError::into_inner).0
+                }
             };
-            let waited = self.board.inboxes[self.rank].1.wait_timeout(inbox, rest);
-            inbox = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -123,14 +126,23 @@ impl Drop for Ending {
 }
 
 /// Runs `work` on `ranks` threads, which are the ranks of a [`World`]. Returns the result of each rank; that of a rank
-/// that panics is [`Error::RankLost`] with the words of the panic.
+/// that panics is [`Error::RankLost`] with the words of the panic. A rank may be silent as long as it works: the others
+/// notice its end.
 pub fn threads<R: Send>(ranks: usize, work: impl Fn(World) -> R + Sync) -> Vec<Result<R, Error>> {
-    threads_within(PATIENCE, ranks, work)
+    threads_of(None, ranks, work)
 }
 
 /// [`threads`], where a rank counts as lost after a silence of `patience`.
 pub fn threads_within<R: Send>(
     patience: Duration,
+    ranks: usize,
+    work: impl Fn(World) -> R + Sync,
+) -> Vec<Result<R, Error>> {
+    threads_of(Some(patience), ranks, work)
+}
+
+fn threads_of<R: Send>(
+    patience: Option<Duration>,
     ranks: usize,
     work: impl Fn(World) -> R + Sync,
 ) -> Vec<Result<R, Error>> {

@@ -254,7 +254,7 @@ impl World {
     /// `numbers` of all ranks, joined entry by entry in the order of ranks.
     ///
     /// # Errors
-    /// As [`swap`](Self::swap).
+    /// As [`swap`](Self::swap); [`Error::RanksDiffer`] if ranks give different counts of numbers.
     pub fn reduce<T: Wire + Copy>(&self, numbers: &mut [T], join: impl Fn(T, T) -> T) -> Result<(), Error>
     where
         Vec<T>: Wire + Clone,
@@ -263,6 +263,10 @@ impl World {
             return Ok(());
         }
         let all = self.all_gather(numbers.to_vec())?;
+        if let Some(rank) = all.iter().position(|part| part.len() != all[0].len()) {
+            let (found, expected) = (all[rank].len().to_string(), all[0].len().to_string());
+            return Err(Error::RanksDiffer { what: "the count of numbers".to_string(), rank, found, expected });
+        }
         for (k, x) in numbers.iter_mut().enumerate() {
             *x = all[1..].iter().fold(all[0][k], |sum, part| join(sum, part[k]));
         }

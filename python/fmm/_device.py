@@ -113,11 +113,14 @@ def stream(array: Any) -> int:
     """The stream of the caller, by its handle."""
     library = kind(array)
     if library == "torch":
-        return int(sys.modules["torch"].cuda.current_stream(array.device).cuda_stream)
-    if library == "cupy":
-        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
-    interface = getattr(array, "__cuda_array_interface__", None)
-    return int((interface or {}).get("stream") or 0)
+        handle = sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
+    elif library == "cupy":
+        handle = sys.modules["cupy"].cuda.get_current_stream().ptr
+    else:
+        handle = (getattr(array, "__cuda_array_interface__", None) or {}).get("stream") or 0
+    if handle == 2:
+        raise NotImplementedError("the default stream of a thread: a plan works on threads of its own; name a stream")
+    return int(handle)
 
 
 def waits(library: str) -> bool:

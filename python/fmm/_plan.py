@@ -242,6 +242,8 @@ class Plan:
     def _apply_there(self, strengths: Any, out: Result | None, sets: bool | None) -> Result:
         library = self._there
         assert library is not None
+        if library == "jax" and out is not None:
+            raise TypeError("arrays of JAX cannot be overwritten: call without out")
         _device.same_kind(library, strengths, "strengths", "the array of the points")
         given, held = _device.memory(strengths, "strengths")
         count = _arrays.sets_of(given.shape, self.n_sources, self._strengths, sets)

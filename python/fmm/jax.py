@@ -126,5 +126,7 @@ class _Sums:
 
 def _contracted(values: Any, gradient: Any) -> Any:
     """For each point the sum over components of values (n,) or (n, c) times gradients (n, 3) or (n, c, 3)."""
+    if len(values) == 0:
+        return gradient.reshape(0, gradient.shape[-1])
     values = values.reshape(len(values), -1, 1)
     return (values * gradient.reshape(len(values), values.shape[1], -1)).sum(axis=1)

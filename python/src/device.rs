@@ -4,6 +4,7 @@ use crate::dlpack;
 use crate::errors::raised;
 use fmm::{Cuda, DeviceStream, Error, Precision, RawArray};
 use numpy::PyArray1;
+use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
@@ -26,8 +27,8 @@ impl Described {
     }
 }
 
-/// The stream with this handle; 0 is the default stream. (Handles 1 and 2 of `__cuda_array_interface__` are the legacy
-/// and the per-thread default stream; the driver knows the latter by this handle, too.)
+/// The stream with this handle; 0 is the default stream. (Handle 1 of `__cuda_array_interface__` is the legacy default
+/// stream. Handle 2, the default stream of a thread, is refused by `_device.py`: a plan works on threads of its own.)
 pub fn stream_of(handle: usize) -> DeviceStream {
     match handle {
         0 | 1 => DeviceStream::Null,
@@ -97,8 +98,15 @@ impl DeviceArray {
         dl_device: Option<Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let _ = (stream, dl_device, copy);
+        let _ = stream;
         let this = slf.get();
+        let elsewhere = match &dl_device {
+            Some(there) => there.extract::<(i32, usize)>()? != this.__dlpack_device__(),
+            None => false,
+        };
+        if copy == Some(true) || elsewhere {
+            return Err(PyBufferError::new_err("the array is given where it is, without a copy"));
+        }
         let versioned = max_version.is_some_and(|(major, _)| major >= 1);
         let (address, device) = (this.array.address(), this.device as i32);
         dlpack::capsule(

@@ -235,6 +235,7 @@ fn texts(r: &Fmm) -> Vec<(&'static str, String)> {
         ("the leaf capacity", format!("{:?}", r.ncrit)),
         ("the root cube", format!("{:?}", r.root)),
         ("the exchange", format!("{:?}", r.exchange)),
+        ("the cost model", format!("{:?}", r.costs)),
         ("the instruction set", format!("{:?}", r.backend.processor().isa().unwrap_or_else(backend_cpu::Isa::detect))),
     ]
 }

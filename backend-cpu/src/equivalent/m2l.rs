@@ -42,9 +42,9 @@ pub struct Table<T> {
     strengths: usize,
 }
 
-/// Key of a shared table: kernel, precision, parameters (as bits), order, instruction set. (Offsets do not depend on the
-/// fill of a lattice, and its dimension is that of the kernel.)
-type Key = (Identity, TypeId, Vec<u64>, usize, Isa);
+/// Key of a shared table: kernel, precision, parameters (as bits), order and dimension, instruction set. (Offsets do not
+/// depend on the fill of a lattice. A kernel that ignores z has one tape in space and in the plane.)
+type Key = (Identity, TypeId, Vec<u64>, [usize; 2], Isa);
 
 impl<T: Scalar> Table<T> {
     /// Packs the spectra of `kernel` with parameters `params` on the unit box.
@@ -76,7 +76,7 @@ impl<T: Scalar> Table<T> {
     pub fn shared(kernel: &Member, params: &[f64], dft: &Dft<T>, lattice: Lattice, isa: Isa) -> Arc<Self> {
         static TABLES: LazyLock<Mutex<HashMap<Key, Weak<dyn Any + Send + Sync>>>> = LazyLock::new(Mutex::default);
         let bits = params.iter().map(|x| x.to_bits()).collect();
-        let key = (kernel.id.clone(), TypeId::of::<T>(), bits, lattice.order, isa);
+        let key = (kernel.id.clone(), TypeId::of::<T>(), bits, [lattice.order, lattice.dim], isa);
         let tables = || TABLES.lock().unwrap_or_else(PoisonError::into_inner);
         let known = tables().get(&key).and_then(Weak::upgrade).and_then(|t| t.downcast().ok());
         known.unwrap_or_else(|| {

@@ -128,16 +128,13 @@ pub trait PlaneSolver: DeviceSums {
 /// Makes a plan in the plane on the device.
 ///
 /// # Errors
-/// As [`PlanePlan::new`]; [`Error::Unsupported`] for a near field in f64 of series in f32.
+/// As [`PlanePlan::new`].
 pub fn plane_solver(settings: &PlaneSettings, points: PlanePlaced) -> Result<Box<dyn PlaneSolver>, Error> {
     match (settings.precision, settings.near) {
         (Precision::F64, Precision::F64) => planned::<f64, f64>(settings, points),
         (Precision::F64, Precision::F32) => planned::<f64, f32>(settings, points),
         (Precision::F32, Precision::F32) => planned::<f32, f32>(settings, points),
-        (Precision::F32, Precision::F64) => {
-            let reason = "series in f32 have a near field in f32".to_string();
-            Err(Error::Unsupported { operation: "a near field in f64", reason })
-        }
+        (Precision::F32, Precision::F64) => planned::<f32, f64>(settings, points),
     }
 }
 

@@ -32,6 +32,8 @@ const PLACES: [[f64; 3]; 4] = [[0.9, -1.3, 0.0], [0.31, 0.77, 0.0], [-1.7, 0.23,
 const SAME: f64 = 1e-9;
 /// How many doublings of the side lie between the gauge and the side at which the mean of the kernel is 0.
 const DOUBLINGS: f64 = 3.0;
+/// Doublings between the unit of length and the gauge, if the singular side lies further away.
+const MOST_DOUBLINGS: f64 = 40.0;
 
 /// The parameters of `kernel` with which the operators for boxes of side `side` are made: those of the gauge, or else
 /// [`Member::unit_parameters`].
@@ -64,7 +66,12 @@ fn gauge(kernel: &Member, params: &[f64]) -> Option<f64> {
     let square: f64 = constant.iter().map(|c| c * c).sum();
     let along = |row: &Vec<f64>| row.iter().zip(&constant).map(|(a, c)| a * c).sum::<f64>() / square;
     let mean = here.iter().map(along).sum::<f64>() / PLACES.len() as f64;
-    Some((-mean.round() - DOUBLINGS).exp2())
+    let doublings = -mean.round() - DOUBLINGS;
+    // A constant that is added to the logarithm may move the singular side to any length. Squares of lengths in units of
+    // the gauge must stay in the range of f32.
+    let far_below = doublings < -MOST_DOUBLINGS - 2.0 * DOUBLINGS;
+    let doublings = if far_below { -MOST_DOUBLINGS } else { doublings.min(MOST_DOUBLINGS) };
+    Some(doublings.exp2())
 }
 
 #[cfg(test)]
@@ -84,6 +91,13 @@ mod tests {
         // One unit of the constant is ln 2.
         assert_eq!(of("value ln(1000*r)"), Some(2f64.powi(-13)));
         assert_eq!(of("value ln(x^2 + 4*y^2)"), Some(0.0625));
+        // Far from the singular side, and in the range of f32.
+        for constant in ["-1000", "-60", "-29", "-27", "-25", "25", "27", "29", "31", "60", "1000"] {
+            let side = of(&format!("value ln(r) + ({constant})")).unwrap();
+            assert!((1e-14..1e13).contains(&side), "{constant}: {side}");
+            let singular = -constant.parse::<f64>().unwrap() / std::f64::consts::LN_2;
+            assert!((side.log2() - singular).abs() > 2.0, "{constant}: {side}");
+        }
         let stokes = "strengths 2\ns = (q1*x + q2*y)/r^2\nvalue -ln(r)*q1 + s*x\nvalue -ln(r)*q2 + s*y";
         assert!(of(stokes).is_some());
         for text in ["value 1/r", "value bessel_k0(r)", "value ln(r) + exp(-r)", "value exp(-r^2)", "value r^2*ln(r)"] {

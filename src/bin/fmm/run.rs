@@ -245,7 +245,7 @@ fn read(args: &RunArgs, strengths: usize, demo_points: usize) -> Result<Input, F
         let strengths = vec![fmm::demo::strengths(demo_points, strengths, args.seed)];
         return Ok(Input { sources, strengths, targets, complex: false });
     };
-    let complex = dim == 3 && strengths == 2 && npy::read(path)?.complex;
+    let complex = strengths == 2 && !kernel::is_complex(&args.kernel)? && npy::read(path)?.complex;
     let (sources, values) = read_files(sources, path, dim, strengths, kernel::is_complex(&args.kernel)?)?;
     Ok(Input { sources, strengths: values, targets, complex })
 }

@@ -58,7 +58,8 @@ impl PlaneOnDevice {
         derivatives(self.request.outputs)
     }
 
-    /// The settings of a solver of an order. Direct sums are in f64 for either precision.
+    /// The settings of a solver of an order. Direct sums are in f64 for either precision. So is the near field of second
+    /// derivatives of poles, because cubes of 1/r of close pairs leave the range of f32.
     fn settings(&self, order: Option<usize>) -> PlaneSettings {
         let precision = if order.is_some() { self.request.precision } else { Precision::F64 };
         PlaneSettings {
@@ -67,7 +68,7 @@ impl PlaneOnDevice {
             derivatives: self.derivatives(),
             order,
             precision,
-            near: precision,
+            near: if self.kernel.poles() && self.derivatives() == 2 { Precision::F64 } else { precision },
         }
     }
 

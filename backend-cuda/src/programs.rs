@@ -433,8 +433,11 @@ pub fn all_programs() -> Vec<Program> {
     ]
 }
 
+/// A program without parameters: its name, and what makes it.
+pub(crate) type Named = (&'static str, fn() -> Program);
+
 /// The programs that trees, lists and the probe of a plan need, by name. They have no parameters.
-pub(crate) const OF_TREES: [(&str, fn() -> Program); 8] = [
+pub(crate) const OF_TREES: [Named; 8] = [
     ("points", points),
     ("sort", sort),
     ("scan", scan),

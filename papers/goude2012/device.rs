@@ -13,6 +13,7 @@ use backend_cuda::{CallerPoints, Device, DeviceArray, DeviceStream, PlanePlan, p
 use fmm_traits::testkit::clouds::normal_strengths;
 use fmm_traits::{Error, OutputColumns, Outputs, Stage};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Instant;
 
 /// Runs on the GPU whose median counts.
@@ -139,9 +140,8 @@ pub fn tables(device: &Device) -> Result<(), Error> {
         let depths = populations.map(|population| depth_for(n as f64, population));
         let mut known: HashMap<usize, [f64; 2]> = HashMap::new();
         for &depth in &depths {
-            if !known.contains_key(&depth) {
-                let times = [gpu.seconds(&x, &q, depth, Some(P))?.total, on_core(&x, &q, depth, P).total];
-                known.insert(depth, times);
+            if let Entry::Vacant(unknown) = known.entry(depth) {
+                unknown.insert([gpu.seconds(&x, &q, depth, Some(P))?.total, on_core(&x, &q, depth, P).total]);
             }
         }
         for side in 0..2 {

@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// Longest time of a test in which a rank fails, and the longest silence.
 const SOON: Duration = Duration::from_secs(20);
 
+/// The report of a rank, and its order.
+type Reported = (ErrorReport, Option<usize>);
+
 /// The rows of rank `r` if `n` rows are cut into pieces of `shares`.
 fn piece<'a>(rows: &'a [f64], width: usize, shares: &[usize], r: usize) -> &'a [f64] {
     let (n, total) = (rows.len() / width, shares.iter().sum::<usize>().max(1));
@@ -29,11 +32,7 @@ struct Cloud<'a> {
 }
 
 /// The sums of all ranks in their order, and the report of `verify` and the order of each rank.
-fn on_ranks(
-    builder: &Fmm,
-    cloud: &Cloud,
-    shares: &[usize],
-) -> Result<(Output, Vec<(ErrorReport, Option<usize>)>), Error> {
+fn on_ranks(builder: &Fmm, cloud: &Cloud, shares: &[usize]) -> Result<(Output, Vec<Reported>), Error> {
     let width = builder.strengths()?;
     let results = threads_within(Duration::from_secs(120), shares.len(), |world: World| {
         let r = world.rank();

@@ -4,6 +4,7 @@ use super::Device;
 use crate::cache;
 use crate::compile::{Program, compile};
 use crate::error::failed;
+use crate::programs::Named;
 use cudarc::driver::sys::CUfunction_attribute;
 use cudarc::driver::{CudaFunction, DriverError};
 use cudarc::nvrtc::Ptx;
@@ -79,7 +80,7 @@ impl Device {
     }
 
     /// [`fixed`](Device::fixed) of several programs, which are compiled at the same time.
-    pub(crate) fn fixed_together(&self, programs: &[(&'static str, fn() -> Program)]) -> Result<(), Error> {
+    pub(crate) fn fixed_together(&self, programs: &[Named]) -> Result<(), Error> {
         let known = self.inner.fixed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         std::thread::scope(|scope| {
             let missing = programs.iter().filter(|(name, _)| !known.contains_key(name));

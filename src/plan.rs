@@ -349,6 +349,7 @@ impl Plan {
     /// # Errors
     /// As [`Plan::transposed`] and [`Plan::apply`].
     pub fn apply_transpose(&self, v: &[f64]) -> Result<Vec<f64>, Error> {
+        self.one_rank_only("apply_transpose")?;
         self.host_only("apply_transpose")?;
         let (kernel, facts) = (self.request.family.name(), self.request.family.facts(Outputs::POTENTIAL)?);
         let values = facts.values;

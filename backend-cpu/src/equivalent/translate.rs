@@ -356,11 +356,12 @@ mod tests {
                     let numbers = |n: usize, step: f64| (0..n).map(|i| T::of((i as f64 * step).sin())).collect();
                     let (left, right): (Vec<T>, Vec<T>) = (numbers(rows * depth, 0.7), numbers(depth * BATCH, 1.3));
                     let before: Vec<T> = numbers(rows * BATCH, 0.3);
-                    for add in [Accum::Replace, Accum::Add] {
+                    // As they are used here: a sum is added to as it is, with no factor.
+                    for (add, factor) in [(Accum::Replace, 1.5), (Accum::Add, 1.0)] {
                         let product = |columns: usize| {
                             let mut out = before.clone();
                             let (left, right) = (stack(&left, rows, depth), stack(&right, depth, columns));
-                            matmul(stack_mut(&mut out, rows, columns), add, left, right, T::of(1.5), Par::Seq);
+                            matmul(stack_mut(&mut out, rows, columns), add, left, right, T::of(factor), Par::Seq);
                             out
                         };
                         let whole = product(BATCH);

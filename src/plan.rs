@@ -130,8 +130,7 @@ impl Plan {
         let dim = request.family.dim();
         let counts = given.counts(dim)?;
         let task = candidates::check(&request, counts)?;
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(task.threads).build();
-        let pool = pool.map_err(|e| Error::Threads { threads: task.threads, reason: e.to_string() })?;
+        let pool = Plan::pool(task.threads)?;
         let (cloud, extent) = pool.install(|| -> Result<_, Error> {
             let cloud = Cloud::of(&request, &task.facts, given, counts)?;
             let extent = cloud.extent(dim)?;
@@ -139,22 +138,7 @@ impl Plan {
         })?;
         let seen = Seen { counts, extent };
         task.facts.check(seen.extent)?;
-        let mut plan = Plan {
-            choice: decide::forecast(&request, seen)?,
-            request,
-            engine: None,
-            report: BuildReport::default(),
-            seconds: PlanSeconds::default(),
-            n_sources: 0,
-            n_targets: 0,
-            subset: None,
-            separate: false,
-            on_device: false,
-            pool: Arc::new(pool),
-            transposed: Mutex::default(),
-            probe: None,
-            probed: Mesh::default(),
-        };
+        let mut plan = Plan::without_engine(request, seen, pool)?;
         if counts.contains(&0) {
             plan.choice.why = "there is nothing to sum".to_string();
             plan.took(Placed::default(), counts, given);
@@ -172,6 +156,32 @@ impl Plan {
             plan.took(placed, counts, given);
         }
         Ok(plan)
+    }
+
+    /// A plan without an engine, with the choice that is forecast from counts alone.
+    fn without_engine(request: Fmm, seen: Seen, pool: rayon::ThreadPool) -> Result<Plan, Error> {
+        Ok(Plan {
+            choice: decide::forecast(&request, seen)?,
+            request,
+            engine: None,
+            report: BuildReport::default(),
+            seconds: PlanSeconds::default(),
+            n_sources: 0,
+            n_targets: 0,
+            subset: None,
+            separate: false,
+            on_device: false,
+            pool: Arc::new(pool),
+            transposed: Mutex::default(),
+            probe: None,
+            probed: Mesh::default(),
+        })
+    }
+
+    /// The thread pool in which a plan works.
+    fn pool(threads: usize) -> Result<rayon::ThreadPool, Error> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        pool.map_err(|e| Error::Threads { threads, reason: e.to_string() })
     }
 
     /// Records the counts and times of points on which the engine was settled.

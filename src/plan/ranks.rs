@@ -8,7 +8,6 @@ use crate::cloud::{Cloud, Given};
 use crate::coordinates::{self, Mapped};
 use crate::decide::{self, Decision, Ends, decide};
 use crate::engine::{self, Engine, Placed};
-use crate::mesh::{Mesh, PlanSeconds};
 use crate::output::{Output, columns_of};
 use crate::probe::{ProbeOutput, ProbeReport, ProbeStratum};
 use crate::request::{Backend, Fmm, Method};
@@ -17,8 +16,6 @@ use crate::{rng::Rng, validate};
 use fmm_dist::World;
 use fmm_dist::wire::{Reader, Wire};
 use fmm_traits::{Error, ErrorReport, OutputError, Targets};
-use fmm_tree::BuildReport;
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// The rank that decides for all.
@@ -87,27 +84,11 @@ impl Plan {
         let all = world.all_gather([n_sources as u64, n_targets as u64])?;
         let counts = [0, 1].map(|k| all.iter().map(|c| c[k] as usize).sum());
         let task = candidates::check(&request, counts)?;
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(task.threads).build();
-        let pool = pool.map_err(|e| Error::Threads { threads: task.threads, reason: e.to_string() })?;
+        let pool = Plan::pool(task.threads)?;
         let cloud = pool.install(|| Cloud::of(&request, &task.facts, given, own))?;
         let seen = Seen { counts, extent: extent(world, &cloud, dim)? };
         task.facts.check(seen.extent)?;
-        let mut plan = Plan {
-            choice: decide::forecast(&request, seen)?,
-            request,
-            engine: None,
-            report: BuildReport::default(),
-            seconds: PlanSeconds::default(),
-            n_sources: 0,
-            n_targets: 0,
-            subset: None,
-            separate: false,
-            on_device: false,
-            pool: Arc::new(pool),
-            transposed: Mutex::default(),
-            probe: None,
-            probed: Mesh::default(),
-        };
+        let mut plan = Plan::without_engine(request, seen, pool)?;
         if counts.contains(&0) {
             plan.choice.why = "there is nothing to sum".to_string();
             plan.took(Placed::default(), own, given);

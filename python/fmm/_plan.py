@@ -69,6 +69,25 @@ def _kernel(kernel: Kernel | str) -> Kernel:
     raise TypeError(f"kernel is {type(kernel).__name__}, expected a kernel or its name")
 
 
+def _differentiable(kernel: Kernel | str, options: dict[str, Any]) -> Kernel:
+    """The kernel of a sum whose derivatives are asked for, with these options of a plan; refuses what has none."""
+    kernel = _kernel(kernel)
+    if kernel.name in _COMPLEX:
+        raise NotImplementedError(f"derivatives of the complex kernel {kernel.name}")
+    for name in ("outputs", "subset"):
+        if name in options:
+            raise TypeError(f"{name} is no option of a sum that can be differentiated")
+    return kernel
+
+
+def _contracted(values: Any, gradient: Any) -> Any:
+    """For each point the sum over components of values (n,) or (n, c) times gradients (n, d) or (n, c, d)."""
+    if len(values) == 0:
+        return gradient.reshape(0, gradient.shape[-1])
+    values = values.reshape(len(values), -1, 1)
+    return (values * gradient.reshape(len(values), values.shape[1], -1)).sum(1)
+
+
 class Plan:
     """Sums of a kernel over given points, ready for many sets of strengths.
 

@@ -42,12 +42,7 @@ def evaluate(
     Arguments and shapes are those of :func:`fmm.evaluate`. ``targets=None``: the sources, and each skips itself. A
     second derivative is an error, a complex kernel a NotImplementedError. Under ``jax.vmap`` the sums follow each other.
     """
-    kernel = _plan._kernel(kernel)
-    if kernel.name in _plan._COMPLEX:
-        raise NotImplementedError(f"derivatives of the complex kernel {kernel.name}")
-    for name in ("outputs", "subset"):
-        if name in options:
-            raise TypeError(f"{name} is no option of a sum that can be differentiated")
+    kernel = _plan._differentiable(kernel, options)
     sums = _Sums(kernel, {"tolerance": tolerance, **options}, targets is None)
     points = (sources,) if targets is None else (sources, targets)
     return sums.differentiable()(strengths, *points)
@@ -103,7 +98,7 @@ class _Sums:
         plan = self.plan(points, ("potential", "gradient"))
         slope = plan.apply(q, sets=False).gradient
         back = plan.transposed(("potential", "gradient")).apply(v, sets=False)
-        by_points = [_contracted(q, back.gradient), _contracted(v, slope)]
+        by_points = [_plan._contracted(q, back.gradient), _plan._contracted(v, slope)]
         if self.own:
             by_points = [by_points[0] + by_points[1]]
         return np.asarray(back.potential, q.dtype).reshape(q.shape), *(
@@ -122,11 +117,3 @@ class _Sums:
 
         potential.defvjp(lambda q, *points: (potential(q, *points), (q, *points)), backward)
         return potential
-
-
-def _contracted(values: Any, gradient: Any) -> Any:
-    """For each point the sum over components of values (n,) or (n, c) times gradients (n, 3) or (n, c, 3)."""
-    if len(values) == 0:
-        return gradient.reshape(0, gradient.shape[-1])
-    values = values.reshape(len(values), -1, 1)
-    return (values * gradient.reshape(len(values), values.shape[1], -1)).sum(axis=1)

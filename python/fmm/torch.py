@@ -40,12 +40,7 @@ def evaluate(
     the current stream. ``targets=None``: the sources, and each skips itself. A second derivative is a RuntimeError, a
     complex kernel a NotImplementedError.
     """
-    kernel = _plan._kernel(kernel)
-    if kernel.name in _plan._COMPLEX:
-        raise NotImplementedError(f"derivatives of the complex kernel {kernel.name}")
-    for name in ("outputs", "subset"):
-        if name in options:
-            raise TypeError(f"{name} is no option of a sum that can be differentiated")
+    kernel = _plan._differentiable(kernel, options)
     options["tolerance"] = tolerance
     if sources.is_cuda:
         options = {"backend": "cuda", "device": sources.device.index or 0, **options}
@@ -71,14 +66,6 @@ def _taken(array: Any, like: torch.Tensor) -> torch.Tensor:
     """A result as a tensor of the type of `like`."""
     tensor = array if isinstance(array, torch.Tensor) else torch.from_numpy(array)
     return tensor.to(like.dtype)
-
-
-def _contracted(values: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """For each point the sum over components of values (n,) or (n, c) times gradients (n, 3) or (n, c, 3)."""
-    if len(values) == 0:
-        return gradient.reshape(0, gradient.shape[-1])
-    values = values.reshape(len(values), -1, 1)
-    return (values * gradient.reshape(len(values), values.shape[1], -1)).sum(dim=1)
 
 
 class _NoMore(torch.autograd.Function):
@@ -133,11 +120,11 @@ class _Evaluate(torch.autograd.Function):
         if of_sources:
             back = ctx.plan.transposed(("potential", "gradient")).apply(_given(cotangent), sets=False)
             by_strengths = _taken(back.potential, strengths).reshape(strengths.shape)
-            by_sources = _contracted(strengths, _taken(back.gradient, strengths))
+            by_sources = _plan._contracted(strengths, _taken(back.gradient, strengths))
         elif for_strengths:
             by_strengths = _taken(ctx.plan.apply_transpose(_given(cotangent)), strengths).reshape(strengths.shape)
         if ctx.slope is not None:
-            at_targets = _contracted(cotangent, ctx.slope)
+            at_targets = _plan._contracted(cotangent, ctx.slope)
             if ctx.own:
                 by_sources = by_sources + at_targets
             else:

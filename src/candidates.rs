@@ -222,7 +222,8 @@ fn given(order: usize, orders: &RangeInclusive<usize>) -> Result<usize, Error> {
     if orders.contains(&order) { Ok(order) } else { Err(Error::Order { order, min, max }) }
 }
 
-/// The candidates on octrees, in space and on quadtrees in the plane: the methods on octrees that a request allows, and direct summation.
+/// The candidates in space, and those on quadtrees in the plane: the methods on octrees that a request allows, and direct
+/// summation.
 fn in_space(r: &Fmm, task: &Task, seen: Seen) -> Result<Vec<Candidate>, Error> {
     let mut found = Vec::new();
     // The same order of two expansions has different errors, so expansions compete only for a tolerance.

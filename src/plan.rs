@@ -18,7 +18,7 @@ use crate::request::{Fmm, Inherited, Method, Progress};
 use crate::{rng::Rng, validate};
 use backend_cuda::{DeviceArray, DeviceStream};
 use fmm_families::AnyFamily;
-use fmm_traits::{Error, ErrorReport, OutputError, Outputs, Targets};
+use fmm_traits::{Error, ErrorReport, OutputColumns, OutputError, Outputs, Targets};
 use fmm_tree::BuildReport;
 use rayon::ThreadPool;
 use std::sync::{Arc, Mutex};
@@ -488,32 +488,53 @@ impl Plan {
             return self.verify_on_ranks(world, strengths, out, samples);
         }
         let rows = Rng::new(SAMPLE_SEED).sample(self.n_targets, samples);
-        let mut direct = match &self.engine {
+        let exact = match &self.engine {
             None => vec![0.0; rows.len() * facts.values],
             Some(engine) => {
-                let ((sources, targets), dim) = (engine.points()?, facts.dim);
-                let indices: Vec<usize> = rows.iter().map(|&i| self.subset.as_ref().map_or(i, |s| s[i])).collect();
-                let apart: Vec<f64>;
-                let chosen = if self.separate {
-                    apart = rows.iter().flat_map(|&i| &targets[dim * i..dim * (i + 1)]).copied().collect();
-                    Targets::Points(&apart)
-                } else {
-                    Targets::Subset(&indices)
-                };
-                self.pool.install(|| engine.reference(&sources, strengths, chosen))?
+                let (sources, targets) = engine.points()?;
+                self.exact(&**engine, (&sources, 0), strengths, &targets, &rows)?
             }
         };
-        facts.pull_back(std::slice::from_mut(&mut direct));
         let mut outputs = Vec::new();
         for c in &facts.columns {
-            let k = c.columns.len();
-            let computed: Vec<f64> =
-                rows.iter().flat_map(|&i| out.get(c.output)[i * k..(i + 1) * k].iter().copied()).collect();
-            let mut expected = Vec::new();
-            columns_of(&direct, facts.values, &c.columns, &mut expected);
-            outputs.push(OutputError::of(c.output, &computed, &expected, k));
+            let [computed, expected] = self.rows_of(c, out, &exact, &rows);
+            outputs.push(OutputError::of(c.output, &computed, &expected, c.columns.len()));
         }
         Ok(ErrorReport { samples: rows.len(), outputs })
+    }
+
+    /// Direct sums in f64 of `sources` at some `rows` of this plan's targets, one row of values per target. The sources
+    /// of this plan begin with number `first`. `targets` are the targets if they are separate points.
+    fn exact(
+        &self,
+        engine: &dyn Engine,
+        (sources, first): (&[f64], usize),
+        strengths: &[f64],
+        targets: &[f64],
+        rows: &[usize],
+    ) -> Result<Vec<f64>, Error> {
+        let (facts, dim) = (&self.choice.facts, self.choice.facts.dim);
+        let (apart, indices): (Vec<f64>, Vec<usize>);
+        let chosen = if self.separate {
+            apart = rows.iter().flat_map(|&i| &targets[dim * i..dim * (i + 1)]).copied().collect();
+            Targets::Points(&apart)
+        } else {
+            indices = rows.iter().map(|&i| first + self.subset.as_ref().map_or(i, |s| s[i])).collect();
+            Targets::Subset(&indices)
+        };
+        let mut exact = self.pool.install(|| engine.reference(sources, strengths, chosen))?;
+        facts.pull_back(std::slice::from_mut(&mut exact));
+        Ok(exact)
+    }
+
+    /// The numbers of an output at some `rows` of the targets: those of `out`, and those of the direct sums `exact` at
+    /// these rows.
+    fn rows_of(&self, of: &OutputColumns, out: &Output, exact: &[f64], rows: &[usize]) -> [Vec<f64>; 2] {
+        let k = of.columns.len();
+        let computed = rows.iter().flat_map(|&i| &out.get(of.output)[i * k..(i + 1) * k]).copied().collect();
+        let mut expected = Vec::new();
+        columns_of(exact, self.choice.facts.values, &of.columns, &mut expected);
+        [computed, expected]
     }
 }
 

@@ -43,9 +43,8 @@ pub fn after(tree: &Tree) -> Option<&Edges> {
 
 /// Levels on which edges of `after` end, the deepest first.
 pub fn levels_of(tree: &Tree, after: &Edges) -> impl Iterator<Item = usize> {
-    let ends = |level: &usize| {
-        let boxes = tree.level(*level);
+    (0..tree.levels()).rev().filter(move |&level| {
+        let boxes = tree.level(level);
         after.starts[boxes.start] < after.starts[boxes.end]
-    };
-    (0..tree.levels()).rev().filter(ends).collect::<Vec<_>>().into_iter()
+    })
 }

@@ -95,6 +95,20 @@ enum Origin {
     Ghost { rank: usize, record: usize },
 }
 
+/// What is known of a box of the new tree.
+struct Known {
+    name: Name,
+    octant: u8,
+    /// Numbers of sources and targets on all ranks.
+    sources: u64,
+    targets: u64,
+    leaf: bool,
+    /// [`Local::own`].
+    mine: bool,
+    /// [`Shared::gives`].
+    gives: bool,
+}
+
 impl Local {
     /// The locally essential tree of a rank, from its `part` of the boxes. All ranks call it together.
     ///
@@ -136,39 +150,53 @@ impl Local {
         while !level.is_empty() {
             let start = from.len();
             for &(box_, parent) in &level {
-                let (name, octant) = match box_ {
-                    Origin::Coarse(c) => (Name::coarse(c), coarse.boxes[c].octant),
-                    Origin::Own(c) => (Name::of(me, c as u32), part.octant[c]),
-                    Origin::Ghost { rank, record } => {
-                        let r = records[rank][record];
-                        (Name::of(rank, r[1] as u32), r[2] as u8)
-                    }
-                };
-                let [sources, targets, leaf, mine, gives] = match box_ {
+                let Known { name, octant, sources, targets, leaf, mine, gives } = match box_ {
                     Origin::Coarse(c) => {
                         let here = &coarse.boxes[c];
                         let contributors = coarse.contributors(c);
-                        let gives = match strategy {
-                            Strategy::Frontier => contributors == [me as u32],
-                            _ => contributors.contains(&(me as u32)),
-                        };
-                        let mine = here.is_leaf() && here.owner as usize == me;
-                        [here.sources, here.targets, is_leaf[c].into(), mine.into(), gives.into()]
+                        Known {
+                            name: Name::coarse(c),
+                            octant: here.octant,
+                            sources: here.sources,
+                            targets: here.targets,
+                            leaf: is_leaf[c],
+                            mine: here.is_leaf() && here.owner as usize == me,
+                            gives: match strategy {
+                                Strategy::Frontier => contributors == [me as u32],
+                                _ => contributors.contains(&(me as u32)),
+                            },
+                        }
                     }
                     Origin::Own(c) => {
-                        let (s, t) = (part.sources_of(c).len() as u64, part.targets_of(c).len() as u64);
-                        [s, t, part.is_leaf(c).into(), 1, (s > 0).into()]
+                        let sources = part.sources_of(c).len() as u64;
+                        Known {
+                            name: Name::of(me, c as u32),
+                            octant: part.octant[c],
+                            sources,
+                            targets: part.targets_of(c).len() as u64,
+                            leaf: part.is_leaf(c),
+                            mine: true,
+                            gives: sources > 0,
+                        }
                     }
                     Origin::Ghost { rank, record } => {
-                        let r = records[rank][record];
-                        [r[4], 0, r[3], 0, 0]
+                        let [_, number, octant, leaf, sources] = records[rank][record];
+                        Known {
+                            name: Name::of(rank, number as u32),
+                            octant: octant as u8,
+                            sources,
+                            targets: 0,
+                            leaf: leaf == 1,
+                            mine: false,
+                            gives: false,
+                        }
                     }
                 };
                 shared.sources.push(sources);
                 shared.targets.push(targets);
-                shared.leaf.push(leaf == 1);
-                shared.gives.push(gives == 1);
-                own.push(mine == 1);
+                shared.leaf.push(leaf);
+                shared.gives.push(gives);
+                own.push(mine);
                 names.push(name);
                 from.push(box_);
                 tree.parent.push(parent);

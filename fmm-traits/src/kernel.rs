@@ -149,13 +149,12 @@ pub struct Gradient<K>(PhantomData<K>);
 #[derive(Clone, Copy, Debug)]
 pub struct Hessian<K>(PhantomData<K>);
 
-/// Degree of output `i` when `K` is extended by derivatives.
-fn derivative_degree<K: Kernel>(i: usize) -> i32 {
-    let n = K::VALUES;
+/// Degree of output `i` when `n` values of the degrees `of_value` are extended by derivatives.
+pub(crate) fn derivative_degree(n: usize, i: usize, of_value: impl Fn(usize) -> i32) -> i32 {
     match i {
-        _ if i < n => K::value_degree(i),
-        _ if i < 4 * n => K::value_degree((i - n) / 3) - 1,
-        _ => K::value_degree((i - 4 * n) / 6) - 2,
+        _ if i < n => of_value(i),
+        _ if i < 4 * n => of_value((i - n) / 3) - 1,
+        _ => of_value((i - 4 * n) / 6) - 2,
     }
 }
 
@@ -175,7 +174,7 @@ macro_rules! derivative {
                 K::$eval(params, r, strengths, values);
             }
             fn value_degree(i: usize) -> i32 {
-                derivative_degree::<K>(i)
+                derivative_degree(K::VALUES, i, K::value_degree)
             }
             fn strength_degree(j: usize) -> i32 {
                 K::strength_degree(j)

@@ -155,22 +155,8 @@ pub fn tables(device: &Device) -> Result<(), Error> {
     }
 
     println!("\nTable 5.1, share of each part on the GPU, N = 45·2^16, N_d = 45");
-    println!("| part | here, % | paper, % |\n|---|---|---|");
     let (x, q) = cloud(Cloud::Uniform, 45 << 16);
-    let s = gpu.seconds(&x, &q, 8, Some(P))?;
-    println!("| sort (pyramid) | {:.1} | 30 |", 100.0 * s.pyramid / s.total);
-    println!("| connect | {:.1} | 1 |", 100.0 * s.connect / s.total);
-    let stages = [
-        (Stage::P2p, "43"),
-        (Stage::M2l, "11"),
-        (Stage::P2m, "5"),
-        (Stage::L2p, "2"),
-        (Stage::M2m, "< 1"),
-        (Stage::L2l, "< 1"),
-    ];
-    for (stage, paper) in stages {
-        println!("| {} | {:.1} | {paper} |", stage.name(), s.share(stage));
-    }
+    gpu.seconds(&x, &q, 8, Some(P))?.print_shares();
 
     println!("\nFig. 5.3, speed-up over the order, N = 10^6, N_d = 45");
     head("p");

@@ -53,6 +53,27 @@ impl Seconds {
     pub fn share(&self, stage: Stage) -> f64 {
         100.0 * self.stages[stage as usize] / self.total
     }
+    /// Prints Table 5.1: the share of each part, beside the paper's on its GPU.
+    pub fn print_shares(&self) {
+        println!("| part | here, % | paper (GPU), % |\n|---|---|---|");
+        let topological = [("sort (pyramid)", self.pyramid, "30"), ("connect", self.connect, "1")];
+        for (part, seconds, paper) in topological {
+            println!("| {part} | {:.1} | {paper} |", 100.0 * seconds / self.total);
+        }
+        let stages = [
+            (Stage::P2p, "43"),
+            (Stage::M2l, "11"),
+            (Stage::P2m, "5"),
+            (Stage::L2p, "2"),
+            (Stage::M2m, "< 1"),
+            (Stage::L2l, "< 1"),
+        ];
+        for (stage, paper) in stages {
+            println!("| {} | {:.1} | {paper} |", stage.name(), self.share(stage));
+        }
+        let named: f64 = stages.iter().map(|(stage, _)| self.share(*stage)).sum();
+        println!("| other | {:.1} | 8 |", 100.0 * (1.0 - (self.pyramid + self.connect) / self.total) - named);
+    }
 }
 
 /// One evaluation at `points` and depth `depth` of the pyramid.

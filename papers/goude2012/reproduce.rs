@@ -57,24 +57,7 @@ fn shares() {
     let n = 45 << 16;
     let s = seconds(Cloud::Uniform, n, 45.0, P);
     println!("\nTable 5.1, share of each part, N = 45·2^16, N_d = 45, p = {P}: {:.3} s", s.total);
-    println!("| part | here, % | paper (GPU), % |\n|---|---|---|");
-    let topological = [("sort (pyramid)", s.pyramid, "30"), ("connect", s.connect, "1")];
-    for (part, seconds, paper) in topological {
-        println!("| {part} | {:.1} | {paper} |", 100.0 * seconds / s.total);
-    }
-    let stages = [
-        (Stage::P2p, "43"),
-        (Stage::M2l, "11"),
-        (Stage::P2m, "5"),
-        (Stage::L2p, "2"),
-        (Stage::M2m, "< 1"),
-        (Stage::L2l, "< 1"),
-    ];
-    for (stage, paper) in stages {
-        println!("| {} | {:.1} | {paper} |", stage.name(), s.share(stage));
-    }
-    let named: f64 = stages.iter().map(|(stage, _)| s.share(*stage)).sum();
-    println!("| other | {:.1} | 8 |", 100.0 * (1.0 - (s.pyramid + s.connect) / s.total) - named);
+    s.print_shares();
 }
 
 /// Fig. 5.4: the N_d at which a level more takes the time of a level less: eq. 5.2 changes the depth there.

@@ -88,8 +88,9 @@ impl Prices for UnitCosts<'_> {
             (Policy::Treecode { .. }, _) => TREECODE_LEAF,
             _ => {
                 let (costs, far) = (&self.costs, self.far(parts, order));
-                let near = if parts.dim == 3 { 27.0 } else { 9.0 };
-                let across = if parts.dim == 3 { 189.0 } else { 27.0 };
+                // The boxes around a box, and those of its V list.
+                let near = 3f64.powi(parts.dim as i32);
+                let across = 6f64.powi(parts.dim as i32) - near;
                 let boxes = far.leaf + across * far.m2l + near * costs.leaves;
                 (boxes / (near * costs.pair)).sqrt().max(self.smallest_leaf)
             }

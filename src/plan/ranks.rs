@@ -8,7 +8,7 @@ use crate::cloud::{Cloud, Given};
 use crate::coordinates::{self, Mapped};
 use crate::decide::{self, Decision, Ends, decide};
 use crate::engine::{self, Engine, Placed};
-use crate::output::{Output, columns_of};
+use crate::output::Output;
 use crate::probe::{ProbeOutput, ProbeReport, ProbeStratum};
 use crate::request::{Backend, Fmm, Method};
 use crate::variant::Translation;
@@ -124,7 +124,7 @@ impl Plan {
         out: &Output,
         samples: usize,
     ) -> Result<ErrorReport, Error> {
-        let (facts, dim) = (&self.choice.facts, self.choice.facts.dim);
+        let facts = &self.choice.facts;
         world.agree(&[("the number of samples", samples.to_string())])?;
         let own_targets = world.all_gather(self.n_targets as u64)?;
         let ends: Vec<usize> = own_targets
@@ -139,7 +139,7 @@ impl Plan {
         let first = ends[world.rank()] - self.n_targets;
         let mine: Vec<usize> =
             rows.iter().filter(|&&i| (first..ends[world.rank()]).contains(&i)).map(|i| i - first).collect();
-        let mut direct = match &self.engine {
+        let exact = match &self.engine {
             None => vec![0.0; mine.len() * facts.values],
             Some(engine) => {
                 let (sources, targets) = engine.points()?;
@@ -147,27 +147,14 @@ impl Plan {
                 let base: usize = n_sources[..world.rank()].iter().map(|&n| n as usize).sum();
                 let all = world.all_gather(sources)?.concat();
                 let strengths = world.all_gather(strengths.to_vec())?.concat();
-                let source = |&i: &usize| base + self.subset.as_ref().map_or(i, |s| s[i]);
-                let indices: Vec<usize> = mine.iter().map(source).collect();
-                let apart: Vec<f64>;
-                let chosen = if self.separate {
-                    apart = mine.iter().flat_map(|&i| &targets[dim * i..dim * (i + 1)]).copied().collect();
-                    Targets::Points(&apart)
-                } else {
-                    Targets::Subset(&indices)
-                };
-                self.pool.install(|| engine.reference(&all, &strengths, chosen))?
+                self.exact(&**engine, (&all, base), &strengths, &targets, &mine)?
             }
         };
-        facts.pull_back(std::slice::from_mut(&mut direct));
         // Errors are added up in the order of the sample, as on one rank.
         let mut outputs = Vec::new();
         for c in &facts.columns {
             let k = c.columns.len();
-            let at = |i: &usize| out.get(c.output)[i * k..(i + 1) * k].iter().copied();
-            let found: Vec<f64> = mine.iter().flat_map(at).collect();
-            let mut exact = Vec::new();
-            columns_of(&direct, facts.values, &c.columns, &mut exact);
+            let [found, exact] = self.rows_of(c, out, &exact, &mine);
             let mut by_row = std::collections::HashMap::new();
             let indices: Vec<u64> = mine.iter().map(|i| (i + first) as u64).collect();
             for ((indices, found), exact) in

@@ -44,16 +44,8 @@ pub fn fused(tape: &Tape, unit: bool) -> Fused {
     let (mut nodes, values) = prepared(tape, unit);
     let one = nodes.len() as u32;
     nodes.push(Node { op: Op::Constant(1f64.to_bits()), args: [0; 3] });
-    let mut uniform = vec![false; nodes.len()];
-    let mut uses = vec![0; nodes.len()];
-    for (i, n) in nodes.iter().enumerate() {
-        let args = &n.args[..n.op.arity()];
-        let constant = matches!(n.op, Op::Parameter(_) | Op::Constant(_));
-        uniform[i] = constant || (!args.is_empty() && args.iter().all(|&a| input(a).is_none() && uniform[a as usize]));
-        args.iter().filter(|&&a| input(a).is_none()).for_each(|&a| uses[a as usize] += 1);
-    }
-    values.iter().filter(|&&a| input(a).is_none()).for_each(|&a| uses[a as usize] += 1);
-    let graph = Graph { nodes: &nodes, uses, uniform: &uniform, one };
+    let uniform = uniform(&nodes);
+    let graph = Graph { nodes: &nodes, uses: uses(&nodes, &values), uniform: &uniform, one };
 
     let values: Vec<(Terms, Vec<u32>)> = values.iter().map(|&v| graph.value(v)).collect();
     let mut needed = vec![false; nodes.len()];
@@ -71,6 +63,25 @@ pub fn fused(tape: &Tape, unit: bool) -> Fused {
     }
     steps.reverse();
     Fused { nodes, uniform, steps, values }
+}
+
+/// Whether each node is the same for all pairs.
+fn uniform(nodes: &[Node]) -> Vec<bool> {
+    let mut uniform = vec![false; nodes.len()];
+    for (i, n) in nodes.iter().enumerate() {
+        let args = &n.args[..n.op.arity()];
+        let constant = matches!(n.op, Op::Parameter(_) | Op::Constant(_));
+        uniform[i] = constant || (!args.is_empty() && args.iter().all(|&a| input(a).is_none() && uniform[a as usize]));
+    }
+    uniform
+}
+
+/// How many operations and values use each node.
+fn uses(nodes: &[Node], values: &[u32]) -> Vec<usize> {
+    let mut uses = vec![0; nodes.len()];
+    let used = nodes.iter().flat_map(|n| &n.args[..n.op.arity()]).chain(values);
+    used.filter(|&&a| input(a).is_none()).for_each(|&a| uses[a as usize] += 1);
+    uses
 }
 
 /// Largest number of operations below one another that become one sum.
@@ -169,11 +180,7 @@ fn ordered(mut terms: Vec<Term>) -> (Terms, Vec<u32>) {
 /// becomes a product with the reciprocal root, which vectors compute faster.
 fn prepared(tape: &Tape, unit: bool) -> (Vec<Node>, Vec<u32>) {
     let old = tape.nodes();
-    let mut uses = vec![0; old.len()];
-    for n in old {
-        n.args[..n.op.arity()].iter().for_each(|&a| uses[a as usize] += 1);
-    }
-    tape.values().iter().for_each(|&v| uses[v as usize] += 1);
+    let (uses, uniform) = (uses(old, tape.values()), uniform(old));
     let coordinate = |a: u32| match old[a as usize].op {
         Op::Coordinate(axis) => Some(axis),
         _ => None,
@@ -192,13 +199,6 @@ fn prepared(tape: &Tape, unit: bool) -> (Vec<Node>, Vec<u32>) {
         let Some((j, Some(rest))) = squared(rest) else { return false };
         matches!(squared(rest), Some((k, None)) if i != j && j != k && i != k)
     };
-    // Whether a result is the same for all pairs.
-    let mut uniform = vec![false; old.len()];
-    for (i, n) in old.iter().enumerate() {
-        let args = &n.args[..n.op.arity()];
-        let constant = matches!(n.op, Op::Parameter(_) | Op::Constant(_));
-        uniform[i] = constant || (!args.is_empty() && args.iter().all(|&a| uniform[a as usize]));
-    }
     let (mut nodes, mut moved): (Vec<Node>, Vec<u32>) = (Vec::new(), Vec::new());
     let constant = |x: f64| Node { op: Op::Constant(x.to_bits()), args: [0; 3] };
     let one = (nodes.len() as u32, nodes.push(constant(1.0))).0;

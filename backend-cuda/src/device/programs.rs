@@ -81,11 +81,13 @@ impl Device {
 
     /// [`fixed`](Device::fixed) of several programs, which are compiled at the same time.
     pub(crate) fn fixed_together(&self, programs: &[Named]) -> Result<(), Error> {
-        let known = self.inner.fixed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let missing: Vec<Named> = {
+            let known = self.inner.fixed.lock().unwrap_or_else(PoisonError::into_inner);
+            programs.iter().filter(|(name, _)| !known.contains_key(name)).copied().collect()
+        };
         std::thread::scope(|scope| {
-            let missing = programs.iter().filter(|(name, _)| !known.contains_key(name));
             let threads: Vec<_> =
-                missing.map(|&(name, program)| scope.spawn(move || self.fixed(name, program))).collect();
+                missing.into_iter().map(|(name, program)| scope.spawn(move || self.fixed(name, program))).collect();
             threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|e| resume_unwind(e)).map(|_| ()))
         })
     }

@@ -1,7 +1,7 @@
 //! The points that carry densities and check values: a [`Lattice`].
 //!
-//! A lattice of order p is a part of a regular p × p × p grid, or of a p × p grid for kernels of the plane. Its points lie at two places around each box, and one
-//! index names a point at either place.
+//! A lattice of order p is a part of a regular p × p × p grid. For kernels of the plane it is a part of a p × p grid. Its
+//! points lie at two places around each box. One index names a point at either place.
 //!
 //! | | inner points | outer points |
 //! |---|---|---|
@@ -171,9 +171,9 @@ impl Lattice {
         all.filter(|s| s.len > 0).collect()
     }
 
-    /// Grid coordinates (x, y, z), each in `0..p` (z = 0 in the plane), of the points. Every density and every check vector has this order:
-    /// by segment ([`segments`](Self::segments)), within a segment by image. Reflections then exchange consecutive
-    /// ranges.
+    /// Grid coordinates (x, y, z) of the points, each in `0..p`; z = 0 in the plane. Every density and every check vector
+    /// has this order: by segment ([`segments`](Self::segments)), within a segment by image. Reflections then exchange
+    /// consecutive ranges.
     pub fn coordinates(self) -> Vec<[usize; 3]> {
         let p = self.order;
         let mut points = Vec::with_capacity(self.len());
@@ -187,8 +187,8 @@ impl Lattice {
         points
     }
 
-    /// The points in the cube from −1 to 1, at z = 0 in the plane. The coordinate (2i − (p − 1))/(p − 1) is exactly antisymmetric in
-    /// i ↔ p − 1 − i.
+    /// The points in the cube from −1 to 1, at z = 0 in the plane. The coordinate (2i − (p − 1))/(p − 1) is exactly
+    /// antisymmetric in i ↔ p − 1 − i.
     fn unit(self) -> impl Iterator<Item = [f64; 3]> {
         let last = (self.order - 1) as f64;
         let place = move |i: usize| ((2 * i) as f64 - last) / last;

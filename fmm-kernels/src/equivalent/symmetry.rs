@@ -31,8 +31,6 @@ const EQUAL_VALUES: f64 = 1e-12;
 pub struct Symmetry {
     /// The axes whose reflection is a symmetry, as bits.
     axes: usize,
-    /// Octants in which points lie.
-    octants: usize,
     /// The folding of check values (for the adjoint kernel: of strengths).
     pub values: Side,
     /// The folding of densities.
@@ -44,17 +42,12 @@ impl Symmetry {
     pub fn of(kernel: &Member, params: &[f64], lattice: Lattice) -> Self {
         let Reflections { axes, values, strengths } = Reflections::of(kernel, params);
         let [values, strengths] = [values, strengths].map(|odd| Side::new(lattice, axes, &odd));
-        Symmetry { axes, octants: lattice.octants(), values, strengths }
+        Symmetry { axes, values, strengths }
     }
 
     /// The symmetry of the adjoint kernel K(−r)ᵀ.
     pub(super) fn adjoint(&self) -> Self {
-        Symmetry {
-            axes: self.axes,
-            octants: self.octants,
-            values: self.strengths.clone(),
-            strengths: self.values.clone(),
-        }
+        Symmetry { axes: self.axes, values: self.strengths.clone(), strengths: self.values.clone() }
     }
 
     /// The parities: all subsets of the symmetric axes.
@@ -66,7 +59,7 @@ impl Symmetry {
     /// One octant of each set of octants that the reflections exchange.
     pub fn octants(&self) -> impl Iterator<Item = usize> + use<> {
         let axes = self.axes;
-        (0..self.octants).filter(move |o| o & axes == 0)
+        (0..self.values.octants).filter(move |o| o & axes == 0)
     }
 
     /// The octant among [`octants`](Self::octants) that reflections take to `octant`.

@@ -3,7 +3,7 @@
 use super::zero::{Unguarded, finite_at_zero, guarded};
 use super::{Base, MAX_OPERATIONS, Part, Symbol, Traced, at_most, radial};
 use crate::dual::Dual;
-use crate::kernel::{MAX_STRENGTHS, Outputs, derivative_columns};
+use crate::kernel::{MAX_STRENGTHS, Outputs, derivative_columns, derivative_degree};
 use crate::lane::Lane;
 use crate::member::{Body, Identity, Kernels, Member, Members};
 use crate::record::record_with;
@@ -208,11 +208,9 @@ impl Traced {
             None if j < rule.strengths.len() => rule.strengths[j],
             None => -2 * j as i32,
         };
-        let degree = |i: usize| match i {
-            _ if i < count => of_value(i),
-            _ if i < 4 * count => of_value((i - count) / 3) - 1,
-            _ => of_value((i - 4 * count) / 6) - 2,
-        };
+        let degree = |i: usize| derivative_degree(count, i, of_value);
+        let own = rule.clone();
+        let dilation = Box::new(move |params: &[f64], h: f64| own.dilated(params, h));
         let radial = matches!(&*self.body, Base::Radial { .. });
         let strengths = self.given(part) + attributes.len();
         let square = attributes.is_empty() && count == strengths;
@@ -230,7 +228,7 @@ impl Traced {
             derived,
             strength_degrees: (0..strengths).map(of_strength).collect(),
             value_degrees: (0..tape.values().len()).map(degree).collect(),
-            body: Arc::new(Program { tape, plain, rule: rule.clone() }),
+            body: Arc::new(Program { tape, plain, dilation }),
         };
         if !radial && derived == 0 && square && !member.piecewise {
             let directions = [[0.9, -1.3, 0.7], [-0.31, 0.77, 1.1], [0.012, 0.47, -0.2]];
@@ -258,11 +256,31 @@ struct Rule {
     unit: Option<usize>,
 }
 
+impl Rule {
+    /// The parameters after a dilation by `h`; `None` if none changes.
+    fn dilated(&self, params: &[f64], h: f64) -> Option<Vec<f64>> {
+        let Rule { parameters, unit, .. } = self;
+        if unit.is_none() && parameters.iter().all(|&d| d == 0.0) {
+            return None;
+        }
+        let mut dilated = params.to_vec();
+        dilated.iter_mut().zip(parameters).for_each(|(p, &d)| *p *= power(h, -d));
+        if let Some(unit) = *unit {
+            dilated[unit] *= h;
+        }
+        Some(dilated)
+    }
+}
+
+/// [`Kernel::dilated`](crate::Kernel::dilated) of a kernel that is a tape.
+pub(super) type Dilation = Box<dyn Fn(&[f64], f64) -> Option<Vec<f64>> + Send + Sync>;
+
 /// The functions of a [`Member`] that is a tape.
-struct Program {
-    tape: Arc<Tape>,
-    plain: Tape,
-    rule: Rule,
+pub(super) struct Program {
+    pub tape: Arc<Tape>,
+    /// The operations without derivatives.
+    pub plain: Tape,
+    pub dilation: Dilation,
 }
 
 impl Body for Program {
@@ -276,16 +294,7 @@ impl Body for Program {
         self.tape.evaluate_many(params, r, strengths, values);
     }
     fn dilated(&self, params: &[f64], h: f64) -> Option<Vec<f64>> {
-        let Rule { parameters, unit, .. } = &self.rule;
-        if unit.is_none() && parameters.iter().all(|&d| d == 0.0) {
-            return None;
-        }
-        let mut dilated = params.to_vec();
-        dilated.iter_mut().zip(parameters).for_each(|(p, &d)| *p *= power(h, -d));
-        if let Some(unit) = *unit {
-            dilated[unit] *= h;
-        }
-        Some(dilated)
+        (self.dilation)(params, h)
     }
     fn tape(&self) -> Tape {
         (*self.tape).clone()

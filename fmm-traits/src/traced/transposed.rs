@@ -17,12 +17,14 @@
 //! Example: dipoles have densities that are charges. Their transposed sums are gradients of charges, with the operators
 //! of the Laplace kernel.
 
-use super::make::{DIFFERENT, general};
+use super::make::{DIFFERENT, Program, general};
 use super::zero::{finite_at_zero, guarded};
 use super::{Symbol, at_most};
-use crate::kernel::{DERIVATIVE_FACTORS, MAX_COMPONENTS, MAX_POTENTIALS, Outputs, derivative_columns};
+use crate::kernel::{
+    DERIVATIVE_FACTORS, MAX_COMPONENTS, MAX_POTENTIALS, Outputs, derivative_columns, derivative_degree,
+};
 use crate::lane::Lane;
-use crate::member::{Body, Identity, Kernels, Member, Members};
+use crate::member::{Identity, Kernels, Member, Members};
 use crate::record::record_with;
 use crate::tape::Tape;
 use crate::{Error, kernel::MAX_STRENGTHS};
@@ -115,11 +117,8 @@ impl Turned<'_> {
             true => guarded(&tape, of.dim, params, sample),
             false => finite_at_zero(&tape, of.dim, params, sample, count),
         });
-        let degree = |i: usize| match i {
-            _ if i < count => of.strength_degrees[i] + self.shift,
-            _ if i < 4 * count => of.strength_degrees[(i - count) / 3] + self.shift - 1,
-            _ => of.strength_degrees[(i - 4 * count) / 6] + self.shift - 2,
-        };
+        let degree = |i: usize| derivative_degree(count, i, |i| of.strength_degrees[i] + self.shift);
+        let given = of.clone();
         Member {
             name: of.name.clone(),
             id: Identity::Tape(tape.clone()),
@@ -134,32 +133,7 @@ impl Turned<'_> {
             derived,
             strength_degrees: of.value_degrees.iter().map(|d| d - self.shift).collect(),
             value_degrees: (0..tape.values().len()).map(degree).collect(),
-            body: Arc::new(Program { of: of.clone(), tape, plain }),
+            body: Arc::new(Program { tape, plain, dilation: Box::new(move |params, h| given.dilated(params, h)) }),
         }
-    }
-}
-
-/// The functions of a transposed kernel.
-struct Program {
-    of: Member,
-    tape: Arc<Tape>,
-    plain: Tape,
-}
-
-impl Body for Program {
-    fn eval(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]) {
-        self.tape.evaluate(params, r, strengths, values);
-    }
-    fn underived(&self, params: &[f64], r: &[f64], strengths: &[f64], values: &mut [f64]) {
-        self.plain.evaluate(params, r, strengths, values);
-    }
-    fn eval_many(&self, params: &[f64], r: &[[f64; 3]], strengths: &[f64], values: &mut [f64]) {
-        self.tape.evaluate_many(params, r, strengths, values);
-    }
-    fn dilated(&self, params: &[f64], h: f64) -> Option<Vec<f64>> {
-        self.of.dilated(params, h)
-    }
-    fn tape(&self) -> Tape {
-        (*self.tape).clone()
     }
 }

@@ -1,21 +1,18 @@
 //! `fmm run --ranks`: ranks as threads of this process, each with a piece of the points.
 
-use crate::args::{ExchangeName, PrecisionName, RunArgs};
+use crate::args::{ExchangeName, RunArgs};
 use crate::failure::Failure;
 use crate::report::Report;
-use crate::run::{self, Input};
+use crate::run::{self, Evaluated, Input};
 use fmm::ranks::{Strategy, World, threads};
-use fmm::{Description, Error, ErrorReport, Fmm, Output, Outputs, Stage, Targets};
+use fmm::{Description, Error, Fmm, Outputs, Targets};
 
 /// The sums of all ranks.
 pub struct Sums {
-    /// One output for each set of strengths, in the order of the whole arrays.
-    pub outs: Vec<Output>,
+    /// Outputs in the order of the whole arrays.
+    pub all: Evaluated,
     components: Vec<(Outputs, usize)>,
     described: Description,
-    seconds: f64,
-    stages: [f64; Stage::ALL.len()],
-    errors: Option<ErrorReport>,
 }
 
 impl Sums {
@@ -25,8 +22,9 @@ impl Sums {
     }
     /// The report.
     pub fn report(&self, kernel: String, repeat: u32) -> Report {
-        let (plan, errors) = (self.described.clone(), self.errors.clone());
-        Report { kernel, plan, stages: self.stages, apply: self.seconds, set_points: None, open: 0.0, repeat, errors }
+        let (plan, errors) = (self.described.clone(), self.all.errors.clone());
+        let Evaluated { stages, seconds: apply, .. } = self.all;
+        Report { kernel, plan, stages, apply, set_points: None, open: 0.0, repeat, errors }
     }
 }
 
@@ -56,43 +54,27 @@ pub fn run(args: &RunArgs, builder: Fmm, input: &Input, dim: usize, samples: Opt
         let targets = targets.map_or(Targets::Sources, Targets::Points);
         let plan = builder.clone().ranks(&world).plan(piece(&input.sources, dim, r, ranks), targets)?;
         let components = Outputs::ALL.iter().map(|&(o, _)| (o, plan.components(o))).collect();
-        let (mut outs, mut seconds, mut stages, mut errors) = (Vec::new(), 0.0, [0.0; 10], None::<ErrorReport>);
-        for strengths in &input.strengths {
-            let mine = piece(strengths, width, r, ranks);
-            let (out, time, part) = match args.numbers {
-                PrecisionName::F32 => {
-                    let (out, time, part) = run::evaluate(&plan, &run::narrowed(mine), args.repeat)?;
-                    (out.widened(), time, part)
-                }
-                PrecisionName::F64 => run::evaluate(&plan, mine, args.repeat)?,
-            };
-            seconds += time;
-            stages.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
-            if let Some(samples) = samples {
-                let report = plan.verify_output(mine, &out, samples)?;
-                errors = Some(errors.map_or(report.clone(), |other| other.worse(&report)));
-            }
-            outs.push(out);
-        }
-        Ok(Sums { outs, components, described: plan.describe(), seconds, stages, errors })
+        let sets = input.strengths.iter().map(|set| piece(set, width, r, ranks));
+        let all = run::evaluated(&plan, sets, false, args, samples)?;
+        Ok(Sums { all, components, described: plan.describe() })
     };
     let mut parts = Vec::new();
     for part in threads(ranks, of_rank) {
         parts.push(part??);
     }
-    let mut all = parts.remove(0);
+    let mut whole = parts.remove(0);
     // Outputs in the order of the pieces; times of the slowest rank.
     for part in parts {
-        for (to, from) in all.outs.iter_mut().zip(part.outs) {
+        for (to, from) in whole.all.outs.iter_mut().zip(part.all.outs) {
             to.potential.extend(from.potential);
             to.gradient.extend(from.gradient);
             to.hessian.extend(from.hessian);
             to.pressure.extend(from.pressure);
         }
-        all.seconds = all.seconds.max(part.seconds);
-        all.stages.iter_mut().zip(part.stages).for_each(|(to, from)| *to = to.max(from));
-        all.described.n_sources += part.described.n_sources;
-        all.described.n_targets += part.described.n_targets;
+        whole.all.seconds = whole.all.seconds.max(part.all.seconds);
+        whole.all.stages.iter_mut().zip(part.all.stages).for_each(|(to, from)| *to = to.max(from));
+        whole.described.n_sources += part.described.n_sources;
+        whole.described.n_targets += part.described.n_targets;
     }
-    Ok(all)
+    Ok(whole)
 }

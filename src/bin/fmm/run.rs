@@ -105,7 +105,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         }
         if let Some(mut file) = pending {
             let targets = input.targets.as_ref().unwrap_or(&input.sources).len() / dim;
-            save(&mut file, (targets, dim), &|o| sums.components(o), &sums.outs, outputs, complex)?;
+            save(&mut file, (targets, dim), &|o| sums.components(o), &sums.all.outs, outputs, complex)?;
             if args.sources.is_none() {
                 save_demo(&mut file, &input, (dim, strengths), complex)?;
             }
@@ -137,27 +137,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         input.sources = Vec::new();
     }
     let samples = args.verify.or(showcase.then_some(SHOWCASE_TARGETS));
-    let (mut outs, mut seconds, mut stages) = (Vec::new(), 0.0, [0.0; 10]);
-    let mut errors: Option<ErrorReport> = None;
-    for strengths in &input.strengths {
-        let single = args.numbers == PrecisionName::F32;
-        let (out, time, part) = match (&there, single) {
-            (Some(_), true) => evaluate_on_device::<f32>(&plan, &narrowed(strengths), args.repeat)?,
-            (Some(_), false) => evaluate_on_device::<f64>(&plan, strengths, args.repeat)?,
-            (None, true) => {
-                let (out, time, part) = evaluate(&plan, &narrowed(strengths), args.repeat)?;
-                (out.widened(), time, part)
-            }
-            (None, false) => evaluate(&plan, strengths, args.repeat)?,
-        };
-        seconds += time;
-        stages.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
-        if let Some(k) = samples {
-            let report = plan.verify_output(strengths, &out, k)?;
-            errors = Some(errors.map_or(report.clone(), |other| other.worse(&report)));
-        }
-        outs.push(out);
-    }
+    let sets = input.strengths.iter().map(|set| &set[..]);
+    let Evaluated { outs, seconds, stages, errors } = evaluated(&plan, sets, there.is_some(), args, samples)?;
     let described = plan.describe();
     let set_points = there.as_ref().map(|held| held.moves(&mut plan, args.repeat)).transpose()?;
     if let Some(bar) = bar {
@@ -335,6 +316,48 @@ fn median(repeat: u32, mut call: impl FnMut() -> Result<(), Error>) -> Result<f6
     }
     runs.sort_by(f64::total_cmp);
     Ok(runs[runs.len() / 2])
+}
+
+/// The sums of all sets of strengths.
+pub struct Evaluated {
+    pub outs: Vec<Output>,
+    /// Seconds of one evaluation of each set, added up.
+    pub seconds: f64,
+    /// Seconds of each stage, added up over the sets.
+    pub stages: [f64; 10],
+    /// The larger error of the sets, output by output.
+    pub errors: Option<ErrorReport>,
+}
+
+/// Evaluates `sets` of strengths one by one, and verifies them at some `samples`. With `there`, arrays are on the device.
+pub fn evaluated<'a>(
+    plan: &Plan,
+    sets: impl Iterator<Item = &'a [f64]>,
+    there: bool,
+    args: &RunArgs,
+    samples: Option<usize>,
+) -> Result<Evaluated, Error> {
+    let mut all = Evaluated { outs: Vec::new(), seconds: 0.0, stages: [0.0; 10], errors: None };
+    for strengths in sets {
+        let single = args.numbers == PrecisionName::F32;
+        let (out, time, part) = match (there, single) {
+            (true, true) => evaluate_on_device::<f32>(plan, &narrowed(strengths), args.repeat)?,
+            (true, false) => evaluate_on_device::<f64>(plan, strengths, args.repeat)?,
+            (false, true) => {
+                let (out, time, part) = evaluate(plan, &narrowed(strengths), args.repeat)?;
+                (out.widened(), time, part)
+            }
+            (false, false) => evaluate(plan, strengths, args.repeat)?,
+        };
+        all.seconds += time;
+        all.stages.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
+        if let Some(samples) = samples {
+            let report = plan.verify_output(strengths, &out, samples)?;
+            all.errors = Some(all.errors.map_or(report.clone(), |other| other.worse(&report)));
+        }
+        all.outs.push(out);
+    }
+    Ok(all)
 }
 
 /// As [`evaluate`], on arrays of the device. Such evaluations do not time their stages.

@@ -65,22 +65,29 @@ __device__ __forceinline__ void gather_of(const double* values, const u32* order
   out[to] = x;
 }
 
-#define ENDS(T, NAME)                                                                                                 \
-  extern "C" __global__ void largest_##NAME(const T* x, u64 n, u32 width, u32 linear, const double* factors,          \
-                                            u64* largest) {                                                           \
-    largest_of(x, n, width, linear, factors, largest);                                                                \
-  }                                                                                                                   \
-  extern "C" __global__ void scatter_##NAME(const T* given, const u32* order, u64 n, u32 width, u32 linear,           \
-                                            const u64* largest, double* strengths, u64* found) {                      \
-    scatter_of(given, order, n, width, linear, largest, strengths, found);                                            \
-  }                                                                                                                   \
-  extern "C" __global__ void gather_##NAME(const double* values, const u32* order, u64 n, u32 width,                  \
-                                           const u32* columns, u32 count, const u64* largest, double factor, T* out,  \
-                                           u64* found) {                                                              \
-    gather_of(values, order, n, width, columns, count, largest, factor, out, found);                                  \
-  }
-ENDS(float, f32)
-ENDS(double, f64)
+extern "C" __global__ void largest_f32(const float* x, u64 n, u32 width, u32 linear, const double* factors, u64* largest) {
+  largest_of(x, n, width, linear, factors, largest);
+}
+extern "C" __global__ void scatter_f32(const float* given, const u32* order, u64 n, u32 width, u32 linear,
+                                       const u64* largest, double* strengths, u64* found) {
+  scatter_of(given, order, n, width, linear, largest, strengths, found);
+}
+extern "C" __global__ void gather_f32(const double* values, const u32* order, u64 n, u32 width, const u32* columns,
+                                      u32 count, const u64* largest, double factor, float* out, u64* found) {
+  gather_of(values, order, n, width, columns, count, largest, factor, out, found);
+}
+
+extern "C" __global__ void largest_f64(const double* x, u64 n, u32 width, u32 linear, const double* factors, u64* largest) {
+  largest_of(x, n, width, linear, factors, largest);
+}
+extern "C" __global__ void scatter_f64(const double* given, const u32* order, u64 n, u32 width, u32 linear,
+                                       const u64* largest, double* strengths, u64* found) {
+  scatter_of(given, order, n, width, linear, largest, strengths, found);
+}
+extern "C" __global__ void gather_f64(const double* values, const u32* order, u64 n, u32 width, const u32* columns,
+                                      u32 count, const u64* largest, double factor, double* out, u64* found) {
+  gather_of(values, order, n, width, columns, count, largest, factor, out, found);
+}
 
 // Widens points in f32.
 extern "C" __global__ void widen_f32(const float* x, u64 n, double* y) {

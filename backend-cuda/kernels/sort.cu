@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(DIGITS) sort_starts(u64* counts) {
 // that ranks follow the order of the items.
 extern "C" __global__ void __launch_bounds__(THREADS)
     sort_pass(const u64* keys, const u32* values, u64 n, u32 shift, const u64* starts, volatile u64* states,
-              u32* next_tile, u64* keys_out, u32* values_out) {
+              u64* next_tile, u64* keys_out, u32* values_out) {
   // Number of items with each digit: first in each warp, then in all warps before it. The last digit is for items
   // beyond the end.
   __shared__ u32 count[WARPS][DIGITS + 1];
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __shared__ u64 offset[DIGITS];
   __shared__ u32 own_tile;
   const u32 warp = threadIdx.x / 32, digit = threadIdx.x;
-  if (threadIdx.x == 0) own_tile = atomicAdd(next_tile, 1u);
+  if (threadIdx.x == 0) own_tile = (u32)atomicAdd(next_tile, 1ull);
   for (u32 i = threadIdx.x; i < WARPS * (DIGITS + 1); i += THREADS) (&count[0][0])[i] = 0;
   __syncthreads();
 

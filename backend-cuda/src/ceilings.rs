@@ -45,7 +45,7 @@ impl Device {
             Ok(least)
         };
         let product = fastest(&mut || {
-            let (from, to) = ((&from, n, ALL_ROWS.into()), (&to, n, ALL_ROWS.into()));
+            let (from, to) = ((&from, n, ALL_ROWS), (&to, n, ALL_ROWS));
             // SAFETY: the arrays have this shape.
             unsafe { products.multiply(&matrix, from, to, Which::All(n), 1.0, false) }
         })?;

@@ -263,7 +263,7 @@ impl<T: Real> Direct<T> {
             (&self.factors).into(),
             (&self.frame).into(),
             (self.n as u32).into(),
-            (&self.packed).into(),
+            self.packed.untyped(),
         ];
         let grid = (blocks(self.n, BLOCK as usize)?, 1);
         // SAFETY: arguments as in direct.cu; points and strengths hold n rows, packed room for n.
@@ -271,9 +271,9 @@ impl<T: Real> Direct<T> {
         let (m, splits) = (self.m as u32, self.splits as u32);
         let args = [
             (&self.parameters).into(),
-            (&self.packed).into(),
+            self.packed.untyped(),
             (self.n as u32).into(),
-            (&self.targets).into(),
+            self.targets.untyped(),
             (&self.own).into(),
             m.into(),
             (self.per_split as u32).into(),
@@ -342,7 +342,7 @@ impl DirectBuilder<'_> {
         let m = own.len();
         let own = if self.kernels.include_self { vec![u32::MAX; m] } else { own };
         let targets = device.alloc(3 * m * size, "packed targets")?;
-        let args = [at.into(), (&frame).into(), (m as u32).into(), (&targets).into()];
+        let args = [at.into(), (&frame).into(), (m as u32).into(), targets.untyped()];
         // SAFETY: arguments as in direct.cu; `at` holds m rows and `targets` three arrays of m.
         unsafe { device.launch(&functions, "pack_targets", (blocks(m, BLOCK as usize)?, 1), BLOCK, &args)? };
 

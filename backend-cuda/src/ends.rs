@@ -53,7 +53,7 @@ pub(crate) struct Rows<'a> {
 
 impl Rows<'_> {
     fn order(&self) -> Arg {
-        self.order.map_or(0u64.into(), Arg::from)
+        self.order.map_or(Arg::NULL, Arg::from)
     }
     fn n(&self) -> Arg {
         (self.n as u64).into()
@@ -132,7 +132,7 @@ impl Ends {
     ) -> Result<(), Error> {
         let given = &arrays.strengths;
         let args = [
-            given.address().into(),
+            Arg::address(given.address()),
             rows.n(),
             (rows.width as u32).into(),
             (linear as u32).into(),
@@ -156,12 +156,12 @@ impl Ends {
     ) -> Result<(), Error> {
         let given = &arrays.strengths;
         let args = [
-            given.address().into(),
+            Arg::address(given.address()),
             rows.order(),
             rows.n(),
             (rows.width as u32).into(),
             (linear as u32).into(),
-            unit.map_or(0u64.into(), Arg::from),
+            unit.map_or(Arg::NULL, Arg::from),
             to.into(),
             self.notes.at(0),
         ];
@@ -190,9 +190,9 @@ impl Ends {
                 (rows.width as u32).into(),
                 table.into(),
                 (table.len() as u32).into(),
-                unit.map_or(0u64.into(), Arg::from),
+                unit.map_or(Arg::NULL, Arg::from),
                 factor.into(),
-                to.address().into(),
+                Arg::address(to.address()),
                 self.notes.at(1 + k),
             ];
             let grid = (blocks(rows.n * table.len(), BLOCK as usize)?, 1);

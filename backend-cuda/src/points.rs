@@ -2,7 +2,7 @@
 //! `kernels/points.cu`.
 
 use crate::array::{DeviceArray, DeviceStream, refused};
-use crate::device::{Buffer, Device, blocks};
+use crate::device::{Arg, Buffer, Device, blocks};
 use crate::primitives::Primitives;
 use crate::programs;
 use crate::tree::{BLOCK, KEY_BITS, KEY_LEVELS, MAX_WALKING_BLOCKS, frame};
@@ -62,7 +62,7 @@ impl CallerPoints {
             device.within(handle, || match points.precision() {
                 Precision::F64 => device.copy_from(points.address(), &mut rows, name),
                 Precision::F32 => {
-                    let args = [points.address().into(), ((dim * n) as u64).into(), (&rows).into()];
+                    let args = [Arg::address(points.address()), ((dim * n) as u64).into(), (&rows).into()];
                     device.launch(&functions, "widen_f32", (blocks(dim * n, BLOCK as usize)?, 1), BLOCK, &args)
                 }
             })?;

@@ -138,7 +138,7 @@ impl Primitives {
         let mut values_out = self.device.alloc(values.len(), "sorted values")?;
         for pass in 0..passes {
             self.device.clear(&mut states_and_next)?;
-            let from = if fresh && pass == 0 { 0u64.into() } else { Arg::from(&*values) };
+            let from = if fresh && pass == 0 { Arg::NULL } else { Arg::from(&*values) };
             let args = [
                 (&*keys).into(),
                 from,

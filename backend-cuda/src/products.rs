@@ -27,7 +27,7 @@ pub(crate) struct Dense<T> {
 /// Vectors of a product: the array, the length of a row, and a list of row numbers ([`ALL_ROWS`]: all rows in order).
 pub(crate) type Vectors<'a, T> = (&'a Buffer<T>, usize, Arg);
 /// Null in place of a list of row numbers: all rows, in order.
-pub(crate) const ALL_ROWS: u64 = 0;
+pub(crate) const ALL_ROWS: Arg = Arg::NULL;
 
 /// The vectors of a product.
 #[derive(Clone, Copy)]
@@ -98,7 +98,7 @@ impl Products {
         add: bool,
     ) -> Result<(), Error> {
         let (starts, count, tiles) = match which {
-            Which::All(count) => (ALL_ROWS.into(), count, count.div_ceil(TILE_EDGE)),
+            Which::All(count) => (ALL_ROWS, count, count.div_ceil(TILE_EDGE)),
             Which::Groups { starts, tiles } => (starts, 0, tiles),
         };
         let args = [

@@ -1,5 +1,6 @@
 //! Launches of kernels, and their arguments.
 
+use super::signature::Kind;
 use super::{Buffer, Device, Functions};
 use crate::error::failed;
 use crate::graph::{self, Lane, Launch};
@@ -8,47 +9,66 @@ use fmm_traits::Error;
 
 /// One argument of a kernel: sixteen bytes, of which the kernel reads as many as the argument's type has.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arg([u64; 2]);
+pub(crate) struct Arg {
+    bytes: [u64; 2],
+    kind: Kind,
+}
+
+impl Arg {
+    /// No array.
+    pub const NULL: Arg = Arg::address(0);
+
+    /// An address whose type the host does not know.
+    pub const fn address(address: u64) -> Arg {
+        Arg { bytes: [address, 0], kind: Kind::Address(None) }
+    }
+    /// The address of elements `T`.
+    pub(super) fn of_elements<T>(address: u64) -> Arg {
+        Arg { bytes: [address, 0], kind: Kind::Address(Some(std::any::type_name::<T>())) }
+    }
+}
 
 impl From<u32> for Arg {
     fn from(x: u32) -> Arg {
-        Arg([x as u64, 0])
+        Arg { bytes: [x as u64, 0], kind: Kind::Number("u32") }
     }
 }
 impl From<u64> for Arg {
     fn from(x: u64) -> Arg {
-        Arg([x, 0])
+        Arg { bytes: [x, 0], kind: Kind::Number("u64") }
     }
 }
 impl From<f64> for Arg {
     fn from(x: f64) -> Arg {
-        Arg([x.to_bits(), 0])
+        Arg { bytes: [x.to_bits(), 0], kind: Kind::Number("f64") }
     }
 }
 /// Two numbers of four bytes; a struct in the kernel.
 impl From<[u32; 2]> for Arg {
     fn from([a, b]: [u32; 2]) -> Arg {
-        Arg([a as u64 | (b as u64) << 32, 0])
+        Arg { bytes: [a as u64 | (b as u64) << 32, 0], kind: Kind::Struct }
     }
 }
 impl<T> From<&Buffer<T>> for Arg {
     fn from(b: &Buffer<T>) -> Arg {
-        Arg([b.address(), 0])
+        Arg::of_elements::<T>(b.address())
     }
 }
 /// Two addresses; a struct in the kernel.
 impl<T, U> From<(&Buffer<T>, &Buffer<U>)> for Arg {
     fn from((a, b): (&Buffer<T>, &Buffer<U>)) -> Arg {
-        Arg([a.address(), b.address()])
+        Arg { bytes: [a.address(), b.address()], kind: Kind::Struct }
     }
 }
 
 impl Device {
     /// Enqueues a kernel. Does nothing when the grid is empty.
     ///
+    /// # Errors
+    /// [`Error::Device`] if the number or the types of `args` differ from the kernel's parameters.
+    ///
     /// # Safety
-    /// `args` are the arguments of the kernel, in order and each with the right type. Every address is valid for the
-    /// accesses that the kernel makes.
+    /// `args` are the arguments of the kernel, in order. Every address is valid for the accesses that the kernel makes.
     pub(crate) unsafe fn launch(
         &self,
         functions: &Functions,
@@ -118,16 +138,18 @@ impl Device {
         (block, bytes): (u32, u32),
         args: &[Arg],
     ) -> Result<(), Error> {
+        let launching = |e: DriverError| failed(&format!("launching {entry}"), e);
+        let wrong = |reason: String| Error::Device { call: format!("launching {entry}"), reason };
+        let (function, signature) =
+            functions.get(entry).ok_or_else(|| wrong("the program has no such entry".to_string()))?;
+        if let Some(reason) = signature.refuses(args.iter().map(|a| a.kind)) {
+            return Err(wrong(reason));
+        }
         if grid.contains(&0) {
             return Ok(());
         }
-        let launching = |e: DriverError| failed(&format!("launching {entry}"), e);
-        let function = functions.get(entry).ok_or_else(|| Error::Device {
-            call: format!("launching {entry}"),
-            reason: "the program has no such entry".to_string(),
-        })?;
         self.inner.context.bind_to_thread().map_err(launching)?;
-        let mut slots: Vec<[u64; 2]> = args.iter().map(|a| a.0).collect();
+        let mut slots: Vec<[u64; 2]> = args.iter().map(|a| a.bytes).collect();
         let mut pointers: Vec<*mut std::ffi::c_void> = slots.iter_mut().map(|s| std::ptr::from_mut(s).cast()).collect();
         let function = function.cu_function();
         let mut launch = Launch { function, grid, block, bytes, arguments: &mut pointers };

@@ -26,7 +26,14 @@ impl<T> Buffer<T> {
     }
     /// The address of element `i`, for a kernel.
     pub fn at(&self, i: usize) -> Arg {
-        (self.address() + (i * size_of::<T>()) as u64).into()
+        Arg::of_elements::<T>(self.address() + (i * size_of::<T>()) as u64)
+    }
+}
+
+impl Buffer<u8> {
+    /// The buffer as memory for elements whose type only the kernel knows.
+    pub fn untyped(&self) -> Arg {
+        Arg::address(self.address())
     }
 }
 

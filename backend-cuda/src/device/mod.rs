@@ -1,8 +1,10 @@
-//! One GPU: opening it, its streams and events. `memory`, `programs` and `launches` have the rest.
+//! One GPU: opening it, its streams and events. `memory`, `programs`, `launches` and `signature`
+//! have the rest.
 
 mod launches;
 mod memory;
 mod programs;
+mod signature;
 
 pub(crate) use launches::{Arg, blocks};
 pub(crate) use memory::Buffer;

@@ -1,6 +1,7 @@
 //! Programs on a device: compiled once, kept in memory and on disk.
 
 use super::Device;
+use super::signature::{Signature, signatures};
 use crate::cache;
 use crate::compile::{Program, compile};
 use crate::error::failed;
@@ -14,7 +15,7 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, PoisonError};
 
 /// The entry points of a loaded program, by name.
-pub(crate) type Functions = Arc<HashMap<&'static str, CudaFunction>>;
+pub(crate) type Functions = Arc<HashMap<&'static str, (CudaFunction, Signature)>>;
 
 impl Device {
     /// Loads `program`: from memory, else from the disk cache, else compiled.
@@ -39,9 +40,14 @@ impl Device {
         };
         let loading = |e: DriverError| failed(&format!("loading {}", program.name), e);
         let module = self.inner.context.load_module(Ptx::from_binary(cubin)).map_err(loading)?;
+        let declared = signatures(&program.source);
         let mut functions = HashMap::new();
         for &entry in program.entries {
-            functions.insert(entry, module.load_function(entry).map_err(loading)?);
+            let signature = declared.get(entry).cloned().ok_or_else(|| Error::Device {
+                call: format!("loading {}", program.name),
+                reason: format!("its source does not declare {entry}"),
+            })?;
+            functions.insert(entry, (module.load_function(entry).map_err(loading)?, signature));
         }
         Ok(programs().entry(fingerprint).or_insert_with(|| Arc::new(functions)).clone())
     }
@@ -60,7 +66,7 @@ impl Device {
     pub(crate) fn load_sharing(&self, program: &Program, bytes: usize) -> Result<Functions, Error> {
         let functions = self.load(program)?;
         let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        for function in functions.values() {
+        for (function, _) in functions.values() {
             let set = function.set_attribute(most, bytes as i32);
             set.map_err(|e| failed(&format!("{bytes} bytes of shared memory for {}", program.name), e))?;
         }

@@ -40,7 +40,7 @@ impl<T: DeviceScalar> DeviceAffine<T> {
 
     /// The arguments of `l2p.cu`: the parts (null if there are none), the length of a row, and the place of each value.
     pub fn at_targets(&self) -> [Arg; 3] {
-        let parts = if self.components == 0 { 0u64.into() } else { Arg::from(&self.parts) };
+        let parts = if self.components == 0 { Arg::NULL } else { Arg::from(&self.parts) };
         [parts, (4 * self.components as u32).into(), (&self.values).into()]
     }
 

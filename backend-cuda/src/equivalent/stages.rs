@@ -31,7 +31,7 @@ impl<T: DeviceScalar> Equivalent<T> {
         let ([second, first_factor], (first, count)) = (factors, items.of(level));
         let (w, shape, products) = (&w.workspace, &self.shape, &self.programs.products);
         let (rank, rows) = (first_factor.rows, items.boxes.at(first));
-        let middle = (&w.middle, rank, ALL_ROWS.into());
+        let middle = (&w.middle, rank, ALL_ROWS);
         // SAFETY: the caller promises what the callee asks for.
         unsafe {
             let all = Which::All(count);
@@ -88,7 +88,7 @@ impl<T: DeviceScalar> Equivalent<T> {
             (&base.boxes).into(),
             (&base.corner).into(),
             (&w.tables.check).into(),
-            items.map_or(ALL_ROWS.into(), Arg::from),
+            items.map_or(ALL_ROWS, Arg::from),
             (&edges.starts).into(),
             (&edges.sources).into(),
             surface.into(),
@@ -229,14 +229,7 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
     fn m2p(&mut self, base: &Base) -> Result<(), Error> {
         let Some(w) = self.placed() else { return Ok(()) };
         let edges = (&base.lists.m2p, &w.edges.m2p);
-        self.at_targets(
-            base,
-            w,
-            edges,
-            &w.tables.inner,
-            &w.workspace.multipoles,
-            [0u64.into(), 0u32.into(), 0u64.into()],
-        )
+        self.at_targets(base, w, edges, &w.tables.inner, &w.workspace.multipoles, [Arg::NULL, 0u32.into(), Arg::NULL])
     }
 
     fn hold(&mut self, most: usize) {

@@ -7,7 +7,7 @@
 
 mod vortices;
 
-use fmm::{Error, Fmm, PlaneKernel, Targets};
+use fmm::{Error, Fmm, Harmonic2d, Targets};
 use std::f64::consts::PI;
 
 /// Semi-axis a of the ellipse, along x.
@@ -29,7 +29,7 @@ fn patch() -> Vec<f64> {
 
 /// Velocities (n×2) of the vortices at `z`.
 fn velocity(z: &[f64], circulation: &[f64]) -> Result<Vec<f64>, Error> {
-    let out = Fmm::new(PlaneKernel::Harmonic).tolerance(TOLERANCE).plan(z, Targets::Sources)?.apply(circulation)?;
+    let out = Fmm::new(Harmonic2d).tolerance(TOLERANCE).plan(z, Targets::Sources)?.apply(circulation)?;
     Ok(vortices::velocity(&out.potential))
 }
 

@@ -12,7 +12,7 @@
 
 mod vortices;
 
-use fmm::{Backend, Cpu, Cuda, Error, Fmm, Plan, PlaneKernel, Targets};
+use fmm::{Backend, Cpu, Cuda, Error, Fmm, Harmonic2d, Plan, Targets};
 use std::f64::consts::TAU;
 
 /// Length of the layer, which lies along x around the origin.
@@ -123,7 +123,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let gamma = SHEAR * LENGTH / n as f64;
     let circulation: Vec<f64> = (0..n).flat_map(|_| [gamma, 0.0]).collect();
     let (before, dt) = (vortices::invariants(&z, gamma)?, TIME / steps as f64);
-    let mut plan = Fmm::new(PlaneKernel::Harmonic).backend(backend).tolerance(TOLERANCE).plan(&z, Targets::Sources)?;
+    let mut plan = Fmm::new(Harmonic2d).backend(backend).tolerance(TOLERANCE).plan(&z, Targets::Sources)?;
 
     // Runge–Kutta of order 4.
     let start = std::time::Instant::now();

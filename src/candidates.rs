@@ -8,8 +8,9 @@ use crate::parts::{Parts, parts};
 use crate::request::{Fmm, Method};
 use crate::validate::MAX_POINTS;
 use crate::variant::Expansion;
-use adaptive2d::{Norm, PlaneKernel, laurent};
+use adaptive2d::{Norm, laurent};
 use backend_cpu::Isa;
+use backend_cpu::laurent::PlanePairs;
 use fmm_families::{Facts, Place};
 use fmm_kernels::equivalent::{Lattice, lattice};
 use fmm_kernels::spherical;
@@ -64,12 +65,24 @@ pub(crate) struct Task {
 }
 
 /// The kind of tree, with the options of the expansions on it.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Layout {
     /// An octree in space.
     Octree(Parts),
     /// A pyramid in the plane, with the θ of the criterion of separation.
-    Pyramid { kernel: PlaneKernel, theta: f64 },
+    Pyramid { pairs: PlanePairs, theta: f64 },
+}
+
+impl PartialEq for Layout {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Layout::Octree(parts), Layout::Octree(others)) => parts == others,
+            (Layout::Pyramid { pairs, theta }, Layout::Pyramid { pairs: others, theta: of_others }) => {
+                pairs.kernel == others.kernel && theta == of_others
+            }
+            _ => false,
+        }
+    }
 }
 
 /// One way to compute the sum.
@@ -144,7 +157,7 @@ pub(crate) fn check(r: &Fmm, counts: [usize; 2]) -> Result<Task, Error> {
 pub(crate) fn candidates(r: &Fmm, task: &Task, seen: Seen) -> Result<Vec<Candidate>, Error> {
     let mut found = match r.family.place() {
         Place::Space => in_space(r, task, seen)?,
-        Place::Plane(kernel) => in_plane(r, task, kernel, seen.counts)?,
+        Place::Plane(pairs) => in_plane(r, task, pairs, seen.counts)?,
     };
     found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     Ok(found)
@@ -312,7 +325,7 @@ fn crowd(r: &Fmm, goal: Goal, seen: Seen) -> f64 {
 }
 
 /// The candidates of a kernel of the plane: Laurent series on a pyramid, and direct summation.
-fn in_plane(r: &Fmm, task: &Task, kernel: PlaneKernel, counts: [usize; 2]) -> Result<Vec<Candidate>, Error> {
+fn in_plane(r: &Fmm, task: &Task, pairs: PlanePairs, counts: [usize; 2]) -> Result<Vec<Candidate>, Error> {
     let (name, v) = (r.family.name(), &r.variant);
     let processor = r.backend.processor();
     processor.has_plane(r.precision)?;
@@ -323,7 +336,7 @@ fn in_plane(r: &Fmm, task: &Task, kernel: PlaneKernel, counts: [usize; 2]) -> Re
     if v.translation.is_some() || v.truncation.is_some() || v.lists.is_some() || v.expansion.is_some() {
         return refuse("a variant", format!("kernel {name} has one method, by Laurent series"));
     }
-    if r.norm == Norm::Max && kernel != PlaneKernel::Harmonic {
+    if r.norm == Norm::Max && !pairs.complex() {
         return refuse("the largest relative error", format!("potentials of kernel {name} pass through 0"));
     }
     if r.root.is_some() {
@@ -345,7 +358,7 @@ fn in_plane(r: &Fmm, task: &Task, kernel: PlaneKernel, counts: [usize; 2]) -> Re
         // Errors fall like θ^p (Engblom 2011).
         Goal::Tolerance(e) | Goal::Usual(e) => (e.ln() / theta.ln()).ceil().clamp(1.0, 60.0) as usize,
     };
-    let (layout, costs) = (Layout::Pyramid { kernel, theta }, costs::BUILT_IN.to_string());
+    let (layout, costs) = (Layout::Pyramid { pairs, theta }, costs::BUILT_IN.to_string());
     let direct = direct_sum(layout, prices.direct(counts), costs.clone());
     let fast = Candidate {
         method: Method::Laurent,

@@ -22,7 +22,7 @@
 //!
 //! # Shapes and order
 //! Points are flat `N×3` arrays, row-major (`points.as_flattened()` turns `&[[f64; 3]]` into one). In the plane
-//! ([`PlaneKernel`]) points are `N×2`. Strengths are `N×s`, outputs `M×…`, all in the caller's order. Units are the
+//! ([`Harmonic2d`], [`Laplace2d`]) points are `N×2`. Strengths are `N×s`, outputs `M×…`, all in the caller's order. Units are the
 //! caller's.
 //!
 //! # Accuracy
@@ -77,7 +77,7 @@ mod validate;
 mod variant;
 mod work;
 
-pub use adaptive2d::{Norm, PlaneKernel};
+pub use adaptive2d::{Analytic, Norm};
 pub use backend_cpu::Isa;
 /// The crate of slices and streams that plans on a device take.
 pub use backend_cuda::cudarc;
@@ -85,7 +85,10 @@ pub use backend_cuda::{Ceilings, DeviceArray, DeviceInfo, DeviceScalar, DeviceSt
 pub use costs::{CostModel, Costs, OrderCosts};
 pub use describe::Description;
 pub use fmm_families::AnyFamily;
-pub use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
+pub use fmm_kernels::{
+    Gravity, Harmonic2d, Laplace, Laplace2d, Laplace2dDipole, Laplace2dMixed, LaplaceDipole, LaplaceMixed, Stokes,
+    StokesPressure, Stresslet, Yukawa,
+};
 pub use fmm_traits::{
     Error, ErrorReport, Family, Kernel, Lane, Member, Number, OutputError, Outputs, Precision, SelfInteraction, Stage,
     Symbol, Targets, Traced, Visitor,

@@ -10,8 +10,8 @@ use crate::memory::{self, Size};
 use crate::parts::Parts;
 use crate::request::{Backend, Cpu, Cuda, Fmm, Method};
 use crate::variant::{Translation, Truncation, Variant};
-use adaptive2d::PlaneKernel;
 use backend_cpu::Isa;
+use backend_cpu::laurent::PlanePairs;
 use backend_cuda::Device;
 use fmm_families::{Facts, only_f64};
 use fmm_traits::{Error, Policy, Precision};
@@ -57,7 +57,7 @@ pub(crate) trait Processor {
     /// A new engine for a choice, without points.
     fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine>;
     /// A new engine for a choice in the plane, without points.
-    fn engine_of_plane(&self, request: &Fmm, choice: &Choice, kernel: PlaneKernel, theta: f64) -> Box<dyn Engine>;
+    fn engine_of_plane(&self, request: &Fmm, choice: &Choice, pairs: PlanePairs, theta: f64) -> Box<dyn Engine>;
 }
 
 impl Backend {
@@ -112,10 +112,10 @@ impl Processor for Cpu {
             _ => Box::new(engine::Octree::new(request, choice, parts)),
         }
     }
-    fn engine_of_plane(&self, request: &Fmm, choice: &Choice, kernel: PlaneKernel, theta: f64) -> Box<dyn Engine> {
+    fn engine_of_plane(&self, request: &Fmm, choice: &Choice, pairs: PlanePairs, theta: f64) -> Box<dyn Engine> {
         match choice.method {
             Method::Direct => Box::new(engine::Direct::new(request, choice)),
-            _ => Box::new(engine::Plane::new(request, choice, kernel, theta)),
+            _ => Box::new(engine::Plane::new(request, choice, pairs, theta)),
         }
     }
 }
@@ -175,7 +175,7 @@ impl Processor for Cuda {
     fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine> {
         Box::new(engine::Device::new(*self, request, choice, parts))
     }
-    fn engine_of_plane(&self, request: &Fmm, choice: &Choice, kernel: PlaneKernel, theta: f64) -> Box<dyn Engine> {
-        Box::new(engine::PlaneOnDevice::new(*self, request, choice, kernel, theta))
+    fn engine_of_plane(&self, request: &Fmm, choice: &Choice, pairs: PlanePairs, theta: f64) -> Box<dyn Engine> {
+        Box::new(engine::PlaneOnDevice::new(*self, request, choice, pairs, theta))
     }
 }

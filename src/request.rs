@@ -245,7 +245,7 @@ impl Fmm {
         self
     }
     /// The error that the tolerance bounds. Default: the relative ℓ2 error. [`Norm::Max`] is for
-    /// `PlaneKernel::Harmonic`.
+    /// `Harmonic2d`.
     pub fn norm(mut self, norm: Norm) -> Self {
         self.norm = norm;
         self

@@ -5,9 +5,10 @@
 //! Pyramid and lists are new each time; the workspace is kept, as plans keep theirs (`first`: total of the first
 //! evaluation, which has none). The peak of memory is that of the first evaluation.
 
-use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, Pyramid, PyramidOptions, connect};
+use adaptive2d::{ConnectOptions, Laurent, Pyramid, PyramidOptions, connect};
 use backend_cpu::Isa;
-use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
+use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace, PlanePairs};
+use fmm_kernels::{Harmonic2d, Laplace2d, Laplace2dDipole, Laplace2dMixed};
 use fmm_traits::testkit::clouds::{Generator, normal_strengths, uniform_strengths};
 use fmm_traits::testkit::plane::PlaneKind;
 use fmm_traits::{Expansion, OutputError, Outputs, Stage};
@@ -30,13 +31,14 @@ fn main() {
     let number = |i: usize, default: usize| args.get(i).and_then(|s| s.parse().ok()).unwrap_or(default);
     let (n, population, order) = (number(1, 100_000), number(2, 40), number(3, 17));
     let kind = PlaneKind::named(args.get(4).map_or("uniform", String::as_str)).expect("a cloud of the testkit");
-    let kernel = match args.get(5).map(String::as_str) {
-        Some("laplace") => PlaneKernel::Laplace,
-        Some("dipole") => PlaneKernel::LaplaceDipole,
-        Some("mixed") => PlaneKernel::LaplaceMixed,
-        _ => PlaneKernel::Harmonic,
+    let kernel: PlanePairs = match args.get(5).map(String::as_str) {
+        Some("laplace") => Laplace2d.into(),
+        Some("dipole") => Laplace2dDipole.into(),
+        Some("mixed") => Laplace2dMixed.into(),
+        _ => Harmonic2d.into(),
     };
-    let series = Laurent::new(kernel, order, number(6, 0)).expect("order");
+    let series = Laurent::new(kernel.kernel, order, number(6, 0)).expect("order");
+    let shape = (order, series.derivatives);
     let points = kind.points(n, 1);
     let mut strengths = match args.get(9) {
         Some(_) => uniform_strengths(n * kernel.strengths(), 2),
@@ -63,8 +65,8 @@ fn main() {
             let built = clock.elapsed().as_secs_f64();
             let lists = connect(&pyramid, &connection).expect("lists");
             let connected = clock.elapsed().as_secs_f64();
-            let plan =
-                LaurentPlan::new(pyramid, lists, series, Isa::detect(), order <= 24).expect("plan").shortened(theta);
+            let plan = LaurentPlan::new(kernel, shape, pyramid, lists, Isa::detect(), order <= 24).expect("plan");
+            let plan = plan.shortened(theta);
             let seconds = plan.apply(&mut workspace, &strengths, &mut out, &mut |_, _| true).expect("apply");
             let total = clock.elapsed().as_secs_f64();
             let mut shown = format!("total {total:.3} pyramid {built:.3} connect {:.3}", connected - built);
@@ -98,7 +100,7 @@ fn main() {
     for (points, strengths) in points.chunks(2 * RUN).zip(strengths.chunks(RUN * kernel.strengths())) {
         let pyramid = Pyramid::build(points, Some(&at), &flat).expect("pyramid");
         let lists = connect(&pyramid, &ConnectOptions::default()).expect("lists");
-        let plan = LaurentPlan::new(pyramid, lists, series, Isa::detect(), false).expect("plan");
+        let plan = LaurentPlan::new(kernel, shape, pyramid, lists, Isa::detect(), false).expect("plan");
         let mut part = vec![0.0; exact.len()];
         plan.apply(&mut LaurentWorkspace::default(), strengths, &mut part, &mut |_, _| true).expect("apply");
         exact.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);

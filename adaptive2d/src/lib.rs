@@ -15,6 +15,6 @@ pub mod pyramid;
 mod select;
 
 pub use connect::{ConnectOptions, connect};
-pub use laurent::{Laurent, PlaneKernel};
+pub use laurent::{Analytic, Laurent, PlaneKernel};
 pub use norm::Norm;
 pub use pyramid::{PlanePoints, Pyramid, PyramidOptions};

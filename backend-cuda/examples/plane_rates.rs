@@ -9,6 +9,7 @@ use adaptive2d::{ConnectOptions, PlaneKernel, PyramidOptions};
 use backend_cuda::{
     CallerPoints, Device, DeviceArray, DeviceOptions, DeviceScalar, DeviceStream, PlanePlan, plane_build, plane_connect,
 };
+use fmm_kernels::{Harmonic2d, Laplace2d};
 use fmm_traits::testkit::clouds::normal_strengths;
 use fmm_traits::testkit::plane::PlaneKind;
 use fmm_traits::{Error, OutputColumns, Outputs, Real, Stage};
@@ -42,7 +43,7 @@ struct Cloud {
 }
 
 fn columns(kernel: PlaneKernel, derivatives: usize) -> Vec<OutputColumns> {
-    let c = kernel.strengths();
+    let c = kernel.potentials();
     let mut all = vec![OutputColumns { output: Outputs::POTENTIAL, columns: (0..c).collect() }];
     if derivatives > 0 {
         all.push(OutputColumns { output: Outputs::GRADIENT, columns: (c..3 * c).collect() });
@@ -59,7 +60,7 @@ impl Cloud {
             (CallerPoints::of_dim(device, 2, "sources", &points)?, CallerPoints::of_dim(device, 2, "targets", &at)?);
         let pyramid = plane_build(device, &s, Some(&t), &PyramidOptions { depth: Some(0), population: 1.0 })?;
         let lists = plane_connect(&pyramid, &ConnectOptions::default())?;
-        let kernel = PlaneKernel::Harmonic;
+        let kernel = PlaneKernel::from(Harmonic2d);
         let mut direct = PlanePlan::<f64, f64>::new(kernel, &columns(kernel, 0), 0, None, pyramid, lists)?;
         let exact = direct.apply(&q, &mut |_, _| true)?.0;
         let single: Vec<f32> = q.iter().map(|&q| q as f32).collect();
@@ -141,7 +142,7 @@ fn row<T: DeviceScalar, R: Real>(device: &Device, cloud: &Cloud, case: Case) -> 
         "f32" if T::NAME == "f32" => values[0].download::<f32>()?.into_iter().map(f64::from).collect(),
         _ => values[0].download::<f64>()?,
     };
-    let [most, l2] = if kernel == PlaneKernel::Harmonic { cloud.errors(&found) } else { [f64::NAN; 2] };
+    let [most, l2] = if kernel.complex() { cloud.errors(&found) } else { [f64::NAN; 2] };
     // Stages by marks on the device, with arrays on the host.
     let q = normal_strengths(kernel.strengths() * cloud.n, 2);
     let mut stages = vec![Vec::new(); Stage::ALL.len()];
@@ -181,7 +182,7 @@ fn header() {
 }
 
 fn harmonic(order: usize, theta: f64, depth: usize) -> Case {
-    Case { kernel: PlaneKernel::Harmonic, derivatives: 0, order, theta, depth }
+    Case { kernel: Harmonic2d.into(), derivatives: 0, order, theta, depth }
 }
 
 const CLOUDS: [PlaneKind; 3] = [PlaneKind::Uniform, PlaneKind::Normal, PlaneKind::Layer];
@@ -195,7 +196,7 @@ fn table(device: &Device) -> Result<(), Error> {
         row::<f32, f32>(device, &cloud, harmonic(15, 0.5, 8))?;
         row::<f64, f32>(device, &cloud, harmonic(20, 0.5, 8))?;
         row::<f64, f64>(device, &cloud, Case { derivatives: 1, ..harmonic(20, 0.5, 8) })?;
-        row::<f64, f64>(device, &cloud, Case { kernel: PlaneKernel::Laplace, ..harmonic(20, 0.5, 8) })?;
+        row::<f64, f64>(device, &cloud, Case { kernel: Laplace2d.into(), ..harmonic(20, 0.5, 8) })?;
     }
     Ok(())
 }

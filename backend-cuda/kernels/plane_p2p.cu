@@ -1,6 +1,9 @@
-// P2P in the plane: Γ log|z_j - z| and m/(z_j - z), and their derivatives (adaptive2d/src/laurent).
+// P2P in the plane.
 //
-// Defined in front: REAL, shared/field.cuh, BLOCKS, SPLIT, MOST and TILE_BYTES (group.cuh), FRAMED.
+// Defined in front: REAL, shared/field.cuh, BLOCKS, SPLIT, MOST and TILE_BYTES (group.cuh), FRAMED, REAL_FORM, and the pair
+// functions `whole_pair` and `real_pair` of the kernel, printed from its tape. They add the VALUES values of a target, which
+// are the potentials, then the derivatives of the first potential along x and y, xx and xy. `real_pair` leaves out the last
+// strength; without REAL_FORM there is no such function.
 //
 // With FRAMED, REAL is f32: coordinates are relative to the leaf, in units of its scale, each in two pieces (the nearest
 // f32, and the rest). A difference of two coordinates then has the digits of f32 however close the points are, down to 2^-48
@@ -22,9 +25,6 @@ struct alignas(16) Source {
 #endif
 #include "shared/group.cuh"
 
-// Added to a squared distance in f64, so that 1/z of a pair at one place is 0 times a finite number.
-#define AT_ZERO 1e-300
-
 #if FRAMED
 struct Point {
   float x, y, rest_x, rest_y;
@@ -42,75 +42,21 @@ __device__ __forceinline__ Point framed(double x, double y) { return {x, y}; }
 #define DIFFERENCE(from, at, x) (from.x - at.x)
 #endif
 
-__device__ __forceinline__ float reciprocal(float x) { return reciprocal_seed(x); }
-// A seed y of 20 bits and one step of third order: y (1 + e + e²) with e = 1 - x y.
-__device__ __forceinline__ double reciprocal(double x) {
-  const double y = reciprocal_seed(x), e = fma(-x, y, 1.0);
-  return fma(fma(e, e, e), y, y);
+// Adds source s to the sums at a target. WHOLE: with the last strength.
+template <bool WHOLE>
+__device__ __forceinline__ void add_pair(const Point& at, const Source& s, const REAL* params, REAL (&sum)[VALUES]) {
+  const REAL x = DIFFERENCE(at, s, x), y = DIFFERENCE(at, s, y);
+#if REAL_FORM
+  if constexpr (!WHOLE) return real_pair(params, x, y, 0, s.strengths, sum);
+#endif
+  whole_pair(params, x, y, 0, s.strengths, sum);
 }
 
-// Adds source s to the sums at a target. With d = z_j - z and g = 1/d, Γ log d has the derivatives -Γg and -Γg², and mg has
-// mg² and 2mg³. IMAGINARY: whether poles have imaginary parts. ln_unit: the logarithm of the unit of length.
-template <bool IMAGINARY>
-__device__ __forceinline__ void add_pair(const Point& at, const Source& s, REAL ln_unit, REAL (&sum)[VALUES]) {
-  const REAL x = DIFFERENCE(s, at, x), y = DIFFERENCE(s, at, y);
-#if CHARGES
-  const REAL charge = s.strengths[0];
-  const bool apart = x != 0 || y != 0;
-  const REAL square = apart ? fma(x, x, y * y) : REAL(1);
-  sum[0] = fma(charge, apart ? fma(REAL(0.5), log(square), ln_unit) : REAL(0), sum[0]);
-#elif FRAMED
-  const REAL square = x != 0 || y != 0 ? fma(x, x, y * y) : REAL(1);
-#else
-  const REAL square = fma(x, x, fma(y, y, AT_ZERO));
-#endif
-#if POLES || DERIVATIVES
-  const REAL w = reciprocal(square);
-#if POLES && !DERIVATIVES && !CHARGES
-  if constexpr (!IMAGINARY) {
-    const REAL q = s.strengths[STRENGTHS - 2] * w;
-    sum[0] = fma(q, x, sum[0]);
-    if constexpr (COMPLEX) sum[1] = fma(-q, y, sum[1]);
-    return;
-  }
-#endif
-  REAL re = x * w, im = -(y * w);
-  const REAL g_re = re, g_im = im;
-#pragma unroll
-  for (int n = 0; n <= DERIVATIVES; ++n) {
-    // re and im are those of g^(n + 1); derivative n begins at value `to`, and value 1 may be missing.
-    const int to = n == 0 ? 0 : REALS + 2 * (n - 1);
-    const bool whole = n > 0 || COMPLEX;
-#if POLES
-    const REAL factor = n == 2 ? 2 : 1, m_re = factor * s.strengths[STRENGTHS - 2];
-    if (IMAGINARY) {
-      const REAL m_im = factor * s.strengths[STRENGTHS - 1];
-      sum[to] = fma(-m_im, im, sum[to]);
-      if (whole) sum[to + 1] = fma(m_im, re, sum[to + 1]);
-    }
-    sum[to] = fma(m_re, re, sum[to]);
-    if (whole) sum[to + 1] = fma(m_re, im, sum[to + 1]);
-#endif
-#if CHARGES
-    // The charge's derivative n + 1 has the same power of g.
-    if (n < DERIVATIVES) {
-      const int next = REALS + 2 * n;
-      sum[next] = fma(-charge, re, sum[next]);
-      sum[next + 1] = fma(-charge, im, sum[next + 1]);
-    }
-#endif
-    const REAL old = re;
-    re = fma(re, g_re, -(im * g_im));
-    im = fma(old, g_im, im * g_re);
-  }
-#endif
-}
-
-// *found becomes 1 if any of n complex strengths has an imaginary part. 0 before.
+// *found becomes 1 if the last strength of any of n sources is not 0. 0 before.
 extern "C" __global__ void plane_imaginary(const double* strengths, u64 n, u32* found) {
   bool mine = false;
   for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (u64)gridDim.x * blockDim.x)
-    mine = mine || strengths[2 * i + 1] != 0;
+    mine = mine || strengths[STRENGTHS * (i + 1) - 1] != 0;
   if (__any_sync(~0u, mine) && lane_id() == 0) atomicMax(found, 1u);
 }
 
@@ -121,17 +67,18 @@ struct Near {
   double* values;
 };
 
-template <bool IMAGINARY>
+template <bool WHOLE>
 __device__ __forceinline__ void sum_leaf(const Pyramid& p, const Near& near, u32 k, Source* tile) {
   const uint2 range = points_of(p.target_start, k);
   const u32 first_leaf = level_start(p.depth);
   double2 center = make_double2(0, 0);
   double inverse = 1;
-  REAL ln_unit = 0;
+  // The logarithm of the unit of length, if sources have charges.
+  REAL params[1] = {0};
 #if FRAMED
   center = p.center[first_leaf + k];
   inverse = 1 / scale_of(p, first_leaf + k);
-  ln_unit = CHARGES ? -(REAL)log(inverse) : 0;
+  if (CHARGES) params[0] = -(REAL)log(inverse);
 #endif
   const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
   for_groups(range, [&](auto each, u32 first) {
@@ -189,21 +136,24 @@ __device__ __forceinline__ void sum_leaf(const Pyramid& p, const Near& near, u32
       for (u32 j = slice; j < filled; j += SPLIT) {
         const Source s = tile[j];
 #pragma unroll
-        for (int n = 0; n < EACH; ++n) add_pair<IMAGINARY>(at[n], s, ln_unit, part[n]);
+        for (int n = 0; n < EACH; ++n) add_pair<WHOLE>(at[n], s, params, part[n]);
       }
       join(part);
       for_kept(part, slice, [&](int n, int v, double mine) { sum[n][v] += mine; });
     }
-    // In the caller's units of length.
+    // In the caller's units of length. f′ and f″ have the derivatives along y with the other sign.
     double factors[VALUES];
 #pragma unroll
-    for (int v = 0; v < VALUES; ++v) factors[v] = v < REALS ? 1 : v < REALS + 2 ? inverse : inverse * inverse;
+    for (int v = 0; v < VALUES; ++v) {
+      factors[v] = v < REALS ? 1 : v < REALS + 2 ? inverse : inverse * inverse;
+      if (v >= REALS && (v - REALS) % 2) factors[v] = -factors[v];
+    }
     add_kept<EACH>(sum, first, range.y, factors, near.values);
   });
 }
 
-// Sums the near field of leaf blockIdx.x, group by group. A block is one warp. *imaginary: whether the poles of a complex
-// field have imaginary parts, which is half of the work; a real field takes them as they are.
+// Sums the near field of leaf blockIdx.x, group by group. A block is one warp. *imaginary: whether any last strength is
+// not 0, which is half of the work.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     plane_p2p(const Pyramid* pyramid, const u32* imaginary, const u64* starts, const u32* row, const double* source_x,
               const double* source_y, const double* strengths, const double* target_x, const double* target_y,
@@ -213,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   const u32 k = blockIdx.x;
   if (starts[k] == starts[k + 1]) return;
   const Near near = {starts, row, source_x, source_y, strengths, target_x, target_y, values};
-  if (COMPLEX && !*imaginary)
+  if (REAL_FORM && !*imaginary)
     sum_leaf<false>(p, near, k, tile);
   else
     sum_leaf<true>(p, near, k, tile);

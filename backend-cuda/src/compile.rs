@@ -31,9 +31,10 @@ pub struct Compiled {
 }
 
 /// The headers that a program can include, by name.
-const HEADERS: [(&CStr, &str); 18] = [
+const HEADERS: [(&CStr, &str); 19] = [
     (c"shared/intrinsics.cuh", include_str!("../kernels/shared/intrinsics.cuh")),
     (c"shared/real.cuh", include_str!("../kernels/shared/real.cuh")),
+    (c"shared/reciprocal.cuh", include_str!("../kernels/shared/reciprocal.cuh")),
     (c"shared/warp.cuh", include_str!("../kernels/shared/warp.cuh")),
     (c"shared/boxes.cuh", include_str!("../kernels/shared/boxes.cuh")),
     (c"shared/source.cuh", include_str!("../kernels/shared/source.cuh")),

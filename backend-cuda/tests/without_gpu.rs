@@ -8,7 +8,10 @@ use backend_cuda::{
     plane_p2p_program, plane_series_program, rcr_program,
 };
 use fmm_kernels::equivalent::Lattice;
-use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
+use fmm_kernels::{
+    Gravity, Harmonic2d, Laplace, Laplace2dMixed, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet,
+    Yukawa,
+};
 use fmm_traits::lane::dot;
 use fmm_traits::{Error, Family, Gradient, Hessian, Kernel, Kernels, Lane, Member, Outputs, Real, Traced};
 use libloading::Library;
@@ -127,15 +130,15 @@ const BLOCK_MEMORY: usize = 227 << 10;
 #[test]
 fn stages_of_the_plane_compile_for_sm_90() {
     let mut programs = Programs::default();
-    for kernel in PlaneKernel::ALL {
+    for kernel in PlaneKernel::all() {
         for derivatives in 0..3 {
             programs.add(plane_p2p_program::<f32>(kernel, derivatives));
             programs.add(plane_p2p_program::<f64>(kernel, derivatives));
         }
         programs.add(plane_series_program::<f32>(kernel, 2, 12));
     }
-    programs.add(plane_series_program::<f64>(PlaneKernel::Harmonic, 0, 20));
-    programs.add(plane_series_program::<f64>(PlaneKernel::LaplaceMixed, 1, 1));
+    programs.add(plane_series_program::<f64>(Harmonic2d.into(), 0, 20));
+    programs.add(plane_series_program::<f64>(Laplace2dMixed.into(), 1, 1));
     for program in programs.0.values() {
         let log = for_sm_90(program).unwrap().log;
         // A number or two is spilled outside the loops.

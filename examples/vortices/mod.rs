@@ -4,10 +4,10 @@
 //! is the kernel Γ/(z_j − z) times i/(2π). The motion conserves the circulation, the centre ΣΓz, the angular impulse
 //! ΣΓ|z|² and the energy −1/(4π) Σ Γ_i Γ_j ln|z_i − z_j|.
 
-use fmm::{Error, Fmm, Outputs, PlaneKernel, Targets};
+use fmm::{Error, Fmm, Harmonic2d, Laplace2d, Outputs, Targets};
 use std::f64::consts::TAU;
 
-/// Velocities (n×2) from potentials φ (n complex numbers) of [`PlaneKernel::Harmonic`]: u − iv = iφ/(2π).
+/// Velocities (n×2) from potentials φ (n complex numbers) of [`Harmonic2d`]: u − iv = iφ/(2π).
 pub fn velocity(phi: &[f64]) -> Vec<f64> {
     phi.chunks(2).flat_map(|phi| [-phi[1] / TAU, -phi[0] / TAU]).collect()
 }
@@ -16,7 +16,7 @@ pub fn velocity(phi: &[f64]) -> Vec<f64> {
 /// total circulation.
 pub fn invariants(z: &[f64], gamma: f64) -> Result<[f64; 4], Error> {
     let n = z.len() / 2;
-    let fmm = Fmm::new(PlaneKernel::Laplace).tolerance(1e-10).outputs(Outputs::POTENTIAL);
+    let fmm = Fmm::new(Laplace2d).tolerance(1e-10).outputs(Outputs::POTENTIAL);
     let psi = fmm.plan(z, Targets::Sources)?.apply(&vec![gamma; n])?.potential;
     let mean = |f: &dyn Fn(usize) -> f64| (0..n).map(f).sum::<f64>() / n as f64;
     let square = |i: usize| z[2 * i].powi(2) + z[2 * i + 1].powi(2);

@@ -5,9 +5,9 @@
 mod plane;
 mod transposed;
 
-pub use plane::{derivatives, only_f64, widen};
+pub use plane::{derivatives, only_f64};
 
-use adaptive2d::PlaneKernel;
+use backend_cpu::laurent::PlanePairs;
 use backend_cpu::{Isa, OctreeSolver, Pairs, Settings};
 use backend_cuda::{CallerPoints, Device, DeviceSolver, DeviceSums, DeviceTargets, Direct};
 use fmm_kernels::equivalent::Fill;
@@ -56,7 +56,7 @@ pub struct Facts {
     pub tapes: Arc<[Tape]>,
     /// Whether a CPU interprets these operations.
     pub interpreted: bool,
-    /// The kernels of the outputs, whose facts [`check`](Facts::check) tries; empty in the plane.
+    /// The kernels of the outputs, whose facts [`check`](Facts::check) tries.
     pub members: Vec<Member>,
     /// L, if the points are in coordinates y = L·x and not in the coordinates x of the caller
     /// ([`Dynamic::isotropic`]).
@@ -155,7 +155,7 @@ pub enum Place {
     /// An octree in space. The points of a kernel of the plane lie at z = 0, and its octree is a quadtree.
     Space,
     /// A pyramid in the plane, for kernels with Laurent series.
-    Plane(PlaneKernel),
+    Plane(PlanePairs),
 }
 
 /// Points of `dim` coordinates as points in space: those of the plane at z = 0.

@@ -1,16 +1,38 @@
-//! The kernels of the plane as families.
+//! Kernels of the plane with Laurent series as families.
 
 use crate::{AnyFamily, Dynamic, Facts, InSpace, Place};
-use adaptive2d::PlaneKernel;
-use backend_cpu::{Isa, laurent};
+use adaptive2d::{Analytic, PlaneKernel};
+use backend_cpu::Isa;
+use backend_cpu::laurent::{self, PlanePairs};
+use fmm_kernels::{Harmonic2d, Laplace2d, Laplace2dDipole, Laplace2dMixed};
 use fmm_traits::{Error, OutputColumns, Outputs, Precision, Targets};
 use std::sync::Arc;
 
-impl From<PlaneKernel> for AnyFamily {
-    fn from(kernel: PlaneKernel) -> Self {
-        AnyFamily(Arc::new(kernel))
+impl AnyFamily {
+    /// Wraps your own kernel with Laurent series. ([`AnyFamily::new`] makes the same kernel a family whose far field is
+    /// computed by other expansions, on a quadtree.)
+    pub fn analytic<K: Analytic>(kernel: K) -> Self {
+        PlanePairs::from(kernel).into()
     }
 }
+
+impl From<PlanePairs> for AnyFamily {
+    fn from(pairs: PlanePairs) -> Self {
+        AnyFamily(Arc::new(pairs))
+    }
+}
+
+macro_rules! compiled_here {
+    ($($kernel:ident),*) => {$(
+        impl From<$kernel> for AnyFamily {
+            #[inline(never)]
+            fn from(kernel: $kernel) -> Self {
+                AnyFamily::analytic(kernel)
+            }
+        }
+    )*};
+}
+compiled_here!(Harmonic2d, Laplace2d, Laplace2dDipole, Laplace2dMixed);
 
 /// The order of the derivatives that `outputs` need.
 pub fn derivatives(outputs: Outputs) -> usize {
@@ -21,25 +43,9 @@ pub fn derivatives(outputs: Outputs) -> usize {
     }
 }
 
-/// Converts rows of a kernel (`PlaneKernel::values`) to rows of the facade. A complex potential φ gets Re φ, Im φ, their
-/// gradients and their second derivatives xx, xy and yy, by ∂φ/∂x = φ′ and ∂φ/∂y = iφ′.
-pub fn widen(kernel: PlaneKernel, derivatives: usize, narrow: &[f64], rows: &mut [f64]) {
-    if !kernel.complex() || derivatives == 0 {
-        return rows.copy_from_slice(narrow);
-    }
-    let (to, from) = ([0, 6, 12][derivatives], kernel.values(derivatives));
-    for (to, from) in rows.chunks_exact_mut(to).zip(narrow.chunks_exact(from)) {
-        let [re, im] = [from[2], from[3]];
-        to[..6].copy_from_slice(&[from[0], from[1], re, -im, im, re]);
-        if let [_, _, _, _, re, im] = *from {
-            to[6..].copy_from_slice(&[re, -im, -re, im, re, -im]);
-        }
-    }
-}
-
-impl Dynamic for PlaneKernel {
+impl Dynamic for PlanePairs {
     fn name(&self) -> &str {
-        PlaneKernel::name(*self)
+        self.kernel.name()
     }
     fn place(&self) -> Place {
         Place::Plane(*self)
@@ -57,7 +63,7 @@ impl Dynamic for PlaneKernel {
         0.0
     }
     fn in_space(&self, _: Outputs) -> Result<InSpace, Error> {
-        Err(no_octree(*self))
+        Err(no_octree(self.kernel))
     }
     fn facts(&self, outputs: Outputs) -> Result<Facts, Error> {
         let supported = Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN;
@@ -67,9 +73,9 @@ impl Dynamic for PlaneKernel {
         }
         if !missing.is_empty() {
             let (output, supported) = (missing.names().join(", "), supported.names().join(", "));
-            return Err(Error::UnsupportedOutput { kernel: PlaneKernel::name(*self).into(), output, supported });
+            return Err(Error::UnsupportedOutput { kernel: self.kernel.name().into(), output, supported });
         }
-        let n = self.potentials();
+        let n = self.kernel.potentials();
         // Potentials, gradients, then the entries xx, xy and yy of each Hessian.
         let second = (0..n).flat_map(|i| [0, 1, 1, 2].map(|k| 3 * n + 3 * i + k)).collect();
         let all = [
@@ -81,22 +87,21 @@ impl Dynamic for PlaneKernel {
         Ok(Facts {
             dim: 2,
             map: None,
-            strengths: self.strengths(),
+            strengths: self.kernel.strengths(),
             attributes: 0,
-            values: n * [1, 3, 6][derivatives(outputs)],
+            values: self.kernel.values(derivatives(outputs)),
             columns: columns.map(|(output, columns)| OutputColumns { output, columns }).collect(),
             skips_self: false,
-            // Γ/(z_j − z) changes its sign with z_j − z, and dipoles have more strengths than values.
-            reciprocal: *self == PlaneKernel::Laplace,
+            reciprocal: self.kernel.member(0).reciprocal,
             densities: 1,
             in_volume: [0; 2],
             tapes: Arc::new([]),
             interpreted: false,
             checks: 1,
             homogeneous: false,
-            members: Vec::new(),
-            params: Vec::new(),
-            harmonic: Err(no_octree(*self)),
+            members: vec![self.kernel.member(derivatives(outputs))],
+            params: self.kernel.parameters().to_vec(),
+            harmonic: Err(no_octree(self.kernel)),
         })
     }
     fn direct(
@@ -120,14 +125,7 @@ impl Dynamic for PlaneKernel {
                 &at
             }
         };
-        let values = self.facts(outputs)?.values;
-        let rows = strengths.iter().map(|strengths| {
-            let narrow = laurent::direct(*self, derivatives, sources, strengths, targets, isa)?;
-            let mut rows = vec![0.0; targets.len() / 2 * values];
-            widen(*self, derivatives, &narrow, &mut rows);
-            Ok(rows)
-        });
-        rows.collect()
+        strengths.iter().map(|q| laurent::direct(*self, derivatives, sources, q, targets, isa)).collect()
     }
 }
 

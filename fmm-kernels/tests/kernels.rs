@@ -9,6 +9,7 @@
 use approx::assert_abs_diff_eq;
 use fmm_kernels::gravity::Plummer;
 use fmm_kernels::laplace::{DipolePotential, MixedPotential};
+use fmm_kernels::plane::{Harmonic2d, Harmonic2dReal, Laplace2d, Laplace2dDipole, Laplace2dMixed};
 use fmm_kernels::stokes::{CheckValues, Force, ForceDipole, ForceSink, Velocity, VelocityPressure};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
 use fmm_traits::testkit::kernel::{Jet, check_equation, check_kernel};
@@ -267,5 +268,45 @@ fn pressure_is_an_output_of_its_own() -> Result<(), Error> {
     );
     assert!(matches!(Stokes { mu: 1.0 }.visit(Outputs::PRESSURE, Columns), Err(Error::UnsupportedOutput { .. })));
     assert!(matches!(Laplace.visit(Outputs::empty(), Columns), Err(Error::NoOutput)));
+    Ok(())
+}
+
+/// The fields are analytic: Δu = 0, and Im f is conjugate to Re f. On real poles the complex kernel is the real one.
+#[test]
+fn kernels_of_the_plane() -> Outcome {
+    facts_hold(Harmonic2d);
+    facts_hold(Laplace2d);
+    facts_hold(Laplace2dDipole);
+    facts_hold(Laplace2dMixed);
+    check_kernel(&Harmonic2d)?;
+    check_kernel(&Harmonic2dReal)?;
+    check_kernel(&Laplace2d)?;
+    check_kernel(&Laplace2dDipole)?;
+    check_kernel(&Laplace2dMixed)?;
+    let flat = |u: &[Jet]| vec![u[0].laplacian()];
+    check_equation::<Laplace2d>(&[0.0], flat)?;
+    check_equation::<Laplace2dDipole>(&[], flat)?;
+    check_equation::<Laplace2dMixed>(&[0.0], flat)?;
+    let conjugate = |u: &[Jet]| {
+        let [re, im] = [u[0].gradient, u[1].gradient];
+        vec![re[0] - im[1], re[1] + im[0], u[0].laplacian(), u[1].laplacian()]
+    };
+    check_equation::<Harmonic2d>(&[], conjugate)?;
+    check_equation::<Harmonic2dReal>(&[], conjugate)?;
+    let r = [0.3, -0.7];
+    let (mut whole, mut real) = ([0.0f64; 20], [0.0f64; 20]);
+    Harmonic2d::eval_hessian(&[], &r, &[1.3, 0.0], &mut whole);
+    Harmonic2dReal::eval_hessian(&[], &r, &[1.3], &mut real);
+    for (a, b) in whole.iter().zip(&real) {
+        assert!((a - b).abs() < 1e-14 * (1.0 + a.abs()), "{a} {b}");
+    }
+    // m/(z_j − z) and ln|r| from their definitions.
+    let (mut u, mut ln) = ([0.0f64; 2], [0.0f64]);
+    Harmonic2d::eval(&[], &r, &[1.3, -0.4], &mut u);
+    let (x, y, square) = (-r[0], -r[1], 0.3f64 * 0.3 + 0.7 * 0.7);
+    let expected = [(1.3 * x - 0.4 * y) / square, (-0.4 * x - 1.3 * y) / square];
+    assert!((u[0] - expected[0]).abs() < 1e-15 && (u[1] - expected[1]).abs() < 1e-15, "{u:?} {expected:?}");
+    Laplace2d::eval(&[2f64.ln()], &r, &[1.5], &mut ln);
+    assert!((ln[0] - 1.5 * (2.0 * square.sqrt()).ln()).abs() < 1e-15);
     Ok(())
 }

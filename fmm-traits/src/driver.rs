@@ -1,54 +1,22 @@
 //! The fast multipole method: one driver for every tree, list policy, expansion and backend.
 //!
-//! [`evaluate`] follows Lashuk et al. (2009), Algorithm 1. Their S2U, U2U, VLI, XLI, D2D, D2T, WLI, ULI are called P2M,
-//! M2M, M2L, P2L, L2L, L2P, M2P, P2P here.
+//! [`evaluate`] walks the steps of a [`Schedule`]. [`Step::in_order`] is the usual one.
+
+pub use crate::step::{Stage, Step};
 
 use crate::Error;
+use std::ops::Range;
 
-/// The stages in the order in which the driver enqueues them.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(usize)]
-pub enum Stage {
-    /// Strengths from user order to tree order; accumulators cleared.
-    Scatter,
-    /// Sources → multipoles of leaves.
-    P2m,
-    /// Multipoles of children → parents.
-    M2m,
-    /// Multipoles → locals.
-    M2l,
-    /// Sources → locals.
-    P2l,
-    /// Locals of parents → children.
-    L2l,
-    /// Locals → targets.
-    L2p,
-    /// Multipoles → targets.
-    M2p,
-    /// Sources → targets.
-    P2p,
-    /// Values from tree order to user order.
-    Gather,
-}
-
-impl Stage {
-    /// All stages.
-    pub const ALL: [Stage; 10] = [
-        Stage::Scatter,
-        Stage::P2m,
-        Stage::M2m,
-        Stage::M2l,
-        Stage::P2l,
-        Stage::L2l,
-        Stage::L2p,
-        Stage::M2p,
-        Stage::P2p,
-        Stage::Gather,
-    ];
-    /// Lower-case name.
-    pub fn name(self) -> &'static str {
-        ["scatter", "p2m", "m2m", "m2l", "p2l", "l2l", "l2p", "m2p", "p2p", "gather"][self as usize]
-    }
+/// An evaluation as the driver sees it: steps, and a function that carries out one of them. A backend that does every
+/// stage by itself implements [`Stages`], and has a schedule thereby. A backend that fuses stages implements this trait.
+pub trait Schedule {
+    /// The edge lists in the backend's own memory.
+    type Lists: ?Sized;
+    /// The steps, in the order in which they run.
+    fn steps(&self) -> Vec<Step>;
+    /// Carries out a step of [`steps`](Schedule::steps). A long step tells `progress` from time to time how much of it is
+    /// done, and ends early if that fails.
+    fn run(&mut self, step: Step, lists: &Self::Lists, progress: &mut Progress) -> Result<(), Error>;
 }
 
 /// The stages of one evaluation, implemented by a backend for an expansion. Each stage is one bulk call over whole
@@ -59,6 +27,10 @@ pub trait Stages {
     type Lists: ?Sized;
     /// Number of tree levels.
     fn levels(&self) -> usize;
+    /// The order of the stages. A backend may choose another order in which no stage misses what it needs.
+    fn order(&self) -> Vec<Step> {
+        Step::in_order(self.levels())
+    }
     /// Strengths into tree order; accumulators cleared.
     fn scatter(&mut self) -> Result<(), Error>;
     /// Multipoles of all leaves from their sources.
@@ -85,50 +57,70 @@ pub trait Stages {
     fn gather(&mut self) -> Result<(), Error>;
 }
 
-/// Watches a run: called before each stage with the stage and the fraction of stages done.
-/// Returning `false` cancels; the driver then stops with [`Error::Cancelled`].
+impl<S: Stages> Schedule for S {
+    type Lists = S::Lists;
+
+    fn steps(&self) -> Vec<Step> {
+        self.order()
+    }
+
+    fn run(&mut self, step: Step, lists: &S::Lists, _: &mut Progress) -> Result<(), Error> {
+        match step {
+            Step::Whole(Stage::Scatter) => self.scatter(),
+            Step::Whole(Stage::P2m) => self.p2m(lists),
+            Step::Whole(Stage::M2l) => self.m2l(lists),
+            Step::Whole(Stage::P2l) => self.p2l(lists),
+            Step::Whole(Stage::L2p) => self.l2p(lists),
+            Step::Whole(Stage::M2p) => self.m2p(lists),
+            Step::Whole(Stage::P2p) => self.p2p(lists),
+            Step::Whole(Stage::Gather) => self.gather(),
+            Step::Level(Stage::M2m, level) => self.m2m(lists, level),
+            Step::Level(Stage::L2l, level) => self.l2l(lists, level),
+            Step::Exchange => self.exchange(),
+            Step::Whole(_) | Step::Level(..) | Step::Fused(..) => Err(step.unknown()),
+        }
+    }
+}
+
+/// Watches a run: called with a stage and the fraction of stages done, before each stage and within long steps.
+/// Returning `false` cancels; the driver then stops with [`Error::Cancelled`]. Fused stages bear the name of the first.
 pub type Observer<'a> = &'a mut dyn FnMut(Stage, f64) -> bool;
 
+/// How far an evaluation is.
+pub struct Progress<'a> {
+    observer: Observer<'a>,
+    /// The stages of the current step.
+    stages: Range<usize>,
+    /// Number of stages of earlier steps, and of all.
+    before: usize,
+    all: usize,
+}
+
+impl Progress<'_> {
+    /// Says that the fraction `part` of the current step is done.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`] if the observer wants no more.
+    pub fn done(&mut self, part: f64) -> Result<(), Error> {
+        let stage = Stage::ALL[self.stages.start];
+        let done = (self.before as f64 + part * self.stages.len() as f64) / self.all as f64;
+        if (self.observer)(stage, done) { Ok(()) } else { Err(Error::Cancelled { stage: stage.name() }) }
+    }
+}
+
 /// Runs one evaluation.
-pub fn evaluate<S: Stages + ?Sized>(s: &mut S, lists: &S::Lists, observer: Observer) -> Result<(), Error> {
-    let mut begin = |stage: Stage| {
-        let done = stage as usize as f64 / Stage::ALL.len() as f64;
-        if observer(stage, done) { Ok(()) } else { Err(Error::Cancelled { stage: stage.name() }) }
-    };
-    let levels = s.levels();
-
-    begin(Stage::Scatter)?;
-    s.scatter()?;
-
-    // Upward: multipoles of leaves, then level by level towards the root.
-    begin(Stage::P2m)?;
-    s.p2m(lists)?;
-    begin(Stage::M2m)?;
-    for level in (0..levels).rev() {
-        s.m2m(lists, level)?;
+pub fn evaluate<S: Schedule + ?Sized>(s: &mut S, lists: &S::Lists, observer: Observer) -> Result<(), Error> {
+    let steps = s.steps();
+    let begins = |k: usize| !steps[k].stages().is_empty() && (k == 0 || steps[k].stages() != steps[k - 1].stages());
+    let all = (0..steps.len()).filter(|&k| begins(k)).map(|k| steps[k].stages().len()).sum();
+    let mut progress = Progress { observer, stages: 0..0, before: 0, all };
+    for (k, &step) in steps.iter().enumerate() {
+        if begins(k) {
+            progress.before += progress.stages.len();
+            progress.stages = step.stages();
+            progress.done(0.0)?;
+        }
+        s.run(step, lists, &mut progress)?;
     }
-    s.exchange()?;
-
-    // Across: well-separated boxes (V), and coarse sources of fine targets (X).
-    begin(Stage::M2l)?;
-    s.m2l(lists)?;
-    begin(Stage::P2l)?;
-    s.p2l(lists)?;
-
-    // Downward: from the root, each level completed before the next uses it.
-    begin(Stage::L2l)?;
-    for level in 0..levels {
-        s.l2l(lists, level)?;
-    }
-    begin(Stage::L2p)?;
-    s.l2p(lists)?;
-
-    // Direct to targets, without locals: fine sources of coarse targets (W), and the near field (U).
-    begin(Stage::M2p)?;
-    s.m2p(lists)?;
-    begin(Stage::P2p)?;
-    s.p2p(lists)?;
-
-    begin(Stage::Gather)?;
-    s.gather()
+    Ok(())
 }

@@ -57,6 +57,13 @@ pub trait Lane:
     fn eq(self, other: Self) -> Self::Mask;
     /// `a` where `mask` holds, else `b`.
     fn select(mask: Self::Mask, a: Self, b: Self) -> Self;
+    /// r·r for r ≠ 0, and some positive number for r = 0: r·r in a kernel of powers of r/r², which are then exactly 0 at
+    /// r = 0. By default the number is 1.
+    #[inline(always)]
+    fn nonzero_square(r: &[Self]) -> Self {
+        let square = dot(r, r);
+        Self::select(square.eq(Self::splat(0.0)), Self::splat(1.0), square)
+    }
     /// Returns `self`. Call it on a value of a kernel that is a product and also a factor of other values, such as
     /// q/r in the gradient of q/r. Without it the product is computed twice: once fused into the sum, once for the
     /// other values.

@@ -18,6 +18,7 @@ pub mod record;
 pub mod report;
 pub mod shared;
 mod special;
+mod step;
 pub mod sums;
 pub mod tape;
 #[cfg(feature = "testkit")]
@@ -25,7 +26,7 @@ pub mod testkit;
 pub mod traced;
 pub mod tree;
 
-pub use driver::{Observer, Stage, Stages, evaluate};
+pub use driver::{Observer, Progress, Schedule, Stage, Stages, Step, evaluate};
 pub use error::Error;
 pub use expansion::{Cloud, Cube, Expansion};
 pub use kernel::{Family, Gradient, Hessian, Kernel, OutputColumns, Outputs, Visitor};

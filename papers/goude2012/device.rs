@@ -6,10 +6,11 @@
 
 use super::measure2d::{Cloud, P, Seconds, THETA, evaluation, median};
 use adaptive2d::pyramid::depth_for;
-use adaptive2d::{ConnectOptions, PlaneKernel, PyramidOptions};
+use adaptive2d::{ConnectOptions, PyramidOptions};
 use backend_cpu::Isa;
 use backend_cpu::laurent::direct;
 use backend_cuda::{CallerPoints, Device, DeviceArray, DeviceStream, PlanePlan, plane_build, plane_connect};
+use fmm_kernels::Harmonic2d;
 use fmm_traits::testkit::clouds::normal_strengths;
 use fmm_traits::{Error, OutputColumns, Outputs, Stage};
 use std::collections::HashMap;
@@ -56,7 +57,7 @@ impl Gpu<'_> {
                 plan.set_points(tree, lists)?;
             } else {
                 let columns = [OutputColumns { output: Outputs::POTENTIAL, columns: vec![0, 1] }];
-                let plan = PlanePlan::new(PlaneKernel::Harmonic, &columns, 0, order, tree, lists)?;
+                let plan = PlanePlan::new(Harmonic2d, &columns, 0, order, tree, lists)?;
                 self.plans.insert(order, plan);
             }
             let plan = self.plans.get_mut(&order).expect("made above");
@@ -82,7 +83,7 @@ fn on_core(points: &[f64], strengths: &[f64], depth: usize, order: usize) -> Sec
 fn direct_on_core(points: &[f64], strengths: &[f64]) -> f64 {
     let sum = || {
         let start = Instant::now();
-        direct(PlaneKernel::Harmonic, 0, points, strengths, points, Isa::detect()).expect("sums");
+        direct(Harmonic2d, 0, points, strengths, points, Isa::detect()).expect("sums");
         let total = start.elapsed().as_secs_f64();
         Seconds { total, ..Seconds::default() }
     };

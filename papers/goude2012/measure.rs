@@ -1,10 +1,11 @@
 //! What the experiments of Goude & Engblom (2012) have in common: clouds, and an evaluation on the CPU.
 
-use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, Pyramid, PyramidOptions, connect};
+use adaptive2d::{ConnectOptions, Laurent, Pyramid, PyramidOptions, connect};
 use backend_cpu::Isa;
 use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
+use fmm_kernels::Harmonic2d;
+use fmm_traits::Stage;
 use fmm_traits::testkit::clouds::Generator;
-use fmm_traits::{Expansion, Stage};
 use std::time::Instant;
 
 /// θ of the paper.
@@ -84,9 +85,10 @@ pub fn evaluation(points: &[f64], strengths: &[f64], depth: usize, order: usize)
     let built = start.elapsed().as_secs_f64();
     let lists = connect(&pyramid, &ConnectOptions { theta: THETA, ..Default::default() }).expect("lists");
     let connected = start.elapsed().as_secs_f64();
-    let series = Laurent::new(PlaneKernel::Harmonic, order, 0).expect("order");
-    let plan = LaurentPlan::new(pyramid, lists, series, Isa::detect(), order <= 24).expect("plan").shortened(THETA);
-    let mut out = vec![0.0; points.len() / 2 * series.values()];
+    let rough = order <= 24;
+    let plan = LaurentPlan::new(Harmonic2d, (order, 0), pyramid, lists, Isa::detect(), rough).expect("plan");
+    let plan = plan.shortened(THETA);
+    let mut out = vec![0.0; points.len() / 2 * plan.values()];
     let stages = plan.apply(&mut LaurentWorkspace::default(), strengths, &mut out, &mut |_, _| true).expect("sums");
     Seconds { total: start.elapsed().as_secs_f64(), pyramid: built, connect: connected - built, stages }
 }

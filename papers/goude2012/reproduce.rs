@@ -7,10 +7,10 @@
 
 mod measure;
 
-use adaptive2d::PlaneKernel;
 use adaptive2d::pyramid::depth_for;
 use backend_cpu::Isa;
 use backend_cpu::laurent::direct;
+use fmm_kernels::Harmonic2d;
 use fmm_traits::Stage;
 use fmm_traits::testkit::clouds::normal_strengths;
 use measure::{Cloud, P, Seconds, evaluation, median};
@@ -91,7 +91,7 @@ fn break_even() {
         let (points, strengths) = (Cloud::Uniform.points(n), normal_strengths(2 * n, 2));
         let sum = || {
             let start = Instant::now();
-            direct(PlaneKernel::Harmonic, 0, &points, &strengths, &points, Isa::detect()).expect("sums");
+            direct(Harmonic2d, 0, &points, &strengths, &points, Isa::detect()).expect("sums");
             let total = start.elapsed().as_secs_f64();
             Seconds { total, ..Seconds::default() }
         };

@@ -2,8 +2,8 @@
 
 use crate::errors::raised;
 use fmm::{
-    AnyFamily, Gravity, Laplace, LaplaceDipole, LaplaceMixed, Outputs, PlaneKernel, SelfInteraction, Stokes,
-    StokesPressure, Stresslet, Traced, Yukawa,
+    AnyFamily, Gravity, Harmonic2d, Laplace, Laplace2d, Laplace2dDipole, Laplace2dMixed, LaplaceDipole, LaplaceMixed,
+    Outputs, SelfInteraction, Stokes, StokesPressure, Stresslet, Traced, Yukawa,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -32,10 +32,10 @@ impl Kernel {
             "stokes" => Stokes { mu: take("mu", 1.0) }.into(),
             "stokes_pressure" => StokesPressure { mu: take("mu", 1.0) }.into(),
             "stresslet" => Stresslet { mu: take("mu", 1.0) }.into(),
-            "harmonic2d" => PlaneKernel::Harmonic.into(),
-            "laplace2d" => PlaneKernel::Laplace.into(),
-            "laplace2d_dipole" => PlaneKernel::LaplaceDipole.into(),
-            "laplace2d_mixed" => PlaneKernel::LaplaceMixed.into(),
+            "harmonic2d" => Harmonic2d.into(),
+            "laplace2d" => Laplace2d.into(),
+            "laplace2d_dipole" => Laplace2dDipole.into(),
+            "laplace2d_mixed" => Laplace2dMixed.into(),
             _ => return Self::traced(fmm::catalog::kernel(name).map_err(raised)?, parameters),
         };
         family.validate().map_err(raised)?;

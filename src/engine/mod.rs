@@ -161,9 +161,7 @@ fn one_by_one(
 pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
     match choice.layout {
         Layout::Octree(parts) => request.backend.processor().engine(request, choice, parts),
-        Layout::Pyramid { kernel, theta } => {
-            request.backend.processor().engine_of_plane(request, choice, kernel, theta)
-        }
+        Layout::Pyramid { pairs, theta } => request.backend.processor().engine_of_plane(request, choice, pairs, theta),
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::cli::fmm;
 use crate::{both, strengths, uniform};
 use fmm::{
-    CostModel, Costs, Description, Error, Fmm, Gravity, Laplace, Method, OrderCosts, PlaneKernel, Stokes, Targets,
+    CostModel, Costs, Description, Error, Fmm, Gravity, Harmonic2d, Laplace, Method, OrderCosts, Stokes, Targets,
 };
 use serde_json::Value;
 use std::process::{Command, Stdio};
@@ -95,7 +95,7 @@ fn costs_are_measured_for_a_case_at_a_time() {
     }
     assert!(costs.pair > 0.0 && costs.pair.is_finite(), "{costs:?}");
     assert_eq!(described(Fmm::new(Laplace).cost_model(model.clone()), 5000).cost_model, CostModel::fingerprint());
-    let plane = model.measure(&Fmm::new(PlaneKernel::Harmonic));
+    let plane = model.measure(&Fmm::new(Harmonic2d));
     assert!(matches!(plane, Err(Error::Unsupported { .. })), "{plane:?}");
 }
 

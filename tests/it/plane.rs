@@ -3,30 +3,35 @@
 use crate::cli::{fmm as command, last_line};
 use crate::probe::Kept;
 use crate::{both, difference, in_turn, strengths};
+use backend_cpu::laurent::PlanePairs;
 use fmm::demo::{self, Demo};
-use fmm::{Error, Fmm, Laplace, Method, Norm, Outputs, PlaneKernel, Precision, Targets};
+use fmm::{
+    Error, Fmm, Harmonic2d, Laplace, Laplace2d, Laplace2dDipole, Laplace2dMixed, Method, Norm, Outputs, Precision,
+    Targets,
+};
 use fmm_traits::testkit::plane::PlaneKind;
 use std::f64::consts::TAU;
 
-const KERNELS: [PlaneKernel; 2] = [PlaneKernel::Harmonic, PlaneKernel::Laplace];
-/// Dipoles, alone and with charges.
-const DIPOLES: [PlaneKernel; 2] = [PlaneKernel::LaplaceDipole, PlaneKernel::LaplaceMixed];
-
-fn fast(kernel: PlaneKernel) -> Fmm {
-    Fmm::new(kernel).method(Method::Laurent).outputs(both())
+/// The kernels of charges and of complex poles.
+fn kernels() -> [PlanePairs; 2] {
+    [Harmonic2d.into(), Laplace2d.into()]
 }
 
-fn direct<'a>(kernel: PlaneKernel, z: &[f64], targets: impl Into<Targets<'a>>, q: &[f64]) -> fmm::Output {
+fn fast(kernel: impl Into<PlanePairs>) -> Fmm {
+    Fmm::new(kernel.into()).method(Method::Laurent).outputs(both())
+}
+
+fn direct<'a>(kernel: impl Into<PlanePairs>, z: &[f64], targets: impl Into<Targets<'a>>, q: &[f64]) -> fmm::Output {
     fast(kernel).method(Method::Direct).plan(z, targets).unwrap().apply(q).unwrap()
 }
 
-fn charges(kernel: PlaneKernel, n: usize) -> Vec<f64> {
-    strengths(n * kernel.strengths(), 7)
+fn charges(kernel: impl Into<PlanePairs>, n: usize) -> Vec<f64> {
+    strengths(n * kernel.into().strengths(), 7)
 }
 
 #[test]
 fn errors_stay_below_the_tolerance() {
-    for kernel in KERNELS {
+    for kernel in kernels() {
         for cloud in [Demo::Uniform2d, Demo::Normal2d, Demo::Layer2d] {
             let z = demo::points(cloud, 20_000, 3);
             let q = charges(kernel, 20_000);
@@ -44,7 +49,7 @@ fn errors_stay_below_the_tolerance() {
 #[test]
 fn the_promise_holds_on_all_clouds() {
     let mut kept = Kept::default();
-    for kernel in KERNELS {
+    for kernel in kernels() {
         for (k, kind) in PlaneKind::ALL.into_iter().enumerate() {
             let z = kind.points(4000, 5);
             let q = charges(kernel, z.len() / 2);
@@ -52,7 +57,7 @@ fn the_promise_holds_on_all_clouds() {
             let tolerances = [1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10].into_iter().enumerate();
             for (_, tolerance) in tolerances.filter(|(t, _)| in_turn(k + t, 2)) {
                 for norm in [Norm::L2, Norm::Max] {
-                    if norm == Norm::Max && (kernel == PlaneKernel::Laplace || copies) {
+                    if norm == Norm::Max && (!kernel.complex() || copies) {
                         continue;
                     }
                     let plan = match fast(kernel).tolerance(tolerance).norm(norm).plan(&z, Targets::Sources) {
@@ -78,13 +83,13 @@ fn the_promise_holds_on_all_clouds() {
 #[test]
 fn the_order_of_copies() {
     let order = |kind: PlaneKind| {
-        let plan = fast(PlaneKernel::Harmonic).tolerance(1e-6).plan(&kind.points(3000, 1), Targets::Sources).unwrap();
+        let plan = fast(Harmonic2d).tolerance(1e-6).plan(&kind.points(3000, 1), Targets::Sources).unwrap();
         plan.describe().order.unwrap()
     };
     let (plain, more) = (order(PlaneKind::Uniform), order(PlaneKind::FiftyCopies));
     assert!(more > plain, "{plain} {more}");
     // At a wide angle, the largest order does not reach the tolerance.
-    let wide = Fmm::new(PlaneKernel::Harmonic).method(Method::Laurent).tolerance(1e-13).theta(0.75);
+    let wide = Fmm::new(Harmonic2d).method(Method::Laurent).tolerance(1e-13).theta(0.75);
     let e = wide.plan(&PlaneKind::Uniform.points(3000, 1), Targets::Sources).unwrap_err();
     assert!(matches!(e, Error::ToleranceFloor { floor, .. } if floor > 1e-13), "{e}");
 }
@@ -94,8 +99,10 @@ fn the_two_kernels_agree() {
     let z = demo::points(Demo::Layer2d, 5000, 1);
     let gamma = strengths(5000, 2);
     let complex: Vec<f64> = gamma.iter().flat_map(|&g| [g, 0.0]).collect();
-    let run = |kernel, q: &[f64]| fast(kernel).tolerance(1e-10).plan(&z, Targets::Sources).unwrap().apply(q).unwrap();
-    let (phi, u) = (run(PlaneKernel::Harmonic, &complex), run(PlaneKernel::Laplace, &gamma));
+    let run = |kernel: PlanePairs, q: &[f64]| {
+        fast(kernel).tolerance(1e-10).plan(&z, Targets::Sources).unwrap().apply(q).unwrap()
+    };
+    let (phi, u) = (run(Harmonic2d.into(), &complex), run(Laplace2d.into(), &gamma));
     let expected: Vec<f64> = u.gradient.chunks(2).flat_map(|g| [TAU * g[0], -TAU * g[1]]).collect();
     assert!(difference(&phi.potential, &expected) < 1e-9);
 }
@@ -105,7 +112,7 @@ fn the_two_kernels_agree() {
 #[test]
 fn all_derivatives_of_all_kernels() {
     let all = Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN;
-    for kernel in PlaneKernel::ALL {
+    for kernel in PlanePairs::all() {
         for (kind, tolerance) in [
             (PlaneKind::Uniform, 1e-6),
             (PlaneKind::Normal, 1e-10),
@@ -164,12 +171,12 @@ fn charges_and_dipoles_together() {
     let d: Vec<f64> = d.iter().map(|d| 1e-9 * d).collect();
     let mixed: Vec<f64> = q.iter().zip(d.chunks(2)).flat_map(|(q, d)| [*q, d[0], d[1]]).collect();
     let all = Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN;
-    let sum = |kernel: PlaneKernel, q: &[f64], method: Method| {
+    let sum = |kernel: PlanePairs, q: &[f64], method: Method| {
         Fmm::new(kernel).method(method).tolerance(1e-5).outputs(all).plan(&z, &at).unwrap().apply(q).unwrap()
     };
-    let together = sum(PlaneKernel::LaplaceMixed, &mixed, Method::Direct);
-    let parts = [sum(PlaneKernel::Laplace, &q, Method::Direct), sum(PlaneKernel::LaplaceDipole, &d, Method::Direct)];
-    let found = sum(PlaneKernel::LaplaceMixed, &mixed, Method::Laurent);
+    let together = sum(Laplace2dMixed.into(), &mixed, Method::Direct);
+    let parts = [sum(Laplace2d.into(), &q, Method::Direct), sum(Laplace2dDipole.into(), &d, Method::Direct)];
+    let found = sum(Laplace2dMixed.into(), &mixed, Method::Laurent);
     for output in [Outputs::POTENTIAL, Outputs::GRADIENT, Outputs::HESSIAN] {
         let of = |o: &fmm::Output| o.get(output).to_vec();
         let both: Vec<f64> = of(&parts[0]).iter().zip(of(&parts[1])).map(|(a, b)| a + b).collect();
@@ -179,8 +186,8 @@ fn charges_and_dipoles_together() {
     }
     let (at, h) = ([0.4, -0.9], 1e-5);
     let pair = [0.1 + 0.5 * h * 0.6, 0.3 + 0.5 * h * 0.8, 0.1 - 0.5 * h * 0.6, 0.3 - 0.5 * h * 0.8];
-    let charges = direct(PlaneKernel::Laplace, &pair, &at, &[1.0 / h, -1.0 / h]).potential[0];
-    let dipole = direct(PlaneKernel::LaplaceDipole, &[0.1, 0.3], &at, &[0.6, 0.8]).potential[0];
+    let charges = direct(Laplace2d, &pair, &at, &[1.0 / h, -1.0 / h]).potential[0];
+    let dipole = direct(Laplace2dDipole, &[0.1, 0.3], &at, &[0.6, 0.8]).potential[0];
     assert!((charges - dipole).abs() < 1e-9 && dipole.abs() > 1e-3, "{charges} {dipole}");
 }
 
@@ -188,7 +195,7 @@ fn charges_and_dipoles_together() {
 #[test]
 fn numbers_of_the_caller_in_f32() {
     let z = demo::points(Demo::Normal2d, 3000, 1);
-    for kernel in PlaneKernel::ALL {
+    for kernel in PlanePairs::all() {
         let q: Vec<f32> = charges(kernel, 3000).iter().map(|&x| x as f32).collect();
         let wide: Vec<f64> = q.iter().map(|&x| x as f64).collect();
         let all = Outputs::POTENTIAL | Outputs::GRADIENT | Outputs::HESSIAN;
@@ -203,7 +210,7 @@ fn numbers_of_the_caller_in_f32() {
 
 #[test]
 fn subsets_and_separate_targets() {
-    for kernel in KERNELS {
+    for kernel in kernels() {
         let z = demo::points(Demo::Uniform2d, 6000, 1);
         let q = charges(kernel, 6000);
         let other = demo::points(Demo::Normal2d, 700, 2);
@@ -225,15 +232,15 @@ fn subsets_and_separate_targets() {
 fn moved_points_batches_and_transposes() {
     let z = demo::points(Demo::Uniform2d, 4000, 1);
     let moved = demo::points(Demo::Layer2d, 3000, 2);
-    let mut plan = fast(PlaneKernel::Laplace).plan(&z, Targets::Sources).unwrap();
+    let mut plan = fast(Laplace2d).plan(&z, Targets::Sources).unwrap();
     plan.set_points(&moved, Targets::Sources).unwrap();
     let q = strengths(3000, 1);
-    let fresh = fast(PlaneKernel::Laplace).plan(&moved, Targets::Sources).unwrap();
+    let fresh = fast(Laplace2d).plan(&moved, Targets::Sources).unwrap();
     let out = fresh.apply(&q).unwrap();
     assert_eq!(plan.apply(&q).unwrap().gradient, out.gradient);
     assert_eq!(plan.apply_batch(&[&q, &q]).unwrap()[1].potential, out.potential);
     assert!(difference(&plan.apply_transpose(&q).unwrap(), &out.potential) <= 1e-12);
-    let odd = fast(PlaneKernel::Harmonic).plan(&z, Targets::Sources).unwrap();
+    let odd = fast(Harmonic2d).plan(&z, Targets::Sources).unwrap();
     assert!(matches!(odd.apply_transpose(&[1.0; 8000]), Err(Error::Unsupported { .. })));
     // Every directly summed pair is named once.
     let pairs: usize = plan.near_field().map(|b| b.targets.len() * b.sources.len()).sum();
@@ -242,7 +249,7 @@ fn moved_points_batches_and_transposes() {
 
 #[test]
 fn odd_input() {
-    for kernel in KERNELS.into_iter().chain(DIPOLES) {
+    for kernel in PlanePairs::all() {
         let (s, c) = (kernel.strengths(), kernel.potentials());
         for method in [Method::Auto, Method::Direct, Method::Laurent] {
             let builder = fast(kernel).method(method);
@@ -277,11 +284,11 @@ fn wrong_options_are_refused() {
         Error::Unsupported { operation, .. } => operation,
         e => panic!("{e}"),
     };
-    let harmonic = || Fmm::new(PlaneKernel::Harmonic);
+    let harmonic = || Fmm::new(Harmonic2d);
     assert_eq!(unsupported(harmonic().method(Method::EquivalentDensities)), "a method of space");
     assert_eq!(unsupported(harmonic().precision(Precision::F32).tolerance(1e-3)), "f32");
     assert_eq!(unsupported(harmonic().root_cube([0.0; 3], 1.0)), "a root cube");
-    assert_eq!(unsupported(Fmm::new(PlaneKernel::Laplace).norm(Norm::Max)), "the largest relative error");
+    assert_eq!(unsupported(Fmm::new(Laplace2d).norm(Norm::Max)), "the largest relative error");
     let space = || Fmm::new(Laplace);
     let at = [0.0; 9];
     for builder in [space().method(Method::Laurent), space().theta(0.5), space().norm(Norm::Max)] {
@@ -307,7 +314,7 @@ fn wrong_options_are_refused() {
 
 #[test]
 fn threads_change_no_bit() {
-    for kernel in KERNELS {
+    for kernel in kernels() {
         let z = demo::points(Demo::Normal2d, 30_000, 1);
         let q = charges(kernel, 30_000);
         let run = |threads, method| {
@@ -401,7 +408,7 @@ fn complex_files() {
         ["potential", "gradient"].map(|name| read_npz(&out, name))
     };
 
-    let out = direct(PlaneKernel::Harmonic, &z, Targets::Sources, &gamma);
+    let out = direct(Harmonic2d, &z, Targets::Sources, &gamma);
     let [(header, potential), (shape, gradient)] = run("harmonic2d", "q.npy");
     assert!(header.contains("'<c16'") && header.contains("(400,)") && shape.contains("(400, 2,)"), "{header} {shape}");
     assert_eq!(potential, out.potential);
@@ -411,7 +418,7 @@ fn complex_files() {
     // Complex strengths of a real kernel are two sets of strengths. Real strengths of a complex kernel have no
     // imaginary part.
     let parts = [0, 1].map(|c| -> Vec<f64> { gamma.iter().skip(c).step_by(2).copied().collect() });
-    let parts = parts.map(|q| direct(PlaneKernel::Laplace, &z, Targets::Sources, &q));
+    let parts = parts.map(|q| direct(Laplace2d, &z, Targets::Sources, &q));
     let [(_, potential), (_, gradient)] = run("laplace2d", "q.npy");
     for (found, parts) in
         [(potential, parts.each_ref().map(|p| &p.potential)), (gradient, parts.each_ref().map(|p| &p.gradient))]
@@ -420,10 +427,7 @@ fn complex_files() {
         assert_eq!(found, expected);
     }
     let complex: Vec<f64> = real.iter().flat_map(|&x| [x, 0.0]).collect();
-    assert_eq!(
-        run("harmonic2d", "real.txt")[0].1,
-        direct(PlaneKernel::Harmonic, &z, Targets::Sources, &complex).potential
-    );
+    assert_eq!(run("harmonic2d", "real.txt")[0].1, direct(Harmonic2d, &z, Targets::Sources, &complex).potential);
     assert!(run("laplace2d", "real.txt")[0].0.contains("'<f8'"));
 }
 

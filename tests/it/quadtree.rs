@@ -3,7 +3,7 @@
 use crate::cli::{fmm as command, json, refused};
 use crate::{both, difference, direct, in_turn, strengths};
 use fmm::{
-    AnyFamily, Backend, Cuda, Error, Expansion, Fmm, Kernel, Lane, Method, Outputs, PlaneKernel, Precision, Targets,
+    AnyFamily, Backend, Cuda, Error, Expansion, Fmm, Kernel, Lane, Laplace2d, Method, Outputs, Precision, Targets,
     Traced, catalog, demo,
 };
 use fmm_traits::testkit::{clouds::normal_strengths, kernel::check_kernel, plane::PlaneKind};
@@ -240,7 +240,7 @@ fn logarithms_have_no_bad_level() {
 fn densities_agree_with_laurent_series() {
     for cloud in [PlaneKind::Uniform, PlaneKind::Layer, PlaneKind::Spiral] {
         let (x, q) = (cloud.points(4000, 1), strengths(4000, 2));
-        let laurent = Fmm::new(PlaneKernel::Laplace).method(Method::Laurent);
+        let laurent = Fmm::new(Laplace2d).method(Method::Laurent);
         let densities = asked(&listed("anisotropic2d", &[]).into(), Method::EquivalentDensities);
         let [a, b] = [laurent, densities].map(|request| {
             request.outputs(both()).tolerance(1e-9).plan(&x, Targets::Sources).unwrap().apply(&q).unwrap()

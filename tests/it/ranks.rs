@@ -324,7 +324,7 @@ fn requests_that_differ_or_are_not_served_are_refused_by_all() {
     });
     assert!(kinds.into_iter().all(|r| matches!(r.unwrap(), Err(Error::RanksDiffer { rank: 1, .. }))));
     let plane = threads_within(SOON, 2, |world| {
-        Fmm::new(fmm::PlaneKernel::Laplace).ranks(&world).plan(&x[..200], Targets::Sources).map(drop).unwrap_err()
+        Fmm::new(fmm::Laplace2d).ranks(&world).plan(&x[..200], Targets::Sources).map(drop).unwrap_err()
     });
     assert!(plane.into_iter().all(|e| e.unwrap().to_string().contains("kernels of the plane")));
 }

@@ -121,7 +121,7 @@ fn a_source_acts_on_itself_or_does_not() {
     let sum = |request: Fmm| direct(&request, &x[..6], Targets::Sources, &[1.0, 0.0]).get(Outputs::POTENTIAL)[0];
     assert_eq!(sum(fast(soft)), 0.0);
     assert!((sum(fast(soft).self_interaction(SelfInteraction::Include)) + 10.0).abs() < 1e-12);
-    for family in [AnyFamily::from(Laplace), fmm::PlaneKernel::Laplace.into()] {
+    for family in [AnyFamily::from(Laplace), fmm::Laplace2d.into()] {
         let refused = Fmm::new(family).self_interaction(SelfInteraction::Include).plan(&x[..6], Targets::Sources);
         assert!(matches!(refused, Err(Error::Unsupported { .. })));
     }

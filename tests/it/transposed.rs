@@ -3,8 +3,8 @@
 
 use crate::{both, difference, strengths, uniform};
 use fmm::{
-    AnyFamily, Cuda, DeviceStream, Error, Fmm, Gravity, Lane, Laplace, LaplaceDipole, LaplaceMixed, Method, Outputs,
-    Plan, PlaneKernel, Precision, SelfInteraction, Stokes, StokesPressure, Stresslet, Symbol, Targets, Traced, Yukawa,
+    AnyFamily, Cuda, DeviceStream, Error, Fmm, Gravity, Harmonic2d, Lane, Laplace, LaplaceDipole, LaplaceMixed, Method,
+    Outputs, Plan, Precision, SelfInteraction, Stokes, StokesPressure, Stresslet, Symbol, Targets, Traced, Yukawa,
 };
 use std::f64::consts::PI;
 
@@ -237,7 +237,7 @@ fn what_has_no_transposed_sums_says_so() {
         assert_eq!(plan.apply_transpose(&v).err(), plan.transposed(Outputs::POTENTIAL).err());
         plan.transposed(Outputs::POTENTIAL).err().unwrap()
     };
-    let error = refused(Fmm::new(PlaneKernel::Harmonic), 2);
+    let error = refused(Fmm::new(Harmonic2d), 2);
     assert!(matches!(error, Error::Unsupported { operation: "a transposed sum", .. }), "{error}");
     let kernel = Traced::expression("q/sqrt(r*r + e*e)").unwrap().attribute("e").unwrap();
     let error = refused(Fmm::new(kernel).attribute("e", &[0.1; 50]), 3);

@@ -4,7 +4,10 @@
 //! hold a_0, a_1/ρ, … a_p/ρ^p and b_0, b_1·ρ, … b_p·ρ^p, real and imaginary parts in turn, where ρ is the
 //! [scale](crate::Pyramid::scale) of the box (half the side of its cube).
 
+mod kernel;
 pub mod shift;
+
+pub use kernel::{Analytic, Jet, MAX_VALUES, PlaneKernel, slot_of};
 
 use crate::complex::Complex;
 use fmm_traits::{Cloud, Cube, Error, Expansion};
@@ -12,89 +15,8 @@ use fmm_traits::{Cloud, Cube, Error, Expansion};
 /// Complex f64.
 type C = Complex<f64>;
 
-/// The Green's functions that have an expansion in Laurent series: charges Γ log(z − z_j), poles m/(z_j − z), or both.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum PlaneKernel {
-    /// Σ Γ_j/(z_j − z), complex strengths and values (eq. 5.1). Values: Re, Im of the potential φ, then Re, Im of its
-    /// complex derivative φ′, then of φ″; ∂φ/∂x = φ′, ∂φ/∂y = iφ′.
-    Harmonic,
-    /// −1/(2π) Σ Γ_j ln|z − z_j|, real strengths. Values: the potential u, then ∂u/∂x and ∂u/∂y, then the second
-    /// derivatives xx, xy and yy.
-    Laplace,
-    /// 1/(2π) Σ d_j·r/|r|², r = z − z_j, for dipoles d_j of two components: the source gradient of
-    /// [`Laplace`](PlaneKernel::Laplace), with the same values.
-    LaplaceDipole,
-    /// The sum of [`Laplace`](PlaneKernel::Laplace) and [`LaplaceDipole`](PlaneKernel::LaplaceDipole). A source has
-    /// three strengths: charge, then dipole.
-    LaplaceMixed,
-}
-
-/// A field of the plane and its first two derivatives: Re f, Im f, Re f′, Im f′, Re f″, Im f″.
-pub type Jet = [f64; 6];
-
-impl PlaneKernel {
-    /// All kernels.
-    pub const ALL: [PlaneKernel; 4] =
-        [PlaneKernel::Harmonic, PlaneKernel::Laplace, PlaneKernel::LaplaceDipole, PlaneKernel::LaplaceMixed];
-    /// Name of the kernel.
-    pub fn name(self) -> &'static str {
-        match self {
-            PlaneKernel::Harmonic => "harmonic2d",
-            PlaneKernel::Laplace => "laplace2d",
-            PlaneKernel::LaplaceDipole => "laplace2d_dipole",
-            PlaneKernel::LaplaceMixed => "laplace2d_mixed",
-        }
-    }
-    /// Whether a source has a charge, the factor of log(z − z_j). It is the first strength.
-    pub fn charges(self) -> bool {
-        matches!(self, PlaneKernel::Laplace | PlaneKernel::LaplaceMixed)
-    }
-    /// Whether a source has a pole m/(z_j − z). The last two strengths are Re m and Im m: a dipole d is the pole
-    /// d_x + i d_y.
-    pub fn poles(self) -> bool {
-        self != PlaneKernel::Laplace
-    }
-    /// Whether potentials are complex. Real potentials are −Re f/(2π) of the complex field f.
-    pub fn complex(self) -> bool {
-        self == PlaneKernel::Harmonic
-    }
-    /// Real strengths per source.
-    pub fn strengths(self) -> usize {
-        usize::from(self.charges()) + 2 * usize::from(self.poles())
-    }
-    /// Real numbers in a potential.
-    pub fn potentials(self) -> usize {
-        1 + usize::from(self.complex())
-    }
-    /// Real values per target with derivatives up to the order `derivatives`, at most 2.
-    pub fn values(self, derivatives: usize) -> usize {
-        if self.complex() { 2 + 2 * derivatives } else { [1, 3, 6][derivatives] }
-    }
-    /// Charge and pole of source `i`.
-    fn strength(self, strengths: &[f64], i: usize) -> (f64, C) {
-        let own = &strengths[self.strengths() * i..][..self.strengths()];
-        let pole = if let [.., re, im] = *own { C::new(re, im) } else { C::zero() };
-        (if self.charges() { own[0] } else { 0.0 }, pole)
-    }
-    /// The values of a target from the sum of the complex fields f. Of logarithms, only Re f has a meaning. The
-    /// derivatives of Re f follow from ∂f/∂x = f′ and ∂f/∂y = if′.
-    #[inline(always)]
-    pub fn numbers(self, f: Jet) -> [f64; 6] {
-        const SCALE: f64 = -0.5 * std::f64::consts::FRAC_1_PI;
-        if self.complex() {
-            return f;
-        }
-        [f[0] * SCALE, f[2] * SCALE, -(f[3] * SCALE), f[4] * SCALE, -(f[5] * SCALE), -(f[4] * SCALE)]
-    }
-    /// Adds the values of a target from f, f′ and f″.
-    fn add(self, [f, first, second]: [C; 3], values: &mut [f64]) {
-        let numbers = self.numbers([f.re, f.im, first.re, first.im, second.re, second.im]);
-        values.iter_mut().zip(numbers).for_each(|(v, x)| *v += x);
-    }
-}
-
 /// Laurent series of order p.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Laurent {
     /// The kernel.
     pub kernel: PlaneKernel,
@@ -139,11 +61,26 @@ impl Laurent {
     ///
     /// # Errors
     /// [`Error::Order`] unless 1 ≤ p ≤ 60.
-    pub fn new(kernel: PlaneKernel, order: usize, derivatives: usize) -> Result<Self, Error> {
+    pub fn new(kernel: impl Into<PlaneKernel>, order: usize, derivatives: usize) -> Result<Self, Error> {
         if !(1..=MAX_ORDER).contains(&order) {
             return Err(Error::Order { order, min: 1, max: MAX_ORDER });
         }
-        Ok(Laurent { kernel, order, derivatives: derivatives.min(2) })
+        Ok(Laurent { kernel: kernel.into(), order, derivatives: derivatives.min(2) })
+    }
+
+    /// Charge and pole of source `i`.
+    fn strength(&self, strengths: &[f64], i: usize) -> (f64, C) {
+        let (charge, [re, im]) = self.kernel.strength(strengths, i);
+        (charge, C::new(re, im))
+    }
+
+    /// Adds the values of a target from f, f′ and f″.
+    fn add(&self, [f, first, second]: [C; 3], values: &mut [f64]) {
+        self.add_jet([f.re, f.im, first.re, first.im, second.re, second.im], values);
+    }
+
+    fn add_jet(&self, jet: Jet, values: &mut [f64]) {
+        values.iter_mut().zip(self.kernel.numbers(jet)).for_each(|(v, x)| *v += x);
     }
 
     /// Adds to `row` at each power n = 0 … p: `at_zero` for n = 0, else `factor(n)`·`ratio`^n.
@@ -174,7 +111,7 @@ impl Expansion<f64> for Laurent {
     /// A charge Γ: a_0 = Γ, a_j = −Γ δ^j/j. A pole m: a_j = −m δ^(j−1). Here δ = z_j − z_0.
     fn p2m(&self, at: Cube, sources: Cloud<f64>, multipole: &mut [f64]) {
         for (i, &x) in sources.xyz.iter().enumerate() {
-            let (charge, pole) = self.kernel.strength(sources.strengths, i);
+            let (charge, pole) = self.strength(sources.strengths, i);
             let ratio = (point(x) - center(at)).scaled(scale(at).recip());
             if self.kernel.charges() {
                 let charge = C::new(charge, 0.0);
@@ -212,7 +149,7 @@ impl Expansion<f64> for Laurent {
     /// A charge Γ: b_0 = Γ log(−ζ), b_n = −Γ/(n ζ^n). A pole m: b_n = m/ζ^(n+1). Here ζ = z_j − z_0.
     fn p2l(&self, at: Cube, _: Cube, sources: Cloud<f64>, local: &mut [f64]) {
         for (i, &x) in sources.xyz.iter().enumerate() {
-            let (charge, pole) = self.kernel.strength(sources.strengths, i);
+            let (charge, pole) = self.strength(sources.strengths, i);
             let zeta = point(x) - center(at);
             let ratio = zeta.scaled(scale(at).recip()).inverse();
             if self.kernel.charges() {
@@ -251,7 +188,7 @@ impl Expansion<f64> for Laurent {
                 first = first.mul_add(z, f);
                 f = f.mul_add(z, b);
             }
-            self.kernel.add([f, first.scaled(inverse), half.scaled(2.0 * inverse).scaled(inverse)], values);
+            self.add([f, first.scaled(inverse), half.scaled(2.0 * inverse).scaled(inverse)], values);
         }
     }
     /// Horner's rule in w = ρ/(z − z_0), of which w′ = −w²/ρ: M = a_0 log(z − z_0) + Σ a_j w^j,
@@ -273,22 +210,17 @@ impl Expansion<f64> for Laurent {
             f = (f * w) + a0.scaled(d.re.hypot(d.im).ln());
             first = first.mul_add(w, a0) * step;
             second = second.mul_add(w, C::zero() - a0) * step * step;
-            self.kernel.add([f, first, second], values);
+            self.add([f, first, second], values);
         }
     }
     fn p2p(&self, sources: Cloud<f64>, targets: &[[f64; 3]], same: bool, values: &mut [f64]) {
         for (t, (&x, values)) in targets.iter().zip(values.chunks_exact_mut(self.values())).enumerate() {
             for (s, &y) in sources.xyz.iter().enumerate() {
-                let d = point(y) - point(x);
-                if (same && s == t) || (d.re == 0.0 && d.im == 0.0) {
+                if same && s == t {
                     continue;
                 }
-                let (charge, pole) = self.kernel.strength(sources.strengths, s);
-                let g = d.inverse();
-                // log(z − z_j) has the derivatives −g and −g², g = 1/(z_j − z) has g² and 2g³.
-                let (f, charge) = (pole * g, C::new(charge, 0.0));
-                let logarithm = charge.scaled(d.re.hypot(d.im).ln());
-                self.kernel.add([f + logarithm, (f - charge) * g, (f.scaled(2.0) - charge) * g * g], values);
+                let (d, width) = (point(x) - point(y), self.strengths());
+                self.add_jet(self.kernel.pair([d.re, d.im], &sources.strengths[width * s..][..width]), values);
             }
         }
     }

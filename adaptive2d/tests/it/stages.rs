@@ -1,34 +1,38 @@
 //! The fast stages against the plain ones, on every instruction set; threads, symmetry, extreme sizes.
 
-use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, Pyramid, PyramidOptions, connect};
+use adaptive2d::{ConnectOptions, Laurent, Pyramid, PyramidOptions, connect};
 use backend_cpu::Isa;
-use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace, direct};
+use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace, PlanePairs, direct};
 use backend_cpu::pairwise::Pairwise;
+use fmm_kernels::{Harmonic2d, Laplace2d};
 use fmm_traits::testkit::clouds::normal_strengths;
 use fmm_traits::testkit::plane::PlaneKind;
-use fmm_traits::{Cloud, Edges, Error, Expansion, Hierarchy, Lists};
+use fmm_traits::{Cloud, Edges, Error, Expansion, Hierarchy, Lists, Stage};
 use std::sync::Arc;
-
-const KERNELS: [PlaneKernel; 4] = PlaneKernel::ALL;
 
 /// One set of points and a series, with lists that use every kind of edge.
 struct Case {
     sources: Vec<f64>,
     targets: Option<Vec<f64>>,
     population: f64,
+    pairs: PlanePairs,
     series: Laurent,
 }
 
 impl Case {
-    fn new(kind: PlaneKind, n: usize, kernel: PlaneKernel, order: usize, derivatives: usize) -> Self {
-        let series = Laurent::new(kernel, order, derivatives).unwrap();
-        Case { sources: kind.points(n, 4), targets: None, population: 12.0, series }
+    fn new(kind: PlaneKind, n: usize, pairs: impl Into<PlanePairs>, order: usize, derivatives: usize) -> Self {
+        let pairs = pairs.into();
+        let series = Laurent::new(pairs.kernel, order, derivatives).unwrap();
+        Case { sources: kind.points(n, 4), targets: None, population: 12.0, pairs, series }
     }
     fn plan(&self, isa: Isa, rough: bool) -> LaurentPlan {
         let options = PyramidOptions { population: self.population, depth: None };
         let pyramid = Pyramid::build(&self.sources, self.targets.as_deref(), &options).unwrap();
         let lists = connect(&pyramid, &ConnectOptions::default()).unwrap();
-        LaurentPlan::new(pyramid, lists, self.series, isa, rough).unwrap()
+        self.made(pyramid, lists, isa, rough).unwrap()
+    }
+    fn made(&self, pyramid: Pyramid, lists: Lists, isa: Isa, rough: bool) -> Result<LaurentPlan, Error> {
+        LaurentPlan::new(self.pairs, (self.series.order, self.series.derivatives), pyramid, lists, isa, rough)
     }
     fn strengths(&self) -> Vec<f64> {
         normal_strengths(self.sources.len() / 2 * self.series.strengths(), 8)
@@ -68,7 +72,7 @@ fn difference(a: &[f64], b: &[f64], columns: usize) -> f64 {
 
 #[test]
 fn fast_stages_are_the_plain_ones() {
-    for kernel in KERNELS {
+    for kernel in PlanePairs::all() {
         for derivatives in 0..3 {
             for kind in PlaneKind::ALL {
                 for (n, order) in [(0, 3), (1, 3), (30, 1), (900, 17), (700, 60)] {
@@ -89,7 +93,7 @@ fn fast_stages_are_the_plain_ones() {
 
 #[test]
 fn separate_targets() {
-    for kernel in KERNELS {
+    for kernel in PlanePairs::all() {
         for (s, t) in [(PlaneKind::Uniform, PlaneKind::Normal), (PlaneKind::Spiral, PlaneKind::Uniform)] {
             for (n, m) in [(800, 300), (100, 1500), (800, 0), (0, 10)] {
                 let mut case = Case::new(s, n, kernel, 12, 1);
@@ -107,7 +111,7 @@ fn separate_targets() {
 /// Direct sums in vectors against the plain pairs; sources at the place of a target count nothing.
 #[test]
 fn direct_sums() {
-    for kernel in KERNELS {
+    for kernel in PlanePairs::all() {
         for (n, derivatives) in [(0, 1), (1, 0), (90, 2), (5000, 0), (5000, 1)] {
             let mut case = Case::new(PlaneKind::Layer, n, kernel, 1, derivatives);
             case.targets = Some(
@@ -117,7 +121,7 @@ fn direct_sums() {
             let xyz = |p: &[f64]| -> Vec<[f64; 3]> { p.chunks(2).map(|p| [p[0], p[1], 0.0]).collect() };
             for real in [false, true] {
                 let mut strengths = case.strengths();
-                if real && kernel == PlaneKernel::Harmonic {
+                if real && kernel.complex() {
                     strengths.iter_mut().skip(1).step_by(2).for_each(|im| *im = 0.0);
                 }
                 let mut plain = vec![0.0; targets.len() / 2 * case.series.values()];
@@ -131,7 +135,7 @@ fn direct_sums() {
             }
         }
     }
-    let refused = direct(PlaneKernel::Harmonic, 0, &[0.0; 4], &[1.0; 3], &[0.0; 2], Isa::Portable);
+    let refused = direct(Harmonic2d, 0, &[0.0; 4], &[1.0; 3], &[0.0; 2], Isa::Portable);
     assert!(matches!(refused, Err(Error::Shape { array: "strengths", found: 3, expected: 4, .. })));
 }
 
@@ -139,7 +143,7 @@ fn direct_sums() {
 #[test]
 fn real_strengths() {
     for derivatives in 0..3 {
-        let case = Case::new(PlaneKind::Normal, 3000, PlaneKernel::Harmonic, 20, derivatives);
+        let case = Case::new(PlaneKind::Normal, 3000, Harmonic2d, 20, derivatives);
         let mut strengths = case.strengths();
         strengths.iter_mut().skip(1).step_by(2).for_each(|im| *im = 0.0);
         let plan = case.plan(Isa::detect(), false);
@@ -158,7 +162,7 @@ fn real_strengths() {
 /// Edges with fewer terms leave out no more than θ^p, at every p, and no edge of other lists than the criterion's.
 #[test]
 fn shortened_edges() {
-    for kernel in KERNELS {
+    for kernel in PlanePairs::all() {
         for kind in [PlaneKind::Uniform, PlaneKind::Normal, PlaneKind::Layer] {
             for order in [4, 9, 17, 30] {
                 let case = Case::new(kind, 5000, kernel, order, 1);
@@ -185,7 +189,7 @@ fn shortened_edges() {
 /// Pairs served in both directions at once are the pairs served one by one.
 #[test]
 fn symmetric_near_field_is_the_directed_one() {
-    for kernel in KERNELS {
+    for kernel in PlanePairs::all() {
         let mut case = Case::new(PlaneKind::Layer, 6000, kernel, 40, 1);
         let symmetric = case.fast(Isa::detect(), false);
         case.targets = Some(case.sources.clone());
@@ -196,7 +200,7 @@ fn symmetric_near_field_is_the_directed_one() {
 
 #[test]
 fn threads_change_no_bit() {
-    for kernel in KERNELS {
+    for kernel in PlanePairs::all() {
         let mut case = Case::new(PlaneKind::Normal, 40_000, kernel, 9, 1);
         case.population = 5.0;
         let run = |threads| {
@@ -214,7 +218,7 @@ fn threads_change_no_bit() {
 #[test]
 fn covariance_and_extreme_sizes() {
     for order in [17, 60] {
-        let mut case = Case::new(PlaneKind::Uniform, 2000, PlaneKernel::Harmonic, order, 0);
+        let mut case = Case::new(PlaneKind::Uniform, 2000, Harmonic2d, order, 0);
         let here = case.fast(Isa::detect(), false);
         let unit = case.sources.clone();
         for (scale, factor) in [(1e30, [1.0, 0.0]), (1e-30, [1.0, 0.0]), (1.0, [0.6, -0.8]), (1e3, [0.0, 1.0])] {
@@ -232,7 +236,7 @@ fn covariance_and_extreme_sizes() {
 
 #[test]
 fn arrays_that_do_not_fit_are_refused() {
-    let case = Case::new(PlaneKind::Uniform, 50, PlaneKernel::Harmonic, 5, 0);
+    let case = Case::new(PlaneKind::Uniform, 50, Harmonic2d, 5, 0);
     let plan = case.plan(Isa::detect(), false);
     let (mut w, mut out) = (LaurentWorkspace::default(), vec![0.0; 100]);
     let refused = plan.apply(&mut w, &[0.0; 50], &mut out, &mut |_, _| true);
@@ -242,16 +246,49 @@ fn arrays_that_do_not_fit_are_refused() {
     let stopped = plan.apply(&mut w, &[0.0; 100], &mut out, &mut |_, done| done < 0.5);
     assert_eq!(stopped.map(|_| ()), Err(Error::Cancelled { stage: "l2l" }));
     let other = Pyramid::build(&[0.0, 0.0], None, &PyramidOptions::default()).unwrap();
-    let foreign = LaurentPlan::new(other, plan.lists().clone(), case.series, Isa::detect(), false);
+    let foreign = case.made(other, plan.lists().clone(), Isa::detect(), false);
     assert!(matches!(foreign.map(|_| ()), Err(Error::Shape { .. })));
+}
+
+/// The observer sees the fused step block by block, with growing fractions, and can stop it in the middle. On several
+/// threads the calling thread may have no block of its own.
+#[test]
+fn a_run_stops_in_the_middle() {
+    let case = Case::new(PlaneKind::Uniform, 20_000, Harmonic2d, 5, 0);
+    let (plan, q) = (case.plan(Isa::detect(), true), case.strengths());
+    let run = |threads, most: f64| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let (mut out, mut seen) = (vec![f64::NAN; q.len()], Vec::new());
+        let done = pool.install(|| {
+            let mut observer = |stage, done| {
+                seen.push((stage, done));
+                done < most
+            };
+            plan.apply(&mut LaurentWorkspace::default(), &q, &mut out, &mut observer).map(|_| ())
+        });
+        (done, seen, out)
+    };
+    let (stopped, seen, out) = run(1, 0.7);
+    assert_eq!(stopped, Err(Error::Cancelled { stage: "l2p" }));
+    assert!((0.7..0.75).contains(&seen.last().unwrap().1), "{seen:?}");
+    let written = out.iter().filter(|x| x.is_finite()).count();
+    assert!(written > 0 && written < out.len() / 2, "{written} of {}", out.len());
+    for threads in [1, 3] {
+        let (done, seen, out) = run(threads, 2.0);
+        assert_eq!(done, Ok(()));
+        assert!(out.iter().all(|x| x.is_finite()));
+        assert!(seen.is_sorted_by(|a, b| a.1 <= b.1) && seen.iter().all(|(_, done)| *done <= 1.0), "{seen:?}");
+        let blocks = seen.iter().filter(|(stage, _)| *stage == Stage::L2p).count() - 1;
+        assert!(threads > 1 || blocks == 16, "{seen:?}");
+    }
 }
 
 /// A caller's index that two targets have would be a row that two tasks write.
 #[test]
 fn pyramids_that_are_not_whole_are_refused() {
-    let case = Case::new(PlaneKind::Uniform, 500, PlaneKernel::Harmonic, 5, 0);
+    let case = Case::new(PlaneKind::Uniform, 500, Harmonic2d, 5, 0);
     let plan = case.plan(Isa::detect(), false);
-    let make = |pyramid| LaurentPlan::new(pyramid, plan.lists().clone(), case.series, Isa::detect(), false).map(|_| ());
+    let make = |pyramid| case.made(pyramid, plan.lists().clone(), Isa::detect(), false).map(|_| ());
     let mut pyramid = plan.pyramid().clone();
     assert_eq!(make(pyramid.clone()), Ok(()));
     Arc::make_mut(&mut pyramid.targets).order.fill(0);
@@ -261,7 +298,7 @@ fn pyramids_that_are_not_whole_are_refused() {
 
 #[test]
 fn edges_that_the_series_cannot_take_are_refused() {
-    let case = Case::new(PlaneKind::Layer, 900, PlaneKernel::Laplace, 5, 1);
+    let case = Case::new(PlaneKind::Layer, 900, Laplace2d, 5, 1);
     let plan = case.plan(Isa::detect(), false);
     let (pyramid, lists) = (plan.pyramid(), plan.lists());
     let added = |edges: &Edges, (target, source): (u32, u32)| {
@@ -270,7 +307,7 @@ fn edges_that_the_series_cannot_take_are_refused() {
         edges.starts[target as usize + 1..].iter_mut().for_each(|start| *start += 1);
         edges
     };
-    let make = |lists| LaurentPlan::new(pyramid.clone(), lists, case.series, Isa::detect(), false).map(|_| ());
+    let make = |lists| case.made(pyramid.clone(), lists, Isa::detect(), false).map(|_| ());
     assert_eq!(make(lists.clone()), Ok(()));
     let near = lists.p2p.iter().find(|&(t, s)| t != s).unwrap();
     let leaf = near.0;

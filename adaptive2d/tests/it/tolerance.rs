@@ -1,8 +1,9 @@
 //! Errors of an order, in both norms, of potential and gradient.
 
-use adaptive2d::{ConnectOptions, Laurent, Norm, PlaneKernel, Pyramid, PyramidOptions, connect};
+use adaptive2d::{ConnectOptions, Laurent, Norm, Pyramid, PyramidOptions, connect};
 use backend_cpu::Isa;
-use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
+use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace, PlanePairs};
+use fmm_kernels::{Harmonic2d, Laplace2d};
 use fmm_traits::testkit::clouds::{normal_strengths, uniform_strengths};
 use fmm_traits::testkit::plane::PlaneKind;
 use fmm_traits::{Cloud, ErrorReport, Expansion, OutputError, Outputs};
@@ -26,7 +27,7 @@ fn order_of(tolerance: f64, theta: f64, norm: Norm, kind: PlaneKind) -> usize {
 
 #[test]
 fn errors_stay_below_those_of_the_order() {
-    for kernel in [PlaneKernel::Harmonic, PlaneKernel::Laplace] {
+    for kernel in [PlanePairs::from(Harmonic2d), Laplace2d.into()] {
         for kind in PlaneKind::ALL.into_iter().filter(|kind| *kind != PlaneKind::Single) {
             let points = kind.points(6000, 9);
             let xyz: Vec<[f64; 3]> = points.chunks(2).map(|p| [p[0], p[1], 0.0]).collect();
@@ -34,7 +35,7 @@ fn errors_stay_below_those_of_the_order() {
             let both = [("normal", normal_strengths(count, 10)), ("(0, 1)", uniform_strengths(count, 10))];
             // Each tolerance at both θ, one with either kind of strengths.
             for ((drawn, strengths), thetas) in both.into_iter().zip([[0.5, 0.55], [0.55, 0.5]]) {
-                let series = |order| Laurent::new(kernel, order, 1).unwrap();
+                let series = |order| Laurent::new(kernel.kernel, order, 1).unwrap();
                 let (width, first) = (series(1).values(), kernel.strengths());
                 let mut exact = vec![0.0; 500 * width];
                 series(1).p2p(Cloud { xyz: &xyz, strengths: &strengths }, &xyz[..500], true, &mut exact);
@@ -44,7 +45,7 @@ fn errors_stay_below_those_of_the_order() {
                         let order = order_of(tolerance, theta, norm, kind);
                         let lists = connect(&pyramid, &ConnectOptions { theta, ..Default::default() }).unwrap();
                         let rough = tolerance >= 1e-7;
-                        let plan = LaurentPlan::new(pyramid, lists, series(order), Isa::detect(), rough).unwrap();
+                        let plan = LaurentPlan::new(kernel, (order, 1), pyramid, lists, Isa::detect(), rough).unwrap();
                         let plan = plan.shortened(theta);
                         let mut out = vec![0.0; 6000 * width];
                         plan.apply(&mut LaurentWorkspace::default(), &strengths, &mut out, &mut |_, _| true).unwrap();
@@ -63,7 +64,7 @@ fn errors_stay_below_those_of_the_order() {
                         }
                         // Copies that cancel have no bound; of all at one place the potential is 0.
                         let copies = matches!(kind, PlaneKind::FiftyCopies | PlaneKind::Coincident);
-                        if norm == Norm::Max && kernel == PlaneKernel::Harmonic && !copies {
+                        if norm == Norm::Max && kernel.complex() && !copies {
                             let (found, exact) = rows(0, 2);
                             let error = OutputError::of(Outputs::POTENTIAL, &found, &exact, 2);
                             assert!(error.max_rel < tolerance, "{what}: {:e}", error.max_rel);

@@ -14,10 +14,12 @@ mod portable;
 mod product;
 mod room;
 mod several;
+mod terms;
 
 pub use product::Product;
 pub(crate) use room::Room;
 pub use several::Several;
+pub(crate) use terms::Terms;
 
 use fmm_traits::{Simd, SimdLane, lane::Scalar};
 use std::sync::OnceLock;

@@ -1,9 +1,7 @@
 //! Direct sums in the plane, over the pairs of [`near`](super::near).
 
-use super::near::{Charged, Gathered, PairKernel, PairVisitor, STRENGTHS, VALUES, pairs, visit};
-use super::rows::numbers;
+use super::near::{Charged, Gathered, PlanePairs, STRENGTHS, VALUES};
 use crate::Isa;
-use adaptive2d::PlaneKernel;
 use fmm_traits::Error;
 use rayon::prelude::*;
 
@@ -14,19 +12,25 @@ const TARGETS_PER_TASK: usize = 64;
 const SOURCES_PER_SUM: usize = 4096;
 
 /// Direct sums of `sources` (N×2) with `strengths` (N × [`PlaneKernel::strengths`]) at `targets` (M×2), in the current
-/// rayon pool, with derivatives up to the order `derivatives`. The result is M × [`PlaneKernel::values`]. A source at exactly the position of a target contributes 0,
-/// so targets may be the sources. The bits do not depend on the number of threads.
+/// rayon pool, with derivatives up to the order `derivatives`. The result is M × [`PlaneKernel::values`]. A source at
+/// exactly the position of a target contributes 0, so targets may be the sources. The bits do not depend on the number of
+/// threads.
 ///
 /// # Errors
 /// [`Error::Shape`] if an array has the wrong length.
+///
+/// [`PlaneKernel::strengths`]: adaptive2d::PlaneKernel::strengths
+/// [`PlaneKernel::values`]: adaptive2d::PlaneKernel::values
 pub fn direct(
-    kernel: PlaneKernel,
+    pairs: impl Into<PlanePairs>,
     derivatives: usize,
     sources: &[f64],
     strengths: &[f64],
     targets: &[f64],
     isa: Isa,
 ) -> Result<Vec<f64>, Error> {
+    let pairs = pairs.into();
+    let (kernel, derivatives) = (pairs.kernel, derivatives.min(2));
     let (n, count) = (sources.len() / 2, kernel.strengths());
     let shape = |array, found, expected, why: &str| {
         if found == expected { Ok(()) } else { Err(Error::Shape { array, found, expected, why: why.to_string() }) }
@@ -34,61 +38,32 @@ pub fn direct(
     shape("sources", sources.len(), 2 * n, "N×2 coordinates")?;
     shape("targets", targets.len(), targets.len() / 2 * 2, "M×2 coordinates")?;
     shape("strengths", strengths.len(), n * count, "those of the sources")?;
-    let real = kernel == PlaneKernel::Harmonic && strengths.chunks_exact(2).all(|s| s[1] == 0.0);
-    Ok(visit(kernel, derivatives, real, Case { kernel, sources, strengths, targets, isa }))
-}
-
-/// One direct sum.
-struct Case<'a> {
-    kernel: PlaneKernel,
-    sources: &'a [f64],
-    strengths: &'a [f64],
-    targets: &'a [f64],
-    isa: Isa,
-}
-
-impl PairVisitor for Case<'_> {
-    type Output = Vec<f64>;
-    fn visit<K: PairKernel>(self) -> Vec<f64> {
-        match self.kernel.values(K::DERIVATIVES) {
-            1 => self.sum::<K, 1>(),
-            2 => self.sum::<K, 2>(),
-            3 => self.sum::<K, 3>(),
-            4 => self.sum::<K, 4>(),
-            _ => self.sum::<K, 6>(),
-        }
+    let (real, width) = (pairs.is_real(strengths), kernel.values(derivatives));
+    let loops = pairs.loops(derivatives, real);
+    let column = |a: &[f64], width: usize, c: usize| a.iter().skip(c).step_by(width).copied().collect::<Vec<_>>();
+    let at = [0, 1].map(|c| column(sources, 2, c));
+    let mut columns: [Vec<f64>; STRENGTHS] = Default::default();
+    for (j, place) in kernel.places(real).enumerate() {
+        columns[place] = column(strengths, count, j);
     }
-}
-
-impl Case<'_> {
-    fn sum<K: PairKernel, const W: usize>(&self) -> Vec<f64> {
-        let column = |a: &[f64], width: usize, c: usize| a.iter().skip(c).step_by(width).copied().collect::<Vec<_>>();
-        let at = [0, 1].map(|c| column(self.sources, 2, c));
-        // Poles follow the charge.
-        let place = |c: usize| if K::CHARGES { c } else { c - 1 };
-        let strengths: [Vec<f64>; STRENGTHS] = std::array::from_fn(|c| {
-            if K::has(c) { column(self.strengths, self.kernel.strengths(), place(c)) } else { Vec::new() }
-        });
-        let all = Charged { at: [&at[0], &at[1]], strengths: strengths.each_ref().map(|s| &s[..]) };
-        let (n, targets) = (at[0].len(), self.targets);
-        let mut out = vec![0.0; targets.len() / 2 * W];
-        out.par_chunks_mut(TARGETS_PER_TASK * W).zip(targets.par_chunks(2 * TARGETS_PER_TASK)).for_each_init(
-            Gathered::default,
-            |gathered, (rows, targets)| {
-                let at = [0, 1].map(|c| column(targets, 2, c));
-                let targets = Charged { at: [&at[0], &at[1]], strengths: [&[]; STRENGTHS] };
-                let mut sums = [[0.0; TARGETS_PER_TASK]; VALUES];
-                for start in (0..n).step_by(SOURCES_PER_SUM) {
-                    gathered.clear();
-                    gathered.push(&all, start..(start + SOURCES_PER_SUM).min(n));
-                    gathered.finish(|_| false);
-                    pairs::<K, false>(self.isa, false, targets, gathered, sums.each_mut().map(|s| &mut s[..]));
-                }
-                for (i, row) in rows.chunks_exact_mut(W).enumerate() {
-                    row.copy_from_slice(&numbers::<W>(self.kernel, sums.map(|s| s[i])));
-                }
-            },
-        );
-        out
-    }
+    let all = Charged { at: [&at[0], &at[1]], strengths: columns.each_ref().map(|s| &s[..]) };
+    let mut out = vec![0.0; targets.len() / 2 * width];
+    out.par_chunks_mut(TARGETS_PER_TASK * width).zip(targets.par_chunks(2 * TARGETS_PER_TASK)).for_each_init(
+        Gathered::default,
+        |gathered, (rows, targets)| {
+            let at = [0, 1].map(|c| column(targets, 2, c));
+            let targets = Charged { at: [&at[0], &at[1]], strengths: [&[]; STRENGTHS] };
+            let mut sums = [[0.0; TARGETS_PER_TASK]; VALUES];
+            for start in (0..n).step_by(SOURCES_PER_SUM) {
+                gathered.clear();
+                gathered.push(&all, start..(start + SOURCES_PER_SUM).min(n));
+                gathered.finish(|_| false);
+                (loops.one_way)(isa, false, targets, gathered, sums.each_mut().map(|s| &mut s[..]));
+            }
+            for (i, row) in rows.chunks_exact_mut(width).enumerate() {
+                row.copy_from_slice(&kernel.numbers(sums.map(|s| s[i]))[..width]);
+            }
+        },
+    );
+    Ok(out)
 }

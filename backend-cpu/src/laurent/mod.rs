@@ -2,6 +2,7 @@
 //!
 //! `adaptive2d::Laurent` under [`crate::pairwise`] has the plain form of every stage.
 
+mod blocks;
 mod direct;
 mod m2l;
 mod near;
@@ -11,6 +12,7 @@ mod shifts;
 mod stages;
 
 pub use direct::direct;
+pub use near::PlanePairs;
 
 use crate::{Isa, admissible};
 use adaptive2d::{Laurent, Pyramid};
@@ -24,6 +26,7 @@ pub struct LaurentPlan {
     pyramid: Pyramid,
     lists: Lists,
     series: Laurent,
+    pairs: PlanePairs,
     hankel: Hankel,
     terms: Terms,
     isa: Isa,
@@ -35,6 +38,8 @@ pub struct LaurentPlan {
 pub struct LaurentWorkspace {
     /// Charges, real and imaginary parts of poles in tree order. An array is empty if no source has such a strength.
     strengths: [Vec<f64>; near::STRENGTHS],
+    /// Whether imaginary parts are left out, because all are zero.
+    real: bool,
     multipoles: Vec<f64>,
     locals: Vec<f64>,
 }
@@ -60,16 +65,27 @@ fn apart(pyramid: &Pyramid, t: usize, s: usize) -> bool {
 }
 
 impl LaurentPlan {
-    /// A plan with the given edge `lists` and `series`. If `rough`, the near field takes reciprocals to 28 bits, for
-    /// tolerances of 1e-7 and above.
+    /// A plan for the kernel `pairs`, with the given edge `lists` and series of order `order`. Values carry derivatives
+    /// up to the order `derivatives`, at most 2. If `rough`, the near field takes reciprocals to 28 bits, for tolerances
+    /// of 1e-7 and above.
     ///
     /// # Errors
+    /// - [`Error::Order`] as for [`Laurent::new`].
     /// - All errors of [`Pyramid::check`].
     /// - [`Error::Shape`] if the lists have another number of boxes than the pyramid.
     /// - [`Error::Edge`] for an edge of P2M, M2M, L2L, L2P, M2P or P2P between boxes that cannot have such an edge.
     /// - [`Error::Edge`] for an edge of M2L, P2L or M2P between boxes whose discs overlap. Series do not converge
     ///   there, for any θ of the lists.
-    pub fn new(pyramid: Pyramid, lists: Lists, series: Laurent, isa: Isa, rough: bool) -> Result<Self, Error> {
+    pub fn new(
+        pairs: impl Into<PlanePairs>,
+        (order, derivatives): (usize, usize),
+        pyramid: Pyramid,
+        lists: Lists,
+        isa: Isa,
+        rough: bool,
+    ) -> Result<Self, Error> {
+        let pairs = pairs.into();
+        let series = Laurent::new(pairs.kernel, order, derivatives)?;
         pyramid.check()?;
         admissible::well_formed(pyramid.len(), &lists)?;
         admissible::at_their_boxes(&pyramid, &lists)?;
@@ -80,7 +96,7 @@ impl LaurentPlan {
             }
         }
         let (hankel, terms) = (Hankel::new(series.order), Terms::all(series.order));
-        Ok(LaurentPlan { pyramid, lists, series, hankel, terms, isa, rough })
+        Ok(LaurentPlan { pyramid, lists, series, pairs, hankel, terms, isa, rough })
     }
 
     /// The same plan with fewer terms on the M2L edges that reach θ^p with fewer terms.
@@ -96,6 +112,11 @@ impl LaurentPlan {
     /// The kernel.
     pub fn kernel(&self) -> adaptive2d::PlaneKernel {
         self.series.kernel
+    }
+
+    /// The series, one pair of boxes at a time.
+    pub fn series(&self) -> Laurent {
+        self.series
     }
 
     /// Order of the series.

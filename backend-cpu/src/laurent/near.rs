@@ -5,151 +5,105 @@
 //! only, so there are no races. Blocks do not depend on the number of threads, and neither do the bits. About a tenth
 //! of the pairs cross blocks and are summed once per direction.
 
-use crate::lanes::{Isa, Vectorized, dispatch};
-use adaptive2d::PlaneKernel;
-use fmm_traits::{Lane, Simd, SimdLane};
+use crate::lanes::{Isa, Terms, Vectorized, dispatch};
+use adaptive2d::laurent::slot_of;
+use adaptive2d::{Analytic, PlaneKernel};
+use fmm_kernels::{Harmonic2d, Laplace2d, Laplace2dDipole, Laplace2dMixed};
+use fmm_traits::{Gradient, Hessian, Kernel, Lane, Simd, SimdLane};
+use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Deref;
 
 /// Most values per target: f, f′ and f″, complex.
 pub(super) const VALUES: usize = 6;
 /// Most real numbers in a strength: a charge and a complex pole.
 pub(super) const STRENGTHS: usize = 3;
-/// Numbers that both directions of a pair share.
-const SHARED: usize = 7;
+/// Most values of a kernel with its Hessian.
+const KERNEL_VALUES: usize = 20;
 
-/// What a source carries and a target receives, as constants: the compiler leaves out all other terms.
-pub(super) trait PairKernel: Send + Sync {
-    /// Whether sources have a charge Γ: f = Γ log(z − z_j).
-    const CHARGES: bool;
-    /// Real numbers in a pole m: f = m/(z_j − z). 0, 1 or 2.
-    const POLES: usize;
-    /// Whether Im f has no meaning.
-    const REAL: bool;
-    /// Order of the derivatives.
-    const DERIVATIVES: usize;
+/// [`pairs`] for one kernel.
+type Loop = fn(Isa, bool, Charged, &mut Gathered, [&mut [f64]; VALUES]);
 
-    /// Whether a pair adds to value `c` of Re f, Im f, Re f′, Im f′, Re f″, Im f″.
-    #[inline(always)]
-    fn adds(c: usize) -> bool {
-        (c != 1 || !Self::REAL) && c / 2 <= Self::DERIVATIVES
-    }
-    /// Whether sources have the strength `c` of Γ, Re m, Im m.
-    #[inline(always)]
-    fn has(c: usize) -> bool {
-        if c == 0 { Self::CHARGES } else { c <= Self::POLES }
-    }
-    /// ln|d|, g, g² and g³ of `d` = z_j − z_i, with g = 1/d. At d = 0 all are 0.
-    #[inline(always)]
-    fn shared<V: SimdLane, const ROUGH: bool>(d: [V; 2]) -> [V; SHARED] {
-        let zero = V::splat(0.0);
-        let mut shared = [zero; SHARED];
-        let square = if Self::CHARGES {
-            let square = d[0].mul_add(d[0], d[1] * d[1]);
-            let square = V::select(square.eq(zero), V::splat(1.0), square);
-            shared[0] = V::splat(0.5) * square.ln();
-            square
-        } else {
-            d[0].mul_add(d[0], d[1].mul_add(d[1], V::splat(AT_ZERO)))
-        };
-        let powers = Self::DERIVATIVES + usize::from(Self::POLES > 0);
-        if powers > 0 {
-            let w = square.inverse::<ROUGH>();
-            (shared[1], shared[2]) = (d[0] * w, -(d[1] * w));
-        }
-        let (re, im) = (shared[1], shared[2]);
-        if powers > 1 {
-            (shared[3], shared[4]) = (re.mul_add(re, -(im * im)), V::splat(2.0) * re * im);
-        }
-        if powers > 2 {
-            shared[5] = shared[3].mul_add(re, -(shared[4] * im));
-            shared[6] = shared[3].mul_add(im, shared[4] * re);
-        }
-        shared
-    }
-    /// Adds the field of source j to target i, or (`back`, where d and g change their signs) of source i to target j.
-    /// Γ log(z − z_j) has the derivatives −Γg and −Γg², and mg has mg² and 2mg³.
-    #[inline(always)]
-    fn add<V: Lane>(shared: &[V; SHARED], strength: [V; STRENGTHS], back: bool, values: &mut [V; VALUES]) {
-        let [ln, g @ .., cube_re, cube_im] = *shared;
-        let [charge, re, im] = strength;
-        if Self::CHARGES {
-            values[0] = charge.mul_add(ln, values[0]);
-            if Self::DERIVATIVES > 0 {
-                let s = if back { charge } else { -charge };
-                values[2] = s.mul_add(g[0], values[2]);
-                values[3] = s.mul_add(g[1], values[3]);
-            }
-            if Self::DERIVATIVES > 1 {
-                values[4] = (-charge).mul_add(g[2], values[4]);
-                values[5] = (-charge).mul_add(g[3], values[5]);
-            }
-        }
-        if Self::POLES > 0 {
-            add_product::<V, Self>([g[0], g[1]], [re, im], back, &mut values[..2]);
-            if Self::DERIVATIVES > 0 {
-                add_product::<V, Self>([g[2], g[3]], [re, im], false, &mut values[2..4]);
-            }
-            if Self::DERIVATIVES > 1 {
-                let two = V::splat(2.0);
-                add_product::<V, Self>([two * cube_re, two * cube_im], [re, im], back, &mut values[4..]);
-            }
-        }
-    }
-}
-
-/// The kernel with these constants of [`PairKernel`].
-pub(super) struct Pair<const CHARGES: bool, const POLES: usize, const REAL: bool, const DERIVATIVES: usize>;
-
-impl<const C: bool, const P: usize, const R: bool, const D: usize> PairKernel for Pair<C, P, R, D> {
-    const CHARGES: bool = C;
-    const POLES: usize = P;
-    const REAL: bool = R;
-    const DERIVATIVES: usize = D;
-}
-
-/// Receives the pair kernel of a sum (a closure generic over types).
-pub(super) trait PairVisitor {
-    /// The result of the visit.
-    type Output;
-    fn visit<K: PairKernel>(self) -> Self::Output;
-}
-
-/// Calls `visitor` with the pair kernel of `kernel`. If `real`, all poles of [`PlaneKernel::Harmonic`] are real, which
-/// halves the work of a pair.
-pub(super) fn visit<W: PairVisitor>(kernel: PlaneKernel, derivatives: usize, real: bool, visitor: W) -> W::Output {
-    match (kernel, real) {
-        (PlaneKernel::Harmonic, false) => visit_derivatives::<W, false, 2, false>(derivatives, visitor),
-        (PlaneKernel::Harmonic, true) => visit_derivatives::<W, false, 1, false>(derivatives, visitor),
-        (PlaneKernel::Laplace, _) => visit_derivatives::<W, true, 0, true>(derivatives, visitor),
-        (PlaneKernel::LaplaceDipole, _) => visit_derivatives::<W, false, 2, true>(derivatives, visitor),
-        (PlaneKernel::LaplaceMixed, _) => visit_derivatives::<W, true, 2, true>(derivatives, visitor),
-    }
-}
-
-fn visit_derivatives<W: PairVisitor, const C: bool, const P: usize, const R: bool>(
+/// The loops over pairs for one kernel and order of derivatives.
+#[derive(Clone, Copy)]
+pub(super) struct Loops {
+    /// From the sources to the targets.
+    pub one_way: Loop,
+    /// In both directions.
+    pub both_ways: Loop,
+    complex: bool,
     derivatives: usize,
-    visitor: W,
-) -> W::Output {
-    match derivatives {
-        0 => visitor.visit::<Pair<C, P, R, 0>>(),
-        1 => visitor.visit::<Pair<C, P, R, 1>>(),
-        _ => visitor.visit::<Pair<C, P, R, 2>>(),
+}
+
+impl Loops {
+    fn of<K: Analytic, D: Kernel>() -> Self {
+        let (one_way, both_ways): (Loop, Loop) = (pairs::<K, D, false>, pairs::<K, D, true>);
+        Loops { one_way, both_ways, complex: K::VALUES == 2, derivatives: D::DERIVED }
+    }
+    /// For no, first and second derivatives.
+    fn all<K: Analytic>() -> [Self; 3] {
+        [Self::of::<K, K>(), Self::of::<K, Gradient<K>>(), Self::of::<K, Hessian<K>>()]
+    }
+    /// Whether pairs add to the number `c` of a [`Jet`](adaptive2d::laurent::Jet).
+    pub fn adds(&self, c: usize) -> bool {
+        adds(self.complex, self.derivatives, c)
     }
 }
 
-/// Added to every squared distance, so that 1/z of a pair at one place is 0·10³⁰⁰.
-const AT_ZERO: f64 = 1e-300;
+/// Whether pairs add to the number `c` of a jet.
+const fn adds(complex: bool, derivatives: usize, c: usize) -> bool {
+    (c != 1 || complex) && c / 2 <= derivatives
+}
 
-/// Adds m·g, or −m·g if `minus`, to `to`.
-#[inline(always)]
-fn add_product<V: Lane, K: PairKernel + ?Sized>(g: [V; 2], m: [V; 2], minus: bool, to: &mut [V]) {
-    let [re, im] = if minus { [-g[0], -g[1]] } else { g };
-    if K::POLES == 2 {
-        to[0] = (-m[1]).mul_add(im, to[0]);
-        to[1] = m[1].mul_add(re, to[1]);
+/// A kernel of the plane with its loops over pairs.
+#[derive(Clone, Copy)]
+pub struct PlanePairs {
+    /// The kernel.
+    pub kernel: PlaneKernel,
+    loops: [Loops; 3],
+    /// For sources whose last strength is 0.
+    real: [Loops; 3],
+}
+
+impl<K: Analytic> From<K> for PlanePairs {
+    fn from(kernel: K) -> Self {
+        PlanePairs { kernel: kernel.into(), loops: Loops::all::<K>(), real: Loops::all::<K::Real>() }
     }
-    to[0] = m[0].mul_add(re, to[0]);
-    to[1] = m[0].mul_add(im, to[1]);
+}
+
+impl fmt::Debug for PlanePairs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kernel.fmt(f)
+    }
+}
+
+impl From<PlanePairs> for PlaneKernel {
+    fn from(pairs: PlanePairs) -> Self {
+        pairs.kernel
+    }
+}
+
+impl Deref for PlanePairs {
+    type Target = PlaneKernel;
+    fn deref(&self) -> &PlaneKernel {
+        &self.kernel
+    }
+}
+
+impl PlanePairs {
+    /// The kernels of this project.
+    pub fn all() -> [PlanePairs; 4] {
+        [Harmonic2d.into(), Laplace2d.into(), Laplace2dDipole.into(), Laplace2dMixed.into()]
+    }
+    /// The loops for derivatives up to the order `derivatives`. `real`: every last strength is 0.
+    pub(super) fn loops(&self, derivatives: usize, real: bool) -> &Loops {
+        &(if real { &self.real } else { &self.loops })[derivatives]
+    }
+    /// Whether other loops serve `strengths`, because every last strength is 0 and that makes pairs cheaper.
+    pub(super) fn is_real(&self, strengths: &[f64]) -> bool {
+        let width = self.kernel.strengths();
+        self.kernel.real_member(0).is_some() && strengths.chunks_exact(width).all(|s| s[width - 1] == 0.0)
+    }
 }
 
 /// Points and their strengths, one array per number.
@@ -210,9 +164,10 @@ impl Gathered {
     }
 }
 
-/// Adds value `c` of the field of `sources` at target i to `out[c][i]`. If `BOTH`, `targets` have strengths, and the
-/// function also adds the field of the targets to the sums of `sources`.
-pub(super) fn pairs<K: PairKernel, const BOTH: bool>(
+/// Adds number `c` of the field of `sources` at target i to `out[c][i]`. If `BOTH`, `targets` have strengths, and the
+/// function also adds the field of the targets to the sums of `sources`. `D` is `K` with derivatives. If `rough`,
+/// reciprocals have 28 bits.
+fn pairs<K: Analytic, D: Kernel, const BOTH: bool>(
     isa: Isa,
     rough: bool,
     targets: Charged,
@@ -220,25 +175,25 @@ pub(super) fn pairs<K: PairKernel, const BOTH: bool>(
     out: [&mut [f64]; VALUES],
 ) {
     if sources.count > 0 {
-        dispatch(isa, Pairs::<K, BOTH> { rough, targets, sources, out, _k: PhantomData });
+        dispatch(isa, Pairs::<K, D, BOTH> { rough, targets, sources, out, _k: PhantomData });
     }
 }
 
-struct Pairs<'a, K, const BOTH: bool> {
+struct Pairs<'a, K, D, const BOTH: bool> {
     rough: bool,
     targets: Charged<'a>,
     sources: &'a mut Gathered,
     out: [&'a mut [f64]; VALUES],
-    _k: PhantomData<K>,
+    _k: PhantomData<(K, D)>,
 }
 
-impl<K: PairKernel, const BOTH: bool> Vectorized for Pairs<'_, K, BOTH> {
+impl<K: Analytic, D: Kernel, const BOTH: bool> Vectorized for Pairs<'_, K, D, BOTH> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(mut self) {
         let n = self.targets.at[0].len();
         // As many targets at once as the registers can hold, with their strengths and sums.
-        let rows = if BOTH || K::adds(2) { 2 } else { 4 };
+        let rows = if BOTH || D::DERIVED > 0 { 2 } else { 4 };
         let mut i = 0;
         while i + rows <= n {
             match (rows, self.rough) {
@@ -255,16 +210,31 @@ impl<K: PairKernel, const BOTH: bool> Vectorized for Pairs<'_, K, BOTH> {
     }
 }
 
-impl<K: PairKernel, const BOTH: bool> Pairs<'_, K, BOTH> {
-    /// Sums the pairs of targets `i..i + R` and all sources.
+impl<K: Analytic, D: Kernel, const BOTH: bool> Pairs<'_, K, D, BOTH> {
+    /// The array of the first strength of `K` in [`Charged`].
+    const FIRST: usize = if K::EXPONENTS[0] == 0 { 0 } else { 1 };
+
+    const fn adds(c: usize) -> bool {
+        adds(K::VALUES == 2, D::DERIVED, c)
+    }
+
+    /// Sums the pairs of targets `i..i + R` and all sources. The field of target r at a source follows from the same
+    /// K(r): a strength of exponent n has the factor (−1)^n for −r, and every derivative has one more.
     #[inline(always)]
     fn rows<S: Simd, const R: usize, const ROUGH: bool>(&mut self, i: usize) {
         let zero = S::F64::splat(0.0);
         let own = |a: &[f64], r: usize| S::F64::broadcast(a[i + r]);
         let at: [[S::F64; 2]; R] = std::array::from_fn(|r| self.targets.at.map(|a| own(a, r)));
-        let charge: [[S::F64; STRENGTHS]; R] = std::array::from_fn(|r| {
-            std::array::from_fn(|c| if BOTH && K::has(c) { own(self.targets.strengths[c], r) } else { zero })
-        });
+        let mut turned = [[Terms::<S::F64, ROUGH>::of(zero); STRENGTHS]; R];
+        for r in 0..R {
+            for j in 0..K::STRENGTHS {
+                if BOTH {
+                    let strength = own(self.targets.strengths[Self::FIRST + j], r);
+                    turned[r][j] = Terms::of(if K::EXPONENTS[j] == 1 { -strength } else { strength });
+                }
+            }
+        }
+        let params = [Terms::<S::F64, ROUGH>::of(zero)];
         let mut sums = [[zero; VALUES]; R];
         let padded = self.sources.at[0].len();
         let from = self.sources.at.each_ref().map(|v| v[..padded].as_ptr());
@@ -275,30 +245,42 @@ impl<K: PairKernel, const BOTH: bool> Pairs<'_, K, BOTH> {
             // `finish` has resized positions, strengths and the used arrays of sums to this length.
             let load = |p: *const f64| unsafe { S::F64::load(p.add(j)) };
             let (x, y) = (load(from[0]), load(from[1]));
-            let mut strength = [zero; STRENGTHS];
-            for c in 0..STRENGTHS {
-                if K::has(c) {
-                    strength[c] = load(acting[c]);
-                }
+            let mut strength = [Terms::<S::F64, ROUGH>::of(zero); STRENGTHS];
+            for c in 0..K::STRENGTHS {
+                strength[c] = Terms::of(load(acting[Self::FIRST + c]));
             }
             let mut values = [zero; VALUES];
             if BOTH {
                 for c in 0..VALUES {
-                    if K::adds(c) {
+                    if Self::adds(c) {
                         values[c] = load(back[c]);
                     }
                 }
             }
             for r in 0..R {
-                let shared = K::shared::<S::F64, ROUGH>([x - at[r][0], y - at[r][1]]);
-                K::add(&shared, strength, false, &mut sums[r]);
+                let d = [Terms::<S::F64, ROUGH>::of(at[r][0] - x), Terms::of(at[r][1] - y)];
+                let mut u = [Terms::of(zero); KERNEL_VALUES];
+                D::eval(&params, &d, &strength[..K::STRENGTHS], &mut u[..D::VALUES]);
+                for c in 0..VALUES {
+                    if Self::adds(c) {
+                        let (slot, minus) = slot_of(K::VALUES, c);
+                        sums[r][c] = if minus { -u[slot] } else { u[slot] }.add_to(sums[r][c]);
+                    }
+                }
                 if BOTH {
-                    K::add(&shared, charge[r], true, &mut values);
+                    D::eval(&params, &d, &turned[r][..K::STRENGTHS], &mut u[..D::VALUES]);
+                    for c in 0..VALUES {
+                        if Self::adds(c) {
+                            let (slot, minus) = slot_of(K::VALUES, c);
+                            let minus = minus != (c / 2 == 1);
+                            values[c] = if minus { -u[slot] } else { u[slot] }.add_to(values[c]);
+                        }
+                    }
                 }
             }
             if BOTH {
                 for c in 0..VALUES {
-                    if K::adds(c) {
+                    if Self::adds(c) {
                         // SAFETY: as for the loads above.
                         unsafe { values[c].store(back[c].add(j)) };
                     }
@@ -307,7 +289,7 @@ impl<K: PairKernel, const BOTH: bool> Pairs<'_, K, BOTH> {
         }
         for r in 0..R {
             for c in 0..VALUES {
-                if K::adds(c) {
+                if Self::adds(c) {
                     self.out[c][i + r] += sums[r][c].sum();
                 }
             }

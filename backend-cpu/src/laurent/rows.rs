@@ -2,17 +2,10 @@
 
 use super::near::VALUES;
 use adaptive2d::PlaneKernel;
-use adaptive2d::laurent::Jet;
 use std::ops::Range;
 
 /// Rows in the caller's order are prefetched this many positions ahead, because they lie anywhere in memory.
 const ROWS_AHEAD: usize = 16;
-/// The first `W` values of a target ([`PlaneKernel::numbers`]).
-#[inline(always)]
-pub(super) fn numbers<const W: usize>(kernel: PlaneKernel, sums: Jet) -> [f64; W] {
-    let all = kernel.numbers(sums);
-    std::array::from_fn(|i| all[i])
-}
 
 /// The caller's rows of values, shared by tasks that write different targets.
 pub(super) struct Rows {
@@ -42,8 +35,8 @@ impl Rows {
                 1 => self.set_as::<1>(order, range, sums),
                 2 => self.set_as::<2>(order, range, sums),
                 3 => self.set_as::<3>(order, range, sums),
-                4 => self.set_as::<4>(order, range, sums),
-                _ => self.set_as::<6>(order, range, sums),
+                6 => self.set_as::<6>(order, range, sums),
+                _ => self.set_as::<12>(order, range, sums),
             }
         }
     }
@@ -57,7 +50,8 @@ impl Rows {
         let order = &order[range];
         for (i, &row) in order.iter().enumerate() {
             fetch(self.first, order, i, W);
-            let numbers: [f64; W] = numbers(self.kernel, sums.map(|s| s[i]));
+            let all = self.kernel.numbers(sums.map(|s| s[i]));
+            let numbers: [f64; W] = std::array::from_fn(|c| all[c]);
             assert!((row as usize) < self.rows, "target {row} of {}", self.rows);
             // SAFETY: `row` is a row of the array (asserted), and no other task writes it (as for `set`).
             unsafe { self.first.add(row as usize * W).cast::<[f64; W]>().write(numbers) };

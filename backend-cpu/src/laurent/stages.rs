@@ -1,20 +1,22 @@
 //! The stages of the method in the plane, over whole lists, with their times.
 //!
-//! A *block* is a subtree of up to 1024 leaves. M2L, P2L, L2L, L2P, M2P and P2P inside blocks run block by block, when
-//! P2P is called. Locals and sums then stay in cache, and sums go to the caller's rows once. Only the few boxes above
-//! the blocks have an array of locals, and there is no array of values in tree order. The wall time of the
-//! block-by-block work is divided among these stages in the ratio of their times on all threads.
+//! A *block* is a subtree of up to 1024 leaves. The steps of the schedule are the stages down to the boxes above the
+//! blocks, then one fused step, block by block: M2L, P2L and L2L into the boxes of the block, L2P, M2P, P2P and Gather.
+//! Locals and sums of a block stay in cache, and sums go to the caller's rows once. Only the few boxes above the blocks
+//! have an array of locals, and there is no array of values in tree order. The wall time of the fused step is divided
+//! among its stages in the ratio of their times on all threads.
 
+use super::blocks::each_block;
 use super::m2l::M2l;
-use super::near::{Charged, Gathered, PairKernel, PairVisitor, STRENGTHS, VALUES, pairs, visit};
+use super::near::{Charged, Gathered, Loops, STRENGTHS, VALUES};
 use super::points::{Frame, Series, from_points, to_points};
 use super::rows::{Rows, fetch};
 use super::shifts::{Down, Shifts, Up};
 use super::{LaurentPlan, LaurentWorkspace};
 use crate::lanes::dispatch;
+use adaptive2d::Pyramid;
 use adaptive2d::pyramid::level_start;
-use adaptive2d::{Laurent, PlaneKernel, Pyramid};
-use fmm_traits::{Error, Expansion, Lists, Stage, StageSeconds, Stages};
+use fmm_traits::{Error, Expansion, Lists, Progress, Schedule, Stage, StageSeconds, Step};
 use rayon::prelude::*;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -88,11 +90,10 @@ fn frame(pyramid: &Pyramid, b: usize) -> Frame {
 
 impl Run<'_> {
     /// Runs a stage and adds its time.
-    fn timed(&mut self, stage: Stage, work: impl FnOnce(&mut Self)) -> Result<(), Error> {
+    fn timed(&mut self, stage: Stage, work: impl FnOnce(&mut Self)) {
         let start = Instant::now();
         work(self);
         self.seconds[stage as usize] += start.elapsed().as_secs_f64();
-        Ok(())
     }
 
     fn row(&self) -> usize {
@@ -106,15 +107,17 @@ impl Run<'_> {
     }
 
     /// Runs the rest of the far field and P2P of all blocks, block by block, and writes the sums to the caller's rows.
-    fn below<K: PairKernel>(&mut self, lists: &Lists) {
+    fn below(&mut self, lists: &Lists, progress: &mut Progress) -> Result<(), Error> {
         let rows = Rows::new(self.out, self.plan.values(), self.plan.series.kernel);
         let (plan, w, top) = (self.plan, &*self.w, self.blocks());
+        let real = self.w.real;
+        let loops = plan.pairs.loops(plan.series.derivatives, real);
         let charged = charged(plan, &w.strengths);
         let pyramid = &plan.pyramid;
         let first = level_start(pyramid.depth());
         let clock = Clock::default();
         let start = Instant::now();
-        pyramid.level(top).into_par_iter().with_max_len(1).for_each_init(Scratch::default, |scratch, block| {
+        let block = |scratch: &mut Scratch, block: usize| {
             locals(plan, lists, w, &charged, top, block, scratch, &clock);
             let leaves = pyramid.leaves_of(block);
             let leaves = leaves.start + first..leaves.end + first;
@@ -125,27 +128,16 @@ impl Run<'_> {
                 leaves.clone().for_each(|leaf| m2p_leaf(plan, lists, w, leaf, targets.start, scratch))
             });
             clock.add(Stage::P2p, || {
-                leaves.clone().for_each(|leaf| p2p_leaf::<K>(plan, lists, &charged, leaf, &leaves, scratch));
-                // SAFETY: the order is a permutation of the rows (`Pyramid::check` in `LaurentPlan::new`), and `apply`
-                // checks the number of rows. The targets of a block belong to one task, because the targets of
-                // successive leaves follow each other.
-                unsafe { rows.set(&pyramid.targets.order, targets, &scratch.sums.0) };
+                leaves.clone().for_each(|leaf| p2p_leaf(plan, lists, loops, &charged, leaf, &leaves, scratch));
             });
-        });
+            // SAFETY: the order is a permutation of the rows (`Pyramid::check` in `LaurentPlan::new`), and `apply`
+            // checks the number of rows. The targets of a block belong to one call, because the targets of successive
+            // leaves follow each other, and every block is done once.
+            clock.add(Stage::Gather, || unsafe { rows.set(&pyramid.targets.order, targets, &scratch.sums.0) });
+        };
+        let done = each_block(pyramid.level(top), block, progress);
         clock.share(start.elapsed().as_secs_f64(), &mut self.seconds);
-    }
-}
-
-/// The block-by-block part of an evaluation.
-struct Below<'r, 'a> {
-    run: &'r mut Run<'a>,
-    lists: &'r Lists,
-}
-
-impl PairVisitor for Below<'_, '_> {
-    type Output = ();
-    fn visit<K: PairKernel>(self) {
-        self.run.below::<K>(self.lists);
+        done
     }
 }
 
@@ -302,9 +294,10 @@ fn part<'a>(all: &Charged<'a>, range: Range<usize>) -> Charged<'a> {
 
 /// P2P into `leaf`, a leaf of the block of `leaves`. If targets are the sources, P2P also goes from `leaf` into its
 /// later partners in the block.
-fn p2p_leaf<K: PairKernel>(
+fn p2p_leaf(
     plan: &LaurentPlan,
     lists: &Lists,
+    loops: &Loops,
     charged: &Charged,
     leaf: usize,
     leaves: &Range<usize>,
@@ -328,16 +321,16 @@ fn p2p_leaf<K: PairKernel>(
         }
     }
     one_way.finish(|_| false);
-    both_ways.finish(K::adds);
+    both_ways.finish(|c| loops.adds(c));
     let own = pyramid.targets_of(leaf);
     let (at, mut out) = part_of(pyramid, leaf, start, sums);
     let targets = Charged { at, strengths: [&[]; STRENGTHS] };
-    pairs::<K, false>(plan.isa, plan.rough, targets, one_way, out.each_mut().map(|v| &mut **v));
+    (loops.one_way)(plan.isa, plan.rough, targets, one_way, out.each_mut().map(|v| &mut **v));
     if partners.is_empty() {
         return;
     }
-    pairs::<K, true>(plan.isa, plan.rough, part(charged, own), both_ways, out);
-    for c in (0..VALUES).filter(|&c| K::adds(c)) {
+    (loops.both_ways)(plan.isa, plan.rough, part(charged, own), both_ways, out);
+    for c in (0..VALUES).filter(|&c| loops.adds(c)) {
         let mut values = both_ways.values(c);
         for &s in partners.iter() {
             let range = pyramid.sources_of(s);
@@ -349,145 +342,129 @@ fn p2p_leaf<K: PairKernel>(
     }
 }
 
-impl Stages for Run<'_> {
-    type Lists = Lists;
-
-    fn levels(&self) -> usize {
-        self.plan.pyramid.depth() + 1
-    }
-
-    fn scatter(&mut self) -> Result<(), Error> {
-        self.timed(Stage::Scatter, |r| {
-            let (kernel, strengths) = (r.plan.series.kernel, r.strengths);
-            let sources = &r.plan.pyramid.sources;
-            // Imaginary parts are left out if all are zero, which halves the work of a pair.
-            let real = kernel == PlaneKernel::Harmonic && strengths.chunks_exact(2).all(|s| s[1] == 0.0);
-            let used = [kernel.charges(), kernel.poles(), kernel.poles() && !real];
-            for (to, used) in r.w.strengths.iter_mut().zip(used) {
-                zeros(to, if used { sources.len() } else { 0 });
+impl Run<'_> {
+    fn scatter(&mut self) {
+        let (kernel, strengths) = (self.plan.series.kernel, self.strengths);
+        let sources = &self.plan.pyramid.sources;
+        // Imaginary parts are left out if all are zero, which halves the work of a pair.
+        self.w.real = self.plan.pairs.is_real(strengths);
+        let used = kernel.places(self.w.real);
+        for (place, to) in self.w.strengths.iter_mut().enumerate() {
+            zeros(to, if used.contains(&place) { sources.len() } else { 0 });
+        }
+        let mut parts = self.w.strengths.each_mut().map(|to| to.chunks_mut(POINTS_PER_TASK));
+        let tasks = sources.order.chunks(POINTS_PER_TASK);
+        let tasks = tasks.map(|order| (order, parts.each_mut().map(|p| p.next().unwrap_or_default())));
+        let rows = Strengths { rows: strengths, width: kernel.strengths() };
+        tasks.collect::<Vec<_>>().into_par_iter().for_each(|(order, [charges, re, im])| {
+            match (used.start, used.len()) {
+                (0, 1) => rows.scatter(order, [charges]),
+                (0, 2) => rows.scatter(order, [charges, re]),
+                (0, _) => rows.scatter(order, [charges, re, im]),
+                (_, 1) => rows.scatter(order, [re]),
+                _ => rows.scatter(order, [re, im]),
             }
-            let mut parts = r.w.strengths.each_mut().map(|to| to.chunks_mut(POINTS_PER_TASK));
-            let tasks = sources.order.chunks(POINTS_PER_TASK);
-            let tasks = tasks.map(|order| (order, parts.each_mut().map(|p| p.next().unwrap_or_default())));
-            let rows = Strengths { rows: strengths, width: kernel.strengths() };
-            tasks.collect::<Vec<_>>().into_par_iter().for_each(|(order, [charges, re, im])| match used {
-                [true, true, _] => rows.scatter(order, [charges, re, im]),
-                [true, false, _] => rows.scatter(order, [charges]),
-                [false, _, true] => rows.scatter(order, [re, im]),
-                [false, _, false] => rows.scatter(order, [re]),
-            });
-            // The first stage that writes a row clears it, while the row is in cache.
-            let (row, top) = (r.plan.series.multipole_len(), r.blocks());
-            zeros(&mut r.w.multipoles, r.plan.pyramid.len() * row);
-            zeros(&mut r.w.locals, level_start(top) * row);
-        })
+        });
+        // The first stage that writes a row clears it, while the row is in cache.
+        let (row, top) = (self.plan.series.multipole_len(), self.blocks());
+        zeros(&mut self.w.multipoles, self.plan.pyramid.len() * row);
+        zeros(&mut self.w.locals, level_start(top) * row);
     }
 
-    fn p2m(&mut self, lists: &Lists) -> Result<(), Error> {
-        self.timed(Stage::P2m, |r| {
-            let (plan, row) = (r.plan, r.row());
-            let first = level_start(plan.pyramid.depth());
-            let LaurentWorkspace { strengths, multipoles, .. } = &mut *r.w;
-            let all = charged(plan, strengths);
-            multipoles[first * row..].par_chunks_mut(row).enumerate().with_min_len(BOXES_PER_TASK).for_each(
-                |(k, multipole)| {
-                    multipole.fill(0.0);
-                    for &s in lists.p2m.row(first + k) {
-                        let s = s as usize;
-                        let sources = part(&all, plan.pyramid.sources_of(s));
-                        from_points::<false>(plan.isa, plan.series.kernel, frame(&plan.pyramid, s), sources, multipole);
-                    }
+    fn p2m(&mut self, lists: &Lists) {
+        let (plan, row) = (self.plan, self.row());
+        let first = level_start(plan.pyramid.depth());
+        let LaurentWorkspace { strengths, multipoles, .. } = &mut *self.w;
+        let all = charged(plan, strengths);
+        multipoles[first * row..].par_chunks_mut(row).enumerate().with_min_len(BOXES_PER_TASK).for_each(
+            |(k, multipole)| {
+                multipole.fill(0.0);
+                for &s in lists.p2m.row(first + k) {
+                    let s = s as usize;
+                    let sources = part(&all, plan.pyramid.sources_of(s));
+                    from_points::<false>(plan.isa, plan.series.kernel, frame(&plan.pyramid, s), sources, multipole);
+                }
+            },
+        );
+    }
+
+    fn m2m(&mut self, lists: &Lists, level: usize) {
+        let (plan, row) = (self.plan, self.row());
+        let boxes = plan.pyramid.level(level);
+        let (to, from) = self.w.multipoles.split_at_mut(boxes.end * row);
+        to[boxes.start * row..].par_chunks_mut(BOXES_PER_TASK * row).enumerate().for_each(|(i, to)| {
+            to.fill(0.0);
+            let start = boxes.start + i * BOXES_PER_TASK;
+            dispatch(
+                plan.isa,
+                Shifts::<Up> {
+                    pyramid: &plan.pyramid,
+                    edges: &lists.m2m,
+                    order: plan.series.order,
+                    from,
+                    first: boxes.end,
+                    boxes: start..start + to.len() / row,
+                    to,
+                    _a: PhantomData,
                 },
             );
-        })
+        });
     }
 
-    fn m2m(&mut self, lists: &Lists, level: usize) -> Result<(), Error> {
-        self.timed(Stage::M2m, |r| {
-            let (plan, row) = (r.plan, r.row());
-            let boxes = plan.pyramid.level(level);
-            if level == plan.pyramid.depth() {
-                return;
-            }
-            let (to, from) = r.w.multipoles.split_at_mut(boxes.end * row);
-            to[boxes.start * row..].par_chunks_mut(BOXES_PER_TASK * row).enumerate().for_each(|(i, to)| {
-                to.fill(0.0);
-                let start = boxes.start + i * BOXES_PER_TASK;
-                dispatch(
-                    plan.isa,
-                    Shifts::<Up> {
-                        pyramid: &plan.pyramid,
-                        edges: &lists.m2m,
-                        order: plan.series.order,
-                        from,
-                        first: boxes.end,
-                        boxes: start..start + to.len() / row,
-                        to,
-                        _a: PhantomData,
-                    },
-                );
-            });
-        })
+    /// M2L into the boxes above the blocks.
+    fn m2l(&mut self, lists: &Lists) {
+        let (plan, row) = (self.plan, self.row());
+        let LaurentWorkspace { multipoles, locals, .. } = &mut *self.w;
+        locals.par_chunks_mut(BOXES_PER_TASK * row).enumerate().for_each(|(i, locals)| {
+            m2l(plan, lists, multipoles, i * BOXES_PER_TASK..i * BOXES_PER_TASK + locals.len() / row, locals);
+        });
     }
 
-    /// M2L into the boxes above the blocks. M2L into other boxes is left to [`p2p`](Stages::p2p).
-    fn m2l(&mut self, lists: &Lists) -> Result<(), Error> {
-        self.timed(Stage::M2l, |r| {
-            let (plan, row) = (r.plan, r.row());
-            let LaurentWorkspace { multipoles, locals, .. } = &mut *r.w;
-            locals.par_chunks_mut(BOXES_PER_TASK * row).enumerate().for_each(|(i, locals)| {
-                m2l(plan, lists, multipoles, i * BOXES_PER_TASK..i * BOXES_PER_TASK + locals.len() / row, locals);
-            });
-        })
+    /// P2L into the boxes above the blocks.
+    fn p2l(&mut self, lists: &Lists) {
+        let (plan, row) = (self.plan, self.row());
+        let LaurentWorkspace { strengths, locals, .. } = &mut *self.w;
+        let all = charged(plan, strengths);
+        locals.par_chunks_mut(BOXES_PER_TASK * row).enumerate().for_each(|(i, locals)| {
+            p2l(plan, lists, &all, i * BOXES_PER_TASK..i * BOXES_PER_TASK + locals.len() / row, locals);
+        });
     }
 
-    /// P2L into the boxes above the blocks, as for [`m2l`](Stages::m2l).
-    fn p2l(&mut self, lists: &Lists) -> Result<(), Error> {
-        self.timed(Stage::P2l, |r| {
-            let (plan, row) = (r.plan, r.row());
-            let LaurentWorkspace { strengths, locals, .. } = &mut *r.w;
-            let all = charged(plan, strengths);
-            locals.par_chunks_mut(BOXES_PER_TASK * row).enumerate().for_each(|(i, locals)| {
-                p2l(plan, lists, &all, i * BOXES_PER_TASK..i * BOXES_PER_TASK + locals.len() / row, locals);
-            });
-        })
+    /// L2L into the boxes of `level`, which lies above the blocks.
+    fn l2l(&mut self, lists: &Lists, level: usize) {
+        let (plan, row) = (self.plan, self.row());
+        let boxes = plan.pyramid.level(level);
+        let (from, to) = self.w.locals.split_at_mut(boxes.start * row);
+        to[..boxes.len() * row].par_chunks_mut(BOXES_PER_TASK * row).enumerate().for_each(|(i, to)| {
+            let start = boxes.start + i * BOXES_PER_TASK;
+            l2l(plan, lists, from, 0, start..start + to.len() / row, to);
+        });
+    }
+}
+
+impl Schedule for Run<'_> {
+    type Lists = Lists;
+
+    fn steps(&self) -> Vec<Step> {
+        let mut steps = vec![Step::Whole(Stage::Scatter), Step::Whole(Stage::P2m)];
+        steps.extend((0..self.plan.pyramid.depth()).rev().map(|level| Step::Level(Stage::M2m, level)));
+        steps.extend([Stage::M2l, Stage::P2l].map(Step::Whole));
+        steps.extend((0..self.blocks()).map(|level| Step::Level(Stage::L2l, level)));
+        steps.push(Step::Fused(Stage::L2p, Stage::Gather));
+        steps
     }
 
-    /// L2L into the boxes above the blocks, as for [`m2l`](Stages::m2l).
-    fn l2l(&mut self, lists: &Lists, level: usize) -> Result<(), Error> {
-        if level >= self.blocks() {
-            return Ok(());
+    fn run(&mut self, step: Step, lists: &Lists, progress: &mut Progress) -> Result<(), Error> {
+        match step {
+            Step::Whole(Stage::Scatter) => self.timed(Stage::Scatter, |r| r.scatter()),
+            Step::Whole(Stage::P2m) => self.timed(Stage::P2m, |r| r.p2m(lists)),
+            Step::Level(Stage::M2m, level) => self.timed(Stage::M2m, |r| r.m2m(lists, level)),
+            Step::Whole(Stage::M2l) => self.timed(Stage::M2l, |r| r.m2l(lists)),
+            Step::Whole(Stage::P2l) => self.timed(Stage::P2l, |r| r.p2l(lists)),
+            Step::Level(Stage::L2l, level) => self.timed(Stage::L2l, |r| r.l2l(lists, level)),
+            Step::Fused(Stage::L2p, Stage::Gather) => self.below(lists, progress)?,
+            _ => return Err(step.unknown()),
         }
-        self.timed(Stage::L2l, |r| {
-            let (plan, row) = (r.plan, r.row());
-            let boxes = plan.pyramid.level(level);
-            let (from, to) = r.w.locals.split_at_mut(boxes.start * row);
-            to[..boxes.len() * row].par_chunks_mut(BOXES_PER_TASK * row).enumerate().for_each(|(i, to)| {
-                let start = boxes.start + i * BOXES_PER_TASK;
-                l2l(plan, lists, from, 0, start..start + to.len() / row, to);
-            });
-        })
-    }
-
-    /// L2P is left to [`p2p`](Stages::p2p).
-    fn l2p(&mut self, _: &Lists) -> Result<(), Error> {
-        Ok(())
-    }
-
-    /// M2P is left to [`p2p`](Stages::p2p).
-    fn m2p(&mut self, _: &Lists) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn p2p(&mut self, lists: &Lists) -> Result<(), Error> {
-        let real = self.w.strengths[STRENGTHS - 1].is_empty();
-        let Laurent { kernel, derivatives, .. } = self.plan.series;
-        visit(kernel, derivatives, real, Below { run: self, lists });
-        Ok(())
-    }
-
-    /// [`p2p`](Stages::p2p) has written the sums of each block to the caller's rows.
-    fn gather(&mut self) -> Result<(), Error> {
         Ok(())
     }
 }

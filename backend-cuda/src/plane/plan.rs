@@ -11,11 +11,11 @@ use crate::equivalent::DeviceScalar;
 use crate::plan::Replay;
 use crate::programs::{Groups, LEAF_THREADS};
 use crate::run::Mode;
+use adaptive2d::PlaneKernel;
+use adaptive2d::laurent::{self, Jet};
 use adaptive2d::pyramid::level_start;
-use adaptive2d::{PlaneKernel, laurent};
 use cudarc::driver::CudaEvent;
 use fmm_traits::{Error, Numbers, NumbersMut, Observer, OutputColumns, Real, Stage, StageSeconds, Stages, evaluate};
-use std::f64::consts::TAU;
 use std::marker::PhantomData;
 
 /// Smallest scale of a series, in radii of the root, by precision of the series.
@@ -69,19 +69,17 @@ fn width(kernel: PlaneKernel, derivatives: usize) -> usize {
     kernel.potentials() + 2 * derivatives
 }
 
-/// The values of a target in the order of the facade, as numbers of the device: the potential, ∂f/∂x = f′ and
-/// ∂f/∂y = if′, then xx, xy and yy, which are f″, if″ and −f″.
+/// The values of a target in the order of the facade, as numbers of the device: each of them is a number of the jet, or
+/// its negative.
 fn row(kernel: PlaneKernel, derivatives: usize) -> Vec<u32> {
-    let (complex, first) = (kernel.complex(), kernel.potentials() as u32);
-    let (re, im, minus) = (first, first + 1, |k: u32| k | MINUS);
-    let mut row: Vec<u32> = (0..first).collect();
-    // First the real parts, then the imaginary parts.
-    let derived =
-        [vec![re, minus(im), im, re], vec![re + 2, minus(im + 2), minus(re + 2), im + 2, re + 2, minus(im + 2)]];
-    for all in &derived[..derivatives] {
-        row.extend(&all[..if complex { all.len() } else { all.len() / 2 }]);
-    }
-    row
+    let unit = |c: usize| -> Jet { std::array::from_fn(|k| if k == c { kernel.scale().recip() } else { 0.0 }) };
+    let found = (0..kernel.values(derivatives)).filter_map(|value| {
+        let sources = (0..unit(0).len()).map(|c| (c, kernel.numbers(unit(c))[value]));
+        sources.into_iter().find(|(_, factor)| *factor != 0.0)
+    });
+    // A real f has no second number on the device.
+    let place = |c: usize| (if c > 1 && !kernel.complex() { c - 1 } else { c }) as u32;
+    found.map(|(c, factor)| if factor < 0.0 { place(c) | MINUS } else { place(c) }).collect()
 }
 
 /// Whether any part is in f32.
@@ -137,17 +135,17 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
     /// the second derivatives xx, xy and yy. Values carry derivatives up to the order `derivatives`, at most 2.
     ///
     /// # Errors
-    /// [`Error::Order`] unless 1 ≤ p ≤ 60, [`Error::Unsupported`] for edges of series without an order, and errors of the
-    /// device.
+    /// [`Error::Order`] unless 1 ≤ p ≤ 60, [`Error::Unsupported`] for edges of series without an order and for poles of
+    /// one real number, and errors of the device.
     pub fn new(
-        kernel: PlaneKernel,
+        kernel: impl Into<PlaneKernel>,
         columns: &[OutputColumns],
         derivatives: usize,
         order: Option<usize>,
         pyramid: DevicePyramid,
         lists: PlaneLists,
     ) -> Result<Self, Error> {
-        let device = pyramid.device.clone();
+        let (device, kernel) = (pyramid.device.clone(), kernel.into());
         let derivatives = derivatives.min(2);
         let row = row(kernel, derivatives);
         if let Some(order) = order.filter(|p| !(1..=laurent::MAX_ORDER).contains(p)) {
@@ -309,7 +307,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
             None
         };
         self.ends.scatter(arrays, rows, width, unit, &w.strengths)?;
-        if !self.kernel.complex() {
+        if self.kernel.real_member(0).is_none() {
             return Ok(());
         }
         device.clear(&mut w.imaginary)?;
@@ -434,8 +432,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
         let (w, targets) = (&self.work, &self.work.pyramid.targets);
         let width = width(self.kernel, self.derivatives);
         let rows = Rows { order: Some(&targets.order), n: targets.n, width };
-        let factor = if self.kernel.complex() { 1.0 } else { -1.0 / TAU };
-        self.ends.gather(arrays, rows, single::<T, N>().then_some(&w.largest), factor, &w.values)
+        self.ends.gather(arrays, rows, single::<T, N>().then_some(&w.largest), self.kernel.scale(), &w.values)
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::compile::Program;
 use crate::programs::{Groups, MAX_TILE_BYTES, plain, real};
 use adaptive2d::PlaneKernel;
-use fmm_traits::Real;
+use adaptive2d::laurent::slot_of;
+use fmm_traits::{Member, Real};
 
 /// Registers of a multiprocessor.
 const REGISTERS: usize = 1 << 16;
@@ -85,12 +86,27 @@ pub fn plane_series_program<T: Real>(kernel: PlaneKernel, derivatives: usize, or
     with_definitions::<T>("plane_series.cu", include_str!("../../kernels/plane_series.cu"), &definitions, entries)
 }
 
+/// The pair function of a kernel that adds to its potentials, and to those derivatives of the first from which all others
+/// follow.
+fn pair<T: Real>(name: &str, kernel: PlaneKernel, derivatives: usize, member: &Member) -> String {
+    let slots: Vec<usize> = (0..2 + 2 * derivatives)
+        .filter(|&c| c != 1 || kernel.complex())
+        .map(|c| slot_of(kernel.potentials(), c).0)
+        .collect();
+    member.tape().with_values(&slots).cuda_adding::<T>(name, "reciprocal")
+}
+
 /// P2P in precision `T`. In f32, coordinates are relative to the leaf (`FRAMED`).
 pub fn plane_p2p_program<T: Real>(kernel: PlaneKernel, derivatives: usize) -> Program {
     let groups = Groups::plane::<T>(kernel.potentials() + 2 * derivatives).definitions(MAX_TILE_BYTES);
     let mut definitions: Vec<(&str, String)> = groups.into_iter().map(|(n, v)| (n, v.to_string())).collect();
     definitions.extend(field(kernel, derivatives));
     definitions.push(("FRAMED", u32::from(T::NAME == "f32").to_string()));
-    let entries = &["plane_p2p", "plane_imaginary"];
-    with_definitions::<T>("plane_p2p.cu", include_str!("../../kernels/plane_p2p.cu"), &definitions, entries)
+    let real = kernel.real_member(derivatives);
+    definitions.push(("REAL_FORM", u32::from(real.is_some()).to_string()));
+    let mut functions = "#include \"shared/reciprocal.cuh\"\n".to_string();
+    functions += &pair::<T>("whole_pair", kernel, derivatives, &kernel.member(derivatives));
+    functions += &real.map_or(String::new(), |real| pair::<T>("real_pair", kernel, derivatives, &real));
+    let source = functions + include_str!("../../kernels/plane_p2p.cu");
+    with_definitions::<T>("plane_p2p.cu", &source, &definitions, &["plane_p2p", "plane_imaginary"])
 }

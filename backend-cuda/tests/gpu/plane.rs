@@ -4,9 +4,11 @@ use crate::Test;
 use adaptive2d::complex::Complex;
 use adaptive2d::pyramid::level_start;
 use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, PlanePoints, Pyramid, PyramidOptions, connect};
-use backend_cpu::{Isa, laurent::direct};
+use backend_cpu::Isa;
+use backend_cpu::laurent::{PlanePairs, direct};
 use backend_cuda::{CallerPoints, Device, DeviceArray, DevicePyramid, DeviceStream, PlaneLists, PlanePlan};
 use backend_cuda::{plane_build, plane_connect};
+use fmm_kernels::{Harmonic2d, Laplace2d};
 use fmm_traits::testkit::clouds::{Generator, normal_strengths};
 use fmm_traits::testkit::plane::PlaneKind;
 use fmm_traits::{Cloud, Error, Expansion, Hierarchy, Lists, OutputColumns, Outputs, Precision};
@@ -258,24 +260,11 @@ fn lists(device: &Device) {
 }
 
 /// The outputs of the facade up to an order of derivatives.
-fn columns(kernel: PlaneKernel, derivatives: usize) -> Vec<OutputColumns> {
-    let (c, outputs) = (kernel.potentials(), [Outputs::POTENTIAL, Outputs::GRADIENT, Outputs::HESSIAN]);
+fn columns(kernel: impl Into<PlaneKernel>, derivatives: usize) -> Vec<OutputColumns> {
+    let (c, outputs) = (kernel.into().potentials(), [Outputs::POTENTIAL, Outputs::GRADIENT, Outputs::HESSIAN]);
     let ranges = [0..c, c..3 * c, 3 * c..6 * c];
     let all = outputs.into_iter().zip(ranges).take(derivatives + 1);
     all.map(|(output, range)| OutputColumns { output, columns: range.collect() }).collect()
-}
-
-/// Rows of the CPU's kernels as rows of the facade.
-fn wide(kernel: PlaneKernel, derivatives: usize, rows: &[f64]) -> Vec<f64> {
-    if !kernel.complex() || derivatives == 0 {
-        return rows.to_vec();
-    }
-    let row = |v: &[f64]| match *v {
-        [a, b, c, d] => vec![a, b, c, -d, d, c],
-        [a, b, c, d, e, f] => vec![a, b, c, -d, d, c, e, -f, -e, f, e, -f],
-        _ => unreachable!("rows have four or six numbers"),
-    };
-    rows.chunks_exact(2 + 2 * derivatives).flat_map(row).collect()
 }
 
 /// Largest difference of two arrays over the largest number of the second.
@@ -348,7 +337,7 @@ fn stages(device: &Device) {
         (PlaneKind::FiftyCopies, 1500, 12, Some(4)),
         (PlaneKind::Coincident, 300, 5, Some(2)),
     ] {
-        for kernel in PlaneKernel::ALL {
+        for kernel in PlanePairs::all() {
             if kernel.charges() && kind == PlaneKind::TwoClusters {
                 // The clusters are at distance 1, whose logarithm has no digits.
                 continue;
@@ -393,7 +382,7 @@ fn stages(device: &Device) {
 /// Sums of a plan against direct sums.
 fn errors(
     device: &Device,
-    kernel: PlaneKernel,
+    kernel: PlanePairs,
     (s, t): (&[f64], Option<&[f64]>),
     q: &[f64],
     (order, size, theta): (usize, f64, f64),
@@ -414,7 +403,6 @@ fn errors(
         }
     });
     let exact = direct(kernel, 2, s, q, t.unwrap_or(s), Isa::detect()).unwrap();
-    let exact = wide(kernel, 2, &exact);
     let (c, width) = (kernel.potentials(), 6 * kernel.potentials());
     let norm = |of: &dyn Fn(usize, usize) -> f64, range: std::ops::Range<usize>| {
         (0..exact.len() / width)
@@ -443,7 +431,7 @@ fn sums(device: &Device) {
     for kind in
         [PlaneKind::Uniform, PlaneKind::Normal, PlaneKind::Layer, PlaneKind::Spiral, PlaneKind::Line, PlaneKind::Grid]
     {
-        for kernel in PlaneKernel::ALL {
+        for kernel in PlanePairs::all() {
             let s = kind.points(2500, 31);
             let q = normal_strengths(kernel.strengths() * 2500, 32);
             let what = format!("{} {}", kind.name(), kernel.name());
@@ -458,12 +446,12 @@ fn sums(device: &Device) {
     // Real strengths take a loop of their own.
     let s = PlaneKind::Uniform.points(3000, 33);
     let q: Vec<f64> = normal_strengths(3000, 34).into_iter().flat_map(|q| [q, 0.0]).collect();
-    let e = errors(device, PlaneKernel::Harmonic, (&s, None), &q, (24, 40.0, 0.5), false);
+    let e = errors(device, Harmonic2d.into(), (&s, None), &q, (24, 40.0, 0.5), false);
     assert!(e[0] < 2e-7 && e[1] < 1e-6 && e[2] < 1e-5, "{e:?}");
 }
 
 fn odd_clouds(device: &Device) {
-    let kernels = PlaneKernel::ALL;
+    let kernels = PlanePairs::all();
     for (i, kind) in
         [PlaneKind::FiftyCopies, PlaneKind::Outlier, PlaneKind::Axis, PlaneKind::TwoClusters].into_iter().enumerate()
     {
@@ -507,7 +495,7 @@ fn odd_clouds(device: &Device) {
 }
 
 fn repeated(device: &Device) {
-    let (n, kernel) = (4000, PlaneKernel::Harmonic);
+    let (n, kernel) = (4000, Harmonic2d);
     let s = PlaneKind::Normal.points(n, 51);
     let q = normal_strengths(2 * n, 52);
     let mut first: Option<Vec<f64>> = None;
@@ -522,7 +510,7 @@ fn repeated(device: &Device) {
 
 /// Points, strengths and values on the device, in both precisions, and new points.
 fn arrays(device: &Device) {
-    let (n, kernel, stream) = (3000, PlaneKernel::Harmonic, DeviceStream::Null);
+    let (n, kernel, stream) = (3000, Harmonic2d, DeviceStream::Null);
     let single: Vec<f32> = PlaneKind::Layer.points(n, 61).iter().map(|&x| x as f32).collect();
     let wide: Vec<f64> = single.iter().map(|&x| f64::from(x)).collect();
     let points = DeviceArray::new(device, &single).unwrap();
@@ -578,7 +566,7 @@ fn wrong(device: &Device) {
         assert!(matches!(e, Err(Error::Parameter { name: "theta", .. })));
     }
     let lists = || plane_connect(&pyramid(), &ConnectOptions::default()).unwrap();
-    let kernel = PlaneKernel::Laplace;
+    let kernel = Laplace2d;
     for order in [0, 61] {
         let plan = PlanePlan::<f64, f64>::new(kernel, &columns(kernel, 0), 0, Some(order), pyramid(), lists());
         assert!(matches!(plan, Err(Error::Order { .. })));

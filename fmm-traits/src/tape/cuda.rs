@@ -1,6 +1,6 @@
 //! A tape as CUDA C.
 
-use super::{Op, Tape};
+use super::{Node, Op, Tape};
 use crate::lane::Real;
 use crate::record::{Recorded, record_with};
 use std::convert::Infallible;
@@ -10,16 +10,40 @@ impl Tape {
     /// The tape as CUDA C in precision `T`:
     /// `void NAME(const T* params, T rx, T ry, T rz, const T* q, T* u)`, `u` overwritten.
     pub fn cuda<T: Real>(&self, name: &str) -> String {
-        self.print::<T>(name, None)
+        self.print::<T>(name, Style::default())
     }
 
     /// As [`cuda`](Tape::cuda), with the device function `rsqrt` for reciprocal roots and no test
     /// for 0: see [`shows_zero_root`](Tape::shows_zero_root).
     pub fn cuda_unguarded<T: Real>(&self, name: &str, rsqrt: &str) -> String {
-        self.print::<T>(name, Some(rsqrt))
+        self.print::<T>(name, Style { rsqrt: Some(rsqrt), ..Style::default() })
     }
 
-    fn print<T: Real>(&self, name: &str, unguarded: Option<&str>) -> String {
+    /// As [`cuda`](Tape::cuda), but values are added to `u`, by as many fused multiply-adds as a value is a sum of
+    /// products, and quotients are products with the device function `reciprocal`. The device function `is_zero` compares
+    /// with 0.
+    pub fn cuda_adding<T: Real>(&self, name: &str, reciprocal: &str) -> String {
+        self.print::<T>(name, Style { reciprocal: Some(reciprocal), ..Style::default() })
+    }
+
+    /// `to` plus a value, or minus it, as one expression.
+    fn added(&self, value: u32, minus: bool, to: String, fma: &str) -> String {
+        let Node { op, args: [a, b, c] } = self.nodes[value as usize];
+        let sign = if minus { "-" } else { "" };
+        match op {
+            Op::Mul => format!("{fma}({sign}t{a}, t{b}, {to})"),
+            Op::Fma => format!("{fma}({sign}t{a}, t{b}, {})", self.added(c, minus, to, fma)),
+            Op::Neg => self.added(a, !minus, to, fma),
+            _ if minus => format!("({to} - t{value})"),
+            _ => format!("({to} + t{value})"),
+        }
+    }
+
+    fn is_zero(&self, at: u32) -> bool {
+        matches!(self.nodes[at as usize].op, Op::Constant(bits) if f64::from_bits(bits) == 0.0)
+    }
+
+    fn print<T: Real>(&self, name: &str, style: Style) -> String {
         let single = T::NAME == "f32";
         let (real, suffix) = if single { ("float", "f") } else { ("double", "") };
         let axes = &["rx", "ry", "rz"][..self.dimension];
@@ -31,7 +55,7 @@ impl Tape {
         };
         // CUDA lacks these functions.
         let used = [Op::BesselK0, Op::BesselK1].into_iter().filter(|&used| self.any(|op| op == used));
-        let functions = used.filter_map(bessel).map(|(name, f)| function(f).print::<T>(&name, None));
+        let functions = used.filter_map(bessel).map(|(name, f)| function(f).print::<T>(&name, Style::default()));
         let mut out: String = functions.collect();
         // Writing to a String cannot fail.
         let _ = writeln!(
@@ -54,11 +78,14 @@ impl Tape {
                 Op::Add => infix("+"),
                 Op::Sub => infix("-"),
                 Op::Mul => infix("*"),
-                Op::Div => infix("/"),
+                Op::Div => match style.reciprocal {
+                    Some(reciprocal) => format!("{a} * {reciprocal}({b})"),
+                    None => infix("/"),
+                },
                 Op::Neg => format!("-{a}"),
                 Op::Fma => format!("fma{suffix}({a}, {b}, {c})"),
                 Op::Sqrt => call("sqrt"),
-                Op::Rsqrt => match unguarded {
+                Op::Rsqrt => match style.rsqrt {
                     Some(rsqrt) => format!("{rsqrt}({a})"),
                     None => format!("{a} == 0 ? 0 : {}", call("rsqrt")),
                 },
@@ -71,6 +98,8 @@ impl Tape {
                 Op::BesselK0 | Op::BesselK1 => continue,
                 Op::Lt => infix("<"),
                 Op::Le => infix("<="),
+                Op::Eq if style.reciprocal.is_some() && self.is_zero(node.args[1]) => format!("is_zero({a})"),
+                Op::Eq if style.reciprocal.is_some() && self.is_zero(node.args[0]) => format!("is_zero({b})"),
                 Op::Eq => infix("=="),
                 Op::And => infix("&&"),
                 Op::Or => infix("||"),
@@ -81,10 +110,24 @@ impl Tape {
             let _ = writeln!(out, "  const {of} t{i} = {expression};");
         }
         for (i, v) in self.values.iter().enumerate() {
-            let _ = writeln!(out, "  u[{i}] = t{v};");
+            let _ = match style.reciprocal {
+                Some(_) => {
+                    writeln!(out, "  u[{i}] = {};", self.added(*v, false, format!("u[{i}]"), &format!("fma{suffix}")))
+                }
+                None => writeln!(out, "  u[{i}] = t{v};"),
+            };
         }
         out + "}\n"
     }
+}
+
+/// How a tape is printed, if not as it stands.
+#[derive(Clone, Copy, Default)]
+struct Style<'a> {
+    /// The function for reciprocal roots, which are then not tested for 0.
+    rsqrt: Option<&'a str>,
+    /// The function for reciprocals, if values are added.
+    reciprocal: Option<&'a str>,
 }
 
 /// A function of one number as a tape with one coordinate.

@@ -157,6 +157,10 @@ pub struct Tape {
 }
 
 impl Tape {
+    /// The tape with some of its values, in another order.
+    pub fn with_values(&self, values: &[usize]) -> Tape {
+        Tape::new(self.dimension, self.nodes.clone(), values.iter().map(|&i| self.values[i]).collect())
+    }
     /// A tape of the operations on which a value depends, in an order that depends on nothing else: equal operations
     /// give equal tapes.
     pub(crate) fn new(dimension: usize, nodes: Vec<Node>, values: Vec<u32>) -> Tape {

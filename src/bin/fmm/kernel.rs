@@ -9,9 +9,9 @@ use crate::failure::Failure;
 use clap::ValueEnum;
 use fmm::demo::Demo;
 use fmm::{
-    Backend, Cpu, Cuda, Expansion, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, ListPolicy, Method, Norm,
-    Outputs, PlaneKernel, Precision, SelfInteraction, Stokes, StokesPressure, Stresslet, Traced, Translation,
-    Truncation, Yukawa,
+    Backend, Cpu, Cuda, Expansion, Fmm, Gravity, Harmonic2d, Laplace, Laplace2d, Laplace2dDipole, Laplace2dMixed,
+    LaplaceDipole, LaplaceMixed, ListPolicy, Method, Norm, Outputs, Precision, SelfInteraction, Stokes, StokesPressure,
+    Stresslet, Traced, Translation, Truncation, Yukawa,
 };
 
 /// The kernel that options choose.
@@ -114,10 +114,10 @@ pub fn builder(args: &KernelArgs, outputs: Outputs) -> Result<Fmm, Failure> {
             Fmm::new(StokesPressure { mu })
         }
         (KernelName::Stokes, SourceName::Stokeslet) => Fmm::new(Stokes { mu }),
-        (KernelName::Harmonic2d, SourceName::Charge) => Fmm::new(PlaneKernel::Harmonic),
-        (KernelName::Laplace2d, SourceName::Charge) => Fmm::new(PlaneKernel::Laplace),
-        (KernelName::Laplace2d, SourceName::Dipole) => Fmm::new(PlaneKernel::LaplaceDipole),
-        (KernelName::Laplace2d, SourceName::Mixed) => Fmm::new(PlaneKernel::LaplaceMixed),
+        (KernelName::Harmonic2d, SourceName::Charge) => Fmm::new(Harmonic2d),
+        (KernelName::Laplace2d, SourceName::Charge) => Fmm::new(Laplace2d),
+        (KernelName::Laplace2d, SourceName::Dipole) => Fmm::new(Laplace2dDipole),
+        (KernelName::Laplace2d, SourceName::Mixed) => Fmm::new(Laplace2dMixed),
         (KernelName::Stokes, SourceName::Stresslet) => Fmm::new(Stresslet { mu }),
         (kernel, source) => {
             let text = format!("kernel {} has no sources of kind {source:?}", name_of(kernel));

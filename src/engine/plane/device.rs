@@ -9,8 +9,8 @@ use crate::near::NearBlock;
 use crate::probe::Trial;
 use crate::probe::sampled::OnHost;
 use crate::request::{Cuda, Fmm};
-use adaptive2d::{ConnectOptions, Laurent, PlaneKernel, Pyramid, PyramidOptions};
-use backend_cpu::laurent::LaurentPlan;
+use adaptive2d::{ConnectOptions, Pyramid, PyramidOptions};
+use backend_cpu::laurent::{LaurentPlan, PlanePairs};
 use backend_cuda::{DeviceSums, PlaneCounts, PlanePlaced, PlaneSettings, PlaneSolver, plane_solver};
 use fmm_families::derivatives;
 use fmm_traits::{Error, Lists, Precision, Stage, StageSeconds};
@@ -20,7 +20,7 @@ use std::time::Instant;
 /// The method in the plane, or direct sums, on a device.
 pub(crate) struct PlaneOnDevice {
     cuda: Cuda,
-    kernel: PlaneKernel,
+    pairs: PlanePairs,
     request: Fmm,
     choice: Choice,
     theta: f64,
@@ -49,9 +49,9 @@ struct Site {
 }
 
 impl PlaneOnDevice {
-    pub fn new(cuda: Cuda, request: &Fmm, choice: &Choice, kernel: PlaneKernel, theta: f64) -> Self {
+    pub fn new(cuda: Cuda, request: &Fmm, choice: &Choice, pairs: PlanePairs, theta: f64) -> Self {
         let (request, choice) = (request.clone(), choice.clone());
-        PlaneOnDevice { cuda, kernel, request, choice, theta, held: None, site: None }
+        PlaneOnDevice { cuda, pairs, request, choice, theta, held: None, site: None }
     }
 
     fn derivatives(&self) -> usize {
@@ -63,20 +63,20 @@ impl PlaneOnDevice {
     fn settings(&self, order: Option<usize>) -> PlaneSettings {
         let precision = if order.is_some() { self.request.precision } else { Precision::F64 };
         PlaneSettings {
-            kernel: self.kernel,
+            kernel: self.pairs.kernel,
             columns: self.choice.facts.columns.clone(),
             derivatives: self.derivatives(),
             order,
             precision,
-            near: if self.kernel.poles() && self.derivatives() == 2 { Precision::F64 } else { precision },
+            near: if self.pairs.poles() && self.derivatives() == 2 { Precision::F64 } else { precision },
         }
     }
 
     /// Error bounds of an order in f64, measured on the host: the arithmetic of the device is the same up to rounding,
     /// and no program is compiled for an order that is not taken.
     fn bounds_on_host(&self, order: usize, trial: &Trial, thin: Thinned) -> Result<Vec<f64>, Error> {
-        let series = Laurent::new(self.kernel, order, self.derivatives())?;
-        let plan = LaurentPlan::new(thin.0, thin.1, series, self.choice.isa, false)?;
+        let shape = (order, self.derivatives());
+        let plan = LaurentPlan::new(self.pairs, shape, thin.0, thin.1, self.choice.isa, false)?;
         super::bounds(&plan, &self.request, &self.choice, trial)
     }
 }

@@ -14,10 +14,10 @@ use crate::near::NearBlock;
 use crate::probe::Trial;
 use crate::probe::sampled::OnHost;
 use crate::request::Fmm;
-use adaptive2d::{ConnectOptions, Laurent, Norm, PlaneKernel, PlanePoints, Pyramid, PyramidOptions, connect};
+use adaptive2d::{ConnectOptions, Norm, PlanePoints, Pyramid, PyramidOptions, connect};
 use backend_cpu::Workspaces;
-use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
-use fmm_families::{derivatives, widen};
+use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace, PlanePairs};
+use fmm_families::derivatives;
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Hierarchy, Lists, Stage, StageSeconds};
 use std::borrow::Cow;
@@ -25,7 +25,7 @@ use std::time::Instant;
 
 /// The two-dimensional method.
 pub(crate) struct Plane {
-    kernel: PlaneKernel,
+    pairs: PlanePairs,
     /// Order of the derivatives that the outputs need.
     derivatives: usize,
     request: Fmm,
@@ -61,32 +61,12 @@ fn thinned(pyramid: &Pyramid, lists: &Lists, trial: &Trial) -> Thinned {
     (small, lists)
 }
 
-/// The sums of one set of strengths by `plan`, widened if the plan computes fewer values than the caller sees.
-fn sums(
-    plan: &LaurentPlan,
-    (request, choice): (&Fmm, &Choice),
-    workspace: &mut LaurentWorkspace,
-    strengths: &[f64],
-    rows: &mut [f64],
-    watch: Watch,
-) -> Result<StageSeconds, Error> {
-    let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
-    let values = choice.facts.values;
-    if plan.values() == values {
-        return plan.apply(workspace, strengths, rows, &mut observer);
-    }
-    let mut narrow = vec![0.0; rows.len() / values * plan.values()];
-    let done = plan.apply(workspace, strengths, &mut narrow, &mut observer);
-    widen(plan.kernel(), derivatives(request.outputs), &narrow, rows);
-    done
-}
-
 /// Bounds of the errors of a plan for the points of a trial, one per output of the facts.
 fn bounds(plan: &LaurentPlan, request: &Fmm, choice: &Choice, trial: &Trial) -> Result<Vec<f64>, Error> {
     let mut rows = vec![vec![0.0; trial.sample.targets.len() * choice.facts.values]; trial.strengths.len()];
     let mut workspace = LaurentWorkspace::default();
     for (strengths, rows) in trial.strengths.iter().zip(&mut rows) {
-        sums(plan, (request, choice), &mut workspace, strengths, rows, &|_, _| Ok(()))?;
+        plan.apply(&mut workspace, strengths, rows, &mut |_, _| true)?;
     }
     Ok(trial.bounds(rows, &choice.facts, request.norm))
 }
@@ -100,9 +80,9 @@ fn near_blocks<'a>(pyramid: &'a Pyramid, lists: &'a Lists) -> Box<dyn Iterator<I
 }
 
 impl Plane {
-    pub(crate) fn new(request: &Fmm, choice: &Choice, kernel: PlaneKernel, theta: f64) -> Self {
+    pub(crate) fn new(request: &Fmm, choice: &Choice, pairs: PlanePairs, theta: f64) -> Self {
         Plane {
-            kernel,
+            pairs,
             derivatives: derivatives(request.outputs),
             request: request.clone(),
             choice: choice.clone(),
@@ -123,15 +103,17 @@ impl Plane {
 
     /// A plan of an order.
     fn planned(&self, order: usize, pyramid: Pyramid, lists: Lists) -> Result<LaurentPlan, Error> {
-        let series = Laurent::new(self.kernel, order, self.derivatives)?;
-        Ok(LaurentPlan::new(pyramid, lists, series, self.choice.isa, self.rough())?.shortened(self.theta))
+        let shape = (order, self.derivatives);
+        let plan = LaurentPlan::new(self.pairs, shape, pyramid, lists, self.choice.isa, self.rough())?;
+        Ok(plan.shortened(self.theta))
     }
 
     /// The sums of one set of strengths.
     fn one(&self, strengths: &[f64], rows: &mut [f64], watch: Watch) -> Result<StageSeconds, Error> {
         let Some(plan) = &self.plan else { return Ok(StageSeconds::default()) };
         let mut workspace = self.workspaces.take();
-        let done = sums(plan, self.asked(), &mut workspace, strengths, rows, watch);
+        let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
+        let done = plan.apply(&mut workspace, strengths, rows, &mut observer);
         self.workspaces.put(workspace);
         done
     }

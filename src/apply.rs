@@ -228,7 +228,7 @@ impl Plan {
     }
 
     /// Writes rows of kernel values for checked strengths, on the current pool. Returns the seconds of each stage.
-    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]]) -> Result<StageSeconds, Error> {
+    pub(crate) fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]]) -> Result<StageSeconds, Error> {
         match &self.engine {
             Some(engine) => engine.run(strengths, rows, &|phase, done| watch(&self.request, phase, done)),
             None => {

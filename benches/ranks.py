@@ -51,6 +51,17 @@ def run(fmm, demo, n, devices, cache, verify):
     return row
 
 
+def keep(folder, rows):
+    """Writes the rows so far."""
+    if not folder:
+        return
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "ranks.csv"), "w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fmm", default="target/release/fmm")
@@ -80,14 +91,9 @@ def main():
                     ratio = one[what] / row[what]
                     row[f"efficiency_{what}"] = ratio if scaling == "weak" else ratio / k
                 rows.append(row)
+                keep(args.out, rows)
                 print(f"{scaling} {demo} {total} points on {k}: apply {1e3 * row['apply']:.2f} ms, "
                       f"stages {1e3 * row['stages']:.2f} ms", file=sys.stderr, flush=True)
-    if args.out:
-        os.makedirs(args.out, exist_ok=True)
-        with open(os.path.join(args.out, "ranks.csv"), "w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(rows)
     print("| scaling | points | GPUs | apply, ms | efficiency | stages, ms | efficiency | imbalance | ghosts | sends, MB | error |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for r in rows:

@@ -142,7 +142,7 @@ impl Plan {
     pub(crate) fn apply_together<T: Number>(&self, strengths: &[&[T]], out: &mut [Output<T>]) -> Result<(), Error> {
         let start = Instant::now();
         let stages = self.pool.install(|| match self.engine.as_ref().and_then(|engine| engine.sums()) {
-            Some(sums) => self.sum_arrays(sums, strengths, out),
+            Some(sums) => self.jointly(|| self.sum_arrays(sums, strengths, out)),
             None => self.sum_rows(strengths, out),
         })?;
         let share = 1.0 / out.len() as f64;

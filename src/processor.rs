@@ -5,7 +5,7 @@
 
 use crate::choice::Choice;
 use crate::costs::{PlaneCosts, Prices};
-use crate::engine::{self, Engine};
+use crate::engine::{self, Engine, OnARank};
 use crate::memory::{self, Size};
 use crate::parts::Parts;
 use crate::request::{Backend, Cpu, Cuda, Devices, Fmm, Method};
@@ -15,7 +15,7 @@ use backend_cpu::Isa;
 use backend_cuda::{Device, Routes};
 use fmm_dist::Ready;
 use fmm_families::{Facts, only_f64};
-use fmm_traits::{Error, Lists, Policy, Precision, Solver};
+use fmm_traits::{Error, Lists, Policy, Precision};
 
 /// A kind of machine that computes sums in space.
 pub(crate) trait Processor {
@@ -74,7 +74,7 @@ pub(crate) trait Processor {
     fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine>;
     /// A new engine for a choice in the plane, without points.
     fn engine_of_plane(&self, request: &Fmm, choice: &Choice, kernel: PlaneKernel, theta: f64) -> Box<dyn Engine>;
-    /// A solver of an order for the tree of a rank and its lists. Strengths and values are those of the caller on this
+    /// The sums of an order on the tree of a rank and its lists. Strengths and values are those of the caller on this
     /// rank; all ranks evaluate together.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ pub(crate) trait Processor {
         parts: &Parts,
         order: usize,
         boxes: (Ready, Lists),
-    ) -> Result<Box<dyn Solver>, Error>;
+    ) -> Result<OnARank, Error>;
 }
 
 impl Backend {
@@ -155,8 +155,8 @@ impl Processor for Cpu {
         parts: &Parts,
         order: usize,
         (ready, lists): (Ready, Lists),
-    ) -> Result<Box<dyn Solver>, Error> {
-        engine::on_cores(request, choice, parts, order, ready, lists)
+    ) -> Result<OnARank, Error> {
+        Ok(OnARank::Rows(engine::on_cores(request, choice, parts, order, ready, lists)?))
     }
 }
 
@@ -228,12 +228,12 @@ impl Processor for Cuda {
         parts: &Parts,
         order: usize,
         (ready, lists): (Ready, Lists),
-    ) -> Result<Box<dyn Solver>, Error> {
+    ) -> Result<OnARank, Error> {
         let [strengths, ghosts, values] = ready.rounds();
         let routes = Routes { given: ready.given(), strengths, ghosts, values };
         let device = self.open(request.cache.as_ref())?;
         let placed = backend_cuda::Placed::upload(&device, &ready.tree, &lists, Some(routes))?;
-        Ok(engine::device_solver(request, parts, order, placed)?)
+        Ok(OnARank::Arrays(engine::device_solver(request, parts, order, placed)?))
     }
 }
 
@@ -306,7 +306,7 @@ impl Processor for Devices {
         parts: &Parts,
         order: usize,
         boxes: (Ready, Lists),
-    ) -> Result<Box<dyn Solver>, Error> {
+    ) -> Result<OnARank, Error> {
         self.first().on_a_rank(request, choice, parts, order, boxes)
     }
 }

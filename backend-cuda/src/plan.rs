@@ -10,6 +10,7 @@ use crate::far::FarField;
 use crate::graph::Graph;
 use crate::levels::Units;
 use crate::lists::DeviceLists;
+use crate::ranks::Ranks;
 use crate::run::{Mode, Run};
 use crate::spherical::{Spherical, SphericalSettings};
 use crate::tree::DeviceTree;
@@ -280,6 +281,9 @@ impl<T: DeviceScalar, N: Real> Evaluation for Plan<T, N> {
     }
     fn ends(&mut self) -> &mut Ends {
         &mut self.ends
+    }
+    fn agree(&self) -> Result<(), Error> {
+        self.base.ranks.as_ref().map_or(Ok(()), Ranks::agree)
     }
     fn run(&mut self, arrays: &Arrays, observer: Observer, timed: bool) -> Result<StageSeconds, Error> {
         if !timed && matches!(self.replay, Replay::Ran) {

@@ -192,6 +192,14 @@ impl Ranks {
         self.device.write(number, 0, &[largest[0].to_bits()], "largest strength")
     }
 
+    /// Waits for all ranks.
+    ///
+    /// # Errors
+    /// That of a rank that failed.
+    pub fn agree(&self) -> Result<(), Error> {
+        self.exchange.largest(&mut [])
+    }
+
     /// Numbers of the caller's sources and targets, if their arrays are not those of the tree.
     pub fn given(&self) -> Option<[usize; 2]> {
         self.routes.as_ref().map(|routes| routes.given)

@@ -13,7 +13,7 @@ pub(crate) use direct::Direct;
 pub(crate) use octree::Octree;
 pub(crate) use plane::{Plane, PlaneOnDevice};
 pub use ranks::RanksReport;
-pub(crate) use ranks::{DirectOnRanks, Ranks, on_cores};
+pub(crate) use ranks::{DirectOnRanks, OnARank, Ranks, on_cores};
 
 use crate::candidates::{self, Layout};
 use crate::choice::Choice;

@@ -11,6 +11,7 @@ use crate::parts::Parts;
 use crate::probe::Trial;
 use crate::request::Fmm;
 use backend_cpu::OctreeSolver;
+use backend_cuda::{DeviceSolver, DeviceSums};
 use fmm_dist::local::{Place, opens_uvwx};
 use fmm_dist::{Asked, Ready, Strategy, World};
 use fmm_traits::{
@@ -74,8 +75,25 @@ struct Site {
     near: f64,
 }
 
+/// The sums of a rank.
+pub(crate) enum OnARank {
+    /// In rows of f64.
+    Rows(Box<dyn Solver>),
+    /// Also in one array for each output.
+    Arrays(Box<dyn DeviceSolver>),
+}
+
+impl OnARank {
+    fn solver(&self) -> &dyn Solver {
+        match self {
+            OnARank::Rows(solver) => &**solver,
+            OnARank::Arrays(solver) => &**solver,
+        }
+    }
+}
+
 struct Settled {
-    solver: Box<dyn Solver>,
+    sums: OnARank,
     mesh: Mesh,
     given: Given,
     report: RanksReport,
@@ -177,7 +195,7 @@ impl Engine for Ranks {
         let imbalance = self.imbalance(order, &mesh, owned)?;
         mesh.leaves = tree.leaves();
         let processor = self.request.backend.processor();
-        let solver = processor.on_a_rank(&self.request, &self.choice, &self.parts, order, (ready, lists))?;
+        let sums = processor.on_a_rank(&self.request, &self.choice, &self.parts, order, (ready, lists))?;
         report.seconds.operators = start.elapsed().as_secs_f64();
         let ghost = 8 * self.choice.facts.strengths as u64;
         let of_rank = RanksReport {
@@ -193,23 +211,30 @@ impl Engine for Ranks {
             bytes: traffic.rows as u64 * self.row_bytes(order) + traffic.ghost_sources as u64 * ghost,
             imbalance,
         };
-        self.settled = Some(Settled { solver, mesh, given, report: of_rank });
+        self.settled = Some(Settled { sums, mesh, given, report: of_rank });
         self.choice.order = Some(order);
         Ok(report)
     }
 
     fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {
-        let Some(Settled { solver, given, .. }) = &self.settled else { return not_placed() };
+        let Some(Settled { sums, given, .. }) = &self.settled else { return not_placed() };
         let facts = &self.choice.facts;
         let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
         let n_sources = given.sources.len() / facts.dim;
         picked(given.pick.as_deref(), n_sources, facts.values, rows, |rows| {
-            solver.apply_batch(strengths, rows, &mut observer)
+            sums.solver().apply_batch(strengths, rows, &mut observer)
         })
     }
 
     fn together(&self) -> (usize, u64) {
-        self.settled.as_ref().map_or((1, 0), |s| (s.solver.together(), s.solver.bytes_of_a_set()))
+        self.settled.as_ref().map_or((1, 0), |s| (s.sums.solver().together(), s.sums.solver().bytes_of_a_set()))
+    }
+
+    fn sums(&self) -> Option<&dyn DeviceSums> {
+        match self.settled.as_ref()? {
+            Settled { sums: OnARank::Arrays(solver), given: Given { pick: None, .. }, .. } => Some(&**solver),
+            _ => None,
+        }
     }
 
     fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
@@ -231,7 +256,7 @@ impl Engine for Ranks {
     }
 
     fn bytes(&self) -> u64 {
-        let of = |s: &Settled| s.solver.bytes() + 8 * (s.given.sources.len() + s.given.targets.len()) as u64;
+        let of = |s: &Settled| s.sums.solver().bytes() + 8 * (s.given.sources.len() + s.given.targets.len()) as u64;
         self.settled.as_ref().map_or(0, of)
     }
 }

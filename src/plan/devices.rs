@@ -1,7 +1,7 @@
 //! Plans on several GPUs of this machine. Each GPU is a rank with a plan and a thread of its own, and holds a piece of
 //! the caller's arrays.
 
-use super::Plan;
+use super::{Plan, watch};
 use crate::candidates::{self, Seen};
 use crate::choice::Choice;
 use crate::cloud::{Cloud, Given};
@@ -10,7 +10,10 @@ use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
 use crate::probe::Trial;
 use crate::request::{Backend, Fmm};
-use fmm_traits::{Error, StageSeconds, Targets};
+use backend_cuda::{DeviceArray, DeviceStream, DeviceSums};
+use fmm_traits::{
+    Error, Numbers, NumbersMut, Observer, OutputColumns, Solver, Stage, StageSeconds, Targets,
+};
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::time::Instant;
@@ -35,8 +38,7 @@ enum Rows {
     Picked(Vec<usize>),
 }
 
-/// Runs `work` on all items, each on a thread of its own. Of the errors, which ranks have in common, the first counts;
-/// that of a cancellation is as on one GPU.
+/// Runs `work` on all items, each on a thread of its own. Ranks have errors in common, so the first counts.
 fn on_threads<I: Send, R: Send>(
     items: impl IntoIterator<Item = I>,
     work: impl Fn(I) -> Result<R, Error> + Sync,
@@ -46,10 +48,25 @@ fn on_threads<I: Send, R: Send>(
         let threads: Vec<_> = items.into_iter().map(|item| scope.spawn(move || work(item))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|e| resume_unwind(e))).collect()
     });
-    results.into_iter().collect::<Result<_, _>>().map_err(|e| match e {
-        Error::Rank { error, .. } if matches!(*error, Error::Cancelled { .. }) => *error,
-        other => other,
-    })
+    results.into_iter().collect()
+}
+
+/// The error of a rank as that of one GPU, where it says as much: a cancellation, or a number of the caller, in the
+/// caller's row.
+fn as_on_one(e: Error, parts: &[Part]) -> Error {
+    let Error::Rank { rank, error } = e else { return e };
+    match (*error, parts.get(rank)) {
+        (error @ Error::Cancelled { .. }, _) => error,
+        (Error::NotFinite { array, row, column, value }, Some(part)) => {
+            let row = match &part.targets {
+                _ if array == "strengths" => part.sources.start + row,
+                Rows::Range(range) => range.start + row,
+                Rows::Picked(rows) => rows[row],
+            };
+            Error::NotFinite { array, row, column, value }
+        }
+        (error, _) => Error::Rank { rank, error: Box::new(error) },
+    }
 }
 
 /// Piece `k` of `n` rows in `pieces` pieces.
@@ -58,7 +75,7 @@ fn piece(n: usize, k: usize, pieces: usize) -> Range<usize> {
 }
 
 /// Takes the first `n` numbers of `all`.
-fn first<'a>(all: &mut &'a mut [f64], n: usize) -> &'a mut [f64] {
+fn first<'a, T>(all: &mut &'a mut [T], n: usize) -> &'a mut [T] {
     let (head, tail) = std::mem::take(all).split_at_mut(n);
     *all = tail;
     head
@@ -87,7 +104,7 @@ impl Plan {
             backend.processor().opened(&request).transpose()?;
         }
         let ranks: Vec<_> = fmm_dist::worlds(devices).into_iter().zip(backends).enumerate().collect();
-        let parts = on_threads(ranks, |(k, (world, backend))| {
+        let made = on_threads(ranks, |(k, (world, backend))| {
             let mine = piece(n, k, devices);
             let (points, local);
             let (rows_of, to) = match targets {
@@ -110,7 +127,8 @@ impl Plan {
             }
             let plan = Plan::new(request, Given::Host(rows(sources, &mine, dim), to))?;
             Ok(Part { plan, sources: mine, targets: rows_of })
-        })?;
+        });
+        let parts = made.map_err(|e| as_on_one(e, &[]))?;
         let first = &parts[0].plan;
         let slowest = |of: fn(&Plan) -> f64| parts.iter().map(|part| of(&part.plan)).fold(0.0, f64::max);
         let seconds = crate::mesh::PlanSeconds {
@@ -187,7 +205,8 @@ impl Engine for Several {
             let strengths: Vec<&[f64]> = strengths.iter().map(|q| rows(q, &part.sources, width)).collect();
             let plan = &part.plan;
             plan.pool.install(|| plan.jointly(|| plan.run(&strengths, &mut out)))
-        })?;
+        });
+        let seconds = seconds.map_err(|e| as_on_one(e, &self.parts))?;
         for (part, copied) in self.parts.iter().zip(copied) {
             let Rows::Picked(some) = &part.targets else { continue };
             for (from, to) in copied.iter().zip(out.iter_mut()) {
@@ -196,8 +215,13 @@ impl Engine for Several {
                 }
             }
         }
-        let slowest = |k: usize| seconds.iter().map(|s| s[k]).fold(0.0, f64::max);
-        Ok(std::array::from_fn(slowest))
+        Ok(slowest(&seconds))
+    }
+
+    fn sums(&self) -> Option<&dyn DeviceSums> {
+        let arrays = |part: &Part| part.plan.engine.as_ref().is_none_or(|engine| engine.sums().is_some());
+        let pieces = |part: &Part| matches!(part.targets, Rows::Range(_));
+        self.parts.iter().all(|part| arrays(part) && pieces(part)).then_some(self)
     }
 
     fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
@@ -247,6 +271,88 @@ impl Engine for Several {
 impl Several {
     fn engines(&self) -> impl Iterator<Item = &dyn Engine> {
         self.parts.iter().filter_map(|part| part.plan.engine.as_deref())
+    }
+}
+
+/// The seconds of each stage on its slowest GPU.
+fn slowest(seconds: &[StageSeconds]) -> StageSeconds {
+    std::array::from_fn(|k| seconds.iter().map(|s| s[k]).fold(0.0, f64::max))
+}
+
+impl Solver for Several {
+    fn values(&self) -> usize {
+        self.choice.facts.values
+    }
+    fn columns(&self) -> &[OutputColumns] {
+        &self.choice.facts.columns
+    }
+    fn apply(&self, strengths: &[f64], out: &mut [f64], _: Observer) -> Result<StageSeconds, Error> {
+        self.run(&[strengths], &mut [out], &|_, _| Ok(()))
+    }
+    fn bytes(&self) -> u64 {
+        Engine::bytes(self)
+    }
+}
+
+/// Sums on arrays of the host: the first rank asks the caller's own callback, so the observer is not called.
+impl DeviceSums for Several {
+    fn apply_numbers(
+        &self,
+        strengths: Numbers,
+        values: &mut [NumbersMut],
+        _: Observer,
+    ) -> Result<StageSeconds, Error> {
+        let facts = &self.choice.facts;
+        let width = facts.strengths;
+        let mut rest: Vec<NumbersMut> = values.iter_mut().map(whole).collect();
+        let mut work = Vec::new();
+        for part in &self.parts {
+            let count = part.plan.n_targets;
+            let pieces = rest.iter_mut().zip(&facts.columns).map(|(all, c)| cut(all, count * c.columns.len()));
+            let range = part.sources.start * width..part.sources.end * width;
+            let strengths = match strengths {
+                Numbers::F32(x) => Numbers::F32(&x[range]),
+                Numbers::F64(x) => Numbers::F64(&x[range]),
+            };
+            work.push((part, strengths, pieces.collect::<Vec<_>>()));
+        }
+        let seconds = on_threads(work, |(part, strengths, mut values): (&Part, Numbers, Vec<NumbersMut>)| {
+            let plan = &part.plan;
+            let mut observer = |stage: Stage, done: f64| watch(&plan.request, stage.name(), done).is_ok();
+            plan.pool.install(|| {
+                plan.jointly(|| match plan.engine.as_ref().and_then(|engine| engine.sums()) {
+                    Some(sums) => sums.apply_numbers(strengths, &mut values, &mut observer),
+                    None => Ok(StageSeconds::default()),
+                })
+            })
+        });
+        Ok(slowest(&seconds.map_err(|e| as_on_one(e, &self.parts))?))
+    }
+    fn enqueue(&self, _: &DeviceArray, _: &[DeviceArray], _: &DeviceStream) -> Result<(), Error> {
+        let reason = "sums on several GPUs take arrays of the host".to_string();
+        Err(Error::Unsupported { operation: "arrays on a device", reason })
+    }
+    fn synchronize(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn points(&self) -> Result<[Vec<f64>; 2], Error> {
+        Engine::points(self).map(|(sources, targets)| [sources, targets])
+    }
+}
+
+/// All of the numbers, to be cut.
+fn whole<'a>(all: &'a mut NumbersMut) -> NumbersMut<'a> {
+    match all {
+        NumbersMut::F32(x) => NumbersMut::F32(x),
+        NumbersMut::F64(x) => NumbersMut::F64(x),
+    }
+}
+
+/// Takes the first `n` of the numbers.
+fn cut<'a>(all: &mut NumbersMut<'a>, n: usize) -> NumbersMut<'a> {
+    match all {
+        NumbersMut::F32(x) => NumbersMut::F32(first(x, n)),
+        NumbersMut::F64(x) => NumbersMut::F64(first(x, n)),
     }
 }
 

@@ -155,10 +155,11 @@ fn equivalent(device: &Device) {
 fn spherical(device: &Device) {
     let settings = SphericalSettings { truncation: Default::default(), translation: None };
     let harmonics = Expansion::Spherical(settings);
-    for precision in [Precision::F64, Precision::F32] {
-        let sum = Sum::new(&Laplace, harmonics, 5, precision, CloudKind::Ellipsoid);
-        sum.check(device, "harmonics", &[Strategy::Frontier, Strategy::Direct], &[1, 2, 3]);
-    }
+    let few = [Strategy::Frontier, Strategy::Direct];
+    let sum = Sum::new(&Laplace, harmonics, 4, Precision::F32, CloudKind::Ellipsoid);
+    sum.check(device, "harmonics in f32", &few, &[1, 2, 3]);
+    let sum = Sum::new(&Laplace, harmonics, 4, Precision::F64, CloudKind::Ellipsoid);
+    sum.check(device, "harmonics in f64", &few, &[3]);
     let sum = Sum::new(&LaplaceDipole, harmonics, 5, Precision::F64, CloudKind::Uniform);
     sum.check(device, "harmonics of dipoles", &[Strategy::Manager], &[3]);
 }

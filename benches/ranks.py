@@ -22,7 +22,7 @@ REQUEST = ["--backend", "cuda", "--precision", "f32", "--numbers", "f32", "--ord
            "--outputs", "potential,gradient", "--repeat", "7", "--json"]
 STAGES = ["p2m", "m2m", "m2l", "p2l", "l2l", "l2p", "m2p", "p2p"]
 FIELDS = ["scaling", "demo", "n", "devices", "apply", "stages", "plan", "imbalance", "ghosts", "multipoles", "sends",
-          "error", "efficiency_apply", "efficiency_stages", "machine"]
+          "error", "efficiency_apply", "efficiency_stages", *STAGES, "machine"]
 
 
 def run(fmm, demo, n, devices, cache, verify):
@@ -47,6 +47,7 @@ def run(fmm, demo, n, devices, cache, verify):
         sends=max((p["bytes"] for p in parts), default=0),
         error=max((e["rel_l2"] for e in plain["errors"].values()), default=""),
         machine=plain["plan"]["device"],
+        **{stage: apart["seconds"].get(stage, 0) for stage in STAGES},
     )
     return row
 

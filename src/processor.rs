@@ -255,7 +255,8 @@ impl Processor for Devices {
                 None => counted.push((name, 1)),
             }
         }
-        Some(counted.into_iter().map(|(name, count)| format!("{count} × {name}")).collect::<Vec<_>>().join(", "))
+        let said = |(name, count): (String, usize)| if count > 1 { format!("{count} × {name}") } else { name };
+        Some(counted.into_iter().map(said).collect::<Vec<_>>().join(", "))
     }
     fn several(&self) -> Vec<Backend> {
         self.numbers().iter().map(|&device| Cuda { device }.into()).collect()

@@ -334,8 +334,7 @@ impl Ranks {
         unsafe {
             result::stream::wait_event(stream.cu_stream(), event as CUevent, now).map_err(failing)?;
             let (from, to) = ((context as CUcontext, address), (mine.cu_ctx(), to.address()));
-            result::memcpy_peer_async(to.0, to.1, from.0, from.1, bytes as usize, stream.cu_stream())
-                .map_err(failing)
+            result::memcpy_peer_async(to.0, to.1, from.0, from.1, bytes as usize, stream.cu_stream()).map_err(failing)
         }
     }
 }

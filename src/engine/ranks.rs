@@ -14,9 +14,7 @@ use backend_cpu::OctreeSolver;
 use backend_cuda::{DeviceSolver, DeviceSums};
 use fmm_dist::local::{Place, opens_uvwx};
 use fmm_dist::{Asked, Ready, Strategy, World};
-use fmm_traits::{
-    Error, Lists, Observer, OutputColumns, Policy, Solver, Stage, StageSeconds, Targets,
-};
+use fmm_traits::{Error, Lists, Observer, OutputColumns, Policy, Solver, Stage, StageSeconds, Targets};
 use serde::Serialize;
 use std::time::Instant;
 

@@ -11,9 +11,7 @@ use crate::near::NearBlock;
 use crate::probe::Trial;
 use crate::request::{Backend, Fmm};
 use backend_cuda::{DeviceArray, DeviceStream, DeviceSums};
-use fmm_traits::{
-    Error, Numbers, NumbersMut, Observer, OutputColumns, Solver, Stage, StageSeconds, Targets,
-};
+use fmm_traits::{Error, Numbers, NumbersMut, Observer, OutputColumns, Solver, Stage, StageSeconds, Targets};
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::time::Instant;
@@ -296,12 +294,7 @@ impl Solver for Several {
 
 /// Sums on arrays of the host: the first rank asks the caller's own callback, so the observer is not called.
 impl DeviceSums for Several {
-    fn apply_numbers(
-        &self,
-        strengths: Numbers,
-        values: &mut [NumbersMut],
-        _: Observer,
-    ) -> Result<StageSeconds, Error> {
+    fn apply_numbers(&self, strengths: Numbers, values: &mut [NumbersMut], _: Observer) -> Result<StageSeconds, Error> {
         let facts = &self.choice.facts;
         let width = facts.strengths;
         let mut rest: Vec<NumbersMut> = values.iter_mut().map(whole).collect();

@@ -54,7 +54,8 @@ fn the_tolerance_is_kept_on_all_clouds() {
 fn ranks_and_devices_sum_as_one_device() {
     let (n, kind) = (1200, CloudKind::Ellipsoid);
     let (x, y, q) = (kind.points(n, 1), uniform(300, 2), strengths(n, 3));
-    let request = |order: usize| Fmm::new(Laplace).outputs(both()).method(Method::EquivalentDensities).order(order).ncrit(20);
+    let request =
+        |order: usize| Fmm::new(Laplace).outputs(both()).method(Method::EquivalentDensities).order(order).ncrit(20);
     let one = request(3).backend(Cuda::default()).plan(&x, Targets::Sources).unwrap().apply(&q).unwrap();
     let pieces = threads(2, |world: World| {
         let mine = n * world.rank() / 2..n * (world.rank() + 1) / 2;

@@ -62,7 +62,8 @@ impl<T: DeviceScalar> Equivalent<T> {
         for (k, (strength, unit)) in operators.units.iter().enumerate().filter(|_| count > 0) {
             let (nets, strength) = (Arg::from(&w.workspace.nets), Arg::from(*strength as u32));
             let entry = [nets, width.into(), (k as u32).into()];
-            let leaves = [(&base.boxes).into(), items, (&base.strengths).into(), strength, entry[0], entry[1], entry[2]];
+            let leaves =
+                [(&base.boxes).into(), items, (&base.strengths).into(), strength, entry[0], entry[1], entry[2]];
             let from = |e: &DeviceEdges| {
                 [items, (count as u32).into(), (&e.starts).into(), (&e.sources).into(), entry[0], entry[1], entry[2]]
             };

@@ -1,8 +1,8 @@
-//! Several ranks on one device, as threads, against one rank on it.
+//! Several ranks, as threads, against one rank. They share the devices that are there, in turn.
 
 use crate::Test;
 use crate::far::difference;
-use backend_cuda::{Device, Expansion, Placed, Routes, Settings, SphericalSettings, solver};
+use backend_cuda::{Device, DeviceOptions, Expansion, Placed, Routes, Settings, SphericalSettings, solver};
 use fmm_dist::local::opens_uvwx;
 use fmm_dist::{Asked, Comm, Strategy, World, threads};
 use fmm_kernels::equivalent::Fill;
@@ -74,10 +74,10 @@ impl Sum {
     }
 
     /// The sums of a rank, each evaluated twice.
-    fn on_rank(&self, device: &Device, world: &World, strategy: Strategy, how: How) -> Result<Vec<f64>, Error> {
+    fn on_rank(&self, devices: &[Device], world: &World, strategy: Strategy, how: How) -> Result<Vec<f64>, Error> {
         let share = |rank: usize| POINTS * rank / world.size();
         let mine = share(world.rank())..share(world.rank() + 1);
-        let width = self.kernels.near.strengths;
+        let (width, device) = (self.kernels.near.strengths, &devices[world.rank() % devices.len()]);
         let (ready, solver) = world.together(|| {
             let asked = Asked { options: self.options(), strategy, opens: &opens_uvwx };
             let placed = fmm_dist::place(world, &self.points[3 * mine.start..3 * mine.end], None, &asked)?;
@@ -92,22 +92,24 @@ impl Sum {
         for first in [true, false] {
             let mine = &self.strengths[mine.start * width..mine.end * width];
             let mut watch = |stage: Stage, _: f64| !(how == How::Fails && first && stage == Stage::M2l);
-            world.together(|| {
-                if how != How::ByHost {
-                    return solver.apply(mine, &mut out, &mut watch).map(drop);
-                }
-                let strengths = ready.strengths(mine, width)?;
-                let mut values = vec![0.0; ready.tree.targets.len() * solver.values()];
-                solver.apply(&strengths, &mut values, &mut watch)?;
-                ready.values(&values, solver.values(), &mut out)
-            })
-            .or_else(|e| if fails_as_told(&e) && first && world.size() > 1 { Ok(()) } else { Err(e) })?;
+            world
+                .together(|| {
+                    if how != How::ByHost {
+                        return solver.apply(mine, &mut out, &mut watch).map(drop);
+                    }
+                    let strengths = ready.strengths(mine, width)?;
+                    let mut values = vec![0.0; ready.tree.targets.len() * solver.values()];
+                    solver.apply(&strengths, &mut values, &mut watch)?;
+                    ready.values(&values, solver.values(), &mut out)
+                })
+                .or_else(|e| if fails_as_told(&e) && first && world.size() > 1 { Ok(()) } else { Err(e) })?;
         }
         Ok(out)
     }
 
     fn on_ranks(&self, device: &Device, ranks: usize, strategy: Strategy) -> Vec<f64> {
-        let all = threads(ranks, |world| self.on_rank(device, &world, strategy, How::Usual));
+        let devices = &devices(device);
+        let all = threads(ranks, |world| self.on_rank(devices, &world, strategy, How::Usual));
         all.into_iter().flat_map(|part| part.unwrap().unwrap()).collect()
     }
 
@@ -127,6 +129,12 @@ impl Sum {
         }
         same
     }
+}
+
+/// The given device, the first, and further ones of this machine.
+fn devices(first: &Device) -> Vec<Device> {
+    let further = (1..4).map_while(|ordinal| Device::shared(&DeviceOptions { ordinal, cache: None }).ok());
+    std::iter::once(first.clone()).chain(further).collect()
 }
 
 fn fails_as_told(e: &Error) -> bool {
@@ -183,16 +191,17 @@ impl Comm for Apart {
 }
 
 fn bytes(device: &Device) {
+    let devices = &devices(device);
     for strategy in [Strategy::Frontier, Strategy::Hypercube] {
         let sum = Sum::new(&LaplaceMixed, SURFACE, 3, Precision::F32, CloudKind::Ellipsoid);
         let near = sum.on_ranks(device, 3, strategy);
         let apart = threads(3, |world| {
             let world = World::new(Arc::new(Apart(world.transport())));
-            sum.on_rank(device, &world, strategy, How::Usual)
+            sum.on_rank(devices, &world, strategy, How::Usual)
         });
         let apart: Vec<f64> = apart.into_iter().flat_map(|part| part.unwrap().unwrap()).collect();
         assert_eq!(near, apart, "{}", strategy.name());
-        let by_host = threads(3, |world| sum.on_rank(device, &world, strategy, How::ByHost));
+        let by_host = threads(3, |world| sum.on_rank(devices, &world, strategy, How::ByHost));
         let by_host: Vec<f64> = by_host.into_iter().flat_map(|part| part.unwrap().unwrap()).collect();
         assert_eq!(near, by_host, "{}", strategy.name());
     }
@@ -201,9 +210,9 @@ fn bytes(device: &Device) {
 /// Rank 1 stops in its first evaluation; the second is as if nothing had been.
 fn errors(device: &Device) {
     let sum = Sum::new(&Laplace, SURFACE, 3, Precision::F64, CloudKind::Uniform);
-    let one = sum.on_one(device);
+    let (one, devices) = (sum.on_one(device), &devices(device));
     let how = |rank: usize| if rank == 1 { How::Fails } else { How::Usual };
-    let all = threads(3, |world| sum.on_rank(device, &world, Strategy::Frontier, how(world.rank())));
+    let all = threads(3, |world| sum.on_rank(devices, &world, Strategy::Frontier, how(world.rank())));
     let found: Vec<f64> = all.into_iter().flat_map(|part| part.unwrap().unwrap()).collect();
     assert_eq!(found, one);
 }

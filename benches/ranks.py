@@ -3,10 +3,10 @@
 
     benches/ranks.py [--fmm target/release/fmm] [--devices 0,1] [--weak 22,24] [--strong 24] [--out FOLDER]
 
-Laplace, potential and gradient in f32, order 6, arrays of the host. `apply` is the median of seven evaluations, copies of
-strengths and sums between host and GPUs included. `stages` is the sum of the times of the stages on the slowest GPU, from P2M
-to P2P, without the ways between the caller's order and the trees; P2P runs behind the far field (`--stages-apart`), so
-that times add up. Efficiency: weak, time of one GPU with as many points as each of several, over theirs; strong, time
+Laplace, potential and gradient in f32, order 6, arrays of the host. `apply` is the median of seven evaluations, copies
+of strengths and sums between host and GPUs included. `stages` is the sum of the times of the stages, each on its
+slowest GPU, from P2M to P2P, without the ways between the caller's order and the trees; P2P runs behind the far field
+(`--stages-apart`), so that times add up. Efficiency: weak, time of one GPU with as many points as each of several, over theirs; strong, time
 of one GPU with all points over that of several, by their number. `sends` are the bytes of multipoles and of strengths of
 ghosts that the busiest GPU sends in an evaluation. FOLDER gets ranks.csv, with one row for each run.
 """
@@ -95,8 +95,9 @@ def main():
                 keep(args.out, rows)
                 print(f"{scaling} {demo} {total} points on {k}: apply {1e3 * row['apply']:.2f} ms, "
                       f"stages {1e3 * row['stages']:.2f} ms", file=sys.stderr, flush=True)
-    print("| scaling | points | GPUs | apply, ms | efficiency | stages, ms | efficiency | imbalance | ghosts | sends, MB | error |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    head = ["scaling", "points", "GPUs", "apply, ms", "efficiency", "stages, ms", "efficiency", "imbalance", "ghosts",
+            "sends, MB", "error"]
+    print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
     for r in rows:
         error = f"{r['error']:.1e}" if r["error"] != "" else ""
         print(f"| {r['scaling']} {r['demo']} | {r['n']} | {r['devices']} | {1e3 * r['apply']:.2f} | "

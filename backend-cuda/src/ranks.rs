@@ -1,4 +1,5 @@
-//! What the stages of a rank ask of the other ranks ([`fmm_traits::shared`]), for rows in device memory: `kernels/rows.cu`.
+//! What the stages of a rank ask of the other ranks ([`fmm_traits::Exchange`]), for rows in device memory:
+//! `kernels/rows.cu`.
 //!
 //! Kernels pack the rows of a message into one buffer and put them into their places. Between threads of one process the
 //! buffer travels from device to device, and the message that the ranks swap is its address, with an event after which

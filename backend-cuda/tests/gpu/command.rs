@@ -68,7 +68,8 @@ fn single(fmm: &Path) {
 fn ranks(fmm: &Path) {
     let error = |more: &str| {
         let line = format!(
-            "run --backend cuda --demo ellipsoid --n 3000 --method equivalent --order 4 --ncrit 30 --verify 100 --json{more}"
+            "run --backend cuda --demo ellipsoid --n 3000 --method equivalent --order 4 --ncrit 30 --verify 100 --json \
+             {more}"
         );
         let run = Command::new(fmm).args(line.split_whitespace()).output().unwrap();
         assert!(run.status.success(), "{line}: {}", String::from_utf8_lossy(&run.stderr));
@@ -78,8 +79,8 @@ fn ranks(fmm: &Path) {
     };
     let (one, devices) = error("");
     assert!(one > 0.0 && devices.is_empty());
-    assert_eq!(error(" --ranks 2 --devices 0"), (one, vec![0, 0]));
-    assert_eq!(error(" --devices 0"), (one, Vec::new()));
+    assert_eq!(error("--ranks 2 --devices 0"), (one, vec![0, 0]));
+    assert_eq!(error("--devices 0"), (one, Vec::new()));
 }
 
 fn refused(fmm: &Path) {

@@ -1,6 +1,7 @@
 // The driver of an emulated GPU: libcuda.so with the calls that backend-cuda and cudarc make. Work runs when it is
 // enqueued, so that streams and events only keep their order. Numbers of the device are those of one NVIDIA H200, but
-// for the memory (FMM_EMULATOR_MEMORY bytes, 4 GiB if not set).
+// for the memory (FMM_EMULATOR_MEMORY bytes, 4 GiB if not set). There is one device, or FMM_EMULATOR_DEVICES, which
+// share the memory, but cannot read each other's arrays.
 //
 // Device memory is memory of the host between pages that nobody can read: an access beyond an array ends the process
 // with the name of the kernel. Freed memory cannot be read either, and fresh memory holds NaN. Copies, and pointers
@@ -42,24 +43,31 @@ enum Result : int {
   NOT_FOUND = 500,
 };
 
-struct Context {
-} primary;
+struct Context {};
+constexpr int MAX_DEVICES = 8;
+Context primary[MAX_DEVICES];
+const int devices = std::max(1, std::min(MAX_DEVICES, (int)emulated::setting("FMM_EMULATOR_DEVICES", 1)));
 thread_local Context* bound = nullptr;
 bool initialised = false;
 
-struct Stream {};
+struct Stream {
+  Context* context;
+};
 struct Event {
+  Context* context;
   bool timed, recorded = false;
   std::chrono::steady_clock::time_point at;
 };
 struct Module {
   void* library;
+  Context* context;
 };
 struct Function {
   std::string name;
   const emulated::Kernel* kernel;
   void (*touch)();
   std::size_t module_id;
+  Context* context;
   unsigned dynamic_bytes = 48 << 10;
 };
 
@@ -93,12 +101,15 @@ bool is_stream(Stream* stream) {
   return (Address)stream <= 2 || live<Stream>().has(stream);
 }
 
+Context* context_of(Stream* stream) { return (Address)stream <= 2 ? bound : stream->context; }
+
 enum class Kind { Plain, Pooled, Pinned };
 struct Allocation {
   std::size_t bytes;
   char* room;
   std::size_t room_bytes;
   Kind kind;
+  Context* owner;
 };
 
 // All memory of the device, and pinned memory of the host.
@@ -133,7 +144,7 @@ Result allocate(Address* at, std::size_t bytes, Kind kind) {
   if (mprotect(room, PAGE, PROT_NONE) || mprotect(room + PAGE + body, PAGE, PROT_NONE)) fail("no guards around memory");
   char* first = room + PAGE + body - round_up(bytes, ALIGNMENT);
   if (bytes <= MAX_FILLED) emulated::fill_fresh(first, room + PAGE + body - first);
-  memory.all[(Address)first] = {bytes, room, room_bytes, kind};
+  memory.all[(Address)first] = {bytes, room, room_bytes, kind, bound};
   memory.used[(int)kind] += bytes;
   if (kind != Kind::Pinned)
     memory.reserved = std::min(std::max(memory.reserved, memory.used[(int)Kind::Pooled]),
@@ -175,11 +186,12 @@ const Allocation* holding(Address at, Address* start) {
   *start = next->first;
   return &next->second;
 }
-bool in_device_memory(Address at, std::size_t bytes) {
+// Whether these bytes are memory of a device (of the bound one, if it is not named), or pinned.
+bool in_device_memory(Address at, std::size_t bytes, const Context* of = bound) {
   std::lock_guard<std::mutex> guard(memory.lock);
   Address start;
   const Allocation* a = holding(at, &start);
-  return a && at + bytes <= start + a->bytes;
+  return a && at + bytes <= start + a->bytes && (a->kind == Kind::Pinned || a->owner == of);
 }
 // Whether a copy may take this for memory of the host.
 bool in_host_memory(const void* at) {
@@ -238,7 +250,7 @@ struct Call {
 // Checks a launch as the driver would, and takes its arguments.
 Result take_call(Function* function, Dim3 grid, Dim3 block, unsigned bytes, void** given, Call* call) {
   if (!live<Function>().has(function)) return INVALID_HANDLE;
-  if (!bound) return INVALID_CONTEXT;
+  if (!bound || function->context != bound) return INVALID_CONTEXT;
   const emulated::Kernel& kernel = *function->kernel;
   const unsigned long long threads = (unsigned long long)block.x * block.y * block.z;
   const bool grid_fits = grid.x - 1 < 0x7fffffffu && grid.y - 1 < 65535u && grid.z - 1 < 65535u;
@@ -328,12 +340,12 @@ CALL cuDriverGetVersion(int* version) {
 }
 CALL cuDeviceGetCount(int* count) {
   if (!initialised) return NOT_INITIALIZED;
-  *count = 1;
+  *count = devices;
   return SUCCESS;
 }
 CALL cuDeviceGet(int* device, int ordinal) {
-  if (ordinal != 0) return INVALID_DEVICE;
-  *device = 0;
+  if (ordinal < 0 || ordinal >= devices) return INVALID_DEVICE;
+  *device = ordinal;
   return SUCCESS;
 }
 CALL cuDeviceGetName(char* name, int length, int) {
@@ -375,19 +387,22 @@ CALL cuDeviceGetAttribute(int* value, int attribute, int) {
 }
 CALL cuDevicePrimaryCtxRetain(Context** context, int device) {
   if (!initialised) return NOT_INITIALIZED;
-  if (device != 0) return INVALID_DEVICE;
-  *context = &primary;
+  if (device < 0 || device >= devices) return INVALID_DEVICE;
+  *context = &primary[device];
   return SUCCESS;
 }
 CALL cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
 CALL cuCtxSetCurrent(Context* context) {
-  if (context && context != &primary) return INVALID_CONTEXT;
+  if (context && (context < primary || context >= primary + devices)) return INVALID_CONTEXT;
   bound = context;
   return SUCCESS;
 }
 CALL cuCtxGetCurrent(Context** context) {
   *context = bound;
   return SUCCESS;
+}
+CALL cuCtxEnablePeerAccess(Context* peer, unsigned) {
+  return bound && peer != bound && peer >= primary && peer < primary + devices ? SUCCESS : INVALID_CONTEXT;
 }
 CALL cuCtxSynchronize() { return bound ? SUCCESS : INVALID_CONTEXT; }
 CALL cuCtxGetStreamPriorityRange(int* least, int* greatest) {
@@ -415,7 +430,7 @@ CALL cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
   return SUCCESS;
 }
 CALL cuDeviceGetDefaultMemPool(void** pool, int device) {
-  if (device != 0) return INVALID_DEVICE;
+  if (device < 0 || device >= devices) return INVALID_DEVICE;
   *pool = &memory;
   return SUCCESS;
 }
@@ -440,8 +455,11 @@ CALL cuMemPoolTrimTo(void* pool, std::size_t keep) {
 }
 CALL cuPointerGetAttribute(void* value, int attribute, Address at) {
   // 9: the number of the device.
-  if (attribute != 9 || !in_device_memory(at, 1)) return INVALID_VALUE;
-  const int device = 0;
+  std::lock_guard<std::mutex> guard(memory.lock);
+  Address start;
+  const Allocation* a = holding(at, &start);
+  if (attribute != 9 || !a || at >= start + a->bytes) return INVALID_VALUE;
+  const int device = (int)(a->owner - primary);
   std::memcpy(value, &device, sizeof(device));
   return SUCCESS;
 }
@@ -457,6 +475,13 @@ CALL cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t bytes, Stream* str
 CALL cuMemcpyDtoDAsync_v2(Address to, Address from, std::size_t bytes, Stream* stream) {
   return is_stream(stream) ? on_device(to, from, bytes) : INVALID_HANDLE;
 }
+CALL cuMemcpyPeerAsync(Address to, Context* there, Address from, Context* here, std::size_t bytes, Stream* stream) {
+  if (!bound) return INVALID_CONTEXT;
+  if (!is_stream(stream)) return INVALID_HANDLE;
+  if (!in_device_memory(to, bytes, there) || !in_device_memory(from, bytes, here)) return INVALID_VALUE;
+  if (bytes > 0) std::memmove((void*)to, (const void*)from, bytes);
+  return SUCCESS;
+}
 CALL cuMemsetD8_v2(Address to, unsigned char value, std::size_t bytes) { return set_bytes(to, value, bytes); }
 CALL cuMemsetD8Async(Address to, unsigned char value, std::size_t bytes, Stream* stream) {
   return is_stream(stream) ? set_bytes(to, value, bytes) : INVALID_HANDLE;
@@ -465,7 +490,7 @@ CALL cuMemsetD8Async(Address to, unsigned char value, std::size_t bytes, Stream*
 // Streams and events.
 CALL cuStreamCreate(Stream** stream, unsigned) {
   if (!bound) return INVALID_CONTEXT;
-  *stream = live<Stream>().add(new Stream);
+  *stream = live<Stream>().add(new Stream{bound});
   return SUCCESS;
 }
 CALL cuStreamCreateWithPriority(Stream** stream, unsigned flags, int) { return cuStreamCreate(stream, flags); }
@@ -477,7 +502,7 @@ CALL cuStreamDestroy_v2(Stream* stream) {
 CALL cuStreamSynchronize(Stream* stream) { return is_stream(stream) ? SUCCESS : INVALID_HANDLE; }
 CALL cuStreamGetCtx(Stream* stream, Context** context) {
   if (!is_stream(stream)) return INVALID_HANDLE;
-  *context = &primary;
+  *context = context_of(stream);
   return SUCCESS;
 }
 CALL cuStreamIsCapturing(Stream* stream, int* status) {
@@ -489,7 +514,7 @@ CALL cuStreamWaitEvent(Stream* stream, Event* event, unsigned) {
 }
 CALL cuEventCreate(Event** event, unsigned flags) {
   if (!bound) return INVALID_CONTEXT;
-  *event = live<Event>().add(new Event{(flags & 2) == 0, false, {}});
+  *event = live<Event>().add(new Event{bound, (flags & 2) == 0, false, {}});
   return SUCCESS;
 }
 CALL cuEventDestroy_v2(Event* event) {
@@ -498,7 +523,7 @@ CALL cuEventDestroy_v2(Event* event) {
   return SUCCESS;
 }
 CALL cuEventRecord(Event* event, Stream* stream) {
-  if (!live<Event>().has(event) || !is_stream(stream)) return INVALID_HANDLE;
+  if (!live<Event>().has(event) || !is_stream(stream) || event->context != context_of(stream)) return INVALID_HANDLE;
   event->recorded = true, event->at = std::chrono::steady_clock::now();
   return SUCCESS;
 }
@@ -534,7 +559,7 @@ CALL cuModuleLoadData(Module** module, const void* image) {
   unlink(name);
   if (!library) fail("cannot load a program: %s", dlerror());
   ((void (*)(const emulated::Runtime*))dlsym(library, "emulated_bind"))(&emulated::RUNTIME);
-  *module = live<Module>().add(new Module{library});
+  *module = live<Module>().add(new Module{library, bound});
   return SUCCESS;
 }
 // A program stays loaded, so that no later program takes its place in memory.
@@ -546,7 +571,7 @@ CALL cuModuleGetFunction(Function** function, Module* module, const char* name) 
   Dl_info info;
   dladdr(kernel, &info);
   const auto touch = (void (*)())dlsym(module->library, "emulated_touch");
-  *function = live<Function>().add(new Function{name, kernel, touch, (std::size_t)info.dli_fbase});
+  *function = live<Function>().add(new Function{name, kernel, touch, (std::size_t)info.dli_fbase, module->context});
   return SUCCESS;
 }
 CALL cuFuncSetAttribute(Function* function, int attribute, int value) {

@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
 # Tests of the GPU backend on the emulated GPU of cuda-emulator/: every kernel runs, compiled for the CPU. Needs a C++
 # compiler. Arguments are parts of the names of tests. Without any, a selection runs, in two to three minutes on two
-# cores: trees and lists, arrays of a caller, errors, a far field. `all` runs everything, which takes most of an hour.
+# cores: trees and lists, arrays of a caller, errors, a far field, ranks on two devices. `all` runs everything, which
+# takes most of an hour.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 emulator=$(scripts/emulator.sh)
 tests=("$@")
 case "${1:-}" in
-"") tests=(topology:: errors:: ends::arrays_of ends::large far::a_kernel_of_the_user far::bad_strengths limits::a_root) ;;
+"") tests=(topology:: errors:: ends::arrays_of ends::large far::a_kernel_of_the_user far::bad_strengths limits::a_root
+    ranks::equivalent ranks::an_error) ;;
 all) tests=() ;;
 esac
 # With all crates, as in other builds, so that nothing is built twice.
 cargo test --release --workspace --test gpu --no-run --message-format=json 2>/dev/null |
     sed -n 's/.*"executable":"\([^"]*\/gpu-[^"]*\)".*/\1/p' | tail -n 1 > "$emulator/test-binary"
-env -u FMM_NVRTC -u CUDA_PATH LD_LIBRARY_PATH="$emulator${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$(cat "$emulator/test-binary")" "${tests[@]}"
+export FMM_EMULATOR_DEVICES=2 LD_LIBRARY_PATH="$emulator${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+env -u FMM_NVRTC -u CUDA_PATH "$(cat "$emulator/test-binary")" "${tests[@]}"

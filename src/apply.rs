@@ -142,7 +142,7 @@ impl Plan {
     pub(crate) fn apply_together<T: Number>(&self, strengths: &[&[T]], out: &mut [Output<T>]) -> Result<(), Error> {
         let start = Instant::now();
         let stages = self.pool.install(|| match self.engine.as_ref().and_then(|engine| engine.sums()) {
-            Some(sums) => self.sum_arrays(sums, strengths, out),
+            Some(sums) => self.jointly(|| self.sum_arrays(sums, strengths, out)),
             None => self.sum_rows(strengths, out),
         })?;
         let share = 1.0 / out.len() as f64;
@@ -228,7 +228,7 @@ impl Plan {
     }
 
     /// Writes rows of kernel values for checked strengths, on the current pool. Returns the seconds of each stage.
-    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]]) -> Result<StageSeconds, Error> {
+    pub(crate) fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]]) -> Result<StageSeconds, Error> {
         match &self.engine {
             Some(engine) => engine.run(strengths, rows, &|phase, done| watch(&self.request, phase, done)),
             None => {

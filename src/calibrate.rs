@@ -63,7 +63,7 @@ impl CostModel {
         }
         // The measurement uses defaults for all other options of `builder`.
         let mut plain = Fmm::new(builder.family.clone()).outputs(builder.outputs).precision(builder.precision);
-        (plain.cache, plain.backend) = (builder.cache.clone(), builder.backend);
+        (plain.cache, plain.backend) = (builder.cache.clone(), builder.backend.clone());
         let device = plain.backend.processor().opened(&plain).transpose()?.map(|device| device.info().name.clone());
         let sizes = if device.is_some() { ON_A_DEVICE } else { ON_A_CORE };
         plain = if device.is_some() { plain.stages_apart() } else { plain.threads(1) };

@@ -134,6 +134,7 @@ pub(crate) fn check(r: &Fmm, counts: [usize; 2]) -> Result<Task, Error> {
         (None, None) => Goal::Usual(DEFAULT_TOLERANCE_F32),
     };
     r.costs.validate()?;
+    r.backend.processor().check()?;
     if r.ncrit == Some(0) {
         return Err(Error::Parameter { name: "ncrit", value: 0.0, requirement: "must be at least 1" });
     }

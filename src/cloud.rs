@@ -84,13 +84,7 @@ impl<'a> Cloud<'a> {
             _ => request.backend.processor().opened(request).transpose()?,
         };
         match (given, device) {
-            (Given::Host(sources, targets), None) => {
-                validate::finite("sources", sources, facts.dim)?;
-                if let Targets::Points(t) = targets {
-                    validate::finite("targets", t, facts.dim)?;
-                }
-                Ok(Cloud::Host(sources, targets))
-            }
+            (Given::Host(sources, targets), None) => Cloud::host(facts, sources, targets),
             (Given::Host(sources, targets), Some(device)) => {
                 let there = Arc::new(CallerPoints::of_dim(&device, facts.dim, "sources", sources)?);
                 let placement = Placement::of(facts, sources, targets);
@@ -113,6 +107,18 @@ impl<'a> Cloud<'a> {
                 Ok(Cloud::Device(there, targets, Trees::default()))
             }
         }
+    }
+
+    /// Checks points, and leaves them on the host.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`].
+    pub fn host(facts: &Facts, sources: &'a [f64], targets: Targets<'a>) -> Result<Self, Error> {
+        validate::finite("sources", sources, facts.dim)?;
+        if let Targets::Points(t) = targets {
+            validate::finite("targets", t, facts.dim)?;
+        }
+        Ok(Cloud::Host(sources, targets))
     }
 
     /// The extent of the points: see [`validate::extent`].

@@ -87,6 +87,9 @@ pub struct Description {
     /// The part of this rank, if several ranks sum together. Counts of points, boxes and edges are then those of this
     /// rank.
     pub ranks: Option<RanksReport>,
+    /// The parts of several GPUs, if this process sums on several. Counts of boxes and edges are then sums over the GPUs,
+    /// ghosts included.
+    pub devices: Vec<RanksReport>,
     /// Warnings about the points, as sentences.
     pub warnings: Vec<String>,
 }
@@ -149,6 +152,7 @@ impl Plan {
             seconds: self.seconds,
             probe: self.probe.clone(),
             ranks: self.engine.as_ref().and_then(|e| e.on_ranks()),
+            devices: self.engine.as_ref().map(|e| e.on_devices()).unwrap_or_default(),
             warnings: self.report.warnings.clone(),
         }
     }

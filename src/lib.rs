@@ -104,5 +104,5 @@ pub mod ranks {
 }
 pub use plan::{Plan, evaluate};
 pub use probe::{ProbeOutput, ProbeReport, ProbeStratum};
-pub use request::{Backend, Cpu, Cuda, Fmm, Method, Progress};
+pub use request::{Backend, Cpu, Cuda, Devices, Fmm, Method, Progress};
 pub use variant::{Expansion, ListPolicy, Translation, Truncation};

@@ -1,5 +1,6 @@
 //! A plan: everything that depends on the points, ready for many sets of strengths.
 
+mod devices;
 mod ranks;
 
 use crate::attributes;
@@ -116,6 +117,10 @@ impl Plan {
         if let Some(world) = request.world.clone() {
             return Plan::on_ranks(request, given, &world);
         }
+        let several = request.backend.processor().several();
+        if !several.is_empty() {
+            return Plan::on_devices(request, given, several);
+        }
         let start = Instant::now();
         let [n_sources, _] = given.counts(request.family.dim())?;
         let request = coordinates::resolve(attributes::resolve(request, n_sources)?, &given);
@@ -226,8 +231,8 @@ impl Plan {
 
     fn set_given(&mut self, given: Given<'_>) -> Result<(), Error> {
         let start = Instant::now();
-        if let Some(world) = self.request.world.clone() {
-            *self = Plan::on_ranks(self.request.clone(), given, &world)?;
+        if self.request.world.is_some() || !self.request.backend.processor().several().is_empty() {
+            *self = Plan::new(self.request.clone(), given)?;
             return Ok(());
         }
         if self.on_device {

@@ -5,16 +5,17 @@
 
 use crate::choice::Choice;
 use crate::costs::{PlaneCosts, Prices};
-use crate::engine::{self, Engine};
+use crate::engine::{self, Engine, OnARank};
 use crate::memory::{self, Size};
 use crate::parts::Parts;
-use crate::request::{Backend, Cpu, Cuda, Fmm, Method};
+use crate::request::{Backend, Cpu, Cuda, Devices, Fmm, Method};
 use crate::variant::{Translation, Truncation, Variant};
 use backend_cpu::Isa;
 use backend_cpu::laurent::PlanePairs;
-use backend_cuda::Device;
+use backend_cuda::{Device, Routes};
+use fmm_dist::Ready;
 use fmm_families::{Facts, only_f64};
-use fmm_traits::{Error, Policy, Precision};
+use fmm_traits::{Error, Lists, Policy, Precision};
 
 /// A kind of machine that computes sums in space.
 pub(crate) trait Processor {
@@ -29,6 +30,21 @@ pub(crate) trait Processor {
     /// Name of the device; `None` on a CPU, or if the device does not answer.
     fn device(&self, _request: &Fmm) -> Option<String> {
         None
+    }
+    /// Number of the device; `None` on a CPU.
+    fn number(&self) -> Option<usize> {
+        None
+    }
+    /// The backends among which one process shares out a sum; empty if it does not.
+    fn several(&self) -> Vec<Backend> {
+        Vec::new()
+    }
+    /// Checks what the caller names as processor, as far as no device must be opened for it.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`].
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
     }
     /// The device that reads the points; `None` if cores read them.
     fn opened(&self, _request: &Fmm) -> Option<Result<Device, Error>> {
@@ -58,11 +74,24 @@ pub(crate) trait Processor {
     fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine>;
     /// A new engine for a choice in the plane, without points.
     fn engine_of_plane(&self, request: &Fmm, choice: &Choice, pairs: PlanePairs, theta: f64) -> Box<dyn Engine>;
+    /// The sums of an order on the tree of a rank and its lists. Strengths and values are those of the caller on this
+    /// rank; all ranks evaluate together.
+    ///
+    /// # Errors
+    /// Those of the solver.
+    fn on_a_rank(
+        &self,
+        request: &Fmm,
+        choice: &Choice,
+        parts: &Parts,
+        order: usize,
+        boxes: (Ready, Lists),
+    ) -> Result<OnARank, Error>;
 }
 
 impl Backend {
     /// `cpu` or `cuda`.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         self.processor().name()
     }
     /// The processor that a backend names.
@@ -70,6 +99,7 @@ impl Backend {
         match self {
             Backend::Cpu(cpu) => cpu,
             Backend::Cuda(cuda) => cuda,
+            Backend::Devices(devices) => devices,
         }
     }
 }
@@ -118,6 +148,16 @@ impl Processor for Cpu {
             _ => Box::new(engine::Plane::new(request, choice, pairs, theta)),
         }
     }
+    fn on_a_rank(
+        &self,
+        request: &Fmm,
+        choice: &Choice,
+        parts: &Parts,
+        order: usize,
+        (ready, lists): (Ready, Lists),
+    ) -> Result<OnARank, Error> {
+        Ok(OnARank::Rows(engine::on_cores(request, choice, parts, order, ready, lists)?))
+    }
 }
 
 impl Processor for Cuda {
@@ -129,6 +169,9 @@ impl Processor for Cuda {
     }
     fn device(&self, request: &Fmm) -> Option<String> {
         self.open(request.cache.as_ref()).ok().map(|device| device.info().name.clone())
+    }
+    fn number(&self) -> Option<usize> {
+        Some(self.device)
     }
     fn opened(&self, request: &Fmm) -> Option<Result<Device, Error>> {
         Some(self.open(request.cache.as_ref()))
@@ -177,5 +220,94 @@ impl Processor for Cuda {
     }
     fn engine_of_plane(&self, request: &Fmm, choice: &Choice, pairs: PlanePairs, theta: f64) -> Box<dyn Engine> {
         Box::new(engine::PlaneOnDevice::new(*self, request, choice, pairs, theta))
+    }
+    fn on_a_rank(
+        &self,
+        request: &Fmm,
+        _: &Choice,
+        parts: &Parts,
+        order: usize,
+        (ready, lists): (Ready, Lists),
+    ) -> Result<OnARank, Error> {
+        let [strengths, ghosts, values] = ready.rounds();
+        let routes = Routes { given: ready.given(), strengths, ghosts, values };
+        let device = self.open(request.cache.as_ref())?;
+        let placed = backend_cuda::Placed::upload(&device, &ready.tree, &lists, Some(routes))?;
+        Ok(OnARank::Arrays(engine::device_solver(request, parts, order, placed)?))
+    }
+}
+
+/// Each device is a rank of its own ([`crate::plan`]); what one device alone does, the first does.
+impl Processor for Devices {
+    fn name(&self) -> &'static str {
+        self.first().name()
+    }
+    fn unit(&self) -> &'static str {
+        self.first().unit()
+    }
+    /// The names of the devices, each once.
+    fn device(&self, request: &Fmm) -> Option<String> {
+        let names = self.numbers().iter().map(|&device| Cuda { device }.device(request)).collect::<Option<Vec<_>>>()?;
+        let mut counted: Vec<(String, usize)> = Vec::new();
+        for name in names {
+            match counted.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, count)) => *count += 1,
+                None => counted.push((name, 1)),
+            }
+        }
+        let said = |(name, count): (String, usize)| if count > 1 { format!("{count} × {name}") } else { name };
+        Some(counted.into_iter().map(said).collect::<Vec<_>>().join(", "))
+    }
+    fn several(&self) -> Vec<Backend> {
+        self.numbers().iter().map(|&device| Cuda { device }.into()).collect()
+    }
+    fn check(&self) -> Result<(), Error> {
+        let wrong = |value: f64, requirement| Err(Error::Parameter { name: "devices", value, requirement });
+        let numbers = self.numbers();
+        match (0..numbers.len()).find(|&k| numbers[..k].contains(&numbers[k])) {
+            Some(k) => wrong(numbers[k] as f64, "must be named once"),
+            None if numbers.is_empty() => wrong(0.0, "must be at least one"),
+            None => Ok(()),
+        }
+    }
+    fn opened(&self, request: &Fmm) -> Option<Result<Device, Error>> {
+        self.first().opened(request)
+    }
+    fn complete(&self, parts: Parts, variant: &Variant) -> Result<Parts, Error> {
+        self.first().complete(parts, variant)
+    }
+    fn has_plane(&self, precision: Precision) -> Result<(), Error> {
+        self.first().has_plane(precision)
+    }
+    fn prices_of_plane(&self) -> PlaneCosts {
+        self.first().prices_of_plane()
+    }
+    fn direct_precision(&self, asked: Precision) -> Precision {
+        self.first().direct_precision(asked)
+    }
+    fn translation(&self, parts: &Parts, order: usize, precision: Precision) -> (&'static str, bool) {
+        self.first().translation(parts, order, precision)
+    }
+    fn prices<'a>(&self, r: &'a Fmm, facts: &'a Facts) -> Box<dyn Prices + 'a> {
+        self.first().prices(r, facts)
+    }
+    fn memory(&self, facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> u64 {
+        self.first().memory(facts, size, threads, parts)
+    }
+    fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine> {
+        self.first().engine(request, choice, parts)
+    }
+    fn engine_of_plane(&self, request: &Fmm, choice: &Choice, pairs: PlanePairs, theta: f64) -> Box<dyn Engine> {
+        self.first().engine_of_plane(request, choice, pairs, theta)
+    }
+    fn on_a_rank(
+        &self,
+        request: &Fmm,
+        choice: &Choice,
+        parts: &Parts,
+        order: usize,
+        boxes: (Ready, Lists),
+    ) -> Result<OnARank, Error> {
+        self.first().on_a_rank(request, choice, parts, order, boxes)
     }
 }

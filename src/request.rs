@@ -66,7 +66,32 @@ pub struct Cuda {
     pub device: usize,
 }
 
+/// Several NVIDIA GPUs of this machine as one backend ([`Cuda::devices`]).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Devices(Arc<[usize]>);
+
+impl Devices {
+    /// The numbers of the devices.
+    pub fn numbers(&self) -> &[usize] {
+        &self.0
+    }
+    /// The first device.
+    pub(crate) fn first(&self) -> Cuda {
+        Cuda { device: self.0.first().copied().unwrap_or_default() }
+    }
+}
+
 impl Cuda {
+    /// Several devices of this machine, by number, as one backend. A plan shares out its sums among them; points,
+    /// strengths and sums are arrays of the host, whole and in the caller's order. The first device alone chooses the
+    /// order for a tolerance, on all points. Sums have the bits of a plan on one device where a device does not choose
+    /// the order of its sums by the number of boxes (docs/ranks.md), and else agree to rounding.
+    ///
+    /// Planning reports, by [`Error::Parameter`], a list without a device or with one twice, by [`Error::NoDevice`] an
+    /// absent device, and refuses what [`Fmm::ranks`] refuses.
+    pub fn devices(devices: impl IntoIterator<Item = usize>) -> Devices {
+        Devices(devices.into_iter().collect())
+    }
     /// Properties of the device.
     ///
     /// # Errors
@@ -128,15 +153,22 @@ impl Cuda {
 }
 
 /// The hardware that computes the sums.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Backend {
     /// Threads and SIMD of this machine.
     Cpu(Cpu),
     /// An NVIDIA GPU.
     Cuda(Cuda),
+    /// Several NVIDIA GPUs.
+    Devices(Devices),
 }
 
+impl From<Devices> for Backend {
+    fn from(devices: Devices) -> Self {
+        Backend::Devices(devices)
+    }
+}
 impl From<Cuda> for Backend {
     fn from(cuda: Cuda) -> Self {
         Backend::Cuda(cuda)
@@ -321,8 +353,9 @@ impl Fmm {
     /// same bits on any number of ranks. To choose method and order for a tolerance, rank 0 receives all points and
     /// decides as one rank; a named method of a given order needs no decision.
     ///
-    /// Planning refuses, by [`Error::Unsupported`], kernels of the plane, GPUs, arrays on a device and attributes of
-    /// sources.
+    /// With the backend [`Cuda`] a rank computes on a GPU; several ranks may share one.
+    ///
+    /// Planning refuses, by [`Error::Unsupported`], kernels of the plane, arrays on a device and attributes of sources.
     pub fn ranks(mut self, world: &World) -> Self {
         self.world = (world.size() > 1).then(|| world.clone());
         self

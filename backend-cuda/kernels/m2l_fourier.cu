@@ -78,10 +78,10 @@ extern "C" __global__ void family_around(const Boxes* boxes, u32 count, const u6
 }
 
 // Number of edges that the product covers: pairs of children of neighbouring families (`around`) that are not
-// adjacent, with sources and targets. The host compares it with the length of the V list. One thread per family and
-// direction.
+// adjacent, with sources and targets. The host compares it with the length of the V list. `sources`: the number of
+// sources of each box, also on other ranks; null: those that are here. One thread per family and direction.
 extern "C" __global__ void __launch_bounds__(256) family_edges(const Boxes* boxes, const u32* kids, const u32* around,
-                                                               u32 families, u64* edges) {
+                                                               u32 families, const u64* sources, u64* edges) {
   const Boxes t = *boxes;
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
   const u32 f = i % families, d = i / families;
@@ -91,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(256) family_edges(const Boxes* boxe
     for (u32 k = 0; k < FAMILY * FAMILY; ++k) {
       const u32 target = kids[f * FAMILY + k / FAMILY], source = kids[(s - 1) * FAMILY + k % FAMILY];
       if (target == 0 || source == 0) continue;
-      const bool both = targets_in(t, target - 1) > 0 && sources_in(t, source - 1) > 0;
+      const bool both = targets_in(t, target - 1) > 0 && (sources ? sources[source - 1] : sources_in(t, source - 1)) > 0;
       mine += both && operator_of(d, k / FAMILY, k % FAMILY) < OFFSETS;
     }
   block_exclusive(mine, total);

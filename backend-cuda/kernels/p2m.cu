@@ -68,12 +68,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
 #define NET_THREADS 128
 
-// Adds the net strength of each box of `items` to its density: the hatted sum of strength `component` over the
-// sources of the box, times the density `unit`. Rows of `densities` have `length` numbers. One block per box. Twin of
-// backend-cpu/src/equivalent/net.rs.
+// Net strengths: nets[b · width + k] is the sum of one strength over the sources of box b. First of the leaves in
+// `items`, from strength `component` of their sources; one block per box.
 extern "C" __global__ void __launch_bounds__(NET_THREADS, 1)
-    add_net(const Boxes* boxes, const double* levels, const u32* items, const double* strengths, u32 component,
-            const REAL* unit, u32 length, REAL* densities) {
+    net_of_sources(const Boxes* boxes, const u32* items, const double* strengths, u32 component, double* nets,
+                   u32 width, u32 k) {
   __shared__ double sums[NET_THREADS];
   const Boxes t = *boxes;
   const u32 b = items[blockIdx.x];
@@ -85,7 +84,27 @@ extern "C" __global__ void __launch_bounds__(NET_THREADS, 1)
     __syncthreads();
     if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
   }
-  __syncthreads();
-  const REAL net = (REAL)(sums[0] * levels[LEVEL_ROW * t.level[b] + LEVEL_HEAD + component]);
+  if (threadIdx.x == 0) nets[(u64)b * width + k] = sums[0];
+}
+
+// Then of the other boxes, from their children: the sources of the edges in row b. One thread per box.
+extern "C" __global__ void net_of_children(const u32* items, u32 count, const u64* starts, const u32* row,
+                                           double* nets, u32 width, u32 k) {
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  const u32 b = items[i];
+  double sum = 0;
+  for (u64 e = starts[b]; e < starts[b + 1]; ++e) sum += nets[(u64)row[e] * width + k];
+  nets[(u64)b * width + k] = sum;
+}
+
+// Adds the net strength of each box of `items` to its density: hatted, times the density `unit`. Rows of `densities`
+// have `length` numbers. One block per box. Twin of backend-cpu/src/equivalent/net.rs.
+extern "C" __global__ void __launch_bounds__(NET_THREADS, 1)
+    add_net(const Boxes* boxes, const double* levels, const u32* items, const double* nets, u32 width, u32 k,
+            u32 component, const REAL* unit, u32 length, REAL* densities) {
+  const Boxes t = *boxes;
+  const u32 b = items[blockIdx.x];
+  const REAL net = (REAL)(nets[(u64)b * width + k] * levels[LEVEL_ROW * t.level[b] + LEVEL_HEAD + component]);
   for (u32 i = threadIdx.x; i < length; i += NET_THREADS) densities[(u64)b * length + i] += net * unit[i];
 }

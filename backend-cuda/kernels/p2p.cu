@@ -50,7 +50,7 @@ struct Leaf {
 // then the 32 targets around are summed over the whole tile in f64. `all` does this for all targets. Bit k of the
 // result says that targets first + 32k … have the whole sum of the tile, and that the caller drops its sums in f32. The
 // function is not inlined, so that this rare work takes no registers from the loops. One thread per target.
-__device__ __noinline__ u32 sum_exactly(const Leaf& leaf, bool all, bool same, u32 first, u32 end, const Source* tile,
+__device__ __noinline__ u32 sum_exactly(const Leaf& leaf, bool all, u64 own, u32 first, u32 end, const Source* tile,
                                         const u32* place, u32 filled, double* values) {
   REAL params[PARAMETERS];
   for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)leaf.level[1 + k];
@@ -65,7 +65,7 @@ __device__ __noinline__ u32 sum_exactly(const Leaf& leaf, bool all, bool same, u
       for (int k = 0; k < VALUES; ++k) sum[k] = 0;
       for (u32 j = 0; j < filled && i < end && !tiny; ++j) {
         const u64 from = place[j];
-        if (same && from == i) continue;
+        if (from == own + i) continue;
         const Source y = tile[j];
         REAL d[3];
         for (int a = 0; a < 3; ++a) d[a] = (REAL)((x[a] - leaf.center[a]) * leaf.scale) - y.v[a];
@@ -96,11 +96,11 @@ __device__ __noinline__ u32 sum_exactly(const Leaf& leaf, bool all, bool same, u
 }
 #endif
 
-// Sums the near field of leaf items[blockIdx.x], group by group. A block is one warp. `same`: targets are the
-// sources, and each skips itself.
+// Sums the near field of leaf items[blockIdx.x], group by group. A block is one warp. Target i is source own + i, which
+// it skips; if targets are no sources, `own` is the largest number (NONE), and no source has that position.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     p2p(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
-        const u32* row, u32 same, const double* source_xyz, u64 sources, const double* strengths,
+        const u32* row, u32 own, const double* source_xyz, u64 sources, const double* strengths,
         const double* target_xyz, u64 targets, double* values) {
   __shared__ Source tile[TILE];
 #if FRAMED
@@ -144,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     uint2 ranges = {};
     u32 next = 32, begin = 0, stop = 0;
     for (bool more = true; more;) {
-      // The points of the leaf itself: their first slot in the tile, their number, and the position of the first.
+      // The points of the leaf itself: their first slot in the tile, their number, and which target the first is.
       u32 filled = 0, own_slot = 0, own_count = 0, own_begin = 0;
       __syncwarp();
       while (filled < TILE) {
@@ -170,7 +170,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
           place[filled + j] = begin + j;
 #endif
         }
-        if (same && begin < range.y && range.x < begin + count) own_begin = begin, own_slot = filled, own_count = count;
+        // As positions of targets, of which those of the leaf are one range.
+        if (begin < (u64)own + range.y && (u64)own + range.x < begin + count)
+          own_begin = begin - own, own_slot = filled, own_count = count;
         filled += count;
         begin += count;
       }
@@ -195,13 +197,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             for (u32 j = from + slice; j < to; j += SPLIT) {
               const Source y = tile[j];
               // The position of this source if it belongs to the leaf.
-              const u32 own = j - own_slot < own_count ? own_begin + (j - own_slot) : ~0u;
+              const u32 itself = j - own_slot < own_count ? own_begin + (j - own_slot) : ~0u;
 #pragma unroll
               for (int n = 0; n < EACH; ++n) {
                 REAL u[VALUES];
                 const REAL d[3] = {x[n][0] - y.v[0], x[n][1] - y.v[1], x[n][2] - y.v[2]};
                 guarded_pair(params, d[0], d[1], d[2], y.v + 3, u);
-                const bool self = target(n) == own;
+                const bool self = target(n) == itself;
                 if (!self) see(d[0], d[1], d[2]);
 #pragma unroll
                 for (int k = 0; k < VALUES; ++k) part[n][k] += self ? REAL(0) : u[k];
@@ -210,11 +212,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
           } else if (!TESTED && piece == 1) {
             for (u32 j = from + slice; j < to; j += SPLIT) {
               const Source y = tile[j];
-              const u32 own = own_begin + (j - own_slot);
+              const u32 itself = own_begin + (j - own_slot);
 #pragma unroll
               for (int n = 0; n < EACH; ++n) {
                 REAL u[VALUES], q[STRENGTHS];
-                const bool self = target(n) == own;
+                const bool self = target(n) == itself;
                 const REAL dx = self ? REAL(1) : x[n][0] - y.v[0], dy = x[n][1] - y.v[1], dz = x[n][2] - y.v[2];
 #pragma unroll
                 for (int c = 0; c < STRENGTHS; ++c) q[c] = self && c < LINEAR ? REAL(0) : y.v[3 + c];
@@ -246,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #if FRAMED
         if (care == 3 || __any_sync(~0u, nearest < CLOSE * CLOSE))
           complete =
-              sum_exactly(leaf, care == 3, same, first, min(first + EACH * LANES, range.y), tile, place, filled, values);
+              sum_exactly(leaf, care == 3, own, first, min(first + EACH * LANES, range.y), tile, place, filled, values);
 #endif
         for_kept(part, slice, [&](int n, int k, double mine) {
           const u32 of = (n * SPLIT + slice) * LANES + lane;

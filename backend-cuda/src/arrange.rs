@@ -32,6 +32,13 @@ pub(crate) struct Items {
     pub level_start: Vec<u64>,
 }
 
+/// Edges from children to parents, and the boxes that receive them.
+#[derive(Debug)]
+pub(crate) struct Upward {
+    pub edges: Arranged,
+    pub parents: Items,
+}
+
 /// The V list as a table. Boxes with a V list are sorted by set of operators, then by octant.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -119,6 +126,14 @@ impl Arranger<'_> {
         let device_starts = self.starts(&keys, operators)?;
         let starts = device.download(&device_starts, "starts")?;
         Ok(Arranged { from, to, starts, device_starts })
+    }
+
+    /// M2M edges, sorted by their operator.
+    ///
+    /// # Errors
+    /// As [`edges`](Self::edges).
+    pub fn upward(&self, m2m: &DeviceEdges, operators: usize) -> Result<Upward, Error> {
+        Ok(Upward { edges: self.edges(m2m, Kind::M2m, operators)?, parents: self.items([m2m; 3])? })
     }
 
     /// For each k in 0 … `count`: the position of the first of the sorted `keys` that is at least k.
@@ -251,6 +266,13 @@ impl Arranged {
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
         self.from.bytes() + self.to.bytes()
+    }
+}
+
+impl Upward {
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.edges.bytes() + self.parents.boxes.bytes()
     }
 }
 

@@ -8,9 +8,10 @@ use crate::levels::Units;
 use crate::lists::DeviceLists;
 use crate::primitives::Primitives;
 use crate::programs::{self, Groups, LEAF_THREADS};
+use crate::ranks::Ranks;
 use crate::tree::DeviceTree;
+use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Kernels, Real};
-use std::sync::Arc;
 
 /// The near field of a plan: programs and units, which stay when the points change.
 #[derive(Debug)]
@@ -70,6 +71,8 @@ impl Near {
 pub(crate) struct Base {
     pub tree: DeviceTree,
     pub lists: DeviceLists,
+    /// The way to the other ranks; `None` on one rank.
+    pub ranks: Option<Ranks>,
     /// Addresses of the arrays of boxes.
     pub boxes: Buffer<u64>,
     /// Lower corner of the root.
@@ -107,6 +110,7 @@ impl Base {
         let p2p = arranger.by_size(arranger.items([&lists.p2p; 3])?, near.grain)?;
         let parts = blocks_of_a_leaf(m, p2p.len(), near.group);
         Ok(Base {
+            ranks: Ranks::new(device, tree.shared.as_ref(), tree.len())?,
             corner: device.upload(&tree.corner, "corner")?,
             strengths: device.alloc(n * near.strengths(), "strengths")?,
             values: device.alloc(m * near.values(), "values")?,
@@ -125,6 +129,11 @@ impl Base {
     pub fn device(&self) -> &Device {
         &self.tree.device
     }
+    /// Numbers of the caller's sources and targets.
+    pub fn given(&self) -> [usize; 2] {
+        let of_tree = [self.tree.sources.len(), self.tree.targets.len()];
+        self.ranks.as_ref().and_then(Ranks::given).unwrap_or(of_tree)
+    }
     /// Sides of the boxes of each level.
     pub fn sides(&self) -> Vec<f64> {
         sides(&self.tree)
@@ -136,7 +145,9 @@ impl Base {
     }
     /// Whether there is a far field.
     pub fn far(&self) -> bool {
-        !(self.lists.p2m.is_empty() && self.lists.l2p.is_empty())
+        let lists = &self.lists;
+        let here = [&lists.p2m, &lists.l2p, &lists.m2p].into_iter().any(|edges| !edges.is_empty());
+        here || self.ranks.as_ref().is_some_and(Ranks::active)
     }
     /// Number of blocks that share a leaf if a block sums at `group` targets at once.
     pub fn parts(&self, group: usize) -> u32 {
@@ -159,26 +170,45 @@ impl Base {
         let device = self.device().clone();
         device.clear(&mut self.values)?;
         device.clear(&mut self.largest)?;
-        let points = &self.tree.sources;
-        let rows = Rows { order: Some(&points.order), n: points.len(), width: near.strengths() };
+        let (points, width) = (&self.tree.sources, near.strengths());
+        let away = self.ranks.as_ref().and_then(|ranks| Some((ranks, ranks.given()?[0])));
+        let rows = match away {
+            Some((_, n)) => Rows { order: None, n, width },
+            None => Rows { order: Some(&points.order), n: points.len(), width },
+        };
         let linear = rows.width - near.attributes;
         if near.single {
             ends.largest(arrays, rows, linear, &self.factors, &self.largest)?;
+            if let Some(ranks) = &self.ranks {
+                ranks.largest(&mut self.largest)?;
+            }
         }
-        ends.scatter(arrays, rows, linear, self.unit(near), &self.strengths)
+        match away {
+            None => ends.scatter(arrays, rows, linear, self.unit(near), &self.strengths),
+            Some((ranks, n)) => {
+                let given = device.alloc(n * width, "strengths")?;
+                ends.scatter(arrays, rows, linear, self.unit(near), &given)?;
+                ranks.bring(&given, &self.strengths, width)
+            }
+        }
     }
 
     /// Enqueues the copy of the values, times `scale`, from tree order into the caller's arrays.
     pub fn gather(&self, near: &Near, scale: f64, ends: &Ends, arrays: &Arrays) -> Result<(), Error> {
-        let points = &self.tree.targets;
-        let rows = Rows { order: Some(&points.order), n: points.len(), width: near.values() };
-        ends.gather(arrays, rows, self.unit(near), scale, &self.values)
+        let (points, width) = (&self.tree.targets, near.values());
+        let Some((ranks, n)) = self.ranks.as_ref().and_then(|ranks| Some((ranks, ranks.given()?[1]))) else {
+            let rows = Rows { order: Some(&points.order), n: points.len(), width };
+            return ends.gather(arrays, rows, self.unit(near), scale, &self.values);
+        };
+        let back = self.device().alloc(n * width, "values")?;
+        ranks.bring_back(&self.values, &back, width)?;
+        ends.gather(arrays, Rows { order: None, n, width }, self.unit(near), scale, &back)
     }
 
     /// Enqueues P2P on the second stream (`beside`) or on the first.
     pub fn p2p(&self, near: &Near, beside: bool) -> Result<(), Error> {
         let tree = &self.tree;
-        let same = Arc::ptr_eq(&tree.sources, &tree.targets) && !near.include_self;
+        let first = tree.first_target().filter(|_| !near.include_self);
         let args = [
             (&self.boxes).into(),
             (&self.corner).into(),
@@ -186,7 +216,7 @@ impl Base {
             (&self.p2p).into(),
             (&self.lists.p2p.starts).into(),
             (&self.lists.p2p.sources).into(),
-            u32::from(same).into(),
+            first.unwrap_or(NONE).into(),
             (&tree.sources.xyz).into(),
             (tree.sources.len() as u64).into(),
             (&self.strengths).into(),

@@ -36,6 +36,13 @@ pub(crate) trait Evaluation {
     fn counts(&self) -> [usize; 2];
     /// Its ends.
     fn ends(&mut self) -> &mut Ends;
+    /// Whether other ranks, if there are some, have their sums, too.
+    ///
+    /// # Errors
+    /// That of a rank that failed.
+    fn agree(&self) -> Result<(), Error> {
+        Ok(())
+    }
     /// Enqueues all stages. If `timed`, waits and returns the seconds of each stage.
     fn run(&mut self, arrays: &Arrays, observer: Observer, timed: bool) -> Result<StageSeconds, Error>;
 }
@@ -395,6 +402,7 @@ pub(crate) fn apply(
         Err(Error::NotFinite { .. }) if rows => {}
         checked => checked?,
     }
+    on.agree()?;
     for (from, to) in arrays.values.iter().zip(values) {
         match to {
             NumbersMut::F32(to) => from.read(to)?,

@@ -1,6 +1,7 @@
 //! The far field on the device: the stages of an expansion, each enqueued as a whole.
 
 use crate::base::Base;
+use crate::ranks::Ranks;
 use fmm_traits::Error;
 use std::fmt::Debug;
 
@@ -12,6 +13,8 @@ pub(crate) trait FarField: Debug + Send {
     fn p2m(&mut self, base: &Base) -> Result<(), Error>;
     /// M2M: multipoles of children → multipoles of their parents, the boxes of `level`.
     fn m2m(&mut self, base: &Base, level: usize) -> Result<(), Error>;
+    /// Completes the multipoles that several ranks share, by those of the other ranks.
+    fn exchange(&mut self, base: &Base, ranks: &Ranks) -> Result<(), Error>;
     /// M2L (V list). Locals start from zero.
     fn m2l(&mut self, base: &Base) -> Result<(), Error>;
     /// P2L (X list).

@@ -33,6 +33,7 @@ mod pool;
 mod primitives;
 mod products;
 mod programs;
+mod ranks;
 mod run;
 mod solver;
 mod spherical;
@@ -59,6 +60,7 @@ pub use programs::{
     RcrShape, all_programs, dft_program, direct_program, l2p_harmonics_program, l2p_program, m2l_fourier_program,
     m2l_matrices_program, m2l_program, multiply_program, p2m_harmonics_program, p2m_program, p2p_program, rcr_program,
 };
+pub use ranks::Routes;
 pub use solver::{Counts, DeviceSolver, DeviceSums, Expansion, Placed, PlanSeconds, Settings, solver};
 pub use spherical::{SphericalSettings, Translation};
 pub use tree::{DevicePoints, DeviceTree, Root, TreeOptions, build, build_reported};

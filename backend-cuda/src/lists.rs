@@ -71,7 +71,7 @@ impl DeviceEdges {
 }
 
 impl DeviceEdges {
-    fn upload(device: &Device, edges: &Edges) -> Result<DeviceEdges, Error> {
+    pub(crate) fn upload(device: &Device, edges: &Edges) -> Result<DeviceEdges, Error> {
         let starts: Vec<u64> = edges.starts.iter().map(|&s| s as u64).collect();
         let (boxes, count) = (starts.len().saturating_sub(1), edges.len());
         let sources = device.upload(&edges.sources, "edges")?;

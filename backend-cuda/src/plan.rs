@@ -10,6 +10,7 @@ use crate::far::FarField;
 use crate::graph::Graph;
 use crate::levels::Units;
 use crate::lists::DeviceLists;
+use crate::ranks::Ranks;
 use crate::run::{Mode, Run};
 use crate::spherical::{Spherical, SphericalSettings};
 use crate::tree::DeviceTree;
@@ -206,7 +207,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         strengths: &[f64],
         observer: Observer,
     ) -> Result<(Vec<f64>, [f64; Stage::ALL.len()]), Error> {
-        let mut out = vec![0.0; self.base.tree.targets.len() * self.values()];
+        let mut out = vec![0.0; self.base.given()[1] * self.values()];
         let seconds = self.apply_into(strengths, &mut out, observer)?;
         Ok((out, seconds))
     }
@@ -251,6 +252,10 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         values: &[DeviceArray],
         stream: &DeviceStream,
     ) -> Result<(), Error> {
+        if self.base.ranks.is_some() {
+            let reason = "ranks wait for each evaluation, on arrays of the host".to_string();
+            return Err(Error::Unsupported { operation: "enqueueing a sum on several ranks", reason });
+        }
         ends::enqueue(self, strengths, values, stream)
     }
 
@@ -272,10 +277,13 @@ impl<T: DeviceScalar, N: Real> Evaluation for Plan<T, N> {
         self.base.device()
     }
     fn counts(&self) -> [usize; 2] {
-        [self.base.tree.sources.len(), self.base.tree.targets.len()]
+        self.base.given()
     }
     fn ends(&mut self) -> &mut Ends {
         &mut self.ends
+    }
+    fn agree(&self) -> Result<(), Error> {
+        self.base.ranks.as_ref().map_or(Ok(()), Ranks::agree)
     }
     fn run(&mut self, arrays: &Arrays, observer: Observer, timed: bool) -> Result<StageSeconds, Error> {
         if !timed && matches!(self.replay, Replay::Ran) {
@@ -294,7 +302,8 @@ impl<T: DeviceScalar, N: Real> Evaluation for Plan<T, N> {
         let seconds = run.seconds()?;
         drop(run);
         if matches!(self.replay, Replay::None) {
-            let small = self.base.tree.len() <= MAX_BOXES_REPLAYED;
+            // What ranks send each other is not recorded.
+            let small = self.base.tree.len() <= MAX_BOXES_REPLAYED && self.base.ranks.is_none();
             self.replay = if small { Replay::Ran } else { Replay::Never };
         }
         Ok(seconds)

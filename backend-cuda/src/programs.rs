@@ -66,7 +66,7 @@ pub(crate) fn surface_shape(n: usize) -> (usize, usize) {
 pub fn p2m_program<T: Real>(kernel: &Member, n: usize) -> Program {
     let (threads, each) = surface_shape(n);
     let definitions = [("THREADS", threads), ("EACH", each)];
-    let entries = &["to_surface", "add_net"];
+    let entries = &["to_surface", "net_of_sources", "net_of_children", "add_net"];
     of_kernel::<T>(kernel, "p2m.cu", include_str!("../kernels/p2m.cu"), &definitions, &pairs::<T>(kernel), entries)
 }
 
@@ -406,6 +406,11 @@ pub(crate) fn ends() -> Program {
     plain("ends.cu", include_str!("../kernels/ends.cu"), entries)
 }
 
+/// Rows that travel between ranks.
+pub(crate) fn rows() -> Program {
+    plain("rows.cu", include_str!("../kernels/rows.cu"), &["pack_f32", "pack_f64", "put_f32", "put_f64"])
+}
+
 /// Every program without a recorded kernel.
 pub fn all_programs() -> Vec<Program> {
     vec![
@@ -418,6 +423,7 @@ pub fn all_programs() -> Vec<Program> {
         cut(),
         arrange(),
         ends(),
+        rows(),
         plane::pyramid_program(),
         plane::connect_program(),
         multiply_program::<f32>(),

@@ -118,6 +118,14 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
         self.timed(Stage::M2m, |p| p.far.m2m(&p.base, level))
     }
 
+    /// Counts as M2M. Enqueues kernels and copies, while P2P may run beside.
+    fn exchange(&mut self) -> Result<(), Error> {
+        self.timed(Stage::M2m, |p| match &p.base.ranks {
+            Some(ranks) => p.far.exchange(&p.base, ranks),
+            None => Ok(()),
+        })
+    }
+
     fn m2l(&mut self, _: &()) -> Result<(), Error> {
         self.timed(Stage::M2l, |p| p.far.m2l(&p.base))
     }

@@ -8,6 +8,7 @@ use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, u
 use crate::plan::{Carrier, Plan};
 use crate::points::CallerPoints;
 use crate::programs;
+use crate::ranks::Routes;
 use crate::spherical::SphericalSettings;
 use crate::tree::{DeviceTree, build_reported};
 use fmm_kernels::equivalent::Fill;
@@ -194,6 +195,26 @@ impl Placed {
         device.synchronize()?;
         let seconds = start.elapsed().as_secs_f64();
         Ok(Placed { tree, report, min_side: options.min_side, seconds, arranged: None })
+    }
+
+    /// Copies a tree with its lists from the host. The lists serve any settings. If the tree is
+    /// [shared](fmm_traits::Shared), so are evaluations: all ranks run theirs together. With `routes`, strengths and
+    /// values are those of callers, and else those of the points of the tree.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn upload(device: &Device, tree: &Tree, lists: &Lists, routes: Option<Routes>) -> Result<Placed, Error> {
+        let start = Instant::now();
+        device.fixed_together(&programs::OF_TREES)?;
+        let mean_leaf = tree.sources.len().max(tree.targets.len()) as f64 / tree.leaves().max(1) as f64;
+        let (mut tree, lists) = (DeviceTree::upload(device, tree)?, DeviceLists::upload(device, lists)?);
+        if let Some(shared) = &mut tree.shared {
+            shared.routes = routes;
+        }
+        let near_pairs = near_pairs(&tree, &lists)?;
+        let (report, seconds) = (BuildReport { mean_leaf, ..BuildReport::default() }, start.elapsed().as_secs_f64());
+        let arranged = Some(Arranged { key: None, lists, near_pairs, seconds: 0.0 });
+        Ok(Placed { tree, report, min_side: 0.0, seconds, arranged })
     }
 
     /// The report of the tree.

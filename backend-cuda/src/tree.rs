@@ -5,6 +5,7 @@ use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::points::{CallerPoints, Sample};
 use crate::primitives::Primitives;
 use crate::programs;
+use crate::ranks::DeviceShared;
 use crate::split::Boxes;
 use fmm_traits::Error;
 use fmm_traits::tree::{Points, Tree};
@@ -107,6 +108,8 @@ pub struct DeviceTree {
     pub sources: Arc<DevicePoints>,
     /// The targets in tree order. If they are the sources, both share one allocation.
     pub targets: Arc<DevicePoints>,
+    /// What other ranks have of the boxes; `None` on one rank.
+    pub(crate) shared: Option<DeviceShared>,
 }
 
 /// Builds the tree of `sources` and `targets` (`None`: targets are the sources) on the device. For the same root and
@@ -258,7 +261,7 @@ impl<'a> Cloud<'a> {
         let points: Vec<Arc<DevicePoints>> = self.sets.into_iter().map(|s| Arc::new(s.points)).collect();
         let [sources, targets] = [&points[0], &points[points.len() - 1]].map(Arc::clone);
         let (device, corner, side) = (self.builder.device.clone(), self.corner, self.side);
-        DeviceTree { device, corner, side, level_start, boxes, sources, targets }
+        DeviceTree { device, corner, side, level_start, boxes, sources, targets, shared: None }
     }
 }
 
@@ -323,6 +326,10 @@ impl DevicePoints {
         }
         Ok(rows)
     }
+    fn upload(device: &Device, points: &Points) -> Result<DevicePoints, Error> {
+        let order = device.upload(&points.order, "order")?;
+        Ok(DevicePoints { xyz: device.upload(&points.xyz.concat(), "points in tree order")?, order, n: points.len() })
+    }
     fn download(&self, device: &Device) -> Result<Points, Error> {
         let xyz = device.download(&self.xyz, "points")?;
         let axis = |a: usize| xyz[a * self.n..(a + 1) * self.n].to_vec();
@@ -367,7 +374,27 @@ impl DeviceTree {
             target_range: device.upload(boxes.target_range.as_flattened(), "boxes")?,
         };
         let (corner, side, level_start) = (boxes.corner, boxes.side, boxes.level_start.clone());
-        Ok(DeviceTree { device: device.clone(), corner, side, level_start, boxes: arrays, sources, targets })
+        let shared = boxes.shared.as_ref().map(|shared| DeviceShared::new(device, shared)).transpose()?;
+        Ok(DeviceTree { device: device.clone(), corner, side, level_start, boxes: arrays, sources, targets, shared })
+    }
+    /// Copies a tree from the host to the device.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn upload(device: &Device, tree: &Tree) -> Result<DeviceTree, Error> {
+        let sources = Arc::new(DevicePoints::upload(device, &tree.sources)?);
+        let targets = match Arc::ptr_eq(&tree.sources, &tree.targets) {
+            true => sources.clone(),
+            false => Arc::new(DevicePoints::upload(device, &tree.targets)?),
+        };
+        DeviceTree::with_points(device, tree, sources, targets)
+    }
+    /// Position of the first target among the sources, if the targets are consecutive sources.
+    pub(crate) fn first_target(&self) -> Option<u32> {
+        match &self.shared {
+            Some(shared) => shared.host.same_points.then_some(shared.host.first as u32),
+            None => Arc::ptr_eq(&self.sources, &self.targets).then_some(0),
+        }
     }
     /// A copy on the host.
     ///
@@ -401,7 +428,7 @@ impl DeviceTree {
             target_range: device.download_rows(&self.boxes.target_range, n, "boxes")?,
             targets: if same { sources.clone() } else { Arc::new(Points::default()) },
             sources,
-            shared: None,
+            shared: self.shared.as_ref().map(|shared| shared.host.clone()),
         })
     }
 }

@@ -27,6 +27,10 @@ pub trait Comm: Send + Sync {
     /// # Errors
     /// [`Error::RankLost`] if that rank has ended, or is silent for too long.
     fn receive(&self, from: usize) -> Result<Vec<u8>, Error>;
+    /// Whether all ranks are threads of this process.
+    fn one_process(&self) -> bool {
+        false
+    }
 }
 
 /// The only rank.
@@ -45,6 +49,9 @@ impl Comm for Alone {
     }
     fn receive(&self, from: usize) -> Result<Vec<u8>, Error> {
         Err(Error::RankLost { rank: from, reason: "there is one rank".to_string() })
+    }
+    fn one_process(&self) -> bool {
+        true
     }
 }
 
@@ -65,6 +72,11 @@ struct Board {
 }
 
 impl Board {
+    fn new(ranks: usize, patience: Option<Duration>) -> Arc<Self> {
+        let inbox = || Inbox { from: vec![VecDeque::new(); ranks], ended: vec![false; ranks] };
+        let inboxes = (0..ranks).map(|_| (Mutex::new(inbox()), Condvar::new())).collect();
+        Arc::new(Board { inboxes, patience })
+    }
     fn inbox(&self, rank: usize) -> MutexGuard<'_, Inbox> {
         self.inboxes[rank].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -111,6 +123,9 @@ impl Comm for Thread {
             };
         }
     }
+    fn one_process(&self) -> bool {
+        true
+    }
 }
 
 /// Tells the other ranks, when dropped, that this one has ended.
@@ -141,14 +156,19 @@ pub fn threads_within<R: Send>(
     threads_of(Some(patience), ranks, work)
 }
 
+/// The ranks of this process for a caller with threads of its own: each rank is to be used on another thread than the
+/// others. None counts as ended before all are dropped.
+pub fn worlds(ranks: usize) -> Vec<World> {
+    let board = Board::new(ranks, None);
+    (0..ranks).map(|rank| World::new(Arc::new(Thread { rank, board: board.clone() }))).collect()
+}
+
 fn threads_of<R: Send>(
     patience: Option<Duration>,
     ranks: usize,
     work: impl Fn(World) -> R + Sync,
 ) -> Vec<Result<R, Error>> {
-    let inbox = || Inbox { from: vec![VecDeque::new(); ranks], ended: vec![false; ranks] };
-    let inboxes = (0..ranks).map(|_| (Mutex::new(inbox()), Condvar::new())).collect();
-    let (board, work) = (Arc::new(Board { inboxes, patience }), &work);
+    let (board, work) = (Board::new(ranks, patience), &work);
     std::thread::scope(|scope| {
         let start = |rank: usize| {
             let board = board.clone();

@@ -18,7 +18,7 @@ pub mod place;
 pub mod wire;
 pub mod world;
 
-pub use comm::{Alone, Comm, threads, threads_within};
+pub use comm::{Alone, Comm, threads, threads_within, worlds};
 pub use exchange::Strategy;
 pub use place::{Asked, Placed, Ready, place};
 pub use world::World;

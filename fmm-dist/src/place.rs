@@ -7,7 +7,7 @@ use crate::coarse::Coarse;
 use crate::exchange::{self, Strategy};
 use crate::local::{Local, Opens};
 use crate::world::World;
-use fmm_traits::{Error, Lists, Tree};
+use fmm_traits::{Error, Incoming, Lists, Round, Tree};
 use fmm_tree::{BuildOptions, BuildReport, CAPACITY_STEPS, Part, RootSample};
 use std::collections::HashSet;
 
@@ -68,6 +68,35 @@ impl Route {
         }
         Ok(())
     }
+
+    /// The caller's points that go to each rank, and the points in tree order that come from each rank, in the same order
+    /// on both sides. Points in tree order are counted from `first`.
+    fn ends(&self, first: usize) -> [Vec<(usize, Vec<u32>)>; 2] {
+        let mut places = vec![0; self.order.len()];
+        for (t, &k) in self.order.iter().enumerate() {
+            places[k as usize] = (first + t) as u32;
+        }
+        let mut rest = &places[..];
+        let cut = |(rank, &count): (usize, &usize)| {
+            let (part, after) = rest.split_at(count);
+            rest = after;
+            (rank, part.to_vec())
+        };
+        let came: Vec<_> = self.from.iter().enumerate().map(cut).collect();
+        let some = |all: Vec<(usize, Vec<u32>)>| all.into_iter().filter(|(_, slots)| !slots.is_empty()).collect();
+        [some(self.to.iter().cloned().enumerate().collect()), some(came)]
+    }
+
+    /// Number of the caller's points.
+    fn given(&self) -> usize {
+        self.to.iter().map(Vec::len).sum()
+    }
+}
+
+/// Rows that go to `sends`, and come from `comes`.
+fn round(sends: Vec<(usize, Vec<u32>)>, comes: Vec<(usize, Vec<u32>)>) -> Round {
+    let receives = comes.into_iter().map(|(from, slots)| Incoming { from, slots, add: false }).collect();
+    Round { sends, receives }
 }
 
 /// Points on the ranks that own them, in a locally essential tree.
@@ -228,6 +257,22 @@ impl Ready {
     pub fn strengths(&self, strengths: &[f64], width: usize) -> Result<Vec<f64>, Error> {
         let own = self.routes[0].forward(&self.world, strengths, width)?;
         self.ghosts.strengths(&self.world, own, width)
+    }
+
+    /// What [`strengths`](Self::strengths) and [`values`](Self::values) send, as rounds of rows, for rows that are
+    /// elsewhere: strengths of the caller's sources to sources of the tree, strengths of sources of the tree to ghosts,
+    /// values at targets of the tree to the caller's targets.
+    pub fn rounds(&self) -> [Round; 3] {
+        let first = self.tree.shared.as_ref().map_or(0, |shared| shared.first);
+        let [from_caller, to_tree] = self.routes[0].ends(first);
+        let [to_caller, from_tree] = self.routes.last().unwrap_or(&self.routes[0]).ends(0);
+        let (sends, comes) = self.ghosts.ends();
+        [round(from_caller, to_tree), round(sends, comes), round(from_tree, to_caller)]
+    }
+
+    /// Numbers of the caller's sources and targets on this rank.
+    pub fn given(&self) -> [usize; 2] {
+        [&self.routes[0], self.routes.last().unwrap_or(&self.routes[0])].map(Route::given)
     }
 
     /// Values at the targets of [`tree`](Self::tree), in tree order, to the caller's targets on this rank, `width`

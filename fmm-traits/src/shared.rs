@@ -32,7 +32,30 @@ pub struct Shared {
     pub exchange: Option<Arc<dyn Exchange>>,
 }
 
+/// Rows that come from a rank.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Incoming {
+    /// The rank.
+    pub from: usize,
+    /// Where the rows of its message belong, in the order of the message.
+    pub slots: Vec<u32>,
+    /// Whether the rows are added to what is there.
+    pub add: bool,
+}
+
+/// A round of messages between ranks: each is a list of rows of numbers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Round {
+    /// Receiving ranks, and the slots of the rows that go there.
+    pub sends: Vec<(usize, Vec<u32>)>,
+    /// What comes in, after everything was sent.
+    pub receives: Vec<Incoming>,
+}
+
 /// What stages ask of the other ranks in an evaluation. All ranks call the same methods in the same order.
+///
+/// Stages on cores call [`complete`](Self::complete). Stages whose rows are elsewhere follow the
+/// [`rounds`](Self::rounds) themselves, and [`swap`](Self::swap) messages.
 pub trait Exchange: Send + Sync + Debug {
     /// Replaces each number by the largest of its kind on any rank.
     ///
@@ -47,6 +70,18 @@ pub trait Exchange: Send + Sync + Debug {
     /// # Errors
     /// The error of a rank that failed.
     fn complete(&self, rows: NumbersMut, width: usize) -> Result<(), Error>;
+    /// The rounds of [`complete`](Self::complete), one after the other. A slot is a box, or beyond the boxes a row that
+    /// only [passes through](Self::passing).
+    fn rounds(&self) -> &[Round];
+    /// Number of rows that only pass through; they start as zeros.
+    fn passing(&self) -> usize;
+    /// Sends messages to ranks, and returns those of the ranks `from`, in their order.
+    ///
+    /// # Errors
+    /// The error of a rank that failed.
+    fn swap(&self, sends: Vec<(usize, Vec<u8>)>, from: &[usize]) -> Result<Vec<Vec<u8>>, Error>;
+    /// Whether all ranks are threads of this process, so that an address means the same to all of them.
+    fn one_process(&self) -> bool;
     /// M2M edges (parent, child) that follow [`complete`](Self::complete): into boxes whose sources lie on several
     /// ranks, of which only the children come in.
     fn after(&self) -> &Edges;

@@ -76,8 +76,8 @@ fn option<'py, T: FromPyObjectOwned<'py>>(options: &Bound<'py, PyDict>, name: &s
 }
 
 /// One of several names.
-fn named<T: Copy>(what: &str, name: &str, known: &[(&str, T)]) -> PyResult<T> {
-    known.iter().find(|(known, _)| *known == name).map(|(_, value)| *value).ok_or_else(|| {
+fn named<T: Clone>(what: &str, name: &str, known: &[(&str, T)]) -> PyResult<T> {
+    known.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone()).ok_or_else(|| {
         let known: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
         PyValueError::new_err(format!("{what} is {name:?}; known are {}", known.join(", ")))
     })

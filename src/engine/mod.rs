@@ -8,12 +8,12 @@ mod octree;
 mod plane;
 mod ranks;
 
-pub(crate) use device::{Device, Trees};
+pub(crate) use device::{Device, Trees, solver as device_solver};
 pub(crate) use direct::Direct;
 pub(crate) use octree::Octree;
 pub(crate) use plane::{Plane, PlaneOnDevice};
 pub use ranks::RanksReport;
-pub(crate) use ranks::{DirectOnRanks, Ranks};
+pub(crate) use ranks::{DirectOnRanks, OnARank, Ranks, on_cores};
 
 use crate::candidates::{self, Layout};
 use crate::choice::Choice;
@@ -112,6 +112,10 @@ pub(crate) trait Engine: Send + Sync {
     /// The part of this rank in a sum over several ranks; `None` for sums on one rank.
     fn on_ranks(&self) -> Option<RanksReport> {
         None
+    }
+    /// The parts of several devices in a sum of this process; empty for others.
+    fn on_devices(&self) -> Vec<RanksReport> {
+        Vec::new()
     }
     /// The pairs that are summed directly, block by block.
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_>;

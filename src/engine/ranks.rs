@@ -1,19 +1,20 @@
 //! The engines of a rank that sums together with others.
 
 use super::octree::{lists, seen_whole, solver};
-use super::{Direct, Engine, Placed, Placement, ProbeSeconds, Watch};
+use super::{Engine, Placed, Placement, ProbeSeconds, Watch};
 use super::{build_options, list_options, not_placed, picked};
 use crate::choice::Choice;
-use crate::cloud::Cloud;
+use crate::cloud::{Cloud, Given as Points};
 use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
 use crate::request::Fmm;
 use backend_cpu::OctreeSolver;
+use backend_cuda::{DeviceSolver, DeviceSums};
 use fmm_dist::local::{Place, opens_uvwx};
 use fmm_dist::{Asked, Ready, Strategy, World};
-use fmm_traits::{Error, Policy, Stage, StageSeconds, Targets};
+use fmm_traits::{Error, Lists, Observer, OutputColumns, Policy, Solver, Stage, StageSeconds, Targets};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -24,6 +25,8 @@ pub struct RanksReport {
     pub ranks: usize,
     /// Number of this rank.
     pub rank: usize,
+    /// Number of its GPU; `None` on cores.
+    pub device: Option<usize>,
     /// How multipoles are exchanged; `gather` for direct sums, where every rank gets all sources.
     pub exchange: &'static str,
     /// Sources that this rank owns.
@@ -36,6 +39,8 @@ pub struct RanksReport {
     pub messages: usize,
     /// Multipoles in these messages.
     pub rows: usize,
+    /// Bytes of these multipoles, and of the strengths of sources that are ghosts elsewhere.
+    pub bytes: u64,
     /// Largest over mean forecast work of a rank.
     pub imbalance: f64,
 }
@@ -68,9 +73,26 @@ struct Site {
     near: f64,
 }
 
+/// The sums of a rank.
+pub(crate) enum OnARank {
+    /// In rows of f64.
+    Rows(Box<dyn Solver>),
+    /// Also in one array for each output.
+    Arrays(Box<dyn DeviceSolver>),
+}
+
+impl OnARank {
+    fn solver(&self) -> &dyn Solver {
+        match self {
+            OnARank::Rows(solver) => &**solver,
+            OnARank::Arrays(solver) => &**solver,
+        }
+    }
+}
+
 struct Settled {
-    solver: Box<dyn OctreeSolver>,
-    ready: Ready,
+    sums: OnARank,
+    mesh: Mesh,
     given: Given,
     report: RanksReport,
 }
@@ -80,6 +102,15 @@ impl Ranks {
         let strategy = request.exchange.unwrap_or(Strategy::usual(world.size()));
         let (request, choice, world) = (request.clone(), choice.clone(), world.clone());
         Ranks { request, choice, parts, world, strategy, settled: None, site: None }
+    }
+
+    /// Bytes of a multipole.
+    fn row_bytes(&self, order: usize) -> u64 {
+        let numbers = match (self.parts.lattice(order), self.parts.expansion.fill()) {
+            (Some(lattice), Some(fill)) => lattice.len() * self.choice.facts.densities_and_checks(fill)[0],
+            _ => order * order,
+        };
+        (numbers * self.request.precision.bytes()) as u64
     }
 
     /// Largest over mean forecast work of a rank.
@@ -94,6 +125,10 @@ impl Ranks {
 impl Engine for Ranks {
     fn asked(&self) -> (&Fmm, &Choice) {
         (&self.request, &self.choice)
+    }
+
+    fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {
+        super::of(&self.request, &self.choice).reference(sources, strengths, targets)
     }
 
     fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
@@ -148,51 +183,56 @@ impl Engine for Ranks {
         let start = Instant::now();
         let mut lists = lists(placed.tree(), &self.parts, &list_options(order, &self.parts), near)?;
         let leaves = placed.leaves();
-        let mut ready = placed.settle(&mut lists)?;
+        let ready = placed.settle(&mut lists)?;
         report.seconds.lists = start.elapsed().as_secs_f64();
         watch("operators", 0.5)?;
         let start = Instant::now();
-        let tree = std::mem::take(&mut ready.tree);
-        let owned = [tree.sources.len() - ready.traffic.ghosts, tree.targets.len()];
-        let imbalance = self.imbalance(order, &Mesh::of(&tree, &lists, leaves, tree.side), owned)?;
-        let solver = solver(&self.request, &self.choice, &self.parts, order, tree, lists)?;
+        let (tree, traffic) = (&ready.tree, ready.traffic);
+        let owned = [tree.sources.len() - traffic.ghosts, tree.targets.len()];
+        let mut mesh = Mesh::of(tree, &lists, leaves, tree.side);
+        let imbalance = self.imbalance(order, &mesh, owned)?;
+        mesh.leaves = tree.leaves();
+        let processor = self.request.backend.processor();
+        let sums = processor.on_a_rank(&self.request, &self.choice, &self.parts, order, (ready, lists))?;
         report.seconds.operators = start.elapsed().as_secs_f64();
+        let ghost = 8 * self.choice.facts.strengths as u64;
         let of_rank = RanksReport {
             ranks: self.world.size(),
             rank: self.world.rank(),
+            device: processor.number(),
             exchange: self.strategy.name(),
             owned_sources: owned[0],
             owned_targets: owned[1],
-            ghosts: ready.traffic.ghosts,
-            messages: ready.traffic.messages,
-            rows: ready.traffic.rows,
+            ghosts: traffic.ghosts,
+            messages: traffic.messages,
+            rows: traffic.rows,
+            bytes: traffic.rows as u64 * self.row_bytes(order) + traffic.ghost_sources as u64 * ghost,
             imbalance,
         };
-        self.settled = Some(Settled { solver, ready, given, report: of_rank });
+        self.settled = Some(Settled { sums, mesh, given, report: of_rank });
         self.choice.order = Some(order);
         Ok(report)
     }
 
     fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {
-        let Some(Settled { solver, ready, given, .. }) = &self.settled else { return not_placed() };
+        let Some(Settled { sums, given, .. }) = &self.settled else { return not_placed() };
         let facts = &self.choice.facts;
         let mut observer = |stage: Stage, done: f64| watch(stage.name(), done).is_ok();
-        let held = strengths.iter().map(|q| ready.strengths(q, facts.strengths)).collect::<Result<Vec<_>, _>>()?;
-        let held: Vec<&[f64]> = held.iter().map(|q| &q[..]).collect();
-        let mut values = vec![vec![0.0; solver.tree().targets.len() * facts.values]; strengths.len()];
-        let mut sets: Vec<&mut [f64]> = values.iter_mut().map(|v| &mut v[..]).collect();
-        let seconds = solver.apply_batch(&held, &mut sets, &mut observer)?;
         let n_sources = given.sources.len() / facts.dim;
         picked(given.pick.as_deref(), n_sources, facts.values, rows, |rows| {
-            for (values, rows) in values.iter().zip(rows) {
-                ready.values(values, facts.values, rows)?;
-            }
-            Ok(seconds)
+            sums.solver().apply_batch(strengths, rows, &mut observer)
         })
     }
 
     fn together(&self) -> (usize, u64) {
-        self.settled.as_ref().map_or((1, 0), |s| (s.solver.together(), s.solver.bytes_of_a_set()))
+        self.settled.as_ref().map_or((1, 0), |s| (s.sums.solver().together(), s.sums.solver().bytes_of_a_set()))
+    }
+
+    fn sums(&self) -> Option<&dyn DeviceSums> {
+        match self.settled.as_ref()? {
+            Settled { sums: OnARank::Arrays(solver), given: Given { pick: None, .. }, .. } => Some(&**solver),
+            _ => None,
+        }
     }
 
     fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
@@ -201,8 +241,7 @@ impl Engine for Ranks {
     }
 
     fn mesh(&self) -> Mesh {
-        let Some(Settled { solver, .. }) = &self.settled else { return Mesh::default() };
-        Mesh::of(solver.tree(), solver.lists(), solver.tree().leaves(), solver.tree().side)
+        self.settled.as_ref().map(|s| s.mesh.clone()).unwrap_or_default()
     }
 
     fn on_ranks(&self) -> Option<RanksReport> {
@@ -215,14 +254,71 @@ impl Engine for Ranks {
     }
 
     fn bytes(&self) -> u64 {
-        let of = |s: &Settled| s.solver.bytes() + 8 * (s.given.sources.len() + s.given.targets.len()) as u64;
+        let of = |s: &Settled| s.sums.solver().bytes() + 8 * (s.given.sources.len() + s.given.targets.len()) as u64;
         self.settled.as_ref().map_or(0, of)
+    }
+}
+
+/// A solver on cores for the tree of a rank. Strengths and values travel between callers and trees on the host.
+struct OnCores {
+    solver: Box<dyn OctreeSolver>,
+    ready: Ready,
+    /// Strengths of a source.
+    strengths: usize,
+}
+
+/// [`Processor::on_a_rank`](crate::processor::Processor::on_a_rank) on cores.
+pub(crate) fn on_cores(
+    r: &Fmm,
+    choice: &Choice,
+    parts: &Parts,
+    order: usize,
+    mut ready: Ready,
+    lists: Lists,
+) -> Result<Box<dyn Solver>, Error> {
+    let solver = solver(r, choice, parts, order, std::mem::take(&mut ready.tree), lists)?;
+    Ok(Box::new(OnCores { solver, ready, strengths: choice.facts.strengths }))
+}
+
+impl Solver for OnCores {
+    fn values(&self) -> usize {
+        self.solver.values()
+    }
+    fn columns(&self) -> &[OutputColumns] {
+        self.solver.columns()
+    }
+    fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {
+        self.apply_batch(&[strengths], &mut [out], observer)
+    }
+    fn apply_batch(
+        &self,
+        strengths: &[&[f64]],
+        out: &mut [&mut [f64]],
+        observer: Observer,
+    ) -> Result<StageSeconds, Error> {
+        let ready = &self.ready;
+        let held = strengths.iter().map(|q| ready.strengths(q, self.strengths)).collect::<Result<Vec<_>, _>>()?;
+        let held: Vec<&[f64]> = held.iter().map(|q| &q[..]).collect();
+        let mut values = vec![vec![0.0; self.solver.tree().targets.len() * self.values()]; strengths.len()];
+        let mut sets: Vec<&mut [f64]> = values.iter_mut().map(|v| &mut v[..]).collect();
+        let seconds = self.solver.apply_batch(&held, &mut sets, observer)?;
+        values.iter().zip(out).try_for_each(|(values, out)| ready.values(values, self.values(), out))?;
+        Ok(seconds)
+    }
+    fn together(&self) -> usize {
+        self.solver.together()
+    }
+    fn bytes_of_a_set(&self) -> u64 {
+        self.solver.bytes_of_a_set()
+    }
+    fn bytes(&self) -> u64 {
+        self.solver.bytes()
     }
 }
 
 /// Direct summation: each rank gets all sources, and sums at its own targets.
 pub(crate) struct DirectOnRanks {
-    inner: Direct,
+    inner: Box<dyn Engine>,
     world: World,
     own: Vec<f64>,
     targets: Vec<f64>,
@@ -230,7 +326,7 @@ pub(crate) struct DirectOnRanks {
 
 impl DirectOnRanks {
     pub fn new(request: &Fmm, choice: &Choice, world: &World) -> Self {
-        let (inner, world) = (Direct::new(request, choice), world.clone());
+        let (inner, world) = (super::of(request, choice), world.clone());
         DirectOnRanks { inner, world, own: Vec::new(), targets: Vec::new() }
     }
 }
@@ -238,6 +334,10 @@ impl DirectOnRanks {
 impl Engine for DirectOnRanks {
     fn asked(&self) -> (&Fmm, &Choice) {
         self.inner.asked()
+    }
+
+    fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {
+        self.inner.reference(sources, strengths, targets)
     }
 
     fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
@@ -253,7 +353,10 @@ impl Engine for DirectOnRanks {
         let mine = if let Targets::Points(_) = targets { targets } else { Targets::Subset(&indices) };
         self.own = sources.to_vec();
         self.targets = if let Targets::Points(t) = targets { t.to_vec() } else { Vec::new() };
-        self.inner.place(&Cloud::Host(&all.concat(), mine), watch)
+        let (all, (request, choice)) = (all.concat(), self.inner.asked());
+        let given = Points::Host(&all, mine);
+        let cloud = Cloud::of(request, &choice.facts, given, given.counts(dim)?)?;
+        self.inner.place(&cloud, watch)
     }
 
     fn preview(&mut self, order: usize) -> Result<Mesh, Error> {
@@ -294,12 +397,14 @@ impl Engine for DirectOnRanks {
         Some(RanksReport {
             ranks: self.world.size(),
             rank: self.world.rank(),
+            device: self.asked().0.backend.processor().number(),
             exchange: "gather",
             owned_sources: owned,
             owned_targets: if self.targets.is_empty() { owned } else { targets },
             ghosts: 0,
             messages: 0,
             rows: 0,
+            bytes: 0,
             imbalance: 1.0,
         })
     }

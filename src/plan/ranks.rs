@@ -10,7 +10,7 @@ use crate::decide::{self, Decision, Ends, decide};
 use crate::engine::{self, Engine, Placed};
 use crate::output::Output;
 use crate::probe::{ProbeOutput, ProbeReport, ProbeStratum};
-use crate::request::{Backend, Fmm, Method};
+use crate::request::{Fmm, Method};
 use crate::variant::Translation;
 use crate::{rng::Rng, validate};
 use fmm_dist::World;
@@ -85,7 +85,8 @@ impl Plan {
         let counts = [0, 1].map(|k| all.iter().map(|c| c[k] as usize).sum());
         let task = candidates::check(&request, counts)?;
         let pool = Plan::pool(task.threads)?;
-        let cloud = pool.install(|| Cloud::of(&request, &task.facts, given, own))?;
+        let Given::Host(sources, targets) = given else { return Err(refused("they take arrays of the host")) };
+        let cloud = pool.install(|| Cloud::host(&task.facts, sources, targets))?;
         let seen = Seen { counts, extent: extent(world, &cloud, dim)? };
         task.facts.check(seen.extent)?;
         let mut plan = Plan::without_engine(request, seen, pool)?;
@@ -171,14 +172,22 @@ impl Plan {
     }
 }
 
+/// The error of what sums on several ranks do not have.
+fn refused(reason: &str) -> Error {
+    Error::Unsupported { operation: "a sum on several ranks", reason: reason.to_string() }
+}
+
 /// Refuses what sums on several ranks do not have.
 fn check(r: &Fmm, given: &Given<'_>) -> Result<(), Error> {
-    let refuse = |reason: &str| Err(Error::Unsupported { operation: "a sum on several ranks", reason: reason.into() });
+    let refuse = |reason: &str| Err(refused(reason));
     if r.family.dim() != 3 {
         return refuse("kernels of the plane run on one rank");
     }
-    if !matches!(r.backend, Backend::Cpu(_)) || given.on_device() {
-        return refuse("ranks compute on cores, not on a GPU");
+    if given.on_device() {
+        return refuse("they take arrays of the host");
+    }
+    if !r.backend.processor().several().is_empty() {
+        return refuse("a rank has one GPU: name another one for each rank");
     }
     if r.variant.translation == Some(Translation::Domains) {
         return refuse("translations to domains depend on the boxes of a level, which differ from rank to rank");
@@ -204,6 +213,7 @@ fn texts(r: &Fmm) -> Vec<(&'static str, String)> {
         ("the root cube", format!("{:?}", r.root)),
         ("the exchange", format!("{:?}", r.exchange)),
         ("the cost model", format!("{:?}", r.costs)),
+        ("the backend", r.backend.name().to_string()),
         ("the instruction set", format!("{:?}", r.backend.processor().isa().unwrap_or_else(backend_cpu::Isa::detect))),
     ]
 }
@@ -261,7 +271,8 @@ fn decided(
             _ => Targets::Subset(&subset),
         };
         let alone = Fmm { world: None, ..r.clone() };
-        let whole = Cloud::Host(&sources, targets);
+        let given = Given::Host(&sources, targets);
+        let whole = Cloud::of(&alone, &task.facts, given, seen.counts)?;
         let decision = decide(&alone, task, Ends { cloud: &whole, seen }, watch)?;
         tell(&decision, &candidates)?.put(&mut told);
     }

@@ -2,6 +2,7 @@
 
 use crate::tolerance::holds_on;
 use crate::{Own, both, cli, difference, fast, strengths, uniform};
+use fmm::ranks::{World, threads};
 use fmm::{
     AnyFamily, Cuda, Error, Expansion, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, ListPolicy, Method, Outputs,
     Precision, Stokes, StokesPressure, Stresslet, Targets, Translation, Truncation, Yukawa, catalog,
@@ -23,6 +24,15 @@ fn without_a_gpu_it_is_one_line() {
     }
     let missing = Fmm::new(Laplace).backend(Cuda { device: 999 }).plan(&uniform(10, 1), Targets::Sources);
     assert!(matches!(missing, Err(Error::NoDevice { .. })));
+    for (devices, value) in [(&[][..], 0.0), (&[0, 3, 3], 3.0)] {
+        let request = Fmm::new(Laplace).backend(Cuda::devices(devices.iter().copied()));
+        match request.plan(&uniform(10, 1), Targets::Sources).map(drop) {
+            Err(Error::Parameter { name: "devices", value: found, .. }) => assert_eq!(found, value),
+            other => panic!("{devices:?}: {other:?}"),
+        }
+    }
+    let missing = Fmm::new(Laplace).backend(Cuda::devices([998, 999])).plan(&uniform(10, 1), Targets::Sources);
+    assert!(matches!(missing, Err(Error::NoDevice { .. })));
     assert!(Fmm::new(Laplace).backend(Cuda::default()).memory(1 << 20, 1 << 20).unwrap() > 1 << 27);
 }
 
@@ -36,6 +46,57 @@ fn the_tolerance_is_kept_on_all_clouds() {
     holds_on(gpu, Laplace, Outputs::POTENTIAL, &[1e-3, 1e-5], Precision::F32, all);
     holds_on(gpu, Gravity { g: 1.0, softening: 1e-4 }, both(), &[1e-3, 1e-6], Precision::F64, all);
     holds_on(gpu, Gravity { g: 1.0, softening: 0.0 }, both(), &[1e-3], Precision::F32, all);
+}
+
+/// Ranks that share a device, and several devices of this machine if there are some, sum as one device.
+#[test]
+#[ignore = "needs a GPU"]
+fn ranks_and_devices_sum_as_one_device() {
+    let (n, kind) = (1200, CloudKind::Ellipsoid);
+    let (x, y, q) = (kind.points(n, 1), uniform(300, 2), strengths(n, 3));
+    let request =
+        |order: usize| Fmm::new(Laplace).outputs(both()).method(Method::EquivalentDensities).order(order).ncrit(20);
+    let one = request(3).backend(Cuda::default()).plan(&x, Targets::Sources).unwrap().apply(&q).unwrap();
+    let pieces = threads(2, |world: World| {
+        let mine = n * world.rank() / 2..n * (world.rank() + 1) / 2;
+        let plan = request(3).backend(Cuda::default()).ranks(&world);
+        let plan = plan.plan(&x[3 * mine.start..3 * mine.end], Targets::Sources)?;
+        assert_eq!(plan.describe().ranks.and_then(|r| r.device), Some(0));
+        let out = plan.apply(&q[mine.clone()])?;
+        Ok::<_, Error>((plan.verify_output(&q[mine], &out, 50)?.worst(), out))
+    });
+    let pieces: Vec<_> = pieces.into_iter().map(|piece| piece.unwrap().unwrap()).collect();
+    let potential: Vec<f64> = pieces.iter().flat_map(|(_, out)| out.potential.clone()).collect();
+    assert_eq!(potential, one.potential);
+    assert!(pieces[0].0 == pieces[1].0 && pieces[0].0 < 1e-2);
+
+    let devices: Vec<usize> = (0..4).take_while(|&device| Cuda { device }.info().is_ok()).collect();
+    let picks: Vec<usize> = (0..n).rev().step_by(7).collect();
+    for count in 1..=devices.len() {
+        let on = |request: Fmm| request.backend(Cuda::devices(devices[..count].iter().copied()));
+        let mut plan = on(request(3)).plan(&x, Targets::Sources).unwrap();
+        let out = plan.apply(&q).unwrap();
+        assert_eq!((&out.potential, &out.gradient), (&one.potential, &one.gradient), "{count} devices");
+        assert!(plan.verify_output(&q, &out, 50).unwrap().worst() < 1e-2);
+        let parts = plan.describe().devices;
+        let named: Vec<_> = parts.iter().filter_map(|part| part.device).collect();
+        assert_eq!(named, if count == 1 { &[] } else { &devices[..count] });
+        assert_eq!(parts.iter().map(|part| part.owned_sources).sum::<usize>(), if count == 1 { 0 } else { n });
+        for (targets, name) in [(Targets::Points(&y), "points"), (Targets::Subset(&picks), "a subset")] {
+            for request in [request(3), request(3).method(Method::Direct)] {
+                let expected = request.clone().backend(Cuda::default()).plan(&x, targets).unwrap().apply(&q).unwrap();
+                let found = on(request).plan(&x, targets).unwrap().apply(&q).unwrap();
+                assert!(difference(&found.gradient, &expected.gradient) < 1e-12, "{name} on {count} devices");
+            }
+        }
+        // Bad strengths are named by the caller's row, and the plan stays usable.
+        let mut bad = q.clone();
+        bad[n - 1] = f64::NAN;
+        assert!(matches!(plan.apply(&bad), Err(Error::NotFinite { row, .. }) if row == n - 1));
+        plan.set_points(&kind.points(n, 9), Targets::Sources).unwrap();
+        plan.set_points(&x, Targets::Sources).unwrap();
+        assert_eq!(plan.apply(&q).unwrap().potential, one.potential);
+    }
 }
 
 /// Interpolation on a device errs no more than on a CPU. The trees are not the same.

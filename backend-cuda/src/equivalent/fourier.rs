@@ -121,7 +121,8 @@ impl<T: DeviceScalar> Families<T> {
             let args = [boxes, (n as u32).into(), starts, sources, numbers, families, (&around).into(), refused];
             let grid = (blocks(32 * n, BLOCK as usize)?, 1);
             device.launch(functions, "family_around", grid, BLOCK, &args)?;
-            let args = [boxes, (&kids).into(), (&around).into(), families, (&edges).into()];
+            let sources = arranger.tree.shared.as_ref().map_or(0u64.into(), |shared| Arg::from(&shared.sources));
+            let args = [boxes, (&kids).into(), (&around).into(), families, sources, (&edges).into()];
             let grid = (blocks(NEIGHBOURS * count, BLOCK as usize)?, 1);
             device.launch(functions, "family_edges", grid, BLOCK, &args)?;
             let grid = (blocks(operators.len(), BLOCK as usize)?, 1);

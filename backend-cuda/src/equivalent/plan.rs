@@ -5,7 +5,7 @@ use super::affine::DeviceAffine;
 use super::fourier::{self, Families};
 use super::operators::{DeviceOperators, m2l_matrices, rows};
 use super::recipe::Recipe;
-use crate::arrange::{Arranged, Items, Kind};
+use crate::arrange::{Arranged, Items, Kind, Upward};
 use crate::base::Base;
 use crate::device::{Buffer, Device, Functions};
 use crate::levels::Units;
@@ -69,13 +69,13 @@ pub(super) struct Tables {
 /// Edges by operator, and the boxes on which each stage works.
 #[derive(Debug)]
 pub(super) struct Edges<T> {
-    pub m2m: Arranged,
+    pub m2m: Upward,
+    /// M2M edges that follow the exchange with other ranks.
+    pub after: Option<Upward>,
     pub m2l: VList<T>,
     pub l2l: Arranged,
     /// Leaves with a multipole.
     pub leaves: Items,
-    /// Boxes that receive M2M edges.
-    pub parents: Items,
     /// Boxes with a local.
     pub active: Items,
     /// Leaves that receive L2P edges.
@@ -110,6 +110,8 @@ pub(super) struct Shape {
 #[derive(Debug)]
 pub(super) struct Workspace<T> {
     pub multipoles: Buffer<T>,
+    /// Net strengths of each box, in the order of [`DeviceOperators::units`].
+    pub nets: Buffer<f64>,
     pub locals: Buffer<T>,
     /// Check values of multipoles on the way up, and of locals on the way down.
     pub check: Buffer<T>,
@@ -216,11 +218,11 @@ impl<T: DeviceScalar> Equivalent<T> {
         }
         let by_child = 8 * levels;
         let edges = Edges {
-            m2m: arranger.edges(&lists.m2m, Kind::M2m, by_child)?,
+            m2m: arranger.upward(&lists.m2m, by_child)?,
+            after: base.ranks.as_ref().map(|ranks| arranger.upward(&ranks.after, by_child)).transpose()?,
             m2l,
             l2l: arranger.edges(&lists.l2l, Kind::L2l, by_child)?,
             leaves: arranger.items([&lists.p2m; 3])?,
-            parents: arranger.items([&lists.m2m; 3])?,
             active: arranger.items([&lists.m2l, &lists.p2l, &lists.l2l])?,
             l2p: arranger.items([&lists.l2p; 3])?,
             m2p: arranger.items([&lists.m2p; 3])?,
@@ -233,7 +235,8 @@ impl<T: DeviceScalar> Equivalent<T> {
         };
         let rank = stock.iter().map(|(_, o)| o.upward[1].rows.max(o.downward[1].rows)).max().unwrap_or(0);
         let boxes = if far { tree.len() } else { 0 };
-        let workspace = Workspace::new(device, boxes, &shape, rank, &edges)?;
+        let nets = stock.first().map_or(0, |(_, o)| o.units.len());
+        let workspace = Workspace::new(device, boxes, &shape, [rank, nets], &edges)?;
         let affine = DeviceAffine::new(device, &recipe.affine(tree.side), boxes)?;
         self.placed = Some(Placed { tables, sets, edges, affine, parts: base.parts(recipe.group), workspace });
         Ok(())
@@ -248,12 +251,21 @@ impl<T: DeviceScalar> Equivalent<T> {
 }
 
 impl<T: DeviceScalar> Workspace<T> {
-    /// Workspaces for `boxes` boxes. `rank` is the rank of the largest surface solve.
-    fn new(device: &Device, boxes: usize, shape: &Shape, rank: usize, edges: &Edges<T>) -> Result<Self, Error> {
-        let widest = edges.leaves.widest().max(edges.parents.widest()).max(edges.active.widest());
+    /// Workspaces for `boxes` boxes. `rank` is the rank of the largest surface solve, `nets` the number of net
+    /// strengths of a box.
+    fn new(
+        device: &Device,
+        boxes: usize,
+        shape: &Shape,
+        [rank, nets]: [usize; 2],
+        edges: &Edges<T>,
+    ) -> Result<Self, Error> {
+        let parents = [Some(&edges.m2m), edges.after.as_ref()].into_iter().flatten().map(|up| up.parents.widest());
+        let widest = parents.fold(edges.leaves.widest().max(edges.active.widest()), usize::max);
         let locals = if edges.active.len() > 0 { boxes } else { 0 };
         Ok(Workspace {
             multipoles: device.zeros(boxes * shape.density, "multipoles")?,
+            nets: device.zeros(boxes * nets, "net strengths")?,
             locals: device.zeros(locals * shape.density, "locals")?,
             check: device.alloc(boxes * shape.check, "check values")?,
             middle: device.alloc(rank * widest, "check values")?,
@@ -261,19 +273,20 @@ impl<T: DeviceScalar> Workspace<T> {
     }
 
     fn bytes(&self) -> u64 {
-        [&self.multipoles, &self.locals, &self.check, &self.middle].iter().map(|b| b.bytes()).sum()
+        let rows: u64 = [&self.multipoles, &self.locals, &self.check, &self.middle].iter().map(|b| b.bytes()).sum();
+        rows + self.nets.bytes()
     }
 }
 
 impl<T: DeviceScalar> Edges<T> {
     fn bytes(&self) -> u64 {
-        let items = [&self.leaves, &self.parents, &self.active, &self.l2p, &self.m2p];
+        let items = [&self.leaves, &self.active, &self.l2p, &self.m2p];
         let boxes: u64 = items.iter().map(|i| i.boxes.bytes()).sum();
         let far = match &self.m2l {
             VList::None => 0,
             VList::Fourier(families) => families.bytes(),
             VList::Dense(far) => far.bytes(),
         };
-        boxes + self.m2m.bytes() + self.l2l.bytes() + far
+        boxes + self.m2m.bytes() + self.after.as_ref().map_or(0, Upward::bytes) + self.l2l.bytes() + far
     }
 }

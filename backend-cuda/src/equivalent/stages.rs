@@ -3,16 +3,17 @@
 use super::DeviceScalar;
 use super::fourier::Families;
 use super::plan::{Equivalent, Placed, VList};
-use crate::arrange::Items;
+use crate::arrange::{Items, Upward};
 use crate::base::Base;
 use crate::device::{Arg, Buffer, blocks};
 use crate::far::FarField;
 use crate::lists::DeviceEdges;
 use crate::products::{ALL_ROWS, Dense, Which};
 use crate::programs::{LEAF_THREADS, surface_shape};
+use crate::ranks::{Ranks, Row};
 use fmm_traits::Error;
 
-/// Threads per block in `add_net` of `p2m.cu`.
+/// Threads per block in the kernels of `p2m.cu` for net strengths.
 const NET_THREADS: u32 = 128;
 
 impl<T: DeviceScalar> Equivalent<T> {
@@ -40,30 +41,72 @@ impl<T: DeviceScalar> Equivalent<T> {
         }
     }
 
-    /// Enqueues the upward solve of the items of a level, with their net strengths.
+    /// Enqueues the upward solve of the items of a level, with their net strengths. `children` are the edges from the
+    /// children of the items; without, the items are leaves.
     ///
     /// # Safety
     /// As [`solve`](Self::solve).
-    unsafe fn solve_upward(&self, base: &Base, w: &Placed<T>, items: &Items, level: usize) -> Result<(), Error> {
+    unsafe fn solve_upward(
+        &self,
+        base: &Base,
+        w: &Placed<T>,
+        items: &Items,
+        level: usize,
+        children: Option<&DeviceEdges>,
+    ) -> Result<(), Error> {
         let (operators, (first, count)) = (self.operators(w, level), items.of(level));
         // SAFETY: the caller promises what the callee asks for.
         unsafe { self.solve(w, &operators.upward, items, level, &w.workspace.multipoles)? };
-        for (strength, unit) in operators.units.iter().filter(|_| count > 0) {
-            let args = [
-                (&base.boxes).into(),
-                (&w.tables.check).into(),
-                items.boxes.at(first),
-                (&base.strengths).into(),
-                (*strength as u32).into(),
-                unit.into(),
-                (self.shape.density as u32).into(),
-                (&w.workspace.multipoles).into(),
-            ];
-            let grid = (blocks(count, 1)?, 1);
-            // SAFETY: arguments as in p2m.cu; multipoles have a row for each box.
-            unsafe { base.device().launch(&self.programs.p2m, "add_net", grid, NET_THREADS, &args)? };
+        let (device, functions, items) = (base.device(), &self.programs.p2m, items.boxes.at(first));
+        let width = operators.units.len() as u32;
+        for (k, (strength, unit)) in operators.units.iter().enumerate().filter(|_| count > 0) {
+            let (nets, strength) = (Arg::from(&w.workspace.nets), Arg::from(*strength as u32));
+            let entry = [nets, width.into(), (k as u32).into()];
+            let leaves =
+                [(&base.boxes).into(), items, (&base.strengths).into(), strength, entry[0], entry[1], entry[2]];
+            let from = |e: &DeviceEdges| {
+                [items, (count as u32).into(), (&e.starts).into(), (&e.sources).into(), entry[0], entry[1], entry[2]]
+            };
+            let rest = [strength, unit.into(), (self.shape.density as u32).into(), (&w.workspace.multipoles).into()];
+            let head = [(&base.boxes).into(), (&w.tables.check).into(), items];
+            let args: Vec<Arg> = head.into_iter().chain(entry).chain(rest).collect();
+            let (grid, threads) = ((blocks(count, 1)?, 1), (blocks(count, NET_THREADS as usize)?, 1));
+            // SAFETY: arguments as in p2m.cu; multipoles and net strengths have a row for each box.
+            unsafe {
+                match children {
+                    None => device.launch(functions, "net_of_sources", grid, NET_THREADS, &leaves)?,
+                    Some(e) => device.launch(functions, "net_of_children", threads, NET_THREADS, &from(e))?,
+                }
+                device.launch(functions, "add_net", grid, NET_THREADS, &args)?;
+            }
         }
         Ok(())
+    }
+
+    /// Enqueues M2M along `edges`, which `up` arranges, into the boxes of a level.
+    fn upward(
+        &self,
+        base: &Base,
+        w: &Placed<T>,
+        (up, edges): (&Upward, &DeviceEdges),
+        level: usize,
+    ) -> Result<(), Error> {
+        if up.parents.of(level).1 == 0 {
+            return Ok(());
+        }
+        let (rows, products) = (&w.workspace, &self.programs.products);
+        // First each child is translated into its own row of check values, which is no longer needed. Then the rows
+        // of a family are added to the row of the parent.
+        let from = (&rows.multipoles, self.shape.density, (&up.edges.from).into());
+        let to = (&rows.check, self.shape.check, (&up.edges.from).into());
+        let operators = self.operators(w, level);
+        // SAFETY: the edges exist, and a box has one parent; the items of a level exist, and `middle` holds a row for
+        // each.
+        unsafe {
+            products.multiply(&operators.m2m, from, to, up.edges.groups(level + 1), 1.0, false)?;
+            products.add_rows(&up.parents, level, edges, self.shape.check, &rows.check, &rows.check)?;
+            self.solve_upward(base, w, &up.parents, level, Some(edges))
+        }
     }
 
     fn m2l_fourier(&self, base: &Base, w: &Placed<T>, families: &Families<T>) -> Result<(), Error> {
@@ -146,31 +189,35 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
     fn p2m(&mut self, base: &Base) -> Result<(), Error> {
         let Some(w) = self.placed_mut() else { return Ok(()) };
         base.device().clear(&mut w.workspace.check)?;
+        if base.ranks.is_some() {
+            // Parts of other ranks are added.
+            base.device().clear(&mut w.workspace.multipoles)?;
+            base.device().clear(&mut w.workspace.nets)?;
+        }
         let Some(w) = self.placed() else { return Ok(()) };
         let leaves = &w.edges.leaves;
         self.to_surface(base, w, &base.lists.p2m, Some(&leaves.boxes), &w.tables.outer)?;
         for level in 0..w.sets.len() {
             // SAFETY: the items of a level exist, and `middle` holds a row for each.
-            unsafe { self.solve_upward(base, w, leaves, level)? };
+            unsafe { self.solve_upward(base, w, leaves, level, None)? };
         }
         Ok(())
     }
 
     fn m2m(&mut self, base: &Base, level: usize) -> Result<(), Error> {
-        let Some(w) = self.placed().filter(|w| w.edges.parents.of(level).1 > 0) else { return Ok(()) };
-        let (edges, parents, rows, products) = (&w.edges.m2m, &w.edges.parents, &w.workspace, &self.programs.products);
-        // First each child is translated into its own row of check values, which is no longer needed. Then the rows
-        // of a family are added to the row of the parent.
-        let from = (&rows.multipoles, self.shape.density, (&edges.from).into());
-        let to = (&rows.check, self.shape.check, (&edges.from).into());
-        let operators = self.operators(w, level);
-        // SAFETY: the edges exist, and a box has one parent; the items of a level exist, and `middle` holds a row for
-        // each.
-        unsafe {
-            products.multiply(&operators.m2m, from, to, edges.groups(level + 1), 1.0, false)?;
-            products.add_rows(parents, level, &base.lists.m2m, self.shape.check, &rows.check, &rows.check)?;
-            self.solve_upward(base, w, parents, level)
+        let Some(w) = self.placed() else { return Ok(()) };
+        self.upward(base, w, (&w.edges.m2m, &base.lists.m2m), level)
+    }
+
+    fn exchange(&mut self, base: &Base, ranks: &Ranks) -> Result<(), Error> {
+        let Some(w) = self.placed() else { return Ok(()) };
+        let nets = self.stock().next().map_or(0, |operators| operators.units.len());
+        if nets > 0 {
+            ranks.complete(Row::Nets, &w.workspace.nets, nets)?;
         }
+        ranks.complete(Row::Multipoles, &w.workspace.multipoles, self.shape.density)?;
+        let Some(after) = &w.edges.after else { return Ok(()) };
+        (0..w.sets.len()).rev().try_for_each(|level| self.upward(base, w, (after, &ranks.after), level))
     }
 
     fn m2l(&mut self, base: &Base) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use super::operators::{DeviceSparse, Matrices, row, steps};
 use super::rotations::Rotations;
 use super::series::DeviceSeries;
 use super::{SphericalSettings, Translation};
-use crate::arrange::{Arranged, Items, Kind};
+use crate::arrange::{Arranged, Items, Kind, Upward};
 use crate::base::Base;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::equivalent::DeviceScalar;
@@ -13,6 +13,7 @@ use crate::levels::Units;
 use crate::lists::DeviceEdges;
 use crate::products::{Across, Products};
 use crate::programs::{self, Groups, LEAF_THREADS};
+use crate::ranks::{Ranks, Row};
 use fmm_kernels::Laplace;
 use fmm_kernels::spherical::coaxial::Step;
 use fmm_kernels::spherical::layout::{derivatives_of, layout};
@@ -68,13 +69,13 @@ struct Placed<T> {
     given: Buffer<f64>,
     /// Rows of `level.cuh` for L2P and M2P.
     wanted: Buffer<f64>,
-    m2m: Arranged,
+    m2m: Upward,
+    /// M2M edges that follow the exchange with other ranks.
+    after: Option<Upward>,
     m2l: Option<Across<T>>,
     l2l: Arranged,
     /// Boxes that receive edges of each kind.
     p2m: Items,
-    /// Boxes that receive M2M edges.
-    parents: Items,
     p2l: Items,
     l2p: Items,
     m2p: Items,
@@ -201,6 +202,30 @@ impl<T: DeviceScalar> Spherical<T> {
         // SAFETY: arguments as in l2p_harmonics.cu; `from` has a row for each box.
         unsafe { base.device().launch(functions, "from_harmonics", grid, LEAF_THREADS as u32, &args) }
     }
+
+    /// Enqueues M2M along `edges`, which `up` arranges, into the boxes of a level.
+    fn upward(&self, w: &Placed<T>, (up, edges): (&Upward, &DeviceEdges), level: usize) -> Result<(), Error> {
+        if up.parents.of(level).1 == 0 {
+            return Ok(());
+        }
+        let length = row(self.order);
+        // First each child is translated into its own row of the locals. Then the rows of a family are added to the row
+        // of the parent.
+        // SAFETY: the edges exist, and a box has one parent; both arrays have a row for each box.
+        unsafe {
+            match &self.translations {
+                Translations::Dense(matrices) => {
+                    let from = (&w.multipoles, length, (&up.edges.from).into());
+                    let to = (&w.locals, length, (&up.edges.from).into());
+                    self.products.multiply(&matrices.m2m, from, to, up.edges.groups(level + 1), 1.0, false)?;
+                }
+                Translations::Rcr(rotations) => {
+                    rotations.along(Step::Up, &up.edges, level + 1, &w.multipoles, &w.locals)?;
+                }
+            }
+            self.products.add_rows(&up.parents, level, edges, length, &w.locals, &w.multipoles)
+        }
+    }
 }
 
 impl<T: DeviceScalar> FarField for Spherical<T> {
@@ -233,11 +258,11 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
         self.placed = Some(Placed {
             given: device.upload(&units.table(&sides, &[&self.strengths]), "levels")?,
             wanted: device.upload(&units.table(&sides, &[&self.values]), "levels")?,
-            m2m: arranger.edges(&lists.m2m, Kind::M2m, by_child)?,
+            m2m: arranger.upward(&lists.m2m, by_child)?,
+            after: base.ranks.as_ref().map(|ranks| arranger.upward(&ranks.after, by_child)).transpose()?,
             m2l,
             l2l: arranger.edges(&lists.l2l, Kind::L2l, by_child)?,
             p2m: arranger.items([&lists.p2m; 3])?,
-            parents: arranger.items([&lists.m2m; 3])?,
             p2l: arranger.items([&lists.p2l; 3])?,
             l2p: arranger.items([&lists.l2p; 3])?,
             m2p: arranger.items([&lists.m2p; 3])?,
@@ -249,29 +274,25 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
     }
 
     fn p2m(&mut self, base: &Base) -> Result<(), Error> {
+        let Some(w) = &mut self.placed else { return Ok(()) };
+        if base.ranks.is_some() {
+            // Parts of other ranks are added.
+            base.device().clear(&mut w.multipoles)?;
+        }
         let Some(w) = &self.placed else { return Ok(()) };
         self.of_sources(base, w, REGULAR, (&base.lists.p2m, &w.p2m), &w.multipoles)
     }
 
     fn m2m(&mut self, base: &Base, level: usize) -> Result<(), Error> {
-        let Some(w) = self.placed.as_ref().filter(|w| w.parents.of(level).1 > 0) else { return Ok(()) };
-        let length = row(self.order);
-        // First each child is translated into its own row of the locals. Then the rows of a family are added to the row
-        // of the parent.
-        // SAFETY: the edges exist, and a box has one parent; both arrays have a row for each box.
-        unsafe {
-            match &self.translations {
-                Translations::Dense(matrices) => {
-                    let from = (&w.multipoles, length, (&w.m2m.from).into());
-                    let to = (&w.locals, length, (&w.m2m.from).into());
-                    self.products.multiply(&matrices.m2m, from, to, w.m2m.groups(level + 1), 1.0, false)?;
-                }
-                Translations::Rcr(rotations) => {
-                    rotations.along(Step::Up, &w.m2m, level + 1, &w.multipoles, &w.locals)?;
-                }
-            }
-            self.products.add_rows(&w.parents, level, &base.lists.m2m, length, &w.locals, &w.multipoles)
-        }
+        let Some(w) = &self.placed else { return Ok(()) };
+        self.upward(w, (&w.m2m, &base.lists.m2m), level)
+    }
+
+    fn exchange(&mut self, base: &Base, ranks: &Ranks) -> Result<(), Error> {
+        let Some(w) = self.placed.as_ref().filter(|_| base.far()) else { return Ok(()) };
+        ranks.complete(Row::Multipoles, &w.multipoles, row(self.order))?;
+        let Some(after) = &w.after else { return Ok(()) };
+        (0..base.sides().len()).rev().try_for_each(|level| self.upward(w, (after, &ranks.after), level))
     }
 
     fn m2l(&mut self, base: &Base) -> Result<(), Error> {
@@ -334,8 +355,9 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
             Translations::Rcr(rotations) => rotations.bytes(),
         };
         let placed = |w: &Placed<T>| {
-            let items: u64 = [&w.p2m, &w.parents, &w.p2l, &w.l2p, &w.m2p].iter().map(|i| i.boxes.bytes()).sum();
-            let edges = w.m2m.bytes() + w.l2l.bytes() + w.m2l.as_ref().map_or(0, Across::bytes);
+            let items: u64 = [&w.p2m, &w.p2l, &w.l2p, &w.m2p].iter().map(|i| i.boxes.bytes()).sum();
+            let upward = w.m2m.bytes() + w.after.as_ref().map_or(0, Upward::bytes);
+            let edges = upward + w.l2l.bytes() + w.m2l.as_ref().map_or(0, Across::bytes);
             items + edges + w.multipoles.bytes() + w.locals.bytes()
         };
         matrices.sum::<u64>() + self.series.bytes() + translations + self.placed.as_ref().map_or(0, placed)

@@ -12,6 +12,7 @@ pub const TESTS: &[Test] = &[
     ("command::the_doctor_names_the_device", doctor),
     ("command::the_tolerance_is_kept_in_f64", double),
     ("command::the_tolerance_is_kept_in_f32", single),
+    ("command::ranks_share_a_device", ranks),
     ("command::a_bad_request_is_one_line", refused),
 ];
 
@@ -63,8 +64,30 @@ fn single(fmm: &Path) {
     keeps(fmm, "f32", "potential", &[("stokes", &["1e-3"])]);
 }
 
+/// Two ranks on the first device have the error of one, to the bit.
+fn ranks(fmm: &Path) {
+    let error = |more: &str| {
+        let line = format!(
+            "run --backend cuda --demo ellipsoid --n 3000 --method equivalent --order 4 --ncrit 30 --verify 100 --json \
+             {more}"
+        );
+        let run = Command::new(fmm).args(line.split_whitespace()).output().unwrap();
+        assert!(run.status.success(), "{line}: {}", String::from_utf8_lossy(&run.stderr));
+        let said: Value = serde_json::from_slice(&run.stdout).unwrap();
+        let devices = said["plan"]["devices"].as_array().unwrap().iter().map(|part| part["device"].as_u64());
+        (said["errors"]["potential"]["rel_l2"].as_f64().unwrap(), devices.collect::<Option<Vec<u64>>>().unwrap())
+    };
+    let (one, devices) = error("");
+    assert!(one > 0.0 && devices.is_empty());
+    assert_eq!(error("--ranks 2 --devices 0"), (one, vec![0, 0]));
+    assert_eq!(error("--devices 0"), (one, Vec::new()));
+}
+
 fn refused(fmm: &Path) {
     for line in [
+        "run --backend cuda --devices 0,0 --n 1000",
+        "run --backend cuda --devices 0,99 --n 1000",
+        "run --devices 0 --n 1000",
         "run --backend cuda --n 3000 --method equivalent --tolerance 1e-16",
         "run --backend cuda --n 1000 --kernel yukawa --kappa=-1",
     ] {

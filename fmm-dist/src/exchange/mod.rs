@@ -11,7 +11,7 @@ use crate::local::{Local, Name, ranges};
 use crate::wire::{Reader, Wire};
 use crate::world::World;
 use fmm_traits::tree::{Edges, Points};
-use fmm_traits::{Error, Exchange, Lists, NumbersMut};
+use fmm_traits::{Error, Exchange, Lists, NumbersMut, Round};
 use std::ops::AddAssign;
 use std::sync::Arc;
 
@@ -65,23 +65,6 @@ pub struct Traffic {
 
 /// A multipole that travels: its name, and who reads it, ascending.
 type Item = (Name, Vec<u32>);
-
-/// Rows that come from a rank.
-#[derive(Debug)]
-struct Incoming {
-    from: usize,
-    slots: Vec<u32>,
-    /// Whether the rows are added to what is there.
-    add: bool,
-}
-
-/// A round of messages.
-#[derive(Debug, Default)]
-struct Round {
-    /// Rank and rows.
-    sends: Vec<(usize, Vec<u32>)>,
-    receives: Vec<Incoming>,
-}
 
 /// What an evaluation sends and receives. A *slot* is a box, or beyond the boxes a row that only passes through.
 #[derive(Debug)]
@@ -141,6 +124,18 @@ impl Exchange for Schedule {
             NumbersMut::F32(rows) => self.run(rows, width),
             NumbersMut::F64(rows) => self.run(rows, width),
         }
+    }
+    fn rounds(&self) -> &[Round] {
+        &self.rounds
+    }
+    fn passing(&self) -> usize {
+        self.passing
+    }
+    fn swap(&self, sends: Vec<(usize, Vec<u8>)>, from: &[usize]) -> Result<Vec<Vec<u8>>, Error> {
+        self.world.swap(sends, from)
+    }
+    fn one_process(&self) -> bool {
+        self.world.transport().one_process()
     }
     fn after(&self) -> &Edges {
         &self.after
@@ -294,6 +289,14 @@ impl Ghosts {
             }
         }
         Ok(all)
+    }
+
+    /// Sources of the tree whose strengths go to each rank, and come from each rank.
+    pub(crate) fn ends(&self) -> (Vec<(usize, Vec<u32>)>, Vec<(usize, Vec<u32>)>) {
+        let first = self.own[0] as u32;
+        let to = self.to.iter().map(|(rank, positions)| (*rank, positions.iter().map(|i| first + i).collect()));
+        let from = self.from.iter().map(|(rank, ranges)| (*rank, ranges.iter().flat_map(|r| r[0]..r[1]).collect()));
+        (to.collect(), from.collect())
     }
 
     /// Numbers of own sources that go elsewhere, and of sources of others.

@@ -1,9 +1,9 @@
 //! The ways of multipoles: straight to the readers, along a hypercube, or through a manager.
 
-use super::{Incoming, Item, Round, Wanted};
+use super::{Item, Wanted};
 use crate::local::{Local, Name};
 use crate::world::World;
-use fmm_traits::Error;
+use fmm_traits::{Error, Incoming, Round};
 use std::collections::{BTreeMap, HashMap};
 
 /// The boxes of `read` of which other ranks have parts, with these ranks.

@@ -427,6 +427,10 @@ pub struct RunArgs {
     /// Hardware that computes the sums.
     #[arg(long, value_enum, default_value = "cpu")]
     pub backend: BackendName,
+    /// GPUs by number, with --backend cuda, such as 0,1: they share out the sums. With --ranks, rank r computes on GPU r
+    /// of the list, which starts again at its end [default: 0].
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
+    pub devices: Option<Vec<usize>>,
     /// Folder that keeps operators and compiled programs between runs [default with --backend cuda:
     /// $XDG_CACHE_HOME/fmm/operators or ~/.cache/fmm/operators; on a CPU: none].
     #[arg(long, value_name = "FOLDER", conflicts_with = "no_cache")]
@@ -451,6 +455,9 @@ pub struct RunArgs {
     /// How ranks exchange the multipoles of boxes that they share [default: frontier up to 256 ranks, else direct].
     #[arg(long, value_enum)]
     pub exchange: Option<ExchangeName>,
+    /// Runs no GPU stage beside another, so that the seconds of each stage are its own.
+    #[arg(long)]
+    pub stages_apart: bool,
     /// Evaluations on the one plan; the median time is reported.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::report::Report;
 use crate::run::{self, Evaluated, Input};
 use fmm::ranks::{Strategy, World, threads};
-use fmm::{Description, Error, Fmm, Outputs, Targets};
+use fmm::{Cuda, Description, Error, Fmm, Outputs, Targets};
 
 /// The sums of all ranks.
 pub struct Sums {
@@ -52,7 +52,11 @@ pub fn run(args: &RunArgs, builder: Fmm, input: &Input, dim: usize, samples: Opt
         let r = world.rank();
         let targets = input.targets.as_ref().map(|t| piece(t, dim, r, ranks));
         let targets = targets.map_or(Targets::Sources, Targets::Points);
-        let plan = builder.clone().ranks(&world).plan(piece(&input.sources, dim, r, ranks), targets)?;
+        let mut builder = builder.clone().ranks(&world);
+        if let Some(devices) = &args.devices {
+            builder = builder.backend(Cuda { device: devices[r % devices.len()] });
+        }
+        let plan = builder.plan(piece(&input.sources, dim, r, ranks), targets)?;
         let components = Outputs::ALL.iter().map(|&(o, _)| (o, plan.components(o))).collect();
         let sets = input.strengths.iter().map(|set| piece(set, width, r, ranks));
         let all = run::evaluated(&plan, sets, false, args, samples)?;
@@ -63,6 +67,7 @@ pub fn run(args: &RunArgs, builder: Fmm, input: &Input, dim: usize, samples: Opt
         parts.push(part??);
     }
     let mut whole = parts.remove(0);
+    whole.described.devices.extend(whole.described.ranks.clone().filter(|r| r.device.is_some()));
     // Outputs in the order of the pieces; times of the slowest rank.
     for part in parts {
         for (to, from) in whole.all.outs.iter_mut().zip(part.all.outs) {
@@ -73,6 +78,7 @@ pub fn run(args: &RunArgs, builder: Fmm, input: &Input, dim: usize, samples: Opt
         }
         whole.all.seconds = whole.all.seconds.max(part.all.seconds);
         whole.all.stages.iter_mut().zip(part.all.stages).for_each(|(to, from)| *to = to.max(from));
+        whole.described.devices.extend(part.described.ranks.filter(|r| r.device.is_some()));
         whole.described.n_sources += part.described.n_sources;
         whole.described.n_targets += part.described.n_targets;
     }

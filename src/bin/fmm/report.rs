@@ -127,6 +127,11 @@ impl Report {
         let tolerance = p.tolerance.map_or("none".to_string(), |t| format!("{t:.0e}"));
         line("tolerance", format!("{tolerance}{order}, {}", p.precision));
         line("machine", p.device.clone().unwrap_or(format!("{} threads, {}", p.threads, p.isa)));
+        for r in &p.devices {
+            let (device, sends) = (r.device.unwrap_or_default(), format!("{} multipoles, {} bytes", r.rows, r.bytes));
+            let points = format!("{} sources, {} ghosts", r.owned_sources, r.ghosts);
+            line("rank", format!("{} on GPU {device}: {points}, sends {sends}, imbalance {:.3}", r.rank, r.imbalance));
+        }
         if p.boxes > 0 {
             line("tree", format!("{} levels, {} boxes, {} leaves, ncrit {}", p.levels, p.boxes, p.leaves, p.ncrit));
         }

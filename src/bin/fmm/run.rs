@@ -76,6 +76,15 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.exchange.is_some() && args.ranks == 1 {
         return Err(Failure::Input("--exchange: one rank exchanges nothing; give --ranks".into()));
     }
+    if let Some(devices) = &args.devices {
+        if args.backend != BackendName::Cuda {
+            return Err(Failure::Input("--devices: these are GPUs, so it needs --backend cuda".into()));
+        }
+        builder = builder.backend(Cuda::devices(devices.iter().copied()));
+    }
+    if args.stages_apart {
+        builder = builder.stages_apart();
+    }
     if args.arrays == ArraysName::Device && args.backend != BackendName::Cuda {
         return Err(Failure::Input(
             "--arrays device: arrays are in the memory of a GPU, so it needs --backend cuda".into(),
@@ -119,7 +128,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let targets = input.targets.as_deref().map_or(Targets::Sources, Targets::Points);
     let opening = Instant::now();
     if args.backend == BackendName::Cuda {
-        Cuda::default().info()?;
+        args.devices.as_deref().unwrap_or(&[0]).iter().try_for_each(|&device| Cuda { device }.info().map(drop))?;
     }
     let open = opening.elapsed().as_secs_f64();
     let mut there = None;

@@ -83,6 +83,34 @@ struct New {
     solvers: Vec<(usize, Box<dyn DeviceSolver>)>,
 }
 
+/// The settings of a solver of an order.
+fn settings(r: &Fmm, parts: &Parts, order: usize) -> Settings {
+    let expansion = match parts.expansion {
+        Expansion::Spherical => backend_cuda::Expansion::Spherical(SphericalSettings {
+            truncation: parts.spherical.truncation,
+            translation: Some(parts.translation_on_device(order, r.precision)),
+        }),
+        Expansion::Equivalent => backend_cuda::Expansion::Equivalent(Fill::Surface),
+        Expansion::Interpolation => backend_cuda::Expansion::Equivalent(Fill::Volume),
+    };
+    let (beside, cache) = (r.stages_apart.then_some(false), r.cache.clone());
+    Settings { expansion, policy: parts.policy, order, lists: list_options(order, parts), beside, cache }
+}
+
+/// A solver of an order for points in their tree.
+pub(crate) fn solver(
+    r: &Fmm,
+    parts: &Parts,
+    order: usize,
+    tree: backend_cuda::Placed,
+) -> Result<Box<dyn DeviceSolver>, Error> {
+    let kernels = match parts.expansion {
+        Expansion::Interpolation => r.family.in_volume(r.outputs)?,
+        Expansion::Equivalent | Expansion::Spherical => r.family.in_space(r.outputs)?,
+    };
+    kernels.device_solver(&settings(r, parts, order), r.precision, tree)
+}
+
 impl Device {
     pub fn new(cuda: Cuda, request: &Fmm, choice: &Choice, parts: Parts) -> Self {
         Device { cuda, request: request.clone(), choice: choice.clone(), parts, points: None, new: None }
@@ -90,34 +118,12 @@ impl Device {
 
     /// The settings of a solver of an order.
     fn settings(&self, order: usize) -> Settings {
-        let (r, parts) = (&self.request, &self.parts);
-        let expansion = match parts.expansion {
-            Expansion::Spherical => backend_cuda::Expansion::Spherical(SphericalSettings {
-                truncation: parts.spherical.truncation,
-                translation: Some(parts.translation_on_device(order, r.precision)),
-            }),
-            Expansion::Equivalent => backend_cuda::Expansion::Equivalent(Fill::Surface),
-            Expansion::Interpolation => backend_cuda::Expansion::Equivalent(Fill::Volume),
-        };
-        let beside = r.stages_apart.then_some(false);
-        Settings {
-            expansion,
-            policy: parts.policy,
-            order,
-            lists: list_options(order, parts),
-            beside,
-            cache: r.cache.clone(),
-        }
+        settings(&self.request, &self.parts, order)
     }
 
     /// A solver of an order for points in their tree.
     fn solver(&self, order: usize, tree: backend_cuda::Placed) -> Result<Box<dyn DeviceSolver>, Error> {
-        let r = &self.request;
-        let kernels = match self.parts.expansion {
-            Expansion::Interpolation => r.family.in_volume(r.outputs)?,
-            Expansion::Equivalent | Expansion::Spherical => r.family.in_space(r.outputs)?,
-        };
-        kernels.device_solver(&self.settings(order), r.precision, tree)
+        solver(&self.request, &self.parts, order, tree)
     }
 
     /// A direct sum, ready for strengths.

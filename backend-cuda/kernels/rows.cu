@@ -1,0 +1,39 @@
+// Rows of boxes that travel between ranks: a message holds the rows of a list of slots, one behind the other. Slots
+// below `boxes` are rows of `rows`, the others rows of `passing`. All rows have `width` numbers. One thread per number.
+
+#include "shared/warp.cuh"
+
+template <class T>
+__device__ __forceinline__ T* row_of(T* rows, T* passing, u32 boxes, u32 slot, u32 width) {
+  return slot < boxes ? rows + (u64)slot * width : passing + (u64)(slot - boxes) * width;
+}
+
+// Copies the rows of n slots into a message.
+template <class T>
+__device__ __forceinline__ void pack_of(T* rows, T* passing, u32 boxes, const u32* slots, u64 n, u32 width,
+                                        T* message) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n * width) message[i] = row_of(rows, passing, boxes, slots[i / width], width)[i % width];
+}
+
+// Puts a message into the rows of n slots or, with `add`, adds it to them. Slots are distinct.
+template <class T>
+__device__ __forceinline__ void put_of(T* rows, T* passing, u32 boxes, const u32* slots, u64 n, u32 width, u32 add,
+                                       const T* message) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n * width) return;
+  T* to = row_of(rows, passing, boxes, slots[i / width], width) + i % width;
+  *to = (add ? *to : T(0)) + message[i];
+}
+
+#define ROWS(T, NAME)                                                                                            \
+  extern "C" __global__ void pack_##NAME(T* rows, T* passing, u32 boxes, const u32* slots, u64 n, u32 width,     \
+                                         T* message) {                                                           \
+    pack_of(rows, passing, boxes, slots, n, width, message);                                                     \
+  }                                                                                                              \
+  extern "C" __global__ void put_##NAME(T* rows, T* passing, u32 boxes, const u32* slots, u64 n, u32 width,      \
+                                        u32 add, const T* message) {                                             \
+    put_of(rows, passing, boxes, slots, n, width, add, message);                                                 \
+  }
+ROWS(float, f32)
+ROWS(double, f64)

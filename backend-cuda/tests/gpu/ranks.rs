@@ -1,0 +1,218 @@
+//! Several ranks, as threads, against one rank. They share the devices that are there, in turn.
+
+use crate::Test;
+use crate::far::difference;
+use backend_cuda::{Device, DeviceOptions, Expansion, Placed, Routes, Settings, SphericalSettings, solver};
+use fmm_dist::local::opens_uvwx;
+use fmm_dist::{Asked, Comm, Strategy, World, threads};
+use fmm_kernels::equivalent::Fill;
+use fmm_kernels::{Laplace, LaplaceDipole, LaplaceMixed};
+use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
+use fmm_traits::{Error, Family, Kernels, Outputs, Policy, Precision, Stage};
+use fmm_tree::{BuildOptions, ListOptions};
+use std::sync::Arc;
+
+pub const TESTS: &[Test] = &[
+    ("ranks::equivalent_densities_have_the_bits_of_one_rank", equivalent),
+    ("ranks::spherical_harmonics_agree_with_one_rank", spherical),
+    ("ranks::messages_of_bytes_have_the_same_bits", bytes),
+    ("ranks::an_error_of_one_rank_is_that_of_all", errors),
+];
+
+/// Points of a leaf, and sizes of the clouds: a few levels of boxes for some seconds on an emulated GPU.
+const NCRIT: usize = 12;
+const POINTS: usize = 700;
+
+/// What a rank does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// Strengths and values travel from device to device.
+    Usual,
+    /// They travel on the host.
+    ByHost,
+    /// Stops the first evaluation.
+    Fails,
+}
+
+/// A sum, and how it is planned.
+struct Sum {
+    kernels: Kernels,
+    settings: Settings,
+    precision: Precision,
+    points: Vec<f64>,
+    strengths: Vec<f64>,
+}
+
+impl Sum {
+    fn new<F: Family>(family: &F, expansion: Expansion, order: usize, precision: Precision, kind: CloudKind) -> Sum {
+        let kernels = Kernels::of(family, Outputs::POTENTIAL | Outputs::GRADIENT).unwrap();
+        let settings = Settings {
+            expansion,
+            policy: Policy::Uvwx,
+            order,
+            lists: ListOptions::default(),
+            beside: None,
+            cache: None,
+        };
+        let strengths = normal_strengths(POINTS * kernels.near.strengths, 2);
+        Sum { kernels, settings, precision, points: kind.points(POINTS, 1), strengths }
+    }
+
+    fn options(&self) -> BuildOptions {
+        BuildOptions { ncrit: Some(NCRIT), ..BuildOptions::default() }
+    }
+
+    /// The sums of one rank, whose tree is made on the host.
+    fn on_one(&self, device: &Device) -> Vec<f64> {
+        let (tree, _) = fmm_tree::build_reported(&self.points, None, &self.options()).unwrap();
+        let lists = fmm_tree::uvwx(&tree, &self.settings.lists).unwrap();
+        let placed = Placed::upload(device, &tree, &lists, None).unwrap();
+        let solver = solver(&self.kernels, &self.settings, self.precision, placed).unwrap();
+        let mut out = vec![0.0; POINTS * solver.values()];
+        solver.apply(&self.strengths, &mut out, &mut |_, _| true).unwrap();
+        out
+    }
+
+    /// The sums of a rank, each evaluated twice.
+    fn on_rank(&self, devices: &[Device], world: &World, strategy: Strategy, how: How) -> Result<Vec<f64>, Error> {
+        let share = |rank: usize| POINTS * rank / world.size();
+        let mine = share(world.rank())..share(world.rank() + 1);
+        let (width, device) = (self.kernels.near.strengths, &devices[world.rank() % devices.len()]);
+        let (ready, solver) = world.together(|| {
+            let asked = Asked { options: self.options(), strategy, opens: &opens_uvwx };
+            let placed = fmm_dist::place(world, &self.points[3 * mine.start..3 * mine.end], None, &asked)?;
+            let mut lists = fmm_tree::uvwx(placed.tree(), &self.settings.lists)?;
+            let ready = placed.settle(&mut lists)?;
+            let [strengths, ghosts, values] = ready.rounds();
+            let routes = Routes { given: ready.given(), strengths, ghosts, values };
+            let there = Placed::upload(device, &ready.tree, &lists, (how != How::ByHost).then_some(routes))?;
+            Ok((ready, solver(&self.kernels, &self.settings, self.precision, there)?))
+        })?;
+        let mut out = vec![0.0; mine.len() * solver.values()];
+        for first in [true, false] {
+            let mine = &self.strengths[mine.start * width..mine.end * width];
+            let mut watch = |stage: Stage, _: f64| !(how == How::Fails && first && stage == Stage::M2l);
+            world
+                .together(|| {
+                    if how != How::ByHost {
+                        return solver.apply(mine, &mut out, &mut watch).map(drop);
+                    }
+                    let strengths = ready.strengths(mine, width)?;
+                    let mut values = vec![0.0; ready.tree.targets.len() * solver.values()];
+                    solver.apply(&strengths, &mut values, &mut watch)?;
+                    ready.values(&values, solver.values(), &mut out)
+                })
+                .or_else(|e| if fails_as_told(&e) && first && world.size() > 1 { Ok(()) } else { Err(e) })?;
+        }
+        Ok(out)
+    }
+
+    fn on_ranks(&self, device: &Device, ranks: usize, strategy: Strategy) -> Vec<f64> {
+        let devices = &devices(device);
+        let all = threads(ranks, |world| self.on_rank(devices, &world, strategy, How::Usual));
+        all.into_iter().flat_map(|part| part.unwrap().unwrap()).collect()
+    }
+
+    /// Compares ranks with one rank. Returns whether all sums had its bits.
+    fn check(&self, device: &Device, name: &str, strategies: &[Strategy], ranks: &[usize]) -> bool {
+        let one = self.on_one(device);
+        let bound = if self.precision == Precision::F64 { 1e-13 } else { 1e-6 };
+        let mut same = true;
+        for &strategy in strategies {
+            for &ranks in ranks {
+                let found = self.on_ranks(device, ranks, strategy);
+                let e = difference(&found, &one);
+                println!("    {name}, {} on {ranks} ranks: {e:.1e}", strategy.name());
+                assert!(e <= bound * (ranks as f64).sqrt(), "{name}, {} on {ranks}: {e}", strategy.name());
+                same = same && (strategy != Strategy::Frontier || found == one);
+            }
+        }
+        same
+    }
+}
+
+/// The given device, the first, and further ones of this machine.
+fn devices(first: &Device) -> Vec<Device> {
+    let further = (1..4).map_while(|ordinal| Device::shared(&DeviceOptions { ordinal, cache: None }).ok());
+    std::iter::once(first.clone()).chain(further).collect()
+}
+
+fn fails_as_told(e: &Error) -> bool {
+    matches!(e, Error::Rank { rank: 1, error } if matches!(**error, Error::Cancelled { stage: "m2l" }))
+}
+
+const SURFACE: Expansion = Expansion::Equivalent(Fill::Surface);
+
+fn equivalent(device: &Device) {
+    let ellipsoid = CloudKind::Ellipsoid;
+    let few = [Strategy::Frontier, Strategy::Direct];
+    let all = Strategy::ALL.map(|(strategy, _)| strategy);
+    let sum = Sum::new(&Laplace, SURFACE, 3, Precision::F64, CloudKind::Uniform);
+    assert!(sum.check(device, "laplace in f64", &few, &[1, 2, 3]));
+    let sum = Sum::new(&Laplace, SURFACE, 3, Precision::F32, ellipsoid);
+    assert!(sum.check(device, "laplace in f32", &all, &[3]));
+    // With net strengths.
+    let sum = Sum::new(&LaplaceMixed, SURFACE, 3, Precision::F32, ellipsoid);
+    assert!(sum.check(device, "charges and dipoles in f32", &few, &[2, 3]));
+    // Interpolation.
+    let sum = Sum::new(&Laplace, Expansion::Equivalent(Fill::Volume), 3, Precision::F64, ellipsoid);
+    assert!(sum.check(device, "interpolation", &[Strategy::Frontier], &[2]));
+}
+
+/// M2L of harmonics cuts its sums into parts by the number of boxes, so that ranks agree to rounding.
+fn spherical(device: &Device) {
+    let settings = SphericalSettings { truncation: Default::default(), translation: None };
+    let harmonics = Expansion::Spherical(settings);
+    let few = [Strategy::Frontier, Strategy::Direct];
+    let sum = Sum::new(&Laplace, harmonics, 4, Precision::F32, CloudKind::Ellipsoid);
+    sum.check(device, "harmonics in f32", &few, &[1, 2, 3]);
+    let sum = Sum::new(&Laplace, harmonics, 4, Precision::F64, CloudKind::Ellipsoid);
+    sum.check(device, "harmonics in f64", &few, &[3]);
+    let sum = Sum::new(&LaplaceDipole, harmonics, 5, Precision::F64, CloudKind::Uniform);
+    sum.check(device, "harmonics of dipoles", &[Strategy::Manager], &[3]);
+}
+
+/// A transport between processes, whose messages hold the rows themselves.
+struct Apart(Arc<dyn Comm>);
+
+impl Comm for Apart {
+    fn rank(&self) -> usize {
+        self.0.rank()
+    }
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+    fn send(&self, to: usize, message: Vec<u8>) -> Result<(), Error> {
+        self.0.send(to, message)
+    }
+    fn receive(&self, from: usize) -> Result<Vec<u8>, Error> {
+        self.0.receive(from)
+    }
+}
+
+fn bytes(device: &Device) {
+    let devices = &devices(device);
+    for strategy in [Strategy::Frontier, Strategy::Hypercube] {
+        let sum = Sum::new(&LaplaceMixed, SURFACE, 3, Precision::F32, CloudKind::Ellipsoid);
+        let near = sum.on_ranks(device, 3, strategy);
+        let apart = threads(3, |world| {
+            let world = World::new(Arc::new(Apart(world.transport())));
+            sum.on_rank(devices, &world, strategy, How::Usual)
+        });
+        let apart: Vec<f64> = apart.into_iter().flat_map(|part| part.unwrap().unwrap()).collect();
+        assert_eq!(near, apart, "{}", strategy.name());
+        let by_host = threads(3, |world| sum.on_rank(devices, &world, strategy, How::ByHost));
+        let by_host: Vec<f64> = by_host.into_iter().flat_map(|part| part.unwrap().unwrap()).collect();
+        assert_eq!(near, by_host, "{}", strategy.name());
+    }
+}
+
+/// Rank 1 stops in its first evaluation; the second is as if nothing had been.
+fn errors(device: &Device) {
+    let sum = Sum::new(&Laplace, SURFACE, 3, Precision::F64, CloudKind::Uniform);
+    let (one, devices) = (sum.on_one(device), &devices(device));
+    let how = |rank: usize| if rank == 1 { How::Fails } else { How::Usual };
+    let all = threads(3, |world| sum.on_rank(devices, &world, Strategy::Frontier, how(world.rank())));
+    let found: Vec<f64> = all.into_iter().flat_map(|part| part.unwrap().unwrap()).collect();
+    assert_eq!(found, one);
+}

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Weak and strong scaling of one sum over several GPUs of one host, through the command `fmm`.
+
+    benches/ranks.py [--fmm target/release/fmm] [--devices 0,1] [--weak 22,24] [--strong 24] [--out FOLDER]
+
+Laplace, potential and gradient in f32, order 6, arrays of the host. `apply` is the median of seven evaluations, copies
+of strengths and sums between host and GPUs included. `stages` is the sum of the times of the stages, each on its
+slowest GPU, from P2M to P2P, without the ways between the caller's order and the trees; P2P runs behind the far field
+(`--stages-apart`), so that times add up. Efficiency: weak, time of one GPU with as many points as each of several, over theirs; strong, time
+of one GPU with all points over that of several, by their number. `sends` are the bytes of multipoles and of strengths of
+ghosts that the busiest GPU sends in an evaluation. FOLDER gets ranks.csv, with one row for each run.
+"""
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+REQUEST = ["--backend", "cuda", "--precision", "f32", "--numbers", "f32", "--order", "6", "--method", "equivalent",
+           "--outputs", "potential,gradient", "--repeat", "7", "--json"]
+STAGES = ["p2m", "m2m", "m2l", "p2l", "l2l", "l2p", "m2p", "p2p"]
+FIELDS = ["scaling", "demo", "n", "devices", "apply", "stages", "plan", "imbalance", "ghosts", "multipoles", "sends",
+          "error", "efficiency_apply", "efficiency_stages", *STAGES, "machine"]
+
+
+def run(fmm, demo, n, devices, cache, verify):
+    """The row of a run."""
+    command = [fmm, "run", "--demo", demo, "--n", str(n), "--devices", ",".join(devices), "--cache", cache, *REQUEST]
+    times, row = [], {"demo": demo, "n": n, "devices": len(devices)}
+    for apart in (False, True):
+        extra = ["--stages-apart"] if apart else ["--verify", str(verify)] if verify else []
+        done = subprocess.run(command + extra, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command + extra)}\n{done.stderr}")
+        times.append(json.loads(done.stdout))
+    plain, apart = times
+    parts = plain["plan"]["devices"]
+    row.update(
+        apply=plain["seconds"]["apply"],
+        stages=sum(apart["seconds"].get(stage, 0) for stage in STAGES),
+        plan=plain["seconds"]["plan"],
+        imbalance=max((p["imbalance"] for p in parts), default=1),
+        ghosts=max((p["ghosts"] for p in parts), default=0),
+        multipoles=max((p["rows"] for p in parts), default=0),
+        sends=max((p["bytes"] for p in parts), default=0),
+        error=max((e["rel_l2"] for e in plain["errors"].values()), default=""),
+        machine=plain["plan"]["device"],
+        **{stage: apart["seconds"].get(stage, 0) for stage in STAGES},
+    )
+    return row
+
+
+def keep(folder, rows):
+    """Writes the rows so far."""
+    if not folder:
+        return
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "ranks.csv"), "w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fmm", default="target/release/fmm")
+    parser.add_argument("--devices", default="0,1", help="GPUs; their first halves, quarters … are measured too")
+    parser.add_argument("--weak", default="22,24", help="log2 of the points of each GPU")
+    parser.add_argument("--strong", default="24", help="log2 of all points")
+    parser.add_argument("--demos", default="uniform")
+    parser.add_argument("--verify", type=int, default=200, help="targets at which errors are measured; 0: none")
+    parser.add_argument("--out", help="folder for ranks.csv")
+    args = parser.parse_args()
+    devices = args.devices.split(",")
+    counts = [k for k in (1, 2, 4, 8, 16) if k <= len(devices)]
+    known, rows = {}, []
+    numbers = lambda text: [1 << int(k) for k in text.split(",") if k]
+    with tempfile.TemporaryDirectory() as cache:
+        def measured(demo, n, k):
+            if (demo, n, k) not in known:
+                known[demo, n, k] = run(args.fmm, demo, n, devices[:k], cache, args.verify)
+            return known[demo, n, k]
+
+        for demo in args.demos.split(","):
+            cases = [("weak", n, k, n * k) for n in numbers(args.weak) for k in counts]
+            cases += [("strong", n, k, n) for n in numbers(args.strong) for k in counts]
+            for scaling, n, k, total in cases:
+                one, row = measured(demo, n, 1), dict(measured(demo, total, k), scaling=scaling)
+                for what in ("apply", "stages"):
+                    ratio = one[what] / row[what]
+                    row[f"efficiency_{what}"] = ratio if scaling == "weak" else ratio / k
+                rows.append(row)
+                keep(args.out, rows)
+                print(f"{scaling} {demo} {total} points on {k}: apply {1e3 * row['apply']:.2f} ms, "
+                      f"stages {1e3 * row['stages']:.2f} ms", file=sys.stderr, flush=True)
+    head = ["scaling", "points", "GPUs", "apply, ms", "efficiency", "stages, ms", "efficiency", "imbalance", "ghosts",
+            "sends, MB", "error"]
+    print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    for r in rows:
+        error = f"{r['error']:.1e}" if r["error"] != "" else ""
+        print(f"| {r['scaling']} {r['demo']} | {r['n']} | {r['devices']} | {1e3 * r['apply']:.2f} | "
+              f"{100 * r['efficiency_apply']:.1f} % | {1e3 * r['stages']:.2f} | {100 * r['efficiency_stages']:.1f} % | "
+              f"{r['imbalance']:.3f} | {r['ghosts']} | {r['sends'] / 1e6:.2f} | {error} |")
+
+
+if __name__ == "__main__":
+    main()

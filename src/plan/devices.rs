@@ -1,0 +1,356 @@
+//! Plans on several GPUs of this machine. Each GPU is a rank with a plan and a thread of its own, and holds a piece of
+//! the caller's arrays.
+
+use super::{Plan, watch};
+use crate::candidates::{self, Seen};
+use crate::choice::Choice;
+use crate::cloud::{Cloud, Given};
+use crate::engine::{self, Engine, Placed, ProbeSeconds, RanksReport, Watch};
+use crate::mesh::{Edges, Mesh};
+use crate::near::NearBlock;
+use crate::probe::Trial;
+use crate::request::{Backend, Fmm};
+use backend_cuda::{DeviceArray, DeviceStream, DeviceSums};
+use fmm_traits::{Error, Numbers, NumbersMut, Observer, OutputColumns, Solver, Stage, StageSeconds, Targets};
+use std::ops::Range;
+use std::panic::resume_unwind;
+use std::time::Instant;
+
+/// The plans of several GPUs.
+struct Several {
+    request: Fmm,
+    choice: Choice,
+    parts: Vec<Part>,
+}
+
+/// The plan of one GPU, and its piece of the caller's arrays.
+struct Part {
+    plan: Plan,
+    sources: Range<usize>,
+    targets: Rows,
+}
+
+/// Rows of an array.
+enum Rows {
+    Range(Range<usize>),
+    Picked(Vec<usize>),
+}
+
+/// Runs `work` on all items, each on a thread of its own. Ranks have errors in common, so the first counts.
+fn on_threads<I: Send, R: Send>(
+    items: impl IntoIterator<Item = I>,
+    work: impl Fn(I) -> Result<R, Error> + Sync,
+) -> Result<Vec<R>, Error> {
+    let work = &work;
+    let results: Vec<Result<R, Error>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = items.into_iter().map(|item| scope.spawn(move || work(item))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|e| resume_unwind(e))).collect()
+    });
+    results.into_iter().collect()
+}
+
+/// The error of a rank as that of one GPU, where it says as much: a cancellation, or a number of the caller, in the
+/// caller's row.
+fn as_on_one(e: Error, parts: &[Part]) -> Error {
+    let Error::Rank { rank, error } = e else { return e };
+    match (*error, parts.get(rank)) {
+        (error @ Error::Cancelled { .. }, _) => error,
+        (Error::NotFinite { array, row, column, value }, Some(part)) => {
+            let row = match &part.targets {
+                _ if array == "strengths" => part.sources.start + row,
+                Rows::Range(range) => range.start + row,
+                Rows::Picked(rows) => rows[row],
+            };
+            Error::NotFinite { array, row, column, value }
+        }
+        (error, _) => Error::Rank { rank, error: Box::new(error) },
+    }
+}
+
+/// Piece `k` of `n` rows in `pieces` pieces.
+fn piece(n: usize, k: usize, pieces: usize) -> Range<usize> {
+    n * k / pieces..n * (k + 1) / pieces
+}
+
+/// Takes the first `n` numbers of `all`.
+fn first<'a, T>(all: &mut &'a mut [T], n: usize) -> &'a mut [T] {
+    let (head, tail) = std::mem::take(all).split_at_mut(n);
+    *all = tail;
+    head
+}
+
+/// The rows of `range` of an array with `width` numbers per row.
+fn rows<'a>(array: &'a [f64], range: &Range<usize>, width: usize) -> &'a [f64] {
+    &array[range.start * width..range.end * width]
+}
+
+impl Plan {
+    /// A plan whose sums several backends, which are GPUs, share.
+    pub(super) fn on_devices(request: Fmm, given: Given<'_>, backends: Vec<Backend>) -> Result<Plan, Error> {
+        let start = Instant::now();
+        let dim = request.family.dim();
+        let counts @ [n, m] = given.counts(dim)?;
+        let task = candidates::check(&request, counts)?;
+        let Given::Host(sources, targets) = given else {
+            let reason = "sums on several GPUs take arrays of the host".to_string();
+            return Err(Error::Unsupported { operation: "arrays on a device", reason });
+        };
+        // Here errors have the rows of the caller.
+        Cloud::host(&task.facts, sources, targets)?;
+        let devices = backends.len();
+        for backend in &backends {
+            backend.processor().opened(&request).transpose()?;
+        }
+        let ranks: Vec<_> = fmm_dist::worlds(devices).into_iter().zip(backends).enumerate().collect();
+        let made = on_threads(ranks, |(k, (world, backend))| {
+            let mine = piece(n, k, devices);
+            let (points, local);
+            let (rows_of, to) = match targets {
+                Targets::Sources => (Rows::Range(mine.clone()), Targets::Sources),
+                Targets::Points(all) => {
+                    let range = piece(m, k, devices);
+                    points = rows(all, &range, dim);
+                    (Rows::Range(range), Targets::Points(points))
+                }
+                Targets::Subset(all) => {
+                    let some: Vec<usize> = (0..m).filter(|&i| mine.contains(&all[i])).collect();
+                    local = some.iter().map(|&i| all[i] - mine.start).collect::<Vec<usize>>();
+                    (Rows::Picked(some), Targets::Subset(&local))
+                }
+            };
+            let mut request = request.clone().ranks(&world);
+            (request.backend, request.threads) = (backend, Some((task.threads / devices).max(1)));
+            if k > 0 {
+                request.watch = None;
+            }
+            let plan = Plan::new(request, Given::Host(rows(sources, &mine, dim), to))?;
+            Ok(Part { plan, sources: mine, targets: rows_of })
+        });
+        let parts = made.map_err(|e| as_on_one(e, &[]))?;
+        let first = &parts[0].plan;
+        let slowest = |of: fn(&Plan) -> f64| parts.iter().map(|part| of(&part.plan)).fold(0.0, f64::max);
+        let seconds = crate::mesh::PlanSeconds {
+            tree: slowest(|p| p.seconds.tree),
+            lists: slowest(|p| p.seconds.lists),
+            operators: slowest(|p| p.seconds.operators),
+            ..first.seconds
+        };
+        // As the ranks have resolved it.
+        let resolved = Fmm {
+            backend: request.backend,
+            threads: request.threads,
+            watch: request.watch,
+            world: None,
+            ..first.request.clone()
+        };
+        let seen = Seen { counts, extent: 0.0 };
+        let mut plan = Plan::without_engine(resolved, seen, Plan::pool(task.threads)?)?;
+        (plan.choice, plan.probe) = (Choice { threads: task.threads, ..first.choice.clone() }, first.probe.clone());
+        plan.took(Placed { report: first.report.clone(), seconds }, counts, given);
+        if !counts.contains(&0) {
+            let (request, choice) = (plan.request.clone(), plan.choice.clone());
+            plan.engine = Some(Box::new(Several { request, choice, parts }));
+        }
+        plan.seconds.plan = start.elapsed().as_secs_f64();
+        Ok(plan)
+    }
+}
+
+/// A plan for new points replaces the engine, so that it never places points.
+impl Engine for Several {
+    fn asked(&self) -> (&Fmm, &Choice) {
+        (&self.request, &self.choice)
+    }
+    fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {
+        engine::of(&self.request, &self.choice).reference(sources, strengths, targets)
+    }
+    fn place(&mut self, _: &Cloud, _: Watch) -> Result<(), Error> {
+        replaced()
+    }
+    fn preview(&mut self, _: usize) -> Result<Mesh, Error> {
+        replaced()
+    }
+    fn measure(&mut self, _: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
+        replaced()
+    }
+    fn trial(&self) -> Option<&Trial> {
+        None
+    }
+    fn forget(&mut self) {}
+    fn settle(&mut self, _: usize, _: Watch) -> Result<Placed, Error> {
+        replaced()
+    }
+
+    fn run(&self, strengths: &[&[f64]], out: &mut [&mut [f64]], _: Watch) -> Result<StageSeconds, Error> {
+        let facts = &self.choice.facts;
+        let (width, values) = (facts.strengths, facts.values);
+        // The rows of each part, of each set: pieces of the caller's rows, or rows that are copied there.
+        let mut rest: Vec<&mut [f64]> = out.iter_mut().map(|rows| &mut **rows).collect();
+        let mut copied: Vec<Vec<Vec<f64>>> = Vec::new();
+        for part in &self.parts {
+            let n = if let Rows::Picked(some) = &part.targets { some.len() * values } else { 0 };
+            copied.push(vec![vec![0.0; n]; strengths.len()]);
+        }
+        let mut work = Vec::new();
+        for (part, copied) in self.parts.iter().zip(&mut copied) {
+            let rows: Vec<&mut [f64]> = match &part.targets {
+                Rows::Picked(_) => copied.iter_mut().map(|rows| &mut rows[..]).collect(),
+                Rows::Range(range) => rest.iter_mut().map(|all| first(all, range.len() * values)).collect(),
+            };
+            work.push((part, rows));
+        }
+        let seconds = on_threads(work, |(part, mut out): (&Part, Vec<&mut [f64]>)| {
+            let strengths: Vec<&[f64]> = strengths.iter().map(|q| rows(q, &part.sources, width)).collect();
+            let plan = &part.plan;
+            plan.pool.install(|| plan.jointly(|| plan.run(&strengths, &mut out)))
+        });
+        let seconds = seconds.map_err(|e| as_on_one(e, &self.parts))?;
+        for (part, copied) in self.parts.iter().zip(copied) {
+            let Rows::Picked(some) = &part.targets else { continue };
+            for (from, to) in copied.iter().zip(out.iter_mut()) {
+                for (&row, from) in some.iter().zip(from.chunks_exact(values)) {
+                    to[row * values..][..values].copy_from_slice(from);
+                }
+            }
+        }
+        Ok(slowest(&seconds))
+    }
+
+    fn sums(&self) -> Option<&dyn DeviceSums> {
+        let arrays = |part: &Part| part.plan.engine.as_ref().is_none_or(|engine| engine.sums().is_some());
+        let pieces = |part: &Part| matches!(part.targets, Rows::Range(_));
+        self.parts.iter().all(|part| arrays(part) && pieces(part)).then_some(self)
+    }
+
+    fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
+        let (mut sources, mut targets) = (Vec::new(), Vec::new());
+        for engine in self.engines() {
+            let (s, t) = engine.points()?;
+            sources.extend(s);
+            targets.extend(t);
+        }
+        Ok((sources, targets))
+    }
+
+    fn mesh(&self) -> Mesh {
+        let mut sum = Mesh::default();
+        for mesh in self.engines().map(|engine| engine.mesh()) {
+            sum.levels = sum.levels.max(mesh.levels);
+            sum.root_side = mesh.root_side;
+            (sum.boxes, sum.leaves) = (sum.boxes + mesh.boxes, sum.leaves + mesh.leaves);
+            (sum.near_pairs, sum.far_points) = (sum.near_pairs + mesh.near_pairs, sum.far_points + mesh.far_points);
+            let (a, b) = (sum.edges, mesh.edges);
+            sum.edges = Edges {
+                p2m: a.p2m + b.p2m,
+                m2m: a.m2m + b.m2m,
+                m2l: a.m2l + b.m2l,
+                p2l: a.p2l + b.p2l,
+                l2l: a.l2l + b.l2l,
+                l2p: a.l2p + b.l2p,
+                m2p: a.m2p + b.m2p,
+                p2p: a.p2p + b.p2p,
+            };
+        }
+        sum
+    }
+
+    fn on_devices(&self) -> Vec<RanksReport> {
+        self.engines().filter_map(|engine| engine.on_ranks()).collect()
+    }
+    /// None: a rank does not know the numbers of the sources of others.
+    fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
+        Box::new(std::iter::empty())
+    }
+    fn bytes(&self) -> u64 {
+        self.engines().map(|engine| engine.bytes()).sum()
+    }
+}
+
+impl Several {
+    fn engines(&self) -> impl Iterator<Item = &dyn Engine> {
+        self.parts.iter().filter_map(|part| part.plan.engine.as_deref())
+    }
+}
+
+/// The seconds of each stage on its slowest GPU.
+fn slowest(seconds: &[StageSeconds]) -> StageSeconds {
+    std::array::from_fn(|k| seconds.iter().map(|s| s[k]).fold(0.0, f64::max))
+}
+
+impl Solver for Several {
+    fn values(&self) -> usize {
+        self.choice.facts.values
+    }
+    fn columns(&self) -> &[OutputColumns] {
+        &self.choice.facts.columns
+    }
+    fn apply(&self, strengths: &[f64], out: &mut [f64], _: Observer) -> Result<StageSeconds, Error> {
+        self.run(&[strengths], &mut [out], &|_, _| Ok(()))
+    }
+    fn bytes(&self) -> u64 {
+        Engine::bytes(self)
+    }
+}
+
+/// Sums on arrays of the host: the first rank asks the caller's own callback, so the observer is not called.
+impl DeviceSums for Several {
+    fn apply_numbers(&self, strengths: Numbers, values: &mut [NumbersMut], _: Observer) -> Result<StageSeconds, Error> {
+        let facts = &self.choice.facts;
+        let width = facts.strengths;
+        let mut rest: Vec<NumbersMut> = values.iter_mut().map(whole).collect();
+        let mut work = Vec::new();
+        for part in &self.parts {
+            let count = part.plan.n_targets;
+            let pieces = rest.iter_mut().zip(&facts.columns).map(|(all, c)| cut(all, count * c.columns.len()));
+            let range = part.sources.start * width..part.sources.end * width;
+            let strengths = match strengths {
+                Numbers::F32(x) => Numbers::F32(&x[range]),
+                Numbers::F64(x) => Numbers::F64(&x[range]),
+            };
+            work.push((part, strengths, pieces.collect::<Vec<_>>()));
+        }
+        let seconds = on_threads(work, |(part, strengths, mut values): (&Part, Numbers, Vec<NumbersMut>)| {
+            let plan = &part.plan;
+            let mut observer = |stage: Stage, done: f64| watch(&plan.request, stage.name(), done).is_ok();
+            plan.pool.install(|| {
+                plan.jointly(|| match plan.engine.as_ref().and_then(|engine| engine.sums()) {
+                    Some(sums) => sums.apply_numbers(strengths, &mut values, &mut observer),
+                    None => Ok(StageSeconds::default()),
+                })
+            })
+        });
+        Ok(slowest(&seconds.map_err(|e| as_on_one(e, &self.parts))?))
+    }
+    fn enqueue(&self, _: &DeviceArray, _: &[DeviceArray], _: &DeviceStream) -> Result<(), Error> {
+        let reason = "sums on several GPUs take arrays of the host".to_string();
+        Err(Error::Unsupported { operation: "arrays on a device", reason })
+    }
+    fn synchronize(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn points(&self) -> Result<[Vec<f64>; 2], Error> {
+        Engine::points(self).map(|(sources, targets)| [sources, targets])
+    }
+}
+
+/// All of the numbers, to be cut.
+fn whole<'a>(all: &'a mut NumbersMut) -> NumbersMut<'a> {
+    match all {
+        NumbersMut::F32(x) => NumbersMut::F32(x),
+        NumbersMut::F64(x) => NumbersMut::F64(x),
+    }
+}
+
+/// Takes the first `n` of the numbers.
+fn cut<'a>(all: &mut NumbersMut<'a>, n: usize) -> NumbersMut<'a> {
+    match all {
+        NumbersMut::F32(x) => NumbersMut::F32(first(x, n)),
+        NumbersMut::F64(x) => NumbersMut::F64(first(x, n)),
+    }
+}
+
+/// The error of a step that a new plan replaces.
+fn replaced<T>() -> Result<T, Error> {
+    let reason = "new points get a new plan".to_string();
+    Err(Error::Unsupported { operation: "new points on several GPUs", reason })
+}

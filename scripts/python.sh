@@ -10,6 +10,8 @@ venv="$root/target/python-venv"
 python="$venv/bin/python"
 "$python" -m pip install -q --disable-pip-version-check 'numpy>=1.26' scipy pytest mypy matplotlib 'maturin>=1.9,<2'
 export PYO3_PYTHON="$python"
+# The module finds Python in the process that imports it, as maturin builds it too.
+export PYO3_BUILD_EXTENSION_MODULE=1
 cd python
 if [ -n "${WHEEL:-}" ]; then
     rm -rf "$root/target/dist"
@@ -52,5 +54,5 @@ export PYTHONPATH=$PWD
 if command -v "${CXX:-c++}" > /dev/null; then
     emulator=$("$root/scripts/emulator.sh")
     FMM_EMULATED_GPU=1 LD_LIBRARY_PATH="$emulator${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
-        env -u FMM_NVRTC -u CUDA_PATH "$python" -m pytest -q tests/test_gpu_arrays.py
+        env -u FMM_NVRTC -u CUDA_PATH "$python" -m pytest -q tests/test_gpu_arrays.py tests/test_xla.py
 fi

@@ -5,8 +5,10 @@ mod device;
 mod dlpack;
 mod errors;
 mod interrupt;
+mod jax;
 mod kernel;
 mod plan;
+mod xla;
 
 use pyo3::prelude::*;
 
@@ -16,6 +18,8 @@ mod _core {
     use super::device::DeviceArray;
     #[pymodule_export]
     use super::dlpack::Taken;
+    #[pymodule_export]
+    use super::jax::{Registered, forget_kept_plans, xla_handler};
     #[pymodule_export]
     use super::kernel::Kernel;
     #[pymodule_export]

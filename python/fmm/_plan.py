@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _arrays, _core, _device, report
+from . import _arrays, _core, _device, _ranks, report
 from .kernels import Expression, Kernel
 from .report import Errors, Report
 
@@ -85,6 +85,7 @@ def _options(
     cache: str | None = None,
     attributes: Mapping[str, ArrayLike] | None = None,
     progress: Progress | None = None,
+    comm: Any = None,
 ) -> dict[str, Any]:
     """The options of a plan as the core takes them."""
     return {
@@ -102,6 +103,7 @@ def _options(
         "cache": cache,
         "attributes": {name: _arrays.numbers(v, name).reshape(-1) for name, v in (attributes or {}).items()},
         "progress": progress,
+        "world": None if comm is None else _ranks.world(comm),
     }
 
 
@@ -150,6 +152,9 @@ class Plan:
     attributes : values of parameters that differ from source to source, as a dict of name -> (N,)
     progress : True for a line that shows how far work is (:class:`fmm.Progress`), or a function of (phase, fraction);
         returning False cancels with KeyboardInterrupt
+    comm : a communicator of mpi4py, whose ranks plan and sum together: each gives its own points and strengths and gets the
+        sums at its own targets. All ranks make the same calls. Needs a package that was built with MPI
+        (``FMM_PYTHON_MPI=1 pip install ./python``)
 
     Raises
     ------
@@ -180,6 +185,7 @@ class Plan:
         cache: str | None = None,
         attributes: Mapping[str, ArrayLike] | None = None,
         progress: Progress | bool | None = None,
+        comm: Any = None,
     ) -> None:
         self.kernel = _kernel(kernel)
         self.outputs = _names(outputs)
@@ -198,7 +204,7 @@ class Plan:
         options = _options(
             self.outputs, tolerance=tolerance, order=order, method=method, precision=precision, backend=backend,
             device=device, threads=threads, ncrit=ncrit, norm=norm, theta=theta, cache=cache, attributes=attributes,
-            progress=self._line if progress is True else progress or None,
+            progress=self._line if progress is True else progress or None, comm=comm,
         )  # fmt: skip
         core = self.kernel._core(self.outputs)
         with self._line:

@@ -72,6 +72,8 @@ def apply(plan: _plan.Plan, strengths: jax.Array) -> jax.Array:
     points there. Under ``jax.vmap`` the sets of strengths are summed together."""
     if plan._complex:
         raise NotImplementedError(f"derivatives of the complex kernel {plan.kernel.name}")
+    if "potential" not in plan.outputs or (plan._there is not None and len(plan.outputs) > 1):
+        raise ValueError(f"the plan has the outputs {', '.join(plan.outputs)}: make one for the potential alone")
     q = _floats(strengths, "strengths")
     _arrays.sets_of(q.shape, plan.n_sources, plan._strengths, False)
     if plan._registered is None:

@@ -16,9 +16,11 @@ pub fn raised(e: Error) -> PyErr {
         Error::Unsupported { .. } | Error::UnsupportedOutput { .. } => PyNotImplementedError::new_err(text),
         Error::Cancelled { .. } => PyKeyboardInterrupt::new_err(text),
         Error::Io { .. } => PyFileNotFoundError::new_err(text),
-        Error::Threads { .. } | Error::NoDevice { .. } | Error::DeviceCompile { .. } | Error::Device { .. } => {
-            PyRuntimeError::new_err(text)
-        }
+        Error::Threads { .. }
+        | Error::RankLost { .. }
+        | Error::NoDevice { .. }
+        | Error::DeviceCompile { .. }
+        | Error::Device { .. } => PyRuntimeError::new_err(text),
         _ => PyValueError::new_err(text),
     };
     Python::attach(|py| {

@@ -168,11 +168,16 @@ impl<'a> Parts<'a> {
         if self.results.len() == 1 { RESULTS[0] } else { RESULTS[0] | RESULTS[1] }
     }
 
-    /// How many sets of strengths there are for `plan`. (Sums of nothing are not called.)
+    /// How many sets of strengths there are for `plan`, whose sums fill the results. (Sums of nothing are not called.)
     fn sets(&self, plan: &fmm::Plan) -> Result<usize, Refusal> {
         let (one, all) = (plan.n_sources() * plan.strengths(), self.strengths.len());
         if one == 0 || all == 0 || all % one != 0 {
             return refuse(Code::InvalidArgument, misfit(&self.strengths, plan));
+        }
+        for (result, output) in self.results.iter().zip(RESULTS) {
+            if result.len() != all / one * plan.n_targets() * plan.components(output) {
+                return refuse(Code::InvalidArgument, misfit(result, plan));
+            }
         }
         Ok(all / one)
     }
@@ -265,9 +270,6 @@ fn sums_on_device(parts: &Parts<'_>, plan: &fmm::Plan, cuda: Cuda, stream: &Devi
         let mut out = DeviceOutput::default();
         for (result, output) in parts.results.iter().zip(RESULTS) {
             let len = plan.n_targets() * plan.components(output);
-            if result.len() != len * sets {
-                return refuse(Code::InvalidArgument, misfit(result, plan));
-            }
             let array = Some(borrowed(cuda, result, k * len, len)?);
             match output {
                 Outputs::GRADIENT => out.gradient = array,

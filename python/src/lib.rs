@@ -8,6 +8,7 @@ mod interrupt;
 mod jax;
 mod kernel;
 mod plan;
+mod ranks;
 mod xla;
 
 use pyo3::prelude::*;
@@ -24,6 +25,8 @@ mod _core {
     use super::kernel::Kernel;
     #[pymodule_export]
     use super::plan::{Plan, memory};
+    #[pymodule_export]
+    use super::ranks::World;
     use super::*;
 
     /// What is found about a GPU: its name, or why there is none.

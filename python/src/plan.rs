@@ -4,6 +4,7 @@ use crate::device::{Described, stream_of};
 use crate::errors::raised;
 use crate::interrupt::Watch;
 use crate::kernel::Kernel;
+use crate::ranks::World;
 use fmm::{
     Backend, Cpu, Cuda, DeviceOutput, Error, Fmm, Method, Norm, Number, Output, Outputs, Precision, Stage, Targets,
 };
@@ -164,6 +165,9 @@ pub fn request(kernel: &Kernel, options: &Bound<'_, PyDict>, watch: &Watch) -> P
     }
     if let Some(folder) = option::<String>(options, "cache")? {
         fmm = fmm.operator_cache(folder);
+    }
+    if let Some(world) = option::<Py<World>>(options, "world")? {
+        fmm = fmm.ranks(&world.get().0);
     }
     if let Some(values) = option::<Bound<'_, PyDict>>(options, "attributes")? {
         for (name, values) in values {

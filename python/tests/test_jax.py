@@ -163,6 +163,9 @@ def test_errors(rng):
     plan.move(np.asarray(x[:30]))
     with pytest.raises(RAISED, match="30 sources"):
         compiled(q).block_until_ready()
+    plan.move(np.asarray(x), np.asarray(x[:30]))
+    with pytest.raises(RAISED, match="30 targets"):
+        compiled(q).block_until_ready()
 
 
 def test_a_second_derivative_raises(rng):
@@ -178,6 +181,8 @@ def test_refusals(rng):
         fmm.jax.evaluate("helmholtz", x, q)
     with pytest.raises(TypeError, match="outputs"):
         fmm.jax.evaluate("laplace", x, q, outputs="gradient")
+    with pytest.raises(ValueError, match="potential alone"):
+        fmm.jax.apply(fmm.Plan("laplace", np.asarray(x), outputs="gradient"), q)
     with pytest.raises(TypeError, match="progress"):
         fmm.jax.evaluate("laplace", x, q, progress=True)
     with pytest.raises(TypeError, match="tolerence"):

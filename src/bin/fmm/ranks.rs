@@ -2,8 +2,8 @@
 
 use crate::args::{ExchangeName, RunArgs};
 use crate::failure::Failure;
-use crate::report::Report;
 use crate::npy::part_of;
+use crate::report::Report;
 use crate::run::{self, Evaluated, Input};
 use fmm::ranks::{Strategy, World, threads};
 use fmm::{Description, Error, Fmm, Output, Outputs, Targets};

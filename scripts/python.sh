@@ -51,6 +51,7 @@ case "$(uname)" in
 Darwin) built=lib_core.dylib ;;
 *) built=lib_core.so ;;
 esac
+rm -f fmm/_core.abi3.so # A process may use the old one.
 cp "$target/release/$built" fmm/_core.abi3.so
 export PYTHONPATH=$PWD
 "$python" -m mypy

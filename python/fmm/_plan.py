@@ -84,7 +84,7 @@ def _options(
     theta: float | None = None,
     cache: str | None = None,
     attributes: Mapping[str, ArrayLike] | None = None,
-    progress: Progress | None = None,
+    progress: Any = None,
     comm: Any = None,
 ) -> dict[str, Any]:
     """The options of a plan as the core takes them."""

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds the Python package for the Python 3.11 or later on the path, and checks it: types (mypy, stubtest), tests, the
 # examples of its README. Everything that the tests need is installed into target/python-venv. With WHEEL=1 it builds
-# sdist and wheel instead, and runs the tests on the wheel that was built from the sdist. With FMM_PYTHON_MPI=1 the package
-# has ranks over MPI (needs mpicc), and the tests run them. The packages of FMM_PYTHON_WITH, such as "jax torch", are
-# installed too, and their tests run.
+# sdist and wheel instead, and runs the tests on the wheel that was built from the sdist. With FMM_PYTHON_MPI=1 the
+# package has ranks over MPI (needs mpicc), and the tests run them. The packages of FMM_PYTHON_WITH, such as "jax torch",
+# are installed too, and their tests run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD

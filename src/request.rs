@@ -333,9 +333,9 @@ impl Fmm {
         self.exchange = Some(strategy);
         self
     }
-    /// The request for the transposed sums w_j = Σ_i K(x_i − y_j)ᵀ·v_i with `outputs`, to be planned with the targets x_i
-    /// as sources and the sources y_j as targets. Everything else is asked as for the sums of this request; a method that
-    /// the transposed kernel does not have is chosen anew. [`Plan::transposed`](crate::Plan::transposed) takes the points
+    /// The request for the transposed sums w_j = Σ_i K(x_i − y_j)ᵀ·v_i with `outputs`, to be planned with the targets
+    /// x_i as sources and the sources y_j as targets. Everything else is asked as for the sums of this request; a method
+    /// that the transposed kernel does not have is chosen anew. [`Plan::transposed`](crate::Plan::transposed) takes the points
     /// of a plan.
     ///
     /// # Errors

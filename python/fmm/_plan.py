@@ -152,8 +152,8 @@ class Plan:
     attributes : values of parameters that differ from source to source, as a dict of name -> (N,)
     progress : True for a line that shows how far work is (:class:`fmm.Progress`), or a function of (phase, fraction);
         returning False cancels with KeyboardInterrupt
-    comm : a communicator of mpi4py, whose ranks plan and sum together: each gives its own points and strengths and gets the
-        sums at its own targets. All ranks make the same calls. Needs a package that was built with MPI
+    comm : a communicator of mpi4py, whose ranks plan and sum together: each gives its own points and strengths and gets
+        the sums at its own targets. All ranks make the same calls. Needs a package that was built with MPI
         (``FMM_PYTHON_MPI=1 pip install ./python``)
 
     Raises

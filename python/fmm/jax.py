@@ -9,12 +9,13 @@
 >>> by_points.shape, by_charges.shape
 ((300, 3), (300,))
 
-Compiled functions call the library itself (``jax.ffi``), without Python: on a CPU with arrays of the host, on an NVIDIA GPU
-with arrays on the GPU, in the stream of XLA. Derivatives are sums too, and keep the tolerance of the call. There are no
-second derivatives.
+Compiled functions call the library itself (``jax.ffi``), without Python: on a CPU with arrays of the host, on an NVIDIA
+GPU with arrays on the GPU, in the stream of XLA. Derivatives are sums too, and keep the tolerance of the call. There are
+no second derivatives.
 
-Errors of the sums are ``jax.errors.JaxRuntimeError`` or ValueError, as XLA passes them on. On a GPU, NaN or infinity in strengths or sums are an error of a
-later call. Ctrl-C does not end a sum in a compiled function. All arrays of a call are on one device.
+Errors of the sums are ``jax.errors.JaxRuntimeError`` or ValueError, as XLA passes them on. On a GPU, NaN or infinity in
+strengths or sums are an error of a later call. Ctrl-C does not end a sum in a compiled function. All arrays of a call
+are on one device.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ def evaluate(
 ) -> jax.Array:
     """The potential, differentiable with respect to ``strengths``, ``sources`` and ``targets``.
 
-    Arguments and shapes are those of :func:`fmm.evaluate`; arrays on a GPU are summed there, whatever ``backend`` says. The
-    potential has the type of the strengths. ``targets=None``: the sources, and each skips itself. Sums with the same kernel
-    and options keep a plan for their next call, whose points then move as by :meth:`fmm.Plan.move`; :func:`forget` frees
-    it. A second derivative is an error, a complex kernel a NotImplementedError. Under ``jax.vmap`` the sums follow each
+    Arguments and shapes are those of :func:`fmm.evaluate`; arrays on a GPU are summed there, whatever ``backend`` says.
+    The potential has the type of the strengths. ``targets=None``: the sources, and each skips itself. Sums with the same
+    kernel and options keep a plan for their next call, whose points then move as by :meth:`fmm.Plan.move`;
+    :func:`forget` frees it. A second derivative is an error, a complex kernel a NotImplementedError. Under ``jax.vmap`` the sums follow each
     other.
     """
     kernel = _plan._differentiable(kernel, options)
@@ -68,8 +69,8 @@ def evaluate(
 
 
 def apply(plan: _plan.Plan, strengths: jax.Array) -> jax.Array:
-    """The potential of an existing plan, differentiable with respect to ``strengths``. Arrays on a GPU need a plan with its
-    points there. Under ``jax.vmap`` the sets of strengths are summed together."""
+    """The potential of an existing plan, differentiable with respect to ``strengths``. Arrays on a GPU need a plan with
+    its points there. Under ``jax.vmap`` the sets of strengths are summed together."""
     if plan._complex:
         raise NotImplementedError(f"derivatives of the complex kernel {plan.kernel.name}")
     if "potential" not in plan.outputs or (plan._there is not None and len(plan.outputs) > 1):

@@ -32,8 +32,8 @@ pub struct Plan {
 }
 
 /// What a plan of another process answers.
-pub const FORKED: &str = "this plan belongs to the parent process, and its threads do not exist in a forked child: make \
-                          the plan in the child, or start processes by 'spawn'";
+pub const FORKED: &str = "this plan belongs to the parent process, and its threads do not exist in a forked child: \
+                          make the plan in the child, or start processes by 'spawn'";
 
 /// Numbers of which a plan takes several sets at once.
 pub trait Batch: Number {

@@ -1,5 +1,5 @@
-//! The C interface of XLA's foreign functions (`xla/ffi/api/c_api.h` of jaxlib), as far as sums need it. What is declared
-//! here is the same in versions 0.1 to 0.4 of the interface.
+//! The C interface of XLA's foreign functions (`xla/ffi/api/c_api.h` of jaxlib), as far as sums need it. What is
+//! declared here is the same in versions 0.1 to 0.4 of the interface.
 
 use crate::errors;
 use fmm::{Error, Number, Precision};
@@ -93,8 +93,14 @@ struct Api {
     error_destroy: *const c_void,
     handler_register: *const c_void,
     stream: Ask<OfContext<*mut c_void>>,
+}
+
+/// The functions of a runtime that is not too old; `size` tells.
+#[repr(C)]
+struct LaterApi {
+    first: Api,
     others: [*const c_void; 12],
-    device: Option<Ask<OfContext<i32>>>,
+    device: Ask<OfContext<i32>>,
 }
 
 /// Arguments or results: their types, and pointers to them.
@@ -205,7 +211,7 @@ impl<'a> Call<'a> {
 
     fn buffers(&self, all: &'a Several) -> Result<Vec<Buffer<'a>>, Refusal> {
         let of = |k: usize| {
-            // SAFETY: the runtime gives `len` types and pointers, valid during the call; a type says what its pointer is.
+            // SAFETY: the runtime gives `len` types and pointers, valid during the call; a type says what a pointer is.
             let buffer = unsafe {
                 if *all.types.add(k) != BUFFER {
                     return refuse(Code::InvalidArgument, format!("argument or result {k} is no array"));
@@ -253,12 +259,12 @@ impl<'a> Call<'a> {
 
     /// The number of the GPU of a call.
     pub fn device(&self) -> Result<usize, Refusal> {
-        let known = self.api().size >= size_of::<Api>();
-        let Some(device) = self.api().device.filter(|_| known) else {
+        if self.api().size < size_of::<LaterApi>() {
             return refuse(Code::Unimplemented, "this jaxlib does not say which GPU a call is for: use a newer one");
-        };
-        // SAFETY: as `of_context` asks.
-        Ok(unsafe { self.of_context(device, 0) }?.max(0) as usize)
+        }
+        // SAFETY: the table of functions is as long as it says. The function is the one that `of_context` asks for.
+        let device = unsafe { self.of_context((*self.0.api.cast::<LaterApi>()).device, 0) }?;
+        Ok(device.max(0) as usize)
     }
 
     fn api(&self) -> &'a Api {
@@ -298,8 +304,8 @@ impl<'a> Buffer<'a> {
         if self.len() == 0 {
             return Ok(&[]);
         }
-        // SAFETY: the runtime gives a buffer of this type and these extents, aligned for any number, which nothing writes
-        // during the call.
+        // SAFETY: the runtime gives a buffer of this type and these extents, aligned for any number, which nothing
+        // writes during the call.
         Ok(unsafe { std::slice::from_raw_parts(self.data.cast(), self.len()) })
     }
 

@@ -144,7 +144,8 @@ def test_nothing_to_sum_and_other_numbers(rng):
     by = jax.grad(lambda x: fmm.jax.evaluate("laplace", x, q, y[:0]).sum())(x)
     assert by.shape == (20, 3) and not by.any()
     whole = fmm.jax.evaluate("laplace", x, jnp.ones(20, int), y)
-    assert whole.dtype == jnp.float64 and jnp.allclose(whole, fmm.jax.evaluate("laplace", x, jnp.ones(20), y), rtol=1e-6)
+    assert whole.dtype == jnp.float64
+    assert jnp.allclose(whole, fmm.jax.evaluate("laplace", x, jnp.ones(20), y), rtol=1e-6)
     # Points in f32, strengths in f64, and the other way round.
     mixed = jax.grad(lambda x: fmm.jax.evaluate("laplace", x, q, y).sum())(x.astype(jnp.float32))
     assert mixed.dtype == jnp.float32

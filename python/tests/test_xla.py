@@ -1,5 +1,5 @@
-"""The functions that compiled JAX functions call, without JAX: calls as XLA makes them (xla/ffi/api/c_api.h), with arrays
-of the host, and with arrays of the emulated GPU (``FMM_EMULATED_GPU=1``)."""
+"""The functions that compiled JAX functions call, without JAX: calls as XLA makes them (xla/ffi/api/c_api.h), with
+arrays of the host, and with arrays of the emulated GPU (``FMM_EMULATED_GPU=1``)."""
 
 import ctypes
 import os

@@ -1,15 +1,25 @@
 #!/usr/bin/env bash
 # Builds the Python package for the Python 3.11 or later on the path, and checks it: types (mypy, stubtest), tests, the
 # examples of its README. Everything that the tests need is installed into target/python-venv. With WHEEL=1 it builds
-# sdist and wheel instead, and runs the tests on the wheel that was built from the sdist.
+# sdist and wheel instead, and runs the tests on the wheel that was built from the sdist. With FMM_PYTHON_MPI=1 the
+# package has ranks over MPI (needs mpicc), and the tests run them. The packages of FMM_PYTHON_WITH, such as "jax torch",
+# are installed too, and their tests run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 venv="$root/target/python-venv"
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 python="$venv/bin/python"
-"$python" -m pip install -q --disable-pip-version-check 'numpy>=1.26' scipy pytest mypy matplotlib 'maturin>=1.9,<2'
 export PYO3_PYTHON="$python"
+# The module finds Python in the process that imports it, as maturin builds it too.
+export PYO3_BUILD_EXTENSION_MODULE=1
+read -ra packages <<< "${FMM_PYTHON_WITH:-}"
+features=()
+if [ -n "${FMM_PYTHON_MPI:-}" ]; then
+    packages+=(mpi4py) features=(--features fmm-python/mpi)
+fi
+"$python" -m pip install -q --disable-pip-version-check 'numpy>=1.26' scipy pytest mypy matplotlib 'maturin>=1.9,<2' \
+    "${packages[@]}"
 cd python
 if [ -n "${WHEEL:-}" ]; then
     rm -rf "$root/target/dist"
@@ -22,7 +32,7 @@ if [ -n "${WHEEL:-}" ]; then
     wheel=$(ls "$root"/target/dist/fmm-*.whl)
     echo "$(stat -c %s "$wheel") bytes: $wheel"
     [ "$(stat -c %s "$wheel")" -le 40000000 ]
-    "$clean/venv/bin/python" -m pip install -q "$wheel" pytest scipy matplotlib
+    "$clean/venv/bin/python" -m pip install -q "$wheel" pytest scipy matplotlib "${packages[@]}"
     cp -r tests README.md pyproject.toml "$clean"
     cd "$clean"
     "$clean/venv/bin/python" -m fmm.bench --only import
@@ -32,15 +42,16 @@ fi
 # Features of shared dependencies follow from all that is selected. With the tests of the library selected too, crates are
 # those that cargo test --workspace has compiled, which is what CI did before.
 if [ -n "${CI:-}" ]; then
-    cargo build --release --locked --workspace --lib --tests
+    cargo build --release --locked --workspace --lib --tests "${features[@]}"
 else
-    cargo build --release --locked -p fmm-python
+    cargo build --release --locked -p fmm-python "${features[@]}"
 fi
 target="${CARGO_TARGET_DIR:-$root/target}"
 case "$(uname)" in
 Darwin) built=lib_core.dylib ;;
 *) built=lib_core.so ;;
 esac
+rm -f fmm/_core.abi3.so # A process may use the old one.
 cp "$target/release/$built" fmm/_core.abi3.so
 export PYTHONPATH=$PWD
 "$python" -m mypy
@@ -52,5 +63,5 @@ export PYTHONPATH=$PWD
 if command -v "${CXX:-c++}" > /dev/null; then
     emulator=$("$root/scripts/emulator.sh")
     FMM_EMULATED_GPU=1 LD_LIBRARY_PATH="$emulator${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
-        env -u FMM_NVRTC -u CUDA_PATH "$python" -m pytest -q tests/test_gpu_arrays.py
+        env -u FMM_NVRTC -u CUDA_PATH "$python" -m pytest -q tests/test_gpu_arrays.py tests/test_xla.py
 fi

@@ -411,14 +411,9 @@ impl Plan {
             return Ok(plan.clone());
         }
         let facts = self.request.family.facts(Outputs::POTENTIAL)?;
-        let mut request = self.request.clone().outputs(outputs);
-        request.family = self.request.family.transposed()?;
+        let mut request = self.request.transposed(outputs)?;
         if let Some(engine) = self.engine.as_ref().filter(|_| facts.reciprocal && outputs == Outputs::POTENTIAL) {
             self.inherit(engine.asked().1, &mut request);
-        } else if request.family.facts(outputs)?.harmonic.is_err()
-            && matches!(request.method, Method::SphericalHarmonics | Method::Treecode)
-        {
-            (request.method, request.order, request.variant) = (Method::Auto, None, Default::default());
         }
         let (sources, targets) = match &self.engine {
             Some(engine) => engine.points()?,

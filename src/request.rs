@@ -366,6 +366,22 @@ impl Fmm {
         self.exchange = Some(strategy);
         self
     }
+    /// The request for the transposed sums w_j = Σ_i K(x_i − y_j)ᵀ·v_i with `outputs`, to be planned with the targets
+    /// x_i as sources and the sources y_j as targets. Everything else is asked as for the sums of this request; a method
+    /// that the transposed kernel does not have is chosen anew. [`Plan::transposed`](crate::Plan::transposed) takes the points
+    /// of a plan.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if sources have attributes, and for kernels of the plane without K(−r) = K(r)ᵀ.
+    pub fn transposed(&self, outputs: Outputs) -> Result<Fmm, Error> {
+        let mut request = Fmm { family: self.family.transposed()?, outputs, ..self.clone() };
+        if matches!(request.method, Method::SphericalHarmonics | Method::Treecode)
+            && request.family.facts(outputs)?.harmonic.is_err()
+        {
+            (request.method, request.order, request.variant) = (Method::Auto, None, Variant::default());
+        }
+        Ok(request)
+    }
     /// Number of threads. Default: all. The number changes no result. Copies of large arrays to and from a GPU use up
     /// to ten threads of their own.
     pub fn threads(mut self, threads: usize) -> Self {

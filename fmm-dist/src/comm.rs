@@ -1,6 +1,6 @@
 //! Messages between ranks.
 //!
-//! A transport is four calls. Messages between two ranks arrive in the order in which they were sent. Sending does not
+//! A transport is four calls, and a fifth if messages do not move by themselves. Messages between two ranks arrive in the order in which they were sent. Sending does not
 //! wait for the receiver.
 
 use fmm_traits::Error;
@@ -31,6 +31,8 @@ pub trait Comm: Send + Sync {
     fn one_process(&self) -> bool {
         false
     }
+    /// Waits until the receivers have taken all messages, if they need this rank's help for it. They all read on.
+    fn settle(&self) {}
 }
 
 /// The only rank.

@@ -113,6 +113,8 @@ impl World {
                 Status::Well | Status::Stopped => {}
             }
         }
+        // Until others have read past this rank's messages, which they do before they have its status.
+        self.0.comm.settle();
         locked(&self.0.heard).status.fill(None);
         let lost = |(_, e): &(usize, Error)| if let Error::RankLost { rank, .. } = e { Some(*rank) } else { None };
         let first = match failures.iter().filter_map(lost).min() {

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _arrays, _core, _device, report
+from . import _arrays, _core, _device, _ranks, report
 from .kernels import Expression, Kernel
 from .report import Errors, Report
 
@@ -69,6 +69,44 @@ def _kernel(kernel: Kernel | str) -> Kernel:
     raise TypeError(f"kernel is {type(kernel).__name__}, expected a kernel or its name")
 
 
+def _options(
+    outputs: tuple[str, ...],
+    *,
+    tolerance: float | None = None,
+    order: int | None = None,
+    method: str = "auto",
+    precision: str = "f64",
+    backend: str = "cpu",
+    device: int = 0,
+    threads: int | None = None,
+    ncrit: int | None = None,
+    norm: str = "l2",
+    theta: float | None = None,
+    cache: str | None = None,
+    attributes: Mapping[str, ArrayLike] | None = None,
+    progress: Any = None,
+    comm: Any = None,
+) -> dict[str, Any]:
+    """The options of a plan as the core takes them."""
+    return {
+        "outputs": list(outputs),
+        "tolerance": None if tolerance is None else float(tolerance),
+        "order": order,
+        "method": method,
+        "precision": precision,
+        "backend": backend,
+        "device": device,
+        "threads": threads,
+        "ncrit": ncrit,
+        "norm": norm,
+        "theta": theta,
+        "cache": cache,
+        "attributes": {name: _arrays.numbers(v, name).reshape(-1) for name, v in (attributes or {}).items()},
+        "progress": progress,
+        "world": None if comm is None else _ranks.world(comm),
+    }
+
+
 def _differentiable(kernel: Kernel | str, options: dict[str, Any]) -> Kernel:
     """The kernel of a sum whose derivatives are asked for, with these options of a plan; refuses what has none."""
     kernel = _kernel(kernel)
@@ -114,6 +152,9 @@ class Plan:
     attributes : values of parameters that differ from source to source, as a dict of name -> (N,)
     progress : True for a line that shows how far work is (:class:`fmm.Progress`), or a function of (phase, fraction);
         returning False cancels with KeyboardInterrupt
+    comm : a communicator of mpi4py, whose ranks plan and sum together: each gives its own points and strengths and gets
+        the sums at its own targets. All ranks make the same calls. Needs a package that was built with MPI
+        (``FMM_PYTHON_MPI=1 pip install ./python``)
 
     Raises
     ------
@@ -144,6 +185,7 @@ class Plan:
         cache: str | None = None,
         attributes: Mapping[str, ArrayLike] | None = None,
         progress: Progress | bool | None = None,
+        comm: Any = None,
     ) -> None:
         self.kernel = _kernel(kernel)
         self.outputs = _names(outputs)
@@ -151,29 +193,19 @@ class Plan:
         self._complex = self.kernel.name in _COMPLEX
         self._device = device
         self._conjugate = False
+        #: What functions that JAX compiles find the plan by (:mod:`fmm.jax`).
+        self._registered: Any = None
         #: The library of the points on a GPU; None for points on the host.
         self._there = _device.kind(sources)
         if self._there is not None and backend != "cuda":
             raise TypeError("sources is in the memory of a GPU, but the plan is for a CPU: pass backend='cuda', or copy "
                             "the points to the host first")
         self._line = report.Progress() if progress is True else contextlib.nullcontext()
-        values = {name: _arrays.numbers(v, name).reshape(-1) for name, v in (attributes or {}).items()}
-        options = {
-            "outputs": list(self.outputs),
-            "tolerance": None if tolerance is None else float(tolerance),
-            "order": order,
-            "method": method,
-            "precision": precision,
-            "backend": backend,
-            "device": device,
-            "threads": threads,
-            "ncrit": ncrit,
-            "norm": norm,
-            "theta": theta,
-            "cache": cache,
-            "attributes": values,
-            "progress": self._line if progress is True else progress or None,
-        }
+        options = _options(
+            self.outputs, tolerance=tolerance, order=order, method=method, precision=precision, backend=backend,
+            device=device, threads=threads, ncrit=ncrit, norm=norm, theta=theta, cache=cache, attributes=attributes,
+            progress=self._line if progress is True else progress or None, comm=comm,
+        )  # fmt: skip
         core = self.kernel._core(self.outputs)
         with self._line:
             if self._there is None:
@@ -302,7 +334,7 @@ class Plan:
         plan = object.__new__(Plan)
         plan.__dict__.update(self.__dict__)
         plan.outputs = _names(outputs)
-        plan._conjugate = self._complex and not self._conjugate
+        plan._conjugate, plan._registered = self._complex and not self._conjugate, None
         plan._plan = self._plan.transposed(list(plan.outputs))
         if plan._there is None and self._at is not None and self._separate:
             plan._sources, plan._at = self._at, self._sources
@@ -471,8 +503,7 @@ def memory(kernel: Kernel | str, n_sources: int, n_targets: int, **options: Any)
     """Forecast bytes of a plan and one evaluation."""
     kernel = _kernel(kernel)
     names = _names(options.pop("outputs", ("potential",)))
-    options["outputs"] = list(names)
-    return _core.memory(kernel._core(names), n_sources, n_targets, options)
+    return _core.memory(kernel._core(names), n_sources, n_targets, _options(names, **options))
 
 
 def devices() -> list[str]:

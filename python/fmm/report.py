@@ -39,6 +39,9 @@ class Errors(NamedTuple):
     max_over_rms: float
     max_rel: float
 
+    def __repr__(self) -> str:
+        return f"Errors({', '.join(f'{name}={value:.2g}' for name, value in zip(self._fields, self, strict=True))})"
+
 
 class Report(dict[str, Errors]):
     """The errors of each output. A notebook shows them as a table, with a bar for the correct digits of ``rel_l2``."""

@@ -5,6 +5,7 @@ use pyo3::exceptions::{
     PyFileNotFoundError, PyKeyboardInterrupt, PyMemoryError, PyNotImplementedError, PyRuntimeError, PyValueError,
 };
 use pyo3::prelude::*;
+use std::any::Any;
 
 /// The exception for an error. `ValueError` says that an argument is wrong, `NotImplementedError` that the library does
 /// not do what was asked, `MemoryError` that it does not fit, `RuntimeError` that a device or the system failed.
@@ -15,9 +16,11 @@ pub fn raised(e: Error) -> PyErr {
         Error::Unsupported { .. } | Error::UnsupportedOutput { .. } => PyNotImplementedError::new_err(text),
         Error::Cancelled { .. } => PyKeyboardInterrupt::new_err(text),
         Error::Io { .. } => PyFileNotFoundError::new_err(text),
-        Error::Threads { .. } | Error::NoDevice { .. } | Error::DeviceCompile { .. } | Error::Device { .. } => {
-            PyRuntimeError::new_err(text)
-        }
+        Error::Threads { .. }
+        | Error::RankLost { .. }
+        | Error::NoDevice { .. }
+        | Error::DeviceCompile { .. }
+        | Error::Device { .. } => PyRuntimeError::new_err(text),
         _ => PyValueError::new_err(text),
     };
     Python::attach(|py| {
@@ -44,4 +47,10 @@ pub fn raised(e: Error) -> PyErr {
         };
     });
     raised
+}
+
+/// What a panic said.
+pub fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }

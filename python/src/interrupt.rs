@@ -1,6 +1,6 @@
 //! Work that Ctrl-C and a progress callback of the caller can end.
 
-use crate::errors::raised;
+use crate::errors::{raised, said};
 use fmm::{Error, Progress};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -102,11 +102,7 @@ impl Watch {
         match (done, failed, interrupted) {
             (_, _, Some(e)) | (Ok(Err(Error::Cancelled { .. })), Some(e), None) => Err(e),
             (Ok(done), ..) => done.map_err(raised),
-            (Err(panic), ..) => {
-                let text = panic.downcast_ref::<String>().map(String::as_str);
-                let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-                Err(PyRuntimeError::new_err(format!("internal error: {text}")))
-            }
+            (Err(panic), ..) => Err(PyRuntimeError::new_err(format!("internal error: {}", said(&*panic)))),
         }
     }
 }

@@ -5,8 +5,11 @@ mod device;
 mod dlpack;
 mod errors;
 mod interrupt;
+mod jax;
 mod kernel;
 mod plan;
+mod ranks;
+mod xla;
 
 use pyo3::prelude::*;
 
@@ -17,9 +20,13 @@ mod _core {
     #[pymodule_export]
     use super::dlpack::Taken;
     #[pymodule_export]
+    use super::jax::{Registered, forget_kept_plans, xla_handler};
+    #[pymodule_export]
     use super::kernel::Kernel;
     #[pymodule_export]
     use super::plan::{Plan, memory};
+    #[pymodule_export]
+    use super::ranks::World;
     use super::*;
 
     /// What is found about a GPU: its name, or why there is none.

@@ -4,6 +4,7 @@ use crate::device::{Described, stream_of};
 use crate::errors::raised;
 use crate::interrupt::Watch;
 use crate::kernel::Kernel;
+use crate::ranks::World;
 use fmm::{
     Backend, Cpu, Cuda, DeviceOutput, Error, Fmm, Method, Norm, Number, Output, Outputs, Precision, Stage, Targets,
 };
@@ -28,6 +29,28 @@ pub struct Plan {
     cuda: Cuda,
     /// The process that made the plan. Its threads do not exist in a child process.
     process: u32,
+}
+
+/// What a plan of another process answers.
+pub const FORKED: &str = "this plan belongs to the parent process, and its threads do not exist in a forked child: \
+                          make the plan in the child, or start processes by 'spawn'";
+
+/// Numbers of which a plan takes several sets at once.
+pub trait Batch: Number {
+    /// The sums of each set.
+    fn batch(plan: &fmm::Plan, sets: &[&[Self]]) -> Result<Vec<Output<Self>>, Error>;
+}
+
+impl Batch for f64 {
+    fn batch(plan: &fmm::Plan, sets: &[&[f64]]) -> Result<Vec<Output>, Error> {
+        plan.apply_batch(sets)
+    }
+}
+
+impl Batch for f32 {
+    fn batch(plan: &fmm::Plan, sets: &[&[f32]]) -> Result<Vec<Output<f32>>, Error> {
+        sets.iter().map(|set| plan.apply(set)).collect()
+    }
 }
 
 /// A plan of the caller, or the transposed plan of another.
@@ -105,7 +128,7 @@ fn outputs(names: &[String]) -> PyResult<Outputs> {
 }
 
 /// The request with these options.
-fn request(kernel: &Kernel, options: &Bound<'_, PyDict>, watch: &Watch) -> PyResult<Fmm> {
+pub fn request(kernel: &Kernel, options: &Bound<'_, PyDict>, watch: &Watch) -> PyResult<Fmm> {
     let mut fmm = Fmm::new(kernel.family.clone());
     if let Some(names) = option::<Vec<String>>(options, "outputs")? {
         fmm = fmm.outputs(outputs(&names)?);
@@ -142,6 +165,9 @@ fn request(kernel: &Kernel, options: &Bound<'_, PyDict>, watch: &Watch) -> PyRes
     }
     if let Some(folder) = option::<String>(options, "cache")? {
         fmm = fmm.operator_cache(folder);
+    }
+    if let Some(world) = option::<Py<World>>(options, "world")? {
+        fmm = fmm.ranks(&world.get().0);
     }
     if let Some(values) = option::<Bound<'_, PyDict>>(options, "attributes")? {
         for (name, values) in values {
@@ -270,19 +296,8 @@ impl Plan {
     /// after the other; and the seconds of the evaluation and of its stages.
     fn apply<'py>(&self, py: Python<'py>, strengths: Floats<'_>, sets: usize) -> PyResult<Bound<'py, PyDict>> {
         match strengths {
-            Floats::F64(strengths) => {
-                let strengths = slice(&strengths)?;
-                let sets: Vec<&[f64]> = split(strengths, sets);
-                let sums = self.long(py, |plan| plan.apply_batch(&sets))?;
-                collected(py, sums)
-            }
-            Floats::F32(strengths) => {
-                let strengths = slice(&strengths)?;
-                let sets: Vec<&[f32]> = split(strengths, sets);
-                let sums =
-                    self.long(py, |plan| sets.iter().map(|set| plan.apply(set)).collect::<Result<Vec<_>, _>>())?;
-                collected(py, sums)
-            }
+            Floats::F64(strengths) => self.sums(py, slice(&strengths)?, sets),
+            Floats::F32(strengths) => self.sums(py, slice(&strengths)?, sets),
         }
     }
 
@@ -357,12 +372,28 @@ impl Plan {
 
     /// An error in a process that was forked from the one of the plan.
     fn same_process(&self) -> PyResult<()> {
-        if std::process::id() == self.process {
-            return Ok(());
-        }
-        let text = "this plan belongs to the parent process, and its threads do not exist in a forked child: make the \
-                    plan in the child, or start processes by 'spawn'";
-        Err(PyRuntimeError::new_err(text))
+        if self.is_forked() { Err(PyRuntimeError::new_err(FORKED)) } else { Ok(()) }
+    }
+
+    /// Whether the plan was made in another process.
+    pub fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    /// Does `work` with the plan.
+    pub fn with<T>(&self, work: impl FnOnce(&fmm::Plan) -> T) -> T {
+        work(&self.read())
+    }
+
+    /// The sums of `sets` sets of strengths.
+    fn sums<'py, T: Batch + Element>(
+        &self,
+        py: Python<'py>,
+        strengths: &[T],
+        sets: usize,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let sets = split(strengths, sets);
+        collected(py, self.long(py, |plan| T::batch(plan, &sets))?)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Held> {

@@ -228,6 +228,57 @@ def test_the_current_stream_orders_the_work(name, rng):
 
 
 @pytest.mark.skipif(EMULATED, reason="needs a real GPU")
+def test_functions_that_jax_compiles(rng):
+    """Sums and derivatives under jit, on arrays of the GPU, in the stream of XLA and without Python."""
+    there, here, _ = LIBRARIES["jax"]()
+    jax = pytest.importorskip("jax")
+    import fmm.jax
+
+    x, y, q, v = rng.random((20_000, 3)), rng.random((15_000, 3)), *rng.standard_normal((2, 20_000))
+    v = v[:15_000]
+    outputs = ("potential", "gradient")
+    exact = fmm.direct("laplace", x, q, y, outputs=outputs)
+    back = fmm.direct("laplace", y, v, x, outputs=outputs)
+    expected = back.potential, q[:, None] * back.gradient, v[:, None] * exact.gradient
+
+    def energy(q, x, y, v):
+        u = fmm.jax.evaluate("laplace", 1.0 * x, q + 0.0, y, tolerance=1e-6)
+        return (v * 2.0) @ (u * 0.5), u
+
+    compiled = jax.jit(jax.value_and_grad(energy, argnums=(0, 1, 2), has_aux=True))
+    text = compiled.lower(*map(there, (q, x, y, v))).as_text()
+    assert "fmm_sums" in text and "callback" not in text
+    for _ in range(2):
+        (total, u), found = compiled(*map(there, (q, x, y, v)))
+        assert abs(float(total) - v @ exact.potential) < 1e-4 * np.linalg.norm(v) * np.linalg.norm(exact.potential)
+        assert relative(here(u), exact.potential) < 1e-6
+        for a, b in zip(found, expected, strict=True):
+            assert relative(here(a), b) < 4e-6
+    # Points that move, in f32; and the sources themselves.
+    own = jax.jit(lambda q, x: fmm.jax.evaluate("laplace", x, q, tolerance=1e-4, precision="f32"))
+    for scale in (1.0, 0.5):
+        single = scale * x.astype(np.float32)
+        sums = own(there(q.astype(np.float32)), there(single))
+        assert relative(here(sums), fmm.direct("laplace", single, q).potential) < 1e-4
+    # A plan of the caller: several sets together, and the transposed sums.
+    plan = fmm.Plan("laplace", there(x), there(y), backend="cuda")
+    sets = np.stack([q, -2 * q, q[::-1]])
+    several = jax.jit(jax.vmap(lambda q: fmm.jax.apply(plan, q)))(there(sets))
+    assert relative(here(several)[1], -2 * exact.potential) < 1e-6
+    by = jax.jit(jax.grad(lambda q: there(v) @ fmm.jax.apply(plan, q)))(there(q))
+    assert relative(here(by), back.potential) < 2e-6
+    # Each call waits for what is before it in the stream, and is waited for by what follows.
+    chain = jax.jit(lambda q: jax.lax.fori_loop(0, 10, lambda k, w: q + 0.0 * fmm.jax.apply(own_plan, w), q))
+    own_plan = fmm.Plan("laplace", there(x), backend="cuda", tolerance=1e-3)
+    assert relative(here(chain(there(q))), q) < 1e-13
+    # A plan with its points on the host, and strengths on the GPU.
+    host = fmm.Plan("laplace", x[:50])
+    with pytest.raises((jax.errors.JaxRuntimeError, ValueError, NotImplementedError), match="on the host"):
+        jax.jit(lambda q: fmm.jax.apply(host, q))(there(q[:50])).block_until_ready()
+    fmm.jax.forget()
+
+
+@pytest.mark.skipif(EMULATED, reason="needs a real GPU")
 def test_overhead_against_the_command(rng, tmp_path):
     """No more than 5 % or 0.1 ms above `fmm run --arrays device` (FMM_COMMAND names the program)."""
     import json

@@ -461,7 +461,7 @@ pub struct RunArgs {
     /// Evaluations on the one plan; the median time is reported.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// Results, as .npz.
+    /// Results: an .npz file, or for a single output an .npy file, without the points of a demo.
     #[arg(long)]
     pub out: Option<PathBuf>,
     /// Compare with direct summation at this many random targets [default: not; showcase: 1000].

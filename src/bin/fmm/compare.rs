@@ -3,6 +3,7 @@
 
 use crate::args::{CompareArgs, MethodName, VariantArgs};
 use crate::failure::Failure;
+use crate::npy::WHOLE;
 use crate::page::{self, Bar, Line, Plot, Scale};
 use crate::{kernel, print, run};
 use clap::ValueEnum;
@@ -112,7 +113,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let components = base.strengths()?;
     let files = match (&args.sources, &args.strengths) {
         (Some(sources), Some(strengths)) => {
-            Some(run::read_files(sources, strengths, dim, components, kernel::is_complex(&args.kernel)?)?)
+            Some(run::read_files([sources, strengths], WHOLE, dim, components, kernel::is_complex(&args.kernel)?)?)
         }
         _ => None,
     };

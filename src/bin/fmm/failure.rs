@@ -14,6 +14,9 @@ pub enum Failure {
     Library(fmm::Error),
     /// Standard output was closed.
     Closed,
+    /// Another rank says why.
+    #[cfg(feature = "mpi")]
+    Elsewhere,
 }
 
 impl Failure {
@@ -41,6 +44,8 @@ impl fmt::Display for Failure {
             Failure::Input(text) => text.clone(),
             Failure::Library(e) => e.to_string(),
             Failure::Closed => "standard output is closed".to_string(),
+            #[cfg(feature = "mpi")]
+            Failure::Elsewhere => "another rank failed".to_string(),
         };
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
         write!(f, "error: {line}")

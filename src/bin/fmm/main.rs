@@ -8,6 +8,8 @@ mod compare;
 mod doctor;
 mod failure;
 mod kernel;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod npy;
 mod npz;
 mod page;
@@ -42,6 +44,10 @@ fn main() -> ExitCode {
     if let Failure::Closed = failure {
         // The reader of standard output has closed it: not an error.
         return ExitCode::SUCCESS;
+    }
+    #[cfg(feature = "mpi")]
+    if let Failure::Elsewhere = failure {
+        return ExitCode::FAILURE;
     }
     let _ = writeln!(std::io::stderr(), "{failure}");
     ExitCode::from(if let Failure::Usage(_) = failure { 2 } else { 1 })

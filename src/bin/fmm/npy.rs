@@ -4,7 +4,19 @@
 //! three fields matter, and no file may exhaust stack or memory.
 
 use crate::failure::Failure;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
+
+/// The rows of an array that one of several ranks reads: number of the rank, number of ranks.
+pub type Part = (usize, usize);
+/// All rows.
+pub const WHOLE: Part = (0, 1);
+
+/// The first row of a part of `rows` rows, and the row after its last.
+pub fn part_of(rows: usize, (rank, ranks): Part) -> [usize; 2] {
+    [rank, rank + 1].map(|r| (rows as u128 * r as u128 / ranks as u128) as usize)
+}
 
 /// Numbers in row-major order. One-dimensional arrays have one column.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,10 +43,73 @@ pub fn read(path: &Path) -> Result<Array, Failure> {
     array.map_err(|reason| Failure::file(path, reason))
 }
 
+/// Reads some rows of the array in `path`. Of a `.npy` file in row-major order only these rows are read.
+pub fn read_part(path: &Path, part: Part) -> Result<Array, Failure> {
+    if part == WHOLE {
+        return read(path);
+    }
+    if let Some(rows) = rows_of_npy(path, part).map_err(|reason| Failure::file(path, reason))? {
+        return Ok(rows);
+    }
+    let mut array = read(path)?;
+    let [first, end] = part_of(array.rows, part);
+    array.values = array.values[first * array.columns..end * array.columns].to_vec();
+    array.rows = end - first;
+    Ok(array)
+}
+
+/// Rows of a `.npy` file in row-major order; `None` for other files.
+fn rows_of_npy(path: &Path, part: Part) -> Result<Option<Array>, String> {
+    let text = |e: std::io::Error| e.to_string();
+    let mut file = File::open(path).map_err(text)?;
+    let mut start = Vec::new();
+    (&mut file).take(12).read_to_end(&mut start).map_err(text)?;
+    if !start.starts_with(MAGIC) {
+        return Ok(None);
+    }
+    let end = header_range(&start)?.end;
+    (&mut file).take((end - start.len().min(end)) as u64).read_to_end(&mut start).map_err(text)?;
+    let (header, _) = split(&start)?;
+    if header.fortran && !header.complex {
+        return Ok(None);
+    }
+    let [first, last] = part_of(header.rows, part);
+    let row = header.bytes_of_a_row().ok_or("a row is too long")?;
+    let (from, length) = ((first as u64).checked_mul(row), ((last - first) as u64).checked_mul(row));
+    let (Some(from), Some(length)) = (from.and_then(|from| from.checked_add(end as u64)), length) else {
+        return Err("the array is too long".to_string());
+    };
+    file.seek(SeekFrom::Start(from)).map_err(text)?;
+    let mut data = Vec::new();
+    file.take(length).read_to_end(&mut data).map_err(text)?;
+    let (rows, columns, complex) = (last - first, header.columns, header.complex);
+    let values = numbers(header.descr, &data, rows, columns)?;
+    Ok(Some(Array { rows, columns, values, complex }))
+}
+
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Parses the bytes of a `.npy` file.
-fn parse_npy(bytes: &[u8]) -> Result<Array, String> {
+/// The header of a `.npy` file.
+struct Header<'a> {
+    /// Type of the elements.
+    descr: &'a str,
+    fortran: bool,
+    rows: usize,
+    /// Real numbers in a row.
+    columns: usize,
+    complex: bool,
+}
+
+impl Header<'_> {
+    fn bytes_of_a_row(&self) -> Option<u64> {
+        let element: u64 = self.descr.get(2..)?.parse().ok()?;
+        let elements = if self.complex { 1 } else { self.columns as u64 };
+        element.checked_mul(elements)
+    }
+}
+
+/// Where the text of the header is in a `.npy` file.
+fn header_range(bytes: &[u8]) -> Result<std::ops::Range<usize>, String> {
     let cut = "the header is cut off";
     let major = *bytes.get(6).ok_or(cut)?;
     let (start, length): (usize, usize) = if major == 1 {
@@ -42,9 +117,15 @@ fn parse_npy(bytes: &[u8]) -> Result<Array, String> {
     } else {
         (12, u32::from_le_bytes(bytes.get(8..12).and_then(|b| b.try_into().ok()).ok_or(cut)?) as usize)
     };
-    let header = bytes.get(start..start.saturating_add(length)).ok_or(cut)?;
+    Ok(start..start.saturating_add(length))
+}
+
+/// The header of a `.npy` file, and the bytes after it.
+fn split(bytes: &[u8]) -> Result<(Header<'_>, &[u8]), String> {
+    let range = header_range(bytes)?;
+    let header = bytes.get(range.clone()).ok_or("the header is cut off")?;
     let header = std::str::from_utf8(header).map_err(|_| "the header is not text")?;
-    let data = &bytes[start + length..];
+    let data = &bytes[range.end..];
 
     let descr = field(header, "descr")?.trim();
     let descr = descr.strip_prefix(['\'', '"']).ok_or("the element type is not a plain number")?;
@@ -69,6 +150,12 @@ fn parse_npy(bytes: &[u8]) -> Result<Array, String> {
         [rows, columns] => (rows, columns),
         _ => return Err(format!("the array has {} dimensions, expected 1 or 2", shape.len())),
     };
+    Ok((Header { descr, fortran, rows, columns, complex }, data))
+}
+
+/// Parses the bytes of a `.npy` file.
+fn parse_npy(bytes: &[u8]) -> Result<Array, String> {
+    let (Header { descr, fortran, rows, columns, complex }, data) = split(bytes)?;
     let values = numbers(descr, data, rows, columns)?;
     let values = if fortran && !complex { transposed(&values, rows, columns) } else { values };
     Ok(Array { rows, columns, values, complex })
@@ -202,6 +289,34 @@ mod tests {
         let b = parse_npy(&npy("{'descr': '>i2', 'fortran_order': True, 'shape': (3, 2), }", &f)).unwrap();
         assert_eq!(a, b);
         assert_eq!(a.values, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    }
+
+    #[test]
+    fn parts_of_a_file_are_the_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let c: Vec<u8> = (1..=22).flat_map(|x| (x as f64).to_le_bytes()).collect();
+        for (name, header) in [
+            ("c.npy", "{'descr': '<f8', 'fortran_order': False, 'shape': (11, 2), }"),
+            ("f.npy", "{'descr': '<f8', 'fortran_order': True, 'shape': (11, 2), }"),
+            ("i.npy", "{'descr': '>i2', 'fortran_order': False, 'shape': (88,), }"),
+            ("z.npy", "{'descr': '<c16', 'fortran_order': False, 'shape': (11,), }"),
+            ("short.npy", "{'descr': '<f8', 'fortran_order': False, 'shape': (12, 2), }"),
+        ] {
+            let path = folder.path().join(name);
+            std::fs::write(&path, npy(header, &c)).unwrap();
+            for ranks in [1, 2, 3, 30] {
+                let parts: Result<Vec<Array>, Failure> = (0..ranks).map(|r| read_part(&path, (r, ranks))).collect();
+                if name == "short.npy" {
+                    assert!(parts.is_err());
+                    continue;
+                }
+                let (parts, whole) = (parts.unwrap(), read(&path).unwrap());
+                assert_eq!(parts.iter().map(|a| a.rows).sum::<usize>(), whole.rows, "{name} on {ranks}");
+                assert!(parts.iter().all(|a| a.columns == whole.columns && a.complex == whole.complex));
+                assert_eq!(parts.into_iter().flat_map(|a| a.values).collect::<Vec<_>>(), whole.values);
+            }
+        }
+        assert!(read_part(&folder.path().join("nothing.npy"), (0, 2)).is_err());
     }
 
     #[test]

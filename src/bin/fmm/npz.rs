@@ -1,8 +1,8 @@
-//! Writes results to a `.npz` file, whole or not at all.
+//! Writes results to a `.npz` file, or one array to a `.npy` file, whole or not at all.
 
 use crate::failure::Failure;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use zip::{CompressionMethod, ZipWriter, write::FileOptions};
 
@@ -10,7 +10,30 @@ use zip::{CompressionMethod, ZipWriter, write::FileOptions};
 pub struct Pending {
     path: PathBuf,
     temporary: PathBuf,
-    zip: Option<ZipWriter<BufWriter<File>>>,
+    to: Option<To>,
+    /// Whether this process gives the file its name.
+    owner: bool,
+}
+
+/// An open file.
+enum To {
+    Npz(ZipWriter<BufWriter<File>>),
+    /// Its rows from `first` on, of `total` rows; `None`: all rows.
+    Npy(File, Option<Rows>),
+}
+
+/// Some rows of an array.
+#[derive(Clone, Copy)]
+pub struct Rows {
+    /// First row.
+    pub first: usize,
+    /// Rows of the whole array.
+    pub total: usize,
+}
+
+/// Whether a file holds a single array.
+pub fn holds_one(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy"))
 }
 
 impl Pending {
@@ -23,8 +46,34 @@ impl Pending {
         let name = path.file_name().ok_or_else(|| Failure::file(path, "is not a file name"))?;
         let temporary = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
         let file = File::create(&temporary).map_err(|e| Failure::file(path, e))?;
-        let zip = Some(ZipWriter::new(BufWriter::new(file)));
-        Ok(Pending { path: path.to_path_buf(), temporary, zip })
+        let to = match holds_one(path) {
+            true => To::Npy(file, None),
+            false => To::Npz(ZipWriter::new(BufWriter::new(file))),
+        };
+        Ok(Pending { path: path.to_path_buf(), temporary, to: Some(to), owner: true })
+    }
+
+    /// The temporary file.
+    #[cfg(feature = "mpi")]
+    pub fn temporary(&self) -> &Path {
+        &self.temporary
+    }
+
+    /// The `.npy` file whose temporary file another process has made.
+    #[cfg(feature = "mpi")]
+    pub fn of_another(path: &Path, temporary: &Path) -> Result<Self, Failure> {
+        let file = File::options().write(true).open(temporary).map_err(|e| Failure::file(path, e))?;
+        let (path, temporary) = (path.to_path_buf(), temporary.to_path_buf());
+        Ok(Pending { path, temporary, to: Some(To::Npy(file, None)), owner: false })
+    }
+
+    /// Arrays that are added are rows of longer ones.
+    #[cfg(feature = "mpi")]
+    pub fn of_rows(mut self, some: Rows) -> Self {
+        if let Some(To::Npy(_, rows)) = &mut self.to {
+            *rows = Some(some);
+        }
+        self
     }
 
     /// Adds a row-major array of f64.
@@ -39,35 +88,53 @@ impl Pending {
 
     /// Adds an array whose elements have the type `descr` and the numbers `values`.
     fn write(&mut self, name: &str, descr: &str, shape: &[usize], values: &[f64]) -> Result<(), Failure> {
-        let Some(zip) = &mut self.zip else { return Ok(()) };
-        let options = FileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);
-        zip.start_file(format!("{name}.npy"), options)
-            .map_err(std::io::Error::from)
-            .and_then(|()| zip.write_all(&header(descr, shape)))
-            .and_then(|()| {
-                values.chunks(8192).try_for_each(|part| {
-                    let bytes: Vec<u8> = part.iter().flat_map(|x| x.to_le_bytes()).collect();
-                    zip.write_all(&bytes)
-                })
+        let put = |to: &mut dyn Write| {
+            values.chunks(8192).try_for_each(|part| {
+                let bytes: Vec<u8> = part.iter().flat_map(|x| x.to_le_bytes()).collect();
+                to.write_all(&bytes)
             })
-            .map_err(|e| Failure::file(&self.path, e))
+        };
+        let written = match &mut self.to {
+            None => Ok(()),
+            Some(To::Npz(zip)) => {
+                let options = FileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);
+                let started = zip.start_file(format!("{name}.npy"), options).map_err(std::io::Error::from);
+                started.and_then(|()| zip.write_all(&header(descr, shape))).and_then(|()| put(zip))
+            }
+            Some(To::Npy(file, rows)) => {
+                let Rows { first, total } = rows.unwrap_or(Rows { first: 0, total: shape[0] });
+                let head = header(descr, &[&[total], &shape[1..]].concat());
+                let row = if shape[0] > 0 { 8 * values.len() / shape[0] } else { 0 };
+                let at = SeekFrom::Start((head.len() + first * row) as u64);
+                // Each process writes the same head.
+                file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&head)).and_then(|()| file.seek(at)).and_then(
+                    |_| {
+                        let mut buffer = BufWriter::new(file);
+                        put(&mut buffer).and_then(|()| buffer.flush())
+                    },
+                )
+            }
+        };
+        written.map_err(|e| Failure::file(&self.path, e))
     }
 
     /// Gives the file its name.
     pub fn finish(mut self) -> Result<(), Failure> {
-        let Some(mut zip) = self.zip.take() else { return Ok(()) };
-        zip.finish()
-            .map_err(std::io::Error::from)
-            .and_then(|mut buffer| buffer.flush())
-            .and_then(|()| std::fs::rename(&self.temporary, &self.path))
-            .map_err(|e| Failure::file(&self.path, e))
+        let closed = match self.to.take() {
+            Some(To::Npz(mut zip)) => zip.finish().map_err(std::io::Error::from).and_then(|mut buffer| buffer.flush()),
+            Some(To::Npy(..)) | None => Ok(()),
+        };
+        let named = || if self.owner { std::fs::rename(&self.temporary, &self.path) } else { Ok(()) };
+        closed.and_then(|()| named()).map_err(|e| Failure::file(&self.path, e))
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
         // After a rename no temporary file is left.
-        let _ = std::fs::remove_file(&self.temporary);
+        if self.owner {
+            let _ = std::fs::remove_file(&self.temporary);
+        }
     }
 }
 

@@ -1,18 +1,20 @@
-//! `fmm run --ranks`: ranks as threads of this process, each with a piece of the points.
+//! `fmm run` on several ranks, each with a piece of the points: threads of this process (`--ranks`), or processes.
 
 use crate::args::{ExchangeName, RunArgs};
 use crate::failure::Failure;
+use crate::npy::part_of;
 use crate::report::Report;
 use crate::run::{self, Evaluated, Input};
 use fmm::ranks::{Strategy, World, threads};
-use fmm::{Cuda, Description, Error, Fmm, Outputs, Targets};
+use fmm::{Cuda, Description, Error, Fmm, Output, Outputs, Targets};
 
 /// The sums of all ranks.
 pub struct Sums {
     /// Outputs in the order of the whole arrays.
     pub all: Evaluated,
     components: Vec<(Outputs, usize)>,
-    described: Description,
+    /// The plan.
+    pub described: Description,
 }
 
 impl Sums {
@@ -30,37 +32,60 @@ impl Sums {
 
 /// The piece of rank `r` of rows of `width` numbers.
 fn piece(rows: &[f64], width: usize, r: usize, ranks: usize) -> &[f64] {
-    let n = rows.len() / width;
-    &rows[n * r / ranks * width..n * (r + 1) / ranks * width]
+    let [first, end] = part_of(rows.len() / width, (r, ranks));
+    &rows[first * width..end * width]
 }
 
-/// Plans and sums on `args.ranks` ranks.
+/// The points of one rank.
+pub struct Piece<'a> {
+    pub sources: &'a [f64],
+    pub targets: Option<&'a [f64]>,
+    /// Sets of strengths.
+    pub strengths: Vec<&'a [f64]>,
+}
+
+/// The exchange that `args` ask for.
+pub fn with_exchange(args: &RunArgs, builder: Fmm) -> Fmm {
+    let Some(exchange) = args.exchange else { return builder };
+    builder.exchange(match exchange {
+        ExchangeName::Direct => Strategy::Direct,
+        ExchangeName::Hypercube => Strategy::Hypercube,
+        ExchangeName::Manager => Strategy::Manager,
+        ExchangeName::Frontier => Strategy::Frontier,
+    })
+}
+
+/// Plans and sums on one rank, with the others.
+pub fn on_rank(
+    world: &World,
+    args: &RunArgs,
+    builder: &Fmm,
+    piece: Piece,
+    samples: Option<usize>,
+) -> Result<Sums, Error> {
+    let targets = piece.targets.map_or(Targets::Sources, Targets::Points);
+    let plan = builder.clone().ranks(world).plan(piece.sources, targets)?;
+    let components = Outputs::ALL.iter().map(|&(o, _)| (o, plan.components(o))).collect();
+    let all = run::evaluated(&plan, piece.strengths.into_iter(), false, args, samples)?;
+    Ok(Sums { all, components, described: plan.describe() })
+}
+
+/// Plans and sums on `args.ranks` ranks, threads of this process.
 pub fn run(args: &RunArgs, builder: Fmm, input: &Input, dim: usize, samples: Option<usize>) -> Result<Sums, Failure> {
     let ranks = args.ranks as usize;
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let mut builder = builder.threads(args.threads.unwrap_or((cores / ranks).max(1)));
-    if let Some(exchange) = args.exchange {
-        builder = builder.exchange(match exchange {
-            ExchangeName::Direct => Strategy::Direct,
-            ExchangeName::Hypercube => Strategy::Hypercube,
-            ExchangeName::Manager => Strategy::Manager,
-            ExchangeName::Frontier => Strategy::Frontier,
-        });
-    }
+    let builder = with_exchange(args, builder.threads(args.threads.unwrap_or((cores / ranks).max(1))));
     let width = builder.strengths()?;
-    let of_rank = |world: World| -> Result<Sums, Error> {
+    let of_rank = |world: World| {
         let r = world.rank();
-        let targets = input.targets.as_ref().map(|t| piece(t, dim, r, ranks));
-        let targets = targets.map_or(Targets::Sources, Targets::Points);
-        let mut builder = builder.clone().ranks(&world);
-        if let Some(devices) = &args.devices {
-            builder = builder.backend(Cuda { device: devices[r % devices.len()] });
-        }
-        let plan = builder.plan(piece(&input.sources, dim, r, ranks), targets)?;
-        let components = Outputs::ALL.iter().map(|&(o, _)| (o, plan.components(o))).collect();
-        let sets = input.strengths.iter().map(|set| piece(set, width, r, ranks));
-        let all = run::evaluated(&plan, sets, false, args, samples)?;
-        Ok(Sums { all, components, described: plan.describe() })
+        let here = Piece {
+            sources: piece(&input.sources, dim, r, ranks),
+            targets: input.targets.as_ref().map(|t| piece(t, dim, r, ranks)),
+            strengths: input.strengths.iter().map(|set| piece(set, width, r, ranks)).collect(),
+        };
+        let on_device = |devices: &Vec<usize>| builder.clone().backend(Cuda { device: devices[r % devices.len()] });
+        let builder = args.devices.as_ref().map_or_else(|| builder.clone(), on_device);
+        on_rank(&world, args, &builder, here, samples)
     };
     let mut parts = Vec::new();
     for part in threads(ranks, of_rank) {
@@ -71,10 +96,7 @@ pub fn run(args: &RunArgs, builder: Fmm, input: &Input, dim: usize, samples: Opt
     // Outputs in the order of the pieces; times of the slowest rank.
     for part in parts {
         for (to, from) in whole.all.outs.iter_mut().zip(part.all.outs) {
-            to.potential.extend(from.potential);
-            to.gradient.extend(from.gradient);
-            to.hessian.extend(from.hessian);
-            to.pressure.extend(from.pressure);
+            append(to, from);
         }
         whole.all.seconds = whole.all.seconds.max(part.all.seconds);
         whole.all.stages.iter_mut().zip(part.all.stages).for_each(|(to, from)| *to = to.max(from));
@@ -83,4 +105,12 @@ pub fn run(args: &RunArgs, builder: Fmm, input: &Input, dim: usize, samples: Opt
         whole.described.n_targets += part.described.n_targets;
     }
     Ok(whole)
+}
+
+/// Appends the rows of another piece.
+pub fn append(to: &mut Output, from: Output) {
+    to.potential.extend(from.potential);
+    to.gradient.extend(from.gradient);
+    to.hessian.extend(from.hessian);
+    to.pressure.extend(from.pressure);
 }

@@ -2,7 +2,8 @@
 
 use crate::args::{ArraysName, BackendName, OutputName, PrecisionName, RunArgs};
 use crate::failure::Failure;
-use crate::npz::Pending;
+use crate::npy::{Part, WHOLE};
+use crate::npz::{self, Pending};
 use crate::report::Report;
 use crate::{calibrate, kernel, npy, print, ranks};
 use fmm::{
@@ -29,85 +30,116 @@ pub struct Input {
     pub strengths: Vec<Vec<f64>>,
     pub targets: Option<Vec<f64>>,
     /// Whether the strengths came as complex numbers, real and imaginary parts of the two strengths of a kernel in space.
-    complex: bool,
+    pub complex: bool,
+}
+
+/// What `args` ask for.
+pub struct Asked {
+    /// The request.
+    pub builder: Fmm,
+    /// What each target receives.
+    pub outputs: Outputs,
+    /// Targets at which sums are verified.
+    pub samples: Option<usize>,
+    /// Coordinates of a point.
+    pub dim: usize,
+    /// Strengths of a source.
+    pub width: usize,
+    /// Points of the demo.
+    demo_points: usize,
+}
+
+impl Asked {
+    /// Checks the options, without the points.
+    pub fn of(args: &RunArgs) -> Result<Self, Failure> {
+        let showcase = args.sources.is_none() && args.demo.is_none();
+        let usual: &[OutputName] =
+            if showcase { &[OutputName::Potential, OutputName::Gradient] } else { &[OutputName::Potential] };
+        let names = args.outputs.as_deref().unwrap_or(usual);
+        let outputs = kernel::outputs(names);
+        let mut builder = kernel::builder(&args.kernel, outputs)?
+            .method(kernel::method(args.method))
+            .norm(kernel::norm(args.norm))
+            .backend(kernel::backend(args.backend))
+            .precision(kernel::precision(args.precision));
+        builder = kernel::with_variant(builder, &args.variant);
+        let tolerance = args.tolerance.or((showcase && args.order.is_none()).then_some(SHOWCASE_TOLERANCE));
+        if let Some(tolerance) = tolerance {
+            builder = builder.tolerance(tolerance);
+        }
+        if let Some(order) = args.order {
+            builder = builder.order(order);
+        }
+        if let Some(ncrit) = args.ncrit {
+            builder = builder.ncrit(ncrit);
+        }
+        if let Some(threads) = args.threads {
+            builder = builder.threads(threads);
+        }
+        if args.verify == Some(0) {
+            return Err(Failure::Input("--verify 0: at least one target is needed".into()));
+        }
+        if let Some(path) = args.out.as_deref().filter(|path| npz::holds_one(path) && names.len() != 1) {
+            return Err(Failure::file(path, "a .npy file holds one output: name a .npz file, or give --outputs"));
+        }
+        for (name, path) in &args.attribute {
+            let array = npy::read(path)?;
+            if array.complex || array.columns != 1 {
+                return Err(Failure::file(path, format!("the attribute {name} must be one real number per source")));
+            }
+            if let Some(row) = array.values.iter().position(|x| !x.is_finite()) {
+                return Err(Failure::file(
+                    path,
+                    format!("row {row} is {}: every number must be finite", array.values[row]),
+                ));
+            }
+            builder = builder.attribute(name, &array.values);
+        }
+        if let Some(devices) = &args.devices {
+            if args.backend != BackendName::Cuda {
+                return Err(Failure::Input("--devices: these are GPUs, so it needs --backend cuda".into()));
+            }
+            builder = builder.backend(Cuda::devices(devices.iter().copied()));
+        }
+        if args.stages_apart {
+            builder = builder.stages_apart();
+        }
+        if args.arrays == ArraysName::Device && args.backend != BackendName::Cuda {
+            return Err(Failure::Input(
+                "--arrays device: arrays are in the memory of a GPU, so it needs --backend cuda".into(),
+            ));
+        }
+        if let Some(folder) = cache(args) {
+            builder = builder.operator_cache(folder);
+        }
+        let samples = args.verify.or(showcase.then_some(SHOWCASE_TARGETS));
+        let (dim, width) = (kernel::dim(&args.kernel)?, builder.strengths()?);
+        Ok(Asked { builder, outputs, samples, dim, width, demo_points: args.n.unwrap_or(DEFAULT_POINTS) })
+    }
 }
 
 /// Runs `fmm run`.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
-    let showcase = args.sources.is_none() && args.demo.is_none();
-    let usual: &[OutputName] =
-        if showcase { &[OutputName::Potential, OutputName::Gradient] } else { &[OutputName::Potential] };
-    let outputs = kernel::outputs(args.outputs.as_deref().unwrap_or(usual));
-    let mut builder = kernel::builder(&args.kernel, outputs)?
-        .method(kernel::method(args.method))
-        .norm(kernel::norm(args.norm))
-        .backend(kernel::backend(args.backend))
-        .precision(kernel::precision(args.precision));
-    builder = kernel::with_variant(builder, &args.variant);
-    let tolerance = args.tolerance.or((showcase && args.order.is_none()).then_some(SHOWCASE_TOLERANCE));
-    if let Some(tolerance) = tolerance {
-        builder = builder.tolerance(tolerance);
+    #[cfg(feature = "mpi")]
+    if fmm_mpi::launched() {
+        return crate::mpi::run(args);
     }
-    if let Some(order) = args.order {
-        builder = builder.order(order);
-    }
-    if let Some(ncrit) = args.ncrit {
-        builder = builder.ncrit(ncrit);
-    }
-    if let Some(threads) = args.threads {
-        builder = builder.threads(threads);
-    }
-    if args.verify == Some(0) {
-        return Err(Failure::Input("--verify 0: at least one target is needed".into()));
-    }
-    for (name, path) in &args.attribute {
-        let array = npy::read(path)?;
-        if array.complex || array.columns != 1 {
-            return Err(Failure::file(path, format!("the attribute {name} must be one real number per source")));
-        }
-        if let Some(row) = array.values.iter().position(|x| !x.is_finite()) {
-            return Err(Failure::file(
-                path,
-                format!("row {row} is {}: every number must be finite", array.values[row]),
-            ));
-        }
-        builder = builder.attribute(name, &array.values);
-    }
+    let asked = Asked::of(args)?;
     if args.exchange.is_some() && args.ranks == 1 {
         return Err(Failure::Input("--exchange: one rank exchanges nothing; give --ranks".into()));
     }
-    if let Some(devices) = &args.devices {
-        if args.backend != BackendName::Cuda {
-            return Err(Failure::Input("--devices: these are GPUs, so it needs --backend cuda".into()));
-        }
-        builder = builder.backend(Cuda::devices(devices.iter().copied()));
-    }
-    if args.stages_apart {
-        builder = builder.stages_apart();
-    }
-    if args.arrays == ArraysName::Device && args.backend != BackendName::Cuda {
-        return Err(Failure::Input(
-            "--arrays device: arrays are in the memory of a GPU, so it needs --backend cuda".into(),
-        ));
-    }
-    if let Some(folder) = cache(args) {
-        builder = builder.operator_cache(folder);
-    }
     // Wrong options fail before the points are read or any cloud is made.
-    let demo_points = args.n.unwrap_or(DEFAULT_POINTS);
-    let n = if args.sources.is_some() { 0 } else { demo_points };
-    let forecast = builder.memory(n, n)?;
+    let n = if args.sources.is_some() { 0 } else { asked.demo_points };
+    let forecast = asked.builder.memory(n, n)?;
     if args.backend == BackendName::Cpu {
         fits(forecast, &format!("{n} points"))?;
     }
-    let strengths = builder.strengths()?;
-    let mut input = read(args, strengths, demo_points)?;
+    let mut input = read(args, &asked, WHOLE)?;
+    let Asked { builder, outputs, samples, dim, width: strengths, .. } = asked;
     let mut pending = args.out.as_deref().map(Pending::create).transpose()?;
 
-    let dim = kernel::dim(&args.kernel)?;
     let complex = kernel::is_complex(&args.kernel)? || input.complex;
     if args.ranks > 1 {
-        let samples = args.verify.or(showcase.then_some(SHOWCASE_TARGETS));
         let sums = ranks::run(args, builder, &input, dim, samples)?;
         if input.complex {
             fit_complex(outputs, dim, &|o| sums.components(o))?;
@@ -115,9 +147,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         if let Some(mut file) = pending {
             let targets = input.targets.as_ref().unwrap_or(&input.sources).len() / dim;
             save(&mut file, (targets, dim), &|o| sums.components(o), &sums.all.outs, outputs, complex)?;
-            if args.sources.is_none() {
-                save_demo(&mut file, &input, (dim, strengths), complex)?;
-            }
+            save_demo(&mut file, args, &input, (dim, strengths), complex)?;
             file.finish()?;
         }
         let kernel = kernel::name(&args.kernel)?;
@@ -142,10 +172,9 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if input.complex {
         fit_complex(outputs, dim, &|o| plan.components(o))?;
     }
-    if args.demo.is_none() && !showcase {
+    if args.sources.is_some() {
         input.sources = Vec::new();
     }
-    let samples = args.verify.or(showcase.then_some(SHOWCASE_TARGETS));
     let sets = input.strengths.iter().map(|set| &set[..]);
     let Evaluated { outs, seconds, stages, errors } = evaluated(&plan, sets, there.is_some(), args, samples)?;
     let described = plan.describe();
@@ -155,9 +184,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     if let Some(file) = &mut pending {
         save(file, (plan.n_targets(), plan.dim()), &|o| plan.components(o), &outs, outputs, complex)?;
-        if args.sources.is_none() {
-            save_demo(file, &input, (dim, strengths), complex)?;
-        }
+        save_demo(file, args, &input, (dim, strengths), complex)?;
     }
     if let Some(file) = pending {
         file.finish()?;
@@ -169,7 +196,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
 }
 
 /// Refuses complex strengths if an output has other numbers than real and imaginary parts.
-fn fit_complex(outputs: Outputs, dim: usize, components: &dyn Fn(Outputs) -> usize) -> Result<(), Failure> {
+pub fn fit_complex(outputs: Outputs, dim: usize, components: &dyn Fn(Outputs) -> usize) -> Result<(), Failure> {
     for (output, name) in Outputs::ALL.into_iter().filter(|(o, _)| outputs.contains(*o)) {
         let (found, expected) = (components(output), 2 * axes(output, dim).iter().product::<usize>());
         if found != expected {
@@ -180,13 +207,17 @@ fn fit_complex(outputs: Outputs, dim: usize, components: &dyn Fn(Outputs) -> usi
     Ok(())
 }
 
-/// Adds the points and strengths of a demo.
-fn save_demo(
+/// Adds the points and strengths of a demo to a file of several arrays.
+pub fn save_demo(
     file: &mut Pending,
+    args: &RunArgs,
     input: &Input,
     (dim, strengths): (usize, usize),
     complex: bool,
 ) -> Result<(), Failure> {
+    if args.sources.is_some() || args.out.as_deref().is_some_and(npz::holds_one) {
+        return Ok(());
+    }
     let n = input.sources.len() / dim;
     file.add("sources", &[n, dim], &input.sources)?;
     let shape = [n, strengths];
@@ -198,7 +229,7 @@ fn save_demo(
 }
 
 /// Prints a report; an error if the tolerance is broken.
-fn printed(args: &RunArgs, report: Report) -> Result<(), Failure> {
+pub fn printed(args: &RunArgs, report: Report) -> Result<(), Failure> {
     if args.json { print(&format!("{}\n", report.json())) } else { print(&report.table()) }?;
     match (report.worst(), report.plan.tolerance) {
         (Some(error), Some(tolerance)) if error.is_nan() || error > tolerance => Err(Failure::Input(format!(
@@ -225,32 +256,37 @@ pub fn fits(needed: u64, what: &str) -> Result<(), Error> {
     }
 }
 
-/// Reads or makes the points and strengths, with the shapes that the kernel needs.
-fn read(args: &RunArgs, strengths: usize, demo_points: usize) -> Result<Input, Failure> {
-    let dim = kernel::dim(&args.kernel)?;
-    let targets = args.targets.as_deref().map(|path| points(path, "targets", dim)).transpose()?;
+/// Reads or makes a part of the points and strengths, with the shapes that the kernel needs.
+pub fn read(args: &RunArgs, asked: &Asked, part: Part) -> Result<Input, Failure> {
+    let (dim, strengths, complex) = (asked.dim, asked.width, kernel::is_complex(&args.kernel)?);
+    let targets = args.targets.as_deref().map(|path| points(path, "targets", dim, part)).transpose()?;
     let (Some(sources), Some(path)) = (&args.sources, &args.strengths) else {
         let demo = kernel::demo(args.demo, dim)?;
-        let sources = fmm::demo::points(demo, demo_points, args.seed);
-        let strengths = vec![fmm::demo::strengths(demo_points, strengths, args.seed)];
-        return Ok(Input { sources, strengths, targets, complex: false });
+        let of_part = |rows: Vec<f64>, width: usize| {
+            let [first, end] = npy::part_of(asked.demo_points, part);
+            if part == WHOLE { rows } else { rows[first * width..end * width].to_vec() }
+        };
+        let sources = of_part(fmm::demo::points(demo, asked.demo_points, args.seed), dim);
+        let all = fmm::demo::strengths(asked.demo_points, strengths, args.seed);
+        return Ok(Input { sources, strengths: vec![of_part(all, strengths)], targets, complex: false });
     };
-    let complex = strengths == 2 && !kernel::is_complex(&args.kernel)? && npy::read(path)?.complex;
-    let (sources, values) = read_files(sources, path, dim, strengths, kernel::is_complex(&args.kernel)?)?;
-    Ok(Input { sources, strengths: values, targets, complex })
+    let given_complex = strengths == 2 && !complex && npy::read_part(path, part)?.complex;
+    let (sources, values) = read_files([sources, path], part, dim, strengths, complex)?;
+    Ok(Input { sources, strengths: values, targets, complex: given_complex })
 }
 
-/// Reads sources of dimension `dim` and their sets of strengths, `strengths` numbers per source, for a `complex` kernel
-/// one complex number. A kernel in space with two strengths also takes complex numbers: real and imaginary parts.
+/// Reads a part of the sources of dimension `dim` and of their sets of strengths, `strengths` numbers per source, for a
+/// `complex` kernel one complex number. A kernel in space with two strengths also takes complex numbers: real and imaginary
+/// parts.
 pub fn read_files(
-    sources: &std::path::Path,
-    path: &std::path::Path,
+    [sources, path]: [&std::path::Path; 2],
+    part: Part,
     dim: usize,
     strengths: usize,
     complex: bool,
 ) -> Result<(Vec<f64>, Vec<Vec<f64>>), Failure> {
-    let sources = points(sources, "sources", dim)?;
-    let array = npy::read(path)?;
+    let sources = points(sources, "sources", dim, part)?;
+    let array = npy::read_part(path, part)?;
     let n = sources.len() / dim;
     if dim == 2 && array.rows == n {
         match (array.columns, strengths) {
@@ -275,9 +311,9 @@ pub fn read_files(
     Ok((sources, vec![array.values]))
 }
 
-/// Reads an N×`dim` array of points.
-fn points(path: &std::path::Path, what: &str, dim: usize) -> Result<Vec<f64>, Failure> {
-    let array = npy::read(path)?;
+/// Reads a part of an N×`dim` array of points.
+fn points(path: &std::path::Path, what: &str, dim: usize, part: Part) -> Result<Vec<f64>, Failure> {
+    let array = npy::read_part(path, part)?;
     if array.complex && dim != 2 {
         return Err(Failure::file(path, format!("{what} are complex, expected real numbers (N, {dim})")));
     }
@@ -407,7 +443,7 @@ fn axes(output: Outputs, dim: usize) -> Vec<usize> {
 
 /// Saves the requested arrays. Arrays are complex for a `complex` kernel, and for a real kernel with two sets of
 /// strengths.
-fn save(
+pub fn save(
     file: &mut Pending,
     (m, dim): (usize, usize),
     components: &dyn Fn(Outputs) -> usize,

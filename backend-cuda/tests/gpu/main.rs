@@ -8,6 +8,7 @@ mod ends;
 mod errors;
 mod far;
 mod limits;
+mod moves;
 mod plane;
 mod spherical;
 mod topology;
@@ -30,6 +31,7 @@ const TESTS: &[&[Test]] = &[
     spherical::TESTS,
     treecode::TESTS,
     plane::TESTS,
+    moves::TESTS,
     limits::TESTS,
 ];
 

@@ -6,6 +6,10 @@
 // Device memory is memory of the host between pages that nobody can read: an access beyond an array ends the process
 // with the name of the kernel. Freed memory cannot be read either, and fresh memory holds NaN. Copies, and pointers
 // among the arguments of kernels, must lie in device memory.
+//
+// By default there are no pools of memory, so that each array has memory of its own. With FMM_EMULATOR_POOLS=1 there are,
+// as on a real GPU; backend-cuda then takes freed arrays again, and an access beyond an array or to a freed one may go
+// unnoticed.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -328,6 +332,34 @@ Result run_graph(const Ready& ready) {
 
 #define CALL extern "C" __attribute__((visibility("default"))) int
 
+namespace {
+
+// How often each call was made. With FMM_EMULATOR_CALLS=1 the numbers are printed when the process ends.
+struct Counts {
+  std::mutex lock;
+  std::map<std::string, unsigned long long> of;
+} & counts = *new Counts;
+struct AtEnd {
+  ~AtEnd() {
+    if (!emulated::setting("FMM_EMULATOR_CALLS", 0)) return;
+    std::lock_guard<std::mutex> guard(counts.lock);
+    for (const auto& [name, count] : counts.of) std::fprintf(stderr, "%8llu %s\n", count, name.c_str());
+  }
+} at_end;
+void counted(const char* name) {
+  std::lock_guard<std::mutex> guard(counts.lock);
+  ++counts.of[name];
+}
+
+}  // namespace
+
+// The number of calls by a name so far. For tests.
+extern "C" __attribute__((visibility("default"))) unsigned long long emulatedCalls(const char* name) {
+  std::lock_guard<std::mutex> guard(counts.lock);
+  const auto found = counts.of.find(name);
+  return found == counts.of.end() ? 0 : found->second;
+}
+
 // The device.
 CALL cuInit(unsigned) {
   initialised = true;
@@ -378,7 +410,7 @@ CALL cuDeviceGetAttribute(int* value, int attribute, int) {
       {97, (int)emulated::MAX_DYNAMIC_BYTES},  // shared memory per block, on demand
       {106, 32},      // blocks per multiprocessor
       {111, 1024},    // shared memory that the system takes per block
-      {115, 1},       // pools of memory
+      {115, (int)emulated::setting("FMM_EMULATOR_POOLS", 0)},  // pools of memory
   };
   const auto found = numbers.find(attribute);
   if (found == numbers.end()) return INVALID_VALUE;
@@ -412,18 +444,30 @@ CALL cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 // Memory.
-CALL cuMemAlloc_v2(Address* at, std::size_t bytes) { return allocate(at, bytes, Kind::Plain); }
-CALL cuMemFree_v2(Address at) { return at ? release(at, false) : SUCCESS; }
+CALL cuMemAlloc_v2(Address* at, std::size_t bytes) {
+  counted(__func__);
+  return allocate(at, bytes, Kind::Plain);
+}
+CALL cuMemFree_v2(Address at) {
+  counted(__func__);
+  return at ? release(at, false) : SUCCESS;
+}
 CALL cuMemAllocAsync(Address* at, std::size_t bytes, Stream* stream) {
+  counted(__func__);
   return is_stream(stream) ? allocate(at, bytes, Kind::Pooled) : INVALID_HANDLE;
 }
 CALL cuMemFreeAsync(Address at, Stream* stream) {
+  counted(__func__);
   if (!is_stream(stream)) return INVALID_HANDLE;
   return at ? release(at, false) : SUCCESS;
 }
-CALL cuMemHostAlloc(void** at, std::size_t bytes, unsigned) { return allocate((Address*)at, bytes, Kind::Pinned); }
+CALL cuMemHostAlloc(void** at, std::size_t bytes, unsigned) {
+  counted(__func__);
+  return allocate((Address*)at, bytes, Kind::Pinned);
+}
 CALL cuMemFreeHost(void* at) { return release((Address)at, true); }
 CALL cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
+  counted(__func__);
   if (!bound) return INVALID_CONTEXT;
   std::lock_guard<std::mutex> guard(memory.lock);
   *free = memory.free(), *total = memory.total;
@@ -463,27 +507,44 @@ CALL cuPointerGetAttribute(void* value, int attribute, Address at) {
   std::memcpy(value, &device, sizeof(device));
   return SUCCESS;
 }
-CALL cuMemcpyHtoD_v2(Address to, const void* from, std::size_t bytes) { return to_device(to, from, bytes); }
-CALL cuMemcpyDtoH_v2(void* to, Address from, std::size_t bytes) { return to_host(to, from, bytes); }
-CALL cuMemcpyDtoD_v2(Address to, Address from, std::size_t bytes) { return on_device(to, from, bytes); }
+CALL cuMemcpyHtoD_v2(Address to, const void* from, std::size_t bytes) {
+  counted(__func__);
+  return to_device(to, from, bytes);
+}
+CALL cuMemcpyDtoH_v2(void* to, Address from, std::size_t bytes) {
+  counted(__func__);
+  return to_host(to, from, bytes);
+}
+CALL cuMemcpyDtoD_v2(Address to, Address from, std::size_t bytes) {
+  counted(__func__);
+  return on_device(to, from, bytes);
+}
 CALL cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t bytes, Stream* stream) {
+  counted(__func__);
   return is_stream(stream) ? to_device(to, from, bytes) : INVALID_HANDLE;
 }
 CALL cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t bytes, Stream* stream) {
+  counted(__func__);
   return is_stream(stream) ? to_host(to, from, bytes) : INVALID_HANDLE;
 }
 CALL cuMemcpyDtoDAsync_v2(Address to, Address from, std::size_t bytes, Stream* stream) {
+  counted(__func__);
   return is_stream(stream) ? on_device(to, from, bytes) : INVALID_HANDLE;
 }
 CALL cuMemcpyPeerAsync(Address to, Context* there, Address from, Context* here, std::size_t bytes, Stream* stream) {
+  counted(__func__);
   if (!bound) return INVALID_CONTEXT;
   if (!is_stream(stream)) return INVALID_HANDLE;
   if (!in_device_memory(to, bytes, there) || !in_device_memory(from, bytes, here)) return INVALID_VALUE;
   if (bytes > 0) std::memmove((void*)to, (const void*)from, bytes);
   return SUCCESS;
 }
-CALL cuMemsetD8_v2(Address to, unsigned char value, std::size_t bytes) { return set_bytes(to, value, bytes); }
+CALL cuMemsetD8_v2(Address to, unsigned char value, std::size_t bytes) {
+  counted(__func__);
+  return set_bytes(to, value, bytes);
+}
 CALL cuMemsetD8Async(Address to, unsigned char value, std::size_t bytes, Stream* stream) {
+  counted(__func__);
   return is_stream(stream) ? set_bytes(to, value, bytes) : INVALID_HANDLE;
 }
 
@@ -499,7 +560,10 @@ CALL cuStreamDestroy_v2(Stream* stream) {
   delete stream;
   return SUCCESS;
 }
-CALL cuStreamSynchronize(Stream* stream) { return is_stream(stream) ? SUCCESS : INVALID_HANDLE; }
+CALL cuStreamSynchronize(Stream* stream) {
+  counted(__func__);
+  return is_stream(stream) ? SUCCESS : INVALID_HANDLE;
+}
 CALL cuStreamGetCtx(Stream* stream, Context** context) {
   if (!is_stream(stream)) return INVALID_HANDLE;
   *context = context_of(stream);
@@ -510,9 +574,11 @@ CALL cuStreamIsCapturing(Stream* stream, int* status) {
   return is_stream(stream) ? SUCCESS : INVALID_HANDLE;
 }
 CALL cuStreamWaitEvent(Stream* stream, Event* event, unsigned) {
+  counted(__func__);
   return is_stream(stream) && live<Event>().has(event) ? SUCCESS : INVALID_HANDLE;
 }
 CALL cuEventCreate(Event** event, unsigned flags) {
+  counted(__func__);
   if (!bound) return INVALID_CONTEXT;
   *event = live<Event>().add(new Event{bound, (flags & 2) == 0, false, {}});
   return SUCCESS;
@@ -523,12 +589,16 @@ CALL cuEventDestroy_v2(Event* event) {
   return SUCCESS;
 }
 CALL cuEventRecord(Event* event, Stream* stream) {
+  counted(__func__);
   if (!live<Event>().has(event) || !is_stream(stream) || event->context != context_of(stream)) return INVALID_HANDLE;
   event->recorded = true, event->at = std::chrono::steady_clock::now();
   return SUCCESS;
 }
 CALL cuEventQuery(Event* event) { return live<Event>().has(event) ? SUCCESS : INVALID_HANDLE; }
-CALL cuEventSynchronize(Event* event) { return live<Event>().has(event) ? SUCCESS : INVALID_HANDLE; }
+CALL cuEventSynchronize(Event* event) {
+  counted(__func__);
+  return live<Event>().has(event) ? SUCCESS : INVALID_HANDLE;
+}
 CALL cuEventElapsedTime_v2(float* milliseconds, Event* from, Event* to) {
   for (Event* event : {from, to})
     if (!live<Event>().has(event) || !event->timed || !event->recorded) return INVALID_HANDLE;
@@ -541,6 +611,7 @@ CALL cuEventElapsedTime(float* milliseconds, Event* from, Event* to) {
 
 // Programs.
 CALL cuModuleLoadData(Module** module, const void* image) {
+  counted(__func__);
   if (!bound) return INVALID_CONTEXT;
   emulated::ImageHead head;
   std::memcpy(&head, image, sizeof(head));
@@ -583,6 +654,7 @@ CALL cuFuncSetAttribute(Function* function, int attribute, int value) {
 }
 CALL cuLaunchKernel(Function* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                     unsigned bytes, Stream* stream, void** arguments, void**) {
+  counted(__func__);
   if (!is_stream(stream)) return INVALID_HANDLE;
   Call call;
   const Result result = take_call(function, {gx, gy, gz}, {bx, by, bz}, bytes, arguments, &call);
@@ -639,6 +711,7 @@ CALL cuGraphExecDestroy(Ready* ready) {
   return SUCCESS;
 }
 CALL cuGraphLaunch(Ready* ready, Stream* stream) {
+  counted(__func__);
   if (!bound) return INVALID_CONTEXT;
   return live<Ready>().has(ready) && is_stream(stream) ? run_graph(*ready) : INVALID_HANDLE;
 }

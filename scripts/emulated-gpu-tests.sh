@@ -2,7 +2,7 @@
 # Tests of the GPU backend on the emulated GPU of cuda-emulator/: every kernel runs, compiled for the CPU. Needs a C++
 # compiler. Arguments are parts of the names of tests. Without any, a selection runs, in two to three minutes on two
 # cores: trees and lists, arrays of a caller, errors, a far field, ranks on two devices. `all` runs everything, which
-# takes most of an hour.
+# takes most of an hour. With FMM_EMULATOR_CALLS=1 the number of calls of the driver is printed at the end, by name.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 emulator=$(scripts/emulator.sh)
@@ -15,5 +15,12 @@ esac
 # With all crates, as in other builds, so that nothing is built twice.
 cargo test --release --workspace --test gpu --no-run --message-format=json 2>/dev/null |
     sed -n 's/.*"executable":"\([^"]*\/gpu-[^"]*\)".*/\1/p' | tail -n 1 > "$emulator/test-binary"
-export FMM_EMULATOR_DEVICES=2 LD_LIBRARY_PATH="$emulator${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-env -u FMM_NVRTC -u CUDA_PATH "$(cat "$emulator/test-binary")" "${tests[@]}"
+export FMM_EMULATOR_DEVICES=2
+run() {
+    env -u FMM_NVRTC -u CUDA_PATH LD_LIBRARY_PATH="$emulator${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"
+}
+run "$(cat "$emulator/test-binary")" "${tests[@]}"
+# The calls that new points take, with pools of memory, which the emulated GPU has not otherwise.
+if [ $# -eq 0 ]; then
+    run FMM_EMULATOR_POOLS=1 "$(cat "$emulator/test-binary")" moves::
+fi

@@ -307,14 +307,16 @@ extern "C" __global__ void first_level(const Boxes* boxes, u32 count, Rows v, Ro
   if (w.starts[b] < w.starts[b + 1]) atomicMin(level, (u32)t.level[w.data[w.starts[b]]]);
 }
 
-// Whether the local of a box receives anything. Called level by level from the root.
-extern "C" __global__ void reach(const Boxes* boxes, u32 first, u32 count, const u64* v_starts, const u64* x_starts,
-                                 u8* reached) {
+// Whether the local of a box receives anything: the box has targets, and V or X edges end in it or in a box above it.
+extern "C" __global__ void reach(const Boxes* boxes, u32 count, const u64* v_starts, const u64* x_starts, u8* reached) {
   const Boxes t = *boxes;
-  const u32 i = blockIdx.x * blockDim.x + threadIdx.x, b = first + i;
-  if (i >= count) return;
-  const bool above = b > 0 && reached[t.parent[b]];
-  reached[b] = targets_in(t, b) > 0 && (above || v_starts[b] < v_starts[b + 1] || x_starts[b] < x_starts[b + 1]);
+  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  if (b >= count) return;
+  bool any = false;
+  if (targets_in(t, b) > 0)
+    for (u32 a = b; !any && a != ~0u; a = t.parent[a])
+      any = v_starts[a] < v_starts[a + 1] || x_starts[a] < x_starts[a + 1];
+  reached[b] = any;
 }
 
 // Whether the multipole of b is formed: b has sources, and a multipole is read on its level or a coarser one.

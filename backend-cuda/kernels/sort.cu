@@ -64,12 +64,12 @@ extern "C" __global__ void __launch_bounds__(DIGITS) sort_starts(u64* counts) {
 #define UP_TO_TILE (2ull << 62)
 #define COUNT_OF (OF_TILE - 1)
 
-// One pass. starts: the starts of the digits of this pass. states[tile · DIGITS + digit] and *next_tile must be zeros
-// before. Without `values`, the values are the positions of the keys. A warp has consecutive items, 32 at a time, so
-// that ranks follow the order of the items.
+// One pass. starts: the starts of the digits of this pass. states[tile · DIGITS + digit] and the number of the next tile
+// behind them must be zeros before; the same numbers of `next_states` become zeros. Without `values`, the values are the
+// positions of the keys. A warp has consecutive items, 32 at a time, so that ranks follow the order of the items.
 extern "C" __global__ void __launch_bounds__(THREADS)
     sort_pass(const u64* keys, const u32* values, u64 n, u32 shift, const u64* starts, volatile u64* states,
-              u64* next_tile, u64* keys_out, u32* values_out) {
+              u64* next_states, u64* keys_out, u32* values_out) {
   // Number of items with each digit: first in each warp, then in all warps before it. The last digit is for items
   // beyond the end.
   __shared__ u32 count[WARPS][DIGITS + 1];
@@ -79,11 +79,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __shared__ u64 offset[DIGITS];
   __shared__ u32 own_tile;
   const u32 warp = threadIdx.x / 32, digit = threadIdx.x;
-  if (threadIdx.x == 0) own_tile = (u32)atomicAdd(next_tile, 1ull);
+  if (threadIdx.x == 0) own_tile = atomicAdd((u32*)(states + (u64)gridDim.x * DIGITS), 1u);
   for (u32 i = threadIdx.x; i < WARPS * (DIGITS + 1); i += THREADS) (&count[0][0])[i] = 0;
   __syncthreads();
 
   const u32 tile = own_tile;
+  next_states[(u64)tile * DIGITS + digit] = 0;
+  if (tile == 0 && digit == 0) next_states[(u64)gridDim.x * DIGITS] = 0;
   const u64 begin = (u64)tile * TILE, first = begin + warp * (32 * ITEMS) + lane_id();
   const u32 items = (u32)min((u64)TILE, n - begin);
   u64 key[ITEMS];

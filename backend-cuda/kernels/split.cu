@@ -1,4 +1,4 @@
-// Splitting the boxes of one level: which boxes are split, into which octants, and their children. Twin of `split` in
+// Splitting boxes level by level: which boxes are split, into which octants, and their children. Twin of `split` in
 // fmm-tree/src/build.rs.
 
 #include "shared/boxes.cuh"
@@ -7,7 +7,6 @@
 #define KEEP 0
 #define SPLIT 1
 #define UNDECIDED 2
-
 
 // Box 0, with all points. One thread.
 extern "C" __global__ void root_box(u32 sources, u32 targets, u32* parent, u32* child_start, u8* child_count,
@@ -18,27 +17,6 @@ extern "C" __global__ void root_box(u32 sources, u32 targets, u32* parent, u32* 
   for (int a = 0; a < 3; ++a) anchor[a] = 0;
   source_range[0] = make_uint2(0, sources);
   target_range[0] = make_uint2(0, targets);
-}
-
-// Splits boxes with more than ncrit points. If all points of a box have the same key, the decision depends on the
-// number of distinct positions, and the box is listed as undecided (in any order).
-extern "C" __global__ void split_count(u32 first, u32 count, u32 ncrit, u32 kinds, const uint2* source_range,
-                                       const uint2* target_range, const u64* source_keys, const u64* target_keys,
-                                       u32* fate, u32* undecided, u32* undecided_count) {
-  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= count) return;
-  u32 mine = KEEP;
-  for (u32 kind = 0; kind < kinds; ++kind) {
-    const uint2 range = (kind == 0 ? source_range : target_range)[first + i];
-    if (length(range) <= ncrit) continue;
-    const u64* keys = kind == 0 ? source_keys : target_keys;
-    if (keys[range.x] != keys[range.y - 1])
-      mine = SPLIT;
-    else if (mine == KEEP)
-      mine = UNDECIDED;
-  }
-  fate[i] = mine;
-  if (mine == UNDECIDED) undecided[atomicAdd(undecided_count, 1u)] = i;
 }
 
 __device__ bool same_place(const double* xyz, u64 n, u32 i, u32 j) {
@@ -65,22 +43,58 @@ __device__ bool exceeds(uint2 range, const double* xyz, u64 n, u32 ncrit, u32* f
   return false;
 }
 
-// Decides the undecided boxes, one block per box. `found` has room for an index of each source and each target.
+// The boxes of a level. level_start[l]: the first box of level l; the entry behind the last level is the number of boxes.
+// Levels are split without the host, so a kernel reads which boxes there are. A level that does not fit into `room` boxes
+// counts as empty; the host makes room and continues there.
+struct Level {
+  u32 first, count;
+};
+__device__ __forceinline__ Level boxes_of(u32 level, u64 room, const u64* level_start) {
+  const u64 first = level_start[level], end = level_start[level + 1];
+  return {(u32)first, end > room ? 0u : (u32)(end - first)};
+}
+
+// The fate of each box of a level. A box with more than ncrit points is split. If all its points have the same key, it is
+// split if there are more than ncrit distinct positions; the whole block counts them. `found` has room for an index of
+// each source and each target.
 extern "C" __global__ void __launch_bounds__(256)
-    split_coincident(u32 first, u32 ncrit, u32 kinds, const uint2* source_range, const uint2* target_range,
-                     const double* source_xyz, u64 sources, const double* target_xyz, u64 targets, const u32* undecided,
-                     const u32* undecided_count, u32* found, u32* fate) {
-  for (u32 at = blockIdx.x; at < *undecided_count; at += gridDim.x) {
-    const u32 i = undecided[at];
-    bool split = false;
-    for (u32 kind = 0; kind < kinds && !split; ++kind) {
-      const uint2 range = (kind == 0 ? source_range : target_range)[first + i];
-      if (length(range) <= ncrit) continue;
-      split = kind == 0 ? exceeds(range, source_xyz, sources, ncrit, found)
-                        : exceeds(range, target_xyz, targets, ncrit, found + sources);
+    split_fates(u32 level, u64 room, const u64* level_start, u32 ncrit, u32 kinds, const uint2* source_range,
+                const uint2* target_range, const u64* source_keys, const u64* target_keys, const double* source_xyz,
+                u64 sources, const double* target_xyz, u64 targets, u32* found, u32* fate) {
+  __shared__ u32 undecided[256], number;
+  const Level all = boxes_of(level, room, level_start);
+  for (u32 start = blockIdx.x * blockDim.x; start < all.count; start += gridDim.x * blockDim.x) {
+    __syncthreads();
+    if (threadIdx.x == 0) number = 0;
+    __syncthreads();
+    const u32 i = start + threadIdx.x, b = all.first + i;
+    if (i < all.count) {
+      u32 mine = KEEP;
+      for (u32 kind = 0; kind < kinds; ++kind) {
+        const uint2 range = (kind == 0 ? source_range : target_range)[b];
+        if (length(range) <= ncrit) continue;
+        const u64* keys = kind == 0 ? source_keys : target_keys;
+        if (keys[range.x] != keys[range.y - 1])
+          mine = SPLIT;
+        else if (mine == KEEP)
+          mine = UNDECIDED;
+      }
+      fate[b] = mine;
+      if (mine == UNDECIDED) undecided[atomicAdd(&number, 1u)] = b;
     }
     __syncthreads();
-    if (threadIdx.x == 0) fate[i] = split ? SPLIT : KEEP;
+    for (u32 k = 0; k < number; ++k) {
+      const u32 box = undecided[k];
+      bool split = false;
+      for (u32 kind = 0; kind < kinds && !split; ++kind) {
+        const uint2 range = (kind == 0 ? source_range : target_range)[box];
+        if (length(range) <= ncrit) continue;
+        split = kind == 0 ? exceeds(range, source_xyz, sources, ncrit, found)
+                          : exceeds(range, target_xyz, targets, ncrit, found + sources);
+      }
+      __syncthreads();
+      if (threadIdx.x == 0) fate[box] = split ? SPLIT : KEEP;
+    }
   }
 }
 
@@ -97,83 +111,122 @@ __device__ u32 end_of(uint2 range, const u64* keys, u32 level, u32 octant) {
   return lo;
 }
 
-// For each split box: the ends of its octants, and the number of octants that are not empty. Eight lanes per box.
-extern "C" __global__ void split_octants(u32 first, u32 count, u32 level, const uint2* source_range,
-                                         const uint2* target_range, const u64* source_keys, const u64* target_keys,
-                                         u32 kinds, const u32* fate, u32* source_ends, u32* target_ends, u32* children) {
-  const u32 i = (blockIdx.x * blockDim.x + threadIdx.x) / 8, octant = threadIdx.x % 8;
-  const bool split = i < count && fate[i] == SPLIT;
-  bool some = false;
-  if (split) {
-    for (u32 kind = 0; kind < 2; ++kind) {
-      const uint2 range = (kind == 0 ? source_range : target_range)[first + i];
-      u32* ends = kind == 0 ? source_ends : target_ends;
-      // Targets that are the sources have the same ends.
-      const u32 end = kind < kinds ? end_of(range, kind == 0 ? source_keys : target_keys, level, octant)
-                                   : source_ends[8ull * i + octant];
-      ends[8ull * i + octant] = end;
+// What is known of the number of children of a tile of boxes: nothing (0); the number in the tile; or the number in the
+// tile and all tiles before it.
+#define OF_TILE (1ull << 62)
+#define UP_TO_TILE (2ull << 62)
+#define COUNT_OF (OF_TILE - 1)
+
+// The number of children in all tiles before this one. The lanes of a warp ask 32 tiles at once.
+__device__ u64 before_tile(u32 tile, volatile u64* states) {
+  u64 before = 0;
+  for (u32 end = tile; end > 0;) {
+    const u64 said = lane_id() < end ? states[end - 1 - lane_id()] : UP_TO_TILE;
+    const u32 whole = __ballot_sync(~0u, said >= UP_TO_TILE), unknown = __ballot_sync(~0u, said == 0);
+    // The nearest tile that knows of all tiles before it; the lanes up to that tile.
+    const u32 wanted = whole == 0 ? ~0u : (whole ^ (whole - 1));
+    if (unknown & wanted) continue;
+    const u64 sum = warp_inclusive(wanted >> lane_id() & 1 ? said & COUNT_OF : 0);
+    before += __shfl_sync(~0u, sum, 31);
+    if (whole != 0) break;
+    end -= 32;
+  }
+  return before;
+}
+
+// Writes the children of the boxes of a level, and the entry of `level_start` behind them. A tile has 32 boxes, with eight
+// lanes per box. states[tile] and *next_tile must be zeros before.
+extern "C" __global__ void __launch_bounds__(256)
+    split_level(u32 level, u64 room, u64* level_start, volatile u64* states, u32* next_tile, u32 kinds,
+                const u64* source_keys, const u64* target_keys, const u32* fate, u32* parent, u32* child_start,
+                u8* child_count, u8* octants, u8* levels, u64* anchor, uint2* source_range, uint2* target_range) {
+  __shared__ u32 own_tile;
+  __shared__ u64 children_before;
+  const Level all = boxes_of(level, room, level_start);
+  const u32 tiles = (all.count + 31) / 32, octant = threadIdx.x % 8;
+  const u64 children = level_start[level + 1];
+  if (tiles == 0 && blockIdx.x == 0 && threadIdx.x == 0) level_start[level + 2] = children;
+  for (;;) {
+    __syncthreads();
+    if (threadIdx.x == 0) own_tile = atomicAdd(next_tile, 1u);
+    __syncthreads();
+    const u32 tile = own_tile;
+    if (tile >= tiles) return;
+    const u32 i = tile * 32 + threadIdx.x / 8, b = all.first + i;
+    const bool split = i < all.count && fate[b] == SPLIT;
+    uint2 s = {}, t = {};
+    if (split) {
       const u32 mask = 0xffu << (lane_id() & ~7u);
-      const u32 begin = __shfl_up_sync(mask, end, 1, 8);
-      some = some || (octant == 0 ? range.x : begin) < end;
+      s = source_range[b];
+      s.y = end_of(s, source_keys, level, octant);
+      const u32 source_begin = __shfl_up_sync(mask, s.y, 1, 8);
+      if (octant > 0) s.x = source_begin;
+      // Targets that are the sources have the same ranges.
+      if (kinds > 1) {
+        t = target_range[b];
+        t.y = end_of(t, target_keys, level, octant);
+        const u32 target_begin = __shfl_up_sync(mask, t.y, 1, 8);
+        if (octant > 0) t.x = target_begin;
+      } else {
+        t = s;
+      }
     }
+    const bool some = split && (s.x < s.y || t.x < t.y);
+    const u32 mine = __ballot_sync(~0u, some) >> (lane_id() & ~7u) & 0xff;
+    u32 in_tile;
+    const u32 at = block_exclusive((u32)some, in_tile);
+    if (threadIdx.x == 0) states[tile] = (tile == 0 ? UP_TO_TILE : OF_TILE) | in_tile;
+    if (threadIdx.x < 32) {
+      const u64 before = before_tile(tile, states);
+      if (threadIdx.x == 0) {
+        if (tile > 0) states[tile] = UP_TO_TILE | (before + in_tile);
+        if (tile == tiles - 1) level_start[level + 2] = children + before + in_tile;
+        children_before = before;
+      }
+    }
+    __syncthreads();
+    const u64 c = children + children_before + at;
+    if (split && octant == 0 && c < room) {
+      child_start[b] = (u32)c;
+      child_count[b] = __popc(mine);
+    }
+    if (!some || c >= room) continue;
+    parent[c] = b;
+    child_start[c] = 0;
+    child_count[c] = 0;
+    octants[c] = octant;
+    levels[c] = level + 1;
+    for (int a = 0; a < 3; ++a) anchor[3 * c + a] = 2 * anchor[3ull * b + a] + (octant >> a & 1);
+    source_range[c] = s;
+    target_range[c] = t;
   }
-  const u32 all = __ballot_sync(~0u, some);
-  if (i < count && octant == 0) children[i] = __popc(all >> (lane_id() & ~7u) & 0xff);
 }
 
-// Writes the children. starts[i]: the number of children of the boxes of this level before box i. Eight lanes per box.
-extern "C" __global__ void split_fill(u32 first, u32 count, u32 level, const u32* fate, const u32* source_ends,
-                                      const u32* target_ends, const u64* starts, u32* parent, u32* child_start,
-                                      u8* child_count, u8* octants, u8* levels, u64* anchor, uint2* source_range,
-                                      uint2* target_range) {
-  const u32 i = (blockIdx.x * blockDim.x + threadIdx.x) / 8, octant = threadIdx.x % 8;
-  const bool split = i < count && fate[i] == SPLIT;
-  const u32 b = first + i;
-  uint2 s = {}, t = {};
-  if (split) {
-    const u64 at = 8ull * i + octant;
-    s = make_uint2(octant == 0 ? source_range[b].x : source_ends[at - 1], source_ends[at]);
-    t = make_uint2(octant == 0 ? target_range[b].x : target_ends[at - 1], target_ends[at]);
+// Sums over the leaves of all levels up to `level`: n(n - 1) for sources, n(n - 1) for targets, and the number of leaves.
+// `sums` must be zeros before. (Integer sums do not depend on the order.)
+extern "C" __global__ void __launch_bounds__(256)
+    leaf_sums(u32 level, u64 room, const u64* level_start, const u8* child_count, const uint2* source_range,
+              const uint2* target_range, u64* sums) {
+  const u64 count = min(level_start[level + 1], room), step = (u64)gridDim.x * blockDim.x;
+  u64 mine[3] = {0, 0, 0};
+  for (u64 b = (u64)blockIdx.x * blockDim.x + threadIdx.x; b < count; b += step) {
+    if (child_count[b] > 0) continue;
+    const u64 n = length(source_range[b]), m = length(target_range[b]);
+    mine[0] += n * (n - (n > 0));
+    mine[1] += m * (m - (m > 0));
+    ++mine[2];
   }
-  const bool some = split && (s.x < s.y || t.x < t.y);
-  const u32 mask = __ballot_sync(~0u, some) >> (lane_id() & ~7u) & 0xff;
-  if (!split) return;
-  const u32 begin = first + count + (u32)starts[i];
-  if (octant == 0) {
-    child_start[b] = begin;
-    child_count[b] = __popc(mask);
-  }
-  if (!some) return;
-  const u32 c = begin + __popc(mask & ((1u << octant) - 1));
-  parent[c] = b;
-  child_start[c] = 0;
-  child_count[c] = 0;
-  octants[c] = octant;
-  levels[c] = level + 1;
-  for (int a = 0; a < 3; ++a) anchor[3ull * c + a] = 2 * anchor[3ull * b + a] + (octant >> a & 1);
-  source_range[c] = s;
-  target_range[c] = t;
-}
-
-// Sums over the leaves: n(n - 1) for sources, n(n - 1) for targets, and the number of leaves. `sums` must be zeros
-// before. (Integer sums do not depend on the order.)
-extern "C" __global__ void __launch_bounds__(256) leaf_sums(u32 count, const u8* child_count, const uint2* source_range,
-                                                            const uint2* target_range, u64* sums) {
-  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
-  const bool leaf = b < count && child_count[b] == 0;
-  const u64 n = leaf ? length(source_range[b]) : 0, m = leaf ? length(target_range[b]) : 0;
-  const u64 mine[3] = {n * (n - (n > 0)), m * (m - (m > 0)), leaf};
   for (int i = 0; i < 3; ++i) {
     u64 total;
     block_exclusive(mine[i], total);
-    if (threadIdx.x == 0) atomicAdd(sums + i, total);
+    if (threadIdx.x == 0 && total > 0) atomicAdd(sums + i, total);
   }
 }
 
 // Number of points of each split box; 0 for other boxes.
 extern "C" __global__ void deep_count(u32 first, u32 count, const uint2* range, const u32* fate, u32* counts) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < count) counts[i] = fate[i] == SPLIT ? length(range[first + i]) : 0;
+  if (i < count) counts[i] = fate[first + i] == SPLIT ? length(range[first + i]) : 0;
 }
 
 // New keys for the points of split boxes, relative to the box, with the box and the position of each point.
@@ -183,7 +236,7 @@ extern "C" __global__ void deep_keys(u32 first, u32 count, const uint2* range, c
                                      const u64* anchor, const double* root, const double* xyz, u64 n, u64* keys,
                                      u64* boxes, u32* positions) {
   for (u32 i = blockIdx.x; i < count; i += gridDim.x) {
-    if (fate[i] != SPLIT) continue;
+    if (fate[first + i] != SPLIT) continue;
     const uint2 mine = range[first + i];
     double corner[3];
     for (int a = 0; a < 3; ++a)

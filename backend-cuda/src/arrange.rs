@@ -1,7 +1,7 @@
 //! Edges sorted by the operator that they use, and lists of boxes by level: `kernels/arrange.cu`, `kernels/m2l.cu`.
 
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
-use crate::lists::DeviceEdges;
+use crate::lists::{DeviceEdges, each};
 use crate::primitives::Primitives;
 use crate::products::{TILE_EDGE, Which};
 use crate::tree::DeviceTree;
@@ -60,11 +60,38 @@ const MAX_GRAINS: usize = 255;
 
 /// Edges between a box and its children. The discriminants are the codes of `arrange.cu`.
 #[derive(Clone, Copy)]
-pub(crate) enum Kind {
+enum Kind {
     /// Child to parent.
     M2m,
     /// Parent to child.
     L2l,
+}
+
+/// What kernels find wrong with edges, on the device: the receiver of an edge for which there is no operator, or [`NONE`];
+/// and a number of edges.
+pub(crate) struct Checks(pub Buffer<u64>);
+
+impl Checks {
+    /// Nothing wrong, no edges.
+    pub fn new(device: &Device) -> Result<Self, Error> {
+        Ok(Checks(device.upload(&[NONE as u64, 0], "refused edges")?))
+    }
+    /// The address of the receiver, a number of four bytes.
+    pub fn refused(&self) -> Arg {
+        self.0.at(0)
+    }
+    /// The address of the number of edges.
+    pub fn edges(&self) -> Arg {
+        self.0.at(1)
+    }
+    /// Returns an error if a kernel has refused an edge. `found` is a copy on the host.
+    pub fn none_refused(found: &[u64]) -> Result<(), Error> {
+        if found[0] == NONE as u64 {
+            return Ok(());
+        }
+        let what = "there is no operator for an edge into this box".to_string();
+        Err(Error::Edge { what, target: found[0] as u32, source_box: NONE })
+    }
 }
 
 pub(crate) struct Arranger<'a> {
@@ -80,11 +107,23 @@ impl Arranger<'_> {
         &self.tree.device
     }
 
-    /// Sorts edges by their operator: the level and the octant of the child. There are `operators` of them.
+    /// Sorts M2M and L2L edges by their operators: the level and the octant of the child. There are `operators` of them.
     ///
     /// # Errors
     /// [`Error::Edge`] with a box that receives an edge for which there is no operator.
-    pub fn edges(&self, edges: &DeviceEdges, kind: Kind, operators: usize) -> Result<Arranged, Error> {
+    pub fn edges(&self, m2m: &DeviceEdges, l2l: &DeviceEdges, operators: usize) -> Result<[Arranged; 2], Error> {
+        let checks = Checks::new(self.device())?;
+        let mut sorted =
+            [self.sorted(m2m, Kind::M2m, operators, &checks)?, self.sorted(l2l, Kind::L2l, operators, &checks)?];
+        let [found, up, down] =
+            self.device().download_all([&checks.0, &sorted[0].device_starts, &sorted[1].device_starts], "starts")?;
+        Checks::none_refused(&found)?;
+        [sorted[0].starts, sorted[1].starts] = [up, down];
+        Ok(sorted)
+    }
+
+    /// Sorts edges of one kind by their operators. `starts` on the host are left empty.
+    fn sorted(&self, edges: &DeviceEdges, kind: Kind, operators: usize, checks: &Checks) -> Result<Arranged, Error> {
         let (device, n, count) = (self.device(), edges.len(), edges.boxes);
         let mut keys: Buffer<u64> = device.alloc(n, "operators of edges")?;
         if n >= NONE as usize {
@@ -92,7 +131,6 @@ impl Arranger<'_> {
         }
         let mut order = device.alloc(n, "order of edges")?;
         let targets: Buffer<u32> = device.alloc(n, "receivers of edges")?;
-        let refused = device.upload(&[NONE], "refused edges")?;
         let args = [
             self.boxes.into(),
             (&self.tree.boxes.octant).into(),
@@ -102,11 +140,10 @@ impl Arranger<'_> {
             (&edges.sources).into(),
             (&keys).into(),
             (&targets).into(),
-            (&refused).into(),
+            checks.refused(),
         ];
         // SAFETY: arguments as in arrange.cu; the outputs have an entry for each edge.
         unsafe { device.launch(&self.functions, "edge_keys", (blocks(32 * count, BLOCK as usize)?, 1), BLOCK, &args)? };
-        self.none_refused(&refused)?;
         let grid = (blocks(n, BLOCK as usize)?, 1);
         let number = Arg::from(n as u64);
         let (from, to) = (device.alloc(n, "edges")?, device.alloc(n, "edges")?);
@@ -123,17 +160,21 @@ impl Arranger<'_> {
             )?;
             device.launch(&self.functions, "take", grid, BLOCK, &[(&targets).into(), order, number, (&to).into()])?;
         }
-        let device_starts = self.starts(&keys, operators)?;
-        let starts = device.download(&device_starts, "starts")?;
-        Ok(Arranged { from, to, starts, device_starts })
+        Ok(Arranged { from, to, starts: Vec::new(), device_starts: self.starts(&keys, operators)? })
     }
 
-    /// M2M edges, sorted by their operator.
+    /// M2M edges that follow an exchange with other ranks, sorted by their operator.
     ///
     /// # Errors
     /// As [`edges`](Self::edges).
     pub fn upward(&self, m2m: &DeviceEdges, operators: usize) -> Result<Upward, Error> {
-        Ok(Upward { edges: self.edges(m2m, Kind::M2m, operators)?, parents: self.items([m2m; 3])? })
+        let checks = Checks::new(self.device())?;
+        let mut edges = self.sorted(m2m, Kind::M2m, operators, &checks)?;
+        let [found, starts] = self.device().download_all([&checks.0, &edges.device_starts], "starts")?;
+        Checks::none_refused(&found)?;
+        edges.starts = starts;
+        let [parents] = self.items([[m2m; 3]])?;
+        Ok(Upward { edges, parents })
     }
 
     /// For each k in 0 … `count`: the position of the first of the sorted `keys` that is at least k.
@@ -148,23 +189,13 @@ impl Arranger<'_> {
         Ok(starts)
     }
 
-    /// Returns an error if a kernel has refused an edge.
-    pub fn none_refused(&self, refused: &Buffer<u32>) -> Result<(), Error> {
-        let target = self.device().download(refused, "refused edges")?[0];
-        if target == NONE {
-            return Ok(());
-        }
-        let what = "there is no operator for an edge into this box".to_string();
-        Err(Error::Edge { what, target, source_box: NONE })
-    }
-
     /// The boxes with a V list, and their table. `sets` is the set of operators of each level; there are `count` sets.
     ///
     /// # Errors
     /// [`Error::Edge`] with a box that receives an edge for which there is no operator.
     pub fn table(&self, m2l: &DeviceEdges, functions: &Functions, sets: &[u32], count: usize) -> Result<Table, Error> {
         let device = self.device();
-        let mut boxes = self.items([m2l; 3])?.boxes;
+        let [Items { mut boxes, .. }] = self.items([[m2l; 3]])?;
         let n = boxes.len();
         let mut keys: Buffer<u64> = device.alloc(n, "operators of boxes")?;
         let sets = device.upload(sets, "sets of operators")?;
@@ -176,9 +207,8 @@ impl Arranger<'_> {
         let operators = 8 * count;
         self.primitives.sort(&mut keys, &mut boxes, false, n, 0..u64::BITS - (operators as u64).leading_zeros())?;
         let device_starts = self.starts(&keys, operators)?;
-        let starts = device.download(&device_starts, "starts")?;
         let table = device.zeros(SLOTS_PER_BOX * n, "table of the V list")?;
-        let refused = device.upload(&[NONE], "refused edges")?;
+        let checks = Checks::new(device)?;
         let args = [
             self.boxes.into(),
             octants,
@@ -187,23 +217,26 @@ impl Arranger<'_> {
             (&m2l.starts).into(),
             (&m2l.sources).into(),
             (&table).into(),
-            (&refused).into(),
+            checks.refused(),
         ];
         // SAFETY: as above; the table has an entry for each slot and box.
         unsafe { device.launch(functions, "m2l_table", (blocks(32 * n, BLOCK as usize)?, 1), BLOCK, &args)? };
-        self.none_refused(&refused)?;
+        let [found, starts] = device.download_all([&checks.0, &device_starts], "starts")?;
+        Checks::none_refused(&found)?;
         Ok(Table { boxes, starts, device_starts, table })
     }
 
-    /// The boxes that receive an edge of one of the `kinds`.
-    pub fn items(&self, kinds: [&DeviceEdges; 3]) -> Result<Items, Error> {
+    /// For each set of three kinds of edges: the boxes that receive an edge of one of them.
+    pub fn items<const K: usize>(&self, kinds: [[&DeviceEdges; 3]; K]) -> Result<[Items; K], Error> {
         let (device, n) = (self.device(), self.tree.len());
-        let flags = device.alloc(n, "boxes")?;
-        let [a, b, c] = kinds.map(|k| Arg::from(&k.starts));
+        let flags: [Buffer<u32>; K] = each(|_| device.alloc(n, "boxes"))?;
         let (grid, count) = ((blocks(n, BLOCK as usize)?, 1), Arg::from(n as u32));
-        // SAFETY: arguments as in arrange.cu; `flags` has an entry for each box.
-        unsafe { device.launch(&self.functions, "with_edges", grid, BLOCK, &[count, a, b, c, (&flags).into()])? };
-        Ok(self.listed(&flags)?.0)
+        for (kinds, flags) in kinds.iter().zip(&flags) {
+            let [a, b, c] = kinds.map(|k| Arg::from(&k.starts));
+            // SAFETY: arguments as in arrange.cu; `flags` has an entry for each box.
+            unsafe { device.launch(&self.functions, "with_edges", grid, BLOCK, &[count, a, b, c, flags.into()])? };
+        }
+        Ok(self.listed(&flags)?.map(|(items, _)| items))
     }
 
     /// The boxes of `items`, sorted by falling number of targets. The number is rounded up to multiples of `grain`.
@@ -221,19 +254,23 @@ impl Arranger<'_> {
         Ok(boxes)
     }
 
-    /// The flagged boxes, and for each box the number of flagged boxes before it.
-    pub fn listed(&self, flags: &Buffer<u32>) -> Result<(Items, Buffer<u64>), Error> {
-        let (device, n) = (self.device(), self.tree.len());
-        let mut starts = device.alloc(n + 1, "boxes")?;
+    /// For each array of flags: the flagged boxes, and for each box the number of flagged boxes before it. Waits once.
+    pub fn listed<const K: usize>(&self, flags: &[Buffer<u32>; K]) -> Result<[(Items, Buffer<u64>); K], Error> {
+        let (device, n, levels) = (self.device(), self.tree.len(), &self.tree.level_start);
+        let starts: [Buffer<u64>; K] = each(|_| device.alloc(n + 1, "boxes"))?;
         let (grid, count) = ((blocks(n, BLOCK as usize)?, 1), Arg::from(n as u32));
-        self.primitives.scan(flags.into(), n, 0, &mut starts, 0)?;
-        let at: Vec<_> = self.tree.level_start.iter().map(|&b| (&starts, b as usize)).collect();
-        let level_start = device.entries(&at, "boxes")?;
-        let boxes = device.alloc(level_start.last().map_or(0, |&n| n as usize), "boxes")?;
-        let args = [count, flags.into(), (&starts).into(), (&boxes).into()];
-        // SAFETY: as above; `boxes` has room for all flagged boxes.
-        unsafe { device.launch(&self.functions, "list_boxes", grid, BLOCK, &args)? };
-        Ok((Items { boxes, level_start }, starts))
+        self.primitives.scan::<K>(std::array::from_fn(|k| (&flags[k], &starts[k])), n)?;
+        let at: Vec<_> = starts.iter().flat_map(|starts| levels.iter().map(move |&b| (starts, b as usize))).collect();
+        let level_starts = device.entries(&at, "boxes")?;
+        let mut rows = level_starts.chunks(levels.len()).zip(starts);
+        each(|k| {
+            let (level_start, starts) = rows.next().expect("a row for each array");
+            let boxes = device.alloc(level_start.last().map_or(0, |&n| n as usize), "boxes")?;
+            let args = [count, (&flags[k]).into(), (&starts).into(), (&boxes).into()];
+            // SAFETY: as above; `boxes` has room for all flagged boxes.
+            unsafe { device.launch(&self.functions, "list_boxes", grid, BLOCK, &args)? };
+            Ok((Items { boxes, level_start: level_start.to_vec() }, starts))
+        })
     }
 }
 

@@ -107,7 +107,8 @@ impl Base {
         let factors: Vec<f64> = near.strengths.iter().map(|&d| tree.side.powi(d)).collect();
         let functions = near.arrange.clone();
         let arranger = Arranger { tree: &tree, primitives: Primitives::new(device)?, functions, boxes: &boxes };
-        let p2p = arranger.by_size(arranger.items([&lists.p2p; 3])?, near.grain)?;
+        let [leaves] = arranger.items([[&lists.p2p; 3]])?;
+        let p2p = arranger.by_size(leaves, near.grain)?;
         let parts = blocks_of_a_leaf(m, p2p.len(), near.group);
         Ok(Base {
             ranks: Ranks::new(device, tree.shared.as_ref(), tree.len())?,

@@ -5,7 +5,8 @@ use crate::tree::{BLOCK, Builder, KEY_BITS, MAX_WALKING_BLOCKS, Set};
 use fmm_traits::Error;
 
 impl Builder<'_> {
-    /// Sorts the points of each split box by keys relative to that box. `root` is the corner of the root and the side
+    /// Sorts the points of each split box by keys relative to that box. `fate` has an entry for each box of the tree.
+    /// `root` is the corner of the root and the side
     /// of the boxes of this level.
     pub fn rekey(
         &self,
@@ -19,14 +20,14 @@ impl Builder<'_> {
     ) -> Result<(), Error> {
         let (device, n) = (self.device, set.points.n);
         let counts: Buffer<u32> = device.alloc(count as usize, "points of deep boxes")?;
-        let mut starts: Buffer<u64> = device.alloc(count as usize + 1, "points of deep boxes")?;
+        let starts: Buffer<u64> = device.alloc(count as usize + 1, "points of deep boxes")?;
         let [first, items] = [first, count].map(Arg::from);
         let args = [first, items, range.into(), fate.into(), (&counts).into()];
         // SAFETY: arguments as in split.cu; boxes first … first + count exist.
         unsafe {
             device.launch(&self.split, "deep_count", (blocks(count as usize, BLOCK as usize)?, 1), BLOCK, &args)?
         };
-        self.primitives.scan((&counts).into(), count as usize, 0, &mut starts, 0)?;
+        self.primitives.scan([(&counts, &starts)], count as usize)?;
         let all = device.download_range(&starts, count as usize..count as usize + 1, "points of deep boxes")?[0];
         let deep = all as usize;
         if deep == 0 {

@@ -145,7 +145,7 @@ pub fn uvwx(tree: &DeviceTree, options: &ListOptions) -> Result<DeviceLists, Err
     let (device, finder) = (&tree.device, Finder::new(tree)?);
     let (neighbours, lengths) = finder.families(tree)?;
     let [m2l, p2l, m2p, p2p] = finder.rows(&neighbours, lengths, options)?;
-    let [p2m, m2m, l2l, l2p] = finder.own(tree, [&m2l, &p2l, &m2p])?;
+    let [p2m, m2m, l2l, l2p] = finder.own([&m2l, &p2l, &m2p])?;
     Ok(DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p })
 }
 
@@ -267,7 +267,7 @@ impl<'a> Finder<'a> {
 
     /// The lists within a family or a leaf: P2M and M2M on the levels at or below the coarsest on which a multipole is
     /// read, and L2L and L2P for locals that have received something.
-    fn own(&self, tree: &DeviceTree, [m2l, p2l, m2p]: [&DeviceEdges; 3]) -> Result<[DeviceEdges; 4], Error> {
+    fn own(&self, [m2l, p2l, m2p]: [&DeviceEdges; 3]) -> Result<[DeviceEdges; 4], Error> {
         let (boxes, n) = (Arg::from(&self.boxes), Arg::from(self.n as u32));
         let first = self.device.upload(&[u8::MAX as u32], "first level")?;
         let reached: Buffer<u8> = self.device.alloc(self.n, "boxes reached")?;
@@ -276,16 +276,12 @@ impl<'a> Finder<'a> {
         let with = |common: [Arg; 3], rest: &[Arg]| -> Vec<Arg> { common.iter().chain(rest).copied().collect() };
         let of = |i: usize| Arg::from(&counts[i]);
         let args = [boxes, n, (&m2l.starts, &m2l.sources).into(), (&m2p.starts, &m2p.sources).into(), (&first).into()];
-        // SAFETY: arguments as in lists.cu; all arrays have an entry for each box; the level above is complete.
+        // SAFETY: arguments as in lists.cu; all arrays have an entry for each box.
         unsafe {
             self.threads("first_level", self.n, &args)?;
             self.threads("up_count", self.n, &with(up, &[of(0), of(1)]))?;
-            for level in tree.level_start.windows(2) {
-                let count = level[1] - level[0];
-                let rows = [(&m2l.starts).into(), (&p2l.starts).into()];
-                let args = [boxes, level[0].into(), count.into(), rows[0], rows[1], (&reached).into()];
-                self.threads("reach", count as usize, &args)?;
-            }
+            let args = [boxes, n, (&m2l.starts).into(), (&p2l.starts).into(), (&reached).into()];
+            self.threads("reach", self.n, &args)?;
             self.threads("down_count", self.n, &with(down, &[of(2), of(3)]))?;
         }
         self.filled(&counts, |edges| {
@@ -302,6 +298,12 @@ impl<'a> Finder<'a> {
     }
 }
 
+/// An array of what `make` returns for each index.
+pub(crate) fn each<T, const K: usize>(make: impl FnMut(usize) -> Result<T, Error>) -> Result<[T; K], Error> {
+    let mut made = (0..K).map(make).collect::<Result<Vec<_>, _>>()?.into_iter();
+    Ok(std::array::from_fn(|_| made.next().expect("one for each index")))
+}
+
 /// Edge lists of `n` rows with the lengths `counts`. `fill` writes the rows.
 pub(crate) fn filled<const K: usize>(
     device: &Device,
@@ -310,12 +312,8 @@ pub(crate) fn filled<const K: usize>(
     counts: &[Buffer<u32>; K],
     fill: impl FnOnce(&[DeviceEdges; K]) -> Result<(), Error>,
 ) -> Result<[DeviceEdges; K], Error> {
-    let mut starts = Vec::new();
-    for counts in counts {
-        let mut to = device.alloc(n + 1, "edges")?;
-        primitives.scan(counts.into(), n, 0, &mut to, 0)?;
-        starts.push(to);
-    }
+    let starts: [Buffer<u64>; K] = each(|_| device.alloc(n + 1, "edges"))?;
+    primitives.scan::<K>(std::array::from_fn(|k| (&counts[k], &starts[k])), n)?;
     let totals = device.entries(&starts.iter().map(|s| (s, n)).collect::<Vec<_>>(), "edges")?;
     let mut rows = Vec::new();
     for (starts, &edges) in starts.into_iter().zip(&totals) {

@@ -1,9 +1,11 @@
-//! The pool of device memory, which keeps freed buffers for reuse.
+//! Device memory that is kept for reuse: the driver's pool, and shelves of freed buffers.
 
 use crate::error::failed;
 use cudarc::driver::sys::{CUmemPool_attribute, CUmemoryPool};
-use cudarc::driver::{CudaContext, DriverError, result};
+use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 use fmm_traits::Error;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The driver's memory pool of a device. Freed buffers stay in it, so that the next plan of the same size takes no
 /// memory from the driver. By default the driver would take freed memory back at every synchronisation, which costs
@@ -42,5 +44,116 @@ impl Pool {
     /// Bytes taken from the driver that no buffer uses.
     pub fn unused(&self) -> Result<u64, Error> {
         Ok(self.reserved()?.saturating_sub(self.number(CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?))
+    }
+}
+
+/// Bytes of the largest buffers that the shelves take. Larger buffers are few.
+const MAX_SHELVED: usize = 16 << 20;
+/// Bytes of the smallest room on a shelf.
+const MIN_ROOM: usize = 512;
+/// Bytes on all shelves together beyond which freed buffers go back to the driver.
+const MAX_ON_SHELVES: usize = 512 << 20;
+
+/// Freed buffers of one device, by size. Planning makes and frees some two hundred arrays, most of them small. A call of
+/// the driver for each takes longer than the work on small trees. All buffers belong to one stream, so a freed buffer may
+/// be taken at once.
+#[derive(Debug)]
+pub(crate) struct Shelves {
+    stream: Arc<CudaStream>,
+    kept: Mutex<Kept>,
+}
+
+/// Addresses of the buffers on each shelf, and their bytes together.
+#[derive(Debug, Default)]
+struct Kept {
+    by_room: HashMap<usize, Vec<u64>>,
+    bytes: usize,
+}
+
+impl Kept {
+    fn take(&mut self, room: usize) -> Option<u64> {
+        let address = self.by_room.get_mut(&room)?.pop()?;
+        self.bytes -= room;
+        Some(address)
+    }
+    fn put(&mut self, address: u64, room: usize) -> bool {
+        let fits = self.bytes + room <= MAX_ON_SHELVES;
+        if fits {
+            self.by_room.entry(room).or_default().push(address);
+            self.bytes += room;
+        }
+        fits
+    }
+}
+
+impl Shelves {
+    /// Empty shelves for the buffers of a stream.
+    pub fn new(stream: &Arc<CudaStream>) -> Self {
+        Shelves { stream: stream.clone(), kept: Mutex::default() }
+    }
+    /// Whether buffers of so many bytes lie on shelves.
+    pub fn hold(bytes: usize) -> bool {
+        bytes <= MAX_SHELVED
+    }
+    /// Bytes that a buffer of `bytes` bytes takes: the next of 1, 1¼, 1½, 1¾ times a power of two.
+    pub fn room(bytes: usize) -> usize {
+        let bytes = bytes.max(MIN_ROOM);
+        bytes.next_multiple_of(1 << (bytes.ilog2() - 2))
+    }
+    // A poisoned lock is fine: addresses are moved whole.
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// The address of a freed buffer with room for so many bytes.
+    pub fn take(&self, bytes: usize) -> Option<u64> {
+        self.kept().take(Shelves::room(bytes))
+    }
+    /// Keeps a freed buffer of so many bytes, unless there are too many. Returns whether it was kept.
+    pub fn put(&self, address: u64, bytes: usize) -> bool {
+        self.kept().put(address, Shelves::room(bytes))
+    }
+    /// Bytes of all freed buffers.
+    pub fn bytes(&self) -> u64 {
+        self.kept().bytes as u64
+    }
+    /// Gives all freed buffers back to the driver. Returns whether there were any.
+    pub fn clear(&self) -> bool {
+        let kept = std::mem::take(&mut *self.kept());
+        for address in kept.by_room.values().flatten() {
+            // SAFETY: the memory is free, and was allocated in this stream. The slice frees it.
+            drop(unsafe { self.stream.upgrade_device_ptr::<u8>(*address, 1) });
+        }
+        kept.bytes > 0
+    }
+}
+
+impl Drop for Shelves {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rooms_waste_at_most_a_quarter() {
+        for bytes in (1..5000).chain([MAX_SHELVED - 1, MAX_SHELVED]) {
+            let room = Shelves::room(bytes);
+            assert!(room >= bytes && (bytes < MIN_ROOM || 4 * room < 5 * bytes + 4), "{bytes}: {room}");
+            assert_eq!(Shelves::room(room), room);
+        }
+    }
+
+    #[test]
+    fn freed_buffers_are_taken_again_up_to_a_bound() {
+        let mut kept = Kept::default();
+        assert_eq!(kept.take(1024), None);
+        assert!(kept.put(7, 1024));
+        assert_eq!((kept.take(2048), kept.take(1024), kept.take(1024)), (None, Some(7), None));
+        let most = MAX_ON_SHELVES / MAX_SHELVED;
+        assert!((0..most).all(|k| kept.put(k as u64, MAX_SHELVED)) && !kept.put(0, MAX_SHELVED));
+        assert_eq!(kept.bytes, MAX_ON_SHELVES);
     }
 }

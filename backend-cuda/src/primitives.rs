@@ -9,6 +9,8 @@ use std::ops::Range;
 const SCAN_BLOCK: usize = 256;
 /// Counts per thread in `scan.cu`.
 const SCAN_ITEMS: usize = 8;
+/// Largest number of columns of counts in one scan, as in `scan.cu`.
+const MAX_COLUMNS: usize = 8;
 /// Threads per block in `sort.cu`.
 const SORT_BLOCK: usize = 256;
 /// Keys per block in `sort.cu`.
@@ -45,17 +47,19 @@ impl Primitives {
         Ok(Primitives { device: device.clone(), scan, sort })
     }
 
-    /// Enqueues starts\[at + i\] = base + the sum of the first i counts (u32), for i = 0 … n.
-    pub fn scan(&self, counts: Arg, n: usize, base: u64, starts: &mut Buffer<u64>, at: usize) -> Result<(), Error> {
-        let grid = (blocks(n + 1, SCAN_BLOCK * SCAN_ITEMS)?, 1);
-        let sums: Buffer<u64> = self.device.alloc(grid.0 as usize, "sums of a scan")?;
-        let (n, block) = (n as u64, SCAN_BLOCK as u32);
-        // SAFETY: arguments as in scan.cu; sums has one entry per block, starts has n + 1 entries from `at` on.
+    /// Enqueues prefix sums of up to eight columns of `n` counts (u32): starts\[i\] = the sum of the first i counts, for
+    /// i = 0 … n.
+    pub fn scan<const K: usize>(&self, columns: [(&Buffer<u32>, &Buffer<u64>); K], n: usize) -> Result<(), Error> {
+        const { assert!(K > 0 && K <= MAX_COLUMNS) };
+        let tiles = blocks(n + 1, SCAN_BLOCK * SCAN_ITEMS)?;
+        let sums: Buffer<u64> = self.device.alloc(K * tiles as usize, "sums of a scan")?;
+        let mut args = [Arg::from(0u64); MAX_COLUMNS + 2];
+        args.iter_mut().zip(columns).for_each(|(arg, column)| *arg = column.into());
+        (args[MAX_COLUMNS], args[MAX_COLUMNS + 1]) = ((n as u64).into(), (&sums).into());
+        let (grid, block) = ((tiles, K as u32), SCAN_BLOCK as u32);
+        // SAFETY: arguments as in scan.cu; sums has an entry for each block, and each starts has n + 1 entries.
         unsafe {
-            self.device.launch(&self.scan, "scan_blocks", grid, block, &[counts, n.into(), (&sums).into()])?;
-            let args = [(&sums).into(), (grid.0 as u64).into()];
-            self.device.launch(&self.scan, "scan_sums", (1, 1), 1024, &args)?;
-            let args = [counts, n.into(), (&sums).into(), base.into(), starts.at(at)];
+            self.device.launch(&self.scan, "scan_blocks", grid, block, &args)?;
             self.device.launch(&self.scan, "scan_finish", grid, block, &args)
         }
     }
@@ -86,22 +90,21 @@ impl Primitives {
             return self.sort(keys, values, true, n, 0..bits);
         }
         // Count the keys of a sample that agree in the leading bits. If many do, runs may be too long.
-        let mut found: Buffer<u32> = device.zeros(1, "runs of a sort")?;
+        let found: Buffer<u32> = device.zeros(2, "runs of a sort")?;
         let args = [(&*keys).into(), (n as u64).into(), shift.into(), (&found).into()];
         // SAFETY: arguments as in sort.cu; there are n keys, at least as many as in the sample.
         unsafe { device.launch(&self.sort, "sort_sample", (1, 1), 1024, &args)? };
-        let agree = device.download(&found, "runs of a sort")?[0] as f64;
+        let agree = device.download_range(&found, 0..1, "runs of a sort")?[0] as f64;
         // The number to expect if each key agrees with MAX_AGREEING other keys, but at most half of the sample.
         let sample = SAMPLE_KEYS as f64;
         if agree > (MAX_AGREEING * (1.0 + sample * sample / n as f64)).min(0.5 * sample) {
             return self.sort(keys, values, true, n, 0..bits);
         }
         self.sort(keys, values, true, n, shift..bits)?;
-        device.clear(&mut found)?;
-        let args = [(&*keys).into(), (&*values).into(), (n as u64).into(), shift.into(), (&found).into()];
+        let args = [(&*keys).into(), (&*values).into(), (n as u64).into(), shift.into(), found.at(1)];
         // SAFETY: arguments as in sort.cu; there are n keys and values.
         unsafe { device.launch(&self.sort, "sort_runs", (blocks(n, SORT_BLOCK)?, 1), SORT_BLOCK as u32, &args)? };
-        if device.download(&found, "runs of a sort")?[0] == 0 {
+        if device.download_range(&found, 1..2, "runs of a sort")?[0] == 0 {
             return Ok(());
         }
         // Some run was too long. The partial sort has kept equal keys in their original order, so sort again.
@@ -123,35 +126,35 @@ impl Primitives {
             return Ok(());
         }
         let (block, number) = (SORT_BLOCK as u32, Arg::from(n as u64));
-        let starts: Buffer<u64> = self.device.zeros(DIGITS * passes as usize, "starts of a sort")?;
-        let args = [(&*keys).into(), number, bits.start.into(), passes.into(), (&starts).into()];
+        // The starts of the digits of each pass; then twice the states of the tiles and the number of the next tile. A
+        // pass uses one half of these, and clears the other half for the next pass.
+        let (counted, half) = (DIGITS * passes as usize, DIGITS * tiles as usize + 1);
+        let work: Buffer<u64> = self.device.zeros(counted + 2 * half, "work of a sort")?;
+        let args = [(&*keys).into(), number, bits.start.into(), passes.into(), work.at(0)];
         let grid = (tiles.min(MAX_COUNTING_BLOCKS), 1);
-        // SAFETY: arguments as in sort.cu; starts has an entry for each digit of each pass.
+        // SAFETY: arguments as in sort.cu; there is an entry for each digit of each pass.
         unsafe {
             self.device.launch(&self.sort, "sort_count", grid, block, &args)?;
-            self.device.launch(&self.sort, "sort_starts", (passes, 1), DIGITS as u32, &[(&starts).into()])?;
+            self.device.launch(&self.sort, "sort_starts", (passes, 1), DIGITS as u32, &[work.at(0)])?;
         }
-        let states = DIGITS * tiles as usize;
-        // The states of the tiles, and the number of the next tile.
-        let mut states_and_next: Buffer<u64> = self.device.alloc(states + 1, "states of a sort")?;
         let mut keys_out = self.device.alloc(keys.len(), "sorted keys")?;
         let mut values_out = self.device.alloc(values.len(), "sorted values")?;
         for pass in 0..passes {
-            self.device.clear(&mut states_and_next)?;
             let from = if fresh && pass == 0 { Arg::NULL } else { Arg::from(&*values) };
+            let halves = [0, 1].map(|k| work.at(counted + (pass as usize + k) % 2 * half));
             let args = [
                 (&*keys).into(),
                 from,
                 number,
                 (bits.start + pass * DIGIT_BITS).into(),
-                starts.at(DIGITS * pass as usize),
-                (&states_and_next).into(),
-                states_and_next.at(states),
+                work.at(DIGITS * pass as usize),
+                halves[0],
+                halves[1],
                 (&keys_out).into(),
                 (&values_out).into(),
             ];
-            // SAFETY: as above; states has an entry for each digit and tile, and the n positions written are distinct
-            // and below n.
+            // SAFETY: as above; each half has an entry for each digit and tile and one more, and the n positions written
+            // are distinct and below n.
             unsafe { self.device.launch(&self.sort, "sort_pass", (tiles, 1), block, &args)? };
             std::mem::swap(keys, &mut keys_out);
             std::mem::swap(values, &mut values_out);

@@ -340,7 +340,7 @@ pub(crate) fn sort() -> Program {
 
 /// Prefix sums.
 pub(crate) fn scan() -> Program {
-    let entries = &["scan_blocks", "scan_sums", "scan_finish"];
+    let entries = &["scan_blocks", "scan_finish", "fetch"];
     plain("scan.cu", include_str!("../kernels/scan.cu"), entries)
 }
 
@@ -348,10 +348,8 @@ pub(crate) fn scan() -> Program {
 pub(crate) fn split() -> Program {
     let entries = &[
         "root_box",
-        "split_count",
-        "split_coincident",
-        "split_octants",
-        "split_fill",
+        "split_fates",
+        "split_level",
         "leaf_sums",
         "deep_count",
         "deep_keys",

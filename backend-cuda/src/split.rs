@@ -4,6 +4,7 @@ use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::tree::{BLOCK, Builder, KEY_LEVELS, MAX_WALKING_BLOCKS, Set};
 use fmm_traits::Error;
 use fmm_traits::tree::NONE;
+use std::ops::Range;
 
 /// The arrays of all boxes. They may be longer than there are boxes.
 #[derive(Debug)]
@@ -20,8 +21,29 @@ pub(crate) struct Boxes {
     pub target_range: Buffer<u32>,
 }
 
+/// A tree's boxes, level by level, and sums over its leaves.
+#[derive(Debug)]
+pub(crate) struct Split {
+    /// First box of each level, then the number of boxes.
+    pub level_start: Vec<u32>,
+    pub boxes: Boxes,
+    /// Sums over the leaves: n(n − 1) for n sources, n(n − 1) for n targets, and the number of leaves.
+    pub of_leaves: [u64; 3],
+}
+
+/// Levels below the level on which the boxes of an even cloud are leaves that are split before the host looks how many
+/// there are. A level without boxes costs two launches; a look costs as much as five.
+const LEVELS_BEYOND: usize = 2;
+/// Levels that are split between later looks.
+const MORE_LEVELS: usize = 4;
+/// Boxes of a tile in `split.cu`.
+const TILE_BOXES: usize = 32;
+
 impl Builder<'_> {
     /// Splits boxes level by level. `sets` holds the sources and, if they differ, the targets.
+    ///
+    /// The device splits several levels before the host looks at the numbers of their boxes. If the boxes do not fit into
+    /// their arrays, the host makes room and the device continues at the level that did not fit.
     pub fn split(
         &self,
         corner: [f64; 3],
@@ -29,143 +51,188 @@ impl Builder<'_> {
         sets: &mut [Set],
         ncrit: usize,
         limit: usize,
-    ) -> Result<(Vec<u32>, Boxes), Error> {
+    ) -> Result<Split, Error> {
         let device = self.device;
         let last = sets.len() - 1;
         let (n, m) = (sets[0].points.n, sets[last].points.n);
-        let room = (3 * n.max(m) / ncrit).min(2 * (n + m)) + 512;
+        let mut room = ((3 * n.max(m) / ncrit).min(2 * (n + m)) + 512).min(NONE as usize - 1);
         let mut boxes = Boxes::root(device, &self.split, room, [n, m])?;
-        let mut scratch = Scratch::new(device, room)?;
-        let undecided_counts: Buffer<u32> = device.zeros(limit + 1, "undecided boxes")?;
+        let mut fate: Buffer<u32> = device.alloc(room, "boxes to split")?;
         let found: Buffer<u32> = device.alloc(if last == 0 { n } else { n + m }, "distinct positions")?;
-        let (mut level_start, mut total) = (vec![0u32], 1usize);
-        let kinds: Arg = (sets.len() as u32).into();
-        let ncrit: Arg = (ncrit.min(u32::MAX as usize) as u32).into();
-        for level in 0.. {
-            let start = level_start[level];
-            let count = total as u32 - start;
-            level_start.push(total as u32);
-            if level >= limit {
-                break;
-            }
-            let (first, items) = (Arg::from(start), Arg::from(count));
-            if count as usize > scratch.room {
-                scratch = Scratch::new(device, count as usize)?;
-            }
-            let Scratch { fate, undecided, source_ends, target_ends, children, starts, .. } = &mut scratch;
-            let undecided_count = undecided_counts.at(level);
-            let ranges = [(&boxes.source_range).into(), (&boxes.target_range).into()];
-            let keys = |sets: &[Set]| [Arg::from(&sets[0].keys), Arg::from(&sets[last].keys)];
-            let [source_keys, target_keys] = keys(sets);
-            let args = [
-                first,
-                items,
-                ncrit,
-                kinds,
-                ranges[0],
-                ranges[1],
-                source_keys,
-                target_keys,
-                (&*fate).into(),
-                (&*undecided).into(),
-                undecided_count,
-            ];
-            // SAFETY: arguments as in split.cu; boxes first … first + count exist.
-            unsafe {
-                device.launch(&self.split, "split_count", (blocks(count as usize, BLOCK as usize)?, 1), BLOCK, &args)?
-            };
-            let args = [
-                first,
-                ncrit,
-                kinds,
-                ranges[0],
-                ranges[1],
-                (&sets[0].points.xyz).into(),
-                (n as u64).into(),
-                (&sets[last].points.xyz).into(),
-                (m as u64).into(),
-                (&*undecided).into(),
-                undecided_count,
-                (&found).into(),
-                (&*fate).into(),
-            ];
-            // SAFETY: as above; `found` has an entry for each source and each target.
-            unsafe {
-                device.launch(&self.split, "split_coincident", (count.min(MAX_WALKING_BLOCKS), 1), BLOCK, &args)?
-            };
-            if level > 0 && level % KEY_LEVELS == 0 {
-                let side = side * (-(level as f64)).exp2();
-                for (i, set) in sets.iter_mut().enumerate() {
-                    let range = if i == 0 { &boxes.source_range } else { &boxes.target_range };
-                    self.rekey(set, start, count, range, fate, &boxes.anchor, [corner[0], corner[1], corner[2], side])?;
+        let mut level_start = vec![0u64, 1];
+        let even = ((n.max(m) as f64 / ncrit as f64).log2() / 3.0).ceil().max(0.0) as usize;
+        let mut end = (even + LEVELS_BEYOND).min(limit);
+        // Whether the fates of the first level are known.
+        let mut decided = false;
+        loop {
+            let first = level_start.len() - 2;
+            // A split below the levels of a key needs new keys, for which the host looks at the level.
+            let end_here = end.min((first / KEY_LEVELS + 1) * KEY_LEVELS);
+            let levels = first..end_here;
+            let counters = Counters::new(device, &level_start, levels.clone(), room)?;
+            for level in levels.clone() {
+                if !(decided && level == first) {
+                    self.fates(&counters, level, sets, ncrit, &boxes, &found, &fate)?;
                 }
+                if level == first && level > 0 && level % KEY_LEVELS == 0 && !decided {
+                    let side = side * (-(level as f64)).exp2();
+                    let (start, count) = (level_start[level] as u32, level_start[level + 1] - level_start[level]);
+                    let root = [corner[0], corner[1], corner[2], side];
+                    for (i, set) in sets.iter_mut().enumerate() {
+                        let range = if i == 0 { &boxes.source_range } else { &boxes.target_range };
+                        self.rekey(set, start, count as u32, range, &fate, &boxes.anchor, root)?;
+                    }
+                }
+                self.level(&counters, level, sets, &boxes, &fate)?;
             }
-
-            let [source_keys, target_keys] = keys(sets);
-            let args = [
-                first,
-                items,
-                (level as u32).into(),
-                ranges[0],
-                ranges[1],
-                source_keys,
-                target_keys,
-                kinds,
-                (&*fate).into(),
-                (&*source_ends).into(),
-                (&*target_ends).into(),
-                (&*children).into(),
-            ];
-            let eight_lanes = (blocks(8 * count as usize, BLOCK as usize)?, 1);
-            // SAFETY: as above; there are eight ends per box.
-            unsafe { device.launch(&self.split, "split_octants", eight_lanes, BLOCK, &args)? };
-            self.primitives.scan((&*children).into(), count as usize, 0, starts, 0)?;
-            let more = device.download_range(starts, count as usize..count as usize + 1, "children")?[0] as usize;
-            if more == 0 {
-                break;
+            let seen = counters.read(self, end_here, &boxes)?;
+            level_start.truncate(first);
+            level_start.extend(&seen.level_start);
+            // The first level that did not fit, or the first without boxes.
+            let full = (first + 1..level_start.len()).find(|&level| level_start[level] > room as u64);
+            let empty = (first + 1..level_start.len() - 1).find(|&l| level_start[l] == level_start[l + 1]);
+            if let Some(full) = full {
+                let total = level_start[full];
+                if total >= NONE as u64 {
+                    return Err(Error::TooMany { what: "boxes", found: total as usize, limit: NONE as usize - 1 });
+                }
+                // Boxes before those that did not fit are complete, and so are the fates of the level above these.
+                level_start.truncate(full);
+                let used = level_start[full - 1] as usize;
+                boxes.grow(device, used, total as usize)?;
+                device.grow(&mut fate, used, total as usize, "boxes to split")?;
+                room = boxes.room().min(NONE as usize - 1);
+                decided = true;
+                continue;
             }
-            if total + more >= NONE as usize {
-                return Err(Error::TooMany { what: "boxes", found: total + more, limit: NONE as usize - 1 });
+            decided = false;
+            if let Some(empty) = empty {
+                level_start.truncate(empty + 1);
+            } else if end_here < limit {
+                end = if end_here < end { end } else { (end + MORE_LEVELS).min(limit) };
+                continue;
             }
-            boxes.grow(device, total, total + more)?;
-            let of_level = [first, items, (level as u32).into()];
-            let found = [(&*fate).into(), (&*source_ends).into(), (&*target_ends).into(), (&*starts).into()];
-            let args = [&of_level[..], &found, &boxes.arrays()].concat();
-            // SAFETY: as above; there is room for the children.
-            unsafe { device.launch(&self.split, "split_fill", eight_lanes, BLOCK, &args)? };
-            total += more;
+            let level_start = level_start.into_iter().map(|start| start as u32).collect();
+            return Ok(Split { level_start, boxes, of_leaves: seen.of_leaves });
         }
-        Ok((level_start, boxes))
+    }
+
+    /// Enqueues the fates of the boxes of a level.
+    fn fates(
+        &self,
+        counters: &Counters,
+        level: usize,
+        sets: &[Set],
+        ncrit: usize,
+        boxes: &Boxes,
+        found: &Buffer<u32>,
+        fate: &Buffer<u32>,
+    ) -> Result<(), Error> {
+        let [sources, targets] = [&sets[0], &sets[sets.len() - 1]];
+        let args = [
+            (level as u32).into(),
+            (counters.room as u64).into(),
+            counters.level_start(),
+            (ncrit.min(u32::MAX as usize) as u32).into(),
+            (sets.len() as u32).into(),
+            (&boxes.source_range).into(),
+            (&boxes.target_range).into(),
+            (&sources.keys).into(),
+            (&targets.keys).into(),
+            (&sources.points.xyz).into(),
+            (sources.points.n as u64).into(),
+            (&targets.points.xyz).into(),
+            (targets.points.n as u64).into(),
+            found.into(),
+            fate.into(),
+        ];
+        let grid = blocks(counters.most(level), BLOCK as usize)?.min(MAX_WALKING_BLOCKS);
+        // SAFETY: arguments as in split.cu; `found` has an entry for each source and each target.
+        unsafe { self.device.launch(&self.split, "split_fates", (grid, 1), BLOCK, &args) }
+    }
+
+    /// Enqueues making the children of the boxes of a level.
+    fn level(
+        &self,
+        counters: &Counters,
+        level: usize,
+        sets: &[Set],
+        boxes: &Boxes,
+        fate: &Buffer<u32>,
+    ) -> Result<(), Error> {
+        let of_level = [(level as u32).into(), (counters.room as u64).into(), counters.level_start()];
+        let [states, next] = counters.tiles(level);
+        let keys = [&sets[0].keys, &sets[sets.len() - 1].keys].map(Arg::from);
+        let given = [states, next, (sets.len() as u32).into(), keys[0], keys[1], fate.into()];
+        let args = [&of_level[..], &given, &boxes.arrays()].concat();
+        let grid = blocks(counters.most(level), TILE_BOXES)?.min(MAX_WALKING_BLOCKS);
+        // SAFETY: arguments as in split.cu; all arrays have room for `room` boxes, and beyond them nothing is written.
+        unsafe { self.device.launch(&self.split, "split_level", (grid, 1), BLOCK, &args) }
     }
 }
 
-/// Scratch of a level while its boxes are split.
-struct Scratch {
-    /// Number of boxes that the arrays have room for.
+/// Numbers on the device with which some levels are split: the sums over leaves, the first box of each level, and for
+/// each level the states of its tiles and the number of the next tile.
+struct Counters {
+    numbers: Buffer<u64>,
+    /// The levels.
+    levels: Range<usize>,
     room: usize,
-    /// For each box: whether it is split.
-    fate: Buffer<u32>,
-    /// Boxes whose points must be compared to see whether they coincide.
-    undecided: Buffer<u32>,
-    /// Eight numbers per box.
-    source_ends: Buffer<u32>,
-    target_ends: Buffer<u32>,
-    children: Buffer<u32>,
-    starts: Buffer<u64>,
+    /// Where the states of each level begin, then where the last end.
+    states: Vec<usize>,
 }
 
-impl Scratch {
-    fn new(device: &Device, room: usize) -> Result<Self, Error> {
-        let numbers = |n: usize| device.alloc(n, "boxes to split");
-        Ok(Scratch {
-            room,
-            fate: numbers(room)?,
-            undecided: numbers(room)?,
-            source_ends: numbers(8 * room)?,
-            target_ends: numbers(8 * room)?,
-            children: numbers(room)?,
-            starts: device.alloc(room + 1, "boxes to split")?,
-        })
+/// Largest possible number of boxes of a level, if there is room for `room` boxes.
+fn most_boxes(level: usize, room: usize) -> usize {
+    1usize.checked_shl(3 * level as u32).unwrap_or(room).min(room)
+}
+
+/// What the host reads of [`Counters`].
+struct Seen {
+    /// First box of the levels from the first on, and of the level behind the last, and the number of boxes.
+    level_start: Vec<u64>,
+    of_leaves: [u64; 3],
+}
+
+impl Counters {
+    /// Number of sums over leaves.
+    const SUMS: usize = 3;
+
+    /// Zeros, but for the levels that are known.
+    fn new(device: &Device, level_start: &[u64], levels: Range<usize>, room: usize) -> Result<Self, Error> {
+        let mut states = vec![Counters::SUMS + levels.end + 2];
+        for level in levels.clone() {
+            states.push(states[states.len() - 1] + most_boxes(level, room).div_ceil(TILE_BOXES) + 1);
+        }
+        let mut numbers = device.zeros(states[states.len() - 1], "boxes to split")?;
+        device.write(&mut numbers, Counters::SUMS, level_start, "boxes to split")?;
+        Ok(Counters { numbers, levels, room, states })
+    }
+    /// Largest possible number of boxes of a level.
+    fn most(&self, level: usize) -> usize {
+        most_boxes(level, self.room)
+    }
+    fn level_start(&self) -> Arg {
+        self.numbers.at(Counters::SUMS)
+    }
+    /// The states of the tiles of a level, and the number of the next tile.
+    fn tiles(&self, level: usize) -> [Arg; 2] {
+        let states = self.states[level - self.levels.start];
+        [states, states + self.most(level).div_ceil(TILE_BOXES)].map(|at| self.numbers.at(at))
+    }
+    /// Sums over the leaves of the levels up to `end`, and reads all numbers. Waits.
+    fn read(&self, builder: &Builder<'_>, end: usize, boxes: &Boxes) -> Result<Seen, Error> {
+        let device = builder.device;
+        let of_level = [(end as u32).into(), (self.room as u64).into(), self.level_start()];
+        let ranges = [(&boxes.source_range).into(), (&boxes.target_range).into()];
+        let given = [(&boxes.child_count).into(), ranges[0], ranges[1], self.numbers.at(0)];
+        let args = [&of_level[..], &given].concat();
+        let grid = blocks(self.room, BLOCK as usize)?.min(MAX_WALKING_BLOCKS);
+        // SAFETY: arguments as in split.cu; there are sums for both kinds of points and for the leaves.
+        unsafe { device.launch(&builder.split, "leaf_sums", (grid, 1), BLOCK, &args)? };
+        let all = device.download_range(&self.numbers, 0..Counters::SUMS + end + 2, "boxes to split")?;
+        let (sums, starts) = all.split_at(Counters::SUMS);
+        Ok(Seen { level_start: starts[self.levels.start..].to_vec(), of_leaves: [sums[0], sums[1], sums[2]] })
     }
 }
 
@@ -199,6 +266,14 @@ impl Boxes {
         device.grow(&mut self.anchor, 3 * used, 3 * n, "boxes")?;
         device.grow(&mut self.source_range, 2 * used, 2 * n, "boxes")?;
         device.grow(&mut self.target_range, 2 * used, 2 * n, "boxes")
+    }
+
+    /// Number of boxes that all arrays have room for.
+    fn room(&self) -> usize {
+        let of_pairs = self.source_range.len().min(self.target_range.len()) / 2;
+        let words = [&self.parent, &self.child_start].map(Buffer::len);
+        let bytes = [&self.child_count, &self.octant, &self.level].map(Buffer::len);
+        words.into_iter().chain(bytes).fold(of_pairs.min(self.anchor.len() / 3), usize::min)
     }
 
     /// Bytes held.

@@ -198,6 +198,44 @@ impl Staging {
         })
     }
 
+    /// Copies several arrays of the device, each given by address and bytes, behind each other into `data`, after the
+    /// work that is in `stream`, and waits once. They have fewer than [`PIECE_BYTES`] together, and go through one
+    /// pinned buffer: the driver takes longer for other memory, and waits for each copy.
+    ///
+    /// # Safety
+    /// The parts are memory of the device, as many bytes as `data` together; `stream` is live.
+    pub unsafe fn receive_parts(
+        &self,
+        context: &Arc<CudaContext>,
+        parts: &[(u64, usize)],
+        data: &mut [u8],
+        stream: &CudaStream,
+    ) -> Result<(), DriverError> {
+        context.bind_to_thread()?;
+        let buffer = self.take(context)?;
+        // An earlier transfer to the device may still read the buffer, in the same stream.
+        let mut copy = || {
+            let mut at = 0;
+            for &(from, bytes) in parts.iter().filter(|(_, bytes)| *bytes > 0) {
+                // SAFETY: as promised; the buffer holds PIECE_BYTES, and is read after the wait.
+                unsafe {
+                    let staged = std::slice::from_raw_parts_mut(buffer.at.add(at), bytes);
+                    result::memcpy_dtoh_async(staged, from, stream.cu_stream())?;
+                }
+                at += bytes;
+            }
+            // SAFETY: the stream is live, and the copies are done after the wait.
+            unsafe {
+                result::stream::synchronize(stream.cu_stream())?;
+                std::ptr::copy_nonoverlapping(buffer.at, data.as_mut_ptr(), data.len());
+            }
+            Ok(())
+        };
+        let done = copy();
+        self.put(buffer);
+        done
+    }
+
     /// Copies numbers from an address of the device into `data`, after the work that is in `stream`, and waits.
     ///
     /// # Safety
@@ -210,15 +248,13 @@ impl Staging {
         stream: &CudaStream,
     ) -> Result<(), DriverError> {
         let length = size_of_val(data);
-        if length < MIN_BYTES {
-            context.bind_to_thread()?;
-            // SAFETY: as promised; the call waits below.
-            unsafe {
-                result::memcpy_dtoh_async(data, from, stream.cu_stream())?;
-                return result::stream::synchronize(stream.cu_stream());
-            }
-        }
         let to = Place(data.as_mut_ptr().cast());
+        if length < MIN_BYTES {
+            // SAFETY: as promised; the bytes are those of `data`, plain numbers.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(to.0, length) };
+            // SAFETY: as promised.
+            return unsafe { self.receive_parts(context, &[(from, length)], bytes, stream) };
+        }
         self.pieces(context, length, |mine, buffers| {
             let finish = |k: usize| {
                 let (buffer, piece) = (buffers[k % 2], &mine[k]);
@@ -255,6 +291,21 @@ impl Device {
         let (staging, context, stream) = self.staging();
         // SAFETY: as promised; the stream lives as long as the device.
         unsafe { staging.send(context, data, to, stream) }.map_err(|e| failed(what, e))
+    }
+
+    /// [`Staging::receive_parts`], after all enqueued work.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn receive_parts(
+        &self,
+        parts: &[(u64, usize)],
+        data: &mut [u8],
+        what: &str,
+    ) -> Result<(), Error> {
+        let (staging, context, stream) = self.staging();
+        // SAFETY: as promised; the stream lives as long as the device.
+        unsafe { staging.receive_parts(context, parts, data, stream) }.map_err(|e| failed(what, e))
     }
 
     /// Copies numbers from `from`, after all enqueued work, and waits.

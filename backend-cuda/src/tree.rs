@@ -6,7 +6,7 @@ use crate::points::{CallerPoints, Sample};
 use crate::primitives::Primitives;
 use crate::programs;
 use crate::ranks::DeviceShared;
-use crate::split::Boxes;
+use crate::split::{Boxes, Split};
 use fmm_traits::Error;
 use fmm_traits::tree::{Points, Tree};
 use fmm_tree::{BuildOptions, BuildReport, CAPACITY_STEPS};
@@ -159,17 +159,17 @@ pub fn build_reported(
     // A split below KEY_LEVELS permutes the points, so it must be the last.
     let shallow = cloud.limit.min(KEY_LEVELS);
     let mut split = cloud.split(report.ncrit, shallow)?;
-    let mut statistics = cloud.leaf_statistics(&split)?;
+    let mut statistics = cloud.leaf_statistics(&split);
     for _ in 0..CAPACITY_STEPS {
-        if options.ncrit.is_some() || split.0.len() == 2 || !report.raise_capacity(statistics.others) {
+        if options.ncrit.is_some() || split.level_start.len() == 2 || !report.raise_capacity(statistics.others) {
             break;
         }
         split = cloud.split(report.ncrit, shallow)?;
-        statistics = cloud.leaf_statistics(&split)?;
+        statistics = cloud.leaf_statistics(&split);
     }
-    if split.0.len() > KEY_LEVELS + 1 && cloud.limit > KEY_LEVELS {
+    if split.level_start.len() > KEY_LEVELS + 1 && cloud.limit > KEY_LEVELS {
         split = cloud.split(report.ncrit, cloud.limit)?;
-        statistics = cloud.leaf_statistics(&split)?;
+        statistics = cloud.leaf_statistics(&split);
     }
     report.mean_leaf = more.len() as f64 / statistics.leaves.max(1) as f64;
     report.warn();
@@ -230,34 +230,18 @@ impl<'a> Cloud<'a> {
 
     /// Splits boxes until they hold at most `ncrit` points or lie on level `limit`. A split beyond [`KEY_LEVELS`]
     /// permutes the points, so it must be the last.
-    fn split(&mut self, ncrit: usize, limit: usize) -> Result<(Vec<u32>, Boxes), Error> {
+    fn split(&mut self, ncrit: usize, limit: usize) -> Result<Split, Error> {
         self.builder.split(self.corner, self.side, &mut self.sets, ncrit, limit)
     }
 
-    fn leaf_statistics(&self, (level_start, boxes): &(Vec<u32>, Boxes)) -> Result<LeafStatistics, Error> {
-        let device = self.builder.device;
-        let count = level_start.last().copied().unwrap_or(0);
-        let sums: Buffer<u64> = device.zeros(3, "sums over leaves")?;
-        let args = [
-            count.into(),
-            (&boxes.child_count).into(),
-            (&boxes.source_range).into(),
-            (&boxes.target_range).into(),
-            (&sums).into(),
-        ];
-        // SAFETY: arguments as in split.cu; there are `count` boxes.
-        unsafe {
-            let grid = (blocks(count as usize, BLOCK as usize)?, 1);
-            device.launch(&self.builder.split, "leaf_sums", grid, BLOCK, &args)?;
-        }
-        let sums = device.download(&sums, "sums over leaves")?;
+    fn leaf_statistics(&self, split: &Split) -> LeafStatistics {
         let last = self.sets.len() - 1;
         let mean = |sum: u64, set: &Set| sum as f64 / (set.points.n as f64).max(1.0);
-        let others = mean(sums[0], &self.sets[0]).max(mean(sums[1], &self.sets[last]));
-        Ok(LeafStatistics { others, leaves: sums[2] })
+        let [sources, targets, leaves] = split.of_leaves;
+        LeafStatistics { others: mean(sources, &self.sets[0]).max(mean(targets, &self.sets[last])), leaves }
     }
 
-    fn tree(self, (level_start, boxes): (Vec<u32>, Boxes)) -> DeviceTree {
+    fn tree(self, Split { level_start, boxes, .. }: Split) -> DeviceTree {
         let points: Vec<Arc<DevicePoints>> = self.sets.into_iter().map(|s| Arc::new(s.points)).collect();
         let [sources, targets] = [&points[0], &points[points.len() - 1]].map(Arc::clone);
         let (device, corner, side) = (self.builder.device.clone(), self.corner, self.side);

@@ -1,28 +1,40 @@
 //! Memory of a device: arrays, and copies to and from the host.
 
-use super::{Arg, Device};
+use super::{Arg, Device, blocks};
 use crate::error::{failed, out_of_memory};
 use crate::graph;
+use crate::pool::Shelves;
+use crate::programs;
 use cudarc::driver::{CudaSlice, DevicePtr, DeviceRepr, DriverError, ValidAsZeroBits, result};
 use fmm_traits::Error;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+/// Threads per block of `fetch` in `scan.cu`.
+const FETCH_BLOCK: u32 = 256;
 
 /// An array in device memory.
 #[derive(Debug)]
-pub(crate) struct Buffer<T>(CudaSlice<T>, usize);
+pub(crate) struct Buffer<T> {
+    slice: ManuallyDrop<CudaSlice<T>>,
+    len: usize,
+    /// Where the memory goes when the buffer is dropped; `None`: back to the driver.
+    shelves: Option<Arc<Shelves>>,
+}
 
 impl<T> Buffer<T> {
     /// Number of elements.
     pub fn len(&self) -> usize {
-        self.1
+        self.len
     }
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
-        (self.1.max(1) * size_of::<T>()) as u64
+        (self.len.max(1) * size_of::<T>()) as u64
     }
     /// Address in device memory.
     pub fn address(&self) -> u64 {
         // Every buffer belongs to the first stream, so there is no other stream to wait for.
-        self.0.device_ptr(self.0.stream()).0
+        self.slice.device_ptr(self.slice.stream()).0
     }
     /// The address of element `i`, for a kernel.
     pub fn at(&self, i: usize) -> Arg {
@@ -37,18 +49,46 @@ impl Buffer<u8> {
     }
 }
 
+/// Work that is enqueued later may take the memory. Work that uses the buffer was enqueued before, in the same stream.
+impl<T> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        let bytes = self.len.max(1) * size_of::<T>();
+        // SAFETY: nobody uses the slice after this.
+        let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
+        if self.shelves.as_ref().is_some_and(|shelves| shelves.put(slice.device_ptr(slice.stream()).0, bytes)) {
+            slice.leak();
+        }
+    }
+}
+
 impl Device {
     /// Uninitialised memory for `n` elements. `what` appears in the error if the memory does not suffice.
     pub(crate) fn alloc<T: DeviceRepr>(&self, n: usize, what: &str) -> Result<Buffer<T>, Error> {
-        // SAFETY: a kernel or a copy writes every uninitialised buffer before it is read.
-        let slice = unsafe { self.inner.stream.alloc(n.max(1)) };
-        Ok(Buffer(slice.map_err(|e| self.memory(e, n.max(1) * size_of::<T>(), what))?, n))
+        let (len, bytes) = (n.max(1), n.max(1) * size_of::<T>());
+        let shelves = self.inner.shelves.as_ref().filter(|_| Shelves::hold(bytes));
+        let of = |address: u64| {
+            // SAFETY: the memory has this many bytes, and is free in the order of the stream. A kernel or a copy writes
+            // every uninitialised buffer before it is read.
+            let slice = unsafe { self.inner.stream.upgrade_device_ptr(address, len) };
+            Buffer { slice: ManuallyDrop::new(slice), len: n, shelves: shelves.cloned() }
+        };
+        if let Some(address) = shelves.and_then(|shelves| shelves.take(bytes)) {
+            return Ok(of(address));
+        }
+        let room = if shelves.is_some() { Shelves::room(bytes) } else { bytes };
+        // SAFETY: as above.
+        let fresh = || unsafe { self.inner.stream.alloc::<u8>(room) }.map(CudaSlice::leak);
+        let made = match fresh() {
+            Err(e) if out_of_memory(e) && self.inner.shelves.as_ref().is_some_and(|s| s.clear()) => fresh(),
+            made => made,
+        };
+        made.map(of).map_err(|e| self.memory(e, bytes, what))
     }
 
     /// A buffer of `n` zeros.
     pub(crate) fn zeros<T: DeviceRepr + ValidAsZeroBits>(&self, n: usize, what: &str) -> Result<Buffer<T>, Error> {
         let mut buffer = self.alloc(n, what)?;
-        self.inner.stream.memset_zeros(&mut buffer.0).map_err(|e| failed(what, e))?;
+        self.inner.stream.memset_zeros(&mut *buffer.slice).map_err(|e| failed(what, e))?;
         Ok(buffer)
     }
 
@@ -63,7 +103,8 @@ impl Device {
     /// Enqueues filling a whole buffer with zeros.
     pub(crate) fn clear<T: DeviceRepr + ValidAsZeroBits>(&self, buffer: &mut Buffer<T>) -> Result<(), Error> {
         let done = graph::clear(buffer.address(), buffer.bytes() as usize);
-        done.unwrap_or_else(|| self.inner.stream.memset_zeros(&mut buffer.0)).map_err(|e| failed("clearing memory", e))
+        done.unwrap_or_else(|| self.inner.stream.memset_zeros(&mut *buffer.slice))
+            .map_err(|e| failed("clearing memory", e))
     }
 
     /// Enqueues setting `bytes` bytes to a value.
@@ -98,14 +139,14 @@ impl Device {
         if data.is_empty() {
             return Ok(());
         }
-        let mut to = buffer.0.slice_mut(at..at + data.len());
+        let mut to = buffer.slice.slice_mut(at..at + data.len());
         self.inner.stream.memcpy_htod(data, &mut to).map_err(|e| failed(what, e))
     }
 
     /// A copy of a buffer.
     pub(crate) fn copy<T: DeviceRepr>(&self, from: &Buffer<T>, what: &str) -> Result<Buffer<T>, Error> {
         let mut to = self.alloc(from.len(), what)?;
-        self.inner.stream.memcpy_dtod(&from.0, &mut to.0).map_err(|e| failed(what, e))?;
+        self.inner.stream.memcpy_dtod(&*from.slice, &mut *to.slice).map_err(|e| failed(what, e))?;
         Ok(to)
     }
 
@@ -114,7 +155,7 @@ impl Device {
     /// # Safety
     /// `address` must be the address of as many elements as the buffer has, and stay valid until the copy is made.
     pub(crate) unsafe fn copy_from<T>(&self, address: u64, to: &mut Buffer<T>, what: &str) -> Result<(), Error> {
-        let (bytes, stream) = (to.1 * size_of::<T>(), self.inner.stream.cu_stream());
+        let (bytes, stream) = (to.len * size_of::<T>(), self.inner.stream.cu_stream());
         // SAFETY: the caller vouches for the address; the buffer has this many bytes.
         let copied = unsafe { result::memcpy_dtod_async(to.address(), address, bytes, stream) };
         copied.map_err(|e| failed(what, e))
@@ -154,12 +195,29 @@ impl Device {
 
     /// One entry from each of several buffers, in one transfer to the host.
     pub(crate) fn entries(&self, of: &[(&Buffer<u64>, usize)], what: &str) -> Result<Vec<u64>, Error> {
-        let mut together: Buffer<u64> = self.alloc(of.len(), what)?;
-        for (k, (from, at)) in of.iter().enumerate() {
-            let (from, mut to) = (from.0.slice(*at..at + 1), together.0.slice_mut(k..k + 1));
-            self.inner.stream.memcpy_dtod(&from, &mut to).map_err(|e| failed(what, e))?;
-        }
+        let functions = self.fixed("scan", programs::scan)?;
+        let at: Vec<u64> = of.iter().map(|(from, at)| from.address() + (at * size_of::<u64>()) as u64).collect();
+        let (from, together) = (self.upload(&at, what)?, self.alloc(of.len(), what)?);
+        let args = [(&from).into(), (of.len() as u32).into(), (&together).into()];
+        // SAFETY: arguments as in scan.cu; the addresses are those of entries.
+        unsafe { self.launch(&functions, "fetch", (blocks(of.len(), FETCH_BLOCK as usize)?, 1), FETCH_BLOCK, &args)? };
         self.download(&together, what)
+    }
+
+    /// Several buffers on the host, after one wait.
+    pub(crate) fn download_all<const K: usize>(
+        &self,
+        of: [&Buffer<u64>; K],
+        what: &str,
+    ) -> Result<[Vec<u64>; K], Error> {
+        let parts = of.map(|buffer| (buffer.address(), buffer.len() * size_of::<u64>()));
+        let mut data = of.map(|buffer| vec![0u64; buffer.len()]);
+        let mut bytes = vec![0u8; parts.iter().map(|p| p.1).sum()];
+        // SAFETY: the buffers have these bytes.
+        unsafe { self.receive_parts(&parts, &mut bytes, what)? };
+        let mut words = bytes.as_chunks::<{ size_of::<u64>() }>().0.iter().map(|word| u64::from_ne_bytes(*word));
+        data.iter_mut().for_each(|part| part.iter_mut().zip(&mut words).for_each(|(to, word)| *to = word));
+        Ok(data)
     }
 
     /// A whole buffer, on the host.
@@ -182,7 +240,7 @@ impl Device {
         if n > buffer.len() {
             let mut larger = self.alloc(n.max(buffer.len() + buffer.len() / 2), what)?;
             if used > 0 {
-                let (from, mut to) = (buffer.0.slice(..used), larger.0.slice_mut(..used));
+                let (from, mut to) = (buffer.slice.slice(..used), larger.slice.slice_mut(..used));
                 self.inner.stream.memcpy_dtod(&from, &mut to).map_err(|e| failed(what, e))?;
             }
             *buffer = larger;

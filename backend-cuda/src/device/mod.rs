@@ -13,7 +13,7 @@ pub(crate) use programs::Functions;
 use crate::compile::compiler;
 use crate::error::{failed, no_device};
 use crate::graph::{self, Graph, Lane};
-use crate::pool::Pool;
+use crate::pool::{Pool, Shelves};
 use crate::transfer::Staging;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags, CUstream};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
@@ -69,6 +69,8 @@ struct Inner {
     beside: Arc<CudaStream>,
     /// The pool of buffers. `None` if the driver has no pools.
     pool: Option<Pool>,
+    /// Freed buffers; `None` without a pool.
+    shelves: Option<Arc<Shelves>>,
     staging: Staging,
     info: DeviceInfo,
     /// Loaded programs, by fingerprint.
@@ -120,11 +122,13 @@ impl Device {
         let stream = context.new_stream_with_priority(FIRST_STREAM_PRIORITY).map_err(making)?;
         let beside = context.new_stream().map_err(making)?;
         let pool = if context.has_async_alloc() { Some(Pool::keep(&context)?) } else { None };
+        let shelves = pool.is_some().then(|| Arc::new(Shelves::new(&stream)));
         let inner = Inner {
             context,
             stream,
             beside,
             pool,
+            shelves,
             staging: Staging::default(),
             info,
             programs: Mutex::default(),
@@ -164,7 +168,15 @@ impl Device {
     pub fn free_memory(&self) -> Result<u64, Error> {
         let free = self.inner.context.mem_get_info().map_err(|e| failed("asking for free memory", e))?.0 as u64;
         let kept = self.inner.pool.as_ref().map_or(Ok(0), Pool::unused)?;
-        Ok(free + kept)
+        let on_shelves = self.inner.shelves.as_ref().map_or(0, |shelves| shelves.bytes());
+        Ok(free + kept + on_shelves)
+    }
+
+    /// As [`free_memory`](Device::free_memory), but any number of at least `enough` if there is so much. The driver takes
+    /// long to answer for the whole device, so the memory kept for new buffers is looked at first.
+    pub(crate) fn free_memory_up_to(&self, enough: u64) -> Result<u64, Error> {
+        let kept = self.inner.pool.as_ref().map_or(Ok(0), Pool::unused)?;
+        if kept >= enough { Ok(kept) } else { self.free_memory() }
     }
 
     /// Bytes that the process has taken from the device for buffers, used or kept in the pool. 0 without a pool.

@@ -2,13 +2,12 @@
 
 use super::DeviceScalar;
 use super::plan::Shape;
-use crate::arrange::Arranger;
+use crate::arrange::{Arranger, Checks};
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::lists::DeviceEdges;
 use crate::programs::{dft_boxes, dft_threads};
 use fmm_kernels::equivalent::spectra::{Grid, OFFSETS, for_each_spectrum};
 use fmm_kernels::equivalent::{Lattice, Operators};
-use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Member};
 
 /// Boxes of a family: the children of one box.
@@ -91,14 +90,16 @@ impl<T: DeviceScalar> Families<T> {
         let args = [boxes, (n as u32).into(), (&flags).into()];
         // SAFETY: arguments as in m2l_fourier.cu; `flags` has an entry for each box.
         unsafe { device.launch(functions, "family_flags", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
-        let (parents, numbers) = arranger.listed(&flags)?;
+        let [(parents, numbers)] = arranger.listed(&[flags])?;
         let count = parents.boxes.len();
         // Numbers per family for one frequency along z.
         let entries = 2 * grid.frequencies() / order * FAMILY_SIZE;
         let shift = (count + 1).ilog2().min(MAX_CHUNK_SHIFT);
         let [spectra, sums] = [(shape.density, count + 1), (shape.check, count)]
             .map(|(row, n)| row / shape.points * n.next_multiple_of(1 << shift) * entries);
-        let fit = SPECTRA_SHARE_OF_MEMORY * device.free_memory()? as f64 / ((spectra + sums) * size_of::<T>()) as f64;
+        let bytes = ((spectra + sums) * size_of::<T>()) as f64;
+        let enough = (order as f64 * bytes / SPECTRA_SHARE_OF_MEMORY) as u64;
+        let fit = SPECTRA_SHARE_OF_MEMORY * device.free_memory_up_to(enough)? as f64 / bytes;
         if count == 0 || fit < 1.0 {
             return Ok(None);
         }
@@ -106,8 +107,7 @@ impl<T: DeviceScalar> Families<T> {
         let kids = device.zeros(FAMILY_SIZE * count, "children")?;
         let around = device.zeros(NEIGHBOURS * count, "families around families")?;
         let operators = device.alloc(NEIGHBOURS * FAMILY_SIZE * FAMILY_SIZE, "families around families")?;
-        let refused = device.upload(&[NONE], "refused edges")?;
-        let edges: Buffer<u64> = device.zeros(1, "edges")?;
+        let checks = Checks::new(device)?;
         let families = Arg::from(count as u32);
         let octants = Arg::from(&arranger.tree.boxes.octant);
         let rows = [Arg::from(&m2l.starts), Arg::from(&m2l.sources)];
@@ -117,19 +117,20 @@ impl<T: DeviceScalar> Families<T> {
             let grid = (blocks(FAMILY_SIZE * count, BLOCK as usize)?, 1);
             device.launch(functions, "family_kids", grid, BLOCK, &args)?;
             let [starts, sources] = rows;
-            let (numbers, refused) = (Arg::from(&numbers), Arg::from(&refused));
-            let args = [boxes, (n as u32).into(), starts, sources, numbers, families, (&around).into(), refused];
+            let (numbers, around) = (Arg::from(&numbers), Arg::from(&around));
+            let args = [boxes, (n as u32).into(), starts, sources, numbers, families, around, checks.refused()];
             let grid = (blocks(32 * n, BLOCK as usize)?, 1);
             device.launch(functions, "family_around", grid, BLOCK, &args)?;
-            let sources = arranger.tree.shared.as_ref().map_or(0u64.into(), |shared| Arg::from(&shared.sources));
-            let args = [boxes, (&kids).into(), (&around).into(), families, sources, (&edges).into()];
+            let sources = arranger.tree.shared.as_ref().map_or(Arg::NULL, |shared| Arg::from(&shared.sources));
+            let args = [boxes, (&kids).into(), around, families, sources, checks.edges()];
             let grid = (blocks(NEIGHBOURS * count, BLOCK as usize)?, 1);
             device.launch(functions, "family_edges", grid, BLOCK, &args)?;
             let grid = (blocks(operators.len(), BLOCK as usize)?, 1);
             device.launch(functions, "operator_numbers", grid, BLOCK, &[(&operators).into()])?;
         }
-        arranger.none_refused(&refused)?;
-        if device.download(&edges, "edges")?[0] != m2l.len() as u64 {
+        let found = device.download(&checks.0, "edges")?;
+        Checks::none_refused(&found)?;
+        if found[1] != m2l.len() as u64 {
             return Ok(None);
         }
         let lattice = lattice.coordinates();

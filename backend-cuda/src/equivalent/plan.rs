@@ -5,7 +5,7 @@ use super::affine::DeviceAffine;
 use super::fourier::{self, Families};
 use super::operators::{DeviceOperators, m2l_matrices, rows};
 use super::recipe::Recipe;
-use crate::arrange::{Arranged, Items, Kind, Upward};
+use crate::arrange::{Arranged, Items, Upward};
 use crate::base::Base;
 use crate::device::{Buffer, Device, Functions};
 use crate::levels::Units;
@@ -217,16 +217,17 @@ impl<T: DeviceScalar> Equivalent<T> {
             }
         }
         let by_child = 8 * levels;
-        let edges = Edges {
-            m2m: arranger.upward(&lists.m2m, by_child)?,
-            after: base.ranks.as_ref().map(|ranks| arranger.upward(&ranks.after, by_child)).transpose()?,
-            m2l,
-            l2l: arranger.edges(&lists.l2l, Kind::L2l, by_child)?,
-            leaves: arranger.items([&lists.p2m; 3])?,
-            active: arranger.items([&lists.m2l, &lists.p2l, &lists.l2l])?,
-            l2p: arranger.items([&lists.l2p; 3])?,
-            m2p: arranger.items([&lists.m2p; 3])?,
-        };
+        let [m2m, l2l] = arranger.edges(&lists.m2m, &lists.l2l, by_child)?;
+        let [leaves, parents, active, l2p, m2p] = arranger.items([
+            [&lists.p2m; 3],
+            [&lists.m2m; 3],
+            [&lists.m2l, &lists.p2l, &lists.l2l],
+            [&lists.l2p; 3],
+            [&lists.m2p; 3],
+        ])?;
+        let m2m = Upward { edges: m2m, parents };
+        let after = base.ranks.as_ref().map(|ranks| arranger.upward(&ranks.after, by_child)).transpose()?;
+        let edges = Edges { m2m, after, m2l, l2l, leaves, active, l2p, m2p };
         let tables = Tables {
             inner: device.upload(&rows(&recipe.lattice.inner()), "nodes")?,
             outer: device.upload(&rows(&recipe.lattice.outer()), "nodes")?,

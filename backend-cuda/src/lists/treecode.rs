@@ -56,6 +56,6 @@ pub fn treecode(tree: &DeviceTree, options: &TreecodeOptions, acceptance: Accept
         // SAFETY: as above; the rows have the lengths that were counted.
         unsafe { device.launch(&functions, "treecode_fill", grid, WARP_THREADS, &rows) }
     })?;
-    let [p2m, m2m, l2l, l2p] = finder.own(tree, [&m2l, &p2l, &m2p])?;
+    let [p2m, m2m, l2l, l2p] = finder.own([&m2l, &p2l, &m2p])?;
     Ok(DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p })
 }

@@ -125,14 +125,14 @@ impl Maker<'_> {
         let device = &self.pyramid.device;
         let count = level_start(level + 1) - level_start(level);
         let counts: Buffer<u32> = device.alloc(count, "counts of edges")?;
-        let mut starts: Buffer<u64> = device.alloc(count + 1, "edges")?;
+        let starts: Buffer<u64> = device.alloc(count + 1, "edges")?;
         let given = [(level as u32).into(), (&above.0).into(), (&above.1).into()];
         // SAFETY: arguments as in plane_connect.cu; counts and starts have a row for each box.
         unsafe {
             let args = [given[0], given[1], given[2], (&*weak).into(), (&counts).into()];
             self.launch("plane_couple_count", count, &args)?;
         }
-        self.primitives.scan((&counts).into(), count, 0, &mut starts, 0)?;
+        self.primitives.scan([(&counts, &starts)], count)?;
         let room = match count <= MAX_BOXES_UNCOUNTED {
             true => count * count,
             false => device.download_range(&starts, count..count + 1, "counts of edges")?[0] as usize,
@@ -157,12 +157,10 @@ impl Maker<'_> {
         let args: Vec<Arg> = given.into_iter().chain(counts.iter().map(Arg::from)).collect();
         // SAFETY: arguments as in plane_connect.cu; counts have a row for each leaf.
         unsafe { self.launch("plane_finest_count", leaves, &args)? };
-        let mut m2l_starts: Buffer<u64> = device.alloc(boxes + 1, "edges")?;
-        self.primitives.scan((&weak).into(), boxes, 0, &mut m2l_starts, 0)?;
-        let mut starts: [Buffer<u64>; 3] = three(|_| device.alloc(leaves + 1, "edges"))?;
-        for (counts, starts) in counts.iter().zip(&mut starts) {
-            self.primitives.scan(counts.into(), leaves, 0, starts, 0)?;
-        }
+        let m2l_starts: Buffer<u64> = device.alloc(boxes + 1, "edges")?;
+        self.primitives.scan([(&weak, &m2l_starts)], boxes)?;
+        let starts: [Buffer<u64>; 3] = three(|_| device.alloc(leaves + 1, "edges"))?;
+        self.primitives.scan([0, 1, 2].map(|k| (&counts[k], &starts[k])), leaves)?;
         // The numbers of edges, and of M2L edges above each level.
         let mut wanted: Vec<(&Buffer<u64>, usize)> = starts.iter().map(|s| (s, leaves)).collect();
         wanted.extend((0..=depth + 1).map(|level| (&m2l_starts, level_start(level))));

@@ -271,14 +271,14 @@ impl Maker<'_> {
     ) -> Result<([Points2; 2], [Buffer<u32>; 2]), Error> {
         let (device, n, leaves) = (self.device, all.n, start.len());
         let flags: Buffer<u32> = device.alloc(n, "kinds of points")?;
-        let mut before: Buffer<u64> = device.alloc(n + 1, "kinds of points")?;
+        let before: Buffer<u64> = device.alloc(n + 1, "kinds of points")?;
         let (sources, targets) = (Points2::alloc(device, count)?, Points2::alloc(device, n - count)?);
         let starts = [device.alloc(leaves, "starts of leaves")?, device.alloc(leaves, "starts of leaves")?];
         let (number, limit): (Arg, Arg) = ((n as u64).into(), (count as u32).into());
         // SAFETY: arguments as in plane_pyramid.cu; sources and targets have room for their points.
         unsafe {
             self.launch("plane_are_sources", n, &[(&all.order).into(), number, limit, (&flags).into()])?;
-            Primitives::new(device)?.scan((&flags).into(), n, 0, &mut before, 0)?;
+            Primitives::new(device)?.scan([(&flags, &before)], n)?;
             let args = [
                 (&all.x).into(),
                 (&all.y).into(),

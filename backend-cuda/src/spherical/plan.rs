@@ -4,7 +4,7 @@ use super::operators::{DeviceSparse, Matrices, row, steps};
 use super::rotations::Rotations;
 use super::series::DeviceSeries;
 use super::{SphericalSettings, Translation};
-use crate::arrange::{Arranged, Items, Kind, Upward};
+use crate::arrange::{Arranged, Items, Upward};
 use crate::base::Base;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::equivalent::DeviceScalar;
@@ -254,18 +254,20 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
         }
         let numbers = if base.far() { base.tree.len() * row(self.order) } else { 0 };
         let units = Units { params: Vec::new(), kernel: Member::of::<Laplace>() };
-        let by_child = 8 * sides.len();
+        let [m2m, l2l] = arranger.edges(&lists.m2m, &lists.l2l, 8 * sides.len())?;
+        let [p2m, parents, p2l, l2p, m2p] =
+            arranger.items([&lists.p2m, &lists.m2m, &lists.p2l, &lists.l2p, &lists.m2p].map(|edges| [edges; 3]))?;
         self.placed = Some(Placed {
             given: device.upload(&units.table(&sides, &[&self.strengths]), "levels")?,
             wanted: device.upload(&units.table(&sides, &[&self.values]), "levels")?,
-            m2m: arranger.upward(&lists.m2m, by_child)?,
+            m2m: Upward { edges: m2m, parents },
             after: base.ranks.as_ref().map(|ranks| arranger.upward(&ranks.after, by_child)).transpose()?,
             m2l,
-            l2l: arranger.edges(&lists.l2l, Kind::L2l, by_child)?,
-            p2m: arranger.items([&lists.p2m; 3])?,
-            p2l: arranger.items([&lists.p2l; 3])?,
-            l2p: arranger.items([&lists.l2p; 3])?,
-            m2p: arranger.items([&lists.m2p; 3])?,
+            l2l,
+            p2m,
+            p2l,
+            l2p,
+            m2p,
             parts: [false, true].map(|m2p| base.parts(Groups::harmonics::<T>(self.values.len(), m2p).targets())),
             multipoles: device.zeros(numbers, "multipoles")?,
             locals: device.zeros(numbers, "locals")?,

@@ -8,6 +8,7 @@ mod ends;
 mod errors;
 mod far;
 mod limits;
+mod moves;
 mod plane;
 mod ranks;
 mod spherical;
@@ -32,6 +33,7 @@ const TESTS: &[&[Test]] = &[
     treecode::TESTS,
     plane::TESTS,
     ranks::TESTS,
+    moves::TESTS,
     limits::TESTS,
 ];
 

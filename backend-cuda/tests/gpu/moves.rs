@@ -1,0 +1,71 @@
+//! New points of a plan: the calls of the driver that they take. Only the emulated GPU (`cuda-emulator/`) counts calls.
+
+use crate::Test;
+use backend_cuda::{Device, Expansion, Settings, solver};
+use fmm_kernels::Laplace;
+use fmm_kernels::equivalent::Fill;
+use fmm_traits::testkit::clouds::CloudKind;
+use fmm_traits::{Kernels, Outputs, Policy, Precision};
+use fmm_tree::{BuildOptions, ListOptions};
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+pub const TESTS: &[Test] = &[("moves::new_points_take_few_calls", new_points_take_few_calls)];
+
+unsafe extern "C" {
+    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+/// Flags of `dlopen` on Linux: bind at once, and only if the library is loaded already.
+const LOADED: c_int = 2 | 4;
+
+/// The function of the emulated driver that tells how often a call was made; `None` on a real GPU.
+fn counter() -> Option<impl Fn(&CStr) -> u64> {
+    // SAFETY: the names end with a zero, and the library stays loaded.
+    let found = unsafe {
+        let library = dlopen(c"libcuda.so".as_ptr(), LOADED);
+        if library.is_null() { library } else { dlsym(library, c"emulatedCalls".as_ptr()) }
+    };
+    if found.is_null() {
+        return None;
+    }
+    // SAFETY: the function has this signature (cuda-emulator/driver.cpp).
+    let count = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(*const c_char) -> u64>(found) };
+    Some(move |name: &CStr| count(name.as_ptr()))
+}
+
+/// Points that move a little. Waits cost most, then copies to the host, then launches and allocations.
+fn new_points_take_few_calls(device: &Device) {
+    let settings = Settings {
+        expansion: Expansion::Equivalent(Fill::Surface),
+        policy: Policy::Uvwx,
+        order: 4,
+        lists: ListOptions::default(),
+        beside: None,
+        cache: None,
+    };
+    let options = BuildOptions { occupancy: 30.0, ..BuildOptions::default() };
+    let points = |seed| crate::placed(device, &options, &CloudKind::Uniform.points(40_000, seed), None).unwrap();
+    let kernels = Kernels::of(&Laplace, Outputs::POTENTIAL).unwrap();
+    let mut plan = solver(&kernels, &settings, Precision::F32, points(0)).unwrap();
+    (1..3).for_each(|seed| plan.set_points(points(seed)).unwrap());
+    let count = counter();
+    let calls = |names: &[&CStr]| count.as_ref().map_or(0, |count| names.iter().map(|name| count(name)).sum::<u64>());
+    let all = || {
+        [
+            calls(&[c"cuStreamSynchronize", c"cuEventSynchronize"]),
+            calls(&[c"cuMemcpyDtoHAsync_v2", c"cuMemcpyDtoH_v2"]),
+            calls(&[c"cuLaunchKernel"]),
+            calls(&[c"cuMemAllocAsync", c"cuMemAlloc_v2"]),
+            calls(&[c"cuMemGetInfo_v2"]),
+        ]
+    };
+    let before = all();
+    plan.set_points(points(3)).unwrap();
+    let after = all();
+    let taken: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+    println!("waits, copies to the host, launches, allocations, questions about memory: {taken:?}");
+    assert!(count.is_none() || taken[0] > 0, "the emulated GPU counts nothing");
+    // Without a pool of memory, each array is allocated.
+    let most = [20, 20, 130, if device.reserved_memory().unwrap() > 0 { 12 } else { 400 }, 1];
+    assert!(taken.iter().zip(most).all(|(taken, most)| *taken <= most), "{taken:?} instead of {most:?}");
+}

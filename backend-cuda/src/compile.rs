@@ -31,7 +31,7 @@ pub struct Compiled {
 }
 
 /// The headers that a program can include, by name.
-const HEADERS: [(&CStr, &str); 18] = [
+const HEADERS: [(&CStr, &str); 19] = [
     (c"shared/intrinsics.cuh", include_str!("../kernels/shared/intrinsics.cuh")),
     (c"shared/real.cuh", include_str!("../kernels/shared/real.cuh")),
     (c"shared/warp.cuh", include_str!("../kernels/shared/warp.cuh")),
@@ -41,6 +41,7 @@ const HEADERS: [(&CStr, &str); 18] = [
     (c"shared/harmonics.cuh", include_str!("../kernels/shared/harmonics.cuh")),
     (c"shared/level.cuh", include_str!("../kernels/shared/level.cuh")),
     (c"shared/complex.cuh", include_str!("../kernels/shared/complex.cuh")),
+    (c"shared/lines.cuh", include_str!("../kernels/shared/lines.cuh")),
     (c"shared/field.cuh", include_str!("../kernels/shared/field.cuh")),
     (c"shared/copy.cuh", include_str!("../kernels/shared/copy.cuh")),
     (c"shared/series.cuh", include_str!("../kernels/shared/series.cuh")),

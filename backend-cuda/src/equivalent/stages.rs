@@ -51,7 +51,7 @@ impl<T: DeviceScalar> Equivalent<T> {
         for (strength, unit) in operators.units.iter().filter(|_| count > 0) {
             let args = [
                 (&base.boxes).into(),
-                (&w.tables.check).into(),
+                (&w.tables.p2m).into(),
                 items.boxes.at(first),
                 (&base.strengths).into(),
                 (*strength as u32).into(),
@@ -82,12 +82,12 @@ impl<T: DeviceScalar> Equivalent<T> {
         w: &Placed<T>,
         edges: &DeviceEdges,
         items: Option<&Buffer<u32>>,
-        surface: &Buffer<f64>,
+        [surface, levels]: [&Buffer<f64>; 2],
     ) -> Result<(), Error> {
         let args = [
             (&base.boxes).into(),
             (&base.corner).into(),
-            (&w.tables.check).into(),
+            levels.into(),
             items.map_or(ALL_ROWS.into(), Arg::from),
             (&edges.starts).into(),
             (&edges.sources).into(),
@@ -111,14 +111,14 @@ impl<T: DeviceScalar> Equivalent<T> {
         base: &Base,
         w: &Placed<T>,
         (edges, items): (&DeviceEdges, &Items),
-        surface: &Buffer<f64>,
+        [surface, levels]: [&Buffer<f64>; 2],
         densities: &Buffer<T>,
         [parts, part_row, of]: [Arg; 3],
     ) -> Result<(), Error> {
         let args = [
             (&base.boxes).into(),
             (&base.corner).into(),
-            (&w.tables.far).into(),
+            levels.into(),
             (&items.boxes).into(),
             (&edges.starts).into(),
             (&edges.sources).into(),
@@ -148,7 +148,7 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
         base.device().clear(&mut w.workspace.check)?;
         let Some(w) = self.placed() else { return Ok(()) };
         let leaves = &w.edges.leaves;
-        self.to_surface(base, w, &base.lists.p2m, Some(&leaves.boxes), &w.tables.outer)?;
+        self.to_surface(base, w, &base.lists.p2m, Some(&leaves.boxes), [&w.tables.outer, &w.tables.p2m])?;
         for level in 0..w.sets.len() {
             // SAFETY: the items of a level exist, and `middle` holds a row for each.
             unsafe { self.solve_upward(base, w, leaves, level)? };
@@ -195,7 +195,9 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
 
     fn p2l(&mut self, base: &Base) -> Result<(), Error> {
         match self.placed() {
-            Some(w) if !base.lists.p2l.is_empty() => self.to_surface(base, w, &base.lists.p2l, None, &w.tables.inner),
+            Some(w) if !base.lists.p2l.is_empty() => {
+                self.to_surface(base, w, &base.lists.p2l, None, [&w.tables.inner, &w.tables.p2l])
+            }
             _ => Ok(()),
         }
     }
@@ -223,7 +225,8 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
     fn l2p(&mut self, base: &Base) -> Result<(), Error> {
         let Some(w) = self.placed() else { return Ok(()) };
         let edges = (&base.lists.l2p, &w.edges.l2p);
-        self.at_targets(base, w, edges, &w.tables.outer, &w.workspace.locals, w.affine.at_targets())
+        let nodes = [&w.tables.outer, &w.tables.l2p];
+        self.at_targets(base, w, edges, nodes, &w.workspace.locals, w.affine.at_targets())
     }
 
     fn m2p(&mut self, base: &Base) -> Result<(), Error> {
@@ -233,7 +236,7 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
             base,
             w,
             edges,
-            &w.tables.inner,
+            [&w.tables.inner, &w.tables.m2p],
             &w.workspace.multipoles,
             [0u64.into(), 0u32.into(), 0u64.into()],
         )

@@ -9,6 +9,7 @@ mod errors;
 mod far;
 mod limits;
 mod plane;
+mod quadtree;
 mod spherical;
 mod topology;
 mod treecode;
@@ -30,6 +31,7 @@ const TESTS: &[&[Test]] = &[
     spherical::TESTS,
     treecode::TESTS,
     plane::TESTS,
+    quadtree::TESTS,
     limits::TESTS,
 ];
 

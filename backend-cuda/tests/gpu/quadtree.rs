@@ -76,11 +76,14 @@ const LOGARITHM: &str = "value -ln(r)";
 const STOKES: &str = include_str!("../../../src/catalog/stokes2d.fmm");
 const GAUSSIAN: &str = "value exp(-(r/0.3)^2)";
 
-/// The settings of an order. On surfaces leaves of W and X edges of almost any size are seen as a whole. In volumes small
-/// leaves are not, as in plans: far from a small box the field of its grid is a difference of large numbers.
+/// The pair loops of a CPU.
+fn pairs(kernels: &Kernels) -> Pairs {
+    Pairs::traced(kernels).skipping_self(!kernels.near.singular && !kernels.include_self)
+}
+
+/// The settings of an order, with leaves of W and X edges of almost any size seen as a whole.
 fn settings(fill: Fill, order: usize, policy: Policy) -> Settings {
-    let size = if fill == Fill::Surface { 5 } else { Lattice::volume(order).in_plane().len() };
-    let lists = ListOptions { m2p_min_sources: size, p2l_min_targets: size };
+    let lists = ListOptions { m2p_min_sources: 5, p2l_min_targets: 5 };
     Settings { expansion: Expansion::Equivalent(fill), policy, order, lists, beside: None, cache: None }
 }
 
@@ -101,7 +104,7 @@ fn both(
     plan.apply(&q, &mut u, &mut |_, _| true).unwrap();
     let Expansion::Equivalent(fill) = settings.expansion else { unreachable!() };
     let host = backend_cpu::Settings { order: settings.order, precision, isa: Isa::detect(), cache: None };
-    let plan = backend_cpu::plan(kernels.clone(), &Pairs::traced(kernels), tree, lists, &host, fill).unwrap();
+    let plan = backend_cpu::plan(kernels.clone(), &pairs(kernels), tree, lists, &host, fill).unwrap();
     let mut v = u.clone();
     plan.apply(&q, &mut v, &mut |_, _| true).unwrap();
     assert!(v.iter().any(|&x| x != 0.0));
@@ -111,9 +114,10 @@ fn both(
 /// Direct sums on the CPU with the strengths of [`both`].
 fn exact(kernels: &Kernels, s: &[f64], t: Option<&[f64]>) -> Vec<f64> {
     let q = normal_strengths(s.len() / 2 * kernels.near.strengths, 5);
-    let (pairs, targets) = (Pairs::traced(kernels), t.map(lifted));
+    let targets = t.map(lifted);
     let at = targets.as_deref().map_or(Targets::Sources, Targets::Points);
-    let sums = backend_cpu::direct_batch(kernels, &pairs, &lifted(s), &[&q], at, Precision::F64, Isa::detect());
+    let sums =
+        backend_cpu::direct_batch(kernels, &pairs(kernels), &lifted(s), &[&q], at, Precision::F64, Isa::detect());
     sums.unwrap().remove(0)
 }
 
@@ -134,7 +138,7 @@ fn sums(device: &Device) {
             let [u, v] = both(device, &kernels, &settings(fill, order, policy), Precision::F64, &s, t);
             let e = difference(&u, &v);
             println!("{} order {order} {policy:?}: {e:.1e}", kernels.name);
-            let most = if fill == Fill::Surface { 1e-12 } else { 1e-9 };
+            let most = if fill == Fill::Surface { 1e-12 } else { 1e-10 };
             assert!(e <= most, "{text} order {order} {policy:?}: {e:e}");
         }
     }
@@ -143,7 +147,7 @@ fn sums(device: &Device) {
 /// Both have the error of the order, and the rounding of f32.
 fn single(device: &Device) {
     let s = PlaneKind::Normal.points(3000, 3);
-    for (text, fill, most) in [(LOGARITHM, Fill::Surface, 1e-5), (GAUSSIAN, Fill::Volume, 1e-3)] {
+    for (text, fill, most) in [(LOGARITHM, Fill::Surface, 1e-5), (GAUSSIAN, Fill::Volume, 1e-4)] {
         let kernels = kernels(text, Outputs::POTENTIAL);
         let exact = exact(&kernels, &s, None);
         let sums = both(device, &kernels, &settings(fill, 5, Policy::Uvwx), Precision::F32, &s, None);

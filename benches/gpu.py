@@ -22,6 +22,12 @@ import time
 BOTH = ["--outputs", "potential,gradient"]
 # The points of Goude & Engblom (2012), 45 in a leaf; the cloud follows.
 PLANE = ["--kernel", "harmonic2d", "--n", 45 << 16, "--arrays", "device", "--demo"]
+# Kernels of the plane on quadtrees: name, kernel and method.
+QUADTREE = [
+    ("K0", ["--kernel", "yukawa2d", "--set", "kappa=10"]),
+    ("log", ["--expression", "ln(r)", "--dim", 2, "--method", "equivalent"]),
+    ("gaussian", ["--kernel", "gaussian", "--dim", 2, "--set", "h=0.1", "--method", "interpolation"]),
+]
 # Name, options, what is compared, milliseconds to reach.
 CASES = [
     ("device 2^24 f32 both", ["--n", 1 << 24, "--precision", "f32", "--order", 6, *BOTH, "--arrays", "device"],
@@ -56,6 +62,10 @@ CASES = [
     ("plane 2^25 f64, 1e-6", [*PLANE[:3], 1 << 25, *PLANE[4:], "uniform2d", "--tolerance", 1e-6], "apply + points", 100),
     ("plane whole, 2^18 f64 1e-6", ["--kernel", "harmonic2d", "--n", 1 << 18, "--demo", "uniform2d", "--tolerance", 1e-6],
      "whole - open", 100),
+    *[(f"quadtree {name} 2^{log} {precision}, {tolerance:.0e}",
+       [*kernel, "--demo", "normal2d", "--n", 1 << log, "--precision", precision, "--tolerance", tolerance, "--arrays", "device"],
+       "apply + points", None)
+      for name, kernel in QUADTREE for log in (20, 22) for precision, tolerance in (("f64", 1e-6), ("f32", 1e-4))],
 ]
 
 

@@ -4,7 +4,7 @@ use crate::engine::{Placement, Trees};
 use crate::request::Fmm;
 use crate::validate;
 use backend_cuda::{CallerPoints, DeviceArray, DeviceStream, DeviceTargets};
-use fmm_families::Facts;
+use fmm_families::{Facts, Place};
 use fmm_traits::{Error, Targets};
 use std::sync::Arc;
 
@@ -79,6 +79,15 @@ impl<'a> Cloud<'a> {
         let refuse =
             |reason: &str| Err(Error::Unsupported { operation: "arrays on a device", reason: reason.to_string() });
         let empty = counts.contains(&0);
+        // A quadtree is an octree at z = 0. A pyramid has points of the plane.
+        let placed = |sources: CallerPoints, targets: DeviceTargets| {
+            let sources = Arc::new(sources);
+            let (sources, targets) = match request.family.place() {
+                Place::Space => (sources.in_space()?, targets.in_space()?),
+                Place::Plane(_) => (sources, targets),
+            };
+            Ok(Cloud::Device(sources, targets, Trees::default()))
+        };
         let device = match given {
             Given::Host(..) if empty => None,
             _ => request.backend.processor().opened(request).transpose()?,
@@ -86,9 +95,9 @@ impl<'a> Cloud<'a> {
         match (given, device) {
             (Given::Host(sources, targets), None) => Cloud::host(facts, sources, targets),
             (Given::Host(sources, targets), Some(device)) => {
-                let there = Arc::new(CallerPoints::of_dim(&device, facts.dim, "sources", sources)?);
+                let there = CallerPoints::of_dim(&device, facts.dim, "sources", sources)?;
                 let placement = Placement::of(facts, sources, targets);
-                Ok(Cloud::Device(there, DeviceTargets::new(&device, facts.dim, placement.targets())?, Trees::default()))
+                placed(there, DeviceTargets::new(&device, facts.dim, placement.targets())?)
             }
             (Given::Device(..), None) => refuse("the plan is for a CPU: choose the backend `Cuda`"),
             (Given::Device(..), _) if facts.attributes > 0 => {
@@ -96,15 +105,13 @@ impl<'a> Cloud<'a> {
             }
             (Given::Device(..), _) if empty => Ok(Cloud::Host(&[], Targets::Sources)),
             (Given::Device(sources, targets, stream), Some(device)) => {
-                let copy = |name, points| {
-                    Ok::<_, Error>(Arc::new(CallerPoints::copied(&device, facts.dim, name, points, stream)?))
-                };
+                let copy = |name, points| CallerPoints::copied(&device, facts.dim, name, points, stream);
                 let there = copy("sources", sources)?;
                 let targets = match targets {
                     None => DeviceTargets::Sources,
-                    Some(t) => DeviceTargets::Points(copy("targets", t)?),
+                    Some(t) => DeviceTargets::Points(Arc::new(copy("targets", t)?)),
                 };
-                Ok(Cloud::Device(there, targets, Trees::default()))
+                placed(there, targets)
             }
         }
     }

@@ -178,9 +178,6 @@ impl Processor for Cuda {
     }
     fn complete(&self, mut parts: Parts, variant: &Variant) -> Result<Parts, Error> {
         let refuse = |operation, reason: &str| Err(Error::Unsupported { operation, reason: reason.to_string() });
-        if parts.dim == 2 {
-            return refuse("a GPU", "in the plane it sums the kernels with Laurent series alone");
-        }
         if parts.policy == Policy::Stencil119 {
             return refuse("the 119 stencil", "a GPU has U, V, W and X lists, and those of treecodes");
         }

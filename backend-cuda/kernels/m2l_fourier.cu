@@ -3,16 +3,19 @@
 // (Malhotra & Biros 2015, §3.2). The products run on the tensor cores, eight target families at a time. Twin of
 // backend-cpu/src/equivalent/{m2l,families}.rs.
 //
-// Defined in front of this file: REAL.
+// In the plane all boxes lie in one layer, and a family has four children: those of the lower half in z. Half of the
+// rows of a product are then idle.
+//
+// Defined in front of this file: REAL, DIM (3, or 2 for kernels of the plane).
 
 #include "shared/boxes.cuh"
 #include "shared/complex.cuh"
 #include "shared/offset.cuh"
 #include "shared/product.cuh"
 
-#define FAMILY 8
+#define FAMILY (1 << DIM)
 // Families around a family.
-#define AROUND 26
+#define AROUND (DIM == 3 ? 26 : 8)
 #define THREADS 256
 // Groups of eight target families per warp.
 #define EIGHTS 4
@@ -32,13 +35,16 @@ extern "C" __global__ void family_kids(const Boxes* boxes, const u8* octants, co
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x, f = i / FAMILY, k = i % FAMILY;
   if (f >= families || k >= t.child_count[parents[f]]) return;
   const u32 c = t.child_start[parents[f]] + k;
-  kids[f * FAMILY + octants[c]] = c + 1;
+  if (octants[c] < FAMILY) kids[f * FAMILY + octants[c]] = c + 1;
 }
 
 // The direction with number d, from a box to one of the boxes around it.
 __device__ __forceinline__ void direction(u32 d, int* to) {
-  const u32 code = d + (d >= AROUND / 2);
-  to[0] = (int)(code / 9) - 1, to[1] = (int)(code / 3 % 3) - 1, to[2] = (int)(code % 3) - 1;
+  u32 code = d + (d >= AROUND / 2);
+  for (int a = 2; a >= 0; --a) {
+    to[a] = a < DIM ? (int)(code % 3) - 1 : 0;
+    if (a < DIM) code /= 3;
+  }
 }
 
 // Number of the operator from child `source` of the box in direction d to child `target`. OFFSETS if the two are
@@ -66,9 +72,9 @@ extern "C" __global__ void family_around(const Boxes* boxes, u32 count, const u6
     for (int a = 0; good && a < 3; ++a) {
       const long long d = (long long)(t.anchor[3ull * from + a] - t.anchor[3ull * p + a]);
       const long long o = (long long)(t.anchor[3ull * b + a] - t.anchor[3ull * s + a]);
-      good = d >= -1 && d <= 1;
+      good = a < DIM ? d >= -1 && d <= 1 : d == 0;
       offset[a] = (int)min(max(o, -9ll), 9ll);
-      code = 3 * code + (u32)(d + 1);
+      if (a < DIM) code = 3 * code + (u32)(d + 1);
     }
     if (good && code != AROUND / 2 && offset_index(offset) < OFFSETS)
       around[(u64)(code - (code > AROUND / 2)) * families + numbers[p]] = (u32)numbers[from] + 1;
@@ -98,10 +104,10 @@ extern "C" __global__ void __launch_bounds__(256) family_edges(const Boxes* boxe
   if (threadIdx.x == 0) atomicAdd(edges, total);
 }
 
-// numbers[(d · 8 + target) · 8 + source]: the operator from child `source` of the box in direction d to child `target`.
+// numbers[(d · FAMILY + target) · FAMILY + source]: the operator from child `source` of the box in direction d to child `target`.
 extern "C" __global__ void operator_numbers(u32* numbers) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < AROUND * FAMILY * FAMILY) numbers[i] = operator_of(i / 64, i / 8 % 8, i % 8);
+  if (i < AROUND * FAMILY * FAMILY) numbers[i] = operator_of(i / (FAMILY * FAMILY), i / FAMILY % FAMILY, i % FAMILY);
 }
 
 // A complex entry of an operator in the layout of the tensor cores. Rows 0 … 7 of a product are real parts, rows 8 … 15
@@ -146,8 +152,9 @@ struct alignas(16) Entry<float> {
 extern "C" __global__ void __launch_bounds__(THREADS, 3)
     m2l_product(const Complex* operators, const u32* numbers, u32 strengths, const Complex* spectra, u32 families, u32 first,
                 u32 count, const u32* around, u32 shift, Complex* sums) {
-  // Operators in the order in which the lanes of a warp read them: target g, sources t and t + 4.
-  __shared__ Entry<REAL> matrices[AROUND][2][32];
+  // Operators in the order in which the lanes of a warp read them: target g, source t, and in space source t + 4.
+  constexpr int HALVES = FAMILY / 4;
+  __shared__ Entry<REAL> matrices[AROUND][HALVES][32];
   constexpr bool apart = sizeof(REAL) == 4;
   const u32 k = blockIdx.y, value = blockIdx.z, frequencies = gridDim.y, values = gridDim.z;
   const u32 g = lane_id() / 4, t = lane_id() % 4;
@@ -159,10 +166,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
   for (u32 strength = 0; strength < strengths; ++strength) {
     const Complex* entries = operators + ((u64)(k * values + value) * strengths + strength) * OFFSETS;
     __syncthreads();
-    for (u32 i = threadIdx.x; i < AROUND * 64; i += THREADS) {
-      const u32 o = numbers[i / 64 * 64 + i % 32 / 4 * 8 + i % 4 + i % 64 / 32 * 4];
+    for (u32 i = threadIdx.x; i < AROUND * HALVES * 32; i += THREADS) {
+      const u32 d = i / (HALVES * 32), half = i / 32 % HALVES, target = i % 32 / 4, source = i % 4 + 4 * half;
+      const u32 o = target < FAMILY ? numbers[(d * FAMILY + target) * FAMILY + source] : OFFSETS;
       const Complex m = o < OFFSETS ? entries[o] : Complex{0, 0};
-      matrices[i / 64][i % 64 / 32][i % 32].set(m.re, m.im);
+      matrices[d][half][i % 32].set(m.re, m.im);
     }
     __syncthreads();
     const Complex* from = spectra + (((u64)strength * frequencies + k) << shift) * FAMILY + t;
@@ -180,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
 #pragma unroll
       for (int n = 0; n < EIGHTS; ++n) at[n] = from + (u64)family_row(source[n], planes, shift) * FAMILY;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
+      for (int half = 0; half < HALVES; ++half) {
         REAL b[EIGHTS][2];
 #pragma unroll
         for (int n = 0; n < EIGHTS; ++n) {
@@ -198,7 +206,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
 #pragma unroll
   for (int i = 0; i < 2 * EIGHTS; ++i) {
     const u32 f = base + 8 * (i / 2) + 2 * t + i % 2;
-    if (f < count)
+    if (f < count && g < FAMILY)
       sums[(plane + family_row(first + f, values * frequencies, shift)) * FAMILY + g] = {sum[0][i / 2][i % 2],
                                                                                          sum[0][i / 2][2 + i % 2]};
   }

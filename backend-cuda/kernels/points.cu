@@ -63,6 +63,13 @@ extern "C" __global__ void __launch_bounds__(256) join_bounds(Bounds* parts, u32
   if (threadIdx.x == 0) parts[0] = all;
 }
 
+// Points of the plane (N×2) as points of space at z = 0.
+extern "C" __global__ void lift(const double* points, u64 n, double* lifted) {
+  const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  for (int a = 0; a < 3; ++a) lifted[3 * i + a] = a < 2 ? points[2 * i + a] : 0.0;
+}
+
 // Keys of the points. frame: the corner of the root (three numbers), and the cells per unit length.
 extern "C" __global__ void point_keys(const double* points, u64 n, const double* frame, u64* keys) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;

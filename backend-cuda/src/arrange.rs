@@ -293,7 +293,11 @@ impl Table {
 impl Arranged {
     /// Whether there are edges to or from children on a level.
     pub fn any(&self, level: usize) -> bool {
-        self.starts[8 * level] < self.starts[8 * level + 8]
+        self.beyond(level, 0)
+    }
+    /// Whether there are edges to or from children on a level in octants from `octant` on.
+    pub fn beyond(&self, level: usize, octant: usize) -> bool {
+        self.starts[8 * level + octant] < self.starts[8 * level + 8]
     }
     /// The edges between the boxes of a level and their parents, one group per octant.
     pub fn groups(&self, level: usize) -> Which {

@@ -42,6 +42,7 @@ const HEADERS: [(&CStr, &str); 19] = [
     (c"shared/harmonics.cuh", include_str!("../kernels/shared/harmonics.cuh")),
     (c"shared/level.cuh", include_str!("../kernels/shared/level.cuh")),
     (c"shared/complex.cuh", include_str!("../kernels/shared/complex.cuh")),
+    (c"shared/lines.cuh", include_str!("../kernels/shared/lines.cuh")),
     (c"shared/field.cuh", include_str!("../kernels/shared/field.cuh")),
     (c"shared/copy.cuh", include_str!("../kernels/shared/copy.cuh")),
     (c"shared/series.cuh", include_str!("../kernels/shared/series.cuh")),

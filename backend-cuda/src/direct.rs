@@ -153,6 +153,17 @@ impl DeviceTargets {
         })
     }
 
+    /// The targets with three coordinates each, as [`CallerPoints::in_space`].
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn in_space(self) -> Result<Self, Error> {
+        Ok(match self {
+            DeviceTargets::Points(points) => DeviceTargets::Points(points.in_space()?),
+            others => others,
+        })
+    }
+
     /// The number of targets, for `n_sources` sources.
     pub fn count(&self, n_sources: usize) -> usize {
         match self {

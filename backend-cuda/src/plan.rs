@@ -107,10 +107,6 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         tree: DeviceTree,
         lists: DeviceLists,
     ) -> Result<Self, Error> {
-        if kernels.near.dim != 3 {
-            let reason = format!("the kernel {} is one of the plane, and the stages are those of space", kernels.name);
-            return Err(Error::Unsupported { operation: "a fast method on a GPU", reason });
-        }
         let device = tree.device.clone();
         let units = Units { params: kernels.params.clone(), kernel: kernels.members.equivalent.clone() };
         // The near kernel may have parameters that the kernel of the densities does not scale, such as a softening.
@@ -121,7 +117,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
             let far = || -> Result<Box<dyn FarField>, Error> {
                 Ok(match carrier {
                     Carrier::Equivalent(fill, cache) => {
-                        let lattice = Lattice { order: p, fill, dim: 3 };
+                        let lattice = Lattice { order: p, fill, dim: kernels.near.dim };
                         Box::new(Equivalent::<T>::new(&device, kernels, units, lattice, cache)?)
                     }
                     Carrier::Spherical(settings) => Box::new(Spherical::<T>::new(&device, kernels, p, settings)?),

@@ -9,6 +9,7 @@ use crate::tree::{BLOCK, KEY_BITS, KEY_LEVELS, MAX_WALKING_BLOCKS, frame};
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Precision};
 use fmm_tree::RootSample;
+use std::sync::Arc;
 
 /// Points in the caller's order in device memory, N×3 (in the plane N×2), with their bounding box. All coordinates are
 /// finite.
@@ -80,6 +81,28 @@ impl CallerPoints {
         let n = rows.len() / dim;
         let (low, high) = bounds(device, dim, name, &rows, n)?;
         Ok(CallerPoints { device: device.clone(), rows, n, dim, low, high })
+    }
+
+    /// The points with three coordinates each: those of the plane at z = 0. Trees of boxes and sums of pairs take such
+    /// points; the pyramid takes points of the plane.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn in_space(self: Arc<Self>) -> Result<Arc<CallerPoints>, Error> {
+        if self.dim == 3 {
+            return Ok(self);
+        }
+        let (device, n) = (&self.device, self.n);
+        let rows = device.alloc(3 * n, "points")?;
+        let functions = device.fixed("points", programs::points)?;
+        let args = [(&self.rows).into(), (n as u64).into(), (&rows).into()];
+        // SAFETY: arguments as in points.cu; there are `n` points, and room for as many.
+        unsafe { device.launch(&functions, "lift", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
+        let [mut low, mut high] = [self.low, self.high];
+        if n > 0 {
+            (low[2], high[2]) = (0.0, 0.0);
+        }
+        Ok(Arc::new(CallerPoints { device: device.clone(), rows, n, dim: 3, low, high }))
     }
 
     /// Coordinates of a point.

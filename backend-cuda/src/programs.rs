@@ -274,32 +274,45 @@ pub fn m2l_program<T: Real>() -> Program {
     of_precision::<T>("m2l.cu", include_str!("../kernels/m2l.cu"), &["m2l_table", "m2l_keys", "m2l", "m2l_join"])
 }
 
-/// M2L through Fourier space.
-pub fn m2l_fourier_program<T: Real>() -> Program {
+/// M2L through Fourier space in `dim` dimensions.
+pub fn m2l_fourier_program<T: Real>(dim: usize) -> Program {
     let entries = &["family_flags", "family_kids", "family_around", "family_edges", "operator_numbers", "m2l_product"];
-    of_precision::<T>("m2l_fourier.cu", include_str!("../kernels/m2l_fourier.cu"), entries)
+    let program = of_precision::<T>("m2l_fourier.cu", include_str!("../kernels/m2l_fourier.cu"), entries);
+    let source = format!("#define DIM {dim}\n{}", program.source);
+    Program { name: format!("{} in {dim} dimensions", program.name), source, ..program }
 }
 
 /// Bytes of shared memory that a block has by default.
 const SHARED_MEMORY: usize = 48 << 10;
 
-/// Boxes per block in the transforms of order `p`: 8, or 4 if 8 do not fit into shared memory.
-pub(crate) fn dft_boxes<T: Real>(p: usize) -> usize {
+/// Boxes per block in the transforms of a lattice. In space they are the 8 children of a family, or 4 if 8 do not fit
+/// into shared memory. In the plane they are the lanes of a warp.
+pub(crate) fn dft_boxes<T: Real>(Lattice { order: p, dim, .. }: Lattice) -> usize {
     let (side, complex) = (2 * p - 1, if T::NAME == "f32" { 8 } else { 16 });
     let bytes = |boxes: usize| complex * (boxes * p * (p + side) + side) + 4 * boxes;
-    if bytes(8) <= SHARED_MEMORY { 8 } else { 4 }
+    match dim {
+        2 => 32,
+        _ if bytes(8) <= SHARED_MEMORY => 8,
+        _ => 4,
+    }
 }
 
-/// Threads per block in the transforms of order `p`: one per line of each box.
-pub(crate) fn dft_threads<T: Real>(p: usize) -> usize {
-    ((2 * p - 1) * dft_boxes::<T>(p)).next_multiple_of(32)
+/// Threads per block in the transforms of a lattice. In space there is one per frequency of a line of each box, in the
+/// plane one per point of a line.
+pub(crate) fn dft_threads<T: Real>(lattice: Lattice) -> usize {
+    let lines = if lattice.dim == 2 { lattice.order } else { 2 * lattice.order - 1 };
+    (lines * dft_boxes::<T>(lattice)).next_multiple_of(32)
 }
 
 /// Transforms between a `lattice` and its spectra.
 pub fn dft_program<T: Real>(lattice: Lattice) -> Program {
     let (p, filled) = (lattice.order, u8::from(lattice.fill == Fill::Volume));
-    let program = of_precision::<T>("dft.cu", include_str!("../kernels/dft.cu"), &["dft_forward", "dft_inverse"]);
-    let (boxes, threads) = (dft_boxes::<T>(p), dft_threads::<T>(p));
+    let (file, source) = match lattice.dim {
+        2 => ("dft_plane.cu", include_str!("../kernels/dft_plane.cu")),
+        _ => ("dft.cu", include_str!("../kernels/dft.cu")),
+    };
+    let program = of_precision::<T>(file, source, &["dft_forward", "dft_inverse"]);
+    let (boxes, threads) = (dft_boxes::<T>(lattice), dft_threads::<T>(lattice));
     let source = format!(
         "#define P {p}\n#define FILLED {filled}\n#define BOXES {boxes}\n#define THREADS {threads}\n{}",
         program.source
@@ -328,7 +341,8 @@ pub(crate) fn plain(name: &str, source: &str, entries: &'static [&'static str]) 
 
 /// Bounding box, keys and order of the points.
 pub(crate) fn points() -> Program {
-    let entries = &["bounds", "join_bounds", "point_keys", "gather", "take_rows", "sample_points", "pairs_of_levels"];
+    let entries =
+        &["bounds", "join_bounds", "lift", "point_keys", "gather", "take_rows", "sample_points", "pairs_of_levels"];
     plain("points.cu", include_str!("../kernels/points.cu"), entries)
 }
 
@@ -432,8 +446,10 @@ pub fn all_programs() -> Vec<Program> {
         affine_program::<f64>(6),
         m2l_program::<f32>(),
         m2l_program::<f64>(),
-        m2l_fourier_program::<f32>(),
-        m2l_fourier_program::<f64>(),
+        m2l_fourier_program::<f32>(2),
+        m2l_fourier_program::<f32>(3),
+        m2l_fourier_program::<f64>(2),
+        m2l_fourier_program::<f64>(3),
     ]
 }
 

@@ -96,7 +96,9 @@ fn every_program_compiles_for_sm_90() {
 
 #[test]
 fn the_transforms_of_every_order_compile_for_sm_90() {
-    for lattice in (3..=16).map(Lattice::surface).chain((3..=12).map(Lattice::volume)) {
+    let in_space = (3..=16).map(Lattice::surface).chain((3..=12).map(Lattice::volume));
+    let in_plane = [3, 6, 11, 16].into_iter().flat_map(|p| [Lattice::surface(p), Lattice::volume(p)]);
+    for lattice in in_space.chain(in_plane.map(Lattice::in_plane)) {
         for program in [dft_program::<f32>(lattice), dft_program::<f64>(lattice)] {
             let log = for_sm_90(&program).unwrap_or_else(|e| panic!("{e}")).log;
             // A few numbers are spilled outside the sums.

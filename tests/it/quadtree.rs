@@ -3,8 +3,8 @@
 use crate::cli::{fmm as command, json, refused};
 use crate::{both, difference, direct, in_turn, strengths};
 use fmm::{
-    AnyFamily, Backend, Cuda, Error, Expansion, Fmm, Kernel, Lane, Laplace2d, Method, Outputs, Precision, Targets,
-    Traced, catalog, demo,
+    AnyFamily, Backend, Cuda, DeviceStream, Error, Expansion, Fmm, Kernel, Lane, Laplace2d, Method, Outputs, Precision,
+    Targets, Traced, catalog, demo,
 };
 use fmm_traits::testkit::{clouds::normal_strengths, kernel::check_kernel, plane::PlaneKind};
 use std::f64::consts::PI;
@@ -328,8 +328,9 @@ fn what_the_plane_does_not_have_is_refused() {
     }
     let shape = Fmm::new(family.clone()).plan(&x[..99], Targets::Sources);
     assert!(matches!(shape, Err(Error::Shape { expected: 100, .. })), "{:?}", shape.err());
-    let device = Fmm::new(family).backend(Backend::from(Cuda::default())).memory(1000, 1000);
-    assert!(matches!(device, Err(Error::Unsupported { .. })), "{device:?}");
+    // A GPU has the methods of the plane, and knows their memory without a device.
+    let memory = |n| Fmm::new(family.clone()).backend(Cuda::default()).memory(n, n).unwrap();
+    assert!(memory(1 << 20) > 1 << 26 && memory(1 << 22) > 3 * memory(1 << 20));
     assert!(matches!(Traced::parse("dim 2\nvalue z/r^3"), Err(Error::KernelText { .. })));
     assert!(matches!(Traced::parse("dim 4\nvalue r"), Err(Error::KernelText { line: 1, .. })));
     let text = listed("stokes2d", &[]).text();
@@ -360,5 +361,71 @@ fn the_command_knows_the_plane() {
         &["run", "--kernel", "gaussian", "--dim", "4", "--demo", "uniform", "--n", "10"],
     ] {
         refused(wrong);
+    }
+}
+
+/// On the same tree, sums on a GPU are those of the CPU.
+#[test]
+#[ignore = "needs a GPU"]
+fn gpu_sums_of_the_plane_are_those_of_the_cpu() {
+    let (x, y) = (PlaneKind::Normal.points(2500, 1), PlaneKind::Layer.points(400, 2));
+    let (q, some) = (strengths(5000, 3), (0..2500).step_by(9).collect::<Vec<_>>());
+    for (name, family, method) in kernels() {
+        let q = &q[..2500 * Fmm::new(family.clone()).strengths().unwrap()];
+        let outputs = both() | if name == "yukawa2d" { Outputs::HESSIAN } else { Outputs::POTENTIAL };
+        for targets in [Targets::Sources, Targets::Subset(&some), Targets::Points(&y)] {
+            let request = asked(&family, method).outputs(outputs).root_cube([0.0; 3], 1.0);
+            let tree = request.clone().method(Method::Treecode).theta(0.8).expansion(match method {
+                Method::Interpolation => Expansion::Interpolation,
+                _ => Expansion::Equivalent,
+            });
+            for request in
+                [request.clone().method(Method::Direct), request.clone().order(6), request.order(10), tree.order(6)]
+            {
+                let here = request.plan(&x, targets).unwrap().apply(q).unwrap();
+                let there = request.backend(Cuda::default()).plan(&x, targets).unwrap();
+                assert_eq!((there.dim(), there.describe().backend), (2, "cuda"));
+                let there = there.apply(q).unwrap();
+                for output in [Outputs::POTENTIAL, Outputs::GRADIENT, Outputs::HESSIAN] {
+                    if here.get(output).is_empty() {
+                        continue;
+                    }
+                    let e = difference(there.get(output), here.get(output));
+                    assert!(e < 1e-10, "{name} {}: {e:e}", output.names()[0]);
+                }
+            }
+        }
+    }
+}
+
+/// The promise on a GPU, [`Method::Auto`], moved points, and arrays on the device.
+#[test]
+#[ignore = "needs a GPU"]
+fn gpu_plans_of_the_plane_keep_the_promise() {
+    let n = 20_000;
+    let (x, q, cuda) = (PlaneKind::Normal.points(n, 1), strengths(2 * n, 2), Cuda::default());
+    for (name, family, method) in kernels() {
+        let cases =
+            [(method, Precision::F64, 1e-6), (method, Precision::F32, 1e-3), (Method::Auto, Precision::F64, 1e-4)];
+        for (method, precision, tolerance) in cases {
+            let request = Fmm::new(family.clone()).method(method).precision(precision).tolerance(tolerance);
+            let request = request.outputs(both()).backend(cuda);
+            let mut plan = request.plan(&x, Targets::Sources).unwrap();
+            let q = &q[..n * plan.strengths()];
+            let what = format!("{name} {} {tolerance:e}", precision.name());
+            assert!(plan.verify(q, 500).unwrap().worst() <= tolerance, "{what}");
+            let sums = plan.apply(q).unwrap();
+            // The same from arrays on the device.
+            let (points, given) = (cuda.array(&x).unwrap(), cuda.array(q).unwrap());
+            let there = request.plan_on_device(&points, None, &DeviceStream::Null).unwrap();
+            let out = there.device_output::<f64>().unwrap();
+            there.apply_on_device(&given, &out, &DeviceStream::Null).unwrap();
+            there.synchronize().unwrap();
+            let out = out.download().unwrap();
+            assert_eq!((&out.potential, &out.gradient), (&sums.potential, &sums.gradient), "{what}");
+            let moved: Vec<f64> = x.iter().map(|x| 1.0 - 0.9 * x).collect();
+            plan.set_points(&moved, Targets::Sources).unwrap();
+            assert!(plan.verify(q, 300).unwrap().worst() <= tolerance, "{what}, moved");
+        }
     }
 }

@@ -8,7 +8,7 @@ struct alignas(2 * sizeof(REAL)) Complex {
 };
 
 // Layout of spectra: chunks of 2^shift families. A chunk is a sequence of planes, one plane per frequency and
-// component (a strength or a value). A plane holds the families of the chunk, eight children each. Transforms read
+// component (a strength or a value). A plane holds the families of the chunk, with all children each. Transforms read
 // all planes of one family; the product reads many families of one plane. In chunks, both kinds of access stay close
 // together in memory.
 //

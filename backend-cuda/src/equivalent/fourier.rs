@@ -1,4 +1,4 @@
-//! M2L through Fourier space: `kernels/dft.cu`, `kernels/m2l_fourier.cu`.
+//! M2L through Fourier space: `kernels/dft.cu`, in the plane `kernels/dft_plane.cu`, and `kernels/m2l_fourier.cu`.
 
 use super::DeviceScalar;
 use super::plan::Shape;
@@ -10,10 +10,6 @@ use fmm_kernels::equivalent::spectra::{Grid, OFFSETS, for_each_spectrum};
 use fmm_kernels::equivalent::{Lattice, Operators};
 use fmm_traits::{Error, Member};
 
-/// Boxes of a family: the children of one box.
-const FAMILY_SIZE: usize = 8;
-/// Families around a family.
-const NEIGHBOURS: usize = 26;
 /// Threads per block in `m2l_product`.
 const PRODUCT_BLOCK: u32 = 256;
 /// Families per block in `m2l_product`.
@@ -38,24 +34,25 @@ pub(super) struct Families<T> {
     around: Buffer<u32>,
     /// Number of the operator for each direction, target octant and source octant.
     operators: Buffer<u32>,
+    lattice: Lattice,
     /// Coordinates x, y, z of each point of the lattice.
-    lattice: Buffer<u32>,
-    /// Number of the point with coordinates x, y, z; [`u32::MAX`] off the lattice.
+    coordinates: Buffer<u32>,
+    /// Number of the point with coordinates x, y, z (in the plane x, y); [`u32::MAX`] off the lattice.
     numbers: Buffer<u32>,
     spectra: Buffer<T>,
     sums: Buffer<T>,
-    grid: Grid,
-    order: usize,
-    /// Number of frequencies along z, of `order` in all, whose spectra are in memory at a time.
+    /// Number of frequencies along the last axis, of p in all, whose spectra are in memory at a time.
     held: usize,
     /// log₂ of the number of families in a chunk of spectra.
     shift: u32,
 }
 
-/// The spectra of the operators, with an entry for each frequency (z slowest), value, strength and offset.
+/// The spectra of the operators, with an entry for each frequency (the last axis slowest), value, strength and offset.
+/// `params` are those of the boxes on the unit box, without a gauge.
 pub(super) fn operators<T: DeviceScalar>(
     device: &Device,
     kernel: &Member,
+    params: &[f64],
     o: &Operators<T>,
 ) -> Result<Buffer<T>, Error> {
     let (values, strengths) = (kernel.values, kernel.strengths);
@@ -63,7 +60,7 @@ pub(super) fn operators<T: DeviceScalar>(
     let frequencies = Grid::new(o.lattice).frequencies();
     let across = frequencies / order;
     let mut table = vec![T::default(); 2 * frequencies * values * strengths * OFFSETS];
-    for_each_spectrum(kernel, &o.params, o.lattice, &mut |offset, a, b, spectrum| {
+    for_each_spectrum(kernel, params, o.lattice, &mut |offset, a, b, spectrum| {
         for (k, x) in spectrum.iter().enumerate() {
             let k = k % order * across + k / order;
             let at = 2 * (((k * values + a) * strengths + b) * OFFSETS + offset);
@@ -71,6 +68,11 @@ pub(super) fn operators<T: DeviceScalar>(
         }
     });
     device.upload(&table, "spectra of M2L")
+}
+
+/// Number of families around a family.
+fn neighbours(lattice: Lattice) -> usize {
+    3usize.pow(lattice.dim as u32) - 1
 }
 
 impl<T: DeviceScalar> Families<T> {
@@ -84,16 +86,16 @@ impl<T: DeviceScalar> Families<T> {
         lattice: Lattice,
     ) -> Result<Option<Self>, Error> {
         let (device, boxes) = (arranger.device(), Arg::from(arranger.boxes));
-        let order = lattice.order;
-        let (n, grid) = (m2l.boxes, Grid::new(lattice));
+        let (order, children, neighbours) = (lattice.order, lattice.octants(), neighbours(lattice));
+        let n = m2l.boxes;
         let flags: Buffer<u32> = device.alloc(n, "boxes with children")?;
         let args = [boxes, (n as u32).into(), (&flags).into()];
         // SAFETY: arguments as in m2l_fourier.cu; `flags` has an entry for each box.
         unsafe { device.launch(functions, "family_flags", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
         let [(parents, numbers)] = arranger.listed(&[flags])?;
         let count = parents.boxes.len();
-        // Numbers per family for one frequency along z.
-        let entries = 2 * grid.frequencies() / order * FAMILY_SIZE;
+        // Numbers per family for one frequency along the last axis.
+        let entries = 2 * Grid::new(lattice).frequencies() / order * children;
         let shift = (count + 1).ilog2().min(MAX_CHUNK_SHIFT);
         let [spectra, sums] = [(shape.density, count + 1), (shape.check, count)]
             .map(|(row, n)| row / shape.points * n.next_multiple_of(1 << shift) * entries);
@@ -104,9 +106,9 @@ impl<T: DeviceScalar> Families<T> {
             return Ok(None);
         }
         let held = order.div_ceil(order.div_ceil(order.min(fit as usize)));
-        let kids = device.zeros(FAMILY_SIZE * count, "children")?;
-        let around = device.zeros(NEIGHBOURS * count, "families around families")?;
-        let operators = device.alloc(NEIGHBOURS * FAMILY_SIZE * FAMILY_SIZE, "families around families")?;
+        let kids = device.zeros(children * count, "children")?;
+        let around = device.zeros(neighbours * count, "families around families")?;
+        let operators = device.alloc(neighbours * children.pow(2), "families around families")?;
         let checks = Checks::new(device)?;
         let families = Arg::from(count as u32);
         let octants = Arg::from(&arranger.tree.boxes.octant);
@@ -114,7 +116,7 @@ impl<T: DeviceScalar> Families<T> {
         // SAFETY: arguments as in m2l_fourier.cu; there are `count` families, and `numbers` has an entry for each box.
         unsafe {
             let args = [boxes, octants, (&parents.boxes).into(), families, (&kids).into()];
-            let grid = (blocks(FAMILY_SIZE * count, BLOCK as usize)?, 1);
+            let grid = (blocks(children * count, BLOCK as usize)?, 1);
             device.launch(functions, "family_kids", grid, BLOCK, &args)?;
             let [starts, sources] = rows;
             let (numbers, around) = (Arg::from(&numbers), Arg::from(&around));
@@ -123,7 +125,7 @@ impl<T: DeviceScalar> Families<T> {
             device.launch(functions, "family_around", grid, BLOCK, &args)?;
             let sources = arranger.tree.shared.as_ref().map_or(Arg::NULL, |shared| Arg::from(&shared.sources));
             let args = [boxes, (&kids).into(), around, families, sources, checks.edges()];
-            let grid = (blocks(NEIGHBOURS * count, BLOCK as usize)?, 1);
+            let grid = (blocks(neighbours * count, BLOCK as usize)?, 1);
             device.launch(functions, "family_edges", grid, BLOCK, &args)?;
             let grid = (blocks(operators.len(), BLOCK as usize)?, 1);
             device.launch(functions, "operator_numbers", grid, BLOCK, &[(&operators).into()])?;
@@ -133,24 +135,23 @@ impl<T: DeviceScalar> Families<T> {
         if found[1] != m2l.len() as u64 {
             return Ok(None);
         }
-        let lattice = lattice.coordinates();
-        let mut numbers = vec![u32::MAX; order.pow(3)];
-        for (i, [x, y, z]) in lattice.iter().enumerate() {
-            numbers[(x * order + y) * order + z] = i as u32;
+        let coordinates = lattice.coordinates();
+        let mut numbers = vec![u32::MAX; order.pow(lattice.dim as u32)];
+        for (i, point) in coordinates.iter().enumerate() {
+            numbers[point[..lattice.dim].iter().fold(0, |at, x| at * order + x)] = i as u32;
         }
-        let lattice: Vec<u32> = lattice.into_iter().map(|[x, y, z]| (x | y << 8 | z << 16) as u32).collect();
+        let coordinates: Vec<u32> = coordinates.into_iter().map(|[x, y, z]| (x | y << 8 | z << 16) as u32).collect();
         Ok(Some(Families {
             count,
             level_start: parents.level_start,
             kids,
             around,
             operators,
-            lattice: device.upload(&lattice, "lattice")?,
+            lattice,
+            coordinates: device.upload(&coordinates, "lattice")?,
             numbers: device.upload(&numbers, "lattice")?,
             spectra: device.alloc(held * spectra, "spectra of densities")?,
             sums: device.alloc(held * sums, "spectra of check values")?,
-            grid,
-            order,
             held,
             shift,
         }))
@@ -161,7 +162,7 @@ impl<T: DeviceScalar> Families<T> {
         self.kids.bytes() + self.around.bytes() + self.spectra.bytes() + self.sums.bytes()
     }
 
-    /// Limits the number of frequencies along z that are computed at a time.
+    /// Limits the number of frequencies along the last axis that are computed at a time.
     pub fn hold(&mut self, most: usize) {
         self.held = self.held.min(most.max(1));
     }
@@ -180,15 +181,16 @@ impl<T: DeviceScalar> Families<T> {
         multipoles: &Buffer<T>,
         check: &Buffer<T>,
     ) -> Result<(), Error> {
-        for first in (0..self.order).step_by(self.held) {
-            let held = self.held.min(self.order - first);
+        let order = self.lattice.order;
+        for first in (0..order).step_by(self.held) {
+            let held = self.held.min(order - first);
             // SAFETY: the caller promises what the callee asks for.
             unsafe { self.frequencies(device, functions, shape, [first, held], operators, multipoles, check)? };
         }
         Ok(())
     }
 
-    /// [`enqueue`](Families::enqueue) for `held` frequencies along z, from `first_kz` on.
+    /// [`enqueue`](Families::enqueue) for `held` frequencies along the last axis, from `first` on.
     ///
     /// # Safety
     /// As for [`enqueue`](Families::enqueue).
@@ -197,26 +199,26 @@ impl<T: DeviceScalar> Families<T> {
         device: &Device,
         [dft, product]: [&Functions; 2],
         shape: &Shape,
-        [first_kz, held]: [usize; 2],
+        [first, held]: [usize; 2],
         operators: &dyn Fn(usize) -> &'a Buffer<T>,
         multipoles: &Buffer<T>,
         check: &Buffer<T>,
     ) -> Result<(), Error> {
         let (strengths, values) = ((shape.density / shape.points) as u32, (shape.check / shape.points) as u32);
         let (families, shift) = (Arg::from(self.count as u32), Arg::from(self.shift));
-        let (parts, threads) = (FAMILY_SIZE / dft_boxes::<T>(self.order), dft_threads::<T>(self.order) as u32);
-        let args = [
-            multipoles.into(),
-            (shape.density as u32).into(),
-            (&self.kids).into(),
-            (&self.numbers).into(),
-            (first_kz as u32).into(),
-            shift,
-            (&self.spectra).into(),
-        ];
-        let grid = [blocks((self.count + 1) * parts, 1)?, held as u32, strengths];
-        // SAFETY: arguments as in dft.cu; `spectra` has room for one more family of zeros in front.
-        unsafe { device.launch_3d(dft, "dft_forward", grid, threads, &args)? };
+        let (lattice, order, plane) = (self.lattice, self.lattice.order, self.lattice.dim == 2);
+        let threads = dft_threads::<T>(lattice) as u32;
+        let blocks_of = |families: usize| blocks(families * lattice.octants(), dft_boxes::<T>(lattice));
+        let [first_arg, held_arg] = [first, held].map(|k| Arg::from(k as u32));
+        let rows = [multipoles.into(), (shape.density as u32).into(), (&self.kids).into(), (&self.numbers).into()];
+        let to = Arg::from(&self.spectra);
+        let lines = if plane { 1 } else { held as u32 };
+        let grid = [blocks_of(self.count + 1)?, lines, strengths];
+        // SAFETY: arguments as in dft.cu or dft_plane.cu; `spectra` has room for one more family of zeros in front.
+        unsafe {
+            let rest = if plane { &[first_arg, held_arg, shift, families, to][..] } else { &[first_arg, shift, to] };
+            device.launch_3d(dft, "dft_forward", grid, threads, &[&rows, rest].concat())?;
+        }
 
         // One launch for consecutive levels that share operators. `level` is the level of the parents, `level + 1`
         // the level of the children.
@@ -226,38 +228,32 @@ impl<T: DeviceScalar> Families<T> {
             let shared = operators(level + 1);
             let same = |l: &usize| std::ptr::eq(operators(*l + 1), shared);
             let next = (level + 1..levels - 1).find(|l| !same(l)).unwrap_or(levels - 1);
-            let (first, end) = (self.level_start[level], self.level_start[next]);
+            let (begin, end) = (self.level_start[level], self.level_start[next]);
             let args = [
-                shared.at(first_kz * shared.len() / self.order),
+                shared.at(first * shared.len() / order),
                 (&self.operators).into(),
                 strengths.into(),
                 (&self.spectra).into(),
                 families,
-                (first as u32).into(),
-                ((end - first) as u32).into(),
+                (begin as u32).into(),
+                ((end - begin) as u32).into(),
                 (&self.around).into(),
                 shift,
                 (&self.sums).into(),
             ];
-            let tiles = blocks((end - first) as usize, PRODUCT_FAMILIES)?;
-            let grid = [tiles, (self.grid.frequencies() / self.order * held) as u32, values];
+            let tiles = blocks((end - begin) as usize, PRODUCT_FAMILIES)?;
+            let grid = [tiles, (Grid::new(lattice).frequencies() / order * held) as u32, values];
             // SAFETY: arguments as in m2l_fourier.cu; the operators belong to the level.
             unsafe { device.launch_3d(product, "m2l_product", grid, PRODUCT_BLOCK, &args)? };
             level = next;
         }
 
-        let args = [
-            (&self.sums).into(),
-            (&self.kids).into(),
-            (&self.lattice).into(),
-            (first_kz as u32).into(),
-            (held as u32).into(),
-            shift,
-            check.into(),
-            (shape.check as u32).into(),
-        ];
-        let grid = [blocks(self.count * parts, 1)?, 1, values];
-        // SAFETY: arguments as in dft.cu; a box is in one family, and every family has its sums.
-        unsafe { device.launch_3d(dft, "dft_inverse", grid, threads, &args) }
+        let points = Arg::from(if plane { &self.numbers } else { &self.coordinates });
+        let from = [(&self.sums).into(), (&self.kids).into(), points, first_arg, held_arg, shift];
+        let to = [check.into(), (shape.check as u32).into()];
+        let count = if plane { &[families][..] } else { &[] };
+        let grid = [blocks_of(self.count)?, 1, values];
+        // SAFETY: arguments as in dft.cu or dft_plane.cu; a box is in one family, and every family has its sums.
+        unsafe { device.launch_3d(dft, "dft_inverse", grid, threads, &[&from, count, &to].concat()) }
     }
 }

@@ -16,9 +16,9 @@ pub(super) struct DeviceOperators<T> {
     pub host: Arc<Operators<T>>,
     pub upward: [Dense<T>; 2],
     pub downward: [Dense<T>; 2],
-    /// Eight matrices, by octant of the child.
+    /// Matrices by octant of the child: eight, or four in the plane.
     pub m2m: Dense<T>,
-    /// Eight matrices, by octant of the child.
+    /// As `m2m`.
     pub l2l: Dense<T>,
     pub l2l_factor: f64,
     /// The source strengths whose net strength is kept, as in [`Operators::units`].
@@ -79,16 +79,18 @@ impl<T: DeviceScalar> DeviceOperators<T> {
     }
 }
 
-/// The matrices of M2L of all offsets, made on the device.
+/// The matrices of M2L of all offsets, made on the device. `params` are those of the boxes on the unit box, without a
+/// gauge.
 pub(super) fn m2l_matrices<T: DeviceScalar>(
     device: &Device,
     kernel: &Member,
+    params: &[f64],
     o: &Operators<T>,
 ) -> Result<Buffer<T>, Error> {
     let functions = device.load(&programs::m2l_matrices_program::<T>(kernel))?;
     let entries = spectra::OFFSETS * o.values * o.points * o.strengths * o.points;
     let matrices = device.alloc(entries, "M2L matrices")?;
-    let mut parameters = o.params.clone();
+    let mut parameters = params.to_vec();
     parameters.resize(MAX_PARAMETERS, 0.0);
     let parameters = device.upload(&parameters, "parameters")?;
     let inner = device.upload(&rows(&o.lattice.inner()), "nodes")?;

@@ -21,8 +21,8 @@ pub(crate) struct Equivalent<T: DeviceScalar> {
     recipe: Recipe,
     pub(super) shape: Shape,
     pub(super) programs: Programs,
-    /// All operators made so far. The key is the bits of the kernel parameters on the unit box.
-    stock: Vec<(Vec<u64>, DeviceOperators<T>)>,
+    /// All operators made so far. The key is the kernel parameters on the unit box.
+    stock: Vec<(Vec<f64>, DeviceOperators<T>)>,
     /// Stands for the spectra of levels that have none.
     pub(super) no_spectra: Buffer<T>,
     /// `None` before the first points.
@@ -60,10 +60,14 @@ pub(super) struct Tables {
     pub inner: Buffer<f64>,
     /// Points of the outer surface.
     pub outer: Buffer<f64>,
-    /// Rows of `level.cuh` for P2M and P2L.
-    pub check: Buffer<f64>,
-    /// Rows of `level.cuh` for L2P and M2P.
-    pub far: Buffer<f64>,
+    /// Rows of `level.cuh` for P2M.
+    pub p2m: Buffer<f64>,
+    /// Rows of `level.cuh` for P2L.
+    pub p2l: Buffer<f64>,
+    /// Rows of `level.cuh` for L2P.
+    pub l2p: Buffer<f64>,
+    /// Rows of `level.cuh` for M2P.
+    pub m2p: Buffer<f64>,
 }
 
 /// Edges by operator, and the boxes on which each stage works.
@@ -138,7 +142,7 @@ impl<T: DeviceScalar> Equivalent<T> {
         let [p2m, affine, m2l_fourier, dft, l2p, multiply, m2l] = device.load_together([
             programs::p2m_program::<T>(&members.check, n),
             programs::affine_program::<T>(members.check.values),
-            programs::m2l_fourier_program::<T>(),
+            programs::m2l_fourier_program::<T>(lattice.dim),
             programs::dft_program::<T>(lattice),
             programs::l2p_program::<T>(far),
             multiply,
@@ -179,10 +183,9 @@ impl<T: DeviceScalar> Equivalent<T> {
         let mut sets = vec![0; levels];
         let far = base.far();
         for (set, &side) in sets.iter_mut().zip(&sides).filter(|_| far) {
-            let units = &recipe.units;
-            let key: Vec<u64> =
-                units.kernel.unit_parameters(&units.params, side).into_iter().map(f64::to_bits).collect();
-            *set = match stock.iter().position(|(k, _)| *k == key) {
+            let key = recipe.parameters(side);
+            let same = |known: &[f64]| known.iter().zip(&key).all(|(a, b)| a.to_bits() == b.to_bits());
+            *set = match stock.iter().position(|(known, _)| same(known)) {
                 Some(known) => known,
                 None => {
                     stock.push((key, recipe.operators(device, side)?));
@@ -192,6 +195,12 @@ impl<T: DeviceScalar> Equivalent<T> {
         }
 
         let arranger = base.arranger()?;
+        let by_child = 8 * levels;
+        let [m2m, l2l] = arranger.edges(&lists.m2m, &lists.l2l, by_child)?;
+        if let Some(level) = (0..levels).find(|&l| [&m2m, &l2l].iter().any(|e| e.beyond(l, recipe.lattice.octants()))) {
+            let reason = format!("boxes of level {level} lie above each other, and the kernel is one of the plane");
+            return Err(Error::Unsupported { operation: "a tree of several layers", reason });
+        }
         let m2l = if lists.m2l.is_empty() {
             VList::None
         } else {
@@ -207,17 +216,15 @@ impl<T: DeviceScalar> Equivalent<T> {
         let kernel = &recipe.members.equivalent;
         let used = if matches!(m2l, VList::None) { &[] } else { &sets[1..] };
         for &set in used {
-            let o = &mut stock[set as usize].1;
+            let (params, o) = &mut stock[set as usize];
             match m2l {
                 VList::Fourier(_) if o.fourier.is_none() => {
-                    o.fourier = Some(fourier::operators(device, kernel, &o.host)?)
+                    o.fourier = Some(fourier::operators(device, kernel, params, &o.host)?)
                 }
-                VList::Dense(_) if o.dense.is_none() => o.dense = Some(m2l_matrices(device, kernel, &o.host)?),
+                VList::Dense(_) if o.dense.is_none() => o.dense = Some(m2l_matrices(device, kernel, params, &o.host)?),
                 _ => {}
             }
         }
-        let by_child = 8 * levels;
-        let [m2m, l2l] = arranger.edges(&lists.m2m, &lists.l2l, by_child)?;
         let [leaves, parents, active, l2p, m2p] = arranger.items([
             [&lists.p2m; 3],
             [&lists.m2m; 3],
@@ -231,8 +238,10 @@ impl<T: DeviceScalar> Equivalent<T> {
         let tables = Tables {
             inner: device.upload(&rows(&recipe.lattice.inner()), "nodes")?,
             outer: device.upload(&rows(&recipe.lattice.outer()), "nodes")?,
-            check: device.upload(&recipe.check_table(&sides), "levels")?,
-            far: device.upload(&recipe.far_table(&sides), "levels")?,
+            p2m: device.upload(&recipe.check_table(&sides, true), "levels")?,
+            p2l: device.upload(&recipe.check_table(&sides, false), "levels")?,
+            l2p: device.upload(&recipe.far_table(&sides, true), "levels")?,
+            m2p: device.upload(&recipe.far_table(&sides, false), "levels")?,
         };
         let rank = stock.iter().map(|(_, o)| o.upward[1].rows.max(o.downward[1].rows)).max().unwrap_or(0);
         let boxes = if far { tree.len() } else { 0 };

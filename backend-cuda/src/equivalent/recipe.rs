@@ -5,7 +5,7 @@ use super::operators::DeviceOperators;
 use crate::device::Device;
 use crate::levels::Units;
 use crate::programs::Groups;
-use fmm_kernels::equivalent::{Affine, Lattice, OperatorSet};
+use fmm_kernels::equivalent::{Affine, Lattice, OperatorSet, gauge};
 use fmm_traits::{Error, Kernels, Member, Members};
 use std::path::PathBuf;
 
@@ -44,6 +44,11 @@ impl Recipe {
         }
     }
 
+    /// The parameters of the kernel on boxes of a given side, dilated to side 1.
+    pub fn parameters(&self, side: f64) -> Vec<f64> {
+        self.units.kernel.unit_parameters(&self.units.params, side)
+    }
+
     /// Makes the operators of boxes of a given side.
     pub fn operators<T: DeviceScalar>(&self, device: &Device, side: f64) -> Result<DeviceOperators<T>, Error> {
         let Recipe { members, units, lattice, cache, .. } = self;
@@ -53,20 +58,24 @@ impl Recipe {
 
     /// Makes the affine parts of locals for a root of a given side.
     pub fn affine<T: DeviceScalar>(&self, side: f64) -> Affine<T> {
-        Affine::new(
-            &self.members,
-            &self.far,
-            &self.units.kernel.unit_parameters(&self.units.params, side),
-            self.lattice,
-        )
+        Affine::new(&self.members, &self.far, &self.parameters(side), self.lattice)
     }
 
-    /// Rows of `level.cuh` for P2M and P2L.
-    pub fn check_table(&self, sides: &[f64]) -> Vec<f64> {
-        self.units.table(sides, &[&self.check_strengths])
+    /// Rows of `level.cuh` for P2M and P2L. In P2M densities are solved for from check values (`of_solve`), so the
+    /// kernel is that of the [`gauge`].
+    pub fn check_table(&self, sides: &[f64], of_solve: bool) -> Vec<f64> {
+        self.table(sides, of_solve, &self.check_strengths)
     }
-    /// Rows of `level.cuh` for L2P and M2P.
-    pub fn far_table(&self, sides: &[f64]) -> Vec<f64> {
-        self.units.table(sides, &[&self.far_values])
+    /// Rows of `level.cuh` for L2P and M2P. L2P evaluates densities that a solve has found (`of_solve`).
+    pub fn far_table(&self, sides: &[f64], of_solve: bool) -> Vec<f64> {
+        self.table(sides, of_solve, &self.far_values)
+    }
+    fn table(&self, sides: &[f64], of_solve: bool, degrees: &[i32]) -> Vec<f64> {
+        let Units { params, kernel } = &self.units;
+        let parameters = |side| match of_solve {
+            true => gauge::parameters(kernel, params, side, self.lattice),
+            false => self.parameters(side),
+        };
+        Units::rows(sides.iter().map(|&side| (side, parameters(side))), &[degrees])
     }
 }

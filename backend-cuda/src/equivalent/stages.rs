@@ -68,7 +68,7 @@ impl<T: DeviceScalar> Equivalent<T> {
                 [items, (count as u32).into(), (&e.starts).into(), (&e.sources).into(), entry[0], entry[1], entry[2]]
             };
             let rest = [strength, unit.into(), (self.shape.density as u32).into(), (&w.workspace.multipoles).into()];
-            let head = [(&base.boxes).into(), (&w.tables.check).into(), items];
+            let head = [(&base.boxes).into(), (&w.tables.p2m).into(), items];
             let args: Vec<Arg> = head.into_iter().chain(entry).chain(rest).collect();
             let (grid, threads) = ((blocks(count, 1)?, 1), (blocks(count, NET_THREADS as usize)?, 1));
             // SAFETY: arguments as in p2m.cu; multipoles and net strengths have a row for each box.
@@ -125,12 +125,12 @@ impl<T: DeviceScalar> Equivalent<T> {
         w: &Placed<T>,
         edges: &DeviceEdges,
         items: Option<&Buffer<u32>>,
-        surface: &Buffer<f64>,
+        [surface, levels]: [&Buffer<f64>; 2],
     ) -> Result<(), Error> {
         let args = [
             (&base.boxes).into(),
             (&base.corner).into(),
-            (&w.tables.check).into(),
+            levels.into(),
             items.map_or(ALL_ROWS, Arg::from),
             (&edges.starts).into(),
             (&edges.sources).into(),
@@ -154,14 +154,14 @@ impl<T: DeviceScalar> Equivalent<T> {
         base: &Base,
         w: &Placed<T>,
         (edges, items): (&DeviceEdges, &Items),
-        surface: &Buffer<f64>,
+        [surface, levels]: [&Buffer<f64>; 2],
         densities: &Buffer<T>,
         [parts, part_row, of]: [Arg; 3],
     ) -> Result<(), Error> {
         let args = [
             (&base.boxes).into(),
             (&base.corner).into(),
-            (&w.tables.far).into(),
+            levels.into(),
             (&items.boxes).into(),
             (&edges.starts).into(),
             (&edges.sources).into(),
@@ -196,7 +196,7 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
         }
         let Some(w) = self.placed() else { return Ok(()) };
         let leaves = &w.edges.leaves;
-        self.to_surface(base, w, &base.lists.p2m, Some(&leaves.boxes), &w.tables.outer)?;
+        self.to_surface(base, w, &base.lists.p2m, Some(&leaves.boxes), [&w.tables.outer, &w.tables.p2m])?;
         for level in 0..w.sets.len() {
             // SAFETY: the items of a level exist, and `middle` holds a row for each.
             unsafe { self.solve_upward(base, w, leaves, level, None)? };
@@ -242,7 +242,9 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
 
     fn p2l(&mut self, base: &Base) -> Result<(), Error> {
         match self.placed() {
-            Some(w) if !base.lists.p2l.is_empty() => self.to_surface(base, w, &base.lists.p2l, None, &w.tables.inner),
+            Some(w) if !base.lists.p2l.is_empty() => {
+                self.to_surface(base, w, &base.lists.p2l, None, [&w.tables.inner, &w.tables.p2l])
+            }
             _ => Ok(()),
         }
     }
@@ -270,13 +272,15 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
     fn l2p(&mut self, base: &Base) -> Result<(), Error> {
         let Some(w) = self.placed() else { return Ok(()) };
         let edges = (&base.lists.l2p, &w.edges.l2p);
-        self.at_targets(base, w, edges, &w.tables.outer, &w.workspace.locals, w.affine.at_targets())
+        let nodes = [&w.tables.outer, &w.tables.l2p];
+        self.at_targets(base, w, edges, nodes, &w.workspace.locals, w.affine.at_targets())
     }
 
     fn m2p(&mut self, base: &Base) -> Result<(), Error> {
         let Some(w) = self.placed() else { return Ok(()) };
         let edges = (&base.lists.m2p, &w.edges.m2p);
-        self.at_targets(base, w, edges, &w.tables.inner, &w.workspace.multipoles, [Arg::NULL, 0u32.into(), Arg::NULL])
+        let tables = [&w.tables.inner, &w.tables.m2p];
+        self.at_targets(base, w, edges, tables, &w.workspace.multipoles, [Arg::NULL, 0u32.into(), Arg::NULL])
     }
 
     fn hold(&mut self, most: usize) {

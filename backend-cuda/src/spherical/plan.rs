@@ -261,7 +261,7 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
             given: device.upload(&units.table(&sides, &[&self.strengths]), "levels")?,
             wanted: device.upload(&units.table(&sides, &[&self.values]), "levels")?,
             m2m: Upward { edges: m2m, parents },
-            after: base.ranks.as_ref().map(|ranks| arranger.upward(&ranks.after, by_child)).transpose()?,
+            after: base.ranks.as_ref().map(|ranks| arranger.upward(&ranks.after, 8 * sides.len())).transpose()?,
             m2l,
             l2l,
             p2m,

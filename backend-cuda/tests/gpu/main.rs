@@ -10,6 +10,7 @@ mod far;
 mod limits;
 mod moves;
 mod plane;
+mod quadtree;
 mod ranks;
 mod spherical;
 mod topology;
@@ -32,6 +33,7 @@ const TESTS: &[&[Test]] = &[
     spherical::TESTS,
     treecode::TESTS,
     plane::TESTS,
+    quadtree::TESTS,
     ranks::TESTS,
     moves::TESTS,
     limits::TESTS,

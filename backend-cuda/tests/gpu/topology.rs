@@ -31,7 +31,7 @@ fn same(device: &Device, s: &[f64], t: Option<&[f64]>, o: &BuildOptions, l: &Lis
     tree.levels()
 }
 
-fn equal_trees(a: &Tree, b: &Tree, what: &str) {
+pub fn equal_trees(a: &Tree, b: &Tree, what: &str) {
     assert_eq!((a.corner, a.side), (b.corner, b.side), "{what}");
     assert_eq!(a.level_start, b.level_start, "{what}: level_start");
     assert!(a.parent == b.parent, "{what}: parent");
@@ -55,7 +55,7 @@ pub fn equal_lists(a: &Lists, b: &Lists, what: &str) {
     }
 }
 
-fn with_ncrit(ncrit: usize) -> BuildOptions {
+pub fn with_ncrit(ncrit: usize) -> BuildOptions {
     BuildOptions { ncrit: Some(ncrit), ..Default::default() }
 }
 

@@ -136,8 +136,9 @@ impl Device {
     /// [`sum`](Self::sum) of points on the host.
     fn sum_of(&self, sources: &[f64], targets: Targets<'_>) -> Result<Box<dyn DeviceSums>, Error> {
         let device = self.cuda.open(self.request.cache.as_ref())?;
-        let sources = Arc::new(CallerPoints::new(&device, "sources", sources)?);
-        self.sum(sources, DeviceTargets::new(&device, 3, targets)?)
+        let dim = self.parts.dim;
+        let sources = Arc::new(CallerPoints::of_dim(&device, dim, "sources", sources)?);
+        self.sum(sources.in_space()?, DeviceTargets::new(&device, dim, targets)?.in_space()?)
     }
 
     /// Direct sums of sets of strengths at separate points: the rows of each set.
@@ -322,7 +323,13 @@ impl Engine for Device {
 
     fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
         let Some(points) = &self.points else { return Ok(Default::default()) };
-        points.held.sums().0.points().map(|[sources, targets]| (sources, targets))
+        let [sources, targets] = points.held.sums().0.points()?;
+        // On the device, points of the plane lie at z = 0.
+        let own = |points: Vec<f64>| match self.parts.dim {
+            3 => points,
+            dim => points.chunks_exact(3).flat_map(|x| &x[..dim]).copied().collect(),
+        };
+        Ok((own(sources), own(targets)))
     }
 
     fn mesh(&self) -> Mesh {

@@ -2,11 +2,17 @@
 
     cargo build --release && python3 benches/kernels.py --binary target/release/fmm --out runs/<date>-<host> --jobs 16
 
-A row is BROKEN where the error of one of two sets of strengths, uniform in (0, 1) and normal, is above the tolerance.
+A row is BROKEN where the error is above the tolerance for strengths uniform in (0, 1), or for more normal sets than the
+promise allows. The promise excludes the 2 of 100 normal sets with the smallest sums. So where the first normal set has
+an error above the tolerance, 25 further sets are drawn, and the row is BROKEN if more than two of them err as much (a
+bound that is right has this happen in 1 of 75 such rows). `excluded` counts these sets, of the 25, and `error_normal`
+is the error of the first set all the same.
 
 A row is refused where the plan refuses the tolerance. Its `bound` is the floor that the refusal names. Then a plan of a
 tolerance just above this floor must keep it, and `error` is the smallest error of that order and the next two, the larger
 one of both sets of strengths. The floor is right if it is within a factor 3 of that error; `floor_ratio` is floor/error.
+A floor is a bound for nearly all sets. So where it is wrong for the first normal set, the largest error of 25 further
+sets at the order of the floor counts.
 
 --speed: the cases of Gaussian processes, radial basis functions and interpolation at a million points, timed (one thread,
 nothing else on the machine): Laplace by both expansions first, so that other machines can compare quotients.
@@ -54,6 +60,7 @@ KERNELS = {
 }
 CLOUDS = ("uniform", "ellipsoid", "plummer", "clusters")
 STRENGTHS = ("uniform", "normal")
+FURTHER = [f"normal{k}" for k in range(25)]
 SPEED = [  # kernel, options, tolerance, method, outputs
     ("laplace", "laplace", 1e-6, "equivalent", "potential"),
     ("laplace", "laplace", 1e-6, "interpolation", "potential"),
@@ -69,8 +76,8 @@ SPEED = [  # kernel, options, tolerance, method, outputs
 ]
 # The first eight columns say which row it is.
 COLUMNS = ["kernel", "cloud", "n", "backend", "precision", "outputs", "asked", "tolerance", "method", "order", "ncrit", "bound",
-           "error_uniform", "error_normal", "error", "floor_ratio", "operators_s", "probe_s", "plan_s", "apply_s", "verdict",
-           "refused"]
+           "error_uniform", "error_normal", "excluded", "error", "floor_ratio", "operators_s", "probe_s", "plan_s", "apply_s",
+           "verdict", "refused"]
 KEY = 8
 
 
@@ -85,6 +92,10 @@ class Matrix:
         for components in sorted({c for _, c in KERNELS.values()}):
             np.save(folder / f"uniform-{components}.npy", random.random((args.n, components)))
             np.save(folder / f"normal-{components}.npy", random.standard_normal((args.n, components)))
+        random = np.random.default_rng(3)
+        for components in sorted({c for _, c in KERNELS.values()}):
+            for kind in FURTHER:
+                np.save(folder / f"{kind}-{components}.npy", random.standard_normal((args.n, components)))
 
     def cases(self):
         """The first columns of all rows."""
@@ -124,7 +135,12 @@ class Matrix:
             for key in ("operators", "probe", "plan", "apply"):
                 row[f"{key}_s"] = max(row.get(f"{key}_s", 0.0), seconds[key])
         row["error"] = max(row["error_uniform"], row["error_normal"])
-        return row | {"verdict": "kept" if row["error"] <= tolerance else "BROKEN"}
+        kept = row["error"] <= tolerance
+        if not kept and row["error_uniform"] <= tolerance:
+            errors = [worst(self.run(case, kind, ["--tolerance", f"{tolerance:g}"])) for kind in FURTHER]
+            row["excluded"] = sum(not error <= tolerance for error in errors)
+            kept = row["excluded"] <= 2
+        return row | {"verdict": "kept" if kept else "BROKEN"}
 
     def floor(self, case, refusal):
         """What the floor of a refusal is worth."""
@@ -141,7 +157,10 @@ class Matrix:
             reports = at_floor if other == order else [self.run_order(case, kind, other) for kind in STRENGTHS]
             if not any(report is None for report in reports):
                 best = min(best, max(map(worst, reports)))
-        right = 1 / 3 <= floor / best <= 3 if best > 0 else False
+        right = best > 0 and 1 / 3 <= floor / best <= 3
+        if best > 0 and not right and order:
+            best = max([best] + [worst(self.run_order(case, kind, order)) for kind in FURTHER])
+            right = 1 / 3 <= floor / best <= 3
         return {"verdict": "refused" if right else "refused, FLOOR", "bound": floor, "order": order, "error": best,
                 "floor_ratio": floor / best if best > 0 else None}
 

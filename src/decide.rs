@@ -5,14 +5,19 @@
 //! a candidate whose forecast, or whose price at its first order, is not [clearly below](WORTH_MEASURING) the price of
 //! the best candidate so far. (The price counts boxes and edges.) A candidate whose error stalls, or which needs so
 //! high an order that another one is forecast to be [clearly cheaper](OVERTAKEN), waits until the other one was tried.
+//! Where direct summation can take the place of a candidate, the candidate is given up if its error stalls, or if its
+//! operators come to cost [several evaluations by direct summation](PATIENCE).
+//!
+//! If no candidate keeps the tolerance, the least error of a candidate is its floor ([`crate::probe::search::least`]).
 
 use crate::candidates::{self, Candidate, Goal, Layout, Seen, Task, candidates};
 use crate::choice::Choice;
 use crate::cloud::Cloud;
+use crate::costs;
 use crate::engine::{self, Engine, Watch};
 use crate::memory::{self, Size};
 use crate::mesh::Mesh;
-use crate::probe::search::{Aim, Found, Search};
+use crate::probe::search::{Aim, Found, Search, least};
 use crate::probe::{ProbeOutput, ProbeReport};
 use crate::request::{Fmm, Method};
 use crate::variant::Expansion;
@@ -31,6 +36,9 @@ const WORTH_MEASURING: f64 = 0.93;
 /// If the next order of a candidate is forecast to cost this many times as much as another candidate, the other one is
 /// tried first.
 const OVERTAKEN: f64 = 1.3;
+/// A candidate measures no further order if the operators of its measured orders are forecast to cost more than this many
+/// evaluations by direct summation, and direct summation can take its place.
+const PATIENCE: f64 = 4.0;
 /// Ratio of occupancies above which the tree is rebuilt for an order.
 const REBUILD_RATIO: f64 = 1.35;
 /// Largest number of rebuilds of a tree in the search for an order.
@@ -123,8 +131,18 @@ enum Pause {
     /// All orders up to this one break the tolerance (order, error), and the next one costs more than another
     /// candidate.
     Behind((usize, f64)),
-    /// The error stalls above the tolerance.
-    Stalled,
+    /// The error stalls above the tolerance, or further orders are not worth their operators. The number is the least
+    /// error so far.
+    Stalled(f64),
+}
+
+/// What else can compute the sum, while a candidate is tried.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rivals {
+    /// Forecast of the cheapest fast candidate that is untried.
+    fast: Option<f64>,
+    /// Whether direct summation can take the place of the candidate.
+    direct: bool,
 }
 
 /// A candidate that is still to be tried.
@@ -169,17 +187,20 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
             return Ok(because(tried, format!("cheaper than the fast method for so few pairs{forecasts}")).decision);
         }
     }
+    let affordable = |direct: &Candidate, fast: f64| direct.seconds <= (DIRECT_FACTOR * fast).max(DIRECT_SECONDS);
     let mut best: Option<Tried> = None;
+    // The least error of candidates that stall and are not tried again.
+    let mut reached: Option<f64> = None;
     let mut failed = Error::NoOutput;
     let mut report = ProbeReport::default();
     let mut waiting: VecDeque<Waiting> = candidates.into_iter().map(Waiting::from).collect();
     while let Some(Waiting { candidate, pause }) = waiting.pop_front() {
         let candidate = &candidate;
-        let stalled = matches!(pause, Some(Pause::Stalled));
+        let stalled = matches!(pause, Some(Pause::Stalled(_)));
         // If M2L does not reach the tolerance, M2P with the same expansion does not reach it at any angle worth its
         // price.
         let treecode = r.method == Method::Auto && candidate.method == Method::Treecode;
-        let stalls = |w: &Waiting| matches!(w.pause, Some(Pause::Stalled)) && w.expansion() == expansion(candidate);
+        let stalls = |w: &Waiting| matches!(w.pause, Some(Pause::Stalled(_))) && w.expansion() == expansion(candidate);
         let lost = |best: &Tried| match best.floor {
             None => stalled || candidate.seconds >= WORTH_MEASURING * best.seconds,
             Some((floor, _)) if task.goal.accepts(floor) => treecode || candidate.seconds >= OVERTAKEN * best.seconds,
@@ -194,10 +215,16 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
         let first_time = pause.is_none() && matches!(task.goal, Goal::Tolerance(_));
         let rivals = waiting.iter().filter(|w| w.pause.is_none() && w.candidate.method != Method::Treecode);
         let rival = rivals.map(|w| w.candidate.seconds).filter(|_| first_time).reduce(f64::min);
-        let known = if let Some(Pause::Behind(below)) = pause { Some(below) } else { None };
+        let serves = |direct: &Candidate| exact(r, Method::Direct) && affordable(direct, candidate.seconds);
+        let rivals = Rivals { fast: rival, direct: direct.as_ref().is_some_and(serves) };
+        // The floors of candidates are of no use where direct summation takes their place.
+        if let (Some(Pause::Stalled(error)), None, true) = (pause, &best, rivals.direct) {
+            reached = error.min(reached.unwrap_or(error)).into();
+            continue;
+        }
         let tried = Attempt::new(r, task, candidate, ends, watch).and_then(|mut attempt| match limit {
             Some(limit) if attempt.price(candidate.first)?.0 >= limit => Ok(None),
-            _ => attempt.search(rival, known).map(Some),
+            _ => attempt.search(rivals, pause).map(Some),
         });
         let tried = match tried {
             Ok(Some(Ended::Found(tried))) => *tried,
@@ -206,7 +233,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
                 let later = |w: &Waiting| w.candidate.seconds > candidate.seconds || w.pause.is_some();
                 let at = match pause {
                     Pause::Behind(_) => waiting.iter().position(later).unwrap_or(waiting.len()),
-                    Pause::Stalled => waiting.len(),
+                    Pause::Stalled(_) => waiting.len(),
                 };
                 waiting.insert(at, Waiting { candidate, pause: Some(pause) });
                 continue;
@@ -231,11 +258,15 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
             best = Some(tried);
         }
     }
-    let Some(mut best) = best else { return Err(failed) };
+    let Some(mut best) = best else {
+        let (Some(floor), Some(direct)) = (reached, &direct) else { return Err(failed) };
+        let mut tried = because(attempt(r, task, direct, ends, watch)?, falls_short(floor));
+        tried.decision.probe = Some(report);
+        return Ok(tried.decision);
+    };
     if let Some(probe) = &mut best.decision.probe {
         (probe.seconds, probe.operators) = (report.seconds, report.operators);
     }
-    let affordable = |direct: &Candidate, fast: f64| direct.seconds <= (DIRECT_FACTOR * fast).max(DIRECT_SECONDS);
     match (best.floor, task.goal, direct) {
         (None, _, Some(direct)) if direct.seconds <= best.seconds => {
             let tried = attempt(r, task, &direct, ends, watch)?;
@@ -261,8 +292,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
             let tried = attempt(r, task, &direct, ends, watch)?;
             match tried.floor {
                 None => {
-                    let mut tried =
-                        because(tried, format!("fast methods reach {floor:.1e} for this kernel on these points"));
+                    let mut tried = because(tried, falls_short(floor));
                     tried.decision.probe = best.decision.probe;
                     Ok(tried.decision)
                 }
@@ -295,6 +325,11 @@ fn named(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch) 
 fn because(mut tried: Tried, why: String) -> Tried {
     tried.decision.choice.why = why;
     tried
+}
+
+/// Why direct summation replaces fast methods whose least error is `floor`.
+fn falls_short(floor: f64) -> String {
+    format!("fast methods reach {floor:.1e} for this kernel on these points")
 }
 
 /// An error, rounded up to one digit.
@@ -349,7 +384,7 @@ pub(crate) fn exact(r: &Fmm, method: Method) -> bool {
 
 /// Finds the order of a candidate.
 fn attempt(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch) -> Result<Tried, Error> {
-    match Attempt::new(r, task, candidate, ends, watch)?.search(None, None)? {
+    match Attempt::new(r, task, candidate, ends, watch)?.search(Rivals::default(), None)? {
         Ended::Found(tried) => Ok(*tried),
         Ended::Paused { .. } => unreachable!("without a rival nothing pauses"),
     }
@@ -394,28 +429,38 @@ impl<'a> Attempt<'a> {
         Ok((price(self.request, self.task, self.candidate, order, &mesh, self.ends.seen), mesh))
     }
 
-    /// The mean points per leaf that balance near and far field at an order, if it differs enough from that of the
-    /// tree.
-    fn other_occupancy(&self, order: usize) -> Option<f64> {
+    /// The mean points per leaf that balance near and far field at an order; `None` if the leaves do not depend on it.
+    fn occupancy(&self, order: usize) -> Option<f64> {
         let (r, Layout::Octree(parts)) = (self.request, &self.candidate.layout) else { return None };
         if self.candidate.method == Method::Direct || r.ncrit.is_some() {
             return None;
         }
-        let wanted = r.backend.processor().prices(r, &self.task.facts).occupancy(parts, order);
-        let ratio = wanted / self.choice.occupancy;
-        (ratio.max(1.0 / ratio) > REBUILD_RATIO).then_some(wanted)
+        Some(r.backend.processor().prices(r, &self.task.facts).occupancy(parts, order))
+    }
+
+    /// [`occupancy`](Self::occupancy), if it differs enough from that of the tree.
+    fn other_occupancy(&self, order: usize) -> Option<f64> {
+        self.occupancy(order).filter(|wanted| {
+            let ratio = wanted / self.choice.occupancy;
+            ratio.max(1.0 / ratio) > REBUILD_RATIO
+        })
     }
 
     /// Searches an order for a tolerance, and appends all measurements to `records`. When the search comes to an order
     /// that wants leaves of another size, it starts again there, with a new tree. This happens at most
-    /// [`MAX_REBUILDS`] times.
+    /// [`MAX_REBUILDS`] times. If the error stalls, the order is that of the least error.
     fn found(
         &mut self,
         tolerance: f64,
-        rival: Option<f64>,
-        known: Option<(usize, f64)>,
+        rivals: Rivals,
+        pause: Option<Pause>,
         records: &mut Vec<Measured>,
-    ) -> Result<Found, Halt> {
+    ) -> Result<usize, Halt> {
+        let known = match pause {
+            None => None,
+            Some(Pause::Behind(below)) => Some(below),
+            Some(Pause::Stalled(_)) => return self.least(records).map_err(Halt::Failed),
+        };
         let candidate = self.candidate;
         let mut search = Search {
             tolerance,
@@ -428,11 +473,13 @@ impl<'a> Attempt<'a> {
         loop {
             let result = search.run(|order, aim| {
                 let last = records.iter().max_by_key(|m| m.order).map(|m| (m.order, m.worst()));
-                match (aim, rival, last) {
+                match (aim, rivals.fast, last) {
                     (Aim::Further, Some(rival), Some(last)) if self.forecast(order)[1] > OVERTAKEN * rival => {
                         return Err(Halt::Paused { order, pause: Pause::Behind(last) });
                     }
-                    (Aim::Floor, Some(_), _) => return Err(Halt::Paused { order, pause: Pause::Stalled }),
+                    (Aim::Further, ..) if rivals.direct && self.exhausted(records, order) => {
+                        return Err(self.stalled(records));
+                    }
                     _ => {}
                 }
                 match self.other_occupancy(order).filter(|_| rebuilds < MAX_REBUILDS) {
@@ -441,11 +488,11 @@ impl<'a> Attempt<'a> {
                 }
             });
             match result {
-                Ok(found) => return Ok(found),
+                Ok(Found::Order(order)) => return Ok(order),
+                Ok(Found::Stalled) if rivals.direct || rivals.fast.is_some() => return Err(self.stalled(records)),
+                Ok(Found::Stalled) => return self.least(records).map_err(Halt::Failed),
                 Err(Halt::OtherLeaves { order, occupancy }) => {
-                    (self.choice.order, self.choice.occupancy) = (Some(order), occupancy);
-                    self.engine = engine::of(self.request, &self.choice);
-                    self.place().map_err(Halt::Failed)?;
+                    self.replace(order, occupancy).map_err(Halt::Failed)?;
                     rebuilds += 1;
                     search.first = order;
                     let broken = records.iter().filter(|m| m.order < order && m.worst() > REMEASURE_RATIO * tolerance);
@@ -456,21 +503,70 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// Whether the operators of the measured orders, and those of a further `order`, cost too much beside direct summation.
+    fn exhausted(&self, records: &[Measured], order: usize) -> bool {
+        let Layout::Octree(parts) = &self.candidate.layout else { return false };
+        let [n, m] = self.ends.seen.counts.map(|count| count as f64);
+        // The operators of a homogeneous kernel serve all levels.
+        let boxes = (n.max(m) / self.choice.occupancy).max(1.0);
+        let levels =
+            if self.task.facts.homogeneous { 1.0 } else { boxes.log(2f64.powi(parts.dim as i32)).ceil().max(1.0) };
+        let orders = records.iter().map(|record| record.order).chain([order]);
+        levels * orders.map(|order| costs::pairs_of_operators(parts, order)).sum::<f64>() > PATIENCE * n * m
+    }
+
+    /// The pause of a candidate that is given up for now.
+    fn stalled(&self, records: &[Measured]) -> Halt {
+        let error = records.iter().map(Measured::worst).fold(f64::INFINITY, f64::min);
+        Halt::Paused { order: self.candidate.first, pause: Pause::Stalled(error) }
+    }
+
+    /// Builds the boxes again, for an order and with another mean number of points per leaf.
+    fn replace(&mut self, order: usize, occupancy: f64) -> Result<(), Error> {
+        (self.choice.order, self.choice.occupancy) = (Some(order), occupancy);
+        self.engine = engine::of(self.request, &self.choice);
+        self.place()
+    }
+
+    /// Finds the order of the least error, and appends all measurements to `records`. Each order is measured on leaves of
+    /// its own size, so that neither the tolerance nor the measurements before have a part in the result. At the end, the
+    /// boxes are those on which the order was measured.
+    fn least(&mut self, records: &mut Vec<Measured>) -> Result<usize, Error> {
+        let Candidate { orders, digits, .. } = self.candidate;
+        let start = records.len();
+        // Mean points per leaf at each measurement.
+        let mut leaves = Vec::new();
+        let (order, _) = least(orders.clone(), *digits, |order| {
+            let wanted = self.occupancy(order).unwrap_or(self.choice.occupancy);
+            if leaves.is_empty() || wanted != self.choice.occupancy {
+                self.replace(order, wanted)?;
+            }
+            leaves.push(self.choice.occupancy);
+            measured(&mut *self.engine, order, records)
+        })?;
+        let at = records[start..].iter().position(|m| m.order == order).expect("it was measured");
+        if leaves[at] != self.choice.occupancy {
+            self.replace(order, leaves[at])?;
+            // The sample belongs to the boxes. The bounds are those of the search.
+            self.engine.measure(order)?;
+        }
+        Ok(order)
+    }
+
     /// Occupancy and seconds at an order, without boxes.
     fn forecast(&self, order: usize) -> [f64; 2] {
         let Layout::Octree(parts) = &self.candidate.layout else { return [self.choice.occupancy, 0.0] };
         candidates::forecast(self.request, self.task, self.ends.seen, parts, order)
     }
 
-    /// Finds the order by measuring errors. `rival` is the forecast of another candidate, `known` an order that breaks
-    /// the tolerance, with its error.
-    fn search(mut self, rival: Option<f64>, known: Option<(usize, f64)>) -> Result<Ended, Error> {
+    /// Finds the order by measuring errors. `pause` is the reason for which the candidate has waited.
+    fn search(mut self, rivals: Rivals, pause: Option<Pause>) -> Result<Ended, Error> {
         let (r, task, candidate) = (self.request, self.task, self.candidate);
         let (mut order, mut floor, mut report) = (candidate.first, None, None);
         if let Some(tolerance) = task.goal.tolerance().filter(|_| !exact(r, candidate.method)) {
             let mut records = Vec::new();
             (self.watch)("probe", 0.4)?;
-            let found = self.found(tolerance, rival, known, &mut records);
+            let found = self.found(tolerance, rivals, pause, &mut records);
             order = match found {
                 Err(Halt::Paused { order, pause }) => {
                     let [occupancy, seconds] = self.forecast(order);
@@ -479,15 +575,14 @@ impl<'a> Attempt<'a> {
                 }
                 Err(Halt::Failed(e)) => return Err(e),
                 Err(Halt::OtherLeaves { .. }) => unreachable!("the search goes on with other leaves"),
-                Ok(Found::Order(order)) => order,
-                Ok(Found::Floor { order, .. }) => {
-                    let bounds = &records.iter().rev().find(|m| m.order == order).expect("it was measured").bounds;
-                    let worst = bounds.iter().zip(&task.facts.columns).max_by(|a, b| a.0.total_cmp(b.0));
-                    let name = |c: &fmm_traits::OutputColumns| c.output.names().first().copied().unwrap_or("");
-                    floor = worst.map(|(bound, c)| (*bound, name(c)));
-                    order
-                }
+                Ok(order) => order,
             };
+            let measured = records.iter().rev().find(|m| m.order == order).expect("it was measured");
+            if measured.worst() > tolerance {
+                let worst = measured.bounds.iter().zip(&task.facts.columns).max_by(|a, b| a.0.total_cmp(b.0));
+                let name = |c: &fmm_traits::OutputColumns| c.output.names().first().copied().unwrap_or("");
+                floor = worst.map(|(bound, c)| (*bound, name(c)));
+            }
             report = Some(reported(&*self.engine, task, order, &records));
         }
         self.choice.order = (candidate.method != Method::Direct).then_some(order);

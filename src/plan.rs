@@ -570,7 +570,7 @@ fn order_again(
     let search = Search { tolerance, orders, first: order, digits: choice.digits(), below: None };
     let mut records = Vec::new();
     match search.run(|order, _| measured(engine, order, &mut records))? {
-        Found::Floor { .. } => Ok(Again::None),
+        Found::Stalled => Ok(Again::None),
         Found::Order(order) => {
             let report = reported(engine, task, order, &records);
             Ok(Again::Found(order, Box::new((report, engine.preview(order)?))))

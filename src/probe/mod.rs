@@ -189,7 +189,7 @@ impl Trial {
                     let row: Vec<f64> = pairs.map(|(a, b)| (a - b) / unit).collect();
                     modes::weighted(&row, facts.values, &c.columns, &weights, f64::INFINITY)
                 });
-                let above = Modes::of(&errors.collect::<Vec<_>>()).map_or(0.0, Modes::above);
+                let above = Modes::of(&errors.collect::<Vec<_>>()).map_or(0.0, |modes| modes.above());
                 bound::relative(estimate, &[scatter.below, above])
             };
             of_kind(0..1, None).max(of_kind(1..self.exact.len(), scatter.as_ref()))

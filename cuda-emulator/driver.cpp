@@ -157,8 +157,8 @@ Result allocate(Address* at, std::size_t bytes, Kind kind) {
   return SUCCESS;
 }
 
-Result release(Address at, bool pinned) {
-  if (!bound) return INVALID_CONTEXT;
+Result release(Address at, bool pinned, const Context* context = bound) {
+  if (!context) return INVALID_CONTEXT;
   std::lock_guard<std::mutex> guard(memory.lock);
   const auto found = memory.all.find(at);
   if (found == memory.all.end() || (found->second.kind == Kind::Pinned) != pinned) return INVALID_VALUE;
@@ -459,7 +459,8 @@ CALL cuMemAllocAsync(Address* at, std::size_t bytes, Stream* stream) {
 CALL cuMemFreeAsync(Address at, Stream* stream) {
   counted(__func__);
   if (!is_stream(stream)) return INVALID_HANDLE;
-  return at ? release(at, false) : SUCCESS;
+  // A stream knows its context, so that a thread without one may free.
+  return at ? release(at, false, context_of(stream)) : SUCCESS;
 }
 CALL cuMemHostAlloc(void** at, std::size_t bytes, unsigned) {
   counted(__func__);

@@ -165,7 +165,12 @@ impl Plan {
     ) -> Result<StageSeconds, Error> {
         let (facts, mut stages) = (&self.choice.facts, StageSeconds::default());
         for (q, out) in strengths.iter().zip(out) {
-            validate::shape("strengths", q.len(), self.n_sources, facts.linear(), self.request.family.name())?;
+            let kernel = self.request.family.name();
+            validate::shape("strengths", q.len(), self.n_sources, facts.linear(), kernel)?;
+            if self.is_shared() {
+                // A bad strength spoils values of all ranks, which would report those.
+                validate::finite("strengths", q, facts.linear())?;
+            }
             let joined = self.request.attributes.join(q, facts);
             let q = joined.as_ref().map_or(T::numbers(q), |q| Numbers::F64(q));
             // Arrays of the right length are reused. Until the sums are there, all others stay as they are.

@@ -189,6 +189,11 @@ impl Plan {
         pool.map_err(|e| Error::Threads { threads, reason: e.to_string() })
     }
 
+    /// Whether several ranks, or several devices, share the sums.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.request.world.is_some() || !self.request.backend.processor().several().is_empty()
+    }
+
     /// Records the counts and times of points on which the engine was settled.
     fn took(&mut self, placed: Placed, [n_sources, n_targets]: [usize; 2], given: Given<'_>) {
         (self.report, self.seconds) = (placed.report, placed.seconds);
@@ -231,7 +236,7 @@ impl Plan {
 
     fn set_given(&mut self, given: Given<'_>) -> Result<(), Error> {
         let start = Instant::now();
-        if self.request.world.is_some() || !self.request.backend.processor().several().is_empty() {
+        if self.is_shared() {
             *self = Plan::new(self.request.clone(), given)?;
             return Ok(());
         }

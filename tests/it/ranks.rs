@@ -317,7 +317,9 @@ fn requests_that_differ_or_are_not_served_are_refused_by_all() {
     refused(&|r| Fmm::new(Laplace).tolerance(if r == 2 { 1e-3 } else { 1e-4 }), "differ in the tolerance: rank 2");
     refused(&|r| of_order(Laplace, 4).precision([Precision::F64, Precision::F32, Precision::F64][r]), "the precision");
     refused(&|_| Fmm::new(Laplace).order(99), "99");
-    refused(&|_| Fmm::new(Laplace).backend(fmm::Cuda::default()), "not on a GPU");
+    refused(&|_| Fmm::new(Laplace).backend(fmm::Cuda { device: 999 }), "no CUDA device");
+    refused(&|_| Fmm::new(Laplace).backend(fmm::Cuda::devices([0, 1])), "a rank has one GPU");
+    refused(&|r| if r == 2 { Fmm::new(Laplace).backend(fmm::Cuda::default()) } else { Fmm::new(Laplace) }, "the backend");
     let kinds = threads_within(SOON, 2, |world| {
         let targets = if world.rank() == 0 { Targets::Sources } else { Targets::Points(&x) };
         of_order(Laplace, 4).ranks(&world).plan(&x, targets).map(drop)

@@ -56,8 +56,9 @@ def evaluate(
     other.
     """
     kernel = _plan._differentiable(kernel, options)
-    if "progress" in options:
-        raise TypeError("progress is no option of a sum in a compiled function")
+    for name in ("progress", "comm"):
+        if name in options:
+            raise TypeError(f"{name} is no option of a sum in a compiled function")
     q = _floats(strengths, "strengths")
     named = {"sources": sources} if targets is None else {"sources": sources, "targets": targets}
     points = [_floats(x, name) for name, x in named.items()]

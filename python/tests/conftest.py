@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+#: A program of several ranks, which a test starts.
+collect_ignore = ["ranks_of_mpi.py"]
+
 
 @pytest.fixture
 def rng():

@@ -52,18 +52,19 @@ def test_a_callback_cannot_use_its_plan(rng):
 
 
 def test_control_c_ends_a_sum(rng):
-    plan = fmm.Plan("laplace", rng.random((150_000, 3)), method="direct", threads=1)
+    plan = fmm.Plan("laplace", rng.random((600_000, 3)), method="direct", threads=1)
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     # A process in the background may have been told to ignore the signal.
     held = signal.signal(signal.SIGINT, signal.default_int_handler)
-    start = time.perf_counter()
+    start = time.process_time()
     timer.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            plan.apply(np.ones(150_000))
+            plan.apply(np.ones(600_000))
     finally:
         signal.signal(signal.SIGINT, held)
-    assert time.perf_counter() - start < 60
+    # Seconds of processor, because other processes may be busy. The whole sum takes some minutes.
+    assert time.process_time() - start < 20
     small = fmm.Plan("laplace", rng.random((100, 3)))
     assert small.apply(np.ones(100)).potential.shape == (100,)
 

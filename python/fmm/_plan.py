@@ -78,6 +78,7 @@ def _options(
     precision: str = "f64",
     backend: str = "cpu",
     device: int = 0,
+    devices: Sequence[int] | None = None,
     threads: int | None = None,
     ncrit: int | None = None,
     norm: str = "l2",
@@ -88,6 +89,8 @@ def _options(
     comm: Any = None,
 ) -> dict[str, Any]:
     """The options of a plan as the core takes them."""
+    if devices is not None and backend != "cuda":
+        raise ValueError(f"devices are GPUs, but the backend is {backend}: pass backend='cuda'")
     return {
         "outputs": list(outputs),
         "tolerance": None if tolerance is None else float(tolerance),
@@ -96,6 +99,7 @@ def _options(
         "precision": precision,
         "backend": backend,
         "device": device,
+        "devices": None if devices is None else list(devices),
         "threads": threads,
         "ncrit": ncrit,
         "norm": norm,
@@ -144,6 +148,7 @@ class Plan:
     method : auto, equivalent, interpolation, spherical, treecode, laurent, direct
     precision : precision of the arithmetic, f64 or f32
     backend, device : cpu, or cuda and the number of the GPU
+    devices : numbers of several GPUs that share the sums out among them, with backend cuda and arrays of the host
     threads : threads of the plan; None: one per core
     ncrit : most points of a leaf; None: chosen
     norm : the error that the tolerance bounds, l2 or max (max: kernel harmonic2d)
@@ -178,6 +183,7 @@ class Plan:
         precision: str = "f64",
         backend: str = "cpu",
         device: int = 0,
+        devices: Sequence[int] | None = None,
         threads: int | None = None,
         ncrit: int | None = None,
         norm: str = "l2",
@@ -203,7 +209,7 @@ class Plan:
         self._line = report.Progress() if progress is True else contextlib.nullcontext()
         options = _options(
             self.outputs, tolerance=tolerance, order=order, method=method, precision=precision, backend=backend,
-            device=device, threads=threads, ncrit=ncrit, norm=norm, theta=theta, cache=cache, attributes=attributes,
+            device=device, devices=devices, threads=threads, ncrit=ncrit, norm=norm, theta=theta, cache=cache, attributes=attributes,
             progress=self._line if progress is True else progress or None, comm=comm,
         )  # fmt: skip
         core = self.kernel._core(self.outputs)

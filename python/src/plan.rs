@@ -150,8 +150,11 @@ pub fn request(kernel: &Kernel, options: &Bound<'_, PyDict>, watch: &Watch) -> P
         fmm = fmm.norm(named("norm", &norm, &[("l2", Norm::L2), ("max", Norm::Max)])?);
     }
     if let Some(backend) = option::<String>(options, "backend")? {
-        let device = option(options, "device")?.unwrap_or(0);
-        let known = [("cpu", Backend::Cpu(Cpu::default())), ("cuda", Backend::Cuda(Cuda { device }))];
+        let cuda: Backend = match option::<Vec<usize>>(options, "devices")? {
+            Some(devices) => Cuda::devices(devices).into(),
+            None => Cuda { device: option(options, "device")?.unwrap_or(0) }.into(),
+        };
+        let known = [("cpu", Backend::Cpu(Cpu::default())), ("cuda", cuda)];
         fmm = fmm.backend(named("backend", &backend, &known)?);
     }
     if let Some(threads) = option(options, "threads")? {

@@ -201,6 +201,23 @@ def test_protocols(rng):
         fmm.Plan("laplace", odd, backend="cuda")
 
 
+def test_several_gpus_sum_as_one(rng):
+    if len(fmm.devices()) < 2:
+        pytest.skip("needs two GPUs, or FMM_EMULATOR_DEVICES=2")
+    x, y, q = rng.random((500, 3)), rng.random((300, 3)), rng.standard_normal(500)
+    options = {"outputs": ("potential", "gradient"), "backend": "cuda", "order": 4, "method": "equivalent", "ncrit": 20}
+    one, two = (fmm.Plan("laplace", x, y, devices=devices, **options) for devices in ([0], [0, 1]))
+    for name, sums in two.apply(q).items():
+        assert relative(sums, getattr(one.apply(q), name)) < 1e-13
+    two.move(0.5 * x, y)
+    exact = fmm.direct("laplace", 0.5 * x, q, y).potential
+    assert relative(two.apply(q).potential, exact) < 1e-2
+    with pytest.raises(ValueError, match="backend='cuda'"):
+        fmm.Plan("laplace", x, devices=[0, 1])
+    with pytest.raises(ValueError, match="devices"):
+        fmm.Plan("laplace", x, backend="cuda", devices=[0, 0])
+
+
 @pytest.mark.skipif(EMULATED, reason="needs a real GPU")
 @pytest.mark.parametrize("name", ["torch", "cupy"])
 def test_the_current_stream_orders_the_work(name, rng):

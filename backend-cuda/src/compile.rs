@@ -31,7 +31,7 @@ pub struct Compiled {
 }
 
 /// The headers that a program can include, by name.
-const HEADERS: [(&CStr, &str); 19] = [
+const HEADERS: [(&CStr, &str); 20] = [
     (c"shared/intrinsics.cuh", include_str!("../kernels/shared/intrinsics.cuh")),
     (c"shared/real.cuh", include_str!("../kernels/shared/real.cuh")),
     (c"shared/reciprocal.cuh", include_str!("../kernels/shared/reciprocal.cuh")),

@@ -3,8 +3,8 @@
 use crate::cli::{fmm as command, json, refused};
 use crate::{both, difference, direct, in_turn, strengths};
 use fmm::{
-    AnyFamily, Backend, Cuda, DeviceStream, Error, Expansion, Fmm, Kernel, Lane, Laplace2d, Method, Outputs, Precision,
-    Targets, Traced, catalog, demo,
+    AnyFamily, Cuda, DeviceStream, Error, Expansion, Fmm, Kernel, Lane, Laplace2d, Method, Outputs, Precision, Targets,
+    Traced, catalog, demo,
 };
 use fmm_traits::testkit::{clouds::normal_strengths, kernel::check_kernel, plane::PlaneKind};
 use std::f64::consts::PI;

@@ -117,12 +117,16 @@ pub(crate) struct Seen {
 /// Checks the parts of a request that do not depend on the method.
 pub(crate) fn check(r: &Fmm, counts: [usize; 2]) -> Result<Task, Error> {
     r.family.validate()?;
+    check_with(r, counts, r.family.facts(r.outputs)?)
+}
+
+/// [`check`] with the facts of the family, which take longer than the rest.
+pub(crate) fn check_with(r: &Fmm, counts: [usize; 2], facts: Facts) -> Result<Task, Error> {
     for (what, found) in [("sources", counts[0]), ("targets", counts[1])] {
         if found > MAX_POINTS {
             return Err(Error::TooMany { what, found, limit: MAX_POINTS });
         }
     }
-    let facts = r.family.facts(r.outputs)?;
     let goal = match (r.tolerance, r.order) {
         (Some(tolerance), Some(order)) => return Err(Error::ToleranceAndOrder { tolerance, order }),
         (Some(tolerance), None) if !(tolerance > 0.0 && tolerance.is_finite()) => {

@@ -252,7 +252,7 @@ impl Plan {
         let dim = self.choice.facts.dim;
         let counts @ [n_sources, n_targets] = given.counts(dim)?;
         self.request.attributes.check_count(n_sources)?;
-        let task = candidates::check(&self.request, counts)?;
+        let task = candidates::check_with(&self.request, counts, self.choice.facts.clone())?;
         let alike = |old: usize, new: usize| new <= 2 * old && old <= 2 * new;
         let kept = alike(self.n_sources, n_sources)
             && alike(self.n_targets, n_targets)

@@ -101,8 +101,8 @@ extern "C" __global__ void sample_points(const double* points, u64 n, u32 m, dou
   for (int a = 0; a < 3; ++a) sample[3 * i + a] = p[a];
 }
 
-// pairs[level - 1]: number of ordered pairs of different keys in one box of the level, for m ascending keys. One block
-// per level.
+// pairs[level - 1]: number of ordered pairs of different keys in one box of the level, for m keys that ascend in the bits
+// of these levels. One block per level.
 extern "C" __global__ void __launch_bounds__(1024) pairs_of_levels(const u64* keys, u32 m, u64* pairs) {
   __shared__ u64 sum;
   if (threadIdx.x == 0) sum = 0;

@@ -43,7 +43,7 @@ const BLOCK: u32 = 256;
 /// Blocks of the sum per multiprocessor that keep the device busy.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 32;
 /// Largest number of splits of the sources. With few targets, splits multiply the blocks.
-const MAX_SPLITS: usize = 64;
+const MAX_SPLITS: usize = 256;
 
 /// A direct sum as a [`Solver`]. Calls from several threads wait for each other.
 struct Shared<T> {

@@ -120,6 +120,11 @@ impl DeviceLists {
 /// # Errors
 /// Errors of the device.
 pub fn near_pairs(tree: &DeviceTree, lists: &DeviceLists) -> Result<u64, Error> {
+    Ok(tree.device.download(&near_pairs_there(tree, lists)?, "pairs")?[0])
+}
+
+/// [`near_pairs`] on the device. Does not wait.
+pub(crate) fn near_pairs_there(tree: &DeviceTree, lists: &DeviceLists) -> Result<Buffer<u64>, Error> {
     let (device, n) = (&tree.device, lists.p2p.boxes);
     if n != tree.len() {
         let why = "as many rows as the tree has boxes".to_string();
@@ -134,7 +139,7 @@ pub fn near_pairs(tree: &DeviceTree, lists: &DeviceLists) -> Result<u64, Error> 
         let functions = device.fixed("lists", programs::lists)?;
         device.launch(&functions, "near_pairs", (blocks(n, WARPS_PER_BLOCK)?, 1), BLOCK, &args)?;
     }
-    Ok(device.download(&pairs, "pairs")?[0])
+    Ok(pairs)
 }
 
 /// The edge lists of `tree` by the U, V, W, X rules, as `fmm_tree::uvwx` makes them.

@@ -5,7 +5,7 @@ use crate::array::{DeviceArray, DeviceStream, refused};
 use crate::device::{Arg, Buffer, Device, blocks};
 use crate::primitives::Primitives;
 use crate::programs;
-use crate::tree::{BLOCK, KEY_BITS, KEY_LEVELS, MAX_WALKING_BLOCKS, frame};
+use crate::tree::{BLOCK, KEY_BITS, MAX_WALKING_BLOCKS, frame};
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Precision};
 use fmm_tree::RootSample;
@@ -193,6 +193,11 @@ fn bounds(
     Ok((end(0), end(3)))
 }
 
+/// Levels on which the device counts pairs of a sample. Boxes of deeper levels are wanted for few clouds.
+const SAMPLE_LEVELS: usize = 13;
+/// First bit of the keys by which a sample is sorted: whole digits, enough for [`SAMPLE_LEVELS`].
+const SAMPLE_SHIFT: u32 = KEY_BITS - (3 * SAMPLE_LEVELS as u32).next_multiple_of(8);
+
 /// The sample of some points from which a root cube is chosen.
 pub(crate) struct Sample<'a> {
     device: &'a Device,
@@ -226,14 +231,14 @@ impl RootSample for Sample<'_> {
         let frame = frame(device, corner, side)?;
         let mut keys = device.alloc(m, "keys of a sample")?;
         let mut order = device.alloc(m, "order of a sample")?;
-        let pairs: Buffer<u64> = device.alloc(KEY_LEVELS, "pairs of a sample")?;
+        let pairs: Buffer<u64> = device.alloc(SAMPLE_LEVELS, "pairs of a sample")?;
         let args = [(&self.rows).into(), (m as u64).into(), (&frame).into(), (&keys).into()];
         // SAFETY: arguments as in points.cu; all arrays have `m` points, and `pairs` has an entry for each level.
         unsafe {
             device.launch(&functions, "point_keys", (blocks(m, BLOCK as usize)?, 1), BLOCK, &args)?;
-            Primitives::new(device)?.sort(&mut keys, &mut order, true, m, 0..KEY_BITS)?;
+            Primitives::new(device)?.sort(&mut keys, &mut order, true, m, SAMPLE_SHIFT..KEY_BITS)?;
             let args = [(&keys).into(), (m as u32).into(), (&pairs).into()];
-            device.launch(&functions, "pairs_of_levels", (KEY_LEVELS as u32, 1), 1024, &args)?;
+            device.launch(&functions, "pairs_of_levels", (SAMPLE_LEVELS as u32, 1), 1024, &args)?;
         }
         device.download(&pairs, "pairs of a sample")
     }

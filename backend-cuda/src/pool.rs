@@ -47,16 +47,18 @@ impl Pool {
     }
 }
 
-/// Bytes of the largest buffers that the shelves take. Larger buffers are few.
-const MAX_SHELVED: usize = 16 << 20;
+/// Bytes of the largest buffers that the shelves take. Where larger buffers are needed, memory may be short.
+const MAX_SHELVED: usize = 1 << 30;
 /// Bytes of the smallest room on a shelf.
 const MIN_ROOM: usize = 512;
-/// Bytes on all shelves together beyond which freed buffers go back to the driver.
-const MAX_ON_SHELVES: usize = 512 << 20;
+/// Bytes up to which rooms are a quarter of a power of two apart. Larger rooms are a sixteenth apart, to waste less.
+const MAX_COARSE: usize = 16 << 20;
+/// Share of the memory of the device beyond which freed buffers go back to the driver.
+const SHARE_OF_MEMORY: u64 = 16;
 
-/// Freed buffers of one device, by size. Planning makes and frees some two hundred arrays, most of them small. A call of
-/// the driver for each takes longer than the work on small trees. All buffers belong to one stream, so a freed buffer may
-/// be taken at once.
+/// Freed buffers of one device, by size. Planning makes and frees some two hundred arrays. A call of the driver for each
+/// takes longer than the work on small trees, and large arrays take the driver longer still. All buffers belong to one
+/// stream, so a freed buffer may be taken at once.
 #[derive(Debug)]
 pub(crate) struct Shelves {
     stream: Arc<CudaStream>,
@@ -68,6 +70,8 @@ pub(crate) struct Shelves {
 struct Kept {
     by_room: HashMap<usize, Vec<u64>>,
     bytes: usize,
+    /// Largest number of bytes.
+    most: usize,
 }
 
 impl Kept {
@@ -77,7 +81,7 @@ impl Kept {
         Some(address)
     }
     fn put(&mut self, address: u64, room: usize) -> bool {
-        let fits = self.bytes + room <= MAX_ON_SHELVES;
+        let fits = self.bytes + room <= self.most;
         if fits {
             self.by_room.entry(room).or_default().push(address);
             self.bytes += room;
@@ -87,18 +91,21 @@ impl Kept {
 }
 
 impl Shelves {
-    /// Empty shelves for the buffers of a stream.
-    pub fn new(stream: &Arc<CudaStream>) -> Self {
-        Shelves { stream: stream.clone(), kept: Mutex::default() }
+    /// Empty shelves for the buffers of a stream, on a device with so much memory.
+    pub fn new(stream: &Arc<CudaStream>, memory: u64) -> Self {
+        let most = (memory / SHARE_OF_MEMORY) as usize;
+        Shelves { stream: stream.clone(), kept: Mutex::new(Kept { most, ..Kept::default() }) }
     }
     /// Whether buffers of so many bytes lie on shelves.
     pub fn hold(bytes: usize) -> bool {
         bytes <= MAX_SHELVED
     }
-    /// Bytes that a buffer of `bytes` bytes takes: the next of 1, 1¼, 1½, 1¾ times a power of two.
+    /// Bytes that a buffer of `bytes` bytes takes: the next of 1, 1¼, 1½, 1¾ times a power of two; beyond
+    /// [`MAX_COARSE`] in steps of a sixteenth.
     pub fn room(bytes: usize) -> usize {
         let bytes = bytes.max(MIN_ROOM);
-        bytes.next_multiple_of(1 << (bytes.ilog2() - 2))
+        let steps = if bytes <= MAX_COARSE { 2 } else { 4 };
+        bytes.next_multiple_of(1 << (bytes.ilog2() - steps))
     }
     // A poisoned lock is fine: addresses are moved whole.
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -118,12 +125,12 @@ impl Shelves {
     }
     /// Gives all freed buffers back to the driver. Returns whether there were any.
     pub fn clear(&self) -> bool {
-        let kept = std::mem::take(&mut *self.kept());
-        for address in kept.by_room.values().flatten() {
+        let mut kept = self.kept();
+        for address in kept.by_room.drain().flat_map(|(_, addresses)| addresses) {
             // SAFETY: the memory is free, and was allocated in this stream. The slice frees it.
-            drop(unsafe { self.stream.upgrade_device_ptr::<u8>(*address, 1) });
+            drop(unsafe { self.stream.upgrade_device_ptr::<u8>(address, 1) });
         }
-        kept.bytes > 0
+        std::mem::take(&mut kept.bytes) > 0
     }
 }
 
@@ -138,22 +145,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rooms_waste_at_most_a_quarter() {
-        for bytes in (1..5000).chain([MAX_SHELVED - 1, MAX_SHELVED]) {
-            let room = Shelves::room(bytes);
-            assert!(room >= bytes && (bytes < MIN_ROOM || 4 * room < 5 * bytes + 4), "{bytes}: {room}");
+    fn rooms_waste_little() {
+        for bytes in (1..5000).chain([MAX_COARSE, MAX_COARSE + 1, MAX_SHELVED - 1, MAX_SHELVED]) {
+            let (room, part) = (Shelves::room(bytes), if bytes <= MAX_COARSE { 4 } else { 16 });
+            assert!(room >= bytes && (bytes < MIN_ROOM || part * (room - bytes) < bytes), "{bytes}: {room}");
             assert_eq!(Shelves::room(room), room);
         }
     }
 
     #[test]
     fn freed_buffers_are_taken_again_up_to_a_bound() {
-        let mut kept = Kept::default();
+        let mut kept = Kept { most: 4096, ..Kept::default() };
         assert_eq!(kept.take(1024), None);
         assert!(kept.put(7, 1024));
         assert_eq!((kept.take(2048), kept.take(1024), kept.take(1024)), (None, Some(7), None));
-        let most = MAX_ON_SHELVES / MAX_SHELVED;
-        assert!((0..most).all(|k| kept.put(k as u64, MAX_SHELVED)) && !kept.put(0, MAX_SHELVED));
-        assert_eq!(kept.bytes, MAX_ON_SHELVES);
+        assert!((0..4).all(|k| kept.put(k, 1024)) && !kept.put(4, 1024));
+        assert_eq!(kept.bytes, 4096);
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::array::{DeviceArray, DeviceStream};
 use crate::cut::Cut;
-use crate::device::Device;
+use crate::device::{Buffer, Device};
 use crate::equivalent::DeviceScalar;
-use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
+use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs_there, treecode, uvwx};
 use crate::plan::{Carrier, Plan};
 use crate::points::CallerPoints;
 use crate::programs;
@@ -171,7 +171,8 @@ struct Arranged {
     /// `None`: lists of a small problem. They serve any settings, because they cannot be made from the small tree.
     key: Option<ListKey>,
     lists: DeviceLists,
-    near_pairs: u64,
+    /// One number on the device, so that nobody waits for it.
+    near_pairs: Buffer<u64>,
     seconds: f64,
 }
 
@@ -256,7 +257,7 @@ impl Placed {
         let (tree, lists, leaves) = self.cut(settings)?.thin(boxes, sources, targets)?;
         let mean_leaf = sources.len().max(targets.len()) as f64 / leaves.max(1) as f64;
         let report = BuildReport { mean_leaf, ..BuildReport::default() };
-        let near_pairs = near_pairs(&tree, &lists)?;
+        let near_pairs = near_pairs_there(&tree, &lists)?;
         let arranged = Some(Arranged { key: None, lists, near_pairs, seconds: 0.0 });
         Ok(Placed { tree, report, min_side: 0.0, seconds: start.elapsed().as_secs_f64(), arranged })
     }
@@ -266,8 +267,14 @@ impl Placed {
     /// # Errors
     /// Errors of the device.
     pub fn counts(&mut self, settings: &Settings) -> Result<Counts, Error> {
-        let Arranged { lists, near_pairs, .. } = self.arrange(settings)?;
-        let (edges, near_pairs) = (lists.kinds().map(DeviceEdges::len), *near_pairs);
+        let counts = self.sizes(settings)?;
+        let pairs = &self.arranged.as_ref().expect("made above").near_pairs;
+        Ok(Counts { near_pairs: self.tree.device.download(pairs, "pairs")?[0], ..counts })
+    }
+
+    /// [`counts`](Placed::counts) without the number of pairs, for which the host waits.
+    fn sizes(&mut self, settings: &Settings) -> Result<Counts, Error> {
+        let edges = self.arrange(settings)?.lists.kinds().map(DeviceEdges::len);
         let tree = &self.tree;
         Ok(Counts {
             levels: tree.level_start.len() - 1,
@@ -275,7 +282,7 @@ impl Placed {
             leaves: (tree.sources.len().max(tree.targets.len()) as f64 / self.report.mean_leaf).round() as usize,
             root_side: tree.side,
             edges,
-            near_pairs,
+            near_pairs: 0,
         })
     }
 
@@ -286,7 +293,7 @@ impl Placed {
             self.arranged = None;
             let start = Instant::now();
             let lists = settings.lists_of(&self.tree, self.min_side)?;
-            let near_pairs = near_pairs(&self.tree, &lists)?;
+            let near_pairs = near_pairs_there(&self.tree, &lists)?;
             let seconds = start.elapsed().as_secs_f64();
             self.arranged = Some(Arranged { key: Some(key), lists, near_pairs, seconds });
         }
@@ -318,14 +325,14 @@ fn planned<T: DeviceScalar, N: Real>(
     let prepared = Prepared::new(settings, points)?;
     let start = Instant::now();
     let device = prepared.tree.device.clone();
-    let Prepared { tree, lists, report, mut seconds, counts } = prepared;
+    let Prepared { tree, lists, report, mut seconds, mut counts, near_pairs } = prepared;
     let carrier = match settings.expansion {
         Expansion::Equivalent(fill) => Carrier::Equivalent(fill, settings.cache.clone()),
         Expansion::Spherical(how) => Carrier::Spherical(how),
     };
     let mut plan = Plan::<T, N>::of(kernels, settings.order, carrier, tree, lists)?;
     plan.set_beside(settings.beside);
-    device.synchronize()?;
+    counts.near_pairs = device.download(&near_pairs, "pairs")?[0];
     seconds.operators = start.elapsed().as_secs_f64();
     let (settings, columns) = (settings.clone(), plan.columns().to_vec());
     Ok(Box::new(Planned { device, settings, plan: Mutex::new(plan), columns, report, seconds, counts }))
@@ -337,16 +344,18 @@ struct Prepared {
     lists: DeviceLists,
     report: BuildReport,
     seconds: PlanSeconds,
+    /// Without the number of pairs.
     counts: Counts,
+    near_pairs: Buffer<u64>,
 }
 
 impl Prepared {
     fn new(settings: &Settings, mut placed: Placed) -> Result<Self, Error> {
-        let counts = placed.counts(settings)?;
+        let counts = placed.sizes(settings)?;
         let Placed { tree, report, seconds: built, arranged, .. } = placed;
-        let Arranged { lists, seconds, .. } = arranged.expect("counted above");
+        let Arranged { lists, seconds, near_pairs, .. } = arranged.expect("made above");
         let seconds = PlanSeconds { tree: built, lists: seconds, operators: 0.0 };
-        Ok(Prepared { tree, lists, report, seconds, counts })
+        Ok(Prepared { tree, lists, report, seconds, counts, near_pairs })
     }
 }
 
@@ -412,8 +421,9 @@ impl<T: DeviceScalar, N: Real> DeviceSolver for Planned<T, N> {
         let start = Instant::now();
         let plan = self.plan.get_mut().unwrap_or_else(PoisonError::into_inner);
         plan.set_tree(prepared.tree, prepared.lists)?;
-        self.device.synchronize()?;
+        let near_pairs = self.device.download(&prepared.near_pairs, "pairs")?[0];
         (self.report, self.seconds, self.counts) = (prepared.report, prepared.seconds, prepared.counts);
+        self.counts.near_pairs = near_pairs;
         self.seconds.operators = start.elapsed().as_secs_f64();
         Ok(())
     }

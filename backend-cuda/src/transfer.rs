@@ -132,7 +132,7 @@ impl Staging {
     }
 
     /// Cuts `length` bytes into pieces and calls `each` once per thread, with the pieces of that thread and two pinned
-    /// buffers.
+    /// buffers, or twice the same one if there is one piece.
     fn pieces(
         &self,
         context: &Arc<CudaContext>,
@@ -145,9 +145,10 @@ impl Staging {
         let threads = cores.min(MAX_THREADS).min(all.len()).max(1);
         let work = |mine: &[Range<usize>]| {
             context.bind_to_thread()?;
-            let buffers = [self.take(context)?, self.take(context)?];
-            let done = each(mine, [&buffers[0], &buffers[1]]);
-            buffers.into_iter().for_each(|b| self.put(b));
+            let first = self.take(context)?;
+            let second = if mine.len() > 1 { Some(self.take(context)?) } else { None };
+            let done = each(mine, [&first, second.as_ref().unwrap_or(&first)]);
+            [Some(first), second].into_iter().flatten().for_each(|b| self.put(b));
             done
         };
         let shares: Vec<Vec<_>> =
@@ -211,6 +212,7 @@ impl Staging {
         data: &mut [u8],
         stream: &CudaStream,
     ) -> Result<(), DriverError> {
+        debug_assert!(data.len() <= PIECE_BYTES && data.len() == parts.iter().map(|part| part.1).sum());
         context.bind_to_thread()?;
         let buffer = self.take(context)?;
         // An earlier transfer to the device may still read the buffer, in the same stream.

@@ -321,6 +321,11 @@ impl DevicePoints {
     }
 }
 
+/// What a thread returns. Panics go on.
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
 impl DeviceTree {
     /// Number of boxes.
     pub fn len(&self) -> usize {
@@ -396,23 +401,36 @@ impl DeviceTree {
     /// # Errors
     /// Errors of the device.
     pub(crate) fn download_boxes(&self) -> Result<Tree, Error> {
-        let (device, n) = (&self.device, self.len());
+        let (device, n, boxes) = (&self.device, self.len(), &self.boxes);
         let sources = Arc::new(Points::default());
         let same = Arc::ptr_eq(&self.sources, &self.targets);
-        Ok(Tree {
-            corner: self.corner,
-            side: self.side,
-            level_start: self.level_start.clone(),
-            parent: device.download_range(&self.boxes.parent, 0..n, "boxes")?,
-            child_start: device.download_range(&self.boxes.child_start, 0..n, "boxes")?,
-            child_count: device.download_range(&self.boxes.child_count, 0..n, "boxes")?,
-            octant: device.download_range(&self.boxes.octant, 0..n, "boxes")?,
-            anchor: device.download_rows(&self.boxes.anchor, n, "boxes")?,
-            source_range: device.download_rows(&self.boxes.source_range, n, "boxes")?,
-            target_range: device.download_rows(&self.boxes.target_range, n, "boxes")?,
-            targets: if same { sources.clone() } else { Arc::new(Points::default()) },
-            sources,
-            shared: self.shared.as_ref().map(|shared| shared.host.clone()),
+        // New memory of the host costs more time than the copies, so each array has a thread.
+        std::thread::scope(|scope| {
+            let words = [&boxes.parent, &boxes.child_start]
+                .map(|array| scope.spawn(move || device.download_range(array, 0..n, "boxes")));
+            let bytes = [&boxes.child_count, &boxes.octant]
+                .map(|array| scope.spawn(move || device.download_range(array, 0..n, "boxes")));
+            let ranges = [&boxes.source_range, &boxes.target_range]
+                .map(|array| scope.spawn(move || device.download_rows(array, n, "boxes")));
+            let anchor = device.download_rows(&boxes.anchor, n, "boxes")?;
+            let [parent, child_start] = words.map(joined);
+            let [child_count, octant] = bytes.map(joined);
+            let [source_range, target_range] = ranges.map(joined);
+            Ok(Tree {
+                corner: self.corner,
+                side: self.side,
+                level_start: self.level_start.clone(),
+                parent: parent?,
+                child_start: child_start?,
+                child_count: child_count?,
+                octant: octant?,
+                anchor,
+                source_range: source_range?,
+                target_range: target_range?,
+                targets: if same { sources.clone() } else { Arc::new(Points::default()) },
+                sources,
+                shared: self.shared.as_ref().map(|shared| shared.host.clone()),
+            })
         })
     }
 }

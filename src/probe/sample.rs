@@ -17,6 +17,7 @@ use super::sources::{SEED, SOURCES, Sources, sources};
 use crate::rng::Rng;
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Hierarchy};
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 
 /// Largest root of targets × sources for which the sample takes all targets. Then only the strengths are random.
@@ -29,6 +30,8 @@ const NORMAL_SETS: [usize; 2] = [2, 6];
 /// Approximate number of sampled leaves beyond the first leaf of each stratum. Each leaf costs the M2L along its path
 /// from the root, and the sums over some 2000 sources around the leaf. Fewer leaves make wider bounds.
 const FURTHER_LEAVES: f64 = 24.0;
+/// Smallest number of boxes for a task of a thread.
+pub(super) const BOXES_OF_A_TASK: usize = 4096;
 /// Largest number of strata. The rarest kinds of leaves share one stratum.
 const MAX_STRATA: usize = 16;
 /// Approximate number of targets of a sample.
@@ -90,23 +93,24 @@ struct Leaf {
 fn kinds(site: &impl Sampled) -> Result<BTreeMap<Kind, Vec<Leaf>>, Error> {
     let (tree, incoming) = (site.boxes(), site.incoming()?);
     let mut by_p2l = vec![false; tree.boxes()];
+    for b in 0..tree.boxes() {
+        let parent = tree.parent(b);
+        by_p2l[b] = incoming[b].p2l || parent != NONE && by_p2l[parent as usize];
+    }
     let mut leaves = Vec::new();
     for level in 0..tree.levels() {
-        for b in tree.level(level) {
-            let parent = tree.parent(b);
-            by_p2l[b] = incoming[b].p2l || parent != NONE && by_p2l[parent as usize];
-            if tree.is_leaf(b) && !tree.targets_of(b).is_empty() {
-                leaves.push(Leaf { number: b as u32, level });
-            }
-        }
+        let with_targets = |b: &usize| tree.is_leaf(*b) && !tree.targets_of(*b).is_empty();
+        let of_level = tree.level(level).into_par_iter().with_min_len(BOXES_OF_A_TASK).filter(with_targets);
+        leaves.par_extend(of_level.map(|b| Leaf { number: b as u32, level }));
     }
     let targets = |leaf: &Leaf| tree.targets_of(leaf.number as usize).len();
-    let mean = leaves.iter().map(targets).sum::<usize>() / leaves.len().max(1);
-    let mut rows: Vec<u32> = leaves.iter().map(|leaf| incoming[leaf.number as usize].edges).collect();
+    let all = || leaves.par_iter().with_min_len(BOXES_OF_A_TASK);
+    let mean = all().map(targets).sum::<usize>() / leaves.len().max(1);
+    let mut rows: Vec<u32> = all().map(|leaf| incoming[leaf.number as usize].edges).collect();
     let last = rows.len().saturating_sub(1);
     let long = if rows.is_empty() { 0 } else { *rows.select_nth_unstable(last - last / 50).1 };
-    let kind = |leaf: Leaf| {
-        let (b, targets) = (leaf.number as usize, targets(&leaf));
+    let kind = |leaf: &Leaf| {
+        let (b, targets) = (leaf.number as usize, targets(leaf));
         let here = incoming[b];
         let facts = [here.m2p, by_p2l[b], here.edges > long, here.jump, tree.sources_of(b).is_empty()];
         let reached = facts.iter().enumerate().map(|(bit, &is)| u8::from(is) << bit).sum();
@@ -114,10 +118,10 @@ fn kinds(site: &impl Sampled) -> Result<BTreeMap<Kind, Vec<Leaf>>, Error> {
         Kind { level: leaf.level, population, reached }
     };
     // Most leaves are of one kind, so the kind of the leaf before is looked at first.
+    let of_leaves: Vec<Kind> = all().map(kind).collect();
     let mut kinds: Vec<(Kind, Vec<Leaf>)> = Vec::new();
     let mut last = 0;
-    for leaf in leaves {
-        let kind = kind(leaf);
+    for (leaf, kind) in leaves.into_iter().zip(of_leaves) {
         if kinds.get(last).is_none_or(|(k, _)| *k != kind) {
             last = kinds.iter().position(|(k, _)| *k == kind).unwrap_or(kinds.len());
             if last == kinds.len() {

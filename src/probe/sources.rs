@@ -22,6 +22,7 @@
 //!   unless the terms of the sum cancel.
 
 use super::corners::{Weights, proportional};
+use super::sample::BOXES_OF_A_TASK;
 use super::sampled::{End, Sampled};
 use crate::rng::Rng;
 use fmm_traits::tree::NONE;
@@ -91,30 +92,33 @@ pub(super) fn sources(
 ) -> Result<[Sources; 2], Error> {
     let tree = site.boxes();
     // Leaves with sources, with their levels, by the positions of their sources.
-    let boxes = (0..tree.levels()).flat_map(|level| tree.level(level).map(move |b| (b, level)));
-    let mut leaves: Vec<(usize, usize)> =
-        boxes.filter(|&(b, _)| tree.is_leaf(b) && !tree.sources_of(b).is_empty()).collect();
+    let mut leaves: Vec<(usize, usize)> = Vec::new();
+    for level in 0..tree.levels() {
+        let with_sources = |b: &usize| tree.is_leaf(*b) && !tree.sources_of(*b).is_empty();
+        let of_level = tree.level(level).into_par_iter().with_min_len(BOXES_OF_A_TASK).filter(with_sources);
+        leaves.par_extend(of_level.map(|b| (b, level)));
+    }
     // The leaves of a level are in order already, so a stable sort merges the levels.
-    leaves.sort_by_key(|&(b, _)| tree.sources_of(b).start);
+    leaves.par_sort_by_key(|&(b, _)| tree.sources_of(b).start);
     let near = within(tree, &site.near_rows(&with_ancestors(tree, sampled))?);
     let close = within(tree, &site.far_rows(sampled)?);
     let weights = Weights::new(site, End::Sources)?;
-    let sum = |of: &dyn Fn(usize) -> bool| {
-        leaves.iter().filter(|leaf| of(leaf.0)).map(|leaf| weights.of_leaf(leaf.0, tree)).sum::<f64>()
-    };
-    let (all, all_close) = (sum(&|_| true), sum(&|b| close[b]));
+    let all_leaves = leaves.par_iter().with_min_len(BOXES_OF_A_TASK);
+    let of_leaves: Vec<f64> = all_leaves.map(|leaf| weights.of_leaf(leaf.0, tree)).collect();
+    let all = of_leaves.iter().sum::<f64>();
+    let all_close = of_leaves.iter().zip(&leaves).filter(|(_, leaf)| close[leaf.0]).map(|(w, _)| w).sum::<f64>();
     let of_a_leaf = (most / DRAWN_LEAVES).ceil() as usize;
     // The leaves that give sources, each with the chance with which it is drawn and the number of its draws; whole
     // leaves have chance 1. Leaves are drawn by systematic sampling.
     let (mut sum, mut next, mut drawn) = (0.0, rng.uniform(), Vec::new());
-    for &(b, level) in &leaves {
+    for (&(b, level), weight) in leaves.iter().zip(&of_leaves) {
         let count = tree.sources_of(b).len();
         if most >= tree.sources_of(0).len() as f64 || near[b] && near_errs {
             drawn.push(((b, level), 1.0, count));
             continue;
         }
         let share = 0.5 * most / all + if close[b] { 0.5 * most / all_close } else { 0.0 };
-        let expected = share * weights.of_leaf(b, tree);
+        let expected = share * weight;
         let picks = count.min(of_a_leaf.max(expected.ceil() as usize));
         let chance = (expected / picks as f64).min(1.0);
         sum += chance;

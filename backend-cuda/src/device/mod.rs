@@ -122,7 +122,7 @@ impl Device {
         let stream = context.new_stream_with_priority(FIRST_STREAM_PRIORITY).map_err(making)?;
         let beside = context.new_stream().map_err(making)?;
         let pool = if context.has_async_alloc() { Some(Pool::keep(&context)?) } else { None };
-        let shelves = pool.is_some().then(|| Arc::new(Shelves::new(&stream)));
+        let shelves = pool.is_some().then(|| Arc::new(Shelves::new(&stream, info.memory)));
         let inner = Inner {
             context,
             stream,
@@ -167,16 +167,14 @@ impl Device {
     /// Bytes of free device memory, including memory kept in the pool for new buffers.
     pub fn free_memory(&self) -> Result<u64, Error> {
         let free = self.inner.context.mem_get_info().map_err(|e| failed("asking for free memory", e))?.0 as u64;
-        let kept = self.inner.pool.as_ref().map_or(Ok(0), Pool::unused)?;
-        let on_shelves = self.inner.shelves.as_ref().map_or(0, |shelves| shelves.bytes());
-        Ok(free + kept + on_shelves)
+        Ok(free + self.kept_memory()?)
     }
 
-    /// As [`free_memory`](Device::free_memory), but any number of at least `enough` if there is so much. The driver takes
-    /// long to answer for the whole device, so the memory kept for new buffers is looked at first.
-    pub(crate) fn free_memory_up_to(&self, enough: u64) -> Result<u64, Error> {
-        let kept = self.inner.pool.as_ref().map_or(Ok(0), Pool::unused)?;
-        if kept >= enough { Ok(kept) } else { self.free_memory() }
+    /// Bytes of memory that is kept for new buffers. The driver answers at once, unlike for
+    /// [`free_memory`](Device::free_memory).
+    pub(crate) fn kept_memory(&self) -> Result<u64, Error> {
+        let on_shelves = self.inner.shelves.as_ref().map_or(0, |shelves| shelves.bytes());
+        Ok(on_shelves + self.inner.pool.as_ref().map_or(Ok(0), Pool::unused)?)
     }
 
     /// Bytes that the process has taken from the device for buffers, used or kept in the pool. 0 without a pool.

@@ -99,9 +99,12 @@ impl<T: DeviceScalar> Families<T> {
         let shift = (count + 1).ilog2().min(MAX_CHUNK_SHIFT);
         let [spectra, sums] = [(shape.density, count + 1), (shape.check, count)]
             .map(|(row, n)| row / shape.points * n.next_multiple_of(1 << shift) * entries);
-        let bytes = ((spectra + sums) * size_of::<T>()) as f64;
-        let enough = (order as f64 * bytes / SPECTRA_SHARE_OF_MEMORY) as u64;
-        let fit = SPECTRA_SHARE_OF_MEMORY * device.free_memory_up_to(enough)? as f64 / bytes;
+        // Memory that earlier points of the plan have given back is enough for all frequencies, most often.
+        let bytes = (spectra + sums) * size_of::<T>();
+        let fit = match device.kept_memory()? {
+            kept if kept >= (order * bytes) as u64 => order as f64,
+            _ => SPECTRA_SHARE_OF_MEMORY * device.free_memory()? as f64 / bytes as f64,
+        };
         if count == 0 || fit < 1.0 {
             return Ok(None);
         }

@@ -49,7 +49,10 @@ fn main() {
                     true
                 };
                 let (x, q) = points(1);
-                let plan = of(Laplace).progress(move |p| stops(&p)).ranks(&world).plan(mine(&world, &x, 3), Targets::Sources)?;
+                let plan = of(Laplace)
+                    .progress(move |p| stops(&p))
+                    .ranks(&world)
+                    .plan(mine(&world, &x, 3), Targets::Sources)?;
                 plan.apply(mine(&world, &q, 1)).map(drop)
             }
             other => panic!("no mode {other:?}"),

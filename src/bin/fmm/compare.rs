@@ -3,8 +3,8 @@
 
 use crate::args::{CompareArgs, MethodName, VariantArgs};
 use crate::failure::Failure;
-use crate::page::{self, Bar, Line, Plot, Scale};
 use crate::npy::WHOLE;
+use crate::page::{self, Bar, Line, Plot, Scale};
 use crate::{kernel, print, run};
 use clap::ValueEnum;
 use fmm::{Error, Fmm, Stage, Targets};

@@ -109,7 +109,8 @@ fn save_gathered(
     let first = world.rank() == 0;
     let mut pending = first.then(|| Pending::create(path)).transpose()?;
     let mut message = Vec::new();
-    let parts = |out: &Output| vec![out.potential.clone(), out.gradient.clone(), out.hessian.clone(), out.pressure.clone()];
+    let parts =
+        |out: &Output| vec![out.potential.clone(), out.gradient.clone(), out.hessian.clone(), out.pressure.clone()];
     let outs: Vec<Vec<Vec<f64>>> = sums.all.outs.iter().map(parts).collect();
     // The points of a demo go into the file, too.
     let demo = if args.sources.is_none() { input.strengths.clone() } else { Vec::new() };

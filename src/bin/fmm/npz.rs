@@ -107,13 +107,12 @@ impl Pending {
                 let row = if shape[0] > 0 { 8 * values.len() / shape[0] } else { 0 };
                 let at = SeekFrom::Start((head.len() + first * row) as u64);
                 // Each process writes the same head.
-                file.seek(SeekFrom::Start(0))
-                    .and_then(|_| file.write_all(&head))
-                    .and_then(|()| file.seek(at))
-                    .and_then(|_| {
+                file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&head)).and_then(|()| file.seek(at)).and_then(
+                    |_| {
                         let mut buffer = BufWriter::new(file);
                         put(&mut buffer).and_then(|()| buffer.flush())
-                    })
+                    },
+                )
             }
         };
         written.map_err(|e| Failure::file(&self.path, e))

@@ -70,7 +70,7 @@ impl Case {
         let r = world.rank();
         let targets = self.targets.as_ref().map(|t| self.piece(t, 3, r));
         let placed = place(world, self.piece(&self.sources, 3, r), targets, &asked)?;
-        if self.sources.len() % 2 == 0 {
+        if self.sources.len().is_multiple_of(2) {
             return Ok(placed);
         }
         // Other cuts: as if the first leaves had most of the work.

@@ -100,6 +100,7 @@ pub use output::{DeviceOutput, Output};
 /// Several ranks: threads of one process, or anything else that sends messages.
 pub mod ranks {
     pub use crate::engine::RanksReport;
+    pub use fmm_dist::simulate::{Event, LogGp, Recorded, Replay, replay};
     pub use fmm_dist::{Alone, Comm, Strategy, World, threads, threads_within};
 }
 pub use plan::{Plan, evaluate};

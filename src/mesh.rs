@@ -1,7 +1,7 @@
 //! Counts of boxes and edges, and seconds of planning: plain data.
 
 use crate::probe::sampled::{End, HALF_CORNER_POWER, corner_sums};
-use fmm_traits::{Hierarchy, Lists};
+use fmm_traits::{Hierarchy, Lists, Tree};
 use serde::Serialize;
 
 /// Seconds of the parts of planning.
@@ -92,6 +92,26 @@ impl Mesh {
             far_points: m2p + p2l,
             corners: corner_mean(tree),
         }
+    }
+
+    /// The counts of some boxes of a tree of one of several ranks, with the sources and targets of their leaves. Sources of
+    /// other ranks count, whether or not their points are here.
+    pub fn of_boxes(tree: &Tree, lists: &Lists, boxes: &[u32]) -> (Mesh, [usize; 2]) {
+        let (mut mesh, mut points) = (Mesh::default(), [0, 0]);
+        let sources = |s: &u32| tree.source_count(*s as usize);
+        for b in boxes.iter().map(|&b| b as usize) {
+            let targets = tree.targets_of(b).len();
+            let (near, far) = (lists.p2p.row(b), lists.p2l.row(b));
+            mesh.edges.p2p += near.len();
+            mesh.edges.m2l += lists.m2l.row(b).len();
+            mesh.near_pairs += (targets * near.iter().map(sources).sum::<usize>()) as u64;
+            mesh.far_points += (targets * lists.m2p.row(b).len() + far.iter().map(sources).sum::<usize>()) as u64;
+            if tree.is_leaf(b) {
+                mesh.leaves += 1;
+                points = [points[0] + tree.sources_of(b).len(), points[1] + targets];
+            }
+        }
+        (mesh, points)
     }
 
     /// Whether each count differs by at most a tenth from the same count of `other`, and the mean over the targets by

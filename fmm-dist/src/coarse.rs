@@ -78,6 +78,27 @@ fn census(keys: &Keys) -> Census {
     }
 }
 
+/// The rank of each of the leaves with these `weights`, which are in Morton order: each rank gets an interval with an equal
+/// part of the weight.
+pub fn owners(weights: &[f64], ranks: usize) -> Vec<u32> {
+    let total: f64 = weights.iter().sum();
+    let mut before = 0.0;
+    let owner = |weight: &f64| {
+        let middle = if total > 0.0 { (before + 0.5 * weight) / total } else { 0.0 };
+        before += weight;
+        ((middle * ranks as f64) as usize).min(ranks - 1) as u32
+    };
+    weights.iter().map(owner).collect()
+}
+
+/// The largest over the mean weight of a rank, if the leaves have these `weights` and `owners`.
+pub fn imbalance(weights: &[f64], owners: &[u32], ranks: usize) -> f64 {
+    let mut loads = vec![0.0; ranks];
+    weights.iter().zip(owners).for_each(|(weight, &owner)| loads[owner as usize] += weight);
+    let mean = loads.iter().sum::<f64>() / ranks as f64;
+    if mean > 0.0 { loads.iter().fold(0.0, |m: f64, load| m.max(*load)) / mean } else { 1.0 }
+}
+
 impl Coarse {
     /// Splits boxes that hold more than `ncrit` sources or targets, and more than a part of the points that suits the
     /// number of ranks. `keys` are the sorted keys of the sources of this rank and, if they are separate, of its targets.
@@ -157,14 +178,10 @@ impl Coarse {
         Ok(coarse)
     }
 
-    /// Shares out the leaves: each rank gets an interval of Morton order with an equal part of the `weights`.
+    /// Shares out the leaves by their `weights` ([`owners`]).
     pub fn share(&mut self, weights: &[f64], ranks: usize) {
-        let total: f64 = weights.iter().sum();
-        let mut before = 0.0;
-        for (&leaf, weight) in self.leaves.iter().zip(weights) {
-            let middle = if total > 0.0 { (before + 0.5 * weight) / total } else { 0.0 };
-            self.boxes[leaf as usize].owner = ((middle * ranks as f64) as usize).min(ranks - 1) as u32;
-            before += weight;
+        for (&leaf, owner) in self.leaves.iter().zip(owners(weights, ranks)) {
+            self.boxes[leaf as usize].owner = owner;
         }
     }
 

@@ -9,12 +9,14 @@
 //! 3. [`place`]: points travel to the rank that owns their box, which builds its part of the tree.
 //! 4. [`local`]: the locally essential tree (Lashuk et al. 2009, §III-A), an ordinary tree with ghosts.
 //! 5. [`exchange`]: how multipoles of shared boxes are completed, in four ways.
+//! 6. [`simulate`]: what the messages would cost on a network.
 
 pub mod coarse;
 pub mod comm;
 pub mod exchange;
 pub mod local;
 pub mod place;
+pub mod simulate;
 pub mod wire;
 pub mod world;
 

@@ -7,6 +7,7 @@ use crate::coarse::Coarse;
 use crate::exchange::{self, Strategy};
 use crate::local::{Local, Opens};
 use crate::world::World;
+use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Incoming, Lists, Round, Tree};
 use fmm_tree::{BuildOptions, BuildReport, CAPACITY_STEPS, Part, RootSample};
 use std::collections::HashSet;
@@ -25,6 +26,9 @@ pub struct Asked<'a> {
     pub strategy: Strategy,
     /// Which boxes a target may look into.
     pub opens: Opens<'a>,
+    /// Work of the leaves of the coarse tree, which an earlier call for the same points has made
+    /// ([`Placed::weigh`]); `None`: by the numbers of points.
+    pub weights: Option<&'a [f64]>,
 }
 
 /// How rows travel between the caller's points on this rank and the points that it owns.
@@ -158,8 +162,13 @@ pub fn place(world: &World, sources: &[f64], targets: Option<&[f64]>, asked: &As
     let capacity = if given { report.ncrit } else { RAISE * report.ncrit };
     let mut coarse = Coarse::new(world, &keys, capacity, limit.min(KEY_LEVELS))?;
     drop(keys);
-    let weights: Vec<f64> = coarse.leaves.iter().map(|&b| weight(&coarse, b as usize)).collect();
-    coarse.share(&weights, world.size());
+    match asked.weights {
+        Some(weights) => coarse.share(weights, world.size()),
+        None => {
+            let weights: Vec<f64> = coarse.leaves.iter().map(|&b| weight(&coarse, b as usize)).collect();
+            coarse.share(&weights, world.size());
+        }
+    }
 
     let mut routes = Vec::new();
     let mut owned = Vec::new();
@@ -213,7 +222,7 @@ pub fn place(world: &World, sources: &[f64], targets: Option<&[f64]>, asked: &As
     Ok(Placed { world: world.clone(), local, strategy: asked.strategy, routes, report })
 }
 
-/// Forecast work of a leaf of the coarse tree. Most work is proportional to the points: near pairs and translations of
+/// Work of a leaf of the coarse tree before there are lists. Most work is proportional to the points: near pairs and translations of
 /// boxes with about as many points each.
 fn weight(coarse: &Coarse, leaf: usize) -> f64 {
     let b = &coarse.boxes[leaf];
@@ -229,6 +238,33 @@ impl Placed {
     /// Number of leaves of the tree of all ranks.
     pub fn leaves(&self) -> usize {
         self.local.leaves
+    }
+
+    /// The work of each leaf of the coarse tree, in Morton order, and the rank that owns it. `work` gets the boxes of the
+    /// tree in a leaf of this rank. All ranks call it together.
+    ///
+    /// # Errors
+    /// Those of other ranks.
+    pub fn weigh(&self, work: impl Fn(&[u32]) -> f64) -> Result<(Vec<f64>, Vec<u32>), Error> {
+        let Local { tree, coarse, names, .. } = &self.local;
+        let mut leaf_of_coarse = vec![NONE; coarse.boxes.len()];
+        coarse.leaves.iter().enumerate().for_each(|(k, &b)| leaf_of_coarse[b as usize] = k as u32);
+        let owner = |k: usize| coarse.boxes[coarse.leaves[k] as usize].owner;
+        let (mut leaf_of, mut boxes) = (vec![NONE; tree.len()], vec![Vec::new(); coarse.leaves.len()]);
+        for b in 0..tree.len() {
+            leaf_of[b] = match names[b].in_coarse() {
+                Some(c) => leaf_of_coarse[c],
+                None => leaf_of[tree.parent[b] as usize],
+            };
+            if leaf_of[b] != NONE {
+                boxes[leaf_of[b] as usize].push(b as u32);
+            }
+        }
+        let me = self.world.rank() as u32;
+        let mine = (0..boxes.len()).filter(|&k| owner(k) == me).map(|k| work(&boxes[k])).collect::<Vec<f64>>();
+        // Ranks own intervals of the leaves, in their order.
+        let weights = self.world.all_gather(mine)?.concat();
+        Ok((weights, (0..boxes.len()).map(owner).collect()))
     }
 
     /// Completes `lists`, which were made for [`tree`](Self::tree), and fetches what they need: the points of ghosts,

@@ -66,9 +66,16 @@ impl Case {
     fn placed(&self, world: &World) -> Result<Placed, Error> {
         let policy = self.policy;
         let opens = |t: &Place, s: &Place| policy.opens(t, s);
-        let asked = Asked { options: self.build(), strategy: self.strategy, opens: &opens };
+        let mut asked = Asked { options: self.build(), strategy: self.strategy, opens: &opens, weights: None };
         let r = world.rank();
         let targets = self.targets.as_ref().map(|t| self.piece(t, 3, r));
+        let placed = place(world, self.piece(&self.sources, 3, r), targets, &asked)?;
+        if self.sources.len().is_multiple_of(2) {
+            return Ok(placed);
+        }
+        // Other cuts: as if the first leaves had most of the work.
+        let (weights, _) = placed.weigh(|boxes| 1.0 / (1.0 + f64::from(boxes[0])))?;
+        asked.weights = Some(&weights);
         place(world, self.piece(&self.sources, 3, r), targets, &asked)
     }
 

@@ -1,8 +1,8 @@
 //! The transport over MPI.
 //!
-//! A message begins with a head: its kind, its length, and its bytes if they are few. The bytes of a long message follow
-//! in parts below 2³¹ bytes, because MPI counts in 32 bits. Nothing blocks inside MPI: this rank asks whether a message is
-//! there, so it notices a deadline, and its own messages move meanwhile.
+//! A message begins with a head: its kind, its length, and its bytes if they are few. The bytes of a long message
+//! follow in parts below 2³¹ bytes, because MPI counts in 32 bits. Nothing blocks inside MPI: this rank asks whether a
+//! message is there, so it notices a deadline, and its own messages move meanwhile.
 
 use crate::Settings;
 use crate::calls::{self, Transfer};

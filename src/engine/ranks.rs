@@ -12,11 +12,17 @@ use crate::probe::Trial;
 use crate::request::Fmm;
 use backend_cpu::OctreeSolver;
 use backend_cuda::{DeviceSolver, DeviceSums};
+use fmm_dist::coarse::imbalance;
 use fmm_dist::local::{Place, opens_uvwx};
 use fmm_dist::{Asked, Ready, Strategy, World};
-use fmm_traits::{Error, Lists, Observer, OutputColumns, Policy, Solver, Stage, StageSeconds, Targets};
+use fmm_traits::{Error, Lists, Observer, OutputColumns, Policy, Solver, Stage, StageSeconds, Targets, Tree};
+use fmm_tree::BuildOptions;
 use serde::Serialize;
 use std::time::Instant;
+
+/// Points are shared out anew, by the work that exact lists forecast, if the largest work of a rank is more than 5 % above
+/// what that reaches. Sharing out costs another tree.
+const WORTH_A_CUT: f64 = 1.05;
 
 /// The part of a rank in a sum over several ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -41,8 +47,12 @@ pub struct RanksReport {
     pub rows: usize,
     /// Bytes of these multipoles, and of the strengths of sources that are ghosts elsewhere.
     pub bytes: u64,
+    /// Forecast seconds of this rank's work on one core; 0 for direct sums, which the lists do not show.
+    pub work: f64,
     /// Largest over mean forecast work of a rank.
     pub imbalance: f64,
+    /// The same with cuts by points, if the work was shared out anew because of it.
+    pub imbalance_by_points: Option<f64>,
 }
 
 /// A fast method on the locally essential tree of a rank.
@@ -69,8 +79,9 @@ struct Site {
     placed: fmm_dist::Placed,
     given: Given,
     report: Placed,
-    /// Smallest distance at which a treecode sees a box as a whole.
-    near: f64,
+    options: BuildOptions,
+    /// Whether targets are points of their own.
+    apart: bool,
 }
 
 /// The sums of a rank.
@@ -113,12 +124,40 @@ impl Ranks {
         (numbers * self.request.precision.bytes()) as u64
     }
 
-    /// Largest over mean forecast work of a rank.
-    fn imbalance(&self, order: usize, mesh: &Mesh, counts: [usize; 2]) -> Result<f64, Error> {
+    /// Points on the ranks that own them.
+    fn placed(
+        &self,
+        sources: &[f64],
+        targets: Option<&[f64]>,
+        options: BuildOptions,
+        weights: Option<&[f64]>,
+    ) -> Result<fmm_dist::Placed, Error> {
+        let (parts, near) = (self.parts, options.min_side);
+        // A slightly smaller angle: a box that a rounding error might open is sent.
+        let opens = |target: &Place, source: &Place| match parts.policy {
+            Policy::Uvwx | Policy::Stencil119 => opens_uvwx(target, source),
+            Policy::Treecode { theta } => {
+                let (t, s) = (target.cube, source.cube);
+                !(fmm_tree::accepts(theta * (1.0 - 1e-9), t, s) && seen_whole(&parts, near * (1.0 + 1e-9), t, s))
+            }
+        };
+        fmm_dist::place(
+            &self.world,
+            sources,
+            targets,
+            &Asked { options, strategy: self.strategy, opens: &opens, weights },
+        )
+    }
+
+    /// The forecast work of each leaf of the coarse tree, and its owner.
+    fn works(&self, placed: &fmm_dist::Placed, lists: &Lists, order: usize) -> Result<(Vec<f64>, Vec<u32>), Error> {
         let prices = self.request.backend.processor().prices(&self.request, &self.choice.facts);
-        let works: Vec<f64> = self.world.all_gather(prices.price(&self.parts, order, mesh, counts))?;
-        let mean = works.iter().sum::<f64>() / works.len() as f64;
-        Ok(if mean > 0.0 { works.iter().fold(0.0, |m: f64, w| m.max(*w)) / mean } else { 1.0 })
+        let price = |mesh: &Mesh, points| prices.price(&self.parts, order, mesh, points);
+        let nothing = price(&Mesh::default(), [0, 0]);
+        placed.weigh(|boxes| {
+            let (mesh, points) = Mesh::of_boxes(placed.tree(), lists, boxes);
+            price(&mesh, points) - nothing
+        })
     }
 }
 
@@ -137,30 +176,21 @@ impl Engine for Ranks {
         let placement = Placement::of(&self.choice.facts, sources, targets);
         watch("tree", 0.0)?;
         let start = Instant::now();
-        let (parts, near) = (self.parts, options.min_side);
-        // A slightly smaller angle: a box that a rounding error might open is sent.
-        let opens = |target: &Place, source: &Place| match parts.policy {
-            Policy::Uvwx | Policy::Stencil119 => opens_uvwx(target, source),
-            Policy::Treecode { theta } => {
-                let (t, s) = (target.cube, source.cube);
-                !(fmm_tree::accepts(theta * (1.0 - 1e-9), t, s) && seen_whole(&parts, near * (1.0 + 1e-9), t, s))
-            }
-        };
-        let asked = Asked { options, strategy: self.strategy, opens: &opens };
-        let placed = fmm_dist::place(&self.world, sources, placement.points(), &asked)?;
+        let placed = self.placed(sources, placement.points(), options, None)?;
         let seconds = PlanSeconds { tree: start.elapsed().as_secs_f64(), ..PlanSeconds::default() };
         let mut report = Placed { report: placed.report.clone(), seconds };
         report.say_softening(options.min_side);
-        let apart = placement.points().map(<[f64]>::to_vec).unwrap_or_default();
-        let given = Given { sources: sources.to_vec(), targets: apart, pick: placement.into_pick() };
-        self.site = Some(Site { placed, given, report, near });
+        let apart = placement.points().is_some();
+        let targets = placement.points().map(<[f64]>::to_vec).unwrap_or_default();
+        let given = Given { sources: sources.to_vec(), targets, pick: placement.into_pick() };
+        self.site = Some(Site { placed, given, report, options, apart });
         Ok(())
     }
 
     fn preview(&mut self, order: usize) -> Result<Mesh, Error> {
         let Some(site) = &self.site else { return not_placed() };
         let tree = site.placed.tree();
-        let lists = lists(tree, &self.parts, &list_options(order, &self.parts), site.near)?;
+        let lists = lists(tree, &self.parts, &list_options(order, &self.parts), site.options.min_side)?;
         Ok(Mesh::of(tree, &lists, site.placed.leaves(), tree.side))
     }
 
@@ -178,10 +208,24 @@ impl Engine for Ranks {
     }
 
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
-        let Some(Site { placed, given, mut report, near }) = self.site.take() else { return not_placed() };
+        let Some(Site { mut placed, given, mut report, options, apart }) = self.site.take() else {
+            return not_placed();
+        };
         watch("lists", 0.3)?;
         let start = Instant::now();
-        let mut lists = lists(placed.tree(), &self.parts, &list_options(order, &self.parts), near)?;
+        let new_lists = |tree: &Tree| lists(tree, &self.parts, &list_options(order, &self.parts), options.min_side);
+        let mut lists = new_lists(placed.tree())?;
+        let (mut works, mut owners) = self.works(&placed, &lists, order)?;
+        let ranks = self.world.size();
+        let by_points = imbalance(&works, &owners, ranks);
+        let recut = by_points > WORTH_A_CUT * imbalance(&works, &fmm_dist::coarse::owners(&works, ranks), ranks);
+        if recut {
+            drop((placed, lists));
+            let targets = apart.then_some(&given.targets[..]);
+            placed = self.placed(&given.sources, targets, options, Some(&works))?;
+            lists = new_lists(placed.tree())?;
+            (works, owners) = self.works(&placed, &lists, order)?;
+        }
         let leaves = placed.leaves();
         let ready = placed.settle(&mut lists)?;
         report.seconds.lists = start.elapsed().as_secs_f64();
@@ -190,7 +234,6 @@ impl Engine for Ranks {
         let (tree, traffic) = (&ready.tree, ready.traffic);
         let owned = [tree.sources.len() - traffic.ghosts, tree.targets.len()];
         let mut mesh = Mesh::of(tree, &lists, leaves, tree.side);
-        let imbalance = self.imbalance(order, &mesh, owned)?;
         mesh.leaves = tree.leaves();
         let processor = self.request.backend.processor();
         let sums = processor.on_a_rank(&self.request, &self.choice, &self.parts, order, (ready, lists))?;
@@ -207,7 +250,9 @@ impl Engine for Ranks {
             messages: traffic.messages,
             rows: traffic.rows,
             bytes: traffic.rows as u64 * self.row_bytes(order) + traffic.ghost_sources as u64 * ghost,
-            imbalance,
+            work: works.iter().zip(&owners).filter(|(_, r)| **r as usize == self.world.rank()).map(|(w, _)| w).sum(),
+            imbalance: imbalance(&works, &owners, ranks),
+            imbalance_by_points: recut.then_some(by_points),
         };
         self.settled = Some(Settled { sums, mesh, given, report: of_rank });
         self.choice.order = Some(order);
@@ -405,7 +450,9 @@ impl Engine for DirectOnRanks {
             messages: 0,
             rows: 0,
             bytes: 0,
+            work: 0.0,
             imbalance: 1.0,
+            imbalance_by_points: None,
         })
     }
 

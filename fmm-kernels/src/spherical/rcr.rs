@@ -130,7 +130,12 @@ impl<T: Real> Rcr<T> {
         }
         let key = angle(steps.map(|x| x as u32));
         match self.rotations.binary_search_by_key(&key, |(a, _)| *a) {
-            Ok(at) => self.rotations[at].1.get_or_init(new).clone(),
+            // From the angle alone, so that no bit depends on which of several parallel offsets comes first.
+            Ok(at) => {
+                let [rho2, k2] = key.map(f64::from);
+                let parts = [k2, rho2].map(|x| (x / (rho2 + k2)).sqrt());
+                self.rotations[at].1.get_or_init(|| Arc::new(Rotation::new(self.order, parts[0], parts[1]))).clone()
+            }
             Err(_) => new(),
         }
     }

@@ -32,6 +32,11 @@ pub enum Command {
     /// Kernels: list them, show one, check one.
     #[command(subcommand)]
     Kernel(KernelCommand),
+    /// Forecast a sum on many ranks: imbalance of work, messages and bytes for each exchange.
+    ///
+    /// The ranks are threads that place the points and sum once. The messages of this sum are counted, and timed by the
+    /// LogGP model of a network without contention. Times of work are forecasts for one core by the cost model.
+    Ranks(RanksArgs),
     /// Draw the boxes, and in colour what one of them meets.
     Tree(TreeArgs),
 }
@@ -467,6 +472,48 @@ pub struct RunArgs {
     /// Compare with direct summation at this many random targets [default: not; showcase: 1000].
     #[arg(long)]
     pub verify: Option<usize>,
+    /// One JSON object on standard output.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `fmm ranks`.
+#[derive(Args, Clone, Debug)]
+pub struct RanksArgs {
+    /// Number of ranks.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub simulate: u32,
+    /// Kernel.
+    #[command(flatten)]
+    pub kernel: KernelArgs,
+    /// Cloud.
+    #[arg(long, value_enum, default_value = "ellipsoid")]
+    pub demo: DemoName,
+    /// Number of points.
+    #[arg(long, default_value_t = 200_000)]
+    pub n: usize,
+    /// Seed of the cloud and its strengths.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Order of the expansion, by equivalent densities.
+    #[arg(long, default_value_t = 4)]
+    pub order: usize,
+    /// Leaf capacity [default: chosen].
+    #[arg(long)]
+    pub ncrit: Option<usize>,
+    /// Exchanges, a list with commas [default: all].
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub exchange: Option<Vec<ExchangeName>>,
+    /// Seconds from one rank to another [default: that between the farthest nodes of a Cray XT3 by design (Brightwell et
+    /// al., Portals 3.3 on Red Storm)].
+    #[arg(long, default_value_t = 5e-6)]
+    pub latency: f64,
+    /// Seconds that a rank itself spends on a message that it sends or takes [default: assumed].
+    #[arg(long, default_value_t = 1e-6)]
+    pub overhead: f64,
+    /// Bytes a second out of a rank [default: that of a node of the same machine].
+    #[arg(long, default_value_t = 1.5e9)]
+    pub bandwidth: f64,
     /// One JSON object on standard output.
     #[arg(long)]
     pub json: bool,

@@ -16,6 +16,7 @@ mod page;
 mod ranks;
 mod report;
 mod run;
+mod simulate;
 mod tree;
 
 use args::{Cli, Command};
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
             Command::Bench(args) => bench::bench(&args),
             Command::Compare(args) => compare::compare(&args),
             Command::Calibrate(args) => calibrate::calibrate(&args),
+            Command::Ranks(args) => simulate::ranks(&args),
             Command::Tree(args) => tree::tree(&args),
             Command::Kernel(command) => check::kernel(&command),
         },

@@ -104,7 +104,7 @@ impl Pending {
             Some(To::Npy(file, rows)) => {
                 let Rows { first, total } = rows.unwrap_or(Rows { first: 0, total: shape[0] });
                 let head = header(descr, &[&[total], &shape[1..]].concat());
-                let row = if shape[0] > 0 { 8 * values.len() / shape[0] } else { 0 };
+                let row = (8 * values.len()).checked_div(shape[0]).unwrap_or(0);
                 let at = SeekFrom::Start((head.len() + first * row) as u64);
                 // Each process writes the same head.
                 file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&head)).and_then(|()| file.seek(at)).and_then(

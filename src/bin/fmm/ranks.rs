@@ -31,7 +31,7 @@ impl Sums {
 }
 
 /// The piece of rank `r` of rows of `width` numbers.
-fn piece(rows: &[f64], width: usize, r: usize, ranks: usize) -> &[f64] {
+pub fn piece(rows: &[f64], width: usize, r: usize, ranks: usize) -> &[f64] {
     let [first, end] = part_of(rows.len() / width, (r, ranks));
     &rows[first * width..end * width]
 }
@@ -44,15 +44,22 @@ pub struct Piece<'a> {
     pub strengths: Vec<&'a [f64]>,
 }
 
-/// The exchange that `args` ask for.
-pub fn with_exchange(args: &RunArgs, builder: Fmm) -> Fmm {
-    let Some(exchange) = args.exchange else { return builder };
-    builder.exchange(match exchange {
+/// The exchange of this name.
+pub fn strategy(exchange: ExchangeName) -> Strategy {
+    match exchange {
         ExchangeName::Direct => Strategy::Direct,
         ExchangeName::Hypercube => Strategy::Hypercube,
         ExchangeName::Manager => Strategy::Manager,
         ExchangeName::Frontier => Strategy::Frontier,
-    })
+    }
+}
+
+/// The exchange that `args` ask for.
+pub fn with_exchange(args: &RunArgs, builder: Fmm) -> Fmm {
+    match args.exchange {
+        Some(exchange) => builder.exchange(strategy(exchange)),
+        None => builder,
+    }
 }
 
 /// Plans and sums on one rank, with the others.

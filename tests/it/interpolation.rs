@@ -49,7 +49,7 @@ fn judge(what: &str, request: &Fmm, points: &[f64], tolerance: f64) {
 /// Equivalent densities do not suit these kernels: their errors jump from order to order.
 #[test]
 fn the_floor_of_a_refusal_depends_on_no_tolerance_and_is_kept() {
-    let points = CloudKind::Plummer.points(3000, 1);
+    let points = CloudKind::Plummer.points(1500, 1);
     for (name, set) in [("gaussian", &[("h", 0.3)][..]), ("inverse_r2", &[])] {
         let request = asked(listed(name, set)).method(Method::EquivalentDensities);
         let plan = |tolerance: f64| request.clone().tolerance(tolerance).plan(&points, Targets::Sources);
@@ -58,8 +58,8 @@ fn the_floor_of_a_refusal_depends_on_no_tolerance_and_is_kept() {
             Err(e) => panic!("{name}: {e}"),
             Ok(plan) => panic!("{name}: {tolerance:e} at order {:?}", plan.describe().order),
         };
-        let floors = [1e-7, 1e-9, 1e-11].map(floor_of);
-        assert!(floors.iter().all(|floor| *floor == floors[0]), "{name}: {floors:?}");
+        let floors = [1e-7, 1e-11].map(floor_of);
+        assert!(floors[0] == floors[1], "{name}: {floors:?}");
         let described = plan(1.001 * floors[0]).unwrap().describe();
         let bound = described.probe.as_ref().unwrap().outputs[0].error;
         assert!(bound <= 1.001 * floors[0], "{name}: {bound:e}, floor {:e}", floors[0]);

@@ -319,7 +319,10 @@ fn requests_that_differ_or_are_not_served_are_refused_by_all() {
     refused(&|_| Fmm::new(Laplace).order(99), "99");
     refused(&|_| Fmm::new(Laplace).backend(fmm::Cuda { device: 999 }), "no CUDA device");
     refused(&|_| Fmm::new(Laplace).backend(fmm::Cuda::devices([0, 1])), "a rank has one GPU");
-    refused(&|r| if r == 2 { Fmm::new(Laplace).backend(fmm::Cuda::default()) } else { Fmm::new(Laplace) }, "the backend");
+    refused(
+        &|r| if r == 2 { Fmm::new(Laplace).backend(fmm::Cuda::default()) } else { Fmm::new(Laplace) },
+        "the backend",
+    );
     let kinds = threads_within(SOON, 2, |world| {
         let targets = if world.rank() == 0 { Targets::Sources } else { Targets::Points(&x) };
         of_order(Laplace, 4).ranks(&world).plan(&x, targets).map(drop)

@@ -18,7 +18,7 @@ pub(crate) struct UnitCosts<'a> {
     pub facts: &'a Facts,
     /// Mean points per leaf of a treecode with spherical harmonics.
     pub treecode_leaf: f64,
-    /// Smallest mean points per leaf, in the plane and in space.
+    /// Smallest mean points per leaf: for equivalent densities in the plane, and for all else.
     pub smallest_leaf: [f64; 2],
 }
 
@@ -92,7 +92,8 @@ impl Prices for UnitCosts<'_> {
                 let near = 3f64.powi(parts.dim as i32);
                 let across = 6f64.powi(parts.dim as i32) - near;
                 let boxes = far.leaf + across * far.m2l + near * costs.leaves;
-                (boxes / (near * costs.pair)).sqrt().max(self.smallest_leaf[parts.dim - 2])
+                let curves = parts.dim == 2 && parts.expansion == Expansion::Equivalent;
+                (boxes / (near * costs.pair)).sqrt().max(self.smallest_leaf[usize::from(!curves)])
             }
         }
     }

@@ -22,8 +22,8 @@
 //!
 //! # Shapes and order
 //! Points are flat `N×3` arrays, row-major (`points.as_flattened()` turns `&[[f64; 3]]` into one). In the plane
-//! ([`Harmonic2d`], [`Laplace2d`]) points are `N×2`. Strengths are `N×s`, outputs `M×…`, all in the caller's order. Units are the
-//! caller's.
+//! ([`Harmonic2d`], [`Laplace2d`]) points are `N×2`. Strengths are `N×s`, outputs `M×…`, all in the caller's order.
+//! Units are the caller's.
 //!
 //! # Accuracy
 //! `tolerance` bounds the relative ℓ2 error of *each* requested output over the targets, for strengths drawn at

@@ -91,7 +91,9 @@ fn row<T: DeviceScalar, R: Real>(device: &Device, cloud: &Cloud, case: Case) -> 
     let stream = DeviceStream::Null;
     let options = PyramidOptions { depth: Some(depth), population: 45.0 };
     let connection = ConnectOptions { theta, ..Default::default() };
-    let strengths = &cloud.strengths[usize::from(R::NAME == "f32")];
+    let q = normal_strengths(kernel.strengths() * cloud.n, 2);
+    let (own, single) = (DeviceArray::new(device, &q)?, usize::from(R::NAME == "f32"));
+    let strengths = if kernel.complex() { &cloud.strengths[single] } else { &own };
     let values: Vec<DeviceArray> = columns(kernel, derivatives)
         .iter()
         .map(|c| DeviceArray::zeros::<T>(device, cloud.n * c.columns.len()))
@@ -144,7 +146,6 @@ fn row<T: DeviceScalar, R: Real>(device: &Device, cloud: &Cloud, case: Case) -> 
     };
     let [most, l2] = if kernel.complex() { cloud.errors(&found) } else { [f64::NAN; 2] };
     // Stages by marks on the device, with arrays on the host.
-    let q = normal_strengths(kernel.strengths() * cloud.n, 2);
     let mut stages = vec![Vec::new(); Stage::ALL.len()];
     for run in 0..5 {
         let seconds = plan.apply(&q, &mut |_, _| true)?.1;

@@ -1,9 +1,9 @@
 // P2P in the plane.
 //
-// Defined in front: REAL, shared/field.cuh, BLOCKS, SPLIT, MOST and TILE_BYTES (group.cuh), FRAMED, REAL_FORM, and the pair
-// functions `whole_pair` and `real_pair` of the kernel, printed from its tape. They add the VALUES values of a target, which
-// are the potentials, then the derivatives of the first potential along x and y, xx and xy. `real_pair` leaves out the last
-// strength; without REAL_FORM there is no such function.
+// Defined in front: REAL, shared/field.cuh, BLOCKS, SPLIT, MOST and TILE_BYTES (group.cuh), FRAMED, REAL_FORM, and the
+// pair functions `whole_pair` and `real_pair` of the kernel, printed from its tape. They add the VALUES values of a
+// target, which are the potentials, then the derivatives of the first potential along x and y, xx and xy. `real_pair`
+// leaves out the last strength; without REAL_FORM there is no such function.
 //
 // With FRAMED, REAL is f32: coordinates are relative to the leaf, in units of its scale, each in two pieces (the nearest
 // f32, and the rest). A difference of two coordinates then has the digits of f32 however close the points are, down to 2^-48

@@ -15,8 +15,8 @@ use fmm_traits::{Kernel, Lane};
 use std::f64::consts::FRAC_1_PI;
 
 /// Values of `CHARGES` charges (0 or 1) and a pole of `POLES` real numbers (0: none, 1: real, 2: complex), with their
-/// derivatives up to the order `D`, in the layout of [`Kernel::eval_hessian`]. `ln_unit` is the logarithm of the unit of
-/// length.
+/// derivatives up to the order `D`, in the layout of [`Kernel::eval_hessian`]. `ln_unit` is the logarithm of the unit
+/// of length.
 #[inline(always)]
 fn field<V: Lane, const CHARGES: usize, const POLES: usize, const D: usize>(
     ln_unit: V,

@@ -8,14 +8,15 @@ use crate::Error;
 use std::ops::Range;
 
 /// An evaluation as the driver sees it: steps, and a function that carries out one of them. A backend that does every
-/// stage by itself implements [`Stages`], and has a schedule thereby. A backend that fuses stages implements this trait.
+/// stage by itself implements [`Stages`], and has a schedule thereby. A backend that fuses stages implements this
+/// trait.
 pub trait Schedule {
     /// The edge lists in the backend's own memory.
     type Lists: ?Sized;
     /// The steps, in the order in which they run.
     fn steps(&self) -> Vec<Step>;
-    /// Carries out a step of [`steps`](Schedule::steps). A long step tells `progress` from time to time how much of it is
-    /// done, and ends early if that fails.
+    /// Carries out a step of [`steps`](Schedule::steps). A long step tells `progress` from time to time how much of it
+    /// is done, and ends early if that fails.
     fn run(&mut self, step: Step, lists: &Self::Lists, progress: &mut Progress) -> Result<(), Error>;
 }
 

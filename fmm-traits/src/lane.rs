@@ -57,8 +57,8 @@ pub trait Lane:
     fn eq(self, other: Self) -> Self::Mask;
     /// `a` where `mask` holds, else `b`.
     fn select(mask: Self::Mask, a: Self, b: Self) -> Self;
-    /// r·r for r ≠ 0, and some positive number for r = 0: r·r in a kernel of powers of r/r², which are then exactly 0 at
-    /// r = 0. By default the number is 1.
+    /// r·r for r ≠ 0, and some positive number for r = 0: r·r in a kernel of powers of r/r², which are then exactly 0
+    /// at r = 0. By default the number is 1.
     #[inline(always)]
     fn nonzero_square(r: &[Self]) -> Self {
         let square = dot(r, r);

@@ -463,6 +463,32 @@ mod tests {
         assert!(text.contains("= fast(t") && !text.contains("== 0"), "{text}");
     }
 
+    /// x·y/|r|² and x − y, zero at r = 0.
+    #[derive(Clone, Debug)]
+    struct Plane;
+    impl Kernel for Plane {
+        const NAME: &'static str = "plane";
+        const DIM: usize = 2;
+        const VALUES: usize = 2;
+        fn eval<V: Lane>(_: &[V], r: &[V], q: &[V], u: &mut [V]) {
+            let w = V::splat(1.0) / V::nonzero_square(r);
+            u[0] = -(q[0] * r[0]).mul_add(w, r[1] * w);
+            u[1] = r[0] - r[1];
+        }
+        fn value_degree(_: usize) -> i32 {
+            0
+        }
+    }
+
+    #[test]
+    fn values_are_added_by_fused_multiply_adds() {
+        let text = record::<Plane>().with_values(&[1, 0]).cuda_adding::<f64>("f", "inverse");
+        let sums: Vec<&str> = text.lines().filter(|line| line.contains("  u[")).collect();
+        assert!(sums[0].contains("u[0] = (u[0] + t"), "{text}");
+        assert!(sums[1].contains("u[1] = fma(-t") && sums[1].matches("fma(-t").count() == 2, "{text}");
+        assert!(text.contains("is_zero(t") && text.contains("inverse(t") && !text.contains(" / "), "{text}");
+    }
+
     #[test]
     fn common_work_is_recorded_once() {
         // r·r is 1 + 2 + 2; +, − and three products remain (0.5·r² is shared by + and −).

@@ -1,7 +1,7 @@
 //! The stages of the fast multipole method and their order.
 //!
-//! [`Step::in_order`] follows Lashuk et al. (2009), Algorithm 1. Their S2U, U2U, VLI, XLI, D2D, D2T, WLI, ULI are called
-//! P2M, M2M, M2L, P2L, L2L, L2P, M2P, P2P here.
+//! [`Step::in_order`] follows Lashuk et al. (2009), Algorithm 1. Their S2U, U2U, VLI, XLI, D2D, D2T, WLI, ULI are
+//! called P2M, M2M, M2L, P2L, L2L, L2P, M2P, P2P here.
 
 use crate::Error;
 use std::ops::Range;

@@ -50,12 +50,13 @@ impl Analytic for Laplace2dMixed {
     type Real = Self;
 }
 
-/// A field of the plane and its first two derivatives: Re f, Im f, Re f′, Im f′, Re f″, Im f″. A kernel with its Hessian
-/// has each of them among its values, but for the sign.
+/// A field of the plane and its first two derivatives: Re f, Im f, Re f′, Im f′, Re f″, Im f″. A kernel with its
+/// Hessian has each of them among its values, but for the sign.
 pub type Jet = [f64; 6];
 
-/// Where the number `c` of a [`Jet`] stands among the values of a kernel of `values` values with `derivatives` (0 to 2),
-/// and whether it stands there with the other sign: f′ = ∂u/∂x − i ∂u/∂y for u = Re f, and f″ = ∂²u/∂x² − i ∂²u/∂x∂y.
+/// Where the number `c` of a [`Jet`] stands among the values of a kernel of `values` values with `derivatives` (0 to
+/// 2), and whether it stands there with the other sign: f′ = ∂u/∂x − i ∂u/∂y for u = Re f, and f″ = ∂²u/∂x² − i
+/// ∂²u/∂x∂y.
 pub const fn slot_of(values: usize, c: usize) -> (usize, bool) {
     ([0, 1, values, values + 1, 4 * values, 4 * values + 1][c], c == 3 || c == 5)
 }
@@ -128,7 +129,8 @@ impl PlaneKernel {
     pub fn charges(self) -> bool {
         self.exponents[0] == 0
     }
-    /// Whether a source has a pole m/(z_j − z). The last strengths are Re m and Im m: a dipole d is the pole d_x + i d_y.
+    /// Whether a source has a pole m/(z_j − z). The last strengths are Re m and Im m: a dipole d is the pole d_x + i
+    /// d_y.
     pub fn poles(self) -> bool {
         self.exponents.contains(&1)
     }

@@ -7,12 +7,12 @@
 use fmm_traits::{Lane, SimdLane};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// Added to a squared distance, so that 1/|r|² of a pair at one place is 10³⁰⁰, and r/|r|² is 0·10³⁰⁰. It costs nothing,
-/// because it turns a product into a fused multiply-add.
+/// Added to a squared distance, so that 1/|r|² of a pair at one place is 10³⁰⁰, and r/|r|² is 0·10³⁰⁰. It costs
+/// nothing, because it turns a product into a fused multiply-add.
 const AT_ZERO: f64 = 1e-300;
 
-/// `value` = `terms[0]` + … (as many as `count`) + `rest` (if `whole`). A term is a product. Everything is inlined, so a
-/// field that is not used costs nothing. With `ROUGH`, reciprocals have 28 bits.
+/// `value` = `terms[0]` + … (as many as `count`) + `rest` (if `whole`). A term is a product. Everything is inlined, so
+/// a field that is not used costs nothing. With `ROUGH`, reciprocals have 28 bits.
 #[derive(Clone, Copy)]
 pub struct Terms<V, const ROUGH: bool> {
     value: V,

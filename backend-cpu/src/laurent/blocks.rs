@@ -4,9 +4,9 @@ use fmm_traits::{Error, Progress};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Calls `work` once for each of `blocks`, on as many threads as the current rayon pool has. Each thread has scratch of its
-/// own. The calling thread is one of them, and tells `progress` after each of its blocks how many are done. Once that
-/// fails, no thread begins another block.
+/// Calls `work` once for each of `blocks`, on as many threads as the current rayon pool has. Each thread has scratch of
+/// its own. The calling thread is one of them, and tells `progress` after each of its blocks how many are done. Once
+/// that fails, no thread begins another block.
 pub(super) fn each_block<S: Default>(
     blocks: Range<usize>,
     work: impl Fn(&mut S, usize) + Sync,

@@ -13,8 +13,8 @@ const SOURCES_PER_SUM: usize = 4096;
 
 /// Direct sums of `sources` (N×2) with `strengths` (N × [`PlaneKernel::strengths`]) at `targets` (M×2), in the current
 /// rayon pool, with derivatives up to the order `derivatives`. The result is M × [`PlaneKernel::values`]. A source at
-/// exactly the position of a target contributes 0, so targets may be the sources. The bits do not depend on the number of
-/// threads.
+/// exactly the position of a target contributes 0, so targets may be the sources. The bits do not depend on the number
+/// of threads.
 ///
 /// # Errors
 /// [`Error::Shape`] if an array has the wrong length.

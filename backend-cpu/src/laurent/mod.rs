@@ -66,8 +66,8 @@ fn apart(pyramid: &Pyramid, t: usize, s: usize) -> bool {
 
 impl LaurentPlan {
     /// A plan for the kernel `pairs`, with the given edge `lists` and series of order `order`. Values carry derivatives
-    /// up to the order `derivatives`, at most 2. If `rough`, the near field takes reciprocals to 28 bits, for tolerances
-    /// of 1e-7 and above.
+    /// up to the order `derivatives`, at most 2. If `rough`, the near field takes reciprocals to 28 bits, for
+    /// tolerances of 1e-7 and above.
     ///
     /// # Errors
     /// - [`Error::Order`] as for [`Laurent::new`].

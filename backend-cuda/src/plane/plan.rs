@@ -146,6 +146,10 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
         lists: PlaneLists,
     ) -> Result<Self, Error> {
         let (device, kernel) = (pyramid.device.clone(), kernel.into());
+        if kernel.strengths() != usize::from(kernel.charges()) + 2 * usize::from(kernel.poles()) {
+            let reason = format!("poles of kernel {} are real", kernel.name());
+            return Err(Error::Unsupported { operation: "a sum in the plane on a GPU", reason });
+        }
         let derivatives = derivatives.min(2);
         let row = row(kernel, derivatives);
         if let Some(order) = order.filter(|p| !(1..=laurent::MAX_ORDER).contains(p)) {

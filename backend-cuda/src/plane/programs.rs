@@ -86,8 +86,8 @@ pub fn plane_series_program<T: Real>(kernel: PlaneKernel, derivatives: usize, or
     with_definitions::<T>("plane_series.cu", include_str!("../../kernels/plane_series.cu"), &definitions, entries)
 }
 
-/// The pair function of a kernel that adds to its potentials, and to those derivatives of the first from which all others
-/// follow.
+/// The pair function of a kernel that adds to its potentials, and to those derivatives of the first from which all
+/// others follow.
 fn pair<T: Real>(name: &str, kernel: PlaneKernel, derivatives: usize, member: &Member) -> String {
     let slots: Vec<usize> = (0..2 + 2 * derivatives)
         .filter(|&c| c != 1 || kernel.complex())

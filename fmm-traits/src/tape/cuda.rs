@@ -20,8 +20,8 @@ impl Tape {
     }
 
     /// As [`cuda`](Tape::cuda), but values are added to `u`, by as many fused multiply-adds as a value is a sum of
-    /// products, and quotients are products with the device function `reciprocal`. The device function `is_zero` compares
-    /// with 0.
+    /// products, and quotients are products with the device function `reciprocal`. The device function `is_zero`
+    /// compares with 0.
     pub fn cuda_adding<T: Real>(&self, name: &str, reciprocal: &str) -> String {
         self.print::<T>(name, Style { reciprocal: Some(reciprocal), ..Style::default() })
     }

@@ -212,7 +212,7 @@ impl Placed {
         if let Some(shared) = &mut tree.shared {
             shared.routes = routes;
         }
-        let near_pairs = near_pairs(&tree, &lists)?;
+        let near_pairs = near_pairs_there(&tree, &lists)?;
         let (report, seconds) = (BuildReport { mean_leaf, ..BuildReport::default() }, start.elapsed().as_secs_f64());
         let arranged = Some(Arranged { key: None, lists, near_pairs, seconds: 0.0 });
         Ok(Placed { tree, report, min_side: 0.0, seconds, arranged })

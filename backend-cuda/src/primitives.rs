@@ -53,7 +53,8 @@ impl Primitives {
         const { assert!(K > 0 && K <= MAX_COLUMNS) };
         let tiles = blocks(n + 1, SCAN_BLOCK * SCAN_ITEMS)?;
         let sums: Buffer<u64> = self.device.alloc(K * tiles as usize, "sums of a scan")?;
-        let mut args = [Arg::from(0u64); MAX_COLUMNS + 2];
+        // A column that is not used has two null addresses.
+        let mut args = [Arg::from([0u32; 2]); MAX_COLUMNS + 2];
         args.iter_mut().zip(columns).for_each(|(arg, column)| *arg = column.into());
         (args[MAX_COLUMNS], args[MAX_COLUMNS + 1]) = ((n as u64).into(), (&sums).into());
         let (grid, block) = ((tiles, K as u32), SCAN_BLOCK as u32);

@@ -420,8 +420,9 @@ impl<T: DeviceScalar, N: Real> DeviceSolver for Planned<T, N> {
         let prepared = Prepared::new(&self.settings, points)?;
         let start = Instant::now();
         let plan = self.plan.get_mut().unwrap_or_else(PoisonError::into_inner);
-        plan.set_tree(prepared.tree, prepared.lists)?;
+        // What may fail comes before the plan changes.
         let near_pairs = self.device.download(&prepared.near_pairs, "pairs")?[0];
+        plan.set_tree(prepared.tree, prepared.lists)?;
         (self.report, self.seconds, self.counts) = (prepared.report, prepared.seconds, prepared.counts);
         self.counts.near_pairs = near_pairs;
         self.seconds.operators = start.elapsed().as_secs_f64();

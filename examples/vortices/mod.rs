@@ -4,7 +4,7 @@
 //! is the kernel Γ/(z_j − z) times i/(2π). The motion conserves the circulation, the centre ΣΓz, the angular impulse
 //! ΣΓ|z|² and the energy −1/(4π) Σ Γ_i Γ_j ln|z_i − z_j|.
 
-use fmm::{Error, Fmm, Harmonic2d, Laplace2d, Outputs, Targets};
+use fmm::{Error, Fmm, Laplace2d, Outputs, Targets};
 use std::f64::consts::TAU;
 
 /// Velocities (n×2) from potentials φ (n complex numbers) of [`Harmonic2d`]: u − iv = iφ/(2π).

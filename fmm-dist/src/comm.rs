@@ -1,7 +1,7 @@
 //! Messages between ranks.
 //!
-//! A transport is four calls, and a fifth if messages do not move by themselves. Messages between two ranks arrive in the order in which they were sent. Sending does not
-//! wait for the receiver.
+//! A transport is four calls, and a fifth (`settle`) if messages do not move by themselves. Messages between two ranks
+//! arrive in the order in which they were sent. Sending does not wait for the receiver.
 
 use fmm_traits::Error;
 use std::collections::VecDeque;

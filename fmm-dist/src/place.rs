@@ -222,8 +222,8 @@ pub fn place(world: &World, sources: &[f64], targets: Option<&[f64]>, asked: &As
     Ok(Placed { world: world.clone(), local, strategy: asked.strategy, routes, report })
 }
 
-/// Work of a leaf of the coarse tree before there are lists. Most work is proportional to the points: near pairs and translations of
-/// boxes with about as many points each.
+/// Work of a leaf of the coarse tree before there are lists. Most work is proportional to the points: near pairs and
+/// translations of boxes with about as many points each.
 fn weight(coarse: &Coarse, leaf: usize) -> f64 {
     let b = &coarse.boxes[leaf];
     b.targets as f64 + 0.25 * b.sources as f64

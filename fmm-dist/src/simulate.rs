@@ -62,6 +62,9 @@ impl Comm for Recorded {
     fn settle(&self) {
         self.comm.settle();
     }
+    fn one_process(&self) -> bool {
+        self.comm.one_process()
+    }
 }
 
 /// A network, in seconds.

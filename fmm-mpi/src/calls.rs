@@ -1,6 +1,7 @@
 //! Calls of MPI, one at a time, with their errors.
 
 use fmm_traits::Error;
+use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -133,13 +134,13 @@ pub fn host() -> Result<String, Error> {
 /// [`done`](Self::done), and leaks if dropped before.
 pub struct Transfer {
     bytes: Vec<u8>,
-    requests: Vec<u64>,
+    requests: VecDeque<u64>,
 }
 
 impl Transfer {
     /// Sends bytes without waiting. `comm` is a communicator of [`duplicate`].
     pub fn send(comm: i32, bytes: Vec<u8>, to: usize, tag: i32, cut: usize) -> Result<Self, Error> {
-        let mut transfer = Transfer { bytes, requests: Vec::new() };
+        let mut transfer = Transfer { bytes, requests: VecDeque::new() };
         let _turn = turn();
         for start in (0..transfer.bytes.len()).step_by(cut) {
             let part = &transfer.bytes[start..transfer.bytes.len().min(start + cut)];
@@ -148,14 +149,14 @@ impl Transfer {
             // leaks it otherwise.
             let code = unsafe { fmm_mpi_send(comm, address, part.len() as c_int, to as c_int, tag, &mut request) };
             checked("MPI_Isend", code)?;
-            transfer.requests.push(request);
+            transfer.requests.push_back(request);
         }
         Ok(transfer)
     }
 
     /// Receives `length` bytes that come in messages of `cut` bytes, without waiting.
     pub fn receive(comm: i32, length: usize, from: usize, tag: i32, cut: usize) -> Result<Self, Error> {
-        let mut transfer = Transfer { bytes: vec![0; length], requests: Vec::new() };
+        let mut transfer = Transfer { bytes: vec![0; length], requests: VecDeque::new() };
         let _turn = turn();
         let address = transfer.bytes.as_mut_ptr();
         for start in (0..length).step_by(cut) {
@@ -168,7 +169,7 @@ impl Transfer {
                 fmm_mpi_receive(comm, part, count as c_int, from as c_int, tag, &mut request)
             };
             checked("MPI_Irecv", code)?;
-            transfer.requests.push(request);
+            transfer.requests.push_back(request);
         }
         Ok(transfer)
     }
@@ -177,14 +178,14 @@ impl Transfer {
     pub fn rest(&mut self) -> Result<usize, Error> {
         let _turn = turn();
         // Messages of one sender arrive in their order.
-        while let Some(request) = self.requests.last_mut() {
+        while let Some(request) = self.requests.front_mut() {
             let mut done = 0;
             // SAFETY: the request was made above and is not done yet.
             checked("MPI_Test", unsafe { fmm_mpi_test(request, &mut done) })?;
             if done == 0 {
                 break;
             }
-            self.requests.pop();
+            self.requests.pop_front();
         }
         Ok(self.requests.len())
     }

@@ -1,6 +1,6 @@
 //! What the experiments of Goude & Engblom (2012) have in common: clouds, and an evaluation on the CPU.
 
-use adaptive2d::{ConnectOptions, Laurent, Pyramid, PyramidOptions, connect};
+use adaptive2d::{ConnectOptions, Pyramid, PyramidOptions, connect};
 use backend_cpu::Isa;
 use backend_cpu::laurent::{LaurentPlan, LaurentWorkspace};
 use fmm_kernels::Harmonic2d;

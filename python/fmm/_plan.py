@@ -201,6 +201,7 @@ class Plan:
         self._conjugate = False
         #: What functions that JAX compiles find the plan by (:mod:`fmm.jax`).
         self._registered: Any = None
+        self._on_ranks = comm is not None
         #: The library of the points on a GPU; None for points on the host.
         self._there = _device.kind(sources)
         if self._there is not None and backend != "cuda":

@@ -72,6 +72,8 @@ def evaluate(
 def apply(plan: _plan.Plan, strengths: jax.Array) -> jax.Array:
     """The potential of an existing plan, differentiable with respect to ``strengths``. Arrays on a GPU need a plan with
     its points there. Under ``jax.vmap`` the sets of strengths are summed together."""
+    if plan._on_ranks:
+        raise NotImplementedError("a plan of several ranks: a compiled function may not make its calls on every rank")
     if plan._complex:
         raise NotImplementedError(f"derivatives of the complex kernel {plan.kernel.name}")
     if "potential" not in plan.outputs or (plan._there is not None and len(plan.outputs) > 1):

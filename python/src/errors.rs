@@ -7,11 +7,17 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use std::any::Any;
 
+/// What is wrong: the error of a rank, where all ranks return it.
+pub fn cause(e: &Error) -> &Error {
+    if let Error::Rank { error, .. } = e { error } else { e }
+}
+
 /// The exception for an error. `ValueError` says that an argument is wrong, `NotImplementedError` that the library does
 /// not do what was asked, `MemoryError` that it does not fit, `RuntimeError` that a device or the system failed.
 pub fn raised(e: Error) -> PyErr {
     let text = e.to_string();
-    let raised = match &e {
+    let cause = cause(&e);
+    let raised = match cause {
         Error::Memory { .. } => PyMemoryError::new_err(text),
         Error::Unsupported { .. } | Error::UnsupportedOutput { .. } => PyNotImplementedError::new_err(text),
         Error::Cancelled { .. } => PyKeyboardInterrupt::new_err(text),
@@ -26,7 +32,7 @@ pub fn raised(e: Error) -> PyErr {
     Python::attach(|py| {
         let value = raised.value(py);
         // An exception takes attributes; where it does not, its text has the numbers.
-        let _ = match &e {
+        let _ = match cause {
             Error::NotFinite { array, row, column, value: number } => value
                 .setattr("array", *array)
                 .and_then(|()| value.setattr("row", *row))

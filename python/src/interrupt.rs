@@ -1,6 +1,6 @@
 //! Work that Ctrl-C and a progress callback of the caller can end.
 
-use crate::errors::{raised, said};
+use crate::errors::{cause, raised, said};
 use fmm::{Error, Progress};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -99,8 +99,10 @@ impl Watch {
             state.cancelled.store(false, Ordering::Relaxed);
         }
         let failed = state.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let cancelled = matches!(&done, Ok(Err(e)) if matches!(cause(e), Error::Cancelled { .. }));
         match (done, failed, interrupted) {
-            (_, _, Some(e)) | (Ok(Err(Error::Cancelled { .. })), Some(e), None) => Err(e),
+            (_, _, Some(e)) => Err(e),
+            (_, Some(e), None) if cancelled => Err(e),
             (Ok(done), ..) => done.map_err(raised),
             (Err(panic), ..) => Err(PyRuntimeError::new_err(format!("internal error: {}", said(&*panic)))),
         }

@@ -1,7 +1,7 @@
 //! The C interface of XLA's foreign functions (`xla/ffi/api/c_api.h` of jaxlib), as far as sums need it. What is
 //! declared here is the same in versions 0.1 to 0.4 of the interface.
 
-use crate::errors;
+use crate::errors::{self, cause};
 use fmm::{Error, Number, Precision};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -169,7 +169,7 @@ pub enum Refusal {
 
 impl From<Error> for Refusal {
     fn from(e: Error) -> Self {
-        let code = match &e {
+        let code = match cause(&e) {
             Error::Memory { .. } => Code::ResourceExhausted,
             Error::Unsupported { .. } | Error::UnsupportedOutput { .. } => Code::Unimplemented,
             Error::Cancelled { .. } => Code::Cancelled,

@@ -367,12 +367,13 @@ pub(crate) struct DirectOnRanks {
     world: World,
     own: Vec<f64>,
     targets: Vec<f64>,
+    n_targets: usize,
 }
 
 impl DirectOnRanks {
     pub fn new(request: &Fmm, choice: &Choice, world: &World) -> Self {
         let (inner, world) = (super::of(request, choice), world.clone());
-        DirectOnRanks { inner, world, own: Vec::new(), targets: Vec::new() }
+        DirectOnRanks { inner, world, own: Vec::new(), targets: Vec::new(), n_targets: 0 }
     }
 }
 
@@ -397,6 +398,7 @@ impl Engine for DirectOnRanks {
         };
         let mine = if let Targets::Points(_) = targets { targets } else { Targets::Subset(&indices) };
         self.own = sources.to_vec();
+        self.n_targets = targets.count(sources.len() / dim, dim);
         self.targets = if let Targets::Points(t) = targets { t.to_vec() } else { Vec::new() };
         let (all, (request, choice)) = (all.concat(), self.inner.asked());
         let given = Points::Host(&all, mine);
@@ -438,14 +440,13 @@ impl Engine for DirectOnRanks {
 
     fn on_ranks(&self) -> Option<RanksReport> {
         let dim = self.asked().1.facts.dim;
-        let (owned, targets) = (self.own.len() / dim, self.targets.len() / dim);
         Some(RanksReport {
             ranks: self.world.size(),
             rank: self.world.rank(),
             device: self.asked().0.backend.processor().number(),
             exchange: "gather",
-            owned_sources: owned,
-            owned_targets: if self.targets.is_empty() { owned } else { targets },
+            owned_sources: self.own.len() / dim,
+            owned_targets: self.n_targets,
             ghosts: 0,
             messages: 0,
             rows: 0,

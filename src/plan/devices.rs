@@ -49,12 +49,12 @@ fn on_threads<I: Send, R: Send>(
     results.into_iter().collect()
 }
 
-/// The error of a rank as that of one GPU, where it says as much: a cancellation, or a number of the caller, in the
-/// caller's row.
+/// The error of a rank as that of one GPU, where it says as much: a number of the caller, in the caller's row, or what
+/// does not depend on the GPU.
 fn as_on_one(e: Error, parts: &[Part]) -> Error {
     let Error::Rank { rank, error } = e else { return e };
     match (*error, parts.get(rank)) {
-        (error @ Error::Cancelled { .. }, _) => error,
+        (error @ (Error::Cancelled { .. } | Error::Memory { .. } | Error::Unsupported { .. }), _) => error,
         (Error::NotFinite { array, row, column, value }, Some(part)) => {
             let row = match &part.targets {
                 _ if array == "strengths" => part.sources.start + row,

@@ -39,11 +39,11 @@ impl Plan {
         }
     }
 
-    /// An error on several ranks.
+    /// An error on several ranks, or on several GPUs.
     pub(crate) fn one_rank_only(&self, operation: &'static str) -> Result<(), Error> {
-        match self.request.world {
-            Some(_) => Err(Error::Unsupported { operation, reason: "the points are on several ranks".to_string() }),
-            None => Ok(()),
+        match self.is_shared() {
+            true => Err(Error::Unsupported { operation, reason: "the points are on several ranks".to_string() }),
+            false => Ok(()),
         }
     }
 

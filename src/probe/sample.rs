@@ -12,7 +12,7 @@
 //! The sources of a sample are drawn in [`super::sources`].
 
 use super::corners::{Weights, proportional};
-use super::sampled::{End, Sampled};
+use super::sampled::{BOXES_OF_A_TASK, End, Sampled};
 use super::sources::{SEED, SOURCES, Sources, sources};
 use crate::rng::Rng;
 use fmm_traits::tree::NONE;
@@ -30,8 +30,6 @@ const NORMAL_SETS: [usize; 2] = [2, 6];
 /// Approximate number of sampled leaves beyond the first leaf of each stratum. Each leaf costs the M2L along its path
 /// from the root, and the sums over some 2000 sources around the leaf. Fewer leaves make wider bounds.
 const FURTHER_LEAVES: f64 = 24.0;
-/// Smallest number of boxes for a task of a thread.
-pub(super) const BOXES_OF_A_TASK: usize = 4096;
 /// Largest number of strata. The rarest kinds of leaves share one stratum.
 const MAX_STRATA: usize = 16;
 /// Approximate number of targets of a sample.

@@ -34,6 +34,9 @@ impl End {
 /// leaf. The square of an error of order 12 grows like ρ^24.
 pub(crate) const HALF_CORNER_POWER: u32 = 12;
 
+/// Smallest number of boxes for a task of a thread.
+pub(crate) const BOXES_OF_A_TASK: usize = 4096;
+
 /// A function that computes direct sums in f64: (sources, sets of strengths, targets) → the rows of each set.
 pub(crate) type Direct<'a> = &'a dyn Fn(&[f64], &[&[f64]], &[f64]) -> Result<Vec<Vec<f64>>, Error>;
 

@@ -22,8 +22,7 @@
 //!   unless the terms of the sum cancel.
 
 use super::corners::{Weights, proportional};
-use super::sample::BOXES_OF_A_TASK;
-use super::sampled::{End, Sampled};
+use super::sampled::{BOXES_OF_A_TASK, End, Sampled};
 use crate::rng::Rng;
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Hierarchy};

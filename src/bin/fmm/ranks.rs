@@ -1,6 +1,6 @@
 //! `fmm run` on several ranks, each with a piece of the points: threads of this process (`--ranks`), or processes.
 
-use crate::args::{ExchangeName, RunArgs};
+use crate::args::{ArraysName, ExchangeName, RunArgs};
 use crate::failure::Failure;
 use crate::npy::part_of;
 use crate::report::Report;
@@ -62,7 +62,15 @@ pub fn with_exchange(args: &RunArgs, builder: Fmm) -> Fmm {
     }
 }
 
-/// Plans and sums on one rank, with the others.
+/// Refuses arrays on a device, which ranks do not take.
+pub fn arrays_of_the_host(args: &RunArgs) -> Result<(), Failure> {
+    match args.arrays {
+        ArraysName::Device => Err(Failure::Input("--arrays device: ranks take arrays of the host".into())),
+        ArraysName::Host => Ok(()),
+    }
+}
+
+/// Plans and sums on one rank, with the others. Ranks take the devices in turn.
 pub fn on_rank(
     world: &World,
     args: &RunArgs,
@@ -71,7 +79,11 @@ pub fn on_rank(
     samples: Option<usize>,
 ) -> Result<Sums, Error> {
     let targets = piece.targets.map_or(Targets::Sources, Targets::Points);
-    let plan = builder.clone().ranks(world).plan(piece.sources, targets)?;
+    let mut builder = builder.clone().ranks(world);
+    if let Some(devices) = &args.devices {
+        builder = builder.backend(Cuda { device: devices[world.rank() % devices.len()] });
+    }
+    let plan = builder.plan(piece.sources, targets)?;
     let components = Outputs::ALL.iter().map(|&(o, _)| (o, plan.components(o))).collect();
     let all = run::evaluated(&plan, piece.strengths.into_iter(), false, args, samples)?;
     Ok(Sums { all, components, described: plan.describe() })
@@ -90,8 +102,6 @@ pub fn run(args: &RunArgs, builder: Fmm, input: &Input, dim: usize, samples: Opt
             targets: input.targets.as_ref().map(|t| piece(t, dim, r, ranks)),
             strengths: input.strengths.iter().map(|set| piece(set, width, r, ranks)).collect(),
         };
-        let on_device = |devices: &Vec<usize>| builder.clone().backend(Cuda { device: devices[r % devices.len()] });
-        let builder = args.devices.as_ref().map_or_else(|| builder.clone(), on_device);
         on_rank(&world, args, &builder, here, samples)
     };
     let mut parts = Vec::new();

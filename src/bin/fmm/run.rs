@@ -125,6 +125,9 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         return crate::mpi::run(args);
     }
     let asked = Asked::of(args)?;
+    if args.ranks > 1 {
+        ranks::arrays_of_the_host(args)?;
+    }
     if args.exchange.is_some() && args.ranks == 1 {
         return Err(Failure::Input("--exchange: one rank exchanges nothing; give --ranks".into()));
     }

@@ -26,14 +26,18 @@ __device__ __forceinline__ void put_of(T* rows, T* passing, u32 boxes, const u32
   *to = (add ? *to : T(0)) + message[i];
 }
 
-#define ROWS(T, NAME)                                                                                            \
-  extern "C" __global__ void pack_##NAME(T* rows, T* passing, u32 boxes, const u32* slots, u64 n, u32 width,     \
-                                         T* message) {                                                           \
-    pack_of(rows, passing, boxes, slots, n, width, message);                                                     \
-  }                                                                                                              \
-  extern "C" __global__ void put_##NAME(T* rows, T* passing, u32 boxes, const u32* slots, u64 n, u32 width,      \
-                                        u32 add, const T* message) {                                             \
-    put_of(rows, passing, boxes, slots, n, width, add, message);                                                 \
-  }
-ROWS(float, f32)
-ROWS(double, f64)
+extern "C" __global__ void pack_f32(float* rows, float* passing, u32 boxes, const u32* slots, u64 n, u32 width, float* message) {
+  pack_of(rows, passing, boxes, slots, n, width, message);
+}
+extern "C" __global__ void put_f32(float* rows, float* passing, u32 boxes, const u32* slots, u64 n, u32 width, u32 add,
+                                   const float* message) {
+  put_of(rows, passing, boxes, slots, n, width, add, message);
+}
+
+extern "C" __global__ void pack_f64(double* rows, double* passing, u32 boxes, const u32* slots, u64 n, u32 width, double* message) {
+  pack_of(rows, passing, boxes, slots, n, width, message);
+}
+extern "C" __global__ void put_f64(double* rows, double* passing, u32 boxes, const u32* slots, u64 n, u32 width, u32 add,
+                                   const double* message) {
+  put_of(rows, passing, boxes, slots, n, width, add, message);
+}

@@ -137,7 +137,7 @@ __device__ u64 before_tile(u32 tile, volatile u64* states) {
 // Writes the children of the boxes of a level, and the entry of `level_start` behind them. A tile has 32 boxes, with eight
 // lanes per box. states[tile] and *next_tile must be zeros before.
 extern "C" __global__ void __launch_bounds__(256)
-    split_level(u32 level, u64 room, u64* level_start, volatile u64* states, u32* next_tile, u32 kinds,
+    split_level(u32 level, u64 room, u64* level_start, volatile u64* states, u64* next_tile, u32 kinds,
                 const u64* source_keys, const u64* target_keys, const u32* fate, u32* parent, u32* child_start,
                 u8* child_count, u8* octants, u8* levels, u64* anchor, uint2* source_range, uint2* target_range) {
   __shared__ u32 own_tile;
@@ -148,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(256)
   if (tiles == 0 && blockIdx.x == 0 && threadIdx.x == 0) level_start[level + 2] = children;
   for (;;) {
     __syncthreads();
-    if (threadIdx.x == 0) own_tile = atomicAdd(next_tile, 1u);
+    if (threadIdx.x == 0) own_tile = (u32)atomicAdd(next_tile, 1ull);
     __syncthreads();
     const u32 tile = own_tile;
     if (tile >= tiles) return;

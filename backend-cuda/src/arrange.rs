@@ -78,7 +78,7 @@ impl Checks {
     }
     /// The address of the receiver, a number of four bytes.
     pub fn refused(&self) -> Arg {
-        self.0.at(0)
+        Arg::address(self.0.address())
     }
     /// The address of the number of edges.
     pub fn edges(&self) -> Arg {

@@ -286,7 +286,7 @@ impl Ranks {
             std::collections::hash_map::Entry::Occupied(there) => there.into_mut(),
             std::collections::hash_map::Entry::Vacant(free) => free.insert(Parcel::new(&self.device, bytes)?),
         };
-        let args: Vec<Arg> = of.into_iter().chain([parcel.address.into()]).collect();
+        let args: Vec<Arg> = of.into_iter().chain([Arg::address(parcel.address)]).collect();
         // SAFETY: arguments as in rows.cu; the parcel has room for the rows.
         unsafe { self.launch::<T>(Step::Pack, slots.len() * width, &args)? };
         parcel.seal()

@@ -65,6 +65,7 @@ pub(crate) struct Task {
 }
 
 /// The kind of tree, with the options of the expansions on it.
+#[allow(clippy::large_enum_variant, reason = "a decision holds a handful of them")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Layout {
     /// An octree in space.

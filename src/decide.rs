@@ -113,6 +113,7 @@ struct Tried {
 }
 
 /// The end of a search.
+#[allow(clippy::large_enum_variant, reason = "a search returns one")]
 enum Ended {
     Found(Box<Tried>),
     /// Another candidate should be tried first.

@@ -302,7 +302,7 @@ impl Ready {
         let first = self.tree.shared.as_ref().map_or(0, |shared| shared.first);
         let [from_caller, to_tree] = self.routes[0].ends(first);
         let [to_caller, from_tree] = self.routes.last().unwrap_or(&self.routes[0]).ends(0);
-        let (sends, comes) = self.ghosts.ends();
+        let [sends, comes] = self.ghosts.ends();
         [round(from_caller, to_tree), round(sends, comes), round(from_tree, to_caller)]
     }
 

@@ -150,6 +150,7 @@ macro_rules! compiled_here {
 compiled_here!(Laplace, LaplaceDipole, LaplaceMixed, Yukawa, Stokes, StokesPressure, Stresslet, Gravity);
 
 /// The tree in which the points of a family lie.
+#[allow(clippy::large_enum_variant, reason = "a family has one, which is never copied in a loop")]
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// An octree in space. The points of a kernel of the plane lie at z = 0, and its octree is a quadtree.

@@ -69,6 +69,7 @@ impl<V: Lane, const ROUGH: bool> Mul for Terms<V, ROUGH> {
 }
 impl<V: SimdLane<Scalar = f64>, const ROUGH: bool> Div for Terms<V, ROUGH> {
     type Output = Self;
+    #[allow(clippy::suspicious_arithmetic_impl, reason = "a quotient is a product with a reciprocal of fewer bits")]
     #[inline(always)]
     fn div(self, o: Self) -> Self {
         Self::of(self.value * o.value.inverse::<ROUGH>())

@@ -292,11 +292,11 @@ impl Ghosts {
     }
 
     /// Sources of the tree whose strengths go to each rank, and come from each rank.
-    pub(crate) fn ends(&self) -> (Vec<(usize, Vec<u32>)>, Vec<(usize, Vec<u32>)>) {
+    pub(crate) fn ends(&self) -> [Vec<(usize, Vec<u32>)>; 2] {
         let first = self.own[0] as u32;
         let to = self.to.iter().map(|(rank, positions)| (*rank, positions.iter().map(|i| first + i).collect()));
         let from = self.from.iter().map(|(rank, ranges)| (*rank, ranges.iter().flat_map(|r| r[0]..r[1]).collect()));
-        (to.collect(), from.collect())
+        [to.collect(), from.collect()]
     }
 
     /// Numbers of own sources that go elsewhere, and of sources of others.

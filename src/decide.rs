@@ -516,7 +516,7 @@ impl<'a> Attempt<'a> {
         levels * orders.map(|order| costs::pairs_of_operators(parts, order)).sum::<f64>() > PATIENCE * n * m
     }
 
-    /// The pause of a candidate that is given up for now.
+    /// The pause of a candidate that is given up unless no other one serves.
     fn stalled(&self, records: &[Measured]) -> Halt {
         let error = records.iter().map(Measured::worst).fold(f64::INFINITY, f64::min);
         Halt::Paused { order: self.candidate.first, pause: Pause::Stalled(error) }

@@ -7,7 +7,7 @@
 use fmm::{Error, Fmm, Laplace2d, Outputs, Targets};
 use std::f64::consts::TAU;
 
-/// Velocities (n×2) from potentials φ (n complex numbers) of [`Harmonic2d`]: u − iv = iφ/(2π).
+/// Velocities (n×2) from potentials φ (n complex numbers) of the kernel `fmm::Harmonic2d`: u − iv = iφ/(2π).
 pub fn velocity(phi: &[f64]) -> Vec<f64> {
     phi.chunks(2).flat_map(|phi| [-phi[1] / TAU, -phi[0] / TAU]).collect()
 }

@@ -70,7 +70,7 @@ impl Attributes {
     }
 }
 
-/// The value next to the mean; 0 of none. It is one of the values, since a kernel may be degenerate at the mean: radii
+/// The value closest to the mean of `values`; 0 if there are none. It is one of the values, since a kernel may be degenerate at the mean: radii
 /// of both signs have the mean 0.
 pub(crate) fn usual(values: &[f64]) -> f64 {
     let mean = values.iter().map(|x| x / values.len() as f64).sum::<f64>();

@@ -22,13 +22,14 @@ pub struct Description {
     pub coordinates: Option<[[f64; 3]; 3]>,
     /// Requested outputs.
     pub outputs: Vec<&'static str>,
-    /// `equivalent`, `spherical`, `treecode`, `laurent` or `direct`.
+    /// `equivalent`, `interpolation`, `spherical`, `treecode`, `laurent` or `direct`.
     pub method: &'static str,
-    /// `spherical`, `equivalent` or `laurent`. This and the next four fields are `None` for direct summation.
+    /// Expansion of the far field: `equivalent`, `interpolation`, `spherical` or `laurent`. `expansion`, `lists`, `theta`,
+    /// `translation` and `truncation` are `None` for direct summation.
     pub expansion: Option<&'static str>,
-    /// `uvwx`, `stencil119`, `treecode`, or in the plane `separation`.
+    /// `uvwx`, `stencil119`, `treecode`, or for Laurent series `separation`.
     pub lists: Option<&'static str>,
-    /// Opening angle of a treecode; in the plane the θ of the criterion of separation.
+    /// Opening angle of a treecode; for Laurent series the θ of the criterion of separation.
     pub theta: Option<f64>,
     /// Translation of spherical harmonics: `rcr`, `direct` or `domains`; on a GPU `rcr` or `dense`.
     pub translation: Option<&'static str>,

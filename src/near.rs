@@ -3,7 +3,8 @@
 
 use std::borrow::Cow;
 
-/// A dense block of the near field: every one of some targets with every one of some sources. Both may lie in one leaf.
+/// A dense block of the near field: all pairs of its targets with its sources. Its targets and its sources may be the
+/// points of the same leaf.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NearBlock<'a> {
     /// Indices of targets: rows of the output.

@@ -398,13 +398,14 @@ impl Plan {
     /// With them a program has all derivatives of L = Σ_i v_i·u_i, where u_i are the sums of this plan: ∂L/∂q_j = w_j,
     /// ∂L/∂y_j = q_j·∂w_j/∂y_j, and ∂L/∂x_i = v_i·∂u_i/∂x_i with the gradient of this plan.
     ///
-    /// It is a plan like any other, with the points of this plan and on the same processor: it keeps the tolerance of
-    /// this plan, which it measures for itself, or has the same order. A method that the transposed kernel does not have
-    /// is chosen anew. If K(−r) = K(r)ᵀ, the plan for the potential has the leaves and the order of this plan, so that
-    /// one matrix is the transpose of the other to the last digits. If the targets are a subset of the sources, the
-    /// plan takes values at all sources, which are 0 at those that are no targets.
+    /// The transposed plan has the points of this plan and the same processor. It measures its own order for the tolerance
+    /// of this plan, or takes the given order. A method that the transposed kernel does not have is chosen anew. If
+    /// K(−r) = K(r)ᵀ, the transposed plan for the potential has the leaves and the order of this plan, so that one matrix
+    /// is the transpose of the other to the last digits. If the targets are a subset of the sources, the transposed plan
+    /// takes values at all sources, which are 0 at sources that are no targets.
     ///
-    /// The plan is made at the first call and kept. Points that move need another.
+    /// The first call makes the transposed plan and keeps it. [`set_points`](Plan::set_points) drops it, and the next
+    /// call makes a new one. A transposed plan that you still hold keeps the old points.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if sources have attributes, and for kernels with Laurent series without K(−r) = K(r)ᵀ; else as

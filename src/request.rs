@@ -16,9 +16,9 @@ use std::sync::Arc;
 /// The method that computes the sums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Method {
-    /// The fastest method that keeps the tolerance, by the prices of a [`CostModel`]. In space: equivalent densities,
-    /// interpolation, spherical harmonics and a treecode where the kernel has them, or direct summation. In the plane:
-    /// Laurent series or direct summation.
+    /// The cheapest method that keeps the tolerance, by the prices of a [`CostModel`]: direct summation, equivalent
+    /// densities, interpolation, a treecode, or spherical harmonics if the kernel has them. For kernels with Laurent
+    /// series (`Harmonic2d`, `Laplace2d`, and your own `Analytic` kernels): Laurent series or direct summation.
     #[default]
     Auto,
     /// FMM by equivalent densities on surfaces (Ying, Biros & Zorin 2004): kernels of elliptic equations.
@@ -58,8 +58,9 @@ pub struct Cpu {
     pub isa: Option<Isa>,
 }
 
-/// An NVIDIA GPU as backend. Planning needs the GPU's driver and NVIDIA's run-time compiler (NVRTC), and is an error
-/// without them. Nothing before planning needs either.
+/// An NVIDIA GPU as backend. Building and starting a program needs neither the GPU's driver nor NVIDIA's run-time
+/// compiler (NVRTC). Planning needs both, and so do the methods of this type that open the device (`info`, `ceilings`,
+/// `array`, `zeros`, `take`, `borrow`); without them they return [`Error::NoDevice`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cuda {
     /// Number of the device.
@@ -84,8 +85,9 @@ impl Devices {
 impl Cuda {
     /// Several devices of this machine, by number, as one backend. A plan shares out its sums among them; points,
     /// strengths and sums are arrays of the host, whole and in the caller's order. The first device alone chooses the
-    /// order for a tolerance, on all points. Sums have the bits of a plan on one device where a device does not choose
-    /// the order of its sums by the number of boxes (docs/ranks.md), and else agree to rounding.
+    /// order for a tolerance, on all points. With equivalent densities and interpolation the sums have the bits of a plan
+    /// on one device. Spherical harmonics, and other sums by dense translations, agree to rounding, because a device
+    /// cuts these sums into parts by the number of boxes.
     ///
     /// Planning reports, by [`Error::Parameter`], a list without a device or with one twice, by [`Error::NoDevice`] an
     /// absent device, and refuses what [`Fmm::ranks`] refuses.
@@ -233,7 +235,9 @@ pub struct Fmm {
 }
 
 impl Fmm {
-    /// A request for sums of `family`, one of this crate's families; see [`Fmm::custom`] for your own.
+    /// A request for sums of a kernel: one of this crate ([`Laplace`](crate::Laplace)), or one made at run time
+    /// ([`Traced`](crate::Traced)). For a Rust type of your own use [`Fmm::custom`]. (A *family* is a kernel for sources
+    /// together with the kernels that its far field and its outputs need.)
     pub fn new(family: impl Into<AnyFamily>) -> Self {
         Fmm {
             family: family.into(),
@@ -259,7 +263,9 @@ impl Fmm {
             unmapped: None,
         }
     }
-    /// A request for sums of your own [`Kernel`](crate::Kernel) or [`Family`]. The call compiles every stage for it.
+    /// A request for sums of your own [`Kernel`](crate::Kernel) or [`Family`]. The Rust compiler then compiles the pair
+    /// sums of this kernel, for each instruction set; everything else is compiled already. A kernel that needs no
+    /// compiler is a [`Traced`](crate::Traced).
     pub fn custom<F: Family>(family: F) -> Self {
         Fmm::new(AnyFamily::new(family))
     }
@@ -269,9 +275,11 @@ impl Fmm {
         self.tolerance = Some(tolerance);
         self
     }
-    /// Order p of the expansion instead of a tolerance: 3 … 16 (interpolation 3 … 12, spherical harmonics 1 … 40, in
-    /// the plane 1 … 60). Nothing is measured. [`Method::Auto`] then means equivalent densities or direct summation;
-    /// for a Gaussian or a covariance ask for [`Method::Interpolation`]. Giving both is an error.
+    /// Order p of the expansion instead of a tolerance: 3 … 16 for equivalent densities, 3 … 12 for interpolation (3 … 16
+    /// in the plane), 1 … 40 for spherical harmonics, 1 … 60 for Laurent series. Nothing is measured. [`Method::Auto`]
+    /// with an order takes equivalent densities (Laurent series for a kernel that has them) or direct summation; for a
+    /// Gaussian or a covariance name [`Method::Interpolation`]. A tolerance and an order together are
+    /// [`Error::ToleranceAndOrder`].
     pub fn order(mut self, order: usize) -> Self {
         self.order = Some(order);
         self
@@ -293,8 +301,9 @@ impl Fmm {
     /// the order of the sources and in the unit of the parameter. The values replace the value of the parameter, and
     /// those of an earlier call. The kernel must be one made at run time ([`Traced`](crate::Traced)).
     ///
-    /// Far fields are expanded in fields of sources with one usual value, the one next to the mean, so the error grows
-    /// with the differences; a plan with a tolerance measures it. [`Plan::set_points`](crate::Plan::set_points) keeps
+    /// The far field of a box is represented by sources that all have one value of the parameter: the given value closest
+    /// to the mean of all. The error therefore grows with the spread of the values; a plan with a tolerance measures it.
+    /// [`Plan::set_points`](crate::Plan::set_points) keeps
     /// the values, source by source. Such a plan has no [`Plan::apply_transpose`](crate::Plan::apply_transpose).
     ///
     /// Planning reports wrong values: [`Error::UnknownParameter`], [`Error::Shape`], [`Error::NotFinite`], and
@@ -333,8 +342,8 @@ impl Fmm {
         self.precision = precision;
         self
     }
-    /// Leaf capacity; in the plane the desired population. Default: chosen by the cost model, together with the root
-    /// cube.
+    /// Leaf capacity: a box with more sources or more targets is split. For kernels with Laurent series: the number of
+    /// points that a leaf should have. Default: chosen by the cost model, together with the root cube.
     pub fn ncrit(mut self, ncrit: usize) -> Self {
         self.ncrit = Some(ncrit);
         self
@@ -346,8 +355,9 @@ impl Fmm {
     }
     /// Plans and sums together with other ranks: each rank gives its own points and strengths and gets the sums at its own
     /// targets, in its own order. All ranks make the same request, and call [`Fmm::plan`] and the methods of
-    /// [`Plan`](crate::Plan) in the same order. Errors are the same on all ranks, and leave plans usable. Chapter "Many
-    /// ranks" of the documentation has an example.
+    /// [`Plan`](crate::Plan) in the same order. If a rank fails, all ranks return the same error. After [`Error::Rank`]
+    /// and [`Error::RanksDiffer`] plans still work; after [`Error::RankLost`] every further call fails. The file
+    /// `docs/ranks.md` of the repository has an example.
     ///
     /// A tree is that of one rank with all points, in the order of ranks, and with [`Strategy::Frontier`] sums have the
     /// same bits on any number of ranks. To choose method and order for a tolerance, rank 0 receives all points and
@@ -419,31 +429,36 @@ impl Fmm {
     }
     /// The translation of spherical harmonics. Default [`Translation::Rcr`], the fastest on a CPU. A GPU multiplies
     /// dense matrices where dense products are faster, unless the caller asks for [`Translation::Rcr`]. A GPU has no
-    /// other translation.
+    /// other translation. Only for [`Method::SphericalHarmonics`] and for treecodes of spherical harmonics: planning with
+    /// another method, [`Method::Auto`] included, returns [`Error::Unsupported`].
     pub fn translation(mut self, translation: Translation) -> Self {
         self.variant.translation = Some(translation);
         self
     }
-    /// Whether distant pairs use fewer degrees of spherical harmonics. Default [`Truncation::Variable`]. Fewer degrees
-    /// save nothing on a GPU, where the default is [`Truncation::Fixed`].
+    /// Whether distant boxes use fewer degrees of spherical harmonics. Default [`Truncation::Variable`]. Fewer degrees
+    /// save nothing on a GPU, where the default is [`Truncation::Fixed`]. For the methods of
+    /// [`translation`](Self::translation).
     pub fn truncation(mut self, truncation: Truncation) -> Self {
         self.variant.truncation = Some(truncation);
         self
     }
-    /// The list policy of the FMM. Default [`ListPolicy::Uvwx`].
+    /// The list policy of the FMM. Default [`ListPolicy::Uvwx`]. [`ListPolicy::Stencil119`] is for
+    /// [`Method::SphericalHarmonics`]; with another method, [`Method::Auto`] included, planning returns
+    /// [`Error::Unsupported`].
     pub fn lists(mut self, lists: ListPolicy) -> Self {
         self.variant.lists = Some(lists);
         self
     }
-    /// The expansion of a treecode. Default [`Expansion::Spherical`] where the kernel has it.
+    /// The expansion of a treecode. Default [`Expansion::Spherical`] where the kernel has it. With a method other than
+    /// [`Method::Treecode`] planning returns [`Error::Unsupported`].
     pub fn expansion(mut self, expansion: Expansion) -> Self {
         self.variant.expansion = Some(expansion);
         self
     }
     /// The opening angle of a treecode: a target leaf sees a box of side l as a whole if l ≤ θ·d, where d is the
-    /// distance from the centre of the box to the cube of the leaf. In the plane the θ of the criterion of separation
-    /// (Goude & Engblom 2012, eq. 2.1). Default: 0.55 in the plane, 0.6 for a treecode of a given order, else chosen
-    /// with the order.
+    /// distance from the centre of the box to the cube of the leaf. Default: 0.6 with a given order, else chosen with the
+    /// order. For kernels with Laurent series, the θ of the criterion of separation (Goude & Engblom 2012, eq. 2.1), by
+    /// default 0.55. With another method, [`Method::Auto`] in space included, planning returns [`Error::Unsupported`].
     pub fn theta(mut self, theta: f64) -> Self {
         self.variant.theta = Some(theta);
         self

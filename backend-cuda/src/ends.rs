@@ -34,12 +34,12 @@ pub(crate) trait Evaluation {
     fn device(&self) -> &Device;
     /// Numbers of sources and targets.
     fn counts(&self) -> [usize; 2];
-    /// Its ends.
+    /// The first and last stages of the evaluation.
     fn ends(&mut self) -> &mut Ends;
-    /// Whether other ranks, if there are some, have their sums, too.
+    /// Waits until all ranks have their sums; does nothing on one rank.
     ///
     /// # Errors
-    /// That of a rank that failed.
+    /// The error of a rank that failed.
     fn agree(&self) -> Result<(), Error> {
         Ok(())
     }

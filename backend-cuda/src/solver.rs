@@ -199,8 +199,8 @@ impl Placed {
     }
 
     /// Copies a tree with its lists from the host. The lists serve any settings. If the tree is
-    /// [shared](fmm_traits::Shared), so are evaluations: all ranks run theirs together. With `routes`, strengths and
-    /// values are those of callers, and else those of the points of the tree.
+    /// [shared](fmm_traits::Shared) by several ranks, every evaluation is a joint call of all ranks. With `routes`,
+    /// strengths and values belong to the points of the caller on this rank; without, to the points of this tree.
     ///
     /// # Errors
     /// Errors of the device.

@@ -31,7 +31,9 @@ pub trait Comm: Send + Sync {
     fn one_process(&self) -> bool {
         false
     }
-    /// Waits until the receivers have taken all messages, if they need this rank's help for it. They all read on.
+    /// Waits until the receivers have taken every message of this rank. Implement it if messages advance only while their
+    /// sender calls the transport; by default it does nothing. The wait ends, because at this point of a joint call every
+    /// receiver reads all its messages.
     fn settle(&self) {}
 }
 
@@ -158,8 +160,8 @@ pub fn threads_within<R: Send>(
     threads_of(Some(patience), ranks, work)
 }
 
-/// The ranks of this process for a caller with threads of its own: each rank is to be used on another thread than the
-/// others. None counts as ended before all are dropped.
+/// One [`World`] per rank, for a caller with its own threads. Use each on a thread of its own. A rank counts as running
+/// until all are dropped.
 pub fn worlds(ranks: usize) -> Vec<World> {
     let board = Board::new(ranks, None);
     (0..ranks).map(|rank| World::new(Arc::new(Thread { rank, board: board.clone() }))).collect()

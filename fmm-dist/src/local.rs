@@ -24,8 +24,8 @@ pub struct Place {
     pub cube: Cube,
 }
 
-/// Whether lists of a box inside the first box may name children of the second. If they may for a box, they may for its
-/// parent, on both sides.
+/// `opens(target, source)`: whether the lists of some box inside `target` may name children of `source`. If it holds for
+/// two boxes, it must hold for the parents of either.
 pub type Opens<'a> = &'a (dyn Fn(&Place, &Place) -> bool + Sync);
 
 /// [`Opens`] of the U, V, W, X lists and of the 119 stencil: children of a source box are named by boxes inside its

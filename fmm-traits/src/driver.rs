@@ -7,9 +7,9 @@ pub use crate::step::{Stage, Step};
 use crate::Error;
 use std::ops::Range;
 
-/// An evaluation as the driver sees it: steps, and a function that carries out one of them. A backend that does every
-/// stage by itself implements [`Stages`], and has a schedule thereby. A backend that fuses stages implements this
-/// trait.
+/// An evaluation as the driver sees it: steps, and a function that carries out one of them. A backend that runs each
+/// stage separately implements [`Stages`]; the implementation below then makes it a `Schedule`. A backend that joins
+/// several stages into one step implements `Schedule`.
 pub trait Schedule {
     /// The edge lists in the backend's own memory.
     type Lists: ?Sized;
@@ -38,7 +38,7 @@ pub trait Stages {
     fn p2m(&mut self, lists: &Self::Lists) -> Result<(), Error>;
     /// Multipoles of children → multipoles of their parents, the non-leaf boxes of `level`.
     fn m2m(&mut self, lists: &Self::Lists, level: usize) -> Result<(), Error>;
-    /// Completes the multipoles of boxes that several machines share. On one machine there is nothing to do.
+    /// Completes the multipoles of boxes whose sources lie on several ranks. On one rank there is nothing to do.
     fn exchange(&mut self) -> Result<(), Error> {
         Ok(())
     }
@@ -54,7 +54,7 @@ pub trait Stages {
     fn m2p(&mut self, lists: &Self::Lists) -> Result<(), Error>;
     /// Sources to targets.
     fn p2p(&mut self, lists: &Self::Lists) -> Result<(), Error>;
-    /// Values into user order.
+    /// Values into the caller's order.
     fn gather(&mut self) -> Result<(), Error>;
 }
 

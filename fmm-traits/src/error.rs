@@ -264,19 +264,19 @@ pub enum Error {
     RankLost {
         /// The rank.
         rank: usize,
-        /// How the others know.
+        /// How the other ranks noticed it.
         reason: String,
     },
     /// Ranks asked for different things.
     #[error("ranks differ in {what}: rank {rank} has {found}, rank 0 has {expected}")]
     RanksDiffer {
-        /// In what.
+        /// The part of the request that differs.
         what: String,
         /// The first rank that differs from rank 0.
         rank: usize,
-        /// What it has.
+        /// The value of `rank`.
         found: String,
-        /// What rank 0 has.
+        /// The value of rank 0.
         expected: String,
     },
 }

@@ -57,8 +57,8 @@ pub trait Lane:
     fn eq(self, other: Self) -> Self::Mask;
     /// `a` where `mask` holds, else `b`.
     fn select(mask: Self::Mask, a: Self, b: Self) -> Self;
-    /// r·r for r ≠ 0, and some positive number for r = 0: r·r in a kernel of powers of r/r², which are then exactly 0
-    /// at r = 0. By default the number is 1.
+    /// r·r, but a positive number instead of 0 at r = 0. A kernel that divides by r·r uses it, so that r/(r·r) is exactly
+    /// 0 at r = 0, and not 0/0. The number is 1 by default; a lane may choose another.
     #[inline(always)]
     fn nonzero_square(r: &[Self]) -> Self {
         let square = dot(r, r);
@@ -82,11 +82,11 @@ pub fn dot<V: Lane>(a: &[V], b: &[V]) -> V {
 
 /// A SIMD vector of `WIDTH` scalars.
 pub trait SimdLane: Lane {
-    /// The scalar in each lane.
+    /// The type of an element.
     type Scalar: Real;
     /// Number of scalars.
     const WIDTH: usize;
-    /// The scalar `x` in every lane.
+    /// The scalar `x` in every element.
     fn broadcast(x: Self::Scalar) -> Self;
     /// Loads `WIDTH` consecutive scalars, aligned or not.
     ///

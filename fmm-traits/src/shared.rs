@@ -54,8 +54,8 @@ pub struct Round {
 
 /// What stages ask of the other ranks in an evaluation. All ranks call the same methods in the same order.
 ///
-/// Stages on cores call [`complete`](Self::complete). Stages whose rows are elsewhere follow the
-/// [`rounds`](Self::rounds) themselves, and [`swap`](Self::swap) messages.
+/// Stages on cores call [`complete`](Self::complete). Stages whose rows are in device memory carry out
+/// the [`rounds`](Self::rounds) themselves, and [`swap`](Self::swap) messages.
 pub trait Exchange: Send + Sync + Debug {
     /// Replaces each number by the largest of its kind on any rank.
     ///
@@ -82,7 +82,7 @@ pub trait Exchange: Send + Sync + Debug {
     fn swap(&self, sends: Vec<(usize, Vec<u8>)>, from: &[usize]) -> Result<Vec<Vec<u8>>, Error>;
     /// Whether all ranks are threads of this process, so that an address means the same to all of them.
     fn one_process(&self) -> bool;
-    /// M2M edges (parent, child) that follow [`complete`](Self::complete): into boxes whose sources lie on several
-    /// ranks, of which only the children come in.
+    /// M2M edges (parent, child) to run after [`complete`](Self::complete). Their parents are boxes whose sources lie on
+    /// several ranks. For such a parent only the multipoles of its children arrive; this rank adds them up.
     fn after(&self) -> &Edges;
 }

@@ -59,7 +59,7 @@ pub enum Step {
     Whole(Stage),
     /// The boxes of one level in a stage: M2M or L2L.
     Level(Stage, usize),
-    /// After M2M: completes the multipoles of boxes that several machines share.
+    /// After M2M: completes the multipoles of boxes whose sources lie on several ranks.
     Exchange,
     /// All stages from the first to the last, together.
     Fused(Stage, Stage),

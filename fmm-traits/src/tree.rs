@@ -64,7 +64,7 @@ pub struct Tree {
     pub sources: Arc<Points>,
     /// The targets in tree order; the same allocation as `sources` when targets are the sources.
     pub targets: Arc<Points>,
-    /// What other ranks have of the boxes; `None` on one machine.
+    /// What other ranks have of the boxes; `None` on one rank.
     pub shared: Option<Arc<Shared>>,
 }
 
@@ -173,7 +173,7 @@ pub trait Hierarchy: Sync {
     fn source(&self, position: usize) -> [f64; 3];
     /// Target at `position`.
     fn target(&self, position: usize) -> [f64; 3];
-    /// What other ranks have of the boxes; `None` on one machine.
+    /// What other ranks have of the boxes; `None` on one rank.
     fn shared(&self) -> Option<&Shared> {
         None
     }

@@ -230,6 +230,8 @@ pub struct Fmm {
     pub(crate) world: Option<World>,
     /// How multipoles of shared boxes are completed; `None`: the usual way for the number of ranks.
     pub(crate) exchange: Option<Strategy>,
+    /// Speed of this rank relative to the others.
+    pub(crate) speed: f64,
     /// The family of the caller, if `family` takes points in other coordinates ([`crate::coordinates`]).
     pub(crate) unmapped: Option<AnyFamily>,
 }
@@ -260,6 +262,7 @@ impl Fmm {
             attributes: Attributes::default(),
             world: None,
             exchange: None,
+            speed: 1.0,
             unmapped: None,
         }
     }
@@ -374,6 +377,13 @@ impl Fmm {
     /// to 256 ranks, [`Strategy::Direct`] above.
     pub fn exchange(mut self, strategy: Strategy) -> Self {
         self.exchange = Some(strategy);
+        self
+    }
+    /// How fast this rank is, relative to the other [`ranks`](Fmm::ranks): a positive number, by default 1. Fast methods
+    /// give a rank work in proportion. The tree and the sums stay the same. Planning reports another number by
+    /// [`Error::Parameter`].
+    pub fn speed(mut self, speed: f64) -> Self {
+        self.speed = speed;
         self
     }
     /// The request for the transposed sums w_j = Σ_i K(x_i − y_j)ᵀ·v_i with `outputs`, to be planned with the targets

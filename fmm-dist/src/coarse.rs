@@ -8,11 +8,14 @@ use crate::World;
 use fmm_traits::Error;
 use fmm_traits::tree::NONE;
 use fmm_tree::octant_of;
+use rayon::prelude::*;
 
 /// Leaves of the coarse tree that each rank gets, if there are enough points.
 const LEAVES_PER_RANK: usize = 128;
 /// Levels of the keys.
 const KEY_LEVELS: usize = 21;
+/// Points that a thread shares out at a time.
+const CHUNK: usize = 1 << 16;
 
 /// A box of the coarse tree.
 #[derive(Clone, Debug)]
@@ -78,25 +81,34 @@ fn census(keys: &Keys) -> Census {
     }
 }
 
-/// The rank of each of the leaves with these `weights`, which are in Morton order: each rank gets an interval with an equal
-/// part of the weight.
-pub fn owners(weights: &[f64], ranks: usize) -> Vec<u32> {
-    let total: f64 = weights.iter().sum();
+/// The rank of each of the leaves with these `weights`, which are in Morton order: each rank gets an interval whose weight
+/// is in proportion to its speed. `speeds` has a positive number for each rank.
+pub fn owners(weights: &[f64], speeds: &[f64]) -> Vec<u32> {
+    let (total, together): (f64, f64) = (weights.iter().sum(), speeds.iter().sum());
+    let ends: Vec<f64> = speeds
+        .iter()
+        .scan(0.0, |sum, speed| {
+            *sum += speed / together;
+            Some(*sum)
+        })
+        .collect();
     let mut before = 0.0;
     let owner = |weight: &f64| {
         let middle = if total > 0.0 { (before + 0.5 * weight) / total } else { 0.0 };
         before += weight;
-        ((middle * ranks as f64) as usize).min(ranks - 1) as u32
+        ends.partition_point(|end| *end <= middle).min(ends.len() - 1) as u32
     };
     weights.iter().map(owner).collect()
 }
 
-/// The largest over the mean weight of a rank, if the leaves have these `weights` and `owners`.
-pub fn imbalance(weights: &[f64], owners: &[u32], ranks: usize) -> f64 {
-    let mut loads = vec![0.0; ranks];
+/// The longest time of a rank over the time that they would all take if the weight were shared out perfectly. The leaves
+/// have these `weights` and `owners`, and the ranks these `speeds`.
+pub fn imbalance(weights: &[f64], owners: &[u32], speeds: &[f64]) -> f64 {
+    let mut loads = vec![0.0; speeds.len()];
     weights.iter().zip(owners).for_each(|(weight, &owner)| loads[owner as usize] += weight);
-    let mean = loads.iter().sum::<f64>() / ranks as f64;
-    if mean > 0.0 { loads.iter().fold(0.0, |m: f64, load| m.max(*load)) / mean } else { 1.0 }
+    let perfect = loads.iter().sum::<f64>() / speeds.iter().sum::<f64>();
+    let longest = loads.iter().zip(speeds).fold(0.0, |m: f64, (load, speed)| m.max(load / speed));
+    if perfect > 0.0 { longest / perfect } else { 1.0 }
 }
 
 impl Coarse {
@@ -178,16 +190,29 @@ impl Coarse {
         Ok(coarse)
     }
 
-    /// Shares out the leaves by their `weights` ([`owners`]).
-    pub fn share(&mut self, weights: &[f64], ranks: usize) {
-        for (&leaf, owner) in self.leaves.iter().zip(owners(weights, ranks)) {
+    /// Shares out the leaves by their `weights` and the `speeds` of the ranks ([`owners`]).
+    pub fn share(&mut self, weights: &[f64], speeds: &[f64]) {
+        for (&leaf, owner) in self.leaves.iter().zip(owners(weights, speeds)) {
             self.boxes[leaf as usize].owner = owner;
         }
     }
 
-    /// The leaf in which a point with this key lies, as an index in `leaves`.
-    pub fn leaf_of(&self, key: u64) -> usize {
-        self.leaves.partition_point(|&b| self.boxes[b as usize].key <= key).saturating_sub(1)
+    /// The points that go to each rank, ascending, for the keys of all points of this rank.
+    pub fn shares(&self, keys: &[u64], ranks: usize) -> Vec<Vec<u32>> {
+        let leaf = |&b: &u32| &self.boxes[b as usize];
+        let (starts, owners): (Vec<u64>, Vec<usize>) =
+            self.leaves.iter().map(leaf).map(|b| (b.key, b.owner as usize)).unzip();
+        let of_chunk = |(chunk, keys): (usize, &[u64])| {
+            let mut shares = vec![Vec::new(); ranks];
+            for (i, key) in keys.iter().enumerate() {
+                let leaf = starts.partition_point(|start| start <= key).saturating_sub(1);
+                shares[owners[leaf]].push((chunk * CHUNK + i) as u32);
+            }
+            shares
+        };
+        let chunks: Vec<Vec<Vec<u32>>> = keys.par_chunks(CHUNK).enumerate().map(of_chunk).collect();
+        let of_rank = |rank: usize| chunks.iter().map(|shares| &shares[rank][..]).collect::<Vec<_>>().concat();
+        (0..ranks).into_par_iter().map(of_rank).collect()
     }
 
     /// The ranks that own sources of a box, ascending.

@@ -262,7 +262,11 @@ impl Local {
             points.order = (0..points.order.len() as u32).collect();
             Arc::new(std::mem::take(points))
         };
-        tree.targets = if shared.same_points { part.sources.clone() } else { std::mem::take(&mut part.targets) };
+        tree.targets = std::mem::take(&mut part.targets);
+        if shared.same_points {
+            // The same points, which are renamed where they are.
+            part.sources = Arc::default();
+        }
         tree.targets = renamed(&mut tree.targets);
         tree.sources = if shared.same_points { tree.targets.clone() } else { renamed(&mut part.sources) };
         tree.shared = Some(Arc::new(shared.clone()));

@@ -10,12 +10,16 @@ use crate::world::World;
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Incoming, Lists, Round, Tree};
 use fmm_tree::{BuildOptions, BuildReport, CAPACITY_STEPS, Part, RootSample};
+use rayon::prelude::*;
 use std::collections::HashSet;
 
 /// Deepest level of a coarse tree.
 const KEY_LEVELS: usize = 21;
 /// The most by which the leaf capacity may be raised after the coarse tree was made: twice, by a factor of two each.
 const RAISE: usize = 4;
+
+/// Coordinates that a thread looks at, one after the other.
+const CHUNK: usize = 3 << 14;
 
 /// How points are shared out.
 #[derive(Clone, Copy)]
@@ -29,6 +33,9 @@ pub struct Asked<'a> {
     /// Work of the leaves of the coarse tree, which an earlier call for the same points has made
     /// ([`Placed::weigh`]); `None`: by the numbers of points.
     pub weights: Option<&'a [f64]>,
+    /// How fast the ranks are, relative to each other: a positive number for each, the same on all ranks. A rank gets
+    /// work in proportion.
+    pub speeds: &'a [f64],
 }
 
 /// How rows travel between the caller's points on this rank and the points that it owns.
@@ -45,11 +52,8 @@ pub struct Route {
 impl Route {
     /// Rows of the caller, `width` numbers each, to the owners: rows in tree order.
     pub(crate) fn forward(&self, world: &World, rows: &[f64], width: usize) -> Result<Vec<f64>, Error> {
-        let pick = |indices: &Vec<u32>| -> Vec<f64> {
-            indices.iter().flat_map(|&i| &rows[i as usize * width..][..width]).copied().collect()
-        };
-        let came: Vec<f64> = world.all_to_all(self.to.iter().map(pick).collect())?.concat();
-        Ok(self.order.iter().flat_map(|&k| &came[k as usize * width..][..width]).copied().collect())
+        let came = world.all_to_all(self.to.iter().map(|indices| picked(rows, indices, width)).collect())?.concat();
+        Ok(picked(&came, &self.order, width))
     }
 
     /// Rows in tree order back to the caller.
@@ -97,6 +101,14 @@ impl Route {
     }
 }
 
+/// The rows of `all` with these indices, `width` numbers each.
+fn picked(all: &[f64], indices: &[u32], width: usize) -> Vec<f64> {
+    let mut rows = vec![0.0; indices.len() * width];
+    let to = rows.par_chunks_exact_mut(width.max(1)).with_min_len(1024);
+    to.zip(indices).for_each(|(row, &i)| row.copy_from_slice(&all[i as usize * width..][..width]));
+    rows
+}
+
 /// Rows that go to `sends`, and come from `comes`.
 fn round(sends: Vec<(usize, Vec<u32>)>, comes: Vec<(usize, Vec<u32>)>) -> Round {
     let receives = comes.into_iter().map(|(from, slots)| Incoming { from, slots, add: false }).collect();
@@ -132,17 +144,18 @@ pub struct Ready {
 pub fn place(world: &World, sources: &[f64], targets: Option<&[f64]>, asked: &Asked) -> Result<Placed, Error> {
     let sets: Vec<&[f64]> = std::iter::once(sources).chain(targets).collect();
     for (set, name) in sets.iter().zip(["sources", "targets"]) {
-        if let Some(at) = set.iter().position(|x| !x.is_finite()) {
+        let finite = |part: &[f64]| part.iter().fold(true, |all, x| all & x.is_finite());
+        if !set.par_chunks(CHUNK).all(finite) {
+            let at = set.iter().position(|x| !x.is_finite()).unwrap_or(0);
             return Err(Error::NotFinite { array: name, row: at / 3, column: at % 3, value: set[at] });
         }
     }
-    let mut ends = [f64::INFINITY; 6];
-    for p in sets.iter().flat_map(|set| set.as_chunks::<3>().0) {
-        for a in 0..3 {
-            // The upper ends with the opposite sign.
-            (ends[a], ends[3 + a]) = (ends[a].min(p[a]), ends[3 + a].min(-p[a]));
-        }
-    }
+    // The upper ends have the opposite sign.
+    let signed = |p: &[f64; 3]| [p[0], p[1], p[2], -p[0], -p[1], -p[2]];
+    let least = |a: [f64; 6], b: [f64; 6]| std::array::from_fn(|k| a[k].min(b[k]));
+    let none = [f64::INFINITY; 6];
+    let of = |part: &[f64]| part.as_chunks::<3>().0.iter().map(signed).fold(none, least);
+    let mut ends = sets.par_iter().flat_map(|set| set.par_chunks(CHUNK)).map(of).reduce(|| none, least);
     world.reduce(&mut ends, f64::min)?;
     let (low, high) = ([ends[0], ends[1], ends[2]], [-ends[3], -ends[4], -ends[5]]);
     let counts = world.all_gather([sources.len() as u64 / 3, targets.unwrap_or(sources).len() as u64 / 3])?;
@@ -157,40 +170,33 @@ pub fn place(world: &World, sources: &[f64], targets: Option<&[f64]>, asked: &As
 
     let unsorted: Vec<Vec<u64>> = sets.iter().map(|set| fmm_tree::keys(set, corner, side)).collect();
     let mut keys = unsorted.clone();
-    keys.iter_mut().for_each(|keys| keys.sort_unstable());
+    keys.iter_mut().for_each(|keys| keys.par_sort_unstable());
     let given = asked.options.ncrit.is_some();
     let capacity = if given { report.ncrit } else { RAISE * report.ncrit };
     let mut coarse = Coarse::new(world, &keys, capacity, limit.min(KEY_LEVELS))?;
     drop(keys);
     match asked.weights {
-        Some(weights) => coarse.share(weights, world.size()),
+        Some(weights) => coarse.share(weights, asked.speeds),
         None => {
             let weights: Vec<f64> = coarse.leaves.iter().map(|&b| weight(&coarse, b as usize)).collect();
-            coarse.share(&weights, world.size());
+            coarse.share(&weights, asked.speeds);
         }
     }
 
     let mut routes = Vec::new();
     let mut owned = Vec::new();
     for (set, keys) in sets.iter().zip(&unsorted) {
-        let mut route = Route { to: vec![Vec::new(); world.size()], ..Route::default() };
-        for (i, &key) in keys.iter().enumerate() {
-            let leaf = coarse.leaves[coarse.leaf_of(key)];
-            route.to[coarse.boxes[leaf as usize].owner as usize].push(i as u32);
-        }
-        let points = set.as_chunks::<3>().0;
-        let pick = |indices: &Vec<u32>| indices.iter().map(|&i| points[i as usize]).collect::<Vec<[f64; 3]>>();
-        let came = world.all_to_all(route.to.iter().map(pick).collect())?;
-        route.from = came.iter().map(Vec::len).collect();
+        let to = coarse.shares(keys, world.size());
+        let came = world.all_to_all(to.iter().map(|indices| picked(set, indices, 3)).collect())?;
+        routes.push(Route { to, from: came.iter().map(|points| points.len() / 3).collect(), order: Vec::new() });
         owned.push(came.concat());
-        routes.push(route);
     }
 
     let inner: HashSet<(usize, [u64; 3])> =
         coarse.boxes.iter().filter(|b| !b.is_leaf()).map(|b| (b.level, b.anchor)).collect();
     let forced = |level: usize, anchor: [u64; 3]| inner.contains(&(level, anchor));
-    let apart = owned.get(1).map(|t| t.as_flattened());
-    let mut part = Part::new(owned[0].as_flattened(), apart, corner, side, limit);
+    let apart = owned.get(1).map(|t| &t[..]);
+    let mut part = Part::new(&owned[0], apart, corner, side, limit);
     let mut tree = part.boxes(report.ncrit, &forced)?;
     for _ in 0..CAPACITY_STEPS {
         let mut pairs = Part::pairs(&tree);

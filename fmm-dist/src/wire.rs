@@ -32,6 +32,17 @@ pub trait Wire: Sized {
     /// # Errors
     /// A message that is too short.
     fn get(from: &mut Reader) -> Result<Self, Error>;
+    /// Appends values one behind the other.
+    fn put_all(all: &[Self], to: &mut Vec<u8>) {
+        all.iter().for_each(|x| x.put(to));
+    }
+    /// Takes `count` values.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    fn get_all(count: usize, from: &mut Reader) -> Result<Vec<Self>, Error> {
+        (0..count).map(|_| Self::get(from)).collect()
+    }
 }
 
 macro_rules! numbers {
@@ -43,6 +54,18 @@ macro_rules! numbers {
             fn get(from: &mut Reader) -> Result<Self, Error> {
                 let bytes = from.take(size_of::<$number>())?;
                 Ok(<$number>::from_le_bytes(bytes.try_into().map_err(|_| short())?))
+            }
+            // As a whole, which is a copy of memory.
+            fn put_all(all: &[Self], to: &mut Vec<u8>) {
+                let start = to.len();
+                to.resize(start + size_of_val(all), 0);
+                let places = to[start..].as_chunks_mut::<{ size_of::<$number>() }>().0;
+                places.iter_mut().zip(all).for_each(|(place, x)| *place = x.to_le_bytes());
+            }
+            fn get_all(count: usize, from: &mut Reader) -> Result<Vec<Self>, Error> {
+                let bytes = from.take(count.checked_mul(size_of::<$number>()).ok_or_else(short)?)?;
+                let places = bytes.as_chunks::<{ size_of::<$number>() }>().0;
+                Ok(places.iter().map(|place| <$number>::from_le_bytes(*place)).collect())
             }
         }
     )*};
@@ -61,11 +84,11 @@ impl Wire for bool {
 impl<T: Wire> Wire for Vec<T> {
     fn put(&self, to: &mut Vec<u8>) {
         self.len().put(to);
-        self.iter().for_each(|x| x.put(to));
+        T::put_all(self, to);
     }
     fn get(from: &mut Reader) -> Result<Self, Error> {
         let count = usize::get(from)?;
-        (0..count).map(|_| T::get(from)).collect()
+        T::get_all(count, from)
     }
 }
 
@@ -81,7 +104,7 @@ impl<T: Wire> Wire for Option<T> {
 
 impl<T: Wire + Default + Copy, const N: usize> Wire for [T; N] {
     fn put(&self, to: &mut Vec<u8>) {
-        self.iter().for_each(|x| x.put(to));
+        T::put_all(self, to);
     }
     fn get(from: &mut Reader) -> Result<Self, Error> {
         let mut all = [T::default(); N];
@@ -89,6 +112,13 @@ impl<T: Wire + Default + Copy, const N: usize> Wire for [T; N] {
             *x = T::get(from)?;
         }
         Ok(all)
+    }
+    fn put_all(all: &[Self], to: &mut Vec<u8>) {
+        T::put_all(all.as_flattened(), to);
+    }
+    fn get_all(count: usize, from: &mut Reader) -> Result<Vec<Self>, Error> {
+        let numbers = T::get_all(count.checked_mul(N).ok_or_else(short)?, from)?;
+        Ok(numbers.as_chunks::<N>().0.to_vec())
     }
 }
 

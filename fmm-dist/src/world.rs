@@ -11,13 +11,13 @@ use crate::wire::{Reader, Wire};
 use fmm_traits::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// First byte of a message with data.
+/// Last byte of a message with data.
 const DATA: u8 = 0;
-/// First byte of a status: all is well.
+/// Last byte of a status: all is well.
 const WELL: u8 = 1;
-/// First byte of a status: this rank failed, with its error.
+/// Last byte of a status: this rank failed, with its error.
 const FAILED: u8 = 2;
-/// First byte of a status: this rank stopped, because another one failed.
+/// Last byte of a status: this rank stopped, because another one failed.
 const STOPPED: u8 = 3;
 
 /// The ranks of a computation, seen from one of them. All ranks make the same joint calls in the same order.
@@ -140,8 +140,9 @@ impl World {
             Status::Well => vec![WELL],
             Status::Stopped => vec![STOPPED],
             Status::Failed(error) => {
-                let mut message = vec![FAILED];
+                let mut message = Vec::new();
                 error.put(&mut message);
+                message.push(FAILED);
                 message
             }
         };
@@ -187,18 +188,15 @@ impl World {
             Err(Error::RankLost { rank, reason }) => return lost(rank, reason),
             Err(e) => return lost(from, e.to_string()),
         };
-        let status = match message.first() {
-            Some(&DATA) => {
-                message.remove(0);
-                return Ok(message);
-            }
-            Some(&WELL) => Status::Well,
-            Some(&STOPPED) => Status::Stopped,
-            Some(&FAILED) => match Wire::get(&mut Reader::new(&message[1..])) {
+        let status = match message.pop() {
+            Some(DATA) => return Ok(message),
+            Some(WELL) => Status::Well,
+            Some(STOPPED) => Status::Stopped,
+            Some(FAILED) => match Wire::get(&mut Reader::new(&message)) {
                 Ok(error) => Status::Failed(error),
                 Err(_) => return lost(from, "its error cannot be read".to_string()),
             },
-            _ => return lost(from, "a message without a head".to_string()),
+            _ => return lost(from, "a message that does not say what it is".to_string()),
         };
         if let Status::Failed(Error::RankLost { rank, reason }) = &status {
             locked(&self.0.heard).lost[*rank].get_or_insert(reason.clone());
@@ -215,15 +213,13 @@ impl World {
     /// [`Error::Rank`] or [`Error::RankLost`] if another rank failed.
     pub fn swap(&self, sends: Vec<(usize, Vec<u8>)>, from: &[usize]) -> Result<Vec<Vec<u8>>, Error> {
         let mut own = None;
-        for (to, message) in sends {
+        for (to, mut message) in sends {
             if to == self.rank() {
                 own = Some(message);
                 continue;
             }
-            let mut framed = Vec::with_capacity(1 + message.len());
-            framed.push(DATA);
-            framed.extend_from_slice(&message);
-            self.0.comm.send(to, framed)?;
+            message.push(DATA);
+            self.0.comm.send(to, message)?;
         }
         from.iter()
             .map(|&rank| if rank == self.rank() { Ok(own.take().unwrap_or_default()) } else { self.receive(rank) })
@@ -235,14 +231,25 @@ impl World {
     /// # Errors
     /// As [`swap`](Self::swap).
     pub fn all_to_all<T: Wire>(&self, to: Vec<T>) -> Result<Vec<T>, Error> {
-        let bytes = |x: T| {
+        let mut own = None;
+        let mut sends = Vec::with_capacity(self.size());
+        for (rank, x) in to.into_iter().enumerate() {
+            if rank == self.rank() {
+                own = Some(x);
+                continue;
+            }
             let mut message = Vec::new();
             x.put(&mut message);
-            message
-        };
-        let sends = to.into_iter().map(bytes).enumerate().collect();
-        let all: Vec<usize> = (0..self.size()).collect();
-        self.swap(sends, &all)?.iter().map(|message| Wire::get(&mut Reader::new(message))).collect()
+            sends.push((rank, message));
+        }
+        let others: Vec<usize> = self.others().collect();
+        let came = self.swap(sends, &others)?;
+        let read = |message: &Vec<u8>| Wire::get(&mut Reader::new(message));
+        let mut all = came.iter().map(read).collect::<Result<Vec<T>, Error>>()?;
+        if let Some(own) = own {
+            all.insert(self.rank(), own);
+        }
+        Ok(all)
     }
 
     /// What each rank has.

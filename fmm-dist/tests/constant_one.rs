@@ -66,11 +66,14 @@ impl Case {
     fn placed(&self, world: &World) -> Result<Placed, Error> {
         let policy = self.policy;
         let opens = |t: &Place, s: &Place| policy.opens(t, s);
-        let mut asked = Asked { options: self.build(), strategy: self.strategy, opens: &opens, weights: None };
+        let even = self.sources.len().is_multiple_of(2);
+        let speeds: Vec<f64> = (0..world.size()).map(|r| if even { 1.0 } else { 1.0 + (r % 3) as f64 }).collect();
+        let mut asked =
+            Asked { options: self.build(), strategy: self.strategy, opens: &opens, weights: None, speeds: &speeds };
         let r = world.rank();
         let targets = self.targets.as_ref().map(|t| self.piece(t, 3, r));
         let placed = place(world, self.piece(&self.sources, 3, r), targets, &asked)?;
-        if self.sources.len().is_multiple_of(2) {
+        if even {
             return Ok(placed);
         }
         // Other cuts: as if the first leaves had most of the work.

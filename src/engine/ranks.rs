@@ -20,9 +20,9 @@ use fmm_tree::BuildOptions;
 use serde::Serialize;
 use std::time::Instant;
 
-/// Points are shared out anew, by the work that exact lists forecast, if the largest work of a rank is more than 5 % above
-/// what that reaches. Sharing out costs another tree.
-const WORTH_A_CUT: f64 = 1.05;
+/// If the imbalance of points that were divided by their number exceeds the best possible by more than this factor, points
+/// are divided again, by the work that exact lists forecast. That costs another tree.
+const MAX_IMBALANCE_OVER_BEST: f64 = 1.05;
 
 /// The part of a rank in a sum over several ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -47,11 +47,11 @@ pub struct RanksReport {
     pub rows: usize,
     /// Bytes of these multipoles, and of the strengths of sources that are ghosts elsewhere.
     pub bytes: u64,
-    /// Forecast seconds of this rank's work on one core; 0 for direct sums, which the lists do not show.
+    /// Forecast seconds of this rank's work, on one core or on its GPU; 0 for direct sums, which have no forecast.
     pub work: f64,
-    /// Largest over mean forecast work of a rank.
+    /// Forecast time of the slowest rank over the time with work shared out perfectly, by [`Fmm::speed`].
     pub imbalance: f64,
-    /// The same with cuts by points, if the work was shared out anew because of it.
+    /// The imbalance of the first division, by numbers of points; `None` if it was kept.
     pub imbalance_by_points: Option<f64>,
 }
 
@@ -62,6 +62,8 @@ pub(crate) struct Ranks {
     parts: Parts,
     world: World,
     strategy: Strategy,
+    /// How fast each rank is.
+    speeds: Vec<f64>,
     /// `None` before points are settled.
     settled: Option<Settled>,
     /// New points before they are settled.
@@ -109,10 +111,10 @@ struct Settled {
 }
 
 impl Ranks {
-    pub fn new(request: &Fmm, choice: &Choice, parts: Parts, world: &World) -> Self {
+    pub fn new(request: &Fmm, choice: &Choice, parts: Parts, world: &World, speeds: Vec<f64>) -> Self {
         let strategy = request.exchange.unwrap_or(Strategy::usual(world.size()));
         let (request, choice, world) = (request.clone(), choice.clone(), world.clone());
-        Ranks { request, choice, parts, world, strategy, settled: None, site: None }
+        Ranks { request, choice, parts, world, strategy, speeds, settled: None, site: None }
     }
 
     /// Bytes of a multipole.
@@ -145,7 +147,7 @@ impl Ranks {
             &self.world,
             sources,
             targets,
-            &Asked { options, strategy: self.strategy, opens: &opens, weights },
+            &Asked { options, strategy: self.strategy, opens: &opens, weights, speeds: &self.speeds },
         )
     }
 
@@ -216,9 +218,9 @@ impl Engine for Ranks {
         let new_lists = |tree: &Tree| lists(tree, &self.parts, &list_options(order, &self.parts), options.min_side);
         let mut lists = new_lists(placed.tree())?;
         let (mut works, mut owners) = self.works(&placed, &lists, order)?;
-        let ranks = self.world.size();
-        let by_points = imbalance(&works, &owners, ranks);
-        let recut = by_points > WORTH_A_CUT * imbalance(&works, &fmm_dist::coarse::owners(&works, ranks), ranks);
+        let by_points = imbalance(&works, &owners, &self.speeds);
+        let by_work = fmm_dist::coarse::owners(&works, &self.speeds);
+        let recut = by_points > MAX_IMBALANCE_OVER_BEST * imbalance(&works, &by_work, &self.speeds);
         if recut {
             drop((placed, lists));
             let targets = apart.then_some(&given.targets[..]);
@@ -251,7 +253,7 @@ impl Engine for Ranks {
             rows: traffic.rows,
             bytes: traffic.rows as u64 * self.row_bytes(order) + traffic.ghost_sources as u64 * ghost,
             work: works.iter().zip(&owners).filter(|(_, r)| **r as usize == self.world.rank()).map(|(w, _)| w).sum(),
-            imbalance: imbalance(&works, &owners, ranks),
+            imbalance: imbalance(&works, &owners, &self.speeds),
             imbalance_by_points: recut.then_some(by_points),
         };
         self.settled = Some(Settled { sums, mesh, given, report: of_rank });

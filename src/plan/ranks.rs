@@ -76,6 +76,7 @@ impl Plan {
         let mut texts = texts(&request);
         texts.push(("the kind of targets", kind.to_string()));
         world.agree(&texts)?;
+        let speeds = world.all_gather(request.speed)?;
         let request = coordinates::resolve(request, &given);
         let mapped = Mapped::of(&request, given)?;
         let given = mapped.as_ref().map_or(given, |mapped| mapped.instead_of(given));
@@ -103,7 +104,7 @@ impl Plan {
             let at_first = Choice { tolerance: task.goal.tolerance(), ..choice.clone() };
             let mut engine: Box<dyn Engine> = match choice.layout {
                 candidates::Layout::Octree(parts) if choice.method != Method::Direct => {
-                    Box::new(engine::Ranks::new(r, &at_first, parts, world))
+                    Box::new(engine::Ranks::new(r, &at_first, parts, world, speeds))
                 }
                 _ => Box::new(engine::DirectOnRanks::new(r, &at_first, world)),
             };
@@ -188,6 +189,10 @@ fn check(r: &Fmm, given: &Given<'_>) -> Result<(), Error> {
     }
     if !r.backend.processor().several().is_empty() {
         return refuse("a rank has one GPU: name another one for each rank");
+    }
+    if !(r.speed > 0.0 && r.speed.is_finite()) {
+        let requirement = "the speed of a rank must be positive and finite";
+        return Err(Error::Parameter { name: "speed", value: r.speed, requirement });
     }
     if r.variant.translation == Some(Translation::Domains) {
         return refuse("translations to domains depend on the boxes of a level, which differ from rank to rank");

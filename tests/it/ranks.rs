@@ -158,6 +158,28 @@ fn work_is_shared_out_anew() {
     assert!(before.is_some_and(|before| before > 1.05 * after) && after < 1.05, "{after}, before {before:?}");
 }
 
+/// A rank gets work in proportion to its speed; no bit changes.
+#[test]
+fn faster_ranks_get_more_work() {
+    let (x, q) = (CloudKind::Ellipsoid.points(10_000, 1), strengths(10_000, 2));
+    let builder = of_order(Laplace, 4);
+    let one = builder.plan(&x, Targets::Sources).unwrap().apply(&q).unwrap();
+    let speeds = [1.0, 3.0, 0.5];
+    let results = threads(3, |world| -> Result<_, Error> {
+        let r = world.rank();
+        let request = builder.clone().ranks(&world).speed(speeds[r]);
+        let plan = request.plan(piece(&x, 3, &[1; 3], r), Targets::Sources)?;
+        Ok((plan.apply(piece(&q, 1, &[1; 3], r))?.potential, plan.describe().ranks.unwrap()))
+    });
+    let (sums, reports): (Vec<_>, Vec<_>) = results.into_iter().map(|r| r.unwrap().unwrap()).unzip();
+    assert_eq!(sums.concat(), one.potential);
+    let all: f64 = reports.iter().map(|r| r.work).sum();
+    for (report, speed) in reports.iter().zip(speeds) {
+        let share = report.work / all * 4.5 / speed;
+        assert!((0.9..1.1).contains(&share), "rank {} has {share} times its share", report.rank);
+    }
+}
+
 /// Order and method are measured on one rank for all, so they are those of one rank.
 #[test]
 fn for_a_tolerance() {
@@ -340,6 +362,7 @@ fn requests_that_differ_or_are_not_served_are_refused_by_all() {
     refused(&|r| Fmm::new(Laplace).tolerance(if r == 2 { 1e-3 } else { 1e-4 }), "differ in the tolerance: rank 2");
     refused(&|r| of_order(Laplace, 4).precision([Precision::F64, Precision::F32, Precision::F64][r]), "the precision");
     refused(&|_| Fmm::new(Laplace).order(99), "99");
+    refused(&|r| of_order(Laplace, 4).speed(r as f64 - 1.0), "speed");
     refused(&|_| Fmm::new(Laplace).backend(fmm::Cuda { device: 999 }), "no CUDA device");
     refused(&|_| Fmm::new(Laplace).backend(fmm::Cuda::devices([0, 1])), "a rank has one GPU");
     refused(
@@ -458,7 +481,11 @@ fn the_command_gives_the_bits_of_one_rank() {
         assert_eq!(report["plan"]["ranks"]["exchange"], exchange);
         assert!(difference(&found[0].1, &arrays[0].1) < 1e-13);
     }
-    assert!(refused(&["run", "--demo", "uniform", "--n", "100", "--exchange", "direct"]).contains("--ranks"));
+    let (_, found) = run("some.npz", "--ranks 3 --speeds 1,2,0.5");
+    assert_eq!(found, arrays);
+    for options in [&["--exchange", "direct"][..], &["--speeds", "1"], &["--ranks", "3", "--speeds", "1,2"]] {
+        assert!(refused(&[&["run", "--demo", "uniform", "--n", "100"], options].concat()).contains("rank"));
+    }
     let plane = ["run", "--kernel", "laplace2d", "--demo", "uniform2d", "--n", "500", "--ranks", "2"];
     assert!(refused(&plane).contains("kernels of the plane"));
 }

@@ -12,6 +12,7 @@ use crate::wire::{Reader, Wire};
 use crate::world::World;
 use fmm_traits::tree::{Edges, Points};
 use fmm_traits::{Error, Exchange, Lists, NumbersMut, Round};
+use rayon::prelude::*;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
@@ -147,9 +148,7 @@ type Wanted = Vec<(u32, Vec<u32>)>;
 
 /// Makes the schedule for `lists`, and gives it to the tree. All ranks call it together.
 pub(crate) fn connect(world: &World, local: &mut Local, lists: &Lists, strategy: Strategy) -> Result<Traffic, Error> {
-    let mut read: Vec<u32> = lists.m2l.sources.iter().chain(&lists.m2p.sources).copied().collect();
-    read.sort_unstable();
-    read.dedup();
+    let read = named([&lists.m2l, &lists.m2p], local.tree.len());
     let (wanted, after) = match strategy {
         Strategy::Frontier => frontier::wanted(world, local, &read),
         _ => (routes::wanted(world, local, &read), Edges::none(local.tree.len())),
@@ -168,6 +167,13 @@ pub(crate) fn connect(world: &World, local: &mut Local, lists: &Lists, strategy:
     local.shared.exchange = Some(Arc::new(schedule));
     local.tree.shared = Some(Arc::new(local.shared.clone()));
     Ok(traffic)
+}
+
+/// The source boxes of edges, ascending.
+fn named(edges: [&Edges; 2], boxes: usize) -> Vec<u32> {
+    let mut found = vec![false; boxes];
+    edges.into_iter().flat_map(|edges| &edges.sources).for_each(|&b| found[b as usize] = true);
+    (0..boxes as u32).filter(|&b| found[b as usize]).collect()
 }
 
 /// What others read of this rank's multipoles.
@@ -200,10 +206,8 @@ pub struct Ghosts {
 impl Ghosts {
     /// Fetches the points of boxes of other ranks that P2P and P2L edges name, and inserts them into the tree.
     pub(crate) fn fetch(world: &World, local: &mut Local, lists: &Lists) -> Result<Ghosts, Error> {
-        let mut boxes: Vec<u32> = lists.p2p.sources.iter().chain(&lists.p2l.sources).copied().collect();
+        let mut boxes = named([&lists.p2p, &lists.p2l], local.tree.len());
         boxes.retain(|&b| !local.own[b as usize]);
-        boxes.sort_unstable();
-        boxes.dedup();
         let mut ask: Vec<Vec<u32>> = vec![Vec::new(); world.size()];
         for &b in &boxes {
             let owner = local.contributors(b as usize);
@@ -248,9 +252,7 @@ impl Ghosts {
         ghosts.sources = new.first().map_or(0, |r| r[1] as usize);
         ghosts.own = [shift, shift + own];
         let mut xyz: [Vec<f64>; 3] = std::array::from_fn(|_| vec![0.0; ghosts.sources]);
-        for a in 0..3 {
-            xyz[a][shift..shift + own].copy_from_slice(&tree.sources.xyz[a]);
-        }
+        xyz.par_iter_mut().zip(&tree.sources.xyz).for_each(|(to, from)| to[shift..shift + own].copy_from_slice(from));
         for (rank, boxes) in ask.iter().enumerate().filter(|(_, boxes)| !boxes.is_empty()) {
             let ranges: Vec<[u32; 2]> = boxes.iter().map(|&b| new[b as usize]).collect();
             for (i, x) in ranges.iter().flat_map(|r| r[0]..r[1]).zip(&came[rank]) {

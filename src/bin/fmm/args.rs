@@ -460,6 +460,10 @@ pub struct RunArgs {
     /// How ranks exchange the multipoles of boxes that they share [default: frontier up to 256 ranks, else direct].
     #[arg(long, value_enum)]
     pub exchange: Option<ExchangeName>,
+    /// How fast the ranks are, relative to each other: a positive number for each rank, such as 1,2,2. Fast methods give
+    /// a rank work in proportion [default: equally fast].
+    #[arg(long, value_delimiter = ',')]
+    pub speeds: Option<Vec<f64>>,
     /// Runs no GPU stage beside another, so that the seconds of each stage are its own.
     #[arg(long)]
     pub stages_apart: bool,

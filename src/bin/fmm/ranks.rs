@@ -62,11 +62,19 @@ pub fn with_exchange(args: &RunArgs, builder: Fmm) -> Fmm {
     }
 }
 
-/// Refuses arrays on a device, which ranks do not take.
-pub fn arrays_of_the_host(args: &RunArgs) -> Result<(), Failure> {
-    match args.arrays {
-        ArraysName::Device => Err(Failure::Input("--arrays device: ranks take arrays of the host".into())),
-        ArraysName::Host => Ok(()),
+/// Refuses options that do not suit this number of ranks.
+pub fn check(args: &RunArgs, ranks: usize) -> Result<(), Failure> {
+    let wrong = |what: String| Err(Failure::Input(what));
+    match &args.speeds {
+        _ if ranks > 1 && args.arrays == ArraysName::Device => {
+            wrong("--arrays device: ranks take arrays of the host".into())
+        }
+        _ if ranks == 1 && args.exchange.is_some() => {
+            wrong("--exchange: one rank exchanges nothing; give --ranks".into())
+        }
+        Some(_) if ranks == 1 => wrong("--speeds: there is one rank; give --ranks".into()),
+        Some(speeds) if speeds.len() != ranks => wrong(format!("--speeds: {} numbers for {ranks} ranks", speeds.len())),
+        _ => Ok(()),
     }
 }
 
@@ -82,6 +90,9 @@ pub fn on_rank(
     let mut builder = builder.clone().ranks(world);
     if let Some(devices) = &args.devices {
         builder = builder.backend(Cuda { device: devices[world.rank() % devices.len()] });
+    }
+    if let Some(speeds) = &args.speeds {
+        builder = builder.speed(speeds[world.rank()]);
     }
     let plan = builder.plan(piece.sources, targets)?;
     let components = Outputs::ALL.iter().map(|&(o, _)| (o, plan.components(o))).collect();

@@ -125,12 +125,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         return crate::mpi::run(args);
     }
     let asked = Asked::of(args)?;
-    if args.ranks > 1 {
-        ranks::arrays_of_the_host(args)?;
-    }
-    if args.exchange.is_some() && args.ranks == 1 {
-        return Err(Failure::Input("--exchange: one rank exchanges nothing; give --ranks".into()));
-    }
+    ranks::check(args, args.ranks as usize)?;
     // Wrong options fail before the points are read or any cloud is made.
     let n = if args.sources.is_some() { 0 } else { asked.demo_points };
     let forecast = asked.builder.memory(n, n)?;

@@ -467,6 +467,13 @@ CALL cuMemHostAlloc(void** at, std::size_t bytes, unsigned) {
   return allocate((Address*)at, bytes, Kind::Pinned);
 }
 CALL cuMemFreeHost(void* at) { return release((Address)at, true); }
+// Memory of the process, which all copies take.
+CALL cuMemHostRegister_v2(void* at, std::size_t bytes, unsigned) {
+  counted(__func__);
+  if (!bound) return INVALID_CONTEXT;
+  return at && bytes ? SUCCESS : INVALID_VALUE;
+}
+CALL cuMemHostUnregister(void* at) { return at ? SUCCESS : INVALID_VALUE; }
 CALL cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
   counted(__func__);
   if (!bound) return INVALID_CONTEXT;

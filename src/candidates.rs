@@ -139,7 +139,7 @@ pub(crate) fn check_with(r: &Fmm, counts: [usize; 2], facts: Facts) -> Result<Ta
         (None, None) => Goal::Usual(DEFAULT_TOLERANCE_F32),
     };
     r.costs.validate()?;
-    r.backend.processor().check()?;
+    r.backend.check()?;
     if r.ncrit == Some(0) {
         return Err(Error::Parameter { name: "ncrit", value: 0.0, requirement: "must be at least 1" });
     }

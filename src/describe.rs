@@ -128,7 +128,7 @@ impl Plan {
             cost_model: c.costs.clone(),
             backend: r.backend.name(),
             isa: c.isa.name(),
-            device: processor.device(r),
+            device: r.backend.device(r),
             precision: match fast {
                 Some(_) => r.precision.name(),
                 None => processor.direct_precision(r.precision).name(),

@@ -117,7 +117,7 @@ impl Plan {
         if let Some(world) = request.world.clone() {
             return Plan::on_ranks(request, given, &world);
         }
-        let several = request.backend.processor().several();
+        let several = request.backend.several();
         if !several.is_empty() {
             return Plan::on_devices(request, given, several);
         }
@@ -191,7 +191,7 @@ impl Plan {
 
     /// Whether several ranks, or several devices, share the sums.
     pub(crate) fn is_shared(&self) -> bool {
-        self.request.world.is_some() || !self.request.backend.processor().several().is_empty()
+        self.request.world.is_some() || !self.request.backend.several().is_empty()
     }
 
     /// Records the counts and times of points on which the engine was settled.

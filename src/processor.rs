@@ -8,7 +8,7 @@ use crate::costs::{PlaneCosts, Prices};
 use crate::engine::{self, Engine, OnARank};
 use crate::memory::{self, Size};
 use crate::parts::Parts;
-use crate::request::{Backend, Cpu, Cuda, Devices, Fmm, Method};
+use crate::request::{Backend, Cpu, Cuda, Fmm, Method};
 use crate::variant::{Translation, Truncation, Variant};
 use backend_cpu::Isa;
 use backend_cpu::laurent::PlanePairs;
@@ -34,17 +34,6 @@ pub(crate) trait Processor {
     /// Number of the device; `None` on a CPU.
     fn number(&self) -> Option<usize> {
         None
-    }
-    /// The backends among which one process shares out a sum; empty if it does not.
-    fn several(&self) -> Vec<Backend> {
-        Vec::new()
-    }
-    /// Checks what the caller names as processor, as far as no device must be opened for it.
-    ///
-    /// # Errors
-    /// [`Error::Parameter`].
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
     }
     /// The device that reads the points; `None` if cores read them.
     fn opened(&self, _request: &Fmm) -> Option<Result<Device, Error>> {
@@ -94,13 +83,49 @@ impl Backend {
     pub fn name(&self) -> &'static str {
         self.processor().name()
     }
-    /// The processor that a backend names.
+    /// The processor that a backend names; of several devices the first, which does what one device alone does.
     pub(crate) fn processor(&self) -> &dyn Processor {
         match self {
             Backend::Cpu(cpu) => cpu,
             Backend::Cuda(cuda) => cuda,
-            Backend::Devices(devices) => devices,
+            Backend::Devices(devices) => devices.first(),
         }
+    }
+    /// The backends among which one process shares out a sum, each a rank of its own ([`crate::plan`]); empty if it
+    /// does not.
+    pub(crate) fn several(&self) -> Vec<Backend> {
+        match self {
+            Backend::Cpu(_) | Backend::Cuda(_) => Vec::new(),
+            Backend::Devices(devices) => devices.numbers().iter().map(|&device| Cuda { device }.into()).collect(),
+        }
+    }
+    /// Checks what the caller names as backend, as far as no device must be opened for it.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`].
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let Backend::Devices(devices) = self else { return Ok(()) };
+        let wrong = |value: f64, requirement| Err(Error::Parameter { name: "devices", value, requirement });
+        let numbers = devices.numbers();
+        match (0..numbers.len()).find(|&k| numbers[..k].contains(&numbers[k])) {
+            Some(k) => wrong(numbers[k] as f64, "must be named once"),
+            None if numbers.is_empty() => wrong(0.0, "must be at least one"),
+            None => Ok(()),
+        }
+    }
+    /// The names of the devices, each once; `None` on a CPU, or if a device does not answer.
+    pub(crate) fn device(&self, request: &Fmm) -> Option<String> {
+        let Backend::Devices(devices) = self else { return self.processor().device(request) };
+        let names = devices.numbers().iter().map(|&device| Cuda { device }.device(request));
+        let mut counted: Vec<(String, usize)> = Vec::new();
+        for name in names.collect::<Option<Vec<_>>>()? {
+            match counted.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, count)) => *count += 1,
+                None => counted.push((name, 1)),
+            }
+        }
+        let said = |(name, count): (String, usize)| if count > 1 { format!("{count} × {name}") } else { name };
+        Some(counted.into_iter().map(said).collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -231,80 +256,5 @@ impl Processor for Cuda {
         let device = self.open(request.cache.as_ref())?;
         let placed = backend_cuda::Placed::upload(&device, &ready.tree, &lists, Some(routes))?;
         Ok(OnARank::Arrays(engine::device_solver(request, parts, order, placed)?))
-    }
-}
-
-/// Each device is a rank of its own ([`crate::plan`]); what one device alone does, the first does.
-impl Processor for Devices {
-    fn name(&self) -> &'static str {
-        self.first().name()
-    }
-    fn unit(&self) -> &'static str {
-        self.first().unit()
-    }
-    /// The names of the devices, each once.
-    fn device(&self, request: &Fmm) -> Option<String> {
-        let names = self.numbers().iter().map(|&device| Cuda { device }.device(request)).collect::<Option<Vec<_>>>()?;
-        let mut counted: Vec<(String, usize)> = Vec::new();
-        for name in names {
-            match counted.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, count)) => *count += 1,
-                None => counted.push((name, 1)),
-            }
-        }
-        let said = |(name, count): (String, usize)| if count > 1 { format!("{count} × {name}") } else { name };
-        Some(counted.into_iter().map(said).collect::<Vec<_>>().join(", "))
-    }
-    fn several(&self) -> Vec<Backend> {
-        self.numbers().iter().map(|&device| Cuda { device }.into()).collect()
-    }
-    fn check(&self) -> Result<(), Error> {
-        let wrong = |value: f64, requirement| Err(Error::Parameter { name: "devices", value, requirement });
-        let numbers = self.numbers();
-        match (0..numbers.len()).find(|&k| numbers[..k].contains(&numbers[k])) {
-            Some(k) => wrong(numbers[k] as f64, "must be named once"),
-            None if numbers.is_empty() => wrong(0.0, "must be at least one"),
-            None => Ok(()),
-        }
-    }
-    fn opened(&self, request: &Fmm) -> Option<Result<Device, Error>> {
-        self.first().opened(request)
-    }
-    fn complete(&self, parts: Parts, variant: &Variant) -> Result<Parts, Error> {
-        self.first().complete(parts, variant)
-    }
-    fn has_plane(&self, precision: Precision) -> Result<(), Error> {
-        self.first().has_plane(precision)
-    }
-    fn prices_of_plane(&self) -> PlaneCosts {
-        self.first().prices_of_plane()
-    }
-    fn direct_precision(&self, asked: Precision) -> Precision {
-        self.first().direct_precision(asked)
-    }
-    fn translation(&self, parts: &Parts, order: usize, precision: Precision) -> (&'static str, bool) {
-        self.first().translation(parts, order, precision)
-    }
-    fn prices<'a>(&self, r: &'a Fmm, facts: &'a Facts) -> Box<dyn Prices + 'a> {
-        self.first().prices(r, facts)
-    }
-    fn memory(&self, facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> u64 {
-        self.first().memory(facts, size, threads, parts)
-    }
-    fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine> {
-        self.first().engine(request, choice, parts)
-    }
-    fn engine_of_plane(&self, request: &Fmm, choice: &Choice, pairs: PlanePairs, theta: f64) -> Box<dyn Engine> {
-        self.first().engine_of_plane(request, choice, pairs, theta)
-    }
-    fn on_a_rank(
-        &self,
-        request: &Fmm,
-        choice: &Choice,
-        parts: &Parts,
-        order: usize,
-        boxes: (Ready, Lists),
-    ) -> Result<OnARank, Error> {
-        self.first().on_a_rank(request, choice, parts, order, boxes)
     }
 }

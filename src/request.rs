@@ -69,16 +69,20 @@ pub struct Cuda {
 
 /// Several NVIDIA GPUs of this machine as one backend ([`Cuda::devices`]).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Devices(Arc<[usize]>);
+pub struct Devices {
+    numbers: Arc<[usize]>,
+    /// The first of them.
+    first: Cuda,
+}
 
 impl Devices {
     /// The numbers of the devices.
     pub fn numbers(&self) -> &[usize] {
-        &self.0
+        &self.numbers
     }
-    /// The first device.
-    pub(crate) fn first(&self) -> Cuda {
-        Cuda { device: self.0.first().copied().unwrap_or_default() }
+    /// The first device; device 0 if there is none.
+    pub(crate) fn first(&self) -> &Cuda {
+        &self.first
     }
 }
 
@@ -92,7 +96,8 @@ impl Cuda {
     /// Planning reports, by [`Error::Parameter`], a list without a device or with one twice, by [`Error::NoDevice`] an
     /// absent device, and refuses what [`Fmm::ranks`] refuses.
     pub fn devices(devices: impl IntoIterator<Item = usize>) -> Devices {
-        Devices(devices.into_iter().collect())
+        let numbers: Arc<[usize]> = devices.into_iter().collect();
+        Devices { first: Cuda { device: numbers.first().copied().unwrap_or_default() }, numbers }
     }
     /// Properties of the device.
     ///

@@ -3,7 +3,7 @@
 
 use crate::arrange::Arranger;
 use crate::device::{Buffer, Device, Functions, blocks};
-use crate::ends::{Arrays, Ends, Rows};
+use crate::ends::{self, Arrays, Ends, Rows};
 use crate::levels::Units;
 use crate::lists::DeviceLists;
 use crate::primitives::Primitives;
@@ -81,6 +81,8 @@ pub(crate) struct Base {
     pub strengths: Buffer<f64>,
     /// Values in tree order.
     pub values: Buffer<f64>,
+    /// The places of the caller's targets in tree order; `None` on several ranks.
+    places: Option<Buffer<u32>>,
     /// Rows of `level.cuh` for P2P.
     table: Buffer<f64>,
     /// Factors that hat strengths for the root.
@@ -110,8 +112,10 @@ impl Base {
         let [leaves] = arranger.items([[&lists.p2p; 3]])?;
         let p2p = arranger.by_size(leaves, near.grain)?;
         let parts = blocks_of_a_leaf(m, p2p.len(), near.group);
+        let places = tree.shared.is_none().then(|| ends::places(device, &tree.targets.order)).transpose()?;
         Ok(Base {
             ranks: Ranks::new(device, tree.shared.as_ref(), tree.len())?,
+            places,
             corner: device.upload(&tree.corner, "corner")?,
             strengths: device.alloc(n * near.strengths(), "strengths")?,
             values: device.alloc(m * near.values(), "values")?,
@@ -158,7 +162,8 @@ impl Base {
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
         let kinds: u64 = self.lists.kinds().iter().map(|k| k.bytes()).sum();
-        self.tree.bytes() + kinds + self.strengths.bytes() + self.values.bytes() + self.p2p.bytes()
+        let places = self.places.as_ref().map_or(0, Buffer::bytes);
+        self.tree.bytes() + kinds + self.strengths.bytes() + self.values.bytes() + self.p2p.bytes() + places
     }
 
     /// The number by which strengths are divided; `None` if nothing is in f32.
@@ -199,7 +204,7 @@ impl Base {
         let (points, width) = (&self.tree.targets, near.values());
         let Some((ranks, n)) = self.ranks.as_ref().and_then(|ranks| Some((ranks, ranks.given()?[1]))) else {
             let rows = Rows { order: Some(&points.order), n: points.len(), width };
-            return ends.gather(arrays, rows, self.unit(near), scale, &self.values);
+            return ends.gather_by(arrays, rows, self.places.as_ref(), (self.unit(near), scale), &self.values);
         };
         let back = self.device().alloc(n * width, "values")?;
         ranks.bring_back(&self.values, &back, width)?;

@@ -69,6 +69,14 @@ impl<T: Real> Solver for Shared<T> {
     fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {
         ends::apply(&mut *self.sum(), Numbers::F64(strengths), &mut [NumbersMut::F64(out)], true, observer)
     }
+    fn apply_batch(
+        &self,
+        strengths: &[&[f64]],
+        out: &mut [&mut [f64]],
+        observer: Observer,
+    ) -> Result<StageSeconds, Error> {
+        ends::apply_batch(&mut *self.sum(), strengths, out, observer)
+    }
     fn bytes(&self) -> u64 {
         let sum = self.sum();
         let numbers = [&sum.parameters, &sum.factors, &sum.scale, &sum.frame, &sum.given, &sum.parts, &sum.out];

@@ -5,8 +5,8 @@
 use crate::array::{DeviceArray, DeviceStream, refused};
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::error::failed;
+use crate::pinned::{NOTE_BYTES, Note};
 use crate::programs;
-use crate::transfer::{NOTE_BYTES, Note};
 use crate::tree::MAX_WALKING_BLOCKS;
 use cudarc::driver::{CudaEvent, DriverError, result};
 use fmm_traits::{Error, Numbers, NumbersMut, Observer, OutputColumns, Precision, StageSeconds};
@@ -36,6 +36,10 @@ pub(crate) trait Evaluation {
     fn counts(&self) -> [usize; 2];
     /// The first and last stages of the evaluation.
     fn ends(&mut self) -> &mut Ends;
+    /// Whether other ranks take part in each evaluation.
+    fn shared(&self) -> bool {
+        false
+    }
     /// Waits until all ranks have their sums; does nothing on one rank.
     ///
     /// # Errors
@@ -188,11 +192,28 @@ impl Ends {
         factor: f64,
         values: &Buffer<f64>,
     ) -> Result<(), Error> {
+        self.gather_by(arrays, rows, None, (unit, factor), values)
+    }
+
+    /// [`gather`](Ends::gather). With the [`places`] of the caller's rows in tree order, the order of `rows` is not used.
+    pub fn gather_by(
+        &self,
+        arrays: &Arrays,
+        rows: Rows,
+        places: Option<&Buffer<u32>>,
+        (unit, factor): (Option<&Buffer<u64>>, f64),
+        values: &Buffer<f64>,
+    ) -> Result<(), Error> {
+        let (order, places) = match places {
+            Some(places) => (Arg::NULL, places.into()),
+            None => (rows.order(), Arg::NULL),
+        };
         let first = if arrays.rows { self.tables.len() - 1 } else { 0 };
         for (k, (table, to)) in self.tables[first..].iter().zip(&arrays.values).enumerate() {
             let args = [
                 values.into(),
-                rows.order(),
+                order,
+                places,
                 rows.n(),
                 (rows.width as u32).into(),
                 table.into(),
@@ -315,6 +336,16 @@ impl Drop for Ends {
     }
 }
 
+/// The places in tree order of the rows of the caller, from the index of each place.
+pub(crate) fn places(device: &Device, order: &Buffer<u32>) -> Result<Buffer<u32>, Error> {
+    let (functions, n) = (device.fixed("ends", programs::ends)?, order.len());
+    let to = device.alloc(n, "places")?;
+    let args = [order.into(), (n as u64).into(), (&to).into()];
+    // SAFETY: arguments as in ends.cu; the order is a permutation of n rows.
+    unsafe { device.launch(&functions, "places", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
+    Ok(to)
+}
+
 /// The name of an output in errors.
 fn name(of: &OutputColumns) -> &'static str {
     of.output.names().first().copied().unwrap_or("values")
@@ -410,4 +441,62 @@ pub(crate) fn apply(
         }
     }
     Ok(seconds)
+}
+
+/// [`apply`] for several sets of strengths into rows, with the same bits. On one rank the host waits once, and so does not
+/// time the stages of several sets.
+pub(crate) fn apply_batch(
+    on: &mut dyn Evaluation,
+    strengths: &[&[f64]],
+    out: &mut [&mut [f64]],
+    observer: Observer,
+) -> Result<StageSeconds, Error> {
+    let (found, expected) = (out.len(), strengths.len());
+    if found != expected {
+        let why = "one output for each set of strengths".to_string();
+        return Err(Error::Shape { array: "out", found, expected, why });
+    }
+    // Ranks agree after each evaluation.
+    if strengths.len() == 1 || on.shared() {
+        let mut seconds = StageSeconds::default();
+        for (strengths, out) in strengths.iter().zip(out) {
+            let once = apply(on, Numbers::F64(strengths), &mut [NumbersMut::F64(out)], true, observer)?;
+            seconds.iter_mut().zip(once).for_each(|(sum, s)| *sum += s);
+        }
+        return Ok(seconds);
+    }
+    let (device, counts) = (on.device().clone(), on.counts());
+    on.ends().check(true)?;
+    let mut all: Buffer<f64> = device.alloc(out.iter().map(|out| out.len()).sum(), "values")?;
+    let mut at = 0;
+    let mut one = |strengths: &[f64], out: &mut [f64]| {
+        on.ends().fits(strengths.len(), &[out.len()], true, counts)?;
+        let arrays = on.ends().room(Numbers::F64(strengths), &[NumbersMut::F64(out)], true)?;
+        // SAFETY: the array has as many numbers of the same type.
+        unsafe { device.send(strengths, arrays.strengths.address(), "strengths")? };
+        on.run(&arrays, &mut *observer, false)?;
+        // SAFETY: the array has as many numbers of the same type, and stays until the next evaluation at least.
+        unsafe { device.copy_into(arrays.values[0].address(), &mut all, (at, out.len()), "values")? };
+        at += out.len();
+        Ok(())
+    };
+    let done = strengths.iter().zip(&mut *out).try_for_each(|(strengths, out)| one(strengths, out));
+    if let Err(e) = done {
+        // As in `apply`.
+        on.ends().forget_notes().and_then(|()| device.synchronize())?;
+        return Err(e);
+    }
+    on.ends().end()?;
+    match on.ends().check(true) {
+        Err(Error::NotFinite { .. }) => {}
+        checked => checked?,
+    }
+    let all = device.download(&all, "values")?;
+    let mut rest = &all[..];
+    for out in out {
+        let (mine, others) = rest.split_at(out.len());
+        out.copy_from_slice(mine);
+        rest = others;
+    }
+    Ok(StageSeconds::default())
 }

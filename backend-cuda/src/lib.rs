@@ -26,6 +26,7 @@ mod far;
 mod graph;
 mod levels;
 mod lists;
+mod pinned;
 mod plan;
 mod plane;
 mod points;
@@ -61,6 +62,8 @@ pub use programs::{
     m2l_matrices_program, m2l_program, multiply_program, p2m_harmonics_program, p2m_program, p2p_program, rcr_program,
 };
 pub use ranks::Routes;
-pub use solver::{Counts, DeviceSolver, DeviceSums, Expansion, Placed, PlanSeconds, Settings, solver};
+pub use solver::{
+    Counts, DeviceMethod, DeviceSolver, DeviceSums, Expansion, Ground, Placed, PlanSeconds, Settings, method, solver,
+};
 pub use spherical::{SphericalSettings, Translation};
 pub use tree::{DevicePoints, DeviceTree, Root, TreeOptions, build, build_reported};

@@ -67,6 +67,73 @@ pub(crate) enum Carrier {
     Spherical(SphericalSettings),
 }
 
+/// The boxes for which operators are made before the points are placed, beside the loading of programs. The operators
+/// of a homogeneous kernel serve boxes of any side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ahead {
+    /// Side of the boxes.
+    pub side: f64,
+    /// Whether operators of M2L are needed.
+    pub m2l: bool,
+}
+
+/// A plan without points: programs, and operators as far as they are made [`Ahead`].
+pub(crate) struct Unplaced<T: DeviceScalar, N: Real> {
+    columns: Vec<OutputColumns>,
+    scale: f64,
+    near: Near,
+    far: Box<dyn FarField>,
+    ends: Ends,
+    of: PhantomData<(T, N)>,
+}
+
+impl<T: DeviceScalar, N: Real> Unplaced<T, N> {
+    /// Loads programs, and makes operators.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn new(
+        device: &Device,
+        kernels: &Kernels,
+        p: usize,
+        carrier: Carrier,
+        ahead: Option<Ahead>,
+    ) -> Result<Self, Error> {
+        let units = Units { params: kernels.params.clone(), kernel: kernels.members.equivalent.clone() };
+        // The near kernel may have parameters that the kernel of the densities does not scale, such as a softening.
+        let near_units = Units { params: kernels.params.clone(), kernel: kernels.near.clone() };
+        // The program of the near field, which takes longest to compile, is compiled beside those of the far field.
+        let (near, far) = std::thread::scope(|scope| {
+            let near = scope.spawn(|| Near::new::<N>(device, kernels, near_units, T::NAME == "f32"));
+            let far = || -> Result<Box<dyn FarField>, Error> {
+                Ok(match carrier {
+                    Carrier::Equivalent(fill, cache) => {
+                        let lattice = Lattice { order: p, fill, dim: kernels.near.dim };
+                        Box::new(Equivalent::<T>::new(device, kernels, units, (lattice, cache), ahead)?)
+                    }
+                    Carrier::Spherical(settings) => Box::new(Spherical::<T>::new(device, kernels, p, settings)?),
+                })
+            };
+            let far = far();
+            (near.join().unwrap_or_else(|e| std::panic::resume_unwind(e)), far)
+        });
+        let (near, far, columns) = (near?, far?, kernels.columns.clone());
+        let ends = Ends::new(device, &columns, near.strengths(), near.values())?;
+        Ok(Unplaced { columns, scale: kernels.scale, near, far, ends, of: PhantomData })
+    }
+
+    /// Arranges edges, and allocates workspaces.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn place(self, tree: DeviceTree, lists: DeviceLists) -> Result<Plan<T, N>, Error> {
+        let Unplaced { columns, scale, near, mut far, ends, of } = self;
+        let base = Base::new(&near, tree, lists)?;
+        far.place(&base)?;
+        Ok(Plan { columns, scale, near, far, base, ends, beside: None, replay: Replay::None, of })
+    }
+}
+
 impl<T: DeviceScalar, N: Real> Plan<T, N> {
     /// Plans equivalent densities of order `p` for `family` on a tree and its lists; `cache` is a folder that keeps
     /// operators between runs.
@@ -107,31 +174,9 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         tree: DeviceTree,
         lists: DeviceLists,
     ) -> Result<Self, Error> {
-        let device = tree.device.clone();
-        let units = Units { params: kernels.params.clone(), kernel: kernels.members.equivalent.clone() };
-        // The near kernel may have parameters that the kernel of the densities does not scale, such as a softening.
-        let near_units = Units { params: kernels.params.clone(), kernel: kernels.near.clone() };
-        // The program of the near field, which takes longest to compile, is compiled beside those of the far field.
-        let (near, far) = std::thread::scope(|scope| {
-            let near = scope.spawn(|| Near::new::<N>(&device, kernels, near_units, T::NAME == "f32"));
-            let far = || -> Result<Box<dyn FarField>, Error> {
-                Ok(match carrier {
-                    Carrier::Equivalent(fill, cache) => {
-                        let lattice = Lattice { order: p, fill, dim: kernels.near.dim };
-                        Box::new(Equivalent::<T>::new(&device, kernels, units, lattice, cache)?)
-                    }
-                    Carrier::Spherical(settings) => Box::new(Spherical::<T>::new(&device, kernels, p, settings)?),
-                })
-            };
-            let far = far();
-            (near.join().unwrap_or_else(|e| std::panic::resume_unwind(e)), far)
-        });
-        let (near, mut far) = (near?, far?);
-        let base = Base::new(&near, tree, lists)?;
-        far.place(&base)?;
-        let (columns, scale) = (kernels.columns.clone(), kernels.scale);
-        let ends = Ends::new(&device, &columns, near.strengths(), near.values())?;
-        Ok(Plan { columns, scale, near, far, base, ends, beside: None, replay: Replay::None, of: PhantomData })
+        let far = !(lists.p2m.is_empty() && lists.l2p.is_empty() && lists.m2p.is_empty());
+        let ahead = far.then(|| Ahead { side: tree.smallest_side(), m2l: !lists.m2l.is_empty() });
+        Unplaced::new(&tree.device.clone(), kernels, p, carrier, ahead)?.place(tree, lists)
     }
 
     /// Replaces the points by a new tree and its lists. Operators are kept, and released memory is reused. On an
@@ -221,6 +266,20 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         ends::apply(self, Numbers::F64(strengths), &mut [NumbersMut::F64(out)], true, observer)
     }
 
+    /// [`apply_into`](Plan::apply_into) for several sets of strengths, with the same bits. On one rank the host waits once,
+    /// and does not time the stages of more than one set.
+    ///
+    /// # Errors
+    /// As [`apply_into`](Plan::apply_into).
+    pub fn apply_batch(
+        &mut self,
+        strengths: &[&[f64]],
+        out: &mut [&mut [f64]],
+        observer: Observer,
+    ) -> Result<[f64; Stage::ALL.len()], Error> {
+        ends::apply_batch(self, strengths, out, observer)
+    }
+
     /// One evaluation on arrays of the host, with one array per output in the order of [`columns`](Plan::columns).
     /// Numbers may be f32 or f64, whatever the precision of the plan. On an error the arrays are as before.
     ///
@@ -277,6 +336,9 @@ impl<T: DeviceScalar, N: Real> Evaluation for Plan<T, N> {
     }
     fn ends(&mut self) -> &mut Ends {
         &mut self.ends
+    }
+    fn shared(&self) -> bool {
+        self.base.ranks.is_some()
     }
     fn agree(&self) -> Result<(), Error> {
         self.base.ranks.as_ref().map_or(Ok(()), Ranks::agree)

@@ -57,8 +57,9 @@ const MAX_COARSE: usize = 16 << 20;
 const SHARE_OF_MEMORY: u64 = 16;
 
 /// Freed buffers of one device, by size. Planning makes and frees some two hundred arrays. A call of the driver for each
-/// takes longer than the work on small trees, and large arrays take the driver longer still. All buffers belong to one
-/// stream, so a freed buffer may be taken at once.
+/// takes longer than the work on small trees, and large arrays take the driver longer still. All buffers belong to the
+/// first stream, so a freed buffer may be taken at once. Work on the second stream uses buffers too; whoever enqueues
+/// such work joins the streams before the buffers are freed (`Device::join_or_wait`).
 #[derive(Debug)]
 pub(crate) struct Shelves {
     stream: Arc<CudaStream>,

@@ -71,14 +71,14 @@ impl<'a, T: DeviceScalar, N: Real> Run<'a, T, N> {
     }
 }
 
-/// If a run is cancelled, P2P may still be running on the second stream. Later work waits for it.
+/// If a run is cancelled, P2P may still be running on the second stream. Later work waits for it: freed buffers are taken
+/// again in the order of the first stream ([`Shelves`](crate::pool::Shelves)).
 impl<T: DeviceScalar, N: Real> Drop for Run<'_, T, N> {
     fn drop(&mut self) {
         if self.mode == Mode::Replay {
             return;
         }
-        // A device that refuses to join refuses all later work too, which then reports the error.
-        let _ = self.plan.device().join();
+        self.plan.device().join_or_wait();
     }
 }
 

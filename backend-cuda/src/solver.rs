@@ -5,7 +5,7 @@ use crate::cut::Cut;
 use crate::device::{Buffer, Device};
 use crate::equivalent::DeviceScalar;
 use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs_there, treecode, uvwx};
-use crate::plan::{Carrier, Plan};
+use crate::plan::{Ahead, Carrier, Plan, Unplaced};
 use crate::points::CallerPoints;
 use crate::programs;
 use crate::ranks::Routes;
@@ -21,6 +21,9 @@ use fmm_tree::{BuildOptions, BuildReport, ListOptions, TreecodeOptions};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+
+/// Levels of a tree whose boxes are all adjacent.
+const LEVELS_WITHOUT_FAR: usize = 2;
 
 /// The expansion of the far field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -223,6 +226,12 @@ impl Placed {
         &self.report
     }
 
+    /// What a method needs to know of these points.
+    pub fn ground(&self) -> Ground {
+        let deep = self.tree.level_start.len() > LEVELS_WITHOUT_FAR + 1;
+        Ground { device: self.tree.device.clone(), side: deep.then(|| self.tree.smallest_side()) }
+    }
+
     /// A copy of the boxes on the host, without points.
     ///
     /// # Errors
@@ -311,31 +320,81 @@ pub fn solver(
     precision: Precision,
     points: Placed,
 ) -> Result<Box<dyn DeviceSolver>, Error> {
+    method(kernels, settings, precision, &points.ground())?.place(points)
+}
+
+/// A method that is ready for points: its programs are loaded, and its operators are made for the smallest boxes of a
+/// tree. They serve all boxes if the kernel is homogeneous.
+pub trait DeviceMethod: Send {
+    /// A plan for points in their tree.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    fn place(self: Box<Self>, points: Placed) -> Result<Box<dyn DeviceSolver>, Error>;
+}
+
+/// What a [`method`] needs to know of points.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    device: Device,
+    /// Side of the smallest boxes; `None` if there are too few levels for a far field.
+    side: Option<f64>,
+}
+
+/// Makes a method for points in a tree, which need not have lists yet.
+///
+/// # Errors
+/// As [`Plan::new`].
+pub fn method(
+    kernels: &Kernels,
+    settings: &Settings,
+    precision: Precision,
+    ground: &Ground,
+) -> Result<Box<dyn DeviceMethod>, Error> {
     match precision {
-        Precision::F32 => planned::<f32, f32>(kernels, settings, points),
-        Precision::F64 => planned::<f64, f64>(kernels, settings, points),
+        Precision::F32 => made::<f32, f32>(kernels, settings, ground),
+        Precision::F64 => made::<f64, f64>(kernels, settings, ground),
     }
 }
 
-fn planned<T: DeviceScalar, N: Real>(
+fn made<T: DeviceScalar, N: Real>(
     kernels: &Kernels,
     settings: &Settings,
-    points: Placed,
-) -> Result<Box<dyn DeviceSolver>, Error> {
-    let prepared = Prepared::new(settings, points)?;
+    ground: &Ground,
+) -> Result<Box<dyn DeviceMethod>, Error> {
     let start = Instant::now();
-    let device = prepared.tree.device.clone();
-    let Prepared { tree, lists, report, mut seconds, mut counts, near_pairs } = prepared;
     let carrier = match settings.expansion {
         Expansion::Equivalent(fill) => Carrier::Equivalent(fill, settings.cache.clone()),
         Expansion::Spherical(how) => Carrier::Spherical(how),
     };
-    let mut plan = Plan::<T, N>::of(kernels, settings.order, carrier, tree, lists)?;
-    plan.set_beside(settings.beside);
-    counts.near_pairs = device.download(&near_pairs, "pairs")?[0];
-    seconds.operators = start.elapsed().as_secs_f64();
-    let (settings, columns) = (settings.clone(), plan.columns().to_vec());
-    Ok(Box::new(Planned { device, settings, plan: Mutex::new(plan), columns, report, seconds, counts }))
+    let m2l = settings.policy.theta().is_none();
+    let ahead = ground.side.map(|side| Ahead { side, m2l });
+    let plan = Unplaced::<T, N>::new(&ground.device, kernels, settings.order, carrier, ahead)?;
+    Ok(Box::new(Made { settings: settings.clone(), plan, seconds: start.elapsed().as_secs_f64() }))
+}
+
+/// The only implementation of [`DeviceMethod`].
+struct Made<T: DeviceScalar, N: Real> {
+    settings: Settings,
+    plan: Unplaced<T, N>,
+    /// Seconds of programs and operators.
+    seconds: f64,
+}
+
+impl<T: DeviceScalar, N: Real> DeviceMethod for Made<T, N> {
+    fn place(self: Box<Self>, points: Placed) -> Result<Box<dyn DeviceSolver>, Error> {
+        let Made { settings, plan, seconds: ahead } = *self;
+        let prepared = Prepared::new(&settings, points)?;
+        let start = Instant::now();
+        let device = prepared.tree.device.clone();
+        let Prepared { tree, lists, report, mut seconds, mut counts, near_pairs } = prepared;
+        let mut plan = plan.place(tree, lists)?;
+        plan.set_beside(settings.beside);
+        counts.near_pairs = device.download(&near_pairs, "pairs")?[0];
+        seconds.operators = ahead + start.elapsed().as_secs_f64();
+        let columns = plan.columns().to_vec();
+        Ok(Box::new(Planned { device, settings, plan: Mutex::new(plan), columns, report, seconds, counts }))
+    }
 }
 
 /// Tree and lists of points, with their report, times and sizes.
@@ -386,6 +445,14 @@ impl<T: DeviceScalar, N: Real> Solver for Planned<T, N> {
     }
     fn apply(&self, strengths: &[f64], out: &mut [f64], observer: Observer) -> Result<StageSeconds, Error> {
         self.plan().apply_into(strengths, out, observer)
+    }
+    fn apply_batch(
+        &self,
+        strengths: &[&[f64]],
+        out: &mut [&mut [f64]],
+        observer: Observer,
+    ) -> Result<StageSeconds, Error> {
+        self.plan().apply_batch(strengths, out, observer)
     }
     fn bytes(&self) -> u64 {
         self.plan().bytes()

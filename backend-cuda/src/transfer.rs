@@ -5,95 +5,23 @@
 
 use crate::device::Device;
 use crate::error::failed;
-use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
+use crate::pinned::{Pinned, threads_for};
+use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 use fmm_traits::Error;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 /// Bytes of a pinned buffer.
 const PIECE_BYTES: usize = 2 << 20;
 /// Arrays of fewer bytes go without pinned memory: the driver stages them itself, as fast.
 const MIN_BYTES: usize = 1 << 16;
-/// Bytes of a pinned note.
-pub(crate) const NOTE_BYTES: usize = 64;
-/// Largest number of threads. One core copies 6 to 12 GB/s, the bus of one NVIDIA H200 moves 55 GB/s.
-const MAX_THREADS: usize = 10;
 
-/// Pinned buffers that nobody uses. The driver needs a millisecond to pin memory.
+/// Pinned buffers that nobody uses.
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
     pieces: Mutex<Vec<Pinned>>,
-    notes: Mutex<Vec<Pinned>>,
-}
-
-/// A pinned buffer, and the event after its last use.
-#[derive(Debug)]
-pub(crate) struct Pinned {
-    context: Arc<CudaContext>,
-    at: *mut u8,
-    pub event: CudaEvent,
-}
-// SAFETY: the buffer belongs to its owner alone.
-unsafe impl Send for Pinned {}
-// SAFETY: whoever reads or writes the buffer owns it, or runs a transfer that does.
-unsafe impl Sync for Pinned {}
-
-impl Pinned {
-    /// A buffer of so many bytes.
-    fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Self, DriverError> {
-        let event = context.new_event(None)?;
-        // SAFETY: plain memory, freed by `drop`.
-        let at = unsafe { result::malloc_host(bytes, 0)? };
-        Ok(Pinned { context: context.clone(), at: at.cast(), event })
-    }
-
-    /// The first byte.
-    pub fn at(&self) -> *mut u8 {
-        self.at
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        // If the device has failed, the process cannot use it any more, and the memory goes with the process.
-        if self.context.bind_to_thread().is_ok() && self.event.synchronize().is_ok() {
-            // SAFETY: from `malloc_host`; no copy uses the memory any more.
-            let _ = unsafe { result::free_host(self.at.cast()) };
-        }
-    }
-}
-
-/// [`NOTE_BYTES`] bytes of pinned memory, which go back to their device when they are dropped.
-#[derive(Debug)]
-pub(crate) struct Note {
-    device: Device,
-    /// `None` while dropped.
-    buffer: Option<Pinned>,
-}
-
-impl Note {
-    /// Pinned memory that no copy uses.
-    pub fn new(device: &Device) -> Result<Self, Error> {
-        let (staging, context, _) = device.staging();
-        let free = staging.notes.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let buffer = match free {
-            Some(buffer) => buffer.event.synchronize().map(|()| buffer),
-            None => Pinned::new(context, NOTE_BYTES),
-        };
-        Ok(Note { device: device.clone(), buffer: Some(buffer.map_err(|e| failed("pinned memory", e))?) })
-    }
-    /// The memory.
-    pub fn pinned(&self) -> &Pinned {
-        self.buffer.as_ref().expect("only a drop takes the buffer")
-    }
-}
-
-impl Drop for Note {
-    fn drop(&mut self) {
-        let notes = &self.device.staging().0.notes;
-        notes.lock().unwrap_or_else(PoisonError::into_inner).extend(self.buffer.take());
-    }
+    pub notes: Mutex<Vec<Pinned>>,
 }
 
 /// The bytes of numbers.
@@ -122,13 +50,29 @@ impl Place {
 }
 
 impl Staging {
+    /// The free buffers. A poisoned lock is fine: buffers are moved whole.
+    fn free(&self) -> MutexGuard<'_, Vec<Pinned>> {
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Makes so many buffers free, if no other transfer takes them.
+    fn reserve(&self, context: &Arc<CudaContext>, n: usize) -> Result<(), DriverError> {
+        let missing = n.saturating_sub(self.free().len());
+        if missing > 0 {
+            let made = Pinned::several(context, PIECE_BYTES, missing)?;
+            self.free().extend(made);
+        }
+        Ok(())
+    }
     fn take(&self, context: &Arc<CudaContext>) -> Result<Pinned, DriverError> {
-        // A poisoned lock is fine: buffers are moved whole.
-        let free = self.pieces.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        free.map_or_else(|| Pinned::new(context, PIECE_BYTES), Ok)
+        loop {
+            if let Some(buffer) = self.free().pop() {
+                return Ok(buffer);
+            }
+            self.reserve(context, 1)?;
+        }
     }
     fn put(&self, buffer: Pinned) {
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+        self.free().push(buffer);
     }
 
     /// Cuts `length` bytes into pieces and calls `each` once per thread, with the pieces of that thread and two pinned
@@ -141,8 +85,7 @@ impl Staging {
     ) -> Result<(), DriverError> {
         let all: Vec<Range<usize>> =
             (0..length).step_by(PIECE_BYTES).map(|at| at..length.min(at + PIECE_BYTES)).collect();
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let threads = cores.min(MAX_THREADS).min(all.len()).max(1);
+        let threads = threads_for(all.len());
         let work = |mine: &[Range<usize>]| {
             context.bind_to_thread()?;
             let first = self.take(context)?;
@@ -153,6 +96,7 @@ impl Staging {
         };
         let shares: Vec<Vec<_>> =
             (0..threads).map(|t| all.iter().skip(t).step_by(threads).cloned().collect()).collect();
+        self.reserve(context, shares.iter().map(|mine| mine.len().min(2)).sum())?;
         thread::scope(|scope| {
             let others: Vec<_> = shares[1..].iter().map(|mine| scope.spawn(|| work(mine))).collect();
             let mut done = work(&shares[0]);
@@ -189,8 +133,8 @@ impl Staging {
                 // SAFETY: the buffer holds PIECE_BYTES, and its last copy is done. The event is recorded behind the
                 // copy, in the same stream.
                 unsafe {
-                    std::ptr::copy_nonoverlapping(part.as_ptr(), buffer.at, part.len());
-                    let staged = std::slice::from_raw_parts(buffer.at.cast_const(), part.len());
+                    std::ptr::copy_nonoverlapping(part.as_ptr(), buffer.at(), part.len());
+                    let staged = std::slice::from_raw_parts(buffer.at().cast_const(), part.len());
                     result::memcpy_htod_async(to + piece.start as u64, staged, stream.cu_stream())?;
                     result::event::record(buffer.event.cu_event(), stream.cu_stream())?;
                 }
@@ -221,7 +165,7 @@ impl Staging {
             for &(from, bytes) in parts.iter().filter(|(_, bytes)| *bytes > 0) {
                 // SAFETY: as promised; the buffer holds PIECE_BYTES, and is read after the wait.
                 unsafe {
-                    let staged = std::slice::from_raw_parts_mut(buffer.at.add(at), bytes);
+                    let staged = std::slice::from_raw_parts_mut(buffer.at().add(at), bytes);
                     result::memcpy_dtoh_async(staged, from, stream.cu_stream())?;
                 }
                 at += bytes;
@@ -229,7 +173,7 @@ impl Staging {
             // SAFETY: the stream is live, and the copies are done after the wait.
             unsafe {
                 result::stream::synchronize(stream.cu_stream())?;
-                std::ptr::copy_nonoverlapping(buffer.at, data.as_mut_ptr(), data.len());
+                std::ptr::copy_nonoverlapping(buffer.at(), data.as_mut_ptr(), data.len());
             }
             Ok(())
         };
@@ -262,7 +206,7 @@ impl Staging {
                 let (buffer, piece) = (buffers[k % 2], &mine[k]);
                 buffer.event.synchronize()?;
                 // SAFETY: the copy from the device is done, and this thread alone writes the piece.
-                unsafe { std::ptr::copy_nonoverlapping(buffer.at, to.at(piece.start), piece.len()) };
+                unsafe { std::ptr::copy_nonoverlapping(buffer.at(), to.at(piece.start), piece.len()) };
                 Ok::<_, DriverError>(())
             };
             for (k, piece) in mine.iter().enumerate() {
@@ -271,7 +215,7 @@ impl Staging {
                 buffer.event.synchronize()?;
                 // SAFETY: the buffer holds PIECE_BYTES. It is read after its event.
                 unsafe {
-                    let staged = std::slice::from_raw_parts_mut(buffer.at, piece.len());
+                    let staged = std::slice::from_raw_parts_mut(buffer.at(), piece.len());
                     result::memcpy_dtoh_async(staged, from + piece.start as u64, stream.cu_stream())?;
                     result::event::record(buffer.event.cu_event(), stream.cu_stream())?;
                 }

@@ -335,6 +335,10 @@ impl DeviceTree {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// Side of the boxes of the deepest level.
+    pub(crate) fn smallest_side(&self) -> f64 {
+        self.side * (2.0 - self.level_start.len() as f64).exp2()
+    }
     /// Bytes of device memory held.
     pub(crate) fn bytes(&self) -> u64 {
         let points = |p: &DevicePoints| p.xyz.bytes() + p.order.bytes();

@@ -9,7 +9,7 @@ pub use plane::{derivatives, only_f64};
 
 use backend_cpu::laurent::PlanePairs;
 use backend_cpu::{Isa, OctreeSolver, Pairs, Settings};
-use backend_cuda::{CallerPoints, Device, DeviceSolver, DeviceSums, DeviceTargets, Direct};
+use backend_cuda::{CallerPoints, Device, DeviceMethod, DeviceSums, DeviceTargets, Direct, Ground};
 use fmm_kernels::equivalent::Fill;
 use fmm_kernels::spherical::{SphericalOptions, layout::layout};
 use fmm_kernels::{Gravity, Laplace, LaplaceDipole, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
@@ -337,17 +337,17 @@ impl InSpace {
         }
     }
 
-    /// A fast solver on a GPU.
+    /// A fast method on a GPU, ready for points.
     ///
     /// # Errors
-    /// Errors of [`backend_cuda::solver`].
-    pub fn device_solver(
+    /// Errors of [`backend_cuda::method`].
+    pub fn device_method(
         &self,
         settings: &backend_cuda::Settings,
         precision: Precision,
-        points: backend_cuda::Placed,
-    ) -> Result<Box<dyn DeviceSolver>, Error> {
-        backend_cuda::solver(&self.kernels, settings, precision, points)
+        ground: &Ground,
+    ) -> Result<Box<dyn DeviceMethod>, Error> {
+        backend_cuda::method(&self.kernels, settings, precision, ground)
     }
 
     /// A direct sum on a GPU, in f64. In f32, with coordinates in one piece, pairs of points that lie close together

@@ -187,7 +187,7 @@ fn check(r: &Fmm, given: &Given<'_>) -> Result<(), Error> {
     if given.on_device() {
         return refuse("they take arrays of the host");
     }
-    if !r.backend.processor().several().is_empty() {
+    if !r.backend.several().is_empty() {
         return refuse("a rank has one GPU: name another one for each rank");
     }
     if !(r.speed > 0.0 && r.speed.is_finite()) {

@@ -192,9 +192,11 @@ impl Trial {
                 let above = Modes::of(&errors.collect::<Vec<_>>()).map_or(0.0, |modes| modes.above());
                 bound::relative(estimate, &[scatter.below, above])
             };
-            of_kind(0..1, None).max(of_kind(1..self.exact.len(), scatter.as_ref()))
+            let (uniform, normal) =
+                rayon::join(|| of_kind(0..1, None), || of_kind(1..self.exact.len(), scatter.as_ref()));
+            uniform.max(normal)
         };
-        facts.columns.iter().zip(&self.scatter).map(of_output).collect()
+        facts.columns.par_iter().zip(&self.scatter).map(of_output).collect()
     }
 
     /// Writes strata and the numbers of targets and sources into a report.

@@ -12,7 +12,7 @@
 //! The sources of a sample are drawn in [`super::sources`].
 
 use super::corners::{Weights, proportional};
-use super::sampled::{BOXES_OF_A_TASK, End, Sampled};
+use super::sampled::{BOXES_OF_A_TASK, End, Sampled, leaves, level_of};
 use super::sources::{SEED, SOURCES, Sources, sources};
 use crate::rng::Rng;
 use fmm_traits::tree::NONE;
@@ -70,9 +70,9 @@ pub(crate) struct Stratum {
 /// The properties that the leaves of a stratum share.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Kind {
-    level: usize,
+    level: u8,
     /// 0: less than a quarter of the mean number of targets per leaf; 2: more than four times the mean; 1: between.
-    population: usize,
+    population: u8,
     /// Bit set: bit k stands for `REACH_NAMES[k]`.
     reached: u8,
 }
@@ -80,44 +80,33 @@ struct Kind {
 /// Names of the properties of a leaf that depend on its edges and sources.
 const REACH_NAMES: [&str; 5] = ["M2P", "P2L", "more edges than 98 %", "P2P over two levels or more", "no sources"];
 
-/// A leaf with targets, on its level.
-#[derive(Clone, Copy)]
-struct Leaf {
-    number: u32,
-    level: usize,
-}
-
-/// All leaves with targets, by kind. The leaves of a kind are in the order of their numbers.
-fn kinds(site: &impl Sampled) -> Result<BTreeMap<Kind, Vec<Leaf>>, Error> {
+/// All leaves with targets, by kind. The leaves of a kind are in the order of their numbers. (A tree may have a million
+/// leaves, and fresh memory costs more time than the arithmetic, so arrays are small.)
+fn kinds(site: &impl Sampled) -> Result<BTreeMap<Kind, Vec<u32>>, Error> {
     let (tree, incoming) = (site.boxes(), site.incoming()?);
     let mut by_p2l = vec![false; tree.boxes()];
     for b in 0..tree.boxes() {
         let parent = tree.parent(b);
         by_p2l[b] = incoming[b].p2l || parent != NONE && by_p2l[parent as usize];
     }
-    let mut leaves = Vec::new();
-    for level in 0..tree.levels() {
-        let with_targets = |b: &usize| tree.is_leaf(*b) && !tree.targets_of(*b).is_empty();
-        let of_level = tree.level(level).into_par_iter().with_min_len(BOXES_OF_A_TASK).filter(with_targets);
-        leaves.par_extend(of_level.map(|b| Leaf { number: b as u32, level }));
-    }
-    let targets = |leaf: &Leaf| tree.targets_of(leaf.number as usize).len();
+    let leaves = leaves(tree, |b| !tree.targets_of(b).is_empty());
     let all = || leaves.par_iter().with_min_len(BOXES_OF_A_TASK);
-    let mean = all().map(targets).sum::<usize>() / leaves.len().max(1);
-    let mut rows: Vec<u32> = all().map(|leaf| incoming[leaf.number as usize].edges).collect();
+    let mean = tree.targets_of(0).len() / leaves.len().max(1);
+    let mut rows: Vec<u32> = all().map(|&leaf| incoming[leaf as usize].edges).collect();
     let last = rows.len().saturating_sub(1);
     let long = if rows.is_empty() { 0 } else { *rows.select_nth_unstable(last - last / 50).1 };
-    let kind = |leaf: &Leaf| {
-        let (b, targets) = (leaf.number as usize, targets(leaf));
-        let here = incoming[b];
+    let starts: Vec<usize> = (1..tree.levels()).map(|level| tree.level(level).start).collect();
+    let kind = |&leaf: &u32| {
+        let b = leaf as usize;
+        let (here, targets) = (incoming[b], tree.targets_of(b).len());
         let facts = [here.m2p, by_p2l[b], here.edges > long, here.jump, tree.sources_of(b).is_empty()];
         let reached = facts.iter().enumerate().map(|(bit, &is)| u8::from(is) << bit).sum();
-        let population = usize::from(4 * targets >= mean) + usize::from(targets > 4 * mean.max(1));
-        Kind { level: leaf.level, population, reached }
+        let population = u8::from(4 * targets >= mean) + u8::from(targets > 4 * mean.max(1));
+        Kind { level: starts.partition_point(|&start| start <= b) as u8, population, reached }
     };
     // Most leaves are of one kind, so the kind of the leaf before is looked at first.
     let of_leaves: Vec<Kind> = all().map(kind).collect();
-    let mut kinds: Vec<(Kind, Vec<Leaf>)> = Vec::new();
+    let mut kinds: Vec<(Kind, Vec<u32>)> = Vec::new();
     let mut last = 0;
     for (leaf, kind) in leaves.into_iter().zip(of_leaves) {
         if kinds.get(last).is_none_or(|(k, _)| *k != kind) {
@@ -134,7 +123,7 @@ fn kinds(site: &impl Sampled) -> Result<BTreeMap<Kind, Vec<Leaf>>, Error> {
 impl Kind {
     fn name(self) -> String {
         let reached = (0..REACH_NAMES.len()).filter(|bit| self.reached >> bit & 1 == 1).map(|bit| REACH_NAMES[bit]);
-        let population = ["few points", "", "many points"][self.population];
+        let population = ["few points", "", "many points"][usize::from(self.population)];
         let words: Vec<&str> = [population].into_iter().filter(|w| !w.is_empty()).chain(reached).collect();
         match words.is_empty() {
             true => format!("level {}", self.level),
@@ -149,25 +138,28 @@ impl Sample {
     pub fn new(site: &impl Sampled, near_errs: bool) -> Result<Sample, Error> {
         let (mut rng, tree) = (Rng::new(SEED), site.boxes());
         let weights = Weights::new(site, End::Targets)?;
-        let targets_of = |leaf: &Leaf| tree.targets_of(leaf.number as usize);
-        let targets = |leaves: &[Leaf]| leaves.iter().map(|leaf| targets_of(leaf).len()).sum::<usize>();
-        let mut groups: Vec<(String, Vec<Leaf>)> = kinds(site)?.into_iter().map(|(k, l)| (k.name(), l)).collect();
-        groups.sort_by_key(|(_, leaves)| std::cmp::Reverse(targets(leaves)));
+        let targets_of = |&leaf: &u32| tree.targets_of(leaf as usize);
+        let targets = |leaves: &[u32]| {
+            let all = leaves.par_iter().with_min_len(BOXES_OF_A_TASK);
+            all.map(|leaf| targets_of(leaf).len()).sum::<usize>()
+        };
+        let mut groups: Vec<(String, Vec<u32>)> = kinds(site)?.into_iter().map(|(k, l)| (k.name(), l)).collect();
+        groups.sort_by_cached_key(|(_, leaves)| std::cmp::Reverse(targets(leaves)));
         if groups.len() > MAX_STRATA {
             let rest = groups.split_off(MAX_STRATA - 1).into_iter().flat_map(|(_, leaves)| leaves);
-            let mut rest: Vec<Leaf> = rest.collect();
-            rest.sort_unstable_by_key(|leaf| leaf.number);
+            let mut rest: Vec<u32> = rest.collect();
+            rest.sort_unstable();
             groups.push(("rare kinds".to_string(), rest));
         }
         let all = tree.targets_of(0).len();
         let strata = groups.iter().map(|(name, leaves)| Stratum {
             name: name.clone(),
             share: targets(leaves) as f64 / all as f64,
-            weight: leaves.iter().map(|leaf| weights.of_leaf(leaf.number as usize, tree)).sum::<f64>() / all as f64,
+            weight: leaves.iter().map(|&leaf| weights.of_leaf(leaf as usize, tree)).sum::<f64>() / all as f64,
         });
         let strata: Vec<Stratum> = strata.collect();
         if all.max(1) * tree.sources_of(0).len() <= ALL_TARGETS * ALL_TARGETS {
-            return Sample::of_all(site, near_errs, &groups, strata, &mut rng);
+            return Sample::of_all(site, near_errs, (&groups, strata), &weights, &mut rng);
         }
 
         // Every stratum gets one leaf, and a part of the further leaves by its share of all targets.
@@ -177,11 +169,12 @@ impl Sample {
         let mut drawn: Vec<(usize, Vec<(u32, f64)>)> = Vec::new();
         let mut sampled = Vec::new();
         for (stratum, (_, leaves)) in groups.iter().enumerate() {
-            let each = leaves.iter().map(|leaf| weights.of_leaf(leaf.number as usize, tree));
-            let picked: Vec<Leaf> =
+            let each = leaves.iter().map(|&leaf| weights.of_leaf(leaf as usize, tree));
+            let picked: Vec<u32> =
                 proportional(each, counts[stratum], &mut rng).into_iter().map(|k| leaves[k]).collect();
-            sampled.extend(picked.iter().map(|leaf| leaf.number));
-            let places: Vec<(usize, usize)> = picked.iter().map(|leaf| (leaf.number as usize, leaf.level)).collect();
+            sampled.extend(&picked);
+            let places: Vec<(usize, usize)> =
+                picked.iter().map(|&leaf| (leaf as usize, level_of(tree, leaf as usize))).collect();
             for (leaf, weights) in picked.iter().zip(weights.of_points(site, &places)?) {
                 let start = targets_of(leaf).start;
                 let targets = proportional(weights.iter().copied(), of_a_draw, &mut rng).into_iter();
@@ -198,7 +191,7 @@ impl Sample {
             .collect();
         sampled.sort_unstable();
         sampled.dedup();
-        let [of_norm, of_errors] = sources(site, &sampled, near_errs, SOURCES, &mut rng)?;
+        let [of_norm, of_errors] = sources(site, (&sampled, &weights), near_errs, SOURCES, &mut rng)?;
         Ok(Sample { targets: positions, of_norm, of_errors, draws, strata })
     }
 
@@ -206,8 +199,8 @@ impl Sample {
     fn of_all(
         site: &impl Sampled,
         near_errs: bool,
-        groups: &[(String, Vec<Leaf>)],
-        mut strata: Vec<Stratum>,
+        (groups, mut strata): (&[(String, Vec<u32>)], Vec<Stratum>),
+        weights: &Weights,
         rng: &mut Rng,
     ) -> Result<Sample, Error> {
         let tree = site.boxes();
@@ -216,14 +209,14 @@ impl Sample {
         for (stratum, (_, leaves)) in groups.iter().enumerate() {
             strata[stratum].weight = strata[stratum].share;
             let mean = strata[stratum].share * all as f64 / leaves.len() as f64;
-            draws.extend(leaves.iter().map(|leaf| {
-                let targets = tree.targets_of(leaf.number as usize);
+            draws.extend(leaves.iter().map(|&leaf| {
+                let targets = tree.targets_of(leaf as usize);
                 let factor = targets.len() as f64 / mean;
                 Draw { stratum, targets: targets.map(|at| (at as u32, factor)).collect() }
             }));
         }
-        let leaves: Vec<u32> = groups.iter().flat_map(|(_, leaves)| leaves.iter().map(|leaf| leaf.number)).collect();
-        let [of_norm, of_errors] = sources(site, &leaves, near_errs, SOURCES, rng)?;
+        let leaves: Vec<u32> = groups.iter().flat_map(|(_, leaves)| leaves).copied().collect();
+        let [of_norm, of_errors] = sources(site, (&leaves, weights), near_errs, SOURCES, rng)?;
         Ok(Sample { targets: (0..all as u32).collect(), of_norm, of_errors, draws, strata })
     }
 

@@ -37,6 +37,18 @@ pub(crate) const HALF_CORNER_POWER: u32 = 12;
 /// Smallest number of boxes for a task of a thread.
 pub(crate) const BOXES_OF_A_TASK: usize = 4096;
 
+/// The level of a box.
+pub(crate) fn level_of(tree: &impl Hierarchy, b: usize) -> usize {
+    (0..tree.levels()).find(|&level| tree.level(level).contains(&b)).unwrap_or_default()
+}
+
+/// The leaves that `has` chooses, by number.
+pub(crate) fn leaves(tree: &impl Hierarchy, has: impl Fn(usize) -> bool) -> Vec<u32> {
+    let mut leaves = Vec::with_capacity(tree.boxes());
+    leaves.extend((0..tree.boxes()).filter(|&b| tree.is_leaf(b) && has(b)).map(|b| b as u32));
+    leaves
+}
+
 /// A function that computes direct sums in f64: (sources, sets of strengths, targets) → the rows of each set.
 pub(crate) type Direct<'a> = &'a dyn Fn(&[f64], &[&[f64]], &[f64]) -> Result<Vec<Vec<f64>>, Error>;
 

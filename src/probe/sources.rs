@@ -22,7 +22,7 @@
 //!   unless the terms of the sum cancel.
 
 use super::corners::{Weights, proportional};
-use super::sampled::{BOXES_OF_A_TASK, End, Sampled};
+use super::sampled::{BOXES_OF_A_TASK, End, Sampled, leaves, level_of};
 use crate::rng::Rng;
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Hierarchy};
@@ -81,39 +81,42 @@ impl Sources {
 }
 
 /// Draws about `most` sources, or takes all sources if there are fewer. Returns the sources that give the norm, and
-/// those that give the errors. `sampled` are the sampled leaves. If `near_errs`, all near sources give errors.
+/// those that give the errors. `sampled` are the sampled leaves. If `near_errs`, all near sources give errors. `weights`
+/// are those of the targets.
 pub(super) fn sources(
     site: &impl Sampled,
-    sampled: &[u32],
+    (sampled, weights): (&[u32], &Weights),
     near_errs: bool,
     most: f64,
     rng: &mut Rng,
 ) -> Result<[Sources; 2], Error> {
     let tree = site.boxes();
-    // Leaves with sources, with their levels, by the positions of their sources.
-    let mut leaves: Vec<(usize, usize)> = Vec::new();
-    for level in 0..tree.levels() {
-        let with_sources = |b: &usize| tree.is_leaf(*b) && !tree.sources_of(*b).is_empty();
-        let of_level = tree.level(level).into_par_iter().with_min_len(BOXES_OF_A_TASK).filter(with_sources);
-        leaves.par_extend(of_level.map(|b| (b, level)));
-    }
-    // The leaves of a level are in order already, so a stable sort merges the levels.
-    leaves.par_sort_by_key(|&(b, _)| tree.sources_of(b).start);
+    // Leaves with sources, by the positions of their sources.
+    let mut leaves = leaves(tree, |b| !tree.sources_of(b).is_empty());
+    leaves.par_sort_unstable_by_key(|&b| tree.sources_of(b as usize).start);
     let near = within(tree, &site.near_rows(&with_ancestors(tree, sampled))?);
     let close = within(tree, &site.far_rows(sampled)?);
-    let weights = Weights::new(site, End::Sources)?;
+    let of_sources: Weights;
+    // On several ranks there are more sources than targets.
+    let weights = if tree.same_points() && tree.sources_of(0) == tree.targets_of(0) {
+        weights
+    } else {
+        of_sources = Weights::new(site, End::Sources)?;
+        &of_sources
+    };
     let all_leaves = leaves.par_iter().with_min_len(BOXES_OF_A_TASK);
-    let of_leaves: Vec<f64> = all_leaves.map(|leaf| weights.of_leaf(leaf.0, tree)).collect();
+    let of_leaves: Vec<f64> = all_leaves.map(|&b| weights.of_leaf(b as usize, tree)).collect();
     let all = of_leaves.iter().sum::<f64>();
-    let all_close = of_leaves.iter().zip(&leaves).filter(|(_, leaf)| close[leaf.0]).map(|(w, _)| w).sum::<f64>();
+    let all_close = of_leaves.iter().zip(&leaves).filter(|(_, b)| close[**b as usize]).map(|(w, _)| w).sum::<f64>();
     let of_a_leaf = (most / DRAWN_LEAVES).ceil() as usize;
     // The leaves that give sources, each with the chance with which it is drawn and the number of its draws; whole
     // leaves have chance 1. Leaves are drawn by systematic sampling.
     let (mut sum, mut next, mut drawn) = (0.0, rng.uniform(), Vec::new());
-    for (&(b, level), weight) in leaves.iter().zip(&of_leaves) {
+    for (&b, weight) in leaves.iter().zip(&of_leaves) {
+        let b = b as usize;
         let count = tree.sources_of(b).len();
         if most >= tree.sources_of(0).len() as f64 || near[b] && near_errs {
-            drawn.push(((b, level), 1.0, count));
+            drawn.push(((b, level_of(tree, b)), 1.0, count));
             continue;
         }
         let share = 0.5 * most / all + if close[b] { 0.5 * most / all_close } else { 0.0 };
@@ -123,7 +126,7 @@ pub(super) fn sources(
         sum += chance;
         if sum > next {
             next += 1.0;
-            drawn.push(((b, level), chance, picks));
+            drawn.push(((b, level_of(tree, b)), chance, picks));
         }
     }
     // Sources of leaves that are taken as a whole need no weights.
@@ -132,7 +135,8 @@ pub(super) fn sources(
     let mut of_points = weights.of_points(site, &places)?.into_iter().peekable();
     let (mut of_norm, mut of_errors) = (Sources::default(), Sources::default());
     let mut drawn = drawn.into_iter().peekable();
-    for (b, _) in leaves {
+    for b in leaves {
+        let b = b as usize;
         let range = tree.sources_of(b);
         if near[b] {
             of_norm.take(range.clone().map(|i| (i as u32, 1.0)));
@@ -196,6 +200,7 @@ mod tests {
             let tree = fmm_tree::build(&xyz, None, &BuildOptions { occupancy, ..BuildOptions::default() }).unwrap();
             let lists = fmm_tree::uvwx(&tree, &ListOptions::default()).unwrap();
             let site = OnHost { tree: &tree, lists: &lists };
+            let weights = Weights::new(&site, End::Targets).unwrap();
             let leaf = (0..tree.boxes()).rfind(|&b| tree.is_leaf(b) && !tree.targets_of(b).is_empty()).unwrap() as u32;
             let near = within(&tree, &site.near_rows(&with_ancestors(&tree, &[leaf])).unwrap());
             let mut of_near = BTreeSet::new();
@@ -209,7 +214,7 @@ mod tests {
             let (mut taken, mut probability) = (vec![0u32; n], vec![0.0; n]);
             let mut count = 0.0;
             for _ in 0..draws {
-                let [of_norm, of_errors] = sources(&site, &[leaf], false, 200.0, &mut rng).unwrap();
+                let [of_norm, of_errors] = sources(&site, (&[leaf], &weights), false, 200.0, &mut rng).unwrap();
                 assert!(!of_errors.positions.is_empty());
                 for s in [&of_norm, &of_errors] {
                     assert!(s.positions.is_sorted() && s.positions.len() == s.probability.len());
@@ -235,9 +240,9 @@ mod tests {
             }
 
             // Near pairs that err, and fewer sources than asked for.
-            let [of_norm, of_errors] = sources(&site, &[leaf], true, 200.0, &mut rng).unwrap();
+            let [of_norm, of_errors] = sources(&site, (&[leaf], &weights), true, 200.0, &mut rng).unwrap();
             assert!(of_near.iter().all(|i| of_errors.positions.contains(i)) && of_norm == of_errors);
-            let [of_norm, of_errors] = sources(&site, &[leaf], false, n as f64, &mut rng).unwrap();
+            let [of_norm, of_errors] = sources(&site, (&[leaf], &weights), false, n as f64, &mut rng).unwrap();
             assert!(of_errors.positions.len() == n && of_norm == of_errors);
         }
     }

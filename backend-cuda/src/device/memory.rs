@@ -161,6 +161,25 @@ impl Device {
         copied.map_err(|e| failed(what, e))
     }
 
+    /// Enqueues a copy of `n` elements from an address into a buffer, from its element `at` on.
+    ///
+    /// # Safety
+    /// `address` must be the address of `n` such elements, and stay valid until the copy is made.
+    pub(crate) unsafe fn copy_into<T>(
+        &self,
+        address: u64,
+        to: &mut Buffer<T>,
+        (at, n): (usize, usize),
+        what: &str,
+    ) -> Result<(), Error> {
+        debug_assert!(at + n <= to.len);
+        self.inner.context.bind_to_thread().map_err(|e| failed(what, e))?;
+        let (place, bytes) = (to.address() + (at * size_of::<T>()) as u64, n * size_of::<T>());
+        // SAFETY: the caller vouches for the address; the buffer has these elements.
+        let copied = unsafe { result::memcpy_dtod_async(place, address, bytes, self.inner.stream.cu_stream()) };
+        copied.map_err(|e| failed(what, e))
+    }
+
     /// Elements `range` of a buffer, on the host.
     pub(crate) fn download_range<T: DeviceRepr + Default + Copy>(
         &self,

@@ -19,6 +19,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute, CUevent_flags, CUstream};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
 use fmm_traits::Error;
 use std::collections::HashMap;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -89,6 +90,18 @@ impl Device {
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::NoDevice { reason: "the driver's library libcuda is not there".to_string() });
         }
+        // The library of the compiler is loaded while the driver makes the context.
+        let device = std::thread::scope(|scope| {
+            let loading = scope.spawn(compiler);
+            Device::with(options, || loading.join().unwrap_or_else(|panic| resume_unwind(panic)))
+        })?;
+        // The first array that a pool gives takes as long as a small sum, whatever its size.
+        device.alloc::<u8>(1, "the first array")?;
+        Ok(device)
+    }
+
+    /// Opens a device. `compiler` returns the version of the compiler.
+    fn with(options: &DeviceOptions, compiler: impl FnOnce() -> Result<(i32, i32), Error>) -> Result<Device, Error> {
         result::init().map_err(no_device)?;
         let count = CudaContext::device_count().map_err(no_device)?;
         if options.ordinal as i64 >= count as i64 {
@@ -216,6 +229,14 @@ impl Device {
             return Ok(());
         }
         self.inner.stream.join(&self.inner.beside).map_err(|e| failed("joining a stream", e))
+    }
+
+    /// [`join`](Device::join), or if the driver refuses to join, a wait of the host for the second stream. If that fails
+    /// too, the device refuses all later work, which then reports the error.
+    pub(crate) fn join_or_wait(&self) {
+        if self.join().is_err() {
+            let _ = self.inner.beside.synchronize();
+        }
     }
 
     /// Runs `work`, which enqueues on the first stream, in the order of a stream of the caller: after the work that

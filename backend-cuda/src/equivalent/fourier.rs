@@ -10,6 +10,8 @@ use fmm_kernels::equivalent::spectra::{Grid, OFFSETS, for_each_spectrum};
 use fmm_kernels::equivalent::{Lattice, Operators};
 use fmm_traits::{Error, Member};
 
+/// Largest number of threads of the host that arrange the spectra of operators.
+const MAX_THREADS: usize = 8;
 /// Threads per block in `m2l_product`.
 const PRODUCT_BLOCK: u32 = 256;
 /// Families per block in `m2l_product`.
@@ -59,15 +61,31 @@ pub(super) fn operators<T: DeviceScalar>(
     let order = o.lattice.order;
     let frequencies = Grid::new(o.lattice).frequencies();
     let across = frequencies / order;
-    let mut table = vec![T::default(); 2 * frequencies * values * strengths * OFFSETS];
+    // First the numbers of each spectrum lie behind each other. Then each thread brings together those of some
+    // frequencies, which lie far apart in memory.
+    let row = values * strengths * OFFSETS;
+    let mut spectra = vec![[T::default(); 2]; row * frequencies];
     for_each_spectrum(kernel, params, o.lattice, &mut |offset, a, b, spectrum| {
-        for (k, x) in spectrum.iter().enumerate() {
-            let k = k % order * across + k / order;
-            let at = 2 * (((k * values + a) * strengths + b) * OFFSETS + offset);
-            (table[at], table[at + 1]) = (T::of(x.re), T::of(x.im));
+        let at = ((a * strengths + b) * OFFSETS + offset) * frequencies;
+        let to = &mut spectra[at..at + frequencies];
+        to.iter_mut().zip(spectrum).for_each(|(to, x)| *to = [T::of(x.re), T::of(x.im)]);
+    });
+    let mut table = vec![[T::default(); 2]; row * frequencies];
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(MAX_THREADS));
+    let each = frequencies.div_ceil(threads);
+    let spectra = &spectra;
+    std::thread::scope(|scope| {
+        for (part, table) in table.chunks_mut(each * row).enumerate() {
+            scope.spawn(move || {
+                for (k, to) in table.chunks_exact_mut(row).enumerate() {
+                    let k = part * each + k;
+                    let from = spectra[k % across * order + k / across..].iter().step_by(frequencies);
+                    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+                }
+            });
         }
     });
-    device.upload(&table, "spectra of M2L")
+    device.upload(table.as_flattened(), "spectra of M2L")
 }
 
 /// Number of families around a family.

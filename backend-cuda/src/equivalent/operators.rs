@@ -32,15 +32,17 @@ pub(super) struct DeviceOperators<T> {
 /// Copies matrices of one shape to the device. `tile.cuh` requires even numbers of rows and columns: a lattice has
 /// an even number of points, and a solve of odd rank gets a row or column of zeros.
 fn upload<T: DeviceScalar>(device: &Device, matrices: &[Matrix<T>]) -> Result<Dense<T>, Error> {
-    let (mut data, mut shape) = (Vec::new(), (0, 0));
-    for m in matrices {
-        shape = (m.rows.next_multiple_of(2), m.cols.next_multiple_of(2));
-        let entry = |i: usize, j: usize| if i < m.rows && j < m.cols { m.data[j * m.rows + i] } else { T::default() };
-        for j in 0..shape.1 {
-            data.extend((0..shape.0).map(|i| entry(i, j)));
+    let shape = |m: &Matrix<T>| (m.rows.next_multiple_of(2), m.cols.next_multiple_of(2));
+    let (rows, cols) = matrices.first().map_or((0, 0), shape);
+    let mut data = Vec::with_capacity(matrices.len() * rows * cols);
+    for (k, m) in matrices.iter().enumerate() {
+        for (j, column) in m.data.chunks_exact(m.rows.max(1)).enumerate() {
+            data.extend_from_slice(column);
+            data.resize((k * cols + j + 1) * rows, T::default());
         }
+        data.resize((k + 1) * cols * rows, T::default());
     }
-    Ok(Dense { data: device.upload(&data, "operators")?, rows: shape.0, cols: shape.1 })
+    Ok(Dense { data: device.upload(&data, "operators")?, rows, cols })
 }
 
 /// Coordinates of points: x of all points, then y, then z.

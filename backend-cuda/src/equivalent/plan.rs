@@ -9,6 +9,7 @@ use crate::arrange::{Arranged, Items, Upward};
 use crate::base::Base;
 use crate::device::{Buffer, Device, Functions};
 use crate::levels::Units;
+use crate::plan::Ahead;
 use crate::products::{Across, Products};
 use crate::programs;
 use fmm_kernels::equivalent::Lattice;
@@ -40,6 +41,8 @@ pub(super) struct Placed<T> {
     /// Blocks of L2P and M2P that share a leaf.
     pub parts: u32,
     pub workspace: Workspace<T>,
+    /// Whether there is a far field.
+    far: bool,
 }
 
 /// The compiled programs of the stages.
@@ -124,7 +127,8 @@ pub(super) struct Workspace<T> {
 }
 
 impl<T: DeviceScalar> Equivalent<T> {
-    /// The far field on a `lattice` for the `kernels` of a family, without points.
+    /// The far field on a `lattice` for the `kernels` of a family, without points. `cache` is the folder that keeps
+    /// operators between runs.
     ///
     /// # Errors
     /// [`Error::Order`], and errors of the device.
@@ -132,27 +136,35 @@ impl<T: DeviceScalar> Equivalent<T> {
         device: &Device,
         kernels: &Kernels,
         units: Units,
-        lattice: Lattice,
-        cache: Option<PathBuf>,
+        (lattice, cache): (Lattice, Option<PathBuf>),
+        ahead: Option<Ahead>,
     ) -> Result<Self, Error> {
         lattice.validate()?;
         let n = lattice.len();
         let Kernels { far, members, .. } = kernels;
         let [multiply, m2l] = Products::programs::<T>();
-        let [p2m, affine, m2l_fourier, dft, l2p, multiply, m2l] = device.load_together([
-            programs::p2m_program::<T>(&members.check, n),
-            programs::affine_program::<T>(members.check.values),
-            programs::m2l_fourier_program::<T>(lattice.dim),
-            programs::dft_program::<T>(lattice),
-            programs::l2p_program::<T>(far),
-            multiply,
-            m2l,
-        ])?;
+        let recipe = Recipe::new::<T>(kernels, units, lattice, cache);
+        let (loaded, first) = std::thread::scope(|scope| {
+            let loaded = scope.spawn(|| {
+                device.load_together([
+                    programs::p2m_program::<T>(&members.check, n),
+                    programs::affine_program::<T>(members.check.values),
+                    programs::m2l_fourier_program::<T>(lattice.dim),
+                    programs::dft_program::<T>(lattice),
+                    programs::l2p_program::<T>(far),
+                    multiply,
+                    m2l,
+                ])
+            });
+            let first = ahead.map(|ahead| recipe.ahead(device, ahead)).transpose();
+            (loaded.join().unwrap_or_else(|e| std::panic::resume_unwind(e)), first)
+        });
+        let [p2m, affine, m2l_fourier, dft, l2p, multiply, m2l] = loaded?;
         Ok(Equivalent {
             shape: Shape { points: n, density: n * members.equivalent.strengths, check: n * members.equivalent.values },
             programs: Programs { p2m, products: Products::of(device, [multiply, m2l]), affine, m2l_fourier, dft, l2p },
-            recipe: Recipe::new::<T>(kernels, units, lattice, cache),
-            stock: Vec::new(),
+            recipe,
+            stock: first?.into_iter().collect(),
             no_spectra: device.alloc(0, "spectra of M2L")?,
             placed: None,
         })
@@ -168,11 +180,11 @@ impl<T: DeviceScalar> Equivalent<T> {
     }
     /// The part that depends on the points; `None` if there is no far field.
     pub(super) fn placed(&self) -> Option<&Placed<T>> {
-        self.placed.as_ref().filter(|_| !self.stock.is_empty())
+        self.placed.as_ref().filter(|placed| placed.far)
     }
     /// [`placed`](Self::placed), mutable.
     pub(super) fn placed_mut(&mut self) -> Option<&mut Placed<T>> {
-        self.placed.as_mut().filter(|_| !self.stock.is_empty())
+        self.placed.as_mut().filter(|placed| placed.far)
     }
 
     /// Arranges edges and allocates workspaces. Missing operators are made and added to the stock.
@@ -193,7 +205,6 @@ impl<T: DeviceScalar> Equivalent<T> {
                 }
             } as u32;
         }
-
         let arranger = base.arranger()?;
         let by_child = 8 * levels;
         let [m2m, l2l] = arranger.edges(&lists.m2m, &lists.l2l, by_child)?;
@@ -248,7 +259,8 @@ impl<T: DeviceScalar> Equivalent<T> {
         let nets = stock.first().map_or(0, |(_, o)| o.units.len());
         let workspace = Workspace::new(device, boxes, &shape, [rank, nets], &edges)?;
         let affine = DeviceAffine::new(device, &recipe.affine(tree.side), boxes)?;
-        self.placed = Some(Placed { tables, sets, edges, affine, parts: base.parts(recipe.group), workspace });
+        let parts = base.parts(recipe.group);
+        self.placed = Some(Placed { tables, sets, edges, affine, parts, workspace, far });
         Ok(())
     }
 

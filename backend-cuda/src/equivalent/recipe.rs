@@ -1,9 +1,11 @@
 //! The recipe of a far field: the kernels and numbers from which operators and tables are made for boxes of any side.
 
 use super::DeviceScalar;
+use super::fourier;
 use super::operators::DeviceOperators;
 use crate::device::Device;
 use crate::levels::Units;
+use crate::plan::Ahead;
 use crate::programs::Groups;
 use fmm_kernels::equivalent::{Affine, Lattice, OperatorSet, gauge};
 use fmm_traits::{Error, Kernels, Member, Members};
@@ -54,6 +56,20 @@ impl Recipe {
         let Recipe { members, units, lattice, cache, .. } = self;
         let set = OperatorSet::<T>::of(members, &units.params, &[side], *lattice, cache.as_deref())?;
         DeviceOperators::new(device, set.level(0))
+    }
+
+    /// Makes operators ahead: their key in the stock, and the operators.
+    pub fn ahead<T: DeviceScalar>(
+        &self,
+        device: &Device,
+        Ahead { side, m2l }: Ahead,
+    ) -> Result<(Vec<f64>, DeviceOperators<T>), Error> {
+        let (key, mut operators) = (self.parameters(side), self.operators(device, side)?);
+        if m2l {
+            let kernel = &self.members.equivalent;
+            operators.fourier = Some(fourier::operators(device, kernel, &key, &operators.host)?);
+        }
+        Ok((key, operators))
     }
 
     /// Makes the affine parts of locals for a root of a given side.

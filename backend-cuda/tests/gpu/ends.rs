@@ -81,6 +81,20 @@ fn arrays(device: &Device) {
         plan.apply_numbers(Numbers::F32(&given), &mut out, &mut |_, _| true).unwrap();
         assert_eq!((potential, gradient), (of(0), rounded), "{unit}");
     }
+    // Several sets at once, of which the second is recorded and the third replayed, on other points.
+    let n = 4000;
+    let tree = tree_of(device, &CloudKind::Uniform.points(n, 54), 50);
+    let lists = uvwx(&tree, &ListOptions::default()).unwrap();
+    plan.set_tree(tree, lists).unwrap();
+    let sets = [53, 54, 55].map(|seed| normal_strengths(n, seed));
+    let mut rows = vec![vec![0.0; 4 * n]; sets.len()];
+    let mut out: Vec<&mut [f64]> = rows.iter_mut().map(|rows| &mut rows[..]).collect();
+    let given = sets.each_ref().map(|q| &q[..]);
+    plan.apply_batch(&given, &mut out, &mut |_, _| true).unwrap();
+    for (q, rows) in sets.iter().zip(&rows) {
+        assert_eq!(plan.apply(q, &mut |_, _| true).unwrap().0, *rows);
+    }
+    assert!(plan.apply_batch(&given, &mut [], &mut |_, _| true).is_err());
 }
 
 /// The caller drops its arrays right after the call, and gets others in their place.

@@ -132,7 +132,13 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if args.backend == BackendName::Cpu {
         fits(forecast, &format!("{n} points"))?;
     }
-    let mut input = read(args, &asked, WHOLE)?;
+    // The devices are opened while the points are read or made.
+    let (read, open) = std::thread::scope(|scope| {
+        let open = scope.spawn(|| open(args));
+        let read = read(args, &asked, WHOLE);
+        (read, open.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    let mut input = read?;
     let Asked { builder, outputs, samples, dim, width: strengths, .. } = asked;
     let mut pending = args.out.as_deref().map(Pending::create).transpose()?;
 
@@ -154,11 +160,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let bar = progress(input.sources.len() / dim);
     let builder = watched(builder, &bar);
     let targets = input.targets.as_deref().map_or(Targets::Sources, Targets::Points);
-    let opening = Instant::now();
-    if args.backend == BackendName::Cuda {
-        args.devices.as_deref().unwrap_or(&[0]).iter().try_for_each(|&device| Cuda { device }.info().map(drop))?;
-    }
-    let open = opening.elapsed().as_secs_f64();
+    let open = open?;
     let mut there = None;
     let mut plan = match args.arrays {
         ArraysName::Host => builder.plan(&input.sources, targets)?,
@@ -224,6 +226,15 @@ pub fn save_demo(
         2 if complex => file.add_complex("strengths", &shape[..1], &input.strengths[0]),
         _ => file.add("strengths", &shape, &input.strengths[0]),
     }
+}
+
+/// Opens the GPUs of a sum on one rank, and returns the seconds.
+fn open(args: &RunArgs) -> Result<f64, Error> {
+    let start = Instant::now();
+    if args.backend == BackendName::Cuda && args.ranks == 1 {
+        args.devices.as_deref().unwrap_or(&[0]).iter().try_for_each(|&device| Cuda { device }.info().map(drop))?;
+    }
+    Ok(start.elapsed().as_secs_f64())
 }
 
 /// Prints a report; an error if the tolerance is broken.

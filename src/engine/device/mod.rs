@@ -17,7 +17,9 @@ use crate::probe::Trial;
 use crate::probe::sampled::HALF_CORNER_POWER;
 use crate::request::{Cuda, Fmm};
 use crate::variant::Expansion;
-use backend_cuda::{CallerPoints, DeviceSolver, DeviceSums, DeviceTargets, Settings, SphericalSettings};
+use backend_cuda::{
+    CallerPoints, DeviceMethod, DeviceSolver, DeviceSums, DeviceTargets, Ground, Settings, SphericalSettings,
+};
 use fmm_kernels::equivalent::Fill;
 use fmm_traits::{Error, Lists, Precision, Stage, StageSeconds, Targets, Tree};
 use std::sync::{Arc, OnceLock};
@@ -104,11 +106,23 @@ pub(crate) fn solver(
     order: usize,
     tree: backend_cuda::Placed,
 ) -> Result<Box<dyn DeviceSolver>, Error> {
+    method(r, parts, order, &tree.ground())?.place(tree)
+}
+
+/// What `work` returns, and its seconds.
+fn timed<R>(work: impl FnOnce() -> R) -> (R, f64) {
+    let start = Instant::now();
+    let done = work();
+    (done, start.elapsed().as_secs_f64())
+}
+
+/// A method of an order, ready for points.
+fn method(r: &Fmm, parts: &Parts, order: usize, ground: &Ground) -> Result<Box<dyn DeviceMethod>, Error> {
     let kernels = match parts.expansion {
         Expansion::Interpolation => r.family.in_volume(r.outputs)?,
         Expansion::Equivalent | Expansion::Spherical => r.family.in_space(r.outputs)?,
     };
-    kernels.device_solver(&settings(r, parts, order), r.precision, tree)
+    kernels.device_method(&settings(r, parts, order), r.precision, ground)
 }
 
 impl Device {
@@ -210,23 +224,34 @@ impl Engine for Device {
         if self.choice.order.is_none() {
             return Ok((vec![0.0; self.choice.facts.columns.len()], ProbeSeconds::default()));
         }
-        let (start, settings) = (Instant::now(), self.settings(order));
+        let settings = self.settings(order);
         let Some(mut new) = self.new.take() else { return not_placed() };
         let Some(tree) = &new.tree else { return not_placed() };
         let mut site = locked(tree);
-        let boxes = site.boxes()?;
-        let trial = site.trial(settings.policy, |site| {
-            let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
-            let there = OnDevice { cut: site.placed.cut(&settings)?, boxes: &boxes, direct: &direct };
-            trial_of(&self.request, &self.choice, &there, self.request.precision == Precision::F32)
-        })?;
-        let sample = &trial.sample;
-        let small = site.placed.thin(&settings, &boxes, &sample.of_errors.positions, &sample.targets)?;
+        let ground = site.placed.ground();
+        let mut made = (not_placed(), 0.0);
+        // Programs are loaded and operators made while the host draws the sample.
+        let (cut, sums) = rayon::in_place_scope(|scope| {
+            scope.spawn(|_| made = timed(|| method(&self.request, &self.parts, order, &ground)));
+            timed(|| {
+                let boxes = site.boxes()?;
+                let trial = site.trial(settings.policy, |site| {
+                    let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
+                    let there = OnDevice { cut: site.placed.cut(&settings)?, boxes: &boxes, direct: &direct };
+                    trial_of(&self.request, &self.choice, &there, self.request.precision == Precision::F32)
+                })?;
+                let sample = &trial.sample;
+                let small = site.placed.thin(&settings, &boxes, &sample.of_errors.positions, &sample.targets)?;
+                Ok::<_, Error>((trial, small))
+            })
+        });
         drop(site);
-        let mut seconds = ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 };
-        let start = Instant::now();
-        let solver = self.solver(order, small)?;
-        seconds.operators = start.elapsed().as_secs_f64();
+        let ((trial, small), (method, operators)) = (cut?, made);
+        let mut seconds = ProbeSeconds { sums, operators };
+        let method = method?;
+        let (solver, placed) = timed(|| method.place(small));
+        let solver = solver?;
+        seconds.operators += placed;
         let start = Instant::now();
         let bounds = bounds_of(&self.request, &self.choice, &trial, &*solver)?;
         seconds.sums += start.elapsed().as_secs_f64();

@@ -259,7 +259,9 @@ impl Fmm {
             unmapped: None,
         }
     }
-    /// A request for sums of your own [`Kernel`](crate::Kernel) or [`Family`]. The call compiles every stage for it.
+    /// A request for sums of your own [`Kernel`](crate::Kernel) or [`Family`]. The call compiles every stage for it. A
+    /// kernel of the plane is summed on a quadtree: for Laurent series write `Fmm::new(Laplace2d)`, or
+    /// `Fmm::new(AnyFamily::analytic(kernel))` for your own [`Analytic`](crate::Analytic) kernel.
     pub fn custom<F: Family>(family: F) -> Self {
         Fmm::new(AnyFamily::new(family))
     }

@@ -144,6 +144,8 @@ inline float __uint_as_float(unsigned x) { return emulated::bits<float>(x); }
 inline float __int_as_float(int x) { return emulated::bits<float>(x); }
 inline long long __double_as_longlong(double x) { return emulated::bits<long long>(x); }
 inline double __longlong_as_double(long long x) { return emulated::bits<double>(x); }
+inline int __double2hiint(double x) { return (int)(emulated::bits<unsigned long long>(x) >> 32); }
+inline int __double2loint(double x) { return (int)emulated::bits<unsigned long long>(x); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 inline int __ffs(unsigned x) { return __builtin_ffs((int)x); }

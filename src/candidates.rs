@@ -65,25 +65,12 @@ pub(crate) struct Task {
 }
 
 /// The kind of tree, with the options of the expansions on it.
-#[allow(clippy::large_enum_variant, reason = "a decision holds a handful of them")]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Layout {
     /// An octree in space.
     Octree(Parts),
     /// A pyramid in the plane, with the θ of the criterion of separation.
     Pyramid { pairs: PlanePairs, theta: f64 },
-}
-
-impl PartialEq for Layout {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Layout::Octree(parts), Layout::Octree(others)) => parts == others,
-            (Layout::Pyramid { pairs, theta }, Layout::Pyramid { pairs: others, theta: of_others }) => {
-                pairs.kernel == others.kernel && theta == of_others
-            }
-            _ => false,
-        }
-    }
 }
 
 /// One way to compute the sum.

@@ -113,13 +113,12 @@ struct Tried {
 }
 
 /// The end of a search.
-#[allow(clippy::large_enum_variant, reason = "a search returns one")]
 enum Ended {
     Found(Box<Tried>),
     /// Another candidate should be tried first.
     Paused {
         /// The candidate, with the next order to measure as its first.
-        candidate: Candidate,
+        candidate: Box<Candidate>,
         pause: Pause,
         /// Seconds of sums and operators.
         spent: [f64; 2],
@@ -236,7 +235,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
                     Pause::Behind(_) => waiting.iter().position(later).unwrap_or(waiting.len()),
                     Pause::Stalled(_) => waiting.len(),
                 };
-                waiting.insert(at, Waiting { candidate, pause: Some(pause) });
+                waiting.insert(at, Waiting { candidate: *candidate, pause: Some(pause) });
                 continue;
             }
             Ok(None) => continue,
@@ -572,7 +571,7 @@ impl<'a> Attempt<'a> {
                 Err(Halt::Paused { order, pause }) => {
                     let [occupancy, seconds] = self.forecast(order);
                     let candidate = Candidate { first: order, occupancy, seconds, ..candidate.clone() };
-                    return Ok(Ended::Paused { candidate, pause, spent: spent(&records) });
+                    return Ok(Ended::Paused { candidate: candidate.into(), pause, spent: spent(&records) });
                 }
                 Err(Halt::Failed(e)) => return Err(e),
                 Err(Halt::OtherLeaves { .. }) => unreachable!("the search goes on with other leaves"),

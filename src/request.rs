@@ -273,7 +273,9 @@ impl Fmm {
     }
     /// A request for sums of your own [`Kernel`](crate::Kernel) or [`Family`]. The Rust compiler then compiles the pair
     /// sums of this kernel, for each instruction set; everything else is compiled already. A kernel that needs no
-    /// compiler is a [`Traced`](crate::Traced).
+    /// compiler is a [`Traced`](crate::Traced). A kernel of the plane is summed on a quadtree: for Laurent series write
+    /// `Fmm::new(Laplace2d)`, or `Fmm::new(AnyFamily::analytic(kernel))` for your own [`Analytic`](crate::Analytic)
+    /// kernel.
     pub fn custom<F: Family>(family: F) -> Self {
         Fmm::new(AnyFamily::new(family))
     }

@@ -63,14 +63,16 @@ pub(crate) fn pick(
     (kept, kept_start)
 }
 
-/// The points at `positions`, numbered anew, and the first point of each leaf. `start` holds the first point of each
-/// leaf among all points.
-pub(crate) fn kept(points: &PlanePoints, start: &[u32], positions: &[u32]) -> (PlanePoints, Vec<u32>) {
-    assert!(positions.is_sorted(), "positions of points must ascend");
+/// The points at `positions`, numbered anew.
+pub(crate) fn kept(points: &PlanePoints, positions: &[u32]) -> PlanePoints {
     let at = |x: &[f64]| positions.iter().map(|&i| x[i as usize]).collect();
-    let order = (0..positions.len() as u32).collect();
-    let first = |&first: &u32| positions.partition_point(|&i| i < first) as u32;
-    (PlanePoints { x: at(&points.x), y: at(&points.y), order }, start.iter().map(first).collect())
+    PlanePoints { x: at(&points.x), y: at(&points.y), order: (0..positions.len() as u32).collect() }
+}
+
+/// The first of the points at `positions` in each leaf. `start` holds the first point of each leaf among all points.
+pub(crate) fn kept_starts(start: &[u32], positions: &[u32]) -> Vec<u32> {
+    assert!(positions.is_sorted(), "positions of points must ascend");
+    start.iter().map(|&first| positions.partition_point(|&i| i < first) as u32).collect()
 }
 
 /// The first place of `order` whose index is out of range or occurs before.

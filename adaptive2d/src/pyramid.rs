@@ -6,7 +6,7 @@
 //! rectangle of its points, and its radius reaches the farthest point.
 
 pub use crate::points::PlanePoints;
-use crate::points::{fill, first_not_of_a_permutation, kept, pick};
+use crate::points::{fill, first_not_of_a_permutation, kept, kept_starts, pick};
 use crate::select::{Items, select};
 use fmm_traits::tree::{Hierarchy, NONE};
 use fmm_traits::{Cube, Error};
@@ -20,7 +20,7 @@ const MAX_DEPTH: usize = 15;
 const SEQUENTIAL_POINTS: usize = 1 << 13;
 /// Smallest scale of an expansion, in radii of the root. (The radius of a box is 0 if the box is one point at the
 /// origin.)
-const MIN_RELATIVE_SCALE: f64 = 1.0 / (1u128 << 100) as f64 / (1u128 << 100) as f64;
+pub const MIN_RELATIVE_SCALE: f64 = 1.0 / (1u128 << 100) as f64 / (1u128 << 100) as f64;
 
 /// How to build a pyramid.
 #[derive(Clone, Copy, Debug)]
@@ -290,18 +290,18 @@ impl Pyramid {
         Ok(pyramid)
     }
 
-    /// The pyramid with the given arrays: centre and radius of each box, the first source and the first target of each leaf
-    /// with the end of the last leaf, and sources and targets in tree order (the same allocation if targets are the
-    /// sources).
+    /// The pyramid with the given arrays: centre and radius of each box, and the first source and the first target of each
+    /// leaf with the end of the last leaf. It has no points: only [`with_points`](Pyramid::with_points) and
+    /// [`holding`](Pyramid::holding) make it whole. `same_points`: targets are the sources.
     ///
     /// # Errors
-    /// As [`check`](Pyramid::check), and [`Error::Shape`] if starts do not ascend from 0.
-    pub fn from_arrays(
+    /// [`Error::Shape`] if starts do not ascend from 0, or are not those of a pyramid of this depth.
+    pub fn of_boxes(
         depth: usize,
         center: Vec<[f64; 2]>,
         radius: Vec<f64>,
         [source_start, target_start]: [Vec<u32>; 2],
-        [sources, targets]: [Arc<PlanePoints>; 2],
+        same_points: bool,
     ) -> Result<Self, Error> {
         for start in [&source_start, &target_start] {
             let (found, expected) = (start.len(), (1usize << (2 * depth.min(MAX_DEPTH))) + 1);
@@ -310,7 +310,17 @@ impl Pyramid {
                 return Err(Error::Shape { array: "starts of leaves", found, expected, why });
             }
         }
-        let pyramid = Pyramid { depth, center, radius, source_start, target_start, sources, targets };
+        let sources = Arc::new(PlanePoints::default());
+        let targets = if same_points { sources.clone() } else { Arc::default() };
+        Ok(Pyramid { depth, center, radius, source_start, target_start, sources, targets })
+    }
+
+    /// The pyramid with these sources and targets in tree order (the same allocation if targets are the sources).
+    ///
+    /// # Errors
+    /// As [`check`](Pyramid::check).
+    pub fn with_points(self, [sources, targets]: [Arc<PlanePoints>; 2]) -> Result<Self, Error> {
+        let pyramid = Pyramid { sources, targets, ..self };
         pyramid.check()?;
         Ok(pyramid)
     }
@@ -367,16 +377,24 @@ impl Pyramid {
     /// # Panics
     /// If positions do not ascend, or lie beyond the points.
     pub fn thinned(&self, sources: &[u32], targets: &[u32]) -> Pyramid {
-        let (sources, source_start) = kept(&self.sources, &self.source_start, sources);
-        let (targets, target_start) = kept(&self.targets, &self.target_start, targets);
+        self.holding([sources, targets], [kept(&self.sources, sources), kept(&self.targets, targets)])
+    }
+
+    /// As [`thinned`](Pyramid::thinned), with the sources and targets at these positions given. The points of this pyramid
+    /// may be missing.
+    ///
+    /// # Panics
+    /// If positions do not ascend.
+    pub fn holding(&self, [sources, targets]: [&[u32]; 2], points: [PlanePoints; 2]) -> Pyramid {
+        let [of_sources, of_targets] = points.map(Arc::new);
         Pyramid {
             depth: self.depth,
             center: self.center.clone(),
             radius: self.radius.clone(),
-            source_start,
-            target_start,
-            sources: Arc::new(sources),
-            targets: Arc::new(targets),
+            source_start: kept_starts(&self.source_start, sources),
+            target_start: kept_starts(&self.target_start, targets),
+            sources: of_sources,
+            targets: of_targets,
         }
     }
 

@@ -1,21 +1,23 @@
 // What the probe of a plan reads of a tree and its lists, and the rows of a thinned tree. Twin of
 // fmm-tree/src/{incoming,thin}.rs, which define both. One warp works on a box.
+//
+// Defined in front: PYRAMID (shared/tree.cuh).
 
-#include "shared/boxes.cuh"
+#include "shared/tree.cuh"
 
 // fmm_traits::tree::NONE.
 #define NONE 0xffffffffu
 
 // The incoming edges of each box in brief: 8 · (number of M2L, M2P and P2P edges), + 1 with M2P edges, + 2 with P2L
 // edges, + 4 if a P2P edge joins levels that differ by two or more.
-extern "C" __global__ void incoming(const Boxes* boxes, u32 count, const u64* m2l, const u64* p2l, const u64* m2p,
+extern "C" __global__ void incoming(const Tree* tree, u32 count, const u64* m2l, const u64* p2l, const u64* m2p,
                                     const u64* p2p, const u32* p2p_sources, u32* brief) {
-  const Boxes t = *boxes;
+  const Tree t = *tree;
   const u32 b = warp_index();
   if (b >= count) return;
-  const int level = t.level[b];
+  const int level = level_at(t, b);
   bool jump = false;
-  for (u64 e = p2p[b] + lane_id(); e < p2p[b + 1]; e += 32) jump = jump || abs((int)t.level[p2p_sources[e]] - level) > 1;
+  for (u64 e = p2p[b] + lane_id(); e < p2p[b + 1]; e += 32) jump = jump || abs((int)level_at(t, p2p_sources[e]) - level) > 1;
   jump = __any_sync(~0u, jump);
   if (lane_id() != 0) return;
   auto edges = [&](const u64* starts) { return (u32)(starts[b + 1] - starts[b]); };
@@ -25,21 +27,19 @@ extern "C" __global__ void incoming(const Boxes* boxes, u32 count, const u64* m2
 
 // For each leaf the sum over its sources or targets of r^(2·half), where r is the distance from the centre of the leaf
 // in sides of the leaf; 0 for other boxes.
-extern "C" __global__ void corner_sums(const Boxes* boxes, u32 count, const double* corner, double side,
-                                       const double* xyz, u64 n, u32 of_sources, u32 half, double* sums) {
-  const Boxes t = *boxes;
+extern "C" __global__ void corner_sums(const Tree* tree, u32 count, const double* xyz, u64 n, u32 axes,
+                                       u32 of_sources, u32 half, double* sums) {
+  const Tree t = *tree;
   const u32 b = warp_index();
   if (b >= count) return;
   double sum = 0;
   if (is_leaf(t, b)) {
-    const double h = ldexp(side, -(int)t.level[b]);
-    double centre[3];
-    for (int a = 0; a < 3; ++a) centre[a] = corner[a] + ((double)t.anchor[3ull * b + a] + 0.5) * h;
-    const auto range = of_sources ? t.source_range[b] : t.target_range[b];
+    const Frame f = frame_of(t, b);
+    const uint2 range = of_sources ? sources_of(t, b) : targets_of(t, b);
     for (u32 i = range.x + lane_id(); i < range.y; i += 32) {
       double square = 0, power = 1;
-      for (int a = 0; a < 3; ++a) {
-        const double d = (xyz[a * n + i] - centre[a]) / h;
+      for (u32 a = 0; a < axes; ++a) {
+        const double d = (xyz[a * n + i] - f.center[a]) / f.side;
         square += d * d;
       }
       for (u32 k = 0; k < half; ++k) power *= square;
@@ -50,19 +50,26 @@ extern "C" __global__ void corner_sums(const Boxes* boxes, u32 count, const doub
   if (lane_id() == 31) sums[b] = sum;
 }
 
-// The points at some positions, as three arrays.
-extern "C" __global__ void take_points(const double* xyz, u64 n, const u32* positions, u32 count, double* taken) {
+// The points at some positions, as an array for each axis.
+extern "C" __global__ void take_points(const double* xyz, u64 n, u32 axes, const u32* positions, u32 count,
+                                       double* taken) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= count) return;
-  for (int a = 0; a < 3; ++a) taken[(u64)a * count + i] = xyz[a * n + positions[i]];
+  for (u32 a = 0; a < axes; ++a) taken[(u64)a * count + i] = xyz[a * n + positions[i]];
 }
 
-// The points at some positions, three coordinates of a point behind each other.
-extern "C" __global__ void take_points_as_rows(const double* xyz, u64 n, const u32* positions, u32 count,
+// The points at some positions, three coordinates of a point behind each other; z = 0 for points of the plane.
+extern "C" __global__ void take_points_as_rows(const double* xyz, u64 n, u32 axes, const u32* positions, u32 count,
                                                double* taken) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= count) return;
-  for (int a = 0; a < 3; ++a) taken[3ull * i + a] = xyz[a * n + positions[i]];
+  for (u32 a = 0; a < 3; ++a) taken[3ull * i + a] = a < axes ? xyz[a * n + positions[i]] : 0;
+}
+
+// The caller's indices of the points at some positions.
+extern "C" __global__ void take_indices(const u32* order, const u32* positions, u32 count, u32* taken) {
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) taken[i] = order[positions[i]];
 }
 
 // numbers[b]: the number of box b among the boxes `kept`, if its range has points.
@@ -99,4 +106,19 @@ extern "C" __global__ void cut_fill(const u32* kept, u32 count, const u64* start
     if (number != NONE) to[at + __popc(found & lanes_below())] = number;
     at += __popc(found);
   }
+}
+
+// Adds the number of pairs of points in the U list to *pairs. Each warp takes boxes in turn: an addition to one number
+// for each box would take as long as all else.
+extern "C" __global__ void near_pairs(const Tree* tree, u32 count, const u64* starts, const u32* sources,
+                                      u64* pairs) {
+  const Tree t = *tree;
+  u64 mine = 0, all;
+  for (u32 b = warp_index(); b < count; b += gridDim.x * blockDim.x / 32) {
+    u64 row = 0;
+    for (u64 e = starts[b] + lane_id(); e < starts[b + 1]; e += 32) row += length(sources_of(t, sources[e]));
+    if (row > 0) mine += row * length(targets_of(t, b));
+  }
+  block_exclusive(mine, all);
+  if (threadIdx.x == 0 && all > 0) atomicAdd(pairs, all);
 }

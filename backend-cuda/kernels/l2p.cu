@@ -17,7 +17,7 @@
 //   number of[i] of the part. If that is the value of a component, the three slopes behind it are added too. of[i] <
 //   0: no part.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    from_surface(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
+    from_surface(const Boxes* boxes, const double* levels, const u32* items, const u64* starts,
                  const u32* row, const double* surface, u32 n, const REAL* densities, const double* xyz, u64 points,
                  const REAL* parts, u32 part_row, const int* of, double* values) {
   __shared__ Source tile[TILE];
@@ -31,16 +31,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (u64 e = starts[b]; e < starts[b + 1]; ++e) {
       const u32 s = row[e];
       const double* level = levels + LEVEL_ROW * t.level[s];
-      double center[3];
-      center_of(t, s, corner, level[0], center);
-      const double scale = 1 / level[0];
+      const Frame frame = frame_of(t, s);
+      const double scale = 1 / frame.side;
       REAL params[PARAMETERS], x[EACH][3], part[EACH][VALUES] = {};
 #pragma unroll
       for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)level[1 + k];
 #pragma unroll
       for (int i = 0; i < EACH; ++i) {
         const u32 at = min(first + i * LANES + lane, range.y - 1);
-        for (int a = 0; a < 3; ++a) x[i][a] = (REAL)((xyz[a * points + at] - center[a]) * scale);
+        for (int a = 0; a < 3; ++a) x[i][a] = (REAL)((xyz[a * points + at] - frame.center[a]) * scale);
       }
       for (u32 begin = 0; begin < n; begin += TILE) {
         const u32 count = min((u32)TILE, n - begin);
@@ -70,14 +69,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     if (parts) {
       const REAL* part = parts + (u64)part_row * b;
       const double* level = levels + LEVEL_ROW * t.level[b];
-      double center[3];
-      center_of(t, b, corner, level[0], center);
-      const double scale = 1 / level[0];
+      const Frame frame = frame_of(t, b);
+      const double scale = 1 / frame.side;
 #pragma unroll
       for (int i = 0; i < KEPT(EACH); ++i) {
         const u32 at = min(first + (i * SPLIT + slice) * LANES + lane, range.y - 1);
         double x[3];
-        for (int a = 0; a < 3; ++a) x[a] = (xyz[a * points + at] - center[a]) * scale;
+        for (int a = 0; a < 3; ++a) x[a] = (xyz[a * points + at] - frame.center[a]) * scale;
 #pragma unroll
         for (int k = 0; k < VALUES; ++k) {
           const int which = of[k];

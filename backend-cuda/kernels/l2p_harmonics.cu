@@ -30,7 +30,7 @@ static_assert(sizeof(Source) == VALUES * sizeof(REAL), "rows are packed");
 // Σ_j factors[j, i] · row[columns[j, i]], in the order in which harmonics are summed, all values of a harmonic
 // together. Coefficients are made for as many m as fit into shared memory. rows: `stride` numbers per box.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    from_harmonics(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
+    from_harmonics(const Boxes* boxes, const double* levels, const u32* items, const u64* starts,
                    const u32* row, const REAL* betas, const u32* columns, const REAL* factors, u32 stride,
                    const REAL* rows, const double* xyz, u64 points, double* values) {
   __shared__ Source tile[SPLIT][ROOM];
@@ -50,13 +50,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       const u32 s = row[min(e + slice, end - 1)];
       const bool mine = e + slice < end;
       const double* level = levels + LEVEL_ROW * t.level[s];
-      double center[3];
-      center_of(t, s, corner, level[0], center);
-      const double scale = 1 / level[0];
+      const Frame frame = frame_of(t, s);
+      const double scale = 1 / frame.side;
       Point at[EACH];
 #pragma unroll
       for (int i = 0; i < EACH; ++i)
-        begin(at[i], {x[i][0] - center[0], x[i][1] - center[1], x[i][2] - center[2]}, scale);
+        begin(at[i], {x[i][0] - frame.center[0], x[i][1] - frame.center[1], x[i][2] - frame.center[2]}, scale);
       // Fills the tiles with the coefficients of `count` harmonics, from harmonic `before` on.
       auto make = [&](u32 before, u32 count) {
         __syncwarp();

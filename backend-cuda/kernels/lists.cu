@@ -363,15 +363,3 @@ extern "C" __global__ void down_fill(const Boxes* boxes, u32 count, const u8* re
   if (b > 0 && reached[t.parent[b]]) l2l[l2l_starts[b]] = t.parent[b];
   if (is_leaf(t, b)) l2p[l2p_starts[b]] = b;
 }
-
-// Adds the number of pairs of points in the U list to *pairs. One warp per box.
-extern "C" __global__ void near_pairs(const Boxes* boxes, u32 count, const u64* starts, const u32* sources,
-                                      u64* pairs) {
-  const Boxes t = *boxes;
-  const u32 b = warp_index();
-  u64 mine = 0;
-  if (b < count)
-    for (u64 e = starts[b] + lane_id(); e < starts[b + 1]; e += 32) mine += sources_in(t, sources[e]);
-  const u64 all = warp_inclusive(mine);
-  if (b < count && lane_id() == 31) atomicAdd(pairs, all * targets_in(t, b));
-}

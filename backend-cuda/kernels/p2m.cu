@@ -13,7 +13,7 @@
 // Adds to row b of `out`, component by component, the check values of the sources of the boxes in row b. One block
 // per box b of `items` (null: all boxes). surface: n points of a unit box, all x, then y, then z.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    to_surface(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
+    to_surface(const Boxes* boxes, const double* levels, const u32* items, const u64* starts,
                const u32* row, const double* surface, u32 n, const double* xyz, u64 points, const double* strengths,
                REAL* out) {
   __shared__ Source tile[TILE];
@@ -21,9 +21,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const u32 b = items ? items[blockIdx.x] : blockIdx.x;
   if (starts[b] == starts[b + 1]) return;
   const double* level = levels + LEVEL_ROW * t.level[b];
-  double center[3];
-  center_of(t, b, corner, level[0], center);
-  const double scale = 1 / level[0];
+  const Frame frame = frame_of(t, b);
+  const double scale = 1 / frame.side;
   REAL params[PARAMETERS];
 #pragma unroll
   for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)level[1 + k];
@@ -39,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       __syncthreads();
       for (u32 j = threadIdx.x; j < count; j += THREADS) {
         Source y = {};
-        for (int a = 0; a < 3; ++a) y.v[a] = (REAL)((xyz[a * points + begin + j] - center[a]) * scale);
+        for (int a = 0; a < 3; ++a) y.v[a] = (REAL)((xyz[a * points + begin + j] - frame.center[a]) * scale);
         for (int c = 0; c < STRENGTHS; ++c)
           y.v[3 + c] = (REAL)(strengths[(u64)(begin + j) * STRENGTHS + c] * level[LEVEL_HEAD + c]);
         tile[j] = y;

@@ -15,7 +15,7 @@
 // sums into the first `rows` of the `stride` numbers of box b. They overwrite row b of `out`, or with `add` are added
 // to it.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    to_harmonics(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
+    to_harmonics(const Boxes* boxes, const double* levels, const u32* items, const u64* starts,
                  const u32* row, const Step* steps, u32 order, u32 singular, const u32* matrix, const u32* columns,
                  const REAL* entries, u32 rows, u32 stride, const double* xyz, u64 points, const double* strengths,
                  u32 add, REAL* out) {
@@ -23,9 +23,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const Boxes t = *boxes;
   const u32 b = items[blockIdx.x], lane = threadIdx.x;
   const double* level = levels + LEVEL_ROW * t.level[b];
-  double center[3];
-  center_of(t, b, corner, level[0], center);
-  const double scale = 1 / level[0];
+  const Frame frame = frame_of(t, b);
+  const double scale = 1 / frame.side;
   REAL* to = out + (u64)b * stride;
   for (u32 k = 0; k < STRENGTHS; ++k) {
     for (u32 i = lane; i < order * order; i += THREADS) sums[i] = 0;
@@ -38,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         for (int i = 0; i < EACH; ++i) {
           const u32 j = begin + i * THREADS + lane;
           // Lanes beyond the end repeat the last source with strength 0.
-          place(at[i], xyz, points, min(j, range.y - 1), center, scale, singular);
+          place(at[i], xyz, points, min(j, range.y - 1), frame.center, scale, singular);
           at[i].cosine *= j < range.y ? (REAL)(strengths[(u64)j * STRENGTHS + k] * level[LEVEL_HEAD + k]) : (REAL)0;
         }
         for (u32 m = 0; m < order; ++m) {

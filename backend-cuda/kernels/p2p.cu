@@ -99,7 +99,7 @@ __device__ __noinline__ u32 sum_exactly(const Leaf& leaf, bool all, u64 own, u32
 // Sums the near field of leaf items[blockIdx.x], group by group. A block is one warp. Target i is source own + i, which
 // it skips; if targets are no sources, `own` is the largest number (NONE), and no source has that position.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    p2p(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u64* starts,
+    p2p(const Boxes* boxes, const double* levels, const u32* items, const u64* starts,
         const u32* row, u32 own, const double* source_xyz, u64 sources, const double* strengths,
         const double* target_xyz, u64 targets, double* values) {
   __shared__ Source tile[TILE];
@@ -111,12 +111,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   const u32 b = items[blockIdx.x];
   const uint2 range = t.target_range[b];
   const double* level = levels + LEVEL_ROW * t.level[b];
-  double center[3] = {0, 0, 0};
-  double scale = 1;
 #if FRAMED
-  center_of(t, b, corner, level[0], center);
-  scale = 1 / level[0];
+  const Frame frame = frame_of(t, b);
+#else
+  const Frame frame = {{0, 0, 0}, 1};
 #endif
+  const double* center = frame.center;
+  const double scale = 1 / frame.side;
   REAL params[PARAMETERS];
 #pragma unroll
   for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)level[1 + k];
@@ -137,47 +138,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (int n = 0; n < EACH; ++n)
       for (int a = 0; a < 3; ++a) x[n][a] = (REAL)((target_xyz[a * targets + target(n)] - center[a]) * scale);
 
-    // A tile may hold sources of several boxes, so that all tiles but the last are full. `ranges` holds the source
-    // ranges of 32 boxes of the row, one per lane.
-    const u64 end = starts[b + 1];
-    u64 e = starts[b];
-    uint2 ranges = {};
-    u32 next = 32, begin = 0, stop = 0;
-    for (bool more = true; more;) {
-      // The points of the leaf itself: their first slot in the tile, their number, and which target the first is.
-      u32 filled = 0, own_slot = 0, own_count = 0, own_begin = 0;
-      __syncwarp();
-      while (filled < TILE) {
-        if (begin == stop) {
-          if (e == end) {
-            more = false;
-            break;
-          }
-          if (next == 32) {
-            ranges = e + lane_id() < end ? t.source_range[row[e + lane_id()]] : make_uint2(0, 0);
-            next = 0;
-          }
-          begin = __shfl_sync(~0u, ranges.x, next), stop = __shfl_sync(~0u, ranges.y, next);
-          ++next, ++e;
-        }
-        const u32 count = min(stop - begin, TILE - filled);
-        for (u32 j = threadIdx.x; j < count; j += THREADS) {
-          Source y = {};
-          for (int a = 0; a < 3; ++a) y.v[a] = (REAL)((source_xyz[a * sources + begin + j] - center[a]) * scale);
-          for (int c = 0; c < STRENGTHS; ++c) y.v[3 + c] = (REAL)(strengths[(u64)(begin + j) * STRENGTHS + c] * factors[c]);
-          tile[filled + j] = y;
+    // The points of the leaf itself: their first slot in the tile, their number, and which target the first is.
+    u32 own_slot = 0, own_count = 0, own_begin = 0;
+    auto put = [&](u32 begin, u32 count, u32 filled) {
+      for (u32 j = threadIdx.x; j < count; j += THREADS) {
+        Source y = {};
+        for (int a = 0; a < 3; ++a) y.v[a] = (REAL)((source_xyz[a * sources + begin + j] - center[a]) * scale);
+        for (int c = 0; c < STRENGTHS; ++c) y.v[3 + c] = (REAL)(strengths[(u64)(begin + j) * STRENGTHS + c] * factors[c]);
+        tile[filled + j] = y;
 #if FRAMED
-          place[filled + j] = begin + j;
+        place[filled + j] = begin + j;
 #endif
-        }
-        // As positions of targets, of which those of the leaf are one range.
-        if (begin < (u64)own + range.y && (u64)own + range.x < begin + count)
-          own_begin = begin - own, own_slot = filled, own_count = count;
-        filled += count;
-        begin += count;
       }
-      __syncwarp();
-
+      // As positions of targets, of which those of the leaf are one range.
+      if (begin < (u64)own + range.y && (u64)own + range.x < begin + count)
+        own_begin = begin - own, own_slot = filled, own_count = count;
+    };
+    for_tiles(starts[b], starts[b + 1], [&](u64 e) { return sources_of(t, row[e]); }, put, [&](u32 filled) {
       // Levels of care about zero distances. 0: no pair is tested. 1: pairs within the leaf are tested. 2: all pairs
       // are tested. 3: all pairs are summed in f64. The level rises when a sum is not finite. In untested pairs within
       // the leaf, a target skips itself by a distance of 1 and strength 0.
@@ -256,7 +233,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         });
         break;
       }
-    }
+      own_slot = own_count = own_begin = 0;
+    });
     add_kept<EACH>(sum, first, range.y, level + LEVEL_HEAD + STRENGTHS, values);
   });
 }

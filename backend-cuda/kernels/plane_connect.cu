@@ -1,6 +1,7 @@
 // Edge lists of the pyramid by the θ-criterion (Goude & Engblom 2012, eq. 2.1), as adaptive2d/src/connect.rs: the same
-// edges in the same order. A row of *strong* couplings per box goes from level to level. One warp per row; rows are
-// counted, then filled.
+// edges in the same order. A row of *strong* couplings per box goes from level to level. One warp per row. Row i of a
+// level is starts[i] … ends[i] - 1. Rows of small levels have room for all boxes of the level; others are counted, then
+// filled.
 
 #include "shared/pyramid.cuh"
 
@@ -34,24 +35,46 @@ __device__ __forceinline__ void for_candidates(const Pyramid& p, double theta, u
 }
 
 // The row of the root: itself, if it has sources and targets.
-extern "C" __global__ void plane_root(const Pyramid* pyramid, u64* starts, u32* strong) {
+extern "C" __global__ void plane_root(const Pyramid* pyramid, u64* starts, u64* ends, u32* strong) {
   const Pyramid p = *pyramid;
   const bool filled = is_filled(p.source_start, p, 0, 0) && is_filled(p.target_start, p, 0, 0);
-  starts[0] = 0, starts[1] = filled;
+  starts[0] = 0, ends[0] = filled;
   if (filled) strong[0] = 0;
 }
 
-// Counts weak and strong couplings of the boxes of a level. `starts` and `above` are the strong couplings of the level
-// above. weak_count is indexed by box, strong_count by box of the level.
+// Fills the strong couplings of a level of few boxes, and counts the weak ones. `above` are the strong couplings of the
+// level above. weak_count is indexed by box, rows by box of the level.
+extern "C" __global__ void plane_couple(const Pyramid* pyramid, double theta, u32 level, const u64* starts,
+                                        const u64* ends, const u32* above, u32* weak_count, u64* own_starts,
+                                        u64* own_ends, u32* strong) {
+  const Pyramid p = *pyramid;
+  const u32 first = level_start(level), boxes = level_start(level + 1) - first, row = warp_index(), t = first + row;
+  if (row >= boxes) return;
+  u32 weak = 0;
+  u64 at = (u64)row * boxes;
+  if (lane_id() == 0) own_starts[row] = at;
+  if (is_filled(p.target_start, p, level, t)) {
+    for_candidates(p, theta, level, t, starts[row / 4], ends[row / 4], above, [&](bool there, u32 s, bool far) {
+      weak += __popc(__ballot_sync(~0u, far));
+      const u32 votes = __ballot_sync(~0u, there && !far);
+      if (there && !far) strong[at + __popc(votes & lanes_below())] = s;
+      at += __popc(votes);
+    });
+  }
+  if (lane_id() == 0) weak_count[t] = weak, own_ends[row] = at;
+}
+
+// Counts weak and strong couplings of the boxes of a level.
 extern "C" __global__ void plane_couple_count(const Pyramid* pyramid, double theta, u32 level, const u64* starts,
-                                              const u32* above, u32* weak_count, u32* strong_count) {
+                                              const u64* ends, const u32* above, u32* weak_count,
+                                              u32* strong_count) {
   const Pyramid p = *pyramid;
   const u32 first = level_start(level), t = first + warp_index();
   if (t >= level_start(level + 1)) return;
   u32 weak = 0, strong = 0;
   if (is_filled(p.target_start, p, level, t)) {
     const u32 parent = (t - first) / 4;
-    for_candidates(p, theta, level, t, starts[parent], starts[parent + 1], above, [&](bool there, u32, bool far) {
+    for_candidates(p, theta, level, t, starts[parent], ends[parent], above, [&](bool there, u32, bool far) {
       weak += __popc(__ballot_sync(~0u, far));
       strong += __popc(__ballot_sync(~0u, there && !far));
     });
@@ -61,14 +84,14 @@ extern "C" __global__ void plane_couple_count(const Pyramid* pyramid, double the
 
 // Fills the strong couplings of a level.
 extern "C" __global__ void plane_strong_fill(const Pyramid* pyramid, double theta, u32 level, const u64* starts,
-                                             const u32* above, const u64* strong_starts, u32* strong) {
+                                             const u64* ends, const u32* above, const u64* strong_starts, u32* strong) {
   const Pyramid p = *pyramid;
   const u32 first = level_start(level), t = first + warp_index();
   if (t >= level_start(level + 1)) return;
   u64 at = strong_starts[t - first];
   if (at == strong_starts[t - first + 1]) return;
   const u32 parent = (t - first) / 4;
-  for_candidates(p, theta, level, t, starts[parent], starts[parent + 1], above, [&](bool there, u32 s, bool far) {
+  for_candidates(p, theta, level, t, starts[parent], ends[parent], above, [&](bool there, u32 s, bool far) {
     const u32 votes = __ballot_sync(~0u, there && !far);
     if (there && !far) strong[at + __popc(votes & lanes_below())] = s;
     at += __popc(votes);
@@ -77,14 +100,14 @@ extern "C" __global__ void plane_strong_fill(const Pyramid* pyramid, double thet
 
 // Fills the M2L rows of a level. `weak_starts` is indexed by box.
 extern "C" __global__ void plane_weak_fill(const Pyramid* pyramid, double theta, u32 level, const u64* starts,
-                                           const u32* above, const u64* weak_starts, u32* weak) {
+                                           const u64* ends, const u32* above, const u64* weak_starts, u32* weak) {
   const Pyramid p = *pyramid;
   const u32 first = level_start(level), t = first + warp_index();
   if (t >= level_start(level + 1)) return;
   u64 at = weak_starts[t];
   if (at == weak_starts[t + 1]) return;
   const u32 parent = (t - first) / 4;
-  for_candidates(p, theta, level, t, starts[parent], starts[parent + 1], above, [&](bool, u32 s, bool far) {
+  for_candidates(p, theta, level, t, starts[parent], ends[parent], above, [&](bool, u32 s, bool far) {
     const u32 votes = __ballot_sync(~0u, far);
     if (far) weak[at + __popc(votes & lanes_below())] = s;
     at += __popc(votes);
@@ -107,8 +130,9 @@ __device__ __forceinline__ u32 finest_kind(const Pyramid& p, double theta, u32 m
 // Calls take(kind) for the strong couplings of the leaf of this warp, 32 at a time; kind 3 for no coupling.
 template <class Take>
 __device__ __forceinline__ void for_strong(const Pyramid& p, double theta, u32 m2p_min_sources, u32 p2l_min_targets,
-                                           u32 first, u32 t, const u64* starts, const u32* strong, Take take) {
-  const u64 end = starts[t - first + 1];
+                                           u32 first, u32 t, const u64* starts, const u64* ends, const u32* strong,
+                                           Take take) {
+  const u64 end = ends[t - first];
   for (u64 e = starts[t - first]; e < end; e += 32) {
     const u64 mine = e + lane_id();
     const u32 s = mine < end ? strong[mine] : 0;
@@ -118,13 +142,14 @@ __device__ __forceinline__ void for_strong(const Pyramid& p, double theta, u32 m
 
 // Counts the P2P, P2L and M2P edges of each leaf.
 extern "C" __global__ void plane_finest_count(const Pyramid* pyramid, double theta, u32 m2p_min_sources,
-                                              u32 p2l_min_targets, const u64* starts, const u32* strong, u32* p2p,
+                                              u32 p2l_min_targets, const u64* starts, const u64* ends,
+                                              const u32* strong, u32* p2p,
                                               u32* p2l, u32* m2p) {
   const Pyramid p = *pyramid;
   const u32 first = level_start(p.depth), t = first + warp_index();
   if (t >= p.boxes) return;
   u32 count[3] = {};
-  for_strong(p, theta, m2p_min_sources, p2l_min_targets, first, t, starts, strong, [&](u32 kind, u32) {
+  for_strong(p, theta, m2p_min_sources, p2l_min_targets, first, t, starts, ends, strong, [&](u32 kind, u32) {
 #pragma unroll
     for (u32 k = 0; k < 3; ++k) count[k] += __popc(__ballot_sync(~0u, kind == k));
   });
@@ -133,7 +158,8 @@ extern "C" __global__ void plane_finest_count(const Pyramid* pyramid, double the
 
 // Fills the P2P, P2L and M2P rows; starts are indexed by leaf.
 extern "C" __global__ void plane_finest_fill(const Pyramid* pyramid, double theta, u32 m2p_min_sources,
-                                             u32 p2l_min_targets, const u64* starts, const u32* strong,
+                                             u32 p2l_min_targets, const u64* starts, const u64* ends,
+                                              const u32* strong,
                                              const u64* p2p_starts, u32* p2p, const u64* p2l_starts, u32* p2l,
                                              const u64* m2p_starts, u32* m2p) {
   const Pyramid p = *pyramid;
@@ -141,7 +167,7 @@ extern "C" __global__ void plane_finest_fill(const Pyramid* pyramid, double thet
   if (t >= p.boxes) return;
   u64 at[3] = {p2p_starts[t - first], p2l_starts[t - first], m2p_starts[t - first]};
   u32* to[3] = {p2p, p2l, m2p};
-  for_strong(p, theta, m2p_min_sources, p2l_min_targets, first, t, starts, strong, [&](u32 kind, u32 s) {
+  for_strong(p, theta, m2p_min_sources, p2l_min_targets, first, t, starts, ends, strong, [&](u32 kind, u32 s) {
 #pragma unroll
     for (u32 k = 0; k < 3; ++k) {
       const u32 votes = __ballot_sync(~0u, kind == k);
@@ -149,20 +175,4 @@ extern "C" __global__ void plane_finest_fill(const Pyramid* pyramid, double thet
       at[k] += __popc(votes);
     }
   });
-}
-
-// *pairs: pairs of points of the P2P edges. Zero before.
-extern "C" __global__ void plane_near_pairs(const Pyramid* pyramid, const u64* starts, const u32* p2p, u64* pairs) {
-  const Pyramid p = *pyramid;
-  const u32 first = level_start(p.depth), k = warp_index();
-  if (first + k >= p.boxes) return;
-  u64 sources = 0;
-  for (u64 e = starts[k] + lane_id(); e < starts[k + 1]; e += 32) {
-    const uint2 own = points_of(p.source_start, p2p[e] - first);
-    sources += own.y - own.x;
-  }
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) sources += __shfl_xor_sync(~0u, sources, d);
-  const uint2 own = points_of(p.target_start, k);
-  if (lane_id() == 0 && sources > 0) atomicAdd(pairs, sources * (own.y - own.x));
 }

@@ -90,47 +90,24 @@ __device__ __forceinline__ void sum_leaf(const Pyramid& p, const Near& near, u32
       const u32 i = min(first + n * LANES + lane, range.y - 1);
       at[n] = framed((near.target_x[i] - center.x) * inverse, (near.target_y[i] - center.y) * inverse);
     }
-    // A tile may hold sources of several boxes, so that all tiles but the last are full. `ranges` holds the source
-    // ranges of 32 boxes of the row, one per lane.
-    const u64 end = near.starts[k + 1];
-    u64 e = near.starts[k];
-    uint2 ranges = {};
-    u32 next = 32, begin = 0, stop = 0;
-    for (bool more = true; more;) {
-      u32 filled = 0;
-      __syncwarp();
-      while (filled < TILE) {
-        if (begin == stop) {
-          if (e == end) {
-            more = false;
-            break;
-          }
-          if (next == 32) {
-            ranges = e + lane_id() < end ? points_of(p.source_start, near.row[e + lane_id()] - first_leaf) : make_uint2(0, 0);
-            next = 0;
-          }
-          begin = __shfl_sync(~0u, ranges.x, next), stop = __shfl_sync(~0u, ranges.y, next);
-          ++next, ++e;
-        }
-        const u32 count = min(stop - begin, (u32)TILE - filled);
-        for (u32 j = threadIdx.x; j < count; j += THREADS) {
-          const u64 from = begin + j;
-          const Point y = framed((near.source_x[from] - center.x) * inverse, (near.source_y[from] - center.y) * inverse);
-          Source s;
-          s.x = y.x, s.y = y.y;
+    auto sources = [&](u64 e) { return points_of(p.source_start, near.row[e] - first_leaf); };
+    auto put = [&](u32 begin, u32 count, u32 filled) {
+      for (u32 j = threadIdx.x; j < count; j += THREADS) {
+        const u64 from = begin + j;
+        const Point y = framed((near.source_x[from] - center.x) * inverse, (near.source_y[from] - center.y) * inverse);
+        Source s;
+        s.x = y.x, s.y = y.y;
 #if FRAMED
-          s.rest_x = y.rest_x, s.rest_y = y.rest_y;
+        s.rest_x = y.rest_x, s.rest_y = y.rest_y;
 #endif
-          // A pole is a length times a value.
+        // A pole is a length times a value.
 #pragma unroll
-          for (int c = 0; c < STRENGTHS; ++c)
-            s.strengths[c] = (REAL)(near.strengths[from * STRENGTHS + c] * (c < CHARGES ? 1 : inverse));
-          tile[filled + j] = s;
-        }
-        filled += count;
-        begin += count;
+        for (int c = 0; c < STRENGTHS; ++c)
+          s.strengths[c] = (REAL)(near.strengths[from * STRENGTHS + c] * (c < CHARGES ? 1 : inverse));
+        tile[filled + j] = s;
       }
-      __syncwarp();
+    };
+    for_tiles(near.starts[k], near.starts[k + 1], sources, put, [&](u32 filled) {
       REAL part[EACH][VALUES] = {};
 #pragma unroll UNROLL
       for (u32 j = slice; j < filled; j += SPLIT) {
@@ -140,7 +117,7 @@ __device__ __forceinline__ void sum_leaf(const Pyramid& p, const Near& near, u32
       }
       join(part);
       for_kept(part, slice, [&](int n, int v, double mine) { sum[n][v] += mine; });
-    }
+    });
     // In the caller's units of length. f′ and f″ have the derivatives along y with the other sign.
     double factors[VALUES];
 #pragma unroll

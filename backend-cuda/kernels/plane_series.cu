@@ -33,15 +33,15 @@ __device__ __forceinline__ Complex inverse(Complex a) {
 __device__ __forceinline__ constexpr REAL inverse_of(int j) { return j == 0 ? REAL(0) : REAL(1.0 / j); }
 
 // A frame: (point - center) / scale.
-struct Frame {
+struct Basis {
   double2 center;
   double inverse, scale;
 };
-__device__ __forceinline__ Frame frame_of(const Pyramid& p, u32 b) {
+__device__ __forceinline__ Basis basis_of(const Pyramid& p, u32 b) {
   const double scale = scale_of(p, b);
   return {p.center[b], 1 / scale, scale};
 }
-__device__ __forceinline__ Complex within(const Frame& f, double x, double y) {
+__device__ __forceinline__ Complex within(const Basis& f, double x, double y) {
   return {(REAL)((x - f.center.x) * f.inverse), (REAL)((y - f.center.y) * f.inverse)};
 }
 
@@ -84,7 +84,7 @@ __device__ __forceinline__ void store(const REAL* kept, u32 first, u32 count, Co
 // Γ adds Γ and -Γ ζ^j/j to a multipole, Γ ln|z_j - z_0| and -Γ ζ^-j/j to a local; a pole m adds -(m/ρ) ζ^(j-1) and
 // (m/ρ) ζ^-(j+1).
 template <bool LOCAL>
-__device__ __forceinline__ void add_points(const Frame& f, const double* x, const double* y, const double* strengths,
+__device__ __forceinline__ void add_points(const Basis& f, const double* x, const double* y, const double* strengths,
                                            u32 begin, u32 end, Complex (&sum)[TERMS]) {
   const REAL ln_scale = CHARGES && LOCAL ? (REAL)log(f.scale) : REAL(0);
   for (u32 i = begin; i < end; i += 32) {
@@ -128,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(WARP_BLOCK)
   if (b >= p.boxes) return;
   const uint2 own = points_of(p.source_start, k);
   Complex sum[TERMS] = {};
-  add_points<false>(frame_of(p, b), x, y, strengths, own.x + lane_id(), own.y, sum);
+  add_points<false>(basis_of(p, b), x, y, strengths, own.x + lane_id(), own.y, sum);
   REAL kept[(2 * TERMS + 31) / 32] = {};
   u32 first, count;
   sum_over_warp(sum, kept, first, count);
@@ -142,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(WARP_BLOCK)
   const Pyramid p = *pyramid;
   const u32 first_leaf = level_start(p.depth), k = warp_index(), b = first_leaf + k;
   if (b >= p.boxes || starts[k] == starts[k + 1]) return;
-  const Frame f = frame_of(p, b);
+  const Basis f = basis_of(p, b);
   Complex sum[TERMS] = {};
   for (u64 e = starts[k]; e < starts[k + 1]; ++e) {
     const uint2 from = points_of(p.source_start, row[e] - first_leaf);
@@ -344,7 +344,7 @@ extern "C" __global__ void __launch_bounds__(WARP_BLOCK)
   const u32 k = warp_index(), b = level_start(p.depth) + k;
   if (b >= p.boxes) return;
   const uint2 own = points_of(p.target_start, k);
-  const Frame f = frame_of(p, b);
+  const Basis f = basis_of(p, b);
   for (u32 i = own.x + lane_id(); i < own.y; i += 32) {
     const Complex z = within(f, x[i], y[i]);
     Complex sum[3] = {};
@@ -370,7 +370,7 @@ extern "C" __global__ void __launch_bounds__(WARP_BLOCK)
   const uint2 own = points_of(p.target_start, k);
   for (u64 e = starts[k]; e < starts[k + 1]; ++e) {
     const u32 s = row[e];
-    const Frame f = frame_of(p, s);
+    const Basis f = basis_of(p, s);
     const REAL ln_scale = CHARGES ? (REAL)log(f.scale) : REAL(0);
     for (u32 i = own.x + lane_id(); i < own.y; i += 32) {
       const Complex z = within(f, x[i], y[i]), w = inverse(z);

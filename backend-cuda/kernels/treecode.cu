@@ -1,7 +1,7 @@
 // The edges of a treecode. M2P: boxes that a leaf sees as a whole. P2P: leaves that it sums pair by pair. Twin of
 // fmm-tree/src/treecode.rs.
 
-#include "shared/level.cuh"
+#include "shared/boxes.cuh"
 
 #define THREADS 32
 // Boxes that a warp opens at once, eight lanes each.
@@ -44,12 +44,9 @@ __device__ bool accepts(const Rule& rule, const double* at, double at_side, cons
 // Walks down the tree for target leaf b. All lanes call take(far, near, box, level) together. far: the lane's box is
 // seen as a whole. near: it is a leaf to be summed pair by pair. The boxes of one level come in order.
 template <class Take>
-__device__ void descend(const Boxes& t, const double* corner, double root, u32 b, const Rule& rule, u32 few, u32* stack,
-                        Take take) {
+__device__ void descend(const Boxes& t, u32 b, const Rule& rule, u32 few, u32* stack, Take take) {
   const u32 lane = threadIdx.x;
-  const double at_side = root * exp2(-(double)t.level[b]);
-  double at[3];
-  center_of(t, b, corner, at_side, at);
+  const Frame at = frame_of(t, b);
   u32 size = 0, s = 0;
   bool valid = lane == 0;
   for (;;) {
@@ -57,11 +54,9 @@ __device__ void descend(const Boxes& t, const double* corner, double root, u32 b
     u32 level = 0;
     if (valid && sources_in(t, s) > 0) {
       level = t.level[s];
-      const double side = root * exp2(-(double)level);
-      double of[3];
-      center_of(t, s, corner, side, of);
+      const Frame of = frame_of(t, s);
       const bool leaf = is_leaf(t, s);
-      far = accepts(rule, at, at_side, of, side) && !(leaf && sources_in(t, s) < few);
+      far = accepts(rule, at.center, at.side, of.center, of.side) && !(leaf && sources_in(t, s) < few);
       near = !far && leaf;
       open = !far && !leaf;
     }
@@ -86,14 +81,13 @@ __device__ void descend(const Boxes& t, const double* corner, double root, u32 b
 
 // Lengths of the rows of M2P and P2P. One warp per box.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    treecode_count(const Boxes* boxes, u32 count, const double* corner, double root, const Rule* rule, u32 few, u32* m2p,
-                   u32* p2p) {
+    treecode_count(const Boxes* boxes, u32 count, const Rule* rule, u32 few, u32* m2p, u32* p2p) {
   __shared__ u32 stack[STACK];
   const Boxes t = *boxes;
   const u32 b = blockIdx.x;
   if (b >= count || !is_leaf(t, b) || targets_in(t, b) == 0) return;
   u32 far_boxes = 0, near_boxes = 0;
-  descend(t, corner, root, b, *rule, few, stack, [&](bool far, bool near, u32, u32) {
+  descend(t, b, *rule, few, stack, [&](bool far, bool near, u32, u32) {
     far_boxes += __popc(__ballot_sync(~0u, far));
     near_boxes += __popc(__ballot_sync(~0u, near));
   });
@@ -103,8 +97,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // The rows, sorted. A first walk counts the boxes per level, a second walk writes each level behind the levels before
 // it.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    treecode_fill(const Boxes* boxes, u32 count, const double* corner, double root, const Rule* rule, u32 few,
-                  const u64* m2p_starts, const u64* p2p_starts, u32* m2p, u32* p2p) {
+    treecode_fill(const Boxes* boxes, u32 count, const Rule* rule, u32 few, const u64* m2p_starts, const u64* p2p_starts,
+                  u32* m2p, u32* p2p) {
   __shared__ u32 stack[STACK], next[2][LEVELS];
   const Boxes t = *boxes;
   const u32 b = blockIdx.x, lane = threadIdx.x;
@@ -124,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __syncwarp();
     return at;
   };
-  descend(t, corner, root, b, *rule, few, stack, [&](bool far, bool near, u32, u32 level) {
+  descend(t, b, *rule, few, stack, [&](bool far, bool near, u32, u32 level) {
     place(0, far, level);
     place(1, near, level);
   });
@@ -137,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
   }
   __syncwarp();
-  descend(t, corner, root, b, *rule, few, stack, [&](bool far, bool near, u32 s, u32 level) {
+  descend(t, b, *rule, few, stack, [&](bool far, bool near, u32 s, u32 level) {
     const u32 at = place(0, far, level);
     if (far) m2p[m2p_starts[b] + at] = s;
     const u32 at_near = place(1, near, level);

@@ -73,10 +73,8 @@ pub(crate) struct Base {
     pub lists: DeviceLists,
     /// The way to the other ranks; `None` on one rank.
     pub ranks: Option<Ranks>,
-    /// Addresses of the arrays of boxes.
+    /// The tree as kernels see it.
     pub boxes: Buffer<u64>,
-    /// Lower corner of the root.
-    pub corner: Buffer<f64>,
     /// Strengths in tree order.
     pub strengths: Buffer<f64>,
     /// Values in tree order.
@@ -101,7 +99,7 @@ impl Base {
     /// Allocates arrays for a tree and its lists.
     pub fn new(near: &Near, tree: DeviceTree, lists: DeviceLists) -> Result<Self, Error> {
         let device = &tree.device.clone();
-        let boxes = device.upload(&tree.boxes.addresses(), "addresses of boxes")?;
+        let boxes = tree.described()?;
         let (n, m, sides) = (tree.sources.len(), tree.targets.len(), sides(&tree));
         let degrees = [&near.strengths[..], &near.values[..]];
         let table =
@@ -116,7 +114,6 @@ impl Base {
         Ok(Base {
             ranks: Ranks::new(device, tree.shared.as_ref(), tree.len())?,
             places,
-            corner: device.upload(&tree.corner, "corner")?,
             strengths: device.alloc(n * near.strengths(), "strengths")?,
             values: device.alloc(m * near.values(), "values")?,
             table: device.upload(&table, "levels")?,
@@ -217,7 +214,6 @@ impl Base {
         let first = tree.first_target().filter(|_| !near.include_self);
         let args = [
             (&self.boxes).into(),
-            (&self.corner).into(),
             (&self.table).into(),
             (&self.p2p).into(),
             (&self.lists.p2p.starts).into(),

@@ -31,11 +31,13 @@ pub struct Compiled {
 }
 
 /// The headers that a program can include, by name.
-const HEADERS: [(&CStr, &str); 20] = [
+const HEADERS: [(&CStr, &str); 22] = [
     (c"shared/intrinsics.cuh", include_str!("../kernels/shared/intrinsics.cuh")),
     (c"shared/real.cuh", include_str!("../kernels/shared/real.cuh")),
     (c"shared/reciprocal.cuh", include_str!("../kernels/shared/reciprocal.cuh")),
     (c"shared/warp.cuh", include_str!("../kernels/shared/warp.cuh")),
+    (c"shared/frame.cuh", include_str!("../kernels/shared/frame.cuh")),
+    (c"shared/tree.cuh", include_str!("../kernels/shared/tree.cuh")),
     (c"shared/boxes.cuh", include_str!("../kernels/shared/boxes.cuh")),
     (c"shared/source.cuh", include_str!("../kernels/shared/source.cuh")),
     (c"shared/group.cuh", include_str!("../kernels/shared/group.cuh")),

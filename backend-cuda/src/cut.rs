@@ -1,14 +1,17 @@
 //! What the probe of a plan reads of a tree and lists in device memory, and the small problem that it cuts out:
-//! `kernels/cut.cu`. Neither the points nor the lists are copied to the host.
+//! `kernels/cut.cu`. Neither the points nor the lists are copied to the host. Octrees and pyramids go the same way.
 
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
-use crate::lists::{DeviceEdges, DeviceLists, filled};
+use crate::lists::{DeviceEdges, DeviceLists, each, filled};
+use crate::plane::{DevicePyramid, LEAST_SCALE, points_of};
 use crate::points::CallerPoints;
 use crate::primitives::Primitives;
 use crate::programs;
-use crate::tree::{DevicePoints, DeviceTree};
-use fmm_traits::Error;
-use fmm_traits::tree::Tree;
+use crate::tree::{DevicePoints, DeviceTree, MAX_WALKING_BLOCKS};
+use adaptive2d::Pyramid;
+use adaptive2d::connect::completed;
+use fmm_traits::tree::{NONE, Tree};
+use fmm_traits::{Error, Lists, Points};
 use fmm_tree::{Incoming, Thinned, thin_boxes};
 use std::sync::Arc;
 
@@ -17,12 +20,17 @@ const BLOCK: u32 = 128;
 /// Warps per block: the boxes of a block in kernels with one warp per box.
 const WARPS_PER_BLOCK: usize = BLOCK as usize / 32;
 
-/// A tree with its lists, from which a small problem can be cut out.
+/// A tree of either kind with its lists, from which a small problem can be cut out.
 pub struct Cut<'a> {
-    tree: &'a DeviceTree,
-    lists: &'a DeviceLists,
-    /// Addresses of the arrays of boxes.
-    boxes: Buffer<u64>,
+    device: &'a Device,
+    /// The tree as kernels see it.
+    tree: Buffer<u64>,
+    /// Number of boxes.
+    boxes: usize,
+    sources: &'a DevicePoints,
+    targets: &'a DevicePoints,
+    /// M2L, P2L, M2P and P2P.
+    edges: [&'a DeviceEdges; 4],
     functions: Functions,
     primitives: Primitives,
 }
@@ -36,16 +44,32 @@ fn within(points: &DevicePoints, positions: &[u32]) -> Result<(), Error> {
 }
 
 impl<'a> Cut<'a> {
-    /// For a tree and its lists.
+    /// For an octree and its lists.
     pub(crate) fn new(tree: &'a DeviceTree, lists: &'a DeviceLists) -> Result<Self, Error> {
-        let device = &tree.device;
-        let (functions, primitives) = (device.fixed("cut", programs::cut)?, Primitives::new(device)?);
-        let boxes = device.upload(&tree.boxes.addresses(), "addresses of boxes")?;
-        Ok(Cut { tree, lists, boxes, functions, primitives })
+        let (device, edges) = (&tree.device, [&lists.m2l, &lists.p2l, &lists.m2p, &lists.p2p]);
+        let functions = device.fixed("cut", programs::cut)?;
+        let (described, points) = (tree.described()?, [&*tree.sources, &*tree.targets]);
+        Cut::of(device, functions, described, tree.len(), points, edges)
     }
 
-    fn device(&self) -> &Device {
-        &self.tree.device
+    /// For a pyramid with M2L, P2L, M2P and P2P edges.
+    pub(crate) fn of_pyramid(pyramid: &'a DevicePyramid, edges: [&'a DeviceEdges; 4]) -> Result<Self, Error> {
+        let device = &pyramid.device;
+        let functions = device.fixed("cut of a pyramid", programs::cut_of_pyramid)?;
+        let (described, points) = (pyramid.described(LEAST_SCALE)?, [&*pyramid.sources, &*pyramid.targets]);
+        Cut::of(device, functions, described, pyramid.len(), points, edges)
+    }
+
+    fn of(
+        device: &'a Device,
+        functions: Functions,
+        tree: Buffer<u64>,
+        boxes: usize,
+        [sources, targets]: [&'a DevicePoints; 2],
+        edges: [&'a DeviceEdges; 4],
+    ) -> Result<Self, Error> {
+        let primitives = Primitives::new(device)?;
+        Ok(Cut { device, tree, boxes, sources, targets, edges, functions, primitives })
     }
 
     /// Enqueues a kernel with one warp for each of `count` boxes.
@@ -54,12 +78,12 @@ impl<'a> Cut<'a> {
     /// As [`Device::launch`].
     unsafe fn warps(&self, entry: &'static str, count: usize, args: &[Arg]) -> Result<(), Error> {
         // SAFETY: the caller promises what `launch` asks for.
-        unsafe { self.device().launch(&self.functions, entry, (blocks(count, WARPS_PER_BLOCK)?, 1), BLOCK, args) }
+        unsafe { self.device.launch(&self.functions, entry, (blocks(count, WARPS_PER_BLOCK)?, 1), BLOCK, args) }
     }
 
     /// Number of targets of the tree.
     pub fn n_targets(&self) -> usize {
-        self.tree.targets.len()
+        self.targets.len()
     }
 
     /// A summary of the edges into each box, as `fmm_tree::incoming` makes it.
@@ -67,17 +91,17 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// Errors of the device.
     pub fn incoming(&self) -> Result<Vec<Incoming>, Error> {
-        let (device, n, l) = (self.device(), self.tree.len(), self.lists);
+        let (device, n) = (self.device, self.boxes);
         let brief: Buffer<u32> = device.alloc(n, "incoming edges")?;
-        let starts = [&l.m2l, &l.p2l, &l.m2p, &l.p2p].map(|e| Arg::from(&e.starts));
+        let starts = self.edges.map(|e| Arg::from(&e.starts));
         let args = [
-            (&self.boxes).into(),
+            (&self.tree).into(),
             (n as u32).into(),
             starts[0],
             starts[1],
             starts[2],
             starts[3],
-            (&l.p2p.sources).into(),
+            (&self.edges[3].sources).into(),
             (&brief).into(),
         ];
         // SAFETY: arguments as in cut.cu; all arrays have an entry for each box.
@@ -92,7 +116,7 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// Errors of the device.
     pub fn corner_sums(&self, half_power: u32) -> Result<Vec<f64>, Error> {
-        self.sums_of_corners(&self.tree.targets, false, half_power)
+        self.sums_of_corners(self.targets, false, half_power)
     }
 
     /// As [`corner_sums`](Cut::corner_sums), over the sources of each leaf.
@@ -100,27 +124,24 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// Errors of the device.
     pub fn corner_sums_of_sources(&self, half_power: u32) -> Result<Vec<f64>, Error> {
-        self.sums_of_corners(&self.tree.sources, true, half_power)
+        self.sums_of_corners(self.sources, true, half_power)
     }
 
     fn sums_of_corners(&self, points: &DevicePoints, of_sources: bool, half_power: u32) -> Result<Vec<f64>, Error> {
-        let (device, tree) = (self.device(), self.tree);
-        let corner = device.upload(&tree.corner, "corner")?;
-        let sums: Buffer<f64> = device.alloc(tree.len(), "sums over leaves")?;
+        let sums: Buffer<f64> = self.device.alloc(self.boxes, "sums over leaves")?;
         let args = [
-            (&self.boxes).into(),
-            (tree.len() as u32).into(),
-            (&corner).into(),
-            tree.side.into(),
+            (&self.tree).into(),
+            (self.boxes as u32).into(),
             (&points.xyz).into(),
             (points.n as u64).into(),
+            (points.axes as u32).into(),
             u32::from(of_sources).into(),
             half_power.into(),
             (&sums).into(),
         ];
         // SAFETY: arguments as in cut.cu; the ranges of the boxes lie within the points of their kind.
-        unsafe { self.warps("corner_sums", tree.len(), &args)? };
-        device.download(&sums, "sums over leaves")
+        unsafe { self.warps("corner_sums", self.boxes, &args)? };
+        self.device.download(&sums, "sums over leaves")
     }
 
     /// The boxes in the P2P rows of some boxes.
@@ -128,7 +149,7 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// [`Error::TooMany`] for a box beyond those of the tree, and errors of the device.
     pub fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
-        self.boxes_in([&self.lists.p2p], of)
+        self.boxes_in([self.edges[3]], of)
     }
 
     /// The boxes in the M2L, M2P and P2L rows of some boxes.
@@ -136,19 +157,20 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// As [`near_rows`](Cut::near_rows).
     pub fn far_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
-        self.boxes_in([&self.lists.m2l, &self.lists.m2p, &self.lists.p2l], of)
+        let [m2l, p2l, m2p, _] = self.edges;
+        self.boxes_in([m2l, m2p, p2l], of)
     }
 
     /// The boxes in the rows of some boxes.
     fn boxes_in<const K: usize>(&self, edges: [&DeviceEdges; K], of: &[u32]) -> Result<Vec<u32>, Error> {
-        if let Some(&found) = of.iter().find(|&&b| b as usize >= self.tree.len()) {
-            return Err(Error::TooMany { what: "box", found: found as usize, limit: self.tree.len() - 1 });
+        if let Some(&found) = of.iter().find(|&&b| b as usize >= self.boxes) {
+            return Err(Error::TooMany { what: "box", found: found as usize, limit: self.boxes - 1 });
         }
-        let kept = self.device().upload(of, "boxes")?;
-        let all = self.primitives.iota(self.tree.len(), "boxes")?;
+        let kept = self.device.upload(of, "boxes")?;
+        let all = self.primitives.iota(self.boxes, "boxes")?;
         let mut boxes = Vec::new();
         for rows in self.rows(&kept, edges.map(|e| (e, &all, &all)))? {
-            boxes.extend(self.device().download(&rows.sources, "edges")?);
+            boxes.extend(self.device.download(&rows.sources, "edges")?);
         }
         Ok(boxes)
     }
@@ -158,7 +180,7 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// [`Error::TooMany`] for a position beyond the sources, and errors of the device.
     pub fn sources(&self, positions: &[u32]) -> Result<[Vec<f64>; 3], Error> {
-        self.host_points(&self.tree.sources, positions)
+        self.host_points(self.sources, positions)
     }
 
     /// The indices of the sources at some positions, in the array of the caller.
@@ -166,9 +188,13 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// [`Error::TooMany`] for a position beyond the sources, and errors of the device.
     pub fn source_indices(&self, positions: &[u32]) -> Result<Vec<u32>, Error> {
-        within(&self.tree.sources, positions)?;
-        let order = self.device().download(&self.tree.sources.order, "order")?;
-        Ok(positions.iter().map(|&p| order[p as usize]).collect())
+        within(self.sources, positions)?;
+        let (device, n) = (self.device, positions.len());
+        let (at, indices) = (device.upload(positions, "positions")?, device.alloc::<u32>(n, "indices")?);
+        let args = [(&self.sources.order).into(), (&at).into(), (n as u32).into(), (&indices).into()];
+        // SAFETY: arguments as in cut.cu; all positions lie within the points.
+        unsafe { device.launch(&self.functions, "take_indices", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
+        device.download(&indices, "indices")
     }
 
     /// As [`sources`](Cut::sources), for targets.
@@ -176,7 +202,7 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// As [`sources`](Cut::sources).
     pub fn targets(&self, positions: &[u32]) -> Result<[Vec<f64>; 3], Error> {
-        self.host_points(&self.tree.targets, positions)
+        self.host_points(self.targets, positions)
     }
 
     /// The sources at some positions, as points of a direct sum.
@@ -184,7 +210,7 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// [`Error::TooMany`] for a position beyond the sources, and errors of the device.
     pub fn some_sources(&self, positions: &[u32]) -> Result<CallerPoints, Error> {
-        self.some(&self.tree.sources, positions)
+        self.some(self.sources, positions)
     }
 
     /// As [`some_sources`](Cut::some_sources), for targets.
@@ -192,15 +218,16 @@ impl<'a> Cut<'a> {
     /// # Errors
     /// As [`some_sources`](Cut::some_sources).
     pub fn some_targets(&self, positions: &[u32]) -> Result<CallerPoints, Error> {
-        self.some(&self.tree.targets, positions)
+        self.some(self.targets, positions)
     }
 
     fn some(&self, of: &DevicePoints, positions: &[u32]) -> Result<CallerPoints, Error> {
         within(of, positions)?;
-        let (device, n) = (self.device(), positions.len());
+        let (device, n) = (self.device, positions.len());
         let at = device.upload(positions, "positions")?;
         let rows = device.alloc(3 * n, "points")?;
-        let args = [(&of.xyz).into(), (of.n as u64).into(), (&at).into(), (n as u32).into(), (&rows).into()];
+        let shape = [(&of.xyz).into(), (of.n as u64).into(), (of.axes as u32).into()];
+        let args = [shape[0], shape[1], shape[2], (&at).into(), (n as u32).into(), (&rows).into()];
         // SAFETY: arguments as in cut.cu; all positions lie within the points.
         unsafe {
             device.launch(&self.functions, "take_points_as_rows", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)?;
@@ -209,9 +236,8 @@ impl<'a> Cut<'a> {
     }
 
     fn host_points(&self, of: &DevicePoints, positions: &[u32]) -> Result<[Vec<f64>; 3], Error> {
-        let all = self.device().download(&self.points(of, positions)?.xyz, "points")?;
-        let n = positions.len();
-        Ok(std::array::from_fn(|a| all[a * n..(a + 1) * n].to_vec()))
+        let Points { xyz, .. } = self.points(of, positions)?.download(self.device)?;
+        Ok(xyz.map(|axis| if axis.is_empty() { vec![0.0; positions.len()] } else { axis }))
     }
 
     /// Some points, numbered anew.
@@ -220,40 +246,52 @@ impl<'a> Cut<'a> {
     /// [`Error::TooMany`] for a position beyond the points, and errors of the device.
     fn points(&self, of: &DevicePoints, positions: &[u32]) -> Result<DevicePoints, Error> {
         within(of, positions)?;
-        let (device, n) = (self.device(), positions.len());
+        let (device, n) = (self.device, positions.len());
         let at = device.upload(positions, "positions")?;
-        let xyz = device.alloc(3 * n, "points")?;
-        let args = [(&of.xyz).into(), (of.n as u64).into(), (&at).into(), (n as u32).into(), (&xyz).into()];
+        let taken =
+            DevicePoints { order: self.primitives.iota(n, "order")?, ..DevicePoints::alloc(device, of.axes, n)? };
+        let shape = [(&of.xyz).into(), (of.n as u64).into(), (of.axes as u32).into()];
+        let args = [shape[0], shape[1], shape[2], (&at).into(), (n as u32).into(), (&taken.xyz).into()];
         // SAFETY: arguments as in cut.cu; all positions lie within the points.
-        unsafe {
-            device.launch(&self.functions, "take_points", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)?;
-        }
-        Ok(DevicePoints { xyz, order: self.primitives.iota(n, "order")?, n })
+        unsafe { device.launch(&self.functions, "take_points", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
+        Ok(taken)
     }
 
-    /// The tree and the lists of `fmm_tree::thin` for a part of the sources and targets, and the number of leaves.
-    /// `boxes` is a copy of the boxes on the host.
+    /// The number of pairs of points of the P2P edges, on the device. Does not wait.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub(crate) fn near_pairs(&self) -> Result<Buffer<u64>, Error> {
+        let pairs: Buffer<u64> = self.device.zeros(1, "pairs")?;
+        let p2p = self.edges[3];
+        let edges = [(&p2p.starts).into(), (&p2p.sources).into()];
+        let args = [(&self.tree).into(), (self.boxes as u32).into(), edges[0], edges[1], (&pairs).into()];
+        let grid = (blocks(self.boxes, WARPS_PER_BLOCK)?.min(MAX_WALKING_BLOCKS), 1);
+        // SAFETY: arguments as in cut.cu; there is one row per box of the tree.
+        unsafe { self.device.launch(&self.functions, "near_pairs", grid, BLOCK, &args)? };
+        Ok(pairs)
+    }
+
+    /// The tree and the lists of `fmm_tree::thin` for a part of the sources and targets of an octree, and the number of
+    /// leaves. `lists` are those of the octree, and `boxes` is a copy of its boxes on the host.
     ///
     /// # Errors
     /// [`Error::Shape`] if `boxes` are not those of this tree, and errors of the device.
     pub(crate) fn thin(
         &self,
+        lists: &DeviceLists,
         boxes: &Tree,
-        sources: &[u32],
-        targets: &[u32],
+        [sources, targets]: [&[u32]; 2],
     ) -> Result<(DeviceTree, DeviceLists, usize), Error> {
-        let (device, found, expected) = (self.device(), boxes.len(), self.tree.len());
-        if found != expected {
-            let why = "the boxes of this tree".to_string();
-            return Err(Error::Shape { array: "boxes", found, expected, why });
-        }
+        let device = self.device;
+        self.has(boxes.len())?;
         let Thinned { tree, kept } = thin_boxes(boxes, sources, targets);
-        let points = [(&self.tree.sources, sources), (&self.tree.targets, targets)];
+        let points = [(self.sources, sources), (self.targets, targets)];
         let [s, t] = points.map(|(of, positions)| self.points(of, positions).map(Arc::new));
         let small = DeviceTree::with_points(device, &tree, s?, t?)?;
         let kept = device.upload(&kept, "boxes")?;
         let (s, t) = (self.numbers(&kept, &small.boxes.source_range)?, self.numbers(&kept, &small.boxes.target_range)?);
-        let l = self.lists;
+        let l = lists;
         let [p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p] = self.rows(
             &kept,
             [
@@ -271,10 +309,41 @@ impl<'a> Cut<'a> {
         Ok((small, lists, tree.leaves()))
     }
 
+    /// A part of the sources and targets of a pyramid in all its boxes, with the edges between those that keep points, on
+    /// the host. `boxes` is a copy of the pyramid, whose points may be missing.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if `boxes` are not those of this pyramid, and errors of the device.
+    pub fn thin_pyramid(&self, boxes: &Pyramid, [sources, targets]: [&[u32]; 2]) -> Result<(Pyramid, Lists), Error> {
+        let device = self.device;
+        self.has(boxes.len())?;
+        let points = [(self.sources, sources), (self.targets, targets)];
+        let [s, t] =
+            points.map(|(of, positions)| Ok::<_, Error>(points_of(self.points(of, positions)?.download(device)?)));
+        let small = boxes.holding([sources, targets], [s?, t?]);
+        let numbers = |filled: &dyn Fn(usize) -> bool| {
+            let of = |b: usize| if filled(b) { b as u32 } else { NONE };
+            device.upload(&(0..self.boxes).map(of).collect::<Vec<_>>(), "numbers of boxes")
+        };
+        let s = numbers(&|b| !small.sources_of(b).is_empty())?;
+        let t = numbers(&|b| !small.targets_of(b).is_empty())?;
+        let all = self.primitives.iota(self.boxes, "boxes")?;
+        let rows = self.rows(&all, self.edges.map(|e| (e, &t, &s)))?;
+        let [m2l, p2l, m2p, p2p] = each(|k| rows[k].download(device))?;
+        let lists = completed(&small, m2l, p2l, m2p, p2p);
+        Ok((small, lists))
+    }
+
+    /// Returns an error unless `found` is the number of boxes.
+    fn has(&self, found: usize) -> Result<(), Error> {
+        let (expected, why) = (self.boxes, "the boxes of this tree".to_string());
+        if found == expected { Ok(()) } else { Err(Error::Shape { array: "boxes", found, expected, why }) }
+    }
+
     /// For each box of the tree, its number among the boxes `kept` if its range there has points, else `NONE`.
     fn numbers(&self, kept: &Buffer<u32>, ranges: &Buffer<u32>) -> Result<Buffer<u32>, Error> {
-        let device = self.device();
-        let numbers = device.nones(self.tree.len(), "numbers of boxes")?;
+        let device = self.device;
+        let numbers = device.nones(self.boxes, "numbers of boxes")?;
         let args = [kept.into(), (kept.len() as u32).into(), ranges.into(), (&numbers).into()];
         let grid = (blocks(kept.len(), BLOCK as usize)?, 1);
         // SAFETY: arguments as in cut.cu; `kept` are boxes of the tree, and each has a range.
@@ -288,7 +357,7 @@ impl<'a> Cut<'a> {
         kept: &Buffer<u32>,
         of: [(&DeviceEdges, &Buffer<u32>, &Buffer<u32>); K],
     ) -> Result<[DeviceEdges; K], Error> {
-        let (device, n) = (self.device(), kept.len());
+        let (device, n) = (self.device, kept.len());
         let common = |(e, receives, gives): (&DeviceEdges, &Buffer<u32>, &Buffer<u32>)| -> [Arg; 6] {
             let (starts, sources) = ((&e.starts).into(), (&e.sources).into());
             [kept.into(), (n as u32).into(), starts, sources, receives.into(), gives.into()]

@@ -8,7 +8,7 @@ use crate::programs;
 use crate::solver::DeviceSums;
 use fmm_traits::kernel::MAX_PARAMETERS;
 use fmm_traits::{
-    Error, Kernels, Numbers, NumbersMut, Observer, OutputColumns, Real, Solver, Stage, StageSeconds, Targets,
+    Error, Kernels, Member, Numbers, NumbersMut, Observer, OutputColumns, Real, Solver, Stage, StageSeconds, Targets,
 };
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -254,9 +254,22 @@ impl<T: Real> Direct<T> {
         targets: DeviceTargets,
         shape: Option<Shape>,
     ) -> Result<Self, Error> {
+        let Kernels { near, columns, scale, params, include_self, .. } = kernels;
+        let pairs = Pairs { kernel: near, params, scale: *scale, columns, include_self: *include_self };
+        Self::of_pairs(device, pairs, sources, targets, shape)
+    }
+
+    /// As [`of`](Direct::of), of the given pairs.
+    pub(crate) fn of_pairs(
+        device: &Device,
+        pairs: Pairs,
+        sources: Arc<CallerPoints>,
+        targets: DeviceTargets,
+        shape: Option<Shape>,
+    ) -> Result<Self, Error> {
         sources.is_on(device)?;
         targets.points().map_or(Ok(()), |points| points.is_on(device))?;
-        DirectBuilder { device, kernels, sources, targets, shape }.direct()
+        DirectBuilder { device, pairs, sources, targets, shape }.direct()
     }
 
     /// The columns of each output among the values of a target.
@@ -322,10 +335,23 @@ impl<T: Real> Direct<T> {
     }
 }
 
+/// The pairs that a direct sum adds up.
+#[derive(Clone, Copy)]
+pub(crate) struct Pairs<'a> {
+    pub kernel: &'a Member,
+    pub params: &'a [f64],
+    /// Factor of all values.
+    pub scale: f64,
+    /// The columns of each output among the values.
+    pub columns: &'a [OutputColumns],
+    /// Whether a source acts on itself.
+    pub include_self: bool,
+}
+
 /// The data from which a direct sum is made.
 struct DirectBuilder<'a> {
     device: &'a Device,
-    kernels: &'a Kernels,
+    pairs: Pairs<'a>,
     sources: Arc<CallerPoints>,
     targets: DeviceTargets,
     shape: Option<Shape>,
@@ -333,7 +359,7 @@ struct DirectBuilder<'a> {
 
 impl DirectBuilder<'_> {
     fn direct<T: Real>(self) -> Result<Direct<T>, Error> {
-        let Kernels { near: kernel, columns, scale, params, .. } = self.kernels;
+        let Pairs { kernel, params, scale, columns, include_self } = self.pairs;
         let device = self.device;
         let shape = self.shape.unwrap_or(Shape::tuned::<T>(kernel.values));
         let functions = device.load(&programs::direct_program::<T>(kernel, shape))?;
@@ -359,7 +385,7 @@ impl DirectBuilder<'_> {
             DeviceTargets::Points(points) => (points.rows(), vec![u32::MAX; points.len()]),
         };
         let m = own.len();
-        let own = if self.kernels.include_self { vec![u32::MAX; m] } else { own };
+        let own = if include_self { vec![u32::MAX; m] } else { own };
         let targets = device.alloc(3 * m * size, "packed targets")?;
         let args = [at.into(), (&frame).into(), (m as u32).into(), targets.untyped()];
         // SAFETY: arguments as in direct.cu; `at` holds m rows and `targets` three arrays of m.
@@ -376,7 +402,7 @@ impl DirectBuilder<'_> {
         Ok(Direct {
             device: device.clone(),
             functions,
-            columns: columns.clone(),
+            columns: columns.to_vec(),
             values: kernel.values,
             strengths: kernel.strengths,
             n,

@@ -54,7 +54,7 @@ pub use lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx
 pub use plan::Plan;
 pub use plane::{
     DevicePyramid, PlaneCounts, PlaneLists, PlanePlaced, PlanePlan, PlaneSettings, PlaneSolver, plane_build,
-    plane_connect, plane_p2p_program, plane_series_program, plane_solver,
+    plane_connect, plane_p2p_program, plane_series_program, plane_solver, plane_sums,
 };
 pub use points::CallerPoints;
 pub use programs::{

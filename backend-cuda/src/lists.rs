@@ -4,6 +4,7 @@ mod treecode;
 
 pub use treecode::{Acceptance, treecode};
 
+use crate::cut::Cut;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::primitives::Primitives;
 use crate::programs;
@@ -63,7 +64,7 @@ impl DeviceEdges {
     pub(crate) fn bytes(&self) -> u64 {
         self.starts.bytes() + self.sources.bytes()
     }
-    fn download(&self, device: &Device) -> Result<Edges, Error> {
+    pub(crate) fn download(&self, device: &Device) -> Result<Edges, Error> {
         let starts = device.download_range(&self.starts, 0..self.boxes + 1, "edges")?;
         let sources = device.download_range(&self.sources, 0..self.edges, "edges")?;
         Ok(Edges { starts: starts.into_iter().map(|s| s as usize).collect(), sources })
@@ -125,21 +126,12 @@ pub fn near_pairs(tree: &DeviceTree, lists: &DeviceLists) -> Result<u64, Error> 
 
 /// [`near_pairs`] on the device. Does not wait.
 pub(crate) fn near_pairs_there(tree: &DeviceTree, lists: &DeviceLists) -> Result<Buffer<u64>, Error> {
-    let (device, n) = (&tree.device, lists.p2p.boxes);
+    let n = lists.p2p.boxes;
     if n != tree.len() {
         let why = "as many rows as the tree has boxes".to_string();
         return Err(Error::Shape { array: "lists", found: n, expected: tree.len(), why });
     }
-    let boxes = device.upload(&tree.boxes.addresses(), "addresses of boxes")?;
-    let pairs: Buffer<u64> = device.zeros(1, "pairs")?;
-    let edges = [(&lists.p2p.starts).into(), (&lists.p2p.sources).into()];
-    let args = [(&boxes).into(), (n as u32).into(), edges[0], edges[1], (&pairs).into()];
-    // SAFETY: arguments as in lists.cu; there is one row per box of the tree.
-    unsafe {
-        let functions = device.fixed("lists", programs::lists)?;
-        device.launch(&functions, "near_pairs", (blocks(n, WARPS_PER_BLOCK)?, 1), BLOCK, &args)?;
-    }
-    Ok(pairs)
+    Cut::new(tree, lists)?.near_pairs()
 }
 
 /// The edge lists of `tree` by the U, V, W, X rules, as `fmm_tree::uvwx` makes them.
@@ -172,7 +164,7 @@ struct Finder<'a> {
     device: &'a Device,
     primitives: Primitives,
     functions: Functions,
-    /// Addresses of the arrays of boxes.
+    /// The tree as kernels see it.
     boxes: Buffer<u64>,
     n: usize,
 }
@@ -184,7 +176,7 @@ impl<'a> Finder<'a> {
             device,
             primitives: Primitives::new(device)?,
             functions: device.fixed("lists", programs::lists)?,
-            boxes: device.upload(&tree.boxes.addresses(), "addresses of boxes")?,
+            boxes: tree.described()?,
             n: tree.len(),
         })
     }

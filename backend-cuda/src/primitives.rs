@@ -41,6 +41,35 @@ pub(crate) struct Primitives {
     sort: Functions,
 }
 
+/// Keys to sort.
+pub(crate) struct Fresh<'a> {
+    pub keys: &'a mut Buffer<u64>,
+    /// Become the original positions of the keys.
+    pub values: &'a mut Buffer<u32>,
+    /// Number of keys.
+    pub n: usize,
+    /// Bits of a key.
+    pub bits: u32,
+}
+
+impl Fresh<'_> {
+    /// The bits behind the leading bits.
+    fn shift(&self) -> u32 {
+        self.bits.saturating_sub((self.n.max(1).ilog2() + EXTRA_BITS).next_multiple_of(DIGIT_BITS))
+    }
+    /// Whether a sample tells how many keys agree in the leading bits.
+    fn sampled(&self) -> bool {
+        self.n >= MIN_SAMPLED_KEYS && self.shift() > 0
+    }
+    /// Whether the leading bits tell most keys apart, if `agree` keys of the sample agree in them.
+    fn differ(&self, agree: u32) -> bool {
+        // The number to expect if each key agrees with MAX_AGREEING other keys, but at most half of the sample.
+        let sample = SAMPLE_KEYS as f64;
+        let most = (MAX_AGREEING * (1.0 + sample * sample / self.n as f64)).min(0.5 * sample);
+        self.sampled() && agree as f64 <= most
+    }
+}
+
 impl Primitives {
     pub fn new(device: &Device) -> Result<Primitives, Error> {
         let (scan, sort) = (device.fixed("scan", programs::scan)?, device.fixed("sort", programs::sort)?);
@@ -74,42 +103,44 @@ impl Primitives {
         Ok(numbers)
     }
 
-    /// Sorts `n` keys of `bits` bits stably. `values` become the original positions of the keys. If the leading bits
-    /// tell most keys apart, only these bits are sorted, and each run of keys that agree in them is then sorted by
-    /// one thread. Waits for the device.
-    pub fn sort_fresh(
-        &self,
-        keys: &mut Buffer<u64>,
-        values: &mut Buffer<u32>,
-        n: usize,
-        bits: u32,
-    ) -> Result<(), Error> {
+    /// Sorts sets of keys stably. If the leading bits tell most keys of a set apart, only these bits are sorted, and each
+    /// run of keys that agree in them is then sorted by one thread. Waits for the device, once or twice for all sets.
+    pub fn sort_fresh(&self, sets: &mut [Fresh]) -> Result<(), Error> {
+        if !sets.iter().any(Fresh::sampled) {
+            return sets.iter_mut().try_for_each(|set| self.sort(set.keys, set.values, true, set.n, 0..set.bits));
+        }
         let device = &self.device;
-        let upper = (n.max(1).ilog2() + EXTRA_BITS).next_multiple_of(DIGIT_BITS);
-        let shift = bits.saturating_sub(upper);
-        if n < MIN_SAMPLED_KEYS || shift == 0 {
-            return self.sort(keys, values, true, n, 0..bits);
+        // For each set the keys of a sample that agree in the leading bits, and the runs that were too long.
+        let found: Buffer<u32> = device.zeros(2 * sets.len(), "runs of a sort")?;
+        for (k, set) in sets.iter().enumerate().filter(|(_, set)| set.sampled()) {
+            let args = [(&*set.keys).into(), (set.n as u64).into(), set.shift().into(), found.at(2 * k)];
+            // SAFETY: arguments as in sort.cu; there are n keys, at least as many as in the sample.
+            unsafe { device.launch(&self.sort, "sort_sample", (1, 1), 1024, &args)? };
         }
-        // Count the keys of a sample that agree in the leading bits. If many do, runs may be too long.
-        let found: Buffer<u32> = device.zeros(2, "runs of a sort")?;
-        let args = [(&*keys).into(), (n as u64).into(), shift.into(), (&found).into()];
-        // SAFETY: arguments as in sort.cu; there are n keys, at least as many as in the sample.
-        unsafe { device.launch(&self.sort, "sort_sample", (1, 1), 1024, &args)? };
-        let agree = device.download_range(&found, 0..1, "runs of a sort")?[0] as f64;
-        // The number to expect if each key agrees with MAX_AGREEING other keys, but at most half of the sample.
-        let sample = SAMPLE_KEYS as f64;
-        if agree > (MAX_AGREEING * (1.0 + sample * sample / n as f64)).min(0.5 * sample) {
-            return self.sort(keys, values, true, n, 0..bits);
+        let agreeing = device.download(&found, "runs of a sort")?;
+        let leading: Vec<bool> = sets.iter().zip(agreeing.chunks(2)).map(|(set, found)| set.differ(found[0])).collect();
+        for (k, set) in sets.iter_mut().enumerate() {
+            let shift = if leading[k] { set.shift() } else { 0 };
+            self.sort(set.keys, set.values, true, set.n, shift..set.bits)?;
+            if leading[k] {
+                let args = [(&*set.keys).into(), (&*set.values).into(), (set.n as u64).into(), shift.into()];
+                let (args, grid) = ([&args[..], &[found.at(2 * k + 1)]].concat(), (blocks(set.n, SORT_BLOCK)?, 1));
+                // SAFETY: arguments as in sort.cu; there are n keys and values.
+                unsafe { device.launch(&self.sort, "sort_runs", grid, SORT_BLOCK as u32, &args)? };
+            }
         }
-        self.sort(keys, values, true, n, shift..bits)?;
-        let args = [(&*keys).into(), (&*values).into(), (n as u64).into(), shift.into(), found.at(1)];
-        // SAFETY: arguments as in sort.cu; there are n keys and values.
-        unsafe { device.launch(&self.sort, "sort_runs", (blocks(n, SORT_BLOCK)?, 1), SORT_BLOCK as u32, &args)? };
-        if device.download_range(&found, 1..2, "runs of a sort")?[0] == 0 {
+        if !leading.contains(&true) {
             return Ok(());
         }
-        // Some run was too long. The partial sort has kept equal keys in their original order, so sort again.
-        self.sort(keys, values, false, n, 0..bits)
+        let long = device.download(&found, "runs of a sort")?;
+        for (k, set) in sets.iter_mut().enumerate() {
+            if !leading[k] || long[2 * k + 1] == 0 {
+                continue;
+            }
+            // The partial sort has kept equal keys in their original order, so sort again.
+            self.sort(set.keys, set.values, false, set.n, 0..set.bits)?;
+        }
+        Ok(())
     }
 
     /// Enqueues a stable sort of the first `n` keys by the given `bits`, together with their values. With `fresh`,

@@ -388,7 +388,6 @@ pub(crate) fn lists() -> Program {
         "up_fill",
         "down_count",
         "down_fill",
-        "near_pairs",
     ];
     plain("lists.cu", include_str!("../kernels/lists.cu"), entries)
 }
@@ -400,9 +399,27 @@ pub(crate) fn treecode() -> Program {
 
 /// The small problem of a probe.
 pub(crate) fn cut() -> Program {
-    let entries =
-        &["incoming", "corner_sums", "take_points", "take_points_as_rows", "number_boxes", "cut_count", "cut_fill"];
-    plain("cut.cu", include_str!("../kernels/cut.cu"), entries)
+    cut_of("cut.cu", 0)
+}
+
+/// As [`cut`], of a pyramid.
+pub(crate) fn cut_of_pyramid() -> Program {
+    cut_of("cut.cu (pyramid)", 1)
+}
+
+fn cut_of(name: &str, pyramid: u32) -> Program {
+    let entries = &[
+        "incoming",
+        "corner_sums",
+        "take_points",
+        "take_points_as_rows",
+        "take_indices",
+        "number_boxes",
+        "cut_count",
+        "cut_fill",
+        "near_pairs",
+    ];
+    plain(name, &format!("#define PYRAMID {pyramid}\n{}", include_str!("../kernels/cut.cu")), entries)
 }
 
 /// Edges by operator, and lists of boxes.
@@ -441,6 +458,7 @@ pub fn all_programs() -> Vec<Program> {
         lists(),
         treecode(),
         cut(),
+        cut_of_pyramid(),
         arrange(),
         ends(),
         rows(),
@@ -463,6 +481,17 @@ pub fn all_programs() -> Vec<Program> {
 
 /// A program without parameters: its name, and what makes it.
 pub(crate) type Named = (&'static str, fn() -> Program);
+
+/// The programs that pyramids, their lists and the probe of a plan need.
+pub(crate) const OF_PYRAMIDS: [Named; 7] = [
+    ("points", points),
+    ("sort", sort),
+    ("scan", scan),
+    ("plane_pyramid", plane::pyramid_program),
+    ("plane_connect", plane::connect_program),
+    ("cut of a pyramid", cut_of_pyramid),
+    ("ends", ends),
+];
 
 /// The programs that trees, lists and the probe of a plan need, by name. They have no parameters.
 pub(crate) const OF_TREES: [Named; 8] = [

@@ -263,7 +263,9 @@ impl Placed {
         targets: &[u32],
     ) -> Result<Placed, Error> {
         let start = Instant::now();
-        let (tree, lists, leaves) = self.cut(settings)?.thin(boxes, sources, targets)?;
+        self.arrange(settings)?;
+        let lists = &self.arranged.as_ref().expect("just made").lists;
+        let (tree, lists, leaves) = Cut::new(&self.tree, lists)?.thin(lists, boxes, [sources, targets])?;
         let mean_leaf = sources.len().max(targets.len()) as f64 / leaves.max(1) as f64;
         let report = BuildReport { mean_leaf, ..BuildReport::default() };
         let near_pairs = near_pairs_there(&tree, &lists)?;

@@ -299,9 +299,9 @@ impl Boxes {
         ]
     }
 
-    /// The addresses, in the order of `Boxes` in `boxes.cuh`.
-    pub fn addresses(&self) -> [u64; 7] {
-        [
+    /// The boxes as kernels see them, with the root cube: `Boxes` of `boxes.cuh`.
+    pub fn described(&self, device: &Device, corner: [f64; 3], side: f64) -> Result<Buffer<u64>, Error> {
+        let all = [
             self.parent.address(),
             self.child_start.address(),
             self.child_count.address(),
@@ -309,6 +309,11 @@ impl Boxes {
             self.anchor.address(),
             self.source_range.address(),
             self.target_range.address(),
-        ]
+            corner[0].to_bits(),
+            corner[1].to_bits(),
+            corner[2].to_bits(),
+            side.to_bits(),
+        ];
+        device.upload(&all, "description of a tree")
     }
 }

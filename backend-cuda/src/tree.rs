@@ -3,7 +3,7 @@
 
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::points::{CallerPoints, Sample};
-use crate::primitives::Primitives;
+use crate::primitives::{Fresh, Primitives};
 use crate::programs;
 use crate::ranks::DeviceShared;
 use crate::split::{Boxes, Split};
@@ -82,15 +82,17 @@ impl Root {
     }
 }
 
-/// Points in tree order in device memory.
+/// Points of a tree in device memory, in tree order.
 #[derive(Debug)]
 pub struct DevicePoints {
-    /// x of all points, then y, then z.
+    /// x of all points, then y, then z; no z for points of a pyramid.
     pub(crate) xyz: Buffer<f64>,
     /// Index of each point in the caller's array.
     pub(crate) order: Buffer<u32>,
     /// Number of points.
     pub(crate) n: usize,
+    /// Coordinates of a point: 3, or 2 in a pyramid.
+    pub(crate) axes: usize,
 }
 
 /// A tree in device memory, with the same fields as [`Tree`].
@@ -276,11 +278,11 @@ impl Builder<'_> {
             let args = [rows, count, (&frame).into(), (&keys).into()];
             self.device.launch(&self.points, "point_keys", grid, BLOCK, &args)?;
         }
-        self.primitives.sort_fresh(&mut keys, &mut order, n, KEY_BITS)?;
+        self.primitives.sort_fresh(&mut [Fresh { keys: &mut keys, values: &mut order, n, bits: KEY_BITS }])?;
         let args = [rows, (&order).into(), count, (&xyz).into()];
         // SAFETY: as above; the order is a permutation.
         unsafe { self.device.launch(&self.points, "gather", grid, BLOCK, &args)? };
-        Ok(Set { keys, points: DevicePoints { xyz, order, n } })
+        Ok(Set { keys, points: DevicePoints { xyz, order, n, axes: 3 } })
     }
 }
 
@@ -299,24 +301,40 @@ impl DevicePoints {
     pub fn is_empty(&self) -> bool {
         self.n == 0
     }
-    /// The points in the caller's order, three coordinates of a point behind each other.
+    /// Room for `n` points of `axes` coordinates.
+    pub(crate) fn alloc(device: &Device, axes: usize, n: usize) -> Result<DevicePoints, Error> {
+        let xyz = device.alloc(axes * n, "points in tree order")?;
+        Ok(DevicePoints { xyz, order: device.alloc(n, "order of points")?, n, axes })
+    }
+    /// The coordinates along an axis, for a kernel.
+    pub(crate) fn axis(&self, axis: usize) -> Arg {
+        self.xyz.at(axis * self.n)
+    }
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.xyz.bytes() + self.order.bytes()
+    }
+    /// The points in the caller's order, the coordinates of a point behind each other.
     pub(crate) fn rows(&self, device: &Device) -> Result<Vec<f64>, Error> {
-        let points = self.download(device)?;
-        let mut rows = vec![0.0; 3 * self.n];
+        let (points, axes) = (self.download(device)?, self.axes);
+        let mut rows = vec![0.0; axes * self.n];
         for (i, &at) in points.order.iter().enumerate() {
-            for a in 0..3 {
-                rows[3 * at as usize + a] = points.xyz[a][i];
+            for a in 0..axes {
+                rows[axes * at as usize + a] = points.xyz[a][i];
             }
         }
         Ok(rows)
     }
-    fn upload(device: &Device, points: &Points) -> Result<DevicePoints, Error> {
-        let order = device.upload(&points.order, "order")?;
-        Ok(DevicePoints { xyz: device.upload(&points.xyz.concat(), "points in tree order")?, order, n: points.len() })
+    /// Copies points from the host: one array for each axis, and the order.
+    pub(crate) fn upload(device: &Device, xyz: &[&[f64]], order: &[u32]) -> Result<DevicePoints, Error> {
+        let (axes, n) = (xyz.len(), order.len());
+        let xyz = device.upload(&xyz.concat(), "points in tree order")?;
+        Ok(DevicePoints { xyz, order: device.upload(order, "order")?, n, axes })
     }
-    fn download(&self, device: &Device) -> Result<Points, Error> {
+    /// A copy on the host. The array of an axis that there is not is empty.
+    pub(crate) fn download(&self, device: &Device) -> Result<Points, Error> {
         let xyz = device.download(&self.xyz, "points")?;
-        let axis = |a: usize| xyz[a * self.n..(a + 1) * self.n].to_vec();
+        let axis = |a: usize| if a < self.axes { xyz[a * self.n..(a + 1) * self.n].to_vec() } else { Vec::new() };
         Ok(Points { xyz: std::array::from_fn(axis), order: device.download(&self.order, "order")? })
     }
 }
@@ -339,11 +357,14 @@ impl DeviceTree {
     pub(crate) fn smallest_side(&self) -> f64 {
         self.side * (2.0 - self.level_start.len() as f64).exp2()
     }
+    /// The tree as kernels see it: `Boxes` of `boxes.cuh`.
+    pub(crate) fn described(&self) -> Result<Buffer<u64>, Error> {
+        self.boxes.described(&self.device, self.corner, self.side)
+    }
     /// Bytes of device memory held.
     pub(crate) fn bytes(&self) -> u64 {
-        let points = |p: &DevicePoints| p.xyz.bytes() + p.order.bytes();
-        let targets = if Arc::ptr_eq(&self.sources, &self.targets) { 0 } else { points(&self.targets) };
-        self.boxes.bytes() + points(&self.sources) + targets
+        let targets = if Arc::ptr_eq(&self.sources, &self.targets) { 0 } else { self.targets.bytes() };
+        self.boxes.bytes() + self.sources.bytes() + targets
     }
     /// Copies boxes from the host to the device. The points are there already.
     ///
@@ -375,11 +396,11 @@ impl DeviceTree {
     /// # Errors
     /// Errors of the device.
     pub fn upload(device: &Device, tree: &Tree) -> Result<DeviceTree, Error> {
-        let sources = Arc::new(DevicePoints::upload(device, &tree.sources)?);
-        let targets = match Arc::ptr_eq(&tree.sources, &tree.targets) {
-            true => sources.clone(),
-            false => Arc::new(DevicePoints::upload(device, &tree.targets)?),
-        };
+        let upload =
+            |p: &Points| DevicePoints::upload(device, &p.xyz.each_ref().map(|axis| &axis[..]), &p.order).map(Arc::new);
+        let sources = upload(&tree.sources)?;
+        let same = Arc::ptr_eq(&tree.sources, &tree.targets);
+        let targets = if same { sources.clone() } else { upload(&tree.targets)? };
         DeviceTree::with_points(device, tree, sources, targets)
     }
     /// Position of the first target among the sources, if the targets are consecutive sources.

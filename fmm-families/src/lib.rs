@@ -106,7 +106,11 @@ impl From<Traced> for AnyFamily {
 }
 
 impl AnyFamily {
-    /// Wraps your own [`Kernel`] or [`Family`].
+    /// Wraps your own [`Kernel`] or [`Family`]. Its far field is computed from its values alone, on an octree, and for a
+    /// kernel of the plane on a quadtree.
+    ///
+    /// A kernel with Laurent series, such as `Laplace2d`, is a kernel of the plane like any other here. Its series on a
+    /// pyramid, which are faster, are what `Laplace2d.into()` and [`AnyFamily::analytic`] give.
     pub fn new<F: Family>(family: F) -> Self {
         AnyFamily(Arc::new(Compiled(family)))
     }
@@ -150,7 +154,6 @@ macro_rules! compiled_here {
 compiled_here!(Laplace, LaplaceDipole, LaplaceMixed, Yukawa, Stokes, StokesPressure, Stresslet, Gravity);
 
 /// The tree in which the points of a family lie.
-#[allow(clippy::large_enum_variant, reason = "a family has one, which is never copied in a loop")]
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// An octree in space. The points of a kernel of the plane lie at z = 0, and its octree is a quadtree.

@@ -7,10 +7,6 @@
 use super::{Costs, OrderCosts, PlaneCosts};
 use fmm_traits::Precision;
 
-/// The work of a pair in the kernel of the built-in costs: the Laplace potential, and with its gradient (as counted by
-/// `pair::work`).
-pub(super) const LAPLACE_WORK: [f64; 2] = [14.0, 22.0];
-
 /// Fixed time of an evaluation on a CPU, in nanoseconds.
 pub(crate) const EVALUATION_NANOSECONDS: f64 = 1e6;
 /// Smallest mean points per leaf that the cost model chooses on a CPU: for equivalent densities in the plane, and for all
@@ -63,7 +59,10 @@ const SPHERICAL_COSTS: [[f64; 4]; 5] = [
 ];
 
 /// The work of operations of a pair loop, in units of a multiplication.
+#[derive(Clone, Copy)]
 pub(super) struct Operations {
+    /// Sums, products, comparisons.
+    pub simple: f64,
     pub division: f64,
     pub root: f64,
     pub reciprocal_root: f64,
@@ -73,9 +72,19 @@ pub(super) struct Operations {
     pub error_function: f64,
     pub bessel: f64,
 }
+
+impl Operations {
+    /// The work of a pair in the kernel of the built-in costs: the Laplace potential, and with its gradient (as counted by
+    /// `pair::work`, compiled).
+    pub fn laplace(&self) -> [f64; 2] {
+        [8.0 + self.reciprocal_root, 16.0 + self.reciprocal_root]
+    }
+}
+
 /// On AVX-512, fitted to the rates of pairs in `runs/2026-11-23-zen4x2/pair-rates.txt`, and to direct sums of one
 /// function each (`function-rates.txt` there).
 pub(super) const OPERATIONS: Operations = Operations {
+    simple: 1.0,
     division: 8.0,
     root: 10.0,
     reciprocal_root: 6.0,
@@ -85,9 +94,53 @@ pub(super) const OPERATIONS: Operations = Operations {
     error_function: 80.0,
     bessel: 100.0,
 };
-/// The work of a simple operation in the interpreter of kernels made at run time, in the same units. Fitted to the same
-/// rates.
-pub(super) const INTERPRETED: f64 = 4.0;
+/// As [`OPERATIONS`], in the interpreter of kernels made at run time. It loads and stores the results of simple
+/// operations. Fitted to the same rates.
+pub(super) const INTERPRETED: Operations = Operations { simple: 4.0, ..OPERATIONS };
+
+/// As [`OPERATIONS`], in P2P of kernels printed for a GPU. Fitted to seven functions, each in pairs of leaves of two sizes
+/// (`runs/2026-11-25-h200/functions.txt`). A function costs more than in a direct sum, because P2P has several loops over
+/// pairs, which must fit into the instruction cache.
+pub(super) fn device_operations(precision: Precision) -> &'static Operations {
+    match precision {
+        Precision::F64 => &IN_P2P_F64,
+        Precision::F32 => &IN_P2P_F32,
+    }
+}
+const IN_P2P_F64: Operations = Operations {
+    simple: 1.0,
+    division: 13.0,
+    root: 24.0,
+    reciprocal_root: 11.5,
+    exponential: 69.0,
+    logarithm: 113.0,
+    sine: 62.0,
+    error_function: 199.0,
+    bessel: 737.0,
+};
+const IN_P2P_F32: Operations = Operations {
+    simple: 1.0,
+    division: 13.0,
+    root: 22.0,
+    reciprocal_root: 10.6,
+    exponential: 18.0,
+    logarithm: 49.0,
+    sine: 97.0,
+    error_function: 55.0,
+    bessel: 305.0,
+};
+/// As [`OPERATIONS`], in direct sums of kernels printed for a GPU, which are in f64. Fitted as above.
+pub(super) const IN_DIRECT_SUMS: Operations = Operations {
+    simple: 1.0,
+    division: 12.5,
+    root: 22.0,
+    reciprocal_root: 13.1,
+    exponential: 50.0,
+    logarithm: 85.0,
+    sine: 49.0,
+    error_function: 125.0,
+    bessel: 400.0,
+};
 
 /// Mean points per leaf of a treecode. An M2P group on a GPU has as many targets.
 pub(super) const TREECODE_LEAF: f64 = 64.0;

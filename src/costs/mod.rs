@@ -21,13 +21,13 @@ pub(crate) use unit::UnitCosts;
 use crate::mesh::Mesh;
 use crate::parts::Parts;
 use built_in::{
-    HARMONIC_TREECODE_LEAF, LAPLACE_WORK, PAIRS_PER_HARMONIC, SMALLEST_DEVICE_LEAF, SMALLEST_LEAF,
-    TREECODE_BOXES_PER_TARGET, TREECODE_LEAF, costs, device_costs,
+    HARMONIC_TREECODE_LEAF, IN_DIRECT_SUMS, INTERPRETED, OPERATIONS, Operations, PAIRS_PER_HARMONIC,
+    SMALLEST_DEVICE_LEAF, SMALLEST_LEAF, TREECODE_BOXES_PER_TARGET, TREECODE_LEAF, costs, device_costs,
+    device_operations,
 };
 use fmm_families::Facts;
 use fmm_kernels::equivalent::Fill;
-use fmm_traits::Precision;
-use fmm_traits::{Error, Outputs};
+use fmm_traits::{Error, Outputs, Precision, Tape};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -181,7 +181,8 @@ impl CostModel {
             None => {
                 // f32 takes half the time.
                 let half = if precision == Precision::F32 { 0.5 } else { 1.0 };
-                (Cow::Owned(scaled(costs(), half, facts)), BUILT_IN)
+                let operations = if facts.interpreted { &INTERPRETED } else { &OPERATIONS };
+                (Cow::Owned(scaled(costs(), half, facts, [operations; 2])), BUILT_IN)
             }
         };
         UnitCosts { costs, source, facts, treecode_leaf: HARMONIC_TREECODE_LEAF, smallest_leaf: SMALLEST_LEAF }
@@ -201,12 +202,13 @@ impl CostModel {
         facts: &'a Facts,
     ) -> UnitCosts<'a> {
         let of = |kernel, outputs| device.and_then(|name| self.case(Some(name), kernel, precision, outputs));
-        let both = Outputs::POTENTIAL | Outputs::GRADIENT;
+        let (both, operations) =
+            (Outputs::POTENTIAL | Outputs::GRADIENT, [device_operations(precision), &IN_DIRECT_SUMS]);
         let named = |costs: &'a Costs| costs.device.as_deref().unwrap_or(&self.source);
         let (costs, source) = match (of(kernel, outputs), of("laplace", both)) {
             (Some(costs), _) => (Cow::Borrowed(costs), named(costs)),
-            (None, Some(costs)) => (Cow::Owned(scaled(costs.clone(), 1.0, facts)), named(costs)),
-            (None, None) => (Cow::Owned(scaled(device_costs(precision), 1.0, facts)), BUILT_IN),
+            (None, Some(costs)) => (Cow::Owned(scaled(costs.clone(), 1.0, facts, operations)), named(costs)),
+            (None, None) => (Cow::Owned(scaled(device_costs(precision), 1.0, facts, operations)), BUILT_IN),
         };
         UnitCosts { costs, source, facts, treecode_leaf: TREECODE_LEAF, smallest_leaf: SMALLEST_DEVICE_LEAF }
     }
@@ -219,18 +221,21 @@ impl CostModel {
     }
 }
 
-/// Scales costs of Laplace with both outputs to another kernel. Pairs, and the points of equivalent densities, cost in
-/// proportion to the [work](pair::work) of the kernels. Other costs of equivalent densities grow with the product of
-/// their components. `half` is a further factor of all costs.
-fn scaled(mut costs: Costs, half: f64, facts: &Facts) -> Costs {
+/// Scales costs of Laplace with both outputs to another kernel, on a processor with these operations in pairs of P2P and
+/// in direct sums. Pairs, and the points of equivalent densities, cost in proportion to the [work](pair::work) of the
+/// kernels. Other costs of equivalent densities grow with the product of their components. `half` is a further factor of
+/// all costs.
+fn scaled(mut costs: Costs, half: f64, facts: &Facts, operations: [&Operations; 2]) -> Costs {
     let [strengths, values] = [facts.strengths, facts.values].map(|x| x as f64);
-    let work: Vec<f64> = facts.tapes.iter().map(|tape| pair::work(tape, facts.interpreted)).collect();
-    let [near, check, far] = work[..] else { return costs };
-    costs.pair *= half * near / LAPLACE_WORK[1];
-    costs.direct *= half * near / LAPLACE_WORK[1];
+    let [near, check, far] = &facts.tapes[..] else { return costs };
+    let times = |tape: &Tape, of: &Operations| half * pair::work(tape, of) / of.laplace()[1];
+    costs.pair *= times(near, operations[0]);
+    costs.direct *= times(near, operations[1]);
+    let surface = [check, far].map(|tape| pair::work(tape, operations[0])).iter().sum::<f64>();
+    let laplace = operations[0].laplace().iter().sum::<f64>();
     let [densities, checks] = [facts.densities, facts.checks].map(|x| x as f64);
     for row in &mut costs.equivalent {
-        row.point *= half * (check + far) / LAPLACE_WORK.iter().sum::<f64>();
+        row.point *= half * surface / laplace;
         row.leaf *= half * densities * checks;
         row.m2l *= half * densities * checks;
     }

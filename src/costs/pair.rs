@@ -1,25 +1,23 @@
 //! The work of one pair of points, from the operations of a kernel.
 
-use super::built_in::{INTERPRETED, OPERATIONS};
+use super::built_in::Operations;
 use fmm_traits::Tape;
 use fmm_traits::tape::Op;
 
-/// The work of a kernel in units of a multiplication of a compiled pair loop. An interpreter spends more on simple
-/// operations, because it loads and stores their results.
-pub(super) fn work(tape: &Tape, interpreted: bool) -> f64 {
-    let simple = if interpreted { INTERPRETED } else { 1.0 };
+/// The work of a kernel in units of a multiplication of a compiled pair loop, on a processor with these operations.
+pub(super) fn work(tape: &Tape, operations: &Operations) -> f64 {
     let of = |op: Op| match op {
         Op::Parameter(_) | Op::Coordinate(_) | Op::Strength(_) | Op::Constant(_) | Op::Neg => 0.0,
-        Op::Div => OPERATIONS.division,
-        Op::Sqrt => OPERATIONS.root,
-        Op::Rsqrt => OPERATIONS.reciprocal_root,
-        Op::Exp => OPERATIONS.exponential,
-        Op::Ln => OPERATIONS.logarithm,
-        Op::Sin | Op::Cos => OPERATIONS.sine,
-        Op::Erf => OPERATIONS.error_function,
-        Op::BesselK0 | Op::BesselK1 => OPERATIONS.bessel,
+        Op::Div => operations.division,
+        Op::Sqrt => operations.root,
+        Op::Rsqrt => operations.reciprocal_root,
+        Op::Exp => operations.exponential,
+        Op::Ln => operations.logarithm,
+        Op::Sin | Op::Cos => operations.sine,
+        Op::Erf => operations.error_function,
+        Op::BesselK0 | Op::BesselK1 => operations.bessel,
         Op::Add | Op::Sub | Op::Mul | Op::Fma | Op::Lt | Op::Le | Op::Eq | Op::And | Op::Or | Op::Not | Op::Select => {
-            simple
+            operations.simple
         }
     };
     // What depends on parameters alone is computed once.

@@ -8,7 +8,7 @@ mod octree;
 mod plane;
 mod ranks;
 
-pub(crate) use device::{Device, Trees, solver as device_solver};
+pub(crate) use device::{Device, OnDevice, Trees, solver as device_solver};
 pub(crate) use direct::Direct;
 pub(crate) use octree::Octree;
 pub(crate) use plane::{Plane, PlaneOnDevice};

@@ -128,11 +128,16 @@ fn finite_or_infinite(x: f64) -> f64 {
 /// tail P(|eᵢ|/|uᵢ| > x) = |eᵢ|²/(x² E|uᵢ|²). The sum of these tails over all targets bounds the probability that any
 /// quotient exceeds x. The bound is the x at which the sum is [`EXCEEDING_PROBABILITY`]. `squares` has one entry per
 /// set of strengths. The means over these sets estimate |eᵢ|² and E|uᵢ|². `weights` are [`Sample::weights`].
+///
+/// The mean of |uᵢ|² over K sets is a χ² variable with 2K degrees of freedom, and the expectation of its inverse is
+/// K/(K − 1) times 1/E|uᵢ|². So (K − 1)/K times the quotient of both means has no bias (K = 1: no factor, for want of a
+/// better one).
 pub(crate) fn largest_of_normal(squares: &[Squares], weights: &[f64], count: usize) -> f64 {
     let mean = |of: &dyn Fn(&Squares) -> f64| squares.iter().map(of).sum::<f64>();
     let of_target = |(i, weight): (usize, &f64)| weight * quotient(mean(&|s| s.error[i]), mean(&|s| s.sum[i]));
     let quotients = weights.iter().enumerate().map(of_target).sum::<f64>();
-    (quotients * count as f64 / EXCEEDING_PROBABILITY).sqrt()
+    let unbiased = if squares.len() > 1 { 1.0 - 1.0 / squares.len() as f64 } else { 1.0 };
+    (unbiased * quotients * count as f64 / EXCEEDING_PROBABILITY).sqrt()
 }
 
 /// The bound of the largest quotient |eᵢ|/|uᵢ| over all `count` targets, for one set of strengths and complex u.

@@ -182,10 +182,15 @@ impl PlaneKernel {
     pub(super) fn pair(self, r: [f64; 2], strengths: &[f64]) -> Jet {
         let mut values = [0.0; 20];
         (self.eval)(self.parameters(), &r, strengths, &mut values[..10 * self.potentials]);
+        self.jet(&values)
+    }
+    /// The field among the values of a [`member`](PlaneKernel::member). Derivatives that the member does not have are 0.
+    pub fn jet(self, values: &[f64]) -> Jet {
+        let value = |slot: usize| values.get(slot).copied().unwrap_or(0.0);
         std::array::from_fn(|c| match slot_of(self.potentials, c) {
             _ if c == 1 && !self.complex() => 0.0,
-            (slot, true) => -values[slot],
-            (slot, false) => values[slot],
+            (slot, true) => -value(slot),
+            (slot, false) => value(slot),
         })
     }
     /// All values of a target from the sum of the fields f. Those without derivatives come first. The derivatives of

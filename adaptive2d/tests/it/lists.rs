@@ -34,6 +34,22 @@ fn constant_one_is_exact_on_every_cloud() {
     }
 }
 
+/// One point more or less than fills a pyramid, with leaves of one point and of some.
+#[test]
+fn constant_one_is_exact_around_powers_of_four() {
+    for n in (0..7).flat_map(|k| [-1, 0, 1].map(|d| ((1 << (2 * k)) + d) as usize)) {
+        for kind in [PlaneKind::Uniform, PlaneKind::Grid, PlaneKind::Line, PlaneKind::FiftyCopies] {
+            for population in [1.0, 10.0] {
+                let points = kind.points(n, 13);
+                exact(&points, None, population, &ConnectOptions::default()).unwrap_or_else(|e| panic!("{n}: {e}"));
+                // Half of the boxes have no sources, the other half no targets.
+                let beside: Vec<f64> = points.chunks(2).flat_map(|p| [p[0] + 1.0, p[1]]).collect();
+                exact(&points, Some(&beside), population, &ConnectOptions::default()).unwrap();
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
     #[test]

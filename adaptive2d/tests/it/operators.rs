@@ -242,6 +242,30 @@ fn shifts_between_almost_equal_centres() {
     }
 }
 
+/// A child may be any number of times smaller than its parent, and lie anywhere in it.
+#[test]
+fn shifts_between_boxes_of_extreme_sizes() {
+    let (parent, far) = (circle([0.0, 0.0], 1.0), circle([4.0, -1.0], 1.0));
+    for kernel in PlaneKernel::all() {
+        for radius in [0.5, 1e-3, 1e-8, 1e-30] {
+            for at in [[0.0, 0.0], [0.4, 0.3], [1e-9, -0.5]] {
+                for p in [1, 17, 60] {
+                    let child = circle(at, radius);
+                    let c = Case::new(kernel, p, child, far);
+                    let error = difference(&c.m2m(parent, child, &c.p2m(child)), &c.p2m(parent));
+                    assert!(error < 1e-12, "{} {radius:e} {at:?} {p}: {error:e}", kernel.name());
+                    // The local of the parent, moved to the child, has the field of the parent's there.
+                    let c = Case::new(kernel, p, far, child);
+                    let local = c.p2l(parent);
+                    let moved = c.l2p(child, &c.l2l(child, parent, &local));
+                    let error = difference(&moved, &c.l2p(parent, &local));
+                    assert!(error < 1e-11, "{} {radius:e} {at:?} {p}: {error:e}", kernel.name());
+                }
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 50, failure_persistence: None, ..Default::default() })]
     /// Two shifts are one: M2M∘M2M and L2L∘L2L lose nothing.

@@ -7,9 +7,10 @@ use rayon::prelude::*;
 
 /// Targets per task.
 const TARGETS_PER_TASK: usize = 64;
-/// Sources that are summed together before their sum is added to the total. Partial sums keep the rounding of long sums
-/// small.
-const SOURCES_PER_SUM: usize = 4096;
+/// Sources that are summed together, and sources whose sums are added up before these enter the total. Sums of sums keep
+/// the rounding of long sums small. With 4096 sources at once the relative error of a direct sum of 20 000 sources was
+/// 1.0e-15 (ℓ2, normal strengths), three times that of the series, and bounds near 1e-12 were those of the direct sums.
+const SOURCES_PER_SUM: [usize; 2] = [256, 8192];
 
 /// Direct sums of `sources` (N×2) with `strengths` (N × [`PlaneKernel::strengths`]) at `targets` (M×2), in the current
 /// rayon pool, with derivatives up to the order `derivatives`. The result is M × [`PlaneKernel::values`]. A source at
@@ -53,12 +54,17 @@ pub fn direct(
         |gathered, (rows, targets)| {
             let at = [0, 1].map(|c| column(targets, 2, c));
             let targets = Charged { at: [&at[0], &at[1]], strengths: [&[]; STRENGTHS] };
-            let mut sums = [[0.0; TARGETS_PER_TASK]; VALUES];
-            for start in (0..n).step_by(SOURCES_PER_SUM) {
-                gathered.clear();
-                gathered.push(&all, start..(start + SOURCES_PER_SUM).min(n));
-                gathered.finish(|_| false);
-                (loops.one_way)(isa, false, targets, gathered, sums.each_mut().map(|s| &mut s[..]));
+            let zeros = [[0.0; TARGETS_PER_TASK]; VALUES];
+            let (mut sums, [few, many]) = (zeros, SOURCES_PER_SUM);
+            for first in (0..n).step_by(many) {
+                let (mut part, end) = (zeros, (first + many).min(n));
+                for start in (first..end).step_by(few) {
+                    gathered.clear();
+                    gathered.push(&all, start..(start + few).min(end));
+                    gathered.finish(|_| false);
+                    (loops.one_way)(isa, false, targets, gathered, part.each_mut().map(|s| &mut s[..]));
+                }
+                sums.as_flattened_mut().iter_mut().zip(part.as_flattened()).for_each(|(sum, part)| *sum += part);
             }
             for (i, row) in rows.chunks_exact_mut(width).enumerate() {
                 row.copy_from_slice(&kernel.numbers(sums.map(|s| s[i]))[..width]);

@@ -36,18 +36,22 @@ pub(super) struct Loops {
 }
 
 impl Loops {
-    fn of<K: Analytic, D: Kernel>() -> Self {
+    const fn of<K: Analytic, D: Kernel>() -> Self {
         let (one_way, both_ways): (Loop, Loop) = (pairs::<K, D, false>, pairs::<K, D, true>);
         Loops { one_way, both_ways, complex: K::VALUES == 2, derivatives: D::DERIVED }
-    }
-    /// For no, first and second derivatives.
-    fn all<K: Analytic>() -> [Self; 3] {
-        [Self::of::<K, K>(), Self::of::<K, Gradient<K>>(), Self::of::<K, Hessian<K>>()]
     }
     /// Whether pairs add to the number `c` of a [`Jet`](adaptive2d::laurent::Jet).
     pub fn adds(&self, c: usize) -> bool {
         adds(self.complex, self.derivatives, c)
     }
+}
+
+/// The loops of one kernel for no, first and second derivatives.
+struct LoopsOf<K>(PhantomData<K>);
+
+impl<K: Analytic> LoopsOf<K> {
+    const ALL: &'static [Loops; 3] =
+        &[Loops::of::<K, K>(), Loops::of::<K, Gradient<K>>(), Loops::of::<K, Hessian<K>>()];
 }
 
 /// Whether pairs add to the number `c` of a jet.
@@ -60,14 +64,21 @@ const fn adds(complex: bool, derivatives: usize, c: usize) -> bool {
 pub struct PlanePairs {
     /// The kernel.
     pub kernel: PlaneKernel,
-    loops: [Loops; 3],
+    loops: &'static [Loops; 3],
     /// For sources whose last strength is 0.
-    real: [Loops; 3],
+    real: &'static [Loops; 3],
+}
+
+/// Equal kernels have equal loops.
+impl PartialEq for PlanePairs {
+    fn eq(&self, other: &Self) -> bool {
+        self.kernel == other.kernel
+    }
 }
 
 impl<K: Analytic> From<K> for PlanePairs {
     fn from(kernel: K) -> Self {
-        PlanePairs { kernel: kernel.into(), loops: Loops::all::<K>(), real: Loops::all::<K::Real>() }
+        PlanePairs { kernel: kernel.into(), loops: LoopsOf::<K>::ALL, real: LoopsOf::<K::Real>::ALL }
     }
 }
 

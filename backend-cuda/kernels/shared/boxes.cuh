@@ -1,12 +1,13 @@
-// Boxes of a tree, and Morton keys. Twin of fmm-tree/src/{morton,lists}.rs. Compiled without fused multiply-adds, so
+// Boxes of an octree, and Morton keys. What pyramid.cuh also has – is_leaf, level_at, frame_of, sources_of, targets_of –
+// serves kernels that take either tree (tree.cuh). Twin of fmm-tree/src/{morton,lists}.rs. Compiled without fused multiply-adds, so
 // that keys equal those of the CPU to the bit.
 #pragma once
 
-#include "shared/warp.cuh"
+#include "shared/frame.cuh"
 
 #define KEY_LEVELS 21
 
-// Addresses of the arrays of a tree, with one entry per box (three for `anchor`).
+// Addresses of the arrays of a tree, with one entry per box (three for `anchor`), and the root cube.
 struct Boxes {
   const u32* parent;
   const u32* child_start;
@@ -15,13 +16,25 @@ struct Boxes {
   const u64* anchor;
   const uint2* source_range;
   const uint2* target_range;
+  // Lower corner and side of the root.
+  double corner[3], side;
 };
-static_assert(sizeof(Boxes) == 7 * 8, "the host sends seven addresses");
+static_assert(sizeof(Boxes) == 11 * 8, "the host sends seven addresses and four numbers");
 
 __device__ __forceinline__ bool is_leaf(const Boxes& t, u32 b) { return t.child_count[b] == 0; }
-__device__ __forceinline__ u32 length(uint2 range) { return range.y - range.x; }
+__device__ __forceinline__ u32 level_at(const Boxes& t, u32 b) { return t.level[b]; }
+__device__ __forceinline__ uint2 sources_of(const Boxes& t, u32 b) { return t.source_range[b]; }
+__device__ __forceinline__ uint2 targets_of(const Boxes& t, u32 b) { return t.target_range[b]; }
 __device__ __forceinline__ u32 sources_in(const Boxes& t, u32 b) { return length(t.source_range[b]); }
 __device__ __forceinline__ u32 targets_in(const Boxes& t, u32 b) { return length(t.target_range[b]); }
+// The centre is the corner of the root plus an exact multiple of the side.
+__device__ __forceinline__ Frame frame_of(const Boxes& t, u32 b) {
+  const double h = ldexp(t.side, -(int)t.level[b]);
+  Frame f;
+  for (int a = 0; a < 3; ++a) f.center[a] = t.corner[a] + ((double)t.anchor[3ull * b + a] + 0.5) * h;
+  f.side = h;
+  return f;
+}
 
 // Whether two cubes share at least a point.
 __device__ __forceinline__ bool touch(const Boxes& t, u32 a, u32 b) {

@@ -40,6 +40,40 @@ __device__ __forceinline__ void for_groups(uint2 range, Work work) {
   }
 }
 
+// Calls work(number of sources in the tile) for the sources of the edges e … end - 1, tile by tile. A tile may hold
+// sources of several boxes, so that all tiles but the last are full. sources(e): the positions of the sources of an edge.
+// put(first position, count, filled): copies `count` sources into the tile behind the `filled` that are there.
+template <class Sources, class Put, class Work>
+__device__ __forceinline__ void for_tiles(u64 e, u64 end, Sources sources, Put put, Work work) {
+  // The sources of 32 edges, one per lane; those of this edge that are left are begin … stop - 1.
+  uint2 ranges = {};
+  u32 next = 32, begin = 0, stop = 0;
+  for (bool more = true; more;) {
+    u32 filled = 0;
+    __syncwarp();
+    while (filled < TILE) {
+      if (begin == stop) {
+        if (e == end) {
+          more = false;
+          break;
+        }
+        if (next == 32) {
+          ranges = e + lane_id() < end ? sources(e + lane_id()) : make_uint2(0, 0);
+          next = 0;
+        }
+        begin = __shfl_sync(~0u, ranges.x, next), stop = __shfl_sync(~0u, ranges.y, next);
+        ++next, ++e;
+      }
+      const u32 count = min(stop - begin, (u32)TILE - filled);
+      put(begin, count, filled);
+      filled += count;
+      begin += count;
+    }
+    __syncwarp();
+    work(filled);
+  }
+}
+
 // Adds up the partial sums of the threads that share targets. Returns whether all sums of the warp are finite.
 template <class T, int EACH>
 __device__ __forceinline__ bool join(T (&part)[EACH][VALUES]) {

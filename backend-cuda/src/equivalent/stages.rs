@@ -129,7 +129,6 @@ impl<T: DeviceScalar> Equivalent<T> {
     ) -> Result<(), Error> {
         let args = [
             (&base.boxes).into(),
-            (&base.corner).into(),
             levels.into(),
             items.map_or(ALL_ROWS, Arg::from),
             (&edges.starts).into(),
@@ -160,7 +159,6 @@ impl<T: DeviceScalar> Equivalent<T> {
     ) -> Result<(), Error> {
         let args = [
             (&base.boxes).into(),
-            (&base.corner).into(),
             levels.into(),
             (&items.boxes).into(),
             (&edges.starts).into(),

@@ -33,17 +33,9 @@ pub fn treecode(tree: &DeviceTree, options: &TreecodeOptions, acceptance: Accept
     }
     let (device, finder) = (&tree.device, Finder::new(tree)?);
     let functions = device.fixed("treecode", programs::treecode)?;
-    let corner = device.upload(&tree.corner, "corner")?;
     let rule = device.upload(&[theta, acceptance.sphere, acceptance.cube, acceptance.near], "criterion")?;
     let few = options.m2p_min_sources.min(u32::MAX as usize) as u32;
-    let common: [Arg; 6] = [
-        (&finder.boxes).into(),
-        (finder.n as u32).into(),
-        (&corner).into(),
-        tree.side.into(),
-        (&rule).into(),
-        few.into(),
-    ];
+    let common: [Arg; 4] = [(&finder.boxes).into(), (finder.n as u32).into(), (&rule).into(), few.into()];
     let with = |rest: &[Arg]| -> Vec<Arg> { common.iter().chain(rest).copied().collect() };
     let grid = (blocks(finder.n, 1)?, 1);
     let counts = [finder.counts()?, finder.counts()?, finder.counts()?, finder.counts()?];

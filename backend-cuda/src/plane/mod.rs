@@ -14,4 +14,5 @@ pub use plan::PlanePlan;
 pub(crate) use programs::{connect_program, pyramid_program};
 pub use programs::{plane_p2p_program, plane_series_program};
 pub use pyramid::{DevicePyramid, plane_build};
-pub use solver::{PlaneCounts, PlanePlaced, PlaneSettings, PlaneSolver, plane_solver};
+pub(crate) use pyramid::{LEAST_SCALE, points_of};
+pub use solver::{PlaneCounts, PlanePlaced, PlaneSettings, PlaneSolver, plane_solver, plane_sums};

@@ -1,8 +1,8 @@
 //! A plan in the plane: pyramid, lists, programs and workspaces, and the stages of one evaluation.
 
-use super::connect::{PlaneLists, described};
+use super::connect::PlaneLists;
 use super::programs::{plane_p2p_program, plane_series_program};
-use super::pyramid::{DevicePyramid, WARP_BLOCK, WARPS};
+use super::pyramid::{DevicePyramid, LEAST_SCALE, WARP_BLOCK, WARPS};
 use crate::array::{DeviceArray, DeviceStream};
 use crate::base::blocks_of_a_leaf;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
@@ -18,8 +18,8 @@ use cudarc::driver::CudaEvent;
 use fmm_traits::{Error, Numbers, NumbersMut, Observer, OutputColumns, Real, Stage, StageSeconds, Stages, evaluate};
 use std::marker::PhantomData;
 
-/// Smallest scale of a series, in radii of the root, by precision of the series.
-const MIN_RELATIVE_SCALES: [f64; 2] = [1.0 / (1u64 << 60) as f64, 1.0 / (1u128 << 100) as f64 / (1u128 << 100) as f64];
+/// Smallest scale of a series in f32, in radii of the root.
+const LEAST_SCALE_F32: f64 = 1.0 / (1u64 << 60) as f64;
 /// Threads per block that look at all strengths.
 const BLOCK: u32 = 256;
 /// Largest number of such blocks.
@@ -98,7 +98,7 @@ impl<T: DeviceScalar> Workspace<T> {
     ) -> Result<Self, Error> {
         let device = &pyramid.device;
         let [n, m] = pyramid.counts();
-        let scales = MIN_RELATIVE_SCALES[usize::from(T::NAME != "f32")];
+        let scale = if T::NAME == "f32" { LEAST_SCALE_F32 } else { LEAST_SCALE };
         let length = if single && pyramid.radius() > 0.0 { pyramid.radius() } else { 1.0 };
         let mut factors = vec![1.0 / length; kernel.strengths()];
         factors[..usize::from(kernel.charges())].fill(1.0);
@@ -106,7 +106,7 @@ impl<T: DeviceScalar> Workspace<T> {
         let rows = |edges: usize| if edges > 0 { series } else { 0 };
         let [m2l, p2l, m2p, _] = lists.edges();
         Ok(Workspace {
-            described: described(&pyramid, scales)?,
+            described: pyramid.described(scale)?,
             strengths: device.alloc(n * kernel.strengths(), "strengths")?,
             values: device.alloc(m * width, "values")?,
             multipoles: device.alloc(rows(m2l + m2p), "multipoles")?,
@@ -155,8 +155,14 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
         if let Some(order) = order.filter(|p| !(1..=laurent::MAX_ORDER).contains(p)) {
             return Err(Error::Order { order, min: 1, max: laurent::MAX_ORDER });
         }
-        let series = order.map(|p| device.load(&plane_series_program::<T>(kernel, derivatives, p))).transpose()?;
-        let near = device.load(&plane_p2p_program::<N>(kernel, derivatives))?;
+        let near = plane_p2p_program::<N>(kernel, derivatives);
+        let (near, series) = match order {
+            None => (device.load(&near)?, None),
+            Some(p) => {
+                let [near, series] = device.load_together([near, plane_series_program::<T>(kernel, derivatives, p)])?;
+                (near, Some(series))
+            }
+        };
         let shape = (width(kernel, derivatives), single::<T, N>());
         let work = Workspace::new(kernel, shape, order, pyramid, lists)?;
         if series.is_none() && work.far() != [false; 2] {
@@ -324,7 +330,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
     /// Points and strengths of the sources.
     fn charged(&self) -> [Arg; 3] {
         let sources = &self.work.pyramid.sources;
-        [(&sources.x).into(), (&sources.y).into(), (&self.work.strengths).into()]
+        [sources.axis(0), sources.axis(1), (&self.work.strengths).into()]
     }
 
     fn p2m(&self) -> Result<(), Error> {
@@ -340,7 +346,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
     /// Into the boxes of `level`, unless no edge needs their multipoles.
     fn m2m(&self, level: usize) -> Result<(), Error> {
         let w = &self.work;
-        if w.lists.m2l.edges == 0 || level < w.lists.first_level || level >= w.pyramid.depth {
+        if w.lists.m2l.is_empty() || level < w.lists.first_level || level >= w.pyramid.depth {
             return Ok(());
         }
         let children = level_start(level + 2) - level_start(level + 1);
@@ -360,11 +366,11 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
 
     fn p2l(&self) -> Result<(), Error> {
         let (w, p2l) = (&self.work, &self.work.lists.p2l);
-        if p2l.edges == 0 {
+        if p2l.is_empty() {
             return Ok(());
         }
         let [x, y, strengths] = self.charged();
-        let edges = [(&p2l.starts).into(), (&p2l.sources).into()];
+        let edges = [w.lists.of_leaves(p2l), (&p2l.sources).into()];
         let args = [edges[0], edges[1], x, y, strengths, (&w.locals).into()];
         // SAFETY: as above.
         unsafe { self.warps("plane_p2l", w.pyramid.leaves(), &args) }
@@ -386,22 +392,22 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
             return Ok(());
         }
         let targets = &w.pyramid.targets;
-        let args = [(&targets.x).into(), (&targets.y).into(), (&w.locals).into(), (&w.values).into()];
+        let args = [targets.axis(0), targets.axis(1), (&w.locals).into(), (&w.values).into()];
         // SAFETY: as above; there is a row of values for each target.
         unsafe { self.warps("plane_l2p", w.pyramid.leaves(), &args) }
     }
 
     fn m2p(&self) -> Result<(), Error> {
         let (w, m2p) = (&self.work, &self.work.lists.m2p);
-        if m2p.edges == 0 {
+        if m2p.is_empty() {
             return Ok(());
         }
         let targets = &w.pyramid.targets;
         let args = [
-            (&m2p.starts).into(),
+            w.lists.of_leaves(m2p),
             (&m2p.sources).into(),
-            (&targets.x).into(),
-            (&targets.y).into(),
+            targets.axis(0),
+            targets.axis(1),
             (&w.multipoles).into(),
             (&w.values).into(),
         ];
@@ -416,13 +422,13 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
         let args = [
             (&w.described).into(),
             (&w.imaginary).into(),
-            (&p2p.starts).into(),
+            w.lists.of_leaves(p2p),
             (&p2p.sources).into(),
             x,
             y,
             strengths,
-            (&pyramid.targets.x).into(),
-            (&pyramid.targets.y).into(),
+            pyramid.targets.axis(0),
+            pyramid.targets.axis(1),
             (&w.values).into(),
         ];
         let group = Groups::plane::<N>(width(self.kernel, self.derivatives)).targets();

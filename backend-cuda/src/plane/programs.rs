@@ -35,12 +35,12 @@ pub(crate) fn pyramid_program() -> Program {
 pub(crate) fn connect_program() -> Program {
     let entries = &[
         "plane_root",
+        "plane_couple",
         "plane_couple_count",
         "plane_strong_fill",
         "plane_weak_fill",
         "plane_finest_count",
         "plane_finest_fill",
-        "plane_near_pairs",
     ];
     plain("plane_connect.cu", include_str!("../../kernels/plane_connect.cu"), entries)
 }

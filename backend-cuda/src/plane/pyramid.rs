@@ -2,11 +2,11 @@
 
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::points::CallerPoints;
-use crate::primitives::Primitives;
-use crate::tree::BLOCK;
+use crate::primitives::{Fresh, Primitives};
+use crate::tree::{BLOCK, DevicePoints};
 use adaptive2d::pyramid::level_start;
 use adaptive2d::{PlanePoints, Pyramid, PyramidOptions};
-use fmm_traits::Error;
+use fmm_traits::{Error, Points};
 use std::sync::Arc;
 
 /// Pairs of a chunk of a list: `CHUNK` in `plane_pyramid.cu`.
@@ -17,47 +17,12 @@ const SMALL: usize = 4096;
 const SMALL_THREADS: u32 = 512;
 /// Bytes of the two lists of such a block.
 const SMALL_BYTES: usize = 2 * SMALL * size_of::<u64>();
+/// Smallest scale of a box in f64, in radii of the root, as on the CPU.
+pub(crate) const LEAST_SCALE: f64 = adaptive2d::pyramid::MIN_RELATIVE_SCALE;
 /// Threads per block in kernels with one warp per box.
 pub(super) const WARP_BLOCK: u32 = 128;
 /// Warps of such a block.
 pub(super) const WARPS: usize = WARP_BLOCK as usize / 32;
-
-/// Points of the plane in tree order in device memory.
-#[derive(Debug)]
-pub(crate) struct Points2 {
-    pub x: Buffer<f64>,
-    pub y: Buffer<f64>,
-    /// Index of each point in the caller's array.
-    pub order: Buffer<u32>,
-    pub n: usize,
-}
-
-impl Points2 {
-    fn alloc(device: &Device, n: usize) -> Result<Points2, Error> {
-        let (x, y) = (device.alloc(n, "points")?, device.alloc(n, "points")?);
-        Ok(Points2 { x, y, order: device.alloc(n, "order of points")?, n })
-    }
-    fn download(&self, device: &Device) -> Result<PlanePoints, Error> {
-        let (x, y) = (device.download(&self.x, "points")?, device.download(&self.y, "points")?);
-        Ok(PlanePoints { x, y, order: device.download(&self.order, "order of points")? })
-    }
-    fn upload(device: &Device, points: &PlanePoints) -> Result<Points2, Error> {
-        let (x, y) = (device.upload(&points.x, "points")?, device.upload(&points.y, "points")?);
-        Ok(Points2 { x, y, order: device.upload(&points.order, "order of points")?, n: points.len() })
-    }
-    fn bytes(&self) -> u64 {
-        self.x.bytes() + self.y.bytes() + self.order.bytes()
-    }
-    /// The points in the caller's order, N×2.
-    fn rows(&self, device: &Device) -> Result<Vec<f64>, Error> {
-        let points = self.download(device)?;
-        let mut rows = vec![0.0; 2 * self.n];
-        for (k, &i) in points.order.iter().enumerate() {
-            (rows[2 * i as usize], rows[2 * i as usize + 1]) = (points.x[k], points.y[k]);
-        }
-        Ok(rows)
-    }
-}
 
 /// A pyramid in device memory, with the arrays of [`Pyramid`].
 #[derive(Debug)]
@@ -68,8 +33,8 @@ pub struct DevicePyramid {
     pub(crate) radius: Buffer<f64>,
     pub(crate) source_start: Arc<Buffer<u32>>,
     pub(crate) target_start: Arc<Buffer<u32>>,
-    pub(crate) sources: Arc<Points2>,
-    pub(crate) targets: Arc<Points2>,
+    pub(crate) sources: Arc<DevicePoints>,
+    pub(crate) targets: Arc<DevicePoints>,
     /// Radius of the root.
     root: f64,
 }
@@ -100,7 +65,7 @@ pub fn plane_build(
     let (all, start) = maker.split(sources, targets)?;
     let (center, radius) = maker.shrink(&all, &start)?;
     let root = device.download_range(&radius, 0..1, "radii")?[0];
-    let pyramid = |sources: Arc<Points2>, targets, source_start, target_start| DevicePyramid {
+    let pyramid = |sources: Arc<DevicePoints>, targets, source_start, target_start| DevicePyramid {
         device: device.clone(),
         depth,
         center,
@@ -133,12 +98,16 @@ impl Maker<'_> {
     }
 
     /// The points in tree order, and the first point of each leaf with the end of the last leaf.
-    fn split(&self, sources: &CallerPoints, targets: Option<&CallerPoints>) -> Result<(Points2, Buffer<u32>), Error> {
+    fn split(
+        &self,
+        sources: &CallerPoints,
+        targets: Option<&CallerPoints>,
+    ) -> Result<(DevicePoints, Buffer<u32>), Error> {
         let device = self.device;
         let n = sources.len() + targets.map_or(0, CallerPoints::len);
         let (halvings, leaves) = (2 * self.depth as u32, 1usize << (2 * self.depth));
         let start: Buffer<u32> = device.alloc(leaves + 1, "starts of leaves")?;
-        let points = Points2::alloc(device, n)?;
+        let points = DevicePoints::alloc(device, 2, n)?;
         // SAFETY: arguments as in plane_pyramid.cu; arrays have the lengths that it names.
         unsafe {
             self.launch("plane_leaf_starts", leaves + 1, &[(n as u32).into(), halvings.into(), (&start).into()])?;
@@ -164,11 +133,10 @@ impl Maker<'_> {
             unsafe { self.launch("plane_keys", given.len(), &args)? };
             first += given.len();
         }
-        let primitives = Primitives::new(device)?;
-        for axis in 0..2 {
-            let bits = (64 - (ordered(high[axis]) - ordered(low[axis])).leading_zeros()).max(1);
-            primitives.sort_fresh(&mut keys[axis], &mut order[axis], n, bits)?;
-        }
+        let bits = |axis: usize| (64 - (ordered(high[axis]) - ordered(low[axis])).leading_zeros()).max(1);
+        let axes = keys.iter_mut().zip(&mut order).enumerate();
+        let mut sets: Vec<Fresh> = axes.map(|(a, (keys, values))| Fresh { keys, values, n, bits: bits(a) }).collect();
+        Primitives::new(device)?.sort_fresh(&mut sets)?;
         let pairs = || device.alloc::<[u32; 2]>(n, "pairs of ranks");
         let (lists, ranks) = ([pairs()?, pairs()?, pairs()?, pairs()?], device.alloc::<u32>(n, "ranks")?);
         let count: Arg = (n as u64).into();
@@ -194,17 +162,24 @@ impl Maker<'_> {
     }
 
     /// Splits both lists on all half levels, and writes the points. Segments of one point need no further half level.
-    fn halve(&self, n: usize, halvings: u32, orders: &[Arg], order_x: &Buffer<u32>, to: &Points2) -> Result<(), Error> {
+    fn halve(
+        &self,
+        n: usize,
+        halvings: u32,
+        orders: &[Arg],
+        order_x: &Buffer<u32>,
+        to: &DevicePoints,
+    ) -> Result<(), Error> {
         let device = self.device;
         let mut states: Buffer<u32> = device.zeros(1, "states of segments")?;
         let mut counts: Buffer<u32> = device.alloc(0, "counts of halves")?;
         let with = |more: &[Arg]| orders.iter().chain(more).copied().collect::<Vec<Arg>>();
-        let ends: [Arg; 4] = [order_x.into(), (&to.x).into(), (&to.y).into(), (&to.order).into()];
+        let ends: [Arg; 4] = [order_x.into(), to.axis(0), to.axis(1), (&to.order).into()];
         let useful = halvings.min(n.next_power_of_two().ilog2());
         for half in 0..useful {
             let (segments, longest) = (1usize << half, n.div_ceil(1 << half));
             if longest <= SMALL {
-                let functions = device.load_sharing(&super::pyramid_program(), SMALL_BYTES)?;
+                let functions = device.fixed_sharing("plane_split_small", super::pyramid_program, SMALL_BYTES)?;
                 let mut args = with(&[half.into(), (useful - half).into(), (&states).into()]);
                 args.extend(ends);
                 let (grid, block) = ([blocks(segments, 1)?, 1, 1], (SMALL_THREADS, SMALL_BYTES));
@@ -233,7 +208,7 @@ impl Maker<'_> {
     }
 
     /// Centres and radii of all boxes.
-    fn shrink(&self, points: &Points2, start: &Buffer<u32>) -> Result<(Buffer<[f64; 2]>, Buffer<f64>), Error> {
+    fn shrink(&self, points: &DevicePoints, start: &Buffer<u32>) -> Result<(Buffer<[f64; 2]>, Buffer<f64>), Error> {
         let (device, depth) = (self.device, self.depth);
         let (boxes, first) = (level_start(depth + 1), level_start(depth));
         let center = device.alloc::<[f64; 2]>(boxes, "centres of boxes")?;
@@ -241,8 +216,8 @@ impl Maker<'_> {
         let bounds = device.alloc::<[f64; 4]>(boxes, "bounds of boxes")?;
         let leaves = boxes - first;
         let args = [
-            (&points.x).into(),
-            (&points.y).into(),
+            points.axis(0),
+            points.axis(1),
             start.into(),
             (leaves as u32).into(),
             bounds.at(first),
@@ -265,14 +240,14 @@ impl Maker<'_> {
     /// Sources and targets of a joint order, with their starts. The first `count` indices are those of sources.
     fn pick(
         &self,
-        all: &Points2,
+        all: &DevicePoints,
         start: &Buffer<u32>,
         count: usize,
-    ) -> Result<([Points2; 2], [Buffer<u32>; 2]), Error> {
+    ) -> Result<([DevicePoints; 2], [Buffer<u32>; 2]), Error> {
         let (device, n, leaves) = (self.device, all.n, start.len());
         let flags: Buffer<u32> = device.alloc(n, "kinds of points")?;
         let before: Buffer<u64> = device.alloc(n + 1, "kinds of points")?;
-        let (sources, targets) = (Points2::alloc(device, count)?, Points2::alloc(device, n - count)?);
+        let (sources, targets) = (DevicePoints::alloc(device, 2, count)?, DevicePoints::alloc(device, 2, n - count)?);
         let starts = [device.alloc(leaves, "starts of leaves")?, device.alloc(leaves, "starts of leaves")?];
         let (number, limit): (Arg, Arg) = ((n as u64).into(), (count as u32).into());
         // SAFETY: arguments as in plane_pyramid.cu; sources and targets have room for their points.
@@ -280,17 +255,17 @@ impl Maker<'_> {
             self.launch("plane_are_sources", n, &[(&all.order).into(), number, limit, (&flags).into()])?;
             Primitives::new(device)?.scan([(&flags, &before)], n)?;
             let args = [
-                (&all.x).into(),
-                (&all.y).into(),
+                all.axis(0),
+                all.axis(1),
                 (&all.order).into(),
                 (&before).into(),
                 number,
                 limit,
-                (&sources.x).into(),
-                (&sources.y).into(),
+                sources.axis(0),
+                sources.axis(1),
                 (&sources.order).into(),
-                (&targets.x).into(),
-                (&targets.y).into(),
+                targets.axis(0),
+                targets.axis(1),
                 (&targets.order).into(),
             ];
             self.launch("plane_pick", n, &args)?;
@@ -300,6 +275,12 @@ impl Maker<'_> {
         }
         Ok(([sources, targets], starts))
     }
+}
+
+/// Points on the host as those of a pyramid.
+pub(crate) fn points_of(points: Points) -> PlanePoints {
+    let Points { xyz: [x, y, _], order } = points;
+    PlanePoints { x, y, order }
 }
 
 /// The bits of a number, in the order of numbers: `ordered` in `plane_pyramid.cu`.
@@ -353,6 +334,19 @@ impl DevicePyramid {
         let targets = if self.same_points() { 0 } else { self.targets.bytes() + self.target_start.bytes() };
         self.center.bytes() + self.radius.bytes() + self.source_start.bytes() + self.sources.bytes() + targets
     }
+    /// The pyramid as kernels see it: `Pyramid` of `pyramid.cuh`. Boxes have a scale of at least `least` radii of the root.
+    pub(crate) fn described(&self, least: f64) -> Result<Buffer<u64>, Error> {
+        let least = if self.root > 0.0 { self.root * least } else { 1.0 };
+        let numbers = [
+            self.center.address(),
+            self.radius.address(),
+            self.source_start.address(),
+            self.target_start.address(),
+            self.depth as u64 | (self.len() as u64) << 32,
+            least.to_bits(),
+        ];
+        self.device.upload(&numbers, "description of a pyramid")
+    }
     /// The sources, and the targets if they are separate points (else empty), in the caller's order, N×2.
     ///
     /// # Errors
@@ -366,16 +360,29 @@ impl DevicePyramid {
     /// # Errors
     /// Errors of the device.
     pub fn download(&self) -> Result<Pyramid, Error> {
+        let boxes = self.download_boxes()?;
+        let sources = Arc::new(points_of(self.sources.download(&self.device)?));
+        let targets = match self.same_points() {
+            true => sources.clone(),
+            false => Arc::new(points_of(self.targets.download(&self.device)?)),
+        };
+        boxes.with_points([sources, targets])
+    }
+    /// A copy of the boxes on the host, without points.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn download_boxes(&self) -> Result<Pyramid, Error> {
         let device = &self.device;
-        let sources = Arc::new(self.sources.download(device)?);
-        let targets = if self.same_points() { sources.clone() } else { Arc::new(self.targets.download(device)?) };
         let starts = |start: &Buffer<u32>| device.download(start, "starts of leaves");
-        Pyramid::from_arrays(
+        let source_start = starts(&self.source_start)?;
+        let target_start = if self.same_points() { source_start.clone() } else { starts(&self.target_start)? };
+        Pyramid::of_boxes(
             self.depth,
             device.download(&self.center, "centres of boxes")?,
             device.download(&self.radius, "radii of boxes")?,
-            [starts(&self.source_start)?, starts(&self.target_start)?],
-            [sources, targets],
+            [source_start, target_start],
+            self.same_points(),
         )
     }
     /// A copy of a pyramid of the host.
@@ -384,9 +391,9 @@ impl DevicePyramid {
     /// As [`Pyramid::check`], and errors of the device.
     pub fn upload(device: &Device, pyramid: &Pyramid) -> Result<DevicePyramid, Error> {
         pyramid.check()?;
-        let sources = Arc::new(Points2::upload(device, &pyramid.sources)?);
-        let same = pyramid.same_points();
-        let targets = if same { sources.clone() } else { Arc::new(Points2::upload(device, &pyramid.targets)?) };
+        let upload = |p: &PlanePoints| DevicePoints::upload(device, &[&p.x, &p.y], &p.order).map(Arc::new);
+        let (sources, same) = (upload(&pyramid.sources)?, pyramid.same_points());
+        let targets = if same { sources.clone() } else { upload(&pyramid.targets)? };
         let [source_start, target_start] = pyramid.starts();
         let source_start = Arc::new(device.upload(source_start, "starts of leaves")?);
         let start =

@@ -4,13 +4,16 @@ use super::connect::{PlaneLists, plane_connect};
 use super::plan::PlanePlan;
 use super::pyramid::{DevicePyramid, plane_build};
 use crate::array::{DeviceArray, DeviceStream};
+use crate::cut::Cut;
 use crate::device::Device;
+use crate::direct::{DeviceTargets, Direct, Pairs};
 use crate::equivalent::DeviceScalar;
 use crate::points::CallerPoints;
+use crate::programs;
 use crate::solver::{DeviceSums, PlanSeconds};
 use adaptive2d::{ConnectOptions, PlaneKernel, Pyramid, PyramidOptions};
 use fmm_traits::{Error, Lists, Numbers, NumbersMut, Observer, OutputColumns, Precision, Real, Solver, StageSeconds};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Settings of a plan in the plane.
@@ -64,6 +67,7 @@ impl PlanePlaced {
         connection: &ConnectOptions,
     ) -> Result<PlanePlaced, Error> {
         let start = Instant::now();
+        device.fixed_together(&programs::OF_PYRAMIDS)?;
         let pyramid = plane_build(device, sources, targets, options)?;
         let tree = start.elapsed().as_secs_f64();
         let start = Instant::now();
@@ -96,13 +100,43 @@ impl PlanePlaced {
     pub fn radius(&self) -> f64 {
         self.pyramid.radius()
     }
-    /// A copy of pyramid and lists on the host.
+    /// A copy of the boxes on the host, without points.
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn download(&self) -> Result<(Pyramid, Lists), Error> {
-        copies(&self.pyramid, &self.lists)
+    pub fn boxes(&self) -> Result<Pyramid, Error> {
+        self.pyramid.download_boxes()
     }
+    /// Access to pyramid and lists, for a probe.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn cut(&self) -> Result<Cut<'_>, Error> {
+        self.lists.cut(&self.pyramid)
+    }
+}
+
+/// Direct sums in f64 at separate points with three coordinates, z = 0, for each set of strengths. Values of a target are
+/// those of [`PlaneKernel::values`].
+///
+/// # Errors
+/// Errors of the device.
+pub fn plane_sums(
+    device: &Device,
+    kernel: PlaneKernel,
+    derivatives: usize,
+    (sources, targets): (CallerPoints, CallerPoints),
+    strengths: &[&[f64]],
+) -> Result<Vec<Vec<f64>>, Error> {
+    let (member, params) = (kernel.member(derivatives), kernel.parameters());
+    let pairs = Pairs { kernel: &member, params, scale: 1.0, columns: &[], include_self: false };
+    let targets = DeviceTargets::Points(Arc::new(targets));
+    let mut sum = Direct::<f64>::of_pairs(device, pairs, Arc::new(sources), targets, None)?;
+    let rows = |values: Vec<f64>| {
+        let row = |row: &[f64]| kernel.numbers(kernel.jet(row)).into_iter().take(kernel.values(derivatives));
+        values.chunks_exact(member.values).flat_map(row).collect()
+    };
+    strengths.iter().map(|q| sum.apply(q).map(rows)).collect()
 }
 
 fn copies(pyramid: &DevicePyramid, lists: &PlaneLists) -> Result<(Pyramid, Lists), Error> {

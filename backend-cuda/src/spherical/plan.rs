@@ -134,16 +134,9 @@ impl<T: DeviceScalar> Spherical<T> {
         })
     }
 
-    /// The first six arguments of the kernels between points and harmonics: boxes, units, and the edges of `items`.
-    fn meeting(base: &Base, units: &Buffer<f64>, (edges, items): (&DeviceEdges, &Items)) -> [Arg; 6] {
-        [
-            (&base.boxes).into(),
-            (&base.corner).into(),
-            units.into(),
-            (&items.boxes).into(),
-            (&edges.starts).into(),
-            (&edges.sources).into(),
-        ]
+    /// The first five arguments of the kernels between points and harmonics: boxes, units, and the edges of `items`.
+    fn meeting(base: &Base, units: &Buffer<f64>, (edges, items): (&DeviceEdges, &Items)) -> [Arg; 5] {
+        [(&base.boxes).into(), units.into(), (&items.boxes).into(), (&edges.starts).into(), (&edges.sources).into()]
     }
 
     /// Enqueues P2M, which overwrites rows of `to`, or P2L, which adds to them.

@@ -10,7 +10,6 @@ use backend_cuda::{
 use fmm_kernels::equivalent::EquivalentExpansion;
 use fmm_kernels::equivalent::Fill;
 use fmm_kernels::{Gravity, Laplace, LaplaceMixed, Stokes, StokesPressure, Stresslet, Yukawa};
-use fmm_traits::Hierarchy;
 use fmm_traits::lane::dot;
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
 use fmm_traits::tree::{Edges, Lists};
@@ -371,29 +370,7 @@ fn thinned(device: &Device) {
         let boxes = placed.boxes().unwrap();
         assert_eq!((&boxes.parent, &boxes.anchor), (&here.parent, &here.anchor));
         let cut = placed.cut(&settings).unwrap();
-        assert_eq!(cut.incoming().unwrap(), fmm_tree::incoming(&here, &lists));
-        let leaves: Vec<u32> = (0..here.len() as u32).filter(|&b| here.is_leaf(b as usize)).step_by(9).collect();
-        let rows: Vec<u32> = leaves.iter().flat_map(|&b| lists.p2p.row(b as usize)).copied().collect();
-        assert_eq!(cut.near_rows(&leaves).unwrap(), rows);
-        let far = [&lists.m2l, &lists.m2p, &lists.p2l].into_iter();
-        let rows: Vec<u32> = far.flat_map(|e| leaves.iter().flat_map(|&b| e.row(b as usize)).copied()).collect();
-        assert_eq!(cut.far_rows(&leaves).unwrap(), rows);
-        let at = |axis: usize, of: &[u32]| of.iter().map(|&k| here.sources.xyz[axis][k as usize]).collect::<Vec<f64>>();
-        assert_eq!(cut.sources(&sources).unwrap(), [0, 1, 2].map(|a| at(a, &sources)));
-        assert_eq!(cut.targets(&targets).unwrap(), [0, 1, 2].map(|a| at(a, &targets)));
-        let sums = [cut.corner_sums(12).unwrap(), cut.corner_sums_of_sources(12).unwrap()];
-        for (level, b) in (0..here.levels()).flat_map(|l| here.level(l).map(move |b| (l, b))) {
-            let square = |x: [f64; 3]| {
-                let centre = here.center(b, level);
-                (0..3).map(|a| ((x[a] - centre[a]) / here.side_at(level)).powi(2)).sum::<f64>()
-            };
-            let power = |x: [f64; 3]| if here.is_leaf(b) { square(x).powi(12) } else { 0.0 };
-            let of_targets = here.targets_of(b).map(|i| power(here.target(i))).sum::<f64>();
-            let of_sources = here.sources_of(b).map(|i| power(here.source(i))).sum::<f64>();
-            for (found, sum) in sums.iter().zip([of_targets, of_sources]) {
-                assert!((found[b] - sum).abs() <= 1e-12 * sum, "box {b}: {} for {sum}", found[b]);
-            }
-        }
+        crate::cuts::same(&cut, &here, &lists, [&sources, &targets], kind.name());
 
         let (small, lists) = fmm_tree::thin(&here, &lists, &sources, &targets);
         let there = placed.thin(&settings, &boxes, &sources, &targets).unwrap();

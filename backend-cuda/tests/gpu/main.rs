@@ -3,6 +3,7 @@
 //! (`scripts/gpu-bundle.sh`). Arguments are parts of the names of the tests to run.
 
 mod command;
+mod cuts;
 mod direct;
 mod ends;
 mod errors;
@@ -33,6 +34,7 @@ const TESTS: &[&[Test]] = &[
     spherical::TESTS,
     treecode::TESTS,
     plane::TESTS,
+    cuts::TESTS,
     quadtree::TESTS,
     ranks::TESTS,
     moves::TESTS,

@@ -1,15 +1,20 @@
 //! New points of a plan: the calls of the driver that they take. Only the emulated GPU (`cuda-emulator/`) counts calls.
 
 use crate::Test;
-use backend_cuda::{Device, Expansion, Settings, solver};
-use fmm_kernels::Laplace;
+use adaptive2d::{ConnectOptions, PyramidOptions};
+use backend_cuda::{CallerPoints, Device, Expansion, PlanePlaced, PlaneSettings, Settings, plane_solver, solver};
 use fmm_kernels::equivalent::Fill;
+use fmm_kernels::{Harmonic2d, Laplace};
 use fmm_traits::testkit::clouds::CloudKind;
-use fmm_traits::{Kernels, Outputs, Policy, Precision};
+use fmm_traits::testkit::plane::PlaneKind;
+use fmm_traits::{Kernels, OutputColumns, Outputs, Policy, Precision};
 use fmm_tree::{BuildOptions, ListOptions};
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-pub const TESTS: &[Test] = &[("moves::new_points_take_few_calls", new_points_take_few_calls)];
+pub const TESTS: &[Test] = &[
+    ("moves::new_points_take_few_calls", new_points_take_few_calls),
+    ("moves::new_points_in_the_plane", new_points_in_the_plane),
+];
 
 unsafe extern "C" {
     fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
@@ -33,6 +38,37 @@ fn counter() -> Option<impl Fn(&CStr) -> u64> {
     Some(move |name: &CStr| count(name.as_ptr()))
 }
 
+/// The calls that some work takes: waits, copies to the host, launches, allocations, questions about memory. Zeros on a
+/// real GPU.
+fn calls_of(work: impl FnOnce()) -> [u64; 5] {
+    let count = counter();
+    let calls = |names: &[&CStr]| count.as_ref().map_or(0, |count| names.iter().map(|name| count(name)).sum::<u64>());
+    let all = || {
+        [
+            calls(&[c"cuStreamSynchronize", c"cuEventSynchronize"]),
+            calls(&[c"cuMemcpyDtoHAsync_v2", c"cuMemcpyDtoH_v2"]),
+            calls(&[c"cuLaunchKernel"]),
+            calls(&[c"cuMemAllocAsync", c"cuMemAlloc_v2"]),
+            calls(&[c"cuMemGetInfo_v2"]),
+        ]
+    };
+    let before = all();
+    work();
+    let after = all();
+    let taken = std::array::from_fn(|k| after[k] - before[k]);
+    println!("waits, copies to the host, launches, allocations, questions about memory: {taken:?}");
+    assert!(count.is_none() || taken[0] > 0, "the emulated GPU counts nothing");
+    taken
+}
+
+/// Checks the calls of new points: at most so many waits, copies to the host and launches. Without a pool of memory, each
+/// array is allocated, and nothing is known of memory that was given back.
+fn few(device: &Device, taken: [u64; 5], [waits, copies, launches]: [u64; 3]) {
+    let [allocations, questions] = if device.reserved_memory().unwrap() > 0 { [4, 0] } else { [400, 1] };
+    let most = [waits, copies, launches, allocations, questions];
+    assert!(taken.iter().zip(most).all(|(taken, most)| *taken <= most), "{taken:?} instead of {most:?}");
+}
+
 /// Points that move a little. Waits cost most, then copies to the host, then launches and allocations.
 fn new_points_take_few_calls(device: &Device) {
     let settings = Settings {
@@ -48,25 +84,26 @@ fn new_points_take_few_calls(device: &Device) {
     let kernels = Kernels::of(&Laplace, Outputs::POTENTIAL).unwrap();
     let mut plan = solver(&kernels, &settings, Precision::F32, points(0)).unwrap();
     (1..3).for_each(|seed| plan.set_points(points(seed)).unwrap());
-    let count = counter();
-    let calls = |names: &[&CStr]| count.as_ref().map_or(0, |count| names.iter().map(|name| count(name)).sum::<u64>());
-    let all = || {
-        [
-            calls(&[c"cuStreamSynchronize", c"cuEventSynchronize"]),
-            calls(&[c"cuMemcpyDtoHAsync_v2", c"cuMemcpyDtoH_v2"]),
-            calls(&[c"cuLaunchKernel"]),
-            calls(&[c"cuMemAllocAsync", c"cuMemAlloc_v2"]),
-            calls(&[c"cuMemGetInfo_v2"]),
-        ]
+    few(device, calls_of(|| plan.set_points(points(3)).unwrap()), [18, 17, 110]);
+}
+
+/// The same in the plane, where 40 000 points have a pyramid of seven levels.
+fn new_points_in_the_plane(device: &Device) {
+    let settings = PlaneSettings {
+        kernel: Harmonic2d.into(),
+        columns: vec![OutputColumns { output: Outputs::POTENTIAL, columns: vec![0, 1] }],
+        derivatives: 0,
+        order: Some(10),
+        precision: Precision::F64,
+        near: Precision::F64,
     };
-    let before = all();
-    plan.set_points(points(3)).unwrap();
-    let after = all();
-    let taken: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
-    println!("waits, copies to the host, launches, allocations, questions about memory: {taken:?}");
-    assert!(count.is_none() || taken[0] > 0, "the emulated GPU counts nothing");
-    // Without a pool of memory, each array is allocated, and nothing is known of memory that was given back.
-    let [allocations, questions] = if device.reserved_memory().unwrap() > 0 { [4, 0] } else { [400, 1] };
-    let most = [18, 17, 110, allocations, questions];
-    assert!(taken.iter().zip(most).all(|(taken, most)| *taken <= most), "{taken:?} instead of {most:?}");
+    let options = PyramidOptions { population: 30.0, ..PyramidOptions::default() };
+    let points = |seed| {
+        let points = PlaneKind::Uniform.points(40_000, seed);
+        let points = CallerPoints::of_dim(device, 2, "points", &points).unwrap();
+        PlanePlaced::new(device, &points, None, &options, &ConnectOptions::default()).unwrap()
+    };
+    let mut plan = plane_solver(&settings, points(0)).unwrap();
+    (1..3).for_each(|seed| plan.set_points(points(seed)).unwrap());
+    few(device, calls_of(|| plan.set_points(points(3)).unwrap()), [8, 7, 58]);
 }

@@ -24,6 +24,7 @@ pub const TESTS: &[Test] = &[
     ("plane::each_stage_equals_that_of_the_cpu", stages),
     ("plane::sums_equal_direct_sums", sums),
     ("plane::targets_far_outside_and_coincident_points", odd_clouds),
+    ("plane::covariances_and_thin_clouds", covariances),
     ("plane::ten_runs_have_the_same_bits", repeated),
     ("plane::arrays_of_the_caller", arrays),
     ("plane::wrong_input_is_refused", wrong),
@@ -174,7 +175,7 @@ fn pyramids(device: &Device) {
 }
 
 fn powers(device: &Device) {
-    for power in [64, 1024, 4096, 16384] {
+    for power in (0..8).map(|k| 1usize << (2 * k)) {
         for n in [power - 1, power, power + 1] {
             for kind in [PlaneKind::Uniform, PlaneKind::Grid, PlaneKind::FiftyCopies] {
                 same_as_sorted(device, &kind.points(n, 8), None, &population(10.0), &format!("{} {n}", kind.name()));
@@ -491,6 +492,40 @@ fn odd_clouds(device: &Device) {
         let q = normal_strengths(200 * kernel.strengths(), 1);
         let mut plan = PlanePlan::<f32, f32>::new(kernel, &columns(kernel, 2), 2, Some(6), pyramid, lists).unwrap();
         assert!(plan.apply(&q, &mut |_, _| true).unwrap().0.iter().all(|&u| u == 0.0), "{}", kernel.name());
+    }
+}
+
+/// Points that are turned, moved and scaled have the same sums, and points in a strip a million times as long as wide have
+/// the direct sums.
+fn covariances(device: &Device) {
+    let (n, order) = (1500, 40);
+    let s = PlaneKind::Normal.points(n, 71);
+    let q = normal_strengths(2 * n, 72);
+    let sums = |s: &[f64]| {
+        let pyramid = build(device, s, None, &population(12.0));
+        let lists = plane_connect(&pyramid, &ConnectOptions::default()).unwrap();
+        let columns = columns(Harmonic2d, 0);
+        let mut plan = PlanePlan::<f64, f64>::new(Harmonic2d, &columns, 0, Some(order), pyramid, lists).unwrap();
+        plan.apply(&q, &mut |_, _| true).unwrap().0
+    };
+    let here = sums(&s);
+    for (scale, [c, d], shift) in
+        [(1e30, [1.0, 0.0], 0.0), (1e-30, [1.0, 0.0], 0.0), (1.0, [0.6, -0.8], 0.0), (1e3, [0.0, 1.0], -70.0)]
+    {
+        let turned = |p: &[f64]| [c * p[0] - d * p[1], c * p[1] + d * p[0]];
+        let there: Vec<f64> = s.chunks(2).flat_map(turned).map(|x| scale * (x + shift)).collect();
+        // Γ/(z_j − z) is divided by the factor.
+        let back: Vec<f64> = sums(&there).chunks(2).flat_map(turned).map(|x| scale * x).collect();
+        // A shift rounds coordinates.
+        let most = if shift == 0.0 { 1e-11 } else { 1e-9 };
+        let e = difference(&back, &here);
+        assert!(e < most, "{scale:e} {c} {d} {shift}: {e:e}");
+    }
+    let thin: Vec<f64> = s.chunks(2).flat_map(|p| [p[0], 1e-6 * p[1]]).collect();
+    for kernel in PlanePairs::all() {
+        let q = normal_strengths(kernel.strengths() * n, 73);
+        let e = errors(device, kernel, (&thin, None), &q, (48, 12.0, 0.5), false);
+        assert!(e[0] < 1e-11 && e[1] < 1e-9 && e[2] < 1e-8, "{} {e:?}", kernel.name());
     }
 }
 

@@ -2,9 +2,9 @@
 
 mod site;
 
-pub(crate) use site::Trees;
+pub(crate) use site::{OnDevice, Trees};
 
-use self::site::{OnDevice, Shared, into_placed, locked, mesh_of};
+use self::site::{Shared, into_placed, locked, mesh_of};
 use super::octree::{blocks, rows_of_sources};
 use super::{Engine, Placed, ProbeSeconds, Watch};
 use super::{bounds_of, build_options, list_options, not_placed, picked, trial_of};
@@ -237,7 +237,7 @@ impl Engine for Device {
                 let boxes = site.boxes()?;
                 let trial = site.trial(settings.policy, |site| {
                     let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
-                    let there = OnDevice { cut: site.placed.cut(&settings)?, boxes: &boxes, direct: &direct };
+                    let there = OnDevice { cut: site.placed.cut(&settings)?, boxes: &*boxes, direct: &direct };
                     trial_of(&self.request, &self.choice, &there, self.request.precision == Precision::F32)
                 })?;
                 let sample = &trial.sample;

@@ -4,7 +4,7 @@ use crate::mesh::{Edges, Mesh};
 use crate::probe::Trial;
 use crate::probe::sampled::{Direct, End, Sampled};
 use backend_cuda::{CallerPoints, Counts, Cut, Placed};
-use fmm_traits::{Error, Policy, Tree};
+use fmm_traits::{Error, Hierarchy, Policy, Tree};
 use fmm_tree::{BuildOptions, BuildReport, Incoming};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -105,19 +105,19 @@ impl Trees {
 }
 
 /// A function that computes direct sums in f64 on the device of a [`Cut`].
-type SumsOnDevice<'a> = &'a dyn Fn(CallerPoints, &[&[f64]], CallerPoints) -> Result<Vec<Vec<f64>>, Error>;
+pub(crate) type SumsOnDevice<'a> = &'a dyn Fn(CallerPoints, &[&[f64]], CallerPoints) -> Result<Vec<Vec<f64>>, Error>;
 
-/// Placed points on the device, for a sample.
-pub(super) struct OnDevice<'a> {
+/// Placed points on the device, for a sample. `boxes` is a copy of the boxes on the host.
+pub(crate) struct OnDevice<'a, H> {
     pub cut: Cut<'a>,
-    pub boxes: &'a Tree,
+    pub boxes: &'a H,
     pub direct: SumsOnDevice<'a>,
 }
 
-impl Sampled for OnDevice<'_> {
-    type Boxes = Tree;
+impl<H: Hierarchy> Sampled for OnDevice<'_, H> {
+    type Boxes = H;
 
-    fn boxes(&self) -> &Tree {
+    fn boxes(&self) -> &H {
         self.boxes
     }
     fn incoming(&self) -> Result<Vec<Incoming>, Error> {

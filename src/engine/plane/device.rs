@@ -1,17 +1,16 @@
 //! The engine of the plane on an NVIDIA GPU: every phase of the method, and direct summation.
 
-use super::{Thinned, thinned};
+use super::Sampled;
 use crate::choice::Choice;
 use crate::cloud::Cloud;
-use crate::engine::{Engine, Placed, ProbeSeconds, Watch, bounds_of, not_placed, trial_of};
+use crate::engine::{Engine, OnDevice, Placed, ProbeSeconds, Watch, bounds_of, not_placed, trial_of};
 use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
 use crate::probe::Trial;
-use crate::probe::sampled::OnHost;
 use crate::request::{Cuda, Fmm};
 use adaptive2d::{ConnectOptions, Pyramid, PyramidOptions};
 use backend_cpu::laurent::{LaurentPlan, PlanePairs};
-use backend_cuda::{DeviceSums, PlaneCounts, PlanePlaced, PlaneSettings, PlaneSolver, plane_solver};
+use backend_cuda::{DeviceSums, PlaneCounts, PlanePlaced, PlaneSettings, PlaneSolver, plane_solver, plane_sums};
 use fmm_families::derivatives;
 use fmm_traits::{Error, Lists, Precision, Stage, StageSeconds};
 use std::sync::OnceLock;
@@ -43,9 +42,7 @@ struct Held {
 struct Site {
     there: PlanePlaced,
     placed: Placed,
-    /// Pyramid and lists on the host, from which a probe draws its sample.
-    copy: Option<(Pyramid, Lists)>,
-    trial: Option<Trial>,
+    sampled: Option<Sampled>,
 }
 
 impl PlaneOnDevice {
@@ -72,12 +69,25 @@ impl PlaneOnDevice {
         }
     }
 
+    /// A sample of placed points, and the small problem of its points. The host draws the sample from a copy of the boxes.
+    /// The device computes its direct sums, and cuts the small problem out. Only that is copied.
+    fn sampled(&self, there: &PlanePlaced) -> Result<Sampled, Error> {
+        let device = self.cuda.open(self.request.cache.as_ref())?;
+        let (boxes, kernel, derivatives) = (there.boxes()?, self.pairs.kernel, self.derivatives());
+        let direct = |s, q: &[&[f64]], t| plane_sums(&device, kernel, derivatives, (s, t), q);
+        let site = OnDevice { cut: there.cut()?, boxes: &boxes, direct: &direct };
+        let trial = trial_of(&self.request, &self.choice, &site, self.request.precision == Precision::F32)?;
+        let kept = [&trial.sample.of_errors.positions[..], &trial.sample.targets];
+        let thin = site.cut.thin_pyramid(&boxes, kept)?;
+        Ok(Sampled::new(trial, thin))
+    }
+
     /// Error bounds of an order in f64, measured on the host: the arithmetic of the device is the same up to rounding,
     /// and no program is compiled for an order that is not taken.
-    fn bounds_on_host(&self, order: usize, trial: &Trial, thin: Thinned) -> Result<Vec<f64>, Error> {
-        let shape = (order, self.derivatives());
-        let plan = LaurentPlan::new(self.pairs, shape, thin.0, thin.1, self.choice.isa, false)?;
-        super::bounds(&plan, &self.request, &self.choice, trial)
+    fn bounds_on_host(&self, order: usize, sampled: &mut Sampled) -> Result<Vec<f64>, Error> {
+        let (shape, (pyramid, lists)) = ((order, self.derivatives()), sampled.thin.clone());
+        let plan = LaurentPlan::new(self.pairs, shape, pyramid, lists, self.choice.isa, false)?;
+        sampled.bounds(&plan, &self.request, &self.choice)
     }
 }
 
@@ -102,7 +112,7 @@ impl Engine for PlaneOnDevice {
         let mut placed = Placed::default();
         placed.report.ncrit = self.choice.occupancy.ceil() as usize;
         (placed.seconds.tree, placed.seconds.lists) = (there.seconds().tree, there.seconds().lists);
-        self.site = Some(Site { there, placed, copy: None, trial: None });
+        self.site = Some(Site { there, placed, sampled: None });
         Ok(())
     }
 
@@ -117,30 +127,22 @@ impl Engine for PlaneOnDevice {
         }
         let start = Instant::now();
         let Some(mut site) = self.site.take() else { return not_placed() };
-        let copy = site.copy.take().map_or_else(|| site.there.download(), Ok)?;
-        let trial = match site.trial.take() {
-            Some(trial) => trial,
-            None => {
-                let there = OnHost { tree: &copy.0, lists: &copy.1 };
-                trial_of(&self.request, &self.choice, &there, self.request.precision == Precision::F32)?
-            }
-        };
-        let thin = thinned(&copy.0, &copy.1, &trial);
+        let mut sampled = site.sampled.take().map_or_else(|| self.sampled(&site.there), Ok)?;
         let bounds = match self.request.precision {
-            Precision::F64 => self.bounds_on_host(order, &trial, thin)?,
+            Precision::F64 => self.bounds_on_host(order, &mut sampled)?,
             Precision::F32 => {
                 let device = self.cuda.open(self.request.cache.as_ref())?;
-                let points = PlanePlaced::upload(&device, &thin.0, &thin.1)?;
+                let points = PlanePlaced::upload(&device, &sampled.thin.0, &sampled.thin.1)?;
                 let solver = plane_solver(&self.settings(Some(order)), points)?;
-                bounds_of(&self.request, &self.choice, &trial, &*solver)?
+                bounds_of(&self.request, &self.choice, &sampled.trial, &*solver)?
             }
         };
-        self.site = Some(Site { copy: Some(copy), trial: Some(trial), ..site });
+        self.site = Some(Site { sampled: Some(sampled), ..site });
         Ok((bounds, ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 }))
     }
 
     fn trial(&self) -> Option<&Trial> {
-        self.site.as_ref()?.trial.as_ref()
+        Some(&self.site.as_ref()?.sampled.as_ref()?.trial)
     }
 
     fn forget(&mut self) {

@@ -43,7 +43,30 @@ struct Site {
     pyramid: Pyramid,
     lists: Lists,
     placed: Placed,
-    trial: Option<Trial>,
+    sampled: Option<Sampled>,
+}
+
+/// A sample on which errors are measured, and the small problem of its points.
+struct Sampled {
+    trial: Trial,
+    thin: Thinned,
+    workspace: LaurentWorkspace,
+}
+
+impl Sampled {
+    fn new(trial: Trial, thin: Thinned) -> Self {
+        Sampled { trial, thin, workspace: LaurentWorkspace::default() }
+    }
+
+    /// Bounds of the errors of a plan for the small problem, one per output of the facts.
+    fn bounds(&mut self, plan: &LaurentPlan, request: &Fmm, choice: &Choice) -> Result<Vec<f64>, Error> {
+        let Sampled { trial, workspace, .. } = self;
+        let mut rows = vec![vec![0.0; trial.sample.targets.len() * choice.facts.values]; trial.strengths.len()];
+        for (strengths, rows) in trial.strengths.iter().zip(&mut rows) {
+            plan.apply(workspace, strengths, rows, &mut |_, _| true)?;
+        }
+        Ok(trial.bounds(rows, &choice.facts, request.norm))
+    }
 }
 
 /// A pyramid and its lists, with a part of the points.
@@ -59,16 +82,6 @@ fn thinned(pyramid: &Pyramid, lists: &Lists, trial: &Trial) -> Thinned {
     let (sources, targets) = (with(Hierarchy::sources_of), with(Hierarchy::targets_of));
     let lists = fmm_tree::restrict(lists, &all, &sources, &targets);
     (small, lists)
-}
-
-/// Bounds of the errors of a plan for the points of a trial, one per output of the facts.
-fn bounds(plan: &LaurentPlan, request: &Fmm, choice: &Choice, trial: &Trial) -> Result<Vec<f64>, Error> {
-    let mut rows = vec![vec![0.0; trial.sample.targets.len() * choice.facts.values]; trial.strengths.len()];
-    let mut workspace = LaurentWorkspace::default();
-    for (strengths, rows) in trial.strengths.iter().zip(&mut rows) {
-        plan.apply(&mut workspace, strengths, rows, &mut |_, _| true)?;
-    }
-    Ok(trial.bounds(rows, &choice.facts, request.norm))
 }
 
 /// The blocks of the near field.
@@ -142,7 +155,7 @@ impl Engine for Plane {
         let start = Instant::now();
         let lists = connect(&pyramid, &ConnectOptions { theta: self.theta, ..ConnectOptions::default() })?;
         placed.seconds.lists = start.elapsed().as_secs_f64();
-        self.site = Some(Site { pyramid, lists, placed, trial: None });
+        self.site = Some(Site { pyramid, lists, placed, sampled: None });
         Ok(())
     }
 
@@ -154,18 +167,24 @@ impl Engine for Plane {
         let start = Instant::now();
         let Some(mut site) = self.site.take() else { return Ok(Default::default()) };
         let (r, c) = (&self.request, &self.choice);
-        if site.trial.is_none() {
-            site.trial = Some(trial_of(r, c, &OnHost { tree: &site.pyramid, lists: &site.lists }, self.rough())?);
-        }
-        let trial = site.trial.as_ref().expect("just made");
-        let (pyramid, lists) = thinned(&site.pyramid, &site.lists, trial);
-        let bounds = bounds(&self.planned(order, pyramid, lists)?, r, c, trial)?;
+        let mut sampled = match site.sampled.take() {
+            Some(sampled) => sampled,
+            None => {
+                let (pyramid, lists) = (&site.pyramid, &site.lists);
+                let trial = trial_of(r, c, &OnHost { tree: pyramid, lists }, self.rough())?;
+                let thin = thinned(pyramid, lists, &trial);
+                Sampled::new(trial, thin)
+            }
+        };
+        let (pyramid, lists) = sampled.thin.clone();
+        let bounds = sampled.bounds(&self.planned(order, pyramid, lists)?, r, c)?;
+        site.sampled = Some(sampled);
         self.site = Some(site);
         Ok((bounds, ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 }))
     }
 
     fn trial(&self) -> Option<&Trial> {
-        self.site.as_ref()?.trial.as_ref()
+        Some(&self.site.as_ref()?.sampled.as_ref()?.trial)
     }
 
     fn forget(&mut self) {

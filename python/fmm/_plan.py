@@ -91,17 +91,23 @@ def _options(
     """The options of a plan as the core takes them."""
     if devices is not None and backend != "cuda":
         raise ValueError(f"devices are GPUs, but the backend is {backend}: pass backend='cuda'")
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress is {type(progress).__name__}, expected True or a function of (phase, fraction)")
+
+    def count(value: int | None, name: str) -> int | None:
+        return None if value is None else _arrays.count(value, name)
+
     return {
         "outputs": list(outputs),
         "tolerance": None if tolerance is None else float(tolerance),
-        "order": order,
+        "order": count(order, "order"),
         "method": method,
         "precision": precision,
         "backend": backend,
-        "device": device,
-        "devices": None if devices is None else list(devices),
-        "threads": threads,
-        "ncrit": ncrit,
+        "device": count(device, "device"),
+        "devices": None if devices is None else [_arrays.count(each, "devices") for each in devices],
+        "threads": count(threads, "threads"),
+        "ncrit": count(ncrit, "ncrit"),
         "norm": norm,
         "theta": theta,
         "cache": cache,
@@ -277,6 +283,8 @@ class Plan:
         an error of a later call or of :meth:`synchronize`. The sums of JAX and of other libraries (as
         :class:`fmm.DeviceArray`) are waited for.
         """
+        if out is not None and not isinstance(out, Result):
+            raise TypeError(f"out is {type(out).__name__}, expected the result of an earlier call")
         if self._there is not None:
             return self._apply_there(strengths, out, sets)
         flat, count = self._flat(strengths, sets)
@@ -322,12 +330,13 @@ class Plan:
         for k in range(1 if count is None else count):
             q = given if count is None else given.part(k)
             self._plan.apply_on_device(q, {n: m if count is None else m.part(k) for n, m in memories.items()}, stream)
+        if out is None:
+            # While the GPU works, because JAX takes its time to accept an array.
+            out = Result({n: _device.finished(library, a) for n, a in arrays.items()}, float("nan"), {})
         if _device.waits(library):
             self.synchronize()
         del held
-        if out is not None:
-            return out
-        return Result({n: _device.finished(library, a) for n, a in arrays.items()}, float("nan"), {})
+        return out
 
     def synchronize(self) -> None:
         """Waits for sums on arrays of a GPU. Raises ValueError for NaN or infinity in strengths or sums since the last
@@ -375,7 +384,7 @@ class Plan:
         GPU are copied to the host."""
         flat, _ = self._flat(strengths if self._there is None else _device.on_host(strengths), False)
         with self._line:
-            measured = self._plan.verify(np.require(flat, np.float64), samples)
+            measured = self._plan.verify(np.require(flat, np.float64), _arrays.count(samples, "samples"))
         return Report({name: Errors(*e) for name, *e in measured})
 
     def move(self, sources: ArrayLike, targets: ArrayLike | None = None, *, subset: ArrayLike | None = None) -> None:
@@ -459,6 +468,9 @@ class Plan:
             return whole.conj() if self._conjugate else whole
         return flat.reshape(*lead, m, *axes)
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a plan cannot be copied or pickled: send the kernel and the points, and make the plan there")
+
     def __repr__(self) -> str:
         d = self.describe()
         return (
@@ -510,7 +522,8 @@ def memory(kernel: Kernel | str, n_sources: int, n_targets: int, **options: Any)
     """Forecast bytes of a plan and one evaluation."""
     kernel = _kernel(kernel)
     names = _names(options.pop("outputs", ("potential",)))
-    return _core.memory(kernel._core(names), n_sources, n_targets, _options(names, **options))
+    n, m = _arrays.count(n_sources, "n_sources"), _arrays.count(n_targets, "n_targets")
+    return _core.memory(kernel._core(names), n, m, _options(names, **options))
 
 
 def devices() -> list[str]:

@@ -238,9 +238,16 @@ def hfmm3d(
         _arguments.count(targets, 3, "targets")
     if nd < 1 or (c is None and v is None):
         return out
-    x = _arguments.rows(sources, 3)
+    # In lengths of 1/unit the wave number is near 1 or below it. Powers of two do not round.
+    k = complex(zk)
+    unit = 2.0 ** max(0, round(np.log2(abs(k)))) if abs(k) > 1 else 1.0
+    x = unit * _arguments.rows(sources, 3)
+    c, v = None if c is None else unit * c, None if v is None else unit**2 * v
     for place, level in _arguments.places(pg, pgt, targets, 2):
-        sums = _terms.evaluate(_helmholtz(complex(zk), c, v, level), x, _at(place, targets), nd, eps)
+        at = unit * _arguments.rows(targets, 3) if place else None
+        sums = _terms.evaluate(_helmholtz(k / unit, c, v, level), x, at, nd, eps)
+        if "grad" in sums:
+            sums["grad"] *= unit
         _fill(out, place, sums, nd)
     return out
 

@@ -427,16 +427,18 @@ class Plan:
         return np.array(corners).reshape(len(corners), 2, self._dim)
 
     def as_linear_operator(self) -> Any:
-        """The matrix from strengths to potentials as a ``scipy.sparse.linalg.LinearOperator``."""
+        """The matrix from strengths to potentials as a ``scipy.sparse.linalg.LinearOperator``. For points in a CuPy array
+        it is the one of ``cupyx``, and vectors stay on the GPU."""
         from .linear import operator
 
         return operator(self)
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draws points and leaves with matplotlib (the first two coordinates). Returns the axes."""
+    def plot(self, ax: Any = None, *, near: int | None = None) -> Any:
+        """Draws points and leaves with matplotlib (the first two coordinates). Returns the axes. With ``near``, the index
+        of a target, its leaf and the sources whose sums with it are direct are in colour."""
         from .plotting import plot
 
-        return plot(self, ax)
+        return plot(self, ax, near)
 
     def _flat(self, strengths: ArrayLike, sets: bool | None) -> tuple[NDArray[Any], int | None]:
         if not self._complex:

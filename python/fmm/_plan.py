@@ -216,8 +216,8 @@ class Plan:
         self._line = report.Progress() if progress is True else contextlib.nullcontext()
         options = _options(
             self.outputs, tolerance=tolerance, order=order, method=method, precision=precision, backend=backend,
-            device=device, devices=devices, threads=threads, ncrit=ncrit, norm=norm, theta=theta, cache=cache, attributes=attributes,
-            progress=self._line if progress is True else progress or None, comm=comm,
+            device=device, devices=devices, threads=threads, ncrit=ncrit, norm=norm, theta=theta, cache=cache,
+            attributes=attributes, progress=self._line if progress is True else progress or None, comm=comm,
         )  # fmt: skip
         core = self.kernel._core(self.outputs)
         with self._line:

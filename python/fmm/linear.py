@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,18 +15,17 @@ if TYPE_CHECKING:
 def operator(plan: Plan) -> Any:
     """The matrix from strengths to potentials. Vectors are the rows of strengths and potentials one after the other.
     Products with several columns are one batch. ``rmatvec`` needs a kernel with a transpose."""
+    library: Any = np
     if plan._there is None:
         from scipy.sparse.linalg import LinearOperator
-
-        library: Any = np
     elif plan._there == "cupy":
-        import cupy as library
+        library = sys.modules["cupy"]
         from cupyx.scipy.sparse.linalg import LinearOperator
     else:
         raise TypeError("linear operators are those of SciPy and CuPy: the points of the plan are an array of neither")
     if "potential" not in plan.outputs:
         raise ValueError("the plan has no output potential")
-    kind = np.complex128 if plan._complex else np.float64
+    kind: Any = np.complex128 if plan._complex else np.float64
     if plan._there is not None and plan.describe()["precision"] == "f32":
         kind = np.float32
     s = 1 if plan._complex else plan._strengths
@@ -41,7 +41,8 @@ def operator(plan: Plan) -> Any:
         columns = library.ascontiguousarray(library.asarray(x).T)
         potential = plan.apply(columns.reshape(len(columns), *rows), sets=True).potential
         assert potential is not None
-        return library.ascontiguousarray(potential.reshape(len(columns), -1).T)
+        together: NDArray[Any] = library.ascontiguousarray(potential.reshape(len(columns), -1).T)
+        return together
 
     def transposed(x: NDArray[Any]) -> NDArray[Any]:
         shape = (plan.n_targets,) if c == 1 else (plan.n_targets, c)

@@ -18,10 +18,10 @@ points = np.concatenate([rng.normal(0, 0.2, (n // 3, 2)), rng.random((2 * n // 3
 charges = rng.standard_normal(n)
 
 # %%
-# **The tree.** The rectangle around the points is cut into four, each part again, and so on, until a part holds few points.
-# In the plane each cut leaves equally many points on both sides; in space the cuts halve the sides of a cube. The parts
-# at the end are the leaves. Where points are dense, leaves are small. The picture shows the rectangle around the points
-# of each leaf.
+# **The tree.** The rectangle around the points is cut into four, each part again, and so on, until a part holds few
+# points. In the plane each cut leaves equally many points on both sides; in space the cuts halve the sides of a cube.
+# The parts at the end are the leaves. Where points are dense, leaves are small. The picture shows the rectangle around
+# the points of each leaf.
 plan = fmm.Plan(fmm.Laplace2D(), points, tolerance=1e-6, method="laurent")
 plan.plot()
 

@@ -94,7 +94,7 @@ def lfmm3d(
     *, eps: float, sources: Any, charges: Any = None, dipvec: Any = None, targets: Any = None,
     pg: int = 0, pgt: int = 0, nd: int = 1,
 ) -> Output:  # fmt: skip
-    """Laplace in space: u(x) = sum_j c_j/(4 pi |x - y_j|) - v_j . grad_x (1/(4 pi |x - y_j|)), without y_j = x.
+    """Laplace in space: ``u(x) = sum_j c_j/(4 pi |x - y_j|) - v_j . grad_x (1/(4 pi |x - y_j|))``, without y_j = x.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def l3ddir(
     *, sources: Any, targets: Any, charges: Any = None, dipvec: Any = None,
     pgt: int = 0, nd: int = 1, thresh: float = 1e-16,
 ) -> Output:  # fmt: skip
-    """The sums of :func:`lfmm3d` at the targets over all pairs with |x - y| > thresh."""
+    """The sums of :func:`lfmm3d` at the targets over all pairs with ``|x - y| > thresh``."""
     return _direct(_pairs.newton, float, sources, targets, charges, dipvec, pgt, nd, thresh, 3)
 
 
@@ -256,7 +256,7 @@ def h3ddir(
     *, zk: complex, sources: Any, targets: Any, charges: Any = None, dipvec: Any = None,
     pgt: int = 0, nd: int = 1, thresh: float = 1e-16,
 ) -> Output:  # fmt: skip
-    """The sums of :func:`hfmm3d` at the targets over all pairs with |x - y| > thresh, at any frequency."""
+    """The sums of :func:`hfmm3d` at the targets over all pairs with ``|x - y| > thresh``, at any frequency."""
     green = _pairs.helmholtz(complex(zk))
     return _direct(green, complex, sources, targets, charges, dipvec, pgt, nd, thresh, 2)
 
@@ -369,7 +369,7 @@ def st3ddir(
     rotvec: Any = None, doublet: Any = None, doubvec: Any = None, targets: Any = None,
     ifppreg: int = 0, ifppregtarg: int = 0, nd: int = 1, thresh: float = 1e-16,
 ) -> Output:  # fmt: skip
-    """The sums of :func:`stfmm3d` over all pairs with |x - y| > thresh. ``eps`` is not used."""
+    """The sums of :func:`stfmm3d` over all pairs with ``|x - y| > thresh``. ``eps`` is not used."""
     others = [("rotlet", rotlet, "rotvec", rotvec), ("doublet", doublet, "doubvec", doubvec)]
     out = Output()
     flow = _Flow(sources, stoklet, strslet, strsvec, others, targets, ifppreg, ifppregtarg, nd)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,6 +86,7 @@ def _options(
     norm: str = "l2",
     theta: float | None = None,
     cache: str | None = None,
+    cost_model: str | os.PathLike[str] | None = None,
     attributes: Mapping[str, ArrayLike] | None = None,
     progress: Any = None,
     comm: Any = None,
@@ -111,6 +114,7 @@ def _options(
         "norm": norm,
         "theta": theta,
         "cache": cache,
+        "cost_model": None if cost_model is None else Path(cost_model).read_text(),
         "attributes": {name: _arrays.numbers(v, name).reshape(-1) for name, v in (attributes or {}).items()},
         "progress": progress,
         "world": None if comm is None else _ranks.world(comm),
@@ -160,6 +164,8 @@ class Plan:
     norm : the error that the tolerance bounds, l2 or max (max: kernel harmonic2d)
     theta : opening angle of a treecode
     cache : folder for operators
+    cost_model : file of :func:`calibrate`, with the costs by which methods and sizes of leaves are chosen; None: costs
+        that come with the library, so that no choice depends on the machine
     attributes : values of parameters that differ from source to source, as a dict of name -> (N,)
     progress : True for a line that shows how far work is (:class:`fmm.Progress`), or a function of (phase, fraction);
         returning False cancels with KeyboardInterrupt
@@ -195,6 +201,7 @@ class Plan:
         norm: str = "l2",
         theta: float | None = None,
         cache: str | None = None,
+        cost_model: str | os.PathLike[str] | None = None,
         attributes: Mapping[str, ArrayLike] | None = None,
         progress: Progress | bool | None = None,
         comm: Any = None,
@@ -217,7 +224,7 @@ class Plan:
         options = _options(
             self.outputs, tolerance=tolerance, order=order, method=method, precision=precision, backend=backend,
             device=device, devices=devices, threads=threads, ncrit=ncrit, norm=norm, theta=theta, cache=cache,
-            attributes=attributes, progress=self._line if progress is True else progress or None, comm=comm,
+            cost_model=cost_model, attributes=attributes, progress=self._line if progress is True else progress or None, comm=comm,
         )  # fmt: skip
         core = self.kernel._core(self.outputs)
         with self._line:
@@ -528,6 +535,16 @@ def memory(kernel: Kernel | str, n_sources: int, n_targets: int, **options: Any)
     return _core.memory(kernel._core(names), n, m, _options(names, **options))
 
 
+def calibrate(path: str | os.PathLike[str], kernel: Kernel | str = "laplace", **options: Any) -> None:
+    """Measures the unit costs of a kernel in space on one core of this machine, or with ``backend="cuda"`` on its GPU, in
+    some seconds. They are added to the file ``path``, for the option ``cost_model`` of plans with the same outputs and
+    precision. ``options`` are those of :class:`Plan`."""
+    kernel, path = _kernel(kernel), Path(path)
+    names = _names(options.pop("outputs", ("potential",)))
+    before = path.read_text() if path.exists() else None
+    path.write_text(_core.calibrate(kernel._core(names), _options(names, **options), before))
+
+
 def devices() -> list[str]:
     """The names of the GPUs that can be used; empty without a driver or without NVRTC."""
     names: list[str] = []
@@ -538,4 +555,4 @@ def devices() -> list[str]:
             return names
 
 
-__all__ = ["Errors", "Expression", "Plan", "Report", "Result", "devices", "direct", "evaluate", "memory"]
+__all__ = ["Errors", "Expression", "Plan", "Report", "Result", "calibrate", "devices", "direct", "evaluate", "memory"]

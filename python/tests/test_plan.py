@@ -183,6 +183,17 @@ def test_errors_have_numbers(rng):
     assert e.value.floor > 1e-15
 
 
+def test_costs_of_this_machine(rng, tmp_path):
+    file = tmp_path / "costs.json"
+    fmm.calibrate(file, threads=1)
+    plan = fmm.Plan("laplace", rng.random((N, 3)), cost_model=file)
+    assert plan.describe()["cost_model"] != fmm.Plan("laplace", rng.random((N, 3))).describe()["cost_model"]
+    assert plan.verify(np.ones(N))["potential"].rel_l2 < 1e-6
+    file.write_text("{}")
+    with pytest.raises(ValueError, match="cost_model"):
+        fmm.Plan("laplace", rng.random((N, 3)), cost_model=file)
+
+
 def test_nothing_to_sum():
     none = np.empty((0, 3))
     assert fmm.evaluate("laplace", none, []).potential.shape == (0,)

@@ -224,7 +224,8 @@ class Plan:
         options = _options(
             self.outputs, tolerance=tolerance, order=order, method=method, precision=precision, backend=backend,
             device=device, devices=devices, threads=threads, ncrit=ncrit, norm=norm, theta=theta, cache=cache,
-            cost_model=cost_model, attributes=attributes, progress=self._line if progress is True else progress or None, comm=comm,
+            cost_model=cost_model, attributes=attributes, comm=comm,
+            progress=self._line if progress is True else progress or None,
         )  # fmt: skip
         core = self.kernel._core(self.outputs)
         with self._line:

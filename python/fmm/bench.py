@@ -139,7 +139,8 @@ def one_shot(n: int, tolerance: float, python: str | None, repeats: int) -> list
         cpu = statistics.median(run[1] for run in runs)
         errors = ", ".join(f"{k} {e:.2g}" for k, e in _errors(runs[-1][2], exact).items())
         wall = statistics.median(run[0] for run in runs)
-        return Row(name, cpu, "s", "", f"errors: {errors}; tolerance {t:.3g}; {len(runs)} runs, {wall:.3g} s on the clock")
+        details = f"errors: {errors}; tolerance {t:.3g}; {len(runs)} runs, {wall:.3g} s on the clock"
+        return Row(name, cpu, "s", "", details)
 
     name = f"one-shot n={n} tolerance={tolerance:g} one core"
     if python is None:
@@ -243,7 +244,8 @@ print(time.perf_counter() - wall, time.process_time() - cpu)
         return [float(seconds) for seconds in done.stdout.split()]
 
     wall, cpu = (min(times) * 1e3 for times in zip(*(once() for _ in range(repeats))))
-    return [Row("import beyond numpy", cpu, "ms", "<= 50", f"of the processor, best of {repeats}; {wall:.3g} ms on the clock")]
+    details = f"of the processor, best of {repeats}; {wall:.3g} ms on the clock"
+    return [Row("import beyond numpy", cpu, "ms", "<= 50", details)]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -68,7 +68,7 @@ others() {
             "$python" -m pytest -q -p no:cacheprovider tests/test_gpu_arrays.py tests/test_xla.py
     fi
 }
-# They run beside the tests, because both wait for one core most of the time.
+# They run beside the tests, because each of the two uses one core most of the time.
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 others > "$log" 2>&1 &

@@ -18,10 +18,12 @@ features=()
 if [ -n "${FMM_PYTHON_MPI:-}" ]; then
     packages+=(mpi4py) features=(--features fmm-python/mpi)
 fi
-"$python" -m pip install -q --disable-pip-version-check 'numpy>=1.26' scipy pytest mypy matplotlib 'maturin>=1.9,<2' \
-    "${packages[@]}"
+# Python compiles of the packages what is imported.
+install=(-m pip install -q --disable-pip-version-check --no-compile)
+"$python" "${install[@]}" 'numpy>=1.26' scipy pytest mypy matplotlib "${packages[@]}"
 cd python
 if [ -n "${WHEEL:-}" ]; then
+    "$python" "${install[@]}" 'maturin>=1.9,<2'
     rm -rf "$root/target/dist"
     "$venv/bin/maturin" sdist --out "$root/target/dist"
     clean=$(mktemp -d)
@@ -54,14 +56,26 @@ esac
 rm -f fmm/_core.abi3.so # A process may use the old one.
 cp "$target/release/$built" fmm/_core.abi3.so
 export PYTHONPATH=$PWD
-"$python" -m mypy
-"$python" -m mypy.stubtest fmm._core --ignore-missing-stub
-"$python" -m doctest README.md
+# Types, the README, and arrays on the emulated GPU.
+others() {
+    set -e
+    "$python" -m mypy
+    "$python" -m mypy.stubtest fmm._core --ignore-missing-stub
+    "$python" -m doctest README.md
+    if command -v "${CXX:-c++}" > /dev/null; then
+        emulator=$("$root/scripts/emulator.sh")
+        FMM_EMULATED_GPU=1 LD_LIBRARY_PATH="$emulator${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" env -u FMM_NVRTC -u CUDA_PATH \
+            "$python" -m pytest -q -p no:cacheprovider tests/test_gpu_arrays.py tests/test_xla.py
+    fi
+}
+# They run beside the tests, because each of the two uses one core most of the time.
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+others > "$log" 2>&1 &
+beside=$!
+status=0
 "$python" -m pytest -q -rs tests --doctest-modules fmm/_plan.py fmm/own.py fmm/report.py fmm/__init__.py \
-    fmm/compat/fmm3dpy.py fmm/compat/fmm2dpy.py "$@"
-# Arrays on a GPU, on the emulated one.
-if command -v "${CXX:-c++}" > /dev/null; then
-    emulator=$("$root/scripts/emulator.sh")
-    FMM_EMULATED_GPU=1 LD_LIBRARY_PATH="$emulator${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
-        env -u FMM_NVRTC -u CUDA_PATH "$python" -m pytest -q tests/test_gpu_arrays.py tests/test_xla.py
-fi
+    fmm/compat/fmm3dpy.py fmm/compat/fmm2dpy.py "$@" || status=$?
+wait "$beside" || status=$?
+cat "$log"
+exit "$status"

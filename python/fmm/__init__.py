@@ -12,7 +12,7 @@ True
 """
 
 from ._core import DeviceArray, __version__
-from ._plan import Errors, Plan, Result, devices, direct, evaluate, memory
+from ._plan import Errors, Plan, Result, calibrate, devices, direct, evaluate, memory
 from .kernels import (
     BiotSavart,
     Biharmonic,
@@ -98,6 +98,7 @@ __all__ = [
     "__version__",
     "bessel_k0",
     "bessel_k1",
+    "calibrate",
     "cos",
     "cosh",
     "devices",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ def refuse_device(array: Any, name: str) -> None:
 def numbers(array: Any, name: str, *, keep_f32: bool = False) -> NDArray[Any]:
     """`array` as a C-contiguous, aligned array of f64 (or f32, if it is f32 and `keep_f32`), copied only if need be."""
     refuse_device(array, name)
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        raise ValueError(f"{name} has masked values: pass {name}.filled(…), or leave them out")
     array = np.asarray(array)
     if array.dtype.kind == "c":
         raise TypeError(f"{name} is complex; this kernel takes real numbers")
@@ -27,6 +30,14 @@ def numbers(array: Any, name: str, *, keep_f32: bool = False) -> NDArray[Any]:
         raise TypeError(f"{name} has type {array.dtype}, expected real numbers")
     single = keep_f32 and array.dtype.itemsize == 4 and array.dtype.kind == "f"
     return np.require(array, np.float32 if single else np.float64, ["C", "A"])
+
+
+def count(value: Any, name: str) -> int:
+    """A whole number that is not negative."""
+    number = operator.index(value)
+    if number < 0:
+        raise ValueError(f"{name} = {number}: must not be negative")
+    return number
 
 
 def points(array: Any, name: str, dim: int) -> NDArray[np.float64]:
@@ -46,11 +57,11 @@ def indices(array: Any, n: int) -> NDArray[np.int64]:
     """Indices of sources."""
     array = np.asarray(array)
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError(f"targets has shape {array.shape} and type {array.dtype}, expected whole numbers in one row")
+        raise ValueError(f"subset has shape {array.shape} and type {array.dtype}, expected whole numbers in one row")
     checked: NDArray[np.int64] = np.require(array, np.int64, ["C", "A"])
     outside = checked[(checked < 0) | (checked >= n)]
     if outside.size:
-        raise ValueError(f"targets has the index {outside[0]}, but there are {n} sources")
+        raise ValueError(f"subset has the index {outside[0]}, but there are {n} sources")
     return checked
 
 

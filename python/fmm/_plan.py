@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,6 +86,7 @@ def _options(
     norm: str = "l2",
     theta: float | None = None,
     cache: str | None = None,
+    cost_model: str | os.PathLike[str] | None = None,
     attributes: Mapping[str, ArrayLike] | None = None,
     progress: Any = None,
     comm: Any = None,
@@ -91,20 +94,27 @@ def _options(
     """The options of a plan as the core takes them."""
     if devices is not None and backend != "cuda":
         raise ValueError(f"devices are GPUs, but the backend is {backend}: pass backend='cuda'")
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress is {type(progress).__name__}, expected True or a function of (phase, fraction)")
+
+    def count(value: int | None, name: str) -> int | None:
+        return None if value is None else _arrays.count(value, name)
+
     return {
         "outputs": list(outputs),
         "tolerance": None if tolerance is None else float(tolerance),
-        "order": order,
+        "order": count(order, "order"),
         "method": method,
         "precision": precision,
         "backend": backend,
-        "device": device,
-        "devices": None if devices is None else list(devices),
-        "threads": threads,
-        "ncrit": ncrit,
+        "device": count(device, "device"),
+        "devices": None if devices is None else [_arrays.count(each, "devices") for each in devices],
+        "threads": count(threads, "threads"),
+        "ncrit": count(ncrit, "ncrit"),
         "norm": norm,
         "theta": theta,
         "cache": cache,
+        "cost_model": None if cost_model is None else Path(cost_model).read_text(),
         "attributes": {name: _arrays.numbers(v, name).reshape(-1) for name, v in (attributes or {}).items()},
         "progress": progress,
         "world": None if comm is None else _ranks.world(comm),
@@ -154,6 +164,8 @@ class Plan:
     norm : the error that the tolerance bounds, l2 or max (max: kernel harmonic2d)
     theta : opening angle of a treecode
     cache : folder for operators
+    cost_model : file of :func:`calibrate`, with the costs by which methods and sizes of leaves are chosen; None: costs
+        that come with the library, so that no choice depends on the machine
     attributes : values of parameters that differ from source to source, as a dict of name -> (N,)
     progress : True for a line that shows how far work is (:class:`fmm.Progress`), or a function of (phase, fraction);
         returning False cancels with KeyboardInterrupt
@@ -189,6 +201,7 @@ class Plan:
         norm: str = "l2",
         theta: float | None = None,
         cache: str | None = None,
+        cost_model: str | os.PathLike[str] | None = None,
         attributes: Mapping[str, ArrayLike] | None = None,
         progress: Progress | bool | None = None,
         comm: Any = None,
@@ -210,8 +223,9 @@ class Plan:
         self._line = report.Progress() if progress is True else contextlib.nullcontext()
         options = _options(
             self.outputs, tolerance=tolerance, order=order, method=method, precision=precision, backend=backend,
-            device=device, devices=devices, threads=threads, ncrit=ncrit, norm=norm, theta=theta, cache=cache, attributes=attributes,
-            progress=self._line if progress is True else progress or None, comm=comm,
+            device=device, devices=devices, threads=threads, ncrit=ncrit, norm=norm, theta=theta, cache=cache,
+            cost_model=cost_model, attributes=attributes, comm=comm,
+            progress=self._line if progress is True else progress or None,
         )  # fmt: skip
         core = self.kernel._core(self.outputs)
         with self._line:
@@ -277,6 +291,8 @@ class Plan:
         an error of a later call or of :meth:`synchronize`. The sums of JAX and of other libraries (as
         :class:`fmm.DeviceArray`) are waited for.
         """
+        if out is not None and not isinstance(out, Result):
+            raise TypeError(f"out is {type(out).__name__}, expected the result of an earlier call")
         if self._there is not None:
             return self._apply_there(strengths, out, sets)
         flat, count = self._flat(strengths, sets)
@@ -322,12 +338,13 @@ class Plan:
         for k in range(1 if count is None else count):
             q = given if count is None else given.part(k)
             self._plan.apply_on_device(q, {n: m if count is None else m.part(k) for n, m in memories.items()}, stream)
+        if out is None:
+            # While the GPU works, because JAX takes its time to accept an array.
+            out = Result({n: _device.finished(library, a) for n, a in arrays.items()}, float("nan"), {})
         if _device.waits(library):
             self.synchronize()
         del held
-        if out is not None:
-            return out
-        return Result({n: _device.finished(library, a) for n, a in arrays.items()}, float("nan"), {})
+        return out
 
     def synchronize(self) -> None:
         """Waits for sums on arrays of a GPU. Raises ValueError for NaN or infinity in strengths or sums since the last
@@ -375,7 +392,7 @@ class Plan:
         GPU are copied to the host."""
         flat, _ = self._flat(strengths if self._there is None else _device.on_host(strengths), False)
         with self._line:
-            measured = self._plan.verify(np.require(flat, np.float64), samples)
+            measured = self._plan.verify(np.require(flat, np.float64), _arrays.count(samples, "samples"))
         return Report({name: Errors(*e) for name, *e in measured})
 
     def move(self, sources: ArrayLike, targets: ArrayLike | None = None, *, subset: ArrayLike | None = None) -> None:
@@ -418,16 +435,18 @@ class Plan:
         return np.array(corners).reshape(len(corners), 2, self._dim)
 
     def as_linear_operator(self) -> Any:
-        """The matrix from strengths to potentials as a ``scipy.sparse.linalg.LinearOperator``."""
+        """The matrix from strengths to potentials as a ``scipy.sparse.linalg.LinearOperator``. For points in a CuPy array
+        it is the one of ``cupyx``, and vectors stay on the GPU."""
         from .linear import operator
 
         return operator(self)
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draws points and leaves with matplotlib (the first two coordinates). Returns the axes."""
+    def plot(self, ax: Any = None, *, near: int | None = None) -> Any:
+        """Draws points and leaves with matplotlib (the first two coordinates). Returns the axes. With ``near``, the index
+        of a target, its leaf and the sources whose sums with it are direct are in colour."""
         from .plotting import plot
 
-        return plot(self, ax)
+        return plot(self, ax, near)
 
     def _flat(self, strengths: ArrayLike, sets: bool | None) -> tuple[NDArray[Any], int | None]:
         if not self._complex:
@@ -458,6 +477,9 @@ class Plan:
             whole: NDArray[Any] = np.ascontiguousarray(parts).view(np.complex128)[..., 0]
             return whole.conj() if self._conjugate else whole
         return flat.reshape(*lead, m, *axes)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a plan cannot be copied or pickled: send the kernel and the points, and make the plan there")
 
     def __repr__(self) -> str:
         d = self.describe()
@@ -510,7 +532,18 @@ def memory(kernel: Kernel | str, n_sources: int, n_targets: int, **options: Any)
     """Forecast bytes of a plan and one evaluation."""
     kernel = _kernel(kernel)
     names = _names(options.pop("outputs", ("potential",)))
-    return _core.memory(kernel._core(names), n_sources, n_targets, _options(names, **options))
+    n, m = _arrays.count(n_sources, "n_sources"), _arrays.count(n_targets, "n_targets")
+    return _core.memory(kernel._core(names), n, m, _options(names, **options))
+
+
+def calibrate(path: str | os.PathLike[str], kernel: Kernel | str = "laplace", **options: Any) -> None:
+    """Measures the unit costs of a kernel in space on one core of this machine, or with ``backend="cuda"`` on its GPU, in
+    some seconds. They are added to the file ``path``, for the option ``cost_model`` of plans with the same outputs and
+    precision. ``options`` are those of :class:`Plan`."""
+    kernel, path = _kernel(kernel), Path(path)
+    names = _names(options.pop("outputs", ("potential",)))
+    before = path.read_text() if path.exists() else None
+    path.write_text(_core.calibrate(kernel._core(names), _options(names, **options), before))
 
 
 def devices() -> list[str]:
@@ -523,4 +556,4 @@ def devices() -> list[str]:
             return names
 
 
-__all__ = ["Errors", "Expression", "Plan", "Report", "Result", "devices", "direct", "evaluate", "memory"]
+__all__ = ["Errors", "Expression", "Plan", "Report", "Result", "calibrate", "devices", "direct", "evaluate", "memory"]

@@ -52,8 +52,8 @@ def evaluate(
     Arguments and shapes are those of :func:`fmm.evaluate`; arrays on a GPU are summed there, whatever ``backend`` says.
     The potential has the type of the strengths. ``targets=None``: the sources, and each skips itself. Sums with the same
     kernel and options keep a plan for their next call, whose points then move as by :meth:`fmm.Plan.move`;
-    :func:`forget` frees it. A second derivative is an error, a complex kernel a NotImplementedError. Under ``jax.vmap`` the sums follow each
-    other.
+    :func:`forget` frees it. A second derivative is an error, a complex kernel a NotImplementedError. Under ``jax.vmap``
+    the sums follow each other.
     """
     kernel = _plan._differentiable(kernel, options)
     for name in ("progress", "comm"):

@@ -6,7 +6,8 @@ use crate::interrupt::Watch;
 use crate::kernel::Kernel;
 use crate::ranks::World;
 use fmm::{
-    Backend, Cpu, Cuda, DeviceOutput, Error, Fmm, Method, Norm, Number, Output, Outputs, Precision, Stage, Targets,
+    Backend, CostModel, Cpu, Cuda, DeviceOutput, Error, Fmm, Method, Norm, Number, Output, Outputs, Precision, Stage,
+    Targets,
 };
 use numpy::{Element, PyArray1, PyReadonlyArray1};
 use pyo3::conversion::FromPyObjectOwned;
@@ -169,6 +170,9 @@ pub fn request(kernel: &Kernel, options: &Bound<'_, PyDict>, watch: &Watch) -> P
     if let Some(folder) = option::<String>(options, "cache")? {
         fmm = fmm.operator_cache(folder);
     }
+    if let Some(text) = option::<String>(options, "cost_model")? {
+        fmm = fmm.cost_model(costs(&text)?);
+    }
     if let Some(world) = option::<Py<World>>(options, "world")? {
         fmm = fmm.ranks(&world.get().0);
     }
@@ -180,6 +184,33 @@ pub fn request(kernel: &Kernel, options: &Bound<'_, PyDict>, watch: &Watch) -> P
     }
     let watch = watch.clone();
     Ok(fmm.progress(move |p| watch.goes_on(p)))
+}
+
+/// The cost model that a text holds.
+fn costs(text: &str) -> PyResult<CostModel> {
+    let costs: CostModel =
+        serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("the file cost_model: {e}")))?;
+    costs.validate().map_err(raised)?;
+    Ok(costs)
+}
+
+/// The cost model of a text, or else the built-in one, with the costs of a kernel with these options measured on this
+/// machine.
+#[pyfunction]
+pub fn calibrate(
+    py: Python<'_>,
+    kernel: &Kernel,
+    options: &Bound<'_, PyDict>,
+    text: Option<String>,
+) -> PyResult<String> {
+    let watch = Watch::new(option(options, "progress")?);
+    let request = request(kernel, options, &watch)?;
+    let mut model = match text {
+        Some(text) => costs(&text)?,
+        None => CostModel::default(),
+    };
+    watch.run(py, true, || model.measure(&request))?;
+    serde_json::to_string_pretty(&model).map_err(|e| PyRuntimeError::new_err(e.to_string()))
 }
 
 /// The numbers of an array.

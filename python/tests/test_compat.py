@@ -325,6 +325,14 @@ def test_complex_wave_numbers(zk):
     assert relative(direct.pottarg, pot) < 1e-12 and relative(direct.gradtarg, grad) < 1e-12
 
 
+def test_waves_in_small_units():
+    x, y = (1e-6 * points for points in points(3, 300, 50))
+    arguments = {"zk": 2e6, "sources": x, "targets": y, "charges": strengths(300, kind=complex), "pgt": 2}
+    arguments["dipvec"] = 1e-6 * strengths(3, 300, kind=complex)
+    out, exact = fmm3dpy.hfmm3d(eps=EPS, **arguments), fmm3dpy.h3ddir(**arguments)
+    assert relative(out.pottarg, exact.pottarg) < EPS and relative(out.gradtarg, exact.gradtarg) < EPS
+
+
 def test_without_a_far_field_sums_are_direct_or_refused(monkeypatch):
     class NoFarField(fmm.Plan):
         def __init__(self, *arguments, **options):

@@ -131,6 +131,27 @@ def test_the_same_kind_comes_back(library, rng):
     assert relative(here(plan.apply(there(q)).potential), moved) < 1e-13
 
 
+def test_linear_operators_stay_on_the_gpu(library, rng):
+    there, here, kind = library
+    x, b = rng.random((300, 3)), rng.standard_normal(300)
+    plan = fmm.Plan(fmm.Matern32(l=0.1), there(x), backend="cuda", method="direct")
+    if kind.__module__.partition(".")[0] != "cupy":
+        with pytest.raises(TypeError, match="SciPy and CuPy"):
+            plan.as_linear_operator()
+        return
+    from cupyx.scipy.sparse.linalg import LinearOperator, cg
+
+    a = plan.as_linear_operator()
+    host = fmm.Plan(fmm.Matern32(l=0.1), x, method="direct").as_linear_operator()
+    columns = np.stack([b, 2 * b], axis=1)
+    assert isinstance(a @ there(b), kind) and relative(here(a @ there(b)), host @ b) < 1e-12
+    assert relative(here(a @ there(columns)), host @ columns) < 1e-12
+    assert relative(here(a.rmatvec(there(b))), host.rmatvec(b)) < 1e-12
+    noisy = LinearOperator(a.shape, matvec=lambda w: a @ w + 0.1 * w, dtype=a.dtype)
+    weights, failed = cg(noisy, there(b))
+    assert failed == 0 and relative(here(noisy @ weights), b) < 1e-4
+
+
 def test_a_mix_is_a_type_error(library, rng):
     there, _, _ = library
     x, q = rng.random((50, 3)), np.ones(50)

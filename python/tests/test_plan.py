@@ -146,7 +146,15 @@ def test_kernels_are_values():
         (lambda x: fmm.Plan("laplace", x, outputs="pressure"), NotImplementedError, "pressure"),
         (lambda x: fmm.Plan("laplace", x, toleranc=1), TypeError, "toleranc"),
         (lambda x: fmm.Plan("laplace", x + 1j), TypeError, "complex"),
-        (lambda x: fmm.Plan("laplace", x, subset=[50]), ValueError, "index 50"),
+        (lambda x: fmm.Plan("laplace", x, subset=[50]), ValueError, "subset has the index 50"),
+        (lambda x: fmm.Plan("laplace", np.ma.masked_less(x, 0.5)), ValueError, "sources has masked values"),
+        (lambda x: fmm.Plan("laplace", x, threads=-1), ValueError, "threads = -1"),
+        (lambda x: fmm.Plan("laplace", x, order=-3), ValueError, "order = -3"),
+        (lambda x: fmm.Plan("laplace", x, progress=3), TypeError, "progress is int"),
+        (lambda x: fmm.Plan("laplace", x).verify(np.ones(50), -1), ValueError, "samples = -1"),
+        (lambda x: fmm.memory("laplace", -1, 5), ValueError, "n_sources = -1"),
+        (lambda x: fmm.Plan("laplace", x).apply(np.ones(50), out=3), TypeError, "out is int"),
+        (lambda x: pickle.dumps(fmm.Plan("laplace", x)), TypeError, "cannot be copied or pickled"),
         (lambda x: fmm.Plan("laplace", x).apply(np.ones(49)), ValueError, r"strengths has shape \(49,\)"),
         (lambda x: fmm.Plan("laplace", x).apply(np.ones((50, 2))), ValueError, "strengths has shape"),
         (lambda x: fmm.Plan(fmm.Stokes(), x).apply(np.ones(150)), ValueError, r"expected \(50, 3\)"),
@@ -173,6 +181,17 @@ def test_errors_have_numbers(rng):
     with pytest.raises(ValueError) as e:
         fmm.Plan("laplace", rng.random((20000, 3)), tolerance=1e-15, method="equivalent")
     assert e.value.floor > 1e-15
+
+
+def test_costs_of_this_machine(rng, tmp_path):
+    file = tmp_path / "costs.json"
+    fmm.calibrate(file, threads=1)
+    plan = fmm.Plan("laplace", rng.random((N, 3)), cost_model=file)
+    assert plan.describe()["cost_model"] != fmm.Plan("laplace", rng.random((N, 3))).describe()["cost_model"]
+    assert plan.verify(np.ones(N))["potential"].rel_l2 < 1e-6
+    file.write_text("{}")
+    with pytest.raises(ValueError, match="cost_model"):
+        fmm.Plan("laplace", rng.random((N, 3)), cost_model=file)
 
 
 def test_nothing_to_sum():

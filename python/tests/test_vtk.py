@@ -55,3 +55,9 @@ def test_pictures(rng, tmp_path):
     ax = fmm.Plan("laplace", rng.random((4000, 3)), order=4).plot()
     ax.figure.savefig(tmp_path / "plan.png")
     assert (tmp_path / "plan.png").stat().st_size > 1000 and re.search("leaves", ax.get_title())
+    plan = fmm.Plan(fmm.Laplace2D(), rng.random((2000, 2)), order=6, method="laurent")
+    colours = plan.plot(near=7)
+    direct = sum(len(sources) for targets, sources in plan.near_blocks() if 7 in targets)
+    assert [len(line.get_xdata()) for line in colours.lines] == [2000, direct]
+    with pytest.raises(ValueError, match="near = 2000"):
+        plan.plot(near=2000)

@@ -235,7 +235,7 @@ def rfmm2d(
     *, eps: float, sources: Any, charges: Any = None, dipstr: Any = None, dipvec: Any = None, targets: Any = None,
     pg: int = 0, pgt: int = 0, nd: int = 1,
 ) -> Output:  # fmt: skip
-    """Laplace in the plane, real: u(x) = sum_j c_j log|x - y_j| - d_j v_j . grad_x log|x - y_j|, without y_j = x.
+    """Laplace in the plane, real: ``u(x) = sum_j c_j log|x - y_j| - d_j v_j . grad_x log|x - y_j|``, without y_j = x.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ def cfmm2d(
     *, eps: float, sources: Any, charges: Any = None, dipstr: Any = None, targets: Any = None,
     pg: int = 0, pgt: int = 0, nd: int = 1,
 ) -> Output:  # fmt: skip
-    """Cauchy sums: u(z) = sum_j c_j log|z - w_j| + d_j/(z - w_j), complex.
+    """Cauchy sums: ``u(z) = sum_j c_j log|z - w_j| + d_j/(z - w_j)``, complex.
 
     Arguments are those of :func:`rfmm2d`. Outputs are complex, (n,) or (nd, n); ``grad`` and ``hess`` are derivatives by
     z, in which log(z - w) stands for log|z - w|.
@@ -314,7 +314,7 @@ def r2ddir(
     *, sources: Any, targets: Any, charges: Any = None, dipstr: Any = None, dipvec: Any = None,
     pgt: int = 0, nd: int = 1, thresh: float = 1e-16,
 ) -> Output:  # fmt: skip
-    """The sums of :func:`rfmm2d` at the targets over all pairs with |x - y| > thresh."""
+    """The sums of :func:`rfmm2d` at the targets over all pairs with ``|x - y| > thresh``."""
     strengths = lambda ns: _strengths(charges, dipstr, dipvec, nd, ns, float)  # noqa: E731
     return _direct(sources, strengths, targets, pgt, nd, _logarithms(float, pgt, float(thresh)))
 
@@ -323,7 +323,7 @@ def l2ddir(
     *, sources: Any, targets: Any, charges: Any = None, dipstr: Any = None, dipvec: Any = None,
     pgt: int = 0, nd: int = 1, thresh: float = 1e-16,
 ) -> Output:  # fmt: skip
-    """The sums of :func:`lfmm2d` at the targets over all pairs with |x - y| > thresh."""
+    """The sums of :func:`lfmm2d` at the targets over all pairs with ``|x - y| > thresh``."""
     strengths = lambda ns: _strengths(charges, dipstr, dipvec, nd, ns, complex)  # noqa: E731
     return _direct(sources, strengths, targets, pgt, nd, _logarithms(complex, pgt, float(thresh)))
 
@@ -332,7 +332,7 @@ def c2ddir(
     *, sources: Any, targets: Any, charges: Any = None, dipstr: Any = None,
     pgt: int = 0, nd: int = 1, thresh: float = 1e-16,
 ) -> Output:  # fmt: skip
-    """The sums of :func:`cfmm2d` at the targets over all pairs with |z - w| > thresh."""
+    """The sums of :func:`cfmm2d` at the targets over all pairs with ``|z - w| > thresh``."""
 
     def sums(x: Array, y: Array, c: Array | None, d: Array | None) -> list[Array]:
         return _pairs.cauchy(x, y, c, d, pgt, float(thresh))

@@ -94,7 +94,7 @@ def lfmm3d(
     *, eps: float, sources: Any, charges: Any = None, dipvec: Any = None, targets: Any = None,
     pg: int = 0, pgt: int = 0, nd: int = 1,
 ) -> Output:  # fmt: skip
-    """Laplace in space: u(x) = sum_j c_j/(4 pi |x - y_j|) - v_j . grad_x (1/(4 pi |x - y_j|)), without y_j = x.
+    """Laplace in space: ``u(x) = sum_j c_j/(4 pi |x - y_j|) - v_j . grad_x (1/(4 pi |x - y_j|))``, without y_j = x.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def l3ddir(
     *, sources: Any, targets: Any, charges: Any = None, dipvec: Any = None,
     pgt: int = 0, nd: int = 1, thresh: float = 1e-16,
 ) -> Output:  # fmt: skip
-    """The sums of :func:`lfmm3d` at the targets over all pairs with |x - y| > thresh."""
+    """The sums of :func:`lfmm3d` at the targets over all pairs with ``|x - y| > thresh``."""
     return _direct(_pairs.newton, float, sources, targets, charges, dipvec, pgt, nd, thresh, 3)
 
 
@@ -238,9 +238,16 @@ def hfmm3d(
         _arguments.count(targets, 3, "targets")
     if nd < 1 or (c is None and v is None):
         return out
-    x = _arguments.rows(sources, 3)
+    # In lengths of 1/unit the wave number is near 1 or below it. Powers of two do not round.
+    k = complex(zk)
+    unit = 2.0 ** max(0, round(np.log2(abs(k)))) if abs(k) > 1 else 1.0
+    x = unit * _arguments.rows(sources, 3)
+    c, v = None if c is None else unit * c, None if v is None else unit**2 * v
     for place, level in _arguments.places(pg, pgt, targets, 2):
-        sums = _terms.evaluate(_helmholtz(complex(zk), c, v, level), x, _at(place, targets), nd, eps)
+        at = unit * _arguments.rows(targets, 3) if place else None
+        sums = _terms.evaluate(_helmholtz(k / unit, c, v, level), x, at, nd, eps)
+        if "grad" in sums:
+            sums["grad"] *= unit
         _fill(out, place, sums, nd)
     return out
 
@@ -249,7 +256,7 @@ def h3ddir(
     *, zk: complex, sources: Any, targets: Any, charges: Any = None, dipvec: Any = None,
     pgt: int = 0, nd: int = 1, thresh: float = 1e-16,
 ) -> Output:  # fmt: skip
-    """The sums of :func:`hfmm3d` at the targets over all pairs with |x - y| > thresh, at any frequency."""
+    """The sums of :func:`hfmm3d` at the targets over all pairs with ``|x - y| > thresh``, at any frequency."""
     green = _pairs.helmholtz(complex(zk))
     return _direct(green, complex, sources, targets, charges, dipvec, pgt, nd, thresh, 2)
 
@@ -362,7 +369,7 @@ def st3ddir(
     rotvec: Any = None, doublet: Any = None, doubvec: Any = None, targets: Any = None,
     ifppreg: int = 0, ifppregtarg: int = 0, nd: int = 1, thresh: float = 1e-16,
 ) -> Output:  # fmt: skip
-    """The sums of :func:`stfmm3d` over all pairs with |x - y| > thresh. ``eps`` is not used."""
+    """The sums of :func:`stfmm3d` over all pairs with ``|x - y| > thresh``. ``eps`` is not used."""
     others = [("rotlet", rotlet, "rotvec", rotvec), ("doublet", doublet, "doubvec", doubvec)]
     out = Output()
     flow = _Flow(sources, stoklet, strslet, strsvec, others, targets, ifppreg, ifppregtarg, nd)

@@ -1,12 +1,14 @@
 //! Edges sorted by the operator that they use, and lists of boxes by level: `kernels/arrange.cu`, `kernels/m2l.cu`.
 
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::domains::plain_numbers;
 use crate::lists::{DeviceEdges, each};
 use crate::primitives::Primitives;
 use crate::products::{TILE_EDGE, Which};
 use crate::tree::DeviceTree;
 use fmm_traits::Error;
 use fmm_traits::tree::NONE;
+use std::sync::Arc;
 
 /// Threads per block.
 const BLOCK: u32 = 256;
@@ -39,21 +41,27 @@ pub(crate) struct Upward {
     pub parents: Items,
 }
 
-/// The V list as a table. Boxes with a V list are sorted by set of operators, then by octant.
+/// The V list as a table. The items, boxes with a V list, are sorted by set of operators, then by group. A group is an
+/// octant, or another end of M2L (`domains`).
 #[derive(Debug)]
 pub(crate) struct Table {
+    /// The row that each item receives.
     pub boxes: Buffer<u32>,
-    /// First box of each set and octant, then the number of boxes.
+    /// First item of each set and group, then the number of items.
     pub starts: Vec<u64>,
     /// `starts` on the device.
     pub device_starts: Buffer<u64>,
-    /// `table[slot][box]`: the source box in each of the 216 slots (`slots.cuh`) of each box.
+    /// Groups of a set.
+    pub groups: usize,
+    /// `numbers[group][slot]`: the operator of each slot.
+    pub numbers: Arc<Buffer<u32>>,
+    /// `table[slot][item]`: the source box in each of the 216 slots (`slots.cuh`) of each item.
     pub table: Buffer<u32>,
 }
 
 /// Slots per box in `m2l.cu`: the children of the parent's colleagues, 27·8. A slot is a position relative to the
 /// parent.
-const SLOTS_PER_BOX: usize = 216;
+pub(crate) const SLOTS_PER_BOX: usize = 216;
 
 /// Largest size key in [`Arranger::by_size`]. Leaves with more grains of targets are not sorted among themselves.
 const MAX_GRAINS: usize = 255;
@@ -223,7 +231,7 @@ impl Arranger<'_> {
         unsafe { device.launch(functions, "m2l_table", (blocks(32 * n, BLOCK as usize)?, 1), BLOCK, &args)? };
         let [found, starts] = device.download_all([&checks.0, &device_starts], "starts")?;
         Checks::none_refused(&found)?;
-        Ok(Table { boxes, starts, device_starts, table })
+        Ok(Table { boxes, starts, device_starts, groups: 8, numbers: plain_numbers(device)?, table })
     }
 
     /// For each set of three kinds of edges: the boxes that receive an edge of one of them.
@@ -280,9 +288,13 @@ pub(crate) fn tiles(starts: &[u64], edge: usize) -> usize {
 }
 
 impl Table {
-    /// Number of blocks for a set of operators. A block has at most [`TILE_EDGE`] boxes, all of one octant.
+    /// The starts of the groups of a set.
+    pub fn starts_of(&self, set: usize) -> &[u64] {
+        &self.starts[self.groups * set..=self.groups * (set + 1)]
+    }
+    /// Number of blocks for a set of operators. A block has at most [`TILE_EDGE`] items, all of one group.
     pub fn blocks(&self, set: usize) -> usize {
-        self.starts[8 * set..=8 * set + 8].windows(2).map(|s| tiles(s, TILE_EDGE)).sum()
+        self.starts_of(set).windows(2).map(|s| tiles(s, TILE_EDGE)).sum()
     }
     /// Bytes held.
     pub fn bytes(&self) -> u64 {

@@ -170,7 +170,7 @@ impl Products {
     }
 
     /// Enqueues M2L for the boxes of `far` that use the operators of `set`: `to` += Σ matrix(offset)·`from`.
-    /// `matrices` holds one matrix per offset, of `rows` × `cols` numbers.
+    /// `matrices` holds one matrix per operator, of `rows` × `cols` numbers.
     ///
     /// # Safety
     /// Both arrays have a row for each box; `matrices` belongs to the set; `far` was made for `rows`; `rows` and
@@ -185,7 +185,7 @@ impl Products {
         to: &Buffer<T>,
     ) -> Result<(), Error> {
         let Across { table, partial, parts } = far;
-        let (items, starts) = (Arg::from(table.boxes.len() as u32), table.device_starts.at(8 * set));
+        let (items, starts) = (Arg::from(table.boxes.len() as u32), table.device_starts.at(table.groups * set));
         let (rows_arg, boxes) = (Arg::from(rows as u32), Arg::from(&table.boxes));
         let args = [
             matrices.into(),
@@ -196,6 +196,7 @@ impl Products {
             items,
             boxes,
             starts,
+            (&*table.numbers).into(),
             to.into(),
             partial.into(),
         ];
@@ -222,10 +223,12 @@ impl Products {
         if *parts == 1 {
             return Ok(());
         }
-        let (items, starts) = (Arg::from(table.boxes.len() as u32), table.device_starts.at(8 * set));
+        let (items, starts) = (Arg::from(table.boxes.len() as u32), table.device_starts.at(table.groups * set));
         let (rows_arg, boxes) = (Arg::from(rows as u32), Arg::from(&table.boxes));
-        let args = [rows_arg, items, boxes, starts, (*parts as u32).into(), partial.into(), to.into()];
-        let count = (table.starts[8 * set + 8] - table.starts[8 * set]) as usize;
+        let [groups, parts] = [table.groups, *parts].map(|k| Arg::from(k as u32));
+        let args = [rows_arg, items, boxes, starts, groups, parts, partial.into(), to.into()];
+        let range = table.starts_of(set);
+        let count = (range[range.len() - 1] - range[0]) as usize;
         let grid = (blocks(count * rows, BLOCK as usize)?, 1);
         // SAFETY: arguments as in m2l.cu; `partial` has room for every part.
         unsafe { self.device.launch(&self.m2l, "m2l_join", grid, BLOCK, &args) }

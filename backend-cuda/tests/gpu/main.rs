@@ -13,6 +13,7 @@ mod plane;
 mod quadtree;
 mod ranks;
 mod spherical;
+mod stencil;
 mod topology;
 mod treecode;
 
@@ -31,6 +32,7 @@ const TESTS: &[&[Test]] = &[
     ends::TESTS,
     far::TESTS,
     spherical::TESTS,
+    stencil::TESTS,
     treecode::TESTS,
     plane::TESTS,
     quadtree::TESTS,

@@ -22,7 +22,7 @@ use std::time::Instant;
 
 /// Points are shared out anew, by the work that exact lists forecast, if the largest work of a rank is more than 5 % above
 /// what that reaches. Sharing out costs another tree.
-const WORTH_A_CUT: f64 = 1.05;
+pub(super) const WORTH_A_CUT: f64 = 1.05;
 
 /// The part of a rank in a sum over several ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]

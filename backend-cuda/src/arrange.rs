@@ -53,6 +53,9 @@ pub(crate) struct Table {
     pub device_starts: Buffer<u64>,
     /// Groups of a set.
     pub groups: usize,
+    /// First group of each pass, then the number of groups. A pass is a launch of its own: its items receive distinct rows,
+    /// while those of different passes may receive the same row.
+    pub passes: Vec<usize>,
     /// `numbers[group][slot]`: the operator of each slot.
     pub numbers: Arc<Buffer<u32>>,
     /// `table[slot][item]`: the source box in each of the 216 slots (`slots.cuh`) of each item.
@@ -231,7 +234,15 @@ impl Arranger<'_> {
         unsafe { device.launch(functions, "m2l_table", (blocks(32 * n, BLOCK as usize)?, 1), BLOCK, &args)? };
         let [found, starts] = device.download_all([&checks.0, &device_starts], "starts")?;
         Checks::none_refused(&found)?;
-        Ok(Table { boxes, starts, device_starts, groups: 8, numbers: plain_numbers(device)?, table })
+        Ok(Table {
+            boxes,
+            starts,
+            device_starts,
+            groups: 8,
+            passes: vec![0, 8],
+            numbers: plain_numbers(device)?,
+            table,
+        })
     }
 
     /// For each set of three kinds of edges: the boxes that receive an edge of one of them.
@@ -287,14 +298,42 @@ pub(crate) fn tiles(starts: &[u64], edge: usize) -> usize {
     ((starts[1] - starts[0]) as usize).div_ceil(edge)
 }
 
-impl Table {
-    /// The starts of the groups of a set.
-    pub fn starts_of(&self, set: usize) -> &[u64] {
-        &self.starts[self.groups * set..=self.groups * (set + 1)]
+/// Groups of items that one launch of M2L computes.
+pub(crate) struct Pass<'a> {
+    /// First item of each group, then the first item behind them.
+    pub starts: &'a [u64],
+    /// `starts` on the device.
+    pub device_starts: Arg,
+    /// The operators of the slots of each group.
+    pub numbers: Arg,
+}
+
+impl Pass<'_> {
+    /// Number of groups.
+    pub fn groups(&self) -> usize {
+        self.starts.len() - 1
     }
-    /// Number of blocks for a set of operators. A block has at most [`TILE_EDGE`] items, all of one group.
-    pub fn blocks(&self, set: usize) -> usize {
-        self.starts_of(set).windows(2).map(|s| tiles(s, TILE_EDGE)).sum()
+    /// Number of items.
+    pub fn items(&self) -> usize {
+        (self.starts[self.groups()] - self.starts[0]) as usize
+    }
+    /// Number of blocks of at most `edge` items, all of one group.
+    pub fn blocks(&self, edge: usize) -> usize {
+        self.starts.windows(2).map(|s| tiles(s, edge)).sum()
+    }
+}
+
+impl Table {
+    /// The passes of a set.
+    pub fn passes(&self, set: usize) -> impl Iterator<Item = Pass<'_>> {
+        self.passes.windows(2).map(move |groups| {
+            let (first, last) = (self.groups * set + groups[0], self.groups * set + groups[1]);
+            Pass {
+                starts: &self.starts[first..=last],
+                device_starts: self.device_starts.at(first),
+                numbers: self.numbers.at(SLOTS_PER_BOX * groups[0]),
+            }
+        })
     }
     /// Bytes held.
     pub fn bytes(&self) -> u64 {

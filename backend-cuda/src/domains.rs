@@ -259,7 +259,20 @@ impl Arranger<'_> {
         };
         let device_starts = device.upload(&starts, "starts")?;
         let numbers = ends.numbers.clone();
-        Ok(ByEnd { table: Table { boxes: rows, starts, device_starts, groups: ENDS, numbers, table }, more, down })
+        // A box receives as a child of its parent and as the family of its children.
+        Ok(ByEnd {
+            table: Table {
+                boxes: rows,
+                starts,
+                device_starts,
+                groups: ENDS,
+                passes: vec![0, WHOLE, ENDS],
+                numbers,
+                table,
+            },
+            more,
+            down,
+        })
     }
 }
 

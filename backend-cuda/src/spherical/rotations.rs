@@ -206,20 +206,23 @@ impl<T: DeviceScalar> Rotations<T> {
     /// Both arrays have a row for each box.
     pub unsafe fn across(&self, far: &Across<T>, from: &Buffer<T>, to: &Buffer<T>) -> Result<(), Error> {
         let table = &far.table;
-        let args = [
-            (&self.table).into(),
-            from.into(),
-            (&table.table).into(),
-            (table.boxes.len() as u32).into(),
-            (&table.boxes).into(),
-            (&table.device_starts).into(),
-            (&*table.numbers).into(),
-            to.into(),
-            (&far.partial).into(),
-        ];
-        let grid = [blocks(self.blocks(&table.starts)[0], 1)?, 1, far.parts as u32];
-        // SAFETY: arguments as in rcr.cu; the boxes are distinct, and so are the rows they receive.
-        unsafe { self.device.launch_sharing(&self.functions, "rcr_across", grid, self.block(), &args) }
+        for pass in table.passes(0) {
+            let args = [
+                (&self.table).into(),
+                from.into(),
+                (&table.table).into(),
+                (table.boxes.len() as u32).into(),
+                (&table.boxes).into(),
+                pass.device_starts,
+                pass.numbers,
+                to.into(),
+                (&far.partial).into(),
+            ];
+            let grid = [blocks(pass.blocks(self.shape.edges), 1)?, 1, far.parts as u32];
+            // SAFETY: arguments as in rcr.cu; the rows that a pass receives are distinct.
+            unsafe { self.device.launch_sharing(&self.functions, "rcr_across", grid, self.block(), &args)? };
+        }
+        Ok(())
     }
 
     /// Enqueues M2M or L2L over the edges between the boxes of `level` and their parents. M2M writes each translated

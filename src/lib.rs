@@ -99,7 +99,8 @@ pub use near::NearBlock;
 pub use output::{DeviceOutput, Output};
 /// Several ranks: threads of one process, or anything else that sends messages.
 pub mod ranks {
-    pub use crate::engine::RanksReport;
+    pub use crate::engine::{Counted, RanksReport};
+    pub use fmm_dist::census::{Census, FRONTIER_RANKS, Kinds};
     pub use fmm_dist::simulate::{Event, LogGp, Recorded, Replay, replay};
     pub use fmm_dist::{Alone, Comm, Strategy, World, threads, threads_within};
 }

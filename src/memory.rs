@@ -4,8 +4,7 @@ use crate::parts::Parts;
 use backend_cuda::Translation;
 use fmm_families::Facts;
 use fmm_kernels::spherical::horner;
-use fmm_traits::Outputs;
-use fmm_traits::Precision;
+use fmm_traits::{Outputs, Policy, Precision};
 
 /// The counts that determine the memory of a plan.
 pub(crate) struct Size {
@@ -73,6 +72,8 @@ pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> u64 {
     let sorting = 64 * (n + m) + 24 * (n * facts.strengths + m * facts.values);
     let boxes = (1.5 * n.max(m) as f64 / mean) as usize;
     let edges = if order.is_some() { boxes * 4 * 100 } else { 0 };
+    // Translations to parents, on which rotations depend as on those to boxes.
+    let parents = if parts.policy == Policy::Stencil119 { 80 } else { 0 };
     let whole = wide
         * match order.map(|p| (parts.lattice(p), p)) {
             // For each level: eight whole matrices each of M2M and L2L, and two solves.
@@ -83,8 +84,10 @@ pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> u64 {
             // Dense matrices of M2M, L2L and 316 of M2L; or the factors of each, with some forty rotations there and
             // back.
             Some((None, p)) => match parts.translation_on_device(p, size.precision) {
-                Translation::Dense => 332 * (p * p).next_multiple_of(2).pow(2),
-                Translation::Rcr => 664 * p * (p + 1) + 64 * p.pow(3),
+                Translation::Dense => (332 + parents) * (p * p).next_multiple_of(2).pow(2),
+                Translation::Rcr => 2 * (332 + parents) * p * (p + 1) + 64 * p.pow(3),
+                // Some 2300 translations to domains, and at most 18 locals of domains in each family.
+                Translation::Domains => 4600 * p * (p + 1) + 64 * p.pow(3) + 18 * (boxes / 7 + 1) * p * p,
             },
             None => 0,
         };

@@ -26,6 +26,7 @@ impl Parts {
     /// How a GPU translates spherical harmonics of `order`.
     pub fn translation_on_device(&self, order: usize, precision: Precision) -> backend_cuda::Translation {
         match precision {
+            _ if self.spherical.translation == Translation::Domains => backend_cuda::Translation::Domains,
             _ if self.rotations => backend_cuda::Translation::Rcr,
             Precision::F32 => backend_cuda::Translation::fastest::<f32>(order),
             Precision::F64 => backend_cuda::Translation::fastest::<f64>(order),

@@ -15,7 +15,7 @@ use backend_cpu::laurent::PlanePairs;
 use backend_cuda::{Device, Routes};
 use fmm_dist::Ready;
 use fmm_families::{Facts, only_f64};
-use fmm_traits::{Error, Lists, Policy, Precision};
+use fmm_traits::{Error, Lists, Precision};
 
 /// A kind of machine that computes sums in space.
 pub(crate) trait Processor {
@@ -203,11 +203,8 @@ impl Processor for Cuda {
     }
     fn complete(&self, mut parts: Parts, variant: &Variant) -> Result<Parts, Error> {
         let refuse = |operation, reason: &str| Err(Error::Unsupported { operation, reason: reason.to_string() });
-        if parts.policy == Policy::Stencil119 {
-            return refuse("the 119 stencil", "a GPU has U, V, W and X lists, and those of treecodes");
-        }
-        if variant.translation.is_some_and(|t| t != Translation::Rcr) {
-            return refuse("this translation", "a GPU has dense matrices and rotations (rcr)");
+        if variant.translation == Some(Translation::Direct) {
+            return refuse("this translation", "a GPU has dense matrices and rotations (rcr, domains)");
         }
         if variant.truncation.is_some_and(|t| t != Truncation::Fixed) && parts.policy.theta().is_some() {
             return refuse("variable truncation", "multipoles of a treecode on a GPU have all degrees");
@@ -228,7 +225,7 @@ impl Processor for Cuda {
     }
     fn translation(&self, parts: &Parts, order: usize, precision: Precision) -> (&'static str, bool) {
         let translation = parts.translation_on_device(order, precision);
-        (translation.name(), translation == backend_cuda::Translation::Rcr)
+        (translation.name(), translation != backend_cuda::Translation::Dense)
     }
     fn prices<'a>(&self, r: &'a Fmm, facts: &'a Facts) -> Box<dyn Prices + 'a> {
         let name = if r.costs.has_devices() { self.device(r) } else { None };

@@ -147,7 +147,7 @@ struct Way {
 impl Way {
     /// By spherical harmonics with all degrees.
     fn harmonics(order: usize, translation: Option<Translation>) -> Way {
-        let settings = SphericalSettings { truncation: Truncation::Fixed, translation };
+        let settings = SphericalSettings { truncation: Truncation::Fixed, translation, parents: false };
         Way { expansion: Expansion::Spherical(settings), order, theta: None }
     }
 }

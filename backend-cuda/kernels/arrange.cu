@@ -1,6 +1,7 @@
 // Edges of one kind sorted by operator, and lists of boxes.
 
 #include "shared/boxes.cuh"
+#include "shared/slots.cuh"
 
 #define M2M 0
 #define L2L 1
@@ -54,9 +55,170 @@ extern "C" __global__ void list_boxes(u32 count, const u32* flags, const u64* st
   if (i < count && flags[i]) boxes[starts[i]] = i;
 }
 
+// Flags of the boxes that are sources of edges (`flags` must be zeros before); then for each edge the number of flagged
+// boxes before its source. starts: prefix sums of the flags.
+extern "C" __global__ void source_flags(const u32* sources, u64 n, u32* flags) {
+  const u64 e = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (e < n) flags[sources[e]] = 1;
+}
+extern "C" __global__ void source_numbers(const u32* sources, u64 n, const u64* starts, u32* numbers) {
+  const u64 e = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (e < n) numbers[e] = (u32)starts[sources[e]];
+}
+
 // Keys that sort boxes by falling number of targets, in units of `grain`.
 extern "C" __global__ void size_keys(const Boxes* boxes, const u32* items, u32 count, u32 grain, u32 most, u64* keys) {
   const Boxes t = *boxes;
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) keys[i] = most - min((targets_in(t, items[i]) + grain - 1) / grain, most);
+}
+
+// Flags of the boxes that have children.
+extern "C" __global__ void inner_flags(const Boxes* boxes, u32 count, u32* flags) {
+  const Boxes t = *boxes;
+  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  if (b < count) flags[b] = !is_leaf(t, b);
+}
+
+// The ends of M2L in a family, the children of one box: the 26 domains of fmm-tree/src/domains.rs, of which the first
+// eight are the children, and the family as a whole. Tables are made in src/domains.rs.
+#define CHILDREN 8
+#define WHOLE 26
+#define ENDS 27
+#define NONE 0xffffffffu
+
+// What the ends are made from, for each of them.
+struct Ends {
+  // numbers[end · SLOTS + slot]: the operator, or NONE.
+  const u32* numbers;
+  // first[slot · 256 + children]: the first of the domains that cover these children.
+  const u8* first;
+  // The children of each end, as bits.
+  const u8* members;
+};
+static_assert(sizeof(Ends) == 3 * 8, "the host sends three addresses");
+
+// The sources around one family. By slot: the source box plus 1, and the ends that want it: one bit per child, the next
+// bit for the whole family.
+struct Around {
+  u32 source[SLOTS], wanted[SLOTS];
+};
+
+// The slot of box s relative to box p, one level above. SLOTS for any other box.
+__device__ __forceinline__ u32 slot_of(const Boxes& t, u32 p, u32 s) {
+  if (t.level[s] != t.level[p] + 1) return SLOTS;
+  u32 slot = 0;
+  for (int a = 0; a < 3; ++a) {
+    const long long at = (long long)(2 * t.anchor[3ull * p + a] - t.anchor[3ull * s + a]) + 3;
+    if (at < 0 || at >= SIDE) return SLOTS;
+    slot = SIDE * slot + (u32)at;
+  }
+  return slot;
+}
+
+// Collects the M2L edges into the family of box p, with one warp. An edge without an operator sets `refused` to its
+// receiver.
+__device__ void collect(const Boxes& t, const u8* octants, const Ends& ends, u32 p, const u64* starts, const u32* sources,
+                        Around& around, u32* refused) {
+  for (u32 i = lane_id(); i < SLOTS; i += 32) around.source[i] = NOBODY, around.wanted[i] = 0;
+  __syncwarp();
+  auto take = [&](u32 b, u32 end) {
+    for (u64 e = starts[b] + lane_id(); e < starts[b + 1]; e += 32) {
+      const u32 s = sources[e], level = t.level[s];
+      // A box receives from its own level as a child, and from the level below as a family.
+      const bool other = end == WHOLE ? level == t.level[b] && b > 0 : level == t.level[b] + 1 && !is_leaf(t, b);
+      if (other) continue;
+      const u32 slot = slot_of(t, p, s);
+      if (slot == SLOTS || ends.numbers[end * SLOTS + slot] == NONE) {
+        atomicMin(refused, b);
+        continue;
+      }
+      around.source[slot] = s + 1;
+      around.wanted[slot] |= 1u << (end == WHOLE ? CHILDREN : end);
+    }
+    // The sources of one row are in different slots.
+    __syncwarp();
+  };
+  for (u32 k = 0; k < t.child_count[p]; ++k) take(t.child_start[p] + k, octants[t.child_start[p] + k]);
+  take(p, WHOLE);
+}
+
+// Calls visit(end, slot) for each translation into a family, those of different slots on different lanes.
+template <class Visit>
+__device__ __forceinline__ void for_each_end(const Around& around, const Ends& ends, Visit visit) {
+  for (u32 slot = lane_id(); slot < SLOTS; slot += 32) {
+    u32 wanted = around.wanted[slot];
+    if (wanted >> CHILDREN) visit(WHOLE, slot);
+    for (wanted &= (1u << CHILDREN) - 1; wanted != 0;) {
+      const u32 end = ends.first[256 * slot + wanted];
+      wanted &= ~(u32)ends.members[end];
+      visit(end, slot);
+    }
+  }
+}
+
+#define WARPS 4
+
+// flags[end · families + f]: whether M2L ends there. One warp per family, WARPS per block.
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+    end_flags(const Boxes* boxes, const u8* octants, const Ends* table, const u32* parents, u32 families, const u64* starts,
+              const u32* sources, u32* flags, u32* refused) {
+  __shared__ Around around[WARPS];
+  const Boxes t = *boxes;
+  const Ends ends = *table;
+  const u32 f = blockIdx.x * WARPS + threadIdx.x / 32;
+  if (f >= families) return;
+  Around& mine = around[threadIdx.x / 32];
+  collect(t, octants, ends, parents[f], starts, sources, mine, refused);
+  u32 used = 0;
+  for_each_end(mine, ends, [&](u32 end, u32) { used |= 1u << end; });
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) used |= __shfl_xor_sync(~0u, used, d);
+  if (lane_id() < ENDS) flags[(u64)lane_id() * families + f] = used >> lane_id() & 1;
+}
+
+// The child of box p in an octant.
+__device__ __forceinline__ u32 child_in(const Boxes& t, const u8* octants, u32 p, u32 octant) {
+  u32 c = t.child_start[p];
+  while (octants[c] != octant) ++c;
+  return c;
+}
+
+// The items: places[end · families + f] is the item of an end. rows[item]: the row of the locals that it receives, which
+// is that of a box, or from row `count` on that of a domain. owners[item]: its family. table[slot · items + item]: the
+// source in a slot, plus 1; the table must be filled with NOBODY before.
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+    end_table(const Boxes* boxes, const u8* octants, const Ends* ends_table, const u32* parents, u32 families,
+              const u64* starts, const u32* sources, const u32* flags, const u64* places, u32 items, u32 count, u32* rows,
+              u32* owners, u32* table, u32* refused) {
+  __shared__ Around around[WARPS];
+  const Boxes t = *boxes;
+  const Ends ends = *ends_table;
+  const u32 f = blockIdx.x * WARPS + threadIdx.x / 32;
+  if (f >= families) return;
+  Around& mine = around[threadIdx.x / 32];
+  const u32 p = parents[f];
+  collect(t, octants, ends, p, starts, sources, mine, refused);
+  for_each_end(mine, ends, [&](u32 end, u32 slot) {
+    table[(u64)slot * items + places[(u64)end * families + f]] = mine.source[slot];
+  });
+  const u32 end = lane_id();
+  if (end >= ENDS || !flags[(u64)end * families + f]) return;
+  const u32 item = (u32)places[(u64)end * families + f], first = (u32)places[(u64)CHILDREN * families];
+  rows[item] = end < CHILDREN ? child_in(t, octants, p, end) : end == WHOLE ? p : count + item - first;
+  owners[item] = f;
+}
+
+// The edges from the locals of domains to those of their members, starts[group] … of each group of a kind of domain and
+// an octant. domains[group]: the domain. One thread per edge.
+extern "C" __global__ void end_members(const Boxes* boxes, const u8* octants, const u32* parents, u32 families,
+                                       const u64* places, const u32* rows, const u32* owners, const u64* starts,
+                                       const u32* domains, u32 groups, u32* from, u32* to) {
+  const u64 e = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (e >= starts[groups]) return;
+  u32 group = 0;
+  while (e >= starts[group + 1]) ++group;
+  const u64 item = places[(u64)domains[group] * families] + (e - starts[group]);
+  from[e] = rows[item];
+  to[e] = child_in(*boxes, octants, parents[owners[item]], group % CHILDREN);
 }

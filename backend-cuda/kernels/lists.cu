@@ -298,6 +298,70 @@ extern "C" __global__ void near_fill(const Boxes* boxes, u32 count, Neighbours n
   }
 }
 
+// Whether the centres of box p and of s, a box one level below, are far enough apart that M2L from s may end at p instead
+// of at its children. Twin of `is_distant` in fmm-tree/src/stencil.rs.
+__device__ __forceinline__ bool is_distant(const Boxes& t, u32 p, u32 s) {
+  long long square = 0;
+#pragma unroll
+  for (int x = 0; x < 3; ++x) {
+    // In halves of the side of s.
+    const long long d = (long long)(4 * t.anchor[3ull * p + x] + 2) - (long long)(2 * t.anchor[3ull * s + x] + 1);
+    square += d * d;
+  }
+  return square > 39;
+}
+
+// The number of children of box p that have targets.
+__device__ __forceinline__ u32 receivers(const Boxes& t, u32 p) {
+  u32 count = 0;
+  for (u32 k = 0; k < t.child_count[p]; ++k) count += targets_in(t, t.child_start[p] + k) > 0;
+  return count;
+}
+
+// Calls visit(source, whether the lane's edge is one, lanes with an edge as bits) for the M2L row of box b after distant
+// V edges of siblings have moved to their parent: the edges of b that stay, then those that its children give to b. Rows
+// of V are sorted, and the sources of children lie behind those of b. All lanes of the warp call it together.
+template <class Visit>
+__device__ void stencil_row(const Boxes& t, u32 b, const u64* starts, const u32* v, Visit visit) {
+  auto walk = [&](u32 row, u32 parent, bool distant, bool all) {
+    for (u64 e = starts[row]; e < starts[row + 1]; e += 32) {
+      const bool there = e + lane_id() < starts[row + 1];
+      const u32 s = there ? v[e + lane_id()] : 0;
+      const bool mine = there && (all || is_distant(t, parent, s) == distant);
+      visit(s, mine, __ballot_sync(~0u, mine));
+    }
+  };
+  const u32 parent = t.parent[b];
+  const bool moves = b > 0 && receivers(t, parent) > 1;
+  walk(b, parent, false, !moves);
+  if (receivers(t, b) < 2) return;
+  // All children with targets have the same distant boxes.
+  u32 first = t.child_start[b];
+  while (targets_in(t, first) == 0) ++first;
+  walk(first, b, true, false);
+}
+
+// The M2L rows of the 119 stencil: lengths, then rows. One warp per box. Twin of fmm-tree/src/stencil.rs.
+extern "C" __global__ void stencil_count(const Boxes* boxes, u32 count, const u64* starts, const u32* v, u32* lengths) {
+  const Boxes t = *boxes;
+  const u32 b = warp_index();
+  if (b >= count) return;
+  u32 length = 0;
+  stencil_row(t, b, starts, v, [&](u32, bool, u32 bits) { length += __popc(bits); });
+  if (lane_id() == 0) lengths[b] = length;
+}
+extern "C" __global__ void stencil_fill(const Boxes* boxes, u32 count, const u64* starts, const u32* v,
+                                        const u64* to_starts, u32* to) {
+  const Boxes t = *boxes;
+  const u32 b = warp_index();
+  if (b >= count) return;
+  u64 end = to_starts[b];
+  stencil_row(t, b, starts, v, [&](u32 s, bool mine, u32 bits) {
+    if (mine) to[end + __popc(bits & lanes_below())] = s;
+    end += __popc(bits);
+  });
+}
+
 // The coarsest level of a box in V or W. Rows are sorted, so only their first entries matter.
 extern "C" __global__ void first_level(const Boxes* boxes, u32 count, Rows v, Rows w, u32* level) {
   const Boxes t = *boxes;

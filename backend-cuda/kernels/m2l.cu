@@ -3,6 +3,7 @@
 // Defined in front of this file: REAL.
 
 #include "shared/boxes.cuh"
+#include "shared/offset.cuh"
 #include "shared/slots.cuh"
 #include "shared/tile.cuh"
 
@@ -40,23 +41,23 @@ extern "C" __global__ void m2l_keys(const Boxes* boxes, const u8* octants, const
   if (i < count) keys[i] = 8ull * sets[boxes->level[items[i]]] + octants[items[i]];
 }
 
-// For the items i = starts[o] … starts[o + 1] − 1 of each octant o of one set: out[boxes[i]] += the sum over slots of
-// matrix(offset of the slot) · in[table[slot · items + i]]. Matrices are `rows` × `columns`, column by column, both
-// even. A block has items of one octant and keeps its sums in registers over all slots. If gridDim.z > 1, it sums
+// For the items i = starts[g] … starts[g + 1] − 1 of each group g of one set: out[boxes[i]] += the sum over slots of
+// matrix(numbers[g · SLOTS + slot]) · in[table[slot · items + i]]. A group is an octant, or another end of M2L. Matrices are `rows` × `columns`, column by column, both
+// even. A block has items of one group and keeps its sums in registers over all slots. If gridDim.z > 1, it sums
 // over a part of the slots and leaves the sums in partial[(part · items + item) · rows …] for m2l_join. In f32, the
 // products of each slot are summed separately and then added, because the tensor cores truncate sums instead of
 // rounding them.
 extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 4 : 3)
     m2l(const REAL* matrices, u32 rows, u32 columns, const REAL* in, const u32* table, u32 items, const u32* boxes,
-        const u64* starts, REAL* out, REAL* partial) {
+        const u64* starts, const u32* numbers, REAL* out, REAL* partial) {
   __shared__ alignas(16) Matrix a[BUFFERS];
   __shared__ alignas(16) Vectors b[BUFFERS];
   __shared__ u32 used[SLOTS + 1];
   constexpr bool apart = sizeof(REAL) == 4;
   const u32 first_row = blockIdx.y * EDGE;
   u32 tile = blockIdx.x;
-  const u32 octant = group_of(starts, EDGE, tile);
-  const u32 first = (u32)starts[octant] + tile * EDGE, end = min(first + EDGE, (u32)starts[octant + 1]);
+  const u32 group = group_of(starts, EDGE, tile);
+  const u32 first = (u32)starts[group] + tile * EDGE, end = min(first + EDGE, (u32)starts[group + 1]);
 
   list_slots(table, items, first, end, used);
   const u32 begin = used[SLOTS] * blockIdx.z / gridDim.z, count = used[SLOTS] * (blockIdx.z + 1) / gridDim.z;
@@ -74,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 4 : 3)
         const u32 slot = used[place];
         source = first + item < end ? table[(u64)slot * items + first + item] : NOBODY;
         from = in + (u64)(source == NOBODY ? 0 : source - 1) * columns;
-        matrix = matrices + (u64)offset_of(slot, octant) * rows * columns + first_row;
+        matrix = matrices + (u64)numbers[group * SLOTS + slot] * rows * columns + first_row;
       }
 copy_step(a[buffer], b[buffer], matrix, rows, columns, k, row_there, source != NOBODY ? from : nullptr);
       k += DEPTH;
@@ -114,11 +115,11 @@ copy_step(a[buffer], b[buffer], matrix, rows, columns, k, row_there, source != N
   }
 }
 
-// out[boxes[i]] += the sum over parts, for the items starts[0] … starts[8] of one set. One thread per number.
-extern "C" __global__ void m2l_join(u32 rows, u32 items, const u32* boxes, const u64* starts, u32 parts,
+// out[boxes[i]] += the sum over parts, for the items starts[0] … starts[groups] of one set. One thread per number.
+extern "C" __global__ void m2l_join(u32 rows, u32 items, const u32* boxes, const u64* starts, u32 groups, u32 parts,
                                     const REAL* partial, REAL* out) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x, item = starts[0] + i / rows;
-  if (item >= starts[8]) return;
+  if (item >= starts[groups]) return;
   REAL sum = 0;
   for (u32 part = 0; part < parts; ++part) sum += partial[((u64)part * items + item) * rows + i % rows];
   out[(u64)boxes[item] * rows + i % rows] += sum;

@@ -21,13 +21,6 @@
 #define EIGHTS 4
 #define UNROLL 2
 
-// Flags of the boxes that have children.
-extern "C" __global__ void family_flags(const Boxes* boxes, u32 count, u32* flags) {
-  const Boxes t = *boxes;
-  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
-  if (b < count) flags[b] = !is_leaf(t, b);
-}
-
 // kids[family · 8 + octant]: the child plus 1, or 0 if there is no such child. `kids` must be zeros before.
 extern "C" __global__ void family_kids(const Boxes* boxes, const u8* octants, const u32* parents, u32 families,
                                        u32* kids) {

@@ -1,7 +1,7 @@
 // Translations by rotate – coaxial – rotate back (Gumerov & Duraiswami 2008, §2.2.2, eq. 33): M2L, M2M, L2L. Twin of
 // `Rcr::add` in fmm-kernels/src/spherical/rcr.rs. The tables are made in src/spherical/rotations.rs.
 //
-// A *course* is one translation (an offset of M2L, or an octant of M2M or L2L). A block translates EDGES rows along
+// A *course* is one translation (an operator of M2L, or an octant of M2M or L2L). A block translates EDGES rows along
 // one course at a time, in five steps: rotate about z, rotate about y, translate along z, rotate back about y, rotate
 // back about z. The last step adds to sums in registers.
 //
@@ -195,17 +195,17 @@ __device__ __forceinline__ void translate(const Tables& t, u32 number, const REA
   });
 }
 
-// M2L. For the items i = starts[o] … starts[o + 1] − 1 of each octant o: out[boxes[i]] += the sum over slots of the
-// translated rows in[table[slot · items + i]]. If gridDim.z > 1, a block sums over a part of the slots and writes to
+// M2L. For the items i = starts[g] … starts[g + 1] − 1 of each group g: out[boxes[i]] += the sum over slots of the rows
+// in[table[slot · items + i]], translated along course numbers[g · SLOTS + slot]. If gridDim.z > 1, a block sums over a part of the slots and writes to
 // partial[(part · items + item) · STRIDE …] instead.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     rcr_across(const Tables* tables, const REAL* in, const u32* table, u32 items, const u32* boxes, const u64* starts,
-               REAL* out, REAL* partial) {
+               const u32* numbers, REAL* out, REAL* partial) {
   __shared__ u32 used[SLOTS + 1], sources[EDGES];
   const Tables t = *tables;
   u32 tile = blockIdx.x;
-  const u32 octant = group_of(starts, EDGES, tile);
-  const u32 first = (u32)starts[octant] + tile * EDGES, end = min(first + EDGES, (u32)starts[octant + 1]);
+  const u32 group = group_of(starts, EDGES, tile);
+  const u32 first = (u32)starts[group] + tile * EDGES, end = min(first + EDGES, (u32)starts[group + 1]);
   list_slots(table, items, first, end, used);
   const u32 begin = used[SLOTS] * blockIdx.z / gridDim.z, stop = used[SLOTS] * (blockIdx.z + 1) / gridDim.z;
   static_assert(EDGES <= THREADS, "a thread an edge");
@@ -219,7 +219,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     if (threadIdx.x < EDGES) sources[threadIdx.x] = next;
     __syncthreads();
     next = source_at(i + 1);
-    translate<ACROSS>(t, offset_of(used[i], octant), in, sources, sum);
+    translate<ACROSS>(t, numbers[group * SLOTS + used[i]], in, sources, sum);
     __syncthreads();
   }
   for_mine(t, t.phases, [&](int r, int j, u32 box, u32 place, u32 n, const Turn&) {

@@ -1,12 +1,14 @@
 //! Edges sorted by the operator that they use, and lists of boxes by level: `kernels/arrange.cu`, `kernels/m2l.cu`.
 
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::domains::plain_numbers;
 use crate::lists::{DeviceEdges, each};
 use crate::primitives::Primitives;
 use crate::products::{TILE_EDGE, Which};
 use crate::tree::DeviceTree;
 use fmm_traits::Error;
 use fmm_traits::tree::NONE;
+use std::sync::Arc;
 
 /// Threads per block.
 const BLOCK: u32 = 256;
@@ -39,21 +41,30 @@ pub(crate) struct Upward {
     pub parents: Items,
 }
 
-/// The V list as a table. Boxes with a V list are sorted by set of operators, then by octant.
+/// The V list as a table. The items, boxes with a V list, are sorted by set of operators, then by group. A group is an
+/// octant, or another end of M2L (`domains`).
 #[derive(Debug)]
 pub(crate) struct Table {
+    /// The row that each item receives.
     pub boxes: Buffer<u32>,
-    /// First box of each set and octant, then the number of boxes.
+    /// First item of each set and group, then the number of items.
     pub starts: Vec<u64>,
     /// `starts` on the device.
     pub device_starts: Buffer<u64>,
-    /// `table[slot][box]`: the source box in each of the 216 slots (`slots.cuh`) of each box.
+    /// Groups of a set.
+    pub groups: usize,
+    /// First group of each pass, then the number of groups. A pass is a launch of its own: its items receive distinct rows,
+    /// while those of different passes may receive the same row.
+    pub passes: Vec<usize>,
+    /// `numbers[group][slot]`: the operator of each slot.
+    pub numbers: Arc<Buffer<u32>>,
+    /// `table[slot][item]`: the source box in each of the 216 slots (`slots.cuh`) of each item.
     pub table: Buffer<u32>,
 }
 
 /// Slots per box in `m2l.cu`: the children of the parent's colleagues, 27·8. A slot is a position relative to the
 /// parent.
-const SLOTS_PER_BOX: usize = 216;
+pub(crate) const SLOTS_PER_BOX: usize = 216;
 
 /// Largest size key in [`Arranger::by_size`]. Leaves with more grains of targets are not sorted among themselves.
 const MAX_GRAINS: usize = 255;
@@ -223,7 +234,15 @@ impl Arranger<'_> {
         unsafe { device.launch(functions, "m2l_table", (blocks(32 * n, BLOCK as usize)?, 1), BLOCK, &args)? };
         let [found, starts] = device.download_all([&checks.0, &device_starts], "starts")?;
         Checks::none_refused(&found)?;
-        Ok(Table { boxes, starts, device_starts, table })
+        Ok(Table {
+            boxes,
+            starts,
+            device_starts,
+            groups: 8,
+            passes: vec![0, 8],
+            numbers: plain_numbers(device)?,
+            table,
+        })
     }
 
     /// For each set of three kinds of edges: the boxes that receive an edge of one of them.
@@ -279,10 +298,42 @@ pub(crate) fn tiles(starts: &[u64], edge: usize) -> usize {
     ((starts[1] - starts[0]) as usize).div_ceil(edge)
 }
 
+/// Groups of items that one launch of M2L computes.
+pub(crate) struct Pass<'a> {
+    /// First item of each group, then the first item behind them.
+    pub starts: &'a [u64],
+    /// `starts` on the device.
+    pub device_starts: Arg,
+    /// The operators of the slots of each group.
+    pub numbers: Arg,
+}
+
+impl Pass<'_> {
+    /// Number of groups.
+    pub fn groups(&self) -> usize {
+        self.starts.len() - 1
+    }
+    /// Number of items.
+    pub fn items(&self) -> usize {
+        (self.starts[self.groups()] - self.starts[0]) as usize
+    }
+    /// Number of blocks of at most `edge` items, all of one group.
+    pub fn blocks(&self, edge: usize) -> usize {
+        self.starts.windows(2).map(|s| tiles(s, edge)).sum()
+    }
+}
+
 impl Table {
-    /// Number of blocks for a set of operators. A block has at most [`TILE_EDGE`] boxes, all of one octant.
-    pub fn blocks(&self, set: usize) -> usize {
-        self.starts[8 * set..=8 * set + 8].windows(2).map(|s| tiles(s, TILE_EDGE)).sum()
+    /// The passes of a set.
+    pub fn passes(&self, set: usize) -> impl Iterator<Item = Pass<'_>> {
+        self.passes.windows(2).map(move |groups| {
+            let (first, last) = (self.groups * set + groups[0], self.groups * set + groups[1]);
+            Pass {
+                starts: &self.starts[first..=last],
+                device_starts: self.device_starts.at(first),
+                numbers: self.numbers.at(SLOTS_PER_BOX * groups[0]),
+            }
+        })
     }
     /// Bytes held.
     pub fn bytes(&self) -> u64 {

@@ -31,7 +31,7 @@ pub struct Compiled {
 }
 
 /// The headers that a program can include, by name.
-const HEADERS: [(&CStr, &str); 22] = [
+const HEADERS: [(&CStr, &str); 23] = [
     (c"shared/intrinsics.cuh", include_str!("../kernels/shared/intrinsics.cuh")),
     (c"shared/real.cuh", include_str!("../kernels/shared/real.cuh")),
     (c"shared/reciprocal.cuh", include_str!("../kernels/shared/reciprocal.cuh")),
@@ -47,6 +47,7 @@ const HEADERS: [(&CStr, &str); 22] = [
     (c"shared/lines.cuh", include_str!("../kernels/shared/lines.cuh")),
     (c"shared/field.cuh", include_str!("../kernels/shared/field.cuh")),
     (c"shared/copy.cuh", include_str!("../kernels/shared/copy.cuh")),
+    (c"shared/point.cuh", include_str!("../kernels/shared/point.cuh")),
     (c"shared/series.cuh", include_str!("../kernels/shared/series.cuh")),
     (c"shared/slots.cuh", include_str!("../kernels/shared/slots.cuh")),
     (c"shared/offset.cuh", include_str!("../kernels/shared/offset.cuh")),

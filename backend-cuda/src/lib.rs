@@ -19,6 +19,7 @@ mod cut;
 mod deep;
 mod device;
 mod direct;
+mod domains;
 mod ends;
 mod equivalent;
 mod error;
@@ -50,7 +51,7 @@ pub use cut::Cut;
 pub use device::{Device, DeviceInfo, DeviceOptions};
 pub use direct::{DeviceTargets, Direct, Shape};
 pub use equivalent::DeviceScalar;
-pub use lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, treecode, uvwx};
+pub use lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs, stencil119, treecode, uvwx};
 pub use plan::Plan;
 pub use plane::{
     DevicePyramid, PlaneCounts, PlaneLists, PlanePlaced, PlanePlan, PlaneSettings, PlaneSolver, plane_build,
@@ -59,7 +60,8 @@ pub use plane::{
 pub use points::CallerPoints;
 pub use programs::{
     RcrShape, all_programs, dft_program, direct_program, l2p_harmonics_program, l2p_program, m2l_fourier_program,
-    m2l_matrices_program, m2l_program, multiply_program, p2m_harmonics_program, p2m_program, p2p_program, rcr_program,
+    m2l_matrices_program, m2l_program, m2p_polynomials_program, multiply_program, p2m_harmonics_program, p2m_program,
+    p2p_program, rcr_program,
 };
 pub use ranks::Routes;
 pub use solver::{

@@ -1,4 +1,5 @@
-//! The edge lists of `fmm_tree::uvwx`, made on the device and equal row by row: `kernels/lists.cu`.
+//! The edge lists of `fmm_tree::uvwx` and `fmm_tree::stencil119`, made on the device and equal row by row:
+//! `kernels/lists.cu`.
 
 mod treecode;
 
@@ -139,9 +140,27 @@ pub(crate) fn near_pairs_there(tree: &DeviceTree, lists: &DeviceLists) -> Result
 /// # Errors
 /// Errors of the device.
 pub fn uvwx(tree: &DeviceTree, options: &ListOptions) -> Result<DeviceLists, Error> {
+    across(tree, options, |_, v| Ok(v))
+}
+
+/// As [`uvwx`], with the distant V edges of siblings moved to their parent, as `fmm_tree::stencil119` makes them.
+///
+/// # Errors
+/// Errors of the device.
+pub fn stencil119(tree: &DeviceTree, options: &ListOptions) -> Result<DeviceLists, Error> {
+    across(tree, options, |finder, v| finder.consolidated(&v))
+}
+
+/// The lists by the U, V, W, X rules, with the edges of M2L that `far` makes of the V list.
+fn across(
+    tree: &DeviceTree,
+    options: &ListOptions,
+    far: impl FnOnce(&Finder, DeviceEdges) -> Result<DeviceEdges, Error>,
+) -> Result<DeviceLists, Error> {
     let (device, finder) = (&tree.device, Finder::new(tree)?);
     let (neighbours, lengths) = finder.families(tree)?;
-    let [m2l, p2l, m2p, p2p] = finder.rows(&neighbours, lengths, options)?;
+    let [v, p2l, m2p, p2p] = finder.rows(&neighbours, lengths, options)?;
+    let m2l = far(&finder, v)?;
     let [p2m, m2m, l2l, l2p] = finder.own([&m2l, &p2l, &m2p])?;
     Ok(DeviceLists { device: device.clone(), p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p })
 }
@@ -260,6 +279,21 @@ impl<'a> Finder<'a> {
                 self.warps("near_fill", n, &near)
             }
         })
+    }
+
+    /// The V list with distant edges of siblings moved to their parent.
+    fn consolidated(&self, v: &DeviceEdges) -> Result<DeviceEdges, Error> {
+        let common: [Arg; 4] = [(&self.boxes).into(), (self.n as u32).into(), (&v.starts).into(), (&v.sources).into()];
+        let with = |rest: &[Arg]| -> Vec<Arg> { common.iter().chain(rest).copied().collect() };
+        let counts = [self.counts()?];
+        // SAFETY: arguments as in lists.cu; the counts have an entry for each box.
+        unsafe { self.warps("stencil_count", self.n, &with(&[(&counts[0]).into()]))? };
+        let [m2l] = self.filled(&counts, |[m2l]| {
+            let args = with(&[(&m2l.starts).into(), (&m2l.sources).into()]);
+            // SAFETY: as above; the rows have the lengths that were counted.
+            unsafe { self.warps("stencil_fill", self.n, &args) }
+        })?;
+        Ok(m2l)
     }
 
     /// The lists within a family or a leaf: P2M and M2M on the levels at or below the coarsest on which a multipole is

@@ -170,7 +170,7 @@ impl Products {
     }
 
     /// Enqueues M2L for the boxes of `far` that use the operators of `set`: `to` += Σ matrix(offset)·`from`.
-    /// `matrices` holds one matrix per offset, of `rows` × `cols` numbers.
+    /// `matrices` holds one matrix per operator, of `rows` × `cols` numbers.
     ///
     /// # Safety
     /// Both arrays have a row for each box; `matrices` belongs to the set; `far` was made for `rows`; `rows` and
@@ -185,26 +185,28 @@ impl Products {
         to: &Buffer<T>,
     ) -> Result<(), Error> {
         let Across { table, partial, parts } = far;
-        let (items, starts) = (Arg::from(table.boxes.len() as u32), table.device_starts.at(8 * set));
-        let (rows_arg, boxes) = (Arg::from(rows as u32), Arg::from(&table.boxes));
-        let args = [
-            matrices.into(),
-            rows_arg,
-            (cols as u32).into(),
-            from.into(),
-            (&table.table).into(),
-            items,
-            boxes,
-            starts,
-            to.into(),
-            partial.into(),
-        ];
-        let grid = [blocks(table.blocks(set), 1)?, blocks(rows, TILE_EDGE)?, *parts as u32];
-        // SAFETY: arguments as in m2l.cu; the boxes are distinct, and so are the rows they receive.
-        unsafe {
-            self.device.launch_3d(&self.m2l, "m2l", grid, PRODUCT_THREADS, &args)?;
-            self.join(rows, far, set, to)
+        let (items, boxes) = (Arg::from(table.boxes.len() as u32), Arg::from(&table.boxes));
+        let [rows_arg, cols] = [rows, cols].map(|k| Arg::from(k as u32));
+        for pass in table.passes(set) {
+            let args = [
+                matrices.into(),
+                rows_arg,
+                cols,
+                from.into(),
+                (&table.table).into(),
+                items,
+                boxes,
+                pass.device_starts,
+                pass.numbers,
+                to.into(),
+                partial.into(),
+            ];
+            let grid = [blocks(pass.blocks(TILE_EDGE), 1)?, blocks(rows, TILE_EDGE)?, *parts as u32];
+            // SAFETY: arguments as in m2l.cu; the rows that a pass receives are distinct.
+            unsafe { self.device.launch_3d(&self.m2l, "m2l", grid, PRODUCT_THREADS, &args)? };
         }
+        // SAFETY: the caller promises what the callee asks for.
+        unsafe { self.join(rows, far, set, to) }
     }
 
     /// Enqueues the sum over the parts of a set, `to` += Σ parts. Does nothing for a single part.
@@ -222,12 +224,14 @@ impl Products {
         if *parts == 1 {
             return Ok(());
         }
-        let (items, starts) = (Arg::from(table.boxes.len() as u32), table.device_starts.at(8 * set));
-        let (rows_arg, boxes) = (Arg::from(rows as u32), Arg::from(&table.boxes));
-        let args = [rows_arg, items, boxes, starts, (*parts as u32).into(), partial.into(), to.into()];
-        let count = (table.starts[8 * set + 8] - table.starts[8 * set]) as usize;
-        let grid = (blocks(count * rows, BLOCK as usize)?, 1);
-        // SAFETY: arguments as in m2l.cu; `partial` has room for every part.
-        unsafe { self.device.launch(&self.m2l, "m2l_join", grid, BLOCK, &args) }
+        let (items, boxes) = (Arg::from(table.boxes.len() as u32), Arg::from(&table.boxes));
+        for pass in table.passes(set) {
+            let [rows_arg, groups, parts] = [rows, pass.groups(), *parts].map(|k| Arg::from(k as u32));
+            let args = [rows_arg, items, boxes, pass.device_starts, groups, parts, partial.into(), to.into()];
+            let grid = (blocks(pass.items() * rows, BLOCK as usize)?, 1);
+            // SAFETY: arguments as in m2l.cu; `partial` has room for every part, and the rows of a pass are distinct.
+            unsafe { self.device.launch(&self.m2l, "m2l_join", grid, BLOCK, &args)? };
+        }
+        Ok(())
     }
 }

@@ -121,6 +121,14 @@ impl Groups {
         }
     }
 
+    /// The groups of M2P by polynomials.
+    pub fn polynomials<T: Real>(values: usize) -> Groups {
+        match (T::NAME, values) {
+            ("f32", _) => Groups { split: 1, most: 2, blocks: 20 },
+            _ => Groups { split: 1, most: 2, blocks: 16 },
+        }
+    }
+
     /// The groups of P2P in the plane. 48 targets of a leaf fill a warp with three targets per thread.
     pub fn plane<T: Real>(values: usize) -> Groups {
         match (T::NAME, values) {
@@ -201,6 +209,14 @@ pub fn l2p_harmonics_program<T: Real>(values: usize, order: usize, m2p: bool) ->
     of_harmonics::<T>("l2p_harmonics.cu", source, &definitions, &["from_harmonics"])
 }
 
+/// M2P by polynomials of `order`: `values` of a target.
+pub fn m2p_polynomials_program<T: Real>(values: usize, order: usize) -> Program {
+    let mut definitions = Groups::polynomials::<T>(values).definitions(MAX_TILE_BYTES);
+    definitions.extend([("VALUES", values), ("ORDER", order), ("SINGULAR", 1)]);
+    let source = include_str!("../kernels/m2p_polynomials.cu");
+    of_harmonics::<T>("m2p_polynomials.cu", source, &definitions, &["to_polynomials", "from_polynomials"])
+}
+
 /// Threads of a block of `rcr.cu`.
 pub(crate) const RCR_THREADS: usize = 256;
 
@@ -276,7 +292,7 @@ pub fn m2l_program<T: Real>() -> Program {
 
 /// M2L through Fourier space in `dim` dimensions.
 pub fn m2l_fourier_program<T: Real>(dim: usize) -> Program {
-    let entries = &["family_flags", "family_kids", "family_around", "family_edges", "operator_numbers", "m2l_product"];
+    let entries = &["family_kids", "family_around", "family_edges", "operator_numbers", "m2l_product"];
     let program = of_precision::<T>("m2l_fourier.cu", include_str!("../kernels/m2l_fourier.cu"), entries);
     let source = format!("#define DIM {dim}\n{}", program.source);
     Program { name: format!("{} in {dim} dimensions", program.name), source, ..program }
@@ -382,6 +398,8 @@ pub(crate) fn lists() -> Program {
         "rows_count",
         "far_fill",
         "near_fill",
+        "stencil_count",
+        "stencil_fill",
         "first_level",
         "reach",
         "up_count",
@@ -424,7 +442,20 @@ fn cut_of(name: &str, pyramid: u32) -> Program {
 
 /// Edges by operator, and lists of boxes.
 pub(crate) fn arrange() -> Program {
-    let entries = &["edge_keys", "take", "key_starts", "with_edges", "list_boxes", "size_keys"];
+    let entries = &[
+        "edge_keys",
+        "take",
+        "key_starts",
+        "with_edges",
+        "list_boxes",
+        "size_keys",
+        "source_flags",
+        "source_numbers",
+        "inner_flags",
+        "end_flags",
+        "end_table",
+        "end_members",
+    ];
     plain("arrange.cu", include_str!("../kernels/arrange.cu"), entries)
 }
 

@@ -4,7 +4,7 @@ use crate::array::{DeviceArray, DeviceStream};
 use crate::cut::Cut;
 use crate::device::{Buffer, Device};
 use crate::equivalent::DeviceScalar;
-use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs_there, treecode, uvwx};
+use crate::lists::{Acceptance, DeviceEdges, DeviceLists, near_pairs_there, stencil119, treecode, uvwx};
 use crate::plan::{Ahead, Carrier, Plan, Unplaced};
 use crate::points::CallerPoints;
 use crate::programs;
@@ -66,10 +66,7 @@ impl Settings {
     fn lists_of(&self, tree: &DeviceTree, near: f64) -> Result<DeviceLists, Error> {
         let theta = match self.policy {
             Policy::Uvwx => return uvwx(tree, &self.lists),
-            Policy::Stencil119 => {
-                let reason = "a GPU makes U, V, W and X lists, and those of treecodes".to_string();
-                return Err(Error::Unsupported { operation: "the 119 stencil", reason });
-            }
+            Policy::Stencil119 => return stencil119(tree, &self.lists),
             Policy::Treecode { theta } => theta,
         };
         let (_, _, [sphere, cube]) = self.key();

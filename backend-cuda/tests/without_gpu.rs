@@ -4,8 +4,8 @@
 use adaptive2d::PlaneKernel;
 use backend_cuda::{
     Compiled, Device, DeviceOptions, Program, RcrShape, Shape, all_programs, compile, dft_program, direct_program,
-    l2p_harmonics_program, l2p_program, m2l_matrices_program, p2m_harmonics_program, p2m_program, p2p_program,
-    plane_p2p_program, plane_series_program, rcr_program,
+    l2p_harmonics_program, l2p_program, m2l_matrices_program, m2p_polynomials_program, p2m_harmonics_program,
+    p2m_program, p2p_program, plane_p2p_program, plane_series_program, rcr_program,
 };
 use fmm_kernels::equivalent::Lattice;
 use fmm_kernels::{
@@ -117,7 +117,10 @@ fn stages_of_harmonics_compile_for_sm_90() {
     let targets = targets.map(|(k, p)| {
         [false, true].map(|m2p| [l2p_harmonics_program::<f32>(k, p, m2p), l2p_harmonics_program::<f64>(k, p, m2p)])
     });
-    for program in sources.iter().chain(targets.iter().flatten()).flatten() {
+    let polynomials = [(1, 1), (1, 8), (4, 3), (4, 10)];
+    let polynomials =
+        polynomials.map(|(k, p)| [m2p_polynomials_program::<f32>(k, p), m2p_polynomials_program::<f64>(k, p)]);
+    for program in sources.iter().chain(targets.iter().flatten()).chain(&polynomials).flatten() {
         let log = for_sm_90(program).unwrap_or_else(|e| panic!("{e}")).log;
         // M2P of four values in f64 is faster with more blocks at a time, though some numbers are then spilled.
         let allowed = if program.source.contains("SINGULAR 1") && program.name.contains("f64") { 320 } else { 64 };

@@ -11,7 +11,7 @@ use fmm_tree::octant_of;
 use rayon::prelude::*;
 
 /// Leaves of the coarse tree that each rank gets, if there are enough points.
-const LEAVES_PER_RANK: usize = 128;
+pub(crate) const LEAVES_PER_RANK: usize = 128;
 /// Levels of the keys.
 const KEY_LEVELS: usize = 21;
 /// Points that a thread shares out at a time.
@@ -79,6 +79,12 @@ fn census(keys: &Keys) -> Census {
         [first, .., last] => [keys.len() as u64, *first, *last],
         [one] => [1, *one, *one],
     }
+}
+
+/// Work of a leaf of the coarse tree before there are lists. Most work is proportional to the points: near pairs and
+/// translations of boxes with about as many points each.
+pub(crate) fn by_points(sources: usize, targets: usize) -> f64 {
+    targets as f64 + 0.25 * sources as f64
 }
 
 /// The rank of each of the leaves with these `weights`, which are in Morton order: each rank gets an interval whose weight

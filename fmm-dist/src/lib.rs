@@ -9,8 +9,10 @@
 //! 3. [`place`]: points travel to the rank that owns their box, which builds its part of the tree.
 //! 4. [`local`]: the locally essential tree (Lashuk et al. 2009, §III-A), an ordinary tree with ghosts.
 //! 5. [`exchange`]: how multipoles of shared boxes are completed, in four ways.
-//! 6. [`simulate`]: what the messages would cost on a network.
+//! 6. [`simulate`]: what the messages would cost on a network. [`census`]: which messages there would be on thousands of
+//!    ranks.
 
+pub mod census;
 pub mod coarse;
 pub mod comm;
 pub mod exchange;

@@ -3,7 +3,7 @@
 //! The order of all points is that of one array in pieces: the points of rank 0, then those of rank 1, and so on. Points
 //! of one key keep this order, as they do on one rank.
 
-use crate::coarse::Coarse;
+use crate::coarse::{Coarse, by_points};
 use crate::exchange::{self, Strategy};
 use crate::local::{Local, Opens};
 use crate::world::World;
@@ -178,7 +178,9 @@ pub fn place(world: &World, sources: &[f64], targets: Option<&[f64]>, asked: &As
     match asked.weights {
         Some(weights) => coarse.share(weights, asked.speeds),
         None => {
-            let weights: Vec<f64> = coarse.leaves.iter().map(|&b| weight(&coarse, b as usize)).collect();
+            let points = |&b: &u32| [coarse.boxes[b as usize].sources, coarse.boxes[b as usize].targets];
+            let weights: Vec<f64> =
+                coarse.leaves.iter().map(points).map(|[s, t]| by_points(s as usize, t as usize)).collect();
             coarse.share(&weights, asked.speeds);
         }
     }
@@ -226,13 +228,6 @@ pub fn place(world: &World, sources: &[f64], targets: Option<&[f64]>, asked: &As
     report.mean_leaf = n as f64 / local.leaves as f64;
     report.warn();
     Ok(Placed { world: world.clone(), local, strategy: asked.strategy, routes, report })
-}
-
-/// Work of a leaf of the coarse tree before there are lists. Most work is proportional to the points: near pairs and
-/// translations of boxes with about as many points each.
-fn weight(coarse: &Coarse, leaf: usize) -> f64 {
-    let b = &coarse.boxes[leaf];
-    b.targets as f64 + 0.25 * b.sources as f64
 }
 
 impl Placed {

@@ -134,7 +134,8 @@ impl<'a> Cloud<'a> {
         let mut plan = match method {
             Method::Equivalent => Plan::<f32, f32>::new(&Laplace, outputs, order, None, tree, lists)?,
             Method::Spherical(translation) => {
-                let settings = SphericalSettings { truncation: Truncation::Fixed, translation: Some(translation) };
+                let settings =
+                    SphericalSettings { truncation: Truncation::Fixed, translation: Some(translation), parents: false };
                 Plan::spherical(&Laplace, outputs, order, settings, tree, lists)?
             }
         };

@@ -1,8 +1,13 @@
 //! Gumerov & Duraiswami 2008, our rows beside theirs, on one core:
-//! `cargo run --release --example gumerov2008 -- [--n N] [--table8]`
+//! `cargo run --release --example gumerov2008 -- [--n N] [--table8 | --figure11]`
 //!
-//! Table 8 (errors and seconds of a million points), the cost model of eqs. 26–29, and fig. 10 (errors in single
-//! precision against N). N = 2²⁰ unless given; asserts the errors of Table 8.
+//! Table 8 (errors and seconds of a million points), the cost model of eqs. 26–29, fig. 10 (errors in single precision
+//! against N), and fig. 11 (times against N and break-even, also on a GPU if there is one; `--figure11` for it alone).
+//! N = 2²⁰ unless given; asserts the errors of Table 8.
+
+#[path = "../crossing.rs"]
+mod crossing;
+mod figure11;
 
 use fmm::{Cpu, Error, Fmm, Laplace, ListPolicy, Method, Output, Plan, Precision, Stage, Targets, Truncation, demo};
 use std::f64::consts::PI;
@@ -14,12 +19,16 @@ fn main() -> Result<(), Error> {
     let args: Vec<String> = std::env::args().collect();
     let after = |name: &str| args.iter().position(|a| a == name).and_then(|i| args.get(i + 1));
     let n = after("--n").and_then(|n| n.parse().ok()).unwrap_or(TABLE8_POINTS);
+    if args.iter().any(|a| a == "--figure11") {
+        return figure11::figure11(n);
+    }
     table8(n)?;
     if args.iter().any(|a| a == "--table8") {
         return Ok(());
     }
     cost_model(n / 8)?;
-    figure10(n)
+    figure10(n)?;
+    figure11::figure11(n)
 }
 
 /// Spherical harmonics of an order on one core.

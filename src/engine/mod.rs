@@ -2,12 +2,14 @@
 //! chooses method and order, and then calls an engine. All engines share the trait [`Engine`]. Each engine has one
 //! file.
 
+mod census;
 mod device;
 mod direct;
 mod octree;
 mod plane;
 mod ranks;
 
+pub use census::Counted;
 pub(crate) use device::{Device, OnDevice, Trees, solver as device_solver};
 pub(crate) use direct::Direct;
 pub(crate) use octree::Octree;

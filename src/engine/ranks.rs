@@ -22,7 +22,7 @@ use std::time::Instant;
 
 /// If the imbalance of points that were divided by their number exceeds the best possible by more than this factor, points
 /// are divided again, by the work that exact lists forecast. That costs another tree.
-const MAX_IMBALANCE_OVER_BEST: f64 = 1.05;
+pub(super) const MAX_IMBALANCE_OVER_BEST: f64 = 1.05;
 
 /// The part of a rank in a sum over several ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]

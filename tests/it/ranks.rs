@@ -73,6 +73,39 @@ fn same_bits(name: &str, builder: &Fmm, cloud: &Cloud, all_shares: &[Vec<usize>]
     }
 }
 
+/// What is counted from one tree is what ranks report.
+#[test]
+fn a_census_counts_what_ranks_exchange() {
+    for kind in [CloudKind::Uniform, CloudKind::Ellipsoid] {
+        let points = kind.points(4000, 8);
+        for ranks in [2, 4, 7, 16] {
+            let builder = of_order(Laplace, 3);
+            let census = builder.census(&points, ranks).unwrap().census;
+            let kinds = census.kinds();
+            assert!(kinds.iter().all(|k| k.import > 0 && k.export + k.root > 0), "{kinds:?}");
+            for (strategy, name) in Strategy::ALL {
+                let reports = threads(ranks, |world: World| {
+                    let mine = piece(&points, 3, &vec![1; ranks], world.rank());
+                    let plan = builder.clone().exchange(strategy).ranks(&world).plan(mine, Targets::Sources)?;
+                    Ok::<_, Error>(plan.describe().ranks.unwrap())
+                });
+                let reports: Vec<_> = reports.into_iter().map(|r| r.and_then(|r| r).unwrap()).collect();
+                let what = format!("{} on {ranks} ranks, {name}", kind.name());
+                let ghosts: Vec<usize> = reports.iter().map(|r| r.ghosts).collect();
+                assert_eq!(census.ghosts(), ghosts, "{what}");
+                assert_eq!(census.imbalance, reports[0].imbalance, "{what}");
+                let rows = census.rows(strategy);
+                if strategy == Strategy::Hypercube && ranks == 7 {
+                    assert!(matches!(rows, Err(Error::Unsupported { .. })), "{what}");
+                    continue;
+                }
+                let reported: Vec<[usize; 2]> = reports.iter().map(|r| [r.rows, r.messages]).collect();
+                assert_eq!(rows.unwrap(), reported, "{what}");
+            }
+        }
+    }
+}
+
 fn equal(ranks: &[usize]) -> Vec<Vec<usize>> {
     ranks.iter().map(|&r| vec![1; r]).collect()
 }

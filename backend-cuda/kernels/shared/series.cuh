@@ -13,8 +13,7 @@
 // Defined in front: REAL, VALUES, ORDER, SINGULAR, and Source, the coefficients of a harmonic for all values.
 #pragma once
 
-#include "shared/real.cuh"
-#include "shared/warp.cuh"
+#include "shared/point.cuh"
 
 // Number of harmonics in column m.
 __device__ __forceinline__ constexpr int width(int m) { return (ORDER - m) * (m > 0 ? 2 : 1); }
@@ -24,45 +23,6 @@ __device__ __forceinline__ constexpr REAL beta(int n, int m) {
 }
 // Number of derivatives in value k: 0, 1 or 2. Each derivative lowers the degree by one.
 __device__ __forceinline__ constexpr int degree(int k) { return k == 0 ? 0 : k < 4 ? 1 : 2; }
-
-// A point y, the real and imaginary part of (x + iy)^m, and the values summed so far.
-struct Point {
-  REAL y[3], r2, rho, cosine, sine, value[VALUES];
-
-  // From m − 1 to m.
-  __device__ __forceinline__ void next() {
-    const REAL c = cosine;
-    cosine = y[0] * c - y[1] * sine;
-    sine = y[0] * sine + y[1] * c;
-  }
-};
-
-// Starts the sum at the point `x`, relative to the centre of the box. `scale` is 1 / (side of the box).
-__device__ __forceinline__ void begin(Point& at, const double (&x)[3], double scale) {
-#pragma unroll
-  for (int a = 0; a < 3; ++a) at.y[a] = (REAL)(x[a] * scale);
-  at.r2 = at.y[0] * at.y[0] + (at.y[1] * at.y[1] + at.y[2] * at.y[2]);
-  if (SINGULAR) {
-    if (at.r2 < REAL(1e36)) {
-      at.rho = bare_rsqrt(at.r2);
-      const REAL inverse = at.rho * at.rho;
-#pragma unroll
-      for (int a = 0; a < 3; ++a) at.y[a] *= inverse;
-    } else {
-      // The point is so far away that the square leaves the range of f32.
-      double r2 = 0;
-#pragma unroll
-      for (int a = 0; a < 3; ++a) r2 += x[a] * scale * (x[a] * scale);
-      at.rho = (REAL)(1 / sqrt(r2));
-#pragma unroll
-      for (int a = 0; a < 3; ++a) at.y[a] = (REAL)(x[a] * scale / r2);
-    }
-    at.r2 = at.rho * at.rho;
-  }
-  at.cosine = 1, at.sine = 0;
-#pragma unroll
-  for (int k = 0; k < VALUES; ++k) at.value[k] = 0;
-}
 
 // Adds the harmonics of one column to the values. The column is M, or `given` if M is negative. Coefficients come
 // degree by degree; for m > 0 the cosine, then the sine. `betas` is a table of `beta` in a triangle, used if M is

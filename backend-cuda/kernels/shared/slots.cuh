@@ -1,7 +1,6 @@
 // The V list as a table of slots. A slot is a position of a source box relative to the parent of the target box.
 #pragma once
 
-#include "shared/offset.cuh"
 #include "shared/warp.cuh"
 
 // Slots along one axis. On an axis where the target is the lower half of its parent, target minus source is -3 … 2;
@@ -19,13 +18,6 @@ __device__ __forceinline__ u32 group_of(const u64* starts, u32 edge, u32& tile) 
     if (tile < tiles) return group;
     tile -= tiles;
   }
-}
-
-// Number of the offset that belongs to a slot, for a target in `octant`.
-__device__ __forceinline__ u32 offset_of(u32 slot, u32 octant) {
-  int d[3] = {(int)(slot / (SIDE * SIDE)), (int)(slot / SIDE % SIDE), (int)(slot % SIDE)};
-  for (int x = 0; x < 3; ++x) d[x] += (int)(octant >> x & 1) - 3;
-  return offset_index(d);
 }
 
 // Lists in `used` the slots with a source for any of the items first … end of `table`; used[SLOTS] is their number. All

@@ -108,8 +108,8 @@ impl<T: DeviceScalar> Families<T> {
         let n = m2l.boxes;
         let flags: Buffer<u32> = device.alloc(n, "boxes with children")?;
         let args = [boxes, (n as u32).into(), (&flags).into()];
-        // SAFETY: arguments as in m2l_fourier.cu; `flags` has an entry for each box.
-        unsafe { device.launch(functions, "family_flags", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
+        // SAFETY: arguments as in arrange.cu; `flags` has an entry for each box.
+        unsafe { device.launch(&arranger.functions, "inner_flags", (blocks(n, BLOCK as usize)?, 1), BLOCK, &args)? };
         let [(parents, numbers)] = arranger.listed(&[flags])?;
         let count = parents.boxes.len();
         // Numbers per family for one frequency along the last axis.

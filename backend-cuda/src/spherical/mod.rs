@@ -1,11 +1,13 @@
 //! The far field by spherical harmonics on the device: rows of p² coefficients, in units of a box of side 1.
 //!
-//! P2M and P2L run the recursions of `fmm_kernels::spherical::basis`. L2P and M2P convert a row to one set of
-//! polynomial coefficients per value, and run recursions without square roots (`series`). M2M, M2L and L2L are
-//! [`Translation`]s of one of two kinds.
+//! P2M and P2L run the recursions of `fmm_kernels::spherical::basis`. L2P, and M2P of high orders, convert a row to one set
+//! of polynomial coefficients per value, and run recursions without square roots (`series`). M2P of low orders converts a
+//! row to one polynomial, and sums its derivatives beside (`polynomials`). M2M, M2L and L2L are [`Translation`]s of one of
+//! three kinds.
 
 mod operators;
 mod plan;
+mod polynomials;
 mod rotations;
 mod series;
 
@@ -14,7 +16,7 @@ use fmm_traits::Real;
 
 pub(crate) use plan::Spherical;
 
-/// The two ways to translate rows.
+/// The ways to translate rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Translation {
     /// Products with dense matrices: p⁴ operations, but in whole tiles on the tensor cores. There is one matrix per
@@ -24,6 +26,8 @@ pub enum Translation {
     /// Rotate – coaxial – rotate back (Gumerov & Duraiswami 2008, §2.2.2), for many edges of one offset at a time: 2p³
     /// operations.
     Rcr,
+    /// As `Rcr`, but an M2L translation may end at a domain of two or four children: `domains`.
+    Domains,
 }
 
 impl Translation {
@@ -32,6 +36,7 @@ impl Translation {
         match self {
             Translation::Dense => "dense",
             Translation::Rcr => "rcr",
+            Translation::Domains => "domains",
         }
     }
 
@@ -54,4 +59,6 @@ pub struct SphericalSettings {
     pub truncation: Truncation,
     /// The way to translate rows. `None`: [`fastest`](Translation::fastest).
     pub translation: Option<Translation>,
+    /// Whether M2L edges may end at the parents of boxes, as in the lists of the 119 stencil.
+    pub parents: bool,
 }

@@ -1,6 +1,7 @@
 //! The operators of an order in device memory: recursions, sparse and dense matrices.
 
 use crate::device::{Buffer, Device};
+use crate::domains::Ends;
 use crate::equivalent::DeviceScalar;
 use crate::products::Dense;
 use fmm_kernels::equivalent::spectra::OFFSETS;
@@ -53,7 +54,7 @@ pub(super) struct Matrices<T> {
     pub m2m: Dense<T>,
     /// Eight matrices, by octant of the child.
     pub l2l: Dense<T>,
-    /// One matrix per offset. Made for the first points that have a V list.
+    /// One matrix per operator of M2L. Made for the first points that have a V list.
     pub m2l: Option<Buffer<T>>,
     order: usize,
     truncation: Truncation,
@@ -72,18 +73,22 @@ impl<T: DeviceScalar> Matrices<T> {
     }
 
     /// Makes the matrices of M2L, unless they exist.
-    pub fn across(&mut self, device: &Device) -> Result<(), Error> {
+    pub fn across(&mut self, device: &Device, ends: &Ends) -> Result<(), Error> {
         if self.m2l.is_some() {
             return Ok(());
         }
         let (p, length) = (self.order, row(self.order).pow(2));
-        let mut all = device.alloc(OFFSETS * length, "M2L matrices")?;
-        let mut done = Ok(());
-        dense::Dense::new(p).across(self.truncation, |offset, matrix| {
+        let mut all = device.alloc(ends.operators.len() * length, "M2L matrices")?;
+        let (makes, mut done) = (dense::Dense::new(p), Ok(()));
+        let mut write = |number: usize, matrix: &[f64]| {
             if done.is_ok() {
-                done = device.write(&mut all, offset * length, &padded(p, matrix), "M2L matrices");
+                done = device.write(&mut all, number * length, &padded(p, matrix), "M2L matrices");
             }
-        });
+        };
+        makes.across(self.truncation, &mut write);
+        for (number, &[target, source]) in ends.operators.iter().enumerate().skip(OFFSETS) {
+            write(number, &makes.between(target, source, self.truncation));
+        }
         done?;
         self.m2l = Some(all);
         Ok(())

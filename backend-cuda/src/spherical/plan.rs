@@ -1,12 +1,14 @@
 //! The stages of spherical harmonics on the device: `kernels/{p2m_harmonics,rcr,multiply,m2l,l2p_harmonics}.cu`.
 
 use super::operators::{DeviceSparse, Matrices, row, steps};
+use super::polynomials::{Polynomials, Read};
 use super::rotations::Rotations;
 use super::series::DeviceSeries;
 use super::{SphericalSettings, Translation};
 use crate::arrange::{Arranged, Items, Upward};
 use crate::base::Base;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::domains::{ByEnd, DeviceEnds, Ends};
 use crate::equivalent::DeviceScalar;
 use crate::far::FarField;
 use crate::levels::Units;
@@ -35,7 +37,7 @@ pub(crate) struct Spherical<T: DeviceScalar> {
     p2m: Functions,
     l2p: Functions,
     /// Loaded for the first points that have M2P edges.
-    m2p: Option<Functions>,
+    m2p: Option<M2p<T>>,
     products: Products,
     /// Coefficients of the recursions.
     steps: Buffer<T>,
@@ -44,8 +46,18 @@ pub(crate) struct Spherical<T: DeviceScalar> {
     /// Map from rows to coefficients of values.
     series: DeviceSeries<T>,
     translations: Translations<T>,
+    /// Where M2L may end.
+    ends: Ends,
+    device_ends: DeviceEnds,
     /// `None` before the first points.
     placed: Option<Placed<T>>,
+}
+
+/// The programs of M2P.
+#[derive(Debug)]
+enum M2p<T> {
+    Series(Functions),
+    Polynomials(Polynomials<T>),
 }
 
 /// The operators of M2M, M2L and L2L.
@@ -73,6 +85,8 @@ struct Placed<T> {
     /// M2M edges that follow the exchange with other ranks.
     after: Option<Upward>,
     m2l: Option<Across<T>>,
+    /// Edges from domains to their children.
+    within: Option<Arranged>,
     l2l: Arranged,
     /// Boxes that receive edges of each kind.
     p2m: Items,
@@ -81,9 +95,12 @@ struct Placed<T> {
     m2p: Items,
     /// Blocks of L2P and of M2P that share a leaf.
     parts: [u32; 2],
+    /// The polynomials that M2P reads.
+    read: Option<Read>,
     /// One row per box.
     multipoles: Buffer<T>,
-    /// One row per box. During M2M it holds the translated multipoles of children.
+    /// One row per box, then one per domain that receives M2L. During M2M the rows of boxes hold the translated
+    /// multipoles of children.
     locals: Buffer<T>,
 }
 
@@ -105,7 +122,7 @@ impl<T: DeviceScalar> Spherical<T> {
         if !(MIN_ORDER..=MAX_ORDER).contains(&p) {
             return Err(Error::Order { order: p, min: MIN_ORDER, max: MAX_ORDER });
         }
-        let SphericalSettings { truncation, translation } = settings;
+        let SphericalSettings { truncation, translation, parents } = settings;
         let (layout, near, far) = (layout(kernels)?, &kernels.near, &kernels.far);
         let kinds = [Harmonics::Regular, Harmonics::Singular];
         let source = |kind: Harmonics| -> Result<SourceSums<T>, Error> {
@@ -114,9 +131,11 @@ impl<T: DeviceScalar> Spherical<T> {
         };
         let sources = [source(kinds[REGULAR])?, source(kinds[SINGULAR])?];
         let most = sources[REGULAR].order.max(sources[SINGULAR].order);
-        let translations = match translation.unwrap_or(Translation::fastest::<T>(p)) {
+        let translation = translation.unwrap_or(Translation::fastest::<T>(p));
+        let ends = Ends::new(parents, translation == Translation::Domains);
+        let translations = match translation {
             Translation::Dense => Translations::Dense(Matrices::new(device, p, truncation)?),
-            Translation::Rcr => Translations::Rcr(Rotations::new(device, p, truncation)?),
+            Translation::Rcr | Translation::Domains => Translations::Rcr(Rotations::new(device, p, truncation, &ends)?),
         };
         Ok(Spherical {
             order: p,
@@ -130,6 +149,8 @@ impl<T: DeviceScalar> Spherical<T> {
             sources,
             series: DeviceSeries::new(device, derivatives_of(far.values), p)?,
             translations,
+            device_ends: DeviceEnds::new(device, &ends)?,
+            ends,
             placed: None,
         })
     }
@@ -137,6 +158,14 @@ impl<T: DeviceScalar> Spherical<T> {
     /// The first five arguments of the kernels between points and harmonics: boxes, units, and the edges of `items`.
     fn meeting(base: &Base, units: &Buffer<f64>, (edges, items): (&DeviceEdges, &Items)) -> [Arg; 5] {
         [(&base.boxes).into(), units.into(), (&items.boxes).into(), (&edges.starts).into(), (&edges.sources).into()]
+    }
+
+    /// Targets that a block of L2P or M2P sums at once.
+    fn group(&self, m2p: bool) -> usize {
+        match (m2p, &self.m2p) {
+            (true, Some(M2p::Polynomials(_))) => Polynomials::<T>::group(self.values.len()),
+            _ => Groups::harmonics::<T>(self.values.len(), m2p).targets(),
+        }
     }
 
     /// Enqueues P2M, which overwrites rows of `to`, or P2L, which adds to them.
@@ -225,14 +254,16 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
     fn place(&mut self, base: &Base) -> Result<(), Error> {
         let (lists, device, sides) = (&base.lists, base.device(), base.sides());
         let arranger = base.arranger()?;
+        let mut within = (0, None);
         let m2l = if lists.m2l.is_empty() {
             None
         } else {
             // All levels share one set of operators.
-            let table = arranger.table(&lists.m2l, &self.products.m2l, &vec![0; sides.len()], 1)?;
+            let ByEnd { table, more, down } = arranger.by_end(&lists.m2l, &self.device_ends)?;
+            within = (more, down);
             Some(match &mut self.translations {
                 Translations::Dense(matrices) => {
-                    matrices.across(device)?;
+                    matrices.across(device, &self.ends)?;
                     self.products.far(table, row(self.order))?
                 }
                 Translations::Rcr(rotations) => {
@@ -242,9 +273,18 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
             })
         };
         if self.m2p.is_none() && !lists.m2p.is_empty() {
-            let program = programs::l2p_harmonics_program::<T>(self.values.len(), self.order, true);
-            self.m2p = Some(device.load(&program)?);
+            let (values, order) = (self.values.len(), self.order);
+            self.m2p = Some(match Polynomials::<T>::serve(order, values) {
+                true => M2p::Polynomials(Polynomials::new(device, order, values)?),
+                false => M2p::Series(device.load(&programs::l2p_harmonics_program::<T>(values, order, true))?),
+            });
         }
+        let read = match &self.m2p {
+            Some(M2p::Polynomials(polynomials)) if !lists.m2p.is_empty() => {
+                Some(polynomials.read(&arranger, &lists.m2p)?)
+            }
+            _ => None,
+        };
         let numbers = if base.far() { base.tree.len() * row(self.order) } else { 0 };
         let units = Units { params: Vec::new(), kernel: Member::of::<Laplace>() };
         let [m2m, l2l] = arranger.edges(&lists.m2m, &lists.l2l, 8 * sides.len())?;
@@ -256,14 +296,16 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
             m2m: Upward { edges: m2m, parents },
             after: base.ranks.as_ref().map(|ranks| arranger.upward(&ranks.after, 8 * sides.len())).transpose()?,
             m2l,
+            within: within.1,
             l2l,
             p2m,
             p2l,
             l2p,
             m2p,
-            parts: [false, true].map(|m2p| base.parts(Groups::harmonics::<T>(self.values.len(), m2p).targets())),
+            parts: [false, true].map(|m2p| base.parts(self.group(m2p))),
+            read,
             multipoles: device.zeros(numbers, "multipoles")?,
-            locals: device.zeros(numbers, "locals")?,
+            locals: device.zeros(numbers + within.0 * row(self.order), "locals")?,
         });
         Ok(())
     }
@@ -294,7 +336,7 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
         let Some(w) = &mut self.placed else { return Ok(()) };
         base.device().clear(&mut w.locals)?;
         let (Some(far), length) = (&w.m2l, row(self.order)) else { return Ok(()) };
-        // SAFETY: both arrays have a row of even length for each box.
+        // SAFETY: both arrays have a row of even length for each box, and the locals have one for each domain.
         unsafe {
             match &self.translations {
                 Translations::Dense(Matrices { m2l: Some(matrices), .. }) => {
@@ -303,7 +345,8 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
                 Translations::Dense(_) => Ok(()),
                 Translations::Rcr(rotations) => {
                     rotations.across(far, &w.multipoles, &w.locals)?;
-                    self.products.join(length, far, 0, &w.locals)
+                    self.products.join(length, far, 0, &w.locals)?;
+                    w.within.as_ref().map_or(Ok(()), |edges| rotations.within(edges, &w.locals))
                 }
             }
         }
@@ -336,7 +379,17 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
 
     fn m2p(&mut self, base: &Base) -> Result<(), Error> {
         let (Some(w), Some(m2p)) = (&self.placed, &self.m2p) else { return Ok(()) };
-        self.at_targets(base, w, (m2p, w.parts[1]), (&base.lists.m2p, &w.m2p), &w.multipoles)
+        match (m2p, &w.read) {
+            (M2p::Series(m2p), _) => {
+                self.at_targets(base, w, (m2p, w.parts[1]), (&base.lists.m2p, &w.m2p), &w.multipoles)
+            }
+            (M2p::Polynomials(m2p), Some(read)) => {
+                let edges = (&base.lists.m2p, &w.m2p.boxes, w.parts[1]);
+                // SAFETY: the polynomials were made for these edges; there is a row for each box.
+                unsafe { m2p.enqueue(base, read, &w.wanted, edges, &w.multipoles) }
+            }
+            (M2p::Polynomials(_), None) => Ok(()),
+        }
     }
 
     fn leaves_room(&self) -> bool {
@@ -352,9 +405,14 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
         let placed = |w: &Placed<T>| {
             let items: u64 = [&w.p2m, &w.p2l, &w.l2p, &w.m2p].iter().map(|i| i.boxes.bytes()).sum();
             let upward = w.m2m.bytes() + w.after.as_ref().map_or(0, Upward::bytes);
-            let edges = upward + w.l2l.bytes() + w.m2l.as_ref().map_or(0, Across::bytes);
-            items + edges + w.multipoles.bytes() + w.locals.bytes()
+            let within = w.within.as_ref().map_or(0, Arranged::bytes);
+            let edges = upward + within + w.l2l.bytes() + w.m2l.as_ref().map_or(0, Across::bytes);
+            items + w.read.as_ref().map_or(0, Read::bytes) + edges + w.multipoles.bytes() + w.locals.bytes()
         };
-        matrices.sum::<u64>() + self.series.bytes() + translations + self.placed.as_ref().map_or(0, placed)
+        matrices.sum::<u64>()
+            + self.device_ends.bytes()
+            + self.series.bytes()
+            + translations
+            + self.placed.as_ref().map_or(0, placed)
     }
 }

@@ -1,14 +1,14 @@
 //! M2M, M2L and L2L by rotate – coaxial – rotate back: tables and launches of `kernels/rcr.cu`.
 //!
 //! A *job* is one tile of one matrix: [`TILE_ROWS`] rows, applied to all edges of a block. A *course* is one
-//! translation (an offset, or an octant of M2M or L2L).
+//! translation (an operator of M2L, an octant of M2M or L2L, or a domain and one of its children).
 
 use crate::arrange::{Arranged, tiles};
 use crate::device::{Buffer, Device, Functions, blocks};
+use crate::domains::{Ends, KINDS};
 use crate::equivalent::DeviceScalar;
 use crate::products::Across;
 use crate::programs::{RCR_THREADS, RcrShape, rcr_program};
-use fmm_kernels::equivalent::spectra::{OFFSETS, offset_index};
 use fmm_kernels::spherical::Truncation;
 use fmm_kernels::spherical::coaxial::Step;
 use fmm_kernels::spherical::dense::family;
@@ -20,10 +20,24 @@ use std::sync::Arc;
 
 /// Rows of a matrix that a thread computes at once.
 const TILE_ROWS: usize = 4;
-/// First course of M2M, one per octant. Before it come the courses of the M2L offsets.
-const FIRST_UP_COURSE: usize = OFFSETS;
-/// First course of L2L, one per octant.
-const FIRST_DOWN_COURSE: usize = FIRST_UP_COURSE + 8;
+
+/// The first course of each kind. Before these come the operators of M2L.
+#[derive(Clone, Copy, Debug)]
+struct First {
+    /// M2M, one per octant.
+    up: usize,
+    /// L2L, one per octant.
+    down: usize,
+    /// From a domain to a child, one per kind of domain and octant.
+    within: usize,
+}
+
+impl First {
+    fn of(ends: &Ends) -> First {
+        let up = ends.operators.len();
+        First { up, down: up + 8, within: up + 16 }
+    }
+}
 
 /// The tables of the kernel, in f64.
 #[derive(Debug)]
@@ -74,7 +88,7 @@ fn rows(size: usize) -> impl Iterator<Item = usize> {
 }
 
 impl Tables {
-    fn new(p: usize, truncation: Truncation) -> Self {
+    fn new(p: usize, truncation: Truncation, ends: &Ends) -> Self {
         let rcr = Rcr::<f64>::new(p);
         // For each degree the matrix of the cosines, then the matrix of the sines.
         let of_degree =
@@ -101,18 +115,14 @@ impl Tables {
                 all
             }),
         };
-        let mut offsets: Vec<(usize, [i32; 3])> = (-3..=3)
-            .flat_map(|x| (-3..=3).flat_map(move |y| (-3..=3).map(move |z| [x, y, z])))
-            .filter_map(|d| offset_index(d).map(|i| (i, d)))
-            .collect();
-        offsets.sort_unstable();
-        let at = |offset: [i32; 3]| Cube { center: offset.map(f64::from), side: 1.0 };
-        let mut courses: Vec<Course<f64>> = Vec::new();
-        let across = |d| Shift::across(at(d), at([0; 3]), p, truncation);
-        courses.extend(offsets.iter().map(|&(_, d)| rcr.course(Step::Across, &across(d))));
+        let across = |&[target, source]: &[Cube; 2]| Shift::across(target, source, p, truncation);
+        let mut courses: Vec<Course<f64>> =
+            ends.operators.iter().map(|pair| rcr.course(Step::Across, &across(pair))).collect();
         let families: Vec<[Cube; 2]> = (0..8).map(family).map(|(parent, child)| [parent, child]).collect();
         courses.extend(families.iter().map(|&[parent, child]| rcr.course(Step::Up, &Shift::up(parent, child, p))));
         courses.extend(families.iter().map(|&[parent, child]| rcr.course(Step::Down, &Shift::down(child, parent, p))));
+        let within = ends.handed_down();
+        courses.extend(within.iter().map(|&[from, to]| rcr.course(Step::Down, &Shift::down(to, from, p))));
         let mut known: Vec<(*const Rotation<f64>, [u32; 2])> = Vec::new();
         for course in &courses {
             let rotation = course.rotation();
@@ -151,6 +161,7 @@ impl Tables {
 pub(super) struct Rotations<T> {
     device: Device,
     shape: RcrShape,
+    first: First,
     functions: Functions,
     /// The addresses of `words` and `numbers`, and the numbers of jobs.
     table: Buffer<u64>,
@@ -159,9 +170,9 @@ pub(super) struct Rotations<T> {
 }
 
 impl<T: DeviceScalar> Rotations<T> {
-    /// The translations of order `p`.
-    pub fn new(device: &Device, p: usize, truncation: Truncation) -> Result<Self, Error> {
-        let Tables { turns, shifts, places, courses, phases, rotations, coaxial } = Tables::new(p, truncation);
+    /// The translations of order `p`, with M2L to `ends`.
+    pub fn new(device: &Device, p: usize, truncation: Truncation, ends: &Ends) -> Result<Self, Error> {
+        let Tables { turns, shifts, places, courses, phases, rotations, coaxial } = Tables::new(p, truncation, ends);
         let shape = RcrShape::of::<T>(p, device.info().shared_memory as usize);
         let what = "operators";
         let counts = turns.len() as u64 | ((shifts.len() as u64) << 32);
@@ -176,6 +187,7 @@ impl<T: DeviceScalar> Rotations<T> {
         Ok(Rotations {
             device: device.clone(),
             shape,
+            first: First::of(ends),
             functions: device.load_sharing(&rcr_program::<T>(p, shape), shape.bytes)?,
             table: device.upload(&table, what)?,
             words,
@@ -194,19 +206,23 @@ impl<T: DeviceScalar> Rotations<T> {
     /// Both arrays have a row for each box.
     pub unsafe fn across(&self, far: &Across<T>, from: &Buffer<T>, to: &Buffer<T>) -> Result<(), Error> {
         let table = &far.table;
-        let args = [
-            (&self.table).into(),
-            from.into(),
-            (&table.table).into(),
-            (table.boxes.len() as u32).into(),
-            (&table.boxes).into(),
-            (&table.device_starts).into(),
-            to.into(),
-            (&far.partial).into(),
-        ];
-        let grid = [blocks(self.blocks(&table.starts)[0], 1)?, 1, far.parts as u32];
-        // SAFETY: arguments as in rcr.cu; the boxes are distinct, and so are the rows they receive.
-        unsafe { self.device.launch_sharing(&self.functions, "rcr_across", grid, self.block(), &args) }
+        for pass in table.passes(0) {
+            let args = [
+                (&self.table).into(),
+                from.into(),
+                (&table.table).into(),
+                (table.boxes.len() as u32).into(),
+                (&table.boxes).into(),
+                pass.device_starts,
+                pass.numbers,
+                to.into(),
+                (&far.partial).into(),
+            ];
+            let grid = [blocks(pass.blocks(self.shape.edges), 1)?, 1, far.parts as u32];
+            // SAFETY: arguments as in rcr.cu; the rows that a pass receives are distinct.
+            unsafe { self.device.launch_sharing(&self.functions, "rcr_across", grid, self.block(), &args)? };
+        }
+        Ok(())
     }
 
     /// Enqueues M2M or L2L over the edges between the boxes of `level` and their parents. M2M writes each translated
@@ -223,10 +239,41 @@ impl<T: DeviceScalar> Rotations<T> {
         to: &Buffer<T>,
     ) -> Result<(), Error> {
         let (entry, first, receives) = if step == Step::Up {
-            ("rcr_up", FIRST_UP_COURSE, &edges.from)
+            ("rcr_up", self.first.up, &edges.from)
         } else {
-            ("rcr_down", FIRST_DOWN_COURSE, &edges.to)
+            ("rcr_down", self.first.down, &edges.to)
         };
+        // SAFETY: the caller's promise.
+        unsafe { self.launch(entry, first, (edges, receives), level, from, to) }
+    }
+
+    /// Enqueues the translations from domains to their children, one kind of domain after the other: they are added to
+    /// the rows of the children.
+    ///
+    /// # Safety
+    /// `rows` has a row for each box and each domain; a kind has each child once.
+    pub unsafe fn within(&self, edges: &Arranged, rows: &Buffer<T>) -> Result<(), Error> {
+        for kind in 0..KINDS {
+            let first = self.first.within + 8 * kind;
+            // SAFETY: the caller's promise.
+            unsafe { self.launch("rcr_down", first, (edges, &edges.to), kind, rows, rows)? };
+        }
+        Ok(())
+    }
+
+    /// Enqueues M2M or L2L along eight courses, from the `first` on, over the edges of eight groups.
+    ///
+    /// # Safety
+    /// The edges exist, and the rows that they receive are distinct.
+    unsafe fn launch(
+        &self,
+        entry: &'static str,
+        first: usize,
+        (edges, receives): (&Arranged, &Buffer<u32>),
+        level: usize,
+        from: &Buffer<T>,
+        to: &Buffer<T>,
+    ) -> Result<(), Error> {
         let args = [
             (&self.table).into(),
             (first as u32).into(),
@@ -283,7 +330,7 @@ mod tests {
 
     /// `translate` of rcr.cu for one box, index by index; `slices` groups of threads take the jobs in turn.
     /// Places that no thread has written are NaN.
-    fn translate(t: &Tables, p: usize, number: usize, from: &[f64]) -> Vec<f64> {
+    fn translate(t: &Tables, p: usize, kind: Step, number: usize, from: &[f64]) -> Vec<f64> {
         let [there, back, read, write] = t.courses[number].map(|x| x as usize);
         let (mut a, mut b) = (vec![f64::NAN; p * p], vec![f64::NAN; p * p]);
         let pairs = p * (p + 1) / 2;
@@ -313,13 +360,7 @@ mod tests {
             }
         };
         turn(false, &a, &mut b);
-        let step = if number < FIRST_UP_COURSE {
-            1
-        } else if number < FIRST_DOWN_COURSE {
-            0
-        } else {
-            2
-        };
+        let step = [Step::Up, Step::Across, Step::Down].iter().position(|&step| step == kind).unwrap();
         a.fill(f64::NAN);
         for &[code, at] in &t.shifts {
             let [m, sine, row] = [code & 255, code >> 8 & 255, code >> 16].map(|x| x as usize);
@@ -358,27 +399,28 @@ mod tests {
         let cases = [1, 2, 5, 9, 14].map(|p| (p, Truncation::Fixed));
         let cut = [2, 3, 6, 11].map(|p| [(p, Truncation::Variable), (p, Truncation::Bound)]);
         for (p, truncation) in cases.into_iter().chain(cut.into_iter().flatten()) {
-            let (tables, rcr) = (Tables::new(p, truncation), Rcr::<f64>::new(p));
-            assert_eq!(tables.courses.len(), OFFSETS + 16);
+            let ends = Ends::new(true, p < 6);
+            let (tables, rcr, first) = (Tables::new(p, truncation, &ends), Rcr::<f64>::new(p), First::of(&ends));
+            assert_eq!(tables.courses.len(), first.within + ends.handed_down().len());
             let from: Vec<f64> = (0..p * p).map(|i| (0.7 * i as f64 + 0.3).sin()).collect();
-            let at = |offset: [i32; 3]| Cube { center: offset.map(f64::from), side: 1.0 };
             let check = |number: usize, step, shift: &Shift| {
                 let (mut expected, mut work) = (vec![0.0; p * p], vec![0.0; 2 * p * p]);
                 rcr.add(&rcr.course(step, shift), &from, &mut expected, &mut work);
-                let found = translate(&tables, p, number, &from);
+                let found = translate(&tables, p, step, number, &from);
                 let largest = expected.iter().fold(0.0, |a: f64, b| a.max(b.abs()));
                 let close = found.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 1e-13 * largest);
                 assert!(close && largest > 0.0, "order {p}, course {number}: {found:?} {expected:?}");
             };
-            for d in (0..343).map(|i| [i / 49 - 3, i / 7 % 7 - 3, i % 7 - 3]) {
-                if let Some(number) = offset_index(d) {
-                    check(number, Step::Across, &Shift::across(at(d), at([0; 3]), p, truncation));
-                }
+            for (number, &[target, source]) in ends.operators.iter().enumerate() {
+                check(number, Step::Across, &Shift::across(target, source, p, truncation));
+            }
+            for (i, &[from, to]) in ends.handed_down().iter().enumerate() {
+                check(first.within + i, Step::Down, &Shift::down(to, from, p));
             }
             for octant in 0..8 {
                 let (parent, child) = family(octant);
-                check(FIRST_UP_COURSE + octant, Step::Up, &Shift::up(parent, child, p));
-                check(FIRST_DOWN_COURSE + octant, Step::Down, &Shift::down(child, parent, p));
+                check(first.up + octant, Step::Up, &Shift::up(parent, child, p));
+                check(first.down + octant, Step::Down, &Shift::down(child, parent, p));
             }
         }
     }
@@ -386,7 +428,7 @@ mod tests {
     /// 316 offsets share a few angles.
     #[test]
     fn rotations_are_shared() {
-        let (p, tables) = (3, Tables::new(3, Truncation::Fixed));
+        let (p, tables) = (3, Tables::new(3, Truncation::Fixed, &Ends::new(false, false)));
         let one: usize = (0..p).map(|n| tiled(n + 1) + tiled(n)).sum();
         let angles = tables.rotations.len() / (2 * one);
         assert!((20..40).contains(&angles), "{angles}");

@@ -14,6 +14,7 @@ mod plane;
 mod quadtree;
 mod ranks;
 mod spherical;
+mod stencil;
 mod topology;
 mod treecode;
 
@@ -32,6 +33,7 @@ const TESTS: &[&[Test]] = &[
     ends::TESTS,
     far::TESTS,
     spherical::TESTS,
+    stencil::TESTS,
     treecode::TESTS,
     plane::TESTS,
     cuts::TESTS,

@@ -167,7 +167,7 @@ fn equivalent(device: &Device) {
 
 /// M2L of harmonics cuts its sums into parts by the number of boxes, so that ranks agree to rounding.
 fn spherical(device: &Device) {
-    let settings = SphericalSettings { truncation: Default::default(), translation: None };
+    let settings = SphericalSettings { truncation: Default::default(), translation: None, parents: false };
     let harmonics = Expansion::Spherical(settings);
     let few = [Strategy::Frontier, Strategy::Direct];
     let sum = Sum::new(&Laplace, harmonics, 4, Precision::F32, CloudKind::Ellipsoid);

@@ -28,7 +28,7 @@ pub const TESTS: &[Test] = &[
 ];
 
 /// All degrees, as is fastest.
-const ALL: SphericalSettings = SphericalSettings { truncation: Truncation::Fixed, translation: None };
+const ALL: SphericalSettings = SphericalSettings { truncation: Truncation::Fixed, translation: None, parents: false };
 
 /// The plain form on the CPU: values in the caller's order.
 struct Plain<'a, F> {
@@ -69,7 +69,7 @@ fn stages_of<F: Family>(device: &Device, family: &F, outputs: Outputs, kind: Clo
             for translation in [Translation::Dense, Translation::Rcr] {
                 let (what, settings) = (
                     format!("{what} {}", translation.name()),
-                    SphericalSettings { truncation, translation: Some(translation) },
+                    SphericalSettings { truncation, translation: Some(translation), parents: false },
                 );
                 let (tree, there) = of(lists);
                 let mut plan = Plan::<f64, f64>::spherical(family, outputs, p, settings, tree, there).unwrap();
@@ -108,7 +108,7 @@ fn rotations(device: &Device) {
         let run = |translation| {
             let tree = tree_of(device, &s, t.as_deref(), 20);
             let lists = uvwx(&tree, &ListOptions::default()).unwrap();
-            let settings = SphericalSettings { truncation, translation: Some(translation) };
+            let settings = SphericalSettings { truncation, translation: Some(translation), parents: false };
             let mut plan = Plan::<T, f64>::spherical(&Laplace, Outputs::POTENTIAL, p, settings, tree, lists).unwrap();
             plan.apply(&q, &mut |_, _| true).unwrap().0
         };

@@ -94,7 +94,7 @@ fn plan_strengths<F: Family>() -> usize {
 fn angles(device: &Device) {
     let mut last = f64::INFINITY;
     for theta in [1.0, 0.6, 0.4] {
-        let settings = SphericalSettings { truncation: Truncation::Fixed, translation: None };
+        let settings = SphericalSettings { truncation: Truncation::Fixed, translation: None, parents: false };
         let harmonics = errors_of(device, &Laplace, Expansion::Spherical(settings), 8, theta);
         let densities = errors_of(device, &Laplace, Expansion::Equivalent(Fill::Surface), 6, theta);
         let flow = errors_of(device, &Stokes { mu: 1.0 }, Expansion::Equivalent(Fill::Surface), 5, theta);

@@ -67,6 +67,11 @@ impl Dense {
         }
     }
 
+    /// The M2L matrix from `source` to `target`.
+    pub fn between(&self, target: Cube, source: Cube, truncation: Truncation) -> Vec<f64> {
+        self.matrix(Step::Across, &Shift::across(target, source, self.order, truncation))
+    }
+
     fn matrix(&self, step: Step, shift: &Shift) -> Vec<f64> {
         let len = self.order * self.order;
         let course = self.rcr.course(step, shift);

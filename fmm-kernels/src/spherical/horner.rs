@@ -48,6 +48,11 @@ const fn row_start(n: usize, j: usize) -> usize {
     j * (2 * n + 1 - j) / 2
 }
 
+/// Number of coefficients of the part of a polynomial of `order` without z.
+pub fn even_len(order: usize) -> usize {
+    triples(order)
+}
+
 /// Number of coefficients of a polynomial of `order`.
 pub fn len(order: usize) -> usize {
     triples(order) + triples(order.saturating_sub(1))
@@ -133,6 +138,12 @@ impl<T: Real> Horner<T> {
         let odd = planes(order.saturating_sub(1)).map(|start| triples(order) + start);
         let starts = [planes(order).collect(), odd.collect()];
         Horner { order, entries: entries.collect(), starts }
+    }
+
+    /// The map from moments to coefficients: (harmonic, coefficient, factor). Coefficients are sorted by the power of z,
+    /// then of s, then of y, then of x, with T(p) of them for z⁰.
+    pub fn entries(&self) -> &[(u32, u32, T)] {
+        &self.entries
     }
 
     /// Bytes held.

@@ -484,8 +484,8 @@ pub struct RunArgs {
 /// Options of `fmm ranks`.
 #[derive(Args, Clone, Debug)]
 pub struct RanksArgs {
-    /// Number of ranks.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=512))]
+    /// Number of ranks. Up to 64 ranks run, and their messages are recorded; those of more ranks are counted from one tree.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub simulate: u32,
     /// Kernel.
     #[command(flatten)]
@@ -518,6 +518,9 @@ pub struct RanksArgs {
     /// Bytes a second out of a rank [default: that of a node of the same machine].
     #[arg(long, default_value_t = 1.5e9)]
     pub bandwidth: f64,
+    /// Count messages also for few ranks.
+    #[arg(long)]
+    pub count: bool,
     /// One JSON object on standard output.
     #[arg(long)]
     pub json: bool,
@@ -625,6 +628,9 @@ pub struct CompareArgs {
     /// Arithmetic.
     #[arg(long, value_enum, default_value = "f64")]
     pub precision: PrecisionName,
+    /// Hardware that computes the sums.
+    #[arg(long, value_enum, default_value = "cpu")]
+    pub backend: BackendName,
     /// Threads [default: all].
     #[arg(long)]
     pub threads: Option<usize>,

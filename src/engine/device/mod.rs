@@ -21,7 +21,7 @@ use backend_cuda::{
     CallerPoints, DeviceMethod, DeviceSolver, DeviceSums, DeviceTargets, Ground, Settings, SphericalSettings,
 };
 use fmm_kernels::equivalent::Fill;
-use fmm_traits::{Error, Lists, Precision, Stage, StageSeconds, Targets, Tree};
+use fmm_traits::{Error, Lists, Policy, Precision, Stage, StageSeconds, Targets, Tree};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -91,6 +91,7 @@ fn settings(r: &Fmm, parts: &Parts, order: usize) -> Settings {
         Expansion::Spherical => backend_cuda::Expansion::Spherical(SphericalSettings {
             truncation: parts.spherical.truncation,
             translation: Some(parts.translation_on_device(order, r.precision)),
+            parents: parts.policy == Policy::Stencil119,
         }),
         Expansion::Equivalent => backend_cuda::Expansion::Equivalent(Fill::Surface),
         Expansion::Interpolation => backend_cuda::Expansion::Equivalent(Fill::Volume),

@@ -1,0 +1,58 @@
+//! What ranks would exchange, counted on one machine.
+
+use super::octree::lists;
+use super::ranks::MAX_IMBALANCE_OVER_BEST;
+use super::{build_options, list_options};
+use crate::candidates::{Layout, Seen};
+use crate::decide;
+use crate::mesh::Mesh;
+use crate::request::Fmm;
+use fmm_dist::census::Census;
+use fmm_traits::Error;
+
+/// The [`Census`] of a request.
+#[derive(Debug)]
+pub struct Counted {
+    /// The tree, shared out. Work is in forecast seconds on one core.
+    pub census: Census,
+    /// Bytes of a multipole, and of the strengths of a source.
+    pub bytes: [usize; 2],
+}
+
+impl Fmm {
+    /// Counts what `ranks` ranks would exchange for `sources`, which are also the targets, with a given method and order.
+    /// There are no ranks: one tree and its lists are made.
+    ///
+    /// # Errors
+    /// As [`Fmm::plan`]; [`Error::Unsupported`] for the pyramid and for a tolerance instead of an order.
+    pub fn census(&self, sources: &[f64], ranks: usize) -> Result<Counted, Error> {
+        let refuse = |reason: &str| {
+            Err(Error::Unsupported { operation: "counting what ranks exchange", reason: reason.to_string() })
+        };
+        let n = sources.len() / self.family.dim().max(1);
+        let choice = decide::forecast(self, Seen { counts: [n, n], extent: 0.0 })?;
+        let (Layout::Octree(parts), Some(order)) = (choice.layout, choice.order) else {
+            return refuse("it belongs to a fast method on an octree");
+        };
+        if choice.tolerance.is_some() {
+            return refuse("it takes an order, because it does not measure errors");
+        }
+        let options = build_options(self, &choice, &parts);
+        let points = fmm_families::in_space(parts.dim, sources);
+        let (tree, report) = fmm_tree::build_reported(&points, None, &options)?;
+        let lists = lists(&tree, &parts, &list_options(order, &parts), options.min_side)?;
+        let prices = self.backend.processor().prices(self, &choice.facts);
+        let price = |mesh: &Mesh, points| prices.price(&parts, order, mesh, points);
+        let nothing = price(&Mesh::default(), [0, 0]);
+        let work = |boxes: &[u32]| {
+            let (mesh, points) = Mesh::of_boxes(&tree, &lists, boxes);
+            price(&mesh, points) - nothing
+        };
+        let numbers = match (parts.lattice(order), parts.expansion.fill()) {
+            (Some(lattice), Some(fill)) => lattice.len() * choice.facts.densities_and_checks(fill)[0],
+            _ => order * order,
+        };
+        let census = Census::new(&tree, &lists, [ranks, report.ncrit], &work, MAX_IMBALANCE_OVER_BEST);
+        Ok(Counted { census, bytes: [numbers * self.precision.bytes(), 8 * choice.facts.strengths] })
+    }
+}

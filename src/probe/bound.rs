@@ -13,8 +13,9 @@
 //!
 //! - Other targets, at the 99.5 % point of E²/U². The bootstrap (Efron, *Ann. Statist.* 7 (1979) 1–26) measures the
 //!   scatter of E²/U²: the leaves, and the targets of each leaf, are drawn again with replacement, [`BOOTSTRAP_DRAWS`]
-//!   times. If the sample holds all targets, the bootstrap instead draws as many targets as a caller may look at,
-//!   [`BOOTSTRAP_TARGETS`].
+//!   times. From their targets it draws as many as a caller may look at, [`BOOTSTRAP_TARGETS`], each with the probability
+//!   of a target among all targets. So a target that makes up most of U², because a source lies very close, is missing from
+//!   as many draws as it is from the targets of callers.
 //! - A smaller U² for other strengths, at the 2 % point of U² ([`super::modes`]). For example, a potential far from
 //!   its sources follows their net strength, so U² is small whenever the net strength is small.
 //! - A larger E² for other strengths, at the 99.5 % point of E² ([`super::modes`]).
@@ -31,7 +32,7 @@ use crate::rng::Rng;
 
 /// Number of bootstrap draws. With so many draws the 99.5 % point moves by some per cent from seed to seed.
 const BOOTSTRAP_DRAWS: usize = 200;
-/// Number of targets of a bootstrap draw if the sample holds all targets: as many as a caller may look at.
+/// Number of targets of a bootstrap draw: as many as a caller may look at.
 const BOOTSTRAP_TARGETS: usize = 1000;
 /// Fraction of the bootstrap draws above the upper point (the 99.5 % point).
 const UPPER_TAIL: f64 = 0.005;
@@ -87,7 +88,8 @@ impl Estimate {
         } else {
             let of = |k: usize| sample.draws.iter().filter(|d| d.stratum == k && !d.targets.is_empty()).collect();
             let groups: Vec<Vec<&Draw>> = (0..sample.strata.len()).map(of).collect();
-            (0..BOOTSTRAP_DRAWS).map(|_| drawn(&groups, &sample.strata, squares, &mut rng)).collect()
+            let most = BOOTSTRAP_TARGETS.min(count);
+            (0..BOOTSTRAP_DRAWS).map(|_| drawn(&groups, &sample.strata, squares, most, &mut rng)).collect()
         };
         quotients.sort_unstable_by(f64::total_cmp);
         let point = quotients[BOOTSTRAP_DRAWS - 1 - (UPPER_TAIL * BOOTSTRAP_DRAWS as f64) as usize];
@@ -178,19 +180,55 @@ fn some(squares: &Squares, rng: &mut Rng) -> f64 {
 }
 
 /// E²/U² of one bootstrap draw: in each stratum as many leaves as the sample has, and in each leaf as many targets, all
-/// drawn with replacement. `groups` holds the leaves of each stratum.
-fn drawn(groups: &[Vec<&Draw>], strata: &[Stratum], squares: &Squares, rng: &mut Rng) -> f64 {
+/// drawn with replacement; of these, `most` targets by their weights (systematic sampling). `groups` holds the leaves
+/// of each stratum.
+fn drawn(groups: &[Vec<&Draw>], strata: &[Stratum], squares: &Squares, most: usize, rng: &mut Rng) -> f64 {
     let (mut error, mut sum) = (0.0, 0.0);
+    let step = 1.0 / most as f64;
+    let (mut weights, mut next) = (0.0, step * rng.uniform());
     for (draws, stratum) in groups.iter().zip(strata) {
         for _ in 0..draws.len() {
             let targets = &draws[rng.below(draws.len())].targets;
             let weight = stratum.weight / (draws.len() * targets.len()) as f64;
             for _ in 0..targets.len() {
                 let (at, factor) = targets[rng.below(targets.len())];
-                error += weight * factor * squares.error[at as usize];
-                sum += weight * factor * squares.sum[at as usize];
+                weights += weight * factor;
+                while next < weights {
+                    error += squares.error[at as usize];
+                    sum += squares.sum[at as usize];
+                    next += step;
+                }
             }
         }
     }
     quotient(error, sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sources::Sources;
+    use super::*;
+
+    /// One of a hundred thousand targets has a very close source, and most of the norm. A caller who looks at a
+    /// thousand targets hardly sees it, so it must not hide the errors of the others.
+    #[test]
+    fn a_rare_target_does_not_hide_errors() {
+        let (count, others) = (100_000, 400);
+        let leaf = |k: u32| Draw { stratum: 0, targets: (8 * k..8 * k + 8).map(|i| (i, 1.0)).collect() };
+        let mut draws: Vec<Draw> = (0..others / 8).map(leaf).collect();
+        draws.push(Draw { stratum: 1, targets: vec![(others, 1.0)] });
+        let rare = 1.0 / count as f64;
+        let stratum = |name: &str, share| Stratum { name: name.to_string(), share, weight: share };
+        let strata = vec![stratum("most", 1.0 - rare), stratum("rare", rare)];
+        let (of_norm, of_errors) = (Sources::default(), Sources::default());
+        let sample = Sample { targets: (0..=others).collect(), of_norm, of_errors, draws, strata };
+        let mut squares = Squares { error: vec![1e-6; others as usize + 1], sum: vec![1.0; others as usize + 1] };
+        squares.sum[others as usize] = 1e12;
+        let bound = relative(Estimate::of(&sample, &sample.weights(), &squares, count), &[]);
+        assert!((0.99e-3..1.1e-3).contains(&bound), "{bound:e}");
+        // If it is no rare target, all callers see it.
+        squares.sum.fill(1e12);
+        let bound = relative(Estimate::of(&sample, &sample.weights(), &squares, count), &[]);
+        assert!((0.99e-9..1.1e-9).contains(&bound), "{bound:e}");
+    }
 }

@@ -6,31 +6,8 @@ use fmm::{
     AnyFamily, Cuda, DeviceStream, Error, Expansion, Fmm, Kernel, Lane, Laplace2d, Method, Outputs, Precision, Targets,
     Traced, catalog, demo,
 };
-use fmm_traits::testkit::{clouds::normal_strengths, kernel::check_kernel, plane::PlaneKind};
+use fmm_traits::testkit::{clouds::normal_strengths, kernel::check_kernel, plane::Log, plane::PlaneKind};
 use std::f64::consts::PI;
-
-/// −ln r, compiled. Its parameter is the unit of length.
-#[derive(Clone, Debug)]
-struct Log;
-impl Kernel for Log {
-    const NAME: &'static str = "log";
-    const DIM: usize = 2;
-    #[inline(always)]
-    fn eval<V: Lane>(p: &[V], r: &[V], q: &[V], u: &mut [V]) {
-        let r2 = r[0] * r[0] + r[1] * r[1];
-        let log = (r2 * p[0] * p[0]).ln() * V::splat(-0.5);
-        u[0] = q[0] * V::select(r2.eq(V::splat(0.0)), V::splat(0.0), log);
-    }
-    fn value_degree(_: usize) -> i32 {
-        0
-    }
-    fn parameters(&self) -> Vec<f64> {
-        vec![1.0]
-    }
-    fn dilated(params: &[f64], h: f64) -> Option<Vec<f64>> {
-        Some(vec![params[0] * h])
-    }
-}
 
 /// A stranger: charges and dipoles in one value, odd in part, homogeneous only in pairs: q₀/r + q₁·x/r².
 #[derive(Clone, Debug)]

@@ -10,6 +10,7 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod elementary;
+mod forgetful;
 mod portable;
 mod product;
 mod room;

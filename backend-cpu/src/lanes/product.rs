@@ -4,6 +4,7 @@
 //! a value is added, and the compiler may not fuse the last multiplication with the addition, because fusing changes
 //! the rounding.
 
+use super::forgetful::{comparisons, functions, operators};
 use fmm_traits::Lane;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
@@ -27,18 +28,7 @@ impl<V: Lane> Product<V> {
     }
 }
 
-macro_rules! plain {
-    ($($trait:ident $method:ident)*) => {
-        $(impl<V: Lane> $trait for Product<V> {
-            type Output = Self;
-            #[inline(always)]
-            fn $method(self, o: Self) -> Self {
-                Self::of(self.value.$method(o.value))
-            }
-        })*
-    };
-}
-plain!(Add add Sub sub Div div);
+operators!(Product<V>: [V: Lane]; Add add Sub sub Div div);
 
 impl<V: Lane> Mul for Product<V> {
     type Output = Self;
@@ -57,23 +47,6 @@ impl<V: Lane> Neg for Product<V> {
     }
 }
 
-macro_rules! function {
-    ($($name:ident)*) => {
-        $(#[inline(always)]
-        fn $name(self) -> Self {
-            Self::of(self.value.$name())
-        })*
-    };
-}
-macro_rules! comparison {
-    ($($name:ident)*) => {
-        $(#[inline(always)]
-        fn $name(self, o: Self) -> V::Mask {
-            self.value.$name(o.value)
-        })*
-    };
-}
-
 impl<V: Lane> Lane for Product<V> {
     type Mask = V::Mask;
     #[inline(always)]
@@ -84,8 +57,8 @@ impl<V: Lane> Lane for Product<V> {
     fn mul_add(self, a: Self, b: Self) -> Self {
         Self::of(self.value.mul_add(a.value, b.value))
     }
-    function!(sqrt rsqrt exp ln sin cos);
-    comparison!(lt le eq);
+    functions!(sqrt rsqrt exp ln sin cos);
+    comparisons!(lt le eq);
     #[inline(always)]
     fn shared(self) -> Self {
         Self::of(self.value)

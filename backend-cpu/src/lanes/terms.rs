@@ -4,6 +4,7 @@
 //! Fields of the plane are sums of products of complex numbers. Adding such a value to a sum then takes one fused
 //! multiply-add per product, and no addition (compare [`Product`](super::Product)).
 
+use super::forgetful::{comparisons, functions, operators};
 use fmm_traits::{Lane, SimdLane};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
@@ -46,18 +47,7 @@ impl<V: Lane, const ROUGH: bool> Terms<V, ROUGH> {
     }
 }
 
-macro_rules! plain {
-    ($($trait:ident $method:ident)*) => {
-        $(impl<V: Lane, const ROUGH: bool> $trait for Terms<V, ROUGH> {
-            type Output = Self;
-            #[inline(always)]
-            fn $method(self, o: Self) -> Self {
-                Self::of(self.value.$method(o.value))
-            }
-        })*
-    };
-}
-plain!(Add add Sub sub);
+operators!(Terms<V, ROUGH>: [V: Lane, const ROUGH: bool]; Add add Sub sub);
 
 impl<V: Lane, const ROUGH: bool> Mul for Terms<V, ROUGH> {
     type Output = Self;
@@ -85,23 +75,6 @@ impl<V: Lane, const ROUGH: bool> Neg for Terms<V, ROUGH> {
     }
 }
 
-macro_rules! function {
-    ($($name:ident)*) => {
-        $(#[inline(always)]
-        fn $name(self) -> Self {
-            Self::of(self.value.$name())
-        })*
-    };
-}
-macro_rules! comparison {
-    ($($name:ident)*) => {
-        $(#[inline(always)]
-        fn $name(self, o: Self) -> V::Mask {
-            self.value.$name(o.value)
-        })*
-    };
-}
-
 impl<V: SimdLane<Scalar = f64>, const ROUGH: bool> Lane for Terms<V, ROUGH> {
     type Mask = V::Mask;
     #[inline(always)]
@@ -116,8 +89,8 @@ impl<V: SimdLane<Scalar = f64>, const ROUGH: bool> Lane for Terms<V, ROUGH> {
         let terms = [[self.value, a.value], b.terms[0], b.terms[1]];
         Terms { value, rest: b.rest, whole: b.whole, terms, count: b.count + 1 }
     }
-    function!(sqrt rsqrt exp ln sin cos);
-    comparison!(lt le eq);
+    functions!(sqrt rsqrt exp ln sin cos);
+    comparisons!(lt le eq);
     #[inline(always)]
     fn select(mask: Self::Mask, a: Self, b: Self) -> Self {
         Self::of(V::select(mask, a.value, b.value))

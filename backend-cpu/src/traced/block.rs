@@ -3,7 +3,7 @@
 //! A block has some targets × [`SOURCES`] vectors of sources for each result: the vectors of target 0, then those of
 //! target 1, … Numbers that do not depend on the target have vectors for one target.
 
-use super::code::{Code, Instruction, MOST_ARGS, Operand, Step, Terms};
+use super::code::{Code, Instruction, MOST_ARGS, Operand, Step, Terms, Value};
 use crate::soa::PAD;
 use fmm_traits::tape::Op;
 use fmm_traits::{Lane, Real, Simd, SimdLane};
@@ -117,7 +117,8 @@ macro_rules! for_terms {
 }
 
 impl<T: Real> Block<'_, T> {
-    /// Where arguments are. All places in blocks come from one pointer, since a result may take the block of an argument.
+    /// Where arguments are. All places in blocks come from one pointer, since a result may take the block of an
+    /// argument.
     #[inline(always)]
     fn arguments(&self, args: &[Operand], width: usize, blocks: *const T) -> Arguments<T> {
         let mut found = Arguments { at: [blocks; MOST_ARGS], step: [0; MOST_ARGS] };
@@ -235,7 +236,26 @@ impl<T: Real> Block<'_, T> {
     pub fn add<S: Simd>(&self, itself: Option<f64>, blocks: &[T], sums: &mut [T]) {
         let width = <T::Vector<S> as SimdLane>::WIDTH;
         assert!(self.targets <= self.rows && blocks.len() == self.code.blocks * self.rows * SOURCES * width);
-        for (value, sums) in self.code.values.iter().zip(sums.chunks_exact_mut(self.rows * width)) {
+        let mut first = 0;
+        while first < self.code.values.len() {
+            let value = &self.code.values[first];
+            if self.code.vectors[first] && itself.is_none() {
+                let values = &self.code.values[first..first + Value::AXES];
+                let sums = &mut sums[first * self.rows * width..][..Value::AXES * self.rows * width];
+                first += Value::AXES;
+                macro_rules! vector {
+                    ($plus:literal, $minus:literal) => {
+                        match self.code.unit {
+                            true => self.add_vector::<S, $plus, $minus, true>(values, blocks, sums),
+                            false => self.add_vector::<S, $plus, $minus, false>(values, blocks, sums),
+                        }
+                    };
+                }
+                for_terms!(value.terms, vector);
+                continue;
+            }
+            let sums = &mut sums[first * self.rows * width..][..self.rows * width];
+            first += 1;
             let from = self.arguments(&value.args, width, blocks.as_ptr());
             macro_rules! values {
                 ($plus:literal, $minus:literal) => {{
@@ -250,6 +270,66 @@ impl<T: Real> Block<'_, T> {
                 }};
             }
             for_terms!(value.terms, values);
+        }
+    }
+
+    /// Adds three values to their sums: `PLUS` and `MINUS` products of a number that they have in common and a number
+    /// of their own; with `FACTOR` times the strength.
+    #[inline(always)]
+    fn add_vector<S: Simd, const PLUS: usize, const MINUS: usize, const FACTOR: bool>(
+        &self,
+        values: &[Value],
+        blocks: &[T],
+        sums: &mut [T],
+    ) {
+        let width = <T::Vector<S> as SimdLane>::WIDTH;
+        let (count, axes) = (PLUS + MINUS, Value::AXES);
+        let (mut common, mut own) = ([Operand::Block(0); MOST_ARGS], [Operand::Block(0); MOST_ARGS]);
+        assert!(values.len() == axes && count * axes <= MOST_ARGS && sums.len() == axes * self.rows * width);
+        for k in 0..count {
+            common[k] = values[0].args[2 * k];
+            for i in 0..axes {
+                own[axes * k + i] = values[i].args[2 * k + 1];
+            }
+        }
+        let mut common = self.arguments(&common[..count], width, blocks.as_ptr());
+        let mut own = self.arguments(&own[..axes * count], width, blocks.as_ptr());
+        let mut factors = [<T::Vector<S> as Lane>::splat(1.0); SOURCES];
+        if FACTOR {
+            for v in 0..SOURCES {
+                let vector = &self.strengths[v * width..][..width];
+                // SAFETY: `vector` has `width` entries.
+                factors[v] = unsafe { SimdLane::load(vector.as_ptr()) };
+            }
+        }
+        let (first, rest) = sums.split_at_mut(self.rows * width);
+        let (second, third) = rest.split_at_mut(self.rows * width);
+        let mut t = 0;
+        while t < self.targets {
+            let range = t * width..(t + 1) * width;
+            let to = [&mut first[range.clone()], &mut second[range.clone()], &mut third[range]];
+            // SAFETY: the arguments are as in `carry_out`, and as many as are used; each of `to` has `width` entries.
+            unsafe {
+                let mut x = <T::Vector<S> as SimdLane>::load(to[0].as_ptr());
+                let mut y = <T::Vector<S> as SimdLane>::load(to[1].as_ptr());
+                let mut z = <T::Vector<S> as SimdLane>::load(to[2].as_ptr());
+                for v in 0..SOURCES {
+                    for k in 0..PLUS + MINUS {
+                        let number = common.load::<S>(k, v);
+                        let number = if k < PLUS { number } else { -number };
+                        let number = if FACTOR { number * factors[v] } else { number };
+                        x = number.mul_add(own.load::<S>(Value::AXES * k, v), x);
+                        y = number.mul_add(own.load::<S>(Value::AXES * k + 1, v), y);
+                        z = number.mul_add(own.load::<S>(Value::AXES * k + 2, v), z);
+                    }
+                }
+                x.store(to[0].as_mut_ptr());
+                y.store(to[1].as_mut_ptr());
+                z.store(to[2].as_mut_ptr());
+            }
+            common.advance(count);
+            own.advance(axes * count);
+            t += 1;
         }
     }
 

@@ -8,7 +8,7 @@ use fmm_traits::tape::{Node, Op};
 use fmm_traits::{Member, Tape};
 
 /// Where a step finds an argument.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operand {
     /// The block with this number.
     Block(usize),
@@ -68,6 +68,35 @@ pub struct Value {
     pub args: Vec<Operand>,
 }
 
+impl Value {
+    /// Coordinates of a vector.
+    pub const AXES: usize = 3;
+    /// Largest number of products of a vector.
+    const MOST: usize = MOST_ARGS / Self::AXES;
+
+    /// Puts the factors that three values have in common first in each product. Then the values are sums of vectors
+    /// times numbers, such as a gradient, and are added at once. False if they have none in common.
+    fn vector(values: &mut [Value]) -> bool {
+        let [a, b, c] = values else { return false };
+        let count = a.terms.plus + a.terms.minus;
+        if a.terms != b.terms || a.terms != c.terms || count == 0 || count > Self::MOST {
+            return false;
+        }
+        let pair = |value: &Value, k: usize| [value.args[2 * k], value.args[2 * k + 1]];
+        let in_all = |k: usize, x: &Operand| pair(b, k).contains(x) && pair(c, k).contains(x);
+        let common: Vec<_> = (0..count).map(|k| pair(a, k).into_iter().find(|x| in_all(k, x))).collect();
+        let Some(common) = common.into_iter().collect::<Option<Vec<Operand>>>() else { return false };
+        for value in [a, b, c] {
+            for (pair, common) in value.args.chunks_exact_mut(2).zip(&common) {
+                if pair[0] != *common {
+                    pair.swap(0, 1);
+                }
+            }
+        }
+        true
+    }
+}
+
 /// A kernel in the form in which the loop carries it out.
 #[derive(Debug)]
 pub struct Code {
@@ -78,6 +107,8 @@ pub struct Code {
     pub instructions: Vec<Instruction>,
     pub blocks: usize,
     pub values: Vec<Value>,
+    /// For each value, whether it and the next two are a [`Vector`](Value::vector).
+    pub vectors: Vec<bool>,
     pub strengths: usize,
     /// Strengths without the attributes of a source.
     pub linear: usize,
@@ -118,13 +149,19 @@ impl Code {
             terms: *terms,
             args: args.iter().map(|&a| places.operand(a)).collect(),
         };
-        let values = values.iter().map(&mut value).collect();
+        let mut values: Vec<Value> = values.iter().map(&mut value).collect();
+        let mut vectors = vec![false; values.len()];
+        let mut first = 0;
+        while first + Value::AXES <= values.len() {
+            vectors[first] = Value::vector(&mut values[first..first + Value::AXES]);
+            first += if vectors[first] { Value::AXES } else { 1 };
+        }
         let Places { inputs, blocks, wanted, .. } = places;
         // Nodes that depend on inputs are none of the scalars, so that their arguments do not matter.
         let known = |n: &Node| Node { op: n.op, args: n.args.map(|a| if input(a).is_some() { 0 } else { a }) };
         let scalars = tape.with_nodes(nodes.iter().map(known).collect(), wanted);
         let (strengths, linear) = (kernel.strengths, kernel.linear());
-        Code { scalars, inputs, instructions, blocks: blocks.count, values, strengths, linear, unit }
+        Code { scalars, inputs, instructions, blocks: blocks.count, values, vectors, strengths, linear, unit }
     }
 }
 
@@ -227,5 +264,17 @@ mod tests {
         assert!(code.values.iter().all(|value| value.terms == Terms { plus: 2, minus: 0 }));
         // x, y, z, 1/r and one result.
         assert_eq!(code.blocks, 5);
+        // g·q + h·r, with g and h first.
+        assert_eq!(code.vectors, [true, false, false]);
+        let firsts = |value: &Value| [value.args[0], value.args[2]];
+        assert!(code.values.iter().all(|value| firsts(value) == firsts(&code.values[0])));
+    }
+
+    /// A gradient is a vector, behind the potential.
+    #[test]
+    fn gradients_are_vectors() {
+        let gradients = Outputs::POTENTIAL | Outputs::GRADIENT;
+        let kernels = Traced::expression("exp(-r)/r").unwrap().kernels(gradients).unwrap();
+        assert_eq!(Code::new(&kernels.near).vectors, [false, true, false, false]);
     }
 }

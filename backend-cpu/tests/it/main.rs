@@ -34,15 +34,32 @@ use fmm_families::{AnyFamily, Expansion};
 use fmm_kernels::equivalent::Fill;
 use fmm_kernels::spherical::SphericalOptions;
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
+use fmm_traits::testkit::plane::Log;
 use fmm_traits::{
-    Error, Family, Gradient, Kernel, Lane, Lists, OutputColumns, OutputError, Outputs, Precision, Targets, Tree,
-    Visitor,
+    Error, Family, Gradient, Kernel, Lists, OutputColumns, OutputError, Outputs, Precision, Targets, Tree, Visitor,
 };
 use fmm_tree::{BuildOptions, ListOptions, build, uvwx};
 
-/// A family that `fmm-families` has compiled for every instruction set and precision, so that tests compile no stages.
-trait Known: Family + Clone + Into<AnyFamily> {}
-impl<F: Family + Clone + Into<AnyFamily>> Known for F {}
+/// A family that is compiled for every instruction set and precision: by `fmm-families`, so that tests compile no
+/// stages, or once here.
+trait Known: Family + Clone {
+    fn any(&self) -> AnyFamily;
+}
+macro_rules! known {
+    ($($family:ident)*) => {
+        $(impl Known for fmm_kernels::$family {
+            fn any(&self) -> AnyFamily {
+                self.clone().into()
+            }
+        })*
+    };
+}
+known!(Gravity Laplace LaplaceDipole LaplaceMixed Stokes StokesPressure Stresslet Yukawa);
+impl Known for Log {
+    fn any(&self) -> AnyFamily {
+        AnyFamily::new(self.clone())
+    }
+}
 
 /// A plan by equivalent densities on surfaces.
 fn plan(
@@ -52,7 +69,7 @@ fn plan(
     lists: Lists,
     settings: &Settings,
 ) -> Result<Box<dyn OctreeSolver>, Error> {
-    family.clone().into().in_space(outputs)?.solver(tree, lists, settings, Expansion::Equivalent(Fill::Surface))
+    family.any().in_space(outputs)?.solver(tree, lists, settings, Expansion::Equivalent(Fill::Surface))
 }
 
 /// A plan by spherical harmonics.
@@ -64,7 +81,7 @@ fn harmonics(
     settings: &Settings,
     options: SphericalOptions,
 ) -> Result<Box<dyn OctreeSolver>, Error> {
-    family.clone().into().in_space(outputs)?.solver(tree, lists, settings, Expansion::Spherical(options))
+    family.any().in_space(outputs)?.solver(tree, lists, settings, Expansion::Spherical(options))
 }
 
 /// Direct sums of each set of strengths.
@@ -77,7 +94,7 @@ fn direct_batch(
     precision: Precision,
     isa: Isa,
 ) -> Result<Vec<Vec<f64>>, Error> {
-    family.clone().into().direct(outputs, sources, strengths, targets, precision, isa)
+    family.any().direct(outputs, sources, strengths, targets, precision, isa)
 }
 
 /// Direct sums of one set.

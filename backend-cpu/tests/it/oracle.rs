@@ -53,7 +53,7 @@ fn agree<F: Known, T: Scalar>(
     let precision = if T::EPSILON < 1e-10 { Precision::F64 } else { Precision::F32 };
     let expected = pair_by_pair::<F, T>(family, lattice, &geometry, &q);
     let settings = settings(lattice.order, precision);
-    let space = family.clone().into().in_space(both()).unwrap();
+    let space = family.any().in_space(both()).unwrap();
     let (tree, lists) = geometry;
     let found = apply(&*space.solver(tree, lists, &settings, Expansion::Equivalent(lattice.fill)).unwrap(), &q);
     let d = difference::<F>(&found, &expected);
@@ -147,34 +147,6 @@ fn densities_in_volumes() {
     agree::<_, f64>(&Yukawa { kappa: 3.0 }, volume, &points, None, 1e-10, "ellipsoid");
     agree::<_, f64>(&LaplaceDipole, volume, &points, None, 1e-9, "ellipsoid");
     agree::<_, f64>(&Stokes { mu: 0.7 }, volume, &points, None, 1e-9, "ellipsoid");
-}
-
-/// −ln r in the plane. Its parameter is the unit of length.
-#[derive(Clone, Debug)]
-struct Log;
-impl Kernel for Log {
-    const NAME: &'static str = "log";
-    const DIM: usize = 2;
-    #[inline(always)]
-    fn eval<V: Lane>(p: &[V], r: &[V], q: &[V], u: &mut [V]) {
-        let r2 = r[0] * r[0] + r[1] * r[1];
-        let log = (r2 * p[0] * p[0]).ln() * V::splat(-0.5);
-        u[0] = q[0] * V::select(r2.eq(V::splat(0.0)), V::splat(0.0), log);
-    }
-    fn value_degree(_: usize) -> i32 {
-        0
-    }
-    fn parameters(&self) -> Vec<f64> {
-        vec![1.0]
-    }
-    fn dilated(params: &[f64], h: f64) -> Option<Vec<f64>> {
-        Some(vec![params[0] * h])
-    }
-}
-impl From<Log> for AnyFamily {
-    fn from(kernel: Log) -> Self {
-        AnyFamily::new(kernel)
-    }
 }
 
 /// An octree of points at z = 0 is a quadtree.

@@ -10,10 +10,9 @@ use backend_cuda::{
     build, solver, uvwx,
 };
 use fmm_kernels::equivalent::{EquivalentExpansion, Fill, Lattice};
-use fmm_traits::lane::dot;
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
-use fmm_traits::testkit::plane::PlaneKind;
-use fmm_traits::{Error, Kernel, Kernels, Lane, Outputs, Policy, Precision, Targets, Traced};
+use fmm_traits::testkit::plane::{Log, PlaneKind};
+use fmm_traits::{Error, Kernels, Outputs, Policy, Precision, Targets, Traced};
 use fmm_tree::ListOptions;
 use std::sync::Arc;
 
@@ -154,29 +153,6 @@ fn single(device: &Device) {
         let [device, host] = sums.map(|sums| difference(&sums, &exact));
         println!("{text}: {device:.1e} and {host:.1e}");
         assert!(device <= 1.5 * host + 1e-6 && host <= most, "{text}: {device:e} and {host:e}");
-    }
-}
-
-/// −ln r, compiled.
-#[derive(Clone, Debug)]
-struct Log;
-impl Kernel for Log {
-    const NAME: &'static str = "log";
-    const DIM: usize = 2;
-    #[inline(always)]
-    fn eval<V: Lane>(p: &[V], r: &[V], q: &[V], u: &mut [V]) {
-        let r2 = dot(r, r);
-        let log = (r2 * p[0] * p[0]).ln() * V::splat(-0.5);
-        u[0] = q[0] * V::select(r2.eq(V::splat(0.0)), V::splat(0.0), log);
-    }
-    fn value_degree(_: usize) -> i32 {
-        0
-    }
-    fn parameters(&self) -> Vec<f64> {
-        vec![1.0]
-    }
-    fn dilated(params: &[f64], h: f64) -> Option<Vec<f64>> {
-        Some(vec![params[0] * h])
     }
 }
 

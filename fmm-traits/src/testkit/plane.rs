@@ -1,6 +1,7 @@
-//! Seeded point clouds in the plane.
+//! Seeded point clouds in the plane, and a kernel there.
 
 use super::clouds::Generator;
+use crate::{Kernel, Lane};
 use std::f64::consts::TAU;
 
 /// The kinds of cloud in the plane.
@@ -122,5 +123,29 @@ impl PlaneKind {
             PlaneKind::FiftyCopies => [g.uniform(), g.uniform()],
             PlaneKind::Coincident => [0.1, 0.2],
         }
+    }
+}
+
+/// −ln r, compiled. Its parameter is the unit of length.
+#[derive(Clone, Debug)]
+pub struct Log;
+
+impl Kernel for Log {
+    const NAME: &'static str = "log";
+    const DIM: usize = 2;
+    #[inline(always)]
+    fn eval<V: Lane>(p: &[V], r: &[V], q: &[V], u: &mut [V]) {
+        let r2 = r[0] * r[0] + r[1] * r[1];
+        let log = (r2 * p[0] * p[0]).ln() * V::splat(-0.5);
+        u[0] = q[0] * V::select(r2.eq(V::splat(0.0)), V::splat(0.0), log);
+    }
+    fn value_degree(_: usize) -> i32 {
+        0
+    }
+    fn parameters(&self) -> Vec<f64> {
+        vec![1.0]
+    }
+    fn dilated(params: &[f64], h: f64) -> Option<Vec<f64>> {
+        Some(vec![params[0] * h])
     }
 }

@@ -1,6 +1,12 @@
 //! The options.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+mod kernel;
+mod names;
+
+pub use kernel::{CheckArgs, KernelArgs, KernelCommand};
+pub use names::*;
+
+use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
 /// Fast multipole summation with a promised tolerance.
@@ -41,118 +47,6 @@ pub enum Command {
     Tree(TreeArgs),
 }
 
-/// Green's functions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum KernelName {
-    /// 1/(4πr).
-    Laplace,
-    /// Stokeslet of viscosity --mu.
-    Stokes,
-    /// e^(−κr)/(4πr), κ = --kappa.
-    Yukawa,
-    /// −1/√(r² + ε²), ε = --softening.
-    Gravity,
-    /// In the plane: Γ/(z_j − z), complex strengths and potentials.
-    Harmonic2d,
-    /// In the plane: −ln r/(2π).
-    Laplace2d,
-}
-
-/// What a source carries.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum SourceName {
-    /// A charge or mass: 1 number (laplace, yukawa, gravity, laplace2d), for harmonic2d complex.
-    Charge,
-    /// A dipole vector: 3 numbers (laplace), in the plane 2 (laplace2d).
-    Dipole,
-    /// A charge and a dipole vector: 4 numbers (laplace), in the plane 3 (laplace2d).
-    Mixed,
-    /// A force: 3 numbers (stokes).
-    Stokeslet,
-    /// A force dipole: 9 numbers, row-major (stokes).
-    Stresslet,
-}
-
-/// Seeded clouds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum DemoName {
-    /// Uniform in the unit cube.
-    Uniform,
-    /// On an ellipsoid 1:1:4, dense at the poles.
-    Ellipsoid,
-    /// Plummer's sphere.
-    Plummer,
-    /// On a square.
-    Plane,
-    /// In the plane: uniform in the unit square.
-    Uniform2d,
-    /// In the plane: normal, variance 1/100, within the unit square.
-    Normal2d,
-    /// In the plane: a layer, x uniform, y normal.
-    Layer2d,
-}
-
-/// Methods.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum MethodName {
-    /// The cheapest of direct, equivalent, interpolation, spherical and treecode that keeps the tolerance; with
-    /// --order, of direct and equivalent; for harmonic2d and laplace2d, of direct and laurent.
-    Auto,
-    /// The fast method by equivalent densities, for kernels of elliptic equations.
-    Equivalent,
-    /// The fast method by interpolation on grids, for any smooth kernel.
-    Interpolation,
-    /// The fast method by spherical harmonics (laplace, gravity).
-    Spherical,
-    /// Multipoles straight to targets.
-    Treecode,
-    /// The fast method of the plane by Laurent series.
-    Laurent,
-    /// Pair by pair.
-    Direct,
-}
-
-/// Translations of spherical harmonics.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum TranslationName {
-    /// Rotate, shift along the axis, rotate back.
-    Rcr,
-    /// As rcr, but a translation may end at a group of two or four children: with --lists stencil119, 61 translations
-    /// a box.
-    Domains,
-    /// Term by term.
-    Direct,
-}
-
-/// Truncation of spherical harmonics.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum TruncationName {
-    /// Fewer degrees for distant pairs.
-    Variable,
-    /// All degrees.
-    Fixed,
-}
-
-/// Lists of the fast multipole method.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum ListsName {
-    /// U, V, W and X.
-    Uvwx,
-    /// 119 translations a box instead of 189 (spherical).
-    Stencil119,
-}
-
-/// Expansions of a treecode.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum ExpansionName {
-    /// Spherical harmonics.
-    Spherical,
-    /// Equivalent densities.
-    Equivalent,
-    /// Interpolation on grids.
-    Interpolation,
-}
-
 /// Variants of the methods.
 #[derive(Args, Clone, Debug)]
 pub struct VariantArgs {
@@ -174,189 +68,12 @@ pub struct VariantArgs {
     pub theta: Option<f64>,
 }
 
-/// What a tolerance bounds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum NormName {
-    /// The relative ℓ2 error of each output.
-    L2,
-    /// The largest relative error of the potential (harmonic2d).
-    Max,
-}
-
-/// Arithmetic.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum PrecisionName {
-    /// Double.
-    F64,
-    /// Single.
-    F32,
-}
-
-/// Outputs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum OutputName {
-    /// Potential, or velocity.
-    Potential,
-    /// Gradient of the potential at the target.
-    Gradient,
-    /// Second derivatives of the potential.
-    Hessian,
-    /// Pressure (stokes).
-    Pressure,
-}
-
-/// Where to compute.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum BackendName {
-    /// Threads and SIMD of this machine.
-    Cpu,
-    /// An NVIDIA GPU.
-    Cuda,
-}
-
-/// How ranks exchange multipoles.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum ExchangeName {
-    /// Each rank sends its part of a multipole to its readers.
-    Direct,
-    /// Parts travel along a hypercube and are added up on the way (Lashuk et al. 2009).
-    Hypercube,
-    /// All parts go through rank 0 (Hu et al. 2012).
-    Manager,
-    /// Complete multipoles alone travel; the sums have the bits of one rank.
-    Frontier,
-}
-
-/// Where the arrays of the caller are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum ArraysName {
-    /// In the memory of the host.
-    Host,
-    /// In the memory of the GPU.
-    Device,
-}
-
-/// Kernel and its parameters.
-#[derive(Args, Clone, Debug)]
-pub struct KernelArgs {
-    /// Green's function: laplace, stokes, yukawa, gravity, in the plane harmonic2d, laplace2d, or a name that `fmm
-    /// kernel list` shows.
-    #[arg(long, default_value = "laplace")]
-    pub kernel: String,
-    /// A kernel of your own, an expression of r (or x, y, z), parameters and functions. Example: --expression
-    /// "exp(-r/l)" --set l=0.2.
-    #[arg(long, conflicts_with_all = ["kernel", "kernel_file"], allow_hyphen_values = true)]
-    pub expression: Option<String>,
-    /// A file with a kernel of your own, in the language of docs/kernel-files.md.
-    #[arg(long, conflicts_with = "kernel", value_name = "FILE")]
-    pub kernel_file: Option<PathBuf>,
-    /// Coordinates of a point for a kernel from the list, of --expression or of --kernel-file: 2 puts it into the plane,
-    /// with r = sqrt(x^2 + y^2) [default: as its file says, else 3].
-    #[arg(long, value_parser = dimension)]
-    pub dim: Option<usize>,
-    /// A parameter of a kernel from the list, of --expression or of --kernel-file.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
-    pub set: Vec<(String, f64)>,
-    /// Let the C compiler (cc, or that of the variable CC) make the pair loops of a kernel made at run time. Sums on a CPU
-    /// are then up to four times as fast. The first plan takes about half a second longer.
-    #[arg(long)]
-    pub compile: bool,
-    /// Whether a source acts on itself, if the targets are the sources [default: skip; include for a kernel from the
-    /// list, of --expression or of --kernel-file that is finite at r = 0].
-    #[arg(long = "self", value_enum)]
-    pub own: Option<SelfName>,
-    /// What a source carries [default: charge, for stokes stokeslet].
-    #[arg(long, value_enum)]
-    pub source: Option<SourceName>,
-    /// Inverse screening length of yukawa [default: 1].
-    #[arg(long, allow_negative_numbers = true)]
-    pub kappa: Option<f64>,
-    /// Viscosity of stokes [default: 1].
-    #[arg(long, allow_negative_numbers = true)]
-    pub mu: Option<f64>,
-    /// Softening length of gravity [default: 0].
-    #[arg(long, allow_negative_numbers = true)]
-    pub softening: Option<f64>,
-    /// The cost model: a file that `fmm calibrate` wrote, or `built-in` [default: the costs that were calibrated on
-    /// this machine, kept in $XDG_CACHE_HOME/fmm/costs.json or ~/.cache/fmm/costs.json, or else built-in].
-    #[arg(long)]
-    pub costs: Option<PathBuf>,
-}
-
 /// The name and the file of `name=file`.
 fn named_file(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((name, file)) if !name.is_empty() && !file.is_empty() => Ok((name.to_string(), file.into())),
         _ => Err("expected NAME=FILE".to_string()),
     }
-}
-
-/// 2 or 3.
-fn dimension(text: &str) -> Result<usize, String> {
-    match text {
-        "2" => Ok(2),
-        "3" => Ok(3),
-        _ => Err("expected 2 or 3".to_string()),
-    }
-}
-
-/// A setting NAME=VALUE.
-fn setting(text: &str) -> Result<(String, f64), String> {
-    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
-    let value = value.trim().parse().map_err(|_| format!("{value:?} is not a number"))?;
-    Ok((name.trim().to_string(), value))
-}
-
-/// Whether a source acts on itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum SelfName {
-    /// K(0)·q of the source itself is a part of the sum.
-    Include,
-    /// A target skips the source that it is.
-    Skip,
-}
-
-/// Options of `fmm kernel`.
-#[derive(Subcommand, Clone, Debug)]
-pub enum KernelCommand {
-    /// The kernels that --kernel takes, with their formulas.
-    List,
-    /// The text of a kernel from the list, as a beginning of your own.
-    Show {
-        /// Name.
-        name: String,
-    },
-    /// What was found about a kernel: its facts, a plot, and the methods that carry it to a tolerance on a cloud.
-    Check(Box<CheckArgs>),
-}
-
-/// Options of `fmm kernel check`.
-#[derive(Args, Clone, Debug)]
-pub struct CheckArgs {
-    /// A file with a kernel, instead of --kernel, --expression or --kernel-file.
-    #[arg(conflicts_with_all = ["kernel", "expression", "kernel_file"])]
-    pub file: Option<PathBuf>,
-    /// Kernel.
-    #[command(flatten)]
-    pub kernel: KernelArgs,
-    /// What each target receives, a list with commas.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "potential")]
-    pub outputs: Vec<OutputName>,
-    /// Cloud [default: uniform, in the plane uniform2d].
-    #[arg(long, value_enum)]
-    pub demo: Option<DemoName>,
-    /// Number of points.
-    #[arg(long, default_value_t = 20000)]
-    pub n: usize,
-    /// Tolerances, a list with commas.
-    #[arg(long, value_delimiter = ',', default_value = "1e-3,1e-6,1e-9")]
-    pub tolerance: Vec<f64>,
-    /// Arithmetic.
-    #[arg(long, value_enum, default_value = "f64")]
-    pub precision: PrecisionName,
-    /// Hardware that computes the sums.
-    #[arg(long, value_enum, default_value = "cpu")]
-    pub backend: BackendName,
 }
 
 /// Options of `fmm calibrate`.

@@ -2,7 +2,8 @@
 # Tests of the GPU backend on the emulated GPU of cuda-emulator/: every kernel runs, compiled for the CPU. Needs a C++
 # compiler. Arguments are parts of the names of tests. Without any, a selection runs, in two to three minutes on two
 # cores: trees and lists, arrays of a caller, errors, a far field, ranks on two devices, the plane. `all` runs
-# everything, which takes most of an hour. With FMM_EMULATOR_CALLS=1 the number of calls of the driver is printed at the end, by name.
+# everything, which takes most of an hour. With FMM_EMULATOR_CALLS=1 the number of calls of the driver is printed at the
+# end, by name.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 emulator=$(scripts/emulator.sh)

@@ -290,8 +290,8 @@ impl Pyramid {
         Ok(pyramid)
     }
 
-    /// The pyramid with the given arrays: centre and radius of each box, and the first source and the first target of each
-    /// leaf with the end of the last leaf. It has no points: only [`with_points`](Pyramid::with_points) and
+    /// The pyramid with the given arrays: centre and radius of each box, and the first source and the first target of
+    /// each leaf with the end of the last leaf. It has no points: only [`with_points`](Pyramid::with_points) and
     /// [`holding`](Pyramid::holding) make it whole. `same_points`: targets are the sources.
     ///
     /// # Errors
@@ -380,8 +380,8 @@ impl Pyramid {
         self.holding([sources, targets], [kept(&self.sources, sources), kept(&self.targets, targets)])
     }
 
-    /// As [`thinned`](Pyramid::thinned), with the sources and targets at these positions given. The points of this pyramid
-    /// may be missing.
+    /// As [`thinned`](Pyramid::thinned), with the sources and targets at these positions given. The points of this
+    /// pyramid may be missing.
     ///
     /// # Panics
     /// If positions do not ascend.

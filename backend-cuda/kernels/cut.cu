@@ -17,7 +17,8 @@ extern "C" __global__ void incoming(const Tree* tree, u32 count, const u64* m2l,
   if (b >= count) return;
   const int level = level_at(t, b);
   bool jump = false;
-  for (u64 e = p2p[b] + lane_id(); e < p2p[b + 1]; e += 32) jump = jump || abs((int)level_at(t, p2p_sources[e]) - level) > 1;
+  for (u64 e = p2p[b] + lane_id(); e < p2p[b + 1]; e += 32)
+    jump = jump || abs((int)level_at(t, p2p_sources[e]) - level) > 1;
   jump = __any_sync(~0u, jump);
   if (lane_id() != 0) return;
   auto edges = [&](const u64* starts) { return (u32)(starts[b + 1] - starts[b]); };

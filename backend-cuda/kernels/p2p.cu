@@ -99,9 +99,9 @@ __device__ __noinline__ u32 sum_exactly(const Leaf& leaf, bool all, u64 own, u32
 // Sums the near field of leaf items[blockIdx.x], group by group. A block is one warp. Target i is source own + i, which
 // it skips; if targets are no sources, `own` is the largest number (NONE), and no source has that position.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    p2p(const Boxes* boxes, const double* levels, const u32* items, const u64* starts,
-        const u32* row, u32 own, const double* source_xyz, u64 sources, const double* strengths,
-        const double* target_xyz, u64 targets, double* values) {
+    p2p(const Boxes* boxes, const double* levels, const u32* items, const u64* starts, const u32* row, u32 own,
+        const double* source_xyz, u64 sources, const double* strengths, const double* target_xyz, u64 targets,
+        double* values) {
   __shared__ Source tile[TILE];
 #if FRAMED
   // The position of each source of the tile.
@@ -144,7 +144,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       for (u32 j = threadIdx.x; j < count; j += THREADS) {
         Source y = {};
         for (int a = 0; a < 3; ++a) y.v[a] = (REAL)((source_xyz[a * sources + begin + j] - center[a]) * scale);
-        for (int c = 0; c < STRENGTHS; ++c) y.v[3 + c] = (REAL)(strengths[(u64)(begin + j) * STRENGTHS + c] * factors[c]);
+        for (int c = 0; c < STRENGTHS; ++c)
+          y.v[3 + c] = (REAL)(strengths[(u64)(begin + j) * STRENGTHS + c] * factors[c]);
         tile[filled + j] = y;
 #if FRAMED
         place[filled + j] = begin + j;

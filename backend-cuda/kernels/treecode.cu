@@ -97,8 +97,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // The rows, sorted. A first walk counts the boxes per level, a second walk writes each level behind the levels before
 // it.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    treecode_fill(const Boxes* boxes, u32 count, const Rule* rule, u32 few, const u64* m2p_starts, const u64* p2p_starts,
-                  u32* m2p, u32* p2p) {
+    treecode_fill(const Boxes* boxes, u32 count, const Rule* rule, u32 few, const u64* m2p_starts,
+                  const u64* p2p_starts, u32* m2p, u32* p2p) {
   __shared__ u32 stack[STACK], next[2][LEVELS];
   const Boxes t = *boxes;
   const u32 b = blockIdx.x, lane = threadIdx.x;

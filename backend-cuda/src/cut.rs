@@ -309,8 +309,8 @@ impl<'a> Cut<'a> {
         Ok((small, lists, tree.leaves()))
     }
 
-    /// A part of the sources and targets of a pyramid in all its boxes, with the edges between those that keep points, on
-    /// the host. `boxes` is a copy of the pyramid, whose points may be missing.
+    /// A part of the sources and targets of a pyramid in all its boxes, with the edges between those that keep points,
+    /// on the host. `boxes` is a copy of the pyramid, whose points may be missing.
     ///
     /// # Errors
     /// [`Error::Shape`] if `boxes` are not those of this pyramid, and errors of the device.

@@ -103,8 +103,9 @@ impl Primitives {
         Ok(numbers)
     }
 
-    /// Sorts sets of keys stably. If the leading bits tell most keys of a set apart, only these bits are sorted, and each
-    /// run of keys that agree in them is then sorted by one thread. Waits for the device, once or twice for all sets.
+    /// Sorts sets of keys stably. If the leading bits tell most keys of a set apart, only these bits are sorted, and
+    /// each run of keys that agree in them is then sorted by one thread. Waits for the device, once or twice for all
+    /// sets.
     pub fn sort_fresh(&self, sets: &mut [Fresh]) -> Result<(), Error> {
         if !sets.iter().any(Fresh::sampled) {
             return sets.iter_mut().try_for_each(|set| self.sort(set.keys, set.values, true, set.n, 0..set.bits));

@@ -106,8 +106,8 @@ impl From<Traced> for AnyFamily {
 }
 
 impl AnyFamily {
-    /// Wraps your own [`Kernel`] or [`Family`]. Its far field is computed from its values alone, on an octree, and for a
-    /// kernel of the plane on a quadtree.
+    /// Wraps your own [`Kernel`] or [`Family`]. Its far field is computed from its values alone, on an octree, and for
+    /// a kernel of the plane on a quadtree.
     ///
     /// A kernel with Laurent series, such as `Laplace2d`, is a kernel of the plane like any other here. Its series on a
     /// pyramid, which are faster, are what `Laplace2d.into()` and [`AnyFamily::analytic`] give.

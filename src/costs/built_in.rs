@@ -74,8 +74,8 @@ pub(super) struct Operations {
 }
 
 impl Operations {
-    /// The work of a pair in the kernel of the built-in costs: the Laplace potential, and with its gradient (as counted by
-    /// `pair::work`, compiled).
+    /// The work of a pair in the kernel of the built-in costs: the Laplace potential, and with its gradient (as counted
+    /// by `pair::work`, compiled).
     pub fn laplace(&self) -> [f64; 2] {
         [8.0 + self.reciprocal_root, 16.0 + self.reciprocal_root]
     }
@@ -98,9 +98,9 @@ pub(super) const OPERATIONS: Operations = Operations {
 /// operations. Fitted to the same rates.
 pub(super) const INTERPRETED: Operations = Operations { simple: 4.0, ..OPERATIONS };
 
-/// As [`OPERATIONS`], in P2P of kernels printed for a GPU. Fitted to seven functions, each in pairs of leaves of two sizes
-/// (`runs/2026-11-25-h200/functions.txt`). A function costs more than in a direct sum, because P2P has several loops over
-/// pairs, which must fit into the instruction cache.
+/// As [`OPERATIONS`], in P2P of kernels printed for a GPU. Fitted to seven functions, each in pairs of leaves of two
+/// sizes (`runs/2026-11-25-h200/functions.txt`). A function costs more than in a direct sum, because P2P has several
+/// loops over pairs, which must fit into the instruction cache.
 pub(super) fn device_operations(precision: Precision) -> &'static Operations {
     match precision {
         Precision::F64 => &IN_P2P_F64,

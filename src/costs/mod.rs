@@ -221,10 +221,10 @@ impl CostModel {
     }
 }
 
-/// Scales costs of Laplace with both outputs to another kernel, on a processor with these operations in pairs of P2P and
-/// in direct sums. Pairs, and the points of equivalent densities, cost in proportion to the [work](pair::work) of the
-/// kernels. Other costs of equivalent densities grow with the product of their components. `half` is a further factor of
-/// all costs.
+/// Scales costs of Laplace with both outputs to another kernel, on a processor with these operations in pairs of P2P
+/// and in direct sums. Pairs, and the points of equivalent densities, cost in proportion to the [work](pair::work) of
+/// the kernels. Other costs of equivalent densities grow with the product of their components. `half` is a further
+/// factor of all costs.
 fn scaled(mut costs: Costs, half: f64, facts: &Facts, operations: [&Operations; 2]) -> Costs {
     let [strengths, values] = [facts.strengths, facts.values].map(|x| x as f64);
     let [near, check, far] = &facts.tapes[..] else { return costs };

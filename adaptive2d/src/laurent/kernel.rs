@@ -184,7 +184,8 @@ impl PlaneKernel {
         (self.eval)(self.parameters(), &r, strengths, &mut values[..10 * self.potentials]);
         self.jet(&values)
     }
-    /// The field among the values of a [`member`](PlaneKernel::member). Derivatives that the member does not have are 0.
+    /// The field among the values of a [`member`](PlaneKernel::member). Derivatives that the member does not have are
+    /// 0.
     pub fn jet(self, values: &[f64]) -> Jet {
         let value = |slot: usize| values.get(slot).copied().unwrap_or(0.0);
         std::array::from_fn(|c| match slot_of(self.potentials, c) {

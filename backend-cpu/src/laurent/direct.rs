@@ -7,9 +7,10 @@ use rayon::prelude::*;
 
 /// Targets per task.
 const TARGETS_PER_TASK: usize = 64;
-/// Sources that are summed together, and sources whose sums are added up before these enter the total. Sums of sums keep
-/// the rounding of long sums small. With 4096 sources at once the relative error of a direct sum of 20 000 sources was
-/// 1.0e-15 (ℓ2, normal strengths), three times that of the series, and bounds near 1e-12 were those of the direct sums.
+/// Sources that are summed together, and sources whose sums are added up before these enter the total. Sums of sums
+/// keep the rounding of long sums small. With 4096 sources at once the relative error of a direct sum of 20 000 sources
+/// was 1.0e-15 (ℓ2, normal strengths), three times that of the series, and bounds near 1e-12 were those of the direct
+/// sums.
 const SOURCES_PER_SUM: [usize; 2] = [256, 8192];
 
 /// Direct sums of `sources` (N×2) with `strengths` (N × [`PlaneKernel::strengths`]) at `targets` (M×2), in the current

@@ -41,8 +41,8 @@ __device__ __forceinline__ void for_groups(uint2 range, Work work) {
 }
 
 // Calls work(number of sources in the tile) for the sources of the edges e … end - 1, tile by tile. A tile may hold
-// sources of several boxes, so that all tiles but the last are full. sources(e): the positions of the sources of an edge.
-// put(first position, count, filled): copies `count` sources into the tile behind the `filled` that are there.
+// sources of several boxes, so that all tiles but the last are full. sources(e): the positions of the sources of an
+// edge. put(first position, count, filled): copies `count` sources into the tile behind the `filled` that are there.
 template <class Sources, class Put, class Work>
 __device__ __forceinline__ void for_tiles(u64 e, u64 end, Sources sources, Put put, Work work) {
   // The sources of 32 edges, one per lane; those of this edge that are left are begin … stop - 1.

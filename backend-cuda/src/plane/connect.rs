@@ -15,7 +15,8 @@ use fmm_traits::{Error, Lists};
 /// once. Those of deeper levels are counted first, which takes three more launches and waits for the device.
 const MAX_BOXES_UNCOUNTED: usize = 1024;
 
-/// Edge lists in device memory, a row for each box. The lists along the tree (P2M, M2M, L2L, L2P) follow from the pyramid.
+/// Edge lists in device memory, a row for each box. The lists along the tree (P2M, M2M, L2L, L2P) follow from the
+/// pyramid.
 #[derive(Debug)]
 pub struct PlaneLists {
     pub(crate) m2l: DeviceEdges,

@@ -334,7 +334,8 @@ impl DevicePyramid {
         let targets = if self.same_points() { 0 } else { self.targets.bytes() + self.target_start.bytes() };
         self.center.bytes() + self.radius.bytes() + self.source_start.bytes() + self.sources.bytes() + targets
     }
-    /// The pyramid as kernels see it: `Pyramid` of `pyramid.cuh`. Boxes have a scale of at least `least` radii of the root.
+    /// The pyramid as kernels see it: `Pyramid` of `pyramid.cuh`. Boxes have a scale of at least `least` radii of the
+    /// root.
     pub(crate) fn described(&self, least: f64) -> Result<Buffer<u64>, Error> {
         let least = if self.root > 0.0 { self.root * least } else { 1.0 };
         let numbers = [

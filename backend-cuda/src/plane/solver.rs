@@ -116,8 +116,8 @@ impl PlanePlaced {
     }
 }
 
-/// Direct sums in f64 at separate points with three coordinates, z = 0, for each set of strengths. Values of a target are
-/// those of [`PlaneKernel::values`].
+/// Direct sums in f64 at separate points with three coordinates, z = 0, for each set of strengths. Values of a target
+/// are those of [`PlaneKernel::values`].
 ///
 /// # Errors
 /// Errors of the device.

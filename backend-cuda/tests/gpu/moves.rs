@@ -61,8 +61,8 @@ fn calls_of(work: impl FnOnce()) -> [u64; 5] {
     taken
 }
 
-/// Checks the calls of new points: at most so many waits, copies to the host and launches. Without a pool of memory, each
-/// array is allocated, and nothing is known of memory that was given back.
+/// Checks the calls of new points: at most so many waits, copies to the host and launches. Without a pool of memory,
+/// each array is allocated, and nothing is known of memory that was given back.
 fn few(device: &Device, taken: [u64; 5], [waits, copies, launches]: [u64; 3]) {
     let [allocations, questions] = if device.reserved_memory().unwrap() > 0 { [4, 0] } else { [400, 1] };
     let most = [waits, copies, launches, allocations, questions];

@@ -495,8 +495,8 @@ fn odd_clouds(device: &Device) {
     }
 }
 
-/// Points that are turned, moved and scaled have the same sums, and points in a strip a million times as long as wide have
-/// the direct sums.
+/// Points that are turned, moved and scaled have the same sums, and points in a strip a million times as long as wide
+/// have the direct sums.
 fn covariances(device: &Device) {
     let (n, order) = (1500, 40);
     let s = PlaneKind::Normal.points(n, 71);

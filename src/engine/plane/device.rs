@@ -69,8 +69,8 @@ impl PlaneOnDevice {
         }
     }
 
-    /// A sample of placed points, and the small problem of its points. The host draws the sample from a copy of the boxes.
-    /// The device computes its direct sums, and cuts the small problem out. Only that is copied.
+    /// A sample of placed points, and the small problem of its points. The host draws the sample from a copy of the
+    /// boxes. The device computes its direct sums, and cuts the small problem out. Only that is copied.
     fn sampled(&self, there: &PlanePlaced) -> Result<Sampled, Error> {
         let device = self.cuda.open(self.request.cache.as_ref())?;
         let (boxes, kernel, derivatives) = (there.boxes()?, self.pairs.kernel, self.derivatives());

@@ -41,7 +41,7 @@ struct alignas(16) Source {
 // Makes the polynomials of boxes items[blockIdx.x] from their rows of harmonics, `stride` numbers each. Coefficient i is
 // the sum over entries starts[i] … starts[i + 1] − 1 of the map.
 extern "C" __global__ void __launch_bounds__(THREADS_OF_A_BOX)
-    to_polynomials(const Boxes* boxes, const double* corner, const double* levels, const u32* items, const u32* starts,
+    to_polynomials(const Boxes* boxes, const double* levels, const u32* items, const u32* starts,
                    const u32* columns, const REAL* entries, u32 stride, const REAL* rows, Source* to) {
   const Boxes t = *boxes;
   const u32 b = items[blockIdx.x];
@@ -56,8 +56,9 @@ extern "C" __global__ void __launch_bounds__(THREADS_OF_A_BOX)
   }
   if (threadIdx.x > 0) return;
   const double* level = levels + LEVEL_ROW * t.level[b];
-  center_of(t, b, corner, level[0], mine.center);
-  mine.scale = 1 / level[0];
+  const Frame frame = frame_of(t, b);
+  for (int a = 0; a < 3; ++a) mine.center[a] = frame.center[a];
+  mine.scale = 1 / frame.side;
   for (int k = 0; k < VALUES; ++k) mine.factors[k] = level[LEVEL_HEAD + k];
 }
 

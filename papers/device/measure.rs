@@ -42,6 +42,7 @@ impl Method {
             Method::Equivalent => "equivalent densities",
             Method::Spherical(Translation::Dense) => "spherical harmonics, dense products",
             Method::Spherical(Translation::Rcr) => "spherical harmonics, rotations",
+            Method::Spherical(Translation::Domains) => "spherical harmonics, domains",
         }
     }
     /// Orders to try for an error, from the cheapest on.

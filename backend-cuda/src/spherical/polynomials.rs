@@ -114,7 +114,6 @@ impl<T: DeviceScalar> Polynomials<T> {
         let device = base.device();
         let args = [
             (&base.boxes).into(),
-            (&base.corner).into(),
             levels.into(),
             (&read.boxes).into(),
             (&self.map.starts).into(),

@@ -1,6 +1,7 @@
 //! Forecast of the memory of a plan and one evaluation, from counts alone.
 
 use crate::parts::Parts;
+use crate::variant::Expansion;
 use backend_cuda::Translation;
 use fmm_families::Facts;
 use fmm_kernels::spherical::horner;
@@ -99,7 +100,14 @@ pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> u64 {
         }
         _ => 0,
     };
-    on_cores(facts, size, 0, parts) + (sorting + edges + whole + wide * solves) as u64
+    // For each end of M2L edges, 216 numbers of four bytes: a parent is one more end of a family, domains are at most 18
+    // more, with edges down to their children.
+    let ends = match (parts.expansion, order.map(|p| parts.translation_on_device(p, size.precision))) {
+        (Expansion::Spherical, Some(Translation::Domains)) => 18 * 864 + 48 * 8,
+        _ if parts.policy == Policy::Stencil119 => 864,
+        _ => 0,
+    };
+    on_cores(facts, size, 0, parts) + (sorting + edges + ends * (boxes / 7 + 1) + whole + wide * solves) as u64
 }
 
 /// Bytes of a plan and one evaluation in the plane: points, strengths and sums in tree order, multipoles of the boxes,

@@ -387,8 +387,8 @@ impl Fmm {
         self
     }
     /// How fast this rank is, relative to the other [`ranks`](Fmm::ranks): a positive number, by default 1. Fast methods
-    /// give a rank work in proportion. The tree and the sums stay the same. Planning reports another number by
-    /// [`Error::Parameter`].
+    /// give a rank work in proportion. The tree and the sums stay the same. Planning on several ranks reports another
+    /// number by [`Error::Parameter`].
     pub fn speed(mut self, speed: f64) -> Self {
         self.speed = speed;
         self

@@ -84,9 +84,9 @@ impl Rows {
 }
 
 /// The leaves of the coarse tree of `ranks`, in Morton order.
-fn coarse_leaves(tree: &Tree, ranks: usize, ncrit: usize) -> Vec<u32> {
+fn coarse_leaves(tree: &Tree, ranks: usize, capacity: usize) -> Vec<u32> {
     let most = tree.sources.len().max(tree.targets.len());
-    let threshold = (most / (LEAVES_PER_RANK * ranks)).max(ncrit);
+    let threshold = (most / (LEAVES_PER_RANK * ranks)).max(capacity);
     let (mut leaves, mut stack) = (Vec::new(), vec![0u32]);
     while let Some(b) = stack.pop() {
         let count = tree.sources_of(b as usize).len().max(tree.targets_of(b as usize).len());
@@ -100,18 +100,19 @@ fn coarse_leaves(tree: &Tree, ranks: usize, ncrit: usize) -> Vec<u32> {
 }
 
 impl Census {
-    /// Shares out `tree` with its `lists`, whose leaf capacity is `ncrit`, among `ranks`, as [`place`](crate::place()) does.
+    /// Shares out `tree` with its `lists` among `ranks`, at least one, as [`place`](crate::place()) does. The coarse tree
+    /// splits boxes with more points than [`capacity`](crate::coarse_capacity).
     /// `work` is the work of some boxes. Work is shared out anew if its imbalance by points exceeds the best one by the
     /// factor `worth`.
     pub fn new(
         tree: &Tree,
         lists: &Lists,
-        [ranks, ncrit]: [usize; 2],
+        [ranks, capacity]: [usize; 2],
         work: &dyn Fn(&[u32]) -> f64,
         worth: f64,
     ) -> Census {
         let n = tree.len();
-        let leaves = if n > 0 { coarse_leaves(tree, ranks, ncrit) } else { Vec::new() };
+        let leaves = if n > 0 { coarse_leaves(tree, ranks, capacity) } else { Vec::new() };
         let mut leaf_of = vec![NONE; n];
         leaves.iter().enumerate().for_each(|(k, &b)| leaf_of[b as usize] = k as u32);
         let mut boxes = vec![Vec::new(); leaves.len()];
@@ -417,7 +418,7 @@ impl Census {
         let (mut messages, mut bytes) = (vec![0; self.ranks], vec![0; self.ranks]);
         for (round, size) in std::iter::once((ghosts, strength)).chain(rounds) {
             send(&mut free, network, |rank| {
-                // With the first byte of each message, which says what it is.
+                // With the last byte of each message, which says what it is.
                 round(rank).into_iter().map(|(to, count)| (to as usize, count * size + 1)).collect()
             });
             for rank in 0..self.ranks {

@@ -24,5 +24,5 @@ pub mod world;
 
 pub use comm::{Alone, Comm, threads, threads_within, worlds};
 pub use exchange::Strategy;
-pub use place::{Asked, Placed, Ready, place};
+pub use place::{Asked, Placed, Ready, coarse_capacity, place};
 pub use world::World;

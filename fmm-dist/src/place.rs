@@ -18,6 +18,11 @@ const KEY_LEVELS: usize = 21;
 /// The most by which the leaf capacity may be raised after the coarse tree was made: twice, by a factor of two each.
 const RAISE: usize = 4;
 
+/// Points of a box that a coarse tree does not split, for a tree whose leaf capacity was `given` or chosen.
+pub fn coarse_capacity(report: &BuildReport, given: bool) -> usize {
+    if given { report.ncrit } else { RAISE * report.first_ncrit }
+}
+
 /// Coordinates that a thread looks at, one after the other.
 const CHUNK: usize = 3 << 14;
 
@@ -172,7 +177,7 @@ pub fn place(world: &World, sources: &[f64], targets: Option<&[f64]>, asked: &As
     let mut keys = unsorted.clone();
     keys.iter_mut().for_each(|keys| keys.par_sort_unstable());
     let given = asked.options.ncrit.is_some();
-    let capacity = if given { report.ncrit } else { RAISE * report.ncrit };
+    let capacity = coarse_capacity(&report, given);
     let mut coarse = Coarse::new(world, &keys, capacity, limit.min(KEY_LEVELS))?;
     drop(keys);
     match asked.weights {

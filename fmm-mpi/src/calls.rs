@@ -13,6 +13,7 @@ static TURN: Mutex<()> = Mutex::new(());
 const TEXT: usize = 512;
 
 unsafe extern "C" {
+    fn fmm_mpi_expected() -> c_int;
     fn fmm_mpi_runs() -> c_int;
     fn fmm_mpi_start() -> c_int;
     fn fmm_mpi_serialized() -> c_int;
@@ -66,6 +67,10 @@ pub fn start() -> Result<(), Error> {
         return Err(refused("MPI_Init_thread", "MPI runs already: use from_handle"));
     }
     let _turn = turn();
+    // SAFETY: MPI allows this question at any time.
+    if unsafe { fmm_mpi_expected() } == 0 {
+        return Err(refused("MPI_Init_thread", "the library of another MPI than that of the header answers"));
+    }
     // SAFETY: MPI does not run.
     checked("MPI_Init_thread", unsafe { fmm_mpi_start() })
 }

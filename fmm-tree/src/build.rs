@@ -48,6 +48,8 @@ impl Default for BuildOptions {
 pub struct BuildReport {
     /// Leaf capacity used.
     pub ncrit: usize,
+    /// Leaf capacity before it was [raised](Self::raise_capacity).
+    pub first_ncrit: usize,
     /// [`BuildOptions::occupancy`] that the chosen root is expected to give.
     pub occupancy: f64,
     /// Root side over the smallest side that holds the points, in [1, 2).
@@ -151,6 +153,7 @@ impl Cloud {
         let mut report = BuildReport { root_stretch: 1.0, outlier_stretch: 1.0, ..Default::default() };
         let mut sample = root::OnHost(more.as_chunks::<3>().0);
         let root = choose_root(more.len() / 3, &mut sample, &bounds, options, &mut report)?;
+        report.first_ncrit = report.ncrit;
         let frame = Frame::new(root.corner, root.side);
         let sets = arrays.iter().map(|a| Sorted::new(a, &frame)).collect();
         Ok(Cloud { root, sets, limit: deepest_level(root.side, bounds.largest(), options.min_side), report })
@@ -340,6 +343,7 @@ pub fn root_for(
     check_options(options)?;
     let mut report = BuildReport { root_stretch: 1.0, outlier_stretch: 1.0, ..Default::default() };
     let Root { corner, side } = choose_root(n, sample, &Bounds { low, high }, options, &mut report)?;
+    report.first_ncrit = report.ncrit;
     Ok((corner, side, report))
 }
 

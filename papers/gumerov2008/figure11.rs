@@ -111,7 +111,7 @@ pub fn figure11(n: usize) -> Result<(), Error> {
     show("p = 4 of a core, direct on the GPU".into(), "2e5", break_even(&core[0], &gpu[direct]));
     println!("\nGPU over core at the largest N of both, evaluation; paper at 2^20");
     for (k, (p, _, [slow, fast])) in PAPER.into_iter().enumerate() {
-        if let Some((a, b)) = core[k].iter().zip(&gpu[k]).last() {
+        if let Some((a, b)) = core[k].iter().zip(&gpu[k]).next_back() {
             println!("p = {p:>2} at {:>8}: {:>6.0}   paper {:>3.0}", a.0, a.1[0] / b.1[0], slow / fast);
         }
     }

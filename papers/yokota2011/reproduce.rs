@@ -181,7 +181,7 @@ fn stages(curves: &Curves, machine: Machine) {
 fn speedups(core: &Curves, gpu: &Curves) {
     println!("\n{:<9} {:>9} {:>12} {:>7}", "GPU over core", "N", "evaluation", "paper");
     for (((name, core), gpu), paper) in NAMES.iter().zip(core).zip(gpu).zip(SPEEDUPS) {
-        let Some((a, b)) = core.iter().zip(gpu).last() else { continue };
+        let Some((a, b)) = core.iter().zip(gpu).next_back() else { continue };
         println!("{name:<13} {:>9} {:>12.0} {paper:>7.0}", a.n, a.apply / b.apply);
     }
 }

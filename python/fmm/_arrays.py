@@ -21,8 +21,7 @@ def refuse_device(array: Any, name: str) -> None:
 def numbers(array: Any, name: str, *, keep_f32: bool = False) -> NDArray[Any]:
     """`array` as a C-contiguous, aligned array of f64 (or f32, if it is f32 and `keep_f32`), copied only if need be."""
     refuse_device(array, name)
-    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
-        raise ValueError(f"{name} has masked values: pass {name}.filled(…), or leave them out")
+    refuse_masked(array, name)
     array = np.asarray(array)
     if array.dtype.kind == "c":
         raise TypeError(f"{name} is complex; this kernel takes real numbers")
@@ -32,9 +31,18 @@ def numbers(array: Any, name: str, *, keep_f32: bool = False) -> NDArray[Any]:
     return np.require(array, np.float32 if single else np.float64, ["C", "A"])
 
 
+def refuse_masked(array: Any, name: str) -> None:
+    """Refuses an array with masked values, which NumPy would use."""
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        raise ValueError(f"{name} has masked values: pass {name}.filled(…), or leave them out")
+
+
 def count(value: Any, name: str) -> int:
     """A whole number that is not negative."""
-    number = operator.index(value)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {type(value).__name__}, expected a whole number") from None
     if number < 0:
         raise ValueError(f"{name} = {number}: must not be negative")
     return number
@@ -55,6 +63,7 @@ def points(array: Any, name: str, dim: int) -> NDArray[np.float64]:
 
 def indices(array: Any, n: int) -> NDArray[np.int64]:
     """Indices of sources."""
+    refuse_masked(array, "subset")
     array = np.asarray(array)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ValueError(f"subset has shape {array.shape} and type {array.dtype}, expected whole numbers in one row")

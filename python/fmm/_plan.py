@@ -94,7 +94,9 @@ def _options(
     """The options of a plan as the core takes them."""
     if devices is not None and backend != "cuda":
         raise ValueError(f"devices are GPUs, but the backend is {backend}: pass backend='cuda'")
-    if progress is not None and not callable(progress):
+    if progress is True:
+        progress = report.Progress()
+    if progress is not None and progress is not False and not callable(progress):
         raise TypeError(f"progress is {type(progress).__name__}, expected True or a function of (phase, fraction)")
 
     def count(value: int | None, name: str) -> int | None:
@@ -116,7 +118,7 @@ def _options(
         "cache": cache,
         "cost_model": None if cost_model is None else Path(cost_model).read_text(),
         "attributes": {name: _arrays.numbers(v, name).reshape(-1) for name, v in (attributes or {}).items()},
-        "progress": progress,
+        "progress": progress or None,
         "world": None if comm is None else _ranks.world(comm),
     }
 
@@ -338,11 +340,13 @@ class Plan:
         for k in range(1 if count is None else count):
             q = given if count is None else given.part(k)
             self._plan.apply_on_device(q, {n: m if count is None else m.part(k) for n, m in memories.items()}, stream)
-        if out is None:
-            # While the GPU works, because JAX takes its time to accept an array.
-            out = Result({n: _device.finished(library, a) for n, a in arrays.items()}, float("nan"), {})
-        if _device.waits(library):
-            self.synchronize()
+        try:
+            if out is None:
+                # While the GPU works, because JAX takes its time to accept an array.
+                out = Result({n: _device.finished(library, a) for n, a in arrays.items()}, float("nan"), {})
+        finally:
+            if _device.waits(library):
+                self.synchronize()
         del held
         return out
 
@@ -452,6 +456,7 @@ class Plan:
         if not self._complex:
             return _arrays.strengths(strengths, self.n_sources, self._strengths, sets)
         _arrays.refuse_device(strengths, "strengths")
+        _arrays.refuse_masked(strengths, "strengths")
         array = np.require(strengths, np.complex128, ["C", "A"])
         wanted = (self.n_sources,)
         several = array.shape != wanted if sets is None else sets

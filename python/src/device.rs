@@ -88,8 +88,8 @@ impl DeviceArray {
         (dlpack::CUDA, self.device)
     }
 
-    /// A capsule that PyTorch and JAX take. The work of this library on the array is done when a caller gets the array,
-    /// so `stream` is not needed.
+    /// A capsule that PyTorch and JAX take, without a copy. `stream` is not needed: the work of this library on the array
+    /// is done when a call that was asked for the array returns.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         slf: Bound<'py, Self>,

@@ -4,11 +4,13 @@ use super::octree::lists;
 use super::ranks::MAX_IMBALANCE_OVER_BEST;
 use super::{build_options, list_options};
 use crate::candidates::{Layout, Seen};
+use crate::cloud::Given;
 use crate::decide;
 use crate::mesh::Mesh;
 use crate::request::Fmm;
+use crate::variant::Translation;
 use fmm_dist::census::Census;
-use fmm_traits::Error;
+use fmm_traits::{Error, Targets};
 
 /// The [`Census`] of a request.
 #[derive(Debug)]
@@ -24,12 +26,20 @@ impl Fmm {
     /// There are no ranks: one tree and its lists are made.
     ///
     /// # Errors
-    /// As [`Fmm::plan`]; [`Error::Unsupported`] for the pyramid and for a tolerance instead of an order.
+    /// As [`Fmm::plan`]; [`Error::Unsupported`] for the pyramid and for a tolerance instead of an order;
+    /// [`Error::Parameter`] for no ranks.
     pub fn census(&self, sources: &[f64], ranks: usize) -> Result<Counted, Error> {
         let refuse = |reason: &str| {
             Err(Error::Unsupported { operation: "counting what ranks exchange", reason: reason.to_string() })
         };
-        let n = sources.len() / self.family.dim().max(1);
+        if ranks == 0 {
+            let requirement = "there must be at least one rank";
+            return Err(Error::Parameter { name: "ranks", value: 0.0, requirement });
+        }
+        if self.variant.translation == Some(Translation::Domains) {
+            return refuse("ranks do not translate to domains");
+        }
+        let [n, _] = Given::Host(sources, Targets::Sources).counts(self.family.dim())?;
         let choice = decide::forecast(self, Seen { counts: [n, n], extent: 0.0 })?;
         let (Layout::Octree(parts), Some(order)) = (choice.layout, choice.order) else {
             return refuse("it belongs to a fast method on an octree");
@@ -52,7 +62,8 @@ impl Fmm {
             (Some(lattice), Some(fill)) => lattice.len() * choice.facts.densities_and_checks(fill)[0],
             _ => order * order,
         };
-        let census = Census::new(&tree, &lists, [ranks, report.ncrit], &work, MAX_IMBALANCE_OVER_BEST);
+        let capacity = fmm_dist::coarse_capacity(&report, self.ncrit.is_some());
+        let census = Census::new(&tree, &lists, [ranks, capacity], &work, MAX_IMBALANCE_OVER_BEST);
         Ok(Counted { census, bytes: [numbers * self.precision.bytes(), 8 * choice.facts.strengths] })
     }
 }

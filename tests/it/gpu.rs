@@ -309,10 +309,8 @@ fn targets_differ(targets: Targets) -> bool {
 #[test]
 fn what_harmonics_on_a_gpu_cannot_do_is_said() {
     let gpu = || Fmm::new(Laplace).backend(Cuda::default()).method(Method::SphericalHarmonics).order(8);
-    for (builder, what) in [(gpu().translation(Translation::Direct), "this translation")] {
-        let refused = builder.memory(1000, 1000);
-        assert!(matches!(&refused, Err(Error::Unsupported { operation, .. }) if *operation == what), "{refused:?}");
-    }
+    let refused = gpu().translation(Translation::Direct).memory(1000, 1000);
+    assert!(matches!(&refused, Err(Error::Unsupported { operation: "this translation", .. })), "{refused:?}");
     let memory = |b: Fmm| b.memory(1 << 20, 1 << 20).unwrap();
     assert!(memory(gpu()) > 1 << 27);
     // Rotations need no matrix per offset.

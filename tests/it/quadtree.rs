@@ -383,8 +383,9 @@ fn gpu_plans_of_the_plane_keep_the_promise() {
     let (x, q, cuda) = (PlaneKind::Normal.points(n, 1), strengths(2 * n, 2), Cuda::default());
     for (name, family, method) in kernels() {
         // In f32 the gradient of the Gaussian reaches 2e-3, on a CPU as well.
+        let single = if name == "gaussian" { 5e-3 } else { 1e-3 };
         let cases =
-            [(method, Precision::F64, 1e-6), (method, Precision::F32, 5e-3), (Method::Auto, Precision::F64, 1e-4)];
+            [(method, Precision::F64, 1e-6), (method, Precision::F32, single), (Method::Auto, Precision::F64, 1e-4)];
         for (method, precision, tolerance) in cases {
             let request = Fmm::new(family.clone()).method(method).precision(precision).tolerance(tolerance);
             let request = request.outputs(both()).backend(cuda);

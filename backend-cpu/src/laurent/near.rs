@@ -108,7 +108,7 @@ impl PlanePairs {
     }
     /// The loops for derivatives up to the order `derivatives`. `real`: every last strength is 0.
     pub(super) fn loops(&self, derivatives: usize, real: bool) -> &Loops {
-        &(if real { &self.real } else { &self.loops })[derivatives]
+        if real { &self.real[derivatives] } else { &self.loops[derivatives] }
     }
     /// Whether other loops serve `strengths`, because every last strength is 0 and that makes pairs cheaper.
     pub(super) fn is_real(&self, strengths: &[f64]) -> bool {

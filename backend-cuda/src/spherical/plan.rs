@@ -57,7 +57,7 @@ pub(crate) struct Spherical<T: DeviceScalar> {
 #[derive(Debug)]
 enum M2p<T> {
     Series(Functions),
-    Polynomials(Polynomials<T>),
+    Polynomials(Box<Polynomials<T>>),
 }
 
 /// The operators of M2M, M2L and L2L.
@@ -275,7 +275,7 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
         if self.m2p.is_none() && !lists.m2p.is_empty() {
             let (values, order) = (self.values.len(), self.order);
             self.m2p = Some(match Polynomials::<T>::serve(order, values) {
-                true => M2p::Polynomials(Polynomials::new(device, order, values)?),
+                true => M2p::Polynomials(Box::new(Polynomials::new(device, order, values)?)),
                 false => M2p::Series(device.load(&programs::l2p_harmonics_program::<T>(values, order, true))?),
             });
         }

@@ -123,7 +123,8 @@ fn sums(device: &Device) {
 /// sources.
 fn sparse(device: &Device) {
     let s = CloudKind::Uniform.points(2000, 57);
-    let half: Vec<f64> = s.chunks_exact(3).filter(|x| (8.0 * x[0]) as usize % 2 == 0).flatten().copied().collect();
+    let half: Vec<f64> =
+        s.chunks_exact(3).filter(|x| ((8.0 * x[0]) as usize).is_multiple_of(2)).flatten().copied().collect();
     let few: Vec<f64> = half.chunks_exact(3).take(25).flatten().copied().collect();
     let away: Vec<f64> = few.iter().map(|x| 1.2 + 0.3 * x).collect();
     for (t, what) in [(&half, "slabs"), (&few, "few"), (&away, "away")] {

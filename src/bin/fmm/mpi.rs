@@ -28,7 +28,7 @@ fn on_rank(args: &RunArgs, world: &World) -> Result<(), Failure> {
         return Err(Failure::Input("--ranks: the launcher of MPI says how many ranks there are".into()));
     }
     let asked = Asked::of(args)?;
-    ranks::check(args, world.size())?;
+    ranks::check(args, world.size(), true)?;
     let input = run::read(args, &asked, (world.rank(), world.size()))?;
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let threads = (cores / fmm_mpi::on_this_host(world)?).max(1);

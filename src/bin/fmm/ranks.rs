@@ -62,17 +62,17 @@ pub fn with_exchange(args: &RunArgs, builder: Fmm) -> Fmm {
     }
 }
 
-/// Refuses options that do not suit this number of ranks.
-pub fn check(args: &RunArgs, ranks: usize) -> Result<(), Failure> {
+/// Refuses options that do not suit this number of ranks. `launched`: by MPI.
+pub fn check(args: &RunArgs, ranks: usize, launched: bool) -> Result<(), Failure> {
     let wrong = |what: String| Err(Failure::Input(what));
     match &args.speeds {
-        _ if ranks > 1 && args.arrays == ArraysName::Device => {
+        _ if (ranks > 1 || launched) && args.arrays == ArraysName::Device => {
             wrong("--arrays device: ranks take arrays of the host".into())
         }
-        _ if ranks == 1 && args.exchange.is_some() => {
+        _ if ranks == 1 && !launched && args.exchange.is_some() => {
             wrong("--exchange: one rank exchanges nothing; give --ranks".into())
         }
-        Some(_) if ranks == 1 => wrong("--speeds: there is one rank; give --ranks".into()),
+        Some(_) if ranks == 1 && !launched => wrong("--speeds: there is one rank; give --ranks".into()),
         Some(speeds) if speeds.len() != ranks => wrong(format!("--speeds: {} numbers for {ranks} ranks", speeds.len())),
         _ => Ok(()),
     }

@@ -125,7 +125,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         return crate::mpi::run(args);
     }
     let asked = Asked::of(args)?;
-    ranks::check(args, args.ranks as usize)?;
+    ranks::check(args, args.ranks as usize, false)?;
     // Wrong options fail before the points are read or any cloud is made.
     let n = if args.sources.is_some() { 0 } else { asked.demo_points };
     let forecast = asked.builder.memory(n, n)?;

@@ -59,7 +59,9 @@ pub fn ranks(args: &RanksArgs) -> Result<(), Failure> {
         if args.count || ranks > MOST_THREADS {
             match count(&counted, strategy, &network) {
                 Ok(row) => rows.push(row),
-                Err(Error::Unsupported { reason, .. }) => left_out.push(format!("{}: {reason}", strategy.name())),
+                Err(Error::Unsupported { reason, .. }) if args.exchange.is_none() => {
+                    left_out.push(format!("{}: {reason}", strategy.name()))
+                }
                 Err(e) => return Err(e.into()),
             }
         } else {
@@ -82,7 +84,8 @@ struct Seen<'a> {
 impl Seen<'_> {
     /// Mean and largest number of boxes of each kind.
     fn kinds(&self) -> Vec<(&'static str, f64, usize)> {
-        let of: [(&str, fn(&Kinds) -> usize); 5] = [
+        type Count = fn(&Kinds) -> usize;
+        let of: [(&str, Count); 5] = [
             ("domestic", |k| k.domestic),
             ("export", |k| k.export),
             ("import", |k| k.import),
@@ -90,7 +93,7 @@ impl Seen<'_> {
             ("other", |k| k.other),
         ];
         let kinds = self.counted.census.kinds();
-        let row = |(name, of): (&'static str, fn(&Kinds) -> usize)| {
+        let row = |(name, of): (&'static str, Count)| {
             let sum: usize = kinds.iter().map(of).sum();
             (name, sum as f64 / kinds.len().max(1) as f64, kinds.iter().map(of).max().unwrap_or(0))
         };

@@ -115,11 +115,13 @@ def main():
     parser.add_argument("--csv", default=None)
     parser.add_argument("--only", default="", help="cases whose names contain this")
     args = parser.parse_args()
-    rows = []
     names = ["plan", "tree", "lists", "operators", "probe", "set_points", "apply", "p2m", "m2m", "m2l", "l2l", "l2p", "m2p",
              "p2p", "open", "whole"]
     print(f"{'case':<34} {'method':<14} {'p':>2} {'errors':>16}  {'compared':<15} {'ms':>8} {'reach':>6}", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
+    # Rows are written as they come, so that a time limit leaves those before it.
+    with tempfile.TemporaryDirectory() as folder, open(args.csv or os.devnull, "w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["case", "warm", "method", "order", "precision", "potential", "gradient", *names])
         for name, options, compared, reach in CASES:
             if args.only not in name:
                 continue
@@ -135,17 +137,13 @@ def main():
                     "whole - open": s["whole"] - s["open"],
                 }[compared]
                 errors = {k: v["rel_l2"] for k, v in row["errors"].items()}
-                rows.append([name, again, row["method"], row["order"], row["precision"], errors.get("potential"),
-                             errors.get("gradient"), *[s.get(k) for k in names]])
+                out.writerow([name, again, row["method"], row["order"], row["precision"], errors.get("potential"),
+                              errors.get("gradient"), *[s.get(k) for k in names]])
+                file.flush()
             shown = "/".join(f"{e:.1e}" for _, e in sorted(errors.items(), reverse=True))
             ends = f"  (empty ends {1e3 * empty_ends():.0f})" if compared == "whole - open" else ""
             print(f"{name:<34} {row['method']:<14} {row['order'] or 0:>2} {shown:>16}  {compared:<15} {1e3 * value:>8.2f} "
                   f"{reach if reach else '':>6}{ends}", flush=True)
-    if args.csv:
-        with open(args.csv, "w", newline="") as file:
-            out = csv.writer(file)
-            out.writerow(["case", "warm", "method", "order", "precision", "potential", "gradient", *names])
-            out.writerows(rows)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,8 @@ fn main() -> ExitCode {
     if let Failure::Elsewhere = failure {
         return ExitCode::FAILURE;
     }
-    let _ = writeln!(std::io::stderr(), "{failure}");
+    // One write, because other processes may write to the same place.
+    let _ = io::stderr().write_all(format!("{failure}\n").as_bytes());
     ExitCode::from(if let Failure::Usage(_) = failure { 2 } else { 1 })
 }
 

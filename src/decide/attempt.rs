@@ -1,0 +1,294 @@
+//! The search for the order of one candidate.
+
+use super::forecast::{bytes, choice, fits, price};
+use super::measured::{Measured, measured, reported, spent};
+use super::{Decision, Ends, MIN_RATIO_TO_WAIT, exact};
+use crate::candidates::{self, Candidate, Layout, Task};
+use crate::choice::Choice;
+use crate::costs;
+use crate::engine::{self, Engine, Watch};
+use crate::mesh::Mesh;
+use crate::probe::search::{Aim, Found, Search, least};
+use crate::request::{Fmm, Method};
+use fmm_traits::Error;
+
+/// A candidate measures no further order if the operators of its measured orders are forecast to cost more than this many
+/// evaluations by direct summation, and direct summation can take its place.
+const MAX_OPERATORS_IN_DIRECT_SUMS: f64 = 4.0;
+/// Ratio of occupancies above which the tree is rebuilt for an order.
+const REBUILD_RATIO: f64 = 1.35;
+/// Largest number of rebuilds of a tree in the search for an order.
+const MAX_REBUILDS: usize = 2;
+/// An order whose error exceeds the tolerance by more than this factor is not measured again on a tree with leaves of
+/// another size.
+const REMEASURE_RATIO: f64 = 3.0;
+
+/// The result of trying a candidate.
+pub(super) struct Tried {
+    pub decision: Decision,
+    pub seconds: f64,
+    /// The smallest error bound of the method and its output, if no order keeps the tolerance.
+    pub floor: Option<(f64, &'static str)>,
+}
+
+/// The end of a search.
+pub(super) enum Ended {
+    Found(Box<Tried>),
+    /// Another candidate should be tried first.
+    Paused {
+        /// The candidate, with the next order to measure as its first.
+        candidate: Box<Candidate>,
+        pause: Pause,
+        /// Seconds of sums and operators.
+        spent: [f64; 2],
+    },
+}
+
+/// Why a candidate lets others go first.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pause {
+    /// All orders up to this one break the tolerance (order, error), and the next one costs more than another
+    /// candidate.
+    Behind((usize, f64)),
+    /// The error stalls above the tolerance, or further orders are not worth their operators. The number is the least
+    /// error so far.
+    Stalled(f64),
+}
+
+/// What else can compute the sum, while a candidate is tried.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rivals {
+    /// Forecast of the cheapest fast candidate that is untried.
+    pub fast: Option<f64>,
+    /// Whether direct summation can take the place of the candidate.
+    pub direct: bool,
+}
+
+/// Finds the order of a candidate.
+pub(super) fn attempt(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch) -> Result<Tried, Error> {
+    match Attempt::new(r, task, candidate, ends, watch)?.search(Rivals::default(), None)? {
+        Ended::Found(tried) => Ok(*tried),
+        Ended::Paused { .. } => unreachable!("without a rival nothing pauses"),
+    }
+}
+
+/// A candidate whose boxes hold the points, before its order is known.
+pub(super) struct Attempt<'a> {
+    request: &'a Fmm,
+    task: &'a Task,
+    candidate: &'a Candidate,
+    ends: Ends<'a>,
+    watch: Watch<'a>,
+    choice: Choice,
+    engine: Box<dyn Engine>,
+}
+
+impl<'a> Attempt<'a> {
+    /// Builds the boxes of a candidate.
+    pub fn new(
+        request: &'a Fmm,
+        task: &'a Task,
+        candidate: &'a Candidate,
+        ends: Ends<'a>,
+        watch: Watch<'a>,
+    ) -> Result<Self, Error> {
+        let choice = choice(request, task, candidate, candidate.first, ends.seen);
+        let engine = engine::of(request, &choice);
+        fits(&*engine, &choice, ends.seen.counts)?;
+        let mut attempt = Attempt { request, task, candidate, ends, watch, choice, engine };
+        attempt.place()?;
+        Ok(attempt)
+    }
+
+    fn place(&mut self) -> Result<(), Error> {
+        self.engine.place(self.ends.cloud, self.watch)
+    }
+
+    /// The price of an order in seconds, with the counts of its boxes and edges.
+    pub fn price(&mut self, order: usize) -> Result<(f64, Mesh), Error> {
+        let direct = self.candidate.method == Method::Direct;
+        let mesh = if direct { Mesh::default() } else { self.engine.preview(order)? };
+        Ok((price(self.request, self.task, self.candidate, order, &mesh, self.ends.seen), mesh))
+    }
+
+    /// The mean points per leaf that balance near and far field at an order; `None` if the leaves do not depend on it.
+    fn occupancy(&self, order: usize) -> Option<f64> {
+        let (r, Layout::Octree(parts)) = (self.request, &self.candidate.layout) else { return None };
+        if self.candidate.method == Method::Direct || r.ncrit.is_some() {
+            return None;
+        }
+        Some(r.backend.processor().prices(r, &self.task.facts).occupancy(parts, order))
+    }
+
+    /// [`occupancy`](Self::occupancy), if it differs enough from that of the tree.
+    fn other_occupancy(&self, order: usize) -> Option<f64> {
+        self.occupancy(order).filter(|wanted| {
+            let ratio = wanted / self.choice.occupancy;
+            ratio.max(1.0 / ratio) > REBUILD_RATIO
+        })
+    }
+
+    /// Searches an order for a tolerance, and appends all measurements to `records`. When the search comes to an order
+    /// that wants leaves of another size, it starts again there, with a new tree. This happens at most
+    /// [`MAX_REBUILDS`] times. If the error stalls, the order is that of the least error.
+    fn found(
+        &mut self,
+        tolerance: f64,
+        rivals: Rivals,
+        pause: Option<Pause>,
+        records: &mut Vec<Measured>,
+    ) -> Result<usize, Halt> {
+        let known = match pause {
+            None => None,
+            Some(Pause::Behind(below)) => Some(below),
+            Some(Pause::Stalled(_)) => return self.least(records).map_err(Halt::Failed),
+        };
+        let candidate = self.candidate;
+        let mut search = Search {
+            tolerance,
+            orders: candidate.orders.clone(),
+            first: candidate.first,
+            digits: candidate.digits,
+            below: known.filter(|(order, _)| *order < candidate.first),
+        };
+        let mut rebuilds = 0;
+        loop {
+            let result = search.run(|order, aim| {
+                let last = records.iter().max_by_key(|m| m.order).map(|m| (m.order, m.worst()));
+                match (aim, rivals.fast, last) {
+                    (Aim::Further, Some(rival), Some(last)) if self.forecast(order)[1] > MIN_RATIO_TO_WAIT * rival => {
+                        return Err(Halt::Paused { order, pause: Pause::Behind(last) });
+                    }
+                    (Aim::Further, ..) if rivals.direct && self.exhausted(records, order) => {
+                        return Err(self.stalled(records));
+                    }
+                    _ => {}
+                }
+                match self.other_occupancy(order).filter(|_| rebuilds < MAX_REBUILDS) {
+                    Some(occupancy) => Err(Halt::OtherLeaves { order, occupancy }),
+                    None => measured(&mut *self.engine, order, records).map_err(Halt::Failed),
+                }
+            });
+            match result {
+                Ok(Found::Order(order)) => return Ok(order),
+                Ok(Found::Stalled) if rivals.direct || rivals.fast.is_some() => return Err(self.stalled(records)),
+                Ok(Found::Stalled) => return self.least(records).map_err(Halt::Failed),
+                Err(Halt::OtherLeaves { order, occupancy }) => {
+                    self.replace(order, occupancy).map_err(Halt::Failed)?;
+                    rebuilds += 1;
+                    search.first = order;
+                    let broken = records.iter().filter(|m| m.order < order && m.worst() > REMEASURE_RATIO * tolerance);
+                    search.below = broken.max_by_key(|m| m.order).map(|m| (m.order, m.worst()));
+                }
+                Err(halt) => return Err(halt),
+            }
+        }
+    }
+
+    /// Whether the operators of the measured orders, and those of a further `order`, cost too much beside direct summation.
+    fn exhausted(&self, records: &[Measured], order: usize) -> bool {
+        let Layout::Octree(parts) = &self.candidate.layout else { return false };
+        let [n, m] = self.ends.seen.counts.map(|count| count as f64);
+        // The operators of a homogeneous kernel serve all levels.
+        let boxes = (n.max(m) / self.choice.occupancy).max(1.0);
+        let levels =
+            if self.task.facts.homogeneous { 1.0 } else { boxes.log(2f64.powi(parts.dim as i32)).ceil().max(1.0) };
+        let orders = records.iter().map(|record| record.order).chain([order]);
+        levels * orders.map(|order| costs::pairs_of_operators(parts, order)).sum::<f64>()
+            > MAX_OPERATORS_IN_DIRECT_SUMS * n * m
+    }
+
+    /// The pause of a candidate that is given up unless no other one serves.
+    fn stalled(&self, records: &[Measured]) -> Halt {
+        let error = records.iter().map(Measured::worst).fold(f64::INFINITY, f64::min);
+        Halt::Paused { order: self.candidate.first, pause: Pause::Stalled(error) }
+    }
+
+    /// Builds the boxes again, for an order and with another mean number of points per leaf.
+    fn replace(&mut self, order: usize, occupancy: f64) -> Result<(), Error> {
+        (self.choice.order, self.choice.occupancy) = (Some(order), occupancy);
+        self.engine = engine::of(self.request, &self.choice);
+        self.place()
+    }
+
+    /// Finds the order of the least error, and appends all measurements to `records`. Each order is measured on leaves of
+    /// its own size, so that neither the tolerance nor the measurements before have a part in the result. At the end, the
+    /// boxes are those on which the order was measured.
+    fn least(&mut self, records: &mut Vec<Measured>) -> Result<usize, Error> {
+        let Candidate { orders, digits, .. } = self.candidate;
+        let start = records.len();
+        // Mean points per leaf at each measurement.
+        let mut leaves = Vec::new();
+        let (order, _) = least(orders.clone(), *digits, |order| {
+            let wanted = self.occupancy(order).unwrap_or(self.choice.occupancy);
+            if leaves.is_empty() || wanted != self.choice.occupancy {
+                self.replace(order, wanted)?;
+            }
+            leaves.push(self.choice.occupancy);
+            measured(&mut *self.engine, order, records)
+        })?;
+        let at = records[start..].iter().position(|m| m.order == order).expect("it was measured");
+        if leaves[at] != self.choice.occupancy {
+            self.replace(order, leaves[at])?;
+            // The sample belongs to the boxes. The bounds are those of the search.
+            self.engine.measure(order)?;
+        }
+        Ok(order)
+    }
+
+    /// Occupancy and seconds at an order, without boxes.
+    fn forecast(&self, order: usize) -> [f64; 2] {
+        let Layout::Octree(parts) = &self.candidate.layout else { return [self.choice.occupancy, 0.0] };
+        candidates::forecast(self.request, self.task, self.ends.seen, parts, order)
+    }
+
+    /// Finds the order by measuring errors. `pause` is the reason for which the candidate has waited.
+    pub fn search(mut self, rivals: Rivals, pause: Option<Pause>) -> Result<Ended, Error> {
+        let (r, task, candidate) = (self.request, self.task, self.candidate);
+        let (mut order, mut floor, mut report) = (candidate.first, None, None);
+        if let Some(tolerance) = task.goal.tolerance().filter(|_| !exact(r, candidate.method)) {
+            let mut records = Vec::new();
+            (self.watch)("probe", 0.4)?;
+            let found = self.found(tolerance, rivals, pause, &mut records);
+            order = match found {
+                Err(Halt::Paused { order, pause }) => {
+                    let [occupancy, seconds] = self.forecast(order);
+                    let candidate = Candidate { first: order, occupancy, seconds, ..candidate.clone() };
+                    return Ok(Ended::Paused { candidate: candidate.into(), pause, spent: spent(&records) });
+                }
+                Err(Halt::Failed(e)) => return Err(e),
+                Err(Halt::OtherLeaves { .. }) => unreachable!("the search goes on with other leaves"),
+                Ok(order) => order,
+            };
+            let measured = records.iter().rev().find(|m| m.order == order).expect("it was measured");
+            if measured.worst() > tolerance {
+                let worst = measured.bounds.iter().zip(&task.facts.columns).max_by(|a, b| a.0.total_cmp(b.0));
+                let name = |c: &fmm_traits::OutputColumns| c.output.names().first().copied().unwrap_or("");
+                floor = worst.map(|(bound, c)| (*bound, name(c)));
+            }
+            report = Some(reported(&*self.engine, task, order, &records));
+        }
+        self.choice.order = (candidate.method != Method::Direct).then_some(order);
+        self.choice.forecast = bytes(r, &self.choice, self.ends.seen);
+        fits(&*self.engine, &self.choice, self.ends.seen.counts)?;
+        let (seconds, mesh) = self.price(order)?;
+        let Attempt { engine, choice, .. } = self;
+        let decision = Decision { engine, choice, order, mesh, probe: report };
+        Ok(Ended::Found(Box::new(Tried { decision, seconds, floor })))
+    }
+}
+
+/// Why a search ends without a result.
+enum Halt {
+    /// The next order wants leaves with other numbers of points.
+    OtherLeaves {
+        order: usize,
+        occupancy: f64,
+    },
+    /// A rival should be tried before this order.
+    Paused {
+        order: usize,
+        pause: Pause,
+    },
+    Failed(Error),
+}

@@ -1,0 +1,246 @@
+//! The decision for a method and its order.
+//!
+//! Candidates come with forecasts, the cheapest first. The decision builds boxes and edges for each candidate and finds
+//! its order by measuring errors ([`crate::probe`]). It takes the cheapest candidate that keeps the tolerance.
+//!
+//! - A candidate is skipped if its forecast, or its price at its first order, is not
+//!   [clearly below](MAX_PRICE_TO_MEASURE) the price of the best candidate so far. The price counts boxes and edges.
+//! - A candidate waits until another one was tried if its error stalls, or if it needs so high an order that the other
+//!   one is forecast to be [clearly cheaper](MIN_RATIO_TO_WAIT).
+//! - Where direct summation can take the place of a candidate, the candidate is given up if its error stalls, or if its
+//!   operators come to cost several evaluations by direct summation (`attempt.rs`).
+//!
+//! If no candidate keeps the tolerance, the least error of a candidate is its floor ([`crate::probe::search::least`]).
+
+mod attempt;
+mod forecast;
+mod measured;
+mod words;
+
+pub(crate) use forecast::forecast;
+pub(crate) use measured::{measured, reported};
+
+use crate::candidates::{Candidate, Goal, Layout, Seen, Task, candidates};
+use crate::choice::Choice;
+use crate::cloud::Cloud;
+use crate::engine::{Engine, Watch};
+use crate::mesh::Mesh;
+use crate::probe::ProbeReport;
+use crate::request::{Fmm, Method};
+use crate::variant::Expansion;
+use attempt::{Attempt, Ended, Pause, Rivals, Tried, attempt};
+use fmm_traits::{Error, Precision};
+use std::collections::VecDeque;
+use words::{because, falls_short, forecasts, refusal, rounded_up};
+
+/// Direct summation replaces fast methods that do not reach a tolerance if its forecast is at most this many times that
+/// of the fast evaluation, or at most [`DIRECT_SECONDS`].
+const DIRECT_FACTOR: f64 = 20.0;
+/// See [`DIRECT_FACTOR`].
+const DIRECT_SECONDS: f64 = 10.0;
+/// Ratio of prices above which a second candidate is not worth its measurement. A measurement costs 0.1 to 0.5 of an
+/// evaluation, and prices of two expansions err by up to a fifth against each other.
+const MAX_PRICE_TO_MEASURE: f64 = 0.93;
+/// If the next order of a candidate is forecast to cost this many times as much as another candidate, the other one is
+/// tried first.
+const MIN_RATIO_TO_WAIT: f64 = 1.3;
+
+/// The points of a plan before the decision.
+#[derive(Clone, Copy)]
+pub(crate) struct Ends<'a> {
+    pub cloud: &'a Cloud<'a>,
+    pub seen: Seen,
+}
+
+/// A decided method whose engine holds the points, ready for [`Engine::settle`].
+pub(crate) struct Decision {
+    pub engine: Box<dyn Engine>,
+    pub choice: Choice,
+    pub order: usize,
+    pub mesh: Mesh,
+    pub probe: Option<ProbeReport>,
+}
+
+/// A candidate that is still to be tried.
+struct Waiting {
+    candidate: Candidate,
+    /// Why it waits, if it has been tried before.
+    pause: Option<Pause>,
+}
+
+impl Waiting {
+    fn expansion(&self) -> Option<Expansion> {
+        expansion(&self.candidate)
+    }
+}
+
+/// The expansion of a candidate on an octree.
+fn expansion(candidate: &Candidate) -> Option<Expansion> {
+    if let Layout::Octree(parts) = &candidate.layout { Some(parts.expansion) } else { None }
+}
+
+impl From<Candidate> for Waiting {
+    fn from(candidate: Candidate) -> Self {
+        Waiting { candidate, pause: None }
+    }
+}
+
+/// Decides for given points. The engine of the decision holds the points, but is not settled.
+pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<Decision, Error> {
+    let mut candidates = candidates(r, task, ends.seen)?;
+    let direct = candidates.iter().position(|c| c.method == Method::Direct).map(|i| candidates.remove(i));
+    if let Some(direct) = &direct
+        && candidates.is_empty()
+    {
+        return named(r, task, direct, ends, watch);
+    }
+    let forecasts = forecasts(r, &candidates, direct.as_ref());
+    // Forecasts of fast methods assume points that fill a cube. Where direct summation wins even then, no fast method
+    // is tried.
+    if let Some(direct) = direct.as_ref().filter(|d| candidates.iter().all(|c| d.seconds <= c.seconds)) {
+        let tried = attempt(r, task, direct, ends, watch)?;
+        if tried.floor.is_none() {
+            return Ok(because(tried, format!("cheaper than the fast method for so few pairs{forecasts}")).decision);
+        }
+    }
+    let affordable = |direct: &Candidate, fast: f64| direct.seconds <= (DIRECT_FACTOR * fast).max(DIRECT_SECONDS);
+    let mut best: Option<Tried> = None;
+    // The least error of candidates that stall and are not tried again.
+    let mut reached: Option<f64> = None;
+    let mut failed = Error::NoOutput;
+    let mut report = ProbeReport::default();
+    let mut waiting: VecDeque<Waiting> = candidates.into_iter().map(Waiting::from).collect();
+    while let Some(Waiting { candidate, pause }) = waiting.pop_front() {
+        let candidate = &candidate;
+        let stalled = matches!(pause, Some(Pause::Stalled(_)));
+        // If M2L does not reach the tolerance, M2P with the same expansion does not reach it at any angle worth its
+        // price.
+        let treecode = r.method == Method::Auto && candidate.method == Method::Treecode;
+        let stalls = |w: &Waiting| matches!(w.pause, Some(Pause::Stalled(_))) && w.expansion() == expansion(candidate);
+        let lost = |best: &Tried| match best.floor {
+            None => stalled || candidate.seconds >= MAX_PRICE_TO_MEASURE * best.seconds,
+            Some((floor, _)) if task.goal.accepts(floor) => {
+                treecode || candidate.seconds >= MIN_RATIO_TO_WAIT * best.seconds
+            }
+            Some(_) => treecode,
+        };
+        if best.as_ref().is_some_and(lost) || treecode && waiting.iter().any(stalls) {
+            continue;
+        }
+        let limit = best.as_ref().filter(|best| best.floor.is_none()).map(|best| MAX_PRICE_TO_MEASURE * best.seconds);
+        // A candidate waits once. A treecode has the expansion of another candidate. Without a requested tolerance, an
+        // error that stalls may be accepted.
+        let first_time = pause.is_none() && matches!(task.goal, Goal::Tolerance(_));
+        let rivals = waiting.iter().filter(|w| w.pause.is_none() && w.candidate.method != Method::Treecode);
+        let rival = rivals.map(|w| w.candidate.seconds).filter(|_| first_time).reduce(f64::min);
+        let serves = |direct: &Candidate| exact(r, Method::Direct) && affordable(direct, candidate.seconds);
+        let rivals = Rivals { fast: rival, direct: direct.as_ref().is_some_and(serves) };
+        // The floors of candidates are of no use where direct summation takes their place.
+        if let (Some(Pause::Stalled(error)), None, true) = (pause, &best, rivals.direct) {
+            reached = error.min(reached.unwrap_or(error)).into();
+            continue;
+        }
+        let tried = Attempt::new(r, task, candidate, ends, watch).and_then(|mut attempt| match limit {
+            Some(limit) if attempt.price(candidate.first)?.0 >= limit => Ok(None),
+            _ => attempt.search(rivals, pause).map(Some),
+        });
+        let tried = match tried {
+            Ok(Some(Ended::Found(tried))) => *tried,
+            Ok(Some(Ended::Paused { candidate, pause, spent })) => {
+                (report.seconds, report.operators) = (report.seconds + spent[0], report.operators + spent[1]);
+                let later = |w: &Waiting| w.candidate.seconds > candidate.seconds || w.pause.is_some();
+                let at = match pause {
+                    Pause::Behind(_) => waiting.iter().position(later).unwrap_or(waiting.len()),
+                    Pause::Stalled(_) => waiting.len(),
+                };
+                waiting.insert(at, Waiting { candidate: *candidate, pause: Some(pause) });
+                continue;
+            }
+            Ok(None) => continue,
+            Err(e @ Error::Cancelled { .. }) => return Err(e),
+            // Another candidate may serve. For example, it may need less memory.
+            Err(e) => {
+                failed = e;
+                continue;
+            }
+        };
+        let spent = tried.decision.probe.as_ref().map_or([0.0; 2], |p| [p.seconds, p.operators]);
+        (report.seconds, report.operators) = (report.seconds + spent[0], report.operators + spent[1]);
+        let better = best.as_ref().is_none_or(|best| match (best.floor, tried.floor) {
+            (None, None) => tried.seconds < best.seconds,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (Some((old, _)), Some((new, _))) => new < old,
+        });
+        if better {
+            best = Some(tried);
+        }
+    }
+    let Some(mut best) = best else {
+        let (Some(floor), Some(direct)) = (reached, &direct) else { return Err(failed) };
+        let mut tried = because(attempt(r, task, direct, ends, watch)?, falls_short(floor));
+        tried.decision.probe = Some(report);
+        return Ok(tried.decision);
+    };
+    if let Some(probe) = &mut best.decision.probe {
+        (probe.seconds, probe.operators) = (report.seconds, report.operators);
+    }
+    match (best.floor, task.goal, direct) {
+        (None, _, Some(direct)) if direct.seconds <= best.seconds => {
+            let tried = attempt(r, task, &direct, ends, watch)?;
+            match tried.floor {
+                None => Ok(because(tried, format!("cheaper than the fast method on these points{forecasts}")).decision),
+                Some(_) => Ok(because(best, "the only method that keeps the tolerance".to_string()).decision),
+            }
+        }
+        (None, ..) => {
+            let why = match r.method {
+                Method::Auto => format!("cheaper than direct summation for so many pairs{forecasts}"),
+                _ => "asked for".to_string(),
+            };
+            Ok(because(best, why).decision)
+        }
+        // Without a requested tolerance, the smallest error becomes the tolerance.
+        (Some((floor, _)), goal, _) if goal.accepts(floor) => {
+            best.decision.choice.tolerance = Some(rounded_up(floor));
+            let why = if r.method == Method::Auto { "reaches furthest" } else { "asked for" };
+            Ok(because(best, why.to_string()).decision)
+        }
+        (Some((floor, _)), _, Some(direct)) if affordable(&direct, best.seconds) => {
+            let tried = attempt(r, task, &direct, ends, watch)?;
+            match tried.floor {
+                None => {
+                    let mut tried = because(tried, falls_short(floor));
+                    tried.decision.probe = best.decision.probe;
+                    Ok(tried.decision)
+                }
+                Some(of_direct) => Err(refusal(
+                    r,
+                    task,
+                    if of_direct.0 < floor { of_direct } else { (floor, best.floor.unwrap_or_default().1) },
+                    None,
+                )),
+            }
+        }
+        (Some(floor), _, direct) => Err(refusal(r, task, floor, direct.map(|d| d.seconds))),
+    }
+}
+
+/// The decision for a candidate that the caller named.
+fn named(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch) -> Result<Decision, Error> {
+    let tried = attempt(r, task, candidate, ends, watch)?;
+    match (tried.floor, task.goal) {
+        (Some((floor, _)), goal) if goal.accepts(floor) => {
+            let mut tried = because(tried, "asked for".to_string());
+            tried.decision.choice.tolerance = Some(rounded_up(floor));
+            Ok(tried.decision)
+        }
+        (Some(floor), _) => Err(refusal(r, task, floor, None)),
+        (None, _) => Ok(because(tried, "asked for".to_string()).decision),
+    }
+}
+
+/// Whether a method has no error but that of direct sums in f64.
+pub(crate) fn exact(r: &Fmm, method: Method) -> bool {
+    method == Method::Direct && r.backend.processor().direct_precision(r.precision) == Precision::F64
+}

@@ -1,14 +1,14 @@
 //! What ranks would exchange, counted from the tree of one rank, without ranks.
 //!
 //! The tree of all ranks is the tree of one rank, box for box. So one machine that has this tree knows which boxes each
-//! rank owns and reads, and what each [`Strategy`] sends in an evaluation. Memory grows with the boxes and with what ranks
-//! read, not with the square of the ranks; ranks that are threads ([`threads`](crate::threads())) hold the coarse tree once
-//! each, and tell each other their counts.
+//! rank owns and reads, and what each [`Strategy`] sends in an evaluation. Memory grows with the boxes and with what
+//! ranks read, not with the square of the ranks; ranks that are threads ([`threads`](crate::threads())) hold the coarse
+//! tree once each, and tell each other their counts.
 //!
-//! A rank is in a box if it owns sources there. Leaves of the coarse tree go to ranks in Morton order, so these ranks follow
-//! each other. A box is *cut* if it has sources of several ranks.
+//! A rank is in a box if it owns sources there. Leaves of the coarse tree go to ranks in Morton order, so these ranks
+//! follow each other. A box is *cut* if it has sources of several ranks.
 
-use crate::coarse::{LEAVES_PER_RANK, by_points, imbalance, owners};
+use crate::coarse::{LEAVES_PER_RANK, better_owners, boxes_of_leaves, by_points, imbalance, owners};
 use crate::exchange::Strategy;
 use crate::simulate::{LogGp, Replay, send};
 use fmm_traits::tree::{NONE, Tree};
@@ -35,7 +35,7 @@ pub struct Census {
     pub work: Vec<f64>,
     /// Largest over mean work of a rank.
     pub imbalance: f64,
-    /// The same with cuts by points, if work was shared out anew because of it.
+    /// The same if leaves are shared out by points; `None` if they are.
     pub imbalance_by_points: Option<f64>,
     /// The deepest level with a cut box, if there is one.
     pub critical_level: Option<usize>,
@@ -100,39 +100,22 @@ fn coarse_leaves(tree: &Tree, ranks: usize, capacity: usize) -> Vec<u32> {
 }
 
 impl Census {
-    /// Shares out `tree` with its `lists` among `ranks`, at least one, as [`place`](crate::place()) does. The coarse tree
-    /// splits boxes with more points than [`capacity`](crate::coarse_capacity).
-    /// `work` is the work of some boxes. Work is shared out anew if its imbalance by points exceeds the best one by the
-    /// factor `worth`.
-    pub fn new(
-        tree: &Tree,
-        lists: &Lists,
-        [ranks, capacity]: [usize; 2],
-        work: &dyn Fn(&[u32]) -> f64,
-        worth: f64,
-    ) -> Census {
+    /// Shares out `tree` with its `lists` among `ranks`, at least one, as [`place`](crate::place()) does. The coarse
+    /// tree splits boxes with more points than [`capacity`](crate::coarse_capacity). `work` is the work of some boxes.
+    /// Leaves are shared out by their points, or by their work if that is clearly better balanced.
+    pub fn new(tree: &Tree, lists: &Lists, [ranks, capacity]: [usize; 2], work: &dyn Fn(&[u32]) -> f64) -> Census {
         let n = tree.len();
         let leaves = if n > 0 { coarse_leaves(tree, ranks, capacity) } else { Vec::new() };
         let mut leaf_of = vec![NONE; n];
         leaves.iter().enumerate().for_each(|(k, &b)| leaf_of[b as usize] = k as u32);
-        let mut boxes = vec![Vec::new(); leaves.len()];
-        for b in 0..n {
-            if leaf_of[b] == NONE && tree.parent[b] != NONE {
-                leaf_of[b] = leaf_of[tree.parent[b] as usize];
-            }
-            if leaf_of[b] != NONE {
-                boxes[leaf_of[b] as usize].push(b as u32);
-            }
-        }
+        let boxes = boxes_of_leaves(&tree.parent, &mut leaf_of, leaves.len());
         let points = |&b: &u32| by_points(tree.sources_of(b as usize).len(), tree.targets_of(b as usize).len());
         let works: Vec<f64> = boxes.iter().map(|boxes| work(boxes)).collect();
         let speeds = vec![1.0; ranks];
-        let mut owner = owners(&leaves.iter().map(points).collect::<Vec<_>>(), &speeds);
-        let (before, best) = (imbalance(&works, &owner, &speeds), owners(&works, &speeds));
-        let anew = before > worth * imbalance(&works, &best, &speeds);
-        if anew {
-            owner = best;
-        }
+        let by_points = owners(&leaves.iter().map(points).collect::<Vec<_>>(), &speeds);
+        let by_work = better_owners(&works, &by_points, &speeds);
+        let before = by_work.is_some().then(|| imbalance(&works, &by_points, &speeds));
+        let owner = by_work.unwrap_or(by_points);
         let mut work_of = vec![0.0; ranks];
         works.iter().zip(&owner).for_each(|(work, &rank)| work_of[rank as usize] += work);
 
@@ -173,7 +156,7 @@ impl Census {
             children: (0..n).map(|b| [tree.children(b).start as u32, tree.children(b).end as u32]).collect(),
             work: work_of,
             imbalance: imbalance(&works, &owner, &speeds),
-            imbalance_by_points: anew.then_some(before),
+            imbalance_by_points: before,
             critical_level: deepest.map(|b| tree.level_of(b)),
         };
         // The rank for which a box was seen last: as a target, as a multipole, and as a ghost.
@@ -261,8 +244,8 @@ impl Census {
     /// The rounds of `strategy`: for each rank the multipoles that it sends to other ranks, by ascending rank.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for the frontier above [`FRONTIER_RANKS`] ranks, where each rank reads most of the frontier,
-    /// and for the hypercube if the number of ranks is not a power of two.
+    /// [`Error::Unsupported`] for the frontier above [`FRONTIER_RANKS`] ranks, where each rank reads most of the
+    /// frontier, and for the hypercube if the number of ranks is not a power of two.
     fn rounds(&self, strategy: Strategy) -> Result<Vec<Round<'_>>, Error> {
         let refuse = |reason: String| Err(Error::Unsupported { operation: "counting an exchange", reason });
         Ok(match strategy {
@@ -360,8 +343,9 @@ impl Census {
         whole
     }
 
-    /// For each bit, the multipoles that each rank sends along it. A part that starts on rank c and ends on rank r is, before
-    /// the round of bit k, on the rank with the upper bits of r and the lower bits of c; parts of one box are added up.
+    /// For each bit, the multipoles that each rank sends along it. A part that starts on rank c and ends on rank r is,
+    /// before the round of bit k, on the rank with the upper bits of r and the lower bits of c; parts of one box are
+    /// added up.
     fn hypercube(&self) -> Vec<Vec<usize>> {
         let bits = self.ranks.ilog2() as usize;
         let mut counts = vec![vec![0; self.ranks]; bits];
@@ -400,8 +384,9 @@ impl Census {
         Ok((0..self.ranks).map(of).collect())
     }
 
-    /// What the exchange of one evaluation with `strategy` costs on a network: strengths of ghosts of `strength` bytes, then
-    /// multipoles of `row` bytes. Agreements are left out, and the ways from the caller's points to their owners and back.
+    /// What the exchange of one evaluation with `strategy` costs on a network: strengths of ghosts of `strength` bytes,
+    /// then multipoles of `row` bytes. Agreements are left out, and the ways from the caller's points to their owners
+    /// and back.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for the frontier above [`FRONTIER_RANKS`] ranks, and for the hypercube if the number of

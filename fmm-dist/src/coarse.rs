@@ -87,8 +87,8 @@ pub(crate) fn by_points(sources: usize, targets: usize) -> f64 {
     targets as f64 + 0.25 * sources as f64
 }
 
-/// The rank of each of the leaves with these `weights`, which are in Morton order: each rank gets an interval whose weight
-/// is in proportion to its speed. `speeds` has a positive number for each rank.
+/// The rank of each of the leaves with these `weights`, which are in Morton order: each rank gets an interval whose
+/// weight is in proportion to its speed. `speeds` has a positive number for each rank.
 pub fn owners(weights: &[f64], speeds: &[f64]) -> Vec<u32> {
     let (total, together): (f64, f64) = (weights.iter().sum(), speeds.iter().sum());
     let ends: Vec<f64> = speeds
@@ -107,8 +107,8 @@ pub fn owners(weights: &[f64], speeds: &[f64]) -> Vec<u32> {
     weights.iter().map(owner).collect()
 }
 
-/// The longest time of a rank over the time that they would all take if the weight were shared out perfectly. The leaves
-/// have these `weights` and `owners`, and the ranks these `speeds`.
+/// The longest time of a rank over the time that they would all take if the weight were shared out perfectly. The
+/// leaves have these `weights` and `owners`, and the ranks these `speeds`.
 pub fn imbalance(weights: &[f64], owners: &[u32], speeds: &[f64]) -> f64 {
     let mut loads = vec![0.0; speeds.len()];
     weights.iter().zip(owners).for_each(|(weight, &owner)| loads[owner as usize] += weight);
@@ -117,10 +117,36 @@ pub fn imbalance(weights: &[f64], owners: &[u32], speeds: &[f64]) -> f64 {
     if perfect > 0.0 { longest / perfect } else { 1.0 }
 }
 
+/// If the imbalance of leaves that were shared out by their points exceeds the best possible by more than this factor,
+/// they are shared out again, by their work. That costs another tree.
+const MAX_IMBALANCE_OVER_BEST: f64 = 1.05;
+
+/// The owners of leaves shared out by these `works` ([`owners`]), if that is clearly better balanced than `so_far`.
+pub fn better_owners(works: &[f64], so_far: &[u32], speeds: &[f64]) -> Option<Vec<u32>> {
+    let best = owners(works, speeds);
+    let worth = imbalance(works, so_far, speeds) > MAX_IMBALANCE_OVER_BEST * imbalance(works, &best, speeds);
+    worth.then_some(best)
+}
+
+/// The boxes in each of `leaves` leaves of a coarse tree, level by level. `leaf_of` has the leaf of each box that is
+/// one, and [`NONE`] for the others; it gets the leaf of the boxes below.
+pub(crate) fn boxes_of_leaves(parent: &[u32], leaf_of: &mut [u32], leaves: usize) -> Vec<Vec<u32>> {
+    let mut boxes = vec![Vec::new(); leaves];
+    for (b, &parent) in parent.iter().enumerate() {
+        if leaf_of[b] == NONE && parent != NONE {
+            leaf_of[b] = leaf_of[parent as usize];
+        }
+        if leaf_of[b] != NONE {
+            boxes[leaf_of[b] as usize].push(b as u32);
+        }
+    }
+    boxes
+}
+
 impl Coarse {
     /// Splits boxes that hold more than `ncrit` sources or targets, and more than a part of the points that suits the
-    /// number of ranks. `keys` are the sorted keys of the sources of this rank and, if they are separate, of its targets.
-    /// No box is deeper than `max_level`.
+    /// number of ranks. `keys` are the sorted keys of the sources of this rank and, if they are separate, of its
+    /// targets. No box is deeper than `max_level`.
     ///
     /// # Errors
     /// Those of another rank.

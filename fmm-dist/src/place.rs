@@ -1,11 +1,11 @@
 //! Points travel to the ranks that own their boxes.
 //!
-//! The order of all points is that of one array in pieces: the points of rank 0, then those of rank 1, and so on. Points
-//! of one key keep this order, as they do on one rank.
+//! The order of all points is that of one array in pieces: the points of rank 0, then those of rank 1, and so on.
+//! Points of one key keep this order, as they do on one rank.
 
-use crate::coarse::{Coarse, by_points};
+use crate::coarse::{Coarse, boxes_of_leaves, by_points};
 use crate::exchange::{self, Strategy};
-use crate::local::{Local, Opens};
+use crate::local::{Local, Name, Opens};
 use crate::world::World;
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Incoming, Lists, Round, Tree};
@@ -82,8 +82,8 @@ impl Route {
         Ok(())
     }
 
-    /// The caller's points that go to each rank, and the points in tree order that come from each rank, in the same order
-    /// on both sides. Points in tree order are counted from `first`.
+    /// The caller's points that go to each rank, and the points in tree order that come from each rank, in the same
+    /// order on both sides. Points in tree order are counted from `first`.
     fn ends(&self, first: usize) -> [Vec<(usize, Vec<u32>)>; 2] {
         let mut places = vec![0; self.order.len()];
         for (t, &k) in self.order.iter().enumerate() {
@@ -141,8 +141,8 @@ pub struct Ready {
     pub traffic: exchange::Traffic,
 }
 
-/// Places `sources` and `targets` (N×3, row-major, finite; `None`: targets are the sources) of this rank. All ranks call
-/// it together.
+/// Places `sources` and `targets` (N×3, row-major, finite; `None`: targets are the sources) of this rank. All ranks
+/// call it together.
 ///
 /// # Errors
 /// As [`build`](fmm_tree::build()), and those of other ranks.
@@ -246,8 +246,8 @@ impl Placed {
         self.local.leaves
     }
 
-    /// The work of each leaf of the coarse tree, in Morton order, and the rank that owns it. `work` gets the boxes of the
-    /// tree in a leaf of this rank. All ranks call it together.
+    /// The work of each leaf of the coarse tree, in Morton order, and the rank that owns it. `work` gets the boxes of
+    /// the tree in a leaf of this rank. All ranks call it together.
     ///
     /// # Errors
     /// Those of other ranks.
@@ -256,16 +256,9 @@ impl Placed {
         let mut leaf_of_coarse = vec![NONE; coarse.boxes.len()];
         coarse.leaves.iter().enumerate().for_each(|(k, &b)| leaf_of_coarse[b as usize] = k as u32);
         let owner = |k: usize| coarse.boxes[coarse.leaves[k] as usize].owner;
-        let (mut leaf_of, mut boxes) = (vec![NONE; tree.len()], vec![Vec::new(); coarse.leaves.len()]);
-        for b in 0..tree.len() {
-            leaf_of[b] = match names[b].in_coarse() {
-                Some(c) => leaf_of_coarse[c],
-                None => leaf_of[tree.parent[b] as usize],
-            };
-            if leaf_of[b] != NONE {
-                boxes[leaf_of[b] as usize].push(b as u32);
-            }
-        }
+        let in_coarse = |name: &Name| name.in_coarse().map_or(NONE, |c| leaf_of_coarse[c]);
+        let mut leaf_of: Vec<u32> = names.iter().map(in_coarse).collect();
+        let boxes = boxes_of_leaves(&tree.parent, &mut leaf_of, coarse.leaves.len());
         let me = self.world.rank() as u32;
         let mine = (0..boxes.len()).filter(|&k| owner(k) == me).map(|k| work(&boxes[k])).collect::<Vec<f64>>();
         // Ranks own intervals of the leaves, in their order.

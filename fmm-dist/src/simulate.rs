@@ -133,9 +133,11 @@ pub fn replay(events: &[Vec<Event>], network: &LogGp) -> Result<Replay, Error> {
     Ok(found)
 }
 
-/// Adds a round of messages to the state of each rank: the seconds at which the rank, and its wire, are free. `sends` gives the receivers and bytes of a rank's messages, in order;
-/// receivers take messages by ascending sender. As [`replay`] for ranks that send all they have before they take anything,
-/// but without a list of all messages: `sends` is called twice for each rank.
+/// Adds a round of messages to the state of each rank: the seconds at which the rank, and its wire, are free.
+///
+/// `sends` gives the receivers and bytes of a rank's messages, in order; it is called twice for each rank. Receivers
+/// take messages by ascending sender. The seconds are those of [`replay`] for ranks that send all they have before they
+/// take anything, but no list of all messages is needed.
 pub fn send(free: &mut [[f64; 2]], network: &LogGp, sends: impl Fn(usize) -> Vec<(usize, usize)>) {
     let before = free.to_vec();
     let after = |rank: usize, arrive: &mut dyn FnMut(usize, f64)| {

@@ -1,12 +1,11 @@
 //! What ranks would exchange, counted on one machine.
 
 use super::octree::lists;
-use super::ranks::MAX_IMBALANCE_OVER_BEST;
+use super::ranks::{multipole_bytes, work_of_boxes};
 use super::{build_options, list_options};
 use crate::candidates::{Layout, Seen};
 use crate::cloud::Given;
 use crate::decide;
-use crate::mesh::Mesh;
 use crate::request::Fmm;
 use crate::variant::Translation;
 use fmm_dist::census::Census;
@@ -15,15 +14,15 @@ use fmm_traits::{Error, Targets};
 /// The [`Census`] of a request.
 #[derive(Debug)]
 pub struct Counted {
-    /// The tree, shared out. Work is in forecast seconds on one core.
+    /// The tree, shared out. Work is in forecast seconds, on one core or on the GPU of the request.
     pub census: Census,
     /// Bytes of a multipole, and of the strengths of a source.
     pub bytes: [usize; 2],
 }
 
 impl Fmm {
-    /// Counts what `ranks` ranks would exchange for `sources`, which are also the targets, with a given method and order.
-    /// There are no ranks: one tree and its lists are made.
+    /// Counts what `ranks` ranks would exchange for `sources`, which are also the targets, with a given method and
+    /// order. There are no ranks: one tree and its lists are made.
     ///
     /// # Errors
     /// As [`Fmm::plan`]; [`Error::Unsupported`] for the pyramid and for a tolerance instead of an order;
@@ -51,19 +50,10 @@ impl Fmm {
         let points = fmm_families::in_space(parts.dim, sources);
         let (tree, report) = fmm_tree::build_reported(&points, None, &options)?;
         let lists = lists(&tree, &parts, &list_options(order, &parts), options.min_side)?;
-        let prices = self.backend.processor().prices(self, &choice.facts);
-        let price = |mesh: &Mesh, points| prices.price(&parts, order, mesh, points);
-        let nothing = price(&Mesh::default(), [0, 0]);
-        let work = |boxes: &[u32]| {
-            let (mesh, points) = Mesh::of_boxes(&tree, &lists, boxes);
-            price(&mesh, points) - nothing
-        };
-        let numbers = match (parts.lattice(order), parts.expansion.fill()) {
-            (Some(lattice), Some(fill)) => lattice.len() * choice.facts.densities_and_checks(fill)[0],
-            _ => order * order,
-        };
+        let work = work_of_boxes(self, &choice, (&parts, order), &tree, &lists);
         let capacity = fmm_dist::coarse_capacity(&report, self.ncrit.is_some());
-        let census = Census::new(&tree, &lists, [ranks, capacity], &work, MAX_IMBALANCE_OVER_BEST);
-        Ok(Counted { census, bytes: [numbers * self.precision.bytes(), 8 * choice.facts.strengths] })
+        let census = Census::new(&tree, &lists, [ranks, capacity], &work);
+        let multipole = multipole_bytes(self, &choice, &parts, order) as usize;
+        Ok(Counted { census, bytes: [multipole, 8 * choice.facts.strengths] })
     }
 }

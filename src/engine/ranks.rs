@@ -12,17 +12,13 @@ use crate::probe::Trial;
 use crate::request::Fmm;
 use backend_cpu::OctreeSolver;
 use backend_cuda::{DeviceSolver, DeviceSums};
-use fmm_dist::coarse::imbalance;
+use fmm_dist::coarse::{better_owners, imbalance};
 use fmm_dist::local::{Place, opens_uvwx};
 use fmm_dist::{Asked, Ready, Strategy, World};
 use fmm_traits::{Error, Lists, Observer, OutputColumns, Policy, Solver, Stage, StageSeconds, Targets, Tree};
 use fmm_tree::BuildOptions;
 use serde::Serialize;
 use std::time::Instant;
-
-/// If the imbalance of points that were divided by their number exceeds the best possible by more than this factor, points
-/// are divided again, by the work that exact lists forecast. That costs another tree.
-pub(super) const MAX_IMBALANCE_OVER_BEST: f64 = 1.05;
 
 /// The part of a rank in a sum over several ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -117,15 +113,6 @@ impl Ranks {
         Ranks { request, choice, parts, world, strategy, speeds, settled: None, site: None }
     }
 
-    /// Bytes of a multipole.
-    fn row_bytes(&self, order: usize) -> u64 {
-        let numbers = match (self.parts.lattice(order), self.parts.expansion.fill()) {
-            (Some(lattice), Some(fill)) => lattice.len() * self.choice.facts.densities_and_checks(fill)[0],
-            _ => order * order,
-        };
-        (numbers * self.request.precision.bytes()) as u64
-    }
-
     /// Points on the ranks that own them.
     fn placed(
         &self,
@@ -153,13 +140,32 @@ impl Ranks {
 
     /// The forecast work of each leaf of the coarse tree, and its owner.
     fn works(&self, placed: &fmm_dist::Placed, lists: &Lists, order: usize) -> Result<(Vec<f64>, Vec<u32>), Error> {
-        let prices = self.request.backend.processor().prices(&self.request, &self.choice.facts);
-        let price = |mesh: &Mesh, points| prices.price(&self.parts, order, mesh, points);
-        let nothing = price(&Mesh::default(), [0, 0]);
-        placed.weigh(|boxes| {
-            let (mesh, points) = Mesh::of_boxes(placed.tree(), lists, boxes);
-            price(&mesh, points) - nothing
-        })
+        placed.weigh(work_of_boxes(&self.request, &self.choice, (&self.parts, order), placed.tree(), lists))
+    }
+}
+
+/// Bytes of a multipole.
+pub(super) fn multipole_bytes(request: &Fmm, choice: &Choice, parts: &Parts, order: usize) -> u64 {
+    let numbers = match (parts.lattice(order), parts.expansion.fill()) {
+        (Some(lattice), Some(fill)) => lattice.len() * choice.facts.densities_and_checks(fill)[0],
+        _ => order * order,
+    };
+    (numbers * request.precision.bytes()) as u64
+}
+
+/// The forecast seconds of some boxes of a tree, on the processor of a request.
+pub(super) fn work_of_boxes<'a>(
+    request: &'a Fmm,
+    choice: &'a Choice,
+    (parts, order): (&'a Parts, usize),
+    tree: &'a Tree,
+    lists: &'a Lists,
+) -> impl Fn(&[u32]) -> f64 + 'a {
+    let prices = request.backend.processor().prices(request, &choice.facts);
+    let nothing = prices.price(parts, order, &Mesh::default(), [0, 0]);
+    move |boxes| {
+        let (mesh, points) = Mesh::of_boxes(tree, lists, boxes);
+        prices.price(parts, order, &mesh, points) - nothing
     }
 }
 
@@ -219,9 +225,8 @@ impl Engine for Ranks {
         let mut lists = new_lists(placed.tree())?;
         let (mut works, mut owners) = self.works(&placed, &lists, order)?;
         let by_points = imbalance(&works, &owners, &self.speeds);
-        let by_work = fmm_dist::coarse::owners(&works, &self.speeds);
-        let recut = by_points > MAX_IMBALANCE_OVER_BEST * imbalance(&works, &by_work, &self.speeds);
-        if recut {
+        let anew = better_owners(&works, &owners, &self.speeds).is_some();
+        if anew {
             drop((placed, lists));
             let targets = apart.then_some(&given.targets[..]);
             placed = self.placed(&given.sources, targets, options, Some(&works))?;
@@ -251,10 +256,11 @@ impl Engine for Ranks {
             ghosts: traffic.ghosts,
             messages: traffic.messages,
             rows: traffic.rows,
-            bytes: traffic.rows as u64 * self.row_bytes(order) + traffic.ghost_sources as u64 * ghost,
+            bytes: traffic.rows as u64 * multipole_bytes(&self.request, &self.choice, &self.parts, order)
+                + traffic.ghost_sources as u64 * ghost,
             work: works.iter().zip(&owners).filter(|(_, r)| **r as usize == self.world.rank()).map(|(w, _)| w).sum(),
             imbalance: imbalance(&works, &owners, &self.speeds),
-            imbalance_by_points: recut.then_some(by_points),
+            imbalance_by_points: anew.then_some(by_points),
         };
         self.settled = Some(Settled { sums, mesh, given, report: of_rank });
         self.choice.order = Some(order);

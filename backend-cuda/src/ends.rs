@@ -9,6 +9,7 @@ use crate::pinned::{NOTE_BYTES, Note};
 use crate::programs;
 use crate::tree::MAX_WALKING_BLOCKS;
 use cudarc::driver::{CudaEvent, DriverError, result};
+use fmm_traits::sums::{check_sets, one_by_one};
 use fmm_traits::{Error, Numbers, NumbersMut, Observer, OutputColumns, Precision, StageSeconds};
 use std::collections::VecDeque;
 
@@ -451,26 +452,21 @@ pub(crate) fn apply_batch(
     out: &mut [&mut [f64]],
     observer: Observer,
 ) -> Result<StageSeconds, Error> {
-    let (found, expected) = (out.len(), strengths.len());
-    if found != expected {
-        let why = "one output for each set of strengths".to_string();
-        return Err(Error::Shape { array: "out", found, expected, why });
-    }
     // Ranks agree after each evaluation.
     if strengths.len() == 1 || on.shared() {
-        let mut seconds = StageSeconds::default();
-        for (strengths, out) in strengths.iter().zip(out) {
-            let once = apply(on, Numbers::F64(strengths), &mut [NumbersMut::F64(out)], true, observer)?;
-            seconds.iter_mut().zip(once).for_each(|(sum, s)| *sum += s);
-        }
-        return Ok(seconds);
+        return one_by_one(strengths, out, |strengths, out| {
+            apply(on, Numbers::F64(strengths), &mut [NumbersMut::F64(out)], true, &mut *observer)
+        });
     }
+    check_sets(strengths, out)?;
     let (device, counts) = (on.device().clone(), on.counts());
+    for (strengths, out) in strengths.iter().zip(out.iter()) {
+        on.ends().fits(strengths.len(), &[out.len()], true, counts)?;
+    }
     on.ends().check(true)?;
     let mut all: Buffer<f64> = device.alloc(out.iter().map(|out| out.len()).sum(), "values")?;
     let mut at = 0;
     let mut one = |strengths: &[f64], out: &mut [f64]| {
-        on.ends().fits(strengths.len(), &[out.len()], true, counts)?;
         let arrays = on.ends().room(Numbers::F64(strengths), &[NumbersMut::F64(out)], true)?;
         // SAFETY: the array has as many numbers of the same type.
         unsafe { device.send(strengths, arrays.strengths.address(), "strengths")? };

@@ -181,6 +181,37 @@ impl Policy {
 /// Seconds spent in each stage, indexed by `Stage as usize`.
 pub type StageSeconds = [f64; Stage::ALL.len()];
 
+/// Returns [`Error::Shape`] unless there is one output for each set of strengths.
+///
+/// # Errors
+/// [`Error::Shape`].
+pub fn check_sets(strengths: &[&[f64]], out: &[&mut [f64]]) -> Result<(), Error> {
+    let (found, expected) = (out.len(), strengths.len());
+    if found == expected {
+        return Ok(());
+    }
+    let why = "one output for each set of strengths".to_string();
+    Err(Error::Shape { array: "out", found, expected, why })
+}
+
+/// Applies `apply` to several sets of strengths, one after the other. Returns the sum of the seconds.
+///
+/// # Errors
+/// [`Error::Shape`] for another number of outputs, and errors of `apply`.
+pub fn one_by_one(
+    strengths: &[&[f64]],
+    out: &mut [&mut [f64]],
+    mut apply: impl FnMut(&[f64], &mut [f64]) -> Result<StageSeconds, Error>,
+) -> Result<StageSeconds, Error> {
+    check_sets(strengths, out)?;
+    let mut seconds = StageSeconds::default();
+    for (strengths, out) in strengths.iter().zip(out) {
+        let once = apply(strengths, out)?;
+        seconds.iter_mut().zip(once).for_each(|(sum, s)| *sum += s);
+    }
+    Ok(seconds)
+}
+
 /// Prepared sums, ready for strengths: points, lists, operators and workspaces of one kernel and set of outputs. The
 /// trait has no type parameters, so all kernels share it.
 ///
@@ -206,17 +237,7 @@ pub trait Solver: Send + Sync {
         out: &mut [&mut [f64]],
         observer: Observer,
     ) -> Result<StageSeconds, Error> {
-        let (found, expected) = (out.len(), strengths.len());
-        if found != expected {
-            let why = "one output for each set of strengths".to_string();
-            return Err(Error::Shape { array: "out", found, expected, why });
-        }
-        let mut seconds = StageSeconds::default();
-        for (strengths, out) in strengths.iter().zip(out) {
-            let once = self.apply(strengths, out, observer)?;
-            seconds.iter_mut().zip(once).for_each(|(sum, s)| *sum += s);
-        }
-        Ok(seconds)
+        one_by_one(strengths, out, |strengths, out| self.apply(strengths, out, &mut *observer))
     }
     /// Number of sets of strengths that share work in [`apply_batch`](Solver::apply_batch).
     fn together(&self) -> usize {

@@ -3,7 +3,7 @@
 use crate::args::{BackendName, BenchArgs, MethodName};
 use crate::failure::Failure;
 use crate::{kernel, print, run};
-use fmm::{Backend, Description, Fmm, Method, Outputs, Stage, Targets};
+use fmm::{Backend, Description, Method, Stage, Targets};
 use plotters::prelude::*;
 use std::fs::File;
 use std::io::Write;
@@ -62,49 +62,41 @@ fn head() -> String {
 }
 
 /// Measures the rates that this machine reaches with the kernel of `args`.
-fn ceilings(args: &BenchArgs, outputs: Outputs, dim: usize) -> Result<Ceilings, Failure> {
-    let n = yardstick(args.backend);
+fn ceilings(args: &BenchArgs, dim: usize) -> Result<Ceilings, Failure> {
+    let n = yardstick(args.cases.backend);
     let points = fmm::demo::points(kernel::demo(Some(kernel::uniform(dim)), dim)?, n, 1);
-    let builder = builder(args, outputs)?.method(Method::Direct);
+    let builder = kernel::of_cases(&args.cases)?.method(Method::Direct);
     let strengths = fmm::demo::strengths(n, builder.strengths()?, 1);
     let (_, seconds, _) = run::evaluate(&builder.plan(&points, Targets::Sources)?, &strengths, 3)?;
-    let device = match kernel::backend(args.backend) {
-        Backend::Cuda(gpu) => Some(gpu.ceilings(kernel::precision(args.precision))?),
+    let device = match kernel::backend(args.cases.backend) {
+        Backend::Cuda(gpu) => Some(gpu.ceilings(kernel::precision(args.cases.precision))?),
         _ => None,
     };
     Ok(Ceilings { pairs: (n * n) as f64 / seconds, device })
 }
 
-/// The request that all cases share.
-fn builder(args: &BenchArgs, outputs: Outputs) -> Result<Fmm, Failure> {
-    let builder = kernel::builder(&args.kernel, outputs)?
-        .backend(kernel::backend(args.backend))
-        .precision(kernel::precision(args.precision));
-    Ok(if let Some(threads) = args.threads { builder.threads(threads) } else { builder })
-}
-
 /// Calls `measured` for every case with its line of the table.
 fn sweep(args: &BenchArgs, mut measured: impl FnMut(Row, &str) -> Result<(), Failure>) -> Result<(), Failure> {
-    let outputs = kernel::outputs(&args.outputs);
-    let dim = kernel::dim(&args.kernel)?;
+    let outputs = kernel::outputs(&args.cases.outputs);
+    let dim = kernel::dim(&args.cases.kernel)?;
     let cloud = args.demo.unwrap_or(kernel::uniform(dim));
     let usual = if dim == 2 { MethodName::Laurent } else { MethodName::Equivalent };
     let methods = args.method.clone().unwrap_or(vec![usual]);
-    let ceilings = ceilings(args, outputs, dim)?;
+    let ceilings = ceilings(args, dim)?;
     for &n in &args.n {
         let demo = kernel::demo(Some(cloud), dim)?;
         // Demo points and sums lie in host memory on every backend. A plan checks the memory of a device itself.
-        run::fits(kernel::builder(&args.kernel, outputs)?.memory(n, n)?, "the largest --n")?;
+        run::fits(kernel::builder(&args.cases.kernel, outputs)?.memory(n, n)?, "the largest --n")?;
         let points = fmm::demo::points(demo, n, 1);
         for &tolerance in &args.tolerance {
             for &method in &methods {
-                let builder = builder(args, outputs)?.tolerance(tolerance).method(kernel::method(method));
+                let builder = kernel::of_cases(&args.cases)?.tolerance(tolerance).method(kernel::method(method));
                 let strengths = fmm::demo::strengths(n, builder.strengths()?, 1);
                 let plan = builder.plan(&points, Targets::Sources)?;
-                let (out, apply, mut stages) = run::evaluate(&plan, &strengths, args.repeat)?;
-                if args.backend == BackendName::Cuda {
+                let (out, apply, mut stages) = run::evaluate(&plan, &strengths, args.cases.repeat)?;
+                if args.cases.backend == BackendName::Cuda {
                     let apart = builder.stages_apart().plan(&points, Targets::Sources)?;
-                    stages = run::evaluate(&apart, &strengths, args.repeat)?.2;
+                    stages = run::evaluate(&apart, &strengths, args.cases.repeat)?.2;
                 }
                 let error = plan.verify_output(&strengths, &out, 1000)?.worst();
                 let d = plan.describe();

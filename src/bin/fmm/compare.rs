@@ -99,7 +99,7 @@ fn usual(dim: usize) -> (&'static [&'static str], &'static [usize]) {
 
 /// Runs the comparison.
 pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
-    let dim = kernel::dim(&args.kernel)?;
+    let dim = kernel::dim(&args.cases.kernel)?;
     let (variants, orders) = usual(dim);
     let variants = match &args.variants {
         Some(given) => given.iter().map(|v| parse(v)).collect::<Result<Vec<_>, _>>()?,
@@ -107,22 +107,24 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     };
     let orders = args.orders.as_deref().unwrap_or(orders);
     let cloud = args.demo.unwrap_or(kernel::uniform(dim));
-    let outputs = kernel::outputs(&args.outputs);
-    let base = kernel::builder(&args.kernel, outputs)?.precision(kernel::precision(args.precision));
-    let base = base.backend(kernel::backend(args.backend));
-    let base = if let Some(threads) = args.threads { base.threads(threads) } else { base };
+    let outputs = kernel::outputs(&args.cases.outputs);
+    let base = kernel::of_cases(&args.cases)?;
     let components = base.strengths()?;
     let files = match (&args.sources, &args.strengths) {
-        (Some(sources), Some(strengths)) => {
-            Some(run::read_files([sources, strengths], WHOLE, dim, components, kernel::is_complex(&args.kernel)?)?)
-        }
+        (Some(sources), Some(strengths)) => Some(run::read_files(
+            [sources, strengths],
+            WHOLE,
+            dim,
+            components,
+            kernel::is_complex(&args.cases.kernel)?,
+        )?),
         _ => None,
     };
     if files.as_ref().is_some_and(|(_, sets)| sets.len() > 1) {
         return Err(Failure::Input("compare takes real strengths for a real kernel".into()));
     }
     let memory = args.n.iter().map(|&n| base.memory(n, n)).collect::<Result<Vec<_>, _>>()?;
-    if args.backend == BackendName::Cpu {
+    if args.cases.backend == BackendName::Cpu {
         run::fits(memory.into_iter().max().unwrap_or(0), "the largest --n")?;
     }
     std::fs::create_dir_all(&args.out).map_err(|e| Failure::file(&args.out, e))?;
@@ -142,7 +144,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
                 let builder =
                     kernel::with_variant(base.clone().method(kernel::method(variant.method)), &variant.options);
                 let builder = if direct { builder } else { builder.order(order) };
-                let repeat = if direct { 1 } else { args.repeat };
+                let repeat = if direct { 1 } else { args.cases.repeat };
                 if let Some(mut row) = case(builder, &points, &strengths, repeat)? {
                     row.variant = i;
                     rows.push(row);
@@ -163,7 +165,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         Some(_) => ("points from files".to_string(), None),
         None => (format!("one {} cloud", kernel::demo_name(cloud)), Some(args.seed)),
     };
-    let kernel = kernel::name(&args.kernel)?;
+    let kernel = kernel::name(&args.cases.kernel)?;
     let objects: Vec<Map<String, Value>> = cells.into_iter().map(|row| row.into_iter().collect()).collect();
     let head = json!({ "kernel": kernel, "points": points, "seed": seed, "outputs": names, "rows": objects });
     save("compare.json", &format!("{head:#}\n"))?;

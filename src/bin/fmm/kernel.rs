@@ -1,8 +1,8 @@
 //! From names on the command line to the library's types.
 
 use crate::args::{
-    BackendName, DemoName, ExpansionName, KernelArgs, KernelName, ListsName, MethodName, NormName, OutputName,
-    PrecisionName, SelfName, SourceName, TranslationName, TruncationName, VariantArgs,
+    BackendName, CaseArgs, DemoName, ExpansionName, KernelArgs, KernelName, ListsName, MethodName, NormName,
+    OutputName, PrecisionName, SelfName, SourceName, TranslationName, TruncationName, VariantArgs,
 };
 use crate::calibrate;
 use crate::failure::Failure;
@@ -64,6 +64,13 @@ pub fn choice(args: &KernelArgs) -> Result<Choice, Failure> {
 pub fn names() -> impl Iterator<Item = String> {
     let built = KernelName::value_variants().iter().map(|k| name_of(*k).to_string());
     built.chain(fmm::catalog::names().map(str::to_string))
+}
+
+/// The request that all cases share.
+pub fn of_cases(args: &CaseArgs) -> Result<Fmm, Failure> {
+    let request = builder(&args.kernel, outputs(&args.outputs))?;
+    let request = request.backend(backend(args.backend)).precision(precision(args.precision));
+    Ok(if let Some(threads) = args.threads { request.threads(threads) } else { request })
 }
 
 /// The builder for a kernel and the kind of its sources.

@@ -269,24 +269,12 @@ pub struct TreeArgs {
     pub theta: Option<f64>,
 }
 
-/// Options of `fmm bench`.
+/// Options of commands that run many cases: what the cases share.
 #[derive(Args, Clone, Debug)]
-pub struct BenchArgs {
+pub struct CaseArgs {
     /// Kernel.
     #[command(flatten)]
     pub kernel: KernelArgs,
-    /// Cloud [default: uniform, in the plane uniform2d].
-    #[arg(long, value_enum)]
-    pub demo: Option<DemoName>,
-    /// Numbers of points, a list with commas.
-    #[arg(long, value_delimiter = ',', default_value = "10000,31623,100000,316228,1000000")]
-    pub n: Vec<usize>,
-    /// Tolerances, a list with commas.
-    #[arg(long, value_delimiter = ',', default_value = "1e-3,1e-6,1e-9")]
-    pub tolerance: Vec<f64>,
-    /// Methods, a list with commas [default: equivalent, in the plane laurent].
-    #[arg(long, value_enum, value_delimiter = ',')]
-    pub method: Option<Vec<MethodName>>,
     /// What each target receives, a list with commas.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "potential,gradient")]
     pub outputs: Vec<OutputName>,
@@ -302,6 +290,26 @@ pub struct BenchArgs {
     /// Evaluations of each case; the median time is reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
+}
+
+/// Options of `fmm bench`.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// What all cases share.
+    #[command(flatten)]
+    pub cases: CaseArgs,
+    /// Cloud [default: uniform, in the plane uniform2d].
+    #[arg(long, value_enum)]
+    pub demo: Option<DemoName>,
+    /// Numbers of points, a list with commas.
+    #[arg(long, value_delimiter = ',', default_value = "10000,31623,100000,316228,1000000")]
+    pub n: Vec<usize>,
+    /// Tolerances, a list with commas.
+    #[arg(long, value_delimiter = ',', default_value = "1e-3,1e-6,1e-9")]
+    pub tolerance: Vec<f64>,
+    /// Methods, a list with commas [default: equivalent, in the plane laurent].
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub method: Option<Vec<MethodName>>,
     /// Folder for bench.csv and bench.svg; made if missing.
     #[arg(long, default_value = "fmm-bench")]
     pub out: PathBuf,
@@ -310,9 +318,9 @@ pub struct BenchArgs {
 /// Options of `fmm compare`.
 #[derive(Args, Clone, Debug)]
 pub struct CompareArgs {
-    /// Kernel.
+    /// What all cases share.
     #[command(flatten)]
-    pub kernel: KernelArgs,
+    pub cases: CaseArgs,
     /// Sources, N×3, in the plane N×2 or complex (.npy, else text with commas or blanks).
     #[arg(long, requires = "strengths", conflicts_with = "demo")]
     pub sources: Option<PathBuf>,
@@ -339,21 +347,6 @@ pub struct CompareArgs {
     /// The error of each output at which variants are compared over N.
     #[arg(long, default_value_t = 1e-5)]
     pub error: f64,
-    /// What each target receives, a list with commas.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "potential,gradient")]
-    pub outputs: Vec<OutputName>,
-    /// Arithmetic.
-    #[arg(long, value_enum, default_value = "f64")]
-    pub precision: PrecisionName,
-    /// Hardware that computes the sums.
-    #[arg(long, value_enum, default_value = "cpu")]
-    pub backend: BackendName,
-    /// Threads [default: all].
-    #[arg(long)]
-    pub threads: Option<usize>,
-    /// Evaluations of each case; the median time is reported.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    pub repeat: u32,
     /// Folder for compare.csv, compare.json, compare.svg and compare.html; made if missing.
     #[arg(long, default_value = "fmm-compare")]
     pub out: PathBuf,

@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       const double scale = 1 / frame.side;
       REAL params[PARAMETERS], x[EACH][3], part[EACH][VALUES] = {};
 #pragma unroll
-      for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)level[1 + k];
+      for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)level[k];
 #pragma unroll
       for (int i = 0; i < EACH; ++i) {
         const u32 at = min(first + i * LANES + lane, range.y - 1);

@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const double scale = 1 / frame.side;
   REAL params[PARAMETERS];
 #pragma unroll
-  for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)level[1 + k];
+  for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)level[k];
 
   REAL x[EACH][3], sum[EACH][VALUES] = {};
 #pragma unroll

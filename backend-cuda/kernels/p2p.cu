@@ -53,7 +53,7 @@ struct Leaf {
 __device__ __noinline__ u32 sum_exactly(const Leaf& leaf, bool all, u64 own, u32 first, u32 end, const Source* tile,
                                         const u32* place, u32 filled, double* values) {
   REAL params[PARAMETERS];
-  for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)leaf.level[1 + k];
+  for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)leaf.level[k];
   const double* factors = leaf.level + LEVEL_HEAD;
   u32 complete = 0;
   for (u32 at = first; at < end; at += THREADS) {
@@ -74,7 +74,7 @@ __device__ __noinline__ u32 sum_exactly(const Leaf& leaf, bool all, u64 own, u32
         double exact[3], q[STRENGTHS], u[VALUES];
         for (int a = 0; a < 3; ++a) exact[a] = (x[a] - leaf.source_xyz[a * leaf.sources + from]) * leaf.scale;
         for (int c = 0; c < STRENGTHS; ++c) q[c] = leaf.strengths[from * STRENGTHS + c] * factors[c];
-        exact_pair(leaf.level + 1, exact[0], exact[1], exact[2], q, u);
+        exact_pair(leaf.level, exact[0], exact[1], exact[2], q, u);
         for (int k = 0; k < VALUES; ++k) sum[k] += u[k];
         if (whole) continue;
         // At a distance of zero in f32 both computations have the same value.
@@ -120,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   const double scale = 1 / frame.side;
   REAL params[PARAMETERS];
 #pragma unroll
-  for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)level[1 + k];
+  for (int k = 0; k < PARAMETERS; ++k) params[k] = (REAL)level[k];
   double factors[STRENGTHS];
   for (int c = 0; c < STRENGTHS; ++c) factors[c] = level[LEVEL_HEAD + c];
   const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;

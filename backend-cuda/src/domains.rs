@@ -2,8 +2,8 @@
 //! and the family as a whole (the 119 stencil; Gumerov & Duraiswami 2008, §2.2.3). Kernels in `kernels/arrange.cu`.
 //!
 //! An *end* has the number of its domain in [`fmm_tree::domains`]; the family comes last. Each end of each family that
-//! receives anything is an item of the [`Table`]. A child and a family receive in the local of a box. A domain has a local
-//! of its own behind those of the boxes, and hands it down to its children as soon as M2L is done.
+//! receives anything is an item of the [`Table`]. A child and a family receive in the local of a box. A domain has a
+//! local of its own behind those of the boxes, and hands it down to its children as soon as M2L is done.
 
 use crate::arrange::{Arranged, Arranger, Checks, Items, SLOTS_PER_BOX, Table};
 use crate::device::{Arg, Buffer, Device, blocks};
@@ -13,7 +13,7 @@ use fmm_traits::tree::NONE;
 use fmm_traits::{Cube, Error};
 use fmm_tree::domains::{Covers, DOMAINS, Domain, domains};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// Ends of M2L in a family: the domains, and the family.
 pub(crate) const ENDS: usize = DOMAINS + 1;
@@ -25,8 +25,8 @@ const CHILDREN: usize = 8;
 pub(crate) const KINDS: usize = 6;
 /// Slots along one axis, as in `slots.cuh`.
 const SLOTS_PER_AXIS: i64 = 6;
-/// Squared distance, in halves of a child's side, beyond which a source may send to a family as a whole: `is_distant` of
-/// `fmm_tree::stencil`.
+/// Squared distance, in halves of a child's side, beyond which a source may send to a family as a whole: `is_distant`
+/// of `fmm_tree::stencil`.
 const NEAREST_TO_A_FAMILY: i64 = 39;
 /// Warps of a block in the kernels with one warp per family.
 const WARPS: usize = 4;
@@ -35,9 +35,9 @@ const BLOCK: u32 = 256;
 
 /// The operators of M2L, and the choice of ends.
 #[derive(Debug)]
-pub(crate) struct Ends {
-    /// Target and source of each operator, in sides of the source. First come the offsets of the V list, in the order of
-    /// [`offset_index`].
+pub(crate) struct M2lEnds {
+    /// Target and source of each operator, in sides of the source. First come the offsets of the V list, in the order
+    /// of [`offset_index`].
     pub operators: Vec<[Cube; 2]>,
     /// `numbers[end][slot]`: the operator, or [`NONE`].
     numbers: Vec<u32>,
@@ -48,8 +48,8 @@ pub(crate) struct Ends {
     of: Vec<u32>,
 }
 
-/// The centre of the source in a slot, relative to the centre of the family, in halves of a child's side. The first axis
-/// varies slowest.
+/// The centre of the source in a slot, relative to the centre of the family, in halves of a child's side. The first
+/// axis varies slowest.
 fn source(slot: usize) -> [i64; 3] {
     let (slot, n) = (slot as i64, SLOTS_PER_AXIS);
     [slot / (n * n), slot / n % n, slot % n].map(|at| n - 1 - 2 * at)
@@ -60,12 +60,15 @@ fn cube(center: [i64; 3], side: f64) -> Cube {
     Cube { center: center.map(|x| 0.5 * x as f64), side }
 }
 
-impl Ends {
-    /// The ends of U, V, W, X lists. With `parents`, sources that are far enough from a family may send to it as a whole.
-    /// With `groups`, M2L ends at domains of children where the error bound allows.
+impl M2lEnds {
+    /// The ends of U, V, W, X lists. With `parents`, sources that are far enough from a family may send to it as a
+    /// whole. With `groups`, M2L ends at domains of children where the error bound allows.
     pub fn new(parents: bool, groups: bool) -> Self {
-        let (all, covers) = (domains(), groups.then(Covers::default));
-        let mut ends = Ends { operators: vec![], numbers: vec![NONE; ENDS * SLOTS_PER_BOX], first: vec![], of: vec![] };
+        // The same for all orders.
+        static COVERS: LazyLock<Covers> = LazyLock::new(Covers::default);
+        let (all, covers) = (domains(), groups.then(|| &*COVERS));
+        let mut ends =
+            M2lEnds { operators: vec![], numbers: vec![NONE; ENDS * SLOTS_PER_BOX], first: vec![], of: vec![] };
         let mut offsets: Vec<(usize, [i32; 3])> = (0..343)
             .map(|i| [i / 49 - 3, i / 7 % 7 - 3, i % 7 - 3])
             .filter_map(|d| offset_index(d).map(|i| (i, d)))
@@ -79,7 +82,7 @@ impl Ends {
             let from = source(slot);
             let mut wanted = [false; ENDS];
             for children in 0..=u8::MAX {
-                let cover = covers.as_ref().and_then(|covers| covers.of(from, children).next());
+                let cover = covers.and_then(|covers| covers.of(from, children).next());
                 let first = cover.unwrap_or(children.trailing_zeros() as usize % CHILDREN);
                 ends.first.push(first as u8);
                 wanted[first] = true;
@@ -87,11 +90,10 @@ impl Ends {
             wanted[WHOLE] = parents && from.iter().map(|x| x * x).sum::<i64>() > NEAREST_TO_A_FAMILY;
             for end in (0..ENDS).filter(|&end| wanted[end]) {
                 let (center, side) = all.get(end).map_or(([0; 3], 2.0), |d| (d.center, d.side()));
-                let offset: [i64; 3] = std::array::from_fn(|a| center[a] - from[a]);
                 let number = if end < CHILDREN {
-                    // Adjacent boxes have no operator.
-                    offset_index(offset.map(|x| (x / 2) as i32)).map_or(NONE, |i| i as u32)
+                    between_boxes(center, slot)
                 } else {
+                    let offset: [i64; 3] = std::array::from_fn(|a| center[a] - from[a]);
                     *known.entry((offset, side.to_bits())).or_insert_with(|| {
                         ends.operators.push([cube(offset, side), cube([0; 3], 1.0)]);
                         ends.operators.len() as u32 - 1
@@ -106,7 +108,8 @@ impl Ends {
         ends
     }
 
-    /// For each kind of domain, and each child: domain and child as cubes, in sides of the child. Empty without domains.
+    /// For each kind of domain, and each child: domain and child as cubes, in sides of the child. Empty without
+    /// domains.
     pub fn handed_down(&self) -> Vec<[Cube; 2]> {
         let all = domains();
         let pair = |(i, &domain): (usize, &u32)| {
@@ -117,10 +120,17 @@ impl Ends {
     }
 }
 
+/// The operator of M2L from the box in a slot to a child with this centre; [`NONE`] if they touch.
+fn between_boxes(center: [i64; 3], slot: usize) -> u32 {
+    let from = source(slot);
+    offset_index(std::array::from_fn(|a| ((center[a] - from[a]) / 2) as i32)).map_or(NONE, |i| i as u32)
+}
+
 /// The numbers of the operators of M2L between boxes of a level, for each octant of the target and each slot.
 pub(crate) fn plain_numbers(device: &Device) -> Result<Arc<Buffer<u32>>, Error> {
-    let numbers = &Ends::new(false, false).numbers[..CHILDREN * SLOTS_PER_BOX];
-    Ok(Arc::new(device.upload(numbers, "operators of slots")?))
+    let of = |child: &Domain| (0..SLOTS_PER_BOX).map(|slot| between_boxes(child.center, slot)).collect::<Vec<_>>();
+    let numbers: Vec<u32> = domains()[..CHILDREN].iter().flat_map(of).collect();
+    Ok(Arc::new(device.upload(&numbers, "operators of slots")?))
 }
 
 /// For each kind of domain the domain that contains each child.
@@ -137,7 +147,7 @@ fn kinds(all: &[Domain]) -> Vec<u32> {
 
 /// What the kernels read of [`Ends`].
 #[derive(Debug)]
-pub(crate) struct DeviceEnds {
+pub(crate) struct DeviceM2lEnds {
     numbers: Arc<Buffer<u32>>,
     bytes: [Buffer<u8>; 2],
     /// The addresses of the arrays above.
@@ -156,15 +166,15 @@ pub(crate) struct ByEnd {
     pub down: Option<Arranged>,
 }
 
-impl DeviceEnds {
+impl DeviceM2lEnds {
     /// Copies `ends` to the device.
-    pub fn new(device: &Device, ends: &Ends) -> Result<Self, Error> {
+    pub fn new(device: &Device, ends: &M2lEnds) -> Result<Self, Error> {
         let what = "operators of slots";
         let members: Vec<u8> = domains().iter().map(|d| d.members).chain([u8::MAX]).collect();
         let numbers = Arc::new(device.upload(&ends.numbers, what)?);
         let bytes = [device.upload(&ends.first, what)?, device.upload(&members, what)?];
         let table = device.upload(&[numbers.address(), bytes[0].address(), bytes[1].address()], what)?;
-        Ok(DeviceEnds { numbers, bytes, table, of: ends.of.clone(), of_groups: device.upload(&ends.of, what)? })
+        Ok(DeviceM2lEnds { numbers, bytes, table, of: ends.of.clone(), of_groups: device.upload(&ends.of, what)? })
     }
 
     /// Bytes held.
@@ -178,7 +188,7 @@ impl Arranger<'_> {
     ///
     /// # Errors
     /// [`Error::Edge`] with a box that receives an edge for which there is no operator.
-    pub fn by_end(&self, m2l: &DeviceEdges, ends: &DeviceEnds) -> Result<ByEnd, Error> {
+    pub fn by_end(&self, m2l: &DeviceEdges, ends: &DeviceM2lEnds) -> Result<ByEnd, Error> {
         let (device, n) = (self.device(), self.tree.len());
         let (boxes, octants) = (Arg::from(self.boxes), Arg::from(&self.tree.boxes.octant));
         let flags: Buffer<u32> = device.alloc(n, "boxes with children")?;
@@ -296,8 +306,13 @@ mod tests {
         sorted.dedup();
         assert_eq!(sorted, (8..26).collect::<Vec<u32>>());
 
+        let ends = M2lEnds::new(false, false);
+        for (octant, child) in all[..CHILDREN].iter().enumerate() {
+            let numbers = (0..SLOTS_PER_BOX).map(|slot| between_boxes(child.center, slot));
+            assert!(numbers.eq(ends.numbers[octant * SLOTS_PER_BOX..][..SLOTS_PER_BOX].iter().copied()));
+        }
         for (parents, groups) in [(false, false), (true, false), (false, true), (true, true)] {
-            let ends = Ends::new(parents, groups);
+            let ends = M2lEnds::new(parents, groups);
             let mut count = [0; ENDS];
             for (i, &number) in ends.numbers.iter().enumerate().filter(|(_, number)| **number != NONE) {
                 let (end, from) = (i / SLOTS_PER_BOX, source(i % SLOTS_PER_BOX));
@@ -314,6 +329,6 @@ mod tests {
             assert!(count[8..WHOLE].iter().all(|&n| (n > 0) == groups));
             assert_eq!(ends.handed_down().len(), if groups { KINDS * CHILDREN } else { 0 });
         }
-        assert_eq!(Ends::new(false, false).operators.len(), OFFSETS);
+        assert_eq!(M2lEnds::new(false, false).operators.len(), OFFSETS);
     }
 }

@@ -11,13 +11,13 @@ pub(crate) struct Units {
 }
 
 impl Units {
-    /// One row per level: the side, the parameters on the unit box, and for each of the `degrees` the factor
-    /// side^degree that converts strengths or values between the caller's units and the unit box.
+    /// One row per level: the parameters on the unit box, and for each of the `degrees` the factor side^degree that
+    /// converts strengths or values between the caller's units and the unit box.
     pub fn table(&self, sides: &[f64], degrees: &[&[i32]]) -> Vec<f64> {
         Self::rows(sides.iter().map(|&side| (side, self.kernel.unit_parameters(&self.params, side))), degrees)
     }
 
-    /// As [`table`](Self::table), for kernels that compute in the caller's units on all levels: side 1, factors 1.
+    /// As [`table`](Self::table), for kernels that compute in the caller's units on all levels: factors 1.
     pub fn plain(&self, levels: usize, degrees: &[&[i32]]) -> Vec<f64> {
         Self::rows((0..levels).map(|_| (1.0, self.params.clone())), degrees)
     }
@@ -27,7 +27,7 @@ impl Units {
         let row = |(side, mut parameters): (f64, Vec<f64>)| {
             parameters.resize(MAX_PARAMETERS, 0.0);
             let factors = degrees.iter().copied().flatten().map(move |&d| side.powi(d));
-            std::iter::once(side).chain(parameters).chain(factors)
+            parameters.into_iter().chain(factors)
         };
         levels.flat_map(row).collect()
     }

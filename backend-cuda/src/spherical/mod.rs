@@ -1,9 +1,9 @@
 //! The far field by spherical harmonics on the device: rows of p² coefficients, in units of a box of side 1.
 //!
-//! P2M and P2L run the recursions of `fmm_kernels::spherical::basis`. L2P, and M2P of high orders, convert a row to one set
-//! of polynomial coefficients per value, and run recursions without square roots (`series`). M2P of low orders converts a
-//! row to one polynomial, and sums its derivatives beside (`polynomials`). M2M, M2L and L2L are [`Translation`]s of one of
-//! three kinds.
+//! P2M and P2L run the recursions of `fmm_kernels::spherical::basis`. L2P, and M2P of high orders, convert a row to one
+//! set of polynomial coefficients per value, and run recursions without square roots (`series`). M2P of low orders
+//! converts a row to one polynomial, and sums its derivatives beside (`polynomials`). M2M, M2L and L2L are
+//! [`Translation`]s of one of three kinds.
 
 mod operators;
 mod plan;

@@ -1,7 +1,7 @@
 //! The operators of an order in device memory: recursions, sparse and dense matrices.
 
 use crate::device::{Buffer, Device};
-use crate::domains::Ends;
+use crate::domains::M2lEnds;
 use crate::equivalent::DeviceScalar;
 use crate::products::Dense;
 use fmm_kernels::equivalent::spectra::OFFSETS;
@@ -73,7 +73,7 @@ impl<T: DeviceScalar> Matrices<T> {
     }
 
     /// Makes the matrices of M2L, unless they exist.
-    pub fn across(&mut self, device: &Device, ends: &Ends) -> Result<(), Error> {
+    pub fn across(&mut self, device: &Device, ends: &M2lEnds) -> Result<(), Error> {
         if self.m2l.is_some() {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use super::{SphericalSettings, Translation};
 use crate::arrange::{Arranged, Items, Upward};
 use crate::base::Base;
 use crate::device::{Arg, Buffer, Device, Functions, blocks};
-use crate::domains::{ByEnd, DeviceEnds, Ends};
+use crate::domains::{ByEnd, DeviceM2lEnds, M2lEnds};
 use crate::equivalent::DeviceScalar;
 use crate::far::FarField;
 use crate::levels::Units;
@@ -47,8 +47,8 @@ pub(crate) struct Spherical<T: DeviceScalar> {
     series: DeviceSeries<T>,
     translations: Translations<T>,
     /// Where M2L may end.
-    ends: Ends,
-    device_ends: DeviceEnds,
+    ends: M2lEnds,
+    device_ends: DeviceM2lEnds,
     /// `None` before the first points.
     placed: Option<Placed<T>>,
 }
@@ -132,7 +132,7 @@ impl<T: DeviceScalar> Spherical<T> {
         let sources = [source(kinds[REGULAR])?, source(kinds[SINGULAR])?];
         let most = sources[REGULAR].order.max(sources[SINGULAR].order);
         let translation = translation.unwrap_or(Translation::fastest::<T>(p));
-        let ends = Ends::new(parents, translation == Translation::Domains);
+        let ends = M2lEnds::new(parents, translation == Translation::Domains);
         let translations = match translation {
             Translation::Dense => Translations::Dense(Matrices::new(device, p, truncation)?),
             Translation::Rcr | Translation::Domains => Translations::Rcr(Rotations::new(device, p, truncation, &ends)?),
@@ -149,7 +149,7 @@ impl<T: DeviceScalar> Spherical<T> {
             sources,
             series: DeviceSeries::new(device, derivatives_of(far.values), p)?,
             translations,
-            device_ends: DeviceEnds::new(device, &ends)?,
+            device_ends: DeviceM2lEnds::new(device, &ends)?,
             ends,
             placed: None,
         })

@@ -5,7 +5,7 @@
 
 use crate::arrange::{Arranged, tiles};
 use crate::device::{Buffer, Device, Functions, blocks};
-use crate::domains::{Ends, KINDS};
+use crate::domains::{KINDS, M2lEnds};
 use crate::equivalent::DeviceScalar;
 use crate::products::Across;
 use crate::programs::{RCR_THREADS, RcrShape, rcr_program};
@@ -33,7 +33,7 @@ struct First {
 }
 
 impl First {
-    fn of(ends: &Ends) -> First {
+    fn of(ends: &M2lEnds) -> First {
         let up = ends.operators.len();
         First { up, down: up + 8, within: up + 16 }
     }
@@ -88,7 +88,7 @@ fn rows(size: usize) -> impl Iterator<Item = usize> {
 }
 
 impl Tables {
-    fn new(p: usize, truncation: Truncation, ends: &Ends) -> Self {
+    fn new(p: usize, truncation: Truncation, ends: &M2lEnds) -> Self {
         let rcr = Rcr::<f64>::new(p);
         // For each degree the matrix of the cosines, then the matrix of the sines.
         let of_degree =
@@ -171,7 +171,7 @@ pub(super) struct Rotations<T> {
 
 impl<T: DeviceScalar> Rotations<T> {
     /// The translations of order `p`, with M2L to `ends`.
-    pub fn new(device: &Device, p: usize, truncation: Truncation, ends: &Ends) -> Result<Self, Error> {
+    pub fn new(device: &Device, p: usize, truncation: Truncation, ends: &M2lEnds) -> Result<Self, Error> {
         let Tables { turns, shifts, places, courses, phases, rotations, coaxial } = Tables::new(p, truncation, ends);
         let shape = RcrShape::of::<T>(p, device.info().shared_memory as usize);
         let what = "operators";
@@ -399,7 +399,7 @@ mod tests {
         let cases = [1, 2, 5, 9, 14].map(|p| (p, Truncation::Fixed));
         let cut = [2, 3, 6, 11].map(|p| [(p, Truncation::Variable), (p, Truncation::Bound)]);
         for (p, truncation) in cases.into_iter().chain(cut.into_iter().flatten()) {
-            let ends = Ends::new(true, p < 6);
+            let ends = M2lEnds::new(true, p < 6);
             let (tables, rcr, first) = (Tables::new(p, truncation, &ends), Rcr::<f64>::new(p), First::of(&ends));
             assert_eq!(tables.courses.len(), first.within + ends.handed_down().len());
             let from: Vec<f64> = (0..p * p).map(|i| (0.7 * i as f64 + 0.3).sin()).collect();
@@ -428,7 +428,7 @@ mod tests {
     /// 316 offsets share a few angles.
     #[test]
     fn rotations_are_shared() {
-        let (p, tables) = (3, Tables::new(3, Truncation::Fixed, &Ends::new(false, false)));
+        let (p, tables) = (3, Tables::new(3, Truncation::Fixed, &M2lEnds::new(false, false)));
         let one: usize = (0..p).map(|n| tiled(n + 1) + tiled(n)).sum();
         let angles = tables.rotations.len() / (2 * one);
         assert!((20..40).contains(&angles), "{angles}");

@@ -35,6 +35,7 @@ const TESTS: &[&[Test]] = &[
     spherical::TESTS,
     stencil::TESTS,
     treecode::TESTS,
+    plane::topology::TESTS,
     plane::TESTS,
     cuts::TESTS,
     quadtree::TESTS,

@@ -94,9 +94,7 @@ def _options(
     """The options of a plan as the core takes them."""
     if devices is not None and backend != "cuda":
         raise ValueError(f"devices are GPUs, but the backend is {backend}: pass backend='cuda'")
-    if progress is True:
-        progress = report.Progress()
-    if progress is not None and progress is not False and not callable(progress):
+    if progress is not None and not callable(progress):
         raise TypeError(f"progress is {type(progress).__name__}, expected True or a function of (phase, fraction)")
 
     def count(value: int | None, name: str) -> int | None:
@@ -118,9 +116,17 @@ def _options(
         "cache": cache,
         "cost_model": None if cost_model is None else Path(cost_model).read_text(),
         "attributes": {name: _arrays.numbers(v, name).reshape(-1) for name, v in (attributes or {}).items()},
-        "progress": progress or None,
+        "progress": progress,
         "world": None if comm is None else _ranks.world(comm),
     }
+
+
+def _shown(progress: Any) -> tuple[Any, Any]:
+    """The context that ends the line of ``progress=True``, and the function that is called, if there is one."""
+    if progress is True:
+        line = report.Progress()
+        return line, line
+    return contextlib.nullcontext(), progress or None
 
 
 def _differentiable(kernel: Kernel | str, options: dict[str, Any]) -> Kernel:
@@ -222,12 +228,11 @@ class Plan:
         if self._there is not None and backend != "cuda":
             raise TypeError("sources is in the memory of a GPU, but the plan is for a CPU: pass backend='cuda', or copy "
                             "the points to the host first")
-        self._line = report.Progress() if progress is True else contextlib.nullcontext()
+        self._line, called = _shown(progress)
         options = _options(
             self.outputs, tolerance=tolerance, order=order, method=method, precision=precision, backend=backend,
             device=device, devices=devices, threads=threads, ncrit=ncrit, norm=norm, theta=theta, cache=cache,
-            cost_model=cost_model, attributes=attributes, comm=comm,
-            progress=self._line if progress is True else progress or None,
+            cost_model=cost_model, attributes=attributes, comm=comm, progress=called,
         )  # fmt: skip
         core = self.kernel._core(self.outputs)
         with self._line:
@@ -538,6 +543,7 @@ def memory(kernel: Kernel | str, n_sources: int, n_targets: int, **options: Any)
     kernel = _kernel(kernel)
     names = _names(options.pop("outputs", ("potential",)))
     n, m = _arrays.count(n_sources, "n_sources"), _arrays.count(n_targets, "n_targets")
+    _, options["progress"] = _shown(options.get("progress"))
     return _core.memory(kernel._core(names), n, m, _options(names, **options))
 
 
@@ -548,7 +554,9 @@ def calibrate(path: str | os.PathLike[str], kernel: Kernel | str = "laplace", **
     kernel, path = _kernel(kernel), Path(path)
     names = _names(options.pop("outputs", ("potential",)))
     before = path.read_text() if path.exists() else None
-    path.write_text(_core.calibrate(kernel._core(names), _options(names, **options), before))
+    line, options["progress"] = _shown(options.get("progress"))
+    with line:
+        path.write_text(_core.calibrate(kernel._core(names), _options(names, **options), before))
 
 
 def devices() -> list[str]:

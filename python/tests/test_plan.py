@@ -148,6 +148,13 @@ def test_kernels_are_values():
         (lambda x: fmm.Plan("laplace", x + 1j), TypeError, "complex"),
         (lambda x: fmm.Plan("laplace", x, subset=[50]), ValueError, "subset has the index 50"),
         (lambda x: fmm.Plan("laplace", np.ma.masked_less(x, 0.5)), ValueError, "sources has masked values"),
+        (lambda x: fmm.Plan("laplace", x, subset=np.ma.masked_less([1, 2], 2)), ValueError, "subset has masked values"),
+        (
+            lambda x: fmm.Plan("harmonic2d", x[:, :2]).apply(np.ma.masked_less(x[:, 2], 0.5)),
+            ValueError,
+            "strengths has masked values",
+        ),
+        (lambda x: fmm.Plan("laplace", x, order=4.0), TypeError, "order is float"),
         (lambda x: fmm.Plan("laplace", x, threads=-1), ValueError, "threads = -1"),
         (lambda x: fmm.Plan("laplace", x, order=-3), ValueError, "order = -3"),
         (lambda x: fmm.Plan("laplace", x, progress=3), TypeError, "progress is int"),
@@ -167,6 +174,11 @@ def test_kernels_are_values():
 def test_wrong_arguments(rng, call, error, words):
     with pytest.raises(error, match=words):
         call(rng.random((50, 3)))
+
+
+def test_a_forecast_takes_the_options_of_a_plan():
+    plain = fmm.memory("laplace", 1000, 1000, order=4)
+    assert plain == fmm.memory("laplace", 1000, 1000, order=4, progress=True)
 
 
 def test_errors_have_numbers(rng):

@@ -70,8 +70,8 @@ impl Attributes {
     }
 }
 
-/// The value closest to the mean of `values`; 0 if there are none. It is one of the values, since a kernel may be degenerate at the mean: radii
-/// of both signs have the mean 0.
+/// The value closest to the mean of `values`; 0 if there are none. It is one of the values, since a kernel may be
+/// degenerate at the mean: radii of both signs have the mean 0.
 pub(crate) fn usual(values: &[f64]) -> f64 {
     let mean = values.iter().map(|x| x / values.len() as f64).sum::<f64>();
     values.iter().copied().min_by(|a, b| (a - mean).abs().total_cmp(&(b - mean).abs())).unwrap_or(0.0)

@@ -100,8 +100,8 @@ pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> u64 {
         }
         _ => 0,
     };
-    // For each end of M2L edges, 216 numbers of four bytes: a parent is one more end of a family, domains are at most 18
-    // more, with edges down to their children.
+    // For each end of M2L edges, 216 numbers of four bytes: a parent is one more end of a family, domains are at most
+    // 18 more, with edges down to their children.
     let ends = match (parts.expansion, order.map(|p| parts.translation_on_device(p, size.precision))) {
         (Expansion::Spherical, Some(Translation::Domains)) => 18 * 864 + 48 * 8,
         _ if parts.policy == Policy::Stencil119 => 864,

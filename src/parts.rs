@@ -34,9 +34,9 @@ impl Parts {
     }
 }
 
-/// The parts of `method` in `dim` dimensions with the options of `variant`. An option without a meaning for the method is an error.
-/// `harmonic` is the reason why the kernel has no expansion in spherical harmonics, if it has none. θ is the requested
-/// angle, or 0 if θ is still to be chosen.
+/// The parts of `method` in `dim` dimensions with the options of `variant`. An option without a meaning for the method
+/// is an error. `harmonic` is the reason why the kernel has no expansion in spherical harmonics, if it has none. θ is
+/// the requested angle, or 0 if θ is still to be chosen.
 pub(crate) fn parts(
     variant: &Variant,
     method: Method,

@@ -206,12 +206,12 @@ impl Plan {
 
     /// Replaces the points; the method and its operators stay. After an error the plan is as before.
     ///
-    /// With a tolerance, the order is measured again if the counts of boxes, edges or near pairs differ by more than
-    /// a tenth from the counts at the last measurement (direct sums in f32: always). The order then changes if it
-    /// must; [`describe`](Plan::describe) reports the order and the points for which it was measured. If the number
-    /// of points doubles or halves, or if targets become separate points, a new plan is made. A given order stays.
-    /// The old points and the new points are in memory at once. On several [`ranks`](Fmm::ranks) every call plans anew, and
-    /// may choose another method.
+    /// With a tolerance, the order is measured again if the counts of boxes, edges or near pairs differ by more than a
+    /// tenth from the counts at the last measurement (direct sums in f32: always). The order then changes if it must;
+    /// [`describe`](Plan::describe) reports the order and the points for which it was measured. If the number of points
+    /// doubles or halves, or if targets become separate points, a new plan is made. A given order stays. The old points
+    /// and the new points are in memory at once. On several [`ranks`](Fmm::ranks) every call plans anew, and may choose
+    /// another method.
     ///
     /// # Errors
     /// As [`Fmm::plan`].
@@ -219,8 +219,9 @@ impl Plan {
         self.set_given(Given::Host(sources, targets.into()))
     }
 
-    /// [`set_points`](Plan::set_points) with points on a device, as for [`Fmm::plan_on_device`]. Waits for the evaluations
-    /// on the old points. Points of a plan may be on the host first and then on a device, and the other way round.
+    /// [`set_points`](Plan::set_points) with points on a device, as for [`Fmm::plan_on_device`]. Waits for the
+    /// evaluations on the old points. Points of a plan may be on the host first and then on a device, and the other way
+    /// round.
     ///
     /// # Errors
     /// As [`Fmm::plan_on_device`]. The errors of [`Plan::synchronize`] on the old points; the plan then keeps its
@@ -394,22 +395,22 @@ impl Plan {
     }
 
     /// The plan of the transposed sums w_j = Σ_i K(x_i − y_j)ᵀ·v_i, from the targets x_i of this plan to its sources
-    /// y_j. Its strengths are the v_i, its potential are the w_j, its gradient is ∂w_j/∂y_j (components of w, then axes).
-    /// With them a program has all derivatives of L = Σ_i v_i·u_i, where u_i are the sums of this plan: ∂L/∂q_j = w_j,
-    /// ∂L/∂y_j = q_j·∂w_j/∂y_j, and ∂L/∂x_i = v_i·∂u_i/∂x_i with the gradient of this plan.
+    /// y_j. Its strengths are the v_i, its potential are the w_j, its gradient is ∂w_j/∂y_j (components of w, then
+    /// axes). With them a program has all derivatives of L = Σ_i v_i·u_i, where u_i are the sums of this plan: ∂L/∂q_j
+    /// = w_j, ∂L/∂y_j = q_j·∂w_j/∂y_j, and ∂L/∂x_i = v_i·∂u_i/∂x_i with the gradient of this plan.
     ///
-    /// The transposed plan has the points of this plan and the same processor. It measures its own order for the tolerance
-    /// of this plan, or takes the given order. A method that the transposed kernel does not have is chosen anew. If
-    /// K(−r) = K(r)ᵀ, the transposed plan for the potential has the leaves and the order of this plan, so that one matrix
-    /// is the transpose of the other to the last digits. If the targets are a subset of the sources, the transposed plan
-    /// takes values at all sources, which are 0 at sources that are no targets.
+    /// The transposed plan has the points of this plan and the same processor. It measures its own order for the
+    /// tolerance of this plan, or takes the given order. A method that the transposed kernel does not have is chosen
+    /// anew. If K(−r) = K(r)ᵀ, the transposed plan for the potential has the leaves and the order of this plan, so that
+    /// one matrix is the transpose of the other to the last digits. If the targets are a subset of the sources, the
+    /// transposed plan takes values at all sources, which are 0 at sources that are no targets.
     ///
     /// The first call makes the transposed plan and keeps it. [`set_points`](Plan::set_points) drops it, and the next
     /// call makes a new one. A transposed plan that you still hold keeps the old points.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if sources have attributes, and for kernels with Laurent series without K(−r) = K(r)ᵀ; else as
-    /// [`Fmm::plan`].
+    /// [`Error::Unsupported`] if sources have attributes, and for kernels with Laurent series without K(−r) = K(r)ᵀ;
+    /// else as [`Fmm::plan`].
     pub fn transposed(&self, outputs: Outputs) -> Result<Arc<Plan>, Error> {
         self.one_rank_only("transposed sums")?;
         let mut slot = self.transposed.lock().unwrap_or_else(|e| e.into_inner());

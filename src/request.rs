@@ -89,9 +89,9 @@ impl Devices {
 impl Cuda {
     /// Several devices of this machine, by number, as one backend. A plan shares out its sums among them; points,
     /// strengths and sums are arrays of the host, whole and in the caller's order. The first device alone chooses the
-    /// order for a tolerance, on all points. With equivalent densities and interpolation the sums have the bits of a plan
-    /// on one device. Spherical harmonics, and other sums by dense translations, agree to rounding, because a device
-    /// cuts these sums into parts by the number of boxes.
+    /// order for a tolerance, on all points. With equivalent densities and interpolation the sums have the bits of a
+    /// plan on one device. Spherical harmonics, and other sums by dense translations, agree to rounding, because a
+    /// device cuts these sums into parts by the number of boxes.
     ///
     /// Planning reports, by [`Error::Parameter`], a list without a device or with one twice, by [`Error::NoDevice`] an
     /// absent device, and refuses what [`Fmm::ranks`] refuses.
@@ -243,8 +243,8 @@ pub struct Fmm {
 
 impl Fmm {
     /// A request for sums of a kernel: one of this crate ([`Laplace`](crate::Laplace)), or one made at run time
-    /// ([`Traced`](crate::Traced)). For a Rust type of your own use [`Fmm::custom`]. (A *family* is a kernel for sources
-    /// together with the kernels that its far field and its outputs need.)
+    /// ([`Traced`](crate::Traced)). For a Rust type of your own use [`Fmm::custom`]. (A *family* is a kernel for
+    /// sources together with the kernels that its far field and its outputs need.)
     pub fn new(family: impl Into<AnyFamily>) -> Self {
         Fmm {
             family: family.into(),
@@ -285,10 +285,10 @@ impl Fmm {
         self.tolerance = Some(tolerance);
         self
     }
-    /// Order p of the expansion instead of a tolerance: 3 … 16 for equivalent densities, 3 … 12 for interpolation (3 … 16
-    /// in the plane), 1 … 40 for spherical harmonics, 1 … 60 for Laurent series. Nothing is measured. [`Method::Auto`]
-    /// with an order takes equivalent densities (Laurent series for a kernel that has them) or direct summation; for a
-    /// Gaussian or a covariance name [`Method::Interpolation`]. A tolerance and an order together are
+    /// Order p of the expansion instead of a tolerance: 3 … 16 for equivalent densities, 3 … 12 for interpolation (3 …
+    /// 16 in the plane), 1 … 40 for spherical harmonics, 1 … 60 for Laurent series. Nothing is measured.
+    /// [`Method::Auto`] with an order takes equivalent densities (Laurent series for a kernel that has them) or direct
+    /// summation; for a Gaussian or a covariance name [`Method::Interpolation`]. A tolerance and an order together are
     /// [`Error::ToleranceAndOrder`].
     pub fn order(mut self, order: usize) -> Self {
         self.order = Some(order);
@@ -311,10 +311,10 @@ impl Fmm {
     /// the order of the sources and in the unit of the parameter. The values replace the value of the parameter, and
     /// those of an earlier call. The kernel must be one made at run time ([`Traced`](crate::Traced)).
     ///
-    /// The far field of a box is represented by sources that all have one value of the parameter: the given value closest
-    /// to the mean of all. The error therefore grows with the spread of the values; a plan with a tolerance measures it.
-    /// [`Plan::set_points`](crate::Plan::set_points) keeps
-    /// the values, source by source. Such a plan has no [`Plan::apply_transpose`](crate::Plan::apply_transpose).
+    /// The far field of a box is represented by sources that all have one value of the parameter: the given value
+    /// closest to the mean of all. The error therefore grows with the spread of the values; a plan with a tolerance
+    /// measures it. [`Plan::set_points`](crate::Plan::set_points) keeps the values, source by source. Such a plan has
+    /// no [`Plan::apply_transpose`](crate::Plan::apply_transpose).
     ///
     /// Planning reports wrong values: [`Error::UnknownParameter`], [`Error::Shape`], [`Error::NotFinite`], and
     /// [`Error::Unsupported`] for a compiled kernel.
@@ -327,9 +327,9 @@ impl Fmm {
         self.attributes.given.push((name.to_string(), values.into()));
         self
     }
-    /// Lets the system's C compiler (the program `cc`, or that of the environment variable `CC`) make the pair loops of a
-    /// kernel that was made at run time ([`Traced`](crate::Traced)), instead of the interpreter. The first plan with a
-    /// kernel then takes about half a second longer, and sums are up to four times as fast, about as fast as for a
+    /// Lets the system's C compiler (the program `cc`, or that of the environment variable `CC`) make the pair loops of
+    /// a kernel that was made at run time ([`Traced`](crate::Traced)), instead of the interpreter. The first plan with
+    /// a kernel then takes about half a second longer, and sums are up to four times as fast, about as fast as for a
     /// compiled kernel. For other kernels nothing changes. A GPU does not need it: it compiles every kernel.
     ///
     /// Planning reports a missing or failing compiler as [`Error::Unsupported`].
@@ -363,8 +363,8 @@ impl Fmm {
         self.root = Some((corner, side));
         self
     }
-    /// Plans and sums together with other ranks: each rank gives its own points and strengths and gets the sums at its own
-    /// targets, in its own order. All ranks make the same request, and call [`Fmm::plan`] and the methods of
+    /// Plans and sums together with other ranks: each rank gives its own points and strengths and gets the sums at its
+    /// own targets, in its own order. All ranks make the same request, and call [`Fmm::plan`] and the methods of
     /// [`Plan`](crate::Plan) in the same order. If a rank fails, all ranks return the same error. After [`Error::Rank`]
     /// and [`Error::RanksDiffer`] plans still work; after [`Error::RankLost`] every further call fails. The file
     /// `docs/ranks.md` of the repository has an example.
@@ -380,23 +380,23 @@ impl Fmm {
         self.world = (world.size() > 1).then(|| world.clone());
         self
     }
-    /// How multipoles of boxes that several [`ranks`](Fmm::ranks) share are completed. Default [`Strategy::Frontier`] up
-    /// to 256 ranks, [`Strategy::Direct`] above.
+    /// How multipoles of boxes that several [`ranks`](Fmm::ranks) share are completed. Default [`Strategy::Frontier`]
+    /// up to 256 ranks, [`Strategy::Direct`] above.
     pub fn exchange(mut self, strategy: Strategy) -> Self {
         self.exchange = Some(strategy);
         self
     }
-    /// How fast this rank is, relative to the other [`ranks`](Fmm::ranks): a positive number, by default 1. Fast methods
-    /// give a rank work in proportion. The tree and the sums stay the same. Planning on several ranks reports another
-    /// number by [`Error::Parameter`].
+    /// How fast this rank is, relative to the other [`ranks`](Fmm::ranks): a positive number, by default 1. Fast
+    /// methods give a rank work in proportion. The tree and the sums stay the same. Planning on several ranks reports
+    /// another number by [`Error::Parameter`].
     pub fn speed(mut self, speed: f64) -> Self {
         self.speed = speed;
         self
     }
     /// The request for the transposed sums w_j = Σ_i K(x_i − y_j)ᵀ·v_i with `outputs`, to be planned with the targets
-    /// x_i as sources and the sources y_j as targets. Everything else is asked as for the sums of this request; a method
-    /// that the transposed kernel does not have is chosen anew. [`Plan::transposed`](crate::Plan::transposed) takes the points
-    /// of a plan.
+    /// x_i as sources and the sources y_j as targets. Everything else is asked as for the sums of this request; a
+    /// method that the transposed kernel does not have is chosen anew. [`Plan::transposed`](crate::Plan::transposed)
+    /// takes the points of a plan.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if sources have attributes, and for kernels of the plane without K(−r) = K(r)ᵀ.
@@ -446,8 +446,8 @@ impl Fmm {
     }
     /// The translation of spherical harmonics. Default [`Translation::Rcr`], the fastest on a CPU. A GPU multiplies
     /// dense matrices where dense products are faster, unless the caller asks for [`Translation::Rcr`]. A GPU has no
-    /// other translation. Only for [`Method::SphericalHarmonics`] and for treecodes of spherical harmonics: planning with
-    /// another method, [`Method::Auto`] included, returns [`Error::Unsupported`].
+    /// other translation. Only for [`Method::SphericalHarmonics`] and for treecodes of spherical harmonics: planning
+    /// with another method, [`Method::Auto`] included, returns [`Error::Unsupported`].
     pub fn translation(mut self, translation: Translation) -> Self {
         self.variant.translation = Some(translation);
         self
@@ -473,9 +473,10 @@ impl Fmm {
         self
     }
     /// The opening angle of a treecode: a target leaf sees a box of side l as a whole if l ≤ θ·d, where d is the
-    /// distance from the centre of the box to the cube of the leaf. Default: 0.6 with a given order, else chosen with the
-    /// order. For kernels with Laurent series, the θ of the criterion of separation (Goude & Engblom 2012, eq. 2.1), by
-    /// default 0.55. With another method, [`Method::Auto`] in space included, planning returns [`Error::Unsupported`].
+    /// distance from the centre of the box to the cube of the leaf. Default: 0.6 with a given order, else chosen with
+    /// the order. For kernels with Laurent series, the θ of the criterion of separation (Goude & Engblom 2012, eq.
+    /// 2.1), by default 0.55. With another method, [`Method::Auto`] in space included, planning returns
+    /// [`Error::Unsupported`].
     pub fn theta(mut self, theta: f64) -> Self {
         self.variant.theta = Some(theta);
         self

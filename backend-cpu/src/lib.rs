@@ -1,8 +1,8 @@
 //! Execution on CPU cores: rayon over boxes, SIMD over pairs and frequencies.
 //!
-//! [`sum`] is the loop over pairs that is compiled for each kernel in space, [`lanes`] the vectors it runs on, [`direct`] the oracle of sums,
-//! [`pairwise`] that of stages, [`equivalent`] the fast stages of the equivalent-density method, [`spherical`] those of
-//! spherical harmonics, [`laurent`] the stages of the two-dimensional method.
+//! [`sum`] is the loop over pairs that is compiled for each kernel in space, [`lanes`] the vectors it runs on,
+//! [`direct`] the oracle of sums, [`pairwise`] that of stages, [`equivalent`] the fast stages of the equivalent-density
+//! method, [`spherical`] those of spherical harmonics, [`laurent`] the stages of the two-dimensional method.
 
 // What the feature leaves out is there, and checked by the compiler.
 #![cfg_attr(feature = "develop", allow(dead_code, unused_imports))]

@@ -1,5 +1,5 @@
-//! The loop over pairs that is compiled for each kernel in space. P2M, P2L, L2P, M2P, P2P and direct summation all use it; they differ only in the kernel,
-//! the sources and the targets.
+//! The loop over pairs that is compiled for each kernel in space. P2M, P2L, L2P, M2P, P2P and direct summation all use
+//! it; they differ only in the kernel, the sources and the targets.
 
 use crate::lanes::{Isa, Product, Several, Vectorized, dispatch, dispatch_large};
 use crate::soa::{Soa, Targets};

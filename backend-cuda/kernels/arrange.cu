@@ -184,9 +184,9 @@ __device__ __forceinline__ u32 child_in(const Boxes& t, const u8* octants, u32 p
   return c;
 }
 
-// The items: places[end · families + f] is the item of an end. rows[item]: the row of the locals that it receives, which
-// is that of a box, or from row `count` on that of a domain. owners[item]: its family. table[slot · items + item]: the
-// source in a slot, plus 1; the table must be filled with NOBODY before.
+// The items: places[end · families + f] is the item of an end. rows[item]: the row of the locals that it receives,
+// which is that of a box, or from row `count` on that of a domain. owners[item]: its family. table[slot · items +
+// item]: the source in a slot, plus 1; the table must be filled with NOBODY before.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     end_table(const Boxes* boxes, const u8* octants, const Ends* ends_table, const u32* parents, u32 families,
               const u64* starts, const u32* sources, const u32* flags, const u64* places, u32 items, u32 count, u32* rows,

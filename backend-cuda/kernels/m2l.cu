@@ -42,11 +42,11 @@ extern "C" __global__ void m2l_keys(const Boxes* boxes, const u8* octants, const
 }
 
 // For the items i = starts[g] … starts[g + 1] − 1 of each group g of one set: out[boxes[i]] += the sum over slots of
-// matrix(numbers[g · SLOTS + slot]) · in[table[slot · items + i]]. A group is an octant, or another end of M2L. Matrices are `rows` × `columns`, column by column, both
-// even. A block has items of one group and keeps its sums in registers over all slots. If gridDim.z > 1, it sums
-// over a part of the slots and leaves the sums in partial[(part · items + item) · rows …] for m2l_join. In f32, the
-// products of each slot are summed separately and then added, because the tensor cores truncate sums instead of
-// rounding them.
+// matrix(numbers[g · SLOTS + slot]) · in[table[slot · items + i]]. A group is an octant, or another end of M2L.
+// Matrices are `rows` × `columns`, column by column, both even. A block has items of one group and keeps its sums in
+// registers over all slots. If gridDim.z > 1, it sums over a part of the slots and leaves the sums in partial[(part ·
+// items + item) · rows …] for m2l_join. In f32, the products of each slot are summed separately and then added, because
+// the tensor cores truncate sums instead of rounding them.
 extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 4 : 3)
     m2l(const REAL* matrices, u32 rows, u32 columns, const REAL* in, const u32* table, u32 items, const u32* boxes,
         const u64* starts, const u32* numbers, REAL* out, REAL* partial) {

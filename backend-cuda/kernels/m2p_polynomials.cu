@@ -1,12 +1,12 @@
 // M2P of low orders, with multipoles as polynomials. Twin of fmm-kernels/src/spherical/horner.rs, which defines them.
 //
-// The field of a multipole at x is F(u)/r, with the inverted point u = x/r² and a polynomial F in the coordinates x, y, z
-// of u and in s = |u|². z appears at most once in a monomial, so F = A + z B, and A and B are summed by Horner's rule: the
-// innermost loop is over powers of x, then y, then s. Derivatives are summed beside. A coefficient costs one multiply-add
-// for the value, and two for value and gradient.
+// The field of a multipole at x is F(u)/r, with the inverted point u = x/r² and a polynomial F in the coordinates x, y,
+// z of u and in s = |u|². z appears at most once in a monomial, so F = A + z B, and A and B are summed by Horner's
+// rule: the innermost loop is over powers of x, then y, then s. Derivatives are summed beside. A coefficient costs one
+// multiply-add for the value, and two for value and gradient.
 //
-// Defined in front of this file: REAL, VALUES (1 or 4), ORDER, SINGULAR (1), BLOCKS (per multiprocessor), SPLIT, MOST and
-// TILE_BYTES (group.cuh).
+// Defined in front of this file: REAL, VALUES (1 or 4), ORDER, SINGULAR (1), BLOCKS (per multiprocessor), SPLIT, MOST
+// and TILE_BYTES (group.cuh).
 
 #include "shared/level.cuh"
 #include "shared/copy.cuh"
@@ -38,8 +38,8 @@ struct alignas(16) Source {
 #include "shared/group.cuh"
 #include "shared/point.cuh"
 
-// Makes the polynomials of boxes items[blockIdx.x] from their rows of harmonics, `stride` numbers each. Coefficient i is
-// the sum over entries starts[i] … starts[i + 1] − 1 of the map.
+// Makes the polynomials of boxes items[blockIdx.x] from their rows of harmonics, `stride` numbers each. Coefficient i
+// is the sum over entries starts[i] … starts[i + 1] − 1 of the map.
 extern "C" __global__ void __launch_bounds__(THREADS_OF_A_BOX)
     to_polynomials(const Boxes* boxes, const double* levels, const u32* items, const u32* starts,
                    const u32* columns, const REAL* entries, u32 stride, const REAL* rows, Source* to) {
@@ -164,8 +164,8 @@ __device__ __forceinline__ void evaluate(Point (&at)[EACH], const Chunk* coeffic
 }
 
 // Adds to the values of the targets of leaf items[blockIdx.x] the fields of the boxes in its row, group by group. A
-// block is one warp. SPLIT boxes are evaluated at once, each by the threads of one slice, while the next ones are copied
-// to shared memory. numbers[e]: the place of the box of edge e in `sources`.
+// block is one warp. SPLIT boxes are evaluated at once, each by the threads of one slice, while the next ones are
+// copied to shared memory. numbers[e]: the place of the box of edge e in `sources`.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     from_polynomials(const Boxes* boxes, const u32* items, const u64* starts, const u32* numbers, const Source* sources,
                      const double* xyz, u64 points, double* values) {

@@ -196,8 +196,8 @@ __device__ __forceinline__ void translate(const Tables& t, u32 number, const REA
 }
 
 // M2L. For the items i = starts[g] … starts[g + 1] − 1 of each group g: out[boxes[i]] += the sum over slots of the rows
-// in[table[slot · items + i]], translated along course numbers[g · SLOTS + slot]. If gridDim.z > 1, a block sums over a part of the slots and writes to
-// partial[(part · items + item) · STRIDE …] instead.
+// in[table[slot · items + i]], translated along course numbers[g · SLOTS + slot]. If gridDim.z > 1, a block sums over a
+// part of the slots and writes to partial[(part · items + item) · STRIDE …] instead.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     rcr_across(const Tables* tables, const REAL* in, const u32* table, u32 items, const u32* boxes, const u64* starts,
                const u32* numbers, REAL* out, REAL* partial) {

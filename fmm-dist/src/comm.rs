@@ -31,9 +31,9 @@ pub trait Comm: Send + Sync {
     fn one_process(&self) -> bool {
         false
     }
-    /// Waits until the receivers have taken every message of this rank. Implement it if messages advance only while their
-    /// sender calls the transport; by default it does nothing. The wait ends, because at this point of a joint call every
-    /// receiver reads all its messages.
+    /// Waits until the receivers have taken every message of this rank. Implement it if messages advance only while
+    /// their sender calls the transport; by default it does nothing. The wait ends, because at this point of a joint
+    /// call every receiver reads all its messages.
     fn settle(&self) {}
 }
 

@@ -1,9 +1,9 @@
 //! The locally essential tree of a rank (Lashuk et al. 2009, §III-A, Algorithm 2).
 //!
-//! It has the boxes of the coarse tree, the rank's own boxes below, and *ghosts*: boxes of other ranks that lists of own
-//! targets may name. An owner sends the children of a box to a rank if some target there may look into the box
-//! ([`Opens`]). Boxes stay level by level in Morton order. So they are a sub-sequence of the tree of one rank, and lists
-//! of own targets are those of one rank, edge for edge and in the same order.
+//! It has the boxes of the coarse tree, the rank's own boxes below, and *ghosts*: boxes of other ranks that lists of
+//! own targets may name. An owner sends the children of a box to a rank if some target there may look into the box
+//! ([`Opens`]). Boxes stay level by level in Morton order. So they are a sub-sequence of the tree of one rank, and
+//! lists of own targets are those of one rank, edge for edge and in the same order.
 
 use crate::coarse::Coarse;
 use crate::exchange::Strategy;
@@ -24,8 +24,8 @@ pub struct Place {
     pub cube: Cube,
 }
 
-/// `opens(target, source)`: whether the lists of some box inside `target` may name children of `source`. If it holds for
-/// two boxes, it must hold for the parents of either.
+/// `opens(target, source)`: whether the lists of some box inside `target` may name children of `source`. If it holds
+/// for two boxes, it must hold for the parents of either.
 pub type Opens<'a> = &'a (dyn Fn(&Place, &Place) -> bool + Sync);
 
 /// [`Opens`] of the U, V, W, X lists and of the 119 stencil: children of a source box are named by boxes inside its
@@ -65,8 +65,8 @@ impl Name {
     }
 }
 
-/// A box of another rank, as it travels: the name of its parent, its number there, its octant, whether it is a leaf, its
-/// sources.
+/// A box of another rank, as it travels: the name of its parent, its number there, its octant, whether it is a leaf,
+/// its sources.
 type Record = [u64; 5];
 
 /// A locally essential tree, and where its boxes come from.

@@ -58,8 +58,8 @@ pub(crate) const DERIVATIVE_FACTORS: [usize; 3] = [1, 4, 10];
 pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     /// Name used in reports, fingerprints and as the CUDA function name (an identifier).
     const NAME: &'static str;
-    /// Coordinates of a point: 3, or 2 for a kernel of the plane. A kernel of the plane counts as a kernel of space that
-    /// is constant along z: its slots for derivatives along z hold zeros, and no output shows them.
+    /// Coordinates of a point: 3, or 2 for a kernel of the plane. A kernel of the plane counts as a kernel of space
+    /// that is constant along z: its slots for derivatives along z hold zeros, and no output shows them.
     const DIM: usize = 3;
     /// Strengths per source.
     const STRENGTHS: usize = 1;
@@ -68,10 +68,10 @@ pub trait Kernel: Clone + Debug + Send + Sync + 'static {
     /// The highest derivative of the values that a plan may ask for: 1 for the gradient, 2 for the Hessian. Higher
     /// derivatives are not compiled. Most of the compile time of a kernel goes to its Hessian.
     const DERIVATIVES: usize = 2;
-    /// The highest derivative for which the compiler makes a loop over pairs: 1 means values and gradients. A sum with a
-    /// higher derivative interprets the recorded operations of the kernel, as for a kernel made at run time. A Hessian by
-    /// dual numbers is 1 to 3.6 times as fast that way (`runs/2026-11-24-zen4x2/pair-rates.txt`), and costs no time to
-    /// compile. Set 2 if you write [`eval_hessian`](Kernel::eval_hessian) by hand.
+    /// The highest derivative for which the compiler makes a loop over pairs: 1 means values and gradients. A sum with
+    /// a higher derivative interprets the recorded operations of the kernel, as for a kernel made at run time. A
+    /// Hessian by dual numbers is 1 to 3.6 times as fast that way (`runs/2026-11-24-zen4x2/pair-rates.txt`), and costs
+    /// no time to compile. Set 2 if you write [`eval_hessian`](Kernel::eval_hessian) by hand.
     const COMPILED: usize = 1;
     /// If true, `eval` must yield exactly 0 at r = 0 ([`Lane::rsqrt`] does so by itself). If false, it must yield a
     /// finite number there, which is added for points that coincide.

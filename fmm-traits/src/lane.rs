@@ -57,8 +57,8 @@ pub trait Lane:
     fn eq(self, other: Self) -> Self::Mask;
     /// `a` where `mask` holds, else `b`.
     fn select(mask: Self::Mask, a: Self, b: Self) -> Self;
-    /// r·r, but a positive number instead of 0 at r = 0. A kernel that divides by r·r uses it, so that r/(r·r) is exactly
-    /// 0 at r = 0, and not 0/0. The number is 1 by default; a lane may choose another.
+    /// r·r, but a positive number instead of 0 at r = 0. A kernel that divides by r·r uses it, so that r/(r·r) is
+    /// exactly 0 at r = 0, and not 0/0. The number is 1 by default; a lane may choose another.
     #[inline(always)]
     fn nonzero_square(r: &[Self]) -> Self {
         let square = dot(r, r);

@@ -1,8 +1,8 @@
 //! The traits and data types on which all parts of the framework agree. This crate knows no concrete tree, kernel or
 //! device.
 //!
-//! Start with [`driver`], the loop over the stages of the method ([`Step`] has their order). Then read [`kernel`] (Green's functions), [`tree`] (boxes and
-//! the eight edge lists) and [`expansion`] (the operators).
+//! Start with [`driver`], the loop over the stages of the method ([`Step`] has their order). Then read [`kernel`]
+//! (Green's functions), [`tree`] (boxes and the eight edge lists) and [`expansion`] (the operators).
 
 pub mod constant_one;
 pub mod driver;

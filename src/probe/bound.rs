@@ -13,9 +13,9 @@
 //!
 //! - Other targets, at the 99.5 % point of E²/U². The bootstrap (Efron, *Ann. Statist.* 7 (1979) 1–26) measures the
 //!   scatter of E²/U²: the leaves, and the targets of each leaf, are drawn again with replacement, [`BOOTSTRAP_DRAWS`]
-//!   times. From their targets it draws as many as a caller may look at, [`BOOTSTRAP_TARGETS`], each with the probability
-//!   of a target among all targets. So a target that makes up most of U², because a source lies very close, is missing from
-//!   as many draws as it is from the targets of callers.
+//!   times. From their targets it draws as many as a caller may look at, [`BOOTSTRAP_TARGETS`], each with the
+//!   probability of a target among all targets. So a target that makes up most of U², because a source lies very close,
+//!   is missing from as many draws as it is from the targets of callers.
 //! - A smaller U² for other strengths, at the 2 % point of U² ([`super::modes`]). For example, a potential far from
 //!   its sources follows their net strength, so U² is small whenever the net strength is small.
 //! - A larger E² for other strengths, at the 99.5 % point of E² ([`super::modes`]).

@@ -50,6 +50,43 @@ impl<T> Course<T> {
 /// tan²β as a reduced fraction: the integers (ρ², k²) without their common factors.
 type Angle = [u32; 2];
 
+/// The numbers that a translation needs beside the matrices of its order.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// A scale for each degree read, before the translation along z, and for each degree written, after it.
+    pub scales: [Vec<f64>; 2],
+    /// Cosine and sine of the angle about z that takes the offset into the half plane y = 0, x ≥ 0.
+    pub alpha: [f64; 2],
+    /// Cosine and sine of the angle between the offset and the z axis, or of its complement to π.
+    pub beta: [f64; 2],
+    /// Whether the offset points below the plane z = 0, so that the reflection z → −z precedes and follows (eq. 34).
+    pub below: bool,
+}
+
+impl Route {
+    /// The numbers of `shift`.
+    pub fn new(step: Step, shift: &Shift) -> Self {
+        let [x, y, z] = shift.offset;
+        let (rho, d) = (x.hypot(y), shift.distance());
+        let [before, after] = shift.orders;
+        let (from, to) = (shift.from_side, shift.to_side);
+        let scales: [Vec<f64>; 2] = match step {
+            Step::Up => [powers(from / d, before), powers(d / to, after)],
+            Step::Across => [powers(from / d, before), powers::<f64>(to / d, after + 1).split_off(1)],
+            Step::Down => {
+                let after = powers::<f64>(to / d, after).into_iter().map(|x| to / from * x);
+                [powers(d / from, before), after.collect()]
+            }
+        };
+        Route {
+            scales,
+            alpha: if rho > 0.0 { [x / rho, y / rho] } else { [1.0, 0.0] },
+            beta: [z.abs() / d, rho / d],
+            below: z < 0.0,
+        }
+    }
+}
+
 /// The tables of one order, and the rotations made so far.
 #[derive(Debug)]
 pub struct Rcr<T> {
@@ -99,24 +136,13 @@ impl<T: Real> Rcr<T> {
 
     /// Prepares the translation `shift`.
     pub fn course(&self, step: Step, shift: &Shift) -> Course<T> {
-        let [x, y, z] = shift.offset;
-        let (rho, d) = (x.hypot(y), shift.distance());
-        let [cos_alpha, sin_alpha] = if rho > 0.0 { [x / rho, y / rho] } else { [1.0, 0.0] };
-        let [before, after] = shift.orders;
-        let (from, to) = (shift.from_side, shift.to_side);
-        let scales: [Vec<f64>; 2] = match step {
-            Step::Up => [powers(from / d, before), powers(d / to, after)],
-            Step::Across => [powers(from / d, before), powers::<f64>(to / d, after + 1).split_off(1)],
-            Step::Down => {
-                let after = powers::<f64>(to / d, after).into_iter().map(|x| to / from * x);
-                [powers(d / from, before), after.collect()]
-            }
-        };
+        let Route { scales, alpha: [cos_alpha, sin_alpha], beta: [cos_beta, sin_beta], below } =
+            Route::new(step, shift);
         Course {
             step,
             orders: shift.orders,
-            phases: scales.map(|scales| Phases::new(&scales, cos_alpha, sin_alpha, z < 0.0)),
-            rotation: self.rotation(shift, z.abs() / d, rho / d),
+            phases: scales.map(|scales| Phases::new(&scales, cos_alpha, sin_alpha, below)),
+            rotation: self.rotation(shift, cos_beta, sin_beta),
         }
     }
 

@@ -194,6 +194,36 @@ fn next(n: usize, q: &[[f64; 3]; 3], last: &[f64]) -> Vec<f64> {
     d
 }
 
+/// The matrices X_n, n < `order`, of the rotation A by 90° about x that takes the y axis to the z axis: 2n + 1 rows of
+/// 2n + 1 numbers (the cosines m = 0 … n, then the sines m = 1 … n). A rotation about y is one about z, seen by A:
+/// D_n(β about y) = X_nᵀ D_n(β about z) X_n.
+///
+/// A keeps x, and what was even in z it makes even in y. So only entries between functions of equal parity in x, where
+/// the parity in z of the one is the parity in y of the other, are not zero: n² + n + 1 for each degree.
+pub fn exchange(order: usize) -> Vec<Vec<f64>> {
+    let q = [[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]];
+    let mut all: Vec<Vec<f64>> = Vec::new();
+    for n in 0..order {
+        let mut matrix = all.last().map_or_else(|| vec![1.0], |last| next(n, &q, last));
+        // Parities of a function in x, y and z.
+        let parities = |i: usize| {
+            let (m, sine) = if i > n { (i - n, 1) } else { (i, 0) };
+            [(m + sine) % 2, sine, (n + m) % 2]
+        };
+        let width = 2 * n + 1;
+        for (i, row) in matrix.chunks_exact_mut(width).enumerate() {
+            for (j, entry) in row.iter_mut().enumerate() {
+                let ([x, y, _], [from_x, _, from_z]) = (parities(i), parities(j));
+                if [x, y] != [from_x, from_z] {
+                    *entry = 0.0;
+                }
+            }
+        }
+        all.push(matrix);
+    }
+    all
+}
+
 /// The rotation about z that takes the direction (cos α, sin α, ·) into the half plane y = 0, x ≥ 0, with a factor
 /// for each degree. For directions below the plane z = 0 it includes the reflection z → −z, a factor (−1)^(n+m) (eq.
 /// 34 of Gumerov & Duraiswami), so that β ≤ π/2 is enough for all directions.
@@ -313,6 +343,37 @@ mod tests {
                         let expected = if i == j { 1.0 } else { 0.0 };
                         assert!((dot - expected).abs() < 2e-15 * (n + 4) as f64, "{beta} {n}: {dot}");
                     }
+                }
+            }
+        }
+    }
+
+    /// Rotations about y from rotations about z, and the number of entries that are not zero.
+    #[test]
+    fn exchanged_axes_turn_rotations_about_y_into_rotations_about_z() {
+        let beta = 0.7f64;
+        let rotation = Rotation::<f64>::new(MAX_ORDER, beta.cos(), beta.sin());
+        for (n, matrix) in exchange(MAX_ORDER).iter().enumerate() {
+            let width = 2 * n + 1;
+            assert_eq!(matrix.iter().filter(|&&x| x != 0.0).count(), n * n + n + 1, "degree {n}");
+            let about_z = |x: &[f64]| -> Vec<f64> {
+                let mut y = x.to_vec();
+                for m in 1..=n {
+                    let (s, c) = (m as f64 * beta).sin_cos();
+                    (y[m], y[n + m]) = (c * x[m] + s * x[n + m], c * x[n + m] - s * x[m]);
+                }
+                y
+            };
+            for j in 0..width {
+                let column: Vec<f64> = (0..width).map(|i| matrix[i * width + j]).collect();
+                let turned = about_z(&column);
+                for i in 0..width {
+                    let found: f64 = (0..width).map(|k| matrix[k * width + i] * turned[k]).sum();
+                    let first = usize::from(i > n);
+                    let (row, place) = if i > n { (i - n - 1, j.wrapping_sub(n + 1)) } else { (i, j) };
+                    let size = n + 1 - first;
+                    let expected = if (i > n) == (j > n) { rotation.block(n, first)[row * size + place] } else { 0.0 };
+                    assert!((found - expected).abs() < 1e-13, "degree {n}, ({i}, {j}): {found} {expected}");
                 }
             }
         }

@@ -67,5 +67,5 @@ pub use ranks::Routes;
 pub use solver::{
     Counts, DeviceMethod, DeviceSolver, DeviceSums, Expansion, Ground, Placed, PlanSeconds, Settings, method, solver,
 };
-pub use spherical::{SphericalSettings, Translation};
+pub use spherical::{SphericalSettings, Translation, UnrolledShape, rcr_unrolled_program};
 pub use tree::{DevicePoints, DeviceTree, Root, TreeOptions, build, build_reported};

@@ -179,7 +179,7 @@ pub fn l2p_program<T: Real>(kernel: &Member) -> Program {
 }
 
 /// A program for harmonics in precision `T`.
-fn of_harmonics<T: Real>(
+pub(crate) fn of_harmonics<T: Real>(
     file: &str,
     source: &str,
     definitions: &[(&str, usize)],

@@ -3,9 +3,10 @@
 
 use adaptive2d::PlaneKernel;
 use backend_cuda::{
-    Compiled, Device, DeviceOptions, Program, RcrShape, Shape, all_programs, compile, dft_program, direct_program,
-    l2p_harmonics_program, l2p_program, m2l_matrices_program, m2p_polynomials_program, p2m_harmonics_program,
-    p2m_program, p2p_program, plane_p2p_program, plane_series_program, rcr_program,
+    Compiled, Device, DeviceOptions, Program, RcrShape, Shape, UnrolledShape, all_programs, compile, dft_program,
+    direct_program, l2p_harmonics_program, l2p_program, m2l_matrices_program, m2p_polynomials_program,
+    p2m_harmonics_program, p2m_program, p2p_program, plane_p2p_program, plane_series_program, rcr_program,
+    rcr_unrolled_program,
 };
 use fmm_kernels::equivalent::Lattice;
 use fmm_kernels::{
@@ -164,6 +165,23 @@ fn rotations_compile_for_sm_90() {
             assert!(!log.contains("warning"), "{}:\n{log}", program.name);
         }
     }
+}
+
+#[test]
+fn unrolled_rotations_compile_for_sm_90() {
+    fn of<T: Real>(order: usize) -> Program {
+        let shape = UnrolledShape::of::<T>(order, BLOCK_MEMORY).unwrap();
+        rcr_unrolled_program::<T>(order, shape)
+    }
+    for program in [of::<f32>(1), of::<f32>(12), of::<f64>(7), of::<f64>(11)] {
+        let log = for_sm_90(&program).unwrap_or_else(|e| panic!("{e}")).log;
+        assert!(spilled(&log) <= 160, "{} spills registers:\n{log}", program.name);
+        assert!(!log.contains("warning"), "{}:\n{log}", program.name);
+    }
+    assert!(
+        UnrolledShape::of::<f32>(17, BLOCK_MEMORY).is_none() && UnrolledShape::of::<f64>(13, BLOCK_MEMORY).is_none()
+    );
+    assert!(UnrolledShape::of::<f64>(12, 32 << 10).is_none(), "rows do not fit into so little memory");
 }
 
 #[test]

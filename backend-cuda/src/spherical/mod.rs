@@ -10,11 +10,13 @@ mod plan;
 mod polynomials;
 mod rotations;
 mod series;
+mod unrolled;
 
 use fmm_kernels::spherical::Truncation;
 use fmm_traits::Real;
 
 pub(crate) use plan::Spherical;
+pub use unrolled::{UnrolledShape, rcr_unrolled_program};
 
 /// The ways to translate rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +26,7 @@ pub enum Translation {
     /// nothing: unused degrees are zeros in the matrices.
     Dense,
     /// Rotate – coaxial – rotate back (Gumerov & Duraiswami 2008, §2.2.2), for many edges of one offset at a time: 2p³
-    /// operations.
+    /// operations. M2L of low orders has all matrices in its code.
     Rcr,
     /// As `Rcr`, but an M2L translation may end at a domain of two or four children: `domains`.
     Domains,
@@ -40,13 +42,13 @@ impl Translation {
         }
     }
 
-    /// The faster way for order `p`, measured in docs/notes/gpu-performance.md. In f32, rotations win at orders 10 to
-    /// 14, where many rows fit into shared memory and the tiles of products are not full. At high orders both take
-    /// about the same time; rotations are chosen there because the dense matrices (p⁴ numbers each) take memory and
-    /// seconds to make.
+    /// The faster way for order `p`, measured in docs/notes/gpu-performance.md. In f32, rotations win up to order 14; up
+    /// to 12 M2L has unrolled code. In f64 unrolled code is as fast as dense products, which take less time to
+    /// compile. At high orders both take about the same time; rotations are chosen there because the dense matrices (p⁴
+    /// numbers each) take memory and seconds to make.
     pub fn fastest<T: Real>(p: usize) -> Translation {
         match (T::NAME, p) {
-            ("f32", 10..=14 | 20..) | (_, 25..) => Translation::Rcr,
+            ("f32", ..=14 | 20..) | (_, 25..) => Translation::Rcr,
             _ => Translation::Dense,
         }
     }

@@ -1,8 +1,11 @@
 //! M2M, M2L and L2L by rotate – coaxial – rotate back: tables and launches of `kernels/rcr.cu`.
 //!
+//! Where an order has unrolled code ([`Unrolled`]), M2L uses that code.
+//!
 //! A *job* is one tile of one matrix: [`TILE_ROWS`] rows, applied to all edges of a block. A *course* is one
 //! translation (an operator of M2L, an octant of M2M or L2L, or a domain and one of its children).
 
+use super::unrolled::Unrolled;
 use crate::arrange::{Arranged, tiles};
 use crate::device::{Buffer, Device, Functions, blocks};
 use crate::domains::{KINDS, M2lEnds};
@@ -33,9 +36,9 @@ struct First {
 }
 
 impl First {
-    fn of(ends: &M2lEnds) -> First {
-        let up = ends.operators.len();
-        First { up, down: up + 8, within: up + 16 }
+    /// The places behind `across` operators of M2L.
+    fn behind(across: usize) -> First {
+        First { up: across, down: across + 8, within: across + 16 }
     }
 }
 
@@ -88,7 +91,8 @@ fn rows(size: usize) -> impl Iterator<Item = usize> {
 }
 
 impl Tables {
-    fn new(p: usize, truncation: Truncation, ends: &M2lEnds) -> Self {
+    /// The tables of order `p`. `operators` are those of M2L, as in [`M2lEnds`]; the domains of `ends` hand down.
+    fn new(p: usize, truncation: Truncation, operators: &[[Cube; 2]], ends: &M2lEnds) -> Self {
         let rcr = Rcr::<f64>::new(p);
         // For each degree the matrix of the cosines, then the matrix of the sines.
         let of_degree =
@@ -117,7 +121,7 @@ impl Tables {
         };
         let across = |&[target, source]: &[Cube; 2]| Shift::across(target, source, p, truncation);
         let mut courses: Vec<Course<f64>> =
-            ends.operators.iter().map(|pair| rcr.course(Step::Across, &across(pair))).collect();
+            operators.iter().map(|pair| rcr.course(Step::Across, &across(pair))).collect();
         let families: Vec<[Cube; 2]> = (0..8).map(family).map(|(parent, child)| [parent, child]).collect();
         courses.extend(families.iter().map(|&[parent, child]| rcr.course(Step::Up, &Shift::up(parent, child, p))));
         courses.extend(families.iter().map(|&[parent, child]| rcr.course(Step::Down, &Shift::down(child, parent, p))));
@@ -167,12 +171,17 @@ pub(super) struct Rotations<T> {
     table: Buffer<u64>,
     words: Vec<Buffer<u32>>,
     numbers: Vec<Buffer<T>>,
+    /// M2L, if the order has unrolled code. Then the tables above have no M2L.
+    unrolled: Option<Unrolled<T>>,
 }
 
 impl<T: DeviceScalar> Rotations<T> {
     /// The translations of order `p`, with M2L to `ends`.
     pub fn new(device: &Device, p: usize, truncation: Truncation, ends: &M2lEnds) -> Result<Self, Error> {
-        let Tables { turns, shifts, places, courses, phases, rotations, coaxial } = Tables::new(p, truncation, ends);
+        let unrolled = Unrolled::new(device, p, truncation, ends)?;
+        let across = if unrolled.is_some() { &[] } else { &ends.operators[..] };
+        let tables = Tables::new(p, truncation, across, ends);
+        let Tables { turns, shifts, places, courses, phases, rotations, coaxial } = tables;
         let shape = RcrShape::of::<T>(p, device.info().shared_memory as usize);
         let what = "operators";
         let counts = turns.len() as u64 | ((shifts.len() as u64) << 32);
@@ -187,17 +196,27 @@ impl<T: DeviceScalar> Rotations<T> {
         Ok(Rotations {
             device: device.clone(),
             shape,
-            first: First::of(ends),
+            first: First::behind(across.len()),
             functions: device.load_sharing(&rcr_program::<T>(p, shape), shape.bytes)?,
             table: device.upload(&table, what)?,
             words,
             numbers,
+            unrolled,
         })
     }
 
-    /// Number of blocks for groups of rows with these `starts`, and the number that fits on a multiprocessor.
+    /// Rows that a block of M2L translates at once, and the number of its blocks that fits on a multiprocessor.
+    fn tile(&self) -> [usize; 2] {
+        match &self.unrolled {
+            Some(Unrolled { shape, .. }) => [shape.edges(), shape.blocks],
+            None => [self.shape.edges, self.shape.blocks],
+        }
+    }
+
+    /// Number of blocks of M2L for groups of rows with these `starts`, and the number that fits on a multiprocessor.
     pub fn blocks(&self, starts: &[u64]) -> [usize; 2] {
-        [starts.windows(2).map(|s| tiles(s, self.shape.edges)).sum(), self.shape.blocks]
+        let [edges, resident] = self.tile();
+        [starts.windows(2).map(|s| tiles(s, edges)).sum(), resident]
     }
 
     /// Enqueues M2L: `to` += Σ translated `from`.
@@ -206,9 +225,13 @@ impl<T: DeviceScalar> Rotations<T> {
     /// Both arrays have a row for each box.
     pub unsafe fn across(&self, far: &Across<T>, from: &Buffer<T>, to: &Buffer<T>) -> Result<(), Error> {
         let table = &far.table;
+        let (functions, operators, block) = match &self.unrolled {
+            Some(unrolled) => (&unrolled.functions, &unrolled.table, unrolled.block()),
+            None => (&self.functions, &self.table, self.block()),
+        };
         for pass in table.passes(0) {
             let args = [
-                (&self.table).into(),
+                operators.into(),
                 from.into(),
                 (&table.table).into(),
                 (table.boxes.len() as u32).into(),
@@ -218,9 +241,9 @@ impl<T: DeviceScalar> Rotations<T> {
                 to.into(),
                 (&far.partial).into(),
             ];
-            let grid = [blocks(pass.blocks(self.shape.edges), 1)?, 1, far.parts as u32];
-            // SAFETY: arguments as in rcr.cu; the rows that a pass receives are distinct.
-            unsafe { self.device.launch_sharing(&self.functions, "rcr_across", grid, self.block(), &args)? };
+            let grid = [blocks(pass.blocks(self.tile()[0]), 1)?, 1, far.parts as u32];
+            // SAFETY: arguments as in rcr.cu and rcr_unrolled.cu; the rows that a pass receives are distinct.
+            unsafe { self.device.launch_sharing(functions, "rcr_across", grid, block, &args)? };
         }
         Ok(())
     }
@@ -283,7 +306,8 @@ impl<T: DeviceScalar> Rotations<T> {
             receives.into(),
             edges.device_starts.at(8 * level),
         ];
-        let grid = [blocks(self.blocks(&edges.starts[8 * level..=8 * level + 8])[0], 1)?, 1, 1];
+        let starts = &edges.starts[8 * level..=8 * level + 8];
+        let grid = [blocks(starts.windows(2).map(|s| tiles(s, self.shape.edges)).sum(), 1)?, 1, 1];
         // SAFETY: arguments as in rcr.cu; the caller promises the rest.
         unsafe { self.device.launch_sharing(&self.functions, entry, grid, self.block(), &args) }
     }
@@ -295,7 +319,9 @@ impl<T: DeviceScalar> Rotations<T> {
 
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
-        self.words.iter().map(Buffer::bytes).sum::<u64>() + self.numbers.iter().map(Buffer::bytes).sum::<u64>()
+        self.words.iter().map(Buffer::bytes).sum::<u64>()
+            + self.numbers.iter().map(Buffer::bytes).sum::<u64>()
+            + self.unrolled.as_ref().map_or(0, Unrolled::bytes)
     }
 }
 
@@ -400,7 +426,8 @@ mod tests {
         let cut = [2, 3, 6, 11].map(|p| [(p, Truncation::Variable), (p, Truncation::Bound)]);
         for (p, truncation) in cases.into_iter().chain(cut.into_iter().flatten()) {
             let ends = M2lEnds::new(true, p < 6);
-            let (tables, rcr, first) = (Tables::new(p, truncation, &ends), Rcr::<f64>::new(p), First::of(&ends));
+            let (tables, rcr) = (Tables::new(p, truncation, &ends.operators, &ends), Rcr::<f64>::new(p));
+            let first = First::behind(ends.operators.len());
             assert_eq!(tables.courses.len(), first.within + ends.handed_down().len());
             let from: Vec<f64> = (0..p * p).map(|i| (0.7 * i as f64 + 0.3).sin()).collect();
             let check = |number: usize, step, shift: &Shift| {
@@ -428,7 +455,8 @@ mod tests {
     /// 316 offsets share a few angles.
     #[test]
     fn rotations_are_shared() {
-        let (p, tables) = (3, Tables::new(3, Truncation::Fixed, &M2lEnds::new(false, false)));
+        let (p, ends) = (3, M2lEnds::new(false, false));
+        let tables = Tables::new(p, Truncation::Fixed, &ends.operators, &ends);
         let one: usize = (0..p).map(|n| tiled(n + 1) + tiled(n)).sum();
         let angles = tables.rotations.len() / (2 * one);
         assert!((20..40).contains(&angles), "{angles}");

@@ -6,6 +6,7 @@ use super::{bounds_of, build_options, list_options, not_placed, picked, trial_wi
 use crate::candidates::Layout;
 use crate::choice::Choice;
 use crate::cloud::{Cloud, Given as Points};
+use crate::machine;
 use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
@@ -172,6 +173,14 @@ impl Ranks {
     }
 }
 
+/// The free memory of a processor, shared out among the ranks that use it. All ranks call it together.
+fn share_of_memory(alone: &dyn Engine, world: &World) -> Result<Option<u64>, Error> {
+    let number = alone.asked().0.backend.processor().number();
+    let processors = world.all_gather((machine::host(), number))?;
+    let sharing = processors.iter().filter(|p| **p == processors[world.rank()]).count() as u64;
+    Ok(alone.free_memory()?.map(|free| free / sharing))
+}
+
 /// Bytes of a multipole.
 pub(super) fn multipole_bytes(request: &Fmm, choice: &Choice, parts: &Parts, order: usize) -> u64 {
     let numbers = match (parts.lattice(order), parts.expansion.fill()) {
@@ -275,7 +284,7 @@ impl Engine for Ranks {
     }
 
     fn free_memory(&self) -> Result<Option<u64>, Error> {
-        super::of(&self.request.alone(), &self.choice).free_memory()
+        share_of_memory(&*super::of(&self.request.alone(), &self.choice), &self.world)
     }
 
     fn forget(&mut self) {
@@ -462,7 +471,7 @@ impl Engine for DirectOnRanks {
     }
 
     fn free_memory(&self) -> Result<Option<u64>, Error> {
-        self.inner.free_memory()
+        share_of_memory(&*self.inner, &self.world)
     }
 
     fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {

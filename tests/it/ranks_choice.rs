@@ -10,7 +10,7 @@ use fmm::{
 };
 use fmm_traits::testkit::clouds::CloudKind;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a plan decided, and what it measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -170,4 +170,39 @@ fn no_rank_receives_all_points() {
     let (few, many) = (sample(40_000), sample(200_000));
     let points = 24 * 200_000 * (ranks - 1) / ranks;
     assert!(4 * many < points && many < 2 * few, "{few} and {many} bytes of a sample; points have {points}");
+}
+
+/// The forecast for a rank is that of its share with ghosts: it covers what a plan holds, and no rank needs what one
+/// rank needs for all points.
+#[test]
+fn memory_is_forecast_for_a_rank() {
+    let (n, ranks) = (40_000, 4);
+    let x = CloudKind::Uniform.points(n, 4);
+    let builder = Fmm::new(Laplace).method(Method::EquivalentDensities).tolerance(1e-3).threads(1);
+    let whole = |builder: &Fmm, n: usize| builder.memory(n, n).unwrap();
+    let results = threads(ranks, |world: World| {
+        let builder = builder.clone().ranks(&world);
+        let plan = builder.plan(piece(&x, 3, &vec![1; ranks], world.rank()), Targets::Sources).unwrap();
+        (plan.memory(), whole(&builder, n), whole(&builder, 100_000_000))
+    });
+    for (held, forecast, large) in results.into_iter().map(Result::unwrap) {
+        assert!(held <= forecast && forecast <= whole(&builder, n), "{held} held, {forecast} forecast");
+        let part = large as f64 / whole(&builder, 100_000_000) as f64;
+        assert!((0.25..0.3).contains(&part), "{part}");
+    }
+    // A sum for which machines lack the memory is refused before points are shared out.
+    let (x, start) = (CloudKind::Uniform.points(2_000_000, 4), Instant::now());
+    let huge = Fmm::new(Stokes { mu: 1.0 }).method(Method::Interpolation).order(12).ncrit(1);
+    let results = threads(3, |world| {
+        huge.clone().ranks(&world).plan(piece(&x, 3, &[1; 3], world.rank()), Targets::Sources).map(drop)
+    });
+    for result in results {
+        let error = result.unwrap().unwrap_err();
+        assert!(
+            matches!(&error, Error::Rank { error, .. } if matches!(**error, Error::Memory { needed, available, .. }
+                if needed > available)),
+            "{error:?}"
+        );
+    }
+    assert!(start.elapsed() < Duration::from_secs(5));
 }

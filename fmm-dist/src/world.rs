@@ -260,17 +260,33 @@ impl World {
         self.all_to_all(vec![mine; self.size()])
     }
 
+    /// Sends `x` to a rank, which [gets](Self::get) it.
+    ///
+    /// # Errors
+    /// As [`swap`](Self::swap).
+    pub fn put<T: Wire>(&self, to: usize, x: &T) -> Result<(), Error> {
+        let mut message = Vec::new();
+        x.put(&mut message);
+        self.swap(vec![(to, message)], &[]).map(drop)
+    }
+
+    /// What a rank has [put](Self::put) here.
+    ///
+    /// # Errors
+    /// As [`swap`](Self::swap).
+    pub fn get<T: Wire>(&self, from: usize) -> Result<T, Error> {
+        Wire::get(&mut Reader::new(&self.swap(Vec::new(), &[from])?[0]))
+    }
+
     /// What the rank `from` has. The others give anything.
     ///
     /// # Errors
     /// As [`swap`](Self::swap).
     pub fn tell<T: Wire>(&self, from: usize, mine: T) -> Result<T, Error> {
         if self.rank() != from {
-            return Wire::get(&mut Reader::new(&self.swap(Vec::new(), &[from])?[0]));
+            return self.get(from);
         }
-        let mut message = Vec::new();
-        mine.put(&mut message);
-        self.swap(self.others().map(|to| (to, message.clone())).collect(), &[])?;
+        self.others().try_for_each(|to| self.put(to, &mine))?;
         Ok(mine)
     }
 

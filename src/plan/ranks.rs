@@ -1,18 +1,17 @@
 //! Plans of several ranks ([`Fmm::ranks`]). Every step here is a joint one: all ranks take it, and all get the error of
 //! one.
 
-use super::{Plan, SAMPLE_SEED, watch};
+use super::{Plan, watch};
 use crate::candidates::{self, Seen};
 use crate::cloud::{Cloud, Given};
 use crate::coordinates::{self, Mapped};
 use crate::decide::{Decision, Ends, decide};
 use crate::engine::Placed;
-use crate::output::Output;
 use crate::request::Fmm;
+use crate::validate;
 use crate::variant::Translation;
-use crate::{rng::Rng, validate};
 use fmm_dist::World;
-use fmm_traits::{Error, ErrorReport, OutputError, Targets};
+use fmm_traits::{Error, Targets};
 use std::time::Instant;
 
 impl Plan {
@@ -85,61 +84,6 @@ impl Plan {
         (plan.engine, plan.choice, plan.probe) = (Some(engine), choice, probe);
         plan.took(placed, own, given);
         Ok(plan)
-    }
-
-    /// [`Plan::verify_output`] on several ranks: the same sample, and the same numbers, as on one rank. Every rank gets
-    /// all sources, and sums at its part of the sample.
-    pub(super) fn verify_on_ranks(
-        &self,
-        world: &World,
-        strengths: &[f64],
-        out: &Output,
-        samples: usize,
-    ) -> Result<ErrorReport, Error> {
-        let facts = &self.choice.facts;
-        world.agree(&[("the number of samples", samples.to_string())])?;
-        let own_targets = world.all_gather(self.n_targets as u64)?;
-        let ends: Vec<usize> = own_targets
-            .iter()
-            .scan(0, |end, &n| {
-                *end += n as usize;
-                Some(*end)
-            })
-            .collect();
-        let total = *ends.last().unwrap_or(&0);
-        let rows = Rng::new(SAMPLE_SEED).sample(total, samples);
-        let first = ends[world.rank()] - self.n_targets;
-        let mine: Vec<usize> =
-            rows.iter().filter(|&&i| (first..ends[world.rank()]).contains(&i)).map(|i| i - first).collect();
-        let exact = match &self.engine {
-            None => vec![0.0; mine.len() * facts.values],
-            Some(engine) => {
-                let (sources, targets) = engine.points()?;
-                let n_sources = world.all_gather(self.n_sources as u64)?;
-                let base: usize = n_sources[..world.rank()].iter().map(|&n| n as usize).sum();
-                let all = world.all_gather(sources)?.concat();
-                let strengths = world.all_gather(strengths.to_vec())?.concat();
-                self.exact(&**engine, (&all, base), &strengths, &targets, &mine)?
-            }
-        };
-        // Errors are added up in the order of the sample, as on one rank.
-        let mut outputs = Vec::new();
-        for c in &facts.columns {
-            let k = c.columns.len();
-            let [found, exact] = self.rows_of(c, out, &exact, &mine);
-            let mut by_row = std::collections::HashMap::new();
-            let indices: Vec<u64> = mine.iter().map(|i| (i + first) as u64).collect();
-            for ((indices, found), exact) in
-                world.all_gather(indices)?.iter().zip(world.all_gather(found)?).zip(world.all_gather(exact)?)
-            {
-                for (n, &i) in indices.iter().enumerate() {
-                    by_row.insert(i as usize, (found[n * k..][..k].to_vec(), exact[n * k..][..k].to_vec()));
-                }
-            }
-            let (computed, expected): (Vec<_>, Vec<_>) = rows.iter().filter_map(|i| by_row.get(i).cloned()).unzip();
-            outputs.push(OutputError::of(c.output, &computed.concat(), &expected.concat(), k));
-        }
-        Ok(ErrorReport { samples: rows.len(), outputs })
     }
 }
 

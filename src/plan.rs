@@ -2,6 +2,7 @@
 
 mod devices;
 mod ranks;
+mod verify;
 
 use crate::attributes;
 use crate::candidates::{self, Goal, Seen, Task};
@@ -12,27 +13,18 @@ use crate::decide::{self, Decision, Ends, decide, exact, measured, reported};
 use crate::engine::{self, Engine, Placed};
 use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
-use crate::output::{Output, columns_of};
+use crate::output::Output;
 use crate::probe::ProbeReport;
 use crate::probe::search::{Found, Search};
 use crate::request::{Fmm, Inherited, Method, Progress};
-use crate::{rng::Rng, validate};
+use crate::validate;
 use backend_cuda::{DeviceArray, DeviceStream};
-use fmm_dist::World;
 use fmm_families::AnyFamily;
-use fmm_traits::{Error, ErrorReport, OutputError, Outputs, Targets};
+use fmm_traits::{Error, Outputs, Targets};
 use fmm_tree::BuildReport;
 use rayon::ThreadPool;
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-
-/// Seed of the targets that [`Plan::verify`] samples.
-const SAMPLE_SEED: u64 = 0x5EED;
-
-/// Number of sources in a block of the direct sums of [`Plan::verify`]: enough that a call costs little beside its sums,
-/// and few enough that ranks get blocks alike.
-const BLOCK: usize = 1 << 16;
 
 /// Sums over given points, ready for strengths. `Plan` is `Sync`: several threads may evaluate at once.
 pub struct Plan {
@@ -464,134 +456,6 @@ impl Plan {
             request.variant = Default::default();
         }
     }
-
-    /// The error of an evaluation for `strengths`, against direct summation in f64 at `samples` random targets (the
-    /// same targets in each call). The strengths are on the host, also for points on a device.
-    ///
-    /// # Errors
-    /// As [`Plan::apply`].
-    pub fn verify(&self, strengths: &[f64], samples: usize) -> Result<ErrorReport, Error> {
-        let mut out = [Output::default()];
-        self.apply_together(&[strengths], &mut out)?;
-        self.verify_output(strengths, &out[0], samples)
-    }
-
-    /// [`Plan::verify`] for the existing result `out` of an evaluation.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if `out` does not fit this plan; else as [`Plan::apply`].
-    pub fn verify_output(&self, strengths: &[f64], out: &Output, samples: usize) -> Result<ErrorReport, Error> {
-        self.jointly(|| self.verified(strengths, out, samples))
-    }
-
-    /// The error of `out` on all ranks.
-    fn verified(&self, strengths: &[f64], out: &Output, samples: usize) -> Result<ErrorReport, Error> {
-        let facts = &self.choice.facts;
-        let kernel = self.request.family.name();
-        validate::matrix("strengths", strengths, self.n_sources, facts.linear(), kernel)?;
-        let joined = self.request.attributes.join(strengths, facts);
-        let strengths = joined.as_deref().unwrap_or(strengths);
-        for c in &facts.columns {
-            let (found, expected) = (out.get(c.output).len(), self.n_targets * c.columns.len());
-            if found != expected {
-                let why = "the output of another plan?".to_string();
-                return Err(Error::Shape { array: "output", found, expected, why });
-            }
-        }
-        let world = self.request.world.clone().unwrap_or_default();
-        world.agree(&[("the number of samples", samples.to_string())])?;
-        let [first, total] = before_and_all(&world, self.n_targets)?;
-        let rows = Rng::new(SAMPLE_SEED).sample(total, samples);
-        let here = rows.iter().filter_map(|i| i.checked_sub(first).filter(|&i| i < self.n_targets));
-        let here: Vec<usize> = here.collect();
-        let exact = match &self.engine {
-            None => vec![0.0; rows.len() * facts.values],
-            Some(engine) => self.pool.install(|| self.exact(&**engine, &world, strengths, &here))?,
-        };
-        let mut outputs = Vec::new();
-        for c in &facts.columns {
-            let k = c.columns.len();
-            let found = here.iter().flat_map(|&i| &out.get(c.output)[i * k..(i + 1) * k]).copied().collect::<Vec<_>>();
-            let mut expected = Vec::new();
-            columns_of(&exact, facts.values, &c.columns, &mut expected);
-            outputs.push(OutputError::of(c.output, &world.all_gather(found)?.concat(), &expected, k));
-        }
-        Ok(ErrorReport { samples: rows.len(), outputs })
-    }
-
-    /// Direct sums in f64 at some targets of all ranks, one row of values per target. `here` are those of this rank.
-    ///
-    /// Sums are made block by block of [`BLOCK`] sources, and added up in the order of the blocks, so that they do not
-    /// depend on how ranks share the sources. The rank that has the first source of a block gets the others.
-    fn exact(&self, engine: &dyn Engine, world: &World, strengths: &[f64], here: &[usize]) -> Result<Vec<f64>, Error> {
-        let (facts, dim, width) = (&self.choice.facts, self.choice.facts.dim, self.choice.facts.strengths);
-        let (sources, targets) = engine.points()?;
-        let [first, _] = before_and_all(world, self.n_sources)?;
-        let source = |&i: &usize| self.subset.as_ref().map_or(i, |subset| subset[i]);
-        // Where the targets are, and their numbers if they are sources.
-        let (own, points): (Vec<usize>, &[f64]) = match self.separate {
-            true => (here.to_vec(), &targets),
-            false => (here.iter().map(source).collect(), &sources),
-        };
-        let at = own.iter().flat_map(|&i| &points[dim * i..dim * (i + 1)]).copied().collect::<Vec<f64>>();
-        let at = world.all_gather(at)?.concat();
-        let numbers = if self.separate { Vec::new() } else { own.iter().map(|i| first + i).collect() };
-        let numbers: Vec<usize> = world.all_gather(numbers)?.concat();
-
-        let firsts: Vec<usize> = world.all_gather(first)?;
-        let owner = |block: usize| firsts.partition_point(|&first| first <= block * BLOCK) - 1;
-        let mut parts: Vec<Vec<(usize, (Vec<f64>, Vec<f64>))>> = vec![Vec::new(); world.size()];
-        for block in first / BLOCK..(first + self.n_sources).div_ceil(BLOCK) {
-            let start = (block * BLOCK).max(first) - first;
-            let end = ((block + 1) * BLOCK).min(first + self.n_sources) - first;
-            let part = (sources[dim * start..dim * end].to_vec(), strengths[width * start..width * end].to_vec());
-            parts[owner(block)].push((block, part));
-        }
-        let mut blocks: BTreeMap<usize, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
-        for (block, (points, strengths)) in world.all_to_all(parts)?.into_iter().flatten() {
-            let (all_points, all_strengths) = blocks.entry(block).or_default();
-            all_points.extend(points);
-            all_strengths.extend(strengths);
-        }
-        let mut sums = Vec::with_capacity(blocks.len());
-        for (block, (points, strengths)) in blocks {
-            // Targets among these sources have a number here, by which a sum skips them.
-            let inside = |k: &usize| numbers.get(*k).is_some_and(|number| number / BLOCK == block);
-            let (among, apart): (Vec<usize>, Vec<usize>) = (0..at.len() / dim).partition(inside);
-            let indices: Vec<usize> = among.iter().map(|&k| numbers[k] - block * BLOCK).collect();
-            let places: Vec<f64> = apart.iter().flat_map(|&k| &at[dim * k..dim * (k + 1)]).copied().collect();
-            let mut rows = vec![0.0; at.len() / dim * facts.values];
-            for (which, targets) in [(among, Targets::Subset(&indices)), (apart, Targets::Points(&places))] {
-                if which.is_empty() {
-                    continue;
-                }
-                let found = engine.reference(&points, &strengths, targets)?;
-                for (k, row) in which.into_iter().zip(found.chunks_exact(facts.values)) {
-                    rows[k * facts.values..(k + 1) * facts.values].copy_from_slice(row);
-                }
-            }
-            sums.push(rows);
-        }
-        // From rank to rank.
-        let (rank, last) = (world.rank(), world.size() - 1);
-        let mut exact = match rank {
-            0 => vec![0.0; at.len() / dim * facts.values],
-            _ => world.get(rank - 1)?,
-        };
-        sums.iter().for_each(|rows| exact.iter_mut().zip(rows).for_each(|(sum, x)| *sum += x));
-        if rank < last {
-            world.put(rank + 1, &exact)?;
-        }
-        let mut exact = world.tell(last, exact)?;
-        facts.pull_back(std::slice::from_mut(&mut exact));
-        Ok(exact)
-    }
-}
-
-/// The sum of `mine` over the ranks before this one, and over all.
-fn before_and_all(world: &World, mine: usize) -> Result<[usize; 2], Error> {
-    let all = world.all_gather(mine)?;
-    Ok([all[..world.rank()].iter().sum(), all.iter().sum()])
 }
 
 /// The order of a plan after its points have moved.

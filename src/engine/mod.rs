@@ -5,6 +5,7 @@
 mod census;
 mod device;
 mod direct;
+mod direct_on_ranks;
 mod octree;
 mod plane;
 mod ranks;
@@ -12,10 +13,11 @@ mod ranks;
 pub use census::Counted;
 pub(crate) use device::{Device, OnDevice, Trees, solver as device_solver};
 pub(crate) use direct::Direct;
+use direct_on_ranks::DirectOnRanks;
 pub(crate) use octree::{Octree, solver as host_solver};
 pub(crate) use plane::{Plane, PlaneOnDevice};
+use ranks::Ranks;
 pub use ranks::RanksReport;
-use ranks::{DirectOnRanks, Ranks};
 pub(crate) use ranks::{OnARank, on_cores};
 
 use crate::candidates::{self, Layout};

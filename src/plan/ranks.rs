@@ -61,6 +61,9 @@ impl Plan {
             let all = world.all_gather([n_sources as u64, n_targets as u64])?;
             let counts = [0, 1].map(|k| all.iter().map(|c| c[k] as usize).sum());
             let task = candidates::check(&request, counts)?;
+            // All ranks decide, and decide alike by the same prices.
+            let prices = request.backend.processor().prices(&request, &task.facts).source().to_string();
+            world.agree(&[("the measured costs of the processor", prices)])?;
             let pool = Plan::pool(task.threads)?;
             let Given::Host(sources, targets) = given else { return Err(refused("they take arrays of the host")) };
             let cloud = pool.install(|| Cloud::host(&task.facts, sources, targets))?;

@@ -91,7 +91,7 @@ struct Kind {
 /// Names of the properties of a leaf that depend on its edges and sources.
 const REACH_NAMES: [&str; 5] = ["M2P", "P2L", "more edges than 98 %", "P2P over two levels or more", "no sources"];
 
-/// The number that `places` of the ascending `numbers` of all ranks exceed.
+/// The number that is exceeded by as many of the `numbers` of all ranks as `places` says for their count.
 fn exceeded(world: &World, numbers: &[u32], places: impl Fn(usize) -> usize) -> Result<u32, Error> {
     let mut most = [numbers.par_iter().with_min_len(BOXES_OF_A_TASK).max().map_or(0, |&most| u64::from(most))];
     world.reduce(&mut most, u64::max)?;
@@ -224,7 +224,7 @@ impl Sample {
             weight: span.sum() / all as f64,
         });
         let strata: Vec<Stratum> = strata.collect();
-        if all.max(1) * all_sources <= ALL_TARGETS * ALL_TARGETS {
+        if all.max(1).saturating_mul(all_sources) <= ALL_TARGETS * ALL_TARGETS {
             return Sample::of_all(site, near_errs, (&groups, strata), ([all, all_sources], &weights), &mut rng);
         }
 

@@ -20,8 +20,8 @@ pub(crate) struct Size {
     pub precision: Precision,
 }
 
-/// Leaves beside the share of a rank, on each side of it, whose points or multipoles the rank holds. Points are those of
-/// the nearest leaf, multipoles those of the three nearest, and of boxes above.
+/// Leaves beside the share of a rank, on each side of it, whose points or multipoles the rank holds. Points are those
+/// of the nearest leaf, multipoles those of the three nearest, and of boxes above.
 const GHOST_LEAVES: f64 = 2.0;
 
 /// The numbers of sources and targets that one of several ranks holds of points that fill a cube: its share, and those

@@ -99,8 +99,8 @@ impl Mesh {
         }
     }
 
-    /// The counts of some boxes of a tree of one of several ranks, with the sources and targets of their leaves. Sources of
-    /// other ranks count, whether or not their points are here.
+    /// The counts of some boxes of a tree of one of several ranks, with the sources and targets of their leaves.
+    /// Sources of other ranks count, whether or not their points are here.
     pub fn of_boxes(tree: &Tree, lists: &Lists, boxes: &[u32]) -> (Mesh, [usize; 2]) {
         let (mut mesh, mut points) = (Mesh::default(), [0, 0]);
         let sources = |s: &u32| tree.source_count(*s as usize);

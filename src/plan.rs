@@ -79,8 +79,8 @@ impl Fmm {
         Plan::new(self.clone(), Given::Device(sources, targets, stream))
     }
     /// Forecast bytes of a plan and one evaluation for `n_sources` and `n_targets` distinct points. The forecast uses
-    /// counts alone; its order is a first guess from the tolerance. The counts are those of all [`ranks`](Fmm::ranks), the
-    /// bytes those of one.
+    /// counts alone; its order is a first guess from the tolerance. The counts are those of all [`ranks`](Fmm::ranks),
+    /// the bytes those of one.
     ///
     /// # Errors
     /// As [`Fmm::plan`], except for the errors of the points.

@@ -73,9 +73,9 @@ impl Placed {
         (0..names.len()).filter(|&b| counts(b)).map(|b| b as u32).collect()
     }
 
-    /// The tree and the `lists` for a part of the sources and targets of all ranks: what [`fmm_tree::thin`] makes of the
-    /// tree of one rank. `sources` and `targets` are ascending positions of points of this rank. The small problem is on
-    /// rank 0, and `None` on others. All ranks call it together.
+    /// The tree and the `lists` for a part of the sources and targets of all ranks: what [`fmm_tree::thin`] makes of
+    /// the tree of one rank. `sources` and `targets` are ascending positions of points of this rank. The small problem
+    /// is on rank 0, and `None` on others. All ranks call it together.
     ///
     /// # Errors
     /// Those of other ranks.
@@ -136,8 +136,9 @@ impl Wire for Part {
     }
 }
 
-/// The small tree and the edges into its targets, from the parts of all ranks. A box above the leaves of the coarse tree
-/// may be in several parts, with the same rows wherever there are targets in it. `large` tells the place of the root.
+/// The small tree and the edges into its targets, from the parts of all ranks. A box above the leaves of the coarse
+/// tree may be in several parts, with the same rows wherever there are targets in it. `large` tells the place of the
+/// root.
 fn joined(large: &Tree, parts: Vec<Part>) -> (Tree, Lists) {
     let mut children: HashMap<u64, BTreeMap<u64, u64>> = HashMap::new();
     let mut points: HashMap<u64, [u32; 2]> = HashMap::new();

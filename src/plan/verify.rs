@@ -1,7 +1,7 @@
 //! The error of an evaluation, against direct sums in f64 at a sample of the targets.
 //!
-//! Direct sums are made block by block of the sources, and added up in the order of the blocks. So they do not depend on
-//! how ranks share the sources, and no rank needs the sources of the others.
+//! Direct sums are made block by block of the sources, and added up in the order of the blocks. So they do not depend
+//! on how ranks share the sources, and no rank needs the sources of the others.
 
 use super::Plan;
 use crate::engine::Engine;

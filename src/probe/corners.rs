@@ -8,8 +8,9 @@ use super::draw::exact_sum;
 use super::sampled::{End, HALF_CORNER_POWER, Sampled, corner_square};
 use fmm_traits::{Error, Hierarchy};
 
-/// The weights of the sources, or of the targets, of this rank. The mean over all ranks is 1. One half is the same for all points. The other half
-/// grows with the distance ρ from the centre of the leaf like ρ to the power 2·[`HALF_CORNER_POWER`].
+/// The weights of the sources, or of the targets, of this rank. The mean over all ranks is 1. One half is the same for
+/// all points. The other half grows with the distance ρ from the centre of the leaf like ρ to the power
+/// 2·[`HALF_CORNER_POWER`].
 pub(super) struct Weights {
     end: End,
     /// The sum of that power of ρ over the points of each leaf (0 for other boxes).

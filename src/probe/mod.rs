@@ -262,8 +262,8 @@ fn less(mut rows: Vec<Vec<f64>>, others: &[Vec<f64>]) -> Vec<Vec<f64>> {
     rows
 }
 
-/// The self terms of some targets, for each set of strengths. `selves` has the index of each target among the sources. A
-/// kernel depends on the difference of two points, so the self term of any point is that of the origin.
+/// The self terms of some targets, for each set of strengths. `selves` has the index of each target among the sources.
+/// A kernel depends on the difference of two points, so the self term of any point is that of the origin.
 fn own_parts(selves: &[u32], sets: &[&[f64]], facts: &Facts, direct: Direct) -> Result<Vec<Vec<f64>>, Error> {
     let (origin, c) = (vec![0.0; facts.dim], facts.strengths);
     let mut own = vec![Vec::new(); sets.len()];

@@ -108,7 +108,8 @@ fn exceeded(world: &World, numbers: &[u32], places: impl Fn(usize) -> usize) -> 
 }
 
 /// The leaves of this rank with targets, by kind. The leaves of a kind are in the order of their numbers, which is tree
-/// order. (A tree may have a million leaves, and fresh memory costs more time than the arithmetic, so arrays are small.)
+/// order. (A tree may have a million leaves, and fresh memory costs more time than the arithmetic, so arrays are
+/// small.)
 fn kinds(site: &impl Sampled) -> Result<BTreeMap<Kind, Vec<u32>>, Error> {
     let (tree, incoming) = (site.boxes(), site.incoming()?);
     let mut by_p2l = vec![false; tree.boxes()];

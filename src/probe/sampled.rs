@@ -58,8 +58,8 @@ pub(crate) type Direct<'a> = &'a dyn Fn(&[f64], &[&[f64]], &[f64]) -> Result<Vec
 static ALONE: LazyLock<World> = LazyLock::new(World::default);
 
 /// A tree with its lists. The arrays that grow with the number of points may lie on a device, so a caller asks for the
-/// points and rows that it needs. Several ranks may share the points; each then has a part of them, and all ask the same
-/// in the same order.
+/// points and rows that it needs. Several ranks may share the points; each then has a part of them, and all ask the
+/// same in the same order.
 pub(crate) trait Sampled {
     /// The kind of tree.
     type Boxes: Hierarchy;

@@ -27,6 +27,13 @@ pub fn available_memory() -> Option<u64> {
     system.into_iter().chain(group).min()
 }
 
+/// A name that processes have in common if and only if they share the memory of this machine. Containers have names of
+/// their own, as they have limits of their own.
+pub(crate) fn host() -> String {
+    let read = |file: &str| read_to_string(file).unwrap_or_default();
+    read("/proc/sys/kernel/hostname") + &read("/proc/sys/kernel/random/boot_id")
+}
+
 /// Largest resident size of this process so far, in bytes. `None` where the system does not say.
 pub fn peak_memory() -> Option<u64> {
     kilobytes("/proc/self/status", "VmHWM:")

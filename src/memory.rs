@@ -3,6 +3,7 @@
 use crate::parts::Parts;
 use crate::variant::Expansion;
 use backend_cuda::Translation;
+use fmm_dist::coarse::LEAVES_PER_RANK;
 use fmm_families::Facts;
 use fmm_kernels::spherical::horner;
 use fmm_traits::{Outputs, Policy, Precision};
@@ -17,6 +18,21 @@ pub(crate) struct Size {
     pub leaf: f64,
     /// Precision of the far field.
     pub precision: Precision,
+}
+
+/// Leaves beside the share of a rank, on each side of it, whose points or multipoles the rank holds. Points are those
+/// of the nearest leaf, multipoles those of the three nearest, and of boxes above.
+const GHOST_LEAVES: f64 = 2.0;
+
+/// The numbers of sources and targets that one of several ranks holds of points that fill a cube: its share, and those
+/// of ghosts, in leaves of `leaf` points. Without leaves (direct sums), each rank holds all sources.
+pub(crate) fn of_a_rank([n, m]: [usize; 2], ranks: usize, leaf: Option<f64>) -> [usize; 2] {
+    let share = |count: usize| count.div_ceil(ranks);
+    let Some(leaf) = leaf else { return [n, share(m)] };
+    let side = (share(n) as f64 / leaf).cbrt() + 2.0 * GHOST_LEAVES;
+    // The boxes of the coarse tree, which every rank holds, count as further leaves.
+    let leaves = side.powi(3) + (LEAVES_PER_RANK * ranks) as f64;
+    [n.min((leaves * leaf) as usize), share(m)]
 }
 
 /// Numbers per source in the arrays of attributes, and of strengths with attributes.

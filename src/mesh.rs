@@ -1,7 +1,8 @@
 //! Counts of boxes and edges, and seconds of planning: plain data.
 
 use crate::probe::sampled::{End, HALF_CORNER_POWER, corner_sums};
-use fmm_traits::{Hierarchy, Lists, Tree};
+use fmm_dist::World;
+use fmm_traits::{Error, Hierarchy, Lists, Tree};
 use serde::Serialize;
 
 /// Seconds of the parts of planning.
@@ -54,6 +55,10 @@ impl Edges {
             p2p: lists.p2p.len(),
         }
     }
+    /// The points of M2P and P2L edges, if each edge has one mean leaf.
+    pub(crate) fn far_points(&self, mean_leaf: f64) -> u64 {
+        ((self.p2l + self.m2p) as f64 * mean_leaf) as u64
+    }
 }
 
 /// Counts of the tree and the lists of an engine; all zero without boxes.
@@ -94,16 +99,19 @@ impl Mesh {
         }
     }
 
-    /// The counts of some boxes of a tree of one of several ranks, with the sources and targets of their leaves. Sources of
-    /// other ranks count, whether or not their points are here.
+    /// The counts of some boxes of a tree of one of several ranks, with the sources and targets of their leaves.
+    /// Sources of other ranks count, whether or not their points are here.
     pub fn of_boxes(tree: &Tree, lists: &Lists, boxes: &[u32]) -> (Mesh, [usize; 2]) {
         let (mut mesh, mut points) = (Mesh::default(), [0, 0]);
         let sources = |s: &u32| tree.source_count(*s as usize);
         for b in boxes.iter().map(|&b| b as usize) {
             let targets = tree.targets_of(b).len();
             let (near, far) = (lists.p2p.row(b), lists.p2l.row(b));
+            mesh.boxes += 1;
             mesh.edges.p2p += near.len();
             mesh.edges.m2l += lists.m2l.row(b).len();
+            mesh.edges.m2p += lists.m2p.row(b).len();
+            mesh.edges.p2l += far.len();
             mesh.near_pairs += (targets * near.iter().map(sources).sum::<usize>()) as u64;
             mesh.far_points += (targets * lists.m2p.row(b).len() + far.iter().map(sources).sum::<usize>()) as u64;
             if tree.is_leaf(b) {
@@ -112,6 +120,22 @@ impl Mesh {
             }
         }
         (mesh, points)
+    }
+
+    /// Adds up the counts of all ranks. All ranks call it together.
+    pub fn add_up(&mut self, world: &World) -> Result<(), Error> {
+        let Edges { m2l, p2l, m2p, p2p, .. } = self.edges;
+        let mut all = [self.boxes, self.leaves, m2l, p2l, m2p, p2p].map(|count| count as u64).to_vec();
+        all.extend([self.near_pairs, self.far_points]);
+        world.reduce(&mut all, |a, b| a + b)?;
+        let mut deepest = [self.levels as u64];
+        world.reduce(&mut deepest, u64::max)?;
+        self.levels = deepest[0] as usize;
+        [self.boxes, self.leaves] = [all[0] as usize, all[1] as usize];
+        let [m2l, p2l, m2p, p2p] = [2, 3, 4, 5].map(|k| all[k] as usize);
+        self.edges = Edges { m2l, p2l, m2p, p2p, ..Edges::default() };
+        [self.near_pairs, self.far_points] = [all[6], all[7]];
+        Ok(())
     }
 
     /// Whether each count differs by at most a tenth from the same count of `other`, and the mean over the targets by

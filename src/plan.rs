@@ -2,6 +2,7 @@
 
 mod devices;
 mod ranks;
+mod verify;
 
 use crate::attributes;
 use crate::candidates::{self, Goal, Seen, Task};
@@ -12,21 +13,18 @@ use crate::decide::{self, Decision, Ends, decide, exact, measured, reported};
 use crate::engine::{self, Engine, Placed};
 use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
-use crate::output::{Output, columns_of};
+use crate::output::Output;
 use crate::probe::ProbeReport;
 use crate::probe::search::{Found, Search};
 use crate::request::{Fmm, Inherited, Method, Progress};
-use crate::{rng::Rng, validate};
+use crate::validate;
 use backend_cuda::{DeviceArray, DeviceStream};
 use fmm_families::AnyFamily;
-use fmm_traits::{Error, ErrorReport, OutputColumns, OutputError, Outputs, Targets};
+use fmm_traits::{Error, Outputs, Targets};
 use fmm_tree::BuildReport;
 use rayon::ThreadPool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-
-/// Seed of the targets that [`Plan::verify`] samples.
-const SAMPLE_SEED: u64 = 0x5EED;
 
 /// Sums over given points, ready for strengths. `Plan` is `Sync`: several threads may evaluate at once.
 pub struct Plan {
@@ -81,7 +79,8 @@ impl Fmm {
         Plan::new(self.clone(), Given::Device(sources, targets, stream))
     }
     /// Forecast bytes of a plan and one evaluation for `n_sources` and `n_targets` distinct points. The forecast uses
-    /// counts alone; its order is a first guess from the tolerance.
+    /// counts alone; its order is a first guess from the tolerance. The counts are those of all [`ranks`](Fmm::ranks),
+    /// the bytes those of one.
     ///
     /// # Errors
     /// As [`Fmm::plan`], except for the errors of the points.
@@ -456,92 +455,6 @@ impl Plan {
         if request.method == Method::Direct {
             request.variant = Default::default();
         }
-    }
-
-    /// The error of an evaluation for `strengths`, against direct summation in f64 at `samples` random targets (the
-    /// same targets in each call). The strengths are on the host, also for points on a device.
-    ///
-    /// # Errors
-    /// As [`Plan::apply`].
-    pub fn verify(&self, strengths: &[f64], samples: usize) -> Result<ErrorReport, Error> {
-        let mut out = [Output::default()];
-        self.apply_together(&[strengths], &mut out)?;
-        self.verify_output(strengths, &out[0], samples)
-    }
-
-    /// [`Plan::verify`] for the existing result `out` of an evaluation.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if `out` does not fit this plan; else as [`Plan::apply`].
-    pub fn verify_output(&self, strengths: &[f64], out: &Output, samples: usize) -> Result<ErrorReport, Error> {
-        self.jointly(|| self.verified(strengths, out, samples))
-    }
-
-    /// The error of `out` on all ranks.
-    fn verified(&self, strengths: &[f64], out: &Output, samples: usize) -> Result<ErrorReport, Error> {
-        let facts = &self.choice.facts;
-        let kernel = self.request.family.name();
-        validate::matrix("strengths", strengths, self.n_sources, facts.linear(), kernel)?;
-        let joined = self.request.attributes.join(strengths, facts);
-        let strengths = joined.as_deref().unwrap_or(strengths);
-        for c in &facts.columns {
-            let (found, expected) = (out.get(c.output).len(), self.n_targets * c.columns.len());
-            if found != expected {
-                let why = "the output of another plan?".to_string();
-                return Err(Error::Shape { array: "output", found, expected, why });
-            }
-        }
-        if let Some(world) = &self.request.world {
-            return self.verify_on_ranks(world, strengths, out, samples);
-        }
-        let rows = Rng::new(SAMPLE_SEED).sample(self.n_targets, samples);
-        let exact = match &self.engine {
-            None => vec![0.0; rows.len() * facts.values],
-            Some(engine) => {
-                let (sources, targets) = engine.points()?;
-                self.exact(&**engine, (&sources, 0), strengths, &targets, &rows)?
-            }
-        };
-        let mut outputs = Vec::new();
-        for c in &facts.columns {
-            let [computed, expected] = self.rows_of(c, out, &exact, &rows);
-            outputs.push(OutputError::of(c.output, &computed, &expected, c.columns.len()));
-        }
-        Ok(ErrorReport { samples: rows.len(), outputs })
-    }
-
-    /// Direct sums in f64 of `sources` at some `rows` of this plan's targets, one row of values per target. The sources
-    /// of this plan begin with number `first`. `targets` are the targets if they are separate points.
-    fn exact(
-        &self,
-        engine: &dyn Engine,
-        (sources, first): (&[f64], usize),
-        strengths: &[f64],
-        targets: &[f64],
-        rows: &[usize],
-    ) -> Result<Vec<f64>, Error> {
-        let (facts, dim) = (&self.choice.facts, self.choice.facts.dim);
-        let (apart, indices): (Vec<f64>, Vec<usize>);
-        let chosen = if self.separate {
-            apart = rows.iter().flat_map(|&i| &targets[dim * i..dim * (i + 1)]).copied().collect();
-            Targets::Points(&apart)
-        } else {
-            indices = rows.iter().map(|&i| first + self.subset.as_ref().map_or(i, |s| s[i])).collect();
-            Targets::Subset(&indices)
-        };
-        let mut exact = self.pool.install(|| engine.reference(sources, strengths, chosen))?;
-        facts.pull_back(std::slice::from_mut(&mut exact));
-        Ok(exact)
-    }
-
-    /// The numbers of an output at some `rows` of the targets: those of `out`, and those of the direct sums `exact` at
-    /// these rows.
-    fn rows_of(&self, of: &OutputColumns, out: &Output, exact: &[f64], rows: &[usize]) -> [Vec<f64>; 2] {
-        let k = of.columns.len();
-        let computed = rows.iter().flat_map(|&i| &out.get(of.output)[i * k..(i + 1) * k]).copied().collect();
-        let mut expected = Vec::new();
-        columns_of(exact, self.choice.facts.values, &of.columns, &mut expected);
-        [computed, expected]
     }
 }
 

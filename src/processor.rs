@@ -7,6 +7,7 @@ use crate::choice::Choice;
 use crate::costs::{PlaneCosts, Prices};
 use crate::engine::{self, Engine, OnARank};
 use crate::memory::{self, Size};
+use crate::mesh::Mesh;
 use crate::parts::Parts;
 use crate::request::{Backend, Cpu, Cuda, Fmm, Method};
 use crate::variant::{Translation, Truncation, Variant};
@@ -15,7 +16,7 @@ use backend_cpu::laurent::PlanePairs;
 use backend_cuda::{Device, Routes};
 use fmm_dist::Ready;
 use fmm_families::{Facts, only_f64};
-use fmm_traits::{Error, Lists, Precision};
+use fmm_traits::{Error, Lists, Precision, Solver, Tree};
 
 /// A kind of machine that computes sums in space.
 pub(crate) trait Processor {
@@ -57,12 +58,28 @@ pub(crate) trait Processor {
     fn translation(&self, parts: &Parts, order: usize, precision: Precision) -> (&'static str, bool);
     /// The prices of sums.
     fn prices<'a>(&self, request: &'a Fmm, facts: &'a Facts) -> Box<dyn Prices + 'a>;
+    /// The points of M2P and P2L edges that a price counts. `mean_leaf` is the mean number of points in a leaf.
+    fn far_points(&self, mesh: &Mesh, _mean_leaf: f64) -> u64 {
+        mesh.far_points
+    }
     /// Bytes of a plan and one evaluation on `threads` threads.
     fn memory(&self, facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> u64;
     /// A new engine for a choice, without points.
     fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine>;
     /// A new engine for a choice in the plane, without points.
     fn engine_of_plane(&self, request: &Fmm, choice: &Choice, pairs: PlanePairs, theta: f64) -> Box<dyn Engine>;
+    /// The sums of an order on a small problem that was cut out of a tree on the host.
+    ///
+    /// # Errors
+    /// Those of the solver.
+    fn on_a_sample(
+        &self,
+        request: &Fmm,
+        choice: &Choice,
+        parts: &Parts,
+        order: usize,
+        boxes: (Tree, Lists),
+    ) -> Result<Box<dyn Solver>, Error>;
     /// The sums of an order on the tree of a rank and its lists. Strengths and values are those of the caller on this
     /// rank; all ranks evaluate together.
     ///
@@ -173,6 +190,17 @@ impl Processor for Cpu {
             _ => Box::new(engine::Plane::new(request, choice, pairs, theta)),
         }
     }
+    fn on_a_sample(
+        &self,
+        request: &Fmm,
+        choice: &Choice,
+        parts: &Parts,
+        order: usize,
+        (tree, lists): (Tree, Lists),
+    ) -> Result<Box<dyn Solver>, Error> {
+        let solver: Box<dyn Solver> = engine::host_solver(request, choice, parts, order, tree, lists)?;
+        Ok(solver)
+    }
     fn on_a_rank(
         &self,
         request: &Fmm,
@@ -231,6 +259,10 @@ impl Processor for Cuda {
         let name = if r.costs.has_devices() { self.device(r) } else { None };
         Box::new(r.costs.on_device(name.as_deref(), (r.family.name(), r.precision, r.outputs), facts))
     }
+    /// A device counts edges alone.
+    fn far_points(&self, mesh: &Mesh, mean_leaf: f64) -> u64 {
+        mesh.edges.far_points(mean_leaf)
+    }
     fn memory(&self, facts: &Facts, size: &Size, _: usize, parts: &Parts) -> u64 {
         memory::on_a_device(facts, size, parts)
     }
@@ -239,6 +271,19 @@ impl Processor for Cuda {
     }
     fn engine_of_plane(&self, request: &Fmm, choice: &Choice, pairs: PlanePairs, theta: f64) -> Box<dyn Engine> {
         Box::new(engine::PlaneOnDevice::new(*self, request, choice, pairs, theta))
+    }
+    fn on_a_sample(
+        &self,
+        request: &Fmm,
+        _: &Choice,
+        parts: &Parts,
+        order: usize,
+        (tree, lists): (Tree, Lists),
+    ) -> Result<Box<dyn Solver>, Error> {
+        let device = self.open(request.cache.as_ref())?;
+        let placed = backend_cuda::Placed::upload(&device, &tree, &lists, None)?;
+        let solver: Box<dyn Solver> = engine::device_solver(request, parts, order, placed)?;
+        Ok(solver)
     }
     fn on_a_rank(
         &self,

@@ -370,8 +370,8 @@ impl Fmm {
     /// `docs/ranks.md` of the repository has an example.
     ///
     /// A tree is that of one rank with all points, in the order of ranks, and with [`Strategy::Frontier`] sums have the
-    /// same bits on any number of ranks. To choose method and order for a tolerance, rank 0 receives all points and
-    /// decides as one rank; a named method of a given order needs no decision.
+    /// same bits on any number of ranks. Method and order for a tolerance are those of one rank, too: each rank draws
+    /// its part of one sample, and rank 0 measures on the sample.
     ///
     /// With the backend [`Cuda`] a rank computes on a GPU; several ranks may share one.
     ///
@@ -379,6 +379,17 @@ impl Fmm {
     pub fn ranks(mut self, world: &World) -> Self {
         self.world = (world.size() > 1).then(|| world.clone());
         self
+    }
+    /// Runs a step on all ranks, which all get the error of one; on one rank, just runs it.
+    pub(crate) fn jointly<R>(&self, work: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
+        match &self.world {
+            Some(world) => world.together(work),
+            None => work(),
+        }
+    }
+    /// The request of a rank for itself alone.
+    pub(crate) fn alone(&self) -> Fmm {
+        Fmm { world: None, ..self.clone() }
     }
     /// How multipoles of boxes that several [`ranks`](Fmm::ranks) share are completed. Default [`Strategy::Frontier`]
     /// up to 256 ranks, [`Strategy::Direct`] above.

@@ -11,7 +11,7 @@ use fmm_tree::octant_of;
 use rayon::prelude::*;
 
 /// Leaves of the coarse tree that each rank gets, if there are enough points.
-pub(crate) const LEAVES_PER_RANK: usize = 128;
+pub const LEAVES_PER_RANK: usize = 128;
 /// Levels of the keys.
 const KEY_LEVELS: usize = 21;
 /// Points that a thread shares out at a time.

@@ -9,7 +9,8 @@
 //! 3. [`place`]: points travel to the rank that owns their box, which builds its part of the tree.
 //! 4. [`local`]: the locally essential tree (Lashuk et al. 2009, §III-A), an ordinary tree with ghosts.
 //! 5. [`exchange`]: how multipoles of shared boxes are completed, in four ways.
-//! 6. [`simulate`]: what the messages would cost on a network. [`census`]: which messages there would be on thousands of
+//! 6. [`thin`]: a small problem cut out of the tree of all ranks.
+//! 7. [`simulate`]: what the messages would cost on a network. [`census`]: which messages there would be on thousands of
 //!    ranks.
 
 pub mod census;
@@ -19,6 +20,7 @@ pub mod exchange;
 pub mod local;
 pub mod place;
 pub mod simulate;
+pub mod thin;
 pub mod wire;
 pub mod world;
 

@@ -122,8 +122,8 @@ fn round(sends: Vec<(usize, Vec<u32>)>, comes: Vec<(usize, Vec<u32>)>) -> Round 
 
 /// Points on the ranks that own them, in a locally essential tree.
 pub struct Placed {
-    world: World,
-    local: Local,
+    pub(crate) world: World,
+    pub(crate) local: Local,
     strategy: Strategy,
     routes: Vec<Route>,
     /// The choices of the tree, the same on all ranks.
@@ -236,6 +236,11 @@ pub fn place(world: &World, sources: &[f64], targets: Option<&[f64]>, asked: &As
 }
 
 impl Placed {
+    /// The ranks.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
     /// The tree, without the points of ghosts.
     pub fn tree(&self) -> &Tree {
         &self.local.tree

@@ -105,7 +105,7 @@ impl World {
             Err(_) if self.heard_of_failure() => Status::Stopped,
             Err(e) => Status::Failed(e.clone()),
         };
-        self.tell(&own);
+        self.say(&own);
         let mut failures = Vec::new();
         for rank in 0..self.size() {
             match if rank == self.rank() { own.clone() } else { self.status_of(rank) } {
@@ -135,7 +135,7 @@ impl World {
     }
 
     /// Sends the status to all other ranks.
-    fn tell(&self, status: &Status) {
+    fn say(&self, status: &Status) {
         let message = match status {
             Status::Well => vec![WELL],
             Status::Stopped => vec![STOPPED],
@@ -260,6 +260,36 @@ impl World {
         self.all_to_all(vec![mine; self.size()])
     }
 
+    /// Sends `x` to a rank, which [gets](Self::get) it.
+    ///
+    /// # Errors
+    /// As [`swap`](Self::swap).
+    pub fn put<T: Wire>(&self, to: usize, x: &T) -> Result<(), Error> {
+        let mut message = Vec::new();
+        x.put(&mut message);
+        self.swap(vec![(to, message)], &[]).map(drop)
+    }
+
+    /// What a rank has [put](Self::put) here.
+    ///
+    /// # Errors
+    /// As [`swap`](Self::swap).
+    pub fn get<T: Wire>(&self, from: usize) -> Result<T, Error> {
+        Wire::get(&mut Reader::new(&self.swap(Vec::new(), &[from])?[0]))
+    }
+
+    /// What the rank `from` has. The others give anything.
+    ///
+    /// # Errors
+    /// As [`swap`](Self::swap).
+    pub fn tell<T: Wire>(&self, from: usize, mine: T) -> Result<T, Error> {
+        if self.rank() != from {
+            return self.get(from);
+        }
+        self.others().try_for_each(|to| self.put(to, &mine))?;
+        Ok(mine)
+    }
+
     /// `numbers` of all ranks, joined entry by entry in the order of ranks.
     ///
     /// # Errors
@@ -315,6 +345,6 @@ struct Farewell<'a>(&'a World);
 impl Drop for Farewell<'_> {
     fn drop(&mut self) {
         let rank = self.0.rank();
-        self.0.tell(&Status::Failed(Error::RankLost { rank, reason: "it panicked".to_string() }));
+        self.0.say(&Status::Failed(Error::RankLost { rank, reason: "it panicked".to_string() }));
     }
 }

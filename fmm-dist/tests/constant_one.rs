@@ -160,6 +160,58 @@ fn compare(alone: &Tree, whole: &Lists, tree: &Tree, lists: &Lists) -> Option<St
     None
 }
 
+/// A small problem cut out of the trees of all ranks is the one cut out of the tree of one rank.
+#[test]
+fn a_small_problem_is_that_of_one_rank() {
+    for kind in [CloudKind::Uniform, CloudKind::Ellipsoid, CloudKind::Clustered, CloudKind::Outlier] {
+        for policy in [Policy::Uvwx, Policy::Stencil, Policy::Treecode] {
+            for ranks in [2, 3, 8] {
+                let apart = (ranks != 3).then(|| CloudKind::Plummer.points(1500, 7));
+                let options = ListOptions { m2p_min_sources: 12, p2l_min_targets: 12 };
+                let case = Case { policy, options, ..case(kind.points(2500, 6), apart, ranks) };
+                let (alone, _) =
+                    fmm_tree::build_reported(&case.sources, case.targets.as_deref(), &case.build()).unwrap();
+                let whole = policy.lists(&alone, &options);
+                // The points of a rank follow those of lower ranks.
+                let some = |first: usize, n: usize, every: usize| -> Vec<u32> {
+                    (0..n).filter(|i| (first + i).is_multiple_of(every)).map(|i| i as u32).collect()
+                };
+                let [s, t] = [some(0, alone.sources.len(), 7), some(0, alone.targets.len(), 31)];
+                let (tree, lists) = fmm_tree::thin(&alone, &whole, &s, &t);
+                let found = threads_within(Duration::from_secs(20), ranks, |world| {
+                    let placed = case.placed(&world)?;
+                    let here = placed.tree();
+                    let counts = world.all_gather([here.sources.len(), here.targets.len()])?;
+                    let first = |end: usize| counts[..world.rank()].iter().map(|c| c[end]).sum::<usize>();
+                    let s = some(first(0), here.sources.len(), 7);
+                    let t = some(first(1), here.targets.len(), 31);
+                    let mut boxes = [placed.counted().len() as u64];
+                    world.reduce(&mut boxes, |a, b| a + b)?;
+                    assert_eq!(boxes[0], alone.len() as u64, "{} {policy:?} {ranks}", kind.name());
+                    placed.thin(&policy.lists(here, &options), &s, &t)
+                });
+                for (rank, found) in found.into_iter().enumerate() {
+                    let found = found.and_then(|found| found).unwrap();
+                    let what = format!("{} {policy:?} {ranks}: rank {rank}", kind.name());
+                    let Some((small, few)) = found else {
+                        assert_ne!(rank, 0, "{what}");
+                        continue;
+                    };
+                    let boxes = |t: &Tree| {
+                        let ranges = (t.source_range.clone(), t.target_range.clone());
+                        (t.level_start.clone(), t.parent.clone(), t.octant.clone(), t.anchor.clone(), ranges)
+                    };
+                    assert_eq!(boxes(&small), boxes(&tree), "{what}");
+                    assert_eq!((&small.child_start, &small.child_count), (&tree.child_start, &tree.child_count));
+                    assert_eq!((&small.sources.xyz, &small.targets.xyz), (&tree.sources.xyz, &tree.targets.xyz));
+                    assert!(few == lists, "{what}: lists differ");
+                    assert!(rank == 0 && few.have_multipoles(), "{what}");
+                }
+            }
+        }
+    }
+}
+
 fn case(sources: Vec<f64>, targets: Option<Vec<f64>>, ranks: usize) -> Case {
     Case {
         sources,

@@ -125,7 +125,7 @@ fn all(world: &World) -> Result<(), Error> {
     same_bits(world, Laplace, |r, order| r.method(Method::SphericalHarmonics).order(order), 6)?;
     same_bits(world, Laplace, Fmm::method, Method::Direct)?;
     let (x, q) = points(1);
-    // A tolerance: rank 0 decides.
+    // A tolerance: all ranks decide as one.
     let request = Fmm::new(Laplace).tolerance(1e-3).threads(1);
     let one = request.plan(&x, Targets::Sources)?.apply(&q)?;
     let plan = request.ranks(world).plan(mine(world, &x, 3), Targets::Sources)?;

@@ -94,21 +94,29 @@ impl<'a> Attempt<'a> {
     ) -> Result<Self, Error> {
         let choice = choice(request, task, candidate, candidate.first, ends.seen);
         let engine = engine::of(request, &choice);
-        fits(&*engine, &choice, ends.seen.counts)?;
+        request.jointly(|| fits(&*engine, &choice, ends.seen.counts))?;
         let mut attempt = Attempt { request, task, candidate, ends, watch, choice, engine };
         attempt.place()?;
         Ok(attempt)
     }
 
     fn place(&mut self) -> Result<(), Error> {
-        self.engine.place(self.ends.cloud, self.watch)
+        self.request.jointly(|| self.engine.place(self.ends.cloud, self.watch))
     }
 
     /// The price of an order in seconds, with the counts of its boxes and edges.
     pub fn price(&mut self, order: usize) -> Result<(f64, Mesh), Error> {
         let direct = self.candidate.method == Method::Direct;
-        let mesh = if direct { Mesh::default() } else { self.engine.preview(order)? };
+        let mesh = match direct {
+            true => Mesh::default(),
+            false => self.request.jointly(|| self.engine.preview(order))?,
+        };
         Ok((price(self.request, self.task, self.candidate, order, &mesh, self.ends.seen), mesh))
+    }
+
+    /// Measures the error bounds at an order, appends them to `records` and returns the largest.
+    fn measured(&mut self, order: usize, records: &mut Vec<Measured>) -> Result<f64, Error> {
+        self.request.jointly(|| measured(&mut *self.engine, order, records))
     }
 
     /// The mean points per leaf that balance near and far field at an order; `None` if the leaves do not depend on it.
@@ -166,7 +174,7 @@ impl<'a> Attempt<'a> {
                 }
                 match self.other_occupancy(order).filter(|_| rebuilds < MAX_REBUILDS) {
                     Some(occupancy) => Err(Halt::OtherLeaves { order, occupancy }),
-                    None => measured(&mut *self.engine, order, records).map_err(Halt::Failed),
+                    None => self.measured(order, records).map_err(Halt::Failed),
                 }
             });
             match result {
@@ -225,13 +233,13 @@ impl<'a> Attempt<'a> {
                 self.replace(order, wanted)?;
             }
             leaves.push(self.choice.occupancy);
-            measured(&mut *self.engine, order, records)
+            self.measured(order, records)
         })?;
         let at = records[start..].iter().position(|m| m.order == order).expect("it was measured");
         if leaves[at] != self.choice.occupancy {
             self.replace(order, leaves[at])?;
             // The sample belongs to the boxes. The bounds are those of the search.
-            self.engine.measure(order)?;
+            self.request.jointly(|| self.engine.measure(order))?;
         }
         Ok(order)
     }
@@ -248,7 +256,7 @@ impl<'a> Attempt<'a> {
         let (mut order, mut floor, mut report) = (candidate.first, None, None);
         if let Some(tolerance) = task.goal.tolerance().filter(|_| !exact(r, candidate.method)) {
             let mut records = Vec::new();
-            (self.watch)("probe", 0.4)?;
+            r.jointly(|| (self.watch)("probe", 0.4))?;
             let found = self.found(tolerance, rivals, pause, &mut records);
             order = match found {
                 Err(Halt::Paused { order, pause }) => {
@@ -270,7 +278,7 @@ impl<'a> Attempt<'a> {
         }
         self.choice.order = (candidate.method != Method::Direct).then_some(order);
         self.choice.forecast = bytes(r, &self.choice, self.ends.seen);
-        fits(&*self.engine, &self.choice, self.ends.seen.counts)?;
+        r.jointly(|| fits(&*self.engine, &self.choice, self.ends.seen.counts))?;
         let (seconds, mesh) = self.price(order)?;
         let Attempt { engine, choice, .. } = self;
         let decision = Decision { engine, choice, order, mesh, probe: report };

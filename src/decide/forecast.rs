@@ -25,12 +25,16 @@ pub(super) fn choice(r: &Fmm, task: &Task, candidate: &Candidate, order: usize, 
     choice
 }
 
-/// Forecast bytes of the plan of a choice and one evaluation.
+/// Forecast bytes of the plan of a choice and one evaluation; on several ranks, of the part of one.
 pub(super) fn bytes(r: &Fmm, choice: &Choice, seen: Seen) -> u64 {
     // Leaves of at most ncrit points hold about a third of it on average.
     let mean = r.ncrit.map_or(choice.occupancy, |k| k as f64 / 3.0);
     let leaf = if let Layout::Octree(_) = choice.layout { mean } else { choice.occupancy };
-    let size = Size { counts: seen.counts, order: choice.order, leaf, precision: r.precision };
+    let counts = match &r.world {
+        Some(world) => memory::of_a_rank(seen.counts, world.size(), choice.order.map(|_| leaf)),
+        None => seen.counts,
+    };
+    let size = Size { counts, order: choice.order, leaf, precision: r.precision };
     match &choice.layout {
         Layout::Pyramid { .. } => memory::in_the_plane(&choice.facts, &size),
         Layout::Octree(parts) => r.backend.processor().memory(&choice.facts, &size, choice.threads, parts),

@@ -46,8 +46,8 @@ pub(crate) fn reported(engine: &dyn Engine, task: &Task, order: usize, records: 
     let [seconds, operators] = spent(records);
     let orders = records.iter().map(|m| m.order).collect();
     let mut report = ProbeReport { outputs: outputs.collect(), orders, seconds, operators, ..ProbeReport::default() };
-    if let Some(trial) = engine.trial() {
-        trial.report(&mut report);
+    if let Some(sample) = engine.sample() {
+        sample.report(&mut report);
     }
     report
 }

@@ -10,6 +10,9 @@
 //! - Where direct summation can take the place of a candidate, the candidate is given up if its error stalls, or if its
 //!   operators come to cost several evaluations by direct summation (`attempt.rs`).
 //!
+//! Several ranks decide alike: each asks its engine the same, and engines answer the same on all ranks
+//! ([`Fmm::jointly`]).
+//!
 //! If no candidate keeps the tolerance, the least error of a candidate is its floor ([`crate::probe::search::least`]).
 
 mod attempt;
@@ -157,7 +160,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
                 continue;
             }
             Ok(None) => continue,
-            Err(e @ Error::Cancelled { .. }) => return Err(e),
+            Err(e) if ends_all(&e) => return Err(e),
             // Another candidate may serve. For example, it may need less memory.
             Err(e) => {
                 failed = e;
@@ -237,6 +240,15 @@ fn named(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch) 
         }
         (Some(floor), _) => Err(refusal(r, task, floor, None)),
         (None, _) => Ok(because(tried, "asked for".to_string()).decision),
+    }
+}
+
+/// Whether after an error there is no other candidate to try: the caller cancelled, or a rank is lost.
+fn ends_all(e: &Error) -> bool {
+    match e {
+        Error::Rank { error, .. } => ends_all(error),
+        Error::Cancelled { .. } | Error::RankLost { .. } | Error::RanksDiffer { .. } => true,
+        _ => false,
     }
 }
 

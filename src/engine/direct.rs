@@ -6,6 +6,7 @@ use crate::choice::Choice;
 use crate::cloud::Cloud;
 use crate::mesh::Mesh;
 use crate::near::NearBlock;
+use crate::probe::sample::Sample;
 use crate::probe::{SCATTER_SETS, Trial};
 use crate::request::Fmm;
 use crate::rng::Rng;
@@ -103,16 +104,21 @@ impl Engine for Direct {
             return Ok((vec![0.0; c.facts.columns.len()], ProbeSeconds::default()));
         }
         let (dim, mut rng) = (c.facts.dim, Rng::new(SEED));
-        let count = ends.count(dim);
+        // Several ranks have all sources, each its own targets.
+        let world = r.world.clone().unwrap_or_default();
+        let counts = world.all_gather(ends.count(dim))?;
+        let (first, count) = (counts[..world.rank()].iter().sum::<usize>(), counts.iter().sum());
         let picked = rng.sample(count, MEASURED_TARGETS);
+        let here = picked.iter().filter_map(|&i| i.checked_sub(first).filter(|&i| i < counts[world.rank()]));
         let at: (Vec<usize>, Vec<f64>);
         let targets = match &ends.targets {
             At::Points(t) => {
-                at = (vec![], picked.iter().flat_map(|&i| &t[dim * i..dim * (i + 1)]).copied().collect());
+                let mine: Vec<f64> = here.flat_map(|i| &t[dim * i..dim * (i + 1)]).copied().collect();
+                at = (vec![], world.all_gather(mine)?.concat());
                 fmm_traits::Targets::Points(&at.1)
             }
             At::Sources(s) => {
-                at = (picked.iter().map(|&i| s[i]).collect(), vec![]);
+                at = (world.all_gather(here.map(|i| s[i]).collect::<Vec<_>>())?.concat(), vec![]);
                 fmm_traits::Targets::Subset(&at.0)
             }
         };
@@ -136,8 +142,8 @@ impl Engine for Direct {
         Ok((trial.bounds(computed, &c.facts, r.norm), seconds))
     }
 
-    fn trial(&self) -> Option<&Trial> {
-        self.site.as_ref()?.1.as_ref()
+    fn sample(&self) -> Option<&Sample> {
+        Some(&self.site.as_ref()?.1.as_ref()?.sample)
     }
 
     fn forget(&mut self) {

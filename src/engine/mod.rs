@@ -5,6 +5,7 @@
 mod census;
 mod device;
 mod direct;
+mod direct_on_ranks;
 mod octree;
 mod plane;
 mod ranks;
@@ -12,10 +13,12 @@ mod ranks;
 pub use census::Counted;
 pub(crate) use device::{Device, OnDevice, Trees, solver as device_solver};
 pub(crate) use direct::Direct;
-pub(crate) use octree::Octree;
+use direct_on_ranks::DirectOnRanks;
+pub(crate) use octree::{Octree, solver as host_solver};
 pub(crate) use plane::{Plane, PlaneOnDevice};
+use ranks::Ranks;
 pub use ranks::RanksReport;
-pub(crate) use ranks::{DirectOnRanks, OnARank, Ranks, on_cores};
+pub(crate) use ranks::{OnARank, on_cores};
 
 use crate::candidates::{self, Layout};
 use crate::choice::Choice;
@@ -25,8 +28,9 @@ use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
+use crate::probe::sample::Sample;
 use crate::probe::sampled::Sampled;
-use crate::request::Fmm;
+use crate::request::{Fmm, Method};
 use crate::variant::Truncation;
 use backend_cuda::DeviceSums;
 use fmm_families::Facts;
@@ -90,7 +94,7 @@ pub(crate) trait Engine: Send + Sync {
     /// Bounds of the errors at an order on the new points, one per output of the facts.
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error>;
     /// The sample on which errors were measured.
-    fn trial(&self) -> Option<&Trial>;
+    fn sample(&self) -> Option<&Sample>;
     /// Drops the new points.
     fn forget(&mut self);
     /// Makes the new points the current points, at an order. After an error the sums are as before.
@@ -130,14 +134,19 @@ fn not_placed<T>() -> Result<T, Error> {
     Err(Error::Unsupported { operation: "a sum", reason: "no points were placed".to_string() })
 }
 
-/// The sample of a tree and its lists, with direct sums. CPU cores compute the direct sums in f64. `near_errs` tells
-/// whether near pairs are summed with less than the precision of f64.
+/// A sample of a tree and its lists, with direct sums. `near_errs` tells whether near pairs are summed with less than
+/// the precision of f64.
 fn trial_of(request: &Fmm, choice: &Choice, site: &impl Sampled, near_errs: bool) -> Result<Trial, Error> {
+    trial_with(Sample::new(site, near_errs)?, request, choice, site)
+}
+
+/// Direct sums at the points of a sample of `site`. CPU cores compute them in f64.
+fn trial_with(sample: Sample, request: &Fmm, choice: &Choice, site: &impl Sampled) -> Result<Trial, Error> {
     let direct = |sources: &[f64], strengths: &[&[f64]], targets: &[f64]| {
         let at = Targets::Points(targets);
         request.family.direct(request.outputs, sources, strengths, at, Precision::F64, choice.isa)
     };
-    Trial::new(site, &choice.facts, &request.attributes, near_errs, &direct)
+    Trial::new(sample, site, &choice.facts, &request.attributes, &direct)
 }
 
 /// Bounds of the errors of a solver for the points of a trial, one per output of the facts.
@@ -163,8 +172,16 @@ fn one_by_one(
     Ok(seconds)
 }
 
-/// The engine of a choice, without points.
+/// The engine of a choice, without points. On several ranks, each has one, and all call its methods together.
 pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
+    if let Some(world) = &request.world {
+        return match choice.layout {
+            Layout::Octree(parts) if choice.method != Method::Direct => {
+                Box::new(Ranks::new(request, choice, parts, world))
+            }
+            _ => Box::new(DirectOnRanks::new(request, choice, world)),
+        };
+    }
     match choice.layout {
         Layout::Octree(parts) => request.backend.processor().engine(request, choice, parts),
         Layout::Pyramid { pairs, theta } => request.backend.processor().engine_of_plane(request, choice, pairs, theta),

@@ -8,6 +8,7 @@ use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
+use crate::probe::sample::Sample;
 use crate::probe::sampled::OnHost;
 use crate::request::Fmm;
 use crate::variant::Expansion;
@@ -80,7 +81,7 @@ pub(super) fn seen_whole(parts: &Parts, near: f64, t: Cube, s: Cube) -> bool {
 }
 
 /// A solver of an order for a tree and its lists.
-pub(super) fn solver(
+pub(crate) fn solver(
     r: &Fmm,
     choice: &Choice,
     parts: &Parts,
@@ -163,8 +164,8 @@ impl Engine for Octree {
         Ok((bounds, seconds))
     }
 
-    fn trial(&self) -> Option<&Trial> {
-        self.site.as_ref()?.trial.as_ref()
+    fn sample(&self) -> Option<&Sample> {
+        Some(&self.site.as_ref()?.trial.as_ref()?.sample)
     }
 
     fn forget(&mut self) {

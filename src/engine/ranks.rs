@@ -1,22 +1,27 @@
-//! The engines of a rank that sums together with others.
+//! The engine of a rank that sums together with others by a fast method.
 
 use super::octree::{lists, seen_whole, solver};
 use super::{Engine, Placed, Placement, ProbeSeconds, Watch};
-use super::{build_options, list_options, not_placed, picked};
+use super::{bounds_of, build_options, list_options, not_placed, picked, trial_with};
 use crate::choice::Choice;
-use crate::cloud::{Cloud, Given as Points};
+use crate::cloud::Cloud;
+use crate::machine;
 use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
+use crate::probe::sample::Sample;
+use crate::probe::sampled::{OnHost, OnRank};
 use crate::request::Fmm;
 use backend_cpu::OctreeSolver;
 use backend_cuda::{DeviceSolver, DeviceSums};
 use fmm_dist::coarse::{better_owners, imbalance};
 use fmm_dist::local::{Place, opens_uvwx};
 use fmm_dist::{Asked, Ready, Strategy, World};
-use fmm_traits::{Error, Lists, Observer, OutputColumns, Policy, Solver, Stage, StageSeconds, Targets, Tree};
-use fmm_tree::BuildOptions;
+use fmm_traits::{
+    Error, Lists, Observer, OutputColumns, Policy, Precision, Solver, Stage, StageSeconds, Targets, Tree,
+};
+use fmm_tree::{BuildOptions, ListOptions};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -58,8 +63,6 @@ pub(crate) struct Ranks {
     parts: Parts,
     world: World,
     strategy: Strategy,
-    /// How fast each rank is.
-    speeds: Vec<f64>,
     /// `None` before points are settled.
     settled: Option<Settled>,
     /// New points before they are settled.
@@ -80,6 +83,31 @@ struct Site {
     options: BuildOptions,
     /// Whether targets are points of their own.
     apart: bool,
+    /// How fast each rank is.
+    speeds: Vec<f64>,
+    /// The last lists, with their options.
+    lists: Option<(ListOptions, Lists)>,
+    probe: Option<Probe>,
+}
+
+impl Site {
+    /// Makes the lists of an order, unless those with the same options are here.
+    fn make_lists(&mut self, parts: &Parts, order: usize) -> Result<(), Error> {
+        let options = list_options(order, parts);
+        if self.lists.as_ref().is_none_or(|(made, _)| *made != options) {
+            self.lists = Some((options, lists(self.placed.tree(), parts, &options, self.options.min_side)?));
+        }
+        Ok(())
+    }
+}
+
+/// The sample on which errors are measured.
+struct Probe {
+    /// The part of this rank.
+    mine: Sample,
+    whole: Sample,
+    /// On rank 0, the whole sample with its sums, once it was measured.
+    trial: Option<Trial>,
 }
 
 /// The sums of a rank.
@@ -107,10 +135,10 @@ struct Settled {
 }
 
 impl Ranks {
-    pub fn new(request: &Fmm, choice: &Choice, parts: Parts, world: &World, speeds: Vec<f64>) -> Self {
+    pub fn new(request: &Fmm, choice: &Choice, parts: Parts, world: &World) -> Self {
         let strategy = request.exchange.unwrap_or(Strategy::usual(world.size()));
         let (request, choice, world) = (request.clone(), choice.clone(), world.clone());
-        Ranks { request, choice, parts, world, strategy, speeds, settled: None, site: None }
+        Ranks { request, choice, parts, world, strategy, settled: None, site: None }
     }
 
     /// Points on the ranks that own them.
@@ -119,7 +147,7 @@ impl Ranks {
         sources: &[f64],
         targets: Option<&[f64]>,
         options: BuildOptions,
-        weights: Option<&[f64]>,
+        (weights, speeds): (Option<&[f64]>, &[f64]),
     ) -> Result<fmm_dist::Placed, Error> {
         let (parts, near) = (self.parts, options.min_side);
         // A slightly smaller angle: a box that a rounding error might open is sent.
@@ -134,7 +162,7 @@ impl Ranks {
             &self.world,
             sources,
             targets,
-            &Asked { options, strategy: self.strategy, opens: &opens, weights, speeds: &self.speeds },
+            &Asked { options, strategy: self.strategy, opens: &opens, weights, speeds },
         )
     }
 
@@ -142,6 +170,14 @@ impl Ranks {
     fn works(&self, placed: &fmm_dist::Placed, lists: &Lists, order: usize) -> Result<(Vec<f64>, Vec<u32>), Error> {
         placed.weigh(work_of_boxes(&self.request, &self.choice, (&self.parts, order), placed.tree(), lists))
     }
+}
+
+/// The free memory of a processor, shared out among the ranks that use it. All ranks call it together.
+pub(super) fn share_of_memory(alone: &dyn Engine, world: &World) -> Result<Option<u64>, Error> {
+    let number = alone.asked().0.backend.processor().number();
+    let processors = world.all_gather((machine::host(), number))?;
+    let sharing = processors.iter().filter(|p| **p == processors[world.rank()]).count() as u64;
+    Ok(alone.free_memory()?.map(|free| free / sharing))
 }
 
 /// Bytes of a multipole.
@@ -175,7 +211,7 @@ impl Engine for Ranks {
     }
 
     fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {
-        super::of(&self.request, &self.choice).reference(sources, strengths, targets)
+        super::of(&self.request.alone(), &self.choice).reference(sources, strengths, targets)
     }
 
     fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
@@ -184,31 +220,70 @@ impl Engine for Ranks {
         let placement = Placement::of(&self.choice.facts, sources, targets);
         watch("tree", 0.0)?;
         let start = Instant::now();
-        let placed = self.placed(sources, placement.points(), options, None)?;
+        let speeds = self.world.all_gather(self.request.speed)?;
+        let placed = self.placed(sources, placement.points(), options, (None, &speeds))?;
         let seconds = PlanSeconds { tree: start.elapsed().as_secs_f64(), ..PlanSeconds::default() };
         let mut report = Placed { report: placed.report.clone(), seconds };
         report.say_softening(options.min_side);
         let apart = placement.points().is_some();
         let targets = placement.points().map(<[f64]>::to_vec).unwrap_or_default();
         let given = Given { sources: sources.to_vec(), targets, pick: placement.into_pick() };
-        self.site = Some(Site { placed, given, report, options, apart });
+        self.site = Some(Site { placed, given, report, options, apart, speeds, lists: None, probe: None });
         Ok(())
     }
 
     fn preview(&mut self, order: usize) -> Result<Mesh, Error> {
-        let Some(site) = &self.site else { return not_placed() };
-        let tree = site.placed.tree();
-        let lists = lists(tree, &self.parts, &list_options(order, &self.parts), site.options.min_side)?;
-        Ok(Mesh::of(tree, &lists, site.placed.leaves(), tree.side))
+        let Some(site) = &mut self.site else { return not_placed() };
+        site.make_lists(&self.parts, order)?;
+        let (placed, (_, lists)) = (&site.placed, site.lists.as_ref().expect("just made"));
+        let tree = placed.tree();
+        let (mut mesh, _) = Mesh::of_boxes(tree, lists, &placed.counted());
+        (mesh.levels, mesh.root_side) = (tree.levels(), tree.side);
+        mesh.add_up(&self.world)?;
+        mesh.far_points = self.request.backend.processor().far_points(&mesh, placed.report.mean_leaf);
+        Ok(mesh)
     }
 
-    fn measure(&mut self, _: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
-        let reason = "rank 0 measures, on all points".to_string();
-        Err(Error::Unsupported { operation: "measuring errors on a part of the points", reason })
+    /// Each rank draws its part of the sample. Rank 0 gets the small problem of the sample, and measures.
+    fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
+        let start = Instant::now();
+        let (r, c, parts, world) = (&self.request, &self.choice, &self.parts, &self.world);
+        let Some(site) = &mut self.site else { return not_placed() };
+        site.make_lists(parts, order)?;
+        let (placed, (_, lists)) = (&site.placed, site.lists.as_ref().expect("just made"));
+        let probe = match &mut site.probe {
+            Some(probe) => probe,
+            none => {
+                let mine = Sample::new(&OnRank { placed, lists }, r.precision == Precision::F32)?;
+                let whole = mine.whole(world)?;
+                none.insert(Probe { mine, whole, trial: None })
+            }
+        };
+        let cut = placed.thin(lists, &probe.mine.of_norm.positions, &probe.mine.targets)?;
+        let mut told = (Vec::new(), [0.0; 2]);
+        if let Some((tree, lists)) = cut {
+            let trial = match probe.trial.take() {
+                Some(trial) => trial,
+                None => trial_with(probe.whole.clone(), r, c, &OnHost { tree: &tree, lists: &lists })?,
+            };
+            let small = fmm_tree::thin(&tree, &lists, &trial.sample.of_errors.positions, &trial.sample.targets);
+            let sums = start.elapsed().as_secs_f64();
+            let solver = r.backend.processor().on_a_sample(r, c, parts, order, small)?;
+            let operators = start.elapsed().as_secs_f64() - sums;
+            let bounds = bounds_of(r, c, &trial, &*solver)?;
+            told = (bounds, [start.elapsed().as_secs_f64() - operators, operators]);
+            probe.trial = Some(trial);
+        }
+        let (bounds, [sums, operators]) = world.tell(0, told)?;
+        Ok((bounds, ProbeSeconds { sums, operators }))
     }
 
-    fn trial(&self) -> Option<&Trial> {
-        None
+    fn sample(&self) -> Option<&Sample> {
+        Some(&self.site.as_ref()?.probe.as_ref()?.whole)
+    }
+
+    fn free_memory(&self) -> Result<Option<u64>, Error> {
+        share_of_memory(&*super::of(&self.request.alone(), &self.choice), &self.world)
     }
 
     fn forget(&mut self) {
@@ -216,21 +291,20 @@ impl Engine for Ranks {
     }
 
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
-        let Some(Site { mut placed, given, mut report, options, apart }) = self.site.take() else {
-            return not_placed();
-        };
+        let Some(mut site) = self.site.take() else { return not_placed() };
         watch("lists", 0.3)?;
         let start = Instant::now();
-        let new_lists = |tree: &Tree| lists(tree, &self.parts, &list_options(order, &self.parts), options.min_side);
-        let mut lists = new_lists(placed.tree())?;
+        site.make_lists(&self.parts, order)?;
+        let Site { mut placed, given, mut report, options, apart, speeds, lists: made, .. } = site;
+        let (of_order, mut lists) = made.expect("just made");
         let (mut works, mut owners) = self.works(&placed, &lists, order)?;
-        let by_points = imbalance(&works, &owners, &self.speeds);
-        let anew = better_owners(&works, &owners, &self.speeds).is_some();
+        let by_points = imbalance(&works, &owners, &speeds);
+        let anew = better_owners(&works, &owners, &speeds).is_some();
         if anew {
             drop((placed, lists));
             let targets = apart.then_some(&given.targets[..]);
-            placed = self.placed(&given.sources, targets, options, Some(&works))?;
-            lists = new_lists(placed.tree())?;
+            placed = self.placed(&given.sources, targets, options, (Some(&works), &speeds))?;
+            lists = super::octree::lists(placed.tree(), &self.parts, &of_order, options.min_side)?;
             (works, owners) = self.works(&placed, &lists, order)?;
         }
         let leaves = placed.leaves();
@@ -259,7 +333,7 @@ impl Engine for Ranks {
             bytes: traffic.rows as u64 * multipole_bytes(&self.request, &self.choice, &self.parts, order)
                 + traffic.ghost_sources as u64 * ghost,
             work: works.iter().zip(&owners).filter(|(_, r)| **r as usize == self.world.rank()).map(|(w, _)| w).sum(),
-            imbalance: imbalance(&works, &owners, &self.speeds),
+            imbalance: imbalance(&works, &owners, &speeds),
             imbalance_by_points: anew.then_some(by_points),
         };
         self.settled = Some(Settled { sums, mesh, given, report: of_rank });
@@ -366,109 +440,5 @@ impl Solver for OnCores {
     }
     fn bytes(&self) -> u64 {
         self.solver.bytes()
-    }
-}
-
-/// Direct summation: each rank gets all sources, and sums at its own targets.
-pub(crate) struct DirectOnRanks {
-    inner: Box<dyn Engine>,
-    world: World,
-    own: Vec<f64>,
-    targets: Vec<f64>,
-    n_targets: usize,
-}
-
-impl DirectOnRanks {
-    pub fn new(request: &Fmm, choice: &Choice, world: &World) -> Self {
-        let (inner, world) = (super::of(request, choice), world.clone());
-        DirectOnRanks { inner, world, own: Vec::new(), targets: Vec::new(), n_targets: 0 }
-    }
-}
-
-impl Engine for DirectOnRanks {
-    fn asked(&self) -> (&Fmm, &Choice) {
-        self.inner.asked()
-    }
-
-    fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {
-        self.inner.reference(sources, strengths, targets)
-    }
-
-    fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
-        let (sources, targets) = cloud.on_host()?;
-        let dim = self.asked().1.facts.dim;
-        let all = self.world.all_gather(sources.to_vec())?;
-        let first = all[..self.world.rank()].iter().map(|part| part.len() / dim).sum::<usize>();
-        let indices: Vec<usize> = match targets {
-            Targets::Sources => (first..first + sources.len() / dim).collect(),
-            Targets::Subset(s) => s.iter().map(|i| first + i).collect(),
-            Targets::Points(_) => Vec::new(),
-        };
-        let mine = if let Targets::Points(_) = targets { targets } else { Targets::Subset(&indices) };
-        self.own = sources.to_vec();
-        self.n_targets = targets.count(sources.len() / dim, dim);
-        self.targets = if let Targets::Points(t) = targets { t.to_vec() } else { Vec::new() };
-        let (all, (request, choice)) = (all.concat(), self.inner.asked());
-        let given = Points::Host(&all, mine);
-        let cloud = Cloud::of(request, &choice.facts, given, given.counts(dim)?)?;
-        self.inner.place(&cloud, watch)
-    }
-
-    fn preview(&mut self, order: usize) -> Result<Mesh, Error> {
-        self.inner.preview(order)
-    }
-    fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
-        self.inner.measure(order)
-    }
-    fn trial(&self) -> Option<&Trial> {
-        self.inner.trial()
-    }
-    fn forget(&mut self) {
-        self.inner.forget();
-    }
-    fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
-        self.inner.settle(order, watch)
-    }
-
-    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {
-        let mut all = Vec::new();
-        for q in strengths {
-            all.push(self.world.all_gather(q.to_vec())?.concat());
-        }
-        let all: Vec<&[f64]> = all.iter().map(|q| &q[..]).collect();
-        self.inner.run(&all, rows, watch)
-    }
-
-    fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
-        Ok((self.own.clone(), self.targets.clone()))
-    }
-    fn mesh(&self) -> Mesh {
-        self.inner.mesh()
-    }
-
-    fn on_ranks(&self) -> Option<RanksReport> {
-        let dim = self.asked().1.facts.dim;
-        Some(RanksReport {
-            ranks: self.world.size(),
-            rank: self.world.rank(),
-            device: self.asked().0.backend.processor().number(),
-            exchange: "gather",
-            owned_sources: self.own.len() / dim,
-            owned_targets: self.n_targets,
-            ghosts: 0,
-            messages: 0,
-            rows: 0,
-            bytes: 0,
-            work: 0.0,
-            imbalance: 1.0,
-            imbalance_by_points: None,
-        })
-    }
-
-    fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
-        Box::new(std::iter::empty())
-    }
-    fn bytes(&self) -> u64 {
-        self.inner.bytes() + 8 * (self.own.len() + self.targets.len()) as u64
     }
 }

@@ -8,7 +8,7 @@ use crate::cloud::{Cloud, Given};
 use crate::engine::{self, Engine, Placed, ProbeSeconds, RanksReport, Watch};
 use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
-use crate::probe::Trial;
+use crate::probe::sample::Sample;
 use crate::request::{Backend, Fmm};
 use backend_cuda::{DeviceArray, DeviceStream, DeviceSums};
 use fmm_traits::{Error, Numbers, NumbersMut, Observer, OutputColumns, Solver, Stage, StageSeconds, Targets};
@@ -173,7 +173,7 @@ impl Engine for Several {
     fn measure(&mut self, _: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
         replaced()
     }
-    fn trial(&self) -> Option<&Trial> {
+    fn sample(&self) -> Option<&Sample> {
         None
     }
     fn forget(&mut self) {}

@@ -1,42 +1,23 @@
 //! Plans of several ranks ([`Fmm::ranks`]). Every step here is a joint one: all ranks take it, and all get the error of
 //! one.
 
-use super::{Plan, SAMPLE_SEED, watch};
-use crate::candidates::{self, Goal, Seen, Task, candidates};
-use crate::choice::Choice;
+use super::{Plan, watch};
+use crate::candidates::{self, Seen};
 use crate::cloud::{Cloud, Given};
 use crate::coordinates::{self, Mapped};
-use crate::decide::{self, Decision, Ends, decide};
-use crate::engine::{self, Engine, Placed};
-use crate::output::Output;
-use crate::probe::{ProbeOutput, ProbeReport, ProbeStratum};
-use crate::request::{Fmm, Method};
+use crate::decide::{Decision, Ends, decide};
+use crate::engine::Placed;
+use crate::request::Fmm;
+use crate::validate;
 use crate::variant::Translation;
-use crate::{rng::Rng, validate};
 use fmm_dist::World;
-use fmm_dist::wire::{Reader, Wire};
-use fmm_traits::{Error, ErrorReport, OutputError, Targets};
+use fmm_traits::{Error, Targets};
 use std::time::Instant;
 
-/// The rank that decides for all.
-const DECIDER: usize = 0;
-
-/// A decision as it travels: place in the list of candidates, order, bytes; occupancy, tolerance; reason; probe.
-type Told = (((u64, Option<u64>), (u64, f64)), ((Option<f64>, String), Option<ToldProbe>));
-/// The report of a probe as it travels: outputs, orders; strata; numbers of targets and sources, seconds.
-type ToldProbe = ((ToldOutputs, Vec<u64>), (ToldStrata, ([u64; 2], [f64; 2])));
-/// Outputs of a probe: name, error, error below.
-type ToldOutputs = Vec<(&'static str, (f64, Option<f64>))>;
-/// Strata of a probe: name, share, leaves.
-type ToldStrata = Vec<(String, (f64, u64))>;
-
 impl Plan {
-    /// Runs a step on all ranks; on one rank, just runs it.
+    /// [`Fmm::jointly`].
     pub(crate) fn jointly<R>(&self, work: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
-        match &self.request.world {
-            Some(world) => world.together(work),
-            None => work(),
-        }
+        self.request.jointly(work)
     }
 
     /// An error on several ranks, or on several GPUs.
@@ -61,115 +42,51 @@ impl Plan {
     /// A plan for the points of all ranks.
     pub(super) fn on_ranks(request: Fmm, given: Given<'_>, world: &World) -> Result<Plan, Error> {
         let start = Instant::now();
-        let mut plan = world.together(|| Plan::placed_on_ranks(request, given, world))?;
+        let (request, mapped) = world.together(|| {
+            agree(&request, &given, world)?;
+            let request = coordinates::resolve(request, &given);
+            let mapped = Mapped::of(&request, given)?;
+            Ok((request, mapped))
+        })?;
+        let mut plan = Plan::placed_on_ranks(request, mapped.as_ref().map_or(given, |m| m.instead_of(given)), world)?;
         plan.seconds.plan = start.elapsed().as_secs_f64();
         Ok(plan)
     }
 
+    /// A plan for points in the coordinates of the family of the request.
     fn placed_on_ranks(request: Fmm, given: Given<'_>, world: &World) -> Result<Plan, Error> {
-        check(&request, &given)?;
-        let kind = match given {
-            Given::Host(_, Targets::Sources) => "the sources",
-            Given::Host(_, Targets::Subset(_)) => "a subset of the sources",
-            _ => "separate points",
-        };
-        let mut texts = texts(&request);
-        texts.push(("the kind of targets", kind.to_string()));
-        world.agree(&texts)?;
-        let speeds = world.all_gather(request.speed)?;
-        let request = coordinates::resolve(request, &given);
-        let mapped = Mapped::of(&request, given)?;
-        let given = mapped.as_ref().map_or(given, |mapped| mapped.instead_of(given));
-        let dim = request.family.dim();
-        let own @ [n_sources, n_targets] = given.counts(dim)?;
-        let all = world.all_gather([n_sources as u64, n_targets as u64])?;
-        let counts = [0, 1].map(|k| all.iter().map(|c| c[k] as usize).sum());
-        let task = candidates::check(&request, counts)?;
-        let pool = Plan::pool(task.threads)?;
-        let Given::Host(sources, targets) = given else { return Err(refused("they take arrays of the host")) };
-        let cloud = pool.install(|| Cloud::host(&task.facts, sources, targets))?;
-        let seen = Seen { counts, extent: extent(world, &cloud, dim)? };
-        task.facts.check(seen.extent)?;
-        let mut plan = Plan::without_engine(request, seen, pool)?;
-        if counts.contains(&0) {
+        let (mut plan, task, cloud, seen, own) = world.together(|| {
+            let dim = request.family.dim();
+            let own @ [n_sources, n_targets] = given.counts(dim)?;
+            let all = world.all_gather([n_sources as u64, n_targets as u64])?;
+            let counts = [0, 1].map(|k| all.iter().map(|c| c[k] as usize).sum());
+            let task = candidates::check(&request, counts)?;
+            // All ranks decide, and decide alike by the same prices.
+            let prices = request.backend.processor().prices(&request, &task.facts).source().to_string();
+            world.agree(&[("the measured costs of the processor", prices)])?;
+            let pool = Plan::pool(task.threads)?;
+            let Given::Host(sources, targets) = given else { return Err(refused("they take arrays of the host")) };
+            let cloud = pool.install(|| Cloud::host(&task.facts, sources, targets))?;
+            let seen = Seen { counts, extent: extent(world, &cloud, dim)? };
+            task.facts.check(seen.extent)?;
+            Ok((Plan::without_engine(request, seen, pool)?, task, cloud, seen, own))
+        })?;
+        if seen.counts.contains(&0) {
             plan.choice.why = "there is nothing to sum".to_string();
             plan.took(Placed::default(), own, given);
             return Ok(plan);
         }
         let r = &plan.request;
         let watch = |phase, fraction| watch(r, phase, fraction);
-        let (placed, engine, choice, probe) = plan.pool.install(|| -> Result<_, Error> {
-            let (choice, probe) = decided(r, &task, &cloud, seen, world, &watch)?;
-            // One rank builds its tree before it knows that it must accept a larger error.
-            let at_first = Choice { tolerance: task.goal.tolerance(), ..choice.clone() };
-            let mut engine: Box<dyn Engine> = match choice.layout {
-                candidates::Layout::Octree(parts) if choice.method != Method::Direct => {
-                    Box::new(engine::Ranks::new(r, &at_first, parts, world, speeds))
-                }
-                _ => Box::new(engine::DirectOnRanks::new(r, &at_first, world)),
-            };
-            engine.place(&cloud, &watch)?;
+        let (placed, decision) = plan.pool.install(|| -> Result<_, Error> {
+            let mut decision = decide(r, &task, Ends { cloud: &cloud, seen }, &watch)?;
             drop(cloud);
-            Ok((engine.settle(choice.order.unwrap_or_default(), &watch)?, engine, choice, probe))
+            Ok((r.jointly(|| decision.engine.settle(decision.order, &watch))?, decision))
         })?;
+        let Decision { engine, choice, probe, .. } = decision;
         (plan.engine, plan.choice, plan.probe) = (Some(engine), choice, probe);
         plan.took(placed, own, given);
         Ok(plan)
-    }
-
-    /// [`Plan::verify_output`] on several ranks: the same sample, and the same numbers, as on one rank. Every rank gets
-    /// all sources, and sums at its part of the sample.
-    pub(super) fn verify_on_ranks(
-        &self,
-        world: &World,
-        strengths: &[f64],
-        out: &Output,
-        samples: usize,
-    ) -> Result<ErrorReport, Error> {
-        let facts = &self.choice.facts;
-        world.agree(&[("the number of samples", samples.to_string())])?;
-        let own_targets = world.all_gather(self.n_targets as u64)?;
-        let ends: Vec<usize> = own_targets
-            .iter()
-            .scan(0, |end, &n| {
-                *end += n as usize;
-                Some(*end)
-            })
-            .collect();
-        let total = *ends.last().unwrap_or(&0);
-        let rows = Rng::new(SAMPLE_SEED).sample(total, samples);
-        let first = ends[world.rank()] - self.n_targets;
-        let mine: Vec<usize> =
-            rows.iter().filter(|&&i| (first..ends[world.rank()]).contains(&i)).map(|i| i - first).collect();
-        let exact = match &self.engine {
-            None => vec![0.0; mine.len() * facts.values],
-            Some(engine) => {
-                let (sources, targets) = engine.points()?;
-                let n_sources = world.all_gather(self.n_sources as u64)?;
-                let base: usize = n_sources[..world.rank()].iter().map(|&n| n as usize).sum();
-                let all = world.all_gather(sources)?.concat();
-                let strengths = world.all_gather(strengths.to_vec())?.concat();
-                self.exact(&**engine, (&all, base), &strengths, &targets, &mine)?
-            }
-        };
-        // Errors are added up in the order of the sample, as on one rank.
-        let mut outputs = Vec::new();
-        for c in &facts.columns {
-            let k = c.columns.len();
-            let [found, exact] = self.rows_of(c, out, &exact, &mine);
-            let mut by_row = std::collections::HashMap::new();
-            let indices: Vec<u64> = mine.iter().map(|i| (i + first) as u64).collect();
-            for ((indices, found), exact) in
-                world.all_gather(indices)?.iter().zip(world.all_gather(found)?).zip(world.all_gather(exact)?)
-            {
-                for (n, &i) in indices.iter().enumerate() {
-                    by_row.insert(i as usize, (found[n * k..][..k].to_vec(), exact[n * k..][..k].to_vec()));
-                }
-            }
-            let (computed, expected): (Vec<_>, Vec<_>) = rows.iter().filter_map(|i| by_row.get(i).cloned()).unzip();
-            outputs.push(OutputError::of(c.output, &computed.concat(), &expected.concat(), k));
-        }
-        Ok(ErrorReport { samples: rows.len(), outputs })
     }
 }
 
@@ -203,6 +120,19 @@ fn check(r: &Fmm, given: &Given<'_>) -> Result<(), Error> {
     Ok(())
 }
 
+/// Checks a request, and that all ranks make the same.
+fn agree(request: &Fmm, given: &Given<'_>, world: &World) -> Result<(), Error> {
+    check(request, given)?;
+    let kind = match given {
+        Given::Host(_, Targets::Sources) => "the sources",
+        Given::Host(_, Targets::Subset(_)) => "a subset of the sources",
+        _ => "separate points",
+    };
+    let mut texts = texts(request);
+    texts.push(("the kind of targets", kind.to_string()));
+    world.agree(&texts)
+}
+
 /// The parts of a request on which ranks agree.
 fn texts(r: &Fmm) -> Vec<(&'static str, String)> {
     vec![
@@ -231,97 +161,4 @@ fn extent(world: &World, cloud: &Cloud<'_>, dim: usize) -> Result<f64, Error> {
         [sources, others].into_iter().flat_map(|points| validate::bounds(points, dim)).flatten().flatten().collect();
     let all = world.all_gather(mine)?.concat();
     validate::extent(all.as_chunks::<3>().0.as_chunks::<2>().0.iter().copied(), dim)
-}
-
-/// The choice of method and order, as one rank with all points makes it. A named method of a given order needs no
-/// points; otherwise they go to rank 0.
-fn decided(
-    r: &Fmm,
-    task: &Task,
-    cloud: &Cloud<'_>,
-    seen: Seen,
-    world: &World,
-    watch: engine::Watch,
-) -> Result<(Choice, Option<ProbeReport>), Error> {
-    let candidates = candidates(r, task, seen)?;
-    if let (Goal::Order(_), [_]) = (task.goal, &candidates[..]) {
-        let mut choice = decide::forecast(r, seen)?;
-        choice.why = "asked for".to_string();
-        return Ok((choice, None));
-    }
-    let (sources, targets) = cloud.on_host()?;
-    let (kind, apart, subset): (u8, Vec<f64>, Vec<u64>) = match targets {
-        Targets::Sources => (0, Vec::new(), Vec::new()),
-        Targets::Points(t) => (1, t.to_vec(), Vec::new()),
-        Targets::Subset(s) => (2, Vec::new(), s.iter().map(|&i| i as u64).collect()),
-    };
-    let mut message = Vec::new();
-    (sources.to_vec(), (apart, subset)).put(&mut message);
-    let everyone: Vec<usize> = (0..world.size()).collect();
-    let from = if world.rank() == DECIDER { &everyone[..] } else { &[] };
-    let came = world.swap(vec![(DECIDER, message)], from)?;
-    let mut told = Vec::new();
-    if world.rank() == DECIDER {
-        let (mut sources, mut apart, mut subset) = (Vec::new(), Vec::new(), Vec::new());
-        for message in &came {
-            let (s, (t, indices)): (Vec<f64>, (Vec<f64>, Vec<u64>)) = Wire::get(&mut Reader::new(message))?;
-            let first = sources.len() / task.facts.dim;
-            subset.extend(indices.into_iter().map(|i| first + i as usize));
-            sources.extend(s);
-            apart.extend(t);
-        }
-        let targets = match kind {
-            0 => Targets::Sources,
-            1 => Targets::Points(&apart),
-            _ => Targets::Subset(&subset),
-        };
-        let alone = Fmm { world: None, ..r.clone() };
-        let given = Given::Host(&sources, targets);
-        let whole = Cloud::of(&alone, &task.facts, given, seen.counts)?;
-        let decision = decide(&alone, task, Ends { cloud: &whole, seen }, watch)?;
-        tell(&decision, &candidates)?.put(&mut told);
-    }
-    let sends = if world.rank() == DECIDER { everyone.iter().map(|&to| (to, told.clone())).collect() } else { vec![] };
-    let told: Told = Wire::get(&mut Reader::new(&world.swap(sends, &[DECIDER])?[0]))?;
-    let (((which, order), (forecast, occupancy)), ((tolerance, why), probe)) = told;
-    let Some(candidate) = candidates.get(which as usize) else {
-        let reason = "rank 0 decided for a method that is not known here".to_string();
-        return Err(Error::Unsupported { operation: "a decision", reason });
-    };
-    let mut choice = Choice::of(task, candidate, order.unwrap_or_default() as usize);
-    (choice.occupancy, choice.tolerance, choice.why, choice.forecast) = (occupancy, tolerance, why, forecast);
-    Ok((choice, probe.map(probe_of)))
-}
-
-/// A decision, to be told to the other ranks.
-fn tell(decision: &Decision, candidates: &[candidates::Candidate]) -> Result<Told, Error> {
-    let c = &decision.choice;
-    let same = |other: &candidates::Candidate| other.method == c.method && other.layout == c.layout;
-    let Some(which) = candidates.iter().position(same) else {
-        let reason = "the decision is none of the candidates".to_string();
-        return Err(Error::Unsupported { operation: "a decision", reason });
-    };
-    let probe = decision.probe.as_ref().map(|p| {
-        let outputs = p.outputs.iter().map(|o| (o.output, (o.error, o.below))).collect();
-        let orders = p.orders.iter().map(|&o| o as u64).collect();
-        let strata = p.strata.iter().map(|s| (s.name.clone(), (s.share, s.leaves as u64))).collect();
-        ((outputs, orders), (strata, ([p.targets as u64, p.sources as u64], [p.seconds, p.operators])))
-    });
-    let order = c.order.map(|order| order as u64);
-    Ok((((which as u64, order), (c.forecast, c.occupancy)), ((c.tolerance, c.why.clone()), probe)))
-}
-
-fn probe_of(((outputs, orders), (strata, ([targets, sources], [seconds, operators]))): ToldProbe) -> ProbeReport {
-    let output = |(output, (error, below))| ProbeOutput { output, error, below };
-    let stratum = |(name, (share, leaves)): (String, (f64, u64))| ProbeStratum { name, share, leaves: leaves as usize };
-    ProbeReport {
-        outputs: outputs.into_iter().map(output).collect(),
-        orders: orders.into_iter().map(|o| o as usize).collect(),
-        strata: strata.into_iter().map(stratum).collect(),
-        targets: targets as usize,
-        sources: sources as usize,
-        seconds,
-        operators,
-        of_earlier_points: false,
-    }
 }

@@ -76,9 +76,9 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// The estimate from the squares at the targets of a sample. `weights` are [`Sample::weights`], `count` is the
-    /// number of all targets.
-    pub fn of(sample: &Sample, weights: &[f64], squares: &Squares, count: usize) -> Estimate {
+    /// The estimate from the squares at the targets of a sample. `weights` are [`Sample::weights`].
+    pub fn of(sample: &Sample, weights: &[f64], squares: &Squares) -> Estimate {
+        let count = sample.count;
         let mean = |squares: &[f64]| squares.iter().zip(weights).map(|(s, w)| s * w).sum::<f64>();
         let (error, sum) = (mean(&squares.error), mean(&squares.sum));
         let mut rng = Rng::new(SEED);
@@ -221,14 +221,15 @@ mod tests {
         let stratum = |name: &str, share| Stratum { name: name.to_string(), share, weight: share };
         let strata = vec![stratum("most", 1.0 - rare), stratum("rare", rare)];
         let (of_norm, of_errors) = (Sources::default(), Sources::default());
-        let sample = Sample { targets: (0..=others).collect(), of_norm, of_errors, draws, strata };
+        let targets = (0..=others).collect();
+        let sample = Sample { targets, selves: None, count, of_norm, of_errors, draws, strata };
         let mut squares = Squares { error: vec![1e-6; others as usize + 1], sum: vec![1.0; others as usize + 1] };
         squares.sum[others as usize] = 1e12;
-        let bound = relative(Estimate::of(&sample, &sample.weights(), &squares, count), &[]);
+        let bound = relative(Estimate::of(&sample, &sample.weights(), &squares), &[]);
         assert!((0.99e-3..1.1e-3).contains(&bound), "{bound:e}");
         // If it is no rare target, all callers see it.
         squares.sum.fill(1e12);
-        let bound = relative(Estimate::of(&sample, &sample.weights(), &squares, count), &[]);
+        let bound = relative(Estimate::of(&sample, &sample.weights(), &squares), &[]);
         assert!((0.99e-9..1.1e-9).contains(&bound), "{bound:e}");
     }
 }

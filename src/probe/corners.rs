@@ -4,12 +4,13 @@
 //! error grows like ρ^p. At order 24 a few points in a thousand make up half of a squared error. So leaves, and points
 //! in leaves, are drawn with a probability that grows with ρ, and count by the inverse of their probability.
 
+use super::draw::exact_sum;
 use super::sampled::{End, HALF_CORNER_POWER, Sampled, corner_square};
-use crate::rng::Rng;
 use fmm_traits::{Error, Hierarchy};
 
-/// The weights of all sources, or of all targets. Their mean is 1. One half is the same for all points. The other half
-/// grows with the distance ρ from the centre of the leaf like ρ to the power 2·[`HALF_CORNER_POWER`].
+/// The weights of the sources, or of the targets, of this rank. The mean over all ranks is 1. One half is the same for
+/// all points. The other half grows with the distance ρ from the centre of the leaf like ρ to the power
+/// 2·[`HALF_CORNER_POWER`].
 pub(super) struct Weights {
     end: End,
     /// The sum of that power of ρ over the points of each leaf (0 for other boxes).
@@ -19,10 +20,11 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    pub fn new(site: &impl Sampled, end: End) -> Result<Weights, Error> {
+    /// The weights of the sources or targets, of which there are `count` on all ranks.
+    pub fn new(site: &impl Sampled, end: End, count: usize) -> Result<Weights, Error> {
         let sums = site.corner_sums(end, HALF_CORNER_POWER)?;
-        let mean = sums.iter().sum::<f64>() / end.range(site.boxes(), 0).len().max(1) as f64;
-        Ok(Weights { end, sums, mean: Some(mean).filter(|m| *m > 0.0 && m.is_finite()) })
+        let mean = exact_sum(site.world(), &sums)?.map(|sum| sum / count as f64);
+        Ok(Weights { end, sums, mean })
     }
 
     /// The sum of the weights of the points of a leaf.
@@ -45,19 +47,4 @@ impl Weights {
         };
         Ok(leaves.iter().map(weights).collect())
     }
-}
-
-/// Draws `count` indices with probabilities proportional to their weights (systematic sampling), ascending. An index of
-/// large weight may occur several times.
-pub(super) fn proportional(weights: impl Iterator<Item = f64> + Clone, count: usize, rng: &mut Rng) -> Vec<usize> {
-    let step = weights.clone().sum::<f64>() / count as f64;
-    let (mut next, mut sum, mut out) = (step * rng.uniform(), 0.0, Vec::with_capacity(count));
-    for (i, weight) in weights.enumerate() {
-        sum += weight;
-        while sum > next && out.len() < count {
-            out.push(i);
-            next += step;
-        }
-    }
-    out
 }

@@ -9,6 +9,7 @@
 
 pub(crate) mod bound;
 mod corners;
+mod draw;
 mod modes;
 pub(crate) mod sample;
 pub(crate) mod sampled;
@@ -19,7 +20,7 @@ use crate::attributes::Attributes;
 use adaptive2d::Norm;
 use bound::{Estimate, Squares};
 use fmm_families::Facts;
-use fmm_traits::{Error, Hierarchy, OutputColumns, Outputs};
+use fmm_traits::{Error, OutputColumns, Outputs};
 use modes::Modes;
 use rayon::prelude::*;
 use sample::Sample;
@@ -85,8 +86,6 @@ pub(crate) struct Trial {
     sums: Option<Vec<Vec<f64>>>,
     /// For each output, the scatter of U² over normal strengths; `None` if the sums vanish.
     scatter: Vec<Option<Scatter>>,
-    /// Number of all targets.
-    count: usize,
 }
 
 /// Number of sets of normal strengths that measure the scatter of U².
@@ -104,16 +103,14 @@ struct Scatter {
 }
 
 impl Trial {
-    /// A trial for the points of a tree and its lists. `near_errs` tells whether near pairs are summed with less than
-    /// the precision of f64.
+    /// A trial for a sample of the points of a tree.
     pub fn new(
+        sample: Sample,
         site: &impl Sampled,
         facts: &Facts,
         attributes: &Attributes,
-        near_errs: bool,
         direct: Direct,
     ) -> Result<Trial, Error> {
-        let sample = Sample::new(site, near_errs)?;
         let sets = sample.normal_sets();
         let joined = |sources: &Sources, sets: Vec<Vec<f64>>| {
             attributes.join_some(sets, facts, || site.indices(&sources.positions))
@@ -127,23 +124,23 @@ impl Trial {
             Ok::<_, Error>(rows)
         };
         let exact = sums(&sample.of_errors, &strengths)?;
-        let soft = site.boxes().same_points() && facts.skips_self;
+        let soft = sample.selves.as_deref().filter(|_| facts.skips_self);
         let same = sample.of_norm == sample.of_errors;
-        let sums = if same && !soft {
+        let sums = if same && soft.is_none() {
             None
         } else {
             let strengths = drawn(&sample.of_norm)?;
             let sums = if same { exact.clone() } else { sums(&sample.of_norm, &strengths)? };
             Some(match soft {
-                true => less(sums, &own_parts(&sample, &sample.targets, &slices(&strengths), facts, direct)?),
-                false => sums,
+                Some(selves) => less(sums, &own_parts(selves, &slices(&strengths), facts, direct)?),
+                None => sums,
             })
         };
         let normal = joined(&sample.of_norm, sample.of_norm.normal(SCATTER_SETS, facts.linear()))?;
         let others = Others::new(site, &sample, soft, &normal, facts, direct)?;
         let normal = &sums.as_ref().unwrap_or(&exact)[1..];
         let scatter = facts.columns.iter().map(|c| others.scatter(normal, facts.values, &c.columns)).collect();
-        Ok(Trial { sample, strengths, exact, sums, scatter, count: site.boxes().targets_of(0).len() })
+        Ok(Trial { sample, strengths, exact, sums, scatter })
     }
 
     /// A trial without lists: `targets` are drawn at random from all `count` targets, `exact` are their direct sums for
@@ -155,17 +152,17 @@ impl Trial {
         facts: &Facts,
         count: usize,
     ) -> Trial {
-        let sample = Sample::of_targets(targets);
+        let sample = Sample::of_targets(targets, count);
         let others = Others { every: 1, weights: sample.weights(), rows: others };
         let scatter = facts.columns.iter().map(|c| others.scatter(&exact[1..], facts.values, &c.columns)).collect();
-        Trial { sample, strengths: Vec::new(), exact, sums: None, scatter, count }
+        Trial { sample, strengths: Vec::new(), exact, sums: None, scatter }
     }
 
     /// Bounds of the errors, one per requested output. `computed` holds the rows of the sampled targets for each set of
     /// strengths.
     pub fn bounds(&self, mut computed: Vec<Vec<f64>>, facts: &Facts, norm: Norm) -> Vec<f64> {
         facts.pull_back(&mut computed);
-        let weights = self.sample.weights();
+        let (weights, count) = (self.sample.weights(), self.sample.count);
         let sums = self.sums.as_ref().unwrap_or(&self.exact);
         let of_output = |(c, scatter): (&OutputColumns, &Option<Scatter>)| {
             let of_kind = |sets: std::ops::Range<usize>, scatter: Option<&Scatter>| {
@@ -175,12 +172,11 @@ impl Trial {
                 let squares: Vec<Squares> = sets.clone().map(squares).collect();
                 if norm == Norm::Max && c.output == Outputs::POTENTIAL {
                     return match scatter {
-                        Some(_) => bound::largest_of_normal(&squares, &weights, self.count),
-                        None => squares.iter().map(|s| bound::largest(s, &weights, self.count)).fold(0.0, f64::max),
+                        Some(_) => bound::largest_of_normal(&squares, &weights, count),
+                        None => squares.iter().map(|s| bound::largest(s, &weights, count)).fold(0.0, f64::max),
                     };
                 }
-                let each: Vec<Estimate> =
-                    squares.par_iter().map(|s| Estimate::of(&self.sample, &weights, s, self.count)).collect();
+                let each: Vec<Estimate> = squares.par_iter().map(|s| Estimate::of(&self.sample, &weights, s)).collect();
                 let mut estimate = Estimate::mean(&each);
                 let Some(scatter) = scatter else { return bound::relative(estimate, &[]) };
                 estimate.sum *= scatter.mean;
@@ -197,16 +193,6 @@ impl Trial {
             uniform.max(normal)
         };
         facts.columns.par_iter().zip(&self.scatter).map(of_output).collect()
-    }
-
-    /// Writes strata and the numbers of targets and sources into a report.
-    pub fn report(&self, report: &mut ProbeReport) {
-        let leaves = |k: usize| self.sample.draws.iter().filter(|l| l.stratum == k).count();
-        let strata = self.sample.strata.iter().enumerate();
-        report.strata =
-            strata.map(|(k, s)| ProbeStratum { name: s.name.clone(), share: s.share, leaves: leaves(k) }).collect();
-        report.targets = self.sample.targets.len();
-        report.sources = self.sample.of_norm.positions.len();
     }
 }
 
@@ -226,11 +212,11 @@ struct Others {
 }
 
 impl Others {
-    /// Computes the sums. `soft`: targets have self terms, which are subtracted.
+    /// Computes the sums. `soft`: targets have self terms, which are subtracted ([`own_parts`]).
     fn new(
         site: &impl Sampled,
         sample: &Sample,
-        soft: bool,
+        soft: Option<&[u32]>,
         normal: &[Vec<f64>],
         facts: &Facts,
         direct: Direct,
@@ -242,8 +228,9 @@ impl Others {
         let sets = slices(normal);
         let mut rows = site.sums(&sample.of_norm.positions, &sets, &targets, (facts.dim, direct))?;
         facts.pull_back(&mut rows);
-        if soft {
-            rows = less(rows, &own_parts(sample, &targets, &sets, facts, direct)?);
+        if let Some(selves) = soft {
+            let selves: Vec<u32> = selves.iter().step_by(every).copied().collect();
+            rows = less(rows, &own_parts(&selves, &sets, facts, direct)?);
         }
         Ok(Others { every, weights, rows })
     }
@@ -275,27 +262,14 @@ fn less(mut rows: Vec<Vec<f64>>, others: &[Vec<f64>]) -> Vec<Vec<f64>> {
     rows
 }
 
-/// The self terms of the targets at `positions`, for each set of strengths. A kernel depends on the difference of two
-/// points, so the self term of any point is that of the origin.
-fn own_parts(
-    sample: &Sample,
-    positions: &[u32],
-    sets: &[&[f64]],
-    facts: &Facts,
-    direct: Direct,
-) -> Result<Vec<Vec<f64>>, Error> {
+/// The self terms of some targets, for each set of strengths. `selves` has the index of each target among the sources.
+/// A kernel depends on the difference of two points, so the self term of any point is that of the origin.
+fn own_parts(selves: &[u32], sets: &[&[f64]], facts: &Facts, direct: Direct) -> Result<Vec<Vec<f64>>, Error> {
     let (origin, c) = (vec![0.0; facts.dim], facts.strengths);
     let mut own = vec![Vec::new(); sets.len()];
-    for position in positions {
-        // The sources of the norm contain all sources of a sampled leaf.
-        let rows = match sample.of_norm.positions.binary_search(position) {
-            Ok(k) => {
-                let q: Vec<&[f64]> = sets.iter().map(|q| &q[c * k..c * (k + 1)]).collect();
-                direct(&origin, &q, &origin)?
-            }
-            Err(_) => vec![vec![0.0; facts.values]; sets.len()],
-        };
-        own.iter_mut().zip(rows).for_each(|(own, row)| own.extend(row));
+    for k in selves.iter().map(|&k| k as usize) {
+        let q: Vec<&[f64]> = sets.iter().map(|q| &q[c * k..c * (k + 1)]).collect();
+        own.iter_mut().zip(direct(&origin, &q, &origin)?).for_each(|(own, row)| own.extend(row));
     }
     facts.pull_back(&mut own);
     Ok(own)

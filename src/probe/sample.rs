@@ -10,11 +10,16 @@
 //! square over all targets then has no bias.
 //!
 //! The sources of a sample are drawn in [`super::sources`].
+//!
+//! Several ranks that share the points draw the sample that one rank draws ([`super::draw`]), each its part.
 
-use super::corners::{Weights, proportional};
+use super::corners::Weights;
+use super::draw::{Span, drawn_points, totals, units};
 use super::sampled::{BOXES_OF_A_TASK, End, Sampled, leaves, level_of};
 use super::sources::{SEED, SOURCES, Sources, sources};
+use super::{ProbeReport, ProbeStratum};
 use crate::rng::Rng;
+use fmm_dist::World;
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Hierarchy};
 use rayon::prelude::*;
@@ -35,13 +40,19 @@ const MAX_STRATA: usize = 16;
 /// Approximate number of targets of a sample.
 const SAMPLE_TARGETS: usize = 640;
 
-/// A sample of the targets and sources of a tree.
+/// A sample of the targets and sources of a tree. If several ranks share the points, it has the part of a rank, or the
+/// whole ([`Sample::whole`]).
+#[derive(Clone)]
 pub(crate) struct Sample {
     /// Positions of the targets, ascending.
     pub targets: Vec<u32>,
+    /// If the targets are the sources, for each target its index among the sources of the norm.
+    pub selves: Option<Vec<u32>>,
+    /// Number of all targets of which the sample is one.
+    pub count: usize,
     /// The sources whose sums give the norm.
     pub of_norm: Sources,
-    /// The sources whose expansions give the errors.
+    /// The sources whose expansions give the errors, a part of those of the norm.
     pub of_errors: Sources,
     /// The drawn leaves. A leaf may occur more than once.
     pub draws: Vec<Draw>,
@@ -80,8 +91,25 @@ struct Kind {
 /// Names of the properties of a leaf that depend on its edges and sources.
 const REACH_NAMES: [&str; 5] = ["M2P", "P2L", "more edges than 98 %", "P2P over two levels or more", "no sources"];
 
-/// All leaves with targets, by kind. The leaves of a kind are in the order of their numbers. (A tree may have a million
-/// leaves, and fresh memory costs more time than the arithmetic, so arrays are small.)
+/// The number that is exceeded by as many of the `numbers` of all ranks as `places` says for their count.
+fn exceeded(world: &World, numbers: &[u32], places: impl Fn(usize) -> usize) -> Result<u32, Error> {
+    let mut most = [numbers.par_iter().with_min_len(BOXES_OF_A_TASK).max().map_or(0, |&most| u64::from(most))];
+    world.reduce(&mut most, u64::max)?;
+    let mut counts = vec![0u64; most[0] as usize + 1];
+    numbers.iter().for_each(|&number| counts[number as usize] += 1);
+    world.reduce(&mut counts, |a, b| a + b)?;
+    let mut left = places(counts.iter().sum::<u64>() as usize) as u64;
+    let found = counts.iter().rposition(|&count| {
+        let here = left < count;
+        left = left.saturating_sub(count);
+        here
+    });
+    Ok(found.unwrap_or(0) as u32)
+}
+
+/// The leaves of this rank with targets, by kind. The leaves of a kind are in the order of their numbers, which is tree
+/// order. (A tree may have a million leaves, and fresh memory costs more time than the arithmetic, so arrays are
+/// small.)
 fn kinds(site: &impl Sampled) -> Result<BTreeMap<Kind, Vec<u32>>, Error> {
     let (tree, incoming) = (site.boxes(), site.incoming()?);
     let mut by_p2l = vec![false; tree.boxes()];
@@ -91,10 +119,10 @@ fn kinds(site: &impl Sampled) -> Result<BTreeMap<Kind, Vec<u32>>, Error> {
     }
     let leaves = leaves(tree, |b| !tree.targets_of(b).is_empty());
     let all = || leaves.par_iter().with_min_len(BOXES_OF_A_TASK);
-    let mean = tree.targets_of(0).len() / leaves.len().max(1);
-    let mut rows: Vec<u32> = all().map(|&leaf| incoming[leaf as usize].edges).collect();
-    let last = rows.len().saturating_sub(1);
-    let long = if rows.is_empty() { 0 } else { *rows.select_nth_unstable(last - last / 50).1 };
+    let [targets, count] = totals(site.world(), [tree.targets_of(0).len(), leaves.len()])?;
+    let mean = targets / count.max(1);
+    let rows: Vec<u32> = all().map(|&leaf| incoming[leaf as usize].edges).collect();
+    let long = exceeded(site.world(), &rows, |count| count.saturating_sub(1) / 50)?;
     let starts: Vec<usize> = (1..tree.levels()).map(|level| tree.level(level).start).collect();
     let kind = |&leaf: &u32| {
         let b = leaf as usize;
@@ -121,6 +149,14 @@ fn kinds(site: &impl Sampled) -> Result<BTreeMap<Kind, Vec<u32>>, Error> {
 }
 
 impl Kind {
+    /// A number that ascends as kinds do.
+    fn code(self) -> u64 {
+        u64::from_be_bytes([0, 0, 0, 0, 0, self.level, self.population, self.reached])
+    }
+    fn of_code(code: u64) -> Kind {
+        let [.., level, population, reached] = code.to_be_bytes();
+        Kind { level, population, reached }
+    }
     fn name(self) -> String {
         let reached = (0..REACH_NAMES.len()).filter(|bit| self.reached >> bit & 1 == 1).map(|bit| REACH_NAMES[bit]);
         let population = ["few points", "", "many points"][usize::from(self.population)];
@@ -132,34 +168,65 @@ impl Kind {
     }
 }
 
+/// Leaves that are sampled together.
+struct Group {
+    name: String,
+    /// The leaves of this rank, in tree order.
+    leaves: Vec<u32>,
+    /// Targets in the leaves of all ranks.
+    targets: usize,
+}
+
+/// The leaves of all kinds, those with the most targets first.
+fn groups(site: &impl Sampled) -> Result<Vec<Group>, Error> {
+    let (tree, mut here) = (site.boxes(), kinds(site)?);
+    let targets = |leaves: &Vec<u32>| {
+        let all = leaves.par_iter().with_min_len(BOXES_OF_A_TASK);
+        all.map(|&leaf| tree.targets_of(leaf as usize).len()).sum::<usize>()
+    };
+    let mine: Vec<[u64; 2]> = here.iter().map(|(kind, leaves)| [kind.code(), targets(leaves) as u64]).collect();
+    let mut known: BTreeMap<u64, usize> = BTreeMap::new();
+    for [kind, targets] in site.world().all_gather(mine)?.into_iter().flatten() {
+        *known.entry(kind).or_default() += targets as usize;
+    }
+    let group = |(code, targets)| {
+        let kind = Kind::of_code(code);
+        Group { name: kind.name(), leaves: here.remove(&kind).unwrap_or_default(), targets }
+    };
+    let mut groups: Vec<Group> = known.into_iter().map(group).collect();
+    groups.sort_by_key(|group| std::cmp::Reverse(group.targets));
+    if groups.len() > MAX_STRATA {
+        let mut rare = Group { name: "rare kinds".to_string(), leaves: Vec::new(), targets: 0 };
+        for group in groups.split_off(MAX_STRATA - 1) {
+            rare.leaves.extend(group.leaves);
+            rare.targets += group.targets;
+        }
+        rare.leaves.sort_unstable_by_key(|&leaf| tree.targets_of(leaf as usize).start);
+        groups.push(rare);
+    }
+    Ok(groups)
+}
+
 impl Sample {
     /// Draws a sample from a tree with its lists. `near_errs` tells whether near pairs are summed with less than the
     /// precision of f64.
     pub fn new(site: &impl Sampled, near_errs: bool) -> Result<Sample, Error> {
-        let (mut rng, tree) = (Rng::new(SEED), site.boxes());
-        let weights = Weights::new(site, End::Targets)?;
+        let (mut rng, tree, world) = (Rng::new(SEED), site.boxes(), site.world());
+        let [all, all_sources] = totals(world, [tree.targets_of(0).len(), tree.sources_of(0).len()])?;
+        let weights = Weights::new(site, End::Targets, all)?;
         let targets_of = |&leaf: &u32| tree.targets_of(leaf as usize);
-        let targets = |leaves: &[u32]| {
-            let all = leaves.par_iter().with_min_len(BOXES_OF_A_TASK);
-            all.map(|leaf| targets_of(leaf).len()).sum::<usize>()
-        };
-        let mut groups: Vec<(String, Vec<u32>)> = kinds(site)?.into_iter().map(|(k, l)| (k.name(), l)).collect();
-        groups.sort_by_cached_key(|(_, leaves)| std::cmp::Reverse(targets(leaves)));
-        if groups.len() > MAX_STRATA {
-            let rest = groups.split_off(MAX_STRATA - 1).into_iter().flat_map(|(_, leaves)| leaves);
-            let mut rest: Vec<u32> = rest.collect();
-            rest.sort_unstable();
-            groups.push(("rare kinds".to_string(), rest));
-        }
-        let all = tree.targets_of(0).len();
-        let strata = groups.iter().map(|(name, leaves)| Stratum {
-            name: name.clone(),
-            share: targets(leaves) as f64 / all as f64,
-            weight: leaves.iter().map(|&leaf| weights.of_leaf(leaf as usize, tree)).sum::<f64>() / all as f64,
+        let groups = groups(site)?;
+        let in_units =
+            |group: &Group| group.leaves.iter().map(|&leaf| units(weights.of_leaf(leaf as usize, tree))).sum();
+        let spans = Span::of(world, &groups.iter().map(in_units).collect::<Vec<u128>>())?;
+        let strata = groups.iter().zip(&spans).map(|(group, span)| Stratum {
+            name: group.name.clone(),
+            share: group.targets as f64 / all as f64,
+            weight: span.sum() / all as f64,
         });
         let strata: Vec<Stratum> = strata.collect();
-        if all.max(1) * tree.sources_of(0).len() <= ALL_TARGETS * ALL_TARGETS {
-            return Sample::of_all(site, near_errs, (&groups, strata), &weights, &mut rng);
+        if all.max(1).saturating_mul(all_sources) <= ALL_TARGETS * ALL_TARGETS {
+            return Sample::of_all(site, near_errs, (&groups, strata), ([all, all_sources], &weights), &mut rng);
         }
 
         // Every stratum gets one leaf, and a part of the further leaves by its share of all targets.
@@ -168,17 +235,18 @@ impl Sample {
         // Each draw: its stratum, and the positions of its targets with the factors of their squares.
         let mut drawn: Vec<(usize, Vec<(u32, f64)>)> = Vec::new();
         let mut sampled = Vec::new();
-        for (stratum, (_, leaves)) in groups.iter().enumerate() {
-            let each = leaves.iter().map(|&leaf| weights.of_leaf(leaf as usize, tree));
-            let picked: Vec<u32> =
-                proportional(each, counts[stratum], &mut rng).into_iter().map(|k| leaves[k]).collect();
-            sampled.extend(&picked);
-            let places: Vec<(usize, usize)> =
-                picked.iter().map(|&leaf| (leaf as usize, level_of(tree, leaf as usize))).collect();
-            for (leaf, weights) in picked.iter().zip(weights.of_points(site, &places)?) {
-                let start = targets_of(leaf).start;
-                let targets = proportional(weights.iter().copied(), of_a_draw, &mut rng).into_iter();
-                drawn.push((stratum, targets.map(|i| ((start + i) as u32, 1.0 / weights[i])).collect()));
+        for (stratum, (Group { leaves, .. }, span)) in groups.iter().zip(&spans).enumerate() {
+            let each = leaves.iter().map(|&leaf| units(weights.of_leaf(leaf as usize, tree)));
+            let picked = span.draw(each, counts[stratum], rng.uniform());
+            // One number for each draw, on whatever rank the leaf is.
+            let starts: Vec<f64> = (0..counts[stratum]).map(|_| rng.uniform()).collect();
+            sampled.extend(picked.iter().map(|&(k, _)| leaves[k]));
+            let place = |&(k, _): &(usize, usize)| (leaves[k] as usize, level_of(tree, leaves[k] as usize));
+            let places: Vec<(usize, usize)> = picked.iter().map(place).collect();
+            for ((k, draw), weights) in picked.into_iter().zip(weights.of_points(site, &places)?) {
+                let first = targets_of(&leaves[k]).start;
+                let targets = drawn_points(&weights, of_a_draw, starts[draw]).into_iter();
+                drawn.push((stratum, targets.map(|i| ((first + i) as u32, 1.0 / weights[i])).collect()));
             }
         }
         let mut positions: Vec<u32> = drawn.iter().flat_map(|(_, targets)| targets.iter().map(|t| t.0)).collect();
@@ -191,40 +259,99 @@ impl Sample {
             .collect();
         sampled.sort_unstable();
         sampled.dedup();
-        let [of_norm, of_errors] = sources(site, (&sampled, &weights), near_errs, SOURCES, &mut rng)?;
-        Ok(Sample { targets: positions, of_norm, of_errors, draws, strata })
+        let found = sources(site, (&sampled, &weights), near_errs, (all_sources, SOURCES), &mut rng)?;
+        Ok(Sample::of(site, positions, found, (draws, strata), all))
+    }
+
+    /// A sample of these targets and sources.
+    fn of(
+        site: &impl Sampled,
+        targets: Vec<u32>,
+        [of_norm, of_errors]: [Sources; 2],
+        (draws, strata): (Vec<Draw>, Vec<Stratum>),
+        count: usize,
+    ) -> Sample {
+        // The sources of the norm contain all sources of a sampled leaf.
+        let own = |target: &u32| of_norm.positions.partition_point(|source| source < target) as u32;
+        let selves = site.boxes().same_points().then(|| targets.iter().map(own).collect());
+        Sample { targets, selves, count, of_norm, of_errors, draws, strata }
     }
 
     /// The sample of all targets. Each leaf is one draw, which counts by its number of targets.
     fn of_all(
         site: &impl Sampled,
         near_errs: bool,
-        (groups, mut strata): (&[(String, Vec<u32>)], Vec<Stratum>),
-        weights: &Weights,
+        (groups, mut strata): (&[Group], Vec<Stratum>),
+        ([all, all_sources], weights): ([usize; 2], &Weights),
         rng: &mut Rng,
     ) -> Result<Sample, Error> {
         let tree = site.boxes();
-        let all = tree.targets_of(0).len();
+        let numbers: Vec<u128> = groups.iter().map(|group| group.leaves.len() as u128).collect();
+        let numbers = Span::of(site.world(), &numbers)?;
         let mut draws = Vec::new();
-        for (stratum, (_, leaves)) in groups.iter().enumerate() {
+        for (stratum, (group, number)) in groups.iter().zip(numbers).enumerate() {
             strata[stratum].weight = strata[stratum].share;
-            let mean = strata[stratum].share * all as f64 / leaves.len() as f64;
-            draws.extend(leaves.iter().map(|&leaf| {
+            let mean = strata[stratum].share * all as f64 / number.all as f64;
+            draws.extend(group.leaves.iter().map(|&leaf| {
                 let targets = tree.targets_of(leaf as usize);
                 let factor = targets.len() as f64 / mean;
                 Draw { stratum, targets: targets.map(|at| (at as u32, factor)).collect() }
             }));
         }
-        let leaves: Vec<u32> = groups.iter().flat_map(|(_, leaves)| leaves).copied().collect();
-        let [of_norm, of_errors] = sources(site, (&leaves, weights), near_errs, SOURCES, rng)?;
-        Ok(Sample { targets: (0..all as u32).collect(), of_norm, of_errors, draws, strata })
+        let leaves: Vec<u32> = groups.iter().flat_map(|group| &group.leaves).copied().collect();
+        let found = sources(site, (&leaves, weights), near_errs, (all_sources, SOURCES), rng)?;
+        let targets = tree.targets_of(0).map(|target| target as u32).collect();
+        Ok(Sample::of(site, targets, found, (draws, strata), all))
     }
 
-    /// The sample of targets drawn at random from all targets, with equal weights.
-    pub fn of_targets(targets: Vec<u32>) -> Sample {
+    /// The sample of all ranks, of which this one is the part of a rank. Its points have numbers of their own: the
+    /// targets, and the sources of the norm, count from 0. All ranks call it together.
+    pub fn whole(&self, world: &World) -> Result<Sample, Error> {
+        let index = |source: &u32| self.of_norm.positions.partition_point(|at| at < source) as u32;
+        let errors: Vec<u32> = self.of_errors.positions.iter().map(index).collect();
+        let draws: Vec<(usize, Vec<(u32, f64)>)> =
+            self.draws.iter().map(|draw| (draw.stratum, draw.targets.clone())).collect();
+        let sources = (self.of_norm.probability.clone(), (errors, self.of_errors.probability.clone()));
+        let targets = (self.targets.len() as u32, self.selves.clone());
+        let mut all = Sample { strata: self.strata.clone(), count: self.count, ..Sample::of_targets(Vec::new(), 0) };
+        all.selves = self.selves.as_ref().map(|_| Vec::new());
+        for ((draws, (targets, selves)), (norm, (errors, of_errors))) in
+            world.all_gather(((draws, targets), sources))?
+        {
+            let [first_target, first_source] = [all.targets.len(), all.of_norm.positions.len()].map(|n| n as u32);
+            let renumbered =
+                |targets: Vec<(u32, f64)>| targets.into_iter().map(|(t, f)| (first_target + t, f)).collect();
+            all.draws.extend(draws.into_iter().map(|(stratum, t)| Draw { stratum, targets: renumbered(t) }));
+            all.targets.extend(first_target..first_target + targets);
+            if let (Some(all), Some(selves)) = (&mut all.selves, selves) {
+                all.extend(selves.into_iter().map(|own| first_source + own));
+            }
+            all.of_norm.positions.extend(first_source..first_source + norm.len() as u32);
+            all.of_norm.probability.extend::<Vec<f64>>(norm);
+            all.of_errors.positions.extend(errors.into_iter().map(|k: u32| first_source + k));
+            all.of_errors.probability.extend::<Vec<f64>>(of_errors);
+        }
+        // As one rank draws: stratum by stratum.
+        all.draws.sort_by_key(|draw| draw.stratum);
+        Ok(all)
+    }
+
+    /// Writes strata and the numbers of targets and sources into a report.
+    pub fn report(&self, report: &mut ProbeReport) {
+        let leaves = |k: usize| self.draws.iter().filter(|l| l.stratum == k).count();
+        let strata = self.strata.iter().enumerate();
+        report.strata =
+            strata.map(|(k, s)| ProbeStratum { name: s.name.clone(), share: s.share, leaves: leaves(k) }).collect();
+        report.targets = self.targets.len();
+        report.sources = self.of_norm.positions.len();
+    }
+
+    /// The sample of targets drawn at random from all `count` targets, with equal weights.
+    pub fn of_targets(targets: Vec<u32>, count: usize) -> Sample {
         let draws = (0..targets.len() as u32).map(|i| Draw { stratum: 0, targets: vec![(i, 1.0)] }).collect();
         let strata = vec![Stratum { name: "all".to_string(), share: 1.0, weight: 1.0 }];
-        Sample { targets, of_norm: Sources::default(), of_errors: Sources::default(), draws, strata }
+        let [of_norm, of_errors] = Default::default();
+        Sample { targets, selves: None, count, of_norm, of_errors, draws, strata }
     }
 
     /// Number of sets of normal strengths with which errors are measured.

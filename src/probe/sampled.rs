@@ -1,9 +1,11 @@
 //! Placed points as the probe sees them: a tree and its lists, in the memory of the host or of a device.
 
-use fmm_traits::{Error, Hierarchy, Lists};
+use fmm_dist::{Placed, World};
+use fmm_traits::{Error, Hierarchy, Lists, Tree};
 use fmm_tree::Incoming;
 use rayon::prelude::*;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 /// One of the two kinds of points.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -52,18 +54,26 @@ pub(crate) fn leaves(tree: &impl Hierarchy, has: impl Fn(usize) -> bool) -> Vec<
 /// A function that computes direct sums in f64: (sources, sets of strengths, targets) → the rows of each set.
 pub(crate) type Direct<'a> = &'a dyn Fn(&[f64], &[&[f64]], &[f64]) -> Result<Vec<Vec<f64>>, Error>;
 
+/// The only rank.
+static ALONE: LazyLock<World> = LazyLock::new(World::default);
+
 /// A tree with its lists. The arrays that grow with the number of points may lie on a device, so a caller asks for the
-/// points and rows that it needs.
+/// points and rows that it needs. Several ranks may share the points; each then has a part of them, and all ask the
+/// same in the same order.
 pub(crate) trait Sampled {
     /// The kind of tree.
     type Boxes: Hierarchy;
+    /// The ranks that share the points.
+    fn world(&self) -> &World {
+        &ALONE
+    }
     /// The boxes, with the ranges of their points. The points themselves may be missing.
     fn boxes(&self) -> &Self::Boxes;
     /// A summary of the edges into each box.
     fn incoming(&self) -> Result<Vec<Incoming>, Error>;
-    /// The boxes in the P2P rows of some boxes.
+    /// The boxes in the P2P rows of some boxes, and of those that other ranks ask for.
     fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error>;
-    /// The boxes in the M2L, M2P and P2L rows of some boxes.
+    /// The boxes in the M2L, M2P and P2L rows of some boxes, and of those that other ranks ask for.
     fn far_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error>;
     /// For each leaf the sum over its sources or targets of ρ^(2·`half_power`), where ρ is the distance from the centre
     /// of the leaf in sides of the leaf; 0 for other boxes.
@@ -130,6 +140,54 @@ impl<H: Hierarchy> Sampled for OnHost<'_, H> {
     fn indices(&self, positions: &[u32]) -> Result<Vec<u32>, Error> {
         let order = self.tree.source_order();
         Ok(positions.iter().map(|&i| order[i as usize]).collect())
+    }
+}
+
+/// The tree of a rank with its lists. Sources are those that the rank owns.
+pub(crate) struct OnRank<'a> {
+    pub placed: &'a Placed,
+    pub lists: &'a Lists,
+}
+
+impl OnRank<'_> {
+    fn here(&self) -> OnHost<'_, Tree> {
+        OnHost { tree: self.placed.tree(), lists: self.lists }
+    }
+}
+
+impl Sampled for OnRank<'_> {
+    type Boxes = Tree;
+
+    fn world(&self) -> &World {
+        self.placed.world()
+    }
+
+    fn boxes(&self) -> &Tree {
+        self.placed.tree()
+    }
+
+    fn incoming(&self) -> Result<Vec<Incoming>, Error> {
+        self.here().incoming()
+    }
+
+    fn near_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
+        self.placed.named(&self.here().near_rows(of)?)
+    }
+
+    fn far_rows(&self, of: &[u32]) -> Result<Vec<u32>, Error> {
+        self.placed.named(&self.here().far_rows(of)?)
+    }
+
+    fn corner_sums(&self, of: End, half_power: u32) -> Result<Vec<f64>, Error> {
+        self.here().corner_sums(of, half_power)
+    }
+
+    fn points(&self, of: End, positions: &[u32]) -> Result<Vec<[f64; 3]>, Error> {
+        self.here().points(of, positions)
+    }
+
+    fn indices(&self, positions: &[u32]) -> Result<Vec<u32>, Error> {
+        self.here().indices(positions)
     }
 }
 

@@ -21,7 +21,8 @@
 //!   choice of sources increases both mean squares: that of the error, and that of the sum. The latter increases little
 //!   unless the terms of the sum cancel.
 
-use super::corners::{Weights, proportional};
+use super::corners::Weights;
+use super::draw::{Span, UNITS, drawn_points, units};
 use super::sampled::{BOXES_OF_A_TASK, End, Sampled, leaves, level_of};
 use crate::rng::Rng;
 use fmm_traits::tree::NONE;
@@ -80,58 +81,75 @@ impl Sources {
     }
 }
 
-/// Draws about `most` sources, or takes all sources if there are fewer. Returns the sources that give the norm, and
-/// those that give the errors. `sampled` are the sampled leaves. If `near_errs`, all near sources give errors. `weights`
-/// are those of the targets.
+/// Draws about `most` of all `count` sources, or takes all if there are fewer. Returns the sources of this rank that
+/// give the norm, and those that give the errors. `sampled` are the sampled leaves. If `near_errs`, all near sources
+/// give errors. `weights` are those of the targets.
 pub(super) fn sources(
     site: &impl Sampled,
     (sampled, weights): (&[u32], &Weights),
     near_errs: bool,
-    most: f64,
+    (count, most): (usize, f64),
     rng: &mut Rng,
 ) -> Result<[Sources; 2], Error> {
-    let tree = site.boxes();
+    let (tree, world) = (site.boxes(), site.world());
     // Leaves with sources, by the positions of their sources.
     let mut leaves = leaves(tree, |b| !tree.sources_of(b).is_empty());
     leaves.par_sort_unstable_by_key(|&b| tree.sources_of(b as usize).start);
     let near = within(tree, &site.near_rows(&with_ancestors(tree, sampled))?);
     let close = within(tree, &site.far_rows(sampled)?);
     let of_sources: Weights;
-    // On several ranks there are more sources than targets.
-    let weights = if tree.same_points() && tree.sources_of(0) == tree.targets_of(0) {
+    let weights = if tree.same_points() {
         weights
     } else {
-        of_sources = Weights::new(site, End::Sources)?;
+        of_sources = Weights::new(site, End::Sources, count)?;
         &of_sources
     };
     let all_leaves = leaves.par_iter().with_min_len(BOXES_OF_A_TASK);
     let of_leaves: Vec<f64> = all_leaves.map(|&b| weights.of_leaf(b as usize, tree)).collect();
-    let all = of_leaves.iter().sum::<f64>();
-    let all_close = of_leaves.iter().zip(&leaves).filter(|(_, b)| close[**b as usize]).map(|(w, _)| w).sum::<f64>();
+    let in_units = of_leaves.iter().map(|&weight| units(weight));
+    let of_close = in_units.clone().zip(&leaves).filter(|(_, b)| close[**b as usize]).map(|(weight, _)| weight);
+    let all = Span::of(world, &[in_units.sum(), of_close.sum()])?;
+    let [all, all_close] = [all[0].sum(), all[1].sum()];
     let of_a_leaf = (most / DRAWN_LEAVES).ceil() as usize;
-    // The leaves that give sources, each with the chance with which it is drawn and the number of its draws; whole
-    // leaves have chance 1. Leaves are drawn by systematic sampling.
-    let (mut sum, mut next, mut drawn) = (0.0, rng.uniform(), Vec::new());
-    for (&b, weight) in leaves.iter().zip(&of_leaves) {
+    // For each leaf, the chance with which it is drawn and the number of its draws; `None` for leaves that are taken.
+    let chance = |(&b, weight): (&u32, &f64)| {
         let b = b as usize;
-        let count = tree.sources_of(b).len();
-        if most >= tree.sources_of(0).len() as f64 || near[b] && near_errs {
-            drawn.push(((b, level_of(tree, b)), 1.0, count));
-            continue;
+        if most >= count as f64 || near[b] && near_errs {
+            return None;
         }
         let share = 0.5 * most / all + if close[b] { 0.5 * most / all_close } else { 0.0 };
         let expected = share * weight;
-        let picks = count.min(of_a_leaf.max(expected.ceil() as usize));
-        let chance = (expected / picks as f64).min(1.0);
-        sum += chance;
-        if sum > next {
-            next += 1.0;
+        let picks = tree.sources_of(b).len().min(of_a_leaf.max(expected.ceil() as usize));
+        Some(((expected / picks as f64).min(1.0), picks))
+    };
+    let chances: Vec<Option<(f64, usize)>> = leaves.iter().zip(&of_leaves).map(chance).collect();
+    // Leaves are drawn by systematic sampling: one for each unit of the sum of chances.
+    let start = units(rng.uniform());
+    let mine = chances.iter().flatten().map(|c| units(c.0)).sum();
+    let mut sum = Span::of(world, &[mine])?[0].before;
+    // The leaves that give sources; those that are taken have chance 1.
+    let mut drawn = Vec::new();
+    for (&b, chance) in leaves.iter().zip(chances) {
+        let b = b as usize;
+        let Some((chance, picks)) = chance else {
+            drawn.push(((b, level_of(tree, b)), 1.0, tree.sources_of(b).len()));
+            continue;
+        };
+        let draws = |sum: u128| (sum + (UNITS - 1 - start)) / UNITS;
+        let before = draws(sum);
+        sum += units(chance);
+        if draws(sum) > before {
             drawn.push(((b, level_of(tree, b)), chance, picks));
         }
     }
     // Sources of leaves that are taken as a whole need no weights.
     let in_part = |&((b, _), _, picks): &((usize, usize), f64, usize)| picks < tree.sources_of(b).len();
     let places: Vec<(usize, usize)> = drawn.iter().filter(|d| in_part(d)).map(|d| d.0).collect();
+    // One number for each of these leaves, in tree order.
+    let skipped = Span::of(world, &[places.len() as u128])?[0].before;
+    for _ in 0..skipped {
+        rng.uniform();
+    }
     let mut of_points = weights.of_points(site, &places)?.into_iter().peekable();
     let (mut of_norm, mut of_errors) = (Sources::default(), Sources::default());
     let mut drawn = drawn.into_iter().peekable();
@@ -147,7 +165,7 @@ pub(super) fn sources(
             None => range.map(|i| (i as u32, chance)).collect(),
             Some(weights) => {
                 let step = weights.iter().sum::<f64>() / picks as f64;
-                let mut picked = proportional(weights.iter().copied(), picks, rng);
+                let mut picked = drawn_points(&weights, picks, rng.uniform());
                 picked.dedup();
                 let of_point = |i: usize| chance * (weights[i] / step).min(1.0);
                 picked.into_iter().map(|i| ((range.start + i) as u32, of_point(i))).collect()
@@ -200,7 +218,7 @@ mod tests {
             let tree = fmm_tree::build(&xyz, None, &BuildOptions { occupancy, ..BuildOptions::default() }).unwrap();
             let lists = fmm_tree::uvwx(&tree, &ListOptions::default()).unwrap();
             let site = OnHost { tree: &tree, lists: &lists };
-            let weights = Weights::new(&site, End::Targets).unwrap();
+            let weights = Weights::new(&site, End::Targets, n).unwrap();
             let leaf = (0..tree.boxes()).rfind(|&b| tree.is_leaf(b) && !tree.targets_of(b).is_empty()).unwrap() as u32;
             let near = within(&tree, &site.near_rows(&with_ancestors(&tree, &[leaf])).unwrap());
             let mut of_near = BTreeSet::new();
@@ -214,7 +232,7 @@ mod tests {
             let (mut taken, mut probability) = (vec![0u32; n], vec![0.0; n]);
             let mut count = 0.0;
             for _ in 0..draws {
-                let [of_norm, of_errors] = sources(&site, (&[leaf], &weights), false, 200.0, &mut rng).unwrap();
+                let [of_norm, of_errors] = sources(&site, (&[leaf], &weights), false, (n, 200.0), &mut rng).unwrap();
                 assert!(!of_errors.positions.is_empty());
                 for s in [&of_norm, &of_errors] {
                     assert!(s.positions.is_sorted() && s.positions.len() == s.probability.len());
@@ -240,9 +258,9 @@ mod tests {
             }
 
             // Near pairs that err, and fewer sources than asked for.
-            let [of_norm, of_errors] = sources(&site, (&[leaf], &weights), true, 200.0, &mut rng).unwrap();
+            let [of_norm, of_errors] = sources(&site, (&[leaf], &weights), true, (n, 200.0), &mut rng).unwrap();
             assert!(of_near.iter().all(|i| of_errors.positions.contains(i)) && of_norm == of_errors);
-            let [of_norm, of_errors] = sources(&site, (&[leaf], &weights), false, n as f64, &mut rng).unwrap();
+            let [of_norm, of_errors] = sources(&site, (&[leaf], &weights), false, (n, n as f64), &mut rng).unwrap();
             assert!(of_errors.positions.len() == n && of_norm == of_errors);
         }
     }

@@ -69,6 +69,22 @@ fn ranks_and_devices_sum_as_one_device() {
     let potential: Vec<f64> = pieces.iter().flat_map(|(_, out)| out.potential.clone()).collect();
     assert_eq!(potential, one.potential);
     assert!(pieces[0].0 == pieces[1].0 && pieces[0].0 < 1e-2);
+    // Direct sums of the sample are those of cores, so the bounds agree to rounding.
+    let measured = |plan: &fmm::Plan| {
+        let described = plan.describe();
+        (described.method, described.order, described.probe.map(|probe| (probe.orders, probe.outputs[0].error)))
+    };
+    let wanted = |request: Fmm| request.tolerance(1e-3).method(Method::EquivalentDensities).backend(Cuda::default());
+    let alone = measured(&wanted(Fmm::new(Laplace)).plan(&x, Targets::Sources).unwrap());
+    for found in threads(2, |world: World| {
+        let mine = &x[3 * (n * world.rank() / 2)..3 * (n * (world.rank() + 1) / 2)];
+        wanted(Fmm::new(Laplace)).ranks(&world).plan(mine, Targets::Sources).map(|plan| measured(&plan))
+    }) {
+        let found = found.unwrap().unwrap();
+        assert_eq!((found.0, found.1), (alone.0, alone.1));
+        let (Some((orders, error)), Some((of_one, expected))) = (found.2, &alone.2) else { panic!("no probe") };
+        assert!(orders == *of_one && (error / expected - 1.0).abs() < 1e-6, "{error:e}, {expected:e}");
+    }
 
     let devices: Vec<usize> = (0..4).take_while(|&device| Cuda { device }.info().is_ok()).collect();
     let picks: Vec<usize> = (0..n).rev().step_by(7).collect();

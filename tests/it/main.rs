@@ -27,7 +27,7 @@
 //! | `transposed` | transposed sums with gradients, of kernels with and without K(−r) = K(r)ᵀ, against sums in the test |
 //! | `variants` | spherical harmonics and treecodes: tolerance, agreement, refusals, `fmm compare` |
 //! | `own_kernel` | a frozen kernel of a user compiles, unless the trait has changed |
-//! | `corners`, `demo`, `modes`, `rng`, `sampled`, `search`, `sources` | the unit tests of these files of `src/`, compiled here |
+//! | `corners`, `demo`, `draw`, `modes`, `rng`, `sampled`, `search`, `sources` | the unit tests of these files of `src/`, compiled here |
 
 mod adversary;
 mod api;
@@ -47,6 +47,7 @@ mod plane;
 mod probe;
 mod quadtree;
 mod ranks;
+mod ranks_choice;
 mod strangers;
 mod threads;
 mod timing;
@@ -65,6 +66,9 @@ mod corners;
 #[allow(dead_code, missing_docs, reason = "the files of the library, for their unit tests")]
 #[path = "../../src/demo.rs"]
 mod demo;
+#[allow(dead_code, reason = "as above")]
+#[path = "../../src/probe/draw.rs"]
+mod draw;
 #[allow(dead_code, reason = "as above")]
 #[path = "../../src/probe/modes.rs"]
 mod modes;

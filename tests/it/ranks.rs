@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(20);
 type Reported = (ErrorReport, Option<usize>);
 
 /// The rows of rank `r` if `n` rows are cut into pieces of `shares`.
-fn piece<'a>(rows: &'a [f64], width: usize, shares: &[usize], r: usize) -> &'a [f64] {
+pub fn piece<'a>(rows: &'a [f64], width: usize, shares: &[usize], r: usize) -> &'a [f64] {
     let (n, total) = (rows.len() / width, shares.iter().sum::<usize>().max(1));
     let end = |r: usize| if r == shares.len() { n } else { n * shares[..r].iter().sum::<usize>() / total };
     &rows[end(r) * width..end(r + 1) * width]

@@ -14,6 +14,7 @@ use crate::mesh::Mesh;
 use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
+use crate::probe::sample::Sample;
 use crate::probe::sampled::HALF_CORNER_POWER;
 use crate::request::{Cuda, Fmm};
 use crate::variant::Expansion;
@@ -265,8 +266,8 @@ impl Engine for Device {
         Ok((bounds, seconds))
     }
 
-    fn trial(&self) -> Option<&Trial> {
-        self.new.as_ref()?.trial.as_deref()
+    fn sample(&self) -> Option<&Sample> {
+        Some(&self.new.as_ref()?.trial.as_deref()?.sample)
     }
 
     fn forget(&mut self) {

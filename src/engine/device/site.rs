@@ -161,7 +161,7 @@ impl<H: Hierarchy> Sampled for OnDevice<'_, H> {
 pub(super) fn mesh_of(c: &Counts, report: &BuildReport) -> Mesh {
     let [p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p] = c.edges;
     let edges = Edges { p2m, m2m, m2l, p2l, l2l, l2p, m2p, p2p };
-    let far_points = ((p2l + m2p) as f64 * report.mean_leaf) as u64;
+    let far_points = edges.far_points(report.mean_leaf);
     let (levels, boxes, leaves, near_pairs) = (c.levels, c.boxes, c.leaves, c.near_pairs);
     Mesh { levels, boxes, leaves, root_side: c.root_side, edges, near_pairs, far_points, corners: 0.0 }
 }

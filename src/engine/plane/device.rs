@@ -6,7 +6,7 @@ use crate::cloud::Cloud;
 use crate::engine::{Engine, OnDevice, Placed, ProbeSeconds, Watch, bounds_of, not_placed, trial_of};
 use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
-use crate::probe::Trial;
+use crate::probe::sample::Sample;
 use crate::request::{Cuda, Fmm};
 use adaptive2d::{ConnectOptions, Pyramid, PyramidOptions};
 use backend_cpu::laurent::{LaurentPlan, PlanePairs};
@@ -141,8 +141,8 @@ impl Engine for PlaneOnDevice {
         Ok((bounds, ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 }))
     }
 
-    fn trial(&self) -> Option<&Trial> {
-        Some(&self.site.as_ref()?.sampled.as_ref()?.trial)
+    fn sample(&self) -> Option<&Sample> {
+        Some(&self.site.as_ref()?.sampled.as_ref()?.trial.sample)
     }
 
     fn forget(&mut self) {

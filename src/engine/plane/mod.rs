@@ -12,6 +12,7 @@ use crate::costs;
 use crate::mesh::Mesh;
 use crate::near::NearBlock;
 use crate::probe::Trial;
+use crate::probe::sample::Sample;
 use crate::probe::sampled::OnHost;
 use crate::request::Fmm;
 use adaptive2d::{ConnectOptions, Norm, PlanePoints, Pyramid, PyramidOptions, connect};
@@ -183,8 +184,8 @@ impl Engine for Plane {
         Ok((bounds, ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 }))
     }
 
-    fn trial(&self) -> Option<&Trial> {
-        Some(&self.site.as_ref()?.sampled.as_ref()?.trial)
+    fn sample(&self) -> Option<&Sample> {
+        Some(&self.site.as_ref()?.sampled.as_ref()?.trial.sample)
     }
 
     fn forget(&mut self) {

@@ -74,8 +74,8 @@ pub(super) struct Rivals {
 }
 
 impl Rivals {
-    /// Whether a way that is known to keep the tolerance costs less than a candidate whose evaluation takes `evaluation`
-    /// seconds, with its part of `measuring` seconds of measurements.
+    /// Whether a way that is known to keep the tolerance costs less than a candidate whose evaluation takes
+    /// `evaluation` seconds, with its part of `measuring` seconds of measurements.
     pub fn outbid(&self, evaluation: f64, measuring: f64) -> bool {
         [self.direct, self.best].into_iter().flatten().any(|known| evaluation + measuring / EVALUATIONS >= known)
     }

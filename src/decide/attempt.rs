@@ -1,20 +1,19 @@
 //! The search for the order of one candidate.
 
-use super::forecast::{bytes, choice, fits, price};
+use super::forecast::{bytes, choice, fits, measurement, price};
 use super::measured::{Measured, measured, reported, spent};
 use super::{Decision, Ends, MIN_RATIO_TO_WAIT, exact};
 use crate::candidates::{self, Candidate, Layout, Task};
 use crate::choice::Choice;
-use crate::costs;
 use crate::engine::{self, Engine, Watch};
 use crate::mesh::Mesh;
 use crate::probe::search::{Aim, Found, Search, least};
 use crate::request::{Fmm, Method};
 use fmm_traits::Error;
 
-/// A candidate measures no further order if the operators of its measured orders are forecast to cost more than this many
-/// evaluations by direct summation, and direct summation can take its place.
-const MAX_OPERATORS_IN_DIRECT_SUMS: f64 = 4.0;
+/// Evaluations in which a plan should earn back its measurements. Where operators cost nothing, a candidate is then
+/// measured if it is 7 % cheaper; prices of two expansions err by up to a fifth against each other.
+const EVALUATIONS: f64 = 4.0;
 /// Ratio of occupancies above which the tree is rebuilt for an order.
 const REBUILD_RATIO: f64 = 1.35;
 /// Largest number of rebuilds of a tree in the search for an order.
@@ -50,18 +49,41 @@ pub(super) enum Pause {
     /// All orders up to this one break the tolerance (order, error), and the next one costs more than another
     /// candidate.
     Behind((usize, f64)),
-    /// The error stalls above the tolerance, or further orders are not worth their operators. The number is the least
-    /// error so far.
+    /// The error stalls above the tolerance. The number is the least error so far.
     Stalled(f64),
+    /// Measurements of further orders cost more than the candidate can save.
+    Outbid,
 }
 
-/// What else can compute the sum, while a candidate is tried.
+impl Pause {
+    /// Whether the candidate is tried again only if nothing else serves.
+    pub fn gives_up(self) -> bool {
+        !matches!(self, Pause::Behind(_))
+    }
+}
+
+/// What else can compute the sum, while a candidate is tried. Each is the price of an evaluation in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rivals {
     /// Forecast of the cheapest fast candidate that is untried.
     pub fast: Option<f64>,
-    /// Whether direct summation can take the place of the candidate.
-    pub direct: bool,
+    /// Direct summation, if it can take the place of the candidate.
+    pub direct: Option<f64>,
+    /// The best candidate that keeps the tolerance.
+    pub best: Option<f64>,
+}
+
+impl Rivals {
+    /// Whether a way that is known to keep the tolerance costs less than a candidate whose evaluation takes
+    /// `evaluation` seconds, with its part of `measuring` seconds of measurements.
+    pub fn outbid(&self, evaluation: f64, measuring: f64) -> bool {
+        [self.direct, self.best].into_iter().flatten().any(|known| evaluation + measuring / EVALUATIONS >= known)
+    }
+
+    /// Whether something else may serve, so that the floor of a candidate is of no use yet.
+    fn any(&self) -> bool {
+        [self.fast, self.direct, self.best].iter().any(Option::is_some)
+    }
 }
 
 /// Finds the order of a candidate.
@@ -149,7 +171,7 @@ impl<'a> Attempt<'a> {
         let known = match pause {
             None => None,
             Some(Pause::Behind(below)) => Some(below),
-            Some(Pause::Stalled(_)) => return self.least(records).map_err(Halt::Failed),
+            Some(Pause::Stalled(_) | Pause::Outbid) => return self.least(records).map_err(Halt::Failed),
         };
         let candidate = self.candidate;
         let mut search = Search {
@@ -167,8 +189,8 @@ impl<'a> Attempt<'a> {
                     (Aim::Further, Some(rival), Some(last)) if self.forecast(order)[1] > MIN_RATIO_TO_WAIT * rival => {
                         return Err(Halt::Paused { order, pause: Pause::Behind(last) });
                     }
-                    (Aim::Further, ..) if rivals.direct && self.exhausted(records, order) => {
-                        return Err(self.stalled(records));
+                    (Aim::Further, ..) if self.outbid(rivals, records, order) => {
+                        return Err(Halt::Paused { order, pause: Pause::Outbid });
                     }
                     _ => {}
                 }
@@ -179,7 +201,7 @@ impl<'a> Attempt<'a> {
             });
             match result {
                 Ok(Found::Order(order)) => return Ok(order),
-                Ok(Found::Stalled) if rivals.direct || rivals.fast.is_some() => return Err(self.stalled(records)),
+                Ok(Found::Stalled) if rivals.any() => return Err(self.stalled(records)),
                 Ok(Found::Stalled) => return self.least(records).map_err(Halt::Failed),
                 Err(Halt::OtherLeaves { order, occupancy }) => {
                     self.replace(order, occupancy).map_err(Halt::Failed)?;
@@ -193,17 +215,11 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Whether the operators of the measured orders, and those of a further `order`, cost too much beside direct summation.
-    fn exhausted(&self, records: &[Measured], order: usize) -> bool {
-        let Layout::Octree(parts) = &self.candidate.layout else { return false };
-        let [n, m] = self.ends.seen.counts.map(|count| count as f64);
-        // The operators of a homogeneous kernel serve all levels.
-        let boxes = (n.max(m) / self.choice.occupancy).max(1.0);
-        let levels =
-            if self.task.facts.homogeneous { 1.0 } else { boxes.log(2f64.powi(parts.dim as i32)).ceil().max(1.0) };
+    /// Whether the measurements so far and one of a further `order` cost more than the candidate can save.
+    fn outbid(&self, rivals: Rivals, records: &[Measured], order: usize) -> bool {
+        let (r, task, seen, seconds) = (self.request, self.task, self.ends.seen, self.forecast(order)[1]);
         let orders = records.iter().map(|record| record.order).chain([order]);
-        levels * orders.map(|order| costs::pairs_of_operators(parts, order)).sum::<f64>()
-            > MAX_OPERATORS_IN_DIRECT_SUMS * n * m
+        rivals.outbid(seconds, orders.map(|order| measurement(r, task, self.candidate, order, seconds, seen)).sum())
     }
 
     /// The pause of a candidate that is given up unless no other one serves.
@@ -299,4 +315,19 @@ enum Halt {
         pause: Pause,
     },
     Failed(Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A candidate at half the price of a known way may spend as much on measurements as it saves in some evaluations.
+    #[test]
+    fn measurements_are_earned_back() {
+        let rivals = Rivals { direct: Some(8.0), best: Some(2.0), fast: Some(0.1) };
+        assert!(!rivals.outbid(1.0, 0.99 * EVALUATIONS) && rivals.outbid(1.0, 1.01 * EVALUATIONS));
+        assert!(rivals.outbid(2.0, 0.0));
+        let alone = Rivals { fast: Some(0.1), ..Rivals::default() };
+        assert!(!alone.outbid(1e9, 1e9) && alone.any() && !Rivals::default().any());
+    }
 }

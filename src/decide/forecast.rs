@@ -1,12 +1,17 @@
-//! Forecasts from counts: the choice of a candidate, its bytes, its price.
+//! Forecasts from counts: the choice of a candidate, its bytes, prices of its evaluation and its measurements.
 
 use crate::candidates::{self, Candidate, Layout, Seen, Task, candidates};
 use crate::choice::Choice;
+use crate::costs;
 use crate::engine::Engine;
 use crate::memory::{self, Size};
 use crate::mesh::Mesh;
 use crate::request::{Fmm, Method};
 use fmm_traits::Error;
+
+/// Seconds of the sums of a measurement, in seconds of an evaluation. It is 0.1 to 0.5
+/// (`runs/2026-11-23-zen4x2/probe-seconds.txt`).
+const SUMS_IN_EVALUATIONS: f64 = 0.3;
 
 /// The forecast from counts alone: the cheapest candidate, with its bytes.
 pub(crate) fn forecast(r: &Fmm, seen: Seen) -> Result<Choice, Error> {
@@ -59,4 +64,27 @@ pub(super) fn price(r: &Fmm, task: &Task, candidate: &Candidate, order: usize, m
         return candidate.seconds;
     }
     r.backend.processor().prices(r, &task.facts).price(parts, order, mesh, seen.counts)
+}
+
+/// Forecast seconds of a measurement at an order, whose evaluation takes `evaluation` seconds: sums over some of the
+/// points, and operators. A given order is not measured.
+pub(super) fn measurement(
+    r: &Fmm,
+    task: &Task,
+    candidate: &Candidate,
+    order: usize,
+    evaluation: f64,
+    seen: Seen,
+) -> f64 {
+    if task.goal.tolerance().is_none() {
+        return 0.0;
+    }
+    let sums = SUMS_IN_EVALUATIONS * evaluation;
+    let Layout::Octree(parts) = &candidate.layout else { return sums };
+    let [n, m] = seen.counts.map(|count| count as f64);
+    let boxes = (n.max(m) / candidate.occupancy).max(1.0);
+    // The operators of a homogeneous kernel serve all levels.
+    let levels = if task.facts.homogeneous { 1.0 } else { boxes.log(2f64.powi(parts.dim as i32)).ceil().max(1.0) };
+    let pair = r.backend.processor().prices(r, &task.facts).direct([1, 1]);
+    sums + pair * levels * costs::pairs_of_operators(parts, order)
 }

@@ -3,12 +3,14 @@
 //! Candidates come with forecasts, the cheapest first. The decision builds boxes and edges for each candidate and finds
 //! its order by measuring errors ([`crate::probe`]). It takes the cheapest candidate that keeps the tolerance.
 //!
-//! - A candidate is skipped if its forecast, or its price at its first order, is not
-//!   [clearly below](MAX_PRICE_TO_MEASURE) the price of the best candidate so far. The price counts boxes and edges.
+//! - A measurement has a price, too: its operators, and sums over some of the points. A candidate is measured, and
+//!   measured at a further order, only while that [pays](Rivals::outbid): its evaluation must be cheaper than the best
+//!   candidate so far, and than direct summation where that can take its place, by a part of what its measurements
+//!   cost. Prices of evaluations are forecasts; beside a best candidate they count boxes and edges.
 //! - A candidate waits until another one was tried if its error stalls, or if it needs so high an order that the other
 //!   one is forecast to be [clearly cheaper](MIN_RATIO_TO_WAIT).
-//! - Where direct summation can take the place of a candidate, the candidate is given up if its error stalls, or if its
-//!   operators come to cost several evaluations by direct summation (`attempt.rs`).
+//! - A candidate whose error stalls, or whose measurements do not pay, is given up where direct summation can take its
+//!   place.
 //!
 //! Several ranks decide alike: each asks its engine the same, and engines answer the same on all ranks
 //! ([`Fmm::jointly`]).
@@ -33,6 +35,7 @@ use crate::request::{Fmm, Method};
 use crate::variant::Expansion;
 use attempt::{Attempt, Ended, Pause, Rivals, Tried, attempt};
 use fmm_traits::{Error, Precision};
+use forecast::measurement;
 use std::collections::VecDeque;
 use words::{because, falls_short, forecasts, refusal, rounded_up};
 
@@ -41,9 +44,6 @@ use words::{because, falls_short, forecasts, refusal, rounded_up};
 const DIRECT_FACTOR: f64 = 20.0;
 /// See [`DIRECT_FACTOR`].
 const DIRECT_SECONDS: f64 = 10.0;
-/// Ratio of prices above which a second candidate is not worth its measurement. A measurement costs 0.1 to 0.5 of an
-/// evaluation, and prices of two expansions err by up to a fifth against each other.
-const MAX_PRICE_TO_MEASURE: f64 = 0.93;
 /// If the next order of a candidate is forecast to cost this many times as much as another candidate, the other one is
 /// tried first.
 const MIN_RATIO_TO_WAIT: f64 = 1.3;
@@ -110,42 +110,56 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
     let mut best: Option<Tried> = None;
     // The least error of candidates that stall and are not tried again.
     let mut reached: Option<f64> = None;
+    // Whether direct summation is cheaper than to measure a candidate.
+    let mut outbid_by_direct = false;
     let mut failed = Error::NoOutput;
     let mut report = ProbeReport::default();
     let mut waiting: VecDeque<Waiting> = candidates.into_iter().map(Waiting::from).collect();
     while let Some(Waiting { candidate, pause }) = waiting.pop_front() {
         let candidate = &candidate;
-        let stalled = matches!(pause, Some(Pause::Stalled(_)));
+        let given_up = pause.filter(|pause| pause.gives_up());
         // If M2L does not reach the tolerance, M2P with the same expansion does not reach it at any angle worth its
         // price.
         let treecode = r.method == Method::Auto && candidate.method == Method::Treecode;
-        let stalls = |w: &Waiting| matches!(w.pause, Some(Pause::Stalled(_))) && w.expansion() == expansion(candidate);
+        let gives_up = |w: &Waiting| w.pause.is_some_and(Pause::gives_up) && w.expansion() == expansion(candidate);
+        // A candidate waits once. A treecode has the expansion of another candidate. Without a requested tolerance, an
+        // error that stalls may be accepted.
+        let first_time = pause.is_none() && matches!(task.goal, Goal::Tolerance(_));
+        let others = waiting.iter().filter(|w| w.pause.is_none() && w.candidate.method != Method::Treecode);
+        let serves = |direct: &&Candidate| exact(r, Method::Direct) && affordable(direct, candidate.seconds);
+        let rivals = Rivals {
+            fast: others.map(|w| w.candidate.seconds).filter(|_| first_time).reduce(f64::min),
+            direct: direct.as_ref().filter(serves).map(|direct| direct.seconds),
+            best: best.as_ref().filter(|best| best.floor.is_none()).map(|best| best.seconds),
+        };
+        let outbid =
+            |seconds| rivals.outbid(seconds, measurement(r, task, candidate, candidate.first, seconds, ends.seen));
         let lost = |best: &Tried| match best.floor {
-            None => stalled || candidate.seconds >= MAX_PRICE_TO_MEASURE * best.seconds,
+            None => given_up.is_some(),
             Some((floor, _)) if task.goal.accepts(floor) => {
                 treecode || candidate.seconds >= MIN_RATIO_TO_WAIT * best.seconds
             }
             Some(_) => treecode,
         };
-        if best.as_ref().is_some_and(lost) || treecode && waiting.iter().any(stalls) {
+        if best.as_ref().is_some_and(lost) || treecode && waiting.iter().any(gives_up) {
             continue;
         }
-        let limit = best.as_ref().filter(|best| best.floor.is_none()).map(|best| MAX_PRICE_TO_MEASURE * best.seconds);
-        // A candidate waits once. A treecode has the expansion of another candidate. Without a requested tolerance, an
-        // error that stalls may be accepted.
-        let first_time = pause.is_none() && matches!(task.goal, Goal::Tolerance(_));
-        let rivals = waiting.iter().filter(|w| w.pause.is_none() && w.candidate.method != Method::Treecode);
-        let rival = rivals.map(|w| w.candidate.seconds).filter(|_| first_time).reduce(f64::min);
-        let serves = |direct: &Candidate| exact(r, Method::Direct) && affordable(direct, candidate.seconds);
-        let rivals = Rivals { fast: rival, direct: direct.as_ref().is_some_and(serves) };
         // The floors of candidates are of no use where direct summation takes their place.
-        if let (Some(Pause::Stalled(error)), None, true) = (pause, &best, rivals.direct) {
-            reached = error.min(reached.unwrap_or(error)).into();
+        if let (Some(pause), None, Some(_)) = (given_up, &best, rivals.direct) {
+            match pause {
+                Pause::Stalled(error) => reached = error.min(reached.unwrap_or(error)).into(),
+                _ => outbid_by_direct = true,
+            }
             continue;
         }
-        let tried = Attempt::new(r, task, candidate, ends, watch).and_then(|mut attempt| match limit {
-            Some(limit) if attempt.price(candidate.first)?.0 >= limit => Ok(None),
-            _ => attempt.search(rivals, pause).map(Some),
+        if outbid(candidate.seconds) {
+            outbid_by_direct |= rivals.direct.is_some();
+            continue;
+        }
+        let tried = Attempt::new(r, task, candidate, ends, watch).and_then(|mut attempt| {
+            // The edges of a first candidate are not counted for this alone: on a GPU that takes time.
+            let lost = rivals.best.is_some() && outbid(attempt.price(candidate.first)?.0);
+            if lost { Ok(None) } else { attempt.search(rivals, pause).map(Some) }
         });
         let tried = match tried {
             Ok(Some(Ended::Found(tried))) => *tried,
@@ -154,7 +168,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
                 let later = |w: &Waiting| w.candidate.seconds > candidate.seconds || w.pause.is_some();
                 let at = match pause {
                     Pause::Behind(_) => waiting.iter().position(later).unwrap_or(waiting.len()),
-                    Pause::Stalled(_) => waiting.len(),
+                    Pause::Stalled(_) | Pause::Outbid => waiting.len(),
                 };
                 waiting.insert(at, Waiting { candidate: *candidate, pause: Some(pause) });
                 continue;
@@ -180,8 +194,13 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
         }
     }
     let Some(mut best) = best else {
-        let (Some(floor), Some(direct)) = (reached, &direct) else { return Err(failed) };
-        let mut tried = because(attempt(r, task, direct, ends, watch)?, falls_short(floor));
+        let why = match reached {
+            _ if outbid_by_direct => format!("cheaper than to measure the errors of fast methods{forecasts}"),
+            Some(floor) => falls_short(floor),
+            None => return Err(failed),
+        };
+        let Some(direct) = &direct else { return Err(failed) };
+        let mut tried = because(attempt(r, task, direct, ends, watch)?, why);
         tried.decision.probe = Some(report);
         return Ok(tried.decision);
     };

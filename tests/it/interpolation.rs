@@ -97,6 +97,20 @@ fn narrow_and_wide_kernels_keep_the_tolerance() {
     }
 }
 
+/// Operators of a narrow Gaussian cost more than a few direct sums of 2000 points: no method is measured unless it is
+/// asked for by its name.
+#[test]
+fn errors_are_measured_where_that_pays() {
+    let (points, request) = (uniform(2000, 5), Fmm::new(listed("gaussian", &[("h", 0.05)])).tolerance(1e-6));
+    let orders = |request: &Fmm| {
+        let described = request.plan(&points, Targets::Sources).unwrap().describe();
+        (described.probe.map_or(0, |probe| probe.orders.len()), described.why)
+    };
+    let (measured, why) = orders(&request);
+    assert!(measured == 0 && why.starts_with("cheaper than to measure"), "{measured} orders, {why}");
+    assert!(orders(&request.method(Method::Interpolation)).0 > 0);
+}
+
 #[test]
 fn compiled_kernels_keep_the_tolerance() {
     let points = CloudKind::Ellipsoid.points(2500, 1);

@@ -277,4 +277,20 @@ mod tests {
         let kernels = Traced::expression("exp(-r)/r").unwrap().kernels(gradients).unwrap();
         assert_eq!(Code::new(&kernels.near).vectors, [false, true, false, false]);
     }
+
+    /// The gradient of 1/r is −r·g³ with g = 1/r: one step, and values that are products with it.
+    #[test]
+    fn derivatives_have_few_steps() {
+        let code = |text: &str| {
+            let gradients = Outputs::POTENTIAL | Outputs::GRADIENT;
+            Code::new(&Traced::parse(text).unwrap().kernels(gradients).unwrap().near)
+        };
+        let laplace = code("value 1/r");
+        let steps: Vec<Step> = laplace.instructions.iter().map(|i| i.step).collect();
+        assert_eq!(steps, [Step::Product(3)]);
+        assert!(laplace.values[1..].iter().all(|value| value.terms == Terms { plus: 0, minus: 1 }));
+        let stokes = "g = 1/r\nh = (x*q1 + y*q2 + z*q3)*g^3\nvalue g*q1 + h*x\nvalue g*q2 + h*y\nvalue g*q3 + h*z";
+        // g², g³, r·q, (r·q)g³, −3(r·q)g⁵, and two steps for each axis.
+        assert!(code(stokes).instructions.len() <= 12, "{:?}", code(stokes).instructions);
+    }
 }

@@ -2,6 +2,7 @@
 //! stores its result, which costs more than arithmetic. So a result that one operation alone uses should not be stored.
 
 use super::code::{Step, Terms};
+use super::simplify::simplified;
 use fmm_traits::Tape;
 use fmm_traits::tape::{Node, Op};
 use std::collections::HashMap;
@@ -41,7 +42,9 @@ pub struct Fused {
 
 /// The steps of `tape`; for strength 1 if `unit`.
 pub fn fused(tape: &Tape, unit: bool) -> Fused {
-    let (mut nodes, values) = prepared(tape, unit);
+    let (nodes, values) = prepared(tape, unit);
+    let (nodes, values) = simplified(nodes, values);
+    let (mut nodes, values) = live(nodes, values);
     let one = nodes.len() as u32;
     nodes.push(Node { op: Op::Constant(1f64.to_bits()), args: [0; 3] });
     let uniform = uniform(&nodes);
@@ -66,7 +69,7 @@ pub fn fused(tape: &Tape, unit: bool) -> Fused {
 }
 
 /// Whether each node is the same for all pairs.
-fn uniform(nodes: &[Node]) -> Vec<bool> {
+pub fn uniform(nodes: &[Node]) -> Vec<bool> {
     let mut uniform = vec![false; nodes.len()];
     for (i, n) in nodes.iter().enumerate() {
         let args = &n.args[..n.op.arity()];
@@ -118,12 +121,12 @@ impl Graph<'_> {
         let found = match node.op {
             Op::Mul => vec![(false, [x, y])],
             Op::Fma => [vec![(false, [x, y])], inner(z)?].concat(),
-            Op::Add => [inner(x)?, inner(y)?].concat(),
-            Op::Sub => {
+            Op::Add | Op::Sub => {
                 let (a, b) = (inner(x), inner(y));
                 let whole = |a: u32| vec![(false, [a, self.one])];
                 a.as_ref().or(b.as_ref())?;
-                [a.unwrap_or_else(|| whole(x)), negative(b.unwrap_or_else(|| whole(y)))].concat()
+                let b = b.unwrap_or_else(|| whole(y));
+                [a.unwrap_or_else(|| whole(x)), if node.op == Op::Sub { negative(b) } else { b }].concat()
             }
             Op::Neg => negative(inner(x)?),
             _ => return None,
@@ -244,7 +247,7 @@ fn prepared(tape: &Tape, unit: bool) -> (Vec<Node>, Vec<u32>) {
         };
         moved.push(at);
     }
-    let values: Vec<u32> = tape.values().iter().map(|&v| moved[v as usize]).collect();
+    let values = tape.values().iter().map(|&v| moved[v as usize]).collect();
     live(nodes, values)
 }
 

@@ -6,6 +6,7 @@ mod block;
 mod code;
 mod fuse;
 mod native;
+mod simplify;
 
 use self::block::{Block, SOURCES};
 use self::code::Code;

@@ -18,8 +18,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The part of a loop that is the same for all kernels.
 const FRAME: &str = include_str!("native.c");
-/// Targets of a block. Four independent chains of operations hide the latency of a vector unit.
-const TARGETS: usize = 4;
+/// Most targets of a block. Four independent chains of operations hide the latency of a vector unit.
+const MOST_TARGETS: usize = 4;
+/// Sums of the targets of a block, which should leave half of the 32 vector registers to operations. More of them, each
+/// loaded and stored for every pair, take up to twice as long (`runs/2026-11-25-zen4x2/pair-rates-of-derivatives.txt`).
+const SUMS_IN_REGISTERS: usize = 16;
 /// Largest number of sets of strengths that share the evaluation of a kernel.
 pub const MAX_SETS: usize = 8;
 
@@ -134,9 +137,10 @@ fn text<T: Real>(code: &Code, pieces: usize, width: usize) -> String {
     define("INTEGER", integer);
     let sets = if code.unit { MAX_SETS } else { 1 };
     let scalars = code.scalars.values().len().max(1);
+    let targets = (SUMS_IN_REGISTERS / code.values.len().max(1)).clamp(1, MOST_TARGETS);
     let numbers = [
         ("WIDTH", width),
-        ("TARGETS", TARGETS),
+        ("TARGETS", targets),
         ("PIECES", pieces),
         ("STRENGTHS", code.strengths),
         ("VALUES", code.values.len()),

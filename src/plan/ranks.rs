@@ -88,7 +88,7 @@ impl Plan {
         let pool = Plan::pool(task.threads)?;
         let Given::Host(sources, targets) = given else { return Err(refused("they take arrays of the host")) };
         let cloud = pool.install(|| Cloud::host(&task.facts, sources, targets))?;
-        let seen = Seen { counts, extent: extent(world, &cloud, dim)? };
+        let seen = Seen { counts, apart: given.separate(), extent: extent(world, &cloud, dim)? };
         task.facts.check(seen.extent)?;
         let mut plan = Plan::without_engine(request, seen, pool)?;
         if counts.contains(&0) {
@@ -289,7 +289,7 @@ fn decided(
         return Err(Error::Unsupported { operation: "a decision", reason });
     };
     let mut choice = Choice::of(task, candidate, order.unwrap_or_default() as usize);
-    (choice.occupancy, choice.tolerance, choice.why, choice.forecast) = (occupancy, tolerance, why, forecast);
+    (choice.occupancy, choice.tolerance, choice.why, choice.forecast) = (occupancy, tolerance, why, forecast.into());
     Ok((choice, probe.map(probe_of)))
 }
 
@@ -308,7 +308,7 @@ fn tell(decision: &Decision, candidates: &[candidates::Candidate]) -> Result<Tol
         ((outputs, orders), (strata, ([p.targets as u64, p.sources as u64], [p.seconds, p.operators])))
     });
     let order = c.order.map(|order| order as u64);
-    Ok((((which as u64, order), (c.forecast, c.occupancy)), ((c.tolerance, c.why.clone()), probe)))
+    Ok((((which as u64, order), (c.forecast.bytes, c.occupancy)), ((c.tolerance, c.why.clone()), probe)))
 }
 
 fn probe_of(((outputs, orders), (strata, ([targets, sources], [seconds, operators]))): ToldProbe) -> ProbeReport {

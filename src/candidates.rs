@@ -98,6 +98,8 @@ pub(crate) struct Candidate {
 pub(crate) struct Seen {
     /// Numbers of sources and targets.
     pub counts: [usize; 2],
+    /// Whether the targets are separate points, not sources.
+    pub apart: bool,
     /// Largest extent of the points along an axis; 0 if unknown.
     pub extent: f64,
 }

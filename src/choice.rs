@@ -1,6 +1,7 @@
 //! The choice behind an engine: a candidate with its order.
 
 use crate::candidates::{self, Candidate, Layout, Task};
+use crate::memory::Forecast;
 use crate::request::Method;
 use adaptive2d::laurent;
 use backend_cpu::Isa;
@@ -25,7 +26,7 @@ pub(crate) struct Choice {
     /// Mean points per leaf; in the plane the desired population.
     pub occupancy: f64,
     /// Forecast bytes of the plan and one evaluation.
-    pub forecast: u64,
+    pub forecast: Forecast,
 }
 
 impl Choice {
@@ -43,7 +44,7 @@ impl Choice {
             isa: task.isa,
             threads: task.threads,
             occupancy: candidate.occupancy,
-            forecast: 0,
+            forecast: Forecast::default(),
         }
     }
 }

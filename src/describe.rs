@@ -79,6 +79,9 @@ pub struct Description {
     pub coincident_groups: usize,
     /// Threads of the plan's pool.
     pub threads: usize,
+    /// Pieces in which an evaluation takes the targets, one after the other. On a GPU whose memory does not hold the sums
+    /// of all targets beside the rest of the plan there are several.
+    pub pieces: usize,
     /// Bytes held by the plan.
     pub bytes: u64,
     /// Seconds spent on planning.
@@ -149,6 +152,7 @@ impl Plan {
             near_pairs: mesh.near_pairs,
             coincident_groups: self.report.coincident_groups,
             threads: c.threads,
+            pieces: self.engine.as_ref().map_or(1, |e| e.pieces()),
             bytes: self.memory(),
             seconds: self.seconds,
             probe: self.probe.clone(),

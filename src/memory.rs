@@ -12,6 +12,8 @@ use fmm_traits::{Outputs, Policy, Precision};
 pub(crate) struct Size {
     /// Numbers of sources and targets.
     pub counts: [usize; 2],
+    /// Whether the targets are separate points, not sources.
+    pub apart: bool,
     /// `None` for direct summation.
     pub order: Option<usize>,
     /// Mean points per leaf; in the plane the desired population.
@@ -35,6 +37,29 @@ pub(crate) fn of_a_rank([n, m]: [usize; 2], ranks: usize, leaf: Option<f64>) -> 
     [n.min((leaves * leaf) as usize), share(m)]
 }
 
+/// Bytes of a plan and one evaluation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Forecast {
+    /// All bytes, with all targets at once.
+    pub bytes: u64,
+    /// Of these, the bytes that fall in proportion if a plan takes its targets in pieces.
+    pub of_pieces: u64,
+}
+
+impl Forecast {
+    /// Bytes with the targets in small pieces.
+    pub fn least(self) -> u64 {
+        self.bytes - self.of_pieces
+    }
+}
+
+/// All targets at once.
+impl From<u64> for Forecast {
+    fn from(bytes: u64) -> Self {
+        Forecast { bytes, of_pieces: 0 }
+    }
+}
+
 /// Numbers per source in the arrays of attributes, and of strengths with attributes.
 fn joined(facts: &Facts) -> usize {
     if facts.attributes == 0 { 0 } else { facts.attributes + facts.strengths }
@@ -42,11 +67,22 @@ fn joined(facts: &Facts) -> usize {
 
 /// Bytes of a plan and one evaluation on `threads` threads of a CPU. The tree is as deep as a tree of uniform points.
 pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> u64 {
-    let (&Size { counts: [n, m], order, leaf: mean, .. }, wide) = (size, size.precision.bytes());
+    let Size { counts: [n, m], .. } = *size;
     let arrays = 48 * (n + m) + 8 * (n * (facts.strengths + joined(facts)) + 3 * m * facts.values);
-    let Some(p) = order else { return arrays as u64 };
+    arrays as u64 + fields_on_cores(facts, size, threads, parts)
+}
+
+/// Boxes of a tree. Adaptive trees have up to a third more than those of uniform points.
+fn boxes_of(leaves: f64) -> usize {
+    (1.5 * leaves) as usize + 8
+}
+
+/// [`on_cores`] without the arrays of points, strengths and sums: boxes, lists, expansions, operators.
+fn fields_on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> u64 {
+    let (&Size { counts: [n, m], order, leaf: mean, .. }, wide) = (size, size.precision.bytes());
+    let Some(p) = order else { return 0 };
     let leaves = n.max(m) as f64 / mean;
-    let boxes = (1.5 * leaves) as usize + 8;
+    let boxes = boxes_of(leaves);
     let treecode = parts.policy.theta().is_some();
     let Some(lattice) = parts.lattice(p) else {
         // Edges are held twice: as lists and arranged by course. Tables are courses with their phases. Scratch memory
@@ -58,7 +94,7 @@ pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts
         let derivatives = if facts.components(Outputs::HESSIAN) > 0 { 2 } else { 1 };
         let fields = if treecode { boxes * polynomial.max((p + derivatives).pow(2) * facts.values) } else { 0 };
         let rows = if treecode { 1 } else { 3 };
-        return (arrays + lists + wide * (rows * boxes * p * p + fields + tables + threads * 16 * 11 * p * p)) as u64;
+        return (lists + wide * (rows * boxes * p * p + fields + tables + threads * 16 * 11 * p * p)) as u64;
     };
     let families = boxes / 7 + 1;
     let [densities, checks] = facts.densities_and_checks(lattice.fill);
@@ -73,7 +109,7 @@ pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts
     let level = 5 * densities * checks * points.pow(2) / 2 + m2l;
     let levels = levels(facts, leaves);
     let scratch = 6 * 128 * row * points + 24 * families * densities;
-    (arrays + lists + wide * (rows + levels * level + threads * scratch)) as u64
+    (lists + wide * (rows + levels * level + threads * scratch)) as u64
 }
 
 /// Levels that have operators of their own.
@@ -81,13 +117,21 @@ fn levels(facts: &Facts, leaves: f64) -> usize {
     if facts.homogeneous { 1 } else { (leaves.max(1.0).log2() / 3.0).ceil() as usize + 2 }
 }
 
-/// Bytes of a plan and one evaluation on a GPU.
-pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> u64 {
+/// Bytes of a plan and one evaluation on a GPU, on arrays in the precision of the plan. Where the bytes are is written
+/// down in docs/notes/gpu-memory.md.
+pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> Forecast {
     let (&Size { counts: [n, m], order, leaf: mean, .. }, wide) = (size, size.precision.bytes());
-    // A GPU plan holds the arrays of a CPU plan, the neighbours of all boxes, and the arrays that sort the points. If
-    // the spectra would fill the memory, they are made in parts.
-    let sorting = 64 * (n + m) + 24 * (n * facts.strengths + m * facts.values);
-    let boxes = (1.5 * n.max(m) as f64 / mean) as usize;
+    let points = if size.apart { n + m } else { n };
+    // The arrays of the caller, which are on the device during an evaluation.
+    let given = wide * (n * facts.strengths + m * facts.values);
+    // Points with their order and places; strengths in tree order. A tree of points takes, before there is anything
+    // else, the caller's points, keys, and room to sort them.
+    let arrays = given + 28 * points + 4 * m + 8 * n * (facts.strengths + joined(facts));
+    let planning = 68 * points;
+    let sums = (8 * m * facts.values) as u64;
+    // A GPU plan holds the lists of a CPU plan, the neighbours of all boxes, and its M2L edges as a table. If the spectra
+    // would fill the memory, they are made in parts.
+    let boxes = boxes_of(n.max(m) as f64 / mean);
     let edges = if order.is_some() { boxes * 4 * 100 } else { 0 };
     // Translations to parents, on which rotations depend as on those to boxes.
     let parents = if parts.policy == Policy::Stencil119 { 80 } else { 0 };
@@ -123,7 +167,12 @@ pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> u64 {
         _ if parts.policy == Policy::Stencil119 => 864,
         _ => 0,
     };
-    on_cores(facts, size, 0, parts) + (sorting + edges + ends * (boxes / 7 + 1) + whole + wide * solves) as u64
+    let fields = (edges + ends * (boxes / 7 + 1) + whole + wide * solves) as u64;
+    let placed = fields_on_cores(facts, size, 0, parts) + fields + arrays as u64;
+    // Direct sums take all targets at once.
+    let of_pieces = if order.is_some() { sums } else { 0 };
+    let least = (placed + sums - of_pieces).max(planning as u64);
+    Forecast { bytes: (placed + sums).max(least), of_pieces: (placed + sums).max(least) - least }
 }
 
 /// Bytes of a plan and one evaluation in the plane: points, strengths and sums in tree order, multipoles of the boxes,

@@ -78,14 +78,14 @@ impl Fmm {
     ) -> Result<Plan, Error> {
         Plan::new(self.clone(), Given::Device(sources, targets, stream))
     }
-    /// Forecast bytes of a plan and one evaluation for `n_sources` and `n_targets` distinct points. The forecast uses
-    /// counts alone; its order is a first guess from the tolerance. The counts are those of all [`ranks`](Fmm::ranks),
-    /// the bytes those of one.
+    /// Forecast bytes of a plan and one evaluation for `n_sources` and `n_targets` distinct points, with all targets in
+    /// one piece, on arrays in the precision of the plan. The forecast uses counts alone; its order is a first guess from
+    /// the tolerance. The counts are those of all [`ranks`](Fmm::ranks), the bytes those of one.
     ///
     /// # Errors
     /// As [`Fmm::plan`], except for the errors of the points.
     pub fn memory(&self, n_sources: usize, n_targets: usize) -> Result<u64, Error> {
-        Ok(decide::forecast(self, Seen { counts: [n_sources, n_targets], extent: 0.0 })?.forecast)
+        Ok(decide::forecast(self, Seen { counts: [n_sources, n_targets], apart: true, extent: 0.0 })?.forecast.bytes)
     }
 }
 
@@ -140,7 +140,7 @@ impl Plan {
             let extent = cloud.extent(dim)?;
             Ok((cloud, extent))
         })?;
-        let seen = Seen { counts, extent };
+        let seen = Seen { counts, apart: given.separate(), extent };
         task.facts.check(seen.extent)?;
         let mut plan = Plan::without_engine(request, seen, pool)?;
         if counts.contains(&0) {

@@ -6,7 +6,7 @@
 use crate::choice::Choice;
 use crate::costs::{PlaneCosts, Prices};
 use crate::engine::{self, Engine, OnARank};
-use crate::memory::{self, Size};
+use crate::memory::{self, Forecast, Size};
 use crate::mesh::Mesh;
 use crate::parts::Parts;
 use crate::request::{Backend, Cpu, Cuda, Fmm, Method};
@@ -63,7 +63,7 @@ pub(crate) trait Processor {
         mesh.far_points
     }
     /// Bytes of a plan and one evaluation on `threads` threads.
-    fn memory(&self, facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> u64;
+    fn memory(&self, facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> Forecast;
     /// A new engine for a choice, without points.
     fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine>;
     /// A new engine for a choice in the plane, without points.
@@ -113,7 +113,9 @@ impl Backend {
     pub(crate) fn several(&self) -> Vec<Backend> {
         match self {
             Backend::Cpu(_) | Backend::Cuda(_) => Vec::new(),
-            Backend::Devices(devices) => devices.numbers().iter().map(|&device| Cuda { device }.into()).collect(),
+            Backend::Devices(devices) => {
+                devices.numbers().iter().map(|&device| Cuda { device, memory: None }.into()).collect()
+            }
         }
     }
     /// Checks what the caller names as backend, as far as no device must be opened for it.
@@ -133,7 +135,7 @@ impl Backend {
     /// The names of the devices, each once; `None` on a CPU, or if a device does not answer.
     pub(crate) fn device(&self, request: &Fmm) -> Option<String> {
         let Backend::Devices(devices) = self else { return self.processor().device(request) };
-        let names = devices.numbers().iter().map(|&device| Cuda { device }.device(request));
+        let names = devices.numbers().iter().map(|&device| Cuda { device, memory: None }.device(request));
         let mut counted: Vec<(String, usize)> = Vec::new();
         for name in names.collect::<Option<Vec<_>>>()? {
             match counted.iter_mut().find(|(known, _)| *known == name) {
@@ -175,8 +177,8 @@ impl Processor for Cpu {
     fn prices<'a>(&self, r: &'a Fmm, facts: &'a Facts) -> Box<dyn Prices + 'a> {
         Box::new(r.costs.of(r.family.name(), r.precision, r.outputs, facts))
     }
-    fn memory(&self, facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> u64 {
-        memory::on_cores(facts, size, threads, parts)
+    fn memory(&self, facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> Forecast {
+        memory::on_cores(facts, size, threads, parts).into()
     }
     fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine> {
         match choice.method {
@@ -263,7 +265,7 @@ impl Processor for Cuda {
     fn far_points(&self, mesh: &Mesh, mean_leaf: f64) -> u64 {
         mesh.edges.far_points(mean_leaf)
     }
-    fn memory(&self, facts: &Facts, size: &Size, _: usize, parts: &Parts) -> u64 {
+    fn memory(&self, facts: &Facts, size: &Size, _: usize, parts: &Parts) -> Forecast {
         memory::on_a_device(facts, size, parts)
     }
     fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine> {

@@ -65,6 +65,10 @@ pub struct Cpu {
 pub struct Cuda {
     /// Number of the device.
     pub device: usize,
+    /// Bytes that arrays of this process may take on the device; `None`: all that are free. A plan that needs more for
+    /// all targets at once takes the targets in pieces, one after the other ([`Description::pieces`]
+    /// (crate::Description::pieces)), with the bits of a plan in one piece.
+    pub memory: Option<u64>,
 }
 
 /// Several NVIDIA GPUs of this machine as one backend ([`Cuda::devices`]).
@@ -97,7 +101,7 @@ impl Cuda {
     /// absent device, and refuses what [`Fmm::ranks`] refuses.
     pub fn devices(devices: impl IntoIterator<Item = usize>) -> Devices {
         let numbers: Arc<[usize]> = devices.into_iter().collect();
-        Devices { first: Cuda { device: numbers.first().copied().unwrap_or_default() }, numbers }
+        Devices { first: Cuda { device: numbers.first().copied().unwrap_or_default(), memory: None }, numbers }
     }
     /// Properties of the device.
     ///
@@ -155,7 +159,7 @@ impl Cuda {
     }
     /// Opens the device. Compiled stages are kept in `cache`, if given.
     pub(crate) fn open(self, cache: Option<&PathBuf>) -> Result<Device, Error> {
-        Device::shared(&DeviceOptions { ordinal: self.device, cache: cache.cloned() })
+        Device::shared(&DeviceOptions { ordinal: self.device, cache: cache.cloned(), memory: self.memory })
     }
 }
 

@@ -229,7 +229,7 @@ fn main() -> Result<(), Error> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let wanted = if wanted.is_empty() { vec!["table".to_string()] } else { wanted };
     let cache = std::env::var_os("FMM_CACHE").map(Into::into);
-    let device = Device::open(&DeviceOptions { ordinal: 0, cache })?;
+    let device = Device::open(&DeviceOptions { cache, ..Default::default() })?;
     header();
     for name in &wanted {
         match name.as_str() {

@@ -66,11 +66,31 @@ extern "C" __global__ void source_numbers(const u32* sources, u64 n, const u64* 
   if (e < n) numbers[e] = (u32)starts[sources[e]];
 }
 
-// Keys that sort boxes by falling number of targets, in units of `grain`.
-extern "C" __global__ void size_keys(const Boxes* boxes, const u32* items, u32 count, u32 grain, u32 most, u64* keys) {
+// Keys that sort leaves by piece, and within a piece by falling number of targets, in units of `grain`. A leaf belongs
+// to piece k if its first target is one of k · each … (k + 1) · each - 1.
+extern "C" __global__ void size_keys(const Boxes* boxes, const u32* items, u32 count, u32 grain, u32 most, u32 each,
+                                     u64* keys) {
   const Boxes t = *boxes;
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < count) keys[i] = most - min((targets_in(t, items[i]) + grain - 1) / grain, most);
+  if (i >= count) return;
+  const u64 piece = t.target_range[items[i]].x / each;
+  keys[i] = piece * (most + 1) + most - min((targets_in(t, items[i]) + grain - 1) / grain, most);
+}
+
+// The largest number of targets in a leaf; must be zero before.
+extern "C" __global__ void largest_leaf(const Boxes* boxes, u32 count, u32* largest) {
+  const Boxes t = *boxes;
+  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  if (b < count && is_leaf(t, b)) atomicMax(largest, targets_in(t, b));
+}
+
+// The first target of each piece at which a leaf with targets begins; must be the largest number before.
+extern "C" __global__ void piece_starts(const Boxes* boxes, u32 count, u32 each, u32* firsts) {
+  const Boxes t = *boxes;
+  const u32 b = blockIdx.x * blockDim.x + threadIdx.x;
+  if (b >= count || !is_leaf(t, b) || targets_in(t, b) == 0) return;
+  const u32 first = t.target_range[b].x;
+  atomicMin(firsts + first / each, first);
 }
 
 // Flags of the boxes that have children.

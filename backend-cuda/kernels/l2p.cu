@@ -11,7 +11,7 @@
 #define LEVEL_ROW (LEVEL_HEAD + VALUES)
 
 // Adds to the values of the targets of leaf items[blockIdx.x] the fields of the boxes in its row, group by group, and
-// the affine field of the leaf itself. A block is one warp.
+// the affine field of the leaf itself. A block is one warp. `values` are those of the targets from `held` on.
 // * surface: n points of a unit box, all x, then y, then z.
 // * parts: affine parts as in affine.cu, `part_row` numbers per box; null if there are none. Value i of a target is
 //   number of[i] of the part. If that is the value of a component, the three slopes behind it are added too. of[i] <
@@ -19,11 +19,12 @@
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     from_surface(const Boxes* boxes, const double* levels, const u32* items, const u64* starts,
                  const u32* row, const double* surface, u32 n, const REAL* densities, const double* xyz, u64 points,
-                 const REAL* parts, u32 part_row, const int* of, double* values) {
+                 const REAL* parts, u32 part_row, const int* of, u32 held, double* values) {
   __shared__ Source tile[TILE];
   const Boxes t = *boxes;
   const u32 b = items[blockIdx.x];
   const uint2 range = t.target_range[b];
+  values -= (u64)VALUES * held;
   const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
   for_groups(range, [&](auto each, u32 first) {
     constexpr int EACH = decltype(each)::value, UNROLL = EACH < 4 ? 4 : 2;

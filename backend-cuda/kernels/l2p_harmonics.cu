@@ -28,15 +28,16 @@ static_assert(sizeof(Source) == VALUES * sizeof(REAL), "rows are packed");
 // Adds to the values of the targets of leaf items[blockIdx.x] the fields of the boxes in its row, group by group. A
 // block is one warp. SPLIT boxes are evaluated at once, each by the threads of one slice. Coefficient i of a box is
 // Σ_j factors[j, i] · row[columns[j, i]], in the order in which harmonics are summed, all values of a harmonic
-// together. Coefficients are made for as many m as fit into shared memory. rows: `stride` numbers per box.
+// together. `values` are those of the targets from `held` on. Coefficients are made for as many m as fit into shared memory. rows: `stride` numbers per box.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     from_harmonics(const Boxes* boxes, const double* levels, const u32* items, const u64* starts,
                    const u32* row, const REAL* betas, const u32* columns, const REAL* factors, u32 stride,
-                   const REAL* rows, const double* xyz, u64 points, double* values) {
+                   const REAL* rows, const double* xyz, u64 points, u32 held, double* values) {
   __shared__ Source tile[SPLIT][ROOM];
   const Boxes t = *boxes;
   const u32 b = items[blockIdx.x];
   const uint2 range = t.target_range[b];
+  values -= (u64)VALUES * held;
   const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
   const u64 end = starts[b + 1];
   for_groups(range, [&](auto each, u32 first) {

@@ -165,14 +165,16 @@ __device__ __forceinline__ void evaluate(Point (&at)[EACH], const Chunk* coeffic
 
 // Adds to the values of the targets of leaf items[blockIdx.x] the fields of the boxes in its row, group by group. A
 // block is one warp. SPLIT boxes are evaluated at once, each by the threads of one slice, while the next ones are
-// copied to shared memory. numbers[e]: the place of the box of edge e in `sources`.
+// copied to shared memory. numbers[e]: the place of the box of edge e in `sources`. `values` are those of the targets
+// from `held` on.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     from_polynomials(const Boxes* boxes, const u32* items, const u64* starts, const u32* numbers, const Source* sources,
-                     const double* xyz, u64 points, double* values) {
+                     const double* xyz, u64 points, u32 held, double* values) {
   __shared__ Source tile[2][SPLIT];
   const Boxes t = *boxes;
   const u32 b = items[blockIdx.x];
   const uint2 range = t.target_range[b];
+  values -= (u64)VALUES * held;
   const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
   const u64 begin_edges = starts[b], end = starts[b + 1];
   for_groups(range, [&](auto each, u32 first) {

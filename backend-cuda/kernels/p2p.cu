@@ -97,11 +97,12 @@ __device__ __noinline__ u32 sum_exactly(const Leaf& leaf, bool all, u64 own, u32
 #endif
 
 // Sums the near field of leaf items[blockIdx.x], group by group. A block is one warp. Target i is source own + i, which
-// it skips; if targets are no sources, `own` is the largest number (NONE), and no source has that position.
+// it skips; if targets are no sources, `own` is the largest number (NONE), and no source has that position. `values` are
+// those of the targets from `held` on.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     p2p(const Boxes* boxes, const double* levels, const u32* items, const u64* starts, const u32* row, u32 own,
         const double* source_xyz, u64 sources, const double* strengths, const double* target_xyz, u64 targets,
-        double* values) {
+        u32 held, double* values) {
   __shared__ Source tile[TILE];
 #if FRAMED
   // The position of each source of the tile.
@@ -110,6 +111,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   const Boxes t = *boxes;
   const u32 b = items[blockIdx.x];
   const uint2 range = t.target_range[b];
+  values -= (u64)VALUES * held;
   const double* level = levels + LEVEL_ROW * t.level[b];
 #if FRAMED
   const Frame frame = frame_of(t, b);

@@ -11,7 +11,7 @@ use fmm_traits::tree::NONE;
 use std::sync::Arc;
 
 /// Threads per block.
-const BLOCK: u32 = 256;
+pub(crate) const BLOCK: u32 = 256;
 
 /// Edges of one kind, sorted by operator.
 #[derive(Debug)]
@@ -65,9 +65,6 @@ pub(crate) struct Table {
 /// Slots per box in `m2l.cu`: the children of the parent's colleagues, 27·8. A slot is a position relative to the
 /// parent.
 pub(crate) const SLOTS_PER_BOX: usize = 216;
-
-/// Largest size key in [`Arranger::by_size`]. Leaves with more grains of targets are not sorted among themselves.
-const MAX_GRAINS: usize = 255;
 
 /// Edges between a box and its children. The discriminants are the codes of `arrange.cu`.
 #[derive(Clone, Copy)]
@@ -189,7 +186,7 @@ impl Arranger<'_> {
     }
 
     /// For each k in 0 … `count`: the position of the first of the sorted `keys` that is at least k.
-    fn starts(&self, keys: &Buffer<u64>, count: usize) -> Result<Buffer<u64>, Error> {
+    pub fn starts(&self, keys: &Buffer<u64>, count: usize) -> Result<Buffer<u64>, Error> {
         let starts = self.device().alloc(count + 1, "starts")?;
         let args = [keys.into(), (keys.len() as u64).into(), (count as u32).into(), (&starts).into()];
         // SAFETY: arguments as in arrange.cu.
@@ -256,21 +253,6 @@ impl Arranger<'_> {
             unsafe { device.launch(&self.functions, "with_edges", grid, BLOCK, &[count, a, b, c, flags.into()])? };
         }
         Ok(self.listed(&flags)?.map(|(items, _)| items))
-    }
-
-    /// The boxes of `items`, sorted by falling number of targets. The number is rounded up to multiples of `grain`.
-    pub fn by_size(&self, items: Items, grain: usize) -> Result<Buffer<u32>, Error> {
-        let (mut boxes, n) = (items.boxes, items.level_start.last().map_or(0, |&n| n as usize));
-        let mut keys = self.device().alloc(n, "boxes")?;
-        let [count, grain, most] = [n, grain, MAX_GRAINS].map(|x| Arg::from(x as u32));
-        let args = [self.boxes.into(), (&boxes).into(), count, grain, most, (&keys).into()];
-        // SAFETY: arguments as in arrange.cu; `keys` has an entry for each item.
-        unsafe {
-            let grid = (blocks(n, BLOCK as usize)?, 1);
-            self.device().launch(&self.functions, "size_keys", grid, BLOCK, &args)?;
-        }
-        self.primitives.sort(&mut keys, &mut boxes, false, n, 0..usize::BITS - MAX_GRAINS.leading_zeros())?;
-        Ok(boxes)
     }
 
     /// For each array of flags: the flagged boxes, and for each box the number of flagged boxes before it. Waits once.

@@ -2,16 +2,20 @@
 //! permutations at both ends of a run.
 
 use crate::arrange::Arranger;
-use crate::device::{Buffer, Device, Functions, blocks};
+use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::ends::{self, Arrays, Ends, Rows};
 use crate::levels::Units;
 use crate::lists::DeviceLists;
+use crate::pieces::{self, Leaves, Pieces};
 use crate::primitives::Primitives;
 use crate::programs::{self, Groups, LEAF_THREADS};
 use crate::ranks::Ranks;
 use crate::tree::DeviceTree;
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Kernels, Real};
+
+/// Largest size by which leaves of P2P are sorted, in grains. Leaves with more targets are not sorted among themselves.
+const MAX_GRAINS: usize = 255;
 
 /// The near field of a plan: programs and units, which stay when the points change.
 #[derive(Debug)]
@@ -77,17 +81,27 @@ pub(crate) struct Base {
     pub boxes: Buffer<u64>,
     /// Strengths in tree order.
     pub strengths: Buffer<f64>,
-    /// Values in tree order.
-    pub values: Buffer<f64>,
-    /// The places of the caller's targets in tree order; `None` on several ranks.
+    /// Values of the targets of a piece, in tree order.
+    values: Buffer<f64>,
+    /// Values of a target.
+    width: usize,
+    /// The pieces of the targets.
+    pieces: Pieces,
+    /// The current piece.
+    piece: usize,
+    /// The places of the caller's targets in tree order; `None` on several ranks and with several pieces.
     places: Option<Buffer<u32>>,
     /// Rows of `level.cuh` for P2P.
     table: Buffer<f64>,
     /// Factors that hat strengths for the root.
     factors: Buffer<f64>,
-    /// Target leaves of P2P, sorted by falling number of targets. Blocks that run at the same time then have loops of
-    /// equal length: they share the instruction cache, and no large leaf is left for the end.
-    p2p: Buffer<u32>,
+    /// Target leaves of P2P, those of a piece sorted by falling number of targets. Blocks that run at the same time then
+    /// have loops of equal length: they share the instruction cache, and no large leaf is left for the end.
+    p2p: Leaves,
+    /// Leaves that receive L2P edges.
+    pub l2p: Leaves,
+    /// Leaves that receive M2P edges.
+    pub m2p: Leaves,
     /// Blocks that share a target leaf in P2P.
     parts: u32,
     arrange: Functions,
@@ -96,7 +110,7 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Allocates arrays for a tree and its lists.
+    /// Allocates arrays for a tree and its lists, except for the values: [`divide`](Base::divide).
     pub fn new(near: &Near, tree: DeviceTree, lists: DeviceLists) -> Result<Self, Error> {
         let device = &tree.device.clone();
         let boxes = tree.described()?;
@@ -107,15 +121,17 @@ impl Base {
         let factors: Vec<f64> = near.strengths.iter().map(|&d| tree.side.powi(d)).collect();
         let functions = near.arrange.clone();
         let arranger = Arranger { tree: &tree, primitives: Primitives::new(device)?, functions, boxes: &boxes };
-        let [leaves] = arranger.items([[&lists.p2p; 3]])?;
-        let p2p = arranger.by_size(leaves, near.grain)?;
+        let at_targets = arranger.items([&lists.p2p, &lists.l2p, &lists.m2p].map(|edges| [edges; 3]))?;
+        let [p2p, l2p, m2p] = at_targets.map(Leaves::one);
         let parts = blocks_of_a_leaf(m, p2p.len(), near.group);
-        let places = tree.shared.is_none().then(|| ends::places(device, &tree.targets.order)).transpose()?;
         Ok(Base {
             ranks: Ranks::new(device, tree.shared.as_ref(), tree.len())?,
-            places,
+            places: None,
             strengths: device.alloc(n * near.strengths(), "strengths")?,
-            values: device.alloc(m * near.values(), "values")?,
+            values: device.alloc(0, "values")?,
+            width: near.values(),
+            pieces: Pieces::one(m),
+            piece: 0,
             table: device.upload(&table, "levels")?,
             factors: device.upload(&factors, "levels")?,
             largest: device.zeros(1, "largest strength")?,
@@ -123,9 +139,48 @@ impl Base {
             lists,
             boxes,
             p2p,
+            l2p,
+            m2p,
             parts,
             arrange: near.arrange.clone(),
         })
+    }
+
+    /// Cuts the targets into pieces for whose values there is memory, or of at most `most` targets, and allocates the
+    /// values of one. `later` bytes stay free for arrays that come later. On several ranks there is one piece.
+    pub fn divide(&mut self, near: &Near, later: u64, most: Option<usize>) -> Result<(), Error> {
+        let (device, m) = (self.device().clone(), self.tree.targets.len());
+        let row = self.width * size_of::<f64>();
+        self.values = device.alloc(0, "values")?;
+        let capacity = match most {
+            _ if self.ranks.is_some() => m,
+            Some(most) => most,
+            None => pieces::capacity(&device, m, row, later)?,
+        };
+        let (primitives, functions) = (Primitives::new(&device)?, self.arrange.clone());
+        let arranger = Arranger { tree: &self.tree, primitives, functions, boxes: &self.boxes };
+        let pieces = Pieces::cut(&arranger, capacity, row)?;
+        self.p2p.sort(&arranger, &pieces, [near.grain, MAX_GRAINS])?;
+        self.l2p.sort(&arranger, &pieces, [1, 0])?;
+        self.m2p.sort(&arranger, &pieces, [1, 0])?;
+        let whole = pieces.count() == 1 && self.ranks.is_none();
+        self.places = whole.then(|| ends::places(&device, &self.tree.targets.order)).transpose()?;
+        self.values = device.alloc(pieces.most() * self.width, "values")?;
+        (self.pieces, self.piece) = (pieces, 0);
+        Ok(())
+    }
+
+    /// Number of pieces of the targets.
+    pub fn pieces(&self) -> usize {
+        self.pieces.count()
+    }
+    /// The leaves of the current piece, and their number.
+    pub fn now(&self, leaves: &Leaves) -> (Arg, usize) {
+        leaves.of(self.piece)
+    }
+    /// The first target of the current piece, and the values from this target on.
+    pub fn held(&self) -> [Arg; 2] {
+        [(self.pieces.targets(self.piece).start as u32).into(), (&self.values).into()]
     }
 
     pub fn device(&self) -> &Device {
@@ -160,7 +215,8 @@ impl Base {
     pub fn bytes(&self) -> u64 {
         let kinds: u64 = self.lists.kinds().iter().map(|k| k.bytes()).sum();
         let places = self.places.as_ref().map_or(0, Buffer::bytes);
-        self.tree.bytes() + kinds + self.strengths.bytes() + self.values.bytes() + self.p2p.bytes() + places
+        let leaves: u64 = [&self.p2p, &self.l2p, &self.m2p].iter().map(|leaves| leaves.boxes.bytes()).sum();
+        self.tree.bytes() + kinds + self.strengths.bytes() + self.values.bytes() + leaves + places
     }
 
     /// The number by which strengths are divided; `None` if nothing is in f32.
@@ -168,16 +224,28 @@ impl Base {
         near.single.then_some(&self.largest)
     }
 
-    /// Enqueues the copy of the caller's strengths into tree order, and clears the values.
+    /// Makes a piece the current one, and enqueues clearing its values.
+    pub fn begin(&mut self, piece: usize) -> Result<(), Error> {
+        self.piece = piece;
+        let device = self.device().clone();
+        device.clear(&mut self.values)
+    }
+
+    /// The piece behind the current one, if there is one.
+    pub fn next(&self) -> Option<usize> {
+        Some(self.piece + 1).filter(|&piece| piece < self.pieces.count())
+    }
+
+    /// Enqueues the copy of the caller's strengths into tree order, and begins the first piece.
     pub fn scatter(&mut self, near: &Near, ends: &Ends, arrays: &Arrays) -> Result<(), Error> {
         let device = self.device().clone();
-        device.clear(&mut self.values)?;
+        self.begin(0)?;
         device.clear(&mut self.largest)?;
         let (points, width) = (&self.tree.sources, near.strengths());
         let away = self.ranks.as_ref().and_then(|ranks| Some((ranks, ranks.given()?[0])));
         let rows = match away {
-            Some((_, n)) => Rows { order: None, n, width },
-            None => Rows { order: Some(&points.order), n: points.len(), width },
+            Some((_, n)) => Rows { order: Arg::NULL, n, width },
+            None => Rows { order: (&points.order).into(), n: points.len(), width },
         };
         let linear = rows.width - near.attributes;
         if near.single {
@@ -196,26 +264,28 @@ impl Base {
         }
     }
 
-    /// Enqueues the copy of the values, times `scale`, from tree order into the caller's arrays.
+    /// Enqueues the copy of the values of the current piece, times `scale`, from tree order into the caller's arrays.
     pub fn gather(&self, near: &Near, scale: f64, ends: &Ends, arrays: &Arrays) -> Result<(), Error> {
         let (points, width) = (&self.tree.targets, near.values());
         let Some((ranks, n)) = self.ranks.as_ref().and_then(|ranks| Some((ranks, ranks.given()?[1]))) else {
-            let rows = Rows { order: Some(&points.order), n: points.len(), width };
+            let targets = self.pieces.targets(self.piece);
+            let rows = Rows { order: points.order.at(targets.start), n: targets.len(), width };
             return ends.gather_by(arrays, rows, self.places.as_ref(), (self.unit(near), scale), &self.values);
         };
         let back = self.device().alloc(n * width, "values")?;
         ranks.bring_back(&self.values, &back, width)?;
-        ends.gather(arrays, Rows { order: None, n, width }, self.unit(near), scale, &back)
+        ends.gather(arrays, Rows { order: Arg::NULL, n, width }, self.unit(near), scale, &back)
     }
 
-    /// Enqueues P2P on the second stream (`beside`) or on the first.
+    /// Enqueues P2P of the current piece on the second stream (`beside`) or on the first.
     pub fn p2p(&self, near: &Near, beside: bool) -> Result<(), Error> {
         let tree = &self.tree;
         let first = tree.first_target().filter(|_| !near.include_self);
+        let ((leaves, count), [held, values]) = (self.now(&self.p2p), self.held());
         let args = [
             (&self.boxes).into(),
             (&self.table).into(),
-            (&self.p2p).into(),
+            leaves,
             (&self.lists.p2p.starts).into(),
             (&self.lists.p2p.sources).into(),
             first.unwrap_or(NONE).into(),
@@ -224,12 +294,13 @@ impl Base {
             (&self.strengths).into(),
             (&tree.targets.xyz).into(),
             (tree.targets.len() as u64).into(),
-            (&self.values).into(),
+            held,
+            values,
         ];
-        let grid = (blocks(self.p2p.len(), 1)?, self.parts);
+        let grid = (blocks(count, 1)?, self.parts);
         let (device, threads) = (self.device(), LEAF_THREADS as u32);
-        // SAFETY: arguments as in p2p.cu; values have a row for each target, and nothing else writes them before the
-        // streams are joined.
+        // SAFETY: arguments as in p2p.cu; values have a row for each target of the leaves, and nothing else writes them
+        // before the streams are joined.
         unsafe {
             if beside {
                 device.launch_beside(&near.p2p, "p2p", grid, threads, &args)

@@ -1,7 +1,7 @@
 //! Direct summation on the device, of any kernel: `kernels/direct.cu`.
 
 use crate::array::{DeviceArray, DeviceStream};
-use crate::device::{Buffer, Device, Functions, blocks};
+use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::ends::{self, Arrays, Ends, Evaluation, Rows};
 use crate::points::CallerPoints;
 use crate::programs;
@@ -123,10 +123,10 @@ impl<T: Real> Evaluation for Direct<T> {
             return Err(Error::Cancelled { stage: Stage::P2p.name() });
         }
         let from = if timed { Some(self.device.mark()?) } else { None };
-        let rows = Rows { order: None, n: self.n, width: self.strengths };
+        let rows = Rows { order: Arg::NULL, n: self.n, width: self.strengths };
         self.ends.scatter(arrays, rows, self.strengths, None, &self.given)?;
         self.enqueue()?;
-        self.ends.gather(arrays, Rows { order: None, n: self.m, width: self.values }, None, 1.0, &self.out)?;
+        self.ends.gather(arrays, Rows { order: Arg::NULL, n: self.m, width: self.values }, None, 1.0, &self.out)?;
         let mut seconds = StageSeconds::default();
         if let Some(from) = from {
             seconds[Stage::P2p as usize] = self.device.seconds(&from, &self.device.mark()?)?;

@@ -54,19 +54,16 @@ pub(crate) trait Evaluation {
 
 /// Points in the order of the caller's arrays, or in tree order.
 #[derive(Clone, Copy)]
-pub(crate) struct Rows<'a> {
-    /// Index of each point in the caller's arrays; `None` for the same order.
-    pub order: Option<&'a Buffer<u32>>,
+pub(crate) struct Rows {
+    /// Index of each point in the caller's arrays; [`Arg::NULL`] for the same order.
+    pub order: Arg,
     /// Number of points.
     pub n: usize,
     /// Numbers of a point.
     pub width: usize,
 }
 
-impl Rows<'_> {
-    fn order(&self) -> Arg {
-        self.order.map_or(Arg::NULL, Arg::from)
-    }
+impl Rows {
     fn n(&self) -> Arg {
         (self.n as u64).into()
     }
@@ -169,7 +166,7 @@ impl Ends {
         let given = &arrays.strengths;
         let args = [
             Arg::address(given.address()),
-            rows.order(),
+            rows.order,
             rows.n(),
             (rows.width as u32).into(),
             (linear as u32).into(),
@@ -207,7 +204,7 @@ impl Ends {
     ) -> Result<(), Error> {
         let (order, places) = match places {
             Some(places) => (Arg::NULL, places.into()),
-            None => (rows.order(), Arg::NULL),
+            None => (rows.order, Arg::NULL),
         };
         let first = if arrays.rows { self.tables.len() - 1 } else { 0 };
         for (k, (table, to)) in self.tables[first..].iter().zip(&arrays.values).enumerate() {

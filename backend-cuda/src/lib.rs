@@ -27,6 +27,7 @@ mod far;
 mod graph;
 mod levels;
 mod lists;
+mod pieces;
 mod pinned;
 mod plan;
 mod plane;

@@ -128,8 +128,9 @@ impl<T: DeviceScalar, N: Real> Unplaced<T, N> {
     /// As [`Plan::new`].
     pub fn place(self, tree: DeviceTree, lists: DeviceLists) -> Result<Plan<T, N>, Error> {
         let Unplaced { columns, scale, near, mut far, ends, of } = self;
-        let base = Base::new(&near, tree, lists)?;
+        let mut base = Base::new(&near, tree, lists)?;
         far.place(&base)?;
+        base.divide(&near, arrays_of_the_host::<T>(&near, &base), None)?;
         Ok(Plan { columns, scale, near, far, base, ends, beside: None, replay: Replay::None, of })
     }
 }
@@ -185,10 +186,14 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     /// # Errors
     /// As [`new`](Plan::new).
     pub fn set_tree(&mut self, tree: DeviceTree, lists: DeviceLists) -> Result<(), Error> {
-        let base = Base::new(&self.near, tree, lists)?;
+        let mut base = Base::new(&self.near, tree, lists)?;
         // Recorded work has the addresses of the old workspaces.
         self.replay = Replay::None;
         self.far.place(&base)?;
+        if let Err(e) = base.divide(&self.near, arrays_of_the_host::<T>(&self.near, &base), None) {
+            self.far.place(&self.base)?;
+            return Err(e);
+        }
         self.base = base;
         self.ends.forget_room();
         Ok(())
@@ -206,6 +211,21 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     pub fn set_m2l_part(&mut self, most: usize) {
         self.far.hold(most);
         self.replay = Replay::None;
+    }
+
+    /// Takes the targets in pieces of at most `most` targets, as if there were memory for the values of no more. Lasts
+    /// until the points change. For tests.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if a leaf has more targets, and errors of the device.
+    pub fn set_piece(&mut self, most: usize) -> Result<(), Error> {
+        self.replay = Replay::None;
+        self.base.divide(&self.near, 0, Some(most))
+    }
+
+    /// Number of pieces in which the targets are taken, one after the other.
+    pub fn pieces(&self) -> usize {
+        self.base.pieces()
     }
 
     /// Whether P2P runs beside the far field.
@@ -327,6 +347,12 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     }
 }
 
+/// Bytes on the device for an evaluation on arrays of the host in `T`.
+fn arrays_of_the_host<T>(near: &Near, base: &Base) -> u64 {
+    let [n, m] = base.given();
+    (size_of::<T>() * (n * near.strengths() + m * near.values())) as u64
+}
+
 impl<T: DeviceScalar, N: Real> Evaluation for Plan<T, N> {
     fn device(&self) -> &Device {
         self.base.device()
@@ -360,8 +386,9 @@ impl<T: DeviceScalar, N: Real> Evaluation for Plan<T, N> {
         let seconds = run.seconds()?;
         drop(run);
         if matches!(self.replay, Replay::None) {
-            // What ranks send each other is not recorded.
-            let small = self.base.tree.len() <= MAX_BOXES_REPLAYED && self.base.ranks.is_none();
+            // What ranks send each other is not recorded, nor are the ends of pieces.
+            let whole = self.base.ranks.is_none() && self.base.pieces() == 1;
+            let small = self.base.tree.len() <= MAX_BOXES_REPLAYED && whole;
             self.replay = if small { Replay::Ran } else { Replay::Never };
         }
         Ok(seconds)

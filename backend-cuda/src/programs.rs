@@ -449,6 +449,8 @@ pub(crate) fn arrange() -> Program {
         "with_edges",
         "list_boxes",
         "size_keys",
+        "largest_leaf",
+        "piece_starts",
         "source_flags",
         "source_numbers",
         "inner_flags",

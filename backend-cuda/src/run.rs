@@ -5,7 +5,7 @@ use crate::ends::Arrays;
 use crate::equivalent::DeviceScalar;
 use crate::plan::{Plan, Replay};
 use cudarc::driver::CudaEvent;
-use fmm_traits::{Error, Real, Stage, Stages};
+use fmm_traits::{Error, Real, Stage, Stages, Step};
 
 /// How the stages between both ends are run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,6 +69,22 @@ impl<'a, T: DeviceScalar, N: Real> Run<'a, T, N> {
         self.marks.push((stage, from, self.plan.device().mark()?));
         Ok(())
     }
+
+    /// Enqueues P2P of the current piece if it runs beside the far field. P2P needs no result of the far field.
+    fn beside(&mut self) -> Result<(), Error> {
+        if !self.plan.beside() {
+            return Ok(());
+        }
+        let device = self.plan.device().clone();
+        device.fork()?;
+        if self.mode != Mode::Timed {
+            return self.plan.base.p2p(&self.plan.near, true);
+        }
+        let from = device.mark_beside()?;
+        self.plan.base.p2p(&self.plan.near, true)?;
+        self.marks.push((Stage::P2p, from, device.mark_beside()?));
+        Ok(())
+    }
 }
 
 /// If a run is cancelled, P2P may still be running on the second stream. Later work waits for it: freed buffers are taken
@@ -90,24 +106,22 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
         self.plan.tree().level_start.len() - 1
     }
 
-    /// Also enqueues P2P if it runs beside the far field. P2P needs no result of the far field.
+    /// The stages at the targets come once for each piece of the targets.
+    fn order(&self) -> Vec<Step> {
+        let mut steps = Step::in_order(self.levels());
+        let at_targets = steps.iter().position(|step| *step == Step::Whole(Stage::L2p)).unwrap_or(steps.len());
+        let once = steps.split_off(at_targets);
+        steps.extend(once.repeat(self.plan.pieces()));
+        steps
+    }
+
+    /// Begins the first piece. Also enqueues P2P if it runs beside the far field.
     fn scatter(&mut self) -> Result<(), Error> {
         self.end(Stage::Scatter, |p, arrays| p.base.scatter(&p.near, &p.ends, arrays))?;
         if let (Mode::Replay, Replay::Recorded(graph)) = (self.mode, &self.plan.replay) {
             return graph.launch();
         }
-        if !self.plan.beside() {
-            return Ok(());
-        }
-        let device = self.plan.device().clone();
-        device.fork()?;
-        if self.mode != Mode::Timed {
-            return self.plan.base.p2p(&self.plan.near, true);
-        }
-        let from = device.mark_beside()?;
-        self.plan.base.p2p(&self.plan.near, true)?;
-        self.marks.push((Stage::P2p, from, device.mark_beside()?));
-        Ok(())
+        self.beside()
     }
 
     fn p2m(&mut self, _: &()) -> Result<(), Error> {
@@ -150,12 +164,17 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
         self.timed(Stage::M2p, |p| p.far.m2p(&p.base))
     }
 
-    /// Does nothing if [`scatter`](Run::scatter) has already enqueued P2P.
+    /// Does nothing if P2P runs beside the far field.
     fn p2p(&mut self, _: &()) -> Result<(), Error> {
         if self.plan.beside() { Ok(()) } else { self.timed(Stage::P2p, |p| p.base.p2p(&p.near, false)) }
     }
 
+    /// Ends a piece, and begins the next one.
     fn gather(&mut self) -> Result<(), Error> {
-        self.end(Stage::Gather, |p, arrays| p.base.gather(&p.near, p.scale, &p.ends, arrays))
+        self.end(Stage::Gather, |p, arrays| p.base.gather(&p.near, p.scale, &p.ends, arrays))?;
+        match self.plan.base.next() {
+            Some(piece) => self.plan.base.begin(piece).and_then(|()| self.beside()),
+            None => Ok(()),
+        }
     }
 }

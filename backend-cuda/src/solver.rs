@@ -147,6 +147,8 @@ pub trait DeviceSolver: DeviceSums {
     fn seconds(&self) -> PlanSeconds;
     /// Boxes, edges and pairs.
     fn counts(&self) -> &Counts;
+    /// Number of pieces in which the targets are taken, one after the other.
+    fn pieces(&self) -> usize;
     /// A copy of tree and lists on the host.
     ///
     /// # Errors
@@ -502,6 +504,9 @@ impl<T: DeviceScalar, N: Real> DeviceSolver for Planned<T, N> {
     }
     fn counts(&self) -> &Counts {
         &self.counts
+    }
+    fn pieces(&self) -> usize {
+        self.plan().pieces()
     }
     fn download(&self) -> Result<(Tree, Lists), Error> {
         let plan = self.plan();

@@ -271,7 +271,6 @@ impl Builder<'_> {
         let frame = frame(self.device, corner, side)?;
         let mut keys = self.device.alloc(n, "keys")?;
         let mut order = self.device.alloc(n, "order")?;
-        let xyz = self.device.alloc(3 * n, "points in tree order")?;
         let (grid, count): (_, Arg) = ((blocks(n, BLOCK as usize)?, 1), (n as u64).into());
         // SAFETY: arguments as in points.cu; all arrays have n points.
         unsafe {
@@ -279,6 +278,8 @@ impl Builder<'_> {
             self.device.launch(&self.points, "point_keys", grid, BLOCK, &args)?;
         }
         self.primitives.sort_fresh(&mut [Fresh { keys: &mut keys, values: &mut order, n, bits: KEY_BITS }])?;
+        // The largest array comes when the work of the sort is gone.
+        let xyz = self.device.alloc(3 * n, "points in tree order")?;
         let args = [rows, (&order).into(), count, (&xyz).into()];
         // SAFETY: as above; the order is a permutation.
         unsafe { self.device.launch(&self.points, "gather", grid, BLOCK, &args)? };

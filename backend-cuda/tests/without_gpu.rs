@@ -310,7 +310,7 @@ fn a_capability_that_the_compiler_does_not_know_is_an_error() {
 #[test]
 fn a_missing_device_is_an_error() {
     preload();
-    match Device::open(&DeviceOptions { ordinal: 1000, cache: None }) {
+    match Device::open(&DeviceOptions { ordinal: 1000, ..Default::default() }) {
         Err(Error::NoDevice { reason }) => assert!(!reason.is_empty()),
         other => panic!("{other:?}"),
     }

@@ -54,7 +54,7 @@ impl DeviceArray {
     /// Zeros.
     #[staticmethod]
     fn zeros(py: Python<'_>, shape: Vec<usize>, single: bool, device: usize) -> PyResult<Self> {
-        let (n, cuda) = (shape.iter().product(), Cuda { device });
+        let (n, cuda) = (shape.iter().product(), Cuda { device, ..Default::default() });
         let made = py.detach(|| if single { cuda.zeros::<f32>(n) } else { cuda.zeros::<f64>(n) });
         Ok(DeviceArray { array: made.map_err(raised)?, device, shape })
     }

@@ -244,7 +244,7 @@ fn on_host<T: Batch>(call: &Call<'_>) -> Result<(), Refusal> {
 
 fn on_device(call: &Call<'_>) -> Result<(), Refusal> {
     let parts = Parts::of(call)?;
-    let (cuda, stream) = (Cuda { device: call.device()? }, stream_of(call.stream()?));
+    let (cuda, stream) = (Cuda { device: call.device()?, ..Default::default() }, stream_of(call.stream()?));
     let place = |asked: &dyn Fn() -> Result<Fmm, Error>, kept: Option<Kept>| {
         let points = parts.points.iter().map(|points| borrowed(cuda, points, 0, points.len()));
         let points = points.collect::<Result<Vec<_>, _>>()?;

@@ -32,7 +32,7 @@ mod _core {
     /// What is found about a GPU: its name, or why there is none.
     #[pyfunction]
     fn device(py: Python<'_>, number: usize) -> PyResult<String> {
-        let info = py.detach(|| fmm::Cuda { device: number }.info()).map_err(errors::raised)?;
+        let info = py.detach(|| fmm::Cuda { device: number, ..Default::default() }.info()).map_err(errors::raised)?;
         Ok(info.name)
     }
 

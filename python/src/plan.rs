@@ -153,7 +153,7 @@ pub fn request(kernel: &Kernel, options: &Bound<'_, PyDict>, watch: &Watch) -> P
     if let Some(backend) = option::<String>(options, "backend")? {
         let cuda: Backend = match option::<Vec<usize>>(options, "devices")? {
             Some(devices) => Cuda::devices(devices).into(),
-            None => Cuda { device: option(options, "device")?.unwrap_or(0) }.into(),
+            None => Cuda { device: option(options, "device")?.unwrap_or(0), ..Default::default() }.into(),
         };
         let known = [("cpu", Backend::Cpu(Cpu::default())), ("cuda", cuda)];
         fmm = fmm.backend(named("backend", &backend, &known)?);
@@ -263,8 +263,10 @@ impl Plan {
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let watch = Watch::new(option(options, "progress")?);
-        let (request, cuda) =
-            (request(kernel, options, &watch)?, Cuda { device: option(options, "device")?.unwrap_or(0) });
+        let (request, cuda) = (
+            request(kernel, options, &watch)?,
+            Cuda { device: option(options, "device")?.unwrap_or(0), ..Default::default() },
+        );
         let plan = watch.run(py, true, || {
             let (sources, targets) = (sources.borrow(cuda)?, targets.as_ref().map(|t| t.borrow(cuda)).transpose()?);
             request.plan_on_device(&sources, targets.as_ref(), &stream_of(stream))

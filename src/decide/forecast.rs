@@ -4,7 +4,7 @@ use crate::candidates::{self, Candidate, Layout, Seen, Task, candidates};
 use crate::choice::Choice;
 use crate::costs;
 use crate::engine::Engine;
-use crate::memory::{self, Size};
+use crate::memory::{self, Forecast, Size};
 use crate::mesh::Mesh;
 use crate::request::{Fmm, Method};
 use fmm_traits::Error;
@@ -31,7 +31,7 @@ pub(super) fn choice(r: &Fmm, task: &Task, candidate: &Candidate, order: usize, 
 }
 
 /// Forecast bytes of the plan of a choice and one evaluation; on several ranks, of the part of one.
-pub(super) fn bytes(r: &Fmm, choice: &Choice, seen: Seen) -> u64 {
+pub(super) fn bytes(r: &Fmm, choice: &Choice, seen: Seen) -> Forecast {
     // Leaves of at most ncrit points hold about a third of it on average.
     let mean = r.ncrit.map_or(choice.occupancy, |k| k as f64 / 3.0);
     let leaf = if let Layout::Octree(_) = choice.layout { mean } else { choice.occupancy };
@@ -39,19 +39,19 @@ pub(super) fn bytes(r: &Fmm, choice: &Choice, seen: Seen) -> u64 {
         Some(world) => memory::of_a_rank(seen.counts, world.size(), choice.order.map(|_| leaf)),
         None => seen.counts,
     };
-    let size = Size { counts, order: choice.order, leaf, precision: r.precision };
+    let size = Size { counts, apart: seen.apart, order: choice.order, leaf, precision: r.precision };
     match &choice.layout {
-        Layout::Pyramid { .. } => memory::in_the_plane(&choice.facts, &size),
+        Layout::Pyramid { .. } => memory::in_the_plane(&choice.facts, &size).into(),
         Layout::Octree(parts) => r.backend.processor().memory(&choice.facts, &size, choice.threads, parts),
     }
 }
 
-/// Refuses a choice that does not fit into the free memory.
+/// Refuses a choice that does not fit into the free memory, even with the targets in small pieces.
 pub(super) fn fits(engine: &dyn Engine, choice: &Choice, [n_sources, n_targets]: [usize; 2]) -> Result<(), Error> {
     match engine.free_memory()? {
-        Some(available) if choice.forecast > available => {
+        Some(available) if choice.forecast.least() > available => {
             let what = format!("{n_sources} sources and {n_targets} targets");
-            Err(Error::Memory { needed: choice.forecast, available, what })
+            Err(Error::Memory { needed: choice.forecast.least(), available, what })
         }
         _ => Ok(()),
     }

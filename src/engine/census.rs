@@ -39,7 +39,7 @@ impl Fmm {
             return refuse("ranks do not translate to domains");
         }
         let [n, _] = Given::Host(sources, Targets::Sources).counts(self.family.dim())?;
-        let choice = decide::forecast(self, Seen { counts: [n, n], extent: 0.0 })?;
+        let choice = decide::forecast(self, Seen { counts: [n, n], apart: false, extent: 0.0 })?;
         let (Layout::Octree(parts), Some(order)) = (choice.layout, choice.order) else {
             return refuse("it belongs to a fast method on an octree");
         };

@@ -125,6 +125,10 @@ pub(crate) trait Engine: Send + Sync {
     }
     /// The pairs that are summed directly, block by block.
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_>;
+    /// Pieces in which an evaluation takes the targets, one after the other.
+    fn pieces(&self) -> usize {
+        1
+    }
     /// Bytes held.
     fn bytes(&self) -> u64;
 }

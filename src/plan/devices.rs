@@ -143,7 +143,7 @@ impl Plan {
             world: None,
             ..first.request.clone()
         };
-        let seen = Seen { counts, extent: 0.0 };
+        let seen = Seen { counts, apart: given.separate(), extent: 0.0 };
         let mut plan = Plan::without_engine(resolved, seen, Plan::pool(task.threads)?)?;
         (plan.choice, plan.probe) = (Choice { threads: task.threads, ..first.choice.clone() }, first.probe.clone());
         plan.took(Placed { report: first.report.clone(), seconds }, counts, given);

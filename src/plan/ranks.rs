@@ -67,7 +67,7 @@ impl Plan {
             let pool = Plan::pool(task.threads)?;
             let Given::Host(sources, targets) = given else { return Err(refused("they take arrays of the host")) };
             let cloud = pool.install(|| Cloud::host(&task.facts, sources, targets))?;
-            let seen = Seen { counts, extent: extent(world, &cloud, dim)? };
+            let seen = Seen { counts, apart: given.separate(), extent: extent(world, &cloud, dim)? };
             task.facts.check(seen.extent)?;
             Ok((Plan::without_engine(request, seen, pool)?, task, cloud, seen, own))
         })?;

@@ -316,6 +316,10 @@ fn refusals_are_one_line() {
     assert!(refused(&["run", "--sources", &at("none.csv"), "--strengths", &q]).contains("no line has a number"));
     assert!(refused(&["run", "--sources", &at("text.npy"), "--strengths", &q]).contains("no .npy file"));
     assert!(refused(&["run", "--backend", "abacus"]).contains("abacus"));
+    for memory in ["lots", "0", "8XB"] {
+        assert!(refused(&["run", "--device-memory", memory]).contains("such as 8GB"));
+    }
+    assert!(with(&["--device-memory", "8GB"]).contains("needs --backend cuda"));
     assert!(refused(&["walk"]).contains("walk"));
     // A failed run leaves no output file.
     let out = at("never.npz");

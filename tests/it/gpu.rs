@@ -22,7 +22,8 @@ fn without_a_gpu_it_is_one_line() {
         }
         Err(e) => panic!("{e}"),
     }
-    let missing = Fmm::new(Laplace).backend(Cuda { device: 999 }).plan(&uniform(10, 1), Targets::Sources);
+    let missing =
+        Fmm::new(Laplace).backend(Cuda { device: 999, ..Cuda::default() }).plan(&uniform(10, 1), Targets::Sources);
     assert!(matches!(missing, Err(Error::NoDevice { .. })));
     for (devices, value) in [(&[][..], 0.0), (&[0, 3, 3], 3.0)] {
         let request = Fmm::new(Laplace).backend(Cuda::devices(devices.iter().copied()));
@@ -46,6 +47,49 @@ fn the_tolerance_is_kept_on_all_clouds() {
     holds_on(gpu, Laplace, Outputs::POTENTIAL, &[1e-3, 1e-5], Precision::F32, all);
     holds_on(gpu, Gravity { g: 1.0, softening: 1e-4 }, both(), &[1e-3, 1e-6], Precision::F64, all);
     holds_on(gpu, Gravity { g: 1.0, softening: 0.0 }, both(), &[1e-3], Precision::F32, all);
+}
+
+/// A plan within a limit of memory has the bits of a plan without, or says what is missing.
+#[test]
+#[ignore = "needs a GPU"]
+fn a_limit_of_memory_changes_no_bit() {
+    let n = 20_000;
+    let (x, q) = (uniform(n, 1), strengths(n, 2));
+    let request = || {
+        let request = Fmm::new(Laplace).outputs(both()).precision(Precision::F32).order(4).ncrit(100);
+        request.method(Method::SphericalHarmonics)
+    };
+    let whole = request().backend(Cuda::default()).plan(&x, Targets::Sources).unwrap();
+    assert_eq!(whole.describe().pieces, 1);
+    let expected = whole.apply(&q).unwrap();
+    let held = whole.memory();
+    let forecast = request().backend(Cuda::default()).memory(n, n).unwrap();
+    assert!(held <= forecast && forecast <= 2 * held, "{held} held, {forecast} forecast");
+    let (mut pieces, mut refused) = (vec![], 0);
+    for k in 0..12 {
+        // The limit counts all arrays of the process; `whole` is one of its plans.
+        let memory = Some(2 * held + forecast / 2 - forecast * k / 12);
+        match request().backend(Cuda { memory, ..Cuda::default() }).plan(&x, Targets::Sources) {
+            Ok(plan) => match plan.apply(&q) {
+                Ok(out) => {
+                    assert_eq!((out.potential, out.gradient), (expected.potential.clone(), expected.gradient.clone()));
+                    pieces.push(plan.describe().pieces);
+                }
+                // Arrays of the caller are in f64 here, twice as large as foreseen.
+                Err(Error::Memory { needed, available, .. }) => assert!(needed > available),
+                Err(e) => panic!("{e}"),
+            },
+            Err(Error::Memory { needed, available, .. }) => {
+                assert!(needed > available);
+                refused += 1;
+            }
+            Err(e) => panic!("{e}"),
+        }
+    }
+    assert!(
+        pieces.first() == Some(&1) && pieces.iter().any(|&p| p > 1) && refused > 0,
+        "{pieces:?}, {refused} refused"
+    );
 }
 
 /// Ranks that share a device, and several devices of this machine if there are some, sum as one device.
@@ -86,7 +130,7 @@ fn ranks_and_devices_sum_as_one_device() {
         assert!(orders == *of_one && (error / expected - 1.0).abs() < 1e-6, "{error:e}, {expected:e}");
     }
 
-    let devices: Vec<usize> = (0..4).take_while(|&device| Cuda { device }.info().is_ok()).collect();
+    let devices: Vec<usize> = (0..4).take_while(|&device| Cuda { device, ..Cuda::default() }.info().is_ok()).collect();
     let picks: Vec<usize> = (0..n).rev().step_by(7).collect();
     for count in 1..=devices.len() {
         let on = |request: Fmm| request.backend(Cuda::devices(devices[..count].iter().copied()));

@@ -400,7 +400,7 @@ fn requests_that_differ_or_are_not_served_are_refused_by_all() {
     refused(&|r| of_order(Laplace, 4).precision([Precision::F64, Precision::F32, Precision::F64][r]), "the precision");
     refused(&|_| Fmm::new(Laplace).order(99), "99");
     refused(&|r| of_order(Laplace, 4).speed(r as f64 - 1.0), "speed");
-    refused(&|_| Fmm::new(Laplace).backend(fmm::Cuda { device: 999 }), "no CUDA device");
+    refused(&|_| Fmm::new(Laplace).backend(fmm::Cuda { device: 999, ..Default::default() }), "no CUDA device");
     refused(&|_| Fmm::new(Laplace).backend(fmm::Cuda::devices([0, 1])), "a rank has one GPU");
     refused(
         &|r| if r == 2 { Fmm::new(Laplace).backend(fmm::Cuda::default()) } else { Fmm::new(Laplace) },

@@ -1,5 +1,6 @@
 //! Memory of a device: arrays, and copies to and from the host.
 
+use super::ledger::Ledger;
 use super::{Arg, Device, blocks};
 use crate::error::{failed, out_of_memory};
 use crate::graph;
@@ -20,6 +21,7 @@ pub(crate) struct Buffer<T> {
     len: usize,
     /// Where the memory goes when the buffer is dropped; `None`: back to the driver.
     shelves: Option<Arc<Shelves>>,
+    ledger: Arc<Ledger>,
 }
 
 impl<T> Buffer<T> {
@@ -55,7 +57,9 @@ impl<T> Drop for Buffer<T> {
         let bytes = self.len.max(1) * size_of::<T>();
         // SAFETY: nobody uses the slice after this.
         let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
-        if self.shelves.as_ref().is_some_and(|shelves| shelves.put(slice.device_ptr(slice.stream()).0, bytes)) {
+        let address = slice.device_ptr(slice.stream()).0;
+        self.ledger.remove(address, bytes as u64);
+        if self.shelves.as_ref().is_some_and(|shelves| shelves.put(address, bytes)) {
             slice.leak();
         }
     }
@@ -65,12 +69,22 @@ impl Device {
     /// Uninitialised memory for `n` elements. `what` appears in the error if the memory does not suffice.
     pub(crate) fn alloc<T: DeviceRepr>(&self, n: usize, what: &str) -> Result<Buffer<T>, Error> {
         let (len, bytes) = (n.max(1), n.max(1) * size_of::<T>());
+        if let Some(available) = self.allowance().filter(|&left| bytes as u64 > left) {
+            let what = format!("{what} within the memory that plans may use of the device");
+            return Err(Error::Memory { needed: bytes as u64, available, what });
+        }
         let shelves = self.inner.shelves.as_ref().filter(|_| Shelves::hold(bytes));
         let of = |address: u64| {
             // SAFETY: the memory has this many bytes, and is free in the order of the stream. A kernel or a copy writes
             // every uninitialised buffer before it is read.
             let slice = unsafe { self.inner.stream.upgrade_device_ptr(address, len) };
-            Buffer { slice: ManuallyDrop::new(slice), len: n, shelves: shelves.cloned() }
+            self.inner.ledger.add(address, bytes as u64, what);
+            Buffer {
+                slice: ManuallyDrop::new(slice),
+                len: n,
+                shelves: shelves.cloned(),
+                ledger: self.inner.ledger.clone(),
+            }
         };
         if let Some(address) = shelves.and_then(|shelves| shelves.take(bytes)) {
             return Ok(of(address));

@@ -2,6 +2,7 @@
 //! have the rest.
 
 mod launches;
+mod ledger;
 mod memory;
 mod programs;
 mod signature;
@@ -10,6 +11,7 @@ pub(crate) use launches::{Arg, blocks};
 pub(crate) use memory::Buffer;
 pub(crate) use programs::Functions;
 
+use self::ledger::Ledger;
 use crate::compile::compiler;
 use crate::error::{failed, no_device};
 use crate::graph::{self, Graph, Lane};
@@ -33,6 +35,9 @@ pub struct DeviceOptions {
     pub ordinal: usize,
     /// Folder that keeps compiled programs between runs. `None`: each process compiles them.
     pub cache: Option<PathBuf>,
+    /// Bytes that arrays of this process may take on the device, those of other plans and of callers included; `None`:
+    /// all that are free. Memory that the driver takes for programs does not count.
+    pub memory: Option<u64>,
 }
 
 /// Properties of a device.
@@ -61,6 +66,8 @@ pub struct Device {
     inner: Arc<Inner>,
     /// Folder that keeps compiled programs between runs.
     cache: Option<PathBuf>,
+    /// [`DeviceOptions::memory`].
+    memory: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -72,6 +79,7 @@ struct Inner {
     pool: Option<Pool>,
     /// Freed buffers; `None` without a pool.
     shelves: Option<Arc<Shelves>>,
+    ledger: Arc<Ledger>,
     staging: Staging,
     info: DeviceInfo,
     /// Loaded programs, by fingerprint.
@@ -142,12 +150,13 @@ impl Device {
             beside,
             pool,
             shelves,
+            ledger: Arc::default(),
             staging: Staging::default(),
             info,
             programs: Mutex::default(),
             fixed: Mutex::default(),
         };
-        Ok(Device { inner: Arc::new(inner), cache: options.cache.clone() })
+        Ok(Device { inner: Arc::new(inner), cache: options.cache.clone(), memory: options.memory })
     }
 
     /// The device of the same number opened before, or else [`open`](Device::open). All users of one device share its
@@ -160,7 +169,8 @@ impl Device {
         // A poisoned lock is fine: entries are inserted whole.
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, device)) = opened.iter().find(|(ordinal, _)| *ordinal == options.ordinal) {
-            return Ok(Device { inner: device.inner.clone(), cache: options.cache.clone() });
+            let (inner, cache) = (device.inner.clone(), options.cache.clone());
+            return Ok(Device { inner, cache, memory: options.memory });
         }
         let device = Device::open(options)?;
         opened.push((options.ordinal, device.clone()));
@@ -177,17 +187,35 @@ impl Device {
         &self.inner.info
     }
 
-    /// Bytes of free device memory, including memory kept in the pool for new buffers.
+    /// Bytes of free device memory, including memory kept in the pool for new buffers; at most what is left of
+    /// [`DeviceOptions::memory`].
     pub fn free_memory(&self) -> Result<u64, Error> {
         let free = self.inner.context.mem_get_info().map_err(|e| failed("asking for free memory", e))?.0 as u64;
-        Ok(free + self.kept_memory()?)
+        Ok((free + self.kept_memory()?).min(self.allowance().unwrap_or(u64::MAX)))
+    }
+
+    /// What is left of [`DeviceOptions::memory`]; `None` without a limit.
+    pub(crate) fn allowance(&self) -> Option<u64> {
+        self.memory.map(|limit| limit.saturating_sub(self.inner.ledger.now()))
+    }
+
+    /// Enters the arrays of the device by name from now on, for [`most_memory`](Device::most_memory).
+    pub fn watch_memory(&self) {
+        self.inner.ledger.begin();
+    }
+
+    /// Names and bytes of the arrays that were held at once when they took the most memory, since
+    /// [`watch_memory`](Device::watch_memory); the largest first. Arrays of one name are one row.
+    pub fn most_memory(&self) -> Vec<(String, u64)> {
+        self.inner.ledger.at_most()
     }
 
     /// Bytes of memory that is kept for new buffers. The driver answers at once, unlike for
     /// [`free_memory`](Device::free_memory).
     pub(crate) fn kept_memory(&self) -> Result<u64, Error> {
         let on_shelves = self.inner.shelves.as_ref().map_or(0, |shelves| shelves.bytes());
-        Ok(on_shelves + self.inner.pool.as_ref().map_or(Ok(0), Pool::unused)?)
+        let kept = on_shelves + self.inner.pool.as_ref().map_or(Ok(0), Pool::unused)?;
+        Ok(kept.min(self.allowance().unwrap_or(u64::MAX)))
     }
 
     /// Bytes that the process has taken from the device for buffers, used or kept in the pool. 0 without a pool.

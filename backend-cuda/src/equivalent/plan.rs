@@ -85,10 +85,6 @@ pub(super) struct Edges<T> {
     pub leaves: Items,
     /// Boxes with a local.
     pub active: Items,
-    /// Leaves that receive L2P edges.
-    pub l2p: Items,
-    /// Leaves that receive M2P edges.
-    pub m2p: Items,
 }
 
 /// The V list in the form that M2L needs.
@@ -236,16 +232,11 @@ impl<T: DeviceScalar> Equivalent<T> {
                 _ => {}
             }
         }
-        let [leaves, parents, active, l2p, m2p] = arranger.items([
-            [&lists.p2m; 3],
-            [&lists.m2m; 3],
-            [&lists.m2l, &lists.p2l, &lists.l2l],
-            [&lists.l2p; 3],
-            [&lists.m2p; 3],
-        ])?;
+        let [leaves, parents, active] =
+            arranger.items([[&lists.p2m; 3], [&lists.m2m; 3], [&lists.m2l, &lists.p2l, &lists.l2l]])?;
         let m2m = Upward { edges: m2m, parents };
         let after = base.ranks.as_ref().map(|ranks| arranger.upward(&ranks.after, by_child)).transpose()?;
-        let edges = Edges { m2m, after, m2l, l2l, leaves, active, l2p, m2p };
+        let edges = Edges { m2m, after, m2l, l2l, leaves, active };
         let tables = Tables {
             inner: device.upload(&rows(&recipe.lattice.inner()), "nodes")?,
             outer: device.upload(&rows(&recipe.lattice.outer()), "nodes")?,
@@ -302,7 +293,7 @@ impl<T: DeviceScalar> Workspace<T> {
 
 impl<T: DeviceScalar> Edges<T> {
     fn bytes(&self) -> u64 {
-        let items = [&self.leaves, &self.active, &self.l2p, &self.m2p];
+        let items = [&self.leaves, &self.active];
         let boxes: u64 = items.iter().map(|i| i.boxes.bytes()).sum();
         let far = match &self.m2l {
             VList::None => 0,

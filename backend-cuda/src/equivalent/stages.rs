@@ -8,6 +8,7 @@ use crate::base::Base;
 use crate::device::{Arg, Buffer, blocks};
 use crate::far::FarField;
 use crate::lists::DeviceEdges;
+use crate::pieces::Leaves;
 use crate::products::{ALL_ROWS, Dense, Which};
 use crate::programs::{LEAF_THREADS, surface_shape};
 use crate::ranks::{Ranks, Row};
@@ -152,15 +153,16 @@ impl<T: DeviceScalar> Equivalent<T> {
         &self,
         base: &Base,
         w: &Placed<T>,
-        (edges, items): (&DeviceEdges, &Items),
+        (edges, leaves): (&DeviceEdges, &Leaves),
         [surface, levels]: [&Buffer<f64>; 2],
         densities: &Buffer<T>,
         [parts, part_row, of]: [Arg; 3],
     ) -> Result<(), Error> {
+        let ((leaves, count), [held, values]) = (base.now(leaves), base.held());
         let args = [
             (&base.boxes).into(),
             levels.into(),
-            (&items.boxes).into(),
+            leaves,
             (&edges.starts).into(),
             (&edges.sources).into(),
             surface.into(),
@@ -171,9 +173,10 @@ impl<T: DeviceScalar> Equivalent<T> {
             parts,
             part_row,
             of,
-            (&base.values).into(),
+            held,
+            values,
         ];
-        let grid = (blocks(items.len(), 1)?, w.parts);
+        let grid = (blocks(count, 1)?, w.parts);
         // SAFETY: arguments as in l2p.cu; densities have a row for each box.
         unsafe { base.device().launch(&self.programs.l2p, "from_surface", grid, LEAF_THREADS as u32, &args) }
     }
@@ -269,14 +272,14 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
 
     fn l2p(&mut self, base: &Base) -> Result<(), Error> {
         let Some(w) = self.placed() else { return Ok(()) };
-        let edges = (&base.lists.l2p, &w.edges.l2p);
+        let edges = (&base.lists.l2p, &base.l2p);
         let nodes = [&w.tables.outer, &w.tables.l2p];
         self.at_targets(base, w, edges, nodes, &w.workspace.locals, w.affine.at_targets())
     }
 
     fn m2p(&mut self, base: &Base) -> Result<(), Error> {
         let Some(w) = self.placed() else { return Ok(()) };
-        let edges = (&base.lists.m2p, &w.edges.m2p);
+        let edges = (&base.lists.m2p, &base.m2p);
         let tables = [&w.tables.inner, &w.tables.m2p];
         self.at_targets(base, w, edges, tables, &w.workspace.multipoles, [Arg::NULL, 0u32.into(), Arg::NULL])
     }

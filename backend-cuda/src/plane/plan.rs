@@ -308,7 +308,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
             device.clear(&mut w.values)?;
         }
         let (n, width) = (w.pyramid.sources.n, self.kernel.strengths());
-        let rows = Rows { order: Some(&w.pyramid.sources.order), n, width };
+        let rows = Rows { order: (&w.pyramid.sources.order).into(), n, width };
         let unit = if single::<T, N>() {
             device.clear(&mut w.largest)?;
             self.ends.largest(arrays, rows, width, &w.factors, &w.largest)?;
@@ -441,7 +441,7 @@ impl<T: DeviceScalar, N: Real> PlanePlan<T, N> {
     fn gather(&self, arrays: &Arrays) -> Result<(), Error> {
         let (w, targets) = (&self.work, &self.work.pyramid.targets);
         let width = width(self.kernel, self.derivatives);
-        let rows = Rows { order: Some(&targets.order), n: targets.n, width };
+        let rows = Rows { order: (&targets.order).into(), n: targets.n, width };
         self.ends.gather(arrays, rows, single::<T, N>().then_some(&w.largest), self.kernel.scale(), &w.values)
     }
 }

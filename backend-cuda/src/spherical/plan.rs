@@ -13,6 +13,7 @@ use crate::equivalent::DeviceScalar;
 use crate::far::FarField;
 use crate::levels::Units;
 use crate::lists::DeviceEdges;
+use crate::pieces::Leaves;
 use crate::products::{Across, Products};
 use crate::programs::{self, Groups, LEAF_THREADS};
 use crate::ranks::{Ranks, Row};
@@ -91,8 +92,6 @@ struct Placed<T> {
     /// Boxes that receive edges of each kind.
     p2m: Items,
     p2l: Items,
-    l2p: Items,
-    m2p: Items,
     /// Blocks of L2P and of M2P that share a leaf.
     parts: [u32; 2],
     /// The polynomials that M2P reads.
@@ -156,8 +155,8 @@ impl<T: DeviceScalar> Spherical<T> {
     }
 
     /// The first five arguments of the kernels between points and harmonics: boxes, units, and the edges of `items`.
-    fn meeting(base: &Base, units: &Buffer<f64>, (edges, items): (&DeviceEdges, &Items)) -> [Arg; 5] {
-        [(&base.boxes).into(), units.into(), (&items.boxes).into(), (&edges.starts).into(), (&edges.sources).into()]
+    fn meeting(base: &Base, units: &Buffer<f64>, (edges, items): (&DeviceEdges, Arg)) -> [Arg; 5] {
+        [(&base.boxes).into(), units.into(), items, (&edges.starts).into(), (&edges.sources).into()]
     }
 
     /// Targets that a block of L2P or M2P sums at once.
@@ -178,7 +177,7 @@ impl<T: DeviceScalar> Spherical<T> {
         to: &Buffer<T>,
     ) -> Result<(), Error> {
         let SourceSums { order, matrix } = &self.sources[kind];
-        let common = Self::meeting(base, &w.given, (edges, items));
+        let common = Self::meeting(base, &w.given, (edges, (&items.boxes).into()));
         let rest = [
             (&self.steps).into(),
             (*order as u32).into(),
@@ -205,10 +204,11 @@ impl<T: DeviceScalar> Spherical<T> {
         base: &Base,
         w: &Placed<T>,
         (functions, parts): (&Functions, u32),
-        (edges, items): (&DeviceEdges, &Items),
+        (edges, leaves): (&DeviceEdges, &Leaves),
         from: &Buffer<T>,
     ) -> Result<(), Error> {
-        let common = Self::meeting(base, &w.wanted, (edges, items));
+        let ((leaves, count), [held, values]) = (base.now(leaves), base.held());
+        let common = Self::meeting(base, &w.wanted, (edges, leaves));
         let rest = [
             (&self.series.betas).into(),
             (&self.series.columns).into(),
@@ -217,10 +217,11 @@ impl<T: DeviceScalar> Spherical<T> {
             from.into(),
             (&base.tree.targets.xyz).into(),
             (base.tree.targets.len() as u64).into(),
-            (&base.values).into(),
+            held,
+            values,
         ];
         let args: Vec<Arg> = common.into_iter().chain(rest).collect();
-        let grid = (blocks(items.len(), 1)?, parts);
+        let grid = (blocks(count, 1)?, parts);
         // SAFETY: arguments as in l2p_harmonics.cu; `from` has a row for each box.
         unsafe { base.device().launch(functions, "from_harmonics", grid, LEAF_THREADS as u32, &args) }
     }
@@ -288,8 +289,7 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
         let numbers = if base.far() { base.tree.len() * row(self.order) } else { 0 };
         let units = Units { params: Vec::new(), kernel: Member::of::<Laplace>() };
         let [m2m, l2l] = arranger.edges(&lists.m2m, &lists.l2l, 8 * sides.len())?;
-        let [p2m, parents, p2l, l2p, m2p] =
-            arranger.items([&lists.p2m, &lists.m2m, &lists.p2l, &lists.l2p, &lists.m2p].map(|edges| [edges; 3]))?;
+        let [p2m, parents, p2l] = arranger.items([&lists.p2m, &lists.m2m, &lists.p2l].map(|edges| [edges; 3]))?;
         self.placed = Some(Placed {
             given: device.upload(&units.table(&sides, &[&self.strengths]), "levels")?,
             wanted: device.upload(&units.table(&sides, &[&self.values]), "levels")?,
@@ -300,8 +300,6 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
             l2l,
             p2m,
             p2l,
-            l2p,
-            m2p,
             parts: [false, true].map(|m2p| base.parts(self.group(m2p))),
             read,
             multipoles: device.zeros(numbers, "multipoles")?,
@@ -374,17 +372,17 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
 
     fn l2p(&mut self, base: &Base) -> Result<(), Error> {
         let Some(w) = &self.placed else { return Ok(()) };
-        self.at_targets(base, w, (&self.l2p, w.parts[0]), (&base.lists.l2p, &w.l2p), &w.locals)
+        self.at_targets(base, w, (&self.l2p, w.parts[0]), (&base.lists.l2p, &base.l2p), &w.locals)
     }
 
     fn m2p(&mut self, base: &Base) -> Result<(), Error> {
         let (Some(w), Some(m2p)) = (&self.placed, &self.m2p) else { return Ok(()) };
         match (m2p, &w.read) {
             (M2p::Series(m2p), _) => {
-                self.at_targets(base, w, (m2p, w.parts[1]), (&base.lists.m2p, &w.m2p), &w.multipoles)
+                self.at_targets(base, w, (m2p, w.parts[1]), (&base.lists.m2p, &base.m2p), &w.multipoles)
             }
             (M2p::Polynomials(m2p), Some(read)) => {
-                let edges = (&base.lists.m2p, &w.m2p.boxes, w.parts[1]);
+                let edges = (&base.lists.m2p, w.parts[1]);
                 // SAFETY: the polynomials were made for these edges; there is a row for each box.
                 unsafe { m2p.enqueue(base, read, &w.wanted, edges, &w.multipoles) }
             }
@@ -403,7 +401,7 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
             Translations::Rcr(rotations) => rotations.bytes(),
         };
         let placed = |w: &Placed<T>| {
-            let items: u64 = [&w.p2m, &w.p2l, &w.l2p, &w.m2p].iter().map(|i| i.boxes.bytes()).sum();
+            let items: u64 = [&w.p2m, &w.p2l].iter().map(|i| i.boxes.bytes()).sum();
             let upward = w.m2m.bytes() + w.after.as_ref().map_or(0, Upward::bytes);
             let within = w.within.as_ref().map_or(0, Arranged::bytes);
             let edges = upward + within + w.l2l.bytes() + w.m2l.as_ref().map_or(0, Across::bytes);

@@ -98,7 +98,7 @@ impl<T: DeviceScalar> Polynomials<T> {
         Ok(Read { boxes: items.boxes, count, numbers, polynomials })
     }
 
-    /// Enqueues M2P: `multipoles` at the targets of the boxes `leaves`, which receive `m2p`. `levels` are rows of
+    /// Enqueues M2P: `multipoles` at the targets of the current piece, by the edges `m2p`. `levels` are rows of
     /// `level.cuh` with the factors of values.
     ///
     /// # Safety
@@ -108,7 +108,7 @@ impl<T: DeviceScalar> Polynomials<T> {
         base: &Base,
         read: &Read,
         levels: &Buffer<f64>,
-        (m2p, leaves, parts): (&DeviceEdges, &Buffer<u32>, u32),
+        (m2p, parts): (&DeviceEdges, u32),
         multipoles: &Buffer<T>,
     ) -> Result<(), Error> {
         let device = base.device();
@@ -126,17 +126,19 @@ impl<T: DeviceScalar> Polynomials<T> {
         let grid = (blocks(read.count, 1)?, 1);
         // SAFETY: arguments as in m2p_polynomials.cu; there is room for a polynomial of each box.
         unsafe { device.launch(&self.functions, "to_polynomials", grid, BOX_THREADS, &args)? };
+        let ((leaves, count), [held, values]) = (base.now(&base.m2p), base.held());
         let args = [
             (&base.boxes).into(),
-            leaves.into(),
+            leaves,
             (&m2p.starts).into(),
             (&read.numbers).into(),
             read.polynomials.untyped(),
             (&base.tree.targets.xyz).into(),
             (base.tree.targets.len() as u64).into(),
-            (&base.values).into(),
+            held,
+            values,
         ];
-        let grid = (blocks(leaves.len(), 1)?, parts);
+        let grid = (blocks(count, 1)?, parts);
         // SAFETY: as above; the leaves are distinct.
         unsafe { device.launch(&self.functions, "from_polynomials", grid, LEAF_THREADS as u32, &args) }
     }

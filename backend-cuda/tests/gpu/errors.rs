@@ -68,7 +68,7 @@ fn too_large(device: &Device) {
 
 fn cached(_: &Device) {
     let folder = tempfile::tempdir().unwrap();
-    let options = DeviceOptions { ordinal: 0, cache: Some(folder.path().to_path_buf()) };
+    let options = DeviceOptions { ordinal: 0, cache: Some(folder.path().to_path_buf()), ..Default::default() };
     let files = || std::fs::read_dir(folder.path()).unwrap().count();
     let mut first = None;
     for _ in 0..2 {
@@ -80,6 +80,6 @@ fn cached(_: &Device) {
 }
 
 fn absent(_: &Device) {
-    let e = Device::open(&DeviceOptions { ordinal: 1000, cache: None }).unwrap_err();
+    let e = Device::open(&DeviceOptions { ordinal: 1000, ..Default::default() }).unwrap_err();
     assert!(matches!(&e, Error::NoDevice { reason } if reason.contains("1000")), "{e}");
 }

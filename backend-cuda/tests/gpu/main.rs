@@ -10,6 +10,7 @@ mod errors;
 mod far;
 mod limits;
 mod moves;
+mod pieces;
 mod plane;
 mod quadtree;
 mod ranks;
@@ -42,6 +43,7 @@ const TESTS: &[&[Test]] = &[
     ranks::TESTS,
     moves::TESTS,
     limits::TESTS,
+    pieces::TESTS,
 ];
 
 /// The direct sums of `family` in precision `T`, with the columns of each output.

@@ -139,7 +139,7 @@ impl Sum {
 
 /// The given device, the first, and further ones of this machine.
 fn devices(first: &Device) -> Vec<Device> {
-    let further = (1..4).map_while(|ordinal| Device::shared(&DeviceOptions { ordinal, cache: None }).ok());
+    let further = (1..4).map_while(|ordinal| Device::shared(&DeviceOptions { ordinal, ..Default::default() }).ok());
     std::iter::once(first.clone()).chain(further).collect()
 }
 

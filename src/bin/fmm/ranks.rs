@@ -69,6 +69,9 @@ pub fn check(args: &RunArgs, ranks: usize, launched: bool) -> Result<(), Failure
         _ if (ranks > 1 || launched) && args.arrays == ArraysName::Device => {
             wrong("--arrays device: ranks take arrays of the host".into())
         }
+        _ if (ranks > 1 || launched) && args.device_memory.is_some() => {
+            wrong("--device-memory: several ranks take all their targets at once".into())
+        }
         _ if ranks == 1 && !launched && args.exchange.is_some() => {
             wrong("--exchange: one rank exchanges nothing; give --ranks".into())
         }
@@ -89,7 +92,7 @@ pub fn on_rank(
     let targets = piece.targets.map_or(Targets::Sources, Targets::Points);
     let mut builder = builder.clone().ranks(world);
     if let Some(devices) = &args.devices {
-        builder = builder.backend(Cuda { device: devices[world.rank() % devices.len()] });
+        builder = builder.backend(Cuda { device: devices[world.rank() % devices.len()], ..Default::default() });
     }
     if let Some(speeds) = &args.speeds {
         builder = builder.speed(speeds[world.rank()]);

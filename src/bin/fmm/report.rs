@@ -135,6 +135,9 @@ impl Report {
         if p.boxes > 0 {
             line("tree", format!("{} levels, {} boxes, {} leaves, ncrit {}", p.levels, p.boxes, p.leaves, p.ncrit));
         }
+        if p.pieces > 1 {
+            line("memory", format!("targets in {} pieces, {:.2} GB held", p.pieces, p.bytes as f64 / 1e9));
+        }
         for o in p.probe.iter().flat_map(|probe| &probe.outputs) {
             let below = o.below.map_or(String::new(), |e| format!(", one order less {e:.1e}"));
             line("measured", format!("{} errs by at most {:.1e}{below}", o.output, o.error));

@@ -101,6 +101,14 @@ impl Asked {
             }
             builder = builder.backend(Cuda::devices(devices.iter().copied()));
         }
+        if let Some(memory) = args.device_memory {
+            if args.backend != BackendName::Cuda {
+                return Err(Failure::Input(
+                    "--device-memory: this is memory of a GPU, so it needs --backend cuda".into(),
+                ));
+            }
+            builder = builder.backend(Cuda { memory: Some(memory), ..Cuda::default() });
+        }
         if args.stages_apart {
             builder = builder.stages_apart();
         }
@@ -232,7 +240,11 @@ pub fn save_demo(
 fn open(args: &RunArgs) -> Result<f64, Error> {
     let start = Instant::now();
     if args.backend == BackendName::Cuda && args.ranks == 1 {
-        args.devices.as_deref().unwrap_or(&[0]).iter().try_for_each(|&device| Cuda { device }.info().map(drop))?;
+        args.devices
+            .as_deref()
+            .unwrap_or(&[0])
+            .iter()
+            .try_for_each(|&device| Cuda { device, ..Cuda::default() }.info().map(drop))?;
     }
     Ok(start.elapsed().as_secs_f64())
 }

@@ -392,6 +392,13 @@ impl Engine for Device {
         }
     }
 
+    fn pieces(&self) -> usize {
+        match self.points.as_ref().map(|points| &points.held) {
+            Some(Held::Fast { solver, .. }) => solver.pieces(),
+            Some(Held::Direct(_)) | None => 1,
+        }
+    }
+
     fn bytes(&self) -> u64 {
         self.points.as_ref().map_or(0, |p| p.held.sums().0.bytes())
     }

@@ -184,3 +184,25 @@ pub enum SelfName {
     /// A target skips the source that it is.
     Skip,
 }
+
+/// A number of bytes with a unit: 8GB, 500MB, 8GiB, 1.5e9.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let split = text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).len();
+    let (number, unit) = text.split_at(split);
+    let units: [(&str, u64); 9] = [
+        ("", 1),
+        ("B", 1),
+        ("KB", 1_000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+        ("KIB", 1 << 10),
+        ("MIB", 1 << 20),
+        ("GIB", 1 << 30),
+    ];
+    let factor = units.iter().find(|(name, _)| *name == unit.to_ascii_uppercase()).map(|(_, factor)| *factor);
+    match (number.parse::<f64>(), factor) {
+        (Ok(number), Some(factor)) if number > 0.0 && number.is_finite() => Ok((number * factor as f64) as u64),
+        _ => Err("a positive number of bytes, such as 8GB, 500MB or 8GiB".to_string()),
+    }
+}

@@ -27,7 +27,6 @@
 //! | `transposed` | transposed sums with gradients, of kernels with and without K(−r) = K(r)ᵀ, against sums in the test |
 //! | `variants` | spherical harmonics and treecodes: tolerance, agreement, refusals, `fmm compare` |
 //! | `own_kernel` | a frozen kernel of a user compiles, unless the trait has changed |
-//! | `corners`, `demo`, `draw`, `modes`, `rng`, `sampled`, `search`, `sources` | the unit tests of these files of `src/`, compiled here |
 
 mod adversary;
 mod api;
@@ -59,31 +58,6 @@ mod variants;
 #[allow(dead_code, reason = "that it compiles is the test")]
 #[path = "../frozen/own_kernel.rs"]
 mod own_kernel;
-
-#[allow(dead_code, reason = "as below")]
-#[path = "../../src/probe/corners.rs"]
-mod corners;
-#[allow(dead_code, missing_docs, reason = "the files of the library, for their unit tests")]
-#[path = "../../src/demo.rs"]
-mod demo;
-#[allow(dead_code, reason = "as above")]
-#[path = "../../src/probe/draw.rs"]
-mod draw;
-#[allow(dead_code, reason = "as above")]
-#[path = "../../src/probe/modes.rs"]
-mod modes;
-#[allow(dead_code, reason = "as above")]
-#[path = "../../src/rng.rs"]
-mod rng;
-#[allow(dead_code, reason = "as above")]
-#[path = "../../src/probe/sampled.rs"]
-mod sampled;
-#[allow(dead_code, reason = "as above")]
-#[path = "../../src/probe/search.rs"]
-mod search;
-#[allow(dead_code, reason = "as above")]
-#[path = "../../src/probe/sources.rs"]
-mod sources;
 
 use fmm::{Fmm, Kernel, Lane, Method, Outputs, Targets};
 use fmm_traits::testkit::clouds::CloudKind;

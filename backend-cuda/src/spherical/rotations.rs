@@ -172,13 +172,13 @@ pub(super) struct Rotations<T> {
     words: Vec<Buffer<u32>>,
     numbers: Vec<Buffer<T>>,
     /// M2L, if the order has unrolled code. Then the tables above have no M2L.
-    unrolled: Option<Unrolled<T>>,
+    unrolled: Option<Box<Unrolled<T>>>,
 }
 
 impl<T: DeviceScalar> Rotations<T> {
     /// The translations of order `p`, with M2L to `ends`.
     pub fn new(device: &Device, p: usize, truncation: Truncation, ends: &M2lEnds) -> Result<Self, Error> {
-        let unrolled = Unrolled::new(device, p, truncation, ends)?;
+        let unrolled = Unrolled::new(device, p, truncation, ends)?.map(Box::new);
         let across = if unrolled.is_some() { &[] } else { &ends.operators[..] };
         let tables = Tables::new(p, truncation, across, ends);
         let Tables { turns, shifts, places, courses, phases, rotations, coaxial } = tables;
@@ -208,7 +208,7 @@ impl<T: DeviceScalar> Rotations<T> {
     /// Rows that a block of M2L translates at once, and the number of its blocks that fits on a multiprocessor.
     fn tile(&self) -> [usize; 2] {
         match &self.unrolled {
-            Some(Unrolled { shape, .. }) => [shape.edges(), shape.blocks],
+            Some(unrolled) => [unrolled.shape.edges(), unrolled.shape.blocks],
             None => [self.shape.edges, self.shape.blocks],
         }
     }
@@ -321,7 +321,7 @@ impl<T: DeviceScalar> Rotations<T> {
     pub fn bytes(&self) -> u64 {
         self.words.iter().map(Buffer::bytes).sum::<u64>()
             + self.numbers.iter().map(Buffer::bytes).sum::<u64>()
-            + self.unrolled.as_ref().map_or(0, Unrolled::bytes)
+            + self.unrolled.as_ref().map_or(0, |unrolled| unrolled.bytes())
     }
 }
 

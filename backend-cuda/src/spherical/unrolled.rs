@@ -44,7 +44,7 @@ impl UnrolledShape {
         let registers = |warps: usize| wide * ((p * p).div_ceil(warps) + 2 * (2 * p - 1)) + 30;
         // With a few numbers too many for the 255 registers of a thread the code is still faster than that of more warps.
         let warps = [1, 2].into_iter().find(|&w| registers(w) <= 270).unwrap_or(BLOCK_WARPS);
-        let rows = BLOCK_WARPS / warps * LANES * (p * p | 1);
+        let rows = BLOCK_WARPS / warps * LANES * ((p * p) | 1);
         let bytes = (rows + PER_DEGREE * p) * size_of::<T>();
         // The list of slots, and the 1 KB that the system takes.
         let by_memory = (memory + 1024) / (bytes + 4 * 217 + 1024);

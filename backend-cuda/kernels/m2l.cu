@@ -55,22 +55,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, sizeof(REAL) == 4 ? 4 : 3)
   __shared__ u32 used[SLOTS + 1];
   constexpr bool apart = sizeof(REAL) == 4;
   const u32 first_row = blockIdx.y * EDGE;
-  u32 tile = blockIdx.x;
-  const u32 group = group_of(starts, EDGE, tile);
-  const u32 first = (u32)starts[group] + tile * EDGE, end = min(first + EDGE, (u32)starts[group + 1]);
-
-  list_slots(table, items, first, end, used);
-  const u32 begin = used[SLOTS] * blockIdx.z / gridDim.z, count = used[SLOTS] * (blockIdx.z + 1) / gridDim.z;
-  const u32 depths = (columns + DEPTH - 1) / DEPTH, steps = (count - begin) * depths;
+  const Work w = work_of_block(starts, EDGE, table, items, used);
+  const u32 group = w.group, first = w.first, end = w.end;
+  const u32 depths = (columns + DEPTH - 1) / DEPTH, steps = (w.stop - w.begin) * depths;
 
   // The state of the copies: the next slot (`place`) and column (k), and the source row and matrix that this thread
   // copies.
   const u32 item = threadIdx.x / 2;
   const bool row_there = first_row + threadIdx.x % 32 * 2 < rows;
-  u32 place = begin, k = 0, source = NOBODY;
+  u32 place = w.begin, k = 0, source = NOBODY;
   const REAL *from = in, *matrix = matrices;
   auto copy = [&](u32 buffer) {
-    if (place < count) {
+    if (place < w.stop) {
       if (k == 0) {
         const u32 slot = used[place];
         source = first + item < end ? table[(u64)slot * items + first + item] : NOBODY;

@@ -203,19 +203,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                const u32* numbers, REAL* out, REAL* partial) {
   __shared__ u32 used[SLOTS + 1], sources[EDGES];
   const Tables t = *tables;
-  u32 tile = blockIdx.x;
-  const u32 group = group_of(starts, EDGES, tile);
-  const u32 first = (u32)starts[group] + tile * EDGES, end = min(first + EDGES, (u32)starts[group + 1]);
-  list_slots(table, items, first, end, used);
-  const u32 begin = used[SLOTS] * blockIdx.z / gridDim.z, stop = used[SLOTS] * (blockIdx.z + 1) / gridDim.z;
+  const Work w = work_of_block(starts, EDGES, table, items, used);
+  const u32 group = w.group, first = w.first, end = w.end, stop = w.stop;
   static_assert(EDGES <= THREADS, "a thread an edge");
   auto source_at = [&](u32 i) {
     const u32 item = first + threadIdx.x;
     return i < stop && threadIdx.x < EDGES && item < end ? table[(u64)used[i] * items + item] : NOBODY;
   };
   Sums sum = {};
-  u32 next = source_at(begin);
-  for (u32 i = begin; i < stop; ++i) {
+  u32 next = source_at(w.begin);
+  for (u32 i = w.begin; i < stop; ++i) {
     if (threadIdx.x < EDGES) sources[threadIdx.x] = next;
     __syncthreads();
     next = source_at(i + 1);

@@ -22,7 +22,7 @@
 //   WARP_OF_COLUMN[2m]   the warp that translates the cosines of m along z; [2m + 1]: the sines.
 
 #include "shared/boxes.cuh"
-#include "shared/copy.cuh"
+#include "shared/intrinsics.cuh"
 #include "shared/slots.cuh"
 
 #define THREADS (32 * WARPS * TEAMS)
@@ -219,17 +219,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   __shared__ u32 used[SLOTS + 1];
   Shared& s = *(Shared*)memory;
   const Tables t = *tables;
-  u32 tile = blockIdx.x;
-  const u32 group = group_of(starts, EDGES, tile);
-  const u32 first = (u32)starts[group] + tile * EDGES, end = min(first + EDGES, (u32)starts[group + 1]);
-  list_slots(table, items, first, end, used);
-  const u32 begin = used[SLOTS] * blockIdx.z / gridDim.z, stop = used[SLOTS] * (blockIdx.z + 1) / gridDim.z;
+  const Work w = work_of_block(starts, EDGES, table, items, used);
+  const u32 group = w.group, first = w.first, end = w.end, stop = w.stop;
   const u32 mine = first + my_edge(), warp = member();
   auto source_at = [&](u32 i) { return i < stop && mine < end ? table[(u64)used[i] * items + mine] : NOBODY; };
   REAL* row = s.rows[my_edge()];
   Sums sum = {};
-  u32 next = source_at(begin);
-  for (u32 i = begin; i < stop; ++i) {
+  u32 next = source_at(w.begin);
+  for (u32 i = w.begin; i < stop; ++i) {
     const u32 number = numbers[group * SLOTS + used[i]];
     const uint2 orders = t.orders[number];
     copy(t.courses + number, in, next);

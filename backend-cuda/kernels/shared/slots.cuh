@@ -47,3 +47,22 @@ __device__ __forceinline__ void list_slots(const u32* table, u32 items, u32 firs
   }
   __syncthreads();
 }
+
+// What a block of M2L sums: the items first … end − 1 of a group, over the slots used[begin] … used[stop − 1].
+struct Work {
+  u32 group, first, end, begin, stop;
+};
+
+// The work of this block, for tiles of at most `edge` items. Blocks along x share the items, blocks along z the slots. Fills
+// `used` as list_slots does, and is called as that is.
+__device__ __forceinline__ Work work_of_block(const u64* starts, u32 edge, const u32* table, u32 items, u32 (&used)[SLOTS + 1]) {
+  Work w;
+  u32 tile = blockIdx.x;
+  w.group = group_of(starts, edge, tile);
+  w.first = (u32)starts[w.group] + tile * edge;
+  w.end = min(w.first + edge, (u32)starts[w.group + 1]);
+  list_slots(table, items, w.first, w.end, used);
+  w.begin = used[SLOTS] * blockIdx.z / gridDim.z;
+  w.stop = used[SLOTS] * (blockIdx.z + 1) / gridDim.z;
+  return w;
+}

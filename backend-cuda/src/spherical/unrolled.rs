@@ -8,7 +8,7 @@ use crate::programs::of_harmonics;
 use fmm_kernels::spherical::Truncation;
 use fmm_kernels::spherical::coaxial::{Coaxial, Step};
 use fmm_kernels::spherical::rcr::Route;
-use fmm_kernels::spherical::rotation::exchange;
+use fmm_kernels::spherical::rotation::{exchange, multiples};
 use fmm_kernels::spherical::shift::Shift;
 use fmm_traits::{Error, Real};
 use std::fmt::Write;
@@ -114,9 +114,8 @@ fn course(p: usize, shift: &Shift) -> Vec<f64> {
     // The reflection multiplies by (−1)^(n + m): half a turn about z more, and a sign of the scales.
     let sign: f64 = if below { -1.0 } else { 1.0 };
     let mut numbers = Vec::with_capacity(PER_DEGREE * p);
-    for [c, s] in [alpha.map(|x| sign * x), beta] {
-        let turns = std::iter::successors(Some([1.0, 0.0]), |[x, y]| Some([x * c - y * s, y * c + x * s]));
-        let turns: Vec<[f64; 2]> = turns.take(p).collect();
+    for angle in [alpha.map(|x| sign * x), beta] {
+        let turns = multiples(angle, p);
         numbers.extend(turns.iter().flatten());
         numbers.extend(turns.iter().flat_map(|&[c, s]| [c, -s]));
     }

@@ -224,6 +224,11 @@ pub fn exchange(order: usize) -> Vec<Vec<f64>> {
     all
 }
 
+/// Cosines and sines of 0, α, 2α, …: `count` multiples of the angle α with this cosine and sine.
+pub fn multiples([c, s]: [f64; 2], count: usize) -> Vec<[f64; 2]> {
+    std::iter::successors(Some([1.0, 0.0]), |[x, y]| Some([x * c - y * s, y * c + x * s])).take(count).collect()
+}
+
 /// The rotation about z that takes the direction (cos α, sin α, ·) into the half plane y = 0, x ≥ 0, with a factor
 /// for each degree. For directions below the plane z = 0 it includes the reflection z → −z, a factor (−1)^(n+m) (eq.
 /// 34 of Gumerov & Duraiswami), so that β ≤ π/2 is enough for all directions.
@@ -248,15 +253,7 @@ impl<T> Phases<T> {
 impl<T: Real> Phases<T> {
     /// The phases of as many degrees as there are `factors`.
     pub fn new(factors: &[f64], cos_alpha: f64, sin_alpha: f64, reflected: bool) -> Self {
-        let mut at = [1.0, 0.0];
-        let angles: Vec<[f64; 2]> = factors
-            .iter()
-            .map(|_| {
-                let now = at;
-                at = [at[0] * cos_alpha - at[1] * sin_alpha, at[1] * cos_alpha + at[0] * sin_alpha];
-                now
-            })
-            .collect();
+        let angles = multiples([cos_alpha, sin_alpha], factors.len());
         let turn = |n: usize, m: usize| {
             let factor = if reflected && (n + m) % 2 == 1 { -factors[n] } else { factors[n] };
             angles[m].map(|x| T::of(factor * x))

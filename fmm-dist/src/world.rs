@@ -9,6 +9,7 @@
 use crate::comm::{Alone, Comm};
 use crate::wire::{Reader, Wire};
 use fmm_traits::Error;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Last byte of a message with data.
@@ -288,6 +289,17 @@ impl World {
         }
         self.others().try_for_each(|to| self.put(to, &mine))?;
         Ok(mine)
+    }
+
+    /// The numbers of this rank's items, of which it has `mine`, if the items of all ranks are counted in the order of
+    /// ranks; and how many items there are.
+    ///
+    /// # Errors
+    /// As [`swap`](Self::swap).
+    pub fn numbers(&self, mine: usize) -> Result<(Range<usize>, usize), Error> {
+        let counts = self.all_gather(mine)?;
+        let first = counts[..self.rank()].iter().sum();
+        Ok((first..first + mine, counts.iter().sum()))
     }
 
     /// `numbers` of all ranks, joined entry by entry in the order of ranks.

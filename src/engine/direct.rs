@@ -106,10 +106,9 @@ impl Engine for Direct {
         let (dim, mut rng) = (c.facts.dim, Rng::new(SEED));
         // Several ranks have all sources, each its own targets.
         let world = r.world.clone().unwrap_or_default();
-        let counts = world.all_gather(ends.count(dim))?;
-        let (first, count) = (counts[..world.rank()].iter().sum::<usize>(), counts.iter().sum());
+        let (mine, count) = world.numbers(ends.count(dim))?;
         let picked = rng.sample(count, MEASURED_TARGETS);
-        let here = picked.iter().filter_map(|&i| i.checked_sub(first).filter(|&i| i < counts[world.rank()]));
+        let here = picked.iter().filter(|i| mine.contains(i)).map(|i| i - mine.start);
         let at: (Vec<usize>, Vec<f64>);
         let targets = match &ends.targets {
             At::Points(t) => {

@@ -64,10 +64,9 @@ impl Plan {
         }
         let world = self.request.world.clone().unwrap_or_default();
         world.agree(&[("the number of samples", samples.to_string())])?;
-        let [first, total] = before_and_all(&world, self.n_targets)?;
+        let (mine, total) = world.numbers(self.n_targets)?;
         let rows = Rng::new(SAMPLE_SEED).sample(total, samples);
-        let here = rows.iter().filter_map(|i| i.checked_sub(first).filter(|&i| i < self.n_targets));
-        let here: Vec<usize> = here.collect();
+        let here: Vec<usize> = rows.iter().filter(|i| mine.contains(i)).map(|i| i - mine.start).collect();
         let exact = match &self.engine {
             None => vec![0.0; rows.len() * facts.values],
             Some(engine) => self.pool.install(|| self.exact(&**engine, &world, strengths, &here))?,
@@ -86,7 +85,7 @@ impl Plan {
     /// Direct sums at some targets of all ranks, one row of values per target. `here` are those of this rank.
     fn exact(&self, engine: &dyn Engine, world: &World, strengths: &[f64], here: &[usize]) -> Result<Vec<f64>, Error> {
         let (facts, (sources, targets)) = (&self.choice.facts, engine.points()?);
-        let [first, _] = before_and_all(world, self.n_sources)?;
+        let first = world.numbers(self.n_sources)?.0.start;
         let source = |&i: &usize| self.subset.as_ref().map_or(i, |subset| subset[i]);
         let (own, points): (Vec<usize>, &[f64]) = match self.separate {
             true => (here.to_vec(), &targets),
@@ -170,10 +169,4 @@ fn blocks(
 /// The rows with some indices, `width` numbers each.
 fn rows_at<'a>(all: &[f64], indices: impl Iterator<Item = &'a usize>, width: usize) -> Vec<f64> {
     indices.flat_map(|&i| &all[width * i..width * (i + 1)]).copied().collect()
-}
-
-/// The sum of `mine` over the ranks before this one, and over all.
-fn before_and_all(world: &World, mine: usize) -> Result<[usize; 2], Error> {
-    let all = world.all_gather(mine)?;
-    Ok([all[..world.rank()].iter().sum(), all.iter().sum()])
 }

@@ -85,8 +85,8 @@ fn save_rows(
     let m = own_targets(asked, input);
     let mut owner = (world.rank() == 0).then(|| Pending::create(path)).transpose()?;
     let temporary = owner.as_ref().map(|file| file.temporary().display().to_string());
-    let (counts, names) = world.together(|| Ok((world.all_gather(m)?, world.all_gather(temporary)?)))?;
-    let rows = Rows { first: counts[..world.rank()].iter().sum(), total: counts.iter().sum() };
+    let ((mine, total), names) = world.together(|| Ok((world.numbers(m)?, world.all_gather(temporary)?)))?;
+    let rows = Rows { first: mine.start, total };
     let file = match owner.take() {
         Some(file) => file,
         None => Pending::of_another(path, &PathBuf::from(names[0].clone().unwrap_or_default()))?,

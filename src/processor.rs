@@ -200,8 +200,7 @@ impl Processor for Cpu {
         order: usize,
         (tree, lists): (Tree, Lists),
     ) -> Result<Box<dyn Solver>, Error> {
-        let solver: Box<dyn Solver> = engine::host_solver(request, choice, parts, order, tree, lists)?;
-        Ok(solver)
+        Ok(engine::host_solver(request, choice, parts, order, tree, lists)?)
     }
     fn on_a_rank(
         &self,
@@ -284,8 +283,7 @@ impl Processor for Cuda {
     ) -> Result<Box<dyn Solver>, Error> {
         let device = self.open(request.cache.as_ref())?;
         let placed = backend_cuda::Placed::upload(&device, &tree, &lists, None)?;
-        let solver: Box<dyn Solver> = engine::device_solver(request, parts, order, placed)?;
-        Ok(solver)
+        Ok(engine::device_solver(request, parts, order, placed)?)
     }
     fn on_a_rank(
         &self,

@@ -77,16 +77,18 @@ pub fn launched() -> bool {
 /// The error of `work`. [`Error::RankLost`] if `work` is well here and failed on another rank. [`Error::Unsupported`] if
 /// MPI refuses, and if it does not let any thread make calls (`MPI_THREAD_SERIALIZED`): sums run on many threads.
 pub fn run<R, E: From<Error> + Display>(work: impl FnOnce(World) -> Result<R, E>) -> Result<R, E> {
-    run_with(Settings::usual()?, work)
+    run_with(Settings::usual()?, work, |_| {})
 }
 
-/// [`run`] with settings of one's own.
+/// [`run`] with settings of one's own. `last` sees what `run` will return, before MPI ends. A launcher ends the job as soon
+/// as one process has failed, so a rank that says why must say it in `last`.
 ///
 /// # Errors
 /// As [`run`].
 pub fn run_with<R, E: From<Error> + Display>(
     settings: Settings,
     work: impl FnOnce(World) -> Result<R, E>,
+    last: impl FnOnce(&Result<R, E>),
 ) -> Result<R, E> {
     calls::start()?;
     // SAFETY: the handle of all ranks, from MPI itself.
@@ -96,6 +98,7 @@ pub fn run_with<R, E: From<Error> + Display>(
         Ok(comm) => ended(comm, guarded(comm, work)),
     };
     drop(comm);
+    last(&result);
     calls::finish()?;
     result
 }

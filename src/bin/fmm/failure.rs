@@ -1,6 +1,7 @@
 //! The reason why the command stops: always one line.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// A reason to stop.
@@ -14,9 +15,9 @@ pub enum Failure {
     Library(fmm::Error),
     /// Standard output was closed.
     Closed,
-    /// Another rank says why.
+    /// A rank has said why.
     #[cfg(feature = "mpi")]
-    Elsewhere,
+    Said,
 }
 
 impl Failure {
@@ -24,6 +25,14 @@ impl Failure {
     pub fn file(path: impl AsRef<Path>, reason: impl ToString) -> Self {
         let path = path.as_ref().display().to_string();
         Failure::Library(fmm::Error::Io { path, reason: reason.to_string() })
+    }
+
+    /// Writes the line to standard error. Says nothing if the reader of standard output has closed it.
+    pub fn say(&self) {
+        if !matches!(self, Failure::Closed) {
+            // One write, because other processes may write to the same place.
+            let _ = io::stderr().write_all(format!("{self}\n").as_bytes());
+        }
     }
 }
 
@@ -45,7 +54,7 @@ impl fmt::Display for Failure {
             Failure::Library(e) => e.to_string(),
             Failure::Closed => "standard output is closed".to_string(),
             #[cfg(feature = "mpi")]
-            Failure::Elsewhere => "another rank failed".to_string(),
+            Failure::Said => "a rank has said why".to_string(),
         };
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
         write!(f, "error: {line}")

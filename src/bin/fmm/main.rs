@@ -44,15 +44,14 @@ fn main() -> ExitCode {
     };
     let Err(failure) = result else { return ExitCode::SUCCESS };
     if let Failure::Closed = failure {
-        // The reader of standard output has closed it: not an error.
+        // Not an error.
         return ExitCode::SUCCESS;
     }
     #[cfg(feature = "mpi")]
-    if let Failure::Elsewhere = failure {
+    if let Failure::Said = failure {
         return ExitCode::FAILURE;
     }
-    // One write, because other processes may write to the same place.
-    let _ = io::stderr().write_all(format!("{failure}\n").as_bytes());
+    failure.say();
     ExitCode::from(if let Failure::Usage(_) = failure { 2 } else { 1 })
 }
 

@@ -10,17 +10,23 @@ use crate::run::{self, Asked, Input};
 use fmm::ranks::World;
 use fmm::{Error, Output};
 use fmm_dist::wire::{Reader, Wire};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 /// Runs `fmm run` on the ranks that a launcher of MPI started.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
-    let mut speaks = true;
-    let result = fmm_mpi::run(|world| {
-        speaks = world.rank() == 0;
+    let speaks = Cell::new(true);
+    let work = |world: World| {
+        speaks.set(world.rank() == 0);
         on_rank(args, &world)
-    });
+    };
     // An error of any rank is an error of rank 0.
-    if speaks { result } else { result.map_err(|_| Failure::Elsewhere) }
+    let last = |result: &Result<(), Failure>| match result {
+        Err(failure) if speaks.get() => failure.say(),
+        _ => {}
+    };
+    let result = fmm_mpi::run_with(fmm_mpi::Settings::usual()?, work, last);
+    result.map_err(|failure| if let Failure::Closed = failure { failure } else { Failure::Said })
 }
 
 fn on_rank(args: &RunArgs, world: &World) -> Result<(), Failure> {

@@ -42,21 +42,14 @@ pub(crate) fn of_a_rank([n, m]: [usize; 2], ranks: usize, leaf: Option<f64>) -> 
 pub(crate) struct Forecast {
     /// All bytes, with all targets at once.
     pub bytes: u64,
-    /// Of these, the bytes that fall in proportion if a plan takes its targets in pieces.
-    pub of_pieces: u64,
+    /// Bytes without which there is no plan, whatever the tree and the number of pieces.
+    pub least: u64,
 }
 
-impl Forecast {
-    /// Bytes with the targets in small pieces.
-    pub fn least(self) -> u64 {
-        self.bytes - self.of_pieces
-    }
-}
-
-/// All targets at once.
+/// A forecast that decides.
 impl From<u64> for Forecast {
     fn from(bytes: u64) -> Self {
-        Forecast { bytes, of_pieces: 0 }
+        Forecast { bytes, least: bytes }
     }
 }
 
@@ -169,10 +162,10 @@ pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> Forecast
     };
     let fields = (edges + ends * (boxes / 7 + 1) + whole + wide * solves) as u64;
     let placed = fields_on_cores(facts, size, 0, parts) + fields + arrays as u64;
-    // Direct sums take all targets at once.
-    let of_pieces = if order.is_some() { sums } else { 0 };
-    let least = (placed + sums - of_pieces).max(planning as u64);
-    Forecast { bytes: (placed + sums).max(least), of_pieces: (placed + sums).max(least) - least }
+    // How many boxes there are depends on the points. Where the forecast is too high, a plan must not be refused for it:
+    // the device refuses each array that does not fit, with numbers. Direct sums take all targets at once.
+    let least = (arrays.max(planning) as u64) + if order.is_some() { 0 } else { sums };
+    Forecast { bytes: (placed + sums).max(least), least }
 }
 
 /// Bytes of a plan and one evaluation in the plane: points, strengths and sums in tree order, multipoles of the boxes,

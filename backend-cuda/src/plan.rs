@@ -130,7 +130,7 @@ impl<T: DeviceScalar, N: Real> Unplaced<T, N> {
         let Unplaced { columns, scale, near, mut far, ends, of } = self;
         let mut base = Base::new(&near, tree, lists)?;
         far.place(&base)?;
-        base.divide(&near, arrays_of_the_host::<T>(&near, &base), None)?;
+        base.divide(&near, arrays_of_the_host(&near, &base), None)?;
         Ok(Plan { columns, scale, near, far, base, ends, beside: None, replay: Replay::None, of })
     }
 }
@@ -190,7 +190,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         // Recorded work has the addresses of the old workspaces.
         self.replay = Replay::None;
         self.far.place(&base)?;
-        if let Err(e) = base.divide(&self.near, arrays_of_the_host::<T>(&self.near, &base), None) {
+        if let Err(e) = base.divide(&self.near, arrays_of_the_host(&self.near, &base), None) {
             self.far.place(&self.base)?;
             return Err(e);
         }
@@ -347,10 +347,10 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
     }
 }
 
-/// Bytes on the device for an evaluation on arrays of the host in `T`.
-fn arrays_of_the_host<T>(near: &Near, base: &Base) -> u64 {
+/// Bytes on the device for an evaluation on arrays of the host in f64.
+fn arrays_of_the_host(near: &Near, base: &Base) -> u64 {
     let [n, m] = base.given();
-    (size_of::<T>() * (n * near.strengths() + m * near.values())) as u64
+    (size_of::<f64>() * (n * near.strengths() + m * near.values())) as u64
 }
 
 impl<T: DeviceScalar, N: Real> Evaluation for Plan<T, N> {

@@ -46,12 +46,12 @@ pub(super) fn bytes(r: &Fmm, choice: &Choice, seen: Seen) -> Forecast {
     }
 }
 
-/// Refuses a choice that does not fit into the free memory, even with the targets in small pieces.
+/// Refuses a choice that cannot fit into the free memory.
 pub(super) fn fits(engine: &dyn Engine, choice: &Choice, [n_sources, n_targets]: [usize; 2]) -> Result<(), Error> {
     match engine.free_memory()? {
-        Some(available) if choice.forecast.least() > available => {
+        Some(available) if choice.forecast.least > available => {
             let what = format!("{n_sources} sources and {n_targets} targets");
-            Err(Error::Memory { needed: choice.forecast.least(), available, what })
+            Err(Error::Memory { needed: choice.forecast.least, available, what })
         }
         _ => Ok(()),
     }

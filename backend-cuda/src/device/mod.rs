@@ -194,6 +194,14 @@ impl Device {
         Ok((free + self.kept_memory()?).min(self.allowance().unwrap_or(u64::MAX)))
     }
 
+    /// Bytes that arrays of this process may take in all, those that they hold included.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn memory_of_arrays(&self) -> Result<u64, Error> {
+        Ok(self.free_memory()? + self.inner.ledger.now())
+    }
+
     /// What is left of [`DeviceOptions::memory`]; `None` without a limit.
     pub(crate) fn allowance(&self) -> Option<u64> {
         self.memory.map(|limit| limit.saturating_sub(self.inner.ledger.now()))

@@ -136,7 +136,7 @@ impl Report {
             line("tree", format!("{} levels, {} boxes, {} leaves, ncrit {}", p.levels, p.boxes, p.leaves, p.ncrit));
         }
         if p.pieces > 1 {
-            line("memory", format!("targets in {} pieces, {:.2} GB held", p.pieces, p.bytes as f64 / 1e9));
+            line("memory", format!("targets in {} pieces, {:.1} MB held", p.pieces, p.bytes as f64 / 1e6));
         }
         for o in p.probe.iter().flat_map(|probe| &probe.outputs) {
             let below = o.below.map_or(String::new(), |e| format!(", one order less {e:.1e}"));

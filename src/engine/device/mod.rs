@@ -185,9 +185,10 @@ impl Engine for Device {
         (&self.request, &self.choice)
     }
 
+    /// What arrays hold already counts as free, because a forecast counts the points, which are there.
     fn free_memory(&self) -> Result<Option<u64>, Error> {
         let r = &self.request;
-        self.cuda.open(r.cache.as_ref())?.free_memory().map(Some)
+        self.cuda.open(r.cache.as_ref())?.memory_of_arrays().map(Some)
     }
 
     fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {

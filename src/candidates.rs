@@ -14,7 +14,7 @@ use backend_cpu::laurent::PlanePairs;
 use fmm_families::{Facts, Place};
 use fmm_kernels::equivalent::{Lattice, lattice};
 use fmm_kernels::spherical;
-use fmm_traits::{Error, Outputs, Policy, Precision};
+use fmm_traits::{Error, Outputs, Policy, Precision, cores};
 use std::ops::RangeInclusive;
 
 /// Largest number of threads of a plan.
@@ -133,7 +133,7 @@ pub(crate) fn check_with(r: &Fmm, counts: [usize; 2], facts: Facts) -> Result<Ta
         return Err(Error::Parameter { name: "ncrit", value: 0.0, requirement: "must be at least 1" });
     }
     let threads = match r.threads {
-        None => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        None => cores(),
         Some(t) if (1..=MAX_THREADS).contains(&t) => t,
         Some(t) => {
             return Err(Error::Parameter { name: "threads", value: t as f64, requirement: "must be 1 to 4096" });

@@ -27,8 +27,7 @@ const NOTES_TOGETHER: usize = 16;
 
 /// Number of threads for so many pieces of work.
 pub(crate) fn threads_for(pieces: usize) -> usize {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    cores.min(MAX_THREADS).min(pieces).max(1)
+    fmm_traits::cores().min(MAX_THREADS).min(pieces).max(1)
 }
 
 /// A region of pinned memory.

@@ -5,6 +5,7 @@
 //! (Green's functions), [`tree`] (boxes and the eight edge lists) and [`expansion`] (the operators).
 
 pub mod constant_one;
+mod cores;
 pub mod driver;
 pub mod dual;
 pub mod error;
@@ -26,6 +27,7 @@ pub mod testkit;
 pub mod traced;
 pub mod tree;
 
+pub use cores::cores;
 pub use driver::{Observer, Progress, Schedule, Stage, Stages, Step, evaluate};
 pub use error::Error;
 pub use expansion::{Cloud, Cube, Expansion};

@@ -71,7 +71,7 @@ pub(super) fn operators<T: DeviceScalar>(
         to.iter_mut().zip(spectrum).for_each(|(to, x)| *to = [T::of(x.re), T::of(x.im)]);
     });
     let mut table = vec![[T::default(); 2]; row * frequencies];
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(MAX_THREADS));
+    let threads = fmm_traits::cores().min(MAX_THREADS);
     let each = frequencies.div_ceil(threads);
     let spectra = &spectra;
     std::thread::scope(|scope| {

@@ -36,8 +36,7 @@ fn on_rank(args: &RunArgs, world: &World) -> Result<(), Failure> {
     let asked = Asked::of(args)?;
     ranks::check(args, world.size(), true)?;
     let input = run::read(args, &asked, (world.rank(), world.size()))?;
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let threads = (cores / fmm_mpi::on_this_host(world)?).max(1);
+    let threads = (fmm_traits::cores() / fmm_mpi::on_this_host(world)?).max(1);
     let builder = asked.builder.clone().threads(args.threads.unwrap_or(threads));
     let builder = ranks::with_exchange(args, builder);
     let piece = Piece {

@@ -106,7 +106,7 @@ pub fn on_rank(
 /// Plans and sums on `args.ranks` ranks, threads of this process.
 pub fn run(args: &RunArgs, builder: Fmm, input: &Input, dim: usize, samples: Option<usize>) -> Result<Sums, Failure> {
     let ranks = args.ranks as usize;
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let cores = fmm_traits::cores();
     let builder = with_exchange(args, builder.threads(args.threads.unwrap_or((cores / ranks).max(1))));
     let width = builder.strengths()?;
     let of_rank = |world: World| {

@@ -1,6 +1,7 @@
 // From points in the caller's order to their bounding box, their keys, and arrays in tree order.
 
 #include "shared/boxes.cuh"
+#include "shared/warp.cuh"
 
 // A bounding box, and the index of the first coordinate that is not finite (2^64 - 1: none).
 struct Bounds {
@@ -91,6 +92,15 @@ extern "C" __global__ void take_rows(const double* points, const u32* indices, u
   for (int a = 0; a < 3; ++a) taken[3ull * i + a] = points[3ull * indices[i] + a];
 }
 
+// A number that ascends as x does, and -0 before 0.
+__device__ u64 ascending(double x) {
+  const u64 bits = (u64)__double_as_longlong(x);
+  return bits ^ (bits >> 63 ? ~0ull : 1ull << 63);
+}
+
+// The bits of x from ascending(x).
+__device__ u64 bits_of_ascending(u64 key) { return key ^ (key >> 63 ? 1ull << 63 : ~0ull); }
+
 // The points of fmm_tree::RootSample: m of n points, one from each stride, at a hashed place.
 extern "C" __global__ void sample_points(const double* points, u64 n, u32 m, double* sample) {
   const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -101,18 +111,14 @@ extern "C" __global__ void sample_points(const double* points, u64 n, u32 m, dou
   for (int a = 0; a < 3; ++a) sample[3 * i + a] = p[a];
 }
 
-// pairs[level - 1]: number of ordered pairs of different keys in one box of the level, for m keys that ascend in the bits
-// of these levels. One block per level.
-extern "C" __global__ void __launch_bounds__(1024) pairs_of_levels(const u64* keys, u32 m, u64* pairs) {
-  __shared__ u64 sum;
-  if (threadIdx.x == 0) sum = 0;
-  __syncthreads();
-  const u32 shift = 3 * (KEY_LEVELS - 1 - blockIdx.x);
+// pairs[level - 1] += ordered pairs of different keys in one box of the level, for m keys that ascend in the bits of these
+// levels. A row of blocks per level.
+extern "C" __global__ void __launch_bounds__(256) pairs_of_levels(const u64* keys, u32 m, u64* pairs) {
+  const u32 shift = 3 * (KEY_LEVELS - 1 - blockIdx.y), i = blockIdx.x * blockDim.x + threadIdx.x;
+  const u64 box = i < m ? keys[i] >> shift : 0;
+  // The first key of a box. The last one lies in low … high - 1.
   u64 mine = 0;
-  for (u32 i = threadIdx.x; i < m; i += blockDim.x) {
-    const u64 box = keys[i] >> shift;
-    if (i > 0 && keys[i - 1] >> shift == box) continue;
-    // The first key of a box. The last one lies in low … high - 1.
+  if (i < m && !(i > 0 && keys[i - 1] >> shift == box)) {
     u32 low = i, high = m;
     while (high - low > 1) {
       const u32 middle = low + (high - low) / 2;
@@ -120,9 +126,46 @@ extern "C" __global__ void __launch_bounds__(1024) pairs_of_levels(const u64* ke
       else high = middle;
     }
     const u64 count = high - i;
-    mine += count * (count - 1);
+    mine = count * (count - 1);
   }
-  if (mine > 0) atomicAdd(&sum, mine);
-  __syncthreads();
-  if (threadIdx.x == 0) pairs[blockIdx.x] = sum;
+  const u64 of_warp = warp_inclusive(mine);
+  if (lane_id() == 31 && of_warp > 0) atomicAdd(pairs + blockIdx.y, of_warp);
+}
+
+// middle[2 · axis + end]: the bits of the coordinate along an axis that has the rank low (end 0) or high (end 1) among m
+// points, in ascending order. A block per axis (x) and end (y) finds the coordinate digit by digit from above.
+extern "C" __global__ void __launch_bounds__(1024)
+    middle_of_axes(const double* points, u32 m, u32 low, u32 high, u64* middle) {
+  __shared__ u32 counts[256], rank;
+  __shared__ u64 known;
+  if (threadIdx.x == 0) {
+    rank = blockIdx.y ? high : low;
+    known = 0;
+  }
+  for (int shift = 56; shift >= 0; shift -= 8) {
+    if (threadIdx.x < 256) counts[threadIdx.x] = 0;
+    __syncthreads();
+    const u64 above = shift == 56 ? 0 : known >> (shift + 8);
+    for (u32 i = threadIdx.x; i < m; i += blockDim.x) {
+      const u64 key = ascending(points[3 * i + blockIdx.x]);
+      if (shift == 56 || key >> (shift + 8) == above) atomicAdd(&counts[key >> shift & 255], 1);
+    }
+    __syncthreads();
+    // Eight digits per lane of the first warp.
+    if (threadIdx.x < 32) {
+      u32 mine = 0;
+      for (u32 d = 0; d < 8; ++d) mine += counts[8 * threadIdx.x + d];
+      u32 before = warp_inclusive(mine) - mine;
+      const u32 wanted = rank;
+      __syncwarp();
+      if (before <= wanted && wanted < before + mine) {
+        u32 digit = 8 * threadIdx.x;
+        while (wanted >= before + counts[digit]) before += counts[digit++];
+        rank = wanted - before;
+        known |= (u64)digit << shift;
+      }
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) middle[2 * blockIdx.x + blockIdx.y] = bits_of_ascending(known);
 }

@@ -2,7 +2,7 @@
 //! `kernels/points.cu`.
 
 use crate::array::{DeviceArray, DeviceStream, refused};
-use crate::device::{Arg, Buffer, Device, blocks};
+use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::primitives::Primitives;
 use crate::programs;
 use crate::tree::{BLOCK, KEY_BITS, MAX_WALKING_BLOCKS, frame};
@@ -198,57 +198,101 @@ const SAMPLE_LEVELS: usize = 13;
 /// First bit of the keys by which a sample is sorted: whole digits, enough for [`SAMPLE_LEVELS`].
 const SAMPLE_SHIFT: u32 = KEY_BITS - (3 * SAMPLE_LEVELS as u32).next_multiple_of(8);
 
+/// Threads per block of `middle_of_axes` in `points.cu`.
+const MIDDLE_BLOCK: u32 = 1024;
+
 /// The sample of some points from which a root cube is chosen.
 pub(crate) struct Sample<'a> {
     device: &'a Device,
+    functions: Functions,
     /// Number of points of the sample.
     size: usize,
     /// The points of the sample, three coordinates of a point behind each other.
     rows: Buffer<f64>,
+    /// [`RootSample::middle`], which comes with the pairs.
+    middle: Option<[[f64; 2]; 3]>,
 }
 
 impl<'a> Sample<'a> {
     pub fn new(device: &'a Device, points: &CallerPoints) -> Result<Self, Error> {
+        let functions = device.fixed("points", programs::points)?;
         let size = fmm_tree::sample_size(points.n);
-        Ok(Sample { device, size, rows: sampled(device, &points.rows, points.n, size)? })
+        let rows = sampled(device, &functions, (&points.rows, points.n), size)?;
+        Ok(Sample { device, functions, size, rows, middle: None })
+    }
+
+    /// Enqueues counting the pairs of each level.
+    fn count_pairs(&self, corner: [f64; 3], side: f64) -> Result<Buffer<u64>, Error> {
+        let (device, m) = (self.device, self.size);
+        let frame = frame(device, corner, side)?;
+        let mut keys = device.alloc(m, "keys of a sample")?;
+        let mut order = device.alloc(m, "order of a sample")?;
+        let pairs: Buffer<u64> = device.zeros(SAMPLE_LEVELS, "pairs of a sample")?;
+        let across = blocks(m, BLOCK as usize)?;
+        let args = [(&self.rows).into(), (m as u64).into(), (&frame).into(), (&keys).into()];
+        // SAFETY: arguments as in points.cu; all arrays have `m` points, and `pairs` has an entry for each level.
+        unsafe {
+            device.launch(&self.functions, "point_keys", (across, 1), BLOCK, &args)?;
+            Primitives::new(device)?.sort(&mut keys, &mut order, true, m, SAMPLE_SHIFT..KEY_BITS)?;
+            let args = [(&keys).into(), (m as u32).into(), (&pairs).into()];
+            device.launch(&self.functions, "pairs_of_levels", (across, SAMPLE_LEVELS as u32), BLOCK, &args)?;
+        }
+        Ok(pairs)
+    }
+
+    /// Enqueues finding the middle: six coordinates, as bits.
+    fn find_middle(&self) -> Result<Buffer<u64>, Error> {
+        let (device, m) = (self.device, self.size.min(fmm_tree::MIDDLE_SAMPLE_SIZE));
+        let rows = sampled(device, &self.functions, (&self.rows, self.size), m)?;
+        let middle: Buffer<u64> = device.alloc(6, "middle of a sample")?;
+        let [low, high] = fmm_tree::middle_ranks(m);
+        let args = [(&rows).into(), (m as u32).into(), (low as u32).into(), (high as u32).into(), (&middle).into()];
+        // SAFETY: arguments as in points.cu; there are `m` points, and the ranks are below `m`.
+        unsafe { device.launch(&self.functions, "middle_of_axes", (3, 2), MIDDLE_BLOCK, &args)? };
+        Ok(middle)
     }
 }
 
+/// The middle from the six numbers of [`Sample::find_middle`].
+fn middle_of(bits: &[u64]) -> [[f64; 2]; 3] {
+    std::array::from_fn(|a| [f64::from_bits(bits[2 * a]), f64::from_bits(bits[2 * a + 1])])
+}
+
 /// `m` of `n` points, as `fmm_tree::sample_index` chooses them.
-fn sampled(device: &Device, points: &Buffer<f64>, n: usize, m: usize) -> Result<Buffer<f64>, Error> {
+fn sampled(
+    device: &Device,
+    functions: &Functions,
+    (points, n): (&Buffer<f64>, usize),
+    m: usize,
+) -> Result<Buffer<f64>, Error> {
     let rows: Buffer<f64> = device.alloc(3 * m, "a sample of the points")?;
-    let functions = device.fixed("points", programs::points)?;
     let args = [points.into(), (n as u64).into(), (m as u32).into(), (&rows).into()];
     // SAFETY: arguments as in points.cu; there are `n` points and room for `m`, and m ≤ n.
-    unsafe { device.launch(&functions, "sample_points", (blocks(m, BLOCK as usize)?, 1), BLOCK, &args)? };
+    unsafe { device.launch(functions, "sample_points", (blocks(m, BLOCK as usize)?, 1), BLOCK, &args)? };
     Ok(rows)
 }
 
 impl RootSample for Sample<'_> {
     fn pairs(&mut self, corner: [f64; 3], side: f64) -> Result<Vec<u64>, Error> {
-        let (device, m) = (self.device, self.size);
-        let functions = device.fixed("points", programs::points)?;
-        let frame = frame(device, corner, side)?;
-        let mut keys = device.alloc(m, "keys of a sample")?;
-        let mut order = device.alloc(m, "order of a sample")?;
-        let pairs: Buffer<u64> = device.alloc(SAMPLE_LEVELS, "pairs of a sample")?;
-        let args = [(&self.rows).into(), (m as u64).into(), (&frame).into(), (&keys).into()];
-        // SAFETY: arguments as in points.cu; all arrays have `m` points, and `pairs` has an entry for each level.
-        unsafe {
-            device.launch(&functions, "point_keys", (blocks(m, BLOCK as usize)?, 1), BLOCK, &args)?;
-            Primitives::new(device)?.sort(&mut keys, &mut order, true, m, SAMPLE_SHIFT..KEY_BITS)?;
-            let args = [(&keys).into(), (m as u32).into(), (&pairs).into()];
-            device.launch(&functions, "pairs_of_levels", (SAMPLE_LEVELS as u32, 1), 1024, &args)?;
-        }
-        device.download(&pairs, "pairs of a sample")
+        let (pairs, middle) = (self.count_pairs(corner, side)?, self.find_middle()?);
+        let [pairs, middle] = self.device.download_all([&pairs, &middle], "pairs of a sample")?;
+        self.middle = Some(middle_of(&middle));
+        Ok(pairs)
     }
 
     fn points(&mut self, most: usize) -> Result<Vec<[f64; 3]>, Error> {
         let (device, name) = (self.device, "a sample of the points");
         let rows = match most < self.size {
-            true => device.download(&sampled(device, &self.rows, self.size, most)?, name)?,
+            true => device.download(&sampled(device, &self.functions, (&self.rows, self.size), most)?, name)?,
             false => device.download(&self.rows, name)?,
         };
         Ok(rows.as_chunks::<3>().0.to_vec())
+    }
+
+    fn middle(&mut self) -> Result<[[f64; 2]; 3], Error> {
+        match self.middle {
+            Some(middle) => Ok(middle),
+            None => Ok(middle_of(&self.device.download(&self.find_middle()?, "middle of a sample")?)),
+        }
     }
 }

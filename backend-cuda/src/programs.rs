@@ -357,8 +357,17 @@ pub(crate) fn plain(name: &str, source: &str, entries: &'static [&'static str]) 
 
 /// Bounding box, keys and order of the points.
 pub(crate) fn points() -> Program {
-    let entries =
-        &["bounds", "join_bounds", "lift", "point_keys", "gather", "take_rows", "sample_points", "pairs_of_levels"];
+    let entries = &[
+        "bounds",
+        "join_bounds",
+        "lift",
+        "point_keys",
+        "gather",
+        "take_rows",
+        "sample_points",
+        "pairs_of_levels",
+        "middle_of_axes",
+    ];
     plain("points.cu", include_str!("../kernels/points.cu"), entries)
 }
 

@@ -313,18 +313,19 @@ fn choose_root(
         let requirement = "the extent of the points must be far below the largest f64";
         return Err(Error::Parameter { name: "extent", value: base.side, requirement });
     }
-    let ends = [bounds.low, bounds.high];
-    report.outlier_stretch = root::outlier_stretch(sample, ends)?;
-    if n <= report.ncrit {
-        return Ok(base);
+    let (ends, mut root) = ([bounds.low, bounds.high], base);
+    if n > report.ncrit {
+        let choice = root::choose((n, sample), ends, base, wanted, options.ncrit.is_some())?;
+        report.root_stretch = choice.stretch;
+        report.occupancy = wanted * choice.ratio;
+        if options.ncrit.is_none() {
+            report.ncrit = capacity_of(report.occupancy);
+        }
+        root = choice.root;
     }
-    let choice = root::choose((n, sample), ends, base, wanted, options.ncrit.is_some())?;
-    report.root_stretch = choice.stretch;
-    report.occupancy = wanted * choice.ratio;
-    if options.ncrit.is_none() {
-        report.ncrit = capacity_of(report.occupancy);
-    }
-    Ok(choice.root)
+    // A device has found the middle beside the pairs that the choice asks for.
+    report.outlier_stretch = root::outlier_stretch((n, sample), ends)?;
+    Ok(root)
 }
 
 /// The root cube (lower corner, side) and the report with the leaf capacity that [`build`] would take. For callers that

@@ -23,7 +23,7 @@ pub use build::{
 pub use incoming::{Incoming, incoming};
 pub use lists::{ListOptions, coarsest_read, upward, uvwx};
 pub use part::{Part, keys, octant_of};
-pub use root::{RootSample, sample_index, sample_size};
+pub use root::{MIDDLE_SAMPLE_SIZE, RootSample, middle_ranks, sample_index, sample_size};
 pub use stencil::stencil119;
 pub use thin::{Thinned, restrict, thin, thin_boxes};
 pub use treecode::{TreecodeOptions, accepts, treecode};

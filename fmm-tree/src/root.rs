@@ -17,7 +17,9 @@ const CORNER_GRID: f64 = 1024.0;
 /// 256 times as many pairs as a leaf has points, so that the estimate errs by 1 to 2 per cent.
 const SAMPLE_SIZES: [usize; 2] = [1 << 14, 1 << 16];
 /// Number of points of the sample from which outliers are found.
-const OUTLIER_SAMPLE_SIZE: usize = 1 << 12;
+pub const MIDDLE_SAMPLE_SIZE: usize = 1 << 12;
+/// Number of points of which 0.5 % is one point.
+const FEWEST_WITH_OUTLIERS: usize = 200;
 /// Smallest root side, in units of the largest coordinate. A smaller root would not have an exact corner.
 const MIN_RELATIVE_SIDE: f64 = 1.0 / (1u64 << 34) as f64;
 
@@ -82,6 +84,27 @@ pub trait RootSample {
     /// # Errors
     /// Errors of a device.
     fn points(&mut self, most: usize) -> Result<Vec<[f64; 3]>, Error>;
+    /// Along each axis, the two coordinates between which the middle of a part of the sample lies: those of the
+    /// [`middle_ranks`] in ascending order, of [`MIDDLE_SAMPLE_SIZE`] points or all.
+    ///
+    /// # Errors
+    /// Errors of a device.
+    fn middle(&mut self) -> Result<[[f64; 2]; 3], Error> {
+        let points = self.points(MIDDLE_SAMPLE_SIZE)?;
+        let [low, high] = middle_ranks(points.len());
+        Ok(std::array::from_fn(|a| {
+            let mut x: Vec<f64> = points.iter().map(|p| p[a]).collect();
+            let (_, &mut lower, above) = x.select_nth_unstable_by(low, f64::total_cmp);
+            let upper = if high > low { *above.select_nth_unstable_by(high - low - 1, f64::total_cmp).1 } else { lower };
+            [lower, upper]
+        }))
+    }
+}
+
+/// The first and the last of the middle 99 % of `m` numbers in ascending order.
+pub fn middle_ranks(m: usize) -> [usize; 2] {
+    let outside = m / FEWEST_WITH_OUTLIERS;
+    [outside, m - 1 - outside]
 }
 
 /// The sample of points in the memory of the host.
@@ -194,22 +217,18 @@ pub fn sample_index(i: usize, m: usize, n: usize) -> usize {
 }
 
 /// Extent of the cloud over the extent of its middle 99 %, both along their longest axis. Far outliers make the ratio
-/// large. It is infinite if the cloud has an extent but its middle has none.
-pub(crate) fn outlier_stretch(sample: &mut dyn RootSample, [low, high]: [[f64; 3]; 2]) -> Result<f64, Error> {
-    let points = sample.points(OUTLIER_SAMPLE_SIZE)?;
-    let m = points.len();
-    let cut = m / 200;
-    if cut == 0 {
+/// large. It is infinite if the cloud has an extent but its middle has none, and 1 if there are too few points for
+/// outliers.
+pub(crate) fn outlier_stretch(
+    (n, sample): (usize, &mut dyn RootSample),
+    [low, high]: [[f64; 3]; 2],
+) -> Result<f64, Error> {
+    if n < FEWEST_WITH_OUTLIERS {
         return Ok(1.0);
     }
-    let (mut whole, mut middle) = (0.0f64, 0.0f64);
-    for a in 0..3 {
-        let mut x: Vec<f64> = points.iter().map(|p| p[a]).collect();
-        let (_, &mut lower, above) = x.select_nth_unstable_by(cut, f64::total_cmp);
-        let upper = *above.select_nth_unstable_by(m - 2 - 2 * cut, f64::total_cmp).1;
-        whole = whole.max(high[a] - low[a]);
-        middle = middle.max(upper - lower);
-    }
+    let middle = sample.middle()?;
+    let extent = |a: usize| [high[a] - low[a], middle[a][1] - middle[a][0]];
+    let [whole, middle] = (0..3).map(extent).fold([0.0f64; 2], |m, e| [m[0].max(e[0]), m[1].max(e[1])]);
     Ok(if whole > 0.0 { whole / middle } else { 1.0 })
 }
 

@@ -169,7 +169,7 @@ pub(super) const PLANE_ON_CORES: PlaneCosts = PlaneCosts { pair: 0.6, point: [10
 pub(super) const PLANE_ON_A_DEVICE: PlaneCosts = PlaneCosts { pair: 1e-3, point: [0.012, 0.56], evaluation: 2e5 };
 
 /// Costs of the Laplace potential and gradient on a GPU, in f64 and in f32: what `fmm calibrate --backend cuda` measured
-/// on one NVIDIA H200 (`runs/2026-11-23-h200/costs.json`). Direct sums are in f64 for either precision.
+/// on one NVIDIA H200 (`runs/2026-11-25-h200/costs.json`). Direct sums are in f64 for either precision.
 pub(super) fn device_costs(precision: Precision) -> Costs {
     let table = match precision {
         Precision::F64 => &DEVICE_F64,
@@ -192,34 +192,34 @@ struct DeviceTable {
     spherical: [[f64; 4]; 5],
 }
 const DEVICE_F64: DeviceTable = DeviceTable {
-    fixed: [0.00151, 0.723, 0.0013, 385000.0],
+    fixed: [0.00154, 0.704, 0.0013, 480000.0],
     equivalent: [
-        [4.0, 0.374, 7.54, 0.0942],
-        [6.0, 0.598, 20.0, 0.326],
-        [8.0, 0.961, 47.9, 0.757],
-        [10.0, 1.4, 103.0, 1.67],
+        [4.0, 0.386, 6.94, 0.0929],
+        [6.0, 0.606, 19.9, 0.322],
+        [8.0, 0.962, 49.3, 0.754],
+        [10.0, 1.41, 105.0, 1.66],
     ],
     spherical: [
-        [4.0, 0.153, 2.61, 0.0934],
-        [8.0, 0.251, 4.56, 0.282],
-        [12.0, 0.478, 12.2, 1.69],
-        [16.0, 0.772, 20.8, 3.73],
-        [24.0, 1.38, 92.5, 20.8],
+        [4.0, 0.157, 2.29, 0.0916],
+        [8.0, 0.253, 4.34, 0.279],
+        [12.0, 0.47, 12.3, 1.67],
+        [16.0, 0.758, 21.1, 3.71],
+        [24.0, 1.43, 91.8, 20.3],
     ],
 };
 const DEVICE_F32: DeviceTable = DeviceTable {
-    fixed: [0.000821, 0.231, 0.00129, 337000.0],
+    fixed: [0.000833, 0.225, 0.0013, 379000.0],
     equivalent: [
-        [4.0, 0.304, 6.47, 0.0662],
-        [6.0, 0.443, 17.5, 0.243],
-        [8.0, 0.676, 38.5, 0.578],
-        [10.0, 1.02, 71.7, 1.23],
+        [4.0, 0.303, 6.25, 0.0662],
+        [6.0, 0.445, 17.0, 0.242],
+        [8.0, 0.667, 38.7, 0.576],
+        [10.0, 1.01, 72.1, 1.23],
     ],
     spherical: [
-        [4.0, 0.135, 2.39, 0.0704],
-        [8.0, 0.196, 3.71, 0.179],
-        [12.0, 0.393, 9.89, 0.755],
-        [16.0, 0.542, 17.9, 3.75],
-        [24.0, 1.18, 49.0, 11.7],
+        [4.0, 0.144, 2.48, 0.0645],
+        [8.0, 0.21, 4.41, 0.174],
+        [12.0, 0.398, 9.62, 0.562],
+        [16.0, 0.538, 18.5, 4.12],
+        [24.0, 1.19, 48.0, 11.6],
     ],
 };

@@ -10,8 +10,20 @@ if [ -z "${FMM_NVRTC:-}" ] && [ ! -e target/nvrtc/nvidia/cu13/lib/libnvrtc.so.13
         exit 1
     fi
 fi
-# The last line adds up those of the crates.
-cargo test --release --no-fail-fast "${@:---workspace}" 2>&1 | awk '
+tests() {
+    cargo test --release --no-fail-fast "$@"
+}
+# The last line adds up those of the crates. Examples have no tests, and are not compiled.
+{
+    if [ $# -gt 0 ]; then
+        tests "$@"
+    else
+        status=0
+        tests --workspace --lib --bins --tests || status=$?
+        tests --workspace --doc || status=$?
+        exit "$status"
+    fi
+} 2>&1 | awk '
     { print; fflush() }
     /^test result:/ { passed += $4; failed += $6; ignored += $8; binaries++ }
     END {

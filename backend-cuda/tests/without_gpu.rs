@@ -111,14 +111,14 @@ fn the_transforms_of_every_order_compile_for_sm_90() {
 
 #[test]
 fn stages_of_harmonics_compile_for_sm_90() {
-    let sources = [(1, 1), (1, 12), (3, 13), (4, 41)];
+    let sources = [(1, 12), (4, 41)];
     let sources =
         sources.map(|(k, order)| [p2m_harmonics_program::<f32>(k, order), p2m_harmonics_program::<f64>(k, order)]);
-    let targets = [(1, 1), (1, 12), (4, 4), (4, 8), (4, 40), (10, 5), (10, 12)];
+    let targets = [(1, 1), (4, 8), (4, 40), (10, 12)];
     let targets = targets.map(|(k, p)| {
         [false, true].map(|m2p| [l2p_harmonics_program::<f32>(k, p, m2p), l2p_harmonics_program::<f64>(k, p, m2p)])
     });
-    let polynomials = [(1, 1), (1, 8), (4, 3), (4, 10)];
+    let polynomials = [(1, 8), (4, 10)];
     let polynomials =
         polynomials.map(|(k, p)| [m2p_polynomials_program::<f32>(k, p), m2p_polynomials_program::<f64>(k, p)]);
     for program in sources.iter().chain(targets.iter().flatten()).chain(&polynomials).flatten() {

@@ -87,7 +87,6 @@ fn tolerances_and_orders() {
     let x = uniform(3000, 1);
     let dense = || Fmm::new(Laplace).method(Method::EquivalentDensities).ncrit(30);
     for (builder, at) in [
-        (dense().tolerance(1e-16), "potential"),
         (dense().outputs(both()).tolerance(1e-15), "gradient"),
         (dense().precision(Precision::F32).tolerance(1e-9), "potential"),
         (Fmm::new(Laplace).precision(Precision::F32).tolerance(1e-9), "potential"),

@@ -50,7 +50,8 @@ fn judge(what: &str, request: &Fmm, points: &[f64], tolerance: f64) {
 #[test]
 fn the_floor_of_a_refusal_depends_on_no_tolerance_and_is_kept() {
     let points = CloudKind::Plummer.points(1500, 1);
-    for (name, set) in [("gaussian", &[("h", 0.3)][..]), ("inverse_r2", &[])] {
+    let kernels = [("inverse_r2", &[][..]), ("gaussian", &[("h", 0.3)])];
+    for (_, (name, set)) in kernels.into_iter().enumerate().filter(|(k, _)| in_turn(*k, 2)) {
         let request = asked(listed(name, set)).method(Method::EquivalentDensities);
         let plan = |tolerance: f64| request.clone().tolerance(tolerance).plan(&points, Targets::Sources);
         let floor_of = |tolerance| match plan(tolerance) {
@@ -78,7 +79,7 @@ fn every_kernel_of_the_catalog_keeps_the_tolerance() {
         let request = asked(catalog::kernel(name).unwrap()).self_interaction(SelfInteraction::Skip);
         for cloud in clouds {
             for tolerance in [1e-3, 1e-6] {
-                if in_turn(case, 5) {
+                if in_turn(case, 7) {
                     judge(&format!("{name} {}", cloud.name()), &request, &cloud.points(2500, 1), tolerance);
                 }
                 case += 1;

@@ -122,7 +122,7 @@ fn huge_and_tiny_units_for_every_kernel() {
             StokesPressure { mu: 0.7 }.into(),
             Stresslet { mu: 0.7 }.into(),
         ];
-        for (_, family) in families.into_iter().enumerate().filter(|(f, _)| in_turn(u + f, 2)) {
+        for (_, family) in families.into_iter().enumerate().filter(|(f, _)| in_turn(u + f, 4)) {
             for (precision, tolerance) in [(Precision::F64, 1e-5), (Precision::F32, 1e-2)] {
                 for method in [Method::Direct, Method::EquivalentDensities] {
                     let builder = Fmm::new(family.clone()).outputs(both()).precision(precision).tolerance(tolerance);

@@ -55,7 +55,7 @@ fn the_promise_holds_on_all_clouds() {
             let q = charges(kernel, z.len() / 2);
             let copies = matches!(kind, PlaneKind::FiftyCopies | PlaneKind::Coincident);
             let tolerances = [1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10].into_iter().enumerate();
-            for (_, tolerance) in tolerances.filter(|(t, _)| in_turn(k + t, 2)) {
+            for (_, tolerance) in tolerances.filter(|(t, _)| in_turn(k + t, 4)) {
                 for norm in [Norm::L2, Norm::Max] {
                     if norm == Norm::Max && (!kernel.complex() || copies) {
                         continue;

@@ -86,7 +86,7 @@ fn gradients_of_points_at_random_and_of_lattices() {
     for (k, kind) in CloudKind::ALL.into_iter().enumerate() {
         let x = kind.points(6000, 200 + k as u64);
         let tolerances = [1e-2, 1e-3, 3e-5, 3e-6, 3e-7, 1e-7, 1e-8, 1e-9];
-        for (_, tolerance) in tolerances.into_iter().enumerate().filter(|(t, _)| in_turn(k + t, 4)) {
+        for (_, tolerance) in tolerances.into_iter().enumerate().filter(|(t, _)| in_turn(k + t, 8)) {
             let plan = builder.clone().tolerance(tolerance).plan(&x, Targets::Sources).unwrap();
             check(&plan, kind, tolerance);
         }
@@ -107,7 +107,7 @@ fn bounds_from_a_part_of_the_sources() {
     let methods = [Method::EquivalentDensities, Method::SphericalHarmonics];
     let tolerances = [1e-3, 1e-5, 1e-7, 1e-9];
     let cases = kinds.iter().flat_map(|k| methods.iter().flat_map(move |m| tolerances.map(|t| (*k, *m, t))));
-    for (_, (kind, method, tolerance)) in cases.enumerate().filter(|(k, _)| in_turn(k + 10, 12)) {
+    for (_, (kind, method, tolerance)) in cases.enumerate().filter(|(k, _)| in_turn(k + 10, 24)) {
         let x = demo::points(kind, n, 3);
         let plan = Fmm::new(Laplace).outputs(both()).method(method).tolerance(tolerance);
         let plan = plan.plan(&x, Targets::Sources).unwrap();
@@ -163,7 +163,7 @@ fn holds_apart(
             ("very far", placed(2.0, 1000.0)),
         ];
         for (p, (place, targets)) in places.into_iter().enumerate() {
-            for (_, &tolerance) in tolerances.iter().enumerate().filter(|(t, _)| in_turn(k + p + t, 10)) {
+            for (_, &tolerance) in tolerances.iter().enumerate().filter(|(t, _)| in_turn(k + p + t, 17)) {
                 let plan = builder.clone().tolerance(tolerance).plan(&x, &targets);
                 let plan = plan.unwrap_or_else(|e| panic!("{place} {}: {e}", kind.name()));
                 let report = plan.verify(&demo::normal_strengths(x.len() / 3, c, 7), 1000).unwrap();

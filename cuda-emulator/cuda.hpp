@@ -156,6 +156,10 @@ template <class T>
 inline T atomicAdd(T* at, T x) {
   return __atomic_fetch_add(at, x, __ATOMIC_RELAXED);
 }
+template <class T>
+inline T atomicOr(T* at, T x) {
+  return __atomic_fetch_or(at, x, __ATOMIC_RELAXED);
+}
 namespace emulated {
 template <class T, class Choose>
 inline T replace(T* at, Choose choose) {

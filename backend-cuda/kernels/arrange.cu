@@ -122,45 +122,71 @@ static_assert(sizeof(Ends) == 3 * 8, "the host sends three addresses");
 // bit for the whole family.
 struct Around {
   u32 source[SLOTS], wanted[SLOTS];
+  // Edges into the children up to and including each, and the octants of the children.
+  u32 behind[CHILDREN], octant[CHILDREN];
 };
 
 // The slot of box s relative to box p, one level above. SLOTS for any other box.
 __device__ __forceinline__ u32 slot_of(const Boxes& t, u32 p, u32 s) {
-  if (t.level[s] != t.level[p] + 1) return SLOTS;
+  bool inside = t.level[s] == t.level[p] + 1;
   u32 slot = 0;
   for (int a = 0; a < 3; ++a) {
     const long long at = (long long)(2 * t.anchor[3ull * p + a] - t.anchor[3ull * s + a]) + 3;
-    if (at < 0 || at >= SIDE) return SLOTS;
+    inside &= at >= 0 && at < SIDE;
     slot = SIDE * slot + (u32)at;
   }
-  return slot;
+  return inside ? slot : SLOTS;
 }
+
+// Edges that a lane reads at a time.
+#define TOGETHER 4
 
 // Collects the M2L edges into the family of box p, with one warp. An edge without an operator sets `refused` to its
 // receiver.
 __device__ void collect(const Boxes& t, const u8* octants, const Ends& ends, u32 p, const u64* starts, const u32* sources,
                         Around& around, u32* refused) {
   for (u32 i = lane_id(); i < SLOTS; i += 32) around.source[i] = NOBODY, around.wanted[i] = 0;
+  // The rows of the children lie behind each other.
+  const u32 child = t.child_start[p], last = t.child_count[p] - 1;
+  const u64 start = starts[child];
+  if (lane_id() < CHILDREN) {
+    const u32 c = child + min(lane_id(), last);
+    around.behind[lane_id()] = (u32)(starts[c + 1] - start);
+    around.octant[lane_id()] = octants[c];
+  }
   __syncwarp();
-  auto take = [&](u32 b, u32 end) {
-    for (u64 e = starts[b] + lane_id(); e < starts[b + 1]; e += 32) {
-      const u32 s = sources[e], level = t.level[s];
-      // A box receives from its own level as a child, and from the level below as a family.
-      const bool other = end == WHOLE ? level == t.level[b] && b > 0 : level == t.level[b] + 1 && !is_leaf(t, b);
-      if (other) continue;
-      const u32 slot = slot_of(t, p, s);
-      if (slot == SLOTS || ends.numbers[end * SLOTS + slot] == NONE) {
-        atomicMin(refused, b);
-        continue;
-      }
-      around.source[slot] = s + 1;
-      around.wanted[slot] |= 1u << (end == WHOLE ? CHILDREN : end);
+  auto put = [&](u32 b, u32 end, u32 s, u32 level, u32 slot) {
+    // A box receives from its own level as a child, and from the level below as a family.
+    const bool other = end == WHOLE ? level == t.level[b] && b > 0 : level == t.level[b] + 1 && !is_leaf(t, b);
+    if (other) return;
+    if (slot == SLOTS || ends.numbers[end * SLOTS + slot] == NONE) {
+      atomicMin(refused, b);
+      return;
     }
-    // The sources of one row are in different slots.
-    __syncwarp();
+    around.source[slot] = s + 1;
+    atomicOr(&around.wanted[slot], 1u << (end == WHOLE ? CHILDREN : end));
   };
-  for (u32 k = 0; k < t.child_count[p]; ++k) take(t.child_start[p] + k, octants[t.child_start[p] + k]);
-  take(p, WHOLE);
+  // Reads of several edges are under way at a time.
+  const u32 edges = around.behind[CHILDREN - 1];
+  for (u32 first = lane_id(); first < edges; first += 32 * TOGETHER) {
+    u32 source[TOGETHER], level[TOGETHER], slot[TOGETHER];
+#pragma unroll
+    for (u32 i = 0; i < TOGETHER; ++i) source[i] = sources[start + min(first + 32 * i, edges - 1)];
+#pragma unroll
+    for (u32 i = 0; i < TOGETHER; ++i) level[i] = t.level[source[i]], slot[i] = slot_of(t, p, source[i]);
+#pragma unroll
+    for (u32 i = 0; i < TOGETHER; ++i) {
+      const u32 e = first + 32 * i;
+      u32 k = 0;
+      for (u32 c = 0; c < CHILDREN - 1; ++c) k += e >= around.behind[c];
+      if (e < edges) put(child + k, around.octant[k], source[i], level[i], slot[i]);
+    }
+  }
+  for (u64 e = starts[p] + lane_id(); e < starts[p + 1]; e += 32) {
+    const u32 s = sources[e];
+    put(p, WHOLE, s, t.level[s], slot_of(t, p, s));
+  }
+  __syncwarp();
 }
 
 // Calls visit(end, slot) for each translation into a family, those of different slots on different lanes.

@@ -148,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     const u64 above = shift == 56 ? 0 : known >> (shift + 8);
     for (u32 i = threadIdx.x; i < m; i += blockDim.x) {
       const u64 key = ascending(points[3 * i + blockIdx.x]);
-      if (shift == 56 || key >> (shift + 8) == above) atomicAdd(&counts[key >> shift & 255], 1);
+      if (shift == 56 || key >> (shift + 8) == above) atomicAdd(&counts[key >> shift & 255], 1u);
     }
     __syncthreads();
     // Eight digits per lane of the first warp.

@@ -95,7 +95,8 @@ pub trait RootSample {
         Ok(std::array::from_fn(|a| {
             let mut x: Vec<f64> = points.iter().map(|p| p[a]).collect();
             let (_, &mut lower, above) = x.select_nth_unstable_by(low, f64::total_cmp);
-            let upper = if high > low { *above.select_nth_unstable_by(high - low - 1, f64::total_cmp).1 } else { lower };
+            let upper =
+                if high > low { *above.select_nth_unstable_by(high - low - 1, f64::total_cmp).1 } else { lower };
             [lower, upper]
         }))
     }

@@ -4,7 +4,7 @@ use crate::Test;
 use backend_cuda::{Device, DeviceTree, Root, TreeOptions, uvwx};
 use fmm_traits::testkit::clouds::{CloudKind, Generator};
 use fmm_traits::{Lists, Tree};
-use fmm_tree::{BuildOptions, ListOptions, invariants};
+use fmm_tree::{BuildOptions, BuildReport, ListOptions, invariants};
 
 pub const TESTS: &[Test] = &[
     ("topology::every_cloud_gives_the_tree_and_lists_of_the_cpu", clouds),
@@ -13,6 +13,7 @@ pub const TESTS: &[Test] = &[
     ("topology::many_points_that_agree_in_most_of_their_keys", alike),
     ("topology::deeper_than_one_key", deep),
     ("topology::roots_of_the_caller_and_smallest_sides", options),
+    ("topology::chosen_roots_are_those_of_the_cpu", chosen),
 ];
 
 pub fn build(device: &Device, s: &[f64], t: Option<&[f64]>, o: &TreeOptions) -> DeviceTree {
@@ -153,6 +154,31 @@ fn options(device: &Device) {
             let split = build(device, &p, t, &TreeOptions { ncrit: 9, ..o });
             let lists = uvwx(&split, &ListOptions::default()).unwrap();
             invariants::check(&split.download().unwrap(), &lists.download().unwrap()).unwrap();
+        }
+    }
+}
+
+/// The root cube and the report that the device chooses from its sample. Outliers are on all sides of some clouds.
+fn chosen(device: &Device) {
+    let outlier = |x: &mut Vec<f64>, at: [f64; 3]| x.extend(at);
+    for (k, kind) in CloudKind::ALL.into_iter().enumerate() {
+        for (n, targets) in [(0, 40), (150, 0), (2500, 300), (20_000, 0)] {
+            let mut x = kind.points(n, 21);
+            if k % 2 == 1 && n > 0 {
+                outlier(&mut x, [-40.0, 0.1, -0.0]);
+                outlier(&mut x, [0.3, 70.0, -9.0]);
+            }
+            let t = (targets > 0).then(|| CloudKind::Ellipsoid.points(targets, 22));
+            let what = format!("{} {n} {targets}", kind.name());
+            let options = BuildOptions { occupancy: 30.0, ..Default::default() };
+            let (here, expected) = fmm_tree::build_reported(&x, t.as_deref(), &options).unwrap();
+            let sent = [Some(&x[..]), t.as_deref()].map(|x| x.map(|x| crate::send(device, x)));
+            let sources = sent[0].as_ref().unwrap();
+            let (tree, report) = backend_cuda::build_reported(device, sources, sent[1].as_ref(), &options).unwrap();
+            assert_eq!((tree.corner, tree.side), (here.corner, here.side), "{what}");
+            let of =
+                |r: &BuildReport| [r.root_stretch, r.outlier_stretch, r.occupancy, r.ncrit as f64].map(f64::to_bits);
+            assert_eq!(of(&report), of(&expected), "{what}: {report:?} for {expected:?}");
         }
     }
 }

@@ -208,7 +208,14 @@ impl<H: Hierarchy, T: Real> Stages for Arrays<'_, H, T> {
 
     fn exchange(&mut self) -> Result<(), Error> {
         let Some(exchange) = self.tree.shared().and_then(|shared| shared.exchange.clone()) else { return Ok(()) };
-        let n = self.expansion.multipole_len();
+        let (n, width) = (self.expansion.multipole_len(), self.expansion.strengths());
+        let component = |c: usize| self.strengths.iter().skip(c).step_by(width).map(|q| q.f64()).collect();
+        let mut strengths: Vec<Vec<f64>> = (0..width).map(component).collect();
+        exchange.lend(&strengths)?;
+        crate::ranks::put(self.tree.shared(), &exchange.ghosts(width)?, &mut strengths);
+        for (c, component) in strengths.iter().enumerate() {
+            self.strengths.iter_mut().skip(c).step_by(width).zip(component).for_each(|(to, q)| *to = T::of(*q));
+        }
         crate::ranks::complete_by(&*exchange, &mut self.multipoles, n)?;
         let after = Lists { m2m: exchange.after().clone(), ..Lists::default() };
         if !after.m2m.is_empty() {

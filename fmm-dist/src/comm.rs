@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::World;
 
-/// One of several ranks, and its way to the others.
+/// One of several ranks, and its way to the others. A rank makes one call at a time, not always from the same thread.
 pub trait Comm: Send + Sync {
     /// The number of this rank.
     fn rank(&self) -> usize;

@@ -12,6 +12,7 @@ use fmm_traits::{Error, Incoming, Lists, Round, Tree};
 use fmm_tree::{BuildOptions, BuildReport, CAPACITY_STEPS, Part, RootSample};
 use rayon::prelude::*;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// Deepest level of a coarse tree.
 const KEY_LEVELS: usize = 21;
@@ -134,7 +135,7 @@ pub struct Placed {
 pub struct Ready {
     world: World,
     routes: Vec<Route>,
-    ghosts: exchange::Ghosts,
+    ghosts: Arc<exchange::Ghosts>,
     /// The tree. Its points are numbered in tree order.
     pub tree: Tree,
     /// What an evaluation sends.
@@ -280,9 +281,8 @@ impl Placed {
         let mut first = [fmm_tree::coarsest_read(&self.local.tree, lists) as u64];
         self.world.reduce(&mut first, u64::min)?;
         fmm_tree::upward(&self.local.tree, lists, first[0] as usize);
-        let ghosts = exchange::Ghosts::fetch(&self.world, &mut self.local, lists)?;
-        let mut traffic = exchange::connect(&self.world, &mut self.local, lists, self.strategy)?;
-        [traffic.ghost_sources, traffic.ghosts] = ghosts.counts();
+        let ghosts = Arc::new(exchange::Ghosts::fetch(&self.world, &mut self.local, lists)?);
+        let traffic = exchange::connect(&self.world, &mut self.local, lists, &ghosts, self.strategy)?;
         let Placed { world, local, routes, .. } = self;
         Ok(Ready { world, routes, ghosts, tree: local.tree, traffic })
     }
@@ -290,18 +290,18 @@ impl Placed {
 
 impl Ready {
     /// Strengths of the caller's sources on this rank, `width` numbers each, as strengths of the sources of
-    /// [`tree`](Self::tree), in tree order. All ranks call it together.
+    /// [`tree`](Self::tree), in tree order. Those of ghosts are 0: the stages of an evaluation fetch them
+    /// ([`Exchange`](fmm_traits::Exchange)). All ranks call it together.
     ///
     /// # Errors
     /// Those of other ranks.
     pub fn strengths(&self, strengths: &[f64], width: usize) -> Result<Vec<f64>, Error> {
         let own = self.routes[0].forward(&self.world, strengths, width)?;
-        self.ghosts.strengths(&self.world, own, width)
+        Ok(self.ghosts.beside_own(own, width))
     }
 
-    /// What [`strengths`](Self::strengths) and [`values`](Self::values) send, as rounds of rows, for rows that are
-    /// elsewhere: strengths of the caller's sources to sources of the tree, strengths of sources of the tree to ghosts,
-    /// values at targets of the tree to the caller's targets.
+    /// The messages with rows of points, for rows that are elsewhere: strengths of the caller's sources to sources of the
+    /// tree, strengths of sources of the tree to ghosts, values at targets of the tree to the caller's targets.
     pub fn rounds(&self) -> [Round; 3] {
         let first = self.tree.shared.as_ref().map_or(0, |shared| shared.first);
         let [from_caller, to_tree] = self.routes[0].ends(first);

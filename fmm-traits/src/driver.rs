@@ -38,7 +38,8 @@ pub trait Stages {
     fn p2m(&mut self, lists: &Self::Lists) -> Result<(), Error>;
     /// Multipoles of children → multipoles of their parents, the non-leaf boxes of `level`.
     fn m2m(&mut self, lists: &Self::Lists, level: usize) -> Result<(), Error>;
-    /// Completes the multipoles of boxes whose sources lie on several ranks. On one rank there is nothing to do.
+    /// Completes the multipoles of boxes whose sources lie on several ranks, and fetches the strengths of sources of
+    /// other ranks. A backend may do a part of P2P while it waits for them. On one rank there is nothing to do.
     fn exchange(&mut self) -> Result<(), Error> {
         Ok(())
     }

@@ -54,16 +54,31 @@ pub struct Round {
 
 /// What stages ask of the other ranks in an evaluation. All ranks call the same methods in the same order.
 ///
-/// Stages on cores call [`complete`](Self::complete). Stages whose rows are in device memory carry out
-/// the [`rounds`](Self::rounds) themselves, and [`swap`](Self::swap) messages.
+/// Stages on cores call [`largest`](Self::largest), [`lend`](Self::lend), [`ghosts`](Self::ghosts) and
+/// [`complete`](Self::complete), in this order; other threads of the rank may compute meanwhile. Stages whose rows are in
+/// device memory carry out the [`rounds`](Self::rounds) themselves, and [`swap`](Self::swap) messages.
 pub trait Exchange: Send + Sync + Debug {
     /// Replaces each number by the largest of its kind on any rank.
     ///
     /// # Errors
     /// The error of a rank that failed.
     fn largest(&self, numbers: &mut [f64]) -> Result<(), Error>;
+    /// Sends the strengths of own sources to the ranks on which these sources are ghosts. Does not wait. `strengths` has
+    /// an array for each component, with one number for each source of the tree.
+    ///
+    /// # Errors
+    /// The error of a rank that failed.
+    fn lend(&self, strengths: &[Vec<f64>]) -> Result<(), Error>;
+    /// Waits for the strengths that other ranks [lend](Self::lend): for each of `components` an array, with one number
+    /// for each ghost among the sources, in tree order.
+    ///
+    /// # Errors
+    /// The error of a rank that failed.
+    fn ghosts(&self, components: usize) -> Result<Vec<Vec<f64>>, Error>;
     /// Whether this rank sends or gets rows in [`complete`](Self::complete).
     fn active(&self) -> bool;
+    /// Whether this rank waits for others in [`ghosts`](Self::ghosts) or [`complete`](Self::complete).
+    fn waits(&self) -> bool;
     /// Completes a row of numbers for each box: the rows of boxes that this rank [gives](Shared::gives) go to the ranks
     /// that read them, and rows that this rank reads come in. There are boxes × `width` numbers.
     ///

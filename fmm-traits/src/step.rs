@@ -59,7 +59,7 @@ pub enum Step {
     Whole(Stage),
     /// The boxes of one level in a stage: M2M or L2L.
     Level(Stage, usize),
-    /// After M2M: completes the multipoles of boxes whose sources lie on several ranks.
+    /// After M2M: completes what lies on several ranks, multipoles of boxes and strengths.
     Exchange,
     /// All stages from the first to the last, together.
     Fused(Stage, Stage),
@@ -80,6 +80,17 @@ impl Step {
         steps.extend((0..levels).map(|level| Step::Level(L2l, level)));
         // Then direct to targets: fine sources of coarse targets (W), and the near field (U).
         steps.extend([L2p, M2p, P2p, Gather].map(Step::Whole));
+        steps
+    }
+
+    /// As [`in_order`](Self::in_order), but with P2P right after the exchange, so that a backend may begin it while it
+    /// waits for other ranks. Values at targets then add up in the same order on any number of ranks: first near
+    /// sources, then locals and multipoles.
+    pub fn near_first(levels: usize) -> Vec<Step> {
+        let mut steps = Step::in_order(levels);
+        steps.retain(|step| *step != Step::Whole(Stage::P2p));
+        let at = steps.iter().take_while(|step| **step != Step::Exchange).count();
+        steps.insert(at + 1, Step::Whole(Stage::P2p));
         steps
     }
 
@@ -110,6 +121,8 @@ mod tests {
         let across = [Step::Whole(M2l), Step::Whole(P2l)];
         let down = [Step::Level(L2l, 0), Step::Level(L2l, 1)];
         assert_eq!(found, [&up[..], &across, &down, &[L2p, M2p, P2p, Gather].map(Step::Whole)].concat());
+        let at_targets = [L2p, M2p, Gather].map(Step::Whole);
+        assert_eq!(Step::near_first(2), [&up[..], &[Step::Whole(P2p)], &across, &down, &at_targets].concat());
         assert_eq!(Step::Fused(L2p, Gather).stages(), 6..10);
         assert!(Step::Exchange.stages().is_empty());
     }

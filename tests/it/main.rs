@@ -19,6 +19,8 @@
 //! | `probe` | how tests read the measurements of a plan |
 //! | `quadtree` | kernels of one's own in the plane: formulas, promise, agreement with Laurent series, the command |
 //! | `ranks` | several ranks: the bits of one rank, rounding with the other exchanges, one error for all, `fmm run --ranks` |
+//! | `ranks_choice` | ranks choose method and order as one rank, on a sample that no rank gathers |
+//! | `ranks_overlap` | near pairs are summed while messages of other ranks are awaited |
 //! | `strangers` | untuned kernels: the promise, or a refusal with the right floor; rows for `benches/promise.py` |
 //! | `threads` | the number of threads changes no bit |
 //! | `timing` | upper bounds of times (`scripts/timing-tests.sh`) |
@@ -47,6 +49,7 @@ mod probe;
 mod quadtree;
 mod ranks;
 mod ranks_choice;
+mod ranks_overlap;
 mod strangers;
 mod threads;
 mod timing;

@@ -9,7 +9,8 @@ use crate::leaves::{clear, scatter};
 use crate::near::Near;
 use crate::{power_of_two, ranks};
 use fmm_kernels::equivalent::Scalar;
-use fmm_traits::{Error, Lists, Stage, StageSeconds, Stages};
+use fmm_traits::{Error, Lists, Stage, StageSeconds, Stages, Step};
+use std::mem::take;
 use std::time::Instant;
 
 /// One application of a plan to one or more sets of strengths. Stages that evaluate the kernel do so once for up to
@@ -61,13 +62,28 @@ impl<'a, 'o, T: Scalar> Run<'a, 'o, T> {
     /// consecutive targets.
     fn for_each_leaf(&mut self, work: impl Fn(usize, usize, &mut [f64], &Workspace<T>) + Sync) {
         let plan = self.plan;
-        let mut values = std::mem::take(&mut self.w.values);
+        let mut values = take(&mut self.w.values);
         let w = &self.w;
         let width = self.sets.len() * plan.loops.far.values();
         plan.geometry.leaves.for_each(&plan.tree, width, &mut values, |leaf, level, out| {
             work(leaf, level, out, w);
         });
         self.w.values = values;
+    }
+
+    /// P2P of some leaves.
+    fn near(&mut self, lists: &Lists, which: impl Fn(usize) -> bool + Sync) {
+        let plan = self.plan;
+        self.for_each_leaf(|leaf, level, out, w| {
+            if !which(leaf) {
+                return;
+            }
+            let near = Near { tree: &plan.tree, lists, strengths: &w.strengths, leaf, isa: plan.settings.isa };
+            let frame = Frame::of(&plan.tree, leaf, level);
+            let params = (&plan.params[level][..], &plan.plain_params[..]);
+            let pools = (&plan.pools.points, &plan.pools.near64);
+            near.add((&plan.loops.near, &plan.loops.near64), frame, params, pools, out);
+        });
     }
 }
 
@@ -78,6 +94,10 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
         self.plan.tree.levels()
     }
 
+    fn order(&self) -> Vec<Step> {
+        Step::near_first(self.levels())
+    }
+
     fn scatter(&mut self) -> Result<(), Error> {
         self.tried(Stage::Scatter, |r| {
             let (tree, near) = (&r.plan.tree, &r.plan.loops.near64);
@@ -85,6 +105,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
             ranks::largest(tree, &mut units)?;
             r.sets.iter_mut().zip(units).for_each(|((_, unit), largest)| *unit = power_of_two(largest));
             scatter(tree, &r.sets, near, &mut r.w.strengths);
+            ranks::lend(tree, &r.w.strengths)?;
             r.w.net.clear();
             r.w.sums.clear();
             if let Some(kept) = r.plan.kept() {
@@ -145,23 +166,38 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
         })
     }
 
+    /// Counts as M2M, but for the near pairs that are summed meanwhile.
     fn exchange(&mut self) -> Result<(), Error> {
-        self.tried(Stage::M2m, |r| {
-            let (plan, rows) = (r.plan, r.multipoles);
-            for ((degree, sums), net) in r.w.sums.iter_mut().zip(&mut r.w.net) {
-                net::complete(&plan.tree, sums)?;
-                *net = net::hatted(&plan.tree, sums, *degree);
-            }
+        let (plan, tree, rows) = (self.plan, &self.plan.tree, self.multipoles);
+        let Some(exchange) = ranks::exchange(tree) else { return Ok(()) };
+        let (mut multipoles, mut sums) = (take(&mut self.w.multipoles), take(&mut self.w.sums));
+        let components = self.w.strengths.len();
+        let messages = || {
+            let ghosts = exchange.ghosts(components)?;
+            sums.iter_mut().try_for_each(|(_, sums)| net::complete(tree, sums))?;
             if plan.rows()[0] > 0 {
-                ranks::complete(&plan.tree, &mut r.w.multipoles, rows.width())?;
+                ranks::complete(tree, &mut multipoles, rows.width())?;
             }
-            let Some(after) = ranks::after(&plan.tree) else { return Ok(()) };
-            for level in ranks::levels_of(&plan.tree, after) {
+            Ok(ghosts)
+        };
+        let start = Instant::now();
+        let (ghosts, near) = ranks::beside(exchange, messages, |goes_on| {
+            self.near(&plan.lists, |leaf| goes_on() && ranks::early(tree, &plan.lists, leaf));
+        })?;
+        (self.w.multipoles, self.w.sums) = (multipoles, sums);
+        ranks::put(tree.shared.as_deref(), &ghosts, &mut self.w.strengths);
+        for ((degree, sums), net) in self.w.sums.iter().zip(&mut self.w.net) {
+            *net = net::hatted(tree, sums, *degree);
+        }
+        if let Some(after) = ranks::after(tree) {
+            for level in ranks::levels_of(tree, after) {
                 let (isa, operators, pool) = (plan.settings.isa, &plan.operators[level], &plan.pools.translate);
-                translate::m2m(&plan.tree, after, level, operators, isa, &r.w.net, pool, rows, &mut r.w.multipoles);
+                translate::m2m(tree, after, level, operators, isa, &self.w.net, pool, rows, &mut self.w.multipoles);
             }
-            Ok(())
-        })
+        }
+        self.seconds[Stage::P2p as usize] += near;
+        self.seconds[Stage::M2m as usize] += start.elapsed().as_secs_f64() - near;
+        Ok(())
     }
 
     fn m2l(&mut self, _lists: &Lists) -> Result<(), Error> {
@@ -280,7 +316,7 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
                         // parameters are the same on all levels.
                         let (pair, inner, params) = (&plan.loops.far64, &plan.inner64, &plan.plain_params);
                         plan.pools.near64.with(|scratch| {
-                            let mut wide = std::mem::take(&mut scratch.wide);
+                            let mut wide = take(&mut scratch.wide);
                             wide.clear();
                             for (set, density) in densities.enumerate() {
                                 net::in_f64(operators, rows.part(&w.net, set), source, density, &mut wide);
@@ -301,21 +337,8 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
     }
 
     fn p2p(&mut self, lists: &Lists) -> Result<(), Error> {
-        self.timed(Stage::P2p, |r| {
-            let plan = r.plan;
-            r.for_each_leaf(|leaf, level, out, w| {
-                let near = Near { tree: &plan.tree, lists, strengths: &w.strengths, leaf, isa: plan.settings.isa };
-                let frame = Frame::of(&plan.tree, leaf, level);
-                let params = (&plan.params[level][..], &plan.plain_params[..]);
-                near.add(
-                    (&plan.loops.near, &plan.loops.near64),
-                    frame,
-                    params,
-                    (&plan.pools.points, &plan.pools.near64),
-                    out,
-                );
-            });
-        })
+        let tree = &self.plan.tree;
+        self.timed(Stage::P2p, |r| r.near(lists, |leaf| !ranks::early(tree, lists, leaf)))
     }
 
     fn gather(&mut self) -> Result<(), Error> {

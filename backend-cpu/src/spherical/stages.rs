@@ -7,8 +7,9 @@ use crate::lanes::{Room, dispatch};
 use crate::leaves::{clear, scatter};
 use crate::near::Near;
 use crate::{power_of_two, ranks};
-use fmm_traits::{Cube, Error, Lists, Real, Stage, StageSeconds, Stages};
+use fmm_traits::{Cube, Error, Lists, Real, Stage, StageSeconds, Stages, Step};
 use rayon::prelude::*;
+use std::mem::take;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -74,12 +75,29 @@ impl<'a, T: Real> Run<'a, T> {
     /// Calls `work(leaf, level, values of its targets)` for every leaf that has targets.
     fn for_each_leaf(&mut self, work: impl Fn(usize, usize, &mut [f64], &Workspace<T>) + Sync) {
         let plan = self.plan;
-        let mut values = std::mem::take(&mut self.w.values);
+        let mut values = take(&mut self.w.values);
         let w = &self.w;
         plan.leaves.for_each(&plan.tree, plan.facts.near64.values(), &mut values, |leaf, level, out| {
             work(leaf, level, out, w);
         });
         self.w.values = values;
+    }
+
+    /// P2P of some leaves.
+    fn near(&mut self, lists: &Lists, which: impl Fn(usize) -> bool + Sync) {
+        let (plan, kernels) = (self.plan, &self.plan.facts.kernels);
+        let dilated = |l: usize| kernels.parameters(plan.tree.side_at(l)).into_iter().map(T::of).collect();
+        let unit: Vec<Vec<T>> = (0..plan.tree.levels()).map(dilated).collect();
+        let plain = kernels.parameters(Frame::plain(&plan.tree).side);
+        self.for_each_leaf(|leaf, level, out, w| {
+            if !which(leaf) {
+                return;
+            }
+            let near = Near { tree: &plan.tree, lists, strengths: &w.strengths, leaf, isa: plan.settings.isa };
+            let frame = Frame::of(&plan.tree, leaf, level);
+            let pools = (&plan.points, &plan.near64);
+            near.add((&plan.near, &plan.facts.near64), frame, (&unit[level], &plain), pools, out);
+        });
     }
 
     /// L2P: locals to targets, `K` values per target.
@@ -274,6 +292,10 @@ impl<T: Real> Stages for Run<'_, T> {
         self.plan.tree.levels()
     }
 
+    fn order(&self) -> Vec<Step> {
+        Step::near_first(self.levels())
+    }
+
     fn scatter(&mut self) -> Result<(), Error> {
         self.tried(Stage::Scatter, |r| {
             let (plan, tree) = (r.plan, &r.plan.tree);
@@ -281,6 +303,7 @@ impl<T: Real> Stages for Run<'_, T> {
             ranks::largest(tree, &mut largest)?;
             r.unit = power_of_two(largest[0]);
             scatter(tree, &[(r.strengths, r.unit)], &plan.facts.near64, &mut r.w.strengths);
+            ranks::lend(tree, &r.w.strengths)?;
             let [multipoles, locals] = plan.rows();
             clear(&mut r.w.multipoles, multipoles);
             clear(&mut r.w.locals, locals);
@@ -311,18 +334,32 @@ impl<T: Real> Stages for Run<'_, T> {
         })
     }
 
+    /// Counts as M2M, but for the near pairs that are summed meanwhile.
     fn exchange(&mut self) -> Result<(), Error> {
-        self.tried(Stage::M2m, |r| {
-            let plan = r.plan;
+        let (plan, tree) = (self.plan, &self.plan.tree);
+        let Some(exchange) = ranks::exchange(tree) else { return Ok(()) };
+        let (mut multipoles, components) = (take(&mut self.w.multipoles), self.w.strengths.len());
+        let messages = || {
+            let ghosts = exchange.ghosts(components)?;
             if plan.rows()[0] > 0 {
-                ranks::complete(&plan.tree, &mut r.w.multipoles, plan.row())?;
+                ranks::complete(tree, &mut multipoles, plan.row())?;
             }
-            let Some(after) = ranks::after(&plan.tree) else { return Ok(()) };
-            for level in ranks::levels_of(&plan.tree, after) {
-                plan.translations.up_after(&plan.tree, after, level, plan.settings.isa, &mut r.w.multipoles);
+            Ok(ghosts)
+        };
+        let start = Instant::now();
+        let (ghosts, near) = ranks::beside(exchange, messages, |goes_on| {
+            self.near(&plan.lists, |leaf| goes_on() && ranks::early(tree, &plan.lists, leaf));
+        })?;
+        self.w.multipoles = multipoles;
+        ranks::put(tree.shared.as_deref(), &ghosts, &mut self.w.strengths);
+        if let Some(after) = ranks::after(tree) {
+            for level in ranks::levels_of(tree, after) {
+                plan.translations.up_after(tree, after, level, plan.settings.isa, &mut self.w.multipoles);
             }
-            Ok(())
-        })
+        }
+        self.seconds[Stage::P2p as usize] += near;
+        self.seconds[Stage::M2m as usize] += start.elapsed().as_secs_f64() - near;
+        Ok(())
     }
 
     fn m2l(&mut self, lists: &Lists) -> Result<(), Error> {
@@ -377,18 +414,8 @@ impl<T: Real> Stages for Run<'_, T> {
     }
 
     fn p2p(&mut self, lists: &Lists) -> Result<(), Error> {
-        self.timed(Stage::P2p, |r| {
-            let (plan, kernels) = (r.plan, &r.plan.facts.kernels);
-            let dilated = |l: usize| kernels.parameters(plan.tree.side_at(l)).into_iter().map(T::of).collect();
-            let unit: Vec<Vec<T>> = (0..plan.tree.levels()).map(dilated).collect();
-            let plain = kernels.parameters(Frame::plain(&plan.tree).side);
-            r.for_each_leaf(|leaf, level, out, w| {
-                let near = Near { tree: &plan.tree, lists, strengths: &w.strengths, leaf, isa: plan.settings.isa };
-                let frame = Frame::of(&plan.tree, leaf, level);
-                let pools = (&plan.points, &plan.near64);
-                near.add((&plan.near, &plan.facts.near64), frame, (&unit[level], &plain), pools, out);
-            });
-        })
+        let tree = &self.plan.tree;
+        self.timed(Stage::P2p, |r| r.near(lists, |leaf| !ranks::early(tree, lists, leaf)))
     }
 
     fn gather(&mut self) -> Result<(), Error> {

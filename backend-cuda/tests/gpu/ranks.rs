@@ -4,7 +4,7 @@ use crate::Test;
 use crate::far::difference;
 use backend_cuda::{Device, DeviceOptions, Expansion, Placed, Routes, Settings, SphericalSettings, solver};
 use fmm_dist::local::opens_uvwx;
-use fmm_dist::{Asked, Comm, Strategy, World, threads};
+use fmm_dist::{Asked, Comm, Ready, Strategy, World, threads};
 use fmm_kernels::equivalent::Fill;
 use fmm_kernels::{Laplace, LaplaceDipole, LaplaceMixed};
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
@@ -32,6 +32,23 @@ enum How {
     ByHost,
     /// Stops the first evaluation.
     Fails,
+}
+
+/// Strengths of the sources of a tree, with those of ghosts.
+fn with_ghosts(ready: &Ready, strengths: Vec<f64>, width: usize) -> Result<Vec<f64>, Error> {
+    let shared = ready.tree.shared.as_ref().unwrap();
+    let exchange = shared.exchange.as_ref().unwrap();
+    let component = |c: usize| strengths.iter().skip(c).step_by(width).copied().collect();
+    let components: Vec<Vec<f64>> = (0..width).map(component).collect();
+    exchange.lend(&components)?;
+    let ghosts = exchange.ghosts(width)?;
+    let own = shared.first..shared.first + ready.tree.sources.len() - ghosts[0].len();
+    let of = |i: usize, c: usize| match i {
+        _ if own.contains(&i) => components[c][i],
+        _ if i < own.start => ghosts[c][i],
+        _ => ghosts[c][i - own.len()],
+    };
+    Ok((0..ready.tree.sources.len()).flat_map(|i| (0..width).map(move |c| (i, c))).map(|(i, c)| of(i, c)).collect())
 }
 
 /// A sum, and how it is planned.
@@ -103,7 +120,7 @@ impl Sum {
                     if how != How::ByHost {
                         return solver.apply(mine, &mut out, &mut watch).map(drop);
                     }
-                    let strengths = ready.strengths(mine, width)?;
+                    let strengths = with_ghosts(&ready, ready.strengths(mine, width)?, width)?;
                     let mut values = vec![0.0; ready.tree.targets.len() * solver.values()];
                     solver.apply(&strengths, &mut values, &mut watch)?;
                     ready.values(&values, solver.values(), &mut out)

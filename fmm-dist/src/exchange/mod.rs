@@ -1,4 +1,5 @@
-//! How the multipoles of boxes that several ranks share are completed, between the upward and the downward pass.
+//! What ranks exchange between the upward and the downward pass: strengths of ghosts, and the multipoles of boxes that
+//! several ranks share.
 //!
 //! A rank *reads* the multipoles that its M2L and M2P edges name. It asks the owners for what it does not have, once for
 //! each set of lists, and gets a *schedule*: rounds of messages, each a list of rows. An evaluation then follows the
@@ -76,6 +77,7 @@ struct Schedule {
     /// Rows that only pass through.
     passing: usize,
     after: Edges,
+    ghosts: Arc<Ghosts>,
 }
 
 impl Schedule {
@@ -117,8 +119,17 @@ impl Exchange for Schedule {
     fn largest(&self, numbers: &mut [f64]) -> Result<(), Error> {
         self.world.reduce(numbers, f64::max)
     }
+    fn lend(&self, strengths: &[Vec<f64>]) -> Result<(), Error> {
+        self.ghosts.lend(&self.world, strengths)
+    }
+    fn ghosts(&self, components: usize) -> Result<Vec<Vec<f64>>, Error> {
+        self.ghosts.borrowed(&self.world, components)
+    }
     fn active(&self) -> bool {
         self.rounds.iter().any(|round| !round.sends.is_empty() || !round.receives.is_empty())
+    }
+    fn waits(&self) -> bool {
+        !self.ghosts.from.is_empty() || self.rounds.iter().any(|round| !round.receives.is_empty())
     }
     fn complete(&self, rows: NumbersMut, width: usize) -> Result<(), Error> {
         match rows {
@@ -147,7 +158,13 @@ impl Exchange for Schedule {
 type Wanted = Vec<(u32, Vec<u32>)>;
 
 /// Makes the schedule for `lists`, and gives it to the tree. All ranks call it together.
-pub(crate) fn connect(world: &World, local: &mut Local, lists: &Lists, strategy: Strategy) -> Result<Traffic, Error> {
+pub(crate) fn connect(
+    world: &World,
+    local: &mut Local,
+    lists: &Lists,
+    ghosts: &Arc<Ghosts>,
+    strategy: Strategy,
+) -> Result<Traffic, Error> {
     let read = named([&lists.m2l, &lists.m2p], local.tree.len());
     let (wanted, after) = match strategy {
         Strategy::Frontier => frontier::wanted(world, local, &read),
@@ -162,8 +179,10 @@ pub(crate) fn connect(world: &World, local: &mut Local, lists: &Lists, strategy:
     };
     let sends = rounds.iter().flat_map(|round| &round.sends);
     let rows = sends.clone().map(|(_, slots)| slots.len()).sum();
-    let traffic = Traffic { messages: sends.count(), rows, ..Traffic::default() };
-    let schedule = Schedule { world: world.clone(), rounds, boxes: local.tree.len(), passing, after };
+    let [ghost_sources, ghosts_here] = ghosts.counts();
+    let traffic = Traffic { messages: sends.count(), rows, ghost_sources, ghosts: ghosts_here };
+    let (world, ghosts) = (world.clone(), ghosts.clone());
+    let schedule = Schedule { world, rounds, boxes: local.tree.len(), passing, after, ghosts };
     local.shared.exchange = Some(Arc::new(schedule));
     local.tree.shared = Some(Arc::new(local.shared.clone()));
     Ok(traffic)
@@ -192,7 +211,7 @@ fn requests(world: &World, local: &Local, wanted: &Wanted) -> Result<Vec<Item>, 
 }
 
 /// The sources of other ranks that are summed point by point here, and own sources that are elsewhere.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Ghosts {
     /// Positions of own sources, counted from the first own one, that go to each rank.
     to: Vec<(usize, Vec<u32>)>,
@@ -266,27 +285,39 @@ impl Ghosts {
         Ok(ghosts)
     }
 
-    /// Strengths of own sources in tree order, with those of ghosts.
-    pub(crate) fn strengths(&self, world: &World, own: Vec<f64>, width: usize) -> Result<Vec<f64>, Error> {
-        if self.to.is_empty() && self.from.is_empty() {
-            return Ok(own);
+    /// Strengths of own sources in tree order, `width` numbers each, at their places among all sources; 0 for ghosts.
+    pub(crate) fn beside_own(&self, own: Vec<f64>, width: usize) -> Vec<f64> {
+        if self.from.is_empty() {
+            return own;
         }
+        let mut all = vec![0.0; self.sources * width];
+        all[self.own[0] * width..self.own[1] * width].copy_from_slice(&own);
+        all
+    }
+
+    /// [`Exchange::lend`].
+    fn lend(&self, world: &World, strengths: &[Vec<f64>]) -> Result<(), Error> {
         let pick = |(rank, positions): &(usize, Vec<u32>)| {
-            let mut message = Vec::new();
-            for &i in positions {
-                own[i as usize * width..][..width].iter().for_each(|q| q.put(&mut message));
+            let mut message = Vec::with_capacity(8 * strengths.len() * positions.len());
+            for component in strengths {
+                let own = &component[self.own[0]..self.own[1]];
+                positions.iter().for_each(|&i| own[i as usize].put(&mut message));
             }
             (*rank, message)
         };
+        world.swap(self.to.iter().map(pick).collect(), &[]).map(drop)
+    }
+
+    /// [`Exchange::ghosts`].
+    fn borrowed(&self, world: &World, components: usize) -> Result<Vec<Vec<f64>>, Error> {
         let from: Vec<usize> = self.from.iter().map(|(rank, _)| *rank).collect();
-        let came = world.swap(self.to.iter().map(pick).collect(), &from)?;
-        let mut all = vec![0.0; self.sources * width];
-        all[self.own[0] * width..self.own[1] * width].copy_from_slice(&own);
-        for (message, (_, ranges)) in came.iter().zip(&self.from) {
+        let [first, end] = self.own;
+        let mut all = vec![vec![0.0; self.counts()[1]]; components];
+        for (message, (_, ranges)) in world.swap(Vec::new(), &from)?.iter().zip(&self.from) {
             let mut reader = Reader::new(message);
-            for r in ranges {
-                for q in &mut all[r[0] as usize * width..r[1] as usize * width] {
-                    *q = f64::get(&mut reader)?;
+            for component in &mut all {
+                for i in ranges.iter().flat_map(|r| r[0] as usize..r[1] as usize) {
+                    component[if i < first { i } else { i - (end - first) }] = f64::get(&mut reader)?;
                 }
             }
         }

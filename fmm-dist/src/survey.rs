@@ -27,7 +27,7 @@ pub(crate) struct Survey {
     /// The coarse tree. Its leaves have no owners yet.
     pub coarse: Coarse,
     /// The choices of the tree, the same on all ranks.
-    pub report: BuildReport,
+    report: BuildReport,
     /// Lower corner and side of the root cube.
     root: ([f64; 3], f64),
     /// The deepest level of a box.

@@ -165,9 +165,9 @@ impl Plan {
         Ok(plan)
     }
 
-    /// What one GPU would choose for all points by its measurements. They take it a small part of the time that ranks
-    /// take, because ranks make trees and lists on the host. `None` if nothing is to be measured, or if the GPU may not
-    /// hold all points: then the ranks choose.
+    /// What one GPU would choose for all points by its measurements. One GPU measures in a small part of the time that
+    /// ranks need, because ranks make trees and lists on the host. `None` if nothing is to be measured, or if the GPU may
+    /// not hold all points: then the ranks choose.
     fn decided_on_one(request: &Fmm, backend: &Backend, given: Given<'_>) -> Result<Option<Decided>, Error> {
         let request = Fmm { backend: backend.clone(), ..request.clone() };
         ranks::check(&request, &given)?;

@@ -114,7 +114,7 @@ impl std::fmt::Debug for Plan {
 impl Plan {
     pub(crate) fn new(request: Fmm, given: Given<'_>) -> Result<Plan, Error> {
         if let Some(world) = request.world.clone() {
-            return Plan::on_ranks(request, given, &world);
+            return Plan::on_ranks(request, given, &world, None);
         }
         let several = request.backend.several();
         if !several.is_empty() {
@@ -131,17 +131,10 @@ impl Plan {
 
     /// A plan for points in the coordinates of the family of the request.
     fn at(request: Fmm, given: Given<'_>) -> Result<Plan, Error> {
-        let dim = request.family.dim();
-        let counts = given.counts(dim)?;
+        let counts = given.counts(request.family.dim())?;
         let task = candidates::check(&request, counts)?;
         let pool = Plan::pool(task.threads)?;
-        let (cloud, extent) = pool.install(|| -> Result<_, Error> {
-            let cloud = Cloud::of(&request, &task.facts, given, counts)?;
-            let extent = cloud.extent(dim)?;
-            Ok((cloud, extent))
-        })?;
-        let seen = Seen { counts, apart: given.separate(), extent };
-        task.facts.check(seen.extent)?;
+        let (cloud, seen) = pool.install(|| Plan::look(&request, &task, given, counts))?;
         let mut plan = Plan::without_engine(request, seen, pool)?;
         if counts.contains(&0) {
             plan.choice.why = "there is nothing to sum".to_string();
@@ -160,6 +153,14 @@ impl Plan {
             plan.took(placed, counts, given);
         }
         Ok(plan)
+    }
+
+    /// The points where the processor of the plan reads them, checked.
+    fn look<'a>(r: &Fmm, task: &Task, given: Given<'a>, counts: [usize; 2]) -> Result<(Cloud<'a>, Seen), Error> {
+        let cloud = Cloud::of(r, &task.facts, given, counts)?;
+        let seen = Seen { counts, apart: given.separate(), extent: cloud.extent(task.facts.dim)? };
+        task.facts.check(seen.extent)?;
+        Ok((cloud, seen))
     }
 
     /// A plan without an engine, with the choice that is forecast from counts alone.

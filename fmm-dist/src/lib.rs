@@ -5,7 +5,8 @@
 //!
 //! 1. [`comm`]: messages, and their transports [`Alone`] and [`threads`]. [`world`]: what ranks do together, and how
 //!    the error of one becomes the error of all.
-//! 2. [`coarse`]: the upper boxes of the tree of all points, which every rank knows. Its leaves are shared out.
+//! 2. [`coarse`]: the upper boxes of the tree of all points, which every rank knows. Its leaves are shared out. `survey`
+//!    makes it.
 //! 3. [`place`]: points travel to the rank that owns their box, which builds its part of the tree.
 //! 4. [`local`]: the locally essential tree (Lashuk et al. 2009, §III-A), an ordinary tree with ghosts.
 //! 5. [`exchange`]: how multipoles of shared boxes are completed, in four ways.
@@ -20,11 +21,13 @@ pub mod exchange;
 pub mod local;
 pub mod place;
 pub mod simulate;
+mod survey;
 pub mod thin;
 pub mod wire;
 pub mod world;
 
 pub use comm::{Alone, Comm, threads, threads_within, worlds};
 pub use exchange::Strategy;
-pub use place::{Asked, Placed, Ready, coarse_capacity, place};
+pub use place::{Asked, Placed, Ready, place};
+pub use survey::coarse_capacity;
 pub use world::World;

@@ -3,29 +3,16 @@
 //! The order of all points is that of one array in pieces: the points of rank 0, then those of rank 1, and so on.
 //! Points of one key keep this order, as they do on one rank.
 
-use crate::coarse::{Coarse, boxes_of_leaves, by_points};
+use crate::coarse::{boxes_of_leaves, by_points};
 use crate::exchange::{self, Strategy};
 use crate::local::{Local, Name, Opens};
+use crate::survey::Survey;
 use crate::world::World;
 use fmm_traits::tree::NONE;
 use fmm_traits::{Error, Incoming, Lists, Round, Tree};
-use fmm_tree::{BuildOptions, BuildReport, CAPACITY_STEPS, Part, RootSample};
+use fmm_tree::{BuildOptions, BuildReport};
 use rayon::prelude::*;
-use std::collections::HashSet;
 use std::sync::Arc;
-
-/// Deepest level of a coarse tree.
-const KEY_LEVELS: usize = 21;
-/// The most by which the leaf capacity may be raised after the coarse tree was made: twice, by a factor of two each.
-const RAISE: usize = 4;
-
-/// Points of a box that a coarse tree does not split, for a tree whose leaf capacity was `given` or chosen.
-pub fn coarse_capacity(report: &BuildReport, given: bool) -> usize {
-    if given { report.ncrit } else { RAISE * report.first_ncrit }
-}
-
-/// Coordinates that a thread looks at, one after the other.
-const CHUNK: usize = 3 << 14;
 
 /// How points are shared out.
 #[derive(Clone, Copy)]
@@ -36,9 +23,6 @@ pub struct Asked<'a> {
     pub strategy: Strategy,
     /// Which boxes a target may look into.
     pub opens: Opens<'a>,
-    /// Work of the leaves of the coarse tree, which an earlier call for the same points has made
-    /// ([`Placed::weigh`]); `None`: by the numbers of points.
-    pub weights: Option<&'a [f64]>,
     /// How fast the ranks are, relative to each other: a positive number for each, the same on all ranks. A rank gets
     /// work in proportion.
     pub speeds: &'a [f64],
@@ -129,6 +113,8 @@ pub struct Placed {
     routes: Vec<Route>,
     /// The choices of the tree, the same on all ranks.
     pub report: BuildReport,
+    /// Without the coarse tree, which is in `local`.
+    survey: Survey,
 }
 
 /// A locally essential tree with the points of its ghosts, for given lists.
@@ -142,98 +128,46 @@ pub struct Ready {
     pub traffic: exchange::Traffic,
 }
 
-/// Places `sources` and `targets` (N×3, row-major, finite; `None`: targets are the sources) of this rank. All ranks
-/// call it together.
+/// Places `sources` and `targets` (N×3, row-major, finite; `None`: targets are the sources) of this rank, by their
+/// numbers. All ranks call it together.
 ///
 /// # Errors
 /// As [`build`](fmm_tree::build()), and those of other ranks.
 pub fn place(world: &World, sources: &[f64], targets: Option<&[f64]>, asked: &Asked) -> Result<Placed, Error> {
-    let sets: Vec<&[f64]> = std::iter::once(sources).chain(targets).collect();
-    for (set, name) in sets.iter().zip(["sources", "targets"]) {
-        let finite = |part: &[f64]| part.iter().fold(true, |all, x| all & x.is_finite());
-        if !set.par_chunks(CHUNK).all(finite) {
-            let at = set.iter().position(|x| !x.is_finite()).unwrap_or(0);
-            return Err(Error::NotFinite { array: name, row: at / 3, column: at % 3, value: set[at] });
-        }
-    }
-    // The upper ends have the opposite sign.
-    let signed = |p: &[f64; 3]| [p[0], p[1], p[2], -p[0], -p[1], -p[2]];
-    let least = |a: [f64; 6], b: [f64; 6]| std::array::from_fn(|k| a[k].min(b[k]));
-    let none = [f64::INFINITY; 6];
-    let of = |part: &[f64]| part.as_chunks::<3>().0.iter().map(signed).fold(none, least);
-    let mut ends = sets.par_iter().flat_map(|set| set.par_chunks(CHUNK)).map(of).reduce(|| none, least);
-    world.reduce(&mut ends, f64::min)?;
-    let (low, high) = ([ends[0], ends[1], ends[2]], [-ends[3], -ends[4], -ends[5]]);
-    let counts = world.all_gather([sources.len() as u64 / 3, targets.unwrap_or(sources).len() as u64 / 3])?;
-    let totals = counts.iter().fold([0, 0], |t, c| [t[0] + c[0], t[1] + c[1]]);
-    let more = usize::from(targets.is_some() && totals[1] >= totals[0]);
-    let numbers: Vec<usize> = counts.iter().map(|c| c[more] as usize).collect();
-    let mut sample = Sample::gather(world, sets[more], &numbers)?;
-    let n = totals[more] as usize;
-    let (corner, side, mut report) = fmm_tree::root_for(n, &mut sample, low, high, &asked.options)?;
-    let largest = low.iter().chain(&high).fold(0.0f64, |m, x| m.max(x.abs()));
-    let limit = fmm_tree::deepest_level(side, largest, asked.options.min_side);
+    let survey = Survey::new(world, sources, targets, &asked.options)?;
+    let points = |&b: &u32| [survey.coarse.boxes[b as usize].sources, survey.coarse.boxes[b as usize].targets];
+    let weights: Vec<f64> =
+        survey.coarse.leaves.iter().map(points).map(|[s, t]| by_points(s as usize, t as usize)).collect();
+    share_out(world, survey, sources, targets, &weights, asked)
+}
 
-    let unsorted: Vec<Vec<u64>> = sets.iter().map(|set| fmm_tree::keys(set, corner, side)).collect();
-    let mut keys = unsorted.clone();
-    keys.iter_mut().for_each(|keys| keys.par_sort_unstable());
-    let given = asked.options.ncrit.is_some();
-    let capacity = coarse_capacity(&report, given);
-    let mut coarse = Coarse::new(world, &keys, capacity, limit.min(KEY_LEVELS))?;
-    drop(keys);
-    match asked.weights {
-        Some(weights) => coarse.share(weights, asked.speeds),
-        None => {
-            let points = |&b: &u32| [coarse.boxes[b as usize].sources, coarse.boxes[b as usize].targets];
-            let weights: Vec<f64> =
-                coarse.leaves.iter().map(points).map(|[s, t]| by_points(s as usize, t as usize)).collect();
-            coarse.share(&weights, asked.speeds);
-        }
-    }
-
+/// Brings the points to the ranks that own them, if the leaves of the coarse tree have these `weights`.
+fn share_out(
+    world: &World,
+    mut survey: Survey,
+    sources: &[f64],
+    targets: Option<&[f64]>,
+    weights: &[f64],
+    asked: &Asked,
+) -> Result<Placed, Error> {
+    survey.coarse.share(weights, asked.speeds);
     let mut routes = Vec::new();
     let mut owned = Vec::new();
-    for (set, keys) in sets.iter().zip(&unsorted) {
-        let to = coarse.shares(keys, world.size());
+    for (set, keys) in std::iter::once(sources).chain(targets).zip(&survey.keys) {
+        let to = survey.coarse.shares(keys, world.size());
         let came = world.all_to_all(to.iter().map(|indices| picked(set, indices, 3)).collect())?;
         routes.push(Route { to, from: came.iter().map(|points| points.len() / 3).collect(), order: Vec::new() });
         owned.push(came.concat());
     }
-
-    let inner: HashSet<(usize, [u64; 3])> =
-        coarse.boxes.iter().filter(|b| !b.is_leaf()).map(|b| (b.level, b.anchor)).collect();
-    let forced = |level: usize, anchor: [u64; 3]| inner.contains(&(level, anchor));
-    let apart = owned.get(1).map(|t| &t[..]);
-    let mut part = Part::new(&owned[0], apart, corner, side, limit);
-    let mut tree = part.boxes(report.ncrit, &forced)?;
-    for _ in 0..CAPACITY_STEPS {
-        let mut pairs = Part::pairs(&tree);
-        world.reduce(&mut pairs, |a, b| a + b)?;
-        let seen = |set: usize| pairs[set] / (totals[set] as f64).max(1.0);
-        // A single box is kept.
-        let single = coarse.boxes.len() == 1 && {
-            let mut boxes = [tree.len() as u64];
-            world.reduce(&mut boxes, u64::max)?;
-            boxes[0] == 1
-        };
-        if given || single || !report.raise_capacity(seen(0).max(seen(1))) {
-            break;
-        }
-        tree = part.boxes(report.ncrit, &forced)?;
-    }
-    let (tree, groups) = part.finish(tree, report.ncrit, &forced)?;
-    let mut coincident = [[groups.0 as u64, groups.1 as u64]];
-    world.reduce(&mut coincident, |a, b| [a[0] + b[0], a[1].max(b[1])])?;
-    (report.coincident_groups, report.largest_coincident) = (coincident[0][0] as usize, coincident[0][1] as usize);
+    let tree = survey.boxes(world, &owned[0], owned.get(1).map(|targets| &targets[..]))?;
+    drop(owned);
     routes[0].order = tree.sources.order.clone();
     if let Some(route) = routes.get_mut(1) {
         route.order = tree.targets.order.clone();
     }
-
-    let local = Local::new(world, tree, coarse, asked.strategy, &asked.opens)?;
-    report.mean_leaf = n as f64 / local.leaves as f64;
-    report.warn();
-    Ok(Placed { world: world.clone(), local, strategy: asked.strategy, routes, report })
+    let local = Local::new(world, tree, std::mem::take(&mut survey.coarse), asked.strategy, &asked.opens)?;
+    let report = survey.reported(local.leaves);
+    Ok(Placed { world: world.clone(), local, strategy: asked.strategy, routes, report, survey })
 }
 
 impl Placed {
@@ -270,6 +204,25 @@ impl Placed {
         // Ranks own intervals of the leaves, in their order.
         let weights = self.world.all_gather(mine)?.concat();
         Ok((weights, (0..boxes.len()).map(owner).collect()))
+    }
+
+    /// Shares the same points out again, by the work of the leaves of the coarse tree ([`weigh`](Self::weigh)). `sources`,
+    /// `targets` and `asked` are those of [`place`], but for the speeds. Boxes are those of the tree that was: only their
+    /// owners change. All ranks call it together.
+    ///
+    /// # Errors
+    /// Those of other ranks.
+    pub fn again(
+        self,
+        sources: &[f64],
+        targets: Option<&[f64]>,
+        works: &[f64],
+        asked: &Asked,
+    ) -> Result<Placed, Error> {
+        let Placed { world, mut local, mut survey, routes, .. } = self;
+        survey.coarse = std::mem::take(&mut local.coarse);
+        drop((local, routes));
+        share_out(&world, survey, sources, targets, works, asked)
     }
 
     /// Completes `lists`, which were made for [`tree`](Self::tree), and fetches what they need: the points of ghosts,
@@ -323,30 +276,5 @@ impl Ready {
     pub fn values(&self, values: &[f64], width: usize, out: &mut [f64]) -> Result<(), Error> {
         let route = self.routes.last().unwrap_or(&self.routes[0]);
         route.back(&self.world, values, width, out)
-    }
-}
-
-/// The sample of all points from which the root cube is chosen, the same as one rank would take.
-struct Sample(Vec<[f64; 3]>);
-
-impl Sample {
-    fn gather(world: &World, points: &[f64], counts: &[usize]) -> Result<Self, Error> {
-        let (n, points) = (counts.iter().sum::<usize>(), points.as_chunks::<3>().0);
-        let first: usize = counts[..world.rank()].iter().sum();
-        let size = fmm_tree::sample_size(n);
-        let taken = (0..size).map(|i| fmm_tree::sample_index(i, size, n));
-        let mine = taken.filter_map(|i| points.get(i.checked_sub(first)?).copied()).collect::<Vec<_>>();
-        Ok(Sample(world.all_gather(mine)?.concat()))
-    }
-}
-
-impl RootSample for Sample {
-    fn pairs(&mut self, _: [f64; 3], _: f64) -> Result<Vec<u64>, Error> {
-        Ok(Vec::new())
-    }
-    fn points(&mut self, most: usize) -> Result<Vec<[f64; 3]>, Error> {
-        let size = self.0.len();
-        let m = size.min(most);
-        Ok((0..m).map(|i| self.0[fmm_tree::sample_index(i, m, size)]).collect())
     }
 }

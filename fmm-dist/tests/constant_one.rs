@@ -68,8 +68,7 @@ impl Case {
         let opens = |t: &Place, s: &Place| policy.opens(t, s);
         let even = self.sources.len().is_multiple_of(2);
         let speeds: Vec<f64> = (0..world.size()).map(|r| if even { 1.0 } else { 1.0 + (r % 3) as f64 }).collect();
-        let mut asked =
-            Asked { options: self.build(), strategy: self.strategy, opens: &opens, weights: None, speeds: &speeds };
+        let asked = Asked { options: self.build(), strategy: self.strategy, opens: &opens, speeds: &speeds };
         let r = world.rank();
         let targets = self.targets.as_ref().map(|t| self.piece(t, 3, r));
         let placed = place(world, self.piece(&self.sources, 3, r), targets, &asked)?;
@@ -78,8 +77,7 @@ impl Case {
         }
         // Other cuts: as if the first leaves had most of the work.
         let (weights, _) = placed.weigh(|boxes| 1.0 / (1.0 + f64::from(boxes[0])))?;
-        asked.weights = Some(&weights);
-        place(world, self.piece(&self.sources, 3, r), targets, &asked)
+        placed.again(self.piece(&self.sources, 3, r), targets, &weights, &asked)
     }
 
     /// The strengths of a source on each rank are a power of 16, so that a wrong sum names the rank.

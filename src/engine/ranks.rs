@@ -141,14 +141,8 @@ impl Ranks {
         Ranks { request, choice, parts, world, strategy, settled: None, site: None }
     }
 
-    /// Points on the ranks that own them.
-    fn placed(
-        &self,
-        sources: &[f64],
-        targets: Option<&[f64]>,
-        options: BuildOptions,
-        (weights, speeds): (Option<&[f64]>, &[f64]),
-    ) -> Result<fmm_dist::Placed, Error> {
+    /// Calls `work` with what is asked of points that are shared out.
+    fn asking<R>(&self, options: BuildOptions, speeds: &[f64], work: impl FnOnce(&Asked) -> R) -> R {
         let (parts, near) = (self.parts, options.min_side);
         // A slightly smaller angle: a box that a rounding error might open is sent.
         let opens = |target: &Place, source: &Place| match parts.policy {
@@ -158,12 +152,7 @@ impl Ranks {
                 !(fmm_tree::accepts(theta * (1.0 - 1e-9), t, s) && seen_whole(&parts, near * (1.0 + 1e-9), t, s))
             }
         };
-        fmm_dist::place(
-            &self.world,
-            sources,
-            targets,
-            &Asked { options, strategy: self.strategy, opens: &opens, weights, speeds },
-        )
+        work(&Asked { options, strategy: self.strategy, opens: &opens, speeds })
     }
 
     /// The forecast work of each leaf of the coarse tree, and its owner.
@@ -221,12 +210,13 @@ impl Engine for Ranks {
         watch("tree", 0.0)?;
         let start = Instant::now();
         let speeds = self.world.all_gather(self.request.speed)?;
-        let placed = self.placed(sources, placement.points(), options, (None, &speeds))?;
+        let targets = placement.points();
+        let placed = self.asking(options, &speeds, |asked| fmm_dist::place(&self.world, sources, targets, asked))?;
         let seconds = PlanSeconds { tree: start.elapsed().as_secs_f64(), ..PlanSeconds::default() };
         let mut report = Placed { report: placed.report.clone(), seconds };
         report.say_softening(options.min_side);
-        let apart = placement.points().is_some();
-        let targets = placement.points().map(<[f64]>::to_vec).unwrap_or_default();
+        let apart = targets.is_some();
+        let targets = targets.map(<[f64]>::to_vec).unwrap_or_default();
         let given = Given { sources: sources.to_vec(), targets, pick: placement.into_pick() };
         self.site = Some(Site { placed, given, report, options, apart, speeds, lists: None, probe: None });
         Ok(())
@@ -297,15 +287,16 @@ impl Engine for Ranks {
         site.make_lists(&self.parts, order)?;
         let Site { mut placed, given, mut report, options, apart, speeds, lists: made, .. } = site;
         let (of_order, mut lists) = made.expect("just made");
-        let (mut works, mut owners) = self.works(&placed, &lists, order)?;
-        let by_points = imbalance(&works, &owners, &speeds);
-        let anew = better_owners(&works, &owners, &speeds).is_some();
-        if anew {
-            drop((placed, lists));
+        let (works, mut owners) = self.works(&placed, &lists, order)?;
+        let better = better_owners(&works, &owners, &speeds);
+        let by_points = better.is_some().then(|| imbalance(&works, &owners, &speeds));
+        if let Some(better) = better {
+            drop(lists);
             let targets = apart.then_some(&given.targets[..]);
-            placed = self.placed(&given.sources, targets, options, (Some(&works), &speeds))?;
+            placed = self.asking(options, &speeds, |asked| placed.again(&given.sources, targets, &works, asked))?;
             lists = super::octree::lists(placed.tree(), &self.parts, &of_order, options.min_side)?;
-            (works, owners) = self.works(&placed, &lists, order)?;
+            // The boxes and edges of a leaf are the same on any rank, and so is their work.
+            owners = better;
         }
         let leaves = placed.leaves();
         let ready = placed.settle(&mut lists)?;
@@ -334,7 +325,7 @@ impl Engine for Ranks {
                 + traffic.ghost_sources as u64 * ghost,
             work: works.iter().zip(&owners).filter(|(_, r)| **r as usize == self.world.rank()).map(|(w, _)| w).sum(),
             imbalance: imbalance(&works, &owners, &speeds),
-            imbalance_by_points: anew.then_some(by_points),
+            imbalance_by_points: by_points,
         };
         self.settled = Some(Settled { sums, mesh, given, report: of_rank });
         self.choice.order = Some(order);

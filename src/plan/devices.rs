@@ -1,10 +1,12 @@
 //! Plans on several GPUs of this machine. Each GPU is a rank with a plan and a thread of its own, and holds a piece of
 //! the caller's arrays.
 
-use super::{Plan, watch};
+use super::{Plan, ranks, watch};
 use crate::candidates::{self, Seen};
 use crate::choice::Choice;
 use crate::cloud::{Cloud, Given};
+use crate::coordinates::{self, Mapped};
+use crate::decide::{Decided, Ends};
 use crate::engine::{self, Engine, Placed, ProbeSeconds, RanksReport, Watch};
 use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
@@ -101,6 +103,10 @@ impl Plan {
         for backend in &backends {
             backend.processor().opened(&request).transpose()?;
         }
+        let decided = match &backends[..] {
+            [first, _, ..] => Plan::decided_on_one(&request, first, given)?,
+            _ => None,
+        };
         let ranks: Vec<_> = fmm_dist::worlds(devices).into_iter().zip(backends).enumerate().collect();
         let made = on_threads(ranks, |(k, (world, backend))| {
             let mine = piece(n, k, devices);
@@ -123,7 +129,11 @@ impl Plan {
             if k > 0 {
                 request.watch = None;
             }
-            let plan = Plan::new(request, Given::Host(rows(sources, &mine, dim), to))?;
+            let given = Given::Host(rows(sources, &mine, dim), to);
+            let plan = match request.world.clone() {
+                Some(world) => Plan::on_ranks(request, given, &world, decided.as_ref())?,
+                None => Plan::new(request, given)?,
+            };
             Ok(Part { plan, sources: mine, targets: rows_of })
         });
         let parts = made.map_err(|e| as_on_one(e, &[]))?;
@@ -153,6 +163,28 @@ impl Plan {
         }
         plan.seconds.plan = start.elapsed().as_secs_f64();
         Ok(plan)
+    }
+
+    /// What one GPU would choose for all points by its measurements. One GPU measures in a small part of the time that
+    /// ranks need, because ranks make trees and lists on the host. `None` if nothing is to be measured, or if the GPU may
+    /// not hold all points: then the ranks choose.
+    fn decided_on_one(request: &Fmm, backend: &Backend, given: Given<'_>) -> Result<Option<Decided>, Error> {
+        let request = Fmm { backend: backend.clone(), ..request.clone() };
+        ranks::check(&request, &given)?;
+        let request = coordinates::resolve(request, &given);
+        let mapped = Mapped::of(&request, given)?;
+        let given = mapped.as_ref().map_or(given, |mapped| mapped.instead_of(given));
+        let counts = given.counts(request.family.dim())?;
+        let task = candidates::check(&request, counts)?;
+        if task.goal.tolerance().is_none() || counts.contains(&0) {
+            return Ok(None);
+        }
+        let watch = |phase, fraction| watch(&request, phase, fraction);
+        Plan::pool(task.threads)?.install(|| match Plan::look(&request, &task, given, counts) {
+            Ok((cloud, seen)) => Decided::by_one(&request, &task, Ends { cloud: &cloud, seen }, &watch),
+            Err(Error::Memory { .. }) => Ok(None),
+            Err(e) => Err(e),
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Plan, watch};
 use crate::candidates::{self, Seen};
 use crate::cloud::{Cloud, Given};
 use crate::coordinates::{self, Mapped};
-use crate::decide::{Decision, Ends, decide};
+use crate::decide::{Decided, Decision, Ends, decide};
 use crate::engine::Placed;
 use crate::request::Fmm;
 use crate::validate;
@@ -39,8 +39,13 @@ impl Plan {
         })
     }
 
-    /// A plan for the points of all ranks.
-    pub(super) fn on_ranks(request: Fmm, given: Given<'_>, world: &World) -> Result<Plan, Error> {
+    /// A plan for the points of all ranks. They decide together, unless all know what was `decided` for these points.
+    pub(super) fn on_ranks(
+        request: Fmm,
+        given: Given<'_>,
+        world: &World,
+        decided: Option<&Decided>,
+    ) -> Result<Plan, Error> {
         let start = Instant::now();
         let (request, mapped) = world.together(|| {
             agree(&request, &given, world)?;
@@ -48,13 +53,19 @@ impl Plan {
             let mapped = Mapped::of(&request, given)?;
             Ok((request, mapped))
         })?;
-        let mut plan = Plan::placed_on_ranks(request, mapped.as_ref().map_or(given, |m| m.instead_of(given)), world)?;
+        let given = mapped.as_ref().map_or(given, |mapped| mapped.instead_of(given));
+        let mut plan = Plan::placed_on_ranks(request, given, world, decided)?;
         plan.seconds.plan = start.elapsed().as_secs_f64();
         Ok(plan)
     }
 
     /// A plan for points in the coordinates of the family of the request.
-    fn placed_on_ranks(request: Fmm, given: Given<'_>, world: &World) -> Result<Plan, Error> {
+    fn placed_on_ranks(
+        request: Fmm,
+        given: Given<'_>,
+        world: &World,
+        decided: Option<&Decided>,
+    ) -> Result<Plan, Error> {
         let (mut plan, task, cloud, seen, own) = world.together(|| {
             let dim = request.family.dim();
             let own @ [n_sources, n_targets] = given.counts(dim)?;
@@ -79,7 +90,11 @@ impl Plan {
         let r = &plan.request;
         let watch = |phase, fraction| watch(r, phase, fraction);
         let (placed, decision) = plan.pool.install(|| -> Result<_, Error> {
-            let mut decision = decide(r, &task, Ends { cloud: &cloud, seen }, &watch)?;
+            let ends = Ends { cloud: &cloud, seen };
+            let mut decision = match decided {
+                Some(decided) => decided.on_a_rank(r, &task, ends, &watch)?,
+                None => decide(r, &task, ends, &watch)?,
+            };
             drop(cloud);
             Ok((r.jointly(|| decision.engine.settle(decision.order, &watch))?, decision))
         })?;
@@ -96,7 +111,7 @@ fn refused(reason: &str) -> Error {
 }
 
 /// Refuses what sums on several ranks do not have.
-fn check(r: &Fmm, given: &Given<'_>) -> Result<(), Error> {
+pub(super) fn check(r: &Fmm, given: &Given<'_>) -> Result<(), Error> {
     let refuse = |reason: &str| Err(refused(reason));
     if r.family.dim() != 3 {
         return refuse("kernels of the plane run on one rank");

@@ -260,7 +260,7 @@ fn a_callback_sees_the_phases_and_cancels() {
     let q = strengths(3000, 1);
     let before = plan.apply(&q).unwrap();
     let phases =
-        ["probe", "lists", "operators", "scatter", "p2m", "m2m", "m2l", "p2l", "l2l", "l2p", "m2p", "p2p", "gather"];
+        ["probe", "lists", "operators", "scatter", "p2m", "m2m", "p2p", "m2l", "p2l", "l2l", "l2p", "m2p", "gather"];
     // The tree is rebuilt if the order needs other leaves.
     assert!(seen.lock().unwrap().starts_with(&["tree"]));
     seen.lock().unwrap().retain(|&phase| phase != "tree");

@@ -143,6 +143,15 @@ fn ranks_and_devices_sum_as_one_device() {
         let named: Vec<_> = parts.iter().filter_map(|part| part.device).collect();
         assert_eq!(named, if count == 1 { &[] } else { &devices[..count] });
         assert_eq!(parts.iter().map(|part| part.owned_sources).sum::<usize>(), if count == 1 { 0 } else { n });
+        // The first device decides for all, and measures the same numbers as alone.
+        for request in [wanted(Fmm::new(Laplace)), wanted(Fmm::new(Laplace)).method(Method::Auto)] {
+            let expected = request.plan(&x, Targets::Sources).unwrap();
+            let found = on(request).plan(&x, Targets::Sources).unwrap();
+            assert_eq!(measured(&found), measured(&expected), "{count} devices");
+            assert_eq!(found.describe().why, expected.describe().why, "{count} devices");
+            let (found, expected) = (found.apply(&q).unwrap(), expected.apply(&q).unwrap());
+            assert!(difference(&found.potential, &expected.potential) < 1e-12, "{count} devices");
+        }
         for (targets, name) in [(Targets::Points(&y), "points"), (Targets::Subset(&picks), "a subset")] {
             for request in [request(3), request(3).method(Method::Direct)] {
                 let expected = request.clone().backend(Cuda::default()).plan(&x, targets).unwrap().apply(&q).unwrap();

@@ -96,13 +96,8 @@ impl Sum {
         let mine = share(world.rank())..share(world.rank() + 1);
         let (width, device) = (self.kernels.near.strengths, &devices[world.rank() % devices.len()]);
         let (ready, solver) = world.together(|| {
-            let asked = Asked {
-                options: self.options(),
-                strategy,
-                opens: &opens_uvwx,
-                weights: None,
-                speeds: &vec![1.0; world.size()],
-            };
+            let asked =
+                Asked { options: self.options(), strategy, opens: &opens_uvwx, speeds: &vec![1.0; world.size()] };
             let placed = fmm_dist::place(world, &self.points[3 * mine.start..3 * mine.end], None, &asked)?;
             let mut lists = fmm_tree::uvwx(placed.tree(), &self.settings.lists)?;
             let ready = placed.settle(&mut lists)?;

@@ -142,6 +142,7 @@ impl Plan {
         })?;
         let seen = Seen { counts, apart: given.separate(), extent };
         task.facts.check(seen.extent)?;
+        let request = attributes::spread(request, seen.extent)?;
         let mut plan = Plan::without_engine(request, seen, pool)?;
         if counts.contains(&0) {
             plan.choice.why = "there is nothing to sum".to_string();

@@ -5,9 +5,12 @@
 
 use crate::request::Fmm;
 use fmm_families::Facts;
-use fmm_traits::{Error, Number};
+use fmm_traits::{Error, Kernels, MAX_NODES, Nodes, Number, Spread};
 use rayon::prelude::*;
 use std::sync::Arc;
+
+/// Errors of interpolation are estimated within this factor.
+const UNCERTAIN: f64 = 10.0;
 
 /// The attributes of a request.
 #[derive(Clone, Default)]
@@ -18,9 +21,27 @@ pub(crate) struct Attributes {
     rows: Arc<[f64]>,
     /// Attributes of a source.
     count: usize,
+    /// The attributes for which one value in far fields is not enough; empty before [`spread`].
+    spreads: Arc<[Spread]>,
 }
 
 impl Attributes {
+    /// Attributes for which one value in far fields is not enough.
+    pub fn spreads(&self) -> usize {
+        self.spreads.len()
+    }
+
+    /// The least number of nodes, two or more, that may keep a tolerance; the largest number if none may.
+    pub fn first_nodes(&self, tolerance: f64) -> usize {
+        let may = |nodes: &usize| self.spreads.iter().all(|spread| spread.error(*nodes) <= UNCERTAIN * tolerance);
+        (2..MAX_NODES).find(may).unwrap_or(MAX_NODES)
+    }
+
+    /// The grid of `count` nodes of each of these attributes.
+    pub fn nodes(&self, kernels: &Kernels, count: usize) -> Nodes {
+        Nodes::of(kernels, &self.spreads, count)
+    }
+
     /// The strengths of some sources with their attributes. `of` gives the index of the k-th source.
     fn joined<T: Number>(&self, strengths: &[T], linear: usize, of: impl Fn(usize) -> usize + Sync) -> Vec<f64> {
         let width = linear + self.count;
@@ -99,5 +120,29 @@ pub(crate) fn resolve(mut request: Fmm, n_sources: usize) -> Result<Fmm, Error> 
         request.attributes.count = names.len();
     }
     request.attributes.check_count(n_sources)?;
+    Ok(request)
+}
+
+/// Mean points in a box that is as far from another as its side, for the estimate of errors of interpolation.
+const POINTS_OF_A_BOX: f64 = 100.0;
+
+/// The request with the spread of its attributes, for points that span `extent`.
+///
+/// # Errors
+/// Those of the kernel.
+pub(crate) fn spread(mut request: Fmm, extent: f64) -> Result<Fmm, Error> {
+    let Attributes { rows, count, .. } = &request.attributes;
+    if rows.is_empty() || extent == 0.0 {
+        return Ok(request);
+    }
+    let kernels = request.family.in_space(request.outputs)?.kernels;
+    let boxes = (rows.len() / count) as f64 / POINTS_OF_A_BOX;
+    let halvings = boxes.max(1.0).log(2f64.powi(request.family.dim() as i32)).round().clamp(1.0, 20.0) as i32;
+    let distances: Vec<f64> = (0..=halvings).map(|k| extent * 2f64.powi(-k)).collect();
+    let of = |attribute: usize| {
+        let values: Vec<f64> = rows.iter().skip(attribute).step_by(*count).copied().collect();
+        Spread::of(&kernels, attribute, &values, &distances)
+    };
+    request.attributes.spreads = (0..*count).filter_map(of).collect();
     Ok(request)
 }

@@ -4,7 +4,7 @@
 //! Seconds are forecasts for points that fill a cube evenly.
 
 use crate::costs;
-use crate::parts::{Parts, parts};
+use crate::parts::{Grid, Parts, parts};
 use crate::request::{Fmm, Method};
 use crate::validate::MAX_POINTS;
 use crate::variant::Expansion;
@@ -14,7 +14,7 @@ use backend_cpu::laurent::PlanePairs;
 use fmm_families::{Facts, Place};
 use fmm_kernels::equivalent::{Lattice, lattice};
 use fmm_kernels::spherical;
-use fmm_traits::{Error, Outputs, Policy, Precision, cores};
+use fmm_traits::{Error, MAX_NODES, Outputs, Policy, Precision, cores};
 use std::ops::RangeInclusive;
 
 /// Largest number of threads of a plan.
@@ -280,12 +280,14 @@ fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Can
         _ => vec![0.0],
     };
     let orders = orders(&parts);
+    let counts = node_counts(r, task, &parts)?;
     let mut found = Vec::new();
-    for theta in thetas {
+    for (theta, &nodes) in thetas.iter().flat_map(|&theta| counts.iter().map(move |nodes| (theta, nodes))) {
         let mut parts = parts;
         if let Policy::Treecode { theta: chosen } = &mut parts.policy {
             *chosen = theta;
         }
+        parts.grid = Grid { nodes, spreads: r.attributes.spreads() };
         let first = match task.goal {
             Goal::Order(order) => given(order, &orders)?,
             Goal::Tolerance(e) | Goal::Usual(e) => {
@@ -298,6 +300,25 @@ fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Can
         found.push(Candidate { method, layout, orders, first, digits, occupancy, seconds, costs });
     }
     Ok(found)
+}
+
+/// The numbers of values of each attribute in far fields that compete: one, and those that may keep the tolerance.
+fn node_counts(r: &Fmm, task: &Task, parts: &Parts) -> Result<Vec<usize>, Error> {
+    let one = parts.expansion.fill().is_none() || parts.policy != Policy::Uvwx;
+    let most = if one { 1 } else { r.backend.processor().most_nodes() };
+    match r.variant.nodes {
+        Some(nodes) if !(1..=MAX_NODES).contains(&nodes) => {
+            Err(Error::Parameter { name: "nodes", value: nodes as f64, requirement: "must be 1 to 4" })
+        }
+        Some(_) if task.facts.attributes == 0 => refuse("a number of nodes", "no source has an attribute"),
+        Some(nodes) if nodes > most => refuse("several nodes of an attribute", "far fields on a GPU have one"),
+        Some(nodes) => Ok(vec![nodes]),
+        None => {
+            let tolerance = task.goal.tolerance().filter(|_| r.attributes.spreads() > 0);
+            let several = tolerance.into_iter().flat_map(|tolerance| r.attributes.first_nodes(tolerance)..=most);
+            Ok(std::iter::once(1).chain(several).collect())
+        }
+    }
 }
 
 /// Mean points per leaf that balance near and far field at an order, and the forecast seconds of an evaluation.
@@ -328,7 +349,8 @@ fn in_plane(r: &Fmm, task: &Task, pairs: PlanePairs, counts: [usize; 2]) -> Resu
     if !matches!(r.method, Method::Auto | Method::Laurent | Method::Direct) {
         return refuse("a method of space", format!("kernel {name} has Laurent series"));
     }
-    if v.translation.is_some() || v.truncation.is_some() || v.lists.is_some() || v.expansion.is_some() {
+    let of_space = [v.translation.is_some(), v.truncation.is_some(), v.lists.is_some(), v.expansion.is_some()];
+    if of_space.contains(&true) || v.nodes.is_some() {
         return refuse("a variant", format!("kernel {name} has one method, by Laurent series"));
     }
     if r.norm == Norm::Max && !pairs.complex() {

@@ -35,6 +35,9 @@ pub struct Description {
     pub translation: Option<&'static str>,
     /// Truncation of spherical harmonics: `variable`, `bound` or `fixed`.
     pub truncation: Option<&'static str>,
+    /// Values of each attribute of the sources in far fields ([`Fmm::nodes`](crate::Fmm::nodes)); `None` if the sources
+    /// have no attributes of which one value is not enough, and for methods that have one value.
+    pub nodes: Option<usize>,
     /// Reason for the method.
     pub why: String,
     /// The cost model that selected the method and the leaf size: `built-in`, or the machine where it was measured.
@@ -127,6 +130,7 @@ impl Plan {
             theta: fast.and_then(|_| c.theta()),
             translation: translation.map(|(name, _)| name),
             truncation: spherical.map(|p| p.spherical.truncation.name()),
+            nodes: parts.filter(|p| p.grid.spreads > 0).map(|p| p.grid.nodes),
             why: c.why.clone(),
             cost_model: c.costs.clone(),
             backend: r.backend.name(),

@@ -61,7 +61,9 @@ fn joined(facts: &Facts) -> usize {
 /// Bytes of a plan and one evaluation on `threads` threads of a CPU. The tree is as deep as a tree of uniform points.
 pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> u64 {
     let Size { counts: [n, m], .. } = *size;
-    let arrays = 48 * (n + m) + 8 * (n * (facts.strengths + joined(facts)) + 3 * m * facts.values);
+    // Several far fields have strengths of their own.
+    let of_fields = if parts.fields() > 1 { parts.fields() * facts.strengths } else { 0 };
+    let arrays = 48 * (n + m) + 8 * (n * (facts.strengths + joined(facts) + of_fields) + 3 * m * facts.values);
     arrays as u64 + fields_on_cores(facts, size, threads, parts)
 }
 
@@ -96,11 +98,11 @@ fn fields_on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts) ->
     let lists = boxes * (8 * 12 + 4 * (189 + 40));
     let spectra = if treecode { 0 } else { families * row * 16 * frequencies };
     let locals = if treecode { 0 } else { row * points + 4 * checks };
-    let rows = boxes * (densities * points + locals) + spectra;
+    let rows = parts.fields() * boxes * (densities * points + locals) + spectra;
     // Per level: M2M, L2L and the factors of the solves, in eight blocks; and 316 M2L operators.
     let m2l = if treecode { 0 } else { 317 * 2 * frequencies * densities * checks };
     let level = 5 * densities * checks * points.pow(2) / 2 + m2l;
-    let levels = levels(facts, leaves);
+    let levels = parts.fields() * levels(facts, leaves);
     let scratch = 6 * 128 * row * points + 24 * families * densities;
     (lists + wide * (rows + levels * level + threads * scratch)) as u64
 }

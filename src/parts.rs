@@ -16,12 +16,36 @@ pub(crate) struct Parts {
     pub policy: Policy,
     /// Whether the caller asked for rotations. A GPU otherwise uses rotations only where they are faster.
     pub rotations: bool,
+    pub grid: Grid,
+}
+
+/// The values of attributes of sources in far fields.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Grid {
+    /// Values of each attribute, at least 1.
+    pub nodes: usize,
+    /// Attributes for which one value is not enough.
+    pub spreads: usize,
+}
+
+impl Grid {
+    /// One value of each attribute.
+    pub const ONE: Grid = Grid { nodes: 1, spreads: 0 };
+
+    /// Number of far fields: one for each point of the grid.
+    pub fn fields(&self) -> usize {
+        self.nodes.pow(self.spreads as u32)
+    }
 }
 
 impl Parts {
     /// The points of equivalent densities of an order; `None` for spherical harmonics.
     pub fn lattice(&self, order: usize) -> Option<Lattice> {
         self.expansion.lattice(order, self.dim)
+    }
+    /// Number of far fields.
+    pub fn fields(&self) -> usize {
+        self.grid.fields()
     }
     /// How a GPU translates spherical harmonics of `order`.
     pub fn translation_on_device(&self, order: usize, precision: Precision) -> backend_cuda::Translation {
@@ -76,6 +100,9 @@ pub(crate) fn parts(
     if variant.truncation.is_some() && !spherical {
         return refuse("a choice of truncation", "it belongs to spherical harmonics");
     }
+    if variant.nodes.is_some() && (spherical || tree || method == Method::Direct) {
+        return refuse("a number of nodes", "it belongs to FMM by equivalent densities and by interpolation");
+    }
     if let (true, Err(e)) = (spherical, harmonic) {
         return Err(e.clone());
     }
@@ -96,6 +123,7 @@ pub(crate) fn parts(
             (false, _) => Policy::Uvwx,
         },
         rotations: variant.translation == Some(Translation::Rcr),
+        grid: Grid::ONE,
     })
 }
 

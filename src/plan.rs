@@ -135,6 +135,7 @@ impl Plan {
         let task = candidates::check(&request, counts)?;
         let pool = Plan::pool(task.threads)?;
         let (cloud, seen) = pool.install(|| Plan::look(&request, &task, given, counts))?;
+        let request = attributes::spread(request, seen.extent)?;
         let mut plan = Plan::without_engine(request, seen, pool)?;
         if counts.contains(&0) {
             plan.choice.why = "there is nothing to sum".to_string();

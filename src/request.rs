@@ -315,9 +315,10 @@ impl Fmm {
     /// the order of the sources and in the unit of the parameter. The values replace the value of the parameter, and
     /// those of an earlier call. The kernel must be one made at run time ([`Traced`](crate::Traced)).
     ///
-    /// The far field of a box is represented by sources that all have one value of the parameter: the given value
-    /// closest to the mean of all. The error therefore grows with the spread of the values; a plan with a tolerance
-    /// measures it. [`Plan::set_points`](crate::Plan::set_points) keeps the values, source by source. Such a plan has
+    /// The far field of a box is represented by sources that have one value of the parameter, the given value closest to
+    /// the mean of all, or by sources with a few values between which it is interpolated ([`nodes`](Fmm::nodes)). The
+    /// error grows with the spread of the values; a plan with a tolerance measures it, and chooses how many values
+    /// there are. [`Plan::set_points`](crate::Plan::set_points) keeps the values, source by source. Such a plan has
     /// no [`Plan::apply_transpose`](crate::Plan::apply_transpose).
     ///
     /// Planning reports wrong values: [`Error::UnknownParameter`], [`Error::Shape`], [`Error::NotFinite`], and
@@ -494,6 +495,16 @@ impl Fmm {
     /// [`Error::Unsupported`].
     pub fn theta(mut self, theta: f64) -> Self {
         self.variant.theta = Some(theta);
+        self
+    }
+    /// The number of values of each [attribute](Fmm::attribute) at which far fields are expanded, 1 to 4. Default: 1 with
+    /// a given order, else chosen with the order. Each value has operators and expansions of its own, so far fields
+    /// take so many times as long; with two attributes the square of it. An attribute that has one value for all
+    /// sources, or is a factor of the kernel, always has one. For [`Method::EquivalentDensities`] and
+    /// [`Method::Interpolation`] on a CPU: for other methods and on a GPU, and without attributes, planning returns
+    /// [`Error::Unsupported`].
+    pub fn nodes(mut self, nodes: usize) -> Self {
+        self.variant.nodes = Some(nodes);
         self
     }
     /// Strengths per source.

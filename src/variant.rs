@@ -54,4 +54,5 @@ pub(crate) struct Variant {
     pub lists: Option<ListPolicy>,
     pub expansion: Option<Expansion>,
     pub theta: Option<f64>,
+    pub nodes: Option<usize>,
 }

@@ -1,7 +1,7 @@
 //! Tasks over leaves, and the permutation of strengths and values between user order and tree order.
 
 use crate::pairs::Pair;
-use fmm_traits::Tree;
+use fmm_traits::{Nodes, Tree};
 use rayon::prelude::*;
 
 /// Smallest number of targets in a task of L2P, M2P or P2P (the last task may have fewer).
@@ -92,6 +92,25 @@ pub fn scatter(tree: &Tree, sets: &[(&[f64], f64)], pair: &Pair<f64>, to: &mut V
         to.par_iter_mut().zip(&tree.sources.order).with_min_len(4096).for_each(|(to, &user)| {
             *to = strengths[user as usize * count + c] / unit;
         });
+    }
+}
+
+/// Sets of strengths in tree order as those of far field `k` of some nodes: times the part of each source, with the
+/// attributes of the node.
+pub fn take_part(sets: &[Vec<f64>], pair: &Pair<f64>, (nodes, k): (&Nodes, usize), to: &mut Vec<Vec<f64>>) {
+    to.resize_with(sets.len(), Vec::new);
+    for (set, to) in sets.chunks_exact(pair.strengths()).zip(to.chunks_exact_mut(pair.strengths())) {
+        let (given, attributes) = set.split_at(pair.linear());
+        let (to, to_attributes) = to.split_at_mut(pair.linear());
+        for (given, to) in given.iter().zip(to) {
+            to.resize(given.len(), 0.0);
+            let of_source = |i: usize| given[i] * nodes.part(k, |a| attributes[a][i]);
+            to.par_iter_mut().enumerate().with_min_len(4096).for_each(|(i, to)| *to = of_source(i));
+        }
+        for (a, (own, to)) in attributes.iter().zip(to_attributes).enumerate() {
+            to.clone_from(own);
+            nodes.value(k, a).into_iter().for_each(|value| to.fill(value));
+        }
     }
 }
 

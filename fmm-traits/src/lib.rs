@@ -4,6 +4,7 @@
 //! Start with [`driver`], the loop over the stages of the method ([`Step`] has their order). Then read [`kernel`]
 //! (Green's functions), [`tree`] (boxes and the eight edge lists) and [`expansion`] (the operators).
 
+pub mod attributes;
 pub mod constant_one;
 mod cores;
 pub mod driver;
@@ -27,6 +28,7 @@ pub mod testkit;
 pub mod traced;
 pub mod tree;
 
+pub use attributes::{MAX_NODES, Nodes, Spread};
 pub use cores::cores;
 pub use driver::{Observer, Progress, Schedule, Stage, Stages, Step, evaluate};
 pub use error::Error;

@@ -3,6 +3,7 @@
 //! plans and GPU programs take a [`Member`], and are compiled once for all kernels. A kernel that is made at run time
 //! ([`traced`](crate::traced)) has no type, and is a [`Member`] from the start.
 
+use crate::attributes::Nodes;
 use crate::kernel::{Family, Gradient, Kernel, MAX_COMPONENTS, OutputColumns, Outputs, Visitor, assert_limits};
 use crate::record::record;
 use crate::tape::Tape;
@@ -233,6 +234,10 @@ pub struct Kernels {
     pub members: Members,
     /// [`Family::parameters`].
     pub params: Vec<f64>,
+    /// The parameters that are attributes of a source, in the order in which they follow its strengths.
+    pub attributes: Vec<usize>,
+    /// The values of the attributes in far fields.
+    pub nodes: Nodes,
     /// [`Family::scale`].
     pub scale: f64,
     /// The columns of each output among the values.
@@ -288,6 +293,8 @@ impl<F: Family> Visitor for Taken<'_, F> {
             far: Member::of::<E>(),
             members: Members::of::<F>(),
             params: self.0.parameters(),
+            attributes: Vec::new(),
+            nodes: Nodes::default(),
             scale: self.0.scale(),
             columns,
             include_self: false,

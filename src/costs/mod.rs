@@ -104,12 +104,12 @@ pub(crate) trait Prices {
 /// Time of M2P or P2L for one point and one box, in units of the time of a pair of points.
 fn pairs_of_an_expansion(parts: &Parts, order: usize) -> f64 {
     match parts.lattice(order) {
-        Some(lattice) => lattice.len() as f64,
+        Some(lattice) => (parts.fields() * lattice.len()) as f64,
         None => PAIRS_PER_HARMONIC * order.pow(2) as f64,
     }
 }
 
-/// Time of the operators of an order p on one level, in units of the time of a pair of points: c p⁵ with c = 700 for
+/// Time of the operators of all far fields of an order p on one level, in units of the time of a pair of points: c p⁵ with c = 700 for
 /// densities on surfaces and 2000 for grids (measured for 1/r, a Gaussian and waves at orders 6 to 14 on a core of Zen 4,
 /// within a factor 2). Spherical harmonics have none.
 pub(crate) fn pairs_of_operators(parts: &Parts, order: usize) -> f64 {
@@ -118,7 +118,7 @@ pub(crate) fn pairs_of_operators(parts: &Parts, order: usize) -> f64 {
         Some(Fill::Surface) => 700.0,
         Some(Fill::Volume) => 2000.0,
     };
-    factor * (order as f64).powi(5)
+    parts.fields() as f64 * factor * (order as f64).powi(5)
 }
 
 /// Time of a target of a treecode at an angle, in units of the time of a pair of points, for points that fill a cube

@@ -23,10 +23,16 @@ pub(crate) struct UnitCosts<'a> {
 }
 
 impl UnitCosts<'_> {
-    /// Costs of the far field at order p. All lattices have the transforms of surfaces in space, with more or fewer
+    /// Costs of the far fields at order p: so many times those of one.
+    fn far(&self, parts: &Parts, p: usize) -> OrderCosts {
+        let (one, fields) = (self.far_field(parts, p), parts.fields() as f64);
+        OrderCosts { order: p, point: fields * one.point, leaf: fields * one.leaf, m2l: fields * one.m2l }
+    }
+
+    /// Costs of a far field at order p. All lattices have the transforms of surfaces in space, with more or fewer
     /// points, and in the plane fewer frequencies and half the children. The cost per leaf is that of transforms and of
     /// products of matrices, in which points count once and twice.
-    fn far(&self, parts: &Parts, p: usize) -> OrderCosts {
+    fn far_field(&self, parts: &Parts, p: usize) -> OrderCosts {
         let Some(lattice) = parts.lattice(p) else { return Costs::far(&self.costs.spherical, p) };
         let row = Costs::far(&self.costs.equivalent, p);
         if lattice == Lattice::surface(p) {

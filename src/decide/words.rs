@@ -1,7 +1,8 @@
 //! The words of a decision: reasons, refusals, forecasts as text.
 
 use super::attempt::Tried;
-use crate::candidates::{Candidate, Task};
+use crate::candidates::{Candidate, Layout, Task};
+use crate::parts::{Grid, Parts};
 use crate::request::{Fmm, Method};
 use fmm_traits::tape::Op;
 use fmm_traits::{Error, Precision};
@@ -56,7 +57,12 @@ pub(super) fn refusal(r: &Fmm, task: &Task, (floor, output): (f64, &'static str)
 /// The compared forecasts as text.
 pub(super) fn forecasts(r: &Fmm, candidates: &[Candidate], direct: Option<&Candidate>) -> String {
     let time = |x: f64| if x < 1.0 { format!("{:.2} ms", 1e3 * x) } else { format!("{x:.2} s") };
-    let each = candidates.iter().map(|c| format!("{} {} at order {}", c.method.name(), time(c.seconds), c.first));
+    let nodes = |c: &Candidate| match c.layout {
+        Layout::Octree(Parts { grid: Grid { nodes, .. }, .. }) if nodes > 1 => format!(" with {nodes} nodes"),
+        _ => String::new(),
+    };
+    let name = |c: &Candidate| format!("{}{}", c.method.name(), nodes(c));
+    let each = candidates.iter().map(|c| format!("{} {} at order {}", name(c), time(c.seconds), c.first));
     let direct = direct.map(|d| format!("direct {}", time(d.seconds)));
     let what = r.backend.processor().unit();
     format!("; forecast for {what}: {}", each.chain(direct).collect::<Vec<_>>().join(", "))

@@ -206,11 +206,11 @@ fn build_options(request: &Fmm, choice: &Choice, parts: &Parts) -> BuildOptions 
 }
 
 /// The sizes below which leaves of W and X edges are summed pair by pair. For equivalent densities the size is their
-/// number, for spherical harmonics the number of harmonics. For treecodes with spherical harmonics
+/// number in all far fields, for spherical harmonics the number of harmonics. For treecodes with spherical harmonics
 /// the size is half the number of harmonics, or a quarter if far boxes use fewer degrees.
 fn list_options(order: usize, parts: &Parts) -> ListOptions {
     let size = match (parts.lattice(order), parts.policy) {
-        (Some(lattice), _) => lattice.len(),
+        (Some(lattice), _) => parts.fields() * lattice.len(),
         (None, Policy::Treecode { .. }) if parts.spherical.truncation == Truncation::Variable => order * order / 4,
         (None, Policy::Treecode { .. }) => order * order / 2,
         (None, _) => order * order,

@@ -90,11 +90,12 @@ pub(crate) fn solver(
     lists: Lists,
 ) -> Result<Box<dyn OctreeSolver>, Error> {
     let settings = Settings { order, precision: r.precision, isa: choice.isa, cache: r.cache.clone() };
-    let (kernels, expansion) = match parts.expansion {
+    let (mut kernels, expansion) = match parts.expansion {
         Expansion::Spherical => (r.family.in_space(r.outputs)?, Carrier::Spherical(parts.spherical)),
         Expansion::Equivalent => (r.family.in_space(r.outputs)?, Carrier::Equivalent(Fill::Surface)),
         Expansion::Interpolation => (r.family.in_volume(r.outputs)?, Carrier::Equivalent(Fill::Volume)),
     };
+    kernels.kernels.nodes = r.attributes.nodes(&kernels.kernels, parts.grid.nodes);
     kernels.solver(tree, lists, &settings, expansion)
 }
 

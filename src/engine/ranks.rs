@@ -172,7 +172,7 @@ pub(super) fn share_of_memory(alone: &dyn Engine, world: &World) -> Result<Optio
 /// Bytes of a multipole.
 pub(super) fn multipole_bytes(request: &Fmm, choice: &Choice, parts: &Parts, order: usize) -> u64 {
     let numbers = match (parts.lattice(order), parts.expansion.fill()) {
-        (Some(lattice), Some(fill)) => lattice.len() * choice.facts.densities_and_checks(fill)[0],
+        (Some(lattice), Some(fill)) => parts.fields() * lattice.len() * choice.facts.densities_and_checks(fill)[0],
         _ => order * order,
     };
     (numbers * request.precision.bytes()) as u64

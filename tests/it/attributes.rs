@@ -59,6 +59,74 @@ fn radii_of_stokeslets_keep_the_tolerance() {
     }
 }
 
+/// Radii that are not much smaller than leaves: fields of one radius stall above the tolerance, those of several do not.
+#[test]
+fn wide_radii_keep_a_small_tolerance() {
+    let (x, f, e) = (uniform(2500, 1), strengths(7500, 2), radii(2500, 0.01));
+    let exact = stokeslets(&x, &x, &e, &f);
+    let request = tree(regularised()).attribute("e", &e);
+    let plan = request.tolerance(1e-6).plan(&x, Targets::Sources).unwrap();
+    let error = difference(plan.apply(&f).unwrap().get(Outputs::POTENTIAL), &exact);
+    assert!(error <= 1e-6, "{error:e}");
+    let report = plan.verify(&f, 1000).unwrap().outputs[0].rel_l2;
+    assert!(report <= 1e-6 && plan.describe().nodes > Some(1), "{report:e} {:?}", plan.describe());
+}
+
+/// A third node lowers the error of interpolation by more than ten, a fourth to that of the order. Several sets of strengths share the near field.
+#[test]
+fn nodes_lower_the_error() {
+    let (x, f, e) = (uniform(2000, 1), strengths(6000, 2), radii(2000, 0.02));
+    let exact = stokeslets(&x, &x, &e, &f);
+    let errors = [2, 3, 4].map(|nodes| {
+        let request = tree(regularised()).attribute("e", &e).order(7).nodes(nodes);
+        let plan = request.plan(&x, Targets::Sources).unwrap();
+        assert_eq!((plan.describe().nodes, plan.describe().method), (Some(nodes), "interpolation"));
+        let twice: Vec<f64> = f.iter().map(|f| 2.0 * f).collect();
+        let found = plan.apply_batch(&[&twice, &f]).unwrap();
+        let half: Vec<f64> = found[0].get(Outputs::POTENTIAL).iter().map(|u| 0.5 * u).collect();
+        assert_eq!(half, found[1].get(Outputs::POTENTIAL));
+        difference(&half, &exact)
+    });
+    assert!(errors[1] < 0.1 * errors[0] && errors[2] < 0.9 * errors[1], "{errors:?}");
+}
+
+/// The sums of a kernel `value`(r², attributes), over sources with two attributes.
+fn softened(x: &[f64], own: [&[f64]; 2], q: &[f64], value: impl Fn(f64, f64, f64) -> f64 + Copy) -> Vec<f64> {
+    let sum = |y: &[f64]| -> f64 {
+        let of_source = |(j, x): (usize, &[f64])| {
+            let r2: f64 = (0..3).map(|a| (y[a] - x[a]).powi(2)).sum();
+            q[j] * value(r2, own[0][j], own[1][j])
+        };
+        x.chunks_exact(3).enumerate().map(of_source).sum()
+    };
+    x.chunks_exact(3).map(sum).collect()
+}
+
+/// Gaussians that are wider than leaves, and two attributes, for which nodes form a grid.
+#[test]
+fn wide_gaussians_and_two_attributes() {
+    let (x, q) = (uniform(2000, 1), strengths(2000, 2));
+    let [width, radius, rate] = [(7, 0.3, 0.04), (8, 0.01, 0.02), (9, 1.0, 0.2)]
+        .map(|(seed, low, range)| uniform(2000, seed)[..2000].iter().map(|x| low + range * x).collect::<Vec<f64>>());
+    let gaussian = Traced::expression("exp(-r^2/(2*s^2))").unwrap();
+    let plan = tree(gaussian).attribute("s", &width).tolerance(1e-4).plan(&x, Targets::Sources).unwrap();
+    let exact = softened(&x, [&width, &rate], &q, |r2, s, _| (-r2 / (2.0 * s * s)).exp());
+    let error = difference(plan.apply(&q).unwrap().get(Outputs::POTENTIAL), &exact);
+    assert!(error <= 1e-4, "{error:e} {:?}", plan.describe());
+
+    let kernel = Traced::expression("exp(-k*r)/sqrt(r^2 + e^2)").unwrap();
+    let request = tree(kernel).attribute("e", &radius).attribute("k", &rate);
+    let exact = softened(&x, [&radius, &rate], &q, |r2, e, k| (-k * r2.sqrt()).exp() / (r2 + e * e).sqrt());
+    let error = |request: Fmm| {
+        let plan = request.plan(&x, Targets::Sources).unwrap();
+        difference(plan.apply(&q).unwrap().get(Outputs::POTENTIAL), &exact)
+    };
+    let errors = [2, 3].map(|nodes| error(request.clone().order(7).nodes(nodes)));
+    assert!(errors[1] < 0.2 * errors[0], "{errors:?}");
+    let kept = error(request.tolerance(1e-4));
+    assert!(kept <= 1e-4, "{kept:e}");
+}
+
 /// All ways of asking give the same sums, whatever the unit of length.
 #[test]
 fn every_way_of_asking_gives_the_sums() {
@@ -223,6 +291,13 @@ fn wrong_attributes_are_errors() {
     assert!(matches!(not_finite, Some(Error::NotFinite { .. })), "{not_finite:?}");
     let compiled = plan(Fmm::new(Laplace).attribute("e", &e));
     assert!(matches!(compiled, Some(Error::Unsupported { .. })), "{compiled:?}");
+    let few = plan(request.clone().nodes(2));
+    assert!(matches!(few, Some(Error::Unsupported { .. })), "{few:?}");
+    for (nodes, method) in [(0, Method::Auto), (5, Method::Interpolation), (2, Method::Treecode), (2, Method::Direct)] {
+        let wrong = plan(request.clone().attribute("e", &e).nodes(nodes).method(method));
+        let right = matches!(wrong, Some(Error::Parameter { .. })) == !(1..=4).contains(&nodes);
+        assert!(right && wrong.is_some(), "{nodes} {method:?}: {wrong:?}");
+    }
     let mut many = request.clone().attribute("mu", &e);
     many = many.attribute("e", &e);
     assert!(plan(many).is_none());

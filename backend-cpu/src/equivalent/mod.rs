@@ -10,6 +10,7 @@
 
 mod dft;
 mod families;
+mod field;
 mod m2l;
 mod net;
 mod plan;

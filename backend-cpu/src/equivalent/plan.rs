@@ -1,19 +1,18 @@
 //! The plan of the equivalent-density method: operators, sorted edges and workspaces.
 
 use super::dft::Dft;
+use super::field::{Field, Shared};
 use super::points::Nodes;
 use super::{families, m2l, stages::Run, translate};
 use crate::admissible::{self, Region};
 use crate::application::{Workspaces, check_shapes};
-use crate::frame::{Frame, Scratch};
+use crate::frame::Scratch;
 use crate::leaves::Leaves;
 use crate::pairs::{Pair, Pairs};
 use crate::pool::Pool;
 use crate::{OctreeSolver, Settings, ranks};
-use fmm_kernels::equivalent::{Affine, Fill, Lattice, OperatorSet, Operators, Scalar, expansion};
+use fmm_kernels::equivalent::{Fill, Lattice, Scalar, expansion};
 use fmm_traits::{Error, Kernels, Lists, Observer, OutputColumns, Precision, Solver, StageSeconds, Tree, evaluate};
-use rayon::prelude::*;
-use std::sync::Arc;
 
 /// Plans the equivalent-density method for `kernels` on `tree` and `lists`, in the current rayon pool. `fill` says
 /// whether densities lie on a surface or in a volume.
@@ -68,20 +67,12 @@ pub struct Plan<T: Scalar> {
     pub(super) settings: Settings,
     /// The points of densities and check values.
     lattice: Lattice,
-    pub(super) operators: Vec<Arc<Operators<T>>>,
-    /// Parameters of the kernels on the unit box, by level.
-    pub(super) params: Vec<Vec<T>>,
-    /// Parameters with which densities are solved for, by level ([`fmm_kernels::equivalent::gauge`]). Empty without a
-    /// far field.
-    pub(super) own_params: Vec<Vec<T>>,
-    /// Parameters on the unit box for [`Frame::plain`].
-    pub(super) plain_params: Vec<f64>,
-    pub(super) affine: Affine<T>,
+    /// The far field of each node of the attributes.
+    pub(super) fields: Vec<Field<T>>,
     pub(super) inner: Nodes<T>,
     pub(super) inner64: Nodes<f64>,
     pub(super) outer: Nodes<T>,
     pub(super) dft: Dft<T>,
-    pub(super) tables: Vec<Option<Arc<m2l::Table<T>>>>,
     pub(super) geometry: Geometry,
     pub(super) pools: Pools<T>,
     workspaces: Workspaces<Workspace<T>>,
@@ -103,28 +94,48 @@ pub(super) struct Pools<T: Scalar> {
     pub m2l: Pool<m2l::Scratch<T>>,
 }
 
-/// Arrays of one application.
+/// The expansions of one far field.
 #[derive(Default)]
-pub(super) struct Workspace<T> {
-    /// `strengths[set and component][tree position]`.
-    pub strengths: Vec<Vec<f64>>,
+pub(super) struct Expansions<T> {
     /// `net[set and kept component][box]`: hatted net strengths. Components without a source strength are left out.
     pub net: Vec<Vec<T>>,
     /// Degree and net strengths before hatting, on several ranks.
     pub sums: Vec<(i32, Vec<f64>)>,
     pub multipoles: Vec<T>,
     pub locals: Vec<T>,
+}
+
+/// Arrays of one application.
+#[derive(Default)]
+pub(super) struct Workspace<T> {
+    /// `strengths[set and component][tree position]`.
+    pub strengths: Vec<Vec<f64>>,
+    /// The strengths of each far field, if there are several; else all far fields have those above.
+    pub parts: Vec<Vec<Vec<f64>>>,
+    /// For each far field.
+    pub expansions: Vec<Expansions<T>>,
     /// `values[tree position][set][value]`.
     pub values: Vec<f64>,
     pub spectra: Vec<T>,
 }
 
+impl<T> Expansions<T> {
+    /// Numbers held.
+    fn numbers(&self) -> usize {
+        self.net.iter().map(Vec::capacity).sum::<usize>() + self.multipoles.capacity() + self.locals.capacity()
+    }
+}
+
 impl<T> Workspace<T> {
+    /// The strengths of far field `k`.
+    pub fn strengths_of(&self, k: usize) -> &[Vec<f64>] {
+        self.parts.get(k).unwrap_or(&self.strengths)
+    }
+
     fn bytes(&self) -> u64 {
-        let doubles = self.strengths.iter().map(Vec::capacity).sum::<usize>() + self.values.capacity();
-        let net = self.net.iter().map(Vec::capacity).sum::<usize>();
-        let numbers = net + self.multipoles.capacity() + self.locals.capacity() + self.spectra.capacity();
-        (doubles * size_of::<f64>() + numbers * size_of::<T>()) as u64
+        let strengths = self.parts.iter().flatten().chain(&self.strengths).map(Vec::capacity).sum::<usize>();
+        let numbers = self.expansions.iter().map(Expansions::numbers).sum::<usize>() + self.spectra.capacity();
+        ((strengths + self.values.capacity()) * size_of::<f64>() + numbers * size_of::<T>()) as u64
     }
 }
 
@@ -140,12 +151,6 @@ impl Geometry {
     pub(super) fn largest_level(&self) -> usize {
         self.m2l.iter().map(|l| l.parents.len()).max().unwrap_or(0)
     }
-}
-
-/// The operations on the affine parts of locals, for a root of side `side`.
-fn affine<T: Scalar>(kernels: &Kernels, side: f64, lattice: Lattice) -> Affine<T> {
-    let params = kernels.members.equivalent.unit_parameters(&kernels.params, side);
-    Affine::new(&kernels.members, &kernels.far, &params, lattice)
 }
 
 /// The region where equivalent densities are valid. [`families::arrange`] checks M2L.
@@ -170,85 +175,29 @@ impl<T: Scalar> Plan<T> {
             m2l: Pool::new(|| m2l::Scratch::new(&dft)),
         };
         let mut plan = Plan {
-            affine: affine(&kernels, tree.side_at(0), lattice),
             kernels,
             loops,
             tree,
             lists,
             settings: settings.clone(),
             lattice,
-            operators: Vec::new(),
-            params: Vec::new(),
-            own_params: Vec::new(),
-            plain_params: Vec::new(),
+            fields: Vec::new(),
             inner: Nodes::new(&lattice.inner()),
             inner64: Nodes::new(&lattice.inner()),
             outer: Nodes::new(&lattice.outer()),
             dft,
-            tables: Vec::new(),
             geometry,
             pools,
             workspaces: Workspaces::default(),
         };
-        let operators = plan.operators_of(&plan.tree, &plan.lists)?;
-        plan.take_levels(operators);
+        plan.fields = plan.fields(&plan.tree, &plan.lists, &plan.geometry)?;
         Ok(plan)
     }
 
-    /// Operators of the levels of `tree`, made side by side. Empty if the lists have no far field. A level without
-    /// multipoles and locals gets those of another level, which nobody reads.
-    fn operators_of(&self, tree: &Tree, lists: &Lists) -> Result<Vec<Arc<Operators<T>>>, Error> {
-        let Kernels { members, params, .. } = &self.kernels;
-        let has = |level: usize| {
-            let boxes = tree.level(level);
-            let receive = [&lists.p2m, &lists.m2m, &lists.m2l, &lists.p2l, &lists.l2l];
-            receive
-                .into_iter()
-                .chain(ranks::after(tree))
-                .any(|edges| edges.starts[boxes.start] < edges.starts[boxes.end])
-        };
-        let mut used: Vec<usize> = (0..tree.levels()).filter(|&level| has(level)).collect();
-        if used.is_empty() && ranks::active(tree) {
-            // All multipoles come from other ranks, and go to targets.
-            used.push(tree.levels() - 1);
-        }
-        let Some(&last) = used.last() else { return Ok(Vec::new()) };
-        let of = |&level: &usize| -> Result<Arc<Operators<T>>, Error> {
-            let (side, cache) = (tree.side_at(level), self.settings.cache.as_deref());
-            Ok(OperatorSet::of(members, params, &[side], self.lattice, cache)?.level(0).clone())
-        };
-        if members.equivalent.dilated(params, 2.0).is_none() {
-            return Ok(vec![of(&last)?; tree.levels()]);
-        }
-        let made: Vec<_> = used.par_iter().map(of).collect::<Result<_, _>>()?;
-        let nearest = |level: usize| used.partition_point(|&u| u < level).min(used.len() - 1);
-        Ok((0..tree.levels()).map(|level| made[nearest(level)].clone()).collect())
-    }
-
-    /// Stores `operators`, and makes the parameters and M2L tables of the levels of the tree.
-    fn take_levels(&mut self, operators: Vec<Arc<Operators<T>>>) {
-        self.operators = operators;
-        let sides = (0..self.tree.levels()).map(|l| self.tree.side_at(l));
-        self.plain_params = self.kernels.parameters(Frame::plain(&self.tree).side);
-        self.params = sides.map(|h| self.kernels.parameters(h).into_iter().map(T::of).collect()).collect();
-        let wanted: Vec<bool> = self.geometry.m2l.iter().map(|families| !families.is_empty()).collect();
-        self.own_params = self.operators.iter().map(|o| o.params.iter().map(|&x| T::of(x)).collect()).collect();
-        let kernel = &self.kernels.members.equivalent;
-        let params: Vec<Vec<f64>> = (0..self.tree.levels())
-            .map(|l| kernel.unit_parameters(&self.kernels.params, self.tree.side_at(l)))
-            .collect();
-        // The first level with the same parameters has the table.
-        let first = |level: usize| (0..level).find(|&l| wanted[l] && params[l] == params[level]).unwrap_or(level);
-        let made: Vec<Option<Arc<m2l::Table<T>>>> = (0..wanted.len())
-            .into_par_iter()
-            .with_max_len(1)
-            .map(|level| {
-                (wanted[level] && first(level) == level)
-                    .then(|| m2l::Table::shared(kernel, &params[level], &self.dft, self.lattice, self.settings.isa))
-            })
-            .collect();
-        let table = |level: usize| if wanted[level] { made[first(level)].clone() } else { None };
-        self.tables = (0..wanted.len()).map(table).collect();
+    /// The far fields for a tree and its lists.
+    fn fields(&self, tree: &Tree, lists: &Lists, geometry: &Geometry) -> Result<Vec<Field<T>>, Error> {
+        let Plan { kernels, settings, lattice, dft, .. } = self;
+        Shared { kernels, settings, lattice: *lattice, dft, tree, lists, geometry }.fields()
     }
 
     /// Number of components of an equivalent density, and of check values.
@@ -256,17 +205,13 @@ impl<T: Scalar> Plan<T> {
         [self.kernels.members.equivalent.strengths, self.kernels.members.equivalent.values]
     }
 
-    /// The source strengths that each kept net strength adds up; `None` without a far field.
-    pub(super) fn kept(&self) -> Option<&[Option<usize>]> {
-        self.operators.first().map(|operators| &operators.kept[..])
-    }
-
-    /// Number of scalars in all multipoles, and in all locals. 0 if no edge uses multipoles or locals.
-    pub(super) fn rows(&self) -> [usize; 2] {
+    /// Number of scalars in all multipoles of a far field, and in all its locals. 0 if no edge uses multipoles or
+    /// locals.
+    pub(super) fn rows(&self, field: &Field<T>) -> [usize; 2] {
         let numbers = |have: bool, row: usize| if have { self.tree.len() * row } else { 0 };
         [
             numbers(self.lists.have_multipoles() || ranks::active(&self.tree), self.multipole_row()),
-            numbers(self.lists.have_locals(), self.local_row()),
+            numbers(self.lists.have_locals(), self.local_row(field)),
         ]
     }
 
@@ -277,9 +222,9 @@ impl<T: Scalar> Plan<T> {
 
     /// Number of scalars in a row of `locals`. A row holds check values, later a density, and at its end the affine
     /// part.
-    pub(super) fn local_row(&self) -> usize {
+    pub(super) fn local_row(&self, field: &Field<T>) -> usize {
         let [densities, checks] = self.densities_and_checks();
-        densities.max(checks) * self.lattice.len() + self.affine.len()
+        densities.max(checks) * self.lattice.len() + field.affine.len()
     }
 }
 
@@ -300,9 +245,10 @@ impl<T: Scalar> Solver for Plan<T> {
     }
 
     fn bytes_of_a_set(&self) -> u64 {
-        let rows: usize = self.rows().iter().sum();
-        let points =
-            self.tree.sources.len() * self.loops.near64.strengths() + self.tree.targets.len() * self.loops.far.values();
+        let rows: usize = self.fields.iter().flat_map(|field| self.rows(field)).sum();
+        // Strengths as they are, and those of several far fields.
+        let strengths = self.loops.near64.strengths() * (1 + self.fields.len() * usize::from(self.fields.len() > 1));
+        let points = self.tree.sources.len() * strengths + self.tree.targets.len() * self.loops.far.values();
         let own = (rows * size_of::<T>() + points * 8) as u64;
         let shares = self.sets_at_once(self.geometry.largest_level()) > 1;
         own + if shares { self.bytes_of_spectra() } else { 0 }
@@ -331,16 +277,11 @@ impl<T: Scalar> Solver for Plan<T> {
     }
 
     fn bytes(&self) -> u64 {
-        let mut tables: Vec<&Arc<m2l::Table<T>>> = self.tables.iter().flatten().collect();
-        tables.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        let mut operators: Vec<&Arc<Operators<T>>> = self.operators.iter().collect();
-        operators.dedup_by(|a, b| Arc::ptr_eq(a, b));
         let shares = self.sets_at_once(self.geometry.largest_level()) > 1;
         let workspace = self.bytes_of_a_set() + if shares { 0 } else { self.bytes_of_spectra() };
         self.tree.bytes()
             + self.lists.bytes()
-            + tables.iter().map(|t| t.bytes()).sum::<u64>()
-            + operators.iter().map(|o| o.bytes() as u64).sum::<u64>()
+            + self.fields.iter().map(Field::bytes).sum::<u64>()
             + workspace.max(self.workspaces.bytes(Workspace::bytes))
     }
 }
@@ -371,10 +312,8 @@ impl<T: Scalar> OctreeSolver for Plan<T> {
     }
     fn set_tree(&mut self, tree: Tree, lists: Lists) -> Result<(), Error> {
         let geometry = Geometry::new(&tree, &lists)?;
-        let operators = self.operators_of(&tree, &lists)?;
+        self.fields = self.fields(&tree, &lists, &geometry)?;
         (self.tree, self.lists, self.geometry) = (tree, lists, geometry);
-        self.affine = affine(&self.kernels, self.tree.side_at(0), self.lattice);
-        self.take_levels(operators);
         Ok(())
     }
 }

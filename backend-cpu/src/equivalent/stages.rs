@@ -1,16 +1,18 @@
 //! The stages of the equivalent-density method, each over whole lists, with their times.
 
-use super::plan::{Plan, Workspace};
+use super::field::Field;
+use super::plan::{Expansions, Plan, Workspace};
 use super::points::{self, from_nodes};
 use super::translate::Rows;
 use super::{m2l, net, translate};
 use crate::frame::Frame;
-use crate::leaves::{clear, scatter};
+use crate::leaves::{clear, scatter, take_part};
 use crate::near::Near;
 use crate::{power_of_two, ranks};
 use fmm_kernels::equivalent::Scalar;
 use fmm_traits::{Error, Lists, Stage, StageSeconds, Stages, Step};
 use std::mem::take;
+use std::ops::Range;
 use std::time::Instant;
 
 /// One application of a plan to one or more sets of strengths. Stages that evaluate the kernel do so once for up to
@@ -22,20 +24,20 @@ pub(super) struct Run<'a, 'o, T: Scalar> {
     /// The strengths of each set, and their unit ([`Pair::unit_of`](crate::pairs::Pair::unit_of)).
     sets: Vec<(&'a [f64], f64)>,
     out: &'a mut [&'o mut [f64]],
-    /// Rows of `w.multipoles`.
-    multipoles: Rows,
-    /// Rows of `w.locals`.
-    locals: Rows,
+    /// For each far field, the rows of its multipoles and of its locals.
+    rows: Vec<[Rows; 2]>,
     seconds: StageSeconds,
 }
 
 impl<'a, 'o, T: Scalar> Run<'a, 'o, T> {
-    pub fn new(plan: &'a Plan<T>, w: Workspace<T>, strengths: &[&'a [f64]], out: &'a mut [&'o mut [f64]]) -> Self {
+    pub fn new(plan: &'a Plan<T>, mut w: Workspace<T>, strengths: &[&'a [f64]], out: &'a mut [&'o mut [f64]]) -> Self {
         // Scatter finds the units.
         let sets: Vec<_> = strengths.iter().map(|&q| (q, 1.0)).collect();
-        let rows = |len: usize| Rows { sets: sets.len(), len };
-        let (multipoles, locals) = (rows(plan.multipole_row()), rows(plan.local_row()));
-        Run { plan, w, sets, out, multipoles, locals, seconds: StageSeconds::default() }
+        let of_len = |len: usize| Rows { sets: sets.len(), len };
+        let of_field = |field| [plan.multipole_row(), plan.local_row(field)].map(of_len);
+        let rows = plan.fields.iter().map(of_field).collect();
+        w.expansions.resize_with(plan.fields.len(), Default::default);
+        Run { plan, w, sets, out, rows, seconds: StageSeconds::default() }
     }
 
     pub fn finish(self) -> (Workspace<T>, StageSeconds) {
@@ -80,9 +82,59 @@ impl<'a, 'o, T: Scalar> Run<'a, 'o, T> {
             }
             let near = Near { tree: &plan.tree, lists, strengths: &w.strengths, leaf, isa: plan.settings.isa };
             let frame = Frame::of(&plan.tree, leaf, level);
-            let params = (&plan.params[level][..], &plan.plain_params[..]);
+            // Attributes are those of the sources, so the parameters of any far field will do.
+            let params = (&plan.fields[0].params[level][..], &plan.fields[0].plain_params[..]);
             let pools = (&plan.pools.points, &plan.pools.near64);
             near.add((&plan.loops.near, &plan.loops.near64), frame, params, pools, out);
+        });
+    }
+
+    /// Calls `work(plan, field, its strengths, rows of its multipoles and locals, its expansions, spectra)` for each far
+    /// field.
+    fn for_each_field(
+        &mut self,
+        work: impl Fn(&Plan<T>, &Field<T>, &[Vec<f64>], [Rows; 2], &mut Expansions<T>, &mut Vec<T>),
+    ) {
+        for (k, (field, rows)) in self.plan.fields.iter().zip(&self.rows).enumerate() {
+            let mut expansions = take(&mut self.w.expansions[k]);
+            let mut spectra = take(&mut self.w.spectra);
+            work(self.plan, field, self.w.strengths_of(k), *rows, &mut expansions, &mut spectra);
+            (self.w.expansions[k], self.w.spectra) = (expansions, spectra);
+        }
+    }
+}
+
+/// M2P of a far field: adds the field of the multipole of box `source` at the targets of `range` to `out`.
+fn from_multipole<T: Scalar>(
+    plan: &Plan<T>,
+    field: &Field<T>,
+    (rows, expansions): (Rows, &Expansions<T>),
+    source: usize,
+    range: Range<usize>,
+    out: &mut [f64],
+) {
+    let level = plan.tree.level_of(source);
+    let frame = Frame::of(&plan.tree, source, level);
+    let densities = expansions.multipoles[rows.range(source..source + 1)].chunks_exact(rows.len);
+    let (tree, isa, operators) = (&plan.tree, plan.settings.isa, &field.operators[level]);
+    if T::EPSILON > 1e-10 && !operators.kept.is_empty() {
+        // Targets may lie far from the box, in units of its side. These kernels are homogeneous: their parameters are the
+        // same on all levels.
+        let (pair, inner, params) = (&plan.loops.far64, &plan.inner64, &field.plain_params);
+        plan.pools.near64.with(|scratch| {
+            let mut wide = take(&mut scratch.wide);
+            wide.clear();
+            for (set, density) in densities.enumerate() {
+                net::in_f64(operators, rows.part(&expansions.net, set), source, density, &mut wide);
+            }
+            let densities = wide.chunks_exact(rows.len);
+            from_nodes(pair, tree, frame, inner, densities, params, range, isa, scratch, out);
+            scratch.wide = wide;
+        });
+    } else {
+        plan.pools.points.with(|scratch| {
+            let (pair, params) = (&plan.loops.far, &field.params[level]);
+            from_nodes(pair, tree, frame, &plan.inner, densities, params, range, isa, scratch, out);
         });
     }
 }
@@ -106,93 +158,106 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
             r.sets.iter_mut().zip(units).for_each(|((_, unit), largest)| *unit = power_of_two(largest));
             scatter(tree, &r.sets, near, &mut r.w.strengths);
             ranks::lend(tree, &r.w.strengths)?;
-            r.w.net.clear();
-            r.w.sums.clear();
-            if let Some(kept) = r.plan.kept() {
+            let nodes = &r.plan.kernels.nodes;
+            r.w.parts.resize_with(if nodes.count() > 1 { nodes.count() } else { 0 }, Vec::new);
+            for (k, parts) in r.w.parts.iter_mut().enumerate() {
+                take_part(&r.w.strengths, near, (nodes, k), parts);
+            }
+            for (k, field) in r.plan.fields.iter().enumerate() {
                 let degrees = &near.strength_degrees;
-                for strengths in r.w.strengths.chunks_exact(degrees.len()) {
+                let mut expansions = take(&mut r.w.expansions[k]);
+                expansions.net.clear();
+                expansions.sums.clear();
+                let kept = field.operators.first().map_or(&[][..], |operators| &operators.kept);
+                for strengths in r.w.strengths_of(k).chunks_exact(degrees.len()) {
                     for &s in kept.iter().flatten() {
                         let sums = net::sums(tree, &r.plan.lists, strengths, s);
-                        r.w.net.push(net::hatted(tree, &sums, degrees[s]));
+                        expansions.net.push(net::hatted(tree, &sums, degrees[s]));
                         if ranks::active(tree) {
-                            r.w.sums.push((degrees[s], sums));
+                            expansions.sums.push((degrees[s], sums));
                         }
                     }
                 }
+                let ([multipoles, locals], sets) = (r.plan.rows(field), r.sets.len());
+                clear(&mut expansions.multipoles, sets * multipoles);
+                clear(&mut expansions.locals, sets * locals);
+                r.w.expansions[k] = expansions;
             }
-            let ([multipoles, locals], sets) = (r.plan.rows(), r.sets.len());
-            clear(&mut r.w.multipoles, sets * multipoles);
-            clear(&mut r.w.locals, sets * locals);
-            clear(&mut r.w.values, tree.targets.len() * sets * r.plan.loops.far.values());
+            clear(&mut r.w.values, tree.targets.len() * r.sets.len() * r.plan.loops.far.values());
             Ok(())
         })
     }
 
     fn p2m(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::P2m, |r| {
-            let plan = r.plan;
-            for level in 0..plan.operators.len() {
-                let boxes = plan.tree.level(level);
-                if lists.p2m.starts[boxes.start] < lists.p2m.starts[boxes.end] {
-                    points::p2m(
-                        &plan.loops.check,
-                        &plan.tree,
-                        lists,
-                        level,
-                        &plan.operators[level],
-                        &plan.own_params[level],
-                        &plan.outer,
-                        plan.settings.isa,
-                        &r.w.strengths,
-                        &r.w.net,
-                        &plan.pools.points,
-                        &plan.pools.translate,
-                        r.multipoles,
-                        &mut r.w.multipoles,
-                    );
+            r.for_each_field(|plan, field, strengths, [rows, _], to, _| {
+                for level in 0..field.operators.len() {
+                    let boxes = plan.tree.level(level);
+                    if lists.p2m.starts[boxes.start] < lists.p2m.starts[boxes.end] {
+                        points::p2m(
+                            &plan.loops.check,
+                            &plan.tree,
+                            lists,
+                            level,
+                            &field.operators[level],
+                            &field.own_params[level],
+                            &plan.outer,
+                            plan.settings.isa,
+                            strengths,
+                            &to.net,
+                            &plan.pools.points,
+                            &plan.pools.translate,
+                            rows,
+                            &mut to.multipoles,
+                        );
+                    }
                 }
-            }
+            });
         })
     }
 
     fn m2m(&mut self, lists: &Lists, level: usize) -> Result<(), Error> {
         self.timed(Stage::M2m, |r| {
-            let plan = r.plan;
-            if let Some(operators) = plan.operators.get(level).filter(|_| !lists.m2m.is_empty()) {
-                let isa = plan.settings.isa;
-                let (tree, pool, rows) = (&plan.tree, &plan.pools.translate, r.multipoles);
-                translate::m2m(tree, &lists.m2m, level, operators, isa, &r.w.net, pool, rows, &mut r.w.multipoles);
-            }
+            r.for_each_field(|plan, field, _, [rows, _], to, _| {
+                if let Some(operators) = field.operators.get(level).filter(|_| !lists.m2m.is_empty()) {
+                    let (isa, tree, pool) = (plan.settings.isa, &plan.tree, &plan.pools.translate);
+                    translate::m2m(tree, &lists.m2m, level, operators, isa, &to.net, pool, rows, &mut to.multipoles);
+                }
+            });
         })
     }
 
-    /// Counts as M2M, but for the near pairs that are summed meanwhile.
+    /// Counts as M2M, but for the near pairs that are summed meanwhile. Sources on ranks have no attributes, so that
+    /// there is one far field, with the strengths of P2P.
     fn exchange(&mut self) -> Result<(), Error> {
-        let (plan, tree, rows) = (self.plan, &self.plan.tree, self.multipoles);
+        let (plan, tree) = (self.plan, &self.plan.tree);
         let Some(exchange) = ranks::exchange(tree) else { return Ok(()) };
-        let (mut multipoles, mut sums) = (take(&mut self.w.multipoles), take(&mut self.w.sums));
+        let (mut expansions, rows) = (take(&mut self.w.expansions), self.rows.clone());
         let components = self.w.strengths.len();
-        let messages = || {
+        let messages = move || {
             let ghosts = exchange.ghosts(components)?;
-            sums.iter_mut().try_for_each(|(_, sums)| net::complete(tree, sums))?;
-            if plan.rows()[0] > 0 {
-                ranks::complete(tree, &mut multipoles, rows.width())?;
+            for ((field, [rows, _]), to) in plan.fields.iter().zip(&rows).zip(&mut expansions) {
+                to.sums.iter_mut().try_for_each(|(_, sums)| net::complete(tree, sums))?;
+                if plan.rows(field)[0] > 0 {
+                    ranks::complete(tree, &mut to.multipoles, rows.width())?;
+                }
             }
-            Ok(ghosts)
+            Ok((ghosts, expansions))
         };
         let start = Instant::now();
-        let (ghosts, near) = ranks::beside(exchange, messages, |goes_on| {
+        let ((ghosts, expansions), near) = ranks::beside(exchange, messages, |goes_on| {
             self.near(&plan.lists, |leaf| goes_on() && ranks::early(tree, &plan.lists, leaf));
         })?;
-        (self.w.multipoles, self.w.sums) = (multipoles, sums);
+        self.w.expansions = expansions;
         ranks::put(tree.shared.as_deref(), &ghosts, &mut self.w.strengths);
-        for ((degree, sums), net) in self.w.sums.iter().zip(&mut self.w.net) {
-            *net = net::hatted(tree, sums, *degree);
-        }
-        if let Some(after) = ranks::after(tree) {
+        for ((field, [rows, _]), to) in plan.fields.iter().zip(&self.rows).zip(&mut self.w.expansions) {
+            for ((degree, sums), net) in to.sums.iter().zip(&mut to.net) {
+                *net = net::hatted(tree, sums, *degree);
+            }
+            let Some(after) = ranks::after(tree) else { continue };
             for level in ranks::levels_of(tree, after) {
-                let (isa, operators, pool) = (plan.settings.isa, &plan.operators[level], &plan.pools.translate);
-                translate::m2m(tree, after, level, operators, isa, &self.w.net, pool, rows, &mut self.w.multipoles);
+                let (isa, operators, pool) = (plan.settings.isa, &field.operators[level], &plan.pools.translate);
+                translate::m2m(tree, after, level, operators, isa, &to.net, pool, *rows, &mut to.multipoles);
             }
         }
         self.seconds[Stage::P2p as usize] += near;
@@ -202,77 +267,84 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
 
     fn m2l(&mut self, _lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::M2l, |r| {
-            let (plan, all) = (r.plan, r.sets.len());
-            for (level, arranged) in plan.geometry.m2l.iter().enumerate() {
-                let Some(table) = &plan.tables[level] else { continue };
-                let boxes = plan.tree.level(level);
-                let at_once = plan.sets_at_once(arranged.parents.len());
-                for start in (0..all).step_by(at_once) {
-                    m2l::m2l(
-                        &plan.tree,
-                        arranged,
-                        table,
-                        &plan.dft,
-                        plan.settings.isa,
-                        &plan.pools.m2l,
-                        boxes.start,
-                        start..all.min(start + at_once),
-                        (r.multipoles, &r.w.multipoles[r.multipoles.range(boxes.clone())]),
-                        (r.locals, &mut r.w.locals[r.locals.range(boxes.clone())]),
-                        &mut r.w.spectra,
-                    );
+            let all = r.sets.len();
+            r.for_each_field(|plan, field, _, [multipoles, locals], to, spectra| {
+                for (level, arranged) in plan.geometry.m2l.iter().enumerate() {
+                    let Some(table) = &field.tables[level] else { continue };
+                    let boxes = plan.tree.level(level);
+                    let at_once = plan.sets_at_once(arranged.parents.len());
+                    for start in (0..all).step_by(at_once) {
+                        m2l::m2l(
+                            &plan.tree,
+                            arranged,
+                            table,
+                            &plan.dft,
+                            plan.settings.isa,
+                            &plan.pools.m2l,
+                            boxes.start,
+                            start..all.min(start + at_once),
+                            (multipoles, &to.multipoles[multipoles.range(boxes.clone())]),
+                            (locals, &mut to.locals[locals.range(boxes.clone())]),
+                            spectra,
+                        );
+                    }
                 }
-            }
+            });
         })
     }
 
     fn p2l(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::P2l, |r| {
-            let plan = r.plan;
-            for level in 0..plan.operators.len() {
-                points::p2l(
-                    &plan.loops.check,
-                    &plan.tree,
-                    lists,
-                    level,
-                    &plan.params[level],
-                    &plan.inner,
-                    plan.settings.isa,
-                    &r.w.strengths,
-                    &plan.pools.points,
-                    r.locals,
-                    &mut r.w.locals,
-                );
-            }
+            r.for_each_field(|plan, field, strengths, [_, rows], to, _| {
+                for level in 0..field.operators.len() {
+                    points::p2l(
+                        &plan.loops.check,
+                        &plan.tree,
+                        lists,
+                        level,
+                        &field.params[level],
+                        &plan.inner,
+                        plan.settings.isa,
+                        strengths,
+                        &plan.pools.points,
+                        rows,
+                        &mut to.locals,
+                    );
+                }
+            });
         })
     }
 
     fn l2l(&mut self, lists: &Lists, level: usize) -> Result<(), Error> {
         self.timed(Stage::L2l, |r| {
-            let plan = r.plan;
-            if let Some(operators) = plan.operators.get(level).filter(|_| lists.have_locals()) {
-                let parents = level.checked_sub(1).map(|l| &*plan.operators[l]);
-                let (active, pool, rows) = (&plan.geometry.active, &plan.pools.translate, r.locals);
-                let (tree, affine, isa, locals) = (&plan.tree, &plan.affine, plan.settings.isa, &mut r.w.locals);
-                translate::l2l(tree, lists, level, operators, parents, affine, active, isa, pool, rows, locals);
-            }
+            r.for_each_field(|plan, field, _, [_, rows], to, _| {
+                if let Some(operators) = field.operators.get(level).filter(|_| lists.have_locals()) {
+                    let parents = level.checked_sub(1).map(|l| &*field.operators[l]);
+                    let (active, pool, locals) = (&plan.geometry.active, &plan.pools.translate, &mut to.locals);
+                    let (tree, affine, isa) = (&plan.tree, &field.affine, plan.settings.isa);
+                    translate::l2l(tree, lists, level, operators, parents, affine, active, isa, pool, rows, locals);
+                }
+            });
         })
     }
 
     fn l2p(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::L2p, |r| {
-            let plan = r.plan;
-            let (rows, density) = (r.locals, plan.multipole_row());
+            let (plan, rows) = (r.plan, r.rows.clone());
+            let density = plan.multipole_row();
             if lists.l2p.is_empty() {
                 return;
             }
             r.for_each_leaf(|leaf, level, out, w| {
-                if !lists.l2p.row(leaf).is_empty() {
+                if lists.l2p.row(leaf).is_empty() {
+                    return;
+                }
+                for ((field, [_, rows]), from) in plan.fields.iter().zip(&rows).zip(&w.expansions) {
                     plan.pools.points.with(|scratch| {
                         let frame = Frame::of(&plan.tree, leaf, level);
-                        let locals = &w.locals[rows.range(leaf..leaf + 1)];
-                        let (params, range) = (&plan.own_params[level], plan.tree.targets_of(leaf));
-                        let (tree, affine, isa) = (&plan.tree, &plan.affine, plan.settings.isa);
+                        let locals = &from.locals[rows.range(leaf..leaf + 1)];
+                        let (params, range) = (&field.own_params[level], plan.tree.targets_of(leaf));
+                        let (tree, affine, isa) = (&plan.tree, &field.affine, plan.settings.isa);
                         for (set, local) in locals.chunks_exact(rows.len).enumerate() {
                             let (part, place) = (&local[rows.len - affine.len()..], [set, rows.sets]);
                             points::add_affine(affine, &plan.loops.far, tree, frame, part, range.clone(), place, out);
@@ -298,38 +370,15 @@ impl<T: Scalar> Stages for Run<'_, '_, T> {
 
     fn m2p(&mut self, lists: &Lists) -> Result<(), Error> {
         self.timed(Stage::M2p, |r| {
-            let plan = r.plan;
-            let rows = r.multipoles;
+            let (plan, rows) = (r.plan, r.rows.clone());
             if lists.m2p.is_empty() {
                 return;
             }
             r.for_each_leaf(|leaf, _, out, w| {
+                let range = plan.tree.targets_of(leaf);
                 for &source in lists.m2p.row(leaf) {
-                    let source = source as usize;
-                    let level = plan.tree.level_of(source);
-                    let frame = Frame::of(&plan.tree, source, level);
-                    let densities = w.multipoles[rows.range(source..source + 1)].chunks_exact(rows.len);
-                    let (tree, isa, range) = (&plan.tree, plan.settings.isa, plan.tree.targets_of(leaf));
-                    let operators = &plan.operators[level];
-                    if T::EPSILON > 1e-10 && !operators.kept.is_empty() {
-                        // Targets may lie far from the box, in units of its side. These kernels are homogeneous: their
-                        // parameters are the same on all levels.
-                        let (pair, inner, params) = (&plan.loops.far64, &plan.inner64, &plan.plain_params);
-                        plan.pools.near64.with(|scratch| {
-                            let mut wide = take(&mut scratch.wide);
-                            wide.clear();
-                            for (set, density) in densities.enumerate() {
-                                net::in_f64(operators, rows.part(&w.net, set), source, density, &mut wide);
-                            }
-                            let densities = wide.chunks_exact(rows.len);
-                            from_nodes(pair, tree, frame, inner, densities, params, range, isa, scratch, out);
-                            scratch.wide = wide;
-                        });
-                    } else {
-                        plan.pools.points.with(|scratch| {
-                            let (pair, params) = (&plan.loops.far, &plan.params[level]);
-                            from_nodes(pair, tree, frame, &plan.inner, densities, params, range, isa, scratch, out);
-                        });
+                    for ((field, [rows, _]), from) in plan.fields.iter().zip(&rows).zip(&w.expansions) {
+                        from_multipole(plan, field, (*rows, from), source as usize, range.clone(), out);
                     }
                 }
             });

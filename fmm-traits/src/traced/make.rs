@@ -2,6 +2,7 @@
 
 use super::zero::{Unguarded, finite_at_zero, guarded};
 use super::{Base, MAX_OPERATIONS, Part, Symbol, Traced, at_most, radial};
+use crate::attributes::Nodes;
 use crate::dual::Dual;
 use crate::kernel::{MAX_STRENGTHS, Outputs, derivative_columns, derivative_degree};
 use crate::lane::Lane;
@@ -185,6 +186,8 @@ impl Traced {
             },
             columns: derivative_columns(self.dim, self.values(Part::Near), outputs),
             params,
+            attributes: self.attributes.clone(),
+            nodes: Nodes::default(),
             scale: 1.0,
             include_self: include,
         })

@@ -20,6 +20,7 @@
 use super::make::{DIFFERENT, Program, general};
 use super::zero::{finite_at_zero, guarded};
 use super::{Symbol, at_most};
+use crate::attributes::Nodes;
 use crate::kernel::{
     DERIVATIVE_FACTORS, MAX_COMPONENTS, MAX_POTENTIALS, Outputs, derivative_columns, derivative_degree,
 };
@@ -71,6 +72,8 @@ impl Kernels {
                 slope: its_slope,
             },
             params: self.params.clone(),
+            attributes: Vec::new(),
+            nodes: Nodes::default(),
             scale: self.scale,
             columns: derivative_columns(self.near.dim, self.near.strengths, outputs),
             include_self: self.include_self,

@@ -69,7 +69,8 @@ fn parse(text: &str) -> Result<Variant, Failure> {
     let refuse = |word: &str| Failure::Input(format!("--variants {text}: {word} is neither a method nor an option"));
     let first = words.next().unwrap_or("");
     let method = MethodName::from_str(first, false).map_err(|_| refuse(first))?;
-    let mut options = VariantArgs { translation: None, truncation: None, lists: None, expansion: None, theta: None };
+    let mut options =
+        VariantArgs { translation: None, truncation: None, lists: None, expansion: None, theta: None, nodes: None };
     for word in words {
         // After the first word, `direct` is a translation and `spherical` an expansion.
         let known = [

@@ -230,8 +230,11 @@ pub fn with_variant(mut builder: Fmm, args: &VariantArgs) -> Fmm {
             ExpansionName::Interpolation => Expansion::Interpolation,
         });
     }
-    match args.theta {
-        Some(theta) => builder.theta(theta),
+    if let Some(theta) = args.theta {
+        builder = builder.theta(theta);
+    }
+    match args.nodes {
+        Some(nodes) => builder.nodes(nodes),
         None => builder,
     }
 }

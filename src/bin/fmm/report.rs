@@ -121,7 +121,8 @@ impl Report {
         if let (Some(lists), Some(expansion)) = (p.lists, p.expansion) {
             let theta = p.theta.map_or(String::new(), |t| format!(", θ = {t}"));
             let how = [p.translation, p.truncation].into_iter().flatten().map(|x| format!(", {x}")).collect::<String>();
-            line("variant", format!("{expansion} expansion, {lists} lists{theta}{how}"));
+            let nodes = p.nodes.map_or(String::new(), |n| format!(", {n} values of an attribute"));
+            line("variant", format!("{expansion} expansion, {lists} lists{theta}{how}{nodes}"));
         }
         let order = p.order.map_or(String::new(), |o| format!(", order {o}"));
         let tolerance = p.tolerance.map_or("none".to_string(), |t| format!("{t:.0e}"));

@@ -66,6 +66,9 @@ pub struct VariantArgs {
     /// chosen].
     #[arg(long, allow_negative_numbers = true)]
     pub theta: Option<f64>,
+    /// Values of each attribute of the sources in far fields, 1 to 4 [default: chosen].
+    #[arg(long)]
+    pub nodes: Option<usize>,
 }
 
 /// The name and the file of `name=file`.

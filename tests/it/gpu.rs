@@ -51,7 +51,7 @@ fn the_tolerance_is_kept_on_all_clouds() {
 
 /// A plan within a limit of memory has the bits of a plan without, or says what is missing.
 #[test]
-#[ignore = "needs a GPU"]
+#[ignore = "needs a GPU, alone: the limit counts the arrays of all tests"]
 fn a_limit_of_memory_changes_no_bit() {
     let n = 20_000;
     let (x, q) = (uniform(n, 1), strengths(n, 2));
@@ -358,15 +358,16 @@ fn seconds_of_a_probe() {
 
 #[test]
 #[ignore = "needs a GPU"]
-fn orders_differ_from_those_on_a_cpu_by_one_at_most() {
+fn orders_differ_from_those_on_a_cpu_by_two_at_most() {
     for kind in [CloudKind::Uniform, CloudKind::Grid, CloudKind::Plane, CloudKind::Plummer, CloudKind::Ellipsoid] {
         let points = kind.points(8000, 4);
         for tolerance in [1e-3, 1e-5, 1e-7] {
             let order = |builder: Fmm| builder.plan(&points, Targets::Sources).unwrap().describe().order.unwrap();
             let builder = fast(Laplace).tolerance(tolerance).outputs(both());
-            // Each plan measures its own errors. If an error is near the tolerance, the orders may differ by one.
+            // Each plan measures its own errors. If an error is near the tolerance, the orders may differ by one. And a plan
+            // stops above the least order where one more measurement does not pay, by the prices of its processor.
             let (here, there) = (order(builder.clone()), order(builder.backend(Cuda::default())));
-            assert!(here.abs_diff(there) <= 1, "{} {tolerance:e}: {here} {there}", kind.name());
+            assert!(here.abs_diff(there) <= 2, "{} {tolerance:e}: {here} {there}", kind.name());
         }
     }
 }

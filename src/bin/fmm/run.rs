@@ -186,7 +186,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let sets = input.strengths.iter().map(|set| &set[..]);
     let Evaluated { outs, seconds, stages, errors } = evaluated(&plan, sets, there.is_some(), args, samples)?;
     let described = plan.describe();
-    let set_points = there.as_ref().map(|held| held.moves(&mut plan, args.repeat)).transpose()?;
+    let set_points = there.as_ref().map(|held| held.moves(&mut plan, args.repeat)).transpose()?.flatten();
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
@@ -363,12 +363,17 @@ impl OnDevice {
         Ok(OnDevice { sources: cuda.array(sources)?, targets: targets.map(|t| cuda.array(t)).transpose()? })
     }
 
-    /// Median seconds of giving the plan its points once more.
-    fn moves(&self, plan: &mut Plan, repeat: u32) -> Result<f64, Error> {
-        median(repeat, || {
+    /// Median seconds of giving the plan its points once more; `None` if there is no memory for old and new points at
+    /// once.
+    fn moves(&self, plan: &mut Plan, repeat: u32) -> Result<Option<f64>, Error> {
+        let seconds = median(repeat, || {
             plan.set_points_on_device(&self.sources, self.targets.as_ref(), &DeviceStream::Null)?;
             plan.synchronize()
-        })
+        });
+        match seconds {
+            Err(Error::Memory { .. }) => Ok(None),
+            seconds => seconds.map(Some),
+        }
     }
 }
 

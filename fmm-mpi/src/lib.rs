@@ -80,8 +80,9 @@ pub fn run<R, E: From<Error> + Display>(work: impl FnOnce(World) -> Result<R, E>
     run_with(Settings::usual()?, work, |_| {})
 }
 
-/// [`run`] with settings of one's own. `last` sees what `run` will return, before MPI ends. A launcher ends the job as soon
-/// as one process has failed, so a rank that says why must say it in `last`.
+/// [`run`] with settings of one's own. `last` sees the result of all ranks before MPI ends. A launcher ends the job as soon
+/// as one process has failed, so a rank that says why must say it in `last`. If MPI does not begin, `last` is not called;
+/// if MPI does not end, its error comes later.
 ///
 /// # Errors
 /// As [`run`].

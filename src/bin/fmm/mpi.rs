@@ -15,18 +15,27 @@ use std::path::{Path, PathBuf};
 
 /// Runs `fmm run` on the ranks that a launcher of MPI started.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
-    let speaks = Cell::new(true);
+    let (speaks, said) = (Cell::new(true), Cell::new(false));
     let work = |world: World| {
         speaks.set(world.rank() == 0);
         on_rank(args, &world)
     };
     // An error of any rank is an error of rank 0.
-    let last = |result: &Result<(), Failure>| match result {
-        Err(failure) if speaks.get() => failure.say(),
-        _ => {}
+    let last = |result: &Result<(), Failure>| {
+        if let Err(failure) = result {
+            said.set(true);
+            if speaks.get() {
+                failure.say();
+            }
+        }
     };
     let result = fmm_mpi::run_with(fmm_mpi::Settings::usual()?, work, last);
-    result.map_err(|failure| if let Failure::Closed = failure { failure } else { Failure::Said })
+    result.map_err(|failure| match failure {
+        Failure::Closed => Failure::Closed,
+        _ if said.get() => Failure::Said,
+        // MPI does not begin or does not end.
+        _ => failure,
+    })
 }
 
 fn on_rank(args: &RunArgs, world: &World) -> Result<(), Failure> {

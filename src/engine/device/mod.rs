@@ -185,7 +185,8 @@ impl Engine for Device {
         (&self.request, &self.choice)
     }
 
-    /// What arrays hold already counts as free, because a forecast counts the points, which are there.
+    /// An upper bound. What arrays of this process hold counts as free: a forecast counts the points, which are there, and
+    /// other plans may end. The device refuses each array that does not fit.
     fn free_memory(&self) -> Result<Option<u64>, Error> {
         let r = &self.request;
         self.cuda.open(r.cache.as_ref())?.memory_of_arrays().map(Some)

@@ -8,9 +8,9 @@ operators. The table shows the second run, FILE both (column `warm`: 0 or 1). `r
 if there is none. Times are medians of 20 evaluations. With arrays on the device, `apply` is the time of
 `Plan::apply_on_device` and `Plan::synchronize`, and `points` that of `Plan::set_points_on_device` (tree, lists and
 workspaces). With arrays on the host, `apply` includes all copies. Strengths and sums are f32 if the precision is f32.
-`whole` is the time of the process, `open` the part of it that opens the device. The case of the whole process runs one evaluation and no check. A process that has opened a
-device takes time to end, whatever it has done: behind the cases of whole processes, `empty ends` is the time in which a
-process ends that has opened the device and nothing else.
+`whole` is the time of the process, `open` the part of it that opens the device. The case of the whole process runs one
+evaluation and no check. A process that has opened a device takes time to end, whatever it has done: behind the cases of
+whole processes, `empty ends` is the time in which a process ends that has opened the device and nothing else.
 
 Orders are those whose errors keep the goals of docs/notes/gpu-performance.md for normal strengths. The strengths of the
 demo, uniform in (0, 1), have smaller errors. Rows by spherical harmonics keep the goals for strengths in (0, 1): there

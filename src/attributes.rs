@@ -9,8 +9,11 @@ use fmm_traits::{Error, Kernels, MAX_NODES, Nodes, Number, Spread};
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// Errors of interpolation are estimated within this factor.
+/// The estimate of an error of interpolation may be too large by this factor. It decides what is measured, not what is
+/// kept.
 const UNCERTAIN: f64 = 10.0;
+/// Mean points in a box that is as far from another as its side, for the estimate of errors of interpolation.
+const POINTS_OF_A_BOX: f64 = 100.0;
 
 /// The attributes of a request.
 #[derive(Clone, Default)]
@@ -122,9 +125,6 @@ pub(crate) fn resolve(mut request: Fmm, n_sources: usize) -> Result<Fmm, Error> 
     request.attributes.check_count(n_sources)?;
     Ok(request)
 }
-
-/// Mean points in a box that is as far from another as its side, for the estimate of errors of interpolation.
-const POINTS_OF_A_BOX: f64 = 100.0;
 
 /// The request with the spread of its attributes, for points that span `extent`.
 ///

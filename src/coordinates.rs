@@ -52,11 +52,12 @@ impl Mapped {
         Ok(Some(Mapped { sources: mapped("sources", sources)?, targets }))
     }
 
-    /// These points in place of the points of the caller.
-    pub fn instead_of<'a>(&'a self, given: Given<'a>) -> Given<'a> {
-        match (given, &self.targets) {
-            (Given::Host(_, Targets::Points(_)), Some(targets)) => Given::Host(&self.sources, Targets::Points(targets)),
-            (Given::Host(_, targets), _) => Given::Host(&self.sources, targets),
+    /// The points of the caller, or the mapped points in their place if there are some.
+    pub fn instead_of<'a>(mapped: &'a Option<Mapped>, given: Given<'a>) -> Given<'a> {
+        let Some(Mapped { sources, targets }) = mapped else { return given };
+        match (given, targets) {
+            (Given::Host(_, Targets::Points(_)), Some(targets)) => Given::Host(sources, Targets::Points(targets)),
+            (Given::Host(_, targets), _) => Given::Host(sources, targets),
             (device, _) => device,
         }
     }

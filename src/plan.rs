@@ -124,7 +124,7 @@ impl Plan {
         let [n_sources, _] = given.counts(request.family.dim())?;
         let request = coordinates::resolve(attributes::resolve(request, n_sources)?, &given);
         let mapped = Mapped::of(&request, given)?;
-        let mut plan = Plan::at(request, mapped.as_ref().map_or(given, |mapped| mapped.instead_of(given)))?;
+        let mut plan = Plan::at(request, Mapped::instead_of(&mapped, given))?;
         plan.seconds.plan = start.elapsed().as_secs_f64();
         Ok(plan)
     }
@@ -250,7 +250,7 @@ impl Plan {
             return Ok(());
         }
         let mapped = Mapped::of(&self.request, given)?;
-        let given = mapped.as_ref().map_or(given, |mapped| mapped.instead_of(given));
+        let given = Mapped::instead_of(&mapped, given);
         let dim = self.choice.facts.dim;
         let counts @ [n_sources, n_targets] = given.counts(dim)?;
         self.request.attributes.check_count(n_sources)?;

@@ -109,9 +109,9 @@ fn pairs_of_an_expansion(parts: &Parts, order: usize) -> f64 {
     }
 }
 
-/// Time of the operators of all far fields of an order p on one level, in units of the time of a pair of points: c p⁵ with c = 700 for
-/// densities on surfaces and 2000 for grids (measured for 1/r, a Gaussian and waves at orders 6 to 14 on a core of Zen 4,
-/// within a factor 2). Spherical harmonics have none.
+/// Time of the operators of all far fields of an order p on one level, in units of the time of a pair of points. For each
+/// far field that is c p⁵ with c = 700 for densities on surfaces and 2000 for grids (measured for 1/r, a Gaussian and
+/// waves at orders 6 to 14 on a core of Zen 4, within a factor 2). Spherical harmonics have none.
 pub(crate) fn pairs_of_operators(parts: &Parts, order: usize) -> f64 {
     let factor = match parts.expansion.fill() {
         None => 0.0,

@@ -173,7 +173,7 @@ impl Plan {
         ranks::check(&request, &given)?;
         let request = coordinates::resolve(request, &given);
         let mapped = Mapped::of(&request, given)?;
-        let given = mapped.as_ref().map_or(given, |mapped| mapped.instead_of(given));
+        let given = Mapped::instead_of(&mapped, given);
         let counts = given.counts(request.family.dim())?;
         let task = candidates::check(&request, counts)?;
         if task.goal.tolerance().is_none() || counts.contains(&0) {

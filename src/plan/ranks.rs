@@ -53,7 +53,7 @@ impl Plan {
             let mapped = Mapped::of(&request, given)?;
             Ok((request, mapped))
         })?;
-        let given = mapped.as_ref().map_or(given, |mapped| mapped.instead_of(given));
+        let given = Mapped::instead_of(&mapped, given);
         let mut plan = Plan::placed_on_ranks(request, given, world, decided)?;
         plan.seconds.plan = start.elapsed().as_secs_f64();
         Ok(plan)

@@ -72,7 +72,8 @@ fn wide_radii_keep_a_small_tolerance() {
     assert!(report <= 1e-6 && plan.describe().nodes > Some(1), "{report:e} {:?}", plan.describe());
 }
 
-/// A third node lowers the error of interpolation by more than ten, a fourth to that of the order. Several sets of strengths share the near field.
+/// A third node lowers the error of interpolation by more than ten, a fourth to that of the order. Several sets of
+/// strengths share the near field.
 #[test]
 fn nodes_lower_the_error() {
     let (x, f, e) = (uniform(2000, 1), strengths(6000, 2), radii(2000, 0.02));

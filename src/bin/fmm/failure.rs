@@ -27,11 +27,14 @@ impl Failure {
         Failure::Library(fmm::Error::Io { path, reason: reason.to_string() })
     }
 
-    /// Writes the line to standard error. Says nothing if the reader of standard output has closed it.
+    /// Writes the line to standard error, unless nobody is to be told.
     pub fn say(&self) {
-        if !matches!(self, Failure::Closed) {
+        match self {
+            Failure::Closed => {}
+            #[cfg(feature = "mpi")]
+            Failure::Said => {}
             // One write, because other processes may write to the same place.
-            let _ = io::stderr().write_all(format!("{self}\n").as_bytes());
+            _ => drop(io::stderr().write_all(format!("{self}\n").as_bytes())),
         }
     }
 }

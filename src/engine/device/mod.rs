@@ -185,11 +185,8 @@ impl Engine for Device {
         (&self.request, &self.choice)
     }
 
-    /// An upper bound. What arrays of this process hold counts as free: a forecast counts the points, which are there, and
-    /// other plans may end. The device refuses each array that does not fit.
     fn free_memory(&self) -> Result<Option<u64>, Error> {
-        let r = &self.request;
-        self.cuda.open(r.cache.as_ref())?.memory_of_arrays().map(Some)
+        self.cuda.memory_of_a_plan(self.request.cache.as_ref()).map(Some)
     }
 
     fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {

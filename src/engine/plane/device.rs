@@ -97,7 +97,7 @@ impl Engine for PlaneOnDevice {
     }
 
     fn free_memory(&self) -> Result<Option<u64>, Error> {
-        self.cuda.open(self.request.cache.as_ref())?.free_memory().map(Some)
+        self.cuda.memory_of_a_plan(self.request.cache.as_ref()).map(Some)
     }
 
     fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {

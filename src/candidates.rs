@@ -187,7 +187,7 @@ fn derivatives(r: &Fmm, facts: &Facts) -> usize {
 pub(crate) fn convergence(parts: &Parts) -> [f64; 2] {
     match (parts.expansion, parts.policy) {
         (Expansion::Equivalent, _) => [0.89, -0.5],
-        (Expansion::Interpolation, _) => [0.9, 0.0],
+        (Expansion::Interpolation, _) => [0.9, -0.1],
         (Expansion::Spherical, Policy::Treecode { theta }) => [-(0.5 * theta + 0.22 * theta * theta).log10(), theta],
         (Expansion::Spherical, _) => [0.33, 1.0],
     }

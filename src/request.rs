@@ -161,6 +161,11 @@ impl Cuda {
     pub(crate) fn open(self, cache: Option<&PathBuf>) -> Result<Device, Error> {
         Device::shared(&DeviceOptions { ordinal: self.device, cache: cache.cloned(), memory: self.memory })
     }
+    /// An upper bound of the bytes for the arrays of a plan. What arrays of this process hold counts as free: a forecast
+    /// counts the points, which are there, and other plans may end. The device refuses each array that does not fit.
+    pub(crate) fn memory_of_a_plan(self, cache: Option<&PathBuf>) -> Result<u64, Error> {
+        self.open(cache)?.memory_of_arrays()
+    }
 }
 
 /// The hardware that computes the sums.

@@ -50,8 +50,11 @@ const DIRECT_FACTOR: f64 = 20.0;
 /// See [`DIRECT_FACTOR`].
 const DIRECT_SECONDS: f64 = 10.0;
 /// If the next order of a candidate is forecast to cost this many times as much as another candidate, the other one is
-/// tried first.
-const MIN_RATIO_TO_WAIT: f64 = 1.3;
+/// tried first. The candidate is then placed again if its turn comes, so it does not wait for a few per cent.
+const MIN_RATIO_TO_WAIT: f64 = 1.1;
+/// Without a requested tolerance, a candidate that might err less than the best is tried if it is forecast to cost less
+/// than this many times as much.
+const MAX_RATIO_TO_ERR_LESS: f64 = 1.3;
 
 /// The points of a plan before the decision.
 #[derive(Clone, Copy)]
@@ -142,7 +145,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
         let lost = |best: &Tried| match best.floor {
             None => given_up.is_some(),
             Some((floor, _)) if task.goal.accepts(floor) => {
-                treecode || candidate.seconds >= MIN_RATIO_TO_WAIT * best.seconds
+                treecode || candidate.seconds >= MAX_RATIO_TO_ERR_LESS * best.seconds
             }
             Some(_) => treecode,
         };

@@ -77,7 +77,7 @@ impl Placed {
 pub(crate) trait Engine: Send + Sync {
     /// The request of the caller, and the choice of the plan.
     fn asked(&self) -> (&Fmm, &Choice);
-    /// Free bytes in the memory of the processor, if known.
+    /// Bytes in the memory of the processor that a plan may take, if known.
     fn free_memory(&self) -> Result<Option<u64>, Error> {
         Ok(machine::available_memory())
     }

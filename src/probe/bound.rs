@@ -58,6 +58,73 @@ impl Squares {
         let sum = sums.chunks_exact(values).map(|sum| square(&|c| sum[c])).collect();
         Squares { error, sum }
     }
+
+    /// E²/U² of some targets of equal weight, given by their indices.
+    fn quotient(&self, targets: &[u32]) -> f64 {
+        let (mut error, mut sum) = (0.0, 0.0);
+        for &at in targets {
+            error += self.error[at as usize];
+            sum += self.sum[at as usize];
+        }
+        quotient(error, sum)
+    }
+}
+
+/// The bootstrap draws of a sample. They depend on no error and no sum, so all orders, outputs and strengths share them.
+#[derive(Default)]
+pub(crate) struct Bootstrap {
+    /// The targets of all draws, one draw behind the other: indices among the targets of the sample.
+    targets: Vec<u32>,
+    /// The end of each draw among `targets`.
+    ends: Vec<usize>,
+}
+
+impl Bootstrap {
+    /// Draws from a sample, with replacement: in each stratum as many leaves as the sample has, and in each leaf as many
+    /// targets. Of these, it keeps as many as a caller may look at, by their weights (systematic sampling).
+    pub fn new(sample: &Sample) -> Bootstrap {
+        let mut rng = Rng::new(SEED);
+        let most = BOOTSTRAP_TARGETS.min(sample.count);
+        let (mut kept, mut ends) = (Vec::with_capacity(BOOTSTRAP_DRAWS * (most + 1)), Vec::new());
+        let of = |k: usize| sample.draws.iter().filter(|d| d.stratum == k && !d.targets.is_empty()).collect();
+        let groups: Vec<Vec<&Draw>> = (0..sample.strata.len()).map(of).collect();
+        for _ in 0..BOOTSTRAP_DRAWS {
+            if sample.targets.len() == sample.count {
+                // The sample holds all targets. Only the choice of targets at which a caller looks is random.
+                kept.extend((0..most).map(|_| rng.below(sample.count) as u32));
+            } else {
+                resample(&groups, &sample.strata, most, &mut rng, &mut kept);
+            }
+            ends.push(kept.len());
+        }
+        Bootstrap { targets: kept, ends }
+    }
+
+    /// The targets of each draw.
+    fn draws(&self) -> impl Iterator<Item = &[u32]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| &self.targets[start..end])
+    }
+}
+
+/// Appends the targets of one bootstrap draw to `kept`. `groups` holds the leaves of each stratum.
+fn resample(groups: &[Vec<&Draw>], strata: &[Stratum], most: usize, rng: &mut Rng, kept: &mut Vec<u32>) {
+    let step = 1.0 / most as f64;
+    let (mut weights, mut next) = (0.0, step * rng.uniform());
+    for (draws, stratum) in groups.iter().zip(strata) {
+        for _ in 0..draws.len() {
+            let targets = &draws[rng.below(draws.len())].targets;
+            let weight = stratum.weight / (draws.len() * targets.len()) as f64;
+            for _ in 0..targets.len() {
+                let (at, factor) = targets[rng.below(targets.len())];
+                weights += weight * factor;
+                while next < weights {
+                    kept.push(at);
+                    next += step;
+                }
+            }
+        }
+    }
 }
 
 /// The largest magnitude of some sums; 1 if that is 0 or not finite. In this unit the squares are in range.
@@ -76,21 +143,11 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// The estimate from the squares at the targets of a sample. `weights` are [`Sample::weights`].
-    pub fn of(sample: &Sample, weights: &[f64], squares: &Squares) -> Estimate {
-        let count = sample.count;
+    /// The estimate from the squares at the targets of a sample, with its bootstrap. `weights` are [`Sample::weights`].
+    pub fn of(bootstrap: &Bootstrap, weights: &[f64], squares: &Squares) -> Estimate {
         let mean = |squares: &[f64]| squares.iter().zip(weights).map(|(s, w)| s * w).sum::<f64>();
         let (error, sum) = (mean(&squares.error), mean(&squares.sum));
-        let mut rng = Rng::new(SEED);
-        let mut quotients: Vec<f64> = if sample.targets.len() == count {
-            // The sample holds all targets. Only the choice of targets at which a caller looks is random.
-            (0..BOOTSTRAP_DRAWS).map(|_| some(squares, &mut rng)).collect()
-        } else {
-            let of = |k: usize| sample.draws.iter().filter(|d| d.stratum == k && !d.targets.is_empty()).collect();
-            let groups: Vec<Vec<&Draw>> = (0..sample.strata.len()).map(of).collect();
-            let most = BOOTSTRAP_TARGETS.min(count);
-            (0..BOOTSTRAP_DRAWS).map(|_| drawn(&groups, &sample.strata, squares, most, &mut rng)).collect()
-        };
+        let mut quotients: Vec<f64> = bootstrap.draws().map(|targets| squares.quotient(targets)).collect();
         quotients.sort_unstable_by(f64::total_cmp);
         let point = quotients[BOOTSTRAP_DRAWS - 1 - (UPPER_TAIL * BOOTSTRAP_DRAWS as f64) as usize];
         let deviation = if error > 0.0 && sum > 0.0 { (point / (error / sum)).ln().max(0.0) } else { 0.0 };
@@ -168,42 +225,6 @@ pub(crate) fn largest(squares: &Squares, weights: &[f64], count: usize) -> f64 {
     (scale * count as f64 / EXCEEDING_PROBABILITY).max(squared[0].0).sqrt()
 }
 
-/// E²/U² of [`BOOTSTRAP_TARGETS`] targets, drawn with replacement from the sample, all of equal weight.
-fn some(squares: &Squares, rng: &mut Rng) -> f64 {
-    let (mut error, mut sum) = (0.0, 0.0);
-    for _ in 0..BOOTSTRAP_TARGETS.min(squares.error.len()) {
-        let at = rng.below(squares.error.len());
-        error += squares.error[at];
-        sum += squares.sum[at];
-    }
-    quotient(error, sum)
-}
-
-/// E²/U² of one bootstrap draw: in each stratum as many leaves as the sample has, and in each leaf as many targets, all
-/// drawn with replacement; of these, `most` targets by their weights (systematic sampling). `groups` holds the leaves
-/// of each stratum.
-fn drawn(groups: &[Vec<&Draw>], strata: &[Stratum], squares: &Squares, most: usize, rng: &mut Rng) -> f64 {
-    let (mut error, mut sum) = (0.0, 0.0);
-    let step = 1.0 / most as f64;
-    let (mut weights, mut next) = (0.0, step * rng.uniform());
-    for (draws, stratum) in groups.iter().zip(strata) {
-        for _ in 0..draws.len() {
-            let targets = &draws[rng.below(draws.len())].targets;
-            let weight = stratum.weight / (draws.len() * targets.len()) as f64;
-            for _ in 0..targets.len() {
-                let (at, factor) = targets[rng.below(targets.len())];
-                weights += weight * factor;
-                while next < weights {
-                    error += squares.error[at as usize];
-                    sum += squares.sum[at as usize];
-                    next += step;
-                }
-            }
-        }
-    }
-    quotient(error, sum)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::sources::Sources;
@@ -225,11 +246,11 @@ mod tests {
         let sample = Sample { targets, selves: None, count, of_norm, of_errors, draws, strata };
         let mut squares = Squares { error: vec![1e-6; others as usize + 1], sum: vec![1.0; others as usize + 1] };
         squares.sum[others as usize] = 1e12;
-        let bound = relative(Estimate::of(&sample, &sample.weights(), &squares), &[]);
+        let bound = relative(Estimate::of(&Bootstrap::new(&sample), &sample.weights(), &squares), &[]);
         assert!((0.99e-3..1.1e-3).contains(&bound), "{bound:e}");
         // If it is no rare target, all callers see it.
         squares.sum.fill(1e12);
-        let bound = relative(Estimate::of(&sample, &sample.weights(), &squares), &[]);
+        let bound = relative(Estimate::of(&Bootstrap::new(&sample), &sample.weights(), &squares), &[]);
         assert!((0.99e-9..1.1e-9).contains(&bound), "{bound:e}");
     }
 }

@@ -4,15 +4,19 @@
 //! their terms, so weights are counted in [`UNITS`], whole numbers whose sums are exact. Ranks own intervals of tree
 //! order. So the place of a weight among all weights is its place on its rank, plus what lower ranks have.
 
+use super::sampled::BOXES_OF_A_TASK;
 use fmm_dist::World;
 use fmm_traits::Error;
+use rayon::prelude::*;
 
 /// Units of the weight 1. Sums of 2⁴⁰ weights of 2⁴⁰ fit the numbers in which they are counted.
 pub(super) const UNITS: u128 = 1 << 40;
 
-/// A weight in units; what is not a number counts as 0.
+/// A weight in units; what is not a number counts as 0. (Most weights fit in 64 bits, for which a processor has an
+/// instruction. A tree may have a million leaves.)
 pub(super) fn units(weight: f64) -> u128 {
-    (weight * UNITS as f64) as u128
+    let units = weight * UNITS as f64;
+    if units < (1u64 << 63) as f64 { u128::from(units as u64) } else { units as u128 }
 }
 
 /// The units of some weights in a row of weights over all ranks.
@@ -49,14 +53,16 @@ impl Span {
     /// item and the number of the draw. An item of large weight may be drawn several times.
     pub fn draw(self, weights: impl Iterator<Item = u128>, count: usize, start: f64) -> Vec<(usize, usize)> {
         let first = (start * self.all as f64) as u128;
-        let place = |draw: usize| (draw as u128 * self.all + first) / count as u128;
+        let place = |draw: usize| (draw as u128 * self.all + first) / count.max(1) as u128;
         let mut draw = (0..count).find(|&k| place(k) >= self.before).unwrap_or(count);
         let (mut sum, mut drawn) = (self.before, Vec::with_capacity(count));
+        let mut next = place(draw);
         for (item, weight) in weights.enumerate() {
             sum += weight;
-            while draw < count && place(draw) < sum {
+            while draw < count && next < sum {
                 drawn.push((item, draw));
                 draw += 1;
+                next = place(draw);
             }
         }
         drawn
@@ -81,11 +87,12 @@ pub(super) fn totals<const N: usize>(world: &World, mine: [usize; N]) -> Result<
 /// The sum of some `terms` of all ranks, none of which is negative; `None` if it is 0 or not finite. The units of the
 /// sum are parts of its largest term. All ranks call it together.
 pub(super) fn exact_sum(world: &World, terms: &[f64]) -> Result<Option<f64>, Error> {
-    let largest = terms.iter().map(|&x| if x.is_nan() { f64::INFINITY } else { x }).fold(0.0, f64::max);
+    let terms = terms.par_iter().with_min_len(BOXES_OF_A_TASK);
+    let largest = terms.clone().map(|&x| if x.is_nan() { f64::INFINITY } else { x }).reduce(|| 0.0, f64::max);
     let mut largest = [largest];
     world.reduce(&mut largest, f64::max)?;
     let [largest] = largest;
-    let mine = terms.iter().map(|x| units(x / largest)).sum();
+    let mine = terms.map(|x| units(x / largest)).sum();
     let sum = Span::of(world, &[mine])?[0].sum() * largest;
     Ok(Some(sum).filter(|sum| *sum > 0.0 && sum.is_finite()))
 }

@@ -18,7 +18,7 @@ mod sources;
 
 use crate::attributes::Attributes;
 use adaptive2d::Norm;
-use bound::{Estimate, Squares};
+use bound::{Bootstrap, Estimate, Squares};
 use fmm_families::Facts;
 use fmm_traits::{Error, OutputColumns, Outputs};
 use modes::Modes;
@@ -78,6 +78,7 @@ pub struct ProbeReport {
 /// sources are those of the lists of the first measured order; lists of other orders differ in few leaves.
 pub(crate) struct Trial {
     pub sample: Sample,
+    bootstrap: Bootstrap,
     /// Sets of strengths of the sources that give the errors: the first is uniform in (0, 1), the others are normal.
     pub strengths: Vec<Vec<f64>>,
     /// The direct sums of each set, targets × values.
@@ -123,24 +124,31 @@ impl Trial {
             facts.pull_back(&mut rows);
             Ok::<_, Error>(rows)
         };
-        let exact = sums(&sample.of_errors, &strengths)?;
+        let (mut bootstrap, mut normal) = (Bootstrap::default(), Vec::new());
         let soft = sample.selves.as_deref().filter(|_| facts.skips_self);
-        let same = sample.of_norm == sample.of_errors;
-        let sums = if same && soft.is_none() {
-            None
-        } else {
-            let strengths = drawn(&sample.of_norm)?;
-            let sums = if same { exact.clone() } else { sums(&sample.of_norm, &strengths)? };
-            Some(match soft {
-                Some(selves) => less(sums, &own_parts(selves, &slices(&strengths), facts, direct)?),
-                None => sums,
-            })
-        };
-        let normal = joined(&sample.of_norm, sample.of_norm.normal(SCATTER_SETS, facts.linear()))?;
+        // What is drawn needs no sums, so it is drawn while a device computes them.
+        let (exact, sums) = rayon::in_place_scope(|scope| {
+            scope.spawn(|_| bootstrap = Bootstrap::new(&sample));
+            scope.spawn(|_| normal = sample.of_norm.normal(SCATTER_SETS, facts.linear()));
+            let exact = sums(&sample.of_errors, &strengths)?;
+            let same = sample.of_norm == sample.of_errors;
+            let sums = if same && soft.is_none() {
+                None
+            } else {
+                let strengths = drawn(&sample.of_norm)?;
+                let sums = if same { exact.clone() } else { sums(&sample.of_norm, &strengths)? };
+                Some(match soft {
+                    Some(selves) => less(sums, &own_parts(selves, &slices(&strengths), facts, direct)?),
+                    None => sums,
+                })
+            };
+            Ok::<_, Error>((exact, sums))
+        })?;
+        let normal = joined(&sample.of_norm, normal)?;
         let others = Others::new(site, &sample, soft, &normal, facts, direct)?;
         let normal = &sums.as_ref().unwrap_or(&exact)[1..];
         let scatter = facts.columns.iter().map(|c| others.scatter(normal, facts.values, &c.columns)).collect();
-        Ok(Trial { sample, strengths, exact, sums, scatter })
+        Ok(Trial { sample, bootstrap, strengths, exact, sums, scatter })
     }
 
     /// A trial without lists: `targets` are drawn at random from all `count` targets, `exact` are their direct sums for
@@ -153,9 +161,10 @@ impl Trial {
         count: usize,
     ) -> Trial {
         let sample = Sample::of_targets(targets, count);
+        let bootstrap = Bootstrap::new(&sample);
         let others = Others { every: 1, weights: sample.weights(), rows: others };
         let scatter = facts.columns.iter().map(|c| others.scatter(&exact[1..], facts.values, &c.columns)).collect();
-        Trial { sample, strengths: Vec::new(), exact, sums: None, scatter }
+        Trial { sample, bootstrap, strengths: Vec::new(), exact, sums: None, scatter }
     }
 
     /// Bounds of the errors, one per requested output. `computed` holds the rows of the sampled targets for each set of
@@ -176,7 +185,8 @@ impl Trial {
                         None => squares.iter().map(|s| bound::largest(s, &weights, count)).fold(0.0, f64::max),
                     };
                 }
-                let each: Vec<Estimate> = squares.par_iter().map(|s| Estimate::of(&self.sample, &weights, s)).collect();
+                let each: Vec<Estimate> =
+                    squares.par_iter().map(|s| Estimate::of(&self.bootstrap, &weights, s)).collect();
                 let mut estimate = Estimate::mean(&each);
                 let Some(scatter) = scatter else { return bound::relative(estimate, &[]) };
                 estimate.sum *= scatter.mean;

@@ -216,8 +216,10 @@ impl Sample {
         let weights = Weights::new(site, End::Targets, all)?;
         let targets_of = |&leaf: &u32| tree.targets_of(leaf as usize);
         let groups = groups(site)?;
-        let in_units =
-            |group: &Group| group.leaves.iter().map(|&leaf| units(weights.of_leaf(leaf as usize, tree))).sum();
+        let in_units = |group: &Group| {
+            let all = group.leaves.par_iter().with_min_len(BOXES_OF_A_TASK);
+            all.map(|&leaf| units(weights.of_leaf(leaf as usize, tree))).sum()
+        };
         let spans = Span::of(world, &groups.iter().map(in_units).collect::<Vec<u128>>())?;
         let strata = groups.iter().zip(&spans).map(|(group, span)| Stratum {
             name: group.name.clone(),

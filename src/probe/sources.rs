@@ -95,8 +95,8 @@ pub(super) fn sources(
     // Leaves with sources, by the positions of their sources.
     let mut leaves = leaves(tree, |b| !tree.sources_of(b).is_empty());
     leaves.par_sort_unstable_by_key(|&b| tree.sources_of(b as usize).start);
-    let near = within(tree, &site.near_rows(&with_ancestors(tree, sampled))?);
-    let close = within(tree, &site.far_rows(sampled)?);
+    let rows = [site.near_rows(&with_ancestors(tree, sampled))?, site.far_rows(sampled)?];
+    let (near, close) = rayon::join(|| within(tree, &rows[0]), || within(tree, &rows[1]));
     let of_sources: Weights;
     let weights = if tree.same_points() {
         weights
@@ -104,43 +104,40 @@ pub(super) fn sources(
         of_sources = Weights::new(site, End::Sources, count)?;
         &of_sources
     };
-    let all_leaves = leaves.par_iter().with_min_len(BOXES_OF_A_TASK);
-    let of_leaves: Vec<f64> = all_leaves.map(|&b| weights.of_leaf(b as usize, tree)).collect();
-    let in_units = of_leaves.iter().map(|&weight| units(weight));
-    let of_close = in_units.clone().zip(&leaves).filter(|(_, b)| close[**b as usize]).map(|(weight, _)| weight);
-    let all = Span::of(world, &[in_units.sum(), of_close.sum()])?;
+    let all_leaves = || leaves.par_iter().with_min_len(BOXES_OF_A_TASK).map(|&b| b as usize);
+    let in_units = |b: usize| {
+        let weight = units(weights.of_leaf(b, tree));
+        [weight, if close[b] { weight } else { 0 }]
+    };
+    let all = Span::of(world, &all_leaves().map(in_units).reduce(|| [0; 2], |[a, b], [c, d]| [a + c, b + d]))?;
     let [all, all_close] = [all[0].sum(), all[1].sum()];
     let of_a_leaf = (most / DRAWN_LEAVES).ceil() as usize;
-    // For each leaf, the chance with which it is drawn and the number of its draws; `None` for leaves that are taken.
-    let chance = |(&b, weight): (&u32, &f64)| {
-        let b = b as usize;
-        if most >= count as f64 || near[b] && near_errs {
-            return None;
-        }
+    let is_taken = |b: usize| most >= count as f64 || near[b] && near_errs;
+    // The chance with which a leaf is drawn if it is not taken, and the number of its draws.
+    let chance = |b: usize| {
         let share = 0.5 * most / all + if close[b] { 0.5 * most / all_close } else { 0.0 };
-        let expected = share * weight;
+        let expected = share * weights.of_leaf(b, tree);
         let picks = tree.sources_of(b).len().min(of_a_leaf.max(expected.ceil() as usize));
-        Some(((expected / picks as f64).min(1.0), picks))
+        ((expected / picks as f64).min(1.0), picks)
     };
-    let chances: Vec<Option<(f64, usize)>> = leaves.iter().zip(&of_leaves).map(chance).collect();
+    // In units. A unit fits in 64 bits, because no chance is above 1.
+    let chances: Vec<u64> = all_leaves().map(|b| if is_taken(b) { 0 } else { units(chance(b).0) as u64 }).collect();
     // Leaves are drawn by systematic sampling: one for each unit of the sum of chances.
     let start = units(rng.uniform());
-    let mine = chances.iter().flatten().map(|c| units(c.0)).sum();
+    let mine = chances.iter().map(|&chance| u128::from(chance)).sum();
     let mut sum = Span::of(world, &[mine])?[0].before;
     // The leaves that give sources; those that are taken have chance 1.
     let mut drawn = Vec::new();
-    for (&b, chance) in leaves.iter().zip(chances) {
-        let b = b as usize;
-        let Some((chance, picks)) = chance else {
-            drawn.push(((b, level_of(tree, b)), 1.0, tree.sources_of(b).len()));
-            continue;
+    let draws = |sum: u128| (sum + (UNITS - 1 - start)) / UNITS;
+    for (&b, in_units) in leaves.iter().zip(chances) {
+        let (b, before) = (b as usize, draws(sum));
+        sum += u128::from(in_units);
+        let (chance, picks) = match draws(sum) > before {
+            true => chance(b),
+            false if is_taken(b) => (1.0, tree.sources_of(b).len()),
+            false => continue,
         };
-        let draws = |sum: u128| (sum + (UNITS - 1 - start)) / UNITS;
-        let before = draws(sum);
-        sum += units(chance);
-        if draws(sum) > before {
-            drawn.push(((b, level_of(tree, b)), chance, picks));
-        }
+        drawn.push(((b, level_of(tree, b)), chance, picks));
     }
     // Sources of leaves that are taken as a whole need no weights.
     let in_part = |&((b, _), _, picks): &((usize, usize), f64, usize)| picks < tree.sources_of(b).len();

@@ -4,7 +4,7 @@ mod site;
 
 pub(crate) use site::{OnDevice, Trees};
 
-use self::site::{Shared, into_placed, locked, mesh_of};
+use self::site::{Shared, corners_of, into_placed, locked, mesh_of};
 use super::octree::{blocks, rows_of_sources};
 use super::{Engine, Placed, ProbeSeconds, Watch};
 use super::{bounds_of, build_options, list_options, not_placed, picked, trial_of};
@@ -15,7 +15,6 @@ use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::Trial;
 use crate::probe::sample::Sample;
-use crate::probe::sampled::HALF_CORNER_POWER;
 use crate::request::{Cuda, Fmm};
 use crate::variant::Expansion;
 use backend_cuda::{
@@ -185,11 +184,8 @@ impl Engine for Device {
         (&self.request, &self.choice)
     }
 
-    /// An upper bound. What arrays of this process hold counts as free: a forecast counts the points, which are there, and
-    /// other plans may end. The device refuses each array that does not fit.
     fn free_memory(&self) -> Result<Option<u64>, Error> {
-        let r = &self.request;
-        self.cuda.open(r.cache.as_ref())?.memory_of_arrays().map(Some)
+        self.cuda.memory_of_a_plan(self.request.cache.as_ref()).map(Some)
     }
 
     fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {
@@ -215,10 +211,15 @@ impl Engine for Device {
         }
         let settings = self.settings(order);
         let Some(tree) = self.new.as_ref().and_then(|new| new.tree.as_ref()) else { return not_placed() };
-        let placed = &mut locked(tree).placed;
-        let mut mesh = mesh_of(&placed.counts(&settings)?, placed.report());
-        let cut = placed.cut(&settings)?;
-        mesh.corners = cut.corner_sums(HALF_CORNER_POWER)?.iter().sum::<f64>() / cut.n_targets().max(1) as f64;
+        let mut site = locked(tree);
+        let mut mesh = mesh_of(&site.placed.counts(&settings)?, site.placed.report());
+        mesh.corners = match site.corners.get() {
+            Some(&known) => known,
+            None => {
+                let (mean, _) = corners_of(&site.placed.cut(&settings)?)?;
+                *site.corners.get_or_init(|| mean)
+            }
+        };
         Ok(mesh)
     }
 
@@ -234,14 +235,20 @@ impl Engine for Device {
         let mut site = locked(tree);
         let ground = site.placed.ground();
         let mut made = (not_placed(), 0.0);
+        let (boxes, copied) = timed(|| site.boxes());
+        let boxes = boxes?;
         // Programs are loaded and operators made while the host draws the sample.
         let (cut, sums) = rayon::in_place_scope(|scope| {
             scope.spawn(|_| made = timed(|| method(&self.request, &self.parts, order, &ground)));
             timed(|| {
-                let boxes = site.boxes()?;
                 let trial = site.trial(settings.policy, |site| {
                     let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
-                    let there = OnDevice { cut: site.placed.cut(&settings)?, boxes: &*boxes, direct: &direct };
+                    let there = OnDevice {
+                        cut: site.placed.cut(&settings)?,
+                        boxes: &*boxes,
+                        direct: &direct,
+                        corners: &site.corners,
+                    };
                     trial_of(&self.request, &self.choice, &there, self.request.precision == Precision::F32)
                 })?;
                 let sample = &trial.sample;
@@ -251,7 +258,7 @@ impl Engine for Device {
         });
         drop(site);
         let ((trial, small), (method, operators)) = (cut?, made);
-        let mut seconds = ProbeSeconds { sums, operators };
+        let mut seconds = ProbeSeconds { sums: copied + sums, operators };
         let method = method?;
         let (solver, placed) = timed(|| method.place(small));
         let solver = solver?;

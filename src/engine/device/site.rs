@@ -2,11 +2,11 @@
 
 use crate::mesh::{Edges, Mesh};
 use crate::probe::Trial;
-use crate::probe::sampled::{Direct, End, Sampled};
+use crate::probe::sampled::{Direct, End, HALF_CORNER_POWER, Sampled};
 use backend_cuda::{CallerPoints, Counts, Cut, Placed};
 use fmm_traits::{Error, Hierarchy, Policy, Tree};
 use fmm_tree::{BuildOptions, BuildReport, Incoming};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Largest number of trees that a plan keeps while its candidates are tried.
 const TREES_KEPT: usize = 2;
@@ -19,6 +19,8 @@ pub(crate) struct Site {
     boxes: Option<Arc<Tree>>,
     /// The samples on which errors are measured, by list policy.
     trials: Vec<(Policy, Arc<Trial>)>,
+    /// [`Mesh::corners`], which no list changes.
+    pub corners: OnceLock<f64>,
 }
 
 impl Site {
@@ -29,7 +31,7 @@ impl Site {
         targets: Option<&CallerPoints>,
     ) -> Result<Site, Error> {
         let placed = Placed::new(device, options, sources, targets)?;
-        Ok(Site { options: *options, placed, boxes: None, trials: Vec::new() })
+        Ok(Site { options: *options, placed, boxes: None, trials: Vec::new(), corners: OnceLock::new() })
     }
 
     /// A copy of the boxes on the host.
@@ -112,6 +114,14 @@ pub(crate) struct OnDevice<'a, H> {
     pub cut: Cut<'a>,
     pub boxes: &'a H,
     pub direct: SumsOnDevice<'a>,
+    /// [`Site::corners`].
+    pub corners: &'a OnceLock<f64>,
+}
+
+/// [`Mesh::corners`] of a tree on the device, with the sums of the leaves from which it is taken.
+pub(crate) fn corners_of(cut: &Cut) -> Result<(f64, Vec<f64>), Error> {
+    let sums = cut.corner_sums(HALF_CORNER_POWER)?;
+    Ok((sums.iter().sum::<f64>() / cut.n_targets().max(1) as f64, sums))
 }
 
 impl<H: Hierarchy> Sampled for OnDevice<'_, H> {
@@ -132,6 +142,11 @@ impl<H: Hierarchy> Sampled for OnDevice<'_, H> {
     fn corner_sums(&self, of: End, half_power: u32) -> Result<Vec<f64>, Error> {
         match of {
             End::Sources => self.cut.corner_sums_of_sources(half_power),
+            End::Targets if half_power == HALF_CORNER_POWER => {
+                let (mean, sums) = corners_of(&self.cut)?;
+                self.corners.get_or_init(|| mean);
+                Ok(sums)
+            }
             End::Targets => self.cut.corner_sums(half_power),
         }
     }

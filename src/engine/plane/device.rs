@@ -75,7 +75,8 @@ impl PlaneOnDevice {
         let device = self.cuda.open(self.request.cache.as_ref())?;
         let (boxes, kernel, derivatives) = (there.boxes()?, self.pairs.kernel, self.derivatives());
         let direct = |s, q: &[&[f64]], t| plane_sums(&device, kernel, derivatives, (s, t), q);
-        let site = OnDevice { cut: there.cut()?, boxes: &boxes, direct: &direct };
+        let corners = OnceLock::new();
+        let site = OnDevice { cut: there.cut()?, boxes: &boxes, direct: &direct, corners: &corners };
         let trial = trial_of(&self.request, &self.choice, &site, self.request.precision == Precision::F32)?;
         let kept = [&trial.sample.of_errors.positions[..], &trial.sample.targets];
         let thin = site.cut.thin_pyramid(&boxes, kept)?;
@@ -97,7 +98,7 @@ impl Engine for PlaneOnDevice {
     }
 
     fn free_memory(&self) -> Result<Option<u64>, Error> {
-        self.cuda.open(self.request.cache.as_ref())?.free_memory().map(Some)
+        self.cuda.memory_of_a_plan(self.request.cache.as_ref()).map(Some)
     }
 
     fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {

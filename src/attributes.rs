@@ -5,14 +5,12 @@
 
 use crate::request::Fmm;
 use fmm_families::Facts;
-use fmm_traits::{Error, Kernels, MAX_NODES, Nodes, Number, Spread};
+use fmm_traits::{Error, Kernels, Nodes, Number, Spread};
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// The estimate of an error of interpolation may be too large by this factor. It decides what is measured, not what is
-/// kept.
-const UNCERTAIN: f64 = 10.0;
-/// Mean points in a box that is as far from another as its side, for the estimate of errors of interpolation.
+/// Mean points in the smallest boxes that are their side apart, for the distances at which the power of nodes is chosen.
+/// Nothing else depends on it.
 const POINTS_OF_A_BOX: f64 = 100.0;
 
 /// The attributes of a request.
@@ -32,12 +30,6 @@ impl Attributes {
     /// Attributes for which one value in far fields is not enough.
     pub fn spreads(&self) -> usize {
         self.spreads.len()
-    }
-
-    /// The least number of nodes, two or more, that may keep a tolerance; the largest number if none may.
-    pub fn first_nodes(&self, tolerance: f64) -> usize {
-        let may = |nodes: &usize| self.spreads.iter().all(|spread| spread.error(*nodes) <= UNCERTAIN * tolerance);
-        (2..MAX_NODES).find(may).unwrap_or(MAX_NODES)
     }
 
     /// The grid of `count` nodes of each of these attributes.

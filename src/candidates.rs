@@ -93,6 +93,18 @@ pub(crate) struct Candidate {
     pub costs: String,
 }
 
+impl Candidate {
+    /// The candidate with another number of values of each attribute in far fields, to be measured first at an order.
+    pub fn with_nodes(&self, r: &Fmm, task: &Task, seen: Seen, nodes: usize, first: usize) -> Candidate {
+        let mut other = Candidate { first, ..self.clone() };
+        if let Layout::Octree(parts) = &mut other.layout {
+            parts.grid.nodes = nodes;
+            [other.occupancy, other.seconds] = forecast(r, task, seen, parts, first);
+        }
+        other
+    }
+}
+
 /// Facts about the points that are known without a tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
@@ -280,14 +292,13 @@ fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Can
         _ => vec![0.0],
     };
     let orders = orders(&parts);
-    let counts = node_counts(r, task, &parts)?;
+    let grid = Grid { nodes: nodes(r, task)?, spreads: r.attributes.spreads() };
     let mut found = Vec::new();
-    for (theta, &nodes) in thetas.iter().flat_map(|&theta| counts.iter().map(move |nodes| (theta, nodes))) {
-        let mut parts = parts;
+    for theta in thetas {
+        let mut parts = Parts { grid, ..parts };
         if let Policy::Treecode { theta: chosen } = &mut parts.policy {
             *chosen = theta;
         }
-        parts.grid = Grid { nodes, spreads: r.attributes.spreads() };
         let first = match task.goal {
             Goal::Order(order) => given(order, &orders)?,
             Goal::Tolerance(e) | Goal::Usual(e) => {
@@ -302,22 +313,16 @@ fn on_octree(r: &Fmm, method: Method, task: &Task, seen: Seen) -> Result<Vec<Can
     Ok(found)
 }
 
-/// The numbers of values of each attribute in far fields that compete: one, and those that may keep the tolerance.
-fn node_counts(r: &Fmm, task: &Task, parts: &Parts) -> Result<Vec<usize>, Error> {
-    let one = parts.expansion.fill().is_none() || parts.policy != Policy::Uvwx;
-    let most = if one { 1 } else { r.backend.processor().most_nodes() };
+/// The given number of values of each attribute in far fields, or one. Where one is not enough, the search for an order
+/// finds another number.
+fn nodes(r: &Fmm, task: &Task) -> Result<usize, Error> {
     match r.variant.nodes {
         Some(nodes) if !(1..=MAX_NODES).contains(&nodes) => {
             Err(Error::Parameter { name: "nodes", value: nodes as f64, requirement: "must be 1 to 4" })
         }
         Some(_) if task.facts.attributes == 0 => refuse("a number of nodes", "no source has an attribute"),
-        Some(nodes) if nodes > most => refuse("several nodes of an attribute", "far fields on a GPU have one"),
-        Some(nodes) => Ok(vec![nodes]),
-        None => {
-            let tolerance = task.goal.tolerance().filter(|_| r.attributes.spreads() > 0);
-            let several = tolerance.into_iter().flat_map(|tolerance| r.attributes.first_nodes(tolerance)..=most);
-            Ok(std::iter::once(1).chain(several).collect())
-        }
+        Some(nodes) => Ok(nodes),
+        None => Ok(1),
     }
 }
 

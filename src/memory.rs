@@ -61,10 +61,14 @@ fn joined(facts: &Facts) -> usize {
 /// Bytes of a plan and one evaluation on `threads` threads of a CPU. The tree is as deep as a tree of uniform points.
 pub(crate) fn on_cores(facts: &Facts, size: &Size, threads: usize, parts: &Parts) -> u64 {
     let Size { counts: [n, m], .. } = *size;
-    // Several far fields have strengths of their own.
-    let of_fields = if parts.fields() > 1 { parts.fields() * facts.strengths } else { 0 };
-    let arrays = 48 * (n + m) + 8 * (n * (facts.strengths + joined(facts) + of_fields) + 3 * m * facts.values);
+    let arrays =
+        48 * (n + m) + 8 * (n * (facts.strengths + joined(facts) + of_fields(facts, parts)) + 3 * m * facts.values);
     arrays as u64 + fields_on_cores(facts, size, threads, parts)
+}
+
+/// Strengths of a source in several far fields, each of which has its own.
+fn of_fields(facts: &Facts, parts: &Parts) -> usize {
+    if parts.fields() > 1 { parts.fields() * facts.strengths } else { 0 }
 }
 
 /// Boxes of a tree. Adaptive trees have up to a third more than those of uniform points.
@@ -121,7 +125,7 @@ pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> Forecast
     let given = wide * (n * facts.strengths + m * facts.values);
     // Points with their order and places; strengths in tree order. A tree of points takes, before there is anything
     // else, the caller's points, keys, and room to sort them.
-    let arrays = given + 28 * points + 4 * m + 8 * n * (facts.strengths + joined(facts));
+    let arrays = given + 28 * points + 4 * m + 8 * n * (facts.strengths + joined(facts) + of_fields(facts, parts));
     let planning = 68 * points;
     let sums = (8 * m * facts.values) as u64;
     // A GPU plan holds the lists of a CPU plan, the neighbours of all boxes, and its M2L edges as a table. If the spectra
@@ -162,8 +166,8 @@ pub(crate) fn on_a_device(facts: &Facts, size: &Size, parts: &Parts) -> Forecast
         _ if parts.policy == Policy::Stencil119 => 864,
         _ => 0,
     };
-    let fields = (edges + ends * (boxes / 7 + 1) + whole + wide * solves) as u64;
-    let placed = fields_on_cores(facts, size, 0, parts) + fields + arrays as u64;
+    let field = edges + ends * (boxes / 7 + 1) + whole + wide * solves;
+    let placed = fields_on_cores(facts, size, 0, parts) + (parts.fields() * field + arrays) as u64;
     // How many boxes there are depends on the points. Where the forecast is too high, a plan must not be refused for it:
     // the device refuses each array that does not fit, with numbers. Direct sums take all targets at once.
     let least = (arrays.max(planning) as u64) + if order.is_some() { 0 } else { sums };

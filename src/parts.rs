@@ -100,8 +100,8 @@ pub(crate) fn parts(
     if variant.truncation.is_some() && !spherical {
         return refuse("a choice of truncation", "it belongs to spherical harmonics");
     }
-    if variant.nodes.is_some() && (spherical || tree || method == Method::Direct) {
-        return refuse("a number of nodes", "it belongs to FMM by equivalent densities and by interpolation");
+    if variant.nodes.is_some() && (spherical || method == Method::Direct) {
+        return refuse("a number of nodes", "it belongs to equivalent densities and interpolation");
     }
     if let (true, Err(e)) = (spherical, harmonic) {
         return Err(e.clone());

@@ -16,7 +16,7 @@ use backend_cpu::laurent::PlanePairs;
 use backend_cuda::{Device, Routes};
 use fmm_dist::Ready;
 use fmm_families::{Facts, only_f64};
-use fmm_traits::{Error, Lists, MAX_NODES, Precision, Solver, Tree};
+use fmm_traits::{Error, Lists, Precision, Solver, Tree};
 
 /// A kind of machine that computes sums in space.
 pub(crate) trait Processor {
@@ -45,10 +45,6 @@ pub(crate) trait Processor {
     /// # Errors
     /// [`Error::Unsupported`] for a part that the processor does not have.
     fn complete(&self, parts: Parts, variant: &Variant) -> Result<Parts, Error>;
-    /// Largest number of values of an attribute of sources in far fields.
-    fn most_nodes(&self) -> usize {
-        1
-    }
     /// Checks that the processor has the methods of the plane in a precision.
     ///
     /// # Errors
@@ -164,9 +160,6 @@ impl Processor for Cpu {
     }
     fn complete(&self, parts: Parts, _: &Variant) -> Result<Parts, Error> {
         Ok(parts)
-    }
-    fn most_nodes(&self) -> usize {
-        MAX_NODES
     }
     fn has_plane(&self, precision: Precision) -> Result<(), Error> {
         only_f64(precision)

@@ -505,9 +505,9 @@ impl Fmm {
     /// The number of values of each [attribute](Fmm::attribute) at which far fields are expanded, 1 to 4. Default: 1 with
     /// a given order, else chosen with the order. Each value has operators and expansions of its own, so far fields
     /// take so many times as long; with two attributes the square of it. An attribute that has one value for all
-    /// sources, or is a factor of the kernel, always has one. For [`Method::EquivalentDensities`] and
-    /// [`Method::Interpolation`] on a CPU: for other methods and on a GPU, and without attributes, planning returns
-    /// [`Error::Unsupported`].
+    /// sources, or is a factor of the kernel, always has one. For [`Method::EquivalentDensities`],
+    /// [`Method::Interpolation`], and treecodes with their expansions. For other methods, and without attributes, planning
+    /// returns [`Error::Unsupported`].
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.variant.nodes = Some(nodes);
         self

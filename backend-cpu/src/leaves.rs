@@ -99,18 +99,21 @@ pub fn scatter(tree: &Tree, sets: &[(&[f64], f64)], pair: &Pair<f64>, to: &mut V
 /// attributes of the node.
 pub fn take_part(sets: &[Vec<f64>], pair: &Pair<f64>, (nodes, k): (&Nodes, usize), to: &mut Vec<Vec<f64>>) {
     to.resize_with(sets.len(), Vec::new);
+    let factors = nodes.factors(k);
     for (set, to) in sets.chunks_exact(pair.strengths()).zip(to.chunks_exact_mut(pair.strengths())) {
         let (given, attributes) = set.split_at(pair.linear());
         let (to, to_attributes) = to.split_at_mut(pair.linear());
         for (given, to) in given.iter().zip(to) {
             to.resize(given.len(), 0.0);
-            let of_source = |i: usize| given[i] * nodes.part(k, |a| attributes[a][i]);
+            let part =
+                |i: usize| factors.iter().map(|factor| factor.of(attributes[factor.attribute][i])).product::<f64>();
+            let of_source = |i: usize| given[i] * part(i);
             to.par_iter_mut().enumerate().with_min_len(4096).for_each(|(i, to)| *to = of_source(i));
         }
-        for (a, (own, to)) in attributes.iter().zip(to_attributes).enumerate() {
+        for (own, to) in attributes.iter().zip(&mut *to_attributes) {
             to.clone_from(own);
-            nodes.value(k, a).into_iter().for_each(|value| to.fill(value));
         }
+        factors.iter().for_each(|factor| to_attributes[factor.attribute].fill(factor.value));
     }
 }
 

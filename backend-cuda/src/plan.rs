@@ -5,7 +5,7 @@ use crate::array::{DeviceArray, DeviceStream};
 use crate::base::{Base, Near};
 use crate::device::Device;
 use crate::ends::{self, Arrays, Ends, Evaluation};
-use crate::equivalent::{DeviceScalar, Equivalent};
+use crate::equivalent::{DeviceScalar, Fields};
 use crate::far::FarField;
 use crate::graph::Graph;
 use crate::levels::Units;
@@ -99,7 +99,6 @@ impl<T: DeviceScalar, N: Real> Unplaced<T, N> {
         carrier: Carrier,
         ahead: Option<Ahead>,
     ) -> Result<Self, Error> {
-        let units = Units { params: kernels.params.clone(), kernel: kernels.members.equivalent.clone() };
         // The near kernel may have parameters that the kernel of the densities does not scale, such as a softening.
         let near_units = Units { params: kernels.params.clone(), kernel: kernels.near.clone() };
         // The program of the near field, which takes longest to compile, is compiled beside those of the far field.
@@ -109,7 +108,7 @@ impl<T: DeviceScalar, N: Real> Unplaced<T, N> {
                 Ok(match carrier {
                     Carrier::Equivalent(fill, cache) => {
                         let lattice = Lattice { order: p, fill, dim: kernels.near.dim };
-                        Box::new(Equivalent::<T>::new(device, kernels, units, (lattice, cache), ahead)?)
+                        Box::new(Fields::<T>::new(device, kernels, lattice, cache, ahead)?)
                     }
                     Carrier::Spherical(settings) => Box::new(Spherical::<T>::new(device, kernels, p, settings)?),
                 })

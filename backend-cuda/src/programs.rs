@@ -490,6 +490,11 @@ pub(crate) fn rows() -> Program {
     plain("rows.cu", include_str!("../kernels/rows.cu"), &["pack_f32", "pack_f64", "put_f32", "put_f64"])
 }
 
+/// Sources in one far field of several.
+pub(crate) fn nodes() -> Program {
+    plain("nodes.cu", include_str!("../kernels/nodes.cu"), &["take_part"])
+}
+
 /// Every program without a recorded kernel.
 pub fn all_programs() -> Vec<Program> {
     vec![
@@ -504,6 +509,7 @@ pub fn all_programs() -> Vec<Program> {
         arrange(),
         ends(),
         rows(),
+        nodes(),
         plane::pyramid_program(),
         plane::connect_program(),
         multiply_program::<f32>(),

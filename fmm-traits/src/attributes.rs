@@ -40,14 +40,12 @@ pub struct Spread {
     negative: bool,
     /// The smallest and the largest power of a value.
     range: [f64; 2],
-    /// Relative errors of sums with 1, 2, … nodes.
-    errors: [f64; MAX_NODES],
 }
 
 impl Spread {
     /// The spread of the `values` of attribute number `attribute`, for sums over points between which there are
-    /// `distances`, each twice the next. `None` if fields of one value serve all values: they are equal, or enter the
-    /// kernel as a factor.
+    /// `distances`, each twice the next: with the power with which fields between [`TRIED_NODES`] nodes err least.
+    /// `None` if fields of one value serve all values: they are equal, or enter the kernel as a factor.
     pub fn of(kernels: &Kernels, attribute: usize, values: &[f64], distances: &[f64]) -> Option<Self> {
         let (low, high) = values.iter().fold((f64::INFINITY, -f64::INFINITY), |(a, b), &e| (a.min(e), b.max(e)));
         if low >= high {
@@ -63,17 +61,11 @@ impl Spread {
         let of_power = |&power: &i32| {
             let powers = values.iter().map(|e| e.powi(power));
             let range = powers.fold([f64::INFINITY, -f64::INFINITY], |[a, b], t| [a.min(t), b.max(t)]);
-            let mut spread = Spread { attribute, power, negative: -low > high, range, errors: [0.0; MAX_NODES] };
-            spread.errors = std::array::from_fn(|k| trial.error(&spread, k + 1));
-            spread
+            let spread = Spread { attribute, power, negative: -low > high, range };
+            (trial.error(&spread, TRIED_NODES), spread)
         };
         let spreads = POWERS.iter().filter(|power| **power > 0 || !mixed).map(of_power);
-        spreads.min_by(|a, b| a.error(TRIED_NODES).total_cmp(&b.error(TRIED_NODES)))
-    }
-
-    /// Estimate of the relative ℓ2 error of sums that are interpolated between `nodes` values.
-    pub fn error(&self, nodes: usize) -> f64 {
-        self.errors[nodes - 1]
+        spreads.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, spread)| spread)
     }
 
     /// The value of the attribute whose power is `t`.
@@ -94,10 +86,34 @@ impl Spread {
     }
 }
 
-/// Lagrange's polynomial of point `k` among `points`, at `t`.
-fn lagrange(points: &[f64], k: usize, t: f64) -> f64 {
-    let others = points.iter().enumerate().filter(|(other, _)| *other != k);
-    others.map(|(_, x)| (t - x) / (points[k] - x)).product()
+/// What one attribute contributes to the part of a source in a far field: Lagrange's polynomial of a node.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Factor {
+    /// The number of the attribute.
+    pub attribute: usize,
+    /// The value of the attribute in the far field.
+    pub value: f64,
+    /// The polynomial is one of this power of the attribute.
+    pub power: i32,
+    /// Its zeros: the powers of the other nodes.
+    pub zeros: Vec<f64>,
+    /// The number by which the product over its zeros is multiplied.
+    pub scale: f64,
+}
+
+impl Factor {
+    /// The factor of node `k` among the `points` of a spread.
+    fn new(spread: &Spread, points: &[f64], k: usize) -> Self {
+        let zeros: Vec<f64> = (0..points.len()).filter(|other| *other != k).map(|other| points[other]).collect();
+        let scale = zeros.iter().map(|x| 1.0 / (points[k] - x)).product();
+        Factor { attribute: spread.attribute, value: spread.value(points[k]), power: spread.power, zeros, scale }
+    }
+
+    /// The factor of a source whose attribute is `e`.
+    pub fn of(&self, e: f64) -> f64 {
+        let t = e.powi(self.power);
+        self.zeros.iter().map(|x| t - x).product::<f64>() * self.scale
+    }
 }
 
 /// Fields of sources with some values of an attribute.
@@ -164,9 +180,10 @@ impl<'a> Trial<'a> {
     /// infinite if there is none.
     fn error(&self, spread: &Spread, count: usize) -> f64 {
         let points = spread.points(count);
-        let nodes: Vec<Vec<f64>> = points.iter().map(|&t| self.field(spread.value(t))).collect();
-        let of_value = |(e, field): (&f64, &Vec<f64>)| {
-            let weights: Vec<f64> = (0..count).map(|k| lagrange(&points, k, e.powi(spread.power))).collect();
+        let factors: Vec<Factor> = (0..count).map(|k| Factor::new(spread, &points, k)).collect();
+        let nodes: Vec<Vec<f64>> = factors.iter().map(|factor| self.field(factor.value)).collect();
+        let of_value = |(&e, field): (&f64, &Vec<f64>)| {
+            let weights: Vec<f64> = factors.iter().map(|factor| factor.of(e)).collect();
             let of_entry = |(i, x): (usize, &f64)| {
                 weights.iter().zip(&nodes).map(|(weight, node)| weight * node[i]).sum::<f64>() - x
             };
@@ -215,35 +232,22 @@ impl Nodes {
         self.0.iter().map(|axis| axis.points.len()).product()
     }
 
-    /// For each attribute of the grid, the number of its point in node `k`.
-    fn places(&self, mut k: usize) -> impl Iterator<Item = (&Axis, usize)> {
-        self.0.iter().map(move |axis| {
+    /// The factors of a source in far field `k`, one for each attribute of the grid. Their product is its part; the parts
+    /// of a source in all far fields add up to 1. An attribute without a factor is not one of the grid: sources keep it.
+    pub fn factors(&self, mut k: usize) -> Vec<Factor> {
+        let of_axis = |axis: &Axis| {
             let place = k % axis.points.len();
             k /= axis.points.len();
-            (axis, place)
-        })
+            Factor::new(&axis.spread, &axis.points, place)
+        };
+        self.0.iter().map(of_axis).collect()
     }
 
     /// The parameters of node `k`: `params` with the values of its attributes.
     pub fn parameters(&self, params: &[f64], k: usize) -> Vec<f64> {
         let mut params = params.to_vec();
-        self.places(k).for_each(|(axis, place)| params[axis.parameter] = axis.spread.value(axis.points[place]));
+        self.0.iter().zip(self.factors(k)).for_each(|(axis, factor)| params[axis.parameter] = factor.value);
         params
-    }
-
-    /// The value of `attribute` in far field `k`; `None` for an attribute that is not one of the grid: sources keep theirs.
-    pub fn value(&self, k: usize, attribute: usize) -> Option<f64> {
-        let (axis, place) = self.places(k).find(|(axis, _)| axis.spread.attribute == attribute)?;
-        Some(axis.spread.value(axis.points[place]))
-    }
-
-    /// The part that a source has in far field `k`. `attribute(a)` is its attribute number a. The parts of all far
-    /// fields add up to 1.
-    pub fn part(&self, k: usize, attribute: impl Fn(usize) -> f64) -> f64 {
-        let of_axis = |(axis, place): (&Axis, usize)| {
-            lagrange(&axis.points, place, attribute(axis.spread.attribute).powi(axis.spread.power))
-        };
-        self.places(k).map(of_axis).product()
     }
 }
 
@@ -278,7 +282,10 @@ mod tests {
             let kernels = kernels(text, &[(name, 0.5 * (range[0] + range[1]))]);
             let spread = Spread::of(&kernels, 0, &values(range[0], range[1]), &DISTANCES).unwrap();
             assert!(powers.contains(&spread.power), "{text} {range:?} {spread:?}");
-            assert!((1..MAX_NODES).all(|m| spread.error(m + 1) < 0.5 * spread.error(m)), "{text} {spread:?}");
+            let tried = values(range[0], range[1]);
+            let trial = Trial::new(&kernels, 0, &tried, &DISTANCES);
+            let errors: Vec<f64> = (1..=MAX_NODES).map(|m| trial.error(&spread, m)).collect();
+            assert!(errors.windows(2).all(|e| e[1] < 0.5 * e[0]), "{text} {spread:?} {errors:?}");
         }
     }
 
@@ -306,9 +313,10 @@ mod tests {
             let (mut sum, mut parts) = (0.0, 0.0);
             let (mut value, far) = ([0.0], &kernels.far);
             for k in 0..nodes.count() {
-                let part = nodes.part(k, |a| own[a]);
+                let factors = nodes.factors(k);
+                let part: f64 = factors.iter().map(|factor| factor.of(own[factor.attribute])).product();
                 let params = nodes.parameters(&kernels.params, k);
-                assert_eq!([0, 1].map(|a| nodes.value(k, a)), [Some(params[0]), Some(params[1])]);
+                assert_eq!([0, 1].map(|a| (factors[a].attribute, factors[a].value)), [(0, params[0]), (1, params[1])]);
                 assert!(params[0] < 0.0, "{params:?}");
                 far.eval(&params, &[0.1, 0.05, 0.0], &[1.0], &mut value);
                 (sum, parts) = (sum + part * value[0], parts + part);

@@ -88,6 +88,7 @@ def _options(
     cache: str | None = None,
     cost_model: str | os.PathLike[str] | None = None,
     attributes: Mapping[str, ArrayLike] | None = None,
+    nodes: int | None = None,
     progress: Any = None,
     comm: Any = None,
 ) -> dict[str, Any]:
@@ -116,6 +117,7 @@ def _options(
         "cache": cache,
         "cost_model": None if cost_model is None else Path(cost_model).read_text(),
         "attributes": {name: _arrays.numbers(v, name).reshape(-1) for name, v in (attributes or {}).items()},
+        "nodes": count(nodes, "nodes"),
         "progress": progress,
         "world": None if comm is None else _ranks.world(comm),
     }
@@ -175,6 +177,8 @@ class Plan:
     cost_model : file of :func:`calibrate`, with the costs by which methods and sizes of leaves are chosen; None: costs
         that come with the library, so that no choice depends on the machine
     attributes : values of parameters that differ from source to source, as a dict of name -> (N,)
+    nodes : number of values of each attribute between which far fields are interpolated, 1 to 4; None: chosen with the
+        order, or 1 with a given order. ``describe()["nodes"]`` says how many there are
     progress : True for a line that shows how far work is (:class:`fmm.Progress`), or a function of (phase, fraction);
         returning False cancels with KeyboardInterrupt
     comm : a communicator of mpi4py, whose ranks plan and sum together: each gives its own points and strengths and gets
@@ -211,6 +215,7 @@ class Plan:
         cache: str | None = None,
         cost_model: str | os.PathLike[str] | None = None,
         attributes: Mapping[str, ArrayLike] | None = None,
+        nodes: int | None = None,
         progress: Progress | bool | None = None,
         comm: Any = None,
     ) -> None:
@@ -232,7 +237,7 @@ class Plan:
         options = _options(
             self.outputs, tolerance=tolerance, order=order, method=method, precision=precision, backend=backend,
             device=device, devices=devices, threads=threads, ncrit=ncrit, norm=norm, theta=theta, cache=cache,
-            cost_model=cost_model, attributes=attributes, comm=comm, progress=called,
+            cost_model=cost_model, attributes=attributes, nodes=nodes, comm=comm, progress=called,
         )  # fmt: skip
         core = self.kernel._core(self.outputs)
         with self._line:

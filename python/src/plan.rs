@@ -182,6 +182,9 @@ pub fn request(kernel: &Kernel, options: &Bound<'_, PyDict>, watch: &Watch) -> P
             fmm = fmm.attribute(&name, slice(&values)?);
         }
     }
+    if let Some(nodes) = option(options, "nodes")? {
+        fmm = fmm.nodes(nodes);
+    }
     let watch = watch.clone();
     Ok(fmm.progress(move |p| watch.goes_on(p)))
 }

@@ -122,3 +122,20 @@ def test_a_value_for_each_source(rng):
     _, r = differences(x, y)
     plan = fmm.Plan(fmm.Gaussian(h=0.3), x, y, tolerance=1e-2, attributes={"h": width})
     assert relative(plan.apply(q).potential, np.exp(-((r / width) ** 2)) @ q) < 1e-2
+
+
+def test_several_values_in_far_fields(rng):
+    x, y, q, width = rng.random((N, 3)), rng.random((M, 3)), rng.random(N), 0.3 * (1 + rng.random(N))
+    _, r = differences(x, y)
+
+    def error(nodes):
+        options = {"method": "interpolation", "order": 8, "ncrit": 30, "attributes": {"h": width}}
+        plan = fmm.Plan(fmm.Gaussian(h=0.3), x, y, nodes=nodes, **options)
+        assert plan.describe()["nodes"] == nodes
+        return relative(plan.apply(q).potential, np.exp(-((r / width) ** 2)) @ q)
+
+    assert error(4) < 0.1 * error(2)
+    with pytest.raises(ValueError):
+        error(5)
+    with pytest.raises(NotImplementedError):
+        fmm.Plan("laplace", x, y, nodes=2)

@@ -1,15 +1,17 @@
 //! The search for the order of one candidate.
 
 use super::forecast::{bytes, choice, fits, measurement, price};
-use super::measured::{Measured, measured, reported, spent};
+use super::measured::{Measured, measured, reported, spent, worst};
 use super::{Decision, Ends, MIN_RATIO_TO_WAIT, exact};
 use crate::candidates::{self, Candidate, Layout, Task};
 use crate::choice::Choice;
 use crate::engine::{self, Engine, Watch};
 use crate::mesh::Mesh;
+use crate::parts::Parts;
 use crate::probe::search::{Aim, Found, Search, least};
 use crate::request::{Fmm, Method};
-use fmm_traits::Error;
+use fmm_traits::{Error, MAX_NODES};
+use std::time::Instant;
 
 /// Evaluations in which a plan should earn back its measurements. Where operators cost nothing, a candidate is then
 /// measured if it is 7 % cheaper; prices of two expansions err by up to a fifth against each other.
@@ -38,6 +40,16 @@ pub(super) enum Ended {
         /// The candidate, with the next order to measure as its first.
         candidate: Box<Candidate>,
         pause: Pause,
+        /// Seconds of sums and operators.
+        spent: [f64; 2],
+    },
+    /// One value of the attributes of sources in far fields is not enough.
+    Nodes {
+        /// The last order that was measured.
+        order: usize,
+        /// The number of nodes to take, which cause an `error` whatever the order.
+        nodes: usize,
+        error: f64,
         /// Seconds of sums and operators.
         spent: [f64; 2],
     },
@@ -90,7 +102,7 @@ impl Rivals {
 pub(super) fn attempt(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch) -> Result<Tried, Error> {
     match Attempt::new(r, task, candidate, ends, watch)?.search(Rivals::default(), None)? {
         Ended::Found(tried) => Ok(*tried),
-        Ended::Paused { .. } => unreachable!("without a rival nothing pauses"),
+        Ended::Paused { .. } | Ended::Nodes { .. } => unreachable!("without a rival nothing pauses"),
     }
 }
 
@@ -139,6 +151,54 @@ impl<'a> Attempt<'a> {
     /// Measures the error bounds at an order, appends them to `records` and returns the largest.
     fn measured(&mut self, order: usize, records: &mut Vec<Measured>) -> Result<f64, Error> {
         self.request.jointly(|| measured(&mut *self.engine, order, records))
+    }
+
+    /// [`measured`](Self::measured), unless one value of the attributes of sources is seen not to keep the tolerance at
+    /// any order.
+    fn measured_with_one_node(
+        &mut self,
+        order: usize,
+        tolerance: f64,
+        records: &mut Vec<Measured>,
+    ) -> Result<f64, Halt> {
+        let error = self.measured(order, records).map_err(Halt::Failed)?;
+        let Layout::Octree(Parts { expansion, grid, .. }) = &self.candidate.layout else { return Ok(error) };
+        let free = self.request.variant.nodes.is_none() && grid.nodes == 1 && grid.spreads > 0;
+        if error <= tolerance || !free || expansion.fill().is_none() {
+            return Ok(error);
+        }
+        let start = Instant::now();
+        let found = self.nodes(order, error, tolerance);
+        records.last_mut().expect("just measured").took(start.elapsed().as_secs_f64());
+        match found.map_err(Halt::Failed)? {
+            Some((nodes, error)) => Err(Halt::Nodes { order, nodes, error }),
+            None => Ok(error),
+        }
+    }
+
+    /// The number of nodes that leaves half of the tolerance to the order, or else the one with the least error, with
+    /// this error. `None` if one value causes less than half of the `error` at an order, or no more than the tolerance,
+    /// or others err more.
+    fn nodes(&mut self, order: usize, error: f64, tolerance: f64) -> Result<Option<(usize, f64)>, Error> {
+        let one = worst(&self.engine.errors_of_attributes(order, 1)?);
+        if one <= tolerance || one < 0.5 * error {
+            return Ok(None);
+        }
+        let (r, task, ends, watch) = (self.request, self.task, self.ends, self.watch);
+        let mut least = (1, one);
+        for nodes in 2..=MAX_NODES {
+            // Leaves of more far fields are larger, and farther from each other.
+            let candidate = self.candidate.with_nodes(r, task, ends.seen, nodes, order);
+            let mut other = Attempt::new(r, task, &candidate, ends, watch)?;
+            let error = worst(&other.engine.errors_of_attributes(order, nodes)?);
+            if error < least.1 {
+                least = (nodes, error);
+            }
+            if error <= 0.5 * tolerance {
+                break;
+            }
+        }
+        Ok(Some(least).filter(|(nodes, _)| *nodes > 1))
     }
 
     /// The mean points per leaf that balance near and far field at an order; `None` if the leaves do not depend on it.
@@ -196,7 +256,7 @@ impl<'a> Attempt<'a> {
                 }
                 match self.other_occupancy(order).filter(|_| rebuilds < MAX_REBUILDS) {
                     Some(occupancy) => Err(Halt::OtherLeaves { order, occupancy }),
-                    None => self.measured(order, records).map_err(Halt::Failed),
+                    None => self.measured_with_one_node(order, tolerance, records),
                 }
             });
             match result {
@@ -280,6 +340,9 @@ impl<'a> Attempt<'a> {
                     let candidate = Candidate { first: order, occupancy, seconds, ..candidate.clone() };
                     return Ok(Ended::Paused { candidate: candidate.into(), pause, spent: spent(&records) });
                 }
+                Err(Halt::Nodes { order, nodes, error }) => {
+                    return Ok(Ended::Nodes { order, nodes, error, spent: spent(&records) });
+                }
                 Err(Halt::Failed(e)) => return Err(e),
                 Err(Halt::OtherLeaves { .. }) => unreachable!("the search goes on with other leaves"),
                 Ok(order) => order,
@@ -313,6 +376,12 @@ enum Halt {
     Paused {
         order: usize,
         pause: Pause,
+    },
+    /// So many values of the attributes of sources are needed in far fields, and cause an error.
+    Nodes {
+        order: usize,
+        nodes: usize,
+        error: f64,
     },
     Failed(Error),
 }

@@ -14,11 +14,20 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// The largest bound; infinite if one is not a number.
+    /// The largest bound.
     pub(super) fn worst(&self) -> f64 {
-        let bounds = self.bounds.iter().map(|&b| if b.is_nan() { f64::INFINITY } else { b });
-        bounds.fold(0.0, f64::max)
+        worst(&self.bounds)
     }
+
+    /// Adds seconds of further sums.
+    pub(super) fn took(&mut self, seconds: f64) {
+        self.sums += seconds;
+    }
+}
+
+/// The largest bound; infinite if one is not a number.
+pub(super) fn worst(bounds: &[f64]) -> f64 {
+    bounds.iter().map(|&b| if b.is_nan() { f64::INFINITY } else { b }).fold(0.0, f64::max)
 }
 
 /// Measures the error bounds at `order`, appends them to `records` and returns the largest.

@@ -9,8 +9,8 @@
 //!   cost. Prices of evaluations are forecasts; beside a best candidate they count boxes and edges.
 //! - A candidate waits until another one was tried if its error stalls, or if it needs so high an order that the other
 //!   one is forecast to be [clearly cheaper](MIN_RATIO_TO_WAIT).
-//! - Where sources have attributes, candidates differ in the number of [nodes](crate::Fmm::nodes), too. One whose error
-//!   stalls says whether nodes help at all ([`nodes_help`]).
+//! - Where sources have attributes, far fields have one value of them at first. If they do not keep the tolerance whatever
+//!   the order, candidates of the same expansion get as many [nodes](crate::Fmm::nodes) as they need.
 //! - A candidate whose error stalls, or whose measurements do not pay, is given up where direct summation can take its
 //!   place.
 //!
@@ -34,7 +34,6 @@ use crate::choice::Choice;
 use crate::cloud::Cloud;
 use crate::engine::{Engine, Watch};
 use crate::mesh::Mesh;
-use crate::parts::Parts;
 use crate::probe::ProbeReport;
 use crate::request::{Fmm, Method};
 use crate::variant::Expansion;
@@ -82,6 +81,14 @@ struct Waiting {
 impl Waiting {
     fn expansion(&self) -> Option<Expansion> {
         expansion(&self.candidate)
+    }
+
+    /// Takes its place: before those that cost more, or at the end if it is tried again only if nothing else serves.
+    fn join(self, waiting: &mut VecDeque<Waiting>) {
+        let later = |w: &Waiting| w.candidate.seconds > self.candidate.seconds || w.pause.is_some();
+        let last = self.pause.is_some_and(Pause::gives_up);
+        let at = waiting.iter().position(later).filter(|_| !last).unwrap_or(waiting.len());
+        waiting.insert(at, self);
     }
 }
 
@@ -149,13 +156,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
             }
             Some(_) => treecode,
         };
-        // Another number of nodes has a lower floor.
-        let higher = |best: &Tried| {
-            let choice = &best.decision.choice;
-            let above = |floor| matches!(given_up, Some(Pause::Stalled(error)) if error >= floor);
-            best.floor.is_some_and(|(floor, _)| above(floor)) && alike(candidate, (choice.method, &choice.layout))
-        };
-        if best.as_ref().is_some_and(|best| lost(best) || higher(best)) || treecode && waiting.iter().any(gives_up) {
+        if best.as_ref().is_some_and(lost) || treecode && waiting.iter().any(gives_up) {
             continue;
         }
         // The floors of candidates are of no use where direct summation takes their place.
@@ -179,17 +180,23 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
             Ok(Some(Ended::Found(tried))) => *tried,
             Ok(Some(Ended::Paused { candidate, pause, spent })) => {
                 (report.seconds, report.operators) = (report.seconds + spent[0], report.operators + spent[1]);
-                if let Pause::Stalled(error) = pause
-                    && !nodes_help(&mut waiting, &candidate, error)
-                {
-                    continue;
+                Waiting { candidate: *candidate, pause: Some(pause) }.join(&mut waiting);
+                continue;
+            }
+            Ok(Some(Ended::Nodes { order, nodes, error, spent })) => {
+                (report.seconds, report.operators) = (report.seconds + spent[0], report.operators + spent[1]);
+                let pause = task.goal.tolerance().filter(|tolerance| error > *tolerance).map(|_| Pause::Stalled(error));
+                // What densities in a volume miss with one value, those on its surface miss, too.
+                let of = expansion(candidate);
+                let misses = |e| e == of || of == Some(Expansion::Interpolation) && e == Some(Expansion::Equivalent);
+                let (others, rest): (Vec<_>, Vec<_>) =
+                    waiting.into_iter().partition(|w| w.pause.is_none() && misses(w.expansion()));
+                waiting = rest.into();
+                for candidate in others.iter().map(|w| &w.candidate).chain([candidate]) {
+                    let first = if expansion(candidate) == of { order } else { candidate.first };
+                    let candidate = candidate.with_nodes(r, task, ends.seen, nodes, first);
+                    Waiting { candidate, pause }.join(&mut waiting);
                 }
-                let later = |w: &Waiting| w.candidate.seconds > candidate.seconds || w.pause.is_some();
-                let at = match pause {
-                    Pause::Behind(_) => waiting.iter().position(later).unwrap_or(waiting.len()),
-                    Pause::Stalled(_) | Pause::Outbid => waiting.len(),
-                };
-                waiting.insert(at, Waiting { candidate: *candidate, pause: Some(pause) });
                 continue;
             }
             Ok(None) => continue,
@@ -264,40 +271,6 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
             }
         }
         (Some(floor), _, direct) => Err(refusal(r, task, floor, direct.map(|d| d.seconds))),
-    }
-}
-
-/// Whether a candidate differs from a choice in the number of nodes alone.
-fn alike(candidate: &Candidate, (method, layout): (Method, &Layout)) -> bool {
-    match (&candidate.layout, layout) {
-        (Layout::Octree(a), Layout::Octree(b)) => candidate.method == method && Parts { grid: b.grid, ..*a } == *b,
-        _ => false,
-    }
-}
-
-/// Nodes help if they lower an error that stalls by this factor.
-const LEAST_HELP: f64 = 0.5;
-
-/// Takes from a candidate whose error stalls what it says about others that differ in the number of nodes alone. Those
-/// with more nodes are given up if its own nodes did not help. (Two may err more than one, the check values of which are
-/// those of the sources themselves.) Of several candidates that stall one is left: returns whether it is this one.
-fn nodes_help(waiting: &mut VecDeque<Waiting>, stalled: &Candidate, error: f64) -> bool {
-    let alike = |w: &Waiting| alike(&w.candidate, (stalled.method, &stalled.layout));
-    let nodes = |layout: &Layout| if let Layout::Octree(parts) = layout { parts.grid.nodes } else { 1 };
-    let before = waiting.iter().filter(|w| alike(w)).find_map(|w| match w.pause {
-        Some(Pause::Stalled(error)) => Some((nodes(&w.candidate.layout), error)),
-        _ => None,
-    });
-    if before.is_some_and(|(nodes, before)| nodes > 1 && error > LEAST_HELP * before) {
-        waiting.retain(|w| !alike(w) || w.pause.is_some());
-    }
-    match before {
-        Some((_, before)) if before <= error => false,
-        Some(_) => {
-            waiting.retain(|w| !alike(w) || !matches!(w.pause, Some(Pause::Stalled(_))));
-            true
-        }
-        None => true,
     }
 }
 

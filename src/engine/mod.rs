@@ -50,7 +50,7 @@ pub(crate) struct Placed {
 }
 
 /// Seconds of a measurement.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct ProbeSeconds {
     /// Sums, with the preparation of their points and lists.
     pub sums: f64,
@@ -93,6 +93,11 @@ pub(crate) trait Engine: Send + Sync {
     fn preview(&mut self, order: usize) -> Result<Mesh, Error>;
     /// Bounds of the errors at an order on the new points, one per output of the facts.
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error>;
+    /// Bounds of the errors that attributes of sources cause with a number of values in far fields, whatever the order,
+    /// one per output. One value is measured at an `order` that was measured before.
+    fn errors_of_attributes(&mut self, _order: usize, _nodes: usize) -> Result<Vec<f64>, Error> {
+        not_placed()
+    }
     /// The sample on which errors were measured.
     fn sample(&self) -> Option<&Sample>;
     /// Drops the new points.
@@ -153,13 +158,44 @@ fn trial_with(sample: Sample, request: &Fmm, choice: &Choice, site: &impl Sample
     Trial::new(sample, site, &choice.facts, &request.attributes, &direct)
 }
 
-/// Bounds of the errors of a solver for the points of a trial, one per output of the facts.
-fn bounds_of(request: &Fmm, choice: &Choice, trial: &Trial, solver: &dyn Solver) -> Result<Vec<f64>, Error> {
-    let mut rows = vec![vec![0.0; trial.sample.targets.len() * choice.facts.values]; trial.strengths.len()];
-    let strengths: Vec<&[f64]> = trial.strengths.iter().map(|q| &q[..]).collect();
+/// The sums of a solver for the points of a trial.
+fn sums_of(
+    choice: &Choice,
+    trial: &Trial,
+    solver: &dyn Solver,
+    strengths: &[Vec<f64>],
+) -> Result<Vec<Vec<f64>>, Error> {
+    let mut rows = vec![vec![0.0; trial.sample.targets.len() * choice.facts.values]; strengths.len()];
+    let strengths: Vec<&[f64]> = strengths.iter().map(|q| &q[..]).collect();
     let mut out: Vec<&mut [f64]> = rows.iter_mut().map(|rows| &mut rows[..]).collect();
     solver.apply_batch(&strengths, &mut out, &mut |_, _| true)?;
+    Ok(rows)
+}
+
+/// Bounds of the errors of a solver for the points of a trial, one per output of the facts.
+fn bounds_of(request: &Fmm, choice: &Choice, trial: &Trial, solver: &dyn Solver) -> Result<Vec<f64>, Error> {
+    let rows = sums_of(choice, trial, solver, &trial.strengths)?;
     Ok(trial.bounds(rows, &choice.facts, request.norm))
+}
+
+/// [`Engine::errors_of_attributes`] for a trial of `site`. `solver` makes a solver with one value for its points.
+fn errors_of_attributes<'a>(
+    (request, choice): (&Fmm, &Choice),
+    trial: &Trial,
+    site: &impl Sampled,
+    nodes: usize,
+    solver: impl FnOnce() -> Result<Box<dyn Solver + 'a>, Error>,
+) -> Result<Vec<f64>, Error> {
+    let (family, facts) = (request.family.in_space(request.outputs)?, (&choice.facts, request.norm));
+    let direct = |sources: &[f64], strengths: &[&[f64]], targets: &[f64]| {
+        family.direct(sources, strengths, Targets::Points(targets), Precision::F64, choice.isa)
+    };
+    if nodes > 1 {
+        let nodes = request.attributes.nodes(&family.kernels, nodes);
+        return trial.errors_of_interpolation(site, &nodes, facts, &direct);
+    }
+    let solver = solver()?;
+    trial.errors_of_one_value(site, &family.kernels, facts, &direct, &|sets| sums_of(choice, trial, &*solver, sets))
 }
 
 /// [`Engine::run`] one set at a time.

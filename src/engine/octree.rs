@@ -1,7 +1,7 @@
 //! The engine of the fast methods on an octree, on the CPU.
 
 use super::{Engine, Placed, Placement, ProbeSeconds, Watch};
-use super::{bounds_of, build_options, list_options, not_placed, picked, trial_of};
+use super::{bounds_of, build_options, errors_of_attributes, list_options, not_placed, picked, trial_of};
 use crate::choice::Choice;
 use crate::cloud::Cloud;
 use crate::mesh::{Mesh, PlanSeconds};
@@ -56,6 +56,21 @@ impl Site {
         }
         Ok(&self.lists.as_ref().expect("just made").1)
     }
+
+    /// Tree and lists with the sample on which errors are measured.
+    fn sampled(
+        &mut self,
+        (r, c, parts): (&Fmm, &Choice, &Parts),
+        order: usize,
+    ) -> Result<(&Tree, &Lists, &Trial), Error> {
+        self.lists(parts, order)?;
+        let (tree, lists) = (&self.tree, &self.lists.as_ref().expect("just made").1);
+        let trial = match &mut self.trial {
+            Some(trial) => trial,
+            none => none.insert(trial_of(r, c, &OnHost { tree, lists }, r.precision == Precision::F32)?),
+        };
+        Ok((tree, lists, trial))
+    }
 }
 
 /// The lists of a policy. For softened kernels, a treecode sees no box as a whole at a distance below `near`. For the
@@ -97,6 +112,11 @@ pub(crate) fn solver(
     };
     kernels.kernels.nodes = r.attributes.nodes(&kernels.kernels, parts.grid.nodes);
     kernels.solver(tree, lists, &settings, expansion)
+}
+
+/// The small problem of a trial: its sources that give errors, and its targets.
+fn thinned(tree: &Tree, lists: &Lists, trial: &Trial) -> (Tree, Lists) {
+    fmm_tree::thin(tree, lists, &trial.sample.of_errors.positions, &trial.sample.targets)
 }
 
 impl Octree {
@@ -141,28 +161,29 @@ impl Engine for Octree {
     }
 
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
+        let (r, c, parts) = (&self.request, &self.choice, &self.parts);
+        let Some(site) = &mut self.site else { return not_placed() };
         let start = Instant::now();
-        let Some(mut site) = self.site.take() else { return not_placed() };
-        site.lists(&self.parts, order)?;
-        let lists = &site.lists.as_ref().expect("just made").1;
-        let trial = match site.trial.take() {
-            Some(trial) => trial,
-            None => {
-                let near_errs = self.request.precision == Precision::F32;
-                trial_of(&self.request, &self.choice, &OnHost { tree: &site.tree, lists }, near_errs)?
-            }
-        };
-        let (tree, lists) = fmm_tree::thin(&site.tree, lists, &trial.sample.of_errors.positions, &trial.sample.targets);
+        let (tree, lists, trial) = site.sampled((r, c, parts), order)?;
+        let (tree, lists) = thinned(tree, lists, trial);
         let mut seconds = ProbeSeconds { sums: start.elapsed().as_secs_f64(), operators: 0.0 };
         let start = Instant::now();
-        let solver = self.solver(order, tree, lists)?;
+        let solver = solver(r, c, parts, order, tree, lists)?;
         seconds.operators = start.elapsed().as_secs_f64();
         let start = Instant::now();
-        let bounds = bounds_of(&self.request, &self.choice, &trial, &*solver)?;
+        let bounds = bounds_of(r, c, trial, &*solver)?;
         seconds.sums += start.elapsed().as_secs_f64();
-        site.trial = Some(trial);
-        self.site = Some(site);
         Ok((bounds, seconds))
+    }
+
+    fn errors_of_attributes(&mut self, order: usize, nodes: usize) -> Result<Vec<f64>, Error> {
+        let (r, c, parts) = (&self.request, &self.choice, &self.parts);
+        let Some(site) = &mut self.site else { return not_placed() };
+        let (tree, lists, trial) = site.sampled((r, c, parts), order)?;
+        errors_of_attributes((r, c), trial, &OnHost { tree, lists }, nodes, || {
+            let (tree, lists) = thinned(tree, lists, trial);
+            Ok(solver(r, c, parts, order, tree, lists)?)
+        })
     }
 
     fn sample(&self) -> Option<&Sample> {

@@ -7,6 +7,7 @@
 //!
 //! All seeds are fixed. So the chosen order is a function of points, request, backend and instruction set.
 
+mod attributes;
 pub(crate) mod bound;
 mod corners;
 mod draw;
@@ -171,6 +172,11 @@ impl Trial {
     /// strengths.
     pub fn bounds(&self, mut computed: Vec<Vec<f64>>, facts: &Facts, norm: Norm) -> Vec<f64> {
         facts.pull_back(&mut computed);
+        self.bounds_of(&computed, facts, norm)
+    }
+
+    /// [`bounds`](Self::bounds) of rows in the coordinates of the caller.
+    fn bounds_of(&self, computed: &[Vec<f64>], facts: &Facts, norm: Norm) -> Vec<f64> {
         let (weights, count) = (self.sample.weights(), self.sample.count);
         let sums = self.sums.as_ref().unwrap_or(&self.exact);
         let of_output = |(c, scatter): (&OutputColumns, &Option<Scatter>)| {

@@ -177,7 +177,7 @@ pub(super) fn sources(
 }
 
 /// Some boxes and all boxes above them.
-fn with_ancestors(tree: &impl Hierarchy, boxes: &[u32]) -> Vec<u32> {
+pub(super) fn with_ancestors(tree: &impl Hierarchy, boxes: &[u32]) -> Vec<u32> {
     let mut found = BTreeSet::new();
     for &b in boxes {
         let mut above = b;

@@ -91,6 +91,24 @@ fn nodes_lower_the_error() {
     assert!(errors[1] < 0.1 * errors[0] && errors[2] < 0.9 * errors[1], "{errors:?}");
 }
 
+/// A treecode takes multipoles of all nodes to its targets.
+#[test]
+fn nodes_of_a_treecode() {
+    let (x, f, e) = (uniform(2000, 1), strengths(6000, 2), radii(2000, 0.02));
+    let exact = stokeslets(&x, &x, &e, &f);
+    let request = Fmm::new(regularised()).attribute("e", &e).method(Method::Treecode).ncrit(40);
+    let error = |request: Fmm| {
+        let plan = request.plan(&x, Targets::Sources).unwrap();
+        let found = plan.apply(&f).unwrap();
+        (difference(found.get(Outputs::POTENTIAL), &exact), plan.describe().nodes)
+    };
+    let given = request.clone().expansion(Expansion::Interpolation).order(7);
+    let [two, three] = [2, 3].map(|nodes| error(given.clone().nodes(nodes)));
+    assert!(three.0 < 0.3 * two.0 && three.1 == Some(3), "{two:?} {three:?}");
+    let kept = error(request.expansion(Expansion::Interpolation).theta(0.6).tolerance(1e-6));
+    assert!(kept.0 <= 1e-6 && kept.1 > Some(1), "{kept:?}");
+}
+
 /// The sums of a kernel `value`(r², attributes), over sources with two attributes.
 fn softened(x: &[f64], own: [&[f64]; 2], q: &[f64], value: impl Fn(f64, f64, f64) -> f64 + Copy) -> Vec<f64> {
     let sum = |y: &[f64]| -> f64 {
@@ -294,7 +312,7 @@ fn wrong_attributes_are_errors() {
     assert!(matches!(compiled, Some(Error::Unsupported { .. })), "{compiled:?}");
     let few = plan(request.clone().nodes(2));
     assert!(matches!(few, Some(Error::Unsupported { .. })), "{few:?}");
-    for (nodes, method) in [(0, Method::Auto), (5, Method::Interpolation), (2, Method::Treecode), (2, Method::Direct)] {
+    for (nodes, method) in [(0, Method::Auto), (5, Method::Interpolation), (2, Method::Direct)] {
         let wrong = plan(request.clone().attribute("e", &e).nodes(nodes).method(method));
         let right = matches!(wrong, Some(Error::Parameter { .. })) == !(1..=4).contains(&nodes);
         assert!(right && wrong.is_some(), "{nodes} {method:?}: {wrong:?}");
@@ -349,4 +367,29 @@ fn gpu_sums_with_attributes() {
             }
         }
     }
+}
+
+/// The GPU finds the nodes that the CPU finds, and has its sums.
+#[test]
+#[ignore = "needs a GPU"]
+fn gpu_far_fields_with_nodes() {
+    let (x, f, e) = (uniform(4001, 1), strengths(12_003, 2), radii(4001, 0.01));
+    let exact = stokeslets(&x, &x, &e, &f);
+    let request = tree(regularised()).attribute("e", &e);
+    let on_both = |request: Fmm| {
+        [request.clone().backend(Backend::Cuda(Cuda::default())), request].map(|request| {
+            let plan = request.plan(&x, Targets::Sources).unwrap();
+            let sums = plan.apply(&f).unwrap().get(Outputs::POTENTIAL).to_vec();
+            (plan.describe().nodes, plan.describe().order, sums)
+        })
+    };
+    for method in [Method::Interpolation, Method::EquivalentDensities, Method::Treecode] {
+        let [gpu, cpu] = on_both(request.clone().method(method).order(6).nodes(3));
+        let error = difference(&gpu.2, &cpu.2);
+        assert!(gpu.0 == Some(3) && error < 1e-9, "{method:?} {error:e}");
+    }
+    let [gpu, cpu] = on_both(request.tolerance(1e-6));
+    let error = difference(&gpu.2, &exact);
+    assert!(error <= 1e-6 && gpu.0 > Some(1), "{error:e} {:?}", gpu.0);
+    assert_eq!((gpu.0, gpu.1), (cpu.0, cpu.1));
 }

@@ -6,13 +6,14 @@
 //! receivers, so products are added without atomics.
 
 mod affine;
+mod fields;
 mod fourier;
 mod operators;
 mod plan;
 mod recipe;
 mod stages;
 
-pub(crate) use plan::Equivalent;
+pub(crate) use fields::Fields;
 
 use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
 use fmm_kernels::equivalent::Scalar;

@@ -2,6 +2,7 @@
 
 use super::DeviceScalar;
 use super::affine::DeviceAffine;
+use super::fields::Part;
 use super::fourier::{self, Families};
 use super::operators::{DeviceOperators, m2l_matrices, rows};
 use super::recipe::Recipe;
@@ -16,10 +17,12 @@ use fmm_kernels::equivalent::Lattice;
 use fmm_traits::{Error, Kernels};
 use std::path::PathBuf;
 
-/// The far field by equivalent densities, with expansions in `T`.
+/// A far field by equivalent densities, with expansions in `T`.
 #[derive(Debug)]
-pub(crate) struct Equivalent<T: DeviceScalar> {
+pub(super) struct Equivalent<T: DeviceScalar> {
     recipe: Recipe,
+    /// What makes the strengths of its sources; `None` for the strengths of the sum.
+    pub(super) part: Option<Part>,
     pub(super) shape: Shape,
     pub(super) programs: Programs,
     /// All operators made so far. The key is the kernel parameters on the unit box.
@@ -112,6 +115,8 @@ pub(super) struct Shape {
 /// Workspaces: one row per box, rewritten by each evaluation.
 #[derive(Debug)]
 pub(super) struct Workspace<T> {
+    /// Strengths of the sources in this far field; empty if they are those of the sum.
+    pub strengths: Buffer<f64>,
     pub multipoles: Buffer<T>,
     /// Net strengths of each box, in the order of [`DeviceOperators::units`].
     pub nets: Buffer<f64>,
@@ -123,21 +128,21 @@ pub(super) struct Workspace<T> {
 }
 
 impl<T: DeviceScalar> Equivalent<T> {
-    /// The far field on a `lattice` for the `kernels` of a family, without points. `cache` is the folder that keeps
-    /// operators between runs.
+    /// Far field `k` of `kernels`, without points.
     ///
     /// # Errors
     /// [`Error::Order`], and errors of the device.
     pub fn new(
         device: &Device,
         kernels: &Kernels,
-        units: Units,
+        k: usize,
         (lattice, cache): (Lattice, Option<PathBuf>),
         ahead: Option<Ahead>,
     ) -> Result<Self, Error> {
         lattice.validate()?;
         let n = lattice.len();
-        let Kernels { far, members, .. } = kernels;
+        let Kernels { far, members, nodes, params, .. } = kernels;
+        let units = Units { params: nodes.parameters(params, k), kernel: members.equivalent.clone() };
         let [multiply, m2l] = Products::programs::<T>();
         let recipe = Recipe::new::<T>(kernels, units, lattice, cache);
         let (loaded, first) = std::thread::scope(|scope| {
@@ -159,6 +164,7 @@ impl<T: DeviceScalar> Equivalent<T> {
         Ok(Equivalent {
             shape: Shape { points: n, density: n * members.equivalent.strengths, check: n * members.equivalent.values },
             programs: Programs { p2m, products: Products::of(device, [multiply, m2l]), affine, m2l_fourier, dft, l2p },
+            part: Part::new(device, kernels, k)?,
             recipe,
             stock: first?.into_iter().collect(),
             no_spectra: device.alloc(0, "spectra of M2L")?,
@@ -183,8 +189,9 @@ impl<T: DeviceScalar> Equivalent<T> {
         self.placed.as_mut().filter(|placed| placed.far)
     }
 
-    /// Arranges edges and allocates workspaces. Missing operators are made and added to the stock.
-    pub(super) fn take(&mut self, base: &Base) -> Result<(), Error> {
+    /// Makes the part that [depends on the points](Self::place): arranges edges and allocates workspaces. Missing
+    /// operators are made and added to the stock.
+    pub(super) fn take(&mut self, base: &Base) -> Result<Placed<T>, Error> {
         let (recipe, shape, programs, stock) = (&self.recipe, self.shape, &self.programs, &mut self.stock);
         let (tree, lists, device, sides) = (&base.tree, &base.lists, base.device(), base.sides());
         let levels = sides.len();
@@ -248,11 +255,19 @@ impl<T: DeviceScalar> Equivalent<T> {
         let rank = stock.iter().map(|(_, o)| o.upward[1].rows.max(o.downward[1].rows)).max().unwrap_or(0);
         let boxes = if far { tree.len() } else { 0 };
         let nets = stock.first().map_or(0, |(_, o)| o.units.len());
-        let workspace = Workspace::new(device, boxes, &shape, [rank, nets], &edges)?;
+        let strengths = match &self.part {
+            Some(part) => part.room(device, tree.sources.len())?,
+            None => device.alloc(0, "strengths")?,
+        };
+        let workspace = Workspace::new(device, boxes, &shape, [rank, nets], &edges, strengths)?;
         let affine = DeviceAffine::new(device, &recipe.affine(tree.side), boxes)?;
         let parts = base.parts(recipe.group);
-        self.placed = Some(Placed { tables, sets, edges, affine, parts, workspace, far });
-        Ok(())
+        Ok(Placed { tables, sets, edges, affine, parts, workspace, far })
+    }
+
+    /// Replaces the part that depends on the points.
+    pub(super) fn place(&mut self, placed: Placed<T>) {
+        self.placed = Some(placed);
     }
 
     /// Bytes of device memory held.
@@ -272,11 +287,13 @@ impl<T: DeviceScalar> Workspace<T> {
         shape: &Shape,
         [rank, nets]: [usize; 2],
         edges: &Edges<T>,
+        strengths: Buffer<f64>,
     ) -> Result<Self, Error> {
         let parents = [Some(&edges.m2m), edges.after.as_ref()].into_iter().flatten().map(|up| up.parents.widest());
         let widest = parents.fold(edges.leaves.widest().max(edges.active.widest()), usize::max);
         let locals = if edges.active.len() > 0 { boxes } else { 0 };
         Ok(Workspace {
+            strengths,
             multipoles: device.zeros(boxes * shape.density, "multipoles")?,
             nets: device.zeros(boxes * nets, "net strengths")?,
             locals: device.zeros(locals * shape.density, "locals")?,
@@ -287,7 +304,7 @@ impl<T: DeviceScalar> Workspace<T> {
 
     fn bytes(&self) -> u64 {
         let rows: u64 = [&self.multipoles, &self.locals, &self.check, &self.middle].iter().map(|b| b.bytes()).sum();
-        rows + self.nets.bytes()
+        rows + self.nets.bytes() + self.strengths.bytes()
     }
 }
 

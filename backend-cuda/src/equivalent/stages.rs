@@ -6,7 +6,6 @@ use super::plan::{Equivalent, Placed, VList};
 use crate::arrange::{Items, Upward};
 use crate::base::Base;
 use crate::device::{Arg, Buffer, blocks};
-use crate::far::FarField;
 use crate::lists::DeviceEdges;
 use crate::pieces::Leaves;
 use crate::products::{ALL_ROWS, Dense, Which};
@@ -18,6 +17,11 @@ use fmm_traits::Error;
 const NET_THREADS: u32 = 128;
 
 impl<T: DeviceScalar> Equivalent<T> {
+    /// The strengths of the sources in this far field.
+    fn strengths<'a>(&self, base: &'a Base, w: &'a Placed<T>) -> &'a Buffer<f64> {
+        if self.part.is_some() { &w.workspace.strengths } else { &base.strengths }
+    }
+
     /// Enqueues the surface solve for the items of a level: check values → densities.
     ///
     /// # Safety
@@ -59,12 +63,11 @@ impl<T: DeviceScalar> Equivalent<T> {
         // SAFETY: the caller promises what the callee asks for.
         unsafe { self.solve(w, &operators.upward, items, level, &w.workspace.multipoles)? };
         let (device, functions, items) = (base.device(), &self.programs.p2m, items.boxes.at(first));
-        let width = operators.units.len() as u32;
+        let (width, strengths) = (operators.units.len() as u32, Arg::from(self.strengths(base, w)));
         for (k, (strength, unit)) in operators.units.iter().enumerate().filter(|_| count > 0) {
             let (nets, strength) = (Arg::from(&w.workspace.nets), Arg::from(*strength as u32));
             let entry = [nets, width.into(), (k as u32).into()];
-            let leaves =
-                [(&base.boxes).into(), items, (&base.strengths).into(), strength, entry[0], entry[1], entry[2]];
+            let leaves = [(&base.boxes).into(), items, strengths, strength, entry[0], entry[1], entry[2]];
             let from = |e: &DeviceEdges| {
                 [items, (count as u32).into(), (&e.starts).into(), (&e.sources).into(), entry[0], entry[1], entry[2]]
             };
@@ -138,7 +141,7 @@ impl<T: DeviceScalar> Equivalent<T> {
             (self.shape.points as u32).into(),
             (&base.tree.sources.xyz).into(),
             (base.tree.sources.len() as u64).into(),
-            (&base.strengths).into(),
+            self.strengths(base, w).into(),
             (&w.workspace.check).into(),
         ];
         let count = items.map_or(base.tree.len(), Buffer::len);
@@ -182,12 +185,9 @@ impl<T: DeviceScalar> Equivalent<T> {
     }
 }
 
-impl<T: DeviceScalar> FarField for Equivalent<T> {
-    fn place(&mut self, base: &Base) -> Result<(), Error> {
-        self.take(base)
-    }
-
-    fn p2m(&mut self, base: &Base) -> Result<(), Error> {
+/// The stages of [`FarField`](crate::far::FarField).
+impl<T: DeviceScalar> Equivalent<T> {
+    pub(super) fn p2m(&mut self, base: &Base) -> Result<(), Error> {
         let Some(w) = self.placed_mut() else { return Ok(()) };
         base.device().clear(&mut w.workspace.check)?;
         if base.ranks.is_some() {
@@ -196,6 +196,7 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
             base.device().clear(&mut w.workspace.nets)?;
         }
         let Some(w) = self.placed() else { return Ok(()) };
+        self.part.iter().try_for_each(|part| part.take(base, &w.workspace.strengths))?;
         let leaves = &w.edges.leaves;
         self.to_surface(base, w, &base.lists.p2m, Some(&leaves.boxes), [&w.tables.outer, &w.tables.p2m])?;
         for level in 0..w.sets.len() {
@@ -205,12 +206,12 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
         Ok(())
     }
 
-    fn m2m(&mut self, base: &Base, level: usize) -> Result<(), Error> {
+    pub(super) fn m2m(&self, base: &Base, level: usize) -> Result<(), Error> {
         let Some(w) = self.placed() else { return Ok(()) };
         self.upward(base, w, (&w.edges.m2m, &base.lists.m2m), level)
     }
 
-    fn exchange(&mut self, base: &Base, ranks: &Ranks) -> Result<(), Error> {
+    pub(super) fn exchange(&self, base: &Base, ranks: &Ranks) -> Result<(), Error> {
         let Some(w) = self.placed() else { return Ok(()) };
         let nets = self.stock().next().map_or(0, |operators| operators.units.len());
         if nets > 0 {
@@ -221,7 +222,7 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
         (0..w.sets.len()).rev().try_for_each(|level| self.upward(base, w, (after, &ranks.after), level))
     }
 
-    fn m2l(&mut self, base: &Base) -> Result<(), Error> {
+    pub(super) fn m2l(&mut self, base: &Base) -> Result<(), Error> {
         let Some(w) = self.placed_mut() else { return Ok(()) };
         base.device().clear(&mut w.workspace.check)?;
         let Some(w) = self.placed() else { return Ok(()) };
@@ -241,7 +242,7 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
         }
     }
 
-    fn p2l(&mut self, base: &Base) -> Result<(), Error> {
+    pub(super) fn p2l(&self, base: &Base) -> Result<(), Error> {
         match self.placed() {
             Some(w) if !base.lists.p2l.is_empty() => {
                 self.to_surface(base, w, &base.lists.p2l, None, [&w.tables.inner, &w.tables.p2l])
@@ -250,7 +251,7 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
         }
     }
 
-    fn l2l(&mut self, base: &Base, level: usize) -> Result<(), Error> {
+    pub(super) fn l2l(&self, base: &Base, level: usize) -> Result<(), Error> {
         let Some(w) = self.placed().filter(|w| w.edges.active.of(level).1 > 0) else { return Ok(()) };
         let (edges, active, rows) = (&w.edges.l2l, &w.edges.active, &w.workspace);
         if level > 0 && edges.any(level) {
@@ -270,32 +271,28 @@ impl<T: DeviceScalar> FarField for Equivalent<T> {
         }
     }
 
-    fn l2p(&mut self, base: &Base) -> Result<(), Error> {
+    pub(super) fn l2p(&self, base: &Base) -> Result<(), Error> {
         let Some(w) = self.placed() else { return Ok(()) };
         let edges = (&base.lists.l2p, &base.l2p);
         let nodes = [&w.tables.outer, &w.tables.l2p];
         self.at_targets(base, w, edges, nodes, &w.workspace.locals, w.affine.at_targets())
     }
 
-    fn m2p(&mut self, base: &Base) -> Result<(), Error> {
+    pub(super) fn m2p(&self, base: &Base) -> Result<(), Error> {
         let Some(w) = self.placed() else { return Ok(()) };
         let edges = (&base.lists.m2p, &base.m2p);
         let tables = [&w.tables.inner, &w.tables.m2p];
         self.at_targets(base, w, edges, tables, &w.workspace.multipoles, [Arg::NULL, 0u32.into(), Arg::NULL])
     }
 
-    fn hold(&mut self, most: usize) {
+    pub(super) fn hold(&mut self, most: usize) {
         if let Some(VList::Fourier(families)) = self.placed_mut().map(|placed| &mut placed.edges.m2l) {
             families.hold(most);
         }
     }
 
     /// True for densities of one component. With several components, M2L fills the device.
-    fn leaves_room(&self) -> bool {
+    pub(super) fn leaves_room(&self) -> bool {
         self.shape.density == self.shape.points
-    }
-
-    fn bytes(&self) -> u64 {
-        self.held()
     }
 }

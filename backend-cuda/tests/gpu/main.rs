@@ -10,6 +10,7 @@ mod errors;
 mod far;
 mod limits;
 mod moves;
+mod nodes;
 mod pieces;
 mod plane;
 mod quadtree;
@@ -33,6 +34,7 @@ const TESTS: &[&[Test]] = &[
     topology::TESTS,
     ends::TESTS,
     far::TESTS,
+    nodes::TESTS,
     spherical::TESTS,
     stencil::TESTS,
     treecode::TESTS,

@@ -4,10 +4,10 @@ mod site;
 
 pub(crate) use site::{OnDevice, Trees};
 
-use self::site::{Shared, corners_of, into_placed, locked, mesh_of};
+use self::site::{Shared, Site, corners_of, into_placed, locked, mesh_of};
 use super::octree::{blocks, rows_of_sources};
 use super::{Engine, Placed, ProbeSeconds, Watch};
-use super::{bounds_of, build_options, list_options, not_placed, picked, trial_of};
+use super::{bounds_of, build_options, errors_of_attributes, list_options, not_placed, picked, trial_of};
 use crate::choice::Choice;
 use crate::cloud::Cloud;
 use crate::mesh::Mesh;
@@ -119,10 +119,11 @@ fn timed<R>(work: impl FnOnce() -> R) -> (R, f64) {
 
 /// A method of an order, ready for points.
 fn method(r: &Fmm, parts: &Parts, order: usize, ground: &Ground) -> Result<Box<dyn DeviceMethod>, Error> {
-    let kernels = match parts.expansion {
+    let mut kernels = match parts.expansion {
         Expansion::Interpolation => r.family.in_volume(r.outputs)?,
         Expansion::Equivalent | Expansion::Spherical => r.family.in_space(r.outputs)?,
     };
+    kernels.kernels.nodes = r.attributes.nodes(&kernels.kernels, parts.grid.nodes);
     kernels.device_method(&settings(r, parts, order), r.precision, ground)
 }
 
@@ -168,6 +169,17 @@ impl Device {
         let sum = self.sum(Arc::new(sources), DeviceTargets::Points(Arc::new(targets)))?;
         sum.apply_batch(strengths, &mut out, &mut |_, _| true)?;
         Ok(rows)
+    }
+
+    /// The sample of new points on which errors are measured, drawn or kept.
+    fn trial(&self, site: &mut Site, settings: &Settings) -> Result<Arc<Trial>, Error> {
+        let boxes = site.boxes()?;
+        site.trial(settings.policy, |site| {
+            let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
+            let cut = site.placed.cut(settings)?;
+            let there = OnDevice { cut, boxes: &*boxes, direct: &direct, corners: &site.corners };
+            trial_of(&self.request, &self.choice, &there, self.request.precision == Precision::F32)
+        })
     }
 
     /// A tree of new points, built or shared.
@@ -241,16 +253,7 @@ impl Engine for Device {
         let (cut, sums) = rayon::in_place_scope(|scope| {
             scope.spawn(|_| made = timed(|| method(&self.request, &self.parts, order, &ground)));
             timed(|| {
-                let trial = site.trial(settings.policy, |site| {
-                    let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
-                    let there = OnDevice {
-                        cut: site.placed.cut(&settings)?,
-                        boxes: &*boxes,
-                        direct: &direct,
-                        corners: &site.corners,
-                    };
-                    trial_of(&self.request, &self.choice, &there, self.request.precision == Precision::F32)
-                })?;
+                let trial = self.trial(&mut site, &settings)?;
                 let sample = &trial.sample;
                 let small = site.placed.thin(&settings, &boxes, &sample.of_errors.positions, &sample.targets)?;
                 Ok::<_, Error>((trial, small))
@@ -273,6 +276,19 @@ impl Engine for Device {
         new.trial = Some(trial);
         self.new = Some(new);
         Ok((bounds, seconds))
+    }
+
+    fn errors_of_attributes(&mut self, order: usize, nodes: usize) -> Result<Vec<f64>, Error> {
+        let settings = self.settings(order);
+        let Some(New { tree: Some(tree), .. }) = &self.new else { return not_placed() };
+        let mut site = locked(tree);
+        let trial = self.trial(&mut site, &settings)?;
+        let (boxes, sample) = (site.boxes()?, &trial.sample);
+        let small = site.placed.thin(&settings, &boxes, &sample.of_errors.positions, &sample.targets)?;
+        let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
+        let cut = site.placed.cut(&settings)?;
+        let there = OnDevice { cut, boxes: &*boxes, direct: &direct, corners: &site.corners };
+        errors_of_attributes((&self.request, &self.choice), &trial, &there, nodes, || Ok(self.solver(order, small)?))
     }
 
     fn sample(&self) -> Option<&Sample> {

@@ -1,0 +1,124 @@
+//! The errors that attributes of sources cause in far fields, apart from that of an order.
+//!
+//! With one value of the attributes in far fields, densities take up the field of the sources as they are. What they
+//! miss of it is the difference of two errors of the same order: of the sources, and of sources that have this value.
+//!
+//! With several [nodes](fmm_traits::Nodes), each far field errs as a sum without attributes does, and interpolation adds
+//! its error. It is the same for any expansion: the error of the kernel itself, in direct sums over the pairs of the
+//! sample that are far from each other. It needs no operators.
+
+use super::sample::Sample;
+use super::sampled::{Direct, End, Sampled, coordinates, leaves};
+use super::sources::with_ancestors;
+use super::{Trial, slices};
+use adaptive2d::Norm;
+use fmm_families::Facts;
+use fmm_traits::{Error, Factor, Hierarchy, Kernels, Nodes};
+use std::ops::Range;
+
+/// Sums of sets of strengths at the targets of a sample, by a fast method.
+pub(crate) type Fast<'a> = &'a dyn Fn(&[Vec<f64>]) -> Result<Vec<Vec<f64>>, Error>;
+
+impl Trial {
+    /// Bounds of the errors that one value in far fields causes, one per output.
+    pub fn errors_of_one_value(
+        &self,
+        site: &impl Sampled,
+        kernels: &Kernels,
+        (facts, norm): (&Facts, Norm),
+        direct: Direct,
+        fast: Fast,
+    ) -> Result<Vec<f64>, Error> {
+        let usual = |set: &Vec<f64>| {
+            let mut set = set.clone();
+            for source in set.chunks_exact_mut(facts.strengths) {
+                source[facts.linear()..].copy_from_slice(&kernels.near.attributes);
+            }
+            set
+        };
+        let usual: Vec<Vec<f64>> = self.strengths.iter().map(usual).collect();
+        let sample = &self.sample;
+        let exact = site.sums(&sample.of_errors.positions, &slices(&usual), &sample.targets, (facts.dim, direct))?;
+        let mut computed = fast(&self.strengths)?;
+        for ((computed, usual), exact) in computed.iter_mut().zip(fast(&usual)?).zip(exact) {
+            computed.iter_mut().zip(usual.iter().zip(exact)).for_each(|(own, (usual, exact))| *own += exact - usual);
+        }
+        Ok(self.bounds(computed, facts, norm))
+    }
+
+    /// Bounds of the errors of interpolation between nodes, one per output.
+    pub fn errors_of_interpolation(
+        &self,
+        site: &impl Sampled,
+        nodes: &Nodes,
+        (facts, norm): (&Facts, Norm),
+        direct: Direct,
+    ) -> Result<Vec<f64>, Error> {
+        let fields: Vec<Vec<Factor>> = (0..nodes.count()).map(|k| nodes.factors(k)).collect();
+        let sample = &self.sample;
+        let sources = site.points(End::Sources, &sample.of_errors.positions)?;
+        let targets = site.points(End::Targets, &sample.targets)?;
+        let (width, values) = (facts.strengths, facts.values);
+        let mut errors = vec![vec![0.0; targets.len() * values]; self.strengths.len()];
+        for (at, far) in far_pairs(site, sample)? {
+            // Each source is there as every far field has it, and minus itself.
+            let copies = fields.len() + 1;
+            let points = coordinates(facts.dim, far.iter().map(|&i| sources[i]).collect()).repeat(copies);
+            let of_set = |set: &Vec<f64>| {
+                let mut all = Vec::with_capacity(copies * far.len() * width);
+                let own = |i: &usize| &set[i * width..(i + 1) * width];
+                for field in &fields {
+                    far.iter().for_each(|i| push_part(own(i), facts.linear(), field, &mut all));
+                }
+                far.iter().for_each(|i| push_times(own(i), facts.linear(), -1.0, &mut all));
+                all
+            };
+            let sets: Vec<Vec<f64>> = self.strengths.iter().map(of_set).collect();
+            let here = coordinates(facts.dim, targets[at.clone()].to_vec());
+            let rows = direct(&points, &slices(&sets), &here)?;
+            for (errors, rows) in errors.iter_mut().zip(rows) {
+                errors[at.start * values..at.end * values].copy_from_slice(&rows);
+            }
+        }
+        facts.pull_back(&mut errors);
+        for (errors, exact) in errors.iter_mut().zip(&self.exact) {
+            errors.iter_mut().zip(exact).for_each(|(error, exact)| *error += exact);
+        }
+        Ok(self.bounds_of(&errors, facts, norm))
+    }
+}
+
+/// Appends a source, its strengths times a `factor`.
+fn push_times(source: &[f64], linear: usize, factor: f64, to: &mut Vec<f64>) {
+    to.extend(source[..linear].iter().map(|q| factor * q));
+    to.extend_from_slice(&source[linear..]);
+}
+
+/// Appends a source as a far field has it.
+fn push_part(source: &[f64], linear: usize, field: &[Factor], to: &mut Vec<f64>) {
+    let at = to.len() + linear;
+    let part: f64 = field.iter().map(|factor| factor.of(source[linear + factor.attribute])).product();
+    push_times(source, linear, part, to);
+    field.iter().for_each(|factor| to[at + factor.attribute] = factor.value);
+}
+
+/// Targets of a leaf, with the sources that give errors and are not summed pair by pair: indices in the arrays of a sample.
+type FarPairs = (Range<usize>, Vec<usize>);
+
+/// The pairs of a sample that are far from each other, leaf by leaf.
+fn far_pairs(site: &impl Sampled, sample: &Sample) -> Result<Vec<FarPairs>, Error> {
+    let tree = site.boxes();
+    let within = |positions: &[u32], range: Range<usize>| {
+        let [start, end] = [range.start, range.end].map(|end| positions.partition_point(|&at| (at as usize) < end));
+        start..end
+    };
+    let targets = |b: usize| within(&sample.targets, tree.targets_of(b));
+    let of_leaf = |leaf: u32| {
+        let mut far = vec![true; sample.of_errors.positions.len()];
+        for b in site.near_rows(&with_ancestors(tree, &[leaf]))? {
+            far[within(&sample.of_errors.positions, tree.sources_of(b as usize))].fill(false);
+        }
+        Ok((targets(leaf as usize), (0..far.len()).filter(|&i| far[i]).collect()))
+    };
+    leaves(tree, |b| !targets(b).is_empty()).into_iter().map(of_leaf).collect()
+}

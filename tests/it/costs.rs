@@ -83,8 +83,8 @@ fn leaves_balance_near_and_far_field() {
 
 #[test]
 fn costs_are_measured_for_a_case_at_a_time() {
-    let mut model = CostModel::default();
-    model.measure(&Fmm::new(Laplace).outputs(both())).unwrap();
+    // Measured costs replace those of the same case.
+    let mut model = made_up(1.0, 50.0, 50.0);
     model.measure(&Fmm::new(Laplace).outputs(both())).unwrap();
     assert_eq!((model.source.clone(), model.cases.len()), (CostModel::fingerprint(), 1));
     // `timing` tests the sizes of costs. Here they must only be valid costs of several orders.

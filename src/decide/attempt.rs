@@ -2,7 +2,7 @@
 
 use super::forecast::{bytes, choice, fits, measurement, price};
 use super::measured::{Measured, measured, reported, spent, worst};
-use super::{Decision, Ends, MIN_RATIO_TO_WAIT, exact};
+use super::{Decision, Ends, MIN_RATIO_TO_WAIT, ends_all, exact};
 use crate::candidates::{self, Candidate, Layout, Task};
 use crate::choice::Choice;
 use crate::engine::{self, Engine, Watch};
@@ -47,7 +47,7 @@ pub(super) enum Ended {
     Nodes {
         /// The last order that was measured.
         order: usize,
-        /// The number of nodes to take, which cause an `error` whatever the order.
+        /// The number of nodes to take, which cause an `error` beside that of the order.
         nodes: usize,
         error: f64,
         /// Seconds of sums and operators.
@@ -102,7 +102,7 @@ impl Rivals {
 pub(super) fn attempt(r: &Fmm, task: &Task, candidate: &Candidate, ends: Ends, watch: Watch) -> Result<Tried, Error> {
     match Attempt::new(r, task, candidate, ends, watch)?.search(Rivals::default(), None)? {
         Ended::Found(tried) => Ok(*tried),
-        Ended::Paused { .. } | Ended::Nodes { .. } => unreachable!("without a rival nothing pauses"),
+        Ended::Paused { .. } | Ended::Nodes { .. } => unreachable!("direct summation has no rival and no nodes"),
     }
 }
 
@@ -153,8 +153,7 @@ impl<'a> Attempt<'a> {
         self.request.jointly(|| measured(&mut *self.engine, order, records))
     }
 
-    /// [`measured`](Self::measured), unless one value of the attributes of sources is seen not to keep the tolerance at
-    /// any order.
+    /// [`measured`](Self::measured), unless one value of the attributes of sources is seen to break the tolerance.
     fn measured_with_one_node(
         &mut self,
         order: usize,
@@ -164,7 +163,8 @@ impl<'a> Attempt<'a> {
         let error = self.measured(order, records).map_err(Halt::Failed)?;
         let Layout::Octree(Parts { expansion, grid, .. }) = &self.candidate.layout else { return Ok(error) };
         let free = self.request.variant.nodes.is_none() && grid.nodes == 1 && grid.spreads > 0;
-        if error <= tolerance || !free || expansion.fill().is_none() {
+        let nodeless = self.candidate.method == Method::Direct || expansion.fill().is_none();
+        if error <= tolerance || !free || nodeless {
             return Ok(error);
         }
         let start = Instant::now();
@@ -189,8 +189,14 @@ impl<'a> Attempt<'a> {
         for nodes in 2..=MAX_NODES {
             // Leaves of more far fields are larger, and farther from each other.
             let candidate = self.candidate.with_nodes(r, task, ends.seen, nodes, order);
-            let mut other = Attempt::new(r, task, &candidate, ends, watch)?;
-            let error = worst(&other.engine.errors_of_attributes(order, nodes)?);
+            let more = Attempt::new(r, task, &candidate, ends, watch)
+                .and_then(|mut other| other.engine.errors_of_attributes(order, nodes));
+            let error = match more {
+                Ok(errors) => worst(&errors),
+                Err(e) if ends_all(&e) => return Err(e),
+                // For example, memory for so many far fields is missing.
+                Err(_) => break,
+            };
             if error < least.1 {
                 least = (nodes, error);
             }

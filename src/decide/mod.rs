@@ -9,8 +9,10 @@
 //!   cost. Prices of evaluations are forecasts; beside a best candidate they count boxes and edges.
 //! - A candidate waits until another one was tried if its error stalls, or if it needs so high an order that the other
 //!   one is forecast to be [clearly cheaper](MIN_RATIO_TO_WAIT).
-//! - Where sources have attributes, far fields have one value of them at first. If they do not keep the tolerance whatever
-//!   the order, candidates of the same expansion get as many [nodes](crate::Fmm::nodes) as they need.
+//! - Where sources have attributes, far fields have one value of them at first. If this value causes an error above the
+//!   tolerance, and most of the error at an order, candidates of the same expansion get as many
+//!   [nodes](crate::Fmm::nodes) as they need. If no number of nodes keeps the tolerance, the candidate stalls, with these
+//!   nodes and with one.
 //! - A candidate whose error stalls, or whose measurements do not pay, is given up where direct summation can take its
 //!   place.
 //!
@@ -185,17 +187,23 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
             }
             Ok(Some(Ended::Nodes { order, nodes, error, spent })) => {
                 (report.seconds, report.operators) = (report.seconds + spent[0], report.operators + spent[1]);
-                let pause = task.goal.tolerance().filter(|tolerance| error > *tolerance).map(|_| Pause::Stalled(error));
-                // What densities in a volume miss with one value, those on its surface miss, too.
                 let of = expansion(candidate);
+                if task.goal.tolerance().is_some_and(|tolerance| error > tolerance) {
+                    // One node may still keep the tolerance at a higher order.
+                    let with_nodes = candidate.with_nodes(r, task, ends.seen, nodes, order);
+                    for candidate in [with_nodes, candidate.clone()] {
+                        Waiting { candidate, pause: Some(Pause::Stalled(error)) }.join(&mut waiting);
+                    }
+                    continue;
+                }
+                // What densities in a volume miss with one value, those on its surface miss, too.
                 let misses = |e| e == of || of == Some(Expansion::Interpolation) && e == Some(Expansion::Equivalent);
                 let (others, rest): (Vec<_>, Vec<_>) =
                     waiting.into_iter().partition(|w| w.pause.is_none() && misses(w.expansion()));
                 waiting = rest.into();
                 for candidate in others.iter().map(|w| &w.candidate).chain([candidate]) {
                     let first = if expansion(candidate) == of { order } else { candidate.first };
-                    let candidate = candidate.with_nodes(r, task, ends.seen, nodes, first);
-                    Waiting { candidate, pause }.join(&mut waiting);
+                    Waiting::from(candidate.with_nodes(r, task, ends.seen, nodes, first)).join(&mut waiting);
                 }
                 continue;
             }

@@ -93,8 +93,9 @@ pub(crate) trait Engine: Send + Sync {
     fn preview(&mut self, order: usize) -> Result<Mesh, Error>;
     /// Bounds of the errors at an order on the new points, one per output of the facts.
     fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error>;
-    /// Bounds of the errors that attributes of sources cause with a number of values in far fields, whatever the order,
-    /// one per output. One value is measured at an `order` that was measured before.
+    /// Bounds of the errors that attributes of sources cause with a number of values in far fields, one per output. For
+    /// one value they depend on the `order`, which must have been measured; for more they do not. Direct sums of the
+    /// kernel run on the host.
     fn errors_of_attributes(&mut self, _order: usize, _nodes: usize) -> Result<Vec<f64>, Error> {
         not_placed()
     }
@@ -178,7 +179,8 @@ fn bounds_of(request: &Fmm, choice: &Choice, trial: &Trial, solver: &dyn Solver)
     Ok(trial.bounds(rows, &choice.facts, request.norm))
 }
 
-/// [`Engine::errors_of_attributes`] for a trial of `site`. `solver` makes a solver with one value for its points.
+/// [`Engine::errors_of_attributes`] for a trial of `site`. `solver` makes a solver in f64 with one value for its points:
+/// differences of sums in f32 would show their rounding.
 fn errors_of_attributes<'a>(
     (request, choice): (&Fmm, &Choice),
     trial: &Trial,

@@ -124,11 +124,6 @@ impl Octree {
         let (request, choice) = (request.clone(), choice.clone());
         Octree { request, choice, parts, solver: None, order: 0, pick: None, site: None }
     }
-
-    /// A solver of an order for a tree and its lists.
-    fn solver(&self, order: usize, tree: Tree, lists: Lists) -> Result<Box<dyn OctreeSolver>, Error> {
-        solver(&self.request, &self.choice, &self.parts, order, tree, lists)
-    }
 }
 
 impl Engine for Octree {
@@ -182,7 +177,7 @@ impl Engine for Octree {
         let (tree, lists, trial) = site.sampled((r, c, parts), order)?;
         errors_of_attributes((r, c), trial, &OnHost { tree, lists }, nodes, || {
             let (tree, lists) = thinned(tree, lists, trial);
-            Ok(solver(r, c, parts, order, tree, lists)?)
+            Ok(solver(&r.clone().precision(Precision::F64), c, parts, order, tree, lists)?)
         })
     }
 
@@ -206,7 +201,7 @@ impl Engine for Octree {
         let (tree, lists) = (site.tree, site.lists.expect("just made").1);
         match &mut self.solver {
             Some(solver) if self.order == order => solver.set_tree(tree, lists)?,
-            _ => self.solver = Some(self.solver(order, tree, lists)?),
+            _ => self.solver = Some(solver(&self.request, &self.choice, &self.parts, order, tree, lists)?),
         }
         placed.seconds.operators = start.elapsed().as_secs_f64();
         (self.order, self.choice.order, self.pick) = (order, Some(order), site.pick);

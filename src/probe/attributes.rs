@@ -61,23 +61,28 @@ impl Trial {
         let (width, values) = (facts.strengths, facts.values);
         let mut errors = vec![vec![0.0; targets.len() * values]; self.strengths.len()];
         for (at, far) in far_pairs(site, sample)? {
-            // Each source is there as every far field has it, and minus itself.
-            let copies = fields.len() + 1;
-            let points = coordinates(facts.dim, far.iter().map(|&i| sources[i]).collect()).repeat(copies);
-            let of_set = |set: &Vec<f64>| {
-                let mut all = Vec::with_capacity(copies * far.len() * width);
-                let own = |i: &usize| &set[i * width..(i + 1) * width];
-                for field in &fields {
-                    far.iter().for_each(|i| push_part(own(i), facts.linear(), field, &mut all));
-                }
-                far.iter().for_each(|i| push_times(own(i), facts.linear(), -1.0, &mut all));
-                all
-            };
-            let sets: Vec<Vec<f64>> = self.strengths.iter().map(of_set).collect();
+            if far.is_empty() {
+                continue;
+            }
+            let points = coordinates(facts.dim, far.iter().map(|&i| sources[i]).collect());
             let here = coordinates(facts.dim, targets[at.clone()].to_vec());
-            let rows = direct(&points, &slices(&sets), &here)?;
-            for (errors, rows) in errors.iter_mut().zip(rows) {
-                errors[at.start * values..at.end * values].copy_from_slice(&rows);
+            // The sources as each far field has them, and minus themselves.
+            for field in fields.iter().map(Some).chain([None]) {
+                let of_set = |set: &Vec<f64>| {
+                    let mut part = Vec::with_capacity(far.len() * width);
+                    for own in far.iter().map(|i| &set[i * width..(i + 1) * width]) {
+                        match field {
+                            Some(field) => push_part(own, facts.linear(), field, &mut part),
+                            None => push_times(own, facts.linear(), -1.0, &mut part),
+                        }
+                    }
+                    part
+                };
+                let sets: Vec<Vec<f64>> = self.strengths.iter().map(of_set).collect();
+                for (errors, rows) in errors.iter_mut().zip(direct(&points, &slices(&sets), &here)?) {
+                    let errors = &mut errors[at.start * values..at.end * values];
+                    errors.iter_mut().zip(rows).for_each(|(error, row)| *error += row);
+                }
             }
         }
         facts.pull_back(&mut errors);

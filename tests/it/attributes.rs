@@ -74,6 +74,18 @@ fn wide_radii_keep_a_small_tolerance() {
 
 /// A third node lowers the error of interpolation by more than ten, a fourth to that of the order. Several sets of
 /// strengths share the near field.
+/// Direct sums have no far field, so that nodes are no answer to an error of theirs.
+#[test]
+fn direct_sums_in_single_precision_state_their_floor() {
+    let (x, e) = (uniform(400, 1), radii(400, 1e-2));
+    let request = Fmm::new(regularised()).attribute("e", &e).precision(Precision::F32);
+    match request.clone().tolerance(1e-9).plan(&x, Targets::Sources) {
+        Err(Error::ToleranceFloor { floor, .. }) => assert!(floor > 1e-9 && floor < 1e-5, "{floor:e}"),
+        other => panic!("{:?}", other.map(|plan| plan.describe())),
+    }
+    assert!(request.plan(&x, Targets::Sources).is_ok());
+}
+
 #[test]
 fn nodes_lower_the_error() {
     let (x, f, e) = (uniform(2000, 1), strengths(6000, 2), radii(2000, 0.02));

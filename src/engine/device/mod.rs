@@ -281,14 +281,17 @@ impl Engine for Device {
     fn errors_of_attributes(&mut self, order: usize, nodes: usize) -> Result<Vec<f64>, Error> {
         let settings = self.settings(order);
         let Some(New { tree: Some(tree), .. }) = &self.new else { return not_placed() };
-        let mut site = locked(tree);
-        let trial = self.trial(&mut site, &settings)?;
+        let site = &mut *locked(tree);
+        let trial = self.trial(site, &settings)?;
         let (boxes, sample) = (site.boxes()?, &trial.sample);
         let small = site.placed.thin(&settings, &boxes, &sample.of_errors.positions, &sample.targets)?;
         let direct = |s, q: &[&[f64]], t| self.sums_at(s, q, t);
         let cut = site.placed.cut(&settings)?;
         let there = OnDevice { cut, boxes: &*boxes, direct: &direct, corners: &site.corners };
-        errors_of_attributes((&self.request, &self.choice), &trial, &there, nodes, || Ok(self.solver(order, small)?))
+        let exact = self.request.clone().precision(Precision::F64);
+        errors_of_attributes((&self.request, &self.choice), &trial, &there, nodes, || {
+            Ok(solver(&exact, &self.parts, order, small)?)
+        })
     }
 
     fn sample(&self) -> Option<&Sample> {

@@ -83,9 +83,11 @@ fn leaves_balance_near_and_far_field() {
 
 #[test]
 fn costs_are_measured_for_a_case_at_a_time() {
-    // Measured costs replace those of the same case.
-    let mut model = made_up(1.0, 50.0, 50.0);
+    // Costs of this machine, which the measured ones of the same case replace.
+    let mut model = CostModel { source: CostModel::fingerprint(), ..made_up(1.0, 50.0, 50.0) };
+    let old = model.cases[0].clone();
     model.measure(&Fmm::new(Laplace).outputs(both())).unwrap();
+    assert_ne!(model.cases[0], old);
     assert_eq!((model.source.clone(), model.cases.len()), (CostModel::fingerprint(), 1));
     // `timing` tests the sizes of costs. Here they must only be valid costs of several orders.
     let costs = &model.cases[0];

@@ -1,7 +1,7 @@
 //! Tasks over leaves, and the permutation of strengths and values between user order and tree order.
 
 use crate::pairs::Pair;
-use fmm_traits::{Nodes, Tree};
+use fmm_traits::{Nodes, Tree, weight};
 use rayon::prelude::*;
 
 /// Smallest number of targets in a task of L2P, M2P or P2P (the last task may have fewer).
@@ -95,7 +95,7 @@ pub fn scatter(tree: &Tree, sets: &[(&[f64], f64)], pair: &Pair<f64>, to: &mut V
     }
 }
 
-/// Sets of strengths in tree order as those of far field `k` of some nodes: times the part of each source, with the
+/// Sets of strengths in tree order as those of far field `k` of some nodes: times the [`weight`] of each source, with the
 /// attributes of the node.
 pub fn take_part(sets: &[Vec<f64>], pair: &Pair<f64>, (nodes, k): (&Nodes, usize), to: &mut Vec<Vec<f64>>) {
     to.resize_with(sets.len(), Vec::new);
@@ -105,9 +105,7 @@ pub fn take_part(sets: &[Vec<f64>], pair: &Pair<f64>, (nodes, k): (&Nodes, usize
         let (to, to_attributes) = to.split_at_mut(pair.linear());
         for (given, to) in given.iter().zip(to) {
             to.resize(given.len(), 0.0);
-            let part =
-                |i: usize| factors.iter().map(|factor| factor.of(attributes[factor.attribute][i])).product::<f64>();
-            let of_source = |i: usize| given[i] * part(i);
+            let of_source = |i: usize| given[i] * weight(&factors, |a| attributes[a][i]);
             to.par_iter_mut().enumerate().with_min_len(4096).for_each(|(i, to)| *to = of_source(i));
         }
         for (own, to) in attributes.iter().zip(&mut *to_attributes) {

@@ -1,5 +1,5 @@
-// Sources as one far field of several sees them (fmm_traits::attributes): the strengths of each, times its part, and the
-// attributes of the node.
+// Sources as one far field of several has them (fmm_traits::attributes): the strengths of each times its weight in this
+// far field, and the attributes of the node.
 
 #include "shared/warp.cuh"
 
@@ -15,7 +15,7 @@ extern "C" __global__ void take_part(const double* strengths, u64 n, u32 width, 
   const double* own = strengths + i * width;
   to += i * width;
   for (u32 c = linear; c < width; ++c) to[c] = own[c];
-  double part = 1;
+  double weight = 1;
   for (u32 f = 0; f < count; ++f) {
     const double* factor = factors + f * row;
     const u32 attribute = linear + (u32)factor[0];
@@ -23,9 +23,9 @@ extern "C" __global__ void take_part(const double* strengths, u64 n, u32 width, 
     double t = own[attribute];
     for (int k = 1; k < (power < 0 ? -power : power); ++k) t *= own[attribute];
     if (power < 0) t = 1 / t;
-    for (u32 k = 0; k < (u32)factor[3]; ++k) part *= t - factor[HEAD + k];
-    part *= factor[4];
+    for (u32 k = 0; k < (u32)factor[3]; ++k) weight *= t - factor[HEAD + k];
+    weight *= factor[4];
     to[attribute] = factor[1];
   }
-  for (u32 c = 0; c < linear; ++c) to[c] = part * own[c];
+  for (u32 c = 0; c < linear; ++c) to[c] = weight * own[c];
 }

@@ -38,13 +38,13 @@ pub struct Spread {
     power: i32,
     /// Whether nodes are negative.
     negative: bool,
-    /// The smallest and the largest power of a value.
+    /// The smallest and the largest t = eᵖ of the values e; p is `power`.
     range: [f64; 2],
 }
 
 impl Spread {
-    /// The spread of the `values` of attribute number `attribute`, for sums over points between which there are
-    /// `distances`, each twice the next: with the power with which fields between [`TRIED_NODES`] nodes err least.
+    /// The spread of the `values` e of attribute number `attribute`, with the power p for which interpolation in eᵖ
+    /// between [`TRIED_NODES`] nodes errs least. The kernel is compared at `distances`, each half of the one before.
     /// `None` if fields of one value serve all values: they are equal, or enter the kernel as a factor.
     pub fn of(kernels: &Kernels, attribute: usize, values: &[f64], distances: &[f64]) -> Option<Self> {
         let (low, high) = values.iter().fold((f64::INFINITY, -f64::INFINITY), |(a, b), &e| (a.min(e), b.max(e)));
@@ -86,18 +86,18 @@ impl Spread {
     }
 }
 
-/// What one attribute contributes to the part of a source in a far field: Lagrange's polynomial of a node.
+/// What one attribute contributes to the [`weight`] of a source in a far field: Lagrange's polynomial of a node.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Factor {
     /// The number of the attribute.
     pub attribute: usize,
     /// The value of the attribute in the far field.
     pub value: f64,
-    /// The polynomial is one of this power of the attribute.
+    /// The power p: the polynomial is one in t = eᵖ, where e is the attribute of a source.
     pub power: i32,
-    /// Its zeros: the powers of the other nodes.
+    /// The zeros of the polynomial: the t of the other nodes.
     pub zeros: Vec<f64>,
-    /// The number by which the product over its zeros is multiplied.
+    /// The factor of the product ∏ (t − zero), which makes the polynomial 1 at the node.
     pub scale: f64,
 }
 
@@ -116,6 +116,12 @@ impl Factor {
     }
 }
 
+/// The weight of a source in a far field, which has these `factors`: their product at the attributes of the source.
+/// `attribute(a)` is attribute number a. The weights of a source in all far fields add up to 1.
+pub fn weight(factors: &[Factor], attribute: impl Fn(usize) -> f64) -> f64 {
+    factors.iter().map(|factor| factor.of(attribute(factor.attribute))).product()
+}
+
 /// Fields of sources with some values of an attribute.
 struct Trial<'a> {
     kernel: &'a Member,
@@ -125,7 +131,7 @@ struct Trial<'a> {
     tried: &'a [f64],
     /// The field of each of the values tried.
     fields: Vec<Vec<f64>>,
-    /// For each number of a field, the volume of the shell at its distance, in which there are points in proportion.
+    /// For each number of a field, its distance cubed: as many pairs of points are about so far apart.
     volumes: Vec<f64>,
 }
 
@@ -206,7 +212,7 @@ struct Axis {
     spread: Spread,
     /// The parameter that is the attribute.
     parameter: usize,
-    /// Powers of the nodes.
+    /// The t = eᵖ of the nodes.
     points: Vec<f64>,
 }
 
@@ -232,8 +238,8 @@ impl Nodes {
         self.0.iter().map(|axis| axis.points.len()).product()
     }
 
-    /// The factors of a source in far field `k`, one for each attribute of the grid. Their product is its part; the parts
-    /// of a source in all far fields add up to 1. An attribute without a factor is not one of the grid: sources keep it.
+    /// The factors of the [`weight`] of a source in far field `k`, one for each attribute of the grid. An attribute
+    /// without a factor is not one of the grid: each source keeps its own there.
     pub fn factors(&self, mut k: usize) -> Vec<Factor> {
         let of_axis = |axis: &Axis| {
             let place = k % axis.points.len();
@@ -314,7 +320,7 @@ mod tests {
             let (mut value, far) = ([0.0], &kernels.far);
             for k in 0..nodes.count() {
                 let factors = nodes.factors(k);
-                let part: f64 = factors.iter().map(|factor| factor.of(own[factor.attribute])).product();
+                let part = weight(&factors, |a| own[a]);
                 let params = nodes.parameters(&kernels.params, k);
                 assert_eq!([0, 1].map(|a| (factors[a].attribute, factors[a].value)), [(0, params[0]), (1, params[1])]);
                 assert!(params[0] < 0.0, "{params:?}");

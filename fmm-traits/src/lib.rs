@@ -28,7 +28,7 @@ pub mod testkit;
 pub mod traced;
 pub mod tree;
 
-pub use attributes::{Factor, MAX_NODES, Nodes, Spread};
+pub use attributes::{Factor, MAX_NODES, Nodes, Spread, weight};
 pub use cores::cores;
 pub use driver::{Observer, Progress, Schedule, Stage, Stages, Step, evaluate};
 pub use error::Error;

@@ -181,12 +181,12 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
         let tried = match tried {
             Ok(Some(Ended::Found(tried))) => *tried,
             Ok(Some(Ended::Paused { candidate, pause, spent })) => {
-                (report.seconds, report.operators) = (report.seconds + spent[0], report.operators + spent[1]);
+                report.took(spent);
                 Waiting { candidate: *candidate, pause: Some(pause) }.join(&mut waiting);
                 continue;
             }
             Ok(Some(Ended::Nodes { order, nodes, error, spent })) => {
-                (report.seconds, report.operators) = (report.seconds + spent[0], report.operators + spent[1]);
+                report.took(spent);
                 let of = expansion(candidate);
                 if task.goal.tolerance().is_some_and(|tolerance| error > tolerance) {
                     // One node may still keep the tolerance at a higher order.
@@ -216,7 +216,7 @@ pub(crate) fn decide(r: &Fmm, task: &Task, ends: Ends, watch: Watch) -> Result<D
             }
         };
         let spent = tried.decision.probe.as_ref().map_or([0.0; 2], |p| [p.seconds, p.operators]);
-        (report.seconds, report.operators) = (report.seconds + spent[0], report.operators + spent[1]);
+        report.took(spent);
         let better = best.as_ref().is_none_or(|best| match (best.floor, tried.floor) {
             (None, None) => tried.seconds < best.seconds,
             (Some(_), None) => true,

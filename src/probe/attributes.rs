@@ -1,11 +1,12 @@
 //! The errors that attributes of sources cause in far fields, apart from that of an order.
 //!
-//! With one value of the attributes in far fields, densities take up the field of the sources as they are. What they
-//! miss of it is the difference of two errors of the same order: of the sources, and of sources that have this value.
+//! With one value of the attributes in far fields, the fast sum is computed twice at one order: with the attributes of
+//! the sources, and with this value for all sources. Both errors contain nearly the same truncation error. Their
+//! difference is the error that attributes cause.
 //!
-//! With several [nodes](fmm_traits::Nodes), each far field errs as a sum without attributes does, and interpolation adds
-//! its error. It is the same for any expansion: the error of the kernel itself, in direct sums over the pairs of the
-//! sample that are far from each other. It needs no operators.
+//! With several [nodes](fmm_traits::Nodes) there are two errors: that of each far field, as without attributes, and that
+//! of interpolation in the attribute. The second does not depend on the expansion. It is measured by direct sums of
+//! Σₖ Lₖ(e) K(r; eₖ) q − K(r; e) q over the pairs of the sample that P2P does not sum. It needs no operators.
 
 use super::sample::Sample;
 use super::sampled::{Direct, End, Sampled, coordinates, leaves};
@@ -13,7 +14,7 @@ use super::sources::with_ancestors;
 use super::{Trial, slices};
 use adaptive2d::Norm;
 use fmm_families::Facts;
-use fmm_traits::{Error, Factor, Hierarchy, Kernels, Nodes};
+use fmm_traits::{Error, Factor, Hierarchy, Kernels, Nodes, weight};
 use std::ops::Range;
 
 /// Sums of sets of strengths at the targets of a sample, by a fast method.
@@ -102,8 +103,7 @@ fn push_times(source: &[f64], linear: usize, factor: f64, to: &mut Vec<f64>) {
 /// Appends a source as a far field has it.
 fn push_part(source: &[f64], linear: usize, field: &[Factor], to: &mut Vec<f64>) {
     let at = to.len() + linear;
-    let part: f64 = field.iter().map(|factor| factor.of(source[linear + factor.attribute])).product();
-    push_times(source, linear, part, to);
+    push_times(source, linear, weight(field, |a| source[linear + a]), to);
     field.iter().for_each(|factor| to[at + factor.attribute] = factor.value);
 }
 

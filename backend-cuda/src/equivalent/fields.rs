@@ -15,14 +15,15 @@ use std::path::PathBuf;
 /// Threads of a block of `nodes.cu`.
 const THREADS: u32 = 256;
 
-/// What makes the strengths of sources in one far field of several.
+/// Sources as one far field of several has them: strengths times their [weight](fmm_traits::weight) in this far field,
+/// and the attributes of its node.
 #[derive(Debug)]
 pub(super) struct Part {
     functions: Functions,
     /// Rows of `nodes.cu`, one for each factor.
     factors: Buffer<f64>,
     count: usize,
-    /// Strengths of a source, and how many of them are no attributes.
+    /// Numbers of a source, and how many of them are strengths; the attributes come behind.
     widths: [usize; 2],
 }
 
@@ -47,12 +48,12 @@ impl Part {
         }))
     }
 
-    /// Room for the strengths of `n` sources.
+    /// Room for the numbers of `n` sources.
     pub fn room(&self, device: &Device, n: usize) -> Result<Buffer<f64>, Error> {
         device.alloc(n * self.widths[0], "strengths")
     }
 
-    /// Enqueues the strengths of the sources of `base` in this far field.
+    /// Enqueues the kernel that writes the sources of `base`, as this far field has them, to `to`.
     pub fn take(&self, base: &Base, to: &Buffer<f64>) -> Result<(), Error> {
         let (n, [width, linear]) = (base.tree.sources.len(), self.widths.map(|width| width as u32));
         let args = [
@@ -66,12 +67,13 @@ impl Part {
             Arg::from(to),
         ];
         let grid = (blocks(n, THREADS as usize)?, 1);
-        // SAFETY: arguments as in nodes.cu; both arrays have a row for each source.
+        // SAFETY: arguments as in nodes.cu; both arrays have a row for each source. Rows of factors are equally long,
+        // because all attributes of a grid have the same number of nodes.
         unsafe { base.device().launch(&self.functions, "take_part", grid, THREADS, &args) }
     }
 }
 
-/// Far fields that add to the same values. A stage takes one behind the other.
+/// The far fields of a plan, which add to the same values. Each stage runs for one far field after the other.
 #[derive(Debug)]
 pub(crate) struct Fields<T: DeviceScalar>(Vec<Equivalent<T>>);
 

@@ -7,7 +7,8 @@ Laplace, potential and gradient in f32, order 6, arrays of the host. `apply` is 
 of strengths and sums between host and GPUs included. `stages` is the sum of the times of the stages, each on its
 slowest GPU, from P2M to P2P, without the ways between the caller's order and the trees; P2P runs behind the far field
 (`--stages-apart`), so that times add up. Efficiency: weak, time of one GPU with as many points as each of several, over theirs; strong, time
-of one GPU with all points over that of several, by their number. `sends` are the bytes of multipoles and of strengths of
+of one GPU with all points over that of several, by their number. `plan` is a first plan, `set_points` a
+plan with other points (the same, of several GPUs). `sends` are the bytes of multipoles and of strengths of
 ghosts that the busiest GPU sends in an evaluation. FOLDER gets ranks.csv, with one row for each run.
 """
 import argparse
@@ -21,7 +22,7 @@ import tempfile
 REQUEST = ["--backend", "cuda", "--precision", "f32", "--numbers", "f32", "--order", "6", "--method", "equivalent",
            "--outputs", "potential,gradient", "--repeat", "7", "--json"]
 STAGES = ["p2m", "m2m", "m2l", "p2l", "l2l", "l2p", "m2p", "p2p"]
-FIELDS = ["scaling", "demo", "n", "devices", "apply", "stages", "plan", "imbalance", "ghosts", "multipoles", "sends",
+FIELDS = ["scaling", "demo", "n", "devices", "apply", "stages", "plan", "set_points", "imbalance", "ghosts", "multipoles", "sends",
           "error", "efficiency_apply", "efficiency_stages", *STAGES, "machine"]
 
 
@@ -41,6 +42,7 @@ def run(fmm, demo, n, devices, cache, verify):
         apply=plain["seconds"]["apply"],
         stages=sum(apart["seconds"].get(stage, 0) for stage in STAGES),
         plan=plain["seconds"]["plan"],
+        set_points=plain["seconds"].get("set_points", ""),
         imbalance=max((p["imbalance"] for p in parts), default=1),
         ghosts=max((p["ghosts"] for p in parts), default=0),
         multipoles=max((p["rows"] for p in parts), default=0),

@@ -4,8 +4,9 @@ use crate::engine::{Placement, Trees};
 use crate::request::{Fmm, Method};
 use crate::validate;
 use backend_cuda::{CallerPoints, DeviceArray, DeviceStream, DeviceTargets, Placed};
+use fmm_dist::World;
 use fmm_families::{Facts, Place};
-use fmm_traits::{Error, Targets};
+use fmm_traits::{Error, Messages, Targets};
 use std::sync::Arc;
 
 /// Number of points that a GPU hardly sums directly. The programs of trees are loaded while so many points are copied.
@@ -21,7 +22,7 @@ pub(crate) enum Given<'a> {
     Device(&'a DeviceArray, Option<&'a DeviceArray>, &'a DeviceStream),
 }
 
-impl Given<'_> {
+impl<'a> Given<'a> {
     /// Numbers of sources and targets, after a check of shapes and indices.
     pub fn counts(&self, dim: usize) -> Result<[usize; 2], Error> {
         match *self {
@@ -57,6 +58,20 @@ impl Given<'_> {
         matches!(self, Given::Host(_, Targets::Points(_)) | Given::Device(_, Some(_), _))
     }
 
+    /// The arrays of the host.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for arrays of a device.
+    pub fn on_host(&self) -> Result<(&'a [f64], Targets<'a>), Error> {
+        match *self {
+            Given::Host(sources, targets) => Ok((sources, targets)),
+            Given::Device(..) => {
+                let reason = "sums on several ranks take arrays of the host".to_string();
+                Err(Error::Unsupported { operation: "arrays on a device", reason })
+            }
+        }
+    }
+
     /// Whether the arrays are on a device.
     pub fn on_device(&self) -> bool {
         matches!(self, Given::Device(..))
@@ -67,8 +82,26 @@ impl Given<'_> {
 pub(crate) enum Cloud<'a> {
     /// On the host.
     Host(&'a [f64], Targets<'a>),
-    /// On a device, with the trees that were built for them.
-    Device(Arc<CallerPoints>, DeviceTargets, Trees),
+    /// On a device.
+    Device(There<'a>),
+}
+
+/// Points on a device.
+pub(crate) struct There<'a> {
+    pub sources: Arc<CallerPoints>,
+    pub targets: DeviceTargets,
+    /// The trees that were built for them.
+    pub trees: Trees,
+    /// If these are the points of several ranks: the numbers of sources and of targets of each rank, and the points of
+    /// this rank on the host.
+    pub of_ranks: Option<OfRanks<'a>>,
+}
+
+/// What a rank knows of the points of all ranks.
+#[derive(Clone)]
+pub(crate) struct OfRanks<'a> {
+    pub counts: [Vec<usize>; 2],
+    mine: (&'a [f64], Targets<'a>),
 }
 
 impl<'a> Cloud<'a> {
@@ -89,7 +122,7 @@ impl<'a> Cloud<'a> {
                 Place::Space => (sources.in_space()?, targets.in_space()?),
                 Place::Plane(_) => (sources, targets),
             };
-            Ok(Cloud::Device(sources, targets, Trees::default()))
+            Ok(Cloud::Device(There { sources, targets, trees: Trees::default(), of_ranks: None }))
         };
         let device = match given {
             Given::Host(..) if empty => None,
@@ -127,6 +160,30 @@ impl<'a> Cloud<'a> {
         })
     }
 
+    /// Checks the points of this rank, and copies the points of all ranks to the device of each. All ranks call it
+    /// together.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`], errors of a device, and those of other ranks.
+    pub fn of_all_ranks(request: &Fmm, facts: &Facts, given: Given<'a>, world: &World) -> Result<Self, Error> {
+        let (device, given) = (request.backend.processor().opened(request).transpose()?, given.on_host()?);
+        let (Some(device), mine @ (sources, targets)) = (device, given) else {
+            return Cloud::host(facts, given.0, given.1);
+        };
+        let messages: Arc<dyn Messages> = Arc::new(world.clone());
+        let all = |name, points: &[f64]| CallerPoints::new(&device, name, points)?.gathered(&messages, name);
+        let (there, n) = all("sources", sources)?;
+        let (targets, m) = match Placement::of(facts, sources, targets).points() {
+            None => (DeviceTargets::Sources, n.clone()),
+            Some(points) => {
+                let (targets, m) = all("targets", points)?;
+                (DeviceTargets::Points(Arc::new(targets)), m)
+            }
+        };
+        let of_ranks = Some(OfRanks { counts: [n, m], mine });
+        Ok(Cloud::Device(There { sources: Arc::new(there), targets, trees: Trees::default(), of_ranks }))
+    }
+
     /// Checks points, and leaves them on the host.
     ///
     /// # Errors
@@ -146,34 +203,35 @@ impl<'a> Cloud<'a> {
                 let others = if let Targets::Points(t) = targets { t } else { &[][..] };
                 validate::extent(validate::bounds(sources, dim).into_iter().chain(validate::bounds(others, dim)), dim)
             }
-            Cloud::Device(sources, targets, _) => {
-                let others = targets.points().map(|points| points.bounds());
-                validate::extent([sources.bounds()].into_iter().chain(others), dim)
+            Cloud::Device(there) => {
+                let others = there.targets.points().map(|points| points.bounds());
+                validate::extent([there.sources.bounds()].into_iter().chain(others), dim)
             }
         }
     }
 
-    /// The points on the host.
+    /// The points on the host; of several ranks, those of this rank.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for points on a device.
     pub fn on_host(&self) -> Result<(&'a [f64], Targets<'a>), Error> {
         match self {
             Cloud::Host(sources, targets) => Ok((sources, *targets)),
-            Cloud::Device(..) => {
+            Cloud::Device(There { of_ranks: Some(of_ranks), .. }) => Ok(of_ranks.mine),
+            Cloud::Device(_) => {
                 let reason = "the points are on a device".to_string();
                 Err(Error::Unsupported { operation: "a sum on a CPU", reason })
             }
         }
     }
 
-    /// The points on a device: sources, targets, and the trees that were built for them.
+    /// The points on a device.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for points on the host.
-    pub fn on_device(&self) -> Result<(&Arc<CallerPoints>, &DeviceTargets, &Trees), Error> {
+    pub fn on_device(&self) -> Result<&There<'a>, Error> {
         match self {
-            Cloud::Device(sources, targets, trees) => Ok((sources, targets, trees)),
+            Cloud::Device(there) => Ok(there),
             Cloud::Host(..) => {
                 let reason = "the points are on the host".to_string();
                 Err(Error::Unsupported { operation: "a sum on a device", reason })

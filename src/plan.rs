@@ -4,6 +4,8 @@ mod devices;
 mod ranks;
 mod verify;
 
+pub(crate) use devices::Several;
+
 use crate::attributes;
 use crate::candidates::{self, Goal, Seen, Task};
 use crate::choice::Choice;
@@ -114,7 +116,7 @@ impl std::fmt::Debug for Plan {
 impl Plan {
     pub(crate) fn new(request: Fmm, given: Given<'_>) -> Result<Plan, Error> {
         if let Some(world) = request.world.clone() {
-            return Plan::on_ranks(request, given, &world, None);
+            return Plan::on_ranks(request, given, &world);
         }
         let several = request.backend.several();
         if !several.is_empty() {
@@ -211,8 +213,8 @@ impl Plan {
     /// tenth from the counts at the last measurement (direct sums in f32: always). The order then changes if it must;
     /// [`describe`](Plan::describe) reports the order and the points for which it was measured. If the number of points
     /// doubles or halves, or if targets become separate points, a new plan is made. A given order stays. The old points
-    /// and the new points are in memory at once. On several [`ranks`](Fmm::ranks) every call plans anew, and may choose
-    /// another method.
+    /// and the new points are in memory at once. On several [`ranks`](Fmm::ranks) on cores, or over MPI, every call plans
+    /// anew, and may choose another method.
     ///
     /// # Errors
     /// As [`Fmm::plan`].
@@ -238,56 +240,48 @@ impl Plan {
 
     fn set_given(&mut self, given: Given<'_>) -> Result<(), Error> {
         let start = Instant::now();
-        if self.is_shared() {
-            *self = Plan::new(self.request.clone(), given)?;
-            return Ok(());
+        if !self.request.backend.several().is_empty() {
+            return self.set_on_devices(given);
         }
         if self.on_device {
             self.synchronize()?;
         }
-        if given.on_device() && self.request.unmapped.is_some() {
+        let on_ranks = self.request.world.is_some();
+        if (given.on_device() || on_ranks) && self.request.unmapped.is_some()
+            || on_ranks && !self.request.has_whole_trees()
+        {
             *self = Plan::new(self.request.clone(), given)?;
             return Ok(());
         }
         let mapped = Mapped::of(&self.request, given)?;
         let given = Mapped::instead_of(&mapped, given);
-        let dim = self.choice.facts.dim;
-        let counts @ [n_sources, n_targets] = given.counts(dim)?;
+        let (counts, kept) = self.request.jointly(|| self.resembles(given))?;
+        let own @ [n_sources, _] = given.counts(self.choice.facts.dim)?;
         self.request.attributes.check_count(n_sources)?;
         let task = candidates::check_with(&self.request, counts, self.choice.facts.clone())?;
-        let alike = |old: usize, new: usize| new <= 2 * old && old <= 2 * new;
-        let kept = alike(self.n_sources, n_sources)
-            && alike(self.n_targets, n_targets)
-            && self.separate == given.separate()
-            && !counts.contains(&0);
-        let Some(engine) = self.engine.as_deref_mut().filter(|_| kept) else {
-            *self = Plan::at(self.request.clone(), given)?;
-            self.seconds.plan = start.elapsed().as_secs_f64();
-            return Ok(());
-        };
+        let Some(engine) = self.engine.as_deref_mut().filter(|_| kept) else { return self.plan_again(given, start) };
         let r = &self.request;
         let watch = |phase, fraction| watch(r, phase, fraction);
         let old = (self.choice.order.unwrap_or_default(), &self.probed);
-        let moved = self.pool.install(|| -> Result<_, Error> {
-            let cloud = Cloud::of(r, &task.facts, given, counts)?;
-            cloud.extent(dim)?;
+        let move_points = || {
+            let cloud = match &r.world {
+                Some(world) => Cloud::of_all_ranks(r, &task.facts, given, world)?,
+                None => Cloud::of(r, &task.facts, given, counts)?,
+            };
+            cloud.extent(task.facts.dim)?;
             engine.place(&cloud, &watch)?;
             // The engine holds what it needs of the points.
             drop(cloud);
-            let again = order_again(engine, r, &task, &self.choice, old)?;
-            match again {
+            match order_again(engine, r, &task, &self.choice, old)? {
                 Again::None => Ok(None),
                 Again::Kept(order) => Ok(Some((engine.settle(order, &watch)?, order, None))),
                 Again::Found(order, found) => Ok(Some((engine.settle(order, &watch)?, order, Some(*found)))),
             }
-        });
-        engine.forget();
-        let Some((placed, order, found)) = moved? else {
-            // No order of the method keeps the tolerance on these points.
-            *self = Plan::at(self.request.clone(), given)?;
-            self.seconds.plan = start.elapsed().as_secs_f64();
-            return Ok(());
         };
+        let moved = self.pool.install(|| r.jointly(move_points));
+        engine.forget();
+        // Without an order of the method that keeps the tolerance on these points, another method may.
+        let Some((placed, order, found)) = moved? else { return self.plan_again(given, start) };
         if let Some(old) = self.choice.order {
             self.choice.why = match old == order {
                 true => format!("kept at order {order} for points that moved"),
@@ -300,9 +294,29 @@ impl Plan {
             (None, Some(probe)) => probe.of_earlier_points = true,
             (None, None) => {}
         }
-        self.took(placed, counts, given);
+        self.took(placed, own, given);
         self.seconds.plan = start.elapsed().as_secs_f64();
         Ok(())
+    }
+
+    /// Plans anew, for points in the coordinates of the family of the request.
+    fn plan_again(&mut self, given: Given<'_>, start: Instant) -> Result<(), Error> {
+        let request = self.request.clone();
+        *self = if self.is_shared() { Plan::new(request, given)? } else { Plan::at(request, given)? };
+        self.seconds.plan = start.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Numbers of sources and targets on all ranks, and whether new points are so much like the present ones that the
+    /// method stays.
+    fn resembles(&self, given: Given<'_>) -> Result<([usize; 2], bool), Error> {
+        let own @ [n, m] = given.counts(self.choice.facts.dim)?;
+        let alike = |old: usize, new: usize| new <= 2 * old && old <= 2 * new;
+        let kept = alike(self.n_sources, n) && alike(self.n_targets, m) && self.separate == given.separate();
+        let Some(world) = &self.request.world else { return Ok((own, kept && !own.contains(&0))) };
+        let all = world.all_gather([n as u64, m as u64, u64::from(kept)])?;
+        let [n, m, kept] = [0, 1, 2].map(|k| all.iter().map(|rank| rank[k] as usize).sum::<usize>());
+        Ok(([n, m], kept == all.len() && n > 0 && m > 0))
     }
 
     /// Repeats the measurement of the error on the points of the plan; `None` without points.

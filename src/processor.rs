@@ -14,7 +14,7 @@ use crate::variant::{Translation, Truncation, Variant};
 use backend_cpu::Isa;
 use backend_cpu::laurent::PlanePairs;
 use backend_cuda::{Device, Routes};
-use fmm_dist::Ready;
+use fmm_dist::{Ready, World};
 use fmm_families::{Facts, only_f64};
 use fmm_traits::{Error, Lists, Precision, Solver, Tree};
 
@@ -68,6 +68,10 @@ pub(crate) trait Processor {
     fn engine(&self, request: &Fmm, choice: &Choice, parts: Parts) -> Box<dyn Engine>;
     /// A new engine for a choice in the plane, without points.
     fn engine_of_plane(&self, request: &Fmm, choice: &Choice, pairs: PlanePairs, theta: f64) -> Box<dyn Engine>;
+    /// A new engine of a rank that holds the tree of all ranks, without points; `None` if the host makes trees of ranks.
+    fn engine_of_share(&self, _: &Fmm, _: &Choice, _: Parts, _: &World) -> Option<Box<dyn Engine>> {
+        None
+    }
     /// The sums of an order on a small problem that was cut out of a tree on the host.
     ///
     /// # Errors
@@ -272,6 +276,9 @@ impl Processor for Cuda {
     }
     fn engine_of_plane(&self, request: &Fmm, choice: &Choice, pairs: PlanePairs, theta: f64) -> Box<dyn Engine> {
         Box::new(engine::PlaneOnDevice::new(*self, request, choice, pairs, theta))
+    }
+    fn engine_of_share(&self, r: &Fmm, choice: &Choice, parts: Parts, world: &World) -> Option<Box<dyn Engine>> {
+        Some(Box::new(engine::Shares::new(*self, r, choice, parts, world)))
     }
     fn on_a_sample(
         &self,

@@ -92,8 +92,8 @@ impl Devices {
 
 impl Cuda {
     /// Several devices of this machine, by number, as one backend. A plan shares out its sums among them; points,
-    /// strengths and sums are arrays of the host, whole and in the caller's order. The first device alone chooses the
-    /// order for a tolerance, on all points. With equivalent densities and interpolation the sums have the bits of a
+    /// strengths and sums are arrays of the host, whole and in the caller's order. Each device holds all points, if its
+    /// memory suffices, and sums at a share of the targets. Method and order are those of one device. With equivalent densities and interpolation the sums have the bits of a
     /// plan on one device. Spherical harmonics, and other sums by dense translations, agree to rounding, because a
     /// device cuts these sums into parts by the number of boxes.
     ///
@@ -383,7 +383,9 @@ impl Fmm {
     /// same bits on any number of ranks. Method and order for a tolerance are those of one rank, too: each rank draws
     /// its part of one sample, and rank 0 measures on the sample.
     ///
-    /// With the backend [`Cuda`] a rank computes on a GPU; several ranks may share one.
+    /// With the backend [`Cuda`] a rank computes on a GPU; several ranks may share one. Ranks that are threads of one
+    /// process then hold the points of all ranks on each GPU, if its memory suffices and no [`exchange`](Fmm::exchange) is
+    /// named.
     ///
     /// Planning refuses, by [`Error::Unsupported`], kernels of the plane, arrays on a device and attributes of sources.
     pub fn ranks(mut self, world: &World) -> Self {
@@ -396,6 +398,13 @@ impl Fmm {
             Some(world) => world.together(work),
             None => work(),
         }
+    }
+    /// Whether each rank holds the tree of all ranks, on its GPU: if an address means the same to all of them, and nobody
+    /// asked for an exchange of trees that the ranks make on the host.
+    pub(crate) fn has_whole_trees(&self) -> bool {
+        let near = |world: &World| world.transport().one_process();
+        let on_devices = self.backend.processor().number().is_some();
+        on_devices && self.exchange.is_none() && self.world.as_ref().is_some_and(near)
     }
     /// The request of a rank for itself alone.
     pub(crate) fn alone(&self) -> Fmm {

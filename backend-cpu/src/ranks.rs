@@ -19,7 +19,7 @@ pub fn active(tree: &Tree) -> bool {
 
 /// Replaces each number by the largest on any rank.
 pub fn largest(tree: &Tree, numbers: &mut [f64]) -> Result<(), Error> {
-    exchange(tree).map_or(Ok(()), |exchange| exchange.largest(numbers))
+    exchange(tree).map_or(Ok(()), |exchange| exchange.messages().largest(numbers))
 }
 
 /// Sends `strengths` (component by component, in tree order) to the ranks on which the sources are ghosts.

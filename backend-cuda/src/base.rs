@@ -75,8 +75,6 @@ impl Near {
 pub(crate) struct Base {
     pub tree: DeviceTree,
     pub lists: DeviceLists,
-    /// The way to the other ranks; `None` on one rank.
-    pub ranks: Option<Ranks>,
     /// The tree as kernels see it.
     pub boxes: Buffer<u64>,
     /// Strengths in tree order.
@@ -125,7 +123,6 @@ impl Base {
         let [p2p, l2p, m2p] = at_targets.map(Leaves::one);
         let parts = blocks_of_a_leaf(m, p2p.len(), near.group);
         Ok(Base {
-            ranks: Ranks::new(device, tree.shared.as_ref(), tree.len())?,
             places: None,
             strengths: device.alloc(n * near.strengths(), "strengths")?,
             values: device.alloc(0, "values")?,
@@ -153,7 +150,7 @@ impl Base {
         let row = self.width * size_of::<f64>();
         self.values = device.alloc(0, "values")?;
         let capacity = match most {
-            _ if self.ranks.is_some() => m,
+            _ if self.ranks().is_some() => m,
             Some(most) => most,
             None => pieces::capacity(&device, m, row, later)?,
         };
@@ -163,7 +160,7 @@ impl Base {
         self.p2p.sort(&arranger, &pieces, [near.grain, MAX_GRAINS])?;
         self.l2p.sort(&arranger, &pieces, [1, 0])?;
         self.m2p.sort(&arranger, &pieces, [1, 0])?;
-        let whole = pieces.count() == 1 && self.ranks.is_none();
+        let whole = pieces.count() == 1 && self.ranks().is_none();
         self.places = whole.then(|| ends::places(&device, &self.tree.targets.order)).transpose()?;
         self.values = device.alloc(pieces.most() * self.width, "values")?;
         (self.pieces, self.piece) = (pieces, 0);
@@ -186,10 +183,14 @@ impl Base {
     pub fn device(&self) -> &Device {
         &self.tree.device
     }
+    /// The way to the other ranks; `None` on one rank.
+    pub fn ranks(&self) -> Option<&Ranks> {
+        self.tree.ranks()
+    }
     /// Numbers of the caller's sources and targets.
     pub fn given(&self) -> [usize; 2] {
         let of_tree = [self.tree.sources.len(), self.tree.targets.len()];
-        self.ranks.as_ref().and_then(Ranks::given).unwrap_or(of_tree)
+        self.ranks().and_then(Ranks::given).unwrap_or(of_tree)
     }
     /// Sides of the boxes of each level.
     pub fn sides(&self) -> Vec<f64> {
@@ -204,7 +205,7 @@ impl Base {
     pub fn far(&self) -> bool {
         let lists = &self.lists;
         let here = [&lists.p2m, &lists.l2p, &lists.m2p].into_iter().any(|edges| !edges.is_empty());
-        here || self.ranks.as_ref().is_some_and(Ranks::active)
+        here || self.ranks().is_some_and(Ranks::active)
     }
     /// Number of blocks that share a leaf if a block sums at `group` targets at once.
     pub fn parts(&self, group: usize) -> u32 {
@@ -242,7 +243,8 @@ impl Base {
         self.begin(0)?;
         device.clear(&mut self.largest)?;
         let (points, width) = (&self.tree.sources, near.strengths());
-        let away = self.ranks.as_ref().and_then(|ranks| Some((ranks, ranks.given()?[0])));
+        let ranks = self.tree.ranks();
+        let away = ranks.and_then(|ranks| Some((ranks, ranks.given()?[0])));
         let rows = match away {
             Some((_, n)) => Rows { order: Arg::NULL, n, width },
             None => Rows { order: (&points.order).into(), n: points.len(), width },
@@ -250,7 +252,7 @@ impl Base {
         let linear = rows.width - near.attributes;
         if near.single {
             ends.largest(arrays, rows, linear, &self.factors, &self.largest)?;
-            if let Some(ranks) = &self.ranks {
+            if let Some(ranks) = ranks {
                 ranks.largest(&mut self.largest)?;
             }
         }
@@ -267,7 +269,7 @@ impl Base {
     /// Enqueues the copy of the values of the current piece, times `scale`, from tree order into the caller's arrays.
     pub fn gather(&self, near: &Near, scale: f64, ends: &Ends, arrays: &Arrays) -> Result<(), Error> {
         let (points, width) = (&self.tree.targets, near.values());
-        let Some((ranks, n)) = self.ranks.as_ref().and_then(|ranks| Some((ranks, ranks.given()?[1]))) else {
+        let Some((ranks, n)) = self.ranks().and_then(|ranks| Some((ranks, ranks.given()?[1]))) else {
             let targets = self.pieces.targets(self.piece);
             let rows = Rows { order: points.order.at(targets.start), n: targets.len(), width };
             return ends.gather_by(arrays, rows, self.places.as_ref(), (self.unit(near), scale), &self.values);

@@ -26,6 +26,7 @@ mod error;
 mod far;
 mod graph;
 mod levels;
+mod link;
 mod lists;
 mod pieces;
 mod pinned;
@@ -38,6 +39,7 @@ mod products;
 mod programs;
 mod ranks;
 mod run;
+mod shares;
 mod solver;
 mod spherical;
 mod split;
@@ -65,6 +67,7 @@ pub use programs::{
     p2p_program, rcr_program,
 };
 pub use ranks::Routes;
+pub use shares::{Share, Sharing, Works};
 pub use solver::{
     Counts, DeviceMethod, DeviceSolver, DeviceSums, Expansion, Ground, Placed, PlanSeconds, Settings, method, solver,
 };

@@ -326,7 +326,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         values: &[DeviceArray],
         stream: &DeviceStream,
     ) -> Result<(), Error> {
-        if self.base.ranks.is_some() {
+        if self.base.ranks().is_some() {
             let reason = "ranks wait for each evaluation, on arrays of the host".to_string();
             return Err(Error::Unsupported { operation: "enqueueing a sum on several ranks", reason });
         }
@@ -363,10 +363,10 @@ impl<T: DeviceScalar, N: Real> Evaluation for Plan<T, N> {
         &mut self.ends
     }
     fn shared(&self) -> bool {
-        self.base.ranks.is_some()
+        self.base.ranks().is_some()
     }
     fn agree(&self) -> Result<(), Error> {
-        self.base.ranks.as_ref().map_or(Ok(()), Ranks::agree)
+        self.base.ranks().map_or(Ok(()), Ranks::agree)
     }
     fn run(&mut self, arrays: &Arrays, observer: Observer, timed: bool) -> Result<StageSeconds, Error> {
         if !timed && matches!(self.replay, Replay::Ran) {
@@ -386,7 +386,7 @@ impl<T: DeviceScalar, N: Real> Evaluation for Plan<T, N> {
         drop(run);
         if matches!(self.replay, Replay::None) {
             // What ranks send each other is not recorded, nor are the ends of pieces.
-            let whole = self.base.ranks.is_none() && self.base.pieces() == 1;
+            let whole = self.base.ranks().is_none() && self.base.pieces() == 1;
             let small = self.base.tree.len() <= MAX_BOXES_REPLAYED && whole;
             self.replay = if small { Replay::Ran } else { Replay::Never };
         }

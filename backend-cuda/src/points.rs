@@ -126,6 +126,10 @@ impl CallerPoints {
     pub(crate) fn is_on(&self, device: &Device) -> Result<(), Error> {
         if self.device.is(device) { Ok(()) } else { Err(refused("points", "they lie on another opened device")) }
     }
+    /// The device.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
     /// The coordinates, those of a point behind each other.
     pub(crate) fn rows(&self) -> &Buffer<f64> {
         &self.rows

@@ -490,6 +490,25 @@ pub(crate) fn rows() -> Program {
     plain("rows.cu", include_str!("../kernels/rows.cu"), &["pack_f32", "pack_f64", "put_f32", "put_f64"])
 }
 
+/// Shares of a tree.
+pub(crate) fn shares() -> Program {
+    let entries = &[
+        "weigh",
+        "first_targets",
+        "first_sources",
+        "kept_count",
+        "kept_fill",
+        "mark",
+        "marked",
+        "list_marked",
+        "narrow",
+        "row_keys",
+        "share_keys",
+        "positions",
+    ];
+    plain("shares.cu", include_str!("../kernels/shares.cu"), entries)
+}
+
 /// Sources in one far field of several.
 pub(crate) fn nodes() -> Program {
     plain("nodes.cu", include_str!("../kernels/nodes.cu"), &["take_part"])
@@ -509,6 +528,7 @@ pub fn all_programs() -> Vec<Program> {
         arrange(),
         ends(),
         rows(),
+        shares(),
         nodes(),
         plane::pyramid_program(),
         plane::connect_program(),

@@ -134,7 +134,7 @@ impl<T: DeviceScalar, N: Real> Stages for Run<'_, T, N> {
 
     /// Counts as M2M. Enqueues kernels and copies, while P2P may run beside.
     fn exchange(&mut self) -> Result<(), Error> {
-        self.timed(Stage::M2m, |p| match &p.base.ranks {
+        self.timed(Stage::M2m, |p| match p.base.ranks() {
             Some(ranks) => p.far.exchange(&p.base, ranks),
             None => Ok(()),
         })

@@ -9,6 +9,7 @@ use crate::plan::{Ahead, Carrier, Plan, Unplaced};
 use crate::points::CallerPoints;
 use crate::programs;
 use crate::ranks::Routes;
+use crate::shares::{Share, Sharing, share};
 use crate::spherical::SphericalSettings;
 use crate::tree::{DeviceTree, build_reported};
 use fmm_kernels::equivalent::Fill;
@@ -219,8 +220,9 @@ impl Placed {
         Placed::prepare(device)?;
         let mean_leaf = tree.sources.len().max(tree.targets.len()) as f64 / tree.leaves().max(1) as f64;
         let (mut tree, lists) = (DeviceTree::upload(device, tree)?, DeviceLists::upload(device, lists)?);
-        if let Some(shared) = &mut tree.shared {
-            shared.routes = routes;
+        let ranks = tree.shared.as_mut().and_then(|shared| shared.ranks.as_mut());
+        if let (Some(ranks), Some(routes)) = (ranks, routes) {
+            ranks.route(&routes)?;
         }
         let near_pairs = near_pairs_there(&tree, &lists)?;
         let (report, seconds) = (BuildReport { mean_leaf, ..BuildReport::default() }, start.elapsed().as_secs_f64());
@@ -278,6 +280,23 @@ impl Placed {
         let near_pairs = near_pairs_there(&tree, &lists)?;
         let arranged = Some(Arranged { key: None, lists, near_pairs, seconds: 0.0 });
         Ok(Placed { tree, report, min_side: 0.0, seconds: start.elapsed().as_secs_f64(), arranged })
+    }
+
+    /// Keeps the share of this rank of a tree that all ranks have, with the lists for `settings`. Strengths and values
+    /// then belong to the callers of the ranks, and every evaluation is a joint call of all ranks. All ranks call it
+    /// together.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn share(mut self, settings: &Settings, with: &Sharing) -> Result<(Placed, Share), Error> {
+        self.arrange(settings)?;
+        let start = Instant::now();
+        let Placed { tree, report, min_side, seconds, arranged } = self;
+        let Arranged { lists, seconds: listed, .. } = arranged.expect("just made");
+        let (tree, lists, share) = share(tree, lists, with)?;
+        let near_pairs = near_pairs_there(&tree, &lists)?;
+        let arranged = Arranged { key: None, lists, near_pairs, seconds: listed + start.elapsed().as_secs_f64() };
+        Ok((Placed { tree, report, min_side, seconds, arranged: Some(arranged) }, share))
     }
 
     /// Sizes of the tree and of the lists for `settings`.

@@ -5,7 +5,7 @@ use crate::device::{Arg, Buffer, Device, Functions, blocks};
 use crate::points::{CallerPoints, Sample};
 use crate::primitives::{Fresh, Primitives};
 use crate::programs;
-use crate::ranks::DeviceShared;
+use crate::ranks::{DeviceShared, Ranks};
 use crate::split::{Boxes, Split};
 use fmm_traits::Error;
 use fmm_traits::tree::{Points, Tree};
@@ -389,7 +389,7 @@ impl DeviceTree {
             target_range: device.upload(boxes.target_range.as_flattened(), "boxes")?,
         };
         let (corner, side, level_start) = (boxes.corner, boxes.side, boxes.level_start.clone());
-        let shared = boxes.shared.as_ref().map(|shared| DeviceShared::new(device, shared)).transpose()?;
+        let shared = boxes.shared.as_ref().map(|shared| DeviceShared::new(device, shared, boxes.len())).transpose()?;
         Ok(DeviceTree { device: device.clone(), corner, side, level_start, boxes: arrays, sources, targets, shared })
     }
     /// Copies a tree from the host to the device.
@@ -407,9 +407,13 @@ impl DeviceTree {
     /// Position of the first target among the sources, if the targets are consecutive sources.
     pub(crate) fn first_target(&self) -> Option<u32> {
         match &self.shared {
-            Some(shared) => shared.host.same_points.then_some(shared.host.first as u32),
+            Some(shared) => shared.first,
             None => Arc::ptr_eq(&self.sources, &self.targets).then_some(0),
         }
+    }
+    /// The way to the other ranks; `None` on one rank.
+    pub(crate) fn ranks(&self) -> Option<&Ranks> {
+        self.shared.as_ref()?.ranks.as_ref()
     }
     /// A copy on the host.
     ///
@@ -455,7 +459,7 @@ impl DeviceTree {
                 target_range: target_range?,
                 targets: if same { sources.clone() } else { Arc::new(Points::default()) },
                 sources,
-                shared: self.shared.as_ref().map(|shared| shared.host.clone()),
+                shared: self.shared.as_ref().and_then(|shared| shared.host.clone()),
             })
         })
     }

@@ -8,7 +8,7 @@
 
 use crate::comm::{Alone, Comm};
 use crate::wire::{Reader, Wire};
-use fmm_traits::Error;
+use fmm_traits::{Error, Messages};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -338,6 +338,24 @@ impl World {
             }
         }
         Ok(())
+    }
+}
+
+impl Messages for World {
+    fn rank(&self) -> usize {
+        World::rank(self)
+    }
+    fn size(&self) -> usize {
+        World::size(self)
+    }
+    fn largest(&self, numbers: &mut [f64]) -> Result<(), Error> {
+        self.reduce(numbers, f64::max)
+    }
+    fn swap(&self, sends: Vec<(usize, Vec<u8>)>, from: &[usize]) -> Result<Vec<Vec<u8>>, Error> {
+        World::swap(self, sends, from)
+    }
+    fn one_process(&self) -> bool {
+        self.0.comm.one_process()
     }
 }
 

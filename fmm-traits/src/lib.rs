@@ -39,7 +39,7 @@ pub use linear_map::LinearMap;
 pub use member::{Kernels, Member, Members, SelfInteraction};
 pub use record::record;
 pub use report::{ErrorReport, OutputError};
-pub use shared::{Exchange, Incoming, Round, Shared};
+pub use shared::{Exchange, Incoming, Messages, Round, Shared};
 pub use sums::{Number, Numbers, NumbersMut, Policy, Precision, Solver, StageSeconds, Targets};
 pub use tape::Tape;
 pub use traced::{Symbol, Traced};

@@ -52,17 +52,34 @@ pub struct Round {
     pub receives: Vec<Incoming>,
 }
 
-/// What stages ask of the other ranks in an evaluation. All ranks call the same methods in the same order.
-///
-/// Stages on cores call [`largest`](Self::largest), [`lend`](Self::lend), [`ghosts`](Self::ghosts) and
-/// [`complete`](Self::complete), in this order; other threads of the rank may compute meanwhile. Stages whose rows are in
-/// device memory carry out the [`rounds`](Self::rounds) themselves, and [`swap`](Self::swap) messages.
-pub trait Exchange: Send + Sync + Debug {
-    /// Replaces each number by the largest of its kind on any rank.
+/// How a rank talks to the others during a joint call. All ranks call the same methods in the same order.
+pub trait Messages: Send + Sync + Debug {
+    /// The number of this rank.
+    fn rank(&self) -> usize;
+    /// The number of ranks.
+    fn size(&self) -> usize;
+    /// Replaces each number by the largest of its kind on any rank. Without numbers, waits for all ranks.
     ///
     /// # Errors
     /// The error of a rank that failed.
     fn largest(&self, numbers: &mut [f64]) -> Result<(), Error>;
+    /// Sends messages to ranks, and returns those of the ranks `from`, in their order. A rank may send to itself.
+    ///
+    /// # Errors
+    /// The error of a rank that failed.
+    fn swap(&self, sends: Vec<(usize, Vec<u8>)>, from: &[usize]) -> Result<Vec<Vec<u8>>, Error>;
+    /// Whether all ranks are threads of this process, so that an address means the same to all of them.
+    fn one_process(&self) -> bool;
+}
+
+/// What stages ask of the other ranks in an evaluation. All ranks call the same methods in the same order.
+///
+/// Stages on cores find the largest strength by [`messages`](Self::messages), then call [`lend`](Self::lend),
+/// [`ghosts`](Self::ghosts) and [`complete`](Self::complete), in this order; other threads of the rank may compute
+/// meanwhile. Stages whose rows are in device memory carry out the [`rounds`](Self::rounds) themselves.
+pub trait Exchange: Send + Sync + Debug {
+    /// The way to the other ranks.
+    fn messages(&self) -> Arc<dyn Messages>;
     /// Sends the strengths of own sources to the ranks on which these sources are ghosts. Does not wait. `strengths` has
     /// an array for each component, with one number for each source of the tree.
     ///
@@ -90,13 +107,6 @@ pub trait Exchange: Send + Sync + Debug {
     fn rounds(&self) -> &[Round];
     /// Number of rows that only pass through; they start as zeros.
     fn passing(&self) -> usize;
-    /// Sends messages to ranks, and returns those of the ranks `from`, in their order.
-    ///
-    /// # Errors
-    /// The error of a rank that failed.
-    fn swap(&self, sends: Vec<(usize, Vec<u8>)>, from: &[usize]) -> Result<Vec<Vec<u8>>, Error>;
-    /// Whether all ranks are threads of this process, so that an address means the same to all of them.
-    fn one_process(&self) -> bool;
     /// M2M edges (parent, child) to run after [`complete`](Self::complete). Their parents are boxes whose sources lie on
     /// several ranks. For such a parent only the multipoles of its children arrive; this rank adds them up.
     fn after(&self) -> &Edges;

@@ -36,8 +36,10 @@ pub(super) fn bytes(r: &Fmm, choice: &Choice, seen: Seen) -> Forecast {
     let mean = r.ncrit.map_or(choice.occupancy, |k| k as f64 / 3.0);
     let leaf = if let Layout::Octree(_) = choice.layout { mean } else { choice.occupancy };
     let counts = match &r.world {
-        Some(world) => memory::of_a_rank(seen.counts, world.size(), choice.order.map(|_| leaf)),
-        None => seen.counts,
+        Some(world) if choice.order.is_none() || !r.has_whole_trees() => {
+            memory::of_a_rank(seen.counts, world.size(), choice.order.map(|_| leaf))
+        }
+        _ => seen.counts,
     };
     let size = Size { counts, apart: seen.apart, order: choice.order, leaf, precision: r.precision };
     match &choice.layout {

@@ -22,12 +22,10 @@
 //! If no candidate keeps the tolerance, the least error of a candidate is its floor ([`crate::probe::search::least`]).
 
 mod attempt;
-mod decided;
 mod forecast;
 mod measured;
 mod words;
 
-pub(crate) use decided::Decided;
 pub(crate) use forecast::forecast;
 pub(crate) use measured::{measured, reported};
 

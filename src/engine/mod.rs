@@ -9,6 +9,7 @@ mod direct_on_ranks;
 mod octree;
 mod plane;
 mod ranks;
+mod shares;
 
 pub use census::Counted;
 pub(crate) use device::{Device, OnDevice, Trees, solver as device_solver};
@@ -19,6 +20,7 @@ pub(crate) use plane::{Plane, PlaneOnDevice};
 use ranks::Ranks;
 pub use ranks::RanksReport;
 pub(crate) use ranks::{OnARank, on_cores};
+pub(crate) use shares::Shares;
 
 use crate::candidates::{self, Layout};
 use crate::choice::Choice;
@@ -27,6 +29,7 @@ use crate::machine;
 use crate::mesh::{Mesh, PlanSeconds};
 use crate::near::NearBlock;
 use crate::parts::Parts;
+use crate::plan::Several;
 use crate::probe::Trial;
 use crate::probe::sample::Sample;
 use crate::probe::sampled::Sampled;
@@ -129,6 +132,10 @@ pub(crate) trait Engine: Send + Sync {
     fn on_devices(&self) -> Vec<RanksReport> {
         Vec::new()
     }
+    /// The plans of several devices, if this is their sum.
+    fn several(&mut self) -> Option<&mut Several> {
+        None
+    }
     /// The pairs that are summed directly, block by block.
     fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_>;
     /// Pieces in which an evaluation takes the targets, one after the other.
@@ -219,7 +226,9 @@ pub(crate) fn of(request: &Fmm, choice: &Choice) -> Box<dyn Engine> {
     if let Some(world) = &request.world {
         return match choice.layout {
             Layout::Octree(parts) if choice.method != Method::Direct => {
-                Box::new(Ranks::new(request, choice, parts, world))
+                let shares = || request.backend.processor().engine_of_share(request, choice, parts, world);
+                let here = request.has_whole_trees().then(shares).flatten();
+                here.unwrap_or_else(|| Box::new(Ranks::new(request, choice, parts, world)))
             }
             _ => Box::new(DirectOnRanks::new(request, choice, world)),
         };

@@ -1,12 +1,10 @@
 //! Plans on several GPUs of this machine. Each GPU is a rank with a plan and a thread of its own, and holds a piece of
 //! the caller's arrays.
 
-use super::{Plan, ranks, watch};
+use super::{Plan, watch};
 use crate::candidates::{self, Seen};
 use crate::choice::Choice;
 use crate::cloud::{Cloud, Given};
-use crate::coordinates::{self, Mapped};
-use crate::decide::{Decided, Ends};
 use crate::engine::{self, Engine, Placed, ProbeSeconds, RanksReport, Watch};
 use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
@@ -19,7 +17,7 @@ use std::panic::resume_unwind;
 use std::time::Instant;
 
 /// The plans of several GPUs.
-struct Several {
+pub(crate) struct Several {
     request: Fmm,
     choice: Choice,
     parts: Vec<Part>,
@@ -28,11 +26,46 @@ struct Several {
 /// The plan of one GPU, and its piece of the caller's arrays.
 struct Part {
     plan: Plan,
+    piece: Piece,
+}
+
+/// A piece of the caller's arrays.
+#[derive(Clone)]
+struct Piece {
     sources: Range<usize>,
     targets: Rows,
 }
 
+impl Piece {
+    /// Piece `k` of `pieces` of `n` sources and `m` targets.
+    fn of([n, m]: [usize; 2], targets: Targets<'_>, (k, pieces): (usize, usize)) -> Piece {
+        let sources = part(n, k, pieces);
+        let targets = match targets {
+            Targets::Sources => Rows::Range(sources.clone()),
+            Targets::Points(_) => Rows::Range(part(m, k, pieces)),
+            Targets::Subset(all) => Rows::Picked((0..m).filter(|&i| sources.contains(&all[i])).collect()),
+        };
+        Piece { sources, targets }
+    }
+
+    /// What `work` does with this piece of the points.
+    fn with<R>(&self, (sources, targets): (&[f64], Targets<'_>), dim: usize, work: impl FnOnce(Given<'_>) -> R) -> R {
+        let mine = rows(sources, &self.sources, dim);
+        match (targets, &self.targets) {
+            (Targets::Points(all), Rows::Range(range)) => {
+                work(Given::Host(mine, Targets::Points(rows(all, range, dim))))
+            }
+            (Targets::Subset(all), Rows::Picked(some)) => {
+                let local: Vec<usize> = some.iter().map(|&i| all[i] - self.sources.start).collect();
+                work(Given::Host(mine, Targets::Subset(&local)))
+            }
+            _ => work(Given::Host(mine, Targets::Sources)),
+        }
+    }
+}
+
 /// Rows of an array.
+#[derive(Clone)]
 enum Rows {
     Range(Range<usize>),
     Picked(Vec<usize>),
@@ -53,24 +86,25 @@ fn on_threads<I: Send, R: Send>(
 
 /// The error of a rank as that of one GPU, where it says as much: a number of the caller, in the caller's row, or what
 /// does not depend on the GPU.
-fn as_on_one(e: Error, parts: &[Part]) -> Error {
+fn as_on_one(e: Error, piece: impl Fn(usize) -> Piece) -> Error {
     let Error::Rank { rank, error } = e else { return e };
-    match (*error, parts.get(rank)) {
-        (error @ (Error::Cancelled { .. } | Error::Memory { .. } | Error::Unsupported { .. }), _) => error,
-        (Error::NotFinite { array, row, column, value }, Some(part)) => {
-            let row = match &part.targets {
-                _ if array == "strengths" => part.sources.start + row,
+    match *error {
+        Error::NotFinite { array, row, column, value } => {
+            let piece = piece(rank);
+            let row = match &piece.targets {
+                _ if ["sources", "strengths"].contains(&array) => piece.sources.start + row,
                 Rows::Range(range) => range.start + row,
                 Rows::Picked(rows) => rows[row],
             };
             Error::NotFinite { array, row, column, value }
         }
-        (error, _) => Error::Rank { rank, error: Box::new(error) },
+        error @ (Error::Cancelled { .. } | Error::Memory { .. } | Error::Unsupported { .. }) => error,
+        error => Error::Rank { rank, error: Box::new(error) },
     }
 }
 
-/// Piece `k` of `n` rows in `pieces` pieces.
-fn piece(n: usize, k: usize, pieces: usize) -> Range<usize> {
+/// Part `k` of `n` rows in `pieces` parts.
+fn part(n: usize, k: usize, pieces: usize) -> Range<usize> {
     n * k / pieces..n * (k + 1) / pieces
 }
 
@@ -91,72 +125,36 @@ impl Plan {
     pub(super) fn on_devices(request: Fmm, given: Given<'_>, backends: Vec<Backend>) -> Result<Plan, Error> {
         let start = Instant::now();
         let dim = request.family.dim();
-        let counts @ [n, m] = given.counts(dim)?;
+        let counts = given.counts(dim)?;
         let task = candidates::check(&request, counts)?;
-        let Given::Host(sources, targets) = given else {
-            let reason = "sums on several GPUs take arrays of the host".to_string();
-            return Err(Error::Unsupported { operation: "arrays on a device", reason });
-        };
-        // Here errors have the rows of the caller.
-        Cloud::host(&task.facts, sources, targets)?;
+        let (sources, targets) = given.on_host()?;
         let devices = backends.len();
-        for backend in &backends {
-            backend.processor().opened(&request).transpose()?;
-        }
-        let decided = match &backends[..] {
-            [first, _, ..] => Plan::decided_on_one(&request, first, given)?,
-            _ => None,
-        };
+        let piece = |k: usize| Piece::of(counts, targets, (k, devices));
+        on_threads(&backends, |backend| backend.processor().opened(&request).transpose())?;
         let ranks: Vec<_> = fmm_dist::worlds(devices).into_iter().zip(backends).enumerate().collect();
         let made = on_threads(ranks, |(k, (world, backend))| {
-            let mine = piece(n, k, devices);
-            let (points, local);
-            let (rows_of, to) = match targets {
-                Targets::Sources => (Rows::Range(mine.clone()), Targets::Sources),
-                Targets::Points(all) => {
-                    let range = piece(m, k, devices);
-                    points = rows(all, &range, dim);
-                    (Rows::Range(range), Targets::Points(points))
-                }
-                Targets::Subset(all) => {
-                    let some: Vec<usize> = (0..m).filter(|&i| mine.contains(&all[i])).collect();
-                    local = some.iter().map(|&i| all[i] - mine.start).collect::<Vec<usize>>();
-                    (Rows::Picked(some), Targets::Subset(&local))
-                }
-            };
             let mut request = request.clone().ranks(&world);
             (request.backend, request.threads) = (backend, Some((task.threads / devices).max(1)));
             if k > 0 {
                 request.watch = None;
             }
-            let given = Given::Host(rows(sources, &mine, dim), to);
-            let plan = match request.world.clone() {
-                Some(world) => Plan::on_ranks(request, given, &world, decided.as_ref())?,
-                None => Plan::new(request, given)?,
-            };
-            Ok(Part { plan, sources: mine, targets: rows_of })
+            let piece = piece(k);
+            let plan = piece.with((sources, targets), dim, |given| Plan::new(request, given))?;
+            Ok(Part { plan, piece })
         });
-        let parts = made.map_err(|e| as_on_one(e, &[]))?;
-        let first = &parts[0].plan;
-        let slowest = |of: fn(&Plan) -> f64| parts.iter().map(|part| of(&part.plan)).fold(0.0, f64::max);
-        let seconds = crate::mesh::PlanSeconds {
-            tree: slowest(|p| p.seconds.tree),
-            lists: slowest(|p| p.seconds.lists),
-            operators: slowest(|p| p.seconds.operators),
-            ..first.seconds
-        };
+        let parts = made.map_err(|e| as_on_one(e, piece))?;
         // As the ranks have resolved it.
         let resolved = Fmm {
             backend: request.backend,
             threads: request.threads,
             watch: request.watch,
             world: None,
-            ..first.request.clone()
+            ..parts[0].plan.request.clone()
         };
         let seen = Seen { counts, apart: given.separate(), extent: 0.0 };
         let mut plan = Plan::without_engine(resolved, seen, Plan::pool(task.threads)?)?;
-        (plan.choice, plan.probe) = (Choice { threads: task.threads, ..first.choice.clone() }, first.probe.clone());
-        plan.took(Placed { report: first.report.clone(), seconds }, counts, given);
+        plan.choice.threads = task.threads;
+        plan.took_parts(&parts, given, counts);
         if !counts.contains(&0) {
             let (request, choice) = (plan.request.clone(), plan.choice.clone());
             plan.engine = Some(Box::new(Several { request, choice, parts }));
@@ -165,30 +163,50 @@ impl Plan {
         Ok(plan)
     }
 
-    /// What one GPU would choose for all points by its measurements. One GPU measures in a small part of the time that
-    /// ranks need, because ranks make trees and lists on the host. `None` if nothing is to be measured, or if the GPU may
-    /// not hold all points: then the ranks choose.
-    fn decided_on_one(request: &Fmm, backend: &Backend, given: Given<'_>) -> Result<Option<Decided>, Error> {
-        let request = Fmm { backend: backend.clone(), ..request.clone() };
-        ranks::check(&request, &given)?;
-        let request = coordinates::resolve(request, &given);
-        let mapped = Mapped::of(&request, given)?;
-        let given = Mapped::instead_of(&mapped, given);
-        let counts = given.counts(request.family.dim())?;
-        let task = candidates::check(&request, counts)?;
-        if task.goal.tolerance().is_none() || counts.contains(&0) {
-            return Ok(None);
+    /// Takes choice, measurement and times of the parts.
+    fn took_parts(&mut self, parts: &[Part], given: Given<'_>, counts: [usize; 2]) {
+        let first = &parts[0].plan;
+        let slowest = |of: fn(&Plan) -> f64| parts.iter().map(|part| of(&part.plan)).fold(0.0, f64::max);
+        let seconds = crate::mesh::PlanSeconds {
+            tree: slowest(|p| p.seconds.tree),
+            lists: slowest(|p| p.seconds.lists),
+            operators: slowest(|p| p.seconds.operators),
+            ..first.seconds
+        };
+        self.choice = Choice { threads: self.choice.threads, ..first.choice.clone() };
+        self.probe = first.probe.clone();
+        self.took(Placed { report: first.report.clone(), seconds }, counts, given);
+    }
+
+    /// [`set_points`](Plan::set_points) on several GPUs.
+    pub(super) fn set_on_devices(&mut self, given: Given<'_>) -> Result<(), Error> {
+        let start = Instant::now();
+        let dim = self.choice.facts.dim;
+        let (counts, host @ (_, targets)) = (given.counts(dim)?, given.on_host()?);
+        let several = self.engine.as_deref_mut().and_then(Engine::several);
+        let Some(several) = several.filter(|_| !counts.contains(&0)) else { return self.plan_again(given, start) };
+        let devices = several.parts.len();
+        let piece = |k: usize| Piece::of(counts, targets, (k, devices));
+        let moved = on_threads(several.parts.iter_mut().enumerate(), |(k, part)| {
+            let piece = piece(k);
+            piece.with(host, dim, |given| part.plan.set_given(given))?;
+            part.piece = piece;
+            Ok(())
+        });
+        moved.map_err(|e| as_on_one(e, piece))?;
+        // The engine is put back when the plan has taken what the parts have chosen.
+        let Some(mut engine) = self.engine.take() else { return Ok(()) };
+        if let Some(several) = engine.several() {
+            self.took_parts(&several.parts, given, counts);
+            several.choice = self.choice.clone();
         }
-        let watch = |phase, fraction| watch(&request, phase, fraction);
-        Plan::pool(task.threads)?.install(|| match Plan::look(&request, &task, given, counts) {
-            Ok((cloud, seen)) => Decided::by_one(&request, &task, Ends { cloud: &cloud, seen }, &watch),
-            Err(Error::Memory { .. }) => Ok(None),
-            Err(e) => Err(e),
-        })
+        self.engine = Some(engine);
+        self.seconds.plan = start.elapsed().as_secs_f64();
+        Ok(())
     }
 }
 
-/// A plan for new points replaces the engine, so that it never places points.
+/// New points go to the parts, so that this engine never places points.
 impl Engine for Several {
     fn asked(&self) -> (&Fmm, &Choice) {
         (&self.request, &self.choice)
@@ -220,25 +238,25 @@ impl Engine for Several {
         let mut rest: Vec<&mut [f64]> = out.iter_mut().map(|rows| &mut **rows).collect();
         let mut copied: Vec<Vec<Vec<f64>>> = Vec::new();
         for part in &self.parts {
-            let n = if let Rows::Picked(some) = &part.targets { some.len() * values } else { 0 };
+            let n = if let Rows::Picked(some) = &part.piece.targets { some.len() * values } else { 0 };
             copied.push(vec![vec![0.0; n]; strengths.len()]);
         }
         let mut work = Vec::new();
         for (part, copied) in self.parts.iter().zip(&mut copied) {
-            let rows: Vec<&mut [f64]> = match &part.targets {
+            let rows: Vec<&mut [f64]> = match &part.piece.targets {
                 Rows::Picked(_) => copied.iter_mut().map(|rows| &mut rows[..]).collect(),
                 Rows::Range(range) => rest.iter_mut().map(|all| first(all, range.len() * values)).collect(),
             };
             work.push((part, rows));
         }
         let seconds = on_threads(work, |(part, mut out): (&Part, Vec<&mut [f64]>)| {
-            let strengths: Vec<&[f64]> = strengths.iter().map(|q| rows(q, &part.sources, width)).collect();
+            let strengths: Vec<&[f64]> = strengths.iter().map(|q| rows(q, &part.piece.sources, width)).collect();
             let plan = &part.plan;
             plan.pool.install(|| plan.jointly(|| plan.run(&strengths, &mut out)))
         });
-        let seconds = seconds.map_err(|e| as_on_one(e, &self.parts))?;
+        let seconds = seconds.map_err(|e| self.as_on_one(e))?;
         for (part, copied) in self.parts.iter().zip(copied) {
-            let Rows::Picked(some) = &part.targets else { continue };
+            let Rows::Picked(some) = &part.piece.targets else { continue };
             for (from, to) in copied.iter().zip(out.iter_mut()) {
                 for (&row, from) in some.iter().zip(from.chunks_exact(values)) {
                     to[row * values..][..values].copy_from_slice(from);
@@ -250,8 +268,12 @@ impl Engine for Several {
 
     fn sums(&self) -> Option<&dyn DeviceSums> {
         let arrays = |part: &Part| part.plan.engine.as_ref().is_none_or(|engine| engine.sums().is_some());
-        let pieces = |part: &Part| matches!(part.targets, Rows::Range(_));
+        let pieces = |part: &Part| matches!(part.piece.targets, Rows::Range(_));
         self.parts.iter().all(|part| arrays(part) && pieces(part)).then_some(self)
+    }
+
+    fn several(&mut self) -> Option<&mut Several> {
+        Some(self)
     }
 
     fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
@@ -299,6 +321,10 @@ impl Engine for Several {
 }
 
 impl Several {
+    /// [`as_on_one`], for these pieces.
+    fn as_on_one(&self, e: Error) -> Error {
+        as_on_one(e, |k| self.parts[k].piece.clone())
+    }
     fn engines(&self) -> impl Iterator<Item = &dyn Engine> {
         self.parts.iter().filter_map(|part| part.plan.engine.as_deref())
     }
@@ -334,7 +360,7 @@ impl DeviceSums for Several {
         for part in &self.parts {
             let count = part.plan.n_targets;
             let pieces = rest.iter_mut().zip(&facts.columns).map(|(all, c)| cut(all, count * c.columns.len()));
-            let range = part.sources.start * width..part.sources.end * width;
+            let range = part.piece.sources.start * width..part.piece.sources.end * width;
             let strengths = match strengths {
                 Numbers::F32(x) => Numbers::F32(&x[range]),
                 Numbers::F64(x) => Numbers::F64(&x[range]),
@@ -351,7 +377,7 @@ impl DeviceSums for Several {
                 })
             })
         });
-        Ok(slowest(&seconds.map_err(|e| as_on_one(e, &self.parts))?))
+        Ok(slowest(&seconds.map_err(|e| self.as_on_one(e))?))
     }
     fn enqueue(&self, _: &DeviceArray, _: &[DeviceArray], _: &DeviceStream) -> Result<(), Error> {
         let reason = "sums on several GPUs take arrays of the host".to_string();
@@ -381,8 +407,8 @@ fn cut<'a>(all: &mut NumbersMut<'a>, n: usize) -> NumbersMut<'a> {
     }
 }
 
-/// The error of a step that a new plan replaces.
+/// The error of a step that the parts take.
 fn replaced<T>() -> Result<T, Error> {
-    let reason = "new points get a new plan".to_string();
+    let reason = "new points go to the plans of the GPUs".to_string();
     Err(Error::Unsupported { operation: "new points on several GPUs", reason })
 }

@@ -5,12 +5,12 @@ use super::{Plan, watch};
 use crate::candidates::{self, Seen};
 use crate::cloud::{Cloud, Given};
 use crate::coordinates::{self, Mapped};
-use crate::decide::{Decided, Decision, Ends, decide};
+use crate::decide::{Decision, Ends, decide};
 use crate::engine::Placed;
 use crate::request::Fmm;
 use crate::validate;
 use crate::variant::Translation;
-use fmm_dist::World;
+use fmm_dist::{Strategy, World};
 use fmm_traits::{Error, Targets};
 use std::time::Instant;
 
@@ -39,13 +39,9 @@ impl Plan {
         })
     }
 
-    /// A plan for the points of all ranks. They decide together, unless all know what was `decided` for these points.
-    pub(super) fn on_ranks(
-        request: Fmm,
-        given: Given<'_>,
-        world: &World,
-        decided: Option<&Decided>,
-    ) -> Result<Plan, Error> {
+    /// A plan for the points of all ranks, which decide together. If a GPU does not hold all points, ranks make trees of
+    /// their own on the host.
+    pub(super) fn on_ranks(request: Fmm, given: Given<'_>, world: &World) -> Result<Plan, Error> {
         let start = Instant::now();
         let (request, mapped) = world.together(|| {
             agree(&request, &given, world)?;
@@ -54,18 +50,19 @@ impl Plan {
             Ok((request, mapped))
         })?;
         let given = Mapped::instead_of(&mapped, given);
-        let mut plan = Plan::placed_on_ranks(request, given, world, decided)?;
+        let whole = request.has_whole_trees();
+        let mut plan = match Plan::placed_on_ranks(request.clone(), given, world) {
+            Err(e) if whole && lacks_memory(&e) => {
+                Plan::placed_on_ranks(request.exchange(Strategy::usual(world.size())), given, world)?
+            }
+            placed => placed?,
+        };
         plan.seconds.plan = start.elapsed().as_secs_f64();
         Ok(plan)
     }
 
     /// A plan for points in the coordinates of the family of the request.
-    fn placed_on_ranks(
-        request: Fmm,
-        given: Given<'_>,
-        world: &World,
-        decided: Option<&Decided>,
-    ) -> Result<Plan, Error> {
+    fn placed_on_ranks(request: Fmm, given: Given<'_>, world: &World) -> Result<Plan, Error> {
         let (mut plan, task, cloud, seen, own) = world.together(|| {
             let dim = request.family.dim();
             let own @ [n_sources, n_targets] = given.counts(dim)?;
@@ -76,9 +73,16 @@ impl Plan {
             let prices = request.backend.processor().prices(&request, &task.facts).source().to_string();
             world.agree(&[("the measured costs of the processor", prices)])?;
             let pool = Plan::pool(task.threads)?;
-            let Given::Host(sources, targets) = given else { return Err(refused("they take arrays of the host")) };
-            let cloud = pool.install(|| Cloud::host(&task.facts, sources, targets))?;
-            let seen = Seen { counts, apart: given.separate(), extent: extent(world, &cloud, dim)? };
+            let (cloud, extent) = pool.install(|| -> Result<_, Error> {
+                if request.has_whole_trees() {
+                    let cloud = Cloud::of_all_ranks(&request, &task.facts, given, world)?;
+                    let extent = cloud.extent(dim)?;
+                    return Ok((cloud, extent));
+                }
+                let mine @ (sources, targets) = given.on_host()?;
+                Ok((Cloud::host(&task.facts, sources, targets)?, extent(world, mine, dim)?))
+            })?;
+            let seen = Seen { counts, apart: given.separate(), extent };
             task.facts.check(seen.extent)?;
             Ok((Plan::without_engine(request, seen, pool)?, task, cloud, seen, own))
         })?;
@@ -91,10 +95,7 @@ impl Plan {
         let watch = |phase, fraction| watch(r, phase, fraction);
         let (placed, decision) = plan.pool.install(|| -> Result<_, Error> {
             let ends = Ends { cloud: &cloud, seen };
-            let mut decision = match decided {
-                Some(decided) => decided.on_a_rank(r, &task, ends, &watch)?,
-                None => decide(r, &task, ends, &watch)?,
-            };
+            let mut decision = decide(r, &task, ends, &watch)?;
             drop(cloud);
             Ok((r.jointly(|| decision.engine.settle(decision.order, &watch))?, decision))
         })?;
@@ -108,6 +109,14 @@ impl Plan {
 /// The error of what sums on several ranks do not have.
 fn refused(reason: &str) -> Error {
     Error::Unsupported { operation: "a sum on several ranks", reason: reason.to_string() }
+}
+
+/// Whether a rank lacks memory.
+fn lacks_memory(e: &Error) -> bool {
+    match e {
+        Error::Rank { error, .. } => lacks_memory(error),
+        e => matches!(e, Error::Memory { .. }),
+    }
 }
 
 /// Refuses what sums on several ranks do not have.
@@ -169,8 +178,7 @@ fn texts(r: &Fmm) -> Vec<(&'static str, String)> {
 }
 
 /// The extent of the points of all ranks.
-fn extent(world: &World, cloud: &Cloud<'_>, dim: usize) -> Result<f64, Error> {
-    let (sources, targets) = cloud.on_host()?;
+fn extent(world: &World, (sources, targets): (&[f64], Targets<'_>), dim: usize) -> Result<f64, Error> {
     let others = if let Targets::Points(t) = targets { t } else { &[][..] };
     let mine: Vec<f64> =
         [sources, others].into_iter().flat_map(|points| validate::bounds(points, dim)).flatten().flatten().collect();

@@ -2,7 +2,7 @@
 
 use crate::tolerance::holds_on;
 use crate::{Own, both, cli, difference, fast, strengths, uniform};
-use fmm::ranks::{World, threads};
+use fmm::ranks::{Strategy, World, threads};
 use fmm::{
     AnyFamily, Cuda, Error, Expansion, Fmm, Gravity, Laplace, LaplaceDipole, LaplaceMixed, ListPolicy, Method, Outputs,
     Precision, Stokes, StokesPressure, Stresslet, Targets, Translation, Truncation, Yukawa, catalog,
@@ -159,12 +159,29 @@ fn ranks_and_devices_sum_as_one_device() {
                 assert!(difference(&found.gradient, &expected.gradient) < 1e-12, "{name} on {count} devices");
             }
         }
+        // Points that move keep the plan. Points that are no numbers are named by the caller's row.
+        let moved = kind.points(n, 9);
+        let expected = request(3).backend(Cuda::default()).plan(&moved, Targets::Sources).unwrap().apply(&q).unwrap();
+        plan.set_points(&moved, Targets::Sources).unwrap();
+        assert_eq!(plan.apply(&q).unwrap().gradient, expected.gradient, "moved on {count} devices");
+        let mut lost = x.clone();
+        lost[3 * n - 1] = f64::NAN;
+        let refused = plan.set_points(&lost, Targets::Sources);
+        assert!(matches!(refused, Err(Error::NotFinite { array: "sources", row, column: 2, .. }) if row == n - 1));
+        let refused = on(request(3)).plan(&lost, Targets::Sources);
+        assert!(matches!(refused, Err(Error::NotFinite { array: "sources", row, column: 2, .. }) if row == n - 1));
+        assert_eq!(plan.apply(&q).unwrap().gradient, expected.gradient, "after an error on {count} devices");
+        plan.set_points(&x, Targets::Sources).unwrap();
+        assert_eq!(plan.apply(&q).unwrap().potential, one.potential, "moved back on {count} devices");
+        // With a named exchange the host makes the trees of ranks.
+        for strategy in [Strategy::Frontier, Strategy::Direct] {
+            let other = on(request(3).exchange(strategy)).plan(&x, Targets::Sources).unwrap().apply(&q).unwrap();
+            assert!(difference(&other.gradient, &one.gradient) < 1e-12, "{count} devices");
+        }
         // Bad strengths are named by the caller's row, and the plan stays usable.
         let mut bad = q.clone();
         bad[n - 1] = f64::NAN;
         assert!(matches!(plan.apply(&bad), Err(Error::NotFinite { row, .. }) if row == n - 1));
-        plan.set_points(&kind.points(n, 9), Targets::Sources).unwrap();
-        plan.set_points(&x, Targets::Sources).unwrap();
         assert_eq!(plan.apply(&q).unwrap().potential, one.potential);
     }
 }

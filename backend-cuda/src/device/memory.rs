@@ -175,6 +175,17 @@ impl Device {
         copied.map_err(|e| failed(what, e))
     }
 
+    /// Enqueues a copy of a buffer to an address.
+    ///
+    /// # Safety
+    /// There is room for as many elements at `address`, until the copy is made.
+    pub(crate) unsafe fn copy_out<T>(&self, from: &Buffer<T>, address: u64, what: &str) -> Result<(), Error> {
+        let (bytes, stream) = (from.len * size_of::<T>(), self.inner.stream.cu_stream());
+        // SAFETY: the caller vouches for the address; the buffer has this many bytes.
+        let copied = unsafe { result::memcpy_dtod_async(address, from.address(), bytes, stream) };
+        copied.map_err(|e| failed(what, e))
+    }
+
     /// Enqueues a copy of `n` elements from an address into a buffer, from its element `at` on.
     ///
     /// # Safety

@@ -144,7 +144,8 @@ impl<T: DeviceScalar> Families<T> {
             let args = [boxes, (n as u32).into(), starts, sources, numbers, families, around, checks.refused()];
             let grid = (blocks(32 * n, BLOCK as usize)?, 1);
             device.launch(functions, "family_around", grid, BLOCK, &args)?;
-            let sources = arranger.tree.shared.as_ref().map_or(Arg::NULL, |shared| Arg::from(&shared.sources));
+            let sources =
+                arranger.tree.shared.as_ref().and_then(|shared| shared.sources.as_ref()).map_or(Arg::NULL, Arg::from);
             let args = [boxes, (&kids).into(), around, families, sources, checks.edges()];
             let grid = (blocks(neighbours * count, BLOCK as usize)?, 1);
             device.launch(functions, "family_edges", grid, BLOCK, &args)?;

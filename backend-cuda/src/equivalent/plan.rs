@@ -242,7 +242,7 @@ impl<T: DeviceScalar> Equivalent<T> {
         let [leaves, parents, active] =
             arranger.items([[&lists.p2m; 3], [&lists.m2m; 3], [&lists.m2l, &lists.p2l, &lists.l2l]])?;
         let m2m = Upward { edges: m2m, parents };
-        let after = base.ranks.as_ref().map(|ranks| arranger.upward(&ranks.after, by_child)).transpose()?;
+        let after = base.ranks().map(|ranks| arranger.upward(&ranks.after, by_child)).transpose()?;
         let edges = Edges { m2m, after, m2l, l2l, leaves, active };
         let tables = Tables {
             inner: device.upload(&rows(&recipe.lattice.inner()), "nodes")?,

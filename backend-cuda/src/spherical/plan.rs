@@ -294,7 +294,7 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
             given: device.upload(&units.table(&sides, &[&self.strengths]), "levels")?,
             wanted: device.upload(&units.table(&sides, &[&self.values]), "levels")?,
             m2m: Upward { edges: m2m, parents },
-            after: base.ranks.as_ref().map(|ranks| arranger.upward(&ranks.after, 8 * sides.len())).transpose()?,
+            after: base.ranks().map(|ranks| arranger.upward(&ranks.after, 8 * sides.len())).transpose()?,
             m2l,
             within: within.1,
             l2l,
@@ -310,7 +310,7 @@ impl<T: DeviceScalar> FarField for Spherical<T> {
 
     fn p2m(&mut self, base: &Base) -> Result<(), Error> {
         let Some(w) = &mut self.placed else { return Ok(()) };
-        if base.ranks.is_some() {
+        if base.ranks().is_some() {
             // Parts of other ranks are added.
             base.device().clear(&mut w.multipoles)?;
         }

@@ -2,14 +2,16 @@
 
 use crate::Test;
 use crate::far::difference;
-use backend_cuda::{Device, DeviceOptions, Expansion, Placed, Routes, Settings, SphericalSettings, solver};
+use backend_cuda::{
+    CallerPoints, Device, DeviceOptions, Expansion, Placed, Routes, Settings, Sharing, SphericalSettings, Works, solver,
+};
 use fmm_dist::local::opens_uvwx;
 use fmm_dist::{Asked, Comm, Ready, Strategy, World, threads};
 use fmm_kernels::equivalent::Fill;
 use fmm_kernels::{Laplace, LaplaceDipole, LaplaceMixed};
 use fmm_traits::testkit::clouds::{CloudKind, normal_strengths};
-use fmm_traits::{Error, Family, Kernels, Outputs, Policy, Precision, Stage};
-use fmm_tree::{BuildOptions, ListOptions};
+use fmm_traits::{Error, Family, Kernels, Messages, Outputs, Policy, Precision, Stage};
+use fmm_tree::{BuildOptions, ListOptions, TreecodeOptions};
 use std::sync::Arc;
 
 pub const TESTS: &[Test] = &[
@@ -17,6 +19,7 @@ pub const TESTS: &[Test] = &[
     ("ranks::spherical_harmonics_agree_with_one_rank", spherical),
     ("ranks::messages_of_bytes_have_the_same_bits", bytes),
     ("ranks::an_error_of_one_rank_is_that_of_all", errors),
+    ("ranks::shares_of_a_tree_have_the_bits_of_one_device", shares),
 ];
 
 /// Points of a leaf, and sizes of the clouds: a few levels of boxes for some seconds on an emulated GPU.
@@ -26,6 +29,8 @@ const POINTS: usize = 700;
 /// What a rank does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
+    /// As `Usual`, with a share of a tree that all ranks have.
+    Share,
     /// Strengths and values travel from device to device.
     Usual,
     /// They travel on the host.
@@ -57,6 +62,8 @@ struct Sum {
     settings: Settings,
     precision: Precision,
     points: Vec<f64>,
+    /// Targets apart from the sources.
+    targets: Option<Vec<f64>>,
     strengths: Vec<f64>,
 }
 
@@ -72,7 +79,7 @@ impl Sum {
             cache: None,
         };
         let strengths = normal_strengths(POINTS * kernels.near.strengths, 2);
-        Sum { kernels, settings, precision, points: kind.points(POINTS, 1), strengths }
+        Sum { kernels, settings, precision, points: kind.points(POINTS, 1), targets: None, strengths }
     }
 
     fn options(&self) -> BuildOptions {
@@ -81,17 +88,58 @@ impl Sum {
 
     /// The sums of one rank, whose tree is made on the host.
     fn on_one(&self, device: &Device) -> Vec<f64> {
-        let (tree, _) = fmm_tree::build_reported(&self.points, None, &self.options()).unwrap();
-        let lists = fmm_tree::uvwx(&tree, &self.settings.lists).unwrap();
+        let (tree, _) = fmm_tree::build_reported(&self.points, self.targets.as_deref(), &self.options()).unwrap();
+        let lists = match self.settings.policy {
+            Policy::Uvwx => fmm_tree::uvwx(&tree, &self.settings.lists).unwrap(),
+            Policy::Stencil119 => fmm_tree::stencil119(&tree, &self.settings.lists).unwrap(),
+            Policy::Treecode { theta } => {
+                let options = TreecodeOptions { theta, m2p_min_sources: self.settings.lists.m2p_min_sources };
+                fmm_tree::treecode(&tree, &options, fmm_kernels::equivalent::expansion::m2p_valid).unwrap()
+            }
+        };
         let placed = Placed::upload(device, &tree, &lists, None).unwrap();
         let solver = solver(&self.kernels, &self.settings, self.precision, placed).unwrap();
-        let mut out = vec![0.0; POINTS * solver.values()];
+        let mut out = vec![0.0; tree.targets.len() * solver.values()];
         solver.apply(&self.strengths, &mut out, &mut |_, _| true).unwrap();
         out
     }
 
+    /// The sums of a rank that has a share of the whole tree, evaluated twice.
+    fn on_share(&self, devices: &[Device], world: &World) -> Result<Vec<f64>, Error> {
+        let piece = |n: usize, rank: usize| n * rank / world.size()..n * (rank + 1) / world.size();
+        let (width, device) = (self.kernels.near.strengths, &devices[world.rank() % devices.len()]);
+        let messages: Arc<dyn Messages> = Arc::new(world.clone());
+        let all = |name, points: &[f64]| {
+            let mine = piece(points.len() / 3, world.rank());
+            CallerPoints::new(device, name, &points[3 * mine.start..3 * mine.end])?.gathered(&messages, name)
+        };
+        let (given, solver) = world.together(|| {
+            let (sources, n) = all("sources", &self.points)?;
+            let targets = self.targets.as_ref().map(|targets| all("targets", targets)).transpose()?;
+            let (targets, m) = targets.map_or((None, n.clone()), |(targets, m)| (Some(targets), m));
+            let placed = Placed::new(device, &self.options(), &sources, targets.as_ref())?;
+            let works = Works { pair: 1.0, near_edge: 9.0, far_edge: 99.0, far_point: 9.0, leaf: 99.0, target: 20.0 };
+            let (given, speeds) = ([n, m], vec![1.0; world.size()]);
+            let sharing = Sharing { messages: messages.clone(), given: given.clone(), speeds, works };
+            let (placed, share) = placed.share(&self.settings, &sharing)?;
+            assert!((1.0..1.3).contains(&share.imbalance), "{share:?}");
+            Ok((given, solver(&self.kernels, &self.settings, self.precision, placed)?))
+        })?;
+        let mine = piece(POINTS, world.rank());
+        let mut out = vec![0.0; given[1][world.rank()] * solver.values()];
+        for _ in 0..2 {
+            let mine = &self.strengths[mine.start * width..mine.end * width];
+            out.fill(f64::NAN);
+            world.together(|| solver.apply(mine, &mut out, &mut |_, _| true).map(drop))?;
+        }
+        Ok(out)
+    }
+
     /// The sums of a rank, each evaluated twice.
     fn on_rank(&self, devices: &[Device], world: &World, strategy: Strategy, how: How) -> Result<Vec<f64>, Error> {
+        if how == How::Share {
+            return self.on_share(devices, world);
+        }
         let share = |rank: usize| POINTS * rank / world.size();
         let mine = share(world.rank())..share(world.rank() + 1);
         let (width, device) = (self.kernels.near.strengths, &devices[world.rank() % devices.len()]);
@@ -125,9 +173,9 @@ impl Sum {
         Ok(out)
     }
 
-    fn on_ranks(&self, device: &Device, ranks: usize, strategy: Strategy) -> Vec<f64> {
+    fn on_ranks(&self, device: &Device, ranks: usize, strategy: Strategy, how: How) -> Vec<f64> {
         let devices = &devices(device);
-        let all = threads(ranks, |world| self.on_rank(devices, &world, strategy, How::Usual));
+        let all = threads(ranks, |world| self.on_rank(devices, &world, strategy, how));
         all.into_iter().flat_map(|part| part.unwrap().unwrap()).collect()
     }
 
@@ -138,7 +186,7 @@ impl Sum {
         let mut same = true;
         for &strategy in strategies {
             for &ranks in ranks {
-                let found = self.on_ranks(device, ranks, strategy);
+                let found = self.on_ranks(device, ranks, strategy, How::Usual);
                 let e = difference(&found, &one);
                 println!("    {name}, {} on {ranks} ranks: {e:.1e}", strategy.name());
                 assert!(e <= bound * (ranks as f64).sqrt(), "{name}, {} on {ranks}: {e}", strategy.name());
@@ -190,6 +238,43 @@ fn spherical(device: &Device) {
     sum.check(device, "harmonics of dipoles", &[Strategy::Manager], &[3]);
 }
 
+/// Dense M2L cuts its sums into parts by the number of boxes that are read, so that harmonics agree to rounding.
+fn shares(device: &Device) {
+    let ellipsoid = CloudKind::Ellipsoid;
+    let check = |sum: &Sum, name: &str, ranks: &[usize], bits: bool| {
+        let one = sum.on_one(device);
+        for &ranks in ranks {
+            let found = sum.on_ranks(device, ranks, Strategy::Frontier, How::Share);
+            let e = difference(&found, &one);
+            println!("    {name}, shares of {ranks} ranks: {e:.1e}");
+            assert!(found == one || !bits && e <= 1e-13, "{name} on {ranks}: {e}");
+        }
+    };
+    let sum = Sum::new(&Laplace, SURFACE, 3, Precision::F64, CloudKind::Uniform);
+    check(&sum, "laplace in f64", &[1, 2, 3, 4], true);
+    let mut sum = Sum::new(&LaplaceMixed, SURFACE, 3, Precision::F32, ellipsoid);
+    check(&sum, "charges and dipoles in f32", &[2, 3], true);
+    sum.targets = Some(CloudKind::Uniform.points(500, 5));
+    check(&sum, "separate targets", &[3], true);
+    let mut sum = Sum::new(&Laplace, SURFACE, 3, Precision::F64, CloudKind::Plummer);
+    sum.settings.policy = Policy::Treecode { theta: 0.5 };
+    check(&sum, "treecode", &[3], true);
+    let harmonics = |parents: bool| {
+        let settings = SphericalSettings { truncation: Default::default(), translation: None, parents };
+        Sum::new(&Laplace, Expansion::Spherical(settings), 4, Precision::F64, ellipsoid)
+    };
+    check(&harmonics(false), "harmonics", &[2], false);
+    let mut sum = harmonics(true);
+    sum.settings.policy = Policy::Stencil119;
+    check(&sum, "119 translations", &[2], false);
+    // By messages that hold the numbers.
+    let sum = Sum::new(&Laplace, SURFACE, 3, Precision::F64, ellipsoid);
+    let devices = &devices(device);
+    let apart = threads(2, |world| sum.on_share(devices, &World::new(Arc::new(Apart(world.transport())))));
+    let apart: Vec<f64> = apart.into_iter().flat_map(|part| part.unwrap().unwrap()).collect();
+    assert_eq!(apart, sum.on_one(device));
+}
+
 /// A transport between processes, whose messages hold the rows themselves.
 struct Apart(Arc<dyn Comm>);
 
@@ -212,7 +297,7 @@ fn bytes(device: &Device) {
     let devices = &devices(device);
     for strategy in [Strategy::Frontier, Strategy::Hypercube] {
         let sum = Sum::new(&LaplaceMixed, SURFACE, 3, Precision::F32, CloudKind::Ellipsoid);
-        let near = sum.on_ranks(device, 3, strategy);
+        let near = sum.on_ranks(device, 3, strategy, How::Usual);
         let apart = threads(3, |world| {
             let world = World::new(Arc::new(Apart(world.transport())));
             sum.on_rank(devices, &world, strategy, How::Usual)

@@ -12,7 +12,7 @@ use crate::local::{Local, Name, ranges};
 use crate::wire::{Reader, Wire};
 use crate::world::World;
 use fmm_traits::tree::{Edges, Points};
-use fmm_traits::{Error, Exchange, Lists, NumbersMut, Round};
+use fmm_traits::{Error, Exchange, Lists, Messages, NumbersMut, Round};
 use rayon::prelude::*;
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -116,8 +116,8 @@ impl Schedule {
 }
 
 impl Exchange for Schedule {
-    fn largest(&self, numbers: &mut [f64]) -> Result<(), Error> {
-        self.world.reduce(numbers, f64::max)
+    fn messages(&self) -> Arc<dyn Messages> {
+        Arc::new(self.world.clone())
     }
     fn lend(&self, strengths: &[Vec<f64>]) -> Result<(), Error> {
         self.ghosts.lend(&self.world, strengths)
@@ -142,12 +142,6 @@ impl Exchange for Schedule {
     }
     fn passing(&self) -> usize {
         self.passing
-    }
-    fn swap(&self, sends: Vec<(usize, Vec<u8>)>, from: &[usize]) -> Result<Vec<Vec<u8>>, Error> {
-        self.world.swap(sends, from)
-    }
-    fn one_process(&self) -> bool {
-        self.world.transport().one_process()
     }
     fn after(&self) -> &Edges {
         &self.after

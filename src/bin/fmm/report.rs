@@ -14,7 +14,7 @@ pub struct Report {
     pub stages: [f64; Stage::ALL.len()],
     /// Median seconds of an evaluation.
     pub apply: f64,
-    /// Median seconds of giving the plan its points again, on a device.
+    /// Median seconds of giving the plan its points again, on a device or on several.
     pub set_points: Option<f64>,
     /// Seconds of opening the device; about 0 on a CPU.
     pub open: f64,

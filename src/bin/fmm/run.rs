@@ -180,13 +180,18 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     if input.complex {
         fit_complex(outputs, dim, &|o| plan.components(o))?;
     }
-    if args.sources.is_some() {
+    let moves = there.is_some() || args.devices.as_ref().is_some_and(|devices| devices.len() > 1);
+    if args.sources.is_some() && !moves {
         input.sources = Vec::new();
     }
     let sets = input.strengths.iter().map(|set| &set[..]);
     let Evaluated { outs, seconds, stages, errors } = evaluated(&plan, sets, there.is_some(), args, samples)?;
     let described = plan.describe();
-    let set_points = there.as_ref().map(|held| held.moves(&mut plan, args.repeat)).transpose()?.flatten();
+    let moved = || match &there {
+        Some(held) => held.give_to(&mut plan),
+        None => plan.set_points(&input.sources, targets),
+    };
+    let set_points = if moves { seconds_of_moves(args.repeat, moved)? } else { None };
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
@@ -363,17 +368,18 @@ impl OnDevice {
         Ok(OnDevice { sources: cuda.array(sources)?, targets: targets.map(|t| cuda.array(t)).transpose()? })
     }
 
-    /// Median seconds of giving the plan its points once more; `None` if there is no memory for old and new points at
-    /// once.
-    fn moves(&self, plan: &mut Plan, repeat: u32) -> Result<Option<f64>, Error> {
-        let seconds = median(repeat, || {
-            plan.set_points_on_device(&self.sources, self.targets.as_ref(), &DeviceStream::Null)?;
-            plan.synchronize()
-        });
-        match seconds {
-            Err(Error::Memory { .. }) => Ok(None),
-            seconds => seconds.map(Some),
-        }
+    /// Gives the plan its points once more.
+    fn give_to(&self, plan: &mut Plan) -> Result<(), Error> {
+        plan.set_points_on_device(&self.sources, self.targets.as_ref(), &DeviceStream::Null)?;
+        plan.synchronize()
+    }
+}
+
+/// Median seconds of giving a plan new points; `None` if there is no memory for old and new points at once.
+fn seconds_of_moves(repeat: u32, moved: impl FnMut() -> Result<(), Error>) -> Result<Option<f64>, Error> {
+    match median(repeat, moved) {
+        Err(Error::Memory { .. }) => Ok(None),
+        seconds => seconds.map(Some),
     }
 }
 

@@ -9,7 +9,7 @@ use super::octree::{blocks, rows_of_sources};
 use super::{Engine, Placed, ProbeSeconds, Watch};
 use super::{bounds_of, build_options, errors_of_attributes, list_options, not_placed, picked, trial_of};
 use crate::choice::Choice;
-use crate::cloud::Cloud;
+use crate::cloud::{Cloud, There};
 use crate::mesh::Mesh;
 use crate::near::NearBlock;
 use crate::parts::Parts;
@@ -133,7 +133,7 @@ impl Device {
     }
 
     /// The settings of a solver of an order.
-    fn settings(&self, order: usize) -> Settings {
+    pub fn settings(&self, order: usize) -> Settings {
         settings(&self.request, &self.parts, order)
     }
 
@@ -182,12 +182,80 @@ impl Device {
         })
     }
 
+    /// [`Engine::settle`]. `part` makes of the tree what the solver gets.
+    pub fn settled(
+        &mut self,
+        order: usize,
+        watch: Watch,
+        part: impl FnOnce(backend_cuda::Placed) -> Result<backend_cuda::Placed, Error>,
+    ) -> Result<Placed, Error> {
+        let Some(New { sources, targets, tree, seconds, mut solvers, .. }) = self.new.take() else {
+            return not_placed();
+        };
+        watch("operators", 0.5)?;
+        let start = Instant::now();
+        let mut placed = Placed::default();
+        placed.seconds.tree = seconds;
+        let counts = [sources.len(), targets.count(sources.len())];
+        let Some(tree) = tree else {
+            let held = Held::Direct(self.sum(sources, targets)?);
+            self.points = Some(Points { held, counts });
+            return Ok(placed);
+        };
+        let tree = match into_placed(tree) {
+            Some(tree) => tree,
+            None => {
+                let options = build_options(&self.request, &self.choice, &self.parts);
+                let device = self.cuda.open(self.request.cache.as_ref())?;
+                backend_cuda::Placed::new(&device, &options, &sources, targets.points().map(|points| &**points))?
+            }
+        };
+        // The tree has the points, in its own order.
+        drop(sources);
+        let tree = part(tree)?;
+        let pick = if let DeviceTargets::Subset(s) = targets { Some(s) } else { None };
+        let measured = solvers.iter().position(|(of, _)| *of == order).map(|at| solvers.swap_remove(at).1);
+        drop(solvers);
+        let solver = match self.points.take() {
+            // A solver of the same order takes the new points.
+            Some(Points { held: Held::Fast { mut solver, order: there, pick, copy }, counts }) if there == order => {
+                if let Err(e) = solver.set_points(tree) {
+                    let held = Held::Fast { solver, order, pick, copy };
+                    self.points = Some(Points { held, counts });
+                    return Err(e);
+                }
+                solver
+            }
+            // The current points and solver stay if the new solver fails.
+            there => {
+                let made = match measured {
+                    Some(mut solver) => solver.set_points(tree).map(|()| solver),
+                    None => self.solver(order, tree),
+                };
+                match made {
+                    Ok(solver) => solver,
+                    Err(e) => {
+                        self.points = there;
+                        return Err(e);
+                    }
+                }
+            }
+        };
+        placed.report = solver.report().clone();
+        placed.say_softening(build_options(&self.request, &self.choice, &self.parts).min_side);
+        (placed.seconds.lists, placed.seconds.operators) = (solver.seconds().lists, start.elapsed().as_secs_f64());
+        let held = Held::Fast { solver, order, pick, copy: OnceLock::new() };
+        self.points = Some(Points { held, counts });
+        self.choice.order = Some(order);
+        Ok(placed)
+    }
+
     /// A tree of new points, built or shared.
     fn tree(&self, cloud: &Cloud) -> Result<Shared, Error> {
-        let (sources, targets, trees) = cloud.on_device()?;
+        let there = cloud.on_device()?;
         let options = build_options(&self.request, &self.choice, &self.parts);
         let device = self.cuda.open(self.request.cache.as_ref())?;
-        trees.tree(&device, &options, sources, targets.points().map(|points| &**points))
+        there.trees.tree(&device, &options, &there.sources, there.targets.points().map(|points| &**points))
     }
 }
 
@@ -210,7 +278,7 @@ impl Engine for Device {
     fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
         watch("tree", 0.0)?;
         let start = Instant::now();
-        let (sources, targets, _) = cloud.on_device()?;
+        let There { sources, targets, .. } = cloud.on_device()?;
         let tree = self.choice.order.map(|_| self.tree(cloud)).transpose()?;
         let (sources, targets, seconds) = (sources.clone(), targets.clone(), start.elapsed().as_secs_f64());
         self.new = Some(New { sources, targets, tree, seconds, trial: None, solvers: Vec::new() });
@@ -303,64 +371,7 @@ impl Engine for Device {
     }
 
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
-        let Some(New { sources, targets, tree, seconds, mut solvers, .. }) = self.new.take() else {
-            return not_placed();
-        };
-        watch("operators", 0.5)?;
-        let start = Instant::now();
-        let mut placed = Placed::default();
-        placed.seconds.tree = seconds;
-        let counts = [sources.len(), targets.count(sources.len())];
-        let Some(tree) = tree else {
-            let held = Held::Direct(self.sum(sources, targets)?);
-            self.points = Some(Points { held, counts });
-            return Ok(placed);
-        };
-        let tree = match into_placed(tree) {
-            Some(tree) => tree,
-            None => {
-                let options = build_options(&self.request, &self.choice, &self.parts);
-                let device = self.cuda.open(self.request.cache.as_ref())?;
-                backend_cuda::Placed::new(&device, &options, &sources, targets.points().map(|points| &**points))?
-            }
-        };
-        // The tree has the points, in its own order.
-        drop(sources);
-        let pick = if let DeviceTargets::Subset(s) = targets { Some(s) } else { None };
-        let measured = solvers.iter().position(|(of, _)| *of == order).map(|at| solvers.swap_remove(at).1);
-        drop(solvers);
-        let solver = match self.points.take() {
-            // A solver of the same order takes the new points.
-            Some(Points { held: Held::Fast { mut solver, order: there, pick, copy }, counts }) if there == order => {
-                if let Err(e) = solver.set_points(tree) {
-                    let held = Held::Fast { solver, order, pick, copy };
-                    self.points = Some(Points { held, counts });
-                    return Err(e);
-                }
-                solver
-            }
-            // The current points and solver stay if the new solver fails.
-            there => {
-                let made = match measured {
-                    Some(mut solver) => solver.set_points(tree).map(|()| solver),
-                    None => self.solver(order, tree),
-                };
-                match made {
-                    Ok(solver) => solver,
-                    Err(e) => {
-                        self.points = there;
-                        return Err(e);
-                    }
-                }
-            }
-        };
-        placed.report = solver.report().clone();
-        placed.say_softening(build_options(&self.request, &self.choice, &self.parts).min_side);
-        (placed.seconds.lists, placed.seconds.operators) = (solver.seconds().lists, start.elapsed().as_secs_f64());
-        let held = Held::Fast { solver, order, pick, copy: OnceLock::new() };
-        self.points = Some(Points { held, counts });
-        self.choice.order = Some(order);
-        Ok(placed)
+        self.settled(order, watch, Ok)
     }
 
     fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {

@@ -2,7 +2,7 @@
 
 use super::Sampled;
 use crate::choice::Choice;
-use crate::cloud::Cloud;
+use crate::cloud::{Cloud, There};
 use crate::engine::{Engine, OnDevice, Placed, ProbeSeconds, Watch, bounds_of, not_placed, trial_of};
 use crate::mesh::{Edges, Mesh};
 use crate::near::NearBlock;
@@ -103,7 +103,7 @@ impl Engine for PlaneOnDevice {
 
     fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
         watch("tree", 0.0)?;
-        let (sources, targets, _) = cloud.on_device()?;
+        let There { sources, targets, .. } = cloud.on_device()?;
         let device = self.cuda.open(self.request.cache.as_ref())?;
         let depth = if self.choice.order.is_none() { Some(0) } else { None };
         let options = PyramidOptions { population: self.choice.occupancy.max(1.0), depth };

@@ -1,0 +1,167 @@
+//! Messages between ranks, from device memory to device memory.
+//!
+//! Between threads of one process a message is an address, with an event after which the memory is complete: it travels
+//! from device to device, and no host waits for a device. Between processes a message holds the numbers themselves.
+
+use crate::device::{Buffer, Device};
+use crate::error::failed;
+use cudarc::driver::sys::{self, CUcontext, CUevent};
+use cudarc::driver::{CudaEvent, DriverError, result};
+use fmm_traits::{Error, Messages};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The way from a device to the devices of other ranks.
+#[derive(Debug)]
+pub(crate) struct Link {
+    device: Device,
+    messages: Arc<dyn Messages>,
+    /// Contexts of other devices whose memory this device has asked to read.
+    peers: Mutex<Vec<u64>>,
+}
+
+/// Address, bytes, context and event of a parcel, as a message has them.
+type Sealed = [u64; 4];
+
+/// Number `k` of a message.
+fn word(message: &[u8], k: usize) -> u64 {
+    u64::from_ne_bytes(std::array::from_fn(|i| message[8 * k + i]))
+}
+
+/// Checks the length of a message.
+fn fits(found: usize, expected: usize) -> Result<(), Error> {
+    if found == expected {
+        return Ok(());
+    }
+    let why = "the bytes of a message of another rank".to_string();
+    Err(Error::Shape { array: "rows", found, expected, why })
+}
+
+impl Link {
+    pub fn new(device: &Device, messages: Arc<dyn Messages>) -> Self {
+        Link { device: device.clone(), messages, peers: Mutex::default() }
+    }
+
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+    pub fn messages(&self) -> &dyn Messages {
+        &*self.messages
+    }
+
+    /// The bytes of the array that a message brings.
+    pub fn bytes_of(&self, message: &[u8]) -> Result<usize, Error> {
+        if !self.messages.one_process() {
+            return Ok(message.len());
+        }
+        fits(message.len(), size_of::<Sealed>())?;
+        Ok(word(message, 1) as usize)
+    }
+
+    /// Enqueues the copy of the array that a message brings, to the `bytes` bytes at `to`.
+    ///
+    /// # Safety
+    /// There are as many bytes at `to` until the copy has run. The sender keeps its parcel until then.
+    pub unsafe fn fetch(&self, message: &[u8], to: u64, bytes: usize) -> Result<(), Error> {
+        fits(self.bytes_of(message)?, bytes)?;
+        if !self.messages.one_process() {
+            // SAFETY: as promised.
+            return unsafe { self.device.send(message, to, "rows of other ranks") };
+        }
+        let failing = |e: DriverError| failed("a copy between devices", e);
+        let [address, context, event] = [0, 2, 3].map(|k| word(message, k));
+        let mine = self.device.context();
+        mine.bind_to_thread().map_err(failing)?;
+        let (_, _, stream) = self.device.staging();
+        let own = mine.cu_ctx() as u64;
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if context != own && !peers.contains(&context) {
+            peers.push(context);
+            // Without access, or with access that was given before, copies work too.
+            // SAFETY: the context is live: it belongs to a rank that takes part in this call.
+            let _ = unsafe { sys::cuCtxEnablePeerAccess(context as CUcontext, 0) };
+        }
+        let now = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: the sender keeps address, context and event, as promised; the sizes are equal.
+        unsafe {
+            result::stream::wait_event(stream.cu_stream(), event as CUevent, now).map_err(failing)?;
+            let (from, to) = ((context as CUcontext, address), (mine.cu_ctx(), to));
+            result::memcpy_peer_async(to.0, to.1, from.0, from.1, bytes, stream.cu_stream()).map_err(failing)
+        }
+    }
+
+    /// The arrays of all ranks behind each other, and how many numbers each has. All ranks call it together. Waits for
+    /// the copies, and for all ranks.
+    pub fn gathered(&self, mine: &Buffer<f64>, what: &str) -> Result<(Buffer<f64>, Vec<usize>), Error> {
+        let (device, messages) = (&self.device, self.messages());
+        let ranks: Vec<usize> = (0..messages.size()).collect();
+        let bytes = mine.len() * size_of::<f64>();
+        let mut parcel = None;
+        let message = if messages.one_process() {
+            let parcel = parcel.insert(Parcel::new(device, bytes)?);
+            // SAFETY: the parcel has as many bytes.
+            unsafe { device.copy_out(mine, parcel.address, what)? };
+            parcel.seal()?
+        } else {
+            let mut numbers = vec![0u8; bytes];
+            // SAFETY: the array has as many bytes.
+            unsafe { device.receive(mine.address(), &mut numbers, what)? };
+            numbers
+        };
+        let came = messages.swap(ranks.iter().map(|&to| (to, message.clone())).collect(), &ranks)?;
+        let counts = came.iter().map(|message| Ok(self.bytes_of(message)? / size_of::<f64>()));
+        let counts = counts.collect::<Result<Vec<usize>, Error>>()?;
+        let all: Buffer<f64> = device.alloc(counts.iter().sum(), what)?;
+        let mut at = all.address();
+        for (message, count) in came.iter().zip(&counts) {
+            let bytes = count * size_of::<f64>();
+            // SAFETY: there is room for the numbers of all ranks; parcels live until all ranks are here.
+            unsafe { self.fetch(message, at, bytes)? };
+            at += bytes as u64;
+        }
+        device.synchronize()?;
+        messages.largest(&mut [])?;
+        Ok((all, counts))
+    }
+}
+
+/// An array that other devices copy. Its memory does not come from the pool: other devices cannot read that without
+/// further ado.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    device: Device,
+    pub address: u64,
+    bytes: usize,
+    /// After the last write.
+    event: CudaEvent,
+}
+
+impl Parcel {
+    pub fn new(device: &Device, bytes: usize) -> Result<Self, Error> {
+        let failing = |e: DriverError| failed("memory for rows of other ranks", e);
+        let context = device.context();
+        context.bind_to_thread().map_err(failing)?;
+        let event = context.new_event(None).map_err(failing)?;
+        // SAFETY: the memory is written before it is read.
+        let address = unsafe { result::malloc_sync(bytes.max(1)) }.map_err(failing)?;
+        Ok(Parcel { device: device.clone(), address, bytes, event })
+    }
+
+    /// Enqueues the event, and returns the message.
+    pub fn seal(&self) -> Result<Vec<u8>, Error> {
+        let (_, context, stream) = self.device.staging();
+        // SAFETY: event and stream are live.
+        unsafe { result::event::record(self.event.cu_event(), stream.cu_stream()) }
+            .map_err(|e| failed("recording an event", e))?;
+        let sealed: Sealed = [self.address, self.bytes as u64, context.cu_ctx() as u64, self.event.cu_event() as u64];
+        Ok(sealed.iter().flat_map(|word: &u64| word.to_ne_bytes()).collect())
+    }
+}
+
+impl Drop for Parcel {
+    fn drop(&mut self) {
+        if self.device.context().bind_to_thread().is_ok() {
+            // SAFETY: from `malloc_sync`; no rank reads it after the call in which it was sent.
+            let _ = unsafe { result::free_sync(self.address) };
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! Devices that hold the same tree and share out its targets: `kernels/shares.cu`.
+//!
+//! Each of several ranks has a device with the points of all ranks. It builds the whole tree with all lists, and takes a
+//! *share*: an interval of the targets in tree order that cuts no leaf, with the sources of the same leaves. All ranks
+//! find the same cuts, from the same numbers. A rank keeps the edges that end in boxes with targets of its share. It
+//! computes multipoles of boxes all of whose sources belong to its share, and gets those that it reads of others. Boxes
+//! with sources of several shares are put together by each rank, from their children, as one rank would. So a target gets
+//! the sum that one device would compute, in the same order.
+
+use crate::device::{Arg, Buffer, Device, Functions, blocks};
+use crate::ends;
+use crate::link::Link;
+use crate::lists::{DeviceEdges, DeviceLists, each, filled};
+use crate::points::CallerPoints;
+use crate::primitives::Primitives;
+use crate::programs;
+use crate::ranks::{DeviceRound, DeviceRoutes, DeviceShared, Ranks, Slots};
+use crate::tree::{DevicePoints, DeviceTree};
+use fmm_traits::tree::NONE;
+use fmm_traits::{Error, Messages};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Threads per block.
+const BLOCK: u32 = 256;
+/// Boxes of a block in kernels with one warp per box.
+const WARPS_PER_BLOCK: usize = BLOCK as usize / 32;
+/// Largest number of bins in which the work at targets is added up. A cut is as exact as one of them.
+const MAX_BINS: usize = 1 << 14;
+/// The largest price in integers. Prices of pairs are some thousand times below those of edges.
+const LARGEST_PRICE: f64 = (1u32 << 24) as f64;
+
+/// Forecast seconds of the parts of an evaluation, by which targets are shared out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Works {
+    /// Of a pair of points in the near field.
+    pub pair: f64,
+    /// Of an edge of P2P.
+    pub near_edge: f64,
+    /// Of an edge of M2L.
+    pub far_edge: f64,
+    /// Of a target of an edge of M2P, or a source of one of P2L.
+    pub far_point: f64,
+    /// Of a leaf with targets.
+    pub leaf: f64,
+    /// Of a target.
+    pub target: f64,
+}
+
+/// How ranks share a tree. All ranks have the same numbers.
+#[derive(Clone, Debug)]
+pub struct Sharing {
+    /// The way to the other ranks.
+    pub messages: Arc<dyn Messages>,
+    /// Numbers of sources, and of targets, that the caller of each rank has. The points of the tree are those of the
+    /// callers, in the order of ranks.
+    pub given: [Vec<usize>; 2],
+    /// How fast the ranks are, relative to each other. A rank gets work in proportion.
+    pub speeds: Vec<f64>,
+    /// Prices of the work.
+    pub works: Works,
+}
+
+/// What a rank has of a shared tree.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Share {
+    /// Number of sources whose multipoles the rank computes.
+    pub sources: usize,
+    /// Number of targets.
+    pub targets: usize,
+    /// Messages with multipoles that the rank sends in an evaluation.
+    pub messages: usize,
+    /// Multipoles in these messages.
+    pub rows: usize,
+    /// Forecast seconds of the rank's work.
+    pub work: f64,
+    /// Forecast time of the slowest rank over the time with work shared out perfectly.
+    pub imbalance: f64,
+}
+
+impl CallerPoints {
+    /// The points of all ranks, in the order of ranks, and how many each rank has. All ranks call it together, with points
+    /// of as many coordinates.
+    ///
+    /// # Errors
+    /// Errors of the device, and those of other ranks.
+    pub fn gathered(
+        &self,
+        messages: &Arc<dyn Messages>,
+        name: &'static str,
+    ) -> Result<(CallerPoints, Vec<usize>), Error> {
+        let (device, dim) = (self.device(), self.dim());
+        let (rows, numbers) = Link::new(device, messages.clone()).gathered(self.rows(), name)?;
+        let counts: Vec<usize> = numbers.iter().map(|n| n / dim).collect();
+        let found = counts.iter().sum::<usize>();
+        if found >= NONE as usize {
+            return Err(Error::TooMany { what: name, found, limit: NONE as usize - 1 });
+        }
+        Ok((CallerPoints::of(device, dim, name, rows)?, counts))
+    }
+}
+
+/// The kinds of boxes in `shares.cu`.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// With targets of a share.
+    Targets,
+    /// With sources of one share alone.
+    Sources,
+    /// With sources of several shares.
+    Several,
+}
+
+/// The share of this rank in a tree with its lists.
+pub(crate) fn share(
+    mut tree: DeviceTree,
+    lists: DeviceLists,
+    with: &Sharing,
+) -> Result<(DeviceTree, DeviceLists, Share), Error> {
+    let (device, me) = (tree.device.clone(), with.messages.rank());
+    let mut cutter = Cutter::new(&tree, with.messages.size())?;
+    let (work, imbalance) = cutter.cut(&tree, &lists, with)?;
+    let round = cutter.round(&lists, me)?;
+    let [p2m, m2m] = cutter.kept(Kind::Sources, me, [&lists.p2m, &lists.m2m])?;
+    let [after] = cutter.kept(Kind::Several, me, [&lists.m2m])?;
+    let [m2l, p2l, l2l] = cutter.kept(Kind::Targets, me, [&lists.m2l, &lists.p2l, &lists.l2l])?;
+    let [m2p, l2p, p2p] = cutter.kept(Kind::Targets, me, [&lists.m2p, &lists.l2p, &lists.p2p])?;
+    let routes = cutter.routes(&tree, with)?;
+    let [sources, targets] = cutter.share(me);
+    let share = Share {
+        sources: sources.len(),
+        targets: targets.len(),
+        messages: round.sends.len(),
+        rows: round.sends.iter().map(|(_, slots)| slots.len()).sum(),
+        work,
+        imbalance,
+    };
+    let ranks = Ranks::of_share(Link::new(&device, with.messages.clone()), tree.len(), round, after, routes)?;
+    let same = Arc::ptr_eq(&tree.sources, &tree.targets);
+    tree.boxes.target_range = cutter.narrowed(targets.clone())?;
+    tree.targets = Arc::new(tree.targets.part(&device, targets.clone())?);
+    let first = same.then_some(targets.start as u32);
+    tree.shared = Some(DeviceShared { host: None, first, sources: None, ranks: Some(ranks) });
+    Ok((tree, DeviceLists { device, p2m, m2m, m2l, p2l, l2l, m2p, l2p, p2p }, share))
+}
+
+impl DevicePoints {
+    /// A copy of some of the points.
+    fn part(&self, device: &Device, range: Range<usize>) -> Result<DevicePoints, Error> {
+        let n = range.len();
+        let mut part = DevicePoints::alloc(device, self.axes, n)?;
+        for axis in 0..self.axes {
+            let from = self.xyz.address() + ((axis * self.n + range.start) * size_of::<f64>()) as u64;
+            // SAFETY: each axis has `self.n` coordinates here and `n` there, and the range lies within them.
+            unsafe { device.copy_into(from, &mut part.xyz, (axis * n, n), "points of a share")? };
+        }
+        let from = self.order.address() + (range.start * size_of::<u32>()) as u64;
+        // SAFETY: as above.
+        unsafe { device.copy_into(from, &mut part.order, (0, n), "order of a share")? };
+        Ok(part)
+    }
+}
+
+/// Cuts a tree into shares.
+struct Cutter {
+    device: Device,
+    functions: Functions,
+    primitives: Primitives,
+    /// The tree as kernels see it.
+    boxes: Buffer<u64>,
+    n: usize,
+    shares: usize,
+    /// First source and first target of each share, then the numbers of both.
+    cuts: Vec<[u32; 2]>,
+    /// The same on the device.
+    cuts_there: Buffer<u32>,
+}
+
+impl Cutter {
+    fn new(tree: &DeviceTree, shares: usize) -> Result<Self, Error> {
+        let device = tree.device.clone();
+        Ok(Cutter {
+            functions: device.fixed("shares", programs::shares)?,
+            primitives: Primitives::new(&device)?,
+            boxes: tree.described()?,
+            n: tree.len(),
+            shares,
+            cuts: Vec::new(),
+            cuts_there: device.alloc(2 * (shares + 1), "cuts")?,
+            device,
+        })
+    }
+
+    /// Enqueues a kernel with one thread for each of `count` items.
+    ///
+    /// # Safety
+    /// As [`Device::launch`].
+    unsafe fn threads(&self, entry: &'static str, count: usize, args: &[Arg]) -> Result<(), Error> {
+        let grid = (blocks(count, BLOCK as usize)?, 1);
+        // SAFETY: the caller promises what `launch` asks for.
+        unsafe { self.device.launch(&self.functions, entry, grid, BLOCK, args) }
+    }
+
+    /// Enqueues a kernel with one warp for each box.
+    ///
+    /// # Safety
+    /// As [`Device::launch`].
+    unsafe fn warps(&self, entry: &'static str, args: &[Arg]) -> Result<(), Error> {
+        // SAFETY: the caller promises what `launch` asks for.
+        unsafe { self.device.launch(&self.functions, entry, (blocks(self.n, WARPS_PER_BLOCK)?, 1), BLOCK, args) }
+    }
+
+    /// The first arguments of kernels that look at boxes of a kind.
+    fn of(&self, kind: Kind, share: usize) -> [Arg; 6] {
+        let [n, kind, shares, share] = [self.n, kind as usize, self.shares, share].map(|x| Arg::from(x as u32));
+        [(&self.boxes).into(), n, kind, (&self.cuts_there).into(), shares, share]
+    }
+
+    /// The sources and the targets of a share, in tree order.
+    fn share(&self, share: usize) -> [Range<usize>; 2] {
+        [0, 1].map(|set| self.cuts[share][set] as usize..self.cuts[share + 1][set] as usize)
+    }
+
+    /// Cuts the targets so that the work of each share is in proportion to the speed of its rank. Returns the work of this
+    /// rank in seconds, and the imbalance.
+    fn cut(&mut self, tree: &DeviceTree, lists: &DeviceLists, with: &Sharing) -> Result<(f64, f64), Error> {
+        let (device, ranks, m) = (self.device.clone(), self.shares, tree.targets.len());
+        let bins = m.clamp(1, MAX_BINS);
+        let Works { pair, near_edge, far_edge, far_point, leaf, target } = with.works;
+        let prices = [pair, near_edge, far_edge, far_point, leaf, target];
+        let largest = prices.into_iter().fold(f64::MIN_POSITIVE, f64::max);
+        let prices = prices.map(|p| Arg::from((p.max(0.0) / largest * LARGEST_PRICE).round() as u32));
+        let work: Buffer<u64> = device.zeros(bins, "work of targets")?;
+        let rows = |edges: &DeviceEdges| Arg::from((&edges.starts, &edges.sources));
+        let kinds = [&lists.p2p, &lists.m2l, &lists.m2p, &lists.p2l].map(rows);
+        let of = [Arg::from(&self.boxes), (self.n as u32).into()];
+        // SAFETY: arguments as in shares.cu; there is a row for each box, and a bin for each first target.
+        unsafe {
+            self.warps("weigh", &[&of[..], &kinds, &prices, &[(bins as u32).into(), (&work).into()]].concat())?;
+        }
+        let work = device.download(&work, "work of targets")?;
+        let bounds = bounds(&work, &with.speeds);
+        let seconds =
+            |k: usize| work[bounds[k]..bounds[k + 1]].iter().map(|&w| w as f64).sum::<f64>() * largest / LARGEST_PRICE;
+        let wanted: Vec<u32> = bounds[1..ranks].iter().map(|bin| (bin * m).div_ceil(bins) as u32).collect();
+        let wanted_there = device.upload(&wanted, "cuts")?;
+        let (first_targets, first_sources) = (device.nones(ranks - 1, "cuts")?, device.nones(ranks - 1, "cuts")?);
+        let count = Arg::from((ranks - 1) as u32);
+        // SAFETY: as above; there is a number for each cut.
+        unsafe {
+            let args = [(&wanted_there).into(), count, (&first_targets).into()];
+            self.threads("first_targets", self.n, &[&of[..], &args].concat())?;
+            let args = [(&first_targets).into(), count, (&first_sources).into()];
+            self.threads("first_sources", self.n, &[&of[..], &args].concat())?;
+        }
+        let targets = device.download_range(&first_targets, 0..ranks - 1, "cuts")?;
+        let sources = device.download_range(&first_sources, 0..ranks - 1, "cuts")?;
+        let end = [tree.sources.len() as u32, m as u32];
+        self.cuts = vec![[0, 0]];
+        self.cuts.extend(sources.iter().zip(&targets).map(|(&s, &t)| if t == NONE { end } else { [s, t] }));
+        self.cuts.push(end);
+        device.write(&mut self.cuts_there, 0, self.cuts.as_flattened(), "cuts")?;
+        let fastest = (0..ranks).map(|k| seconds(k) / with.speeds[k]).fold(0.0, f64::max);
+        let perfect = (0..ranks).map(seconds).sum::<f64>() / with.speeds.iter().sum::<f64>();
+        Ok((seconds(with.messages.rank()), if perfect > 0.0 { fastest / perfect } else { 1.0 }))
+    }
+
+    /// The rows of boxes of a kind.
+    fn kept<const K: usize>(
+        &self,
+        kind: Kind,
+        share: usize,
+        edges: [&DeviceEdges; K],
+    ) -> Result<[DeviceEdges; K], Error> {
+        let counts: [Buffer<u32>; K] = each(|_| self.device.alloc(self.n, "lengths of rows"))?;
+        for (edges, counts) in edges.iter().zip(&counts) {
+            let args = [&self.of(kind, share)[..], &[(&edges.starts).into(), counts.into()]].concat();
+            // SAFETY: arguments as in shares.cu; there is a length for each box.
+            unsafe { self.threads("kept_count", self.n, &args)? };
+        }
+        filled(&self.device, &self.primitives, self.n, &counts, |rows| {
+            for (from, to) in edges.iter().zip(rows) {
+                let from = (&from.starts, &from.sources).into();
+                let args =
+                    [(&self.boxes).into(), (self.n as u32).into(), from, (&to.starts).into(), (&to.sources).into()];
+                // SAFETY: as above; the rows have the lengths that were counted.
+                unsafe { self.warps("kept_fill", &args)? };
+            }
+            Ok(())
+        })
+    }
+
+    /// Flags of the boxes whose multipoles a rank reads: those that its M2L and M2P edges name, and children of boxes with
+    /// sources of several shares.
+    fn read(&self, lists: &DeviceLists, reader: usize) -> Result<Buffer<u32>, Error> {
+        let flags = self.device.zeros(self.n, "multipoles of other ranks")?;
+        let kinds = [(Kind::Targets, &lists.m2l), (Kind::Targets, &lists.m2p), (Kind::Several, &lists.m2m)];
+        for (kind, edges) in kinds {
+            let rows = (&edges.starts, &edges.sources).into();
+            let args = [&self.of(kind, reader)[..], &[rows, (&flags).into()]].concat();
+            // SAFETY: arguments as in shares.cu; there is a flag for each box.
+            unsafe { self.warps("mark", &args)? };
+        }
+        Ok(flags)
+    }
+
+    /// The flagged boxes with sources of one share alone.
+    fn owned(&self, flags: &Buffer<u32>, owner: usize) -> Result<Slots, Error> {
+        let both = self.device.alloc(self.n, "multipoles of other ranks")?;
+        let args = [&self.of(Kind::Sources, owner)[..], &[flags.into(), (&both).into()]].concat();
+        // SAFETY: arguments as in shares.cu; there is a flag for each box.
+        unsafe { self.threads("marked", self.n, &args)? };
+        let [list] = filled(&self.device, &self.primitives, self.n, &[both], |[list]| {
+            let args = [(self.n as u32).into(), (&list.starts).into(), (&list.sources).into()];
+            // SAFETY: as above; the list has as many entries as there are flags.
+            unsafe { self.threads("list_marked", self.n, &args) }
+        })?;
+        let range = 0..list.len();
+        Ok(Slots::new(&Arc::new(list.sources), range))
+    }
+
+    /// The multipoles that travel in an evaluation.
+    fn round(&self, lists: &DeviceLists, me: usize) -> Result<DeviceRound, Error> {
+        let (mut round, mine) = (DeviceRound::default(), self.read(lists, me)?);
+        for other in (0..self.shares).filter(|&other| other != me) {
+            let sent = self.owned(&self.read(lists, other)?, me)?;
+            if sent.len() > 0 {
+                round.sends.push((vec![other], sent));
+            }
+            let came = self.owned(&mine, other)?;
+            if came.len() > 0 {
+                round.receives.push((other, came, false));
+            }
+        }
+        Ok(round)
+    }
+
+    /// The targets of a share in each box.
+    fn narrowed(&self, targets: Range<usize>) -> Result<Buffer<u32>, Error> {
+        let range = self.device.alloc(2 * self.n, "boxes")?;
+        let [n, first, end] = [self.n, targets.start, targets.end].map(|x| Arg::from(x as u32));
+        // SAFETY: arguments as in shares.cu; there are two numbers for each box.
+        unsafe { self.threads("narrow", self.n, &[(&self.boxes).into(), n, first, end, (&range).into()])? };
+        Ok(range)
+    }
+
+    /// The ways between callers and the tree. Every rank gets the strengths of all sources.
+    fn routes(&self, tree: &DeviceTree, with: &Sharing) -> Result<DeviceRoutes, Error> {
+        let (device, me) = (&self.device, with.messages.rank());
+        let same = Arc::ptr_eq(&tree.sources, &tree.targets);
+        let [sources, targets] = [0, 1].map(|set| pieces(&with.given[set]));
+        let places = Arc::new(ends::places(device, &tree.sources.order)?);
+        let given = [sources[me].len(), targets[me].len()];
+        let mut strengths = DeviceRound::default();
+        if given[0] > 0 {
+            let all = Slots::all(self.primitives.iota(given[0], "rows of callers")?);
+            strengths.sends.push(((0..self.shares).collect(), all));
+        }
+        for (rank, rows) in sources.into_iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
+            strengths.receives.push((rank, Slots::new(&places, rows), false));
+        }
+        let places = if same { places } else { Arc::new(ends::places(device, &tree.targets.order)?) };
+        let values = self.values(tree, &places, &targets, me)?;
+        Ok(DeviceRoutes { given, strengths, ghosts: DeviceRound::default(), values })
+    }
+
+    /// The way of values from the targets of this share to the callers, and to the caller of this rank. Rows travel in the
+    /// order of the caller.
+    fn values(
+        &self,
+        tree: &DeviceTree,
+        places: &Buffer<u32>,
+        pieces: &[Range<usize>],
+        me: usize,
+    ) -> Result<DeviceRound, Error> {
+        let (device, [_, targets]) = (&self.device, self.share(me));
+        let (m, rows) = (targets.len(), pieces[me].len());
+        let mut round = DeviceRound::default();
+        // Targets of this share by their rows; callers have intervals of rows.
+        let keys: Buffer<u64> = device.alloc(m, "rows of callers")?;
+        let args = [tree.targets.order.at(targets.start), (m as u32).into(), (&keys).into()];
+        // SAFETY: arguments as in shares.cu; there is a key for each target of the share.
+        unsafe { self.threads("row_keys", m, &args)? };
+        let bits = usize::BITS - tree.targets.len().leading_zeros();
+        let ends: Vec<u32> = pieces.iter().map(|rows| rows.end as u32).collect();
+        for (to, slots) in self.sorted(keys, m, bits, &ends)?.into_iter().enumerate() {
+            if slots.len() > 0 {
+                round.sends.push((vec![to], slots));
+            }
+        }
+        // Rows of this caller by the share of their place.
+        let keys: Buffer<u64> = device.alloc(rows, "rows of callers")?;
+        let cuts = [Arg::from(&self.cuts_there), (self.shares as u32).into()];
+        let args = [places.at(pieces[me].start), (rows as u32).into(), cuts[0], cuts[1], (&keys).into()];
+        // SAFETY: as above; there is a key for each row of the caller.
+        unsafe { self.threads("share_keys", rows, &args)? };
+        let bits = usize::BITS - self.shares.leading_zeros();
+        let ends: Vec<u32> = (1..=self.shares as u32).collect();
+        for (from, slots) in self.sorted(keys, rows, bits, &ends)?.into_iter().enumerate() {
+            if slots.len() > 0 {
+                round.receives.push((from, slots, false));
+            }
+        }
+        Ok(round)
+    }
+
+    /// The positions of `n` keys sorted by the keys, cut before the first key that is at least each of `ends`.
+    fn sorted(&self, mut keys: Buffer<u64>, n: usize, bits: u32, ends: &[u32]) -> Result<Vec<Slots>, Error> {
+        let (device, count) = (&self.device, ends.len());
+        let mut slots = device.alloc(n, "rows of callers")?;
+        self.primitives.sort(&mut keys, &mut slots, true, n, 0..bits)?;
+        let (ends, found) = (device.upload(ends, "rows of callers")?, device.alloc(count, "rows of callers")?);
+        let args = [(&keys).into(), (n as u64).into(), (&ends).into(), (count as u32).into(), (&found).into()];
+        // SAFETY: arguments as in shares.cu; there is a position for each end.
+        unsafe { self.threads("positions", count, &args)? };
+        let (found, slots): (Vec<u64>, _) =
+            (device.download_range(&found, 0..count, "rows of callers")?, Arc::new(slots));
+        let mut first = 0;
+        let part = |&end: &u64| Slots::new(&slots, std::mem::replace(&mut first, end as usize)..end as usize);
+        Ok(found.iter().map(part).collect())
+    }
+}
+
+/// The rows of each of several callers, which lie behind each other.
+fn pieces(counts: &[usize]) -> Vec<Range<usize>> {
+    let mut first = 0;
+    let piece = |count: &usize| {
+        let rows = first..first + count;
+        first = rows.end;
+        rows
+    };
+    counts.iter().map(piece).collect()
+}
+
+/// The first bin of each rank, then the number of bins, if each gets work in proportion to its speed.
+fn bounds(work: &[u64], speeds: &[f64]) -> Vec<usize> {
+    let (all, speed) = (work.iter().map(|&w| w as f64).sum::<f64>(), speeds.iter().sum::<f64>());
+    let (mut bounds, mut bin, mut done, mut before) = (vec![0], 0, 0.0, 0.0);
+    for s in &speeds[..speeds.len() - 1] {
+        before += s;
+        let goal = all * before / speed;
+        // A bin goes to the side of the cut on which most of it lies.
+        while bin < work.len() && done + 0.5 * work[bin] as f64 <= goal {
+            done += work[bin] as f64;
+            bin += 1;
+        }
+        bounds.push(bin);
+    }
+    bounds.push(work.len());
+    bounds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{bounds, pieces};
+
+    #[test]
+    fn work_is_shared_out_by_speed() {
+        assert_eq!(bounds(&[1; 12], &[1.0, 1.0, 1.0]), [0, 4, 8, 12]);
+        assert_eq!(bounds(&[1; 12], &[1.0, 3.0]), [0, 3, 12]);
+        assert_eq!(bounds(&[10, 1, 1, 1], &[1.0, 1.0]), [0, 1, 4]);
+        assert_eq!(bounds(&[0, 0], &[1.0, 1.0]), [0, 2, 2]);
+        assert_eq!(bounds(&[7], &[1.0, 1.0, 1.0]), [0, 0, 1, 1]);
+    }
+
+    #[test]
+    fn rows_of_callers_lie_behind_each_other() {
+        assert_eq!(pieces(&[2, 0, 3]), [0..2, 2..2, 2..5]);
+    }
+}

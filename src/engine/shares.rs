@@ -1,0 +1,170 @@
+//! The engine of a rank on a GPU that has the points of all ranks, and sums at its share of the targets.
+
+use super::ranks::{RanksReport, multipole_bytes, share_of_memory};
+use super::{Device, Engine, Placed, Placement, ProbeSeconds, Watch, not_placed, picked};
+use crate::choice::Choice;
+use crate::cloud::{Cloud, OfRanks};
+use crate::mesh::{Edges, Mesh};
+use crate::near::NearBlock;
+use crate::parts::Parts;
+use crate::probe::sample::Sample;
+use crate::request::{Cuda, Fmm};
+use backend_cuda::{DeviceSums, Share, Sharing, Works};
+use fmm_dist::{Strategy, World};
+use fmm_traits::{Error, Messages, StageSeconds, Targets};
+use std::sync::Arc;
+
+/// Any large number: prices of so many items are not hidden by the fixed costs of an evaluation.
+const MANY: usize = 1 << 30;
+
+/// A fast method on the tree of all ranks. Every rank builds it on its GPU.
+pub(crate) struct Shares {
+    inner: Device,
+    parts: Parts,
+    world: World,
+    /// `None` before points are settled.
+    settled: Option<Settled>,
+    /// New points before they are settled: numbers of the points of each rank, and the own sources that the output shows.
+    new: Option<([Vec<usize>; 2], Option<Vec<usize>>)>,
+}
+
+struct Settled {
+    /// Number of the own sources.
+    n_sources: usize,
+    /// The own sources that the output shows; `None` for all targets.
+    pick: Option<Vec<usize>>,
+    report: RanksReport,
+}
+
+impl Shares {
+    pub fn new(cuda: Cuda, request: &Fmm, choice: &Choice, parts: Parts, world: &World) -> Self {
+        let inner = Device::new(cuda, request, choice, parts);
+        Shares { inner, parts, world: world.clone(), settled: None, new: None }
+    }
+
+    /// The prices of the parts of an evaluation.
+    fn works(&self, order: usize) -> Works {
+        let (r, c) = self.inner.asked();
+        let prices = r.backend.processor().prices(r, &c.facts);
+        let price = |mesh: &Mesh, points| prices.price(&self.parts, order, mesh, points);
+        let nothing = price(&Mesh::default(), [0, 0]);
+        let of = |mesh: Mesh, points| (price(&mesh, points) - nothing) / MANY as f64;
+        let edges = |edges: Edges| Mesh { edges, ..Mesh::default() };
+        Works {
+            pair: of(Mesh { near_pairs: MANY as u64, ..Mesh::default() }, [0, 0]),
+            near_edge: of(edges(Edges { p2p: MANY, ..Edges::default() }), [0, 0]),
+            far_edge: of(edges(Edges { m2l: MANY, ..Edges::default() }), [0, 0]),
+            far_point: of(Mesh { far_points: MANY as u64, ..Mesh::default() }, [0, 0]),
+            leaf: of(Mesh { leaves: MANY, ..Mesh::default() }, [0, 0]),
+            target: of(Mesh::default(), [0, MANY]),
+        }
+    }
+
+    fn report(&self, share: Share, order: usize, all_sources: usize) -> RanksReport {
+        let (r, c) = self.inner.asked();
+        let ghosts = all_sources - share.sources;
+        let row = multipole_bytes(r, c, &self.parts, order);
+        RanksReport {
+            ranks: self.world.size(),
+            rank: self.world.rank(),
+            device: r.backend.processor().number(),
+            exchange: Strategy::Frontier.name(),
+            owned_sources: share.sources,
+            owned_targets: share.targets,
+            ghosts,
+            messages: share.messages,
+            rows: share.rows,
+            bytes: share.rows as u64 * row + (ghosts * c.facts.strengths * size_of::<f64>()) as u64,
+            work: share.work,
+            imbalance: share.imbalance,
+            imbalance_by_points: None,
+        }
+    }
+}
+
+impl Engine for Shares {
+    fn asked(&self) -> (&Fmm, &Choice) {
+        self.inner.asked()
+    }
+    fn free_memory(&self) -> Result<Option<u64>, Error> {
+        share_of_memory(&self.inner, &self.world)
+    }
+    fn reference(&self, sources: &[f64], strengths: &[f64], targets: Targets<'_>) -> Result<Vec<f64>, Error> {
+        self.inner.reference(sources, strengths, targets)
+    }
+
+    fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
+        let (sources, targets) = cloud.on_host()?;
+        let Some(OfRanks { counts, .. }) = &cloud.on_device()?.of_ranks else { return not_placed() };
+        self.inner.place(cloud, watch)?;
+        let pick = Placement::of(&self.asked().1.facts, sources, targets).into_pick();
+        self.new = Some((counts.clone(), pick));
+        Ok(())
+    }
+
+    /// All ranks count the same. The device that has summed coordinates may be another model, so rank 0 tells.
+    fn preview(&mut self, order: usize) -> Result<Mesh, Error> {
+        let mut mesh = self.inner.preview(order)?;
+        mesh.corners = self.world.tell(0, mesh.corners)?;
+        Ok(mesh)
+    }
+
+    /// Every rank measures, so that every rank has the solver. The bounds are those of rank 0.
+    fn measure(&mut self, order: usize) -> Result<(Vec<f64>, ProbeSeconds), Error> {
+        let (bounds, seconds) = self.inner.measure(order)?;
+        let (bounds, [sums, operators]) = self.world.tell(0, (bounds, [seconds.sums, seconds.operators]))?;
+        Ok((bounds, ProbeSeconds { sums, operators }))
+    }
+    fn sample(&self) -> Option<&Sample> {
+        self.inner.sample()
+    }
+    fn forget(&mut self) {
+        self.inner.forget();
+        self.new = None;
+    }
+
+    fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
+        let Some((given, pick)) = self.new.take() else { return not_placed() };
+        let (n_sources, all_sources) = (given[0][self.world.rank()], given[0].iter().sum());
+        let speeds = self.world.all_gather(self.asked().0.speed)?;
+        let messages: Arc<dyn Messages> = Arc::new(self.world.clone());
+        let sharing = Sharing { messages, given, speeds, works: self.works(order) };
+        let (settings, mut mine) = (self.inner.settings(order), Share::default());
+        let placed = self.inner.settled(order, watch, |tree| {
+            let (tree, share) = tree.share(&settings, &sharing)?;
+            mine = share;
+            Ok(tree)
+        })?;
+        let report = self.report(mine, order, all_sources);
+        self.settled = Some(Settled { n_sources, pick, report });
+        Ok(placed)
+    }
+
+    fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {
+        let Some(Settled { n_sources, pick, .. }) = &self.settled else { return not_placed() };
+        let values = self.asked().1.facts.values;
+        picked(pick.as_deref(), *n_sources, values, rows, |rows| self.inner.run(strengths, rows, watch))
+    }
+    fn sums(&self) -> Option<&dyn DeviceSums> {
+        self.settled.as_ref().filter(|settled| settled.pick.is_none()).and_then(|_| self.inner.sums())
+    }
+
+    /// None: plans of several ranks, which alone have this engine, are not asked for their points.
+    fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
+        not_placed()
+    }
+    /// Boxes are those of all ranks, edges those of this rank.
+    fn mesh(&self) -> Mesh {
+        self.inner.mesh()
+    }
+    fn on_ranks(&self) -> Option<RanksReport> {
+        self.settled.as_ref().map(|settled| settled.report.clone())
+    }
+    /// None: the sources of other ranks have no number on this rank.
+    fn near_field(&self) -> Box<dyn Iterator<Item = NearBlock<'_>> + '_> {
+        Box::new(std::iter::empty())
+    }
+    fn bytes(&self) -> u64 {
+        self.inner.bytes()
+    }
+}

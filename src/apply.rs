@@ -46,6 +46,9 @@ impl Plan {
     /// that the stream gets later: later work in the stream may read the sums and change the strengths. The call does
     /// not wait for the device.
     ///
+    /// On several [ranks](crate::Fmm::ranks) all call it together, each with its arrays on its device. The call then waits for
+    /// the sums, and reports NaN or infinity in its own arrays.
+    ///
     /// Arrays that own their memory may be dropped right after the call if no work of the caller uses them. Borrowed
     /// memory must stay valid until the sums are done, for example until [`Plan::synchronize`] returns.
     ///
@@ -59,6 +62,11 @@ impl Plan {
         out: &DeviceOutput,
         stream: &DeviceStream,
     ) -> Result<(), Error> {
+        self.jointly(|| self.enqueue(strengths, out, stream))
+    }
+
+    /// [`apply_on_device`](Plan::apply_on_device) on this rank.
+    fn enqueue(&self, strengths: &DeviceArray, out: &DeviceOutput, stream: &DeviceStream) -> Result<(), Error> {
         let facts = &self.choice.facts;
         let refuse =
             |reason: &str| Err(Error::Unsupported { operation: "apply_on_device", reason: reason.to_string() });

@@ -92,16 +92,19 @@ pub(crate) struct There<'a> {
     pub targets: DeviceTargets,
     /// The trees that were built for them.
     pub trees: Trees,
-    /// If these are the points of several ranks: the numbers of sources and of targets of each rank, and the points of
-    /// this rank on the host.
+    /// `None` if they are the points of one rank.
     pub of_ranks: Option<OfRanks<'a>>,
 }
 
 /// What a rank knows of the points of all ranks.
 #[derive(Clone)]
 pub(crate) struct OfRanks<'a> {
+    /// Numbers of sources, and of targets, of each rank.
     pub counts: [Vec<usize>; 2],
-    mine: (&'a [f64], Targets<'a>),
+    /// The own sources, and the own targets if they are separate points, in the caller's order.
+    pub own: (Arc<CallerPoints>, Option<Arc<CallerPoints>>),
+    /// The own points on the host, if they were given there.
+    host: Option<(&'a [f64], Targets<'a>)>,
 }
 
 impl<'a> Cloud<'a> {
@@ -166,22 +169,34 @@ impl<'a> Cloud<'a> {
     /// # Errors
     /// [`Error::NotFinite`], errors of a device, and those of other ranks.
     pub fn of_all_ranks(request: &Fmm, facts: &Facts, given: Given<'a>, world: &World) -> Result<Self, Error> {
-        let (device, given) = (request.backend.processor().opened(request).transpose()?, given.on_host()?);
-        let (Some(device), mine @ (sources, targets)) = (device, given) else {
-            return Cloud::host(facts, given.0, given.1);
+        let Some(device) = request.backend.processor().opened(request).transpose()? else {
+            let (sources, targets) = given.on_host()?;
+            return Cloud::host(facts, sources, targets);
         };
         let messages: Arc<dyn Messages> = Arc::new(world.clone());
-        let all = |name, points: &[f64]| CallerPoints::new(&device, name, points)?.gathered(&messages, name);
-        let (there, n) = all("sources", sources)?;
-        let (targets, m) = match Placement::of(facts, sources, targets).points() {
-            None => (DeviceTargets::Sources, n.clone()),
-            Some(points) => {
-                let (targets, m) = all("targets", points)?;
-                (DeviceTargets::Points(Arc::new(targets)), m)
+        let (own, targets, host) = match given {
+            Given::Host(sources, targets) => {
+                let there = CallerPoints::new(&device, "sources", sources)?;
+                let placement = Placement::of(facts, sources, targets);
+                let apart =
+                    placement.points().map(|points| CallerPoints::new(&device, "targets", points)).transpose()?;
+                (there, apart, Some((sources, targets)))
+            }
+            Given::Device(sources, targets, stream) => {
+                let copy = |name, points| CallerPoints::copied(&device, facts.dim, name, points, stream);
+                (copy("sources", sources)?, targets.map(|targets| copy("targets", targets)).transpose()?, None)
             }
         };
-        let of_ranks = Some(OfRanks { counts: [n, m], mine });
-        Ok(Cloud::Device(There { sources: Arc::new(there), targets, trees: Trees::default(), of_ranks }))
+        let (sources, n) = own.gathered(&messages, "sources")?;
+        let (there, m) = match &targets {
+            None => (DeviceTargets::Sources, n.clone()),
+            Some(own) => {
+                let (all, m) = own.gathered(&messages, "targets")?;
+                (DeviceTargets::Points(Arc::new(all)), m)
+            }
+        };
+        let of_ranks = Some(OfRanks { counts: [n, m], own: (Arc::new(own), targets.map(Arc::new)), host });
+        Ok(Cloud::Device(There { sources: Arc::new(sources), targets: there, trees: Trees::default(), of_ranks }))
     }
 
     /// Checks points, and leaves them on the host.
@@ -217,7 +232,7 @@ impl<'a> Cloud<'a> {
     pub fn on_host(&self) -> Result<(&'a [f64], Targets<'a>), Error> {
         match self {
             Cloud::Host(sources, targets) => Ok((sources, *targets)),
-            Cloud::Device(There { of_ranks: Some(of_ranks), .. }) => Ok(of_ranks.mine),
+            Cloud::Device(There { of_ranks: Some(OfRanks { host: Some(points), .. }), .. }) => Ok(*points),
             Cloud::Device(_) => {
                 let reason = "the points are on a device".to_string();
                 Err(Error::Unsupported { operation: "a sum on a CPU", reason })

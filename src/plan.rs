@@ -243,10 +243,11 @@ impl Plan {
         if !self.request.backend.several().is_empty() {
             return self.set_on_devices(given);
         }
-        if self.on_device {
+        let on_ranks = self.request.world.is_some();
+        // On ranks, no evaluation runs after its call.
+        if self.on_device && !on_ranks {
             self.synchronize()?;
         }
-        let on_ranks = self.request.world.is_some();
         if (given.on_device() || on_ranks) && self.request.unmapped.is_some()
             || on_ranks && !self.request.has_whole_trees()
         {

@@ -356,7 +356,7 @@ fn entry(precision: Precision, single: &'static str, double: &'static str) -> &'
     }
 }
 
-/// Enqueues an evaluation on arrays of the device, in the order of `stream`. Does not wait.
+/// Enqueues an evaluation on arrays of the device, in the order of `stream`. Waits only on several ranks, for all of them.
 pub(crate) fn enqueue(
     on: &mut dyn Evaluation,
     strengths: &DeviceArray,
@@ -391,7 +391,15 @@ pub(crate) fn enqueue(
             Err(_) => device.synchronize()?,
         }
     }
-    done
+    if !on.shared() {
+        return done;
+    }
+    // Other ranks read what this one has packed, and have no use for notes about numbers here.
+    if let Err(e) = done.and_then(|()| on.ends().check(true)) {
+        on.ends().forget_notes().and_then(|()| device.synchronize())?;
+        return Err(e);
+    }
+    on.agree()
 }
 
 /// One evaluation on arrays of the host. `values` are left as they are if the evaluation fails.

@@ -315,7 +315,7 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
 
     /// Enqueues one evaluation on arrays of the device, with one array per output in the order of
     /// [`columns`](Plan::columns). The evaluation runs after the work that is already in `stream`, and before work that
-    /// `stream` gets later. Does not wait for the evaluation.
+    /// `stream` gets later. Does not wait for the evaluation, but on several ranks: there the call ends with it.
     ///
     /// # Errors
     /// [`Error::Shape`] and [`Error::Array`] for arrays that do not fit, [`Error::NotFinite`] for numbers in an
@@ -326,10 +326,6 @@ impl<T: DeviceScalar, N: Real> Plan<T, N> {
         values: &[DeviceArray],
         stream: &DeviceStream,
     ) -> Result<(), Error> {
-        if self.base.ranks().is_some() {
-            let reason = "ranks wait for each evaluation, on arrays of the host".to_string();
-            return Err(Error::Unsupported { operation: "enqueueing a sum on several ranks", reason });
-        }
         ends::enqueue(self, strengths, values, stream)
     }
 

@@ -9,7 +9,7 @@ use crate::near::NearBlock;
 use crate::parts::Parts;
 use crate::probe::sample::Sample;
 use crate::request::{Cuda, Fmm};
-use backend_cuda::{DeviceSums, Share, Sharing, Works};
+use backend_cuda::{CallerPoints, DeviceSums, Share, Sharing, Works};
 use fmm_dist::{Strategy, World};
 use fmm_traits::{Error, Messages, StageSeconds, Targets};
 use std::sync::Arc;
@@ -24,15 +24,21 @@ pub(crate) struct Shares {
     world: World,
     /// `None` before points are settled.
     settled: Option<Settled>,
-    /// New points before they are settled: numbers of the points of each rank, and the own sources that the output shows.
-    new: Option<([Vec<usize>; 2], Option<Vec<usize>>)>,
+    /// New points before they are settled, with the numbers of the points of each rank.
+    new: Option<(Own, [Vec<usize>; 2])>,
+}
+
+/// The points of this rank.
+struct Own {
+    sources: Arc<CallerPoints>,
+    /// Targets that are separate points.
+    targets: Option<Arc<CallerPoints>>,
+    /// The sources that the output shows; `None` for all targets.
+    pick: Option<Vec<usize>>,
 }
 
 struct Settled {
-    /// Number of the own sources.
-    n_sources: usize,
-    /// The own sources that the output shows; `None` for all targets.
-    pick: Option<Vec<usize>>,
+    own: Own,
     report: RanksReport,
 }
 
@@ -94,11 +100,14 @@ impl Engine for Shares {
     }
 
     fn place(&mut self, cloud: &Cloud, watch: Watch) -> Result<(), Error> {
-        let (sources, targets) = cloud.on_host()?;
-        let Some(OfRanks { counts, .. }) = &cloud.on_device()?.of_ranks else { return not_placed() };
+        let Some(OfRanks { counts, own: (sources, targets), .. }) = &cloud.on_device()?.of_ranks else {
+            return not_placed();
+        };
         self.inner.place(cloud, watch)?;
-        let pick = Placement::of(&self.asked().1.facts, sources, targets).into_pick();
-        self.new = Some((counts.clone(), pick));
+        let facts = &self.asked().1.facts;
+        let pick = cloud.on_host().ok().and_then(|(x, targets)| Placement::of(facts, x, targets).into_pick());
+        let own = Own { sources: sources.clone(), targets: targets.clone(), pick };
+        self.new = Some((own, counts.clone()));
         Ok(())
     }
 
@@ -124,8 +133,8 @@ impl Engine for Shares {
     }
 
     fn settle(&mut self, order: usize, watch: Watch) -> Result<Placed, Error> {
-        let Some((given, pick)) = self.new.take() else { return not_placed() };
-        let (n_sources, all_sources) = (given[0][self.world.rank()], given[0].iter().sum());
+        let Some((own, given)) = self.new.take() else { return not_placed() };
+        let all_sources = given[0].iter().sum();
         let speeds = self.world.all_gather(self.asked().0.speed)?;
         let messages: Arc<dyn Messages> = Arc::new(self.world.clone());
         let sharing = Sharing { messages, given, speeds, works: self.works(order) };
@@ -136,22 +145,22 @@ impl Engine for Shares {
             Ok(tree)
         })?;
         let report = self.report(mine, order, all_sources);
-        self.settled = Some(Settled { n_sources, pick, report });
+        self.settled = Some(Settled { own, report });
         Ok(placed)
     }
 
     fn run(&self, strengths: &[&[f64]], rows: &mut [&mut [f64]], watch: Watch) -> Result<StageSeconds, Error> {
-        let Some(Settled { n_sources, pick, .. }) = &self.settled else { return not_placed() };
+        let Some(Settled { own, .. }) = &self.settled else { return not_placed() };
         let values = self.asked().1.facts.values;
-        picked(pick.as_deref(), *n_sources, values, rows, |rows| self.inner.run(strengths, rows, watch))
+        picked(own.pick.as_deref(), own.sources.len(), values, rows, |rows| self.inner.run(strengths, rows, watch))
     }
     fn sums(&self) -> Option<&dyn DeviceSums> {
-        self.settled.as_ref().filter(|settled| settled.pick.is_none()).and_then(|_| self.inner.sums())
+        self.settled.as_ref().filter(|settled| settled.own.pick.is_none()).and_then(|_| self.inner.sums())
     }
 
-    /// None: plans of several ranks, which alone have this engine, are not asked for their points.
     fn points(&self) -> Result<(Vec<f64>, Vec<f64>), Error> {
-        not_placed()
+        let Some(Settled { own: Own { sources, targets, .. }, .. }) = &self.settled else { return not_placed() };
+        Ok((sources.download()?, targets.as_ref().map(|targets| targets.download()).transpose()?.unwrap_or_default()))
     }
     /// Boxes are those of all ranks, edges those of this rank.
     fn mesh(&self) -> Mesh {
@@ -165,6 +174,8 @@ impl Engine for Shares {
         Box::new(std::iter::empty())
     }
     fn bytes(&self) -> u64 {
-        self.inner.bytes()
+        let of = |points: &CallerPoints| (points.len() * points.dim() * size_of::<f64>()) as u64;
+        let own = self.settled.iter().map(|s| of(&s.own.sources) + s.own.targets.as_deref().map_or(0, of)).sum::<u64>();
+        self.inner.bytes() + own
     }
 }

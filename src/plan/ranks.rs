@@ -125,8 +125,8 @@ pub(super) fn check(r: &Fmm, given: &Given<'_>) -> Result<(), Error> {
     if r.family.dim() != 3 {
         return refuse("kernels of the plane run on one rank");
     }
-    if given.on_device() {
-        return refuse("they take arrays of the host");
+    if given.on_device() && !r.has_whole_trees() {
+        return refuse("they take arrays of the host, unless all are on GPUs, in one process");
     }
     if !r.backend.several().is_empty() {
         return refuse("a rank has one GPU: name another one for each rank");
@@ -148,7 +148,7 @@ pub(super) fn check(r: &Fmm, given: &Given<'_>) -> Result<(), Error> {
 fn agree(request: &Fmm, given: &Given<'_>, world: &World) -> Result<(), Error> {
     check(request, given)?;
     let kind = match given {
-        Given::Host(_, Targets::Sources) => "the sources",
+        Given::Host(_, Targets::Sources) | Given::Device(_, None, _) => "the sources",
         Given::Host(_, Targets::Subset(_)) => "a subset of the sources",
         _ => "separate points",
     };

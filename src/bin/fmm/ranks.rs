@@ -4,7 +4,7 @@ use crate::args::{ArraysName, ExchangeName, RunArgs};
 use crate::failure::Failure;
 use crate::npy::part_of;
 use crate::report::Report;
-use crate::run::{self, Evaluated, Input};
+use crate::run::{self, Evaluated, Input, OnDevice};
 use fmm::ranks::{Strategy, World, threads};
 use fmm::{Cuda, Description, Error, Fmm, Output, Outputs, Targets};
 
@@ -15,6 +15,8 @@ pub struct Sums {
     components: Vec<(Outputs, usize)>,
     /// The plan.
     pub described: Description,
+    /// Seconds of giving the plan its points again, on arrays of devices.
+    pub set_points: Option<f64>,
 }
 
 impl Sums {
@@ -26,7 +28,7 @@ impl Sums {
     pub fn report(&self, kernel: String, repeat: u32) -> Report {
         let (plan, errors) = (self.described.clone(), self.all.errors.clone());
         let Evaluated { stages, seconds: apply, .. } = self.all;
-        Report { kernel, plan, stages, apply, set_points: None, open: 0.0, repeat, errors }
+        Report { kernel, plan, stages, apply, set_points: self.set_points, open: 0.0, repeat, errors }
     }
 }
 
@@ -66,8 +68,8 @@ pub fn with_exchange(args: &RunArgs, builder: Fmm) -> Fmm {
 pub fn check(args: &RunArgs, ranks: usize, launched: bool) -> Result<(), Failure> {
     let wrong = |what: String| Err(Failure::Input(what));
     match &args.speeds {
-        _ if (ranks > 1 || launched) && args.arrays == ArraysName::Device => {
-            wrong("--arrays device: ranks take arrays of the host".into())
+        _ if launched && args.arrays == ArraysName::Device => {
+            wrong("--arrays device: ranks of several processes take arrays of the host".into())
         }
         _ if (ranks > 1 || launched) && args.device_memory.is_some() => {
             wrong("--device-memory: several ranks take all their targets at once".into())
@@ -91,16 +93,28 @@ pub fn on_rank(
 ) -> Result<Sums, Error> {
     let targets = piece.targets.map_or(Targets::Sources, Targets::Points);
     let mut builder = builder.clone().ranks(world);
-    if let Some(devices) = &args.devices {
-        builder = builder.backend(Cuda { device: devices[world.rank() % devices.len()], ..Default::default() });
+    let devices = args.devices.as_deref().unwrap_or(&[0]);
+    let cuda = Cuda { device: devices[world.rank() % devices.len()], ..Default::default() };
+    if args.devices.is_some() {
+        builder = builder.backend(cuda);
     }
     if let Some(speeds) = &args.speeds {
         builder = builder.speed(speeds[world.rank()]);
     }
-    let plan = builder.plan(piece.sources, targets)?;
+    let there = match args.arrays {
+        ArraysName::Host => None,
+        ArraysName::Device => Some(OnDevice::new(cuda, piece.sources, piece.targets)?),
+    };
+    let mut plan = match &there {
+        None => builder.plan(piece.sources, targets)?,
+        Some(held) => held.plan(&builder)?,
+    };
     let components = Outputs::ALL.iter().map(|&(o, _)| (o, plan.components(o))).collect();
-    let all = run::evaluated(&plan, piece.strengths.into_iter(), false, args, samples)?;
-    Ok(Sums { all, components, described: plan.describe() })
+    let all = run::evaluated(&plan, piece.strengths.into_iter(), there.as_ref(), args, samples)?;
+    let described = plan.describe();
+    let moved = |held: &OnDevice| run::seconds_of_moves(args.repeat, || held.give_to(&mut plan));
+    let set_points = there.as_ref().map(moved).transpose()?.flatten();
+    Ok(Sums { all, components, described, set_points })
 }
 
 /// Plans and sums on `args.ranks` ranks, threads of this process.

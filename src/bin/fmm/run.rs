@@ -173,8 +173,8 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut plan = match args.arrays {
         ArraysName::Host => builder.plan(&input.sources, targets)?,
         ArraysName::Device => {
-            let held = there.insert(OnDevice::new(&input.sources, input.targets.as_deref())?);
-            builder.plan_on_device(&held.sources, held.targets.as_ref(), &DeviceStream::Null)?
+            let held = there.insert(OnDevice::new(Cuda::default(), &input.sources, input.targets.as_deref())?);
+            held.plan(&builder)?
         }
     };
     if input.complex {
@@ -185,7 +185,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         input.sources = Vec::new();
     }
     let sets = input.strengths.iter().map(|set| &set[..]);
-    let Evaluated { outs, seconds, stages, errors } = evaluated(&plan, sets, there.is_some(), args, samples)?;
+    let Evaluated { outs, seconds, stages, errors } = evaluated(&plan, sets, there.as_ref(), args, samples)?;
     let described = plan.describe();
     let moved = || match &there {
         Some(held) => held.give_to(&mut plan),
@@ -356,27 +356,33 @@ pub fn narrowed(x: &[f64]) -> Vec<f32> {
     x.iter().map(|&x| x as f32).collect()
 }
 
-/// The points of a run on the device.
-struct OnDevice {
+/// The points of a run, or of a rank, on its device.
+pub struct OnDevice {
+    cuda: Cuda,
     sources: DeviceArray,
     targets: Option<DeviceArray>,
 }
 
 impl OnDevice {
-    fn new(sources: &[f64], targets: Option<&[f64]>) -> Result<Self, Error> {
-        let cuda = Cuda::default();
-        Ok(OnDevice { sources: cuda.array(sources)?, targets: targets.map(|t| cuda.array(t)).transpose()? })
+    pub fn new(cuda: Cuda, sources: &[f64], targets: Option<&[f64]>) -> Result<Self, Error> {
+        let targets = targets.map(|targets| cuda.array(targets)).transpose()?;
+        Ok(OnDevice { cuda, sources: cuda.array(sources)?, targets })
+    }
+
+    /// A plan of these points.
+    pub fn plan(&self, builder: &Fmm) -> Result<Plan, Error> {
+        builder.plan_on_device(&self.sources, self.targets.as_ref(), &DeviceStream::Null)
     }
 
     /// Gives the plan its points once more.
-    fn give_to(&self, plan: &mut Plan) -> Result<(), Error> {
+    pub fn give_to(&self, plan: &mut Plan) -> Result<(), Error> {
         plan.set_points_on_device(&self.sources, self.targets.as_ref(), &DeviceStream::Null)?;
         plan.synchronize()
     }
 }
 
 /// Median seconds of giving a plan new points; `None` if there is no memory for old and new points at once.
-fn seconds_of_moves(repeat: u32, moved: impl FnMut() -> Result<(), Error>) -> Result<Option<f64>, Error> {
+pub fn seconds_of_moves(repeat: u32, moved: impl FnMut() -> Result<(), Error>) -> Result<Option<f64>, Error> {
     match median(repeat, moved) {
         Err(Error::Memory { .. }) => Ok(None),
         seconds => seconds.map(Some),
@@ -410,7 +416,7 @@ pub struct Evaluated {
 pub fn evaluated<'a>(
     plan: &Plan,
     sets: impl Iterator<Item = &'a [f64]>,
-    there: bool,
+    there: Option<&OnDevice>,
     args: &RunArgs,
     samples: Option<usize>,
 ) -> Result<Evaluated, Error> {
@@ -418,13 +424,13 @@ pub fn evaluated<'a>(
     for strengths in sets {
         let single = args.numbers == PrecisionName::F32;
         let (out, time, part) = match (there, single) {
-            (true, true) => evaluate_on_device::<f32>(plan, &narrowed(strengths), args.repeat)?,
-            (true, false) => evaluate_on_device::<f64>(plan, strengths, args.repeat)?,
-            (false, true) => {
+            (Some(held), true) => evaluate_on_device::<f32>(held.cuda, plan, &narrowed(strengths), args.repeat)?,
+            (Some(held), false) => evaluate_on_device::<f64>(held.cuda, plan, strengths, args.repeat)?,
+            (None, true) => {
                 let (out, time, part) = evaluate(plan, &narrowed(strengths), args.repeat)?;
                 (out.widened(), time, part)
             }
-            (false, false) => evaluate(plan, strengths, args.repeat)?,
+            (None, false) => evaluate(plan, strengths, args.repeat)?,
         };
         all.seconds += time;
         all.stages.iter_mut().zip(part).for_each(|(sum, x)| *sum += x);
@@ -439,11 +445,12 @@ pub fn evaluated<'a>(
 
 /// As [`evaluate`], on arrays of the device. Such evaluations do not time their stages.
 fn evaluate_on_device<T: DeviceScalar>(
+    cuda: Cuda,
     plan: &Plan,
     strengths: &[T],
     repeat: u32,
 ) -> Result<(Output, f64, [f64; 10]), Error> {
-    let (strengths, out) = (Cuda::default().array(strengths)?, plan.device_output::<T>()?);
+    let (strengths, out) = (cuda.array(strengths)?, plan.device_output::<T>()?);
     let seconds = median(repeat, || {
         plan.apply_on_device(&strengths, &out, &DeviceStream::Null)?;
         plan.synchronize()
